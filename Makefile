@@ -1,0 +1,58 @@
+# A thin front of CMake: one word per job. `make help` lists them.
+FUZZ_SECONDS ?= 60
+MAKEFLAGS += --no-print-directory
+ifneq ($(shell command -v ninja),)
+export CMAKE_GENERATOR ?= Ninja
+endif
+
+# $(call build,DIR,CMAKE_OPTIONS): set up, configure, build; everything unless a --target follows.
+configure = cmake -S . -B $(1) $(2) >/dev/null
+build = scripts/setup build && $(configure) && cmake --build $(1) --parallel $(shell nproc)
+# gcc's TSan cannot start under the wide address randomisation of some kernels.
+unrandomised = $(shell setarch -R true 2>/dev/null && echo setarch -R)
+
+.PHONY: weir demo test bench san lint fuzz format clean help
+
+weir: ## build build/weir (the default)
+	@$(call build,build) --target weir
+
+demo: weir ## build, then run the flagship example and check its result
+	build/weir run examples/ag_matmul.weir --check
+
+test: ## build and run every suite
+	@$(call build,build)
+	@scripts/test build
+
+bench: ## build and run the benchmarks
+	@$(call build,build)
+	@set -e; for b in $(patsubst %.c,build/%,$(wildcard bench/*.c)); do echo "$$b"; $$b; done
+
+san: ## every suite under ASan + UBSan, then under TSan
+	@$(call build,build-asan,-DWEIR_SANITIZE=address$(comma)undefined)
+	@scripts/test build-asan
+	@$(call build,build-tsan,-DWEIR_SANITIZE=thread)
+	@$(unrandomised) scripts/test build-tsan
+comma := ,
+
+lint: ## formatting, clang-tidy and the include law
+	@scripts/setup lint
+	@$(call configure,build)
+	@scripts/lint build
+
+fuzz: ## fuzz the parser for FUZZ_SECONDS (60)
+	@scripts/setup fuzz
+	@$(call build,build-fuzz,-DWEIR_LIBFUZZER=ON -DCMAKE_C_COMPILER=clang) \
+	  --target tests_fuzz_fuzz_parser
+	@mkdir -p build-fuzz/found
+	build-fuzz/tests/fuzz/fuzz_parser -max_total_time=$(FUZZ_SECONDS) -timeout=10 \
+	  -artifact_prefix=build-fuzz/ build-fuzz/found tests/fuzz/corpus
+
+format: ## rewrite the sources in the house format
+	@scripts/setup lint
+	@find src include tools examples tests bench -name '*.[ch]' -exec clang-format -i {} +
+
+clean: ## remove what was built
+	rm -rf build build-asan build-tsan build-fuzz
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s%s\n", $$1, $$2}' Makefile
