@@ -1,0 +1,672 @@
+#include "ir/scalar.h"
+
+#include <string.h>
+
+/* ---- interning ---- */
+
+typedef struct node_key {
+  const ir_scalars *s;
+  const ir_scalar_node *node;
+} node_key;
+
+static bool same_node(const void *context, uint32_t id) {
+  const node_key *k = context;
+  const ir_scalar_node *n = &k->s->nodes.data[id];
+  return n->kind == k->node->kind && n->value == k->node->value && IR_SAME(n->a, k->node->a) &&
+         IR_SAME(n->b, k->node->b);
+}
+
+static ir_scalar intern(ir_scalars *s, ir_scalar_kind kind, int64_t value, ir_scalar a,
+                        ir_scalar b) {
+  ir_scalar_node node = {kind, value, a, b};
+  uint64_t hash =
+      hash_mix(hash_mix((uint64_t)kind, (uint64_t)value), ((uint64_t)a.id << 32) | b.id);
+  node_key key = {s, &node};
+  uint32_t id = table_find(&s->index, hash, same_node, &key);
+  if (id == 0) {
+    id = s->nodes.len;
+    vec_push(s->memory, &s->nodes, node);
+    table_add(&s->index, hash, id);
+  }
+  return (ir_scalar){id};
+}
+
+void ir_scalars_init(ir_scalars *s, arena *memory) {
+  *s = (ir_scalars){.memory = memory};
+  table_init(&s->index, memory);
+  ir_scalar_node unused = {0};
+  vec_push(memory, &s->nodes, unused);
+  (void)intern(s, IR_SCALAR_OVERFLOWED, 0, (ir_scalar){0}, (ir_scalar){0});
+}
+
+const ir_scalar_node *ir_scalar_node_of(const ir_scalars *s, ir_scalar x) {
+  check(x.id != 0 && x.id < s->nodes.len);
+  return &s->nodes.data[x.id];
+}
+
+ir_scalar ir_scalar_const(ir_scalars *s, int64_t value) {
+  return intern(s, IR_SCALAR_CONST, value, (ir_scalar){0}, (ir_scalar){0});
+}
+
+ir_scalar ir_scalar_symbol(ir_scalars *s, ir_symbol_data data) {
+  int64_t index = s->symbols.len;
+  vec_push(s->memory, &s->symbols, data);
+  return intern(s, IR_SCALAR_SYMBOL, index, (ir_scalar){0}, (ir_scalar){0});
+}
+
+bool ir_scalar_is_const(const ir_scalars *s, ir_scalar x, int64_t *value) {
+  const ir_scalar_node *n = ir_scalar_node_of(s, x);
+  if (n->kind != IR_SCALAR_CONST) return false;
+  if (value) *value = n->value;
+  return true;
+}
+
+/* A total order that depends on structure only, so that printed forms never depend on hashing. */
+static int compare(const ir_scalars *s, ir_scalar a, ir_scalar b) {
+  if (IR_SAME(a, b)) return 0;
+  if (a.id == 0 || b.id == 0) return a.id == 0 ? -1 : 1;
+  const ir_scalar_node *x = ir_scalar_node_of(s, a), *y = ir_scalar_node_of(s, b);
+  if (x->kind != y->kind) return x->kind < y->kind ? -1 : 1;
+  if (x->value != y->value) return x->value < y->value ? -1 : 1;
+  int first = compare(s, x->a, y->a);
+  return first ? first : compare(s, x->b, y->b);
+}
+
+/* ---- polynomials: the form in which sums and products are simplified ---- */
+
+/* Larger expressions stay as they are: correct, only less simplified. */
+enum { MAX_TERMS = 24, MAX_DEGREE = 8 };
+
+typedef struct term {
+  int64_t coef;
+  uint32_t degree;
+  ir_scalar atoms[MAX_DEGREE]; /* sorted */
+} term;
+
+typedef struct poly {
+  uint32_t len;
+  term terms[MAX_TERMS];
+} poly;
+
+typedef enum fit { FITS, TOO_LARGE, OVERFLOWS } fit;
+
+static int compare_atoms(const ir_scalars *s, const term *a, const term *b) {
+  /* The constant term comes last. */
+  if (a->degree == 0 || b->degree == 0) return (int)(a->degree == 0) - (int)(b->degree == 0);
+  uint32_t n = a->degree < b->degree ? a->degree : b->degree;
+  for (uint32_t i = 0; i < n; i++) {
+    int c = compare(s, a->atoms[i], b->atoms[i]);
+    if (c) return c;
+  }
+  return (int)(a->degree > b->degree) - (int)(a->degree < b->degree);
+}
+
+/* Adds a term in its sorted place; terms with the same atoms join, and vanish at 0. */
+static fit add_term(const ir_scalars *s, poly *p, const term *t) {
+  if (t->coef == 0) return FITS;
+  uint32_t i = 0;
+  int c = 1;
+  while (i < p->len && (c = compare_atoms(s, &p->terms[i], t)) < 0) i++;
+  if (i < p->len && c == 0) {
+    int64_t sum;
+    if (__builtin_add_overflow(p->terms[i].coef, t->coef, &sum)) return OVERFLOWS;
+    p->terms[i].coef = sum;
+    if (sum == 0) {
+      memmove(&p->terms[i], &p->terms[i + 1], (p->len - i - 1) * sizeof(term));
+      p->len--;
+    }
+    return FITS;
+  }
+  if (p->len == MAX_TERMS) return TOO_LARGE;
+  memmove(&p->terms[i + 1], &p->terms[i], (p->len - i) * sizeof(term));
+  p->terms[i] = *t;
+  p->len++;
+  return FITS;
+}
+
+static fit term_product(const ir_scalars *s, const term *a, const term *b, term *out) {
+  if (a->degree + b->degree > MAX_DEGREE) return TOO_LARGE;
+  if (__builtin_mul_overflow(a->coef, b->coef, &out->coef)) return OVERFLOWS;
+  uint32_t i = 0, j = 0;
+  out->degree = 0;
+  while (i < a->degree || j < b->degree) {
+    bool left = j == b->degree || (i < a->degree && compare(s, a->atoms[i], b->atoms[j]) <= 0);
+    out->atoms[out->degree++] = left ? a->atoms[i++] : b->atoms[j++];
+  }
+  return FITS;
+}
+
+static bool is_product_of_atoms(const ir_scalars *s, ir_scalar x) {
+  const ir_scalar_node *n = ir_scalar_node_of(s, x);
+  while (n->kind == IR_SCALAR_MUL) {
+    const ir_scalar_node *b = ir_scalar_node_of(s, n->b);
+    if (b->kind == IR_SCALAR_ADD || b->kind == IR_SCALAR_MUL) return false;
+    n = ir_scalar_node_of(s, n->a);
+  }
+  return n->kind != IR_SCALAR_ADD;
+}
+
+/* Reads coefficient * atom * atom ... as the normal form builds it: MUL(const, MUL(MUL(x, y), z)). */
+static fit to_term(const ir_scalars *s, ir_scalar x, term *t) {
+  const ir_scalar_node *n = ir_scalar_node_of(s, x);
+  *t = (term){.coef = 1};
+  if (n->kind == IR_SCALAR_CONST) {
+    t->coef = n->value;
+    return FITS;
+  }
+  if (n->kind == IR_SCALAR_MUL && ir_scalar_is_const(s, n->a, &t->coef)) x = n->b;
+  if (!is_product_of_atoms(s, x)) { /* too large to expand when it was built: opaque */
+    t->atoms[t->degree++] = x;
+    return FITS;
+  }
+  term one = {.coef = 1, .degree = 1};
+  for (n = ir_scalar_node_of(s, x); n->kind == IR_SCALAR_MUL; n = ir_scalar_node_of(s, x)) {
+    term before = *t;
+    one.atoms[0] = n->b;
+    fit f = term_product(s, &before, &one, t);
+    if (f != FITS) return f;
+    x = n->a;
+  }
+  term before = *t;
+  one.atoms[0] = x;
+  return term_product(s, &before, &one, t);
+}
+
+static fit to_poly(const ir_scalars *s, ir_scalar x, poly *p) {
+  p->len = 0;
+  term t;
+  const ir_scalar_node *n = ir_scalar_node_of(s, x);
+  for (; n->kind == IR_SCALAR_ADD; n = ir_scalar_node_of(s, x)) {
+    fit f = to_term(s, n->b, &t);
+    if (f == FITS) f = add_term(s, p, &t);
+    if (f != FITS) return f;
+    x = n->a;
+  }
+  fit f = to_term(s, x, &t);
+  return f == FITS ? add_term(s, p, &t) : f;
+}
+
+static ir_scalar from_term(ir_scalars *s, const term *t) {
+  if (t->degree == 0) return ir_scalar_const(s, t->coef);
+  ir_scalar x = t->atoms[0];
+  for (uint32_t i = 1; i < t->degree; i++) x = intern(s, IR_SCALAR_MUL, 0, x, t->atoms[i]);
+  if (t->coef == 1) return x;
+  return intern(s, IR_SCALAR_MUL, 0, ir_scalar_const(s, t->coef), x);
+}
+
+static ir_scalar from_poly(ir_scalars *s, const poly *p) {
+  if (p->len == 0) return ir_scalar_const(s, 0);
+  ir_scalar x = from_term(s, &p->terms[0]);
+  for (uint32_t i = 1; i < p->len; i++) {
+    x = intern(s, IR_SCALAR_ADD, 0, x, from_term(s, &p->terms[i]));
+  }
+  return x;
+}
+
+/* ---- arithmetic ---- */
+
+static bool either_overflowed(ir_scalar a, ir_scalar b) {
+  return ir_scalar_is_overflow(a) || ir_scalar_is_overflow(b);
+}
+
+static bool both_const(const ir_scalars *s, ir_scalar a, ir_scalar b, int64_t *x, int64_t *y) {
+  return ir_scalar_is_const(s, a, x) && ir_scalar_is_const(s, b, y);
+}
+
+/* An expression that is not simplified further; commutative ones get a fixed operand order. */
+static ir_scalar opaque(ir_scalars *s, ir_scalar_kind kind, ir_scalar a, ir_scalar b) {
+  bool commutes = kind == IR_SCALAR_ADD || kind == IR_SCALAR_MUL || kind == IR_SCALAR_MIN ||
+                  kind == IR_SCALAR_MAX;
+  if (commutes && compare(s, a, b) > 0) return intern(s, kind, 0, b, a);
+  return intern(s, kind, 0, a, b);
+}
+
+static fit add_polys(const ir_scalars *s, poly *p, const poly *q) {
+  for (uint32_t i = 0; i < q->len; i++) {
+    fit f = add_term(s, p, &q->terms[i]);
+    if (f != FITS) return f;
+  }
+  return FITS;
+}
+
+static fit mul_polys(const ir_scalars *s, const poly *p, const poly *q, poly *out) {
+  out->len = 0;
+  for (uint32_t i = 0; i < p->len; i++) {
+    for (uint32_t j = 0; j < q->len; j++) {
+      term t;
+      fit f = term_product(s, &p->terms[i], &q->terms[j], &t);
+      if (f == FITS) f = add_term(s, out, &t);
+      if (f != FITS) return f;
+    }
+  }
+  return FITS;
+}
+
+ir_scalar ir_scalar_add(ir_scalars *s, ir_scalar a, ir_scalar b) {
+  int64_t x, y, z;
+  if (either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
+  if (both_const(s, a, b, &x, &y)) {
+    return __builtin_add_overflow(x, y, &z) ? IR_SCALAR_OVERFLOW : ir_scalar_const(s, z);
+  }
+  poly p, q;
+  fit f = to_poly(s, a, &p);
+  if (f == FITS) f = to_poly(s, b, &q);
+  if (f == FITS) f = add_polys(s, &p, &q);
+  if (f == OVERFLOWS) return IR_SCALAR_OVERFLOW;
+  return f == FITS ? from_poly(s, &p) : opaque(s, IR_SCALAR_ADD, a, b);
+}
+
+ir_scalar ir_scalar_mul(ir_scalars *s, ir_scalar a, ir_scalar b) {
+  int64_t x, y, z;
+  if (either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
+  if (both_const(s, a, b, &x, &y)) {
+    return __builtin_mul_overflow(x, y, &z) ? IR_SCALAR_OVERFLOW : ir_scalar_const(s, z);
+  }
+  poly p, q, r;
+  fit f = to_poly(s, a, &p);
+  if (f == FITS) f = to_poly(s, b, &q);
+  if (f == FITS) f = mul_polys(s, &p, &q, &r);
+  if (f == OVERFLOWS) return IR_SCALAR_OVERFLOW;
+  return f == FITS ? from_poly(s, &r) : opaque(s, IR_SCALAR_MUL, a, b);
+}
+
+ir_scalar ir_scalar_sub(ir_scalars *s, ir_scalar a, ir_scalar b) {
+  return ir_scalar_add(s, a, ir_scalar_mul(s, b, ir_scalar_const(s, -1)));
+}
+
+/* t / d when that is exact for all values: the coefficient divides and d's atoms are among t's. */
+static bool divide_term(const ir_scalars *s, const term *t, const term *d, term *quotient) {
+  if (d->coef < 1 || t->coef % d->coef != 0) return false;
+  *quotient = (term){.coef = t->coef / d->coef};
+  uint32_t j = 0;
+  for (uint32_t i = 0; i < t->degree; i++) {
+    if (j < d->degree && compare(s, t->atoms[i], d->atoms[j]) == 0) j++;
+    else quotient->atoms[quotient->degree++] = t->atoms[i];
+  }
+  return j == d->degree;
+}
+
+/* a = quotient * b + rest, with every term that b divides moved into the quotient. */
+static bool divide(ir_scalars *s, ir_scalar a, ir_scalar b, ir_scalar *quotient, ir_scalar *rest) {
+  poly p, d, q = {0}, r = {0};
+  if (to_poly(s, a, &p) != FITS || to_poly(s, b, &d) != FITS || d.len != 1) return false;
+  for (uint32_t i = 0; i < p.len; i++) {
+    term t;
+    bool exact = divide_term(s, &p.terms[i], &d.terms[0], &t);
+    if (add_term(s, exact ? &q : &r, exact ? &t : &p.terms[i]) != FITS) return false;
+  }
+  *quotient = from_poly(s, &q);
+  *rest = from_poly(s, &r);
+  return true;
+}
+
+static int64_t floor_of(int64_t x, int64_t y) { return x / y - (x % y < 0 ? 1 : 0); }
+
+static bool is_zero(const ir_scalars *s, ir_scalar x) {
+  int64_t v;
+  return ir_scalar_is_const(s, x, &v) && v == 0;
+}
+
+static ir_scalar divided(ir_scalars *s, ir_scalar_kind kind, ir_scalar a, ir_scalar b) {
+  int64_t x, y;
+  if (both_const(s, a, b, &x, &y) && y >= 1) {
+    if (kind == IR_SCALAR_FLOORDIV) return ir_scalar_const(s, floor_of(x, y));
+    int64_t low = floor_of(x, y);
+    return ir_scalar_const(s, x % y == 0 ? low : low + 1);
+  }
+  const ir_scalar_node *n = ir_scalar_node_of(s, a);
+  if (n->kind == kind) { /* (x / c) / d == x / (c * d), for both roundings */
+    return divided(s, kind, n->a, ir_scalar_mul(s, n->b, b));
+  }
+  return intern(s, kind, 0, a, b);
+}
+
+static ir_scalar divide_rounding(ir_scalars *s, ir_scalar_kind kind, ir_scalar a, ir_scalar b) {
+  if (either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
+  if (IR_SAME(a, b)) return ir_scalar_const(s, 1);
+  ir_scalar q, r;
+  if (!divide(s, a, b, &q, &r)) return divided(s, kind, a, b);
+  if (is_zero(s, r)) return q;
+  return ir_scalar_add(s, q, divided(s, kind, r, b));
+}
+
+ir_scalar ir_scalar_floordiv(ir_scalars *s, ir_scalar a, ir_scalar b) {
+  return divide_rounding(s, IR_SCALAR_FLOORDIV, a, b);
+}
+
+ir_scalar ir_scalar_ceildiv(ir_scalars *s, ir_scalar a, ir_scalar b) {
+  return divide_rounding(s, IR_SCALAR_CEILDIV, a, b);
+}
+
+ir_scalar ir_scalar_mod(ir_scalars *s, ir_scalar a, ir_scalar b) {
+  if (either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
+  ir_scalar q, r = a;
+  if (IR_SAME(a, b)) return ir_scalar_const(s, 0);
+  if (divide(s, a, b, &q, &r) && is_zero(s, r)) return r;
+  int64_t x, y;
+  if (both_const(s, r, b, &x, &y) && y >= 1) return ir_scalar_const(s, x - y * floor_of(x, y));
+  bool small =
+      ir_scalar_le(s, ir_scalar_const(s, 0), r) == IR_TRUE && ir_scalar_lt(s, r, b) == IR_TRUE;
+  return small ? r : intern(s, IR_SCALAR_MOD, 0, r, b);
+}
+
+ir_scalar ir_scalar_min(ir_scalars *s, ir_scalar a, ir_scalar b) {
+  if (either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
+  if (ir_scalar_le(s, a, b) == IR_TRUE) return a;
+  if (ir_scalar_le(s, b, a) == IR_TRUE) return b;
+  return opaque(s, IR_SCALAR_MIN, a, b);
+}
+
+ir_scalar ir_scalar_max(ir_scalars *s, ir_scalar a, ir_scalar b) {
+  if (either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
+  if (ir_scalar_le(s, a, b) == IR_TRUE) return b;
+  if (ir_scalar_le(s, b, a) == IR_TRUE) return a;
+  return opaque(s, IR_SCALAR_MAX, a, b);
+}
+
+/* ---- proofs ---- */
+
+static bool never_negative(ir_scalars *s, ir_scalar x);
+
+/* The least value of coef * (product of atoms), if it is bounded below. */
+static bool least_of_term(ir_scalars *s, const term *t, int64_t *least) {
+  *least = t->degree == 0 ? t->coef : 0;
+  for (uint32_t i = 0; i < t->degree; i++) {
+    if (!never_negative(s, t->atoms[i])) return false;
+  }
+  if (t->degree == 0 || t->coef >= 0) return true;
+  /* A negative multiple is bounded only for a remainder: x mod c is at most c - 1. */
+  const ir_scalar_node *n = ir_scalar_node_of(s, t->atoms[0]);
+  int64_t divisor;
+  return t->degree == 1 && n->kind == IR_SCALAR_MOD && ir_scalar_is_const(s, n->b, &divisor) &&
+         !__builtin_mul_overflow(t->coef, divisor - 1, least);
+}
+
+static bool never_negative(ir_scalars *s, ir_scalar x) {
+  const ir_scalar_node n = *ir_scalar_node_of(s, x);
+  switch (n.kind) {
+  case IR_SCALAR_OVERFLOWED:
+    return false;
+  case IR_SCALAR_CONST:
+    return n.value >= 0;
+  case IR_SCALAR_SYMBOL:
+    return true;
+  case IR_SCALAR_MOD:
+    return true;
+  case IR_SCALAR_FLOORDIV:
+  case IR_SCALAR_CEILDIV:
+    return never_negative(s, n.a);
+  case IR_SCALAR_MIN:
+    return never_negative(s, n.a) && never_negative(s, n.b);
+  case IR_SCALAR_MAX:
+    return never_negative(s, n.a) || never_negative(s, n.b);
+  case IR_SCALAR_ADD:
+  case IR_SCALAR_MUL:
+    break;
+  }
+  poly p;
+  if (to_poly(s, x, &p) != FITS) return false;
+  int64_t sum = 0;
+  for (uint32_t i = 0; i < p.len; i++) {
+    int64_t least;
+    const term *t = &p.terms[i];
+    bool is_self = p.len == 1 && t->degree == 1 && IR_SAME(t->atoms[0], x); /* an opaque product */
+    if (is_self || !least_of_term(s, t, &least)) return false;
+    if (__builtin_add_overflow(sum, least, &sum)) return false;
+  }
+  return sum >= 0;
+}
+
+ir_proof ir_scalar_le(ir_scalars *s, ir_scalar a, ir_scalar b) {
+  if (either_overflowed(a, b)) return IR_UNKNOWN;
+  ir_scalar d = ir_scalar_sub(s, b, a);
+  if (ir_scalar_is_overflow(d)) return IR_UNKNOWN;
+  if (never_negative(s, d)) return IR_TRUE;
+  ir_scalar less = ir_scalar_sub(s, ir_scalar_sub(s, a, b), ir_scalar_const(s, 1));
+  return !ir_scalar_is_overflow(less) && never_negative(s, less) ? IR_FALSE : IR_UNKNOWN;
+}
+
+ir_proof ir_scalar_lt(ir_scalars *s, ir_scalar a, ir_scalar b) {
+  ir_proof reverse = ir_scalar_le(s, b, a);
+  return reverse == IR_TRUE ? IR_FALSE : reverse == IR_FALSE ? IR_TRUE : IR_UNKNOWN;
+}
+
+ir_proof ir_scalar_eq(ir_scalars *s, ir_scalar a, ir_scalar b) {
+  if (IR_SAME(a, b)) return ir_scalar_is_overflow(a) ? IR_UNKNOWN : IR_TRUE;
+  bool apart = ir_scalar_lt(s, a, b) == IR_TRUE || ir_scalar_lt(s, b, a) == IR_TRUE;
+  return apart ? IR_FALSE : IR_UNKNOWN;
+}
+
+ir_proof ir_scalar_divides(ir_scalars *s, ir_scalar b, ir_scalar a) {
+  ir_scalar rest = ir_scalar_mod(s, a, b);
+  int64_t value;
+  if (ir_scalar_is_overflow(rest) || !ir_scalar_is_const(s, rest, &value)) return IR_UNKNOWN;
+  return value == 0 ? IR_TRUE : IR_FALSE;
+}
+
+/* ---- substitution and evaluation ---- */
+
+static ir_scalar rebuild(ir_scalars *s, ir_scalar_kind kind, ir_scalar a, ir_scalar b) {
+  switch (kind) {
+  case IR_SCALAR_ADD:
+    return ir_scalar_add(s, a, b);
+  case IR_SCALAR_MUL:
+    return ir_scalar_mul(s, a, b);
+  case IR_SCALAR_FLOORDIV:
+    return ir_scalar_floordiv(s, a, b);
+  case IR_SCALAR_CEILDIV:
+    return ir_scalar_ceildiv(s, a, b);
+  case IR_SCALAR_MOD:
+    return ir_scalar_mod(s, a, b);
+  case IR_SCALAR_MIN:
+    return ir_scalar_min(s, a, b);
+  case IR_SCALAR_MAX:
+    return ir_scalar_max(s, a, b);
+  case IR_SCALAR_OVERFLOWED:
+  case IR_SCALAR_CONST:
+  case IR_SCALAR_SYMBOL:
+    break;
+  }
+  impossible("a leaf has no operands");
+}
+
+ir_scalar ir_scalar_substitute(ir_scalars *s, ir_scalar x, ir_substitution with,
+                               const void *context) {
+  const ir_scalar_node node = *ir_scalar_node_of(s, x);
+  if (node.kind == IR_SCALAR_SYMBOL) {
+    ir_scalar other = with(context, (uint32_t)node.value);
+    return other.id ? other : x;
+  }
+  if (node.a.id == 0) return x;
+  ir_scalar a = ir_scalar_substitute(s, node.a, with, context);
+  ir_scalar b = ir_scalar_substitute(s, node.b, with, context);
+  return IR_SAME(a, node.a) && IR_SAME(b, node.b) ? x : rebuild(s, node.kind, a, b);
+}
+
+bool ir_scalar_mentions(const ir_scalars *s, ir_scalar x, uint32_t symbol) {
+  const ir_scalar_node *n = ir_scalar_node_of(s, x);
+  if (n->kind == IR_SCALAR_SYMBOL) return n->value == (int64_t)symbol;
+  return n->a.id != 0 &&
+         (ir_scalar_mentions(s, n->a, symbol) || ir_scalar_mentions(s, n->b, symbol));
+}
+
+static bool combine(ir_scalar_kind kind, int64_t a, int64_t b, int64_t *value) {
+  bool division = kind == IR_SCALAR_FLOORDIV || kind == IR_SCALAR_CEILDIV || kind == IR_SCALAR_MOD;
+  if (division && b < 1) return false;
+  switch (kind) {
+  case IR_SCALAR_ADD:
+    return !__builtin_add_overflow(a, b, value);
+  case IR_SCALAR_MUL:
+    return !__builtin_mul_overflow(a, b, value);
+  case IR_SCALAR_FLOORDIV:
+    *value = floor_of(a, b);
+    return true;
+  case IR_SCALAR_CEILDIV:
+    *value = floor_of(a, b) + (a % b != 0);
+    return true;
+  case IR_SCALAR_MOD:
+    *value = a - b * floor_of(a, b);
+    return true;
+  case IR_SCALAR_MIN:
+    *value = a < b ? a : b;
+    return true;
+  case IR_SCALAR_MAX:
+    *value = a > b ? a : b;
+    return true;
+  case IR_SCALAR_OVERFLOWED:
+  case IR_SCALAR_CONST:
+  case IR_SCALAR_SYMBOL:
+    break;
+  }
+  return false;
+}
+
+bool ir_scalar_eval(const ir_scalars *s, ir_scalar x, const int64_t *symbols, uint32_t n,
+                    int64_t *value) {
+  const ir_scalar_node *node = ir_scalar_node_of(s, x);
+  if (node->kind == IR_SCALAR_CONST) {
+    *value = node->value;
+    return true;
+  }
+  if (node->kind == IR_SCALAR_SYMBOL) {
+    if ((uint64_t)node->value >= n || symbols[node->value] == IR_UNBOUND) return false;
+    *value = symbols[node->value];
+    return true;
+  }
+  int64_t a, b;
+  if (node->kind == IR_SCALAR_OVERFLOWED || !ir_scalar_eval(s, node->a, symbols, n, &a))
+    return false;
+  return ir_scalar_eval(s, node->b, symbols, n, &b) && combine(node->kind, a, b, value);
+}
+
+/* ---- printing ---- */
+
+typedef struct printer {
+  const ir_scalars *s;
+  const strings *names;
+  ir_tensor_namer namer;
+  const void *context;
+  strbuf *out;
+} printer;
+
+/* How tightly the surroundings bind: a sum inside a product needs parentheses. */
+typedef enum level { IN_SUM, IN_PRODUCT, IN_DIVISION } level;
+
+static void print(const printer *p, ir_scalar x, level where);
+
+static void print_symbol(const printer *p, int64_t index) {
+  const ir_symbol_data *d = &p->s->symbols.data[index];
+  if (d->name) strbuf_puts(p->out, strings_text(p->names, d->name));
+  else strbuf_printf(p->out, "%s.%u", p->namer(p->context, d->tensor), d->dim);
+}
+
+static void print_call(const printer *p, const char *name, const ir_scalar_node *n) {
+  strbuf_printf(p->out, "%s(", name);
+  print(p, n->a, IN_SUM);
+  strbuf_puts(p->out, ", ");
+  print(p, n->b, IN_SUM);
+  strbuf_putc(p->out, ')');
+}
+
+static void print_infix(const printer *p, const char *op, const ir_scalar_node *n, level inside) {
+  print(p, n->a, inside);
+  strbuf_puts(p->out, op);
+  print(p, n->b, inside);
+}
+
+/* a + (-c)*x prints as a - c*x. */
+static void print_sum(const printer *p, const ir_scalar_node *n) {
+  print(p, n->a, IN_SUM);
+  const ir_scalar_node *b = ir_scalar_node_of(p->s, n->b);
+  int64_t coef = 0;
+  bool product = b->kind == IR_SCALAR_MUL && ir_scalar_is_const(p->s, b->a, &coef);
+  if (b->kind == IR_SCALAR_CONST) coef = b->value;
+  if (coef >= 0 || coef == INT64_MIN) {
+    strbuf_puts(p->out, " + ");
+    print(p, n->b, IN_SUM);
+    return;
+  }
+  strbuf_puts(p->out, " - ");
+  if (!product || coef != -1) strbuf_int(p->out, -coef);
+  if (product && coef != -1) strbuf_puts(p->out, " * ");
+  if (product) print(p, b->b, IN_PRODUCT);
+}
+
+static void print_product(const printer *p, const ir_scalar_node *n) {
+  int64_t coef;
+  if (ir_scalar_is_const(p->s, n->a, &coef) && coef == -1) {
+    strbuf_putc(p->out, '-');
+    print(p, n->b, IN_PRODUCT);
+    return;
+  }
+  print_infix(p, " * ", n, IN_PRODUCT);
+}
+
+static bool needs_parentheses(ir_scalar_kind kind, level where) {
+  switch (kind) {
+  case IR_SCALAR_ADD:
+    return where != IN_SUM;
+  case IR_SCALAR_MUL:
+    return where == IN_DIVISION;
+  case IR_SCALAR_FLOORDIV:
+  case IR_SCALAR_MOD:
+    return where != IN_SUM;
+  case IR_SCALAR_OVERFLOWED:
+  case IR_SCALAR_CONST:
+  case IR_SCALAR_SYMBOL:
+  case IR_SCALAR_CEILDIV:
+  case IR_SCALAR_MIN:
+  case IR_SCALAR_MAX:
+    return false;
+  }
+  return false;
+}
+
+static void print_node(const printer *p, const ir_scalar_node *n) {
+  switch (n->kind) {
+  case IR_SCALAR_OVERFLOWED:
+    strbuf_puts(p->out, "<overflow>");
+    return;
+  case IR_SCALAR_CONST:
+    strbuf_int(p->out, n->value);
+    return;
+  case IR_SCALAR_SYMBOL:
+    print_symbol(p, n->value);
+    return;
+  case IR_SCALAR_ADD:
+    print_sum(p, n);
+    return;
+  case IR_SCALAR_MUL:
+    print_product(p, n);
+    return;
+  case IR_SCALAR_FLOORDIV:
+    print_infix(p, " / ", n, IN_DIVISION);
+    return;
+  case IR_SCALAR_MOD:
+    print_infix(p, " % ", n, IN_DIVISION);
+    return;
+  case IR_SCALAR_CEILDIV:
+    print_call(p, "ceildiv", n);
+    return;
+  case IR_SCALAR_MIN:
+    print_call(p, "min", n);
+    return;
+  case IR_SCALAR_MAX:
+    print_call(p, "max", n);
+    return;
+  }
+}
+
+static void print(const printer *p, ir_scalar x, level where) {
+  const ir_scalar_node *n = ir_scalar_node_of(p->s, x);
+  bool parens = needs_parentheses(n->kind, where);
+  if (parens) strbuf_putc(p->out, '(');
+  print_node(p, n);
+  if (parens) strbuf_putc(p->out, ')');
+}
+
+void ir_scalar_print(const ir_scalars *s, const strings *names, ir_scalar x, ir_tensor_namer namer,
+                     const void *context, strbuf *out) {
+  printer p = {s, names, namer, context, out};
+  print(&p, x, IN_SUM);
+}

@@ -1,0 +1,108 @@
+/* Scalars: interned integer expressions over extents, used for shapes, factors, indexes and peers.
+ *
+ * Every scalar is hash-consed in its module and kept in a normal form, so two scalars that simplify
+ * to the same polynomial have the same handle, and equality is `a.id == b.id`. The normal form is a
+ * sum of terms (coefficient times a sorted product of atoms); an atom is a symbol or a division,
+ * remainder, minimum or maximum that could not be simplified away. The order of terms and atoms is
+ * structural (symbols by declaration), so printing does not depend on hashing.
+ *
+ * All values are 64-bit. Arithmetic on constants that overflows gives IR_SCALAR_OVERFLOW, which
+ * every operation passes on; whoever builds an extent looks for it once, at the end.
+ *
+ * Symbols stand for extents: integers >= 0. Divisors are >= 1 (checked when shapes are bound), so
+ * ceildiv(n * 3, 3) is n and ceildiv(a * b, b) is a. */
+#ifndef WEIR_IR_SCALAR_H
+#define WEIR_IR_SCALAR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/strbuf.h"
+#include "base/table.h"
+#include "base/vec.h"
+#include "ir/handle.h"
+
+typedef enum ir_scalar_kind {
+  IR_SCALAR_OVERFLOWED,
+  IR_SCALAR_CONST,
+  IR_SCALAR_SYMBOL,
+  IR_SCALAR_ADD,
+  IR_SCALAR_MUL,
+  IR_SCALAR_FLOORDIV,
+  IR_SCALAR_CEILDIV,
+  IR_SCALAR_MOD,
+  IR_SCALAR_MIN,
+  IR_SCALAR_MAX,
+} ir_scalar_kind;
+
+/* What a symbol stands for. Extents come from input shapes; the others are bound by host programs. */
+typedef enum ir_symbol_kind { IR_SYMBOL_EXTENT, IR_SYMBOL_INDEX, IR_SYMBOL_RANK } ir_symbol_kind;
+
+typedef struct ir_symbol_data {
+  ir_symbol_kind kind;
+  uint32_t name;   /* interned string; 0 for an anonymous extent (?) */
+  uint32_t tensor; /* the input tensor that declares it, 0 if none */
+  uint32_t dim;    /* and which of its dimensions */
+} ir_symbol_data;
+
+typedef struct ir_scalar_node {
+  ir_scalar_kind kind;
+  int64_t value;  /* CONST: the value; SYMBOL: its index in the table */
+  ir_scalar a, b; /* operands; ADD and MUL chains lean to the left */
+} ir_scalar_node;
+
+typedef struct ir_scalars {
+  arena *memory;
+  table index;
+  VEC(ir_scalar_node) nodes;   /* by id, from 1; node 1 is the overflow */
+  VEC(ir_symbol_data) symbols; /* by symbol index, from 0 */
+} ir_scalars;
+
+#define IR_SCALAR_OVERFLOW ((ir_scalar){1})
+
+void ir_scalars_init(ir_scalars *s, arena *memory);
+
+ir_scalar ir_scalar_const(ir_scalars *s, int64_t value);
+/* A new symbol, different from all others. */
+ir_scalar ir_scalar_symbol(ir_scalars *s, ir_symbol_data data);
+ir_scalar ir_scalar_add(ir_scalars *s, ir_scalar a, ir_scalar b);
+ir_scalar ir_scalar_sub(ir_scalars *s, ir_scalar a, ir_scalar b);
+ir_scalar ir_scalar_mul(ir_scalars *s, ir_scalar a, ir_scalar b);
+ir_scalar ir_scalar_floordiv(ir_scalars *s, ir_scalar a, ir_scalar b); /* rounds down */
+ir_scalar ir_scalar_ceildiv(ir_scalars *s, ir_scalar a, ir_scalar b);  /* rounds up */
+ir_scalar ir_scalar_mod(ir_scalars *s, ir_scalar a, ir_scalar b);      /* sign of the divisor */
+ir_scalar ir_scalar_min(ir_scalars *s, ir_scalar a, ir_scalar b);
+ir_scalar ir_scalar_max(ir_scalars *s, ir_scalar a, ir_scalar b);
+
+const ir_scalar_node *ir_scalar_node_of(const ir_scalars *s, ir_scalar x);
+bool ir_scalar_is_const(const ir_scalars *s, ir_scalar x, int64_t *value); /* value may be NULL */
+static inline bool ir_scalar_is_overflow(ir_scalar x) { return x.id == 1; }
+
+/* What can be said about a comparison for all values of the symbols. */
+typedef enum ir_proof { IR_UNKNOWN, IR_TRUE, IR_FALSE } ir_proof;
+ir_proof ir_scalar_eq(ir_scalars *s, ir_scalar a, ir_scalar b);
+ir_proof ir_scalar_le(ir_scalars *s, ir_scalar a, ir_scalar b);
+ir_proof ir_scalar_lt(ir_scalars *s, ir_scalar a, ir_scalar b);
+/* Is `a` a multiple of `b` for all values? */
+ir_proof ir_scalar_divides(ir_scalars *s, ir_scalar b, ir_scalar a);
+
+/* Replaces symbols: with(context, index) gives the scalar for a symbol, none to keep it. */
+typedef ir_scalar (*ir_substitution)(const void *context, uint32_t symbol);
+ir_scalar ir_scalar_substitute(ir_scalars *s, ir_scalar x, ir_substitution with,
+                               const void *context);
+/* Does the symbol occur in x? */
+bool ir_scalar_mentions(const ir_scalars *s, ir_scalar x, uint32_t symbol);
+
+/* The value under an assignment of the symbols. Fails (false) on overflow, a division by a number
+ * < 1 or a symbol without a value (IR_UNBOUND). */
+#define IR_UNBOUND INT64_MIN
+bool ir_scalar_eval(const ir_scalars *s, ir_scalar x, const int64_t *symbols, uint32_t n,
+                    int64_t *value);
+
+/* Prints in the language's syntax. An anonymous symbol prints as `tensor.dim`, which parses back,
+ * given the tensors' names. */
+typedef const char *(*ir_tensor_namer)(const void *context, uint32_t tensor);
+void ir_scalar_print(const ir_scalars *s, const strings *names, ir_scalar x, ir_tensor_namer namer,
+                     const void *context, strbuf *out);
+
+#endif
