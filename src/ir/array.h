@@ -1,0 +1,37 @@
+/* Arrays: concrete values of tensors in host memory, with strides counted in elements.
+ *
+ * An array does not own its memory; whoever allocated it does. A stride may be 0 (expanded) or
+ * negative. Rank 0 is one element. */
+#ifndef WEIR_IR_ARRAY_H
+#define WEIR_IR_ARRAY_H
+
+#include "base/memory.h"
+#include "ir/dtype.h"
+#include "ir/ir.h"
+
+typedef struct ir_array {
+  ir_dtype dtype;
+  uint32_t rank;
+  int64_t extents[IR_MAX_RANK];
+  int64_t strides[IR_MAX_RANK];
+  void *data;
+} ir_array;
+
+/* Elements, and bytes of a dense copy. False on overflow of 63 bits. */
+bool ir_array_count(const ir_array *a, int64_t *elements);
+bool ir_array_size_bytes(const ir_array *a, int64_t *bytes);
+/* Sets the strides of a dense row-major array. */
+void ir_array_dense(ir_array *a);
+bool ir_array_is_dense(const ir_array *a);
+/* Allocates dense memory for dtype, rank and extents already set. */
+NODISCARD status ir_array_alloc(ir_array *a, const allocator *memory);
+
+/* Address of the element at index[0..rank). */
+void *ir_array_at(const ir_array *a, const int64_t *index);
+/* Steps `index` to the next position in row-major order; false after the last one.
+ * Start from all zeros; an array with a zero extent has no positions (check the count first). */
+bool ir_array_next(const ir_array *a, int64_t *index);
+/* Copies elementwise between arrays of equal extents, converting dtype. */
+void ir_array_copy(const ir_array *to, const ir_array *from);
+
+#endif

@@ -1,0 +1,218 @@
+#include "ir/bind.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static diags *errors_of(const ir_env *env) { return &env->func->module->errors; }
+static ir_scalars *scalars_of(const ir_env *env) { return &env->func->module->scalars; }
+
+void ir_env_init(ir_env *env, ir_func *f, arena *memory) {
+  uint32_t n = f->module->scalars.symbols.len;
+  *env = (ir_env){.func = f, .len = n};
+  env->symbols = ARENA_ARRAY(memory, n, int64_t);
+  env->from = ARENA_ARRAY(memory, n, const char *);
+  for (uint32_t i = 0; i < n; i++) env->symbols[i] = IR_UNBOUND;
+}
+
+static bool assign(ir_env *env, ir_scalar symbol, int64_t value, const char *from, loc at) {
+  uint32_t index = (uint32_t)ir_scalar_node_of(scalars_of(env), symbol)->value;
+  int64_t *slot = &env->symbols[index];
+  if (*slot == IR_UNBOUND) {
+    *slot = value;
+    env->from[index] = from;
+    return true;
+  }
+  if (*slot == value) return true;
+  diag_error(errors_of(env), at, "extent %s is %" PRId64 " (from %s) and %" PRId64 " (from %s)",
+             ir_scalar_text(env->func, symbol), *slot, env->from[index], value, from);
+  return false;
+}
+
+static bool is_symbol(const ir_env *env, ir_scalar x) {
+  return ir_scalar_node_of(scalars_of(env), x)->kind == IR_SCALAR_SYMBOL;
+}
+
+bool ir_bind_name(ir_env *env, const char *name, int64_t value) {
+  ir_func *f = env->func;
+  ir_name_entry e = ir_func_lookup(f, strings_find(&f->module->names, name, strlen(name)));
+  const char *from = arena_printf(&f->module->memory, "-D %s=%" PRId64, name, value);
+  if (value < 0) {
+    diag_error(errors_of(env), (loc){0}, "%s: an extent cannot be negative", from);
+    return false;
+  }
+  if (e.kind == IR_NAME_TENSOR) {
+    return ir_bind_shape(env, (ir_tensor){e.id}, &value, 1, from);
+  }
+  if (e.kind != IR_NAME_EXTENT) {
+    diag_error(errors_of(env), (loc){0}, "%s: fusion '%s' has no extent called '%s'", from,
+               ir_name_text(f, f->name), name);
+    return false;
+  }
+  return assign(env, (ir_scalar){e.id}, value, from, (loc){0});
+}
+
+static bool bind_dim(ir_env *env, ir_tensor input, uint32_t i, ir_scalar extent, int64_t value,
+                     const char *from) {
+  ir_func *f = env->func;
+  loc at = ir_tensor_at(f, input)->at;
+  if (value < 0) {
+    diag_error(errors_of(env), at, "%s: an extent cannot be negative", from);
+    return false;
+  }
+  if (is_symbol(env, extent)) return assign(env, extent, value, from, at);
+  int64_t fixed;
+  if (ir_scalar_is_const(scalars_of(env), extent, &fixed) && fixed == value) return true;
+  diag_error(errors_of(env), at, "extent %u of '%s' is %s, but %s gives %" PRId64, i,
+             ir_tensor_name(f, input), ir_scalar_text(f, extent), from, value);
+  return false;
+}
+
+bool ir_bind_shape(ir_env *env, ir_tensor input, const int64_t *extents, uint32_t rank,
+                   const char *from) {
+  ir_func *f = env->func;
+  const ir_tensor_data *t = ir_tensor_at(f, input);
+  if (t->kind != IR_TENSOR_INPUT) {
+    diag_error(errors_of(env), t->at,
+               "%s: '%s' is not an input; its extents follow from the inputs", from,
+               ir_tensor_name(f, input));
+    return false;
+  }
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t n = ir_tensor_dims(f, input, dims);
+  if (n != rank) {
+    diag_error(errors_of(env), t->at, "'%s' has rank %u, but %s has rank %u",
+               ir_tensor_name(f, input), n, from, rank);
+    return false;
+  }
+  bool ok = true;
+  for (uint32_t i = 0; i < rank; i++) {
+    ok = bind_dim(env, input, i, ir_axis_size(f, dims[i]), extents[i], from) && ok;
+  }
+  return ok;
+}
+
+/* Extents are declared by inputs only, so looking at those finds every symbol of the function. */
+bool ir_bind_complete(ir_env *env) {
+  ir_func *f = env->func;
+  strbuf missing;
+  strbuf_init(&missing, &f->module->memory);
+  map listed;
+  map_init(&listed, &f->module->memory);
+  for (uint32_t k = 0; k < f->inputs.len; k++) {
+    ir_axis dims[IR_MAX_RANK];
+    uint32_t rank = ir_tensor_dims(f, f->inputs.data[k], dims);
+    for (uint32_t i = 0; i < rank; i++) {
+      ir_scalar x = ir_axis_size(f, dims[i]);
+      int64_t value;
+      if (ir_env_eval(env, x, &value) || map_get(&listed, x.id, 0)) continue;
+      map_put(&listed, x.id, 1);
+      if (missing.len) strbuf_puts(&missing, ", ");
+      ir_print_scalar(f, x, &missing);
+    }
+  }
+  if (missing.len == 0) return true;
+  diag_error(errors_of(env), f->at,
+             "these extents have no value: %s; give them with -D name=value, "
+             "-D tensor=AxBxC or an input file",
+             missing.data);
+  return false;
+}
+
+/* ---- checks that need values ---- */
+
+static bool holds(const ir_constraint *c, int64_t a, int64_t b) {
+  switch (c->kind) {
+  case IR_REQUIRE_EQ:
+    return a == b;
+  case IR_REQUIRE_LE:
+    return a <= b;
+  case IR_REQUIRE_DIVIDES:
+    return a >= 1 && b % a == 0;
+  }
+  return false;
+}
+
+/* "a is 3", or just "3" for a constant. */
+static const char *described(ir_env *env, ir_scalar x, int64_t value) {
+  ir_func *f = env->func;
+  if (ir_scalar_is_const(scalars_of(env), x, NULL)) return ir_scalar_text(f, x);
+  return arena_printf(&f->module->memory, "%s = %" PRId64, ir_scalar_text(f, x), value);
+}
+
+static bool check_constraint(ir_env *env, const ir_constraint *c) {
+  static const char *const relation[] = {"equal", "be at most", "divide"};
+  int64_t a, b;
+  if (!ir_env_eval(env, c->a, &a) || !ir_env_eval(env, c->b, &b)) {
+    diag_error(errors_of(env), c->at, "%s: %s or %s cannot be computed in 64 bits", c->what,
+               ir_scalar_text(env->func, c->a), ir_scalar_text(env->func, c->b));
+    return false;
+  }
+  if (holds(c, a, b)) return true;
+  diag_error(errors_of(env), c->at, "%s: %s must %s %s", c->what, described(env, c->a, a),
+             relation[c->kind], described(env, c->b, b));
+  return false;
+}
+
+static bool check_size(ir_env *env, ir_tensor t) {
+  int64_t extents[IR_MAX_RANK],
+      bytes = (int64_t)ir_dtype_size_bytes(ir_tensor_at(env->func, t)->dtype);
+  uint32_t rank;
+  bool fits = ir_env_shape(env, t, extents, &rank), empty = false;
+  for (uint32_t i = 0; fits && i < rank; i++) empty = empty || extents[i] == 0;
+  for (uint32_t i = 0; fits && !empty && i < rank; i++) {
+    fits = extents[i] >= 0 && !__builtin_mul_overflow(bytes, extents[i], &bytes);
+  }
+  if (fits) return true;
+  diag_error(errors_of(env), ir_tensor_at(env->func, t)->at,
+             "the extents of '%s' overflow: its size in bytes does not fit 63 bits",
+             ir_tensor_name(env->func, t));
+  return false;
+}
+
+static bool check_device_axis(ir_env *env, ir_tensor t, uint32_t position, ir_axis axis) {
+  ir_func *f = env->func;
+  const ir_axis_data *a = ir_axis_at(f, axis);
+  const ir_tensor_data *d = ir_tensor_at(f, t);
+  if (a->mark.kind != IR_MARK_MESH || d->mesh.id == 0) return true;
+  int64_t value, size = ir_mesh_size(ir_mesh_at(f, d->mesh), a->mark.mesh_axis);
+  if (!ir_env_eval(env, ir_axis_size(f, axis), &value)) return true; /* reported by check_size */
+  if (value == size) return true;
+  diag_error(errors_of(env), d->at,
+             "axis %u of '%s' is marked %s and has %" PRId64
+             " positions, but mesh '%s' has %" PRId64 " devices there; split the axis first",
+             position, ir_tensor_name(f, t), ir_mark_text(a->mark), value,
+             ir_name_text(f, ir_mesh_at(f, d->mesh)->name), size);
+  return false;
+}
+
+bool ir_bind_check(ir_env *env) {
+  ir_func *f = env->func;
+  bool ok = true;
+  for (uint32_t i = 0; i < f->constraints.len; i++) {
+    ok = check_constraint(env, &f->constraints.data[i]) && ok;
+  }
+  for (uint32_t i = 1; i < f->tensors.len; i++) {
+    ir_tensor t = {i};
+    if (f->tensors.data[i].kind == IR_TENSOR_CONST) continue;
+    ok = check_size(env, t) && ok;
+    ir_axes loop = f->tensors.data[i].now.loop;
+    for (uint32_t k = 0; k < loop.len; k++) {
+      ok = check_device_axis(env, t, k, loop.data[k]) && ok;
+    }
+  }
+  return ok;
+}
+
+bool ir_env_eval(const ir_env *env, ir_scalar x, int64_t *value) {
+  return ir_scalar_eval(scalars_of(env), x, env->symbols, env->len, value);
+}
+
+bool ir_env_shape(const ir_env *env, ir_tensor t, int64_t extents[IR_MAX_RANK], uint32_t *rank) {
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t n = ir_tensor_dims(env->func, t, dims);
+  for (uint32_t i = 0; i < n; i++) {
+    if (!ir_env_eval(env, ir_axis_size(env->func, dims[i]), &extents[i])) return false;
+  }
+  *rank = n;
+  return true;
+}

@@ -1,0 +1,58 @@
+/* Building a fusion: what the parser, the public API and the passes call.
+ *
+ * Each function checks its arguments and reports what is wrong to the module's diagnostics at `at`;
+ * it then returns "none" and leaves the function as it was. */
+#ifndef WEIR_IR_BUILD_H
+#define WEIR_IR_BUILD_H
+
+#include "ir/ir.h"
+
+ir_func *ir_build_func(ir_module *m, ir_func_kind kind, uint32_t name, loc at);
+
+/* devices == NULL: 0, 1, 2, … */
+ir_mesh ir_build_mesh(ir_func *f, uint32_t name, const int64_t *shape, uint32_t rank,
+                      const int64_t *devices, int64_t n_devices, loc at);
+
+/* The scalar of a named extent, declared on first use. */
+ir_scalar ir_build_extent(ir_func *f, uint32_t name, loc at);
+/* An extent is a constant >= 0 or a symbol; none stands for `?`, an anonymous symbol. */
+ir_tensor ir_build_input(ir_func *f, uint32_t name, ir_dtype dtype, const ir_scalar *extents,
+                         uint32_t rank, loc at);
+
+/* A number in an expression. */
+ir_tensor ir_build_number(ir_func *f, ir_number n, loc at);
+/* An extent used as a value: an integer. */
+ir_tensor ir_build_extent_value(ir_func *f, ir_scalar x, loc at);
+
+/* Appends an operation. operands: one per tensor param (none where left out), for a TENSORS param as
+ * many as there are; attrs: one per attribute param, `given` false where left out. Infers dtype and
+ * domains. name 0: the caller names the result later with ir_build_name(). */
+ir_tensor ir_build_op(ir_func *f, ir_opcode code, const ir_tensor *operands, uint32_t n_operands,
+                      const ir_attr *attrs, uint32_t name, loc at);
+bool ir_build_name(ir_func *f, ir_tensor t, uint32_t name, loc at);
+
+/* States the type of `t`, which is checked; an extent that is none stands for `?`. */
+bool ir_build_stated(ir_func *f, ir_tensor t, ir_dtype dtype, const ir_scalar *extents,
+                     uint32_t rank, loc at);
+bool ir_build_output(ir_func *f, ir_tensor t, loc at);
+/* Records a statement of the schedule, unapplied. */
+void ir_build_stmt(ir_func *f, const ir_stmt *stmt);
+
+/* ---- for infer and schedule: axes and domains ---- */
+ir_axis ir_axis_new(ir_func *f, ir_axis_kind kind, ir_scalar extent);
+/* A fresh axis like `a` without its history and mark. */
+ir_axis ir_axis_copy(ir_func *f, ir_axis a);
+ir_transform ir_transform_new(ir_func *f, const ir_transform_data *data);
+ir_axes ir_axes_new(ir_func *f, const ir_axis *axes, uint32_t n);
+/* Default density: TRUE, and NONE on broadcast and reduction axes. */
+const uint8_t *ir_dense_default(ir_func *f, ir_axes allocation);
+void ir_require(ir_func *f, ir_constraint_kind kind, ir_scalar a, ir_scalar b, const char *what,
+                loc at);
+
+/* Drops the scheduled view: truncates derived objects, clears marks, meshes, memory. */
+void ir_func_unschedule(ir_func *f);
+
+/* After operations were taken out of `order`: their results lose their names and count no longer. */
+void ir_func_forget_unused(ir_func *f);
+
+#endif

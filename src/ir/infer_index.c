@@ -1,0 +1,153 @@
+/* cat, select, gather, scatter, index_select and the makers. */
+#include "ir/infer_internal.h"
+
+static ir_dtype operand_dtype(const infer *c, uint32_t i) {
+  return ir_tensor_at(c->f, c->op->operands[i])->dtype;
+}
+
+static bool is_index(infer *c, uint32_t i) {
+  ir_dtype t = operand_dtype(c, i);
+  if (ir_dtype_kind_of(t) == IR_KIND_INT) return true;
+  return infer_error(c, "the index must be of an integer dtype, not %s", ir_dtype_text(t));
+}
+
+static bool cat_meets(infer *c, const dims *first, uint32_t operand, uint32_t axis,
+                      ir_scalar *sum) {
+  dims d = infer_dims(c, operand);
+  if (d.len != first->len) {
+    return infer_error(c, "operands must have one rank, not %u and %u", first->len, d.len);
+  }
+  for (uint32_t i = 0; i < d.len; i++) {
+    ir_scalar want = infer_size(c, first->data[i]), have = infer_size(c, d.data[i]);
+    if (i != axis && !infer_same_size(c, want, have, "extents")) return false;
+  }
+  if (operand) *sum = ir_scalar_add(&c->f->module->scalars, *sum, infer_size(c, d.data[axis]));
+  return true;
+}
+
+bool infer_cat(infer *c) {
+  dims first = infer_dims(c, 0), out = {.len = 0};
+  uint32_t axis;
+  if (first.len == 0) return infer_error(c, "needs operands with at least one axis");
+  if (!infer_axis(c, ir_op_attr(c->op, "dim")->i, first.len, &axis)) return false;
+  ir_scalar sum = infer_size(c, first.data[axis]);
+  for (uint32_t i = 0; i < c->op->n_operands; i++) {
+    if (!cat_meets(c, &first, i, axis, &sum)) return false;
+  }
+  for (uint32_t i = 0; i < first.len; i++) {
+    out.data[out.len++] = i == axis ? infer_new_dim(c, sum) : infer_copy_dim(c, first.data[i]);
+  }
+  ir_dtype t = ir_infer_promote(c->f, c->op->operands, c->op->n_operands);
+  return infer_done(c, t, &out, &out);
+}
+
+/* A constant index may count from the end; other indexes are checked when extents are bound. */
+bool infer_select(infer *c) {
+  ir_scalars *s = &c->f->module->scalars;
+  dims in = infer_dims(c, 0), out = {.len = 0};
+  uint32_t axis;
+  int64_t value;
+  if (!infer_axis(c, ir_op_attr(c->op, "dim")->i, in.len, &axis)) return false;
+  ir_scalar index = ir_op_attr(c->op, "index")->scalar, size = infer_size(c, in.data[axis]);
+  if (ir_scalar_is_overflow(index)) return infer_error(c, "the index overflows 64 bits");
+  if (ir_scalar_is_const(s, index, &value) && value < 0) index = ir_scalar_add(s, size, index);
+  ir_scalar zero = ir_scalar_const(s, 0), next = ir_scalar_add(s, index, ir_scalar_const(s, 1));
+  if (!infer_at_most(c, zero, index, "index")) return false;
+  if (!infer_at_most(c, next, size, "index + 1")) return false;
+  for (uint32_t i = 0; i < in.len; i++) {
+    if (i != axis) out.data[out.len++] = infer_copy_dim(c, in.data[i]);
+  }
+  return infer_done(c, operand_dtype(c, 0), &out, &out);
+}
+
+/* ---- indexed ---- */
+
+static ir_axis indexed_dim(infer *c, ir_axis from) {
+  ir_axis a = infer_copy_dim(c, from);
+  ir_axis_data *d = ir_axis_at(c->f, a);
+  if (d->kind == IR_AXIS_ITERATION) d->kind = IR_AXIS_GATHER;
+  return a;
+}
+
+static bool same_rank(infer *c, const dims *x, const dims *index) {
+  if (x->len == index->len && x->len > 0) return true;
+  return infer_error(c, "x and index must have one rank of at least 1, not %u and %u", x->len,
+                     index->len);
+}
+
+static bool index_within(infer *c, const dims *index, const dims *of, uint32_t but,
+                         const char *what) {
+  for (uint32_t i = 0; i < index->len; i++) {
+    ir_scalar a = infer_size(c, index->data[i]), b = infer_size(c, of->data[i]);
+    if (i != but && !infer_at_most(c, a, b, what)) return false;
+  }
+  return true;
+}
+
+bool infer_gather(infer *c) {
+  dims x = infer_dims(c, 0), index = infer_dims(c, 1), out = {.len = 0};
+  uint32_t axis;
+  if (!is_index(c, 1) || !same_rank(c, &x, &index)) return false;
+  if (!infer_axis(c, ir_op_attr(c->op, "dim")->i, x.len, &axis)) return false;
+  if (!index_within(c, &index, &x, axis, "extent of index over x")) return false;
+  for (uint32_t i = 0; i < index.len; i++) {
+    ir_axis from = index.data[i];
+    out.data[out.len++] = i == axis ? indexed_dim(c, from) : infer_copy_dim(c, from);
+  }
+  return infer_done(c, operand_dtype(c, 0), &out, &out);
+}
+
+bool infer_scatter(infer *c) {
+  dims x = infer_dims(c, 0), index = infer_dims(c, 1), src = infer_dims(c, 2), out = {.len = 0};
+  uint32_t axis;
+  if (!is_index(c, 1) || !same_rank(c, &x, &index) || !same_rank(c, &src, &index)) return false;
+  if (operand_dtype(c, 0) != operand_dtype(c, 2)) {
+    return infer_error(c, "x and src must have one dtype, not %s and %s; cast one",
+                       ir_dtype_text(operand_dtype(c, 0)), ir_dtype_text(operand_dtype(c, 2)));
+  }
+  if (!infer_axis(c, ir_op_attr(c->op, "dim")->i, x.len, &axis)) return false;
+  if (!index_within(c, &index, &x, axis, "extent of index over x")) return false;
+  if (!index_within(c, &index, &src, IR_MAX_RANK, "extent of index over src")) return false;
+  for (uint32_t i = 0; i < x.len; i++) {
+    ir_axis from = x.data[i];
+    out.data[out.len++] = i == axis ? indexed_dim(c, from) : infer_copy_dim(c, from);
+  }
+  return infer_done(c, operand_dtype(c, 0), &out, &out);
+}
+
+bool infer_index_select(infer *c) {
+  dims x = infer_dims(c, 0), index = infer_dims(c, 1), out = {.len = 0};
+  uint32_t axis;
+  if (!is_index(c, 1)) return false;
+  if (index.len != 1) return infer_error(c, "the index must have one axis, not %u", index.len);
+  if (!infer_axis(c, ir_op_attr(c->op, "dim")->i, x.len, &axis)) return false;
+  for (uint32_t i = 0; i < x.len; i++) {
+    ir_axis a = i == axis ? indexed_dim(c, index.data[0]) : infer_copy_dim(c, x.data[i]);
+    out.data[out.len++] = a;
+  }
+  return infer_done(c, operand_dtype(c, 0), &out, &out);
+}
+
+/* ---- makers ---- */
+
+static bool maker_dim(infer *c, ir_scalar size, dims *out) {
+  if (ir_scalar_is_overflow(size)) return infer_error(c, "an extent overflows 64 bits");
+  if (!infer_at_most(c, ir_scalar_const(&c->f->module->scalars, 0), size, "a negative extent")) {
+    return false;
+  }
+  return infer_push(c, out, infer_new_dim(c, size));
+}
+
+bool infer_maker(infer *c) {
+  dims out = {.len = 0};
+  ir_dtype t = (ir_dtype)ir_op_attr(c->op, "dtype")->i;
+  if (c->op->code == IR_OP_IOTA) {
+    if (!maker_dim(c, ir_op_attr(c->op, "n")->scalar, &out)) return false;
+    return infer_done(c, t, &out, &out);
+  }
+  const ir_attr *shape = ir_op_attr(c->op, "shape");
+  for (uint32_t i = 0; i < shape->len; i++) {
+    if (!maker_dim(c, shape->scalars[i], &out)) return false;
+  }
+  return infer_done(c, t, &out, &out);
+}

@@ -1,0 +1,74 @@
+/* Shared by the inference files: the context of one operation, and how dimensions meet. */
+#ifndef WEIR_IR_INFER_INTERNAL_H
+#define WEIR_IR_INFER_INTERNAL_H
+
+#include "ir/build.h"
+#include "ir/infer.h"
+
+typedef struct infer {
+  ir_func *f;
+  const ir_op_data *op;
+  const char *name; /* of the operation */
+  ir_inferred *result;
+} infer;
+
+/* A list of axes under construction. */
+typedef struct dims {
+  ir_axis data[IR_MAX_RANK];
+  uint32_t len;
+} dims;
+
+/* Reports at the operation; always false, so callers can return it. */
+bool infer_error(infer *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+/* Dimensions of operand i of the op, without reductions. */
+dims infer_dims(infer *c, uint32_t i);
+ir_scalar infer_size(const infer *c, ir_axis a);
+bool infer_is_one(const infer *c, ir_axis a); /* broadcasts: size 1 and not expanded */
+
+/* Resolves an axis number that may be negative. */
+bool infer_axis(infer *c, int64_t axis, uint32_t rank, uint32_t *result);
+/* Marks the axes of an attribute list in `chosen`; absent: all. Refuses duplicates. */
+bool infer_axis_set(infer *c, const ir_attr *list, uint32_t rank, bool chosen[IR_MAX_RANK]);
+
+bool infer_push(infer *c, dims *d, ir_axis a);
+/* A fresh axis of that size: a broadcast axis when it is the constant 1. */
+ir_axis infer_new_dim(infer *c, ir_scalar size);
+ir_axis infer_copy_dim(infer *c, ir_axis a);
+/* Asserts that two sizes are equal: an error if they cannot be, a constraint if it is unknown. */
+bool infer_same_size(infer *c, ir_scalar a, ir_scalar b, const char *what);
+/* Asserts a <= b likewise. */
+bool infer_at_most(infer *c, ir_scalar a, ir_scalar b, const char *what);
+/* The dimension two operands' dimensions give together under broadcasting. */
+bool infer_meet(infer *c, ir_axis a, ir_axis b, ir_axis *result);
+/* Right-aligned broadcasting of two lists. */
+bool infer_broadcast(infer *c, const dims *a, const dims *b, dims *result);
+
+/* Writes root and logical domains (and the defaults for allocation and loop). */
+bool infer_done(infer *c, ir_dtype dtype, const dims *root, const dims *logical);
+
+/* ---- one function per family ---- */
+bool infer_pointwise(infer *c);
+bool infer_copy(infer *c); /* set, cast */
+bool infer_reduce(infer *c);
+bool infer_moment(infer *c);
+bool infer_insert(infer *c); /* broadcast */
+bool infer_squeeze(infer *c);
+bool infer_expand(infer *c);
+bool infer_permute(infer *c);
+bool infer_reshape(infer *c);
+bool infer_slice(infer *c);
+bool infer_pad(infer *c);
+bool infer_cat(infer *c);
+bool infer_select(infer *c);
+bool infer_maker(infer *c);
+bool infer_gather(infer *c);
+bool infer_scatter(infer *c);
+bool infer_index_select(infer *c);
+bool infer_matmul(infer *c);
+bool infer_linear(infer *c);
+bool infer_softmax(infer *c);
+bool infer_norm(infer *c);
+bool infer_sdpa(infer *c);
+
+#endif

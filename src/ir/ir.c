@@ -1,0 +1,164 @@
+#include "ir/ir.h"
+
+#include <string.h>
+
+void ir_module_init(ir_module *m, const allocator *memory) {
+  *m = (ir_module){.src = {.name = "weir"}};
+  arena_init(&m->memory, memory);
+  strings_init(&m->names, &m->memory);
+  ir_scalars_init(&m->scalars, &m->memory);
+  diags_init(&m->errors, &m->memory, &m->src);
+}
+
+void ir_module_destroy(ir_module *m) {
+  if (m->memory.memory) arena_destroy(&m->memory);
+}
+
+ir_func *ir_module_find(const ir_module *m, const char *name) {
+  for (uint32_t i = 0; i < m->funcs.len; i++) {
+    ir_func *f = m->funcs.data[i];
+    if (strcmp(ir_name_text(f, f->name), name) == 0) return f;
+  }
+  return NULL;
+}
+
+const ir_attr *ir_op_attr(const ir_op_data *o, const char *name) {
+  uint32_t i = 0;
+  for (const ir_param *p = ir_op_info_of(o->code)->params; p->kind != IR_PARAM_END; p++) {
+    if (p->kind == IR_PARAM_TENSOR || p->kind == IR_PARAM_TENSORS) continue;
+    if (strcmp(p->name, name) == 0) return &o->attrs[i];
+    i++;
+  }
+  impossible("the operation has no such attribute");
+}
+
+ir_tensor ir_op_operand(const ir_op_data *o, const char *name) {
+  uint32_t i = 0;
+  for (const ir_param *p = ir_op_info_of(o->code)->params; p->kind == IR_PARAM_TENSOR; p++, i++) {
+    if (strcmp(p->name, name) == 0) return o->operands[i];
+  }
+  impossible("the operation has no such operand");
+}
+
+uint32_t ir_axes_dims(const ir_func *f, ir_axes axes, ir_axis dims[IR_MAX_RANK]) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < axes.len; i++) {
+    if (ir_axis_at(f, axes.data[i])->kind == IR_AXIS_REDUCTION) continue;
+    check(n < IR_MAX_RANK);
+    dims[n++] = axes.data[i];
+  }
+  return n;
+}
+
+uint32_t ir_tensor_dims(const ir_func *f, ir_tensor t, ir_axis dims[IR_MAX_RANK]) {
+  return ir_axes_dims(f, ir_tensor_at(f, t)->defined.logical, dims);
+}
+
+ir_scalar ir_axis_size(const ir_func *f, ir_axis a) {
+  const ir_axis_data *d = ir_axis_at(f, a);
+  return d->expanded.id ? d->expanded : d->extent;
+}
+
+const char *ir_mark_text(ir_mark m) {
+  static const char *const mesh[IR_MESH_MAX_RANK] = {
+      "mesh.x", "mesh.y", "mesh.z",  "mesh.3",  "mesh.4",  "mesh.5",  "mesh.6",  "mesh.7",
+      "mesh.8", "mesh.9", "mesh.10", "mesh.11", "mesh.12", "mesh.13", "mesh.14", "mesh.15"};
+  switch (m.kind) {
+  case IR_MARK_NONE:
+    return "";
+  case IR_MARK_SERIAL:
+    return "serial";
+  case IR_MARK_STREAM:
+    return "stream";
+  case IR_MARK_MESH:
+    return m.mesh_axis < IR_MESH_MAX_RANK ? mesh[m.mesh_axis] : "mesh.?";
+  }
+  return "";
+}
+
+/* ---- names ---- */
+
+enum { KIND_SHIFT = 29 };
+
+ir_name_entry ir_func_lookup(const ir_func *f, uint32_t name) {
+  uint32_t packed = map_get(&f->names, name, 0);
+  return (ir_name_entry){(ir_name_kind)(packed >> KIND_SHIFT), packed & ((1u << KIND_SHIFT) - 1)};
+}
+
+void ir_func_declare(ir_func *f, uint32_t name, ir_name_entry entry) {
+  check(entry.id < 1u << KIND_SHIFT);
+  map_put(&f->names, name, ((uint32_t)entry.kind << KIND_SHIFT) | entry.id);
+}
+
+void ir_func_undeclare(ir_func *f, uint32_t name) { map_put(&f->names, name, 0); }
+
+/* ---- equality under what is known ---- */
+
+static ir_scalar learned(const void *context, uint32_t symbol) {
+  const ir_func *f = context;
+  return (ir_scalar){map_get(&f->learned, symbol, 0)};
+}
+
+/* Chains of equalities are short; each round follows every symbol one step. */
+static ir_scalar resolve(ir_func *f, ir_scalar x) {
+  for (int round = 0; round < 64; round++) {
+    ir_scalar next = ir_scalar_substitute(&f->module->scalars, x, learned, f);
+    if (IR_SAME(next, x)) break;
+    x = next;
+  }
+  return x;
+}
+
+ir_proof ir_func_equal(ir_func *f, ir_scalar a, ir_scalar b) {
+  ir_proof direct = ir_scalar_eq(&f->module->scalars, a, b);
+  if (direct == IR_TRUE || f->learned.len <= 1) return direct;
+  return ir_scalar_eq(&f->module->scalars, resolve(f, a), resolve(f, b));
+}
+
+static bool learn_symbol(ir_func *f, ir_scalar a, ir_scalar b) {
+  ir_scalars *s = &f->module->scalars;
+  const ir_scalar_node *n = ir_scalar_node_of(s, a);
+  if (n->kind != IR_SCALAR_SYMBOL || ir_scalar_mentions(s, b, (uint32_t)n->value)) return false;
+  map_put(&f->learned, (uint64_t)n->value, b.id);
+  return true;
+}
+
+void ir_func_learn(ir_func *f, ir_scalar a, ir_scalar b) {
+  a = resolve(f, a);
+  b = resolve(f, b);
+  if (IR_SAME(a, b) || ir_scalar_is_overflow(a) || ir_scalar_is_overflow(b)) return;
+  /* The later symbol is described by the earlier one. */
+  ir_scalar first = a.id < b.id ? a : b, second = a.id < b.id ? b : a;
+  if (!learn_symbol(f, second, first)) (void)learn_symbol(f, first, second);
+}
+
+/* ---- text for messages and printing ---- */
+
+static const char *name_of_tensor(const void *context, uint32_t tensor) {
+  return ir_tensor_name(context, (ir_tensor){tensor});
+}
+
+void ir_print_scalar(const ir_func *f, ir_scalar x, strbuf *out) {
+  ir_scalar_print(&f->module->scalars, &f->module->names, x, name_of_tensor, f, out);
+}
+
+const char *ir_scalar_text(ir_func *f, ir_scalar x) {
+  strbuf out;
+  strbuf_init(&out, &f->module->memory);
+  ir_print_scalar(f, x, &out);
+  return out.data;
+}
+
+const char *ir_type_text(ir_func *f, ir_tensor t) {
+  strbuf out;
+  strbuf_init(&out, &f->module->memory);
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(f, t, dims);
+  strbuf_puts(&out, ir_dtype_text(ir_tensor_at(f, t)->dtype));
+  for (uint32_t i = 0; i < rank; i++) {
+    strbuf_puts(&out, i ? ", " : "[");
+    ir_print_scalar(f, ir_axis_size(f, dims[i]), &out);
+  }
+  if (rank) strbuf_putc(&out, ']');
+  return out.data;
+}

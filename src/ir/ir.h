@@ -1,0 +1,231 @@
+/* The IR: modules, functions, tensors, operations, schedule statements.
+ *
+ * A module owns everything in one arena. A function (today: a fusion) holds dense tables of axes,
+ * transforms, meshes, tensors and operations, addressed by handles; slot 0 of each table is unused.
+ *
+ * A fusion has two views:
+ *   - the definition: `inputs`, `order` (operations in program order), `outputs`. It says what is
+ *     computed and is never changed by scheduling. The reference evaluator runs it.
+ *   - the schedule: `statements`, as written. schedule_apply() derives from both the scheduled view:
+ *     each tensor's `now` domains, marks, mesh and memory, and `scheduled`, the operations after
+ *     rfactor. It can be thrown away and derived again at any time, so text needs to carry only the
+ *     definition and the statements, and everything prints and parses back exactly.
+ *
+ * Derived objects are appended behind the defined ones (`n_defined`), so dropping the scheduled view
+ * is a truncation. */
+#ifndef WEIR_IR_IR_H
+#define WEIR_IR_IR_H
+
+#include "base/diag.h"
+#include "base/table.h"
+#include "base/vec.h"
+#include "ir/axis.h"
+#include "ir/dtype.h"
+#include "ir/handle.h"
+#include "ir/mesh.h"
+#include "ir/op.h"
+#include "ir/scalar.h"
+
+enum { IR_MAX_RANK = 16 }; /* axes of a tensor, reductions included */
+
+typedef enum ir_memory { IR_MEMORY_GLOBAL, IR_MEMORY_SYMMETRIC } ir_memory;
+
+typedef enum ir_tensor_kind {
+  IR_TENSOR_INPUT,
+  IR_TENSOR_RESULT,
+  IR_TENSOR_CONST, /* a number in an expression: rank 0, weakly typed, without a name */
+} ir_tensor_kind;
+
+typedef struct ir_tensor_data {
+  ir_tensor_kind kind;
+  uint32_t name; /* interned; 0 for CONST */
+  loc at;
+  ir_dtype dtype; /* CONST: f32, i64 or bool as written; see `weak` */
+  ir_op def;      /* RESULT: the defining operation of the definition */
+  ir_domains defined;
+
+  ir_number number; /* CONST */
+  ir_scalar value;  /* CONST that is an extent: the expression; else none */
+
+  /* A type written at the definition, printed back. Extents of `?` are none. */
+  bool stated;
+  const ir_scalar *stated_extents;
+
+  /* The scheduled view. */
+  ir_op scheduled_def;
+  ir_domains now;
+  ir_mesh mesh; /* none: not placed */
+  bool placed;  /* by the user's `on` */
+  ir_memory memory;
+} ir_tensor_data;
+
+typedef struct ir_op_data {
+  ir_opcode code;
+  loc at;
+  const ir_tensor *operands; /* one per tensor param; none where left out */
+  uint32_t n_operands;
+  const ir_attr *attrs; /* one per attribute param, in the table's order */
+  ir_tensor result;
+} ir_op_data;
+
+/* Something that must hold for the bound extents; checked when shapes are bound. */
+typedef enum ir_constraint_kind {
+  IR_REQUIRE_EQ,      /* a == b */
+  IR_REQUIRE_LE,      /* a <= b */
+  IR_REQUIRE_DIVIDES, /* a divides b */
+} ir_constraint_kind;
+
+typedef struct ir_constraint {
+  ir_constraint_kind kind;
+  ir_scalar a, b;
+  loc at;
+  const char *what; /* "extents of add", for the message */
+} ir_constraint;
+
+/* ---- schedule statements, as written ---- */
+typedef enum ir_stmt_kind {
+  IR_STMT_ON,
+  IR_STMT_SPLIT,
+  IR_STMT_OUTER_SPLIT,
+  IR_STMT_CHUNK_SPLIT, /* outer_split(axis, [c0, c1, …]) */
+  IR_STMT_MERGE,
+  IR_STMT_REORDER,
+  IR_STMT_SWIZZLE,
+  IR_STMT_RFACTOR,
+  IR_STMT_MARK, /* T[axis] = … */
+  IR_STMT_MEMORY,
+  IR_STMT_ALLOCATE,
+  IR_STMT_ALLOCATE_AS_LOOP,
+  IR_STMT_CONTIGUITY,
+} ir_stmt_kind;
+
+typedef struct ir_target {
+  uint32_t name; /* interned; resolved when the schedule is applied */
+  loc at;
+} ir_target;
+
+typedef struct ir_stmt {
+  ir_stmt_kind kind;
+  loc at;
+  const ir_target *targets; /* ON: one or more; others: one */
+  uint32_t n_targets;
+  ir_mesh mesh; /* ON; or the mesh named as a factor (SPLIT, OUTER_SPLIT) */
+  bool factor_is_mesh;
+  uint32_t mesh_axis;   /* of a mesh factor, and of SWIZZLE */
+  bool mesh_axis_named; /* the factor was written g.x, not g */
+  int64_t axis;         /* SPLIT … MERGE, SWIZZLE, MARK: as written, may be negative */
+  ir_scalar factor;
+  ir_mark mark;
+  ir_memory memory;
+  const int64_t *list; /* REORDER: from, to pairs; RFACTOR: axes; ALLOCATE: order; CHUNK_SPLIT:
+                          lengths; CONTIGUITY: 0 or 1 */
+  uint32_t n_list;
+  ir_target result; /* RFACTOR: the name of the new tensor */
+} ir_stmt;
+
+typedef enum ir_func_kind { IR_FUNC_FUSION } ir_func_kind;
+
+typedef struct ir_module ir_module;
+
+/* Lengths of the tables when the definition ended. */
+typedef struct ir_counts {
+  uint32_t axes, transforms, tensors, ops, constraints;
+} ir_counts;
+
+typedef struct ir_func {
+  ir_module *module;
+  ir_func_kind kind;
+  uint32_t name;
+  loc at;
+
+  VEC(ir_axis_data) axes;
+  VEC(ir_transform_data) transforms;
+  VEC(ir_mesh_data) meshes;
+  VEC(ir_tensor_data) tensors;
+  VEC(ir_op_data) ops;
+
+  VEC(ir_tensor) inputs;
+  VEC(ir_op) order;
+  VEC(ir_tensor) outputs;
+  VEC(ir_constraint) constraints;
+  VEC(ir_stmt) statements;
+
+  bool applied; /* the scheduled view stands */
+  VEC(ir_op) scheduled;
+  ir_counts n_defined; /* valid while `applied` */
+
+  map names;   /* interned name -> ir_name_entry packed by ir_func_declare */
+  map learned; /* symbol index -> scalar it was asserted equal to; for proofs only */
+  map numbers; /* constants already built */
+} ir_func;
+
+struct ir_module {
+  arena memory;
+  strings names;
+  ir_scalars scalars;
+  source src;
+  diags errors;
+  VEC(ir_func *) funcs;
+};
+
+void ir_module_init(ir_module *m, const allocator *memory);
+void ir_module_destroy(ir_module *m);                          /* accepts a zeroed module */
+ir_func *ir_module_find(const ir_module *m, const char *name); /* NULL: no such function */
+
+/* ---- reading ---- */
+static inline ir_axis_data *ir_axis_at(const ir_func *f, ir_axis a) { return &f->axes.data[a.id]; }
+static inline ir_transform_data *ir_transform_at(const ir_func *f, ir_transform t) {
+  return &f->transforms.data[t.id];
+}
+static inline ir_mesh_data *ir_mesh_at(const ir_func *f, ir_mesh m) {
+  return &f->meshes.data[m.id];
+}
+static inline ir_tensor_data *ir_tensor_at(const ir_func *f, ir_tensor t) {
+  return &f->tensors.data[t.id];
+}
+static inline ir_op_data *ir_op_at(const ir_func *f, ir_op o) { return &f->ops.data[o.id]; }
+static inline const char *ir_name_text(const ir_func *f, uint32_t name) {
+  return strings_text(&f->module->names, name);
+}
+static inline const char *ir_tensor_name(const ir_func *f, ir_tensor t) {
+  return ir_name_text(f, ir_tensor_at(f, t)->name);
+}
+
+/* The attribute called `name`; it must be in the op's table row. */
+const ir_attr *ir_op_attr(const ir_op_data *o, const char *name);
+/* The operand of the tensor param called `name`; none when left out. */
+ir_tensor ir_op_operand(const ir_op_data *o, const char *name);
+
+/* Logical axes that have memory (no reductions), in order; writes at most IR_MAX_RANK of them. */
+uint32_t ir_tensor_dims(const ir_func *f, ir_tensor t, ir_axis dims[IR_MAX_RANK]);
+/* The same of any list of axes. */
+uint32_t ir_axes_dims(const ir_func *f, ir_axes axes, ir_axis dims[IR_MAX_RANK]);
+/* How many elements the axis counts: its expanded size if expanded, else its extent. */
+ir_scalar ir_axis_size(const ir_func *f, ir_axis a);
+
+/* ---- names: tensors, extents and meshes share one space ---- */
+typedef enum ir_name_kind {
+  IR_NAME_NONE,
+  IR_NAME_TENSOR,
+  IR_NAME_EXTENT,
+  IR_NAME_MESH
+} ir_name_kind;
+typedef struct ir_name_entry {
+  ir_name_kind kind;
+  uint32_t id; /* ir_tensor, ir_scalar or ir_mesh */
+} ir_name_entry;
+ir_name_entry ir_func_lookup(const ir_func *f, uint32_t name);
+void ir_func_declare(ir_func *f, uint32_t name, ir_name_entry entry);
+void ir_func_undeclare(ir_func *f, uint32_t name);
+
+/* Equality for all values, using what operations assert (two symbols that met in an op). */
+ir_proof ir_func_equal(ir_func *f, ir_scalar a, ir_scalar b);
+/* Takes note that a == b was asserted. */
+void ir_func_learn(ir_func *f, ir_scalar a, ir_scalar b);
+
+void ir_print_scalar(const ir_func *f, ir_scalar x, strbuf *out);
+const char *ir_scalar_text(ir_func *f, ir_scalar x); /* in the module's arena; for messages */
+/* "f32[a, 4]" of the definition; for messages and printing. */
+const char *ir_type_text(ir_func *f, ir_tensor t);
+
+#endif

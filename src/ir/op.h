@@ -1,0 +1,120 @@
+/* The table of operations (ops.def) as data: parser, printer, builder and `weir list ops` read it. */
+#ifndef WEIR_IR_OP_H
+#define WEIR_IR_OP_H
+
+#include "ir/dtype.h"
+#include "ir/handle.h"
+
+typedef enum ir_opcode {
+  IR_OP_NONE,
+#define POINTWISE(id, name, result, params, fexpr, iexpr) IR_OP_##id,
+#define OP(id, name, family, params) IR_OP_##id,
+#include "ir/ops.def"
+#undef POINTWISE
+#undef OP
+  IR_OP_COUNT
+} ir_opcode;
+
+/* What a switch over operations looks at. All pointwise ops are one family. */
+typedef enum ir_family {
+  IR_FAMILY_POINTWISE,
+  IR_FAMILY_SET,
+  IR_FAMILY_CAST,
+  IR_FAMILY_REDUCE, /* sum prod amax amin: reduced axes stay in the logical domain as reductions */
+  IR_FAMILY_MOMENT, /* mean var */
+  IR_FAMILY_BROADCAST,
+  IR_FAMILY_SQUEEZE,
+  IR_FAMILY_EXPAND,
+  IR_FAMILY_PERMUTE, /* permute transpose */
+  IR_FAMILY_RESHAPE,
+  IR_FAMILY_SLICE,
+  IR_FAMILY_PAD,
+  IR_FAMILY_CAT,
+  IR_FAMILY_SELECT,
+  IR_FAMILY_MAKER, /* full zeros ones iota uniform */
+  IR_FAMILY_GATHER,
+  IR_FAMILY_SCATTER,
+  IR_FAMILY_INDEX_SELECT,
+  IR_FAMILY_MATMUL,
+  IR_FAMILY_LINEAR,
+  IR_FAMILY_SOFTMAX,
+  IR_FAMILY_NORM, /* layer_norm rms_norm */
+  IR_FAMILY_SDPA,
+} ir_family;
+
+/* How a pointwise op's result dtype follows from its operands; see ops.def. */
+typedef enum ir_result_rule {
+  IR_RESULT_SAME,
+  IR_RESULT_NUMBER,
+  IR_RESULT_FLOAT,
+  IR_RESULT_BITS,
+  IR_RESULT_TRUTH,
+  IR_RESULT_CHOICE,
+} ir_result_rule;
+
+typedef enum ir_param_kind {
+  IR_PARAM_END,     /* closes the list */
+  IR_PARAM_TENSOR,  /* an operand */
+  IR_PARAM_TENSORS, /* one or more operands; the last tensor param */
+  IR_PARAM_INT,     /* a constant integer (dimension, correction) */
+  IR_PARAM_INTS,
+  IR_PARAM_BOOL,
+  IR_PARAM_BOOLS,
+  IR_PARAM_NUMBER, /* an integer or a fraction, inf, nan */
+  IR_PARAM_DTYPE,
+  IR_PARAM_SCALAR, /* an integer expression over symbolic extents */
+  IR_PARAM_SCALARS,
+  IR_PARAM_CHOICE, /* one of a few words; stored as its index */
+} ir_param_kind;
+
+typedef enum ir_param_use { IR_USE_REQUIRED, IR_USE_OMIT, IR_USE_DEFAULT } ir_param_use;
+
+enum { IR_MAX_CHOICES = 4, IR_MAX_PARAMS = 6 };
+
+typedef struct ir_param {
+  ir_param_kind kind;
+  const char *name;
+  ir_param_use use;
+  double value;    /* the default of BOOL, INT, NUMBER, DTYPE, CHOICE */
+  bool positional; /* prints without its name */
+  const char *choices[IR_MAX_CHOICES + 1];
+} ir_param;
+
+typedef struct ir_op_info {
+  const char *name;
+  ir_family family;
+  ir_result_rule rule;         /* POINTWISE */
+  const char *fexpr, *iexpr;   /* POINTWISE: the scalar expressions as text, "NO" where none */
+  const ir_param *params;      /* ends in IR_PARAM_END */
+  uint32_t n_tensors, n_attrs; /* tensor params, attribute params */
+} ir_op_info;
+
+const ir_op_info *ir_op_info_of(ir_opcode code);
+/* IR_OP_NONE when no operation has that name. */
+ir_opcode ir_op_parse(const char *name, size_t length);
+/* "+" for add, "<=" for le …; NULL when the op has no infix form. */
+const char *ir_op_infix(ir_opcode code);
+
+/* ---- attribute values ---- */
+/* A number as written: integers keep all 64 bits, and 2 differs from 2.0. */
+typedef struct ir_number {
+  bool is_float;
+  int64_t i;
+  double f;
+} ir_number;
+
+static inline ir_number ir_number_int(int64_t i) { return (ir_number){.i = i, .f = (double)i}; }
+static inline ir_number ir_number_float(double f) { return (ir_number){.is_float = true, .f = f}; }
+static inline double ir_number_as_f64(ir_number n) { return n.is_float ? n.f : (double)n.i; }
+
+typedef struct ir_attr {
+  bool given; /* written, or equal to what was written; false: the default holds */
+  int64_t i;  /* INT, BOOL, DTYPE, CHOICE */
+  ir_number number;
+  ir_scalar scalar;
+  uint32_t len;        /* lists */
+  const int64_t *ints; /* INTS, BOOLS */
+  const ir_scalar *scalars;
+} ir_attr;
+
+#endif
