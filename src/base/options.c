@@ -100,26 +100,17 @@ static void add_to_list(options *o, option_list *list, const char *text) {
 static status store(options *o, const option_row *row, const char *text) {
   void *field = field_of(o, row);
   switch (row->kind) {
-  case OPTION_INT:
-    TRY(parse_int(row, text, field));
+  case OPTION_INT: TRY(parse_int(row, text, field)); break;
+  case OPTION_FLAG:
+    TRY(parse_flag(row, text, field));
+    text = *(bool *)field ? "true" : "false";
     break;
-  case OPTION_FLAG: {
-    bool value;
-    TRY(parse_flag(row, text, &value));
-    *(bool *)field = value;
-    text = value ? "true" : "false";
-    break;
-  }
   case OPTION_CHOICE:
     TRY(check_choice(row, text));
     *(const char **)field = text;
     break;
-  case OPTION_TEXT:
-    *(const char **)field = text;
-    break;
-  case OPTION_LIST:
-    add_to_list(o, field, text);
-    return STATUS_OK;
+  case OPTION_TEXT: *(const char **)field = text; break;
+  case OPTION_LIST: add_to_list(o, field, text); return STATUS_OK;
   }
   o->text[row->id] = text;
   return STATUS_OK;

@@ -12,8 +12,10 @@ static inline uint64_t random_mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+/* The key is mixed first, so that neighbouring keys do not give shifted copies of one stream. */
 static inline uint64_t random_bits(uint64_t key, uint64_t index) {
-  return random_mix(random_mix(key) + (index + 1) * 0x9e3779b97f4a7c15U);
+  const uint64_t golden = 0x9e3779b97f4a7c15U;
+  return random_mix(random_mix(key + golden) + (index + 1) * golden);
 }
 
 /* Uniform in [0, 1), 53 bits. */

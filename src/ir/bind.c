@@ -122,12 +122,9 @@ bool ir_bind_complete(ir_env *env) {
 
 static bool holds(const ir_constraint *c, int64_t a, int64_t b) {
   switch (c->kind) {
-  case IR_REQUIRE_EQ:
-    return a == b;
-  case IR_REQUIRE_LE:
-    return a <= b;
-  case IR_REQUIRE_DIVIDES:
-    return a >= 1 && b % a == 0;
+  case IR_REQUIRE_EQ: return a == b;
+  case IR_REQUIRE_LE: return a <= b;
+  case IR_REQUIRE_DIVIDES: return a >= 1 && b % a == 0;
   }
   return false;
 }

@@ -54,22 +54,17 @@ ir_dtype ir_dtype_accumulator(ir_dtype t) { return t == IR_F16 || t == IR_BF16 ?
 
 double ir_dtype_tolerance(ir_dtype t) {
   switch (t) {
-  case IR_F64:
-    return 1e-12;
-  case IR_F32:
-    return 1e-5;
-  case IR_F16:
-    return 1e-3;
-  case IR_BF16:
-    return 1.6e-2;
+  case IR_F64: return 1e-12;
+  case IR_F32: return 1e-5;
+  case IR_F16: return 1e-3;
+  case IR_BF16: return 1.6e-2;
   case IR_I64:
   case IR_I32:
   case IR_I8:
   case IR_U8:
   case IR_BOOL:
   case IR_DTYPE_NONE:
-  case IR_DTYPE_COUNT:
-    break;
+  case IR_DTYPE_COUNT: break;
   }
   return 0;
 }
@@ -173,11 +168,9 @@ double ir_element_as_f64(ir_dtype t, const void *p) {
   case IR_I32:
   case IR_I8:
   case IR_U8:
-  case IR_BOOL:
-    return (double)ir_element_as_i64(t, p);
+  case IR_BOOL: return (double)ir_element_as_i64(t, p);
   case IR_DTYPE_NONE:
-  case IR_DTYPE_COUNT:
-    break;
+  case IR_DTYPE_COUNT: break;
   }
   not_an_element_type();
 }
@@ -192,56 +185,32 @@ int64_t ir_element_as_i64(ir_dtype t, const void *p) {
     LOAD(int32_t, p, value);
     return value;
   }
-  case IR_I8:
-    return *(const int8_t *)p;
-  case IR_U8:
-    return *(const uint8_t *)p;
-  case IR_BOOL:
-    return *(const uint8_t *)p != 0;
+  case IR_I8: return *(const int8_t *)p;
+  case IR_U8: return *(const uint8_t *)p;
+  case IR_BOOL: return *(const uint8_t *)p != 0;
   case IR_F64:
   case IR_F32:
   case IR_F16:
-  case IR_BF16:
-    return f64_to_i64(ir_element_as_f64(t, p));
+  case IR_BF16: return f64_to_i64(ir_element_as_f64(t, p));
   case IR_DTYPE_NONE:
-  case IR_DTYPE_COUNT:
-    break;
+  case IR_DTYPE_COUNT: break;
   }
   not_an_element_type();
 }
 
 void ir_element_set_f64(ir_dtype t, void *p, double value) {
   switch (t) {
-  case IR_F64:
-    memcpy(p, &value, sizeof value);
-    return;
-  case IR_F32:
-    memcpy(p, &(float){(float)value}, sizeof(float));
-    return;
-  case IR_F16:
-    memcpy(p, &(uint16_t){ir_f16_from_f64(value)}, sizeof(uint16_t));
-    return;
-  case IR_BF16:
-    memcpy(p, &(uint16_t){ir_bf16_from_f64(value)}, sizeof(uint16_t));
-    return;
-  case IR_I64:
-    ir_element_set_i64(t, p, f64_to_i64(value));
-    return;
-  case IR_I32:
-    ir_element_set_i64(t, p, saturate(value, INT32_MIN, INT32_MAX, 0x1p31));
-    return;
-  case IR_I8:
-    ir_element_set_i64(t, p, saturate(value, INT8_MIN, INT8_MAX, 0x1p7));
-    return;
-  case IR_U8:
-    ir_element_set_i64(t, p, saturate(value, 0, UINT8_MAX, 0x1p8));
-    return;
-  case IR_BOOL:
-    ir_element_set_i64(t, p, value != 0);
-    return;
+  case IR_F64: memcpy(p, &value, sizeof value); return;
+  case IR_F32: memcpy(p, &(float){(float)value}, sizeof(float)); return;
+  case IR_F16: memcpy(p, &(uint16_t){ir_f16_from_f64(value)}, sizeof(uint16_t)); return;
+  case IR_BF16: memcpy(p, &(uint16_t){ir_bf16_from_f64(value)}, sizeof(uint16_t)); return;
+  case IR_I64: ir_element_set_i64(t, p, f64_to_i64(value)); return;
+  case IR_I32: ir_element_set_i64(t, p, saturate(value, INT32_MIN, INT32_MAX, 0x1p31)); return;
+  case IR_I8: ir_element_set_i64(t, p, saturate(value, INT8_MIN, INT8_MAX, 0x1p7)); return;
+  case IR_U8: ir_element_set_i64(t, p, saturate(value, 0, UINT8_MAX, 0x1p8)); return;
+  case IR_BOOL: ir_element_set_i64(t, p, value != 0); return;
   case IR_DTYPE_NONE:
-  case IR_DTYPE_COUNT:
-    break;
+  case IR_DTYPE_COUNT: break;
   }
   not_an_element_type();
 }
@@ -256,32 +225,17 @@ static double sticky_f64(int64_t value) {
 
 void ir_element_set_i64(ir_dtype t, void *p, int64_t value) {
   switch (t) {
-  case IR_I64:
-    memcpy(p, &value, sizeof value);
-    return;
-  case IR_I32:
-    memcpy(p, &(uint32_t){(uint32_t)(uint64_t)value}, sizeof(uint32_t));
-    return;
+  case IR_I64: memcpy(p, &value, sizeof value); return;
+  case IR_I32: memcpy(p, &(uint32_t){(uint32_t)(uint64_t)value}, sizeof(uint32_t)); return;
   case IR_I8:
-  case IR_U8:
-    memcpy(p, &(uint8_t){(uint8_t)(uint64_t)value}, sizeof(uint8_t));
-    return;
-  case IR_BOOL:
-    memcpy(p, &(uint8_t){value != 0}, sizeof(uint8_t));
-    return;
-  case IR_F64:
-    ir_element_set_f64(t, p, (double)value);
-    return;
-  case IR_F32:
-    memcpy(p, &(float){(float)value}, sizeof(float));
-    return;
+  case IR_U8: memcpy(p, &(uint8_t){(uint8_t)(uint64_t)value}, sizeof(uint8_t)); return;
+  case IR_BOOL: memcpy(p, &(uint8_t){value != 0}, sizeof(uint8_t)); return;
+  case IR_F64: ir_element_set_f64(t, p, (double)value); return;
+  case IR_F32: memcpy(p, &(float){(float)value}, sizeof(float)); return;
   case IR_F16:
-  case IR_BF16:
-    ir_element_set_f64(t, p, sticky_f64(value));
-    return;
+  case IR_BF16: ir_element_set_f64(t, p, sticky_f64(value)); return;
   case IR_DTYPE_NONE:
-  case IR_DTYPE_COUNT:
-    break;
+  case IR_DTYPE_COUNT: break;
   }
   not_an_element_type();
 }

@@ -42,7 +42,7 @@ bool infer_axis(infer *c, int64_t axis, uint32_t rank, uint32_t *result) {
 bool infer_axis_set(infer *c, const ir_attr *list, uint32_t rank, bool chosen[IR_MAX_RANK]) {
   for (uint32_t i = 0; i < IR_MAX_RANK; i++) chosen[i] = !list->given && i < rank;
   for (uint32_t i = 0; list->given && i < list->len; i++) {
-    uint32_t axis;
+    uint32_t axis = 0;
     if (!infer_axis(c, list->ints[i], rank, &axis)) return false;
     if (chosen[axis]) return infer_error(c, "axis %lld is listed twice", (long long)list->ints[i]);
     chosen[axis] = true;
@@ -250,51 +250,29 @@ static bool all_numbers(infer *c) {
 
 static bool dispatch(infer *c) {
   switch (ir_op_info_of(c->op->code)->family) {
-  case IR_FAMILY_POINTWISE:
-    return infer_pointwise(c);
+  case IR_FAMILY_POINTWISE: return infer_pointwise(c);
   case IR_FAMILY_SET:
-  case IR_FAMILY_CAST:
-    return infer_copy(c);
-  case IR_FAMILY_REDUCE:
-    return infer_reduce(c);
-  case IR_FAMILY_MOMENT:
-    return infer_moment(c);
-  case IR_FAMILY_BROADCAST:
-    return infer_insert(c);
-  case IR_FAMILY_SQUEEZE:
-    return infer_squeeze(c);
-  case IR_FAMILY_EXPAND:
-    return infer_expand(c);
-  case IR_FAMILY_PERMUTE:
-    return infer_permute(c);
-  case IR_FAMILY_RESHAPE:
-    return infer_reshape(c);
-  case IR_FAMILY_SLICE:
-    return infer_slice(c);
-  case IR_FAMILY_PAD:
-    return infer_pad(c);
-  case IR_FAMILY_CAT:
-    return infer_cat(c);
-  case IR_FAMILY_SELECT:
-    return infer_select(c);
-  case IR_FAMILY_MAKER:
-    return infer_maker(c);
-  case IR_FAMILY_GATHER:
-    return infer_gather(c);
-  case IR_FAMILY_SCATTER:
-    return infer_scatter(c);
-  case IR_FAMILY_INDEX_SELECT:
-    return infer_index_select(c);
-  case IR_FAMILY_MATMUL:
-    return infer_matmul(c);
-  case IR_FAMILY_LINEAR:
-    return infer_linear(c);
-  case IR_FAMILY_SOFTMAX:
-    return infer_softmax(c);
-  case IR_FAMILY_NORM:
-    return infer_norm(c);
-  case IR_FAMILY_SDPA:
-    return infer_sdpa(c);
+  case IR_FAMILY_CAST: return infer_copy(c);
+  case IR_FAMILY_REDUCE: return infer_reduce(c);
+  case IR_FAMILY_MOMENT: return infer_moment(c);
+  case IR_FAMILY_BROADCAST: return infer_insert(c);
+  case IR_FAMILY_SQUEEZE: return infer_squeeze(c);
+  case IR_FAMILY_EXPAND: return infer_expand(c);
+  case IR_FAMILY_PERMUTE: return infer_permute(c);
+  case IR_FAMILY_RESHAPE: return infer_reshape(c);
+  case IR_FAMILY_SLICE: return infer_slice(c);
+  case IR_FAMILY_PAD: return infer_pad(c);
+  case IR_FAMILY_CAT: return infer_cat(c);
+  case IR_FAMILY_SELECT: return infer_select(c);
+  case IR_FAMILY_MAKER: return infer_maker(c);
+  case IR_FAMILY_GATHER: return infer_gather(c);
+  case IR_FAMILY_SCATTER: return infer_scatter(c);
+  case IR_FAMILY_INDEX_SELECT: return infer_index_select(c);
+  case IR_FAMILY_MATMUL: return infer_matmul(c);
+  case IR_FAMILY_LINEAR: return infer_linear(c);
+  case IR_FAMILY_SOFTMAX: return infer_softmax(c);
+  case IR_FAMILY_NORM: return infer_norm(c);
+  case IR_FAMILY_SDPA: return infer_sdpa(c);
   }
   impossible("an operation without a family");
 }

@@ -27,7 +27,7 @@ static bool cat_meets(infer *c, const dims *first, uint32_t operand, uint32_t ax
 
 bool infer_cat(infer *c) {
   dims first = infer_dims(c, 0), out = {.len = 0};
-  uint32_t axis;
+  uint32_t axis = 0;
   if (first.len == 0) return infer_error(c, "needs operands with at least one axis");
   if (!infer_axis(c, ir_op_attr(c->op, "dim")->i, first.len, &axis)) return false;
   ir_scalar sum = infer_size(c, first.data[axis]);
@@ -45,7 +45,7 @@ bool infer_cat(infer *c) {
 bool infer_select(infer *c) {
   ir_scalars *s = &c->f->module->scalars;
   dims in = infer_dims(c, 0), out = {.len = 0};
-  uint32_t axis;
+  uint32_t axis = 0;
   int64_t value;
   if (!infer_axis(c, ir_op_attr(c->op, "dim")->i, in.len, &axis)) return false;
   ir_scalar index = ir_op_attr(c->op, "index")->scalar, size = infer_size(c, in.data[axis]);
@@ -86,7 +86,7 @@ static bool index_within(infer *c, const dims *index, const dims *of, uint32_t b
 
 bool infer_gather(infer *c) {
   dims x = infer_dims(c, 0), index = infer_dims(c, 1), out = {.len = 0};
-  uint32_t axis;
+  uint32_t axis = 0;
   if (!is_index(c, 1) || !same_rank(c, &x, &index)) return false;
   if (!infer_axis(c, ir_op_attr(c->op, "dim")->i, x.len, &axis)) return false;
   if (!index_within(c, &index, &x, axis, "extent of index over x")) return false;
@@ -99,7 +99,7 @@ bool infer_gather(infer *c) {
 
 bool infer_scatter(infer *c) {
   dims x = infer_dims(c, 0), index = infer_dims(c, 1), src = infer_dims(c, 2), out = {.len = 0};
-  uint32_t axis;
+  uint32_t axis = 0;
   if (!is_index(c, 1) || !same_rank(c, &x, &index) || !same_rank(c, &src, &index)) return false;
   if (operand_dtype(c, 0) != operand_dtype(c, 2)) {
     return infer_error(c, "x and src must have one dtype, not %s and %s; cast one",
@@ -117,7 +117,7 @@ bool infer_scatter(infer *c) {
 
 bool infer_index_select(infer *c) {
   dims x = infer_dims(c, 0), index = infer_dims(c, 1), out = {.len = 0};
-  uint32_t axis;
+  uint32_t axis = 0;
   if (!is_index(c, 1)) return false;
   if (index.len != 1) return infer_error(c, "the index must have one axis, not %u", index.len);
   if (!infer_axis(c, ir_op_attr(c->op, "dim")->i, x.len, &axis)) return false;

@@ -47,7 +47,7 @@ bool infer_moment(infer *c) {
 
 bool infer_softmax(infer *c) {
   dims in = infer_dims(c, 0), out = {.len = 0};
-  uint32_t axis;
+  uint32_t axis = 0;
   if (in.len == 0) return infer_error(c, "needs at least one axis");
   if (!infer_axis(c, ir_op_attr(c->op, "dim")->i, in.len, &axis)) return false;
   for (uint32_t i = 0; i < in.len; i++) out.data[out.len++] = infer_copy_dim(c, in.data[i]);

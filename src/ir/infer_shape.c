@@ -87,7 +87,7 @@ bool infer_permute(infer *c) {
     return infer_error(c, "the order has %u entries for a tensor of rank %u", order->len, in.len);
   }
   for (uint32_t i = 0; i < order->len; i++) {
-    uint32_t axis;
+    uint32_t axis = 0;
     if (!infer_axis(c, order->ints[i], in.len, &axis)) return false;
     if (used[axis]) return infer_error(c, "axis %lld is listed twice", (long long)order->ints[i]);
     used[axis] = true;

@@ -64,14 +64,10 @@ const char *ir_mark_text(ir_mark m) {
       "mesh.x", "mesh.y", "mesh.z",  "mesh.3",  "mesh.4",  "mesh.5",  "mesh.6",  "mesh.7",
       "mesh.8", "mesh.9", "mesh.10", "mesh.11", "mesh.12", "mesh.13", "mesh.14", "mesh.15"};
   switch (m.kind) {
-  case IR_MARK_NONE:
-    return "";
-  case IR_MARK_SERIAL:
-    return "serial";
-  case IR_MARK_STREAM:
-    return "stream";
-  case IR_MARK_MESH:
-    return m.mesh_axis < IR_MESH_MAX_RANK ? mesh[m.mesh_axis] : "mesh.?";
+  case IR_MARK_NONE: return "";
+  case IR_MARK_SERIAL: return "serial";
+  case IR_MARK_STREAM: return "stream";
+  case IR_MARK_MESH: return m.mesh_axis < IR_MESH_MAX_RANK ? mesh[m.mesh_axis] : "mesh.?";
   }
   return "";
 }

@@ -172,61 +172,28 @@ static void scatter_pairs(pairing *m) {
 static void pair_up(pairing *m) {
   switch (ir_op_info_of(m->op->code)->family) {
   case IR_FAMILY_POINTWISE:
-  case IR_FAMILY_EXPAND:
-    right_aligned(m, m->np, m->nr);
-    return;
+  case IR_FAMILY_EXPAND: right_aligned(m, m->np, m->nr); return;
   case IR_FAMILY_SET:
   case IR_FAMILY_CAST:
   case IR_FAMILY_PERMUTE:
   case IR_FAMILY_RESHAPE:
   case IR_FAMILY_SLICE:
-  case IR_FAMILY_PAD:
-    in_order(m);
-    return;
-  case IR_FAMILY_REDUCE:
-    reduced(m);
-    return;
-  case IR_FAMILY_MOMENT:
-    dropped(m, ir_op_attr(m->op, "keepdim")->i != 0);
-    return;
-  case IR_FAMILY_SQUEEZE:
-    dropped(m, false);
-    return;
-  case IR_FAMILY_BROADCAST:
-    inserted(m);
-    return;
-  case IR_FAMILY_CAT:
-    all_but(m, dim_of(m, m->np), false);
-    return;
-  case IR_FAMILY_SELECT:
-    all_but(m, dim_of(m, m->np), true);
-    return;
-  case IR_FAMILY_MAKER:
-    return;
-  case IR_FAMILY_GATHER:
-    gather_pairs(m);
-    return;
-  case IR_FAMILY_SCATTER:
-    scatter_pairs(m);
-    return;
-  case IR_FAMILY_INDEX_SELECT:
-    index_select_pairs(m);
-    return;
-  case IR_FAMILY_MATMUL:
-    matmul_pairs(m);
-    return;
-  case IR_FAMILY_LINEAR:
-    linear_pairs(m);
-    return;
-  case IR_FAMILY_SOFTMAX:
-    softmax_pairs(m);
-    return;
-  case IR_FAMILY_NORM:
-    norm_pairs(m);
-    return;
-  case IR_FAMILY_SDPA:
-    sdpa_pairs(m);
-    return;
+  case IR_FAMILY_PAD: in_order(m); return;
+  case IR_FAMILY_REDUCE: reduced(m); return;
+  case IR_FAMILY_MOMENT: dropped(m, ir_op_attr(m->op, "keepdim")->i != 0); return;
+  case IR_FAMILY_SQUEEZE: dropped(m, false); return;
+  case IR_FAMILY_BROADCAST: inserted(m); return;
+  case IR_FAMILY_CAT: all_but(m, dim_of(m, m->np), false); return;
+  case IR_FAMILY_SELECT: all_but(m, dim_of(m, m->np), true); return;
+  case IR_FAMILY_MAKER: return;
+  case IR_FAMILY_GATHER: gather_pairs(m); return;
+  case IR_FAMILY_SCATTER: scatter_pairs(m); return;
+  case IR_FAMILY_INDEX_SELECT: index_select_pairs(m); return;
+  case IR_FAMILY_MATMUL: matmul_pairs(m); return;
+  case IR_FAMILY_LINEAR: linear_pairs(m); return;
+  case IR_FAMILY_SOFTMAX: softmax_pairs(m); return;
+  case IR_FAMILY_NORM: norm_pairs(m); return;
+  case IR_FAMILY_SDPA: sdpa_pairs(m); return;
   }
 }
 

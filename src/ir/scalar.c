@@ -385,24 +385,16 @@ static bool least_of_term(ir_scalars *s, const term *t, int64_t *least) {
 static bool never_negative(ir_scalars *s, ir_scalar x) {
   const ir_scalar_node n = *ir_scalar_node_of(s, x);
   switch (n.kind) {
-  case IR_SCALAR_OVERFLOWED:
-    return false;
-  case IR_SCALAR_CONST:
-    return n.value >= 0;
-  case IR_SCALAR_SYMBOL:
-    return true;
-  case IR_SCALAR_MOD:
-    return true;
+  case IR_SCALAR_OVERFLOWED: return false;
+  case IR_SCALAR_CONST: return n.value >= 0;
+  case IR_SCALAR_SYMBOL: return true;
+  case IR_SCALAR_MOD: return true;
   case IR_SCALAR_FLOORDIV:
-  case IR_SCALAR_CEILDIV:
-    return never_negative(s, n.a);
-  case IR_SCALAR_MIN:
-    return never_negative(s, n.a) && never_negative(s, n.b);
-  case IR_SCALAR_MAX:
-    return never_negative(s, n.a) || never_negative(s, n.b);
+  case IR_SCALAR_CEILDIV: return never_negative(s, n.a);
+  case IR_SCALAR_MIN: return never_negative(s, n.a) && never_negative(s, n.b);
+  case IR_SCALAR_MAX: return never_negative(s, n.a) || never_negative(s, n.b);
   case IR_SCALAR_ADD:
-  case IR_SCALAR_MUL:
-    break;
+  case IR_SCALAR_MUL: break;
   }
   poly p;
   if (to_poly(s, x, &p) != FITS) return false;
@@ -448,24 +440,16 @@ ir_proof ir_scalar_divides(ir_scalars *s, ir_scalar b, ir_scalar a) {
 
 static ir_scalar rebuild(ir_scalars *s, ir_scalar_kind kind, ir_scalar a, ir_scalar b) {
   switch (kind) {
-  case IR_SCALAR_ADD:
-    return ir_scalar_add(s, a, b);
-  case IR_SCALAR_MUL:
-    return ir_scalar_mul(s, a, b);
-  case IR_SCALAR_FLOORDIV:
-    return ir_scalar_floordiv(s, a, b);
-  case IR_SCALAR_CEILDIV:
-    return ir_scalar_ceildiv(s, a, b);
-  case IR_SCALAR_MOD:
-    return ir_scalar_mod(s, a, b);
-  case IR_SCALAR_MIN:
-    return ir_scalar_min(s, a, b);
-  case IR_SCALAR_MAX:
-    return ir_scalar_max(s, a, b);
+  case IR_SCALAR_ADD: return ir_scalar_add(s, a, b);
+  case IR_SCALAR_MUL: return ir_scalar_mul(s, a, b);
+  case IR_SCALAR_FLOORDIV: return ir_scalar_floordiv(s, a, b);
+  case IR_SCALAR_CEILDIV: return ir_scalar_ceildiv(s, a, b);
+  case IR_SCALAR_MOD: return ir_scalar_mod(s, a, b);
+  case IR_SCALAR_MIN: return ir_scalar_min(s, a, b);
+  case IR_SCALAR_MAX: return ir_scalar_max(s, a, b);
   case IR_SCALAR_OVERFLOWED:
   case IR_SCALAR_CONST:
-  case IR_SCALAR_SYMBOL:
-    break;
+  case IR_SCALAR_SYMBOL: break;
   }
   impossible("a leaf has no operands");
 }
@@ -494,29 +478,16 @@ static bool combine(ir_scalar_kind kind, int64_t a, int64_t b, int64_t *value) {
   bool division = kind == IR_SCALAR_FLOORDIV || kind == IR_SCALAR_CEILDIV || kind == IR_SCALAR_MOD;
   if (division && b < 1) return false;
   switch (kind) {
-  case IR_SCALAR_ADD:
-    return !__builtin_add_overflow(a, b, value);
-  case IR_SCALAR_MUL:
-    return !__builtin_mul_overflow(a, b, value);
-  case IR_SCALAR_FLOORDIV:
-    *value = floor_of(a, b);
-    return true;
-  case IR_SCALAR_CEILDIV:
-    *value = floor_of(a, b) + (a % b != 0);
-    return true;
-  case IR_SCALAR_MOD:
-    *value = a - b * floor_of(a, b);
-    return true;
-  case IR_SCALAR_MIN:
-    *value = a < b ? a : b;
-    return true;
-  case IR_SCALAR_MAX:
-    *value = a > b ? a : b;
-    return true;
+  case IR_SCALAR_ADD: return !__builtin_add_overflow(a, b, value);
+  case IR_SCALAR_MUL: return !__builtin_mul_overflow(a, b, value);
+  case IR_SCALAR_FLOORDIV: *value = floor_of(a, b); return true;
+  case IR_SCALAR_CEILDIV: *value = floor_of(a, b) + (a % b != 0); return true;
+  case IR_SCALAR_MOD: *value = a - b * floor_of(a, b); return true;
+  case IR_SCALAR_MIN: *value = a < b ? a : b; return true;
+  case IR_SCALAR_MAX: *value = a > b ? a : b; return true;
   case IR_SCALAR_OVERFLOWED:
   case IR_SCALAR_CONST:
-  case IR_SCALAR_SYMBOL:
-    break;
+  case IR_SCALAR_SYMBOL: break;
   }
   return false;
 }
@@ -604,56 +575,32 @@ static void print_product(const printer *p, const ir_scalar_node *n) {
 
 static bool needs_parentheses(ir_scalar_kind kind, level where) {
   switch (kind) {
-  case IR_SCALAR_ADD:
-    return where != IN_SUM;
-  case IR_SCALAR_MUL:
-    return where == IN_DIVISION;
+  case IR_SCALAR_ADD: return where != IN_SUM;
+  case IR_SCALAR_MUL: return where == IN_DIVISION;
   case IR_SCALAR_FLOORDIV:
-  case IR_SCALAR_MOD:
-    return where != IN_SUM;
+  case IR_SCALAR_MOD: return where != IN_SUM;
   case IR_SCALAR_OVERFLOWED:
   case IR_SCALAR_CONST:
   case IR_SCALAR_SYMBOL:
   case IR_SCALAR_CEILDIV:
   case IR_SCALAR_MIN:
-  case IR_SCALAR_MAX:
-    return false;
+  case IR_SCALAR_MAX: return false;
   }
   return false;
 }
 
 static void print_node(const printer *p, const ir_scalar_node *n) {
   switch (n->kind) {
-  case IR_SCALAR_OVERFLOWED:
-    strbuf_puts(p->out, "<overflow>");
-    return;
-  case IR_SCALAR_CONST:
-    strbuf_int(p->out, n->value);
-    return;
-  case IR_SCALAR_SYMBOL:
-    print_symbol(p, n->value);
-    return;
-  case IR_SCALAR_ADD:
-    print_sum(p, n);
-    return;
-  case IR_SCALAR_MUL:
-    print_product(p, n);
-    return;
-  case IR_SCALAR_FLOORDIV:
-    print_infix(p, " / ", n, IN_DIVISION);
-    return;
-  case IR_SCALAR_MOD:
-    print_infix(p, " % ", n, IN_DIVISION);
-    return;
-  case IR_SCALAR_CEILDIV:
-    print_call(p, "ceildiv", n);
-    return;
-  case IR_SCALAR_MIN:
-    print_call(p, "min", n);
-    return;
-  case IR_SCALAR_MAX:
-    print_call(p, "max", n);
-    return;
+  case IR_SCALAR_OVERFLOWED: strbuf_puts(p->out, "<overflow>"); return;
+  case IR_SCALAR_CONST: strbuf_int(p->out, n->value); return;
+  case IR_SCALAR_SYMBOL: print_symbol(p, n->value); return;
+  case IR_SCALAR_ADD: print_sum(p, n); return;
+  case IR_SCALAR_MUL: print_product(p, n); return;
+  case IR_SCALAR_FLOORDIV: print_infix(p, " / ", n, IN_DIVISION); return;
+  case IR_SCALAR_MOD: print_infix(p, " % ", n, IN_DIVISION); return;
+  case IR_SCALAR_CEILDIV: print_call(p, "ceildiv", n); return;
+  case IR_SCALAR_MIN: print_call(p, "min", n); return;
+  case IR_SCALAR_MAX: print_call(p, "max", n); return;
   }
 }
 

@@ -44,7 +44,7 @@ static bool take(axis_list *l, ir_axis a) {
 static bool derive(const ir_func *f, axis_list *live, ir_axis axis, uint32_t depth) {
   if (has(live, axis)) return true;
   ir_transform def = ir_axis_at(f, axis)->def;
-  if (def.id == 0 || depth > MAX_LIVE) return false;
+  if (def.id == 0 || depth > f->transforms.len) return false; /* a cycle, or not from here */
   const ir_transform_data *t = ir_transform_at(f, def);
   for (int i = 0; i < 2; i++) {
     if (t->in[i].id && !derive(f, live, t->in[i], depth + 1)) return false;
