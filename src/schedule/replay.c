@@ -1,0 +1,117 @@
+/* Repeating one tensor's transforms and marks on another, as statements of its own. */
+#include "schedule/internal.h"
+
+typedef struct replaying {
+  ir_func *f;
+  ir_tensor to;
+  map images; /* axes of `from` -> loop axes of `to` */
+  ir_target *target;
+  uint32_t added;
+} replaying;
+
+static ir_axes loop_of(const replaying *r) { return ir_tensor_at(r->f, r->to)->now.loop; }
+
+static bool add(replaying *r, ir_stmt stmt) {
+  stmt.targets = r->target;
+  stmt.n_targets = 1;
+  bool good = schedule_add_quiet(r->f, &stmt);
+  r->added += good;
+  return good;
+}
+
+/* The place of an axis's image, if it is a loop axis of `to` that nobody has marked. */
+static bool find_free(const replaying *r, ir_axis a, uint32_t *position) {
+  ir_axis image = schedule_image(&r->images, a);
+  *position = schedule_find(loop_of(r), image);
+  return image.id && *position < loop_of(r).len &&
+         ir_axis_at(r->f, image)->mark.kind == IR_MARK_NONE;
+}
+
+/* Moves the second image behind the first, as merge wants them. */
+static bool bring_together(replaying *r, ir_axis second, uint32_t first_at, uint32_t *merge_at) {
+  uint32_t at = schedule_find(loop_of(r), schedule_image(&r->images, second));
+  *merge_at = first_at;
+  if (at == first_at + 1) return true;
+  /* Taking an axis from before the first moves the first down. */
+  if (at < first_at) (*merge_at)--;
+  int64_t *list = ARENA_ARRAY(&r->f->module->memory, 2, int64_t);
+  list[0] = at;
+  list[1] = *merge_at + 1;
+  return add(r, (ir_stmt){.kind = IR_STMT_REORDER, .list = list, .n_list = 2});
+}
+
+static bool replay_merge(replaying *r, const ir_transform_data *t, uint32_t position) {
+  uint32_t second;
+  if (!find_free(r, t->in[1], &second)) return false;
+  bool a = ir_axis_at(r->f, loop_of(r).data[position])->kind == IR_AXIS_REDUCTION;
+  bool b = ir_axis_at(r->f, loop_of(r).data[second])->kind == IR_AXIS_REDUCTION;
+  if (a != b || !bring_together(r, t->in[1], position, &position)) return false;
+  if (!add(r, (ir_stmt){.kind = IR_STMT_MERGE, .axis = position})) return false;
+  schedule_set_image(&r->images, t->out[0], loop_of(r).data[position]);
+  return true;
+}
+
+static bool statement_of(const ir_transform_data *t, uint32_t position, ir_stmt *stmt) {
+  *stmt = (ir_stmt){.axis = position, .factor = t->factor, .mesh_axis = t->mesh_axis};
+  switch (t->kind) {
+  case IR_SPLIT: stmt->kind = IR_STMT_SPLIT; return true;
+  case IR_OUTER_SPLIT: stmt->kind = IR_STMT_OUTER_SPLIT; return true;
+  case IR_CHUNK_SPLIT:
+    stmt->kind = IR_STMT_CHUNK_SPLIT;
+    stmt->list = t->chunks;
+    stmt->n_list = t->n_chunks;
+    return true;
+  case IR_SWIZZLE: stmt->kind = IR_STMT_SWIZZLE; return true;
+  case IR_MERGE:
+  case IR_RESIZE: return false;
+  }
+  impossible("a transform of no kind");
+}
+
+static void replay_transform(replaying *r, ir_transform_data t) {
+  uint32_t position;
+  ir_stmt stmt;
+  if (!find_free(r, t.in[0], &position)) return;
+  if (t.kind == IR_MERGE) {
+    (void)replay_merge(r, &t, position);
+    return;
+  }
+  if (!statement_of(&t, position, &stmt) || !add(r, stmt)) return;
+  for (uint32_t i = 0; i < schedule_n_out(&t); i++) {
+    schedule_set_image(&r->images, t.out[i], loop_of(r).data[position + i]);
+  }
+}
+
+/* `serial` is a word about one tensor and not repeated. */
+static void replay_marks(replaying *r, ir_axes from) {
+  for (uint32_t i = 0; i < from.len; i++) {
+    ir_mark mark = ir_axis_at(r->f, from.data[i])->mark;
+    uint32_t position;
+    if (mark.kind != IR_MARK_STREAM && mark.kind != IR_MARK_MESH) continue;
+    if (!find_free(r, from.data[i], &position)) continue;
+    (void)add(r, (ir_stmt){.kind = IR_STMT_MARK, .axis = position, .mark = mark});
+  }
+}
+
+static void start(replaying *r, const ir_pair *pairs, uint32_t n_pairs) {
+  map_init(&r->images, &r->f->module->memory);
+  for (uint32_t i = 0; i < n_pairs; i++) {
+    if (pairs[i].kind != IR_PAIR_EXACT) continue;
+    schedule_set_image(&r->images, pairs[i].producer, pairs[i].consumer);
+  }
+  r->target = ARENA_NEW(&r->f->module->memory, ir_target);
+  r->target->name = ir_tensor_at(r->f, r->to)->name;
+}
+
+uint32_t schedule_replay(ir_func *f, ir_tensor from, ir_tensor to, const ir_pair *pairs,
+                         uint32_t n_pairs, bool with_marks) {
+  if (!f->applied) (void)schedule_apply(f);
+  if (!ir_tensor_at(f, to)->name) return 0;
+  replaying r = {.f = f, .to = to};
+  start(&r, pairs, n_pairs);
+  ir_domains now = ir_tensor_at(f, from)->now;
+  schedule_history h = schedule_history_of(f, now.logical, now.loop);
+  for (uint32_t i = 0; i < h.len; i++) replay_transform(&r, *ir_transform_at(f, h.data[i]));
+  if (with_marks) replay_marks(&r, now.loop);
+  return r.added;
+}

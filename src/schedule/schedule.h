@@ -1,0 +1,37 @@
+/* Applying schedules.
+ *
+ * The statements of a fusion are recorded IR items (ir_stmt). schedule_apply() throws the scheduled
+ * view away and derives it again from the definition and the statements; schedule_add() records one
+ * more statement and applies it on top, which is how passes transform tensors. So at all times
+ *
+ *     scheduled view == apply(definition, statements)
+ *
+ * and printing the statements prints the whole state.
+ *
+ * What each statement may do, and the message when it may not, is in docs/schedule.md. All errors are diagnostics at the statement's place. */
+#ifndef WEIR_SCHEDULE_SCHEDULE_H
+#define WEIR_SCHEDULE_SCHEDULE_H
+
+#include "ir/ir.h"
+#include "ir/map.h"
+
+/* Derives the scheduled view. False if any statement was refused; the others are applied. */
+bool schedule_apply(ir_func *f);
+
+/* Records `stmt` and applies it. On refusal it is not recorded. */
+bool schedule_add(ir_func *f, const ir_stmt *stmt);
+
+/* The same for many statements at the price of one walk over the function, which every rfactor else
+ * costs. Returns how many were recorded. What statements point to (targets, lists) must be in the
+ * module's arena. */
+uint32_t schedule_add_all(ir_func *f, const ir_stmt *stmts, uint32_t n);
+
+/* Repeats on `to` what the schedule did to `from`: the transforms of those loop axes of `from` that
+ * descend from mapped axes, in order, and, if `with_marks`, their stream and mesh marks. `pairs` map
+ * axes of `from` (producer side) to axes of `to` (consumer side); only EXACT pairs are used. An axis
+ * of `to` that is already transformed or marked is left alone, and so is what a statement would
+ * refuse: replay reports no errors. Returns the number of statements added. */
+uint32_t schedule_replay(ir_func *f, ir_tensor from, ir_tensor to, const ir_pair *pairs,
+                         uint32_t n_pairs, bool with_marks);
+
+#endif
