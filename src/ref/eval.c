@@ -1,0 +1,147 @@
+/* The driver: which operations run, in which order, and how long their results live. */
+#include <string.h>
+
+#include "ref/internal.h"
+
+static status call_family(const ref_call *c) {
+  switch (ir_op_info_of(c->op->code)->family) {
+  case IR_FAMILY_POINTWISE: return ref_pointwise(c);
+  case IR_FAMILY_SET:
+  case IR_FAMILY_CAST: return ref_copy(c);
+  case IR_FAMILY_REDUCE: return ref_reduce(c);
+  case IR_FAMILY_MOMENT: return ref_moment(c);
+  case IR_FAMILY_BROADCAST: return ref_broadcast(c);
+  case IR_FAMILY_SQUEEZE: return ref_squeeze(c);
+  case IR_FAMILY_EXPAND: return ref_expand(c);
+  case IR_FAMILY_PERMUTE: return ref_permute(c);
+  case IR_FAMILY_RESHAPE: return ref_reshape(c);
+  case IR_FAMILY_SLICE: return ref_slice(c);
+  case IR_FAMILY_PAD: return ref_pad(c);
+  case IR_FAMILY_CAT: return ref_cat(c);
+  case IR_FAMILY_SELECT: return ref_select(c);
+  case IR_FAMILY_MAKER: return ref_maker(c);
+  case IR_FAMILY_GATHER: return ref_gather(c);
+  case IR_FAMILY_SCATTER: return ref_scatter(c);
+  case IR_FAMILY_INDEX_SELECT: return ref_index_select(c);
+  case IR_FAMILY_MATMUL: return ref_matmul(c);
+  case IR_FAMILY_LINEAR: return ref_linear(c);
+  case IR_FAMILY_SOFTMAX: return ref_softmax(c);
+  case IR_FAMILY_NORM: return ref_norm(c);
+  case IR_FAMILY_SDPA: return ref_sdpa(c);
+  }
+  check_failed(__FILE__, __LINE__, "a family of operations");
+}
+
+/* ---- lifetimes ---- */
+static void find_last_uses(ref_state *s) {
+  for (uint32_t i = 0; i < s->n_order; i++) {
+    const ir_op_data *op = ir_op_at(s->f, s->order[i]);
+    s->values[op->result.id].last_use = i;
+    for (uint32_t k = 0; k < op->n_operands; k++) s->values[op->operands[k].id].last_use = i;
+  }
+  for (uint32_t i = 0; i < s->f->outputs.len; i++)
+    s->values[s->f->outputs.data[i].id].last_use = UINT32_MAX;
+}
+
+static void release(const ref_state *s, ir_tensor t) {
+  ref_value *v = &s->values[t.id];
+  if (!v->owned) return;
+  memory_free(s->options->memory, v->array.data);
+  v->owned = false;
+}
+
+static void release_unneeded(const ref_state *s, uint32_t position) {
+  const ir_op_data *op = ir_op_at(s->f, s->order[position]);
+  for (uint32_t k = 0; k < op->n_operands; k++)
+    if (s->values[op->operands[k].id].last_use == position) release(s, op->operands[k]);
+  if (s->values[op->result.id].last_use == position) release(s, op->result);
+}
+
+/* ---- values ---- */
+/* A constant keeps all the digits it was written with, until an operation gives it a dtype. */
+static void make_constant(const ref_state *s, ir_tensor t) {
+  const ir_tensor_data *data = ir_tensor_at(s->f, t);
+  ref_value *v = &s->values[t.id];
+  bool is_float = data->value.id == 0 && data->number.is_float;
+  v->array = (ir_array){.dtype = is_float ? IR_F64 : IR_I64, .data = &v->number};
+  if (is_float) v->number.f = data->number.f;
+  else if (data->value.id == 0) v->number.i = data->number.i;
+  else check(ir_env_eval(s->env, data->value, &v->number.i));
+}
+
+static void make_constants(const ref_state *s) {
+  for (uint32_t id = 1; id < s->f->tensors.len; id++)
+    if (s->f->tensors.data[id].kind == IR_TENSOR_CONST) make_constant(s, (ir_tensor){id});
+}
+
+static void set_shape(const ref_state *s, ir_tensor t, ir_array *a) {
+  ir_axis dims[IR_MAX_RANK];
+  a->dtype = ir_tensor_at(s->f, t)->dtype;
+  a->rank = ir_axes_dims(s->f, ref_domains(s, t).logical, dims);
+  for (uint32_t i = 0; i < a->rank; i++)
+    check(ir_env_eval(s->env, ir_axis_size(s->f, dims[i]), &a->extents[i]));
+}
+
+static void check_shape(const ref_state *s, ir_tensor t, const ir_array *given) {
+  ir_array want = {0};
+  set_shape(s, t, &want);
+  check(given->dtype == want.dtype && given->rank == want.rank);
+  for (uint32_t i = 0; i < want.rank; i++) check(given->extents[i] == want.extents[i]);
+}
+
+static void take_inputs(const ref_state *s, const ir_array *inputs) {
+  for (uint32_t i = 0; i < s->f->inputs.len; i++) {
+    ir_tensor t = s->f->inputs.data[i];
+    check_shape(s, t, &inputs[i]);
+    s->values[t.id].array = inputs[i];
+  }
+}
+
+static void give_outputs(const ref_state *s, const ir_array *outputs) {
+  for (uint32_t i = 0; i < s->f->outputs.len; i++) {
+    ir_tensor t = s->f->outputs.data[i];
+    check_shape(s, t, &outputs[i]);
+    ir_array_copy(&outputs[i], &s->values[t.id].array);
+  }
+}
+
+static status eval_op(const ref_state *s, ir_op id) {
+  ref_call c = {.state = s, .op = ir_op_at(s->f, id)};
+  ref_value *v = &s->values[c.op->result.id];
+  set_shape(s, c.op->result, &c.result);
+  TRY(ir_array_alloc(&c.result, s->options->memory));
+  v->array = c.result;
+  v->owned = true;
+  return call_family(&c);
+}
+
+static status eval_all(const ref_state *s, const ir_array *inputs, const ir_array *outputs) {
+  take_inputs(s, inputs);
+  make_constants(s);
+  for (uint32_t i = 0; i < s->n_order; i++) {
+    TRY(eval_op(s, s->order[i]));
+    release_unneeded(s, i);
+  }
+  give_outputs(s, outputs);
+  return STATUS_OK;
+}
+
+status ref_eval(const ir_env *env, const ir_array *inputs, const ir_array *outputs,
+                const ref_options *options) {
+  const ir_func *f = env->func;
+  ref_options filled = *options;
+  if (!filled.memory) filled.memory = &memory_default;
+  ref_state s = {.env = env, .f = f, .options = &filled};
+  s.scheduled = options->scheduled && f->applied;
+  s.order = s.scheduled ? f->scheduled.data : f->order.data;
+  s.n_order = s.scheduled ? f->scheduled.len : f->order.len;
+  size_t values_bytes = (f->tensors.len + 1) * sizeof *s.values;
+  s.values = memory_alloc(filled.memory, values_bytes);
+  if (!s.values) return STATUS_OUT_OF_MEMORY;
+  memset(s.values, 0, values_bytes);
+  find_last_uses(&s);
+  status st = eval_all(&s, inputs, outputs);
+  for (uint32_t id = 1; id < f->tensors.len; id++) release(&s, (ir_tensor){id});
+  memory_free(filled.memory, s.values);
+  return st;
+}

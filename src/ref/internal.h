@@ -1,0 +1,147 @@
+/* What the files of the reference evaluator share.
+ *
+ * Every operation has one function, status ref_<family>(const ref_call *). It finds a dense, not yet
+ * written result of the right shape, and operands of any strides, and writes every element.
+ *
+ * Most shape operations are a view (same memory, other extents and strides) and then a copy. Most
+ * others walk the result in row-major order and read operands through views with its extents. */
+#ifndef WEIR_REF_INTERNAL_H
+#define WEIR_REF_INTERNAL_H
+
+#include "ir/array.h"
+#include "ir/bind.h"
+#include "ir/ir.h"
+#include "ref/ref.h"
+
+/* The value of one tensor while it lives. */
+typedef struct ref_value {
+  ir_array array;
+  bool owned;        /* array.data is ours to free */
+  uint32_t last_use; /* position in the order of operations; UINT32_MAX: needed at the end */
+  union {
+    double f;
+    int64_t i;
+  } number; /* memory of a constant */
+} ref_value;
+
+typedef struct ref_state {
+  const ir_env *env;
+  const ir_func *f;
+  const ref_options *options;
+  bool scheduled; /* evaluates the scheduled view */
+  const ir_op *order;
+  uint32_t n_order;
+  ref_value *values; /* by tensor id */
+} ref_state;
+
+typedef struct ref_call {
+  const ref_state *state;
+  const ir_op_data *op;
+  ir_array result;
+} ref_call;
+
+/* ---- operands and attributes (access.c) ---- */
+/* The value of operand `i`; NULL when it was left out. */
+const ir_array *ref_operand(const ref_call *c, uint32_t i);
+/* The operand of the tensor param called `name`; NULL when it was left out. */
+const ir_array *ref_operand_named(const ref_call *c, const char *name);
+
+/* An attribute's value, or its default from the table. */
+int64_t ref_attr_int(const ref_call *c, const char *name);
+ir_number ref_attr_number(const ref_call *c, const char *name);
+/* A dimension attribute, counted from the front; `rank` is that of the tensor it belongs to. */
+uint32_t ref_attr_dim(const ref_call *c, const char *name, uint32_t rank);
+/* Which of `rank` axes a list of dimensions names; a list left out names all. */
+void ref_attr_dims(const ref_call *c, const char *name, uint32_t rank, bool named[IR_MAX_RANK]);
+int64_t ref_eval_scalar(const ref_call *c, ir_scalar x);
+
+/* Domains in the view that is evaluated. */
+ir_domains ref_domains(const ref_state *s, ir_tensor t);
+
+/* A wrong program: names the operation and its result, then says what is wrong. */
+status ref_fail(const ref_call *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+/* ---- arrays (access.c) ---- */
+int64_t ref_count(const ir_array *a);
+/* Element number `i` of a dense array. */
+void *ref_element(const ir_array *dense, int64_t i);
+/* `a` stretched to the given extents: aligned at the last axis, size 1 repeats. */
+ir_array ref_broadcast_to(const ir_array *a, uint32_t rank, const int64_t *extents);
+
+/* An array cut into rows: `outer` has the axes left out, `row` the axes chosen. */
+typedef struct ref_rows {
+  ir_array outer, row;
+} ref_rows;
+ref_rows ref_rows_of(const ir_array *a, const bool chosen[IR_MAX_RANK]);
+/* The row at a position of `outer`. */
+ir_array ref_row_at(const ref_rows *rows, const int64_t *index);
+
+/* ---- numbers (access.c) ---- */
+/* What a sum or product that ends in dtype `t` is accumulated in. */
+ir_dtype ref_accumulator(const ref_state *s, ir_dtype t);
+/* `value` after one step of accumulation in `t`. */
+double ref_accumulated(ir_dtype t, double value);
+/* Writes a number into an element, in the number's own kind. */
+void ref_set_number(ir_dtype t, void *p, ir_number n);
+
+static inline int64_t ref_wrap_add(int64_t a, int64_t b) {
+  return (int64_t)((uint64_t)a + (uint64_t)b);
+}
+static inline int64_t ref_wrap_sub(int64_t a, int64_t b) {
+  return (int64_t)((uint64_t)a - (uint64_t)b);
+}
+static inline int64_t ref_wrap_mul(int64_t a, int64_t b) {
+  return (int64_t)((uint64_t)a * (uint64_t)b);
+}
+
+/* ---- partial reductions, as rfactor makes them (partial.c) ----
+ * The terms of a reduction live on the root domain, reduction axes included: term(i) is left[i], or
+ * left[i] * right[i] when there is a right. */
+typedef struct ref_terms {
+  ir_array left, right;
+  bool has_right;
+} ref_terms;
+/* Is the call's result made by rfactor, so that its domains, not the op, say what is reduced? */
+bool ref_is_partial(const ref_call *c);
+status ref_reduce_partial(const ref_call *c, const ref_terms *terms);
+
+/* One accumulation, for floats and for integers. */
+typedef struct ref_fold {
+  ir_opcode code; /* SUM, PROD, AMAX or AMIN */
+  bool is_float;
+  ir_dtype accumulator;
+  double f;
+  int64_t i;
+} ref_fold;
+ref_fold ref_fold_start(const ref_state *s, ir_opcode code, bool is_float, ir_dtype result);
+void ref_fold_f64(ref_fold *fold, double value);
+void ref_fold_i64(ref_fold *fold, int64_t value);
+/* Adds the term at an index of the terms' space. */
+void ref_fold_term(ref_fold *fold, const ref_terms *terms, const int64_t *index);
+void ref_fold_store(const ref_fold *fold, ir_dtype t, void *p);
+
+/* ---- one function per family ---- */
+NODISCARD status ref_pointwise(const ref_call *c);
+NODISCARD status ref_copy(const ref_call *c); /* set, cast */
+NODISCARD status ref_reduce(const ref_call *c);
+NODISCARD status ref_moment(const ref_call *c);
+NODISCARD status ref_broadcast(const ref_call *c);
+NODISCARD status ref_squeeze(const ref_call *c);
+NODISCARD status ref_expand(const ref_call *c);
+NODISCARD status ref_permute(const ref_call *c);
+NODISCARD status ref_reshape(const ref_call *c);
+NODISCARD status ref_slice(const ref_call *c);
+NODISCARD status ref_pad(const ref_call *c);
+NODISCARD status ref_cat(const ref_call *c);
+NODISCARD status ref_select(const ref_call *c);
+NODISCARD status ref_maker(const ref_call *c);
+NODISCARD status ref_gather(const ref_call *c);
+NODISCARD status ref_scatter(const ref_call *c);
+NODISCARD status ref_index_select(const ref_call *c);
+NODISCARD status ref_matmul(const ref_call *c);
+NODISCARD status ref_linear(const ref_call *c);
+NODISCARD status ref_softmax(const ref_call *c);
+NODISCARD status ref_norm(const ref_call *c);
+NODISCARD status ref_sdpa(const ref_call *c);
+
+#endif

@@ -1,0 +1,29 @@
+/* The reference evaluator: the meaning of every operation, slow and obvious.
+ *
+ * It evaluates the definition of a fusion and ignores its schedule; every pass, backend and schedule
+ * is measured against it. Each result is rounded to its dtype. Sums and products accumulate in f64,
+ * or, on request, in the dtype's own accumulator (f32 for f32, f16 and bf16), as devices do. */
+#ifndef WEIR_REF_REF_H
+#define WEIR_REF_REF_H
+
+#include "ir/array.h"
+#include "ir/bind.h"
+
+typedef struct ref_options {
+  bool native_accumulate; /* accumulate as a device would, not in f64 */
+  bool scheduled;         /* evaluate the scheduled view (operations after rfactor) */
+  uint64_t seed;          /* of uniform() */
+  const allocator *memory;
+} ref_options;
+
+/* Evaluates with the extents of `env` (complete and checked). inputs: one array per fusion input, of
+ * the bound shape, any strides. outputs: one array per fusion output, of the bound shape, memory
+ * provided by the caller, any strides; written only on success. Intermediates live in memory from
+ * the options' allocator and are freed as soon as their last use is past.
+ *
+ * An index out of range (gather, scatter, index_select, select) is STATUS_BAD_PROGRAM with a message
+ * that names the operation and the value. */
+NODISCARD status ref_eval(const ir_env *env, const ir_array *inputs, const ir_array *outputs,
+                          const ref_options *options);
+
+#endif
