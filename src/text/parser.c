@@ -1,0 +1,320 @@
+#include "text/parser.h"
+#include "text/text.h"
+
+/* ---- types ---- */
+static bool continues_expression(text_token_kind kind) {
+  return kind == TOKEN_DOT || kind == TOKEN_LPAREN || (kind >= TOKEN_PLUS && kind <= TOKEN_PERCENT);
+}
+
+static void parse_extent(text_parser *p) {
+  text_extent e = {.token = p->token};
+  if (text_accept(p, TOKEN_QUESTION)) {
+    e.poison = false;
+  } else if (text_is(p, TOKEN_NAME) && !continues_expression(text_lexer_peek(&p->lexer).kind)) {
+    e.name = text_expect_name(p, "an extent");
+  } else {
+    e.scalar = text_parse_scalar(p);
+    e.poison = !e.scalar.id;
+  }
+  vec_push(&p->m->memory, &p->extents, e);
+}
+
+static void unknown_dtype(text_parser *p, const text_token *t) {
+  strbuf known;
+  strbuf_init(&known, &p->m->memory);
+  for (int i = IR_DTYPE_NONE + 1; i < IR_DTYPE_COUNT; i++) {
+    strbuf_putc(&known, ' ');
+    strbuf_puts(&known, ir_dtype_text((ir_dtype)i));
+  }
+  text_error(p, t, "unknown dtype '%.*s'; there are%s", text_shown(t), text_of(p, t), known.data);
+}
+
+/* f32[a, 4]; leaves the extents in p->extents. IR_DTYPE_NONE when it failed. */
+static ir_dtype parse_type(text_parser *p) {
+  p->extents.len = 0;
+  p->declaring = true;
+  text_token t = p->token;
+  if (!text_expect(p, TOKEN_NAME, "a dtype")) return IR_DTYPE_NONE;
+  ir_dtype dtype = ir_dtype_parse(text_of(p, &t), t.length);
+  if (dtype == IR_DTYPE_NONE) unknown_dtype(p, &t);
+  if (!text_accept(p, TOKEN_LBRACKET)) return dtype;
+  while (!p->panic && !text_is(p, TOKEN_RBRACKET)) {
+    parse_extent(p);
+    if (!text_accept(p, TOKEN_COMMA)) break;
+  }
+  text_expect(p, TOKEN_RBRACKET, "',' or ']'");
+  return dtype;
+}
+
+/* After a failed input its extents are as good as declared. */
+static void poison_extents(text_parser *p) {
+  for (uint32_t i = 0; i < p->extents.len; i++) {
+    if (p->extents.data[i].name) text_poison(p, p->extents.data[i].name);
+  }
+}
+
+static bool resolve_input_extent(text_parser *p, const text_extent *e, ir_scalar *x) {
+  *x = e->scalar;
+  if (e->name) {
+    *x = ir_build_extent(p->f, e->name, text_token_loc(&e->token));
+    return x->id != 0;
+  }
+  if (e->poison || !x->id || ir_scalar_is_const(&p->m->scalars, *x, NULL)) return !e->poison;
+  text_error(p, &e->token, "an input's extent is an integer, a name or ?");
+  return false;
+}
+
+static bool resolve_stated_extent(text_parser *p, const text_extent *e, ir_scalar *x) {
+  *x = e->scalar;
+  if (!e->name) return !e->poison;
+  ir_name_entry entry = text_lookup(p, &e->token, "extent");
+  *x = (ir_scalar){entry.kind == IR_NAME_EXTENT ? entry.id : 0};
+  if (entry.kind == IR_NAME_TENSOR || entry.kind == IR_NAME_MESH) {
+    text_error(p, &e->token, "'%.*s' is not an extent", text_shown(&e->token),
+               text_of(p, &e->token));
+  }
+  return x->id != 0;
+}
+
+static bool resolve(text_parser *p, bool (*one)(text_parser *, const text_extent *, ir_scalar *)) {
+  bool good = true;
+  p->scalars.len = 0;
+  for (uint32_t i = 0; i < p->extents.len; i++) {
+    ir_scalar x;
+    good = one(p, &p->extents.data[i], &x) && good;
+    vec_push(&p->m->memory, &p->scalars, x);
+  }
+  return good;
+}
+
+/* ---- inputs and definitions ---- */
+static void build_input(text_parser *p, const text_token *name, ir_dtype dtype) {
+  ir_tensor t = {0};
+  if (!p->panic && dtype != IR_DTYPE_NONE && resolve(p, resolve_input_extent)) {
+    t = ir_build_input(p->f, text_intern(p, name), dtype, p->scalars.data, p->scalars.len,
+                       text_token_loc(name));
+  }
+  if (t.id) return;
+  text_poison(p, text_intern(p, name));
+  poison_extents(p);
+}
+
+static loc place_of(const ir_func *f, ir_name_entry e) {
+  if (e.kind == IR_NAME_TENSOR) return ir_tensor_at(f, (ir_tensor){e.id})->at;
+  if (e.kind == IR_NAME_MESH) return ir_mesh_at(f, (ir_mesh){e.id})->at;
+  return (loc){0};
+}
+
+/* Found before the expression is built, so that its nested names do not clash as well. */
+static bool is_taken(text_parser *p, const text_token *name) {
+  ir_name_entry e = ir_func_lookup(p->f, text_intern(p, name));
+  if (e.kind == IR_NAME_NONE) return false;
+  static const char *const kinds[] = {"", "a tensor", "an extent", "a mesh"};
+  text_error(p, name, "'%.*s' is already the name of %s", text_shown(name), text_of(p, name),
+             kinds[e.kind]);
+  loc at = place_of(p->f, e);
+  if (at.known) diag_note(&p->m->errors, at, "it is defined here");
+  return true;
+}
+
+/* The extents of a stated type move into the module: the expression reuses the parser's buffers. */
+static void parse_stated(text_parser *p, const text_token *name, ir_dtype dtype) {
+  bool good = dtype != IR_DTYPE_NONE && resolve(p, resolve_stated_extent);
+  uint32_t rank = p->extents.len;
+  const ir_scalar *extents =
+      good ? arena_copy(&p->m->memory, p->scalars.data, rank * sizeof(ir_scalar)) : NULL;
+  ir_tensor t = text_parse_definition(p, name);
+  if (!t.id || !good) return;
+  (void)ir_build_stated(p->f, t, dtype, extents, rank, text_token_loc(name));
+}
+
+static void parse_typed(text_parser *p, const text_token *name) {
+  ir_dtype dtype = parse_type(p);
+  if (!text_accept(p, TOKEN_ASSIGN)) {
+    build_input(p, name, dtype);
+  } else if (is_taken(p, name)) {
+    p->panic = true;
+  } else {
+    p->declaring = false;
+    parse_stated(p, name, dtype);
+  }
+}
+
+static void parse_named(text_parser *p) {
+  text_token name = p->token;
+  text_advance(p);
+  if (text_accept(p, TOKEN_COLON)) {
+    parse_typed(p, &name);
+  } else if (text_accept(p, TOKEN_ASSIGN)) {
+    if (is_taken(p, &name)) p->panic = true;
+    else (void)text_parse_definition(p, &name);
+  } else if (text_is(p, TOKEN_DOT) || text_is(p, TOKEN_LBRACKET) || text_is(p, TOKEN_COMMA) ||
+             text_is(p, TOKEN_LBRACE)) {
+    text_expected(p, "'=' or ':' behind the name (schedule statements stand in schedule { })");
+  } else {
+    text_expected(p, "'=' or ':' behind the name");
+  }
+}
+
+/* ---- meshes ---- */
+/* of { 5, 2, 4 } */
+static bool parse_devices(text_parser *p) {
+  p->ints.len = 0;
+  text_skip_newlines(p);
+  while (!p->panic && !text_is(p, TOKEN_RBRACE)) {
+    int64_t device = 0;
+    if (!text_parse_int(p, "a device", &device)) p->panic = true;
+    vec_push(&p->m->memory, &p->ints, device);
+    text_skip_newlines(p);
+    if (!text_accept(p, TOKEN_COMMA)) break;
+    text_skip_newlines(p);
+  }
+  if (text_expect(p, TOKEN_RBRACE, "',' or '}'")) return true;
+  while (!text_is(p, TOKEN_RBRACE) && !text_is(p, TOKEN_NEWLINE) && !text_is(p, TOKEN_END)) {
+    text_advance(p);
+  }
+  if (text_is(p, TOKEN_RBRACE)) text_advance(p);
+  return false;
+}
+
+static ir_mesh build_mesh(text_parser *p, uint32_t name, loc at) {
+  const int64_t *shape, *devices = NULL;
+  uint32_t rank, n_devices = 0;
+  if (!text_expect(p, TOKEN_ASSIGN, "'='")) return (ir_mesh){0};
+  if (!text_parse_ints(p, "the shape of the mesh", &shape, &rank)) return (ir_mesh){0};
+  if (text_is_word(p, "of")) {
+    text_advance(p);
+    if (!text_expect(p, TOKEN_LBRACE, "'{' and the devices")) return (ir_mesh){0};
+    if (!parse_devices(p)) return (ir_mesh){0};
+    n_devices = p->ints.len;
+    devices = arena_copy(&p->m->memory, p->ints.data, n_devices * sizeof(int64_t));
+  }
+  return ir_build_mesh(p->f, name, shape, rank, devices, n_devices, at);
+}
+
+static void parse_mesh(text_parser *p) {
+  text_advance(p);
+  text_token t = p->token;
+  uint32_t name = text_expect_name(p, "the name of the mesh");
+  if (name && !build_mesh(p, name, text_token_loc(&t)).id) text_poison(p, name);
+}
+
+/* ---- fusions ---- */
+static void parse_return(text_parser *p) {
+  text_advance(p);
+  do {
+    text_token t = p->token;
+    if (!text_expect(p, TOKEN_NAME, "the name of a tensor to return")) return;
+    ir_name_entry e = text_lookup(p, &t, "name");
+    if (e.kind == IR_NAME_TENSOR) {
+      (void)ir_build_output(p->f, (ir_tensor){e.id}, text_token_loc(&t));
+    } else if (e.kind != IR_NAME_NONE) {
+      text_error(p, &t, "'%.*s' is not a tensor", text_shown(&t), text_of(p, &t));
+    }
+  } while (text_accept(p, TOKEN_COMMA));
+}
+
+/* Nothing but schedules may stand behind the return. */
+static bool is_late(text_parser *p, bool returned) {
+  if (!returned || text_is(p, TOKEN_SCHEDULE) || text_is(p, TOKEN_BAD)) return false;
+  const char *what = text_is(p, TOKEN_RETURN)
+                         ? "a fusion has one return, the last of its statements"
+                         : "only a schedule may follow the return";
+  text_error(p, &p->token, "%s", what);
+  p->panic = true;
+  return true;
+}
+
+static void parse_statement(text_parser *p, bool *returned) {
+  text_begin_statement(p);
+  if (is_late(p, *returned)) {
+    text_advance(p);
+  } else if (text_is(p, TOKEN_NAME)) {
+    parse_named(p);
+  } else if (text_is(p, TOKEN_MESH)) {
+    parse_mesh(p);
+  } else if (text_is(p, TOKEN_RETURN)) {
+    *returned = true;
+    parse_return(p);
+  } else if (text_accept(p, TOKEN_SCHEDULE)) {
+    text_parse_schedule(p);
+  } else {
+    text_expected(p, "a statement");
+    text_advance(p);
+  }
+  text_end_statement(p);
+}
+
+static void parse_body(text_parser *p) {
+  bool returned = false;
+  uint32_t errors = p->m->errors.errors;
+  for (;;) {
+    while (text_accept(p, TOKEN_NEWLINE) || text_accept(p, TOKEN_SEMICOLON)) continue;
+    if (text_is(p, TOKEN_RBRACE) || text_is(p, TOKEN_END) || text_is(p, TOKEN_FUSION)) break;
+    parse_statement(p, &returned);
+  }
+  if (text_accept(p, TOKEN_RBRACE)) {
+    if (!returned) diag_error(&p->m->errors, p->f->at, "this fusion has no return");
+    return;
+  }
+  text_begin_statement(p);
+  if (errors == p->m->errors.errors || !text_is(p, TOKEN_END)) {
+    text_expected(p, "'}' at the end of the fusion");
+    if (!text_is(p, TOKEN_BAD)) diag_note(&p->m->errors, p->f->at, "the fusion begins here");
+  }
+  p->panic = false;
+}
+
+static void parse_fusion(text_parser *p) {
+  p->f = NULL;
+  text_begin_statement(p);
+  text_advance(p);
+  text_token name = p->token;
+  text_expect(p, TOKEN_NAME, "the name of the fusion");
+  if (!p->panic) {
+    p->f = ir_build_func(p->m, IR_FUNC_FUSION, text_intern(p, &name), text_token_loc(&name));
+  }
+  if (!p->f) p->panic = true;
+  text_skip_newlines(p);
+  if (text_expect(p, TOKEN_LBRACE, "'{'")) {
+    map_init(&p->poisoned, &p->m->memory);
+    parse_body(p);
+    return;
+  }
+  p->f = NULL;
+  text_end_statement(p);
+}
+
+static void parse_module(text_parser *p) {
+  text_begin_statement(p);
+  text_advance(p);
+  while (!text_is(p, TOKEN_END)) {
+    if (text_is(p, TOKEN_FUSION)) {
+      parse_fusion(p);
+    } else if (!text_accept(p, TOKEN_NEWLINE) && !text_accept(p, TOKEN_SEMICOLON)) {
+      text_begin_statement(p);
+      text_expected(p, "'fusion NAME {'");
+      while (!text_is(p, TOKEN_END) && !text_is(p, TOKEN_FUSION)) text_advance(p);
+    }
+  }
+  if (p->m->funcs.len == 0 && p->m->errors.errors == 0) {
+    text_error(p, &p->token, "there is no fusion in this file");
+  }
+}
+
+status text_parse(ir_module *m, const char *name, const char *text, size_t length) {
+  bool fits = length < UINT32_MAX;
+  m->src = (source){.name = arena_printf(&m->memory, "%s", name)};
+  m->src.text = arena_string(&m->memory, fits ? text : "", fits ? length : 0);
+  m->src.length = fits ? (uint32_t)length : 0;
+  if (!fits) {
+    diag_error(&m->errors, (loc){0}, "the file is too large; at most 4 GiB can be read");
+    return STATUS_BAD_PROGRAM;
+  }
+  text_parser p = {.m = m};
+  text_lexer_init(&p.lexer, &m->memory, &m->errors, m->src.text, m->src.length);
+  strbuf_init(&p.name, &m->memory);
+  map_init(&p.poisoned, &m->memory);
+  parse_module(&p);
+  return m->errors.errors ? STATUS_BAD_PROGRAM : STATUS_OK;
+}

@@ -1,0 +1,160 @@
+/* What the files of the parser share. Private to text/parser*.c.
+ *
+ * Recursive descent with one token in hand. Two kinds of errors are kept apart:
+ *   - the text is not in the grammar: text_expected() reports it and sets `panic`; everything
+ *     returns at once to the statement, which skips to the next one;
+ *   - the text is in the grammar but wrong (an unknown name, a shape): it is reported, the value is
+ *     *poison*, and parsing goes on; what is computed from poison is poison and is not reported.
+ * A statement that failed poisons the name it would have declared. */
+#ifndef WEIR_TEXT_PARSER_H
+#define WEIR_TEXT_PARSER_H
+
+#include "base/strbuf.h"
+#include "ir/build.h"
+#include "ir/ir.h"
+#include "text/lexer.h"
+#include "text/suggest.h"
+
+/* One extent of a written type. A lone name is kept as a name: it declares an extent in an input and
+ * refers to one in a stated type, and which of them it is shows only behind the type. */
+typedef struct text_extent {
+  text_token token;
+  uint32_t name;    /* a lone name; else 0 */
+  ir_scalar scalar; /* none: `?`, a lone name, or poison */
+  bool poison;
+} text_extent;
+
+typedef struct text_parser {
+  ir_module *m;
+  ir_func *f;
+  text_lexer lexer;
+  text_token token; /* in hand, not yet consumed */
+  uint32_t end;     /* offset behind the token consumed last */
+
+  uint32_t depth;   /* nesting of the statement */
+  bool panic;       /* skip to the next statement */
+  text_token start; /* the first token of the statement */
+  bool declaring;   /* names skipped in recovery may be extents of a failed input: poison them */
+  bool tainted;     /* the statement uses a name that is not there */
+  map poisoned;     /* names whose declaration failed */
+
+  /* The definition being built: its name, how many results inside it are named, and the newest
+   * operation, whose name depends on whether another one follows. */
+  uint32_t defining;
+  uint32_t nested;
+  ir_tensor newest;
+
+  /* Stacks: nested calls push behind the part of the outer ones. */
+  VEC(ir_tensor) operands;
+  VEC(ir_attr) attrs;
+
+  /* Buffers of one list at a time. */
+  VEC(int64_t) ints;
+  VEC(ir_scalar) scalars;
+  VEC(text_extent) extents;
+  VEC(ir_target) targets;
+  strbuf name;
+} text_parser;
+
+/* ---- parser_token.c: tokens, errors, recovery ---- */
+void text_advance(text_parser *p);
+static inline bool text_is(const text_parser *p, text_token_kind kind) {
+  return p->token.kind == kind;
+}
+/* Consumes the token in hand if it is of that kind. */
+bool text_accept(text_parser *p, text_token_kind kind);
+/* The same; otherwise text_expected(p, wanted). */
+bool text_expect(text_parser *p, text_token_kind kind, const char *wanted);
+/* Reports "expected <wanted>, found …" and panics. */
+void text_expected(text_parser *p, const char *wanted);
+/* Consumes a name and returns it interned; panics and returns 0 on anything else. */
+uint32_t text_expect_name(text_parser *p, const char *wanted);
+/* Is the token in hand the name `word`? */
+bool text_is_word(const text_parser *p, const char *word);
+void text_skip_newlines(text_parser *p);
+
+const char *text_of(const text_parser *p, const text_token *t); /* not ended by a NUL */
+/* The token's length, cut for use as %.*s in a message. */
+int text_shown(const text_token *t);
+uint32_t text_intern(text_parser *p, const text_token *t);
+/* From the first byte of `first` to the end of the token consumed last. */
+loc text_span(const text_parser *p, const text_token *first);
+/* text_error(p, token, "fmt", …) */
+#define text_error(p, t, ...) diag_error(&(p)->m->errors, text_token_loc(t), __VA_ARGS__)
+
+/* Counts one level of nesting; panics past the limit. Every enter has its leave. */
+bool text_enter(text_parser *p);
+void text_leave(text_parser *p);
+
+/* Begins a statement at the token in hand, and ends it: something must end here, and after a panic
+ * all up to the next statement is skipped. */
+void text_begin_statement(text_parser *p);
+void text_end_statement(text_parser *p);
+/* May the statement end at the token in hand? */
+bool text_at_end(const text_parser *p);
+/* Skips one argument up to its , or ). */
+void text_skip_argument(text_parser *p);
+
+/* ---- parser_name.c: names and poison ---- */
+void text_poison(text_parser *p, uint32_t name);
+/* Reports that nothing is called so, with the nearest name; once per name, silent about poison. */
+void text_unknown_name(text_parser *p, const text_token *t, const char *kind);
+/* What the name stands for; IR_NAME_NONE is reported or poison. */
+ir_name_entry text_lookup(text_parser *p, const text_token *t, const char *kind);
+/* " (did you mean 'x'?)" or "". */
+const char *text_did_you_mean(text_parser *p, const text_suggestion *s);
+
+/* ---- parser_scalar.c: integer expressions and lists ---- */
+/* None when it is poison or the parser panics. */
+ir_scalar text_parse_scalar(text_parser *p);
+/* Behind the name of a tensor or mesh: `.k` or `.x`. */
+ir_scalar text_parse_extent_of(text_parser *p, const text_token *t, ir_tensor tensor);
+/* x, y, z or a number, behind a dot. Panics and returns false otherwise. */
+bool text_parse_mesh_axis(text_parser *p, uint32_t *axis);
+/* A mesh by its name, which has been consumed, and an optional axis. */
+bool text_parse_mesh_size(text_parser *p, const text_token *t, ir_mesh mesh, uint32_t *axis,
+                          bool *named);
+/* An integer expression that is constant; `what` names it in messages. */
+bool text_parse_int(text_parser *p, const char *what, int64_t *value);
+/* [ … ], copied into the module; false on poison or panic. */
+bool text_parse_ints(text_parser *p, const char *what, const int64_t **list, uint32_t *n);
+bool text_parse_bools(text_parser *p, const char *what, const int64_t **list, uint32_t *n);
+bool text_parse_scalars(text_parser *p, const char *what, const ir_scalar **list, uint32_t *n);
+
+/* The integer in hand, which may be 2^63 only if a minus stands before it. */
+bool text_parse_literal(text_parser *p, bool negative, int64_t *value);
+
+/* ---- parser_expr.c, parser_call.c: expressions ---- */
+typedef enum text_value_kind {
+  TEXT_POISON,
+  TEXT_NUMBER,
+  TEXT_SCALAR, /* an extent, or arithmetic on extents; not a constant */
+  TEXT_TENSOR,
+} text_value_kind;
+
+typedef struct text_value {
+  text_value_kind kind;
+  loc at;
+  ir_number number;
+  ir_scalar scalar;
+  ir_tensor tensor;
+} text_value;
+
+#define TEXT_POISONED ((text_value){.kind = TEXT_POISON})
+
+text_value text_parse_expr(text_parser *p);
+/* The value as an operand; none for poison. */
+ir_tensor text_operand(text_parser *p, const text_value *v);
+/* Builds the operation; names the one before it `y$k`. */
+text_value text_build(text_parser *p, ir_opcode code, const ir_tensor *operands, uint32_t n,
+                      const ir_attr *attrs, loc at);
+/* name ( …, with the name consumed and ( in hand. */
+text_value text_parse_call(text_parser *p, const text_token *name);
+/* The expression behind `name =`, built and named; none when it failed. */
+ir_tensor text_parse_definition(text_parser *p, const text_token *name);
+
+/* ---- parser_schedule.c ---- */
+/* { … } behind the word schedule. */
+void text_parse_schedule(text_parser *p);
+
+#endif

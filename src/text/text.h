@@ -1,0 +1,23 @@
+/* The text form: parsing and printing.
+ *
+ * What text_print_* writes parses back to the same thing, and printing that gives the same bytes.
+ * The grammar is in docs/language.md. */
+#ifndef WEIR_TEXT_TEXT_H
+#define WEIR_TEXT_TEXT_H
+
+#include "ir/ir.h"
+
+enum { TEXT_MAX_NESTING = 1000 };
+
+/* Parses `text` into `m`, which must be empty. The text is copied into the module. Schedule statements
+ * are recorded, not applied. Returns STATUS_BAD_PROGRAM when there were errors; they are in m->errors,
+ * and the fusions that could be built are in m->funcs. */
+NODISCARD status text_parse(ir_module *m, const char *name, const char *text, size_t length);
+
+void text_print_module(const ir_module *m, strbuf *out);
+void text_print_func(const ir_func *f, strbuf *out);
+/* How an operation is called: "var(x, [dims=], keepdim=false, correction=0)". What may be left out
+ * stands in brackets or shows its default. */
+void text_print_signature(const ir_op_info *info, strbuf *out);
+
+#endif
