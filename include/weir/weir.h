@@ -1,0 +1,336 @@
+/* Weir: compiles tensor programs whose axes are marked with where (a device mesh) and when (streams)
+ * they run, and runs them. This header is the whole public C API.
+ *
+ * Conventions
+ *   - Every function that can fail returns a weir_status and writes its results, which come last,
+ *     only on success. weir_error() then has the message; for a wrong program that is the full list
+ *     of diagnostics, each with file:line:col, the source line and a caret.
+ *   - Objects are created by weir_*_create, _parse, _load or _compile and destroyed by
+ *     weir_*_destroy, which accepts NULL. A char ** result is freed with weir_string_free().
+ *   - Structs that callers fill begin with struct_size, set to sizeof the struct: fields added later
+ *     read as zero for callers compiled earlier.
+ *   - One object is used by one thread at a time; different objects by different threads freely.
+ *     A compiled program may be run from several threads at once.
+ */
+#ifndef WEIR_WEIR_H
+#define WEIR_WEIR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define WEIR_VERSION "0.1.0"
+#define WEIR_MAX_RANK 16
+
+typedef enum weir_status {
+  WEIR_OK,
+  WEIR_CHECK_FAILED,  /* a check or a verification failed */
+  WEIR_BAD_USAGE,     /* a wrong option or argument */
+  WEIR_BAD_PROGRAM,   /* the program is wrong; weir_error() says where */
+  WEIR_BAD_INPUT,     /* an input or output file cannot be used */
+  WEIR_OUT_OF_MEMORY, /* an allocation failed */
+  WEIR_UNAVAILABLE,   /* a device, library or feature is missing on this machine */
+  WEIR_SYSTEM,        /* the operating system refused a request */
+} weir_status;
+
+const char *weir_version(void);
+/* The message of the last failed call on this thread; "" if none. Valid until the next call. */
+const char *weir_error(void);
+/* The command line's exit code for a status: 0, 1, 2 or 3. */
+int weir_exit_code(weir_status s);
+const char *weir_status_text(weir_status s);
+void weir_string_free(char *text);
+
+/* Where all memory comes from. NULL where one is accepted: malloc and free. Blocks must be aligned to
+ * 16 bytes. The struct is copied; its context must outlive the objects made with it. */
+typedef struct weir_allocator {
+  void *(*alloc)(void *context, size_t size_bytes);
+  void (*free)(void *context, void *block);
+  void *context;
+} weir_allocator;
+
+/* ---- tensors in memory ----
+ * The layout of DLPack's DLTensor (version 1), under our own names so that this header can stand
+ * beside any version of dlpack.h: cast a DLTensor * to a weir_dl_tensor *. */
+typedef struct weir_dl_device {
+  int32_t device_type; /* 1: CPU */
+  int32_t device_id;
+} weir_dl_device;
+
+typedef struct weir_dl_dtype {
+  uint8_t code; /* 0 int, 1 uint, 2 float, 4 bfloat, 6 bool */
+  uint8_t bits;
+  uint16_t lanes; /* 1 */
+} weir_dl_dtype;
+
+typedef struct weir_dl_tensor {
+  void *data;
+  weir_dl_device device;
+  int32_t ndim;
+  weir_dl_dtype dtype;
+  int64_t *shape;
+  int64_t *strides; /* in elements; NULL: dense, row-major */
+  uint64_t byte_offset;
+} weir_dl_tensor;
+
+typedef enum weir_dtype {
+  WEIR_F64 = 1,
+  WEIR_F32,
+  WEIR_F16,
+  WEIR_BF16,
+  WEIR_I64,
+  WEIR_I32,
+  WEIR_I8,
+  WEIR_U8,
+  WEIR_BOOL,
+} weir_dtype;
+
+const char *weir_dtype_text(weir_dtype t);
+size_t weir_dtype_size_bytes(weir_dtype t);
+weir_dl_dtype weir_dtype_to_dl(weir_dtype t);
+weir_status weir_dtype_from_dl(weir_dl_dtype t, weir_dtype *result);
+
+/* ---- options ----
+ * Every option of the library and the command line, from one table: name ("streams"), environment
+ * variable (WEIR_STREAMS), kind, default, help. */
+typedef struct weir_options weir_options;
+
+typedef struct weir_option_info {
+  const char *name;        /* "streams"; the flag is --streams */
+  const char *environment; /* "WEIR_STREAMS" */
+  const char *placeholder; /* "N"; "" for a flag that takes no value */
+  const char *initial;     /* the default as text, "" if none */
+  const char *help;
+  const char *commands; /* which commands take it: "run lower verify" */
+  char letter;          /* the short form: 'D' for -D; 0: none */
+  bool repeats;         /* may be given several times: values collect */
+} weir_option_info;
+
+size_t weir_option_count(void);
+weir_status weir_option_describe(size_t i, weir_option_info *info);
+
+/* Defaults, then the environment's WEIR_<OPTION> values (a bad one is an error). */
+weir_status weir_options_create(weir_options **result);
+void weir_options_destroy(weir_options *o);
+/* Checks the value against the option's kind. A flag takes "true" or "false". */
+weir_status weir_options_set(weir_options *o, const char *name, const char *value);
+/* The value as text; for an option that repeats, the k-th, and *value is NULL past the last. */
+weir_status weir_options_get(const weir_options *o, const char *name, size_t k, const char **value);
+weir_status weir_options_get_int(const weir_options *o, const char *name, int64_t *value);
+weir_status weir_options_get_bool(const weir_options *o, const char *name, bool *value);
+
+/* ---- modules: one or more fusions, parsed or built ---- */
+typedef struct weir_module weir_module;
+typedef struct weir_fusion weir_fusion; /* owned by its module */
+
+weir_status weir_module_create(const weir_allocator *memory, weir_module **result);
+/* Parses, applies the schedules and verifies. `name` is the file's name in messages. */
+weir_status weir_module_parse(const char *name, const char *text, size_t length,
+                              const weir_allocator *memory, weir_module **result);
+weir_status weir_module_load(const char *path, const weir_allocator *memory, weir_module **result);
+void weir_module_destroy(weir_module *m);
+/* The text form; it parses back to the same module. */
+weir_status weir_module_print(const weir_module *m, char **text);
+size_t weir_module_count(const weir_module *m);
+/* By position, or by name; name NULL: the first one. */
+weir_status weir_module_at(weir_module *m, size_t i, weir_fusion **result);
+weir_status weir_module_find(weir_module *m, const char *name, weir_fusion **result);
+
+/* Checks every invariant; WEIR_BAD_PROGRAM with all diagnostics when something is wrong. */
+weir_status weir_module_verify(weir_module *m);
+
+/* ---- passes ---- */
+typedef struct weir_pass_args {
+  size_t struct_size;
+  const char *passes;      /* "dce,cse"; "" is the identity */
+  const char *print_after; /* "all", "changed", a pass's name, or NULL */
+  bool time;               /* add a table of times to the log */
+  const char *reproducer;  /* path of the file written when a pass fails; NULL: none */
+} weir_pass_args;
+/* Runs passes over every fusion; verifies after each. *log (may be NULL) receives what print_after
+ * and time produced, also when a pass failed; set it to NULL before. */
+weir_status weir_module_run_passes(weir_module *m, const weir_pass_args *args, char **log);
+
+/* What there is: lines of `weir list`. kind: "ops", "passes", "devices", "comms", "options". */
+weir_status weir_list(const char *kind, char **text);
+
+/* ---- building a fusion ---- */
+typedef struct weir_tensor {
+  uint32_t id; /* 0: none */
+} weir_tensor;
+typedef struct weir_mesh {
+  uint32_t id;
+} weir_mesh;
+
+/* One argument of an operation. Make them with the weir_arg_* functions below. */
+typedef enum weir_arg_kind {
+  WEIR_ARG_TENSOR,
+  WEIR_ARG_INT,
+  WEIR_ARG_FLOAT,
+  WEIR_ARG_BOOL,
+  WEIR_ARG_DTYPE,
+  WEIR_ARG_TEXT, /* an extent expression ("a * b"), a list of them ("[a * b, 4]"), or a choice */
+  WEIR_ARG_INTS,
+} weir_arg_kind;
+
+typedef struct weir_arg {
+  const char *name; /* the parameter; NULL: by position */
+  weir_arg_kind kind;
+  weir_tensor tensor;
+  int64_t i; /* INT, BOOL, DTYPE; for INTS the number of them */
+  double f;
+  const char *text;
+  const int64_t *ints; /* INTS; also serves lists of bools (0 or 1) and of constant extents */
+} weir_arg;
+
+weir_arg weir_arg_tensor(const char *name, weir_tensor t);
+weir_arg weir_arg_int(const char *name, int64_t value);
+weir_arg weir_arg_float(const char *name, double value);
+weir_arg weir_arg_bool(const char *name, bool value);
+weir_arg weir_arg_dtype(const char *name, weir_dtype value);
+weir_arg weir_arg_text(const char *name, const char *value);
+weir_arg weir_arg_ints(const char *name, const int64_t *values, size_t n);
+
+weir_status weir_fusion_create(weir_module *m, const char *name, weir_fusion **result);
+/* devices NULL: 0, 1, 2, … */
+weir_status weir_fusion_mesh(weir_fusion *f, const char *name, const int64_t *shape, size_t rank,
+                             const int64_t *devices, weir_mesh *result);
+/* Extents as in the language: "32", "t", "?". */
+weir_status weir_fusion_input(weir_fusion *f, const char *name, weir_dtype dtype,
+                              const char *const *extents, size_t rank, weir_tensor *result);
+/* Calls operation `op` ("matmul") and names the result. */
+weir_status weir_fusion_op(weir_fusion *f, const char *name, const char *op, const weir_arg *args,
+                           size_t n_args, weir_tensor *result);
+weir_status weir_fusion_return(weir_fusion *f, weir_tensor t);
+/* The tensor or mesh with that name. */
+weir_status weir_fusion_tensor(weir_fusion *f, const char *name, weir_tensor *result);
+weir_status weir_fusion_find_mesh(weir_fusion *f, const char *name, weir_mesh *result);
+
+/* ---- scheduling ----
+ * As the language's schedule statements; axes are positions in the tensor's loop domain at that
+ * point. A factor is given as text: "3", "d", "g.x", "n / 2". */
+weir_status weir_schedule_on(weir_fusion *f, weir_tensor t, weir_mesh mesh);
+weir_status weir_schedule_split(weir_fusion *f, weir_tensor t, int64_t axis, const char *factor);
+weir_status weir_schedule_outer_split(weir_fusion *f, weir_tensor t, int64_t axis,
+                                      const char *factor);
+weir_status weir_schedule_chunk_split(weir_fusion *f, weir_tensor t, int64_t axis,
+                                      const int64_t *lengths, size_t n);
+weir_status weir_schedule_merge(weir_fusion *f, weir_tensor t, int64_t axis);
+weir_status weir_schedule_reorder(weir_fusion *f, weir_tensor t, const int64_t *from,
+                                  const int64_t *to, size_t n);
+weir_status weir_schedule_swizzle(weir_fusion *f, weir_tensor t, int64_t axis,
+                                  const char *mesh_axis);
+weir_status weir_schedule_rfactor(weir_fusion *f, weir_tensor t, const int64_t *axes, size_t n,
+                                  const char *name, weir_tensor *result);
+/* mark: "stream", "serial", "mesh.x", … */
+weir_status weir_schedule_mark(weir_fusion *f, weir_tensor t, int64_t axis, const char *mark);
+weir_status weir_schedule_memory(weir_fusion *f, weir_tensor t, const char *memory);
+weir_status weir_schedule_allocate(weir_fusion *f, weir_tensor t, const int64_t *order, size_t n);
+weir_status weir_schedule_allocate_as_loop(weir_fusion *f, weir_tensor t);
+weir_status weir_schedule_contiguity(weir_fusion *f, weir_tensor t, const bool *dense, size_t n);
+
+/* ---- asking a fusion ---- */
+typedef struct weir_tensor_info {
+  const char *name; /* valid while the fusion lives */
+  weir_dtype dtype;
+  size_t rank; /* dimensions in memory */
+} weir_tensor_info;
+
+const char *weir_fusion_name(const weir_fusion *f);
+size_t weir_fusion_input_count(const weir_fusion *f);
+size_t weir_fusion_output_count(const weir_fusion *f);
+weir_status weir_fusion_input_at(const weir_fusion *f, size_t i, weir_tensor *result);
+weir_status weir_fusion_output_at(const weir_fusion *f, size_t i, weir_tensor *result);
+weir_status weir_tensor_describe(const weir_fusion *f, weir_tensor t, weir_tensor_info *info);
+/* 1 + the largest device id in any mesh; 1 without a mesh. */
+int64_t weir_fusion_devices(const weir_fusion *f);
+
+/* ---- shapes ---- */
+typedef struct weir_shapes weir_shapes; /* values of a fusion's symbolic extents */
+
+weir_status weir_shapes_create(weir_fusion *f, weir_shapes **result);
+void weir_shapes_destroy(weir_shapes *s);
+/* "t=6" or "inp=6x32", as on the command line. */
+weir_status weir_shapes_define(weir_shapes *s, const char *definition);
+/* All extents of an input; `from` names their origin in messages. */
+weir_status weir_shapes_input(weir_shapes *s, weir_tensor input, const int64_t *extents,
+                              size_t rank, const char *from);
+/* How many extents of inputs have no value yet. */
+size_t weir_shapes_unbound(const weir_shapes *s);
+/* Checks that every extent has a value and that all conditions of the program hold. */
+weir_status weir_shapes_complete(weir_shapes *s);
+/* The extents of a tensor; `extents` has room for WEIR_MAX_RANK. Needs a completed object. */
+weir_status weir_shapes_of(const weir_shapes *s, weir_tensor t, int64_t *extents, size_t *rank);
+
+/* ---- compiling and running ---- */
+typedef struct weir_program weir_program;
+
+/* Compiles a fusion. The program keeps what it needs; the module may be destroyed. */
+weir_status weir_compile(const weir_fusion *f, const weir_options *o, const weir_allocator *memory,
+                         weir_program **result);
+void weir_program_destroy(weir_program *p);
+
+/* Caller-owned memory in, caller-owned memory out. Shapes come from the inputs. `outputs` are dense or
+ * strided tensors of the right shape and dtype; they are written only on success. Fields for local
+ * shards, a caller's stream and communicator will follow at the end. */
+typedef struct weir_run_args {
+  size_t struct_size;
+  const weir_dl_tensor *const *inputs; /* one per fusion input */
+  size_t n_inputs;
+  const weir_dl_tensor *const *outputs; /* one per fusion output */
+  size_t n_outputs;
+  uint64_t seed;      /* of uniform() */
+  bool as_definition; /* evaluate the definition itself, accumulating in f64: the oracle */
+} weir_run_args;
+
+weir_status weir_run(const weir_program *p, const weir_run_args *args);
+
+/* ---- arrays: memory owned by the library, for programs that have none ---- */
+typedef struct weir_array weir_array;
+
+weir_status weir_array_create(weir_dtype dtype, const int64_t *extents, size_t rank,
+                              const weir_allocator *memory, weir_array **result);
+void weir_array_destroy(weir_array *a);
+/* The tensor; valid while the array lives. */
+const weir_dl_tensor *weir_array_tensor(const weir_array *a);
+weir_dtype weir_array_dtype(const weir_array *a);
+/* kind: "normal", "int" (-3..3), "iota", "ones". The values depend on kind, seed, name, shape and
+ * dtype only. */
+weir_status weir_array_fill(weir_array *a, const char *kind, uint64_t seed, const char *name);
+/* The values an index input may take: fills with integers in [0, bound). */
+weir_status weir_array_fill_index(weir_array *a, int64_t bound, uint64_t seed, const char *name);
+/* For an input used as the index of gather, scatter or index_select: the size of the axis it
+ * indexes; 0 for other inputs. */
+weir_status weir_shapes_index_bound(const weir_shapes *s, weir_tensor input, int64_t *bound);
+
+/* NumPy's .npy, versions 1 to 3, C and Fortran order, either byte order. Saving writes beside the
+ * target and renames, so a failure leaves nothing behind; bf16 is written as f32. */
+weir_status weir_array_load_npy(const char *path, const weir_allocator *memory,
+                                weir_array **result);
+weir_status weir_array_save_npy(const weir_array *a, const char *path);
+/* The same for several: all of them are complete before the first gets its name. */
+weir_status weir_arrays_save_npy(const weir_array *const *arrays, const char *const *paths,
+                                 size_t n);
+/* Converts between dtypes that hold the same values (an f32 file for a bf16 input). */
+weir_status weir_array_convert(const weir_array *a, weir_dtype dtype, weir_array **result);
+
+typedef struct weir_comparison {
+  double max_abs, max_rel; /* the largest difference, and it over the largest |reference| */
+  double tolerance;
+  bool ok;
+} weir_comparison;
+/* `least` is the least precise dtype the value depends on (weir_fusion_least_dtype). Exact dtypes
+ * must be equal. NaN equals NaN, infinities equal themselves. */
+weir_status weir_array_compare(const weir_array *value, const weir_array *reference,
+                               weir_dtype least, weir_comparison *result);
+weir_status weir_fusion_least_dtype(const weir_fusion *f, weir_tensor t, weir_dtype *result);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,79 @@
+/* What the files of the public API share.
+ *
+ * A handle of weir.h is the internal object itself: weir_fusion is an ir_func, and a weir_tensor or
+ * weir_mesh holds the interned id of its name, which stays the same when passes and schedules renumber
+ * tables. Every entry point that can fail goes through api_call() or api_edit(): these clear the error
+ * record, catch the exhaustion of memory, and turn diagnostics into the message of weir_error(). */
+#ifndef WEIR_API_API_H
+#define WEIR_API_API_H
+
+#include <weir/weir.h>
+
+#include "ir/array.h"
+#include "ir/ir.h"
+
+struct weir_module {
+  ir_module ir; /* first: ir_func.module is the weir_module */
+  allocator memory;
+  bool broken; /* memory ran out while it was changed: only destroying it is left */
+};
+
+/* ---- calls (call.c) ---- */
+typedef status (*api_body)(arena *scratch, void *context);
+
+/* Runs the body with a scratch arena and a guard. */
+weir_status api_call(const allocator *memory, api_body body, void *context);
+/* The same for a body that may change the module or report to its diagnostics; with diagnostics the
+ * call fails, the message is all of them, and they are dropped. */
+weir_status api_edit(weir_module *m, api_body body, void *context);
+/* The part of api_edit() behind the body: diagnostics, if any, become the message. Needs a guard. */
+status api_take_diags(ir_module *m, status st, arena *scratch);
+/* For entry points without memory: records the message and gives the status. */
+weir_status api_refuse(const char *fmt, ...) PRINTF_LIKE(1, 2);
+void api_begin(void); /* clears the error record */
+weir_status api_end(status st);
+
+/* The message of weir_error(), of any length. */
+void api_set_error(const char *text);
+
+/* ---- memory ---- */
+/* NULL: malloc and free. */
+allocator api_allocator(const weir_allocator *memory);
+/* A malloc copy for a char ** result. */
+status api_string(const strbuf *text, char **result);
+/* A whole file; *data belongs to the caller. */
+status api_read_file(const char *path, const allocator *memory, char **data, size_t *length);
+
+/* ---- handles ---- */
+static inline ir_func *api_func(const weir_fusion *f) { return (ir_func *)f; }
+static inline weir_module *api_module(const weir_fusion *f) {
+  return (weir_module *)api_func(f)->module;
+}
+/* None, with a diagnostic, when the fusion has no such tensor or mesh. */
+ir_tensor api_tensor(ir_func *f, weir_tensor t);
+ir_mesh api_mesh(ir_func *f, weir_mesh m);
+static inline weir_tensor api_tensor_handle(const ir_func *f, ir_tensor t) {
+  return (weir_tensor){ir_tensor_at(f, t)->name};
+}
+/* Interns a name after checking that the language can write it; 0 with a diagnostic otherwise. */
+uint32_t api_name(ir_func *f, const char *name);
+
+/* Parses, applies and verifies into an initialised module; reports to its diagnostics. */
+status api_parse(ir_module *m, const char *name, const char *text, size_t length);
+/* Makes the scheduled view stand, or drops it before the definition changes. */
+bool api_schedule(ir_func *f);
+void api_unschedule(ir_func *f);
+
+/* ---- arrays ---- */
+struct weir_array {
+  allocator memory;
+  ir_array value;
+  weir_dl_tensor tensor; /* the view of `value` */
+};
+/* A view of a caller's tensor; `what` names it in messages ("input x"). Checks everything but dtype
+ * and shape. */
+status api_view(const weir_dl_tensor *t, const char *what, ir_array *result);
+
+static const loc api_nowhere = {0, 0, false};
+
+#endif

@@ -1,0 +1,165 @@
+/* Arrays: memory owned by the library; views of the caller's. */
+#include <string.h>
+
+#include "api/api.h"
+#include "runtime/compare.h"
+#include "runtime/fill.h"
+#include "runtime/npy.h"
+
+enum { DL_CPU = 1 };
+
+/* ---- views of tensors of the caller ---- */
+static status check_header(const weir_dl_tensor *t, const char *what) {
+  if (t->device.device_type != DL_CPU)
+    return fail(STATUS_BAD_USAGE, "%s is on a device of type %d; only the CPU (1) is supported",
+                what, t->device.device_type);
+  if (t->ndim < 0 || t->ndim > IR_MAX_RANK)
+    return fail(STATUS_BAD_USAGE, "%s has %d dimensions; at most %d are supported", what, t->ndim,
+                IR_MAX_RANK);
+  if (t->ndim > 0 && !t->shape) return fail(STATUS_BAD_USAGE, "%s has no shape", what);
+  for (int i = 0; i < t->ndim; i++)
+    if (t->shape[i] < 0) return fail(STATUS_BAD_USAGE, "%s has a negative extent", what);
+  return STATUS_OK;
+}
+
+status api_view(const weir_dl_tensor *t, const char *what, ir_array *result) {
+  if (!t) return fail(STATUS_BAD_USAGE, "%s is NULL", what);
+  TRY(check_header(t, what));
+  weir_dtype dtype;
+  if (weir_dtype_from_dl(t->dtype, &dtype) != WEIR_OK) return STATUS_BAD_USAGE;
+  ir_array a = {.dtype = (ir_dtype)dtype, .rank = (uint32_t)t->ndim};
+  int64_t n, bytes;
+  if (a.rank) memcpy(a.extents, t->shape, a.rank * sizeof *a.extents);
+  if (!ir_array_count(&a, &n) || !ir_array_size_bytes(&a, &bytes))
+    return fail(STATUS_BAD_USAGE, "the size of %s overflows 63 bits", what);
+  if (n > 0 && !t->data) return fail(STATUS_BAD_USAGE, "%s has no data", what);
+  ir_array_dense(&a);
+  if (t->strides && a.rank) memcpy(a.strides, t->strides, a.rank * sizeof *a.strides);
+  if (t->data) a.data = (char *)t->data + t->byte_offset;
+  *result = a;
+  return STATUS_OK;
+}
+
+/* ---- owned arrays ---- */
+/* Takes over value.data. */
+static weir_status own(const allocator *memory, const ir_array *value, weir_array **result) {
+  weir_array *a = memory_alloc(memory, sizeof *a);
+  if (!a) {
+    memory_free(memory, value->data);
+    return api_end(STATUS_OUT_OF_MEMORY);
+  }
+  *a = (weir_array){.memory = *memory, .value = *value};
+  a->tensor = (weir_dl_tensor){.data = value->data,
+                               .device = {DL_CPU, 0},
+                               .ndim = (int32_t)value->rank,
+                               .dtype = weir_dtype_to_dl((weir_dtype)value->dtype),
+                               .shape = a->value.extents,
+                               .strides = a->value.strides};
+  *result = a;
+  return WEIR_OK;
+}
+
+weir_status weir_array_create(weir_dtype dtype, const int64_t *extents, size_t rank,
+                              const weir_allocator *memory, weir_array **result) {
+  if (!result || (rank && !extents)) return api_refuse("weir_array_create: an argument is NULL");
+  if (weir_dtype_size_bytes(dtype) == 0) return api_refuse("weir_array_create: not a dtype");
+  if (rank > WEIR_MAX_RANK) return api_refuse("weir_array_create: rank %zu is too large", rank);
+  for (size_t i = 0; i < rank; i++)
+    if (extents[i] < 0) return api_refuse("weir_array_create: an extent is negative");
+  allocator a = api_allocator(memory);
+  ir_array value = {.dtype = (ir_dtype)dtype, .rank = (uint32_t)rank};
+  if (rank) memcpy(value.extents, extents, rank * sizeof *extents);
+  api_begin();
+  status st = ir_array_alloc(&value, &a);
+  if (st != STATUS_OK) return api_end(st);
+  int64_t bytes;
+  check(ir_array_size_bytes(&value, &bytes));
+  memset(value.data, 0, (size_t)bytes);
+  return own(&a, &value, result);
+}
+
+void weir_array_destroy(weir_array *a) {
+  if (!a) return;
+  allocator memory = a->memory;
+  memory_free(&memory, a->value.data);
+  memory_free(&memory, a);
+}
+
+const weir_dl_tensor *weir_array_tensor(const weir_array *a) { return a ? &a->tensor : NULL; }
+weir_dtype weir_array_dtype(const weir_array *a) {
+  return a ? (weir_dtype)a->value.dtype : (weir_dtype)0;
+}
+
+/* ---- values ---- */
+weir_status weir_array_fill(weir_array *a, const char *kind, uint64_t seed, const char *name) {
+  rt_fill_kind k;
+  if (!a || !kind) return api_refuse("weir_array_fill: an argument is NULL");
+  if (!rt_fill_parse(kind, &k))
+    return api_refuse("a fill is normal, int, iota or ones, not '%s'", kind);
+  rt_fill(&a->value, k, seed, name ? name : "");
+  return WEIR_OK;
+}
+
+weir_status weir_array_fill_index(weir_array *a, int64_t bound, uint64_t seed, const char *name) {
+  if (!a) return api_refuse("weir_array_fill_index: the array is NULL");
+  api_begin();
+  return api_end(rt_fill_index(&a->value, bound, seed, name ? name : ""));
+}
+
+weir_status weir_array_convert(const weir_array *a, weir_dtype dtype, weir_array **result) {
+  if (!a || !result) return api_refuse("weir_array_convert: an argument is NULL");
+  weir_array *to = NULL;
+  weir_allocator memory = {a->memory.alloc, a->memory.free, a->memory.context};
+  weir_status st = weir_array_create(dtype, a->value.extents, a->value.rank, &memory, &to);
+  if (st != WEIR_OK) return st;
+  ir_array_copy(&to->value, &a->value);
+  *result = to;
+  return WEIR_OK;
+}
+
+static bool same_type(const ir_array *a, const ir_array *b) {
+  if (a->dtype != b->dtype || a->rank != b->rank) return false;
+  return memcmp(a->extents, b->extents, a->rank * sizeof *a->extents) == 0;
+}
+
+weir_status weir_array_compare(const weir_array *value, const weir_array *reference,
+                               weir_dtype least, weir_comparison *result) {
+  if (!value || !reference || !result) return api_refuse("weir_array_compare: an argument is NULL");
+  if (weir_dtype_size_bytes(least) == 0) return api_refuse("weir_array_compare: not a dtype");
+  if (!same_type(&value->value, &reference->value))
+    return api_refuse("weir_array_compare: the arrays differ in dtype or shape");
+  rt_comparison c = rt_compare(&value->value, &reference->value, (ir_dtype)least);
+  *result = (weir_comparison){c.max_abs, c.max_rel, c.tolerance, c.ok};
+  return WEIR_OK;
+}
+
+/* ---- files ---- */
+weir_status weir_array_load_npy(const char *path, const weir_allocator *memory,
+                                weir_array **result) {
+  if (!path || !result) return api_refuse("weir_array_load_npy: an argument is NULL");
+  allocator a = api_allocator(memory);
+  ir_array value;
+  api_begin();
+  status st = rt_npy_load(path, &a, &value);
+  return st == STATUS_OK ? own(&a, &value, result) : api_end(st);
+}
+
+weir_status weir_arrays_save_npy(const weir_array *const *arrays, const char *const *paths,
+                                 size_t n) {
+  if (n == 0) return WEIR_OK;
+  if (!arrays || !paths) return api_refuse("weir_arrays_save_npy: an argument is NULL");
+  for (size_t i = 0; i < n; i++)
+    if (!arrays[i] || !paths[i]) return api_refuse("weir_arrays_save_npy: an argument is NULL");
+  const allocator *memory = &arrays[0]->memory;
+  api_begin();
+  const ir_array **values = memory_alloc(memory, n * sizeof(const ir_array *));
+  if (!values) return api_end(STATUS_OUT_OF_MEMORY);
+  for (size_t i = 0; i < n; i++) values[i] = &arrays[i]->value;
+  status st = rt_npy_save(values, paths, n, memory);
+  memory_free(memory, values);
+  return api_end(st);
+}
+
+weir_status weir_array_save_npy(const weir_array *a, const char *path) {
+  return weir_arrays_save_npy(&a, &path, 1);
+}

@@ -1,0 +1,136 @@
+/* What there is: the lines of `weir list`. */
+#include <string.h>
+
+#include "api/api.h"
+#include "base/options.h"
+#include "pass/pass.h"
+#include "text/text.h"
+
+enum { MOST_PADDING = 48 };
+
+/* `text`, padded to `width`, and two spaces. */
+static void column(strbuf *out, const char *text, size_t width) {
+  size_t n = strlen(text);
+  strbuf_puts(out, text);
+  for (; n < width; n++) strbuf_putc(out, ' ');
+  strbuf_puts(out, "  ");
+}
+
+static const char *family_text(ir_family family) {
+  switch (family) {
+  case IR_FAMILY_POINTWISE: return "pointwise";
+  case IR_FAMILY_SET:
+  case IR_FAMILY_CAST: return "copy";
+  case IR_FAMILY_REDUCE:
+  case IR_FAMILY_MOMENT: return "reduction";
+  case IR_FAMILY_BROADCAST:
+  case IR_FAMILY_SQUEEZE:
+  case IR_FAMILY_EXPAND:
+  case IR_FAMILY_PERMUTE:
+  case IR_FAMILY_RESHAPE:
+  case IR_FAMILY_SLICE:
+  case IR_FAMILY_PAD:
+  case IR_FAMILY_CAT:
+  case IR_FAMILY_SELECT: return "shape";
+  case IR_FAMILY_MAKER: return "maker";
+  case IR_FAMILY_GATHER:
+  case IR_FAMILY_SCATTER:
+  case IR_FAMILY_INDEX_SELECT: return "indexed";
+  case IR_FAMILY_MATMUL:
+  case IR_FAMILY_LINEAR: return "linear algebra";
+  case IR_FAMILY_SOFTMAX:
+  case IR_FAMILY_NORM:
+  case IR_FAMILY_SDPA: return "model";
+  }
+  return "";
+}
+
+static void list_ops(strbuf *out, arena *scratch) {
+  for (int code = IR_OP_NONE + 1; code < IR_OP_COUNT; code++) {
+    const ir_op_info *info = ir_op_info_of((ir_opcode)code);
+    strbuf signature;
+    strbuf_init(&signature, scratch);
+    text_print_signature(info, &signature);
+    column(out, info->name, 12);
+    column(out, family_text(info->family), 14);
+    strbuf_puts(out, signature.data);
+    strbuf_putc(out, '\n');
+  }
+}
+
+static void list_passes(strbuf *out, arena *scratch) {
+  (void)scratch;
+  for (uint32_t i = 0; i < pass_count(); i++) {
+    column(out, pass_at(i)->name, 16);
+    column(out, pass_at(i)->level == PASS_DEFINITION ? "definition" : "schedule", 10);
+    strbuf_puts(out, pass_at(i)->summary);
+    strbuf_putc(out, '\n');
+  }
+}
+
+static void list_devices(strbuf *out, arena *scratch) {
+  (void)scratch;
+  strbuf_puts(out,
+              "ref  the reference evaluator: one thread, the definition without its schedule\n");
+}
+
+/* None yet: communication comes with the devices that need it. */
+static void list_comms(strbuf *out, arena *scratch) {
+  (void)out;
+  (void)scratch;
+}
+
+static size_t flag_width(const option_row *row) {
+  return strlen(row->name) + strlen(row->placeholder) + 3;
+}
+
+static void list_options(strbuf *out, arena *scratch) {
+  size_t width = 0;
+  for (int i = 0; i < OPTION_ID_COUNT; i++) {
+    size_t n = flag_width(option_at((option_id)i));
+    if (n > width && n <= MOST_PADDING) width = n;
+  }
+  for (int i = 0; i < OPTION_ID_COUNT; i++) {
+    const option_row *row = option_at((option_id)i);
+    const char *separator = row->placeholder[0] ? "=" : "";
+    column(out, arena_printf(scratch, "--%s%s%s", row->name, separator, row->placeholder), width);
+    column(out, row->environment, 16);
+    column(out, row->commands, 10);
+    strbuf_puts(out, row->help);
+    bool shown = row->initial[0] && row->kind != OPTION_FLAG;
+    if (shown) strbuf_printf(out, " (default: %s)", row->initial);
+    strbuf_putc(out, '\n');
+  }
+}
+
+static const struct listing {
+  const char *kind;
+  void (*print)(strbuf *out, arena *scratch);
+} listings[] = {
+    {"ops", list_ops},     {"passes", list_passes},   {"devices", list_devices},
+    {"comms", list_comms}, {"options", list_options},
+};
+
+typedef struct list_call {
+  const struct listing *listing;
+  char **text;
+} list_call;
+
+static status list_body(arena *scratch, void *context) {
+  list_call *c = context;
+  strbuf out;
+  strbuf_init(&out, scratch);
+  c->listing->print(&out, scratch);
+  return api_string(&out, c->text);
+}
+
+weir_status weir_list(const char *kind, char **text) {
+  if (!kind || !text) return api_refuse("weir_list: an argument is NULL");
+  for (size_t i = 0; i < sizeof listings / sizeof *listings; i++) {
+    if (strcmp(listings[i].kind, kind) != 0) continue;
+    list_call c = {&listings[i], text};
+    return api_call(&memory_default, list_body, &c);
+  }
+  return api_refuse("there is no list of '%s'; there are ops, passes, devices, comms and options",
+                    kind);
+}

@@ -1,0 +1,217 @@
+/* Modules: making, parsing, printing, verifying, passes. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "ir/build.h"
+#include "ir/verify.h"
+#include "pass/pass.h"
+#include "schedule/schedule.h"
+#include "text/text.h"
+
+/* ---- making ---- */
+static status init_module(arena *scratch, void *context) {
+  (void)scratch;
+  weir_module *m = context;
+  ir_module_init(&m->ir, &m->memory);
+  return STATUS_OK;
+}
+
+weir_status weir_module_create(const weir_allocator *memory, weir_module **result) {
+  if (!result) return api_refuse("weir_module_create: result is NULL");
+  allocator a = api_allocator(memory);
+  api_begin();
+  weir_module *m = memory_alloc(&a, sizeof *m);
+  if (!m) return api_end(STATUS_OUT_OF_MEMORY);
+  *m = (weir_module){.memory = a};
+  weir_status st = api_call(&m->memory, init_module, m);
+  if (st == WEIR_OK) *result = m;
+  else weir_module_destroy(m);
+  return st;
+}
+
+void weir_module_destroy(weir_module *m) {
+  if (!m) return;
+  allocator a = m->memory;
+  ir_module_destroy(&m->ir);
+  memory_free(&a, m);
+}
+
+/* ---- parsing ---- */
+bool api_schedule(ir_func *f) { return f->applied || schedule_apply(f); }
+
+void api_unschedule(ir_func *f) {
+  if (f->applied) ir_func_unschedule(f);
+}
+
+static void verify_all(ir_module *m) {
+  for (uint32_t i = 0; i < m->funcs.len; i++) {
+    ir_func *f = m->funcs.data[i];
+    if (api_schedule(f)) (void)ir_verify(f);
+  }
+}
+
+static bool has_errors(const ir_module *m, uint32_t begin, uint32_t end) {
+  for (uint32_t i = 0; i < m->errors.entries.len; i++) {
+    const diag_entry *e = &m->errors.entries.data[i];
+    if (!e->at.known || (e->at.offset >= begin && e->at.offset < end)) return true;
+  }
+  return m->errors.errors > DIAG_LIMIT;
+}
+
+/* A schedule is judged only if its fusion was understood: errors that follow from others help nobody. */
+static void verify_understood(ir_module *m) {
+  for (uint32_t i = 0; i < m->funcs.len; i++) {
+    ir_func *f = m->funcs.data[i];
+    uint32_t end = i + 1 < m->funcs.len ? m->funcs.data[i + 1]->at.offset : m->src.length + 1;
+    if (!has_errors(m, f->at.offset, end) && api_schedule(f)) (void)ir_verify(f);
+  }
+}
+
+status api_parse(ir_module *m, const char *name, const char *text, size_t length) {
+  status st = text_parse(m, name, text, length);
+  verify_understood(m);
+  return st;
+}
+
+typedef struct parse_call {
+  weir_module *m;
+  const char *name, *text;
+  size_t length;
+} parse_call;
+
+static status parse_body(arena *scratch, void *context) {
+  (void)scratch;
+  parse_call *c = context;
+  return api_parse(&c->m->ir, c->name, c->text, c->length);
+}
+
+weir_status weir_module_parse(const char *name, const char *text, size_t length,
+                              const weir_allocator *memory, weir_module **result) {
+  if (!name || (!text && length) || !result)
+    return api_refuse("weir_module_parse: an argument is NULL");
+  weir_module *m = NULL;
+  weir_status st = weir_module_create(memory, &m);
+  if (st != WEIR_OK) return st;
+  parse_call c = {m, name, text ? text : "", length};
+  st = api_edit(m, parse_body, &c);
+  if (st == WEIR_OK) *result = m;
+  else weir_module_destroy(m);
+  return st;
+}
+
+weir_status weir_module_load(const char *path, const weir_allocator *memory, weir_module **result) {
+  if (!path || !result) return api_refuse("weir_module_load: an argument is NULL");
+  allocator a = api_allocator(memory);
+  char *text = NULL;
+  size_t length = 0;
+  api_begin();
+  weir_status st = api_end(api_read_file(path, &a, &text, &length));
+  if (st != WEIR_OK) return st;
+  st = weir_module_parse(path, text, length, memory, result);
+  memory_free(&a, text);
+  return st;
+}
+
+/* ---- looking ---- */
+size_t weir_module_count(const weir_module *m) { return m ? m->ir.funcs.len : 0; }
+
+weir_status weir_module_at(weir_module *m, size_t i, weir_fusion **result) {
+  if (!m || !result) return api_refuse("weir_module_at: an argument is NULL");
+  if (i >= m->ir.funcs.len)
+    return api_refuse("there is no fusion number %zu: the module has %u", i, m->ir.funcs.len);
+  *result = (weir_fusion *)m->ir.funcs.data[i];
+  return WEIR_OK;
+}
+
+weir_status weir_module_find(weir_module *m, const char *name, weir_fusion **result) {
+  if (!m || !result) return api_refuse("weir_module_find: an argument is NULL");
+  if (m->ir.funcs.len == 0) return api_refuse("%s: error: there is no fusion", m->ir.src.name);
+  if (!name) return weir_module_at(m, 0, result);
+  ir_func *f = ir_module_find(&m->ir, name);
+  if (!f) return api_refuse("%s: error: there is no fusion '%s'", m->ir.src.name, name);
+  *result = (weir_fusion *)f;
+  return WEIR_OK;
+}
+
+typedef struct print_call {
+  const weir_module *m;
+  char **text;
+} print_call;
+
+static status print_body(arena *scratch, void *context) {
+  print_call *c = context;
+  strbuf out;
+  strbuf_init(&out, scratch);
+  text_print_module(&c->m->ir, &out);
+  return api_string(&out, c->text);
+}
+
+weir_status weir_module_print(const weir_module *m, char **text) {
+  if (!m || !text) return api_refuse("weir_module_print: an argument is NULL");
+  print_call c = {m, text};
+  return api_call(&m->memory, print_body, &c);
+}
+
+static status verify_body(arena *scratch, void *context) {
+  (void)scratch;
+  weir_module *m = context;
+  verify_all(&m->ir);
+  return STATUS_OK;
+}
+
+weir_status weir_module_verify(weir_module *m) {
+  if (!m) return api_refuse("weir_module_verify: the module is NULL");
+  return api_edit(m, verify_body, m);
+}
+
+/* ---- passes ---- */
+typedef struct pass_call {
+  weir_module *m;
+  weir_pass_args args;
+  char **log;
+} pass_call;
+
+/* NULL, or why the file could not be written. */
+static const char *write_file(const char *path, const strbuf *text) {
+  errno = 0;
+  FILE *file = fopen(path, "wb");
+  if (!file) return strerror(errno);
+  bool written = fwrite(text->data, 1, text->len, file) == text->len;
+  if (fclose(file) == 0 && written) return NULL;
+  return errno ? strerror(errno) : "writing failed";
+}
+
+/* Says with the failure itself where the reproducer is. */
+static void keep_reproducer(const pass_call *c, const strbuf *text) {
+  diags *errors = &c->m->ir.errors;
+  if (!c->args.reproducer || text->len == 0) return;
+  if (errors->errors == 0) diag_error(errors, api_nowhere, "%s", status_message());
+  const char *why = write_file(c->args.reproducer, text);
+  if (why) diag_note(errors, api_nowhere, "no reproducer in %s: %s", c->args.reproducer, why);
+  else diag_note(errors, api_nowhere, "a reproducer is in %s", c->args.reproducer);
+}
+
+static status pass_body(arena *scratch, void *context) {
+  pass_call *c = context;
+  strbuf log, reproducer;
+  strbuf_init(&log, scratch);
+  strbuf_init(&reproducer, scratch);
+  pass_request request = {c->args.passes, c->args.print_after, c->args.time};
+  for (uint32_t i = 0; i < c->m->ir.funcs.len; i++)
+    if (!api_schedule(c->m->ir.funcs.data[i])) return STATUS_BAD_PROGRAM;
+  status st = pass_run(&c->m->ir, &request, &log, &reproducer);
+  if (st != STATUS_OK) keep_reproducer(c, &reproducer);
+  status logged = c->log ? api_string(&log, c->log) : STATUS_OK;
+  return st == STATUS_OK ? logged : st;
+}
+
+weir_status weir_module_run_passes(weir_module *m, const weir_pass_args *args, char **log) {
+  if (!m || !args) return api_refuse("weir_module_run_passes: an argument is NULL");
+  pass_call c = {.m = m, .log = log};
+  size_t n = args->struct_size < sizeof c.args ? args->struct_size : sizeof c.args;
+  memcpy(&c.args, args, n);
+  if (!c.args.passes) return api_refuse("weir_module_run_passes: no passes are given");
+  return api_edit(m, pass_body, &c);
+}

@@ -1,0 +1,98 @@
+/* Options as objects of the API; the table is base/options.def. */
+#include "base/options.h"
+
+#include "api/api.h"
+
+struct weir_options {
+  options values;
+};
+
+size_t weir_option_count(void) { return OPTION_ID_COUNT; }
+
+weir_status weir_option_describe(size_t i, weir_option_info *info) {
+  if (i >= OPTION_ID_COUNT || !info) return api_refuse("there is no option number %zu", i);
+  const option_row *row = option_at((option_id)i);
+  *info = (weir_option_info){.name = row->name,
+                             .environment = row->environment,
+                             .placeholder = row->placeholder,
+                             .initial = row->initial,
+                             .help = row->help,
+                             .commands = row->commands,
+                             .letter = row->letter == ' ' ? '\0' : row->letter,
+                             .repeats = row->kind == OPTION_LIST};
+  return WEIR_OK;
+}
+
+static status read_environment(arena *scratch, void *context) {
+  (void)scratch;
+  return options_read_environment(context);
+}
+
+weir_status weir_options_create(weir_options **result) {
+  if (!result) return api_refuse("weir_options_create: result is NULL");
+  api_begin();
+  weir_options *o = memory_alloc(&memory_default, sizeof *o);
+  if (!o) return api_end(STATUS_OUT_OF_MEMORY);
+  options_init(&o->values, &memory_default);
+  weir_status st = api_call(&memory_default, read_environment, &o->values);
+  if (st == WEIR_OK) *result = o;
+  else weir_options_destroy(o);
+  return st;
+}
+
+void weir_options_destroy(weir_options *o) {
+  if (!o) return;
+  options_destroy(&o->values);
+  memory_free(&memory_default, o);
+}
+
+typedef struct set_call {
+  options *values;
+  const option_row *row;
+  const char *value;
+} set_call;
+
+static status set_value(arena *scratch, void *context) {
+  (void)scratch;
+  set_call *c = context;
+  return options_set(c->values, c->row, c->value);
+}
+
+weir_status weir_options_set(weir_options *o, const char *name, const char *value) {
+  if (!o || !name || !value) return api_refuse("weir_options_set: an argument is NULL");
+  set_call c = {&o->values, option_find(name), value};
+  if (!c.row) return api_refuse("there is no option '%s'", name);
+  return api_call(&memory_default, set_value, &c);
+}
+
+/* The row, or NULL after recording why not. */
+static const option_row *row_for(const weir_options *o, const char *name, const void *result) {
+  const option_row *row = name ? option_find(name) : NULL;
+  if (!o || !result) (void)api_refuse("reading an option: an argument is NULL");
+  else if (!row) (void)api_refuse("there is no option '%s'", name ? name : "");
+  return o && result ? row : NULL;
+}
+
+weir_status weir_options_get(const weir_options *o, const char *name, size_t k,
+                             const char **value) {
+  const option_row *row = row_for(o, name, value);
+  if (!row) return WEIR_BAD_USAGE;
+  *value = options_text(&o->values, row, k);
+  return WEIR_OK;
+}
+
+weir_status weir_options_get_int(const weir_options *o, const char *name, int64_t *value) {
+  const option_row *row = row_for(o, name, value);
+  if (!row) return WEIR_BAD_USAGE;
+  if (row->kind != OPTION_INT) return api_refuse("option '%s' is not an integer", name);
+  *value = options_int(&o->values, row);
+  return WEIR_OK;
+}
+
+weir_status weir_options_get_bool(const weir_options *o, const char *name, bool *value) {
+  const option_row *row = row_for(o, name, value);
+  if (!row) return WEIR_BAD_USAGE;
+  if (row->kind != OPTION_FLAG) return api_refuse("option '%s' is not a flag", name);
+  *value = options_flag(&o->values, row);
+  return WEIR_OK;
+}

@@ -1,0 +1,222 @@
+/* Shapes: values of a fusion's symbolic extents. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "ir/bind.h"
+
+struct weir_shapes {
+  weir_fusion *fusion;
+  arena memory;
+  ir_env env;
+  uint32_t inputs; /* of the fusion when this was made: it must not grow afterwards */
+  bool complete;
+};
+
+/* ---- making ---- */
+static status create_body(arena *scratch, void *context) {
+  (void)scratch;
+  weir_shapes *s = context;
+  if (!api_schedule(api_func(s->fusion))) return STATUS_BAD_PROGRAM;
+  ir_env_init(&s->env, api_func(s->fusion), &s->memory);
+  return STATUS_OK;
+}
+
+weir_status weir_shapes_create(weir_fusion *f, weir_shapes **result) {
+  if (!f || !result) return api_refuse("weir_shapes_create: an argument is NULL");
+  const allocator *memory = &api_module(f)->memory;
+  api_begin();
+  weir_shapes *s = memory_alloc(memory, sizeof *s);
+  if (!s) return api_end(STATUS_OUT_OF_MEMORY);
+  *s = (weir_shapes){.fusion = f, .inputs = api_func(f)->inputs.len};
+  arena_init(&s->memory, memory);
+  weir_status st = api_edit(api_module(f), create_body, s);
+  if (st == WEIR_OK) *result = s;
+  else weir_shapes_destroy(s);
+  return st;
+}
+
+void weir_shapes_destroy(weir_shapes *s) {
+  if (!s) return;
+  const allocator *memory = s->memory.memory;
+  arena_destroy(&s->memory);
+  memory_free(memory, s);
+}
+
+static weir_status edit_shapes(weir_shapes *s, api_body body, void *context) {
+  if (api_func(s->fusion)->inputs.len != s->inputs)
+    return api_refuse("the fusion got more inputs after weir_shapes_create");
+  return api_edit(api_module(s->fusion), body, context);
+}
+
+/* ---- definitions ---- */
+typedef struct define_call {
+  weir_shapes *s;
+  const char *text;
+} define_call;
+
+static bool bad_definition(ir_func *f, const char *text) {
+  diag_error(&f->module->errors, api_nowhere,
+             "-D %.100s is not a definition: write t=6, or inp=6x32 for all extents", text);
+  return false;
+}
+
+/* Digits and nothing else; *end is what follows. */
+static bool parse_extent(const char *text, const char **end, int64_t *value) {
+  char *stop = NULL;
+  errno = 0;
+  long long n = strtoll(text, &stop, 10);
+  *end = stop;
+  *value = n;
+  return text[0] >= '0' && text[0] <= '9' && errno == 0;
+}
+
+static bool parse_extents(const char *text, int64_t *extents, uint32_t *rank) {
+  for (*rank = 0; *rank < IR_MAX_RANK; text++) {
+    if (!parse_extent(text, &text, &extents[(*rank)++])) return false;
+    if (*text == '\0') return true;
+    if (*text != 'x') return false;
+  }
+  return false;
+}
+
+static bool is_input(const ir_func *f, ir_name_entry e) {
+  ir_tensor t = {e.id};
+  return e.kind == IR_NAME_TENSOR && ir_tensor_at(f, t)->kind == IR_TENSOR_INPUT;
+}
+
+static bool define(weir_shapes *s, const char *text) {
+  ir_func *f = api_func(s->fusion);
+  int64_t extents[IR_MAX_RANK];
+  uint32_t rank;
+  const char *equals = strchr(text, '=');
+  if (!equals || !parse_extents(equals + 1, extents, &rank)) return bad_definition(f, text);
+  const char *name = arena_string(&s->memory, text, (size_t)(equals - text));
+  uint32_t id = strings_find(&f->module->names, name, strlen(name));
+  ir_name_entry e = id ? ir_func_lookup(f, id) : (ir_name_entry){0};
+  const char *from = arena_printf(&s->memory, "-D %s", text);
+  if (is_input(f, e)) return ir_bind_shape(&s->env, (ir_tensor){e.id}, extents, rank, from);
+  if (rank != 1) return bad_definition(f, text);
+  return ir_bind_name(&s->env, name, extents[0]);
+}
+
+static status define_body(arena *scratch, void *context) {
+  (void)scratch;
+  define_call *c = context;
+  return define(c->s, c->text) ? STATUS_OK : STATUS_BAD_PROGRAM;
+}
+
+weir_status weir_shapes_define(weir_shapes *s, const char *definition) {
+  if (!s || !definition) return api_refuse("weir_shapes_define: an argument is NULL");
+  define_call c = {s, definition};
+  return edit_shapes(s, define_body, &c);
+}
+
+/* ---- inputs ---- */
+typedef struct input_call {
+  weir_shapes *s;
+  weir_tensor input;
+  const int64_t *extents;
+  size_t rank;
+  const char *from;
+} input_call;
+
+static status input_body(arena *scratch, void *context) {
+  (void)scratch;
+  input_call *c = context;
+  ir_tensor t = api_tensor(api_func(c->s->fusion), c->input);
+  if (!t.id) return STATUS_BAD_PROGRAM;
+  const char *from = arena_printf(&c->s->memory, "%s", c->from);
+  bool good = ir_bind_shape(&c->s->env, t, c->extents, (uint32_t)c->rank, from);
+  return good ? STATUS_OK : STATUS_BAD_PROGRAM;
+}
+
+weir_status weir_shapes_input(weir_shapes *s, weir_tensor input, const int64_t *extents,
+                              size_t rank, const char *from) {
+  if (!s || (rank && !extents)) return api_refuse("weir_shapes_input: an argument is NULL");
+  if (rank > WEIR_MAX_RANK) return api_refuse("weir_shapes_input: rank %zu is too large", rank);
+  input_call c = {s, input, extents, rank, from ? from : "the caller"};
+  return edit_shapes(s, input_body, &c);
+}
+
+/* ---- asking ---- */
+size_t weir_shapes_unbound(const weir_shapes *s) {
+  size_t unbound = 0;
+  if (!s) return 0;
+  const ir_func *f = api_func(s->fusion);
+  for (uint32_t i = 0; i < f->inputs.len; i++) {
+    ir_axis dims[IR_MAX_RANK];
+    uint32_t rank = ir_tensor_dims(f, f->inputs.data[i], dims);
+    int64_t value;
+    for (uint32_t k = 0; k < rank; k++)
+      unbound += !ir_env_eval(&s->env, ir_axis_at(f, dims[k])->extent, &value);
+  }
+  return unbound;
+}
+
+static status complete_body(arena *scratch, void *context) {
+  (void)scratch;
+  weir_shapes *s = context;
+  s->complete = ir_bind_complete(&s->env) && ir_bind_check(&s->env);
+  return s->complete ? STATUS_OK : STATUS_BAD_PROGRAM;
+}
+
+weir_status weir_shapes_complete(weir_shapes *s) {
+  if (!s) return api_refuse("weir_shapes_complete: the argument is NULL");
+  return edit_shapes(s, complete_body, s);
+}
+
+/* The tensor in a completed object; none after recording why not. */
+static ir_tensor completed(const weir_shapes *s, weir_tensor t) {
+  const ir_func *f = api_func(s->fusion);
+  ir_name_entry e = {0};
+  if (t.id && t.id < f->module->names.len) e = ir_func_lookup(f, t.id);
+  if (!s->complete) (void)api_refuse("the shapes are not complete: call weir_shapes_complete");
+  else if (e.kind != IR_NAME_TENSOR) (void)api_refuse("the fusion has no such tensor");
+  return (ir_tensor){s->complete && e.kind == IR_NAME_TENSOR ? e.id : 0};
+}
+
+weir_status weir_shapes_of(const weir_shapes *s, weir_tensor t, int64_t *extents, size_t *rank) {
+  if (!s || !extents || !rank) return api_refuse("weir_shapes_of: an argument is NULL");
+  ir_tensor tensor = completed(s, t);
+  uint32_t n;
+  if (!tensor.id) return WEIR_BAD_USAGE;
+  if (!ir_env_shape(&s->env, tensor, extents, &n))
+    return api_refuse("the shape of the tensor cannot be computed");
+  *rank = n;
+  return WEIR_OK;
+}
+
+/* ---- indexes ---- */
+static bool is_indexed(ir_opcode code) {
+  return code == IR_OP_GATHER || code == IR_OP_SCATTER || code == IR_OP_INDEX_SELECT;
+}
+
+/* The size of the axis that `op` indexes. */
+static int64_t indexed_size(const weir_shapes *s, const ir_op_data *op) {
+  int64_t extents[IR_MAX_RANK], dim = ir_op_attr(op, "dim")->i;
+  uint32_t rank;
+  check(ir_env_shape(&s->env, ir_op_operand(op, "x"), extents, &rank));
+  if (dim < 0) dim += rank;
+  check(dim >= 0 && dim < rank);
+  return extents[dim];
+}
+
+weir_status weir_shapes_index_bound(const weir_shapes *s, weir_tensor input, int64_t *bound) {
+  if (!s || !bound) return api_refuse("weir_shapes_index_bound: an argument is NULL");
+  ir_tensor t = completed(s, input);
+  if (!t.id) return WEIR_BAD_USAGE;
+  const ir_func *f = api_func(s->fusion);
+  bool found = false;
+  int64_t least = 0;
+  for (uint32_t i = 0; i < f->order.len; i++) {
+    const ir_op_data *op = ir_op_at(f, f->order.data[i]);
+    if (!is_indexed(op->code) || !IR_SAME(ir_op_operand(op, "index"), t)) continue;
+    int64_t size = indexed_size(s, op);
+    if (!found || size < least) least = size;
+    found = true;
+  }
+  *bound = least;
+  return WEIR_OK;
+}

@@ -1,0 +1,11 @@
+/* The passes' entry points, as passes.def lists them. */
+#ifndef WEIR_PASS_PASSES_H
+#define WEIR_PASS_PASSES_H
+
+#include "pass/pass.h"
+
+#define PASS(name, run, level, summary) status run(ir_func *f, pass_ctx *ctx);
+#include "pass/passes.def"
+#undef PASS
+
+#endif

@@ -1,0 +1,75 @@
+#include "runtime/compare.h"
+
+#include <math.h>
+
+static double difference_int(int64_t a, int64_t b) {
+  return a > b ? (double)((uint64_t)a - (uint64_t)b) : (double)((uint64_t)b - (uint64_t)a);
+}
+
+static double difference_float(double a, double b) {
+  if (isnan(a) && isnan(b)) return 0;
+  if (a == b) return 0; /* equal infinities too */
+  double d = fabs(a - b);
+  return isnan(d) ? INFINITY : d;
+}
+
+/* Folds one pair of elements into the largest difference and the largest |reference|. */
+static void compare_element(ir_dtype t, const void *value, const void *reference, double *max_abs,
+                            double *scale) {
+  double d, r;
+  if (ir_dtype_is_float(t)) {
+    r = fabs(ir_element_as_f64(t, reference));
+    d = difference_float(ir_element_as_f64(t, value), ir_element_as_f64(t, reference));
+  } else {
+    r = fabs((double)ir_element_as_i64(t, reference));
+    d = difference_int(ir_element_as_i64(t, value), ir_element_as_i64(t, reference));
+  }
+  if (d > *max_abs) *max_abs = d;
+  if (isfinite(r) && r > *scale) *scale = r;
+}
+
+rt_comparison rt_compare(const ir_array *value, const ir_array *reference, ir_dtype least) {
+  int64_t index[IR_MAX_RANK] = {0}, n;
+  double scale = 0;
+  rt_comparison c = {0};
+  check(value->dtype == reference->dtype && value->rank == reference->rank);
+  check(ir_array_count(value, &n));
+  for (uint32_t i = 0; i < value->rank; i++) check(value->extents[i] == reference->extents[i]);
+  if (ir_dtype_is_float(value->dtype)) c.tolerance = ir_dtype_tolerance(least);
+  if (n > 0) {
+    do
+      compare_element(value->dtype, ir_array_at(value, index), ir_array_at(reference, index),
+                      &c.max_abs, &scale);
+    while (ir_array_next(value, index));
+  }
+  if (c.max_abs > 0) c.max_rel = scale > 0 ? c.max_abs / scale : INFINITY;
+  c.ok = c.max_rel <= c.tolerance;
+  return c;
+}
+
+/* ---- what a tensor depends on ---- */
+static ir_dtype less_precise(ir_dtype a, ir_dtype b) {
+  return ir_dtype_tolerance(b) > ir_dtype_tolerance(a) ? b : a;
+}
+
+/* A number takes the dtype it meets, so it is never the least precise one. */
+static ir_dtype known(const ir_func *f, const ir_dtype *least, ir_tensor t) {
+  const ir_tensor_data *data = ir_tensor_at(f, t);
+  if (t.id == 0 || data->kind == IR_TENSOR_CONST) return IR_DTYPE_NONE;
+  return data->kind == IR_TENSOR_INPUT ? data->dtype : least[t.id];
+}
+
+/* Operations stand in program order, so every operand is known before its use. */
+ir_dtype rt_least_dtype(const ir_func *f, ir_tensor t, arena *scratch) {
+  ir_dtype own = ir_tensor_at(f, t)->dtype;
+  if (!ir_dtype_is_float(own)) return own;
+  ir_dtype *least = ARENA_ARRAY(scratch, f->tensors.len, ir_dtype);
+  for (uint32_t i = 0; i < f->order.len; i++) {
+    const ir_op_data *op = ir_op_at(f, f->order.data[i]);
+    ir_dtype found = ir_tensor_at(f, op->result)->dtype;
+    for (uint32_t k = 0; k < op->n_operands; k++)
+      found = less_precise(found, known(f, least, op->operands[k]));
+    least[op->result.id] = found;
+  }
+  return known(f, least, t);
+}

@@ -1,0 +1,23 @@
+/* Values for inputs that nobody gave: a function of kind, seed, name, position and dtype only, so
+ * every device count and schedule sees the same ones. */
+#ifndef WEIR_RUNTIME_FILL_H
+#define WEIR_RUNTIME_FILL_H
+
+#include "ir/array.h"
+
+typedef enum rt_fill_kind {
+  RT_FILL_NORMAL, /* standard normal; integers and bools as INT */
+  RT_FILL_INT,    /* -3..3; u8: 0..3; bool: false, true */
+  RT_FILL_IOTA,   /* the row-major position; bool: odd positions are true */
+  RT_FILL_ONES,
+} rt_fill_kind;
+
+/* False when `text` names no kind. */
+bool rt_fill_parse(const char *text, rt_fill_kind *kind);
+
+void rt_fill(const ir_array *a, rt_fill_kind kind, uint64_t seed, const char *name);
+
+/* Integers in [0, bound), for inputs that index an axis of that size. */
+NODISCARD status rt_fill_index(const ir_array *a, int64_t bound, uint64_t seed, const char *name);
+
+#endif

@@ -1,0 +1,106 @@
+#!/bin/bash
+# weir run: inputs, outputs, checks, reports.
+. "$(dirname "$0")/kit"
+program mm <<'END'
+fusion mm {
+  a : f32[m, k]
+  b : f32[k, n]
+  c = matmul(a, b)
+  s = sum(c)
+  return c, s
+}
+END
+mm=$dir/mm.weir
+sizes='-D a=4x5 -D n=3'
+
+# shellcheck disable=SC2086
+{
+  expect 0 'check: c max_abs=' run "$mm" $sizes --check
+  holds 'one check line per output' test "$(grep -c '^check: .* ok$' "$dir/.out")" = 2
+  expect 0 'c: f32[4, 3] min=' run "$mm" $sizes
+  expect 0 'time: min ' run "$mm" $sizes --repeat 5
+  expect 0 'stats: wall_s=' run "$mm" $sizes --stats
+  expect 0 '"outputs": [{"name": "c"' run "$mm" $sizes --json --check --stats --repeat 2
+  cp "$dir/.out" "$dir/report.json"
+  holds 'one line of JSON' test "$(wc -l <"$dir/report.json")" = 1
+  if command -v python3 >/dev/null; then
+    holds 'JSON that parses' python3 -c "
+import json, sys
+r = json.load(open(sys.argv[1]))
+assert r['fusion'] == 'mm' and r['outputs'][0]['shape'] == [4, 3], r
+assert all(c['ok'] for c in r['checks']) and len(r['checks']) == 2, r
+assert r['times_s']['runs'] == 2 and r['stats']['output_bytes'] == 52, r" "$dir/report.json"
+  fi
+
+  # Out and in again: files give the same result as the values they hold.
+  expect 0 '' run "$mm" $sizes --seed 3 --output "c=$dir/c.npy" --output "s=$dir/s.npy"
+  program id <<'END'
+fusion id { x : f32[?, ?]; return x }
+END
+  expect 0 'x: f32[4, 3]' run "$dir/id.weir" --input "x=$dir/c.npy" --output "x=$dir/again.npy"
+  holds 'a copy is bit-equal' cmp "$dir/c.npy" "$dir/again.npy"
+  expect 0 '' run "$mm" $sizes --seed 3 --streams 2 --pipeline ring --output "c=$dir/d.npy"
+  holds 'the same values whatever the schedule options' cmp "$dir/c.npy" "$dir/d.npy"
+  expect 0 '' run "$mm" $sizes --seed 4 --output "c=$dir/d.npy"
+  holds 'other values with another seed' bash -c "! cmp -s '$dir/c.npy' '$dir/d.npy'"
+
+  # Files that do not fit.
+  expect 2 'extent' run "$mm" $sizes --input "a=$dir/c.npy"
+  expect 2 'rank' run "$mm" $sizes --input "a=$dir/s.npy"
+  expect 2 "there is no input 'q'; there are a, b" run "$mm" $sizes --input "q=$dir/c.npy"
+  expect 2 "there is no output 'a'; there are c, s" run "$mm" $sizes --output "a=$dir/c.npy"
+  expect 2 'twice' run "$mm" $sizes --input "a=$dir/c.npy" --input "a=$dir/c.npy"
+  expect 2 'NAME=FILE' run "$mm" $sizes --input "$dir/c.npy"
+  expect 2 'both' run "$mm" $sizes --output "c=$dir/e.npy" --output "s=$dir/e.npy"
+  expect 2 'cannot open' run "$mm" $sizes --input "a=$dir/missing.npy"
+  expect 2 'directory' run "$mm" $sizes --input "a=$dir"
+  head -c 90 "$dir/c.npy" >"$dir/short.npy"
+  expect 2 'ends inside' run "$mm" $sizes --input "a=$dir/short.npy"
+  head -c 140 "$dir/c.npy" >"$dir/short.npy"
+  expect 2 'truncated' run "$mm" $sizes --input "a=$dir/short.npy"
+  sed 's/(4, 3)/(9, 9)/' "$dir/c.npy" >"$dir/lie.npy"
+  expect 2 'truncated' run "$mm" $sizes --input "a=$dir/lie.npy"
+  sed 's/<f4/<c8/' "$dir/c.npy" >"$dir/type.npy"
+  expect 2 "'<c8'" run "$mm" $sizes --input "a=$dir/type.npy"
+  sed 's/<f4/<i4/' "$dir/c.npy" >"$dir/type.npy"
+  expect 2 "holds i32, but input 'a' is f32" run "$mm" $sizes --input "a=$dir/type.npy"
+
+  # Outputs that cannot be written: no file, and nothing half-written beside it.
+  expect 2 'cannot write' run "$mm" $sizes --output "c=$dir/no/such/folder.npy"
+  expect 2 'directory' run "$mm" $sizes --output "c=$dir"
+  expect 2 'cannot write' run "$mm" $sizes --output "c=$dir/ok.npy" --output "s=$dir/no/s.npy"
+  holds 'all outputs or none' test ! -e "$dir/ok.npy"
+  if [ -w /dev/full ]; then expect 3 'writing failed' run "$mm" $sizes --output c=/dev/full; fi
+  holds 'no temporary files' bash -c "! ls '$dir' | grep -q tmp"
+}
+
+# bf16 goes through f32 files; index inputs stay in range; every fill works.
+program half <<'END'
+fusion half { x : bf16[4]; y = x + 1; return y }
+END
+expect 0 'y: bf16[4]' run "$dir/half.weir" --output "y=$dir/y.npy"
+expect 0 'y: bf16[4]' run "$dir/half.weir" --input "x=$dir/y.npy" --check=false
+program pick <<'END'
+fusion pick { x : f32[3, 50]; i : i64[200]; y = index_select(x, i, dim=0); return y }
+END
+for fill in normal int iota ones; do expect 0 'ok' run "$dir/pick.weir" --fill $fill --check; done
+expect 2 'one of normal' run "$dir/pick.weir" --fill zeros
+program empty <<'END'
+fusion empty { x : f32[2, 0, 3]; y = exp(x); return y }
+END
+expect 0 'y: f32[2, 0, 3] empty' run "$dir/empty.weir"
+expect 0 'max_abs=0 max_rel=0 ok' run "$dir/empty.weir" --check --output "y=$dir/empty.npy"
+# Adding in f32 loses the 1 that f64 keeps: the check fails, and no file is written.
+program lost <<'END'
+fusion lost { s = sum(cat(full([1], 1e8), ones([1]), full([1], -1e8), dim=0)); return s }
+END
+expect 1 'check: s max_abs=1 max_rel=1 FAILED' run "$dir/lost.weir" --check --output "s=$dir/lost.npy"
+holds 'no output after a failed check' test ! -e "$dir/lost.npy"
+expect 1 '"ok": false' run "$dir/lost.weir" --check --json
+program odd <<'END'
+fusion odd { x : f32[2]; y = log(x * 0 - 1); z = x / 0; return y, z }
+END
+expect 0 '"min": "nan"' run "$dir/odd.weir" --json
+expect 0 '"inf"' run "$dir/odd.weir" --json --fill ones
+expect 0 'max_abs=0 max_rel=0 ok' run "$dir/odd.weir" --check
+finish

@@ -1,0 +1,247 @@
+#include "cli.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- errors ---- */
+int cli_usage(const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  (void)fputs("weir: error: ", stderr);
+  (void)vfprintf(stderr, fmt, args);
+  (void)fputc('\n', stderr);
+  va_end(args);
+  return CLI_USAGE;
+}
+
+/* Diagnostics say themselves which file they are about. */
+int cli_status(weir_status st) {
+  if (st == WEIR_OK) return 0;
+  const char *message = weir_error();
+  bool placed = strstr(message, ": error: ") != NULL;
+  (void)fprintf(stderr, "%s%s\n", placed ? "" : "weir: error: ", message);
+  return weir_exit_code(st);
+}
+
+/* ---- nearest words ---- */
+enum { LONGEST_WORD = 32 };
+
+/* Edit distance, one row at a time. */
+static size_t distance(const char *a, const char *b) {
+  size_t row[LONGEST_WORD + 1], n = strlen(b);
+  if (strlen(a) > LONGEST_WORD || n > LONGEST_WORD) return SIZE_MAX;
+  for (size_t j = 0; j <= n; j++) row[j] = j;
+  for (size_t i = 0; a[i] != '\0'; i++) {
+    size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (size_t j = 0; j < n; j++) {
+      size_t change = diagonal + (a[i] != b[j]);
+      size_t step = (row[j] < row[j + 1] ? row[j] : row[j + 1]) + 1;
+      diagonal = row[j + 1];
+      row[j + 1] = change < step ? change : step;
+    }
+  }
+  return row[n];
+}
+
+const char *cli_nearest(const char *word, const char *const *words, size_t n) {
+  const char *best = NULL;
+  size_t limit = strlen(word) / 3 + 1;
+  for (size_t i = 0; i < n; i++) {
+    size_t d = distance(word, words[i]);
+    if (d > limit || (best && d == limit)) continue;
+    best = words[i];
+    limit = d;
+  }
+  return best;
+}
+
+/* ---- options ---- */
+static bool takes(const weir_option_info *info, const char *command) {
+  const char *at = info->commands;
+  size_t n = strlen(command);
+  while ((at = strstr(at, command)) != NULL) {
+    bool begins = at == info->commands || at[-1] == ' ';
+    if (begins && (at[n] == ' ' || at[n] == '\0')) return true;
+    at += n;
+  }
+  return false;
+}
+
+static bool find_option(const char *name, size_t length, weir_option_info *info) {
+  for (size_t i = 0; i < weir_option_count(); i++) {
+    if (weir_option_describe(i, info) != WEIR_OK) continue;
+    if (strlen(info->name) == length && memcmp(info->name, name, length) == 0) return true;
+  }
+  return false;
+}
+
+static bool find_letter(char letter, weir_option_info *info) {
+  for (size_t i = 0; i < weir_option_count(); i++)
+    if (weir_option_describe(i, info) == WEIR_OK && info->letter == letter) return true;
+  return false;
+}
+
+enum { MOST_OPTIONS = 64 };
+
+static int unknown_option(const char *command, const char *name, size_t length) {
+  char word[LONGEST_WORD + 1];
+  const char *words[MOST_OPTIONS];
+  size_t n = 0;
+  (void)snprintf(word, sizeof word, "%.*s", (int)(length < LONGEST_WORD ? length : LONGEST_WORD),
+                 name);
+  for (size_t i = 0; i < weir_option_count() && n < MOST_OPTIONS; i++) {
+    weir_option_info info;
+    if (weir_option_describe(i, &info) == WEIR_OK && takes(&info, command)) words[n++] = info.name;
+  }
+  const char *near = cli_nearest(word, words, n);
+  if (near)
+    return cli_usage("weir %s has no option --%s (did you mean --%s?)", command, word, near);
+  return cli_usage("weir %s has no option --%s; see weir %s --help", command, word, command);
+}
+
+/* A place in argv. */
+typedef struct walk {
+  int argc, at;
+  char **argv;
+} walk;
+
+/* `value` is what is joined to the option; otherwise the next argument is taken. */
+static int set_option(cli *c, walk *w, const weir_option_info *info, const char *value) {
+  if (!takes(info, c->command))
+    return cli_usage("weir %s has no option --%s (weir %s has)", c->command, info->name,
+                     info->commands);
+  if (!value && info->placeholder[0] == '\0') value = "true";
+  if (!value && w->at + 1 < w->argc) value = w->argv[++w->at];
+  if (!value) return cli_usage("--%s needs a value: %s", info->name, info->placeholder);
+  return cli_status(weir_options_set(c->options, info->name, value));
+}
+
+static int parse_long(cli *c, walk *w, const char *name) {
+  const char *equals = strchr(name, '=');
+  size_t length = equals ? (size_t)(equals - name) : strlen(name);
+  weir_option_info info;
+  if (strcmp(name, "help") == 0) {
+    c->help = true;
+    return 0;
+  }
+  if (!find_option(name, length, &info)) return unknown_option(c->command, name, length);
+  return set_option(c, w, &info, equals ? equals + 1 : NULL);
+}
+
+static int parse_short(cli *c, walk *w, const char *text) {
+  weir_option_info info;
+  if (strcmp(text, "h") == 0) {
+    c->help = true;
+    return 0;
+  }
+  if (!find_letter(text[0], &info))
+    return cli_usage("weir %s has no option -%c; see weir %s --help", c->command, text[0],
+                     c->command);
+  const char *value = text[1] == '=' ? text + 2 : text + 1;
+  return set_option(c, w, &info, text[1] ? value : NULL);
+}
+
+int cli_parse(int argc, char **argv, const char *command, cli *result) {
+  cli *c = result;
+  const char **operands = calloc((size_t)argc + 1, sizeof *operands);
+  *c = (cli){.command = command, .operands = operands};
+  if (!operands) {
+    (void)cli_usage("out of memory");
+    return CLI_SYSTEM;
+  }
+  CLI_CALL(weir_options_create(&c->options));
+  bool only_operands = false;
+  for (walk w = {argc, 0, argv}; w.at < w.argc; w.at++) {
+    const char *a = argv[w.at];
+    if (only_operands || a[0] != '-' || a[1] == '\0') operands[c->n_operands++] = a;
+    else if (strcmp(a, "--") == 0) only_operands = true;
+    else if (a[1] == '-') CLI_TRY(parse_long(c, &w, a + 2));
+    else CLI_TRY(parse_short(c, &w, a + 1));
+  }
+  return 0;
+}
+
+void cli_free(cli *c) {
+  free((void *)c->operands);
+  weir_options_destroy(c->options);
+}
+
+/* Names come from this program, not from its user: a wrong one is a bug. */
+static void must(weir_status st) {
+  if (st == WEIR_OK) return;
+  (void)fprintf(stderr, "weir: internal error: %s\n", weir_error());
+  abort();
+}
+
+const char *cli_text(const cli *c, const char *name, size_t k) {
+  const char *value = NULL;
+  must(weir_options_get(c->options, name, k, &value));
+  return value;
+}
+
+int64_t cli_int(const cli *c, const char *name) {
+  int64_t value = 0;
+  must(weir_options_get_int(c->options, name, &value));
+  return value;
+}
+
+bool cli_flag(const cli *c, const char *name) {
+  bool value = false;
+  must(weir_options_get_bool(c->options, name, &value));
+  return value;
+}
+
+/* ---- files ---- */
+int cli_file(const cli *c, const char **path) {
+  if (c->n_operands == 0)
+    return cli_usage("weir %s needs a file; - reads standard input", c->command);
+  if (c->n_operands > 1)
+    return cli_usage("weir %s takes one file, but '%s' follows '%s'", c->command, c->operands[1],
+                     c->operands[0]);
+  *path = c->operands[0];
+  return 0;
+}
+
+/* Reads all of standard input; NULL when that failed. */
+static char *read_stdin(size_t *length) {
+  size_t cap = 65536, len = 0;
+  char *text = malloc(cap);
+  while (text) {
+    len += fread(text + len, 1, cap - len, stdin);
+    if (len < cap) break;
+    char *larger = cap <= SIZE_MAX / 2 ? realloc(text, cap * 2) : NULL;
+    if (!larger) free(text);
+    text = larger;
+    cap *= 2;
+  }
+  if (text && ferror(stdin)) {
+    free(text);
+    text = NULL;
+  }
+  *length = len;
+  return text;
+}
+
+int cli_load(const char *path, weir_module **result) {
+  if (strcmp(path, "-") != 0) return cli_status(weir_module_load(path, NULL, result));
+  size_t length;
+  char *text = read_stdin(&length);
+  if (!text) {
+    (void)cli_usage("standard input cannot be read");
+    return CLI_SYSTEM;
+  }
+  int code = cli_status(weir_module_parse("<stdin>", text, length, NULL, result));
+  free(text);
+  return code;
+}
+
+int cli_check_devices(const cli *c, const weir_fusion *f) {
+  int64_t given = cli_int(c, "devices"), needed = weir_fusion_devices(f);
+  if (given == 0 || given >= needed) return 0;
+  return cli_usage("--devices %" PRId64 ": the meshes of %s need %" PRId64 " devices", given,
+                   weir_fusion_name(f), needed);
+}

@@ -1,0 +1,59 @@
+/* What the subcommands share: options from the library's table, files, errors, exit codes.
+ *
+ * Functions return an exit code, 0 when all is well; by then the message has been printed. */
+#ifndef WEIR_TOOLS_CLI_H
+#define WEIR_TOOLS_CLI_H
+
+#include <weir/weir.h>
+
+typedef struct cli {
+  const char *command;
+  const char *const *operands; /* the arguments that are no options */
+  size_t n_operands;
+  bool help; /* --help was given */
+  weir_options *options;
+} cli;
+
+typedef int (*cli_command)(const cli *c);
+
+/* One per file. */
+int cli_run(const cli *c);
+int cli_opt(const cli *c);
+int cli_verify(const cli *c);
+int cli_list(const cli *c);
+
+enum { CLI_FAILED = 1, CLI_USAGE = 2, CLI_SYSTEM = 3 };
+
+/* Return at once what failed. */
+#define CLI_TRY(expr)                                                                              \
+  do {                                                                                             \
+    int cli_code_ = (expr);                                                                        \
+    if (cli_code_ != 0) return cli_code_;                                                          \
+  } while (0)
+#define CLI_CALL(expr) CLI_TRY(cli_status(expr))
+
+/* 0, or prints weir_error() and gives its exit code. */
+int cli_status(weir_status st);
+/* Prints "weir: error: …" and returns CLI_USAGE. */
+int cli_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* The one FILE operand. */
+int cli_file(const cli *c, const char **path);
+/* Parses a file, or standard input for "-". */
+int cli_load(const char *path, weir_module **result);
+
+/* Options of known name and kind. */
+const char *cli_text(const cli *c, const char *name, size_t k); /* NULL past the last of a list */
+int64_t cli_int(const cli *c, const char *name);
+bool cli_flag(const cli *c, const char *name);
+
+/* The nearest of n words, NULL when none is near. */
+const char *cli_nearest(const char *word, const char *const *words, size_t n);
+/* Refuses --devices below what the fusion's meshes need. */
+int cli_check_devices(const cli *c, const weir_fusion *f);
+
+/* Fills in the command's operands and options from argv, and frees them. */
+int cli_parse(int argc, char **argv, const char *command, cli *result);
+void cli_free(cli *c);
+
+#endif

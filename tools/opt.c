@@ -1,0 +1,36 @@
+#include <stdio.h>
+
+#include "cli.h"
+
+static int print_module(const weir_module *m) {
+  char *text = NULL;
+  CLI_CALL(weir_module_print(m, &text));
+  (void)fputs(text, stdout);
+  weir_string_free(text);
+  return 0;
+}
+
+/* The program goes to standard output, everything else to standard error. */
+static int run_passes(const cli *c, weir_module *m) {
+  const char *print_after = cli_text(c, "print-after", 0);
+  weir_pass_args args = {.struct_size = sizeof args,
+                         .passes = cli_text(c, "passes", 0),
+                         .print_after = print_after[0] ? print_after : NULL,
+                         .time = cli_flag(c, "time"),
+                         .reproducer = cli_text(c, "reproducer", 0)};
+  char *log = NULL;
+  weir_status st = weir_module_run_passes(m, &args, &log);
+  if (log) (void)fputs(log, stderr);
+  weir_string_free(log);
+  return st == WEIR_OK ? print_module(m) : cli_status(st);
+}
+
+int cli_opt(const cli *c) {
+  const char *path;
+  weir_module *m = NULL;
+  CLI_TRY(cli_file(c, &path));
+  CLI_TRY(cli_load(path, &m));
+  int code = run_passes(c, m);
+  weir_module_destroy(m);
+  return code;
+}

@@ -1,0 +1,160 @@
+#include "run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- measuring ---- */
+enum { HEADER_BYTES = 16 }; /* keeps blocks aligned */
+
+static void *meter_alloc(void *context, size_t size_bytes) {
+  run_meter *m = context;
+  if (size_bytes > SIZE_MAX - HEADER_BYTES) return NULL;
+  char *block = malloc(size_bytes + HEADER_BYTES);
+  if (!block) return NULL;
+  memcpy(block, &size_bytes, sizeof size_bytes);
+  m->live_bytes += (int64_t)size_bytes;
+  if (m->live_bytes > m->peak_bytes) m->peak_bytes = m->live_bytes;
+  return block + HEADER_BYTES;
+}
+
+static void meter_free(void *context, void *block) {
+  run_meter *m = context;
+  if (!block) return;
+  char *start = (char *)block - HEADER_BYTES;
+  size_t size_bytes;
+  memcpy(&size_bytes, start, sizeof size_bytes);
+  m->live_bytes -= (int64_t)size_bytes;
+  free(start);
+}
+
+static double now_s(void) {
+  struct timespec t;
+  (void)clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- running ---- */
+static weir_array **slot_value(run_tensor *t) { return &t->value; }
+static weir_array **slot_again(run_tensor *t) { return &t->again; }
+static weir_array **slot_reference(run_tensor *t) { return &t->reference; }
+
+static int out_of_memory(void) {
+  (void)cli_usage("out of memory");
+  return CLI_SYSTEM;
+}
+
+static const weir_dl_tensor **tensors_of(const run_list *l, weir_array **(*slot)(run_tensor *)) {
+  const weir_dl_tensor **list = calloc(l->len + 1, sizeof(const weir_dl_tensor *));
+  for (size_t i = 0; list && i < l->len; i++) list[i] = weir_array_tensor(*slot(&l->data[i]));
+  return list;
+}
+
+static int run_into(run_state *s, weir_array **(*slot)(run_tensor *), bool as_definition) {
+  const weir_dl_tensor **inputs = tensors_of(&s->inputs, slot_value);
+  const weir_dl_tensor **outputs = tensors_of(&s->outputs, slot);
+  weir_run_args args = {.struct_size = sizeof args,
+                        .inputs = inputs,
+                        .n_inputs = s->inputs.len,
+                        .outputs = outputs,
+                        .n_outputs = s->outputs.len,
+                        .seed = (uint64_t)cli_int(s->c, "seed"),
+                        .as_definition = as_definition};
+  int code = inputs && outputs ? cli_status(weir_run(s->program, &args)) : out_of_memory();
+  free((void *)inputs);
+  free((void *)outputs);
+  return code;
+}
+
+/* ---- repeating ---- */
+static int same_again(const run_state *s, size_t run) {
+  for (size_t i = 0; i < s->outputs.len; i++) {
+    const run_tensor *t = &s->outputs.data[i];
+    const void *first = weir_array_tensor(t->value)->data;
+    if (memcmp(first, weir_array_tensor(t->again)->data, run_size_bytes(t->value)) == 0) continue;
+    (void)fprintf(stderr, "weir: error: run %zu gave another %s than the first run\n", run + 1,
+                  t->info.name);
+    return CLI_FAILED;
+  }
+  return 0;
+}
+
+static int by_size(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static int run_repeats(run_state *s) {
+  size_t n = (size_t)cli_int(s->c, "repeat");
+  s->times_s = calloc(n, sizeof *s->times_s);
+  if (!s->times_s) return out_of_memory();
+  CLI_TRY(run_allocate(s, slot_value));
+  if (n > 1) CLI_TRY(run_allocate(s, slot_again));
+  for (size_t i = 0; i < n; i++) {
+    double start = now_s();
+    CLI_TRY(run_into(s, i == 0 ? slot_value : slot_again, false));
+    s->times_s[s->n_times++] = now_s() - start;
+    if (i > 0) CLI_TRY(same_again(s, i));
+  }
+  qsort(s->times_s, n, sizeof *s->times_s, by_size);
+  return 0;
+}
+
+/* ---- checking ---- */
+static int check_output(run_state *s, run_tensor *t) {
+  weir_dtype least;
+  CLI_CALL(weir_fusion_least_dtype(s->fusion, t->tensor, &least));
+  CLI_CALL(weir_array_compare(t->value, t->reference, least, &t->comparison));
+  if (!t->comparison.ok) s->check_failed = true;
+  return 0;
+}
+
+static int check_outputs(run_state *s) {
+  if (!cli_flag(s->c, "check")) return 0;
+  CLI_TRY(run_allocate(s, slot_reference));
+  CLI_TRY(run_into(s, slot_reference, true));
+  for (size_t i = 0; i < s->outputs.len; i++) CLI_TRY(check_output(s, &s->outputs.data[i]));
+  return 0;
+}
+
+/* ---- the command ---- */
+static int compile(run_state *s) {
+  weir_allocator memory = {meter_alloc, meter_free, &s->meter};
+  CLI_CALL(weir_compile(s->fusion, s->c->options, &memory, &s->program));
+  s->meter = (run_meter){0}; /* from here on, what running needs */
+  return 0;
+}
+
+/* Files are written when everything else is done: a failure leaves none behind. */
+static int execute(run_state *s, const char *path) {
+  const char *fusion = cli_text(s->c, "fusion", 0);
+  CLI_TRY(cli_load(path, &s->module));
+  CLI_CALL(weir_module_find(s->module, fusion[0] ? fusion : NULL, &s->fusion));
+  CLI_TRY(cli_check_devices(s->c, s->fusion));
+  CLI_TRY(run_prepare(s));
+  CLI_TRY(compile(s));
+  CLI_TRY(run_repeats(s));
+  CLI_TRY(check_outputs(s));
+  CLI_TRY(run_report(s));
+  if (s->check_failed) return CLI_FAILED;
+  return run_save(s);
+}
+
+static void free_state(run_state *s) {
+  run_list_free(&s->inputs);
+  run_list_free(&s->outputs);
+  free(s->times_s);
+  weir_program_destroy(s->program);
+  weir_shapes_destroy(s->shapes);
+  weir_module_destroy(s->module);
+}
+
+int cli_run(const cli *c) {
+  const char *path;
+  CLI_TRY(cli_file(c, &path));
+  run_state s = {.c = c};
+  int code = execute(&s, path);
+  free_state(&s);
+  return code;
+}

@@ -1,0 +1,205 @@
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "run.h"
+
+static int64_t count_of(const weir_array *a) {
+  const weir_dl_tensor *t = weir_array_tensor(a);
+  int64_t n = 1;
+  for (int i = 0; i < t->ndim; i++) n *= t->shape[i];
+  return n;
+}
+
+size_t run_size_bytes(const weir_array *a) {
+  return (size_t)count_of(a) * weir_dtype_size_bytes(weir_array_dtype(a));
+}
+
+/* ---- what the values look like ---- */
+typedef struct summary {
+  double min, max, mean; /* nan where any element is */
+  bool empty;
+} summary;
+
+/* a and b in order: nan wins, as in NumPy. */
+static bool replaces(double value, double best, bool smaller) {
+  if (isnan(best)) return false;
+  return isnan(value) || (smaller ? value < best : value > best);
+}
+
+static int summarise(const weir_array *a, summary *result) {
+  weir_array *wide = NULL;
+  CLI_CALL(weir_array_convert(a, WEIR_F64, &wide));
+  const double *values = weir_array_tensor(wide)->data;
+  int64_t n = count_of(a);
+  summary s = {INFINITY, -INFINITY, 0, n == 0};
+  for (int64_t i = 0; i < n; i++) {
+    if (replaces(values[i], s.min, true)) s.min = values[i];
+    if (replaces(values[i], s.max, false)) s.max = values[i];
+    s.mean += (values[i] - s.mean) / (double)(i + 1);
+  }
+  if (isinf(s.min) || isinf(s.max)) s.mean = s.min + s.max;
+  weir_array_destroy(wide);
+  *result = s;
+  return 0;
+}
+
+/* ---- text ---- */
+static void print_type(const run_tensor *t) {
+  const weir_dl_tensor *dl = weir_array_tensor(t->value);
+  (void)printf("%s", weir_dtype_text(t->info.dtype));
+  for (int i = 0; i < dl->ndim; i++) (void)printf("%s%" PRId64, i ? ", " : "[", dl->shape[i]);
+  if (dl->ndim) (void)printf("]");
+}
+
+static int print_output(const run_tensor *t) {
+  summary s;
+  CLI_TRY(summarise(t->value, &s));
+  (void)printf("%s: ", t->info.name);
+  print_type(t);
+  if (s.empty) (void)printf(" empty\n");
+  else (void)printf(" min=%.6g max=%.6g mean=%.6g\n", s.min, s.max, s.mean);
+  return 0;
+}
+
+static void print_check(const run_tensor *t) {
+  const weir_comparison *c = &t->comparison;
+  (void)printf("check: %s max_abs=%.3g max_rel=%.3g %s\n", t->info.name, c->max_abs, c->max_rel,
+               c->ok ? "ok" : "FAILED");
+}
+
+typedef struct timing {
+  double min, median, max, total;
+} timing;
+
+static timing timing_of(const run_state *s) {
+  size_t n = s->n_times;
+  const double *t = s->times_s; /* sorted */
+  timing r = {t[0], 0.5 * (t[(n - 1) / 2] + t[n / 2]), t[n - 1], 0};
+  for (size_t i = 0; i < n; i++) r.total += t[i];
+  return r;
+}
+
+static size_t bytes_of(const run_list *l) {
+  size_t bytes = 0;
+  for (size_t i = 0; i < l->len; i++) bytes += run_size_bytes(l->data[i].value);
+  return bytes;
+}
+
+static int report_text(const run_state *s) {
+  bool check = cli_flag(s->c, "check");
+  timing t = timing_of(s);
+  for (size_t i = 0; i < s->outputs.len; i++) {
+    if (check) print_check(&s->outputs.data[i]);
+    else CLI_TRY(print_output(&s->outputs.data[i]));
+  }
+  if (s->n_times > 1)
+    (void)printf("time: min %.6g s, median %.6g s, max %.6g s of %zu runs\n", t.min, t.median,
+                 t.max, s->n_times);
+  if (cli_flag(s->c, "stats"))
+    (void)printf("stats: wall_s=%.6g input_bytes=%zu output_bytes=%zu peak_buffer_bytes=%" PRId64
+                 "\n",
+                 t.total, bytes_of(&s->inputs), bytes_of(&s->outputs), s->meter.peak_bytes);
+  return 0;
+}
+
+/* ---- JSON ---- */
+/* JSON has no infinities: they are strings. */
+static void json_number(const char *key, double value) {
+  (void)printf("\"%s\": ", key);
+  if (isnan(value)) (void)printf("\"nan\"");
+  else if (isinf(value)) (void)printf(value < 0 ? "\"-inf\"" : "\"inf\"");
+  else (void)printf("%.17g", value);
+}
+
+static void json_string(const char *key, const char *text) {
+  (void)printf("\"%s\": \"", key);
+  for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+    if (*c == '"' || *c == '\\') (void)printf("\\%c", *c);
+    else if (*c < 0x20) (void)printf("\\u%04x", (unsigned)*c);
+    else (void)putchar(*c);
+  }
+  (void)printf("\"");
+}
+
+static int json_output(const run_tensor *t) {
+  const weir_dl_tensor *dl = weir_array_tensor(t->value);
+  summary s;
+  CLI_TRY(summarise(t->value, &s));
+  (void)printf("{");
+  json_string("name", t->info.name);
+  (void)printf(", ");
+  json_string("dtype", weir_dtype_text(t->info.dtype));
+  (void)printf(", \"shape\": [");
+  for (int i = 0; i < dl->ndim; i++) (void)printf("%s%" PRId64, i ? ", " : "", dl->shape[i]);
+  (void)printf("]");
+  const double values[] = {s.min, s.max, s.mean};
+  const char *const keys[] = {"min", "max", "mean"};
+  for (int i = 0; i < 3 && !s.empty; i++) {
+    (void)printf(", ");
+    json_number(keys[i], values[i]);
+  }
+  (void)printf("}");
+  return 0;
+}
+
+static void json_check(const run_tensor *t) {
+  const weir_comparison *c = &t->comparison;
+  (void)printf("{");
+  json_string("name", t->info.name);
+  (void)printf(", ");
+  json_number("max_abs", c->max_abs);
+  (void)printf(", ");
+  json_number("max_rel", c->max_rel);
+  (void)printf(", ");
+  json_number("tolerance", c->tolerance);
+  (void)printf(", \"ok\": %s}", c->ok ? "true" : "false");
+}
+
+static void json_times(const run_state *s) {
+  timing t = timing_of(s);
+  (void)printf(", \"times_s\": {\"runs\": %zu, ", s->n_times);
+  json_number("min", t.min);
+  (void)printf(", ");
+  json_number("median", t.median);
+  (void)printf(", ");
+  json_number("max", t.max);
+  (void)printf("}");
+}
+
+static void json_stats(const run_state *s) {
+  (void)printf(", \"stats\": {");
+  json_number("wall_s", timing_of(s).total);
+  (void)printf(", \"input_bytes\": %zu, \"output_bytes\": %zu, \"peak_buffer_bytes\": %" PRId64 "}",
+               bytes_of(&s->inputs), bytes_of(&s->outputs), s->meter.peak_bytes);
+}
+
+static int report_json(const run_state *s) {
+  (void)printf("{");
+  json_string("fusion", weir_fusion_name(s->fusion));
+  (void)printf(", \"outputs\": [");
+  for (size_t i = 0; i < s->outputs.len; i++) {
+    (void)fputs(i ? ", " : "", stdout);
+    CLI_TRY(json_output(&s->outputs.data[i]));
+  }
+  (void)printf("], \"checks\": [");
+  for (size_t i = 0; cli_flag(s->c, "check") && i < s->outputs.len; i++) {
+    (void)fputs(i ? ", " : "", stdout);
+    json_check(&s->outputs.data[i]);
+  }
+  (void)printf("]");
+  json_times(s);
+  if (cli_flag(s->c, "stats")) json_stats(s);
+  (void)printf("}\n");
+  return 0;
+}
+
+/* What could not be printed counts as not done, and then no file is written either. */
+int run_report(const run_state *s) {
+  CLI_TRY(cli_flag(s->c, "json") ? report_json(s) : report_text(s));
+  if (fflush(stdout) == 0 && !ferror(stdout)) return 0;
+  (void)cli_usage("cannot write standard output: %s", strerror(errno));
+  return CLI_SYSTEM;
+}

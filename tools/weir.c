@@ -1,0 +1,118 @@
+/* The command line: finds the subcommand, prints help, keeps the promise about exit codes.
+ *
+ *   0 done   1 a check or verification failed   2 bad usage or bad program   3 the environment failed */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli.h"
+
+static const struct command {
+  const char *name, *operands, *summary;
+  cli_command run;
+} commands[] = {
+    {"run", "FILE", "runs a fusion on files or made-up values, and checks the result", cli_run},
+    {"opt", "FILE", "runs passes and prints the program", cli_opt},
+    {"verify", "FILE", "checks a program, and its shapes where they are known", cli_verify},
+    {"list", "ops|passes|devices|comms|options", "says what there is", cli_list},
+};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+/* ---- help ---- */
+static void print_help(void) {
+  (void)printf("weir %s: tensor programs whose axes say where and when they run\n\n",
+               weir_version());
+  for (size_t i = 0; i < N_COMMANDS; i++)
+    (void)printf("  weir %-7s%-34s%s\n", commands[i].name, commands[i].operands,
+                 commands[i].summary);
+  (void)printf(
+      "  weir --version | --help | COMMAND --help\n\n"
+      "FILE - reads standard input. --opt=v and --opt v are the same; every option is also\n"
+      "read from the environment, --print-after from WEIR_PRINT_AFTER.\n"
+      "Exit codes: 0 done, 1 a check failed, 2 bad usage or program, 3 the environment "
+      "failed.\n");
+}
+
+static bool has_word(const char *list, const char *word) {
+  size_t n = strlen(word);
+  for (const char *at = list; (at = strstr(at, word)) != NULL; at += n)
+    if ((at == list || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0')) return true;
+  return false;
+}
+
+static void print_option(const weir_option_info *o) {
+  char flag[128];
+  int n = o->letter ? snprintf(flag, sizeof flag, "-%c, --%s", o->letter, o->name)
+                    : snprintf(flag, sizeof flag, "--%s", o->name);
+  if (o->placeholder[0] && n > 0 && (size_t)n < sizeof flag)
+    (void)snprintf(flag + n, sizeof flag - (size_t)n, "=%s", o->placeholder);
+  (void)printf("  %-29s%s%s", flag, strlen(flag) > 27 ? "\n                               " : "  ",
+               o->help);
+  if (o->repeats) (void)printf("; may be repeated");
+  if (o->initial[0] && o->placeholder[0]) (void)printf(" (default: %s)", o->initial);
+  (void)printf("\n");
+}
+
+static void print_command_help(const struct command *c) {
+  (void)printf("weir %s %s [OPTIONS]: %s\n", c->name, c->operands, c->summary);
+  bool any = false;
+  for (size_t i = 0; i < weir_option_count(); i++) {
+    weir_option_info o;
+    if (weir_option_describe(i, &o) != WEIR_OK || !has_word(o.commands, c->name)) continue;
+    if (!any) (void)printf("\n");
+    any = true;
+    print_option(&o);
+  }
+}
+
+/* ---- commands ---- */
+static int unknown_command(const char *name) {
+  const char *names[N_COMMANDS];
+  for (size_t i = 0; i < N_COMMANDS; i++) names[i] = commands[i].name;
+  const char *near = cli_nearest(name, names, N_COMMANDS);
+  if (near) return cli_usage("there is no command '%s' (did you mean '%s'?)", name, near);
+  return cli_usage("there is no command '%s'; see weir --help", name);
+}
+
+static int run_command(const struct command *command, int argc, char **argv) {
+  cli c;
+  int code = cli_parse(argc, argv, command->name, &c);
+  if (code == 0 && c.help) print_command_help(command);
+  else if (code == 0) code = command->run(&c);
+  cli_free(&c);
+  return code;
+}
+
+static int dispatch(int argc, char **argv) {
+  if (argc < 2) return cli_usage("a command is missing; see weir --help");
+  if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+    print_help();
+    return 0;
+  }
+  if (strcmp(argv[1], "--version") == 0) {
+    (void)printf("weir %s\n", weir_version());
+    return 0;
+  }
+  for (size_t i = 0; i < N_COMMANDS; i++)
+    if (strcmp(commands[i].name, argv[1]) == 0)
+      return run_command(&commands[i], argc - 2, argv + 2);
+  if (argv[1][0] == '-')
+    return cli_usage("there is no option %s before a command; see weir --help", argv[1]);
+  return unknown_command(argv[1]);
+}
+
+/* What could not be printed was not done. A reader that went away needs no message. */
+static int flush_output(int code) {
+  bool failed = ferror(stdout) != 0;
+  if (fflush(stdout) != 0) failed = true;
+  if (!failed) return code;
+  if (errno != EPIPE)
+    (void)fprintf(stderr, "weir: error: cannot write standard output: %s\n", strerror(errno));
+  return code == 0 ? CLI_SYSTEM : code;
+}
+
+int main(int argc, char **argv) {
+  (void)signal(SIGPIPE, SIG_IGN);
+  return flush_output(dispatch(argc, argv));
+}
