@@ -123,9 +123,10 @@ typedef struct ir_stmt {
   ir_target result; /* RFACTOR: the name of the new tensor */
 } ir_stmt;
 
-typedef enum ir_func_kind { IR_FUNC_FUSION } ir_func_kind;
+typedef enum ir_func_kind { IR_FUNC_FUSION, IR_FUNC_HOST } ir_func_kind;
 
 typedef struct ir_module ir_module;
+typedef struct ir_host ir_host; /* ir/host.h */
 
 /* Lengths of the tables when the definition ended. */
 typedef struct ir_counts {
@@ -153,6 +154,8 @@ typedef struct ir_func {
   bool applied; /* the scheduled view stands */
   VEC(ir_op) scheduled;
   ir_counts n_defined; /* valid while `applied` */
+
+  ir_host *host; /* IR_FUNC_HOST: the instructions */
 
   map names;   /* interned name -> ir_name_entry packed by ir_func_declare */
   map learned; /* symbol index -> scalar it was asserted equal to; for proofs only */
