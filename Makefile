@@ -45,7 +45,7 @@ fuzz: ## fuzz the parser for FUZZ_SECONDS (60)
 	  --target tests_fuzz_fuzz_parser
 	@mkdir -p build-fuzz/found
 	build-fuzz/tests/fuzz/fuzz_parser -max_total_time=$(FUZZ_SECONDS) -timeout=10 \
-	  -artifact_prefix=build-fuzz/ build-fuzz/found tests/fuzz/corpus
+	  -artifact_prefix=build-fuzz/ -dict=tests/fuzz/weir.dict build-fuzz/found tests/fuzz/corpus
 
 format: ## rewrite the sources in the house format
 	@scripts/setup lint

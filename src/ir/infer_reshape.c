@@ -92,8 +92,14 @@ static ir_axis split(infer *c, ir_axis from, ir_scalar outer_size, ir_scalar inn
   return outer;
 }
 
-static void apply_group(infer *c, group g, const ir_axis *in, const ir_scalar *b, dims *out) {
-  if (g.p == 0 || g.q == 0) { /* axes of size 1 come and go */
+/* In an empty tensor the leftover sizes need not agree: 0 x 3 and 0 x 5 both have no elements. */
+static bool disagree(infer *c, group g, const ir_scalar *a, const ir_scalar *b) {
+  return ir_func_equal(c->f, product(c, a, g.p), product(c, b, g.q)) == IR_FALSE;
+}
+
+static void apply_group(infer *c, group g, const ir_axis *in, const ir_scalar *a,
+                        const ir_scalar *b, dims *out) {
+  if (g.p == 0 || g.q == 0 || disagree(c, g, a, b)) { /* axes of size 1 come and go */
     for (uint32_t j = 0; j < g.q; j++) out->data[out->len++] = infer_new_dim(c, b[j]);
     return;
   }
@@ -121,7 +127,7 @@ bool infer_reshape(infer *c) {
   if (!infer_same_size(c, total, product(c, b.data, b.len), "element counts")) return false;
   for (uint32_t i = 0, j = 0; i < a.len || j < b.len;) {
     group g = next_group(c, a.data + i, a.len - i, b.data + j, b.len - j);
-    apply_group(c, g, root.data + i, b.data + j, &out);
+    apply_group(c, g, root.data + i, a.data + i, b.data + j, &out);
     i += g.p;
     j += g.q;
   }

@@ -122,30 +122,14 @@ static ir_scalar random_tree(int depth, const int64_t *values, int64_t *value) {
     y = named ? values[2] : d;
   }
   switch (op) {
-  case 0:
-    *value = x + y;
-    return ADD(p, q);
-  case 1:
-    *value = x - y;
-    return SUB(p, q);
-  case 2:
-    *value = x * y;
-    return MUL(p, q);
-  case 3:
-    *value = floor_div(x, y);
-    return FLOOR(p, q);
-  case 4:
-    *value = -floor_div(-x, y);
-    return CEIL(p, q);
-  case 5:
-    *value = x - y * floor_div(x, y);
-    return MOD(p, q);
-  case 6:
-    *value = x < y ? x : y;
-    return ir_scalar_min(&s, p, q);
-  default:
-    *value = x > y ? x : y;
-    return ir_scalar_max(&s, p, q);
+  case 0: *value = x + y; return ADD(p, q);
+  case 1: *value = x - y; return SUB(p, q);
+  case 2: *value = x * y; return MUL(p, q);
+  case 3: *value = floor_div(x, y); return FLOOR(p, q);
+  case 4: *value = -floor_div(-x, y); return CEIL(p, q);
+  case 5: *value = x - y * floor_div(x, y); return MOD(p, q);
+  case 6: *value = x < y ? x : y; return ir_scalar_min(&s, p, q);
+  default: *value = x > y ? x : y; return ir_scalar_max(&s, p, q);
   }
 }
 

@@ -1,0 +1,153 @@
+/* What compiling costs: parse (schedule and verification included), verify and print of a generated
+ * fusion of 1,000, 10,000 and 100,000 operations, in nanoseconds per operation. The cost must be
+ * linear: per operation it may grow by at most 1.5x from the smallest to the largest. */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "weir/weir.h"
+
+enum { ROUNDS = 7, SIZES = 3 };
+
+static const double goal_growth = 1.5, goal_seconds = 0.5;
+
+/* Time on the processor: other programs on the machine count less than on a wall clock. */
+static double now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static void require(weir_status s, const char *what) {
+  if (s == WEIR_OK) return;
+  fprintf(stderr, "%s: %s\n", what, weir_error());
+  exit(weir_exit_code(s));
+}
+
+/* ---- the fusion ---- */
+typedef struct source {
+  char *text;
+  size_t len, cap;
+  int ops;
+} source;
+
+static void put(source *s, const char *fmt, int a, int b) {
+  if (s->cap - s->len < 256) {
+    s->cap = s->cap * 2 + 4096;
+    s->text = realloc(s->text, s->cap);
+    if (!s->text) exit(3);
+  }
+  s->len += (size_t)snprintf(s->text + s->len, s->cap - s->len, fmt, a, b);
+}
+
+/* Eight layers of a model in turn; each reads `y<a>` and a tensor further back, and makes `y<b>`. */
+static void add_ops(source *s, int i) {
+  switch (i % 8) {
+  case 0: put(s, "  y%d = linear(y%d, w)\n", i + 1, i); break;
+  case 1: put(s, "  y%d = gelu(y%d, approximate=tanh)\n", i + 1, i); break;
+  case 2: put(s, "  y%d = layer_norm(y%d, v, v)\n", i + 1, i); break;
+  case 3: put(s, "  y%d : f32[n, 64] = y%d * 0.5 + x\n", i + 1, i), s->ops++; break;
+  case 4: put(s, "  y%d = y%d - sum(x, dims=[1], keepdim=true)\n", i + 1, i), s->ops++; break;
+  case 5: put(s, "  y%d = matmul(y%d, w)\n", i + 1, i); break;
+  case 6: put(s, "  y%d = transpose(reshape(y%d, [64, n]))\n", i + 1, i), s->ops++; break;
+  default: put(s, "  y%d = where(x < 0, y%d, x)\n", i + 1, i), s->ops++; break;
+  }
+  s->ops++;
+}
+
+static void add_schedule(source *s, int tensors) {
+  put(s, "  return y%d\n  schedule {\n    x, w on d\n", tensors, 0);
+  for (int i = 1; i < tensors; i += 3) {
+    put(s, "    y%d.outer_split(0, d); y%d[0] = stream\n", i, i);
+    if ((i - 1) % 8 == 5)
+      put(s, "    y%d.split(-1, 8); u%d", i, i), put(s, " = y%d.rfactor([-1])\n", i, 0);
+  }
+  put(s, "  }\n}\n", 0, 0);
+}
+
+static source make_fusion(int ops) {
+  source s = {0};
+  int i = 0;
+  put(&s, "fusion bench {\n  mesh d = [2]\n  x : f32[n, 64]\n  w : f32[64, 64]\n  v : f32[64]\n", 0,
+      0);
+  put(&s, "  y%d = relu(x)\n", 0, 0);
+  for (s.ops = 1; s.ops < ops; i++) add_ops(&s, i);
+  add_schedule(&s, i);
+  return s;
+}
+
+/* ---- measuring ---- */
+typedef struct cost {
+  double parse, verify, print; /* ns */
+} cost;
+
+static cost measure_once(const source *s) {
+  weir_module *m = NULL;
+  char *text = NULL;
+  double t0 = now_ns();
+  require(weir_module_parse("bench.weir", s->text, s->len, NULL, &m), "parse");
+  double t1 = now_ns();
+  require(weir_module_verify(m), "verify");
+  double t2 = now_ns();
+  require(weir_module_print(m, &text), "print");
+  double t3 = now_ns();
+  weir_string_free(text);
+  weir_module_destroy(m);
+  return (cost){t1 - t0, t2 - t1, t3 - t2};
+}
+
+static int by_value(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return x < y ? -1 : x > y;
+}
+
+static double median(double *values) {
+  qsort(values, ROUNDS, sizeof *values, by_value);
+  return values[ROUNDS / 2];
+}
+
+typedef struct samples {
+  source source;
+  double parse[ROUNDS], verify[ROUNDS], print[ROUNDS]; /* ns per operation */
+} samples;
+
+/* The sizes take turns, so that a slow spell of the machine meets all of them. */
+static void measure(samples *all) {
+  for (int round = 0; round < ROUNDS; round++) {
+    for (int i = 0; i < SIZES; i++) {
+      samples *s = &all[i];
+      cost c = measure_once(&s->source);
+      s->parse[round] = c.parse / s->source.ops;
+      s->verify[round] = c.verify / s->source.ops;
+      s->print[round] = c.print / s->source.ops;
+    }
+  }
+}
+
+static double total(const cost *c) { return c->parse + c->verify + c->print; }
+
+static void judge(const char *what, double value, double goal, const char *unit) {
+  printf("%-34s %8.3f%s  goal <= %.2f%s  %s\n", what, value, unit, goal, unit,
+         value <= goal ? "PASS" : "MISS");
+}
+
+int main(void) {
+  static const int sizes[SIZES] = {1000, 10000, 100000};
+  static samples all[SIZES];
+  cost costs[SIZES];
+  for (int i = 0; i < SIZES; i++) all[i].source = make_fusion(sizes[i]);
+  measure(all);
+  printf("%10s %12s %12s %12s %12s %12s\n", "ops", "parse ns/op", "verify ns/op", "print ns/op",
+         "sum ns/op", "total ms");
+  for (int i = 0; i < SIZES; i++) {
+    costs[i] = (cost){median(all[i].parse), median(all[i].verify), median(all[i].print)};
+    printf("%10d %12.0f %12.0f %12.0f %12.0f %12.2f\n", sizes[i], costs[i].parse, costs[i].verify,
+           costs[i].print, total(&costs[i]), total(&costs[i]) * sizes[i] * 1e-6);
+    free(all[i].source.text);
+  }
+  judge("ns/op at 100,000 over 1,000 ops", total(&costs[2]) / total(&costs[0]), goal_growth, "x");
+  judge("all of 10,000 ops", total(&costs[1]) * 1e-9 * sizes[1], goal_seconds, " s");
+  return 0;
+}

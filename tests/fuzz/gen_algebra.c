@@ -1,0 +1,233 @@
+/* Operations with several operands whose shapes belong together: indexed ones, matmuls, models. */
+#include <math.h>
+#include <string.h>
+
+#include "gen_model.h"
+
+static void add_dim(model_tensor *t, model_dim d) { t->dims[t->rank++] = d; }
+
+static model_dim plain(model_dim d) {
+  d.one = false;
+  return d;
+}
+
+static void write_axis(model *m, model_tensor *t, const char *name, uint32_t axis, uint32_t rank) {
+  char text[8];
+  expr_printf(t, ", %s=%s)", name, axis_text(m, axis, rank, text));
+}
+
+/* ---- indexed ---- */
+static uint32_t index_input(model *m, const model_dim *dims, uint32_t rank, int64_t bound) {
+  uint32_t who = model_input(m, chance(m, 50) ? IR_I64 : IR_I32, dims, rank);
+  m->tensors[who].fill = GEN_FILL_INDEX;
+  m->tensors[who].index_bound = bound;
+  m->tensors[who].bound = (double)bound;
+  return who;
+}
+
+/* A dim no longer than `d`. */
+static model_dim shorter(model *m, const model_dim *d) {
+  return d->size > 2 && chance(m, 30) ? dim_const(2 + below(m, (uint32_t)d->size - 1)) : *d;
+}
+
+/* The index of gather and scatter: as long as wanted along `dim`, no longer than x elsewhere. */
+static uint32_t index_like(model *m, const model_tensor *x, uint32_t dim) {
+  model_dim dims[GEN_MAX_RANK];
+  for (uint32_t i = 0; i < x->rank; i++)
+    dims[i] = i == dim ? plain(dim_random(m)) : shorter(m, &x->dims[i]);
+  if (dims[dim].size == 1) dims[dim] = dim_const(3);
+  return index_input(m, dims, x->rank, x->dims[dim].size);
+}
+
+static bool make_gather(model *m, model_tensor *t, uint32_t who, uint32_t dim) {
+  uint32_t index = index_like(m, &m->tensors[who], dim);
+  model_use(m, t, who);
+  expr_printf(t, ", ");
+  model_use(m, t, index);
+  for (uint32_t i = 0; i < m->tensors[index].rank; i++)
+    add_dim(t, plain(m->tensors[index].dims[i]));
+  return true;
+}
+
+static bool make_scatter(model *m, model_tensor *t, uint32_t who, uint32_t dim) {
+  uint32_t index = index_like(m, &m->tensors[who], dim);
+  const model_tensor *at = &m->tensors[index];
+  uint32_t src = model_input(m, m->tensors[who].dtype, at->dims, at->rank);
+  const model_tensor *x = &m->tensors[who];
+  model_use(m, t, who);
+  expr_printf(t, ", ");
+  model_use(m, t, index);
+  expr_printf(t, ", ");
+  model_use(m, t, src);
+  t->bound = fmax(x->bound, m->tensors[src].bound);
+  for (uint32_t i = 0; i < x->rank; i++) add_dim(t, plain(x->dims[i]));
+  return true;
+}
+
+static bool make_index_select(model *m, model_tensor *t, uint32_t who, uint32_t dim) {
+  model_dim length = plain(dim_random(m));
+  uint32_t index = index_input(m, &length, 1, m->tensors[who].dims[dim].size);
+  const model_tensor *x = &m->tensors[who];
+  model_use(m, t, who);
+  expr_printf(t, ", ");
+  model_use(m, t, index);
+  for (uint32_t i = 0; i < x->rank; i++)
+    add_dim(t, i == dim ? plain(m->tensors[index].dims[0]) : x->dims[i]);
+  return true;
+}
+
+/* Where two positions scatter to one place, the order decides: nothing for exact_only. */
+bool make_indexed(model *m, model_tensor *t) {
+  if (t->op == IR_OP_SCATTER && m->options.exact_only) return false;
+  uint32_t who = model_pick(m, wants_any, 1, 4);
+  uint32_t rank = m->tensors[who].rank, dim = below(m, rank);
+  if (m->tensors[who].dims[dim].size == 0 || m->n_inputs > 12) return false;
+  t->dtype = m->tensors[who].dtype;
+  t->bound = m->tensors[who].bound;
+  expr_printf(t, "%s(", ir_op_info_of(t->op)->name);
+  bool ok = t->op == IR_OP_GATHER    ? make_gather(m, t, who, dim)
+            : t->op == IR_OP_SCATTER ? make_scatter(m, t, who, dim)
+                                     : make_index_select(m, t, who, dim);
+  write_axis(m, t, "dim", dim, rank);
+  return ok;
+}
+
+/* ---- matmul and linear ---- */
+static ir_dtype partner_dtype(model *m, ir_dtype t) {
+  if (chance(m, 75)) return t;
+  model_tensor x = {.dtype = dtype_random(m)};
+  return wants_number(&x) ? x.dtype : t;
+}
+
+static bool multiplies(const model_tensor *a, const model_tensor *b) {
+  uint32_t inner = b->rank > 1 ? b->rank - 2 : 0;
+  if (b->rank == 0 || !wants_number(b) || b->nested) return false;
+  return a->dims[a->rank - 1].size == b->dims[inner].size && !b->dims[inner].one &&
+         !a->dims[a->rank - 1].one;
+}
+
+/* The right operand: batch dims that meet those of `a`, then [K, N] or, alone, [K]. */
+static uint32_t matmul_right(model *m, const model_tensor *a) {
+  model_dim dims[GEN_MAX_RANK];
+  uint32_t rank = 0, batch = a->rank > 2 ? below(m, a->rank - 1) : 0;
+  for (uint32_t i = a->rank < 2 ? 0 : a->rank - 2 - batch; i + 2 < a->rank; i++) {
+    const model_dim *d = &a->dims[i];
+    dims[rank++] = chance(m, 25) ? dim_one() : d->one ? dim_random(m) : *d;
+  }
+  dims[rank++] = a->dims[a->rank - 1];
+  if (rank > 1 || chance(m, 80)) dims[rank++] = dim_random(m);
+  return model_input(m, partner_dtype(m, a->dtype), dims, rank);
+}
+
+/* Batch dims met; then the rows of a and the columns of b, where they have them. */
+static bool matmul_dims(const model_tensor *a, const model_tensor *b, model_tensor *t) {
+  model_tensor left = *a, right = *b;
+  left.rank = a->rank > 2 ? a->rank - 2 : 0;
+  right.rank = b->rank > 2 ? b->rank - 2 : 0;
+  if (!model_meet(&left, &right)) return false;
+  memcpy(t->dims, left.dims, sizeof t->dims);
+  t->rank = left.rank;
+  if (a->rank > 1) add_dim(t, plain(a->dims[a->rank - 2]));
+  if (b->rank > 1) add_dim(t, plain(b->dims[b->rank - 1]));
+  return true;
+}
+
+bool make_matmul(model *m, model_tensor *t) {
+  uint32_t left = model_pick(m, wants_number, 1, 4);
+  uint32_t right = below(m, m->n_tensors);
+  bool named = m->tensors[right].name[0] && !strchr(m->tensors[right].name, '$');
+  if (!named || !multiplies(&m->tensors[left], &m->tensors[right]))
+    right = matmul_right(m, &m->tensors[left]);
+  const model_tensor *a = &m->tensors[left], *b = &m->tensors[right];
+  if (!matmul_dims(a, b, t)) return false;
+  t->dtype = dtype_meet(a->dtype, b->dtype);
+  int64_t inner = a->dims[a->rank - 1].size;
+  t->bound = a->bound * b->bound * (double)inner;
+  axes_from_dims(t);
+  axes_add(t, AXIS_REDUCTION, inner);
+  expr_printf(t, "matmul(");
+  model_use(m, t, left);
+  expr_printf(t, ", ");
+  model_use(m, t, right);
+  expr_printf(t, ")");
+  return true;
+}
+
+bool make_linear(model *m, model_tensor *t) {
+  uint32_t left = model_pick(m, wants_number, 1, 4);
+  bool bias = chance(m, 50);
+  model_dim inner = m->tensors[left].dims[m->tensors[left].rank - 1];
+  model_dim dims[2] = {dim_random(m), inner};
+  uint32_t weight = model_input(m, m->tensors[left].dtype, dims, 2);
+  model_dim columns = m->tensors[weight].dims[0];
+  uint32_t add = bias ? model_input(m, m->tensors[left].dtype, &columns, 1) : 0;
+  const model_tensor *x = &m->tensors[left], *w = &m->tensors[weight];
+  for (uint32_t i = 0; i + 1 < x->rank; i++) add_dim(t, plain(x->dims[i]));
+  add_dim(t, plain(columns));
+  t->dtype = x->dtype;
+  t->biased = bias;
+  t->bound = x->bound * w->bound * (double)inner.size + (bias ? m->tensors[add].bound : 0);
+  axes_from_dims(t);
+  axes_add(t, AXIS_REDUCTION, inner.size);
+  expr_printf(t, "linear(");
+  model_use(m, t, left);
+  expr_printf(t, ", ");
+  model_use(m, t, weight);
+  if (bias) expr_printf(t, ", %s", m->tensors[add].name);
+  expr_printf(t, ")");
+  return true;
+}
+
+/* ---- models ---- */
+bool make_softmax(model *m, model_tensor *t) {
+  uint32_t who = model_pick(m, wants_float, 1, GEN_MAX_RANK);
+  const model_tensor *x = &m->tensors[who];
+  model_meet(t, x);
+  t->dtype = x->dtype;
+  expr_printf(t, "softmax(");
+  model_use(m, t, who);
+  if (chance(m, 40)) expr_printf(t, ")");
+  else write_axis(m, t, "dim", below(m, x->rank), x->rank);
+  return true;
+}
+
+bool make_norm(model *m, model_tensor *t) {
+  uint32_t who = model_pick(m, wants_float, 1, GEN_MAX_RANK);
+  model_dim last = m->tensors[who].dims[m->tensors[who].rank - 1];
+  ir_dtype dtype = m->tensors[who].dtype;
+  bool weight = chance(m, 60), bias = weight && t->op == IR_OP_LAYER_NORM && chance(m, 60);
+  uint32_t w = weight ? model_input(m, dtype, &last, 1) : 0;
+  uint32_t b = bias ? model_input(m, dtype, &last, 1) : 0;
+  model_meet(t, &m->tensors[who]);
+  t->dtype = dtype;
+  expr_printf(t, "%s(", ir_op_info_of(t->op)->name);
+  model_use(m, t, who);
+  if (weight) expr_printf(t, ", %s%s", chance(m, 50) ? "weight=" : "", m->tensors[w].name);
+  if (bias) expr_printf(t, ", bias=%s", m->tensors[b].name);
+  if (chance(m, 30)) expr_printf(t, ", eps=1e-3");
+  expr_printf(t, ")");
+  return true;
+}
+
+bool make_sdpa(model *m, model_tensor *t) {
+  uint32_t q = model_pick(m, wants_float, 2, 4);
+  model_dim dims[GEN_MAX_RANK];
+  uint32_t rank = m->tensors[q].rank;
+  ir_dtype dtype = m->tensors[q].dtype;
+  memcpy(dims, m->tensors[q].dims, sizeof dims);
+  dims[rank - 2] = dim_random(m);
+  uint32_t k = model_input(m, dtype, dims, rank);
+  memcpy(dims, m->tensors[k].dims, sizeof dims);
+  dims[rank - 1] = dim_random(m);
+  uint32_t v = model_input(m, dtype, dims, rank);
+  for (uint32_t i = 0; i < rank; i++) add_dim(t, plain(m->tensors[q].dims[i]));
+  t->dims[rank - 1] = plain(m->tensors[v].dims[rank - 1]);
+  t->dtype = dtype;
+  expr_printf(t, "sdpa(");
+  model_use(m, t, q);
+  expr_printf(t, ", %s, %s", m->tensors[k].name, m->tensors[v].name);
+  if (chance(m, 40)) expr_printf(t, ", causal=true");
+  if (chance(m, 40)) expr_printf(t, ", scale=0.5");
+  expr_printf(t, ")");
+  return true;
+}
