@@ -9,9 +9,9 @@ static diags *errors_of(ir_func *f) { return &f->module->errors; }
 
 ir_func *ir_build_func(ir_module *m, ir_func_kind kind, uint32_t name, loc at) {
   for (uint32_t i = 0; i < m->funcs.len; i++) {
-    if (m->funcs.data[i]->name != name) continue;
-    diag_error(&m->errors, at, "there is already a fusion called '%s'",
-               strings_text(&m->names, name));
+    if (m->funcs.data[i]->name != name || m->funcs.data[i]->kind != kind) continue;
+    diag_error(&m->errors, at, "there is already a %s called '%s'",
+               kind == IR_FUNC_HOST ? "host program" : "fusion", strings_text(&m->names, name));
     diag_note(&m->errors, m->funcs.data[i]->at, "the first one is here");
     return NULL;
   }
@@ -285,8 +285,7 @@ static bool arity_fits(ir_func *f, const ir_op_info *info, uint32_t n, loc at) {
   return false;
 }
 
-/* Attributes left out get their defaults, so readers need not look at the table. */
-static const ir_attr *complete_attrs(ir_func *f, const ir_op_info *info, const ir_attr *given) {
+const ir_attr *ir_attrs_complete(ir_func *f, const ir_op_info *info, const ir_attr *given) {
   ir_attr *attrs = ARENA_ARRAY(memory_of(f), info->n_attrs, ir_attr);
   uint32_t i = 0;
   for (const ir_param *p = info->params; p->kind != IR_PARAM_END; p++) {
@@ -334,7 +333,7 @@ ir_tensor ir_build_op(ir_func *f, ir_opcode code, const ir_tensor *operands, uin
   if (!operands_present(f, info, operands, n_operands, at)) return (ir_tensor){0};
   ir_op_data op = {.code = code, .at = at, .n_operands = n_operands};
   op.operands = arena_copy(memory_of(f), operands, n_operands * sizeof *operands);
-  op.attrs = complete_attrs(f, info, attrs);
+  op.attrs = ir_attrs_complete(f, info, attrs);
   ir_inferred inferred;
   if (!ir_infer(f, &op, &inferred)) return undo(f, before);
 

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "ir/host.h"
+
 void ir_module_init(ir_module *m, const allocator *memory) {
   *m = (ir_module){.src = {.name = "weir"}};
   arena_init(&m->memory, memory);
@@ -131,7 +133,9 @@ void ir_func_learn(ir_func *f, ir_scalar a, ir_scalar b) {
 /* ---- text for messages and printing ---- */
 
 static const char *name_of_tensor(const void *context, uint32_t tensor) {
-  return ir_tensor_name(context, (ir_tensor){tensor});
+  const ir_func *f = context;
+  if (f->host && f->host->named_by) f = f->host->named_by;
+  return ir_tensor_name(f, (ir_tensor){tensor});
 }
 
 void ir_print_scalar(const ir_func *f, ir_scalar x, strbuf *out) {

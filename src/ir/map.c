@@ -197,20 +197,30 @@ static void pair_up(pairing *m) {
   }
 }
 
-uint32_t ir_map_pairs(const ir_func *f, const ir_op_data *op, uint32_t operand,
-                      ir_pair pairs[IR_MAX_RANK]) {
+static uint32_t pairs_of(const ir_func *f, const ir_op_data *op, uint32_t operand, bool scheduled,
+                         ir_pair pairs[IR_MAX_RANK]) {
   ir_tensor from = op->operands[operand];
   if (from.id == 0) return 0;
   const ir_tensor_data *producer = ir_tensor_at(f, from);
   const ir_tensor_data *consumer = ir_tensor_at(f, op->result);
-  const ir_domains *pd = f->applied ? &producer->now : &producer->defined;
-  const ir_domains *cd = f->applied ? &consumer->now : &consumer->defined;
+  const ir_domains *pd = scheduled ? &producer->now : &producer->defined;
+  const ir_domains *cd = scheduled ? &consumer->now : &consumer->defined;
   pairing m = {.f = f, .op = op, .operand = operand, .out = pairs};
   m.np = ir_axes_dims(f, pd->logical, m.p);
   m.r = cd->root.data;
   m.nr = cd->root.len;
   if (producer->kind != IR_TENSOR_CONST) pair_up(&m);
   return m.n;
+}
+
+uint32_t ir_map_pairs(const ir_func *f, const ir_op_data *op, uint32_t operand,
+                      ir_pair pairs[IR_MAX_RANK]) {
+  return pairs_of(f, op, operand, f->applied, pairs);
+}
+
+uint32_t ir_map_pairs_defined(const ir_func *f, const ir_op_data *op, uint32_t operand,
+                              ir_pair pairs[IR_MAX_RANK]) {
+  return pairs_of(f, op, operand, false, pairs);
 }
 
 /* ---- classes ---- */

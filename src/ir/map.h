@@ -24,6 +24,10 @@ typedef struct ir_pair {
 uint32_t ir_map_pairs(const ir_func *f, const ir_op_data *op, uint32_t operand,
                       ir_pair pairs[IR_MAX_RANK]);
 
+/* The same of the definition, whatever the schedule. */
+uint32_t ir_map_pairs_defined(const ir_func *f, const ir_op_data *op, uint32_t operand,
+                              ir_pair pairs[IR_MAX_RANK]);
+
 /* Classes of equivalent axes over the operations of the function.
  *   EXACT      joins EXACT and WHOLE pairs
  *   BROADCAST  joins all pairs

@@ -36,7 +36,12 @@ typedef enum ir_scalar_kind {
 } ir_scalar_kind;
 
 /* What a symbol stands for. Extents come from input shapes; the others are bound by host programs. */
-typedef enum ir_symbol_kind { IR_SYMBOL_EXTENT, IR_SYMBOL_INDEX, IR_SYMBOL_RANK } ir_symbol_kind;
+typedef enum ir_symbol_kind {
+  IR_SYMBOL_EXTENT,
+  IR_SYMBOL_INDEX,
+  IR_SYMBOL_RANK,
+  IR_SYMBOL_STREAMS,
+} ir_symbol_kind;
 
 typedef struct ir_symbol_data {
   ir_symbol_kind kind;

@@ -1,0 +1,98 @@
+#include "ir/host.h"
+
+#include <string.h>
+
+#include "ir/build.h"
+
+static arena *memory_of(ir_func *h) { return &h->module->memory; }
+
+ir_func *ir_host_new(ir_module *m, uint32_t name, loc at) {
+  ir_func *h = ir_build_func(m, IR_FUNC_HOST, name, at);
+  if (!h) return NULL;
+  h->host = ARENA_NEW(&m->memory, ir_host);
+  vec_push(&m->memory, &h->host->instrs, ((ir_instr_data){0}));
+  uint32_t streams = strings_intern(&m->names, "streams", strlen("streams"));
+  ir_symbol_data symbol = {.kind = IR_SYMBOL_STREAMS, .name = streams};
+  h->host->streams = ir_scalar_symbol(&m->scalars, symbol);
+  for (uint32_t i = 0; i < m->funcs.len; i++) {
+    ir_func *f = m->funcs.data[i];
+    if (f->kind == IR_FUNC_FUSION && f->name == name) h->host->fusion = f;
+  }
+  return h;
+}
+
+ir_instr ir_host_instr(ir_func *h, const ir_instr_data *data) {
+  ir_instr i = {h->host->instrs.len};
+  vec_push(memory_of(h), &h->host->instrs, *data);
+  return i;
+}
+
+void ir_block_add(ir_func *h, ir_block *block, ir_instr i) { vec_push(memory_of(h), block, i); }
+
+ir_tensor ir_host_tensor(ir_func *h, uint32_t name, ir_dtype dtype, const ir_scalar *sizes,
+                         uint32_t rank, loc at) {
+  check(rank <= IR_MAX_RANK);
+  ir_axis axes[IR_MAX_RANK];
+  for (uint32_t i = 0; i < rank; i++) {
+    int64_t value;
+    bool one = ir_scalar_is_const(&h->module->scalars, sizes[i], &value) && value == 1;
+    axes[i] = ir_axis_new(h, one ? IR_AXIS_BROADCAST : IR_AXIS_ITERATION, sizes[i]);
+  }
+  ir_axes list = ir_axes_new(h, axes, rank);
+  ir_tensor_data data = {.kind = IR_TENSOR_RESULT, .name = name, .at = at, .dtype = dtype};
+  data.defined = (ir_domains){list, list, list, list, ir_dense_default(h, list)};
+  data.now = data.defined;
+  ir_tensor t = {h->tensors.len};
+  vec_push(memory_of(h), &h->tensors, data);
+  return t;
+}
+
+ir_op ir_host_op(ir_func *h, ir_opcode code, const ir_tensor *operands, uint32_t n_operands,
+                 const ir_attr *attrs, ir_tensor tensor, loc at) {
+  ir_op_data op = {.code = code, .at = at, .n_operands = n_operands, .result = tensor};
+  op.operands = arena_copy(memory_of(h), operands, n_operands * sizeof *operands);
+  op.attrs = ir_attrs_complete(h, ir_op_info_of(code), attrs);
+  ir_op o = {h->ops.len};
+  vec_push(memory_of(h), &h->ops, op);
+  return o;
+}
+
+static ir_scalar longest_piece(ir_scalars *s, const ir_partition *p, ir_scalar n) {
+  if (p->kind == IR_PARTS) return ir_scalar_ceildiv(s, n, p->size);
+  if (p->kind == IR_CHUNK) return p->size;
+  int64_t longest = 0;
+  for (uint32_t i = 0; i < p->n_chunks; i++) {
+    if (p->chunks[i] > longest) longest = p->chunks[i];
+  }
+  return ir_scalar_const(s, longest);
+}
+
+ir_scalar ir_partition_count(ir_scalars *s, const ir_partition *p, ir_scalar n) {
+  if (p->kind == IR_PARTS) return p->size;
+  if (p->kind == IR_CHUNK) return ir_scalar_ceildiv(s, n, p->size);
+  return ir_scalar_const(s, p->n_chunks);
+}
+
+ir_scalar ir_partition_length(ir_scalars *s, const ir_partition *p, ir_scalar n, ir_scalar index) {
+  ir_scalar piece = longest_piece(s, p, n);
+  if (p->kind == IR_CHUNKS) return piece;
+  ir_scalar total = ir_scalar_mul(s, piece, ir_partition_count(s, p, n));
+  if (ir_scalar_eq(s, total, n) == IR_TRUE) return piece;
+  ir_scalar left = ir_scalar_sub(s, n, ir_scalar_mul(s, index, piece));
+  return ir_scalar_max(s, ir_scalar_min(s, piece, left), ir_scalar_const(s, 0));
+}
+
+static void walk(ir_func *h, const ir_block *block, uint32_t depth, ir_instr_visitor visit,
+                 void *context) {
+  for (uint32_t i = 0; i < block->len; i++) {
+    ir_instr at = block->data[i];
+    visit(context, h, at, depth);
+    const ir_instr_data d = *ir_instr_at(h, at);
+    walk(h, &d.body, depth + 1, visit, context);
+    walk(h, &d.otherwise, depth + 1, visit, context);
+  }
+}
+
+void ir_host_walk(ir_func *h, ir_instr_visitor visit, void *context) {
+  walk(h, &h->host->body, 0, visit, context);
+}

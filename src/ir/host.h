@@ -1,0 +1,157 @@
+/* Host programs: the second level of the IR.
+ *
+ * A host program says what the host does, in order: allocate buffers, take slices, choose streams,
+ * launch operations that write into a given destination, wait. It is a function (IR_FUNC_HOST) with
+ * tensors, axes and operations in the same tables as a fusion, and a tree of instructions beside
+ * them. It is not SSA: a destination may be written more than once.
+ *
+ *   host two_sets(t0 : f32[n, m]) -> (t2) {
+ *     t2 : f32[n, m] = allocate()
+ *     main = current_stream()
+ *     for i in min(n, streams) {
+ *       set_stream(i)
+ *       wait_stream(main)
+ *     }
+ *     for i in n {
+ *       set_stream(i % streams)
+ *       t0$1 = select(t0, dim=0, index=i)
+ *       t1$1 : f32[m] = allocate()
+ *       t1$1 <- set(t0$1)
+ *       t2$1 = select(t2, dim=0, index=i)
+ *       t2$1 <- set(t1$1)
+ *       deallocate(t1$1)
+ *     }
+ *     set_stream(main)
+ *     for i in min(n, streams) {
+ *       wait_stream(i)
+ *     }
+ *   }
+ *
+ * Scalars in instructions range over the extents, the loop indexes (symbols of kind INDEX), `streams`
+ * (the number of worker streams) and, later, the rank.
+ *
+ * Streams: `main = current_stream()` names the stream the program was called on; worker streams are
+ * named by an index, and equal indexes are the same stream. wait_stream(x) makes the current stream
+ * wait for all that was put on x so far; the host never blocks. */
+#ifndef WEIR_IR_HOST_H
+#define WEIR_IR_HOST_H
+
+#include "ir/ir.h"
+
+typedef enum ir_instr_kind {
+  IR_ALLOCATE,       /* tensor : type = allocate() */
+  IR_DEALLOCATE,     /* deallocate(tensor) */
+  IR_CURRENT_STREAM, /* name = current_stream() */
+  IR_SET_STREAM,     /* set_stream(stream) */
+  IR_WAIT_STREAM,    /* wait_stream(stream) */
+  IR_FOR,            /* for i in extent { body } */
+  IR_IF,             /* if a == b { body } else { otherwise } */
+  IR_SELECT,         /* tensor = select(from, dim=, index=): a slice without that dimension */
+  IR_SHARD,   /* tensor = shard(from, dim=, index=, parts= | chunk= | chunks=[...]): keeps it */
+  IR_COMPUTE, /* tensor <- op(...) [at [offsets]]: runs an operation into `tensor` */
+} ir_instr_kind;
+
+typedef enum ir_relation { IR_EQ, IR_NE, IR_LT, IR_LE } ir_relation;
+
+/* How a dimension of n positions is cut. Piece i is [begin, begin + length), clamped to n, so the last
+ * pieces may be shorter or empty. */
+typedef enum ir_partition_kind {
+  IR_PARTS,  /* `size` pieces of ceildiv(n, size): an outer split */
+  IR_CHUNK,  /* pieces of `size` positions: an inner split */
+  IR_CHUNKS, /* pieces of the given lengths */
+} ir_partition_kind;
+
+typedef struct ir_partition {
+  ir_partition_kind kind;
+  ir_scalar size;        /* PARTS, CHUNK */
+  const int64_t *chunks; /* CHUNKS */
+  uint32_t n_chunks;
+} ir_partition;
+
+/* A stream: by the name current_stream() gave it, or by index. */
+typedef struct ir_stream {
+  uint32_t name; /* interned; 0: by index */
+  ir_scalar index;
+} ir_stream;
+
+IR_HANDLE(ir_instr); /* in ir_host.instrs */
+
+/* A list of instructions. */
+typedef struct ir_block {
+  ir_instr *data;
+  uint32_t len, cap;
+} ir_block;
+
+typedef struct ir_instr_data {
+  ir_instr_kind kind;
+  loc at;
+
+  ir_tensor tensor; /* ALLOCATE, DEALLOCATE: the buffer; SELECT, SHARD: the slice; COMPUTE: the
+                       destination */
+  ir_tensor from;   /* SELECT, SHARD: what is sliced */
+  uint32_t dim;     /* SELECT, SHARD: which of its dimensions (reductions not counted) */
+  ir_scalar index;  /* SELECT, SHARD: which position or piece; on a dimension of size 1 always 0 */
+  ir_partition partition; /* SHARD */
+
+  ir_op op; /* COMPUTE: code, operands and attributes; its result is `tensor` */
+  /* COMPUTE: where in the operation's whole result the destination begins, per dimension. NULL: the
+   * destination is the whole result of these operands. `sliced[k]` has bit d set when operand k was
+   * already cut along result dimension d, so that positions along d count from the slice's start. */
+  const ir_scalar *offsets;
+  const uint32_t *sliced; /* one mask per operand */
+
+  ir_stream stream; /* CURRENT_STREAM: the name it gives; SET_STREAM, WAIT_STREAM */
+
+  ir_scalar variable;   /* FOR: the index symbol */
+  ir_scalar extent;     /* FOR: 0 <= index < extent */
+  ir_relation relation; /* IF: a relation b */
+  ir_scalar a, b;
+  ir_block body, otherwise;
+} ir_instr_data;
+
+/* Where a tensor of a host program comes from; for printing, provenance and the nvFuser style. */
+typedef struct ir_origin {
+  ir_tensor tensor; /* in the fusion */
+  bool slice;       /* a slice of it */
+} ir_origin;
+
+struct ir_host {
+  VEC(ir_instr_data) instrs; /* from 1 */
+  ir_block body;
+  ir_scalar streams;      /* the symbol `streams` */
+  ir_func *fusion;        /* the fusion of the same name; NULL if there is none */
+  ir_func *named_by;      /* whose inputs the anonymous extents belong to; NULL: its own */
+  VEC(ir_origin) origins; /* by tensor id; empty for a program written by hand */
+};
+
+/* ---- building ---- */
+ir_func *ir_host_new(ir_module *m, uint32_t name, loc at);
+/* The handle of a new instruction; the caller appends it to a block. */
+ir_instr ir_host_instr(ir_func *h, const ir_instr_data *data);
+void ir_block_add(ir_func *h, ir_block *block, ir_instr i);
+static inline ir_instr_data *ir_instr_at(const ir_func *h, ir_instr i) {
+  return &h->host->instrs.data[i.id];
+}
+/* A tensor with fresh logical axes of these sizes (constant 1: a broadcast axis). */
+ir_tensor ir_host_tensor(ir_func *h, uint32_t name, ir_dtype dtype, const ir_scalar *sizes,
+                         uint32_t rank, loc at);
+/* An operation for COMPUTE: operands, attributes as ir_build_op takes them; the result is `tensor`.
+ * Not inferred here; the verifier does that. */
+ir_op ir_host_op(ir_func *h, ir_opcode code, const ir_tensor *operands, uint32_t n_operands,
+                 const ir_attr *attrs, ir_tensor tensor, loc at);
+/* How many pieces there are, and how long piece `index` of n positions is. The length is exact for
+ * PARTS and CHUNK; for CHUNKS it is that of the longest piece. */
+ir_scalar ir_partition_count(ir_scalars *s, const ir_partition *p, ir_scalar n);
+ir_scalar ir_partition_length(ir_scalars *s, const ir_partition *p, ir_scalar n, ir_scalar index);
+
+/* Calls visit() for every instruction, in program order, bodies after their loop. */
+typedef void (*ir_instr_visitor)(void *context, ir_func *h, ir_instr i, uint32_t depth);
+void ir_host_walk(ir_func *h, ir_instr_visitor visit, void *context);
+
+/* Structure: every name defined before use and visible there, no use after deallocate, types of
+ * operations (where the destination is the whole result), slices within their tensor, streams named
+ * before use, outputs allocated, every stream that got work joined by the stream the program was
+ * called on. Reports to the module's diagnostics. */
+bool ir_host_verify(ir_func *h);
+
+#endif

@@ -1,0 +1,322 @@
+#include "ir/host_verify.h"
+
+typedef struct loop {
+  ir_scalar variable, extent;
+} loop;
+
+/* A set of streams: the one the program was called on, or all workers `index` as the loops run. The
+ * loops are those that have ended, the innermost first; an open loop's index is a value like others. */
+typedef struct stream_set {
+  bool main;
+  ir_scalar index;
+  const loop *loops;
+  uint32_t n_loops;
+} stream_set;
+
+/* Work that somebody must still wait for. To wait for one owner is enough: the later ones are streams
+ * that waited for the work themselves. */
+typedef struct work {
+  VEC(stream_set) owners;
+  uint32_t serial;
+  loc at;
+} work;
+
+typedef struct wait {
+  stream_set who, on;
+} wait;
+
+typedef struct named {
+  uint32_t name;
+  stream_set stream;
+} named;
+
+typedef struct joins {
+  ir_func *h;
+  stream_set current;
+  loc current_at;
+  VEC(named) names;
+  VEC(work) pending;
+  VEC(wait) waits; /* in the open loops */
+  uint32_t serial, loops;
+  uint64_t budget; /* instructions that may still be looked at a second time */
+} joins;
+
+static arena *memory_of(const joins *j) { return &j->h->module->memory; }
+static ir_scalars *scalars_of(const joins *j) { return &j->h->module->scalars; }
+
+/* ---- sets ---- */
+static uint32_t symbol_of(const joins *j, ir_scalar variable) {
+  return (uint32_t)ir_scalar_node_of(scalars_of(j), variable)->value;
+}
+
+static bool mentions(const joins *j, ir_scalar x, ir_scalar variable) {
+  return ir_scalar_mentions(scalars_of(j), x, symbol_of(j, variable));
+}
+
+static bool depends(const joins *j, const stream_set *s, ir_scalar variable) {
+  if (s->main) return false;
+  if (mentions(j, s->index, variable)) return true;
+  for (uint32_t i = 0; i < s->n_loops; i++) {
+    if (mentions(j, s->loops[i].extent, variable)) return true;
+  }
+  return false;
+}
+
+/* The set over all iterations of a loop that ends. */
+static void close_over(joins *j, stream_set *s, loop l) {
+  if (!depends(j, s, l.variable)) return;
+  loop *loops = ARENA_ARRAY(memory_of(j), s->n_loops + 1, loop);
+  for (uint32_t i = 0; i < s->n_loops; i++) loops[i] = s->loops[i];
+  loops[s->n_loops++] = l;
+  s->loops = loops;
+}
+
+static ir_scalar replace_one(const void *context, uint32_t symbol) {
+  const loop *by = context; /* the symbol's number in `variable`, its value in `extent` */
+  return by->variable.id == symbol ? by->extent : (ir_scalar){0};
+}
+
+static ir_scalar replace(joins *j, ir_scalar x, ir_scalar variable, ir_scalar value) {
+  loop by = {{symbol_of(j, variable)}, value};
+  return ir_scalar_substitute(scalars_of(j), x, replace_one, &by);
+}
+
+/* Equal once the loops of b are called like those of a. */
+static bool same_set(joins *j, const stream_set *a, const stream_set *b) {
+  if (a->main || b->main) return a->main && b->main;
+  if (a->n_loops != b->n_loops) return false;
+  ir_scalar index = b->index;
+  for (uint32_t i = 0; i < a->n_loops; i++) {
+    ir_scalar extent = b->loops[i].extent;
+    for (uint32_t k = 0; k < a->n_loops; k++) {
+      extent = replace(j, extent, b->loops[k].variable, a->loops[k].variable);
+    }
+    if (!IR_SAME(extent, a->loops[i].extent)) return false;
+    index = replace(j, index, b->loops[i].variable, a->loops[i].variable);
+  }
+  return IR_SAME(index, a->index);
+}
+
+/* ---- ranges ---- */
+static bool free_of_loops(const joins *j, ir_scalar x, const stream_set *s) {
+  for (uint32_t i = 0; i < s->n_loops; i++) {
+    if (mentions(j, x, s->loops[i].variable)) return false;
+  }
+  return true;
+}
+
+/* Never falls when an index of the set's loops rises? */
+static bool rises(const joins *j, ir_scalar x, const stream_set *s) {
+  const ir_scalar_node n = *ir_scalar_node_of(scalars_of(j), x);
+  if (free_of_loops(j, x, s)) return n.kind != IR_SCALAR_CONST || n.value >= 0;
+  switch (n.kind) {
+  case IR_SCALAR_SYMBOL: return true;
+  case IR_SCALAR_ADD:
+  case IR_SCALAR_MUL:
+  case IR_SCALAR_MIN:
+  case IR_SCALAR_MAX: return rises(j, n.a, s) && rises(j, n.b, s);
+  case IR_SCALAR_FLOORDIV:
+  case IR_SCALAR_CEILDIV: return rises(j, n.a, s) && free_of_loops(j, n.b, s);
+  case IR_SCALAR_MOD:
+  case IR_SCALAR_CONST:
+  case IR_SCALAR_OVERFLOWED: break;
+  }
+  return false;
+}
+
+/* The first index past x, as the set's loops run; none where that is not clear. */
+static ir_scalar end_of(joins *j, ir_scalar x, const stream_set *s) {
+  ir_scalars *all = scalars_of(j);
+  const ir_scalar_node n = *ir_scalar_node_of(all, x);
+  if (n.kind == IR_SCALAR_MOD && free_of_loops(j, n.b, s)) {
+    ir_scalar end = end_of(j, n.a, s);
+    return end.id ? ir_scalar_min(all, end, n.b) : n.b;
+  }
+  if (!rises(j, x, s)) return (ir_scalar){0};
+  ir_scalar one = ir_scalar_const(all, 1);
+  for (uint32_t i = 0; i < s->n_loops; i++) {
+    x = replace(j, x, s->loops[i].variable, ir_scalar_sub(all, s->loops[i].extent, one));
+  }
+  return ir_scalar_add(all, x, one);
+}
+
+/* Is the set all of 0 … end - 1? So it is for `i` and for `i % m` over one loop. */
+static bool is_prefix(joins *j, const stream_set *s, ir_scalar *end) {
+  if (s->n_loops != 1) return false;
+  const ir_scalar_node n = *ir_scalar_node_of(scalars_of(j), s->index);
+  ir_scalar x = n.kind == IR_SCALAR_MOD && free_of_loops(j, n.b, s) ? n.a : s->index;
+  *end = s->loops[0].extent;
+  if (!IR_SAME(x, s->index)) *end = ir_scalar_min(scalars_of(j), *end, n.b);
+  return IR_SAME(x, s->loops[0].variable);
+}
+
+static bool at_most(joins *j, ir_scalar a, ir_scalar b) {
+  if (IR_SAME(a, b) || ir_scalar_le(scalars_of(j), a, b) == IR_TRUE) return true;
+  const ir_scalar_node x = *ir_scalar_node_of(scalars_of(j), a);
+  const ir_scalar_node y = *ir_scalar_node_of(scalars_of(j), b);
+  if (y.kind == IR_SCALAR_MIN) return at_most(j, a, y.a) && at_most(j, a, y.b);
+  if (x.kind == IR_SCALAR_MAX) return at_most(j, x.a, b) && at_most(j, x.b, b);
+  if (x.kind == IR_SCALAR_MIN) return at_most(j, x.a, b) || at_most(j, x.b, b);
+  return y.kind == IR_SCALAR_MAX && (at_most(j, a, y.a) || at_most(j, a, y.b));
+}
+
+/* Has who waits for all of `on` waited for all of `s`? */
+static bool covers(joins *j, const stream_set *on, const stream_set *s) {
+  ir_scalar end, needed;
+  if (same_set(j, on, s)) return true;
+  if (on->main || s->main || !is_prefix(j, on, &end)) return false;
+  needed = end_of(j, s->index, s);
+  return needed.id && at_most(j, needed, end);
+}
+
+/* ---- work and waits ---- */
+static void add_work(joins *j) {
+  if (j->current.main) return;
+  for (uint32_t i = 0; i < j->pending.len; i++) {
+    const work *w = &j->pending.data[i];
+    if (w->owners.len == 1 && same_set(j, &w->owners.data[0], &j->current)) return;
+  }
+  work w = {.serial = j->serial++, .at = j->current_at};
+  vec_push(memory_of(j), &w.owners, j->current);
+  vec_push(memory_of(j), &j->pending, w);
+}
+
+static bool owned_by(joins *j, const work *w, const stream_set *on) {
+  for (uint32_t i = 0; i < w->owners.len; i++) {
+    if (covers(j, on, &w->owners.data[i])) return true;
+  }
+  return false;
+}
+
+/* The work older than `serial` that `who` now has waited for is done, if who is the main stream. */
+static void settle(joins *j, const wait *w, uint32_t serial) {
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < j->pending.len; i++) {
+    work *p = &j->pending.data[i];
+    bool waited = p->serial < serial && owned_by(j, p, &w->on);
+    if (waited && w->who.main) continue;
+    if (waited && !owned_by(j, p, &w->who)) vec_push(memory_of(j), &p->owners, w->who);
+    j->pending.data[kept++] = *p;
+  }
+  j->pending.len = kept;
+}
+
+static stream_set set_of(const joins *j, const ir_instr_data *d) {
+  for (uint32_t i = j->names.len; d->stream.name && i-- > 0;) {
+    if (j->names.data[i].name == d->stream.name) return j->names.data[i].stream;
+  }
+  if (d->stream.name) return (stream_set){.main = true}; /* unknown: reported elsewhere */
+  return (stream_set){.index = d->stream.index};
+}
+
+static void add_wait(joins *j, const ir_instr_data *d) {
+  wait w = {j->current, set_of(j, d)};
+  if (w.on.main) return;
+  settle(j, &w, j->serial);
+  if (j->loops) vec_push(memory_of(j), &j->waits, w);
+}
+
+/* ---- blocks ---- */
+static void walk(joins *j, const ir_block *block);
+
+typedef enum first_use { NOTHING, SETS, INHERITS } first_use;
+
+/* Does the block choose a stream before it uses the current one? */
+static first_use first_use_in(const ir_func *h, const ir_block *block) {
+  for (uint32_t i = 0; i < block->len; i++) {
+    const ir_instr_data *d = ir_instr_at(h, block->data[i]);
+    if (d->kind == IR_SET_STREAM) return SETS;
+    if (d->kind == IR_COMPUTE || d->kind == IR_WAIT_STREAM || d->kind == IR_CURRENT_STREAM) {
+      return INHERITS;
+    }
+    bool inner = first_use_in(h, &d->body) == INHERITS ||
+                 first_use_in(h, &d->otherwise) == INHERITS;
+    if (inner) return INHERITS;
+  }
+  return NOTHING;
+}
+
+/* All that happened in the loop happens in each of its iterations. */
+static void end_loop(joins *j, loop l, uint32_t serial, uint32_t waits) {
+  for (uint32_t i = 0; i < j->pending.len; i++) {
+    work *p = &j->pending.data[i];
+    for (uint32_t k = 0; k < p->owners.len; k++) close_over(j, &p->owners.data[k], l);
+  }
+  close_over(j, &j->current, l);
+  for (uint32_t i = waits; i < j->waits.len; i++) {
+    wait *w = &j->waits.data[i];
+    close_over(j, &w->who, l);
+    close_over(j, &w->on, l);
+    settle(j, w, serial);
+  }
+  if (j->loops == 0) j->waits.len = 0;
+}
+
+static void walk_for(joins *j, const ir_instr_data *d) {
+  loop l = {d->variable, d->extent};
+  uint32_t serial = j->serial, waits = j->waits.len;
+  stream_set before = j->current;
+  j->loops++;
+  walk(j, &d->body);
+  bool moved = !same_set(j, &before, &j->current);
+  if (moved && j->budget > 0 && first_use_in(j->h, &d->body) == INHERITS) {
+    close_over(j, &j->current, l); /* the stream that another iteration left */
+    walk(j, &d->body);
+  }
+  j->loops--;
+  end_loop(j, l, serial, waits);
+}
+
+/* Behind an if, a worker may be current if it is behind one of the branches. */
+static void walk_if(joins *j, const ir_instr_data *d) {
+  stream_set before = j->current;
+  walk(j, &d->body);
+  stream_set then = j->current;
+  j->current = before;
+  walk(j, &d->otherwise);
+  if (j->current.main) j->current = then;
+}
+
+static void walk_instr(joins *j, const ir_instr_data *d) {
+  switch (d->kind) {
+  case IR_CURRENT_STREAM:
+    vec_push(memory_of(j), &j->names, ((named){d->stream.name, j->current}));
+    return;
+  case IR_SET_STREAM:
+    j->current = set_of(j, d);
+    j->current_at = d->at;
+    return;
+  case IR_WAIT_STREAM: add_wait(j, d); return;
+  case IR_COMPUTE: add_work(j); return;
+  case IR_FOR: walk_for(j, d); return;
+  case IR_IF: walk_if(j, d); return;
+  case IR_ALLOCATE:
+  case IR_DEALLOCATE:
+  case IR_SELECT:
+  case IR_SHARD: return;
+  }
+}
+
+static void walk(joins *j, const ir_block *block) {
+  uint32_t names = j->names.len;
+  for (uint32_t i = 0; i < block->len; i++) {
+    const ir_instr_data d = *ir_instr_at(j->h, block->data[i]);
+    if (j->budget > 0) j->budget--;
+    walk_instr(j, &d);
+  }
+  j->names.len = names;
+}
+
+bool ir_host_verify_streams(ir_func *h) {
+  joins j = {.h = h, .current = {.main = true}};
+  j.budget = 16 * (uint64_t)h->host->instrs.len + 1024;
+  walk(&j, &h->host->body);
+  for (uint32_t i = 0; i < j.pending.len; i++) {
+    const work *w = &j.pending.data[i];
+    diag_error(&h->module->errors, w->at,
+               "stream %s is never joined: the stream the program was called on must wait for it, "
+               "with wait_stream(), before the end",
+               ir_scalar_text(h, w->owners.data[0].index));
+  }
+  return j.pending.len == 0;
+}
