@@ -1,0 +1,237 @@
+/* Stream axes of results, and how cutting a result cuts its operands. */
+#include "host/internal.h"
+
+static ir_scalars *scalars_of(const lowering *l) { return &l->f->module->scalars; }
+
+static bool refuse(lowering *l, ir_tensor t, const char *why) {
+  diag_error(&l->f->module->errors, ir_tensor_at(l->f, t)->at, "the stream axis of '%s' %s",
+             ir_tensor_name(l->f, t), why);
+  return false;
+}
+
+static bool find_axis(ir_axes axes, ir_axis a, uint32_t *position) {
+  for (uint32_t i = 0; i < axes.len; i++) {
+    if (!IR_SAME(axes.data[i], a)) continue;
+    *position = i;
+    return true;
+  }
+  return false;
+}
+
+/* The number of dimensions before a position of the logical domain. */
+static uint32_t dims_before(const ir_func *f, ir_axes logical, uint32_t position) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < position; i++) {
+    n += ir_axis_at(f, logical.data[i])->kind != IR_AXIS_REDUCTION;
+  }
+  return n;
+}
+
+static ir_partition partition_of(const ir_transform_data *t) {
+  if (t->kind == IR_CHUNK_SPLIT) {
+    return (ir_partition){.kind = IR_CHUNKS, .chunks = t->chunks, .n_chunks = t->n_chunks};
+  }
+  return (ir_partition){.kind = t->kind == IR_SPLIT ? IR_CHUNK : IR_PARTS, .size = t->factor};
+}
+
+static bool is_split(ir_transform_kind k) {
+  return k == IR_SPLIT || k == IR_OUTER_SPLIT || k == IR_CHUNK_SPLIT;
+}
+
+/* Follows the outer part of a split to the dimension it cuts. The inner part of another split is what
+ * that split's outer axis leaves, which is well defined if the outer axis is a stream too. */
+static bool split_source(lowering *l, ir_tensor t, ir_axis a, uint32_t *position) {
+  const ir_func *f = l->f;
+  ir_axes logical = ir_tensor_at(f, t)->now.logical;
+  for (ir_axis at = a; !find_axis(logical, at, position);) {
+    ir_transform def = ir_axis_at(f, at)->def;
+    if (def.id == 0) return refuse(l, t, "does not come from one of its dimensions");
+    const ir_transform_data *x = ir_transform_at(f, def);
+    if (x->kind == IR_MERGE)
+      return refuse(l, t, "comes from merged axes, which cannot be streamed");
+    if (x->kind == IR_SWIZZLE) return refuse(l, t, "is swizzled, which needs several devices");
+    if (!is_split(x->kind)) return refuse(l, t, "does not come from one of its dimensions");
+    bool inner = IR_SAME(x->out[1], at);
+    if (inner && IR_SAME(at, a)) return refuse(l, t, "is the inner part of a split");
+    if (inner && ir_axis_at(f, x->out[0])->mark.kind != IR_MARK_STREAM) {
+      return refuse(l, t, "lies inside an axis that is neither streamed nor placed");
+    }
+    at = x->in[0];
+  }
+  return true;
+}
+
+static bool describe(lowering *l, ir_tensor t, ir_axis a, stream_axis *s) {
+  const ir_func *f = l->f;
+  const ir_tensor_data *d = ir_tensor_at(f, t);
+  uint32_t position = 0;
+  *s = (stream_axis){.axis = a};
+  s->logical = find_axis(d->now.logical, a, &position);
+  if (!s->logical && !split_source(l, t, a, &position)) return false;
+  ir_axis from = d->now.logical.data[position];
+  s->reduction = ir_axis_at(f, from)->kind == IR_AXIS_REDUCTION;
+  bool rfactored = !IR_SAME(d->def, d->scheduled_def);
+  if (s->reduction && rfactored) return refuse(l, t, "is a part of a reduction made by rfactor");
+  s->dim = s->reduction ? position : dims_before(f, d->now.logical, position);
+  ir_partition single = {.kind = IR_CHUNK, .size = ir_scalar_const(scalars_of(l), 1)};
+  s->partition = s->logical ? single : partition_of(ir_transform_at(f, ir_axis_at(f, a)->def));
+  s->count = ir_axis_size(f, a);
+  return true;
+}
+
+bool host_stream_axes(lowering *l, ir_tensor t, stream_axes *result) {
+  const ir_tensor_data *d = ir_tensor_at(l->f, t);
+  result->len = 0;
+  for (uint32_t i = 0; i < d->now.loop.len; i++) {
+    ir_axis a = d->now.loop.data[i];
+    if (ir_axis_at(l->f, a)->mark.kind != IR_MARK_STREAM) continue;
+    if (result->len == HOST_MAX_NEST) return refuse(l, t, "is one too many: at most 8 nest");
+    if (!describe(l, t, a, &result->data[result->len++])) return false;
+  }
+  return true;
+}
+
+/* The definition's axis that a stream axis cuts. After an rfactor the result has other axes, but the
+ * same dimensions in the same order. */
+static ir_axis defined_axis(const lowering *l, ir_tensor t, const stream_axis *s) {
+  if (s->reduction) return ir_tensor_at(l->f, t)->defined.logical.data[s->dim];
+  ir_axis dims[IR_MAX_RANK];
+  (void)ir_tensor_dims(l->f, t, dims);
+  return dims[s->dim];
+}
+
+bool host_operand_dim(const lowering *l, const ir_op_data *op, uint32_t k, const stream_axis *s,
+                      uint32_t *dim, bool *stretched) {
+  ir_pair pairs[IR_MAX_RANK];
+  ir_axis dims[IR_MAX_RANK], cut = defined_axis(l, op->result, s);
+  uint32_t n = ir_map_pairs_defined(l->f, op, k, pairs);
+  for (uint32_t i = 0; i < n; i++) {
+    if (!IR_SAME(pairs[i].consumer, cut) || pairs[i].kind == IR_PAIR_WHOLE) continue;
+    ir_axes list = {dims, ir_tensor_dims(l->f, op->operands[k], dims)};
+    check(find_axis(list, pairs[i].producer, dim));
+    *stretched = pairs[i].kind == IR_PAIR_BROADCAST;
+    return true;
+  }
+  return false;
+}
+
+/* ---- what operations make of slices ---- */
+
+bool host_drops(const lowering *l, const op_plan *plan, uint32_t q) {
+  return plan->axes.data[q].logical && l->loop_drops[plan->loop[q]];
+}
+
+uint32_t host_dropped_dims(const lowering *l, const ir_op_data *op, uint32_t k) {
+  const op_plan *plan = &l->ops[ir_tensor_at(l->f, op->result)->def.id];
+  uint32_t mask = 0;
+  for (uint32_t q = 0; q < plan->axes.len; q++) {
+    uint32_t dim;
+    bool stretched;
+    if (!host_drops(l, plan, q)) continue;
+    if (host_operand_dim(l, op, k, &plan->axes.data[q], &dim, &stretched)) mask |= 1u << dim;
+  }
+  return mask;
+}
+
+uint32_t host_dropped_result(const lowering *l, const op_plan *plan) {
+  uint32_t mask = 0;
+  for (uint32_t q = 0; q < plan->axes.len; q++) {
+    if (host_drops(l, plan, q)) mask |= 1u << plan->axes.data[q].dim;
+  }
+  return mask;
+}
+
+static uint32_t rank_of(const lowering *l, ir_tensor t) {
+  ir_axis dims[IR_MAX_RANK];
+  return ir_tensor_dims(l->f, t, dims);
+}
+
+static bool is_cut(const lowering *l, const ir_op_data *op, uint32_t k, const stream_axis *s) {
+  uint32_t dim;
+  bool stretched;
+  return host_operand_dim(l, op, k, s, &dim, &stretched);
+}
+
+static uint32_t attr_dim(const lowering *l, const ir_op_data *op) {
+  int64_t dim = ir_op_attr(op, "dim")->i;
+  return (uint32_t)(dim < 0 ? dim + rank_of(l, op->operands[0]) : dim);
+}
+
+/* The whole operand is needed along a transformed axis (reshape, slice, pad). */
+static bool is_transformed(const lowering *l, const ir_op_data *op, const stream_axis *s) {
+  return !is_cut(l, op, 0, s);
+}
+
+static bool all_cut(const lowering *l, const ir_op_data *op, const stream_axis *s) {
+  for (uint32_t k = 0; k < op->n_operands; k++) {
+    if (!is_cut(l, op, k, s)) return false;
+  }
+  return true;
+}
+
+bool host_can_drop(const lowering *l, const ir_op_data *op, const stream_axis *s) {
+  uint32_t rank = rank_of(l, op->result);
+  if (s->reduction) return false;
+  switch (ir_op_info_of(op->code)->family) {
+  case IR_FAMILY_POINTWISE:
+  case IR_FAMILY_SET:
+  case IR_FAMILY_CAST:
+  case IR_FAMILY_BROADCAST:
+  case IR_FAMILY_SQUEEZE:
+  case IR_FAMILY_EXPAND:
+  case IR_FAMILY_PERMUTE: return true;
+  case IR_FAMILY_REDUCE:
+  case IR_FAMILY_MOMENT:
+  case IR_FAMILY_RESHAPE:
+  case IR_FAMILY_SLICE:
+  case IR_FAMILY_PAD:
+  case IR_FAMILY_SELECT: return is_cut(l, op, 0, s);
+  case IR_FAMILY_CAT:
+  case IR_FAMILY_GATHER:
+  case IR_FAMILY_SCATTER: return s->dim != attr_dim(l, op) && all_cut(l, op, s);
+  case IR_FAMILY_INDEX_SELECT: return s->dim != attr_dim(l, op);
+  case IR_FAMILY_MAKER: return op->code != IR_OP_IOTA && op->code != IR_OP_UNIFORM;
+  case IR_FAMILY_MATMUL: { /* a lost row or column must leave a vector, not a smaller batch */
+    uint32_t ra = rank_of(l, op->operands[0]), rb = rank_of(l, op->operands[1]);
+    uint32_t columns = rb > 1 ? 1 : 0, rows = ra > 1 ? 1 : 0;
+    if (s->dim + columns + rows < rank) return true;
+    return columns && s->dim + 1 == rank ? rb == 2 : ra == 2;
+  }
+  case IR_FAMILY_LINEAR: return s->dim + 1 < rank;
+  case IR_FAMILY_SOFTMAX: return s->dim != attr_dim(l, op);
+  case IR_FAMILY_NORM: return s->dim + 1 < rank;
+  case IR_FAMILY_SDPA: return s->dim + 2 < rank;
+  }
+  return false;
+}
+
+bool host_needs_offset(const lowering *l, const ir_op_data *op, const stream_axis *s) {
+  uint32_t rank = rank_of(l, op->result);
+  if (s->reduction) return false;
+  switch (ir_op_info_of(op->code)->family) {
+  case IR_FAMILY_RESHAPE: return true; /* the kernel counts elements, so it must know what is cut */
+  case IR_FAMILY_SLICE:
+  case IR_FAMILY_PAD: return is_transformed(l, op, s);
+  case IR_FAMILY_CAT: return s->dim == attr_dim(l, op);
+  case IR_FAMILY_GATHER: return s->dim != attr_dim(l, op) && !all_cut(l, op, s);
+  case IR_FAMILY_SCATTER: return s->dim == attr_dim(l, op) || !all_cut(l, op, s);
+  case IR_FAMILY_MAKER: return op->code == IR_OP_IOTA || op->code == IR_OP_UNIFORM;
+  case IR_FAMILY_SOFTMAX: return s->dim == attr_dim(l, op);
+  case IR_FAMILY_NORM: return s->dim + 1 == rank;
+  case IR_FAMILY_SDPA: return s->dim + 2 == rank && ir_op_attr(op, "causal")->i != 0;
+  case IR_FAMILY_POINTWISE:
+  case IR_FAMILY_SET:
+  case IR_FAMILY_CAST:
+  case IR_FAMILY_REDUCE:
+  case IR_FAMILY_MOMENT:
+  case IR_FAMILY_BROADCAST:
+  case IR_FAMILY_SQUEEZE:
+  case IR_FAMILY_EXPAND:
+  case IR_FAMILY_PERMUTE:
+  case IR_FAMILY_SELECT:
+  case IR_FAMILY_INDEX_SELECT:
+  case IR_FAMILY_MATMUL:
+  case IR_FAMILY_LINEAR: return false;
+  }
+  return false;
+}

@@ -1,0 +1,375 @@
+/* Writes the host program: loops, slices, operations, and the management of streams. */
+#include "host/emit.h"
+
+#include <string.h>
+
+ir_scalars *emit_scalars(emitter *e) { return &e->h->module->scalars; }
+
+/* ---- blocks ---- */
+
+static ir_block *block_at(emitter *e, uint32_t depth) {
+  return depth == 0 ? &e->h->host->body : &ir_instr_at(e->h, e->loops[depth - 1].loop)->body;
+}
+
+void emit_instr(emitter *e, const ir_instr_data *data) {
+  ir_instr i = ir_host_instr(e->h, data);
+  ir_block_add(e->h, block_at(e, e->depth), i);
+}
+
+/* Puts an instruction before open loop `level`, behind what was put there earlier. */
+static void emit_before_loop(emitter *e, uint32_t level, const ir_instr_data *data) {
+  ir_instr i = ir_host_instr(e->h, data);
+  ir_block *block = block_at(e, level);
+  ir_block_add(e->h, block, i);
+  uint32_t at = e->loops[level].anchor++;
+  memmove(block->data + at + 1, block->data + at, (block->len - 1 - at) * sizeof *block->data);
+  block->data[at] = i;
+}
+
+/* ---- loops and streams ---- */
+
+static ir_stream by_index(ir_scalar index) { return (ir_stream){.index = index}; }
+
+static ir_scalar new_variable(emitter *e) {
+  static const char *const names[HOST_MAX_NEST] = {"i", "j", "k", "l", "m", "n", "o", "p"};
+  uint32_t name = emit_fresh_name(e, names[e->depth], false);
+  return ir_scalar_symbol(emit_scalars(e), (ir_symbol_data){.kind = IR_SYMBOL_INDEX, .name = name});
+}
+
+static ir_instr_data new_loop(ir_scalar variable, ir_scalar extent) {
+  return (ir_instr_data){.kind = IR_FOR, .variable = variable, .extent = extent};
+}
+
+/* for i in min(count, streams) { body }: once per stream that the work loop uses. */
+static void emit_per_stream(emitter *e, ir_scalar count, const ir_instr_data *body, uint32_t n) {
+  ir_scalar i = new_variable(e);
+  ir_instr_data loop = new_loop(i, ir_scalar_min(emit_scalars(e), count, e->h->host->streams));
+  for (uint32_t k = 0; k < n; k++) {
+    ir_instr_data each = body[k];
+    if (each.stream.name == 0) each.stream = by_index(i);
+    ir_block_add(e->h, &loop.body, ir_host_instr(e->h, &each));
+  }
+  emit_instr(e, &loop);
+}
+
+static void begin_streams(emitter *e, ir_scalar count) {
+  e->main_stream = emit_fresh_name(e, "main", false);
+  ir_stream main = {.name = e->main_stream};
+  emit_instr(e, &(ir_instr_data){.kind = IR_CURRENT_STREAM, .stream = main});
+  ir_instr_data first[] = {{.kind = IR_SET_STREAM}, {.kind = IR_WAIT_STREAM, .stream = main}};
+  emit_per_stream(e, count, first, 2);
+}
+
+static void end_streams(emitter *e, ir_scalar count) {
+  ir_stream main = {.name = e->main_stream};
+  emit_instr(e, &(ir_instr_data){.kind = IR_SET_STREAM, .stream = main});
+  emit_per_stream(e, count, &(ir_instr_data){.kind = IR_WAIT_STREAM}, 1);
+}
+
+static void open(emitter *e, uint32_t number, const stream_axis *s) {
+  uint32_t level = e->depth;
+  uint32_t anchor = block_at(e, level)->len;
+  if (level == 0) begin_streams(e, s->count);
+  ir_scalar i = new_variable(e);
+  ir_instr_data data = new_loop(i, s->count);
+  ir_instr loop = ir_host_instr(e->h, &data);
+  ir_block_add(e->h, block_at(e, level), loop);
+  e->loops[e->depth++] = (open_loop){number, loop, i, anchor};
+  if (level > 0) return;
+  ir_scalar worker = ir_scalar_mod(emit_scalars(e), i, e->h->host->streams);
+  emit_instr(e, &(ir_instr_data){.kind = IR_SET_STREAM, .stream = by_index(worker)});
+}
+
+static void close_to(emitter *e, uint32_t depth) {
+  while (e->depth > depth) {
+    e->depth--;
+    ir_scalar count = ir_instr_at(e->h, e->loops[e->depth].loop)->extent;
+    if (e->depth == 0) end_streams(e, count);
+  }
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < e->slices.len; i++) {
+    if (e->slices.data[i].level < depth) e->slices.data[kept++] = e->slices.data[i];
+  }
+  e->slices.len = kept;
+}
+
+static void enter(emitter *e, const op_plan *plan) {
+  uint32_t same = 0;
+  while (same < e->depth && same < plan->axes.len && e->loops[same].number == plan->loop[same])
+    same++;
+  close_to(e, same);
+  for (uint32_t q = same; q < plan->axes.len; q++) open(e, plan->loop[q], &plan->axes.data[q]);
+}
+
+/* ---- slices ---- */
+
+ir_tensor emit_slice(emitter *e, ir_tensor from, uint32_t dim, uint32_t level, const stream_axis *s,
+                     bool drops) {
+  for (uint32_t i = 0; i < e->slices.len; i++) {
+    const taken_slice *t = &e->slices.data[i];
+    if (IR_SAME(t->from, from) && t->dim == dim && t->level == level) return t->slice;
+  }
+  ir_scalar index = e->loops[level].variable;
+  ir_instr_data d = {
+      .kind = drops ? IR_SELECT : IR_SHARD, .from = from, .dim = dim, .index = index};
+  d.partition = s->partition;
+  d.tensor = emit_slice_tensor(e, from, dim, s, drops, index);
+  emit_instr(e, &d);
+  taken_slice taken = {from, d.tensor, dim, e->depth - 1};
+  taken.level = level;
+  vec_push(&e->l->scratch, &e->slices, taken);
+  return d.tensor;
+}
+
+/* The position of a dimension once those in `dropped` are gone. */
+static uint32_t renumber(uint32_t dim, uint32_t dropped) {
+  return dim - (uint32_t)__builtin_popcount(dropped & ((1u << dim) - 1));
+}
+
+/* ---- operations ---- */
+
+typedef struct step {
+  const ir_op_data *op;
+  const op_plan *plan;
+  ir_tensor operands[64];
+  uint32_t *sliced; /* per operand: the result's dimensions it is cut along */
+  uint32_t result_dropped;
+} step;
+
+static void mark_sliced(step *s, uint32_t k, uint32_t q) {
+  const stream_axis *a = &s->plan->axes.data[q];
+  if (a->reduction || (s->result_dropped >> a->dim & 1)) return;
+  s->sliced[k] |= 1u << renumber(a->dim, s->result_dropped);
+}
+
+/* How many levels of the nest operand k is already cut for, because it lives inside them. */
+static uint32_t levels_cut(const emitter *e, const step *s, uint32_t k) {
+  ir_op producer = e->l->producer[s->op->operands[k].id];
+  return producer.id ? e->l->ops[producer.id].inside : 0;
+}
+
+static ir_tensor operand(emitter *e, step *s, uint32_t k) {
+  ir_tensor t = s->op->operands[k];
+  if (t.id == 0) return t;
+  if (e->buffer[t.id].id == 0) e->buffer[t.id] = emit_clone(e, t, NULL, 0);
+  ir_tensor at = e->buffer[t.id];
+  uint32_t dropped = 0, cut = levels_cut(e, s, k);
+  for (uint32_t q = 0; q < s->plan->axes.len; q++) {
+    const stream_axis *a = &s->plan->axes.data[q];
+    uint32_t dim;
+    bool stretched, drops = host_drops(e->l, s->plan, q);
+    if (!host_operand_dim(e->l, s->op, k, a, &dim, &stretched)) continue;
+    mark_sliced(s, k, q);
+    bool nothing_to_cut = q < cut || (stretched && !drops);
+    if (!nothing_to_cut) at = emit_slice(e, at, renumber(dim, dropped), q, a, drops);
+    if (drops) dropped |= 1u << dim;
+  }
+  return at;
+}
+
+static void allocate(emitter *e, const step *s) {
+  ir_tensor t = s->op->result;
+  uint32_t inside = s->plan->inside;
+  ir_instr_data d = {.kind = IR_ALLOCATE, .at = s->op->at};
+  d.tensor = e->buffer[t.id] = emit_clone(e, t, s->plan, inside);
+  if (inside < e->depth) emit_before_loop(e, inside, &d);
+  else emit_instr(e, &d);
+}
+
+static ir_tensor destination(emitter *e, const step *s) {
+  ir_tensor at = e->buffer[s->op->result.id];
+  uint32_t dropped = 0;
+  for (uint32_t q = 0; q < s->plan->axes.len; q++) {
+    const stream_axis *a = &s->plan->axes.data[q];
+    bool drops = host_drops(e->l, s->plan, q);
+    if (a->reduction) continue;
+    if (q >= s->plan->inside) at = emit_slice(e, at, renumber(a->dim, dropped), q, a, drops);
+    if (drops) dropped |= 1u << a->dim;
+  }
+  return at;
+}
+
+/* ---- offsets ---- */
+
+/* Where piece `index` begins. Unequal chunks: each chunk before it adds its length. */
+static ir_scalar piece_begin(emitter *e, const ir_partition *p, ir_scalar n, ir_scalar index) {
+  ir_scalars *s = emit_scalars(e);
+  if (p->kind == IR_PARTS) return ir_scalar_mul(s, index, ir_scalar_ceildiv(s, n, p->size));
+  if (p->kind == IR_CHUNK) return ir_scalar_mul(s, index, p->size);
+  ir_scalar zero = ir_scalar_const(s, 0), one = ir_scalar_const(s, 1), sum = zero;
+  for (uint32_t j = 0; j < p->n_chunks; j++) {
+    ir_scalar past = ir_scalar_sub(s, index, ir_scalar_const(s, j));
+    ir_scalar counts = ir_scalar_min(s, ir_scalar_max(s, past, zero), one);
+    sum = ir_scalar_add(s, sum, ir_scalar_mul(s, counts, ir_scalar_const(s, p->chunks[j])));
+  }
+  return sum;
+}
+
+static bool needs_offsets(emitter *e, const step *s) {
+  for (uint32_t q = 0; q < s->plan->axes.len; q++) {
+    if (host_drops(e->l, s->plan, q)) continue;
+    if (host_needs_offset(e->l, s->op, &s->plan->axes.data[q])) return true;
+  }
+  return false;
+}
+
+/* Offsets and sizes of the slice, per dimension of the whole result. */
+static void measure(emitter *e, const step *s, ir_scalar *offsets, ir_scalar *sizes,
+                    uint32_t rank) {
+  ir_scalars *sc = emit_scalars(e);
+  ir_axis dims[IR_MAX_RANK];
+  (void)ir_tensor_dims(e->f, s->op->result, dims);
+  ir_scalar left[IR_MAX_RANK];
+  for (uint32_t d = 0; d < rank; d++) {
+    offsets[d] = ir_scalar_const(sc, 0);
+    left[d] = ir_axis_size(e->f, dims[d]);
+    sizes[d] = (ir_scalar){0};
+  }
+  for (uint32_t q = 0; q < s->plan->axes.len; q++) {
+    const stream_axis *a = &s->plan->axes.data[q];
+    if (a->reduction) continue;
+    ir_scalar i = e->loops[q].variable, begin = piece_begin(e, &a->partition, left[a->dim], i);
+    offsets[a->dim] = ir_scalar_add(sc, offsets[a->dim], begin);
+    left[a->dim] = ir_partition_length(sc, &a->partition, left[a->dim], i);
+    sizes[a->dim] = left[a->dim];
+  }
+}
+
+/* A reshape keeps the whole extent of a dimension that its operand is not cut along. */
+static void keep_whole(emitter *e, const step *s, ir_scalar *sizes) {
+  if (ir_op_info_of(s->op->code)->family != IR_FAMILY_RESHAPE) return;
+  for (uint32_t q = 0; q < s->plan->axes.len; q++) {
+    uint32_t dim;
+    bool stretched;
+    const stream_axis *a = &s->plan->axes.data[q];
+    if (!host_operand_dim(e->l, s->op, 0, a, &dim, &stretched)) sizes[a->dim] = (ir_scalar){0};
+  }
+}
+
+static ir_instr_data compute(emitter *e, const step *s, ir_tensor to) {
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(e->f, s->op->result, dims), n = 0;
+  ir_scalar offsets[IR_MAX_RANK], sizes[IR_MAX_RANK];
+  measure(e, s, offsets, sizes, rank);
+  keep_whole(e, s, sizes);
+  ir_opcode code;
+  const ir_attr *attrs;
+  host_rewrite(e->l, s->op, sizes, &code, &attrs);
+  ir_instr_data d = {.kind = IR_COMPUTE, .at = s->op->at, .tensor = to};
+  d.op = ir_host_op(e->h, code, s->operands, s->op->n_operands, attrs, to, s->op->at);
+  if (!needs_offsets(e, s)) return d;
+  for (uint32_t k = 0; k < rank; k++) {
+    if (!(s->result_dropped >> k & 1)) offsets[n++] = offsets[k];
+  }
+  d.offsets = arena_copy(&e->h->module->memory, offsets, n * sizeof *offsets);
+  d.sliced = s->sliced;
+  return d;
+}
+
+/* ---- streams on reduction axes ---- */
+
+static bool has_reduction(const op_plan *plan) {
+  for (uint32_t q = 0; q < plan->axes.len; q++) {
+    if (plan->axes.data[q].reduction) return true;
+  }
+  return false;
+}
+
+static ir_opcode combining(const ir_op_data *op) {
+  if (op->code == IR_OP_PROD) return IR_OP_MUL;
+  if (op->code == IR_OP_AMAX) return IR_OP_MAX;
+  return op->code == IR_OP_AMIN ? IR_OP_MIN : IR_OP_ADD;
+}
+
+/* Pieces at the end may be empty; i * piece < n tells. */
+static ir_instr_data non_empty(emitter *e, const step *s, uint32_t q) {
+  const stream_axis *a = &s->plan->axes.data[q];
+  ir_axis axis = ir_tensor_at(e->f, s->op->result)->defined.logical.data[a->dim];
+  ir_scalar n = ir_axis_size(e->f, axis);
+  ir_instr_data d = {.kind = IR_IF, .relation = IR_LT, .b = n};
+  d.a = piece_begin(e, &a->partition, n, e->loops[q].variable);
+  return d;
+}
+
+/* The partial result of a later iteration, added in iteration order:
+ *     part : type = allocate();  part <- op(slices);  wait for the iteration before;  to <- to + part */
+static void emit_addition(emitter *e, step *s, ir_tensor to, ir_block *block) {
+  const ir_tensor_data d = *ir_tensor_at(e->h, to);
+  ir_tensor_data data = {
+      .kind = IR_TENSOR_RESULT, .dtype = d.dtype, .at = d.at, .defined = d.defined};
+  data.name = emit_fresh_name(e, ir_tensor_name(e->f, s->op->result), true);
+  data.now = data.defined;
+  ir_tensor part = {e->h->tensors.len};
+  vec_push(&e->h->module->memory, &e->h->tensors, data);
+  vec_push(&e->h->module->memory, &e->h->host->origins, ((ir_origin){s->op->result, true}));
+  ir_func_declare(e->h, data.name, (ir_name_entry){IR_NAME_TENSOR, part.id});
+  ir_instr_data all[4] = {{.kind = IR_ALLOCATE, .tensor = part, .at = s->op->at}};
+  uint32_t n = 1;
+  all[n++] = compute(e, s, part);
+  if (s->plan->axes.data[0].reduction) {
+    ir_scalars *sc = emit_scalars(e);
+    ir_scalar before = ir_scalar_sub(sc, e->loops[0].variable, ir_scalar_const(sc, 1));
+    before = ir_scalar_mod(sc, before, e->h->host->streams);
+    all[n++] = (ir_instr_data){.kind = IR_WAIT_STREAM, .stream = by_index(before)};
+  }
+  ir_tensor both[2] = {to, part};
+  all[n] = (ir_instr_data){.kind = IR_COMPUTE, .tensor = to, .at = s->op->at};
+  all[n++].op = ir_host_op(e->h, combining(s->op), both, 2, NULL, to, s->op->at);
+  for (uint32_t i = 0; i < n; i++) ir_block_add(e->h, block, ir_host_instr(e->h, &all[i]));
+}
+
+static void emit_partial(emitter *e, step *s, ir_tensor to) {
+  ir_scalars *sc = emit_scalars(e);
+  ir_instr_data choice = {.kind = IR_IF, .relation = IR_EQ, .a = ir_scalar_const(sc, 0)};
+  choice.b = ir_scalar_const(sc, 0);
+  for (uint32_t q = 0; q < s->plan->axes.len; q++) {
+    if (s->plan->axes.data[q].reduction)
+      choice.a = ir_scalar_add(sc, choice.a, e->loops[q].variable);
+  }
+  ir_instr_data first = compute(e, s, to);
+  ir_block_add(e->h, &choice.body, ir_host_instr(e->h, &first));
+  ir_block later = {0};
+  emit_addition(e, s, to, &later);
+  for (uint32_t q = s->plan->axes.len; q-- > 0;) {
+    if (!s->plan->axes.data[q].reduction || s->plan->axes.data[q].logical) continue;
+    ir_instr_data guard = non_empty(e, s, q);
+    guard.body = later;
+    later = (ir_block){0};
+    ir_block_add(e->h, &later, ir_host_instr(e->h, &guard));
+  }
+  choice.otherwise = later;
+  emit_instr(e, &choice);
+}
+
+static void emit_op(emitter *e, ir_op o) {
+  step s = {.op = ir_op_at(e->f, o), .plan = &e->l->ops[o.id]};
+  enter(e, s.plan);
+  s.sliced = ARENA_ARRAY(&e->h->module->memory, s.op->n_operands + 1, uint32_t);
+  s.result_dropped = host_dropped_result(e->l, s.plan);
+  check(s.op->n_operands <= 64);
+  for (uint32_t k = 0; k < s.op->n_operands; k++) s.operands[k] = operand(e, &s, k);
+  allocate(e, &s);
+  ir_tensor to = destination(e, &s);
+  if (has_reduction(s.plan)) {
+    emit_partial(e, &s, to);
+    return;
+  }
+  ir_instr_data d = compute(e, &s, to);
+  emit_instr(e, &d);
+}
+
+void host_emit(lowering *l) {
+  emitter e = {.l = l, .f = l->f, .h = l->h};
+  ir_func *f = l->f, *h = l->h;
+  e.buffer = ARENA_ARRAY(&l->scratch, f->tensors.len, ir_tensor);
+  for (uint32_t i = 0; i < f->inputs.len; i++) {
+    ir_tensor t = emit_clone(&e, f->inputs.data[i], NULL, 0);
+    e.buffer[f->inputs.data[i].id] = t;
+    vec_push(&h->module->memory, &h->inputs, t);
+  }
+  for (uint32_t i = 0; i < f->order.len; i++) emit_op(&e, f->order.data[i]);
+  close_to(&e, 0);
+  for (uint32_t i = 0; i < f->outputs.len; i++) {
+    vec_push(&h->module->memory, &h->outputs, e.buffer[f->outputs.data[i].id]);
+  }
+}

@@ -1,0 +1,99 @@
+/* Puts a deallocate behind the last use of every buffer. */
+#include "host/host.h"
+
+typedef struct freeing {
+  ir_func *h;
+  arena *memory;
+  ir_tensor *root; /* by tensor id: the buffer a slice is a part of, or the tensor itself */
+  uint32_t *last;  /* by tensor id: where in the block at hand it is used last */
+  uint32_t *next;  /* by tensor id: the buffer freed after it */
+} freeing;
+
+static void note_slice(void *context, ir_func *h, ir_instr i, uint32_t depth) {
+  (void)depth;
+  freeing *z = context;
+  const ir_instr_data *d = ir_instr_at(h, i);
+  if (d->kind == IR_SELECT || d->kind == IR_SHARD) z->root[d->tensor.id] = z->root[d->from.id];
+}
+
+static void note_block(freeing *z, const ir_block *block, uint32_t at);
+
+static void note_uses(freeing *z, ir_instr i, uint32_t at) {
+  const ir_instr_data *d = ir_instr_at(z->h, i);
+  z->last[z->root[d->tensor.id].id] = at;
+  z->last[z->root[d->from.id].id] = at;
+  if (d->kind == IR_COMPUTE) {
+    const ir_op_data *op = ir_op_at(z->h, d->op);
+    for (uint32_t k = 0; k < op->n_operands; k++) z->last[z->root[op->operands[k].id].id] = at;
+  }
+  note_block(z, &d->body, at);
+  note_block(z, &d->otherwise, at);
+}
+
+static void note_block(freeing *z, const ir_block *block, uint32_t at) {
+  for (uint32_t i = 0; i < block->len; i++) note_uses(z, block->data[i], at);
+}
+
+/* Behind a work loop come the instructions that join its streams; memory is free only after them. */
+static uint32_t past_join(const freeing *z, const ir_block *block, uint32_t i) {
+  if (ir_instr_at(z->h, block->data[i])->kind != IR_FOR || i + 2 >= block->len) return i;
+  const ir_instr_data *set = ir_instr_at(z->h, block->data[i + 1]);
+  const ir_instr_data *join = ir_instr_at(z->h, block->data[i + 2]);
+  bool joins = set->kind == IR_SET_STREAM && join->kind == IR_FOR && join->body.len == 1 &&
+               ir_instr_at(z->h, join->body.data[0])->kind == IR_WAIT_STREAM;
+  return joins ? i + 2 : i;
+}
+
+static bool is_output(const ir_func *h, ir_tensor t) {
+  for (uint32_t i = 0; i < h->outputs.len; i++) {
+    if (IR_SAME(h->outputs.data[i], t)) return true;
+  }
+  return false;
+}
+
+/* Per instruction the first of the buffers to free behind it; the others follow by z->next. */
+static uint32_t *find_frees(freeing *z, const ir_block *block) {
+  uint32_t *first = ARENA_ARRAY(z->memory, block->len, uint32_t);
+  for (uint32_t i = block->len; i-- > 0;) { /* backward, so that chains run in program order */
+    const ir_instr_data *d = ir_instr_at(z->h, block->data[i]);
+    if (d->kind != IR_ALLOCATE || is_output(z->h, d->tensor)) continue;
+    uint32_t at = past_join(z, block, z->last[d->tensor.id]);
+    z->next[d->tensor.id] = first[at];
+    first[at] = d->tensor.id;
+  }
+  return first;
+}
+
+static void free_block(freeing *z, ir_block *block) {
+  if (block->len == 0) return;
+  for (uint32_t i = 0; i < block->len; i++) {
+    ir_instr at = block->data[i];
+    ir_instr_data d = *ir_instr_at(z->h, at); /* a copy: adding instructions moves their table */
+    free_block(z, &d.body);
+    free_block(z, &d.otherwise);
+    ir_instr_at(z->h, at)->body = d.body;
+    ir_instr_at(z->h, at)->otherwise = d.otherwise;
+  }
+  for (uint32_t i = 0; i < block->len; i++) note_uses(z, block->data[i], i);
+  const uint32_t *first = find_frees(z, block);
+  ir_block with_frees = {0};
+  for (uint32_t i = 0; i < block->len; i++) {
+    ir_block_add(z->h, &with_frees, block->data[i]);
+    for (uint32_t t = first[i]; t; t = z->next[t]) {
+      ir_instr_data d = {.kind = IR_DEALLOCATE, .tensor = {t}};
+      ir_block_add(z->h, &with_frees, ir_host_instr(z->h, &d));
+    }
+  }
+  *block = with_frees;
+}
+
+void host_free_buffers(ir_func *h) {
+  arena *memory = &h->module->memory;
+  freeing z = {.h = h, .memory = memory};
+  z.root = ARENA_ARRAY(memory, h->tensors.len, ir_tensor);
+  z.last = ARENA_ARRAY(memory, h->tensors.len, uint32_t);
+  z.next = ARENA_ARRAY(memory, h->tensors.len, uint32_t);
+  for (uint32_t i = 0; i < h->tensors.len; i++) z.root[i] = (ir_tensor){i};
+  ir_host_walk(h, note_slice, &z);
+  free_block(&z, &h->host->body);
+}

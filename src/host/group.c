@@ -1,0 +1,139 @@
+/* Which operations share which loops, and where their results live. */
+#include "host/internal.h"
+
+typedef struct nest {
+  uint32_t len;
+  uint32_t number[HOST_MAX_NEST];
+  stream_axis axis[HOST_MAX_NEST];
+} nest;
+
+static bool same_partition(const ir_partition *a, const ir_partition *b) {
+  if (a->kind != b->kind || !IR_SAME(a->size, b->size) || a->n_chunks != b->n_chunks) return false;
+  for (uint32_t i = 0; i < a->n_chunks; i++) {
+    if (a->chunks[i] != b->chunks[i]) return false;
+  }
+  return true;
+}
+
+static bool same_loop(lowering *l, const stream_axis *a, const stream_axis *b) {
+  return a->logical == b->logical && same_partition(&a->partition, &b->partition) &&
+         ir_class_same(&l->classes, a->axis, b->axis) &&
+         ir_func_equal(l->f, a->count, b->count) == IR_TRUE;
+}
+
+/* Within a shared loop an operand must be read just as it is made: slice i from slice i, and not while
+ * it is still being added up. */
+static bool read_as_made(const lowering *l, const ir_op_data *op, uint32_t k,
+                         const stream_axis *mine, const stream_axis *made) {
+  uint32_t dim;
+  bool stretched;
+  return !made->reduction && host_operand_dim(l, op, k, mine, &dim, &stretched) && !stretched &&
+         dim == made->dim;
+}
+
+static uint32_t levels_with_operand(const lowering *l, const ir_op_data *op, uint32_t k,
+                                    const stream_axes *axes, const nest *open, uint32_t levels) {
+  ir_op producer = l->producer[op->operands[k].id];
+  if (producer.id == 0) return levels;
+  const op_plan *made = &l->ops[producer.id];
+  for (uint32_t q = 0; q < levels; q++) {
+    if (made->axes.len <= q || made->loop[q] != open->number[q]) return levels;
+    if (!read_as_made(l, op, k, &axes->data[q], &made->axes.data[q])) return q;
+  }
+  return levels;
+}
+
+static uint32_t levels_joined(lowering *l, const ir_op_data *op, const stream_axes *axes,
+                              const nest *open) {
+  uint32_t n = 0;
+  while (n < axes->len && n < open->len && same_loop(l, &open->axis[n], &axes->data[n])) n++;
+  for (uint32_t k = 0; k < op->n_operands; k++) {
+    n = levels_with_operand(l, op, k, axes, open, n);
+  }
+  return n;
+}
+
+static bool plan_op(lowering *l, ir_op o, nest *open) {
+  const ir_op_data *op = ir_op_at(l->f, o);
+  op_plan *plan = &l->ops[o.id];
+  if (!host_stream_axes(l, op->result, &plan->axes)) return false;
+  uint32_t joined = levels_joined(l, op, &plan->axes, open);
+  open->len = joined;
+  for (uint32_t q = joined; q < plan->axes.len; q++) {
+    open->axis[q] = plan->axes.data[q];
+    open->number[q] = l->n_loops++;
+    open->len++;
+  }
+  for (uint32_t q = 0; q < plan->axes.len; q++) plan->loop[q] = open->number[q];
+  l->producer[op->result.id] = o;
+  return true;
+}
+
+/* ---- buffers ---- */
+
+static uint32_t common_levels(const op_plan *a, const op_plan *b) {
+  uint32_t n = 0;
+  while (n < a->axes.len && n < b->axes.len && a->loop[n] == b->loop[n]) n++;
+  return n;
+}
+
+/* The levels in which a result of its own stands complete within one iteration. */
+static uint32_t levels_inside(const lowering *l, const op_plan *plan) {
+  for (uint32_t q = 0; q < plan->axes.len; q++) {
+    const stream_axis *s = &plan->axes.data[q];
+    bool in_full = s->reduction || s->partition.kind == IR_CHUNKS;
+    if (in_full || (l->options->plain && s->logical)) return q;
+  }
+  return plan->axes.len;
+}
+
+static void place_buffers(lowering *l) {
+  ir_func *f = l->f;
+  for (uint32_t i = 0; i < f->order.len; i++) {
+    op_plan *plan = &l->ops[f->order.data[i].id];
+    plan->inside = levels_inside(l, plan);
+  }
+  for (uint32_t i = 0; i < f->order.len; i++) {
+    const ir_op_data *op = ir_op_at(f, f->order.data[i]);
+    for (uint32_t k = 0; k < op->n_operands; k++) {
+      ir_op producer = l->producer[op->operands[k].id];
+      if (producer.id == 0) continue;
+      uint32_t common = common_levels(&l->ops[producer.id], &l->ops[f->order.data[i].id]);
+      if (common < l->ops[producer.id].inside) l->ops[producer.id].inside = common;
+    }
+  }
+  for (uint32_t i = 0; i < f->outputs.len; i++) {
+    ir_op producer = l->producer[f->outputs.data[i].id];
+    if (producer.id) l->ops[producer.id].inside = 0;
+  }
+}
+
+/* A loop's slices drop their dimension if every operation in it can work that way. */
+static void choose_slices(lowering *l) {
+  for (uint32_t i = 0; i < l->n_loops; i++) l->loop_drops[i] = true;
+  for (uint32_t i = 0; i < l->f->order.len; i++) {
+    const ir_op_data *op = ir_op_at(l->f, l->f->order.data[i]);
+    const op_plan *plan = &l->ops[l->f->order.data[i].id];
+    for (uint32_t q = 0; q < plan->axes.len; q++) {
+      const stream_axis *s = &plan->axes.data[q];
+      if (!s->logical || !host_can_drop(l, op, s)) l->loop_drops[plan->loop[q]] = false;
+    }
+  }
+}
+
+bool host_group(lowering *l) {
+  ir_func *f = l->f;
+  uint32_t n;
+  host_step *steps = host_segment(f, host_never_merge, &l->scratch, &n);
+  nest open = {.len = 0};
+  bool ok = true;
+  for (uint32_t i = 0; i < n; i++) {
+    check(steps[i].len == 1);
+    ok = plan_op(l, f->order.data[steps[i].first], &open) && ok;
+  }
+  if (!ok) return false;
+  l->loop_drops = arena_alloc(&l->scratch, l->n_loops);
+  place_buffers(l);
+  choose_slices(l);
+  return true;
+}

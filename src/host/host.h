@@ -1,0 +1,51 @@
+/* Lowering: from a scheduled fusion to a host program.
+ *
+ * Steps. Operations are taken in program order; a merge rule may join neighbours into one step (today
+ * each operation is a step of its own; generated kernels will join more).
+ *
+ * Loops. A step whose result has stream axes runs once per slice, in a nest of host loops, one per
+ * stream axis. A step joins the loops that are open as far as its stream axes map to theirs, and as far
+ * as every operand made in those loops is read slice by slice as it was made; loops beyond that are
+ * closed, and further ones opened.
+ *
+ * Slices. A stream axis that is a dimension of the tensor gives a select (the slice drops the
+ * dimension), the outer part of a split gives a shard (it keeps a shorter one). Operands are cut along
+ * the dimension that maps to the stream axis; an operand without one is used whole. A stream on a
+ * reduction axis cuts the operands, and iterations add their partial results in order.
+ *
+ * Buffers. A result that all consumers read in the loops it is made in lives inside the iteration;
+ * others are allocated in full before the loop.
+ *
+ * Streams. Only the outermost loop of a nest changes streams: iteration i runs on stream i mod
+ * `streams`. All workers wait for the calling stream in a loop of their own before the work loop, and
+ * the calling stream waits for them after it. */
+#ifndef WEIR_HOST_HOST_H
+#define WEIR_HOST_HOST_H
+
+#include "ir/host.h"
+
+typedef struct host_options {
+  /* As the seeds print programs: buffers of logical stream axes in full before the loop, nothing
+   * freed. */
+  bool plain;
+} host_options;
+
+/* Lowers `f` (its schedule applied). The host program belongs to f's module but is not listed among
+ * its functions. What cannot be lowered is a diagnostic and STATUS_BAD_PROGRAM. */
+NODISCARD status host_lower(ir_func *f, const host_options *options, ir_func **result);
+
+/* Inserts a deallocate behind the last use of every buffer that is not an output: inside the loop
+ * body if it is used nowhere else, otherwise behind the loop and the waits that join it. */
+void host_free_buffers(ir_func *h);
+
+/* May two neighbouring operations become one step? The default says never. */
+typedef bool (*host_merge_rule)(const ir_func *f, ir_op a, ir_op b);
+bool host_never_merge(const ir_func *f, ir_op a, ir_op b);
+
+typedef struct host_step {
+  uint32_t first, len; /* operations of f->order */
+} host_step;
+/* Cuts the operations into steps, in `memory`. */
+host_step *host_segment(const ir_func *f, host_merge_rule rule, arena *memory, uint32_t *n);
+
+#endif

@@ -1,0 +1,72 @@
+/* Shared by the lowering files. */
+#ifndef WEIR_HOST_INTERNAL_H
+#define WEIR_HOST_INTERNAL_H
+
+#include "host/host.h"
+#include "ir/map.h"
+
+enum { HOST_MAX_NEST = 8 };
+
+/* One stream axis of a result, outermost first. */
+typedef struct stream_axis {
+  ir_axis axis;   /* in the loop domain: what loops are matched by */
+  bool logical;   /* the axis is a dimension itself; else the outer part of a split */
+  bool reduction; /* of a reduction axis: iterations add up */
+  uint32_t dim;   /* which dimension of the result it cuts; for a reduction, which axis of the
+                             logical domain */
+  ir_partition partition; /* of that dimension, or of what outer stream axes leave of it */
+  ir_scalar count;        /* iterations */
+} stream_axis;
+
+typedef struct stream_axes {
+  stream_axis data[HOST_MAX_NEST];
+  uint32_t len;
+} stream_axes;
+
+/* How one operation is lowered; found before anything is emitted. */
+typedef struct op_plan {
+  stream_axes axes;
+  uint32_t loop[HOST_MAX_NEST]; /* the loop of each level; loops are numbered over the program */
+  uint32_t inside;              /* levels of the nest within which its result's buffer lives */
+} op_plan;
+
+typedef struct lowering {
+  ir_func *f, *h;
+  const host_options *options;
+  arena scratch;
+  ir_classes classes;
+  op_plan *ops;     /* by ir_op id */
+  bool *loop_drops; /* by loop number: slices drop the dimension (select) */
+  uint32_t n_loops;
+  ir_op *producer; /* by tensor id of f: the operation that makes it; none for inputs */
+} lowering;
+
+/* The stream axes of a result; reports what cannot be lowered. */
+bool host_stream_axes(lowering *l, ir_tensor t, stream_axes *result);
+
+/* Which dimension of operand k is cut when the result is cut along `s`; false if none is: the operand
+ * is used whole. `stretched` when that dimension is a broadcast. */
+bool host_operand_dim(const lowering *l, const ir_op_data *op, uint32_t k, const stream_axis *s,
+                      uint32_t *dim, bool *stretched);
+
+/* Can this operation work on slices that drop dimension `s`? */
+bool host_can_drop(const lowering *l, const ir_op_data *op, const stream_axis *s);
+/* Must it be told where its slice begins? */
+bool host_needs_offset(const lowering *l, const ir_op_data *op, const stream_axis *s);
+/* Does the loop of level q of this operation drop the dimension it cuts? */
+bool host_drops(const lowering *l, const op_plan *plan, uint32_t q);
+/* Which dimensions of operand k (a mask) are dropped in the operation's loops; of the result too. */
+uint32_t host_dropped_dims(const lowering *l, const ir_op_data *op, uint32_t k);
+uint32_t host_dropped_result(const lowering *l, const op_plan *plan);
+
+/* Opcode and attributes for slices: without the dropped dimensions, and with the extents of cut ones
+ * replaced by `sizes` (per dimension of the whole result; none where uncut). */
+void host_rewrite(lowering *l, const ir_op_data *op, const ir_scalar *sizes, ir_opcode *code,
+                  const ir_attr **attrs);
+
+/* Decides loops and buffers for every operation. */
+bool host_group(lowering *l);
+/* Writes the host program. */
+void host_emit(lowering *l);
+
+#endif

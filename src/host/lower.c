@@ -1,0 +1,49 @@
+#include "host/internal.h"
+
+static bool on_one_device(ir_func *f) {
+  for (uint32_t i = 1; i < f->meshes.len; i++) {
+    if (f->meshes.data[i].n_devices == 1) continue;
+    diag_error(&f->module->errors, f->meshes.data[i].at,
+               "mesh '%s' has several devices; only programs for one device are lowered so far",
+               ir_name_text(f, f->meshes.data[i].name));
+    return false;
+  }
+  return true;
+}
+
+/* Symbols are shared with the fusion: the host program speaks of the same extents. */
+static ir_func *new_host(ir_func *f) {
+  ir_module *m = f->module;
+  ir_func *h = ir_host_new(m, f->name, f->at);
+  check(h != NULL);
+  m->funcs.len--; /* it is not an item of the file */
+  h->host->fusion = f;
+  h->host->named_by = f;
+  return h;
+}
+
+/* The scratch arena must be freed even when memory runs out inside, hence the guard. */
+static status lower_guarded(void *context) {
+  lowering *l = context;
+  ir_func *f = l->f;
+  l->classes = ir_classes_build(f, IR_CLASS_BROADCAST, &l->scratch);
+  l->ops = ARENA_ARRAY(&l->scratch, f->ops.len, op_plan);
+  l->producer = ARENA_ARRAY(&l->scratch, f->tensors.len, ir_op);
+  if (!host_group(l)) return fail(STATUS_BAD_PROGRAM, "the program cannot be lowered");
+  l->h = new_host(f);
+  host_emit(l);
+  return STATUS_OK;
+}
+
+status host_lower(ir_func *f, const host_options *options, ir_func **result) {
+  check(f->applied);
+  if (!on_one_device(f)) return fail(STATUS_BAD_PROGRAM, "the program cannot be lowered");
+  lowering l = {.f = f, .options = options};
+  arena_init(&l.scratch, f->module->memory.memory);
+  status st = memory_guard(lower_guarded, &l);
+  arena_destroy(&l.scratch);
+  if (st != STATUS_OK) return st;
+  if (!options->plain) host_free_buffers(l.h);
+  *result = l.h;
+  return STATUS_OK;
+}

@@ -1,0 +1,159 @@
+/* Tensors of the host program: buffers with the axes of the fusion's tensors, and slices of them. */
+#include <string.h>
+
+#include "host/emit.h"
+#include "ir/build.h"
+
+uint32_t emit_fresh_name(emitter *e, const char *base, bool numbered) {
+  strings *names = &e->h->module->names;
+  uint32_t name = strings_intern(names, base, strlen(base));
+  for (uint32_t k = 1; numbered || ir_func_lookup(e->h, name).kind != IR_NAME_NONE; k++) {
+    const char *text = arena_printf(&e->h->module->memory, "%s$%u", base, k);
+    name = strings_intern(names, text, strlen(text));
+    numbered = false;
+  }
+  return name;
+}
+
+static ir_axis copy_axis(emitter *e, const ir_func *from, ir_axis a) {
+  ir_axis_data d = *ir_axis_at(from, a);
+  ir_axis copy = ir_axis_new(e->h, d.kind, d.extent);
+  ir_axis_at(e->h, copy)->expanded = d.expanded;
+  ir_axis_at(e->h, copy)->mark = d.mark;
+  return copy;
+}
+
+static ir_tensor add_tensor(emitter *e, const ir_tensor_data *data, ir_tensor origin, bool slice) {
+  arena *memory = &e->h->module->memory;
+  ir_tensor t = {e->h->tensors.len};
+  vec_push(memory, &e->h->tensors, *data);
+  while (e->h->host->origins.len < t.id) vec_push(memory, &e->h->host->origins, ((ir_origin){0}));
+  vec_push(memory, &e->h->host->origins, ((ir_origin){origin, slice}));
+  if (data->name) ir_func_declare(e->h, data->name, (ir_name_entry){IR_NAME_TENSOR, t.id});
+  return t;
+}
+
+/* ---- buffers ---- */
+
+typedef struct axis_copies {
+  ir_axis from[IR_MAX_RANK], to[IR_MAX_RANK];
+  uint32_t len;
+} axis_copies;
+
+static ir_axis copied(emitter *e, axis_copies *c, ir_axis a) {
+  for (uint32_t i = 0; i < c->len; i++) {
+    if (IR_SAME(c->from[i], a)) return c->to[i];
+  }
+  return copy_axis(e, e->f, a);
+}
+
+static ir_axes copied_list(emitter *e, axis_copies *c, ir_axes axes) {
+  ir_axis *list = ARENA_ARRAY(&e->h->module->memory, axes.len, ir_axis);
+  for (uint32_t i = 0; i < axes.len; i++) list[i] = copied(e, c, axes.data[i]);
+  return (ir_axes){list, axes.len};
+}
+
+/* Is the allocation domain a permutation of the logical one? Others do not fix an order in memory. */
+static bool is_permutation(ir_axes a, ir_axes b) {
+  if (a.len != b.len) return false;
+  for (uint32_t i = 0; i < a.len; i++) {
+    bool found = false;
+    for (uint32_t k = 0; k < b.len; k++) found = found || IR_SAME(a.data[i], b.data[k]);
+    if (!found) return false;
+  }
+  return true;
+}
+
+static ir_domains clone_domains(emitter *e, const ir_tensor_data *d, axis_copies *c) {
+  ir_axes logical = d->now.logical;
+  c->len = logical.len;
+  for (uint32_t i = 0; i < logical.len; i++) {
+    c->from[i] = logical.data[i];
+    c->to[i] = copy_axis(e, e->f, logical.data[i]);
+  }
+  ir_domains out = {.logical = copied_list(e, c, logical)};
+  out.root = out.logical;
+  out.loop = copied_list(e, c, d->now.loop);
+  bool ordered = is_permutation(d->now.allocation, logical);
+  out.allocation = ordered ? copied_list(e, c, d->now.allocation) : out.logical;
+  out.dense = ir_dense_default(e->h, out.allocation);
+  return out;
+}
+
+/* Takes off the dimensions, or the parts of them, that the innermost `inside` loops already fix. */
+static void cut_domains(emitter *e, ir_domains *d, const op_plan *plan, uint32_t inside) {
+  ir_axis kept[IR_MAX_RANK];
+  uint32_t n = 0, dim = 0;
+  for (uint32_t i = 0; i < d->logical.len; i++) {
+    ir_axis a = d->logical.data[i];
+    bool reduction = ir_axis_at(e->h, a)->kind == IR_AXIS_REDUCTION, gone = false;
+    for (uint32_t q = 0; q < inside && !reduction; q++) {
+      const stream_axis *s = &plan->axes.data[q];
+      if (s->dim != dim) continue;
+      ir_axis_data *x = ir_axis_at(e->h, a);
+      x->extent =
+          ir_partition_length(emit_scalars(e), &s->partition, x->extent, e->loops[q].variable);
+      gone = gone || host_drops(e->l, plan, q);
+    }
+    dim += !reduction;
+    if (!gone) kept[n++] = a;
+  }
+  ir_axes list = ir_axes_new(e->h, kept, n);
+  *d = (ir_domains){list, list, list, d->loop, ir_dense_default(e->h, list)};
+}
+
+ir_tensor emit_clone(emitter *e, ir_tensor t, const op_plan *plan, uint32_t inside) {
+  const ir_tensor_data *d = ir_tensor_at(e->f, t);
+  ir_tensor_data data = {.kind = d->kind, .at = d->at, .dtype = d->dtype};
+  data.number = d->number;
+  data.value = d->value;
+  data.memory = d->memory;
+  if (d->kind == IR_TENSOR_CONST) return add_tensor(e, &data, t, false);
+  data.name = emit_fresh_name(e, ir_tensor_name(e->f, t), false);
+  axis_copies copies;
+  data.defined = clone_domains(e, d, &copies);
+  if (inside > 0) cut_domains(e, &data.defined, plan, inside);
+  data.now = data.defined;
+  return add_tensor(e, &data, t, inside > 0);
+}
+
+/* ---- slices ---- */
+
+/* Loop axes of a shard: the stream axis, then what is left, in the place of the cut dimension. */
+static void shard_loop(emitter *e, const stream_axis *s, ir_axis inner, ir_axis *loop,
+                       uint32_t *n) {
+  ir_axis outer = ir_axis_new(e->h, IR_AXIS_ITERATION, s->count);
+  ir_axis_at(e->h, outer)->mark.kind = IR_MARK_STREAM;
+  loop[(*n)++] = outer;
+  loop[(*n)++] = inner;
+}
+
+ir_tensor emit_slice_tensor(emitter *e, ir_tensor from, uint32_t dim, const stream_axis *s,
+                            bool drops, ir_scalar index) {
+  const ir_tensor_data d = *ir_tensor_at(e->h, from);
+  ir_axis logical[IR_MAX_RANK], loop[2 * IR_MAX_RANK];
+  uint32_t n = 0, n_loop = 0, at = 0;
+  for (uint32_t i = 0; i < d.defined.logical.len; i++) {
+    ir_axis a = d.defined.logical.data[i];
+    bool cut = ir_axis_at(e->h, a)->kind != IR_AXIS_REDUCTION && at++ == dim;
+    if (cut && drops) continue;
+    ir_axis copy = copy_axis(e, e->h, a);
+    logical[n++] = copy;
+    if (cut) {
+      ir_axis_data *x = ir_axis_at(e->h, copy);
+      x->mark = (ir_mark){0};
+      x->extent = ir_partition_length(emit_scalars(e), &s->partition, x->extent, index);
+      shard_loop(e, s, copy, loop, &n_loop);
+    } else {
+      loop[n_loop++] = copy;
+    }
+  }
+  ir_axes list = ir_axes_new(e->h, logical, n);
+  ir_tensor_data data = {.kind = IR_TENSOR_RESULT, .dtype = d.dtype, .at = d.at};
+  ir_tensor origin = e->h->host->origins.data[from.id].tensor;
+  data.name = emit_fresh_name(e, ir_tensor_name(e->f, origin), true);
+  data.defined =
+      (ir_domains){list, list, list, ir_axes_new(e->h, loop, n_loop), ir_dense_default(e->h, list)};
+  data.now = data.defined;
+  return add_tensor(e, &data, origin, true);
+}
