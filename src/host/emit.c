@@ -66,7 +66,7 @@ static void end_streams(emitter *e, ir_scalar count) {
   emit_per_stream(e, count, &(ir_instr_data){.kind = IR_WAIT_STREAM}, 1);
 }
 
-static void open(emitter *e, uint32_t number, const stream_axis *s) {
+static void open_loop_of(emitter *e, uint32_t number, const stream_axis *s) {
   uint32_t level = e->depth;
   uint32_t anchor = block_at(e, level)->len;
   if (level == 0) begin_streams(e, s->count);
@@ -98,7 +98,7 @@ static void enter(emitter *e, const op_plan *plan) {
   while (same < e->depth && same < plan->axes.len && e->loops[same].number == plan->loop[same])
     same++;
   close_to(e, same);
-  for (uint32_t q = same; q < plan->axes.len; q++) open(e, plan->loop[q], &plan->axes.data[q]);
+  for (uint32_t q = same; q < plan->axes.len; q++) open_loop_of(e, plan->loop[q], &plan->axes.data[q]);
 }
 
 /* ---- slices ---- */

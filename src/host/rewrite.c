@@ -15,6 +15,7 @@ typedef struct rewriting {
 static bool is_in(uint32_t mask, uint32_t i) { return (mask >> i & 1) != 0; }
 
 static uint32_t renumber(uint32_t dim, uint32_t dropped) {
+  check(dim < IR_MAX_RANK);
   return dim - (uint32_t)__builtin_popcount(dropped & ((1u << dim) - 1));
 }
 

@@ -244,9 +244,7 @@ ir_tensor ir_build_number(ir_func *f, ir_number n, loc at) {
   uint64_t key = n.is_float ? hash_mix(1, bits) : hash_mix(2, (uint64_t)n.i);
   ir_tensor found = {map_get(&f->numbers, key, 0)};
   if (found.id) {
-    const ir_number *m = &ir_tensor_at(f, found)->number;
-    bool same =
-        m->is_float == n.is_float && (n.is_float ? !memcmp(&m->f, &n.f, sizeof n.f) : m->i == n.i);
+    bool same = ir_number_same(ir_tensor_at(f, found)->number, n);
     if (same) return found;
   }
   ir_tensor_data data = {.kind = IR_TENSOR_CONST, .at = at, .number = n};

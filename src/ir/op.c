@@ -91,3 +91,10 @@ const char *ir_op_infix(ir_opcode code) {
   }
   return NULL;
 }
+
+bool ir_number_same(ir_number a, ir_number b) {
+  uint64_t x, y;
+  memcpy(&x, &a.f, sizeof x);
+  memcpy(&y, &b.f, sizeof y);
+  return a.is_float == b.is_float && a.i == b.i && x == y;
+}

@@ -105,6 +105,8 @@ typedef struct ir_number {
 
 static inline ir_number ir_number_int(int64_t i) { return (ir_number){.i = i, .f = (double)i}; }
 static inline ir_number ir_number_float(double f) { return (ir_number){.is_float = true, .f = f}; }
+/* Equal as written: same kind, same bits (so nan equals itself, and 0.0 differs from -0.0). */
+bool ir_number_same(ir_number a, ir_number b);
 static inline double ir_number_as_f64(ir_number n) { return n.is_float ? n.f : (double)n.i; }
 
 typedef struct ir_attr {

@@ -18,10 +18,7 @@ typedef struct op_key {
 
 static bool same_attr(const ir_attr *a, const ir_attr *b) {
   if (a->given != b->given || a->i != b->i || a->len != b->len) return false;
-  if (!IR_SAME(a->scalar, b->scalar) || a->number.is_float != b->number.is_float) return false;
-  if (a->number.i != b->number.i || memcmp(&a->number.f, &b->number.f, sizeof a->number.f) != 0) {
-    return false;
-  }
+  if (!IR_SAME(a->scalar, b->scalar) || !ir_number_same(a->number, b->number)) return false;
   bool ints = a->ints && a->len, scalars = a->scalars && a->len;
   if (ints && memcmp(a->ints, b->ints, a->len * sizeof *a->ints) != 0) return false;
   return !scalars || memcmp(a->scalars, b->scalars, a->len * sizeof *a->scalars) == 0;
