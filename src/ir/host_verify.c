@@ -18,15 +18,18 @@ typedef struct freeing {
   life before;
 } freeing;
 
+typedef enum name_use { FREE, TENSOR, EXTENT, INDEX, STREAM } name_use;
+
 typedef struct verifier {
   ir_func *h;
   bool ok;
-  tensor_state *tensors;   /* by id */
-  VEC(ir_tensor) visible;  /* defined in the open blocks, the innermost last */
-  VEC(uint32_t) streams;   /* their names, likewise */
-  VEC(ir_scalar) indexes;  /* of the open loops */
-  VEC(bool) repeats;       /* the open loops that may run more than once */
-  VEC(freeing) freed;      /* deallocations so far, for the branches of an if */
+  tensor_state *tensors;  /* by id */
+  VEC(ir_tensor) visible; /* defined in the open blocks, the innermost last */
+  VEC(uint32_t) names;    /* of tensors, indexes and streams there */
+  map uses;               /* name -> name_use */
+  VEC(ir_scalar) indexes; /* of the open loops */
+  VEC(bool) repeats;      /* the open loops that may run more than once */
+  VEC(freeing) freed;     /* deallocations so far, for the branches of an if */
 } verifier;
 
 #define BROKEN(v, at, ...)                                                                         \
@@ -40,6 +43,39 @@ static const char *name_of(const verifier *v, ir_tensor t) { return ir_tensor_na
 static tensor_state *state_of(const verifier *v, ir_tensor t) {
   check(t.id && t.id < v->h->tensors.len);
   return &v->tensors[t.id];
+}
+
+/* ---- names ---- */
+/* Each name means one thing at a time, or the text would not say what the program does. A stream may
+ * be named again, and parameters share their extents. */
+static void claim(verifier *v, uint32_t name, name_use how, loc at) {
+  name_use before = (name_use)map_get(&v->uses, name, FREE);
+  if (before == how && (how == EXTENT || how == STREAM)) return;
+  if (before != FREE) {
+    BROKEN(v, at, "'%s' names two things at once", ir_name_text(v->h, name));
+    return;
+  }
+  map_put(&v->uses, name, how);
+  vec_push(memory_of(v), &v->names, name);
+}
+
+static void release(verifier *v, uint32_t names) {
+  while (v->names.len > names) map_put(&v->uses, v->names.data[--v->names.len], FREE);
+}
+
+static uint32_t symbol_name(const verifier *v, ir_scalar x) {
+  const ir_scalars *s = &v->h->module->scalars;
+  const ir_scalar_node *n = ir_scalar_node_of(s, x);
+  return n->kind == IR_SCALAR_SYMBOL ? s->symbols.data[n->value].name : 0;
+}
+
+static void claim_extents(verifier *v, ir_tensor parameter) {
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(v->h, parameter, dims);
+  for (uint32_t i = 0; i < rank; i++) {
+    uint32_t name = symbol_name(v, ir_axis_size(v->h, dims[i]));
+    if (name) claim(v, name, EXTENT, ir_tensor_at(v->h, parameter)->at);
+  }
 }
 
 /* ---- scalars ---- */
@@ -78,6 +114,7 @@ static void define(verifier *v, ir_tensor t, definition how, ir_tensor root, loc
   if (s->now != ABSENT) BROKEN(v, at, "'%s' is defined twice", name_of(v, t));
   *s = (tensor_state){.now = LIVE, .how = how, .root = root, .loops = v->indexes.len};
   vec_push(memory_of(v), &v->visible, t);
+  claim(v, ir_tensor_at(v->h, t)->name, TENSOR, at);
 }
 
 static void use(verifier *v, ir_tensor t, loc at) {
@@ -201,9 +238,7 @@ static void check_stream(verifier *v, const ir_instr_data *d) {
     }
     return;
   }
-  for (uint32_t i = 0; i < v->streams.len; i++) {
-    if (v->streams.data[i] == d->stream.name) return;
-  }
+  if (map_get(&v->uses, d->stream.name, FREE) == STREAM) return;
   BROKEN(v, d->at, "stream '%s' is used before current_stream() named it",
          ir_name_text(v->h, d->stream.name));
 }
@@ -212,10 +247,10 @@ static void check_stream(verifier *v, const ir_instr_data *d) {
 static void check_block(verifier *v, const ir_block *block);
 
 static void check_scope(verifier *v, const ir_block *block) {
-  uint32_t visible = v->visible.len, streams = v->streams.len;
+  uint32_t visible = v->visible.len, names = v->names.len;
   check_block(v, block);
   while (v->visible.len > visible) state_of(v, v->visible.data[--v->visible.len])->now = ABSENT;
-  v->streams.len = streams;
+  release(v, names);
 }
 
 static void check_for(verifier *v, const ir_instr_data *d) {
@@ -223,11 +258,14 @@ static void check_for(verifier *v, const ir_instr_data *d) {
   bool fixed = ir_scalar_is_const(&v->h->module->scalars, d->extent, &n);
   check_scalar(v, d->extent, d->at);
   if (fixed && n < 0) BROKEN(v, d->at, "a loop cannot have %lld iterations", (long long)n);
+  uint32_t names = v->names.len;
+  claim(v, symbol_name(v, d->variable), INDEX, d->at);
   vec_push(memory_of(v), &v->indexes, d->variable);
   vec_push(memory_of(v), &v->repeats, !fixed || n > 1);
   check_scope(v, &d->body);
   v->indexes.len--;
   v->repeats.len--;
+  release(v, names);
 }
 
 /* Freed in one branch only: nobody knows behind the if. */
@@ -260,7 +298,7 @@ static void check_instr(verifier *v, const ir_instr_data *d) {
   switch (d->kind) {
   case IR_ALLOCATE: check_allocate(v, d); return;
   case IR_DEALLOCATE: check_deallocate(v, d); return;
-  case IR_CURRENT_STREAM: vec_push(memory_of(v), &v->streams, d->stream.name); return;
+  case IR_CURRENT_STREAM: claim(v, d->stream.name, STREAM, d->at); return;
   case IR_SET_STREAM:
   case IR_WAIT_STREAM: check_stream(v, d); return;
   case IR_FOR: check_for(v, d); return;
@@ -321,9 +359,12 @@ static void check_fusion(verifier *v) {
 bool ir_host_verify(ir_func *h) {
   verifier v = {.h = h, .ok = true};
   v.tensors = ARENA_ARRAY(&h->module->memory, h->tensors.len, tensor_state);
+  map_init(&v.uses, &h->module->memory);
+  claim(&v, symbol_name(&v, h->host->streams), INDEX, h->at);
   for (uint32_t i = 0; i < h->inputs.len; i++) {
     define(&v, h->inputs.data[i], PARAMETER, h->inputs.data[i], h->at);
   }
+  for (uint32_t i = 0; i < h->inputs.len; i++) claim_extents(&v, h->inputs.data[i]);
   check_block(&v, &h->host->body);
   for (uint32_t i = 0; i < h->outputs.len; i++) check_output(&v, h->outputs.data[i]);
   if (h->outputs.len == 0) {

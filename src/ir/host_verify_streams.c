@@ -229,8 +229,8 @@ static first_use first_use_in(const ir_func *h, const ir_block *block) {
     if (d->kind == IR_COMPUTE || d->kind == IR_WAIT_STREAM || d->kind == IR_CURRENT_STREAM) {
       return INHERITS;
     }
-    bool inner = first_use_in(h, &d->body) == INHERITS ||
-                 first_use_in(h, &d->otherwise) == INHERITS;
+    bool inner =
+        first_use_in(h, &d->body) == INHERITS || first_use_in(h, &d->otherwise) == INHERITS;
     if (inner) return INHERITS;
   }
   return NOTHING;

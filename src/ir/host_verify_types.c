@@ -23,9 +23,8 @@ static bool is_const(const ir_func *h, ir_scalar x, int64_t *value) {
 /* On a dimension of size 1 every index means its only position. */
 static bool index_fits(ir_func *h, const ir_instr_data *d, ir_scalar n) {
   int64_t index, size;
-  ir_scalar count = d->kind == IR_SELECT
-                        ? n
-                        : ir_partition_count(&h->module->scalars, &d->partition, n);
+  ir_scalar count =
+      d->kind == IR_SELECT ? n : ir_partition_count(&h->module->scalars, &d->partition, n);
   if (!is_const(h, d->index, &index)) return true;
   if (index < 0) return broken(h, d->at, "index %lld is negative", (long long)index);
   if (!is_const(h, count, &size) || index < size) return true;
@@ -90,8 +89,8 @@ bool ir_host_verify_slice(ir_func *h, const ir_instr_data *d) {
   uint32_t want = slice_sizes(h, d, sizes);
   bool same = ir_tensor_at(h, d->tensor)->dtype == ir_tensor_at(h, d->from)->dtype;
   if (same && has_sizes(h, d->tensor, sizes, want)) return true;
-  return broken(h, d->at, "'%s' is %s, which is not such a slice of %s", ir_tensor_name(h, d->tensor),
-                ir_type_text(h, d->tensor), ir_type_text(h, d->from));
+  return broken(h, d->at, "'%s' is %s, which is not such a slice of %s",
+                ir_tensor_name(h, d->tensor), ir_type_text(h, d->tensor), ir_type_text(h, d->from));
 }
 
 /* ---- operations ---- */

@@ -71,11 +71,23 @@ ir_axis infer_copy_dim(infer *c, ir_axis a) {
   return copy;
 }
 
+/* "f32[3, 4] and f32[5, 4]", for messages. */
+static const char *operand_types(infer *c) {
+  strbuf out;
+  strbuf_init(&out, &c->f->module->memory);
+  for (uint32_t i = 0; i < c->op->n_operands; i++) {
+    if (c->op->operands[i].id == 0) continue;
+    if (out.len) strbuf_puts(&out, i + 1 == c->op->n_operands ? " and " : ", ");
+    strbuf_puts(&out, ir_type_text(c->f, c->op->operands[i]));
+  }
+  return out.data;
+}
+
 bool infer_same_size(infer *c, ir_scalar a, ir_scalar b, const char *what) {
   ir_proof same = ir_func_equal(c->f, a, b);
   if (same == IR_FALSE) {
-    return infer_error(c, "%s differ: %s and %s", what, ir_scalar_text(c->f, a),
-                       ir_scalar_text(c->f, b));
+    return infer_error(c, "%s differ: %s and %s; the operands are %s", what,
+                       ir_scalar_text(c->f, a), ir_scalar_text(c->f, b), operand_types(c));
   }
   if (same == IR_UNKNOWN) {
     const char *text = arena_printf(&c->f->module->memory, "%s of %s", what, c->name);
@@ -93,6 +105,20 @@ bool infer_at_most(infer *c, ir_scalar a, ir_scalar b, const char *what) {
   if (fits == IR_UNKNOWN) {
     const char *text = arena_printf(&c->f->module->memory, "%s of %s", what, c->name);
     ir_require(c->f, IR_REQUIRE_LE, a, b, text, c->op->at);
+  }
+  return true;
+}
+
+bool infer_not_negative(infer *c, ir_scalar size) {
+  ir_scalars *s = &c->f->module->scalars;
+  if (ir_scalar_is_overflow(size)) return infer_error(c, "an extent overflows 64 bits");
+  ir_proof fits = ir_scalar_le(s, ir_scalar_const(s, 0), size);
+  if (fits == IR_FALSE) {
+    return infer_error(c, "an extent cannot be negative: %s", ir_scalar_text(c->f, size));
+  }
+  if (fits == IR_UNKNOWN) {
+    const char *text = arena_printf(&c->f->module->memory, "extent of %s", c->name);
+    ir_require(c->f, IR_REQUIRE_LE, ir_scalar_const(s, 0), size, text, c->op->at);
   }
   return true;
 }

@@ -52,8 +52,16 @@ bool infer_select(infer *c) {
   if (ir_scalar_is_overflow(index)) return infer_error(c, "the index overflows 64 bits");
   if (ir_scalar_is_const(s, index, &value) && value < 0) index = ir_scalar_add(s, size, index);
   ir_scalar zero = ir_scalar_const(s, 0), next = ir_scalar_add(s, index, ir_scalar_const(s, 1));
-  if (!infer_at_most(c, zero, index, "index")) return false;
-  if (!infer_at_most(c, next, size, "index + 1")) return false;
+  bool outside = ir_scalar_lt(s, index, zero) == IR_TRUE || ir_scalar_le(s, size, index) == IR_TRUE;
+  if (outside) {
+    return infer_error(c, "index %s is out of range for an axis of %s",
+                       ir_scalar_text(c->f, ir_op_attr(c->op, "index")->scalar),
+                       ir_scalar_text(c->f, size));
+  }
+  if (!infer_at_most(c, zero, index, "the index") ||
+      !infer_at_most(c, next, size, "the index + 1")) {
+    return false;
+  }
   for (uint32_t i = 0; i < in.len; i++) {
     if (i != axis) out.data[out.len++] = infer_copy_dim(c, in.data[i]);
   }
@@ -131,11 +139,7 @@ bool infer_index_select(infer *c) {
 /* ---- makers ---- */
 
 static bool maker_dim(infer *c, ir_scalar size, dims *out) {
-  if (ir_scalar_is_overflow(size)) return infer_error(c, "an extent overflows 64 bits");
-  if (!infer_at_most(c, ir_scalar_const(&c->f->module->scalars, 0), size, "a negative extent")) {
-    return false;
-  }
-  return infer_push(c, out, infer_new_dim(c, size));
+  return infer_not_negative(c, size) && infer_push(c, out, infer_new_dim(c, size));
 }
 
 bool infer_maker(infer *c) {

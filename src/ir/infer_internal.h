@@ -39,6 +39,8 @@ ir_axis infer_copy_dim(infer *c, ir_axis a);
 bool infer_same_size(infer *c, ir_scalar a, ir_scalar b, const char *what);
 /* Asserts a <= b likewise. */
 bool infer_at_most(infer *c, ir_scalar a, ir_scalar b, const char *what);
+/* Asserts that an extent is not negative and does not overflow. */
+bool infer_not_negative(infer *c, ir_scalar size);
 /* The dimension two operands' dimensions give together under broadcasting. */
 bool infer_meet(infer *c, ir_axis a, ir_axis b, ir_axis *result);
 /* Right-aligned broadcasting of two lists. */

@@ -58,8 +58,9 @@ static bool norm_vector(infer *c, uint32_t i, ir_axis last) {
   if (i >= c->op->n_operands || c->op->operands[i].id == 0) return true;
   dims v = infer_dims(c, i);
   const char *what = i == 1 ? "weight" : "bias";
+  const char *sizes = i == 1 ? "the axis and the weight" : "the axis and the bias";
   if (v.len != 1) return infer_error(c, "the %s must have one axis, not %u", what, v.len);
-  return infer_same_size(c, infer_size(c, last), infer_size(c, v.data[0]), what);
+  return infer_same_size(c, infer_size(c, last), infer_size(c, v.data[0]), sizes);
 }
 
 bool infer_norm(infer *c) {

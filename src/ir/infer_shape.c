@@ -31,10 +31,15 @@ bool infer_squeeze(infer *c) {
   bool chosen[IR_MAX_RANK];
   if (!infer_axis_set(c, ir_op_attr(c->op, "dims"), in.len, chosen)) return false;
   for (uint32_t i = 0; i < in.len; i++) {
-    if (!chosen[i]) out.data[out.len++] = infer_copy_dim(c, in.data[i]);
-    else if (!infer_same_size(c, infer_size(c, in.data[i]), constant(c, 1),
-                              "a squeezed extent and 1"))
+    ir_scalar size = infer_size(c, in.data[i]), one = constant(c, 1);
+    if (!chosen[i]) {
+      out.data[out.len++] = infer_copy_dim(c, in.data[i]);
+    } else if (ir_func_equal(c->f, size, one) == IR_FALSE) {
+      return infer_error(c, "axis %u has %s positions; only an axis of 1 can be squeezed", i,
+                         ir_scalar_text(c->f, size));
+    } else if (!infer_same_size(c, size, one, "a squeezed extent")) {
       return false;
+    }
   }
   return infer_done(c, operand_dtype(c), &out, &out);
 }
@@ -50,7 +55,7 @@ static bool expand_dim(infer *c, ir_axis from, ir_scalar size, ir_axis *result) 
   if (!(ir_scalar_is_const(scalars_of(c), size, &value) && value == 1)) {
     ir_axis_at(c->f, *result)->expanded = size;
   }
-  return infer_at_most(c, constant(c, 0), size, "a negative extent");
+  return infer_not_negative(c, size);
 }
 
 /* New axes may be added in front, as NumPy's broadcast_to does. */
@@ -63,8 +68,6 @@ bool infer_expand(infer *c) {
   uint32_t fresh = shape->len - in.len;
   for (uint32_t i = 0; i < shape->len; i++) {
     ir_axis one = ir_axis_new(c->f, IR_AXIS_BROADCAST, constant(c, 1)), a;
-    if (ir_scalar_is_overflow(shape->scalars[i]))
-      return infer_error(c, "an extent overflows 64 bits");
     if (!expand_dim(c, i < fresh ? one : in.data[i - fresh], shape->scalars[i], &a)) return false;
     if (!infer_push(c, &out, a)) return false;
   }
@@ -173,8 +176,7 @@ bool infer_pad(infer *c) {
     (void)ir_scalar_is_const(s, before, &none_before);
     (void)ir_scalar_is_const(s, after, &none_after);
     if (none_before == 0 && none_after == 0) continue;
-    if (ir_scalar_is_overflow(size)) return infer_error(c, "an extent overflows 64 bits");
-    if (!infer_at_most(c, constant(c, 0), size, "a negative extent")) return false;
+    if (!infer_not_negative(c, size)) return false;
     ir_scalar start = ir_scalar_sub(s, constant(c, 0), before);
     out.data[i] = resize(c, root.data[i], start, 1, size);
   }

@@ -17,11 +17,13 @@ void ir_module_destroy(ir_module *m) {
 }
 
 ir_func *ir_module_find(const ir_module *m, const char *name) {
+  ir_func *found = NULL;
   for (uint32_t i = 0; i < m->funcs.len; i++) {
     ir_func *f = m->funcs.data[i];
-    if (strcmp(ir_name_text(f, f->name), name) == 0) return f;
+    if (strcmp(ir_name_text(f, f->name), name) != 0) continue;
+    if (!found || f->kind == IR_FUNC_HOST) found = f;
   }
-  return NULL;
+  return found;
 }
 
 const ir_attr *ir_op_attr(const ir_op_data *o, const char *name) {

@@ -172,8 +172,9 @@ struct ir_module {
 };
 
 void ir_module_init(ir_module *m, const allocator *memory);
-void ir_module_destroy(ir_module *m);                          /* accepts a zeroed module */
-ir_func *ir_module_find(const ir_module *m, const char *name); /* NULL: no such function */
+void ir_module_destroy(ir_module *m); /* accepts a zeroed module */
+/* By name; of a fusion and its host program the latter. NULL: no such function. */
+ir_func *ir_module_find(const ir_module *m, const char *name);
 
 /* ---- reading ---- */
 static inline ir_axis_data *ir_axis_at(const ir_func *f, ir_axis a) { return &f->axes.data[a.id]; }

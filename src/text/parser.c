@@ -29,8 +29,7 @@ static void unknown_dtype(text_parser *p, const text_token *t) {
   text_error(p, t, "unknown dtype '%.*s'; there are%s", text_shown(t), text_of(p, t), known.data);
 }
 
-/* f32[a, 4]; leaves the extents in p->extents. IR_DTYPE_NONE when it failed. */
-static ir_dtype parse_type(text_parser *p) {
+ir_dtype text_parse_type(text_parser *p) {
   p->extents.len = 0;
   p->declaring = true;
   text_token t = p->token;
@@ -87,8 +86,10 @@ static bool resolve(text_parser *p, bool (*one)(text_parser *, const text_extent
   return good;
 }
 
+bool text_resolve_stated(text_parser *p) { return resolve(p, resolve_stated_extent); }
+
 /* ---- inputs and definitions ---- */
-static void build_input(text_parser *p, const text_token *name, ir_dtype dtype) {
+void text_build_input(text_parser *p, const text_token *name, ir_dtype dtype) {
   ir_tensor t = {0};
   if (!p->panic && dtype != IR_DTYPE_NONE && resolve(p, resolve_input_extent)) {
     t = ir_build_input(p->f, text_intern(p, name), dtype, p->scalars.data, p->scalars.len,
@@ -105,8 +106,7 @@ static loc place_of(const ir_func *f, ir_name_entry e) {
   return (loc){0};
 }
 
-/* Found before the expression is built, so that its nested names do not clash as well. */
-static bool is_taken(text_parser *p, const text_token *name) {
+bool text_is_taken(text_parser *p, const text_token *name) {
   ir_name_entry e = ir_func_lookup(p->f, text_intern(p, name));
   if (e.kind == IR_NAME_NONE) return false;
   static const char *const kinds[] = {"", "a tensor", "an extent", "a mesh"};
@@ -119,7 +119,7 @@ static bool is_taken(text_parser *p, const text_token *name) {
 
 /* The extents of a stated type move into the module: the expression reuses the parser's buffers. */
 static void parse_stated(text_parser *p, const text_token *name, ir_dtype dtype) {
-  bool good = dtype != IR_DTYPE_NONE && resolve(p, resolve_stated_extent);
+  bool good = dtype != IR_DTYPE_NONE && text_resolve_stated(p);
   uint32_t rank = p->extents.len;
   const ir_scalar *extents =
       good ? arena_copy(&p->m->memory, p->scalars.data, rank * sizeof(ir_scalar)) : NULL;
@@ -129,10 +129,10 @@ static void parse_stated(text_parser *p, const text_token *name, ir_dtype dtype)
 }
 
 static void parse_typed(text_parser *p, const text_token *name) {
-  ir_dtype dtype = parse_type(p);
+  ir_dtype dtype = text_parse_type(p);
   if (!text_accept(p, TOKEN_ASSIGN)) {
-    build_input(p, name, dtype);
-  } else if (is_taken(p, name)) {
+    text_build_input(p, name, dtype);
+  } else if (text_is_taken(p, name)) {
     p->panic = true;
   } else {
     p->declaring = false;
@@ -146,7 +146,7 @@ static void parse_named(text_parser *p) {
   if (text_accept(p, TOKEN_COLON)) {
     parse_typed(p, &name);
   } else if (text_accept(p, TOKEN_ASSIGN)) {
-    if (is_taken(p, &name)) p->panic = true;
+    if (text_is_taken(p, &name)) p->panic = true;
     else (void)text_parse_definition(p, &name);
   } else if (text_is(p, TOKEN_DOT) || text_is(p, TOKEN_LBRACKET) || text_is(p, TOKEN_COMMA) ||
              text_is(p, TOKEN_LBRACE)) {
@@ -250,7 +250,7 @@ static void parse_body(text_parser *p) {
   uint32_t errors = p->m->errors.errors;
   for (;;) {
     while (text_accept(p, TOKEN_NEWLINE) || text_accept(p, TOKEN_SEMICOLON)) continue;
-    if (text_is(p, TOKEN_RBRACE) || text_is(p, TOKEN_END) || text_is(p, TOKEN_FUSION)) break;
+    if (text_is(p, TOKEN_RBRACE) || text_at_item(p)) break;
     parse_statement(p, &returned);
   }
   if (text_accept(p, TOKEN_RBRACE)) {
@@ -291,12 +291,15 @@ static void parse_module(text_parser *p) {
   while (!text_is(p, TOKEN_END)) {
     if (text_is(p, TOKEN_FUSION)) {
       parse_fusion(p);
+    } else if (text_is(p, TOKEN_HOST)) {
+      text_parse_host(p);
     } else if (!text_accept(p, TOKEN_NEWLINE) && !text_accept(p, TOKEN_SEMICOLON)) {
       text_begin_statement(p);
       text_expected(p, "'fusion NAME {'");
-      while (!text_is(p, TOKEN_END) && !text_is(p, TOKEN_FUSION)) text_advance(p);
+      while (!text_at_item(p)) text_advance(p);
     }
   }
+  text_link_hosts(p->m);
   if (p->m->funcs.len == 0 && p->m->errors.errors == 0) {
     text_error(p, &p->token, "there is no fusion in this file");
   }

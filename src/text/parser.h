@@ -54,6 +54,8 @@ typedef struct text_parser {
   VEC(text_extent) extents;
   VEC(ir_target) targets;
   strbuf name;
+
+  struct text_host *host; /* while a host program is read; parser_host.h */
 } text_parser;
 
 /* ---- parser_token.c: tokens, errors, recovery ---- */
@@ -92,6 +94,8 @@ void text_begin_statement(text_parser *p);
 void text_end_statement(text_parser *p);
 /* May the statement end at the token in hand? */
 bool text_at_end(const text_parser *p);
+/* At the end of the file, or where a fusion or host program begins? */
+bool text_at_item(const text_parser *p);
 /* Skips one argument up to its , or ). */
 void text_skip_argument(text_parser *p);
 
@@ -124,6 +128,23 @@ bool text_parse_scalars(text_parser *p, const char *what, const ir_scalar **list
 /* The integer in hand, which may be 2^63 only if a minus stands before it. */
 bool text_parse_literal(text_parser *p, bool negative, int64_t *value);
 
+/* ---- parser.c: types, inputs ---- */
+/* f32[a, 4]; leaves the extents in p->extents. IR_DTYPE_NONE when it failed. */
+ir_dtype text_parse_type(text_parser *p);
+/* p->extents as those of a stated type, into p->scalars, `?` as none; false on poison. */
+bool text_resolve_stated(text_parser *p);
+/* Declares an input of the type just read, or poisons its names. */
+void text_build_input(text_parser *p, const text_token *name, ir_dtype dtype);
+/* Reports that the name stands for something already. Asked before an expression is built, so that
+ * its nested names do not clash as well. */
+bool text_is_taken(text_parser *p, const text_token *name);
+
+/* ---- parser_host.c ---- */
+/* host NAME(…) -> (…) { … }, with the word in hand. */
+void text_parse_host(text_parser *p);
+/* Host programs whose fusion stands behind them in the file. */
+void text_link_hosts(ir_module *m);
+
 /* ---- parser_expr.c, parser_call.c: expressions ---- */
 typedef enum text_value_kind {
   TEXT_POISON,
@@ -150,6 +171,8 @@ text_value text_build(text_parser *p, ir_opcode code, const ir_tensor *operands,
                       const ir_attr *attrs, loc at);
 /* name ( …, with the name consumed and ( in hand. */
 text_value text_parse_call(text_parser *p, const text_token *name);
+/* Reports that `first` up to here is a name, number or extent where an operation must stand. */
+void text_refuse_lone(text_parser *p, const text_token *first, text_value_kind kind);
 /* The expression behind `name =`, built and named; none when it failed. */
 ir_tensor text_parse_definition(text_parser *p, const text_token *name);
 

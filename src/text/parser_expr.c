@@ -1,6 +1,7 @@
 #include <inttypes.h>
 
 #include "text/parser.h"
+#include "text/parser_host.h"
 
 /* ---- building ---- */
 /* Names a result inside the statement: y$1, y$2, … */
@@ -18,6 +19,7 @@ static bool name_nested(text_parser *p) {
 
 text_value text_build(text_parser *p, ir_opcode code, const ir_tensor *operands, uint32_t n,
                       const ir_attr *attrs, loc at) {
+  if (p->host) return text_host_build(p, code, operands, n, attrs, at);
   if (!name_nested(p)) return TEXT_POISONED;
   ir_tensor t = ir_build_op(p->f, code, operands, n, attrs, 0, at);
   if (!t.id) return TEXT_POISONED;
@@ -252,7 +254,7 @@ text_value text_parse_expr(text_parser *p) { return parse_infix(p, COMPARISON); 
 
 /* ---- definitions ---- */
 /* `y = x` and `y = 2` compute nothing that could carry the name. */
-static void refuse_lone(text_parser *p, const text_token *first, text_value_kind kind) {
+void text_refuse_lone(text_parser *p, const text_token *first, text_value_kind kind) {
   loc at = text_span(p, first);
   int n = at.length < 60 ? (int)at.length : 60;
   const char *text = text_of(p, first);
@@ -274,7 +276,7 @@ ir_tensor text_parse_definition(text_parser *p, const text_token *name) {
   bool whole = !p->panic && v.kind == TEXT_TENSOR && IR_SAME(v.tensor, t);
   if (whole && ir_build_name(p->f, t, p->defining, text_token_loc(name))) return t;
   if (!whole) {
-    if (text_at_end(p) && v.kind != TEXT_POISON) refuse_lone(p, &first, v.kind);
+    if (text_at_end(p) && v.kind != TEXT_POISON) text_refuse_lone(p, &first, v.kind);
     (void)name_nested(p);
   }
   text_poison(p, p->defining);

@@ -237,7 +237,7 @@ void text_parse_schedule(text_parser *p) {
   if (!text_expect(p, TOKEN_LBRACE, "'{' behind schedule")) return;
   for (;;) {
     while (text_accept(p, TOKEN_NEWLINE) || text_accept(p, TOKEN_SEMICOLON)) continue;
-    if (text_is(p, TOKEN_RBRACE) || text_is(p, TOKEN_END) || text_is(p, TOKEN_FUSION)) break;
+    if (text_is(p, TOKEN_RBRACE) || text_at_item(p)) break;
     parse_statement(p);
   }
   text_expect(p, TOKEN_RBRACE, "'}' at the end of the schedule");

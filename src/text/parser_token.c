@@ -101,7 +101,7 @@ static bool at_break(const text_parser *p) {
   const text_token *t = &p->token;
   if (ends_statement(t->kind)) return true;
   if (t->offset <= p->start.offset) return false;
-  if (t->kind == TOKEN_FUSION) return true;
+  if (t->kind == TOKEN_FUSION || t->kind == TOKEN_HOST) return true;
   return t->first && t->indent <= p->start.indent && t->kind != TOKEN_RPAREN &&
          t->kind != TOKEN_RBRACKET;
 }
@@ -110,7 +110,7 @@ static void skip_statement(text_parser *p) {
   uint32_t braces = 0;
   while (!text_is(p, TOKEN_END)) {
     if (braces == 0 && at_break(p)) break;
-    if (text_is(p, TOKEN_FUSION) && p->token.offset > p->start.offset) break;
+    if (text_at_item(p) && p->token.offset > p->start.offset) break;
     if (text_is(p, TOKEN_LBRACE)) braces++;
     if (text_is(p, TOKEN_RBRACE)) braces--;
     if (p->declaring && text_is(p, TOKEN_NAME)) text_poison(p, text_intern(p, &p->token));
@@ -125,6 +125,10 @@ void text_end_statement(text_parser *p) {
   if (p->f && p->start.kind == TOKEN_NAME) text_poison(p, text_intern(p, &p->start));
   skip_statement(p);
   p->panic = false;
+}
+
+bool text_at_item(const text_parser *p) {
+  return text_is(p, TOKEN_END) || text_is(p, TOKEN_FUSION) || text_is(p, TOKEN_HOST);
 }
 
 void text_skip_argument(text_parser *p) {

@@ -1,5 +1,6 @@
 #include <math.h>
 
+#include "text/printer.h"
 #include "text/text.h"
 
 /* ---- pieces ---- */
@@ -14,7 +15,7 @@ static void put_number(ir_number n, strbuf *out) {
   else strbuf_int(out, n.i);
 }
 
-static void put_ints(const int64_t *list, uint32_t n, strbuf *out) {
+void text_put_ints(const int64_t *list, uint32_t n, strbuf *out) {
   strbuf_putc(out, '[');
   for (uint32_t i = 0; i < n; i++) {
     if (i) strbuf_puts(out, ", ");
@@ -32,8 +33,7 @@ static void put_bools(const int64_t *list, uint32_t n, strbuf *out) {
   strbuf_putc(out, ']');
 }
 
-/* A scalar that is none prints as `?`. */
-static void put_scalars(const ir_func *f, const ir_scalar *list, uint32_t n, strbuf *out) {
+void text_put_scalars(const ir_func *f, const ir_scalar *list, uint32_t n, strbuf *out) {
   strbuf_putc(out, '[');
   for (uint32_t i = 0; i < n; i++) {
     if (i) strbuf_puts(out, ", ");
@@ -48,7 +48,7 @@ static void put_mesh(const ir_func *f, const ir_mesh_data *m, strbuf *out) {
   strbuf_puts(out, "  mesh ");
   put_name(f, m->name, out);
   strbuf_puts(out, " = ");
-  put_ints(m->shape, m->rank, out);
+  text_put_ints(m->shape, m->rank, out);
   if (m->listed) {
     strbuf_puts(out, " of {");
     for (int64_t i = 0; i < m->n_devices; i++) {
@@ -69,11 +69,11 @@ static bool is_own(const ir_func *f, ir_scalar x, ir_tensor t, uint32_t k) {
   return d->name == 0 && d->tensor == t.id && d->dim == k;
 }
 
-static void put_type(const ir_func *f, ir_dtype dtype, const ir_scalar *extents, uint32_t rank,
-                     strbuf *out) {
+void text_put_type(const ir_func *f, ir_dtype dtype, const ir_scalar *extents, uint32_t rank,
+                   strbuf *out) {
   strbuf_puts(out, " : ");
   strbuf_puts(out, ir_dtype_text(dtype));
-  if (rank) put_scalars(f, extents, rank, out);
+  if (rank) text_put_scalars(f, extents, rank, out);
 }
 
 static void put_input(const ir_func *f, ir_tensor t, strbuf *out) {
@@ -87,7 +87,7 @@ static void put_input(const ir_func *f, ir_tensor t, strbuf *out) {
   }
   strbuf_puts(out, "  ");
   put_name(f, d->name, out);
-  put_type(f, d->dtype, extents, rank, out);
+  text_put_type(f, d->dtype, extents, rank, out);
   strbuf_putc(out, '\n');
 }
 
@@ -130,13 +130,13 @@ static void put_operand(const ir_func *f, ir_tensor t, bool between, strbuf *out
 static void put_attr(const ir_func *f, const ir_param *q, const ir_attr *a, strbuf *out) {
   switch (q->kind) {
   case IR_PARAM_INT: strbuf_int(out, a->i); return;
-  case IR_PARAM_INTS: put_ints(a->ints, a->len, out); return;
+  case IR_PARAM_INTS: text_put_ints(a->ints, a->len, out); return;
   case IR_PARAM_BOOL: put_bool(a->i != 0, out); return;
   case IR_PARAM_BOOLS: put_bools(a->ints, a->len, out); return;
   case IR_PARAM_NUMBER: put_number(a->number, out); return;
   case IR_PARAM_DTYPE: strbuf_puts(out, ir_dtype_text((ir_dtype)a->i)); return;
   case IR_PARAM_SCALAR: ir_print_scalar(f, a->scalar, out); return;
-  case IR_PARAM_SCALARS: put_scalars(f, a->scalars, a->len, out); return;
+  case IR_PARAM_SCALARS: text_put_scalars(f, a->scalars, a->len, out); return;
   case IR_PARAM_CHOICE: strbuf_puts(out, q->choices[a->i]); return;
   case IR_PARAM_END:
   case IR_PARAM_TENSOR:
@@ -211,7 +211,7 @@ static void put_call(const ir_func *f, const ir_op_data *o, strbuf *out) {
 }
 
 /* An operator between two constants would be folded when read back, so it stays a call. */
-static void put_expression(const ir_func *f, const ir_op_data *o, strbuf *out) {
+void text_put_expression(const ir_func *f, const ir_op_data *o, strbuf *out) {
   const char *infix = ir_op_infix(o->code);
   if (!infix || (is_const(f, o->operands[0]) && is_const(f, o->operands[1]))) {
     put_call(f, o, out);
@@ -231,10 +231,10 @@ static void put_op(const ir_func *f, const ir_op_data *o, strbuf *out) {
   if (d->stated) {
     ir_axis dims[IR_MAX_RANK];
     uint32_t rank = ir_axes_dims(f, d->defined.logical, dims);
-    put_type(f, d->dtype, d->stated_extents, rank, out);
+    text_put_type(f, d->dtype, d->stated_extents, rank, out);
   }
   strbuf_puts(out, " = ");
-  put_expression(f, o, out);
+  text_put_expression(f, o, out);
   strbuf_putc(out, '\n');
 }
 
@@ -259,7 +259,7 @@ static void put_split(const ir_func *f, const ir_stmt *s, const char *name, strb
   strbuf_puts(out, name);
   strbuf_int(out, s->axis);
   strbuf_puts(out, ", ");
-  if (s->kind == IR_STMT_CHUNK_SPLIT) put_ints(s->list, s->n_list, out);
+  if (s->kind == IR_STMT_CHUNK_SPLIT) text_put_ints(s->list, s->n_list, out);
   else put_factor(f, s, out);
 }
 
@@ -294,14 +294,14 @@ static void put_method(const ir_func *f, const ir_stmt *s, strbuf *out) {
   case IR_STMT_SWIZZLE: put_swizzle(s, out); return;
   case IR_STMT_RFACTOR:
     strbuf_puts(out, ".rfactor(");
-    put_ints(s->list, s->n_list, out);
+    text_put_ints(s->list, s->n_list, out);
     return;
   case IR_STMT_MEMORY:
     strbuf_puts(out, s->memory == IR_MEMORY_GLOBAL ? ".memory(global" : ".memory(symmetric");
     return;
   case IR_STMT_ALLOCATE:
     strbuf_puts(out, ".allocate(");
-    put_ints(s->list, s->n_list, out);
+    text_put_ints(s->list, s->n_list, out);
     return;
   case IR_STMT_ALLOCATE_AS_LOOP: strbuf_puts(out, ".allocate_as_loop("); return;
   case IR_STMT_CONTIGUITY:
@@ -358,6 +358,10 @@ static void put_return(const ir_func *f, strbuf *out) {
 }
 
 void text_print_func(const ir_func *f, strbuf *out) {
+  if (f->kind == IR_FUNC_HOST) {
+    text_print_host(f, out);
+    return;
+  }
   strbuf_puts(out, "fusion ");
   put_name(f, f->name, out);
   strbuf_puts(out, " {\n");

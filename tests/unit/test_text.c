@@ -602,7 +602,7 @@ static void test_call_errors(void) {
 static void test_item_errors(void) {
   expect_errors("", 1, "1:1", "there is no fusion in this file");
   expect_errors("hello\nworld", 1, "1:1", "expected 'fusion NAME {', found 'hello'");
-  expect_errors("host f(x) { }", 1, "1:1", "expected 'fusion NAME {', found the reserved word");
+  expect_errors("host f(x) { }", 1, "1:9", "expected ':' and the type of the parameter");
   expect_errors("fusion { x : f32; return x }", 1, "1:8", "expected the name of the fusion");
   expect_errors("fusion f { x : f32 }", 1, "1:8", "this fusion has no return");
   expect_errors("fusion f { x : f32; return x", 1, "1:29", "expected '}' at the end of the fusion");

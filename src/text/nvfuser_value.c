@@ -1,0 +1,202 @@
+#include "text/nvfuser_style.h"
+
+/* ---- numbers ---- */
+static void show(text_nvfuser *s, ir_tensor t) {
+  if (t.id && ir_tensor_at(s->h, t)->kind != IR_TENSOR_CONST) s->tensors[t.id] = 1;
+}
+
+/* The notation knows no shorter last piece. */
+static void note_piece(text_nvfuser *s, const ir_instr_data *d) {
+  ir_scalars *all = &s->h->module->scalars;
+  ir_axis a = text_nvfuser_dim(s, d->tensor, d->dim), from = text_nvfuser_dim(s, d->from, d->dim);
+  if (!a.id || !from.id || d->partition.kind == IR_CHUNKS) return;
+  ir_scalar size = d->partition.size;
+  s->pieces[a.id] =
+      d->partition.kind == IR_PARTS ? ir_scalar_ceildiv(all, ir_axis_size(s->h, from), size) : size;
+}
+
+static void show_block(text_nvfuser *s, const ir_block *block) {
+  for (uint32_t i = 0; i < block->len; i++) {
+    const ir_instr_data *d = ir_instr_at(s->h, block->data[i]);
+    show(s, d->tensor);
+    show(s, d->from);
+    if (d->kind == IR_SELECT || d->kind == IR_SHARD) s->slices[d->tensor.id] = true;
+    if (d->kind == IR_SHARD) note_piece(s, d);
+    if (d->kind == IR_COMPUTE) {
+      const ir_op_data *op = ir_op_at(s->h, d->op);
+      for (uint32_t k = 0; k < op->n_operands; k++) show(s, op->operands[k]);
+    }
+    show_block(s, &d->body);
+    show_block(s, &d->otherwise);
+  }
+}
+
+static void number_axes(text_nvfuser *s, ir_axes axes, uint32_t *next) {
+  for (uint32_t i = 0; i < axes.len; i++) {
+    uint32_t *number = &s->axes[axes.data[i].id];
+    if (*number == 0) *number = ++*next;
+  }
+}
+
+void text_nvfuser_number(text_nvfuser *s) {
+  const ir_func *h = s->h;
+  for (uint32_t i = 0; i < h->inputs.len; i++) show(s, h->inputs.data[i]);
+  for (uint32_t i = 0; i < h->outputs.len; i++) show(s, h->outputs.data[i]);
+  show_block(s, &h->host->body);
+  uint32_t tensors = 0, axes = 0;
+  for (uint32_t i = 1; i < h->tensors.len; i++) {
+    if (!s->tensors[i]) continue;
+    s->tensors[i] = ++tensors;
+    number_axes(s, h->tensors.data[i].now.logical, &axes);
+    number_axes(s, h->tensors.data[i].now.loop, &axes);
+  }
+}
+
+/* ---- scalars ---- */
+static uint32_t symbol_index(const text_nvfuser *s, ir_scalar symbol) {
+  return (uint32_t)ir_scalar_node_of(&s->h->module->scalars, symbol)->value;
+}
+
+static const char *next_name(text_nvfuser *s) {
+  return arena_printf(s->out->memory, "i%u", s->n_symbols++);
+}
+
+const char *text_nvfuser_symbol(text_nvfuser *s, ir_scalar symbol) {
+  uint32_t i = symbol_index(s, symbol);
+  switch (s->h->module->scalars.symbols.data[i].kind) {
+  case IR_SYMBOL_STREAMS: return "numberOfStreams";
+  case IR_SYMBOL_RANK: return "deviceIdx.x";
+  case IR_SYMBOL_EXTENT:
+  case IR_SYMBOL_INDEX: break;
+  }
+  if (!s->symbols[i]) s->symbols[i] = next_name(s);
+  return s->symbols[i];
+}
+
+void text_nvfuser_open_index(text_nvfuser *s, ir_scalar symbol, bool stream) {
+  bool free = stream && s->n_indexes == 0;
+  s->symbols[symbol_index(s, symbol)] = free ? "StreamIdx" : next_name(s);
+}
+
+static void put_infix(text_nvfuser *s, const ir_scalar_node *n, const char *op) {
+  strbuf_puts(s->out, "( ");
+  text_nvfuser_put_scalar(s, n->a);
+  strbuf_puts(s->out, op);
+  text_nvfuser_put_scalar(s, n->b);
+  strbuf_puts(s->out, " )");
+}
+
+static void put_function(text_nvfuser *s, const ir_scalar_node *n, const char *name) {
+  strbuf_puts(s->out, "( ");
+  strbuf_puts(s->out, name);
+  strbuf_putc(s->out, '(');
+  text_nvfuser_put_scalar(s, n->a);
+  strbuf_puts(s->out, ", ");
+  text_nvfuser_put_scalar(s, n->b);
+  strbuf_puts(s->out, ") )");
+}
+
+void text_nvfuser_put_scalar(text_nvfuser *s, ir_scalar x) {
+  const ir_scalar_node n = *ir_scalar_node_of(&s->h->module->scalars, x);
+  switch (n.kind) {
+  case IR_SCALAR_CONST: strbuf_int(s->out, n.value); return;
+  case IR_SCALAR_SYMBOL: strbuf_puts(s->out, text_nvfuser_symbol(s, x)); return;
+  case IR_SCALAR_ADD: put_infix(s, &n, " + "); return;
+  case IR_SCALAR_MUL: put_infix(s, &n, " * "); return;
+  case IR_SCALAR_FLOORDIV: put_infix(s, &n, " / "); return;
+  case IR_SCALAR_MOD: put_infix(s, &n, " % "); return;
+  case IR_SCALAR_CEILDIV: put_function(s, &n, "ceilDiv"); return;
+  case IR_SCALAR_MIN: put_function(s, &n, "fmin"); return;
+  case IR_SCALAR_MAX: put_function(s, &n, "fmax"); return;
+  case IR_SCALAR_OVERFLOWED: strbuf_putc(s->out, '?'); return;
+  }
+}
+
+/* ---- axes ---- */
+static bool is_logical(const text_nvfuser *s, ir_tensor t, ir_axis a) {
+  ir_axes logical = ir_tensor_at(s->h, t)->now.logical;
+  for (uint32_t i = 0; i < logical.len; i++) {
+    if (IR_SAME(logical.data[i], a)) return true;
+  }
+  return false;
+}
+
+static void put_mark(text_nvfuser *s, ir_tensor t, ir_axis a) {
+  ir_mark mark = ir_axis_at(s->h, a)->mark;
+  switch (mark.kind) {
+  case IR_MARK_NONE:
+  case IR_MARK_SERIAL: strbuf_putc(s->out, 'S'); return;
+  case IR_MARK_STREAM: strbuf_puts(s->out, is_logical(s, t, a) ? "StreamIdx" : "streamIdx"); return;
+  case IR_MARK_MESH:
+    strbuf_puts(s->out, "deviceIdx.");
+    if (mark.mesh_axis < 3) strbuf_putc(s->out, "xyz"[mark.mesh_axis]);
+    else strbuf_int(s->out, mark.mesh_axis);
+    return;
+  }
+}
+
+void text_nvfuser_put_axis(text_nvfuser *s, ir_tensor t, ir_axis a) {
+  const ir_axis_data d = *ir_axis_at(s->h, a);
+  static const char letters[] = {[IR_AXIS_ITERATION] = 'i',
+                                 [IR_AXIS_REDUCTION] = 'r',
+                                 [IR_AXIS_BROADCAST] = 'b',
+                                 [IR_AXIS_GATHER] = 'g'};
+  strbuf_putc(s->out, letters[d.kind]);
+  put_mark(s, t, a);
+  strbuf_int(s->out, (int64_t)s->axes[a.id] - 1);
+  strbuf_putc(s->out, '{');
+  text_nvfuser_put_scalar(s, s->pieces[a.id].id ? s->pieces[a.id] : d.extent);
+  if (d.expanded.id) {
+    strbuf_puts(s->out, " ex ");
+    text_nvfuser_put_scalar(s, d.expanded);
+  }
+  strbuf_putc(s->out, '}');
+  if (d.rfactor) strbuf_puts(s->out, "rf");
+}
+
+ir_axis text_nvfuser_dim(const text_nvfuser *s, ir_tensor t, uint32_t dim) {
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_axes_dims(s->h, ir_tensor_at(s->h, t)->now.logical, dims);
+  return dim < rank ? dims[dim] : (ir_axis){0};
+}
+
+/* ---- tensors ---- */
+static void put_mesh(text_nvfuser *s, const ir_mesh_data *m) {
+  strbuf_puts(s->out, " (DeviceMesh{");
+  for (int64_t i = 0; i < m->n_devices; i++) {
+    if (i) strbuf_putc(s->out, ' ');
+    strbuf_int(s->out, m->devices[i]);
+  }
+  strbuf_puts(s->out, "})");
+}
+
+void text_nvfuser_put_tensor(text_nvfuser *s, ir_tensor t) {
+  const ir_tensor_data *d = ir_tensor_at(s->h, t);
+  strbuf_printf(s->out, "T%u_%c_%s[", s->tensors[t.id] - 1, s->slices[t.id] ? 'l' : 'g',
+                ir_dtype_nvfuser(d->dtype));
+  for (uint32_t i = 0; i < d->now.loop.len; i++) {
+    if (i) strbuf_puts(s->out, ", ");
+    text_nvfuser_put_axis(s, t, d->now.loop.data[i]);
+  }
+  strbuf_putc(s->out, ']');
+  if (d->mesh.id) put_mesh(s, ir_mesh_at(s->h, d->mesh));
+}
+
+void text_nvfuser_put_operand(text_nvfuser *s, ir_tensor t) {
+  const ir_tensor_data *d = ir_tensor_at(s->h, t);
+  if (d->kind != IR_TENSOR_CONST) {
+    text_nvfuser_put_tensor(s, t);
+  } else if (d->value.id) {
+    text_nvfuser_put_scalar(s, d->value);
+  } else if (d->number.is_float) {
+    strbuf_puts(s->out, "double(");
+    strbuf_double(s->out, d->number.f);
+    strbuf_putc(s->out, ')');
+  } else {
+    strbuf_int(s->out, d->number.i);
+  }
+}
+
+void text_nvfuser_put_indent(text_nvfuser *s, uint32_t depth) {
+  for (uint32_t i = 0; i < depth; i++) strbuf_puts(s->out, "  ");
+}

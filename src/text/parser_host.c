@@ -1,0 +1,281 @@
+#include "text/parser_host.h"
+
+#include <string.h>
+
+#include "text/text.h"
+
+/* ---- names ---- */
+void text_host_declare(text_parser *p, uint32_t name, ir_name_entry entry) {
+  ir_func_declare(p->f, name, entry);
+  vec_push(&p->m->memory, &p->host->names, name);
+}
+
+bool text_host_declare_stream(text_parser *p, const text_token *t) {
+  uint32_t name = text_intern(p, t);
+  bool known = map_get(&p->host->streams, name, 0);
+  for (uint32_t i = p->host->scope; known && i < p->host->names.len; i++) {
+    if (p->host->names.data[i] == name) return true;
+  }
+  if (text_host_is_taken(p, t)) return false;
+  map_put(&p->host->streams, name, 1);
+  vec_push(&p->m->memory, &p->host->names, name);
+  return true;
+}
+
+static void leave_scope(text_parser *p, uint32_t names) {
+  while (p->host->names.len > names) {
+    uint32_t name = p->host->names.data[--p->host->names.len];
+    ir_func_undeclare(p->f, name);
+    map_put(&p->host->streams, name, 0);
+  }
+}
+
+bool text_host_is_taken(text_parser *p, const text_token *name) {
+  if (!map_get(&p->host->streams, text_intern(p, name), 0)) return text_is_taken(p, name);
+  text_error(p, name, "'%.*s' is already the name of a stream", text_shown(name), text_of(p, name));
+  return true;
+}
+
+static uint32_t streams_name(text_parser *p) {
+  return strings_intern(&p->m->names, "streams", strlen("streams"));
+}
+
+/* Behind the parameters, so that in products and sums `streams` follows every extent, as it does in a
+ * program that was lowered. */
+static void declare_streams(text_parser *p) {
+  ir_symbol_data symbol = {.kind = IR_SYMBOL_STREAMS, .name = streams_name(p)};
+  p->f->host->streams = ir_scalar_symbol(&p->m->scalars, symbol);
+  ir_func_declare(p->f, symbol.name, (ir_name_entry){IR_NAME_EXTENT, p->f->host->streams.id});
+}
+
+/* ---- blocks ---- */
+static void parse_statement(text_parser *p, ir_block *block);
+
+static void parse_statements(text_parser *p, ir_block *block) {
+  for (;;) {
+    while (text_accept(p, TOKEN_NEWLINE) || text_accept(p, TOKEN_SEMICOLON)) continue;
+    if (text_is(p, TOKEN_RBRACE) || text_at_item(p)) return;
+    parse_statement(p, block);
+  }
+}
+
+/* A missing } is missed by every block around it, too: the first one tells. */
+static void close_block(text_parser *p, loc opened, const char *what) {
+  if (text_accept(p, TOKEN_RBRACE)) return;
+  if (!p->host->unclosed) {
+    text_expected(p, arena_printf(&p->m->memory, "'}' at the end of the %s", what));
+    if (!text_is(p, TOKEN_BAD)) diag_note(&p->m->errors, opened, "the %s begins here", what);
+  }
+  p->host->unclosed = true;
+}
+
+/* { … } with its own names; false, and nothing consumed, when it does not begin here. */
+static bool parse_block(text_parser *p, loc opened, const char *what, ir_block *block) {
+  if (p->host->depth == TEXT_MAX_NESTING) {
+    diag_error(&p->m->errors, opened, "blocks nest deeper than %d levels", TEXT_MAX_NESTING);
+    p->panic = true;
+    return false;
+  }
+  if (!text_expect(p, TOKEN_LBRACE, "'{'")) return false;
+  uint32_t names = p->host->names.len, scope = p->host->scope;
+  p->host->scope = names;
+  p->host->depth++;
+  parse_statements(p, block);
+  p->host->depth--;
+  leave_scope(p, names);
+  p->host->scope = scope;
+  close_block(p, opened, what);
+  return true;
+}
+
+/* ---- loops and branches ---- */
+static ir_scalar declare_index(text_parser *p, const text_token *name) {
+  if (text_host_is_taken(p, name)) return (ir_scalar){0};
+  ir_symbol_data symbol = {.kind = IR_SYMBOL_INDEX, .name = text_intern(p, name)};
+  ir_scalar x = ir_scalar_symbol(&p->m->scalars, symbol);
+  text_host_declare(p, symbol.name, (ir_name_entry){IR_NAME_EXTENT, x.id});
+  return x;
+}
+
+/* for i in n { … } */
+static void parse_for(text_parser *p, ir_block *block) {
+  text_token word = p->token;
+  text_advance(p);
+  text_token name = p->token;
+  text_advance(p);
+  if (!text_is_word(p, "in")) {
+    text_expected(p, "'in' and the number of iterations");
+    return;
+  }
+  text_advance(p);
+  ir_instr_data d = {.kind = IR_FOR, .at = text_token_loc(&word)};
+  d.extent = text_parse_scalar(p);
+  if (p->panic) return;
+  uint32_t names = p->host->names.len;
+  d.variable = declare_index(p, &name);
+  if (parse_block(p, d.at, "loop", &d.body) && d.extent.id && d.variable.id) {
+    ir_block_add(p->f, block, ir_host_instr(p->f, &d));
+  }
+  leave_scope(p, names);
+}
+
+static bool parse_relation(text_parser *p, ir_relation *relation) {
+  static const text_token_kind tokens[] = {
+      [IR_EQ] = TOKEN_EQ, [IR_NE] = TOKEN_NE, [IR_LT] = TOKEN_LT, [IR_LE] = TOKEN_LE};
+  for (uint32_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
+    if (!text_accept(p, tokens[i])) continue;
+    *relation = (ir_relation)i;
+    return true;
+  }
+  text_expected(p, "==, !=, < or <=");
+  return false;
+}
+
+/* if a == b { … } else { … } */
+static void parse_if(text_parser *p, ir_block *block) {
+  ir_instr_data d = {.kind = IR_IF, .at = text_token_loc(&p->token)};
+  text_advance(p);
+  d.a = text_parse_scalar(p);
+  if (p->panic || !parse_relation(p, &d.relation)) return;
+  d.b = text_parse_scalar(p);
+  if (p->panic || !parse_block(p, d.at, "branch", &d.body)) return;
+  loc other = text_token_loc(&p->token);
+  if (!p->panic && text_is_word(p, "else")) {
+    text_advance(p);
+    if (!parse_block(p, other, "branch", &d.otherwise)) return;
+  }
+  if (d.a.id && d.b.id) ir_block_add(p->f, block, ir_host_instr(p->f, &d));
+}
+
+static bool begins_scalar(text_token_kind kind) {
+  return kind == TOKEN_NAME || kind == TOKEN_INT || kind == TOKEN_LPAREN || kind == TOKEN_MINUS;
+}
+
+/* for and if are names elsewhere: what follows decides. */
+static void parse_statement(text_parser *p, ir_block *block) {
+  text_begin_statement(p);
+  text_token start = p->token;
+  text_token_kind next = text_lexer_peek(&p->lexer).kind;
+  if (text_is_word(p, "for") && next == TOKEN_NAME) {
+    parse_for(p, block);
+  } else if (text_is_word(p, "if") && begins_scalar(next)) {
+    parse_if(p, block);
+  } else {
+    text_parse_host_step(p, block);
+  }
+  p->start = start; /* a body began statements of its own */
+  text_end_statement(p);
+}
+
+/* ---- the head ---- */
+static void parse_parameter(text_parser *p) {
+  text_token name = p->token;
+  if (!text_expect(p, TOKEN_NAME, "the name of a parameter")) return;
+  if (!text_expect(p, TOKEN_COLON, "':' and the type of the parameter")) return;
+  text_build_input(p, &name, text_parse_type(p));
+  if (ir_func_lookup(p->f, streams_name(p)).kind == IR_NAME_NONE) return;
+  text_error(p, &name, "'streams' is the number of worker streams; take another name");
+  ir_func_undeclare(p->f, streams_name(p));
+}
+
+static void parse_parameters(text_parser *p) {
+  text_expect(p, TOKEN_LPAREN, "'(' and the parameters");
+  while (!p->panic && !text_is(p, TOKEN_RPAREN)) {
+    parse_parameter(p);
+    if (!text_accept(p, TOKEN_COMMA)) break;
+  }
+  text_expect(p, TOKEN_RPAREN, "',' or ')'");
+}
+
+typedef VEC(text_token) token_list;
+
+/* What they name is defined by the body. */
+static void parse_outputs(text_parser *p, token_list *outputs) {
+  text_expect(p, TOKEN_ARROW, "'->' and the outputs");
+  text_expect(p, TOKEN_LPAREN, "'(' and the outputs");
+  while (!p->panic && !text_is(p, TOKEN_RPAREN)) {
+    text_token t = p->token;
+    if (text_expect(p, TOKEN_NAME, "the name of an output")) {
+      vec_push(&p->m->memory, outputs, t);
+    }
+    if (!text_accept(p, TOKEN_COMMA)) break;
+  }
+  text_expect(p, TOKEN_RPAREN, "',' or ')'");
+}
+
+static void resolve_outputs(text_parser *p, const token_list *outputs) {
+  for (uint32_t i = 0; i < outputs->len; i++) {
+    const text_token *t = &outputs->data[i];
+    ir_name_entry e = text_lookup(p, t, "output");
+    if (e.kind == IR_NAME_TENSOR) {
+      (void)ir_build_output(p->f, (ir_tensor){e.id}, text_token_loc(t));
+    } else if (e.kind != IR_NAME_NONE) {
+      text_error(p, t, "'%.*s' is not a tensor", text_shown(t), text_of(p, t));
+    }
+  }
+}
+
+/* After a mistake in the head the body is read all the same, with the names of the head unknown but
+ * not missed. */
+static void recover_head(text_parser *p) {
+  if (!p->panic) return;
+  while (!text_is(p, TOKEN_LBRACE) && !text_is(p, TOKEN_NEWLINE) && !text_at_item(p)) {
+    if (text_is(p, TOKEN_NAME)) text_poison(p, text_intern(p, &p->token));
+    text_advance(p);
+  }
+  p->panic = !text_is(p, TOKEN_LBRACE);
+}
+
+/* ---- host programs ---- */
+static bool parse_head(text_parser *p, token_list *outputs) {
+  map_init(&p->poisoned, &p->m->memory);
+  map_init(&p->host->streams, &p->m->memory);
+  parse_parameters(p);
+  if (!p->panic) parse_outputs(p, outputs);
+  if (!p->panic) text_skip_newlines(p);
+  recover_head(p);
+  return text_expect(p, TOKEN_LBRACE, "'{'");
+}
+
+static void parse_body(text_parser *p, const token_list *outputs) {
+  declare_streams(p);
+  ir_block body = {0};
+  parse_statements(p, &body);
+  p->f->host->body = body;
+  text_begin_statement(p);
+  close_block(p, p->f->at, "host program");
+  p->panic = false;
+  resolve_outputs(p, outputs);
+  ir_func_undeclare(p->f, streams_name(p)); /* -D does not set it */
+}
+
+void text_parse_host(text_parser *p) {
+  text_host host = {0};
+  token_list outputs = {0};
+  p->f = NULL;
+  text_begin_statement(p);
+  text_advance(p);
+  text_token name = p->token;
+  if (text_expect(p, TOKEN_NAME, "the name of the host program")) {
+    p->f = ir_host_new(p->m, text_intern(p, &name), text_token_loc(&name));
+  }
+  if (p->f) {
+    p->host = &host;
+    if (parse_head(p, &outputs)) parse_body(p, &outputs);
+  } else {
+    p->panic = true;
+  }
+  if (p->panic) text_end_statement(p);
+  p->host = NULL;
+}
+
+void text_link_hosts(ir_module *m) {
+  for (uint32_t i = 0; i < m->funcs.len; i++) {
+    ir_func *h = m->funcs.data[i];
+    for (uint32_t k = i + 1; h->host && k < m->funcs.len; k++) {
+      if (m->funcs.data[k]->kind == IR_FUNC_FUSION && m->funcs.data[k]->name == h->name) {
+        h->host->fusion = m->funcs.data[k];
+      }
+    }
+  }
+}

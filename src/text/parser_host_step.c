@@ -1,0 +1,382 @@
+#include <string.h>
+
+#include "text/parser_host.h"
+
+static void add(text_parser *p, ir_block *block, const ir_instr_data *d) {
+  ir_block_add(p->f, block, ir_host_instr(p->f, d));
+}
+
+/* The tensor in hand; none when it is no tensor, which is reported. */
+static ir_tensor parse_tensor(text_parser *p) {
+  text_token t = p->token;
+  if (!text_expect(p, TOKEN_NAME, "the name of a tensor")) return (ir_tensor){0};
+  ir_name_entry e = text_lookup(p, &t, "tensor");
+  if (e.kind == IR_NAME_TENSOR) return (ir_tensor){e.id};
+  if (e.kind != IR_NAME_NONE) {
+    text_error(p, &t, "'%.*s' is not a tensor", text_shown(&t), text_of(p, &t));
+  }
+  return (ir_tensor){0};
+}
+
+/* ---- streams ---- */
+/* A name that current_stream() gave, or the index of a worker stream. */
+static bool parse_stream(text_parser *p, ir_stream *s) {
+  text_token t = p->token;
+  *s = (ir_stream){0};
+  if (text_is(p, TOKEN_NAME) && map_get(&p->host->streams, text_intern(p, &t), 0)) {
+    s->name = text_intern(p, &t);
+    text_advance(p);
+    return true;
+  }
+  s->index = text_parse_scalar(p);
+  return s->index.id != 0;
+}
+
+/* ---- deallocate(t), set_stream(s), wait_stream(s) ---- */
+static void refuse_action(text_parser *p, const text_token *word) {
+  static const char *const actions[] = {"deallocate", "set_stream", "wait_stream"};
+  text_suggestion s;
+  text_suggest_init(&s, text_of(p, word), word->length);
+  for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++) {
+    text_suggest_offer(&s, actions[i]);
+  }
+  bool op = ir_op_parse(text_of(p, word), word->length) != IR_OP_NONE;
+  text_error(p, word, "unknown statement '%.*s'%s", text_shown(word), text_of(p, word),
+             op ? "; an operation names its destination: 'y <- op(...)'"
+                : text_did_you_mean(p, &s));
+  p->panic = true;
+}
+
+static void parse_action(text_parser *p, ir_block *block) {
+  text_token word = p->token;
+  ir_instr_data d = {.at = text_token_loc(&word)};
+  bool free = text_is_word(p, "deallocate"), set = text_is_word(p, "set_stream");
+  if (!free && !set && !text_is_word(p, "wait_stream")) {
+    refuse_action(p, &word);
+    return;
+  }
+  d.kind = free ? IR_DEALLOCATE : set ? IR_SET_STREAM : IR_WAIT_STREAM;
+  text_advance(p);
+  text_advance(p);
+  bool good = true;
+  if (free) good = (d.tensor = parse_tensor(p)).id != 0;
+  else good = parse_stream(p, &d.stream);
+  if (text_expect(p, TOKEN_RPAREN, "')'") && good) add(p, block, &d);
+}
+
+/* ---- t : f32[n, m] = allocate() ---- */
+/* The extents in p->extents, checked, in p->scalars. */
+static bool resolve_sizes(text_parser *p, const text_token *name) {
+  if (!text_resolve_stated(p)) return false;
+  if (p->scalars.len > IR_MAX_RANK) {
+    text_error(p, name, "a tensor has at most %d axes, not %u", IR_MAX_RANK, p->scalars.len);
+    return false;
+  }
+  for (uint32_t i = 0; i < p->scalars.len; i++) {
+    const text_token *at = &p->extents.data[i].token;
+    int64_t value;
+    if (!p->scalars.data[i].id) {
+      text_error(p, at, "the extents of an allocation are integer expressions, not ?");
+      return false;
+    }
+    if (ir_scalar_is_const(&p->m->scalars, p->scalars.data[i], &value) && value < 0) {
+      text_error(p, at, "an extent cannot be negative: %lld", (long long)value);
+      return false;
+    }
+  }
+  return true;
+}
+
+static void expect_empty_call(text_parser *p, const char *word, const char *wanted) {
+  if (!text_is_word(p, word)) {
+    text_expected(p, wanted);
+    return;
+  }
+  text_advance(p);
+  text_expect(p, TOKEN_LPAREN, "'('");
+  text_expect(p, TOKEN_RPAREN, "')'");
+}
+
+static void parse_allocate(text_parser *p, const text_token *name, ir_block *block) {
+  ir_dtype dtype = text_parse_type(p);
+  p->declaring = false;
+  bool good = !p->panic && dtype != IR_DTYPE_NONE && resolve_sizes(p, name);
+  text_expect(p, TOKEN_ASSIGN, "'= allocate()' behind the type");
+  expect_empty_call(p, "allocate", "allocate()");
+  if (p->panic || !good || text_host_is_taken(p, name)) {
+    text_poison(p, text_intern(p, name));
+    return;
+  }
+  ir_instr_data d = {.kind = IR_ALLOCATE, .at = text_token_loc(name)};
+  d.tensor = ir_host_tensor(p->f, text_intern(p, name), dtype, p->scalars.data, p->scalars.len,
+                            text_token_loc(name));
+  text_host_declare(p, text_intern(p, name), (ir_name_entry){IR_NAME_TENSOR, d.tensor.id});
+  add(p, block, &d);
+}
+
+/* ---- s = select(t, dim=, index=), s = shard(t, dim=, index=, parts= | chunk= | chunks=) ---- */
+typedef enum slice_key { DIM, INDEX, PARTS, CHUNK, CHUNKS, N_KEYS } slice_key;
+
+static const char *const key_names[] = {"dim", "index", "parts", "chunk", "chunks"};
+
+typedef struct slice {
+  ir_instr_data d;
+  int64_t dim; /* as written */
+  uint32_t given;
+  bool poison;
+  const char *form; /* how it is written, for messages */
+} slice;
+
+static bool positive(text_parser *p, const text_token *at, ir_scalar x, const char *what) {
+  int64_t value;
+  if (!ir_scalar_is_const(&p->m->scalars, x, &value) || value >= 1) return true;
+  text_error(p, at, "%s must be at least 1", what);
+  return false;
+}
+
+static bool parse_chunks(text_parser *p, ir_partition *part) {
+  text_token first = p->token;
+  if (!text_parse_ints(p, "chunks", &part->chunks, &part->n_chunks)) return false;
+  bool good = part->n_chunks > 0;
+  for (uint32_t i = 0; i < part->n_chunks; i++) good = good && part->chunks[i] >= 0;
+  if (!good) text_error(p, &first, "chunks are one or more lengths, none of them negative");
+  return good;
+}
+
+static bool parse_value(text_parser *p, slice *s, slice_key key) {
+  text_token at = p->token;
+  ir_partition *part = &s->d.partition;
+  switch (key) {
+  case DIM: return text_parse_int(p, "dim", &s->dim);
+  case INDEX: s->d.index = text_parse_scalar(p); return s->d.index.id != 0;
+  case PARTS:
+  case CHUNK:
+    part->kind = key == PARTS ? IR_PARTS : IR_CHUNK;
+    part->size = text_parse_scalar(p);
+    return part->size.id != 0 && positive(p, &at, part->size, key_names[key]);
+  case CHUNKS: part->kind = IR_CHUNKS; return parse_chunks(p, part);
+  case N_KEYS: break;
+  }
+  return false;
+}
+
+static void refuse_key(text_parser *p, slice *s, const text_token *at, const char *why) {
+  if (!s->poison) text_error(p, at, "%s; it is %s", why, s->form);
+  s->poison = true;
+  text_skip_argument(p);
+}
+
+static void parse_key(text_parser *p, slice *s) {
+  text_token t = p->token;
+  uint32_t n = s->d.kind == IR_SELECT ? PARTS : N_KEYS, key = 0;
+  while (key < n && !text_is_word(p, key_names[key])) key++;
+  if (key == n || text_lexer_peek(&p->lexer).kind != TOKEN_ASSIGN) {
+    refuse_key(p, s, &t, "this is not an argument here");
+    return;
+  }
+  text_advance(p);
+  text_advance(p);
+  bool again = (s->given & (1u << key)) || (key >= PARTS && (s->given >> PARTS));
+  s->given |= 1u << key;
+  if (again) refuse_key(p, s, &t, "this argument is given already");
+  else s->poison = !parse_value(p, s, (slice_key)key) || s->poison;
+}
+
+static bool all_given(text_parser *p, const slice *s, const text_token *word) {
+  bool pieces = s->d.kind == IR_SELECT || (s->given >> PARTS);
+  if (pieces && (s->given & 3u) == 3u) return true;
+  text_error(p, word, "an argument is missing; it is %s", s->form);
+  return false;
+}
+
+static bool resolve_dim(text_parser *p, slice *s, const text_token *word, uint32_t rank) {
+  int64_t dim = s->dim < 0 ? s->dim + (int64_t)rank : s->dim;
+  if (dim < 0 || dim >= (int64_t)rank) {
+    text_error(p, word, "dim %lld is out of range: '%s' has %u dimensions", (long long)s->dim,
+               ir_tensor_name(p->f, s->d.from), rank);
+    return false;
+  }
+  s->d.dim = (uint32_t)dim;
+  return true;
+}
+
+/* The slice as a tensor: without the dimension, or with a shorter one. */
+static bool build_slice(text_parser *p, slice *s, const text_token *name, const text_token *word) {
+  ir_axis dims[IR_MAX_RANK];
+  ir_scalar sizes[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(p->f, s->d.from, dims), n = 0;
+  if (!resolve_dim(p, s, word, rank)) return false;
+  for (uint32_t i = 0; i < rank; i++) {
+    ir_scalar size = ir_axis_size(p->f, dims[i]);
+    if (i != s->d.dim) sizes[n++] = size;
+    else if (s->d.kind == IR_SHARD) {
+      sizes[n++] = ir_partition_length(&p->m->scalars, &s->d.partition, size, s->d.index);
+    }
+  }
+  s->d.tensor = ir_host_tensor(p->f, text_intern(p, name), ir_tensor_at(p->f, s->d.from)->dtype,
+                               sizes, n, text_token_loc(name));
+  return true;
+}
+
+static void parse_slice(text_parser *p, const text_token *name, ir_block *block) {
+  static const char *const forms[] = {"select(t, dim=, index=)",
+                                      "shard(t, dim=, index=, parts= or chunk= or chunks=[...])"};
+  text_token word = p->token;
+  bool select = text_is_word(p, "select");
+  slice s = {.form = forms[!select]};
+  s.d.kind = select ? IR_SELECT : IR_SHARD;
+  s.d.at = text_token_loc(name);
+  text_advance(p);
+  text_expect(p, TOKEN_LPAREN, "'('");
+  if (!p->panic) s.poison = !(s.d.from = parse_tensor(p)).id;
+  while (text_accept(p, TOKEN_COMMA) && !text_is(p, TOKEN_RPAREN)) parse_key(p, &s);
+  text_expect(p, TOKEN_RPAREN, "',' or ')'");
+  bool good = !p->panic && !s.poison && all_given(p, &s, &word);
+  if (!good || text_host_is_taken(p, name) || !build_slice(p, &s, name, &word)) {
+    text_poison(p, text_intern(p, name));
+    return;
+  }
+  text_host_declare(p, text_intern(p, name), (ir_name_entry){IR_NAME_TENSOR, s.d.tensor.id});
+  add(p, block, &s.d);
+}
+
+/* ---- name = … ---- */
+static void parse_current_stream(text_parser *p, const text_token *name, ir_block *block) {
+  expect_empty_call(p, "current_stream", "current_stream()");
+  if (p->panic || !text_host_declare_stream(p, name)) return;
+  ir_instr_data d = {.kind = IR_CURRENT_STREAM, .at = text_token_loc(name)};
+  d.stream.name = text_intern(p, name);
+  add(p, block, &d);
+}
+
+static void parse_definition(text_parser *p, const text_token *name, ir_block *block) {
+  if (text_is_word(p, "current_stream")) {
+    parse_current_stream(p, name, block);
+  } else if (text_is_word(p, "select") || text_is_word(p, "shard")) {
+    parse_slice(p, name, block);
+  } else if (text_is_word(p, "allocate")) {
+    text_expected(p, "the type in front: 't : f32[n] = allocate()'");
+  } else {
+    text_expected(p, "current_stream(), select(...) or shard(...); operations are written "
+                     "'y <- op(...)'");
+  }
+}
+
+/* ---- dst <- op(…) at [offsets] sliced [[dims], …] ---- */
+text_value text_host_build(text_parser *p, ir_opcode code, const ir_tensor *operands, uint32_t n,
+                           const ir_attr *attrs, loc at) {
+  text_host *host = p->host;
+  if (host->op.id) {
+    diag_error(&p->m->errors, at,
+               "operations of a host program do not nest; give the inner result a tensor");
+    return TEXT_POISONED;
+  }
+  host->op = ir_host_op(p->f, code, operands, n, attrs, host->destination, at);
+  return (text_value){.kind = TEXT_TENSOR, .at = at, .tensor = host->destination};
+}
+
+static bool parse_offsets(text_parser *p, ir_instr_data *d, uint32_t rank) {
+  text_token first = p->token;
+  uint32_t n;
+  if (!text_parse_scalars(p, "the offsets", &d->offsets, &n)) return false;
+  if (n == rank) return true;
+  text_error(p, &first, "'at' needs %u offsets, one per dimension of '%s', not %u", rank,
+             ir_tensor_name(p->f, d->tensor), n);
+  return false;
+}
+
+static bool parse_mask(text_parser *p, uint32_t rank, uint32_t *mask) {
+  text_token first = p->token;
+  const int64_t *dims;
+  uint32_t n;
+  *mask = 0;
+  if (!text_parse_ints(p, "the dimensions of an operand", &dims, &n)) return false;
+  for (uint32_t i = 0; i < n; i++) {
+    if (dims[i] < 0 || dims[i] >= (int64_t)rank) {
+      text_error(p, &first, "dimension %lld is out of range: the destination has %u",
+                 (long long)dims[i], rank);
+      return false;
+    }
+    *mask |= 1u << dims[i];
+  }
+  return true;
+}
+
+/* [[0], [], [0, 1]]: a list of dimensions per operand. */
+static bool parse_masks(text_parser *p, uint32_t rank, uint32_t *masks, uint32_t n) {
+  text_token first = p->token;
+  uint32_t k = 0;
+  bool good = true;
+  text_expect(p, TOKEN_LBRACKET, "a list like [[0], []]: the sliced dimensions of each operand");
+  while (!p->panic && !text_is(p, TOKEN_RBRACKET)) {
+    uint32_t mask;
+    good = parse_mask(p, rank, &mask) && good;
+    if (k < n) masks[k] = mask;
+    k++;
+    if (!text_accept(p, TOKEN_COMMA)) break;
+  }
+  if (!text_expect(p, TOKEN_RBRACKET, "',' or ']'") || !good || k == n) return good && !p->panic;
+  text_error(p, &first, "'sliced' has %u lists for %u operands", k, n);
+  return false;
+}
+
+/* The part behind the operation; without `sliced` no operand is. */
+static bool parse_window(text_parser *p, ir_instr_data *d) {
+  if (!text_is_word(p, "at")) return true;
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(p->f, d->tensor, dims), n = ir_op_at(p->f, d->op)->n_operands;
+  text_advance(p);
+  bool good = parse_offsets(p, d, rank);
+  uint32_t *masks = ARENA_ARRAY(&p->m->memory, n, uint32_t);
+  d->sliced = masks;
+  if (!p->panic && text_is_word(p, "sliced")) {
+    text_advance(p);
+    good = parse_masks(p, rank, masks, n) && good;
+  }
+  return good && !p->panic;
+}
+
+static void parse_compute(text_parser *p, const text_token *name, ir_block *block) {
+  ir_name_entry e = text_lookup(p, name, "tensor");
+  text_advance(p);
+  text_advance(p);
+  text_token first = p->token;
+  p->operands.len = p->attrs.len = 0;
+  p->host->destination = (ir_tensor){e.kind == IR_NAME_TENSOR ? e.id : 0};
+  p->host->op = (ir_op){0};
+  if (e.kind == IR_NAME_EXTENT || e.kind == IR_NAME_MESH) {
+    text_error(p, name, "'%.*s' is not a tensor", text_shown(name), text_of(p, name));
+  }
+  text_value v = text_parse_expr(p);
+  if (p->panic) return;
+  if (v.kind != TEXT_POISON && !p->host->op.id) text_refuse_lone(p, &first, v.kind);
+  ir_instr_data d = {.kind = IR_COMPUTE, .at = text_token_loc(name)};
+  d.tensor = p->host->destination;
+  d.op = p->host->op;
+  p->panic = v.kind == TEXT_POISON || !d.tensor.id || !d.op.id; /* has been reported */
+  if (!p->panic && parse_window(p, &d)) add(p, block, &d);
+}
+
+/* The two characters together; apart they compare with a negative number. */
+static bool at_arrow(const text_parser *p) {
+  text_token next = text_lexer_peek(&p->lexer);
+  return text_is(p, TOKEN_LT) && next.kind == TOKEN_MINUS && next.offset == p->token.offset + 1;
+}
+
+void text_parse_host_step(text_parser *p, ir_block *block) {
+  text_token name = p->token;
+  if (!text_is(p, TOKEN_NAME)) {
+    text_expected(p, "a statement");
+    text_advance(p);
+    return;
+  }
+  if (text_lexer_peek(&p->lexer).kind == TOKEN_LPAREN) {
+    parse_action(p, block);
+    return;
+  }
+  text_advance(p);
+  if (text_accept(p, TOKEN_COLON)) parse_allocate(p, &name, block);
+  else if (text_accept(p, TOKEN_ASSIGN)) parse_definition(p, &name, block);
+  else if (at_arrow(p)) parse_compute(p, &name, block);
+  else text_expected(p, "':', '=' or '<-' behind the name");
+}

@@ -1,0 +1,193 @@
+#include "ir/host.h"
+#include "text/printer.h"
+#include "text/text.h"
+
+/* ---- pieces ---- */
+static void put_indent(uint32_t depth, strbuf *out) {
+  for (uint32_t i = 0; i <= depth; i++) strbuf_puts(out, "  ");
+}
+
+static void put_tensor(const ir_func *h, ir_tensor t, strbuf *out) {
+  strbuf_puts(out, ir_tensor_name(h, t));
+}
+
+static uint32_t sizes_of(const ir_func *h, ir_tensor t, ir_scalar sizes[IR_MAX_RANK]) {
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(h, t, dims);
+  for (uint32_t i = 0; i < rank; i++) sizes[i] = ir_axis_size(h, dims[i]);
+  return rank;
+}
+
+static void put_stream(const ir_func *h, ir_stream s, strbuf *out) {
+  if (s.name) strbuf_puts(out, ir_name_text(h, s.name));
+  else ir_print_scalar(h, s.index, out);
+}
+
+/* ---- instructions ---- */
+static void put_allocate(const ir_func *h, const ir_instr_data *d, strbuf *out) {
+  ir_scalar sizes[IR_MAX_RANK];
+  uint32_t rank = sizes_of(h, d->tensor, sizes);
+  put_tensor(h, d->tensor, out);
+  text_put_type(h, ir_tensor_at(h, d->tensor)->dtype, sizes, rank, out);
+  strbuf_puts(out, " = allocate()");
+}
+
+static void put_call(const char *name, strbuf *out) {
+  strbuf_puts(out, name);
+  strbuf_putc(out, '(');
+}
+
+static void put_slice(const ir_func *h, const ir_instr_data *d, strbuf *out) {
+  const ir_partition *part = &d->partition;
+  put_tensor(h, d->tensor, out);
+  strbuf_puts(out, " = ");
+  put_call(d->kind == IR_SELECT ? "select" : "shard", out);
+  put_tensor(h, d->from, out);
+  strbuf_puts(out, ", dim=");
+  strbuf_int(out, d->dim);
+  strbuf_puts(out, ", index=");
+  ir_print_scalar(h, d->index, out);
+  if (d->kind == IR_SHARD) {
+    static const char *const keys[] = {
+        [IR_PARTS] = ", parts=", [IR_CHUNK] = ", chunk=", [IR_CHUNKS] = ", chunks="};
+    strbuf_puts(out, keys[part->kind]);
+    if (part->kind == IR_CHUNKS) text_put_ints(part->chunks, part->n_chunks, out);
+    else ir_print_scalar(h, part->size, out);
+  }
+  strbuf_putc(out, ')');
+}
+
+static void put_mask(uint32_t mask, strbuf *out) {
+  int64_t dims[32];
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < 32; i++) {
+    if (mask & (1u << i)) dims[n++] = i;
+  }
+  text_put_ints(dims, n, out);
+}
+
+/* at [i * 4, 0] sliced [[0], []]; the second part only where an operand is sliced. */
+static void put_window(const ir_func *h, const ir_instr_data *d, strbuf *out) {
+  if (!d->offsets) return;
+  ir_scalar sizes[IR_MAX_RANK];
+  uint32_t rank = sizes_of(h, d->tensor, sizes), any = 0;
+  uint32_t n = ir_op_at(h, d->op)->n_operands;
+  strbuf_puts(out, " at ");
+  text_put_scalars(h, d->offsets, rank, out);
+  for (uint32_t i = 0; d->sliced && i < n; i++) any |= d->sliced[i];
+  if (!any) return;
+  strbuf_puts(out, " sliced [");
+  for (uint32_t i = 0; i < n; i++) {
+    if (i) strbuf_puts(out, ", ");
+    put_mask(d->sliced[i], out);
+  }
+  strbuf_putc(out, ']');
+}
+
+static void put_compute(const ir_func *h, const ir_instr_data *d, strbuf *out) {
+  put_tensor(h, d->tensor, out);
+  strbuf_puts(out, " <- ");
+  text_put_expression(h, ir_op_at(h, d->op), out);
+  put_window(h, d, out);
+}
+
+static void put_block(const ir_func *h, const ir_block *block, uint32_t depth, strbuf *out);
+
+/* `{`, the block on lines of its own, and `}`. */
+static void put_body(const ir_func *h, const ir_block *block, uint32_t depth, strbuf *out) {
+  strbuf_puts(out, " {\n");
+  put_block(h, block, depth + 1, out);
+  put_indent(depth, out);
+  strbuf_putc(out, '}');
+}
+
+static void put_for(const ir_func *h, const ir_instr_data *d, uint32_t depth, strbuf *out) {
+  strbuf_puts(out, "for ");
+  ir_print_scalar(h, d->variable, out);
+  strbuf_puts(out, " in ");
+  ir_print_scalar(h, d->extent, out);
+  put_body(h, &d->body, depth, out);
+}
+
+static void put_if(const ir_func *h, const ir_instr_data *d, uint32_t depth, strbuf *out) {
+  static const char *const relations[] = {
+      [IR_EQ] = " == ", [IR_NE] = " != ", [IR_LT] = " < ", [IR_LE] = " <= "};
+  strbuf_puts(out, "if ");
+  ir_print_scalar(h, d->a, out);
+  strbuf_puts(out, relations[d->relation]);
+  ir_print_scalar(h, d->b, out);
+  put_body(h, &d->body, depth, out);
+  if (d->otherwise.len == 0) return;
+  strbuf_puts(out, " else");
+  put_body(h, &d->otherwise, depth, out);
+}
+
+static void put_instr(const ir_func *h, const ir_instr_data *d, uint32_t depth, strbuf *out) {
+  switch (d->kind) {
+  case IR_ALLOCATE: put_allocate(h, d, out); return;
+  case IR_DEALLOCATE:
+    put_call("deallocate", out);
+    put_tensor(h, d->tensor, out);
+    strbuf_putc(out, ')');
+    return;
+  case IR_CURRENT_STREAM:
+    put_stream(h, d->stream, out);
+    strbuf_puts(out, " = current_stream()");
+    return;
+  case IR_SET_STREAM:
+  case IR_WAIT_STREAM:
+    put_call(d->kind == IR_SET_STREAM ? "set_stream" : "wait_stream", out);
+    put_stream(h, d->stream, out);
+    strbuf_putc(out, ')');
+    return;
+  case IR_FOR: put_for(h, d, depth, out); return;
+  case IR_IF: put_if(h, d, depth, out); return;
+  case IR_SELECT:
+  case IR_SHARD: put_slice(h, d, out); return;
+  case IR_COMPUTE: put_compute(h, d, out); return;
+  }
+  impossible("an instruction without a kind");
+}
+
+static void put_block(const ir_func *h, const ir_block *block, uint32_t depth, strbuf *out) {
+  for (uint32_t i = 0; i < block->len; i++) {
+    put_indent(depth, out);
+    put_instr(h, ir_instr_at(h, block->data[i]), depth, out);
+    strbuf_putc(out, '\n');
+  }
+}
+
+/* ---- the program ---- */
+/* An anonymous extent is declared where it stands. */
+static bool is_anonymous(const ir_func *h, ir_scalar x) {
+  const ir_scalars *s = &h->module->scalars;
+  const ir_scalar_node *n = ir_scalar_node_of(s, x);
+  return n->kind == IR_SCALAR_SYMBOL && s->symbols.data[n->value].name == 0;
+}
+
+static void put_parameter(const ir_func *h, ir_tensor t, strbuf *out) {
+  ir_scalar sizes[IR_MAX_RANK];
+  uint32_t rank = sizes_of(h, t, sizes);
+  for (uint32_t i = 0; i < rank; i++) {
+    if (is_anonymous(h, sizes[i])) sizes[i] = (ir_scalar){0};
+  }
+  put_tensor(h, t, out);
+  text_put_type(h, ir_tensor_at(h, t)->dtype, sizes, rank, out);
+}
+
+void text_print_host(const ir_func *h, strbuf *out) {
+  strbuf_puts(out, "host ");
+  put_call(ir_name_text(h, h->name), out);
+  for (uint32_t i = 0; i < h->inputs.len; i++) {
+    if (i) strbuf_puts(out, ", ");
+    put_parameter(h, h->inputs.data[i], out);
+  }
+  strbuf_puts(out, ") -> (");
+  for (uint32_t i = 0; i < h->outputs.len; i++) {
+    if (i) strbuf_puts(out, ", ");
+    put_tensor(h, h->outputs.data[i], out);
+  }
+  strbuf_puts(out, ") {\n");
+  put_block(h, &h->host->body, 0, out);
+  strbuf_puts(out, "}\n");
+}
