@@ -30,10 +30,22 @@ static void emit_before_loop(emitter *e, uint32_t level, const ir_instr_data *da
 
 static ir_stream by_index(ir_scalar index) { return (ir_stream){.index = index}; }
 
+/* i, j, k, …; a name that the fusion uses is avoided by repeating the letter. */
+static uint32_t variable_name(emitter *e) {
+  strings *names = &e->h->module->names;
+  char letters[64] = {0};
+  for (size_t n = 0; n + 1 < sizeof letters; n++) {
+    letters[n] = (char)('i' + e->depth);
+    uint32_t name = strings_intern(names, letters, n + 1);
+    bool taken = ir_func_lookup(e->f, name).kind != IR_NAME_NONE;
+    if (!taken) return name;
+  }
+  return emit_fresh_name(e, "i", true);
+}
+
 static ir_scalar new_variable(emitter *e) {
-  static const char *const names[HOST_MAX_NEST] = {"i", "j", "k", "l", "m", "n", "o", "p"};
-  uint32_t name = emit_fresh_name(e, names[e->depth], false);
-  return ir_scalar_symbol(emit_scalars(e), (ir_symbol_data){.kind = IR_SYMBOL_INDEX, .name = name});
+  ir_symbol_data symbol = {.kind = IR_SYMBOL_INDEX, .name = variable_name(e)};
+  return ir_scalar_symbol(emit_scalars(e), symbol);
 }
 
 static ir_instr_data new_loop(ir_scalar variable, ir_scalar extent) {
@@ -98,7 +110,8 @@ static void enter(emitter *e, const op_plan *plan) {
   while (same < e->depth && same < plan->axes.len && e->loops[same].number == plan->loop[same])
     same++;
   close_to(e, same);
-  for (uint32_t q = same; q < plan->axes.len; q++) open_loop_of(e, plan->loop[q], &plan->axes.data[q]);
+  for (uint32_t q = same; q < plan->axes.len; q++)
+    open_loop_of(e, plan->loop[q], &plan->axes.data[q]);
 }
 
 /* ---- slices ---- */
@@ -358,9 +371,27 @@ static void emit_op(emitter *e, ir_op o) {
   emit_instr(e, &d);
 }
 
+/* The extents keep their names, so no tensor or loop index may take one. */
+static void declare_extents(ir_func *f, ir_func *h) {
+  const ir_scalars *s = &f->module->scalars;
+  uint32_t streams = s->symbols.data[ir_scalar_node_of(s, h->host->streams)->value].name;
+  ir_func_declare(h, streams, (ir_name_entry){IR_NAME_EXTENT, h->host->streams.id});
+  for (uint32_t i = 0; i < f->inputs.len; i++) {
+    ir_axis dims[IR_MAX_RANK];
+    uint32_t rank = ir_tensor_dims(f, f->inputs.data[i], dims);
+    for (uint32_t k = 0; k < rank; k++) {
+      ir_scalar x = ir_axis_size(f, dims[k]);
+      const ir_scalar_node *n = ir_scalar_node_of(s, x);
+      if (n->kind != IR_SCALAR_SYMBOL || s->symbols.data[n->value].name == 0) continue;
+      ir_func_declare(h, s->symbols.data[n->value].name, (ir_name_entry){IR_NAME_EXTENT, x.id});
+    }
+  }
+}
+
 void host_emit(lowering *l) {
   emitter e = {.l = l, .f = l->f, .h = l->h};
   ir_func *f = l->f, *h = l->h;
+  declare_extents(f, h);
   e.buffer = ARENA_ARRAY(&l->scratch, f->tensors.len, ir_tensor);
   for (uint32_t i = 0; i < f->inputs.len; i++) {
     ir_tensor t = emit_clone(&e, f->inputs.data[i], NULL, 0);

@@ -1,3 +1,5 @@
+#include <string.h>
+
 #include "host/internal.h"
 
 static bool on_one_device(ir_func *f) {
@@ -9,6 +11,15 @@ static bool on_one_device(ir_func *f) {
     return false;
   }
   return true;
+}
+
+/* `streams` means the number of worker streams in a host program. */
+static bool names_fit(ir_func *f) {
+  uint32_t name = strings_find(&f->module->names, "streams", strlen("streams"));
+  if (name == 0 || ir_func_lookup(f, name).kind != IR_NAME_EXTENT) return true;
+  diag_error(&f->module->errors, f->at,
+             "an extent called 'streams' cannot be lowered: host programs use that word");
+  return false;
 }
 
 /* Symbols are shared with the fusion: the host program speaks of the same extents. */
@@ -37,7 +48,8 @@ static status lower_guarded(void *context) {
 
 status host_lower(ir_func *f, const host_options *options, ir_func **result) {
   check(f->applied);
-  if (!on_one_device(f)) return fail(STATUS_BAD_PROGRAM, "the program cannot be lowered");
+  if (!on_one_device(f) || !names_fit(f))
+    return fail(STATUS_BAD_PROGRAM, "the program cannot be lowered");
   lowering l = {.f = f, .options = options};
   arena_init(&l.scratch, f->module->memory.memory);
   status st = memory_guard(lower_guarded, &l);
