@@ -1,0 +1,108 @@
+/* The plan checker: proves that a plan's result does not depend on how its streams interleave.
+ *
+ *   check_report report;
+ *   TRY(check_plan(plan, NULL, &report));
+ *   if (report.n_found) check_report_text(&report, &out);
+ *   check_report_destroy(&report);
+ *
+ * Happens-before is that of runtime/plan.h: the order within a stream, and RT_WAIT. A plan passes when
+ *   - two tasks that touch a common byte, at least one of them writing it, are ordered;
+ *   - what a task reads from the pool or from an output, an earlier task has written through the same
+ *     buffer (being a conflict, the two are then ordered), and every output is written completely;
+ *   - buffers are accessed from instruction `allocated_at` on and before instruction `freed_at`, within
+ *     their bytes, and no two buffers that live at the same time share bytes of the pool;
+ *   - stream 0 ends after all tasks of all streams;
+ *   - a task's result overlaps none of its operands, unless the operand is the very same view and the
+ *     operation works element by element.
+ * Bytes are compared exactly, so that interleaved slices of one tensor are known to be disjoint; where
+ * that would take too long, the answer is conservative and the finding says `may`. docs/checker.md has
+ * definitions, limits and costs. */
+#ifndef WEIR_CHECK_CHECK_H
+#define WEIR_CHECK_CHECK_H
+
+#include "base/strbuf.h"
+#include "base/vec.h"
+#include "runtime/plan.h"
+
+enum { CHECK_NONE = UINT32_MAX };
+
+typedef enum check_kind {
+#define KIND(id, name) CHECK_##id,
+#include "check/kinds.def"
+#undef KIND
+  CHECK_KIND_COUNT
+} check_kind;
+
+/* One finding. Of two instructions `a` stands first in the plan.
+ *
+ * Races and REUSE are reported once per missing wait: for the first task `b` of a stream that needs it,
+ * with the last task `a` of the other stream that `b` must come after. Tasks that the same wait would
+ * order too are not reported again. */
+typedef struct check_finding {
+  check_kind kind;
+  uint32_t a, b;   /* instructions, or CHECK_NONE; one alone is b, of UNJOINED a */
+  uint32_t buffer; /* that b accesses (LAYOUT: the second buffer; OUTPUT_UNWRITTEN: the output) */
+  uint32_t other;  /* that a accesses (LAYOUT: the first buffer), or CHECK_NONE */
+  uint32_t view_a, view_b; /* the accesses, or CHECK_NONE */
+  int64_t begin_bytes,
+      end_bytes; /* where, counted from the start of `buffer`; the hull if strided */
+  bool may;      /* the bytes were too many to compare exactly */
+} check_finding;
+
+/* What an RT_WAIT is good for. A wait is redundant when the plan without it still passes. Each wait is
+ * judged with all others in place: of two that do the same, both are redundant, until one is removed. */
+typedef enum check_verdict {
+  CHECK_WAIT_NEEDED,     /* without it task b is not ordered after task a */
+  CHECK_WAIT_IMPLIED,    /* redundant: what it waits for is ordered already */
+  CHECK_WAIT_UNUSED,     /* redundant: it orders something, but nothing that conflicts */
+  CHECK_WAIT_UNEXAMINED, /* the plan fails, or the work limit was reached */
+} check_verdict;
+
+typedef struct check_wait {
+  uint32_t instr;
+  check_verdict verdict;
+  uint32_t a, b; /* NEEDED: two tasks it orders; b is CHECK_NONE for the end of stream 0 */
+} check_wait;
+
+typedef struct check_options {
+  const allocator *memory; /* NULL: malloc */
+  uint32_t max_findings;   /* kept; the rest are counted. 0: 100 */
+  uint32_t max_boxes;      /* per view before bytes are compared conservatively. 0: 4096 */
+  uint64_t max_wait_steps; /* spent on judging waits. 0: 2^31 */
+  bool no_waits;           /* leave waits unexamined */
+} check_options;
+
+typedef struct check_report {
+  arena memory;
+  const rt_plan *plan;              /* must outlive the report for its text */
+  VEC(check_finding) findings;      /* those kept */
+  uint64_t n_found;                 /* in all; 0: the plan passes */
+  uint64_t count[CHECK_KIND_COUNT]; /* in all, by kind */
+  VEC(check_wait) waits;            /* every RT_WAIT, in plan order */
+  uint32_t n_redundant, n_unexamined;
+} check_report;
+
+/* OK when the check was done, whatever it found. `options` may be NULL. */
+NODISCARD status check_plan(const rt_plan *plan, const check_options *options,
+                            check_report *report);
+void check_report_destroy(check_report *report); /* accepts a zeroed report */
+
+/* Whether the plan without the RT_WAIT `instr` fails: the definition, applied by checking that plan.
+ * check_plan() finds the same for all waits of a passing plan at once. */
+NODISCARD status check_wait_is_needed(const rt_plan *plan, uint32_t instr,
+                                      const check_options *options, bool *needed);
+
+/* ---- text; only inside a memory_guard() ----
+ * Streams are named as in host programs: `main`, and worker streams by their index. */
+const char *check_kind_name(check_kind kind);
+/* "FILE:LINE:COL: error: ..." and what to do; lines end in '\n'. */
+void check_finding_text(const check_report *report, const check_finding *finding, strbuf *out);
+/* One note per redundant wait. */
+void check_waits_text(const check_report *report, strbuf *out);
+/* All of it, and a line with the totals. */
+void check_report_text(const check_report *report, strbuf *out);
+/* Where the instruction stands in the host program's text; false: not known. */
+bool check_instr_place(const rt_plan *plan, uint32_t instr, arena *memory, const char **file,
+                       uint32_t *line, uint32_t *column);
+
+#endif

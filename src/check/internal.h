@@ -1,0 +1,204 @@
+/* How the checker works, shared by its files.
+ *
+ *   region   memory whose bytes can meet: one caller's slot, or pool buffers that overlap (access.c)
+ *   grid     a region's mixed-radix coordinates, in which slices are boxes (grid.c)
+ *   tree     who touched which box last, per stream (tree.c)
+ *   cover    which boxes of a buffer are written (cover.c)
+ *   order    one walk over the plan with vector clocks: findings, and what must stay ordered (order.c)
+ *   waits    which waits that order needs (waits.c)
+ *
+ * An access is one view that one task reads or writes. Accesses are numbered in plan order; the clock
+ * of stream u holds for every stream s a bound: accesses of s below it happen before what u does next.
+ * Every task has at least its write, so these numbers also stand for tasks. */
+#ifndef WEIR_CHECK_INTERNAL_H
+#define WEIR_CHECK_INTERNAL_H
+
+#include "base/table.h"
+#include "base/vec.h"
+#include "check/check.h"
+
+/* ---- grid.c: views as boxes ----
+ * Level l counts units of unit[l] bytes; unit[0] is 1 and each unit divides the next. Every byte has
+ * one coordinate per level: below unit[l+1] / unit[l], at the last level unbounded. */
+enum { CHECK_MAX_LEVELS = 8 };
+
+typedef struct check_grid {
+  uint32_t levels;
+  int64_t unit[CHECK_MAX_LEVELS];
+} check_grid;
+
+/* A box is 2 * levels numbers: begin and end (exclusive) of each level. */
+typedef VEC(int64_t) check_boxes;
+
+/* The bytes at + Σ i_d * stride_d for 0 <= i_d < extent_d; strides ascend from 1. */
+typedef struct check_strided {
+  int64_t at;
+  uint32_t n;
+  struct {
+    int64_t stride, extent;
+  } dims[IR_MAX_RANK + 1];
+} check_strided;
+
+/* First byte and end of a view, from its buffer's start. False: the numbers overflow. A view without
+ * elements has begin == end. */
+bool check_view_range(const rt_view *v, int64_t *begin, int64_t *end);
+/* The view, which is not empty, from address `at` of its buffer. */
+check_strided check_view_strided(const rt_view *v, int64_t at);
+check_strided check_range_strided(int64_t begin, int64_t end);
+
+/* How much each stride is used by a region's views. */
+typedef struct check_stride {
+  int64_t stride, weight;
+} check_stride;
+typedef VEC(check_stride) check_strides;
+void check_strides_add(check_strides *list, arena *memory, const check_strided *s);
+check_grid check_grid_choose(check_strides *list);
+
+/* Appends the boxes of `s` to `out`. If that takes more than `limit` pieces, those of the whole range
+ * from its first to its last byte, and false. */
+bool check_grid_split(const check_grid *g, const check_strided *s, uint32_t limit, arena *memory,
+                      check_boxes *out);
+
+static inline bool check_box_meets(const int64_t *a, const int64_t *b, uint32_t levels) {
+  for (uint32_t l = 0; l < levels; l++)
+    if (a[2 * l] >= b[2 * l + 1] || b[2 * l] >= a[2 * l + 1]) return false;
+  return true;
+}
+
+/* First and last byte + 1 of a box. */
+void check_box_range(const check_grid *g, const int64_t *box, int64_t *begin, int64_t *end);
+
+/* ---- tree.c ---- */
+/* Per stream, the number + 1 of the last access. */
+typedef struct check_slot {
+  uint32_t stream, last;
+} check_slot;
+typedef VEC(check_slot) check_slots;
+
+typedef struct check_node {
+  uint32_t parent, left, right; /* left: the box itself where right is 0 */
+  check_slots any, writes;      /* of all boxes below */
+} check_node;
+
+typedef struct check_tree {
+  arena *memory;
+  uint32_t levels, n;
+  const int64_t *boxes; /* n distinct boxes */
+  check_node *nodes;    /* the root is node 0 */
+  int64_t *bounds;      /* per node and coordinate: smallest and largest */
+  uint32_t *leaf;       /* by box */
+} check_tree;
+
+/* What a task of `stream` looks for: per other stream the last conflicting access, if it is beyond what
+ * is `known` already. */
+typedef struct check_search {
+  uint32_t stream, access;
+  const uint32_t *known; /* per stream */
+  uint32_t *need, *by;   /* result per stream: the other's number + 1, and `access` */
+  uint32_t *touched, n_touched;
+} check_search;
+
+void check_tree_build(check_tree *t, arena *memory, uint32_t levels, const int64_t *boxes,
+                      uint32_t n);
+void check_tree_insert(check_tree *t, uint32_t box, uint32_t stream, uint32_t access, bool write);
+/* Accesses whose box meets `box`: all of them for a write, writes only for a read. */
+void check_tree_search(const check_tree *t, const int64_t *box, bool write, check_search *s);
+
+/* ---- cover.c ---- */
+typedef struct check_cover_node {
+  uint32_t child; /* two nodes from here; 0: a leaf */
+  int32_t at;     /* the cut, a boundary */
+  uint8_t level;
+  bool covered;
+} check_cover_node;
+
+typedef struct check_cover {
+  uint32_t levels;
+  bool partial;                      /* writes without exact boxes were left out */
+  int64_t *bounds[CHECK_MAX_LEVELS]; /* sorted coordinates at which a write begins or ends */
+  int32_t n_bounds[CHECK_MAX_LEVELS];
+  VEC(check_cover_node) nodes; /* from 0: the space between the outermost boundaries */
+} check_cover;
+
+/* Prepares for the writes of `boxes`, none of them done. */
+void check_cover_init(check_cover *c, arena *memory, uint32_t levels, const check_boxes *boxes);
+void check_cover_add(check_cover *c, arena *memory, const int64_t *box);
+/* Whether all of `box` is covered; else a box inside it that is not, in `hole`. */
+bool check_cover_has(const check_cover *c, const int64_t *box, int64_t *hole);
+
+/* ---- access.c ---- */
+typedef struct check_region {
+  int64_t begin; /* address of its first byte */
+  bool written;  /* by any task */
+  check_strides strides;
+  check_grid grid;
+  check_boxes boxes; /* distinct */
+  table index;
+  check_tree tree; /* of a written region */
+} check_region;
+
+typedef struct check_footprint {
+  bool used; /* by any task */
+  bool exact;
+  uint32_t first, n;  /* in `pieces`; n is 0 where it is empty or out of bounds */
+  int64_t begin, end; /* in the region */
+} check_footprint;
+
+typedef struct check_access {
+  uint32_t instr, view;
+  uint16_t stream;
+  bool write;
+} check_access;
+
+/* A stream `stream` must have happened up to access number `bound` before instruction `instr`. */
+typedef struct check_edge {
+  uint32_t instr, stream, bound;
+} check_edge;
+
+typedef struct check_analysis {
+  const rt_plan *plan;
+  check_options options;
+  uint32_t skip; /* a wait to leave out, or CHECK_NONE */
+  arena *scratch;
+  check_report *report;
+
+  check_region *regions;
+  uint32_t n_regions;
+  uint32_t *region_of; /* by buffer */
+  uint32_t *object_of; /* by buffer: the buffer through which its bytes count as written */
+
+  check_footprint *footprints; /* by view */
+  VEC(uint32_t) pieces;        /* box numbers */
+  uint32_t boxes_left;
+  VEC(check_access) accesses;
+  uint32_t *first_access; /* by instruction, and the total */
+  check_cover **covers;   /* by object; NULL: not needed */
+
+  VEC(check_edge) edges; /* ordered by instruction; the end of stream 0 is n_instrs */
+} check_analysis;
+
+/* Fills everything down to `covers`. */
+void check_collect(check_analysis *c);
+bool check_same_view(const rt_plan *plan, uint32_t a, uint32_t b);
+/* The first piece that two footprints share, as a range of the region; false: none. */
+bool check_footprints_meet(const check_analysis *c, uint32_t view_a, uint32_t view_b,
+                           int64_t *begin, int64_t *end);
+
+/* ---- order.c, layout.c, waits.c ---- */
+void check_found(check_analysis *c, const check_finding *f);
+void check_layout(check_analysis *c);
+void check_order(check_analysis *c);
+void check_waits(check_analysis *c);
+
+static inline const rt_view *check_view(const check_analysis *c, uint32_t view) {
+  return &c->plan->views[view];
+}
+static inline check_region *check_region_of(const check_analysis *c, uint32_t view) {
+  return &c->regions[c->region_of[check_view(c, view)->buffer]];
+}
+static inline const int64_t *check_piece(const check_analysis *c, const check_region *r,
+                                         uint32_t piece) {
+  return &r->boxes.data[(size_t)c->pieces.data[piece] * 2 * r->grid.levels];
+}
+
+#endif

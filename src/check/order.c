@@ -1,0 +1,262 @@
+/* One walk over the plan: clocks, races, lifetimes, written before read, joins.
+ *
+ * Waits point backwards in the plan, so happens-before goes with plan order, and when a task is
+ * reached the clock of its stream already holds all that happens before it. */
+#include "check/internal.h"
+
+typedef struct walk {
+  check_analysis *c;
+  uint32_t n_streams;
+  uint32_t *clocks; /* row per stream: per other stream the bound below which it is ordered */
+  uint32_t *known;  /* likewise: up to where conflicts were found and dealt with */
+  uint32_t *last;   /* per stream: number + 1 of its last access */
+  check_search search;
+} walk;
+
+static uint32_t *row(const walk *w, uint32_t *rows, uint32_t stream) {
+  return &rows[(size_t)stream * w->n_streams];
+}
+
+void check_found(check_analysis *c, const check_finding *f) {
+  check_report *r = c->report;
+  r->count[f->kind]++;
+  r->n_found++;
+  if (r->findings.len < c->options.max_findings) vec_push(&r->memory, &r->findings, *f);
+}
+
+/* ---- findings ---- */
+static check_finding finding(const check_analysis *c, check_kind kind, uint32_t access) {
+  const check_access *a = &c->accesses.data[access];
+  const check_footprint *f = &c->footprints[a->view];
+  uint32_t buffer = check_view(c, a->view)->buffer;
+  int64_t start = c->plan->buffers[buffer].offset_bytes - check_region_of(c, a->view)->begin;
+  return (check_finding){.kind = kind,
+                         .a = CHECK_NONE,
+                         .b = a->instr,
+                         .buffer = buffer,
+                         .other = CHECK_NONE,
+                         .view_a = CHECK_NONE,
+                         .view_b = a->view,
+                         .begin_bytes = f->begin - start,
+                         .end_bytes = f->end - start};
+}
+
+/* Turns a range of the region into bytes of the finding's buffer. */
+static void set_range(const check_analysis *c, check_finding *f, int64_t begin, int64_t end) {
+  const check_region *r = &c->regions[c->region_of[f->buffer]];
+  const rt_buffer *b = &c->plan->buffers[f->buffer];
+  f->begin_bytes = begin + r->begin - b->offset_bytes;
+  f->end_bytes = end + r->begin - b->offset_bytes;
+}
+
+static void set_other(const check_analysis *c, check_finding *f, uint32_t access) {
+  const check_access *a = &c->accesses.data[access];
+  int64_t begin, end;
+  f->a = a->instr;
+  f->view_a = a->view;
+  f->other = check_view(c, a->view)->buffer;
+  f->may = !c->footprints[f->view_a].exact || !c->footprints[f->view_b].exact;
+  if (check_footprints_meet(c, f->view_a, f->view_b, &begin, &end)) set_range(c, f, begin, end);
+}
+
+static void report_race(check_analysis *c, uint32_t access_a, uint32_t access_b) {
+  const check_access *a = &c->accesses.data[access_a], *b = &c->accesses.data[access_b];
+  check_kind kind = !b->write ? CHECK_RACE_RAW : a->write ? CHECK_RACE_WAW : CHECK_RACE_WAR;
+  check_finding f = finding(c, kind, access_b);
+  set_other(c, &f, access_a);
+  if (c->object_of[f.buffer] != c->object_of[f.other]) f.kind = CHECK_REUSE;
+  check_found(c, &f);
+}
+
+/* ---- one task ---- */
+static bool is_empty(const check_analysis *c, uint32_t access) {
+  const check_footprint *f = &c->footprints[c->accesses.data[access].view];
+  return f->begin == f->end;
+}
+
+/* Whether an earlier access of the same task was to the same buffer. */
+static bool is_repeated(const check_analysis *c, uint32_t access) {
+  const check_access *a = &c->accesses.data[access];
+  uint32_t buffer = check_view(c, a->view)->buffer;
+  for (uint32_t k = c->first_access[a->instr]; k < access; k++)
+    if (check_view(c, c->accesses.data[k].view)->buffer == buffer && !is_empty(c, k)) return true;
+  return false;
+}
+
+static void expect_alive(check_analysis *c, uint32_t access) {
+  const check_access *a = &c->accesses.data[access];
+  const rt_buffer *b = &c->plan->buffers[check_view(c, a->view)->buffer];
+  if (a->instr >= b->allocated_at && a->instr < b->freed_at) return;
+  if (is_empty(c, access) || is_repeated(c, access)) return;
+  check_kind kind = a->instr < b->allocated_at ? CHECK_BEFORE_ALLOCATE : CHECK_AFTER_FREE;
+  check_finding f = finding(c, kind, access);
+  check_found(c, &f);
+}
+
+static void expect_written(check_analysis *c, uint32_t access) {
+  const check_access *a = &c->accesses.data[access];
+  const check_footprint *fp = &c->footprints[a->view];
+  const check_region *r = check_region_of(c, a->view);
+  check_cover *cover = c->covers[c->object_of[check_view(c, a->view)->buffer]];
+  if (!cover || fp->begin == fp->end || !fp->used) return;
+  check_finding f = finding(c, CHECK_UNWRITTEN, access);
+  if (!r->written) {
+    check_found(c, &f);
+    return;
+  }
+  for (uint32_t p = fp->first; p < fp->first + fp->n; p++) {
+    int64_t hole[2 * CHECK_MAX_LEVELS], begin, end;
+    if (check_cover_has(cover, check_piece(c, r, p), hole)) continue;
+    check_box_range(&r->grid, hole, &begin, &end);
+    set_range(c, &f, begin, end);
+    f.may = !fp->exact || cover->partial;
+    check_found(c, &f);
+    return;
+  }
+}
+
+/* Whether each element of the result depends on the operands' elements at its own place only. */
+static bool is_elementwise(ir_opcode code) {
+  ir_family family = ir_op_info_of(code)->family;
+  return family == IR_FAMILY_POINTWISE || family == IR_FAMILY_SET || family == IR_FAMILY_CAST;
+}
+
+static void expect_apart(check_analysis *c, uint32_t read, uint32_t write) {
+  const check_access *a = &c->accesses.data[read], *b = &c->accesses.data[write];
+  const rt_task *task = &c->plan->tasks[c->plan->instrs[a->instr].task];
+  int64_t begin, end;
+  if (!check_footprints_meet(c, a->view, b->view, &begin, &end)) return;
+  if (check_same_view(c->plan, a->view, b->view) && is_elementwise(task->code)) return;
+  check_finding f = finding(c, CHECK_IN_TASK, write);
+  set_other(c, &f, read);
+  check_found(c, &f);
+}
+
+static void search_conflicts(walk *w, uint32_t access) {
+  check_analysis *c = w->c;
+  const check_access *a = &c->accesses.data[access];
+  const check_footprint *f = &c->footprints[a->view];
+  const check_region *r = check_region_of(c, a->view);
+  w->search.access = access;
+  for (uint32_t p = f->first; p < f->first + f->n; p++)
+    check_tree_search(&r->tree, check_piece(c, r, p), a->write, &w->search);
+}
+
+/* What the search found must be in the clock; either way it need not be looked at again for this
+ * stream, since later tasks of the stream are ordered after this one. */
+static void settle_conflicts(walk *w, uint32_t instr, uint32_t stream) {
+  check_search *s = &w->search;
+  for (uint32_t k = 0; k < s->n_touched; k++) {
+    uint32_t other = s->touched[k], bound = s->need[other];
+    if (bound > row(w, w->clocks, stream)[other]) report_race(w->c, bound - 1, s->by[other]);
+    check_edge edge = {.instr = instr, .stream = other, .bound = bound};
+    vec_push(w->c->scratch, &w->c->edges, edge);
+    row(w, w->known, stream)[other] = bound;
+    s->need[other] = 0;
+  }
+  s->n_touched = 0;
+}
+
+static void take_effect(walk *w, uint32_t access) {
+  check_analysis *c = w->c;
+  const check_access *a = &c->accesses.data[access];
+  const check_footprint *f = &c->footprints[a->view];
+  check_region *r = check_region_of(c, a->view);
+  check_cover *cover = c->covers[c->object_of[check_view(c, a->view)->buffer]];
+  for (uint32_t p = f->first; p < f->first + f->n; p++) {
+    check_tree_insert(&r->tree, c->pieces.data[p], a->stream, access, a->write);
+    if (cover && a->write && f->exact) check_cover_add(cover, c->scratch, check_piece(c, r, p));
+  }
+  w->last[a->stream] = access + 1;
+}
+
+static void visit_launch(walk *w, uint32_t instr) {
+  check_analysis *c = w->c;
+  uint32_t from = c->first_access[instr], to = c->first_access[instr + 1];
+  uint32_t stream = c->plan->instrs[instr].stream;
+  w->search.stream = stream;
+  w->search.known = row(w, w->known, stream);
+  for (uint32_t k = from; k < to; k++) {
+    expect_alive(c, k);
+    if (!c->accesses.data[k].write) {
+      expect_written(c, k);
+      expect_apart(c, k, to - 1);
+    }
+    search_conflicts(w, k);
+  }
+  settle_conflicts(w, instr, stream);
+  for (uint32_t k = from; k < to; k++) take_effect(w, k);
+}
+
+static void visit_wait(walk *w, uint32_t instr) {
+  const rt_instr *i = &w->c->plan->instrs[instr];
+  check(i->other < w->n_streams);
+  if (instr == w->c->skip || i->stream == i->other) return;
+  uint32_t *to = row(w, w->clocks, i->stream), *from = row(w, w->clocks, i->other);
+  for (uint32_t s = 0; s < w->n_streams; s++)
+    if (from[s] > to[s]) to[s] = from[s];
+  to[i->other] = w->last[i->other];
+}
+
+/* ---- the end ---- */
+static void expect_joined(walk *w) {
+  check_analysis *c = w->c;
+  for (uint32_t s = 1; s < w->n_streams; s++) {
+    if (!w->last[s]) continue;
+    check_edge edge = {.instr = c->plan->n_instrs, .stream = s, .bound = w->last[s]};
+    vec_push(c->scratch, &c->edges, edge);
+    if (w->clocks[s] >= w->last[s]) continue;
+    check_finding f = {.kind = CHECK_UNJOINED,
+                       .a = c->accesses.data[w->last[s] - 1].instr,
+                       .b = CHECK_NONE,
+                       .buffer = CHECK_NONE,
+                       .other = CHECK_NONE,
+                       .view_a = CHECK_NONE,
+                       .view_b = CHECK_NONE};
+    check_found(c, &f);
+  }
+}
+
+static void expect_complete(check_analysis *c, uint32_t buffer) {
+  const rt_buffer *b = &c->plan->buffers[buffer];
+  const check_region *r = &c->regions[c->region_of[buffer]];
+  const check_cover *cover = c->covers[c->object_of[buffer]];
+  if (b->kind != RT_BUFFER_OUTPUT || b->size_bytes <= 0) return;
+  check_finding f = {.kind = CHECK_OUTPUT_UNWRITTEN,
+                     .a = CHECK_NONE,
+                     .b = CHECK_NONE,
+                     .buffer = buffer,
+                     .other = CHECK_NONE,
+                     .view_a = CHECK_NONE,
+                     .view_b = CHECK_NONE};
+  int64_t begin = b->offset_bytes - r->begin, hole[2 * CHECK_MAX_LEVELS], hole_begin, hole_end;
+  check_strided whole = check_range_strided(begin, begin + b->size_bytes);
+  check_boxes boxes = {0};
+  (void)check_grid_split(&r->grid, &whole, 1, c->scratch, &boxes);
+  for (uint32_t k = 0; k < boxes.len; k += 2 * r->grid.levels) {
+    if (check_cover_has(cover, &boxes.data[k], hole)) continue;
+    check_box_range(&r->grid, hole, &hole_begin, &hole_end);
+    set_range(c, &f, hole_begin, hole_end);
+    f.may = cover->partial;
+    check_found(c, &f);
+    return;
+  }
+}
+
+void check_order(check_analysis *c) {
+  const rt_plan *plan = c->plan;
+  uint32_t n = plan->n_streams;
+  walk w = {.c = c, .n_streams = n};
+  w.clocks = ARENA_ARRAY(c->scratch, (size_t)n * n, uint32_t);
+  w.known = ARENA_ARRAY(c->scratch, (size_t)n * n, uint32_t);
+  w.last = ARENA_ARRAY(c->scratch, n, uint32_t);
+  w.search.need = ARENA_ARRAY(c->scratch, n, uint32_t);
+  w.search.by = ARENA_ARRAY(c->scratch, n, uint32_t);
+  w.search.touched = ARENA_ARRAY(c->scratch, n, uint32_t);
+  for (uint32_t i = 0; i < plan->n_instrs; i++) {
+    if (plan->instrs[i].kind == RT_WAIT) visit_wait(&w, i);
+    else visit_launch(&w, i);
+  }
+  expect_joined(&w);
+  for (uint32_t b = 0; b < plan->n_buffers; b++) expect_complete(c, b);
+}

@@ -1,0 +1,220 @@
+/* Findings in words. */
+#include <inttypes.h>
+
+#include "check/check.h"
+
+const char *check_kind_name(check_kind kind) {
+  static const char *const names[] = {
+#define KIND(id, name) [CHECK_##id] = (name),
+#include "check/kinds.def"
+#undef KIND
+  };
+  return names[kind];
+}
+
+bool check_instr_place(const rt_plan *plan, uint32_t instr, arena *memory, const char **file,
+                       uint32_t *line, uint32_t *column) {
+  const ir_func *h = plan->host;
+  uint32_t origin = plan->instrs[instr].origin;
+  if (!h || !h->host || origin == 0 || origin >= h->host->instrs.len) return false;
+  loc at = h->host->instrs.data[origin].at;
+  if (!at.known || !h->module->src.text) return false;
+  source src = h->module->src; /* a copy: finding a line fills its table */
+  source_position(&src, memory, at.offset, line, column);
+  *file = src.name ? src.name : "";
+  return true;
+}
+
+static bool add_place(const rt_plan *plan, uint32_t instr, strbuf *out) {
+  const char *file;
+  uint32_t line, column;
+  if (instr == CHECK_NONE) return false;
+  if (!check_instr_place(plan, instr, out->memory, &file, &line, &column)) return false;
+  strbuf_printf(out, "%s:%u:%u", file, line, column);
+  return true;
+}
+
+/* ---- pieces of sentences ---- */
+static void add_stream(uint32_t stream, strbuf *out) {
+  if (stream == 0) strbuf_puts(out, "main");
+  else strbuf_int(out, (int64_t)stream - 1);
+}
+
+static uint32_t stream_of(const rt_plan *plan, uint32_t instr) {
+  return plan->instrs[instr].stream;
+}
+
+static const char *buffer_name(const rt_plan *plan, uint32_t buffer) {
+  const char *name = plan->buffers[buffer].name;
+  return name && *name ? name : "(unnamed)";
+}
+
+static void add_list(const char *open, const int64_t *list, uint32_t n, strbuf *out) {
+  strbuf_puts(out, open);
+  for (uint32_t k = 0; k < n; k++) {
+    if (k) strbuf_puts(out, ", ");
+    strbuf_int(out, list[k]);
+  }
+  strbuf_putc(out, ']');
+}
+
+/* "    instruction 7 on stream 1: t2$1 <- set(t1$1)  (f.weir:9:5)" */
+static void add_instr(const rt_plan *plan, uint32_t instr, strbuf *out) {
+  if (instr == CHECK_NONE) return;
+  strbuf_printf(out, "    instruction %u on stream ", instr);
+  add_stream(stream_of(plan, instr), out);
+  strbuf_puts(out, ": ");
+  rt_describe(plan, instr, out);
+  strbuf_puts(out, "  (");
+  if (!add_place(plan, instr, out)) strbuf_puts(out, "place not known");
+  strbuf_puts(out, ")\n");
+}
+
+/* "    f32[4, 2] at byte 8 of t1, strides [8, 1]" */
+static void add_view(const rt_plan *plan, uint32_t view, strbuf *out) {
+  if (view == CHECK_NONE) return;
+  const rt_view *v = &plan->views[view];
+  strbuf_printf(out, "      touches %s", ir_dtype_text(v->dtype));
+  add_list("[", v->extents, v->rank, out);
+  strbuf_printf(out, " at byte %" PRId64 " of %s", v->offset_bytes, buffer_name(plan, v->buffer));
+  add_list(", strides [", v->strides, v->rank, out);
+  strbuf_putc(out, '\n');
+}
+
+static void add_bytes(const rt_plan *plan, const check_finding *f, strbuf *out) {
+  if (f->buffer == CHECK_NONE) return;
+  strbuf_printf(out,
+                "    where: bytes %" PRId64 "..%" PRId64 " of buffer %s (%" PRId64 " bytes)%s\n",
+                f->begin_bytes, f->end_bytes, buffer_name(plan, f->buffer),
+                plan->buffers[f->buffer].size_bytes,
+                f->may ? "; too many pieces to compare exactly, they may be disjoint" : "");
+}
+
+/* ---- sentences ---- */
+static void race_sentence(const rt_plan *plan, const check_finding *f, strbuf *out) {
+  bool reads = f->kind == CHECK_RACE_RAW, after_read = f->kind == CHECK_RACE_WAR;
+  strbuf_puts(out, "stream ");
+  add_stream(stream_of(plan, f->b), out);
+  strbuf_printf(out, " %s %s, and nothing orders it after ", reads ? "reads" : "writes",
+                buffer_name(plan, f->buffer));
+  strbuf_printf(out, "the %s on stream ", after_read ? "read" : "write");
+  add_stream(stream_of(plan, f->a), out);
+}
+
+static void reuse_sentence(const rt_plan *plan, const check_finding *f, strbuf *out) {
+  strbuf_puts(out, "stream ");
+  add_stream(stream_of(plan, f->b), out);
+  strbuf_printf(out,
+                " uses the memory of %s for %s, and nothing orders it after the access on stream ",
+                buffer_name(plan, f->other), buffer_name(plan, f->buffer));
+  add_stream(stream_of(plan, f->a), out);
+}
+
+static void sentence(const rt_plan *plan, const check_finding *f, strbuf *out) {
+  const char *name = f->buffer == CHECK_NONE ? "" : buffer_name(plan, f->buffer);
+  switch (f->kind) {
+  case CHECK_RACE_RAW:
+  case CHECK_RACE_WAR:
+  case CHECK_RACE_WAW: race_sentence(plan, f, out); return;
+  case CHECK_REUSE: reuse_sentence(plan, f, out); return;
+  case CHECK_UNWRITTEN:
+    strbuf_printf(out, "%s is read before all that is read of it was written", name);
+    return;
+  case CHECK_OUTPUT_UNWRITTEN:
+    strbuf_printf(out, "the output %s is not written completely", name);
+    return;
+  case CHECK_BEFORE_ALLOCATE: strbuf_printf(out, "%s is used before it is allocated", name); return;
+  case CHECK_AFTER_FREE: strbuf_printf(out, "%s is used after it was deallocated", name); return;
+  case CHECK_UNJOINED:
+    strbuf_puts(out, "the program ends without waiting for stream ");
+    add_stream(stream_of(plan, f->a), out);
+    return;
+  case CHECK_IN_TASK:
+    strbuf_printf(out, "the result overwrites %s while the operation still reads it", name);
+    return;
+  case CHECK_LAYOUT:
+    strbuf_printf(out, "%s and %s live at the same time and share memory",
+                  buffer_name(plan, f->other), name);
+    return;
+  case CHECK_BOUNDS: strbuf_printf(out, "a slice of %s reaches outside of it", name); return;
+  case CHECK_KIND_COUNT: break;
+  }
+  impossible("kind of finding");
+}
+
+static bool is_race(check_kind kind) {
+  return kind == CHECK_RACE_RAW || kind == CHECK_RACE_WAR || kind == CHECK_RACE_WAW ||
+         kind == CHECK_REUSE;
+}
+
+static void add_remedy(const rt_plan *plan, const check_finding *f, strbuf *out) {
+  if (!is_race(f->kind) && f->kind != CHECK_UNJOINED) return;
+  strbuf_puts(out, "    to do: stream ");
+  add_stream(f->b == CHECK_NONE ? 0 : stream_of(plan, f->b), out);
+  strbuf_puts(out, " needs wait_stream(");
+  add_stream(stream_of(plan, f->a), out);
+  strbuf_printf(out, ") after instruction %u", f->a);
+  if (f->b == CHECK_NONE) strbuf_puts(out, ", before the end\n");
+  else strbuf_printf(out, " and before instruction %u\n", f->b);
+}
+
+void check_finding_text(const check_report *report, const check_finding *f, strbuf *out) {
+  const rt_plan *plan = report->plan;
+  if (add_place(plan, f->b != CHECK_NONE ? f->b : f->a, out)) strbuf_puts(out, ": ");
+  strbuf_puts(out, "error: ");
+  sentence(plan, f, out);
+  strbuf_putc(out, '\n');
+  add_instr(plan, f->a == f->b ? CHECK_NONE : f->a, out);
+  add_view(plan, f->view_a, out);
+  add_instr(plan, f->b, out);
+  add_view(plan, f->view_b, out);
+  add_bytes(plan, f, out);
+  add_remedy(plan, f, out);
+}
+
+/* ---- waits and totals ---- */
+static void wait_text(const rt_plan *plan, const check_wait *w, strbuf *out) {
+  if (add_place(plan, w->instr, out)) strbuf_puts(out, ": ");
+  strbuf_printf(out, "note: redundant wait, instruction %u: stream ", w->instr);
+  add_stream(stream_of(plan, w->instr), out);
+  strbuf_puts(out, " waits for stream ");
+  add_stream(plan->instrs[w->instr].other, out);
+  strbuf_puts(out, w->verdict == CHECK_WAIT_IMPLIED
+                       ? ", which earlier waits have already ordered before it\n"
+                       : ", and no later access needs that\n");
+}
+
+void check_waits_text(const check_report *report, strbuf *out) {
+  for (uint32_t k = 0; k < report->waits.len; k++) {
+    const check_wait *w = &report->waits.data[k];
+    if (w->verdict == CHECK_WAIT_IMPLIED || w->verdict == CHECK_WAIT_UNUSED)
+      wait_text(report->plan, w, out);
+  }
+}
+
+static void totals_text(const check_report *report, strbuf *out) {
+  const rt_plan *plan = report->plan;
+  strbuf_printf(out, "checked %u instructions on %u streams: ", plan->n_instrs, plan->n_streams);
+  if (report->n_found == 0) {
+    strbuf_printf(out, "ordered; %u waits, %u of them redundant", report->waits.len,
+                  report->n_redundant);
+    if (report->n_unexamined) strbuf_printf(out, ", %u not examined", report->n_unexamined);
+    strbuf_putc(out, '\n');
+    return;
+  }
+  strbuf_printf(out, "%" PRIu64 " errors\n", report->n_found);
+  for (uint32_t k = 0; k < CHECK_KIND_COUNT; k++)
+    if (report->count[k])
+      strbuf_printf(out, "    %" PRIu64 " x %s\n", report->count[k],
+                    check_kind_name((check_kind)k));
+}
+
+void check_report_text(const check_report *report, strbuf *out) {
+  for (uint32_t k = 0; k < report->findings.len; k++)
+    check_finding_text(report, &report->findings.data[k], out);
+  if (report->n_found > report->findings.len)
+    strbuf_printf(out, "error: and %" PRIu64 " more errors\n",
+                  report->n_found - report->findings.len);
+  check_waits_text(report, out);
+  totals_text(report, out);
+}

@@ -1,0 +1,137 @@
+#define _GNU_SOURCE
+#include <sched.h>
+#include <unistd.h>
+
+#include "device/cpu/adversary.h"
+#include "device/cpu/device_threads.h"
+
+/* Launches look for sleeping threads only this often: a wake-up costs the host about as much as
+ * issuing a hundred instructions, and finish() makes up for what is left. */
+enum { ROUSE_EVERY = 64 };
+
+static uint32_t count_cores(void) {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return (uint32_t)CPU_COUNT(&set);
+  long n = sysconf(_SC_NPROCESSORS_ONLN);
+  return n > 0 ? (uint32_t)n : 1;
+}
+
+/* ---- devices ---- */
+static uint32_t thread_count(const rt_device_options *options, uint32_t cores) {
+  uint32_t n = options->threads ? options->threads : cores;
+  return n < CPU_MAX_THREADS ? n : CPU_MAX_THREADS;
+}
+
+static status device_new(uint32_t threads, uint32_t cores, const allocator *memory,
+                         cpu_device **result) {
+  void *block, *aligned;
+  TRY(cpu_alloc_aligned(memory, sizeof(cpu_device) + threads * sizeof(cpu_thread), &block,
+                        &aligned));
+  cpu_device *d = aligned;
+  *d = (cpu_device){.base.ops = &rt_device_cpu, .memory = memory, .block = block};
+  d->n_threads = threads;
+  d->cores = cores;
+  for (uint32_t i = 0; i < threads; i++) d->threads[i] = (cpu_thread){.device = d, .index = i};
+  if (pthread_mutex_init(&d->run, NULL) != 0) {
+    memory_free(memory, block);
+    return fail(STATUS_SYSTEM, "cannot make a lock");
+  }
+  *result = d;
+  return STATUS_OK;
+}
+
+static void cpu_close(rt_device *device) {
+  cpu_device *d = (cpu_device *)device;
+  if (!d) return;
+  cpu_threads_stop(d);
+  (void)pthread_mutex_destroy(&d->run);
+  memory_free(d->memory, d->block);
+}
+
+static status cpu_open(const rt_device_options *options, const allocator *memory,
+                       rt_device **result) {
+  if (options->adversarial) return cpu_adversary.open(options, memory, result);
+  cpu_device *d = NULL;
+  uint32_t cores = count_cores();
+  TRY(device_new(thread_count(options, cores), cores, memory, &d));
+  status st = cpu_threads_start(d);
+  if (st != STATUS_OK) cpu_close(&d->base);
+  else *result = &d->base;
+  return st;
+}
+
+/* ---- loaded plans ---- */
+static void cpu_unload(rt_loaded *loaded) {
+  cpu_loaded *l = (cpu_loaded *)loaded;
+  if (!l) return;
+  const allocator *memory = l->device->memory;
+  cpu_program_destroy(&l->program);
+  (void)pthread_mutex_destroy(&l->errors.lock);
+  memory_free(memory, l->streams_block);
+  memory_free(memory, l);
+}
+
+static status cpu_load(rt_device *device, const rt_plan *plan, rt_loaded **result) {
+  cpu_device *d = (cpu_device *)device;
+  cpu_loaded *l = memory_alloc(d->memory, sizeof *l);
+  if (!l) return STATUS_OUT_OF_MEMORY;
+  *l = (cpu_loaded){.base = {&rt_device_cpu, plan}, .device = d};
+  if (pthread_mutex_init(&l->errors.lock, NULL) != 0) {
+    memory_free(d->memory, l);
+    return fail(STATUS_SYSTEM, "cannot make a lock");
+  }
+  void *aligned;
+  status st;
+  TRY_OUT(cpu_program_init(&l->program, plan, d->n_threads, d->memory));
+  TRY_OUT(cpu_alloc_aligned(d->memory, plan->n_streams * sizeof(cpu_stream), &l->streams_block,
+                            &aligned));
+  l->streams = aligned;
+  *result = &l->base;
+out:
+  if (st != STATUS_OK) cpu_unload(&l->base);
+  return st;
+}
+
+/* ---- runs ---- */
+static status cpu_begin(rt_loaded *loaded, void *const *inputs, void *const *outputs,
+                        rt_span *spans) {
+  cpu_loaded *l = (cpu_loaded *)loaded;
+  (void)pthread_mutex_lock(&l->device->run);
+  cpu_program_bind(&l->program, inputs, outputs);
+  for (uint32_t s = 0; s < loaded->plan->n_streams; s++) l->streams[s] = (cpu_stream){0};
+  cpu_errors_reset(&l->errors);
+  l->issued = 0;
+  l->spans = spans;
+  l->origin_ns = spans ? rt_clock_ns() : 0;
+  l->device->current = l;
+  cpu_threads_enter(l->device);
+  return STATUS_OK;
+}
+
+static void cpu_issue(rt_loaded *loaded, uint32_t instr) {
+  cpu_loaded *l = (cpu_loaded *)loaded;
+  cpu_stream_issue(l, loaded->plan->instrs[instr].stream);
+  if (++l->issued % ROUSE_EVERY == 0) cpu_threads_rouse(l->device);
+}
+
+static status cpu_finish(rt_loaded *loaded) {
+  cpu_loaded *l = (cpu_loaded *)loaded;
+  cpu_threads_finish(l->device);
+  cpu_threads_leave(l->device);
+  status st = cpu_errors_report(&l->errors);
+  (void)pthread_mutex_unlock(&l->device->run);
+  return st;
+}
+
+const rt_device_ops rt_device_cpu = {
+    .name = "cpu",
+    .summary = "streams on threads of this machine",
+    .open = cpu_open,
+    .close = cpu_close,
+    .load = cpu_load,
+    .unload = cpu_unload,
+    .begin = cpu_begin,
+    .launch = cpu_issue,
+    .wait = cpu_issue,
+    .finish = cpu_finish,
+};

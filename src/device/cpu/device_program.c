@@ -1,0 +1,119 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "device/cpu/device.h"
+
+status cpu_alloc_aligned(const allocator *memory, size_t size_bytes, void **block, void **aligned) {
+  size_t all_bytes =
+      size_bytes <= SIZE_MAX - CPU_LINE_BYTES ? size_bytes + CPU_LINE_BYTES : SIZE_MAX;
+  char *p = memory_alloc(memory, all_bytes);
+  if (!p) return STATUS_OUT_OF_MEMORY;
+  *block = p;
+  *aligned = p + (CPU_LINE_BYTES - (uintptr_t)p % CPU_LINE_BYTES) % CPU_LINE_BYTES;
+  return STATUS_OK;
+}
+
+/* ---- loading ---- */
+static void list_external(cpu_program *p) {
+  for (uint32_t b = 0; b < p->plan->n_buffers; b++)
+    if (p->plan->buffers[b].kind != RT_BUFFER_POOL) p->external[p->n_external++] = b;
+}
+
+static status prepare(void *context) {
+  cpu_program *p = context;
+  const rt_plan *plan = p->plan;
+  rt_queues_build(plan, &p->memory, &p->queues);
+  p->bases = ARENA_ARRAY(&p->memory, plan->n_buffers, char *);
+  p->external = ARENA_ARRAY(&p->memory, plan->n_buffers, uint32_t);
+  list_external(p);
+  p->kernels = ARENA_ARRAY(&p->memory, plan->n_tasks, const cpu_kernel *);
+  for (uint32_t t = 0; t < plan->n_tasks; t++) {
+    TRY(cpu_kernel_prepare(plan, &plan->tasks[t], &p->memory, &p->kernels[t]));
+    size_t bytes = cpu_kernel_scratch_bytes(p->kernels[t]);
+    if (bytes > p->scratch_bytes) p->scratch_bytes = bytes;
+  }
+  return STATUS_OK;
+}
+
+static status allocate(cpu_program *p, uint32_t threads) {
+  void *aligned;
+  TRY(cpu_alloc_aligned(p->allocator, (size_t)p->plan->pool_bytes, &p->pool_block, &aligned));
+  p->pool = aligned;
+  for (uint32_t b = 0; b < p->plan->n_buffers; b++) {
+    const rt_buffer *buffer = &p->plan->buffers[b];
+    if (buffer->kind == RT_BUFFER_POOL) p->bases[b] = p->pool + buffer->offset_bytes;
+  }
+  size_t line = CPU_LINE_BYTES;
+  if (p->scratch_bytes > SIZE_MAX / threads - line)
+    return fail(STATUS_OUT_OF_MEMORY, "scratch of %zu bytes is too large", p->scratch_bytes);
+  p->scratch_bytes = (p->scratch_bytes + line - 1) / line * line;
+  TRY(cpu_alloc_aligned(p->allocator, p->scratch_bytes * threads, &p->scratch_block, &aligned));
+  p->scratch = aligned;
+  return STATUS_OK;
+}
+
+status cpu_program_init(cpu_program *p, const rt_plan *plan, uint32_t threads,
+                        const allocator *memory) {
+  *p = (cpu_program){.plan = plan, .allocator = memory};
+  arena_init(&p->memory, memory);
+  status st = memory_guard(prepare, p);
+  if (st == STATUS_OK) st = allocate(p, threads);
+  if (st != STATUS_OK) cpu_program_destroy(p);
+  return st;
+}
+
+void cpu_program_destroy(cpu_program *p) {
+  if (!p->allocator) return;
+  memory_free(p->allocator, p->pool_block);
+  memory_free(p->allocator, p->scratch_block);
+  arena_destroy(&p->memory);
+  *p = (cpu_program){0};
+}
+
+void cpu_program_bind(cpu_program *p, void *const *inputs, void *const *outputs) {
+  for (uint32_t i = 0; i < p->n_external; i++) {
+    const rt_buffer *b = &p->plan->buffers[p->external[i]];
+    p->bases[p->external[i]] = b->kind == RT_BUFFER_INPUT ? inputs[b->slot] : outputs[b->slot];
+  }
+}
+
+/* ---- errors ---- */
+void cpu_errors_reset(cpu_errors *e) {
+  e->st = STATUS_OK;
+  atomic_store_explicit(&e->first, UINT32_MAX, memory_order_relaxed);
+}
+
+/* The message of fail() is this thread's: copied, and cleared so that the next one is recorded. */
+static void keep(cpu_errors *e, uint32_t instr, status st) {
+  (void)pthread_mutex_lock(&e->lock);
+  if (instr < atomic_load_explicit(&e->first, memory_order_relaxed)) {
+    e->st = st;
+    (void)snprintf(e->message, sizeof e->message, "%s", status_message());
+    atomic_store_explicit(&e->first, instr, memory_order_relaxed);
+  }
+  (void)pthread_mutex_unlock(&e->lock);
+  status_clear();
+}
+
+status cpu_errors_report(cpu_errors *e) {
+  (void)pthread_mutex_lock(&e->lock);
+  status st = e->st;
+  if (st != STATUS_OK) (void)fail(st, "%s", e->message);
+  (void)pthread_mutex_unlock(&e->lock);
+  return st;
+}
+
+/* ---- running ---- */
+void cpu_program_run(const cpu_program *p, const rt_entry *entry, uint16_t stream, uint32_t thread,
+                     rt_span *spans, int64_t origin_ns, cpu_errors *errors) {
+  int64_t start_ns = spans ? rt_clock_ns() - origin_ns : 0;
+  int64_t end_ns = start_ns;
+  if (entry->instr < atomic_load_explicit(&errors->first, memory_order_relaxed)) {
+    void *scratch = p->scratch + thread * p->scratch_bytes;
+    status st = cpu_kernel_run(p->kernels[entry->task], p->bases, scratch);
+    if (st != STATUS_OK) keep(errors, entry->instr, st);
+    if (spans) end_ns = rt_clock_ns() - origin_ns;
+  }
+  if (spans)
+    spans[entry->launch] = (rt_span){start_ns, end_ns, entry->instr, stream, (uint16_t)thread};
+}

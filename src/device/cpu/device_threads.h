@@ -1,0 +1,88 @@
+/* Compute threads: who runs which stream, and who sleeps.
+ *
+ * A stream is idle (all it was given is done) or active. An active stream is in exactly one place:
+ *   ready    its bit is in device.ready, and whoever clears the bit owns it;
+ *   owned    by the thread that runs its entries;
+ *   blocked  its bit is in the `waiters` of the stream it waits for; whoever clears the bit makes it
+ *            ready (or, if that is the thread that set it, goes on).
+ *
+ * A thread runs tasks, searches, or sleeps. Before it starts a task, it makes sure that no other
+ * stream is ready while a thread sleeps and nobody searches; so at most one thread is woken per task
+ * started, and no system call is made while threads are awake.
+ *
+ * All decisions to sleep follow one pattern, with sequentially consistent operations on both sides:
+ *   sleeper: announce itself, then look for work;   other: publish work, then look for sleepers. */
+#ifndef WEIR_DEVICE_CPU_DEVICE_THREADS_H
+#define WEIR_DEVICE_CPU_DEVICE_THREADS_H
+
+#include <stdalign.h>
+
+#include "device/cpu/device.h"
+
+enum { CPU_MAX_THREADS = 256, CPU_BIT_WORDS = RT_MAX_STREAMS / 64 };
+
+/* A set of up to 256 streams or threads. */
+typedef struct cpu_bits {
+  _Atomic uint64_t words[CPU_BIT_WORDS];
+} cpu_bits;
+
+typedef struct cpu_stream {
+  alignas(CPU_LINE_BYTES) _Atomic uint64_t word; /* 2 * entries issued + active */
+  alignas(CPU_LINE_BYTES) uint32_t head;         /* of its owner: entries done */
+  _Atomic uint32_t need;      /* while blocked: what the other stream must have completed */
+  _Atomic uint32_t completed; /* entries done, as of the last one that signals */
+  cpu_bits waiters;           /* streams blocked on this one */
+} cpu_stream;
+
+typedef struct cpu_device cpu_device;
+
+typedef struct cpu_loaded {
+  rt_loaded base;
+  cpu_device *device;
+  cpu_program program;
+  cpu_stream *streams;
+  void *streams_block;
+  uint32_t issued; /* instructions of this run */
+  rt_span *spans;
+  int64_t origin_ns;
+  cpu_errors errors;
+} cpu_loaded;
+
+typedef struct cpu_thread {
+  alignas(CPU_LINE_BYTES) _Atomic uint32_t token; /* futex: 1 wakes it */
+  cpu_device *device;
+  uint32_t index; /* 0: the thread that calls finish() */
+  pthread_t handle;
+} cpu_thread;
+
+struct cpu_device {
+  rt_device base;
+  const allocator *memory;
+  void *block; /* what to free */
+  uint32_t n_threads, n_started, cores;
+  pthread_mutex_t run; /* held from begin() to finish() */
+  cpu_loaded *current; /* read only by the owner of one of its streams */
+  alignas(CPU_LINE_BYTES) cpu_bits ready;
+  _Atomic uint32_t active;                   /* streams */
+  alignas(CPU_LINE_BYTES) cpu_bits sleeping; /* threads */
+  _Atomic uint32_t searching;                /* threads, and those woken to search */
+  _Atomic bool closing;
+  cpu_thread threads[];
+};
+
+/* Starts the threads after the first. On failure those started must still be stopped. */
+NODISCARD status cpu_threads_start(cpu_device *d);
+void cpu_threads_stop(cpu_device *d);
+
+/* Puts the next entry of stream `s` where threads see it. Wakes nobody. */
+void cpu_stream_issue(cpu_loaded *l, uint32_t s);
+/* Wakes a thread if a stream is ready and nobody looks for one. */
+void cpu_threads_rouse(cpu_device *d);
+/* Runs streams on the calling thread, as compute thread 0, until all are idle. */
+void cpu_threads_finish(cpu_device *d);
+
+/* How many threads are in runs of all devices; they spin only while they are no more than the cores. */
+void cpu_threads_enter(cpu_device *d);
+void cpu_threads_leave(cpu_device *d);
+
+#endif

@@ -1,0 +1,131 @@
+/* Operations without operands: full zeros ones iota uniform.
+ *
+ * Each element depends on its number alone: its row-major position in the whole result. So every
+ * window of a result holds what the whole one holds there. */
+#include <math.h>
+
+#include "base/random.h"
+#include "device/cpu/kernel_internal.h"
+
+typedef struct maker_kernel maker_kernel;
+
+struct maker_kernel {
+  cpu_kernel head;
+  cpu_loops loops; /* views: the result, the numbers as byte offsets */
+  cpu_view views[2];
+  int64_t first; /* number of the window's first element */
+  ir_dtype dtype;
+  cpu_element value; /* full */
+  cpu_transfer store;
+  /* Writes n dense elements, from element `number` on in steps of `step`. */
+  void (*make)(const maker_kernel *m, int64_t n, int64_t number, int64_t step, char *scratch);
+  uint64_t key; /* uniform */
+  double lo, hi, near_hi;
+};
+
+/* ---- elements ---- */
+static void make_iota(const maker_kernel *m, int64_t n, int64_t number, int64_t step,
+                      char *scratch) {
+  int64_t *to = (int64_t *)(void *)scratch;
+  (void)m;
+  for (int64_t i = 0; i < n; i++) to[i] = number + i * step;
+}
+
+/* In [0, 1), with as many bits as the dtype can use. */
+static double unit_fraction(uint64_t bits, ir_dtype t) {
+  bool narrow = ir_dtype_is_float(t) && t != IR_F64;
+  return narrow ? (double)(bits >> 40) * 0x1p-24 : (double)(bits >> 11) * 0x1p-53;
+}
+
+/* Rounding to the dtype may reach hi; the largest of its numbers below takes its place. */
+static double below_hi(const maker_kernel *m, double value) {
+  cpu_element e;
+  double step = fabs(m->hi) * 0x1p-54 + 0x1p-1074;
+  ir_element_set_f64(m->dtype, &e, value);
+  for (; ir_element_as_f64(m->dtype, &e) >= m->hi && m->lo < m->hi && value > m->lo; step *= 2) {
+    value = m->hi - step > m->lo ? m->hi - step : m->lo;
+    ir_element_set_f64(m->dtype, &e, value);
+  }
+  return value;
+}
+
+static void make_uniform(const maker_kernel *m, int64_t n, int64_t number, int64_t step,
+                         char *scratch) {
+  double *to = (double *)(void *)scratch;
+  bool is_float = ir_dtype_is_float(m->dtype);
+  for (int64_t i = 0; i < n; i++) {
+    uint64_t bits = random_bits(m->key, (uint64_t)(number + i * step));
+    double value = m->lo + (m->hi - m->lo) * unit_fraction(bits, m->dtype);
+    if (!is_float) value = floor(value);
+    else if (value >= m->near_hi) value = below_hi(m, value);
+    to[i] = value;
+  }
+}
+
+/* ---- running ---- */
+static status run_full(const cpu_kernel *k, char *const *bases, char *scratch) {
+  const maker_kernel *m = (const maker_kernel *)k;
+  cpu_walk w = cpu_walk_start(&m->loops, m->views, bases);
+  size_t size = ir_dtype_size_bytes(m->dtype);
+  (void)scratch;
+  do
+    cpu_fill_strided(size, cpu_run_length(&m->loops), w.at[0], cpu_run_step(&m->loops, 0),
+                     m->value.bytes);
+  while (cpu_walk_next(&m->loops, &w, 1));
+  return STATUS_OK;
+}
+
+static void make_run(const maker_kernel *m, char *to, int64_t number, char *scratch) {
+  int64_t run = cpu_run_length(&m->loops), step = cpu_run_step(&m->loops, 1);
+  for (int64_t done = 0; done < run; done += CPU_BLOCK) {
+    int64_t n = run - done < CPU_BLOCK ? run - done : CPU_BLOCK;
+    char *at = to + done * m->store.step;
+    char *block = cpu_store_target(&m->store, at, scratch);
+    m->make(m, n, number + done * step, step, block);
+    cpu_store(&m->store, n, at, block, scratch + cpu_transfer_bytes(CPU_BLOCK) / 2);
+  }
+}
+
+static status run_made(const cpu_kernel *k, char *const *bases, char *scratch) {
+  const maker_kernel *m = (const maker_kernel *)k;
+  cpu_walk w = {.at = {cpu_view_start(&m->views[0], bases)}};
+  do make_run(m, w.at[0], m->first + cpu_walk_offset(&m->loops, &w, 1), scratch);
+  while (cpu_walk_step(&m->loops, &w, 1, 1));
+  return STATUS_OK;
+}
+
+/* ---- preparing ---- */
+/* What no number this far below hi can do is round up to it. */
+static double near(double hi, ir_dtype t) {
+  double relative = t == IR_F64 ? 0x1p-51 : t == IR_F32 ? 0x1p-22 : 0x1p-6;
+  return hi - fabs(hi) * relative - (t == IR_F64 ? 0 : 0x1p-20);
+}
+
+static void prepare_made(const cpu_call *c, maker_kernel *m) {
+  bool random = c->task->code == IR_OP_UNIFORM;
+  m->head.run = run_made;
+  m->head.scratch_bytes = cpu_transfer_bytes(CPU_BLOCK);
+  m->make = random ? make_uniform : make_iota;
+  m->store = cpu_transfer_store(m->dtype, cpu_run_step(&m->loops, 0), random ? IR_F64 : IR_I64);
+  if (!random) return;
+  m->key = random_bits(c->plan->seed, (uint64_t)cpu_attr(c, "key")->i);
+  m->lo = ir_number_as_f64(cpu_attr_number(c, "lo"));
+  m->hi = ir_number_as_f64(cpu_attr_number(c, "hi"));
+  m->near_hi = near(m->hi, m->dtype);
+}
+
+status cpu_prepare_maker(const cpu_call *c, cpu_kernel **result) {
+  maker_kernel *m = CPU_KERNEL_NEW(c, maker_kernel, run_full);
+  ir_opcode code = c->task->code;
+  m->dtype = c->result->dtype;
+  m->views[0] = cpu_place_result(c);
+  m->first = cpu_place_numbers(c, 0, &m->views[1]);
+  bool numbered = code == IR_OP_IOTA || code == IR_OP_UNIFORM;
+  cpu_loops_make(&m->loops, CPU_BY_FIRST, c->result->rank, c->result->extents, m->views,
+                 numbered ? 2 : 1);
+  if (numbered) prepare_made(c, m);
+  else if (code == IR_OP_FULL) m->value = cpu_element_of(m->dtype, cpu_attr_number(c, "value"));
+  else m->value = cpu_element_of(m->dtype, ir_number_int(code == IR_OP_ONES));
+  *result = &m->head;
+  return STATUS_OK;
+}

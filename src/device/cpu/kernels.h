@@ -1,0 +1,35 @@
+/* CPU kernels: a task of a plan, made ready once and run many times.
+ *
+ * Preparing a task folds its window, its attributes and its views into loops: nothing is looked up,
+ * interpreted per element or allocated while it runs. A prepared kernel is immutable, so any number
+ * of threads may run it, and any others, at the same time; what a run needs besides the buffers is
+ * the scratch memory of its thread.
+ *
+ * Numbers: f32 and f64 are computed natively, f16 and bf16 in f32, integers natively and wrapping
+ * around. docs/kernels.md says how the kernels differ from the reference evaluator. */
+#ifndef WEIR_DEVICE_CPU_KERNELS_H
+#define WEIR_DEVICE_CPU_KERNELS_H
+
+#include "runtime/plan.h"
+
+typedef struct cpu_kernel cpu_kernel;
+
+/* Makes `task` ready; the kernel lives in `memory` and reads the plan no more. Only inside a
+ * memory_guard(). An attribute that no run could obey (a select outside its axis, the maximum of
+ * nothing) is STATUS_BAD_PROGRAM. */
+NODISCARD status cpu_kernel_prepare(const rt_plan *plan, const rt_task *task, arena *memory,
+                                    const cpu_kernel **result);
+
+/* Scratch that a run of this kernel needs. A thread sizes its own once, for the largest kernel. */
+size_t cpu_kernel_scratch_bytes(const cpu_kernel *k);
+enum { CPU_SCRATCH_ALIGN = 64 };
+
+/* Runs the kernel. bases: the address of each buffer of the plan. scratch: aligned to
+ * CPU_SCRATCH_ALIGN, of at least cpu_kernel_scratch_bytes(), used by no other thread meanwhile.
+ * An index out of range is STATUS_BAD_PROGRAM; the message of this thread names op and value. */
+NODISCARD status cpu_kernel_run(const cpu_kernel *k, char *const *bases, void *scratch);
+
+/* Which library multiplies matrices: "openblas (pthread)", "openblas (serial, locked)", "none". */
+const char *cpu_blas_name(void);
+
+#endif

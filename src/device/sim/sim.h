@@ -1,0 +1,33 @@
+/* The sim device: runs a plan on a virtual clock. No value is computed and no memory is touched
+ * (inputs and outputs may be NULL); spans hold virtual times.
+ *
+ * Streams run in order and waits hold, as on any device. A task takes a latency plus the larger of
+ * its arithmetic and its memory traffic. It starts when its stream is free, the host has issued it
+ * and a compute unit is free; units (options.threads; 0: one per stream) go to the task that could
+ * start first, of two the earlier one in the plan. */
+#ifndef WEIR_DEVICE_SIM_SIM_H
+#define WEIR_DEVICE_SIM_SIM_H
+
+#include "runtime/device.h"
+
+typedef struct sim_costs {
+  double flops_per_ns; /* of one unit */
+  double bytes_per_ns; /* of one unit */
+  double latency_ns;   /* per task */
+  double issue_ns;     /* of the host, per instruction */
+} sim_costs;
+
+/* One core of the machine that docs/runtime.md describes. */
+extern const sim_costs sim_default_costs;
+
+/* For plans loaded later. */
+void sim_set_costs(rt_device *device, const sim_costs *costs);
+
+/* ---- after a run ---- */
+int64_t sim_total_ns(const rt_loaded *loaded);
+/* The launches that the total is made of, in order of time: each one started when the one before it
+ * ended (on its stream, on one it waited for, or on its unit), the first when the host issued it.
+ * Valid until the next run. */
+uint32_t sim_critical_path(const rt_loaded *loaded, const uint32_t **instrs);
+
+#endif

@@ -1,0 +1,210 @@
+/* Binding: walks the host program with all scalars known and writes down what it does. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/bind_internal.h"
+
+enum { MAX_INSTRS = 50 * 1000 * 1000 };
+
+bool bind_error(binder *b, const ir_instr_data *d, const char *fmt, ...) {
+  char text[512];
+  va_list args;
+  va_start(args, fmt);
+  (void)vsnprintf(text, sizeof text, fmt, args);
+  va_end(args);
+  diag_error(b->errors, d->at, "%s", text);
+  return false;
+}
+
+bool bind_eval(binder *b, const ir_instr_data *d, ir_scalar x, int64_t *value) {
+  const ir_scalars *s = &b->h->module->scalars;
+  if (ir_scalar_eval(s, x, b->symbols, b->n_symbols, value)) return true;
+  return bind_error(
+      b, d, "%s cannot be computed: it overflows, divides by a number below 1 or has no value",
+      ir_scalar_text((ir_func *)b->h, x));
+}
+
+/* ---- streams ---- */
+
+/* A clock for each stream up to `stream`; new ones know only of themselves. */
+static bool reach_stream(binder *b, const ir_instr_data *d, int64_t stream) {
+  if (stream < 0 || stream >= RT_MAX_STREAMS) {
+    return bind_error(b, d, "there is no stream %lld; streams are numbered 0 to %d",
+                      (long long)stream - 1, RT_MAX_STREAMS - 2);
+  }
+  if (stream >= b->plan->n_streams) b->plan->n_streams = (uint32_t)stream + 1;
+  return true;
+}
+
+static bool stream_number(binder *b, const ir_instr_data *d, uint32_t *number) {
+  if (d->stream.name) {
+    uint32_t known = map_get(&b->stream_names, d->stream.name, 0);
+    if (!known) return bind_error(b, d, "the stream has no value here");
+    *number = known - 1;
+    return true;
+  }
+  int64_t index;
+  if (!bind_eval(b, d, d->stream.index, &index)) return false;
+  if (index < 0 || !reach_stream(b, d, index + 1)) {
+    return index < 0 && bind_error(b, d, "a stream cannot have the number %lld", (long long)index);
+  }
+  *number = (uint32_t)index + 1;
+  return true;
+}
+
+/* Positions count launches: what a stream has done that another may have to wait for. */
+static bool is_implied(const binder *b, uint32_t other) {
+  for (uint32_t s = 0; s < b->plan->n_streams; s++) {
+    if (b->clocks[other][s] > b->clocks[b->stream][s]) return false;
+  }
+  return true;
+}
+
+static bool wait_stream(binder *b, ir_instr at, const ir_instr_data *d) {
+  uint32_t other = 0;
+  if (!stream_number(b, d, &other)) return false;
+  if (other == b->stream || (!b->keep_waits && is_implied(b, other))) return true;
+  rt_instr i = {.kind = RT_WAIT, .stream = (uint16_t)b->stream, .other = (uint16_t)other};
+  i.origin = at.id;
+  vec_push(&b->scratch, &b->instrs, i);
+  for (uint32_t s = 0; s < b->plan->n_streams; s++) {
+    uint32_t seen = b->clocks[other][s];
+    if (seen > b->clocks[b->stream][s]) b->clocks[b->stream][s] = seen;
+  }
+  return true;
+}
+
+/* ---- control ---- */
+
+static bool run_block(binder *b, const ir_block *block);
+
+static bool run_loop(binder *b, const ir_instr_data *d) {
+  int64_t n;
+  if (!bind_eval(b, d, d->extent, &n)) return false;
+  uint32_t symbol = (uint32_t)ir_scalar_node_of(&b->h->module->scalars, d->variable)->value;
+  for (int64_t i = 0; i < n; i++) {
+    b->symbols[symbol] = i;
+    if (!run_block(b, &d->body)) return false;
+  }
+  b->symbols[symbol] = IR_UNBOUND;
+  return true;
+}
+
+static bool run_choice(binder *b, const ir_instr_data *d) {
+  int64_t x, y;
+  if (!bind_eval(b, d, d->a, &x) || !bind_eval(b, d, d->b, &y)) return false;
+  bool holds = false;
+  switch (d->relation) {
+  case IR_EQ: holds = x == y; break;
+  case IR_NE: holds = x != y; break;
+  case IR_LT: holds = x < y; break;
+  case IR_LE: holds = x <= y; break;
+  }
+  return run_block(b, holds ? &d->body : &d->otherwise);
+}
+
+static bool run_instr(binder *b, ir_instr at) {
+  const ir_instr_data *d = ir_instr_at(b->h, at);
+  if (b->instrs.len >= MAX_INSTRS) return bind_error(b, d, "the plan has too many instructions");
+  switch (d->kind) {
+  case IR_ALLOCATE: return bind_allocate(b, d);
+  case IR_DEALLOCATE: return bind_deallocate(b, d);
+  case IR_CURRENT_STREAM: map_put(&b->stream_names, d->stream.name, b->stream + 1); return true;
+  case IR_SET_STREAM: return stream_number(b, d, &b->stream);
+  case IR_WAIT_STREAM: return wait_stream(b, at, d);
+  case IR_FOR: return run_loop(b, d);
+  case IR_IF: return run_choice(b, d);
+  case IR_SELECT: return bind_select(b, d);
+  case IR_SHARD: return bind_shard(b, d);
+  case IR_COMPUTE: return bind_compute(b, at, d);
+  }
+  return false;
+}
+
+static bool run_block(binder *b, const ir_block *block) {
+  for (uint32_t i = 0; i < block->len; i++) {
+    if (!run_instr(b, block->data[i])) return false;
+  }
+  return true;
+}
+
+/* ---- the whole ---- */
+
+static void init(binder *b, const ir_env *env, const rt_bind_options *options) {
+  const ir_func *h = env->func;
+  uint32_t n = h->module->scalars.symbols.len;
+  b->symbols = ARENA_ARRAY(&b->scratch, n, int64_t);
+  b->n_symbols = n;
+  for (uint32_t i = 0; i < n; i++) b->symbols[i] = i < env->len ? env->symbols[i] : IR_UNBOUND;
+  uint32_t streams = (uint32_t)ir_scalar_node_of(&h->module->scalars, h->host->streams)->value;
+  b->symbols[streams] = options->streams;
+  b->views = ARENA_ARRAY(&b->scratch, h->tensors.len, rt_view);
+  b->bound = ARENA_ARRAY(&b->scratch, h->tensors.len, bool);
+  b->clocks = ARENA_ARRAY(&b->scratch, RT_MAX_STREAMS, uint32_t *);
+  for (uint32_t s = 0; s < RT_MAX_STREAMS; s++) {
+    b->clocks[s] = ARENA_ARRAY(&b->scratch, RT_MAX_STREAMS, uint32_t);
+  }
+  b->positions = ARENA_ARRAY(&b->scratch, RT_MAX_STREAMS, uint32_t);
+  map_init(&b->stream_names, &b->scratch);
+  table_init(&b->view_index, &b->scratch);
+}
+
+static void finish(binder *b) {
+  rt_plan *p = b->plan;
+  p->n_instrs = b->instrs.len;
+  p->instrs = arena_copy(b->memory, b->instrs.data, b->instrs.len * sizeof *p->instrs);
+  p->n_tasks = b->tasks.len;
+  p->tasks = arena_copy(b->memory, b->tasks.data, b->tasks.len * sizeof *p->tasks);
+  p->n_views = b->all_views.len;
+  p->views = arena_copy(b->memory, b->all_views.data, b->all_views.len * sizeof *p->views);
+  p->n_buffers = b->buffers.len;
+  p->buffers = arena_copy(b->memory, b->buffers.data, b->buffers.len * sizeof *p->buffers);
+  p->n_inputs = b->h->inputs.len;
+  p->n_outputs = b->h->outputs.len;
+}
+
+typedef struct bind_call {
+  binder b;
+  const ir_env *env;
+  const rt_bind_options *options;
+} bind_call;
+
+static status bind_guarded(void *context) {
+  bind_call *c = context;
+  init(&c->b, c->env, c->options);
+  bind_inputs(&c->b);
+  if (!run_block(&c->b, &c->b.h->host->body)) {
+    return fail(STATUS_BAD_PROGRAM, "the program does not fit these extents");
+  }
+  finish(&c->b);
+  return STATUS_OK;
+}
+
+status rt_bind(const ir_env *env, const rt_bind_options *options, const allocator *memory,
+               rt_plan **result) {
+  rt_plan *plan = memory_alloc(memory, sizeof *plan);
+  if (!plan) return STATUS_OUT_OF_MEMORY;
+  *plan = (rt_plan){.host = env->func, .n_streams = 1, .seed = options->seed};
+  arena_init(&plan->memory, memory);
+  bind_call c = {.env = env, .options = options};
+  c.b = (binder){.h = env->func, .plan = plan, .memory = &plan->memory};
+  c.b.errors = &env->func->module->errors;
+  c.b.keep_waits = options->keep_waits;
+  arena_init(&c.b.scratch, memory);
+  status st = memory_guard(bind_guarded, &c);
+  arena_destroy(&c.b.scratch);
+  if (st != STATUS_OK) {
+    rt_plan_destroy(plan);
+    return st;
+  }
+  *result = plan;
+  return STATUS_OK;
+}
+
+void rt_plan_destroy(rt_plan *plan) {
+  if (!plan) return;
+  const allocator *memory = plan->memory.memory;
+  arena_destroy(&plan->memory);
+  memory_free(memory, plan);
+}

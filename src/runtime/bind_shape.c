@@ -1,0 +1,370 @@
+/* Do the extents of a launch fit together? What types could not show is checked here, with numbers,
+ * so that no kernel ever reads or writes outside its views. */
+#include "runtime/bind_internal.h"
+
+typedef struct shapes {
+  binder *b;
+  const ir_instr_data *d;
+  rt_task *task;
+  const rt_view *r;
+} shapes;
+
+static bool mismatch(shapes *s, const char *what) {
+  return bind_error(s->b, s->d, "%s: %s", ir_op_info_of(s->task->code)->name, what);
+}
+
+/* The k-th operand; NULL when it is a number or left out. */
+static const rt_view *operand(const shapes *s, uint32_t k) {
+  if (k >= s->task->n_operands || s->task->operands[k].kind != RT_OPERAND_VIEW) return NULL;
+  return &s->b->all_views.data[s->task->operands[k].view];
+}
+
+static const rt_attr *attr(const shapes *s, const char *name) {
+  const ir_op_data *op = ir_op_at(s->b->h, s->d->op);
+  return &s->task->attrs[ir_op_attr(op, name) - op->attrs];
+}
+
+static bool is_cut(const shapes *s, uint32_t k, uint32_t dim) {
+  return (s->task->operands[k].sliced >> dim & 1) != 0;
+}
+
+static uint32_t position(int64_t dim, uint32_t rank) {
+  return (uint32_t)(dim < 0 ? dim + (int64_t)rank : dim);
+}
+
+/* The result's window lies inside its whole along dimension i. */
+static bool inside(const shapes *s, uint32_t i) {
+  int64_t begin = s->task->offset[i], n = s->r->extents[i];
+  return begin >= 0 && begin <= s->task->whole[i] && n <= s->task->whole[i] - begin;
+}
+
+static bool windows_inside(shapes *s) {
+  for (uint32_t i = 0; i < s->r->rank; i++) {
+    if (!inside(s, i)) return mismatch(s, "the destination is not a part of the result");
+  }
+  return true;
+}
+
+/* Operand dimensions p.. against result dimensions r..; a 1 stretches if `stretches`. */
+static bool same_dims(const shapes *s, const rt_view *x, uint32_t p, uint32_t r, uint32_t n,
+                      bool stretches) {
+  for (uint32_t i = 0; i < n; i++) {
+    int64_t have = x->extents[p + i], want = s->r->extents[r + i];
+    if (have != want && !(stretches && have == 1)) return false;
+  }
+  return true;
+}
+
+static bool right_aligned(shapes *s, uint32_t k, uint32_t p_end, uint32_t r_end) {
+  const rt_view *x = operand(s, k);
+  if (!x) return true;
+  if (p_end > r_end || !same_dims(s, x, 0, r_end - p_end, p_end, true)) {
+    return mismatch(s, "operands and destination have different extents");
+  }
+  return true;
+}
+
+static bool pointwise_fits(shapes *s) {
+  for (uint32_t k = 0; k < s->task->n_operands; k++) {
+    const rt_view *x = operand(s, k);
+    if (x && !right_aligned(s, k, x->rank, s->r->rank)) return false;
+  }
+  return true;
+}
+
+static bool same_rank(shapes *s, const rt_view *x) {
+  return x->rank == s->r->rank || mismatch(s, "operand and destination have different ranks");
+}
+
+static bool copy_fits(shapes *s) {
+  const rt_view *x = operand(s, 0);
+  if (!same_rank(s, x)) return false;
+  return same_dims(s, x, 0, 0, x->rank, false) || mismatch(s, "extents differ");
+}
+
+static bool is_chosen(const shapes *s, uint32_t i, uint32_t rank) {
+  const rt_attr *dims = attr(s, "dims");
+  if (!dims->given) return true;
+  for (uint32_t k = 0; k < dims->len; k++) {
+    if (position(dims->list[k], rank) == i) return true;
+  }
+  return false;
+}
+
+static bool reduced_fits(shapes *s, bool keep, bool whole_axis) {
+  const rt_view *x = operand(s, 0);
+  uint32_t r = 0;
+  for (uint32_t i = 0; i < x->rank; i++) {
+    bool gone = is_chosen(s, i, x->rank);
+    if (gone && !keep) continue;
+    int64_t want = gone ? 1 : x->extents[i];
+    if (r >= s->r->rank || s->r->extents[r++] != want) return mismatch(s, "extents differ");
+    if (gone && !whole_axis && x->extents[i] != 1) return mismatch(s, "a squeezed extent is not 1");
+  }
+  return r == s->r->rank || mismatch(s, "ranks differ");
+}
+
+static bool squeezed_fits(shapes *s) {
+  const rt_view *x = operand(s, 0);
+  for (uint32_t i = 0; i < x->rank; i++) {
+    if (is_chosen(s, i, x->rank) && x->extents[i] != 1)
+      return mismatch(s, "a squeezed extent is not 1");
+  }
+  return reduced_fits(s, false, false);
+}
+
+static bool inserted_fits(shapes *s) {
+  const rt_view *x = operand(s, 0);
+  const rt_attr *axes = attr(s, "axes");
+  uint32_t p = 0;
+  for (uint32_t i = 0; i < axes->len; i++) {
+    int64_t want = axes->list[i] ? 1 : x->extents[p++];
+    if (s->r->extents[i] != want) return mismatch(s, "extents differ");
+  }
+  return true;
+}
+
+static bool permuted_fits(shapes *s) {
+  const rt_view *x = operand(s, 0);
+  if (!same_rank(s, x)) return false;
+  bool transpose = s->task->code == IR_OP_TRANSPOSE;
+  for (uint32_t i = 0; i < x->rank; i++) {
+    uint32_t from = i;
+    if (transpose && i + 2 >= x->rank) from = i + 1 == x->rank ? i - 1 : i + 1;
+    if (!transpose) from = position(attr(s, "order")->list[i], x->rank);
+    if (x->extents[from] != s->r->extents[i]) return mismatch(s, "extents differ");
+  }
+  return true;
+}
+
+static bool count(const int64_t *extents, uint32_t rank, int64_t *n) {
+  *n = 1;
+  for (uint32_t i = 0; i < rank; i++) {
+    if (__builtin_mul_overflow(*n, extents[i], n)) return false;
+  }
+  return true;
+}
+
+/* The whole result has the stated shape, except where the operand is cut already. */
+static bool reshaped_fits(shapes *s) {
+  const rt_view *x = operand(s, 0);
+  int64_t n, m;
+  uint32_t unknown = UINT32_MAX;
+  for (uint32_t i = 0; s->task->windowed && i < s->r->rank; i++) {
+    if (is_cut(s, 0, i)) continue;
+    s->task->whole[i] = attr(s, "shape")->list[i];
+    if (s->task->whole[i] == -1) unknown = i;
+  }
+  if (unknown != UINT32_MAX) s->task->whole[unknown] = 1;
+  if (!count(x->extents, x->rank, &n) || !count(s->task->whole, s->r->rank, &m)) {
+    return mismatch(s, "too many elements");
+  }
+  if (unknown != UINT32_MAX && m > 0) s->task->whole[unknown] = n / m;
+  if (unknown != UINT32_MAX && m > 0) m *= n / m;
+  if (n != m) return mismatch(s, "operand and result have different numbers of elements");
+  for (uint32_t i = 0; i < s->r->rank; i++) {
+    if (is_cut(s, 0, i)) s->task->offset[i] = 0; /* counted from the slice's own start */
+  }
+  return windows_inside(s);
+}
+
+static int64_t clamp_bound(int64_t bound, int64_t n) {
+  if (bound < 0) bound += n;
+  return bound < 0 ? 0 : bound > n ? n : bound;
+}
+
+/* Whole extents of slice and pad follow from the operand; along cut dimensions the window is local. */
+static bool resized_fits(shapes *s) {
+  const rt_view *x = operand(s, 0);
+  bool slice = s->task->code == IR_OP_SLICE;
+  if (!same_rank(s, x)) return false;
+  for (uint32_t i = 0; i < x->rank; i++) {
+    int64_t n = x->extents[i];
+    if (slice) {
+      const rt_attr *steps = attr(s, "steps");
+      int64_t step = steps->given ? steps->list[i] : 1;
+      int64_t span =
+          clamp_bound(attr(s, "stops")->list[i], n) - clamp_bound(attr(s, "starts")->list[i], n);
+      n = span > 0 ? span / step + (span % step != 0) : 0;
+    } else if (__builtin_add_overflow(n, attr(s, "widths")->list[2 * i], &n) ||
+               __builtin_add_overflow(n, attr(s, "widths")->list[2 * i + 1], &n)) {
+      return mismatch(s, "an extent overflows");
+    }
+    s->task->whole[i] = n;
+    if (is_cut(s, 0, i)) s->task->offset[i] = 0;
+    if (!s->task->windowed && n != s->r->extents[i]) return mismatch(s, "extents differ");
+  }
+  return windows_inside(s);
+}
+
+static bool cat_fits(shapes *s) {
+  uint32_t axis = position(attr(s, "dim")->i, s->r->rank);
+  int64_t sum = 0;
+  for (uint32_t k = 0; k < s->task->n_operands; k++) {
+    const rt_view *x = operand(s, k);
+    if (!same_rank(s, x) || __builtin_add_overflow(sum, x->extents[axis], &sum)) return false;
+    for (uint32_t i = 0; i < x->rank; i++) {
+      if (i != axis && x->extents[i] != s->r->extents[i]) return mismatch(s, "extents differ");
+    }
+  }
+  for (uint32_t i = 0; i < s->r->rank; i++) {
+    if (i != axis) s->task->offset[i] = 0;
+  }
+  if (!s->task->windowed && sum != s->r->extents[axis]) return mismatch(s, "extents differ");
+  s->task->whole[axis] = sum;
+  return windows_inside(s);
+}
+
+static bool selected_fits(shapes *s) {
+  const rt_view *x = operand(s, 0);
+  uint32_t axis = position(attr(s, "dim")->i, x->rank);
+  int64_t index = attr(s, "index")->i;
+  if (index < 0) index += x->extents[axis];
+  if (index < 0 || index >= x->extents[axis]) return mismatch(s, "the index is out of range");
+  bool fits = same_dims(s, x, 0, 0, axis, false) &&
+              same_dims(s, x, axis + 1, axis, x->rank - axis - 1, false);
+  return fits || mismatch(s, "extents differ");
+}
+
+/* Dimension i of operand x, cut or whole, covers the window. */
+static bool covers(const shapes *s, uint32_t k, const rt_view *x, uint32_t i) {
+  int64_t need = s->r->extents[i] + (is_cut(s, k, i) ? 0 : s->task->offset[i]);
+  return x->extents[i] >= need;
+}
+
+static bool gathered_fits(shapes *s) {
+  const rt_view *x = operand(s, 0), *index = operand(s, 1);
+  uint32_t axis = position(attr(s, "dim")->i, x->rank);
+  if (!same_rank(s, x) || !same_rank(s, index)) return false;
+  if (!same_dims(s, index, 0, 0, index->rank, false)) return mismatch(s, "extents of index differ");
+  for (uint32_t i = 0; i < x->rank; i++) {
+    if (i != axis && !covers(s, 0, x, i)) return mismatch(s, "index is larger than x");
+  }
+  return true;
+}
+
+static bool scattered_fits(shapes *s) {
+  const rt_view *x = operand(s, 0), *index = operand(s, 1), *src = operand(s, 2);
+  if (!same_rank(s, x) || !same_rank(s, index) || !same_rank(s, src)) return false;
+  for (uint32_t i = 0; i < x->rank; i++) {
+    s->task->whole[i] = is_cut(s, 0, i) ? s->r->extents[i] : x->extents[i];
+    if (!covers(s, 0, x, i)) return mismatch(s, "extents differ");
+    if (index->extents[i] > src->extents[i]) return mismatch(s, "index is larger than src");
+    if (!s->task->windowed && x->extents[i] != s->r->extents[i])
+      return mismatch(s, "extents differ");
+  }
+  return true;
+}
+
+static bool index_selected_fits(shapes *s) {
+  const rt_view *x = operand(s, 0), *index = operand(s, 1);
+  uint32_t axis = position(attr(s, "dim")->i, x->rank);
+  if (!same_rank(s, x)) return false;
+  for (uint32_t i = 0; i < x->rank; i++) {
+    int64_t want = i == axis ? index->extents[0] : x->extents[i];
+    if (s->r->extents[i] != want) return mismatch(s, "extents differ");
+  }
+  return true;
+}
+
+static bool made_fits(shapes *s) {
+  if (!s->task->windowed) return true;
+  for (uint32_t i = 0; i < s->r->rank; i++) {
+    bool iota = s->task->code == IR_OP_IOTA;
+    s->task->whole[i] = iota ? attr(s, "n")->i : attr(s, "shape")->list[i];
+  }
+  return windows_inside(s);
+}
+
+static bool matmul_fits(shapes *s) {
+  const rt_view *a = operand(s, 0), *b = operand(s, 1);
+  bool has_m = a->rank > 1, has_n = b->rank > 1;
+  uint32_t batch = s->r->rank - has_m - has_n;
+  int64_t ka = a->extents[a->rank - 1], kb = b->extents[has_n ? b->rank - 2 : 0];
+  if (s->r->rank < (uint32_t)has_m + has_n || ka != kb)
+    return mismatch(s, "contracted extents differ");
+  if (has_m && a->extents[a->rank - 2] != s->r->extents[batch]) return mismatch(s, "rows differ");
+  if (has_n && b->extents[b->rank - 1] != s->r->extents[s->r->rank - 1]) {
+    return mismatch(s, "columns differ");
+  }
+  return right_aligned(s, 0, has_m ? a->rank - 2 : 0, batch) &&
+         right_aligned(s, 1, has_n ? b->rank - 2 : 0, batch);
+}
+
+static bool linear_fits(shapes *s) {
+  const rt_view *x = operand(s, 0), *w = operand(s, 1), *bias = operand(s, 2);
+  uint32_t front = w->rank - 2, last = s->r->rank - 1;
+  bool fits = s->r->rank == front + x->rank && x->extents[x->rank - 1] == w->extents[w->rank - 1] &&
+              same_dims(s, w, 0, 0, front, false) &&
+              same_dims(s, x, 0, front, x->rank - 1, false) &&
+              w->extents[front] == s->r->extents[last];
+  if (fits && bias) {
+    fits = bias->rank == front + 1 && same_dims(s, bias, 0, 0, front, false) &&
+           bias->extents[front] == s->r->extents[last];
+  }
+  return fits || mismatch(s, "extents differ");
+}
+
+/* softmax and norms: along the normalized axis the operand may be whole and the result a window. */
+static bool normalized_fits(shapes *s, uint32_t axis) {
+  const rt_view *x = operand(s, 0);
+  if (!same_rank(s, x)) return false;
+  for (uint32_t i = 0; i < x->rank; i++) {
+    if (i == axis) s->task->whole[i] = x->extents[i];
+    else s->task->offset[i] = 0;
+    bool differs = x->extents[i] != s->r->extents[i];
+    if (differs && (i != axis || !s->task->windowed)) return mismatch(s, "extents differ");
+  }
+  for (uint32_t k = 1; k < s->task->n_operands; k++) {
+    const rt_view *v = operand(s, k);
+    int64_t want = v && is_cut(s, k, axis) ? s->r->extents[axis] : x->extents[axis];
+    if (v && (v->rank != 1 || v->extents[0] != want)) return mismatch(s, "weight or bias differ");
+  }
+  return windows_inside(s);
+}
+
+static bool sdpa_fits(shapes *s) {
+  const rt_view *q = operand(s, 0), *k = operand(s, 1), *v = operand(s, 2);
+  uint32_t n = s->r->rank;
+  bool fits = q->extents[q->rank - 1] == k->extents[k->rank - 1] &&
+              k->extents[k->rank - 2] == v->extents[v->rank - 2] && n >= 2 &&
+              q->extents[q->rank - 2] == s->r->extents[n - 2] &&
+              v->extents[v->rank - 1] == s->r->extents[n - 1];
+  if (!fits) return mismatch(s, "extents differ");
+  return right_aligned(s, 0, q->rank - 2, n - 2) && right_aligned(s, 1, k->rank - 2, n - 2) &&
+         right_aligned(s, 2, v->rank - 2, n - 2);
+}
+
+static bool fits(shapes *s) {
+  switch (ir_op_info_of(s->task->code)->family) {
+  case IR_FAMILY_POINTWISE: return pointwise_fits(s);
+  case IR_FAMILY_SET:
+  case IR_FAMILY_CAST: return copy_fits(s);
+  case IR_FAMILY_REDUCE:
+  case IR_FAMILY_MOMENT: return reduced_fits(s, attr(s, "keepdim")->i != 0, true);
+  case IR_FAMILY_BROADCAST: return inserted_fits(s);
+  case IR_FAMILY_SQUEEZE: return squeezed_fits(s);
+  case IR_FAMILY_EXPAND: return pointwise_fits(s);
+  case IR_FAMILY_PERMUTE: return permuted_fits(s);
+  case IR_FAMILY_RESHAPE: return reshaped_fits(s);
+  case IR_FAMILY_SLICE:
+  case IR_FAMILY_PAD: return resized_fits(s);
+  case IR_FAMILY_CAT: return cat_fits(s);
+  case IR_FAMILY_SELECT: return selected_fits(s);
+  case IR_FAMILY_MAKER: return made_fits(s);
+  case IR_FAMILY_GATHER: return gathered_fits(s);
+  case IR_FAMILY_SCATTER: return scattered_fits(s);
+  case IR_FAMILY_INDEX_SELECT: return index_selected_fits(s);
+  case IR_FAMILY_MATMUL: return matmul_fits(s);
+  case IR_FAMILY_LINEAR: return linear_fits(s);
+  case IR_FAMILY_SOFTMAX: return normalized_fits(s, position(attr(s, "dim")->i, s->r->rank));
+  case IR_FAMILY_NORM: return normalized_fits(s, s->r->rank - 1);
+  case IR_FAMILY_SDPA: return sdpa_fits(s);
+  }
+  return false;
+}
+
+bool bind_shapes_fit(binder *b, const ir_instr_data *d, rt_task *task) {
+  shapes s = {b, d, task, &b->all_views.data[task->result]};
+  return fits(&s);
+}

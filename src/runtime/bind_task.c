@@ -1,0 +1,212 @@
+/* Slices and launches of a plan. */
+#include <string.h>
+
+#include "ir/infer.h"
+#include "runtime/bind_internal.h"
+
+static bool is_bound(binder *b, const ir_instr_data *d, ir_tensor t) {
+  return b->bound[t.id] || bind_error(b, d, "'%s' has no value here", ir_tensor_name(b->h, t));
+}
+
+static int64_t step_bytes(const rt_view *v, uint32_t dim) {
+  return v->strides[dim] * (int64_t)ir_dtype_size_bytes(v->dtype);
+}
+
+static bool is_broadcast(const binder *b, ir_tensor t, uint32_t dim) {
+  ir_axis dims[IR_MAX_RANK];
+  (void)ir_tensor_dims(b->h, t, dims);
+  const ir_axis_data *a = ir_axis_at(b->h, dims[dim]);
+  return a->kind == IR_AXIS_BROADCAST && a->expanded.id == 0;
+}
+
+bool bind_select(binder *b, const ir_instr_data *d) {
+  int64_t index;
+  if (!is_bound(b, d, d->from) || !bind_eval(b, d, d->index, &index)) return false;
+  rt_view v = b->views[d->from.id];
+  if (is_broadcast(b, d->from, d->dim)) index = 0;
+  if (index < 0 || index >= v.extents[d->dim]) {
+    return bind_error(b, d, "index %lld is outside 0 to %lld", (long long)index,
+                      (long long)v.extents[d->dim] - 1);
+  }
+  v.offset_bytes += index * step_bytes(&v, d->dim);
+  v.rank--;
+  for (uint32_t i = d->dim; i < v.rank; i++) {
+    v.extents[i] = v.extents[i + 1];
+    v.strides[i] = v.strides[i + 1];
+  }
+  b->views[d->tensor.id] = v;
+  b->bound[d->tensor.id] = true;
+  return true;
+}
+
+static int64_t at_most(int64_t x, int64_t limit) { return x < limit ? x : limit; }
+
+/* Piece `index` of n positions as [begin, begin + length). */
+static bool piece(binder *b, const ir_instr_data *d, int64_t n, int64_t index, int64_t *begin,
+                  int64_t *length) {
+  const ir_partition *p = &d->partition;
+  int64_t size = 0, end;
+  if (index < 0) return bind_error(b, d, "there is no piece %lld", (long long)index);
+  if (p->kind == IR_CHUNKS) {
+    if (index >= p->n_chunks) return bind_error(b, d, "there is no piece %lld", (long long)index);
+    int64_t at = 0;
+    for (int64_t i = 0; i < index; i++) at += p->chunks[i];
+    *begin = at_most(at, n);
+    *length = at_most(at + p->chunks[index], n) - *begin;
+    return true;
+  }
+  if (!bind_eval(b, d, p->size, &size)) return false;
+  if (size < 1) return bind_error(b, d, "a piece cannot have %lld positions", (long long)size);
+  if (p->kind == IR_PARTS) size = n / size + (n % size != 0);
+  if (__builtin_mul_overflow(index, size, begin)) *begin = n;
+  *begin = at_most(*begin, n);
+  if (__builtin_add_overflow(*begin, size, &end)) end = n;
+  *length = at_most(end, n) - *begin;
+  return true;
+}
+
+bool bind_shard(binder *b, const ir_instr_data *d) {
+  int64_t index, begin = 0, length = 0;
+  if (!is_bound(b, d, d->from) || !bind_eval(b, d, d->index, &index)) return false;
+  rt_view v = b->views[d->from.id];
+  if (!is_broadcast(b, d->from, d->dim)) {
+    if (!piece(b, d, v.extents[d->dim], index, &begin, &length)) return false;
+    v.offset_bytes += begin * step_bytes(&v, d->dim);
+    v.extents[d->dim] = length;
+  }
+  b->views[d->tensor.id] = v;
+  b->bound[d->tensor.id] = true;
+  return true;
+}
+
+/* ---- launches ---- */
+
+typedef struct view_key {
+  const binder *b;
+  const rt_view *v;
+} view_key;
+
+static bool same_view(const void *context, uint32_t id) {
+  const view_key *k = context;
+  const rt_view *a = k->v, *v = &k->b->all_views.data[id - 1];
+  if (a->buffer != v->buffer || a->offset_bytes != v->offset_bytes || a->rank != v->rank)
+    return false;
+  size_t n = a->rank * sizeof *a->extents;
+  return memcmp(a->extents, v->extents, n) == 0 && memcmp(a->strides, v->strides, n) == 0;
+}
+
+static uint32_t add_view(binder *b, const rt_view *v) {
+  view_key key = {b, v};
+  uint64_t hash = hash_mix(hash_mix(v->buffer, (uint64_t)v->offset_bytes),
+                           hash_bytes(v->extents, v->rank * sizeof *v->extents));
+  uint32_t found = table_find(&b->view_index, hash, same_view, &key);
+  if (found) return found - 1;
+  vec_push(&b->scratch, &b->all_views, *v);
+  table_add(&b->view_index, hash, b->all_views.len);
+  return b->all_views.len - 1;
+}
+
+static bool bind_operand(binder *b, const ir_instr_data *d, uint32_t k, ir_tensor t,
+                         rt_operand *out) {
+  *out = (rt_operand){.sliced = d->sliced ? d->sliced[k] : 0};
+  if (t.id == 0) return true;
+  const ir_tensor_data *data = ir_tensor_at(b->h, t);
+  if (data->kind == IR_TENSOR_CONST) {
+    out->kind = RT_OPERAND_NUMBER;
+    out->number = data->number;
+    int64_t value;
+    if (data->value.id == 0) return true;
+    if (!bind_eval(b, d, data->value, &value)) return false;
+    out->number = ir_number_int(value);
+    return true;
+  }
+  if (!is_bound(b, d, t)) return false;
+  out->kind = RT_OPERAND_VIEW;
+  out->view = add_view(b, &b->views[t.id]);
+  return true;
+}
+
+static bool bind_attr(binder *b, const ir_instr_data *d, const ir_param *p, const ir_attr *a,
+                      rt_attr *out) {
+  *out = (rt_attr){.given = a->given, .i = a->i, .len = a->len, .list = a->ints};
+  if (p->kind == IR_PARAM_NUMBER) {
+    *out = (rt_attr){.given = a->given, .is_float = a->number.is_float, .i = a->number.i};
+    out->f = ir_number_as_f64(a->number);
+  }
+  if (p->kind == IR_PARAM_SCALAR && a->scalar.id) return bind_eval(b, d, a->scalar, &out->i);
+  if (p->kind != IR_PARAM_SCALARS) return true;
+  int64_t *list = ARENA_ARRAY(b->memory, a->len, int64_t);
+  for (uint32_t i = 0; i < a->len; i++) {
+    if (!bind_eval(b, d, a->scalars[i], &list[i])) return false;
+  }
+  out->list = list;
+  return true;
+}
+
+static bool bind_attrs(binder *b, const ir_instr_data *d, const ir_op_data *op, rt_task *task) {
+  const ir_op_info *info = ir_op_info_of(op->code);
+  rt_attr *attrs = ARENA_ARRAY(b->memory, info->n_attrs, rt_attr);
+  uint32_t i = 0;
+  for (const ir_param *p = info->params; p->kind != IR_PARAM_END; p++) {
+    if (p->kind == IR_PARAM_TENSOR || p->kind == IR_PARAM_TENSORS) continue;
+    if (!bind_attr(b, d, p, &op->attrs[i], &attrs[i])) return false;
+    i++;
+  }
+  task->attrs = attrs;
+  return true;
+}
+
+static bool bind_operands(binder *b, const ir_instr_data *d, const ir_op_data *op, rt_task *task) {
+  rt_operand *operands = ARENA_ARRAY(b->memory, op->n_operands, rt_operand);
+  for (uint32_t k = 0; k < op->n_operands; k++) {
+    if (!bind_operand(b, d, k, op->operands[k], &operands[k])) return false;
+  }
+  task->operands = operands;
+  task->n_operands = op->n_operands;
+  return true;
+}
+
+static bool bind_window(binder *b, const ir_instr_data *d, rt_task *task, const rt_view *result) {
+  task->windowed = d->offsets != NULL;
+  for (uint32_t i = 0; i < result->rank; i++) {
+    task->whole[i] = result->extents[i];
+    if (d->offsets && !bind_eval(b, d, d->offsets[i], &task->offset[i])) return false;
+  }
+  return true;
+}
+
+static bool is_empty(const rt_view *v) {
+  for (uint32_t i = 0; i < v->rank; i++) {
+    if (v->extents[i] == 0) return true;
+  }
+  return false;
+}
+
+static void launch(binder *b, ir_instr at, const rt_task *task) {
+  rt_instr i = {.kind = RT_LAUNCH, .stream = (uint16_t)b->stream, .task = b->tasks.len};
+  i.origin = at.id;
+  vec_push(&b->scratch, &b->tasks, *task);
+  vec_push(&b->scratch, &b->instrs, i);
+  b->clocks[b->stream][b->stream] = ++b->positions[b->stream];
+  bind_touch(b, b->all_views.data[task->result].buffer);
+  for (uint32_t k = 0; k < task->n_operands; k++) {
+    if (task->operands[k].kind != RT_OPERAND_VIEW) continue;
+    bind_touch(b, b->all_views.data[task->operands[k].view].buffer);
+  }
+}
+
+bool bind_compute(binder *b, ir_instr at, const ir_instr_data *d) {
+  const ir_op_data *op = ir_op_at(b->h, d->op);
+  if (!is_bound(b, d, d->tensor)) return false;
+  const rt_view *result = &b->views[d->tensor.id];
+  rt_task task = {.code = op->code};
+  if (!bind_operands(b, d, op, &task) || !bind_attrs(b, d, op, &task)) return false;
+  if (!bind_window(b, d, &task, result)) return false;
+  task.result = add_view(b, result);
+  if (ir_op_info_of(op->code)->family == IR_FAMILY_POINTWISE) {
+    task.compute = ir_infer_compute_dtype(b->h, op);
+  }
+  if (!bind_shapes_fit(b, d, &task)) return false;
+  if (!is_empty(result)) launch(b, at, &task); /* nothing to compute otherwise */
+  return true;
+}

@@ -1,0 +1,73 @@
+/* The device interface: streams that run tasks in order and wait for one another.
+ *
+ * A device is opened once, a plan is loaded once (its pool is allocated, kernels are chosen), and the
+ * loaded plan is run any number of times. During a run the executor calls launch() and wait() in plan
+ * order; neither blocks nor allocates. finish() waits until all streams are done.
+ *
+ * Errors of tasks (an index out of range) are kept by the device and returned by finish(). */
+#ifndef WEIR_RUNTIME_DEVICE_H
+#define WEIR_RUNTIME_DEVICE_H
+
+#include "runtime/plan.h"
+
+typedef struct rt_device rt_device;
+typedef struct rt_loaded rt_loaded;
+
+/* When a task ran: filled per launch if tracing is on. Times in ns from the run's start. */
+typedef struct rt_span {
+  int64_t start_ns, end_ns;
+  uint32_t instr;
+  uint16_t stream;
+  uint16_t worker; /* which compute thread */
+} rt_span;
+
+typedef struct rt_device_options {
+  uint32_t threads; /* compute threads; 0: the number of cores (sim: one per stream) */
+  bool adversarial; /* cpu: run in a hostile but legal order drawn from `seed` */
+  uint64_t seed;
+} rt_device_options;
+
+typedef struct rt_device_ops {
+  const char *name;
+  const char *summary; /* one sentence, for `weir list devices` */
+  status (*open)(const rt_device_options *options, const allocator *memory, rt_device **result);
+  void (*close)(rt_device *device); /* accepts NULL */
+
+  status (*load)(rt_device *device, const rt_plan *plan, rt_loaded **result);
+  void (*unload)(rt_loaded *loaded); /* accepts NULL */
+
+  /* inputs and outputs: base addresses, one per slot. spans: room for one per launch of the plan, or
+   * NULL; the k-th launch in plan order fills spans[k], and one that did not run because of an
+   * earlier error leaves an empty span. A device serves one run at a time: begin() waits for the
+   * run before. After a begin() that succeeded, finish() must be called, by the same thread. */
+  status (*begin)(rt_loaded *loaded, void *const *inputs, void *const *outputs, rt_span *spans);
+  void (*launch)(rt_loaded *loaded, uint32_t instr);
+  void (*wait)(rt_loaded *loaded, uint32_t instr);
+  status (*finish)(rt_loaded *loaded);
+} rt_device_ops;
+
+/* Every device object begins with its operations. */
+struct rt_device {
+  const rt_device_ops *ops;
+};
+struct rt_loaded {
+  const rt_device_ops *ops;
+  const rt_plan *plan;
+};
+
+/* Runs a loaded plan once. `host_ns` (may be NULL) receives the time spent issuing. */
+NODISCARD status rt_run(rt_loaded *loaded, void *const *inputs, void *const *outputs,
+                        rt_span *spans, int64_t *host_ns);
+
+/* Nanoseconds on the monotonic clock. */
+int64_t rt_clock_ns(void);
+
+/* The table of devices (backends.def): rt_device_cpu and so on. */
+#define DEVICE(id) extern const rt_device_ops rt_device_##id;
+#include "runtime/backends.def"
+#undef DEVICE
+const rt_device_ops *rt_device_find(const char *name); /* NULL: no such device */
+uint32_t rt_device_count(void);
+const rt_device_ops *rt_device_at(uint32_t i);
+
+#endif

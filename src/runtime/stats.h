@@ -1,0 +1,30 @@
+/* Statistics of a run on one device, from its plan and its spans. */
+#ifndef WEIR_RUNTIME_STATS_H
+#define WEIR_RUNTIME_STATS_H
+
+#include "base/strbuf.h"
+#include "runtime/device.h"
+
+typedef struct rt_stats {
+  uint32_t launches, waits;
+  int64_t wall_ns;
+  int64_t host_ns;    /* spent issuing */
+  int64_t task_ns;    /* of all tasks, one after the other */
+  int64_t compute_ns; /* at least one task ran */
+  int64_t overlap_ns; /* two or more tasks ran at once */
+  int64_t pool_bytes; /* of the plan's own memory */
+  int64_t peak_bytes; /* of its buffers alive at once, in plan order */
+  double flops, bytes;
+} rt_stats;
+
+/* spans: n_spans of them, NULL if the run was not traced (the three times are then 0).
+ * Needs a memory_guard(); `scratch` may be destroyed afterwards. */
+void rt_stats_make(const rt_plan *plan, const rt_span *spans, uint32_t n_spans, int64_t wall_ns,
+                   int64_t host_ns, arena *scratch, rt_stats *result);
+double rt_stats_host_ns_per_instr(const rt_stats *s);
+
+/* A few lines for people; and one JSON object, without a newline. */
+void rt_stats_text(const rt_stats *s, strbuf *out);
+void rt_stats_json(const rt_stats *s, strbuf *out);
+
+#endif
