@@ -18,6 +18,7 @@ typedef int (*cli_command)(const cli *c);
 
 /* One per file. */
 int cli_run(const cli *c);
+int cli_lower(const cli *c);
 int cli_opt(const cli *c);
 int cli_verify(const cli *c);
 int cli_list(const cli *c);

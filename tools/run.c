@@ -60,7 +60,8 @@ static int run_into(run_state *s, weir_array **(*slot)(run_tensor *), bool as_de
                         .outputs = outputs,
                         .n_outputs = s->outputs.len,
                         .seed = (uint64_t)cli_int(s->c, "seed"),
-                        .as_definition = as_definition};
+                        .as_definition = as_definition,
+                        .profile = as_definition ? NULL : s->profile};
   int code = inputs && outputs ? cli_status(weir_run(s->program, &args)) : out_of_memory();
   free((void *)inputs);
   free((void *)outputs);
@@ -123,7 +124,22 @@ static int compile(run_state *s) {
   weir_allocator memory = {meter_alloc, meter_free, &s->meter};
   CLI_CALL(weir_compile(s->fusion, s->c->options, &memory, &s->program));
   s->meter = (run_meter){0}; /* from here on, what running needs */
+  const char *device = weir_program_device(s->program);
+  s->computes = strcmp(device, "sim") != 0 && strcmp(device, "null") != 0;
+  bool wants_values = cli_flag(s->c, "check") || cli_text(s->c, "output", 0);
+  if (!s->computes && wants_values)
+    return cli_usage("--device %s computes no values to check or write", device);
+  if (cli_flag(s->c, "stats") || cli_text(s->c, "trace", 0)[0])
+    CLI_CALL(weir_profile_create(&s->profile));
   return 0;
+}
+
+static int write_trace(const run_state *s) {
+  const char *path = cli_text(s->c, "trace", 0);
+  if (!path[0]) return 0;
+  if (!weir_profile_filled(s->profile))
+    return cli_usage("there is nothing to trace: the reference evaluator executes this program");
+  return cli_status(weir_profile_write(s->profile, weir_fusion_name(s->fusion), path));
 }
 
 /* Files are written when everything else is done: a failure leaves none behind. */
@@ -138,6 +154,7 @@ static int execute(run_state *s, const char *path) {
   CLI_TRY(check_outputs(s));
   CLI_TRY(run_report(s));
   if (s->check_failed) return CLI_FAILED;
+  CLI_TRY(write_trace(s));
   return run_save(s);
 }
 
@@ -145,6 +162,7 @@ static void free_state(run_state *s) {
   run_list_free(&s->inputs);
   run_list_free(&s->outputs);
   free(s->times_s);
+  weir_profile_destroy(s->profile);
   weir_program_destroy(s->program);
   weir_shapes_destroy(s->shapes);
   weir_module_destroy(s->module);

@@ -31,6 +31,8 @@ typedef struct run_state {
   weir_fusion *fusion;
   weir_shapes *shapes;
   weir_program *program;
+  weir_profile *profile; /* of the last run; NULL unless --stats or --trace asks for it */
+  bool computes;         /* the device computes values; sim and null do not */
   run_list inputs, outputs;
   run_meter meter;
   double *times_s; /* one per repeat, sorted at the end */

@@ -88,20 +88,39 @@ static size_t bytes_of(const run_list *l) {
   return bytes;
 }
 
+static bool profiled(const run_state *s, weir_stats *stats) {
+  *stats = (weir_stats){.struct_size = sizeof *stats};
+  return weir_profile_filled(s->profile) && weir_profile_stats(s->profile, stats) == WEIR_OK;
+}
+
+/* Of the last run: how long, how busy, and how much of it at once. */
+static void print_stats(const run_state *s, double total_s) {
+  weir_stats p;
+  (void)printf("stats: device=%s wall_s=%.6g input_bytes=%zu output_bytes=%zu "
+               "peak_buffer_bytes=%" PRId64 "\n",
+               weir_program_device(s->program), total_s, bytes_of(&s->inputs),
+               bytes_of(&s->outputs), s->meter.peak_bytes);
+  if (!profiled(s, &p)) return;
+  int64_t instrs = p.launches + p.waits;
+  (void)printf("stats: run_s=%.6g compute_s=%.6g at_once_s=%.6g communication_s=0 bytes_sent=0\n",
+               (double)p.wall_ns * 1e-9, (double)p.compute_ns * 1e-9, (double)p.overlap_ns * 1e-9);
+  (void)printf("stats: launches=%" PRId64 " waits=%" PRId64 " host_ns_per_instruction=%.1f "
+               "pool_bytes=%" PRId64 " flops=%.6g bytes=%.6g\n",
+               p.launches, p.waits, instrs ? (double)p.host_ns / (double)instrs : 0.0, p.pool_bytes,
+               p.flops, p.bytes);
+}
+
 static int report_text(const run_state *s) {
   bool check = cli_flag(s->c, "check");
   timing t = timing_of(s);
   for (size_t i = 0; i < s->outputs.len; i++) {
     if (check) print_check(&s->outputs.data[i]);
-    else CLI_TRY(print_output(&s->outputs.data[i]));
+    else if (s->computes) CLI_TRY(print_output(&s->outputs.data[i]));
   }
   if (s->n_times > 1)
     (void)printf("time: min %.6g s, median %.6g s, max %.6g s of %zu runs\n", t.min, t.median,
                  t.max, s->n_times);
-  if (cli_flag(s->c, "stats"))
-    (void)printf("stats: wall_s=%.6g input_bytes=%zu output_bytes=%zu peak_buffer_bytes=%" PRId64
-                 "\n",
-                 t.total, bytes_of(&s->inputs), bytes_of(&s->outputs), s->meter.peak_bytes);
+  if (cli_flag(s->c, "stats")) print_stats(s, t.total);
   return 0;
 }
 

@@ -16,12 +16,25 @@ static int check_shapes(const cli *c, weir_shapes *s, bool *bound) {
   return *bound ? cli_status(weir_shapes_complete(s)) : 0;
 }
 
+/* With every extent known, the plan's order is proven too. */
+static int check_plan(const cli *c, weir_fusion *f, const weir_shapes *s) {
+  weir_program *p = NULL;
+  char *report = NULL;
+  CLI_CALL(weir_compile(f, c->options, NULL, &p));
+  int code = cli_status(weir_program_check(p, s, &report));
+  if (code == 0 && report) (void)fputs(report, stdout);
+  weir_string_free(report);
+  weir_program_destroy(p);
+  return code;
+}
+
 static int verify_fusion(const cli *c, weir_fusion *f) {
   weir_shapes *s = NULL;
   bool bound = false;
   CLI_TRY(cli_check_devices(c, f));
   CLI_CALL(weir_shapes_create(f, &s));
   int code = check_shapes(c, s, &bound);
+  if (code == 0 && bound) code = check_plan(c, f, s);
   weir_shapes_destroy(s);
   if (code == 0)
     (void)printf("ok: %s%s\n", weir_fusion_name(f), bound ? "" : " (extents not bound)");

@@ -13,8 +13,10 @@ static const struct command {
   cli_command run;
 } commands[] = {
     {"run", "FILE", "runs a fusion on files or made-up values, and checks the result", cli_run},
+    {"lower", "FILE", "prints the host program a fusion is lowered to", cli_lower},
     {"opt", "FILE", "runs passes and prints the program", cli_opt},
-    {"verify", "FILE", "checks a program, and its shapes where they are known", cli_verify},
+    {"verify", "FILE", "checks a program; with extents known also the order of its plan",
+     cli_verify},
     {"list", "ops|passes|devices|comms|options", "says what there is", cli_list},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };

@@ -269,22 +269,61 @@ weir_status weir_shapes_of(const weir_shapes *s, weir_tensor t, int64_t *extents
 /* ---- compiling and running ---- */
 typedef struct weir_program weir_program;
 
-/* Compiles a fusion. The program keeps what it needs; the module may be destroyed. */
+/* The host program a fusion is lowered to, as text. style: "weir", which parses back and stands behind
+ * its fusion, or "nvfuser". */
+weir_status weir_lower(const weir_fusion *f, const weir_options *o, const char *style, char **text);
+
+/* Compiles a fusion, or takes a host program as it is. The program keeps what it needs; the module may
+ * be destroyed. Options: device, streams, threads, adversary; NULL: the defaults. Programs on several
+ * devices are executed by the reference evaluator. */
 weir_status weir_compile(const weir_fusion *f, const weir_options *o, const weir_allocator *memory,
                          weir_program **result);
 void weir_program_destroy(weir_program *p);
 
+/* What ran when in a run: kept when it is passed to weir_run(). Written while the program lives. */
+typedef struct weir_profile weir_profile;
+
+typedef struct weir_stats {
+  size_t struct_size;
+  int64_t launches, waits;
+  int64_t wall_ns;    /* of the whole run */
+  int64_t host_ns;    /* spent issuing instructions */
+  int64_t task_ns;    /* of all tasks, one after the other */
+  int64_t compute_ns; /* at least one task ran */
+  int64_t overlap_ns; /* two or more tasks ran at once */
+  int64_t pool_bytes; /* of the plan's own memory */
+  int64_t peak_bytes; /* of its buffers alive at once */
+  double flops, bytes;
+} weir_stats;
+
+weir_status weir_profile_create(weir_profile **result);
+void weir_profile_destroy(weir_profile *p);
+/* False when the run was not on a device (the reference evaluator keeps no profile). */
+bool weir_profile_filled(const weir_profile *p);
+weir_status weir_profile_stats(const weir_profile *p, weir_stats *stats);
+/* A trace: JSON for Perfetto and Chrome, or one self-contained page, by the path's ending. */
+weir_status weir_profile_write(const weir_profile *p, const char *title, const char *path);
+
+/* Binds the program to the shapes and proves that its plan has no race, no use of memory before it is
+ * allocated or written or after it is freed, and that every stream is joined. WEIR_CHECK_FAILED with
+ * all findings otherwise. *report (may be NULL) lists waits that could be left out. */
+weir_status weir_program_check(const weir_program *p, const weir_shapes *s, char **report);
+/* "cpu", "sim", …, or "ref" when the reference evaluator executes it. */
+const char *weir_program_device(const weir_program *p);
+
 /* Caller-owned memory in, caller-owned memory out. Shapes come from the inputs. `outputs` are dense or
- * strided tensors of the right shape and dtype; they are written only on success. Fields for local
- * shards, a caller's stream and communicator will follow at the end. */
+ * strided tensors of the right shape and dtype that overlap no input; they hold the result on success
+ * and anything otherwise. Fields for local shards, a caller's stream and communicator will follow at
+ * the end. */
 typedef struct weir_run_args {
   size_t struct_size;
   const weir_dl_tensor *const *inputs; /* one per fusion input */
   size_t n_inputs;
   const weir_dl_tensor *const *outputs; /* one per fusion output */
   size_t n_outputs;
-  uint64_t seed;      /* of uniform() */
-  bool as_definition; /* evaluate the definition itself, accumulating in f64: the oracle */
+  uint64_t seed;         /* of uniform() */
+  bool as_definition;    /* evaluate the definition itself, accumulating in f64: the oracle */
+  weir_profile *profile; /* NULL: keep none */
 } weir_run_args;
 
 weir_status weir_run(const weir_program *p, const weir_run_args *args);

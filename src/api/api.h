@@ -74,6 +74,10 @@ struct weir_array {
  * and shape. */
 status api_view(const weir_dl_tensor *t, const char *what, ir_array *result);
 
+/* Extents of the fusion's i-th input, from completed shapes. */
+status api_shapes_input(const weir_shapes *s, uint32_t i, int64_t extents[IR_MAX_RANK],
+                        uint32_t *rank);
+
 static const loc api_nowhere = {0, 0, false};
 
 #endif

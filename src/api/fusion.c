@@ -1,5 +1,6 @@
 /* Asking a fusion. */
 #include "api/api.h"
+#include "ir/host.h"
 #include "runtime/compare.h"
 
 #define DTYPE(id, text, size, kind, rank, ctype, nvfuser)                                          \
@@ -112,7 +113,16 @@ static status least_body(arena *scratch, void *context) {
   tensor_call *c = context;
   ir_tensor t = api_tensor(c->f, c->t);
   if (!t.id) return STATUS_BAD_PROGRAM;
-  c->least = rt_least_dtype(c->f, t, scratch);
+  const ir_func *fusion = c->f->host ? c->f->host->fusion : NULL;
+  if (fusion) { /* what a host program's output depends on, its fusion says */
+    for (uint32_t i = 0; i < c->f->outputs.len; i++) {
+      if (IR_SAME(c->f->outputs.data[i], t)) {
+        c->least = rt_least_dtype(fusion, fusion->outputs.data[i], scratch);
+        return STATUS_OK;
+      }
+    }
+  }
+  c->least = c->f->host ? ir_tensor_at(c->f, t)->dtype : rt_least_dtype(c->f, t, scratch);
   return STATUS_OK;
 }
 

@@ -4,6 +4,7 @@
 #include "api/api.h"
 #include "base/options.h"
 #include "pass/pass.h"
+#include "runtime/device.h"
 #include "text/text.h"
 
 enum { MOST_PADDING = 48 };
@@ -70,8 +71,12 @@ static void list_passes(strbuf *out, arena *scratch) {
 
 static void list_devices(strbuf *out, arena *scratch) {
   (void)scratch;
-  strbuf_puts(out,
-              "ref  the reference evaluator: one thread, the definition without its schedule\n");
+  for (uint32_t i = 0; i < rt_device_count(); i++) {
+    column(out, rt_device_at(i)->name, 5);
+    strbuf_printf(out, "%s\n", rt_device_at(i)->summary);
+  }
+  column(out, "ref", 5);
+  strbuf_puts(out, "the reference evaluator: one thread, the definition without its schedule\n");
 }
 
 /* None yet: communication comes with the devices that need it. */

@@ -5,6 +5,7 @@
 
 #include "api/api.h"
 #include "ir/build.h"
+#include "ir/host.h"
 #include "ir/verify.h"
 #include "pass/pass.h"
 #include "schedule/schedule.h"
@@ -39,16 +40,21 @@ void weir_module_destroy(weir_module *m) {
 }
 
 /* ---- parsing ---- */
-bool api_schedule(ir_func *f) { return f->applied || schedule_apply(f); }
+bool api_schedule(ir_func *f) { return f->host || f->applied || schedule_apply(f); }
 
 void api_unschedule(ir_func *f) {
   if (f->applied) ir_func_unschedule(f);
 }
 
+static void verify(ir_func *f) {
+  if (f->host) (void)ir_host_verify(f);
+  else (void)ir_verify(f);
+}
+
 static void verify_all(ir_module *m) {
   for (uint32_t i = 0; i < m->funcs.len; i++) {
     ir_func *f = m->funcs.data[i];
-    if (api_schedule(f)) (void)ir_verify(f);
+    if (api_schedule(f)) verify(f);
   }
 }
 
@@ -65,7 +71,7 @@ static void verify_understood(ir_module *m) {
   for (uint32_t i = 0; i < m->funcs.len; i++) {
     ir_func *f = m->funcs.data[i];
     uint32_t end = i + 1 < m->funcs.len ? m->funcs.data[i + 1]->at.offset : m->src.length + 1;
-    if (!has_errors(m, f->at.offset, end) && api_schedule(f)) (void)ir_verify(f);
+    if (!has_errors(m, f->at.offset, end) && api_schedule(f)) verify(f);
   }
 }
 
@@ -125,12 +131,26 @@ weir_status weir_module_at(weir_module *m, size_t i, weir_fusion **result) {
   return WEIR_OK;
 }
 
+/* "are f, g", for messages; as many as fit. */
+static const char *known_names(const ir_module *m) {
+  static _Thread_local char text[256];
+  size_t n = (size_t)snprintf(text, sizeof text, "%s", m->funcs.len == 1 ? "is " : "are ");
+  for (uint32_t i = 0; i < m->funcs.len && n < sizeof text; i++) {
+    const ir_func *f = m->funcs.data[i];
+    n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", i ? ", " : "",
+                          ir_name_text(f, f->name));
+  }
+  return text;
+}
+
 weir_status weir_module_find(weir_module *m, const char *name, weir_fusion **result) {
   if (!m || !result) return api_refuse("weir_module_find: an argument is NULL");
   if (m->ir.funcs.len == 0) return api_refuse("%s: error: there is no fusion", m->ir.src.name);
-  if (!name) return weir_module_at(m, 0, result);
+  if (!name) name = ir_name_text(m->ir.funcs.data[0], m->ir.funcs.data[0]->name);
   ir_func *f = ir_module_find(&m->ir, name);
-  if (!f) return api_refuse("%s: error: there is no fusion '%s'", m->ir.src.name, name);
+  if (!f)
+    return api_refuse("%s: error: there is no fusion '%s'; there %s", m->ir.src.name, name,
+                      known_names(&m->ir));
   *result = (weir_fusion *)f;
   return WEIR_OK;
 }

@@ -44,6 +44,16 @@ void weir_shapes_destroy(weir_shapes *s) {
   memory_free(memory, s);
 }
 
+status api_shapes_input(const weir_shapes *s, uint32_t i, int64_t extents[IR_MAX_RANK],
+                        uint32_t *rank) {
+  const ir_func *f = api_func(s->fusion);
+  if (!s->complete || i >= f->inputs.len ||
+      !ir_env_shape(&s->env, f->inputs.data[i], extents, rank)) {
+    return fail(STATUS_BAD_USAGE, "the shapes are not complete");
+  }
+  return STATUS_OK;
+}
+
 static weir_status edit_shapes(weir_shapes *s, api_body body, void *context) {
   if (api_func(s->fusion)->inputs.len != s->inputs)
     return api_refuse("the fusion got more inputs after weir_shapes_create");

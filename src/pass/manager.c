@@ -2,6 +2,7 @@
 #include <time.h>
 
 #include "ir/build.h"
+#include "ir/host.h"
 #include "ir/verify.h"
 #include "pass/pass.h"
 #include "pass/passes.h"
@@ -75,8 +76,8 @@ static bool apply_and_verify(ir_module *m) {
   bool ok = true;
   for (uint32_t i = 0; i < m->funcs.len; i++) {
     ir_func *f = m->funcs.data[i];
-    if (!f->applied) ok = schedule_apply(f) && ok;
-    ok = ok && ir_verify(f);
+    if (!f->host && !f->applied) ok = schedule_apply(f) && ok;
+    ok = ok && (f->host ? ir_host_verify(f) : ir_verify(f));
   }
   return ok;
 }
@@ -85,6 +86,7 @@ static status run_on_funcs(run *r, const pass_info *p, bool *changed) {
   for (uint32_t i = 0; i < r->m->funcs.len; i++) {
     ir_func *f = r->m->funcs.data[i];
     pass_ctx ctx = {.scratch = &r->scratch};
+    if (f->host) continue; /* passes so far are about fusions */
     if (p->level == PASS_DEFINITION) ir_func_unschedule(f);
     TRY(p->run(f, &ctx));
     *changed = *changed || ctx.changed;

@@ -1,0 +1,57 @@
+/* Proving a program's plan safe. */
+#include "check/check.h"
+#include "api/program.h"
+
+typedef struct check_call {
+  weir_program *p;
+  const weir_shapes *shapes;
+  char **report;
+} check_call;
+
+static status bind_like(const check_call *c, ir_env *env, arena *scratch) {
+  const ir_func *f = c->p->func;
+  ir_env_init(env, (ir_func *)f, scratch);
+  for (uint32_t i = 0; i < f->inputs.len; i++) {
+    int64_t extents[IR_MAX_RANK];
+    uint32_t rank;
+    TRY(api_shapes_input(c->shapes, i, extents, &rank));
+    if (!ir_bind_shape(env, f->inputs.data[i], extents, rank, "the given shapes")) {
+      return STATUS_BAD_PROGRAM;
+    }
+  }
+  return ir_bind_check(env) ? STATUS_OK : STATUS_BAD_PROGRAM;
+}
+
+static status check_bound(const check_call *c, const ir_env *env, arena *scratch) {
+  rt_loaded *loaded;
+  TRY(api_executor_plan(&c->p->executor, env, 0, &loaded));
+  check_report report;
+  TRY(check_plan(loaded->plan, NULL, &report));
+  strbuf text;
+  strbuf_init(&text, scratch);
+  check_report_text(&report, &text);
+  bool found = report.n_found > 0;
+  check_report_destroy(&report);
+  if (!found) return c->report ? api_string(&text, c->report) : STATUS_OK;
+  api_set_error(text.data);
+  return fail(STATUS_CHECK_FAILED, "the plan is not safe");
+}
+
+static status check_body(arena *scratch, void *context) {
+  check_call *c = context;
+  ir_env env;
+  status st = bind_like(c, &env, scratch);
+  if (st == STATUS_OK) st = check_bound(c, &env, scratch);
+  return api_take_diags(&c->p->ir, st, scratch);
+}
+
+weir_status weir_program_check(const weir_program *p, const weir_shapes *s, char **report) {
+  if (!p || !s) return api_refuse("weir_program_check: an argument is NULL");
+  if (report) *report = NULL;
+  if (!p->executor.device) return WEIR_OK; /* no plan, no order to prove */
+  check_call c = {(weir_program *)p, s, report};
+  (void)pthread_mutex_lock(&c.p->lock);
+  weir_status st = api_call(&p->memory, check_body, &c);
+  (void)pthread_mutex_unlock(&c.p->lock);
+  return st;
+}

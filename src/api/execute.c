@@ -1,0 +1,235 @@
+#include "api/execute.h"
+
+#include <string.h>
+
+enum { MAX_PLANS = 16 }; /* the least recently used one goes first */
+
+struct api_plan {
+  api_plan *next;
+  int64_t *symbols;
+  uint32_t n_symbols;
+  uint64_t seed;
+  rt_plan *plan;
+  rt_loaded *loaded;
+};
+
+/* ---- the device ---- */
+
+status api_executor_open(api_executor *x, ir_func *host, const api_executor_options *options,
+                         const allocator *memory) {
+  const rt_device_ops *ops = rt_device_find(options->device);
+  if (!ops) return fail(STATUS_BAD_USAGE, "there is no device '%s'", options->device);
+  rt_device_options o = {.threads = options->threads};
+  o.adversarial = options->adversary >= 0;
+  o.seed = o.adversarial ? (uint64_t)options->adversary : 0;
+  TRY(ops->open(&o, memory, &x->device));
+  x->memory = memory;
+  x->host = host;
+  x->streams = options->streams;
+  x->keep_waits = options->keep_waits;
+  return STATUS_OK;
+}
+
+static void destroy_plan(const api_executor *x, api_plan *p) {
+  if (p->loaded) x->device->ops->unload(p->loaded);
+  rt_plan_destroy(p->plan);
+  memory_free(x->memory, p->symbols);
+  memory_free(x->memory, p);
+}
+
+void api_executor_close(api_executor *x) {
+  while (x->plans) {
+    api_plan *next = x->plans->next;
+    destroy_plan(x, x->plans);
+    x->plans = next;
+  }
+  if (x->device) x->device->ops->close(x->device);
+  *x = (api_executor){0};
+}
+
+/* ---- plans ---- */
+
+static bool fits(const api_plan *p, const ir_env *env, uint64_t seed) {
+  return p->seed == seed && p->n_symbols == env->len &&
+         memcmp(p->symbols, env->symbols, env->len * sizeof *env->symbols) == 0;
+}
+
+/* Moves the plan to the front; NULL if there is none. */
+static api_plan *find_plan(api_executor *x, const ir_env *env, uint64_t seed) {
+  for (api_plan **at = &x->plans; *at; at = &(*at)->next) {
+    api_plan *p = *at;
+    if (!fits(p, env, seed)) continue;
+    *at = p->next;
+    p->next = x->plans;
+    x->plans = p;
+    return p;
+  }
+  return NULL;
+}
+
+static void drop_old_plans(api_executor *x) {
+  uint32_t n = 0;
+  for (api_plan **at = &x->plans; *at;) {
+    if (++n < MAX_PLANS) {
+      at = &(*at)->next;
+      continue;
+    }
+    api_plan *p = *at;
+    *at = p->next;
+    destroy_plan(x, p);
+  }
+}
+
+static status make_plan(api_executor *x, const ir_env *env, uint64_t seed, api_plan **result) {
+  api_plan *p = memory_alloc(x->memory, sizeof *p);
+  if (!p) return STATUS_OUT_OF_MEMORY;
+  *p = (api_plan){.n_symbols = env->len, .seed = seed};
+  ir_env bound = *env;
+  bound.func = x->host;
+  rt_bind_options options = {.streams = x->streams, .seed = seed, .keep_waits = x->keep_waits};
+  status st = STATUS_OUT_OF_MEMORY;
+  p->symbols = memory_alloc(x->memory, env->len * sizeof *env->symbols);
+  if (!p->symbols) goto out;
+  memcpy(p->symbols, env->symbols, env->len * sizeof *env->symbols);
+  TRY_OUT(rt_bind(&bound, &options, x->memory, &p->plan));
+  TRY_OUT(x->device->ops->load(x->device, p->plan, &p->loaded));
+  *result = p;
+out:
+  if (st != STATUS_OK) destroy_plan(x, p);
+  return st;
+}
+
+status api_executor_plan(api_executor *x, const ir_env *env, uint64_t seed, rt_loaded **result) {
+  api_plan *p = find_plan(x, env, seed);
+  if (!p) {
+    drop_old_plans(x);
+    TRY(make_plan(x, env, seed, &p));
+    p->next = x->plans;
+    x->plans = p;
+  }
+  *result = p->loaded;
+  return STATUS_OK;
+}
+
+/* ---- running ---- */
+
+typedef struct staging {
+  const allocator *memory;
+  void *inputs[64], *outputs[64]; /* addresses for the device */
+  void **in, **out;               /* the same, or longer lists of their own */
+  ir_array *copies;               /* dense copies: inputs, then outputs; data NULL where none */
+  uint32_t n_inputs, n_outputs;
+} staging;
+
+static status stage(staging *s, const ir_array *a, uint32_t i, bool copy_in, void **address) {
+  *address = a->data;
+  int64_t n;
+  if (ir_array_is_dense(a) || (ir_array_count(a, &n) && n == 0)) return STATUS_OK;
+  ir_array *copy = &s->copies[i];
+  *copy = *a;
+  copy->data = NULL;
+  TRY(ir_array_alloc(copy, s->memory));
+  if (copy_in) ir_array_copy(copy, a);
+  *address = copy->data;
+  return STATUS_OK;
+}
+
+static bool any_staged(const ir_array *arrays, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) {
+    if (!ir_array_is_dense(&arrays[i])) return true;
+  }
+  return false;
+}
+
+static status begin_staging(staging *s, const ir_array *inputs, const ir_array *outputs) {
+  uint32_t n = s->n_inputs + s->n_outputs;
+  s->in = s->inputs;
+  s->out = s->outputs;
+  if (s->n_inputs > 64 || s->n_outputs > 64) {
+    s->in = memory_alloc(s->memory, (n + 1) * sizeof(void *));
+    if (!s->in) return STATUS_OUT_OF_MEMORY;
+    s->out = s->in + s->n_inputs;
+  }
+  if (any_staged(inputs, s->n_inputs) || any_staged(outputs, s->n_outputs)) {
+    s->copies = memory_alloc(s->memory, n * sizeof *s->copies);
+    if (!s->copies) return STATUS_OUT_OF_MEMORY;
+    memset(s->copies, 0, n * sizeof *s->copies);
+  }
+  for (uint32_t i = 0; i < s->n_inputs; i++) TRY(stage(s, &inputs[i], i, true, &s->in[i]));
+  for (uint32_t i = 0; i < s->n_outputs; i++) {
+    TRY(stage(s, &outputs[i], s->n_inputs + i, false, &s->out[i]));
+  }
+  return STATUS_OK;
+}
+
+static void end_staging(staging *s, const ir_array *outputs, bool done) {
+  for (uint32_t i = 0; s->copies && i < s->n_inputs + s->n_outputs; i++) {
+    bool output = i >= s->n_inputs && s->copies[i].data;
+    if (output && done) ir_array_copy(&outputs[i - s->n_inputs], &s->copies[i]);
+    memory_free(s->memory, s->copies[i].data);
+  }
+  memory_free(s->memory, s->copies);
+  if (s->in != s->inputs) memory_free(s->memory, s->in);
+}
+
+/* An output that is an input needs no computing, only a copy. */
+static void copy_returned_inputs(const ir_func *h, const ir_array *inputs,
+                                 const ir_array *outputs) {
+  for (uint32_t i = 0; i < h->outputs.len; i++) {
+    for (uint32_t k = 0; k < h->inputs.len; k++) {
+      if (IR_SAME(h->outputs.data[i], h->inputs.data[k])) ir_array_copy(&outputs[i], &inputs[k]);
+    }
+  }
+}
+
+/* A profile may outlive the program, so its memory is its own. */
+static status reserve_spans(weir_profile *p, uint32_t n) {
+  if (p->room >= n) return STATUS_OK;
+  memory_free(&memory_default, p->spans);
+  p->spans = memory_alloc(&memory_default, n * sizeof *p->spans);
+  p->room = p->spans ? n : 0;
+  return p->spans ? STATUS_OK : STATUS_OUT_OF_MEMORY;
+}
+
+typedef struct profile_call {
+  weir_profile *profile;
+  rt_loaded *loaded;
+  int64_t wall_ns, host_ns;
+  arena scratch;
+} profile_call;
+
+static status profile_guarded(void *context) {
+  profile_call *c = context;
+  weir_profile *p = c->profile;
+  p->plan = c->loaded->plan;
+  p->device = c->loaded->ops->name;
+  p->n_spans = p->plan->n_tasks;
+  rt_stats_make(p->plan, p->spans, p->n_spans, c->wall_ns, c->host_ns, &c->scratch, &p->stats);
+  return STATUS_OK;
+}
+
+static status run_profiled(api_executor *x, rt_loaded *loaded, staging *s, weir_profile *profile) {
+  if (!profile) return rt_run(loaded, s->in, s->out, NULL, NULL);
+  TRY(reserve_spans(profile, loaded->plan->n_tasks));
+  profile_call c = {.profile = profile, .loaded = loaded};
+  int64_t start_ns = rt_clock_ns();
+  TRY(rt_run(loaded, s->in, s->out, profile->spans, &c.host_ns));
+  c.wall_ns = rt_clock_ns() - start_ns;
+  arena_init(&c.scratch, x->memory);
+  status st = memory_guard(profile_guarded, &c);
+  arena_destroy(&c.scratch);
+  return st;
+}
+
+status api_executor_run(api_executor *x, const ir_env *env, const ir_array *inputs,
+                        const ir_array *outputs, uint64_t seed, weir_profile *profile) {
+  rt_loaded *loaded;
+  TRY(api_executor_plan(x, env, seed, &loaded));
+  staging s = {.memory = x->memory, .n_inputs = x->host->inputs.len};
+  s.n_outputs = x->host->outputs.len;
+  status st = begin_staging(&s, inputs, outputs);
+  if (st == STATUS_OK) st = run_profiled(x, loaded, &s, profile);
+  end_staging(&s, outputs, st == STATUS_OK);
+  if (st == STATUS_OK) copy_returned_inputs(x->host, inputs, outputs);
+  return st;
+}

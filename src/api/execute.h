@@ -1,0 +1,48 @@
+/* Running on a device: a host program, the device it runs on, and its plans, cached by shape. */
+#ifndef WEIR_API_EXECUTE_H
+#define WEIR_API_EXECUTE_H
+
+#include "api/api.h"
+#include "ir/bind.h"
+#include "runtime/device.h"
+#include "runtime/stats.h"
+
+typedef struct api_plan api_plan;
+
+/* One run at a time uses it; the caller holds the lock. */
+typedef struct api_executor {
+  const allocator *memory;
+  ir_func *host;
+  rt_device *device;
+  uint32_t streams;
+  bool keep_waits;
+  api_plan *plans; /* the most recently used first */
+} api_executor;
+
+typedef struct api_executor_options {
+  const char *device;
+  uint32_t streams, threads;
+  int64_t adversary; /* a seed, or -1 */
+  bool keep_waits;   /* of a program written by hand, even where they order nothing */
+} api_executor_options;
+
+status api_executor_open(api_executor *x, ir_func *host, const api_executor_options *options,
+                         const allocator *memory);
+void api_executor_close(api_executor *x); /* accepts a zeroed one */
+
+/* What a profile keeps of a run. */
+struct weir_profile {
+  const rt_plan *plan; /* of the program: valid while it lives and keeps the plan */
+  const char *device;
+  rt_span *spans;
+  uint32_t n_spans, room;
+  rt_stats stats;
+};
+
+/* The plan for these extents, bound and loaded on first use. */
+status api_executor_plan(api_executor *x, const ir_env *env, uint64_t seed, rt_loaded **result);
+/* Runs on arrays of the bound shapes; ones that are not dense go through a copy. */
+status api_executor_run(api_executor *x, const ir_env *env, const ir_array *inputs,
+                        const ir_array *outputs, uint64_t seed, weir_profile *profile);
+
+#endif

@@ -1,0 +1,88 @@
+/* Profiles: what ran when in a run. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/execute.h"
+#include "runtime/npy.h"
+#include "runtime/trace.h"
+
+weir_status weir_profile_create(weir_profile **result) {
+  if (!result) return api_refuse("weir_profile_create: an argument is NULL");
+  api_begin();
+  weir_profile *p = memory_alloc(&memory_default, sizeof *p);
+  if (!p) return api_end(STATUS_OUT_OF_MEMORY);
+  *p = (weir_profile){0};
+  *result = p;
+  return WEIR_OK;
+}
+
+void weir_profile_destroy(weir_profile *p) {
+  if (!p) return;
+  memory_free(&memory_default, p->spans);
+  memory_free(&memory_default, p);
+}
+
+bool weir_profile_filled(const weir_profile *p) { return p && p->plan; }
+
+weir_status weir_profile_stats(const weir_profile *p, weir_stats *stats) {
+  if (!p || !stats) return api_refuse("weir_profile_stats: an argument is NULL");
+  if (!p->plan) return api_refuse("the profile is empty: no run on a device filled it");
+  const rt_stats *s = &p->stats;
+  weir_stats all = {.struct_size = stats->struct_size,
+                    .launches = s->launches,
+                    .waits = s->waits,
+                    .wall_ns = s->wall_ns,
+                    .host_ns = s->host_ns,
+                    .task_ns = s->task_ns,
+                    .compute_ns = s->compute_ns,
+                    .overlap_ns = s->overlap_ns,
+                    .pool_bytes = s->pool_bytes,
+                    .peak_bytes = s->peak_bytes,
+                    .flops = s->flops,
+                    .bytes = s->bytes};
+  memcpy(stats, &all, stats->struct_size < sizeof all ? stats->struct_size : sizeof all);
+  return WEIR_OK;
+}
+
+typedef struct write_call {
+  const weir_profile *profile;
+  const char *title, *path;
+} write_call;
+
+static bool ends_in(const char *text, const char *ending) {
+  size_t n = strlen(text), m = strlen(ending);
+  return n >= m && strcmp(text + n - m, ending) == 0;
+}
+
+static status save(const char *path, const strbuf *text) {
+  FILE *f = fopen(path, "wb");
+  if (!f) return fail(STATUS_BAD_INPUT, "%s: cannot be written", path);
+  bool ok = fwrite(text->data, 1, text->len, f) == text->len;
+  ok = fclose(f) == 0 && ok;
+  if (ok) return STATUS_OK;
+  (void)remove(path);
+  return fail(STATUS_SYSTEM, "%s: writing failed", path);
+}
+
+static status write_body(arena *scratch, void *context) {
+  const write_call *c = context;
+  rt_trace trace = {.device = c->profile->device,
+                    .plan = c->profile->plan,
+                    .spans = c->profile->spans,
+                    .n_spans = c->profile->n_spans};
+  strbuf out;
+  strbuf_init(&out, scratch);
+  if (ends_in(c->path, ".html")) rt_trace_html(&trace, 1, c->title, &out);
+  else rt_trace_json(&trace, 1, &out);
+  return save(c->path, &out);
+}
+
+weir_status weir_profile_write(const weir_profile *p, const char *title, const char *path) {
+  if (!p || !title || !path) return api_refuse("weir_profile_write: an argument is NULL");
+  if (!p->plan) return api_refuse("the profile is empty: no run on a device filled it");
+  if (!ends_in(path, ".json") && !ends_in(path, ".html"))
+    return api_refuse("%s: a trace is written to a file ending in .json or .html", path);
+  write_call c = {p, title, path};
+  return api_call(&memory_default, write_body, &c);
+}

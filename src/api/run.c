@@ -1,0 +1,151 @@
+/* Running a program on caller-owned memory. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "api/program.h"
+#include "ref/ref.h"
+
+typedef struct run_call {
+  weir_program *p;
+  weir_run_args args;
+  arena memory; /* of this call */
+  ir_env env;
+  ir_array *inputs, *outputs;
+} run_call;
+
+static const char *label(run_call *c, const char *kind, ir_tensor t) {
+  return arena_printf(&c->memory, "%s %s", kind, ir_tensor_name(c->p->func, t));
+}
+
+static status check_count(const char *what, size_t given, uint32_t wanted) {
+  if (given == wanted) return STATUS_OK;
+  return fail(STATUS_BAD_USAGE, "the fusion has %u %s, but %zu are given", wanted, what, given);
+}
+
+static status check_dtype(const ir_array *a, ir_dtype wanted, const char *what) {
+  if (a->dtype == wanted) return STATUS_OK;
+  return fail(STATUS_BAD_USAGE, "%s holds %s, but the fusion has %s", what, ir_dtype_text(a->dtype),
+              ir_dtype_text(wanted));
+}
+
+static status take_inputs(run_call *c) {
+  const ir_func *f = c->p->func;
+  TRY(check_count("inputs", c->args.n_inputs, f->inputs.len));
+  c->inputs = ARENA_ARRAY(&c->memory, f->inputs.len, ir_array);
+  for (uint32_t i = 0; i < f->inputs.len; i++) {
+    ir_tensor t = f->inputs.data[i];
+    const char *what = label(c, "input", t);
+    TRY(api_view(c->args.inputs[i], what, &c->inputs[i]));
+    TRY(check_dtype(&c->inputs[i], ir_tensor_at(f, t)->dtype, what));
+    if (!ir_bind_shape(&c->env, t, c->inputs[i].extents, c->inputs[i].rank, what))
+      return STATUS_BAD_PROGRAM;
+  }
+  /* Only inputs declare extents: with all of them bound, every extent has a value. */
+  return ir_bind_check(&c->env) ? STATUS_OK : STATUS_BAD_PROGRAM;
+}
+
+/* Two positions of an output must not share memory. A zero stride is the way that happens. */
+static status check_output(run_call *c, ir_tensor t, const ir_array *a, const char *what) {
+  int64_t extents[IR_MAX_RANK], n = 0;
+  uint32_t rank;
+  check(ir_env_shape(&c->env, t, extents, &rank) && ir_array_count(a, &n));
+  if (a->rank != rank)
+    return fail(STATUS_BAD_USAGE, "%s has rank %u, but needs %u", what, a->rank, rank);
+  for (uint32_t i = 0; i < rank; i++) {
+    if (a->extents[i] != extents[i])
+      return fail(STATUS_BAD_USAGE, "%s: extent %u is %" PRId64 ", but needs to be %" PRId64, what,
+                  i, a->extents[i], extents[i]);
+    if (a->strides[i] == 0 && extents[i] > 1 && n > 0)
+      return fail(STATUS_BAD_USAGE, "%s: elements along dimension %u share memory", what, i);
+  }
+  return STATUS_OK;
+}
+
+static status take_outputs(run_call *c) {
+  const ir_func *f = c->p->func;
+  TRY(check_count("outputs", c->args.n_outputs, f->outputs.len));
+  c->outputs = ARENA_ARRAY(&c->memory, f->outputs.len, ir_array);
+  for (uint32_t i = 0; i < f->outputs.len; i++) {
+    ir_tensor t = f->outputs.data[i];
+    const char *what = label(c, "output", t);
+    TRY(api_view(c->args.outputs[i], what, &c->outputs[i]));
+    TRY(check_dtype(&c->outputs[i], ir_tensor_at(f, t)->dtype, what));
+    TRY(check_output(c, t, &c->outputs[i], what));
+  }
+  return STATUS_OK;
+}
+
+/* The definition's shapes hold for its host program too: both speak of the same extents. */
+static status bind_body(void *context) {
+  run_call *c = context;
+  ir_env_init(&c->env, c->p->func, &c->memory);
+  status st = take_inputs(c);
+  if (st == STATUS_OK) st = take_outputs(c);
+  bool on_device = c->p->executor.device && !c->args.as_definition;
+  if (st == STATUS_OK && on_device) {
+    st = api_executor_run(&c->p->executor, &c->env, c->inputs, c->outputs, c->args.seed,
+                          c->args.profile);
+  }
+  return api_take_diags(&c->p->ir, st, &c->memory);
+}
+
+/* A host program's extents are not those of its fusion; the inputs' shapes fix both. */
+static status bind_definition(run_call *c) {
+  const ir_func *f = c->p->definition;
+  if (!f) return fail(STATUS_BAD_USAGE, "the host program has no fusion to evaluate");
+  if (f == c->p->func) return STATUS_OK;
+  TRY(check_count("inputs", c->args.n_inputs, f->inputs.len));
+  TRY(check_count("outputs", c->args.n_outputs, f->outputs.len));
+  ir_env_init(&c->env, (ir_func *)f, &c->memory);
+  for (uint32_t i = 0; i < f->inputs.len; i++) {
+    const ir_array *a = &c->inputs[i];
+    const char *what = label(c, "input", c->p->func->inputs.data[i]);
+    TRY(check_dtype(a, ir_tensor_at(f, f->inputs.data[i])->dtype, what));
+    if (!ir_bind_shape(&c->env, f->inputs.data[i], a->extents, a->rank, what)) {
+      return STATUS_BAD_PROGRAM;
+    }
+  }
+  if (!ir_bind_check(&c->env)) return STATUS_BAD_PROGRAM;
+  for (uint32_t i = 0; i < f->outputs.len; i++) {
+    const char *what = label(c, "output", c->p->func->outputs.data[i]);
+    TRY(check_dtype(&c->outputs[i], ir_tensor_at(f, f->outputs.data[i])->dtype, what));
+    TRY(check_output(c, f->outputs.data[i], &c->outputs[i], what));
+  }
+  return STATUS_OK;
+}
+
+static status definition_body(void *context) {
+  run_call *c = context;
+  return api_take_diags(&c->p->ir, bind_definition(c), &c->memory);
+}
+
+static status eval_body(void *context) {
+  run_call *c = context;
+  ref_options options = {
+      .native_accumulate = !c->args.as_definition, .seed = c->args.seed, .memory = &c->p->memory};
+  return ref_eval(&c->env, c->inputs, c->outputs, &options);
+}
+
+/* The lock is taken outside the guard: running out of memory must not leave it locked. */
+static status bind_and_run(run_call *c) {
+  bool evaluates = c->args.as_definition || !c->p->executor.device;
+  (void)pthread_mutex_lock(&c->p->lock);
+  status st = memory_guard(bind_body, c);
+  if (st == STATUS_OK && evaluates) st = memory_guard(definition_body, c);
+  (void)pthread_mutex_unlock(&c->p->lock);
+  return st == STATUS_OK && evaluates ? memory_guard(eval_body, c) : st;
+}
+
+weir_status weir_run(const weir_program *p, const weir_run_args *args) {
+  if (!p || !args) return api_refuse("weir_run: an argument is NULL");
+  run_call c = {.p = (weir_program *)p};
+  size_t n = args->struct_size < sizeof c.args ? args->struct_size : sizeof c.args;
+  memcpy(&c.args, args, n);
+  if ((c.args.n_inputs && !c.args.inputs) || (c.args.n_outputs && !c.args.outputs))
+    return api_refuse("weir_run: a list of tensors is NULL");
+  api_begin();
+  arena_init(&c.memory, &p->memory);
+  status st = bind_and_run(&c);
+  arena_destroy(&c.memory);
+  return api_end(st);
+}
