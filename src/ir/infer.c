@@ -2,6 +2,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "ir/infer_internal.h"
 
@@ -71,14 +72,19 @@ ir_axis infer_copy_dim(infer *c, ir_axis a) {
   return copy;
 }
 
-/* "f32[3, 4] and f32[5, 4]", for messages. */
+/* "the operands are f32[3, 4] and f32[5, 4]", for messages. */
 static const char *operand_types(infer *c) {
   strbuf out;
   strbuf_init(&out, &c->f->module->memory);
+  uint32_t left = 0;
+  for (uint32_t i = 0; i < c->op->n_operands; i++) left += c->op->operands[i].id != 0;
+  const char *intro = left == 1 ? "the operand is " : "the operands are ";
+  strbuf_puts(&out, intro);
   for (uint32_t i = 0; i < c->op->n_operands; i++) {
     if (c->op->operands[i].id == 0) continue;
-    if (out.len) strbuf_puts(&out, i + 1 == c->op->n_operands ? " and " : ", ");
+    if (out.len > strlen(intro)) strbuf_puts(&out, left == 1 ? " and " : ", ");
     strbuf_puts(&out, ir_type_text(c->f, c->op->operands[i]));
+    left--;
   }
   return out.data;
 }
@@ -86,8 +92,8 @@ static const char *operand_types(infer *c) {
 bool infer_same_size(infer *c, ir_scalar a, ir_scalar b, const char *what) {
   ir_proof same = ir_func_equal(c->f, a, b);
   if (same == IR_FALSE) {
-    return infer_error(c, "%s differ: %s and %s; the operands are %s", what,
-                       ir_scalar_text(c->f, a), ir_scalar_text(c->f, b), operand_types(c));
+    return infer_error(c, "%s differ: %s and %s; %s", what, ir_scalar_text(c->f, a),
+                       ir_scalar_text(c->f, b), operand_types(c));
   }
   if (same == IR_UNKNOWN) {
     const char *text = arena_printf(&c->f->module->memory, "%s of %s", what, c->name);

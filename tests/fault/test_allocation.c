@@ -214,7 +214,7 @@ static weir_status run_arrays(weir_program *p, const arrays *a) {
     in[i] = weir_array_tensor(a->in[i]);
     out[i] = weir_array_tensor(a->out[i]);
   }
-  weir_run_args args = {sizeof args, in, 3, out, 3, 1, true};
+  weir_run_args args = {sizeof args, in, 3, out, 3, 1, true, NULL};
   STEP(weir_run(p, &args));
   args.as_definition = false;
   return weir_run(p, &args);

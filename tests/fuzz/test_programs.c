@@ -21,6 +21,16 @@
 
 enum { MAX_VALUES = 64 };
 
+/* The reference evaluator executes: results are compared bit by bit, whatever the schedule. Devices
+ * are compared with it in test_streams. */
+static const weir_options *reference(void) {
+  static weir_options *options;
+  if (!options && weir_options_create(&options) == WEIR_OK) {
+    (void)weir_options_set(options, "device", "ref");
+  }
+  return options;
+}
+
 /* One program on its way through the checks. */
 typedef struct trial {
   const gen_program *program;
@@ -132,8 +142,8 @@ static bool run(const trial *t, weir_fusion *f, weir_array *const *inputs, weir_
   if (!make_outputs(p, outputs)) return false;
   for (uint32_t i = 0; i < p->n_inputs; i++) in[i] = weir_array_tensor(inputs[i]);
   for (uint32_t i = 0; i < p->n_outputs; i++) out[i] = weir_array_tensor(outputs[i]);
-  if (!ok(weir_compile(f, NULL, NULL, &program), "compile")) return false;
-  weir_run_args args = {sizeof args, in, p->n_inputs, out, p->n_outputs, 7, t->as_definition};
+  if (!ok(weir_compile(f, reference(), NULL, &program), "compile")) return false;
+  weir_run_args args = {sizeof args, in, p->n_inputs, out, p->n_outputs, 7, t->as_definition, NULL};
   bool good = ok(weir_run(program, &args), "run");
   weir_program_destroy(program);
   return good;
@@ -240,9 +250,9 @@ static bool run_strided(const trial *t, const strided *in, const weir_array *con
   weir_program *program = NULL;
   for (uint32_t i = 0; i < p->n_inputs; i++) inputs[i] = &in[i].tensor;
   for (uint32_t i = 0; i < p->n_outputs; i++) outputs[i] = weir_array_tensor(out[i]);
-  if (!ok(weir_compile(t->fusion, NULL, NULL, &program), "compile")) return false;
-  weir_run_args args = {sizeof args,  inputs, p->n_inputs,     outputs,
-                        p->n_outputs, 7,      t->as_definition};
+  if (!ok(weir_compile(t->fusion, reference(), NULL, &program), "compile")) return false;
+  weir_run_args args = {sizeof args,  inputs, p->n_inputs,      outputs,
+                        p->n_outputs, 7,      t->as_definition, NULL};
   bool good = ok(weir_run(program, &args), "run on strided inputs");
   weir_program_destroy(program);
   return good;
