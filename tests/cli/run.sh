@@ -19,7 +19,7 @@ sizes='-D a=4x5 -D n=3'
   holds 'one check line per output' test "$(grep -c '^check: .* ok$' "$dir/.out")" = 2
   expect 0 'c: f32[4, 3] min=' run "$mm" $sizes
   expect 0 'time: min ' run "$mm" $sizes --repeat 5
-  expect 0 'stats: wall_s=' run "$mm" $sizes --stats
+  expect 0 'stats: device=cpu wall_s=' run "$mm" $sizes --stats
   expect 0 '"outputs": [{"name": "c"' run "$mm" $sizes --json --check --stats --repeat 2
   cp "$dir/.out" "$dir/report.json"
   holds 'one line of JSON' test "$(wc -l <"$dir/report.json")" = 1
