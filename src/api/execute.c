@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "check/check.h"
+
 enum { MAX_PLANS = 16 }; /* the least recently used one goes first */
 
 struct api_plan {
@@ -80,6 +82,15 @@ static void drop_old_plans(api_executor *x) {
   }
 }
 
+/* Loops wait for what precedes them without asking whether they depend on it; the checker knows. The
+ * proofs take a moment, so a very long plan keeps its waits. */
+static status prune(const api_executor *x, rt_plan *plan) {
+  enum { LONGEST = 20000 };
+  uint32_t removed;
+  if (x->keep_waits || plan->n_instrs > LONGEST) return STATUS_OK;
+  return check_prune_waits(plan, x->memory, &removed);
+}
+
 static status make_plan(api_executor *x, const ir_env *env, uint64_t seed, api_plan **result) {
   api_plan *p = memory_alloc(x->memory, sizeof *p);
   if (!p) return STATUS_OUT_OF_MEMORY;
@@ -92,6 +103,7 @@ static status make_plan(api_executor *x, const ir_env *env, uint64_t seed, api_p
   if (!p->symbols) goto out;
   memcpy(p->symbols, env->symbols, env->len * sizeof *env->symbols);
   TRY_OUT(rt_bind(&bound, &options, x->memory, &p->plan));
+  TRY_OUT(prune(x, p->plan));
   TRY_OUT(x->device->ops->load(x->device, p->plan, &p->loaded));
   *result = p;
 out:

@@ -185,9 +185,8 @@ static uint32_t intern_box(check_analysis *c, check_region *r, const int64_t *bo
   uint32_t found = table_find(&r->index, hash, same_box, &key);
   if (found) return found - 1;
   for (uint32_t k = 0; k < n; k++) vec_push(c->scratch, &r->boxes, box[k]);
-  uint32_t id = r->boxes.len / n;
-  table_add(&r->index, hash, id);
-  return id - 1;
+  table_add(&r->index, hash, ++r->n_boxes);
+  return r->n_boxes - 1;
 }
 
 static void split_views(check_analysis *c) {
@@ -201,10 +200,9 @@ static void split_views(check_analysis *c) {
     boxes.len = 0;
     f->exact = check_grid_split(&r->grid, &s, limit, c->scratch, &boxes);
     f->first = c->pieces.len;
-    f->n = boxes.len / (2 * r->grid.levels);
-    for (uint32_t k = 0; k < f->n; k++)
-      vec_push(c->scratch, &c->pieces,
-               intern_box(c, r, &boxes.data[(size_t)k * 2 * r->grid.levels]));
+    for (uint32_t k = 0; k < boxes.len; k += 2 * r->grid.levels)
+      vec_push(c->scratch, &c->pieces, intern_box(c, r, &boxes.data[k]));
+    f->n = c->pieces.len - f->first;
     c->boxes_left -= f->n < c->boxes_left ? f->n : c->boxes_left;
   }
 }
@@ -273,8 +271,7 @@ void check_collect(check_analysis *c) {
   split_views(c);
   for (uint32_t k = 0; k < c->n_regions; k++) {
     check_region *r = &c->regions[k];
-    check_tree_build(&r->tree, c->scratch, r->grid.levels, r->boxes.data,
-                     r->boxes.len / (2 * r->grid.levels));
+    check_tree_build(&r->tree, c->scratch, r->grid.levels, r->boxes.data, r->n_boxes);
   }
   build_covers(c);
 }

@@ -92,6 +92,10 @@ void check_report_destroy(check_report *report); /* accepts a zeroed report */
 NODISCARD status check_wait_is_needed(const rt_plan *plan, uint32_t instr,
                                       const check_options *options, bool *needed);
 
+/* Takes out as many redundant waits as can go together; the plan still passes, and each wait that is
+ * left is needed. Does nothing to a plan that does not pass. */
+NODISCARD status check_prune_waits(rt_plan *plan, const allocator *memory, uint32_t *removed);
+
 /* ---- text; only inside a memory_guard() ----
  * Streams are named as in host programs: `main`, and worker streams by their index. */
 const char *check_kind_name(check_kind kind);

@@ -119,7 +119,7 @@ static void add(check_cover *c, arena *memory, uint32_t node, const cells *space
 }
 
 void check_cover_add(check_cover *c, arena *memory, const int64_t *box) {
-  cells space = all_cells(c), r;
+  cells space = all_cells(c), r = {0};
   uint32_t level;
   check(cells_of(c, box, &r, &level));
   add(c, memory, 0, &space, &r);
@@ -141,7 +141,7 @@ static bool has(const check_cover *c, uint32_t node, const cells *space, const c
 }
 
 bool check_cover_has(const check_cover *c, const int64_t *box, int64_t *hole) {
-  cells space = all_cells(c), r, empty;
+  cells space = all_cells(c), r = {0}, empty = {0};
   uint32_t level;
   memcpy(hole, box, 2 * (size_t)c->levels * sizeof *hole);
   if (!cells_of(c, box, &r, &level)) {

@@ -133,6 +133,7 @@ typedef struct check_region {
   check_strides strides;
   check_grid grid;
   check_boxes boxes; /* distinct */
+  uint32_t n_boxes;
   table index;
   check_tree tree; /* of a written region */
 } check_region;

@@ -179,9 +179,8 @@ static void wait_text(const rt_plan *plan, const check_wait *w, strbuf *out) {
   add_stream(stream_of(plan, w->instr), out);
   strbuf_puts(out, " waits for stream ");
   add_stream(plan->instrs[w->instr].other, out);
-  strbuf_puts(out, w->verdict == CHECK_WAIT_IMPLIED
-                       ? ", which earlier waits have already ordered before it\n"
-                       : ", and no later access needs that\n");
+  strbuf_puts(out, w->verdict == CHECK_WAIT_IMPLIED ? ", where nothing is left to wait for\n"
+                                                    : ", and no later access needs that\n");
 }
 
 void check_waits_text(const check_report *report, strbuf *out) {

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/mutant.h"
+
 ir_scalars *emit_scalars(emitter *e) { return &e->h->module->scalars; }
 
 /* ---- blocks ---- */
@@ -69,13 +71,15 @@ static void begin_streams(emitter *e, ir_scalar count) {
   ir_stream main = {.name = e->main_stream};
   emit_instr(e, &(ir_instr_data){.kind = IR_CURRENT_STREAM, .stream = main});
   ir_instr_data first[] = {{.kind = IR_SET_STREAM}, {.kind = IR_WAIT_STREAM, .stream = main}};
-  emit_per_stream(e, count, first, 2);
+  if (!MUTANT("streams_no_first_wait")) emit_per_stream(e, count, first, 2);
 }
 
 static void end_streams(emitter *e, ir_scalar count) {
   ir_stream main = {.name = e->main_stream};
-  emit_instr(e, &(ir_instr_data){.kind = IR_SET_STREAM, .stream = main});
-  emit_per_stream(e, count, &(ir_instr_data){.kind = IR_WAIT_STREAM}, 1);
+  if (!MUTANT("streams_no_way_back"))
+    emit_instr(e, &(ir_instr_data){.kind = IR_SET_STREAM, .stream = main});
+  if (!MUTANT("streams_no_join"))
+    emit_per_stream(e, count, &(ir_instr_data){.kind = IR_WAIT_STREAM}, 1);
 }
 
 static void open_loop_of(emitter *e, uint32_t number, const stream_axis *s) {
@@ -89,7 +93,11 @@ static void open_loop_of(emitter *e, uint32_t number, const stream_axis *s) {
   e->loops[e->depth++] = (open_loop){number, loop, i, anchor};
   if (level > 0) return;
   ir_scalar worker = ir_scalar_mod(emit_scalars(e), i, e->h->host->streams);
+  if (MUTANT("streams_no_modulo")) worker = i;
   emit_instr(e, &(ir_instr_data){.kind = IR_SET_STREAM, .stream = by_index(worker)});
+  ir_stream main = {.name = e->main_stream};
+  if (MUTANT("streams_wait_in_loop"))
+    emit_instr(e, &(ir_instr_data){.kind = IR_WAIT_STREAM, .stream = main});
 }
 
 static void close_to(emitter *e, uint32_t depth) {
@@ -100,7 +108,8 @@ static void close_to(emitter *e, uint32_t depth) {
   }
   uint32_t kept = 0;
   for (uint32_t i = 0; i < e->slices.len; i++) {
-    if (e->slices.data[i].level < depth) e->slices.data[kept++] = e->slices.data[i];
+    if (e->slices.data[i].level < depth || MUTANT("slice_outlives_loop"))
+      e->slices.data[kept++] = e->slices.data[i];
   }
   e->slices.len = kept;
 }
@@ -120,7 +129,8 @@ ir_tensor emit_slice(emitter *e, ir_tensor from, uint32_t dim, uint32_t level, c
                      bool drops) {
   for (uint32_t i = 0; i < e->slices.len; i++) {
     const taken_slice *t = &e->slices.data[i];
-    if (IR_SAME(t->from, from) && t->dim == dim && t->level == level) return t->slice;
+    bool same_dim = t->dim == dim || MUTANT("slice_taken_once");
+    if (IR_SAME(t->from, from) && same_dim && t->level == level) return t->slice;
   }
   ir_scalar index = e->loops[level].variable;
   ir_instr_data d = {
@@ -136,6 +146,7 @@ ir_tensor emit_slice(emitter *e, ir_tensor from, uint32_t dim, uint32_t level, c
 
 /* The position of a dimension once those in `dropped` are gone. */
 static uint32_t renumber(uint32_t dim, uint32_t dropped) {
+  if (MUTANT("slice_dims_not_renumbered")) return dim;
   return dim - (uint32_t)__builtin_popcount(dropped & ((1u << dim) - 1));
 }
 
@@ -152,7 +163,7 @@ typedef struct step {
 static void mark_sliced(step *s, uint32_t k, uint32_t q) {
   const stream_axis *a = &s->plan->axes.data[q];
   if (a->reduction || (s->result_dropped >> a->dim & 1)) return;
-  s->sliced[k] |= 1u << renumber(a->dim, s->result_dropped);
+  if (!MUTANT("offset_operands_whole")) s->sliced[k] |= 1u << renumber(a->dim, s->result_dropped);
 }
 
 /* How many levels of the nest operand k is already cut for, because it lives inside them. */
@@ -196,6 +207,7 @@ static ir_tensor destination(emitter *e, const step *s) {
     const stream_axis *a = &s->plan->axes.data[q];
     bool drops = host_drops(e->l, s->plan, q);
     if (a->reduction) continue;
+    if (MUTANT("destination_not_sliced")) break;
     if (q >= s->plan->inside) at = emit_slice(e, at, renumber(a->dim, dropped), q, a, drops);
     if (drops) dropped |= 1u << a->dim;
   }
@@ -207,6 +219,7 @@ static ir_tensor destination(emitter *e, const step *s) {
 /* Where piece `index` begins. Unequal chunks: each chunk before it adds its length. */
 static ir_scalar piece_begin(emitter *e, const ir_partition *p, ir_scalar n, ir_scalar index) {
   ir_scalars *s = emit_scalars(e);
+  if (MUTANT("offset_zero")) return ir_scalar_const(s, 0);
   if (p->kind == IR_PARTS) return ir_scalar_mul(s, index, ir_scalar_ceildiv(s, n, p->size));
   if (p->kind == IR_CHUNK) return ir_scalar_mul(s, index, p->size);
   ir_scalar zero = ir_scalar_const(s, 0), one = ir_scalar_const(s, 1), sum = zero;
@@ -242,7 +255,8 @@ static void measure(emitter *e, const step *s, ir_scalar *offsets, ir_scalar *si
     const stream_axis *a = &s->plan->axes.data[q];
     if (a->reduction) continue;
     ir_scalar i = e->loops[q].variable, begin = piece_begin(e, &a->partition, left[a->dim], i);
-    offsets[a->dim] = ir_scalar_add(sc, offsets[a->dim], begin);
+    bool alone = MUTANT("offset_innermost_only");
+    offsets[a->dim] = alone ? begin : ir_scalar_add(sc, offsets[a->dim], begin);
     left[a->dim] = ir_partition_length(sc, &a->partition, left[a->dim], i);
     sizes[a->dim] = left[a->dim];
   }
@@ -289,6 +303,7 @@ static bool has_reduction(const op_plan *plan) {
 }
 
 static ir_opcode combining(const ir_op_data *op) {
+  if (MUTANT("reduction_always_sum")) return IR_OP_ADD;
   if (op->code == IR_OP_PROD) return IR_OP_MUL;
   if (op->code == IR_OP_AMAX) return IR_OP_MAX;
   return op->code == IR_OP_AMIN ? IR_OP_MIN : IR_OP_ADD;
@@ -319,13 +334,13 @@ static void emit_addition(emitter *e, step *s, ir_tensor to, ir_block *block) {
   ir_instr_data all[4] = {{.kind = IR_ALLOCATE, .tensor = part, .at = s->op->at}};
   uint32_t n = 1;
   all[n++] = compute(e, s, part);
-  if (s->plan->axes.data[0].reduction) {
+  if (s->plan->axes.data[0].reduction && !MUTANT("reduction_unordered")) {
     ir_scalars *sc = emit_scalars(e);
     ir_scalar before = ir_scalar_sub(sc, e->loops[0].variable, ir_scalar_const(sc, 1));
     before = ir_scalar_mod(sc, before, e->h->host->streams);
     all[n++] = (ir_instr_data){.kind = IR_WAIT_STREAM, .stream = by_index(before)};
   }
-  ir_tensor both[2] = {to, part};
+  ir_tensor both[2] = {MUTANT("reduction_not_added") ? part : to, part};
   all[n] = (ir_instr_data){.kind = IR_COMPUTE, .tensor = to, .at = s->op->at};
   all[n++].op = ir_host_op(e->h, combining(s->op), both, 2, NULL, to, s->op->at);
   for (uint32_t i = 0; i < n; i++) ir_block_add(e->h, block, ir_host_instr(e->h, &all[i]));
@@ -345,6 +360,7 @@ static void emit_partial(emitter *e, step *s, ir_tensor to) {
   emit_addition(e, s, to, &later);
   for (uint32_t q = s->plan->axes.len; q-- > 0;) {
     if (!s->plan->axes.data[q].reduction || s->plan->axes.data[q].logical) continue;
+    if (MUTANT("reduction_of_nothing")) continue;
     ir_instr_data guard = non_empty(e, s, q);
     guard.body = later;
     later = (ir_block){0};

@@ -4,6 +4,7 @@
  * every access to the old buffer: its stream's clock must have passed them. An iteration's buffers are
  * thus shared by the iterations of one stream, and a loop over many iterations needs as many of them
  * as there are streams. */
+#include "base/mutant.h"
 #include "runtime/bind_internal.h"
 
 enum { ALIGN_BYTES = 64 };
@@ -47,7 +48,7 @@ static void dense_strides(const binder *b, ir_tensor t, rt_view *v) {
   for (uint32_t k = order.len; k-- > 0;) {
     for (uint32_t i = 0; i < rank; i++) {
       if (!IR_SAME(order.data[k], dims[i])) continue;
-      v->strides[i] = stride;
+      v->strides[MUTANT("plan_dense_reversed") ? rank - 1 - i : i] = stride;
       stride *= v->extents[i] > 0 ? v->extents[i] : 1;
     }
   }
@@ -78,7 +79,7 @@ void bind_inputs(binder *b) {
 /* ---- the pool ---- */
 
 static bool is_past(const binder *b, const access_list *accesses) {
-  for (uint32_t i = 0; i < accesses->len; i++) {
+  for (uint32_t i = 0; i < accesses->len && !MUTANT("plan_reuse_too_early"); i++) {
     const last_access *a = &accesses->data[i];
     if (b->clocks[b->stream][a->stream] < a->position) return false;
   }
@@ -93,7 +94,7 @@ static bool reuse(binder *b, int64_t size, int64_t *offset) {
     bool better = best == UINT32_MAX || p->size_bytes < b->pieces.data[best].size_bytes;
     if (p->size_bytes >= size && better && is_past(b, &p->accesses)) best = i;
   }
-  if (best == UINT32_MAX) return false;
+  if (best == UINT32_MAX || MUTANT("plan_no_reuse")) return false;
   free_piece *p = &b->pieces.data[best];
   *offset = p->offset_bytes;
   p->offset_bytes += size;
@@ -126,7 +127,8 @@ bool bind_allocate(binder *b, const ir_instr_data *d) {
   dense_strides(b, d->tensor, v);
   buffer.allocated_at = b->instrs.len;
   buffer.name = ir_tensor_name(b->h, d->tensor);
-  if (is_output(b, d->tensor, &buffer.slot)) buffer.kind = RT_BUFFER_OUTPUT;
+  bool output = is_output(b, d->tensor, &buffer.slot) && !MUTANT("plan_output_in_pool");
+  if (output) buffer.kind = RT_BUFFER_OUTPUT;
   else if (!place_in_pool(b, d, &buffer)) return false;
   v->buffer = add_buffer(b, &buffer);
   b->bound[d->tensor.id] = true;

@@ -16,15 +16,15 @@ enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 };
  * which the void ones leave unread. */
 #define BLAS_SYMBOLS(SYMBOL)                                                                       \
   SYMBOL(void, sgemm, "cblas_sgemm",                                                               \
-         (int, int, int, int, int, int, float, const float *, int, const float *, int, float,     \
+         (int, int, int, int, int, int, float, const float *, int, const float *, int, float,      \
           float *, int))                                                                           \
   SYMBOL(void, dgemm, "cblas_dgemm",                                                               \
-         (int, int, int, int, int, int, double, const double *, int, const double *, int, double, \
+         (int, int, int, int, int, int, double, const double *, int, const double *, int, double,  \
           double *, int))                                                                          \
   SYMBOL(void, sgemv, "cblas_sgemv",                                                               \
          (int, int, int, int, float, const float *, int, const float *, int, float, float *, int)) \
   SYMBOL(void, dgemv, "cblas_dgemv",                                                               \
-         (int, int, int, int, double, const double *, int, const double *, int, double, double *, \
+         (int, int, int, int, double, const double *, int, const double *, int, double, double *,  \
           int))                                                                                    \
   SYMBOL(int, get_parallel, "openblas_get_parallel", (void))                                       \
   SYMBOL(void, set_threads, "openblas_set_num_threads", (int))

@@ -178,6 +178,42 @@ typedef uint64_t __attribute__((may_alias)) bits64;
   }
 EACH_SIZE(STRIDED)
 
+/* Cache lines of the source, some neighbouring ones each, are read whole into the tile; lines of the
+ * target are written whole from it. */
+#define TALL(T) ((int64_t)(256 / sizeof(T)))
+#define WIDE(T) ((int64_t)(64 / sizeof(T)))
+#define TRANSPOSE(T)                                                                               \
+  static void tile_##T(int64_t rows, int64_t n, char *to, int64_t to_row, int64_t to_step,         \
+                       const char *from, int64_t from_step) {                                      \
+    T tile[256 / sizeof(T)][64 / sizeof(T)];                                                       \
+    for (int64_t j = 0; j < n; j++) {                                                              \
+      const T *line = (const T *)(const void *)(from + j * from_step);                             \
+      for (int64_t i = 0; i < rows; i++) tile[i][j] = line[i];                                     \
+    }                                                                                              \
+    for (int64_t i = 0; i < rows; i++)                                                             \
+      copy_##T(n, to + i * to_row, to_step, (const char *)tile[i], sizeof(T));                     \
+  }                                                                                                \
+  static void transpose_##T(int64_t rows, int64_t n, char *to, int64_t to_row, int64_t to_step,    \
+                            const char *from, int64_t from_step) {                                 \
+    for (int64_t i = 0; i < rows; i += TALL(T))                                                    \
+      for (int64_t j = 0; j < n; j += WIDE(T))                                                     \
+        tile_##T(rows - i < TALL(T) ? rows - i : TALL(T), n - j < WIDE(T) ? n - j : WIDE(T),       \
+                 to + i * to_row + j * to_step, to_row, to_step,                                   \
+                 from + i * (int64_t)sizeof(T) + j * from_step, from_step);                        \
+  }
+EACH_SIZE(TRANSPOSE)
+
+void cpu_transpose(size_t size_bytes, int64_t rows, int64_t n, char *to, int64_t to_row,
+                   int64_t to_step, const char *from, int64_t from_step) {
+  switch (size_bytes) {
+  case 1: transpose_bits8(rows, n, to, to_row, to_step, from, from_step); return;
+  case 2: transpose_bits16(rows, n, to, to_row, to_step, from, from_step); return;
+  case 4: transpose_bits32(rows, n, to, to_row, to_step, from, from_step); return;
+  case 8: transpose_bits64(rows, n, to, to_row, to_step, from, from_step); return;
+  }
+  impossible("an element size");
+}
+
 void cpu_fill_strided(size_t size_bytes, int64_t n, char *to, int64_t step, const void *value) {
   switch (size_bytes) {
   case 1: fill_bits8(n, to, step, value); return;
@@ -220,11 +256,11 @@ static void add_conversion(cpu_transfer *t, ir_dtype to, ir_dtype from) {
   t->direct = false;
 }
 
-cpu_transfer cpu_transfer_load(ir_dtype dtype, int64_t step, ir_dtype compute) {
+cpu_transfer cpu_transfer_load_as(ir_dtype dtype, int64_t step, ir_dtype compute, ir_dtype native) {
   cpu_transfer t = transfer_of(dtype, step);
   add_conversion(&t, compute, dtype);
-  add_conversion(&t, cpu_native(compute), compute);
-  t.native_bytes = ir_dtype_size_bytes(cpu_native(compute));
+  add_conversion(&t, native, compute);
+  t.native_bytes = ir_dtype_size_bytes(native);
   return t;
 }
 
@@ -236,9 +272,9 @@ cpu_transfer cpu_transfer_store(ir_dtype dtype, int64_t step, ir_dtype native) {
 }
 
 const void *cpu_load(const cpu_transfer *t, int64_t n, const char *from, char *scratch) {
+  if (t->direct) return from;
   char *blocks[2] = {scratch, scratch + cpu_transfer_bytes(n) / 2};
   const void *at = from;
-  if (t->direct) return from;
   int to = 0;
   if (t->step != (int64_t)t->size_bytes) {
     cpu_copy_strided(t->size_bytes, n, blocks[to], (int64_t)t->size_bytes, from, t->step);

@@ -10,8 +10,6 @@
 #include "device/cpu/kernel_fast.h"
 
 /* ---- one copy ---- */
-enum { TILE = 16 }; /* side of the squares that are transposed at a time */
-
 /* The dimension in which the source is dense, if that is not the innermost: the copy transposes. */
 static uint32_t source_dim(const cpu_loops *l, size_t size_bytes) {
   for (uint32_t d = 0; d + 1 < l->rank; d++)
@@ -52,19 +50,12 @@ static void convert_run(const cpu_copy *copy, char *to, const char *from, char *
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* The two last dimensions in squares, so that the lines read stay in the cache until they are used
- * up. */
+/* The two last dimensions; the source is dense along the first of them. */
 static void transpose(const cpu_copy *copy, char *to, const char *from) {
   const cpu_loops *l = &copy->loops;
   uint32_t a = l->rank - 2, b = l->rank - 1;
-  for (int64_t i = 0; i < l->extents[a]; i += TILE)
-    for (int64_t j = 0; j < l->extents[b]; j += TILE) {
-      int64_t rows = smaller(TILE, l->extents[a] - i), n = smaller(TILE, l->extents[b] - j);
-      for (int64_t r = i; r < i + rows; r++)
-        cpu_copy_strided(copy->load.size_bytes, n, to + r * l->steps[0][a] + j * l->steps[0][b],
-                         l->steps[0][b], from + r * l->steps[1][a] + j * l->steps[1][b],
-                         l->steps[1][b]);
-    }
+  cpu_transpose(copy->load.size_bytes, l->extents[a], l->extents[b], to, l->steps[0][a],
+                l->steps[0][b], from, l->steps[1][b]);
 }
 
 void cpu_copy_run(const cpu_copy *copy, char *to, char *from, char *scratch) {

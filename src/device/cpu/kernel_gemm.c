@@ -9,7 +9,7 @@
 
 #include "device/cpu/kernel_fast.h"
 
-enum { HEIGHT = 64, DEPTH = 256, WIDTH = 256, MR = 4, NR = 16 };
+enum { HEIGHT = 64, DEPTH = 256, WIDTH = 256, MR = 4, NR = 8 };
 
 ir_dtype cpu_gemm_native(ir_dtype t) {
   switch (t) {
@@ -116,6 +116,7 @@ void cpu_gemm_run(ir_dtype native, bool blas, const cpu_matrix *sa, const void *
                   bool accumulate, char *scratch) {
   void *room = scratch;
   check(sa->rows == sc->rows && sb->columns == sc->columns && sa->columns == sb->rows);
+  if (sc->rows == 0 || sc->columns == 0) return;
   if (sa->columns == 0) {
     if (!accumulate) clear(native, sc, c);
     return;

@@ -13,7 +13,7 @@ typedef struct index_kernel {
   int64_t step;     /* of the indexed view along it, in bytes */
   int64_t low, end; /* scatter: targets in the window */
   size_t size_bytes;
-  cpu_copy copy; /* scatter: x to result; index_select: one slice */
+  cpu_copy copy;  /* scatter: x to result; index_select: one slice */
   cpu_view index; /* index_select */
   int64_t n_indexes, slice_step;
 } index_kernel;
@@ -43,8 +43,7 @@ typedef uint64_t __attribute__((may_alias)) bits64;
   static void gather_##T(int64_t n, char *to, int64_t ts, const char *from, int64_t fs,            \
                          const int64_t *index, int64_t step) {                                     \
     for (int64_t i = 0; i < n; i++)                                                                \
-      *(T *)(void *)(to + i * ts) =                                                                \
-          *(const T *)(const void *)(from + i * fs + index[i] * step);                             \
+      *(T *)(void *)(to + i * ts) = *(const T *)(const void *)(from + i * fs + index[i] * step);   \
   }
 MOVE(bits8)
 MOVE(bits16)

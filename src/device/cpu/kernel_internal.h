@@ -152,6 +152,9 @@ cpu_convert_fn *cpu_convert_of(ir_dtype to, ir_dtype from);
 void cpu_copy_strided(size_t size_bytes, int64_t n, char *to, int64_t to_step, const char *from,
                       int64_t from_step);
 void cpu_fill_strided(size_t size_bytes, int64_t n, char *to, int64_t step, const void *value);
+/* to[i * to_row + j * to_step] = from[i * size + j * from_step] for i < rows, j < n. */
+void cpu_transpose(size_t size_bytes, int64_t rows, int64_t n, char *to, int64_t to_row,
+                   int64_t to_step, const char *from, int64_t from_step);
 
 /* The way between runs in memory and dense native elements: at most two conversions. */
 typedef struct cpu_transfer {
@@ -166,8 +169,12 @@ static inline size_t cpu_transfer_bytes(int64_t n) {
   return 2 * (((size_t)n * 8 + CPU_SCRATCH_ALIGN - 1) & ~(size_t)(CPU_SCRATCH_ALIGN - 1));
 }
 
-/* Loading converts to `compute` first (rounding there), then to what that is computed in. */
-cpu_transfer cpu_transfer_load(ir_dtype dtype, int64_t step, ir_dtype compute);
+/* Loading converts to `compute` first (rounding there), then to `native`, by default what `compute` is
+ * computed in. */
+cpu_transfer cpu_transfer_load_as(ir_dtype dtype, int64_t step, ir_dtype compute, ir_dtype native);
+static inline cpu_transfer cpu_transfer_load(ir_dtype dtype, int64_t step, ir_dtype compute) {
+  return cpu_transfer_load_as(dtype, step, compute, cpu_native(compute));
+}
 cpu_transfer cpu_transfer_store(ir_dtype dtype, int64_t step, ir_dtype native);
 /* The elements, in `scratch` (cpu_transfer_bytes(n)) unless direct. */
 const void *cpu_load(const cpu_transfer *t, int64_t n, const char *from, char *scratch);

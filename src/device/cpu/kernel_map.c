@@ -85,11 +85,13 @@ static bool never_moves(const cpu_loops *l, uint32_t view) {
 }
 
 /* Direct operands need no blocks, so a run is computed at once; else a block at a time. */
-static void plan_transfers(map_kernel *m, ir_dtype compute, ir_dtype computed) {
-  m->store = cpu_transfer_store(m->views[0].dtype, cpu_run_step(&m->loops, 0), computed);
+static void plan_transfers(map_kernel *m, ir_dtype compute, ir_dtype native, bool truth) {
+  m->store =
+      cpu_transfer_store(m->views[0].dtype, cpu_run_step(&m->loops, 0), truth ? IR_BOOL : native);
   bool direct = m->store.direct;
   for (uint32_t i = 0; i < m->n_operands; i++) {
-    m->load[i] = cpu_transfer_load(m->views[1 + i].dtype, cpu_run_step(&m->loops, 1 + i), compute);
+    m->load[i] = cpu_transfer_load_as(m->views[1 + i].dtype, cpu_run_step(&m->loops, 1 + i),
+                                      compute, native);
     m->constant[i] = never_moves(&m->loops, 1 + i);
     direct = direct && m->load[i].direct;
   }
@@ -97,17 +99,23 @@ static void plan_transfers(map_kernel *m, ir_dtype compute, ir_dtype computed) {
   if (!direct) m->head.scratch_bytes = (1 + m->n_operands) * cpu_transfer_bytes(CPU_BLOCK);
 }
 
+/* gelu of a negative number is a small difference of numbers near 1, of which f32 leaves too little. */
+static ir_dtype native_of(const rt_task *task) {
+  ir_dtype native = cpu_native(task->compute);
+  return task->code == IR_OP_GELU && native == IR_F32 ? IR_F64 : native;
+}
+
 status cpu_prepare_map(const cpu_call *c, cpu_kernel **result) {
   map_kernel *m = CPU_KERNEL_NEW(c, map_kernel, run_map);
+  ir_dtype native = native_of(c->task);
   m->n_operands = c->task->n_operands;
   check(m->n_operands <= MAX_OPERANDS);
   m->views[0] = cpu_place_result(c);
   for (uint32_t i = 0; i < m->n_operands; i++) m->views[1 + i] = cpu_place_aligned(c, i);
   cpu_loops_make(&m->loops, CPU_BY_FIRST, c->result->rank, c->result->extents, m->views,
                  1 + m->n_operands);
-  bool truth = c->info->rule == IR_RESULT_TRUTH;
-  plan_transfers(m, c->task->compute, truth ? IR_BOOL : cpu_native(c->task->compute));
-  m->fn = table_of(cpu_native(c->task->compute))[c->task->code];
+  plan_transfers(m, c->task->compute, native, c->info->rule == IR_RESULT_TRUTH);
+  m->fn = table_of(native)[c->task->code];
   m->mode = mode_of(c);
   *result = &m->head;
   return STATUS_OK;

@@ -8,6 +8,8 @@
 
 #include "device/cpu/kernel_fold.h"
 
+enum { COLUMNS = 2048 }; /* results folded side by side: few enough to stay in the cache */
+
 typedef struct reduce_kernel {
   cpu_kernel head;
   cpu_loops kept; /* views: the operand, the result */
@@ -15,11 +17,11 @@ typedef struct reduce_kernel {
   cpu_loops reduced; /* view: the operand */
   int64_t count;     /* reduced positions */
   bool columns, is_float;
-  cpu_transfer load;     /* of a run of the operand: along it (rows) or across (columns) */
-  cpu_transfer store;    /* of results */
-  const cpu_fold *first; /* the fold; for var that of the mean */
-  const cpu_fold *second; /* var: squares */
-  bool divides;           /* mean, var */
+  cpu_transfer load;            /* of a run of the operand: along it (rows) or across (columns) */
+  cpu_transfer store;           /* of results */
+  const cpu_fold *first;        /* the fold; for var that of the mean */
+  const cpu_fold *second;       /* var: squares */
+  bool divides;                 /* mean, var */
   double mean_divisor, divisor; /* of the first and of the second */
 } reduce_kernel;
 
@@ -82,8 +84,8 @@ static void fold_columns(const reduce_kernel *m, const cpu_fold *fold, int64_t n
 /* Scratch: the block on its way in, then results, then means. */
 static const cpu_element *reduce_columns(const reduce_kernel *m, int64_t n, char *from,
                                          char *scratch) {
-  cpu_element *acc = (cpu_element *)(void *)(scratch + cpu_transfer_bytes(CPU_BLOCK));
-  cpu_element *means = acc + CPU_BLOCK;
+  cpu_element *acc = (cpu_element *)(void *)(scratch + cpu_transfer_bytes(COLUMNS));
+  cpu_element *means = acc + COLUMNS;
   fold_columns(m, m->first, n, from, acc, acc, scratch);
   divide(m, n, acc, m->mean_divisor);
   if (!m->second) return acc;
@@ -97,8 +99,8 @@ static void run_columns(const reduce_kernel *m, char *const *bases, char *scratc
   cpu_walk w = cpu_walk_start(&m->kept, m->views, bases);
   int64_t run = cpu_run_length(&m->kept), step = cpu_run_step(&m->kept, 0);
   do
-    for (int64_t done = 0; done < run; done += CPU_BLOCK) {
-      int64_t n = run - done < CPU_BLOCK ? run - done : CPU_BLOCK;
+    for (int64_t done = 0; done < run; done += COLUMNS) {
+      int64_t n = run - done < COLUMNS ? run - done : COLUMNS;
       const cpu_element *acc = reduce_columns(m, n, w.at[0] + done * step, scratch);
       cpu_store(&m->store, n, w.at[1] + done * m->store.step, acc, scratch);
     }
@@ -158,7 +160,7 @@ static reduce_kernel *new_reduce(const cpu_call *c, ir_dtype source_dtype) {
   m->store = cpu_transfer_store(m->views[1].dtype, cpu_run_step(&m->kept, 1),
                                 m->is_float ? IR_F64 : IR_I64);
   m->store.direct = false; /* accumulators are not in the result */
-  m->head.scratch_bytes = cpu_transfer_bytes(CPU_BLOCK) + 2 * CPU_BLOCK * sizeof(cpu_element);
+  m->head.scratch_bytes = cpu_transfer_bytes(COLUMNS) + 2 * COLUMNS * sizeof(cpu_element);
   return m;
 }
 

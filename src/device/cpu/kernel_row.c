@@ -10,18 +10,18 @@
 
 /* ---- one row ---- */
 /* The maximum is taken out first, so that no exponential overflows. NaN wins. */
-#define SOFTMAX(name, type, exponential)                                                           \
+#define SOFTMAX(name, type, dtype, exponential)                                                    \
   void name(int64_t n, const void *x_, void *y_) {                                                 \
     const type *x = x_;                                                                            \
     type *y = y_, top = -(type)INFINITY;                                                           \
-    double sum = 0;                                                                                \
+    cpu_element sum = {.f = 0};                                                                    \
     for (int64_t i = 0; i < n; i++) top = (((x[i] != x[i]) | (x[i] > top))) ? x[i] : top;          \
     for (int64_t i = 0; i < n; i++) y[i] = exponential(x[i] - top);                                \
-    for (int64_t i = 0; i < n; i++) sum += (double)y[i];                                           \
-    for (int64_t i = 0; i < n; i++) y[i] = (type)((double)y[i] / sum);                             \
+    cpu_fold_of(CPU_FOLD_SUM, dtype)->row(n, y, &sum, 0);                                          \
+    for (int64_t i = 0; i < n; i++) y[i] = (type)((double)y[i] / sum.f);                           \
   }
-SOFTMAX(cpu_softmax_f32, float, expf)
-SOFTMAX(cpu_softmax_f64, double, exp)
+SOFTMAX(cpu_softmax_f32, float, IR_F32, expf)
+SOFTMAX(cpu_softmax_f64, double, IR_F64, exp)
 
 /* y = (x - mean) / deviation * weight + bias for n elements. */
 #define NORMALIZE(name, type)                                                                      \
@@ -41,7 +41,7 @@ typedef struct row_kernel row_kernel;
 
 struct row_kernel {
   cpu_kernel head;
-  cpu_loops loops;   /* over rows; views: the result, the operand */
+  cpu_loops loops; /* over rows; views: the result, the operand */
   cpu_view views[2];
   int64_t n;            /* elements of a row */
   int64_t first, count; /* those in the result */
@@ -131,8 +131,8 @@ static row_kernel *new_rows(const cpu_call *c, uint32_t axis) {
   m->load = cpu_transfer_load(x.dtype, x.strides[axis] * (int64_t)ir_dtype_size_bytes(x.dtype),
                               m->native);
   m->store = cpu_transfer_store(
-      c->result->dtype,
-      c->result->strides[axis] * (int64_t)ir_dtype_size_bytes(c->result->dtype), m->native);
+      c->result->dtype, c->result->strides[axis] * (int64_t)ir_dtype_size_bytes(c->result->dtype),
+      m->native);
   m->head.scratch_bytes = 2 * cpu_transfer_bytes(m->n);
   return m;
 }
@@ -158,8 +158,8 @@ status cpu_prepare_norm(const cpu_call *c, cpu_kernel **result) {
     from[axis] = 0;
     m->vectors[v] = cpu_place(c, 1 + v, from);
     ir_dtype t = m->vectors[v].dtype;
-    m->load_vector[v] = cpu_transfer_load(
-        t, m->vectors[v].strides[axis] * (int64_t)ir_dtype_size_bytes(t), IR_F64);
+    m->load_vector[v] =
+        cpu_transfer_load(t, m->vectors[v].strides[axis] * (int64_t)ir_dtype_size_bytes(t), IR_F64);
   }
   m->head.scratch_bytes += cpu_transfer_bytes(m->count);
   *result = &m->head;

@@ -111,10 +111,9 @@ static void mix(const sdpa_kernel *m, const placed *v, int64_t i0, int64_t rows,
                scratch + m->gemm_offset);
   for (int64_t i = 0; i < rows; i++)
     for (int64_t j = common; j < seen(m, i0 + i); j++)
-      (m->native == IR_F64 ? add_f64 : add_f32)(width, out + i * width * size,
-                                                scores + (i * stride + j) * size,
-                                                v->at + j * v->shape.row_stride * size,
-                                                v->shape.column_stride);
+      (m->native == IR_F64 ? add_f64 : add_f32)(
+          width, out + i * width * size, scores + (i * stride + j) * size,
+          v->at + j * v->shape.row_stride * size, v->shape.column_stride);
 }
 
 static void run_queries(const sdpa_kernel *m, char *const at[N_SIDES], const placed *k,
@@ -188,8 +187,8 @@ static void plan(const cpu_call *c, sdpa_kernel *m) {
   m->native = cpu_native(c->result->dtype);
   m->blas = cpu_gemm_uses_blas(m->native);
   for (uint32_t i = 0; i < N_SIDES; i++) plan_side(m, i);
-  m->store = cpu_transfer_store(c->result->dtype,
-                                s[OUT].shape.column_stride * s[OUT].size_bytes, m->native);
+  m->store = cpu_transfer_store(c->result->dtype, s[OUT].shape.column_stride * s[OUT].size_bytes,
+                                m->native);
   m->scores_offset = reserve(m, QUERIES, s[K].shape.rows);
   int64_t longest = larger(s[Q].shape.columns, s[OUT].shape.columns);
   m->transfer_offset = reserve(m, 1, (int64_t)(cpu_transfer_bytes(longest) / sizeof(double)));
