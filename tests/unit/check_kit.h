@@ -1,0 +1,113 @@
+/* Plans built by hand, for the checker's tests. Every test starts with begin(); the parts are added in
+ * plan order:
+ *   begin(2);  uint32_t x = pool("x", 0, 64);
+ *   uint32_t w = launch(0, flat(x, 0, 16), CHECK_NONE, CHECK_NONE);  wait_on(1, 0); */
+#ifndef WEIR_TESTS_UNIT_CHECK_KIT_H
+#define WEIR_TESTS_UNIT_CHECK_KIT_H
+
+#include "check/check.h"
+#include "test.h"
+
+static arena kit_memory;
+static rt_plan plan;
+static VEC(rt_instr) kit_instrs;
+static VEC(rt_task) kit_tasks;
+static VEC(rt_view) kit_views;
+static VEC(rt_buffer) kit_buffers;
+
+/* ---- building; inside a memory_guard() ---- */
+static inline void begin(uint32_t n_streams) {
+  arena_destroy(&kit_memory);
+  arena_init(&kit_memory, &memory_default);
+  memset(&kit_instrs, 0, sizeof kit_instrs);
+  memset(&kit_tasks, 0, sizeof kit_tasks);
+  memset(&kit_views, 0, sizeof kit_views);
+  memset(&kit_buffers, 0, sizeof kit_buffers);
+  memset(&plan, 0, sizeof plan);
+  plan.n_streams = n_streams;
+}
+
+static inline uint32_t add_buffer(rt_buffer b) {
+  b.allocated_at = kit_instrs.len;
+  b.freed_at = UINT32_MAX;
+  if (b.kind == RT_BUFFER_POOL && b.offset_bytes + b.size_bytes > plan.pool_bytes)
+    plan.pool_bytes = b.offset_bytes + b.size_bytes;
+  vec_push(&kit_memory, &kit_buffers, b);
+  return kit_buffers.len - 1;
+}
+
+static inline uint32_t pool(const char *name, int64_t offset, int64_t size) {
+  return add_buffer((rt_buffer){
+      .kind = RT_BUFFER_POOL, .offset_bytes = offset, .size_bytes = size, .name = name});
+}
+
+static inline uint32_t input(const char *name, uint32_t slot, int64_t size) {
+  return add_buffer(
+      (rt_buffer){.kind = RT_BUFFER_INPUT, .slot = slot, .size_bytes = size, .name = name});
+}
+
+static inline uint32_t output(const char *name, uint32_t slot, int64_t size) {
+  return add_buffer(
+      (rt_buffer){.kind = RT_BUFFER_OUTPUT, .slot = slot, .size_bytes = size, .name = name});
+}
+
+static inline void release(uint32_t buffer) { kit_buffers.data[buffer].freed_at = kit_instrs.len; }
+
+static inline uint32_t add_view(rt_view v) {
+  vec_push(&kit_memory, &kit_views, v);
+  return kit_views.len - 1;
+}
+
+/* f32[n] from element `first`. */
+static inline uint32_t flat(uint32_t buffer, int64_t first, int64_t n) {
+  return add_view((rt_view){.buffer = buffer,
+                            .dtype = IR_F32,
+                            .rank = 1,
+                            .offset_bytes = 4 * first,
+                            .extents = {n},
+                            .strides = {1}});
+}
+
+/* f32[rows, columns] with these strides, from element `first`. */
+static inline uint32_t matrix(uint32_t buffer, int64_t first, int64_t rows, int64_t columns,
+                              int64_t row_stride, int64_t column_stride) {
+  return add_view((rt_view){.buffer = buffer,
+                            .dtype = IR_F32,
+                            .rank = 2,
+                            .offset_bytes = 4 * first,
+                            .extents = {rows, columns},
+                            .strides = {row_stride, column_stride}});
+}
+
+static inline uint32_t launch_op(ir_opcode code, uint32_t stream, uint32_t result, uint32_t x,
+                                 uint32_t y) {
+  rt_operand *operands = ARENA_ARRAY(&kit_memory, 2, rt_operand);
+  operands[0] =
+      (rt_operand){.kind = x == CHECK_NONE ? RT_OPERAND_NONE : RT_OPERAND_VIEW, .view = x};
+  operands[1] =
+      (rt_operand){.kind = y == CHECK_NONE ? RT_OPERAND_NONE : RT_OPERAND_VIEW, .view = y};
+  rt_task task = {.code = code, .result = result, .n_operands = 2, .operands = operands};
+  vec_push(&kit_memory, &kit_tasks, task);
+  rt_instr i = {.kind = RT_LAUNCH, .stream = (uint16_t)stream, .task = kit_tasks.len - 1};
+  vec_push(&kit_memory, &kit_instrs, i);
+  return kit_instrs.len - 1;
+}
+
+static inline uint32_t launch(uint32_t stream, uint32_t result, uint32_t x, uint32_t y) {
+  return launch_op(IR_OP_ADD, stream, result, x, y);
+}
+
+static inline uint32_t wait_on(uint32_t stream, uint32_t other) {
+  rt_instr i = {.kind = RT_WAIT, .stream = (uint16_t)stream, .other = (uint16_t)other};
+  vec_push(&kit_memory, &kit_instrs, i);
+  return kit_instrs.len - 1;
+}
+
+static inline void finish_plan(void) {
+  plan.instrs = kit_instrs.data, plan.n_instrs = kit_instrs.len;
+  plan.tasks = kit_tasks.data, plan.n_tasks = kit_tasks.len;
+  plan.views = kit_views.data, plan.n_views = kit_views.len;
+  plan.buffers = kit_buffers.data, plan.n_buffers = kit_buffers.len;
+}
+
+#endif

@@ -1,0 +1,448 @@
+/* The plan checker against an oracle: random small plans, every finding and every verdict on a wait
+ * compared with definitions applied byte by byte and pair by pair.
+ *
+ *   test_check_random [SEEDS [FIRST]]      replays seeds FIRST, FIRST + 1, ... */
+#include <stdlib.h>
+
+#include "base/random.h"
+#include "check_kit.h"
+
+/* ---- the oracle ---- */
+enum {
+  MAX_INSTRS = 96,
+  MAX_BUFFERS = 16,
+  MEMORIES = 4,
+  MEMORY_BYTES = 128,
+  BYTES = MEMORIES * MEMORY_BYTES
+};
+
+typedef struct byte_set {
+  bool has[BYTES];
+  bool empty, outside;
+} byte_set;
+
+typedef struct verdict {
+  bool race[MAX_INSTRS][MAX_INSTRS];     /* a < b conflict and are not ordered */
+  bool at[CHECK_KIND_COUNT][MAX_INSTRS]; /* by instruction, buffer or stream */
+  bool passes;
+} verdict;
+
+static bool before[MAX_INSTRS + 1][MAX_INSTRS + 1];
+
+/* Literally plan.h: the order of a stream, what a wait says, and what follows from both. The end of
+ * the program is one more instruction of stream 0. */
+static void oracle_order(uint32_t skip) {
+  uint32_t n = plan.n_instrs;
+  memset(before, 0, sizeof before);
+  for (uint32_t i = 0; i < n; i++)
+    for (uint32_t j = i + 1; j <= n; j++)
+      before[i][j] = plan.instrs[i].stream == (j == n ? 0 : plan.instrs[j].stream);
+  for (uint32_t w = 0; w < n; w++) {
+    if (plan.instrs[w].kind != RT_WAIT || w == skip) continue;
+    for (uint32_t i = 0; i < w; i++)
+      if (plan.instrs[i].stream == plan.instrs[w].other) before[i][w] = true;
+  }
+  for (uint32_t k = 0; k <= n; k++)
+    for (uint32_t i = 0; i < k; i++)
+      for (uint32_t j = k + 1; j <= n && before[i][k]; j++)
+        if (before[k][j]) before[i][j] = true;
+}
+
+/* Where a buffer's byte lies: the pool, the input, or one of two outputs. */
+static int64_t place_of(const rt_buffer *b) {
+  if (b->kind == RT_BUFFER_POOL) return b->offset_bytes;
+  return b->kind == RT_BUFFER_INPUT ? MEMORY_BYTES : (2 + (int64_t)b->slot) * MEMORY_BYTES;
+}
+
+static byte_set oracle_bytes(uint32_t view) {
+  const rt_view *v = &plan.views[view];
+  const rt_buffer *b = &plan.buffers[v->buffer];
+  int64_t size = (int64_t)ir_dtype_size_bytes(v->dtype), index[IR_MAX_RANK] = {0};
+  byte_set set = {0};
+  for (uint32_t d = 0; d < v->rank; d++) set.empty |= v->extents[d] == 0;
+  while (!set.empty) {
+    int64_t at = v->offset_bytes;
+    for (uint32_t d = 0; d < v->rank; d++) at += index[d] * v->strides[d] * size;
+    for (int64_t k = at; k < at + size; k++) {
+      if (k < 0 || k >= b->size_bytes) set.outside = true;
+      else set.has[place_of(b) + k] = true;
+    }
+    uint32_t d = 0;
+    while (d < v->rank && ++index[d] == v->extents[d]) index[d++] = 0;
+    if (d == v->rank) break;
+  }
+  if (set.outside) memset(set.has, 0, sizeof set.has);
+  return set;
+}
+
+static bool meet(const byte_set *a, const byte_set *b) {
+  for (uint32_t k = 0; k < BYTES; k++)
+    if (a->has[k] && b->has[k]) return true;
+  return false;
+}
+
+/* Views of an instruction; the last one is written. */
+static uint32_t views_of(uint32_t instr, uint32_t views[3]) {
+  uint32_t n = 0;
+  if (plan.instrs[instr].kind != RT_LAUNCH) return 0;
+  const rt_task *task = &plan.tasks[plan.instrs[instr].task];
+  for (uint32_t k = 0; k < task->n_operands; k++)
+    if (task->operands[k].kind == RT_OPERAND_VIEW) views[n++] = task->operands[k].view;
+  views[n++] = task->result;
+  return n;
+}
+
+static bool oracle_conflict(uint32_t i, uint32_t j, const byte_set *sets) {
+  uint32_t a[3], b[3], na = views_of(i, a), nb = views_of(j, b);
+  for (uint32_t x = 0; x < na; x++)
+    for (uint32_t y = 0; y < nb; y++)
+      if ((x == na - 1 || y == nb - 1) && meet(&sets[a[x]], &sets[b[y]])) return true;
+  return false;
+}
+
+static bool same_view(const rt_view *a, const rt_view *b) {
+  bool same = a->buffer == b->buffer && a->offset_bytes == b->offset_bytes && a->rank == b->rank &&
+              ir_dtype_size_bytes(a->dtype) == ir_dtype_size_bytes(b->dtype);
+  for (uint32_t d = 0; d < a->rank && same; d++)
+    same = a->extents[d] == b->extents[d] && (a->extents[d] == 1 || a->strides[d] == b->strides[d]);
+  return same;
+}
+
+/* What one instruction does by itself. `written` has one set per buffer. */
+static void oracle_task(uint32_t i, const byte_set *sets, byte_set *written, verdict *v) {
+  uint32_t views[3], n = views_of(i, views);
+  for (uint32_t k = 0; k < n; k++) {
+    const rt_view *view = &plan.views[views[k]];
+    const rt_buffer *b = &plan.buffers[view->buffer];
+    const byte_set *set = &sets[views[k]];
+    if (set->outside) v->at[CHECK_BOUNDS][i] = true;
+    if (set->outside || set->empty) continue;
+    if (i < b->allocated_at) v->at[CHECK_BEFORE_ALLOCATE][i] = true;
+    if (i >= b->freed_at && i >= b->allocated_at) v->at[CHECK_AFTER_FREE][i] = true;
+    if (k == n - 1 || b->kind == RT_BUFFER_INPUT) continue;
+    for (uint32_t c = 0; c < BYTES; c++)
+      if (set->has[c] && !written[view->buffer].has[c]) v->at[CHECK_UNWRITTEN][i] = true;
+  }
+  for (uint32_t k = 0; k + 1 < n; k++)
+    if (meet(&sets[views[k]], &sets[views[n - 1]]) &&
+        !same_view(&plan.views[views[k]], &plan.views[views[n - 1]]))
+      v->at[CHECK_IN_TASK][i] = true;
+  for (uint32_t c = 0; n && c < BYTES; c++)
+    if (sets[views[n - 1]].has[c]) written[plan.views[views[n - 1]].buffer].has[c] = true;
+}
+
+static void oracle_buffers(const byte_set *written, verdict *v) {
+  for (uint32_t i = 0; i < plan.n_buffers; i++) {
+    const rt_buffer *b = &plan.buffers[i];
+    for (int64_t k = 0; k < b->size_bytes && b->kind == RT_BUFFER_OUTPUT; k++)
+      if (!written[i].has[place_of(b) + k]) v->at[CHECK_OUTPUT_UNWRITTEN][i] = true;
+    for (uint32_t h = 0; h < i && b->kind == RT_BUFFER_POOL; h++) {
+      const rt_buffer *a = &plan.buffers[h];
+      bool bytes = a->kind == RT_BUFFER_POOL && a->offset_bytes < b->offset_bytes + b->size_bytes &&
+                   b->offset_bytes < a->offset_bytes + a->size_bytes;
+      for (uint32_t t = 0; t < plan.n_instrs && bytes; t++)
+        if (t >= a->allocated_at && t < a->freed_at && t >= b->allocated_at && t < b->freed_at)
+          v->at[CHECK_LAYOUT][i] = true;
+    }
+  }
+}
+
+static bool nothing_found(const verdict *v) {
+  for (uint32_t i = 0; i < MAX_INSTRS; i++) {
+    for (uint32_t k = 0; k < CHECK_KIND_COUNT; k++)
+      if (v->at[k][i]) return false;
+    for (uint32_t j = 0; j < MAX_INSTRS; j++)
+      if (v->race[i][j]) return false;
+  }
+  return true;
+}
+
+static void oracle(uint32_t skip, const byte_set *sets, verdict *v) {
+  static byte_set written[MAX_BUFFERS];
+  memset(v, 0, sizeof *v);
+  memset(written, 0, sizeof written);
+  oracle_order(skip);
+  for (uint32_t j = 0; j < plan.n_instrs; j++) {
+    for (uint32_t i = 0; i < j; i++) v->race[i][j] = !before[i][j] && oracle_conflict(i, j, sets);
+    oracle_task(j, sets, written, v);
+    if (plan.instrs[j].kind == RT_LAUNCH && !before[j][plan.n_instrs])
+      v->at[CHECK_UNJOINED][plan.instrs[j].stream] = true;
+  }
+  oracle_buffers(written, v);
+  v->passes = nothing_found(v);
+}
+
+/* ---- random plans ---- */
+static uint64_t key, counter;
+static bool careful; /* draws plans that are mostly right but for their order */
+static uint32_t below(uint32_t n) { return (uint32_t)(random_bits(key, counter++) % n); }
+static bool chance(uint32_t percent) { return below(100) < percent; }
+
+static void shuffle_dims(rt_view *v) {
+  for (uint32_t d = v->rank; d > 1; d--) {
+    uint32_t k = below(d);
+    int64_t extent = v->extents[d - 1], stride = v->strides[d - 1];
+    v->extents[d - 1] = v->extents[k], v->strides[d - 1] = v->strides[k];
+    v->extents[k] = extent, v->strides[k] = stride;
+  }
+}
+
+/* Cuts one dimension of n positions: a range, a step, backwards, or one position expanded. */
+static void cut_dim(rt_view *v, uint32_t d, int64_t n, int64_t size) {
+  int64_t from = chance(50) ? 0 : below((uint32_t)n), step = chance(85) ? 1 : 2;
+  int64_t most = (n - from + step - 1) / step,
+          count = chance(60) ? most : 1 + below((uint32_t)most);
+  v->offset_bytes += from * v->strides[d] * size;
+  v->extents[d] = count;
+  v->strides[d] *= step;
+  if (chance(8)) { /* backwards */
+    v->offset_bytes += (count - 1) * v->strides[d] * size;
+    v->strides[d] = -v->strides[d];
+  } else if (chance(5)) {
+    v->strides[d] = 0;
+  }
+}
+
+/* A slice of a dense tensor that fills the front of the buffer, or all of it. */
+static uint32_t random_view(uint32_t buffer) {
+  static const ir_dtype dtypes[] = {IR_F32, IR_F32, IR_F16, IR_U8};
+  rt_view v = {.buffer = buffer, .dtype = dtypes[below(4)], .rank = below(4)};
+  int64_t size = (int64_t)ir_dtype_size_bytes(v.dtype), left = kit_buffers.data[buffer].size_bytes;
+  int64_t room = left / size, stride = 1, parent[IR_MAX_RANK];
+  for (uint32_t d = v.rank; d-- > 0;) {
+    parent[d] = d == 0 && chance(50) ? room / stride
+                                     : 1 + below(room / stride < 5 ? (uint32_t)(room / stride) : 5);
+    v.strides[d] = stride;
+    stride *= parent[d];
+  }
+  if (chance(5)) v.offset_bytes = size * (int64_t)below((uint32_t)(room - stride + 1));
+  for (uint32_t d = 0; d < v.rank; d++) cut_dim(&v, d, parent[d], size);
+  if (!careful && chance(2)) v.offset_bytes += left;
+  if (chance(1) && v.rank) v.extents[0] = 0;
+  shuffle_dims(&v);
+  return add_view(v);
+}
+
+static uint32_t whole(uint32_t buffer) {
+  return flat(buffer, 0, kit_buffers.data[buffer].size_bytes / 4);
+}
+
+/* Buffers that may share the pool's bytes and, mostly, do not live at the same time. */
+static uint32_t random_pool(uint32_t length) {
+  uint32_t n = 1 + below(4);
+  for (uint32_t k = 0; k < n; k++) {
+    int64_t size = 8 + 4 * (int64_t)below(10), offset = 4 * (int64_t)below(32 - (uint32_t)size / 4);
+    if (careful || chance(70)) offset = k * 32, size = size > 32 ? 32 : size;
+    uint32_t b = pool("p", offset, size);
+    if (careful) continue;
+    if (chance(30)) kit_buffers.data[b].allocated_at = below(length);
+    if (chance(30)) kit_buffers.data[b].freed_at = below(2 * length);
+  }
+  return n;
+}
+
+static void random_waits(uint32_t stream, uint32_t percent) {
+  for (uint32_t s = 0; s < plan.n_streams; s++)
+    if (s != stream && chance(percent)) wait_on(stream, s);
+}
+
+/* Buffers that launches draw from; the input comes first. */
+static uint32_t live[16], n_live;
+
+/* Frees a buffer of the pool and gives its memory, more or less, to a new one. */
+static void replace_buffer(uint32_t percent) {
+  uint32_t k = below(n_live), stream = below(plan.n_streams);
+  rt_buffer b = kit_buffers.data[live[k]];
+  if (b.kind != RT_BUFFER_POOL || kit_buffers.len == MAX_BUFFERS) return;
+  release(live[k]);
+  int64_t skip = 4 * (int64_t)below(3);
+  if (skip < b.size_bytes) b.offset_bytes += skip, b.size_bytes -= skip;
+  live[k] = pool("q", b.offset_bytes, b.size_bytes);
+  random_waits(stream, percent);
+  launch(stream, whole(live[k]), CHECK_NONE, CHECK_NONE);
+}
+
+static void random_launch(uint32_t percent) {
+  uint32_t stream = below(plan.n_streams), to = live[1 + below(n_live - 1)];
+  uint32_t result = random_view(to), x = CHECK_NONE, y = CHECK_NONE;
+  uint32_t from = live[below(n_live)];
+  if (careful && from == to) from = 0;
+  if (chance(60)) x = random_view(from);
+  if (chance(15)) x = result;
+  if (chance(20)) y = random_view(careful ? 0 : live[below(n_live)]);
+  if (!careful && chance(10)) result = below(kit_views.len);
+  if (kit_buffers.data[kit_views.data[result].buffer].kind == RT_BUFFER_INPUT) return;
+  random_waits(stream, percent);
+  launch(stream, result, x, y);
+}
+
+static void random_plan(uint64_t seed) {
+  static const uint32_t densities[] = {0, 20, 50, 90, 100, 100};
+  key = seed, counter = 0;
+  careful = chance(60);
+  begin(1 + below(4));
+  uint32_t length = 2 + below(10), percent = densities[below(6)];
+  input("in", 0, 4 + 4 * (int64_t)below(20));
+  uint32_t n_outputs = below(3);
+  for (uint32_t k = 0; k < n_outputs; k++) output("out", k, 4 + 4 * (int64_t)below(16));
+  uint32_t n = 1 + n_outputs + random_pool(length);
+  plan.pool_bytes = MEMORY_BYTES;
+  for (n_live = 0; n_live < n; n_live++) live[n_live] = n_live;
+  for (uint32_t b = 1; b < n && (careful || percent != 20); b++)
+    if (careful || chance(95)) launch(0, whole(b), CHECK_NONE, CHECK_NONE);
+  for (uint32_t s = 1; s < plan.n_streams; s++)
+    if (chance(80)) wait_on(s, 0);
+  for (uint32_t k = 0; k < length; k++) {
+    if (careful && chance(25)) replace_buffer(percent);
+    random_launch(percent);
+  }
+  random_waits(0, percent < 50 ? 50 : 100);
+  finish_plan();
+}
+
+/* ---- comparing ---- */
+static unsigned n_may;
+
+static bool is_race(check_kind k) {
+  return k == CHECK_RACE_RAW || k == CHECK_RACE_WAR || k == CHECK_RACE_WAW || k == CHECK_REUSE;
+}
+
+/* Each race is found, or one that the same missing wait explains. */
+static bool races_agree(const check_report *r, const verdict *v) {
+  bool ok = true;
+  for (uint32_t k = 0; k < r->findings.len; k++) {
+    const check_finding *f = &r->findings.data[k];
+    if (is_race(f->kind)) ok = ok && v->race[f->a][f->b];
+  }
+  for (uint32_t i = 0; i < plan.n_instrs; i++)
+    for (uint32_t j = i + 1; j < plan.n_instrs; j++) {
+      bool explained = !v->race[i][j];
+      for (uint32_t k = 0; k < r->findings.len && !explained; k++) {
+        const check_finding *f = &r->findings.data[k];
+        explained = is_race(f->kind) && f->a >= i && f->b <= j &&
+                    plan.instrs[f->a].stream == plan.instrs[i].stream &&
+                    plan.instrs[f->b].stream == plan.instrs[j].stream;
+      }
+      ok = ok && explained;
+    }
+  return ok;
+}
+
+static uint32_t subject(const check_finding *f) {
+  if (f->kind == CHECK_UNJOINED) return plan.instrs[f->a].stream;
+  return f->kind == CHECK_LAYOUT || f->kind == CHECK_OUTPUT_UNWRITTEN ? f->buffer : f->b;
+}
+
+static bool others_agree(const check_report *r, const verdict *v) {
+  static bool at[CHECK_KIND_COUNT][MAX_INSTRS];
+  memset(at, 0, sizeof at);
+  for (uint32_t k = 0; k < r->findings.len; k++) {
+    const check_finding *f = &r->findings.data[k];
+    if (!is_race(f->kind)) at[f->kind][subject(f)] = true;
+  }
+  return memcmp(at, v->at, sizeof at) == 0;
+}
+
+/* Bytes named by a race's finding: its ends belong to both accesses. */
+static bool bytes_agree(const check_report *r, const byte_set *sets) {
+  for (uint32_t k = 0; k < r->findings.len; k++) {
+    const check_finding *f = &r->findings.data[k];
+    if (f->view_a == CHECK_NONE) continue;
+    int64_t start = place_of(&plan.buffers[f->buffer]);
+    const byte_set *a = &sets[f->view_a], *b = &sets[f->view_b];
+    int64_t first = start + f->begin_bytes, last = start + f->end_bytes - 1;
+    if (!a->has[first] || !b->has[first] || !a->has[last] || !b->has[last]) return false;
+  }
+  return true;
+}
+
+static bool waits_agree(const check_report *r, const byte_set *sets) {
+  static verdict without;
+  bool ok = true;
+  for (uint32_t k = 0; k < r->waits.len && r->n_found == 0; k++) {
+    const check_wait *w = &r->waits.data[k];
+    bool needed = false;
+    EXPECT(check_wait_is_needed(&plan, w->instr, NULL, &needed) == STATUS_OK);
+    oracle(w->instr, sets, &without);
+    ok = ok && w->verdict != CHECK_WAIT_UNEXAMINED && needed == !without.passes &&
+         needed == (w->verdict == CHECK_WAIT_NEEDED);
+    if (ok && needed && w->b != CHECK_NONE) ok = without.race[w->a][w->b];
+  }
+  return ok;
+}
+
+/* When no view may be cut into pieces, the answer errs on the safe side, and says where. */
+static bool coarse_agrees(const verdict *v) {
+  check_options options = {.max_findings = 10000, .max_boxes = 1};
+  check_report r;
+  EXPECT(check_plan(&plan, &options, &r) == STATUS_OK);
+  bool ok = v->passes || r.n_found > 0;
+  for (uint32_t k = 0; k < r.findings.len; k++) {
+    const check_finding *f = &r.findings.data[k];
+    bool right = is_race(f->kind) ? v->race[f->a][f->b] : v->at[f->kind][subject(f)];
+    ok = ok && (right || f->may);
+    n_may += f->may;
+  }
+  check_report_destroy(&r);
+  return ok;
+}
+
+static unsigned n_passing, n_needed, n_redundant, n_kinds[CHECK_KIND_COUNT];
+
+static void count(const check_report *r) {
+  n_passing += r->n_found == 0;
+  for (uint32_t k = 0; k < CHECK_KIND_COUNT; k++) n_kinds[k] += r->count[k] != 0;
+  n_redundant += r->n_redundant;
+  if (r->n_found == 0) n_needed += r->waits.len - r->n_redundant;
+}
+
+static void test_seed(uint64_t seed) {
+  static verdict v;
+  check_report r;
+  check_options options = {.max_findings = 10000};
+  random_plan(seed);
+  if (!EXPECT(plan.n_instrs < MAX_INSTRS)) return;
+  EXPECT(check_plan(&plan, &options, &r) == STATUS_OK);
+  byte_set *sets = ARENA_ARRAY(&kit_memory, plan.n_views, byte_set);
+  for (uint32_t k = 0; k < plan.n_views; k++) sets[k] = oracle_bytes(k);
+  oracle(CHECK_NONE, sets, &v);
+  unsigned failed = test_failed;
+  EXPECT_INT(r.n_found == 0, v.passes);
+  EXPECT(races_agree(&r, &v));
+  EXPECT(others_agree(&r, &v));
+  EXPECT(bytes_agree(&r, sets));
+  EXPECT(waits_agree(&r, sets));
+  EXPECT(coarse_agrees(&v));
+  if (test_failed > failed) {
+    strbuf out;
+    strbuf_init(&out, &kit_memory);
+    check_report_text(&r, &out);
+    fprintf(stderr, "seed %" PRIu64 ":\n%s\n", seed, out.data);
+  }
+  count(&r);
+  check_report_destroy(&r);
+}
+
+typedef struct range {
+  uint64_t first, n;
+} range;
+
+static status all(void *context) {
+  const range *seeds = context;
+  for (uint64_t s = 0; s < seeds->n && test_failed < 5; s++) test_seed(seeds->first + s);
+  return STATUS_OK;
+}
+
+int main(int argc, char **argv) {
+  range seeds = {.first = argc > 2 ? strtoull(argv[2], NULL, 10) : 1,
+                 .n = argc > 1 ? strtoull(argv[1], NULL, 10) : 6000};
+  EXPECT(memory_guard(all, &seeds) == STATUS_OK);
+  arena_destroy(&kit_memory);
+  printf("%" PRIu64 " plans, %u pass; %u needed waits, %u redundant; %u vague findings\n", seeds.n,
+         n_passing, n_needed, n_redundant, n_may);
+  for (uint32_t k = 0; k < CHECK_KIND_COUNT; k++) {
+    printf("  %5u plans with: %s\n", n_kinds[k], check_kind_name((check_kind)k));
+    if (seeds.n >= 6000) EXPECT(n_kinds[k] > 0);
+  }
+  return test_finish();
+}
