@@ -6,6 +6,7 @@ typedef struct check_call {
   weir_program *p;
   const weir_shapes *shapes;
   char **report;
+  check_report found; /* freed by the entry point: scratch memory may run out while it is held */
 } check_call;
 
 static status bind_like(const check_call *c, ir_env *env, arena *scratch) {
@@ -22,17 +23,15 @@ static status bind_like(const check_call *c, ir_env *env, arena *scratch) {
   return ir_bind_check(env) ? STATUS_OK : STATUS_BAD_PROGRAM;
 }
 
-static status check_bound(const check_call *c, const ir_env *env, arena *scratch) {
+static status check_bound(check_call *c, const ir_env *env, arena *scratch) {
   rt_loaded *loaded;
   TRY(api_executor_plan(&c->p->executor, env, 0, &loaded));
-  check_report report;
-  TRY(check_plan(loaded->plan, NULL, &report));
+  check_options options = {.memory = &c->p->memory};
+  TRY(check_plan(loaded->plan, &options, &c->found));
   strbuf text;
   strbuf_init(&text, scratch);
-  check_report_text(&report, &text);
-  bool found = report.n_found > 0;
-  check_report_destroy(&report);
-  if (!found) return c->report ? api_string(&text, c->report) : STATUS_OK;
+  check_report_text(&c->found, &text);
+  if (c->found.n_found == 0) return c->report ? api_string(&text, c->report) : STATUS_OK;
   api_set_error(text.data);
   return fail(STATUS_CHECK_FAILED, "the plan is not safe");
 }
@@ -49,9 +48,10 @@ weir_status weir_program_check(const weir_program *p, const weir_shapes *s, char
   if (!p || !s) return api_refuse("weir_program_check: an argument is NULL");
   if (report) *report = NULL;
   if (!p->executor.device) return WEIR_OK; /* no plan, no order to prove */
-  check_call c = {(weir_program *)p, s, report};
+  check_call c = {.p = (weir_program *)p, .shapes = s, .report = report};
   (void)pthread_mutex_lock(&c.p->lock);
   weir_status st = api_call(&p->memory, check_body, &c);
+  check_report_destroy(&c.found);
   (void)pthread_mutex_unlock(&c.p->lock);
   return st;
 }

@@ -84,9 +84,10 @@ static status prune_guarded(void *context) {
   pruning *p = context;
   check_options options = {.memory = p->memory};
   check_report report = {0};
-  p->st = check_plan(p->plan, &options, &report);
   p->dropped = arena_alloc(&p->scratch, p->plan->n_instrs);
-  p->waits = ARENA_ARRAY(&p->scratch, report.waits.len, uint32_t);
+  p->waits = ARENA_ARRAY(&p->scratch, p->plan->n_instrs, uint32_t);
+  p->st =
+      check_plan(p->plan, &options, &report); /* no arena may run out while the report is held */
   for (uint32_t i = 0; p->st == STATUS_OK && report.n_found == 0 && i < report.waits.len; i++) {
     if (is_redundant(&report.waits.data[i])) p->waits[p->n_waits++] = report.waits.data[i].instr;
   }

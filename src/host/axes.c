@@ -113,7 +113,9 @@ bool host_operand_dim(const lowering *l, const ir_op_data *op, uint32_t k, const
     ir_axes list = {dims, ir_tensor_dims(l->f, op->operands[k], dims)};
     check(find_axis(list, pairs[i].producer, dim));
     if (MUTANT("operand_cut_like_result") && s->dim < list.len) *dim = s->dim;
-    *stretched = pairs[i].kind == IR_PAIR_BROADCAST && !MUTANT("operand_never_stretched");
+    bool expanded = ir_axis_at(l->f, pairs[i].producer)->expanded.id != 0;
+    *stretched =
+        pairs[i].kind == IR_PAIR_BROADCAST && !expanded && !MUTANT("operand_never_stretched");
     return true;
   }
   return false;

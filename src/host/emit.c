@@ -370,6 +370,28 @@ static void emit_partial(emitter *e, step *s, ir_tensor to) {
   emit_instr(e, &choice);
 }
 
+/* A result that only looks at its operand otherwise, and lives no longer than the iteration it is made
+ * in, needs no memory of its own. */
+static bool is_view(const emitter *e, const step *s) {
+  const ir_tensor_data *t = ir_tensor_at(e->f, s->op->result);
+  bool own_layout = t->now.allocation.data != t->defined.allocation.data;
+  if (e->l->options->plain || !ir_op_is_view(s->op->code) || own_layout) return false;
+  for (uint32_t i = 0; i < e->f->outputs.len; i++) {
+    if (IR_SAME(e->f->outputs.data[i], s->op->result)) return false;
+  }
+  return s->plan->inside == s->plan->axes.len;
+}
+
+static void emit_view(emitter *e, const step *s) {
+  ir_tensor to = emit_clone(e, s->op->result, s->plan, s->plan->inside);
+  e->buffer[s->op->result.id] = to;
+  ir_instr_data d = compute(e, s, to);
+  d.kind = IR_VIEW;
+  d.offsets = NULL;
+  d.sliced = NULL;
+  emit_instr(e, &d);
+}
+
 static void emit_op(emitter *e, ir_op o) {
   step s = {.op = ir_op_at(e->f, o), .plan = &e->l->ops[o.id]};
   enter(e, s.plan);
@@ -377,6 +399,10 @@ static void emit_op(emitter *e, ir_op o) {
   s.result_dropped = host_dropped_result(e->l, s.plan);
   check(s.op->n_operands <= 64);
   for (uint32_t k = 0; k < s.op->n_operands; k++) s.operands[k] = operand(e, &s, k);
+  if (is_view(e, &s) && !needs_offsets(e, &s)) {
+    emit_view(e, &s);
+    return;
+  }
   allocate(e, &s);
   ir_tensor to = destination(e, &s);
   if (has_reduction(s.plan)) {

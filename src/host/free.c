@@ -15,6 +15,7 @@ static void note_slice(void *context, ir_func *h, ir_instr i, uint32_t depth) {
   freeing *z = context;
   const ir_instr_data *d = ir_instr_at(h, i);
   if (d->kind == IR_SELECT || d->kind == IR_SHARD) z->root[d->tensor.id] = z->root[d->from.id];
+  if (d->kind == IR_VIEW) z->root[d->tensor.id] = z->root[ir_op_at(h, d->op)->operands[0].id];
 }
 
 static void note_block(freeing *z, const ir_block *block, uint32_t at);
@@ -23,7 +24,8 @@ static void note_uses(freeing *z, ir_instr i, uint32_t at) {
   const ir_instr_data *d = ir_instr_at(z->h, i);
   z->last[z->root[d->tensor.id].id] = at;
   z->last[z->root[d->from.id].id] = at;
-  if (d->kind == IR_COMPUTE && !MUTANT("free_ignores_reads")) {
+  bool reads = d->kind == IR_COMPUTE || d->kind == IR_VIEW;
+  if (reads && !MUTANT("free_ignores_reads")) {
     const ir_op_data *op = ir_op_at(z->h, d->op);
     for (uint32_t k = 0; k < op->n_operands; k++) z->last[z->root[op->operands[k].id].id] = at;
   }

@@ -57,6 +57,35 @@ ir_op ir_host_op(ir_func *h, ir_opcode code, const ir_tensor *operands, uint32_t
   return o;
 }
 
+bool ir_op_is_view(ir_opcode code) {
+  switch (ir_op_info_of(code)->family) {
+  case IR_FAMILY_BROADCAST:
+  case IR_FAMILY_SQUEEZE:
+  case IR_FAMILY_EXPAND:
+  case IR_FAMILY_PERMUTE:
+  case IR_FAMILY_SLICE: return true;
+  case IR_FAMILY_POINTWISE:
+  case IR_FAMILY_SET:
+  case IR_FAMILY_CAST:
+  case IR_FAMILY_REDUCE:
+  case IR_FAMILY_MOMENT:
+  case IR_FAMILY_RESHAPE:
+  case IR_FAMILY_PAD:
+  case IR_FAMILY_CAT:
+  case IR_FAMILY_SELECT:
+  case IR_FAMILY_MAKER:
+  case IR_FAMILY_GATHER:
+  case IR_FAMILY_SCATTER:
+  case IR_FAMILY_INDEX_SELECT:
+  case IR_FAMILY_MATMUL:
+  case IR_FAMILY_LINEAR:
+  case IR_FAMILY_SOFTMAX:
+  case IR_FAMILY_NORM:
+  case IR_FAMILY_SDPA: return false;
+  }
+  return false;
+}
+
 static ir_scalar longest_piece(ir_scalars *s, const ir_partition *p, ir_scalar n) {
   if (p->kind == IR_PARTS) return ir_scalar_ceildiv(s, n, p->size);
   if (p->kind == IR_CHUNK) return p->size;

@@ -48,6 +48,7 @@ typedef enum ir_instr_kind {
   IR_IF,             /* if a == b { body } else { otherwise } */
   IR_SELECT,         /* tensor = select(from, dim=, index=): a slice without that dimension */
   IR_SHARD,   /* tensor = shard(from, dim=, index=, parts= | chunk= | chunks=[...]): keeps it */
+  IR_VIEW,    /* tensor : type = op(...): another look at the operand's memory, no copy */
   IR_COMPUTE, /* tensor <- op(...) [at [offsets]]: runs an operation into `tensor` */
 } ir_instr_kind;
 
@@ -93,7 +94,7 @@ typedef struct ir_instr_data {
   ir_scalar index;  /* SELECT, SHARD: which position or piece; on a dimension of size 1 always 0 */
   ir_partition partition; /* SHARD */
 
-  ir_op op; /* COMPUTE: code, operands and attributes; its result is `tensor` */
+  ir_op op; /* COMPUTE, VIEW: code, operands and attributes; its result is `tensor` */
   /* COMPUTE: where in the operation's whole result the destination begins, per dimension. NULL: the
    * destination is the whole result of these operands. `sliced[k]` has bit d set when operand k was
    * already cut along result dimension d, so that positions along d count from the slice's start. */
@@ -139,6 +140,8 @@ ir_tensor ir_host_tensor(ir_func *h, uint32_t name, ir_dtype dtype, const ir_sca
  * Not inferred here; the verifier does that. */
 ir_op ir_host_op(ir_func *h, ir_opcode code, const ir_tensor *operands, uint32_t n_operands,
                  const ir_attr *attrs, ir_tensor tensor, loc at);
+/* Can the operation's result be a view of its operand's memory, whatever the operand's strides? */
+bool ir_op_is_view(ir_opcode code);
 /* How many pieces there are, and how long piece `index` of n positions is. The length is exact for
  * PARTS and CHUNK; for CHUNKS it is that of the longest piece. */
 ir_scalar ir_partition_count(ir_scalars *s, const ir_partition *p, ir_scalar n);

@@ -208,6 +208,17 @@ static void check_attrs(verifier *v, const ir_op_data *op, loc at) {
   }
 }
 
+static void check_view(verifier *v, const ir_instr_data *d) {
+  const ir_op_data *op = ir_op_at(v->h, d->op);
+  check(IR_SAME(op->result, d->tensor) && ir_op_is_view(op->code));
+  ir_tensor from = op->operands[0];
+  use(v, from, d->at);
+  check_attrs(v, op, d->at);
+  v->ok = ir_host_verify_compute(v->h, d) && v->ok;
+  const tensor_state *s = state_of(v, from);
+  define(v, d->tensor, SLICE, s->now == ABSENT ? d->tensor : s->root, d->at);
+}
+
 static void check_compute(verifier *v, const ir_instr_data *d) {
   const ir_op_data *op = ir_op_at(v->h, d->op);
   check(IR_SAME(op->result, d->tensor));
@@ -305,6 +316,7 @@ static void check_instr(verifier *v, const ir_instr_data *d) {
   case IR_IF: check_if(v, d); return;
   case IR_SELECT:
   case IR_SHARD: check_slice(v, d); return;
+  case IR_VIEW: check_view(v, d); return;
   case IR_COMPUTE: check_compute(v, d); return;
   }
   impossible("an instruction without a kind");

@@ -293,7 +293,8 @@ static void walk_instr(joins *j, const ir_instr_data *d) {
   case IR_ALLOCATE:
   case IR_DEALLOCATE:
   case IR_SELECT:
-  case IR_SHARD: return;
+  case IR_SHARD:
+  case IR_VIEW: return;
   }
 }
 

@@ -122,6 +122,7 @@ static bool run_instr(binder *b, ir_instr at) {
   case IR_IF: return run_choice(b, d);
   case IR_SELECT: return bind_select(b, d);
   case IR_SHARD: return bind_shard(b, d);
+  case IR_VIEW: return bind_view(b, d);
   case IR_COMPUTE: return bind_compute(b, at, d);
   }
   return false;

@@ -56,7 +56,11 @@ void bind_touch(binder *b, uint32_t buffer); /* by the instruction just put on t
 /* ---- slices and tasks (bind_task.c) ---- */
 bool bind_select(binder *b, const ir_instr_data *d);
 bool bind_shard(binder *b, const ir_instr_data *d);
+bool bind_view(binder *b, const ir_instr_data *d); /* (bind_view.c) */
 bool bind_compute(binder *b, ir_instr at, const ir_instr_data *d);
+/* The operand number k of an operation, and its attributes with their scalars evaluated. */
+bool bind_operand(binder *b, const ir_instr_data *d, uint32_t k, ir_tensor t, rt_operand *out);
+bool bind_attrs(binder *b, const ir_instr_data *d, const ir_op_data *op, rt_task *task);
 /* Do the operands' extents fit the operation and its result? (bind_shape.c) */
 bool bind_shapes_fit(binder *b, const ir_instr_data *d, rt_task *task);
 

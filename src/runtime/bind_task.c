@@ -108,8 +108,7 @@ static uint32_t add_view(binder *b, const rt_view *v) {
   return b->all_views.len - 1;
 }
 
-static bool bind_operand(binder *b, const ir_instr_data *d, uint32_t k, ir_tensor t,
-                         rt_operand *out) {
+bool bind_operand(binder *b, const ir_instr_data *d, uint32_t k, ir_tensor t, rt_operand *out) {
   *out = (rt_operand){.sliced = d->sliced ? d->sliced[k] : 0};
   if (t.id == 0) return true;
   const ir_tensor_data *data = ir_tensor_at(b->h, t);
@@ -145,7 +144,7 @@ static bool bind_attr(binder *b, const ir_instr_data *d, const ir_param *p, cons
   return true;
 }
 
-static bool bind_attrs(binder *b, const ir_instr_data *d, const ir_op_data *op, rt_task *task) {
+bool bind_attrs(binder *b, const ir_instr_data *d, const ir_op_data *op, rt_task *task) {
   const ir_op_info *info = ir_op_info_of(op->code);
   rt_attr *attrs = ARENA_ARRAY(b->memory, info->n_attrs, rt_attr);
   uint32_t i = 0;

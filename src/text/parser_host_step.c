@@ -64,7 +64,7 @@ static void parse_action(text_parser *p, ir_block *block) {
   if (text_expect(p, TOKEN_RPAREN, "')'") && good) add(p, block, &d);
 }
 
-/* ---- t : f32[n, m] = allocate() ---- */
+/* ---- t : f32[n, m] = allocate(), t : f32[m, n] = transpose(x) ---- */
 /* The extents in p->extents, checked, in p->scalars. */
 static bool resolve_sizes(text_parser *p, const text_token *name) {
   if (!text_resolve_stated(p)) return false;
@@ -97,12 +97,45 @@ static void expect_empty_call(text_parser *p, const char *word, const char *want
   text_expect(p, TOKEN_RPAREN, "')'");
 }
 
-static void parse_allocate(text_parser *p, const text_token *name, ir_block *block) {
+/* t : f32[m, n] = transpose(x): the type is behind us, and stands in p->scalars. */
+static void parse_view(text_parser *p, const text_token *name, ir_dtype dtype, ir_block *block) {
+  ir_instr_data d = {.kind = IR_VIEW, .at = text_token_loc(name)};
+  uint32_t interned = text_intern(p, name);
+  bool taken = text_host_is_taken(p, name);
+  d.tensor =
+      ir_host_tensor(p->f, interned, dtype, p->scalars.data, p->scalars.len, text_token_loc(name));
+  p->operands.len = p->attrs.len = 0;
+  p->host->destination = d.tensor;
+  p->host->op = (ir_op){0};
+  text_value v = text_parse_expr(p);
+  d.op = p->host->op;
+  if (p->panic || taken || v.kind == TEXT_POISON || !d.op.id) {
+    text_poison(p, interned);
+    return;
+  }
+  const ir_op_data *op = ir_op_at(p->f, d.op);
+  if (!ir_op_is_view(op->code)) {
+    text_error(p, name, "%s computes new values; allocate '%.*s' and write '%.*s <- %s(...)'",
+               ir_op_info_of(op->code)->name, text_shown(name), text_of(p, name), text_shown(name),
+               text_of(p, name), ir_op_info_of(op->code)->name);
+    text_poison(p, interned);
+    return;
+  }
+  text_host_declare(p, interned, (ir_name_entry){IR_NAME_TENSOR, d.tensor.id});
+  add(p, block, &d);
+}
+
+static void parse_typed(text_parser *p, const text_token *name, ir_block *block) {
   ir_dtype dtype = text_parse_type(p);
   p->declaring = false;
   bool good = !p->panic && dtype != IR_DTYPE_NONE && resolve_sizes(p, name);
-  text_expect(p, TOKEN_ASSIGN, "'= allocate()' behind the type");
-  expect_empty_call(p, "allocate", "allocate()");
+  text_expect(p, TOKEN_ASSIGN, "'= allocate()' or a view of another tensor behind the type");
+  if (!p->panic && good && !text_is_word(p, "allocate") &&
+      text_lexer_peek(&p->lexer).kind == TOKEN_LPAREN) {
+    parse_view(p, name, dtype, block);
+    return;
+  }
+  expect_empty_call(p, "allocate", "allocate() or a view of another tensor");
   if (p->panic || !good || text_host_is_taken(p, name)) {
     text_poison(p, text_intern(p, name));
     return;
@@ -375,7 +408,7 @@ void text_parse_host_step(text_parser *p, ir_block *block) {
     return;
   }
   text_advance(p);
-  if (text_accept(p, TOKEN_COLON)) parse_allocate(p, &name, block);
+  if (text_accept(p, TOKEN_COLON)) parse_typed(p, &name, block);
   else if (text_accept(p, TOKEN_ASSIGN)) parse_definition(p, &name, block);
   else if (at_arrow(p)) parse_compute(p, &name, block);
   else text_expected(p, "':', '=' or '<-' behind the name");

@@ -24,12 +24,14 @@ static void put_stream(const ir_func *h, ir_stream s, strbuf *out) {
 }
 
 /* ---- instructions ---- */
-static void put_allocate(const ir_func *h, const ir_instr_data *d, strbuf *out) {
+static void put_typed(const ir_func *h, const ir_instr_data *d, strbuf *out) {
   ir_scalar sizes[IR_MAX_RANK];
   uint32_t rank = sizes_of(h, d->tensor, sizes);
   put_tensor(h, d->tensor, out);
   text_put_type(h, ir_tensor_at(h, d->tensor)->dtype, sizes, rank, out);
-  strbuf_puts(out, " = allocate()");
+  strbuf_puts(out, " = ");
+  if (d->kind == IR_VIEW) text_put_expression(h, ir_op_at(h, d->op), out);
+  else strbuf_puts(out, "allocate()");
 }
 
 static void put_call(const char *name, strbuf *out) {
@@ -124,7 +126,8 @@ static void put_if(const ir_func *h, const ir_instr_data *d, uint32_t depth, str
 
 static void put_instr(const ir_func *h, const ir_instr_data *d, uint32_t depth, strbuf *out) {
   switch (d->kind) {
-  case IR_ALLOCATE: put_allocate(h, d, out); return;
+  case IR_ALLOCATE:
+  case IR_VIEW: put_typed(h, d, out); return;
   case IR_DEALLOCATE:
     put_call("deallocate", out);
     put_tensor(h, d->tensor, out);

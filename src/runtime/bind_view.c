@@ -1,0 +1,121 @@
+/* Views: other extents and strides for the memory of the operand. */
+#include "runtime/bind_internal.h"
+
+typedef struct viewing {
+  const rt_view *x;
+  const rt_attr *attrs;
+  const ir_op_data *op;
+  rt_view v; /* the result */
+} viewing;
+
+static const rt_attr *attr(const viewing *w, const char *name) {
+  return &w->attrs[ir_op_attr(w->op, name) - w->op->attrs];
+}
+
+static uint32_t position(int64_t dim, uint32_t rank) {
+  return (uint32_t)(dim < 0 ? dim + (int64_t)rank : dim);
+}
+
+static void take(viewing *w, uint32_t from) {
+  w->v.extents[w->v.rank] = w->x->extents[from];
+  w->v.strides[w->v.rank++] = w->x->strides[from];
+}
+
+static void insert(viewing *w, int64_t extent) {
+  w->v.extents[w->v.rank] = extent;
+  w->v.strides[w->v.rank++] = 0;
+}
+
+static void inserted(viewing *w) {
+  const rt_attr *axes = attr(w, "axes");
+  uint32_t from = 0;
+  for (uint32_t i = 0; i < axes->len; i++) {
+    if (axes->list[i]) insert(w, 1);
+    else take(w, from++);
+  }
+}
+
+static void squeezed(viewing *w) {
+  const rt_attr *dims = attr(w, "dims");
+  uint32_t gone = 0;
+  for (uint32_t i = 0; i < dims->len; i++) gone |= 1u << position(dims->list[i], w->x->rank);
+  for (uint32_t i = 0; i < w->x->rank; i++) {
+    if (!(gone >> i & 1)) take(w, i);
+  }
+}
+
+static void expanded(viewing *w) {
+  const rt_attr *shape = attr(w, "shape");
+  uint32_t fresh = shape->len - w->x->rank;
+  for (uint32_t i = 0; i < shape->len; i++) {
+    bool keeps = i >= fresh && (shape->list[i] == -1 || w->x->extents[i - fresh] != 1);
+    if (keeps) take(w, i - fresh);
+    else insert(w, shape->list[i] == -1 ? 1 : shape->list[i]);
+  }
+}
+
+static void permuted(viewing *w) {
+  uint32_t rank = w->x->rank;
+  bool transpose = w->op->code == IR_OP_TRANSPOSE;
+  for (uint32_t i = 0; i < rank; i++) {
+    uint32_t from = i;
+    if (transpose && i + 2 >= rank) from = i + 1 == rank ? i - 1 : i + 1;
+    if (!transpose) from = position(attr(w, "order")->list[i], rank);
+    take(w, from);
+  }
+}
+
+static int64_t clamp_bound(int64_t bound, int64_t n) {
+  if (bound < 0) bound += n;
+  return bound < 0 ? 0 : bound > n ? n : bound;
+}
+
+static void sliced(viewing *w) {
+  const rt_attr *starts = attr(w, "starts"), *stops = attr(w, "stops"), *steps = attr(w, "steps");
+  int64_t bytes = (int64_t)ir_dtype_size_bytes(w->x->dtype);
+  for (uint32_t i = 0; i < w->x->rank; i++) {
+    int64_t n = w->x->extents[i], step = steps->given ? steps->list[i] : 1;
+    int64_t start = clamp_bound(starts->list[i], n), span = clamp_bound(stops->list[i], n) - start;
+    take(w, i);
+    w->v.extents[i] = span > 0 ? span / step + (span % step != 0) : 0;
+    w->v.strides[i] *= step;
+    if (span > 0) w->v.offset_bytes += start * w->x->strides[i] * bytes;
+  }
+}
+
+static void look(viewing *w) {
+  if (w->op->code == IR_OP_BROADCAST) inserted(w);
+  else if (w->op->code == IR_OP_SQUEEZE) squeezed(w);
+  else if (w->op->code == IR_OP_EXPAND) expanded(w);
+  else if (w->op->code == IR_OP_SLICE) sliced(w);
+  else permuted(w);
+}
+
+/* The destination's extents are those written down; the view must have them. */
+static bool has_type(binder *b, const ir_instr_data *d, const rt_view *v) {
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(b->h, d->tensor, dims);
+  bool same = rank == v->rank;
+  for (uint32_t i = 0; same && i < rank; i++) {
+    int64_t want;
+    if (!bind_eval(b, d, ir_axis_size(b->h, dims[i]), &want)) return false;
+    same = want == v->extents[i];
+  }
+  return same ||
+         bind_error(b, d, "'%s' has other extents than the view", ir_tensor_name(b->h, d->tensor));
+}
+
+bool bind_view(binder *b, const ir_instr_data *d) {
+  const ir_op_data *op = ir_op_at(b->h, d->op);
+  rt_operand x;
+  rt_task task = {.code = op->code};
+  if (!bind_operand(b, d, 0, op->operands[0], &x) || !bind_attrs(b, d, op, &task)) return false;
+  viewing w = {.x = &b->all_views.data[x.view], .attrs = task.attrs, .op = op};
+  w.v = *w.x;
+  w.v.rank = 0;
+  look(&w);
+  if (!has_type(b, d, &w.v)) return false;
+  b->views[d->tensor.id] = w.v;
+  b->bound[d->tensor.id] = true;
+  return true;
+}
