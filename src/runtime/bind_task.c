@@ -139,6 +139,9 @@ static bool bind_attr(binder *b, const ir_instr_data *d, const ir_param *p, cons
   int64_t *list = ARENA_ARRAY(b->memory, a->len, int64_t);
   for (uint32_t i = 0; i < a->len; i++) {
     if (!bind_eval(b, d, a->scalars[i], &list[i])) return false;
+    bool bound = ir_op_at(b->h, d->op)->code == IR_OP_SLICE;
+    bool written = ir_scalar_is_const(&b->h->module->scalars, a->scalars[i], NULL);
+    if (bound && !written && list[i] < 0) list[i] = 0; /* only written ones count from the end */
   }
   out->list = list;
   return true;

@@ -192,7 +192,7 @@ static status place_source(const cpu_call *c, cpu_view *result) {
 
 status cpu_prepare_copy(const cpu_call *c, cpu_kernel **result) {
   copies_kernel *m = new_copies(c, 1);
-  cpu_view to = cpu_place_result(c), from;
+  cpu_view to = cpu_place_result(c), from = {.dtype = IR_DTYPE_NONE};
   TRY(place_source(c, &from));
   add_copy(m, c->result->rank, c->result->extents, &to, &from);
   *result = &m->head;

@@ -23,8 +23,10 @@ static status load_indexes(const index_kernel *m, int64_t n, const char *from, c
                            const int64_t **result) {
   const int64_t *indexes = cpu_load(&m->load, n, from, scratch);
   for (int64_t i = 0; i < n; i++)
-    if (indexes[i] < 0 || indexes[i] >= m->n)
-      return cpu_fail_index(m->head.name, indexes[i], m->dim, m->n);
+    if (indexes[i] < 0 || indexes[i] >= m->n) {
+      (void)cpu_fail_index(m->head.name, indexes[i], m->dim, m->n);
+      return STATUS_BAD_PROGRAM;
+    }
   *result = indexes;
   return STATUS_OK;
 }
