@@ -1,4 +1,5 @@
 #include <stdio.h>
+#include <string.h>
 
 #include "cli.h"
 
@@ -11,8 +12,16 @@ static int print_module(const weir_module *m) {
 }
 
 /* The program goes to standard output, everything else to standard error. */
+static bool dumps_passes(const cli *c) {
+  const char *word;
+  for (size_t i = 0; (word = cli_text(c, "dump", i)) != NULL; i++)
+    if (strcmp(word, "passes") == 0) return true;
+  return false;
+}
+
 static int run_passes(const cli *c, weir_module *m) {
   const char *print_after = cli_text(c, "print-after", 0);
+  if (!print_after[0] && dumps_passes(c)) print_after = "all";
   weir_pass_args args = {.struct_size = sizeof args,
                          .passes = cli_text(c, "passes", 0),
                          .print_after = print_after[0] ? print_after : NULL,

@@ -190,7 +190,26 @@ static void json_times(const run_state *s) {
 
 static void json_stats(const run_state *s) {
   (void)printf(", \"stats\": {");
+  weir_stats p;
   json_number("wall_s", timing_of(s).total);
+  if (profiled(s, &p)) {
+    const struct {
+      const char *key;
+      double value;
+    } all[] = {{"run_s", (double)p.wall_ns * 1e-9},
+               {"compute_s", (double)p.compute_ns * 1e-9},
+               {"at_once_s", (double)p.overlap_ns * 1e-9},
+               {"host_s", (double)p.host_ns * 1e-9},
+               {"launches", (double)p.launches},
+               {"waits", (double)p.waits},
+               {"pool_bytes", (double)p.pool_bytes},
+               {"flops", p.flops},
+               {"bytes", p.bytes}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+      (void)printf(", ");
+      json_number(all[i].key, all[i].value);
+    }
+  }
   (void)printf(", \"input_bytes\": %zu, \"output_bytes\": %zu, \"peak_buffer_bytes\": %" PRId64 "}",
                bytes_of(&s->inputs), bytes_of(&s->outputs), s->meter.peak_bytes);
 }

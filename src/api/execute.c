@@ -1,5 +1,6 @@
 #include "api/execute.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "check/check.h"
@@ -29,6 +30,7 @@ status api_executor_open(api_executor *x, ir_func *host, const api_executor_opti
   x->host = host;
   x->streams = options->streams;
   x->keep_waits = options->keep_waits;
+  x->dump_plan = options->dump.plan;
   return STATUS_OK;
 }
 
@@ -91,6 +93,36 @@ static status prune(const api_executor *x, rt_plan *plan) {
   return check_prune_waits(plan, x->memory, &removed);
 }
 
+typedef struct dump_call {
+  const rt_plan *plan;
+  arena scratch;
+} dump_call;
+
+static status dump_guarded(void *context) {
+  dump_call *c = context;
+  strbuf out;
+  strbuf_init(&out, &c->scratch);
+  strbuf_printf(&out, "plan: %u instructions on %u streams, %lld bytes of buffers\n",
+                c->plan->n_instrs, c->plan->n_streams, (long long)c->plan->pool_bytes);
+  for (uint32_t i = 0; i < c->plan->n_instrs; i++) {
+    uint32_t stream = c->plan->instrs[i].stream;
+    if (stream == 0) strbuf_printf(&out, "%6u  main        ", i);
+    else strbuf_printf(&out, "%6u  stream %-3u  ", i, stream - 1);
+    rt_describe(c->plan, i, &out);
+    strbuf_putc(&out, '\n');
+  }
+  (void)fputs(out.data, stderr);
+  return STATUS_OK;
+}
+
+static status dump_plan(const api_executor *x, const rt_plan *plan) {
+  dump_call c = {.plan = plan};
+  arena_init(&c.scratch, x->memory);
+  status st = memory_guard(dump_guarded, &c);
+  arena_destroy(&c.scratch);
+  return st;
+}
+
 static status make_plan(api_executor *x, const ir_env *env, uint64_t seed, api_plan **result) {
   api_plan *p = memory_alloc(x->memory, sizeof *p);
   if (!p) return STATUS_OUT_OF_MEMORY;
@@ -104,6 +136,7 @@ static status make_plan(api_executor *x, const ir_env *env, uint64_t seed, api_p
   memcpy(p->symbols, env->symbols, env->len * sizeof *env->symbols);
   TRY_OUT(rt_bind(&bound, &options, x->memory, &p->plan));
   TRY_OUT(prune(x, p->plan));
+  if (x->dump_plan) TRY_OUT(dump_plan(x, p->plan));
   TRY_OUT(x->device->ops->load(x->device, p->plan, &p->loaded));
   *result = p;
 out:

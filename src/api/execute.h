@@ -15,15 +15,20 @@ typedef struct api_executor {
   ir_func *host;
   rt_device *device;
   uint32_t streams;
-  bool keep_waits;
+  bool keep_waits, dump_plan;
   api_plan *plans; /* the most recently used first */
 } api_executor;
+
+typedef struct api_dump {
+  bool fusion, host, nvfuser, plan;
+} api_dump;
 
 typedef struct api_executor_options {
   const char *device;
   uint32_t streams, threads;
   int64_t adversary; /* a seed, or -1 */
   bool keep_waits;   /* of a program written by hand, even where they order nothing */
+  api_dump dump;     /* what to print to standard error */
 } api_executor_options;
 
 status api_executor_open(api_executor *x, ir_func *host, const api_executor_options *options,

@@ -1,4 +1,5 @@
 /* Compiling. */
+#include <stdio.h>
 #include <string.h>
 
 #include "api/program.h"
@@ -11,20 +12,52 @@ typedef struct compile_call {
   api_executor_options options;
 } compile_call;
 
-/* Through its text form, a fusion becomes independent of the module it was built in. Places in later
- * messages are then places in that text, so it gets a name of its own. */
+static void print_all(const ir_func *f, strbuf *out) {
+  const ir_func *fusion = f->host ? f->host->fusion : NULL;
+  if (fusion) text_print_func(fusion, out);
+  text_print_func(f, out);
+}
+
+/* The function of that name and kind. */
+static ir_func *same_function(const ir_module *m, const ir_func *f) {
+  for (uint32_t i = 0; i < m->funcs.len; i++) {
+    ir_func *g = m->funcs.data[i];
+    if (g->kind == f->kind && strcmp(ir_name_text(g, g->name), ir_name_text(f, f->name)) == 0)
+      return g;
+  }
+  return NULL;
+}
+
+/* From the source it was parsed from, so that later messages point there; false if the function has
+ * been changed since, or was never text. */
+static bool clone_source(arena *scratch, compile_call *c, const strbuf *text) {
+  const source *src = &c->from->module->src;
+  ir_module *m = &c->to->ir;
+  if (!src->text || api_parse(m, src->name, src->text, src->length) != STATUS_OK) return false;
+  c->to->func = same_function(m, c->from);
+  if (!c->to->func) return false;
+  strbuf again;
+  strbuf_init(&again, scratch);
+  print_all(c->to->func, &again);
+  return again.len == text->len && memcmp(again.data, text->data, text->len) == 0;
+}
+
+/* Through text, a fusion becomes independent of the module it was built in. */
 static status clone(arena *scratch, compile_call *c) {
   ir_module *m = &c->to->ir;
-  const ir_func *fusion = c->from->host ? c->from->host->fusion : NULL;
   strbuf text;
   strbuf_init(&text, scratch);
-  if (fusion) text_print_func(fusion, &text);
-  text_print_func(c->from, &text);
+  print_all(c->from, &text);
   ir_module_init(m, &c->to->memory);
-  const char *name = arena_printf(scratch, "<%s>", ir_name_text(c->from, c->from->name));
-  TRY(api_parse(m, name, text.data, text.len));
-  c->to->func = m->funcs.data[m->funcs.len - 1];
-  c->to->definition = fusion || !c->from->host ? m->funcs.data[0] : NULL;
+  if (!clone_source(scratch, c, &text)) {
+    ir_module_destroy(m);
+    ir_module_init(m, &c->to->memory);
+    const char *name = arena_printf(scratch, "<%s>", ir_name_text(c->from, c->from->name));
+    TRY(api_parse(m, name, text.data, text.len));
+    c->to->func = same_function(m, c->from);
+  }
+  check(c->to->func != NULL);
+  c->to->definition = c->to->func->host ? c->to->func->host->fusion : c->to->func;
   return STATUS_OK;
 }
 
@@ -36,7 +69,23 @@ static bool is_local(const ir_func *f) {
   return true;
 }
 
-static status compile_host(compile_call *c) {
+/* What WEIR_DUMP asks for, to standard error. */
+static status dump(arena *scratch, const compile_call *c, ir_func *host) {
+  const api_dump *wanted = &c->options.dump;
+  strbuf out;
+  strbuf_init(&out, scratch);
+  if (wanted->fusion && c->to->definition) text_print_func(c->to->definition, &out);
+  if (wanted->host) text_print_host(host, &out);
+  if (wanted->nvfuser && c->to->definition) {
+    ir_func *plain;
+    TRY(host_lower(c->to->definition, &(host_options){.plain = true}, &plain));
+    text_print_nvfuser(plain, &out);
+  }
+  (void)fputs(out.data, stderr);
+  return STATUS_OK;
+}
+
+static status compile_host(arena *scratch, compile_call *c) {
   weir_program *p = c->to;
   ir_func *host = p->func;
   if (strcmp(c->options.device, "ref") == 0 || !is_local(p->func)) {
@@ -46,14 +95,26 @@ static status compile_host(compile_call *c) {
   }
   c->options.keep_waits = host->host != NULL;
   if (!host->host) TRY(host_lower(p->func, &(host_options){0}, &host));
+  TRY(dump(scratch, c, host));
   return api_executor_open(&p->executor, host, &c->options, &p->memory);
 }
 
 static status compile_body(arena *scratch, void *context) {
   compile_call *c = context;
   status st = clone(scratch, c);
-  if (st == STATUS_OK) st = compile_host(c);
+  if (st == STATUS_OK) st = compile_host(scratch, c);
   return api_take_diags(&c->to->ir, st, scratch);
+}
+
+static weir_status read_dump(const char *word, api_dump *dump) {
+  if (strcmp(word, "fusion") == 0) dump->fusion = true;
+  else if (strcmp(word, "host") == 0) dump->host = true;
+  else if (strcmp(word, "nvfuser") == 0) dump->nvfuser = true;
+  else if (strcmp(word, "plan") == 0) dump->plan = true;
+  else if (strcmp(word, "passes") != 0)
+    return api_refuse("there is no dump '%s'; there are fusion, host, nvfuser, plan and passes",
+                      word);
+  return WEIR_OK;
 }
 
 weir_status api_read_options(const weir_options *o, api_executor_options *result) {
@@ -65,6 +126,12 @@ weir_status api_read_options(const weir_options *o, api_executor_options *result
   if (st == WEIR_OK) st = weir_options_get_int(from, "streams", &streams);
   if (st == WEIR_OK) st = weir_options_get_int(from, "threads", &threads);
   if (st == WEIR_OK) st = weir_options_get_int(from, "adversary", &result->adversary);
+  for (size_t i = 0; st == WEIR_OK; i++) {
+    const char *word = NULL;
+    st = weir_options_get(from, "dump", i, &word);
+    if (st != WEIR_OK || !word) break;
+    st = read_dump(word, &result->dump);
+  }
   if (st == WEIR_OK && defaults) result->device = "cpu"; /* its text goes with the defaults */
   result->streams = (uint32_t)streams;
   result->threads = (uint32_t)threads;

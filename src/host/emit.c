@@ -376,6 +376,7 @@ static bool is_view(const emitter *e, const step *s) {
   const ir_tensor_data *t = ir_tensor_at(e->f, s->op->result);
   bool own_layout = t->now.allocation.data != t->defined.allocation.data;
   if (e->l->options->plain || !ir_op_is_view(s->op->code) || own_layout) return false;
+  if (MUTANT("view_never")) return false;
   for (uint32_t i = 0; i < e->f->outputs.len; i++) {
     if (IR_SAME(e->f->outputs.data[i], s->op->result)) return false;
   }

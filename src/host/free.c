@@ -15,6 +15,7 @@ static void note_slice(void *context, ir_func *h, ir_instr i, uint32_t depth) {
   freeing *z = context;
   const ir_instr_data *d = ir_instr_at(h, i);
   if (d->kind == IR_SELECT || d->kind == IR_SHARD) z->root[d->tensor.id] = z->root[d->from.id];
+  if (MUTANT("free_ignores_views")) return;
   if (d->kind == IR_VIEW) z->root[d->tensor.id] = z->root[ir_op_at(h, d->op)->operands[0].id];
 }
 

@@ -75,7 +75,9 @@ static void add_operand(const ir_func *h, ir_tensor t, strbuf *out) {
 void rt_describe(const rt_plan *plan, uint32_t instr, strbuf *out) {
   const rt_instr *i = &plan->instrs[instr];
   if (i->kind == RT_WAIT) {
-    strbuf_printf(out, "stream %u waits for stream %u", i->stream, i->other);
+    strbuf_puts(out, "waits for ");
+    if (i->other == 0) strbuf_puts(out, "main");
+    else strbuf_printf(out, "stream %u", i->other - 1u);
     return;
   }
   const ir_func *h = plan->host;
