@@ -41,45 +41,95 @@ static bool is_split(ir_transform_kind k) {
   return k == IR_SPLIT || k == IR_OUTER_SPLIT || k == IR_CHUNK_SPLIT;
 }
 
-/* Follows the outer part of a split to the dimension it cuts. The inner part of another split is what
- * that split's outer axis leaves, which is well defined if the outer axis is a stream too. */
-static bool split_source(lowering *l, ir_tensor t, ir_axis a, uint32_t *position) {
+/* The way from a stream axis up to the dimension it cuts. */
+typedef struct axis_path {
+  uint32_t position; /* of the dimension in the logical domain */
+  uint32_t depth;    /* how many stream axes cut it before this one */
+  uint32_t splits;   /* of which this is the outer part, counted to the first that left it over */
+  ir_scalar piece;   /* positions per step of the axis */
+  bool unequal;      /* one of those splits is into chunks */
+  ir_scalar length;  /* positions that the axis goes over: the dimension, or what is left of it */
+} axis_path;
+
+/* Up one split: from its outer part the pieces grow by what it splits off; its inner part is what its
+ * outer axis leaves, which is well defined if that is a stream too. */
+static bool climb(lowering *l, ir_tensor t, ir_axis a, ir_axis *at, axis_path *path) {
   const ir_func *f = l->f;
-  ir_axes logical = ir_tensor_at(f, t)->now.logical;
-  for (ir_axis at = a; !find_axis(logical, at, position);) {
-    ir_transform def = ir_axis_at(f, at)->def;
-    if (def.id == 0) return refuse(l, t, "does not come from one of its dimensions");
-    const ir_transform_data *x = ir_transform_at(f, def);
-    if (x->kind == IR_MERGE)
-      return refuse(l, t, "comes from merged axes, which cannot be streamed");
-    if (x->kind == IR_SWIZZLE) return refuse(l, t, "is swizzled, which needs several devices");
-    if (!is_split(x->kind)) return refuse(l, t, "does not come from one of its dimensions");
-    bool inner = IR_SAME(x->out[1], at);
-    if (inner && IR_SAME(at, a)) return refuse(l, t, "is the inner part of a split");
-    if (inner && ir_axis_at(f, x->out[0])->mark.kind != IR_MARK_STREAM) {
-      return refuse(l, t, "lies inside an axis that is neither streamed nor placed");
-    }
-    at = x->in[0];
+  ir_transform def = ir_axis_at(f, *at)->def;
+  if (def.id == 0) return refuse(l, t, "does not come from one of its dimensions");
+  const ir_transform_data *x = ir_transform_at(f, def);
+  if (x->kind == IR_MERGE) return refuse(l, t, "comes from merged axes, which cannot be streamed");
+  if (x->kind == IR_SWIZZLE) return refuse(l, t, "is swizzled, which needs several devices");
+  if (!is_split(x->kind)) return refuse(l, t, "does not come from one of its dimensions");
+  bool inner = IR_SAME(x->out[1], *at);
+  if (inner && IR_SAME(*at, a)) return refuse(l, t, "is the inner part of a split");
+  if (inner && ir_axis_at(f, x->out[0])->mark.kind != IR_MARK_STREAM) {
+    return refuse(l, t, "lies inside an axis that is neither streamed nor placed");
+  }
+  if (!inner && path->depth == 0) {
+    path->unequal = path->unequal || x->kind == IR_CHUNK_SPLIT;
+    path->piece = ir_scalar_mul(scalars_of(l), path->piece, ir_axis_size(f, x->out[1]));
+    path->splits++;
+  }
+  if (inner && path->depth == 0) path->length = ir_axis_size(f, *at);
+  path->depth += inner;
+  *at = x->in[0];
+  return true;
+}
+
+static bool find_path(lowering *l, ir_tensor t, ir_axis a, axis_path *path) {
+  *path = (axis_path){.piece = ir_scalar_const(scalars_of(l), 1)};
+  ir_axes logical = ir_tensor_at(l->f, t)->now.logical;
+  for (ir_axis at = a; !find_axis(logical, at, &path->position);) {
+    if (!climb(l, t, a, &at, path)) return false;
+  }
+  if (path->depth == 0) path->length = ir_axis_size(l->f, logical.data[path->position]);
+  if (path->unequal && path->splits > 1) {
+    return refuse(l, t, "mixes chunks of different lengths with other splits");
   }
   return true;
+}
+
+static ir_partition partition_along(const lowering *l, ir_axis a, const axis_path *path) {
+  if (path->splits == 1) return partition_of(ir_transform_at(l->f, ir_axis_at(l->f, a)->def));
+  ir_scalars *s = &l->f->module->scalars; /* an empty dimension still has pieces of one position */
+  ir_scalar size = ir_scalar_max(s, path->piece, ir_scalar_const(s, 1));
+  return (ir_partition){.kind = IR_CHUNK, .size = size};
 }
 
 static bool describe(lowering *l, ir_tensor t, ir_axis a, stream_axis *s) {
   const ir_func *f = l->f;
   const ir_tensor_data *d = ir_tensor_at(f, t);
-  uint32_t position = 0;
-  *s = (stream_axis){.axis = a};
-  s->logical = find_axis(d->now.logical, a, &position);
-  if (!s->logical && !split_source(l, t, a, &position)) return false;
-  ir_axis from = d->now.logical.data[position];
+  axis_path path;
+  if (!find_path(l, t, a, &path)) return false;
+  *s = (stream_axis){.axis = a, .logical = path.splits == 0, .depth = path.depth};
+  ir_axis from = d->now.logical.data[path.position];
   s->reduction = ir_axis_at(f, from)->kind == IR_AXIS_REDUCTION;
   bool rfactored = !IR_SAME(d->def, d->scheduled_def);
   if (s->reduction && rfactored) return refuse(l, t, "is a part of a reduction made by rfactor");
-  s->dim = s->reduction ? position : dims_before(f, d->now.logical, position);
-  ir_partition single = {.kind = IR_CHUNK, .size = ir_scalar_const(scalars_of(l), 1)};
-  s->partition = s->logical ? single : partition_of(ir_transform_at(f, ir_axis_at(f, a)->def));
+  s->dim = s->reduction ? path.position : dims_before(f, d->now.logical, path.position);
+  s->partition = partition_along(l, a, &path);
   s->count = ir_axis_size(f, a);
+  if (path.splits > 1) { /* uneven splits of splits may leave steps without any position */
+    ir_scalar full = ir_partition_count(scalars_of(l), &s->partition, path.length);
+    s->count = ir_scalar_min(scalars_of(l), s->count, full);
+  }
   return true;
+}
+
+/* Of two axes that cut one dimension, the one that cuts what the other leaves comes second, whatever
+ * the order of the loop domain. */
+static void order_cuts(stream_axes *axes) {
+  for (uint32_t i = 0; i < axes->len; i++) {
+    for (uint32_t k = i + 1; k < axes->len; k++) {
+      stream_axis *a = &axes->data[i], *b = &axes->data[k];
+      bool one_dimension = a->dim == b->dim && a->reduction == b->reduction;
+      if (!one_dimension || a->depth <= b->depth) continue;
+      stream_axis first = *b;
+      *b = *a;
+      *a = first;
+    }
+  }
 }
 
 bool host_stream_axes(lowering *l, ir_tensor t, stream_axes *result) {
@@ -91,6 +141,7 @@ bool host_stream_axes(lowering *l, ir_tensor t, stream_axes *result) {
     if (result->len == HOST_MAX_NEST) return refuse(l, t, "is one too many: at most 8 nest");
     if (!describe(l, t, a, &result->data[result->len++])) return false;
   }
+  order_cuts(result);
   return true;
 }
 

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "ir/build.h"
+
 #include "base/mutant.h"
 
 ir_scalars *emit_scalars(emitter *e) { return &e->h->module->scalars; }
@@ -108,7 +110,7 @@ static void close_to(emitter *e, uint32_t depth) {
   }
   uint32_t kept = 0;
   for (uint32_t i = 0; i < e->slices.len; i++) {
-    if (e->slices.data[i].level < depth || MUTANT("slice_outlives_loop"))
+    if (e->slices.data[i].depth <= depth || MUTANT("slice_outlives_loop"))
       e->slices.data[kept++] = e->slices.data[i];
   }
   e->slices.len = kept;
@@ -138,8 +140,7 @@ ir_tensor emit_slice(emitter *e, ir_tensor from, uint32_t dim, uint32_t level, c
   d.partition = s->partition;
   d.tensor = emit_slice_tensor(e, from, dim, s, drops, index);
   emit_instr(e, &d);
-  taken_slice taken = {from, d.tensor, dim, e->depth - 1};
-  taken.level = level;
+  taken_slice taken = {from, d.tensor, dim, level, e->depth};
   vec_push(&e->l->scratch, &e->slices, taken);
   return d.tensor;
 }
@@ -191,13 +192,68 @@ static ir_tensor operand(emitter *e, step *s, uint32_t k) {
   return at;
 }
 
+static bool has_reduction(const op_plan *plan) {
+  for (uint32_t q = 0; q < plan->axes.len; q++) {
+    if (plan->axes.data[q].reduction) return true;
+  }
+  return false;
+}
+
+/* to <- full([...], 0): what a reduction starts from. */
+static ir_instr_data fill_start(emitter *e, const step *s, ir_tensor to) {
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(e->h, to, dims);
+  ir_scalar *sizes = ARENA_ARRAY(&e->h->module->memory, rank, ir_scalar);
+  for (uint32_t i = 0; i < rank; i++) sizes[i] = ir_axis_size(e->h, dims[i]);
+  ir_attr attrs[3] = {{.given = true, .len = rank, .scalars = sizes},
+                      {.given = true, .number = ir_number_int(s->op->code == IR_OP_PROD)},
+                      {.given = true, .i = ir_tensor_at(e->h, to)->dtype}};
+  ir_instr_data fill = {.kind = IR_COMPUTE, .at = s->op->at, .tensor = to};
+  fill.op = ir_host_op(e->h, IR_OP_FULL, NULL, 0, attrs, to, s->op->at);
+  return fill;
+}
+
+/* Iterations of the loops that add up, all of them together; none if there are no such loops. */
+static ir_scalar reduced_iterations(emitter *e, const op_plan *plan) {
+  ir_scalar least = {0};
+  for (uint32_t q = 0; q < plan->axes.len; q++) {
+    const stream_axis *a = &plan->axes.data[q];
+    if (!a->reduction) continue;
+    least = least.id ? ir_scalar_min(emit_scalars(e), least, a->count) : a->count;
+  }
+  return least;
+}
+
+/* if n == 0 { to <- full([...], 0) }: a sum over no iterations is written all the same. A maximum
+ * over none does not exist. */
+static bool fill_if_empty(emitter *e, const step *s, ir_tensor to, ir_instr_data *choice) {
+  ir_scalars *sc = emit_scalars(e);
+  ir_scalar n = reduced_iterations(e, s->plan), zero = ir_scalar_const(sc, 0);
+  if (n.id == 0 || ir_scalar_lt(sc, zero, n) == IR_TRUE) return false;
+  if (s->op->code == IR_OP_AMAX || s->op->code == IR_OP_AMIN) {
+    ir_require(e->h, IR_REQUIRE_LE, ir_scalar_const(sc, 1), n, "positions that are reduced",
+               s->op->at);
+    return false;
+  }
+  ir_instr_data fill = fill_start(e, s, to);
+  *choice = (ir_instr_data){.kind = IR_IF, .relation = IR_EQ, .a = n, .b = zero};
+  ir_block_add(e->h, &choice->body, ir_host_instr(e->h, &fill));
+  return true;
+}
+
 static void allocate(emitter *e, const step *s) {
   ir_tensor t = s->op->result;
   uint32_t inside = s->plan->inside;
-  ir_instr_data d = {.kind = IR_ALLOCATE, .at = s->op->at};
+  ir_instr_data d = {.kind = IR_ALLOCATE, .at = s->op->at}, fill;
   d.tensor = e->buffer[t.id] = emit_clone(e, t, s->plan, inside);
-  if (inside < e->depth) emit_before_loop(e, inside, &d);
-  else emit_instr(e, &d);
+  bool fills = fill_if_empty(e, s, d.tensor, &fill);
+  if (inside < e->depth) {
+    emit_before_loop(e, inside, &d);
+    if (fills) emit_before_loop(e, inside, &fill);
+  } else {
+    emit_instr(e, &d);
+    if (fills) emit_instr(e, &fill);
+  }
 }
 
 static ir_tensor destination(emitter *e, const step *s) {
@@ -257,7 +313,7 @@ static void measure(emitter *e, const step *s, ir_scalar *offsets, ir_scalar *si
     ir_scalar i = e->loops[q].variable, begin = piece_begin(e, &a->partition, left[a->dim], i);
     bool alone = MUTANT("offset_innermost_only");
     offsets[a->dim] = alone ? begin : ir_scalar_add(sc, offsets[a->dim], begin);
-    left[a->dim] = ir_partition_length(sc, &a->partition, left[a->dim], i);
+    left[a->dim] = ir_partition_length(sc, &a->partition, left[a->dim], i, a->count);
     sizes[a->dim] = left[a->dim];
   }
 }
@@ -295,13 +351,6 @@ static ir_instr_data compute(emitter *e, const step *s, ir_tensor to) {
 
 /* ---- streams on reduction axes ---- */
 
-static bool has_reduction(const op_plan *plan) {
-  for (uint32_t q = 0; q < plan->axes.len; q++) {
-    if (plan->axes.data[q].reduction) return true;
-  }
-  return false;
-}
-
 static ir_opcode combining(const ir_op_data *op) {
   if (MUTANT("reduction_always_sum")) return IR_OP_ADD;
   if (op->code == IR_OP_PROD) return IR_OP_MUL;
@@ -309,11 +358,16 @@ static ir_opcode combining(const ir_op_data *op) {
   return op->code == IR_OP_AMIN ? IR_OP_MIN : IR_OP_ADD;
 }
 
-/* Pieces at the end may be empty; i * piece < n tells. */
+/* Pieces at the end may be empty; i * piece < n tells, where n is what earlier cuts leave. */
 static ir_instr_data non_empty(emitter *e, const step *s, uint32_t q) {
   const stream_axis *a = &s->plan->axes.data[q];
   ir_axis axis = ir_tensor_at(e->f, s->op->result)->defined.logical.data[a->dim];
   ir_scalar n = ir_axis_size(e->f, axis);
+  for (uint32_t k = 0; k < q; k++) {
+    const stream_axis *b = &s->plan->axes.data[k];
+    if (!b->reduction || b->dim != a->dim) continue;
+    n = ir_partition_length(emit_scalars(e), &b->partition, n, e->loops[k].variable, b->count);
+  }
   ir_instr_data d = {.kind = IR_IF, .relation = IR_LT, .b = n};
   d.a = piece_begin(e, &a->partition, n, e->loops[q].variable);
   return d;
@@ -322,15 +376,8 @@ static ir_instr_data non_empty(emitter *e, const step *s, uint32_t q) {
 /* The partial result of a later iteration, added in iteration order:
  *     part : type = allocate();  part <- op(slices);  wait for the iteration before;  to <- to + part */
 static void emit_addition(emitter *e, step *s, ir_tensor to, ir_block *block) {
-  const ir_tensor_data d = *ir_tensor_at(e->h, to);
-  ir_tensor_data data = {
-      .kind = IR_TENSOR_RESULT, .dtype = d.dtype, .at = d.at, .defined = d.defined};
-  data.name = emit_fresh_name(e, ir_tensor_name(e->f, s->op->result), true);
-  data.now = data.defined;
-  ir_tensor part = {e->h->tensors.len};
-  vec_push(&e->h->module->memory, &e->h->tensors, data);
-  vec_push(&e->h->module->memory, &e->h->host->origins, ((ir_origin){s->op->result, true}));
-  ir_func_declare(e->h, data.name, (ir_name_entry){IR_NAME_TENSOR, part.id});
+  ir_tensor part = emit_clone(e, s->op->result, s->plan, s->plan->axes.len);
+  if (s->op->code == IR_OP_LINEAR) s->operands[2] = (ir_tensor){0}; /* the bias is added once */
   ir_instr_data all[4] = {{.kind = IR_ALLOCATE, .tensor = part, .at = s->op->at}};
   uint32_t n = 1;
   all[n++] = compute(e, s, part);
@@ -380,6 +427,11 @@ static bool is_view(const emitter *e, const step *s) {
   for (uint32_t i = 0; i < e->f->outputs.len; i++) {
     if (IR_SAME(e->f->outputs.data[i], s->op->result)) return false;
   }
+  for (uint32_t q = 0; q < s->plan->axes.len; q++) { /* an inserted axis cannot be cut in a view */
+    uint32_t dim;
+    bool stretched;
+    if (!host_operand_dim(e->l, s->op, 0, &s->plan->axes.data[q], &dim, &stretched)) return false;
+  }
   return s->plan->inside == s->plan->axes.len;
 }
 
@@ -393,8 +445,31 @@ static void emit_view(emitter *e, const step *s) {
   emit_instr(e, &d);
 }
 
+/* A loop that never runs makes nothing; what it would fill still has to exist. */
+static bool never_runs(const emitter *e, const op_plan *plan) {
+  ir_scalar zero = ir_scalar_const(&e->f->module->scalars, 0);
+  for (uint32_t q = 0; q < plan->axes.len; q++) {
+    if (ir_func_equal(e->f, plan->axes.data[q].count, zero) == IR_TRUE) return true;
+  }
+  return false;
+}
+
+static void emit_empty(emitter *e, const step *s) {
+  ir_instr_data d = {.kind = IR_ALLOCATE, .at = s->op->at}, unused;
+  close_to(e, 0);
+  d.tensor = e->buffer[s->op->result.id] = emit_clone(e, s->op->result, NULL, 0);
+  emit_instr(e, &d);
+  (void)fill_if_empty(e, s, d.tensor, &unused); /* for what a maximum requires */
+  ir_instr_data fill = fill_start(e, s, d.tensor);
+  emit_instr(e, &fill);
+}
+
 static void emit_op(emitter *e, ir_op o) {
   step s = {.op = ir_op_at(e->f, o), .plan = &e->l->ops[o.id]};
+  if (never_runs(e, s.plan)) {
+    emit_empty(e, &s);
+    return;
+  }
   enter(e, s.plan);
   s.sliced = ARENA_ARRAY(&e->h->module->memory, s.op->n_operands + 1, uint32_t);
   s.result_dropped = host_dropped_result(e->l, s.plan);

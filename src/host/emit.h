@@ -14,7 +14,8 @@ typedef struct open_loop {
 /* A slice that was already taken in an open loop. */
 typedef struct taken_slice {
   ir_tensor from, slice;
-  uint32_t dim, level;
+  uint32_t dim, level; /* which dimension, by the index of which loop */
+  uint32_t depth;      /* of the block it was taken in */
 } taken_slice;
 
 typedef struct emitter {

@@ -9,7 +9,6 @@ typedef struct nest {
 } nest;
 
 static bool same_partition(const ir_partition *a, const ir_partition *b) {
-  if (MUTANT("loops_any_partition")) return true;
   if (a->kind != b->kind || !IR_SAME(a->size, b->size) || a->n_chunks != b->n_chunks) return false;
   for (uint32_t i = 0; i < a->n_chunks; i++) {
     if (a->chunks[i] != b->chunks[i]) return false;
@@ -85,7 +84,7 @@ static uint32_t levels_inside(const lowering *l, const op_plan *plan) {
   for (uint32_t q = 0; q < plan->axes.len; q++) {
     const stream_axis *s = &plan->axes.data[q];
     if (MUTANT("buffer_always_whole")) return 0;
-    bool in_full = s->reduction || s->partition.kind == IR_CHUNKS;
+    bool in_full = s->reduction;
     if (in_full || (l->options->plain && s->logical)) return q;
   }
   return plan->axes.len;

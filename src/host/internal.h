@@ -14,7 +14,8 @@ typedef struct stream_axis {
   bool reduction; /* of a reduction axis: iterations add up */
   uint32_t dim;   /* which dimension of the result it cuts; for a reduction, which axis of the
                              logical domain */
-  ir_partition partition; /* of that dimension, or of what outer stream axes leave of it */
+  uint32_t depth; /* how many stream axes cut that dimension before this one */
+  ir_partition partition; /* of that dimension, or of what those leave of it */
   ir_scalar count;        /* iterations */
 } stream_axis;
 

@@ -80,6 +80,14 @@ static ir_domains clone_domains(emitter *e, const ir_tensor_data *d, axis_copies
   return out;
 }
 
+/* The axis becomes as long as one piece of it. */
+static void cut_axis(emitter *e, ir_axis a, const ir_partition *p, ir_scalar index,
+                     ir_scalar iterations) {
+  ir_axis_data *x = ir_axis_at(e->h, a);
+  ir_scalar *size = x->expanded.id ? &x->expanded : &x->extent;
+  *size = ir_partition_length(emit_scalars(e), p, *size, index, iterations);
+}
+
 /* Takes off the dimensions, or the parts of them, that the innermost `inside` loops already fix. */
 static void cut_domains(emitter *e, ir_domains *d, const op_plan *plan, uint32_t inside) {
   ir_axis kept[IR_MAX_RANK];
@@ -89,10 +97,8 @@ static void cut_domains(emitter *e, ir_domains *d, const op_plan *plan, uint32_t
     bool reduction = ir_axis_at(e->h, a)->kind == IR_AXIS_REDUCTION, gone = false;
     for (uint32_t q = 0; q < inside && !reduction; q++) {
       const stream_axis *s = &plan->axes.data[q];
-      if (s->dim != dim) continue;
-      ir_axis_data *x = ir_axis_at(e->h, a);
-      x->extent =
-          ir_partition_length(emit_scalars(e), &s->partition, x->extent, e->loops[q].variable);
+      if (s->reduction || s->dim != dim) continue;
+      cut_axis(e, a, &s->partition, e->loops[q].variable, s->count);
       gone = gone || host_drops(e->l, plan, q);
     }
     dim += !reduction;
@@ -140,9 +146,8 @@ ir_tensor emit_slice_tensor(emitter *e, ir_tensor from, uint32_t dim, const stre
     ir_axis copy = copy_axis(e, e->h, a);
     logical[n++] = copy;
     if (cut) {
-      ir_axis_data *x = ir_axis_at(e->h, copy);
-      x->mark = (ir_mark){0};
-      x->extent = ir_partition_length(emit_scalars(e), &s->partition, x->extent, index);
+      ir_axis_at(e->h, copy)->mark = (ir_mark){0};
+      cut_axis(e, copy, &s->partition, index, (ir_scalar){0});
       shard_loop(e, s, copy, loop, &n_loop);
     } else {
       loop[n_loop++] = copy;

@@ -102,11 +102,31 @@ ir_scalar ir_partition_count(ir_scalars *s, const ir_partition *p, ir_scalar n) 
   return ir_scalar_const(s, p->n_chunks);
 }
 
-ir_scalar ir_partition_length(ir_scalars *s, const ir_partition *p, ir_scalar n, ir_scalar index) {
-  ir_scalar piece = longest_piece(s, p, n);
-  if (p->kind == IR_CHUNKS) return piece;
-  ir_scalar total = ir_scalar_mul(s, piece, ir_partition_count(s, p, n));
-  if (ir_scalar_eq(s, total, n) == IR_TRUE) return piece;
+/* 1 if index == k, else 0, as an integer expression. */
+static ir_scalar indicator(ir_scalars *s, ir_scalar index, uint32_t k) {
+  ir_scalar one = ir_scalar_const(s, 1), at = ir_scalar_const(s, k);
+  ir_scalar apart = ir_scalar_max(s, ir_scalar_sub(s, index, at), ir_scalar_sub(s, at, index));
+  return ir_scalar_max(s, ir_scalar_sub(s, one, apart), ir_scalar_const(s, 0));
+}
+
+static ir_scalar chunk_length(ir_scalars *s, const ir_partition *p, ir_scalar index) {
+  ir_scalar sum = ir_scalar_const(s, 0);
+  bool equal = true;
+  for (uint32_t k = 0; k < p->n_chunks; k++) {
+    ir_scalar length = ir_scalar_const(s, p->chunks[k]);
+    sum = ir_scalar_add(s, sum, ir_scalar_mul(s, length, indicator(s, index, k)));
+    equal = equal && p->chunks[k] == p->chunks[0];
+  }
+  return equal && p->n_chunks ? ir_scalar_const(s, p->chunks[0]) : sum;
+}
+
+ir_scalar ir_partition_length(ir_scalars *s, const ir_partition *p, ir_scalar n, ir_scalar index,
+                              ir_scalar iterations) {
+  ir_scalar piece = longest_piece(s, p, n), count = ir_partition_count(s, p, n);
+  if (p->kind == IR_CHUNKS) return chunk_length(s, p, index);
+  bool in_range = iterations.id == 0 || ir_scalar_le(s, iterations, count) == IR_TRUE;
+  bool even = ir_scalar_eq(s, ir_scalar_mul(s, piece, count), n) == IR_TRUE;
+  if (in_range && even) return piece;
   ir_scalar left = ir_scalar_sub(s, n, ir_scalar_mul(s, index, piece));
   return ir_scalar_max(s, ir_scalar_min(s, piece, left), ir_scalar_const(s, 0));
 }

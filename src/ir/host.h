@@ -142,10 +142,11 @@ ir_op ir_host_op(ir_func *h, ir_opcode code, const ir_tensor *operands, uint32_t
                  const ir_attr *attrs, ir_tensor tensor, loc at);
 /* Can the operation's result be a view of its operand's memory, whatever the operand's strides? */
 bool ir_op_is_view(ir_opcode code);
-/* How many pieces there are, and how long piece `index` of n positions is. The length is exact for
- * PARTS and CHUNK; for CHUNKS it is that of the longest piece. */
+/* How many pieces there are, and how long piece `index` of n positions is. `iterations` bounds the index where it
+ * may run past the last piece; none: it does not. */
 ir_scalar ir_partition_count(ir_scalars *s, const ir_partition *p, ir_scalar n);
-ir_scalar ir_partition_length(ir_scalars *s, const ir_partition *p, ir_scalar n, ir_scalar index);
+ir_scalar ir_partition_length(ir_scalars *s, const ir_partition *p, ir_scalar n, ir_scalar index,
+                              ir_scalar iterations);
 
 /* Calls visit() for every instruction, in program order, bodies after their loop. */
 typedef void (*ir_instr_visitor)(void *context, ir_func *h, ir_instr i, uint32_t depth);

@@ -55,11 +55,12 @@ static bool partition_fits(ir_func *h, const ir_instr_data *d, ir_scalar n) {
 static uint32_t slice_sizes(ir_func *h, const ir_instr_data *d, ir_scalar sizes[IR_MAX_RANK]) {
   ir_axis dims[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(h, d->from, dims), n = 0;
+  const ir_scalar none = {0};
   for (uint32_t i = 0; i < rank; i++) {
     ir_scalar size = ir_axis_size(h, dims[i]);
     if (i == d->dim && d->kind == IR_SELECT) continue;
     if (i == d->dim) {
-      size = ir_partition_length(&h->module->scalars, &d->partition, size, d->index);
+      size = ir_partition_length(&h->module->scalars, &d->partition, size, d->index, none);
     }
     sizes[n++] = size;
   }

@@ -92,14 +92,11 @@ static ir_axis split(infer *c, ir_axis from, ir_scalar outer_size, ir_scalar inn
   return outer;
 }
 
-/* In an empty tensor the leftover sizes need not agree: 0 x 3 and 0 x 5 both have no elements. */
-static bool disagree(infer *c, group g, const ir_scalar *a, const ir_scalar *b) {
-  return ir_func_equal(c->f, product(c, a, g.p), product(c, b, g.q)) == IR_FALSE;
-}
-
 static void apply_group(infer *c, group g, const ir_axis *in, const ir_scalar *a,
                         const ir_scalar *b, dims *out) {
-  if (g.p == 0 || g.q == 0 || disagree(c, g, a, b)) { /* axes of size 1 come and go */
+  /* Axes of size 1 come and go. Leftover sizes that are not proven equal have no common history: in an
+   * empty tensor they need not even agree, 0 x 3 and 0 x 5 both have no elements. */
+  if (g.p == 0 || g.q == 0 || !equal_products(c, a, g.p, b, g.q)) {
     for (uint32_t j = 0; j < g.q; j++) out->data[out->len++] = infer_new_dim(c, b[j]);
     return;
   }

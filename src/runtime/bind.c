@@ -170,6 +170,22 @@ static void finish(binder *b) {
   p->n_outputs = b->h->outputs.len;
 }
 
+/* What lowering could not know: conditions on the extents that the host program relies on. */
+static bool bind_conditions(binder *b) {
+  bool ok = true;
+  for (uint32_t i = 0; i < b->h->constraints.len; i++) {
+    const ir_constraint *c = &b->h->constraints.data[i];
+    ir_instr_data place = {.at = c->at};
+    int64_t x, y;
+    if (!bind_eval(b, &place, c->a, &x) || !bind_eval(b, &place, c->b, &y)) return false;
+    bool holds = c->kind == IR_REQUIRE_EQ   ? x == y
+                 : c->kind == IR_REQUIRE_LE ? x <= y
+                                            : x >= 1 && y % x == 0;
+    if (!holds) ok = bind_error(b, &place, "%s: there are %lld", c->what, (long long)y);
+  }
+  return ok;
+}
+
 typedef struct bind_call {
   binder b;
   const ir_env *env;
@@ -180,6 +196,7 @@ static status bind_guarded(void *context) {
   bind_call *c = context;
   init(&c->b, c->env, c->options);
   bind_inputs(&c->b);
+  if (!bind_conditions(&c->b)) return fail(STATUS_BAD_PROGRAM, "the extents do not fit");
   if (!run_block(&c->b, &c->b.h->host->body)) {
     return fail(STATUS_BAD_PROGRAM, "the program does not fit these extents");
   }

@@ -39,11 +39,13 @@ static bool extents_of(binder *b, const ir_instr_data *d, ir_tensor t, rt_view *
   return true;
 }
 
-/* Dense strides, innermost allocation axis first. */
-static void dense_strides(const binder *b, ir_tensor t, rt_view *v) {
+/* Dense strides, innermost axis first: in the order of the allocation domain for the plan's own
+ * buffers, of the dimensions for the caller's. */
+static void dense_strides(const binder *b, ir_tensor t, bool own, rt_view *v) {
   ir_axis dims[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(b->h, t, dims);
-  ir_axes order = ir_tensor_at(b->h, t)->defined.allocation;
+  const ir_domains *d = &ir_tensor_at(b->h, t)->defined;
+  ir_axes order = own ? d->allocation : d->logical;
   int64_t stride = 1;
   for (uint32_t k = order.len; k-- > 0;) {
     for (uint32_t i = 0; i < rank; i++) {
@@ -67,7 +69,7 @@ void bind_inputs(binder *b) {
     int64_t bytes;
     ir_instr_data place = {.at = ir_tensor_at(b->h, t)->at};
     if (!extents_of(b, &place, t, v, &bytes)) continue;
-    dense_strides(b, t, v);
+    dense_strides(b, t, false, v);
     rt_buffer buffer = {.kind = RT_BUFFER_INPUT, .slot = i, .size_bytes = bytes};
     buffer.freed_at = UINT32_MAX;
     buffer.name = ir_tensor_name(b->h, t);
@@ -86,8 +88,15 @@ static bool is_past(const binder *b, const access_list *accesses) {
   return true;
 }
 
-/* The smallest piece that is large enough and safe to use; the rest of it stays free. */
-static bool reuse(binder *b, int64_t size, int64_t *offset) {
+static access_list copy_accesses(binder *b, const access_list *from) {
+  access_list copy = {0};
+  for (uint32_t i = 0; i < from->len; i++) vec_push(&b->scratch, &copy, from->data[i]);
+  return copy;
+}
+
+/* The smallest piece that is large enough and safe to use; the rest of it stays free. The new buffer
+ * inherits the accesses: should it be freed untouched, they still hold. */
+static bool reuse(binder *b, int64_t size, int64_t *offset, access_list *accesses) {
   uint32_t best = UINT32_MAX;
   for (uint32_t i = 0; i < b->pieces.len; i++) {
     const free_piece *p = &b->pieces.data[i];
@@ -97,6 +106,7 @@ static bool reuse(binder *b, int64_t size, int64_t *offset) {
   if (best == UINT32_MAX || MUTANT("plan_no_reuse")) return false;
   free_piece *p = &b->pieces.data[best];
   *offset = p->offset_bytes;
+  *accesses = copy_accesses(b, &p->accesses);
   p->offset_bytes += size;
   p->size_bytes -= size;
   if (p->size_bytes == 0) *p = b->pieces.data[--b->pieces.len];
@@ -108,10 +118,11 @@ static int64_t round_up(int64_t bytes) {
   return (size + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-static bool place_in_pool(binder *b, const ir_instr_data *d, rt_buffer *buffer) {
+static bool place_in_pool(binder *b, const ir_instr_data *d, rt_buffer *buffer,
+                          access_list *accesses) {
   if (buffer->size_bytes > INT64_MAX / 4) return bind_error(b, d, "the buffer is too large");
   int64_t size = round_up(buffer->size_bytes);
-  if (reuse(b, size, &buffer->offset_bytes)) return true;
+  if (reuse(b, size, &buffer->offset_bytes, accesses)) return true;
   buffer->offset_bytes = b->plan->pool_bytes;
   if (__builtin_add_overflow(b->plan->pool_bytes, size, &b->plan->pool_bytes)) {
     return bind_error(b, d, "the buffers together are too large");
@@ -122,15 +133,17 @@ static bool place_in_pool(binder *b, const ir_instr_data *d, rt_buffer *buffer) 
 bool bind_allocate(binder *b, const ir_instr_data *d) {
   rt_view *v = &b->views[d->tensor.id];
   rt_buffer buffer = {.kind = RT_BUFFER_POOL, .freed_at = UINT32_MAX};
+  access_list accesses = {0};
   *v = (rt_view){0};
   if (!extents_of(b, d, d->tensor, v, &buffer.size_bytes)) return false;
-  dense_strides(b, d->tensor, v);
   buffer.allocated_at = b->instrs.len;
   buffer.name = ir_tensor_name(b->h, d->tensor);
   bool output = is_output(b, d->tensor, &buffer.slot) && !MUTANT("plan_output_in_pool");
+  dense_strides(b, d->tensor, !output, v);
   if (output) buffer.kind = RT_BUFFER_OUTPUT;
-  else if (!place_in_pool(b, d, &buffer)) return false;
+  else if (!place_in_pool(b, d, &buffer, &accesses)) return false;
   v->buffer = add_buffer(b, &buffer);
+  b->accesses.data[v->buffer] = accesses;
   b->bound[d->tensor.id] = true;
   return true;
 }

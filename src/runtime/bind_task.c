@@ -57,6 +57,7 @@ static bool piece(binder *b, const ir_instr_data *d, int64_t n, int64_t index, i
     return true;
   }
   if (!bind_eval(b, d, p->size, &size)) return false;
+  if (size == 0 && n == 0) size = 1;
   if (size < 1) return bind_error(b, d, "a piece cannot have %lld positions", (long long)size);
   if (p->kind == IR_PARTS) size = n / size + (n % size != 0);
   if (__builtin_mul_overflow(index, size, begin)) *begin = n;
@@ -71,11 +72,9 @@ bool bind_shard(binder *b, const ir_instr_data *d) {
   int64_t index, begin = 0, length = 0;
   if (!is_bound(b, d, d->from) || !bind_eval(b, d, d->index, &index)) return false;
   rt_view v = b->views[d->from.id];
-  if (!is_broadcast(b, d->from, d->dim)) {
-    if (!piece(b, d, v.extents[d->dim], index, &begin, &length)) return false;
-    if (!MUTANT("plan_shard_at_0")) v.offset_bytes += begin * step_bytes(&v, d->dim);
-    v.extents[d->dim] = length;
-  }
+  if (!piece(b, d, v.extents[d->dim], index, &begin, &length)) return false;
+  if (!MUTANT("plan_shard_at_0")) v.offset_bytes += begin * step_bytes(&v, d->dim);
+  v.extents[d->dim] = length;
   b->views[d->tensor.id] = v;
   b->bound[d->tensor.id] = true;
   return true;
@@ -211,7 +210,8 @@ bool bind_compute(binder *b, ir_instr at, const ir_instr_data *d) {
   if (ir_op_info_of(op->code)->family == IR_FAMILY_POINTWISE) {
     task.compute = ir_infer_compute_dtype(b->h, op);
   }
+  if (is_empty(result)) return true; /* nothing to compute */
   if (!bind_shapes_fit(b, d, &task)) return false;
-  if (!is_empty(result)) launch(b, at, &task); /* nothing to compute otherwise */
+  launch(b, at, &task);
   return true;
 }

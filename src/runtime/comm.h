@@ -1,0 +1,171 @@
+/* The communication interface: ranks that post requests and look whether they are done.
+ *
+ * A world has n ranks, each of which is one device. A process opens the endpoints of its ranks: all
+ * of them in one process (inproc), or one (mpi). What a plan needs:
+ *
+ *   POST  a compute thread calls post() when the stream gets there, and goes on: post() neither
+ *         blocks nor, once a team has been used before, allocates;
+ *   JOIN  the stream is not run until done() is true. Threads that have nothing else to do call
+ *         progress(): in process, it is they who move the data.
+ *
+ * Matching. Collectives on one team (the same devices in the same order) are matched by position: the
+ * k-th post of one member meets the k-th of every other. Messages are matched per (sender, receiver)
+ * in order, whatever team they were posted with. Different teams and different pairs are independent.
+ * All posts of one rank on one team, or one pair, must be ordered by the plan.
+ *
+ * Order. Posts on one team, or one pair, take effect in posting order, as on one stream, so several
+ * may be in flight over the same buffers. Between different teams nothing is ordered but by done().
+ *
+ * Done means that `out` is written and `in` may be overwritten or freed.
+ *
+ * Errors. A world fails as a whole and for ever: by a mismatch, by a timeout, by a rank that leaves
+ * while others wait for it, by abort(). Then every ticket becomes done once its buffers are no longer
+ * touched, every wait() ends, and all return the same status and message: the first one.
+ *
+ * docs/comm.md has the contract in full. */
+#ifndef WEIR_RUNTIME_COMM_H
+#define WEIR_RUNTIME_COMM_H
+
+#include "base/memory.h"
+#include "ir/dtype.h"
+
+/* KIND(id, text, pieces in, pieces out), pieces as seen by a member that has them all: one, or one
+ * per member of the team. */
+#define RT_COMM_KINDS(KIND)                                                                        \
+  KIND(BROADCAST, "broadcast", ONE, ONE)            /* root's in -> every out */                   \
+  KIND(GATHER, "gather", ONE, TEAM)                 /* every in -> root's out, in team order */    \
+  KIND(ALLGATHER, "allgather", ONE, TEAM)           /* every in -> every out */                    \
+  KIND(SCATTER, "scatter", TEAM, ONE)               /* piece p of root's in -> out of p */         \
+  KIND(REDUCE, "reduce", ONE, ONE)                  /* all in, reduced -> root's out */            \
+  KIND(ALLREDUCE, "allreduce", ONE, ONE)            /* all in, reduced -> every out */             \
+  KIND(REDUCE_SCATTER, "reduce_scatter", TEAM, ONE) /* pieces p, reduced -> out of p */            \
+  KIND(ALL_TO_ALL, "all_to_all", TEAM, TEAM)        /* piece p of q's in -> piece q of p's out */  \
+  KIND(SEND, "send", ONE, ONE)                      /* in -> out of a recv by `to` */              \
+  KIND(RECV, "recv", ONE, ONE)                      /* out <- in of a send by `from` */            \
+  KIND(PERMUTE, "permute", ONE, ONE)                /* a send and a recv as one request */
+
+typedef enum rt_comm_kind {
+#define KIND(id, text, in, out) RT_COMM_##id,
+  RT_COMM_KINDS(KIND)
+#undef KIND
+      RT_COMM_KIND_COUNT
+} rt_comm_kind;
+
+/* Integers wrap; min and max give NaN if one element is NaN. On bool, sum and max are or, prod and
+ * min are and. and, or, xor are for integers (bitwise) and bool. */
+#define RT_COMM_OPS(OP)                                                                            \
+  OP(SUM, "sum")                                                                                   \
+  OP(PROD, "prod") OP(MIN, "min") OP(MAX, "max") OP(AND, "and") OP(OR, "or") OP(XOR, "xor")
+
+typedef enum rt_comm_op {
+#define OP(id, text) RT_COMM_##id,
+  RT_COMM_OPS(OP)
+#undef OP
+      RT_COMM_OP_COUNT
+} rt_comm_op;
+
+enum { RT_COMM_MAX_RANKS = 256, RT_COMM_NOBODY = -1 };
+
+/* Buffers are dense and aligned for their dtype. Pieces of a buffer lie one behind the other in team
+ * order. `in` and `out` are apart, or in place as in NCCL:
+ *   in == out                  broadcast, reduce, allreduce
+ *   in == out + me pieces      allgather, gather
+ *   out == in + me pieces      reduce_scatter, scatter
+ * A member that is not the root has no `out` in gather and reduce, no `in` in broadcast and scatter
+ * (NULL; what is given is ignored). The root may lack the other one too: without `in` it contributes
+ * nothing to a gather or reduce, without `out` it receives nothing from a broadcast or scatter. */
+typedef struct rt_comm_request {
+  rt_comm_kind kind;
+  rt_comm_op op; /* reduce, allreduce, reduce_scatter */
+  ir_dtype dtype;
+  const uint32_t *team; /* device ids, all different; the position is the team rank */
+  uint32_t n_team;
+  uint32_t me;        /* team rank of the poster */
+  uint32_t root;      /* team rank: broadcast, gather, scatter, reduce */
+  int32_t to, from;   /* team ranks: send, recv, permute. Permute: one of them may be NOBODY */
+  int64_t count;      /* elements per piece; permute: sent */
+  int64_t count_from; /* permute: elements received */
+  const void *in;
+  void *out;
+  const char *origin; /* where the program says so, "file:12"; for messages; NULL: unknown */
+} rt_comm_request;
+/* `team` and `origin` must stay until the ticket is done; the request itself need not. */
+
+/* Two words per half: a permute waits for two messages. Opaque; copies are tickets too, and remain
+ * valid until the endpoint is closed, so any number of streams may wait for one. */
+typedef struct rt_comm_ticket {
+  struct {
+    void *where;
+    uint64_t turn;
+  } half[2];
+} rt_comm_ticket;
+
+typedef struct rt_comm_options {
+  uint32_t ranks; /* of the world; 0: what the launcher says (inproc: must be given) */
+  /* Called from any thread when a ticket of `rank` became done, or there is work in which progress()
+   * of `rank` can help; for executors whose threads sleep. Must not block or call back. May be NULL. */
+  void (*notify)(void *context, uint32_t rank);
+  void *context;
+} rt_comm_options;
+
+typedef struct rt_comm rt_comm; /* an endpoint: one rank */
+
+typedef struct rt_comm_ops {
+  const char *name;
+  const char *summary; /* one sentence, for `weir list comms` */
+  /* Opens the endpoints of this process's ranks into `endpoints`, which has room for `room`. */
+  status (*open)(const rt_comm_options *options, const allocator *memory, uint32_t room,
+                 rt_comm **endpoints, uint32_t *count);
+  /* Accepts NULL. If another rank waits for this one, or will, the world fails. */
+  void (*close)(rt_comm *comm);
+
+  /* Optional: makes a team known, so that even the first post on it allocates nothing. */
+  status (*prepare)(rt_comm *comm, const uint32_t *team, uint32_t n_team);
+  /* A request that is wrong by itself is BAD_USAGE and has no effect. */
+  status (*post)(rt_comm *comm, const rt_comm_request *request, rt_comm_ticket *ticket);
+  /* Cheap: for polling. True also after a failure: then error() says so. */
+  bool (*done)(rt_comm *comm, const rt_comm_ticket *ticket);
+  /* Does a bounded part of the work that waits, of any rank; false: there was none. */
+  bool (*progress)(rt_comm *comm);
+  /* Helps, then sleeps, until the ticket is done. After `timeout_ns` (negative: never) the world fails
+   * with UNAVAILABLE and a message about who waits for whom. */
+  status (*wait)(rt_comm *comm, const rt_comm_ticket *ticket, int64_t timeout_ns);
+  /* Ends the world. The first reason wins. */
+  void (*abort)(rt_comm *comm, status why, const char *reason);
+  /* OK, or the failure, also recorded with fail() for the calling thread. */
+  status (*error)(rt_comm *comm);
+  /* "rank 0 waits at f:7 for allreduce of 16 f32 (sum) on team (0 1); rank 1 has not posted it, ..."
+   * For watchdogs. */
+  void (*describe)(rt_comm *comm, const rt_comm_ticket *ticket, char *text, size_t size_bytes);
+} rt_comm_ops;
+
+/* Every endpoint begins with its operations. */
+struct rt_comm {
+  const rt_comm_ops *ops;
+  uint32_t rank, n_ranks;
+};
+
+extern const rt_comm_ops rt_comm_inproc;
+
+/* ---- for backends and messages ---- */
+const char *rt_comm_kind_text(rt_comm_kind kind);
+const char *rt_comm_op_text(rt_comm_op op);
+static inline bool rt_comm_is_message(rt_comm_kind k) { return k >= RT_COMM_SEND; }
+bool rt_comm_reduces(rt_comm_kind kind);
+bool rt_comm_has_root(rt_comm_kind kind);
+/* Whether `op` means something on `dtype`. */
+bool rt_comm_op_allowed(rt_comm_op op, ir_dtype dtype);
+
+/* What can be said of a request without its peers; BAD_USAGE with the place. */
+NODISCARD status rt_comm_request_check(const rt_comm_request *r, uint32_t rank, uint32_t n_ranks);
+/* Whether two members of a team post the same collective. */
+bool rt_comm_requests_agree(const rt_comm_request *a, const rt_comm_request *b);
+/* "allreduce of 16 f32 (sum) at f:7"; at most `size_bytes`, with the final NUL. */
+void rt_comm_request_text(const rt_comm_request *r, char *text, size_t size_bytes);
+
+/* out[i] = sources[0][i] op sources[1][i] op ..., in this order. f16 and bf16 are accumulated in f32
+ * and rounded once. `out` is one of the first two sources, or apart from all. (src/comm/reduce.c) */
+void rt_comm_reduce(rt_comm_op op, ir_dtype dtype, size_t n, uint32_t n_sources,
+                    const void *const *sources, void *out);
+
+#endif
