@@ -11,7 +11,7 @@ build = scripts/setup build && $(configure) && cmake --build $(1) --parallel $(s
 # gcc's TSan cannot start under the wide address randomisation of some kernels.
 unrandomised = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: weir demo test bench san lint fuzz format clean help
+.PHONY: weir demo test bench san mutants lint fuzz format clean help
 
 weir: ## build build/weir (the default)
 	@$(call build,build) --target weir
@@ -34,6 +34,10 @@ san: ## every suite under ASan + UBSan, then under TSan
 	@$(unrandomised) scripts/test build-tsan
 comma := ,
 
+mutants: ## plant mistakes in the lowering; every one must fail a test (tests/mutants/table.md)
+	@$(call build,build-mutants,-DWEIR_MUTANTS=ON)
+	@scripts/mutants build-mutants
+
 lint: ## formatting, clang-tidy and the include law
 	@scripts/setup lint
 	@$(call configure,build)
@@ -52,7 +56,7 @@ format: ## rewrite the sources in the house format
 	@find src include tools examples tests bench -name '*.[ch]' -exec clang-format -i {} +
 
 clean: ## remove what was built
-	rm -rf build build-asan build-tsan build-fuzz
+	rm -rf build build-asan build-tsan build-fuzz build-mutants
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s%s\n", $$1, $$2}' Makefile

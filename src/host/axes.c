@@ -45,7 +45,7 @@ static bool is_split(ir_transform_kind k) {
 typedef struct axis_path {
   uint32_t position; /* of the dimension in the logical domain */
   uint32_t depth;    /* how many stream axes cut it before this one */
-  uint32_t splits;   /* of which this is the outer part, counted to the first that left it over */
+  uint32_t splits;   /* on the way of which it is the outer part */
   ir_scalar piece;   /* positions per step of the axis */
   bool unequal;      /* one of those splits is into chunks */
   ir_scalar length;  /* positions that the axis goes over: the dimension, or what is left of it */
@@ -66,9 +66,11 @@ static bool climb(lowering *l, ir_tensor t, ir_axis a, ir_axis *at, axis_path *p
   if (inner && ir_axis_at(f, x->out[0])->mark.kind != IR_MARK_STREAM) {
     return refuse(l, t, "lies inside an axis that is neither streamed nor placed");
   }
-  if (!inner && path->depth == 0) {
+  if (!inner) {
+    ir_scalar step = ir_axis_size(f, x->out[1]);
     path->unequal = path->unequal || x->kind == IR_CHUNK_SPLIT;
-    path->piece = ir_scalar_mul(scalars_of(l), path->piece, ir_axis_size(f, x->out[1]));
+    path->piece = ir_scalar_mul(scalars_of(l), path->piece, step);
+    if (path->length.id) path->length = ir_scalar_mul(scalars_of(l), path->length, step);
     path->splits++;
   }
   if (inner && path->depth == 0) path->length = ir_axis_size(f, *at);

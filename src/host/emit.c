@@ -20,8 +20,7 @@ void emit_instr(emitter *e, const ir_instr_data *data) {
   ir_block_add(e->h, block_at(e, e->depth), i);
 }
 
-/* Puts an instruction before open loop `level`, behind what was put there earlier. */
-static void emit_before_loop(emitter *e, uint32_t level, const ir_instr_data *data) {
+void emit_before_loop(emitter *e, uint32_t level, const ir_instr_data *data) {
   ir_instr i = ir_host_instr(e->h, data);
   ir_block *block = block_at(e, level);
   ir_block_add(e->h, block, i);
@@ -97,23 +96,28 @@ static void open_loop_of(emitter *e, uint32_t number, const stream_axis *s) {
   ir_scalar worker = ir_scalar_mod(emit_scalars(e), i, e->h->host->streams);
   if (MUTANT("streams_no_modulo")) worker = i;
   emit_instr(e, &(ir_instr_data){.kind = IR_SET_STREAM, .stream = by_index(worker)});
-  ir_stream main = {.name = e->main_stream};
   if (MUTANT("streams_wait_in_loop"))
-    emit_instr(e, &(ir_instr_data){.kind = IR_WAIT_STREAM, .stream = main});
+    emit_instr(e, &(ir_instr_data){.kind = IR_WAIT_STREAM, .stream.name = e->main_stream});
+}
+
+/* Slices are visible in the block they were taken in. */
+static void forget_slices(emitter *e) {
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < e->slices.len; i++) {
+    if (e->slices.data[i].depth <= e->depth || MUTANT("slice_outlives_loop"))
+      e->slices.data[kept++] = e->slices.data[i];
+  }
+  e->slices.len = kept;
 }
 
 static void close_to(emitter *e, uint32_t depth) {
   while (e->depth > depth) {
     e->depth--;
+    forget_slices(e);
     ir_scalar count = ir_instr_at(e->h, e->loops[e->depth].loop)->extent;
     if (e->depth == 0) end_streams(e, count);
+    emit_finishes(e, e->depth);
   }
-  uint32_t kept = 0;
-  for (uint32_t i = 0; i < e->slices.len; i++) {
-    if (e->slices.data[i].depth <= depth || MUTANT("slice_outlives_loop"))
-      e->slices.data[kept++] = e->slices.data[i];
-  }
-  e->slices.len = kept;
 }
 
 static void enter(emitter *e, const op_plan *plan) {
@@ -153,14 +157,6 @@ static uint32_t renumber(uint32_t dim, uint32_t dropped) {
 
 /* ---- operations ---- */
 
-typedef struct step {
-  const ir_op_data *op;
-  const op_plan *plan;
-  ir_tensor operands[64];
-  uint32_t *sliced; /* per operand: the result's dimensions it is cut along */
-  uint32_t result_dropped;
-} step;
-
 static void mark_sliced(step *s, uint32_t k, uint32_t q) {
   const stream_axis *a = &s->plan->axes.data[q];
   if (a->reduction || (s->result_dropped >> a->dim & 1)) return;
@@ -173,7 +169,7 @@ static uint32_t levels_cut(const emitter *e, const step *s, uint32_t k) {
   return producer.id ? e->l->ops[producer.id].inside : 0;
 }
 
-static ir_tensor operand(emitter *e, step *s, uint32_t k) {
+ir_tensor emit_operand(emitter *e, step *s, uint32_t k) {
   ir_tensor t = s->op->operands[k];
   if (t.id == 0) return t;
   if (e->buffer[t.id].id == 0) e->buffer[t.id] = emit_clone(e, t, NULL, 0);
@@ -192,79 +188,25 @@ static ir_tensor operand(emitter *e, step *s, uint32_t k) {
   return at;
 }
 
-static bool has_reduction(const op_plan *plan) {
-  for (uint32_t q = 0; q < plan->axes.len; q++) {
-    if (plan->axes.data[q].reduction) return true;
-  }
-  return false;
-}
-
-/* to <- full([...], 0): what a reduction starts from. */
-static ir_instr_data fill_start(emitter *e, const step *s, ir_tensor to) {
-  ir_axis dims[IR_MAX_RANK];
-  uint32_t rank = ir_tensor_dims(e->h, to, dims);
-  ir_scalar *sizes = ARENA_ARRAY(&e->h->module->memory, rank, ir_scalar);
-  for (uint32_t i = 0; i < rank; i++) sizes[i] = ir_axis_size(e->h, dims[i]);
-  ir_attr attrs[3] = {{.given = true, .len = rank, .scalars = sizes},
-                      {.given = true, .number = ir_number_int(s->op->code == IR_OP_PROD)},
-                      {.given = true, .i = ir_tensor_at(e->h, to)->dtype}};
-  ir_instr_data fill = {.kind = IR_COMPUTE, .at = s->op->at, .tensor = to};
-  fill.op = ir_host_op(e->h, IR_OP_FULL, NULL, 0, attrs, to, s->op->at);
-  return fill;
-}
-
-/* Iterations of the loops that add up, all of them together; none if there are no such loops. */
-static ir_scalar reduced_iterations(emitter *e, const op_plan *plan) {
-  ir_scalar least = {0};
-  for (uint32_t q = 0; q < plan->axes.len; q++) {
-    const stream_axis *a = &plan->axes.data[q];
-    if (!a->reduction) continue;
-    least = least.id ? ir_scalar_min(emit_scalars(e), least, a->count) : a->count;
-  }
-  return least;
-}
-
-/* if n == 0 { to <- full([...], 0) }: a sum over no iterations is written all the same. A maximum
- * over none does not exist. */
-static bool fill_if_empty(emitter *e, const step *s, ir_tensor to, ir_instr_data *choice) {
-  ir_scalars *sc = emit_scalars(e);
-  ir_scalar n = reduced_iterations(e, s->plan), zero = ir_scalar_const(sc, 0);
-  if (n.id == 0 || ir_scalar_lt(sc, zero, n) == IR_TRUE) return false;
-  if (s->op->code == IR_OP_AMAX || s->op->code == IR_OP_AMIN) {
-    ir_require(e->h, IR_REQUIRE_LE, ir_scalar_const(sc, 1), n, "positions that are reduced",
-               s->op->at);
-    return false;
-  }
-  ir_instr_data fill = fill_start(e, s, to);
-  *choice = (ir_instr_data){.kind = IR_IF, .relation = IR_EQ, .a = n, .b = zero};
-  ir_block_add(e->h, &choice->body, ir_host_instr(e->h, &fill));
-  return true;
-}
-
-static void allocate(emitter *e, const step *s) {
+static void allocate(emitter *e, step *s) {
   ir_tensor t = s->op->result;
   uint32_t inside = s->plan->inside;
-  ir_instr_data d = {.kind = IR_ALLOCATE, .at = s->op->at}, fill;
+  ir_instr_data d = {.kind = IR_ALLOCATE, .at = s->op->at};
   d.tensor = e->buffer[t.id] = emit_clone(e, t, s->plan, inside);
-  bool fills = fill_if_empty(e, s, d.tensor, &fill);
-  if (inside < e->depth) {
-    emit_before_loop(e, inside, &d);
-    if (fills) emit_before_loop(e, inside, &fill);
-  } else {
-    emit_instr(e, &d);
-    if (fills) emit_instr(e, &fill);
-  }
+  if (inside < e->depth) emit_before_loop(e, inside, &d);
+  else emit_instr(e, &d);
+  if (emit_has_reduction(s->plan)) emit_accumulator(e, s, d.tensor);
 }
 
-static ir_tensor destination(emitter *e, const step *s) {
-  ir_tensor at = e->buffer[s->op->result.id];
+ir_tensor emit_destination(emitter *e, const op_plan *plan, uint32_t levels, ir_tensor buffer) {
+  ir_tensor at = buffer;
   uint32_t dropped = 0;
-  for (uint32_t q = 0; q < s->plan->axes.len; q++) {
-    const stream_axis *a = &s->plan->axes.data[q];
-    bool drops = host_drops(e->l, s->plan, q);
+  for (uint32_t q = 0; q < levels; q++) {
+    const stream_axis *a = &plan->axes.data[q];
+    bool drops = host_drops(e->l, plan, q);
     if (a->reduction) continue;
     if (MUTANT("destination_not_sliced")) break;
-    if (q >= s->plan->inside) at = emit_slice(e, at, renumber(a->dim, dropped), q, a, drops);
+    if (q >= plan->inside) at = emit_slice(e, at, renumber(a->dim, dropped), q, a, drops);
     if (drops) dropped |= 1u << a->dim;
   }
   return at;
@@ -273,7 +215,7 @@ static ir_tensor destination(emitter *e, const step *s) {
 /* ---- offsets ---- */
 
 /* Where piece `index` begins. Unequal chunks: each chunk before it adds its length. */
-static ir_scalar piece_begin(emitter *e, const ir_partition *p, ir_scalar n, ir_scalar index) {
+ir_scalar emit_piece_begin(emitter *e, const ir_partition *p, ir_scalar n, ir_scalar index) {
   ir_scalars *s = emit_scalars(e);
   if (MUTANT("offset_zero")) return ir_scalar_const(s, 0);
   if (p->kind == IR_PARTS) return ir_scalar_mul(s, index, ir_scalar_ceildiv(s, n, p->size));
@@ -310,7 +252,7 @@ static void measure(emitter *e, const step *s, ir_scalar *offsets, ir_scalar *si
   for (uint32_t q = 0; q < s->plan->axes.len; q++) {
     const stream_axis *a = &s->plan->axes.data[q];
     if (a->reduction) continue;
-    ir_scalar i = e->loops[q].variable, begin = piece_begin(e, &a->partition, left[a->dim], i);
+    ir_scalar i = e->loops[q].variable, begin = emit_piece_begin(e, &a->partition, left[a->dim], i);
     bool alone = MUTANT("offset_innermost_only");
     offsets[a->dim] = alone ? begin : ir_scalar_add(sc, offsets[a->dim], begin);
     left[a->dim] = ir_partition_length(sc, &a->partition, left[a->dim], i, a->count);
@@ -329,7 +271,7 @@ static void keep_whole(emitter *e, const step *s, ir_scalar *sizes) {
   }
 }
 
-static ir_instr_data compute(emitter *e, const step *s, ir_tensor to) {
+ir_instr_data emit_compute(emitter *e, const step *s, ir_tensor to) {
   ir_axis dims[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(e->f, s->op->result, dims), n = 0;
   ir_scalar offsets[IR_MAX_RANK], sizes[IR_MAX_RANK];
@@ -347,74 +289,6 @@ static ir_instr_data compute(emitter *e, const step *s, ir_tensor to) {
   d.offsets = arena_copy(&e->h->module->memory, offsets, n * sizeof *offsets);
   d.sliced = s->sliced;
   return d;
-}
-
-/* ---- streams on reduction axes ---- */
-
-static ir_opcode combining(const ir_op_data *op) {
-  if (MUTANT("reduction_always_sum")) return IR_OP_ADD;
-  if (op->code == IR_OP_PROD) return IR_OP_MUL;
-  if (op->code == IR_OP_AMAX) return IR_OP_MAX;
-  return op->code == IR_OP_AMIN ? IR_OP_MIN : IR_OP_ADD;
-}
-
-/* Pieces at the end may be empty; i * piece < n tells, where n is what earlier cuts leave. */
-static ir_instr_data non_empty(emitter *e, const step *s, uint32_t q) {
-  const stream_axis *a = &s->plan->axes.data[q];
-  ir_axis axis = ir_tensor_at(e->f, s->op->result)->defined.logical.data[a->dim];
-  ir_scalar n = ir_axis_size(e->f, axis);
-  for (uint32_t k = 0; k < q; k++) {
-    const stream_axis *b = &s->plan->axes.data[k];
-    if (!b->reduction || b->dim != a->dim) continue;
-    n = ir_partition_length(emit_scalars(e), &b->partition, n, e->loops[k].variable, b->count);
-  }
-  ir_instr_data d = {.kind = IR_IF, .relation = IR_LT, .b = n};
-  d.a = piece_begin(e, &a->partition, n, e->loops[q].variable);
-  return d;
-}
-
-/* The partial result of a later iteration, added in iteration order:
- *     part : type = allocate();  part <- op(slices);  wait for the iteration before;  to <- to + part */
-static void emit_addition(emitter *e, step *s, ir_tensor to, ir_block *block) {
-  ir_tensor part = emit_clone(e, s->op->result, s->plan, s->plan->axes.len);
-  if (s->op->code == IR_OP_LINEAR) s->operands[2] = (ir_tensor){0}; /* the bias is added once */
-  ir_instr_data all[4] = {{.kind = IR_ALLOCATE, .tensor = part, .at = s->op->at}};
-  uint32_t n = 1;
-  all[n++] = compute(e, s, part);
-  if (s->plan->axes.data[0].reduction && !MUTANT("reduction_unordered")) {
-    ir_scalars *sc = emit_scalars(e);
-    ir_scalar before = ir_scalar_sub(sc, e->loops[0].variable, ir_scalar_const(sc, 1));
-    before = ir_scalar_mod(sc, before, e->h->host->streams);
-    all[n++] = (ir_instr_data){.kind = IR_WAIT_STREAM, .stream = by_index(before)};
-  }
-  ir_tensor both[2] = {MUTANT("reduction_not_added") ? part : to, part};
-  all[n] = (ir_instr_data){.kind = IR_COMPUTE, .tensor = to, .at = s->op->at};
-  all[n++].op = ir_host_op(e->h, combining(s->op), both, 2, NULL, to, s->op->at);
-  for (uint32_t i = 0; i < n; i++) ir_block_add(e->h, block, ir_host_instr(e->h, &all[i]));
-}
-
-static void emit_partial(emitter *e, step *s, ir_tensor to) {
-  ir_scalars *sc = emit_scalars(e);
-  ir_instr_data choice = {.kind = IR_IF, .relation = IR_EQ, .a = ir_scalar_const(sc, 0)};
-  choice.b = ir_scalar_const(sc, 0);
-  for (uint32_t q = 0; q < s->plan->axes.len; q++) {
-    if (s->plan->axes.data[q].reduction)
-      choice.a = ir_scalar_add(sc, choice.a, e->loops[q].variable);
-  }
-  ir_instr_data first = compute(e, s, to);
-  ir_block_add(e->h, &choice.body, ir_host_instr(e->h, &first));
-  ir_block later = {0};
-  emit_addition(e, s, to, &later);
-  for (uint32_t q = s->plan->axes.len; q-- > 0;) {
-    if (!s->plan->axes.data[q].reduction || s->plan->axes.data[q].logical) continue;
-    if (MUTANT("reduction_of_nothing")) continue;
-    ir_instr_data guard = non_empty(e, s, q);
-    guard.body = later;
-    later = (ir_block){0};
-    ir_block_add(e->h, &later, ir_host_instr(e->h, &guard));
-  }
-  choice.otherwise = later;
-  emit_instr(e, &choice);
 }
 
 /* A result that only looks at its operand otherwise, and lives no longer than the iteration it is made
@@ -438,54 +312,31 @@ static bool is_view(const emitter *e, const step *s) {
 static void emit_view(emitter *e, const step *s) {
   ir_tensor to = emit_clone(e, s->op->result, s->plan, s->plan->inside);
   e->buffer[s->op->result.id] = to;
-  ir_instr_data d = compute(e, s, to);
+  ir_instr_data d = emit_compute(e, s, to);
   d.kind = IR_VIEW;
   d.offsets = NULL;
   d.sliced = NULL;
   emit_instr(e, &d);
 }
 
-/* A loop that never runs makes nothing; what it would fill still has to exist. */
-static bool never_runs(const emitter *e, const op_plan *plan) {
-  ir_scalar zero = ir_scalar_const(&e->f->module->scalars, 0);
-  for (uint32_t q = 0; q < plan->axes.len; q++) {
-    if (ir_func_equal(e->f, plan->axes.data[q].count, zero) == IR_TRUE) return true;
-  }
-  return false;
-}
-
-static void emit_empty(emitter *e, const step *s) {
-  ir_instr_data d = {.kind = IR_ALLOCATE, .at = s->op->at}, unused;
-  close_to(e, 0);
-  d.tensor = e->buffer[s->op->result.id] = emit_clone(e, s->op->result, NULL, 0);
-  emit_instr(e, &d);
-  (void)fill_if_empty(e, s, d.tensor, &unused); /* for what a maximum requires */
-  ir_instr_data fill = fill_start(e, s, d.tensor);
-  emit_instr(e, &fill);
-}
-
 static void emit_op(emitter *e, ir_op o) {
   step s = {.op = ir_op_at(e->f, o), .plan = &e->l->ops[o.id]};
-  if (never_runs(e, s.plan)) {
-    emit_empty(e, &s);
-    return;
-  }
   enter(e, s.plan);
   s.sliced = ARENA_ARRAY(&e->h->module->memory, s.op->n_operands + 1, uint32_t);
   s.result_dropped = host_dropped_result(e->l, s.plan);
   check(s.op->n_operands <= 64);
-  for (uint32_t k = 0; k < s.op->n_operands; k++) s.operands[k] = operand(e, &s, k);
+  for (uint32_t k = 0; k < s.op->n_operands; k++) s.operands[k] = emit_operand(e, &s, k);
   if (is_view(e, &s) && !needs_offsets(e, &s)) {
     emit_view(e, &s);
     return;
   }
   allocate(e, &s);
-  ir_tensor to = destination(e, &s);
-  if (has_reduction(s.plan)) {
-    emit_partial(e, &s, to);
+  if (emit_has_reduction(s.plan)) {
+    emit_partial(e, &s);
     return;
   }
-  ir_instr_data d = compute(e, &s, to);
+  ir_tensor to = emit_destination(e, s.plan, s.plan->axes.len, e->buffer[s.op->result.id]);
+  ir_instr_data d = emit_compute(e, &s, to);
   emit_instr(e, &d);
 }
 

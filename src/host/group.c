@@ -55,10 +55,19 @@ static uint32_t levels_joined(lowering *l, const ir_op_data *op, const stream_ax
   return n;
 }
 
+static bool never_runs(lowering *l, const stream_axes *axes) {
+  ir_scalar zero = ir_scalar_const(&l->f->module->scalars, 0);
+  for (uint32_t q = 0; q < axes->len; q++) {
+    if (ir_func_equal(l->f, axes->data[q].count, zero) == IR_TRUE) return true;
+  }
+  return false;
+}
+
 static bool plan_op(lowering *l, ir_op o, nest *open) {
   const ir_op_data *op = ir_op_at(l->f, o);
   op_plan *plan = &l->ops[o.id];
   if (!host_stream_axes(l, op->result, &plan->axes)) return false;
+  if (never_runs(l, &plan->axes)) plan->axes.len = 0; /* nothing to cut: one step does it */
   uint32_t joined = levels_joined(l, op, &plan->axes, open);
   open->len = joined;
   for (uint32_t q = joined; q < plan->axes.len; q++) {

@@ -23,7 +23,7 @@ static ir_axis copy_axis(emitter *e, const ir_func *from, ir_axis a) {
   return copy;
 }
 
-static ir_tensor add_tensor(emitter *e, const ir_tensor_data *data, ir_tensor origin, bool slice) {
+ir_tensor emit_add_tensor(emitter *e, const ir_tensor_data *data, ir_tensor origin, bool slice) {
   arena *memory = &e->h->module->memory;
   ir_tensor t = {e->h->tensors.len};
   vec_push(memory, &e->h->tensors, *data);
@@ -114,13 +114,13 @@ ir_tensor emit_clone(emitter *e, ir_tensor t, const op_plan *plan, uint32_t insi
   data.number = d->number;
   data.value = d->value;
   data.memory = d->memory;
-  if (d->kind == IR_TENSOR_CONST) return add_tensor(e, &data, t, false);
+  if (d->kind == IR_TENSOR_CONST) return emit_add_tensor(e, &data, t, false);
   data.name = emit_fresh_name(e, ir_tensor_name(e->f, t), false);
   axis_copies copies;
   data.defined = clone_domains(e, d, &copies);
   if (inside > 0) cut_domains(e, &data.defined, plan, inside);
   data.now = data.defined;
-  return add_tensor(e, &data, t, inside > 0);
+  return emit_add_tensor(e, &data, t, inside > 0);
 }
 
 /* ---- slices ---- */
@@ -147,7 +147,7 @@ ir_tensor emit_slice_tensor(emitter *e, ir_tensor from, uint32_t dim, const stre
     logical[n++] = copy;
     if (cut) {
       ir_axis_at(e->h, copy)->mark = (ir_mark){0};
-      cut_axis(e, copy, &s->partition, index, (ir_scalar){0});
+      cut_axis(e, copy, &s->partition, index, s->count);
       shard_loop(e, s, copy, loop, &n_loop);
     } else {
       loop[n_loop++] = copy;
@@ -160,5 +160,5 @@ ir_tensor emit_slice_tensor(emitter *e, ir_tensor from, uint32_t dim, const stre
   data.defined =
       (ir_domains){list, list, list, ir_axes_new(e->h, loop, n_loop), ir_dense_default(e->h, list)};
   data.now = data.defined;
-  return add_tensor(e, &data, origin, true);
+  return emit_add_tensor(e, &data, origin, true);
 }

@@ -48,9 +48,10 @@ static void dense_strides(const binder *b, ir_tensor t, bool own, rt_view *v) {
   ir_axes order = own ? d->allocation : d->logical;
   int64_t stride = 1;
   for (uint32_t k = order.len; k-- > 0;) {
+    uint32_t from = MUTANT("plan_dense_reversed") ? order.len - 1 - k : k;
     for (uint32_t i = 0; i < rank; i++) {
-      if (!IR_SAME(order.data[k], dims[i])) continue;
-      v->strides[MUTANT("plan_dense_reversed") ? rank - 1 - i : i] = stride;
+      if (!IR_SAME(order.data[from], dims[i])) continue;
+      v->strides[i] = stride;
       stride *= v->extents[i] > 0 ? v->extents[i] : 1;
     }
   }

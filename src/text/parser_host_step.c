@@ -239,11 +239,12 @@ static bool build_slice(text_parser *p, slice *s, const text_token *name, const 
   ir_scalar sizes[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(p->f, s->d.from, dims), n = 0;
   if (!resolve_dim(p, s, word, rank)) return false;
+  const ir_scalar none = {0};
   for (uint32_t i = 0; i < rank; i++) {
     ir_scalar size = ir_axis_size(p->f, dims[i]);
     if (i != s->d.dim) sizes[n++] = size;
     else if (s->d.kind == IR_SHARD) {
-      sizes[n++] = ir_partition_length(&p->m->scalars, &s->d.partition, size, s->d.index);
+      sizes[n++] = ir_partition_length(&p->m->scalars, &s->d.partition, size, s->d.index, none);
     }
   }
   s->d.tensor = ir_host_tensor(p->f, text_intern(p, name), ir_tensor_at(p->f, s->d.from)->dtype,

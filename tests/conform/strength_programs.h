@@ -101,15 +101,16 @@ static inline uint32_t strength_below(strength_text *t, uint32_t n) {
   return (uint32_t)(random_bits(t->seed, t->draws++) % n);
 }
 
-/* A statement for y<i> of earlier values a and b; how many loop axes its result has. */
+/* A statement for y<i> of earlier values a and b; how many loop axes its result has. No two
+ * intermediates are equal: one that takes the place of the other too early must show. */
 static inline uint32_t strength_statement(strength_text *t, uint32_t i, const char *a,
                                           const char *b) {
   switch (strength_below(t, 8)) {
   case 0: strength_add(t, "  y%u = matmul(%s, %s)\n", i, a, b); return 3;
   case 1: strength_add(t, "  y%u = transpose(%s) + %s\n", i, a, b); return 2;
-  case 2: strength_add(t, "  y%u = %s + sum(%s, dims=[0])\n", i, a, b); return 2;
-  case 3: strength_add(t, "  y%u = set(%s) + 3 * %s\n", i, a, b); return 2;
-  default: strength_add(t, "  y%u = %s + 3 * %s\n", i, a, b); return 2;
+  case 2: strength_add(t, "  y%u = %s + sum(%s * %u.5, dims=[0])\n", i, a, b, i); return 2;
+  case 3: strength_add(t, "  y%u = set(%s) + %s * %u.5\n", i, a, b, i); return 2;
+  default: strength_add(t, "  y%u = %s + %s * %u.5\n", i, a, b, i); return 2;
   }
 }
 
@@ -168,7 +169,8 @@ static const planted_bug planted_bugs[] = {
      HOST("  y : i64[4, 3] = allocate()\n  t : i64[4, 3] = allocate()\n  t <- x + 1\n"
           "  main = current_stream()\n" ROWS JOIN),
      {"stream 0 reads t, and nothing orders it after the write on stream main",
-      "instruction 0 on stream main: t <- add(x, 1)", "instruction 1 on stream 0: y$1 <- set(t$1)"}},
+      "instruction 0 on stream main: t <- add(x, 1)",
+      "instruction 1 on stream 0: y$1 <- set(t$1)"}},
     {"a wait in the loop that serialises it (nvFuser #4217)",
      HOST("  y : i64[4, 3] = allocate()\n" WORKERS
           "  for i in 4 {\n    set_stream(i % streams)\n    wait_stream((i + 3) % streams)\n"
@@ -207,7 +209,8 @@ static const planted_bug planted_bugs[] = {
     {"a sum whose iterations do not wait for one another",
      HOST("  y : i64[3] = allocate()\n" WORKERS
           "  for i in 4 {\n    set_stream(i % streams)\n    x$1 = select(x, dim=0, index=i)\n"
-          "    if i == 0 {\n      y <- set(x$1)\n    } else {\n      y <- y + x$1\n    }\n  }\n" JOIN),
+          "    if i == 0 {\n      y <- set(x$1)\n    } else {\n      y <- y + x$1\n    }\n  "
+          "}\n" JOIN),
      {"nothing orders it after the write on stream 0", "on stream 0: y <- set(x$1)",
       "on stream 1: y <- add(y, x$1)"}},
     {"memory read before it is written",
@@ -224,12 +227,14 @@ static const planted_bug planted_bugs[] = {
           "  deallocate(t)\n  y <- set(t)\n"),
      {"'t' is used, but it was deallocated before"}},
     {"deallocated twice",
-     HOST("  y : i64[4, 3] = allocate()\n  t : i64[4, 3] = allocate()\n  t <- x + 1\n  y <- set(t)\n"
-          "  deallocate(t)\n  deallocate(t)\n"),
+     HOST(
+         "  y : i64[4, 3] = allocate()\n  t : i64[4, 3] = allocate()\n  t <- x + 1\n  y <- set(t)\n"
+         "  deallocate(t)\n  deallocate(t)\n"),
      {"'t' is deallocated twice"}},
     {"deallocated in a loop that does not own it",
-     HOST("  y : i64[4, 3] = allocate()\n  t : i64[4, 3] = allocate()\n  t <- x + 1\n  y <- set(t)\n"
-          "  for i in 4 {\n    deallocate(t)\n  }\n"),
+     HOST(
+         "  y : i64[4, 3] = allocate()\n  t : i64[4, 3] = allocate()\n  t <- x + 1\n  y <- set(t)\n"
+         "  for i in 4 {\n    deallocate(t)\n  }\n"),
      {"'t' is allocated outside this loop"}},
     {"an operation that overwrites what it reads",
      "host bug(x : i64[3, 3]) -> (y) {\n  y : i64[3, 3] = allocate()\n  y <- x + 1\n"

@@ -6,8 +6,8 @@
  *   test_checker_strength [--seed S]      one random program, printed */
 #include <stdlib.h>
 
-#include "strength_programs.h"
 #include "stream_kit.h"
+#include "strength_programs.h"
 #include "test.h"
 
 enum { SEEDS = 64, RANDOM_PROGRAMS = 100 };
@@ -289,7 +289,8 @@ static status examine(void *context) {
   rt_plan *plan = NULL;
   rt_bind_options options = {.streams = 4, .keep_waits = true};
   check_report report;
-  if (!ir_bind_complete(&s->env) || rt_bind(&s->env, &options, &memory_default, &plan) != STATUS_OK) {
+  if (!ir_bind_complete(&s->env) ||
+      rt_bind(&s->env, &options, &memory_default, &plan) != STATUS_OK) {
     diags_render(&s->module.errors, c->out);
     return STATUS_OK;
   }

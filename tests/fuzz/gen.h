@@ -38,6 +38,7 @@ typedef struct gen_options {
   int64_t max_elements; /* of any tensor */
   bool schedule;        /* write a schedule */
   bool rfactor;         /* which may contain rfactor */
+  bool streams;         /* for one device: stream marks of all kinds, no meshes */
   bool symbolic;        /* named and anonymous extents, not only constants */
   bool edges;           /* extents of 0 and 1 */
   bool exact_only;      /* integer-valued data and operations whose results are exact in every order
@@ -75,6 +76,7 @@ typedef struct gen_program {
   uint32_t n_ops;
   bool has_rfactor;
   bool has_schedule;
+  bool bad_stream; /* marks a merged axis or an inner part as a stream, which is refused */
 } gen_program;
 
 gen_program *gen_create(const gen_options *options); /* aborts when memory runs out */

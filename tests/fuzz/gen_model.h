@@ -29,6 +29,7 @@ typedef struct model_axis {
   int64_t size;
   bool marked;
   bool whole; /* not a logical axis nor the outer part of one: its slices are no ranges */
+  bool never; /* merged, or the inner part of a split: no schedule makes it a stream */
 } model_axis;
 
 typedef struct model_tensor {
@@ -81,7 +82,7 @@ typedef struct model {
   uint32_t n_meshes;
   uint32_t serial; /* counts attempts to make an operation */
   uint32_t n_ops, n_inputs, n_names;
-  bool has_rfactor;
+  bool has_rfactor, bad_stream;
   text_buffer head, body, tail; /* meshes and inputs; statements; schedule */
 } model;
 
@@ -179,5 +180,6 @@ bool make_sdpa(model *m, model_tensor *t);
 
 void schedule_meshes(model *m);
 void schedule_write(model *m);
+void schedule_streams(model *m);
 
 #endif

@@ -71,7 +71,7 @@ static void replace(model_tensor *t, uint32_t at, uint32_t n_old, const model_ax
 static void split_in_two(model_tensor *t, uint32_t at, int64_t outer, int64_t inner) {
   model_axis a = t->axes[at];
   model_axis parts[2] = {{.kind = a.kind, .size = outer, .whole = a.whole},
-                         {.kind = a.kind, .size = inner, .whole = true}};
+                         {.kind = a.kind, .size = inner, .whole = true, .never = true}};
   replace(t, at, 1, parts, 2);
 }
 
@@ -98,13 +98,17 @@ static bool can_split(const model_tensor *t, uint32_t at) {
   return !t->axes[at].marked && t->n_axes < 10;
 }
 
+/* By a factor that was written already. */
+static void end_split(model *m, model_tensor *t, uint32_t at, bool outer, int64_t factor) {
+  int64_t rest = (t->axes[at].size + factor - 1) / factor;
+  split_in_two(t, at, outer ? factor : rest, outer ? rest : factor);
+  end(m, ")");
+}
+
 static void split_at(model *m, model_tensor *t, uint32_t at) {
   bool outer = chance(m, 60);
   call(m, t, outer ? "outer_split" : "split", at);
-  int64_t factor = write_factor(m), size = t->axes[at].size;
-  int64_t rest = (size + factor - 1) / factor;
-  split_in_two(t, at, outer ? factor : rest, outer ? rest : factor);
-  end(m, ")");
+  end_split(m, t, at, outer, write_factor(m));
 }
 
 static void split(model *m, model_tensor *t) {
@@ -135,7 +139,8 @@ static void merge(model *m, model_tensor *t) {
   bool mixed = (a.kind == AXIS_REDUCTION) != (b.kind == AXIS_REDUCTION);
   if (a.marked || b.marked || mixed) return;
   call(m, t, "merge", at);
-  model_axis merged = {.kind = a.kind == b.kind ? a.kind : AXIS_ITERATION, .whole = true};
+  model_axis merged = {
+      .kind = a.kind == b.kind ? a.kind : AXIS_ITERATION, .whole = true, .never = true};
   merged.size = a.size * b.size;
   replace(t, at, 2, &merged, 1);
   end(m, ")");
@@ -351,4 +356,109 @@ void schedule_write(model *m) {
     if (chance(m, 25)) split_reduction(m, &m->tensors[i]);
   }
   for (uint32_t i = 0; i < wanted; i++) statement(m, &m->tensors[below(m, m->n_tensors)]);
+}
+
+/* ---- streams on one device ---- */
+/* A way to make an axis a stream. Tensors of one program share a few, so that their loops meet. */
+typedef enum recipe_kind { LOGICAL, OUTER, INNER, CHUNKS, NESTED, OUTER_TWICE } recipe_kind;
+
+typedef struct recipe {
+  recipe_kind kind;
+  uint32_t axis; /* counted from the front or from the end, modulo the number of axes */
+  bool from_end;
+  int64_t factor, second;
+} recipe;
+
+static recipe make_recipe(model *m) {
+  static const recipe_kind kinds[] = {LOGICAL, LOGICAL, LOGICAL, LOGICAL, OUTER,  OUTER,
+                                      OUTER,   INNER,   INNER,   CHUNKS,  NESTED, OUTER_TWICE};
+  return (recipe){.kind = kinds[below(m, 12)],
+                  .axis = below(m, 3) * (uint32_t)chance(m, 60),
+                  .from_end = chance(m, 30),
+                  .factor = 1 + below(m, 4),
+                  .second = 1 + below(m, 3)};
+}
+
+static void mark_stream(model *m, model_tensor *t, uint32_t at) {
+  char text[8];
+  t->axes[at].marked = true;
+  begin(m, t);
+  buffer_printf(&m->tail, "[%s] = stream", axis_text(m, at, t->n_axes, text));
+  end(m, "");
+}
+
+static void split_by(model *m, model_tensor *t, uint32_t at, bool outer, int64_t factor) {
+  call(m, t, outer ? "outer_split" : "split", at);
+  buffer_printf(&m->tail, ", %lld", (long long)factor);
+  end_split(m, t, at, outer, factor);
+}
+
+/* Chunks of factor, factor + 1, … positions. */
+static bool split_by_chunks(model *m, model_tensor *t, uint32_t at, int64_t length) {
+  int64_t left = t->axes[at].size, count = 0, longest = 0;
+  if (left < 1 || left > 64) return false;
+  call(m, t, "outer_split", at);
+  for (; left > 0; left -= length, length++) {
+    if (length > left) length = left;
+    buffer_printf(&m->tail, "%s%lld", count++ ? ", " : ", [", (long long)length);
+    longest = length > longest ? length : longest;
+  }
+  split_in_two(t, at, count, longest);
+  end(m, "])");
+  return true;
+}
+
+static void follow(model *m, model_tensor *t, const recipe *r) {
+  if (t->n_axes == 0 || t->n_axes > 10) return;
+  uint32_t at = r->axis % t->n_axes;
+  if (r->from_end) at = t->n_axes - 1 - at;
+  if (t->axes[at].marked || t->axes[at].whole) return;
+  switch (r->kind) {
+  case LOGICAL: break;
+  case OUTER: split_by(m, t, at, true, r->factor); break;
+  case INNER: split_by(m, t, at, false, r->factor); break;
+  case CHUNKS:
+    if (!split_by_chunks(m, t, at, r->factor)) return;
+    break;
+  case NESTED: /* what the outer loop leaves of the axis, cut again */
+    split_by(m, t, at, chance(m, 50), r->factor);
+    mark_stream(m, t, at);
+    split_by(m, t, ++at, chance(m, 50), r->second);
+    break;
+  case OUTER_TWICE:
+    split_by(m, t, at, chance(m, 50), r->factor);
+    split_by(m, t, at, chance(m, 50), r->second);
+    break;
+  }
+  mark_stream(m, t, at);
+}
+
+/* A mark that must be refused. */
+static void mark_badly(model *m, model_tensor *t) {
+  for (uint32_t i = 0; i < t->n_axes; i++) {
+    if (!t->axes[i].never || t->axes[i].marked) continue;
+    m->bad_stream = true;
+    mark_stream(m, t, i);
+    return;
+  }
+}
+
+static void decorate(model *m, model_tensor *t) {
+  static void (*const some[])(model *, model_tensor *) = {
+      split, merge, reorder, reverse, mark, memory, allocate, split_reduction, contiguity};
+  if (t->n_axes) some[below(m, 9)](m, t);
+}
+
+void schedule_streams(model *m) {
+  recipe recipes[3] = {make_recipe(m), make_recipe(m), make_recipe(m)};
+  uint32_t n = m->n_tensors, share = 50 + 25 * below(m, 3);
+  for (uint32_t i = 0; i < n; i++) {
+    model_tensor *t = &m->tensors[i];
+    if (t->op == IR_OP_NONE && !chance(m, 10)) continue;
+    if (chance(m, 12)) decorate(m, t);
+    if (chance(m, share)) follow(m, t, &recipes[chance(m, 75) ? 0 : 1]);
+    if (chance(m, 20)) follow(m, t, &recipes[2]);
+    if (chance(m, 12)) decorate(m, t);
+  }
+  if (chance(m, 2)) mark_badly(m, &m->tensors[below(m, n)]);
 }

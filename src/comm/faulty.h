@@ -1,0 +1,22 @@
+/* An endpoint around an endpoint that makes things go wrong, for tests.
+ *
+ * Posts are counted from 0. One of them can fail, which ends the world with the given status; and one
+ * can be late: it and all posts behind it are held back, in order, until the delay is over and the
+ * endpoint is called again. post() itself never blocks. */
+#ifndef WEIR_COMM_FAULTY_H
+#define WEIR_COMM_FAULTY_H
+
+#include "runtime/comm.h"
+
+typedef struct rt_comm_faults {
+  uint64_t fail_at; /* UINT64_MAX: never */
+  status fail_with;
+  uint64_t delay_at; /* likewise */
+  int64_t delay_ns;
+} rt_comm_faults;
+
+/* On success the result owns `inner`: closing the one closes the other. */
+NODISCARD status rt_comm_faulty_open(rt_comm *inner, const rt_comm_faults *faults,
+                                     const allocator *memory, rt_comm **result);
+
+#endif

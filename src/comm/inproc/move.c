@@ -1,0 +1,282 @@
+/* Which bytes go where, and moving them. */
+#include <string.h>
+
+#include "comm/inproc/inproc.h"
+
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+/* Sanitizers see plain copies only. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) ||                               \
+    __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define PLAIN_COPIES 1
+#endif
+#if defined(__x86_64__) && !defined(PLAIN_COPIES)
+#define HAS_STREAMS 1
+#include <immintrin.h>
+#endif
+
+enum {
+  CHUNK_BYTES = 128 << 10,
+  SLICE_BYTES_MIN = 4 << 10,
+  SMALL_BYTES = 32 << 10,      /* moved in all: not worth a second thread */
+  STREAM_BYTES = 3 << 20,      /* written in all: from here on, past the caches */
+  BLOCK_BYTES = 8 << 10,       /* reduced at once: stays in the first cache */
+  COPY_BLOCK_BYTES = 32 << 10, /* copied to several places at once */
+};
+
+/* ---- the job ---- */
+static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+static size_t divide_up(size_t a, size_t b) { return (a + b - 1) / b; }
+
+static inproc_cut cut_of(rt_comm_kind kind) {
+  switch (kind) {
+  case RT_COMM_BROADCAST:
+  case RT_COMM_REDUCE:
+  case RT_COMM_ALLREDUCE:
+  case RT_COMM_SEND:
+  case RT_COMM_RECV:
+  case RT_COMM_PERMUTE: return INPROC_SLICES;
+  case RT_COMM_ALLGATHER:
+  case RT_COMM_GATHER:
+  case RT_COMM_SCATTER:
+  case RT_COMM_REDUCE_SCATTER: return INPROC_PIECE;
+  case RT_COMM_ALL_TO_ALL: return INPROC_PIECES;
+  case RT_COMM_KIND_COUNT: break;
+  }
+  impossible("a kind of communication");
+}
+
+/* Bytes written by all members together. */
+static size_t written_bytes(const inproc_queue *q) {
+  size_t n = q->n, piece = q->job.piece_bytes;
+  switch (q->job.kind) {
+  case RT_COMM_ALLGATHER:
+  case RT_COMM_ALL_TO_ALL: return n * n * piece;
+  case RT_COMM_BROADCAST:
+  case RT_COMM_ALLREDUCE:
+  case RT_COMM_GATHER:
+  case RT_COMM_SCATTER:
+  case RT_COMM_REDUCE_SCATTER: return n * piece;
+  case RT_COMM_REDUCE:
+  case RT_COMM_SEND:
+  case RT_COMM_RECV:
+  case RT_COMM_PERMUTE: return piece;
+  case RT_COMM_KIND_COUNT: break;
+  }
+  impossible("a kind of communication");
+}
+
+bool inproc_job_is_small(const inproc_queue *q) {
+  size_t read = rt_comm_reduces(q->job.kind) ? q->n * q->job.piece_bytes : 0;
+  return written_bytes(q) + read <= SMALL_BYTES;
+}
+
+/* Bytes of a piece that the slice of part p has, and where they begin. */
+static size_t slice_bytes(const inproc_job *j, uint32_t p, size_t *begin) {
+  *begin = smaller(j->piece_bytes, p * j->slice_bytes);
+  return smaller(j->slice_bytes, j->piece_bytes - *begin);
+}
+
+static uint32_t part_chunks(const inproc_queue *q, uint32_t p) {
+  const inproc_job *j = &q->job;
+  size_t begin, bytes = j->cut == INPROC_SLICES ? slice_bytes(j, p, &begin) : j->piece_bytes;
+  size_t chunks = divide_up(bytes, j->chunk_bytes);
+  return (uint32_t)(j->cut == INPROC_PIECES ? chunks * q->n : chunks);
+}
+
+/* Chunks are whole lines, and no more than a 32-bit number of them. */
+static size_t chunk_bytes(const inproc_queue *q, size_t piece_bytes) {
+  size_t bytes = CHUNK_BYTES;
+  while (divide_up(piece_bytes, bytes) * q->n > UINT32_MAX / (2 * q->n)) bytes *= 2;
+  return bytes;
+}
+
+uint32_t inproc_job_make(inproc_queue *q) {
+  const rt_comm_request *r = &q->members[0].head->request;
+  inproc_job *j = &q->job;
+  j->kind = r->kind;
+  j->op = r->op;
+  j->dtype = r->dtype;
+  j->root = r->root;
+  j->cut = cut_of(r->kind);
+  j->piece_bytes = (size_t)r->count * ir_dtype_size_bytes(r->dtype);
+  size_t share = divide_up(divide_up(j->piece_bytes, q->n), INPROC_LINE_BYTES) * INPROC_LINE_BYTES;
+  j->slice_bytes = share > SLICE_BYTES_MIN ? share : SLICE_BYTES_MIN;
+  j->chunk_bytes = chunk_bytes(q, j->piece_bytes);
+  j->streams = written_bytes(q) >= STREAM_BYTES;
+  uint32_t total = 0;
+  for (uint32_t p = 0; p < q->n; p++) {
+    inproc_member *m = &q->members[p];
+    m->in = m->head->request.in;
+    m->out = m->head->request.out;
+    m->chunks = part_chunks(q, p);
+    total += m->chunks;
+  }
+  return total;
+}
+
+/* ---- moving ---- */
+#ifdef HAS_STREAMS
+/* Stores that do not read the line first and do not stay in the caches. */
+static void copy_past_caches(char *to, const char *from, size_t bytes) {
+  size_t head = smaller(bytes, -(uintptr_t)to & (INPROC_LINE_BYTES - 1));
+  memcpy(to, from, head);
+  to += head, from += head, bytes -= head;
+  for (; bytes >= INPROC_LINE_BYTES; bytes -= INPROC_LINE_BYTES) {
+    __m128i a = _mm_loadu_si128((const __m128i *)(const void *)from);
+    __m128i b = _mm_loadu_si128((const __m128i *)(const void *)(from + 16));
+    __m128i c = _mm_loadu_si128((const __m128i *)(const void *)(from + 32));
+    __m128i d = _mm_loadu_si128((const __m128i *)(const void *)(from + 48));
+    _mm_stream_si128((__m128i *)(void *)to, a);
+    _mm_stream_si128((__m128i *)(void *)(to + 16), b);
+    _mm_stream_si128((__m128i *)(void *)(to + 32), c);
+    _mm_stream_si128((__m128i *)(void *)(to + 48), d);
+    to += INPROC_LINE_BYTES, from += INPROC_LINE_BYTES;
+  }
+  memcpy(to, from, bytes);
+}
+
+/* Streamed stores are ordered by nothing else, not even by a release. */
+static void streams_end(void) { _mm_sfence(); }
+#else
+static void copy_past_caches(char *to, const char *from, size_t bytes) { memcpy(to, from, bytes); }
+static void streams_end(void) {}
+#endif
+
+static void copy(char *to, const char *from, size_t bytes, bool streams) {
+  if (streams) copy_past_caches(to, from, bytes);
+  else memcpy(to, from, bytes);
+}
+
+/* ---- chunks ---- */
+/* Bytes to be copied, or reduced, from all sources to all targets. */
+typedef struct tile {
+  const void *sources[RT_COMM_MAX_RANKS];
+  char *targets[RT_COMM_MAX_RANKS];
+  uint32_t n_sources, n_targets;
+  size_t bytes;
+} tile;
+
+/* A root that contributes or receives nothing has no buffer. */
+static void add_source(tile *t, const char *base, size_t offset) {
+  if (base) t->sources[t->n_sources++] = base + offset;
+}
+
+static void add_target(tile *t, char *base, size_t offset) {
+  if (base) t->targets[t->n_targets++] = base + offset;
+}
+
+static void add_all_sources(tile *t, const inproc_queue *q, size_t offset) {
+  for (uint32_t i = 0; i < q->n; i++) add_source(t, q->members[i].in, offset);
+}
+
+static void add_all_targets(tile *t, const inproc_queue *q, size_t offset) {
+  for (uint32_t i = 0; i < q->n; i++) add_target(t, q->members[i].out, offset);
+}
+
+/* `piece` counts pieces of a buffer that has several, `offset` bytes within one. */
+static void tile_ends(tile *t, const inproc_queue *q, uint32_t p, uint32_t piece, size_t offset) {
+  const inproc_member *me = &q->members[p], *root = &q->members[q->job.root];
+  size_t bytes = q->job.piece_bytes;
+  switch (q->job.kind) {
+  case RT_COMM_BROADCAST:
+    add_source(t, root->in, offset);
+    add_all_targets(t, q, offset);
+    return;
+  case RT_COMM_GATHER:
+    add_source(t, me->in, offset);
+    add_target(t, root->out, p * bytes + offset);
+    return;
+  case RT_COMM_ALLGATHER:
+    add_source(t, me->in, offset);
+    add_all_targets(t, q, p * bytes + offset);
+    return;
+  case RT_COMM_SCATTER:
+    add_source(t, root->in, p * bytes + offset);
+    add_target(t, me->out, offset);
+    return;
+  case RT_COMM_REDUCE:
+    add_all_sources(t, q, offset);
+    add_target(t, root->out, offset);
+    return;
+  case RT_COMM_ALLREDUCE:
+    add_all_sources(t, q, offset);
+    add_all_targets(t, q, offset);
+    return;
+  case RT_COMM_REDUCE_SCATTER:
+    add_all_sources(t, q, p * bytes + offset);
+    add_target(t, me->out, offset);
+    return;
+  case RT_COMM_ALL_TO_ALL:
+    add_source(t, q->members[piece].in, p * bytes + offset);
+    add_target(t, me->out, piece * bytes + offset);
+    return;
+  case RT_COMM_SEND:
+  case RT_COMM_RECV:
+  case RT_COMM_PERMUTE:
+    add_source(t, q->members[0].in, offset);
+    add_target(t, q->members[1].out, offset);
+    return;
+  case RT_COMM_KIND_COUNT: break;
+  }
+  impossible("a kind of communication");
+}
+
+/* Each part begins with another piece, so that not all read from one member at once. */
+static void tile_make(tile *t, const inproc_queue *q, uint32_t p, uint32_t chunk) {
+  const inproc_job *j = &q->job;
+  size_t begin = 0, len = j->piece_bytes;
+  uint32_t piece = p;
+  if (j->cut == INPROC_SLICES) len = slice_bytes(j, p, &begin);
+  if (j->cut == INPROC_PIECES) {
+    uint32_t per_piece = (uint32_t)divide_up(j->piece_bytes, j->chunk_bytes);
+    piece = (p + chunk / per_piece) % q->n;
+    chunk %= per_piece;
+  }
+  size_t offset = chunk * j->chunk_bytes;
+  t->bytes = smaller(j->chunk_bytes, len - offset);
+  t->n_sources = t->n_targets = 0;
+  tile_ends(t, q, p, piece, begin + offset);
+}
+
+/* In place, the source is one of the targets. */
+static void tile_copy(const tile *t, bool streams) {
+  const char *from = t->sources[0];
+  for (size_t done = 0; done < t->bytes; done += COPY_BLOCK_BYTES) {
+    size_t len = smaller(COPY_BLOCK_BYTES, t->bytes - done);
+    for (uint32_t i = 0; i < t->n_targets; i++)
+      if (t->targets[i] != from) copy(t->targets[i] + done, from + done, len, streams);
+  }
+}
+
+/* Whether the first target may hold partial results: no source read after the first pass is there. */
+static bool may_reduce_there(const tile *t) {
+  for (uint32_t i = 2; i < t->n_sources; i++)
+    if (t->sources[i] == t->targets[0]) return false;
+  return true;
+}
+
+static void tile_reduce(const tile *t, const inproc_job *j) {
+  alignas(INPROC_LINE_BYTES) char block[BLOCK_BYTES];
+  const void *sources[RT_COMM_MAX_RANKS];
+  bool direct = !j->streams && may_reduce_there(t);
+  size_t size = ir_dtype_size_bytes(j->dtype);
+  for (size_t done = 0; done < t->bytes; done += BLOCK_BYTES) {
+    size_t len = smaller(BLOCK_BYTES, t->bytes - done);
+    char *result = direct ? t->targets[0] + done : block;
+    for (uint32_t i = 0; i < t->n_sources; i++) sources[i] = (const char *)t->sources[i] + done;
+    rt_comm_reduce(j->op, j->dtype, len / size, t->n_sources, sources, result);
+    for (uint32_t i = direct; i < t->n_targets; i++)
+      copy(t->targets[i] + done, result, len, j->streams);
+  }
+}
+
+void inproc_chunk_run(const inproc_queue *q, uint32_t part, uint32_t chunk) {
+  tile t;
+  tile_make(&t, q, part, chunk);
+  if (t.n_sources == 0 || t.n_targets == 0) return;
+  if (t.n_sources > 1) tile_reduce(&t, &q->job);
+  else tile_copy(&t, q->job.streams);
+  if (q->job.streams) streams_end();
+}

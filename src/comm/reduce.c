@@ -1,0 +1,160 @@
+/* Element reductions of all dtypes, in team order. */
+#include <string.h>
+
+#include "runtime/comm.h"
+
+/* gcc's -O2 leaves loops of unknown length scalar; see device/cpu for the second option. */
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("O3", "no-trapping-math")
+#endif
+
+/* `out` may be `a` or `b` exactly, so no iteration depends on another. */
+#if defined(__clang__)
+#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+/* Elements i of a and b into out. Narrow floats come here as f32. */
+typedef void pair_fn(size_t n, const void *a, const void *b, void *out);
+
+#define PAIR(name, type, expression)                                                               \
+  static void name(size_t n, const void *a, const void *b, void *out) {                            \
+    const type *px = a, *py = b;                                                                   \
+    type *po = out;                                                                                \
+    INDEPENDENT for (size_t i = 0; i < n; i++) {                                                   \
+      type x = px[i], y = py[i];                                                                   \
+      po[i] = (type)(expression);                                                                  \
+    }                                                                                              \
+  }
+
+/* If x is NaN it is taken; if y is, the comparison is false, and y is. */
+#define FLOAT_PAIRS(id, type)                                                                      \
+  PAIR(sum_##id, type, x + y)                                                                      \
+  PAIR(prod_##id, type, x *y)                                                                      \
+  PAIR(min_##id, type, ((x < y) | (x != x)) ? x : y)                                               \
+  PAIR(max_##id, type, ((x > y) | (x != x)) ? x : y)
+
+/* Wrapping, so in a type without a sign that no promotion gives one. */
+#define INT_PAIRS(id, type, wrap)                                                                  \
+  PAIR(sum_##id, type, (wrap)x + (wrap)y)                                                          \
+  PAIR(prod_##id, type, (wrap)x *(wrap)y)                                                          \
+  PAIR(min_##id, type, x < y ? x : y)                                                              \
+  PAIR(max_##id, type, x > y ? x : y)                                                              \
+  PAIR(and_##id, type, x &y)                                                                       \
+  PAIR(or_##id, type, x | y)                                                                       \
+  PAIR(xor_##id, type, x ^ y)
+
+FLOAT_PAIRS(f32, float)
+FLOAT_PAIRS(f64, double)
+INT_PAIRS(i64, int64_t, uint64_t)
+INT_PAIRS(i32, int32_t, uint32_t)
+INT_PAIRS(i8, int8_t, uint32_t)
+INT_PAIRS(u8, uint8_t, uint32_t)
+/* Any byte but 0 is true. */
+PAIR(and_bool, uint8_t, (x != 0) & (y != 0))
+PAIR(or_bool, uint8_t, (x | y) != 0)
+PAIR(xor_bool, uint8_t, (x != 0) ^ (y != 0))
+
+#define FLOAT_ROW(id)                                                                              \
+  { sum_##id, prod_##id, min_##id, max_##id, NULL, NULL, NULL }
+#define INT_ROW(id)                                                                                \
+  { sum_##id, prod_##id, min_##id, max_##id, and_##id, or_##id, xor_##id }
+
+static pair_fn *const pairs[IR_DTYPE_COUNT][RT_COMM_OP_COUNT] = {
+    [IR_F64] = FLOAT_ROW(f64),
+    [IR_F32] = FLOAT_ROW(f32),
+    [IR_F16] = FLOAT_ROW(f32),
+    [IR_BF16] = FLOAT_ROW(f32),
+    [IR_I64] = INT_ROW(i64),
+    [IR_I32] = INT_ROW(i32),
+    [IR_I8] = INT_ROW(i8),
+    [IR_U8] = INT_ROW(u8),
+    [IR_BOOL] = {or_bool, and_bool, and_bool, or_bool, and_bool, or_bool, xor_bool},
+};
+
+/* ---- narrow floats, without branches, so that loops over them vectorize ---- */
+static inline float as_float(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+static inline uint32_t as_bits(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+static inline float widen_bf16(uint16_t h) { return as_float((uint32_t)h << 16); }
+
+/* Rounds to nearest even by carrying into the kept half; NaN would carry to infinity. */
+static inline uint16_t narrow_bf16(float value) {
+  uint32_t bits = as_bits(value), odd = bits >> 16 & 1;
+  uint32_t rounded = (bits + 0x7fff + odd) >> 16, nan = bits >> 16 | 0x40;
+  return (uint16_t)(value != value ? nan : rounded);
+}
+
+/* The exponents differ by 112; multiplying by 2^112 also gives subnormals theirs. */
+static inline float widen_f16(uint16_t h) {
+  uint32_t magnitude = (uint32_t)(h & 0x7fff) << 13, sign = (uint32_t)(h & 0x8000) << 16;
+  uint32_t finite = as_bits(as_float(magnitude) * 0x1p112F), special = magnitude | 0x7f800000;
+  return as_float(sign | ((h & 0x7c00) == 0x7c00 ? special : finite));
+}
+
+/* Three cases: below 2^-14 the result is subnormal, and adding 0.5 leaves its bits, rounded, at the
+ * bottom of the mantissa; from 65520 on, and for NaN, special; else as bf16, with the exponent moved. */
+static inline uint16_t narrow_f16(float value) {
+  uint32_t bits = as_bits(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+  uint32_t small = as_bits(as_float(magnitude) + 0.5F) - as_bits(0.5F);
+  uint32_t normal = (magnitude - (112U << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
+  uint32_t special = magnitude > 0x7f800000 ? 0x7e00 : 0x7c00;
+  uint32_t result = magnitude < (113U << 23) ? small : normal;
+  return (uint16_t)(sign | (magnitude >= 0x477ff000 ? special : result));
+}
+
+enum { BLOCK = 1024 };
+
+static void widen(ir_dtype t, size_t n, const uint16_t *from, float *to) {
+  if (t == IR_F16)
+    for (size_t i = 0; i < n; i++) to[i] = widen_f16(from[i]);
+  else
+    for (size_t i = 0; i < n; i++) to[i] = widen_bf16(from[i]);
+}
+
+static void narrow(ir_dtype t, size_t n, const float *from, uint16_t *to) {
+  if (t == IR_F16)
+    for (size_t i = 0; i < n; i++) to[i] = narrow_f16(from[i]);
+  else
+    for (size_t i = 0; i < n; i++) to[i] = narrow_bf16(from[i]);
+}
+
+static void reduce_narrow(pair_fn *pair, ir_dtype t, size_t n, uint32_t n_sources,
+                          const void *const *sources, uint16_t *out) {
+  float sum[BLOCK], next[BLOCK];
+  for (size_t done = 0; done < n; done += BLOCK) {
+    size_t len = n - done < BLOCK ? n - done : BLOCK;
+    widen(t, len, (const uint16_t *)sources[0] + done, sum);
+    for (uint32_t k = 1; k < n_sources; k++) {
+      widen(t, len, (const uint16_t *)sources[k] + done, next);
+      pair(len, sum, next, sum);
+    }
+    narrow(t, len, sum, out + done);
+  }
+}
+
+void rt_comm_reduce(rt_comm_op op, ir_dtype dtype, size_t n, uint32_t n_sources,
+                    const void *const *sources, void *out) {
+  pair_fn *pair = pairs[dtype][op];
+  check(pair && n_sources > 0);
+  if (n_sources == 1) {
+    if (out != sources[0]) memcpy(out, sources[0], n * ir_dtype_size_bytes(dtype));
+    return;
+  }
+  if (dtype == IR_F16 || dtype == IR_BF16) {
+    reduce_narrow(pair, dtype, n, n_sources, sources, out);
+    return;
+  }
+  pair(n, sources[0], sources[1], out);
+  for (uint32_t k = 2; k < n_sources; k++) pair(n, out, sources[k], out);
+}

@@ -1,0 +1,237 @@
+/* Streams on reduction axes: iterations add their partial results, in iteration order.
+ *
+ *     y : f32[n] = allocate()
+ *     for i in 4 {
+ *       x$1 = shard(x, dim=1, index=i, parts=4)
+ *       if i == 0 { y <- sum(x$1, dims=[1]) } else {
+ *         y$1 : f32[n] = allocate()
+ *         y$1 <- sum(x$1, dims=[1])
+ *         wait_stream((i - 1) % streams)
+ *         y <- y + y$1
+ *       }
+ *     }
+ */
+#include "base/mutant.h"
+#include "host/emit.h"
+#include "ir/build.h"
+
+bool emit_has_reduction(const op_plan *plan) {
+  for (uint32_t q = 0; q < plan->axes.len; q++) {
+    if (plan->axes.data[q].reduction) return true;
+  }
+  return false;
+}
+
+/* to <- full([...], 0): what a reduction starts from. */
+static ir_instr_data fill_start(emitter *e, const step *s, ir_tensor to) {
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(e->h, to, dims);
+  ir_scalar *sizes = ARENA_ARRAY(&e->h->module->memory, rank, ir_scalar);
+  for (uint32_t i = 0; i < rank; i++) sizes[i] = ir_axis_size(e->h, dims[i]);
+  ir_attr attrs[3] = {{.given = true, .len = rank, .scalars = sizes},
+                      {.given = true, .number = ir_number_int(s->op->code == IR_OP_PROD)},
+                      {.given = true, .i = ir_tensor_at(e->h, to)->dtype}};
+  ir_instr_data fill = {.kind = IR_COMPUTE, .at = s->op->at, .tensor = to};
+  fill.op = ir_host_op(e->h, IR_OP_FULL, NULL, 0, attrs, to, s->op->at);
+  return fill;
+}
+
+/* Iterations of the loops that add up, all of them together; none if there are no such loops. */
+static ir_scalar reduced_iterations(emitter *e, const op_plan *plan) {
+  ir_scalar least = {0};
+  for (uint32_t q = 0; q < plan->axes.len; q++) {
+    const stream_axis *a = &plan->axes.data[q];
+    if (!a->reduction) continue;
+    least = least.id ? ir_scalar_min(emit_scalars(e), least, a->count) : a->count;
+  }
+  return least;
+}
+
+static bool has_bias(const ir_op_data *op) {
+  return op->code == IR_OP_LINEAR && op->operands[2].id != 0;
+}
+
+/* The bias of a weight with leading axes of its own does not line up with the result; it then goes with
+ * the first iteration. */
+static bool adds_bias_last(const emitter *e, const step *s) {
+  ir_axis dims[IR_MAX_RANK];
+  return has_bias(s->op) && ir_tensor_dims(e->f, s->op->operands[1], dims) == 2;
+}
+
+/* if n == 0 { to <- full([...], 0) }: a sum over no iterations is written all the same. A maximum
+ * over none does not exist, and of a linear with bias the bias would be left: both are refused. */
+static bool fill_if_empty(emitter *e, const step *s, ir_tensor to, ir_instr_data *choice) {
+  ir_scalars *sc = emit_scalars(e);
+  ir_scalar n = reduced_iterations(e, s->plan), zero = ir_scalar_const(sc, 0);
+  if (n.id == 0 || ir_scalar_lt(sc, zero, n) == IR_TRUE) return false;
+  bool biased = has_bias(s->op) && !adds_bias_last(e, s);
+  if (s->op->code == IR_OP_AMAX || s->op->code == IR_OP_AMIN || biased) {
+    ir_require(e->h, IR_REQUIRE_LE, ir_scalar_const(sc, 1), n, "positions that are reduced",
+               s->op->at);
+    return false;
+  }
+  ir_instr_data fill = fill_start(e, s, to);
+  *choice = (ir_instr_data){.kind = IR_IF, .relation = IR_EQ, .a = n, .b = zero};
+  ir_block_add(e->h, &choice->body, ir_host_instr(e->h, &fill));
+  return true;
+}
+
+static ir_opcode combining(const ir_op_data *op) {
+  if (MUTANT("reduction_always_sum")) return IR_OP_ADD;
+  if (op->code == IR_OP_PROD) return IR_OP_MUL;
+  if (op->code == IR_OP_AMAX) return IR_OP_MAX;
+  return op->code == IR_OP_AMIN ? IR_OP_MIN : IR_OP_ADD;
+}
+
+/* Pieces at the end may be empty; i * piece < n tells, where n is what earlier cuts leave. */
+static ir_instr_data non_empty(emitter *e, const step *s, uint32_t q) {
+  const stream_axis *a = &s->plan->axes.data[q];
+  ir_axis axis = ir_tensor_at(e->f, s->op->result)->defined.logical.data[a->dim];
+  ir_scalar n = ir_axis_size(e->f, axis);
+  for (uint32_t k = 0; k < q; k++) {
+    const stream_axis *b = &s->plan->axes.data[k];
+    if (!b->reduction || b->dim != a->dim) continue;
+    n = ir_partition_length(emit_scalars(e), &b->partition, n, e->loops[k].variable, b->count);
+  }
+  ir_instr_data d = {.kind = IR_IF, .relation = IR_LT, .b = n};
+  d.a = emit_piece_begin(e, &a->partition, n, e->loops[q].variable);
+  return d;
+}
+
+/* The partial result of a later iteration, added in iteration order:
+ *     part : type = allocate();  part <- op(slices);  wait for the iteration before;  to <- to + part */
+static void emit_addition(emitter *e, step *s, ir_tensor to, ir_block *block) {
+  ir_tensor part = emit_clone(e, s->op->result, s->plan, s->plan->axes.len);
+  ir_tensor_at(e->h, part)->dtype = ir_tensor_at(e->h, to)->dtype;
+  if (has_bias(s->op)) s->operands[2] = (ir_tensor){0}; /* the bias is added once */
+  ir_instr_data all[4] = {{.kind = IR_ALLOCATE, .tensor = part, .at = s->op->at}};
+  uint32_t n = 1;
+  all[n++] = emit_compute(e, s, part);
+  if (s->plan->axes.data[0].reduction && !MUTANT("reduction_unordered")) {
+    ir_scalars *sc = emit_scalars(e);
+    ir_scalar before = ir_scalar_sub(sc, e->loops[0].variable, ir_scalar_const(sc, 1));
+    before = ir_scalar_mod(sc, before, e->h->host->streams);
+    all[n++] = (ir_instr_data){.kind = IR_WAIT_STREAM, .stream = {.index = before}};
+  }
+  ir_tensor both[2] = {MUTANT("reduction_not_added") ? part : to, part};
+  all[n] = (ir_instr_data){.kind = IR_COMPUTE, .tensor = to, .at = s->op->at};
+  all[n++].op = ir_host_op(e->h, combining(s->op), both, 2, NULL, to, s->op->at);
+  for (uint32_t i = 0; i < n; i++) ir_block_add(e->h, block, ir_host_instr(e->h, &all[i]));
+}
+
+/* ---- f16 and bf16 ---- */
+
+static bool is_narrow(ir_dtype t) { return t == IR_F16 || t == IR_BF16; }
+
+static bool adds_wide(const emitter *e, const step *s) {
+  bool picks = s->op->code == IR_OP_AMAX || s->op->code == IR_OP_AMIN; /* these do not round */
+  return !picks && is_narrow(ir_tensor_at(e->f, s->op->result)->dtype);
+}
+
+/* A buffer like `like`, in f32. */
+static ir_tensor widened(emitter *e, ir_tensor like) {
+  ir_tensor_data data = *ir_tensor_at(e->h, like);
+  ir_tensor origin = e->h->host->origins.data[like.id].tensor;
+  data.kind = IR_TENSOR_RESULT;
+  data.dtype = IR_F32;
+  data.name = emit_fresh_name(e, ir_tensor_name(e->f, origin), true);
+  return emit_add_tensor(e, &data, origin, true);
+}
+
+static ir_instr_data cast_to(emitter *e, ir_tensor from, ir_tensor to, loc at) {
+  ir_attr dtype = {.given = true, .i = ir_tensor_at(e->h, to)->dtype};
+  ir_instr_data d = {.kind = IR_COMPUTE, .at = at, .tensor = to};
+  d.op = ir_host_op(e->h, IR_OP_CAST, &from, 1, &dtype, to, at);
+  return d;
+}
+
+static void widen_operands(emitter *e, step *s) {
+  for (uint32_t k = 0; k < s->op->n_operands; k++) {
+    ir_tensor t = s->operands[k];
+    if (t.id == 0 || !is_narrow(ir_tensor_at(e->h, t)->dtype)) continue;
+    s->operands[k] = widened(e, t);
+    emit_instr(e, &(ir_instr_data){.kind = IR_ALLOCATE, .at = s->op->at, .tensor = s->operands[k]});
+    ir_instr_data cast = cast_to(e, t, s->operands[k], s->op->at);
+    emit_instr(e, &cast);
+  }
+}
+
+static uint32_t first_reduction(const op_plan *plan) {
+  uint32_t q = 0;
+  while (!plan->axes.data[q].reduction) q++;
+  return q;
+}
+
+void emit_accumulator(emitter *e, step *s, ir_tensor buffer) {
+  uint32_t inside = s->plan->inside;
+  ir_instr_data wide = {.kind = IR_ALLOCATE, .at = s->op->at}, fill;
+  finish f = {.op = s->op, .plan = s->plan, .level = first_reduction(s->plan), .sum = buffer};
+  f.bias = adds_bias_last(e, s);
+  f.round = adds_wide(e, s);
+  if (f.round) {
+    f.sum = wide.tensor = widened(e, buffer);
+    if (inside < e->depth) emit_before_loop(e, inside, &wide);
+    else emit_instr(e, &wide);
+  }
+  s->sum = f.sum;
+  if (f.bias || f.round) vec_push(&e->l->scratch, &e->finishes, f);
+  if (!fill_if_empty(e, s, s->sum, &fill)) return;
+  if (inside < e->depth) emit_before_loop(e, inside, &fill);
+  else emit_instr(e, &fill);
+}
+
+static void emit_finish(emitter *e, const finish *f) {
+  op_plan outside = *f->plan; /* the loops that are still open */
+  outside.axes.len = f->level;
+  uint32_t sliced[3] = {0};
+  step s = {.op = f->op, .plan = &outside, .sliced = sliced};
+  s.result_dropped = host_dropped_result(e->l, &outside);
+  ir_tensor sum = emit_destination(e, f->plan, f->level, f->sum);
+  if (f->bias) {
+    ir_tensor both[2] = {sum, emit_operand(e, &s, 2)};
+    ir_instr_data add = {.kind = IR_COMPUTE, .at = f->op->at, .tensor = sum};
+    add.op = ir_host_op(e->h, IR_OP_ADD, both, 2, NULL, sum, f->op->at);
+    emit_instr(e, &add);
+  }
+  if (!f->round) return;
+  ir_tensor to = emit_destination(e, f->plan, f->level, e->buffer[f->op->result.id]);
+  ir_instr_data cast = cast_to(e, sum, to, f->op->at);
+  emit_instr(e, &cast);
+}
+
+void emit_finishes(emitter *e, uint32_t level) {
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < e->finishes.len; i++) {
+    finish f = e->finishes.data[i];
+    if (f.level == level) emit_finish(e, &f);
+    else e->finishes.data[kept++] = f;
+  }
+  e->finishes.len = kept;
+}
+
+void emit_partial(emitter *e, step *s) {
+  if (adds_bias_last(e, s)) s->operands[2] = (ir_tensor){0};
+  if (adds_wide(e, s)) widen_operands(e, s);
+  ir_tensor to = emit_destination(e, s->plan, s->plan->axes.len, s->sum);
+  ir_scalars *sc = emit_scalars(e);
+  ir_instr_data choice = {.kind = IR_IF, .relation = IR_EQ, .a = ir_scalar_const(sc, 0)};
+  choice.b = ir_scalar_const(sc, 0);
+  for (uint32_t q = 0; q < s->plan->axes.len; q++) {
+    if (s->plan->axes.data[q].reduction)
+      choice.a = ir_scalar_add(sc, choice.a, e->loops[q].variable);
+  }
+  ir_instr_data first = emit_compute(e, s, to);
+  ir_block_add(e->h, &choice.body, ir_host_instr(e->h, &first));
+  ir_block later = {0};
+  emit_addition(e, s, to, &later);
+  for (uint32_t q = s->plan->axes.len; q-- > 0;) {
+    if (!s->plan->axes.data[q].reduction || s->plan->axes.data[q].logical) continue;
+    if (MUTANT("reduction_of_nothing")) continue;
+    ir_instr_data guard = non_empty(e, s, q);
+    guard.body = later;
+    later = (ir_block){0};
+    ir_block_add(e->h, &later, ir_host_instr(e->h, &guard));
+  }
+  choice.otherwise = later;
+  emit_instr(e, &choice);
+}

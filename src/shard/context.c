@@ -1,0 +1,83 @@
+/* The context: the prover's scalars, and where devices stand in meshes. */
+#include "shard/internal.h"
+
+shard_ctx *shard_begin(ir_func *f, arena *scratch) {
+  shard_ctx *c = ARENA_NEW(scratch, shard_ctx);
+  c->f = f;
+  c->scratch = scratch;
+  ir_scalars_init(&c->s, scratch);
+  map_init(&c->translated, scratch);
+  map_init(&c->extents, scratch);
+  for (uint32_t i = 0; i < SHARD_SLOTS; i++) {
+    c->slots[i].symbol = ir_scalar_symbol(&c->s, (ir_symbol_data){.kind = IR_SYMBOL_INDEX});
+  }
+  return c;
+}
+
+static ir_scalar translate_symbol(shard_ctx *c, uint32_t symbol) {
+  ir_scalar learned = {map_get(&c->f->learned, symbol, 0)};
+  if (learned.id) return shard_translate(c, learned);
+  uint32_t own = map_get(&c->extents, symbol, 0);
+  if (own == 0) {
+    own = ir_scalar_symbol(&c->s, (ir_symbol_data){.kind = IR_SYMBOL_EXTENT}).id;
+    map_put(&c->extents, symbol, own);
+  }
+  return (ir_scalar){own};
+}
+
+static ir_scalar translate_node(shard_ctx *c, const ir_scalar_node n) {
+  ir_scalars *s = &c->s;
+  if (n.kind == IR_SCALAR_OVERFLOWED) return IR_SCALAR_OVERFLOW;
+  if (n.kind == IR_SCALAR_CONST) return ir_scalar_const(s, n.value);
+  if (n.kind == IR_SCALAR_SYMBOL) return translate_symbol(c, (uint32_t)n.value);
+  ir_scalar a = shard_translate(c, n.a), b = shard_translate(c, n.b);
+  switch (n.kind) {
+  case IR_SCALAR_ADD: return ir_scalar_add(s, a, b);
+  case IR_SCALAR_MUL: return ir_scalar_mul(s, a, b);
+  case IR_SCALAR_FLOORDIV: return ir_scalar_floordiv(s, a, b);
+  case IR_SCALAR_CEILDIV: return ir_scalar_ceildiv(s, a, b);
+  case IR_SCALAR_MOD: return ir_scalar_mod(s, a, b);
+  case IR_SCALAR_MIN: return ir_scalar_min(s, a, b);
+  case IR_SCALAR_MAX: return ir_scalar_max(s, a, b);
+  case IR_SCALAR_OVERFLOWED:
+  case IR_SCALAR_CONST:
+  case IR_SCALAR_SYMBOL: break;
+  }
+  impossible("leaves are translated above");
+}
+
+ir_scalar shard_translate(shard_ctx *c, ir_scalar x) {
+  uint32_t known = map_get(&c->translated, x.id, 0);
+  if (known) return (ir_scalar){known};
+  ir_scalar y = translate_node(c, *ir_scalar_node_of(&c->f->module->scalars, x));
+  map_put(&c->translated, x.id, y.id);
+  return y;
+}
+
+/* ---- meshes ---- */
+
+static const map *positions_of(shard_ctx *c, ir_mesh mesh) {
+  while (c->positions.len <= mesh.id) vec_push(c->scratch, &c->positions, NULL);
+  if (c->positions.data[mesh.id]) return c->positions.data[mesh.id];
+  const ir_mesh_data *d = ir_mesh_at(c->f, mesh);
+  map *m = ARENA_NEW(c->scratch, map);
+  map_init(m, c->scratch);
+  for (int64_t i = 0; i < d->n_devices; i++) map_put(m, (uint64_t)d->devices[i], (uint32_t)i + 1);
+  return c->positions.data[mesh.id] = m;
+}
+
+int64_t shard_position(shard_ctx *c, ir_mesh mesh, int64_t device) {
+  if (!ir_mesh_at(c->f, mesh)->listed) return ir_mesh_find(ir_mesh_at(c->f, mesh), device);
+  return (int64_t)map_get(positions_of(c, mesh), (uint64_t)device, 0) - 1;
+}
+
+int64_t shard_coordinate(shard_ctx *c, ir_mesh mesh, int64_t device, uint32_t k) {
+  return ir_mesh_coordinate(ir_mesh_at(c->f, mesh), shard_position(c, mesh, device), k);
+}
+
+int64_t shard_neighbour(shard_ctx *c, ir_mesh mesh, int64_t device, uint32_t k, int64_t i) {
+  const ir_mesh_data *m = ir_mesh_at(c->f, mesh);
+  int64_t at = shard_position(c, mesh, device), stride = 1;
+  for (uint32_t j = m->rank - k; j < m->rank; j++) stride *= m->shape[j];
+  return m->devices[at + (i - ir_mesh_coordinate(m, at, k)) * stride];
+}

@@ -1,0 +1,114 @@
+/* What the files of shard/ share.
+ *
+ * To compare shardings, every root axis of a result gets a symbol for its index; the axes of the
+ * operand that map to it get the same. The index of a marked loop axis is then an expression in these
+ * symbols, and equal expressions mean equal pieces. */
+#ifndef WEIR_SHARD_INTERNAL_H
+#define WEIR_SHARD_INTERNAL_H
+
+#include "ir/map.h"
+#include "shard/shard.h"
+
+/* What a symbol of the prover means in the question at hand. */
+typedef enum shard_symbol {
+  SHARD_FREE,    /* any position will do: broadcasts, and axes of the result the operand lacks */
+  SHARD_MAPPED,  /* one position on both sides */
+  SHARD_BLOCKED, /* all positions are needed at once, or nothing is known */
+  SHARD_COORD,   /* a coordinate of the device */
+} shard_symbol;
+
+/* Symbols are reused from question to question; only their meaning and bound change. */
+enum {
+  SHARD_SLOT_ROOT = 0,                          /* by position in the result's root domain */
+  SHARD_SLOT_OPERAND = IR_MAX_RANK,             /* by dimension of the operand, unmapped ones */
+  SHARD_SLOT_COORD = 2 * IR_MAX_RANK,           /* by mesh axis; operand, then result */
+  SHARD_SLOT_OPAQUE = SHARD_SLOT_COORD + 2 * IR_MESH_MAX_RANK,
+  SHARD_SLOTS,
+};
+
+typedef struct shard_slot {
+  ir_scalar symbol;
+  shard_symbol means;
+  ir_scalar bound; /* the symbol is less; none: unbounded */
+} shard_slot;
+
+struct shard_ctx {
+  ir_func *f;
+  arena *scratch;
+  ir_scalars s; /* the prover's own */
+  shard_slot slots[SHARD_SLOTS];
+  map translated;      /* module scalar -> own scalar */
+  map extents;         /* module symbol -> own symbol */
+  VEC(map *) positions; /* by mesh: device -> position + 1; NULL until asked for */
+};
+
+/* ---- context.c ---- */
+/* A scalar of the module among the prover's, with what the function learned about extents put in. */
+ir_scalar shard_translate(shard_ctx *c, ir_scalar x);
+/* Position of a device in the mesh's list, or -1. */
+int64_t shard_position(shard_ctx *c, ir_mesh mesh, int64_t device);
+/* Coordinate of a device that is in the mesh. */
+int64_t shard_coordinate(shard_ctx *c, ir_mesh mesh, int64_t device, uint32_t k);
+
+/* The device that differs from `device` only in having coordinate i along k. */
+int64_t shard_neighbour(shard_ctx *c, ir_mesh mesh, int64_t device, uint32_t k, int64_t i);
+
+/* ---- index.c: arithmetic on indexes; all of it is exact for every value within the bounds ---- */
+ir_scalar shard_div(shard_ctx *c, ir_scalar x, ir_scalar d);
+ir_scalar shard_mod(shard_ctx *c, ir_scalar x, ir_scalar d);
+/* outer * size + inner, where 0 <= inner < size. */
+ir_scalar shard_join(shard_ctx *c, ir_scalar outer, ir_scalar inner, ir_scalar size);
+
+/* ---- leaf.c ---- */
+typedef struct shard_known {
+  ir_axis axis;
+  ir_scalar index;
+} shard_known;
+
+typedef struct shard_side {
+  ir_tensor tensor;
+  ir_mesh mesh;
+  uint32_t coords; /* first slot of its coordinates */
+  shard_known known[2 * IR_MAX_RANK];
+  uint32_t n_known;
+} shard_side;
+
+/* Operand and result of an operation with their symbols. One at a time per context. */
+typedef struct shard_view {
+  shard_ctx *c;
+  const ir_op_data *op;
+  shard_side from, to;
+} shard_view;
+
+typedef struct shard_leaf {
+  bool present; /* some axis is really cut */
+  bool mixed;   /* cut in a way that no operand or result can match */
+  ir_scalar index;
+} shard_leaf;
+
+void shard_view_open(shard_ctx *c, const ir_op_data *op, uint32_t operand, shard_view *v);
+/* The index of an axis derived from the side's known ones. */
+ir_scalar shard_index_of(shard_view *v, const shard_side *side, ir_axis a);
+/* What devices hold along mesh axis k. */
+shard_leaf shard_leaf_of(shard_view *v, const shard_side *side, uint32_t k);
+shard_leaf shard_leaf_from(shard_ctx *c, ir_scalar index);
+
+typedef enum shard_relation {
+  SHARD_BOTH_ABSENT, /* sharded on neither side */
+  SHARD_EQUAL,       /* sharded alike */
+  SHARD_DIFFERENT,
+} shard_relation;
+shard_relation shard_leaf_compare(shard_ctx *c, const shard_leaf *from, const shard_leaf *to);
+shard_relation shard_relate(shard_view *v, uint32_t k);
+/* Mesh axes that exist on either side. */
+uint32_t shard_view_rank(const shard_view *v);
+/* Bit k of each: how the sides relate along mesh axis k. */
+typedef struct shard_changes {
+  uint32_t changed, kept;
+} shard_changes;
+shard_changes shard_view_changes(shard_view *v);
+
+/* ---- layout.c ---- */
+void shard_comm_layout(shard_view *v, shard_comm *m);
+
+#endif

@@ -1,0 +1,331 @@
+/* Random programs with random stream schedules: lowered, bound, checked and run, also in hostile
+ * orders, and compared with the definition.
+ *
+ *   test_streams [N] [--seed S] [--first S] [--seconds T] [--failures F]
+ *
+ * Runs seeds 0 … N-1 (2000) for at most T seconds (60) or up to F failures (10). A failure prints its
+ * seed and the program; --seed S runs that one again and prints the host program too. */
+#include <stdlib.h>
+#include <time.h>
+
+#include "gen.h"
+#include "stream_kit.h"
+#include "test.h"
+
+typedef struct trial {
+  uint64_t seed;
+  gen_options options;
+  const gen_program *program;
+  subject s;
+  subject again; /* the same, from the printed text */
+  ir_array margin[KIT_VALUES];
+  bool comparable[KIT_VALUES]; /* outputs whose reference is not at the mercy of rounding */
+  uint32_t streams;
+  bool keep_waits, print;
+} trial;
+
+static rt_device *one_thread, *two_threads, *hostile;
+static uint64_t n_refused, n_lowered, n_outputs, n_compared, n_launches, n_waits, n_loops;
+
+/* ---- values ---- */
+static double random_value(gen_random *r, const gen_value *v) {
+  switch (v->fill) {
+  case GEN_FILL_INDEX: return gen_below(r, (uint32_t)v->index_bound);
+  case GEN_FILL_INTEGER: return (double)gen_below(r, 7) - 3;
+  case GEN_FILL_POSITIVE: return 0.25 + gen_below(r, 64) / 16.0;
+  case GEN_FILL_NORMAL: break;
+  }
+  if (!ir_dtype_is_float(v->dtype)) return (double)gen_below(r, 9) - 4;
+  return ((double)gen_below(r, 1u << 20) / (1u << 19) - 1) * 2;
+}
+
+static void fill_inputs(trial *t) {
+  for (uint32_t k = 0; k < t->s.n_in; k++) {
+    const gen_value *v = &t->program->inputs[k];
+    const ir_array *a = &t->s.in[k];
+    gen_random r = {.state = t->seed ^ ((uint64_t)(k + 1) << 32)};
+    int64_t n;
+    if (!ir_array_count(a, &n)) continue;
+    for (int64_t i = 0; i < n; i++) {
+      double x = random_value(&r, v);
+      if (v->dtype == IR_U8) x = fabs(x);
+      ir_element_set_f64(v->dtype, (char *)a->data + (size_t)i * ir_dtype_size_bytes(v->dtype), x);
+    }
+  }
+}
+
+static bool bind(subject *s, const gen_program *p) {
+  ir_env_init(&s->env, s->func, &s->memory);
+  for (uint32_t i = 0; i < p->n_inputs; i++) {
+    const gen_value *v = &p->inputs[i];
+    if (!ir_bind_shape(&s->env, s->func->inputs.data[i], v->extents, v->rank, v->name))
+      return kit_refused(s, "bind");
+  }
+  return subject_values(s);
+}
+
+/* ---- comparing ---- */
+/* The inputs, each float moved by about an ulp of f32 (or of its own dtype, if that is coarser). */
+static void nudge(trial *t, ir_array *in) {
+  gen_random r = {.state = ~t->seed};
+  for (uint32_t k = 0; k < t->s.n_in; k++) {
+    in[k] = t->s.in[k];
+    int64_t bytes, n;
+    size_t size = ir_dtype_size_bytes(in[k].dtype);
+    if (!ir_dtype_is_float(in[k].dtype) || !ir_array_size_bytes(&in[k], &bytes)) continue;
+    if (!ir_array_count(&in[k], &n)) continue;
+    in[k].data = arena_alloc(&t->s.memory, (size_t)bytes + 1);
+    for (int64_t i = 0; i < n; i++) {
+      double x = ir_element_as_f64(in[k].dtype, (char *)t->s.in[k].data + (size_t)i * size);
+      double by = (gen_chance(&r, 50) ? 1 : -1) * 0x1p-23;
+      ir_element_set_f64(in[k].dtype, (char *)in[k].data + (size_t)i * size, x * (1 + by));
+    }
+  }
+}
+
+/* Rounding inside a program may be amplified without bound (a comparison, a difference of large
+ * numbers, a cast to an integer). An output is compared only if accumulating differently and nudging
+ * the inputs moves its reference by less than a quarter of the tolerance. */
+static bool find_comparable(trial *t) {
+  ir_array in[KIT_VALUES];
+  bool exact = t->options.exact_only;
+  nudge(t, in);
+  for (uint32_t i = 0; i < t->s.n_out; i++)
+    if (!kit_array(&t->s, t->s.func->outputs.data[i], &t->margin[i])) return false;
+  for (uint32_t i = 0; i < t->s.n_out; i++) t->comparable[i] = true;
+  for (int native = 0; native < 2 && !exact; native++) {
+    if (!subject_reference(&t->s, native ? t->s.in : in, t->margin, native)) return false;
+    for (uint32_t i = 0; i < t->s.n_out; i++) {
+      ir_dtype least = rt_least_dtype(t->s.func, t->s.func->outputs.data[i], &t->s.memory);
+      rt_comparison c = rt_compare(&t->margin[i], &t->s.expected[i], least);
+      t->comparable[i] &= c.max_rel <= c.tolerance / 4;
+    }
+  }
+  for (uint32_t i = 0; i < t->s.n_out; i++) n_compared += t->comparable[i];
+  n_outputs += t->s.n_out;
+  return true;
+}
+
+static bool compare(trial *t, const subject *s, const char *how) {
+  for (uint32_t i = 0; i < s->n_out; i++) {
+    const char *name = t->program->outputs[i].name;
+    ir_dtype least = rt_least_dtype(t->s.func, t->s.func->outputs.data[i], &t->s.memory);
+    rt_comparison c = rt_compare(&s->out[i], &t->s.expected[i], least);
+    bool good =
+        t->options.exact_only ? kit_same(&s->out[i], &t->s.expected[i]) : c.ok || !t->comparable[i];
+    if (good) continue;
+    char text[128];
+    snprintf(text, sizeof text, "%s: %s differs by %g of %g allowed", how, name, c.max_rel,
+             c.tolerance);
+    return kit_wrong(text, "");
+  }
+  return true;
+}
+
+/* ---- running ---- */
+static bool run_on(trial *t, subject *s, rt_device *device, const rt_plan *plan, const char *how) {
+  rt_loaded *loaded = NULL;
+  if (!kit_ok(device->ops->load(device, plan, &loaded), "load")) return false;
+  bool good = true;
+  for (uint64_t k = 0; good && k < (device == hostile ? 3 : 1); k++) {
+    if (device == hostile) cpu_adversary_reseed(loaded, t->seed * 3 + k);
+    good = subject_run(s, loaded, NULL) && compare(t, s, how);
+  }
+  device->ops->unload(loaded);
+  return good;
+}
+
+static void count_plan(const rt_plan *plan) {
+  for (uint32_t i = 0; i < plan->n_instrs; i++)
+    *(plan->instrs[i].kind == RT_LAUNCH ? &n_launches : &n_waits) += 1;
+}
+
+static bool check_plans(trial *t, subject *s, ir_func *h, bool threads, const char *how) {
+  rt_plan *plan = subject_plan(s, h, t->streams, t->keep_waits);
+  if (!plan) return false;
+  count_plan(plan);
+  bool good = subject_passes(s, plan, NULL);
+  good = good && (!threads || run_on(t, s, one_thread, plan, "one thread"));
+  good = good && (!threads || run_on(t, s, two_threads, plan, "two threads"));
+  good = good && (threads || run_on(t, s, hostile, plan, how));
+  rt_plan_destroy(plan);
+  return good;
+}
+
+/* ---- one program ---- */
+/* What is printed parses back to a program that prints the same and gives the same. */
+static bool check_text(trial *t, ir_func *h) {
+  strbuf once;
+  strbuf_init(&once, &t->s.memory);
+  text_print_func(t->s.func, &once);
+  strbuf_putc(&once, '\n');
+  text_print_host(h, &once);
+  if (!subject_parse(&t->again, once.data)) return false;
+  const char *first = subject_print(&t->s, h), *second = subject_print(&t->again, t->again.func);
+  if (strcmp(first, second) != 0) return kit_wrong("printing again differs", second);
+  if (!ir_host_verify(t->again.func)) return kit_refused(&t->again, "verify what was printed");
+  if (!bind(&t->again, t->program)) return false;
+  for (uint32_t i = 0; i < t->s.n_in; i++) t->again.in[i] = t->s.in[i];
+  return check_plans(t, &t->again, t->again.func, false, "the printed program, hostile");
+}
+
+static bool is_stream_loop(const trial *t) {
+  return strstr(t->program->text, "] = stream") != NULL;
+}
+
+static bool check_lowered(trial *t, ir_func *h, ir_func *plain) {
+  n_lowered++;
+  n_loops += is_stream_loop(t);
+  if (t->print) printf("\n%s", subject_print(&t->s, h));
+  fill_inputs(t);
+  return subject_reference(&t->s, t->s.in, t->s.expected, false) && find_comparable(t) &&
+         check_plans(t, &t->s, h, true, "") && check_text(t, h) &&
+         check_plans(t, &t->s, plain, false, "plain, hostile");
+}
+
+/* A refusal names its reason in a diagnostic. */
+static bool check_refusal(const trial *t) {
+  static const char *const reasons[] = {
+      "stream axes must be logical axes or the outer part of a split",
+      "is a part of a reduction made by rfactor",
+      "mixes chunks of different lengths with other splits",
+  };
+  n_refused++;
+  for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
+    if (strstr(kit_reason, reasons[i])) return i > 0 || t->program->bad_stream;
+  return false;
+}
+
+static status check_all(void *context) {
+  trial *t = context;
+  bool good = false;
+  ir_func *h = NULL, *plain = NULL;
+  if (!subject_open(&t->s, t->program->text)) {
+    good = check_refusal(t);
+  } else if (t->program->bad_stream) {
+    kit_wrong("a stream on a merged axis or an inner part is accepted", "");
+  } else if (bind(&t->s, t->program)) {
+    h = subject_lower(&t->s, false);
+    plain = h ? subject_lower(&t->s, true) : NULL;
+    good = h && plain ? check_lowered(t, h, plain) : check_refusal(t);
+  }
+  return good ? STATUS_OK : STATUS_CHECK_FAILED;
+}
+
+static gen_options options_of(uint64_t seed) {
+  gen_options o = gen_options_default(seed);
+  o.streams = true;
+  o.max_devices = 0;
+  o.exact_only = seed % 4 != 0;
+  o.symbolic = seed % 5 != 0;
+  o.rfactor = seed % 6 == 0;
+  o.max_elements = 512;
+  if (seed % 3 == 0) o.max_ops = 4; /* short ones are easy to read when they fail */
+  if (seed % 13 == 0) o.max_ops = 24;
+  return o;
+}
+
+static void report(const trial *t) {
+  unsigned long long seed = t->seed;
+  fprintf(stderr, "seed %llu, %u streams: %s\n%s", seed, t->streams, kit_reason, t->program->text);
+  for (uint32_t i = 0; i < t->program->n_bindings; i++)
+    fprintf(stderr, "-D %s ", t->program->bindings[i]);
+  fprintf(stderr, "\nreplay: test_streams --seed %llu\n\n", seed);
+}
+
+static void try_seed(uint64_t seed, bool print, bool seen[IR_OP_COUNT]) {
+  trial t = {.seed = seed, .options = options_of(seed), .print = print};
+  gen_program *p = gen_create(&t.options);
+  t.program = p;
+  t.streams = 1 + (uint32_t)(seed / 2 % 8);
+  t.keep_waits = seed % 7 == 0;
+  for (uint32_t op = 1; op < IR_OP_COUNT; op++) {
+    char call[32];
+    snprintf(call, sizeof call, "%.29s(", ir_op_info_of((ir_opcode)op)->name);
+    seen[op] |= strstr(p->text, call) != NULL;
+  }
+  if (print) fputs(p->text, stdout);
+  kit_reason[0] = '\0';
+  bool good = memory_guard(check_all, &t) == STATUS_OK;
+  status_clear();
+  test_passed += good;
+  test_failed += !good;
+  if (!good) report(&t);
+  subject_close(&t.again);
+  subject_close(&t.s);
+  gen_destroy(p);
+}
+
+/* ---- the command ---- */
+typedef struct arguments {
+  uint64_t first, count;
+  double seconds;
+  unsigned failures;
+  bool one;
+} arguments;
+
+static arguments read_arguments(int argc, char **argv) {
+  arguments a = {.count = 2000, .seconds = 60, .failures = 10};
+  for (int i = 1; i < argc; i++) {
+    bool more = i + 1 < argc;
+    if (strcmp(argv[i], "--seed") == 0 && more) {
+      a.first = strtoull(argv[++i], NULL, 0);
+      a.count = 1;
+      a.one = true;
+    } else if (strcmp(argv[i], "--first") == 0 && more) {
+      a.first = strtoull(argv[++i], NULL, 0);
+    } else if (strcmp(argv[i], "--seconds") == 0 && more) {
+      a.seconds = strtod(argv[++i], NULL);
+    } else if (strcmp(argv[i], "--failures") == 0 && more) {
+      a.failures = (unsigned)strtoul(argv[++i], NULL, 0);
+    } else {
+      a.count = strtoull(argv[i], NULL, 0);
+    }
+  }
+  return a;
+}
+
+static double now_seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* That the programs are worth running: all operations, few refusals, most outputs compared. */
+static void check_coverage(uint64_t done, const bool seen[IR_OP_COUNT]) {
+  for (uint32_t op = 1; op < IR_OP_COUNT; op++)
+    if (!EXPECT(seen[op]))
+      fprintf(stderr, "  no program uses %s\n", ir_op_info_of((ir_opcode)op)->name);
+  EXPECT(n_refused * 10 < done);
+  EXPECT(n_loops * 10 > done * 6);
+  EXPECT(n_compared * 10 > n_outputs * 9);
+}
+
+int main(int argc, char **argv) {
+  arguments a = read_arguments(argc, argv);
+  bool seen[IR_OP_COUNT] = {false};
+  double start = now_seconds();
+  uint64_t done = 0;
+  one_thread = kit_device(1, false);
+  two_threads = kit_device(2, false);
+  hostile = kit_device(1, true);
+  if (!one_thread || !two_threads || !hostile) {
+    fprintf(stderr, "%s\n", kit_reason);
+    return 3;
+  }
+  for (; done < a.count && test_failed < a.failures; done++) {
+    if (now_seconds() - start > a.seconds) break;
+    try_seed(a.first + done, a.one, seen);
+  }
+  printf(
+      "%llu programs in %.1f s: %llu refused, %llu with stream loops, %llu launches, %llu waits, "
+      "%llu of %llu outputs compared\n",
+      (unsigned long long)done, now_seconds() - start, (unsigned long long)n_refused,
+      (unsigned long long)n_loops, (unsigned long long)n_launches, (unsigned long long)n_waits,
+      (unsigned long long)n_compared, (unsigned long long)n_outputs);
+  if (done >= 1000) check_coverage(done, seen);
+  one_thread->ops->close(one_thread);
+  two_threads->ops->close(two_threads);
+  hostile->ops->close(hostile);
+  return test_finish();
+}
