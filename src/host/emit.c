@@ -67,8 +67,21 @@ static void emit_per_stream(emitter *e, ir_scalar count, const ir_instr_data *bo
   emit_instr(e, &loop);
 }
 
+/* main, or main_, …: a name that the fusion does not use. */
+static uint32_t stream_name(emitter *e) {
+  strings *names = &e->h->module->names;
+  char text[64] = "main";
+  size_t n = strlen(text);
+  uint32_t name = strings_intern(names, text, n);
+  while (ir_func_lookup(e->f, name).kind != IR_NAME_NONE && n + 1 < sizeof text) {
+    text[n++] = '_';
+    name = strings_intern(names, text, n);
+  }
+  return name;
+}
+
 static void begin_streams(emitter *e, ir_scalar count) {
-  e->main_stream = emit_fresh_name(e, "main", false);
+  e->main_stream = stream_name(e);
   ir_stream main = {.name = e->main_stream};
   emit_instr(e, &(ir_instr_data){.kind = IR_CURRENT_STREAM, .stream = main});
   ir_instr_data first[] = {{.kind = IR_SET_STREAM}, {.kind = IR_WAIT_STREAM, .stream = main}};

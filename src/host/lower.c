@@ -22,17 +22,6 @@ static bool names_fit(ir_func *f) {
   return false;
 }
 
-/* Symbols are shared with the fusion: the host program speaks of the same extents. */
-static ir_func *new_host(ir_func *f) {
-  ir_module *m = f->module;
-  ir_func *h = ir_host_new(m, f->name, f->at);
-  check(h != NULL);
-  m->funcs.len--; /* it is not an item of the file */
-  h->host->fusion = f;
-  h->host->named_by = f;
-  return h;
-}
-
 /* The scratch arena must be freed even when memory runs out inside, hence the guard. */
 static status lower_guarded(void *context) {
   lowering *l = context;
@@ -41,7 +30,7 @@ static status lower_guarded(void *context) {
   l->ops = ARENA_ARRAY(&l->scratch, f->ops.len, op_plan);
   l->producer = ARENA_ARRAY(&l->scratch, f->tensors.len, ir_op);
   if (!host_group(l)) return fail(STATUS_BAD_PROGRAM, "the program cannot be lowered");
-  l->h = new_host(f);
+  l->h = ir_host_of(f);
   host_emit(l);
   return STATUS_OK;
 }

@@ -88,6 +88,18 @@ static void cut_axis(emitter *e, ir_axis a, const ir_partition *p, ir_scalar ind
   *size = ir_partition_length(emit_scalars(e), p, *size, index, iterations);
 }
 
+/* Those of `axes` that are in `kept`, in their own order. */
+static ir_axes kept_of(emitter *e, ir_axes axes, ir_axes kept) {
+  ir_axis list[IR_MAX_RANK];
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < axes.len; i++) {
+    for (uint32_t k = 0; k < kept.len; k++) {
+      if (IR_SAME(axes.data[i], kept.data[k])) list[n++] = axes.data[i];
+    }
+  }
+  return ir_axes_new(e->h, list, n);
+}
+
 /* Takes off the dimensions, or the parts of them, that the innermost `inside` loops already fix. */
 static void cut_domains(emitter *e, ir_domains *d, const op_plan *plan, uint32_t inside) {
   ir_axis kept[IR_MAX_RANK];
@@ -105,7 +117,8 @@ static void cut_domains(emitter *e, ir_domains *d, const op_plan *plan, uint32_t
     if (!gone) kept[n++] = a;
   }
   ir_axes list = ir_axes_new(e->h, kept, n);
-  *d = (ir_domains){list, list, list, d->loop, ir_dense_default(e->h, list)};
+  ir_axes order = kept_of(e, d->allocation, list);
+  *d = (ir_domains){list, list, order, d->loop, ir_dense_default(e->h, order)};
 }
 
 ir_tensor emit_clone(emitter *e, ir_tensor t, const op_plan *plan, uint32_t inside) {

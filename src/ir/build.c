@@ -7,14 +7,7 @@
 static arena *memory_of(ir_func *f) { return &f->module->memory; }
 static diags *errors_of(ir_func *f) { return &f->module->errors; }
 
-ir_func *ir_build_func(ir_module *m, ir_func_kind kind, uint32_t name, loc at) {
-  for (uint32_t i = 0; i < m->funcs.len; i++) {
-    if (m->funcs.data[i]->name != name || m->funcs.data[i]->kind != kind) continue;
-    diag_error(&m->errors, at, "there is already a %s called '%s'",
-               kind == IR_FUNC_HOST ? "host program" : "fusion", strings_text(&m->names, name));
-    diag_note(&m->errors, m->funcs.data[i]->at, "the first one is here");
-    return NULL;
-  }
+ir_func *ir_build_unlisted(ir_module *m, ir_func_kind kind, uint32_t name, loc at) {
   ir_func *f = ARENA_NEW(&m->memory, ir_func);
   *f = (ir_func){.module = m, .kind = kind, .name = name, .at = at};
   vec_push(&m->memory, &f->axes, ((ir_axis_data){0}));
@@ -25,6 +18,18 @@ ir_func *ir_build_func(ir_module *m, ir_func_kind kind, uint32_t name, loc at) {
   map_init(&f->names, &m->memory);
   map_init(&f->learned, &m->memory);
   map_init(&f->numbers, &m->memory);
+  return f;
+}
+
+ir_func *ir_build_func(ir_module *m, ir_func_kind kind, uint32_t name, loc at) {
+  for (uint32_t i = 0; i < m->funcs.len; i++) {
+    if (m->funcs.data[i]->name != name || m->funcs.data[i]->kind != kind) continue;
+    diag_error(&m->errors, at, "there is already a %s called '%s'",
+               kind == IR_FUNC_HOST ? "host program" : "fusion", strings_text(&m->names, name));
+    diag_note(&m->errors, m->funcs.data[i]->at, "the first one is here");
+    return NULL;
+  }
+  ir_func *f = ir_build_unlisted(m, kind, name, at);
   vec_push(&m->memory, &m->funcs, f);
   return f;
 }

@@ -7,6 +7,8 @@
 
 #include "ir/ir.h"
 
+/* A function that is no item of the module: what a fusion is lowered to. */
+ir_func *ir_build_unlisted(ir_module *m, ir_func_kind kind, uint32_t name, loc at);
 ir_func *ir_build_func(ir_module *m, ir_func_kind kind, uint32_t name, loc at);
 
 /* devices == NULL: 0, 1, 2, … */

@@ -6,18 +6,31 @@
 
 static arena *memory_of(ir_func *h) { return &h->module->memory; }
 
-ir_func *ir_host_new(ir_module *m, uint32_t name, loc at) {
-  ir_func *h = ir_build_func(m, IR_FUNC_HOST, name, at);
-  if (!h) return NULL;
+static ir_func *with_host(ir_func *h) {
+  ir_module *m = h->module;
   h->host = ARENA_NEW(&m->memory, ir_host);
   vec_push(&m->memory, &h->host->instrs, ((ir_instr_data){0}));
   uint32_t streams = strings_intern(&m->names, "streams", strlen("streams"));
   ir_symbol_data symbol = {.kind = IR_SYMBOL_STREAMS, .name = streams};
   h->host->streams = ir_scalar_symbol(&m->scalars, symbol);
+  return h;
+}
+
+ir_func *ir_host_new(ir_module *m, uint32_t name, loc at) {
+  ir_func *h = ir_build_func(m, IR_FUNC_HOST, name, at);
+  if (!h) return NULL;
+  (void)with_host(h);
   for (uint32_t i = 0; i < m->funcs.len; i++) {
     ir_func *f = m->funcs.data[i];
     if (f->kind == IR_FUNC_FUSION && f->name == name) h->host->fusion = f;
   }
+  return h;
+}
+
+ir_func *ir_host_of(ir_func *fusion) {
+  ir_func *h = with_host(ir_build_unlisted(fusion->module, IR_FUNC_HOST, fusion->name, fusion->at));
+  h->host->fusion = fusion;
+  h->host->named_by = fusion;
   return h;
 }
 
@@ -45,6 +58,22 @@ ir_tensor ir_host_tensor(ir_func *h, uint32_t name, ir_dtype dtype, const ir_sca
   ir_tensor t = {h->tensors.len};
   vec_push(memory_of(h), &h->tensors, data);
   return t;
+}
+
+bool ir_host_order(ir_func *h, ir_tensor t, const int64_t *order, uint32_t n) {
+  ir_axis dims[IR_MAX_RANK], stored[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(h, t, dims), seen = 0;
+  if (n != rank) return false;
+  for (uint32_t i = 0; i < n; i++) {
+    if (order[i] < 0 || order[i] >= rank || (seen >> order[i] & 1)) return false;
+    seen |= 1u << order[i];
+    stored[i] = dims[order[i]];
+  }
+  ir_tensor_data *d = ir_tensor_at(h, t);
+  d->defined.allocation = ir_axes_new(h, stored, n);
+  d->defined.dense = ir_dense_default(h, d->defined.allocation);
+  d->now = d->defined;
+  return true;
 }
 
 ir_op ir_host_op(ir_func *h, ir_opcode code, const ir_tensor *operands, uint32_t n_operands,

@@ -127,6 +127,9 @@ struct ir_host {
 
 /* ---- building ---- */
 ir_func *ir_host_new(ir_module *m, uint32_t name, loc at);
+/* The host program that `fusion` is lowered to. It is no item of the module, and shares the fusion's
+ * symbols: both speak of the same extents. */
+ir_func *ir_host_of(ir_func *fusion);
 /* The handle of a new instruction; the caller appends it to a block. */
 ir_instr ir_host_instr(ir_func *h, const ir_instr_data *data);
 void ir_block_add(ir_func *h, ir_block *block, ir_instr i);
@@ -136,6 +139,8 @@ static inline ir_instr_data *ir_instr_at(const ir_func *h, ir_instr i) {
 /* A tensor with fresh logical axes of these sizes (constant 1: a broadcast axis). */
 ir_tensor ir_host_tensor(ir_func *h, uint32_t name, ir_dtype dtype, const ir_scalar *sizes,
                          uint32_t rank, loc at);
+/* The order of its dimensions in memory, outermost first; false if that is no permutation. */
+bool ir_host_order(ir_func *h, ir_tensor t, const int64_t *order, uint32_t n);
 /* An operation for COMPUTE: operands, attributes as ir_build_op takes them; the result is `tensor`.
  * Not inferred here; the verifier does that. */
 ir_op ir_host_op(ir_func *h, ir_opcode code, const ir_tensor *operands, uint32_t n_operands,

@@ -210,7 +210,8 @@ static shard_comm_kind reducing(rule *r, bool in_place) {
 static shard_comm_kind moving(rule *r, bool held) {
   bool marked = false;
   for (uint32_t k = 0; k < IR_MESH_MAX_RANK; k++) {
-    marked |= r->m->before.axes[k].kind == SHARD_SHARDED && r->m->after.axes[k].kind == SHARD_SHARDED;
+    marked |=
+        r->m->before.axes[k].kind == SHARD_SHARDED && r->m->after.axes[k].kind == SHARD_SHARDED;
   }
   if (held) return SHARD_NONE;
   return marked ? SHARD_SEND_RECV : SHARD_BROADCAST;

@@ -19,9 +19,9 @@ typedef enum shard_symbol {
 
 /* Symbols are reused from question to question; only their meaning and bound change. */
 enum {
-  SHARD_SLOT_ROOT = 0,                          /* by position in the result's root domain */
-  SHARD_SLOT_OPERAND = IR_MAX_RANK,             /* by dimension of the operand, unmapped ones */
-  SHARD_SLOT_COORD = 2 * IR_MAX_RANK,           /* by mesh axis; operand, then result */
+  SHARD_SLOT_ROOT = 0,                /* by position in the result's root domain */
+  SHARD_SLOT_OPERAND = IR_MAX_RANK,   /* by dimension of the operand, unmapped ones */
+  SHARD_SLOT_COORD = 2 * IR_MAX_RANK, /* by mesh axis; operand, then result */
   SHARD_SLOT_OPAQUE = SHARD_SLOT_COORD + 2 * IR_MESH_MAX_RANK,
   SHARD_SLOTS,
 };
@@ -37,8 +37,8 @@ struct shard_ctx {
   arena *scratch;
   ir_scalars s; /* the prover's own */
   shard_slot slots[SHARD_SLOTS];
-  map translated;      /* module scalar -> own scalar */
-  map extents;         /* module symbol -> own symbol */
+  map translated;       /* module scalar -> own scalar */
+  map extents;          /* module symbol -> own symbol */
   VEC(map *) positions; /* by mesh: device -> position + 1; NULL until asked for */
 };
 

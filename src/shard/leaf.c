@@ -77,8 +77,7 @@ static ir_scalar operand_index(shard_view *v, uint32_t dim, ir_axis a, const ir_
   return root_index[root];
 }
 
-static void open_operand(shard_view *v, uint32_t operand,
-                         const ir_scalar root_index[IR_MAX_RANK]) {
+static void open_operand(shard_view *v, uint32_t operand, const ir_scalar root_index[IR_MAX_RANK]) {
   ir_pair pairs[IR_MAX_RANK];
   ir_axis dims[IR_MAX_RANK];
   const ir_func *f = v->c->f;

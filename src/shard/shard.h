@@ -22,7 +22,7 @@ shard_ctx *shard_begin(ir_func *f, arena *scratch);
 typedef enum shard_kind {
   SHARD_REPLICATED, /* every device along the mesh axis holds the same */
   SHARD_SHARDED,    /* each holds a piece */
-  SHARD_PARTIAL,    /* the mark is on a reduction: partial results, reduced across; for consumers the
+  SHARD_PARTIAL, /* the mark is on a reduction: partial results, reduced across; for consumers the
                        tensor is replicated */
 } shard_kind;
 
@@ -47,7 +47,7 @@ typedef struct shard_axis {
   ir_scalar piece; /* OUTER: length of a piece; INNER: distance of its positions; else none */
   const int64_t *chunks; /* CHUNKS */
   uint32_t n_chunks;
-  bool swizzled;        /* device c holds piece (c + coordinate along swizzle_axis) mod n */
+  bool swizzled; /* device c holds piece (c + coordinate along swizzle_axis) mod n */
   uint32_t swizzle_axis;
 } shard_axis;
 
@@ -99,8 +99,8 @@ typedef enum shard_reduce {
 shard_reduce shard_reduce_of(ir_opcode code, ir_dtype dtype);
 
 typedef enum shard_answer {
-  SHARD_ONE,         /* one communication, described in the result */
-  SHARD_SEVERAL,     /* the sharding changes along several mesh axes (`changed`): take them one by one */
+  SHARD_ONE,     /* one communication, described in the result */
+  SHARD_SEVERAL, /* the sharding changes along several mesh axes (`changed`): take them one by one */
   SHARD_COMPUTES,    /* the operation is more than a communication */
   SHARD_UNSUPPORTED, /* `why` says what is in the way */
 } shard_answer;
@@ -110,13 +110,13 @@ enum { SHARD_NO_AXIS = -1, SHARD_NO_DIM = -1 };
 typedef struct shard_comm {
   shard_comm_kind kind;
   shard_reduce reduce;
-  int32_t mesh_axis;      /* along which the sharding changes; SHARD_NO_AXIS: only the mesh does */
-  uint32_t changed;       /* bit k: the sharding changes along mesh axis k */
-  uint32_t kept;          /* bit k: both sides are sharded alike along k */
-  ir_mesh from, to;       /* of operand and result */
+  int32_t mesh_axis; /* along which the sharding changes; SHARD_NO_AXIS: only the mesh does */
+  uint32_t changed;  /* bit k: the sharding changes along mesh axis k */
+  uint32_t kept;     /* bit k: both sides are sharded alike along k */
+  ir_mesh from, to;  /* of operand and result */
   int32_t from_dim, to_dim; /* the dimensions that matter: where pieces lie; SHARD_NO_DIM: none */
-  bool by_iteration;      /* BROADCAST, COLLECTIVE_PERMUTE: in iteration i the root or offset is i */
-  bool sliced;            /* GATHER, REDUCE: the receiver takes only its piece along to_dim */
+  bool by_iteration; /* BROADCAST, COLLECTIVE_PERMUTE: in iteration i the root or offset is i */
+  bool sliced;       /* GATHER, REDUCE: the receiver takes only its piece along to_dim */
   /* May the memory of both be handed over as it is? Else copies go in between. */
   bool from_dense, to_dense; /* pieces outermost, and everything dense */
   bool same_order;           /* the dimensions lie in the same order on both sides */
@@ -151,7 +151,9 @@ shard_teams shard_comm_teams(shard_ctx *c, const shard_comm *m, int64_t device);
 int64_t shard_comm_piece(shard_ctx *c, const shard_comm *m, bool after, int64_t device);
 
 /* Partners in iteration i of a collective permute, as indexes in a team of n. */
-static inline int64_t shard_permute_source(int64_t me, int64_t i, int64_t n) { return (me + i) % n; }
+static inline int64_t shard_permute_source(int64_t me, int64_t i, int64_t n) {
+  return (me + i) % n;
+}
 static inline int64_t shard_permute_target(int64_t me, int64_t i, int64_t n) {
   return (me - i % n + n) % n;
 }

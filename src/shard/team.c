@@ -84,7 +84,7 @@ static void add_team(gathering *g, const members *t, int32_t root) {
 static members line(gathering *g, bool after, int64_t device) {
   members t = {0};
   int64_t n = ir_mesh_size(mesh_of(g, after ? g->m->to : g->m->from), (uint32_t)g->m->mesh_axis);
-  for (int64_t i = 0; i < n; i++) join(g, &t, owner(g, after, device, i));
+  for (int64_t i = 0; i < n; i++) vec_push(g->c->scratch, &t, owner(g, after, device, i));
   return t;
 }
 

@@ -97,6 +97,22 @@ static void expect_empty_call(text_parser *p, const char *word, const char *want
   text_expect(p, TOKEN_RPAREN, "')'");
 }
 
+/* allocate(), allocate(order=[1, 0]) */
+static void parse_allocate_call(text_parser *p, const int64_t **order, uint32_t *n) {
+  if (!text_is_word(p, "allocate")) {
+    text_expected(p, "allocate() or a view of another tensor");
+    return;
+  }
+  text_advance(p);
+  text_expect(p, TOKEN_LPAREN, "'('");
+  if (!p->panic && text_is_word(p, "order")) {
+    text_advance(p);
+    text_expect(p, TOKEN_ASSIGN, "'='");
+    if (!p->panic) p->panic = !text_parse_ints(p, "order", order, n) || p->panic;
+  }
+  text_expect(p, TOKEN_RPAREN, "')'");
+}
+
 /* t : f32[m, n] = transpose(x): the type is behind us, and stands in p->scalars. */
 static void parse_view(text_parser *p, const text_token *name, ir_dtype dtype, ir_block *block) {
   ir_instr_data d = {.kind = IR_VIEW, .at = text_token_loc(name)};
@@ -135,7 +151,9 @@ static void parse_typed(text_parser *p, const text_token *name, ir_block *block)
     parse_view(p, name, dtype, block);
     return;
   }
-  expect_empty_call(p, "allocate", "allocate() or a view of another tensor");
+  const int64_t *order = NULL;
+  uint32_t n_order = 0;
+  parse_allocate_call(p, &order, &n_order);
   if (p->panic || !good || text_host_is_taken(p, name)) {
     text_poison(p, text_intern(p, name));
     return;
@@ -143,6 +161,11 @@ static void parse_typed(text_parser *p, const text_token *name, ir_block *block)
   ir_instr_data d = {.kind = IR_ALLOCATE, .at = text_token_loc(name)};
   d.tensor = ir_host_tensor(p->f, text_intern(p, name), dtype, p->scalars.data, p->scalars.len,
                             text_token_loc(name));
+  if (order && !ir_host_order(p->f, d.tensor, order, n_order)) {
+    text_error(p, name, "the order must name each of the %u dimensions once", p->scalars.len);
+    text_poison(p, text_intern(p, name));
+    return;
+  }
   text_host_declare(p, text_intern(p, name), (ir_name_entry){IR_NAME_TENSOR, d.tensor.id});
   add(p, block, &d);
 }

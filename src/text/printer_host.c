@@ -24,14 +24,36 @@ static void put_stream(const ir_func *h, ir_stream s, strbuf *out) {
 }
 
 /* ---- instructions ---- */
+/* order=[1, 0]: the dimensions from outermost to innermost, where that is not their own order. */
+static void put_order(const ir_func *h, ir_tensor t, strbuf *out) {
+  ir_axis dims[IR_MAX_RANK], stored[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(h, t, dims);
+  int64_t order[IR_MAX_RANK];
+  bool plain = ir_axes_dims(h, ir_tensor_at(h, t)->defined.allocation, stored) == rank;
+  for (uint32_t i = 0; i < rank; i++) {
+    for (uint32_t k = 0; k < rank; k++) {
+      if (IR_SAME(stored[i], dims[k])) order[i] = k;
+    }
+    plain = plain && order[i] == i;
+  }
+  if (plain) return;
+  strbuf_puts(out, "order=");
+  text_put_ints(order, rank, out);
+}
+
 static void put_typed(const ir_func *h, const ir_instr_data *d, strbuf *out) {
   ir_scalar sizes[IR_MAX_RANK];
   uint32_t rank = sizes_of(h, d->tensor, sizes);
   put_tensor(h, d->tensor, out);
   text_put_type(h, ir_tensor_at(h, d->tensor)->dtype, sizes, rank, out);
   strbuf_puts(out, " = ");
-  if (d->kind == IR_VIEW) text_put_expression(h, ir_op_at(h, d->op), out);
-  else strbuf_puts(out, "allocate()");
+  if (d->kind == IR_VIEW) {
+    text_put_expression(h, ir_op_at(h, d->op), out);
+    return;
+  }
+  strbuf_puts(out, "allocate(");
+  put_order(h, d->tensor, out);
+  strbuf_putc(out, ')');
 }
 
 static void put_call(const char *name, strbuf *out) {

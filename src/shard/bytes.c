@@ -1,0 +1,257 @@
+/* How much a resharding moves, and whether it is better before or after an operation. */
+#include "shard/internal.h"
+
+static ir_scalars *scalars_of(const shard_ctx *c) { return &c->f->module->scalars; }
+
+/* ---- elements on one device ---- */
+
+typedef VEC(ir_transform) history;
+
+/* The transforms above `a`, in the order in which they were made. */
+static void collect(const shard_ctx *c, ir_axes logical, ir_axis a, history *h) {
+  for (uint32_t i = 0; i < logical.len; i++) {
+    if (IR_SAME(logical.data[i], a)) return;
+  }
+  ir_transform def = ir_axis_at(c->f, a)->def;
+  for (uint32_t i = 0; i < h->len; i++) {
+    if (IR_SAME(h->data[i], def)) return;
+  }
+  const ir_transform_data *t = ir_transform_at(c->f, def);
+  collect(c, logical, t->in[0], h);
+  if (t->in[1].id) collect(c, logical, t->in[1], h);
+  vec_push(c->scratch, h, def);
+}
+
+typedef struct axes {
+  ir_axis data[2 * IR_MAX_RANK];
+  uint32_t len;
+} axes;
+
+static bool take(axes *list, ir_axis a) {
+  for (uint32_t i = 0; i < list->len; i++) {
+    if (!IR_SAME(list->data[i], a)) continue;
+    list->data[i] = list->data[--list->len];
+    return true;
+  }
+  return false;
+}
+
+static void replay(const shard_ctx *c, const history *h, axes *list) {
+  for (uint32_t i = 0; i < h->len; i++) {
+    const ir_transform_data *t = ir_transform_at(c->f, h->data[i]);
+    bool all = take(list, t->in[0]) && (t->in[1].id == 0 || take(list, t->in[1]));
+    for (uint32_t k = 0; all && k < 2; k++) {
+      if (t->out[k].id) list->data[list->len++] = t->out[k];
+    }
+  }
+}
+
+static bool is_cut(const shard_ctx *c, ir_axis a, uint32_t ignored) {
+  const ir_axis_data *d = ir_axis_at(c->f, a);
+  return d->mark.kind == IR_MARK_MESH && d->kind != IR_AXIS_REDUCTION &&
+         !(ignored >> d->mark.mesh_axis & 1);
+}
+
+ir_scalar shard_local_elements(shard_ctx *c, ir_tensor t, uint32_t ignored) {
+  const ir_domains *d = &ir_tensor_at(c->f, t)->now;
+  history h = {0};
+  axes list = {.len = 0};
+  for (uint32_t i = 0; i < d->loop.len; i++) {
+    if (is_cut(c, d->loop.data[i], ignored)) collect(c, d->logical, d->loop.data[i], &h);
+  }
+  list.len = ir_axes_dims(c->f, d->logical, list.data);
+  replay(c, &h, &list);
+  ir_scalar product = ir_scalar_const(scalars_of(c), 1);
+  for (uint32_t i = 0; i < list.len; i++) {
+    const ir_axis_data *a = ir_axis_at(c->f, list.data[i]);
+    bool one = a->kind == IR_AXIS_BROADCAST || is_cut(c, list.data[i], ignored);
+    if (!one) product = ir_scalar_mul(scalars_of(c), product, a->extent);
+  }
+  return product;
+}
+
+/* ---- costs: bytes as fractions, so that they can be compared exactly ---- */
+
+typedef struct cost {
+  ir_scalar bytes;
+  int64_t per; /* the cost is bytes / per */
+} cost;
+
+static ir_scalar times(const shard_ctx *c, ir_scalar x, int64_t n) {
+  return ir_scalar_mul(scalars_of(c), x, ir_scalar_const(scalars_of(c), n));
+}
+
+static cost add(const shard_ctx *c, cost a, cost b) {
+  ir_scalar sum = ir_scalar_add(scalars_of(c), times(c, a.bytes, b.per), times(c, b.bytes, a.per));
+  return (cost){sum, a.per * b.per};
+}
+
+static ir_scalar whole_bytes(shard_ctx *c, ir_tensor t, uint32_t ignored) {
+  int64_t size = (int64_t)ir_dtype_size_bytes(ir_tensor_at(c->f, t)->dtype);
+  return times(c, shard_local_elements(c, t, ignored), size);
+}
+
+static int64_t line_length(const shard_ctx *c, ir_mesh mesh, int32_t k) {
+  int64_t n = k < 0 || mesh.id == 0 ? 1 : ir_mesh_size(ir_mesh_at(c->f, mesh), (uint32_t)k);
+  return n > 0 ? n : 1;
+}
+
+/* Of `whole`, what a line of devices has together; n of them send, k receive. */
+static cost comm_cost(const shard_comm *m, ir_scalar whole, int64_t n, int64_t k, shard_ctx *c) {
+  switch (m->kind) {
+  case SHARD_NONE:
+  case SHARD_LOCAL_SLICE: return (cost){ir_scalar_const(scalars_of(c), 0), 1};
+  case SHARD_ALLGATHER:
+  case SHARD_REDUCE_SCATTER:
+  case SHARD_COLLECTIVE_PERMUTE: return (cost){times(c, whole, n - 1), n};
+  case SHARD_BROADCAST:
+    if (m->by_iteration) return (cost){times(c, whole, n - 1), n};
+    return (cost){whole, 1};
+  case SHARD_ALLREDUCE: return (cost){times(c, whole, 2 * (n - 1)), n};
+  case SHARD_GATHER:
+  case SHARD_REDUCE: return (cost){whole, m->sliced ? k : 1};
+  case SHARD_SCATTER:
+  case SHARD_SEND_RECV: return (cost){whole, k};
+  case SHARD_ALL_TO_ALL: return (cost){times(c, whole, n - 1), n * k};
+  }
+  impossible("every kind is listed");
+}
+
+ir_scalar shard_comm_bytes(shard_ctx *c, const ir_op_data *op, const shard_comm *m) {
+  uint32_t ignored = m->mesh_axis == SHARD_NO_AXIS ? 0 : 1u << m->mesh_axis;
+  ir_scalar whole = whole_bytes(c, op->result, ignored);
+  int64_t n = line_length(c, m->from, m->mesh_axis), k = line_length(c, m->to, m->mesh_axis);
+  cost x = comm_cost(m, whole, n, k, c);
+  return ir_scalar_ceildiv(scalars_of(c), x.bytes, ir_scalar_const(scalars_of(c), x.per));
+}
+
+/* ---- before or after? ---- */
+
+/* The cost of bringing `t`, which lies as the view's operand does, to where the result lies. */
+static cost move_cost(shard_view *v, ir_tensor t, shard_changes changes) {
+  shard_ctx *c = v->c;
+  cost sum = {ir_scalar_const(scalars_of(c), 0), 1};
+  ir_scalar whole = whole_bytes(c, t, changes.changed);
+  bool same_mesh = v->from.coords == v->to.coords;
+  for (uint32_t k = 0; k < IR_MESH_MAX_RANK; k++) {
+    if (!(changes.changed >> k & 1)) continue;
+    bool from = shard_leaf_of(v, &v->from, k).present, to = shard_leaf_of(v, &v->to, k).present;
+    shard_comm m = {.kind = !to ? SHARD_ALLGATHER : from ? SHARD_ALL_TO_ALL : SHARD_LOCAL_SLICE};
+    if (!same_mesh) m.kind = to ? SHARD_SCATTER : SHARD_GATHER;
+    int64_t n = line_length(c, v->from.mesh, (int32_t)k),
+            r = line_length(c, v->to.mesh, (int32_t)k);
+    sum = add(c, sum, comm_cost(&m, whole, n, r, c));
+  }
+  return changes.changed || same_mesh ? sum : (cost){whole, 1};
+}
+
+static bool is_tensor(const shard_ctx *c, ir_tensor t) {
+  return t.id && ir_tensor_at(c->f, t)->kind != IR_TENSOR_CONST;
+}
+
+static bool operand_differs(shard_ctx *c, const ir_op_data *op, uint32_t i) {
+  for (uint32_t k = 0; k < IR_MESH_MAX_RANK; k++) {
+    if (shard_differs(c, op, i, k)) return true;
+  }
+  return false;
+}
+
+/* How the operation would lie if it were computed where its first differing operand is. */
+typedef struct plan {
+  uint32_t operand;
+  ir_mesh mesh;
+  ir_scalar index[IR_MESH_MAX_RANK]; /* none: not sharded */
+} plan;
+
+static bool on_reduction(shard_view *v, ir_scalar index) {
+  ir_axes root = ir_tensor_at(v->c->f, v->to.tensor)->now.root;
+  for (uint32_t i = 0; i < root.len; i++) {
+    bool reduced = ir_axis_at(v->c->f, root.data[i])->kind == IR_AXIS_REDUCTION;
+    if (reduced && ir_scalar_mentions(&v->c->s, index, SHARD_SLOT_ROOT + i)) return true;
+  }
+  return false;
+}
+
+static bool make_plan(shard_view *v, shard_changes changes, plan *p) {
+  p->mesh = v->from.mesh;
+  for (uint32_t k = 0; k < IR_MESH_MAX_RANK; k++) {
+    bool changed = changes.changed >> k & 1;
+    shard_leaf leaf = shard_leaf_of(v, changed ? &v->from : &v->to, k);
+    p->index[k] = leaf.present ? leaf.index : (ir_scalar){0};
+    if (leaf.mixed || (leaf.present && on_reduction(v, leaf.index))) return false;
+  }
+  return p->mesh.id != 0;
+}
+
+/* Does operand i lie as the plan needs it? */
+static bool fits_plan(shard_ctx *c, const ir_op_data *op, uint32_t i, const plan *p) {
+  shard_view v;
+  shard_view_open(c, op, i, &v);
+  if (v.from.mesh.id == 0) return false;
+  if (!ir_mesh_same(ir_mesh_at(c->f, v.from.mesh), ir_mesh_at(c->f, p->mesh))) return false;
+  for (uint32_t k = 0; k < IR_MESH_MAX_RANK; k++) {
+    shard_leaf have = shard_leaf_of(&v, &v.from, k), want = {0};
+    if (p->index[k].id) want = shard_leaf_from(c, p->index[k]);
+    if (shard_leaf_compare(c, &have, &want) == SHARD_DIFFERENT) return false;
+  }
+  return true;
+}
+
+static bool all_fit(shard_ctx *c, const ir_op_data *op, const plan *p) {
+  for (uint32_t i = 0; i < op->n_operands; i++) {
+    if (is_tensor(c, op->operands[i]) && !fits_plan(c, op, i, p)) return false;
+  }
+  return true;
+}
+
+static cost cost_before(shard_ctx *c, const ir_op_data *op, uint32_t *first, uint32_t *count) {
+  cost sum = {ir_scalar_const(scalars_of(c), 0), 1};
+  *first = op->n_operands;
+  *count = 0;
+  for (uint32_t i = 0; i < op->n_operands; i++) {
+    if (!is_tensor(c, op->operands[i])) continue;
+    ++*count;
+    if (!operand_differs(c, op, i)) continue;
+    if (*first == op->n_operands) *first = i;
+    shard_view v;
+    shard_view_open(c, op, i, &v);
+    sum = add(c, sum, move_cost(&v, v.from.tensor, shard_view_changes(&v)));
+  }
+  return sum;
+}
+
+/* Every extent is at least 1: an empty tensor moves nothing anyway. */
+static ir_scalar one_more(const void *context, uint32_t symbol) {
+  const shard_ctx *c = context;
+  const ir_scalar_node *nodes = scalars_of(c)->nodes.data;
+  for (uint32_t id = 1; id < scalars_of(c)->nodes.len; id++) {
+    if (nodes[id].kind != IR_SCALAR_SYMBOL || nodes[id].value != (int64_t)symbol) continue;
+    return ir_scalar_add(scalars_of(c), (ir_scalar){id}, ir_scalar_const(scalars_of(c), 1));
+  }
+  return (ir_scalar){0};
+}
+
+static bool cheaper(const shard_ctx *c, cost a, cost b) {
+  ir_scalars *s = scalars_of(c);
+  ir_scalar x = times(c, a.bytes, b.per), y = times(c, b.bytes, a.per);
+  if (ir_scalar_lt(s, x, y) == IR_TRUE) return true;
+  x = ir_scalar_substitute(s, x, one_more, c);
+  y = ir_scalar_substitute(s, y, one_more, c);
+  return ir_scalar_lt(s, x, y) == IR_TRUE;
+}
+
+bool shard_prefer_before(shard_ctx *c, const ir_op_data *op) {
+  uint32_t first, count;
+  cost before = cost_before(c, op, &first, &count);
+  if (first == op->n_operands) return true;
+  shard_view v;
+  shard_view_open(c, op, first, &v);
+  shard_changes changes = shard_view_changes(&v);
+  plan p = {.operand = first};
+  if (!make_plan(&v, changes, &p) || !all_fit(c, op, &p)) return true;
+  shard_view_open(c, op, first, &v);
+  cost after = move_cost(&v, op->result, changes);
+  if (cheaper(c, before, after)) return true;
+  if (cheaper(c, after, before)) return false;
+  return count > 1;
+}
