@@ -26,9 +26,9 @@ static void put_stream(const ir_func *h, ir_stream s, strbuf *out) {
 /* ---- instructions ---- */
 /* order=[1, 0]: the dimensions from outermost to innermost, where that is not their own order. */
 static void put_order(const ir_func *h, ir_tensor t, strbuf *out) {
-  ir_axis dims[IR_MAX_RANK], stored[IR_MAX_RANK];
+  ir_axis dims[IR_MAX_RANK], stored[IR_MAX_RANK] = {{0}};
   uint32_t rank = ir_tensor_dims(h, t, dims);
-  int64_t order[IR_MAX_RANK];
+  int64_t order[IR_MAX_RANK] = {0};
   bool plain = ir_axes_dims(h, ir_tensor_at(h, t)->defined.allocation, stored) == rank;
   for (uint32_t i = 0; i < rank; i++) {
     for (uint32_t k = 0; k < rank; k++) {
