@@ -170,6 +170,7 @@ static status stage(staging *s, const ir_array *a, uint32_t i, bool copy_in, voi
   *address = a->data;
   int64_t n;
   if (ir_array_is_dense(a) || (ir_array_count(a, &n) && n == 0)) return STATUS_OK;
+  check(s->copies != NULL); /* begin_staging() made room when it saw this array */
   ir_array *copy = &s->copies[i];
   *copy = *a;
   copy->data = NULL;
