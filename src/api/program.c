@@ -150,6 +150,7 @@ weir_status weir_compile(const weir_fusion *f, const weir_options *o, const weir
   weir_program *p = memory_alloc(&a, sizeof *p);
   if (!p) return api_end(STATUS_OUT_OF_MEMORY);
   *p = (weir_program){.memory = a};
+  arena_init(&p->scratch, &p->memory);
   if (pthread_mutex_init(&p->lock, NULL) != 0) {
     memory_free(&a, p);
     return api_end(fail(STATUS_SYSTEM, "cannot make a lock"));
@@ -169,6 +170,7 @@ void weir_program_destroy(weir_program *p) {
   if (!p) return;
   allocator a = p->memory;
   api_executor_close(&p->executor);
+  arena_destroy(&p->scratch);
   ir_module_destroy(&p->ir);
   (void)pthread_mutex_destroy(&p->lock);
   memory_free(&a, p);

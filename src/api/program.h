@@ -15,6 +15,7 @@ struct weir_program {
   /* Binding reports to the module, and a device runs one plan at a time. The reference evaluator only
    * reads, so it runs outside the lock. */
   pthread_mutex_t lock;
+  arena scratch; /* of runs on the device, under the lock: repeated runs find it warm */
 };
 
 /* The options a program is compiled with; NULL: the defaults. */

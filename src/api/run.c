@@ -8,13 +8,13 @@
 typedef struct run_call {
   weir_program *p;
   weir_run_args args;
-  arena memory; /* of this call */
+  arena *memory; /* of this call */
   ir_env env;
   ir_array *inputs, *outputs;
 } run_call;
 
 static const char *label(run_call *c, const char *kind, ir_tensor t) {
-  return arena_printf(&c->memory, "%s %s", kind, ir_tensor_name(c->p->func, t));
+  return arena_printf(c->memory, "%s %s", kind, ir_tensor_name(c->p->func, t));
 }
 
 static status check_count(const char *what, size_t given, uint32_t wanted) {
@@ -31,7 +31,7 @@ static status check_dtype(const ir_array *a, ir_dtype wanted, const char *what) 
 static status take_inputs(run_call *c) {
   const ir_func *f = c->p->func;
   TRY(check_count("inputs", c->args.n_inputs, f->inputs.len));
-  c->inputs = ARENA_ARRAY(&c->memory, f->inputs.len, ir_array);
+  c->inputs = ARENA_ARRAY(c->memory, f->inputs.len, ir_array);
   for (uint32_t i = 0; i < f->inputs.len; i++) {
     ir_tensor t = f->inputs.data[i];
     const char *what = label(c, "input", t);
@@ -64,7 +64,7 @@ static status check_output(run_call *c, ir_tensor t, const ir_array *a, const ch
 static status take_outputs(run_call *c) {
   const ir_func *f = c->p->func;
   TRY(check_count("outputs", c->args.n_outputs, f->outputs.len));
-  c->outputs = ARENA_ARRAY(&c->memory, f->outputs.len, ir_array);
+  c->outputs = ARENA_ARRAY(c->memory, f->outputs.len, ir_array);
   for (uint32_t i = 0; i < f->outputs.len; i++) {
     ir_tensor t = f->outputs.data[i];
     const char *what = label(c, "output", t);
@@ -78,7 +78,7 @@ static status take_outputs(run_call *c) {
 /* The definition's shapes hold for its host program too: both speak of the same extents. */
 static status bind_body(void *context) {
   run_call *c = context;
-  ir_env_init(&c->env, c->p->func, &c->memory);
+  ir_env_init(&c->env, c->p->func, c->memory);
   status st = take_inputs(c);
   if (st == STATUS_OK) st = take_outputs(c);
   bool on_device = c->p->executor.device && !c->args.as_definition;
@@ -86,7 +86,7 @@ static status bind_body(void *context) {
     st = api_executor_run(&c->p->executor, &c->env, c->inputs, c->outputs, c->args.seed,
                           c->args.profile);
   }
-  return api_take_diags(&c->p->ir, st, &c->memory);
+  return api_take_diags(&c->p->ir, st, c->memory);
 }
 
 /* A host program's extents are not those of its fusion; the inputs' shapes fix both. */
@@ -96,7 +96,7 @@ static status bind_definition(run_call *c) {
   if (f == c->p->func) return STATUS_OK;
   TRY(check_count("inputs", c->args.n_inputs, f->inputs.len));
   TRY(check_count("outputs", c->args.n_outputs, f->outputs.len));
-  ir_env_init(&c->env, (ir_func *)f, &c->memory);
+  ir_env_init(&c->env, (ir_func *)f, c->memory);
   for (uint32_t i = 0; i < f->inputs.len; i++) {
     const ir_array *a = &c->inputs[i];
     const char *what = label(c, "input", c->p->func->inputs.data[i]);
@@ -116,7 +116,7 @@ static status bind_definition(run_call *c) {
 
 static status definition_body(void *context) {
   run_call *c = context;
-  return api_take_diags(&c->p->ir, bind_definition(c), &c->memory);
+  return api_take_diags(&c->p->ir, bind_definition(c), c->memory);
 }
 
 static status eval_body(void *context) {
@@ -126,14 +126,29 @@ static status eval_body(void *context) {
   return ref_eval(&c->env, c->inputs, c->outputs, &options);
 }
 
-/* The lock is taken outside the guard: running out of memory must not leave it locked. */
-static status bind_and_run(run_call *c) {
-  bool evaluates = c->args.as_definition || !c->p->executor.device;
+/* The definition is evaluated in memory of the call, outside the lock; locks are taken outside guards:
+ * running out of memory must not leave one locked. */
+static status evaluate(run_call *c) {
+  arena memory;
+  arena_init(&memory, &c->p->memory);
+  c->memory = &memory;
   (void)pthread_mutex_lock(&c->p->lock);
   status st = memory_guard(bind_body, c);
-  if (st == STATUS_OK && evaluates) st = memory_guard(definition_body, c);
+  if (st == STATUS_OK) st = memory_guard(definition_body, c);
   (void)pthread_mutex_unlock(&c->p->lock);
-  return st == STATUS_OK && evaluates ? memory_guard(eval_body, c) : st;
+  if (st == STATUS_OK) st = memory_guard(eval_body, c);
+  arena_destroy(&memory);
+  return st;
+}
+
+/* A device runs one plan at a time, so its runs can share their scratch memory. */
+static status execute(run_call *c) {
+  (void)pthread_mutex_lock(&c->p->lock);
+  c->memory = &c->p->scratch;
+  status st = memory_guard(bind_body, c);
+  arena_reset(&c->p->scratch);
+  (void)pthread_mutex_unlock(&c->p->lock);
+  return st;
 }
 
 weir_status weir_run(const weir_program *p, const weir_run_args *args) {
@@ -144,8 +159,6 @@ weir_status weir_run(const weir_program *p, const weir_run_args *args) {
   if ((c.args.n_inputs && !c.args.inputs) || (c.args.n_outputs && !c.args.outputs))
     return api_refuse("weir_run: a list of tensors is NULL");
   api_begin();
-  arena_init(&c.memory, &p->memory);
-  status st = bind_and_run(&c);
-  arena_destroy(&c.memory);
-  return api_end(st);
+  bool on_device = p->executor.device && !c.args.as_definition;
+  return api_end(on_device ? execute(&c) : evaluate(&c));
 }

@@ -88,6 +88,18 @@ void arena_destroy(arena *a) {
 
 static size_t round_up(size_t n) { return (n + (ALIGN - 1)) & ~(size_t)(ALIGN - 1); }
 
+void arena_reset(arena *a) {
+  arena_chunk *newest = a->chunks;
+  if (!newest) return;
+  while (newest->next) {
+    arena_chunk *older = newest->next;
+    newest->next = older->next;
+    memory_free(a->memory, older);
+  }
+  a->next = (char *)newest + round_up(sizeof(arena_chunk));
+  a->used_bytes = 0;
+}
+
 /* Chunks double up to a limit, so small modules stay small and large ones make few calls. */
 static void grow(arena *a, size_t need_bytes) {
   size_t size = a->chunks ? a->chunks->size_bytes * 2 : FIRST_CHUNK;

@@ -50,6 +50,9 @@ typedef struct arena {
 
 void arena_init(arena *a, const allocator *memory);
 void arena_destroy(arena *a); /* frees everything; the arena may be initialised again */
+/* Empties the arena but keeps its newest chunk, so that the same use again needs no allocation once
+ * one chunk holds it all. */
+void arena_reset(arena *a);
 
 /* Never NULL, zeroed, aligned for any object. Only inside a memory_guard(). */
 void *arena_alloc(arena *a, size_t size_bytes);

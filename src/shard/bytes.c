@@ -81,9 +81,13 @@ static ir_scalar times(const shard_ctx *c, ir_scalar x, int64_t n) {
   return ir_scalar_mul(scalars_of(c), x, ir_scalar_const(scalars_of(c), n));
 }
 
+static int64_t gcd(int64_t a, int64_t b) { return b == 0 ? a : gcd(b, a % b); }
+
 static cost add(const shard_ctx *c, cost a, cost b) {
-  ir_scalar sum = ir_scalar_add(scalars_of(c), times(c, a.bytes, b.per), times(c, b.bytes, a.per));
-  return (cost){sum, a.per * b.per};
+  int64_t common = gcd(a.per, b.per), per;
+  if (__builtin_mul_overflow(a.per / common, b.per, &per)) return (cost){IR_SCALAR_OVERFLOW, 1};
+  ir_scalar x = times(c, a.bytes, b.per / common), y = times(c, b.bytes, a.per / common);
+  return (cost){ir_scalar_add(scalars_of(c), x, y), per};
 }
 
 static ir_scalar whole_bytes(shard_ctx *c, ir_tensor t, uint32_t ignored) {
@@ -223,21 +227,22 @@ static cost cost_before(shard_ctx *c, const ir_op_data *op, uint32_t *first, uin
 /* Every extent is at least 1: an empty tensor moves nothing anyway. */
 static ir_scalar one_more(const void *context, uint32_t symbol) {
   const shard_ctx *c = context;
-  const ir_scalar_node *nodes = scalars_of(c)->nodes.data;
-  for (uint32_t id = 1; id < scalars_of(c)->nodes.len; id++) {
-    if (nodes[id].kind != IR_SCALAR_SYMBOL || nodes[id].value != (int64_t)symbol) continue;
-    return ir_scalar_add(scalars_of(c), (ir_scalar){id}, ir_scalar_const(scalars_of(c), 1));
-  }
-  return (ir_scalar){0};
+  return symbol < SHARD_SLOTS ? (ir_scalar){0} : c->grown.data[symbol - SHARD_SLOTS];
 }
 
-static bool cheaper(const shard_ctx *c, cost a, cost b) {
-  ir_scalars *s = scalars_of(c);
-  ir_scalar x = times(c, a.bytes, b.per), y = times(c, b.bytes, a.per);
-  if (ir_scalar_lt(s, x, y) == IR_TRUE) return true;
-  x = ir_scalar_substitute(s, x, one_more, c);
-  y = ir_scalar_substitute(s, y, one_more, c);
-  return ir_scalar_lt(s, x, y) == IR_TRUE;
+static ir_scalar at_least_one(shard_ctx *c, ir_scalar x) {
+  ir_scalar one = ir_scalar_const(&c->s, 1);
+  for (uint32_t i = c->grown.len; i < c->own_extents.len; i++) {
+    vec_push(c->scratch, &c->grown, ir_scalar_add(&c->s, c->own_extents.data[i], one));
+  }
+  return ir_scalar_substitute(&c->s, x, one_more, c);
+}
+
+static bool cheaper(shard_ctx *c, cost a, cost b) {
+  ir_scalar x = shard_translate(c, times(c, a.bytes, b.per));
+  ir_scalar y = shard_translate(c, times(c, b.bytes, a.per));
+  if (ir_scalar_lt(&c->s, x, y) == IR_TRUE) return true;
+  return ir_scalar_lt(&c->s, at_least_one(c, x), at_least_one(c, y)) == IR_TRUE;
 }
 
 bool shard_prefer_before(shard_ctx *c, const ir_op_data *op) {

@@ -21,6 +21,7 @@ static ir_scalar translate_symbol(shard_ctx *c, uint32_t symbol) {
   if (own == 0) {
     own = ir_scalar_symbol(&c->s, (ir_symbol_data){.kind = IR_SYMBOL_EXTENT}).id;
     map_put(&c->extents, symbol, own);
+    vec_push(c->scratch, &c->own_extents, (ir_scalar){own});
   }
   return (ir_scalar){own};
 }

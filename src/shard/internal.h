@@ -37,9 +37,11 @@ struct shard_ctx {
   arena *scratch;
   ir_scalars s; /* the prover's own */
   shard_slot slots[SHARD_SLOTS];
-  map translated;       /* module scalar -> own scalar */
-  map extents;          /* module symbol -> own symbol */
-  VEC(map *) positions; /* by mesh: device -> position + 1; NULL until asked for */
+  map translated;             /* module scalar -> own scalar */
+  map extents;                /* module symbol -> own symbol */
+  VEC(ir_scalar) grown;       /* the same, plus one */
+  VEC(ir_scalar) own_extents; /* own symbols behind the slots */
+  VEC(map *) positions;       /* by mesh: device -> position + 1; NULL until asked for */
 };
 
 /* ---- context.c ---- */

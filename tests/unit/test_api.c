@@ -607,6 +607,26 @@ static void test_out_of_memory(void) {
   EXPECT_INT(st, WEIR_OK);
 }
 
+/* Once a shape has been run, running it again allocates nothing. */
+static void test_steady_state(void) {
+  faults f = {.fail_at = UINT64_MAX};
+  weir_allocator memory = {faulty_alloc, faulty_free, &f};
+  weir_module *m = NULL;
+  weir_program *p = NULL;
+  weir_array *a = NULL;
+  EXPECT_INT(whole_life(&memory, &m, &p, &a), WEIR_OK);
+  EXPECT_INT(run(p, weir_array_tensor(a), weir_array_tensor(a)), WEIR_OK);
+  uint64_t before = f.calls;
+  for (int i = 0; i < 100; i++) {
+    EXPECT_INT(run(p, weir_array_tensor(a), weir_array_tensor(a)), WEIR_OK);
+  }
+  EXPECT_INT(f.calls, before);
+  weir_array_destroy(a);
+  weir_program_destroy(p);
+  weir_module_destroy(m);
+  EXPECT_INT(f.live, 0);
+}
+
 static void test_null(void) {
   weir_module *m = NULL;
   weir_module_destroy(NULL);
@@ -645,6 +665,7 @@ int main(void) {
   test_passes();
   test_lists();
   test_out_of_memory();
+  test_steady_state();
   test_null();
   return test_finish();
 }
