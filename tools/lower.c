@@ -2,12 +2,34 @@
 
 #include "cli.h"
 
+/* One host program serves every shape; extents that are given must still fit the fusion. */
+static int check_definitions(const cli *c, weir_fusion *f) {
+  weir_shapes *s = NULL;
+  const char *definition;
+  CLI_CALL(weir_shapes_create(f, &s));
+  int code = 0;
+  for (size_t i = 0; code == 0 && (definition = cli_text(c, "define", i)) != NULL; i++)
+    code = cli_status(weir_shapes_define(s, definition));
+  weir_shapes_destroy(s);
+  return code;
+}
+
+/* The rank must be one of the devices. */
+static int check_rank(const cli *c, const weir_fusion *f) {
+  int64_t devices = cli_int(c, "devices"), rank = cli_int(c, "rank");
+  if (devices == 0) devices = weir_fusion_devices(f);
+  if (rank < devices) return 0;
+  return cli_usage("there is no rank %lld among %lld devices", (long long)rank, (long long)devices);
+}
+
 static int lower(const cli *c, weir_module *m) {
   const char *name = cli_text(c, "fusion", 0);
   weir_fusion *f = NULL;
   char *text = NULL;
   CLI_CALL(weir_module_find(m, name[0] ? name : NULL, &f));
   CLI_TRY(cli_check_devices(c, f));
+  CLI_TRY(check_rank(c, f));
+  CLI_TRY(check_definitions(c, f));
   CLI_CALL(weir_lower(f, c->options, cli_text(c, "style", 0), &text));
   (void)fputs(text, stdout);
   weir_string_free(text);
