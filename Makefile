@@ -35,7 +35,7 @@ san: ## every suite under ASan + UBSan, then under TSan
 comma := ,
 
 mutants: ## plant mistakes in the lowering; every one must fail a test (tests/mutants/table.md)
-	@$(call build,build-mutants,-DWEIR_MUTANTS=ON)
+	@scripts/setup build
 	@scripts/mutants build-mutants
 
 lint: ## formatting, clang-tidy and the include law

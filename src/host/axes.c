@@ -1,5 +1,4 @@
 /* Stream axes of results, and how cutting a result cuts its operands. */
-#include "base/mutant.h"
 #include "host/internal.h"
 
 static ir_scalars *scalars_of(const lowering *l) { return &l->f->module->scalars; }
@@ -23,8 +22,7 @@ static bool find_axis(ir_axes axes, ir_axis a, uint32_t *position) {
 static uint32_t dims_before(const ir_func *f, ir_axes logical, uint32_t position) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < position; i++) {
-    n += MUTANT("dim_counts_reductions") ||
-         ir_axis_at(f, logical.data[i])->kind != IR_AXIS_REDUCTION;
+    n += ir_axis_at(f, logical.data[i])->kind != IR_AXIS_REDUCTION;
   }
   return n;
 }
@@ -33,8 +31,7 @@ static ir_partition partition_of(const ir_transform_data *t) {
   if (t->kind == IR_CHUNK_SPLIT) {
     return (ir_partition){.kind = IR_CHUNKS, .chunks = t->chunks, .n_chunks = t->n_chunks};
   }
-  bool inner = t->kind == IR_SPLIT && !MUTANT("split_taken_for_outer");
-  return (ir_partition){.kind = inner ? IR_CHUNK : IR_PARTS, .size = t->factor};
+  return (ir_partition){.kind = t->kind == IR_SPLIT ? IR_CHUNK : IR_PARTS, .size = t->factor};
 }
 
 static bool is_split(ir_transform_kind k) {
@@ -165,10 +162,8 @@ bool host_operand_dim(const lowering *l, const ir_op_data *op, uint32_t k, const
     if (!IR_SAME(pairs[i].consumer, cut) || pairs[i].kind == IR_PAIR_WHOLE) continue;
     ir_axes list = {dims, ir_tensor_dims(l->f, op->operands[k], dims)};
     check(find_axis(list, pairs[i].producer, dim));
-    if (MUTANT("operand_cut_like_result") && s->dim < list.len) *dim = s->dim;
     bool expanded = ir_axis_at(l->f, pairs[i].producer)->expanded.id != 0;
-    *stretched =
-        pairs[i].kind == IR_PAIR_BROADCAST && !expanded && !MUTANT("operand_never_stretched");
+    *stretched = pairs[i].kind == IR_PAIR_BROADCAST && !expanded;
     return true;
   }
   return false;
@@ -266,7 +261,7 @@ bool host_can_drop(const lowering *l, const ir_op_data *op, const stream_axis *s
 
 bool host_needs_offset(const lowering *l, const ir_op_data *op, const stream_axis *s) {
   uint32_t rank = rank_of(l, op->result);
-  if (s->reduction || MUTANT("offset_forgotten")) return false;
+  if (s->reduction) return false;
   switch (ir_op_info_of(op->code)->family) {
   case IR_FAMILY_RESHAPE: return true; /* the kernel counts elements, so it must know what is cut */
   case IR_FAMILY_SLICE:

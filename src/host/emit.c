@@ -5,8 +5,6 @@
 
 #include "ir/build.h"
 
-#include "base/mutant.h"
-
 ir_scalars *emit_scalars(emitter *e) { return &e->h->module->scalars; }
 
 /* ---- blocks ---- */
@@ -85,15 +83,13 @@ static void begin_streams(emitter *e, ir_scalar count) {
   ir_stream main = {.name = e->main_stream};
   emit_instr(e, &(ir_instr_data){.kind = IR_CURRENT_STREAM, .stream = main});
   ir_instr_data first[] = {{.kind = IR_SET_STREAM}, {.kind = IR_WAIT_STREAM, .stream = main}};
-  if (!MUTANT("streams_no_first_wait")) emit_per_stream(e, count, first, 2);
+  emit_per_stream(e, count, first, 2);
 }
 
 static void end_streams(emitter *e, ir_scalar count) {
   ir_stream main = {.name = e->main_stream};
-  if (!MUTANT("streams_no_way_back"))
-    emit_instr(e, &(ir_instr_data){.kind = IR_SET_STREAM, .stream = main});
-  if (!MUTANT("streams_no_join"))
-    emit_per_stream(e, count, &(ir_instr_data){.kind = IR_WAIT_STREAM}, 1);
+  emit_instr(e, &(ir_instr_data){.kind = IR_SET_STREAM, .stream = main});
+  emit_per_stream(e, count, &(ir_instr_data){.kind = IR_WAIT_STREAM}, 1);
 }
 
 static void open_loop_of(emitter *e, uint32_t number, const stream_axis *s) {
@@ -107,18 +103,14 @@ static void open_loop_of(emitter *e, uint32_t number, const stream_axis *s) {
   e->loops[e->depth++] = (open_loop){number, loop, i, anchor};
   if (level > 0) return;
   ir_scalar worker = ir_scalar_mod(emit_scalars(e), i, e->h->host->streams);
-  if (MUTANT("streams_no_modulo")) worker = i;
   emit_instr(e, &(ir_instr_data){.kind = IR_SET_STREAM, .stream = by_index(worker)});
-  if (MUTANT("streams_wait_in_loop"))
-    emit_instr(e, &(ir_instr_data){.kind = IR_WAIT_STREAM, .stream.name = e->main_stream});
 }
 
 /* Slices are visible in the block they were taken in. */
 static void forget_slices(emitter *e) {
   uint32_t kept = 0;
   for (uint32_t i = 0; i < e->slices.len; i++) {
-    if (e->slices.data[i].depth <= e->depth || MUTANT("slice_outlives_loop"))
-      e->slices.data[kept++] = e->slices.data[i];
+    if (e->slices.data[i].depth <= e->depth) e->slices.data[kept++] = e->slices.data[i];
   }
   e->slices.len = kept;
 }
@@ -148,8 +140,7 @@ ir_tensor emit_slice(emitter *e, ir_tensor from, uint32_t dim, uint32_t level, c
                      bool drops) {
   for (uint32_t i = 0; i < e->slices.len; i++) {
     const taken_slice *t = &e->slices.data[i];
-    bool same_dim = t->dim == dim || MUTANT("slice_taken_once");
-    if (IR_SAME(t->from, from) && same_dim && t->level == level) return t->slice;
+    if (IR_SAME(t->from, from) && t->dim == dim && t->level == level) return t->slice;
   }
   ir_scalar index = e->loops[level].variable;
   ir_instr_data d = {
@@ -164,7 +155,6 @@ ir_tensor emit_slice(emitter *e, ir_tensor from, uint32_t dim, uint32_t level, c
 
 /* The position of a dimension once those in `dropped` are gone. */
 static uint32_t renumber(uint32_t dim, uint32_t dropped) {
-  if (MUTANT("slice_dims_not_renumbered")) return dim;
   return dim - (uint32_t)__builtin_popcount(dropped & ((1u << dim) - 1));
 }
 
@@ -173,7 +163,7 @@ static uint32_t renumber(uint32_t dim, uint32_t dropped) {
 static void mark_sliced(step *s, uint32_t k, uint32_t q) {
   const stream_axis *a = &s->plan->axes.data[q];
   if (a->reduction || (s->result_dropped >> a->dim & 1)) return;
-  if (!MUTANT("offset_operands_whole")) s->sliced[k] |= 1u << renumber(a->dim, s->result_dropped);
+  s->sliced[k] |= 1u << renumber(a->dim, s->result_dropped);
 }
 
 /* How many levels of the nest operand k is already cut for, because it lives inside them. */
@@ -218,7 +208,6 @@ ir_tensor emit_destination(emitter *e, const op_plan *plan, uint32_t levels, ir_
     const stream_axis *a = &plan->axes.data[q];
     bool drops = host_drops(e->l, plan, q);
     if (a->reduction) continue;
-    if (MUTANT("destination_not_sliced")) break;
     if (q >= plan->inside) at = emit_slice(e, at, renumber(a->dim, dropped), q, a, drops);
     if (drops) dropped |= 1u << a->dim;
   }
@@ -230,7 +219,6 @@ ir_tensor emit_destination(emitter *e, const op_plan *plan, uint32_t levels, ir_
 /* Where piece `index` begins. Unequal chunks: each chunk before it adds its length. */
 ir_scalar emit_piece_begin(emitter *e, const ir_partition *p, ir_scalar n, ir_scalar index) {
   ir_scalars *s = emit_scalars(e);
-  if (MUTANT("offset_zero")) return ir_scalar_const(s, 0);
   if (p->kind == IR_PARTS) return ir_scalar_mul(s, index, ir_scalar_ceildiv(s, n, p->size));
   if (p->kind == IR_CHUNK) return ir_scalar_mul(s, index, p->size);
   ir_scalar zero = ir_scalar_const(s, 0), one = ir_scalar_const(s, 1), sum = zero;
@@ -266,8 +254,7 @@ static void measure(emitter *e, const step *s, ir_scalar *offsets, ir_scalar *si
     const stream_axis *a = &s->plan->axes.data[q];
     if (a->reduction) continue;
     ir_scalar i = e->loops[q].variable, begin = emit_piece_begin(e, &a->partition, left[a->dim], i);
-    bool alone = MUTANT("offset_innermost_only");
-    offsets[a->dim] = alone ? begin : ir_scalar_add(sc, offsets[a->dim], begin);
+    offsets[a->dim] = ir_scalar_add(sc, offsets[a->dim], begin);
     left[a->dim] = ir_partition_length(sc, &a->partition, left[a->dim], i, a->count);
     sizes[a->dim] = left[a->dim];
   }
@@ -310,7 +297,6 @@ static bool is_view(const emitter *e, const step *s) {
   const ir_tensor_data *t = ir_tensor_at(e->f, s->op->result);
   bool own_layout = t->now.allocation.data != t->defined.allocation.data;
   if (e->l->options->plain || !ir_op_is_view(s->op->code) || own_layout) return false;
-  if (MUTANT("view_never")) return false;
   for (uint32_t i = 0; i < e->f->outputs.len; i++) {
     if (IR_SAME(e->f->outputs.data[i], s->op->result)) return false;
   }

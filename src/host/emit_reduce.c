@@ -11,7 +11,6 @@
  *       }
  *     }
  */
-#include "base/mutant.h"
 #include "host/emit.h"
 #include "ir/build.h"
 
@@ -77,7 +76,6 @@ static bool fill_if_empty(emitter *e, const step *s, ir_tensor to, ir_instr_data
 }
 
 static ir_opcode combining(const ir_op_data *op) {
-  if (MUTANT("reduction_always_sum")) return IR_OP_ADD;
   if (op->code == IR_OP_PROD) return IR_OP_MUL;
   if (op->code == IR_OP_AMAX) return IR_OP_MAX;
   return op->code == IR_OP_AMIN ? IR_OP_MIN : IR_OP_ADD;
@@ -107,13 +105,13 @@ static void emit_addition(emitter *e, step *s, ir_tensor to, ir_block *block) {
   ir_instr_data all[4] = {{.kind = IR_ALLOCATE, .tensor = part, .at = s->op->at}};
   uint32_t n = 1;
   all[n++] = emit_compute(e, s, part);
-  if (s->plan->axes.data[0].reduction && !MUTANT("reduction_unordered")) {
+  if (s->plan->axes.data[0].reduction) {
     ir_scalars *sc = emit_scalars(e);
     ir_scalar before = ir_scalar_sub(sc, e->loops[0].variable, ir_scalar_const(sc, 1));
     before = ir_scalar_mod(sc, before, e->h->host->streams);
     all[n++] = (ir_instr_data){.kind = IR_WAIT_STREAM, .stream = {.index = before}};
   }
-  ir_tensor both[2] = {MUTANT("reduction_not_added") ? part : to, part};
+  ir_tensor both[2] = {to, part};
   all[n] = (ir_instr_data){.kind = IR_COMPUTE, .tensor = to, .at = s->op->at};
   all[n++].op = ir_host_op(e->h, combining(s->op), both, 2, NULL, to, s->op->at);
   for (uint32_t i = 0; i < n; i++) ir_block_add(e->h, block, ir_host_instr(e->h, &all[i]));
@@ -226,7 +224,6 @@ void emit_partial(emitter *e, step *s) {
   emit_addition(e, s, to, &later);
   for (uint32_t q = s->plan->axes.len; q-- > 0;) {
     if (!s->plan->axes.data[q].reduction || s->plan->axes.data[q].logical) continue;
-    if (MUTANT("reduction_of_nothing")) continue;
     ir_instr_data guard = non_empty(e, s, q);
     guard.body = later;
     later = (ir_block){0};

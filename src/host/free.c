@@ -1,5 +1,4 @@
 /* Puts a deallocate behind the last use of every buffer. */
-#include "base/mutant.h"
 #include "host/host.h"
 
 typedef struct freeing {
@@ -15,7 +14,6 @@ static void note_slice(void *context, ir_func *h, ir_instr i, uint32_t depth) {
   freeing *z = context;
   const ir_instr_data *d = ir_instr_at(h, i);
   if (d->kind == IR_SELECT || d->kind == IR_SHARD) z->root[d->tensor.id] = z->root[d->from.id];
-  if (MUTANT("free_ignores_views")) return;
   if (d->kind == IR_VIEW) z->root[d->tensor.id] = z->root[ir_op_at(h, d->op)->operands[0].id];
 }
 
@@ -25,8 +23,7 @@ static void note_uses(freeing *z, ir_instr i, uint32_t at) {
   const ir_instr_data *d = ir_instr_at(z->h, i);
   z->last[z->root[d->tensor.id].id] = at;
   z->last[z->root[d->from.id].id] = at;
-  bool reads = d->kind == IR_COMPUTE || d->kind == IR_VIEW;
-  if (reads && !MUTANT("free_ignores_reads")) {
+  if (d->kind == IR_COMPUTE || d->kind == IR_VIEW) {
     const ir_op_data *op = ir_op_at(z->h, d->op);
     for (uint32_t k = 0; k < op->n_operands; k++) z->last[z->root[op->operands[k].id].id] = at;
   }
@@ -45,12 +42,12 @@ static uint32_t past_join(const freeing *z, const ir_block *block, uint32_t i) {
   const ir_instr_data *join = ir_instr_at(z->h, block->data[i + 2]);
   bool joins = set->kind == IR_SET_STREAM && join->kind == IR_FOR && join->body.len == 1 &&
                ir_instr_at(z->h, join->body.data[0])->kind == IR_WAIT_STREAM;
-  return joins && !MUTANT("free_before_join") ? i + 2 : i;
+  return joins ? i + 2 : i;
 }
 
 static bool is_output(const ir_func *h, ir_tensor t) {
   for (uint32_t i = 0; i < h->outputs.len; i++) {
-    if (IR_SAME(h->outputs.data[i], t)) return !MUTANT("free_outputs");
+    if (IR_SAME(h->outputs.data[i], t)) return true;
   }
   return false;
 }
@@ -60,7 +57,6 @@ static uint32_t *find_frees(freeing *z, const ir_block *block) {
   uint32_t *first = ARENA_ARRAY(z->memory, block->len, uint32_t);
   for (uint32_t i = block->len; i-- > 0;) { /* backward, so that chains run in program order */
     const ir_instr_data *d = ir_instr_at(z->h, block->data[i]);
-    if (MUTANT("free_never")) continue;
     if (d->kind != IR_ALLOCATE || is_output(z->h, d->tensor)) continue;
     uint32_t at = past_join(z, block, z->last[d->tensor.id]);
     z->next[d->tensor.id] = first[at];

@@ -1,5 +1,4 @@
 /* Which operations share which loops, and where their results live. */
-#include "base/mutant.h"
 #include "host/internal.h"
 
 typedef struct nest {
@@ -17,9 +16,8 @@ static bool same_partition(const ir_partition *a, const ir_partition *b) {
 }
 
 static bool same_loop(lowering *l, const stream_axis *a, const stream_axis *b) {
-  if (MUTANT("loops_never_shared")) return false;
   return a->logical == b->logical && same_partition(&a->partition, &b->partition) &&
-         (ir_class_same(&l->classes, a->axis, b->axis) || MUTANT("loops_unmapped")) &&
+         ir_class_same(&l->classes, a->axis, b->axis) &&
          ir_func_equal(l->f, a->count, b->count) == IR_TRUE;
 }
 
@@ -36,7 +34,7 @@ static bool read_as_made(const lowering *l, const ir_op_data *op, uint32_t k,
 static uint32_t levels_with_operand(const lowering *l, const ir_op_data *op, uint32_t k,
                                     const stream_axes *axes, const nest *open, uint32_t levels) {
   ir_op producer = l->producer[op->operands[k].id];
-  if (producer.id == 0 || MUTANT("loops_read_across")) return levels;
+  if (producer.id == 0) return levels;
   const op_plan *made = &l->ops[producer.id];
   for (uint32_t q = 0; q < levels; q++) {
     if (made->axes.len <= q || made->loop[q] != open->number[q]) return levels;
@@ -47,7 +45,7 @@ static uint32_t levels_with_operand(const lowering *l, const ir_op_data *op, uin
 
 static uint32_t levels_joined(lowering *l, const ir_op_data *op, const stream_axes *axes,
                               const nest *open) {
-  uint32_t n = MUTANT("loops_skip_outer") && axes->len && open->len ? 1 : 0;
+  uint32_t n = 0;
   while (n < axes->len && n < open->len && same_loop(l, &open->axis[n], &axes->data[n])) n++;
   for (uint32_t k = 0; k < op->n_operands; k++) {
     n = levels_with_operand(l, op, k, axes, open, n);
@@ -92,9 +90,7 @@ static uint32_t common_levels(const op_plan *a, const op_plan *b) {
 static uint32_t levels_inside(const lowering *l, const op_plan *plan) {
   for (uint32_t q = 0; q < plan->axes.len; q++) {
     const stream_axis *s = &plan->axes.data[q];
-    if (MUTANT("buffer_always_whole")) return 0;
-    bool in_full = s->reduction;
-    if (in_full || (l->options->plain && s->logical)) return q;
+    if (s->reduction || (l->options->plain && s->logical)) return q;
   }
   return plan->axes.len;
 }
@@ -111,25 +107,23 @@ static void place_buffers(lowering *l) {
       ir_op producer = l->producer[op->operands[k].id];
       if (producer.id == 0) continue;
       uint32_t common = common_levels(&l->ops[producer.id], &l->ops[f->order.data[i].id]);
-      if (MUTANT("buffer_ignores_consumers")) continue;
       if (common < l->ops[producer.id].inside) l->ops[producer.id].inside = common;
     }
   }
   for (uint32_t i = 0; i < f->outputs.len; i++) {
     ir_op producer = l->producer[f->outputs.data[i].id];
-    if (producer.id && !MUTANT("buffer_of_output_inside")) l->ops[producer.id].inside = 0;
+    if (producer.id) l->ops[producer.id].inside = 0;
   }
 }
 
 /* A loop's slices drop their dimension if every operation in it can work that way. */
 static void choose_slices(lowering *l) {
-  for (uint32_t i = 0; i < l->n_loops; i++) l->loop_drops[i] = !MUTANT("slice_never_drops");
+  for (uint32_t i = 0; i < l->n_loops; i++) l->loop_drops[i] = true;
   for (uint32_t i = 0; i < l->f->order.len; i++) {
     const ir_op_data *op = ir_op_at(l->f, l->f->order.data[i]);
     const op_plan *plan = &l->ops[l->f->order.data[i].id];
     for (uint32_t q = 0; q < plan->axes.len; q++) {
       const stream_axis *s = &plan->axes.data[q];
-      if (MUTANT("slice_always_drops")) continue;
       if (!s->logical || !host_can_drop(l, op, s)) l->loop_drops[plan->loop[q]] = false;
     }
   }

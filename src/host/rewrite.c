@@ -1,7 +1,6 @@
 /* Operations on slices: attributes that name dimensions or extents are rewritten for them. */
 #include <string.h>
 
-#include "base/mutant.h"
 #include "base/table.h"
 #include "host/internal.h"
 
@@ -17,7 +16,6 @@ static bool is_in(uint32_t mask, uint32_t i) { return (mask >> i & 1) != 0; }
 
 static uint32_t renumber(uint32_t dim, uint32_t dropped) {
   check(dim < IR_MAX_RANK);
-  if (MUTANT("attr_not_renumbered")) return dim;
   return dim - (uint32_t)__builtin_popcount(dropped & ((1u << dim) - 1));
 }
 
@@ -74,8 +72,7 @@ static void scalar_entries(rewriting *r, const char *name, uint32_t width, bool 
   for (uint32_t i = 0; i < a->len; i++) {
     uint32_t dim = i / width;
     if (is_in(r->result_dropped, dim)) continue;
-    bool resized = sized && r->sizes[dim].id && !MUTANT("attr_not_resized");
-    list[n++] = resized ? r->sizes[dim] : a->scalars[i];
+    list[n++] = sized && r->sizes[dim].id ? r->sizes[dim] : a->scalars[i];
   }
   a->scalars = list;
   a->len = n;
@@ -102,7 +99,7 @@ static void uniform_key(rewriting *r) {
   const char *name = ir_tensor_name(r->l->f, r->op->result);
   ir_attr *key = attr_of(r, "key");
   if (key->given) return;
-  key->given = !MUTANT("attr_no_key");
+  key->given = true;
   key->i = (int64_t)hash_bytes(name, strlen(name));
 }
 

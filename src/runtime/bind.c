@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/mutant.h"
 #include "runtime/bind_internal.h"
 
 enum { MAX_INSTRS = 50 * 1000 * 1000 };
@@ -50,16 +49,16 @@ static bool stream_number(binder *b, const ir_instr_data *d, uint32_t *number) {
   if (index < 0 || !reach_stream(b, d, index + 1)) {
     return index < 0 && bind_error(b, d, "a stream cannot have the number %lld", (long long)index);
   }
-  *number = MUTANT("plan_one_stream") ? 1 : (uint32_t)index + 1;
+  *number = (uint32_t)index + 1;
   return true;
 }
 
 /* Positions count launches: what a stream has done that another may have to wait for. */
 static bool is_implied(const binder *b, uint32_t other) {
   for (uint32_t s = 0; s < b->plan->n_streams; s++) {
-    if (b->clocks[other][s] > b->clocks[b->stream][s]) return MUTANT("plan_no_waits");
+    if (b->clocks[other][s] > b->clocks[b->stream][s]) return false;
   }
-  return !MUTANT("plan_all_waits");
+  return true;
 }
 
 static bool wait_stream(binder *b, ir_instr at, const ir_instr_data *d) {
@@ -83,7 +82,6 @@ static bool run_block(binder *b, const ir_block *block);
 static bool run_loop(binder *b, const ir_instr_data *d) {
   int64_t n;
   if (!bind_eval(b, d, d->extent, &n)) return false;
-  if (MUTANT("plan_last_iteration_missing")) n--;
   uint32_t symbol = (uint32_t)ir_scalar_node_of(&b->h->module->scalars, d->variable)->value;
   for (int64_t i = 0; i < n; i++) {
     b->symbols[symbol] = i;
@@ -103,7 +101,6 @@ static bool run_choice(binder *b, const ir_instr_data *d) {
   case IR_LT: holds = x < y; break;
   case IR_LE: holds = x <= y; break;
   }
-  if (MUTANT("plan_if_always")) holds = true;
   return run_block(b, holds ? &d->body : &d->otherwise);
 }
 
@@ -113,9 +110,7 @@ static bool run_instr(binder *b, ir_instr at) {
   switch (d->kind) {
   case IR_ALLOCATE: return bind_allocate(b, d);
   case IR_DEALLOCATE: return bind_deallocate(b, d);
-  case IR_CURRENT_STREAM:
-    map_put(&b->stream_names, d->stream.name, MUTANT("plan_main_is_current") ? 1 : b->stream + 1);
-    return true;
+  case IR_CURRENT_STREAM: map_put(&b->stream_names, d->stream.name, b->stream + 1); return true;
   case IR_SET_STREAM: return stream_number(b, d, &b->stream);
   case IR_WAIT_STREAM: return wait_stream(b, at, d);
   case IR_FOR: return run_loop(b, d);

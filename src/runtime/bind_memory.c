@@ -4,7 +4,6 @@
  * every access to the old buffer: its stream's clock must have passed them. An iteration's buffers are
  * thus shared by the iterations of one stream, and a loop over many iterations needs as many of them
  * as there are streams. */
-#include "base/mutant.h"
 #include "runtime/bind_internal.h"
 
 enum { ALIGN_BYTES = 64 };
@@ -48,9 +47,8 @@ static void dense_strides(const binder *b, ir_tensor t, bool own, rt_view *v) {
   ir_axes order = own ? d->allocation : d->logical;
   int64_t stride = 1;
   for (uint32_t k = order.len; k-- > 0;) {
-    uint32_t from = MUTANT("plan_dense_reversed") ? order.len - 1 - k : k;
     for (uint32_t i = 0; i < rank; i++) {
-      if (!IR_SAME(order.data[from], dims[i])) continue;
+      if (!IR_SAME(order.data[k], dims[i])) continue;
       v->strides[i] = stride;
       stride *= v->extents[i] > 0 ? v->extents[i] : 1;
     }
@@ -82,7 +80,7 @@ void bind_inputs(binder *b) {
 /* ---- the pool ---- */
 
 static bool is_past(const binder *b, const access_list *accesses) {
-  for (uint32_t i = 0; i < accesses->len && !MUTANT("plan_reuse_too_early"); i++) {
+  for (uint32_t i = 0; i < accesses->len; i++) {
     const last_access *a = &accesses->data[i];
     if (b->clocks[b->stream][a->stream] < a->position) return false;
   }
@@ -104,7 +102,7 @@ static bool reuse(binder *b, int64_t size, int64_t *offset, access_list *accesse
     bool better = best == UINT32_MAX || p->size_bytes < b->pieces.data[best].size_bytes;
     if (p->size_bytes >= size && better && is_past(b, &p->accesses)) best = i;
   }
-  if (best == UINT32_MAX || MUTANT("plan_no_reuse")) return false;
+  if (best == UINT32_MAX) return false;
   free_piece *p = &b->pieces.data[best];
   *offset = p->offset_bytes;
   *accesses = copy_accesses(b, &p->accesses);
@@ -139,7 +137,7 @@ bool bind_allocate(binder *b, const ir_instr_data *d) {
   if (!extents_of(b, d, d->tensor, v, &buffer.size_bytes)) return false;
   buffer.allocated_at = b->instrs.len;
   buffer.name = ir_tensor_name(b->h, d->tensor);
-  bool output = is_output(b, d->tensor, &buffer.slot) && !MUTANT("plan_output_in_pool");
+  bool output = is_output(b, d->tensor, &buffer.slot);
   dense_strides(b, d->tensor, !output, v);
   if (output) buffer.kind = RT_BUFFER_OUTPUT;
   else if (!place_in_pool(b, d, &buffer, &accesses)) return false;

@@ -1,7 +1,6 @@
 /* Slices and launches of a plan. */
 #include <string.h>
 
-#include "base/mutant.h"
 #include "ir/infer.h"
 #include "runtime/bind_internal.h"
 
@@ -24,12 +23,12 @@ bool bind_select(binder *b, const ir_instr_data *d) {
   int64_t index;
   if (!is_bound(b, d, d->from) || !bind_eval(b, d, d->index, &index)) return false;
   rt_view v = b->views[d->from.id];
-  if (is_broadcast(b, d->from, d->dim) && !MUTANT("plan_index_on_broadcast")) index = 0;
+  if (is_broadcast(b, d->from, d->dim)) index = 0;
   if (index < 0 || index >= v.extents[d->dim]) {
     return bind_error(b, d, "index %lld is outside 0 to %lld", (long long)index,
                       (long long)v.extents[d->dim] - 1);
   }
-  if (!MUTANT("plan_select_at_0")) v.offset_bytes += index * step_bytes(&v, d->dim);
+  v.offset_bytes += index * step_bytes(&v, d->dim);
   v.rank--;
   for (uint32_t i = d->dim; i < v.rank; i++) {
     v.extents[i] = v.extents[i + 1];
@@ -51,7 +50,7 @@ static bool piece(binder *b, const ir_instr_data *d, int64_t n, int64_t index, i
   if (p->kind == IR_CHUNKS) {
     if (index >= p->n_chunks) return bind_error(b, d, "there is no piece %lld", (long long)index);
     int64_t at = 0;
-    for (int64_t i = 0; i < index; i++) at += p->chunks[MUTANT("plan_chunks_equal") ? 0 : i];
+    for (int64_t i = 0; i < index; i++) at += p->chunks[i];
     *begin = at_most(at, n);
     *length = at_most(at + p->chunks[index], n) - *begin;
     return true;
@@ -64,7 +63,6 @@ static bool piece(binder *b, const ir_instr_data *d, int64_t n, int64_t index, i
   *begin = at_most(*begin, n);
   if (__builtin_add_overflow(*begin, size, &end)) end = n;
   *length = at_most(end, n) - *begin;
-  if (MUTANT("plan_short_piece_dropped") && *length < size) *length = 0;
   return true;
 }
 
@@ -73,7 +71,7 @@ bool bind_shard(binder *b, const ir_instr_data *d) {
   if (!is_bound(b, d, d->from) || !bind_eval(b, d, d->index, &index)) return false;
   rt_view v = b->views[d->from.id];
   if (!piece(b, d, v.extents[d->dim], index, &begin, &length)) return false;
-  if (!MUTANT("plan_shard_at_0")) v.offset_bytes += begin * step_bytes(&v, d->dim);
+  v.offset_bytes += begin * step_bytes(&v, d->dim);
   v.extents[d->dim] = length;
   b->views[d->tensor.id] = v;
   b->bound[d->tensor.id] = true;
@@ -173,7 +171,6 @@ static bool bind_window(binder *b, const ir_instr_data *d, rt_task *task, const 
   task->windowed = d->offsets != NULL;
   for (uint32_t i = 0; i < result->rank; i++) {
     task->whole[i] = result->extents[i];
-    if (MUTANT("plan_offset_ignored")) continue;
     if (d->offsets && !bind_eval(b, d, d->offsets[i], &task->offset[i])) return false;
   }
   return true;

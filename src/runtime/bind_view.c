@@ -1,5 +1,4 @@
 /* Views: other extents and strides for the memory of the operand. */
-#include "base/mutant.h"
 #include "runtime/bind_internal.h"
 
 typedef struct viewing {
@@ -80,8 +79,7 @@ static void sliced(viewing *w) {
     take(w, i);
     w->v.extents[i] = span > 0 ? span / step + (span % step != 0) : 0;
     w->v.strides[i] *= step;
-    if (span > 0 && !MUTANT("plan_view_at_0"))
-      w->v.offset_bytes += start * w->x->strides[i] * bytes;
+    if (span > 0) w->v.offset_bytes += start * w->x->strides[i] * bytes;
   }
 }
 

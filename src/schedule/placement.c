@@ -1,7 +1,6 @@
 /* `T on M` and `T[axis] = …`: where and when axes run. */
 #include <inttypes.h>
 
-#include "base/mutant.h"
 #include "schedule/internal.h"
 
 /* "x" of mesh.x. */
@@ -149,7 +148,6 @@ static bool is_run_apart(const ir_func *f, const ir_domains *now, ir_axis a) {
 /* The slices of a stream axis are contiguous ranges of one logical axis: the axis itself, or the
  * outer part of a split of it or of what devices and outer loops leave of it. */
 static bool is_sliceable(const ir_func *f, const ir_domains *now, ir_axis a) {
-  if (MUTANT("stream_on_anything")) return true;
   bool outer = false; /* passed the outer part of a split on the way up */
   while (schedule_find(now->logical, a) == now->logical.len) {
     const ir_transform_data *t = ir_transform_at(f, ir_axis_at(f, a)->def);

@@ -23,7 +23,7 @@ static inline void forget(void) {
 
 /* The body of a fusion, definition and schedule. False if it is refused. */
 static inline bool try_program(const char *body) {
-  static char text[8192];
+  static char text[8300];
   forget();
   snprintf(text, sizeof text, "fusion f {\n%s\n}\n", body);
   ir_module_init(&module, &memory_default);
