@@ -129,6 +129,8 @@ static int compile(run_state *s) {
   bool wants_values = cli_flag(s->c, "check") || cli_text(s->c, "output", 0);
   if (!s->computes && wants_values)
     return cli_usage("--device %s computes no values to check or write", device);
+  if (cli_text(s->c, "trace", 0)[0] && strcmp(device, "ref") == 0)
+    return cli_usage("there is nothing to trace: the reference evaluator executes this program");
   if (cli_flag(s->c, "stats") || cli_text(s->c, "trace", 0)[0])
     CLI_CALL(weir_profile_create(&s->profile));
   return 0;
@@ -137,8 +139,6 @@ static int compile(run_state *s) {
 static int write_trace(const run_state *s) {
   const char *path = cli_text(s->c, "trace", 0);
   if (!path[0]) return 0;
-  if (!weir_profile_filled(s->profile))
-    return cli_usage("there is nothing to trace: the reference evaluator executes this program");
   return cli_status(weir_profile_write(s->profile, weir_fusion_name(s->fusion), path));
 }
 
@@ -154,8 +154,8 @@ static int execute(run_state *s, const char *path) {
   CLI_TRY(check_outputs(s));
   CLI_TRY(run_report(s));
   if (s->check_failed) return CLI_FAILED;
-  CLI_TRY(write_trace(s));
-  return run_save(s);
+  CLI_TRY(run_save(s));
+  return write_trace(s);
 }
 
 static void free_state(run_state *s) {

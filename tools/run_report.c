@@ -143,7 +143,7 @@ static void json_string(const char *key, const char *text) {
   (void)printf("\"");
 }
 
-static int json_output(const run_tensor *t) {
+static int json_output(const run_tensor *t, bool computes) {
   const weir_dl_tensor *dl = weir_array_tensor(t->value);
   summary s;
   CLI_TRY(summarise(t->value, &s));
@@ -156,7 +156,7 @@ static int json_output(const run_tensor *t) {
   (void)printf("]");
   const double values[] = {s.min, s.max, s.mean};
   const char *const keys[] = {"min", "max", "mean"};
-  for (int i = 0; i < 3 && !s.empty; i++) {
+  for (int i = 0; i < 3 && !s.empty && computes; i++) {
     (void)printf(", ");
     json_number(keys[i], values[i]);
   }
@@ -191,6 +191,8 @@ static void json_times(const run_state *s) {
 static void json_stats(const run_state *s) {
   (void)printf(", \"stats\": {");
   weir_stats p;
+  json_string("device", weir_program_device(s->program));
+  (void)printf(", ");
   json_number("wall_s", timing_of(s).total);
   if (profiled(s, &p)) {
     const struct {
@@ -199,7 +201,11 @@ static void json_stats(const run_state *s) {
     } all[] = {{"run_s", (double)p.wall_ns * 1e-9},
                {"compute_s", (double)p.compute_ns * 1e-9},
                {"at_once_s", (double)p.overlap_ns * 1e-9},
+               {"communication_s", 0},
+               {"bytes_sent", 0},
                {"host_s", (double)p.host_ns * 1e-9},
+               {"host_ns_per_instruction",
+                p.launches + p.waits ? (double)p.host_ns / (double)(p.launches + p.waits) : 0},
                {"launches", (double)p.launches},
                {"waits", (double)p.waits},
                {"pool_bytes", (double)p.pool_bytes},
@@ -220,7 +226,7 @@ static int report_json(const run_state *s) {
   (void)printf(", \"outputs\": [");
   for (size_t i = 0; i < s->outputs.len; i++) {
     (void)fputs(i ? ", " : "", stdout);
-    CLI_TRY(json_output(&s->outputs.data[i]));
+    CLI_TRY(json_output(&s->outputs.data[i], s->computes));
   }
   (void)printf("], \"checks\": [");
   for (size_t i = 0; cli_flag(s->c, "check") && i < s->outputs.len; i++) {

@@ -37,7 +37,8 @@ static int verify_fusion(const cli *c, weir_fusion *f) {
   if (code == 0 && bound) code = check_plan(c, f, s);
   weir_shapes_destroy(s);
   if (code == 0)
-    (void)printf("ok: %s%s\n", weir_fusion_name(f), bound ? "" : " (extents not bound)");
+    (void)printf("ok: %s%s%s\n", weir_fusion_is_host(f) ? "host " : "", weir_fusion_name(f),
+                 bound ? "" : " (extents not bound)");
   return code;
 }
 

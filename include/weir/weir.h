@@ -241,6 +241,8 @@ typedef struct weir_tensor_info {
 } weir_tensor_info;
 
 const char *weir_fusion_name(const weir_fusion *f);
+/* A host program, written by hand or lowered, is handled like a fusion. */
+bool weir_fusion_is_host(const weir_fusion *f);
 size_t weir_fusion_input_count(const weir_fusion *f);
 size_t weir_fusion_output_count(const weir_fusion *f);
 weir_status weir_fusion_input_at(const weir_fusion *f, size_t i, weir_tensor *result);

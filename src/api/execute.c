@@ -34,7 +34,15 @@ status api_executor_open(api_executor *x, ir_func *host, const api_executor_opti
   return STATUS_OK;
 }
 
+void api_profile_release(weir_profile *p) {
+  if (!p || !p->owner) return;
+  p->owner->profile = NULL;
+  p->owner = NULL;
+  p->plan = NULL;
+}
+
 static void destroy_plan(const api_executor *x, api_plan *p) {
+  if (x->profile && x->profile->plan == p->plan) api_profile_release(x->profile);
   if (p->loaded) x->device->ops->unload(p->loaded);
   rt_plan_destroy(p->plan);
   memory_free(x->memory, p->symbols);
@@ -42,6 +50,7 @@ static void destroy_plan(const api_executor *x, api_plan *p) {
 }
 
 void api_executor_close(api_executor *x) {
+  api_profile_release(x->profile);
   while (x->plans) {
     api_plan *next = x->plans->next;
     destroy_plan(x, x->plans);
@@ -238,6 +247,7 @@ static status reserve_spans(weir_profile *p, uint32_t n) {
 }
 
 typedef struct profile_call {
+  api_executor *x;
   weir_profile *profile;
   rt_loaded *loaded;
   int64_t wall_ns, host_ns;
@@ -248,19 +258,30 @@ static status profile_guarded(void *context) {
   profile_call *c = context;
   weir_profile *p = c->profile;
   p->plan = c->loaded->plan;
+  p->owner = c->x;
+  c->x->profile = p;
   p->device = c->loaded->ops->name;
   p->n_spans = p->plan->n_tasks;
   rt_stats_make(p->plan, p->spans, p->n_spans, c->wall_ns, c->host_ns, &c->scratch, &p->stats);
   return STATUS_OK;
 }
 
+static int64_t last_end_ns(const rt_span *spans, uint32_t n) {
+  int64_t last = 0;
+  for (uint32_t i = 0; i < n; i++) last = spans[i].end_ns > last ? spans[i].end_ns : last;
+  return last;
+}
+
 static status run_profiled(api_executor *x, rt_loaded *loaded, staging *s, weir_profile *profile) {
   if (!profile) return rt_run(loaded, s->in, s->out, NULL, NULL);
+  api_profile_release(profile);
+  api_profile_release(x->profile);
   TRY(reserve_spans(profile, loaded->plan->n_tasks));
-  profile_call c = {.profile = profile, .loaded = loaded};
+  profile_call c = {.x = x, .profile = profile, .loaded = loaded};
   int64_t start_ns = rt_clock_ns();
   TRY(rt_run(loaded, s->in, s->out, profile->spans, &c.host_ns));
   c.wall_ns = rt_clock_ns() - start_ns;
+  if (loaded->ops->virtual_clock) c.wall_ns = last_end_ns(profile->spans, loaded->plan->n_tasks);
   arena_init(&c.scratch, x->memory);
   status st = memory_guard(profile_guarded, &c);
   arena_destroy(&c.scratch);

@@ -16,7 +16,8 @@ typedef struct api_executor {
   rt_device *device;
   uint32_t streams;
   bool keep_waits, dump_plan;
-  api_plan *plans; /* the most recently used first */
+  api_plan *plans;       /* the most recently used first */
+  weir_profile *profile; /* the one that looks at a plan; it is told when that goes */
 } api_executor;
 
 typedef struct api_dump {
@@ -37,12 +38,16 @@ void api_executor_close(api_executor *x); /* accepts a zeroed one */
 
 /* What a profile keeps of a run. */
 struct weir_profile {
-  const rt_plan *plan; /* of the program: valid while it lives and keeps the plan */
+  api_executor *owner; /* of the plan */
+  const rt_plan *plan; /* NULL: never filled, or the plan is gone */
   const char *device;
   rt_span *spans;
   uint32_t n_spans, room;
   rt_stats stats;
 };
+
+/* The profile looks at no plan any more. */
+void api_profile_release(weir_profile *p);
 
 /* The plan for these extents, bound and loaded on first use. */
 status api_executor_plan(api_executor *x, const ir_env *env, uint64_t seed, rt_loaded **result);

@@ -50,6 +50,8 @@ weir_status weir_dtype_from_dl(weir_dl_dtype t, weir_dtype *result) {
 }
 
 /* ---- fusions ---- */
+bool weir_fusion_is_host(const weir_fusion *f) { return f && api_func(f)->host; }
+
 const char *weir_fusion_name(const weir_fusion *f) {
   return f ? ir_name_text(api_func(f), api_func(f)->name) : "";
 }

@@ -1,7 +1,9 @@
 /* Profiles: what ran when in a run. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "api/execute.h"
 #include "runtime/npy.h"
@@ -19,6 +21,7 @@ weir_status weir_profile_create(weir_profile **result) {
 
 void weir_profile_destroy(weir_profile *p) {
   if (!p) return;
+  api_profile_release(p);
   memory_free(&memory_default, p->spans);
   memory_free(&memory_default, p);
 }
@@ -55,14 +58,15 @@ static bool ends_in(const char *text, const char *ending) {
   return n >= m && strcmp(text + n - m, ending) == 0;
 }
 
-static status save(const char *path, const strbuf *text) {
-  FILE *f = fopen(path, "wb");
-  if (!f) return fail(STATUS_BAD_INPUT, "%s: cannot be written", path);
+/* Beside the target first, so that a failure leaves an older file as it was. */
+static status save(const char *path, const char *beside, const strbuf *text) {
+  FILE *f = fopen(beside, "wb");
+  if (!f) return fail(STATUS_BAD_INPUT, "%s: cannot be written: %s", path, strerror(errno));
   bool ok = fwrite(text->data, 1, text->len, f) == text->len;
   ok = fclose(f) == 0 && ok;
-  if (ok) return STATUS_OK;
-  (void)remove(path);
-  return fail(STATUS_SYSTEM, "%s: writing failed", path);
+  if (ok && rename(beside, path) == 0) return STATUS_OK;
+  (void)remove(beside);
+  return fail(STATUS_SYSTEM, "%s: writing failed: %s", path, strerror(errno));
 }
 
 static status write_body(arena *scratch, void *context) {
@@ -75,7 +79,8 @@ static status write_body(arena *scratch, void *context) {
   strbuf_init(&out, scratch);
   if (ends_in(c->path, ".html")) rt_trace_html(&trace, 1, c->title, &out);
   else rt_trace_json(&trace, 1, &out);
-  return save(c->path, &out);
+  const char *beside = arena_printf(scratch, "%s.tmp.%ld", c->path, (long)getpid());
+  return save(c->path, beside, &out);
 }
 
 weir_status weir_profile_write(const weir_profile *p, const char *title, const char *path) {

@@ -132,7 +132,10 @@ weir_status api_read_options(const weir_options *o, api_executor_options *result
     if (st != WEIR_OK || !word) break;
     st = read_dump(word, &result->dump);
   }
-  if (st == WEIR_OK && defaults) result->device = "cpu"; /* its text goes with the defaults */
+  if (st == WEIR_OK) { /* a name that outlives the options */
+    const rt_device_ops *device = rt_device_find(result->device);
+    result->device = device ? device->name : "ref";
+  }
   result->streams = (uint32_t)streams;
   result->threads = (uint32_t)threads;
   weir_options_destroy(defaults);

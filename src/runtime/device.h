@@ -30,6 +30,7 @@ typedef struct rt_device_options {
 typedef struct rt_device_ops {
   const char *name;
   const char *summary; /* one sentence, for `weir list devices` */
+  bool virtual_clock;  /* spans tell simulated time */
   /* What it opens may have other operations (the adversary): go on through (*result)->ops. */
   status (*open)(const rt_device_options *options, const allocator *memory, rt_device **result);
   void (*close)(rt_device *device); /* accepts NULL */

@@ -239,6 +239,7 @@ uint32_t sim_critical_path(const rt_loaded *loaded, const uint32_t **instrs) {
 
 const rt_device_ops rt_device_sim = {
     .name = "sim",
+    .virtual_clock = true,
     .summary = "a virtual clock instead of work: timeline and critical path of a plan",
     .open = sim_open,
     .close = sim_close,
