@@ -174,6 +174,7 @@ static shard_comm_kind gathering(rule *r, bool in_place) {
   bool swizzled = false;
   if (!in_place) return SHARD_GATHER;
   if (axis_before(r)->swizzled || !streams_over_pieces(r, &swizzled)) return SHARD_ALLGATHER;
+  if (swizzled && r->v.from.coords != r->v.to.coords) return SHARD_ALLGATHER; /* other offsets */
   r->m->by_iteration = true;
   return swizzled ? SHARD_COLLECTIVE_PERMUTE : SHARD_BROADCAST;
 }

@@ -83,7 +83,7 @@ typedef struct shard_view {
 } shard_view;
 
 typedef struct shard_leaf {
-  bool present; /* some axis is really cut */
+  bool present; /* devices hold different pieces; a constant index means that one holds all */
   bool mixed;   /* cut in a way that no operand or result can match */
   ir_scalar index;
 } shard_leaf;

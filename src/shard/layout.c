@@ -127,18 +127,20 @@ static bool same_order(shard_view *v, const shard_comm *m, const memory *from, c
 static void fit_sides(shard_view *v, shard_comm *m, const memory *from, const memory *to) {
   const ir_func *f = v->c->f;
   const shard_axis *before = &m->before.axes[m->mesh_axis], *after = &m->after.axes[m->mesh_axis];
-  if (m->from_dim == SHARD_NO_DIM || m->to_dim == SHARD_NO_DIM) return;
-  ir_axis p = dim_axis(f, v->from.tensor, m->from_dim), q = dim_axis(f, v->to.tensor, m->to_dim);
+  bool known = m->from_dim != SHARD_NO_DIM && m->to_dim != SHARD_NO_DIM;
+  ir_axis p = {0}, q = {0};
+  if (known) p = dim_axis(f, v->from.tensor, m->from_dim);
+  if (known) q = dim_axis(f, v->to.tensor, m->to_dim);
   switch (m->kind) {
   case SHARD_GATHER:
   case SHARD_ALLGATHER:
-    m->from_dense &= piece_fits(f, from, p);
-    m->to_dense &= pieces_fit(v, &v->to, to, q, &v->from, before);
+    m->from_dense &= known && piece_fits(f, from, p);
+    m->to_dense &= known && pieces_fit(v, &v->to, to, q, &v->from, before);
     return;
   case SHARD_SCATTER:
   case SHARD_REDUCE_SCATTER:
-    m->from_dense &= pieces_fit(v, &v->from, from, p, &v->to, after);
-    m->to_dense &= piece_fits(f, to, q);
+    m->from_dense &= known && pieces_fit(v, &v->from, from, p, &v->to, after);
+    m->to_dense &= known && piece_fits(f, to, q);
     return;
   case SHARD_NONE:
   case SHARD_LOCAL_SLICE:

@@ -212,7 +212,7 @@ shard_leaf shard_leaf_from(shard_ctx *c, ir_scalar index) {
   bool seen[4] = {false};
   collect(c, index, seen);
   shard_leaf leaf = {.index = index};
-  leaf.present = seen[SHARD_MAPPED] || seen[SHARD_BLOCKED];
+  leaf.present = seen[SHARD_MAPPED] || seen[SHARD_BLOCKED] || !seen[SHARD_FREE];
   leaf.mixed = seen[SHARD_BLOCKED] || (seen[SHARD_MAPPED] && seen[SHARD_FREE]);
   return leaf;
 }
@@ -237,9 +237,18 @@ shard_relation shard_leaf_compare(shard_ctx *c, const shard_leaf *from, const sh
   return equal ? SHARD_EQUAL : SHARD_DIFFERENT;
 }
 
+/* Equal indexes on lines of different length: one side has devices without a piece, for which the
+ * other has no counterpart. */
+static bool same_length(const shard_view *v, uint32_t k) {
+  const ir_func *f = v->c->f;
+  if (v->from.mesh.id == 0 || v->to.mesh.id == 0) return true;
+  return ir_mesh_size(ir_mesh_at(f, v->from.mesh), k) == ir_mesh_size(ir_mesh_at(f, v->to.mesh), k);
+}
+
 shard_relation shard_relate(shard_view *v, uint32_t k) {
   shard_leaf from = shard_leaf_of(v, &v->from, k), to = shard_leaf_of(v, &v->to, k);
-  return shard_leaf_compare(v->c, &from, &to);
+  shard_relation relation = shard_leaf_compare(v->c, &from, &to);
+  return relation == SHARD_EQUAL && !same_length(v, k) ? SHARD_DIFFERENT : relation;
 }
 
 static uint32_t mesh_rank(const ir_func *f, ir_mesh m) { return m.id ? ir_mesh_at(f, m)->rank : 0; }

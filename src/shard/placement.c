@@ -46,6 +46,24 @@ static ir_axis step_up(const ir_func *f, ir_axis at, shard_axis *s, bool first) 
   return t->in[0];
 }
 
+static bool has_one_position(const ir_func *f, ir_axis a) {
+  int64_t n;
+  return ir_scalar_is_const(&f->module->scalars, ir_axis_size(f, a), &n) && n == 1;
+}
+
+/* A merge with an axis of one position changes nothing. */
+static ir_axis through_ones(const ir_func *f, ir_axes logical, ir_axis at) {
+  uint32_t place;
+  while (!find(logical, at, &place) && ir_axis_at(f, at)->def.id) {
+    const ir_transform_data *t = ir_transform_at(f, ir_axis_at(f, at)->def);
+    if (t->kind != IR_MERGE) break;
+    if (has_one_position(f, t->in[0])) at = t->in[1];
+    else if (has_one_position(f, t->in[1])) at = t->in[0];
+    else break;
+  }
+  return at;
+}
+
 static void trace(const ir_func *f, ir_tensor t, ir_axis leaf, shard_axis *s) {
   ir_axes logical = ir_tensor_at(f, t)->now.logical;
   uint32_t place;
@@ -57,9 +75,10 @@ static void trace(const ir_func *f, ir_tensor t, ir_axis leaf, shard_axis *s) {
     s->swizzle_axis = ir_transform_at(f, def)->mesh_axis;
     at = ir_transform_at(f, def)->in[0];
   }
+  at = through_ones(f, logical, at);
   for (bool first = true; !find(logical, at, &place); first = false) {
     check(ir_axis_at(f, at)->def.id != 0);
-    at = step_up(f, at, s, first);
+    at = through_ones(f, logical, step_up(f, at, s, first));
   }
   s->logical = at;
   s->dim = place;

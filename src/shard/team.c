@@ -117,13 +117,13 @@ static void receiver_teams(gathering *g) {
 }
 
 /* The first sender with the right kept pieces that is itself in the team; else the counterpart. */
-static int64_t scatter_root(const gathering *g, const members *receivers) {
+static int64_t scatter_root(const gathering *g, const members *receivers, int64_t first) {
   const ir_mesh_data *from = mesh_of(g, g->m->from);
   for (int64_t i = 0; i < from->n_devices; i++) {
     int64_t device = from->devices[i];
-    if (member(receivers, device) >= 0 && same_kept(g, device, receivers->data[0])) return device;
+    if (member(receivers, device) >= 0 && same_kept(g, device, first)) return device;
   }
-  return counterpart(g, receivers->data[0]);
+  return counterpart(g, first);
 }
 
 static void scatter_teams(gathering *g) {
@@ -131,7 +131,7 @@ static void scatter_teams(gathering *g) {
   for (int64_t i = 0; i < to->n_devices; i++) {
     if (!leads(g, g->m->to, to->devices[i])) continue;
     members t = line(g, true, to->devices[i]);
-    int64_t root = scatter_root(g, &t);
+    int64_t root = scatter_root(g, &t, to->devices[i]);
     join(g, &t, root);
     add_team(g, &t, member(&t, root));
   }

@@ -69,9 +69,11 @@ static void placement_cuts(void) {
               "  y.merge(0); y.outer_split(0, 3); y[0] = mesh.x }")) {
     EXPECT_INT(placed("x", 0).cut, SHARD_CHUNKS);
     EXPECT_INT(placed("x", 0).chunks[2], 3);
-    EXPECT(placed("y", 0).cut == SHARD_MERGED || placed("y", 0).cut == SHARD_OUTER);
-    EXPECT(!placed("y", 0).contiguous);
+    EXPECT(placed("y", 0).cut == SHARD_OUTER && placed("y", 0).contiguous); /* merged with 1 */
   }
+  if (program("mesh d = [3]\nx : f32[6, 2]\ny = set(x)\nreturn y\n"
+              "schedule { x, y on d; y.merge(0); y.outer_split(0, 3); y[0] = mesh.x }"))
+    EXPECT(placed("y", 0).cut == SHARD_MERGED && !placed("y", 0).contiguous);
   if (program("mesh g = [2, 2]\nx : f32[2, 4]\ny = broadcast(x, [true, false, false])\nreturn y\n"
               "schedule { x, y on g; x.swizzle(0, mesh.y); x[0] = mesh.x\n"
               "  y.outer_split(0, 2); y[0] = mesh.x }")) {
