@@ -8,60 +8,68 @@
 #pragma GCC optimize("O3", "no-trapping-math")
 #endif
 
-/* `out` may be `a` or `b` exactly, so no iteration depends on another. */
+/* `out` may be one of the sources exactly, so no iteration depends on another. */
 #if defined(__clang__)
 #define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-/* Elements i of a and b into out. Narrow floats come here as f32. */
-typedef void pair_fn(size_t n, const void *a, const void *b, void *out);
+enum { WIDTH = 4 }; /* sources read in one pass */
 
-#define PAIR(name, type, expression)                                                               \
-  static void name(size_t n, const void *a, const void *b, void *out) {                            \
-    const type *px = a, *py = b;                                                                   \
-    type *po = out;                                                                                \
-    INDEPENDENT for (size_t i = 0; i < n; i++) {                                                   \
-      type x = px[i], y = py[i];                                                                   \
-      po[i] = (type)(expression);                                                                  \
+/* Folds 2 to WIDTH sources in order. Narrow floats come here as f32. */
+typedef void fold_fn(size_t n, uint32_t n_sources, const void *const *sources, void *out);
+
+#define FOLD(name, type, expression)                                                               \
+  static inline type name##_of(type x, type y) { return (type)(expression); }                      \
+  static void name(size_t n, uint32_t n_sources, const void *const *sources, void *out) {          \
+    const type *a = sources[0], *b = sources[1], *c = n_sources > 2 ? sources[2] : NULL;           \
+    const type *d = n_sources > 3 ? sources[3] : NULL;                                             \
+    type *o = out;                                                                                 \
+    if (d) {                                                                                       \
+      INDEPENDENT for (size_t i = 0; i < n; i++) o[i] =                                            \
+          name##_of(name##_of(name##_of(a[i], b[i]), c[i]), d[i]);                                 \
+    } else if (c) {                                                                                \
+      INDEPENDENT for (size_t i = 0; i < n; i++) o[i] = name##_of(name##_of(a[i], b[i]), c[i]);    \
+    } else {                                                                                       \
+      INDEPENDENT for (size_t i = 0; i < n; i++) o[i] = name##_of(a[i], b[i]);                     \
     }                                                                                              \
   }
 
 /* If x is NaN it is taken; if y is, the comparison is false, and y is. */
-#define FLOAT_PAIRS(id, type)                                                                      \
-  PAIR(sum_##id, type, x + y)                                                                      \
-  PAIR(prod_##id, type, x *y)                                                                      \
-  PAIR(min_##id, type, ((x < y) | (x != x)) ? x : y)                                               \
-  PAIR(max_##id, type, ((x > y) | (x != x)) ? x : y)
+#define FLOAT_FOLDS(id, type)                                                                      \
+  FOLD(sum_##id, type, x + y)                                                                      \
+  FOLD(prod_##id, type, x *y)                                                                      \
+  FOLD(min_##id, type, ((x < y) | (x != x)) ? x : y)                                               \
+  FOLD(max_##id, type, ((x > y) | (x != x)) ? x : y)
 
 /* Wrapping, so in a type without a sign that no promotion gives one. */
-#define INT_PAIRS(id, type, wrap)                                                                  \
-  PAIR(sum_##id, type, (wrap)x + (wrap)y)                                                          \
-  PAIR(prod_##id, type, (wrap)x *(wrap)y)                                                          \
-  PAIR(min_##id, type, x < y ? x : y)                                                              \
-  PAIR(max_##id, type, x > y ? x : y)                                                              \
-  PAIR(and_##id, type, x &y)                                                                       \
-  PAIR(or_##id, type, x | y)                                                                       \
-  PAIR(xor_##id, type, x ^ y)
+#define INT_FOLDS(id, type, wrap)                                                                  \
+  FOLD(sum_##id, type, (wrap)x + (wrap)y)                                                          \
+  FOLD(prod_##id, type, (wrap)x *(wrap)y)                                                          \
+  FOLD(min_##id, type, x < y ? x : y)                                                              \
+  FOLD(max_##id, type, x > y ? x : y)                                                              \
+  FOLD(and_##id, type, x &y)                                                                       \
+  FOLD(or_##id, type, x | y)                                                                       \
+  FOLD(xor_##id, type, x ^ y)
 
-FLOAT_PAIRS(f32, float)
-FLOAT_PAIRS(f64, double)
-INT_PAIRS(i64, int64_t, uint64_t)
-INT_PAIRS(i32, int32_t, uint32_t)
-INT_PAIRS(i8, int8_t, uint32_t)
-INT_PAIRS(u8, uint8_t, uint32_t)
+FLOAT_FOLDS(f32, float)
+FLOAT_FOLDS(f64, double)
+INT_FOLDS(i64, int64_t, uint64_t)
+INT_FOLDS(i32, int32_t, uint32_t)
+INT_FOLDS(i8, int8_t, uint32_t)
+INT_FOLDS(u8, uint8_t, uint32_t)
 /* Any byte but 0 is true. */
-PAIR(and_bool, uint8_t, (x != 0) & (y != 0))
-PAIR(or_bool, uint8_t, (x | y) != 0)
-PAIR(xor_bool, uint8_t, (x != 0) ^ (y != 0))
+FOLD(and_bool, uint8_t, (x != 0) & (y != 0))
+FOLD(or_bool, uint8_t, (x | y) != 0)
+FOLD(xor_bool, uint8_t, (x != 0) ^ (y != 0))
 
 #define FLOAT_ROW(id)                                                                              \
   { sum_##id, prod_##id, min_##id, max_##id, NULL, NULL, NULL }
 #define INT_ROW(id)                                                                                \
   { sum_##id, prod_##id, min_##id, max_##id, and_##id, or_##id, xor_##id }
 
-static pair_fn *const pairs[IR_DTYPE_COUNT][RT_COMM_OP_COUNT] = {
+static fold_fn *const folds[IR_DTYPE_COUNT][RT_COMM_OP_COUNT] = {
     [IR_F64] = FLOAT_ROW(f64),
     [IR_F32] = FLOAT_ROW(f32),
     [IR_F16] = FLOAT_ROW(f32),
@@ -129,7 +137,7 @@ static void narrow(ir_dtype t, size_t n, const float *from, uint16_t *to) {
     for (size_t i = 0; i < n; i++) to[i] = narrow_bf16(from[i]);
 }
 
-static void reduce_narrow(pair_fn *pair, ir_dtype t, size_t n, uint32_t n_sources,
+static void reduce_narrow(fold_fn *fold, ir_dtype t, size_t n, uint32_t n_sources,
                           const void *const *sources, uint16_t *out) {
   float sum[BLOCK], next[BLOCK];
   for (size_t done = 0; done < n; done += BLOCK) {
@@ -137,24 +145,36 @@ static void reduce_narrow(pair_fn *pair, ir_dtype t, size_t n, uint32_t n_source
     widen(t, len, (const uint16_t *)sources[0] + done, sum);
     for (uint32_t k = 1; k < n_sources; k++) {
       widen(t, len, (const uint16_t *)sources[k] + done, next);
-      pair(len, sum, next, sum);
+      fold(len, 2, (const void *const[]){sum, next}, sum);
     }
     narrow(t, len, sum, out + done);
   }
 }
 
+static uint32_t smaller(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+/* The first pass reads WIDTH sources, each other one the result so far and WIDTH - 1 more. */
+static void reduce_wide(fold_fn *fold, size_t n, uint32_t n_sources, const void *const *sources,
+                        void *out) {
+  uint32_t done = smaller(n_sources, WIDTH);
+  fold(n, done, sources, out);
+  while (done < n_sources) {
+    const void *pass[WIDTH] = {out};
+    uint32_t more = smaller(n_sources - done, WIDTH - 1);
+    memcpy(pass + 1, sources + done, more * sizeof *pass);
+    fold(n, more + 1, pass, out);
+    done += more;
+  }
+}
+
 void rt_comm_reduce(rt_comm_op op, ir_dtype dtype, size_t n, uint32_t n_sources,
                     const void *const *sources, void *out) {
-  pair_fn *pair = pairs[dtype][op];
-  check(pair && n_sources > 0);
+  fold_fn *fold = folds[dtype][op];
+  check(fold && n_sources > 0);
   if (n_sources == 1) {
     if (out != sources[0]) memcpy(out, sources[0], n * ir_dtype_size_bytes(dtype));
     return;
   }
-  if (dtype == IR_F16 || dtype == IR_BF16) {
-    reduce_narrow(pair, dtype, n, n_sources, sources, out);
-    return;
-  }
-  pair(n, sources[0], sources[1], out);
-  for (uint32_t k = 2; k < n_sources; k++) pair(n, out, sources[k], out);
+  if (dtype == IR_F16 || dtype == IR_BF16) reduce_narrow(fold, dtype, n, n_sources, sources, out);
+  else reduce_wide(fold, n, n_sources, sources, out);
 }

@@ -10,7 +10,7 @@ typedef struct matrix {
 } matrix;
 
 static void matrix_add(matrix *m, kit_step s, uint32_t team_size) {
-  static const int64_t counts[] = {0, 1, 37, 1021};
+  static const int64_t counts[] = {0, 1, 37, SANITIZED ? 131 : 1021};
   s.key = random_mix(m->n + 1);
   kit_team(&s, team_size, s.key % 24); /* teams come again */
   s.root = (uint32_t)(s.key >> 8) % team_size;
@@ -42,7 +42,7 @@ static matrix matrix_make(void) {
   return m;
 }
 
-/* Several chunks, and from some size on stores past the caches. */
+/* Several chunks. */
 static matrix matrix_make_large(void) {
   static const ir_dtype dtypes[] = {IR_F32, IR_BF16, IR_I8};
   matrix m = {0};
@@ -50,9 +50,20 @@ static matrix matrix_make_large(void) {
     for (unsigned d = 0; d < 3; d++)
       for (uint32_t n = 2; n <= 5; n += 3) {
         kit_step s = {.kind = (rt_comm_kind)kind, .dtype = dtypes[d]};
-        s.count = d == 0 ? 200003 : 70001;
+        s.count = d == 0 && !SANITIZED ? 200003 : 70001;
         matrix_add(&m, s, n);
       }
+  return m;
+}
+
+/* Twice the size of common caches, which is where stores go past them. */
+static matrix matrix_make_huge(void) {
+  matrix m = {0};
+  for (unsigned kind = 0; kind <= RT_COMM_ALL_TO_ALL; kind++) {
+    kit_step s = {
+        .kind = (rt_comm_kind)kind, .dtype = IR_F64, .count = SANITIZED ? 20011 : 3145739};
+    matrix_add(&m, s, 2);
+  }
   return m;
 }
 

@@ -4,6 +4,21 @@
 
 #include "comm/inproc/inproc.h"
 
+/* sysconf() has the sum over a whole package here, of which a core sees a part. */
+static size_t shared_cache_bytes(void) {
+  size_t kib = 0;
+  FILE *f = fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "r");
+  if (f && fscanf(f, "%zuK", &kib) != 1) kib = 0;
+  if (f) (void)fclose(f);
+  return kib > 0 ? kib << 10 : (size_t)32 << 20;
+}
+
+static void measure_machine(inproc_world *w) {
+  long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  w->cores = cores > 0 ? (uint32_t)cores : 1;
+  w->cache_bytes = shared_cache_bytes();
+}
+
 static status inproc_open(const rt_comm_options *options, const allocator *memory, uint32_t room,
                           rt_comm **endpoints, uint32_t *count) {
   uint32_t n = options->ranks;
@@ -13,8 +28,7 @@ static status inproc_open(const rt_comm_options *options, const allocator *memor
                 RT_COMM_MAX_RANKS, room);
   inproc_world *w = inproc_world_create(options, memory, &rt_comm_inproc);
   if (!w) return STATUS_OUT_OF_MEMORY;
-  long cores = sysconf(_SC_NPROCESSORS_ONLN);
-  w->cores = cores > 0 ? (uint32_t)cores : 1;
+  measure_machine(w);
   for (uint32_t r = 0; r < n; r++) endpoints[r] = &w->ranks[r].base;
   *count = n;
   return STATUS_OK;
@@ -52,11 +66,11 @@ static void note(inproc_rank *me, const rt_comm_request *r) {
 }
 
 /* A rank that has left will not post its part. */
-static void check_nobody_left(inproc_rank *me, const inproc_queue *q,
-                              const rt_comm_ticket *ticket) {
+static void check_nobody_left(inproc_rank *me, const inproc_queue *q, const rt_comm_ticket *ticket,
+                              uint32_t half) {
   bool left = false;
   for (uint32_t i = 0; i < q->n; i++) left |= atomic_load(&q->members[i].rank->left);
-  if (!left || inproc_is_complete(ticket)) return;
+  if (!left || inproc_half_is_complete(ticket, half)) return;
   char text[INPROC_REASON_BYTES];
   inproc_describe(&me->base, ticket, text, sizeof text);
   inproc_fail(me->world, STATUS_UNAVAILABLE, text);
@@ -66,7 +80,7 @@ static status enqueue(inproc_rank *me, inproc_queue *q, uint32_t member, const r
                       rt_comm_ticket *ticket, uint32_t half) {
   (void)atomic_fetch_add_explicit(&me->posts, 1, memory_order_relaxed);
   TRY(inproc_enqueue(q, member, r, ticket, half));
-  check_nobody_left(me, q, ticket);
+  check_nobody_left(me, q, ticket, half);
   return STATUS_OK;
 }
 

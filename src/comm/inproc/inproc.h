@@ -8,8 +8,8 @@
  * of its own part first, then the others'. So nothing depends on a certain thread being scheduled,
  * and with fewer cores than ranks a few threads do all the work while the others sleep.
  *
- * A chunk is taken by decrementing the part's `left`. That also tells that the operation cannot end,
- * and its description cannot change, before the chunk is reported done. A thread that comes late, to a
+ * A chunk is taken by shortening the part's `left`. That also tells that the operation cannot end, and
+ * its description cannot change, before the chunk is reported done. A thread that comes late, to a
  * queue that went on to its next operation meanwhile, simply takes a chunk of that one.
  *
  * Locks: a queue's `lock` is held for matching only, never while data move. `world->registry` guards
@@ -40,6 +40,14 @@ typedef struct inproc_rank inproc_rank;
 typedef struct inproc_queue inproc_queue;
 typedef struct inproc_world inproc_world;
 
+/* Chunks [begin, end) of a part in one word. A rank takes its own from the front, others from the
+ * back, so that in repeated operations data tend to meet the same core. */
+static inline uint64_t inproc_range(uint32_t begin, uint32_t end) {
+  return (uint64_t)end << 32 | begin;
+}
+static inline uint32_t inproc_range_begin(uint64_t r) { return (uint32_t)r; }
+static inline uint32_t inproc_range_end(uint64_t r) { return (uint32_t)(r >> 32); }
+
 /* What one rank has on one queue. */
 typedef struct inproc_member {
   alignas(
@@ -49,7 +57,7 @@ typedef struct inproc_member {
   inproc_record *blocks;                             /* all its records, to free them */
   inproc_rank *rank;
   inproc_queue *queue;
-  alignas(INPROC_LINE_BYTES) _Atomic uint32_t left; /* chunks of its part that nobody has taken */
+  alignas(INPROC_LINE_BYTES) _Atomic uint64_t left; /* inproc_range of chunks nobody has taken */
   uint32_t chunks;                                  /* of its part */
   const char *in;                                   /* of the running operation */
   char *out;
@@ -106,6 +114,7 @@ struct inproc_world {
   const allocator *memory;
   void *block; /* what to free */
   uint32_t n_ranks, cores;
+  size_t cache_bytes; /* shared by the cores */
   _Atomic uint32_t open_ranks;
   void (*notify)(void *context, uint32_t rank);
   void *context;
@@ -169,12 +178,13 @@ bool inproc_done(rt_comm *comm, const rt_comm_ticket *ticket);
 void inproc_wake(inproc_queue *q, uint32_t most);
 void inproc_wake_rank(inproc_rank *r);
 
+static inline bool inproc_half_is_complete(const rt_comm_ticket *t, uint32_t half) {
+  const inproc_member *m = t->half[half].where;
+  return !m || atomic_load(&m->completed) >= t->half[half].turn;
+}
+
 static inline bool inproc_is_complete(const rt_comm_ticket *t) {
-  for (int h = 0; h < 2; h++) {
-    const inproc_member *m = t->half[h].where;
-    if (m && atomic_load(&m->completed) < t->half[h].turn) return false;
-  }
-  return true;
+  return inproc_half_is_complete(t, 0) && inproc_half_is_complete(t, 1);
 }
 
 static inline inproc_world *inproc_world_of(rt_comm *comm) { return ((inproc_rank *)comm)->world; }

@@ -17,10 +17,10 @@
 #endif
 
 enum {
-  CHUNK_BYTES = 128 << 10,
+  CHUNK_BYTES = 256 << 10,    /* read and written for one chunk */
+  CHUNK_BYTES_MIN = 16 << 10, /* of each source and target */
   SLICE_BYTES_MIN = 4 << 10,
   SMALL_BYTES = 32 << 10,      /* moved in all: not worth a second thread */
-  STREAM_BYTES = 3 << 20,      /* written in all: from here on, past the caches */
   BLOCK_BYTES = 8 << 10,       /* reduced at once: stays in the first cache */
   COPY_BLOCK_BYTES = 32 << 10, /* copied to several places at once */
 };
@@ -29,7 +29,9 @@ enum {
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 static size_t divide_up(size_t a, size_t b) { return (a + b - 1) / b; }
 
-static inproc_cut cut_of(rt_comm_kind kind) {
+/* In an allgather, pulling leaves the result in the cache of the one who needs it; pushing reads each
+ * piece once, which counts when it comes from memory. */
+static inproc_cut cut_of(rt_comm_kind kind, bool streams) {
   switch (kind) {
   case RT_COMM_BROADCAST:
   case RT_COMM_REDUCE:
@@ -37,7 +39,7 @@ static inproc_cut cut_of(rt_comm_kind kind) {
   case RT_COMM_SEND:
   case RT_COMM_RECV:
   case RT_COMM_PERMUTE: return INPROC_SLICES;
-  case RT_COMM_ALLGATHER:
+  case RT_COMM_ALLGATHER: return streams ? INPROC_PIECE : INPROC_PIECES;
   case RT_COMM_GATHER:
   case RT_COMM_SCATTER:
   case RT_COMM_REDUCE_SCATTER: return INPROC_PIECE;
@@ -67,9 +69,14 @@ static size_t written_bytes(const inproc_queue *q) {
   impossible("a kind of communication");
 }
 
+static size_t read_bytes(const inproc_queue *q) {
+  bool one = q->is_pair || q->job.kind == RT_COMM_BROADCAST;
+  bool all = q->job.kind == RT_COMM_REDUCE_SCATTER || q->job.kind == RT_COMM_ALL_TO_ALL;
+  return (all ? q->n * q->n : one ? 1 : q->n) * q->job.piece_bytes;
+}
+
 bool inproc_job_is_small(const inproc_queue *q) {
-  size_t read = rt_comm_reduces(q->job.kind) ? q->n * q->job.piece_bytes : 0;
-  return written_bytes(q) + read <= SMALL_BYTES;
+  return written_bytes(q) + read_bytes(q) <= SMALL_BYTES;
 }
 
 /* Bytes of a piece that the slice of part p has, and where they begin. */
@@ -85,10 +92,17 @@ static uint32_t part_chunks(const inproc_queue *q, uint32_t p) {
   return (uint32_t)(j->cut == INPROC_PIECES ? chunks * q->n : chunks);
 }
 
-/* Chunks are whole lines, and no more than a 32-bit number of them. */
-static size_t chunk_bytes(const inproc_queue *q, size_t piece_bytes) {
-  size_t bytes = CHUNK_BYTES;
-  while (divide_up(piece_bytes, bytes) * q->n > UINT32_MAX / (2 * q->n)) bytes *= 2;
+/* Bytes of a source or target that make a chunk: whole lines, and no more than a 32-bit number of
+ * chunks. */
+static size_t chunk_bytes(const inproc_queue *q) {
+  size_t ends = 2, n = q->n;
+  bool pushes = q->job.kind == RT_COMM_ALLGATHER && q->job.cut == INPROC_PIECE;
+  if (q->job.kind == RT_COMM_BROADCAST || pushes) ends = 1 + n;
+  if (q->job.kind == RT_COMM_REDUCE || q->job.kind == RT_COMM_REDUCE_SCATTER) ends = n + 1;
+  if (q->job.kind == RT_COMM_ALLREDUCE) ends = 2 * n;
+  size_t bytes = CHUNK_BYTES / ends / CHUNK_BYTES_MIN * CHUNK_BYTES_MIN;
+  if (bytes < CHUNK_BYTES_MIN) bytes = CHUNK_BYTES_MIN;
+  while (divide_up(q->job.piece_bytes, bytes) * n > UINT32_MAX / (2 * n)) bytes *= 2;
   return bytes;
 }
 
@@ -99,12 +113,12 @@ uint32_t inproc_job_make(inproc_queue *q) {
   j->op = r->op;
   j->dtype = r->dtype;
   j->root = r->root;
-  j->cut = cut_of(r->kind);
   j->piece_bytes = (size_t)r->count * ir_dtype_size_bytes(r->dtype);
   size_t share = divide_up(divide_up(j->piece_bytes, q->n), INPROC_LINE_BYTES) * INPROC_LINE_BYTES;
   j->slice_bytes = share > SLICE_BYTES_MIN ? share : SLICE_BYTES_MIN;
-  j->chunk_bytes = chunk_bytes(q, j->piece_bytes);
-  j->streams = written_bytes(q) >= STREAM_BYTES;
+  j->streams = written_bytes(q) + read_bytes(q) >= 2 * q->world->cache_bytes;
+  j->cut = cut_of(r->kind, j->streams);
+  j->chunk_bytes = chunk_bytes(q);
   uint32_t total = 0;
   for (uint32_t p = 0; p < q->n; p++) {
     inproc_member *m = &q->members[p];
@@ -189,8 +203,13 @@ static void tile_ends(tile *t, const inproc_queue *q, uint32_t p, uint32_t piece
     add_target(t, root->out, p * bytes + offset);
     return;
   case RT_COMM_ALLGATHER:
-    add_source(t, me->in, offset);
-    add_all_targets(t, q, p * bytes + offset);
+    if (q->job.cut == INPROC_PIECES) {
+      add_source(t, q->members[piece].in, offset);
+      add_target(t, me->out, piece * bytes + offset);
+    } else {
+      add_source(t, me->in, offset);
+      add_all_targets(t, q, p * bytes + offset);
+    }
     return;
   case RT_COMM_SCATTER:
     add_source(t, root->in, p * bytes + offset);

@@ -78,7 +78,8 @@ static void start_operation(inproc_queue *q, uint32_t chunks) {
   q->is_running = true;
   atomic_store_explicit(&q->remaining, chunks, memory_order_relaxed);
   for (uint32_t p = 0; p < q->n; p++)
-    atomic_store_explicit(&q->members[p].left, q->members[p].chunks, memory_order_release);
+    atomic_store_explicit(&q->members[p].left, inproc_range(0, q->members[p].chunks),
+                          memory_order_release);
   set_active(q, true);
 }
 
@@ -106,15 +107,17 @@ static void tell(inproc_queue *q, unsigned change) {
 }
 
 /* ---- helping ---- */
-static bool take(inproc_member *m, uint32_t *chunk) {
-  uint32_t left = atomic_load_explicit(&m->left, memory_order_relaxed);
-  while (left > 0)
-    if (atomic_compare_exchange_weak_explicit(&m->left, &left, left - 1, memory_order_acq_rel,
-                                              memory_order_relaxed)) {
-      *chunk = m->chunks - left;
+static bool take(inproc_member *m, bool own, uint32_t *chunk) {
+  uint64_t left = atomic_load_explicit(&m->left, memory_order_relaxed);
+  for (;;) {
+    uint32_t begin = inproc_range_begin(left), end = inproc_range_end(left);
+    if (begin == end) return false;
+    *chunk = own ? begin : end - 1;
+    uint64_t rest = own ? inproc_range(begin + 1, end) : inproc_range(begin, end - 1);
+    if (atomic_compare_exchange_weak_explicit(&m->left, &left, rest, memory_order_acq_rel,
+                                              memory_order_relaxed))
       return true;
-    }
-  return false;
+  }
 }
 
 /* After a failure nobody may touch buffers any more, since their owners free them. */
@@ -125,10 +128,10 @@ static bool enter(inproc_queue *q) {
   return false;
 }
 
-static uint32_t run_part(inproc_queue *q, uint32_t p, uint32_t budget) {
+static uint32_t run_part(inproc_queue *q, uint32_t p, bool own, uint32_t budget) {
   uint32_t chunk, taken = 0;
   while (taken < budget && !atomic_load_explicit(&q->world->failed, memory_order_relaxed) &&
-         take(&q->members[p], &chunk)) {
+         take(&q->members[p], own, &chunk)) {
     inproc_chunk_run(q, p, chunk);
     taken++;
   }
@@ -138,7 +141,7 @@ static uint32_t run_part(inproc_queue *q, uint32_t p, uint32_t budget) {
 static uint32_t run_chunks(inproc_queue *q, uint32_t first, uint32_t budget) {
   uint32_t taken = 0;
   for (uint32_t k = 0; k < q->n && taken < budget; k++)
-    taken += run_part(q, (first + k) % q->n, budget - taken);
+    taken += run_part(q, (first + k) % q->n, k == 0, budget - taken);
   return taken;
 }
 

@@ -4,6 +4,7 @@
  *   sleeper: announce itself, then look;   other: change something, then look for sleepers. */
 #define _GNU_SOURCE
 #include <linux/futex.h>
+#include <sched.h>
 #include <stdio.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -14,7 +15,8 @@
 
 enum {
   SPINS = 2000, /* waking a sleeper takes 20 to 50 us; this is about as long */
-  BUDGET = 8,   /* chunks per call of progress(): about 1 MiB */
+  YIELDS = 100, /* likewise, with more threads than cores: let those run who are waited for */
+  BUDGET = 8,   /* chunks per call of progress(): 2 MiB read and written */
 };
 
 static _Atomic uint32_t waiting; /* threads in wait(), of all worlds */
@@ -76,8 +78,10 @@ static bool has_work(const inproc_world *w) {
   for (uint32_t i = 0; i < words; i++)
     for (uint64_t bits = atomic_load(&w->active[i]); bits; bits &= bits - 1) {
       inproc_queue *q = atomic_load(&w->queues[i * 64 + (uint32_t)__builtin_ctzll(bits)]);
-      for (uint32_t p = 0; p < q->n; p++)
-        if (atomic_load(&q->members[p].left) > 0) return true;
+      for (uint32_t p = 0; p < q->n; p++) {
+        uint64_t left = atomic_load(&q->members[p].left);
+        if (inproc_range_begin(left) != inproc_range_end(left)) return true;
+      }
     }
   return false;
 }
@@ -88,8 +92,14 @@ bool inproc_done(rt_comm *comm, const rt_comm_ticket *ticket) {
   return atomic_load(&inproc_world_of(comm)->failed) && inproc_is_quiet((inproc_rank *)comm);
 }
 
-static bool may_spin(const inproc_world *w) {
-  return w->n_ranks <= w->cores && atomic_load_explicit(&waiting, memory_order_relaxed) <= w->cores;
+/* Whether to look again, the spins-th time in a row, before sleeping. */
+static bool looks_again(const inproc_world *w, uint32_t spins) {
+  bool alone =
+      w->n_ranks <= w->cores && atomic_load_explicit(&waiting, memory_order_relaxed) <= w->cores;
+  if (spins >= (alone ? SPINS : YIELDS)) return false;
+  if (alone) cpu_pause();
+  else (void)sched_yield();
+  return true;
 }
 
 /* Sleeps until something changed or the deadline has come; false: it has. */
@@ -124,10 +134,11 @@ static bool is_over(inproc_rank *r, const rt_comm_ticket *ticket) {
 static void wait_for(inproc_rank *r, const rt_comm_ticket *ticket, int64_t timeout_ns) {
   int64_t deadline_ns = timeout_ns < 0 ? -1 : rt_clock_ns() + timeout_ns;
   for (uint32_t spins = 0; !is_over(r, ticket); spins++) {
-    if (inproc_progress(&r->base)) spins = 0;
-    else if (spins < SPINS && may_spin(r->world)) cpu_pause();
-    else if (!doze(r, ticket, deadline_ns)) time_out(r, ticket, timeout_ns);
-    else spins = 0;
+    if (!inproc_progress(&r->base)) {
+      if (looks_again(r->world, spins)) continue;
+      if (!doze(r, ticket, deadline_ns)) time_out(r, ticket, timeout_ns);
+    }
+    spins = 0;
   }
 }
 
