@@ -114,10 +114,17 @@ static uint32_t order_of(shard_view *v, const shard_side *side, const memory *m,
   return n;
 }
 
+/* Does the dimension with the pieces come first anyway? */
+static bool wants_front(shard_comm_kind kind) {
+  return kind == SHARD_GATHER || kind == SHARD_ALLGATHER || kind == SHARD_SCATTER ||
+         kind == SHARD_REDUCE_SCATTER;
+}
+
 static bool same_order(shard_view *v, const shard_comm *m, const memory *from, const memory *to) {
   uint32_t a[IR_MAX_RANK], b[IR_MAX_RANK];
-  uint32_t n = order_of(v, &v->from, from, m->from_dim, a);
-  if (order_of(v, &v->to, to, m->to_dim, b) != n) return false;
+  bool front = wants_front(m->kind) && !m->sliced;
+  uint32_t n = order_of(v, &v->from, from, front ? m->from_dim : SHARD_NO_DIM, a);
+  if (order_of(v, &v->to, to, front ? m->to_dim : SHARD_NO_DIM, b) != n) return false;
   for (uint32_t i = 0; i < n; i++) {
     if (a[i] != b[i]) return false;
   }
@@ -127,29 +134,17 @@ static bool same_order(shard_view *v, const shard_comm *m, const memory *from, c
 static void fit_sides(shard_view *v, shard_comm *m, const memory *from, const memory *to) {
   const ir_func *f = v->c->f;
   const shard_axis *before = &m->before.axes[m->mesh_axis], *after = &m->after.axes[m->mesh_axis];
-  bool known = m->from_dim != SHARD_NO_DIM && m->to_dim != SHARD_NO_DIM;
-  ir_axis p = {0}, q = {0};
-  if (known) p = dim_axis(f, v->from.tensor, m->from_dim);
-  if (known) q = dim_axis(f, v->to.tensor, m->to_dim);
-  switch (m->kind) {
-  case SHARD_GATHER:
-  case SHARD_ALLGATHER:
-    m->from_dense &= known && piece_fits(f, from, p);
-    m->to_dense &= known && pieces_fit(v, &v->to, to, q, &v->from, before);
+  if (m->from_dim == SHARD_NO_DIM || m->to_dim == SHARD_NO_DIM) {
+    m->from_dense = m->to_dense = false;
     return;
-  case SHARD_SCATTER:
-  case SHARD_REDUCE_SCATTER:
-    m->from_dense &= known && pieces_fit(v, &v->from, from, p, &v->to, after);
-    m->to_dense &= known && piece_fits(f, to, q);
-    return;
-  case SHARD_NONE:
-  case SHARD_LOCAL_SLICE:
-  case SHARD_BROADCAST:
-  case SHARD_REDUCE:
-  case SHARD_ALLREDUCE:
-  case SHARD_SEND_RECV:
-  case SHARD_ALL_TO_ALL:
-  case SHARD_COLLECTIVE_PERMUTE: return;
+  }
+  ir_axis p = dim_axis(f, v->from.tensor, m->from_dim), q = dim_axis(f, v->to.tensor, m->to_dim);
+  if (m->kind == SHARD_GATHER || m->kind == SHARD_ALLGATHER) {
+    m->from_dense &= piece_fits(f, from, p);
+    m->to_dense &= pieces_fit(v, &v->to, to, q, &v->from, before);
+  } else {
+    m->from_dense &= pieces_fit(v, &v->from, from, p, &v->to, after);
+    m->to_dense &= piece_fits(f, to, q);
   }
 }
 
@@ -159,5 +154,5 @@ void shard_comm_layout(shard_view *v, shard_comm *m) {
   m->from_dense = local || from.dense;
   m->to_dense = local || to.dense;
   m->same_order = local || same_order(v, m, &from, &to);
-  if (m->mesh_axis != SHARD_NO_AXIS && !m->sliced) fit_sides(v, m, &from, &to);
+  if (wants_front(m->kind) && !m->sliced) fit_sides(v, m, &from, &to);
 }

@@ -84,7 +84,8 @@ static void test_narrow_floats(void) {
     uint32_t wrong = 0;
     for (uint32_t i = 0; i < 65536; i++) wrong += !same_element(t, &all[i], &out[i]);
     EXPECT_INT(wrong, 0);
-    for (uint32_t round = 0; round < (SANITIZED ? 4 : 64); round++) { /* sums and products that need rounding */
+    for (uint32_t round = 0; round < (SANITIZED ? 4 : 64);
+         round++) { /* sums and products that need rounding */
       for (uint32_t i = 0; i < 65536; i++) zero[i] = (uint16_t)random_bits(round, i);
       rt_comm_op op = round % 2 ? RT_COMM_SUM : RT_COMM_PROD;
       rt_comm_reduce(op, t, 65536, 2, sources, out);

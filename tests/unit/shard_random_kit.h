@@ -67,6 +67,14 @@ typedef struct grid {
   int64_t n;
 } grid;
 
+static inline void shuffle(int64_t *x, int64_t n) {
+  for (int64_t i = n - 1; i > 0; i--) {
+    int64_t j = pick((uint32_t)i + 1), y = x[i];
+    x[i] = x[j];
+    x[j] = y;
+  }
+}
+
 static inline void draw_grid(grid *g) {
   int64_t all[8] = {0, 1, 2, 3, 4, 5, 6, 7};
   g->rank = 1 + pick(3);
@@ -77,12 +85,7 @@ static inline void draw_grid(grid *g) {
     if (g->shape[i] == 1 && room > 1 && chance(70)) g->shape[i] = 2;
     g->n *= g->shape[i];
   }
-  for (uint32_t i = 7; i > 0; i--) {
-    uint32_t j = pick(i + 1);
-    int64_t x = all[i];
-    all[i] = all[j];
-    all[j] = x;
-  }
+  shuffle(all, 8);
   for (int64_t i = 0; i < g->n; i++) g->devices[i] = all[i];
 }
 
@@ -433,7 +436,8 @@ static inline bool loops_of_result(loops *l) {
 static inline void draw_meshes(grid *p, grid *q) {
   draw_grid(p);
   *q = *p;
-  if (chance(35)) draw_grid(q);
+  if (chance(30)) draw_grid(q);
+  else if (chance(20)) shuffle(q->devices, q->n); /* the same devices elsewhere */
   put_grid(p, "p");
   put_grid(q, "q");
 }

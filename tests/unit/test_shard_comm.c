@@ -222,6 +222,16 @@ static void grids_that_differ(void) {
   if (SET(apart, X0)) EXPECT_COMM("y", "gather x 0>0 (0 1 *4)(0 1 *5)(2 3 *6)(2 3 *7)");
 }
 
+/* The same devices in other lines: no line can share out its pieces among itself. */
+static void crossed_grids(void) {
+  const char *crossed = "mesh p = [2, 2]\nmesh q = [2, 2] of {0, 2, 1, 3}";
+  if (SUM("sum", crossed, "y.outer_split(2, 2); y[2] = mesh.x"))
+    EXPECT_COMM("y", "reduce sum x 2>1 sliced (*0 1)(*2 3)(0 *1)(2 *3)");
+  if (SUM("sum", crossed, "")) EXPECT_COMM("y", "allreduce sum x 0>-1 (0 1)(2 3)");
+  if (SET(crossed, X0 Y1)) EXPECT_COMM("y", "gather x 0>1 sliced (*0 1)(*2 3)(0 *1)(2 *3)");
+  if (SET(crossed, X0 Y0)) EXPECT_COMM("y", "send_recv (*0)(*1 2)(*2 1)(*3)");
+}
+
 static void cubes(void) {
   const char *cube = "mesh p = [2, 2, 2] of {7, 1, 2, 3, 4, 5, 6, 0}\n"
                      "mesh q = [2, 2, 2] of {7, 1, 2, 3, 4, 5, 6, 0}";
@@ -346,6 +356,7 @@ int main(void) {
   streams();
   grids();
   grids_that_differ();
+  crossed_grids();
   cubes();
   swizzles();
   participation();

@@ -262,8 +262,9 @@ static void tile_make(tile *t, const inproc_queue *q, uint32_t p, uint32_t chunk
 /* In place, the source is one of the targets. */
 static void tile_copy(const tile *t, bool streams) {
   const char *from = t->sources[0];
-  for (size_t done = 0; done < t->bytes; done += COPY_BLOCK_BYTES) {
-    size_t len = smaller(COPY_BLOCK_BYTES, t->bytes - done);
+  size_t block = t->n_targets > 1 ? COPY_BLOCK_BYTES : t->bytes;
+  for (size_t done = 0; done < t->bytes; done += block) {
+    size_t len = smaller(block, t->bytes - done);
     for (uint32_t i = 0; i < t->n_targets; i++)
       if (t->targets[i] != from) copy(t->targets[i] + done, from + done, len, streams);
   }
