@@ -364,7 +364,41 @@ static bool fits(shapes *s) {
   return false;
 }
 
+/* Only some operations know how to compute a part of their result. */
+static bool takes_window(ir_opcode code) {
+  ir_family f = ir_op_info_of(code)->family;
+  return f == IR_FAMILY_RESHAPE || f == IR_FAMILY_SLICE || f == IR_FAMILY_PAD ||
+         f == IR_FAMILY_CAT || f == IR_FAMILY_GATHER || f == IR_FAMILY_SCATTER ||
+         f == IR_FAMILY_SOFTMAX || f == IR_FAMILY_NORM || f == IR_FAMILY_SDPA ||
+         code == IR_OP_IOTA || code == IR_OP_UNIFORM;
+}
+
+/* Entries per dimension that attributes must have, as far as these operations read them. */
+static bool entries_fit(const shapes *s) {
+  uint32_t rank = s->r->rank;
+  switch ((int)s->task->code) {
+  case IR_OP_RESHAPE:
+  case IR_OP_UNIFORM: return attr(s, "shape")->len == rank;
+  case IR_OP_IOTA: return rank == 1;
+  case IR_OP_SLICE: return attr(s, "starts")->len == rank && attr(s, "stops")->len == rank;
+  case IR_OP_PAD: return attr(s, "widths")->len == 2 * rank;
+  default: return true;
+  }
+}
+
+static bool window_fits(shapes *s) {
+  if (!takes_window(s->task->code))
+    return mismatch(s, "cannot compute a part of its result ('at')");
+  if (!entries_fit(s)) return mismatch(s, "the destination has another rank than the result");
+  for (uint32_t i = 0; i < s->r->rank; i++) {
+    int64_t at = s->task->offset[i];
+    if (at < 0 || at > INT64_MAX / 4) return mismatch(s, "an offset is out of range");
+  }
+  return true;
+}
+
 bool bind_shapes_fit(binder *b, const ir_instr_data *d, rt_task *task) {
   shapes s = {b, d, task, &b->all_views.data[task->result]};
+  if (task->windowed && !window_fits(&s)) return false;
   return fits(&s);
 }
