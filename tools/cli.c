@@ -17,12 +17,22 @@ int cli_usage(const char *fmt, ...) {
   return CLI_USAGE;
 }
 
-/* Diagnostics say themselves which file they are about. */
+static bool begins(const char *text, const char *with) {
+  return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* Diagnostics say themselves which file they are about; those about no place begin with their kind. */
 int cli_status(weir_status st) {
   if (st == WEIR_OK) return 0;
   const char *message = weir_error();
-  bool placed = strstr(message, ": error: ") != NULL;
-  (void)fprintf(stderr, "%s%s\n", placed ? "" : "weir: error: ", message);
+  bool diagnostics = begins(message, "error: ") || strstr(message, ": error: ") != NULL;
+  if (!diagnostics) (void)fputs("weir: error: ", stderr);
+  for (const char *line = message; *line;) {
+    size_t n = strcspn(line, "\n");
+    bool bare = diagnostics && (begins(line, "error: ") || begins(line, "note: "));
+    (void)fprintf(stderr, "%s%.*s\n", bare ? "weir: " : "", (int)n, line);
+    line += line[n] ? n + 1 : n;
+  }
   return weir_exit_code(st);
 }
 
@@ -202,6 +212,7 @@ int cli_file(const cli *c, const char **path) {
   if (c->n_operands > 1)
     return cli_usage("weir %s takes one file, but '%s' follows '%s'", c->command, c->operands[1],
                      c->operands[0]);
+  if (c->operands[0][0] == '\0') return cli_usage("the name of the file is empty");
   *path = c->operands[0];
   return 0;
 }

@@ -131,7 +131,7 @@ static int compile(run_state *s) {
     return cli_usage("--device %s computes no values to check or write", device);
   if (cli_text(s->c, "trace", 0)[0] && strcmp(device, "ref") == 0)
     return cli_usage("there is nothing to trace: the reference evaluator executes this program");
-  if (cli_flag(s->c, "stats") || cli_text(s->c, "trace", 0)[0])
+  if (cli_flag(s->c, "stats") || cli_text(s->c, "trace", 0)[0] || strcmp(device, "sim") == 0)
     CLI_CALL(weir_profile_create(&s->profile));
   return 0;
 }
@@ -154,8 +154,8 @@ static int execute(run_state *s, const char *path) {
   CLI_TRY(check_outputs(s));
   CLI_TRY(run_report(s));
   if (s->check_failed) return CLI_FAILED;
-  CLI_TRY(run_save(s));
-  return write_trace(s);
+  CLI_TRY(write_trace(s));
+  return run_save(s);
 }
 
 static void free_state(run_state *s) {

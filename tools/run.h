@@ -31,7 +31,7 @@ typedef struct run_state {
   weir_fusion *fusion;
   weir_shapes *shapes;
   weir_program *program;
-  weir_profile *profile; /* of the last run; NULL unless --stats or --trace asks for it */
+  weir_profile *profile; /* of the last run; NULL unless --stats, --trace or sim asks for it */
   bool computes;         /* the device computes values; sim and null do not */
   run_list inputs, outputs;
   run_meter meter;

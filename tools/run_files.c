@@ -1,6 +1,10 @@
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "run.h"
 
@@ -67,13 +71,76 @@ static int assign_paths(const cli *c, const char *option, const run_list *l) {
   return 0;
 }
 
-static int distinct_paths(const run_list *l) {
-  for (size_t i = 0; i < l->len; i++)
-    for (size_t k = 0; k < i; k++)
-      if (l->data[i].path && l->data[k].path && strcmp(l->data[i].path, l->data[k].path) == 0)
-        return cli_usage("--output writes both '%s' and '%s' to %s", l->data[k].info.name,
-                         l->data[i].info.name, l->data[i].path);
+/* ---- files to be written ---- */
+/* A run can take long: what is known to fail at its end is refused before it begins. */
+static int refused(const char *path, const char *why) {
+  return cli_usage("%s: cannot write: %s", path, why);
+}
+
+/* Several outputs may go to /dev/null. */
+static bool is_device(const char *path) {
+  struct stat info;
+  return stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+}
+
+/* The folder that a file beside `path` would be in. */
+static const char *folder_of(const char *path, char folder[PATH_MAX]) {
+  if (!realpath(path, folder)) (void)snprintf(folder, PATH_MAX, "%s", path);
+  char *slash = strrchr(folder, '/');
+  if (!slash) return ".";
+  slash[slash == folder ? 1 : 0] = '\0';
+  return folder;
+}
+
+static int check_target(const char *path) {
+  struct stat info;
+  char folder[PATH_MAX];
+  bool there = stat(path, &info) == 0;
+  if (strlen(path) >= PATH_MAX) return refused(path, strerror(ENAMETOOLONG));
+  if (there && S_ISDIR(info.st_mode)) return refused(path, "it is a directory");
+  if (there && access(path, W_OK) != 0) return refused(path, strerror(errno));
+  if (there && !S_ISREG(info.st_mode)) return 0; /* a device or a pipe is written as it is */
+  if (access(folder_of(path, folder), W_OK | X_OK) != 0) return refused(path, strerror(errno));
   return 0;
+}
+
+static bool ends_in(const char *text, const char *ending) {
+  size_t n = strlen(text), m = strlen(ending);
+  return n >= m && strcmp(text + n - m, ending) == 0;
+}
+
+static int check_trace(const char *path) {
+  if (!path[0]) return 0;
+  if (!ends_in(path, ".json") && !ends_in(path, ".html"))
+    return cli_usage("%s: a trace is written to a file ending in .json or .html", path);
+  return check_target(path);
+}
+
+/* Names of one file; links are followed. */
+static bool same_target(const char *a, const char *b) {
+  char x[PATH_MAX], y[PATH_MAX];
+  if (strcmp(a, b) == 0) return true;
+  if (realpath(a, x) && realpath(b, y)) return strcmp(x, y) == 0;
+  const char *last_a = strrchr(a, '/'), *last_b = strrchr(b, '/');
+  if (strcmp(last_a ? last_a + 1 : a, last_b ? last_b + 1 : b) != 0) return false;
+  struct stat one, other;
+  return stat(folder_of(a, x), &one) == 0 && stat(folder_of(b, y), &other) == 0 &&
+         one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
+static int check_targets(const run_list *l, const char *trace) {
+  for (size_t i = 0; i < l->len; i++) {
+    const char *path = l->data[i].path, *name = l->data[i].info.name;
+    if (!path) continue;
+    for (size_t k = 0; k < i; k++)
+      if (l->data[k].path && !is_device(path) && same_target(path, l->data[k].path))
+        return cli_usage("--output writes both '%s' and '%s' to %s", l->data[k].info.name, name,
+                         path);
+    if (trace[0] && same_target(path, trace))
+      return cli_usage("--output and --trace both write to %s", path);
+    CLI_TRY(check_target(path));
+  }
+  return check_trace(trace);
 }
 
 /* ---- inputs from files ---- */
@@ -129,7 +196,7 @@ int run_prepare(run_state *s) {
                        &s->outputs));
   CLI_TRY(assign_paths(c, "input", &s->inputs));
   CLI_TRY(assign_paths(c, "output", &s->outputs));
-  CLI_TRY(distinct_paths(&s->outputs));
+  CLI_TRY(check_targets(&s->outputs, cli_text(c, "trace", 0)));
   CLI_CALL(weir_shapes_create(s->fusion, &s->shapes));
   for (size_t i = 0; (definition = cli_text(c, "define", i)) != NULL; i++)
     CLI_CALL(weir_shapes_define(s->shapes, definition));

@@ -1,4 +1,6 @@
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "cli.h"
 
@@ -16,13 +18,72 @@ static int check_shapes(const cli *c, weir_shapes *s, bool *bound) {
   return *bound ? cli_status(weir_shapes_complete(s)) : 0;
 }
 
+/* ---- the report ---- */
+/* A line of the report that is a note. */
+typedef struct note {
+  const char *text;
+  size_t length, place; /* of the line, and of the FILE:LINE:COL in front of it */
+  size_t times;
+} note;
+
+static bool read_note(const char *line, size_t n, note *result) {
+  static const char mark[] = "note: ";
+  for (size_t i = 0; i + sizeof mark - 1 <= n; i++) {
+    if (memcmp(line + i, mark, sizeof mark - 1) != 0) continue;
+    *result = (note){line, n, i, 1};
+    return true;
+  }
+  return false;
+}
+
+/* A wait in a loop may be redundant in every iteration, but it is one line of the program. Returns how
+ * many notes there are now. */
+static size_t add_note(note *notes, size_t n, const note *one) {
+  for (size_t i = 0; i < n; i++) {
+    if (notes[i].place != one->place || memcmp(notes[i].text, one->text, one->place) != 0) continue;
+    notes[i].times++;
+    return n;
+  }
+  notes[n] = *one;
+  return n + 1;
+}
+
+static void print_notes(const note *notes, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    (void)fprintf(stderr, "%s%.*s", notes[i].place ? "" : "weir: ", (int)notes[i].length,
+                  notes[i].text);
+    if (notes[i].times > 1) (void)fprintf(stderr, " (the first of %zu here)", notes[i].times);
+    (void)fputc('\n', stderr);
+  }
+}
+
+/* Notes are diagnostics; what is left says how the proof went. */
+static int print_report(const char *report) {
+  size_t lines = 1, n = 0;
+  for (const char *c = report; *c; c++) lines += *c == '\n';
+  note *notes = calloc(lines, sizeof *notes), one;
+  if (!notes) {
+    (void)cli_usage("out of memory");
+    return CLI_SYSTEM;
+  }
+  for (const char *line = report; *line;) {
+    size_t length = strcspn(line, "\n");
+    if (read_note(line, length, &one)) n = add_note(notes, n, &one);
+    else (void)printf("%.*s\n", (int)length, line);
+    line += line[length] ? length + 1 : length;
+  }
+  print_notes(notes, n);
+  free(notes);
+  return 0;
+}
+
 /* With every extent known, the plan's order is proven too. */
 static int check_plan(const cli *c, weir_fusion *f, const weir_shapes *s) {
   weir_program *p = NULL;
   char *report = NULL;
   CLI_CALL(weir_compile(f, c->options, NULL, &p));
   int code = cli_status(weir_program_check(p, s, &report));
-  if (code == 0 && report) (void)fputs(report, stdout);
+  if (code == 0 && report) code = print_report(report);
   weir_string_free(report);
   weir_program_destroy(p);
   return code;

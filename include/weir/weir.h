@@ -303,6 +303,20 @@ void weir_profile_destroy(weir_profile *p);
 /* False when the run was not on a device (the reference evaluator keeps no profile). */
 bool weir_profile_filled(const weir_profile *p);
 weir_status weir_profile_stats(const weir_profile *p, weir_stats *stats);
+
+/* Of a run on a virtual clock (device sim), whose `wall_ns` is the simulated time: the tasks that make
+ * it as long as it is. Each started when the one before it ended, the first when the host issued it.
+ * There are none where the host's issuing takes longer than all tasks, and on other devices. */
+typedef struct weir_path_step {
+  size_t struct_size;
+  int64_t instr;            /* number in the plan */
+  int64_t stream;           /* worker stream, or -1: the one the program was called on */
+  int64_t start_ns, end_ns; /* from the run's start */
+  char text[120];           /* "y$1 <- exp(x$1)", cut off where it is longer */
+} weir_path_step;
+size_t weir_profile_path_count(const weir_profile *p);
+weir_status weir_profile_path_step(const weir_profile *p, size_t i, weir_path_step *step);
+
 /* A trace: JSON for Perfetto and Chrome, or one self-contained page, by the path's ending. */
 weir_status weir_profile_write(const weir_profile *p, const char *title, const char *path);
 

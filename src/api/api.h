@@ -10,6 +10,7 @@
 #include <weir/weir.h>
 
 #include "ir/array.h"
+#include "ir/bind.h"
 #include "ir/ir.h"
 
 struct weir_module {
@@ -77,6 +78,9 @@ status api_view(const weir_dl_tensor *t, const char *what, ir_array *result);
 /* Extents of the fusion's i-th input, from completed shapes. */
 status api_shapes_input(const weir_shapes *s, uint32_t i, int64_t extents[IR_MAX_RANK],
                         uint32_t *rank);
+
+/* A tensor of completed shapes, and their environment; none after recording why not. */
+ir_tensor api_shapes_tensor(const weir_shapes *s, weir_tensor t, const ir_env **env);
 
 static const loc api_nowhere = {0, 0, false};
 

@@ -24,10 +24,10 @@ static status bind_like(const check_call *c, ir_env *env, arena *scratch) {
 }
 
 static status check_bound(check_call *c, const ir_env *env, arena *scratch) {
-  rt_loaded *loaded;
-  TRY(api_executor_plan(&c->p->executor, env, 0, &loaded));
+  const rt_plan *plan;
+  TRY(api_executor_bind(&c->p->executor, env, 0, &plan));
   check_options options = {.memory = &c->p->memory};
-  TRY(check_plan(loaded->plan, &options, &c->found));
+  TRY(check_plan(plan, &options, &c->found));
   strbuf text;
   strbuf_init(&text, scratch);
   check_report_text(&c->found, &text);

@@ -13,7 +13,7 @@ struct api_plan {
   uint32_t n_symbols;
   uint64_t seed;
   rt_plan *plan;
-  rt_loaded *loaded;
+  rt_loaded *loaded; /* NULL: not yet */
 };
 
 /* ---- the device ---- */
@@ -22,6 +22,11 @@ status api_executor_open(api_executor *x, ir_func *host, const api_executor_opti
                          const allocator *memory) {
   const rt_device_ops *ops = rt_device_find(options->device);
   if (!ops) return fail(STATUS_BAD_USAGE, "there is no device '%s'", options->device);
+  if (options->adversary >= 0 && !ops->takes_adversary)
+    return fail(STATUS_BAD_USAGE,
+                "device '%s' has no adversary: it computes nothing that a hostile "
+                "order could spoil",
+                ops->name);
   rt_device_options o = {.threads = options->threads};
   o.adversarial = options->adversary >= 0;
   o.seed = o.adversarial ? (uint64_t)options->adversary : 0;
@@ -39,6 +44,7 @@ void api_profile_release(weir_profile *p) {
   p->owner->profile = NULL;
   p->owner = NULL;
   p->plan = NULL;
+  p->path_len = 0;
 }
 
 static void destroy_plan(const api_executor *x, api_plan *p) {
@@ -146,14 +152,13 @@ static status make_plan(api_executor *x, const ir_env *env, uint64_t seed, api_p
   TRY_OUT(rt_bind(&bound, &options, x->memory, &p->plan));
   TRY_OUT(prune(x, p->plan));
   if (x->dump_plan) TRY_OUT(dump_plan(x, p->plan));
-  TRY_OUT(x->device->ops->load(x->device, p->plan, &p->loaded));
   *result = p;
 out:
   if (st != STATUS_OK) destroy_plan(x, p);
   return st;
 }
 
-status api_executor_plan(api_executor *x, const ir_env *env, uint64_t seed, rt_loaded **result) {
+static status bound_plan(api_executor *x, const ir_env *env, uint64_t seed, api_plan **result) {
   api_plan *p = find_plan(x, env, seed);
   if (!p) {
     drop_old_plans(x);
@@ -161,6 +166,22 @@ status api_executor_plan(api_executor *x, const ir_env *env, uint64_t seed, rt_l
     p->next = x->plans;
     x->plans = p;
   }
+  *result = p;
+  return STATUS_OK;
+}
+
+status api_executor_bind(api_executor *x, const ir_env *env, uint64_t seed,
+                         const rt_plan **result) {
+  api_plan *p;
+  TRY(bound_plan(x, env, seed, &p));
+  *result = p->plan;
+  return STATUS_OK;
+}
+
+status api_executor_plan(api_executor *x, const ir_env *env, uint64_t seed, rt_loaded **result) {
+  api_plan *p;
+  TRY(bound_plan(x, env, seed, &p));
+  if (!p->loaded) TRY(x->device->ops->load(x->device, p->plan, &p->loaded));
   *result = p->loaded;
   return STATUS_OK;
 }
@@ -266,10 +287,16 @@ static status profile_guarded(void *context) {
   return STATUS_OK;
 }
 
-static int64_t last_end_ns(const rt_span *spans, uint32_t n) {
-  int64_t last = 0;
-  for (uint32_t i = 0; i < n; i++) last = spans[i].end_ns > last ? spans[i].end_ns : last;
-  return last;
+/* Of a virtual clock: the whole time, and the launches that it is made of. */
+static status keep_path(weir_profile *p, const rt_loaded *loaded, int64_t *wall_ns) {
+  rt_outcome o = loaded->ops->outcome(loaded);
+  *wall_ns = o.total_ns;
+  memory_free(&memory_default, p->path);
+  p->path = memory_alloc(&memory_default, ((size_t)o.path_len + 1) * sizeof *p->path);
+  p->path_len = p->path ? o.path_len : 0;
+  if (!p->path) return STATUS_OUT_OF_MEMORY;
+  if (o.path_len) memcpy(p->path, o.path, o.path_len * sizeof *p->path);
+  return STATUS_OK;
 }
 
 static status run_profiled(api_executor *x, rt_loaded *loaded, staging *s, weir_profile *profile) {
@@ -281,7 +308,7 @@ static status run_profiled(api_executor *x, rt_loaded *loaded, staging *s, weir_
   int64_t start_ns = rt_clock_ns();
   TRY(rt_run(loaded, s->in, s->out, profile->spans, &c.host_ns));
   c.wall_ns = rt_clock_ns() - start_ns;
-  if (loaded->ops->virtual_clock) c.wall_ns = last_end_ns(profile->spans, loaded->plan->n_tasks);
+  if (loaded->ops->outcome) TRY(keep_path(profile, loaded, &c.wall_ns));
   arena_init(&c.scratch, x->memory);
   status st = memory_guard(profile_guarded, &c);
   arena_destroy(&c.scratch);

@@ -43,13 +43,16 @@ struct weir_profile {
   const char *device;
   rt_span *spans;
   uint32_t n_spans, room;
+  uint32_t *path, path_len; /* of a virtual clock: the critical path's instructions */
   rt_stats stats;
 };
 
 /* The profile looks at no plan any more. */
 void api_profile_release(weir_profile *p);
 
-/* The plan for these extents, bound and loaded on first use. */
+/* The plan for these extents, bound on first use; no memory is allocated for its buffers. */
+status api_executor_bind(api_executor *x, const ir_env *env, uint64_t seed, const rt_plan **result);
+/* The same, loaded on the device. */
 status api_executor_plan(api_executor *x, const ir_env *env, uint64_t seed, rt_loaded **result);
 /* Runs on arrays of the bound shapes; ones that are not dense go through a copy. */
 status api_executor_run(api_executor *x, const ir_env *env, const ir_array *inputs,

@@ -1,16 +1,31 @@
 /* Lowering to text. */
 #include <string.h>
 
-#include "api/api.h"
-#include "host/host.h"
+#include "api/program.h"
 #include "ir/host.h"
 #include "text/text.h"
 
 typedef struct lower_call {
   ir_func *f;
   bool nvfuser;
+  int64_t rank; /* whose program the nvFuser style shows */
   char **text;
 } lower_call;
+
+/* Lowering has room for as many operands. */
+enum { MAX_OPERANDS = 64 };
+
+status api_lower(ir_func *f, const host_options *options, ir_func **result) {
+  for (uint32_t i = 0; i < f->order.len; i++) {
+    const ir_op_data *op = ir_op_at(f, f->order.data[i]);
+    if (op->n_operands <= MAX_OPERANDS) continue;
+    diag_error(&f->module->errors, op->at,
+               "%s of %u tensors cannot be lowered: there is room for %d; do some of them first",
+               ir_op_info_of(op->code)->name, op->n_operands, MAX_OPERANDS);
+    return fail(STATUS_BAD_PROGRAM, "the program cannot be lowered");
+  }
+  return host_lower(f, options, result);
+}
 
 /* The nvFuser style shows the program before buffers are shrunk and freed. */
 static status lower_body(arena *scratch, void *context) {
@@ -21,11 +36,11 @@ static status lower_body(arena *scratch, void *context) {
   if (!h->host) {
     if (!api_schedule(c->f)) return STATUS_BAD_PROGRAM;
     host_options options = {.plain = c->nvfuser};
-    TRY(host_lower(c->f, &options, &h));
+    TRY(api_lower(c->f, &options, &h));
     if (!ir_host_verify(h)) return fail(STATUS_BAD_PROGRAM, "the lowered program is broken");
   }
   if (c->nvfuser) {
-    text_print_nvfuser(h, &out);
+    text_print_nvfuser(h, c->rank, &out);
   } else {
     if (h->host->fusion) text_print_func(h->host->fusion, &out);
     if (h->host->fusion) strbuf_putc(&out, '\n');
@@ -36,9 +51,9 @@ static status lower_body(arena *scratch, void *context) {
 
 weir_status weir_lower(const weir_fusion *f, const weir_options *o, const char *style,
                        char **text) {
-  (void)o; /* pipelines and ranks come with several devices */
   if (!f || !style || !text) return api_refuse("weir_lower: an argument is NULL");
   lower_call c = {.f = api_func(f), .nvfuser = strcmp(style, "nvfuser") == 0, .text = text};
+  if (o && weir_options_get_int(o, "rank", &c.rank) != WEIR_OK) return WEIR_BAD_USAGE;
   if (!c.nvfuser && strcmp(style, "weir") != 0)
     return api_refuse("there is no style '%s'; there are weir and nvfuser", style);
   return api_edit(api_module(f), lower_body, &c);

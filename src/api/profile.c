@@ -23,6 +23,7 @@ void weir_profile_destroy(weir_profile *p) {
   if (!p) return;
   api_profile_release(p);
   memory_free(&memory_default, p->spans);
+  memory_free(&memory_default, p->path);
   memory_free(&memory_default, p);
 }
 
@@ -46,6 +47,50 @@ weir_status weir_profile_stats(const weir_profile *p, weir_stats *stats) {
                     .bytes = s->bytes};
   memcpy(stats, &all, stats->struct_size < sizeof all ? stats->struct_size : sizeof all);
   return WEIR_OK;
+}
+
+/* ---- the critical path ---- */
+size_t weir_profile_path_count(const weir_profile *p) { return p && p->plan ? p->path_len : 0; }
+
+static const rt_span *span_of(const weir_profile *p, uint32_t instr) {
+  uint32_t low = 0, high = p->n_spans; /* spans stand in plan order */
+  while (low + 1 < high) {
+    uint32_t middle = low + (high - low) / 2;
+    if (p->spans[middle].instr <= instr) low = middle;
+    else high = middle;
+  }
+  return &p->spans[low];
+}
+
+typedef struct step_call {
+  const weir_profile *profile;
+  uint32_t instr;
+  weir_path_step *step;
+} step_call;
+
+static status step_body(arena *scratch, void *context) {
+  const step_call *c = context;
+  strbuf text;
+  strbuf_init(&text, scratch);
+  rt_describe(c->profile->plan, c->instr, &text);
+  (void)snprintf(c->step->text, sizeof c->step->text, "%s", text.data);
+  return STATUS_OK;
+}
+
+weir_status weir_profile_path_step(const weir_profile *p, size_t i, weir_path_step *step) {
+  if (!p || !step) return api_refuse("weir_profile_path_step: an argument is NULL");
+  if (i >= weir_profile_path_count(p)) return api_refuse("the critical path has no such step");
+  const rt_span *span = span_of(p, p->path[i]);
+  weir_path_step all = {.struct_size = step->struct_size,
+                        .instr = span->instr,
+                        .stream = (int64_t)span->stream - 1,
+                        .start_ns = span->start_ns,
+                        .end_ns = span->end_ns};
+  step_call c = {p, span->instr, &all};
+  weir_status st = api_call(&memory_default, step_body, &c);
+  if (st == WEIR_OK)
+    memcpy(step, &all, step->struct_size < sizeof all ? step->struct_size : sizeof all);
+  return st;
 }
 
 typedef struct write_call {

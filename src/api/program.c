@@ -3,13 +3,13 @@
 #include <string.h>
 
 #include "api/program.h"
-#include "host/host.h"
 #include "text/text.h"
 
 typedef struct compile_call {
   const ir_func *from;
   weir_program *to;
   api_executor_options options;
+  const char *proof; /* when to prove a plan before it runs: auto, always or never */
 } compile_call;
 
 static void print_all(const ir_func *f, strbuf *out) {
@@ -78,8 +78,8 @@ static status dump(arena *scratch, const compile_call *c, ir_func *host) {
   if (wanted->host) text_print_host(host, &out);
   if (wanted->nvfuser && c->to->definition) {
     ir_func *plain;
-    TRY(host_lower(c->to->definition, &(host_options){.plain = true}, &plain));
-    text_print_nvfuser(plain, &out);
+    TRY(api_lower(c->to->definition, &(host_options){.plain = true}, &plain));
+    text_print_nvfuser(plain, 0, &out);
   }
   (void)fputs(out.data, stderr);
   return STATUS_OK;
@@ -94,7 +94,8 @@ static status compile_host(arena *scratch, compile_call *c) {
                                                   "the fusion, and there is none");
   }
   c->options.keep_waits = host->host != NULL;
-  if (!host->host) TRY(host_lower(p->func, &(host_options){0}, &host));
+  p->proves = strcmp(c->proof, "always") == 0 || (host->host && strcmp(c->proof, "auto") == 0);
+  if (!host->host) TRY(api_lower(p->func, &(host_options){0}, &host));
   TRY(dump(scratch, c, host));
   return api_executor_open(&p->executor, host, &c->options, &p->memory);
 }
@@ -117,15 +118,27 @@ static weir_status read_dump(const char *word, api_dump *dump) {
   return WEIR_OK;
 }
 
-weir_status api_read_options(const weir_options *o, api_executor_options *result) {
+/* Words that outlive the options. */
+static const char *read_proof(const char *word) {
+  static const char *const words[] = {"auto", "always", "never"};
+  for (int i = 0; i < 3; i++) {
+    if (strcmp(words[i], word) == 0) return words[i];
+  }
+  impossible("the option is one of these");
+}
+
+static weir_status read_options(const weir_options *o, compile_call *c) {
   weir_options *defaults = NULL;
   int64_t streams = 0, threads = 0;
   weir_status st = o ? WEIR_OK : weir_options_create(&defaults);
   const weir_options *from = o ? o : defaults;
+  const char *proof = "auto";
+  api_executor_options *result = &c->options;
   if (st == WEIR_OK) st = weir_options_get(from, "device", 0, &result->device);
   if (st == WEIR_OK) st = weir_options_get_int(from, "streams", &streams);
   if (st == WEIR_OK) st = weir_options_get_int(from, "threads", &threads);
   if (st == WEIR_OK) st = weir_options_get_int(from, "adversary", &result->adversary);
+  if (st == WEIR_OK) st = weir_options_get(from, "prove", 0, &proof);
   for (size_t i = 0; st == WEIR_OK; i++) {
     const char *word = NULL;
     st = weir_options_get(from, "dump", i, &word);
@@ -136,6 +149,7 @@ weir_status api_read_options(const weir_options *o, api_executor_options *result
     const rt_device_ops *device = rt_device_find(result->device);
     result->device = device ? device->name : "ref";
   }
+  c->proof = read_proof(proof);
   result->streams = (uint32_t)streams;
   result->threads = (uint32_t)threads;
   weir_options_destroy(defaults);
@@ -146,7 +160,7 @@ weir_status weir_compile(const weir_fusion *f, const weir_options *o, const weir
                          weir_program **result) {
   if (!f || !result) return api_refuse("weir_compile: an argument is NULL");
   compile_call c = {.from = api_func(f)};
-  weir_status st = api_read_options(o, &c.options);
+  weir_status st = read_options(o, &c);
   if (st != WEIR_OK) return st;
   allocator a = api_allocator(memory);
   api_begin();
@@ -173,6 +187,7 @@ void weir_program_destroy(weir_program *p) {
   if (!p) return;
   allocator a = p->memory;
   api_executor_close(&p->executor);
+  api_forget_proven(p);
   arena_destroy(&p->scratch);
   ir_module_destroy(&p->ir);
   (void)pthread_mutex_destroy(&p->lock);

@@ -5,6 +5,16 @@
 #include <pthread.h>
 
 #include "api/execute.h"
+#include "check/check.h"
+#include "host/host.h"
+
+/* Extents for which the plan has been proven. */
+typedef struct api_proven {
+  int64_t *symbols; /* NULL: none */
+  uint32_t len;
+} api_proven;
+
+enum { API_MAX_PROVEN = 16 }; /* as many as plans are kept */
 
 struct weir_program {
   allocator memory;
@@ -16,9 +26,19 @@ struct weir_program {
    * reads, so it runs outside the lock. */
   pthread_mutex_t lock;
   arena scratch; /* of runs on the device, under the lock: repeated runs find it warm */
+  bool proves;   /* a plan is proven before its first run */
+  api_proven proven[API_MAX_PROVEN];
+  uint32_t n_proven; /* so far */
 };
 
-/* The options a program is compiled with; NULL: the defaults. */
-weir_status api_read_options(const weir_options *o, api_executor_options *result);
+/* host_lower(), for any fusion: what it has no room for is a diagnostic. (lower.c) */
+status api_lower(ir_func *f, const host_options *options, ir_func **result);
+
+/* CHECK_FAILED, with all findings as the message, unless the plan for these extents is safe; each is
+ * looked at once. The caller holds the lock and destroys *found, which must be zeroed. Only inside a
+ * memory_guard(). (prove.c) */
+status api_prove(weir_program *p, const ir_env *env, uint64_t seed, arena *scratch,
+                 check_report *found);
+void api_forget_proven(weir_program *p);
 
 #endif

@@ -11,6 +11,7 @@ typedef struct run_call {
   arena *memory; /* of this call */
   ir_env env;
   ir_array *inputs, *outputs;
+  check_report found; /* freed by the entry point: scratch memory may run out while it is held */
 } run_call;
 
 static const char *label(run_call *c, const char *kind, ir_tensor t) {
@@ -83,6 +84,9 @@ static status bind_body(void *context) {
   if (st == STATUS_OK) st = take_outputs(c);
   bool on_device = c->p->executor.device && !c->args.as_definition;
   if (st == STATUS_OK && on_device) {
+    st = api_prove(c->p, &c->env, c->args.seed, c->memory, &c->found);
+  }
+  if (st == STATUS_OK && on_device) {
     st = api_executor_run(&c->p->executor, &c->env, c->inputs, c->outputs, c->args.seed,
                           c->args.profile);
   }
@@ -146,6 +150,7 @@ static status execute(run_call *c) {
   (void)pthread_mutex_lock(&c->p->lock);
   c->memory = &c->p->scratch;
   status st = memory_guard(bind_body, c);
+  check_report_destroy(&c->found);
   arena_reset(&c->p->scratch);
   (void)pthread_mutex_unlock(&c->p->lock);
   return st;

@@ -5,6 +5,7 @@
 
 #include "api/api.h"
 #include "ir/bind.h"
+#include "ir/host.h"
 
 struct weir_shapes {
   weir_fusion *fusion;
@@ -68,7 +69,9 @@ typedef struct define_call {
 
 static bool bad_definition(ir_func *f, const char *text) {
   diag_error(&f->module->errors, api_nowhere,
-             "-D %.100s is not a definition: write t=6, or inp=6x32 for all extents", text);
+             "-D %.100s is not a definition: write t=6, or inp=6x32 for all extents; they are "
+             "integers from 0 to 2^63 - 1",
+             text);
   return false;
 }
 
@@ -91,22 +94,20 @@ static bool parse_extents(const char *text, int64_t *extents, uint32_t *rank) {
   return false;
 }
 
-static bool is_input(const ir_func *f, ir_name_entry e) {
-  ir_tensor t = {e.id};
-  return e.kind == IR_NAME_TENSOR && ir_tensor_at(f, t)->kind == IR_TENSOR_INPUT;
-}
-
 static bool define(weir_shapes *s, const char *text) {
   ir_func *f = api_func(s->fusion);
   int64_t extents[IR_MAX_RANK];
   uint32_t rank;
   const char *equals = strchr(text, '=');
-  if (!equals || !parse_extents(equals + 1, extents, &rank)) return bad_definition(f, text);
+  if (!equals || equals == text || !parse_extents(equals + 1, extents, &rank)) {
+    return bad_definition(f, text);
+  }
   const char *name = arena_string(&s->memory, text, (size_t)(equals - text));
   uint32_t id = strings_find(&f->module->names, name, strlen(name));
   ir_name_entry e = id ? ir_func_lookup(f, id) : (ir_name_entry){0};
   const char *from = arena_printf(&s->memory, "-D %s", text);
-  if (is_input(f, e)) return ir_bind_shape(&s->env, (ir_tensor){e.id}, extents, rank, from);
+  if (e.kind == IR_NAME_TENSOR)
+    return ir_bind_shape(&s->env, (ir_tensor){e.id}, extents, rank, from);
   if (rank != 1) return bad_definition(f, text);
   return ir_bind_name(&s->env, name, extents[0]);
 }
@@ -160,7 +161,7 @@ size_t weir_shapes_unbound(const weir_shapes *s) {
     uint32_t rank = ir_tensor_dims(f, f->inputs.data[i], dims);
     int64_t value;
     for (uint32_t k = 0; k < rank; k++)
-      unbound += !ir_env_eval(&s->env, ir_axis_at(f, dims[k])->extent, &value);
+      unbound += !ir_env_eval(&s->env, ir_axis_whole(f, dims[k]), &value);
   }
   return unbound;
 }
@@ -177,56 +178,24 @@ weir_status weir_shapes_complete(weir_shapes *s) {
   return edit_shapes(s, complete_body, s);
 }
 
-/* The tensor in a completed object; none after recording why not. */
-static ir_tensor completed(const weir_shapes *s, weir_tensor t) {
+ir_tensor api_shapes_tensor(const weir_shapes *s, weir_tensor t, const ir_env **env) {
   const ir_func *f = api_func(s->fusion);
   ir_name_entry e = {0};
   if (t.id && t.id < f->module->names.len) e = ir_func_lookup(f, t.id);
   if (!s->complete) (void)api_refuse("the shapes are not complete: call weir_shapes_complete");
   else if (e.kind != IR_NAME_TENSOR) (void)api_refuse("the fusion has no such tensor");
+  *env = &s->env;
   return (ir_tensor){s->complete && e.kind == IR_NAME_TENSOR ? e.id : 0};
 }
 
 weir_status weir_shapes_of(const weir_shapes *s, weir_tensor t, int64_t *extents, size_t *rank) {
   if (!s || !extents || !rank) return api_refuse("weir_shapes_of: an argument is NULL");
-  ir_tensor tensor = completed(s, t);
+  const ir_env *env;
+  ir_tensor tensor = api_shapes_tensor(s, t, &env);
   uint32_t n;
   if (!tensor.id) return WEIR_BAD_USAGE;
-  if (!ir_env_shape(&s->env, tensor, extents, &n))
+  if (!ir_env_shape(env, tensor, extents, &n))
     return api_refuse("the shape of the tensor cannot be computed");
   *rank = n;
-  return WEIR_OK;
-}
-
-/* ---- indexes ---- */
-static bool is_indexed(ir_opcode code) {
-  return code == IR_OP_GATHER || code == IR_OP_SCATTER || code == IR_OP_INDEX_SELECT;
-}
-
-/* The size of the axis that `op` indexes. */
-static int64_t indexed_size(const weir_shapes *s, const ir_op_data *op) {
-  int64_t extents[IR_MAX_RANK], dim = ir_op_attr(op, "dim")->i;
-  uint32_t rank;
-  check(ir_env_shape(&s->env, ir_op_operand(op, "x"), extents, &rank));
-  if (dim < 0) dim += rank;
-  check(dim >= 0 && dim < rank);
-  return extents[dim];
-}
-
-weir_status weir_shapes_index_bound(const weir_shapes *s, weir_tensor input, int64_t *bound) {
-  if (!s || !bound) return api_refuse("weir_shapes_index_bound: an argument is NULL");
-  ir_tensor t = completed(s, input);
-  if (!t.id) return WEIR_BAD_USAGE;
-  const ir_func *f = api_func(s->fusion);
-  bool found = false;
-  int64_t least = 0;
-  for (uint32_t i = 0; i < f->order.len; i++) {
-    const ir_op_data *op = ir_op_at(f, f->order.data[i]);
-    if (!is_indexed(op->code) || !IR_SAME(ir_op_operand(op, "index"), t)) continue;
-    int64_t size = indexed_size(s, op);
-    if (!found || size < least) least = size;
-    found = true;
-  }
-  *bound = least;
   return WEIR_OK;
 }

@@ -1,11 +1,11 @@
 #include "base/strbuf.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "base/number.h"
 
 void strbuf_init(strbuf *b, arena *memory) {
   *b = (strbuf){.memory = memory, .cap = 64};
@@ -39,12 +39,12 @@ void strbuf_putc(strbuf *b, char c) { strbuf_add(b, &c, 1); }
 void strbuf_printf(strbuf *b, const char *fmt, ...) {
   va_list args;
   va_start(args, fmt);
-  int n = vsnprintf(NULL, 0, fmt, args);
+  int n = number_format(NULL, 0, fmt, args);
   va_end(args);
   check(n >= 0);
   reserve(b, (size_t)n + 1);
   va_start(args, fmt);
-  (void)vsnprintf(b->data + b->len, (size_t)n + 1, fmt, args);
+  (void)number_format(b->data + b->len, (size_t)n + 1, fmt, args);
   va_end(args);
   b->len += (size_t)n;
 }
@@ -56,19 +56,7 @@ void strbuf_int(strbuf *b, int64_t value) {
 }
 
 void strbuf_double(strbuf *b, double value) {
-  if (isnan(value)) {
-    strbuf_puts(b, "nan");
-    return;
-  }
-  if (isinf(value)) {
-    strbuf_puts(b, value < 0 ? "-inf" : "inf");
-    return;
-  }
-  char text[40];
-  for (int digits = 1; digits <= 17; digits++) {
-    (void)snprintf(text, sizeof text, "%.*g", digits, value);
-    if (strtod(text, NULL) == value) break;
-  }
+  char text[NUMBER_TEXT_MAX];
+  number_print(value, text);
   strbuf_puts(b, text);
-  if (!strpbrk(text, ".e")) strbuf_puts(b, ".0");
 }

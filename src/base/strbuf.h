@@ -14,11 +14,11 @@ void strbuf_init(strbuf *b, arena *memory);
 void strbuf_add(strbuf *b, const char *text, size_t length);
 void strbuf_puts(strbuf *b, const char *text);
 void strbuf_putc(strbuf *b, char c);
+/* In the C locale, whatever the program's: numbers in files have a decimal point. */
 void strbuf_printf(strbuf *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* A decimal integer; faster than strbuf_printf, printers use it everywhere. */
 void strbuf_int(strbuf *b, int64_t value);
-/* The shortest decimal text that reads back as the same double; always with a point, an exponent,
- * "inf" or "nan", so that it never looks like an integer. */
+/* As number_print() writes it: reads back as the same double, and never looks like an integer. */
 void strbuf_double(strbuf *b, double value);
 
 #endif

@@ -53,6 +53,7 @@ void table_add(table *t, uint64_t hash, uint32_t value) {
 void strings_init(strings *s, arena *memory) {
   *s = (strings){.memory = memory, .len = 1};
   table_init(&s->index, memory);
+  map_init(&s->attached, memory);
 }
 
 typedef struct string_key {
@@ -99,6 +100,16 @@ uint32_t strings_intern(strings *s, const char *text, size_t length) {
 }
 
 const char *strings_text(const strings *s, uint32_t id) { return id ? s->text[id] : ""; }
+
+static uint64_t attached_key(uint32_t id, uint32_t kind) { return (uint64_t)kind << 32 | id; }
+
+void strings_attach(strings *s, uint32_t id, uint32_t kind, uint32_t value) {
+  map_put(&s->attached, attached_key(id, kind), value);
+}
+
+uint32_t strings_attached(const strings *s, uint32_t id, uint32_t kind) {
+  return map_get(&s->attached, attached_key(id, kind), 0);
+}
 
 void map_init(map *m, arena *memory) {
   *m = (map){.len = 1};
@@ -148,4 +159,11 @@ void map_put(map *m, uint64_t key, uint32_t value) {
     table_add(&m->index, hash_mix(0, key), entry);
   }
   m->values[entry] = value;
+}
+
+map map_copy(const map *m, arena *memory) {
+  map copy;
+  map_init(&copy, memory);
+  for (uint32_t i = 1; i < m->len; i++) map_put(&copy, m->keys[i], m->values[i]);
+  return copy;
 }

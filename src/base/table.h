@@ -34,21 +34,6 @@ void table_add(table *t, uint64_t hash, uint32_t value);
 uint64_t hash_bytes(const void *data, size_t size_bytes);
 uint64_t hash_mix(uint64_t seed, uint64_t value);
 
-/* ---- interned strings ----
- * Equal text has equal id; ids count from 1 in order of first appearance; 0 means "no string". */
-typedef struct strings {
-  arena *memory;
-  table index;
-  const char **text; /* by id */
-  uint32_t *length;
-  uint32_t len, cap;
-} strings;
-
-void strings_init(strings *s, arena *memory);
-uint32_t strings_intern(strings *s, const char *text, size_t length);
-uint32_t strings_find(const strings *s, const char *text, size_t length); /* 0: not interned */
-const char *strings_text(const strings *s, uint32_t id);                  /* "" for 0 */
-
 /* ---- maps from a 64-bit key to a 32-bit value ---- */
 typedef struct map {
   table index;
@@ -62,5 +47,27 @@ void map_init(map *m, arena *memory);
 uint32_t map_get(const map *m, uint64_t key, uint32_t missing);
 /* Adds or replaces. */
 void map_put(map *m, uint64_t key, uint32_t value);
+/* A map of its own with the same entries. */
+map map_copy(const map *m, arena *memory);
+
+/* ---- interned strings ----
+ * Equal text has equal id; ids count from 1 in order of first appearance; 0 means "no string". */
+typedef struct strings {
+  arena *memory;
+  table index;
+  const char **text; /* by id */
+  uint32_t *length;
+  uint32_t len, cap;
+  map attached;
+} strings;
+
+void strings_init(strings *s, arena *memory);
+uint32_t strings_intern(strings *s, const char *text, size_t length);
+uint32_t strings_find(const strings *s, const char *text, size_t length); /* 0: not interned */
+const char *strings_text(const strings *s, uint32_t id);                  /* "" for 0 */
+/* What a string names, for an owner of the table that keeps such things by number: a value per string
+ * and kind, 0 until one is attached. */
+void strings_attach(strings *s, uint32_t id, uint32_t kind, uint32_t value);
+uint32_t strings_attached(const strings *s, uint32_t id, uint32_t kind);
 
 #endif

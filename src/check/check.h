@@ -13,7 +13,7 @@
  *     their bytes, and no two buffers that live at the same time share bytes of the pool;
  *   - stream 0 ends after all tasks of all streams;
  *   - a task's result overlaps none of its operands, unless the operand is the very same view and the
- *     operation works element by element.
+ *     operation works element by element; and no two elements of a result share bytes.
  * Bytes are compared exactly, so that interleaved slices of one tensor are known to be disjoint; where
  * that would take too long, the answer is conservative and the finding says `may`. docs/checker.md has
  * definitions, limits and costs. */

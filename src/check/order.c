@@ -132,6 +132,17 @@ static void expect_apart(check_analysis *c, uint32_t read, uint32_t write) {
   check_found(c, &f);
 }
 
+/* Elements written to the same bytes: which of them stays is not said anywhere. */
+static void expect_distinct(check_analysis *c, uint32_t write) {
+  uint32_t view = c->accesses.data[write].view;
+  if (!c->footprints[view].used) return;
+  rt_overlap overlap = rt_view_overlap(check_view(c, view));
+  if (overlap == RT_APART) return;
+  check_finding f = finding(c, CHECK_SHARED, write);
+  f.may = overlap == RT_MAY_OVERLAP;
+  check_found(c, &f);
+}
+
 static void search_conflicts(walk *w, uint32_t access) {
   check_analysis *c = w->c;
   const check_access *a = &c->accesses.data[access];
@@ -184,6 +195,7 @@ static void visit_launch(walk *w, uint32_t instr) {
     }
     search_conflicts(w, k);
   }
+  expect_distinct(c, to - 1);
   settle_conflicts(w, instr, stream);
   for (uint32_t k = from; k < to; k++) take_effect(w, k);
 }

@@ -132,6 +132,9 @@ static void sentence(const rt_plan *plan, const check_finding *f, strbuf *out) {
   case CHECK_IN_TASK:
     strbuf_printf(out, "the result overwrites %s while the operation still reads it", name);
     return;
+  case CHECK_SHARED:
+    strbuf_printf(out, "several elements of the result share the same bytes of %s", name);
+    return;
   case CHECK_LAYOUT:
     strbuf_printf(out, "%s and %s live at the same time and share memory",
                   buffer_name(plan, f->other), name);

@@ -46,6 +46,8 @@ typedef struct axis_path {
   ir_scalar piece;   /* positions per step of the axis */
   bool unequal;      /* one of those splits is into chunks */
   ir_scalar length;  /* positions that the axis goes over: the dimension, or what is left of it */
+  bool swizzled;
+  uint32_t swizzle_axis;
 } axis_path;
 
 /* Up one split: from its outer part the pieces grow by what it splits off; its inner part is what its
@@ -56,11 +58,19 @@ static bool climb(lowering *l, ir_tensor t, ir_axis a, ir_axis *at, axis_path *p
   if (def.id == 0) return refuse(l, t, "does not come from one of its dimensions");
   const ir_transform_data *x = ir_transform_at(f, def);
   if (x->kind == IR_MERGE) return refuse(l, t, "comes from merged axes, which cannot be streamed");
-  if (x->kind == IR_SWIZZLE) return refuse(l, t, "is swizzled, which needs several devices");
+  if (x->kind == IR_SWIZZLE && (!l->shard || !IR_SAME(*at, a)))
+    return refuse(l, t, "is swizzled, which needs several devices");
+  if (x->kind == IR_SWIZZLE) {
+    path->swizzled = true;
+    path->swizzle_axis = x->mesh_axis;
+    *at = x->in[0];
+    return true;
+  }
   if (!is_split(x->kind)) return refuse(l, t, "does not come from one of its dimensions");
   bool inner = IR_SAME(x->out[1], *at);
   if (inner && IR_SAME(*at, a)) return refuse(l, t, "is the inner part of a split");
-  if (inner && ir_axis_at(f, x->out[0])->mark.kind != IR_MARK_STREAM) {
+  ir_mark_kind outside = ir_axis_at(f, x->out[0])->mark.kind;
+  if (inner && outside != IR_MARK_STREAM && outside != IR_MARK_MESH) {
     return refuse(l, t, "lies inside an axis that is neither streamed nor placed");
   }
   if (!inner) {
@@ -90,7 +100,9 @@ static bool find_path(lowering *l, ir_tensor t, ir_axis a, axis_path *path) {
 }
 
 static ir_partition partition_along(const lowering *l, ir_axis a, const axis_path *path) {
-  if (path->splits == 1) return partition_of(ir_transform_at(l->f, ir_axis_at(l->f, a)->def));
+  ir_axis split = a;
+  if (path->swizzled) split = ir_transform_at(l->f, ir_axis_at(l->f, a)->def)->in[0];
+  if (path->splits == 1) return partition_of(ir_transform_at(l->f, ir_axis_at(l->f, split)->def));
   ir_scalars *s = &l->f->module->scalars; /* an empty dimension still has pieces of one position */
   ir_scalar size = ir_scalar_max(s, path->piece, ir_scalar_const(s, 1));
   return (ir_partition){.kind = IR_CHUNK, .size = size};
@@ -101,7 +113,10 @@ static bool describe(lowering *l, ir_tensor t, ir_axis a, stream_axis *s) {
   const ir_tensor_data *d = ir_tensor_at(f, t);
   axis_path path;
   if (!find_path(l, t, a, &path)) return false;
-  *s = (stream_axis){.axis = a, .logical = path.splits == 0, .depth = path.depth};
+  *s =
+      (stream_axis){.axis = a, .logical = path.splits == 0 && path.depth == 0, .depth = path.depth};
+  s->swizzled = path.swizzled;
+  s->swizzle_axis = path.swizzle_axis;
   ir_axis from = d->now.logical.data[path.position];
   s->reduction = ir_axis_at(f, from)->kind == IR_AXIS_REDUCTION;
   bool rfactored = !IR_SAME(d->def, d->scheduled_def);

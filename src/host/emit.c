@@ -15,7 +15,26 @@ static ir_block *block_at(emitter *e, uint32_t depth) {
 
 void emit_instr(emitter *e, const ir_instr_data *data) {
   ir_instr i = ir_host_instr(e->h, data);
-  ir_block_add(e->h, block_at(e, e->depth), i);
+  ir_block_add(e->h, e->sink ? e->sink : block_at(e, e->depth), i);
+}
+
+ir_block *emit_begin(emitter *e, ir_block *block) {
+  ir_block *before = e->sink;
+  e->sink = block;
+  return before;
+}
+
+void emit_end(emitter *e, ir_block *before) { e->sink = before; }
+
+void emit_allocation(emitter *e, ir_tensor t, loc at) {
+  emit_instr(e, &(ir_instr_data){.kind = IR_ALLOCATE, .tensor = t, .at = at});
+}
+
+void emit_simple(emitter *e, ir_opcode code, const ir_tensor *operands, uint32_t n, ir_tensor to,
+                 loc at) {
+  ir_instr_data d = {.kind = IR_COMPUTE, .at = at, .tensor = to};
+  d.op = ir_host_op(e->h, code, operands, n, NULL, to, at);
+  emit_instr(e, &d);
 }
 
 void emit_before_loop(emitter *e, uint32_t level, const ir_instr_data *data) {
@@ -44,7 +63,7 @@ static uint32_t variable_name(emitter *e) {
   return emit_fresh_name(e, "i", true);
 }
 
-static ir_scalar new_variable(emitter *e) {
+ir_scalar emit_new_variable(emitter *e) {
   ir_symbol_data symbol = {.kind = IR_SYMBOL_INDEX, .name = variable_name(e)};
   return ir_scalar_symbol(emit_scalars(e), symbol);
 }
@@ -55,7 +74,7 @@ static ir_instr_data new_loop(ir_scalar variable, ir_scalar extent) {
 
 /* for i in min(count, streams) { body }: once per stream that the work loop uses. */
 static void emit_per_stream(emitter *e, ir_scalar count, const ir_instr_data *body, uint32_t n) {
-  ir_scalar i = new_variable(e);
+  ir_scalar i = emit_new_variable(e);
   ir_instr_data loop = new_loop(i, ir_scalar_min(emit_scalars(e), count, e->h->host->streams));
   for (uint32_t k = 0; k < n; k++) {
     ir_instr_data each = body[k];
@@ -92,15 +111,27 @@ static void end_streams(emitter *e, ir_scalar count) {
   emit_per_stream(e, count, &(ir_instr_data){.kind = IR_WAIT_STREAM}, 1);
 }
 
-static void open_loop_of(emitter *e, uint32_t number, const stream_axis *s) {
+/* The slice of an iteration: the next one, or, turned, counted from the device's own. */
+static ir_scalar slice_index(emitter *e, uint32_t number, const stream_axis *a, ir_mesh mesh,
+                             ir_scalar i) {
+  const shard_comm *turned = e->l->loop_turns[number];
+  if (!a->swizzled && !turned) return i;
+  if (turned) mesh = turned->from;
+  uint32_t axis = turned ? (uint32_t)turned->mesh_axis : a->swizzle_axis;
+  ir_scalars *s = emit_scalars(e);
+  ir_scalar n = ir_scalar_const(s, ir_mesh_size(ir_mesh_at(e->h, mesh), axis));
+  return ir_scalar_mod(s, ir_scalar_add(s, emit_me(e, mesh, axis), i), n);
+}
+
+static void open_loop_of(emitter *e, uint32_t number, const stream_axis *s, ir_mesh mesh) {
   uint32_t level = e->depth;
   uint32_t anchor = block_at(e, level)->len;
   if (level == 0) begin_streams(e, s->count);
-  ir_scalar i = new_variable(e);
+  ir_scalar i = emit_new_variable(e);
   ir_instr_data data = new_loop(i, s->count);
   ir_instr loop = ir_host_instr(e->h, &data);
   ir_block_add(e->h, block_at(e, level), loop);
-  e->loops[e->depth++] = (open_loop){number, loop, i, anchor};
+  e->loops[e->depth++] = (open_loop){number, loop, i, slice_index(e, number, s, mesh, i), anchor};
   if (level > 0) return;
   ir_scalar worker = ir_scalar_mod(emit_scalars(e), i, e->h->host->streams);
   emit_instr(e, &(ir_instr_data){.kind = IR_SET_STREAM, .stream = by_index(worker)});
@@ -125,13 +156,13 @@ static void close_to(emitter *e, uint32_t depth) {
   }
 }
 
-static void enter(emitter *e, const op_plan *plan) {
+static void enter(emitter *e, const op_plan *plan, ir_mesh mesh) {
   uint32_t same = 0;
   while (same < e->depth && same < plan->axes.len && e->loops[same].number == plan->loop[same])
     same++;
   close_to(e, same);
   for (uint32_t q = same; q < plan->axes.len; q++)
-    open_loop_of(e, plan->loop[q], &plan->axes.data[q]);
+    open_loop_of(e, plan->loop[q], &plan->axes.data[q], mesh);
 }
 
 /* ---- slices ---- */
@@ -142,7 +173,7 @@ ir_tensor emit_slice(emitter *e, ir_tensor from, uint32_t dim, uint32_t level, c
     const taken_slice *t = &e->slices.data[i];
     if (IR_SAME(t->from, from) && t->dim == dim && t->level == level) return t->slice;
   }
-  ir_scalar index = e->loops[level].variable;
+  ir_scalar index = e->loops[level].index;
   ir_instr_data d = {
       .kind = drops ? IR_SELECT : IR_SHARD, .from = from, .dim = dim, .index = index};
   d.partition = s->partition;
@@ -154,7 +185,7 @@ ir_tensor emit_slice(emitter *e, ir_tensor from, uint32_t dim, uint32_t level, c
 }
 
 /* The position of a dimension once those in `dropped` are gone. */
-static uint32_t renumber(uint32_t dim, uint32_t dropped) {
+uint32_t emit_renumber(uint32_t dim, uint32_t dropped) {
   return dim - (uint32_t)__builtin_popcount(dropped & ((1u << dim) - 1));
 }
 
@@ -163,7 +194,7 @@ static uint32_t renumber(uint32_t dim, uint32_t dropped) {
 static void mark_sliced(step *s, uint32_t k, uint32_t q) {
   const stream_axis *a = &s->plan->axes.data[q];
   if (a->reduction || (s->result_dropped >> a->dim & 1)) return;
-  s->sliced[k] |= 1u << renumber(a->dim, s->result_dropped);
+  s->sliced[k] |= 1u << emit_renumber(a->dim, s->result_dropped);
 }
 
 /* How many levels of the nest operand k is already cut for, because it lives inside them. */
@@ -182,16 +213,17 @@ ir_tensor emit_operand(emitter *e, step *s, uint32_t k) {
     const stream_axis *a = &s->plan->axes.data[q];
     uint32_t dim;
     bool stretched, drops = host_drops(e->l, s->plan, q);
+    if (s->whole >> q & 1) continue;
     if (!host_operand_dim(e->l, s->op, k, a, &dim, &stretched)) continue;
     mark_sliced(s, k, q);
     bool nothing_to_cut = q < cut || (stretched && !drops);
-    if (!nothing_to_cut) at = emit_slice(e, at, renumber(dim, dropped), q, a, drops);
+    if (!nothing_to_cut) at = emit_slice(e, at, emit_renumber(dim, dropped), q, a, drops);
     if (drops) dropped |= 1u << dim;
   }
   return at;
 }
 
-static void allocate(emitter *e, step *s) {
+void emit_result_buffer(emitter *e, step *s) {
   ir_tensor t = s->op->result;
   uint32_t inside = s->plan->inside;
   ir_instr_data d = {.kind = IR_ALLOCATE, .at = s->op->at};
@@ -208,87 +240,10 @@ ir_tensor emit_destination(emitter *e, const op_plan *plan, uint32_t levels, ir_
     const stream_axis *a = &plan->axes.data[q];
     bool drops = host_drops(e->l, plan, q);
     if (a->reduction) continue;
-    if (q >= plan->inside) at = emit_slice(e, at, renumber(a->dim, dropped), q, a, drops);
+    if (q >= plan->inside) at = emit_slice(e, at, emit_renumber(a->dim, dropped), q, a, drops);
     if (drops) dropped |= 1u << a->dim;
   }
   return at;
-}
-
-/* ---- offsets ---- */
-
-/* Where piece `index` begins. Unequal chunks: each chunk before it adds its length. */
-ir_scalar emit_piece_begin(emitter *e, const ir_partition *p, ir_scalar n, ir_scalar index) {
-  ir_scalars *s = emit_scalars(e);
-  if (p->kind == IR_PARTS) return ir_scalar_mul(s, index, ir_scalar_ceildiv(s, n, p->size));
-  if (p->kind == IR_CHUNK) return ir_scalar_mul(s, index, p->size);
-  ir_scalar zero = ir_scalar_const(s, 0), one = ir_scalar_const(s, 1), sum = zero;
-  for (uint32_t j = 0; j < p->n_chunks; j++) {
-    ir_scalar past = ir_scalar_sub(s, index, ir_scalar_const(s, j));
-    ir_scalar counts = ir_scalar_min(s, ir_scalar_max(s, past, zero), one);
-    sum = ir_scalar_add(s, sum, ir_scalar_mul(s, counts, ir_scalar_const(s, p->chunks[j])));
-  }
-  return sum;
-}
-
-static bool needs_offsets(emitter *e, const step *s) {
-  for (uint32_t q = 0; q < s->plan->axes.len; q++) {
-    if (host_drops(e->l, s->plan, q)) continue;
-    if (host_needs_offset(e->l, s->op, &s->plan->axes.data[q])) return true;
-  }
-  return false;
-}
-
-/* Offsets and sizes of the slice, per dimension of the whole result. */
-static void measure(emitter *e, const step *s, ir_scalar *offsets, ir_scalar *sizes,
-                    uint32_t rank) {
-  ir_scalars *sc = emit_scalars(e);
-  ir_axis dims[IR_MAX_RANK];
-  (void)ir_tensor_dims(e->f, s->op->result, dims);
-  ir_scalar left[IR_MAX_RANK];
-  for (uint32_t d = 0; d < rank; d++) {
-    offsets[d] = ir_scalar_const(sc, 0);
-    left[d] = ir_axis_size(e->f, dims[d]);
-    sizes[d] = (ir_scalar){0};
-  }
-  for (uint32_t q = 0; q < s->plan->axes.len; q++) {
-    const stream_axis *a = &s->plan->axes.data[q];
-    if (a->reduction) continue;
-    ir_scalar i = e->loops[q].variable, begin = emit_piece_begin(e, &a->partition, left[a->dim], i);
-    offsets[a->dim] = ir_scalar_add(sc, offsets[a->dim], begin);
-    left[a->dim] = ir_partition_length(sc, &a->partition, left[a->dim], i, a->count);
-    sizes[a->dim] = left[a->dim];
-  }
-}
-
-/* A reshape keeps the whole extent of a dimension that its operand is not cut along. */
-static void keep_whole(emitter *e, const step *s, ir_scalar *sizes) {
-  if (ir_op_info_of(s->op->code)->family != IR_FAMILY_RESHAPE) return;
-  for (uint32_t q = 0; q < s->plan->axes.len; q++) {
-    uint32_t dim;
-    bool stretched;
-    const stream_axis *a = &s->plan->axes.data[q];
-    if (!host_operand_dim(e->l, s->op, 0, a, &dim, &stretched)) sizes[a->dim] = (ir_scalar){0};
-  }
-}
-
-ir_instr_data emit_compute(emitter *e, const step *s, ir_tensor to) {
-  ir_axis dims[IR_MAX_RANK];
-  uint32_t rank = ir_tensor_dims(e->f, s->op->result, dims), n = 0;
-  ir_scalar offsets[IR_MAX_RANK], sizes[IR_MAX_RANK];
-  measure(e, s, offsets, sizes, rank);
-  keep_whole(e, s, sizes);
-  ir_opcode code;
-  const ir_attr *attrs;
-  host_rewrite(e->l, s->op, sizes, &code, &attrs);
-  ir_instr_data d = {.kind = IR_COMPUTE, .at = s->op->at, .tensor = to};
-  d.op = ir_host_op(e->h, code, s->operands, s->op->n_operands, attrs, to, s->op->at);
-  if (!needs_offsets(e, s)) return d;
-  for (uint32_t k = 0; k < rank; k++) {
-    if (!(s->result_dropped >> k & 1)) offsets[n++] = offsets[k];
-  }
-  d.offsets = arena_copy(&e->h->module->memory, offsets, n * sizeof *offsets);
-  d.sliced = s->sliced;
-  return d;
 }
 
 /* A result that only looks at its operand otherwise, and lives no longer than the iteration it is made
@@ -318,25 +273,42 @@ static void emit_view(emitter *e, const step *s) {
   emit_instr(e, &d);
 }
 
+static void emit_computation(emitter *e, step *s) {
+  for (uint32_t k = 0; k < s->op->n_operands; k++) s->operands[k] = emit_operand(e, s, k);
+  if (is_view(e, s) && !emit_needs_offsets(e, s)) {
+    emit_view(e, s);
+    return;
+  }
+  if (s->plan->partial) {
+    emit_partial_results(e, s);
+    return;
+  }
+  emit_result_buffer(e, s);
+  ir_tensor to = {0};
+  if (!emit_has_reduction(s->plan))
+    to = emit_destination(e, s->plan, s->plan->axes.len, e->buffer[s->op->result.id]);
+  host_guard g;
+  emit_guard(e, ir_tensor_at(e->f, s->op->result)->mesh, &g);
+  if (to.id) {
+    ir_instr_data d = emit_compute(e, s, to);
+    emit_instr(e, &d);
+  } else {
+    emit_partial(e, s);
+  }
+  emit_unguard(e, &g, s->op->at);
+}
+
 static void emit_op(emitter *e, ir_op o) {
   step s = {.op = ir_op_at(e->f, o), .plan = &e->l->ops[o.id]};
-  enter(e, s.plan);
+  enter(e, s.plan, ir_tensor_at(e->f, s.op->result)->mesh);
   s.sliced = ARENA_ARRAY(&e->h->module->memory, s.op->n_operands + 1, uint32_t);
   s.result_dropped = host_dropped_result(e->l, s.plan);
   check(s.op->n_operands <= 64);
-  for (uint32_t k = 0; k < s.op->n_operands; k++) s.operands[k] = emit_operand(e, &s, k);
-  if (is_view(e, &s) && !needs_offsets(e, &s)) {
-    emit_view(e, &s);
-    return;
+  switch (s.plan->kind) {
+  case STEP_COMPUTES: emit_computation(e, &s); return;
+  case STEP_SLICES: emit_slicing(e, &s); return;
+  case STEP_MOVES: emit_move(e, &s); return;
   }
-  allocate(e, &s);
-  if (emit_has_reduction(s.plan)) {
-    emit_partial(e, &s);
-    return;
-  }
-  ir_tensor to = emit_destination(e, s.plan, s.plan->axes.len, e->buffer[s.op->result.id]);
-  ir_instr_data d = emit_compute(e, &s, to);
-  emit_instr(e, &d);
 }
 
 /* The extents keep their names, so no tensor or loop index may take one. */
@@ -359,6 +331,11 @@ static void declare_extents(ir_func *f, ir_func *h) {
 void host_emit(lowering *l) {
   emitter e = {.l = l, .f = l->f, .h = l->h};
   ir_func *f = l->f, *h = l->h;
+  h->meshes.data =
+      arena_copy(&h->module->memory, f->meshes.data, f->meshes.len * sizeof *f->meshes.data);
+  h->meshes.len = h->meshes.cap = f->meshes.len;
+  for (uint32_t i = 1; i < h->meshes.len; i++)
+    ir_func_declare(h, h->meshes.data[i].name, (ir_name_entry){IR_NAME_MESH, i});
   declare_extents(f, h);
   e.buffer = ARENA_ARRAY(&l->scratch, f->tensors.len, ir_tensor);
   for (uint32_t i = 0; i < f->inputs.len; i++) {

@@ -8,6 +8,7 @@ typedef struct open_loop {
   uint32_t number; /* as host_group() counted them */
   ir_instr loop;
   ir_scalar variable;
+  ir_scalar index; /* of the slices: the variable, or turned by the device's coordinate */
   uint32_t anchor; /* where in the block around it to put what must come before it */
 } open_loop;
 
@@ -25,7 +26,8 @@ typedef struct step {
   ir_tensor operands[64]; /* in h, cut */
   uint32_t *sliced;       /* per operand: the result's dimensions it is cut along */
   uint32_t result_dropped;
-  ir_tensor sum; /* what the loops of a reduction add up in */
+  ir_tensor sum;  /* what the loops of a reduction add up in */
+  uint32_t whole; /* bit q: operands are not cut in the loop of level q */
 } step;
 
 /* What is left to do when a loop that adds up is closed: a bias is added once, and a sum in f16 or
@@ -47,6 +49,9 @@ typedef struct emitter {
   VEC(taken_slice) slices;
   VEC(finish) finishes; /* still to come */
   uint32_t main_stream; /* the name of the calling stream in the open nest */
+  ir_block *sink;       /* where instructions go; NULL: the innermost open loop */
+  VEC(bool) dense;      /* by tensor id of h: its memory has no gaps */
+  uint32_t n_comms;
 } emitter;
 
 /* ---- tensors (tensors.c) ---- */
@@ -55,6 +60,14 @@ uint32_t emit_fresh_name(emitter *e, const char *base, bool numbered);
 /* The tensor of h that stands for input, constant or buffer `t` of f; `inside` levels of the open
  * nest are cut off already. */
 ir_tensor emit_clone(emitter *e, ir_tensor t, const op_plan *plan, uint32_t inside);
+/* The same without the cuts along the mesh axes in `without`: for partial results. */
+ir_tensor emit_clone_without(emitter *e, ir_tensor t, const op_plan *plan, uint32_t inside,
+                             uint32_t without);
+/* A buffer of its own, called like `origin` (a tensor of f), on the mesh of `like` (a tensor of h). */
+ir_tensor emit_scratch(emitter *e, ir_tensor like, const ir_scalar *sizes, uint32_t rank);
+bool emit_is_dense(const emitter *e, ir_tensor t);
+/* Is the dimension outermost in memory, not counting those of size 1? */
+bool emit_is_outermost(const emitter *e, ir_tensor t, uint32_t dim);
 ir_tensor emit_add_tensor(emitter *e, const ir_tensor_data *data, ir_tensor origin, bool slice);
 /* The slice of `from` (a tensor of h) along its dimension `dim`. */
 ir_tensor emit_slice_tensor(emitter *e, ir_tensor from, uint32_t dim, const stream_axis *s,
@@ -74,10 +87,78 @@ ir_tensor emit_destination(emitter *e, const op_plan *plan, uint32_t levels, ir_
 ir_tensor emit_operand(emitter *e, step *s, uint32_t k);
 /* The operation on its slices, into `to`. */
 ir_instr_data emit_compute(emitter *e, const step *s, ir_tensor to);
+/* Must the operation be told where its part begins? */
+bool emit_needs_offsets(emitter *e, const step *s);
+/* Allocates the result at its place, unless that was done. */
+void emit_result_buffer(emitter *e, step *s);
 ir_scalar emit_piece_begin(emitter *e, const ir_partition *p, ir_scalar n, ir_scalar index);
+
+/* Instructions go to `block` until emit_end(), which gives the sink that was there before. */
+ir_block *emit_begin(emitter *e, ir_block *block);
+void emit_end(emitter *e, ir_block *before);
+ir_scalar emit_new_variable(emitter *e);
+/* The position of a dimension once those in `dropped` are gone. */
+uint32_t emit_renumber(uint32_t dim, uint32_t dropped);
+/* to <- op(from...) */
+void emit_simple(emitter *e, ir_opcode code, const ir_tensor *operands, uint32_t n, ir_tensor to,
+                 loc at);
+/* to <- full([...], value) */
+ir_instr_data emit_fill(emitter *e, ir_tensor to, int64_t value, loc at);
+void emit_allocation(emitter *e, ir_tensor t, loc at);
+
+/* ---- several devices (emit_devices.c, emit_comm.c, emit_pipeline.c) ---- */
+/* me(mesh.axis) */
+ir_scalar emit_me(emitter *e, ir_mesh mesh, uint32_t axis);
+/* What is emitted in between runs on the devices of `mesh` only. */
+typedef struct host_guard {
+  bool on;
+  ir_mesh mesh;
+  ir_block body;
+  ir_block *before;
+  uint32_t slices;
+} host_guard;
+void emit_guard(emitter *e, ir_mesh mesh, host_guard *g);
+void emit_unguard(emitter *e, host_guard *g, loc at);
+/* The device's part of a dimension of the result: where it begins in the whole. */
+ir_scalar emit_device_begin(emitter *e, ir_tensor t, uint32_t dim);
+void emit_slicing(emitter *e, step *s);
+void emit_move(emitter *e, step *s);
+void emit_partial_results(emitter *e, step *s);
+/* Moves one piece per iteration of level q. */
+void emit_piece(emitter *e, step *s, uint32_t q);
+
+/* A communication from `in` to `out` and the wait for it. */
+typedef struct comm_call {
+  ir_comm_kind kind;
+  ir_combine combine;
+  ir_mesh team;
+  uint32_t axis;
+  ir_scalar root;
+  loc at;
+} comm_call;
+void emit_comm(emitter *e, const comm_call *c, ir_tensor in, ir_tensor out);
+/* The same with copies where memory is not dense. */
+void emit_dense_comm(emitter *e, const comm_call *c, ir_tensor in, ir_tensor out);
+/* Where the pieces of a tensor lie. */
+typedef struct pieces {
+  int32_t dim;
+  ir_partition partition;
+  int64_t count; /* 0: one per member of the team */
+} pieces;
+/* The same for kinds that put pieces together or take them apart: p and q say which dimension of `in`
+ * and `out` the pieces are cut from. */
+void emit_pieces_comm(emitter *e, const comm_call *c, ir_tensor in, const pieces *p, ir_tensor out,
+                      const pieces *q);
+uint32_t emit_comm_name(emitter *e);
+void emit_wait(emitter *e, uint32_t name, loc at);
+/* `t` or a dense copy of it; and a dense buffer that emit_copy_back() brings to where it belongs. */
+ir_tensor emit_densely(emitter *e, ir_tensor t, ir_mesh where, loc at);
+ir_tensor emit_dense_target(emitter *e, ir_tensor t, loc at);
+void emit_copy_back(emitter *e, ir_tensor from, ir_tensor to, ir_mesh where, loc at);
 
 /* ---- streams on reduction axes (emit_reduce.c) ---- */
 bool emit_has_reduction(const op_plan *plan);
+bool emit_has_bias(const ir_op_data *op);
 /* Allocates what the loops add up in, at the place of the result's buffer, and sees to it that a sum
  * over no iterations is written too. */
 void emit_accumulator(emitter *e, step *s, ir_tensor buffer);

@@ -21,17 +21,16 @@ bool emit_has_reduction(const op_plan *plan) {
   return false;
 }
 
-/* to <- full([...], 0): what a reduction starts from. */
-static ir_instr_data fill_start(emitter *e, const step *s, ir_tensor to) {
+ir_instr_data emit_fill(emitter *e, ir_tensor to, int64_t value, loc at) {
   ir_axis dims[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(e->h, to, dims);
   ir_scalar *sizes = ARENA_ARRAY(&e->h->module->memory, rank, ir_scalar);
   for (uint32_t i = 0; i < rank; i++) sizes[i] = ir_axis_size(e->h, dims[i]);
   ir_attr attrs[3] = {{.given = true, .len = rank, .scalars = sizes},
-                      {.given = true, .number = ir_number_int(s->op->code == IR_OP_PROD)},
+                      {.given = true, .number = ir_number_int(value)},
                       {.given = true, .i = ir_tensor_at(e->h, to)->dtype}};
-  ir_instr_data fill = {.kind = IR_COMPUTE, .at = s->op->at, .tensor = to};
-  fill.op = ir_host_op(e->h, IR_OP_FULL, NULL, 0, attrs, to, s->op->at);
+  ir_instr_data fill = {.kind = IR_COMPUTE, .at = at, .tensor = to};
+  fill.op = ir_host_op(e->h, IR_OP_FULL, NULL, 0, attrs, to, at);
   return fill;
 }
 
@@ -46,7 +45,7 @@ static ir_scalar reduced_iterations(emitter *e, const op_plan *plan) {
   return least;
 }
 
-static bool has_bias(const ir_op_data *op) {
+bool emit_has_bias(const ir_op_data *op) {
   return op->code == IR_OP_LINEAR && op->operands[2].id != 0;
 }
 
@@ -54,7 +53,7 @@ static bool has_bias(const ir_op_data *op) {
  * the first iteration. */
 static bool adds_bias_last(const emitter *e, const step *s) {
   ir_axis dims[IR_MAX_RANK];
-  return has_bias(s->op) && ir_tensor_dims(e->f, s->op->operands[1], dims) == 2;
+  return emit_has_bias(s->op) && ir_tensor_dims(e->f, s->op->operands[1], dims) == 2;
 }
 
 /* if n == 0 { to <- full([...], 0) }: a sum over no iterations is written all the same. A maximum
@@ -63,13 +62,13 @@ static bool fill_if_empty(emitter *e, const step *s, ir_tensor to, ir_instr_data
   ir_scalars *sc = emit_scalars(e);
   ir_scalar n = reduced_iterations(e, s->plan), zero = ir_scalar_const(sc, 0);
   if (n.id == 0 || ir_scalar_lt(sc, zero, n) == IR_TRUE) return false;
-  bool biased = has_bias(s->op) && !adds_bias_last(e, s);
+  bool biased = emit_has_bias(s->op) && !adds_bias_last(e, s);
   if (s->op->code == IR_OP_AMAX || s->op->code == IR_OP_AMIN || biased) {
     ir_require(e->h, IR_REQUIRE_LE, ir_scalar_const(sc, 1), n, "positions that are reduced",
                s->op->at);
     return false;
   }
-  ir_instr_data fill = fill_start(e, s, to);
+  ir_instr_data fill = emit_fill(e, to, s->op->code == IR_OP_PROD, s->op->at);
   *choice = (ir_instr_data){.kind = IR_IF, .relation = IR_EQ, .a = n, .b = zero};
   ir_block_add(e->h, &choice->body, ir_host_instr(e->h, &fill));
   return true;
@@ -89,10 +88,10 @@ static ir_instr_data non_empty(emitter *e, const step *s, uint32_t q) {
   for (uint32_t k = 0; k < q; k++) {
     const stream_axis *b = &s->plan->axes.data[k];
     if (!b->reduction || b->dim != a->dim) continue;
-    n = ir_partition_length(emit_scalars(e), &b->partition, n, e->loops[k].variable, b->count);
+    n = ir_partition_length(emit_scalars(e), &b->partition, n, e->loops[k].index, b->count);
   }
   ir_instr_data d = {.kind = IR_IF, .relation = IR_LT, .b = n};
-  d.a = emit_piece_begin(e, &a->partition, n, e->loops[q].variable);
+  d.a = emit_piece_begin(e, &a->partition, n, e->loops[q].index);
   return d;
 }
 
@@ -101,7 +100,7 @@ static ir_instr_data non_empty(emitter *e, const step *s, uint32_t q) {
 static void emit_addition(emitter *e, step *s, ir_tensor to, ir_block *block) {
   ir_tensor part = emit_clone(e, s->op->result, s->plan, s->plan->axes.len);
   ir_tensor_at(e->h, part)->dtype = ir_tensor_at(e->h, to)->dtype;
-  if (has_bias(s->op)) s->operands[2] = (ir_tensor){0}; /* the bias is added once */
+  if (emit_has_bias(s->op)) s->operands[2] = (ir_tensor){0}; /* the bias is added once */
   ir_instr_data all[4] = {{.kind = IR_ALLOCATE, .tensor = part, .at = s->op->at}};
   uint32_t n = 1;
   all[n++] = emit_compute(e, s, part);
@@ -185,16 +184,20 @@ static void emit_finish(emitter *e, const finish *f) {
   step s = {.op = f->op, .plan = &outside, .sliced = sliced};
   s.result_dropped = host_dropped_result(e->l, &outside);
   ir_tensor sum = emit_destination(e, f->plan, f->level, f->sum);
+  host_guard g;
+  emit_guard(e, ir_tensor_at(e->f, f->op->result)->mesh, &g);
   if (f->bias) {
     ir_tensor both[2] = {sum, emit_operand(e, &s, 2)};
     ir_instr_data add = {.kind = IR_COMPUTE, .at = f->op->at, .tensor = sum};
     add.op = ir_host_op(e->h, IR_OP_ADD, both, 2, NULL, sum, f->op->at);
     emit_instr(e, &add);
   }
-  if (!f->round) return;
-  ir_tensor to = emit_destination(e, f->plan, f->level, e->buffer[f->op->result.id]);
-  ir_instr_data cast = cast_to(e, sum, to, f->op->at);
-  emit_instr(e, &cast);
+  if (f->round) {
+    ir_tensor to = emit_destination(e, f->plan, f->level, e->buffer[f->op->result.id]);
+    ir_instr_data cast = cast_to(e, sum, to, f->op->at);
+    emit_instr(e, &cast);
+  }
+  emit_unguard(e, &g, f->op->at);
 }
 
 void emit_finishes(emitter *e, uint32_t level) {

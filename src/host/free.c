@@ -1,18 +1,36 @@
 /* Puts a deallocate behind the last use of every buffer. */
 #include "host/host.h"
 
+/* A buffer that a communication uses until somebody waits for it. */
+typedef struct comm_use {
+  uint32_t name; /* of the communication or group; 0: of the group that is open */
+  ir_tensor tensor;
+} comm_use;
+
 typedef struct freeing {
   ir_func *h;
   arena *memory;
   ir_tensor *root; /* by tensor id: the buffer a slice is a part of, or the tensor itself */
   uint32_t *last;  /* by tensor id: where in the block at hand it is used last */
   uint32_t *next;  /* by tensor id: the buffer freed after it */
+  VEC(comm_use) comms;
 } freeing;
+
+static void note_comm(freeing *z, const ir_instr_data *d) {
+  if (d->kind == IR_COMMUNICATE) {
+    vec_push(z->memory, &z->comms, ((comm_use){d->name, d->tensor}));
+    vec_push(z->memory, &z->comms, ((comm_use){d->name, d->from}));
+  }
+  for (uint32_t i = z->comms.len; d->kind == IR_GROUP_END && i-- > 0;) {
+    if (z->comms.data[i].name == 0) z->comms.data[i].name = d->name;
+  }
+}
 
 static void note_slice(void *context, ir_func *h, ir_instr i, uint32_t depth) {
   (void)depth;
   freeing *z = context;
   const ir_instr_data *d = ir_instr_at(h, i);
+  note_comm(z, d);
   if (d->kind == IR_SELECT || d->kind == IR_SHARD) z->root[d->tensor.id] = z->root[d->from.id];
   if (d->kind == IR_VIEW) z->root[d->tensor.id] = z->root[ir_op_at(h, d->op)->operands[0].id];
 }
@@ -26,6 +44,9 @@ static void note_uses(freeing *z, ir_instr i, uint32_t at) {
   if (d->kind == IR_COMPUTE || d->kind == IR_VIEW) {
     const ir_op_data *op = ir_op_at(z->h, d->op);
     for (uint32_t k = 0; k < op->n_operands; k++) z->last[z->root[op->operands[k].id].id] = at;
+  }
+  for (uint32_t k = 0; d->kind == IR_WAIT && k < z->comms.len; k++) {
+    if (z->comms.data[k].name == d->name) z->last[z->root[z->comms.data[k].tensor.id].id] = at;
   }
   note_block(z, &d->body, at);
   note_block(z, &d->otherwise, at);

@@ -16,7 +16,8 @@ static bool same_partition(const ir_partition *a, const ir_partition *b) {
 }
 
 static bool same_loop(lowering *l, const stream_axis *a, const stream_axis *b) {
-  return a->logical == b->logical && same_partition(&a->partition, &b->partition) &&
+  bool alike = a->swizzled == b->swizzled && (!a->swizzled || a->swizzle_axis == b->swizzle_axis);
+  return alike && a->logical == b->logical && same_partition(&a->partition, &b->partition) &&
          ir_class_same(&l->classes, a->axis, b->axis) &&
          ir_func_equal(l->f, a->count, b->count) == IR_TRUE;
 }
@@ -65,6 +66,7 @@ static bool plan_op(lowering *l, ir_op o, nest *open) {
   const ir_op_data *op = ir_op_at(l->f, o);
   op_plan *plan = &l->ops[o.id];
   if (!host_stream_axes(l, op->result, &plan->axes)) return false;
+  if (!host_plan_devices(l, op, plan)) return false;
   if (never_runs(l, &plan->axes)) plan->axes.len = 0; /* nothing to cut: one step does it */
   uint32_t joined = levels_joined(l, op, &plan->axes, open);
   open->len = joined;
@@ -116,6 +118,34 @@ static void place_buffers(lowering *l) {
   }
 }
 
+/* With one piece per iteration, device c begins with its own, so that not all ask the same one first;
+ * unless iterations add up, whose order must not depend on the device. */
+static void turn_loops(lowering *l) {
+  host_pipeline form = l->options->pipeline;
+  bool turns = form == HOST_AUTO || form == HOST_P2P_OFFSET || form == HOST_RING;
+  for (uint32_t i = 0; turns && i < l->f->order.len; i++) {
+    const op_plan *plan = &l->ops[l->f->order.data[i].id];
+    int32_t q = host_piece_level(plan);
+    if (q >= 0 && !plan->axes.data[q].swizzled) l->loop_turns[plan->loop[q]] = plan->comm;
+  }
+  for (uint32_t i = 0; i < l->f->order.len; i++) {
+    const op_plan *plan = &l->ops[l->f->order.data[i].id];
+    for (uint32_t q = 0; q < plan->axes.len; q++) {
+      if (plan->axes.data[q].reduction) l->loop_turns[plan->loop[q]] = NULL;
+    }
+  }
+}
+
+/* What a ring forwards must outlive the iteration. */
+static void keep_ring_buffers(lowering *l) {
+  for (uint32_t i = 0; i < l->f->order.len; i++) {
+    op_plan *plan = &l->ops[l->f->order.data[i].id];
+    int32_t q = host_piece_level(plan);
+    if (q < 0 || l->options->pipeline != HOST_RING || !l->loop_turns[plan->loop[q]]) continue;
+    if (plan->inside > (uint32_t)q) plan->inside = (uint32_t)q;
+  }
+}
+
 /* A loop's slices drop their dimension if every operation in it can work that way. */
 static void choose_slices(lowering *l) {
   for (uint32_t i = 0; i < l->n_loops; i++) l->loop_drops[i] = true;
@@ -141,7 +171,10 @@ bool host_group(lowering *l) {
   }
   if (!ok) return false;
   l->loop_drops = arena_alloc(&l->scratch, l->n_loops);
+  l->loop_turns = ARENA_ARRAY(&l->scratch, l->n_loops, const shard_comm *);
   place_buffers(l);
+  turn_loops(l);
+  keep_ring_buffers(l);
   choose_slices(l);
   return true;
 }

@@ -16,6 +16,11 @@
  * Buffers. A result that all consumers read in the loops it is made in lives inside the iteration;
  * others are allocated in full before the loop.
  *
+ * Devices. A program for several devices is first decomposed (shard_decompose()), so that each step
+ * computes from what devices hold or only moves data. Tensors have the extents of the running device's
+ * part, as if a loop over devices were fixed at its coordinates; steps that move data become
+ * communications, with copies where a collective needs pieces one behind the other.
+ *
  * Streams. Only the outermost loop of a nest changes streams: iteration i runs on stream i mod
  * `streams`. All workers wait for the calling stream in a loop of their own before the work loop, and
  * the calling stream waits for them after it. */
@@ -24,7 +29,19 @@
 
 #include "ir/host.h"
 
+/* How a stream over the pieces of a sharded axis fetches them. A preference: where a form does not
+ * apply, another is used. */
+typedef enum host_pipeline {
+  HOST_AUTO,       /* p2p-offset */
+  HOST_COLLECTIVE, /* the same as broadcast, where pieces are streamed */
+  HOST_P2P,        /* iteration i exchanges with peer i */
+  HOST_P2P_OFFSET, /* with peers (me + i) and (me - i) mod n: no hot spot */
+  HOST_RING,       /* forwards to one neighbour what arrived from the other */
+  HOST_BROADCAST,  /* iteration i: root i */
+} host_pipeline;
+
 typedef struct host_options {
+  host_pipeline pipeline;
   /* As the seeds print programs: buffers of logical stream axes in full before the loop, nothing
    * freed. */
   bool plain;

@@ -4,6 +4,7 @@
 
 #include "host/host.h"
 #include "ir/map.h"
+#include "shard/shard.h"
 
 enum { HOST_MAX_NEST = 8 };
 
@@ -17,6 +18,8 @@ typedef struct stream_axis {
   uint32_t depth; /* how many stream axes cut that dimension before this one */
   ir_partition partition; /* of that dimension, or of what those leave of it */
   ir_scalar count;        /* iterations */
+  bool swizzled;         /* device c takes slice (i + c) mod count in iteration i, where c is its */
+  uint32_t swizzle_axis; /* coordinate along this mesh axis */
 } stream_axis;
 
 typedef struct stream_axes {
@@ -24,20 +27,34 @@ typedef struct stream_axes {
   uint32_t len;
 } stream_axes;
 
+/* What an operation is on several devices. */
+typedef enum step_kind {
+  STEP_COMPUTES,
+  STEP_SLICES, /* each device takes its piece of what it holds */
+  STEP_MOVES,  /* a communication */
+} step_kind;
+
 /* How one operation is lowered; found before anything is emitted. */
 typedef struct op_plan {
+  step_kind kind;
+  const shard_comm *comm; /* SLICES, MOVES */
+  uint32_t partial;       /* mesh axes along which devices compute partial results */
   stream_axes axes;
   uint32_t loop[HOST_MAX_NEST]; /* the loop of each level; loops are numbered over the program */
   uint32_t inside;              /* levels of the nest within which its result's buffer lives */
 } op_plan;
 
 typedef struct lowering {
-  ir_func *f, *h;
+  ir_func *f, *h; /* f: with several devices, the decomposed copy of `fusion` */
+  ir_func *fusion;
+  shard_ctx *shard; /* NULL: one device */
+  ir_mesh everywhere;
   const host_options *options;
   arena scratch;
   ir_classes classes;
-  op_plan *ops;     /* by ir_op id */
-  bool *loop_drops; /* by loop number: slices drop the dimension (select) */
+  op_plan *ops;                  /* by ir_op id */
+  bool *loop_drops;              /* by loop number: slices drop the dimension (select) */
+  const shard_comm **loop_turns; /* by loop number: device c begins with slice c of this */
   uint32_t n_loops;
   ir_op *producer; /* by tensor id of f: the operation that makes it; none for inputs */
 } lowering;
@@ -64,6 +81,19 @@ uint32_t host_dropped_result(const lowering *l, const op_plan *plan);
  * replaced by `sizes` (per dimension of the whole result; none where uncut). */
 void host_rewrite(lowering *l, const ir_op_data *op, const ir_scalar *sizes, ir_opcode *code,
                   const ir_attr **attrs);
+
+/* ---- devices.c ---- */
+/* How dimension `dim` of `t` is cut over the devices of its mesh, outermost first; their number. Cuts
+ * along the mesh axes in `without` (a mask) do not count. */
+uint32_t host_cuts(const lowering *l, ir_tensor t, uint32_t dim, uint32_t without,
+                   ir_cut cuts[IR_MESH_MAX_RANK]);
+ir_partition host_partition_of(const lowering *l, const shard_axis *a);
+/* Which level of the operation's loops runs over the pieces that lie on different devices; none: -1. */
+int32_t host_piece_level(const op_plan *plan);
+/* What the operation is on its devices; reports what cannot be lowered. */
+bool host_plan_devices(lowering *l, const ir_op_data *op, op_plan *plan);
+/* Must the operation be told where its part of dimension `dim` begins in the whole result? */
+bool host_needs_device_offset(const lowering *l, const ir_op_data *op, uint32_t dim);
 
 /* Decides loops and buffers for every operation. */
 bool host_group(lowering *l);

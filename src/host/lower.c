@@ -1,17 +1,7 @@
 #include <string.h>
 
 #include "host/internal.h"
-
-static bool on_one_device(ir_func *f) {
-  for (uint32_t i = 1; i < f->meshes.len; i++) {
-    if (f->meshes.data[i].n_devices == 1) continue;
-    diag_error(&f->module->errors, f->meshes.data[i].at,
-               "mesh '%s' has several devices; only programs for one device are lowered so far",
-               ir_name_text(f, f->meshes.data[i].name));
-    return false;
-  }
-  return true;
-}
+#include "ir/build.h"
 
 /* `streams` means the number of worker streams in a host program. */
 static bool names_fit(ir_func *f) {
@@ -22,24 +12,46 @@ static bool names_fit(ir_func *f) {
   return false;
 }
 
+static bool has_rfactor(const ir_func *f) {
+  for (uint32_t i = 0; i < f->order.len; i++) {
+    const ir_tensor_data *t = ir_tensor_at(f, ir_op_at(f, f->order.data[i])->result);
+    if (IR_SAME(t->def, t->scheduled_def)) continue;
+    diag_error(&f->module->errors, t->at,
+               "an rfactor on several devices is not lowered: mark the reduction axis itself");
+    return true;
+  }
+  return false;
+}
+
+/* With several devices, what is lowered is a copy in which data moves in steps of its own. */
+static bool spread(lowering *l) {
+  if (!shard_is_distributed(l->f)) return true;
+  if (has_rfactor(l->f)) return false;
+  l->f = ir_func_copy(l->fusion);
+  l->shard = shard_begin(l->f, &l->scratch);
+  if (!shard_decompose(l->shard)) return false;
+  l->everywhere = shard_all_devices(l->f);
+  return true;
+}
+
 /* The scratch arena must be freed even when memory runs out inside, hence the guard. */
 static status lower_guarded(void *context) {
   lowering *l = context;
+  if (!spread(l)) return fail(STATUS_BAD_PROGRAM, "the program cannot be lowered");
   ir_func *f = l->f;
   l->classes = ir_classes_build(f, IR_CLASS_BROADCAST, &l->scratch);
   l->ops = ARENA_ARRAY(&l->scratch, f->ops.len, op_plan);
   l->producer = ARENA_ARRAY(&l->scratch, f->tensors.len, ir_op);
   if (!host_group(l)) return fail(STATUS_BAD_PROGRAM, "the program cannot be lowered");
-  l->h = ir_host_of(f);
+  l->h = ir_host_of(l->fusion);
   host_emit(l);
   return STATUS_OK;
 }
 
 status host_lower(ir_func *f, const host_options *options, ir_func **result) {
   check(f->applied);
-  if (!on_one_device(f) || !names_fit(f))
-    return fail(STATUS_BAD_PROGRAM, "the program cannot be lowered");
-  lowering l = {.f = f, .options = options};
+  if (!names_fit(f)) return fail(STATUS_BAD_PROGRAM, "the program cannot be lowered");
+  lowering l = {.f = f, .fusion = f, .options = options};
   arena_init(&l.scratch, f->module->memory.memory);
   status st = memory_guard(lower_guarded, &l);
   arena_destroy(&l.scratch);

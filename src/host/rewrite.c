@@ -147,6 +147,6 @@ void host_rewrite(lowering *l, const ir_op_data *op, const ir_scalar *sizes, ir_
   r.result_dropped = host_dropped_result(l, plan);
   if (op->n_operands) r.operand_dropped = host_dropped_dims(l, op, 0);
   *code = op->code;
-  if (plan->axes.len > 0 || op->code == IR_OP_UNIFORM) rewrite(&r, code);
+  if (plan->axes.len > 0 || op->code == IR_OP_UNIFORM || l->shard) rewrite(&r, code);
   *attrs = r.attrs;
 }

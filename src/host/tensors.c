@@ -20,6 +20,8 @@ static ir_axis copy_axis(emitter *e, const ir_func *from, ir_axis a) {
   ir_axis copy = ir_axis_new(e->h, d.kind, d.extent);
   ir_axis_at(e->h, copy)->expanded = d.expanded;
   ir_axis_at(e->h, copy)->mark = d.mark;
+  const ir_cut_axis *cut = ir_host_cut_of(from, a);
+  if (cut) ir_host_note_cut(e->h, copy, cut);
   return copy;
 }
 
@@ -29,6 +31,7 @@ ir_tensor emit_add_tensor(emitter *e, const ir_tensor_data *data, ir_tensor orig
   vec_push(memory, &e->h->tensors, *data);
   while (e->h->host->origins.len < t.id) vec_push(memory, &e->h->host->origins, ((ir_origin){0}));
   vec_push(memory, &e->h->host->origins, ((ir_origin){origin, slice}));
+  while (e->dense.len <= t.id) vec_push(&e->l->scratch, &e->dense, false);
   if (data->name) ir_func_declare(e->h, data->name, (ir_name_entry){IR_NAME_TENSOR, t.id});
   return t;
 }
@@ -110,7 +113,7 @@ static void cut_domains(emitter *e, ir_domains *d, const op_plan *plan, uint32_t
     for (uint32_t q = 0; q < inside && !reduction; q++) {
       const stream_axis *s = &plan->axes.data[q];
       if (s->reduction || s->dim != dim) continue;
-      cut_axis(e, a, &s->partition, e->loops[q].variable, s->count);
+      cut_axis(e, a, &s->partition, e->loops[q].index, s->count);
       gone = gone || host_drops(e->l, plan, q);
     }
     dim += !reduction;
@@ -121,7 +124,25 @@ static void cut_domains(emitter *e, ir_domains *d, const op_plan *plan, uint32_t
   *d = (ir_domains){list, list, order, d->loop, ir_dense_default(e->h, order)};
 }
 
+/* Each dimension becomes as long as the running device's part of it. */
+static void cut_over_devices(emitter *e, ir_tensor t, uint32_t without, ir_domains *d) {
+  ir_mesh mesh = ir_tensor_at(e->f, t)->mesh;
+  uint32_t dim = 0;
+  for (uint32_t i = 0; i < d->logical.len; i++) {
+    ir_cut cuts[IR_MESH_MAX_RANK];
+    ir_axis a = d->logical.data[i];
+    if (ir_axis_at(e->h, a)->kind == IR_AXIS_REDUCTION) continue;
+    uint32_t n = host_cuts(e->l, t, dim++, without, cuts);
+    if (n) ir_host_cut(e->h, a, mesh, cuts, n);
+  }
+}
+
 ir_tensor emit_clone(emitter *e, ir_tensor t, const op_plan *plan, uint32_t inside) {
+  return emit_clone_without(e, t, plan, inside, 0);
+}
+
+ir_tensor emit_clone_without(emitter *e, ir_tensor t, const op_plan *plan, uint32_t inside,
+                             uint32_t without) {
   const ir_tensor_data *d = ir_tensor_at(e->f, t);
   ir_tensor_data data = {.kind = d->kind, .at = d->at, .dtype = d->dtype};
   data.number = d->number;
@@ -131,9 +152,48 @@ ir_tensor emit_clone(emitter *e, ir_tensor t, const op_plan *plan, uint32_t insi
   data.name = emit_fresh_name(e, ir_tensor_name(e->f, t), false);
   axis_copies copies;
   data.defined = clone_domains(e, d, &copies);
+  if (e->l->shard) {
+    data.mesh = d->mesh;
+    cut_over_devices(e, t, without, &data.defined);
+  }
   if (inside > 0) cut_domains(e, &data.defined, plan, inside);
   data.now = data.defined;
-  return emit_add_tensor(e, &data, t, inside > 0);
+  ir_tensor clone = emit_add_tensor(e, &data, t, inside > 0);
+  e->dense.data[clone.id] = true;
+  return clone;
+}
+
+ir_tensor emit_scratch(emitter *e, ir_tensor like, const ir_scalar *sizes, uint32_t rank) {
+  ir_tensor origin = e->h->host->origins.data[like.id].tensor;
+  uint32_t name = emit_fresh_name(e, ir_tensor_name(e->f, origin), true);
+  const ir_tensor_data model = *ir_tensor_at(e->h, like);
+  ir_tensor t = ir_host_tensor(e->h, name, model.dtype, sizes, rank, model.at);
+  ir_tensor_data data = *ir_tensor_at(e->h, t);
+  e->h->tensors.len--; /* it is added again, with its origin */
+  data.mesh = model.mesh;
+  t = emit_add_tensor(e, &data, origin, false);
+  e->dense.data[t.id] = true;
+  return t;
+}
+
+/* ---- memory ---- */
+
+static bool is_one(const emitter *e, ir_axis a) {
+  int64_t n;
+  return ir_scalar_is_const(&e->h->module->scalars, ir_axis_size(e->h, a), &n) && n == 1;
+}
+
+bool emit_is_dense(const emitter *e, ir_tensor t) { return e->dense.data[t.id]; }
+
+bool emit_is_outermost(const emitter *e, ir_tensor t, uint32_t dim) {
+  ir_axis dims[IR_MAX_RANK], stored[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(e->h, t, dims);
+  uint32_t n = ir_axes_dims(e->h, ir_tensor_at(e->h, t)->defined.allocation, stored);
+  if (n != rank) return false;
+  for (uint32_t i = 0; i < n && !IR_SAME(stored[i], dims[dim]); i++) {
+    if (!is_one(e, stored[i])) return false;
+  }
+  return true;
 }
 
 /* ---- slices ---- */
@@ -147,10 +207,34 @@ static void shard_loop(emitter *e, const stream_axis *s, ir_axis inner, ir_axis 
   loop[(*n)++] = inner;
 }
 
+/* An axis of which devices hold longer parts shows the device axis before it. */
+static void device_axes(emitter *e, ir_axis a, ir_mesh mesh, ir_axis *loop, uint32_t *n) {
+  const ir_cut_axis *cut = ir_host_cut_of(e->h, a);
+  if (!cut || cut->n_cuts != 1 || ir_axis_at(e->h, a)->mark.kind == IR_MARK_MESH) return;
+  uint32_t k = cut->cuts[0].mesh_axis;
+  int64_t devices = ir_mesh_size(ir_mesh_at(e->h, mesh), k);
+  ir_axis outer = ir_axis_new(e->h, IR_AXIS_ITERATION, ir_scalar_const(emit_scalars(e), devices));
+  ir_axis_at(e->h, outer)->mark = (ir_mark){IR_MARK_MESH, k};
+  loop[(*n)++] = outer;
+}
+
+/* The axes `to` in the order that `allocation` gives to the axes `from` they stand for. */
+static ir_axes order_like(emitter *e, ir_axes allocation, const ir_axis *from, const ir_axis *to,
+                          uint32_t n) {
+  ir_axis list[IR_MAX_RANK];
+  uint32_t found = 0;
+  for (uint32_t i = 0; i < allocation.len; i++) {
+    for (uint32_t k = 0; k < n; k++) {
+      if (IR_SAME(allocation.data[i], from[k])) list[found++] = to[k];
+    }
+  }
+  return found == n ? ir_axes_new(e->h, list, n) : ir_axes_new(e->h, to, n);
+}
+
 ir_tensor emit_slice_tensor(emitter *e, ir_tensor from, uint32_t dim, const stream_axis *s,
                             bool drops, ir_scalar index) {
   const ir_tensor_data d = *ir_tensor_at(e->h, from);
-  ir_axis logical[IR_MAX_RANK], loop[2 * IR_MAX_RANK];
+  ir_axis logical[IR_MAX_RANK] = {{0}}, from_axes[IR_MAX_RANK] = {{0}}, loop[3 * IR_MAX_RANK];
   uint32_t n = 0, n_loop = 0, at = 0;
   for (uint32_t i = 0; i < d.defined.logical.len; i++) {
     ir_axis a = d.defined.logical.data[i];
@@ -163,15 +247,21 @@ ir_tensor emit_slice_tensor(emitter *e, ir_tensor from, uint32_t dim, const stre
       cut_axis(e, copy, &s->partition, index, s->count);
       shard_loop(e, s, copy, loop, &n_loop);
     } else {
+      device_axes(e, copy, d.mesh, loop, &n_loop);
       loop[n_loop++] = copy;
     }
+    from_axes[n - 1] = a;
   }
   ir_axes list = ir_axes_new(e->h, logical, n);
-  ir_tensor_data data = {.kind = IR_TENSOR_RESULT, .dtype = d.dtype, .at = d.at};
+  ir_tensor_data data = {.kind = IR_TENSOR_RESULT, .dtype = d.dtype, .at = d.at, .mesh = d.mesh};
+  ir_axes order = order_like(e, d.defined.allocation, from_axes, logical, n);
   ir_tensor origin = e->h->host->origins.data[from.id].tensor;
   data.name = emit_fresh_name(e, ir_tensor_name(e->f, origin), true);
-  data.defined =
-      (ir_domains){list, list, list, ir_axes_new(e->h, loop, n_loop), ir_dense_default(e->h, list)};
+  data.defined = (ir_domains){list, list, order, ir_axes_new(e->h, loop, n_loop),
+                              ir_dense_default(e->h, order)};
   data.now = data.defined;
-  return emit_add_tensor(e, &data, origin, true);
+  bool dense = emit_is_dense(e, from) && emit_is_outermost(e, from, dim);
+  ir_tensor slice = emit_add_tensor(e, &data, origin, true);
+  e->dense.data[slice.id] = dense;
+  return slice;
 }

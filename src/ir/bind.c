@@ -3,6 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "ir/host.h"
+
 static diags *errors_of(const ir_env *env) { return &env->func->module->errors; }
 static ir_scalars *scalars_of(const ir_env *env) { return &env->func->module->scalars; }
 
@@ -56,7 +58,8 @@ static bool bind_dim(ir_env *env, ir_tensor input, uint32_t i, ir_scalar extent,
   ir_func *f = env->func;
   loc at = ir_tensor_at(f, input)->at;
   if (value < 0) {
-    diag_error(errors_of(env), at, "%s: an extent cannot be negative", from);
+    diag_error(errors_of(env), at, "extent %u of '%s' cannot be negative, but %s gives %" PRId64, i,
+               ir_tensor_name(f, input), from, value);
     return false;
   }
   if (is_symbol(env, extent)) return assign(env, extent, value, from, at);
@@ -86,7 +89,7 @@ bool ir_bind_shape(ir_env *env, ir_tensor input, const int64_t *extents, uint32_
   }
   bool ok = true;
   for (uint32_t i = 0; i < rank; i++) {
-    ok = bind_dim(env, input, i, ir_axis_size(f, dims[i]), extents[i], from) && ok;
+    ok = bind_dim(env, input, i, ir_axis_whole(f, dims[i]), extents[i], from) && ok;
   }
   return ok;
 }
@@ -102,7 +105,7 @@ bool ir_bind_complete(ir_env *env) {
     ir_axis dims[IR_MAX_RANK];
     uint32_t rank = ir_tensor_dims(f, f->inputs.data[k], dims);
     for (uint32_t i = 0; i < rank; i++) {
-      ir_scalar x = ir_axis_size(f, dims[i]);
+      ir_scalar x = ir_axis_whole(f, dims[i]);
       int64_t value;
       if (ir_env_eval(env, x, &value) || map_get(&listed, x.id, 0)) continue;
       map_put(&listed, x.id, 1);
@@ -136,9 +139,21 @@ static const char *described(ir_env *env, ir_scalar x, int64_t value) {
   return arena_printf(&f->module->memory, "%s = %" PRId64, ir_scalar_text(f, x), value);
 }
 
+/* Of a host program: does x depend on what only its running tells, a loop index or the device? */
+static bool varies(const ir_env *env, ir_scalar x) {
+  const ir_scalars *s = scalars_of(env);
+  const ir_scalar_node *n = ir_scalar_node_of(s, x);
+  if (n->kind == IR_SCALAR_SYMBOL) {
+    return s->symbols.data[n->value].kind != IR_SYMBOL_EXTENT &&
+           env->symbols[n->value] == IR_UNBOUND;
+  }
+  return (n->a.id && varies(env, n->a)) || (n->b.id && varies(env, n->b));
+}
+
 static bool check_constraint(ir_env *env, const ir_constraint *c) {
   static const char *const relation[] = {"equal", "be at most", "divide"};
   int64_t a, b;
+  if (env->func->host && (varies(env, c->a) || varies(env, c->b))) return true;
   if (!ir_env_eval(env, c->a, &a) || !ir_env_eval(env, c->b, &b)) {
     diag_error(errors_of(env), c->at, "%s: %s or %s cannot be computed in 64 bits", c->what,
                ir_scalar_text(env->func, c->a), ir_scalar_text(env->func, c->b));
@@ -150,16 +165,46 @@ static bool check_constraint(ir_env *env, const ir_constraint *c) {
   return false;
 }
 
-static bool check_size(ir_env *env, ir_tensor t) {
+/* Every extent has a value, and none is negative. */
+static bool check_extents(ir_env *env, ir_tensor t) {
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(env->func, t, dims);
+  for (uint32_t i = 0; i < rank; i++) {
+    ir_scalar size = ir_axis_whole(env->func, dims[i]);
+    int64_t value;
+    loc at = ir_tensor_at(env->func, t)->at;
+    const char *name = ir_tensor_name(env->func, t);
+    if (!ir_env_eval(env, size, &value)) {
+      diag_error(
+          errors_of(env), at,
+          "extent %u of '%s' cannot be computed: %s overflows 64 bits or divides by a number "
+          "below 1",
+          i, name, ir_scalar_text(env->func, size));
+      return false;
+    }
+    if (value >= 0) continue;
+    diag_error(errors_of(env), at, "extent %u of '%s' is negative: %s", i, name,
+               described(env, size, value));
+    return false;
+  }
+  return true;
+}
+
+static bool size_fits(const ir_env *env, ir_tensor t) {
   int64_t extents[IR_MAX_RANK],
       bytes = (int64_t)ir_dtype_size_bytes(ir_tensor_at(env->func, t)->dtype);
   uint32_t rank;
   bool fits = ir_env_shape(env, t, extents, &rank), empty = false;
   for (uint32_t i = 0; fits && i < rank; i++) empty = empty || extents[i] == 0;
   for (uint32_t i = 0; fits && !empty && i < rank; i++) {
-    fits = extents[i] >= 0 && !__builtin_mul_overflow(bytes, extents[i], &bytes);
+    fits = !__builtin_mul_overflow(bytes, extents[i], &bytes);
   }
-  if (fits) return true;
+  return fits;
+}
+
+static bool check_size(ir_env *env, ir_tensor t) {
+  if (!check_extents(env, t)) return false;
+  if (size_fits(env, t)) return true;
   diag_error(errors_of(env), ir_tensor_at(env->func, t)->at,
              "the extents of '%s' overflow: its size in bytes does not fit 63 bits",
              ir_tensor_name(env->func, t));
@@ -172,7 +217,7 @@ static bool check_device_axis(ir_env *env, ir_tensor t, uint32_t position, ir_ax
   const ir_tensor_data *d = ir_tensor_at(f, t);
   if (a->mark.kind != IR_MARK_MESH || d->mesh.id == 0) return true;
   int64_t value, size = ir_mesh_size(ir_mesh_at(f, d->mesh), a->mark.mesh_axis);
-  if (!ir_env_eval(env, ir_axis_size(f, axis), &value)) return true; /* reported by check_size */
+  if (!ir_env_eval(env, ir_axis_whole(f, axis), &value)) return true; /* reported by check_size */
   if (value == size) return true;
   diag_error(errors_of(env), d->at,
              "axis %u of '%s' is marked %s and has %" PRId64
@@ -182,24 +227,64 @@ static bool check_device_axis(ir_env *env, ir_tensor t, uint32_t position, ir_ax
   return false;
 }
 
+/* The sizes of a host program's own buffers depend on loop indexes; those of its outputs do not. */
+static bool has_known_size(const ir_func *f, ir_tensor t) {
+  ir_tensor_kind kind = ir_tensor_at(f, t)->kind;
+  if (!f->host || kind != IR_TENSOR_RESULT) return kind != IR_TENSOR_CONST;
+  for (uint32_t i = 0; i < f->outputs.len; i++) {
+    if (IR_SAME(f->outputs.data[i], t)) return true;
+  }
+  return false;
+}
+
+static bool check_axes(ir_env *env, ir_tensor t) {
+  ir_axes loop = ir_tensor_at(env->func, t)->now.loop;
+  bool ok = true;
+  for (uint32_t k = 0; k < loop.len; k++) ok = check_device_axis(env, t, k, loop.data[k]) && ok;
+  return ok;
+}
+
+/* Iterations that the extents alone fix, at least; loops that depend on others, or on an `if`, count for
+ * nothing. */
+static int64_t iterations(const ir_env *env, const ir_block *block) {
+  int64_t sum = 0;
+  for (uint32_t i = 0; i < block->len; i++) {
+    const ir_instr_data *d = ir_instr_at(env->func, block->data[i]);
+    int64_t n, inside;
+    if (d->kind != IR_FOR || !ir_env_eval(env, d->extent, &n) || n < 1) continue;
+    inside = iterations(env, &d->body);
+    if (__builtin_mul_overflow(n, inside < 1 ? 1 : inside, &n)) n = INT64_MAX;
+    if (__builtin_add_overflow(sum, n, &sum)) sum = INT64_MAX;
+  }
+  return sum;
+}
+
+/* Plans are flat: a program that loops too long is refused before anybody waits for its plan. */
+static bool check_loops(ir_env *env) {
+  enum { MOST = 50 * 1000 * 1000 };
+  int64_t n = env->func->host ? iterations(env, &env->func->host->body) : 0;
+  if (n <= MOST) return true;
+  diag_error(errors_of(env), env->func->at,
+             "the loops of '%s' run %" PRId64 " iterations or more; a plan has room for %d",
+             ir_name_text(env->func, env->func->name), n, MOST);
+  return false;
+}
+
+/* Sizes are looked at only if the constraints hold: what breaks those makes nonsense of them, too. */
 bool ir_bind_check(ir_env *env) {
   ir_func *f = env->func;
   bool ok = true;
   for (uint32_t i = 0; i < f->constraints.len; i++) {
     ok = check_constraint(env, &f->constraints.data[i]) && ok;
   }
+  const bool hold = ok;
   for (uint32_t i = 1; i < f->tensors.len; i++) {
     ir_tensor t = {i};
-    if (f->tensors.data[i].kind == IR_TENSOR_CONST) continue;
-    if (f->host && f->tensors.data[i].kind != IR_TENSOR_INPUT)
-      continue; /* depends on loop indexes */
-    ok = check_size(env, t) && ok;
-    ir_axes loop = f->tensors.data[i].now.loop;
-    for (uint32_t k = 0; k < loop.len; k++) {
-      ok = check_device_axis(env, t, k, loop.data[k]) && ok;
-    }
+    if (!has_known_size(f, t)) continue;
+    if (hold) ok = check_size(env, t) && ok;
+    ok = check_axes(env, t) && ok;
   }
-  return ok;
+  return check_loops(env) && ok;
 }
 
 bool ir_env_eval(const ir_env *env, ir_scalar x, int64_t *value) {
@@ -210,7 +295,7 @@ bool ir_env_shape(const ir_env *env, ir_tensor t, int64_t extents[IR_MAX_RANK], 
   ir_axis dims[IR_MAX_RANK];
   uint32_t n = ir_tensor_dims(env->func, t, dims);
   for (uint32_t i = 0; i < n; i++) {
-    if (!ir_env_eval(env, ir_axis_size(env->func, dims[i]), &extents[i])) return false;
+    if (!ir_env_eval(env, ir_axis_whole(env->func, dims[i]), &extents[i])) return false;
   }
   *rank = n;
   return true;

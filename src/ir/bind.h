@@ -22,13 +22,15 @@ bool ir_bind_shape(ir_env *env, ir_tensor input, const int64_t *extents, uint32_
                    const char *from);
 /* Everything bound? Otherwise one error that lists the extents without a value. */
 bool ir_bind_complete(ir_env *env);
-/* Checks the function's constraints, the sizes of device axes against their meshes, and that every
- * tensor's bytes fit 63 bits. Needs a complete environment. */
+/* Checks the function's constraints (of a host program those that extents alone decide), the sizes of
+ * device axes against their meshes, and that every tensor's bytes fit 63 bits. Needs a complete
+ * environment. */
 bool ir_bind_check(ir_env *env);
 
 /* Value of a scalar in the environment; false when it cannot be computed. */
 bool ir_env_eval(const ir_env *env, ir_scalar x, int64_t *value);
-/* Dimensions of a tensor as the user sees them (no reductions; expanded sizes). */
+/* Dimensions of a tensor as the user sees them: no reductions, expanded sizes, and in a host program
+ * the lengths over all devices. */
 bool ir_env_shape(const ir_env *env, ir_tensor t, int64_t extents[IR_MAX_RANK], uint32_t *rank);
 
 #endif

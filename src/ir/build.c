@@ -21,16 +21,23 @@ ir_func *ir_build_unlisted(ir_module *m, ir_func_kind kind, uint32_t name, loc a
   return f;
 }
 
+/* The names of the module know the functions they stand for, so that a file of many stays cheap. */
+ir_func *ir_build_find(const ir_module *m, ir_func_kind kind, uint32_t name) {
+  uint32_t position = strings_attached(&m->names, name, (uint32_t)kind);
+  return position ? m->funcs.data[position - 1] : NULL;
+}
+
 ir_func *ir_build_func(ir_module *m, ir_func_kind kind, uint32_t name, loc at) {
-  for (uint32_t i = 0; i < m->funcs.len; i++) {
-    if (m->funcs.data[i]->name != name || m->funcs.data[i]->kind != kind) continue;
+  const ir_func *first = ir_build_find(m, kind, name);
+  if (first) {
     diag_error(&m->errors, at, "there is already a %s called '%s'",
                kind == IR_FUNC_HOST ? "host program" : "fusion", strings_text(&m->names, name));
-    diag_note(&m->errors, m->funcs.data[i]->at, "the first one is here");
+    diag_note(&m->errors, first->at, "the first one is here");
     return NULL;
   }
   ir_func *f = ir_build_unlisted(m, kind, name, at);
   vec_push(&m->memory, &m->funcs, f);
+  strings_attach(&m->names, name, (uint32_t)kind, m->funcs.len);
   return f;
 }
 
@@ -177,7 +184,8 @@ static ir_tensor new_tensor(ir_func *f, const ir_tensor_data *data) {
   return t;
 }
 
-static bool extents_fit(ir_func *f, const ir_scalar *extents, uint32_t rank, loc at) {
+static bool extents_fit(ir_func *f, uint32_t name, const ir_scalar *extents, uint32_t rank,
+                        loc at) {
   if (rank > IR_MAX_RANK) {
     diag_error(errors_of(f), at, "a tensor has at most %d axes, not %u", IR_MAX_RANK, rank);
     return false;
@@ -187,7 +195,8 @@ static bool extents_fit(ir_func *f, const ir_scalar *extents, uint32_t rank, loc
     if (extents[i].id == 0 || !ir_scalar_is_const(&f->module->scalars, extents[i], &value))
       continue;
     if (value >= 0) continue;
-    diag_error(errors_of(f), at, "an extent cannot be negative: %lld", (long long)value);
+    diag_error(errors_of(f), at, "extent %u of '%s' cannot be negative: %lld", i,
+               ir_name_text(f, name), (long long)value);
     return false;
   }
   return true;
@@ -219,7 +228,7 @@ static bool report_size(ir_func *f, ir_tensor t, loc at) {
 ir_tensor ir_build_input(ir_func *f, uint32_t name, ir_dtype dtype, const ir_scalar *extents,
                          uint32_t rank, loc at) {
   ir_tensor none = {0};
-  if (!name_is_free(f, name, at) || !extents_fit(f, extents, rank, at)) return none;
+  if (!name_is_free(f, name, at) || !extents_fit(f, name, extents, rank, at)) return none;
   ir_scalars *s = &f->module->scalars;
   uint32_t id = f->tensors.len;
   ir_axis axes[IR_MAX_RANK];

@@ -10,10 +10,16 @@
 /* A function that is no item of the module: what a fusion is lowered to. */
 ir_func *ir_build_unlisted(ir_module *m, ir_func_kind kind, uint32_t name, loc at);
 ir_func *ir_build_func(ir_module *m, ir_func_kind kind, uint32_t name, loc at);
+/* The item of that kind and name; NULL: there is none. */
+ir_func *ir_build_find(const ir_module *m, ir_func_kind kind, uint32_t name);
 
 /* devices == NULL: 0, 1, 2, … */
 ir_mesh ir_build_mesh(ir_func *f, uint32_t name, const int64_t *shape, uint32_t rank,
                       const int64_t *devices, int64_t n_devices, loc at);
+
+/* A copy that a pass may change as it likes: it is not listed in the module, shares the symbols and the
+ * handles of `f`, and keeps its scheduled view. */
+ir_func *ir_func_copy(const ir_func *f);
 
 /* The scalar of a named extent, declared on first use. */
 ir_scalar ir_build_extent(ir_func *f, uint32_t name, loc at);

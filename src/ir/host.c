@@ -9,6 +9,7 @@ static arena *memory_of(ir_func *h) { return &h->module->memory; }
 static ir_func *with_host(ir_func *h) {
   ir_module *m = h->module;
   h->host = ARENA_NEW(&m->memory, ir_host);
+  map_init(&h->host->cut_of, &m->memory);
   vec_push(&m->memory, &h->host->instrs, ((ir_instr_data){0}));
   uint32_t streams = strings_intern(&m->names, "streams", strlen("streams"));
   ir_symbol_data symbol = {.kind = IR_SYMBOL_STREAMS, .name = streams};
@@ -16,14 +17,26 @@ static ir_func *with_host(ir_func *h) {
   return h;
 }
 
+static const ir_comm_info comms[] = {
+#define COMM(id, text, nvfuser, root, reduces) {text, nvfuser, root, reduces},
+#include "ir/comms.def"
+};
+
+const ir_comm_info *ir_comm_info_of(ir_comm_kind kind) { return &comms[kind]; }
+
+const char *ir_combine_text(ir_combine c) {
+  static const char *const texts[] = {
+#define COMBINE(id, text) text,
+#include "ir/comms.def"
+  };
+  return texts[c];
+}
+
 ir_func *ir_host_new(ir_module *m, uint32_t name, loc at) {
   ir_func *h = ir_build_func(m, IR_FUNC_HOST, name, at);
   if (!h) return NULL;
   (void)with_host(h);
-  for (uint32_t i = 0; i < m->funcs.len; i++) {
-    ir_func *f = m->funcs.data[i];
-    if (f->kind == IR_FUNC_FUSION && f->name == name) h->host->fusion = f;
-  }
+  h->host->fusion = ir_build_find(m, IR_FUNC_FUSION, name);
   return h;
 }
 
@@ -76,14 +89,113 @@ bool ir_host_order(ir_func *h, ir_tensor t, const int64_t *order, uint32_t n) {
   return true;
 }
 
+/* The buffer or parameter that a slice or a view of it looks at. */
+static ir_tensor root_of(const ir_func *h, ir_tensor t) {
+  for (uint32_t i = h->host->instrs.len; i-- > 1;) {
+    const ir_instr_data *d = &h->host->instrs.data[i];
+    if (!IR_SAME(d->tensor, t)) continue;
+    if (d->kind == IR_SELECT || d->kind == IR_SHARD) t = d->from;
+    else if (d->kind == IR_VIEW) t = ir_op_at(h, d->op)->operands[0];
+  }
+  return t;
+}
+
+/* As in a fusion, random numbers go by the name of what is written; of a slice, by that of its buffer.
+ * The key is not `given`: it is not printed, and the name says it again when the text is read. */
+static void key_by_name(const ir_func *h, const ir_op_data *op) {
+  ir_attr *key = (ir_attr *)ir_op_attr(op, "key"); /* of the operation's own copy */
+  const char *name = ir_tensor_name(h, root_of(h, op->result));
+  if (!key->given) key->i = (int64_t)hash_bytes(name, strlen(name));
+}
+
 ir_op ir_host_op(ir_func *h, ir_opcode code, const ir_tensor *operands, uint32_t n_operands,
                  const ir_attr *attrs, ir_tensor tensor, loc at) {
   ir_op_data op = {.code = code, .at = at, .n_operands = n_operands, .result = tensor};
   op.operands = arena_copy(memory_of(h), operands, n_operands * sizeof *operands);
   op.attrs = ir_attrs_complete(h, ir_op_info_of(code), attrs);
+  if (code == IR_OP_UNIFORM) key_by_name(h, &op);
   ir_op o = {h->ops.len};
   vec_push(memory_of(h), &h->ops, op);
   return o;
+}
+
+/* ---- devices ---- */
+static const char *coordinate_name(ir_func *h, const ir_mesh_data *m, uint32_t axis) {
+  const char *mesh = ir_name_text(h, m->name);
+  if (axis < 3) return arena_printf(memory_of(h), "me(%s.%c)", mesh, "xyz"[axis]);
+  return arena_printf(memory_of(h), "me(%s.%u)", mesh, axis);
+}
+
+ir_scalar ir_host_coordinate(ir_func *h, ir_mesh mesh, uint32_t axis) {
+  for (uint32_t i = 0; i < h->host->coordinates.len; i++) {
+    const ir_coordinate *c = &h->host->coordinates.data[i];
+    if (IR_SAME(c->mesh, mesh) && c->axis == axis) return c->symbol;
+  }
+  const char *text = coordinate_name(h, ir_mesh_at(h, mesh), axis);
+  ir_symbol_data symbol = {.kind = IR_SYMBOL_RANK, .tensor = mesh.id, .dim = axis};
+  symbol.name = strings_intern(&h->module->names, text, strlen(text));
+  ir_coordinate c = {ir_scalar_symbol(&h->module->scalars, symbol), mesh, axis};
+  vec_push(memory_of(h), &h->host->coordinates, c);
+  return c.symbol;
+}
+
+ir_scalar ir_host_part(ir_func *h, ir_mesh mesh, const ir_cut *cut, ir_scalar n) {
+  ir_scalars *s = &h->module->scalars;
+  const ir_partition *p = &cut->partition;
+  int64_t length;
+  if (p->kind == IR_CHUNK && ir_scalar_is_const(s, p->size, &length) && length == 1) return p->size;
+  ir_scalar count = ir_scalar_const(s, ir_mesh_size(ir_mesh_at(h, mesh), cut->mesh_axis));
+  return ir_partition_length(s, p, n, ir_host_coordinate(h, mesh, cut->mesh_axis), count);
+}
+
+/* Pieces of a given length must be as many as there are devices, and given chunks must add up, which
+ * only the bound extents tell. */
+static void require_pieces(ir_func *h, ir_mesh mesh, const ir_cut *cut, ir_scalar n) {
+  ir_scalars *s = &h->module->scalars;
+  if (cut->partition.kind == IR_CHUNKS) {
+    ir_scalar total = ir_scalar_const(s, 0);
+    for (uint32_t i = 0; i < cut->partition.n_chunks; i++) {
+      total = ir_scalar_add(s, total, ir_scalar_const(s, cut->partition.chunks[i]));
+    }
+    ir_require(h, IR_REQUIRE_EQ, total, n, "the chunks of a dimension that is cut over devices",
+               h->at);
+  }
+  if (cut->partition.kind != IR_CHUNK) return;
+  int64_t devices = ir_mesh_size(ir_mesh_at(h, mesh), cut->mesh_axis);
+  ir_require(h, IR_REQUIRE_EQ, ir_scalar_const(s, devices),
+             ir_partition_count(s, &cut->partition, n),
+             "pieces of a dimension that is cut over devices", h->at);
+}
+
+void ir_host_cut(ir_func *h, ir_axis a, ir_mesh mesh, const ir_cut *cuts, uint32_t n_cuts) {
+  ir_scalar size = ir_axis_size(h, a);
+  ir_cut_axis cut = {.axis = a, .whole = size, .n_cuts = n_cuts};
+  cut.cuts = arena_copy(memory_of(h), cuts, n_cuts * sizeof *cuts);
+  for (uint32_t i = 0; i < n_cuts; i++) {
+    require_pieces(h, mesh, &cuts[i], size);
+    size = ir_host_part(h, mesh, &cuts[i], size);
+  }
+  ir_axis_data *d = ir_axis_at(h, a);
+  if (d->expanded.id) d->expanded = size;
+  else d->extent = size;
+  ir_host_note_cut(h, a, &cut);
+}
+
+void ir_host_note_cut(ir_func *h, ir_axis a, const ir_cut_axis *like) {
+  ir_cut_axis cut = *like;
+  cut.axis = a;
+  vec_push(memory_of(h), &h->host->cut, cut);
+  map_put(&h->host->cut_of, a.id, h->host->cut.len);
+}
+
+const ir_cut_axis *ir_host_cut_of(const ir_func *h, ir_axis a) {
+  uint32_t at = h->host && h->host->cut.len ? map_get(&h->host->cut_of, a.id, 0) : 0;
+  return at ? &h->host->cut.data[at - 1] : NULL;
+}
+
+ir_scalar ir_axis_whole(const ir_func *f, ir_axis a) {
+  const ir_cut_axis *cut = ir_host_cut_of(f, a);
+  return cut ? cut->whole : ir_axis_size(f, a);
 }
 
 bool ir_op_is_view(ir_opcode code) {
@@ -115,7 +227,7 @@ bool ir_op_is_view(ir_opcode code) {
   return false;
 }
 
-static ir_scalar longest_piece(ir_scalars *s, const ir_partition *p, ir_scalar n) {
+ir_scalar ir_partition_longest(ir_scalars *s, const ir_partition *p, ir_scalar n) {
   if (p->kind == IR_PARTS) return ir_scalar_ceildiv(s, n, p->size);
   if (p->kind == IR_CHUNK) return p->size;
   int64_t longest = 0;
@@ -149,15 +261,26 @@ static ir_scalar chunk_length(ir_scalars *s, const ir_partition *p, ir_scalar in
   return equal && p->n_chunks ? ir_scalar_const(s, p->chunks[0]) : sum;
 }
 
+/* No piece that an index below the count reaches begins behind the end. Pieces of a given length always
+ * begin before it; of equal parts the last ones need not, unless there are one or two. */
+static bool begins_inside(ir_scalars *s, const ir_partition *p, ir_scalar piece, ir_scalar count,
+                          ir_scalar n) {
+  if (p->kind == IR_CHUNK || ir_scalar_le(s, count, ir_scalar_const(s, 2)) == IR_TRUE) return true;
+  ir_scalar last = ir_scalar_sub(s, count, ir_scalar_const(s, 1));
+  return ir_scalar_le(s, ir_scalar_mul(s, last, piece), n) == IR_TRUE;
+}
+
 ir_scalar ir_partition_length(ir_scalars *s, const ir_partition *p, ir_scalar n, ir_scalar index,
                               ir_scalar iterations) {
-  ir_scalar piece = longest_piece(s, p, n), count = ir_partition_count(s, p, n);
+  ir_scalar piece = ir_partition_longest(s, p, n), count = ir_partition_count(s, p, n);
   if (p->kind == IR_CHUNKS) return chunk_length(s, p, index);
-  bool in_range = iterations.id == 0 || ir_scalar_le(s, iterations, count) == IR_TRUE;
+  bool bounded = iterations.id && ir_scalar_le(s, iterations, count) == IR_TRUE;
   bool even = ir_scalar_eq(s, ir_scalar_mul(s, piece, count), n) == IR_TRUE;
-  if (in_range && even) return piece;
+  if ((bounded || iterations.id == 0) && even) return piece;
   ir_scalar left = ir_scalar_sub(s, n, ir_scalar_mul(s, index, piece));
-  return ir_scalar_max(s, ir_scalar_min(s, piece, left), ir_scalar_const(s, 0));
+  ir_scalar length = ir_scalar_min(s, piece, left);
+  if (bounded && begins_inside(s, p, piece, count, n)) return length;
+  return ir_scalar_max(s, length, ir_scalar_const(s, 0));
 }
 
 static void walk(ir_func *h, const ir_block *block, uint32_t depth, ir_instr_visitor visit,

@@ -28,11 +28,27 @@
  *   }
  *
  * Scalars in instructions range over the extents, the loop indexes (symbols of kind INDEX), `streams`
- * (the number of worker streams) and, later, the rank.
+ * (the number of worker streams) and `me(d.x)`, the coordinate of the running device along an axis of a
+ * mesh (-1 on devices outside of it).
  *
  * Streams: `main = current_stream()` names the stream the program was called on; worker streams are
  * named by an index, and equal indexes are the same stream. wait_stream(x) makes the current stream
- * wait for all that was put on x so far; the host never blocks. */
+ * wait for all that was put on x so far; the host never blocks.
+ *
+ * Devices: one text for all of them. Tensors on a mesh have the extents that the running device holds;
+ * an axis that is cut over devices also knows its whole length:
+ *
+ *   host ag(mesh d = [4], x : f32[n, m@x] on d) -> (y) {
+ *     y : f32[n, m] on d = allocate()
+ *     …
+ *       c = allgather(x$1 -> y$1, team=d.x)
+ *       wait(c)
+ *
+ * A communication is posted on the current stream when the stream gets there, and runs beside it;
+ * wait() makes the then current stream wait for it. A team is a line of devices through the running
+ * one along a mesh axis; roots and peers are positions in the team; a device outside of the mesh skips
+ * the communication. Where a tensor is not on the running device, it has no part in that role: the
+ * receiver of a gather need not send. Absence from other steps is written with `if`. */
 #ifndef WEIR_IR_HOST_H
 #define WEIR_IR_HOST_H
 
@@ -47,10 +63,35 @@ typedef enum ir_instr_kind {
   IR_FOR,            /* for i in extent { body } */
   IR_IF,             /* if a == b { body } else { otherwise } */
   IR_SELECT,         /* tensor = select(from, dim=, index=): a slice without that dimension */
-  IR_SHARD,   /* tensor = shard(from, dim=, index=, parts= | chunk= | chunks=[...]): keeps it */
-  IR_VIEW,    /* tensor : type = op(...): another look at the operand's memory, no copy */
-  IR_COMPUTE, /* tensor <- op(...) [at [offsets]]: runs an operation into `tensor` */
+  IR_SHARD,       /* tensor = shard(from, dim=, index=, parts= | chunk= | chunks=[...]): keeps it */
+  IR_VIEW,        /* tensor : type = op(...): another look at the operand's memory, no copy */
+  IR_COMPUTE,     /* tensor <- op(...) [at [offsets]]: runs an operation into `tensor` */
+  IR_COMMUNICATE, /* name = allgather(from -> tensor, team=d.x): see ir_comm_kind */
+  IR_GROUP_START, /* group_start(): the sends and receives up to group_end() are one communication */
+  IR_GROUP_END,   /* name = group_end() */
+  IR_WAIT,        /* wait(name): the current stream waits for a communication or group */
 } ir_instr_kind;
+
+/* One per row of comms.def. */
+typedef enum ir_comm_kind {
+#define COMM(id, text, nvfuser, root, reduces) IR_COMM_##id,
+#include "ir/comms.def"
+  IR_COMM_COUNT
+} ir_comm_kind;
+
+typedef struct ir_comm_info {
+  const char *text, *nvfuser;
+  bool has_root, reduces;
+} ir_comm_info;
+const ir_comm_info *ir_comm_info_of(ir_comm_kind kind);
+
+/* How partial results are combined. */
+typedef enum ir_combine {
+#define COMBINE(id, text) IR_COMBINE_##id,
+#include "ir/comms.def"
+  IR_COMBINE_COUNT
+} ir_combine;
+const char *ir_combine_text(ir_combine c);
 
 typedef enum ir_relation { IR_EQ, IR_NE, IR_LT, IR_LE } ir_relation;
 
@@ -108,7 +149,39 @@ typedef struct ir_instr_data {
   ir_relation relation; /* IF: a relation b */
   ir_scalar a, b;
   ir_block body, otherwise;
+
+  ir_comm_kind
+      comm; /* COMMUNICATE: sends `from`, receives into `tensor`; one of them may be none */
+  ir_combine combine; /* of those that reduce */
+  ir_mesh team;       /* and along which of its axes */
+  uint32_t team_axis;
+  ir_scalar root; /* a position in the team, where the kind has one */
+  ir_scalar to;   /* PERMUTE, SEND: whom to send to */
+  ir_scalar peer; /* PERMUTE, RECV: whom to receive from */
+  uint32_t name;  /* COMMUNICATE, GROUP_END: its name, interned; 0 inside a group. WAIT: for what */
 } ir_instr_data;
+
+/* One cut of an axis over the devices of its tensor's mesh: along mark axis `mesh_axis`, the device with
+ * coordinate c holds piece c. */
+typedef struct ir_cut {
+  uint32_t mesh_axis;
+  ir_partition partition;
+} ir_cut;
+
+/* An axis of which each device holds a part. Its extent is that of the running device's part. */
+typedef struct ir_cut_axis {
+  ir_axis axis;
+  ir_scalar whole; /* the length over all devices */
+  const ir_cut *cuts;
+  uint32_t n_cuts; /* each cuts what the one before leaves */
+} ir_cut_axis;
+
+/* me(d.x) */
+typedef struct ir_coordinate {
+  ir_scalar symbol;
+  ir_mesh mesh;
+  uint32_t axis;
+} ir_coordinate;
 
 /* Where a tensor of a host program comes from; for printing, provenance and the nvFuser style. */
 typedef struct ir_origin {
@@ -123,6 +196,9 @@ struct ir_host {
   ir_func *fusion;        /* the fusion of the same name; NULL if there is none */
   ir_func *named_by;      /* whose inputs the anonymous extents belong to; NULL: its own */
   VEC(ir_origin) origins; /* by tensor id; empty for a program written by hand */
+  VEC(ir_cut_axis) cut;
+  map cut_of; /* axis id -> position in `cut` + 1 */
+  VEC(ir_coordinate) coordinates;
 };
 
 /* ---- building ---- */
@@ -145,11 +221,26 @@ bool ir_host_order(ir_func *h, ir_tensor t, const int64_t *order, uint32_t n);
  * Not inferred here; the verifier does that. */
 ir_op ir_host_op(ir_func *h, ir_opcode code, const ir_tensor *operands, uint32_t n_operands,
                  const ir_attr *attrs, ir_tensor tensor, loc at);
+/* The symbol me(mesh.axis). */
+ir_scalar ir_host_coordinate(ir_func *h, ir_mesh mesh, uint32_t axis);
+/* Cuts an axis of h, whose extent is that over all devices, over the devices of `mesh`: the extent
+ * becomes that of the running device's part. */
+void ir_host_cut(ir_func *h, ir_axis a, ir_mesh mesh, const ir_cut *cuts, uint32_t n_cuts);
+/* How long the running device's part of n positions is. */
+ir_scalar ir_host_part(ir_func *h, ir_mesh mesh, const ir_cut *cut, ir_scalar n);
+/* Notes that axis `a`, whose extent is that of a part already, is cut like another one. */
+void ir_host_note_cut(ir_func *h, ir_axis a, const ir_cut_axis *like);
+/* NULL: the axis is not cut. */
+const ir_cut_axis *ir_host_cut_of(const ir_func *h, ir_axis a);
+/* The length of an axis over all devices; its size where it is not cut. Also of fusions. */
+ir_scalar ir_axis_whole(const ir_func *f, ir_axis a);
+
 /* Can the operation's result be a view of its operand's memory, whatever the operand's strides? */
 bool ir_op_is_view(ir_opcode code);
-/* How many pieces there are, and how long piece `index` of n positions is. `iterations` bounds the index where it
- * may run past the last piece; none: it does not. */
+/* How many pieces of n positions there are, how long the longest of them is, and how long piece `index`
+ * is. `iterations` bounds the index where it may run past the last piece; none: it does not. */
 ir_scalar ir_partition_count(ir_scalars *s, const ir_partition *p, ir_scalar n);
+ir_scalar ir_partition_longest(ir_scalars *s, const ir_partition *p, ir_scalar n);
 ir_scalar ir_partition_length(ir_scalars *s, const ir_partition *p, ir_scalar n, ir_scalar index,
                               ir_scalar iterations);
 

@@ -18,7 +18,7 @@ typedef struct freeing {
   life before;
 } freeing;
 
-typedef enum name_use { FREE, TENSOR, EXTENT, INDEX, STREAM } name_use;
+typedef enum name_use { FREE, TENSOR, EXTENT, INDEX, STREAM, MESH, COMM } name_use;
 
 typedef struct verifier {
   ir_func *h;
@@ -27,6 +27,7 @@ typedef struct verifier {
   VEC(ir_tensor) visible; /* defined in the open blocks, the innermost last */
   VEC(uint32_t) names;    /* of tensors, indexes and streams there */
   map uses;               /* name -> name_use */
+  VEC(uint32_t) comms;    /* names of communications in the open loops */
   VEC(ir_scalar) indexes; /* of the open loops */
   VEC(bool) repeats;      /* the open loops that may run more than once */
   VEC(freeing) freed;     /* deallocations so far, for the branches of an if */
@@ -47,20 +48,26 @@ static tensor_state *state_of(const verifier *v, ir_tensor t) {
 
 /* ---- names ---- */
 /* Each name means one thing at a time, or the text would not say what the program does. A stream may
- * be named again, and parameters share their extents. */
+ * be named again, and so may a communication, whose name stands to the end of its loop; parameters
+ * share their extents. */
 static void claim(verifier *v, uint32_t name, name_use how, loc at) {
   name_use before = (name_use)map_get(&v->uses, name, FREE);
-  if (before == how && (how == EXTENT || how == STREAM)) return;
+  if (before == how && (how == EXTENT || how == STREAM || how == COMM)) return;
   if (before != FREE) {
     BROKEN(v, at, "'%s' names two things at once", ir_name_text(v->h, name));
     return;
   }
   map_put(&v->uses, name, how);
-  vec_push(memory_of(v), &v->names, name);
+  if (how == COMM) vec_push(memory_of(v), &v->comms, name);
+  else vec_push(memory_of(v), &v->names, name);
 }
 
 static void release(verifier *v, uint32_t names) {
   while (v->names.len > names) map_put(&v->uses, v->names.data[--v->names.len], FREE);
+}
+
+static void release_comms(verifier *v, uint32_t names) {
+  while (v->comms.len > names) map_put(&v->uses, v->comms.data[--v->comms.len], FREE);
 }
 
 static uint32_t symbol_name(const verifier *v, ir_scalar x) {
@@ -73,7 +80,7 @@ static void claim_extents(verifier *v, ir_tensor parameter) {
   ir_axis dims[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(v->h, parameter, dims);
   for (uint32_t i = 0; i < rank; i++) {
-    uint32_t name = symbol_name(v, ir_axis_size(v->h, dims[i]));
+    uint32_t name = symbol_name(v, ir_axis_whole(v->h, dims[i]));
     if (name) claim(v, name, EXTENT, ir_tensor_at(v->h, parameter)->at);
   }
 }
@@ -114,6 +121,7 @@ static void define(verifier *v, ir_tensor t, definition how, ir_tensor root, loc
   if (s->now != ABSENT) BROKEN(v, at, "'%s' is defined twice", name_of(v, t));
   *s = (tensor_state){.now = LIVE, .how = how, .root = root, .loops = v->indexes.len};
   vec_push(memory_of(v), &v->visible, t);
+  v->ok = ir_host_verify_cuts(v->h, t) && v->ok;
   claim(v, ir_tensor_at(v->h, t)->name, TENSOR, at);
 }
 
@@ -178,6 +186,7 @@ static void check_allocate(verifier *v, const ir_instr_data *d) {
   for (uint32_t i = 0; i < rank; i++) {
     ir_scalar size = ir_axis_size(v->h, dims[i]);
     check_scalar(v, size, d->at);
+    check_scalar(v, ir_axis_whole(v->h, dims[i]), d->at);
     known = known && ir_scalar_is_const(&v->h->module->scalars, size, &n);
     if (known && n == 0) bytes = 0;
     fits = fits && !(known && __builtin_mul_overflow(bytes, n, &bytes));
@@ -219,6 +228,25 @@ static void check_view(verifier *v, const ir_instr_data *d) {
   define(v, d->tensor, SLICE, s->now == ABSENT ? d->tensor : s->root, d->at);
 }
 
+static void write_to(verifier *v, ir_tensor t, loc at) {
+  const tensor_state *s = state_of(v, t);
+  if (s->now == ABSENT) return;
+  state_of(v, s->root)->written = true;
+  if (state_of(v, s->root)->how != PARAMETER) return;
+  BROKEN(v, at, "'%s' is memory of parameter '%s', which is only read", name_of(v, t),
+         name_of(v, s->root));
+}
+
+static void check_communicate(verifier *v, const ir_instr_data *d) {
+  const ir_scalar ranks[] = {d->root, d->to, d->peer};
+  if (d->from.id) use(v, d->from, d->at);
+  if (d->tensor.id) use(v, d->tensor, d->at);
+  check_scalars(v, ranks, 3, d->at);
+  v->ok = ir_host_verify_communicate(v->h, d) && v->ok;
+  if (d->tensor.id) write_to(v, d->tensor, d->at);
+  if (d->name) claim(v, d->name, COMM, d->at);
+}
+
 static void check_compute(verifier *v, const ir_instr_data *d) {
   const ir_op_data *op = ir_op_at(v->h, d->op);
   check(IR_SAME(op->result, d->tensor));
@@ -231,12 +259,7 @@ static void check_compute(verifier *v, const ir_instr_data *d) {
   uint32_t rank = ir_tensor_dims(v->h, d->tensor, dims);
   if (d->offsets) check_scalars(v, d->offsets, rank, d->at);
   v->ok = ir_host_verify_compute(v->h, d) && v->ok;
-  const tensor_state *s = state_of(v, d->tensor);
-  if (s->now == ABSENT) return;
-  state_of(v, s->root)->written = true;
-  if (state_of(v, s->root)->how != PARAMETER) return;
-  BROKEN(v, d->at, "'%s' is memory of parameter '%s', which is only read", name_of(v, d->tensor),
-         name_of(v, s->root));
+  write_to(v, d->tensor, d->at);
 }
 
 /* ---- streams ---- */
@@ -269,7 +292,7 @@ static void check_for(verifier *v, const ir_instr_data *d) {
   bool fixed = ir_scalar_is_const(&v->h->module->scalars, d->extent, &n);
   check_scalar(v, d->extent, d->at);
   if (fixed && n < 0) BROKEN(v, d->at, "a loop cannot have %lld iterations", (long long)n);
-  uint32_t names = v->names.len;
+  uint32_t names = v->names.len, comms = v->comms.len;
   claim(v, symbol_name(v, d->variable), INDEX, d->at);
   vec_push(memory_of(v), &v->indexes, d->variable);
   vec_push(memory_of(v), &v->repeats, !fixed || n > 1);
@@ -277,6 +300,7 @@ static void check_for(verifier *v, const ir_instr_data *d) {
   v->indexes.len--;
   v->repeats.len--;
   release(v, names);
+  release_comms(v, comms);
 }
 
 /* Freed in one branch only: nobody knows behind the if. */
@@ -318,6 +342,10 @@ static void check_instr(verifier *v, const ir_instr_data *d) {
   case IR_SHARD: check_slice(v, d); return;
   case IR_VIEW: check_view(v, d); return;
   case IR_COMPUTE: check_compute(v, d); return;
+  case IR_COMMUNICATE: check_communicate(v, d); return;
+  case IR_GROUP_END: claim(v, d->name, COMM, d->at); return;
+  case IR_GROUP_START:
+  case IR_WAIT: return;
   }
   impossible("an instruction without a kind");
 }
@@ -373,6 +401,7 @@ bool ir_host_verify(ir_func *h) {
   v.tensors = ARENA_ARRAY(&h->module->memory, h->tensors.len, tensor_state);
   map_init(&v.uses, &h->module->memory);
   claim(&v, symbol_name(&v, h->host->streams), INDEX, h->at);
+  for (uint32_t i = 1; i < h->meshes.len; i++) claim(&v, h->meshes.data[i].name, MESH, h->at);
   for (uint32_t i = 0; i < h->inputs.len; i++) {
     define(&v, h->inputs.data[i], PARAMETER, h->inputs.data[i], h->at);
   }
@@ -383,5 +412,6 @@ bool ir_host_verify(ir_func *h) {
     BROKEN(&v, h->at, "host program '%s' returns nothing", ir_name_text(h, h->name));
   }
   check_fusion(&v);
-  return ir_host_verify_streams(h) && v.ok;
+  bool waits = ir_host_verify_waits(h), joins = ir_host_verify_streams(h);
+  return waits && joins && v.ok;
 }

@@ -9,6 +9,14 @@
 bool ir_host_verify_slice(ir_func *h, const ir_instr_data *d);
 bool ir_host_verify_compute(ir_func *h, const ir_instr_data *d);
 
+/* A communication by itself: team, positions in it, dtypes, and counts of elements that cannot fit. */
+bool ir_host_verify_communicate(ir_func *h, const ir_instr_data *d);
+/* Groups hold sends and receives and end in their block; every wait is for something posted before,
+ * and everything posted reaches a wait. Which way an if goes is not looked at. */
+bool ir_host_verify_waits(ir_func *h);
+/* The tensor is on the mesh that its dimensions are cut over. */
+bool ir_host_verify_cuts(ir_func *h, ir_tensor t);
+
 /* Every worker stream that gets work is waited for, before the end, by the stream the program was
  * called on. This looks at the structure: a set of streams is a range of indexes or an expression over
  * loops, and a wait covers it if its own set provably does. The order of single accesses is proved on

@@ -226,9 +226,9 @@ static first_use first_use_in(const ir_func *h, const ir_block *block) {
   for (uint32_t i = 0; i < block->len; i++) {
     const ir_instr_data *d = ir_instr_at(h, block->data[i]);
     if (d->kind == IR_SET_STREAM) return SETS;
-    if (d->kind == IR_COMPUTE || d->kind == IR_WAIT_STREAM || d->kind == IR_CURRENT_STREAM) {
-      return INHERITS;
-    }
+    bool uses = d->kind == IR_COMPUTE || d->kind == IR_WAIT_STREAM ||
+                d->kind == IR_CURRENT_STREAM || d->kind == IR_COMMUNICATE || d->kind == IR_WAIT;
+    if (uses) return INHERITS;
     bool inner =
         first_use_in(h, &d->body) == INHERITS || first_use_in(h, &d->otherwise) == INHERITS;
     if (inner) return INHERITS;
@@ -287,6 +287,8 @@ static void walk_instr(joins *j, const ir_instr_data *d) {
     j->current_at = d->at;
     return;
   case IR_WAIT_STREAM: add_wait(j, d); return;
+  case IR_COMMUNICATE:
+  case IR_WAIT:
   case IR_COMPUTE: add_work(j); return;
   case IR_FOR: walk_for(j, d); return;
   case IR_IF: walk_if(j, d); return;
@@ -294,6 +296,8 @@ static void walk_instr(joins *j, const ir_instr_data *d) {
   case IR_DEALLOCATE:
   case IR_SELECT:
   case IR_SHARD:
+  case IR_GROUP_START:
+  case IR_GROUP_END:
   case IR_VIEW: return;
   }
 }

@@ -26,7 +26,11 @@ static bool index_fits(ir_func *h, const ir_instr_data *d, ir_scalar n) {
   ir_scalar count =
       d->kind == IR_SELECT ? n : ir_partition_count(&h->module->scalars, &d->partition, n);
   if (!is_const(h, d->index, &index)) return true;
-  if (index < 0) return broken(h, d->at, "index %lld is negative", (long long)index);
+  if (index < 0) {
+    return broken(h, d->at, "index %lld is negative; '%s' has %s %s along dimension %u",
+                  (long long)index, ir_tensor_name(h, d->from), ir_scalar_text(h, count),
+                  d->kind == IR_SELECT ? "positions" : "pieces", d->dim);
+  }
   if (!is_const(h, count, &size) || index < size) return true;
   if (d->kind == IR_SELECT && size == 1) return true;
   return broken(h, d->at, "index %lld is out of range: '%s' has %lld %s along dimension %u",

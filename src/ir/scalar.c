@@ -61,12 +61,26 @@ bool ir_scalar_is_const(const ir_scalars *s, ir_scalar x, int64_t *value) {
   return true;
 }
 
+/* Symbols by what they stand for, then by declaration; devices by mesh and axis, as they are made when
+ * somebody asks for them. */
+static int compare_symbols(const ir_scalars *s, int64_t a, int64_t b) {
+  static const int orders[] = {
+      [IR_SYMBOL_EXTENT] = 0, [IR_SYMBOL_STREAMS] = 1, [IR_SYMBOL_RANK] = 2, [IR_SYMBOL_INDEX] = 3};
+  const ir_symbol_data *x = &s->symbols.data[a], *y = &s->symbols.data[b];
+  if (x->kind != y->kind) return orders[x->kind] < orders[y->kind] ? -1 : 1;
+  bool ranks = x->kind == IR_SYMBOL_RANK;
+  if (ranks && x->tensor != y->tensor) return x->tensor < y->tensor ? -1 : 1;
+  if (ranks && x->dim != y->dim) return x->dim < y->dim ? -1 : 1;
+  return a < b ? -1 : 1;
+}
+
 /* A total order that depends on structure only, so that printed forms never depend on hashing. */
 static int compare(const ir_scalars *s, ir_scalar a, ir_scalar b) {
   if (IR_SAME(a, b)) return 0;
   if (a.id == 0 || b.id == 0) return a.id == 0 ? -1 : 1;
   const ir_scalar_node *x = ir_scalar_node_of(s, a), *y = ir_scalar_node_of(s, b);
   if (x->kind != y->kind) return x->kind < y->kind ? -1 : 1;
+  if (x->kind == IR_SCALAR_SYMBOL) return compare_symbols(s, x->value, y->value);
   if (x->value != y->value) return x->value < y->value ? -1 : 1;
   int first = compare(s, x->a, y->a);
   return first ? first : compare(s, x->b, y->b);

@@ -4,7 +4,7 @@
  * to the same polynomial have the same handle, and equality is `a.id == b.id`. The normal form is a
  * sum of terms (coefficient times a sorted product of atoms); an atom is a symbol or a division,
  * remainder, minimum or maximum that could not be simplified away. The order of terms and atoms is
- * structural (symbols by declaration), so printing does not depend on hashing.
+ * structural (symbols by kind and declaration), so printing does not depend on hashing.
  *
  * All values are 64-bit. Arithmetic on constants that overflows gives IR_SCALAR_OVERFLOW, which
  * every operation passes on; whoever builds an extent looks for it once, at the end.
@@ -46,8 +46,8 @@ typedef enum ir_symbol_kind {
 typedef struct ir_symbol_data {
   ir_symbol_kind kind;
   uint32_t name;   /* interned string; 0 for an anonymous extent (?) */
-  uint32_t tensor; /* the input tensor that declares it, 0 if none */
-  uint32_t dim;    /* and which of its dimensions */
+  uint32_t tensor; /* the input tensor that declares it, 0 if none; RANK: the mesh */
+  uint32_t dim;    /* and which of its dimensions; RANK: which mark axis of the mesh */
 } ir_symbol_data;
 
 typedef struct ir_scalar_node {

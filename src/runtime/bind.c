@@ -5,8 +5,6 @@
 
 #include "runtime/bind_internal.h"
 
-enum { MAX_INSTRS = 50 * 1000 * 1000 };
-
 bool bind_error(binder *b, const ir_instr_data *d, const char *fmt, ...) {
   char text[512];
   va_list args;
@@ -67,7 +65,7 @@ static bool wait_stream(binder *b, ir_instr at, const ir_instr_data *d) {
   if (other == b->stream || (!b->keep_waits && is_implied(b, other))) return true;
   rt_instr i = {.kind = RT_WAIT, .stream = (uint16_t)b->stream, .other = (uint16_t)other};
   i.origin = at.id;
-  vec_push(&b->scratch, &b->instrs, i);
+  bind_row_add(b, &b->instrs, &i);
   for (uint32_t s = 0; s < b->plan->n_streams; s++) {
     uint32_t seen = b->clocks[other][s];
     if (seen > b->clocks[b->stream][s]) b->clocks[b->stream][s] = seen;
@@ -75,20 +73,75 @@ static bool wait_stream(binder *b, ir_instr at, const ir_instr_data *d) {
   return true;
 }
 
+/* ---- limits ---- */
+static int64_t add_steps(int64_t a, int64_t b) { return a < INT64_MAX - b ? a + b : INT64_MAX; }
+
+static int64_t times_steps(int64_t n, int64_t steps) {
+  int64_t all;
+  return __builtin_mul_overflow(n, steps, &all) ? INT64_MAX : all;
+}
+
+/* A lower bound: loops whose extent is not known yet may be empty, choices may go either way. */
+static int64_t least_steps(const binder *b, const ir_block *block) {
+  int64_t all = 0;
+  for (uint32_t i = 0; i < block->len; i++) {
+    const ir_instr_data *d = ir_instr_at(b->h, block->data[i]);
+    all = add_steps(all, 1);
+    int64_t n;
+    bool known = d->kind == IR_FOR &&
+                 ir_scalar_eval(&b->h->module->scalars, d->extent, b->symbols, b->n_symbols, &n);
+    if (known && n > 0)
+      all = add_steps(all, times_steps(n, add_steps(least_steps(b, &d->body), 1)));
+    if (d->kind != IR_IF) continue;
+    int64_t first = least_steps(b, &d->body), second = least_steps(b, &d->otherwise);
+    all = add_steps(all, first < second ? first : second);
+  }
+  return all;
+}
+
+/* Before an outermost loop begins: hopeless ones end here. */
+static bool loop_affordable(binder *b, const ir_instr_data *d, int64_t n) {
+  int64_t least = n > 0 ? times_steps(n, add_steps(least_steps(b, &d->body), 1)) : 0;
+  if (least <= b->max_steps - b->steps) return true;
+  return bind_error(b, d, "the loop takes %s%lld steps; a program may take %lld in all",
+                    least == INT64_MAX ? "more than " : "", (long long)least,
+                    (long long)b->max_steps);
+}
+
+/* An instruction or an iteration. */
+static bool take_step(binder *b, const ir_instr_data *d) {
+  const ir_instr_data *at = b->loop ? b->loop : d;
+  if (++b->steps > b->max_steps)
+    return bind_error(b, at, "the program takes more than %lld steps", (long long)b->max_steps);
+  if (b->scratch.used_bytes + b->memory->used_bytes > (size_t)b->max_bytes)
+    return bind_error(b, at, "the plan takes more than %lld MiB: %u instructions after %lld steps",
+                      (long long)(b->max_bytes >> 20), b->instrs.len, (long long)b->steps);
+  return true;
+}
+
 /* ---- control ---- */
 
 static bool run_block(binder *b, const ir_block *block);
 
-static bool run_loop(binder *b, const ir_instr_data *d) {
-  int64_t n;
-  if (!bind_eval(b, d, d->extent, &n)) return false;
+static bool run_iterations(binder *b, const ir_instr_data *d, int64_t n) {
   uint32_t symbol = (uint32_t)ir_scalar_node_of(&b->h->module->scalars, d->variable)->value;
   for (int64_t i = 0; i < n; i++) {
     b->symbols[symbol] = i;
-    if (!run_block(b, &d->body)) return false;
+    if (!take_step(b, d) || !run_block(b, &d->body)) return false;
   }
   b->symbols[symbol] = IR_UNBOUND;
   return true;
+}
+
+static bool run_loop(binder *b, const ir_instr_data *d) {
+  int64_t n;
+  if (!bind_eval(b, d, d->extent, &n)) return false;
+  if (b->loop) return run_iterations(b, d, n);
+  if (!loop_affordable(b, d, n)) return false;
+  b->loop = d;
+  bool ok = run_iterations(b, d, n);
+  b->loop = NULL;
+  return ok;
 }
 
 static bool run_choice(binder *b, const ir_instr_data *d) {
@@ -106,7 +159,7 @@ static bool run_choice(binder *b, const ir_instr_data *d) {
 
 static bool run_instr(binder *b, ir_instr at) {
   const ir_instr_data *d = ir_instr_at(b->h, at);
-  if (b->instrs.len >= MAX_INSTRS) return bind_error(b, d, "the plan has too many instructions");
+  if (!take_step(b, d)) return false;
   switch (d->kind) {
   case IR_ALLOCATE: return bind_allocate(b, d);
   case IR_DEALLOCATE: return bind_deallocate(b, d);
@@ -119,6 +172,10 @@ static bool run_instr(binder *b, ir_instr at) {
   case IR_SHARD: return bind_shard(b, d);
   case IR_VIEW: return bind_view(b, d);
   case IR_COMPUTE: return bind_compute(b, at, d);
+  case IR_COMMUNICATE: return bind_communicate(b, at, d);
+  case IR_GROUP_START: return bind_group_start(b, d);
+  case IR_GROUP_END: return bind_group_end(b, d);
+  case IR_WAIT: return bind_wait(b, at, d);
   }
   return false;
 }
@@ -132,6 +189,23 @@ static bool run_block(binder *b, const ir_block *block) {
 
 /* ---- the whole ---- */
 
+/* Where the running device stands in each mesh, and which tensors it does not have. */
+static void place(binder *b, int64_t rank) {
+  const ir_func *h = b->h;
+  b->rank = rank;
+  for (uint32_t i = 0; i < h->host->coordinates.len; i++) {
+    const ir_coordinate *c = &h->host->coordinates.data[i];
+    const ir_mesh_data *m = ir_mesh_at(h, c->mesh);
+    int64_t at = ir_mesh_find(m, rank);
+    uint32_t symbol = (uint32_t)ir_scalar_node_of(&h->module->scalars, c->symbol)->value;
+    b->symbols[symbol] = at < 0 ? -1 : ir_mesh_coordinate(m, at, c->axis);
+  }
+  for (uint32_t i = 1; i < h->tensors.len; i++) {
+    ir_mesh mesh = h->tensors.data[i].mesh;
+    b->absent[i] = mesh.id && ir_mesh_find(ir_mesh_at(h, mesh), rank) < 0;
+  }
+}
+
 static void init(binder *b, const ir_env *env, const rt_bind_options *options) {
   const ir_func *h = env->func;
   uint32_t n = h->module->scalars.symbols.len;
@@ -142,27 +216,41 @@ static void init(binder *b, const ir_env *env, const rt_bind_options *options) {
   b->symbols[streams] = options->streams;
   b->views = ARENA_ARRAY(&b->scratch, h->tensors.len, rt_view);
   b->bound = ARENA_ARRAY(&b->scratch, h->tensors.len, bool);
+  b->absent = ARENA_ARRAY(&b->scratch, h->tensors.len, bool);
+  map_init(&b->comm_names, &b->scratch);
+  place(b, options->rank);
+  b->attrs = ARENA_ARRAY(&b->scratch, h->ops.len, const rt_attr *);
   b->clocks = ARENA_ARRAY(&b->scratch, RT_MAX_STREAMS, uint32_t *);
   for (uint32_t s = 0; s < RT_MAX_STREAMS; s++) {
     b->clocks[s] = ARENA_ARRAY(&b->scratch, RT_MAX_STREAMS, uint32_t);
   }
   b->positions = ARENA_ARRAY(&b->scratch, RT_MAX_STREAMS, uint32_t);
+  b->instrs.size_bytes = sizeof(rt_instr);
+  b->tasks.size_bytes = sizeof(rt_task);
+  b->all_views.size_bytes = sizeof(rt_view);
+  b->buffers.size_bytes = sizeof(bind_buffer);
+  bind_pool_init(&b->pool, &b->scratch);
   map_init(&b->stream_names, &b->scratch);
   table_init(&b->view_index, &b->scratch);
+  table_init(&b->list_index, &b->scratch);
 }
 
 static void finish(binder *b) {
   rt_plan *p = b->plan;
   p->n_instrs = b->instrs.len;
-  p->instrs = arena_copy(b->memory, b->instrs.data, b->instrs.len * sizeof *p->instrs);
+  p->instrs = bind_rows_flat(b, &b->instrs);
   p->n_tasks = b->tasks.len;
-  p->tasks = arena_copy(b->memory, b->tasks.data, b->tasks.len * sizeof *p->tasks);
+  p->tasks = bind_rows_flat(b, &b->tasks);
   p->n_views = b->all_views.len;
-  p->views = arena_copy(b->memory, b->all_views.data, b->all_views.len * sizeof *p->views);
+  p->views = bind_rows_flat(b, &b->all_views);
   p->n_buffers = b->buffers.len;
-  p->buffers = arena_copy(b->memory, b->buffers.data, b->buffers.len * sizeof *p->buffers);
+  p->buffers = ARENA_ARRAY(b->memory, p->n_buffers, rt_buffer);
+  for (uint32_t i = 0; i < p->n_buffers; i++) p->buffers[i] = bind_buffer_at(b, i)->buffer;
+  p->posts = arena_copy(b->memory, b->posts.data, b->posts.len * sizeof *p->posts);
+  p->n_posts = b->posts.len;
   p->n_inputs = b->h->inputs.len;
   p->n_outputs = b->h->outputs.len;
+  p->pool_bytes = b->pool.size_bytes;
 }
 
 /* What lowering could not know: conditions on the extents that the host program relies on. */
@@ -195,6 +283,7 @@ static status bind_guarded(void *context) {
   if (!run_block(&c->b, &c->b.h->host->body)) {
     return fail(STATUS_BAD_PROGRAM, "the program does not fit these extents");
   }
+  if (!bind_comms_end(&c->b)) return fail(STATUS_BAD_PROGRAM, "a communication is left open");
   finish(&c->b);
   return STATUS_OK;
 }
@@ -209,6 +298,8 @@ status rt_bind(const ir_env *env, const rt_bind_options *options, const allocato
   c.b = (binder){.h = env->func, .plan = plan, .memory = &plan->memory};
   c.b.errors = &env->func->module->errors;
   c.b.keep_waits = options->keep_waits;
+  c.b.max_steps = options->max_steps ? options->max_steps : RT_MAX_STEPS;
+  c.b.max_bytes = options->max_bytes ? options->max_bytes : RT_MAX_PLAN_BYTES;
   arena_init(&c.b.scratch, memory);
   status st = memory_guard(bind_guarded, &c);
   arena_destroy(&c.b.scratch);
@@ -218,6 +309,12 @@ status rt_bind(const ir_env *env, const rt_bind_options *options, const allocato
   }
   *result = plan;
   return STATUS_OK;
+}
+
+uint32_t rt_plan_rank(const rt_plan *plan, uint32_t stream) {
+  uint32_t r = 0;
+  while (r + 1 < plan->n_ranks && stream >= plan->first_stream[r + 1]) r++;
+  return r;
 }
 
 void rt_plan_destroy(rt_plan *plan) {

@@ -3,20 +3,33 @@
 #define WEIR_RUNTIME_BIND_INTERNAL_H
 
 #include "base/vec.h"
+#include "runtime/bind_pool.h"
 #include "runtime/plan.h"
 
-/* The last position of a stream that touched a buffer. */
-typedef struct last_access {
-  uint32_t stream, position;
-} last_access;
+/* A list of the plan. */
+typedef struct bind_numbers {
+  const int64_t *data;
+  uint32_t n;
+} bind_numbers;
 
-typedef VEC(last_access) access_list;
+/* What grows with the plan: chunks, so that nothing is copied before the end. */
+typedef struct bind_rows {
+  VEC(char *) chunks;
+  uint32_t len, size_bytes;
+} bind_rows;
+enum { BIND_CHUNK = 256 };
 
-/* A piece of the pool that was given back, and who must be waited for before it is used again. */
-typedef struct free_piece {
-  int64_t offset_bytes, size_bytes;
-  access_list accesses;
-} free_piece;
+typedef struct bind_buffer {
+  rt_buffer buffer;
+  bind_accesses accesses; /* of a pool buffer */
+} bind_buffer;
+
+/* What a name of a communication or group stands for now: posts [first, first + n). */
+typedef struct bind_comms {
+  uint32_t first, n;
+  bool posted, joined;
+  uint32_t joined_by; /* the last stream that waited */
+} bind_comms;
 
 typedef struct binder {
   const ir_func *h;
@@ -28,24 +41,65 @@ typedef struct binder {
   uint32_t n_symbols;
   uint32_t stream; /* the current one */
   bool keep_waits;
+  int64_t rank; /* the running device */
 
-  rt_view *views;            /* by tensor id: what it stands for now */
-  bool *bound;               /* by tensor id */
-  map stream_names;          /* name -> stream + 1 */
-  VEC(access_list) accesses; /* by buffer */
-  VEC(free_piece) pieces;    /* of the pool */
-  uint32_t **clocks;         /* by stream: the position of every stream it is ordered after */
-  uint32_t *positions;       /* by stream: instructions put on it */
+  rt_view *views;        /* by tensor id: what it stands for now */
+  const rt_attr **attrs; /* by op: those it was bound with last */
+  bool *bound;           /* by tensor id */
+  bool *absent; /* by tensor id: it lies on other devices */
+  map stream_names;      /* name -> stream + 1 */
+  bind_pool pool;
+  uint32_t **clocks;   /* by stream: the position of every stream it is ordered after */
+  uint32_t *positions; /* by stream: instructions put on it */
 
-  VEC(rt_instr) instrs;
-  VEC(rt_task) tasks;
-  VEC(rt_view) all_views;
-  VEC(rt_buffer) buffers;
+  int64_t steps; /* taken so far: instructions and iterations */
+  int64_t max_steps, max_bytes;
+  const ir_instr_data *loop; /* the outermost one that runs; NULL: none */
+
+  bind_rows instrs, tasks; /* rt_instr, rt_task */
+  bind_rows all_views;     /* rt_view */
+  bind_rows buffers;       /* bind_buffer */
+  VEC(rt_post) posts;
+  VEC(bind_comms) comms;
+  map comm_names; /* name -> position in `comms` + 1 */
+  bool in_group;
+  uint32_t group_first;
   table view_index;
+  VEC(bind_numbers) lists; /* one of each */
+  table list_index;
 } binder;
+
+/* A view while its extents and strides are made. */
+typedef struct bind_shape {
+  rt_view view; /* but for its lists */
+  int64_t extents[IR_MAX_RANK], strides[IR_MAX_RANK];
+} bind_shape;
 
 bool bind_error(binder *b, const ir_instr_data *d, const char *fmt, ...) PRINTF_LIKE(3, 4);
 bool bind_eval(binder *b, const ir_instr_data *d, ir_scalar x, int64_t *value);
+
+/* ---- rows ---- */
+static inline void *bind_row(const bind_rows *r, uint32_t i) {
+  return r->chunks.data[i / BIND_CHUNK] + (size_t)(i % BIND_CHUNK) * r->size_bytes;
+}
+static inline const rt_view *bind_view_at(const binder *b, uint32_t view) {
+  return bind_row(&b->all_views, view);
+}
+static inline bind_buffer *bind_buffer_at(const binder *b, uint32_t buffer) {
+  return bind_row(&b->buffers, buffer);
+}
+/* A copy of what `value` points at, and its number. */
+uint32_t bind_row_add(binder *b, bind_rows *r, const void *value);
+/* All of them, one after the other, in the plan's memory. */
+void *bind_rows_flat(binder *b, const bind_rows *r);
+
+/* ---- lists (bind_list.c) ---- */
+/* The plan's own copy; equal lists have equal addresses. `likely` is one of the plan's that may well be
+ * equal, or NULL. */
+const int64_t *bind_list(binder *b, const int64_t *list, uint32_t n, const int64_t *likely);
+bind_shape bind_shape_of(const rt_view *v);
+/* From here on `t` stands for this view. */
+void bind_tensor(binder *b, ir_tensor t, const bind_shape *shape);
 
 /* ---- memory (bind_memory.c) ---- */
 bool bind_allocate(binder *b, const ir_instr_data *d);
@@ -58,9 +112,18 @@ bool bind_select(binder *b, const ir_instr_data *d);
 bool bind_shard(binder *b, const ir_instr_data *d);
 bool bind_view(binder *b, const ir_instr_data *d); /* (bind_view.c) */
 bool bind_compute(binder *b, ir_instr at, const ir_instr_data *d);
+uint32_t bind_add_view(binder *b, const rt_view *v);
 /* The operand number k of an operation, and its attributes with their scalars evaluated. */
 bool bind_operand(binder *b, const ir_instr_data *d, uint32_t k, ir_tensor t, rt_operand *out);
 bool bind_attrs(binder *b, const ir_instr_data *d, const ir_op_data *op, rt_task *task);
+/* ---- communications (bind_comm.c) ---- */
+bool bind_communicate(binder *b, ir_instr at, const ir_instr_data *d);
+bool bind_group_start(binder *b, const ir_instr_data *d);
+bool bind_group_end(binder *b, const ir_instr_data *d);
+bool bind_wait(binder *b, ir_instr at, const ir_instr_data *d);
+/* Everything waited for? */
+bool bind_comms_end(binder *b);
+
 /* Do the operands' extents fit the operation and its result? (bind_shape.c) */
 bool bind_shapes_fit(binder *b, const ir_instr_data *d, rt_task *task);
 

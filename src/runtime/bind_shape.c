@@ -7,6 +7,13 @@ typedef struct shapes {
   const ir_instr_data *d;
   rt_task *task;
   const rt_view *r;
+  bool windowed;
+  /* Where the window begins and what it is a part of; 0 and the result's own extents by default. */
+  int64_t offset[IR_MAX_RANK], whole[IR_MAX_RANK];
+  /* A bit per dimension: */
+  uint32_t known; /* `whole` was found */
+  uint32_t cut;   /* an operand is cut to the window along it */
+  uint32_t kept;  /* the kernel needs the offset even so */
 } shapes;
 
 static bool mismatch(shapes *s, const char *what) {
@@ -16,7 +23,7 @@ static bool mismatch(shapes *s, const char *what) {
 /* The k-th operand; NULL when it is a number or left out. */
 static const rt_view *operand(const shapes *s, uint32_t k) {
   if (k >= s->task->n_operands || s->task->operands[k].kind != RT_OPERAND_VIEW) return NULL;
-  return &s->b->all_views.data[s->task->operands[k].view];
+  return bind_view_at(s->b, s->task->operands[k].view);
 }
 
 static const rt_attr *attr(const shapes *s, const char *name) {
@@ -32,15 +39,49 @@ static uint32_t position(int64_t dim, uint32_t rank) {
   return (uint32_t)(dim < 0 ? dim + (int64_t)rank : dim);
 }
 
-/* The result's window lies inside its whole along dimension i. */
-static bool inside(const shapes *s, uint32_t i) {
-  int64_t begin = s->task->offset[i], n = s->r->extents[i];
-  return begin >= 0 && begin <= s->task->whole[i] && n <= s->task->whole[i] - begin;
+static void set_whole(shapes *s, uint32_t i, int64_t n) {
+  s->whole[i] = n;
+  s->known |= 1u << i;
 }
 
+/* The result's window lies inside its whole along dimension i. */
+static bool inside(const shapes *s, uint32_t i) {
+  int64_t begin = s->offset[i], n = s->r->extents[i];
+  return begin >= 0 && begin <= s->whole[i] && n <= s->whole[i] - begin;
+}
+
+/* Every offset means something: it lies inside the whole, or an operand is cut there. Where it only
+ * says what was cut, it is 0 for the kernel, and the slices of a loop are alike. */
 static bool windows_inside(shapes *s) {
   for (uint32_t i = 0; i < s->r->rank; i++) {
-    if (!inside(s, i)) return mismatch(s, "the destination is not a part of the result");
+    bool known = s->known >> i & 1, cut = s->cut >> i & 1;
+    if (known ? !inside(s, i) : !cut && s->offset[i] != 0)
+      return mismatch(s, "the destination is not a part of the result");
+    if (!known && !(s->kept >> i & 1)) s->offset[i] = 0;
+  }
+  return true;
+}
+
+/* Dimension p of operand k is dimension i of the result: either cut to the window already, or whole. */
+static bool along(shapes *s, uint32_t k, uint32_t p, uint32_t i) {
+  int64_t n = operand(s, k)->extents[p];
+  if (!s->windowed || is_cut(s, k, i)) {
+    s->cut |= 1u << i;
+    return n == s->r->extents[i];
+  }
+  if (s->known >> i & 1 && s->whole[i] != n) return false;
+  set_whole(s, i, n); /* windows_inside() looks at it */
+  return true;
+}
+
+/* The first dimensions of operand k, aligned at the last of the first `r_end` of the result; a 1
+ * stretches. */
+static bool along_aligned(shapes *s, uint32_t k, uint32_t p_end, uint32_t r_end) {
+  if (p_end > r_end) return false;
+  for (uint32_t p = 0; p < p_end; p++) {
+    uint32_t i = r_end - p_end + p;
+    if (operand(s, k)->extents[p] != 1 && !along(s, k, p, i)) return false;
+    if (is_cut(s, k, i)) s->cut |= 1u << i;
   }
   return true;
 }
@@ -150,22 +191,23 @@ static bool reshaped_fits(shapes *s) {
   const rt_view *x = operand(s, 0);
   int64_t n, m;
   uint32_t unknown = UINT32_MAX;
-  for (uint32_t i = 0; s->task->windowed && i < s->r->rank; i++) {
+  for (uint32_t i = 0; s->windowed && i < s->r->rank; i++) {
     if (is_cut(s, 0, i)) continue;
-    s->task->whole[i] = attr(s, "shape")->list[i];
-    if (s->task->whole[i] == -1) unknown = i;
+    s->whole[i] = attr(s, "shape")->list[i];
+    if (s->whole[i] == -1) unknown = i;
   }
-  if (unknown != UINT32_MAX) s->task->whole[unknown] = 1;
-  if (!count(x->extents, x->rank, &n) || !count(s->task->whole, s->r->rank, &m)) {
+  if (unknown != UINT32_MAX) s->whole[unknown] = 1;
+  if (!count(x->extents, x->rank, &n) || !count(s->whole, s->r->rank, &m)) {
     return mismatch(s, "too many elements");
   }
-  if (unknown != UINT32_MAX && m > 0) s->task->whole[unknown] = n / m;
+  if (unknown != UINT32_MAX && m > 0) s->whole[unknown] = n / m;
   if (unknown != UINT32_MAX && m > 0) m *= n / m;
   if (n != m) return mismatch(s, "operand and result have different numbers of elements");
   for (uint32_t i = 0; i < s->r->rank; i++) {
-    if (is_cut(s, 0, i)) s->task->offset[i] = 0; /* counted from the slice's own start */
+    if (is_cut(s, 0, i)) s->cut |= 1u << i; /* counted from the slice's own start */
+    else set_whole(s, i, s->whole[i]);
   }
-  return windows_inside(s);
+  return true;
 }
 
 static int64_t clamp_bound(int64_t bound, int64_t n) {
@@ -173,13 +215,17 @@ static int64_t clamp_bound(int64_t bound, int64_t n) {
   return bound < 0 ? 0 : bound > n ? n : bound;
 }
 
-/* Whole extents of slice and pad follow from the operand; along cut dimensions the window is local. */
+/* Whole extents of slice and pad follow from the operand; a dimension that is cut keeps its length. */
 static bool resized_fits(shapes *s) {
   const rt_view *x = operand(s, 0);
   bool slice = s->task->code == IR_OP_SLICE;
   if (!same_rank(s, x)) return false;
   for (uint32_t i = 0; i < x->rank; i++) {
     int64_t n = x->extents[i];
+    if (s->windowed && is_cut(s, 0, i)) {
+      if (!along(s, 0, i, i)) return mismatch(s, "extents differ");
+      continue;
+    }
     if (slice) {
       const rt_attr *steps = attr(s, "steps");
       int64_t step = steps->given ? steps->list[i] : 1;
@@ -190,11 +236,10 @@ static bool resized_fits(shapes *s) {
                __builtin_add_overflow(n, attr(s, "widths")->list[2 * i + 1], &n)) {
       return mismatch(s, "an extent overflows");
     }
-    s->task->whole[i] = n;
-    if (is_cut(s, 0, i)) s->task->offset[i] = 0;
-    if (!s->task->windowed && n != s->r->extents[i]) return mismatch(s, "extents differ");
+    set_whole(s, i, n);
+    if (!s->windowed && n != s->r->extents[i]) return mismatch(s, "extents differ");
   }
-  return windows_inside(s);
+  return true;
 }
 
 static bool cat_fits(shapes *s) {
@@ -202,17 +247,17 @@ static bool cat_fits(shapes *s) {
   int64_t sum = 0;
   for (uint32_t k = 0; k < s->task->n_operands; k++) {
     const rt_view *x = operand(s, k);
-    if (!same_rank(s, x) || __builtin_add_overflow(sum, x->extents[axis], &sum)) return false;
+    if (!same_rank(s, x)) return false;
+    if (s->windowed && is_cut(s, k, axis)) return mismatch(s, "an operand is cut along the axis");
+    if (__builtin_add_overflow(sum, x->extents[axis], &sum))
+      return mismatch(s, "an extent overflows");
     for (uint32_t i = 0; i < x->rank; i++) {
-      if (i != axis && x->extents[i] != s->r->extents[i]) return mismatch(s, "extents differ");
+      if (i != axis && !along(s, k, i, i)) return mismatch(s, "extents differ");
     }
   }
-  for (uint32_t i = 0; i < s->r->rank; i++) {
-    if (i != axis) s->task->offset[i] = 0;
-  }
-  if (!s->task->windowed && sum != s->r->extents[axis]) return mismatch(s, "extents differ");
-  s->task->whole[axis] = sum;
-  return windows_inside(s);
+  if (!s->windowed && sum != s->r->extents[axis]) return mismatch(s, "extents differ");
+  set_whole(s, axis, sum);
+  return true;
 }
 
 static bool selected_fits(shapes *s) {
@@ -226,32 +271,42 @@ static bool selected_fits(shapes *s) {
   return fits || mismatch(s, "extents differ");
 }
 
-/* Dimension i of operand x, cut or whole, covers the window. */
-static bool covers(const shapes *s, uint32_t k, const rt_view *x, uint32_t i) {
-  int64_t need = s->r->extents[i] + (is_cut(s, k, i) ? 0 : s->task->offset[i]);
-  return x->extents[i] >= need;
+/* Dimension i of operand k, cut or whole, reaches `n` positions past the window's start. */
+static bool reaches(const shapes *s, uint32_t k, uint32_t i, int64_t n) {
+  return operand(s, k)->extents[i] >= n + (is_cut(s, k, i) ? 0 : s->offset[i]);
 }
 
+/* The result has the extents of the index; x may be larger. */
 static bool gathered_fits(shapes *s) {
   const rt_view *x = operand(s, 0), *index = operand(s, 1);
   uint32_t axis = position(attr(s, "dim")->i, x->rank);
   if (!same_rank(s, x) || !same_rank(s, index)) return false;
-  if (!same_dims(s, index, 0, 0, index->rank, false)) return mismatch(s, "extents of index differ");
   for (uint32_t i = 0; i < x->rank; i++) {
-    if (i != axis && !covers(s, 0, x, i)) return mismatch(s, "index is larger than x");
+    if (!along(s, 1, i, i)) return mismatch(s, "extents of index differ");
+    if (i == axis) continue;
+    if (!reaches(s, 0, i, s->r->extents[i])) return mismatch(s, "index is larger than x");
+    if (!is_cut(s, 0, i)) s->kept |= 1u << i;
   }
   return true;
 }
 
+/* How many positions of the index along dimension i meet the window. */
+static int64_t scattered_along(const shapes *s, uint32_t i) {
+  int64_t n = operand(s, 1)->extents[i] - (is_cut(s, 1, i) ? 0 : s->offset[i]);
+  return n < s->r->extents[i] ? n : s->r->extents[i];
+}
+
+/* The result has the extents of x. Indexes count along the whole axis, wherever the window begins. */
 static bool scattered_fits(shapes *s) {
   const rt_view *x = operand(s, 0), *index = operand(s, 1), *src = operand(s, 2);
+  uint32_t axis = position(attr(s, "dim")->i, x->rank);
   if (!same_rank(s, x) || !same_rank(s, index) || !same_rank(s, src)) return false;
   for (uint32_t i = 0; i < x->rank; i++) {
-    s->task->whole[i] = is_cut(s, 0, i) ? s->r->extents[i] : x->extents[i];
-    if (!covers(s, 0, x, i)) return mismatch(s, "extents differ");
-    if (index->extents[i] > src->extents[i]) return mismatch(s, "index is larger than src");
-    if (!s->task->windowed && x->extents[i] != s->r->extents[i])
-      return mismatch(s, "extents differ");
+    if (!along(s, 0, i, i)) return mismatch(s, "extents differ");
+    int64_t n = i == axis ? index->extents[i] : scattered_along(s, i);
+    bool fits = i == axis ? src->extents[i] >= n : n <= 0 || reaches(s, 2, i, n);
+    if (!fits) return mismatch(s, "index is larger than src");
+    if (i == axis || !is_cut(s, 1, i) || !is_cut(s, 2, i)) s->kept |= 1u << i;
   }
   return true;
 }
@@ -268,12 +323,12 @@ static bool index_selected_fits(shapes *s) {
 }
 
 static bool made_fits(shapes *s) {
-  if (!s->task->windowed) return true;
+  if (!s->windowed) return true;
   for (uint32_t i = 0; i < s->r->rank; i++) {
     bool iota = s->task->code == IR_OP_IOTA;
-    s->task->whole[i] = iota ? attr(s, "n")->i : attr(s, "shape")->list[i];
+    set_whole(s, i, iota ? attr(s, "n")->i : attr(s, "shape")->list[i]);
   }
-  return windows_inside(s);
+  return true;
 }
 
 static bool matmul_fits(shapes *s) {
@@ -305,34 +360,33 @@ static bool linear_fits(shapes *s) {
   return fits || mismatch(s, "extents differ");
 }
 
-/* softmax and norms: along the normalized axis the operand may be whole and the result a window. */
+/* softmax and norms: along the normalized axis the operand is whole, and the result may be a window. */
 static bool normalized_fits(shapes *s, uint32_t axis) {
   const rt_view *x = operand(s, 0);
   if (!same_rank(s, x)) return false;
+  if (s->windowed && is_cut(s, 0, axis)) return mismatch(s, "the operand is cut along the axis");
   for (uint32_t i = 0; i < x->rank; i++) {
-    if (i == axis) s->task->whole[i] = x->extents[i];
-    else s->task->offset[i] = 0;
-    bool differs = x->extents[i] != s->r->extents[i];
-    if (differs && (i != axis || !s->task->windowed)) return mismatch(s, "extents differ");
+    if (!along(s, 0, i, i)) return mismatch(s, "extents differ");
   }
   for (uint32_t k = 1; k < s->task->n_operands; k++) {
     const rt_view *v = operand(s, k);
     int64_t want = v && is_cut(s, k, axis) ? s->r->extents[axis] : x->extents[axis];
     if (v && (v->rank != 1 || v->extents[0] != want)) return mismatch(s, "weight or bias differ");
   }
-  return windows_inside(s);
+  return true;
 }
 
+/* With a causal mask the first row's number counts, also where q is cut. */
 static bool sdpa_fits(shapes *s) {
   const rt_view *q = operand(s, 0), *k = operand(s, 1), *v = operand(s, 2);
   uint32_t n = s->r->rank;
   bool fits = q->extents[q->rank - 1] == k->extents[k->rank - 1] &&
               k->extents[k->rank - 2] == v->extents[v->rank - 2] && n >= 2 &&
-              q->extents[q->rank - 2] == s->r->extents[n - 2] &&
-              v->extents[v->rank - 1] == s->r->extents[n - 1];
-  if (!fits) return mismatch(s, "extents differ");
-  return right_aligned(s, 0, q->rank - 2, n - 2) && right_aligned(s, 1, k->rank - 2, n - 2) &&
-         right_aligned(s, 2, v->rank - 2, n - 2);
+              along(s, 0, q->rank - 2, n - 2) && along(s, 2, v->rank - 1, n - 1) &&
+              along_aligned(s, 0, q->rank - 2, n - 2) && along_aligned(s, 1, k->rank - 2, n - 2) &&
+              along_aligned(s, 2, v->rank - 2, n - 2);
+  if (fits && attr(s, "causal")->i) s->kept |= 1u << (n - 2);
+  return fits || mismatch(s, "extents differ");
 }
 
 static bool fits(shapes *s) {
@@ -391,14 +445,28 @@ static bool window_fits(shapes *s) {
     return mismatch(s, "cannot compute a part of its result ('at')");
   if (!entries_fit(s)) return mismatch(s, "the destination has another rank than the result");
   for (uint32_t i = 0; i < s->r->rank; i++) {
-    int64_t at = s->task->offset[i];
+    int64_t at = s->offset[i];
     if (at < 0 || at > INT64_MAX / 4) return mismatch(s, "an offset is out of range");
   }
   return true;
 }
 
+static bool begin_window(shapes *s) {
+  const ir_instr_data *d = s->d;
+  s->windowed = d->offsets != NULL;
+  for (uint32_t i = 0; i < s->r->rank; i++) {
+    s->whole[i] = s->r->extents[i];
+    if (d->offsets && !bind_eval(s->b, d, d->offsets[i], &s->offset[i])) return false;
+  }
+  return true;
+}
+
 bool bind_shapes_fit(binder *b, const ir_instr_data *d, rt_task *task) {
-  shapes s = {b, d, task, &b->all_views.data[task->result]};
-  if (task->windowed && !window_fits(&s)) return false;
-  return fits(&s);
+  shapes s = {.b = b, .d = d, .task = task, .r = bind_view_at(b, task->result)};
+  if (!begin_window(&s) || (s.windowed && !window_fits(&s)) || !fits(&s)) return false;
+  if (!s.windowed) return true;
+  if (!windows_inside(&s)) return false;
+  task->offset = bind_list(b, s.offset, s.r->rank, NULL);
+  task->whole = bind_list(b, s.whole, s.r->rank, NULL);
+  return true;
 }

@@ -5,6 +5,9 @@
 #include "runtime/bind_internal.h"
 
 static bool is_bound(binder *b, const ir_instr_data *d, ir_tensor t) {
+  if (b->absent[t.id])
+    return bind_error(b, d, "'%s' is not on device %lld", ir_tensor_name(b->h, t),
+                      (long long)b->rank);
   return b->bound[t.id] || bind_error(b, d, "'%s' has no value here", ir_tensor_name(b->h, t));
 }
 
@@ -21,21 +24,22 @@ static bool is_broadcast(const binder *b, ir_tensor t, uint32_t dim) {
 
 bool bind_select(binder *b, const ir_instr_data *d) {
   int64_t index;
+  if ((b->absent[d->tensor.id] = b->absent[d->from.id])) return true;
   if (!is_bound(b, d, d->from) || !bind_eval(b, d, d->index, &index)) return false;
-  rt_view v = b->views[d->from.id];
+  const rt_view *from = &b->views[d->from.id];
   if (is_broadcast(b, d->from, d->dim)) index = 0;
-  if (index < 0 || index >= v.extents[d->dim]) {
+  if (index < 0 || index >= from->extents[d->dim]) {
     return bind_error(b, d, "index %lld is outside 0 to %lld", (long long)index,
-                      (long long)v.extents[d->dim] - 1);
+                      (long long)from->extents[d->dim] - 1);
   }
-  v.offset_bytes += index * step_bytes(&v, d->dim);
-  v.rank--;
-  for (uint32_t i = d->dim; i < v.rank; i++) {
-    v.extents[i] = v.extents[i + 1];
-    v.strides[i] = v.strides[i + 1];
+  bind_shape s = bind_shape_of(from);
+  s.view.offset_bytes += index * step_bytes(from, d->dim);
+  s.view.rank--;
+  for (uint32_t i = d->dim; i < s.view.rank; i++) {
+    s.extents[i] = s.extents[i + 1];
+    s.strides[i] = s.strides[i + 1];
   }
-  b->views[d->tensor.id] = v;
-  b->bound[d->tensor.id] = true;
+  bind_tensor(b, d->tensor, &s);
   return true;
 }
 
@@ -67,14 +71,15 @@ static bool piece(binder *b, const ir_instr_data *d, int64_t n, int64_t index, i
 }
 
 bool bind_shard(binder *b, const ir_instr_data *d) {
+  if ((b->absent[d->tensor.id] = b->absent[d->from.id])) return true;
   int64_t index, begin = 0, length = 0;
   if (!is_bound(b, d, d->from) || !bind_eval(b, d, d->index, &index)) return false;
-  rt_view v = b->views[d->from.id];
-  if (!piece(b, d, v.extents[d->dim], index, &begin, &length)) return false;
-  v.offset_bytes += begin * step_bytes(&v, d->dim);
-  v.extents[d->dim] = length;
-  b->views[d->tensor.id] = v;
-  b->bound[d->tensor.id] = true;
+  const rt_view *from = &b->views[d->from.id];
+  if (!piece(b, d, from->extents[d->dim], index, &begin, &length)) return false;
+  bind_shape s = bind_shape_of(from);
+  s.view.offset_bytes += begin * step_bytes(from, d->dim);
+  s.extents[d->dim] = length;
+  bind_tensor(b, d->tensor, &s);
   return true;
 }
 
@@ -87,22 +92,20 @@ typedef struct view_key {
 
 static bool same_view(const void *context, uint32_t id) {
   const view_key *k = context;
-  const rt_view *a = k->v, *v = &k->b->all_views.data[id - 1];
-  if (a->buffer != v->buffer || a->offset_bytes != v->offset_bytes || a->rank != v->rank)
-    return false;
-  size_t n = a->rank * sizeof *a->extents;
-  return memcmp(a->extents, v->extents, n) == 0 && memcmp(a->strides, v->strides, n) == 0;
+  const rt_view *a = k->v, *v = bind_view_at(k->b, id - 1);
+  return a->buffer == v->buffer && a->offset_bytes == v->offset_bytes && a->rank == v->rank &&
+         a->extents == v->extents && a->strides == v->strides;
 }
 
-static uint32_t add_view(binder *b, const rt_view *v) {
+uint32_t bind_add_view(binder *b, const rt_view *v) {
   view_key key = {b, v};
   uint64_t hash = hash_mix(hash_mix(v->buffer, (uint64_t)v->offset_bytes),
-                           hash_bytes(v->extents, v->rank * sizeof *v->extents));
+                           hash_mix((uintptr_t)v->extents, (uintptr_t)v->strides));
   uint32_t found = table_find(&b->view_index, hash, same_view, &key);
   if (found) return found - 1;
-  vec_push(&b->scratch, &b->all_views, *v);
-  table_add(&b->view_index, hash, b->all_views.len);
-  return b->all_views.len - 1;
+  uint32_t id = bind_row_add(b, &b->all_views, v);
+  table_add(&b->view_index, hash, id + 1);
+  return id;
 }
 
 bool bind_operand(binder *b, const ir_instr_data *d, uint32_t k, ir_tensor t, rt_operand *out) {
@@ -111,16 +114,17 @@ bool bind_operand(binder *b, const ir_instr_data *d, uint32_t k, ir_tensor t, rt
   const ir_tensor_data *data = ir_tensor_at(b->h, t);
   if (data->kind == IR_TENSOR_CONST) {
     out->kind = RT_OPERAND_NUMBER;
-    out->number = data->number;
+    out->number = &data->number; /* the host program outlives the plan */
     int64_t value;
     if (data->value.id == 0) return true;
     if (!bind_eval(b, d, data->value, &value)) return false;
-    out->number = ir_number_int(value);
+    ir_number number = ir_number_int(value);
+    out->number = arena_copy(b->memory, &number, sizeof number);
     return true;
   }
   if (!is_bound(b, d, t)) return false;
   out->kind = RT_OPERAND_VIEW;
-  out->view = add_view(b, &b->views[t.id]);
+  out->view = bind_add_view(b, &b->views[t.id]);
   return true;
 }
 
@@ -133,27 +137,47 @@ static bool bind_attr(binder *b, const ir_instr_data *d, const ir_param *p, cons
   }
   if (p->kind == IR_PARAM_SCALAR && a->scalar.id) return bind_eval(b, d, a->scalar, &out->i);
   if (p->kind != IR_PARAM_SCALARS) return true;
-  int64_t *list = ARENA_ARRAY(b->memory, a->len, int64_t);
+  int64_t list[2 * IR_MAX_RANK];
+  check(a->len <= 2 * IR_MAX_RANK);
   for (uint32_t i = 0; i < a->len; i++) {
     if (!bind_eval(b, d, a->scalars[i], &list[i])) return false;
     bool bound = ir_op_at(b->h, d->op)->code == IR_OP_SLICE;
     bool written = ir_scalar_is_const(&b->h->module->scalars, a->scalars[i], NULL);
     if (bound && !written && list[i] < 0) list[i] = 0; /* only written ones count from the end */
   }
-  out->list = list;
+  out->list = bind_list(b, list, a->len, NULL);
   return true;
 }
 
+/* Bit by bit: a nan is the same as itself. */
+static bool same_attr(const rt_attr *a, const rt_attr *b) {
+  return a->given == b->given && a->is_float == b->is_float && a->i == b->i &&
+         memcmp(&a->f, &b->f, sizeof a->f) == 0 && a->len == b->len && a->list == b->list;
+}
+
+static bool same_attrs(const rt_attr *a, const rt_attr *b, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) {
+    if (!same_attr(&a[i], &b[i])) return false;
+  }
+  return true;
+}
+
+enum { MAX_ATTRS = 16 };
+
 bool bind_attrs(binder *b, const ir_instr_data *d, const ir_op_data *op, rt_task *task) {
   const ir_op_info *info = ir_op_info_of(op->code);
-  rt_attr *attrs = ARENA_ARRAY(b->memory, info->n_attrs, rt_attr);
+  rt_attr attrs[MAX_ATTRS];
+  const rt_attr **last = &b->attrs[d->op.id];
   uint32_t i = 0;
+  check(info->n_attrs <= MAX_ATTRS);
   for (const ir_param *p = info->params; p->kind != IR_PARAM_END; p++) {
     if (p->kind == IR_PARAM_TENSOR || p->kind == IR_PARAM_TENSORS) continue;
     if (!bind_attr(b, d, p, &op->attrs[i], &attrs[i])) return false;
     i++;
   }
-  task->attrs = attrs;
+  if (!*last || !same_attrs(*last, attrs, i))
+    *last = arena_copy(b->memory, attrs, i * sizeof *attrs);
+  task->attrs = *last;
   return true;
 }
 
@@ -167,15 +191,6 @@ static bool bind_operands(binder *b, const ir_instr_data *d, const ir_op_data *o
   return true;
 }
 
-static bool bind_window(binder *b, const ir_instr_data *d, rt_task *task, const rt_view *result) {
-  task->windowed = d->offsets != NULL;
-  for (uint32_t i = 0; i < result->rank; i++) {
-    task->whole[i] = result->extents[i];
-    if (d->offsets && !bind_eval(b, d, d->offsets[i], &task->offset[i])) return false;
-  }
-  return true;
-}
-
 static bool is_empty(const rt_view *v) {
   for (uint32_t i = 0; i < v->rank; i++) {
     if (v->extents[i] == 0) return true;
@@ -186,13 +201,13 @@ static bool is_empty(const rt_view *v) {
 static void launch(binder *b, ir_instr at, const rt_task *task) {
   rt_instr i = {.kind = RT_LAUNCH, .stream = (uint16_t)b->stream, .task = b->tasks.len};
   i.origin = at.id;
-  vec_push(&b->scratch, &b->tasks, *task);
-  vec_push(&b->scratch, &b->instrs, i);
+  bind_row_add(b, &b->tasks, task);
+  bind_row_add(b, &b->instrs, &i);
   b->clocks[b->stream][b->stream] = ++b->positions[b->stream];
-  bind_touch(b, b->all_views.data[task->result].buffer);
+  bind_touch(b, bind_view_at(b, task->result)->buffer);
   for (uint32_t k = 0; k < task->n_operands; k++) {
     if (task->operands[k].kind != RT_OPERAND_VIEW) continue;
-    bind_touch(b, b->all_views.data[task->operands[k].view].buffer);
+    bind_touch(b, bind_view_at(b, task->operands[k].view)->buffer);
   }
 }
 
@@ -202,12 +217,14 @@ bool bind_compute(binder *b, ir_instr at, const ir_instr_data *d) {
   const rt_view *result = &b->views[d->tensor.id];
   rt_task task = {.code = op->code};
   if (!bind_operands(b, d, op, &task) || !bind_attrs(b, d, op, &task)) return false;
-  if (!bind_window(b, d, &task, result)) return false;
-  task.result = add_view(b, result);
+  task.result = bind_add_view(b, result);
   if (ir_op_info_of(op->code)->family == IR_FAMILY_POINTWISE) {
     task.compute = ir_infer_compute_dtype(b->h, op);
   }
   if (is_empty(result)) return true; /* nothing to compute */
+  if (rt_view_overlap(result) != RT_APART)
+    return bind_error(b, d, "several elements of the destination '%s' share the same bytes",
+                      ir_tensor_name(b->h, d->tensor));
   if (!bind_shapes_fit(b, d, &task)) return false;
   launch(b, at, &task);
   return true;

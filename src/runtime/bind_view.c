@@ -5,7 +5,7 @@ typedef struct viewing {
   const rt_view *x;
   const rt_attr *attrs;
   const ir_op_data *op;
-  rt_view v; /* the result */
+  bind_shape s; /* the result */
 } viewing;
 
 static const rt_attr *attr(const viewing *w, const char *name) {
@@ -17,13 +17,13 @@ static uint32_t position(int64_t dim, uint32_t rank) {
 }
 
 static void take(viewing *w, uint32_t from) {
-  w->v.extents[w->v.rank] = w->x->extents[from];
-  w->v.strides[w->v.rank++] = w->x->strides[from];
+  w->s.extents[w->s.view.rank] = w->x->extents[from];
+  w->s.strides[w->s.view.rank++] = w->x->strides[from];
 }
 
 static void insert(viewing *w, int64_t extent) {
-  w->v.extents[w->v.rank] = extent;
-  w->v.strides[w->v.rank++] = 0;
+  w->s.extents[w->s.view.rank] = extent;
+  w->s.strides[w->s.view.rank++] = 0;
 }
 
 static void inserted(viewing *w) {
@@ -77,9 +77,9 @@ static void sliced(viewing *w) {
     int64_t n = w->x->extents[i], step = steps->given ? steps->list[i] : 1;
     int64_t start = clamp_bound(starts->list[i], n), span = clamp_bound(stops->list[i], n) - start;
     take(w, i);
-    w->v.extents[i] = span > 0 ? span / step + (span % step != 0) : 0;
-    w->v.strides[i] *= step;
-    if (span > 0) w->v.offset_bytes += start * w->x->strides[i] * bytes;
+    w->s.extents[i] = span > 0 ? span / step + (span % step != 0) : 0;
+    w->s.strides[i] *= step;
+    if (span > 0) w->s.view.offset_bytes += start * w->x->strides[i] * bytes;
   }
 }
 
@@ -92,14 +92,14 @@ static void look(viewing *w) {
 }
 
 /* The destination's extents are those written down; the view must have them. */
-static bool has_type(binder *b, const ir_instr_data *d, const rt_view *v) {
+static bool has_type(binder *b, const ir_instr_data *d, const bind_shape *s) {
   ir_axis dims[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(b->h, d->tensor, dims);
-  bool same = rank == v->rank;
+  bool same = rank == s->view.rank;
   for (uint32_t i = 0; same && i < rank; i++) {
     int64_t want;
     if (!bind_eval(b, d, ir_axis_size(b->h, dims[i]), &want)) return false;
-    same = want == v->extents[i];
+    same = want == s->extents[i];
   }
   return same ||
          bind_error(b, d, "'%s' has other extents than the view", ir_tensor_name(b->h, d->tensor));
@@ -107,15 +107,15 @@ static bool has_type(binder *b, const ir_instr_data *d, const rt_view *v) {
 
 bool bind_view(binder *b, const ir_instr_data *d) {
   const ir_op_data *op = ir_op_at(b->h, d->op);
+  if ((b->absent[d->tensor.id] = b->absent[op->operands[0].id])) return true;
   rt_operand x;
   rt_task task = {.code = op->code};
   if (!bind_operand(b, d, 0, op->operands[0], &x) || !bind_attrs(b, d, op, &task)) return false;
-  viewing w = {.x = &b->all_views.data[x.view], .attrs = task.attrs, .op = op};
-  w.v = *w.x;
-  w.v.rank = 0;
+  viewing w = {.x = bind_view_at(b, x.view), .attrs = task.attrs, .op = op};
+  w.s.view = *w.x;
+  w.s.view.rank = 0;
   look(&w);
-  if (!has_type(b, d, &w.v)) return false;
-  b->views[d->tensor.id] = w.v;
-  b->bound[d->tensor.id] = true;
+  if (!has_type(b, d, &w.s)) return false;
+  bind_tensor(b, d->tensor, &w.s);
   return true;
 }

@@ -27,10 +27,19 @@ typedef struct rt_device_options {
   uint64_t seed;
 } rt_device_options;
 
+/* How a run on a virtual clock went: the whole time, and the launches it is made of, one after the
+ * other (device/sim/sim.h). Valid until the next run. */
+typedef struct rt_outcome {
+  int64_t total_ns;
+  const uint32_t *path; /* instructions */
+  uint32_t path_len;
+} rt_outcome;
+
 typedef struct rt_device_ops {
   const char *name;
-  const char *summary; /* one sentence, for `weir list devices` */
-  bool virtual_clock;  /* spans tell simulated time */
+  const char *summary;  /* one sentence, for `weir list devices` */
+  bool virtual_clock;   /* spans tell simulated time */
+  bool takes_adversary; /* options.adversarial means something */
   /* What it opens may have other operations (the adversary): go on through (*result)->ops. */
   status (*open)(const rt_device_options *options, const allocator *memory, rt_device **result);
   void (*close)(rt_device *device); /* accepts NULL */
@@ -46,6 +55,8 @@ typedef struct rt_device_ops {
   void (*launch)(rt_loaded *loaded, uint32_t instr);
   void (*wait)(rt_loaded *loaded, uint32_t instr);
   status (*finish)(rt_loaded *loaded);
+  rt_outcome (*outcome)(
+      const rt_loaded *loaded); /* of the last run; NULL unless the clock is virtual */
 } rt_device_ops;
 
 /* Every device object begins with its operations. */

@@ -8,7 +8,9 @@
  *
  * Happens-before in a plan: instructions of one stream run in order; an RT_WAIT of stream s on stream
  * t orders everything put on t before the RT_WAIT (in plan order) before everything put on s after it.
- * Nothing else orders anything. */
+ * A communication begins after what stands before its RT_POST on the stream, and runs beside the stream;
+ * what stands behind an RT_JOIN for it, on whichever stream, comes after its end. Nothing else orders
+ * anything. */
 #ifndef WEIR_RUNTIME_PLAN_H
 #define WEIR_RUNTIME_PLAN_H
 
@@ -16,16 +18,24 @@
 #include "ir/array.h"
 #include "ir/bind.h"
 #include "ir/host.h"
+#include "runtime/comm.h"
 
-/* A strided view of a buffer. Strides are in elements; offset in bytes from the buffer's start. */
+/* A strided view of a buffer. Strides are in elements; offset in bytes from the buffer's start.
+ *
+ * Lists of `rank` numbers (here and in tasks) are the plan's memory, and of a bound plan equal ones are
+ * one: the many slices of a loop share theirs. */
 typedef struct rt_view {
   uint32_t buffer;
   ir_dtype dtype;
   uint32_t rank;
   int64_t offset_bytes;
-  int64_t extents[IR_MAX_RANK];
-  int64_t strides[IR_MAX_RANK];
+  const int64_t *extents, *strides;
 } rt_view;
+
+/* Whether elements of a view share bytes with one another (a stride 0, for one); none may do so in a
+ * view that is written. MAY: there are too many elements to say. */
+typedef enum rt_overlap { RT_APART, RT_OVERLAP, RT_MAY_OVERLAP } rt_overlap;
+rt_overlap rt_view_overlap(const rt_view *v);
 
 typedef enum rt_buffer_kind {
   RT_BUFFER_INPUT,  /* memory of the caller: slot `slot` of the run's inputs */
@@ -61,9 +71,9 @@ typedef enum rt_operand_kind {
 
 typedef struct rt_operand {
   rt_operand_kind kind;
-  uint32_t view;    /* VIEW: in plan->views */
-  ir_number number; /* NUMBER */
-  uint32_t sliced;  /* bit d: already cut along result dimension d (see ir_instr_data) */
+  uint32_t view;           /* VIEW: in plan->views */
+  uint32_t sliced;         /* bit d: already cut along result dimension d (see ir_instr_data) */
+  const ir_number *number; /* NUMBER */
 } rt_operand;
 
 /* One launch: run `code` on the operands into the result view. */
@@ -71,23 +81,41 @@ typedef struct rt_task {
   ir_opcode code;
   uint32_t result; /* view */
   uint32_t n_operands;
+  ir_dtype compute; /* POINTWISE: the dtype computed in */
   const rt_operand *operands;
-  const rt_attr *attrs;        /* one per attribute param of the op, in table order */
-  ir_dtype compute;            /* POINTWISE: the dtype computed in */
-  bool windowed;               /* the result is a part of the operation's whole result */
-  int64_t offset[IR_MAX_RANK]; /* where it begins, per dimension */
-  int64_t whole[IR_MAX_RANK];  /* extents of the whole result */
+  const rt_attr *attrs; /* one per attribute param of the op, in table order */
+  /* Where the result is a part of the operation's whole result: where it begins, per dimension, and
+   * the extents of the whole. Otherwise both are NULL. */
+  const int64_t *offset, *whole;
 } rt_task;
+
+/* One communication, as one rank posts it; see rt_comm_request. */
+typedef struct rt_post {
+  rt_comm_kind kind;
+  rt_comm_op op;
+  ir_dtype dtype;
+  const uint32_t *team; /* device ids */
+  uint32_t n_team, me, root;
+  int32_t to, from;
+  int64_t count, count_from; /* elements per piece */
+  uint32_t in, out;          /* views, dense; RT_NO_VIEW: none */
+  uint32_t rank;             /* who posts it */
+  bool joined;               /* some RT_JOIN waits for it */
+} rt_post;
+
+enum { RT_NO_VIEW = UINT32_MAX };
 
 typedef enum rt_instr_kind {
   RT_LAUNCH, /* task on stream */
   RT_WAIT,   /* stream waits for `other` */
+  RT_POST,   /* the stream posts a communication */
+  RT_JOIN,   /* the stream waits for one */
 } rt_instr_kind;
 
 typedef struct rt_instr {
   uint8_t kind; /* rt_instr_kind */
   uint16_t stream, other;
-  uint32_t task;   /* LAUNCH */
+  uint32_t task;   /* LAUNCH; POST, JOIN: in plan->posts */
   uint32_t origin; /* ir_instr in the host program, for messages and traces */
 } rt_instr;
 
@@ -107,13 +135,26 @@ typedef struct rt_plan {
   uint32_t n_streams; /* the main stream included */
   int64_t pool_bytes;
   uint32_t n_inputs, n_outputs;
+  rt_post *posts;
+  uint32_t n_posts;
+  /* Of several ranks (rt_plan_join): rank r has the streams from first_stream[r] to below
+   * first_stream[r + 1], the first of which is its main one. One rank: NULL. */
+  uint32_t n_ranks;
+  uint32_t *first_stream;
   uint64_t seed;
 } rt_plan;
+
+/* Binding stops, with an error at the outermost loop, after so many steps (instructions of the host
+ * program and iterations, empty ones too) or when it has used so much memory. */
+enum { RT_MAX_STEPS = 50 * 1000 * 1000 };
+#define RT_MAX_PLAN_BYTES (INT64_C(4) << 30)
 
 typedef struct rt_bind_options {
   uint32_t streams; /* worker streams, >= 1 */
   uint64_t seed;
+  int64_t rank;    /* the device that the plan is for */
   bool keep_waits; /* also those for streams that did nothing new since the last wait */
+  int64_t max_steps, max_bytes; /* 0: RT_MAX_STEPS, RT_MAX_PLAN_BYTES */
 } rt_bind_options;
 
 /* Binds a host program to the extents of `env` (complete and checked). Errors in the program that only
@@ -121,6 +162,11 @@ typedef struct rt_bind_options {
 NODISCARD status rt_bind(const ir_env *env, const rt_bind_options *options, const allocator *memory,
                          rt_plan **result);
 void rt_plan_destroy(rt_plan *plan);
+/* The plans of ranks 0 … n - 1 as one plan for a process that runs them all. They must outlive it. */
+NODISCARD status rt_plan_join(rt_plan *const *plans, uint32_t n, const allocator *memory,
+                              rt_plan **result);
+/* Which rank the stream belongs to: an index in the plan, 0 … n_ranks - 1. */
+uint32_t rt_plan_rank(const rt_plan *plan, uint32_t stream);
 
 /* Floating point operations and bytes moved by a task; for statistics and the sim device. */
 double rt_task_flops(const rt_plan *plan, const rt_task *task);

@@ -27,12 +27,18 @@ void rt_queues_build(const rt_plan *plan, arena *memory, rt_queues *result) {
   for (uint32_t i = 0; i < plan->n_instrs; i++) {
     const rt_instr *instr = &plan->instrs[i];
     rt_entry e = {.instr = i, .kind = instr->kind};
-    if (instr->kind == RT_WAIT) {
-      aim(&q, instr, &e);
-    } else {
+    switch ((rt_instr_kind)instr->kind) {
+    case RT_WAIT: aim(&q, instr, &e); break;
+    case RT_LAUNCH:
       check(instr->task < plan->n_tasks);
       e.task = instr->task;
       e.launch = q.n_launches++;
+      break;
+    case RT_POST:
+    case RT_JOIN:
+      check(instr->task < plan->n_posts);
+      e.task = instr->task;
+      break;
     }
     rt_queue *own = &q.streams[instr->stream];
     own->entries[own->n++] = e;

@@ -18,7 +18,7 @@
 
 typedef struct rt_entry {
   uint32_t instr;  /* in the plan */
-  uint32_t task;   /* LAUNCH */
+  uint32_t task;   /* LAUNCH; POST, JOIN: in plan->posts */
   uint32_t launch; /* LAUNCH: how many launches stand before it in the plan; its span's place */
   uint32_t target; /* WAIT: entries of `other` that must be complete; 0: nothing to wait for */
   uint16_t other;  /* WAIT */

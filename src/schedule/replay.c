@@ -103,6 +103,30 @@ static void start(replaying *r, const ir_pair *pairs, uint32_t n_pairs) {
   r->target->name = ir_tensor_at(r->f, r->to)->name;
 }
 
+static bool is_among(ir_mark mark, schedule_marks which) {
+  if (mark.kind == IR_MARK_STREAM) return which.streams;
+  return mark.kind == IR_MARK_MESH && (which.mesh_axes >> mark.mesh_axis & 1);
+}
+
+uint32_t schedule_replay_marked(ir_func *f, ir_tensor from, ir_tensor to, const ir_pair *pairs,
+                                uint32_t n_pairs, schedule_marks which) {
+  if (!f->applied) (void)schedule_apply(f);
+  if (!ir_tensor_at(f, to)->name) return 0;
+  replaying r = {.f = f, .to = to};
+  start(&r, pairs, n_pairs);
+  ir_domains now = ir_tensor_at(f, from)->now;
+  ir_axis chosen[IR_MAX_RANK * 2];
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < now.loop.len && n < IR_MAX_RANK * 2; i++) {
+    if (is_among(ir_axis_at(f, now.loop.data[i])->mark, which)) chosen[n++] = now.loop.data[i];
+  }
+  ir_axes axes = {chosen, n};
+  schedule_history h = schedule_history_of(f, now.logical, axes);
+  for (uint32_t i = 0; i < h.len; i++) replay_transform(&r, *ir_transform_at(f, h.data[i]));
+  replay_marks(&r, axes);
+  return r.added;
+}
+
 uint32_t schedule_replay(ir_func *f, ir_tensor from, ir_tensor to, const ir_pair *pairs,
                          uint32_t n_pairs, bool with_marks) {
   if (!f->applied) (void)schedule_apply(f);

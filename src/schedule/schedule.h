@@ -34,4 +34,15 @@ uint32_t schedule_add_all(ir_func *f, const ir_stmt *stmts, uint32_t n);
 uint32_t schedule_replay(ir_func *f, ir_tensor from, ir_tensor to, const ir_pair *pairs,
                          uint32_t n_pairs, bool with_marks);
 
+/* Which marks to repeat. */
+typedef struct schedule_marks {
+  bool streams;
+  uint32_t mesh_axes; /* bit k: mesh.k */
+} schedule_marks;
+
+/* The same for those loop axes of `from` that bear one of these marks, and only the transforms that
+ * lead to them. */
+uint32_t schedule_replay_marked(ir_func *f, ir_tensor from, ir_tensor to, const ir_pair *pairs,
+                                uint32_t n_pairs, schedule_marks which);
+
 #endif

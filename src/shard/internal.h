@@ -110,6 +110,12 @@ typedef struct shard_changes {
 } shard_changes;
 shard_changes shard_view_changes(shard_view *v);
 
+/* ---- mesh.c ---- */
+/* Gives a mesh to every tensor that has none: that of its operands, or all devices. */
+void shard_place_all(ir_func *f);
+/* A 1-D mesh of these devices, called `base` or like it. */
+ir_mesh shard_fresh_mesh(ir_func *f, const char *base, const int64_t *devices, int64_t n);
+
 /* ---- layout.c ---- */
 void shard_comm_layout(shard_view *v, shard_comm *m);
 

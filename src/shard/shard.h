@@ -68,6 +68,25 @@ bool shard_differs(shard_ctx *c, const ir_op_data *op, uint32_t operand, uint32_
  * part from what it holds. */
 bool shard_is_resharding(shard_ctx *c, const ir_op_data *op);
 
+/* Does every device of the result's mesh hold what it needs of the operand to compute its part? Unlike
+ * above, a marked reduction cuts the operands: what devices compute then are partial results. */
+bool shard_operand_fits(shard_ctx *c, const ir_op_data *op, uint32_t operand);
+bool shard_fits(shard_ctx *c, const ir_op_data *op); /* all operands */
+
+/* ---- decomposition ---- */
+/* Changes `f`, a working copy (ir_func_copy), so that each operation either computes from what devices
+ * hold, perhaps partial results (shard_fits()), or only moves data (shard_comm_of() gives one
+ * communication): gives every tensor a mesh, marks reductions of sharded dimensions, and inserts sets,
+ * before or after operations, whichever moves fewer bytes. Equal reshardings of a tensor are shared.
+ * Reports what cannot be done. */
+bool shard_decompose(shard_ctx *c);
+/* Do the tensors of `f` lie on several devices? */
+bool shard_is_distributed(const ir_func *f);
+/* A mesh of all devices that any mesh of `f` has; made if there is none. */
+ir_mesh shard_all_devices(ir_func *f);
+/* Have both meshes the same devices, in whatever order? */
+bool shard_same_devices(const ir_func *f, ir_mesh a, ir_mesh b);
+
 /* ---- communications ---- */
 typedef enum shard_comm_kind {
   SHARD_NONE,        /* all data is in place */

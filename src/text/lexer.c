@@ -1,8 +1,9 @@
 #include "text/lexer.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "base/number.h"
 
 void text_lexer_init(text_lexer *lx, arena *memory, diags *errors, const char *text,
                      uint32_t length) {
@@ -94,7 +95,7 @@ static void lex_integer(text_lexer *lx, text_token *t) {
   }
 }
 
-/* strtod wants a final NUL, which the text need not have. */
+/* Parsing wants a final NUL, which the text need not have. */
 static void lex_float(text_lexer *lx, text_token *t) {
   char small[64];
   size_t n = lx->pos - t->offset;
@@ -102,7 +103,7 @@ static void lex_float(text_lexer *lx, text_token *t) {
   memcpy(copy, lx->text + t->offset, n);
   copy[n] = '\0';
   t->kind = TOKEN_FLOAT;
-  t->real = strtod(copy, NULL);
+  t->real = number_parse(copy);
   if (isinf(t->real)) bad_number(lx, t, "this number is too large; write inf for infinity");
 }
 
@@ -148,6 +149,7 @@ static const struct {
     {";", TOKEN_SEMICOLON}, {":", TOKEN_COLON},   {".", TOKEN_DOT},    {"?", TOKEN_QUESTION},
     {"=", TOKEN_ASSIGN},    {"+", TOKEN_PLUS},    {"-", TOKEN_MINUS},  {"*", TOKEN_STAR},
     {"/", TOKEN_SLASH},     {"%", TOKEN_PERCENT}, {"<", TOKEN_LT},     {">", TOKEN_GT},
+    {"@", TOKEN_AT},
 };
 
 /* The length of the mark at the position, 0 when there is none. */

@@ -27,6 +27,7 @@ typedef enum text_token_kind {
   TOKEN_COLON,
   TOKEN_DOT,
   TOKEN_QUESTION,
+  TOKEN_AT,
   TOKEN_ASSIGN,
   TOKEN_PLUS,
   TOKEN_MINUS,

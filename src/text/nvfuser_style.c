@@ -10,7 +10,7 @@ static void put_size(text_nvfuser *s, ir_tensor t) {
   for (uint32_t i = 1; i < rank; i++) strbuf_puts(s->out, "( ");
   for (uint32_t i = 0; i < rank; i++) {
     if (i) strbuf_puts(s->out, " * ");
-    text_nvfuser_put_scalar(s, ir_axis_size(s->h, dims[i]));
+    text_nvfuser_put_scalar(s, text_nvfuser_length(s, dims[i]));
     if (i) strbuf_puts(s->out, " )");
   }
   if (rank == 0) strbuf_putc(s->out, '1');
@@ -145,12 +145,27 @@ static void put_instr(text_nvfuser *s, const ir_instr_data *d, uint32_t depth) {
   case IR_SHARD: put_shard(s, d); return;
   case IR_VIEW:
   case IR_COMPUTE: text_nvfuser_put_compute(s, ir_op_at(s->h, d->op), d->op, depth); return;
+  case IR_COMMUNICATE:
+  case IR_GROUP_START:
+  case IR_GROUP_END:
+  case IR_WAIT: break;
   }
+  impossible("a communication is printed elsewhere");
 }
 
+static bool is_comm(ir_instr_kind kind) {
+  return kind == IR_COMMUNICATE || kind == IR_GROUP_START || kind == IR_GROUP_END ||
+         kind == IR_WAIT;
+}
+
+/* Who is not in a mesh skips what is done there, and who is does it without asking. */
 static void put_block(text_nvfuser *s, const ir_block *block, uint32_t depth) {
   for (uint32_t i = 0; i < block->len; i++) {
-    put_instr(s, ir_instr_at(s->h, block->data[i]), depth);
+    const ir_instr_data *d = ir_instr_at(s->h, block->data[i]);
+    const ir_block *taken = text_nvfuser_membership(s, d);
+    if (taken) put_block(s, taken, depth);
+    else if (is_comm(d->kind)) text_nvfuser_put_comm(s, block, i, depth);
+    else put_instr(s, d, depth);
   }
 }
 
@@ -164,9 +179,10 @@ static void put_tensors(text_nvfuser *s, const ir_tensor *list, uint32_t n) {
   strbuf_putc(s->out, ')');
 }
 
-void text_print_nvfuser(const ir_func *h, strbuf *out) {
+void text_print_nvfuser(const ir_func *h, int64_t rank, strbuf *out) {
   arena *memory = out->memory;
-  text_nvfuser s = {.h = h, .out = out};
+  text_nvfuser s = {.h = h, .rank = rank, .out = out};
+  map_init(&s.numbers, memory);
   s.tensors = ARENA_ARRAY(memory, h->tensors.len, uint32_t);
   s.slices = ARENA_ARRAY(memory, h->tensors.len, bool);
   s.axes = ARENA_ARRAY(memory, h->axes.len, uint32_t);

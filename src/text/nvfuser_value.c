@@ -10,14 +10,20 @@ static void note_piece(text_nvfuser *s, const ir_instr_data *d) {
   ir_scalars *all = &s->h->module->scalars;
   ir_axis a = text_nvfuser_dim(s, d->tensor, d->dim), from = text_nvfuser_dim(s, d->from, d->dim);
   if (!a.id || !from.id || d->partition.kind == IR_CHUNKS) return;
-  ir_scalar size = d->partition.size;
-  s->pieces[a.id] =
-      d->partition.kind == IR_PARTS ? ir_scalar_ceildiv(all, ir_axis_size(s->h, from), size) : size;
+  ir_scalar n =
+      ir_host_cut_of(s->h, from) ? text_nvfuser_length(s, from) : ir_axis_size(s->h, from);
+  s->pieces[a.id] = ir_partition_longest(all, &d->partition, n);
 }
 
 static void show_block(text_nvfuser *s, const ir_block *block) {
   for (uint32_t i = 0; i < block->len; i++) {
     const ir_instr_data *d = ir_instr_at(s->h, block->data[i]);
+    const ir_block *taken = text_nvfuser_membership(s, d);
+    if (taken) {
+      show_block(s, taken);
+      continue;
+    }
+    if (d->kind == IR_COMMUNICATE && !text_nvfuser_takes_part(s, d)) continue;
     show(s, d->tensor);
     show(s, d->from);
     if (d->kind == IR_SELECT || d->kind == IR_SHARD) s->slices[d->tensor.id] = true;
@@ -31,6 +37,26 @@ static void show_block(text_nvfuser *s, const ir_block *block) {
   }
 }
 
+/* One position per device? Then the notation shows the axis as it is over all devices. */
+static const ir_cut_axis *device_axis(const text_nvfuser *s, ir_axis a) {
+  const ir_cut_axis *cut = ir_host_cut_of(s->h, a);
+  int64_t length;
+  if (!cut || cut->n_cuts != 1 || cut->cuts[0].partition.kind != IR_CHUNK) return NULL;
+  bool one = ir_scalar_is_const(&s->h->module->scalars, cut->cuts[0].partition.size, &length) &&
+             length == 1;
+  return one ? cut : NULL;
+}
+
+/* Of other cuts it knows whole pieces only. */
+static void note_cut(text_nvfuser *s, const ir_cut_axis *cut) {
+  ir_scalars *all = &s->h->module->scalars;
+  ir_scalar size = cut->whole;
+  for (uint32_t i = 0; i < cut->n_cuts; i++) {
+    size = ir_partition_longest(all, &cut->cuts[i].partition, size);
+  }
+  s->pieces[cut->axis.id] = device_axis(s, cut->axis) ? cut->whole : size;
+}
+
 static void number_axes(text_nvfuser *s, ir_axes axes, uint32_t *next) {
   for (uint32_t i = 0; i < axes.len; i++) {
     uint32_t *number = &s->axes[axes.data[i].id];
@@ -42,6 +68,7 @@ void text_nvfuser_number(text_nvfuser *s) {
   const ir_func *h = s->h;
   for (uint32_t i = 0; i < h->inputs.len; i++) show(s, h->inputs.data[i]);
   for (uint32_t i = 0; i < h->outputs.len; i++) show(s, h->outputs.data[i]);
+  for (uint32_t i = 0; i < h->host->cut.len; i++) note_cut(s, &h->host->cut.data[i]);
   show_block(s, &h->host->body);
   uint32_t tensors = 0, axes = 0;
   for (uint32_t i = 1; i < h->tensors.len; i++) {
@@ -61,11 +88,18 @@ static const char *next_name(text_nvfuser *s) {
   return arena_printf(s->out->memory, "i%u", s->n_symbols++);
 }
 
+static const char *coordinate_name(text_nvfuser *s, ir_scalar symbol) {
+  const ir_coordinate *c = text_nvfuser_coordinate(s, symbol);
+  uint32_t axis = c ? c->axis : 0;
+  if (axis < 3) return arena_printf(s->out->memory, "deviceIdx.%c", "xyz"[axis]);
+  return arena_printf(s->out->memory, "deviceIdx.%u", axis);
+}
+
 const char *text_nvfuser_symbol(text_nvfuser *s, ir_scalar symbol) {
   uint32_t i = symbol_index(s, symbol);
   switch (s->h->module->scalars.symbols.data[i].kind) {
   case IR_SYMBOL_STREAMS: return "numberOfStreams";
-  case IR_SYMBOL_RANK: return "deviceIdx.x";
+  case IR_SYMBOL_RANK: return coordinate_name(s, symbol);
   case IR_SYMBOL_EXTENT:
   case IR_SYMBOL_INDEX: break;
   }
@@ -123,6 +157,8 @@ static bool is_logical(const text_nvfuser *s, ir_tensor t, ir_axis a) {
 
 static void put_mark(text_nvfuser *s, ir_tensor t, ir_axis a) {
   ir_mark mark = ir_axis_at(s->h, a)->mark;
+  const ir_cut_axis *cut = device_axis(s, a);
+  if (cut) mark = (ir_mark){IR_MARK_MESH, cut->cuts[0].mesh_axis};
   switch (mark.kind) {
   case IR_MARK_NONE:
   case IR_MARK_SERIAL: strbuf_putc(s->out, 'S'); return;
@@ -133,6 +169,10 @@ static void put_mark(text_nvfuser *s, ir_tensor t, ir_axis a) {
     else strbuf_int(s->out, mark.mesh_axis);
     return;
   }
+}
+
+ir_scalar text_nvfuser_length(const text_nvfuser *s, ir_axis a) {
+  return s->pieces[a.id].id ? s->pieces[a.id] : ir_axis_size(s->h, a);
 }
 
 void text_nvfuser_put_axis(text_nvfuser *s, ir_tensor t, ir_axis a) {
@@ -161,13 +201,25 @@ ir_axis text_nvfuser_dim(const text_nvfuser *s, ir_tensor t, uint32_t dim) {
 }
 
 /* ---- tensors ---- */
-static void put_mesh(text_nvfuser *s, const ir_mesh_data *m) {
-  strbuf_puts(s->out, " (DeviceMesh{");
-  for (int64_t i = 0; i < m->n_devices; i++) {
+/* {0 1} of a row, {{0 1}{2 3}} of a grid. */
+static void put_devices(text_nvfuser *s, const ir_mesh_data *m, uint32_t level, int64_t *next) {
+  strbuf_putc(s->out, '{');
+  for (int64_t i = 0; i < m->shape[level]; i++) {
+    if (level + 1 < m->rank) {
+      put_devices(s, m, level + 1, next);
+      continue;
+    }
     if (i) strbuf_putc(s->out, ' ');
-    strbuf_int(s->out, m->devices[i]);
+    strbuf_int(s->out, m->devices[(*next)++]);
   }
-  strbuf_puts(s->out, "})");
+  strbuf_putc(s->out, '}');
+}
+
+static void put_mesh(text_nvfuser *s, const ir_mesh_data *m) {
+  int64_t next = 0;
+  strbuf_puts(s->out, " (DeviceMesh");
+  put_devices(s, m, 0, &next);
+  strbuf_putc(s->out, ')');
 }
 
 void text_nvfuser_put_tensor(text_nvfuser *s, ir_tensor t) {

@@ -6,6 +6,32 @@ static bool continues_expression(text_token_kind kind) {
   return kind == TOKEN_DOT || kind == TOKEN_LPAREN || (kind >= TOKEN_PLUS && kind <= TOKEN_PERCENT);
 }
 
+/* Behind an @. */
+static void parse_cut(text_parser *p, const text_token *at) {
+  text_cut cut = {.token = *at};
+  if (!text_parse_mesh_axis(p, &cut.mesh_axis)) return;
+  ir_partition *part = &cut.partition;
+  if (text_accept(p, TOKEN_SLASH)) {
+    part->kind = IR_CHUNK;
+    part->size = text_parse_factor(p);
+    cut.poison = !part->size.id;
+  } else if (text_is(p, TOKEN_LBRACKET)) {
+    part->kind = IR_CHUNKS;
+    cut.poison = !text_parse_ints(p, "chunks", &part->chunks, &part->n_chunks);
+  }
+  vec_push(&p->m->memory, &p->cuts, cut);
+}
+
+static void parse_cuts(text_parser *p, text_extent *e) {
+  text_token at = p->token;
+  e->cuts = p->cuts.len;
+  if (text_is(p, TOKEN_AT) && !p->host) {
+    text_expected(p, "',' or ']' (only host programs cut extents over devices)");
+  }
+  for (; text_accept(p, TOKEN_AT); at = p->token) parse_cut(p, &at);
+  e->n_cuts = p->cuts.len - e->cuts;
+}
+
 static void parse_extent(text_parser *p) {
   text_extent e = {.token = p->token};
   if (text_accept(p, TOKEN_QUESTION)) {
@@ -16,6 +42,7 @@ static void parse_extent(text_parser *p) {
     e.scalar = text_parse_scalar(p);
     e.poison = !e.scalar.id;
   }
+  parse_cuts(p, &e);
   vec_push(&p->m->memory, &p->extents, e);
 }
 
@@ -30,7 +57,7 @@ static void unknown_dtype(text_parser *p, const text_token *t) {
 }
 
 ir_dtype text_parse_type(text_parser *p) {
-  p->extents.len = 0;
+  p->extents.len = p->cuts.len = 0;
   p->declaring = true;
   text_token t = p->token;
   if (!text_expect(p, TOKEN_NAME, "a dtype")) return IR_DTYPE_NONE;
@@ -89,15 +116,16 @@ static bool resolve(text_parser *p, bool (*one)(text_parser *, const text_extent
 bool text_resolve_stated(text_parser *p) { return resolve(p, resolve_stated_extent); }
 
 /* ---- inputs and definitions ---- */
-void text_build_input(text_parser *p, const text_token *name, ir_dtype dtype) {
+ir_tensor text_build_input(text_parser *p, const text_token *name, ir_dtype dtype) {
   ir_tensor t = {0};
   if (!p->panic && dtype != IR_DTYPE_NONE && resolve(p, resolve_input_extent)) {
     t = ir_build_input(p->f, text_intern(p, name), dtype, p->scalars.data, p->scalars.len,
                        text_token_loc(name));
   }
-  if (t.id) return;
+  if (t.id) return t;
   text_poison(p, text_intern(p, name));
   poison_extents(p);
+  return t;
 }
 
 static loc place_of(const ir_func *f, ir_name_entry e) {
@@ -131,7 +159,7 @@ static void parse_stated(text_parser *p, const text_token *name, ir_dtype dtype)
 static void parse_typed(text_parser *p, const text_token *name) {
   ir_dtype dtype = text_parse_type(p);
   if (!text_accept(p, TOKEN_ASSIGN)) {
-    text_build_input(p, name, dtype);
+    (void)text_build_input(p, name, dtype);
   } else if (text_is_taken(p, name)) {
     p->panic = true;
   } else {
@@ -192,7 +220,7 @@ static ir_mesh build_mesh(text_parser *p, uint32_t name, loc at) {
   return ir_build_mesh(p->f, name, shape, rank, devices, n_devices, at);
 }
 
-static void parse_mesh(text_parser *p) {
+void text_parse_mesh(text_parser *p) {
   text_advance(p);
   text_token t = p->token;
   uint32_t name = text_expect_name(p, "the name of the mesh");
@@ -232,7 +260,7 @@ static void parse_statement(text_parser *p, bool *returned) {
   } else if (text_is(p, TOKEN_NAME)) {
     parse_named(p);
   } else if (text_is(p, TOKEN_MESH)) {
-    parse_mesh(p);
+    text_parse_mesh(p);
   } else if (text_is(p, TOKEN_RETURN)) {
     *returned = true;
     parse_return(p);

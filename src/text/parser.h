@@ -11,9 +11,17 @@
 
 #include "base/strbuf.h"
 #include "ir/build.h"
-#include "ir/ir.h"
+#include "ir/host.h"
 #include "text/lexer.h"
 #include "text/suggest.h"
+
+/* `@x`, `@x/2` or `@x[3, 5]` behind an extent: a cut over the devices of a mesh. */
+typedef struct text_cut {
+  text_token token; /* the @ */
+  uint32_t mesh_axis;
+  ir_partition partition; /* of PARTS the size follows from the mesh */
+  bool poison;
+} text_cut;
 
 /* One extent of a written type. A lone name is kept as a name: it declares an extent in an input and
  * refers to one in a stated type, and which of them it is shows only behind the type. */
@@ -22,6 +30,7 @@ typedef struct text_extent {
   uint32_t name;    /* a lone name; else 0 */
   ir_scalar scalar; /* none: `?`, a lone name, or poison */
   bool poison;
+  uint32_t cuts, n_cuts; /* in p->cuts */
 } text_extent;
 
 typedef struct text_parser {
@@ -52,6 +61,7 @@ typedef struct text_parser {
   VEC(int64_t) ints;
   VEC(ir_scalar) scalars;
   VEC(text_extent) extents;
+  VEC(text_cut) cuts;
   VEC(ir_target) targets;
   strbuf name;
 
@@ -101,7 +111,8 @@ void text_skip_argument(text_parser *p);
 
 /* ---- parser_name.c: names and poison ---- */
 void text_poison(text_parser *p, uint32_t name);
-/* Reports that nothing is called so, with the nearest name; once per name, silent about poison. */
+/* Reports that nothing is called so, with the nearest name; once per name, silent about poison. Of a
+ * "communication" only those of the host program are near. */
 void text_unknown_name(text_parser *p, const text_token *t, const char *kind);
 /* What the name stands for; IR_NAME_NONE is reported or poison. */
 ir_name_entry text_lookup(text_parser *p, const text_token *t, const char *kind);
@@ -111,10 +122,17 @@ const char *text_did_you_mean(text_parser *p, const text_suggestion *s);
 /* ---- parser_scalar.c: integer expressions and lists ---- */
 /* None when it is poison or the parser panics. */
 ir_scalar text_parse_scalar(text_parser *p);
+/* A name, an integer, a call or something in parentheses, with a minus or without. */
+ir_scalar text_parse_factor(text_parser *p);
+/* Does me( begin here? It then is parsed with the word in hand; none where it is refused. */
+bool text_at_coordinate(const text_parser *p);
+ir_scalar text_parse_coordinate(text_parser *p);
 /* Behind the name of a tensor or mesh: `.k` or `.x`. */
 ir_scalar text_parse_extent_of(text_parser *p, const text_token *t, ir_tensor tensor);
 /* x, y, z or a number, behind a dot. Panics and returns false otherwise. */
 bool text_parse_mesh_axis(text_parser *p, uint32_t *axis);
+/* d.x, or d where the mesh has one axis. False: it panics, or has been reported. */
+bool text_parse_mesh_and_axis(text_parser *p, ir_mesh *mesh, uint32_t *axis);
 /* A mesh by its name, which has been consumed, and an optional axis. */
 bool text_parse_mesh_size(text_parser *p, const text_token *t, ir_mesh mesh, uint32_t *axis,
                           bool *named);
@@ -129,12 +147,15 @@ bool text_parse_scalars(text_parser *p, const char *what, const ir_scalar **list
 bool text_parse_literal(text_parser *p, bool negative, int64_t *value);
 
 /* ---- parser.c: types, inputs ---- */
-/* f32[a, 4]; leaves the extents in p->extents. IR_DTYPE_NONE when it failed. */
+/* f32[a, 4]; leaves the extents in p->extents and their cuts in p->cuts. IR_DTYPE_NONE when it
+ * failed. */
 ir_dtype text_parse_type(text_parser *p);
+/* `mesh d = [4] of { … }`, with the word in hand. */
+void text_parse_mesh(text_parser *p);
 /* p->extents as those of a stated type, into p->scalars, `?` as none; false on poison. */
 bool text_resolve_stated(text_parser *p);
-/* Declares an input of the type just read, or poisons its names. */
-void text_build_input(text_parser *p, const text_token *name, ir_dtype dtype);
+/* Declares an input of the type just read, or poisons its names and returns none. */
+ir_tensor text_build_input(text_parser *p, const text_token *name, ir_dtype dtype);
 /* Reports that the name stands for something already. Asked before an expression is built, so that
  * its nested names do not clash as well. */
 bool text_is_taken(text_parser *p, const text_token *name);

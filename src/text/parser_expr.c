@@ -162,6 +162,10 @@ static text_value parse_name(text_parser *p) {
   if (text_is_word(p, "extent") && text_lexer_peek(&p->lexer).kind == TOKEN_LPAREN) {
     return parse_extent(p);
   }
+  if (text_at_coordinate(p)) {
+    ir_scalar x = text_parse_coordinate(p);
+    return scalar_value(p, x, text_span(p, &t));
+  }
   text_advance(p);
   if (text_is(p, TOKEN_LPAREN)) return text_parse_call(p, &t);
   loc at = text_token_loc(&t);

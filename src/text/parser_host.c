@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "ir/build.h"
 #include "text/text.h"
 
 /* ---- names ---- */
@@ -31,8 +32,11 @@ static void leave_scope(text_parser *p, uint32_t names) {
 }
 
 bool text_host_is_taken(text_parser *p, const text_token *name) {
-  if (!map_get(&p->host->streams, text_intern(p, name), 0)) return text_is_taken(p, name);
-  text_error(p, name, "'%.*s' is already the name of a stream", text_shown(name), text_of(p, name));
+  uint32_t interned = text_intern(p, name);
+  bool stream = map_get(&p->host->streams, interned, 0);
+  if (!stream && !map_get(&p->host->comm_names, interned, 0)) return text_is_taken(p, name);
+  text_error(p, name, "'%.*s' is already the name of a %s", text_shown(name), text_of(p, name),
+             stream ? "stream" : "communication");
   return true;
 }
 
@@ -111,40 +115,64 @@ static void parse_for(text_parser *p, ir_block *block) {
   ir_instr_data d = {.kind = IR_FOR, .at = text_token_loc(&word)};
   d.extent = text_parse_scalar(p);
   if (p->panic) return;
-  uint32_t names = p->host->names.len;
+  uint32_t names = p->host->names.len, comms = p->host->comms.len;
+  int64_t n;
+  bool runs = d.extent.id && ir_scalar_is_const(&p->m->scalars, d.extent, &n) && n > 0;
   d.variable = declare_index(p, &name);
+  p->host->skippable += !runs;
   if (parse_block(p, d.at, "loop", &d.body) && d.extent.id && d.variable.id) {
     ir_block_add(p->f, block, ir_host_instr(p->f, &d));
   }
+  p->host->skippable -= !runs;
   leave_scope(p, names);
+  text_host_leave_comms(p, comms);
 }
 
-static bool parse_relation(text_parser *p, ir_relation *relation) {
-  static const text_token_kind tokens[] = {
-      [IR_EQ] = TOKEN_EQ, [IR_NE] = TOKEN_NE, [IR_LT] = TOKEN_LT, [IR_LE] = TOKEN_LE};
-  for (uint32_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
-    if (!text_accept(p, tokens[i])) continue;
-    *relation = (ir_relation)i;
+/* a > b is b < a. */
+static bool parse_relation(text_parser *p, ir_relation *relation, bool *swapped) {
+  static const struct {
+    text_token_kind token;
+    ir_relation relation;
+    bool swapped;
+  } relations[] = {{TOKEN_EQ, IR_EQ, false}, {TOKEN_NE, IR_NE, false}, {TOKEN_LT, IR_LT, false},
+                   {TOKEN_LE, IR_LE, false}, {TOKEN_GT, IR_LT, true},  {TOKEN_GE, IR_LE, true}};
+  for (uint32_t i = 0; i < sizeof relations / sizeof relations[0]; i++) {
+    if (!text_accept(p, relations[i].token)) continue;
+    *relation = relations[i].relation;
+    *swapped = relations[i].swapped;
     return true;
   }
-  text_expected(p, "==, !=, < or <=");
+  text_expected(p, "==, !=, <, <=, > or >=");
   return false;
+}
+
+/* { … } else { … } */
+static bool parse_branches(text_parser *p, ir_instr_data *d) {
+  if (!parse_block(p, d->at, "branch", &d->body)) return false;
+  loc other = text_token_loc(&p->token);
+  if (p->panic || !text_is_word(p, "else")) return true;
+  text_advance(p);
+  return parse_block(p, other, "branch", &d->otherwise);
 }
 
 /* if a == b { … } else { … } */
 static void parse_if(text_parser *p, ir_block *block) {
   ir_instr_data d = {.kind = IR_IF, .at = text_token_loc(&p->token)};
   text_advance(p);
+  bool swapped = false;
   d.a = text_parse_scalar(p);
-  if (p->panic || !parse_relation(p, &d.relation)) return;
+  if (p->panic || !parse_relation(p, &d.relation, &swapped)) return;
   d.b = text_parse_scalar(p);
-  if (p->panic || !parse_block(p, d.at, "branch", &d.body)) return;
-  loc other = text_token_loc(&p->token);
-  if (!p->panic && text_is_word(p, "else")) {
-    text_advance(p);
-    if (!parse_block(p, other, "branch", &d.otherwise)) return;
+  if (swapped) {
+    ir_scalar a = d.a;
+    d.a = d.b;
+    d.b = a;
   }
-  if (d.a.id && d.b.id) ir_block_add(p->f, block, ir_host_instr(p->f, &d));
+  if (p->panic) return;
+  p->host->skippable++;
+  bool good = parse_branches(p, &d);
+  p->host->skippable--;
+  if (good && d.a.id && d.b.id) ir_block_add(p->f, block, ir_host_instr(p->f, &d));
 }
 
 static bool begins_scalar(text_token_kind kind) {
@@ -172,16 +200,35 @@ static void parse_parameter(text_parser *p) {
   text_token name = p->token;
   if (!text_expect(p, TOKEN_NAME, "the name of a parameter")) return;
   if (!text_expect(p, TOKEN_COLON, "':' and the type of the parameter")) return;
-  text_build_input(p, &name, text_parse_type(p));
+  ir_dtype dtype = text_parse_type(p);
+  ir_mesh mesh;
+  bool placed = text_host_parse_on(p, &mesh) && text_host_cuts_fit(p, mesh);
+  ir_tensor t = text_build_input(p, &name, placed ? dtype : IR_DTYPE_NONE);
+  if (t.id) text_host_place(p, t, mesh, false);
+}
+
+static void refuse_streams(text_parser *p, const text_token *at) {
   if (ir_func_lookup(p->f, streams_name(p)).kind == IR_NAME_NONE) return;
-  text_error(p, &name, "'streams' is the number of worker streams; take another name");
+  text_error(p, at, "'streams' is the number of worker streams; take another name");
   ir_func_undeclare(p->f, streams_name(p));
+}
+
+/* The braces around its devices hide that the parentheses are still open. */
+static void parse_mesh(text_parser *p) {
+  uint32_t depth = p->lexer.depth;
+  if (p->f->inputs.len) text_error(p, &p->token, "meshes stand before the tensors");
+  text_parse_mesh(p);
+  text_skip_newlines(p);
+  if (!text_is(p, TOKEN_RPAREN) && p->lexer.depth == 0) p->lexer.depth = depth;
 }
 
 static void parse_parameters(text_parser *p) {
   text_expect(p, TOKEN_LPAREN, "'(' and the parameters");
   while (!p->panic && !text_is(p, TOKEN_RPAREN)) {
-    parse_parameter(p);
+    text_token first = p->token;
+    if (text_is(p, TOKEN_MESH)) parse_mesh(p);
+    else parse_parameter(p);
+    refuse_streams(p, &first);
     if (!text_accept(p, TOKEN_COMMA)) break;
   }
   text_expect(p, TOKEN_RPAREN, "',' or ')'");
@@ -220,6 +267,8 @@ static void resolve_outputs(text_parser *p, const token_list *outputs) {
 static void recover_head(text_parser *p) {
   if (!p->panic) return;
   while (!text_is(p, TOKEN_LBRACE) && !text_is(p, TOKEN_NEWLINE) && !text_at_item(p)) {
+    bool devices = text_is_word(p, "of") && text_lexer_peek(&p->lexer).kind == TOKEN_LBRACE;
+    while (devices && !text_is(p, TOKEN_RBRACE) && !text_at_item(p)) text_advance(p);
     if (text_is(p, TOKEN_NAME)) text_poison(p, text_intern(p, &p->token));
     text_advance(p);
   }
@@ -230,6 +279,7 @@ static void recover_head(text_parser *p) {
 static bool parse_head(text_parser *p, token_list *outputs) {
   map_init(&p->poisoned, &p->m->memory);
   map_init(&p->host->streams, &p->m->memory);
+  map_init(&p->host->comm_names, &p->m->memory);
   parse_parameters(p);
   if (!p->panic) parse_outputs(p, outputs);
   if (!p->panic) text_skip_newlines(p);
@@ -239,6 +289,7 @@ static bool parse_head(text_parser *p, token_list *outputs) {
 
 static void parse_body(text_parser *p, const token_list *outputs) {
   declare_streams(p);
+  text_host_place_later(p);
   ir_block body = {0};
   parse_statements(p, &body);
   p->f->host->body = body;
@@ -272,10 +323,6 @@ void text_parse_host(text_parser *p) {
 void text_link_hosts(ir_module *m) {
   for (uint32_t i = 0; i < m->funcs.len; i++) {
     ir_func *h = m->funcs.data[i];
-    for (uint32_t k = i + 1; h->host && k < m->funcs.len; k++) {
-      if (m->funcs.data[k]->kind == IR_FUNC_FUSION && m->funcs.data[k]->name == h->name) {
-        h->host->fusion = m->funcs.data[k];
-      }
-    }
+    if (h->host) h->host->fusion = ir_build_find(m, IR_FUNC_FUSION, h->name);
   }
 }

@@ -2,19 +2,33 @@
  *
  * A name of a host program is visible from its statement to the end of its block. The function's table
  * of names holds what is visible at the moment: leaving a block takes its names out again. Names of
- * streams live in a table of their own, but no name is both. */
+ * streams and of communications live in tables of their own, but no name is two things. A name of a
+ * communication is visible to the end of the loop around it, also behind the `if` that posts it. */
 #ifndef WEIR_TEXT_PARSER_HOST_H
 #define WEIR_TEXT_PARSER_HOST_H
 
 #include "ir/host.h"
 #include "text/parser.h"
 
+/* The cuts of a parameter's dimension, which are made behind all parameters, when all is known that
+ * they may speak of. */
+typedef struct text_later {
+  ir_axis axis;
+  ir_mesh mesh;
+  const ir_cut *cuts;
+  uint32_t n_cuts;
+} text_later;
+
 typedef struct text_host {
   VEC(uint32_t) names; /* declared in the open blocks, the innermost last */
   uint32_t scope;      /* where those of the innermost begin */
   map streams;         /* names that current_stream() gave */
-  uint32_t depth;      /* open blocks */
-  bool unclosed;       /* a missing } has been reported */
+  VEC(uint32_t) comms; /* communications posted in the open loops, the innermost last */
+  map comm_names;      /* the same */
+  VEC(text_later) later;
+  uint32_t depth;     /* open blocks */
+  uint32_t skippable; /* of them, those that the extents may tell not to run at all */
+  bool unclosed;      /* a missing } has been reported */
 
   /* The operation being read: where it writes, and what has been built of it. */
   ir_tensor destination;
@@ -29,7 +43,34 @@ bool text_host_declare_stream(text_parser *p, const text_token *name);
 /* Reports that the name stands for something already; it is then no definition. */
 bool text_host_is_taken(text_parser *p, const text_token *name);
 
+/* ---- parser_host_place.c: meshes of tensors, cuts of extents ---- */
+/* `on d`, if it stands here; none otherwise. False: reported. */
+bool text_host_parse_on(text_parser *p, ir_mesh *mesh);
+/* Can the cuts of the type just read be made? Reports what cannot. */
+bool text_host_cuts_fit(text_parser *p, ir_mesh mesh);
+/* Puts a tensor of the type just read on the mesh and makes its cuts, now or with the others. */
+void text_host_place(text_parser *p, ir_tensor t, ir_mesh mesh, bool now);
+void text_host_place_later(text_parser *p);
+/* A slice along `dim` is where the whole is, and its other dimensions are cut alike. */
+void text_host_place_slice(text_parser *p, ir_tensor slice, ir_tensor from, uint32_t dim);
+
+/* ---- parser_host_comm.c: communications ---- */
+/* Is the word in hand the name of a communication? */
+bool text_host_at_comm(const text_parser *p, ir_comm_kind *kind);
+void text_host_suggest_comms(text_suggestion *s);
+/* allgather(…), with its name in hand and `c =` before it; name NULL: without. */
+void text_host_parse_comm(text_parser *p, const text_token *name, ir_block *block);
+/* group_end(), with the word in hand and `c =` before it. */
+void text_host_parse_group_end(text_parser *p, const text_token *name, ir_block *block);
+/* wait(c), group_start(), send(…), recv(…); false, and nothing consumed: it is none of them. */
+bool text_host_parse_comm_action(text_parser *p, ir_block *block);
+/* At the end of a loop: its communications are known no longer. */
+void text_host_leave_comms(text_parser *p, uint32_t n);
+
 /* ---- parser_host_step.c: statements without a body ---- */
+void text_host_add(text_parser *p, ir_block *block, const ir_instr_data *d);
+/* The tensor in hand; none when it is no tensor, which is reported. */
+ir_tensor text_host_parse_tensor(text_parser *p);
 /* Consumes the statement and appends it to `block` if it could be understood. */
 void text_parse_host_step(text_parser *p, ir_block *block);
 /* What text_build() does in a host program: the operation writes to the destination. */

@@ -1,13 +1,13 @@
 #include <string.h>
 
+#include "ir/build.h"
 #include "text/parser_host.h"
 
-static void add(text_parser *p, ir_block *block, const ir_instr_data *d) {
+void text_host_add(text_parser *p, ir_block *block, const ir_instr_data *d) {
   ir_block_add(p->f, block, ir_host_instr(p->f, d));
 }
 
-/* The tensor in hand; none when it is no tensor, which is reported. */
-static ir_tensor parse_tensor(text_parser *p) {
+ir_tensor text_host_parse_tensor(text_parser *p) {
   text_token t = p->token;
   if (!text_expect(p, TOKEN_NAME, "the name of a tensor")) return (ir_tensor){0};
   ir_name_entry e = text_lookup(p, &t, "tensor");
@@ -34,22 +34,30 @@ static bool parse_stream(text_parser *p, ir_stream *s) {
 
 /* ---- deallocate(t), set_stream(s), wait_stream(s) ---- */
 static void refuse_action(text_parser *p, const text_token *word) {
-  static const char *const actions[] = {"deallocate", "set_stream", "wait_stream"};
+  static const char *const actions[] = {"deallocate", "set_stream", "wait_stream", "group_start",
+                                        "wait",       "send",       "recv"};
+  ir_comm_kind kind;
   text_suggestion s;
   text_suggest_init(&s, text_of(p, word), word->length);
   for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++) {
     text_suggest_offer(&s, actions[i]);
   }
   bool op = ir_op_parse(text_of(p, word), word->length) != IR_OP_NONE;
-  text_error(p, word, "unknown statement '%.*s'%s", text_shown(word), text_of(p, word),
-             op ? "; an operation names its destination: 'y <- op(...)'"
-                : text_did_you_mean(p, &s));
+  if (!op && text_host_at_comm(p, &kind)) {
+    text_error(p, word, "a communication has a name to wait for: 'c = %.*s(...)'", text_shown(word),
+               text_of(p, word));
+  } else {
+    text_error(p, word, "unknown statement '%.*s'%s", text_shown(word), text_of(p, word),
+               op ? "; an operation names its destination: 'y <- op(...)'"
+                  : text_did_you_mean(p, &s));
+  }
   p->panic = true;
 }
 
 static void parse_action(text_parser *p, ir_block *block) {
   text_token word = p->token;
   ir_instr_data d = {.at = text_token_loc(&word)};
+  if (text_host_parse_comm_action(p, block)) return;
   bool free = text_is_word(p, "deallocate"), set = text_is_word(p, "set_stream");
   if (!free && !set && !text_is_word(p, "wait_stream")) {
     refuse_action(p, &word);
@@ -59,9 +67,9 @@ static void parse_action(text_parser *p, ir_block *block) {
   text_advance(p);
   text_advance(p);
   bool good = true;
-  if (free) good = (d.tensor = parse_tensor(p)).id != 0;
+  if (free) good = (d.tensor = text_host_parse_tensor(p)).id != 0;
   else good = parse_stream(p, &d.stream);
-  if (text_expect(p, TOKEN_RPAREN, "')'") && good) add(p, block, &d);
+  if (text_expect(p, TOKEN_RPAREN, "')'") && good) text_host_add(p, block, &d);
 }
 
 /* ---- t : f32[n, m] = allocate(), t : f32[m, n] = transpose(x) ---- */
@@ -80,7 +88,8 @@ static bool resolve_sizes(text_parser *p, const text_token *name) {
       return false;
     }
     if (ir_scalar_is_const(&p->m->scalars, p->scalars.data[i], &value) && value < 0) {
-      text_error(p, at, "an extent cannot be negative: %lld", (long long)value);
+      text_error(p, at, "extent %u of '%.*s' cannot be negative: %lld", i, text_shown(name),
+                 text_of(p, name), (long long)value);
       return false;
     }
   }
@@ -114,12 +123,14 @@ static void parse_allocate_call(text_parser *p, const int64_t **order, uint32_t 
 }
 
 /* t : f32[m, n] = transpose(x): the type is behind us, and stands in p->scalars. */
-static void parse_view(text_parser *p, const text_token *name, ir_dtype dtype, ir_block *block) {
+static void parse_view(text_parser *p, const text_token *name, ir_dtype dtype, ir_mesh mesh,
+                       ir_block *block) {
   ir_instr_data d = {.kind = IR_VIEW, .at = text_token_loc(name)};
   uint32_t interned = text_intern(p, name);
   bool taken = text_host_is_taken(p, name);
   d.tensor =
       ir_host_tensor(p->f, interned, dtype, p->scalars.data, p->scalars.len, text_token_loc(name));
+  text_host_place(p, d.tensor, mesh, true);
   p->operands.len = p->attrs.len = 0;
   p->host->destination = d.tensor;
   p->host->op = (ir_op){0};
@@ -138,19 +149,23 @@ static void parse_view(text_parser *p, const text_token *name, ir_dtype dtype, i
     return;
   }
   text_host_declare(p, interned, (ir_name_entry){IR_NAME_TENSOR, d.tensor.id});
-  add(p, block, &d);
+  text_host_add(p, block, &d);
 }
 
 static void parse_typed(text_parser *p, const text_token *name, ir_block *block) {
   ir_dtype dtype = text_parse_type(p);
   p->declaring = false;
-  bool good = !p->panic && dtype != IR_DTYPE_NONE && resolve_sizes(p, name);
+  ir_mesh mesh;
+  bool placed = text_host_parse_on(p, &mesh);
+  bool good = !p->panic && dtype != IR_DTYPE_NONE && resolve_sizes(p, name) && placed &&
+              text_host_cuts_fit(p, mesh);
   text_expect(p, TOKEN_ASSIGN, "'= allocate()' or a view of another tensor behind the type");
   if (!p->panic && good && !text_is_word(p, "allocate") &&
       text_lexer_peek(&p->lexer).kind == TOKEN_LPAREN) {
-    parse_view(p, name, dtype, block);
+    parse_view(p, name, dtype, mesh, block);
     return;
   }
+  if (!good && !text_is_word(p, "allocate")) p->panic = true; /* a view, of a type that is wrong */
   const int64_t *order = NULL;
   uint32_t n_order = 0;
   parse_allocate_call(p, &order, &n_order);
@@ -161,13 +176,14 @@ static void parse_typed(text_parser *p, const text_token *name, ir_block *block)
   ir_instr_data d = {.kind = IR_ALLOCATE, .at = text_token_loc(name)};
   d.tensor = ir_host_tensor(p->f, text_intern(p, name), dtype, p->scalars.data, p->scalars.len,
                             text_token_loc(name));
+  text_host_place(p, d.tensor, mesh, true);
   if (order && !ir_host_order(p->f, d.tensor, order, n_order)) {
     text_error(p, name, "the order must name each of the %u dimensions once", p->scalars.len);
     text_poison(p, text_intern(p, name));
     return;
   }
   text_host_declare(p, text_intern(p, name), (ir_name_entry){IR_NAME_TENSOR, d.tensor.id});
-  add(p, block, &d);
+  text_host_add(p, block, &d);
 }
 
 /* ---- s = select(t, dim=, index=), s = shard(t, dim=, index=, parts= | chunk= | chunks=) ---- */
@@ -256,6 +272,26 @@ static bool resolve_dim(text_parser *p, slice *s, const text_token *word, uint32
   return true;
 }
 
+/* Loop indexes and `streams` have no value when shapes are bound. */
+static bool is_extent(const ir_scalars *s, ir_scalar x) {
+  const ir_scalar_node *n = ir_scalar_node_of(s, x);
+  if (n->kind == IR_SCALAR_SYMBOL) return s->symbols.data[n->value].kind == IR_SYMBOL_EXTENT;
+  return n->kind == IR_SCALAR_CONST || (n->a.id != 0 && is_extent(s, n->a) && is_extent(s, n->b));
+}
+
+/* Chunks are the whole dimension; what types cannot show is checked when shapes are bound. */
+static void require_chunks(text_parser *p, const slice *s, ir_scalar size) {
+  const ir_partition *part = &s->d.partition;
+  int64_t total = 0;
+  if (part->kind != IR_CHUNKS || p->host->skippable || !is_extent(&p->m->scalars, size)) return;
+  for (uint32_t i = 0; i < part->n_chunks; i++) {
+    if (__builtin_add_overflow(total, part->chunks[i], &total)) return; /* the verifier tells */
+  }
+  const char *what = arena_printf(&p->m->memory, "the chunks of '%s' along dimension %u",
+                                  ir_tensor_name(p->f, s->d.from), s->d.dim);
+  ir_require(p->f, IR_REQUIRE_EQ, ir_scalar_const(&p->m->scalars, total), size, what, s->d.at);
+}
+
 /* The slice as a tensor: without the dimension, or with a shorter one. */
 static bool build_slice(text_parser *p, slice *s, const text_token *name, const text_token *word) {
   ir_axis dims[IR_MAX_RANK];
@@ -267,11 +303,13 @@ static bool build_slice(text_parser *p, slice *s, const text_token *name, const 
     ir_scalar size = ir_axis_size(p->f, dims[i]);
     if (i != s->d.dim) sizes[n++] = size;
     else if (s->d.kind == IR_SHARD) {
+      require_chunks(p, s, size);
       sizes[n++] = ir_partition_length(&p->m->scalars, &s->d.partition, size, s->d.index, none);
     }
   }
   s->d.tensor = ir_host_tensor(p->f, text_intern(p, name), ir_tensor_at(p->f, s->d.from)->dtype,
                                sizes, n, text_token_loc(name));
+  text_host_place_slice(p, s->d.tensor, s->d.from, s->d.dim);
   return true;
 }
 
@@ -285,7 +323,7 @@ static void parse_slice(text_parser *p, const text_token *name, ir_block *block)
   s.d.at = text_token_loc(name);
   text_advance(p);
   text_expect(p, TOKEN_LPAREN, "'('");
-  if (!p->panic) s.poison = !(s.d.from = parse_tensor(p)).id;
+  if (!p->panic) s.poison = !(s.d.from = text_host_parse_tensor(p)).id;
   while (text_accept(p, TOKEN_COMMA) && !text_is(p, TOKEN_RPAREN)) parse_key(p, &s);
   text_expect(p, TOKEN_RPAREN, "',' or ')'");
   bool good = !p->panic && !s.poison && all_given(p, &s, &word);
@@ -294,7 +332,7 @@ static void parse_slice(text_parser *p, const text_token *name, ir_block *block)
     return;
   }
   text_host_declare(p, text_intern(p, name), (ir_name_entry){IR_NAME_TENSOR, s.d.tensor.id});
-  add(p, block, &s.d);
+  text_host_add(p, block, &s.d);
 }
 
 /* ---- name = … ---- */
@@ -303,19 +341,38 @@ static void parse_current_stream(text_parser *p, const text_token *name, ir_bloc
   if (p->panic || !text_host_declare_stream(p, name)) return;
   ir_instr_data d = {.kind = IR_CURRENT_STREAM, .at = text_token_loc(name)};
   d.stream.name = text_intern(p, name);
-  add(p, block, &d);
+  text_host_add(p, block, &d);
+}
+
+static void refuse_definition(text_parser *p) {
+  text_suggestion s;
+  text_suggest_init(&s, text_of(p, &p->token), p->token.length);
+  text_host_suggest_comms(&s);
+  bool word = text_is(p, TOKEN_NAME) && text_lexer_peek(&p->lexer).kind == TOKEN_LPAREN;
+  bool op = ir_op_parse(text_of(p, &p->token), p->token.length) != IR_OP_NONE;
+  if (word && !op && s.best) {
+    text_error(p, &p->token, "unknown communication '%.*s'%s", text_shown(&p->token),
+               text_of(p, &p->token), text_did_you_mean(p, &s));
+    p->panic = true;
+  }
+  text_expected(p, "current_stream(), select(...), shard(...) or a communication; operations are "
+                   "written 'y <- op(...)'");
 }
 
 static void parse_definition(text_parser *p, const text_token *name, ir_block *block) {
-  if (text_is_word(p, "current_stream")) {
+  ir_comm_kind kind;
+  if (text_host_at_comm(p, &kind)) {
+    text_host_parse_comm(p, name, block);
+  } else if (text_is_word(p, "group_end")) {
+    text_host_parse_group_end(p, name, block);
+  } else if (text_is_word(p, "current_stream")) {
     parse_current_stream(p, name, block);
   } else if (text_is_word(p, "select") || text_is_word(p, "shard")) {
     parse_slice(p, name, block);
   } else if (text_is_word(p, "allocate")) {
     text_expected(p, "the type in front: 't : f32[n] = allocate()'");
   } else {
-    text_expected(p, "current_stream(), select(...) or shard(...); operations are written "
-                     "'y <- op(...)'");
+    refuse_definition(p);
   }
 }
 
@@ -411,7 +468,7 @@ static void parse_compute(text_parser *p, const text_token *name, ir_block *bloc
   d.tensor = p->host->destination;
   d.op = p->host->op;
   p->panic = v.kind == TEXT_POISON || !d.tensor.id || !d.op.id; /* has been reported */
-  if (!p->panic && parse_window(p, &d)) add(p, block, &d);
+  if (!p->panic && parse_window(p, &d)) text_host_add(p, block, &d);
 }
 
 /* The two characters together; apart they compare with a negative number. */

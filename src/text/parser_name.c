@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "text/parser.h"
+#include "text/parser_host.h"
 
 void text_poison(text_parser *p, uint32_t name) { map_put(&p->poisoned, name, 1); }
 
@@ -21,9 +21,15 @@ const char *text_did_you_mean(text_parser *p, const text_suggestion *s) {
 
 enum { MOST_CANDIDATES = 10000 }; /* keeps a file full of unknown names linear */
 
-static void suggest_names(text_parser *p, text_suggestion *s) {
+static void suggest_names(text_parser *p, text_suggestion *s, const char *kind) {
   const map *names = &p->f->names;
   if (p->m->errors.errors >= DIAG_LIMIT) return;
+  if (strcmp(kind, "communication") == 0) {
+    for (uint32_t i = 0; i < p->host->comms.len && i < MOST_CANDIDATES; i++) {
+      text_suggest_offer(s, strings_text(&p->m->names, p->host->comms.data[i]));
+    }
+    return;
+  }
   for (uint32_t i = 1; i < names->len && i <= MOST_CANDIDATES; i++) {
     uint32_t name = (uint32_t)names->keys[i];
     if (ir_func_lookup(p->f, name).kind != IR_NAME_NONE) {
@@ -37,7 +43,7 @@ void text_unknown_name(text_parser *p, const text_token *t, const char *kind) {
   if (is_poisoned(p, t)) return;
   text_suggestion s;
   text_suggest_init(&s, text_of(p, t), t->length);
-  suggest_names(p, &s);
+  suggest_names(p, &s, kind);
   text_error(p, t, "unknown %s '%.*s'%s", kind, text_shown(t), text_of(p, t),
              text_did_you_mean(p, &s));
   text_poison(p, text_intern(p, t)); /* once is enough */

@@ -28,7 +28,7 @@ ir_scalar text_parse_extent_of(text_parser *p, const text_token *t, ir_tensor te
   if (!text_expect(p, TOKEN_INT, "the number of a dimension")) return NONE;
   ir_axis dims[IR_MAX_RANK];
   uint32_t rank = ir_axes_dims(p->f, ir_tensor_at(p->f, tensor)->defined.logical, dims);
-  if (number.integer < rank) return ir_axis_size(p->f, dims[number.integer]);
+  if (number.integer < rank) return ir_axis_whole(p->f, dims[number.integer]);
   text_error(p, &number, "'%.*s' has %u dimensions, counted from 0", text_shown(t), text_of(p, t),
              rank);
   return NONE;
@@ -69,6 +69,31 @@ bool text_parse_mesh_size(text_parser *p, const text_token *t, ir_mesh mesh, uin
   return true;
 }
 
+bool text_parse_mesh_and_axis(text_parser *p, ir_mesh *mesh, uint32_t *axis) {
+  text_token t = p->token;
+  if (!text_expect(p, TOKEN_NAME, "a mesh and its axis, like d.x")) return false;
+  ir_name_entry e = text_lookup(p, &t, "mesh");
+  bool named = text_accept(p, TOKEN_DOT);
+  *mesh = (ir_mesh){e.id};
+  *axis = 0;
+  if (named && !text_parse_mesh_axis(p, axis)) return false;
+  if (e.kind != IR_NAME_MESH) {
+    if (e.kind == IR_NAME_NONE) return false;
+    text_error(p, &t, "'%.*s' is not a mesh", text_shown(&t), text_of(p, &t));
+    return false;
+  }
+  uint32_t rank = ir_mesh_at(p->f, *mesh)->rank;
+  if (!named && rank != 1) {
+    text_error(p, &t, "mesh '%.*s' has %u axes; say which one: '%.*s.x'", text_shown(&t),
+               text_of(p, &t), rank, text_shown(&t), text_of(p, &t));
+    return false;
+  }
+  if (*axis < rank) return true;
+  text_error(p, &t, "mesh '%.*s' has only %u ax%s", text_shown(&t), text_of(p, &t), rank,
+             rank == 1 ? "is" : "es");
+  return false;
+}
+
 static ir_scalar mesh_size(text_parser *p, const text_token *t, ir_mesh mesh) {
   uint32_t axis;
   bool named;
@@ -94,6 +119,24 @@ static ir_scalar call(text_parser *p, const text_token *name, ir_scalar a, ir_sc
   return second == 'i' ? ir_scalar_min(scalars_of(p), a, b) : ir_scalar_max(scalars_of(p), a, b);
 }
 
+bool text_at_coordinate(const text_parser *p) {
+  return text_is_word(p, "me") && text_lexer_peek(&p->lexer).kind == TOKEN_LPAREN;
+}
+
+ir_scalar text_parse_coordinate(text_parser *p) {
+  text_token word = p->token;
+  ir_mesh mesh;
+  uint32_t axis;
+  text_advance(p);
+  text_advance(p);
+  bool good = text_parse_mesh_and_axis(p, &mesh, &axis);
+  text_expect(p, TOKEN_RPAREN, "')'");
+  if (p->panic || !good) return NONE;
+  if (p->host) return ir_host_coordinate(p->f, mesh, axis);
+  text_error(p, &word, "me() is the coordinate of a device: it stands in host programs only");
+  return NONE;
+}
+
 /* ceildiv(a, b), min(a, b) or max(a, b), with the name in hand. */
 static ir_scalar parse_call(text_parser *p) {
   text_token name = p->token;
@@ -113,7 +156,9 @@ static ir_scalar parse_name(text_parser *p) {
     if (text_is_word(p, "ceildiv") || text_is_word(p, "min") || text_is_word(p, "max")) {
       return parse_call(p);
     }
-    text_expected(p, "an integer expression; its functions are ceildiv, min and max");
+    if (text_at_coordinate(p)) return text_parse_coordinate(p);
+    text_expected(p, p->host ? "an integer expression; its functions are ceildiv, min, max and me"
+                             : "an integer expression; its functions are ceildiv, min and max");
     return NONE;
   }
   text_advance(p);
@@ -190,12 +235,20 @@ static ir_scalar parse_sum(text_parser *p) {
   }
 }
 
+static ir_scalar without_overflow(text_parser *p, const text_token *first, ir_scalar x) {
+  if (p->panic || !x.id || !ir_scalar_is_overflow(x)) return p->panic ? NONE : x;
+  diag_error(&p->m->errors, text_span(p, first), "this integer expression overflows 64 bits");
+  return NONE;
+}
+
 ir_scalar text_parse_scalar(text_parser *p) {
   text_token first = p->token;
-  ir_scalar x = parse_sum(p);
-  if (p->panic || !x.id || !ir_scalar_is_overflow(x)) return p->panic ? NONE : x;
-  diag_error(&p->m->errors, text_span(p, &first), "this integer expression overflows 64 bits");
-  return NONE;
+  return without_overflow(p, &first, parse_sum(p));
+}
+
+ir_scalar text_parse_factor(text_parser *p) {
+  text_token first = p->token;
+  return without_overflow(p, &first, parse_unary(p));
 }
 
 bool text_parse_int(text_parser *p, const char *what, int64_t *value) {

@@ -44,8 +44,8 @@ void text_put_scalars(const ir_func *f, const ir_scalar *list, uint32_t n, strbu
 }
 
 /* ---- meshes and inputs ---- */
-static void put_mesh(const ir_func *f, const ir_mesh_data *m, strbuf *out) {
-  strbuf_puts(out, "  mesh ");
+void text_put_mesh(const ir_func *f, const ir_mesh_data *m, strbuf *out) {
+  strbuf_puts(out, "mesh ");
   put_name(f, m->name, out);
   strbuf_puts(out, " = ");
   text_put_ints(m->shape, m->rank, out);
@@ -57,7 +57,6 @@ static void put_mesh(const ir_func *f, const ir_mesh_data *m, strbuf *out) {
     }
     strbuf_putc(out, '}');
   }
-  strbuf_putc(out, '\n');
 }
 
 /* The extent that dimension k of the tensor itself declares as `?`. */
@@ -239,7 +238,7 @@ static void put_op(const ir_func *f, const ir_op_data *o, strbuf *out) {
 }
 
 /* ---- the schedule ---- */
-static void put_mesh_axis(uint32_t axis, strbuf *out) {
+void text_put_mesh_axis(uint32_t axis, strbuf *out) {
   if (axis < 3) strbuf_putc(out, "xyz"[axis]);
   else strbuf_int(out, axis);
 }
@@ -252,7 +251,7 @@ static void put_factor(const ir_func *f, const ir_stmt *s, strbuf *out) {
   put_name(f, ir_mesh_at(f, s->mesh)->name, out);
   if (!s->mesh_axis_named) return;
   strbuf_putc(out, '.');
-  put_mesh_axis(s->mesh_axis, out);
+  text_put_mesh_axis(s->mesh_axis, out);
 }
 
 static void put_split(const ir_func *f, const ir_stmt *s, const char *name, strbuf *out) {
@@ -277,7 +276,7 @@ static void put_swizzle(const ir_stmt *s, strbuf *out) {
   strbuf_puts(out, ".swizzle(");
   strbuf_int(out, s->axis);
   strbuf_puts(out, ", mesh.");
-  put_mesh_axis(s->mesh_axis, out);
+  text_put_mesh_axis(s->mesh_axis, out);
 }
 
 /* `T.method(` and its arguments; the caller closes. */
@@ -365,7 +364,11 @@ void text_print_func(const ir_func *f, strbuf *out) {
   strbuf_puts(out, "fusion ");
   put_name(f, f->name, out);
   strbuf_puts(out, " {\n");
-  for (uint32_t i = 1; i < f->meshes.len; i++) put_mesh(f, &f->meshes.data[i], out);
+  for (uint32_t i = 1; i < f->meshes.len; i++) {
+    strbuf_puts(out, "  ");
+    text_put_mesh(f, &f->meshes.data[i], out);
+    strbuf_putc(out, '\n');
+  }
   for (uint32_t i = 0; i < f->inputs.len; i++) put_input(f, f->inputs.data[i], out);
   for (uint32_t i = 0; i < f->order.len; i++) put_op(f, ir_op_at(f, f->order.data[i]), out);
   put_return(f, out);

@@ -41,11 +41,60 @@ static void put_order(const ir_func *h, ir_tensor t, strbuf *out) {
   text_put_ints(order, rank, out);
 }
 
+/* A sum or a quotient behind `/` needs parentheses. */
+static void put_factor(const ir_func *h, ir_scalar x, strbuf *out) {
+  const ir_scalar_node *n = ir_scalar_node_of(&h->module->scalars, x);
+  bool atom = n->kind == IR_SCALAR_CONST || n->kind == IR_SCALAR_SYMBOL ||
+              n->kind == IR_SCALAR_CEILDIV || n->kind == IR_SCALAR_MIN || n->kind == IR_SCALAR_MAX;
+  if (!atom) strbuf_putc(out, '(');
+  ir_print_scalar(h, x, out);
+  if (!atom) strbuf_putc(out, ')');
+}
+
+/* @x, @x/2, @x[3, 5]: how the dimension is cut over devices. */
+static void put_cuts(const ir_func *h, ir_axis a, strbuf *out) {
+  const ir_cut_axis *cut = ir_host_cut_of(h, a);
+  for (uint32_t i = 0; cut && i < cut->n_cuts; i++) {
+    const ir_partition *part = &cut->cuts[i].partition;
+    strbuf_putc(out, '@');
+    text_put_mesh_axis(cut->cuts[i].mesh_axis, out);
+    if (part->kind == IR_CHUNKS) text_put_ints(part->chunks, part->n_chunks, out);
+    if (part->kind != IR_CHUNK) continue;
+    strbuf_putc(out, '/');
+    put_factor(h, part->size, out);
+  }
+}
+
+/* An anonymous extent is declared where it stands. */
+static bool is_anonymous(const ir_func *h, ir_scalar x) {
+  const ir_scalars *s = &h->module->scalars;
+  const ir_scalar_node *n = ir_scalar_node_of(s, x);
+  return n->kind == IR_SCALAR_SYMBOL && s->symbols.data[n->value].name == 0;
+}
+
+/* t : f32[n, m@x] on d, with the lengths over all devices. */
+static void put_declaration(const ir_func *h, ir_tensor t, bool parameter, strbuf *out) {
+  const ir_tensor_data *d = ir_tensor_at(h, t);
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(h, t, dims);
+  put_tensor(h, t, out);
+  strbuf_puts(out, " : ");
+  strbuf_puts(out, ir_dtype_text(d->dtype));
+  for (uint32_t i = 0; i < rank; i++) {
+    ir_scalar whole = ir_axis_whole(h, dims[i]);
+    strbuf_puts(out, i ? ", " : "[");
+    if (parameter && is_anonymous(h, whole)) strbuf_putc(out, '?');
+    else ir_print_scalar(h, whole, out);
+    put_cuts(h, dims[i], out);
+  }
+  if (rank) strbuf_putc(out, ']');
+  if (!d->mesh.id) return;
+  strbuf_puts(out, " on ");
+  strbuf_puts(out, ir_name_text(h, ir_mesh_at(h, d->mesh)->name));
+}
+
 static void put_typed(const ir_func *h, const ir_instr_data *d, strbuf *out) {
-  ir_scalar sizes[IR_MAX_RANK];
-  uint32_t rank = sizes_of(h, d->tensor, sizes);
-  put_tensor(h, d->tensor, out);
-  text_put_type(h, ir_tensor_at(h, d->tensor)->dtype, sizes, rank, out);
+  put_declaration(h, d->tensor, false, out);
   strbuf_puts(out, " = ");
   if (d->kind == IR_VIEW) {
     text_put_expression(h, ir_op_at(h, d->op), out);
@@ -115,6 +164,67 @@ static void put_compute(const ir_func *h, const ir_instr_data *d, strbuf *out) {
   put_window(h, d, out);
 }
 
+/* ---- communications ---- */
+static void put_team(const ir_func *h, const ir_instr_data *d, strbuf *out) {
+  strbuf_puts(out, ", team=");
+  strbuf_puts(out, ir_name_text(h, ir_mesh_at(h, d->team)->name));
+  strbuf_putc(out, '.');
+  text_put_mesh_axis(d->team_axis, out);
+}
+
+static void put_peer(const ir_func *h, const char *key, ir_scalar peer, strbuf *out) {
+  if (!peer.id) return;
+  strbuf_puts(out, key);
+  ir_print_scalar(h, peer, out);
+}
+
+/* send(x, to=1, team=d.x) */
+static void put_message(const ir_func *h, const ir_instr_data *d, strbuf *out) {
+  bool send = d->comm == IR_COMM_SEND;
+  put_tensor(h, send ? d->from : d->tensor, out);
+  if (send) put_peer(h, ", to=", d->to, out);
+  else put_peer(h, ", from=", d->peer, out);
+  put_team(h, d, out);
+}
+
+/* reduce(x -> y, team=d.x, op=sum, root=0) */
+static void put_collective(const ir_func *h, const ir_instr_data *d, strbuf *out) {
+  put_tensor(h, d->from, out);
+  strbuf_puts(out, " -> ");
+  put_tensor(h, d->tensor, out);
+  put_team(h, d, out);
+  if (ir_comm_info_of(d->comm)->reduces) {
+    strbuf_puts(out, ", op=");
+    strbuf_puts(out, ir_combine_text(d->combine));
+  }
+  put_peer(h, ", root=", d->root, out);
+  put_peer(h, ", to=", d->to, out);
+  put_peer(h, ", from=", d->peer, out);
+}
+
+static void put_communicate(const ir_func *h, const ir_instr_data *d, strbuf *out) {
+  bool message = d->comm == IR_COMM_SEND || d->comm == IR_COMM_RECV;
+  put_call(ir_comm_info_of(d->comm)->text, out);
+  if (message) put_message(h, d, out);
+  else put_collective(h, d, out);
+  strbuf_putc(out, ')');
+}
+
+static void put_comm(const ir_func *h, const ir_instr_data *d, strbuf *out) {
+  const char *name = d->name ? ir_name_text(h, d->name) : "";
+  if (d->kind == IR_GROUP_START) {
+    strbuf_puts(out, "group_start()");
+    return;
+  }
+  if (d->kind == IR_WAIT) {
+    strbuf_printf(out, "wait(%s)", name);
+    return;
+  }
+  if (d->name) strbuf_printf(out, "%s = ", name);
+  if (d->kind == IR_GROUP_END) strbuf_puts(out, "group_end()");
+  else put_communicate(h, d, out);
+}
+
 static void put_block(const ir_func *h, const ir_block *block, uint32_t depth, strbuf *out);
 
 /* `{`, the block on lines of its own, and `}`. */
@@ -170,6 +280,10 @@ static void put_instr(const ir_func *h, const ir_instr_data *d, uint32_t depth, 
   case IR_SELECT:
   case IR_SHARD: put_slice(h, d, out); return;
   case IR_COMPUTE: put_compute(h, d, out); return;
+  case IR_COMMUNICATE:
+  case IR_GROUP_START:
+  case IR_GROUP_END:
+  case IR_WAIT: put_comm(h, d, out); return;
   }
   impossible("an instruction without a kind");
 }
@@ -183,29 +297,16 @@ static void put_block(const ir_func *h, const ir_block *block, uint32_t depth, s
 }
 
 /* ---- the program ---- */
-/* An anonymous extent is declared where it stands. */
-static bool is_anonymous(const ir_func *h, ir_scalar x) {
-  const ir_scalars *s = &h->module->scalars;
-  const ir_scalar_node *n = ir_scalar_node_of(s, x);
-  return n->kind == IR_SCALAR_SYMBOL && s->symbols.data[n->value].name == 0;
-}
-
-static void put_parameter(const ir_func *h, ir_tensor t, strbuf *out) {
-  ir_scalar sizes[IR_MAX_RANK];
-  uint32_t rank = sizes_of(h, t, sizes);
-  for (uint32_t i = 0; i < rank; i++) {
-    if (is_anonymous(h, sizes[i])) sizes[i] = (ir_scalar){0};
-  }
-  put_tensor(h, t, out);
-  text_put_type(h, ir_tensor_at(h, t)->dtype, sizes, rank, out);
-}
-
 void text_print_host(const ir_func *h, strbuf *out) {
   strbuf_puts(out, "host ");
   put_call(ir_name_text(h, h->name), out);
+  for (uint32_t i = 1; i < h->meshes.len; i++) {
+    if (i > 1) strbuf_puts(out, ", ");
+    text_put_mesh(h, &h->meshes.data[i], out);
+  }
   for (uint32_t i = 0; i < h->inputs.len; i++) {
-    if (i) strbuf_puts(out, ", ");
-    put_parameter(h, h->inputs.data[i], out);
+    if (i || h->meshes.len > 1) strbuf_puts(out, ", ");
+    put_declaration(h, h->inputs.data[i], true, out);
   }
   strbuf_puts(out, ") -> (");
   for (uint32_t i = 0; i < h->outputs.len; i++) {

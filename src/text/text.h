@@ -17,8 +17,9 @@ NODISCARD status text_parse(ir_module *m, const char *name, const char *text, si
 void text_print_module(const ir_module *m, strbuf *out);
 void text_print_func(const ir_func *f, strbuf *out); /* a fusion or a host program */
 void text_print_host(const ir_func *h, strbuf *out);
-/* A host program in the notation of nvFuser's dumps. It does not parse back. */
-void text_print_nvfuser(const ir_func *h, strbuf *out);
+/* A host program in the notation of nvFuser's dumps, as the device `rank` runs it. It does not parse
+ * back. */
+void text_print_nvfuser(const ir_func *h, int64_t rank, strbuf *out);
 /* How an operation is called: "var(x, [dims=], keepdim=false, correction=0)". What may be left out
  * stands in brackets or shows its default. */
 void text_print_signature(const ir_op_info *info, strbuf *out);

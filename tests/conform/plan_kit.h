@@ -35,8 +35,9 @@ static inline uint32_t kit_add_buffer(kit *k, rt_buffer b, int64_t n) {
   b.size_bytes = n * 8;
   b.freed_at = UINT32_MAX;
   b.name = "t";
-  rt_view v = {
-      .buffer = k->buffers.len, .dtype = IR_I64, .rank = 1, .extents = {n}, .strides = {1}};
+  static const int64_t one[] = {1};
+  rt_view v = {.buffer = k->buffers.len, .dtype = IR_I64, .rank = 1, .strides = one};
+  v.extents = arena_copy(&k->memory, &n, sizeof n);
   vec_push(&k->memory, &k->buffers, b);
   vec_push(&k->memory, &k->views, v);
   return v.buffer;
@@ -72,7 +73,6 @@ static inline uint32_t kit_launch(kit *k, uint32_t stream, ir_opcode code, uint3
     o[i] = (rt_operand){.kind = RT_OPERAND_VIEW, .view = operands[i]};
   rt_task t = {.code = code, .result = result, .n_operands = n, .operands = o, .attrs = attrs};
   t.compute = IR_I64;
-  t.whole[0] = k->views.data[result].extents[0];
   rt_instr i = {.kind = RT_LAUNCH, .stream = (uint16_t)stream, .task = k->tasks.len};
   vec_push(&k->memory, &k->tasks, t);
   vec_push(&k->memory, &k->instrs, i);

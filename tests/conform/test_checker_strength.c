@@ -27,10 +27,11 @@ typedef struct called {
   ir_array copies[KIT_VALUES];
 } called;
 
+/* Shares the array's lists. */
 static rt_view dense_view(const ir_array *a, uint32_t buffer) {
   rt_view v = {.buffer = buffer, .dtype = a->dtype, .rank = a->rank};
-  memcpy(v.extents, a->extents, sizeof v.extents);
-  memcpy(v.strides, a->strides, sizeof v.strides);
+  v.extents = a->extents;
+  v.strides = a->strides;
   return v;
 }
 
@@ -55,7 +56,6 @@ static void add_copy(subject *s, called *c, uint32_t slot) {
   *o = (rt_operand){.kind = RT_OPERAND_VIEW, .view = v};
   rt_task t = {.code = IR_OP_SET, .result = v + 1, .n_operands = 1, .operands = o};
   t.compute = a->dtype;
-  memcpy(t.whole, a->extents, sizeof t.whole);
   rt_instr i = {.kind = RT_LAUNCH, .task = p->n_tasks};
   i.origin = p->instrs[p->n_instrs - 1].origin;
   p->tasks[p->n_tasks++] = t;

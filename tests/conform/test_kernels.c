@@ -146,13 +146,14 @@ static window random_window(const ir_array *whole, bool all) {
 static rt_view view_of(const ir_array *a, uint32_t buffer, const char *block) {
   rt_view v = {.buffer = buffer, .dtype = a->dtype, .rank = a->rank};
   v.offset_bytes = (const char *)a->data - block;
-  for (uint32_t d = 0; d < a->rank; d++) v.extents[d] = a->extents[d], v.strides[d] = a->strides[d];
+  v.extents = arena_copy(&memory, a->extents, a->rank * sizeof *a->extents);
+  v.strides = arena_copy(&memory, a->strides, a->rank * sizeof *a->strides);
   return v;
 }
 
 static void cut_view(rt_view *v, uint32_t d, int64_t offset, int64_t length) {
   v->offset_bytes += offset * v->strides[d] * (int64_t)ir_dtype_size_bytes(v->dtype);
-  v->extents[d] = length;
+  ((int64_t *)v->extents)[d] = length; /* view_of() made the list */
 }
 
 static uint32_t position(const ir_axis *axes, uint32_t n, ir_axis a) {
@@ -217,7 +218,7 @@ static rt_operand operand_of(const testcase *t, uint32_t k, const window *w, rt_
   const ir_tensor_data *data = ir_tensor_at(t->env.func, id);
   if (id.id == 0) return (rt_operand){.kind = RT_OPERAND_NONE};
   if (data->kind == IR_TENSOR_CONST)
-    return (rt_operand){.kind = RT_OPERAND_NUMBER, .number = data->number};
+    return (rt_operand){.kind = RT_OPERAND_NUMBER, .number = &data->number};
   uint32_t input = (uint32_t)(ir_tensor_name(t->env.func, id)[0] - 'a');
   rt_view v = view_of(&t->inputs[input], input, t->blocks[input]);
   rt_operand o = {.kind = RT_OPERAND_VIEW, .view = plan->n_views};
@@ -236,10 +237,9 @@ static rt_task task_of(const testcase *t, const window *w, const rt_view *result
   for (uint32_t k = 0; k < t->op->n_operands; k++) operands[k] = operand_of(t, k, w, plan);
   task.attrs = attrs_of(t);
   if (pointwise) task.compute = ir_infer_compute_dtype(t->env.func, t->op);
-  task.windowed = w->windowed;
-  for (uint32_t d = 0; d < t->expected.rank && w->windowed; d++) {
-    task.offset[d] = w->offset[d];
-    task.whole[d] = t->expected.extents[d];
+  if (w->windowed) {
+    task.offset = w->offset;
+    task.whole = t->expected.extents;
   }
   return task;
 }
@@ -255,7 +255,9 @@ static status run_task(const rt_plan *plan, const rt_task *task, char *const *ba
   char *room = malloc(bytes + CPU_SCRATCH_ALIGN);
   check(room != NULL);
   char *scratch = room + (CPU_SCRATCH_ALIGN - (uintptr_t)room % CPU_SCRATCH_ALIGN);
-  status st = cpu_kernel_run(k, bases, bytes ? scratch : NULL);
+  char **starts = ARENA_ARRAY(&memory, task->n_operands + 1, char *);
+  cpu_kernel_starts(plan, task, bases, starts);
+  status st = cpu_kernel_run(k, starts, bytes ? scratch : NULL);
   free(room);
   return st;
 }
@@ -441,12 +443,12 @@ static void fill_ties(ir_dtype narrow, float *to) {
 
 static status run_rounding(void *context) {
   ir_dtype narrow = *(const ir_dtype *)context;
-  int64_t n = N_NARROW * NEIGHBOURS, wrong = 0;
+  int64_t n = N_NARROW * NEIGHBOURS, one = 1, wrong = 0;
   float *from = ARENA_ARRAY(&memory, (size_t)n, float),
         *back = ARENA_ARRAY(&memory, (size_t)n, float);
   uint16_t *to = ARENA_ARRAY(&memory, (size_t)n, uint16_t);
   char *bases[] = {(char *)from, (char *)to, (char *)back};
-  rt_view views[3] = {{.buffer = 1, .dtype = narrow, .rank = 1, .extents = {n}, .strides = {1}}};
+  rt_view views[3] = {{.buffer = 1, .dtype = narrow, .rank = 1, .extents = &n, .strides = &one}};
   views[1] = views[2] = views[0];
   views[1].buffer = 0, views[2].buffer = 2;
   views[1].dtype = views[2].dtype = IR_F32;

@@ -53,10 +53,15 @@ static inline uint32_t output(const char *name, uint32_t slot, int64_t size) {
 
 static inline void release(uint32_t buffer) { kit_buffers.data[buffer].freed_at = kit_instrs.len; }
 
+/* The lists are copied. */
 static inline uint32_t add_view(rt_view v) {
+  v.extents = arena_copy(&kit_memory, v.extents, v.rank * sizeof *v.extents);
+  v.strides = arena_copy(&kit_memory, v.strides, v.rank * sizeof *v.strides);
   vec_push(&kit_memory, &kit_views, v);
   return kit_views.len - 1;
 }
+
+#define LIST(...) ((const int64_t[]){__VA_ARGS__})
 
 /* f32[n] from element `first`. */
 static inline uint32_t flat(uint32_t buffer, int64_t first, int64_t n) {
@@ -64,8 +69,8 @@ static inline uint32_t flat(uint32_t buffer, int64_t first, int64_t n) {
                             .dtype = IR_F32,
                             .rank = 1,
                             .offset_bytes = 4 * first,
-                            .extents = {n},
-                            .strides = {1}});
+                            .extents = LIST(n),
+                            .strides = LIST(1)});
 }
 
 /* f32[rows, columns] with these strides, from element `first`. */
@@ -75,8 +80,8 @@ static inline uint32_t matrix(uint32_t buffer, int64_t first, int64_t rows, int6
                             .dtype = IR_F32,
                             .rank = 2,
                             .offset_bytes = 4 * first,
-                            .extents = {rows, columns},
-                            .strides = {row_stride, column_stride}});
+                            .extents = LIST(rows, columns),
+                            .strides = LIST(row_stride, column_stride)});
 }
 
 static inline uint32_t launch_op(ir_opcode code, uint32_t stream, uint32_t result, uint32_t x,

@@ -71,6 +71,12 @@ static void test_strings_and_maps(arena *a) {
   }
   EXPECT_STR(strings_text(&s, 17), "t16");
   EXPECT_INT(strings_find(&s, "absent", 6), 0);
+  strings_attach(&s, 17, 0, 5);
+  strings_attach(&s, 17, 1, 6);
+  strings_attach(&s, 17, 0, 7);
+  EXPECT_INT(strings_attached(&s, 17, 0), 7);
+  EXPECT_INT(strings_attached(&s, 17, 1), 6);
+  EXPECT_INT(strings_attached(&s, 18, 0), 0);
   map m;
   map_init(&m, a);
   EXPECT_INT(map_get(&m, 3, 77), 77);

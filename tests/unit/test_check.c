@@ -337,8 +337,8 @@ static void both_write(uint32_t buffer_bytes, rt_view a, rt_view b) {
 }
 #define VIEW(first, rank_, ...)                                                                    \
   { .offset_bytes = 4 * (first), .rank = rank_, __VA_ARGS__ }
-#define EXTENTS(...) .extents = {__VA_ARGS__}
-#define STRIDES(...) .strides = {__VA_ARGS__}
+#define EXTENTS(...) .extents = LIST(__VA_ARGS__)
+#define STRIDES(...) .strides = LIST(__VA_ARGS__)
 
 static void test_disjoint_views(void) {
   const rt_view pairs[][2] = {
@@ -351,8 +351,8 @@ static void test_disjoint_views(void) {
       /* tiles of a three-dimensional tensor */
       {VIEW(0, 3, EXTENTS(2, 4, 4), STRIDES(64, 8, 1)),
        VIEW(4, 3, EXTENTS(2, 8, 4), STRIDES(64, 8, 1))},
-      /* backwards, and expanded */
-      {VIEW(9, 2, EXTENTS(10, 5), STRIDES(-1, 0)), VIEW(10, 1, EXTENTS(9), STRIDES(1))},
+      /* backwards */
+      {VIEW(9, 2, EXTENTS(10, 1), STRIDES(-1, 0)), VIEW(10, 1, EXTENTS(9), STRIDES(1))},
       /* strides that do not divide one another: multiples of 6 and of 4, plus 1 */
       {VIEW(0, 1, EXTENTS(20), STRIDES(6)), VIEW(1, 1, EXTENTS(20), STRIDES(4))},
       /* nothing at all */
@@ -374,14 +374,58 @@ static void test_overlapping_views(void) {
       {VIEW(7, 1, EXTENTS(8), STRIDES(16)), VIEW(8, 1, EXTENTS(16), STRIDES(1))},
       /* multiples of 6 and of 4, plus 2 */
       {VIEW(0, 1, EXTENTS(20), STRIDES(6)), VIEW(2, 1, EXTENTS(20), STRIDES(4))},
-      /* an expanded element */
-      {VIEW(9, 1, EXTENTS(10), STRIDES(0)), VIEW(0, 1, EXTENTS(10), STRIDES(1))},
       /* a scalar */
       {VIEW(9, 0, EXTENTS(0), STRIDES(0)), VIEW(18, 1, EXTENTS(10), STRIDES(-1))},
   };
   for (size_t k = 0; k < sizeof pairs / sizeof *pairs; k++) {
     both_write(1024, pairs[k][0], pairs[k][1]);
     EXPECT_ONE(CHECK_RACE_WAW, 0, 1, 0);
+  }
+}
+
+/* A stream writes, another reads an expanded view, unordered. */
+static void test_expanded_views(void) {
+  for (int64_t at = 9; at < 11; at++) {
+    begin(3);
+    t = pool("t", 0, 1024);
+    uint32_t u = pool("u", 1024, 400);
+    launch(0, flat(t, 0, 256), NONE, NONE);
+    wait_on(1, 0);
+    wait_on(2, 0);
+    launch(1, flat(t, 0, 10), NONE, NONE);
+    uint32_t read = launch(2, matrix(u, 0, 10, 10, 10, 1), matrix(t, at, 10, 10, 0, 0), NONE);
+    wait_on(0, 1);
+    wait_on(0, 2);
+    if (at == 9) EXPECT_ONE(CHECK_RACE_RAW, 3, read, t);
+    else EXPECT_PASS();
+  }
+}
+
+/* Results whose elements share bytes. */
+static void test_shared_elements(void) {
+  const rt_view wrong[] = {
+      VIEW(0, 1, EXTENTS(2), STRIDES(0)),         VIEW(0, 3, EXTENTS(4, 5, 4), STRIDES(4, 0, 1)),
+      VIEW(0, 2, EXTENTS(4, 5), STRIDES(4, 1)),   /* rows of 5, 4 apart */
+      VIEW(40, 2, EXTENTS(4, 5), STRIDES(-4, 1)), /* the same, backwards */
+      VIEW(0, 2, EXTENTS(3, 3), STRIDES(4, 2)),   /* 4 = 2 * 2 */
+      VIEW(0, 2, EXTENTS(4, 3), STRIDES(2, 3)),   /* 2 * 3 = 3 * 2 */
+  };
+  const rt_view right[] = {
+      VIEW(0, 1, EXTENTS(1), STRIDES(0)),
+      VIEW(0, 2, EXTENTS(0, 5), STRIDES(0, 1)),
+      VIEW(6, 2, EXTENTS(3, 3), STRIDES(1, -3)),
+      VIEW(0, 2, EXTENTS(2, 2), STRIDES(2, 3)), /* 0, 2, 3, 5 */
+      VIEW(0, 2, EXTENTS(3, 2), STRIDES(2, 3)),
+  };
+  for (size_t k = 0; k < sizeof wrong / sizeof *wrong + sizeof right / sizeof *right; k++) {
+    bool good = k >= sizeof wrong / sizeof *wrong;
+    rt_view v = good ? right[k - sizeof wrong / sizeof *wrong] : wrong[k];
+    v.dtype = IR_F32;
+    begin(1);
+    t = pool("t", 0, 1024);
+    uint32_t write = launch(0, add_view(v), NONE, NONE);
+    if (good) EXPECT_PASS();
+    else EXPECT_ONE(CHECK_SHARED, NONE, write, t);
   }
 }
 
@@ -581,6 +625,8 @@ static status all(void *context) {
   test_in_task();
   test_disjoint_views();
   test_overlapping_views();
+  test_expanded_views();
+  test_shared_elements();
   test_may();
   test_limit();
   test_place();

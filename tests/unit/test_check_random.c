@@ -18,7 +18,7 @@ enum {
 
 typedef struct byte_set {
   bool has[BYTES];
-  bool empty, outside;
+  bool empty, outside, shared; /* shared: two elements have a byte in common */
 } byte_set;
 
 typedef struct verdict {
@@ -65,7 +65,7 @@ static byte_set oracle_bytes(uint32_t view) {
     for (uint32_t d = 0; d < v->rank; d++) at += index[d] * v->strides[d] * size;
     for (int64_t k = at; k < at + size; k++) {
       if (k < 0 || k >= b->size_bytes) set.outside = true;
-      else set.has[place_of(b) + k] = true;
+      else set.shared |= set.has[place_of(b) + k], set.has[place_of(b) + k] = true;
     }
     uint32_t d = 0;
     while (d < v->rank && ++index[d] == v->extents[d]) index[d++] = 0;
@@ -119,6 +119,7 @@ static void oracle_task(uint32_t i, const byte_set *sets, byte_set *written, ver
     if (set->outside || set->empty) continue;
     if (i < b->allocated_at) v->at[CHECK_BEFORE_ALLOCATE][i] = true;
     if (i >= b->freed_at && i >= b->allocated_at) v->at[CHECK_AFTER_FREE][i] = true;
+    if (k == n - 1 && set->shared) v->at[CHECK_SHARED][i] = true;
     if (k == n - 1 || b->kind == RT_BUFFER_INPUT) continue;
     for (uint32_t c = 0; c < BYTES; c++)
       if (set->has[c] && !written[view->buffer].has[c]) v->at[CHECK_UNWRITTEN][i] = true;
@@ -178,8 +179,14 @@ static bool careful; /* draws plans that are mostly right but for their order */
 static uint32_t below(uint32_t n) { return (uint32_t)(random_bits(key, counter++) % n); }
 static bool chance(uint32_t percent) { return below(100) < percent; }
 
-static void shuffle_dims(rt_view *v) {
-  for (uint32_t d = v->rank; d > 1; d--) {
+/* A view while it is drawn. */
+typedef struct drawn {
+  rt_view view;
+  int64_t extents[IR_MAX_RANK], strides[IR_MAX_RANK];
+} drawn;
+
+static void shuffle_dims(drawn *v) {
+  for (uint32_t d = v->view.rank; d > 1; d--) {
     uint32_t k = below(d);
     int64_t extent = v->extents[d - 1], stride = v->strides[d - 1];
     v->extents[d - 1] = v->extents[k], v->strides[d - 1] = v->strides[k];
@@ -188,15 +195,15 @@ static void shuffle_dims(rt_view *v) {
 }
 
 /* Cuts one dimension of n positions: a range, a step, backwards, or one position expanded. */
-static void cut_dim(rt_view *v, uint32_t d, int64_t n, int64_t size) {
+static void cut_dim(drawn *v, uint32_t d, int64_t n, int64_t size) {
   int64_t from = chance(50) ? 0 : below((uint32_t)n), step = chance(85) ? 1 : 2;
   int64_t most = (n - from + step - 1) / step,
           count = chance(60) ? most : 1 + below((uint32_t)most);
-  v->offset_bytes += from * v->strides[d] * size;
+  v->view.offset_bytes += from * v->strides[d] * size;
   v->extents[d] = count;
   v->strides[d] *= step;
   if (chance(8)) { /* backwards */
-    v->offset_bytes += (count - 1) * v->strides[d] * size;
+    v->view.offset_bytes += (count - 1) * v->strides[d] * size;
     v->strides[d] = -v->strides[d];
   } else if (chance(5)) {
     v->strides[d] = 0;
@@ -206,21 +213,24 @@ static void cut_dim(rt_view *v, uint32_t d, int64_t n, int64_t size) {
 /* A slice of a dense tensor that fills the front of the buffer, or all of it. */
 static uint32_t random_view(uint32_t buffer) {
   static const ir_dtype dtypes[] = {IR_F32, IR_F32, IR_F16, IR_U8};
-  rt_view v = {.buffer = buffer, .dtype = dtypes[below(4)], .rank = below(4)};
-  int64_t size = (int64_t)ir_dtype_size_bytes(v.dtype), left = kit_buffers.data[buffer].size_bytes;
+  drawn v = {.view = {.buffer = buffer, .dtype = dtypes[below(4)], .rank = below(4)}};
+  int64_t size = (int64_t)ir_dtype_size_bytes(v.view.dtype);
+  int64_t left = kit_buffers.data[buffer].size_bytes;
   int64_t room = left / size, stride = 1, parent[IR_MAX_RANK];
-  for (uint32_t d = v.rank; d-- > 0;) {
+  for (uint32_t d = v.view.rank; d-- > 0;) {
     parent[d] = d == 0 && chance(50) ? room / stride
                                      : 1 + below(room / stride < 5 ? (uint32_t)(room / stride) : 5);
     v.strides[d] = stride;
     stride *= parent[d];
   }
-  if (chance(5)) v.offset_bytes = size * (int64_t)below((uint32_t)(room - stride + 1));
-  for (uint32_t d = 0; d < v.rank; d++) cut_dim(&v, d, parent[d], size);
-  if (!careful && chance(2)) v.offset_bytes += left;
-  if (chance(1) && v.rank) v.extents[0] = 0;
+  if (chance(5)) v.view.offset_bytes = size * (int64_t)below((uint32_t)(room - stride + 1));
+  for (uint32_t d = 0; d < v.view.rank; d++) cut_dim(&v, d, parent[d], size);
+  if (!careful && chance(2)) v.view.offset_bytes += left;
+  if (chance(1) && v.view.rank) v.extents[0] = 0;
   shuffle_dims(&v);
-  return add_view(v);
+  v.view.extents = v.extents;
+  v.view.strides = v.strides;
+  return add_view(v.view);
 }
 
 static uint32_t whole(uint32_t buffer) {
@@ -265,6 +275,7 @@ static void replace_buffer(uint32_t percent) {
 static void random_launch(uint32_t percent) {
   uint32_t stream = below(plan.n_streams), to = live[1 + below(n_live - 1)];
   uint32_t result = random_view(to), x = CHECK_NONE, y = CHECK_NONE;
+  while (careful && rt_view_overlap(&kit_views.data[result]) != RT_APART) result = random_view(to);
   uint32_t from = live[below(n_live)];
   if (careful && from == to) from = 0;
   if (chance(60)) x = random_view(from);

@@ -98,6 +98,10 @@ static const char *kind_name(ir_instr_kind kind) {
       [IR_SHARD] = "shard",
       [IR_VIEW] = "view",
       [IR_COMPUTE] = "compute",
+      [IR_COMMUNICATE] = "communicate",
+      [IR_GROUP_START] = "group_start",
+      [IR_GROUP_END] = "group_end",
+      [IR_WAIT] = "wait",
   };
   return names[kind];
 }

@@ -195,7 +195,7 @@ static void test_newlines(void) {
 }
 
 static void test_bad_bytes(void) {
-  lexed l = LEX("a @@\xff! b \0\0c");
+  lexed l = LEX("a ~~\xff! b \0\0c");
   static const text_token_kind kinds[] = {TOKEN_NAME, TOKEN_BAD,  TOKEN_NAME,
                                           TOKEN_BAD,  TOKEN_NAME, TOKEN_END};
   EXPECT_INT(l.errors, 2);
@@ -563,7 +563,8 @@ static void test_expression_errors(void) {
   expect_wrong("y = x * d", "3:9", "'d' is a mesh");
   expect_wrong("y = x + a.1", "3:11", "'a' has 1 dimensions");
   expect_wrong("y = x x", "3:7", "expected the end of the statement, found 'x'");
-  expect_wrong("y = x @ x", "3:7", "the character '@' means nothing here");
+  expect_wrong("y = x ~ x", "3:7", "the character '~' means nothing here");
+  expect_wrong("y = x @ x", "3:7", "expected the end of the statement, found '@'");
   expect_wrong("y = x + 12ab", "3:9", "malformed number");
   expect_wrong("y = x +", "3:8", "expected an expression, found the end of the line");
   expect_wrong("y = (x + x", "4:1", "expected ')', found the reserved word 'return'");

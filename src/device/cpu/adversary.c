@@ -276,6 +276,7 @@ static status adversary_open(const rt_device_options *options, const allocator *
 const rt_device_ops cpu_adversary = {
     .name = "cpu",
     .summary = "the cpu device, in the order that does the most harm",
+    .takes_adversary = true,
     .open = adversary_open,
     .close = adversary_close,
     .load = adversary_load,

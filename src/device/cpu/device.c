@@ -126,6 +126,7 @@ static status cpu_finish(rt_loaded *loaded) {
 const rt_device_ops rt_device_cpu = {
     .name = "cpu",
     .summary = "streams on threads of this machine",
+    .takes_adversary = true,
     .open = cpu_open,
     .close = cpu_close,
     .load = cpu_load,

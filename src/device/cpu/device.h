@@ -25,14 +25,16 @@ typedef struct cpu_program {
   const allocator *allocator;
   arena memory; /* queues, kernels, bases */
   rt_queues queues;
-  const cpu_kernel **kernels; /* by task */
-  char **bases;               /* by buffer */
-  uint32_t *external;         /* buffers that are the caller's memory */
+  const cpu_kernel **kernels; /* by task; equal tasks share one */
+  uint32_t n_kernels;
+  char **bases;       /* by buffer */
+  uint32_t *external; /* buffers that are the caller's memory */
   uint32_t n_external;
   char *pool;
   void *pool_block;
-  char *scratch; /* one part per compute thread */
-  size_t scratch_bytes;
+  char *scratch; /* one part per compute thread: for kernels, then for the starts of a task */
+  size_t scratch_bytes, part_bytes;
+  uint32_t max_starts;
   void *scratch_block;
 } cpu_program;
 

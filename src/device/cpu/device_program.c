@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/table.h"
 #include "device/cpu/device.h"
 
 status cpu_alloc_aligned(const allocator *memory, size_t size_bytes, void **block, void **aligned) {
@@ -19,19 +20,47 @@ static void list_external(cpu_program *p) {
     if (p->plan->buffers[b].kind != RT_BUFFER_POOL) p->external[p->n_external++] = b;
 }
 
+typedef struct kernel_key {
+  const cpu_program *program;
+  const rt_task *task;
+} kernel_key;
+
+static bool serves(const void *context, uint32_t value) {
+  const kernel_key *key = context;
+  const rt_plan *plan = key->program->plan;
+  return cpu_kernel_equal(plan, key->task, &plan->tasks[value - 1]);
+}
+
+/* The kernel of an equal task before it, or a new one. */
+static status prepare_task(cpu_program *p, table *known, uint32_t t) {
+  const rt_task *task = &p->plan->tasks[t];
+  kernel_key key = {p, task};
+  uint64_t hash = cpu_kernel_hash(p->plan, task);
+  uint32_t found = table_find(known, hash, serves, &key);
+  if (task->n_operands + 1 > p->max_starts) p->max_starts = task->n_operands + 1;
+  if (found) {
+    p->kernels[t] = p->kernels[found - 1];
+    return STATUS_OK;
+  }
+  TRY(cpu_kernel_prepare(p->plan, task, &p->memory, &p->kernels[t]));
+  table_add(known, hash, t + 1);
+  p->n_kernels++;
+  size_t bytes = cpu_kernel_scratch_bytes(p->kernels[t]);
+  if (bytes > p->scratch_bytes) p->scratch_bytes = bytes;
+  return STATUS_OK;
+}
+
 static status prepare(void *context) {
   cpu_program *p = context;
   const rt_plan *plan = p->plan;
+  table known;
+  table_init(&known, &p->memory);
   rt_queues_build(plan, &p->memory, &p->queues);
   p->bases = ARENA_ARRAY(&p->memory, plan->n_buffers, char *);
   p->external = ARENA_ARRAY(&p->memory, plan->n_buffers, uint32_t);
   list_external(p);
   p->kernels = ARENA_ARRAY(&p->memory, plan->n_tasks, const cpu_kernel *);
-  for (uint32_t t = 0; t < plan->n_tasks; t++) {
-    TRY(cpu_kernel_prepare(plan, &plan->tasks[t], &p->memory, &p->kernels[t]));
-    size_t bytes = cpu_kernel_scratch_bytes(p->kernels[t]);
-    if (bytes > p->scratch_bytes) p->scratch_bytes = bytes;
-  }
+  for (uint32_t t = 0; t < plan->n_tasks; t++) TRY(prepare_task(p, &known, t));
   return STATUS_OK;
 }
 
@@ -43,11 +72,12 @@ static status allocate(cpu_program *p, uint32_t threads) {
     const rt_buffer *buffer = &p->plan->buffers[b];
     if (buffer->kind == RT_BUFFER_POOL) p->bases[b] = p->pool + buffer->offset_bytes;
   }
-  size_t line = CPU_LINE_BYTES;
-  if (p->scratch_bytes > SIZE_MAX / threads - line)
+  size_t line = CPU_LINE_BYTES, starts_bytes = p->max_starts * sizeof(char *);
+  if (p->scratch_bytes > SIZE_MAX / threads - starts_bytes - 2 * line)
     return fail(STATUS_OUT_OF_MEMORY, "scratch of %zu bytes is too large", p->scratch_bytes);
   p->scratch_bytes = (p->scratch_bytes + line - 1) / line * line;
-  TRY(cpu_alloc_aligned(p->allocator, p->scratch_bytes * threads, &p->scratch_block, &aligned));
+  p->part_bytes = p->scratch_bytes + (starts_bytes + line - 1) / line * line;
+  TRY(cpu_alloc_aligned(p->allocator, p->part_bytes * threads, &p->scratch_block, &aligned));
   p->scratch = aligned;
   return STATUS_OK;
 }
@@ -109,8 +139,10 @@ void cpu_program_run(const cpu_program *p, const rt_entry *entry, uint16_t strea
   int64_t start_ns = spans ? rt_clock_ns() - origin_ns : 0;
   int64_t end_ns = start_ns;
   if (entry->instr < atomic_load_explicit(&errors->first, memory_order_relaxed)) {
-    void *scratch = p->scratch + thread * p->scratch_bytes;
-    status st = cpu_kernel_run(p->kernels[entry->task], p->bases, scratch);
+    char *scratch = p->scratch + thread * p->part_bytes;
+    char **starts = (char **)(void *)(scratch + p->scratch_bytes);
+    cpu_kernel_starts(p->plan, &p->plan->tasks[entry->task], p->bases, starts);
+    status st = cpu_kernel_run(p->kernels[entry->task], starts, scratch);
     if (st != STATUS_OK) keep(errors, entry->instr, st);
     if (spans) end_ns = rt_clock_ns() - origin_ns;
   }

@@ -1,6 +1,7 @@
 /* From a task to a kernel: operands, attributes, windows, and the table of families. */
 #include <string.h>
 
+#include "base/table.h"
 #include "device/cpu/kernel_internal.h"
 
 /* ---- operands ---- */
@@ -11,9 +12,13 @@ bool cpu_has_operand(const cpu_call *c, uint32_t k) {
 rt_view cpu_operand(const cpu_call *c, uint32_t k) {
   const rt_operand *o = &c->task->operands[k];
   check(cpu_has_operand(c, k));
-  if (o->kind == RT_OPERAND_NUMBER) return (rt_view){.dtype = o->number.is_float ? IR_F64 : IR_I64};
+  if (o->kind == RT_OPERAND_NUMBER)
+    return (rt_view){.dtype = o->number->is_float ? IR_F64 : IR_I64};
   check(o->view < c->plan->n_views);
-  return c->plan->views[o->view];
+  rt_view v = c->plan->views[o->view];
+  v.buffer = k + 1;
+  v.offset_bytes = 0;
+  return v;
 }
 
 bool cpu_sliced(const cpu_call *c, uint32_t k, uint32_t d) {
@@ -86,17 +91,17 @@ cpu_element cpu_element_of(ir_dtype t, ir_number n) {
 
 cpu_view cpu_place_result(const cpu_call *c) {
   const rt_view *r = c->result;
-  cpu_view v = {.buffer = r->buffer, .dtype = r->dtype, .offset_bytes = r->offset_bytes};
+  cpu_view v = {.dtype = r->dtype};
   for (uint32_t d = 0; d < r->rank; d++) v.strides[d] = r->strides[d];
   return v;
 }
 
 cpu_view cpu_place_start(const cpu_call *c, uint32_t k) {
   rt_view x = cpu_operand(c, k);
-  cpu_view v = {.buffer = x.buffer, .dtype = x.dtype, .offset_bytes = x.offset_bytes};
+  cpu_view v = {.start = x.buffer, .dtype = x.dtype};
   const rt_operand *o = &c->task->operands[k];
   if (o->kind == RT_OPERAND_NUMBER) {
-    cpu_element e = cpu_element_of(x.dtype, o->number);
+    cpu_element e = cpu_element_of(x.dtype, *o->number);
     v.constant = arena_copy(c->memory, &e, sizeof e);
   }
   return v;
@@ -148,8 +153,8 @@ void *cpu_kernel_new(const cpu_call *c, size_t size_bytes,
   return k;
 }
 
-static status run_nothing(const cpu_kernel *k, char *const *bases, char *scratch) {
-  (void)k, (void)bases, (void)scratch;
+static status run_nothing(const cpu_kernel *k, char *const *starts, char *scratch) {
+  (void)k, (void)starts, (void)scratch;
   return STATUS_OK;
 }
 
@@ -189,8 +194,8 @@ static cpu_call call_of(const rt_plan *plan, const rt_task *task, arena *memory)
                 .memory = memory,
                 .result = &plan->views[task->result]};
   for (uint32_t d = 0; d < c.result->rank; d++) {
-    c.offset[d] = task->windowed ? task->offset[d] : 0;
-    c.whole[d] = task->windowed ? task->whole[d] : c.result->extents[d];
+    c.offset[d] = task->offset ? task->offset[d] : 0;
+    c.whole[d] = task->whole ? task->whole[d] : c.result->extents[d];
   }
   return c;
 }
@@ -211,8 +216,53 @@ status cpu_kernel_prepare(const rt_plan *plan, const rt_task *task, arena *memor
   return STATUS_OK;
 }
 
+/* ---- sharing ---- */
+static bool equal_views(const rt_view *a, const rt_view *b) {
+  return a->dtype == b->dtype && a->rank == b->rank && a->extents == b->extents &&
+         a->strides == b->strides;
+}
+
+static bool equal_operands(const rt_plan *plan, const rt_operand *a, const rt_operand *b) {
+  if (a->kind != b->kind || a->sliced != b->sliced) return false;
+  switch (a->kind) {
+  case RT_OPERAND_NONE: return true;
+  case RT_OPERAND_VIEW: return equal_views(&plan->views[a->view], &plan->views[b->view]);
+  case RT_OPERAND_NUMBER: return ir_number_same(*a->number, *b->number);
+  }
+  return false;
+}
+
+bool cpu_kernel_equal(const rt_plan *plan, const rt_task *a, const rt_task *b) {
+  if (a->code != b->code || a->compute != b->compute || a->n_operands != b->n_operands ||
+      a->attrs != b->attrs || a->offset != b->offset || a->whole != b->whole ||
+      !equal_views(&plan->views[a->result], &plan->views[b->result]))
+    return false;
+  for (uint32_t k = 0; k < a->n_operands; k++)
+    if (!equal_operands(plan, &a->operands[k], &b->operands[k])) return false;
+  return true;
+}
+
+static uint64_t hash_view(uint64_t hash, const rt_view *v) {
+  hash = hash_mix(hash, (uint64_t)v->dtype << 8 | v->rank);
+  return hash_mix(hash_mix(hash, (uintptr_t)v->extents), (uintptr_t)v->strides);
+}
+
+uint64_t cpu_kernel_hash(const rt_plan *plan, const rt_task *task) {
+  uint64_t hash = hash_mix((uint64_t)task->code, (uintptr_t)task->attrs);
+  hash = hash_mix(hash_mix(hash, (uintptr_t)task->offset), (uintptr_t)task->whole);
+  hash = hash_view(hash, &plan->views[task->result]);
+  for (uint32_t k = 0; k < task->n_operands; k++) {
+    const rt_operand *o = &task->operands[k];
+    if (o->kind == RT_OPERAND_VIEW)
+      hash = hash_view(hash_mix(hash, o->sliced), &plan->views[o->view]);
+    if (o->kind == RT_OPERAND_NUMBER) hash = hash_mix(hash, (uint64_t)o->number->i);
+  }
+  return hash;
+}
+
+/* ---- running ---- */
 size_t cpu_kernel_scratch_bytes(const cpu_kernel *k) { return k->scratch_bytes; }
 
-status cpu_kernel_run(const cpu_kernel *k, char *const *bases, void *scratch) {
-  return k->run(k, bases, scratch);
+status cpu_kernel_run(const cpu_kernel *k, char *const *starts, void *scratch) {
+  return k->run(k, starts, scratch);
 }

@@ -82,8 +82,8 @@ typedef struct copies_kernel {
   cpu_copy copies[];
 } copies_kernel;
 
-static void run_fill(const copies_kernel *m, char *const *bases) {
-  cpu_walk w = cpu_walk_start(&m->fill, &m->fill_view, bases);
+static void run_fill(const copies_kernel *m, char *const *starts) {
+  cpu_walk w = cpu_walk_start(&m->fill, &m->fill_view, starts);
   size_t size = ir_dtype_size_bytes(m->fill_view.dtype);
   do
     cpu_fill_strided(size, cpu_run_length(&m->fill), w.at[0], cpu_run_step(&m->fill, 0),
@@ -91,13 +91,13 @@ static void run_fill(const copies_kernel *m, char *const *bases) {
   while (cpu_walk_next(&m->fill, &w, 1));
 }
 
-static status run_copies(const cpu_kernel *k, char *const *bases, char *scratch) {
+static status run_copies(const cpu_kernel *k, char *const *starts, char *scratch) {
   const copies_kernel *m = (const copies_kernel *)k;
-  if (m->fills) run_fill(m, bases);
+  if (m->fills) run_fill(m, starts);
   for (uint32_t i = 0; i < m->n; i++) {
     const cpu_view *views = m->copies[i].views;
-    cpu_copy_run(&m->copies[i], cpu_view_start(&views[0], bases), cpu_view_start(&views[1], bases),
-                 scratch);
+    cpu_copy_run(&m->copies[i], cpu_view_start(&views[0], starts),
+                 cpu_view_start(&views[1], starts), scratch);
   }
   return STATUS_OK;
 }

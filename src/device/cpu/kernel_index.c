@@ -78,9 +78,9 @@ static status gather_run(const index_kernel *m, const cpu_walk *w, char *scratch
   return STATUS_OK;
 }
 
-static status run_gather(const cpu_kernel *k, char *const *bases, char *scratch) {
+static status run_gather(const cpu_kernel *k, char *const *starts, char *scratch) {
   const index_kernel *m = (const index_kernel *)k;
-  cpu_walk w = cpu_walk_start(&m->loops, m->views, bases);
+  cpu_walk w = cpu_walk_start(&m->loops, m->views, starts);
   do TRY(gather_run(m, &w, scratch));
   while (cpu_walk_next(&m->loops, &w, 1));
   return STATUS_OK;
@@ -129,13 +129,13 @@ static status scatter_run(const index_kernel *m, const cpu_walk *w, char *scratc
   return STATUS_OK;
 }
 
-static status run_scatter(const cpu_kernel *k, char *const *bases, char *scratch) {
+static status run_scatter(const cpu_kernel *k, char *const *starts, char *scratch) {
   const index_kernel *m = (const index_kernel *)k;
   const cpu_view *copied = m->copy.views;
-  cpu_copy_run(&m->copy, cpu_view_start(&copied[0], bases), cpu_view_start(&copied[1], bases),
+  cpu_copy_run(&m->copy, cpu_view_start(&copied[0], starts), cpu_view_start(&copied[1], starts),
                scratch);
   if (m->loops.rank == 0) return STATUS_OK;
-  cpu_walk w = cpu_walk_start(&m->loops, m->views, bases);
+  cpu_walk w = cpu_walk_start(&m->loops, m->views, starts);
   do TRY(scatter_run(m, &w, scratch));
   while (cpu_walk_next(&m->loops, &w, 1));
   return STATUS_OK;
@@ -189,10 +189,10 @@ status cpu_prepare_scatter(const cpu_call *c, cpu_kernel **result) {
 }
 
 /* ---- index_select ---- */
-static status run_index_select(const cpu_kernel *k, char *const *bases, char *scratch) {
+static status run_index_select(const cpu_kernel *k, char *const *starts, char *scratch) {
   const index_kernel *m = (const index_kernel *)k;
-  char *to = cpu_view_start(&m->views[0], bases), *from = cpu_view_start(&m->views[1], bases);
-  const char *index = cpu_view_start(&m->index, bases);
+  char *to = cpu_view_start(&m->views[0], starts), *from = cpu_view_start(&m->views[1], starts);
+  const char *index = cpu_view_start(&m->index, starts);
   for (int64_t done = 0; done < m->n_indexes; done += CPU_BLOCK) {
     int64_t n = m->n_indexes - done < CPU_BLOCK ? m->n_indexes - done : CPU_BLOCK;
     const int64_t *indexes;

@@ -14,7 +14,7 @@
 
 /* The start of every kernel. */
 struct cpu_kernel {
-  status (*run)(const cpu_kernel *k, char *const *bases, char *scratch);
+  status (*run)(const cpu_kernel *k, char *const *starts, char *scratch);
   size_t scratch_bytes;
   const char *name; /* of the op, for messages */
 };
@@ -39,7 +39,8 @@ void *cpu_kernel_new(const cpu_call *c, size_t size_bytes,
 #define CPU_KERNEL_NEW(c, type, run) ((type *)cpu_kernel_new((c), sizeof(type), (run)))
 
 bool cpu_has_operand(const cpu_call *c, uint32_t k);
-/* A number is a view of rank 0 whose buffer does not matter. */
+/* Its buffer is its place among the starts of the task (cpu_kernel_starts), where it has offset 0. A
+ * number is a view of rank 0. */
 rt_view cpu_operand(const cpu_call *c, uint32_t k);
 /* Was operand k cut along result dimension d already? Then positions along d count from its start. */
 bool cpu_sliced(const cpu_call *c, uint32_t k, uint32_t d);
@@ -58,14 +59,14 @@ status cpu_fail_index(const char *op, int64_t index, uint32_t dim, int64_t n);
 /* ---- views ---- */
 typedef struct cpu_view {
   void *constant; /* a number of the plan, f64 or i64; else NULL */
-  uint32_t buffer;
+  uint32_t start; /* in the task's starts */
   ir_dtype dtype;
   int64_t offset_bytes;
   int64_t strides[IR_MAX_RANK]; /* in elements, per dimension of the space it is placed in */
 } cpu_view;
 
-static inline char *cpu_view_start(const cpu_view *v, char *const *bases) {
-  return v->constant ? v->constant : bases[v->buffer] + v->offset_bytes;
+static inline char *cpu_view_start(const cpu_view *v, char *const *starts) {
+  return v->constant ? v->constant : starts[v->start] + v->offset_bytes;
 }
 static inline void cpu_view_advance(cpu_view *v, int64_t elements) {
   v->offset_bytes += elements * (int64_t)ir_dtype_size_bytes(v->dtype);
@@ -115,7 +116,7 @@ typedef struct cpu_walk {
   char *at[CPU_MAX_VIEWS];
 } cpu_walk;
 
-cpu_walk cpu_walk_start(const cpu_loops *l, const cpu_view *views, char *const *bases);
+cpu_walk cpu_walk_start(const cpu_loops *l, const cpu_view *views, char *const *starts);
 
 /* The next position of all but the `inner` last dimensions; false after the last. The first
  * `n_views` views move. */

@@ -77,8 +77,8 @@ void cpu_loops_make(cpu_loops *l, cpu_loop_order order, uint32_t rank, const int
   merge_dims(l);
 }
 
-cpu_walk cpu_walk_start(const cpu_loops *l, const cpu_view *views, char *const *bases) {
+cpu_walk cpu_walk_start(const cpu_loops *l, const cpu_view *views, char *const *starts) {
   cpu_walk w = {.index = {0}};
-  for (uint32_t v = 0; v < l->n_views; v++) w.at[v] = cpu_view_start(&views[v], bases);
+  for (uint32_t v = 0; v < l->n_views; v++) w.at[v] = cpu_view_start(&views[v], starts);
   return w;
 }

@@ -63,9 +63,9 @@ static void make_uniform(const maker_kernel *m, int64_t n, int64_t number, int64
 }
 
 /* ---- running ---- */
-static status run_full(const cpu_kernel *k, char *const *bases, char *scratch) {
+static status run_full(const cpu_kernel *k, char *const *starts, char *scratch) {
   const maker_kernel *m = (const maker_kernel *)k;
-  cpu_walk w = cpu_walk_start(&m->loops, m->views, bases);
+  cpu_walk w = cpu_walk_start(&m->loops, m->views, starts);
   size_t size = ir_dtype_size_bytes(m->dtype);
   (void)scratch;
   do
@@ -86,9 +86,9 @@ static void make_run(const maker_kernel *m, char *to, int64_t number, char *scra
   }
 }
 
-static status run_made(const cpu_kernel *k, char *const *bases, char *scratch) {
+static status run_made(const cpu_kernel *k, char *const *starts, char *scratch) {
   const maker_kernel *m = (const maker_kernel *)k;
-  cpu_walk w = {.at = {cpu_view_start(&m->views[0], bases)}};
+  cpu_walk w = {.at = {cpu_view_start(&m->views[0], starts)}};
   do make_run(m, w.at[0], m->first + cpu_walk_offset(&m->loops, &w, 1), scratch);
   while (cpu_walk_step(&m->loops, &w, 1, 1));
   return STATUS_OK;

@@ -34,9 +34,9 @@ static void load_operands(const map_kernel *m, const cpu_walk *w, int64_t done, 
   }
 }
 
-static status run_map(const cpu_kernel *k, char *const *bases, char *scratch) {
+static status run_map(const cpu_kernel *k, char *const *starts, char *scratch) {
   const map_kernel *m = (const map_kernel *)k;
-  cpu_walk w = cpu_walk_start(&m->loops, m->views, bases);
+  cpu_walk w = cpu_walk_start(&m->loops, m->views, starts);
   int64_t run = cpu_run_length(&m->loops);
   const void *x[MAX_OPERANDS] = {NULL};
   char *spare = scratch ? scratch + cpu_transfer_bytes(CPU_BLOCK) / 2 : NULL;

@@ -119,12 +119,12 @@ static void run_block(const matmul_kernel *g, char *const at[N_SIDES], int64_t i
   stage_out(&s[C], &shapes[C], c, from[C], spare);
 }
 
-static status run_matmul(const cpu_kernel *k, char *const *bases, char *scratch) {
+static status run_matmul(const cpu_kernel *k, char *const *starts, char *scratch) {
   const matmul_kernel *g = (const matmul_kernel *)k;
-  cpu_walk w = cpu_walk_start(&g->batch, g->views, bases);
+  cpu_walk w = cpu_walk_start(&g->batch, g->views, starts);
   const cpu_view *bias = g->bias.views;
   if (g->has_bias)
-    cpu_copy_run(&g->bias, cpu_view_start(&bias[0], bases), cpu_view_start(&bias[1], bases),
+    cpu_copy_run(&g->bias, cpu_view_start(&bias[0], starts), cpu_view_start(&bias[1], starts),
                  scratch);
   do
     for (int64_t i = 0; i < g->m; i += g->block_m)

@@ -59,8 +59,8 @@ static cpu_element reduce_row(const reduce_kernel *m, char *from, char *scratch)
   return acc;
 }
 
-static void run_rows(const reduce_kernel *m, char *const *bases, char *scratch) {
-  cpu_walk w = cpu_walk_start(&m->kept, m->views, bases);
+static void run_rows(const reduce_kernel *m, char *const *starts, char *scratch) {
+  cpu_walk w = cpu_walk_start(&m->kept, m->views, starts);
   char *spare = scratch + cpu_transfer_bytes(CPU_BLOCK);
   int64_t run = cpu_run_length(&m->kept), step = cpu_run_step(&m->kept, 0);
   do
@@ -95,8 +95,8 @@ static const cpu_element *reduce_columns(const reduce_kernel *m, int64_t n, char
   return acc;
 }
 
-static void run_columns(const reduce_kernel *m, char *const *bases, char *scratch) {
-  cpu_walk w = cpu_walk_start(&m->kept, m->views, bases);
+static void run_columns(const reduce_kernel *m, char *const *starts, char *scratch) {
+  cpu_walk w = cpu_walk_start(&m->kept, m->views, starts);
   int64_t run = cpu_run_length(&m->kept), step = cpu_run_step(&m->kept, 0);
   do
     for (int64_t done = 0; done < run; done += COLUMNS) {
@@ -107,9 +107,9 @@ static void run_columns(const reduce_kernel *m, char *const *bases, char *scratc
   while (cpu_walk_next(&m->kept, &w, 1));
 }
 
-static status run_reduce(const cpu_kernel *k, char *const *bases, char *scratch) {
+static status run_reduce(const cpu_kernel *k, char *const *starts, char *scratch) {
   const reduce_kernel *m = (const reduce_kernel *)k;
-  (m->columns ? run_columns : run_rows)(m, bases, scratch);
+  (m->columns ? run_columns : run_rows)(m, starts, scratch);
   return STATUS_OK;
 }
 

@@ -38,10 +38,10 @@ static void copy_run(const reshape_kernel *m, char *to, const char *start, int64
   }
 }
 
-static status run_reshape(const cpu_kernel *k, char *const *bases, char *scratch) {
+static status run_reshape(const cpu_kernel *k, char *const *starts, char *scratch) {
   const reshape_kernel *m = (const reshape_kernel *)k;
-  const char *start = cpu_view_start(&m->source, bases);
-  cpu_walk w = {.at = {cpu_view_start(&m->views[0], bases)}};
+  const char *start = cpu_view_start(&m->source, starts);
+  cpu_walk w = {.at = {cpu_view_start(&m->views[0], starts)}};
   (void)scratch;
   do copy_run(m, w.at[0], start, m->first + cpu_walk_offset(&m->to, &w, 1));
   while (cpu_walk_step(&m->to, &w, 1, 1));

@@ -85,23 +85,24 @@ static void norm_row(const row_kernel *m, const void *x, char *to, char *block, 
 }
 
 /* Weight and bias of the window, as doubles; 1 and 0 where there are none. */
-static void load_vectors(const row_kernel *m, char *const *bases, double *to, char *scratch) {
+static void load_vectors(const row_kernel *m, char *const *starts, double *to, char *scratch) {
   for (int v = 0; v < 2; v++, to += m->count) {
     if (m->has_vector[v])
-      cpu_load_to(&m->load_vector[v], m->count, cpu_view_start(&m->vectors[v], bases), to, scratch);
+      cpu_load_to(&m->load_vector[v], m->count, cpu_view_start(&m->vectors[v], starts), to,
+                  scratch);
     else
       for (int64_t i = 0; i < m->count; i++) to[i] = v == 0;
   }
 }
 
 /* Scratch: the row on its way in, the results, room to store them, weight and bias. */
-static status run_rows(const cpu_kernel *k, char *const *bases, char *scratch) {
+static status run_rows(const cpu_kernel *k, char *const *starts, char *scratch) {
   const row_kernel *m = (const row_kernel *)k;
-  cpu_walk w = cpu_walk_start(&m->loops, m->views, bases);
+  cpu_walk w = cpu_walk_start(&m->loops, m->views, starts);
   char *block = scratch + cpu_transfer_bytes(m->n), *spare = block + cpu_transfer_bytes(m->n) / 2;
   double *vectors = (double *)(void *)(scratch + 2 * cpu_transfer_bytes(m->n));
   int64_t run = cpu_run_length(&m->loops);
-  if (m->row == norm_row) load_vectors(m, bases, vectors, scratch);
+  if (m->row == norm_row) load_vectors(m, starts, vectors, scratch);
   do
     for (int64_t i = 0; i < run; i++) {
       char *to = w.at[0] + i * cpu_run_step(&m->loops, 0);

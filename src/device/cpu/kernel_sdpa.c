@@ -130,10 +130,10 @@ static void run_queries(const sdpa_kernel *m, char *const at[N_SIDES], const pla
               out + i * width * (int64_t)m->store.native_bytes, spare);
 }
 
-static status run_sdpa(const cpu_kernel *head, char *const *bases, char *scratch) {
+static status run_sdpa(const cpu_kernel *head, char *const *starts, char *scratch) {
   const sdpa_kernel *m = (const sdpa_kernel *)head;
   const side *s = m->sides;
-  cpu_walk w = cpu_walk_start(&m->batch, m->views, bases);
+  cpu_walk w = cpu_walk_start(&m->batch, m->views, starts);
   char *spare = scratch + m->transfer_offset;
   do {
     placed k = rows_of(&s[K], w.at[K], 0, s[K].shape.rows, scratch + s[K].offset, spare);

@@ -20,14 +20,32 @@ typedef struct cpu_kernel cpu_kernel;
 NODISCARD status cpu_kernel_prepare(const rt_plan *plan, const rt_task *task, arena *memory,
                                     const cpu_kernel **result);
 
+/* A kernel does not know where its views begin, so tasks that differ in nothing else share one: those
+ * for which `equal` holds, which then have equal hashes. */
+bool cpu_kernel_equal(const rt_plan *plan, const rt_task *a, const rt_task *b);
+uint64_t cpu_kernel_hash(const rt_plan *plan, const rt_task *task);
+
 /* Scratch that a run of this kernel needs. A thread sizes its own once, for the largest kernel. */
 size_t cpu_kernel_scratch_bytes(const cpu_kernel *k);
 enum { CPU_SCRATCH_ALIGN = 64 };
 
-/* Runs the kernel. bases: the address of each buffer of the plan. scratch: aligned to
- * CPU_SCRATCH_ALIGN, of at least cpu_kernel_scratch_bytes(), used by no other thread meanwhile.
+/* Where the views of a task begin: its result, then one per operand (NULL where that is no view).
+ * bases: the address of each buffer of the plan. */
+static inline void cpu_kernel_starts(const rt_plan *plan, const rt_task *task, char *const *bases,
+                                     char **starts) {
+  const rt_view *r = &plan->views[task->result];
+  starts[0] = bases[r->buffer] + r->offset_bytes;
+  for (uint32_t k = 0; k < task->n_operands; k++) {
+    const rt_operand *o = &task->operands[k];
+    const rt_view *x = o->kind == RT_OPERAND_VIEW ? &plan->views[o->view] : NULL;
+    starts[k + 1] = x ? bases[x->buffer] + x->offset_bytes : NULL;
+  }
+}
+
+/* Runs the kernel. starts: as above. scratch: aligned to CPU_SCRATCH_ALIGN, of at least
+ * cpu_kernel_scratch_bytes(), used by no other thread meanwhile.
  * An index out of range is STATUS_BAD_PROGRAM; the message of this thread names op and value. */
-NODISCARD status cpu_kernel_run(const cpu_kernel *k, char *const *bases, void *scratch);
+NODISCARD status cpu_kernel_run(const cpu_kernel *k, char *const *starts, void *scratch);
 
 /* Which library multiplies matrices: "openblas (pthread)", "openblas (serial, locked)", "none". */
 const char *cpu_blas_name(void);

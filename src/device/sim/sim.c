@@ -237,6 +237,12 @@ uint32_t sim_critical_path(const rt_loaded *loaded, const uint32_t **instrs) {
   return ((const sim_loaded *)loaded)->path_len;
 }
 
+static rt_outcome sim_outcome(const rt_loaded *loaded) {
+  rt_outcome o = {.total_ns = sim_total_ns(loaded)};
+  o.path_len = sim_critical_path(loaded, &o.path);
+  return o;
+}
+
 const rt_device_ops rt_device_sim = {
     .name = "sim",
     .virtual_clock = true,
@@ -249,4 +255,5 @@ const rt_device_ops rt_device_sim = {
     .launch = sim_issue,
     .wait = sim_issue,
     .finish = sim_finish,
+    .outcome = sim_outcome,
 };

@@ -1,0 +1,50 @@
+/* Proving a plan before its first run. A program written by hand may lack a wait, and what it computes
+ * would then depend on luck. */
+#include <string.h>
+
+#include "api/program.h"
+#include "check/check.h"
+
+static bool is_same(const api_proven *v, const ir_env *env) {
+  return v->symbols && v->len == env->len &&
+         memcmp(v->symbols, env->symbols, env->len * sizeof *env->symbols) == 0;
+}
+
+static bool is_proven(const weir_program *p, const ir_env *env) {
+  for (uint32_t i = 0; i < API_MAX_PROVEN; i++) {
+    if (is_same(&p->proven[i], env)) return true;
+  }
+  return false;
+}
+
+/* In place of the oldest. */
+static status remember(weir_program *p, const ir_env *env) {
+  api_proven *v = &p->proven[p->n_proven % API_MAX_PROVEN];
+  size_t size_bytes = env->len * sizeof *env->symbols;
+  int64_t *symbols = memory_alloc(&p->memory, size_bytes + 1);
+  if (!symbols) return STATUS_OUT_OF_MEMORY;
+  memcpy(symbols, env->symbols, size_bytes);
+  memory_free(&p->memory, v->symbols);
+  *v = (api_proven){symbols, env->len};
+  p->n_proven++;
+  return STATUS_OK;
+}
+
+void api_forget_proven(weir_program *p) {
+  for (uint32_t i = 0; i < API_MAX_PROVEN; i++) memory_free(&p->memory, p->proven[i].symbols);
+}
+
+status api_prove(weir_program *p, const ir_env *env, uint64_t seed, arena *scratch,
+                 check_report *found) {
+  if (!p->proves || is_proven(p, env)) return STATUS_OK;
+  rt_loaded *loaded;
+  TRY(api_executor_plan(&p->executor, env, seed, &loaded));
+  check_options options = {.memory = &p->memory, .no_waits = true};
+  TRY(check_plan(loaded->plan, &options, found));
+  if (found->n_found == 0) return remember(p, env);
+  strbuf text;
+  strbuf_init(&text, scratch);
+  check_report_text(found, &text);
+  api_set_error(text.data);
+  return fail(STATUS_CHECK_FAILED, "the plan is not safe");
+}

@@ -1,0 +1,309 @@
+/* Communications, and the copies around those that need their pieces one behind the other. */
+#include <string.h>
+
+#include "host/emit.h"
+#include "ir/build.h"
+
+/* ---- instructions ---- */
+
+uint32_t emit_comm_name(emitter *e) {
+  for (;;) {
+    const char *text = arena_printf(&e->h->module->memory, "c%u", e->n_comms++);
+    uint32_t name = strings_intern(&e->h->module->names, text, strlen(text));
+    bool taken = ir_func_lookup(e->f, name).kind || ir_func_lookup(e->h, name).kind;
+    if (!taken) return name;
+  }
+}
+
+void emit_wait(emitter *e, uint32_t name, loc at) {
+  emit_instr(e, &(ir_instr_data){.kind = IR_WAIT, .name = name, .at = at});
+}
+
+void emit_comm(emitter *e, const comm_call *c, ir_tensor in, ir_tensor out) {
+  ir_instr_data d = {.kind = IR_COMMUNICATE, .at = c->at, .from = in, .tensor = out};
+  d.comm = c->kind;
+  d.combine = c->combine;
+  d.team = c->team;
+  d.team_axis = c->axis;
+  d.root = c->root;
+  d.name = emit_comm_name(e);
+  emit_instr(e, &d);
+  emit_wait(e, d.name, c->at);
+}
+
+/* ---- dense memory ---- */
+
+static uint32_t sizes_of(const emitter *e, ir_tensor t, ir_scalar *sizes) {
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(e->h, t, dims);
+  for (uint32_t i = 0; i < rank; i++) sizes[i] = ir_axis_size(e->h, dims[i]);
+  return rank;
+}
+
+static void copy(emitter *e, ir_tensor from, ir_tensor to, ir_mesh where, loc at) {
+  host_guard g;
+  emit_guard(e, where, &g);
+  emit_simple(e, IR_OP_SET, &from, 1, to, at);
+  emit_unguard(e, &g, at);
+}
+
+/* Is its memory dense, in the order of its dimensions (not counting those of size 1)? */
+static bool is_plain(const emitter *e, ir_tensor t) {
+  ir_axis dims[IR_MAX_RANK], stored[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(e->h, t, dims);
+  if (!emit_is_dense(e, t)) return false;
+  if (ir_axes_dims(e->h, ir_tensor_at(e->h, t)->defined.allocation, stored) != rank) return false;
+  for (uint32_t i = 0; i < rank; i++) {
+    if (!IR_SAME(dims[i], stored[i])) return false;
+  }
+  return true;
+}
+
+ir_tensor emit_densely(emitter *e, ir_tensor t, ir_mesh where, loc at) {
+  if (is_plain(e, t)) return t;
+  ir_scalar sizes[IR_MAX_RANK];
+  uint32_t rank = sizes_of(e, t, sizes);
+  ir_tensor tmp = emit_scratch(e, t, sizes, rank);
+  emit_allocation(e, tmp, at);
+  copy(e, t, tmp, where, at);
+  return tmp;
+}
+
+ir_tensor emit_dense_target(emitter *e, ir_tensor t, loc at) {
+  if (is_plain(e, t)) return t;
+  ir_scalar sizes[IR_MAX_RANK];
+  uint32_t rank = sizes_of(e, t, sizes);
+  ir_tensor tmp = emit_scratch(e, t, sizes, rank);
+  emit_allocation(e, tmp, at);
+  return tmp;
+}
+
+void emit_copy_back(emitter *e, ir_tensor from, ir_tensor to, ir_mesh where, loc at) {
+  if (!IR_SAME(from, to)) copy(e, from, to, where, at);
+}
+
+static ir_mesh mesh_of(const emitter *e, ir_tensor t) { return ir_tensor_at(e->h, t)->mesh; }
+
+void emit_dense_comm(emitter *e, const comm_call *c, ir_tensor in, ir_tensor out) {
+  ir_tensor from = emit_densely(e, in, mesh_of(e, in), c->at);
+  ir_tensor to = emit_dense_target(e, out, c->at);
+  emit_comm(e, c, from, to);
+  emit_copy_back(e, to, out, mesh_of(e, out), c->at);
+}
+
+/* ---- pieces ---- */
+
+static ir_scalar longest(emitter *e, const ir_partition *p, ir_scalar n) {
+  int64_t most = 0;
+  if (p->kind == IR_PARTS) return ir_scalar_ceildiv(emit_scalars(e), n, p->size);
+  if (p->kind == IR_CHUNK) return p->size;
+  for (uint32_t i = 0; i < p->n_chunks; i++) most = p->chunks[i] > most ? p->chunks[i] : most;
+  return ir_scalar_const(emit_scalars(e), most);
+}
+
+/* Are all n pieces of the dimension equally long, for all extents? Pieces of one position are: there is
+ * one per device. */
+static bool is_even(emitter *e, const ir_partition *p, ir_scalar size, int64_t n) {
+  ir_scalars *s = emit_scalars(e);
+  ir_scalar piece = longest(e, p, size);
+  int64_t one;
+  if (p->kind == IR_CHUNK && ir_scalar_is_const(s, p->size, &one) && one == 1) return true;
+  if (p->kind == IR_CHUNKS) {
+    for (uint32_t i = 1; i < p->n_chunks; i++) {
+      if (p->chunks[i] != p->chunks[0]) return false;
+    }
+    return true;
+  }
+  return ir_scalar_eq(s, ir_scalar_mul(s, piece, ir_scalar_const(s, n)), size) == IR_TRUE;
+}
+
+static int64_t team_size(const emitter *e, const comm_call *c) {
+  return ir_mesh_size(ir_mesh_at(e->h, c->team), c->axis);
+}
+
+/* How many pieces there are: a root that only sends or receives has none. */
+static int64_t piece_count(const emitter *e, const comm_call *c, const pieces *p) {
+  return p->count ? p->count : team_size(e, c);
+}
+
+static ir_scalar size_of(const emitter *e, ir_tensor t, int32_t dim) {
+  ir_scalar sizes[IR_MAX_RANK];
+  (void)sizes_of(e, t, sizes);
+  return sizes[dim];
+}
+
+static bool lie_in_order(emitter *e, const comm_call *c, ir_tensor t, const pieces *p) {
+  return is_plain(e, t) && emit_is_outermost(e, t, (uint32_t)p->dim) &&
+         is_even(e, &p->partition, size_of(e, t, p->dim), piece_count(e, c, p));
+}
+
+/* A buffer for n pieces like the longest of `t`, one behind the other. */
+static ir_tensor pieces_buffer(emitter *e, const comm_call *c, ir_tensor t, const pieces *p) {
+  ir_scalar sizes[IR_MAX_RANK + 1];
+  uint32_t rank = sizes_of(e, t, sizes + 1);
+  sizes[0] = ir_scalar_const(emit_scalars(e), team_size(e, c));
+  sizes[p->dim + 1] = longest(e, &p->partition, sizes[p->dim + 1]);
+  ir_tensor tmp = emit_scratch(e, t, sizes, rank + 1);
+  emit_allocation(e, tmp, c->at);
+  return tmp;
+}
+
+static bool same_sizes(const emitter *e, ir_tensor a, ir_tensor b) {
+  ir_scalar x[IR_MAX_RANK], y[IR_MAX_RANK];
+  uint32_t n = sizes_of(e, a, x), m = sizes_of(e, b, y);
+  for (uint32_t i = 0; i < n && n == m; i++) {
+    if (!IR_SAME(x[i], y[i])) return false;
+  }
+  return n == m;
+}
+
+/* The first positions of `t` along each dimension, as many as `like` has. */
+static ir_tensor shortened(emitter *e, ir_tensor t, ir_tensor like, loc at) {
+  ir_scalar sizes[IR_MAX_RANK];
+  uint32_t rank = sizes_of(e, like, sizes);
+  arena *memory = &e->h->module->memory;
+  ir_scalar *starts = ARENA_ARRAY(memory, rank, ir_scalar);
+  for (uint32_t i = 0; i < rank; i++) starts[i] = ir_scalar_const(emit_scalars(e), 0);
+  ir_tensor view = emit_scratch(e, t, sizes, rank);
+  e->dense.data[view.id] = false;
+  ir_attr attrs[3] = {
+      {.given = true, .len = rank, .scalars = starts},
+      {.given = true, .len = rank, .scalars = arena_copy(memory, sizes, rank * sizeof *sizes)},
+      {.given = false}};
+  ir_instr_data d = {.kind = IR_VIEW, .at = at, .tensor = view};
+  d.op = ir_host_op(e->h, IR_OP_SLICE, &t, 1, attrs, view, at);
+  emit_instr(e, &d);
+  return view;
+}
+
+static ir_tensor take(emitter *e, ir_instr_kind kind, ir_tensor from, uint32_t dim,
+                      const ir_partition *p, ir_scalar index, ir_scalar count, loc at) {
+  stream_axis cut = {.count = count};
+  if (p) cut.partition = *p;
+  ir_instr_data d = {.kind = kind, .from = from, .dim = dim, .index = index, .at = at};
+  d.partition = cut.partition;
+  d.tensor = emit_slice_tensor(e, from, dim, &cut, kind == IR_SELECT, index);
+  emit_instr(e, &d);
+  return d.tensor;
+}
+
+/* for p in n { row p of `rows` <-> piece p of t } */
+static void copy_pieces(emitter *e, const comm_call *c, ir_tensor t, const pieces *p,
+                        ir_tensor rows, bool into_rows) {
+  ir_scalars *s = emit_scalars(e);
+  ir_scalar n = ir_scalar_const(s, piece_count(e, c, p));
+  host_guard g;
+  emit_guard(e, mesh_of(e, t), &g);
+  ir_instr_data loop = {.kind = IR_FOR, .at = c->at, .variable = emit_new_variable(e), .extent = n};
+  ir_block *before = emit_begin(e, &loop.body);
+  ir_tensor row = take(e, IR_SELECT, rows, 0, NULL, loop.variable, n, c->at);
+  ir_tensor piece = take(e, IR_SHARD, t, (uint32_t)p->dim, &p->partition, loop.variable, n, c->at);
+  if (!same_sizes(e, row, piece)) {
+    ir_instr_data zero = emit_fill(e, row, 0, c->at);
+    if (into_rows) emit_instr(e, &zero);
+    row = shortened(e, row, piece, c->at);
+  }
+  emit_simple(e, IR_OP_SET, into_rows ? &piece : &row, 1, into_rows ? row : piece, c->at);
+  emit_end(e, before);
+  emit_instr(e, &loop);
+  emit_unguard(e, &g, c->at);
+}
+
+/* One piece, as long as the longest of all of them. */
+static ir_tensor padded(emitter *e, const comm_call *c, ir_tensor t, const pieces *p, ir_tensor all,
+                        const pieces *q) {
+  ir_scalar sizes[IR_MAX_RANK], whole = size_of(e, all, q->dim);
+  uint32_t rank = sizes_of(e, t, sizes);
+  if (is_even(e, &q->partition, whole, piece_count(e, c, q)))
+    return emit_densely(e, t, mesh_of(e, t), c->at);
+  sizes[p->dim] = longest(e, &q->partition, whole);
+  ir_tensor tmp = emit_scratch(e, t, sizes, rank);
+  emit_allocation(e, tmp, c->at);
+  return tmp;
+}
+
+static void fill_padded(emitter *e, const comm_call *c, ir_tensor t, ir_tensor tmp) {
+  host_guard g;
+  emit_guard(e, mesh_of(e, t), &g);
+  ir_instr_data zero = emit_fill(e, tmp, 0, c->at);
+  emit_instr(e, &zero);
+  emit_simple(e, IR_OP_SET, &t, 1, shortened(e, tmp, t, c->at), c->at);
+  emit_unguard(e, &g, c->at);
+}
+
+/* gather, allgather: one piece -> all of them. */
+static void emit_gathering(emitter *e, const comm_call *c, ir_tensor in, const pieces *one,
+                           ir_tensor out, const pieces *all) {
+  bool direct = lie_in_order(e, c, out, all);
+  bool even = is_even(e, &all->partition, size_of(e, out, all->dim), piece_count(e, c, all));
+  ir_tensor from = padded(e, c, in, one, out, all);
+  if (!even) fill_padded(e, c, in, from);
+  ir_tensor to = direct ? out : pieces_buffer(e, c, out, all);
+  emit_comm(e, c, from, to);
+  if (!direct) copy_pieces(e, c, out, all, to, false);
+}
+
+/* scatter, reduce_scatter: all pieces -> one. */
+static void emit_scattering(emitter *e, const comm_call *c, ir_tensor in, const pieces *all,
+                            ir_tensor out, const pieces *one) {
+  bool direct = lie_in_order(e, c, in, all);
+  bool even = is_even(e, &all->partition, size_of(e, in, all->dim), piece_count(e, c, all));
+  ir_tensor from = direct ? in : pieces_buffer(e, c, in, all), to = out;
+  if (!direct) copy_pieces(e, c, in, all, from, true);
+  if (!even) to = padded(e, c, out, one, in, all);
+  else to = emit_dense_target(e, out, c->at);
+  emit_comm(e, c, from, to);
+  if (IR_SAME(to, out)) return;
+  host_guard g;
+  emit_guard(e, mesh_of(e, out), &g);
+  ir_tensor back = even ? to : shortened(e, to, out, c->at);
+  emit_simple(e, IR_OP_SET, &back, 1, out, c->at);
+  emit_unguard(e, &g, c->at);
+}
+
+static void emit_exchange(emitter *e, const comm_call *c, ir_tensor in, const pieces *p,
+                          ir_tensor out, const pieces *q) {
+  /* Rows of both sides are as long as the longest piece along both dimensions: the part of the first
+   * that a device holds may itself be shorter than others'. */
+  ir_scalar sizes[IR_MAX_RANK + 1];
+  uint32_t rank = sizes_of(e, in, sizes + 1);
+  bool even = is_even(e, &p->partition, size_of(e, in, p->dim), piece_count(e, c, p)) &&
+              is_even(e, &q->partition, size_of(e, out, q->dim), piece_count(e, c, q));
+  bool direct_in = even && lie_in_order(e, c, in, p),
+       direct_out = even && lie_in_order(e, c, out, q);
+  ir_tensor from = in, to = out;
+  sizes[0] = ir_scalar_const(emit_scalars(e), team_size(e, c));
+  sizes[p->dim + 1] = longest(e, &p->partition, size_of(e, in, p->dim));
+  sizes[q->dim + 1] = longest(e, &q->partition, size_of(e, out, q->dim));
+  if (!direct_in) {
+    from = emit_scratch(e, in, sizes, rank + 1);
+    emit_allocation(e, from, c->at);
+    copy_pieces(e, c, in, p, from, true);
+  }
+  if (!direct_out) {
+    to = emit_scratch(e, out, sizes, rank + 1);
+    emit_allocation(e, to, c->at);
+  }
+  emit_comm(e, c, from, to);
+  if (!direct_out) copy_pieces(e, c, out, q, to, false);
+}
+
+void emit_pieces_comm(emitter *e, const comm_call *c, ir_tensor in, const pieces *p, ir_tensor out,
+                      const pieces *q) {
+  switch (c->kind) {
+  case IR_COMM_GATHER:
+  case IR_COMM_ALLGATHER: emit_gathering(e, c, in, p, out, q); return;
+  case IR_COMM_SCATTER:
+  case IR_COMM_REDUCE_SCATTER: emit_scattering(e, c, in, p, out, q); return;
+  case IR_COMM_ALL_TO_ALL: emit_exchange(e, c, in, p, out, q); return;
+  case IR_COMM_BROADCAST:
+  case IR_COMM_REDUCE:
+  case IR_COMM_ALLREDUCE:
+  case IR_COMM_SEND_RECV:
+  case IR_COMM_PERMUTE:
+  case IR_COMM_SEND:
+  case IR_COMM_RECV:
+  case IR_COMM_COUNT: break;
+  }
+  emit_dense_comm(e, c, in, out);
+}

@@ -1,0 +1,125 @@
+/* Steps of several devices that need no communication, and partial results. */
+#include "host/emit.h"
+
+ir_scalar emit_me(emitter *e, ir_mesh mesh, uint32_t axis) {
+  return ir_host_coordinate(e->h, mesh, axis);
+}
+
+ir_scalar emit_device_begin(emitter *e, ir_tensor t, uint32_t dim) {
+  ir_scalars *s = emit_scalars(e);
+  ir_cut cuts[IR_MESH_MAX_RANK];
+  ir_axis dims[IR_MAX_RANK];
+  (void)ir_tensor_dims(e->f, t, dims);
+  ir_mesh mesh = ir_tensor_at(e->f, t)->mesh;
+  ir_scalar begin = ir_scalar_const(s, 0), n = ir_axis_size(e->f, dims[dim]);
+  uint32_t count = host_cuts(e->l, t, dim, 0, cuts);
+  for (uint32_t i = 0; i < count; i++) {
+    ir_scalar me = emit_me(e, mesh, cuts[i].mesh_axis);
+    begin = ir_scalar_add(s, begin, emit_piece_begin(e, &cuts[i].partition, n, me));
+    n = ir_host_part(e->h, mesh, &cuts[i], n);
+  }
+  return begin;
+}
+
+/* ---- absence ---- */
+
+void emit_guard(emitter *e, ir_mesh mesh, host_guard *g) {
+  *g = (host_guard){.mesh = mesh, .slices = e->slices.len};
+  g->on = e->l->shard && !shard_same_devices(e->f, mesh, e->l->everywhere);
+  if (g->on) g->before = emit_begin(e, &g->body);
+}
+
+/* if 0 <= me(mesh.x) { body }; slices taken inside are not seen outside. */
+void emit_unguard(emitter *e, host_guard *g, loc at) {
+  if (!g->on) return;
+  emit_end(e, g->before);
+  e->slices.len = g->slices;
+  ir_instr_data d = {.kind = IR_IF, .at = at, .relation = IR_LE, .body = g->body};
+  d.a = ir_scalar_const(emit_scalars(e), 0);
+  d.b = emit_me(e, g->mesh, 0);
+  emit_instr(e, &d);
+}
+
+/* ---- pieces of what a device holds ---- */
+
+static ir_tensor own_piece(emitter *e, step *s, ir_tensor from) {
+  const shard_comm *m = s->plan->comm;
+  const shard_axis *a = &m->after.axes[m->mesh_axis];
+  uint32_t dim = emit_renumber((uint32_t)m->from_dim, host_dropped_dims(e->l, s->op, 0));
+  ir_scalar me = emit_me(e, m->to, (uint32_t)m->mesh_axis);
+  int64_t devices = ir_mesh_size(ir_mesh_at(e->h, m->to), (uint32_t)m->mesh_axis);
+  stream_axis cut = {.partition = host_partition_of(e->l, a)};
+  cut.count = ir_scalar_const(emit_scalars(e), devices);
+  ir_instr_data d = {.kind = IR_SHARD, .from = from, .dim = dim, .index = me, .at = s->op->at};
+  d.partition = cut.partition;
+  d.tensor = emit_slice_tensor(e, from, dim, &cut, false, me);
+  emit_instr(e, &d);
+  return d.tensor;
+}
+
+void emit_slicing(emitter *e, step *s) {
+  ir_tensor from = own_piece(e, s, emit_operand(e, s, 0));
+  emit_result_buffer(e, s);
+  ir_tensor to = emit_destination(e, s->plan, s->plan->axes.len, e->buffer[s->op->result.id]);
+  host_guard g;
+  emit_guard(e, ir_tensor_at(e->f, s->op->result)->mesh, &g);
+  emit_simple(e, IR_OP_SET, &from, 1, to, s->op->at);
+  emit_unguard(e, &g, s->op->at);
+}
+
+/* ---- partial results ---- */
+
+static ir_combine combine_of(const ir_op_data *op, ir_dtype dtype) {
+  bool truth = dtype == IR_BOOL;
+  if (op->code == IR_OP_PROD) return IR_COMBINE_PROD;
+  if (op->code == IR_OP_AMAX) return truth ? IR_COMBINE_OR : IR_COMBINE_MAX;
+  if (op->code == IR_OP_AMIN) return truth ? IR_COMBINE_AND : IR_COMBINE_MIN;
+  return IR_COMBINE_SUM;
+}
+
+static void reduce_along(emitter *e, step *s, uint32_t k, ir_tensor from, ir_tensor to) {
+  shard_placement p;
+  shard_placement_of(e->f, s->op->result, &p);
+  comm_call c = {.team = p.mesh, .axis = k, .at = s->op->at};
+  c.combine = combine_of(s->op, ir_tensor_at(e->h, from)->dtype);
+  if (p.axes[k].kind != SHARD_SHARDED) {
+    c.kind = IR_COMM_ALLREDUCE;
+    emit_dense_comm(e, &c, from, to);
+    return;
+  }
+  c.kind = IR_COMM_REDUCE_SCATTER;
+  uint32_t dim = emit_renumber(p.axes[k].dim, s->result_dropped);
+  pieces scattered = {.dim = (int32_t)dim, .partition = host_partition_of(e->l, &p.axes[k])};
+  emit_pieces_comm(e, &c, from, &scattered, to, &scattered);
+}
+
+/* part <- op(operands);  allreduce(part -> result), or reduce_scatter, per mesh axis; then the bias. */
+void emit_partial_results(emitter *e, step *s) {
+  const op_plan *plan = s->plan;
+  ir_tensor bias = emit_has_bias(s->op) ? s->operands[2] : (ir_tensor){0};
+  if (bias.id) s->operands[2] = (ir_tensor){0};
+  ir_tensor part = emit_clone_without(e, s->op->result, plan, plan->axes.len, plan->partial);
+  emit_allocation(e, part, s->op->at);
+  host_guard g;
+  emit_guard(e, ir_tensor_at(e->f, s->op->result)->mesh, &g);
+  ir_instr_data d = emit_compute(e, s, part);
+  emit_instr(e, &d);
+  emit_unguard(e, &g, s->op->at);
+  emit_result_buffer(e, s);
+  ir_tensor to = emit_destination(e, plan, plan->axes.len, e->buffer[s->op->result.id]);
+  for (uint32_t left = plan->partial; left; left &= left - 1) {
+    uint32_t k = (uint32_t)__builtin_ctz(left);
+    ir_tensor next = to;
+    if (left & (left - 1)) {
+      next = emit_clone_without(e, s->op->result, plan, plan->axes.len, left & (left - 1));
+      emit_allocation(e, next, s->op->at);
+    }
+    reduce_along(e, s, k, part, next);
+    part = next;
+  }
+  if (!bias.id) return;
+  ir_tensor both[2] = {to, bias};
+  emit_guard(e, ir_tensor_at(e->f, s->op->result)->mesh, &g);
+  emit_simple(e, IR_OP_ADD, both, 2, to, s->op->at);
+  emit_unguard(e, &g, s->op->at);
+}

@@ -1,0 +1,185 @@
+/* Steps that only move data: from the rule that shard/ found to communications. */
+#include "host/emit.h"
+#include "ir/build.h"
+
+static ir_combine combine_of(shard_reduce r) {
+  switch (r) {
+  case SHARD_REDUCE_NONE:
+  case SHARD_REDUCE_SUM: return IR_COMBINE_SUM;
+  case SHARD_REDUCE_PROD: return IR_COMBINE_PROD;
+  case SHARD_REDUCE_MIN: return IR_COMBINE_MIN;
+  case SHARD_REDUCE_MAX: return IR_COMBINE_MAX;
+  case SHARD_REDUCE_AND: return IR_COMBINE_AND;
+  case SHARD_REDUCE_OR: return IR_COMBINE_OR;
+  case SHARD_REDUCE_XOR: return IR_COMBINE_XOR;
+  }
+  return IR_COMBINE_SUM;
+}
+
+static ir_comm_kind kind_of(shard_comm_kind kind) {
+  switch (kind) {
+  case SHARD_BROADCAST: return IR_COMM_BROADCAST;
+  case SHARD_GATHER: return IR_COMM_GATHER;
+  case SHARD_ALLGATHER: return IR_COMM_ALLGATHER;
+  case SHARD_SCATTER: return IR_COMM_SCATTER;
+  case SHARD_REDUCE: return IR_COMM_REDUCE;
+  case SHARD_ALLREDUCE: return IR_COMM_ALLREDUCE;
+  case SHARD_REDUCE_SCATTER: return IR_COMM_REDUCE_SCATTER;
+  case SHARD_SEND_RECV: return IR_COMM_SEND_RECV;
+  case SHARD_ALL_TO_ALL: return IR_COMM_ALL_TO_ALL;
+  case SHARD_COLLECTIVE_PERMUTE: return IR_COMM_PERMUTE;
+  case SHARD_NONE:
+  case SHARD_LOCAL_SLICE: break;
+  }
+  impossible("a communication that moves nothing");
+}
+
+/* ---- the dimensions that pieces are cut from ---- */
+
+static int32_t shown(const emitter *e, const step *s, int32_t dim, bool of_operand) {
+  uint32_t dropped = of_operand ? host_dropped_dims(e->l, s->op, 0) : s->result_dropped;
+  if (dim < 0) return -1;
+  return (int32_t)emit_renumber((uint32_t)dim, dropped);
+}
+
+/* The dimension of the operand that dimension `dim` of the result comes from. */
+static int32_t preimage(const emitter *e, const step *s, int32_t dim) {
+  stream_axis a = {.dim = (uint32_t)dim};
+  uint32_t found;
+  bool stretched;
+  return host_operand_dim(e->l, s->op, 0, &a, &found, &stretched) ? (int32_t)found : -1;
+}
+
+static int32_t image(const emitter *e, const step *s, int32_t dim) {
+  ir_axis dims[IR_MAX_RANK];
+  int32_t rank = (int32_t)ir_tensor_dims(e->f, s->op->result, dims);
+  for (int32_t d = 0; d < rank; d++) {
+    if (preimage(e, s, d) == dim) return d;
+  }
+  return -1;
+}
+
+static const shard_axis *axis_of(const shard_comm *m, bool after) {
+  return after ? &m->after.axes[m->mesh_axis] : &m->before.axes[m->mesh_axis];
+}
+
+/* Pieces of operand (p) and result (q). A gather puts together what the operand is cut into, a scatter
+ * takes apart what the result is cut into; an exchange does both. */
+static void find_pieces(emitter *e, const step *s, pieces *p, pieces *q) {
+  const shard_comm *m = s->plan->comm;
+  *p = *q = (pieces){.dim = -1};
+  if (m->mesh_axis < 0) return;
+  bool gathers = m->kind == SHARD_GATHER || m->kind == SHARD_ALLGATHER;
+  bool exchanges = m->kind == SHARD_ALL_TO_ALL;
+  ir_partition before = host_partition_of(e->l, axis_of(m, false)), after = before;
+  if (!gathers) after = host_partition_of(e->l, axis_of(m, true));
+  p->dim = shown(e, s, exchanges ? preimage(e, s, m->to_dim) : m->from_dim, true);
+  q->dim = shown(e, s, exchanges ? image(e, s, m->from_dim) : m->to_dim, false);
+  p->partition = gathers ? before : after;
+  q->partition = gathers || exchanges ? before : after;
+  uint32_t k = (uint32_t)m->mesh_axis;
+  p->count = q->count = ir_mesh_size(ir_mesh_at(e->h, gathers ? m->from : m->to), k);
+}
+
+/* ---- one communication ---- */
+
+static void emit_one(emitter *e, step *s, const comm_call *c, ir_tensor in, ir_tensor out) {
+  const shard_comm *m = s->plan->comm;
+  pieces p, q;
+  bool by_pieces = m->kind == SHARD_GATHER || m->kind == SHARD_ALLGATHER ||
+                   m->kind == SHARD_SCATTER || m->kind == SHARD_REDUCE_SCATTER ||
+                   m->kind == SHARD_ALL_TO_ALL;
+  if (!by_pieces) {
+    emit_dense_comm(e, c, in, out);
+    return;
+  }
+  find_pieces(e, s, &p, &q);
+  emit_pieces_comm(e, c, in, &p, out, &q);
+}
+
+/* A mesh of the host program for a team that no mesh of the fusion has as a line. */
+static ir_mesh team_mesh(emitter *e, const shard_team *team) {
+  for (uint32_t i = 1; i < e->h->meshes.len; i++) {
+    const ir_mesh_data *m = &e->h->meshes.data[i];
+    bool same = m->rank == 1 && m->n_devices == team->len;
+    for (uint32_t k = 0; same && k < team->len; k++) same = m->devices[k] == team->devices[k];
+    if (same) return (ir_mesh){i};
+  }
+  uint32_t name = emit_fresh_name(e, "team", true);
+  int64_t n = team->len;
+  return ir_build_mesh(e->h, name, &n, 1, team->devices, n, (loc){0});
+}
+
+/* A team of one device: its piece is already there. */
+static void emit_local(emitter *e, ir_mesh mesh, ir_tensor in, ir_tensor out, loc at) {
+  ir_block body = {0};
+  ir_block *before = emit_begin(e, &body);
+  emit_simple(e, IR_OP_SET, &in, 1, out, at);
+  emit_end(e, before);
+  ir_instr_data d = {.kind = IR_IF, .at = at, .relation = IR_LE, .body = body};
+  d.a = ir_scalar_const(emit_scalars(e), 0);
+  d.b = emit_me(e, mesh, 0);
+  emit_instr(e, &d);
+}
+
+static void emit_teams(emitter *e, step *s, comm_call *c, ir_tensor in, ir_tensor out) {
+  const shard_comm *m = s->plan->comm;
+  shard_teams teams = shard_comm_teams(e->l->shard, m, SHARD_EVERY_DEVICE);
+  for (uint32_t i = 0; i < teams.list.len; i++) {
+    const shard_team *team = &teams.list.data[i];
+    c->team = team_mesh(e, team);
+    c->axis = 0;
+    c->root = ir_scalar_const(emit_scalars(e), team->root < 0 ? 0 : team->root);
+    if (team->len == 1) emit_local(e, c->team, in, out, c->at);
+    else emit_one(e, s, c, in, out);
+  }
+}
+
+/* gather, reduce: the whole arrives, and the receiver takes its piece. */
+static ir_tensor whole_target(emitter *e, step *s) {
+  const shard_comm *m = s->plan->comm;
+  ir_tensor t =
+      emit_clone_without(e, s->op->result, s->plan, s->plan->axes.len, 1u << m->mesh_axis);
+  emit_allocation(e, t, s->op->at);
+  return t;
+}
+
+static void take_piece(emitter *e, step *s, ir_tensor whole, ir_tensor out) {
+  const shard_comm *m = s->plan->comm;
+  uint32_t k = (uint32_t)m->mesh_axis, dim = (uint32_t)shown(e, s, m->to_dim, false);
+  stream_axis cut = {.partition = host_partition_of(e->l, axis_of(m, true))};
+  cut.count = ir_scalar_const(emit_scalars(e), ir_mesh_size(ir_mesh_at(e->h, m->to), k));
+  ir_scalar me = emit_me(e, m->to, k);
+  ir_instr_data d = {.kind = IR_SHARD, .from = whole, .dim = dim, .index = me, .at = s->op->at};
+  d.partition = cut.partition;
+  d.tensor = emit_slice_tensor(e, whole, dim, &cut, false, me);
+  emit_instr(e, &d);
+  host_guard g;
+  emit_guard(e, m->to, &g);
+  emit_simple(e, IR_OP_SET, &d.tensor, 1, out, s->op->at);
+  emit_unguard(e, &g, s->op->at);
+}
+
+void emit_move(emitter *e, step *s) {
+  const shard_comm *m = s->plan->comm;
+  int32_t level = host_piece_level(s->plan);
+  if (level >= 0) {
+    emit_piece(e, s, (uint32_t)level);
+    return;
+  }
+  ir_tensor in = emit_operand(e, s, 0);
+  emit_result_buffer(e, s);
+  ir_tensor out = emit_destination(e, s->plan, s->plan->axes.len, e->buffer[s->op->result.id]);
+  ir_tensor target = m->sliced ? whole_target(e, s) : out;
+  comm_call c = {.kind = kind_of(m->kind), .combine = combine_of(m->reduce), .at = s->op->at};
+  bool in_lines = m->kind == SHARD_ALLGATHER || m->kind == SHARD_ALLREDUCE ||
+                  m->kind == SHARD_REDUCE_SCATTER || m->kind == SHARD_ALL_TO_ALL;
+  if (in_lines) {
+    c.team = m->kind == SHARD_REDUCE_SCATTER ? m->to : m->from;
+    c.axis = (uint32_t)m->mesh_axis;
+    emit_one(e, s, &c, in, target);
+  } else {
+    emit_teams(e, s, &c, in, target);
+  }
+  if (m->sliced) take_piece(e, s, target, out);
+}

@@ -1,0 +1,116 @@
+/* The part of an operation's result that a step computes: where it begins, and how long it is. */
+#include "host/emit.h"
+
+/* Where piece `index` begins. Unequal chunks: each chunk before it adds its length. */
+ir_scalar emit_piece_begin(emitter *e, const ir_partition *p, ir_scalar n, ir_scalar index) {
+  ir_scalars *s = emit_scalars(e);
+  if (p->kind == IR_PARTS) return ir_scalar_mul(s, index, ir_scalar_ceildiv(s, n, p->size));
+  if (p->kind == IR_CHUNK) return ir_scalar_mul(s, index, p->size);
+  ir_scalar zero = ir_scalar_const(s, 0), one = ir_scalar_const(s, 1), sum = zero;
+  for (uint32_t j = 0; j < p->n_chunks; j++) {
+    ir_scalar past = ir_scalar_sub(s, index, ir_scalar_const(s, j));
+    ir_scalar counts = ir_scalar_min(s, ir_scalar_max(s, past, zero), one);
+    sum = ir_scalar_add(s, sum, ir_scalar_mul(s, counts, ir_scalar_const(s, p->chunks[j])));
+  }
+  return sum;
+}
+
+bool emit_needs_offsets(emitter *e, const step *s) {
+  for (uint32_t q = 0; q < s->plan->axes.len; q++) {
+    if (host_drops(e->l, s->plan, q)) continue;
+    if (host_needs_offset(e->l, s->op, &s->plan->axes.data[q])) return true;
+  }
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(e->f, s->op->result, dims);
+  for (uint32_t d = 0; d < rank; d++) {
+    if (host_needs_device_offset(e->l, s->op, d)) return true;
+  }
+  return false;
+}
+
+/* Operands that devices hold a part of count from the part's beginning. */
+static void mark_parts(emitter *e, const step *s) {
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(e->f, s->op->result, dims);
+  for (uint32_t d = 0; d < rank; d++) {
+    if (!host_needs_device_offset(e->l, s->op, d)) continue;
+    for (uint32_t k = 0; k < s->op->n_operands; k++) {
+      stream_axis cut = {.dim = d};
+      uint32_t dim;
+      bool stretched;
+      if (!s->op->operands[k].id || (s->result_dropped >> d & 1)) continue;
+      if (!host_operand_dim(e->l, s->op, k, &cut, &dim, &stretched) || stretched) continue;
+      s->sliced[k] |= 1u << emit_renumber(d, s->result_dropped);
+    }
+  }
+}
+
+/* The length of the running device's part of dimension d; false if that is the whole dimension. */
+static bool part_length(emitter *e, const step *s, uint32_t d, ir_scalar *length) {
+  ir_cut cuts[IR_MESH_MAX_RANK];
+  uint32_t n = host_cuts(e->l, s->op->result, d, s->plan->partial, cuts);
+  ir_mesh mesh = ir_tensor_at(e->f, s->op->result)->mesh;
+  for (uint32_t i = 0; i < n; i++) *length = ir_host_part(e->h, mesh, &cuts[i], *length);
+  return n > 0;
+}
+
+/* Offsets and sizes of the slice, per dimension of the whole result. */
+static void measure(emitter *e, const step *s, ir_scalar *offsets, ir_scalar *sizes,
+                    uint32_t rank) {
+  ir_scalars *sc = emit_scalars(e);
+  ir_axis dims[IR_MAX_RANK];
+  (void)ir_tensor_dims(e->f, s->op->result, dims);
+  ir_scalar left[IR_MAX_RANK];
+  for (uint32_t d = 0; d < rank; d++) {
+    offsets[d] = ir_scalar_const(sc, 0);
+    left[d] = ir_axis_size(e->f, dims[d]);
+    sizes[d] = (ir_scalar){0};
+    if (host_needs_device_offset(e->l, s->op, d))
+      offsets[d] = emit_device_begin(e, s->op->result, d);
+    if (part_length(e, s, d, &left[d])) sizes[d] = left[d];
+  }
+  for (uint32_t q = 0; q < s->plan->axes.len; q++) {
+    const stream_axis *a = &s->plan->axes.data[q];
+    if (a->reduction) continue;
+    ir_scalar i = e->loops[q].index, begin = emit_piece_begin(e, &a->partition, left[a->dim], i);
+    offsets[a->dim] = ir_scalar_add(sc, offsets[a->dim], begin);
+    left[a->dim] = ir_partition_length(sc, &a->partition, left[a->dim], i, a->count);
+    sizes[a->dim] = left[a->dim];
+  }
+}
+
+/* A reshape keeps the whole extent of a dimension that its operand is not cut along. */
+static void keep_whole(emitter *e, const step *s, ir_scalar *sizes) {
+  if (ir_op_info_of(s->op->code)->family != IR_FAMILY_RESHAPE) return;
+  for (uint32_t q = 0; q < s->plan->axes.len; q++) {
+    uint32_t dim;
+    bool stretched;
+    const stream_axis *a = &s->plan->axes.data[q];
+    if (host_operand_dim(e->l, s->op, 0, a, &dim, &stretched)) continue;
+    ir_axis dims[IR_MAX_RANK];
+    (void)ir_tensor_dims(e->f, s->op->result, dims);
+    ir_scalar whole = ir_axis_size(e->f, dims[a->dim]);
+    sizes[a->dim] = part_length(e, s, a->dim, &whole) ? whole : (ir_scalar){0};
+  }
+}
+
+ir_instr_data emit_compute(emitter *e, const step *s, ir_tensor to) {
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(e->f, s->op->result, dims), n = 0;
+  ir_scalar offsets[IR_MAX_RANK], sizes[IR_MAX_RANK];
+  measure(e, s, offsets, sizes, rank);
+  keep_whole(e, s, sizes);
+  ir_opcode code;
+  const ir_attr *attrs;
+  host_rewrite(e->l, s->op, sizes, &code, &attrs);
+  ir_instr_data d = {.kind = IR_COMPUTE, .at = s->op->at, .tensor = to};
+  d.op = ir_host_op(e->h, code, s->operands, s->op->n_operands, attrs, to, s->op->at);
+  if (!emit_needs_offsets(e, s)) return d;
+  mark_parts(e, s);
+  for (uint32_t k = 0; k < rank; k++) {
+    if (!(s->result_dropped >> k & 1)) offsets[n++] = offsets[k];
+  }
+  d.offsets = arena_copy(&e->h->module->memory, offsets, n * sizeof *offsets);
+  d.sliced = s->sliced;
+  return d;
+}

@@ -1,0 +1,298 @@
+/* Communications: what the running device posts, and the waits for it. */
+#include <string.h>
+
+#include "runtime/bind_internal.h"
+
+/* ---- names ---- */
+
+/* The posts of a communication or group that bears a name now. */
+static bind_comms *named(binder *b, uint32_t name) {
+  uint32_t at = map_get(&b->comm_names, name, 0);
+  if (at == 0) {
+    vec_push(&b->scratch, &b->comms, (bind_comms){0});
+    at = b->comms.len;
+    map_put(&b->comm_names, name, at);
+  }
+  return &b->comms.data[at - 1];
+}
+
+static void begin_named(binder *b, uint32_t name, uint32_t first) {
+  bind_comms *c = named(b, name);
+  *c = (bind_comms){.first = first, .n = b->posts.len - first, .posted = true};
+}
+
+/* ---- memory ---- */
+
+static int64_t elements(const rt_view *v) {
+  int64_t n = 1;
+  for (uint32_t i = 0; i < v->rank; i++) n *= v->extents[i];
+  return n;
+}
+
+static bool is_dense(const rt_view *v) {
+  int64_t stride = 1;
+  for (uint32_t i = v->rank; i-- > 0;) {
+    if (v->extents[i] == 1) continue;
+    if (v->extents[i] == 0) return true;
+    if (v->strides[i] != stride) return false;
+    stride *= v->extents[i];
+  }
+  return true;
+}
+
+typedef struct posting {
+  binder *b;
+  const ir_instr_data *d;
+  rt_post post;
+  bool root_apart; /* gather, scatter: the root has no piece of its own */
+} posting;
+
+static const char *name_of(const posting *p, ir_tensor t) { return ir_tensor_name(p->b->h, t); }
+
+/* The view of a buffer that takes part, and its elements; a tensor that is not on this device, or has no
+ * role here, is none. */
+static bool take_buffer(posting *p, ir_tensor t, bool role, uint32_t *view, int64_t *count) {
+  *view = RT_NO_VIEW;
+  *count = 0;
+  if (t.id == 0 || !role || p->b->absent[t.id]) return true;
+  if (!p->b->bound[t.id]) return bind_error(p->b, p->d, "'%s' has no value here", name_of(p, t));
+  const rt_view *v = &p->b->views[t.id];
+  if (!is_dense(v))
+    return bind_error(p->b, p->d, "the memory of '%s' has gaps; communicate a dense copy of it",
+                      name_of(p, t));
+  *view = bind_add_view(p->b, v);
+  *count = elements(v);
+  return true;
+}
+
+/* ---- team ---- */
+
+static bool find_team(posting *p, bool *member) {
+  binder *b = p->b;
+  const ir_mesh_data *m = ir_mesh_at(b->h, p->d->team);
+  int64_t at = ir_mesh_find(m, b->rank), line[RT_COMM_MAX_RANKS];
+  *member = at >= 0;
+  if (!*member) return true;
+  int64_t n = ir_mesh_size(m, p->d->team_axis);
+  if (n > RT_COMM_MAX_RANKS)
+    return bind_error(b, p->d, "a team of %lld devices is larger than the %d supported",
+                      (long long)n, RT_COMM_MAX_RANKS);
+  ir_mesh_slice(m, at, p->d->team_axis, line);
+  uint32_t *team = ARENA_ARRAY(b->memory, (size_t)n, uint32_t);
+  for (int64_t i = 0; i < n; i++) team[i] = (uint32_t)line[i];
+  p->post.team = team;
+  p->post.n_team = (uint32_t)n;
+  p->post.me = (uint32_t)ir_mesh_coordinate(m, at, p->d->team_axis);
+  return true;
+}
+
+static bool team_rank(posting *p, ir_scalar x, const char *what, int64_t *rank) {
+  if (!bind_eval(p->b, p->d, x, rank)) return false;
+  if (*rank >= 0 && *rank < p->post.n_team) return true;
+  return bind_error(p->b, p->d, "the %s is %lld, but the team has members 0 to %u", what,
+                    (long long)*rank, p->post.n_team - 1);
+}
+
+static bool find_peers(posting *p) {
+  const ir_instr_data *d = p->d;
+  int64_t x;
+  p->post.to = p->post.from = RT_COMM_NOBODY;
+  if (ir_comm_info_of(d->comm)->has_root) {
+    if (!team_rank(p, d->root, "root", &x)) return false;
+    p->post.root = (uint32_t)x;
+  }
+  if (d->comm == IR_COMM_SEND || d->comm == IR_COMM_PERMUTE) {
+    if (!team_rank(p, d->to, "receiver", &x)) return false;
+    p->post.to = (int32_t)x;
+  }
+  if (d->comm == IR_COMM_RECV || d->comm == IR_COMM_PERMUTE) {
+    if (!team_rank(p, d->peer, "sender", &x)) return false;
+    p->post.from = (int32_t)x;
+  }
+  if (d->comm != IR_COMM_SEND_RECV) return true;
+  if (p->post.n_team != 2)
+    return bind_error(p->b, d, "send_recv is for a team of two, not %u", p->post.n_team);
+  bool sends = p->post.me == p->post.root;
+  p->post.kind = sends ? RT_COMM_SEND : RT_COMM_RECV;
+  p->post.to = sends ? (int32_t)(1 - p->post.me) : RT_COMM_NOBODY;
+  p->post.from = sends ? RT_COMM_NOBODY : (int32_t)p->post.root;
+  return true;
+}
+
+/* ---- kinds ---- */
+
+static rt_comm_kind kind_of(ir_comm_kind kind) {
+  switch (kind) {
+  case IR_COMM_BROADCAST: return RT_COMM_BROADCAST;
+  case IR_COMM_GATHER: return RT_COMM_GATHER;
+  case IR_COMM_ALLGATHER: return RT_COMM_ALLGATHER;
+  case IR_COMM_SCATTER: return RT_COMM_SCATTER;
+  case IR_COMM_REDUCE: return RT_COMM_REDUCE;
+  case IR_COMM_ALLREDUCE: return RT_COMM_ALLREDUCE;
+  case IR_COMM_REDUCE_SCATTER: return RT_COMM_REDUCE_SCATTER;
+  case IR_COMM_ALL_TO_ALL: return RT_COMM_ALL_TO_ALL;
+  case IR_COMM_PERMUTE: return RT_COMM_PERMUTE;
+  case IR_COMM_SEND: return RT_COMM_SEND;
+  case IR_COMM_SEND_RECV:
+  case IR_COMM_RECV:
+  case IR_COMM_COUNT: break;
+  }
+  return RT_COMM_RECV;
+}
+
+static rt_comm_op op_of(ir_combine c) {
+  switch (c) {
+  case IR_COMBINE_SUM: return RT_COMM_SUM;
+  case IR_COMBINE_PROD: return RT_COMM_PROD;
+  case IR_COMBINE_MIN: return RT_COMM_MIN;
+  case IR_COMBINE_MAX: return RT_COMM_MAX;
+  case IR_COMBINE_AND: return RT_COMM_AND;
+  case IR_COMBINE_OR: return RT_COMM_OR;
+  case IR_COMBINE_XOR: return RT_COMM_XOR;
+  case IR_COMBINE_COUNT: break;
+  }
+  return RT_COMM_SUM;
+}
+
+/* ---- roles ---- */
+
+typedef struct roles {
+  bool in, out;
+  bool in_pieces, out_pieces; /* one piece per member, instead of one */
+} roles;
+
+static roles roles_of(const rt_post *p) {
+  bool root = p->me == p->root;
+  switch (p->kind) {
+  case RT_COMM_BROADCAST: return (roles){.in = root, .out = true};
+  case RT_COMM_GATHER: return (roles){.in = true, .out = root, .out_pieces = true};
+  case RT_COMM_ALLGATHER: return (roles){.in = true, .out = true, .out_pieces = true};
+  case RT_COMM_SCATTER: return (roles){.in = root, .out = true, .in_pieces = true};
+  case RT_COMM_REDUCE: return (roles){.in = true, .out = root};
+  case RT_COMM_REDUCE_SCATTER: return (roles){.in = true, .out = true, .in_pieces = true};
+  case RT_COMM_ALL_TO_ALL:
+    return (roles){.in = true, .out = true, .in_pieces = true, .out_pieces = true};
+  case RT_COMM_SEND: return (roles){.in = true};
+  case RT_COMM_RECV: return (roles){.out = true};
+  case RT_COMM_ALLREDUCE:
+  case RT_COMM_PERMUTE: return (roles){.in = true, .out = true};
+  case RT_COMM_KIND_COUNT: break;
+  }
+  return (roles){0};
+}
+
+/* Elements of one piece of a buffer. A root outside the senders or receivers stands last and has no
+ * piece, so there may be one piece less than members. */
+static bool piece_of(posting *p, ir_tensor t, int64_t all, bool pieces, int64_t *one) {
+  int64_t n = p->post.n_team;
+  *one = all;
+  if (!pieces) return true;
+  if (p->root_apart) n--;
+  if (n > 0 && all % n == 0) {
+    *one = all / n;
+    return true;
+  }
+  return bind_error(p->b, p->d, "the %lld elements of '%s' are not %lld pieces of equal length",
+                    (long long)all, name_of(p, t), (long long)n);
+}
+
+static bool is_on(const binder *b, ir_tensor t, int64_t device) {
+  ir_mesh mesh = t.id ? ir_tensor_at(b->h, t)->mesh : (ir_mesh){0};
+  return mesh.id == 0 || ir_mesh_find(ir_mesh_at(b->h, mesh), device) >= 0;
+}
+
+static void find_lone_root(posting *p) {
+  int64_t root = p->post.team[p->post.root];
+  if (p->post.kind == RT_COMM_GATHER) p->root_apart = !is_on(p->b, p->d->from, root);
+  if (p->post.kind == RT_COMM_SCATTER) p->root_apart = !is_on(p->b, p->d->tensor, root);
+}
+
+static bool take_buffers(posting *p) {
+  const ir_instr_data *d = p->d;
+  roles r = roles_of(&p->post);
+  int64_t in, out, in_piece, out_piece;
+  find_lone_root(p);
+  if (!take_buffer(p, d->from, r.in, &p->post.in, &in)) return false;
+  if (!take_buffer(p, d->tensor, r.out, &p->post.out, &out)) return false;
+  bool has_in = p->post.in != RT_NO_VIEW, has_out = p->post.out != RT_NO_VIEW;
+  if (!piece_of(p, d->from, in, r.in_pieces, &in_piece)) return false;
+  if (!piece_of(p, d->tensor, out, r.out_pieces, &out_piece)) return false;
+  p->post.count = has_in ? in_piece : out_piece;
+  if (p->post.kind == RT_COMM_PERMUTE) {
+    p->post.count_from = out_piece;
+    return true;
+  }
+  if (!has_in && !has_out && (r.in || r.out))
+    return bind_error(p->b, d, "device %lld takes part, but has none of the tensors",
+                      (long long)p->b->rank);
+  if (!has_in || !has_out || in_piece == out_piece) return true;
+  return bind_error(p->b, d, "'%s' has pieces of %lld elements, '%s' of %lld", name_of(p, d->from),
+                    (long long)in_piece, name_of(p, d->tensor), (long long)out_piece);
+}
+
+/* ---- instructions ---- */
+
+static void put(binder *b, ir_instr at, rt_instr_kind kind, uint32_t post) {
+  rt_instr i = {
+      .kind = (uint8_t)kind, .stream = (uint16_t)b->stream, .task = post, .origin = at.id};
+  bind_row_add(b, &b->instrs, &i);
+  b->clocks[b->stream][b->stream] = ++b->positions[b->stream];
+  const rt_post *p = &b->posts.data[post];
+  if (p->in != RT_NO_VIEW) bind_touch(b, bind_view_at(b, p->in)->buffer);
+  if (p->out != RT_NO_VIEW) bind_touch(b, bind_view_at(b, p->out)->buffer);
+}
+
+bool bind_communicate(binder *b, ir_instr at, const ir_instr_data *d) {
+  posting p = {.b = b, .d = d};
+  bool member;
+  uint32_t first = b->posts.len;
+  if (!find_team(&p, &member)) return false;
+  if (member) {
+    p.post.kind = kind_of(d->comm);
+    p.post.op = op_of(d->combine);
+    p.post.dtype = ir_tensor_at(b->h, d->from.id ? d->from : d->tensor)->dtype;
+    p.post.rank = (uint32_t)b->rank;
+    if (!find_peers(&p) || !take_buffers(&p)) return false;
+    vec_push(&b->scratch, &b->posts, p.post);
+    put(b, at, RT_POST, first);
+  }
+  if (!b->in_group) begin_named(b, d->name, first);
+  return true;
+}
+
+bool bind_group_start(binder *b, const ir_instr_data *d) {
+  if (b->in_group) return bind_error(b, d, "groups do not nest");
+  b->in_group = true;
+  b->group_first = b->posts.len;
+  return true;
+}
+
+bool bind_group_end(binder *b, const ir_instr_data *d) {
+  if (!b->in_group) return bind_error(b, d, "there is no group to end");
+  b->in_group = false;
+  begin_named(b, d->name, b->group_first);
+  return true;
+}
+
+/* Several streams may wait for one communication; one stream once is enough. */
+bool bind_wait(binder *b, ir_instr at, const ir_instr_data *d) {
+  bind_comms *c = named(b, d->name);
+  if (!c->posted)
+    return bind_error(b, d, "'%s' has not been posted here", ir_name_text(b->h, d->name));
+  if (c->joined && c->joined_by == b->stream) return true;
+  c->joined = true;
+  c->joined_by = b->stream;
+  for (uint32_t i = 0; i < c->n; i++) put(b, at, RT_JOIN, c->first + i);
+  for (uint32_t i = 0; i < c->n; i++) b->posts.data[c->first + i].joined = true;
+  return true;
+}
+
+bool bind_comms_end(binder *b) {
+  bool ok = true;
+  ir_instr_data place = {.at = b->h->at};
+  if (b->in_group) ok = bind_error(b, &place, "a group is not ended");
+  uint32_t open = 0;
+  for (uint32_t i = 0; i < b->posts.len; i++) open += !b->posts.data[i].joined;
+  if (open && ok) ok = bind_error(b, &place, "%u communications are never waited for", open);
+  return ok;
+}

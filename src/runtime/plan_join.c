@@ -1,0 +1,152 @@
+/* The plans of several ranks as one, for devices that share a process.
+ *
+ * Streams, buffers, views, tasks and posts of rank r stand behind those of rank r - 1; the inputs and
+ * outputs of rank r are slots r * n_inputs ... Nothing orders instructions of different ranks but their
+ * communications. Instructions are interleaved, so that all ranks begin at once. */
+#include "runtime/plan.h"
+
+typedef struct joining {
+  rt_plan *p;
+  uint32_t instrs, tasks, views, buffers, posts, streams; /* of the ranks before */
+} joining;
+
+static void add_views(joining *j, const rt_plan *from) {
+  for (uint32_t i = 0; i < from->n_views; i++) {
+    rt_view *v = &j->p->views[j->views + i];
+    *v = from->views[i];
+    v->buffer += j->buffers;
+  }
+}
+
+static void add_buffers(joining *j, const rt_plan *from, uint32_t rank) {
+  for (uint32_t i = 0; i < from->n_buffers; i++) {
+    rt_buffer *b = &j->p->buffers[j->buffers + i];
+    *b = from->buffers[i];
+    if (b->kind == RT_BUFFER_INPUT) b->slot += rank * from->n_inputs;
+    if (b->kind == RT_BUFFER_OUTPUT) b->slot += rank * from->n_outputs;
+    if (b->kind == RT_BUFFER_POOL) b->offset_bytes += j->p->pool_bytes;
+  }
+}
+
+static void add_tasks(joining *j, const rt_plan *from) {
+  for (uint32_t i = 0; i < from->n_tasks; i++) {
+    rt_task *t = &j->p->tasks[j->tasks + i];
+    *t = from->tasks[i];
+    t->result += j->views;
+    rt_operand *operands = arena_copy(&j->p->memory, t->operands, t->n_operands * sizeof *operands);
+    for (uint32_t k = 0; k < t->n_operands; k++) {
+      if (operands[k].kind == RT_OPERAND_VIEW) operands[k].view += j->views;
+    }
+    t->operands = operands;
+  }
+}
+
+static void add_posts(joining *j, const rt_plan *from) {
+  for (uint32_t i = 0; i < from->n_posts; i++) {
+    rt_post *q = &j->p->posts[j->posts + i];
+    *q = from->posts[i];
+    if (q->in != RT_NO_VIEW) q->in += j->views;
+    if (q->out != RT_NO_VIEW) q->out += j->views;
+  }
+}
+
+static rt_instr renumbered(const joining *j, rt_instr i) {
+  i.stream = (uint16_t)(i.stream + j->streams);
+  switch ((rt_instr_kind)i.kind) {
+  case RT_LAUNCH: i.task += j->tasks; break;
+  case RT_WAIT: i.other = (uint16_t)(i.other + j->streams); break;
+  case RT_POST:
+  case RT_JOIN: i.task += j->posts; break;
+  }
+  return i;
+}
+
+/* One of each rank in turn. Where buffers begin and end is told by instruction number, which moves. */
+static void add_instrs(joining *all, const joining *at, rt_plan *const *plans, uint32_t n) {
+  rt_plan *p = all->p;
+  uint32_t **moved = ARENA_ARRAY(&p->memory, n, uint32_t *), most = 0, next = 0;
+  for (uint32_t r = 0; r < n; r++) {
+    moved[r] = ARENA_ARRAY(&p->memory, plans[r]->n_instrs + 1, uint32_t);
+    if (plans[r]->n_instrs > most) most = plans[r]->n_instrs;
+  }
+  for (uint32_t i = 0; i <= most; i++) {
+    for (uint32_t r = 0; r < n; r++) {
+      if (i <= plans[r]->n_instrs) moved[r][i] = next;
+      if (i < plans[r]->n_instrs) p->instrs[next++] = renumbered(&at[r], plans[r]->instrs[i]);
+    }
+  }
+  for (uint32_t r = 0; r < n; r++) {
+    for (uint32_t i = 0; i < plans[r]->n_buffers; i++) {
+      rt_buffer *b = &p->buffers[at[r].buffers + i];
+      b->allocated_at = moved[r][b->allocated_at];
+      if (b->freed_at != UINT32_MAX) b->freed_at = moved[r][b->freed_at];
+    }
+  }
+}
+
+static void count(rt_plan *p, const rt_plan *from) {
+  p->n_instrs += from->n_instrs;
+  p->n_tasks += from->n_tasks;
+  p->n_views += from->n_views;
+  p->n_buffers += from->n_buffers;
+  p->n_posts += from->n_posts;
+  p->n_streams += from->n_streams;
+  p->n_inputs += from->n_inputs;
+  p->n_outputs += from->n_outputs;
+}
+
+typedef struct join_call {
+  rt_plan *p;
+  rt_plan *const *plans;
+  uint32_t n;
+} join_call;
+
+static status join_guarded(void *context) {
+  join_call *c = context;
+  rt_plan *p = c->p;
+  arena *memory = &p->memory;
+  for (uint32_t r = 0; r < c->n; r++) count(p, c->plans[r]);
+  if (p->n_streams > RT_MAX_STREAMS)
+    return fail(STATUS_BAD_USAGE,
+                "%u devices with all their streams make %u streams; %d are possible", c->n,
+                p->n_streams, RT_MAX_STREAMS);
+  p->instrs = ARENA_ARRAY(memory, p->n_instrs, rt_instr);
+  p->tasks = ARENA_ARRAY(memory, p->n_tasks, rt_task);
+  p->views = ARENA_ARRAY(memory, p->n_views, rt_view);
+  p->buffers = ARENA_ARRAY(memory, p->n_buffers, rt_buffer);
+  p->posts = ARENA_ARRAY(memory, p->n_posts, rt_post);
+  p->first_stream = ARENA_ARRAY(memory, c->n + 1, uint32_t);
+  joining j = {.p = p}, *at = ARENA_ARRAY(memory, c->n, joining);
+  for (uint32_t r = 0; r < c->n; r++) {
+    const rt_plan *from = c->plans[r];
+    at[r] = j;
+    p->first_stream[r] = j.streams;
+    add_views(&j, from);
+    add_buffers(&j, from, r);
+    add_tasks(&j, from);
+    add_posts(&j, from);
+    p->pool_bytes += from->pool_bytes;
+    j.tasks += from->n_tasks;
+    j.views += from->n_views;
+    j.buffers += from->n_buffers;
+    j.posts += from->n_posts;
+    j.streams += from->n_streams;
+  }
+  p->first_stream[c->n] = j.streams;
+  p->n_ranks = c->n;
+  add_instrs(&j, at, c->plans, c->n);
+  return STATUS_OK;
+}
+
+status rt_plan_join(rt_plan *const *plans, uint32_t n, const allocator *memory, rt_plan **result) {
+  check(n > 0);
+  rt_plan *p = memory_alloc(memory, sizeof *p);
+  if (!p) return STATUS_OUT_OF_MEMORY;
+  *p = (rt_plan){.host = plans[0]->host, .seed = plans[0]->seed};
+  arena_init(&p->memory, memory);
+  join_call c = {p, plans, n};
+  status st = memory_guard(join_guarded, &c);
+  if (st == STATUS_OK) *result = p;
+  else rt_plan_destroy(p);
+  return st;
+}

@@ -1,0 +1,398 @@
+/* Splits operations that both compute and communicate, and changes along several mesh axes. */
+#include <string.h>
+
+#include "ir/build.h"
+#include "schedule/schedule.h"
+#include "shard/internal.h"
+
+typedef struct copied {
+  ir_tensor from, to;
+} copied;
+
+typedef struct decomposing {
+  ir_func *f;
+  shard_ctx *c;
+  VEC(ir_op) order;
+  VEC(copied) copies; /* sets inserted before operations */
+  bool ok;
+} decomposing;
+
+enum { ALL_AXES = -1 };
+
+static arena *memory_of(const decomposing *d) { return &d->f->module->memory; }
+
+static void report(decomposing *d, const ir_op_data *op, const char *why) {
+  diag_error(&d->f->module->errors, op->at,
+             "the communication that '%s' needs is not supported: %s",
+             ir_tensor_name(d->f, op->result), why);
+  d->ok = false;
+}
+
+/* ---- building ---- */
+static uint32_t fresh_name(decomposing *d, uint32_t base) {
+  for (uint32_t k = 1;; k++) {
+    const char *text = arena_printf(memory_of(d), "%s$%u", ir_name_text(d->f, base), k);
+    uint32_t name = strings_intern(&d->f->module->names, text, strlen(text));
+    if (ir_func_lookup(d->f, name).kind == IR_NAME_NONE) return name;
+  }
+}
+
+/* set(of), not yet in the order; its dimensions are those of `of`, without marks or a mesh. */
+static ir_op add_set(decomposing *d, ir_tensor of, uint32_t name, loc at) {
+  ir_func *f = d->f;
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(f, of, dims);
+  for (uint32_t i = 0; i < rank; i++) {
+    ir_axis_data a = *ir_axis_at(f, dims[i]);
+    dims[i] = ir_axis_new(f, a.kind, a.extent);
+    ir_axis_at(f, dims[i])->expanded = a.expanded;
+  }
+  ir_axes list = ir_axes_new(f, dims, rank);
+  ir_tensor_data t = {.kind = IR_TENSOR_RESULT, .name = name, .at = at};
+  t.dtype = ir_tensor_at(f, of)->dtype;
+  t.defined = (ir_domains){list, list, list, list, ir_dense_default(f, list)};
+  t.now = t.defined;
+  t.def = t.scheduled_def = (ir_op){f->ops.len};
+  ir_tensor result = {f->tensors.len};
+  ir_op_data op = {.code = IR_OP_SET, .at = at, .n_operands = 1, .result = result};
+  op.operands = arena_copy(memory_of(d), &of, sizeof of);
+  op.attrs = ir_attrs_complete(f, ir_op_info_of(IR_OP_SET), NULL);
+  vec_push(memory_of(d), &f->tensors, t);
+  vec_push(memory_of(d), &f->ops, op);
+  ir_func_declare(f, name, (ir_name_entry){IR_NAME_TENSOR, result.id});
+  return t.def;
+}
+
+static ir_tensor result_of(const decomposing *d, ir_op o) { return ir_op_at(d->f, o)->result; }
+
+static void replace_operand(decomposing *d, ir_op o, uint32_t k, ir_tensor by) {
+  ir_op_data *op = ir_op_at(d->f, o);
+  ir_tensor *list = arena_copy(memory_of(d), op->operands, op->n_operands * sizeof *list);
+  list[k] = by;
+  op->operands = list;
+}
+
+/* ---- marks ---- */
+/* Repeats marks of `from` on `to`, two tensors with the same dimensions. */
+static void mark_like(decomposing *d, ir_tensor from, ir_tensor to, schedule_marks which) {
+  ir_axis a[IR_MAX_RANK], b[IR_MAX_RANK];
+  ir_pair pairs[IR_MAX_RANK];
+  uint32_t n = ir_axes_dims(d->f, ir_tensor_at(d->f, from)->now.logical, a);
+  (void)ir_axes_dims(d->f, ir_tensor_at(d->f, to)->now.logical, b);
+  for (uint32_t i = 0; i < n; i++) pairs[i] = (ir_pair){a[i], b[i], IR_PAIR_EXACT};
+  (void)schedule_replay_marked(d->f, from, to, pairs, n, which);
+}
+
+/* Mesh axes along which the result of `op` is reduced across devices. */
+static uint32_t reduced_axes(const decomposing *d, ir_tensor t) {
+  shard_placement p;
+  uint32_t mask = 0;
+  shard_placement_of(d->f, t, &p);
+  for (uint32_t k = 0; k < p.rank; k++) {
+    if (p.axes[k].reduced.id) mask |= 1u << k;
+  }
+  return mask;
+}
+
+/* Pairs from the result's axes, reductions or others, to those of `to`, which stands for operand k. */
+static uint32_t backward_pairs(const decomposing *d, const ir_op_data *op, uint32_t k, ir_tensor to,
+                               bool reductions, ir_pair *result) {
+  ir_pair pairs[IR_MAX_RANK];
+  ir_axis mine[IR_MAX_RANK], dims[IR_MAX_RANK];
+  uint32_t n = ir_map_pairs(d->f, op, k, pairs), found = 0;
+  uint32_t rank = ir_tensor_dims(d->f, op->operands[k], mine);
+  (void)ir_tensor_dims(d->f, to, dims);
+  for (uint32_t i = 0; i < n; i++) {
+    bool reduction = ir_axis_at(d->f, pairs[i].consumer)->kind == IR_AXIS_REDUCTION;
+    if (pairs[i].kind != IR_PAIR_EXACT || reduction != reductions) continue;
+    for (uint32_t j = 0; j < rank; j++) {
+      if (!IR_SAME(mine[j], pairs[i].producer)) continue;
+      result[found++] = (ir_pair){pairs[i].consumer, dims[j], IR_PAIR_EXACT};
+    }
+  }
+  return found;
+}
+
+/* Places `to`, which stands for operand k, as the operation needs it. */
+static void place_for(decomposing *d, const ir_op_data *op, uint32_t k, ir_tensor to) {
+  ir_pair pairs[IR_MAX_RANK];
+  uint32_t reduced = reduced_axes(d, op->result);
+  ir_tensor_at(d->f, to)->mesh = ir_tensor_at(d->f, op->result)->mesh;
+  uint32_t n = backward_pairs(d, op, k, to, true, pairs);
+  schedule_marks reductions = {true, (uint32_t)ALL_AXES}, others = {true, ~reduced};
+  (void)schedule_replay_marked(d->f, op->result, to, pairs, n, reductions);
+  n = backward_pairs(d, op, k, to, false, pairs);
+  (void)schedule_replay_marked(d->f, op->result, to, pairs, n, others);
+}
+
+/* ---- sets along several mesh axes ---- */
+static uint32_t sharded_axes(const shard_placement *p) {
+  uint32_t mask = 0;
+  for (uint32_t k = 0; k < p->rank; k++) {
+    if (p->axes[k].kind == SHARD_SHARDED) mask |= 1u << k;
+  }
+  return mask;
+}
+
+/* Puts a tensor between operand and result of `o`, with the marks of `like` along `axes`; the new set
+ * is behind o in the chain, and returned. */
+static ir_op insert_between(decomposing *d, ir_op o, ir_tensor like, uint32_t axes) {
+  ir_op_data op = *ir_op_at(d->f, o);
+  ir_op first =
+      add_set(d, op.operands[0], fresh_name(d, ir_tensor_at(d->f, op.result)->name), op.at);
+  ir_tensor t = result_of(d, first);
+  ir_tensor_at(d->f, t)->mesh = ir_tensor_at(d->f, like)->mesh;
+  mark_like(d, like, t, (schedule_marks){false, axes});
+  mark_like(d, op.result, t, (schedule_marks){true, 0});
+  replace_operand(d, o, 0, t);
+  return first;
+}
+
+static void settle(decomposing *d, ir_op o, uint32_t depth);
+
+/* Takes away a sharding that changes on the side of the operand, or adds one on that of the result last,
+ * so that what is left has one change less. */
+static void split_changes(decomposing *d, ir_op o, const shard_comm *m, uint32_t depth) {
+  ir_op_data op = *ir_op_at(d->f, o);
+  uint32_t from = sharded_axes(&m->before), to = sharded_axes(&m->after);
+  uint32_t lost = m->changed & from, gained = m->changed & to & ~from;
+  if (depth > 2 * IR_MESH_MAX_RANK || (lost | gained) == 0) {
+    report(d, &op,
+           "its sharding changes along several mesh axes in a way that does not come apart");
+    return;
+  }
+  ir_tensor like = gained ? op.result : op.operands[0];
+  uint32_t axes =
+      gained ? to & ~(1u << __builtin_ctz(gained)) : from & ~(1u << __builtin_ctz(lost));
+  ir_op first = insert_between(d, o, like, axes);
+  settle(d, first, depth + 1);
+  settle(d, o, depth + 1);
+}
+
+/* Puts a set, squeeze or reduction that only moves data into the order, in as many steps as it takes. */
+static void settle(decomposing *d, ir_op o, uint32_t depth) {
+  ir_op_data op = *ir_op_at(d->f, o);
+  shard_comm m;
+  switch (shard_comm_of(d->c, &op, &m)) {
+  case SHARD_ONE: vec_push(memory_of(d), &d->order, o); return;
+  case SHARD_SEVERAL: split_changes(d, o, &m, depth); return;
+  case SHARD_COMPUTES:
+  case SHARD_UNSUPPORTED: report(d, &op, m.why ? m.why : "unknown"); return;
+  }
+}
+
+/* ---- before ---- */
+static bool use_copy(decomposing *d, ir_op o, uint32_t k) {
+  ir_tensor from = ir_op_at(d->f, o)->operands[k];
+  for (uint32_t i = 0; i < d->copies.len; i++) {
+    if (!IR_SAME(d->copies.data[i].from, from)) continue;
+    replace_operand(d, o, k, d->copies.data[i].to);
+    if (shard_operand_fits(d->c, ir_op_at(d->f, o), k)) return true;
+  }
+  replace_operand(d, o, k, from);
+  return false;
+}
+
+static void copy_operand(decomposing *d, ir_op o, uint32_t k) {
+  ir_op_data op = *ir_op_at(d->f, o);
+  ir_op set =
+      add_set(d, op.operands[k], fresh_name(d, ir_tensor_at(d->f, op.operands[k])->name), op.at);
+  ir_tensor t = result_of(d, set);
+  place_for(d, &op, k, t);
+  settle(d, set, 0);
+  vec_push(memory_of(d), &d->copies, ((copied){op.operands[k], t}));
+  replace_operand(d, o, k, t);
+}
+
+static void reshard_operands(decomposing *d, ir_op o) {
+  for (uint32_t k = 0; k < ir_op_at(d->f, o)->n_operands; k++) {
+    if (shard_operand_fits(d->c, ir_op_at(d->f, o), k) || use_copy(d, o, k)) continue;
+    copy_operand(d, o, k);
+  }
+}
+
+/* ---- after ---- */
+static void clear_marks(decomposing *d, ir_tensor t) {
+  ir_tensor_data *x = ir_tensor_at(d->f, t);
+  ir_axes all[] = {x->defined.root, x->defined.logical};
+  for (uint32_t i = 0; i < 2; i++) {
+    for (uint32_t j = 0; j < all[i].len; j++) {
+      ir_axis_at(d->f, all[i].data[j])->mark = (ir_mark){0};
+    }
+  }
+  x->now.loop = x->defined.loop;
+}
+
+static void replace_uses(decomposing *d, ir_tensor of, ir_tensor by, ir_op except) {
+  ir_func *f = d->f;
+  for (uint32_t i = 0; i < f->order.len; i++) {
+    ir_op o = f->order.data[i];
+    if (IR_SAME(o, except)) continue;
+    for (uint32_t k = 0; k < ir_op_at(f, o)->n_operands; k++) {
+      if (IR_SAME(ir_op_at(f, o)->operands[k], of)) replace_operand(d, o, k, by);
+    }
+  }
+  for (uint32_t i = 0; i < f->outputs.len; i++) {
+    if (IR_SAME(f->outputs.data[i], of)) f->outputs.data[i] = by;
+  }
+}
+
+/* The result of `o` becomes set(of what it was), which takes over its name, place and consumers. What
+ * was the result has neither marks nor a mesh. */
+static ir_op set_behind(decomposing *d, ir_op o) {
+  ir_func *f = d->f;
+  ir_tensor old = result_of(d, o);
+  uint32_t name = ir_tensor_at(f, old)->name, other = fresh_name(d, name);
+  ir_op set = add_set(d, old, other, ir_op_at(f, o)->at);
+  ir_tensor now = result_of(d, set);
+  mark_like(d, old, now, (schedule_marks){true, (uint32_t)ALL_AXES});
+  ir_tensor_at(f, now)->mesh = ir_tensor_at(f, old)->mesh;
+  ir_tensor_at(f, now)->memory = ir_tensor_at(f, old)->memory;
+  ir_tensor_at(f, now)->name = name;
+  ir_tensor_at(f, old)->name = other;
+  ir_func_declare(f, name, (ir_name_entry){IR_NAME_TENSOR, now.id});
+  ir_func_declare(f, other, (ir_name_entry){IR_NAME_TENSOR, old.id});
+  replace_uses(d, old, now, set);
+  clear_marks(d, old);
+  ir_tensor_at(f, old)->mesh = (ir_mesh){0};
+  return set;
+}
+
+/* Lets the result of `o` lie as its operand k does. */
+static void place_like_operand(decomposing *d, ir_op o, uint32_t k) {
+  ir_op_data op = *ir_op_at(d->f, o);
+  ir_pair pairs[IR_MAX_RANK];
+  uint32_t n = ir_map_pairs(d->f, &op, k, pairs);
+  ir_tensor_at(d->f, op.result)->mesh = ir_tensor_at(d->f, op.operands[k])->mesh;
+  (void)schedule_replay_marked(d->f, op.operands[k], op.result, pairs, n,
+                               (schedule_marks){false, (uint32_t)ALL_AXES});
+}
+
+static void reshard_result(decomposing *d, ir_op o) {
+  uint32_t k = 0;
+  while (shard_operand_fits(d->c, ir_op_at(d->f, o), k)) k++;
+  ir_op set = set_behind(d, o);
+  place_like_operand(d, o, k);
+  mark_like(d, result_of(d, set), result_of(d, o), (schedule_marks){true, 0});
+  if (!shard_fits(d->c, ir_op_at(d->f, o))) reshard_operands(d, o);
+  vec_push(memory_of(d), &d->order, o);
+  settle(d, set, 0);
+}
+
+/* The last resort: everybody computes the whole result and takes its part. */
+static void compute_everywhere(decomposing *d, ir_op o) {
+  ir_mesh mesh = ir_tensor_at(d->f, result_of(d, o))->mesh;
+  ir_op set = set_behind(d, o);
+  ir_tensor_at(d->f, result_of(d, o))->mesh = mesh;
+  reshard_operands(d, o);
+  vec_push(memory_of(d), &d->order, o);
+  ir_op_data op = *ir_op_at(d->f, o);
+  if (!shard_fits(d->c, &op)) report(d, &op, "an operand cannot be brought to all devices");
+  settle(d, set, 0);
+}
+
+/* ---- reductions ---- */
+/* Is operand k sharded along mesh axis `axis`, in the dimension that maps to reduction `r`? */
+static bool is_cut_along(const decomposing *d, const ir_op_data *op, uint32_t k, ir_axis r,
+                         uint32_t axis, bool *has_it) {
+  ir_pair pairs[IR_MAX_RANK];
+  shard_placement p;
+  uint32_t n = ir_map_pairs(d->f, op, k, pairs);
+  *has_it = false;
+  for (uint32_t i = 0; i < n; i++) {
+    if (!IR_SAME(pairs[i].consumer, r)) continue;
+    *has_it = true;
+    shard_placement_of(d->f, op->operands[k], &p);
+    const shard_axis *a = &p.axes[axis];
+    return axis < p.rank && a->kind == SHARD_SHARDED && IR_SAME(a->logical, pairs[i].producer);
+  }
+  return false;
+}
+
+static bool all_cut_along(const decomposing *d, const ir_op_data *op, ir_axis r, uint32_t axis,
+                          uint32_t *first) {
+  bool any = false;
+  for (uint32_t k = 0; k < op->n_operands; k++) {
+    bool has_it;
+    if (op->operands[k].id == 0) continue;
+    bool cut = is_cut_along(d, op, k, r, axis, &has_it);
+    if (has_it && !cut) return false;
+    if (cut && !any) *first = k;
+    any = any || cut;
+  }
+  return any;
+}
+
+/* Operands that are all sharded along a reduced dimension give partial results. */
+static void mark_reduction(decomposing *d, const ir_op_data *op, ir_axis r) {
+  ir_mesh mesh = ir_tensor_at(d->f, op->result)->mesh;
+  uint32_t rank = ir_mesh_at(d->f, mesh)->rank, first = 0;
+  for (uint32_t axis = 0; axis < rank; axis++) {
+    if (reduced_axes(d, op->result) >> axis & 1) continue;
+    if (!all_cut_along(d, op, r, axis, &first)) continue;
+    ir_tensor from = op->operands[first];
+    const ir_mesh_data *a = ir_mesh_at(d->f, ir_tensor_at(d->f, from)->mesh);
+    if (!ir_mesh_same(a, ir_mesh_at(d->f, mesh))) continue;
+    ir_pair pairs[IR_MAX_RANK], one = {0};
+    uint32_t n = ir_map_pairs(d->f, op, first, pairs);
+    for (uint32_t i = 0; i < n; i++) {
+      if (IR_SAME(pairs[i].consumer, r)) one = pairs[i];
+    }
+    (void)schedule_replay_marked(d->f, from, op->result, &one, 1,
+                                 (schedule_marks){false, 1u << axis});
+  }
+}
+
+static void mark_reductions(decomposing *d, const ir_op_data *op) {
+  ir_axes root = ir_tensor_at(d->f, op->result)->now.root;
+  for (uint32_t i = 0; i < root.len; i++) {
+    if (ir_axis_at(d->f, root.data[i])->kind == IR_AXIS_REDUCTION)
+      mark_reduction(d, op, root.data[i]);
+  }
+}
+
+/* ---- operations ---- */
+static bool only_moves(decomposing *d, const ir_op_data *op) {
+  shard_comm m;
+  ir_family family = ir_op_info_of(op->code)->family;
+  if (family != IR_FAMILY_SET && family != IR_FAMILY_SQUEEZE && family != IR_FAMILY_REDUCE)
+    return false;
+  shard_answer answer = shard_comm_of(d->c, op, &m);
+  if (answer == SHARD_SEVERAL) return family == IR_FAMILY_SET;
+  return answer == SHARD_ONE && m.kind != SHARD_NONE;
+}
+
+static void decompose(decomposing *d, ir_op o) {
+  ir_op_data op = *ir_op_at(d->f, o);
+  if (only_moves(d, &op)) {
+    settle(d, o, 0);
+    return;
+  }
+  mark_reductions(d, &op);
+  if (!shard_fits(d->c, &op)) {
+    bool partial = reduced_axes(d, op.result) != 0;
+    if (!partial && !shard_prefer_before(d->c, &op)) {
+      reshard_result(d, o);
+      return;
+    }
+    reshard_operands(d, o);
+    if (!shard_fits(d->c, ir_op_at(d->f, o))) {
+      compute_everywhere(d, o);
+      return;
+    }
+  }
+  vec_push(memory_of(d), &d->order, o);
+}
+
+bool shard_decompose(shard_ctx *c) {
+  ir_func *f = c->f;
+  decomposing d = {.f = f, .c = c, .ok = true};
+  shard_place_all(f);
+  for (uint32_t i = 0; i < f->order.len; i++) decompose(&d, f->order.data[i]);
+  f->order.data = d.order.data;
+  f->order.len = d.order.len;
+  f->order.cap = d.order.cap;
+  f->scheduled.data = arena_copy(memory_of(&d), d.order.data, d.order.len * sizeof *d.order.data);
+  f->scheduled.len = f->scheduled.cap = d.order.len;
+  return d.ok;
+}

@@ -1,0 +1,163 @@
+/* Where the tensors of a host program are: `on d` behind a type, and the cuts `@x` of its extents. */
+#include "text/parser_host.h"
+
+bool text_host_parse_on(text_parser *p, ir_mesh *mesh) {
+  *mesh = (ir_mesh){0};
+  if (p->panic || !text_is_word(p, "on")) return !p->panic;
+  text_advance(p);
+  text_token t = p->token;
+  if (!text_expect(p, TOKEN_NAME, "the name of a mesh")) return false;
+  ir_name_entry e = text_lookup(p, &t, "mesh");
+  if (e.kind == IR_NAME_MESH) {
+    *mesh = (ir_mesh){e.id};
+    return true;
+  }
+  if (e.kind != IR_NAME_NONE) {
+    text_error(p, &t, "'%.*s' is not a mesh", text_shown(&t), text_of(p, &t));
+  }
+  return false;
+}
+
+/* ---- cuts that cannot be ---- */
+static const char *axis_text(text_parser *p, uint32_t axis) {
+  static const char *const letters[] = {"x", "y", "z"};
+  return axis < 3 ? letters[axis] : arena_printf(&p->m->memory, "%u", axis);
+}
+
+static const char *mesh_text(text_parser *p, ir_mesh mesh) {
+  return ir_name_text(p->f, ir_mesh_at(p->f, mesh)->name);
+}
+
+static bool chunks_fit(text_parser *p, const text_cut *c, ir_mesh mesh, ir_scalar whole) {
+  const ir_partition *part = &c->partition;
+  int64_t size = ir_mesh_size(ir_mesh_at(p->f, mesh), c->mesh_axis), total = 0, n;
+  bool good = true;
+  for (uint32_t i = 0; i < part->n_chunks && good; i++) {
+    good = part->chunks[i] >= 0 && !__builtin_add_overflow(total, part->chunks[i], &total);
+  }
+  if (!good) {
+    text_error(p, &c->token, "the chunks are negative or overflow");
+  } else if (part->n_chunks != size) {
+    text_error(p, &c->token, "%u chunks for the %lld devices of mesh '%s' along %s", part->n_chunks,
+               (long long)size, mesh_text(p, mesh), axis_text(p, c->mesh_axis));
+  } else if (whole.id && ir_scalar_is_const(&p->m->scalars, whole, &n) && n != total) {
+    text_error(p, &c->token, "the chunks add up to %lld, not to %lld", (long long)total,
+               (long long)n);
+  } else {
+    return true;
+  }
+  return false;
+}
+
+/* As many pieces as devices, where both are known. */
+static bool pieces_fit(text_parser *p, const text_cut *c, ir_mesh mesh, ir_scalar whole) {
+  ir_scalars *s = &p->m->scalars;
+  int64_t length, pieces, size = ir_mesh_size(ir_mesh_at(p->f, mesh), c->mesh_axis);
+  if (ir_scalar_is_const(s, c->partition.size, &length) && length < 1) {
+    text_error(p, &c->token, "pieces have at least 1 position");
+    return false;
+  }
+  if (!whole.id || !ir_scalar_is_const(s, ir_partition_count(s, &c->partition, whole), &pieces)) {
+    return true;
+  }
+  if (pieces == size) return true;
+  text_error(p, &c->token, "this makes %lld pieces for the %lld devices of mesh '%s' along %s",
+             (long long)pieces, (long long)size, mesh_text(p, mesh), axis_text(p, c->mesh_axis));
+  return false;
+}
+
+static bool cut_fits(text_parser *p, const text_cut *c, ir_mesh mesh, ir_scalar whole) {
+  uint32_t rank = ir_mesh_at(p->f, mesh)->rank;
+  if (c->poison) return false;
+  if (c->mesh_axis >= rank) {
+    text_error(p, &c->token, "mesh '%s' has no axis %s; it has %u", mesh_text(p, mesh),
+               axis_text(p, c->mesh_axis), rank);
+    return false;
+  }
+  if (c->partition.kind == IR_CHUNKS) return chunks_fit(p, c, mesh, whole);
+  return c->partition.kind == IR_PARTS || pieces_fit(p, c, mesh, whole);
+}
+
+/* A mesh axis cuts one extent of a tensor: cutting two would leave parts that no device has. */
+static bool axes_differ(text_parser *p) {
+  for (uint32_t i = 0; i < p->cuts.len; i++) {
+    const text_cut *c = &p->cuts.data[i];
+    for (uint32_t k = 0; k < i; k++) {
+      if (p->cuts.data[k].mesh_axis != c->mesh_axis) continue;
+      text_error(p, &c->token, "mesh axis %s cuts the tensor already", axis_text(p, c->mesh_axis));
+      return false;
+    }
+  }
+  return true;
+}
+
+bool text_host_cuts_fit(text_parser *p, ir_mesh mesh) {
+  if (p->cuts.len && !mesh.id) {
+    text_error(p, &p->cuts.data[0].token,
+               "an extent is cut over the devices of a mesh: write 'on d' behind the type");
+    return false;
+  }
+  bool good = axes_differ(p);
+  for (uint32_t i = 0; i < p->extents.len; i++) {
+    const text_extent *e = &p->extents.data[i];
+    for (uint32_t k = 0; k < e->n_cuts; k++) { /* the length is known to the first only */
+      ir_scalar whole = k ? (ir_scalar){0} : e->scalar;
+      good = cut_fits(p, &p->cuts.data[e->cuts + k], mesh, whole) && good;
+    }
+  }
+  return good;
+}
+
+/* ---- placing ---- */
+static void cut_axis(text_parser *p, const text_extent *e, text_later *later) {
+  ir_cut *cuts = ARENA_ARRAY(&p->m->memory, e->n_cuts, ir_cut);
+  for (uint32_t k = 0; k < e->n_cuts; k++) {
+    const text_cut *c = &p->cuts.data[e->cuts + k];
+    cuts[k] = (ir_cut){c->mesh_axis, c->partition};
+    if (c->partition.kind != IR_PARTS) continue;
+    int64_t size = ir_mesh_size(ir_mesh_at(p->f, later->mesh), c->mesh_axis);
+    cuts[k].partition.size = ir_scalar_const(&p->m->scalars, size);
+  }
+  later->cuts = cuts;
+  later->n_cuts = e->n_cuts;
+}
+
+void text_host_place(text_parser *p, ir_tensor t, ir_mesh mesh, bool now) {
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(p->f, t, dims);
+  ir_tensor_at(p->f, t)->mesh = mesh;
+  for (uint32_t i = 0; i < rank; i++) {
+    const text_extent *e = &p->extents.data[i];
+    if (e->n_cuts == 0) continue;
+    text_later later = {.axis = dims[i], .mesh = mesh};
+    cut_axis(p, e, &later);
+    if (now) ir_host_cut(p->f, later.axis, mesh, later.cuts, later.n_cuts);
+    else vec_push(&p->m->memory, &p->host->later, later);
+  }
+}
+
+void text_host_place_later(text_parser *p) {
+  for (uint32_t i = 0; i < p->host->later.len; i++) {
+    const text_later *l = &p->host->later.data[i];
+    ir_host_cut(p->f, l->axis, l->mesh, l->cuts, l->n_cuts);
+  }
+}
+
+/* One position of a cut dimension is still one of many: it does not broadcast. */
+void text_host_place_slice(text_parser *p, ir_tensor slice, ir_tensor from, uint32_t dim) {
+  ir_axis dims[IR_MAX_RANK], kept[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(p->f, from, dims), n = ir_tensor_dims(p->f, slice, kept);
+  for (uint32_t i = 0, k = 0; i < rank; i++) {
+    if (i == dim && n < rank) continue;
+    const ir_cut_axis *cut = ir_host_cut_of(p->f, dims[i]);
+    if (i != dim && cut) {
+      ir_host_note_cut(p->f, kept[k], cut);
+      ir_axis_at(p->f, kept[k])->kind = ir_axis_at(p->f, dims[i])->kind;
+    }
+    k++;
+  }
+  ir_tensor_data *d = ir_tensor_at(p->f, slice);
+  d->defined.dense = ir_dense_default(p->f, d->defined.allocation);
+  d->now = d->defined;
+  d->mesh = ir_tensor_at(p->f, from)->mesh;
+}
