@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "check/check.h"
+#include "cost/cost.h"
 
 enum { MAX_PLANS = 16 }; /* the least recently used one goes first */
 
@@ -13,7 +14,10 @@ struct api_plan {
   uint32_t n_symbols;
   uint64_t seed;
   rt_plan *plan;
-  rt_loaded *loaded; /* NULL: not yet */
+  rt_plan **parts; /* of several ranks in this process: their plans, which `plan` joins */
+  uint32_t n_parts;
+  api_pieces *pieces; /* with several ranks */
+  rt_loaded *loaded;  /* NULL: not yet */
 };
 
 /* ---- the device ---- */
@@ -33,10 +37,12 @@ status api_executor_open(api_executor *x, ir_func *host, const api_executor_opti
   TRY(ops->open(&o, memory, &x->device));
   x->memory = memory;
   x->host = host;
+  x->plain = options->plain;
   x->streams = options->streams;
   x->keep_waits = options->keep_waits;
   x->dump_plan = options->dump.plan;
-  return STATUS_OK;
+  return api_ranks_open(&x->ranks, host, options->devices, options->comm,
+                        options->timeout_s * 1000000000, x->device, memory);
 }
 
 void api_profile_release(weir_profile *p) {
@@ -50,7 +56,10 @@ void api_profile_release(weir_profile *p) {
 static void destroy_plan(const api_executor *x, api_plan *p) {
   if (x->profile && x->profile->plan == p->plan) api_profile_release(x->profile);
   if (p->loaded) x->device->ops->unload(p->loaded);
+  api_pieces_destroy(p->pieces);
   rt_plan_destroy(p->plan);
+  for (uint32_t i = 0; i < p->n_parts; i++) rt_plan_destroy(p->parts[i]);
+  memory_free(x->memory, p->parts);
   memory_free(x->memory, p->symbols);
   memory_free(x->memory, p);
 }
@@ -62,6 +71,7 @@ void api_executor_close(api_executor *x) {
     destroy_plan(x, x->plans);
     x->plans = next;
   }
+  api_ranks_close(&x->ranks, x->memory);
   if (x->device) x->device->ops->close(x->device);
   *x = (api_executor){0};
 }
@@ -100,11 +110,11 @@ static void drop_old_plans(api_executor *x) {
 }
 
 /* Loops wait for what precedes them without asking whether they depend on it; the checker knows. The
- * proofs take a moment, so a very long plan keeps its waits. */
+ * proof takes about 2 us per launch; plans for which that would be half a second keep their waits. */
 static status prune(const api_executor *x, rt_plan *plan) {
-  enum { LONGEST = 20000 };
+  enum { MOST_LAUNCHES = 250 * 1000, LONGEST = 2 * 1000 * 1000 };
   uint32_t removed;
-  if (x->keep_waits || plan->n_instrs > LONGEST) return STATUS_OK;
+  if (x->keep_waits || plan->n_tasks > MOST_LAUNCHES || plan->n_instrs > LONGEST) return STATUS_OK;
   return check_prune_waits(plan, x->memory, &removed);
 }
 
@@ -138,19 +148,92 @@ static status dump_plan(const api_executor *x, const rt_plan *plan) {
   return st;
 }
 
+static status bind_rank(api_executor *x, const ir_env *env, uint64_t seed, uint32_t r,
+                        rt_plan **result) {
+  rt_bind_options options = {.streams = x->streams, .seed = seed, .keep_waits = x->keep_waits};
+  options.rank = (int64_t)x->ranks.first + r;
+  TRY(rt_bind(env, &options, x->memory, result));
+  return prune(x, *result);
+}
+
+/* ---- with or without streams ---- */
+
+static cost_machine machine_of(const api_executor *x) {
+  cost_machine m = {.flops_per_ns = 60, .bytes_per_ns = 10, .launch_ns = 500, .threads = 1};
+  if (x->device->ops->speed)
+    x->device->ops->speed(x->device, &m.flops_per_ns, &m.bytes_per_ns, &m.threads);
+  /* Devices in one process share its threads. */
+  m.threads = m.threads > x->ranks.n ? m.threads / x->ranks.n : 1;
+  m.link_latency_ns = x->ranks.link_latency_ns;
+  m.link_bytes_per_ns = x->ranks.link_bytes_per_ns;
+  return m;
+}
+
+typedef struct estimate_call {
+  const rt_plan *plan;
+  cost_machine machine;
+  arena scratch;
+  double ns;
+} estimate_call;
+
+static status estimate_guarded(void *context) {
+  estimate_call *c = context;
+  c->ns = cost_plan_ns(c->plan, &c->machine, &c->scratch);
+  return STATUS_OK;
+}
+
+static status estimate(api_executor *x, const ir_env *env, ir_func *host, uint64_t seed,
+                       double *ns) {
+  rt_plan *plan;
+  ir_env bound = *env;
+  bound.func = host;
+  TRY(bind_rank(x, &bound, seed, 0, &plan));
+  estimate_call c = {.plan = plan, .machine = machine_of(x)};
+  arena_init(&c.scratch, x->memory);
+  status st = memory_guard(estimate_guarded, &c);
+  arena_destroy(&c.scratch);
+  rt_plan_destroy(plan);
+  *ns = c.ns;
+  return st;
+}
+
+/* The pipelined program pays for its slices with smaller steps; it is taken if the model says that it
+ * is faster all the same. */
+static status choose_host(api_executor *x, const ir_env *env, uint64_t seed, ir_func **host) {
+  double pipelined_ns, plain_ns;
+  *host = x->host;
+  if (!x->plain) return STATUS_OK;
+  TRY(api_ranks_measure(&x->ranks, x->memory));
+  TRY(estimate(x, env, x->host, seed, &pipelined_ns));
+  TRY(estimate(x, env, x->plain, seed, &plain_ns));
+  bool pipelined = pipelined_ns < plain_ns;
+  TRY(api_ranks_decide(&x->ranks, &pipelined));
+  if (!pipelined) *host = x->plain;
+  return STATUS_OK;
+}
+
+/* One plan per rank of this process, and one of them all. */
+static status bind_ranks(api_executor *x, const ir_env *env, uint64_t seed, api_plan *p) {
+  if (x->ranks.n == 1) return bind_rank(x, env, seed, 0, &p->plan);
+  p->parts = memory_alloc(x->memory, x->ranks.n * sizeof *p->parts);
+  if (!p->parts) return STATUS_OUT_OF_MEMORY;
+  memset(p->parts, 0, x->ranks.n * sizeof *p->parts);
+  for (p->n_parts = 0; p->n_parts < x->ranks.n; p->n_parts++)
+    TRY(bind_rank(x, env, seed, p->n_parts, &p->parts[p->n_parts]));
+  return rt_plan_join(p->parts, p->n_parts, x->memory, &p->plan);
+}
+
 static status make_plan(api_executor *x, const ir_env *env, uint64_t seed, api_plan **result) {
   api_plan *p = memory_alloc(x->memory, sizeof *p);
   if (!p) return STATUS_OUT_OF_MEMORY;
   *p = (api_plan){.n_symbols = env->len, .seed = seed};
   ir_env bound = *env;
-  bound.func = x->host;
-  rt_bind_options options = {.streams = x->streams, .seed = seed, .keep_waits = x->keep_waits};
   status st = STATUS_OUT_OF_MEMORY;
   p->symbols = memory_alloc(x->memory, env->len * sizeof *env->symbols);
   if (!p->symbols) goto out;
   memcpy(p->symbols, env->symbols, env->len * sizeof *env->symbols);
-  TRY_OUT(rt_bind(&bound, &options, x->memory, &p->plan));
-  TRY_OUT(prune(x, p->plan));
+  TRY_OUT(choose_host(x, env, seed, &bound.func));
+  TRY_OUT(bind_ranks(x, &bound, seed, p));
   if (x->dump_plan) TRY_OUT(dump_plan(x, p->plan));
   *result = p;
 out:
@@ -178,10 +261,15 @@ status api_executor_bind(api_executor *x, const ir_env *env, uint64_t seed,
   return STATUS_OK;
 }
 
+static status loaded_plan(api_executor *x, const ir_env *env, uint64_t seed, api_plan **result) {
+  TRY(bound_plan(x, env, seed, result));
+  api_plan *p = *result;
+  return p->loaded ? STATUS_OK : x->device->ops->load(x->device, p->plan, &p->loaded);
+}
+
 status api_executor_plan(api_executor *x, const ir_env *env, uint64_t seed, rt_loaded **result) {
   api_plan *p;
-  TRY(bound_plan(x, env, seed, &p));
-  if (!p->loaded) TRY(x->device->ops->load(x->device, p->plan, &p->loaded));
+  TRY(loaded_plan(x, env, seed, &p));
   *result = p->loaded;
   return STATUS_OK;
 }
@@ -282,7 +370,7 @@ static status profile_guarded(void *context) {
   p->owner = c->x;
   c->x->profile = p;
   p->device = c->loaded->ops->name;
-  p->n_spans = p->plan->n_tasks;
+  p->n_spans = p->plan->n_tasks + p->plan->n_posts;
   rt_stats_make(p->plan, p->spans, p->n_spans, c->wall_ns, c->host_ns, &c->scratch, &p->stats);
   return STATUS_OK;
 }
@@ -303,7 +391,7 @@ static status run_profiled(api_executor *x, rt_loaded *loaded, staging *s, weir_
   if (!profile) return rt_run(loaded, s->in, s->out, NULL, NULL);
   api_profile_release(profile);
   api_profile_release(x->profile);
-  TRY(reserve_spans(profile, loaded->plan->n_tasks));
+  TRY(reserve_spans(profile, loaded->plan->n_tasks + loaded->plan->n_posts));
   profile_call c = {.x = x, .profile = profile, .loaded = loaded};
   int64_t start_ns = rt_clock_ns();
   TRY(rt_run(loaded, s->in, s->out, profile->spans, &c.host_ns));
@@ -315,9 +403,28 @@ static status run_profiled(api_executor *x, rt_loaded *loaded, staging *s, weir_
   return st;
 }
 
+/* An output that is an input is cut and put together like any other. */
+static status run_ranks(api_executor *x, const ir_env *env, const ir_array *inputs,
+                        const ir_array *outputs, uint64_t seed, weir_profile *profile) {
+  api_plan *p;
+  staging s = {.memory = x->memory};
+  TRY(loaded_plan(x, env, seed, &p));
+  ir_env bound = *env;
+  bound.func = x->host;
+  if (!p->pieces) TRY(api_pieces_make(&x->ranks, x->host, &bound, x->memory, &p->pieces));
+  api_pieces_cut(p->pieces, inputs, outputs, &s.in, &s.out);
+  TRY(run_profiled(x, p->loaded, &s, profile));
+  return api_pieces_assemble(p->pieces, &bound, outputs);
+}
+
 status api_executor_run(api_executor *x, const ir_env *env, const ir_array *inputs,
                         const ir_array *outputs, uint64_t seed, weir_profile *profile) {
   rt_loaded *loaded;
+  if (api_ranks_are_many(&x->ranks)) {
+    TRY(run_ranks(x, env, inputs, outputs, seed, profile));
+    copy_returned_inputs(x->host, inputs, outputs);
+    return STATUS_OK;
+  }
   TRY(api_executor_plan(x, env, seed, &loaded));
   staging s = {.memory = x->memory, .n_inputs = x->host->inputs.len};
   s.n_outputs = x->host->outputs.len;

@@ -3,6 +3,8 @@
 #define WEIR_API_EXECUTE_H
 
 #include "api/api.h"
+#include "api/ranks.h"
+#include "host/host.h"
 #include "ir/bind.h"
 #include "runtime/device.h"
 #include "runtime/stats.h"
@@ -13,7 +15,9 @@ typedef struct api_plan api_plan;
 typedef struct api_executor {
   const allocator *memory;
   ir_func *host;
+  ir_func *plain; /* the same without streams, where one may be chosen; NULL: there is no choice */
   rt_device *device;
+  api_ranks ranks;
   uint32_t streams;
   bool keep_waits, dump_plan;
   api_plan *plans;       /* the most recently used first */
@@ -25,8 +29,12 @@ typedef struct api_dump {
 } api_dump;
 
 typedef struct api_executor_options {
-  const char *device;
+  const char *device, *comm;
   uint32_t streams, threads;
+  uint32_t devices; /* 0: as many as the program needs */
+  int64_t timeout_s;
+  host_pipeline pipeline;
+  ir_func *plain;    /* as in api_executor */
   int64_t adversary; /* a seed, or -1 */
   bool keep_waits;   /* of a program written by hand, even where they order nothing */
   api_dump dump;     /* what to print to standard error */
@@ -35,6 +43,8 @@ typedef struct api_executor_options {
 status api_executor_open(api_executor *x, ir_func *host, const api_executor_options *options,
                          const allocator *memory);
 void api_executor_close(api_executor *x); /* accepts a zeroed one */
+/* The preferred pipeline that the options name. */
+weir_status api_read_pipeline(const weir_options *o, host_pipeline *result);
 
 /* What a profile keeps of a run. */
 struct weir_profile {

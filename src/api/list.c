@@ -4,6 +4,7 @@
 #include "api/api.h"
 #include "base/options.h"
 #include "pass/pass.h"
+#include "runtime/comm.h"
 #include "runtime/device.h"
 #include "text/text.h"
 
@@ -79,10 +80,12 @@ static void list_devices(strbuf *out, arena *scratch) {
   strbuf_puts(out, "the reference evaluator: one thread, the definition without its schedule\n");
 }
 
-/* None yet: communication comes with the devices that need it. */
 static void list_comms(strbuf *out, arena *scratch) {
-  (void)out;
   (void)scratch;
+  for (uint32_t i = 0; i < rt_comm_count(); i++) {
+    column(out, rt_comm_at(i)->name, 6);
+    strbuf_printf(out, "%s\n", rt_comm_at(i)->summary);
+  }
 }
 
 static size_t flag_width(const option_row *row) {

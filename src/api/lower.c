@@ -9,6 +9,7 @@ typedef struct lower_call {
   ir_func *f;
   bool nvfuser;
   int64_t rank; /* whose program the nvFuser style shows */
+  host_pipeline pipeline;
   char **text;
 } lower_call;
 
@@ -35,7 +36,7 @@ static status lower_body(arena *scratch, void *context) {
   strbuf_init(&out, scratch);
   if (!h->host) {
     if (!api_schedule(c->f)) return STATUS_BAD_PROGRAM;
-    host_options options = {.plain = c->nvfuser};
+    host_options options = {.plain = c->nvfuser, .pipeline = c->pipeline};
     TRY(api_lower(c->f, &options, &h));
     if (!ir_host_verify(h)) return fail(STATUS_BAD_PROGRAM, "the lowered program is broken");
   }
@@ -54,6 +55,7 @@ weir_status weir_lower(const weir_fusion *f, const weir_options *o, const char *
   if (!f || !style || !text) return api_refuse("weir_lower: an argument is NULL");
   lower_call c = {.f = api_func(f), .nvfuser = strcmp(style, "nvfuser") == 0, .text = text};
   if (o && weir_options_get_int(o, "rank", &c.rank) != WEIR_OK) return WEIR_BAD_USAGE;
+  if (o && api_read_pipeline(o, &c.pipeline) != WEIR_OK) return WEIR_BAD_USAGE;
   if (!c.nvfuser && strcmp(style, "weir") != 0)
     return api_refuse("there is no style '%s'; there are weir and nvfuser", style);
   return api_edit(api_module(f), lower_body, &c);

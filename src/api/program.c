@@ -61,14 +61,6 @@ static status clone(arena *scratch, compile_call *c) {
   return STATUS_OK;
 }
 
-/* Programs on several devices have no host program yet. */
-static bool is_local(const ir_func *f) {
-  for (uint32_t i = 1; i < f->meshes.len; i++) {
-    if (f->meshes.data[i].n_devices > 1) return false;
-  }
-  return true;
-}
-
 /* What WEIR_DUMP asks for, to standard error. */
 static status dump(arena *scratch, const compile_call *c, ir_func *host) {
   const api_dump *wanted = &c->options.dump;
@@ -85,17 +77,30 @@ static status dump(arena *scratch, const compile_call *c, ir_func *host) {
   return STATUS_OK;
 }
 
+static bool has_streams(const ir_func *f) {
+  for (uint32_t i = 1; i < f->axes.len; i++) {
+    if (f->axes.data[i].mark.kind == IR_MARK_STREAM) return true;
+  }
+  return false;
+}
+
 static status compile_host(arena *scratch, compile_call *c) {
   weir_program *p = c->to;
   ir_func *host = p->func;
-  if (strcmp(c->options.device, "ref") == 0 || !is_local(p->func)) {
+  if (strcmp(c->options.device, "ref") == 0) {
     return p->definition ? STATUS_OK
                          : fail(STATUS_BAD_USAGE, "a host program needs a device: ref evaluates "
                                                   "the fusion, and there is none");
   }
   c->options.keep_waits = host->host != NULL;
   p->proves = strcmp(c->proof, "always") == 0 || (host->host && strcmp(c->proof, "auto") == 0);
-  if (!host->host) TRY(api_lower(p->func, &(host_options){0}, &host));
+  host_options lowering = {.pipeline = c->options.pipeline};
+  if (!host->host) {
+    TRY(api_lower(p->func, &lowering, &host));
+    lowering.unstreamed = true;
+    bool choice = lowering.pipeline == HOST_AUTO && host->meshes.len > 1 && has_streams(p->func);
+    if (choice) TRY(api_lower(p->func, &lowering, &c->options.plain));
+  }
   TRY(dump(scratch, c, host));
   return api_executor_open(&p->executor, host, &c->options, &p->memory);
 }
@@ -127,9 +132,22 @@ static const char *read_proof(const char *word) {
   impossible("the option is one of these");
 }
 
+weir_status api_read_pipeline(const weir_options *o, host_pipeline *result) {
+  static const char *const words[] = {[HOST_AUTO] = "auto", [HOST_COLLECTIVE] = "collective",
+                                      [HOST_P2P] = "p2p",   [HOST_P2P_OFFSET] = "p2p-offset",
+                                      [HOST_RING] = "ring", [HOST_BROADCAST] = "broadcast"};
+  const char *word = NULL;
+  weir_status st = weir_options_get(o, "pipeline", 0, &word);
+  for (uint32_t i = 0; st == WEIR_OK && i < sizeof words / sizeof words[0]; i++) {
+    if (strcmp(words[i], word) == 0) *result = (host_pipeline)i;
+  }
+  return st;
+}
+
 static weir_status read_options(const weir_options *o, compile_call *c) {
   weir_options *defaults = NULL;
-  int64_t streams = 0, threads = 0;
+  int64_t streams = 0, threads = 0, devices = 0;
+  const char *comm = "auto";
   weir_status st = o ? WEIR_OK : weir_options_create(&defaults);
   const weir_options *from = o ? o : defaults;
   const char *proof = "auto";
@@ -139,6 +157,10 @@ static weir_status read_options(const weir_options *o, compile_call *c) {
   if (st == WEIR_OK) st = weir_options_get_int(from, "threads", &threads);
   if (st == WEIR_OK) st = weir_options_get_int(from, "adversary", &result->adversary);
   if (st == WEIR_OK) st = weir_options_get(from, "prove", 0, &proof);
+  if (st == WEIR_OK) st = weir_options_get(from, "comm", 0, &comm);
+  if (st == WEIR_OK) st = weir_options_get_int(from, "devices", &devices);
+  if (st == WEIR_OK) st = weir_options_get_int(from, "timeout", &result->timeout_s);
+  if (st == WEIR_OK) st = api_read_pipeline(from, &result->pipeline);
   for (size_t i = 0; st == WEIR_OK; i++) {
     const char *word = NULL;
     st = weir_options_get(from, "dump", i, &word);
@@ -150,6 +172,9 @@ static weir_status read_options(const weir_options *o, compile_call *c) {
     result->device = device ? device->name : "ref";
   }
   c->proof = read_proof(proof);
+  const rt_comm_ops *backend = rt_comm_find(comm);
+  result->comm = backend ? backend->name : "auto";
+  result->devices = (uint32_t)devices;
   result->streams = (uint32_t)streams;
   result->threads = (uint32_t)threads;
   weir_options_destroy(defaults);

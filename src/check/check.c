@@ -3,12 +3,18 @@
 
 enum { DEFAULT_FINDINGS = 100, DEFAULT_BOXES = 4096, ALL_BOXES = 1 << 22 };
 
+typedef struct check_call {
+  check_analysis c;
+  void (*then)(check_analysis *c, void *context);
+  void *context;
+} check_call;
+
 static status analyse(void *context) {
-  check_analysis *c = context;
-  check_collect(c);
-  check_layout(c);
-  check_order(c);
-  check_waits(c);
+  check_call *call = context;
+  check_collect(&call->c);
+  check_layout(&call->c);
+  check_order(&call->c);
+  call->then(&call->c, call->context);
   return STATUS_OK;
 }
 
@@ -22,26 +28,41 @@ static check_options complete(const check_options *given) {
 }
 
 static status run(const rt_plan *plan, const check_options *options, uint32_t skip,
-                  check_report *report) {
+                  check_call *call, check_report *report) {
   arena scratch;
   check_report r = {.plan = plan};
-  check_analysis c = {.plan = plan,
-                      .options = complete(options),
-                      .skip = skip,
-                      .scratch = &scratch,
-                      .report = &r,
-                      .boxes_left = ALL_BOXES};
-  arena_init(&scratch, c.options.memory);
-  arena_init(&r.memory, c.options.memory);
-  status st = memory_guard(analyse, &c);
+  call->c = (check_analysis){.plan = plan,
+                             .options = complete(options),
+                             .skip = skip,
+                             .scratch = &scratch,
+                             .report = &r,
+                             .boxes_left = ALL_BOXES};
+  arena_init(&scratch, call->c.options.memory);
+  arena_init(&r.memory, call->c.options.memory);
+  status st = memory_guard(analyse, call);
   arena_destroy(&scratch);
   if (st == STATUS_OK) *report = r;
   else arena_destroy(&r.memory);
   return st;
 }
 
+static void judge(check_analysis *c, void *context) {
+  (void)context;
+  check_waits(c);
+}
+
 status check_plan(const rt_plan *plan, const check_options *options, check_report *report) {
-  return run(plan, options, CHECK_NONE, report);
+  check_call call = {.then = judge};
+  return run(plan, options, CHECK_NONE, &call, report);
+}
+
+status check_analyse(const rt_plan *plan, const check_options *options,
+                     void (*then)(check_analysis *c, void *context), void *context) {
+  check_call call = {.then = then, .context = context};
+  check_report report;
+  TRY(run(plan, options, CHECK_NONE, &call, &report));
+  check_report_destroy(&report);
+  return STATUS_OK;
 }
 
 void check_report_destroy(check_report *report) {
@@ -54,8 +75,9 @@ status check_wait_is_needed(const rt_plan *plan, uint32_t instr, const check_opt
   check(instr < plan->n_instrs && plan->instrs[instr].kind == RT_WAIT);
   check_options o = complete(options);
   o.no_waits = true;
+  check_call call = {.then = judge};
   check_report report;
-  TRY(run(plan, &o, instr, &report));
+  TRY(run(plan, &o, instr, &call, &report));
   *needed = report.n_found > 0;
   check_report_destroy(&report);
   return STATUS_OK;

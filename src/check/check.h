@@ -93,7 +93,8 @@ NODISCARD status check_wait_is_needed(const rt_plan *plan, uint32_t instr,
                                       const check_options *options, bool *needed);
 
 /* Takes out as many redundant waits as can go together; the plan still passes, and each wait that is
- * left is needed. Does nothing to a plan that does not pass. */
+ * left is needed (but for very long plans, where judging the last ones may take too long). Does nothing
+ * to a plan that does not pass, nor to one with instructions other than launches and waits. */
 NODISCARD status check_prune_waits(rt_plan *plan, const allocator *memory, uint32_t *removed);
 
 /* ---- text; only inside a memory_guard() ----

@@ -159,7 +159,8 @@ typedef struct check_edge {
 typedef struct check_analysis {
   const rt_plan *plan;
   check_options options;
-  uint32_t skip; /* a wait to leave out, or CHECK_NONE */
+  uint32_t skip;       /* a wait to leave out, or CHECK_NONE */
+  const bool *dropped; /* by instruction: waits that are as if they were not there; NULL: none */
   arena *scratch;
   check_report *report;
 
@@ -177,6 +178,11 @@ typedef struct check_analysis {
 
   VEC(check_edge) edges; /* ordered by instruction; the end of stream 0 is n_instrs */
 } check_analysis;
+
+/* ---- check.c ---- */
+/* Analyses the plan but for its waits, and hands over what was found. */
+NODISCARD status check_analyse(const rt_plan *plan, const check_options *options,
+                               void (*then)(check_analysis *c, void *context), void *context);
 
 /* Fills everything down to `covers`. */
 void check_collect(check_analysis *c);

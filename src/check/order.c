@@ -195,7 +195,7 @@ static void visit_launch(walk *w, uint32_t instr) {
     }
     search_conflicts(w, k);
   }
-  expect_distinct(c, to - 1);
+  if (to > from) expect_distinct(c, to - 1);
   settle_conflicts(w, instr, stream);
   for (uint32_t k = from; k < to; k++) take_effect(w, k);
 }

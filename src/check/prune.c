@@ -1,107 +1,241 @@
-/* Taking out waits that a plan can do without, proof by proof. */
+/* Taking out waits that a plan can do without.
+ *
+ * The walk (order.c) leaves behind what must stay ordered, the edges. A sweep from the end to the start
+ * carries along what each stream still has to know, and decides each wait with all earlier ones in
+ * place: if its stream knows enough without it, it goes; otherwise it stays, and what it brings is from
+ * there on needed of the stream waited for.
+ *
+ *   stream 1:  a . . . . . .          need 1: -      -      -
+ *   stream 2:  . (wait 1) b . .       need 2: 1>=a   -      -     kept, if 2 did not know of a before
+ *   stream 0:  . . . . (wait 2) c     need 0: -      1>=a   1>=a  kept; that a was is now 2's need
+ *
+ * What goes is never missed: the knowledge a decision relies on comes from waits that are decided later
+ * and then kept for it. */
 #include <string.h>
 
-#include "check/check.h"
+#include "check/internal.h"
 
+/* What a wait taught its stream. */
+typedef struct lesson {
+  uint32_t stream, before; /* of which stream, and the clock's entry before */
+} lesson;
+
+typedef struct sweep {
+  check_analysis *c;
+  uint32_t n_streams;
+  bool *dropped;       /* by instruction */
+  uint32_t *clocks;    /* row per stream, with all waits that are not dropped */
+  uint32_t *needs;     /* row per stream: what it must know here */
+  uint32_t *last;      /* per stream: number + 1 of its last access */
+  VEC(lesson) lessons; /* of all waits, in order */
+  uint32_t *n_lessons; /* by instruction: how many come before it, and the total */
+  uint32_t n_dropped;
+} sweep;
+
+enum { MAX_LESSONS = 1 << 26 };
+
+static uint32_t *row(const sweep *s, uint32_t *rows, uint32_t stream) {
+  return &rows[(size_t)stream * s->n_streams];
+}
+
+static bool is_wait(const sweep *s, uint32_t instr) {
+  const rt_instr *i = &s->c->plan->instrs[instr];
+  return i->kind == RT_WAIT && i->stream != i->other && !s->dropped[instr];
+}
+
+static void note_accesses(sweep *s, uint32_t instr) {
+  const uint32_t *first = &s->c->first_access[instr];
+  if (first[1] > first[0]) s->last[s->c->plan->instrs[instr].stream] = first[1];
+}
+
+static void learn(sweep *s, uint32_t stream, uint32_t about, uint32_t value) {
+  uint32_t *known = &row(s, s->clocks, stream)[about];
+  if (value <= *known || about == stream) return;
+  vec_push(s->c->scratch, &s->lessons, ((lesson){about, *known}));
+  *known = value;
+}
+
+/* The clocks at the end, and what each wait changed. False: there is too much of it. */
+static bool run_forward(sweep *s) {
+  const rt_plan *plan = s->c->plan;
+  memset(s->clocks, 0, (size_t)s->n_streams * s->n_streams * sizeof *s->clocks);
+  memset(s->last, 0, s->n_streams * sizeof *s->last);
+  s->lessons.len = 0;
+  for (uint32_t i = 0; i < plan->n_instrs; i++) {
+    const rt_instr *instr = &plan->instrs[i];
+    s->n_lessons[i] = s->lessons.len;
+    note_accesses(s, i);
+    if (!is_wait(s, i)) continue;
+    const uint32_t *from = row(s, s->clocks, instr->other);
+    for (uint32_t k = 0; k < s->n_streams; k++)
+      if (k != instr->other) learn(s, instr->stream, k, from[k]);
+    learn(s, instr->stream, instr->other, s->last[instr->other]);
+    if (s->lessons.len > MAX_LESSONS) return false;
+  }
+  s->n_lessons[plan->n_instrs] = s->lessons.len;
+  return true;
+}
+
+static void forget(sweep *s, uint32_t instr) {
+  uint32_t *known = row(s, s->clocks, s->c->plan->instrs[instr].stream);
+  for (uint32_t k = s->n_lessons[instr + 1]; k > s->n_lessons[instr]; k--)
+    known[s->lessons.data[k - 1].stream] = s->lessons.data[k - 1].before;
+}
+
+/* Does the stream know what it must? Only what the wait taught can be missing without it. */
+static bool knows_enough(const sweep *s, uint32_t instr) {
+  const uint32_t *need = row(s, s->needs, s->c->plan->instrs[instr].stream);
+  for (uint32_t k = s->n_lessons[instr]; k < s->n_lessons[instr + 1]; k++)
+    if (need[s->lessons.data[k].stream] > s->lessons.data[k].before) return false;
+  return true;
+}
+
+/* The wait stays: it brings all it can, and the other stream must know that now. With `sparing`, only
+ * what its stream would miss otherwise. */
+static void hand_over(sweep *s, uint32_t instr, bool sparing) {
+  const rt_instr *i = &s->c->plan->instrs[instr];
+  uint32_t *need = row(s, s->needs, i->stream), *others = row(s, s->needs, i->other);
+  const uint32_t *known = row(s, s->clocks, i->stream), *from = row(s, s->clocks, i->other);
+  for (uint32_t k = 0; k < s->n_streams; k++) {
+    if (need[k] == 0 || (k != i->other && from[k] < need[k])) continue;
+    if (k != i->other && sparing && known[k] >= need[k] && others[k] < need[k]) continue;
+    if (k != i->other && others[k] < need[k]) others[k] = need[k];
+    need[k] = 0;
+  }
+}
+
+static void demand(sweep *s, uint32_t stream, uint32_t *edge, uint32_t instr) {
+  uint32_t *need = row(s, s->needs, stream);
+  for (; *edge > 0 && s->c->edges.data[*edge - 1].instr == instr; --*edge) {
+    check_edge e = s->c->edges.data[*edge - 1];
+    if (e.bound > need[e.stream]) need[e.stream] = e.bound;
+  }
+}
+
+/* From the end to the start. False: too much to remember. */
+static bool run_backward(sweep *s, bool sparing) {
+  const rt_plan *plan = s->c->plan;
+  uint32_t edge = s->c->edges.len;
+  if (!run_forward(s)) return false;
+  memset(s->needs, 0, (size_t)s->n_streams * s->n_streams * sizeof *s->needs);
+  demand(s, 0, &edge, plan->n_instrs);
+  for (uint32_t i = plan->n_instrs; i-- > 0;) {
+    if (plan->instrs[i].kind != RT_WAIT) demand(s, plan->instrs[i].stream, &edge, i);
+    if (plan->instrs[i].kind != RT_WAIT || s->dropped[i]) continue;
+    bool idle = !is_wait(s, i); /* on itself */
+    if (!idle && !knows_enough(s, i)) {
+      forget(s, i);
+      hand_over(s, i, sparing);
+      continue;
+    }
+    if (!idle) forget(s, i);
+    s->dropped[i] = true;
+    s->n_dropped++;
+  }
+  return true;
+}
+
+/* Whether all edges hold without the waits that were dropped: the proof of the result. */
+static bool all_hold(sweep *s) {
+  const rt_plan *plan = s->c->plan;
+  uint32_t edge = 0;
+  memset(s->clocks, 0, (size_t)s->n_streams * s->n_streams * sizeof *s->clocks);
+  memset(s->last, 0, s->n_streams * sizeof *s->last);
+  for (uint32_t i = 0; i <= plan->n_instrs; i++) {
+    uint32_t stream = i < plan->n_instrs ? plan->instrs[i].stream : 0;
+    for (; edge < s->c->edges.len && s->c->edges.data[edge].instr == i; edge++) {
+      check_edge e = s->c->edges.data[edge];
+      if (row(s, s->clocks, stream)[e.stream] < e.bound) return false;
+    }
+    if (i == plan->n_instrs) break;
+    note_accesses(s, i);
+    if (!is_wait(s, i)) continue;
+    uint32_t other = plan->instrs[i].other, *to = row(s, s->clocks, stream);
+    const uint32_t *from = row(s, s->clocks, other);
+    for (uint32_t k = 0; k < s->n_streams; k++)
+      if (from[k] > to[k]) to[k] = from[k];
+    to[other] = s->last[other];
+  }
+  return true;
+}
+
+/* ---- the last ones ---- */
+enum { MAX_TRIES = 64, JUDGE_STEPS = 1 << 26 };
+
+/* Which way knowledge takes is decided before all is known, so a wait may be left that others make up
+ * for. Each wait is judged once more, and those tried that seem to do nothing. */
+static void drop_left_over(sweep *s) {
+  check_analysis *c = s->c;
+  check_report *r = c->report;
+  uint32_t tries = 0;
+  c->dropped = s->dropped;
+  c->options.max_wait_steps = JUDGE_STEPS;
+  check_waits(c);
+  for (uint32_t k = 0; k < r->waits.len && tries < MAX_TRIES; k++) {
+    const check_wait *w = &r->waits.data[k];
+    if (w->verdict != CHECK_WAIT_IMPLIED && w->verdict != CHECK_WAIT_UNUSED) continue;
+    s->dropped[w->instr] = true;
+    bool holds = tries++ == 0 || all_hold(s); /* one alone is proven already */
+    s->dropped[w->instr] = holds;
+    s->n_dropped += holds;
+  }
+}
+
+/* ---- the plan ---- */
 typedef struct pruning {
-  const rt_plan *plan;
-  const allocator *memory;
-  arena scratch;
-  bool *dropped;   /* by instruction */
-  uint32_t *waits; /* candidates */
-  uint32_t n_waits, n_dropped;
-  rt_plan *result;
-  status st;
+  rt_plan *plan;
+  uint32_t n_dropped;
 } pruning;
 
 /* The instruction numbers of buffers move with the instructions. */
-static uint32_t *new_numbers(const pruning *p, arena *memory) {
-  uint32_t *number = ARENA_ARRAY(memory, p->plan->n_instrs + 1, uint32_t);
-  uint32_t n = 0;
-  for (uint32_t i = 0; i <= p->plan->n_instrs; i++) {
-    number[i] = n;
-    n += i < p->plan->n_instrs && !p->dropped[i];
-  }
-  return number;
-}
-
 static void renumber(const uint32_t *number, uint32_t n_instrs, rt_buffer *b) {
   if (b->allocated_at <= n_instrs) b->allocated_at = number[b->allocated_at];
   if (b->freed_at <= n_instrs) b->freed_at = number[b->freed_at];
 }
 
-/* Writes what is left of the plan into `to`, whose tables have room for it; it may be the plan itself. */
-static void copy_left(const pruning *p, arena *memory, rt_plan *to) {
-  const rt_plan *from = p->plan;
-  const uint32_t *number = new_numbers(p, memory);
-  uint32_t n = 0, n_instrs = from->n_instrs;
-  for (uint32_t i = 0; i < n_instrs; i++) {
-    if (!p->dropped[i]) to->instrs[n++] = from->instrs[i];
+static void take_out(rt_plan *plan, const bool *dropped, arena *scratch) {
+  uint32_t *number = ARENA_ARRAY(scratch, (size_t)plan->n_instrs + 1, uint32_t), n = 0;
+  for (uint32_t i = 0; i < plan->n_instrs; i++) {
+    number[i] = n;
+    if (!dropped[i]) plan->instrs[n++] = plan->instrs[i];
   }
-  to->n_instrs = n;
-  for (uint32_t i = 0; i < from->n_buffers; i++) {
-    to->buffers[i] = from->buffers[i];
-    renumber(number, n_instrs, &to->buffers[i]);
-  }
+  number[plan->n_instrs] = n;
+  for (uint32_t b = 0; b < plan->n_buffers; b++)
+    renumber(number, plan->n_instrs, &plan->buffers[b]);
+  plan->n_instrs = n;
 }
 
-static bool passes(pruning *p) {
-  rt_plan left = *p->plan;
-  left.instrs = ARENA_ARRAY(&p->scratch, p->plan->n_instrs, rt_instr);
-  left.buffers = ARENA_ARRAY(&p->scratch, p->plan->n_buffers, rt_buffer);
-  copy_left(p, &p->scratch, &left);
-  check_options options = {.memory = p->memory, .max_findings = 1, .no_waits = true};
-  check_report report = {0};
-  p->st = check_plan(&left, &options, &report);
-  bool ok = p->st == STATUS_OK && report.n_found == 0;
-  check_report_destroy(&report);
-  return ok;
+/* The edges are those of launches; what other instructions need is not known here. */
+static bool only_launches(const rt_plan *plan) {
+  for (uint32_t i = 0; i < plan->n_instrs; i++)
+    if (plan->instrs[i].kind != RT_WAIT && plan->instrs[i].kind != RT_LAUNCH) return false;
+  return true;
 }
 
-static void mark(pruning *p, uint32_t first, uint32_t n, bool dropped) {
-  for (uint32_t i = first; i < first + n; i++) p->dropped[p->waits[i]] = dropped;
-}
-
-/* Drops all of a range if the plan passes without it, otherwise as much of each half as can go. */
-static void try_range(pruning *p, uint32_t first, uint32_t n) {
-  if (n == 0 || p->st != STATUS_OK) return;
-  mark(p, first, n, true);
-  if (passes(p)) {
-    p->n_dropped += n;
-    return;
-  }
-  mark(p, first, n, false);
-  if (n == 1) return;
-  try_range(p, first, n / 2);
-  try_range(p, first + n / 2, n - n / 2);
-}
-
-static bool is_redundant(const check_wait *w) {
-  return w->verdict == CHECK_WAIT_IMPLIED || w->verdict == CHECK_WAIT_UNUSED;
-}
-
-static status prune_guarded(void *context) {
+static void prune(check_analysis *c, void *context) {
   pruning *p = context;
-  check_options options = {.memory = p->memory};
-  check_report report = {0};
-  p->dropped = arena_alloc(&p->scratch, p->plan->n_instrs);
-  p->waits = ARENA_ARRAY(&p->scratch, p->plan->n_instrs, uint32_t);
-  p->st =
-      check_plan(p->plan, &options, &report); /* no arena may run out while the report is held */
-  for (uint32_t i = 0; p->st == STATUS_OK && report.n_found == 0 && i < report.waits.len; i++) {
-    if (is_redundant(&report.waits.data[i])) p->waits[p->n_waits++] = report.waits.data[i].instr;
+  uint32_t n_instrs = c->plan->n_instrs, n = c->plan->n_streams;
+  if (c->report->n_found) return;
+  sweep s = {.c = c, .n_streams = n};
+  s.dropped = ARENA_ARRAY(c->scratch, n_instrs, bool);
+  s.n_lessons = ARENA_ARRAY(c->scratch, (size_t)n_instrs + 1, uint32_t);
+  s.clocks = ARENA_ARRAY(c->scratch, (size_t)n * n, uint32_t);
+  s.needs = ARENA_ARRAY(c->scratch, (size_t)n * n, uint32_t);
+  s.last = ARENA_ARRAY(c->scratch, n, uint32_t);
+  for (uint32_t before = UINT32_MAX, k = 0; before != s.n_dropped && k < 4; k++) {
+    before = s.n_dropped;
+    if (!run_backward(&s, k % 2 == 1)) break;
   }
-  check_report_destroy(&report);
-  try_range(p, 0, p->n_waits);
-  if (p->st == STATUS_OK && p->n_dropped > 0) copy_left(p, &p->scratch, p->result);
-  return p->st;
+  check(all_hold(&s));
+  drop_left_over(&s);
+  if (s.n_dropped) take_out(p->plan, s.dropped, c->scratch);
+  p->n_dropped = s.n_dropped;
 }
 
 status check_prune_waits(rt_plan *plan, const allocator *memory, uint32_t *removed) {
-  pruning p = {.plan = plan, .memory = memory, .result = plan};
-  arena_init(&p.scratch, memory);
-  status st = memory_guard(prune_guarded, &p);
-  arena_destroy(&p.scratch);
-  if (st == STATUS_OK) *removed = p.n_dropped;
-  return st;
+  pruning p = {.plan = plan};
+  check_options options = {.memory = memory, .max_findings = 1};
+  if (only_launches(plan)) TRY(check_analyse(plan, &options, prune, &p));
+  *removed = p.n_dropped;
+  return STATUS_OK;
 }

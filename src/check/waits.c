@@ -24,6 +24,10 @@ typedef struct judge {
   uint32_t n_lost;
 } judge;
 
+static bool is_wait(const check_analysis *c, uint32_t instr) {
+  return c->plan->instrs[instr].kind == RT_WAIT && !(c->dropped && c->dropped[instr]);
+}
+
 /* A stream's own entry stays 0: nothing asks for it, and equal clocks then know the same. */
 static void join(const judge *j, uint32_t instr, const uint32_t *mine, const uint32_t *other,
                  uint32_t *result) {
@@ -41,11 +45,12 @@ static void number_waits(judge *j) {
   const rt_plan *plan = j->c->plan;
   uint32_t *last = ARENA_ARRAY(j->c->scratch, j->n_streams, uint32_t), k = 0;
   for (uint32_t i = 0; i < plan->n_instrs; i++) {
-    if (plan->instrs[i].kind == RT_WAIT) {
+    const uint32_t *first = &j->c->first_access[i];
+    if (is_wait(j->c, i)) {
       j->last[k] = last[plan->instrs[i].other];
       j->wait_at[i] = k++;
-    } else {
-      last[plan->instrs[i].stream] = j->c->first_access[i + 1];
+    } else if (first[1] > first[0]) {
+      last[plan->instrs[i].stream] = first[1];
     }
   }
 }
@@ -116,7 +121,7 @@ static void follow(judge *j, check_wait *w) {
   w->verdict = CHECK_WAIT_UNUSED;
   for (uint32_t i = w->instr + 1; i < plan->n_instrs && j->n_lost; i++) {
     uint32_t stream = plan->instrs[i].stream;
-    if (plan->instrs[i].kind == RT_WAIT) follow_wait(j, i);
+    if (is_wait(j->c, i)) follow_wait(j, i);
     else if (j->is_lost[stream] && misses_edge(j, stream, i, w)) return;
     if (j->steps_left == 0) {
       w->verdict = CHECK_WAIT_UNEXAMINED;
@@ -165,7 +170,7 @@ enum { MAX_CLOCK_WORDS = 1 << 26 }; /* kept for all waits together */
 void check_waits(check_analysis *c) {
   check_report *r = c->report;
   for (uint32_t i = 0; i < c->plan->n_instrs; i++) {
-    if (c->plan->instrs[i].kind != RT_WAIT) continue;
+    if (!is_wait(c, i)) continue;
     check_wait w = {.instr = i, .verdict = CHECK_WAIT_UNEXAMINED, .a = CHECK_NONE, .b = CHECK_NONE};
     vec_push(&r->memory, &r->waits, w);
   }

@@ -70,7 +70,8 @@ static bool climb(lowering *l, ir_tensor t, ir_axis a, ir_axis *at, axis_path *p
   bool inner = IR_SAME(x->out[1], *at);
   if (inner && IR_SAME(*at, a)) return refuse(l, t, "is the inner part of a split");
   ir_mark_kind outside = ir_axis_at(f, x->out[0])->mark.kind;
-  if (inner && outside != IR_MARK_STREAM && outside != IR_MARK_MESH) {
+  bool repeated = ir_axis_at(f, x->out[0])->kind == IR_AXIS_BROADCAST; /* on every device */
+  if (inner && outside != IR_MARK_STREAM && (outside != IR_MARK_MESH || repeated)) {
     return refuse(l, t, "lies inside an axis that is neither streamed nor placed");
   }
   if (!inner) {

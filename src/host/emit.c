@@ -266,6 +266,7 @@ static bool is_view(const emitter *e, const step *s) {
 static void emit_view(emitter *e, const step *s) {
   ir_tensor to = emit_clone(e, s->op->result, s->plan, s->plan->inside);
   e->buffer[s->op->result.id] = to;
+  e->dense.data[to.id] = false;
   ir_instr_data d = emit_compute(e, s, to);
   d.kind = IR_VIEW;
   d.offsets = NULL;
@@ -308,6 +309,8 @@ static void emit_op(emitter *e, ir_op o) {
   case STEP_COMPUTES: emit_computation(e, &s); return;
   case STEP_SLICES: emit_slicing(e, &s); return;
   case STEP_MOVES: emit_move(e, &s); return;
+  case STEP_EXCHANGES: emit_exchanged_piece(e, &s); return;
+  case STEP_REDUCES: emit_reduced_piece(e, &s); return;
   }
 }
 

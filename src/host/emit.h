@@ -104,6 +104,7 @@ void emit_simple(emitter *e, ir_opcode code, const ir_tensor *operands, uint32_t
                  loc at);
 /* to <- full([...], value) */
 ir_instr_data emit_fill(emitter *e, ir_tensor to, int64_t value, loc at);
+ir_instr_data emit_fill_number(emitter *e, ir_tensor to, ir_number value, loc at);
 void emit_allocation(emitter *e, ir_tensor t, loc at);
 
 /* ---- several devices (emit_devices.c, emit_comm.c, emit_pipeline.c) ---- */
@@ -112,12 +113,15 @@ ir_scalar emit_me(emitter *e, ir_mesh mesh, uint32_t axis);
 /* What is emitted in between runs on the devices of `mesh` only. */
 typedef struct host_guard {
   bool on;
-  ir_mesh mesh;
+  ir_scalar a, b; /* the condition */
+  ir_relation relation;
   ir_block body;
   ir_block *before;
   uint32_t slices;
 } host_guard;
 void emit_guard(emitter *e, ir_mesh mesh, host_guard *g);
+/* What is emitted in between runs if a == b. */
+void emit_guard_if(emitter *e, ir_scalar a, ir_scalar b, host_guard *g);
 void emit_unguard(emitter *e, host_guard *g, loc at);
 /* The device's part of a dimension of the result: where it begins in the whole. */
 ir_scalar emit_device_begin(emitter *e, ir_tensor t, uint32_t dim);
@@ -126,6 +130,8 @@ void emit_move(emitter *e, step *s);
 void emit_partial_results(emitter *e, step *s);
 /* Moves one piece per iteration of level q. */
 void emit_piece(emitter *e, step *s, uint32_t q);
+void emit_exchanged_piece(emitter *e, step *s);
+void emit_reduced_piece(emitter *e, step *s);
 
 /* A communication from `in` to `out` and the wait for it. */
 typedef struct comm_call {
@@ -136,6 +142,7 @@ typedef struct comm_call {
   ir_scalar root;
   loc at;
 } comm_call;
+ir_combine emit_combine_of(shard_reduce r);
 void emit_comm(emitter *e, const comm_call *c, ir_tensor in, ir_tensor out);
 /* The same with copies where memory is not dense. */
 void emit_dense_comm(emitter *e, const comm_call *c, ir_tensor in, ir_tensor out);
@@ -149,6 +156,8 @@ typedef struct pieces {
  * and `out` the pieces are cut from. */
 void emit_pieces_comm(emitter *e, const comm_call *c, ir_tensor in, const pieces *p, ir_tensor out,
                       const pieces *q);
+/* The first positions of `t`, as many as `lengths` says, along the dimensions in `which`. */
+ir_tensor emit_first(emitter *e, ir_tensor t, uint32_t which, const ir_scalar *lengths, loc at);
 uint32_t emit_comm_name(emitter *e);
 void emit_wait(emitter *e, uint32_t name, loc at);
 /* `t` or a dense copy of it; and a dense buffer that emit_copy_back() brings to where it belongs. */

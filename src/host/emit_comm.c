@@ -40,6 +40,22 @@ static uint32_t sizes_of(const emitter *e, ir_tensor t, ir_scalar *sizes) {
   return rank;
 }
 
+/* Where `t`, which a communication reads or writes, is touched: on the devices that have it, or, if the
+ * root alone has a part in it, there. */
+static void guard_role(emitter *e, const comm_call *c, ir_tensor t, bool target, host_guard *g) {
+  bool roots = target ? c->kind == IR_COMM_GATHER || c->kind == IR_COMM_REDUCE
+                      : c->kind == IR_COMM_BROADCAST || c->kind == IR_COMM_SCATTER;
+  bool other = c->kind == IR_COMM_SEND_RECV;
+  if (!roots && !other) {
+    emit_guard(e, ir_tensor_at(e->h, t)->mesh, g);
+    return;
+  }
+  ir_scalar who = c->root;
+  if (other && target)
+    who = ir_scalar_sub(emit_scalars(e), ir_scalar_const(emit_scalars(e), 1), who);
+  emit_guard_if(e, who, emit_me(e, c->team, c->axis), g);
+}
+
 static void copy(emitter *e, ir_tensor from, ir_tensor to, ir_mesh where, loc at) {
   host_guard g;
   emit_guard(e, where, &g);
@@ -84,11 +100,25 @@ void emit_copy_back(emitter *e, ir_tensor from, ir_tensor to, ir_mesh where, loc
 
 static ir_mesh mesh_of(const emitter *e, ir_tensor t) { return ir_tensor_at(e->h, t)->mesh; }
 
+static ir_tensor densely_for(emitter *e, const comm_call *c, ir_tensor in) {
+  if (is_plain(e, in)) return in;
+  ir_tensor tmp = emit_dense_target(e, in, c->at);
+  host_guard g;
+  guard_role(e, c, in, false, &g);
+  emit_simple(e, IR_OP_SET, &in, 1, tmp, c->at);
+  emit_unguard(e, &g, c->at);
+  return tmp;
+}
+
 void emit_dense_comm(emitter *e, const comm_call *c, ir_tensor in, ir_tensor out) {
-  ir_tensor from = emit_densely(e, in, mesh_of(e, in), c->at);
+  ir_tensor from = densely_for(e, c, in);
   ir_tensor to = emit_dense_target(e, out, c->at);
   emit_comm(e, c, from, to);
-  emit_copy_back(e, to, out, mesh_of(e, out), c->at);
+  if (IR_SAME(to, out)) return;
+  host_guard g;
+  guard_role(e, c, out, true, &g);
+  emit_simple(e, IR_OP_SET, &to, 1, out, c->at);
+  emit_unguard(e, &g, c->at);
 }
 
 /* ---- pieces ---- */
@@ -141,7 +171,7 @@ static bool lie_in_order(emitter *e, const comm_call *c, ir_tensor t, const piec
 static ir_tensor pieces_buffer(emitter *e, const comm_call *c, ir_tensor t, const pieces *p) {
   ir_scalar sizes[IR_MAX_RANK + 1];
   uint32_t rank = sizes_of(e, t, sizes + 1);
-  sizes[0] = ir_scalar_const(emit_scalars(e), team_size(e, c));
+  sizes[0] = ir_scalar_const(emit_scalars(e), piece_count(e, c, p));
   sizes[p->dim + 1] = longest(e, &p->partition, sizes[p->dim + 1]);
   ir_tensor tmp = emit_scratch(e, t, sizes, rank + 1);
   emit_allocation(e, tmp, c->at);
@@ -157,10 +187,12 @@ static bool same_sizes(const emitter *e, ir_tensor a, ir_tensor b) {
   return n == m;
 }
 
-/* The first positions of `t` along each dimension, as many as `like` has. */
-static ir_tensor shortened(emitter *e, ir_tensor t, ir_tensor like, loc at) {
+ir_tensor emit_first(emitter *e, ir_tensor t, uint32_t which, const ir_scalar *lengths, loc at) {
   ir_scalar sizes[IR_MAX_RANK];
-  uint32_t rank = sizes_of(e, like, sizes);
+  uint32_t rank = sizes_of(e, t, sizes);
+  for (uint32_t i = 0; i < rank; i++) {
+    if (which >> i & 1) sizes[i] = lengths[i];
+  }
   arena *memory = &e->h->module->memory;
   ir_scalar *starts = ARENA_ARRAY(memory, rank, ir_scalar);
   for (uint32_t i = 0; i < rank; i++) starts[i] = ir_scalar_const(emit_scalars(e), 0);
@@ -174,6 +206,13 @@ static ir_tensor shortened(emitter *e, ir_tensor t, ir_tensor like, loc at) {
   d.op = ir_host_op(e->h, IR_OP_SLICE, &t, 1, attrs, view, at);
   emit_instr(e, &d);
   return view;
+}
+
+/* The first positions of `t` along each dimension, as many as `like` has. */
+static ir_tensor shortened(emitter *e, ir_tensor t, ir_tensor like, loc at) {
+  ir_scalar sizes[IR_MAX_RANK];
+  uint32_t rank = sizes_of(e, like, sizes);
+  return emit_first(e, t, (1u << rank) - 1, sizes, at);
 }
 
 static ir_tensor take(emitter *e, ir_instr_kind kind, ir_tensor from, uint32_t dim,
@@ -193,7 +232,7 @@ static void copy_pieces(emitter *e, const comm_call *c, ir_tensor t, const piece
   ir_scalars *s = emit_scalars(e);
   ir_scalar n = ir_scalar_const(s, piece_count(e, c, p));
   host_guard g;
-  emit_guard(e, mesh_of(e, t), &g);
+  guard_role(e, c, t, !into_rows, &g);
   ir_instr_data loop = {.kind = IR_FOR, .at = c->at, .variable = emit_new_variable(e), .extent = n};
   ir_block *before = emit_begin(e, &loop.body);
   ir_tensor row = take(e, IR_SELECT, rows, 0, NULL, loop.variable, n, c->at);
@@ -214,8 +253,7 @@ static ir_tensor padded(emitter *e, const comm_call *c, ir_tensor t, const piece
                         const pieces *q) {
   ir_scalar sizes[IR_MAX_RANK], whole = size_of(e, all, q->dim);
   uint32_t rank = sizes_of(e, t, sizes);
-  if (is_even(e, &q->partition, whole, piece_count(e, c, q)))
-    return emit_densely(e, t, mesh_of(e, t), c->at);
+  if (is_even(e, &q->partition, whole, piece_count(e, c, q))) return densely_for(e, c, t);
   sizes[p->dim] = longest(e, &q->partition, whole);
   ir_tensor tmp = emit_scratch(e, t, sizes, rank);
   emit_allocation(e, tmp, c->at);
@@ -224,7 +262,7 @@ static ir_tensor padded(emitter *e, const comm_call *c, ir_tensor t, const piece
 
 static void fill_padded(emitter *e, const comm_call *c, ir_tensor t, ir_tensor tmp) {
   host_guard g;
-  emit_guard(e, mesh_of(e, t), &g);
+  guard_role(e, c, t, false, &g);
   ir_instr_data zero = emit_fill(e, tmp, 0, c->at);
   emit_instr(e, &zero);
   emit_simple(e, IR_OP_SET, &t, 1, shortened(e, tmp, t, c->at), c->at);
@@ -254,11 +292,13 @@ static void emit_scattering(emitter *e, const comm_call *c, ir_tensor in, const 
   else to = emit_dense_target(e, out, c->at);
   emit_comm(e, c, from, to);
   if (IR_SAME(to, out)) return;
-  host_guard g;
+  host_guard g, member; /* of several teams, others have got theirs already */
+  emit_guard(e, c->team, &member);
   emit_guard(e, mesh_of(e, out), &g);
   ir_tensor back = even ? to : shortened(e, to, out, c->at);
   emit_simple(e, IR_OP_SET, &back, 1, out, c->at);
   emit_unguard(e, &g, c->at);
+  emit_unguard(e, &member, c->at);
 }
 
 static void emit_exchange(emitter *e, const comm_call *c, ir_tensor in, const pieces *p,
@@ -276,11 +316,14 @@ static void emit_exchange(emitter *e, const comm_call *c, ir_tensor in, const pi
   sizes[p->dim + 1] = longest(e, &p->partition, size_of(e, in, p->dim));
   sizes[q->dim + 1] = longest(e, &q->partition, size_of(e, out, q->dim));
   if (!direct_in) {
+    if (even) sizes[q->dim + 1] = size_of(e, in, q->dim);
     from = emit_scratch(e, in, sizes, rank + 1);
     emit_allocation(e, from, c->at);
     copy_pieces(e, c, in, p, from, true);
   }
   if (!direct_out) {
+    if (even) sizes[p->dim + 1] = size_of(e, out, p->dim);
+    sizes[q->dim + 1] = longest(e, &q->partition, size_of(e, out, q->dim));
     to = emit_scratch(e, out, sizes, rank + 1);
     emit_allocation(e, to, c->at);
   }

@@ -1,5 +1,8 @@
 /* Steps of several devices that need no communication, and partial results. */
+#include <math.h>
+
 #include "host/emit.h"
+#include "ir/build.h"
 
 ir_scalar emit_me(emitter *e, ir_mesh mesh, uint32_t axis) {
   return ir_host_coordinate(e->h, mesh, axis);
@@ -24,9 +27,18 @@ ir_scalar emit_device_begin(emitter *e, ir_tensor t, uint32_t dim) {
 /* ---- absence ---- */
 
 void emit_guard(emitter *e, ir_mesh mesh, host_guard *g) {
-  *g = (host_guard){.mesh = mesh, .slices = e->slices.len};
-  g->on = e->l->shard && !shard_same_devices(e->f, mesh, e->l->everywhere);
-  if (g->on) g->before = emit_begin(e, &g->body);
+  *g = (host_guard){.slices = e->slices.len};
+  g->on = e->l->shard && !shard_same_devices(e->h, mesh, e->l->everywhere);
+  g->a = ir_scalar_const(emit_scalars(e), 0);
+  g->relation = IR_LE;
+  if (!g->on) return;
+  g->b = emit_me(e, mesh, 0);
+  g->before = emit_begin(e, &g->body);
+}
+
+void emit_guard_if(emitter *e, ir_scalar a, ir_scalar b, host_guard *g) {
+  *g = (host_guard){.on = true, .slices = e->slices.len, .a = a, .relation = IR_EQ, .b = b};
+  g->before = emit_begin(e, &g->body);
 }
 
 /* if 0 <= me(mesh.x) { body }; slices taken inside are not seen outside. */
@@ -34,9 +46,9 @@ void emit_unguard(emitter *e, host_guard *g, loc at) {
   if (!g->on) return;
   emit_end(e, g->before);
   e->slices.len = g->slices;
-  ir_instr_data d = {.kind = IR_IF, .at = at, .relation = IR_LE, .body = g->body};
-  d.a = ir_scalar_const(emit_scalars(e), 0);
-  d.b = emit_me(e, g->mesh, 0);
+  ir_instr_data d = {.kind = IR_IF, .at = at, .relation = g->relation, .body = g->body};
+  d.a = g->a;
+  d.b = g->b;
   emit_instr(e, &d);
 }
 
@@ -58,11 +70,12 @@ static ir_tensor own_piece(emitter *e, step *s, ir_tensor from) {
 }
 
 void emit_slicing(emitter *e, step *s) {
-  ir_tensor from = own_piece(e, s, emit_operand(e, s, 0));
+  ir_tensor from = emit_operand(e, s, 0);
   emit_result_buffer(e, s);
   ir_tensor to = emit_destination(e, s->plan, s->plan->axes.len, e->buffer[s->op->result.id]);
   host_guard g;
   emit_guard(e, ir_tensor_at(e->f, s->op->result)->mesh, &g);
+  from = own_piece(e, s, from);
   emit_simple(e, IR_OP_SET, &from, 1, to, s->op->at);
   emit_unguard(e, &g, s->op->at);
 }
@@ -75,6 +88,51 @@ static ir_combine combine_of(const ir_op_data *op, ir_dtype dtype) {
   if (op->code == IR_OP_AMAX) return truth ? IR_COMBINE_OR : IR_COMBINE_MAX;
   if (op->code == IR_OP_AMIN) return truth ? IR_COMBINE_AND : IR_COMBINE_MIN;
   return IR_COMBINE_SUM;
+}
+
+/* What changes no maximum (or minimum). */
+static ir_number extreme(ir_dtype t, bool lowest) {
+  if (ir_dtype_is_float(t)) return ir_number_float(lowest ? -INFINITY : INFINITY);
+  if (t == IR_BOOL) return ir_number_int(!lowest);
+  if (t == IR_U8) return ir_number_int(lowest ? 0 : UINT8_MAX);
+  if (t == IR_I8) return ir_number_int(lowest ? INT8_MIN : INT8_MAX);
+  if (t == IR_I32) return ir_number_int(lowest ? INT32_MIN : INT32_MAX);
+  return ir_number_int(lowest ? INT64_MIN : INT64_MAX);
+}
+
+/* The whole reduction must not be empty, though a device's part of it may be. */
+static void require_positions(emitter *e, const step *s) {
+  ir_axes axes = ir_tensor_at(e->f, s->op->result)->defined.logical;
+  ir_scalar one = ir_scalar_const(emit_scalars(e), 1);
+  for (uint32_t i = 0; i < axes.len; i++) {
+    if (ir_axis_at(e->f, axes.data[i])->kind != IR_AXIS_REDUCTION) continue;
+    ir_scalar n = ir_axis_size(e->f, axes.data[i]);
+    if (ir_scalar_le(emit_scalars(e), one, n) == IR_TRUE) continue;
+    ir_require(e->h, IR_REQUIRE_LE, one, n, "positions that are reduced", s->op->at);
+  }
+}
+
+/* part <- op(operands); a maximum of nothing is what changes no other:
+ *     if n == 0 { part <- full([...], -inf) } else { part <- amax(x) } */
+static void emit_part(emitter *e, step *s, ir_tensor part) {
+  ir_scalars *sc = emit_scalars(e);
+  ir_scalar n = ir_scalar_const(sc, 1), zero = ir_scalar_const(sc, 0);
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(e->h, s->operands[0], dims);
+  bool max = s->op->code == IR_OP_AMAX;
+  ir_instr_data d = emit_compute(e, s, part);
+  for (uint32_t i = 0; i < rank; i++) n = ir_scalar_mul(sc, n, ir_axis_size(e->h, dims[i]));
+  if ((!max && s->op->code != IR_OP_AMIN) || ir_scalar_lt(sc, zero, n) == IR_TRUE) {
+    emit_instr(e, &d);
+    return;
+  }
+  require_positions(e, s);
+  ir_instr_data choice = {.kind = IR_IF, .relation = IR_EQ, .a = n, .b = zero, .at = s->op->at};
+  ir_number value = extreme(ir_tensor_at(e->h, part)->dtype, max);
+  ir_instr_data fill = emit_fill_number(e, part, value, s->op->at);
+  ir_block_add(e->h, &choice.body, ir_host_instr(e->h, &fill));
+  ir_block_add(e->h, &choice.otherwise, ir_host_instr(e->h, &d));
+  emit_instr(e, &choice);
 }
 
 static void reduce_along(emitter *e, step *s, uint32_t k, ir_tensor from, ir_tensor to) {
@@ -93,25 +151,40 @@ static void reduce_along(emitter *e, step *s, uint32_t k, ir_tensor from, ir_ten
   emit_pieces_comm(e, &c, from, &scattered, to, &scattered);
 }
 
+/* The mesh axis to reduce along next: of cuts of one dimension the outermost comes first. */
+static uint32_t next_axis(emitter *e, const step *s, uint32_t left) {
+  shard_placement p;
+  shard_placement_of(e->f, s->op->result, &p);
+  for (uint32_t rest = left; rest; rest &= rest - 1) {
+    uint32_t k = (uint32_t)__builtin_ctz(rest), i = 0;
+    ir_cut cuts[IR_MESH_MAX_RANK];
+    if (p.axes[k].kind != SHARD_SHARDED) return k;
+    (void)host_cuts(e->l, s->op->result, p.axes[k].dim, 0, cuts);
+    while (cuts[i].mesh_axis != k && !(left >> cuts[i].mesh_axis & 1)) i++;
+    if (cuts[i].mesh_axis == k) return k;
+  }
+  return (uint32_t)__builtin_ctz(left);
+}
+
 /* part <- op(operands);  allreduce(part -> result), or reduce_scatter, per mesh axis; then the bias. */
 void emit_partial_results(emitter *e, step *s) {
   const op_plan *plan = s->plan;
   ir_tensor bias = emit_has_bias(s->op) ? s->operands[2] : (ir_tensor){0};
   if (bias.id) s->operands[2] = (ir_tensor){0};
+  emit_result_buffer(e, s);
   ir_tensor part = emit_clone_without(e, s->op->result, plan, plan->axes.len, plan->partial);
   emit_allocation(e, part, s->op->at);
   host_guard g;
   emit_guard(e, ir_tensor_at(e->f, s->op->result)->mesh, &g);
-  ir_instr_data d = emit_compute(e, s, part);
-  emit_instr(e, &d);
+  emit_part(e, s, part);
   emit_unguard(e, &g, s->op->at);
-  emit_result_buffer(e, s);
   ir_tensor to = emit_destination(e, plan, plan->axes.len, e->buffer[s->op->result.id]);
-  for (uint32_t left = plan->partial; left; left &= left - 1) {
-    uint32_t k = (uint32_t)__builtin_ctz(left);
+  for (uint32_t left = plan->partial; left;) {
+    uint32_t k = next_axis(e, s, left);
     ir_tensor next = to;
-    if (left & (left - 1)) {
-      next = emit_clone_without(e, s->op->result, plan, plan->axes.len, left & (left - 1));
+    left &= ~(1u << k);
+    if (left) {
+      next = emit_clone_without(e, s->op->result, plan, plan->axes.len, left);
       emit_allocation(e, next, s->op->at);
     }
     reduce_along(e, s, k, part, next);

@@ -2,7 +2,7 @@
 #include "host/emit.h"
 #include "ir/build.h"
 
-static ir_combine combine_of(shard_reduce r) {
+ir_combine emit_combine_of(shard_reduce r) {
   switch (r) {
   case SHARD_REDUCE_NONE:
   case SHARD_REDUCE_SUM: return IR_COMBINE_SUM;
@@ -63,18 +63,28 @@ static const shard_axis *axis_of(const shard_comm *m, bool after) {
   return after ? &m->after.axes[m->mesh_axis] : &m->before.axes[m->mesh_axis];
 }
 
+/* Does the exchange cut one dimension in another way, or among the same devices in another order? What
+ * goes to whom is then no matter of the sender's place; everybody gets everything instead, and takes its
+ * new piece. */
+static bool recuts(const emitter *e, const step *s) {
+  const shard_comm *m = s->plan->comm;
+  if (m->kind != SHARD_ALL_TO_ALL) return false;
+  return preimage(e, s, m->to_dim) == m->from_dim ||
+         !shard_same_coordinates(e->f, m->from, m->to, (uint32_t)m->mesh_axis);
+}
+
 /* Pieces of operand (p) and result (q). A gather puts together what the operand is cut into, a scatter
  * takes apart what the result is cut into; an exchange does both. */
 static void find_pieces(emitter *e, const step *s, pieces *p, pieces *q) {
   const shard_comm *m = s->plan->comm;
   *p = *q = (pieces){.dim = -1};
   if (m->mesh_axis < 0) return;
-  bool gathers = m->kind == SHARD_GATHER || m->kind == SHARD_ALLGATHER;
-  bool exchanges = m->kind == SHARD_ALL_TO_ALL;
+  bool recut = recuts(e, s), exchanges = m->kind == SHARD_ALL_TO_ALL && !recut;
+  bool gathers = m->kind == SHARD_GATHER || m->kind == SHARD_ALLGATHER || recut;
   ir_partition before = host_partition_of(e->l, axis_of(m, false)), after = before;
   if (!gathers) after = host_partition_of(e->l, axis_of(m, true));
   p->dim = shown(e, s, exchanges ? preimage(e, s, m->to_dim) : m->from_dim, true);
-  q->dim = shown(e, s, exchanges ? image(e, s, m->from_dim) : m->to_dim, false);
+  q->dim = shown(e, s, exchanges || gathers ? image(e, s, m->from_dim) : m->to_dim, false);
   p->partition = gathers ? before : after;
   q->partition = gathers || exchanges ? before : after;
   uint32_t k = (uint32_t)m->mesh_axis;
@@ -122,6 +132,54 @@ static void emit_local(emitter *e, ir_mesh mesh, ir_tensor in, ir_tensor out, lo
   emit_instr(e, &d);
 }
 
+/* The members that have a piece, if the root is none of them and yet has the tensor that pieces are of:
+ * it must not take part with that. */
+static ir_mesh line_beside_root(emitter *e, const shard_comm *m, const shard_team *team,
+                                ir_tensor in, ir_tensor out) {
+  bool scatters = m->kind == SHARD_SCATTER;
+  if (!scatters && m->kind != SHARD_GATHER && m->kind != SHARD_REDUCE) return (ir_mesh){0};
+  const ir_mesh_data *owners = ir_mesh_at(e->h, scatters ? m->to : m->from);
+  const ir_mesh_data *mesh = ir_mesh_at(e->h, ir_tensor_at(e->h, scatters ? out : in)->mesh);
+  if (team->len <= ir_mesh_size(owners, (uint32_t)m->mesh_axis)) return (ir_mesh){0};
+  if (ir_mesh_find(mesh, team->devices[team->root]) < 0) return (ir_mesh){0};
+  shard_team line = {.devices = team->devices, .len = team->len - 1};
+  return team_mesh(e, &line);
+}
+
+/* A buffer like `t` on the devices of `mesh` only. */
+static ir_tensor buffer_on(emitter *e, ir_tensor t, ir_mesh mesh, loc at) {
+  ir_axis dims[IR_MAX_RANK];
+  ir_scalar sizes[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(e->h, t, dims);
+  for (uint32_t i = 0; i < rank; i++) sizes[i] = ir_axis_size(e->h, dims[i]);
+  ir_tensor tmp = emit_scratch(e, t, sizes, rank);
+  ir_tensor_at(e->h, tmp)->mesh = mesh;
+  emit_allocation(e, tmp, at);
+  return tmp;
+}
+
+static void copy_on(emitter *e, ir_mesh mesh, ir_tensor from, ir_tensor to, loc at) {
+  host_guard g;
+  emit_guard(e, mesh, &g);
+  emit_simple(e, IR_OP_SET, &from, 1, to, at);
+  emit_unguard(e, &g, at);
+}
+
+static void emit_team(emitter *e, step *s, const comm_call *c, const shard_team *team, ir_tensor in,
+                      ir_tensor out) {
+  const shard_comm *m = s->plan->comm;
+  ir_mesh line = line_beside_root(e, m, team, in, out);
+  bool scatters = m->kind == SHARD_SCATTER;
+  ir_tensor from = in, to = out;
+  if (line.id && scatters) to = buffer_on(e, out, line, c->at);
+  if (line.id && !scatters) {
+    from = buffer_on(e, in, line, c->at);
+    copy_on(e, line, in, from, c->at);
+  }
+  emit_one(e, s, c, from, to);
+  if (line.id && scatters) copy_on(e, line, to, out, c->at);
+}
+
 static void emit_teams(emitter *e, step *s, comm_call *c, ir_tensor in, ir_tensor out) {
   const shard_comm *m = s->plan->comm;
   shard_teams teams = shard_comm_teams(e->l->shard, m, SHARD_EVERY_DEVICE);
@@ -131,7 +189,7 @@ static void emit_teams(emitter *e, step *s, comm_call *c, ir_tensor in, ir_tenso
     c->axis = 0;
     c->root = ir_scalar_const(emit_scalars(e), team->root < 0 ? 0 : team->root);
     if (team->len == 1) emit_local(e, c->team, in, out, c->at);
-    else emit_one(e, s, c, in, out);
+    else emit_team(e, s, c, team, in, out);
   }
 }
 
@@ -153,9 +211,9 @@ static void take_piece(emitter *e, step *s, ir_tensor whole, ir_tensor out) {
   ir_instr_data d = {.kind = IR_SHARD, .from = whole, .dim = dim, .index = me, .at = s->op->at};
   d.partition = cut.partition;
   d.tensor = emit_slice_tensor(e, whole, dim, &cut, false, me);
-  emit_instr(e, &d);
   host_guard g;
   emit_guard(e, m->to, &g);
+  emit_instr(e, &d);
   emit_simple(e, IR_OP_SET, &d.tensor, 1, out, s->op->at);
   emit_unguard(e, &g, s->op->at);
 }
@@ -170,16 +228,18 @@ void emit_move(emitter *e, step *s) {
   ir_tensor in = emit_operand(e, s, 0);
   emit_result_buffer(e, s);
   ir_tensor out = emit_destination(e, s->plan, s->plan->axes.len, e->buffer[s->op->result.id]);
-  ir_tensor target = m->sliced ? whole_target(e, s) : out;
-  comm_call c = {.kind = kind_of(m->kind), .combine = combine_of(m->reduce), .at = s->op->at};
+  bool sliced = m->sliced || recuts(e, s);
+  ir_tensor target = sliced ? whole_target(e, s) : out;
+  comm_call c = {.kind = kind_of(m->kind), .combine = emit_combine_of(m->reduce), .at = s->op->at};
   bool in_lines = m->kind == SHARD_ALLGATHER || m->kind == SHARD_ALLREDUCE ||
                   m->kind == SHARD_REDUCE_SCATTER || m->kind == SHARD_ALL_TO_ALL;
   if (in_lines) {
     c.team = m->kind == SHARD_REDUCE_SCATTER ? m->to : m->from;
     c.axis = (uint32_t)m->mesh_axis;
+    if (recuts(e, s)) c.kind = IR_COMM_ALLGATHER;
     emit_one(e, s, &c, in, target);
   } else {
     emit_teams(e, s, &c, in, target);
   }
-  if (m->sliced) take_piece(e, s, target, out);
+  if (sliced) take_piece(e, s, target, out);
 }

@@ -101,16 +101,26 @@ static void emit_p2p(pipeline *x, bool offset) {
 
 /* The piece of the iteration before, in the buffer of all pieces. */
 static ir_tensor piece_before(pipeline *x) {
-  open_loop *loop = &x->e->loops[x->level];
-  ir_scalar index = loop->index;
-  uint32_t slices = x->e->slices.len;
+  emitter *e = x->e;
+  open_loop *loop = &e->loops[x->level];
+  open_loop kept = *loop;
   loop->index = shifted(x, ir_scalar_sub(scalars(x), x->i, ir_scalar_const(scalars(x), 1)));
-  x->e->slices.len = 0; /* those taken are of this iteration */
-  ir_tensor t =
-      emit_destination(x->e, x->s->plan, x->s->plan->axes.len, x->e->buffer[x->s->op->result.id]);
-  loop->index = index;
-  x->e->slices.len = slices;
-  return t;
+  ir_tensor at = e->buffer[x->s->op->result.id];
+  uint32_t dropped = 0;
+  for (uint32_t q = 0; q < x->s->plan->axes.len;
+       q++) { /* not through the cache: it is of this turn */
+    const stream_axis *a = &x->s->plan->axes.data[q];
+    bool drops = host_drops(e->l, x->s->plan, q);
+    ir_instr_data d = {.kind = drops ? IR_SELECT : IR_SHARD, .from = at, .at = x->at};
+    d.dim = emit_renumber(a->dim, dropped);
+    d.index = e->loops[q].index;
+    d.partition = a->partition;
+    d.tensor = at = emit_slice_tensor(e, at, d.dim, a, drops, d.index);
+    emit_instr(e, &d);
+    if (drops) dropped |= 1u << a->dim;
+  }
+  *loop = kept;
+  return at;
 }
 
 /* if i == 0 { copy } else { if i == 1 { exchange mine } else { pass on what came before } } */
@@ -142,6 +152,33 @@ static void emit_from_owner(pipeline *x) {
   emit_dense_comm(x->e, &c, x->in, x->out);
 }
 
+/* Peers that are not in the same iteration at the same time must not also meet in it: then all of them
+ * take the pieces in the same order. */
+static void emit_form(pipeline *x) {
+  const op_plan *plan = x->s->plan;
+  bool turned = !IR_SAME(x->piece, x->i), meets = x->e->l->loop_meets[plan->loop[x->level]];
+  bool rings = turned && emit_is_dense(x->e, x->out) && plan->inside <= x->level;
+  switch (x->e->l->options->pipeline) {
+  case HOST_RING:
+    if (rings) {
+      emit_ring(x);
+      return;
+    } /* fall through */
+  case HOST_AUTO:
+  case HOST_P2P_OFFSET:
+  case HOST_P2P:
+    if (meets && !turned) break;
+    emit_p2p(x, turned);
+    return;
+  case HOST_COLLECTIVE:
+  case HOST_BROADCAST:
+    if (!turned) break;
+    emit_p2p(x, true);
+    return;
+  }
+  emit_from_owner(x);
+}
+
 /* In a swizzled loop, or a turned one, piece and peers follow the device's coordinate. */
 void emit_piece(emitter *e, step *s, uint32_t q) {
   const shard_comm *m = s->plan->comm;
@@ -157,20 +194,71 @@ void emit_piece(emitter *e, step *s, uint32_t q) {
   x.in = emit_operand(e, s, 0);
   emit_result_buffer(e, s);
   x.out = emit_destination(e, s->plan, s->plan->axes.len, e->buffer[s->op->result.id]);
-  bool turned = !IR_SAME(x.piece, x.i);
-  bool dense = emit_is_dense(e, x.out);
-  switch (e->l->options->pipeline) {
-  case HOST_AUTO:
-  case HOST_P2P_OFFSET: emit_p2p(&x, turned); return;
-  case HOST_P2P: emit_p2p(&x, turned); return;
-  case HOST_RING:
-    if (turned && dense && s->plan->inside <= q) emit_ring(&x);
-    else emit_p2p(&x, turned);
-    return;
-  case HOST_COLLECTIVE:
-  case HOST_BROADCAST:
-    if (turned) emit_p2p(&x, true);
-    else emit_from_owner(&x);
-    return;
-  }
+  host_guard g;
+  emit_guard(e, x.mesh, &g);
+  emit_form(&x);
+  emit_unguard(e, &g, x.at);
+}
+
+/* ---- pieces that a loop makes ---- */
+
+static pipeline pieces_of_loop(emitter *e, step *s) {
+  const shard_comm *m = s->plan->comm;
+  pipeline x = {.e = e, .s = s, .m = m, .mesh = m->from, .axis = (uint32_t)m->mesh_axis};
+  x.at = s->op->at;
+  x.n = ir_scalar_const(emit_scalars(e), ir_mesh_size(ir_mesh_at(e->h, x.mesh), x.axis));
+  x.me = emit_me(e, x.mesh, x.axis);
+  x.i = e->loops[0].variable;
+  x.piece = e->loops[0].index;
+  return x;
+}
+
+/* This iteration's piece of the operand, which its own loop has just made. */
+static ir_tensor made_piece(const pipeline *x) {
+  emitter *e = x->e;
+  ir_tensor t = x->s->op->operands[0], buffer = e->buffer[t.id];
+  const op_plan *made = &e->l->ops[e->l->producer[t.id].id];
+  if (made->inside > 0) return buffer;
+  const stream_axis *a = &made->axes.data[0];
+  return emit_slice(e, buffer, a->dim, 0, a, host_drops(e->l, made, 0));
+}
+
+/* Piece p of the operand is for device p: mine goes to (me + i) mod n, and I get that of
+ * (me - i) mod n. */
+void emit_exchanged_piece(emitter *e, step *s) {
+  pipeline x = pieces_of_loop(e, s);
+  x.in = made_piece(&x);
+  emit_result_buffer(e, s);
+  ir_scalar from = backward(&x, x.i);
+  uint32_t dim = s->plan->axes.data[0].dim;
+  bool drops = host_drops(e->l, s->plan, 0);
+  stream_axis cut = s->plan->axes.data[0];
+  ir_instr_data d = {.kind = drops ? IR_SELECT : IR_SHARD, .dim = dim, .index = from, .at = x.at};
+  d.from = e->buffer[s->op->result.id];
+  d.partition = cut.partition;
+  d.tensor = emit_slice_tensor(e, d.from, dim, &cut, drops, from);
+  emit_instr(e, &d);
+  x.out = d.tensor;
+  ir_instr_data c = choice(&x, x.piece, IR_EQ, x.me);
+  ir_block *before = emit_begin(e, &c.body);
+  emit_simple(e, IR_OP_SET, &x.in, 1, x.out, x.at);
+  emit_end(e, before);
+  before = emit_begin(e, &c.otherwise);
+  ir_tensor to = emit_dense_target(e, x.out, x.at);
+  exchange(&x, to, from, emit_densely(e, x.in, x.mesh, x.at), x.piece, emit_comm_name(e));
+  emit_copy_back(e, to, x.out, x.mesh, x.at);
+  emit_end(e, before);
+  emit_instr(e, &c);
+}
+
+/* reduce(piece i -> the whole result of device i) */
+void emit_reduced_piece(emitter *e, step *s) {
+  pipeline x = pieces_of_loop(e, s);
+  comm_call c = {
+      .kind = IR_COMM_REDUCE, .team = s->plan->comm->to, .axis = x.axis, .root = x.piece};
+  c.combine = emit_combine_of(s->plan->comm->reduce);
+  c.at = x.at;
+  x.in = made_piece(&x);
+  emit_result_buffer(e, s);
+  emit_dense_comm(e, &c, x.in, e->buffer[s->op->result.id]);
 }

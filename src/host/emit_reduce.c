@@ -22,12 +22,16 @@ bool emit_has_reduction(const op_plan *plan) {
 }
 
 ir_instr_data emit_fill(emitter *e, ir_tensor to, int64_t value, loc at) {
+  return emit_fill_number(e, to, ir_number_int(value), at);
+}
+
+ir_instr_data emit_fill_number(emitter *e, ir_tensor to, ir_number value, loc at) {
   ir_axis dims[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(e->h, to, dims);
   ir_scalar *sizes = ARENA_ARRAY(&e->h->module->memory, rank, ir_scalar);
   for (uint32_t i = 0; i < rank; i++) sizes[i] = ir_axis_size(e->h, dims[i]);
   ir_attr attrs[3] = {{.given = true, .len = rank, .scalars = sizes},
-                      {.given = true, .number = ir_number_int(value)},
+                      {.given = true, .number = value},
                       {.given = true, .i = ir_tensor_at(e->h, to)->dtype}};
   ir_instr_data fill = {.kind = IR_COMPUTE, .at = at, .tensor = to};
   fill.op = ir_host_op(e->h, IR_OP_FULL, NULL, 0, attrs, to, at);
@@ -159,6 +163,16 @@ static uint32_t first_reduction(const op_plan *plan) {
   return q;
 }
 
+/* if 0 <= me(mesh.x) { d } */
+static void only_on(emitter *e, ir_mesh mesh, ir_instr_data *d) {
+  if (!e->l->shard || shard_same_devices(e->h, mesh, e->l->everywhere)) return;
+  ir_instr_data guard = {.kind = IR_IF, .relation = IR_LE, .at = d->at};
+  guard.a = ir_scalar_const(emit_scalars(e), 0);
+  guard.b = emit_me(e, mesh, 0);
+  ir_block_add(e->h, &guard.body, ir_host_instr(e->h, d));
+  *d = guard;
+}
+
 void emit_accumulator(emitter *e, step *s, ir_tensor buffer) {
   uint32_t inside = s->plan->inside;
   ir_instr_data wide = {.kind = IR_ALLOCATE, .at = s->op->at}, fill;
@@ -173,6 +187,7 @@ void emit_accumulator(emitter *e, step *s, ir_tensor buffer) {
   s->sum = f.sum;
   if (f.bias || f.round) vec_push(&e->l->scratch, &e->finishes, f);
   if (!fill_if_empty(e, s, s->sum, &fill)) return;
+  only_on(e, ir_tensor_at(e->f, s->op->result)->mesh, &fill);
   if (inside < e->depth) emit_before_loop(e, inside, &fill);
   else emit_instr(e, &fill);
 }

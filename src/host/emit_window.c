@@ -94,6 +94,42 @@ static void keep_whole(emitter *e, const step *s, ir_scalar *sizes) {
   }
 }
 
+/* Which dimensions of operand k, in h, repeat one position more often than the device's part of the
+ * result needs it; `lengths` are those it needs. */
+static uint32_t repeated_dims(emitter *e, const step *s, uint32_t k, ir_tensor to,
+                              ir_scalar *lengths) {
+  ir_axis dims[IR_MAX_RANK], mine[IR_MAX_RANK], part[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(e->f, s->op->result, dims), found = 0;
+  uint32_t dropped = host_dropped_dims(e->l, s->op, k);
+  (void)ir_tensor_dims(e->f, s->op->operands[k], mine);
+  (void)ir_tensor_dims(e->h, to, part);
+  for (uint32_t d = 0; d < rank; d++) {
+    ir_cut cuts[IR_MESH_MAX_RANK];
+    stream_axis cut = {.dim = d};
+    uint32_t dim;
+    bool stretched;
+    if ((s->result_dropped >> d & 1) || !host_cuts(e->l, s->op->result, d, 0, cuts)) continue;
+    if (!host_operand_dim(e->l, s->op, k, &cut, &dim, &stretched)) continue;
+    if (!ir_axis_at(e->f, mine[dim])->expanded.id ||
+        host_cuts(e->l, s->op->operands[k], dim, 0, cuts))
+      continue;
+    uint32_t at = emit_renumber(dim, dropped);
+    lengths[at] = ir_axis_size(e->h, part[emit_renumber(d, s->result_dropped)]);
+    found |= 1u << at;
+  }
+  return found;
+}
+
+/* Operand k, of what repeats itself no more than is needed:
+ *     x$1 = slice(x, starts=[0, ...], stops=[length, ...]) */
+static ir_tensor fitting(emitter *e, const step *s, uint32_t k, ir_tensor to) {
+  ir_tensor t = s->operands[k];
+  ir_scalar lengths[IR_MAX_RANK];
+  if (t.id == 0 || !e->l->shard || ir_tensor_at(e->h, t)->kind == IR_TENSOR_CONST) return t;
+  uint32_t which = repeated_dims(e, s, k, to, lengths);
+  return which ? emit_first(e, t, which, lengths, s->op->at) : t;
+}
+
 ir_instr_data emit_compute(emitter *e, const step *s, ir_tensor to) {
   ir_axis dims[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(e->f, s->op->result, dims), n = 0;
@@ -104,7 +140,9 @@ ir_instr_data emit_compute(emitter *e, const step *s, ir_tensor to) {
   const ir_attr *attrs;
   host_rewrite(e->l, s->op, sizes, &code, &attrs);
   ir_instr_data d = {.kind = IR_COMPUTE, .at = s->op->at, .tensor = to};
-  d.op = ir_host_op(e->h, code, s->operands, s->op->n_operands, attrs, to, s->op->at);
+  ir_tensor operands[64];
+  for (uint32_t k = 0; k < s->op->n_operands; k++) operands[k] = fitting(e, s, k, to);
+  d.op = ir_host_op(e->h, code, operands, s->op->n_operands, attrs, to, s->op->at);
   if (!emit_needs_offsets(e, s)) return d;
   mark_parts(e, s);
   for (uint32_t k = 0; k < rank; k++) {

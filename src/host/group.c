@@ -32,6 +32,11 @@ static bool read_as_made(const lowering *l, const ir_op_data *op, uint32_t k,
          dim == made->dim;
 }
 
+/* What comes piece by piece is complete only behind the loop. */
+static bool arrives_late(const op_plan *made) {
+  return made->kind == STEP_EXCHANGES || made->kind == STEP_REDUCES;
+}
+
 static uint32_t levels_with_operand(const lowering *l, const ir_op_data *op, uint32_t k,
                                     const stream_axes *axes, const nest *open, uint32_t levels) {
   ir_op producer = l->producer[op->operands[k].id];
@@ -39,6 +44,7 @@ static uint32_t levels_with_operand(const lowering *l, const ir_op_data *op, uin
   const op_plan *made = &l->ops[producer.id];
   for (uint32_t q = 0; q < levels; q++) {
     if (made->axes.len <= q || made->loop[q] != open->number[q]) return levels;
+    if (arrives_late(made)) return q;
     if (!read_as_made(l, op, k, &axes->data[q], &made->axes.data[q])) return q;
   }
   return levels;
@@ -62,13 +68,28 @@ static bool never_runs(lowering *l, const stream_axes *axes) {
   return false;
 }
 
+/* Does the operation take its pieces from the loop that is open, one per iteration? */
+static bool joins_pieces(lowering *l, const ir_op_data *op, op_plan *plan, const nest *open) {
+  ir_op producer = op->n_operands ? l->producer[op->operands[0].id] : (ir_op){0};
+  if (producer.id == 0 || open->len != 1) return false;
+  const op_plan *made = &l->ops[producer.id];
+  if (made->axes.len != 1 || made->loop[0] != open->number[0] || arrives_late(made)) return false;
+  return host_join_pieces(l, op, plan, made);
+}
+
 static bool plan_op(lowering *l, ir_op o, nest *open) {
   const ir_op_data *op = ir_op_at(l->f, o);
   op_plan *plan = &l->ops[o.id];
   if (!host_stream_axes(l, op->result, &plan->axes)) return false;
   if (!host_plan_devices(l, op, plan)) return false;
-  if (never_runs(l, &plan->axes)) plan->axes.len = 0; /* nothing to cut: one step does it */
-  uint32_t joined = levels_joined(l, op, &plan->axes, open);
+  host_drop_recut_streams(l, op, plan);
+  for (uint32_t q = 0; q < plan->axes.len; q++) { /* devices that meet must have the same slice */
+    bool meets = plan->partial || plan->kind == STEP_MOVES;
+    if (meets && host_piece_level(plan) != (int32_t)q) plan->axes.data[q].swizzled = false;
+  }
+  bool in_one_piece = l->options->unstreamed || never_runs(l, &plan->axes);
+  if (in_one_piece) plan->axes.len = 0; /* one step does it */
+  uint32_t joined = joins_pieces(l, op, plan, open) ? 1 : levels_joined(l, op, &plan->axes, open);
   open->len = joined;
   for (uint32_t q = joined; q < plan->axes.len; q++) {
     open->axis[q] = plan->axes.data[q];
@@ -92,7 +113,8 @@ static uint32_t common_levels(const op_plan *a, const op_plan *b) {
 static uint32_t levels_inside(const lowering *l, const op_plan *plan) {
   for (uint32_t q = 0; q < plan->axes.len; q++) {
     const stream_axis *s = &plan->axes.data[q];
-    if (s->reduction || (l->options->plain && s->logical)) return q;
+    bool late = plan->kind == STEP_EXCHANGES || plan->kind == STEP_REDUCES;
+    if (s->reduction || late || (l->options->plain && s->logical)) return q;
   }
   return plan->axes.len;
 }
@@ -120,18 +142,41 @@ static void place_buffers(lowering *l) {
 
 /* With one piece per iteration, device c begins with its own, so that not all ask the same one first;
  * unless iterations add up, whose order must not depend on the device. */
+/* Does the operation communicate, other than piece by piece in level q, among devices that a turn along
+ * this mesh axis gives different slices? */
+static bool spoils_turn(const lowering *l, ir_op o, uint32_t q, const shard_comm *turn) {
+  const op_plan *plan = &l->ops[o.id];
+  uint32_t along = 1u << turn->mesh_axis;
+  ir_mesh mesh = ir_tensor_at(l->f, ir_op_at(l->f, o)->result)->mesh;
+  if (plan->partial) return !IR_SAME(mesh, turn->from) || (plan->partial & along);
+  if (plan->kind != STEP_MOVES) return false;
+  const shard_comm *m = plan->comm;
+  bool same = IR_SAME(m->from, turn->from) && m->mesh_axis == turn->mesh_axis;
+  if (host_piece_level(plan) == (int32_t)q) return !same;
+  bool in_lines = m->kind == SHARD_ALLGATHER || m->kind == SHARD_ALLREDUCE ||
+                  m->kind == SHARD_REDUCE_SCATTER || m->kind == SHARD_ALL_TO_ALL;
+  return !in_lines || !IR_SAME(m->from, turn->from) || !IR_SAME(m->to, turn->from) ||
+         m->mesh_axis == turn->mesh_axis;
+}
+
 static void turn_loops(lowering *l) {
   host_pipeline form = l->options->pipeline;
+  const shard_comm **pieces = ARENA_ARRAY(&l->scratch, l->n_loops, const shard_comm *);
   bool turns = form == HOST_AUTO || form == HOST_P2P_OFFSET || form == HOST_RING;
-  for (uint32_t i = 0; turns && i < l->f->order.len; i++) {
+  for (uint32_t i = 0; i < l->f->order.len; i++) {
     const op_plan *plan = &l->ops[l->f->order.data[i].id];
     int32_t q = host_piece_level(plan);
-    if (q >= 0 && !plan->axes.data[q].swizzled) l->loop_turns[plan->loop[q]] = plan->comm;
+    if (q >= 0) pieces[plan->loop[q]] = plan->comm;
+    if (turns && q >= 0 && !plan->axes.data[q].swizzled) l->loop_turns[plan->loop[q]] = plan->comm;
+    if (plan->kind == STEP_EXCHANGES) l->loop_turns[plan->loop[0]] = plan->comm;
   }
   for (uint32_t i = 0; i < l->f->order.len; i++) {
     const op_plan *plan = &l->ops[l->f->order.data[i].id];
     for (uint32_t q = 0; q < plan->axes.len; q++) {
-      if (plan->axes.data[q].reduction) l->loop_turns[plan->loop[q]] = NULL;
+      const shard_comm *over = pieces[plan->loop[q]];
+      bool meets = over && spoils_turn(l, l->f->order.data[i], q, over);
+      l->loop_meets[plan->loop[q]] = l->loop_meets[plan->loop[q]] || meets;
+      if (plan->axes.data[q].reduction || meets) l->loop_turns[plan->loop[q]] = NULL;
     }
   }
 }
@@ -172,6 +217,7 @@ bool host_group(lowering *l) {
   if (!ok) return false;
   l->loop_drops = arena_alloc(&l->scratch, l->n_loops);
   l->loop_turns = ARENA_ARRAY(&l->scratch, l->n_loops, const shard_comm *);
+  l->loop_meets = ARENA_ARRAY(&l->scratch, l->n_loops, bool);
   place_buffers(l);
   turn_loops(l);
   keep_ring_buffers(l);

@@ -42,6 +42,8 @@ typedef enum host_pipeline {
 
 typedef struct host_options {
   host_pipeline pipeline;
+  /* Lets everything run in one piece, as if no axis were marked stream. */
+  bool unstreamed;
   /* As the seeds print programs: buffers of logical stream axes in full before the loop, nothing
    * freed. */
   bool plain;

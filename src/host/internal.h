@@ -32,6 +32,9 @@ typedef enum step_kind {
   STEP_COMPUTES,
   STEP_SLICES, /* each device takes its piece of what it holds */
   STEP_MOVES,  /* a communication */
+  /* One piece per iteration of the loop that makes them: */
+  STEP_EXCHANGES, /* an all-to-all as sends and receives */
+  STEP_REDUCES,   /* a reduce-scatter as reductions, each to the device whose piece it is */
 } step_kind;
 
 /* How one operation is lowered; found before anything is emitted. */
@@ -39,6 +42,7 @@ typedef struct op_plan {
   step_kind kind;
   const shard_comm *comm; /* SLICES, MOVES */
   uint32_t partial;       /* mesh axes along which devices compute partial results */
+  bool by_pieces; /* a stream runs over what the communication takes apart or puts together */
   stream_axes axes;
   uint32_t loop[HOST_MAX_NEST]; /* the loop of each level; loops are numbered over the program */
   uint32_t inside;              /* levels of the nest within which its result's buffer lives */
@@ -55,6 +59,7 @@ typedef struct lowering {
   op_plan *ops;                  /* by ir_op id */
   bool *loop_drops;              /* by loop number: slices drop the dimension (select) */
   const shard_comm **loop_turns; /* by loop number: device c begins with slice c of this */
+  bool *loop_meets; /* by loop number: devices that exchange pieces in it also meet otherwise */
   uint32_t n_loops;
   ir_op *producer; /* by tensor id of f: the operation that makes it; none for inputs */
 } lowering;
@@ -92,6 +97,11 @@ ir_partition host_partition_of(const lowering *l, const shard_axis *a);
 int32_t host_piece_level(const op_plan *plan);
 /* What the operation is on its devices; reports what cannot be lowered. */
 bool host_plan_devices(lowering *l, const ir_op_data *op, op_plan *plan);
+/* Turns a move whose pieces are made by the loops of `made`, the plan of its operand, into one piece per
+ * iteration, if that is asked for and possible; the level that makes them becomes its only one. */
+bool host_join_pieces(const lowering *l, const ir_op_data *op, op_plan *plan, const op_plan *made);
+/* Takes away stream axes along dimensions that a move cuts otherwise than they were. */
+void host_drop_recut_streams(const lowering *l, const ir_op_data *op, op_plan *plan);
 /* Must the operation be told where its part of dimension `dim` begins in the whole result? */
 bool host_needs_device_offset(const lowering *l, const ir_op_data *op, uint32_t dim);
 

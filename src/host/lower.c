@@ -23,11 +23,19 @@ static bool has_rfactor(const ir_func *f) {
   return false;
 }
 
+static void forget_streams(ir_func *copy) {
+  for (uint32_t i = 1; i < copy->axes.len; i++) {
+    ir_mark *mark = &copy->axes.data[i].mark;
+    if (mark->kind == IR_MARK_STREAM) *mark = (ir_mark){0};
+  }
+}
+
 /* With several devices, what is lowered is a copy in which data moves in steps of its own. */
 static bool spread(lowering *l) {
   if (!shard_is_distributed(l->f)) return true;
   if (has_rfactor(l->f)) return false;
   l->f = ir_func_copy(l->fusion);
+  if (l->options->unstreamed) forget_streams(l->f);
   l->shard = shard_begin(l->f, &l->scratch);
   if (!shard_decompose(l->shard)) return false;
   l->everywhere = shard_all_devices(l->f);

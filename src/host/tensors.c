@@ -83,12 +83,14 @@ static ir_domains clone_domains(emitter *e, const ir_tensor_data *d, axis_copies
   return out;
 }
 
-/* The axis becomes as long as one piece of it. */
+/* The axis becomes as long as one piece of it. Of a device's part that is less than the part, so the cut
+ * over devices no longer says how long it is. */
 static void cut_axis(emitter *e, ir_axis a, const ir_partition *p, ir_scalar index,
                      ir_scalar iterations) {
   ir_axis_data *x = ir_axis_at(e->h, a);
   ir_scalar *size = x->expanded.id ? &x->expanded : &x->extent;
   *size = ir_partition_length(emit_scalars(e), p, *size, index, iterations);
+  map_put(&e->h->host->cut_of, a.id, 0);
 }
 
 /* Those of `axes` that are in `kept`, in their own order. */

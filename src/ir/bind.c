@@ -244,32 +244,6 @@ static bool check_axes(ir_env *env, ir_tensor t) {
   return ok;
 }
 
-/* Iterations that the extents alone fix, at least; loops that depend on others, or on an `if`, count for
- * nothing. */
-static int64_t iterations(const ir_env *env, const ir_block *block) {
-  int64_t sum = 0;
-  for (uint32_t i = 0; i < block->len; i++) {
-    const ir_instr_data *d = ir_instr_at(env->func, block->data[i]);
-    int64_t n, inside;
-    if (d->kind != IR_FOR || !ir_env_eval(env, d->extent, &n) || n < 1) continue;
-    inside = iterations(env, &d->body);
-    if (__builtin_mul_overflow(n, inside < 1 ? 1 : inside, &n)) n = INT64_MAX;
-    if (__builtin_add_overflow(sum, n, &sum)) sum = INT64_MAX;
-  }
-  return sum;
-}
-
-/* Plans are flat: a program that loops too long is refused before anybody waits for its plan. */
-static bool check_loops(ir_env *env) {
-  enum { MOST = 50 * 1000 * 1000 };
-  int64_t n = env->func->host ? iterations(env, &env->func->host->body) : 0;
-  if (n <= MOST) return true;
-  diag_error(errors_of(env), env->func->at,
-             "the loops of '%s' run %" PRId64 " iterations or more; a plan has room for %d",
-             ir_name_text(env->func, env->func->name), n, MOST);
-  return false;
-}
-
 /* Sizes are looked at only if the constraints hold: what breaks those makes nonsense of them, too. */
 bool ir_bind_check(ir_env *env) {
   ir_func *f = env->func;
@@ -284,7 +258,7 @@ bool ir_bind_check(ir_env *env) {
     if (hold) ok = check_size(env, t) && ok;
     ok = check_axes(env, t) && ok;
   }
-  return check_loops(env) && ok;
+  return ok;
 }
 
 bool ir_env_eval(const ir_env *env, ir_scalar x, int64_t *value) {

@@ -29,6 +29,7 @@ typedef struct verifier {
   map uses;               /* name -> name_use */
   VEC(uint32_t) comms;    /* names of communications in the open loops */
   VEC(ir_scalar) indexes; /* of the open loops */
+  map fixed;              /* scalars without an index */
   VEC(bool) repeats;      /* the open loops that may run more than once */
   VEC(freeing) freed;     /* deallocations so far, for the branches of an if */
 } verifier;
@@ -93,21 +94,30 @@ static bool is_open(const verifier *v, ir_scalar symbol) {
   return false;
 }
 
-/* Loop indexes stand inside their loops only. */
-static void check_scalar(verifier *v, ir_scalar x, loc at) {
+/* Loop indexes stand inside their loops only. What has none is looked at once: parts of parts repeat
+ * the same expressions many times over. True: there is none. */
+static bool check_nodes(verifier *v, ir_scalar x, loc at) {
   const ir_scalars *s = &v->h->module->scalars;
   const ir_scalar_node n = *ir_scalar_node_of(s, x);
+  bool fixed = true;
+  if (map_get(&v->fixed, x.id, 0)) return true;
   if (n.kind == IR_SCALAR_OVERFLOWED) {
     BROKEN(v, at, "an integer expression overflows 64 bits");
+    fixed = false;
   } else if (n.kind == IR_SCALAR_SYMBOL) {
     const ir_symbol_data *d = &s->symbols.data[n.value];
-    if (d->kind == IR_SYMBOL_INDEX && !is_open(v, x)) {
+    fixed = d->kind != IR_SYMBOL_INDEX;
+    if (!fixed && !is_open(v, x)) {
       BROKEN(v, at, "loop index '%s' is used outside its loop", ir_name_text(v->h, d->name));
     }
   }
-  if (n.a.id) check_scalar(v, n.a, at);
-  if (n.b.id) check_scalar(v, n.b, at);
+  if (n.a.id) fixed = check_nodes(v, n.a, at) && fixed;
+  if (n.b.id) fixed = check_nodes(v, n.b, at) && fixed;
+  if (fixed) map_put(&v->fixed, x.id, 1);
+  return fixed;
 }
+
+static void check_scalar(verifier *v, ir_scalar x, loc at) { (void)check_nodes(v, x, at); }
 
 static void check_scalars(verifier *v, const ir_scalar *list, uint32_t n, loc at) {
   for (uint32_t i = 0; i < n; i++) {
@@ -400,6 +410,7 @@ bool ir_host_verify(ir_func *h) {
   verifier v = {.h = h, .ok = true};
   v.tensors = ARENA_ARRAY(&h->module->memory, h->tensors.len, tensor_state);
   map_init(&v.uses, &h->module->memory);
+  map_init(&v.fixed, &h->module->memory);
   claim(&v, symbol_name(&v, h->host->streams), INDEX, h->at);
   for (uint32_t i = 1; i < h->meshes.len; i++) claim(&v, h->meshes.data[i].name, MESH, h->at);
   for (uint32_t i = 0; i < h->inputs.len; i++) {

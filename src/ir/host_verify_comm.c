@@ -55,13 +55,10 @@ static ir_scalar elements_of(ir_func *h, ir_tensor t) {
 }
 
 /* Does x differ between devices? */
-static bool is_local(const ir_func *h, ir_scalar x) {
-  const ir_scalars *s = &h->module->scalars;
-  for (uint32_t i = 0; i < h->host->coordinates.len; i++) {
-    ir_scalar me = h->host->coordinates.data[i].symbol;
-    if (ir_scalar_mentions(s, x, (uint32_t)ir_scalar_node_of(s, me)->value)) return true;
-  }
-  return false;
+static bool is_local(const ir_scalars *s, ir_scalar x) {
+  const ir_scalar_node *n = ir_scalar_node_of(s, x);
+  if (n->kind == IR_SCALAR_SYMBOL) return s->symbols.data[n->value].kind == IR_SYMBOL_RANK;
+  return (n->a.id && is_local(s, n->a)) || (n->b.id && is_local(s, n->b));
 }
 
 /* How many times as much as it sends a device receives, and the other way round. */
@@ -84,14 +81,27 @@ static void shares(const ir_instr_data *d, int64_t team, int64_t *sent, int64_t 
   }
 }
 
+/* A root that stands last in a gather or scatter without the tensor the pieces are of has no piece. */
+static bool is_apart(const ir_func *h, const ir_instr_data *d) {
+  ir_tensor one = d->comm == IR_COMM_GATHER ? d->from : d->tensor;
+  ir_mesh mesh = one.id ? ir_tensor_at(h, one)->mesh : (ir_mesh){0};
+  const ir_mesh_data *team = ir_mesh_at(h, d->team);
+  int64_t root;
+  if (d->comm != IR_COMM_GATHER && d->comm != IR_COMM_SCATTER) return false;
+  if (!mesh.id || team->rank != 1) return false;
+  if (!ir_scalar_is_const(&h->module->scalars, d->root, &root)) return false;
+  bool inside = root >= 0 && root < team->n_devices;
+  return inside && ir_mesh_find(ir_mesh_at(h, mesh), team->devices[root]) < 0;
+}
+
 /* Parts of different lengths are left to binding, and so is what depends on extents. */
 static bool counts_fit(ir_func *h, const ir_instr_data *d) {
   ir_scalars *s = &h->module->scalars;
   int64_t team = team_size(h, d), sent, received, n;
   ir_scalar from = elements_of(h, d->from), to = elements_of(h, d->tensor);
   const char *what = ir_comm_info_of(d->comm)->text;
-  shares(d, team, &sent, &received);
-  if (is_local(h, from) || is_local(h, to)) return true;
+  shares(d, team - is_apart(h, d), &sent, &received);
+  if (is_local(s, from) || is_local(s, to)) return true;
   if (d->comm == IR_COMM_ALL_TO_ALL && is_const(h, from, &n) && n % team != 0) {
     return BROKEN(h, d->at, "all_to_all sends %lld pieces, and '%s' has %lld elements",
                   (long long)team, ir_tensor_name(h, d->from), (long long)n);
@@ -99,7 +109,8 @@ static bool counts_fit(ir_func *h, const ir_instr_data *d) {
   ir_scalar left = ir_scalar_mul(s, from, ir_scalar_const(s, sent));
   ir_scalar right = ir_scalar_mul(s, to, ir_scalar_const(s, received));
   if (ir_func_equal(h, left, right) != IR_FALSE) return true;
-  const char *times = arena_printf(&h->module->memory, "%lld times ", (long long)team);
+  const char *times =
+      arena_printf(&h->module->memory, "%lld times ", (long long)(sent > 1 ? sent : received));
   return BROKEN(h, d->at, "%s: %s'%s', %s, must have as many elements as %s'%s', %s", what,
                 sent > 1 ? times : "", ir_tensor_name(h, d->from), ir_type_text(h, d->from),
                 received > 1 ? times : "", ir_tensor_name(h, d->tensor),

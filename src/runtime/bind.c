@@ -269,6 +269,14 @@ static bool bind_conditions(binder *b) {
   return ok;
 }
 
+/* A device that has none of the program's tensors has nothing to do. */
+static bool takes_part(const binder *b) {
+  for (uint32_t i = 1; i < b->h->tensors.len; i++) {
+    if (!b->absent[i] && b->h->tensors.data[i].kind != IR_TENSOR_CONST) return true;
+  }
+  return false;
+}
+
 typedef struct bind_call {
   binder b;
   const ir_env *env;
@@ -280,7 +288,7 @@ static status bind_guarded(void *context) {
   init(&c->b, c->env, c->options);
   bind_inputs(&c->b);
   if (!bind_conditions(&c->b)) return fail(STATUS_BAD_PROGRAM, "the extents do not fit");
-  if (!run_block(&c->b, &c->b.h->host->body)) {
+  if (takes_part(&c->b) && !run_block(&c->b, &c->b.h->host->body)) {
     return fail(STATUS_BAD_PROGRAM, "the program does not fit these extents");
   }
   if (!bind_comms_end(&c->b)) return fail(STATUS_BAD_PROGRAM, "a communication is left open");

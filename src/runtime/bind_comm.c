@@ -242,6 +242,18 @@ static void put(binder *b, ir_instr at, rt_instr_kind kind, uint32_t post) {
   if (p->out != RT_NO_VIEW) bind_touch(b, bind_view_at(b, p->out)->buffer);
 }
 
+/* Messages are matched per pair, in whatever team they are posted: they are kept in order together. */
+static uint32_t last_on_team(const binder *b, const rt_post *post) {
+  bool message = rt_comm_is_message(post->kind);
+  for (uint32_t i = b->posts.len; i-- > 0;) {
+    const rt_post *q = &b->posts.data[i];
+    bool same = q->n_team == post->n_team;
+    for (uint32_t k = 0; same && k < post->n_team; k++) same = q->team[k] == post->team[k];
+    if (message ? rt_comm_is_message(q->kind) : same && !rt_comm_is_message(q->kind)) return i;
+  }
+  return RT_NO_POST;
+}
+
 bool bind_communicate(binder *b, ir_instr at, const ir_instr_data *d) {
   posting p = {.b = b, .d = d};
   bool member;
@@ -253,6 +265,7 @@ bool bind_communicate(binder *b, ir_instr at, const ir_instr_data *d) {
     p.post.dtype = ir_tensor_at(b->h, d->from.id ? d->from : d->tensor)->dtype;
     p.post.rank = (uint32_t)b->rank;
     if (!find_peers(&p) || !take_buffers(&p)) return false;
+    p.post.before = last_on_team(b, &p.post);
     vec_push(&b->scratch, &b->posts, p.post);
     put(b, at, RT_POST, first);
   }

@@ -27,7 +27,11 @@ static bool extents_of(binder *b, const ir_instr_data *d, ir_tensor t, bind_shap
   bool empty = false;
   for (uint32_t i = 0; i < rank; i++) {
     if (!bind_eval(b, d, ir_axis_size(b->h, dims[i]), &s->extents[i])) return false;
-    if (s->extents[i] < 0) return bind_error(b, d, "extent %u is negative", i);
+    if (s->extents[i] < 0) {
+      return bind_error(
+          b, d, "extent %u of '%s' is negative: %s = %lld", i, ir_tensor_name(b->h, t),
+          ir_scalar_text((ir_func *)b->h, ir_axis_size(b->h, dims[i])), (long long)s->extents[i]);
+    }
     empty = empty || s->extents[i] == 0;
   }
   for (uint32_t i = 0; i < rank; i++) {

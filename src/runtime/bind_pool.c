@@ -190,6 +190,7 @@ static void add_access(bind_pool *p, bind_accesses *list, bind_access a) {
     return;
   }
   if (!list->data && p->spare.len) *list = p->spare.data[--p->spare.len];
+  check(list->data || list->cap == 0);
   vec_push(p->memory, list, a);
 }
 

@@ -16,7 +16,7 @@ typedef struct shapes {
   uint32_t kept;  /* the kernel needs the offset even so */
 } shapes;
 
-static bool mismatch(shapes *s, const char *what) {
+static bool refuse(shapes *s, const char *what) {
   return bind_error(s->b, s->d, "%s: %s", ir_op_info_of(s->task->code)->name, what);
 }
 
@@ -24,6 +24,31 @@ static bool mismatch(shapes *s, const char *what) {
 static const rt_view *operand(const shapes *s, uint32_t k) {
   if (k >= s->task->n_operands || s->task->operands[k].kind != RT_OPERAND_VIEW) return NULL;
   return bind_view_at(s->b, s->task->operands[k].view);
+}
+
+static void put_extents(strbuf *out, const char *name, const rt_view *v) {
+  strbuf_printf(out, "%s is [", name);
+  for (uint32_t i = 0; i < v->rank; i++) {
+    if (i) strbuf_puts(out, ", ");
+    strbuf_int(out, v->extents[i]);
+  }
+  strbuf_putc(out, ']');
+}
+
+/* The same, with the extents of all operands and of the destination. */
+static bool mismatch(shapes *s, const char *what) {
+  const ir_op_data *op = ir_op_at(s->b->h, s->d->op);
+  strbuf out;
+  strbuf_init(&out, &s->b->scratch);
+  strbuf_printf(&out, "%s: ", what);
+  for (uint32_t k = 0; k < s->task->n_operands; k++) {
+    const rt_view *x = operand(s, k);
+    if (!x) continue;
+    put_extents(&out, ir_tensor_name(s->b->h, op->operands[k]), x);
+    strbuf_puts(&out, ", ");
+  }
+  put_extents(&out, ir_tensor_name(s->b->h, s->d->tensor), s->r);
+  return refuse(s, out.data);
 }
 
 static const rt_attr *attr(const shapes *s, const char *name) {
@@ -44,9 +69,10 @@ static void set_whole(shapes *s, uint32_t i, int64_t n) {
   s->known |= 1u << i;
 }
 
-/* The result's window lies inside its whole along dimension i. */
+/* The result's window lies inside its whole along dimension i; an empty one may lie behind it. */
 static bool inside(const shapes *s, uint32_t i) {
   int64_t begin = s->offset[i], n = s->r->extents[i];
+  if (n == 0) return begin >= 0;
   return begin >= 0 && begin <= s->whole[i] && n <= s->whole[i] - begin;
 }
 
@@ -441,12 +467,11 @@ static bool entries_fit(const shapes *s) {
 }
 
 static bool window_fits(shapes *s) {
-  if (!takes_window(s->task->code))
-    return mismatch(s, "cannot compute a part of its result ('at')");
-  if (!entries_fit(s)) return mismatch(s, "the destination has another rank than the result");
+  if (!takes_window(s->task->code)) return refuse(s, "cannot compute a part of its result ('at')");
+  if (!entries_fit(s)) return refuse(s, "the destination has another rank than the result");
   for (uint32_t i = 0; i < s->r->rank; i++) {
     int64_t at = s->offset[i];
-    if (at < 0 || at > INT64_MAX / 4) return mismatch(s, "an offset is out of range");
+    if (at < 0 || at > INT64_MAX / 4) return refuse(s, "an offset is out of range");
   }
   return true;
 }

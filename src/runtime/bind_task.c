@@ -1,6 +1,4 @@
 /* Slices and launches of a plan. */
-#include <string.h>
-
 #include "ir/infer.h"
 #include "runtime/bind_internal.h"
 
@@ -29,8 +27,9 @@ bool bind_select(binder *b, const ir_instr_data *d) {
   const rt_view *from = &b->views[d->from.id];
   if (is_broadcast(b, d->from, d->dim)) index = 0;
   if (index < 0 || index >= from->extents[d->dim]) {
-    return bind_error(b, d, "index %lld is outside 0 to %lld", (long long)index,
-                      (long long)from->extents[d->dim] - 1);
+    return bind_error(
+        b, d, "index %lld is out of range: '%s' has %lld positions along dimension %u",
+        (long long)index, ir_tensor_name(b->h, d->from), (long long)from->extents[d->dim], d->dim);
   }
   bind_shape s = bind_shape_of(from);
   s.view.offset_bytes += index * step_bytes(from, d->dim);
@@ -45,14 +44,30 @@ bool bind_select(binder *b, const ir_instr_data *d) {
 
 static int64_t at_most(int64_t x, int64_t limit) { return x < limit ? x : limit; }
 
+static bool no_piece(binder *b, const ir_instr_data *d, int64_t index) {
+  return bind_error(b, d, "there is no piece %lld of '%s' along dimension %u", (long long)index,
+                    ir_tensor_name(b->h, d->from), d->dim);
+}
+
+static bool chunks_fit(binder *b, const ir_instr_data *d, int64_t n) {
+  int64_t total = 0;
+  for (uint32_t i = 0; i < d->partition.n_chunks; i++) {
+    if (__builtin_add_overflow(total, d->partition.chunks[i], &total)) total = INT64_MAX;
+  }
+  return total == n ||
+         bind_error(b, d, "the chunks of '%s' along dimension %u: %lld must equal %lld",
+                    ir_tensor_name(b->h, d->from), d->dim, (long long)total, (long long)n);
+}
+
 /* Piece `index` of n positions as [begin, begin + length). */
 static bool piece(binder *b, const ir_instr_data *d, int64_t n, int64_t index, int64_t *begin,
                   int64_t *length) {
   const ir_partition *p = &d->partition;
   int64_t size = 0, end;
-  if (index < 0) return bind_error(b, d, "there is no piece %lld", (long long)index);
+  if (index < 0) return no_piece(b, d, index);
   if (p->kind == IR_CHUNKS) {
-    if (index >= p->n_chunks) return bind_error(b, d, "there is no piece %lld", (long long)index);
+    if (index >= p->n_chunks) return no_piece(b, d, index);
+    if (!chunks_fit(b, d, n)) return false;
     int64_t at = 0;
     for (int64_t i = 0; i < index; i++) at += p->chunks[i];
     *begin = at_most(at, n);
@@ -61,7 +76,10 @@ static bool piece(binder *b, const ir_instr_data *d, int64_t n, int64_t index, i
   }
   if (!bind_eval(b, d, p->size, &size)) return false;
   if (size == 0 && n == 0) size = 1;
-  if (size < 1) return bind_error(b, d, "a piece cannot have %lld positions", (long long)size);
+  if (size < 1) {
+    return bind_error(b, d, "a piece of '%s' cannot have %lld positions",
+                      ir_tensor_name(b->h, d->from), (long long)size);
+  }
   if (p->kind == IR_PARTS) size = n / size + (n % size != 0);
   if (__builtin_mul_overflow(index, size, begin)) *begin = n;
   *begin = at_most(*begin, n);
@@ -99,8 +117,8 @@ static bool same_view(const void *context, uint32_t id) {
 
 uint32_t bind_add_view(binder *b, const rt_view *v) {
   view_key key = {b, v};
-  uint64_t hash = hash_mix(hash_mix(v->buffer, (uint64_t)v->offset_bytes),
-                           hash_mix((uintptr_t)v->extents, (uintptr_t)v->strides));
+  uint64_t hash = hash_mix(hash_mix(0, v->buffer), (uint64_t)v->offset_bytes);
+  hash = hash_mix(hash_mix(hash, (uintptr_t)v->extents), (uintptr_t)v->strides);
   uint32_t found = table_find(&b->view_index, hash, same_view, &key);
   if (found) return found - 1;
   uint32_t id = bind_row_add(b, &b->all_views, v);
@@ -152,7 +170,8 @@ static bool bind_attr(binder *b, const ir_instr_data *d, const ir_param *p, cons
 /* Bit by bit: a nan is the same as itself. */
 static bool same_attr(const rt_attr *a, const rt_attr *b) {
   return a->given == b->given && a->is_float == b->is_float && a->i == b->i &&
-         memcmp(&a->f, &b->f, sizeof a->f) == 0 && a->len == b->len && a->list == b->list;
+         ir_number_same(ir_number_float(a->f), ir_number_float(b->f)) && a->len == b->len &&
+         a->list == b->list;
 }
 
 static bool same_attrs(const rt_attr *a, const rt_attr *b, uint32_t n) {

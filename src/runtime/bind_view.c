@@ -95,14 +95,18 @@ static void look(viewing *w) {
 static bool has_type(binder *b, const ir_instr_data *d, const bind_shape *s) {
   ir_axis dims[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(b->h, d->tensor, dims);
-  bool same = rank == s->view.rank;
-  for (uint32_t i = 0; same && i < rank; i++) {
+  const char *name = ir_tensor_name(b->h, d->tensor);
+  if (rank != s->view.rank) {
+    return bind_error(b, d, "'%s' has rank %u, but the view has %u", name, rank, s->view.rank);
+  }
+  for (uint32_t i = 0; i < rank; i++) {
     int64_t want;
     if (!bind_eval(b, d, ir_axis_size(b->h, dims[i]), &want)) return false;
-    same = want == s->extents[i];
+    if (want == s->extents[i]) continue;
+    return bind_error(b, d, "extent %u of '%s' is %lld, but the view has %lld", i, name,
+                      (long long)want, (long long)s->extents[i]);
   }
-  return same ||
-         bind_error(b, d, "'%s' has other extents than the view", ir_tensor_name(b->h, d->tensor));
+  return true;
 }
 
 bool bind_view(binder *b, const ir_instr_data *d) {

@@ -145,7 +145,13 @@ struct rt_comm {
   uint32_t rank, n_ranks;
 };
 
-extern const rt_comm_ops rt_comm_inproc;
+/* The table of backends (comms.def): rt_comm_inproc and so on. */
+#define COMM(id) extern const rt_comm_ops rt_comm_##id;
+#include "runtime/comms.def"
+#undef COMM
+const rt_comm_ops *rt_comm_find(const char *name); /* NULL: no such backend */
+uint32_t rt_comm_count(void);
+const rt_comm_ops *rt_comm_at(uint32_t i);
 
 /* ---- for backends and messages ---- */
 const char *rt_comm_kind_text(rt_comm_kind kind);

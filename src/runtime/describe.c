@@ -60,6 +60,27 @@ double rt_task_bytes(const rt_plan *plan, const rt_task *task) {
   return bytes;
 }
 
+double rt_post_bytes(const rt_post *p) {
+  double n = p->n_team, piece = (double)p->count * (double)ir_dtype_size_bytes(p->dtype);
+  bool root = p->me == p->root, to_other = p->to >= 0 && (uint32_t)p->to != p->me;
+  if (p->n_team <= 1) return 0;
+  switch (p->kind) {
+  case RT_COMM_BROADCAST: return (p->me + 1) % p->n_team == p->root ? 0 : piece;
+  case RT_COMM_GATHER:
+  case RT_COMM_REDUCE: return root ? 0 : piece;
+  case RT_COMM_SCATTER: return root ? (n - 1) * piece : 0;
+  case RT_COMM_ALLGATHER:
+  case RT_COMM_REDUCE_SCATTER:
+  case RT_COMM_ALL_TO_ALL: return (n - 1) * piece;
+  case RT_COMM_ALLREDUCE: return 2 * (n - 1) / n * piece;
+  case RT_COMM_SEND:
+  case RT_COMM_PERMUTE: return to_other ? piece : 0;
+  case RT_COMM_RECV:
+  case RT_COMM_KIND_COUNT: break;
+  }
+  return 0;
+}
+
 static void add_operand(const ir_func *h, ir_tensor t, strbuf *out) {
   if (t.id == 0) {
     strbuf_puts(out, "-");
@@ -72,14 +93,53 @@ static void add_operand(const ir_func *h, ir_tensor t, strbuf *out) {
   else strbuf_int(out, d->number.i);
 }
 
-void rt_describe(const rt_plan *plan, uint32_t instr, strbuf *out) {
-  const rt_instr *i = &plan->instrs[instr];
-  if (i->kind == RT_WAIT) {
-    strbuf_puts(out, "waits for ");
-    if (i->other == 0) strbuf_puts(out, "main");
-    else strbuf_printf(out, "stream %u", i->other - 1u);
-    return;
+/* "a$1 -> a$1$1"; one of them may be none. */
+static void add_sides(const rt_plan *plan, const rt_post *p, strbuf *out) {
+  const uint32_t views[] = {p->in, p->out};
+  for (int k = 0; k < 2; k++) {
+    const char *name = NULL;
+    if (views[k] != RT_NO_VIEW) name = plan->buffers[plan->views[views[k]].buffer].name;
+    if (k) strbuf_puts(out, views[0] != RT_NO_VIEW ? " -> " : "-> ");
+    if (views[k] != RT_NO_VIEW) strbuf_puts(out, name ? name : "?");
   }
+}
+
+/* "c0 = allgather(a$1 -> a$1$1)", as the host program has it, or else from the plan. */
+static void add_post(const rt_plan *plan, const rt_instr *i, strbuf *out) {
+  const ir_func *h = plan->host;
+  const rt_post *p = &plan->posts[i->task];
+  const ir_instr_data *d = h && i->origin ? ir_instr_at(h, (ir_instr){i->origin}) : NULL;
+  bool known = d && d->kind == IR_COMMUNICATE;
+  if (known && d->name) strbuf_printf(out, "%s = ", ir_name_text(h, d->name));
+  strbuf_printf(out, "%s(", rt_comm_kind_text(p->kind));
+  if (!known) add_sides(plan, p, out);
+  else {
+    if (d->from.id) strbuf_printf(out, "%s ", ir_tensor_name(h, d->from));
+    strbuf_puts(out, "->");
+    if (d->tensor.id) strbuf_printf(out, " %s", ir_tensor_name(h, d->tensor));
+  }
+  strbuf_putc(out, ')');
+}
+
+/* The post is known by its number; where it stands, by looking. */
+static void add_join(const rt_plan *plan, const rt_instr *i, strbuf *out) {
+  strbuf_puts(out, "waits for ");
+  for (uint32_t k = 0; k < plan->n_instrs; k++)
+    if (plan->instrs[k].kind == RT_POST && plan->instrs[k].task == i->task) {
+      add_post(plan, &plan->instrs[k], out);
+      return;
+    }
+  strbuf_puts(out, rt_comm_kind_text(plan->posts[i->task].kind));
+}
+
+static void add_stream(const rt_plan *plan, const rt_instr *i, strbuf *out) {
+  uint32_t main = plan->n_ranks > 1 ? plan->first_stream[rt_plan_rank(plan, i->other)] : 0;
+  strbuf_puts(out, "waits for ");
+  if (i->other == main) strbuf_puts(out, "main");
+  else strbuf_printf(out, "stream %u", i->other - main - 1u);
+}
+
+static void add_launch(const rt_plan *plan, const rt_instr *i, strbuf *out) {
   const ir_func *h = plan->host;
   const ir_instr_data *d = h && i->origin ? ir_instr_at(h, (ir_instr){i->origin}) : NULL;
   if (!d || d->kind != IR_COMPUTE) {
@@ -93,4 +153,33 @@ void rt_describe(const rt_plan *plan, uint32_t instr, strbuf *out) {
     add_operand(h, op->operands[k], out);
   }
   strbuf_putc(out, ')');
+}
+
+void rt_describe(const rt_plan *plan, uint32_t instr, strbuf *out) {
+  const rt_instr *i = &plan->instrs[instr];
+  switch ((rt_instr_kind)i->kind) {
+  case RT_LAUNCH: add_launch(plan, i, out); break;
+  case RT_WAIT: add_stream(plan, i, out); break;
+  case RT_JOIN: add_join(plan, i, out); break;
+  case RT_POST:
+    add_post(plan, i, out);
+    strbuf_puts(out, " posted");
+    break;
+  }
+}
+
+/* Counts lines itself: the table of the source grows on demand, and belongs to who reports errors. */
+void rt_place(const rt_plan *plan, uint32_t instr, strbuf *out) {
+  uint32_t origin = plan->instrs[instr].origin, line = 1;
+  const ir_func *h = plan->host;
+  if (h && origin && origin < h->host->instrs.len) {
+    loc at = h->host->instrs.data[origin].at;
+    const source *src = &h->module->src;
+    if (at.known && src->text && at.offset <= src->length) {
+      for (uint32_t k = 0; k < at.offset; k++) line += src->text[k] == '\n';
+      strbuf_printf(out, "%s:%u", src->name, line);
+      return;
+    }
+  }
+  rt_describe(plan, instr, out);
 }

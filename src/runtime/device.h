@@ -4,7 +4,17 @@
  * loaded plan is run any number of times. During a run the executor calls launch() and wait() in plan
  * order; neither blocks nor allocates. finish() waits until all streams are done.
  *
- * Errors of tasks (an index out of range) are kept by the device and returned by finish(). */
+ * Errors of tasks (an index out of range) are kept by the device and returned by finish().
+ *
+ * Communications. A device whose plans post communications is given the endpoints of the ranks in this
+ * process before it loads them:
+ *
+ *   rt_comm_options o = {.ranks = n, .notify = device->ops->notify, .context = device};
+ *   … open the endpoints …
+ *   if (device->ops->attach) device->ops->attach(device, endpoints, n, timeout_ns);
+ *
+ * A failed run ends the world for all ranks. Then, or before the device is closed, close the endpoints;
+ * plans already loaded may be run again when others have been attached. */
 #ifndef WEIR_RUNTIME_DEVICE_H
 #define WEIR_RUNTIME_DEVICE_H
 
@@ -13,7 +23,8 @@
 typedef struct rt_device rt_device;
 typedef struct rt_loaded rt_loaded;
 
-/* When a task ran: filled per launch if tracing is on. Times in ns from the run's start. */
+/* When a task or communication ran: filled if tracing is on. Times in ns from the run's start. A
+ * communication begins when it is posted and ends when it is seen to be done. */
 typedef struct rt_span {
   int64_t start_ns, end_ns;
   uint32_t instr;
@@ -44,16 +55,26 @@ typedef struct rt_device_ops {
   status (*open)(const rt_device_options *options, const allocator *memory, rt_device **result);
   void (*close)(rt_device *device); /* accepts NULL */
 
+  /* Between runs: the endpoints that plans communicate through, from now on; endpoints[i] is of rank i in
+   * the plan (rt_plan_rank). If nothing at all moves for `timeout_ns` (<= 0: never) while streams wait
+   * for communications, the run fails with UNAVAILABLE and says who waits for whom. NULL: the device
+   * needs none. */
+  void (*attach)(rt_device *device, rt_comm *const *endpoints, uint32_t n, int64_t timeout_ns);
+  void (*notify)(void *device, uint32_t rank); /* for rt_comm_options; NULL: nobody sleeps */
+
+  /* Optional: f32 operations and bytes per ns of one compute thread, and how many there are. */
+  void (*speed)(rt_device *device, double *flops_per_ns, double *bytes_per_ns, uint32_t *threads);
+
   status (*load)(rt_device *device, const rt_plan *plan, rt_loaded **result);
   void (*unload)(rt_loaded *loaded); /* accepts NULL */
 
-  /* inputs and outputs: base addresses, one per slot. spans: room for one per launch of the plan, or
-   * NULL; the k-th launch in plan order fills spans[k], and one that did not run because of an
-   * earlier error leaves an empty span. A device serves one run at a time: begin() waits for the
+  /* inputs and outputs: base addresses, one per slot. spans: room for n_tasks + n_posts of them, or
+   * NULL; the k-th launch in plan order fills spans[k], post number p fills spans[n_tasks + p], and one
+   * that did not run because of an earlier error leaves an empty span. A device serves one run at a time: begin() waits for the
    * run before. After a begin() that succeeded, finish() must be called, by the same thread. */
   status (*begin)(rt_loaded *loaded, void *const *inputs, void *const *outputs, rt_span *spans);
   void (*launch)(rt_loaded *loaded, uint32_t instr);
-  void (*wait)(rt_loaded *loaded, uint32_t instr);
+  void (*wait)(rt_loaded *loaded, uint32_t instr); /* also posts and joins */
   status (*finish)(rt_loaded *loaded);
   rt_outcome (*outcome)(
       const rt_loaded *loaded); /* of the last run; NULL unless the clock is virtual */

@@ -100,10 +100,13 @@ typedef struct rt_post {
   int64_t count, count_from; /* elements per piece */
   uint32_t in, out;          /* views, dense; RT_NO_VIEW: none */
   uint32_t rank;             /* who posts it */
-  bool joined;               /* some RT_JOIN waits for it */
+  /* The post of this rank that must come before it, whatever the streams do: those of one team are
+   * matched by their order. RT_NO_POST: none. */
+  uint32_t before;
+  bool joined; /* some RT_JOIN waits for it */
 } rt_post;
 
-enum { RT_NO_VIEW = UINT32_MAX };
+enum { RT_NO_VIEW = UINT32_MAX, RT_NO_POST = UINT32_MAX };
 
 typedef enum rt_instr_kind {
   RT_LAUNCH, /* task on stream */
@@ -171,7 +174,11 @@ uint32_t rt_plan_rank(const rt_plan *plan, uint32_t stream);
 /* Floating point operations and bytes moved by a task; for statistics and the sim device. */
 double rt_task_flops(const rt_plan *plan, const rt_task *task);
 double rt_task_bytes(const rt_plan *plan, const rt_task *task);
+/* Bytes that the poster sends to other ranks; of collectives as a ring of the members does. */
+double rt_post_bytes(const rt_post *post);
 /* "t2$1 <- set(t1$1)" and where it stands; in `out`. */
 void rt_describe(const rt_plan *plan, uint32_t instr, strbuf *out);
+/* "file:12", where the host program has the instruction; its description if that is not known. */
+void rt_place(const rt_plan *plan, uint32_t instr, strbuf *out);
 
 #endif

@@ -5,31 +5,53 @@
 /* ---- times ---- */
 typedef struct edge {
   int64_t at_ns;
-  int step; /* +1: a task starts, -1: one ends */
+  int8_t task, comm; /* +1: one starts, -1: one ends */
 } edge;
 
 /* Ends come before starts at the same moment: tasks that touch do not overlap. */
 static int compare_edges(const void *pa, const void *pb) {
   const edge *a = pa, *b = pb;
   if (a->at_ns != b->at_ns) return a->at_ns < b->at_ns ? -1 : 1;
-  return a->step - b->step;
+  return (a->task + a->comm) - (b->task + b->comm);
 }
 
-static void add_times(const rt_span *spans, uint32_t n, arena *scratch, rt_stats *s) {
-  edge *edges = ARENA_ARRAY(scratch, (size_t)n * 2, edge);
+typedef struct times {
+  int64_t task_ns, compute_ns, overlap_ns, comm_ns, both_ns;
+} times;
+
+enum { ALL_RANKS = UINT32_MAX };
+
+/* The spans of one rank, or of all, as edges; how many edges. */
+static size_t list_edges(const rt_plan *plan, const rt_span *spans, uint32_t n, uint32_t rank,
+                         edge *edges, times *t) {
+  size_t len = 0;
   for (uint32_t i = 0; i < n; i++) {
-    edges[2 * i] = (edge){spans[i].start_ns, 1};
-    edges[2 * i + 1] = (edge){spans[i].end_ns, -1};
-    s->task_ns += spans[i].end_ns - spans[i].start_ns;
+    bool task = i < plan->n_tasks;
+    if (rank != ALL_RANKS && rt_plan_rank(plan, spans[i].stream) != rank) continue;
+    edges[len++] = (edge){spans[i].start_ns, task, !task};
+    edges[len++] = (edge){spans[i].end_ns, (int8_t)-task, (int8_t) - !task};
+    if (task) t->task_ns += spans[i].end_ns - spans[i].start_ns;
   }
-  if (n) qsort(edges, (size_t)n * 2, sizeof *edges, compare_edges);
-  int depth = 0;
-  for (size_t i = 0; i + 1 < (size_t)n * 2; i++) {
-    depth += edges[i].step;
+  return len;
+}
+
+static times measure(const rt_plan *plan, const rt_span *spans, uint32_t n, uint32_t rank,
+                     arena *scratch) {
+  times t = {0};
+  edge *edges = ARENA_ARRAY(scratch, (size_t)n * 2, edge);
+  size_t len = list_edges(plan, spans, n, rank, edges, &t);
+  if (len) qsort(edges, len, sizeof *edges, compare_edges);
+  int tasks = 0, comms = 0;
+  for (size_t i = 0; i + 1 < len; i++) {
+    tasks += edges[i].task;
+    comms += edges[i].comm;
     int64_t length_ns = edges[i + 1].at_ns - edges[i].at_ns;
-    if (depth >= 1) s->compute_ns += length_ns;
-    if (depth >= 2) s->overlap_ns += length_ns;
+    if (tasks >= 1) t.compute_ns += length_ns;
+    if (tasks >= 2) t.overlap_ns += length_ns;
+    if (comms >= 1) t.comm_ns += length_ns;
+    if (comms >= 1 && tasks >= 1) t.both_ns += length_ns;
   }
+  return t;
 }
 
 /* ---- memory ---- */
@@ -50,26 +72,58 @@ static int64_t peak_bytes(const rt_plan *plan, arena *scratch) {
   return peak;
 }
 
+static void count_instr(const rt_plan *plan, const rt_instr *instr, rt_stats *s) {
+  switch ((rt_instr_kind)instr->kind) {
+  case RT_LAUNCH:
+    s->launches++;
+    s->flops += rt_task_flops(plan, &plan->tasks[instr->task]);
+    s->bytes += rt_task_bytes(plan, &plan->tasks[instr->task]);
+    break;
+  case RT_WAIT: s->waits++; break;
+  case RT_JOIN: s->joins++; break;
+  case RT_POST:
+    s->posts++;
+    s->sent_bytes += rt_post_bytes(&plan->posts[instr->task]);
+    break;
+  }
+}
+
 void rt_stats_make(const rt_plan *plan, const rt_span *spans, uint32_t n_spans, int64_t wall_ns,
                    int64_t host_ns, arena *scratch, rt_stats *result) {
   rt_stats s = {.wall_ns = wall_ns, .host_ns = host_ns, .pool_bytes = plan->pool_bytes};
-  for (uint32_t i = 0; i < plan->n_instrs; i++) {
-    const rt_instr *instr = &plan->instrs[i];
-    if (instr->kind == RT_WAIT) {
-      s.waits++;
-      continue;
-    }
-    s.launches++;
-    s.flops += rt_task_flops(plan, &plan->tasks[instr->task]);
-    s.bytes += rt_task_bytes(plan, &plan->tasks[instr->task]);
+  for (uint32_t i = 0; i < plan->n_instrs; i++) count_instr(plan, &plan->instrs[i], &s);
+  if (spans) {
+    times t = measure(plan, spans, n_spans, ALL_RANKS, scratch);
+    s.task_ns = t.task_ns;
+    s.compute_ns = t.compute_ns;
+    s.overlap_ns = t.overlap_ns;
+    s.comm_ns = t.comm_ns;
+    s.both_ns = t.both_ns;
   }
-  if (spans) add_times(spans, n_spans, scratch, &s);
   s.peak_bytes = peak_bytes(plan, scratch);
   *result = s;
 }
 
+void rt_stats_of_rank(const rt_plan *plan, const rt_span *spans, uint32_t n_spans, uint32_t rank,
+                      arena *scratch, rt_rank_stats *result) {
+  rt_rank_stats s = {0};
+  for (uint32_t i = 0; i < plan->n_instrs; i++) {
+    const rt_instr *instr = &plan->instrs[i];
+    if (instr->kind != RT_POST || rt_plan_rank(plan, instr->stream) != rank) continue;
+    s.posts++;
+    s.sent_bytes += rt_post_bytes(&plan->posts[instr->task]);
+  }
+  if (spans) {
+    times t = measure(plan, spans, n_spans, rank, scratch);
+    s.compute_ns = t.compute_ns;
+    s.comm_ns = t.comm_ns;
+    s.both_ns = t.both_ns;
+  }
+  *result = s;
+}
+
 double rt_stats_host_ns_per_instr(const rt_stats *s) {
-  uint32_t n = s->launches + s->waits;
+  uint32_t n = s->launches + s->waits + s->posts + s->joins;
   return n ? (double)s->host_ns / n : 0;
 }
 
@@ -93,11 +147,19 @@ void rt_stats_text(const rt_stats *s, strbuf *out) {
   put_time(out, s->overlap_ns);
   strbuf_puts(out, ", tasks in all ");
   put_time(out, s->task_ns);
+  if (s->posts) {
+    strbuf_puts(out, "\n");
+    put_row(out, "communicate", s->comm_ns);
+    strbuf_puts(out, ", while computing ");
+    put_time(out, s->both_ns);
+    strbuf_printf(out, ", %.0f bytes sent in %u posts", s->sent_bytes, s->posts);
+  }
   strbuf_printf(out, "\n  %-12s%lld bytes at their peak, in a pool of %lld\n", "buffers",
                 (long long)s->peak_bytes, (long long)s->pool_bytes);
   put_row(out, "host", s->host_ns);
-  strbuf_printf(out, " for %u launches and %u waits, %.1f ns each\n", s->launches, s->waits,
-                rt_stats_host_ns_per_instr(s));
+  strbuf_printf(out, " for %u launches and %u waits", s->launches, s->waits);
+  if (s->posts) strbuf_printf(out, ", %u posts and %u joins", s->posts, s->joins);
+  strbuf_printf(out, ", %.1f ns each\n", rt_stats_host_ns_per_instr(s));
 }
 
 void rt_stats_json(const rt_stats *s, strbuf *out) {
@@ -106,6 +168,10 @@ void rt_stats_json(const rt_stats *s, strbuf *out) {
                 (long long)s->task_ns);
   strbuf_printf(out, "\"host_ns\":%lld,\"host_ns_per_instr\":%.3f,\"launches\":%u,\"waits\":%u,",
                 (long long)s->host_ns, rt_stats_host_ns_per_instr(s), s->launches, s->waits);
+  if (s->posts)
+    strbuf_printf(
+        out, "\"posts\":%u,\"joins\":%u,\"comm_ns\":%lld,\"both_ns\":%lld,\"sent_bytes\":%.0f,",
+        s->posts, s->joins, (long long)s->comm_ns, (long long)s->both_ns, s->sent_bytes);
   strbuf_printf(out, "\"peak_bytes\":%lld,\"pool_bytes\":%lld,\"flops\":%.0f,\"bytes\":%.0f}",
                 (long long)s->peak_bytes, (long long)s->pool_bytes, s->flops, s->bytes);
 }

@@ -1,4 +1,4 @@
-/* Statistics of a run on one device, from its plan and its spans. */
+/* Statistics of a run, from its plan and its spans. */
 #ifndef WEIR_RUNTIME_STATS_H
 #define WEIR_RUNTIME_STATS_H
 
@@ -15,12 +15,29 @@ typedef struct rt_stats {
   int64_t pool_bytes; /* of the plan's own memory */
   int64_t peak_bytes; /* of its buffers alive at once, in plan order */
   double flops, bytes;
+  uint32_t posts, joins;
+  int64_t comm_ns;   /* at least one communication was under way, of any rank in the plan */
+  int64_t both_ns;   /* and a task ran */
+  double sent_bytes; /* to other ranks; see rt_post_bytes() */
 } rt_stats;
 
-/* spans: n_spans of them, NULL if the run was not traced (the three times are then 0).
+/* One rank's part of it. */
+typedef struct rt_rank_stats {
+  int64_t compute_ns; /* at least one of its tasks ran */
+  int64_t comm_ns;    /* at least one of its communications was under way */
+  int64_t both_ns;    /* both at once */
+  uint32_t posts;
+  double sent_bytes;
+} rt_rank_stats;
+
+/* spans: n_spans of them, NULL if the run was not traced (the times are then 0). Those of the posts
+ * stand behind n_tasks others; they may be left out.
  * Needs a memory_guard(); `scratch` may be destroyed afterwards. */
 void rt_stats_make(const rt_plan *plan, const rt_span *spans, uint32_t n_spans, int64_t wall_ns,
                    int64_t host_ns, arena *scratch, rt_stats *result);
+/* `rank`: in the plan. */
+void rt_stats_of_rank(const rt_plan *plan, const rt_span *spans, uint32_t n_spans, uint32_t rank,
+                      arena *scratch, rt_rank_stats *result);
 double rt_stats_host_ns_per_instr(const rt_stats *s);
 
 /* A few lines for people; and one JSON object, without a newline. */

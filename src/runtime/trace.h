@@ -1,7 +1,8 @@
 /* Traces: what ran when, for people.
  *
  * JSON is the trace event format that Perfetto and Chrome open: a process per device, a thread per
- * stream, an event per launch. The page is one HTML file that needs nothing else: lanes per stream,
+ * stream, an event per launch; where a plan communicates, one more thread per device with an event per
+ * communication, or several where they are under way at once. The page is one HTML file that needs nothing else: lanes per stream,
  * wheel to zoom, drag to move, hover for details. */
 #ifndef WEIR_RUNTIME_TRACE_H
 #define WEIR_RUNTIME_TRACE_H
@@ -9,10 +10,10 @@
 #include "base/strbuf.h"
 #include "runtime/device.h"
 
-/* One device's part of a run. */
+/* One process's part of a run. */
 typedef struct rt_trace {
   const char *device; /* "cpu" */
-  uint32_t rank;
+  uint32_t rank;      /* the device id of the plan's first rank; others follow */
   const rt_plan *plan;
   const rt_span *spans; /* as rt_run() filled them; spans without a length are left out */
   uint32_t n_spans;

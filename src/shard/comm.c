@@ -79,6 +79,10 @@ static shard_answer check_family(rule *r) {
   if (!only_reduces_devices(r)) {
     return computes(r, "it reduces other things than one axis with a position per device");
   }
+  const ir_func *f = r->v.c->f;
+  if (ir_tensor_at(f, op->operands[0])->dtype != ir_tensor_at(f, op->result)->dtype) {
+    return computes(r, "its result has another dtype");
+  }
   r->m->reduce = shard_reduce_of(op->code, ir_tensor_at(r->v.c->f, op->result)->dtype);
   return SHARD_ONE;
 }
@@ -157,6 +161,16 @@ static ir_axis before_swizzle(const ir_func *f, ir_axis a, uint32_t k, bool *swi
   return *swizzled ? t->in[0] : a;
 }
 
+/* Is there one iteration per device? An axis that is a device axis too is as long as the mesh. */
+static bool one_per_device(const rule *r, ir_axis a) {
+  const ir_func *f = r->v.c->f;
+  int64_t n;
+  if (!ir_scalar_is_const(&f->module->scalars, ir_axis_size(f, a), &n)) {
+    return axis_before(r)->cut == SHARD_WHOLE;
+  }
+  return n == ir_mesh_size(ir_mesh_at(f, r->m->from), (uint32_t)r->m->mesh_axis);
+}
+
 /* Does the result iterate over the very pieces in which the operand lies? */
 static bool streams_over_pieces(rule *r, bool *swizzled) {
   const ir_func *f = r->v.c->f;
@@ -165,7 +179,8 @@ static bool streams_over_pieces(rule *r, bool *swizzled) {
     if (ir_axis_at(f, loop.data[i])->mark.kind != IR_MARK_STREAM) continue;
     ir_axis a = before_swizzle(f, loop.data[i], (uint32_t)r->m->mesh_axis, swizzled);
     shard_leaf leaf = shard_leaf_from(r->v.c, shard_index_of(&r->v, &r->v.to, a));
-    if (shard_leaf_compare(r->v.c, &r->from, &leaf) == SHARD_EQUAL) return true;
+    if (shard_leaf_compare(r->v.c, &r->from, &leaf) != SHARD_EQUAL) continue;
+    if (one_per_device(r, a)) return true;
   }
   return false;
 }

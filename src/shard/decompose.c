@@ -116,7 +116,8 @@ static uint32_t backward_pairs(const decomposing *d, const ir_op_data *op, uint3
 /* Places `to`, which stands for operand k, as the operation needs it. */
 static void place_for(decomposing *d, const ir_op_data *op, uint32_t k, ir_tensor to) {
   ir_pair pairs[IR_MAX_RANK];
-  uint32_t reduced = reduced_axes(d, op->result);
+  bool bias = op->code == IR_OP_LINEAR && k == 2; /* added when partial results have been reduced */
+  uint32_t reduced = bias ? 0 : reduced_axes(d, op->result);
   ir_tensor_at(d->f, to)->mesh = ir_tensor_at(d->f, op->result)->mesh;
   uint32_t n = backward_pairs(d, op, k, to, true, pairs);
   schedule_marks reductions = {true, (uint32_t)ALL_AXES}, others = {true, ~reduced};
@@ -150,6 +151,37 @@ static ir_op insert_between(decomposing *d, ir_op o, ir_tensor like, uint32_t ax
 
 static void settle(decomposing *d, ir_op o, uint32_t depth);
 
+/* How many transforms lie between the marked axis and its dimension. */
+static uint32_t depth_of(const ir_func *f, const shard_axis *a) {
+  uint32_t n = 0;
+  for (ir_axis at = a->loop; !IR_SAME(at, a->logical); n++) {
+    at = ir_transform_at(f, ir_axis_at(f, at)->def)->in[0];
+  }
+  return n;
+}
+
+/* The mesh axis of `among` whose cut is the innermost; of several, the last. Cuts of one dimension come
+ * from the outermost on and go from the innermost on: a piece of a piece is nothing by itself. */
+static uint32_t innermost(const ir_func *f, const shard_placement *p, uint32_t among) {
+  uint32_t best = (uint32_t)__builtin_ctz(among), most = 0;
+  for (uint32_t left = among; left; left &= left - 1) {
+    uint32_t k = (uint32_t)__builtin_ctz(left), depth = depth_of(f, &p->axes[k]);
+    if (depth <= most) continue;
+    best = k;
+    most = depth;
+  }
+  return best;
+}
+
+/* Is another cut of the same dimension inside that along k? */
+static bool has_inside(const ir_func *f, const shard_placement *p, uint32_t k) {
+  for (uint32_t i = 0; i < p->rank; i++) {
+    bool same = p->axes[i].kind == SHARD_SHARDED && p->axes[i].dim == p->axes[k].dim;
+    if (same && depth_of(f, &p->axes[i]) > depth_of(f, &p->axes[k])) return true;
+  }
+  return false;
+}
+
 /* Takes away a sharding that changes on the side of the operand, or adds one on that of the result last,
  * so that what is left has one change less. */
 static void split_changes(decomposing *d, ir_op o, const shard_comm *m, uint32_t depth) {
@@ -161,9 +193,10 @@ static void split_changes(decomposing *d, ir_op o, const shard_comm *m, uint32_t
            "its sharding changes along several mesh axes in a way that does not come apart");
     return;
   }
-  ir_tensor like = gained ? op.result : op.operands[0];
-  uint32_t axes =
-      gained ? to & ~(1u << __builtin_ctz(gained)) : from & ~(1u << __builtin_ctz(lost));
+  uint32_t last = gained ? innermost(d->f, &m->after, gained) : 0;
+  bool adds = gained && (!lost || !has_inside(d->f, &m->after, last));
+  ir_tensor like = adds ? op.result : op.operands[0];
+  uint32_t axes = adds ? to & ~(1u << last) : from & ~(1u << innermost(d->f, &m->before, lost));
   ir_op first = insert_between(d, o, like, axes);
   settle(d, first, depth + 1);
   settle(d, o, depth + 1);
@@ -327,20 +360,20 @@ static bool all_cut_along(const decomposing *d, const ir_op_data *op, ir_axis r,
 static void mark_reduction(decomposing *d, const ir_op_data *op, ir_axis r) {
   ir_mesh mesh = ir_tensor_at(d->f, op->result)->mesh;
   uint32_t rank = ir_mesh_at(d->f, mesh)->rank, first = 0;
+  uint32_t axes = 0;
   for (uint32_t axis = 0; axis < rank; axis++) {
     if (reduced_axes(d, op->result) >> axis & 1) continue;
-    if (!all_cut_along(d, op, r, axis, &first)) continue;
-    ir_tensor from = op->operands[first];
-    const ir_mesh_data *a = ir_mesh_at(d->f, ir_tensor_at(d->f, from)->mesh);
-    if (!ir_mesh_same(a, ir_mesh_at(d->f, mesh))) continue;
-    ir_pair pairs[IR_MAX_RANK], one = {0};
-    uint32_t n = ir_map_pairs(d->f, op, first, pairs);
-    for (uint32_t i = 0; i < n; i++) {
-      if (IR_SAME(pairs[i].consumer, r)) one = pairs[i];
-    }
-    (void)schedule_replay_marked(d->f, from, op->result, &one, 1,
-                                 (schedule_marks){false, 1u << axis});
+    if (all_cut_along(d, op, r, axis, &first)) axes |= 1u << axis;
   }
+  ir_tensor from = op->operands[first];
+  const ir_mesh_data *a = ir_mesh_at(d->f, ir_tensor_at(d->f, from)->mesh);
+  if (!axes || !ir_mesh_same(a, ir_mesh_at(d->f, mesh))) return;
+  ir_pair pairs[IR_MAX_RANK], one = {0};
+  uint32_t n = ir_map_pairs(d->f, op, first, pairs);
+  for (uint32_t i = 0; i < n; i++) {
+    if (IR_SAME(pairs[i].consumer, r)) one = pairs[i];
+  }
+  (void)schedule_replay_marked(d->f, from, op->result, &one, 1, (schedule_marks){false, axes});
 }
 
 static void mark_reductions(decomposing *d, const ir_op_data *op) {
@@ -355,8 +388,7 @@ static void mark_reductions(decomposing *d, const ir_op_data *op) {
 static bool only_moves(decomposing *d, const ir_op_data *op) {
   shard_comm m;
   ir_family family = ir_op_info_of(op->code)->family;
-  if (family != IR_FAMILY_SET && family != IR_FAMILY_SQUEEZE && family != IR_FAMILY_REDUCE)
-    return false;
+  if (family != IR_FAMILY_SET && family != IR_FAMILY_REDUCE) return false;
   shard_answer answer = shard_comm_of(d->c, op, &m);
   if (answer == SHARD_SEVERAL) return family == IR_FAMILY_SET;
   return answer == SHARD_ONE && m.kind != SHARD_NONE;

@@ -12,6 +12,11 @@ static shard_leaf needed_leaf(shard_view *v, uint32_t k) {
   return shard_leaf_from(v->c, shard_index_of(v, &v->to, p.axes[k].reduced));
 }
 
+/* The bias of a linear is added to what is left when the partial results are added up. */
+static bool is_bias(const ir_op_data *op, uint32_t operand) {
+  return op->code == IR_OP_LINEAR && operand == 2;
+}
+
 static bool holds(shard_view *v, uint32_t kept, int64_t device) {
   if (shard_position(v->c, v->from.mesh, device) < 0) return false;
   for (uint32_t k = 0; k < IR_MESH_MAX_RANK; k++) {
@@ -29,7 +34,8 @@ bool shard_operand_fits(shard_ctx *c, const ir_op_data *op, uint32_t operand) {
   shard_view_open(c, op, operand, &v);
   uint32_t kept = 0;
   for (uint32_t k = 0; k < shard_view_rank(&v); k++) {
-    shard_leaf a = shard_leaf_of(&v, &v.from, k), b = needed_leaf(&v, k);
+    shard_leaf a = shard_leaf_of(&v, &v.from, k);
+    shard_leaf b = is_bias(op, operand) ? shard_leaf_of(&v, &v.to, k) : needed_leaf(&v, k);
     shard_relation r = shard_leaf_compare(c, &a, &b);
     if (r == SHARD_DIFFERENT) return false;
     if (r == SHARD_EQUAL) kept |= 1u << k;

@@ -45,6 +45,15 @@ bool shard_same_devices(const ir_func *f, ir_mesh a, ir_mesh b) {
   return true;
 }
 
+bool shard_same_coordinates(const ir_func *f, ir_mesh a, ir_mesh b, uint32_t axis) {
+  const ir_mesh_data *x = ir_mesh_at(f, a), *y = ir_mesh_at(f, b);
+  for (int64_t i = 0; i < x->n_devices; i++) {
+    int64_t at = ir_mesh_find(y, x->devices[i]);
+    if (at < 0 || ir_mesh_coordinate(x, i, axis) != ir_mesh_coordinate(y, at, axis)) return false;
+  }
+  return true;
+}
+
 ir_mesh shard_fresh_mesh(ir_func *f, const char *base, const int64_t *devices, int64_t n) {
   arena *memory = &f->module->memory;
   const char *text = base;

@@ -86,6 +86,8 @@ bool shard_is_distributed(const ir_func *f);
 ir_mesh shard_all_devices(ir_func *f);
 /* Have both meshes the same devices, in whatever order? */
 bool shard_same_devices(const ir_func *f, ir_mesh a, ir_mesh b);
+/* Has every device of `a` the same coordinate along the mesh axis in `b`? */
+bool shard_same_coordinates(const ir_func *f, ir_mesh a, ir_mesh b, uint32_t axis);
 
 /* ---- communications ---- */
 typedef enum shard_comm_kind {

@@ -1,5 +1,9 @@
 /* For communication tests: worlds whose ranks run one function, and collectives with their oracle.
  *
+ * Ranks are threads of this process, or processes that an MPI launcher started: then every process runs
+ * the whole test, worlds have at most as many ranks as there are processes, and a process opens one
+ * endpoint, or none if its rank is not in the world.
+ *
  * Ranks run on threads of their own, and expectations are counted by the main thread: what a rank
  * finds wrong goes through kit_wrong(), which is looked at when the world has ended. */
 #ifndef WEIR_TESTS_CONFORM_COMM_KIT_H
@@ -28,6 +32,8 @@ enum { KIT_RANKS = 8, KIT_GUARD = 64 };
 #define KIT_SECONDS ((int64_t)1000000000)
 
 static const rt_comm_ops *kit_backend;
+static uint32_t kit_ranks = KIT_RANKS; /* in the largest worlds; more on purpose only in process */
+static bool kit_in_process = true;     /* all ranks are in this process */
 static _Atomic uint32_t kit_errors;
 
 /* Reports the first few. */
@@ -92,9 +98,9 @@ typedef struct kit_step {
 /* A shuffled choice of n of the ranks. */
 static void kit_team(kit_step *s, uint32_t n, uint64_t key) {
   uint32_t all[KIT_RANKS];
-  for (uint32_t i = 0; i < KIT_RANKS; i++) all[i] = i;
+  for (uint32_t i = 0; i < kit_ranks; i++) all[i] = i;
   for (uint32_t i = 0; i < n; i++) {
-    uint32_t j = i + (uint32_t)(random_bits(key, i) % (KIT_RANKS - i)), kept = all[i];
+    uint32_t j = i + (uint32_t)(random_bits(key, i) % (kit_ranks - i)), kept = all[i];
     s->team[i] = all[j];
     all[j] = kept;
   }

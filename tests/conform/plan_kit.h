@@ -21,6 +21,7 @@ typedef struct kit {
   VEC(rt_task) tasks;
   VEC(rt_view) views; /* one per buffer, same number */
   VEC(rt_buffer) buffers;
+  VEC(rt_post) posts;
 } kit;
 
 static inline void kit_init(kit *k, uint32_t n_streams) {
@@ -102,12 +103,38 @@ static inline uint32_t kit_wait(kit *k, uint32_t stream, uint32_t other) {
   return k->instrs.len - 1;
 }
 
+/* Whether two posts of a rank are matched by their order: messages, or collectives of one team. */
+static inline bool kit_in_order(const rt_post *a, const rt_post *b) {
+  bool message = rt_comm_is_message(a->kind), same = a->n_team == b->n_team;
+  for (uint32_t i = 0; same && i < a->n_team; i++) same = a->team[i] == b->team[i];
+  return message == rt_comm_is_message(b->kind) && (message || same);
+}
+
+/* The stream posts a communication; its number. `in` and `out` are buffers, or RT_NO_VIEW. */
+static inline uint32_t kit_post(kit *k, uint32_t stream, rt_post post) {
+  rt_instr i = {.kind = RT_POST, .stream = (uint16_t)stream, .task = k->posts.len};
+  post.joined = true;
+  post.before = k->posts.len;
+  while (post.before > 0 && !kit_in_order(&k->posts.data[post.before - 1], &post)) post.before--;
+  post.before = post.before > 0 ? post.before - 1 : RT_NO_POST;
+  vec_push(&k->memory, &k->posts, post);
+  vec_push(&k->memory, &k->instrs, i);
+  return k->posts.len - 1;
+}
+
+static inline uint32_t kit_join(kit *k, uint32_t stream, uint32_t post) {
+  rt_instr i = {.kind = RT_JOIN, .stream = (uint16_t)stream, .task = post};
+  vec_push(&k->memory, &k->instrs, i);
+  return k->instrs.len - 1;
+}
+
 /* Valid until the kit changes. */
 static inline const rt_plan *kit_plan(kit *k) {
   k->plan.instrs = k->instrs.data, k->plan.n_instrs = k->instrs.len;
   k->plan.tasks = k->tasks.data, k->plan.n_tasks = k->tasks.len;
   k->plan.views = k->views.data, k->plan.n_views = k->views.len;
   k->plan.buffers = k->buffers.data, k->plan.n_buffers = k->buffers.len;
+  k->plan.posts = k->posts.data, k->plan.n_posts = k->posts.len;
   return &k->plan;
 }
 

@@ -1,5 +1,6 @@
-/* What every communication backend must do. Backends are listed in main(); inproc has all its ranks
- * in this process, and is asked a few more things. */
+/* What every communication backend must do. Started by an MPI launcher the test is for mpi, otherwise
+ * for inproc, which has all its ranks in this process and is asked a few more things. */
+#include "comm/mpi/launch.h"
 #include "conform/comm_failures.h"
 #include "conform/comm_matrix.h"
 
@@ -102,18 +103,18 @@ static void test_narrow_floats(void) {
 /* ---- collectives ---- */
 static void test_matrix(void) {
   matrix m = matrix_make();
-  m.reps = SANITIZED ? 2 : 8;
-  kit_run(KIT_RANKS, matrix_body, &m);
-  kit_run(KIT_RANKS, matrix_body_window, &m);
+  m.reps = SANITIZED || !kit_in_process ? 2 : 8;
+  kit_run(kit_ranks, matrix_body, &m);
+  kit_run(kit_ranks, matrix_body_window, &m);
   free(m.steps);
   m = matrix_make_large();
   m.reps = 2;
-  kit_run(KIT_RANKS, matrix_body, &m);
-  kit_run(KIT_RANKS, matrix_body_window, &m);
+  kit_run(kit_ranks, matrix_body, &m);
+  kit_run(kit_ranks, matrix_body_window, &m);
   free(m.steps);
   m = matrix_make_huge();
   m.reps = 1;
-  kit_run(KIT_RANKS, matrix_body, &m);
+  kit_run(kit_ranks, matrix_body, &m);
   free(m.steps);
 }
 
@@ -165,7 +166,7 @@ static void chain_body(rt_comm *comm, void *context) {
 }
 
 static void test_chains(void) {
-  for (uint32_t n = 1; n <= KIT_RANKS; n++) kit_run(n, chain_body, NULL);
+  for (uint32_t n = 1; n <= kit_ranks; n++) kit_run(n, chain_body, NULL);
 }
 
 /* Roots that contribute or receive nothing. */
@@ -253,7 +254,7 @@ static void self_body(rt_comm *comm, void *context) {
 }
 
 static void test_messages(void) {
-  for (uint32_t n = 1; n <= KIT_RANKS; n++) {
+  for (uint32_t n = 1; n <= kit_ranks; n++) {
     kit_run(n, ring_body, NULL);
     kit_run(n, line_body, NULL);
     kit_run(n, self_body, NULL);
@@ -348,10 +349,22 @@ static void test_in_process(void) {
   if (!SANITIZED) kit_run(RT_COMM_MAX_RANKS, crowd_body, NULL);
 }
 
+/* Without arithmetic, which does not depend on the backend. */
+static void choose_mpi(const mpi_launch *launch) {
+  kit_backend = &rt_comm_mpi;
+  kit_in_process = false;
+  if (launch->size < kit_ranks) kit_ranks = launch->size;
+}
+
 int main(void) {
-  test_reductions();
-  test_narrow_floats();
+  mpi_launch launch;
   kit_backend = &rt_comm_inproc;
+  if (mpi_launch_find(&launch)) {
+    choose_mpi(&launch);
+  } else {
+    test_reductions();
+    test_narrow_floats();
+  }
   test_matrix();
   test_chains();
   test_messages();
@@ -360,6 +373,6 @@ int main(void) {
   test_troubles();
   test_bad_requests();
   test_faults();
-  test_in_process();
+  if (kit_in_process) test_in_process();
   return test_finish();
 }

@@ -435,7 +435,8 @@ static void test_cpu(uint32_t threads) {
 
 /* ---- sim ---- */
 static int64_t sim_ns(const rt_plan *plan, uint32_t units, const uint32_t **path, uint32_t *len) {
-  static const sim_costs hundred = {1e30, 1e30, 100, 0};
+  static const sim_costs hundred = {
+      .flops_per_ns = 1e30, .bytes_per_ns = 1e30, .latency_ns = 100, .link_bytes_per_ns = 1};
   static uint32_t kept[16];
   rt_device *d = NULL;
   rt_device_options o = {.threads = units};

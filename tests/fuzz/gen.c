@@ -324,11 +324,13 @@ gen_program *gen_create(const gen_options *options) {
   gen_program *p = must(calloc(1, sizeof *p));
   m->options = *options;
   m->random.state = options->seed;
-  if (options->schedule && !options->streams) schedule_meshes(m);
+  if (options->schedule && options->devices) schedule_device_meshes(m);
+  else if (options->schedule && !options->streams) schedule_meshes(m);
   make_operations(m);
   declare_symbols(m);
   write_outputs(m, p);
-  if (options->schedule && options->streams) schedule_streams(m);
+  if (options->schedule && options->devices) schedule_devices(m);
+  else if (options->schedule && options->streams) schedule_streams(m);
   else if (options->schedule) schedule_write(m);
   list_inputs(m, p);
   p->n_ops = m->n_ops;

@@ -39,6 +39,7 @@ typedef struct gen_options {
   bool schedule;        /* write a schedule */
   bool rfactor;         /* which may contain rfactor */
   bool streams;         /* for one device: stream marks of all kinds, no meshes */
+  bool devices;         /* placements on meshes of all kinds, with streams beside them */
   bool symbolic;        /* named and anonymous extents, not only constants */
   bool edges;           /* extents of 0 and 1 */
   bool exact_only;      /* integer-valued data and operations whose results are exact in every order

@@ -12,7 +12,7 @@ enum {
   MODEL_TEXT = 1024, /* longest expression */
   MODEL_AXES = 16,
   MODEL_SYMBOLS = 4,
-  MODEL_MESHES = 2,
+  MODEL_MESHES = 3,
   MODEL_OPERANDS = 4,
 };
 
@@ -181,5 +181,15 @@ bool make_sdpa(model *m, model_tensor *t);
 void schedule_meshes(model *m);
 void schedule_write(model *m);
 void schedule_streams(model *m);
+void schedule_device_meshes(model *m);
+void schedule_devices(model *m);
+
+/* Statements that the files of schedules share. Size along mesh.x (k = 0), mesh.y (k = 1), …; the axis
+ * at `at` becomes two parts; marks; an inner or outer split by a number. */
+int64_t model_mesh_size(const model_mesh *mesh, uint32_t k);
+void model_parts(model_tensor *t, uint32_t at, int64_t outer, int64_t inner);
+void write_mark_mesh(model *m, model_tensor *t, uint32_t at, uint32_t k);
+void write_mark_stream(model *m, model_tensor *t, uint32_t at);
+void write_split(model *m, model_tensor *t, uint32_t at, bool outer, int64_t factor);
 
 #endif

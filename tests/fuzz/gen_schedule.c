@@ -40,12 +40,11 @@ static void make_mesh(model *m) {
 }
 
 void schedule_meshes(model *m) {
-  uint32_t n = m->options.max_devices ? below(m, MODEL_MESHES + 1) : 0;
+  uint32_t n = m->options.max_devices ? below(m, 3) : 0;
   for (uint32_t i = 0; i < n; i++) make_mesh(m);
 }
 
-/* Size along mesh.x (k = 0), mesh.y (k = 1), … */
-static int64_t mesh_size(const model_mesh *mesh, uint32_t k) {
+int64_t model_mesh_size(const model_mesh *mesh, uint32_t k) {
   return mesh->shape[mesh->rank - 1 - k];
 }
 
@@ -68,7 +67,7 @@ static void replace(model_tensor *t, uint32_t at, uint32_t n_old, const model_ax
   t->n_axes = at + n_new + rest;
 }
 
-static void split_in_two(model_tensor *t, uint32_t at, int64_t outer, int64_t inner) {
+void model_parts(model_tensor *t, uint32_t at, int64_t outer, int64_t inner) {
   model_axis a = t->axes[at];
   model_axis parts[2] = {{.kind = a.kind, .size = outer, .whole = a.whole},
                          {.kind = a.kind, .size = inner, .whole = true, .never = true}};
@@ -82,7 +81,7 @@ static int64_t write_factor(model *m) {
     bool alone = mesh->rank == 1 && chance(m, 60);
     buffer_printf(&m->tail, ", %s", mesh->name);
     if (!alone) buffer_printf(&m->tail, ".%c", "xyz"[k]);
-    return mesh_size(mesh, k);
+    return model_mesh_size(mesh, k);
   }
   const model_dim *symbol = &m->symbols[0];
   if (m->n_symbols && symbol->size >= 1 && chance(m, 10)) {
@@ -101,7 +100,7 @@ static bool can_split(const model_tensor *t, uint32_t at) {
 /* By a factor that was written already. */
 static void end_split(model *m, model_tensor *t, uint32_t at, bool outer, int64_t factor) {
   int64_t rest = (t->axes[at].size + factor - 1) / factor;
-  split_in_two(t, at, outer ? factor : rest, outer ? rest : factor);
+  model_parts(t, at, outer ? factor : rest, outer ? rest : factor);
   end(m, ")");
 }
 
@@ -128,7 +127,7 @@ static void chunk_split(model *m, model_tensor *t) {
     left -= length;
     count++;
   }
-  split_in_two(t, at, count, longest);
+  model_parts(t, at, count, longest);
   end(m, "])");
 }
 
@@ -187,11 +186,11 @@ static bool fits_mesh(model *m, const model_tensor *t, uint32_t at, uint32_t *k)
   if (t->mesh < 0 || t->axes[at].marked) return false;
   const model_mesh *mesh = &m->meshes[t->mesh];
   *k = below(m, mesh->rank);
-  return mesh_size(mesh, *k) == t->axes[at].size;
+  return model_mesh_size(mesh, *k) == t->axes[at].size;
 }
 
 /* Marks axis `at` if its kind has not used that axis of the mesh yet. */
-static void mark_mesh_at(model *m, model_tensor *t, uint32_t at, uint32_t k) {
+void write_mark_mesh(model *m, model_tensor *t, uint32_t at, uint32_t k) {
   t->used[t->axes[at].kind == AXIS_REDUCTION ? 0 : 1] |= 1u << k;
   t->axes[at].marked = true;
   char text[8];
@@ -206,7 +205,7 @@ static bool mesh_axis_free(const model_tensor *t, uint32_t at, uint32_t k) {
 
 static void mark_mesh(model *m, model_tensor *t) {
   uint32_t at = below(m, t->n_axes), k;
-  if (fits_mesh(m, t, at, &k) && mesh_axis_free(t, at, k)) mark_mesh_at(m, t, at, k);
+  if (fits_mesh(m, t, at, &k) && mesh_axis_free(t, at, k)) write_mark_mesh(m, t, at, k);
 }
 
 /* The usual way to cut an axis for devices: split it by the mesh, mark the outer part. */
@@ -219,9 +218,9 @@ static void shard(model *m, model_tensor *t) {
   call(m, t, "outer_split", at);
   buffer_printf(&m->tail, ", %s.%c", mesh->name, "xyz"[k]);
   end(m, ")");
-  int64_t devices = mesh_size(mesh, k);
-  split_in_two(t, at, devices, (t->axes[at].size + devices - 1) / devices);
-  mark_mesh_at(m, t, at, k);
+  int64_t devices = model_mesh_size(mesh, k);
+  model_parts(t, at, devices, (t->axes[at].size + devices - 1) / devices);
+  write_mark_mesh(m, t, at, k);
 }
 
 static void swizzle(model *m, model_tensor *t) {
@@ -379,7 +378,7 @@ static recipe make_recipe(model *m) {
                   .second = 1 + below(m, 3)};
 }
 
-static void mark_stream(model *m, model_tensor *t, uint32_t at) {
+void write_mark_stream(model *m, model_tensor *t, uint32_t at) {
   char text[8];
   t->axes[at].marked = true;
   begin(m, t);
@@ -387,7 +386,7 @@ static void mark_stream(model *m, model_tensor *t, uint32_t at) {
   end(m, "");
 }
 
-static void split_by(model *m, model_tensor *t, uint32_t at, bool outer, int64_t factor) {
+void write_split(model *m, model_tensor *t, uint32_t at, bool outer, int64_t factor) {
   call(m, t, outer ? "outer_split" : "split", at);
   buffer_printf(&m->tail, ", %lld", (long long)factor);
   end_split(m, t, at, outer, factor);
@@ -403,7 +402,7 @@ static bool split_by_chunks(model *m, model_tensor *t, uint32_t at, int64_t leng
     buffer_printf(&m->tail, "%s%lld", count++ ? ", " : ", [", (long long)length);
     longest = length > longest ? length : longest;
   }
-  split_in_two(t, at, count, longest);
+  model_parts(t, at, count, longest);
   end(m, "])");
   return true;
 }
@@ -415,22 +414,22 @@ static void follow(model *m, model_tensor *t, const recipe *r) {
   if (t->axes[at].marked || t->axes[at].whole) return;
   switch (r->kind) {
   case LOGICAL: break;
-  case OUTER: split_by(m, t, at, true, r->factor); break;
-  case INNER: split_by(m, t, at, false, r->factor); break;
+  case OUTER: write_split(m, t, at, true, r->factor); break;
+  case INNER: write_split(m, t, at, false, r->factor); break;
   case CHUNKS:
     if (!split_by_chunks(m, t, at, r->factor)) return;
     break;
   case NESTED: /* what the outer loop leaves of the axis, cut again */
-    split_by(m, t, at, chance(m, 50), r->factor);
-    mark_stream(m, t, at);
-    split_by(m, t, ++at, chance(m, 50), r->second);
+    write_split(m, t, at, chance(m, 50), r->factor);
+    write_mark_stream(m, t, at);
+    write_split(m, t, ++at, chance(m, 50), r->second);
     break;
   case OUTER_TWICE:
-    split_by(m, t, at, chance(m, 50), r->factor);
-    split_by(m, t, at, chance(m, 50), r->second);
+    write_split(m, t, at, chance(m, 50), r->factor);
+    write_split(m, t, at, chance(m, 50), r->second);
     break;
   }
-  mark_stream(m, t, at);
+  write_mark_stream(m, t, at);
 }
 
 /* A mark that must be refused. */
@@ -438,7 +437,7 @@ static void mark_badly(model *m, model_tensor *t) {
   for (uint32_t i = 0; i < t->n_axes; i++) {
     if (!t->axes[i].never || t->axes[i].marked) continue;
     m->bad_stream = true;
-    mark_stream(m, t, i);
+    write_mark_stream(m, t, i);
     return;
   }
 }

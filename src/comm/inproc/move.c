@@ -116,7 +116,7 @@ uint32_t inproc_job_make(inproc_queue *q) {
   j->piece_bytes = (size_t)r->count * ir_dtype_size_bytes(r->dtype);
   size_t share = divide_up(divide_up(j->piece_bytes, q->n), INPROC_LINE_BYTES) * INPROC_LINE_BYTES;
   j->slice_bytes = share > SLICE_BYTES_MIN ? share : SLICE_BYTES_MIN;
-  j->streams = written_bytes(q) + read_bytes(q) >= 2 * q->world->cache_bytes;
+  j->streams = written_bytes(q) + read_bytes(q) >= q->world->cache_bytes / 2 * 3;
   j->cut = cut_of(r->kind, j->streams);
   j->chunk_bytes = chunk_bytes(q);
   uint32_t total = 0;

@@ -1,17 +1,20 @@
 #include "device/cpu/adversary.h"
 
 #include <string.h>
+#include <time.h>
 
 #include "base/random.h"
-#include "device/cpu/device.h"
+#include "device/cpu/device_comm.h"
 
 typedef enum policy { STARVE, RANDOM, LATEST, BURST } policy;
+typedef enum pace { LATE, EAGER, MIXED } pace; /* of communications */
 
 typedef struct adversary_device {
   rt_device base;
   const allocator *memory;
   uint64_t seed;
   pthread_mutex_t run;
+  cpu_world world;
 } adversary_device;
 
 typedef struct adversary {
@@ -28,6 +31,12 @@ typedef struct adversary {
   uint32_t *accesses, *left;         /* of each buffer: in all, and still to come */
   rt_span *spans;
   int64_t origin_ns;
+  cpu_comms comms;
+  pace pace;
+  const rt_entry *
+      *held; /* posts that streams went past and the backend does not know yet, in order */
+  uint32_t n_held;
+  int64_t moved_ns; /* 0: something moved just now */
 } adversary;
 
 /* ---- choosing ---- */
@@ -47,6 +56,30 @@ static uint32_t draw(adversary *a, uint32_t below) {
   return (uint32_t)(random_bits(a->seed, a->draws++) % below);
 }
 
+static pace pace_of(uint64_t seed, uint32_t n_streams) {
+  uint64_t v = seed / 2, round = n_streams ? v / n_streams : 0;
+  switch (policy_of(seed)) {
+  case STARVE: return (v + round) % 2 ? EAGER : LATE;
+  case RANDOM: return MIXED;
+  case LATEST: return LATE;
+  case BURST: break;
+  }
+  return EAGER;
+}
+
+/* Streams of the victim's rank behind those of others; both keep their order. */
+static void starve_rank(adversary *a, uint32_t victim) {
+  const rt_plan *plan = a->base.plan;
+  uint16_t mates[RT_MAX_STREAMS];
+  uint32_t rank = rt_plan_rank(plan, victim), n_others = 0, n_mates = 0;
+  for (uint32_t k = 0; k < plan->n_streams; k++) {
+    uint16_t s = a->priority[k];
+    if (rt_plan_rank(plan, s) == rank) mates[n_mates++] = s;
+    else a->priority[n_others++] = s;
+  }
+  memcpy(&a->priority[n_others], mates, n_mates * sizeof *mates);
+}
+
 /* A random permutation with the victim last. */
 static void draw_priorities(adversary *a) {
   uint32_t n = a->base.plan->n_streams;
@@ -61,20 +94,27 @@ static void draw_priorities(adversary *a) {
     a->priority[k - 1] = a->priority[j];
     a->priority[j] = t;
   }
+  if (a->base.plan->n_ranks > 1) starve_rank(a, victim);
 }
 
 static const rt_entry *next_entry(const adversary *a, uint32_t s) {
   return &a->program.queues.streams[s].entries[a->head[s]];
 }
 
-static bool is_runnable(const adversary *a, uint32_t s) {
+static bool is_runnable(adversary *a, uint32_t s) {
   if (a->head[s] == a->issued[s]) return false;
   const rt_entry *e = next_entry(a, s);
-  return e->kind == RT_LAUNCH || a->head[e->other] >= e->target;
+  switch ((rt_instr_kind)e->kind) {
+  case RT_LAUNCH: break;
+  case RT_WAIT: return a->head[e->other] >= e->target;
+  case RT_POST:
+  case RT_JOIN: return cpu_comms_may_pass(&a->comms, e);
+  }
+  return true;
 }
 
 /* The runnable streams in `list`; how many there are. */
-static uint32_t list_runnable(const adversary *a, uint16_t *list) {
+static uint32_t list_runnable(adversary *a, uint16_t *list) {
   uint32_t n = 0;
   for (uint32_t s = 0; s < a->base.plan->n_streams; s++)
     if (is_runnable(a, s)) list[n++] = (uint16_t)s;
@@ -88,13 +128,13 @@ static uint32_t latest(const adversary *a, const uint16_t *list, uint32_t n) {
   return best;
 }
 
-static uint32_t most_urgent(const adversary *a) {
+static uint32_t most_urgent(adversary *a) {
   uint32_t k = 0;
   while (!is_runnable(a, a->priority[k])) k++;
   return a->priority[k];
 }
 
-/* False when all streams are done. */
+/* False when no stream can run. */
 static bool choose(adversary *a, uint32_t *stream) {
   uint16_t list[RT_MAX_STREAMS];
   uint32_t n = list_runnable(a, list);
@@ -157,6 +197,13 @@ static void after_access(adversary *a, uint32_t buffer) {
 
 static void count_access(adversary *a, uint32_t buffer) { a->accesses[buffer]++; }
 
+/* Calls visit() for the buffers of a communication. */
+static void each_side(adversary *a, const rt_post *p, void (*visit)(adversary *, uint32_t)) {
+  const rt_plan *plan = a->base.plan;
+  if (p->in != RT_NO_VIEW) visit(a, plan->views[p->in].buffer);
+  if (p->out != RT_NO_VIEW) visit(a, plan->views[p->out].buffer);
+}
+
 /* Calls visit() for the buffer of every view of a task. */
 static void each_access(adversary *a, const rt_task *t, void (*visit)(adversary *, uint32_t)) {
   const rt_plan *plan = a->base.plan;
@@ -165,22 +212,123 @@ static void each_access(adversary *a, const rt_task *t, void (*visit)(adversary 
     if (t->operands[k].kind == RT_OPERAND_VIEW) visit(a, plan->views[t->operands[k].view].buffer);
 }
 
+/* ---- communications ---- */
+/* How many bytes of `out` the poster receives. */
+static size_t received_bytes(const adversary *a, const rt_post *p) {
+  const rt_view *v = &a->base.plan->views[p->out];
+  bool root_only = p->kind == RT_COMM_GATHER || p->kind == RT_COMM_REDUCE;
+  bool pieces =
+      p->kind == RT_COMM_GATHER || p->kind == RT_COMM_ALLGATHER || p->kind == RT_COMM_ALL_TO_ALL;
+  bool nothing = (root_only && p->me != p->root) || p->kind == RT_COMM_SEND ||
+                 (p->kind == RT_COMM_PERMUTE && p->from < 0);
+  int64_t count = p->kind == RT_COMM_PERMUTE ? p->count_from : p->count, room = 1;
+  for (uint32_t d = 0; d < v->rank; d++) room *= v->extents[d];
+  if (pieces) count *= p->n_team;
+  return nothing ? 0 : (size_t)(count < room ? count : room) * ir_dtype_size_bytes(p->dtype);
+}
+
+/* Whether a communication under way uses the buffer. */
+static bool is_in_flight(adversary *a, uint32_t buffer) {
+  const rt_plan *plan = a->base.plan;
+  for (uint32_t i = 0; i < a->n_held; i++) {
+    const rt_post *p = &plan->posts[a->held[i]->task];
+    if (p->in != RT_NO_VIEW && plan->views[p->in].buffer == buffer) return true;
+    if (p->out != RT_NO_VIEW && plan->views[p->out].buffer == buffer) return true;
+  }
+  for (uint32_t i = 0; i < plan->n_posts; i++) {
+    const rt_post *p = &plan->posts[i];
+    if (atomic_load(&a->comms.states[i]) != CPU_POSTED || cpu_comms_passed(&a->comms, i)) continue;
+    if (p->in != RT_NO_VIEW && plan->views[p->in].buffer == buffer) return true;
+    if (p->out != RT_NO_VIEW && plan->views[p->out].buffer == buffer) return true;
+  }
+  return false;
+}
+
+static void poison_received(adversary *a, const rt_post *p) {
+  const rt_plan *plan = a->base.plan;
+  if (p->out == RT_NO_VIEW) return;
+  const rt_view *v = &plan->views[p->out];
+  bool in_place = p->in != RT_NO_VIEW && plan->views[p->in].buffer == v->buffer;
+  size_t bytes = received_bytes(a, p);
+  if (bytes && !in_place && !is_in_flight(a, v->buffer))
+    memset(a->program.bases[v->buffer] + v->offset_bytes, poison_byte(a), bytes);
+}
+
+/* The first one held of a rank drawn from those that have any: a rank's posts stay in order. */
+static void release_one(adversary *a) {
+  const rt_post *posts = a->base.plan->posts;
+  uint32_t rank = posts[a->held[draw(a, a->n_held)]->task].rank, k = 0;
+  while (posts[a->held[k]->task].rank != rank) k++;
+  cpu_comms_post(&a->comms, a->held[k], 0);
+  memmove(&a->held[k], &a->held[k + 1], (--a->n_held - k) * sizeof(const rt_entry *));
+}
+
+/* Begins or moves a communication; false: there is none. */
+static bool stir(adversary *a) {
+  bool moved = a->n_held > 0;
+  if (moved) release_one(a);
+  else moved = cpu_comms_progress_any(&a->comms);
+  if (moved) a->moved_ns = 0;
+  return moved;
+}
+
+static void run_post(adversary *a, const rt_entry *e) {
+  const rt_post *p = &a->base.plan->posts[e->task];
+  each_side(a, p, before_access);
+  poison_received(a, p);
+  a->held[a->n_held++] = e;
+  while (a->pace == EAGER && stir(a)) {
+  }
+  each_side(a, p, after_access);
+}
+
+/* No stream can run and nothing moves: other processes may, or nobody. */
+static void idle(adversary *a) {
+  static const struct timespec a_while = {.tv_nsec = 100000};
+  int64_t now_ns = rt_clock_ns(), timeout_ns = a->device->world.timeout_ns;
+  if (a->moved_ns == 0) a->moved_ns = now_ns;
+  if (cpu_comms_is_failing(&a->comms)) cpu_comms_abort(&a->comms);
+  else if (timeout_ns <= 0 || now_ns - a->moved_ns < timeout_ns) (void)nanosleep(&a_while, NULL);
+  else {
+    uint32_t joins[RT_MAX_STREAMS], n = 0;
+    for (uint32_t s = 0; s < a->base.plan->n_streams; s++)
+      if (a->head[s] < a->issued[s] && next_entry(a, s)->kind != RT_WAIT)
+        joins[n++] = next_entry(a, s)->instr;
+    cpu_comms_time_out(&a->comms, joins, n);
+    a->moved_ns = 0;
+  }
+}
+
 /* ---- running ---- */
+static void run_task(adversary *a, const rt_entry *e, uint32_t s) {
+  const rt_task *task = &a->base.plan->tasks[e->task];
+  each_access(a, task, before_access);
+  cpu_program_run(&a->program, e, (uint16_t)s, 0, a->spans, a->origin_ns, &a->errors);
+  each_access(a, task, after_access);
+}
+
 static void run_entry(adversary *a, uint32_t s) {
   const rt_entry *e = next_entry(a, s);
-  if (e->kind == RT_LAUNCH) {
-    const rt_task *task = &a->base.plan->tasks[e->task];
-    each_access(a, task, before_access);
-    cpu_program_run(&a->program, e, (uint16_t)s, 0, a->spans, a->origin_ns, &a->errors);
-    each_access(a, task, after_access);
+  switch ((rt_instr_kind)e->kind) {
+  case RT_LAUNCH: run_task(a, e, s); break;
+  case RT_WAIT: break;
+  case RT_POST: run_post(a, e); break;
+  case RT_JOIN: each_side(a, &a->base.plan->posts[e->task], after_access); break;
   }
   a->head[s]++;
+  a->moved_ns = 0;
 }
 
 static status adversary_begin(rt_loaded *loaded, void *const *inputs, void *const *outputs,
                               rt_span *spans) {
   adversary *a = (adversary *)loaded;
   (void)pthread_mutex_lock(&a->device->run);
+  a->origin_ns = rt_clock_ns();
+  status st = cpu_comms_begin(&a->comms, spans, a->origin_ns);
+  if (st != STATUS_OK) {
+    (void)pthread_mutex_unlock(&a->device->run);
+    return st;
+  }
   cpu_program_bind(&a->program, inputs, outputs);
   cpu_errors_reset(&a->errors);
   memset(a->head, 0, sizeof a->head);
@@ -189,11 +337,13 @@ static status adversary_begin(rt_loaded *loaded, void *const *inputs, void *cons
     memcpy(a->left, a->accesses, loaded->plan->n_buffers * sizeof *a->left);
   a->draws = 0;
   a->last = 0;
+  a->n_held = 0;
+  a->moved_ns = 0;
   a->policy = policy_of(a->seed);
+  a->pace = pace_of(a->seed, loaded->plan->n_streams);
   draw_priorities(a);
   poison_all(a);
   a->spans = spans;
-  a->origin_ns = rt_clock_ns();
   return STATUS_OK;
 }
 
@@ -201,12 +351,19 @@ static void adversary_issue(rt_loaded *loaded, uint32_t instr) {
   ((adversary *)loaded)->issued[loaded->plan->instrs[instr].stream]++;
 }
 
-/* Waits look back in the plan, so something can always run until all is done. */
+/* Waits look back in the plan, so something can always run until all is done, or a communication is
+ * waited for. */
 static status adversary_finish(rt_loaded *loaded) {
   adversary *a = (adversary *)loaded;
   uint32_t stream;
-  while (choose(a, &stream)) run_entry(a, stream);
-  check(memcmp(a->head, a->issued, sizeof a->head) == 0);
+  for (;;) {
+    if (a->pace == MIXED && a->comms.n && draw(a, 3) == 0) (void)stir(a);
+    if (choose(a, &stream)) run_entry(a, stream);
+    else if (memcmp(a->head, a->issued, sizeof a->head) == 0) break;
+    else if (!stir(a)) idle(a);
+  }
+  while (a->n_held) release_one(a);
+  cpu_comms_end(&a->comms);
   status st = cpu_errors_report(&a->errors);
   (void)pthread_mutex_unlock(&a->device->run);
   return st;
@@ -218,9 +375,19 @@ static status count_accesses(void *context) {
   const rt_plan *plan = a->base.plan;
   a->accesses = ARENA_ARRAY(&a->program.memory, plan->n_buffers, uint32_t);
   a->left = ARENA_ARRAY(&a->program.memory, plan->n_buffers, uint32_t);
-  for (uint32_t i = 0; i < plan->n_instrs; i++)
-    if (plan->instrs[i].kind == RT_LAUNCH)
-      each_access(a, &plan->tasks[plan->instrs[i].task], count_access);
+  a->held = ARENA_ARRAY(&a->program.memory, plan->n_posts, const rt_entry *);
+  for (uint32_t i = 0; i < plan->n_instrs; i++) {
+    const rt_instr *instr = &plan->instrs[i];
+    switch ((rt_instr_kind)instr->kind) {
+    case RT_LAUNCH: each_access(a, &plan->tasks[instr->task], count_access); break;
+    case RT_WAIT: break;
+    case RT_POST:
+    case RT_JOIN: each_side(a, &plan->posts[instr->task], count_access); break;
+    }
+  }
+  /* What nobody joins may be used until the end. */
+  for (uint32_t p = 0; p < plan->n_posts; p++)
+    if (!plan->posts[p].joined) each_side(a, &plan->posts[p], count_access);
   return STATUS_OK;
 }
 
@@ -242,6 +409,7 @@ static status adversary_load(rt_device *device, const rt_plan *plan, rt_loaded *
     return fail(STATUS_SYSTEM, "cannot make a lock");
   }
   status st = cpu_program_init(&a->program, plan, 1, d->memory);
+  if (st == STATUS_OK) st = cpu_comms_init(&a->comms, &a->program, &d->world, &a->errors);
   if (st == STATUS_OK) st = memory_guard(count_accesses, a);
   if (st != STATUS_OK) adversary_unload(&a->base);
   else *result = &a->base;
@@ -258,6 +426,11 @@ static void adversary_close(rt_device *device) {
   if (!d) return;
   (void)pthread_mutex_destroy(&d->run);
   memory_free(d->memory, d);
+}
+
+static void adversary_attach(rt_device *device, rt_comm *const *endpoints, uint32_t n,
+                             int64_t timeout_ns) {
+  cpu_world_attach(&((adversary_device *)device)->world, endpoints, n, timeout_ns);
 }
 
 static status adversary_open(const rt_device_options *options, const allocator *memory,
@@ -279,6 +452,7 @@ const rt_device_ops cpu_adversary = {
     .takes_adversary = true,
     .open = adversary_open,
     .close = adversary_close,
+    .attach = adversary_attach,
     .load = adversary_load,
     .unload = adversary_unload,
     .begin = adversary_begin,

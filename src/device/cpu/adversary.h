@@ -9,6 +9,12 @@
  *   odd seed       in turn: random (any runnable stream), latest (the one whose next instruction is
  *                  last in the plan), burst (a random one, for as long as it can run).
  *
+ * Communications are late (begun and moved only when no stream can run), eager (before anything else), or
+ * mixed: when a post is handed over, and when its data move, is drawn. Starving takes late and eager in
+ * turn, so that seeds 0, 2, … 4n - 2 try both with every victim; its rank's other streams come next to
+ * last. random is mixed, latest late, burst eager. What a communication receives is poisoned when it is
+ * posted, unless another one under way uses the same memory.
+ *
  * Poison: before a run the pool and the outputs are filled with bytes that depend on the seed (NaN in
  * most patterns). A pool buffer is filled again just before its first access, and after its last one
  * if the plan frees it, so that a value which was never written, or read after its buffer was

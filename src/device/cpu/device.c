@@ -60,6 +60,16 @@ static status cpu_open(const rt_device_options *options, const allocator *memory
   return st;
 }
 
+static void cpu_attach(rt_device *device, rt_comm *const *endpoints, uint32_t n,
+                       int64_t timeout_ns) {
+  cpu_world_attach(&((cpu_device *)device)->world, endpoints, n, timeout_ns);
+}
+
+static void cpu_notify(void *device, uint32_t rank) {
+  (void)rank;
+  cpu_threads_notify(device);
+}
+
 /* ---- loaded plans ---- */
 static void cpu_unload(rt_loaded *loaded) {
   cpu_loaded *l = (cpu_loaded *)loaded;
@@ -83,6 +93,7 @@ static status cpu_load(rt_device *device, const rt_plan *plan, rt_loaded **resul
   void *aligned;
   status st;
   TRY_OUT(cpu_program_init(&l->program, plan, d->n_threads, d->memory));
+  TRY_OUT(cpu_comms_init(&l->comms, &l->program, &d->world, &l->errors));
   TRY_OUT(cpu_alloc_aligned(d->memory, plan->n_streams * sizeof(cpu_stream), &l->streams_block,
                             &aligned));
   l->streams = aligned;
@@ -97,13 +108,20 @@ static status cpu_begin(rt_loaded *loaded, void *const *inputs, void *const *out
                         rt_span *spans) {
   cpu_loaded *l = (cpu_loaded *)loaded;
   (void)pthread_mutex_lock(&l->device->run);
+  int64_t origin_ns = spans ? rt_clock_ns() : 0;
+  status st = cpu_comms_begin(&l->comms, spans, origin_ns);
+  if (st != STATUS_OK) {
+    (void)pthread_mutex_unlock(&l->device->run);
+    return st;
+  }
   cpu_program_bind(&l->program, inputs, outputs);
   for (uint32_t s = 0; s < loaded->plan->n_streams; s++) l->streams[s] = (cpu_stream){0};
   cpu_errors_reset(&l->errors);
   l->issued = 0;
   l->spans = spans;
-  l->origin_ns = spans ? rt_clock_ns() : 0;
+  l->origin_ns = origin_ns;
   l->device->current = l;
+  if (l->comms.n) atomic_store(&l->device->communicates, true);
   cpu_threads_enter(l->device);
   return STATUS_OK;
 }
@@ -118,6 +136,10 @@ static status cpu_finish(rt_loaded *loaded) {
   cpu_loaded *l = (cpu_loaded *)loaded;
   cpu_threads_finish(l->device);
   cpu_threads_leave(l->device);
+  if (l->comms.n) {
+    atomic_store(&l->device->communicates, false);
+    cpu_comms_end(&l->comms);
+  }
   status st = cpu_errors_report(&l->errors);
   (void)pthread_mutex_unlock(&l->device->run);
   return st;
@@ -129,6 +151,8 @@ const rt_device_ops rt_device_cpu = {
     .takes_adversary = true,
     .open = cpu_open,
     .close = cpu_close,
+    .attach = cpu_attach,
+    .notify = cpu_notify,
     .load = cpu_load,
     .unload = cpu_unload,
     .begin = cpu_begin,

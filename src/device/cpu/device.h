@@ -50,13 +50,19 @@ void cpu_program_bind(cpu_program *p, void *const *inputs, void *const *outputs)
  * The failing task that comes first in the plan is the one reported. Tasks behind it are skipped,
  * those before it still run, so the error is the same in every order of execution. */
 typedef struct cpu_errors {
-  _Atomic uint32_t first; /* instruction; UINT32_MAX: none */
+  _Atomic uint32_t first; /* instruction; UINT32_MAX: none; 0: no task runs any more */
   pthread_mutex_t lock;   /* of what follows */
   status st;
+  uint32_t instr; /* that failed */
   char message[2048];
 } cpu_errors;
 
 void cpu_errors_reset(cpu_errors *e);
+/* Instruction `instr` failed. Takes the message of the calling thread. */
+void cpu_errors_keep(cpu_errors *e, uint32_t instr, status st);
+/* Something other than an instruction failed: nothing more is run. An error of a task stays the one
+ * reported. Takes the message of the calling thread. */
+void cpu_errors_stop(cpu_errors *e, status st);
 /* Ends the run: records the error for the calling thread. */
 status cpu_errors_report(cpu_errors *e);
 

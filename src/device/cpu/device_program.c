@@ -114,13 +114,26 @@ void cpu_errors_reset(cpu_errors *e) {
 }
 
 /* The message of fail() is this thread's: copied, and cleared so that the next one is recorded. */
-static void keep(cpu_errors *e, uint32_t instr, status st) {
+static void take_message(cpu_errors *e, uint32_t instr, status st) {
+  e->st = st;
+  e->instr = instr;
+  (void)snprintf(e->message, sizeof e->message, "%s", status_message());
+}
+
+void cpu_errors_keep(cpu_errors *e, uint32_t instr, status st) {
   (void)pthread_mutex_lock(&e->lock);
   if (instr < atomic_load_explicit(&e->first, memory_order_relaxed)) {
-    e->st = st;
-    (void)snprintf(e->message, sizeof e->message, "%s", status_message());
+    take_message(e, instr, st);
     atomic_store_explicit(&e->first, instr, memory_order_relaxed);
   }
+  (void)pthread_mutex_unlock(&e->lock);
+  status_clear();
+}
+
+void cpu_errors_stop(cpu_errors *e, status st) {
+  (void)pthread_mutex_lock(&e->lock);
+  if (e->st == STATUS_OK) take_message(e, 0, st);
+  atomic_store_explicit(&e->first, 0, memory_order_relaxed);
   (void)pthread_mutex_unlock(&e->lock);
   status_clear();
 }
@@ -143,7 +156,7 @@ void cpu_program_run(const cpu_program *p, const rt_entry *entry, uint16_t strea
     char **starts = (char **)(void *)(scratch + p->scratch_bytes);
     cpu_kernel_starts(p->plan, &p->plan->tasks[entry->task], p->bases, starts);
     status st = cpu_kernel_run(p->kernels[entry->task], starts, scratch);
-    if (st != STATUS_OK) keep(errors, entry->instr, st);
+    if (st != STATUS_OK) cpu_errors_keep(errors, entry->instr, st);
     if (spans) end_ns = rt_clock_ns() - origin_ns;
   }
   if (spans)

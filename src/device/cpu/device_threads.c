@@ -6,10 +6,14 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 /* A wake-up of a sleeping thread takes 20 to 50 us, so it pays to look that long before sleeping. */
-enum { SPINS = 2000 };
+enum { SPINS = 2000, HELP_SPINS = 4 }; /* looking at communications counts as several */
+
+/* How long the thread in finish() sleeps while there are communications: backends may miss to notify. */
+static const int64_t look_ns = 10000000, look_at_errors_ns = 1000000;
 
 static _Atomic uint32_t running; /* compute threads in runs, of all devices */
 
@@ -63,6 +67,19 @@ static void park(cpu_thread *me) {
     (void)syscall(SYS_futex, &me->token, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
 }
 
+/* For so long at most; true: nobody came. */
+static bool park_for(cpu_thread *me, int64_t limit_ns) {
+  struct timespec limit = {.tv_sec = limit_ns / 1000000000, .tv_nsec = limit_ns % 1000000000};
+  if (atomic_exchange_explicit(&me->token, 0, memory_order_acquire)) return false;
+  (void)syscall(SYS_futex, &me->token, FUTEX_WAIT_PRIVATE, 0, &limit, NULL, 0);
+  if (bits_clear(&me->device->sleeping, me->index)) {
+    (void)atomic_fetch_add(&me->device->searching, 1);
+    return true;
+  }
+  park(me); /* somebody has taken the bit: the token is here, or will be */
+  return false;
+}
+
 /* The caller has cleared the thread's bit in `sleeping`. The thread wakes as a searching one. */
 static void wake(cpu_device *d, uint32_t thread) {
   (void)atomic_fetch_add(&d->searching, 1);
@@ -70,10 +87,20 @@ static void wake(cpu_device *d, uint32_t thread) {
   (void)syscall(SYS_futex, &d->threads[thread].token, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-void cpu_threads_rouse(cpu_device *d) {
+static void wake_one(cpu_device *d) {
   uint32_t thread;
-  if (!bits_any(&d->ready) || atomic_load(&d->searching)) return;
-  if (bits_take(&d->sleeping, 0, &thread)) wake(d, thread);
+  if (!atomic_load(&d->searching) && bits_take(&d->sleeping, 0, &thread)) wake(d, thread);
+}
+
+void cpu_threads_rouse(cpu_device *d) {
+  if (bits_any(&d->ready)) wake_one(d);
+}
+
+void cpu_threads_notify(cpu_device *d) {
+  if (!atomic_load(&d->communicates)) return;
+  (void)atomic_fetch_add_explicit(&d->notices, 1, memory_order_relaxed);
+  atomic_store(&d->news, true);
+  wake_one(d);
 }
 
 /* ---- streams ---- */
@@ -107,6 +134,14 @@ static void release(cpu_device *d) {
   if (atomic_fetch_sub(&d->active, 1) == 1 && bits_clear(&d->sleeping, 0)) wake(d, 0);
 }
 
+/* Holds the run of which the caller has no stream; false: there is none. */
+static bool hold(cpu_device *d) {
+  uint32_t n = atomic_load(&d->active);
+  while (n)
+    if (atomic_compare_exchange_weak(&d->active, &n, n + 1)) return true;
+  return false;
+}
+
 /* Gives stream s up to whoever completes what it waits for at `head`; true: it came back. As soon
  * as the bit is set, others may take the stream, run it, and even block it on the same stream again
  * before this thread looks. So if it gets the bit back it goes on from where they came to, and until
@@ -135,15 +170,134 @@ static bool may_pass(cpu_loaded *l, uint32_t s, uint32_t *head) {
   }
 }
 
+/* ---- communications ---- */
+static const rt_entry *join_of(const cpu_loaded *l, uint32_t s) {
+  return &l->program.queues.streams[s].entries[atomic_load(&l->streams[s].join)];
+}
+
+/* Makes ready who waits for what is done; false: nobody. */
+static bool pass_joins(cpu_loaded *l) {
+  cpu_bits *joining = &l->device->joining;
+  bool passed = false;
+  for (uint32_t w = 0; w < CPU_BIT_WORDS; w++)
+    for (uint64_t bits = atomic_load(&joining->words[w]); bits; bits &= bits - 1) {
+      uint32_t s = w * 64 + (uint32_t)__builtin_ctzll(bits);
+      if (!cpu_comms_may_pass(&l->comms, join_of(l, s)) || !bits_clear(joining, s)) continue;
+      bits_set(&l->device->ready, s);
+      passed = true;
+    }
+  return passed;
+}
+
+/* As block(), at the join at `head`. */
+static bool block_at_join(cpu_loaded *l, uint32_t s, const rt_entry *e, uint32_t *head) {
+  cpu_stream *own = &l->streams[s];
+  own->head = *head;
+  atomic_store(&own->join, *head);
+  (void)atomic_fetch_add(&l->device->active, 1);
+  bits_set(&l->device->joining, s);
+  bool back = cpu_comms_may_pass(&l->comms, e) && bits_clear(&l->device->joining, s);
+  if (back) *head = own->head;
+  release(l->device);
+  return back;
+}
+
+/* As may_pass(), for a join. */
+static bool may_join(cpu_loaded *l, uint32_t s, uint32_t *head) {
+  for (;;) {
+    const rt_entry *e = &l->program.queues.streams[s].entries[*head];
+    if (cpu_comms_may_pass(&l->comms, e)) return true;
+    if (!block_at_join(l, s, e, head)) return false;
+  }
+}
+
+/* A join may have come before the post, and the end before the ticket was written. */
+static void post(cpu_thread *me, cpu_loaded *l, const rt_entry *e) {
+  cpu_comms_post(&l->comms, e, me->index);
+  if (bits_any(&l->device->joining)) (void)pass_joins(l);
+}
+
+/* Only its owner changes it. */
+static void move(cpu_thread *me, uint64_t n) {
+  uint64_t moves = atomic_load_explicit(&me->moves, memory_order_relaxed);
+  atomic_store_explicit(&me->moves, moves + n, memory_order_relaxed);
+}
+
+/* Moves data and looks at joins; false: there was nothing to do. `all`: leaves nothing out. Large
+ * operations wake one thread at most when they begin, so who found work calls the next. */
+static bool help(cpu_thread *me, bool all) {
+  cpu_device *d = me->device;
+  if (!atomic_load(&d->communicates) || !hold(d)) return false;
+  cpu_loaded *l = d->current;
+  if (atomic_load(&d->news)) atomic_store(&d->news, false);
+  bool moved = all ? cpu_comms_progress_any(&l->comms) : cpu_comms_progress(&l->comms, me->turn++);
+  if (moved) move(me, 2);
+  if (moved && !me->helped) {
+    me->helped = true;
+    wake_one(d);
+  }
+  bool passed = pass_joins(l);
+  release(d);
+  return moved || passed;
+}
+
+/* ---- when nothing moves ---- */
+static uint64_t count_moves(const cpu_device *d, bool *busy) {
+  uint64_t n = atomic_load_explicit(&d->notices, memory_order_relaxed);
+  *busy = false;
+  for (uint32_t i = 0; i < d->n_threads; i++) {
+    uint64_t moves = atomic_load_explicit(&d->threads[i].moves, memory_order_relaxed);
+    *busy = *busy || moves % 2;
+    n += moves;
+  }
+  return n;
+}
+
+static void time_out(cpu_loaded *l) {
+  uint32_t joins[RT_MAX_STREAMS], n = 0;
+  for (uint32_t s = 0; s < l->base.plan->n_streams; s++)
+    if (atomic_load(&l->device->joining.words[s / 64]) >> (s % 64) & 1)
+      joins[n++] = join_of(l, s)->instr;
+  if (n) cpu_comms_time_out(&l->comms, joins, n);
+}
+
+/* In finish(), after a sleep that nobody ended. */
+static void watch(cpu_device *d) {
+  bool busy;
+  cpu_loaded *l = d->current;
+  uint64_t moves = count_moves(d, &busy);
+  int64_t now_ns = rt_clock_ns(), timeout_ns = d->world.timeout_ns;
+  if (busy || moves != d->seen_moves) {
+    d->seen_moves = moves;
+    d->moved_ns = now_ns;
+  } else if (cpu_comms_is_failing(&l->comms)) cpu_comms_abort(&l->comms);
+  else if (timeout_ns > 0 && now_ns - d->moved_ns >= timeout_ns) time_out(l);
+}
+
+static int64_t look_again_ns(const cpu_device *d) {
+  int64_t part_ns = d->world.timeout_ns / 4;
+  if (cpu_comms_is_failing(&d->current->comms)) return look_at_errors_ns;
+  return part_ns > 0 && part_ns < look_ns ? part_ns : look_ns;
+}
+
+/* ---- running ---- */
 /* Runs the entry at `head`, or a later one (see block()), and moves past it; false: blocked. */
 static bool step(cpu_thread *me, cpu_loaded *l, uint32_t s, uint32_t *head) {
-  const rt_entry *entries = l->program.queues.streams[s].entries;
-  if (entries[*head].kind == RT_WAIT) {
-    if (!may_pass(l, s, head)) return false;
-  } else {
+  const rt_entry *entries = l->program.queues.streams[s].entries, *e = &entries[*head];
+  switch ((rt_instr_kind)e->kind) {
+  case RT_LAUNCH:
     cpu_threads_rouse(me->device);
-    cpu_program_run(&l->program, &entries[*head], (uint16_t)s, me->index, l->spans, l->origin_ns,
-                    &l->errors);
+    if (l->comms.n && atomic_load(&me->device->news)) wake_one(me->device);
+    cpu_program_run(&l->program, e, (uint16_t)s, me->index, l->spans, l->origin_ns, &l->errors);
+    break;
+  case RT_WAIT:
+    if (!may_pass(l, s, head)) return false;
+    break;
+  case RT_POST:
+  case RT_JOIN:
+    if (!may_join(l, s, head)) return false;
+    if (entries[*head].kind == RT_POST) post(me, l, &entries[*head]);
+    break;
   }
   if (entries[(*head)++].signals) signal_waiters(l, s, *head);
   return true;
@@ -173,11 +327,23 @@ static bool may_spin(const cpu_device *d) {
   return atomic_load_explicit(&running, memory_order_relaxed) <= d->cores;
 }
 
+/* Who moves data does not search. */
+static bool search_comms(cpu_thread *me) {
+  (void)atomic_fetch_sub(&me->device->searching, 1);
+  bool helped = help(me, false);
+  (void)atomic_fetch_add(&me->device->searching, 1);
+  return helped;
+}
+
 /* Looks for a ready stream for a while. */
 static bool search(cpu_thread *me, uint32_t from, uint32_t *s) {
   for (uint32_t i = 0; !is_over(me); i++) {
     if (bits_take(&me->device->ready, from, s)) return true;
-    if (i == SPINS || !may_spin(me->device)) return false;
+    if (atomic_load_explicit(&me->device->communicates, memory_order_relaxed)) {
+      if (search_comms(me)) i = 0;
+      else i += HELP_SPINS - 1;
+    }
+    if (i >= SPINS || !may_spin(me->device)) return false;
     cpu_pause();
   }
   return false;
@@ -188,11 +354,13 @@ static void rest(cpu_thread *me) {
   cpu_device *d = me->device;
   bits_set(&d->sleeping, me->index);
   (void)atomic_fetch_sub(&d->searching, 1);
-  if ((bits_any(&d->ready) || is_over(me)) && bits_clear(&d->sleeping, me->index)) {
+  if ((bits_any(&d->ready) || is_over(me) || help(me, true)) &&
+      bits_clear(&d->sleeping, me->index)) {
     (void)atomic_fetch_add(&d->searching, 1);
     return;
   }
-  park(me);
+  if (me->index > 0 || !atomic_load(&d->communicates)) park(me);
+  else if (park_for(me, look_again_ns(d))) watch(d);
 }
 
 /* The next stream to run; false when there is no more work for this thread. */
@@ -211,10 +379,18 @@ static bool find(cpu_thread *me, uint32_t from, uint32_t *s) {
 
 static void compute(cpu_thread *me) {
   uint32_t s = me->index;
-  while (find(me, (s + 1) % RT_MAX_STREAMS, &s)) run_stream(me, s);
+  while (find(me, (s + 1) % RT_MAX_STREAMS, &s)) {
+    move(me, 1);
+    run_stream(me, s);
+    move(me, 1);
+    me->helped = false;
+  }
 }
 
-void cpu_threads_finish(cpu_device *d) { compute(&d->threads[0]); }
+void cpu_threads_finish(cpu_device *d) {
+  if (atomic_load(&d->communicates)) d->moved_ns = rt_clock_ns();
+  compute(&d->threads[0]);
+}
 
 void cpu_threads_enter(cpu_device *d) {
   (void)atomic_fetch_add_explicit(&running, d->n_threads, memory_order_relaxed);

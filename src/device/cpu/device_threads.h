@@ -3,21 +3,27 @@
  * A stream is idle (all it was given is done) or active. An active stream is in exactly one place:
  *   ready    its bit is in device.ready, and whoever clears the bit owns it;
  *   owned    by the thread that runs its entries;
- *   blocked  its bit is in the `waiters` of the stream it waits for; whoever clears the bit makes it
- *            ready (or, if that is the thread that set it, goes on).
+ *   blocked  its bit is in the `waiters` of the stream it waits for, or in device.joining if it waits
+ *            for a communication; whoever clears the bit makes it ready (or, if that is the thread that
+ *            set it, goes on).
  *
  * A thread runs tasks, searches, or sleeps. Before it starts a task, it makes sure that no other
  * stream is ready while a thread sleeps and nobody searches; so at most one thread is woken per task
  * started, and no system call is made while threads are awake.
  *
  * All decisions to sleep follow one pattern, with sequentially consistent operations on both sides:
- *   sleeper: announce itself, then look for work;   other: publish work, then look for sleepers. */
+ *   sleeper: announce itself, then look for work;   other: publish work, then look for sleepers.
+ *
+ * Communications. Threads that search move data and look whether joins can pass; what happens while all
+ * are busy or asleep is told by notify(), which sets `news` and wakes one. Only who holds one of `active`
+ * may do so, since the run may end under the others. The thread in finish() sleeps for a short time at
+ * most, and sees when nothing moves any more. */
 #ifndef WEIR_DEVICE_CPU_DEVICE_THREADS_H
 #define WEIR_DEVICE_CPU_DEVICE_THREADS_H
 
 #include <stdalign.h>
 
-#include "device/cpu/device.h"
+#include "device/cpu/device_comm.h"
 
 enum { CPU_MAX_THREADS = 256, CPU_BIT_WORDS = RT_MAX_STREAMS / 64 };
 
@@ -30,6 +36,7 @@ typedef struct cpu_stream {
   alignas(CPU_LINE_BYTES) _Atomic uint64_t word; /* 2 * entries issued + active */
   alignas(CPU_LINE_BYTES) uint32_t head;         /* of its owner: entries done */
   _Atomic uint32_t need;      /* while blocked: what the other stream must have completed */
+  _Atomic uint32_t join;      /* while blocked at a join: its entry */
   _Atomic uint32_t completed; /* entries done, as of the last one that signals */
   cpu_bits waiters;           /* streams blocked on this one */
 } cpu_stream;
@@ -46,12 +53,16 @@ typedef struct cpu_loaded {
   rt_span *spans;
   int64_t origin_ns;
   cpu_errors errors;
+  cpu_comms comms;
 } cpu_loaded;
 
 typedef struct cpu_thread {
   alignas(CPU_LINE_BYTES) _Atomic uint32_t token; /* futex: 1 wakes it */
   cpu_device *device;
-  uint32_t index; /* 0: the thread that calls finish() */
+  uint32_t index;         /* 0: the thread that calls finish() */
+  uint32_t turn;          /* which endpoint to help next */
+  bool helped;            /* moved data since it last ran a stream */
+  _Atomic uint64_t moves; /* grows with all it does; odd: it runs a stream */
   pthread_t handle;
 } cpu_thread;
 
@@ -61,9 +72,16 @@ struct cpu_device {
   void *block; /* what to free */
   uint32_t n_threads, n_started, cores;
   pthread_mutex_t run; /* held from begin() to finish() */
-  cpu_loaded *current; /* read only by the owner of one of its streams */
+  cpu_loaded *current; /* read only by who holds one of `active` */
+  cpu_world world;
+  uint64_t seen_moves; /* of the thread in finish(): when something moved last */
+  int64_t moved_ns;
   alignas(CPU_LINE_BYTES) cpu_bits ready;
-  _Atomic uint32_t active;                   /* streams */
+  _Atomic uint32_t active;                   /* streams, and threads that look at the run */
+  _Atomic bool communicates;                 /* the current run does */
+  _Atomic bool news;                         /* notify() was called since somebody looked */
+  alignas(CPU_LINE_BYTES) cpu_bits joining;  /* streams blocked at a join */
+  _Atomic uint64_t notices;                  /* calls of notify() */
   alignas(CPU_LINE_BYTES) cpu_bits sleeping; /* threads */
   _Atomic uint32_t searching;                /* threads, and those woken to search */
   _Atomic bool closing;
@@ -78,6 +96,8 @@ void cpu_threads_stop(cpu_device *d);
 void cpu_stream_issue(cpu_loaded *l, uint32_t s);
 /* Wakes a thread if a stream is ready and nobody looks for one. */
 void cpu_threads_rouse(cpu_device *d);
+/* Something about communications may have changed. */
+void cpu_threads_notify(cpu_device *d);
 /* Runs streams on the calling thread, as compute thread 0, until all are idle. */
 void cpu_threads_finish(cpu_device *d);
 

@@ -12,8 +12,11 @@ bool cpu_has_operand(const cpu_call *c, uint32_t k) {
 rt_view cpu_operand(const cpu_call *c, uint32_t k) {
   const rt_operand *o = &c->task->operands[k];
   check(cpu_has_operand(c, k));
-  if (o->kind == RT_OPERAND_NUMBER)
-    return (rt_view){.dtype = o->number->is_float ? IR_F64 : IR_I64};
+  if (o->kind == RT_OPERAND_NUMBER) {
+    static const int64_t none[1];
+    ir_dtype dtype = o->number->is_float ? IR_F64 : IR_I64;
+    return (rt_view){.dtype = dtype, .extents = none, .strides = none};
+  }
   check(o->view < c->plan->n_views);
   rt_view v = c->plan->views[o->view];
   v.buffer = k + 1;
@@ -248,7 +251,7 @@ static uint64_t hash_view(uint64_t hash, const rt_view *v) {
 }
 
 uint64_t cpu_kernel_hash(const rt_plan *plan, const rt_task *task) {
-  uint64_t hash = hash_mix((uint64_t)task->code, (uintptr_t)task->attrs);
+  uint64_t hash = hash_mix(hash_mix(0, (uint64_t)task->code), (uintptr_t)task->attrs);
   hash = hash_mix(hash_mix(hash, (uintptr_t)task->offset), (uintptr_t)task->whole);
   hash = hash_view(hash, &plan->views[task->result]);
   for (uint32_t k = 0; k < task->n_operands; k++) {

@@ -45,7 +45,9 @@ static status null_begin(rt_loaded *loaded, void *const *inputs, void *const *ou
   uint32_t k = 0;
   for (uint32_t i = 0; spans && i < loaded->plan->n_instrs; i++) {
     const rt_instr *instr = &loaded->plan->instrs[i];
-    if (instr->kind == RT_LAUNCH) spans[k++] = (rt_span){.instr = i, .stream = instr->stream};
+    rt_span nothing = {.instr = i, .stream = instr->stream};
+    if (instr->kind == RT_LAUNCH) spans[k++] = nothing;
+    if (instr->kind == RT_POST) spans[loaded->plan->n_tasks + instr->task] = nothing;
   }
   return STATUS_OK;
 }

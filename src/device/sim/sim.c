@@ -2,13 +2,17 @@
 
 #include <pthread.h>
 
+#include "device/sim/sim_comm.h"
 #include "runtime/queues.h"
 
-/* f32 matrix products 100 GFLOP/s, memory 21 GB/s, and a hop between threads that spin 50 ns. */
-const sim_costs sim_default_costs = {
-    .flops_per_ns = 100, .bytes_per_ns = 21, .latency_ns = 50, .issue_ns = 20};
-
-enum { NOBODY = UINT32_MAX };
+/* f32 matrix products 100 GFLOP/s, memory 21 GB/s, and a hop between threads that spin 50 ns. A small
+ * allgather between two threads takes 650 ns; large ones read and write 10 GB/s per rank. */
+const sim_costs sim_default_costs = {.flops_per_ns = 100,
+                                     .bytes_per_ns = 21,
+                                     .latency_ns = 50,
+                                     .issue_ns = 20,
+                                     .link_latency_ns = 650,
+                                     .link_bytes_per_ns = 10};
 
 typedef struct sim_device {
   rt_device base;
@@ -18,12 +22,6 @@ typedef struct sim_device {
   pthread_mutex_t run; /* held from begin() to finish() */
 } sim_device;
 
-/* A moment, and the launch whose end it is (NOBODY: the host's doing). */
-typedef struct moment {
-  double ns;
-  uint32_t cause;
-} moment;
-
 typedef struct sim_loaded {
   rt_loaded base;
   sim_device *device;
@@ -31,13 +29,17 @@ typedef struct sim_loaded {
   arena memory;
   rt_queues queues;
   double *durations_ns; /* by task */
-  moment **after;       /* by stream and entry: when it was done */
+  sim_moment **after;   /* by stream and entry: when it was done */
   uint32_t *head;       /* by stream: entries done */
-  uint32_t *causes;     /* by instruction: what its start waited for */
-  moment *units;        /* when each is free */
-  uint32_t n_units;
+  uint32_t *causes;     /* by instruction, then by operation: what its start waited for */
+  uint32_t *turns;      /* by instruction: its number among those of its rank; NULL: one rank */
+  uint16_t *ranks;      /* by stream */
+  uint32_t most_turns;  /* of a rank */
+  sim_moment *units;    /* when each is free, rank by rank */
+  uint32_t n_units;     /* of a rank */
+  sim_comms comms;
   uint32_t *path, path_len;
-  moment end;
+  sim_moment end;
   rt_span *spans;
 } sim_loaded;
 
@@ -75,22 +77,52 @@ static double duration_ns(const sim_costs *c, const rt_plan *plan, const rt_task
   return c->latency_ns + (compute_ns > memory_ns ? compute_ns : memory_ns);
 }
 
+static uint32_t rank_count(const rt_plan *plan) { return plan->n_ranks ? plan->n_ranks : 1; }
+
+/* Each rank has its own host, which issues its instructions one after the other. */
+static void count_turns(sim_loaded *l) {
+  const rt_plan *plan = l->base.plan;
+  l->ranks = ARENA_ARRAY(&l->memory, plan->n_streams, uint16_t);
+  for (uint32_t s = 0; s < plan->n_streams; s++) l->ranks[s] = (uint16_t)rt_plan_rank(plan, s);
+  l->most_turns = plan->n_instrs;
+  if (rank_count(plan) == 1) return;
+  uint32_t *next = ARENA_ARRAY(&l->memory, plan->n_ranks, uint32_t);
+  l->turns = ARENA_ARRAY(&l->memory, plan->n_instrs, uint32_t);
+  l->most_turns = 0;
+  for (uint32_t i = 0; i < plan->n_instrs; i++) {
+    l->turns[i] = next[l->ranks[plan->instrs[i].stream]]++;
+    if (l->turns[i] >= l->most_turns) l->most_turns = l->turns[i] + 1;
+  }
+}
+
+static uint32_t most_streams(const rt_plan *plan) {
+  uint32_t most = rank_count(plan) == 1 ? plan->n_streams : 0;
+  for (uint32_t r = 0; rank_count(plan) > 1 && r < plan->n_ranks; r++) {
+    uint32_t n = plan->first_stream[r + 1] - plan->first_stream[r];
+    if (n > most) most = n;
+  }
+  return most;
+}
+
 static status build(void *context) {
   sim_loaded *l = context;
   const rt_plan *plan = l->base.plan;
   arena *memory = &l->memory;
+  uint32_t most = most_streams(plan);
   rt_queues_build(plan, memory, &l->queues);
-  if (l->n_units == 0 || l->n_units > plan->n_streams) l->n_units = plan->n_streams;
+  sim_comms_build(&l->comms, plan, &l->costs, memory);
+  count_turns(l);
+  if (l->n_units == 0 || l->n_units > most) l->n_units = most;
   l->durations_ns = ARENA_ARRAY(memory, plan->n_tasks, double);
   for (uint32_t t = 0; t < plan->n_tasks; t++)
     l->durations_ns[t] = duration_ns(&l->costs, plan, &plan->tasks[t]);
-  l->after = ARENA_ARRAY(memory, plan->n_streams, moment *);
+  l->after = ARENA_ARRAY(memory, plan->n_streams, sim_moment *);
   for (uint32_t s = 0; s < plan->n_streams; s++)
-    l->after[s] = ARENA_ARRAY(memory, l->queues.streams[s].n, moment);
+    l->after[s] = ARENA_ARRAY(memory, l->queues.streams[s].n, sim_moment);
   l->head = ARENA_ARRAY(memory, plan->n_streams, uint32_t);
-  l->causes = ARENA_ARRAY(memory, plan->n_instrs, uint32_t);
-  l->path = ARENA_ARRAY(memory, l->queues.n_launches, uint32_t);
-  l->units = ARENA_ARRAY(memory, l->n_units, moment);
+  l->causes = ARENA_ARRAY(memory, (size_t)plan->n_instrs + l->comms.n_ops, uint32_t);
+  l->path = ARENA_ARRAY(memory, (size_t)l->queues.n_launches + l->comms.n_ops, uint32_t);
+  l->units = ARENA_ARRAY(memory, (size_t)rank_count(plan) * l->n_units, sim_moment);
   return STATUS_OK;
 }
 
@@ -115,27 +147,46 @@ static status sim_load(rt_device *device, const rt_plan *plan, rt_loaded **resul
 }
 
 /* ---- the clock ---- */
-static moment later(moment a, moment b) { return b.ns > a.ns ? b : a; }
-
-static moment issued_at(const sim_loaded *l, uint32_t instr) {
-  return (moment){l->costs.issue_ns * ((double)instr + 1), NOBODY};
+static sim_moment issued_at(const sim_loaded *l, uint32_t instr) {
+  double turn = l->turns ? l->turns[instr] : instr;
+  return (sim_moment){l->costs.issue_ns * (turn + 1), SIM_NOBODY};
 }
 
 /* When the next entry of stream s can start, units aside. */
-static moment ready_at(const sim_loaded *l, uint32_t s) {
+static sim_moment ready_at(const sim_loaded *l, uint32_t s) {
   uint32_t head = l->head[s];
-  moment host = issued_at(l, l->queues.streams[s].entries[head].instr);
-  return head == 0 ? host : later(l->after[s][head - 1], host);
+  sim_moment host = issued_at(l, l->queues.streams[s].entries[head].instr);
+  return head == 0 ? host : sim_later(l->after[s][head - 1], host);
 }
 
-/* Passes the waits at the head of stream s that hold nothing up any more. */
+/* When an entry that takes no time is over, given when the stream gets there; false: that is not known
+ * yet, or it is a launch. */
+static bool pass(sim_loaded *l, const rt_entry *e, sim_moment *t) {
+  sim_moment end;
+  switch ((rt_instr_kind)e->kind) {
+  case RT_LAUNCH: return false;
+  case RT_WAIT:
+    if (l->head[e->other] < e->target) return false;
+    if (e->target) *t = sim_later(*t, l->after[e->other][e->target - 1]);
+    break;
+  case RT_POST:
+    if (!sim_comms_may_post(&l->comms, e->task, t)) return false;
+    sim_comms_post(&l->comms, e->task, *t);
+    break;
+  case RT_JOIN:
+    if (!sim_comms_end(&l->comms, e->task, &end)) return false;
+    *t = sim_later(*t, end);
+    break;
+  }
+  return true;
+}
+
+/* Passes the entries at the head of stream s that hold nothing up any more. */
 static void pass_waits(sim_loaded *l, uint32_t s) {
   const rt_queue *q = &l->queues.streams[s];
-  for (; l->head[s] < q->n && q->entries[l->head[s]].kind == RT_WAIT; l->head[s]++) {
-    const rt_entry *e = &q->entries[l->head[s]];
-    if (l->head[e->other] < e->target) return;
-    moment t = ready_at(l, s);
-    if (e->target) t = later(t, l->after[e->other][e->target - 1]);
+  for (; l->head[s] < q->n; l->head[s]++) {
+    sim_moment t = ready_at(l, s);
+    if (!pass(l, &q->entries[l->head[s]], &t)) return;
     l->after[s][l->head[s]] = t;
   }
 }
@@ -157,43 +208,73 @@ static bool can_launch(const sim_loaded *l, uint32_t s) {
   return l->head[s] < q->n && q->entries[l->head[s]].kind == RT_LAUNCH;
 }
 
-/* The stream whose task starts first; NOBODY when none is left. */
+/* The stream whose task starts first; SIM_NOBODY when none is left. */
 static uint32_t first_stream(const sim_loaded *l) {
-  uint32_t best = NOBODY, best_instr = 0;
+  uint32_t best = SIM_NOBODY, best_instr = 0;
   double best_ns = 0;
   for (uint32_t s = 0; s < l->queues.n_streams; s++) {
     if (!can_launch(l, s)) continue;
     double ns = ready_at(l, s).ns;
     uint32_t instr = l->queues.streams[s].entries[l->head[s]].instr;
-    bool better = best == NOBODY || ns < best_ns || (ns == best_ns && instr < best_instr);
+    bool better = best == SIM_NOBODY || ns < best_ns || (ns == best_ns && instr < best_instr);
     if (better) best = s, best_ns = ns, best_instr = instr;
   }
   return best;
 }
 
-static uint32_t first_unit(const sim_loaded *l) {
+static uint32_t first_unit(const sim_moment *units, uint32_t n) {
   uint32_t best = 0;
-  for (uint32_t u = 1; u < l->n_units; u++)
-    if (l->units[u].ns < l->units[best].ns) best = u;
+  for (uint32_t u = 1; u < n; u++)
+    if (units[u].ns < units[best].ns) best = u;
   return best;
 }
 
 static void launch(sim_loaded *l, uint32_t s) {
   const rt_entry *e = &l->queues.streams[s].entries[l->head[s]];
-  uint32_t unit = first_unit(l);
-  moment start = later(ready_at(l, s), l->units[unit]);
-  moment end = {start.ns + l->durations_ns[e->task], e->instr};
+  sim_moment *units = &l->units[l->ranks[s] * l->n_units];
+  uint32_t unit = first_unit(units, l->n_units);
+  sim_moment start = sim_later(ready_at(l, s), units[unit]);
+  sim_moment end = {start.ns + l->durations_ns[e->task], e->instr};
   l->causes[e->instr] = start.cause;
-  l->after[s][l->head[s]++] = l->units[unit] = end;
-  l->end = later(l->end, end);
+  l->after[s][l->head[s]++] = units[unit] = end;
+  l->end = sim_later(l->end, end);
   if (l->spans)
     l->spans[e->launch] =
         (rt_span){(int64_t)start.ns, (int64_t)end.ns, e->instr, (uint16_t)s, (uint16_t)unit};
 }
 
+static void communicate(sim_loaded *l, uint32_t op) {
+  l->causes[l->base.plan->n_instrs + op] = sim_comms_start(&l->comms, op);
+  l->end = sim_later(l->end, l->comms.ops[op].end);
+}
+
+/* The task or communication that can start first; false when none is left. */
+static bool advance(sim_loaded *l) {
+  uint32_t s = first_stream(l), op = sim_comms_first(&l->comms);
+  if (s == SIM_NOBODY && op == SIM_NOBODY) return false;
+  if (op != SIM_NOBODY && (s == SIM_NOBODY || l->comms.ops[op].ready.ns <= ready_at(l, s).ns))
+    communicate(l, op);
+  else launch(l, s);
+  return true;
+}
+
+static void fill_post_spans(sim_loaded *l) {
+  for (uint32_t p = 0; l->spans && p < l->base.plan->n_posts; p++) {
+    const sim_post *post = &l->comms.posts[p];
+    rt_span s = {.instr = post->instr, .stream = post->stream};
+    sim_moment end;
+    if (post->is_posted) s.start_ns = s.end_ns = (int64_t)post->start.ns;
+    if (post->is_posted && sim_comms_end(&l->comms, p, &end) && end.ns > post->start.ns)
+      s.end_ns = (int64_t)end.ns;
+    l->spans[l->base.plan->n_tasks + p] = s;
+  }
+}
+
 static void trace_path(sim_loaded *l) {
+  uint32_t n = l->base.plan->n_instrs;
   l->path_len = 0;
-  for (uint32_t i = l->end.cause; i != NOBODY; i = l->causes[i]) l->path[l->path_len++] = i;
+  for (uint32_t i = l->end.cause; i != SIM_NOBODY; i = l->causes[i])
+    l->path[l->path_len++] = i < n ? i : l->comms.ops[i - n].last;
   for (uint32_t a = 0, b = l->path_len; a + 1 < b; a++) {
     uint32_t t = l->path[a];
     l->path[a] = l->path[--b];
@@ -208,22 +289,62 @@ static status sim_begin(rt_loaded *loaded, void *const *inputs, void *const *out
   sim_loaded *l = (sim_loaded *)loaded;
   (void)pthread_mutex_lock(&l->device->run);
   for (uint32_t s = 0; s < l->queues.n_streams; s++) l->head[s] = 0;
-  for (uint32_t u = 0; u < l->n_units; u++) l->units[u] = (moment){0, NOBODY};
-  l->end = (moment){l->costs.issue_ns * loaded->plan->n_instrs, NOBODY};
+  uint32_t n_units = rank_count(loaded->plan) * l->n_units;
+  for (uint32_t u = 0; u < n_units; u++) l->units[u] = (sim_moment){0, SIM_NOBODY};
+  sim_comms_begin(&l->comms);
+  for (uint32_t i = 0; spans && l->comms.n_ops && i < loaded->plan->n_tasks; i++)
+    spans[i] = (rt_span){0}; /* of those that a communication keeps from running */
+  l->end = (sim_moment){l->costs.issue_ns * l->most_turns, SIM_NOBODY};
   l->spans = spans;
   return STATUS_OK;
 }
 
 static void sim_issue(rt_loaded *loaded, uint32_t instr) { (void)loaded, (void)instr; }
 
+typedef struct stuck {
+  const sim_loaded *l;
+  uint32_t instr;
+  arena scratch;
+} stuck;
+
+static status report_stuck(void *context) {
+  stuck *x = context;
+  const rt_plan *plan = x->l->base.plan;
+  strbuf text;
+  strbuf_init(&text, &x->scratch);
+  rt_place(plan, x->instr, &text);
+  const rt_post *p = &plan->posts[plan->instrs[x->instr].task];
+  return fail(STATUS_UNAVAILABLE, "%s: rank %u waits for %s, which not all of its team post",
+              text.data, p->rank, rt_comm_kind_text(p->kind));
+}
+
+/* Only a communication can keep a stream from its end. */
+static status check_end(const sim_loaded *l) {
+  uint32_t first = SIM_NOBODY;
+  for (uint32_t s = 0; s < l->queues.n_streams; s++) {
+    const rt_queue *q = &l->queues.streams[s];
+    if (l->head[s] == q->n) continue;
+    const rt_entry *e = &q->entries[l->head[s]];
+    if (e->kind == RT_JOIN && e->instr < first) first = e->instr;
+    check(l->comms.n_ops > 0);
+  }
+  if (first == SIM_NOBODY) return STATUS_OK;
+  stuck x = {.l = l, .instr = first};
+  arena_init(&x.scratch, l->device->memory);
+  status st = memory_guard(report_stuck, &x);
+  arena_destroy(&x.scratch);
+  return st;
+}
+
 static status sim_finish(rt_loaded *loaded) {
   sim_loaded *l = (sim_loaded *)loaded;
-  pass_all_waits(l);
-  for (uint32_t s; (s = first_stream(l)) != NOBODY; pass_all_waits(l)) launch(l, s);
-  for (uint32_t s = 0; s < l->queues.n_streams; s++) check(l->head[s] == l->queues.streams[s].n);
+  do pass_all_waits(l);
+  while (advance(l));
+  status st = check_end(l);
+  fill_post_spans(l);
   trace_path(l);
   (void)pthread_mutex_unlock(&l->device->run);
-  return STATUS_OK;
+  return st;
 }
 
 int64_t sim_total_ns(const rt_loaded *loaded) {

@@ -4,17 +4,23 @@
  * Streams run in order and waits hold, as on any device. A task takes a latency plus the larger of
  * its arithmetic and its memory traffic. It starts when its stream is free, the host has issued it
  * and a compute unit is free; units (options.threads; 0: one per stream) go to the task that could
- * start first, of two the earlier one in the plan. */
+ * start first, of two the earlier one in the plan.
+ *
+ * A communication begins when all members have posted it and their links are free (sim_comm.h), and takes
+ * as many latencies and bytes as a ring of its members needs steps. In a plan of several ranks each has
+ * its own host and its own units. */
 #ifndef WEIR_DEVICE_SIM_SIM_H
 #define WEIR_DEVICE_SIM_SIM_H
 
 #include "runtime/device.h"
 
 typedef struct sim_costs {
-  double flops_per_ns; /* of one unit */
-  double bytes_per_ns; /* of one unit */
-  double latency_ns;   /* per task */
-  double issue_ns;     /* of the host, per instruction */
+  double flops_per_ns;      /* of one unit */
+  double bytes_per_ns;      /* of one unit */
+  double latency_ns;        /* per task */
+  double issue_ns;          /* of the host, per instruction */
+  double link_latency_ns;   /* per step of a communication */
+  double link_bytes_per_ns; /* each way, of a rank's link */
 } sim_costs;
 
 /* One core of the machine that docs/runtime.md describes. */
@@ -25,9 +31,9 @@ void sim_set_costs(rt_device *device, const sim_costs *costs);
 
 /* ---- after a run ---- */
 int64_t sim_total_ns(const rt_loaded *loaded);
-/* The launches that the total is made of, in order of time: each one started when the one before it
- * ended (on its stream, on one it waited for, or on its unit), the first when the host issued it.
- * Valid until the next run. */
+/* The launches and communications that the total is made of, in order of time: each one started when the
+ * one before it ended (on its stream, on one it waited for, on its unit, on its link), the first when
+ * the host issued it. A communication is its RT_POST that came last. Valid until the next run. */
 uint32_t sim_critical_path(const rt_loaded *loaded, const uint32_t **instrs);
 
 #endif

@@ -1,0 +1,175 @@
+#include "api/ranks.h"
+
+#include <string.h>
+
+#if __has_include("comm/mpi/launch.h")
+#include "comm/mpi/launch.h"
+#else
+typedef struct mpi_launch {
+  uint32_t rank, size;
+} mpi_launch;
+static bool mpi_launch_find(mpi_launch *launch) {
+  (void)launch;
+  return false;
+}
+const rt_comm_ops *rt_comm_find(const char *name) {
+  return strcmp(name, "inproc") == 0 ? &rt_comm_inproc : NULL;
+}
+#endif
+
+/* ---- endpoints ---- */
+
+static uint32_t devices_of(const ir_func *host) {
+  int64_t most = 0;
+  for (uint32_t i = 1; i < host->meshes.len; i++) {
+    const ir_mesh_data *m = &host->meshes.data[i];
+    for (int64_t k = 0; k < m->n_devices; k++) most = m->devices[k] > most ? m->devices[k] : most;
+  }
+  return (uint32_t)most + 1;
+}
+
+static status choose(const char *name, const rt_comm_ops **ops) {
+  const char *wanted = name;
+  mpi_launch launch;
+  if (strcmp(name, "auto") == 0) wanted = mpi_launch_find(&launch) ? "mpi" : "inproc";
+  *ops = rt_comm_find(wanted);
+  if (*ops) return STATUS_OK;
+  return fail(STATUS_BAD_USAGE, "there is no communication backend '%s'", wanted);
+}
+
+static status open_world(api_ranks *r, const rt_comm_ops *ops, rt_device *device,
+                         const allocator *memory) {
+  rt_comm_options options = {.ranks = r->world};
+  options.notify = device->ops->notify;
+  options.context = device;
+  r->endpoints = memory_alloc(memory, r->world * sizeof *r->endpoints);
+  if (!r->endpoints) return STATUS_OUT_OF_MEMORY;
+  TRY(ops->open(&options, memory, r->world, r->endpoints, &r->n_endpoints));
+  r->n = r->n_endpoints;
+  r->first = r->endpoints[0]->rank;
+  r->world = r->endpoints[0]->n_ranks;
+  if (device->ops->attach) device->ops->attach(device, r->endpoints, r->n_endpoints, r->timeout_ns);
+  return STATUS_OK;
+}
+
+status api_ranks_open(api_ranks *r, const ir_func *host, uint32_t devices, const char *comm,
+                      int64_t timeout_ns, rt_device *device, const allocator *memory) {
+  const rt_comm_ops *ops;
+  mpi_launch launch = {.size = 1};
+  uint32_t needed = devices_of(host);
+  bool by_mpi = mpi_launch_find(&launch);
+  *r = (api_ranks){.n = 1, .world = devices ? devices : needed, .timeout_ns = timeout_ns};
+  TRY(choose(comm, &ops));
+  if (strcmp(ops->name, "mpi") == 0) {
+    if (!by_mpi) return fail(STATUS_BAD_USAGE, "start the program with mpirun to use --comm mpi");
+    if (devices && devices != launch.size)
+      return fail(STATUS_BAD_USAGE, "--devices %u, but mpirun started %u ranks", devices,
+                  launch.size);
+    r->world = launch.size;
+  }
+  if (needed > r->world)
+    return fail(STATUS_BAD_PROGRAM, "the program needs %u devices, but there are %u", needed,
+                r->world);
+  if (r->world > RT_COMM_MAX_RANKS)
+    return fail(STATUS_BAD_USAGE, "%u devices are more than the %d supported", r->world,
+                RT_COMM_MAX_RANKS);
+  return r->world > 1 ? open_world(r, ops, device, memory) : STATUS_OK;
+}
+
+void api_ranks_close(api_ranks *r, const allocator *memory) {
+  for (uint32_t i = 0; i < r->n_endpoints; i++) r->endpoints[i]->ops->close(r->endpoints[i]);
+  if (r->endpoints) memory_free(memory, r->endpoints);
+  *r = (api_ranks){0};
+}
+
+/* ---- agreements between processes ---- */
+
+static status collective(const api_ranks *r, rt_comm_request *q) {
+  rt_comm *comm = r->endpoints[0];
+  uint32_t team[RT_COMM_MAX_RANKS];
+  rt_comm_ticket ticket;
+  for (uint32_t i = 0; i < r->world; i++) team[i] = i;
+  q->team = team;
+  q->n_team = r->world;
+  q->me = comm->rank;
+  q->origin = "the start of the program";
+  TRY(comm->ops->post(comm, q, &ticket));
+  return comm->ops->wait(comm, &ticket, r->timeout_ns);
+}
+
+static bool is_spread(const api_ranks *r) { return r->n < r->world; }
+
+status api_ranks_agree(const api_ranks *r, uint64_t program) {
+  int64_t mine = (int64_t)program, all[RT_COMM_MAX_RANKS];
+  if (!is_spread(r)) return STATUS_OK;
+  rt_comm_request q = {.kind = RT_COMM_ALLGATHER, .dtype = IR_I64, .count = 1, .in = &mine};
+  q.out = all;
+  TRY(collective(r, &q));
+  for (uint32_t i = 1; i < r->world; i++) {
+    if (all[i] != all[0])
+      return fail(STATUS_BAD_PROGRAM,
+                  "rank %u runs another program, other extents or other options than rank 0", i);
+  }
+  return STATUS_OK;
+}
+
+status api_ranks_decide(const api_ranks *r, bool *choice) {
+  uint8_t word = *choice;
+  if (!is_spread(r)) return STATUS_OK;
+  rt_comm_request q = {.kind = RT_COMM_BROADCAST, .dtype = IR_U8, .count = 1, .in = &word};
+  q.out = &word;
+  TRY(collective(r, &q));
+  *choice = word != 0;
+  return STATUS_OK;
+}
+
+/* ---- how fast the link is ---- */
+
+enum { PROBE_BYTES = 256 << 10, PROBES = 3 };
+
+/* Everybody sends to the next rank and receives from the one before. */
+static status pass_on(const api_ranks *r, void *in, void *out, int64_t bytes, int64_t *ns) {
+  uint32_t n = r->world, me = r->endpoints[0]->rank;
+  rt_comm_request q = {
+      .kind = RT_COMM_PERMUTE, .dtype = IR_U8, .count = bytes, .count_from = bytes};
+  q.to = (int32_t)((me + 1) % n);
+  q.from = (int32_t)((me + n - 1) % n);
+  q.in = in;
+  q.out = out;
+  int64_t start_ns = rt_clock_ns();
+  TRY(collective(r, &q));
+  *ns = rt_clock_ns() - start_ns;
+  return STATUS_OK;
+}
+
+static status probe(const api_ranks *r, char *memory, int64_t *small_ns, int64_t *large_ns) {
+  *small_ns = *large_ns = INT64_MAX;
+  for (int i = 0; i < PROBES; i++) {
+    int64_t ns;
+    TRY(pass_on(r, memory, memory + PROBE_BYTES, 8, &ns));
+    if (ns < *small_ns) *small_ns = ns;
+    TRY(pass_on(r, memory, memory + PROBE_BYTES, PROBE_BYTES, &ns));
+    if (ns < *large_ns) *large_ns = ns;
+  }
+  return STATUS_OK;
+}
+
+status api_ranks_measure(api_ranks *r, const allocator *memory) {
+  if (!is_spread(r)) { /* a copy by whoever has time */
+    r->link_latency_ns = 1000;
+    r->link_bytes_per_ns = 8;
+    return STATUS_OK;
+  }
+  if (r->link_bytes_per_ns > 0) return STATUS_OK;
+  int64_t small_ns, large_ns;
+  char *buffer = memory_alloc(memory, 2 * (size_t)PROBE_BYTES);
+  if (!buffer) return STATUS_OUT_OF_MEMORY;
+  memset(buffer, 0, 2 * (size_t)PROBE_BYTES);
+  status st = probe(r, buffer, &small_ns, &large_ns);
+  memory_free(memory, buffer);
+  if (st != STATUS_OK) return st;
+  int64_t transfer_ns = large_ns > small_ns + 1000 ? large_ns - small_ns : 1000;
+  r->link_latency_ns = (double)small_ns;
+  r->link_bytes_per_ns = (double)PROBE_BYTES / (double)transfer_ns;
+  return STATUS_OK;
+}

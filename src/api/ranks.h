@@ -1,0 +1,53 @@
+/* Programs on several devices: the ranks of this process, their endpoints, and how whole tensors become
+ * the pieces that devices hold and pieces become whole tensors again. */
+#ifndef WEIR_API_RANKS_H
+#define WEIR_API_RANKS_H
+
+#include "ir/array.h"
+#include "ir/bind.h"
+#include "runtime/comm.h"
+#include "runtime/device.h"
+#include "runtime/piece.h"
+
+#if !__has_include("comm/mpi/launch.h")
+const rt_comm_ops *rt_comm_find(const char *name);
+#endif
+typedef struct api_ranks {
+  uint32_t n;     /* in this process */
+  uint32_t first; /* the world rank of the first of them */
+  uint32_t world; /* all of them */
+  rt_comm **endpoints;
+  uint32_t n_endpoints;
+  int64_t timeout_ns;
+  double link_latency_ns, link_bytes_per_ns; /* 0: not measured yet */
+} api_ranks;
+
+/* Opens the endpoints of the ranks that this process runs: all of them, or, under an MPI launcher, one.
+ * `comm` is a backend's name or "auto". A program on one device needs none. */
+NODISCARD status api_ranks_open(api_ranks *r, const ir_func *host, uint32_t devices,
+                                const char *comm, int64_t timeout_ns, rt_device *device,
+                                const allocator *memory);
+void api_ranks_close(api_ranks *r, const allocator *memory); /* accepts a zeroed one */
+/* Are there several, here or elsewhere? */
+static inline bool api_ranks_are_many(const api_ranks *r) { return r->world > 1; }
+
+/* Do all processes run the same? `program` is a hash of everything that must be. */
+NODISCARD status api_ranks_agree(const api_ranks *r, uint64_t program);
+/* What rank 0 chose. */
+NODISCARD status api_ranks_decide(const api_ranks *r, bool *choice);
+/* Measures the link, once. */
+NODISCARD status api_ranks_measure(api_ranks *r, const allocator *memory);
+
+/* Where the pieces of a plan's inputs and outputs lie; made once per plan. */
+typedef struct api_pieces api_pieces;
+NODISCARD status api_pieces_make(const api_ranks *r, const ir_func *host, const ir_env *env,
+                                 const allocator *memory, api_pieces **result);
+void api_pieces_destroy(api_pieces *p); /* accepts NULL */
+/* Cuts the inputs and gives the addresses for the device, rank by rank. */
+void api_pieces_cut(api_pieces *p, const ir_array *inputs, const ir_array *outputs, void ***in,
+                    void ***out);
+/* Puts the outputs together, on rank 0's process; CHECK_FAILED if devices that should hold the same do
+ * not. */
+NODISCARD status api_pieces_assemble(api_pieces *p, const ir_env *env, const ir_array *outputs);
+
+#endif

@@ -1,0 +1,275 @@
+/* The operations of the mpi backend. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/mpi/internal.h"
+#include "runtime/device.h"
+
+enum { START_SECONDS = 60 };
+
+static mpi_engine *const e = &mpi_the_engine;
+
+int64_t mpi_start_timeout_ns(void) {
+  const char *text = getenv("WEIR_MPI_START_SECONDS");
+  double seconds = text ? strtod(text, NULL) : 0;
+  return (int64_t)((seconds > 0 ? seconds : START_SECONDS) * 1e9);
+}
+
+/* ---- opening ---- */
+static status check_options(const rt_comm_options *options, uint32_t room) {
+  uint32_t n = options->ranks, size = e->place.size;
+  if (n > size)
+    return fail(STATUS_BAD_USAGE, "mpi: %u ranks are wanted, but the launcher started %u", n, size);
+  if (n > RT_COMM_MAX_RANKS || room == 0)
+    return fail(STATUS_BAD_USAGE, "mpi: %u ranks; 1 to %d are possible", n, RT_COMM_MAX_RANKS);
+  return STATUS_OK;
+}
+
+/* OK: all are there; UNAVAILABLE: somebody will not come; the lock is held. */
+static status look_who_came(uint32_t epoch, bool *all) {
+  *all = true;
+  if (e->is_broken) return fail(STATUS_SYSTEM, "%s", e->broken_text);
+  for (uint32_t r = 0; r < e->place.size; r++) {
+    const mpi_process *p = &e->processes[r];
+    if (p->epoch >= epoch) continue;
+    *all = false;
+    if (p->is_dead || p->said_bye)
+      return fail(STATUS_UNAVAILABLE, "mpi: rank %u ended before it opened its endpoint", r);
+  }
+  return STATUS_OK;
+}
+
+static status fail_by_absence(uint32_t epoch) {
+  uint32_t r = 0;
+  while (r + 1 < e->place.size && e->processes[r].epoch >= epoch) r++;
+  return fail(STATUS_UNAVAILABLE, "mpi: rank %u has not opened its endpoint within %g s", r,
+              (double)mpi_start_timeout_ns() * 1e-9);
+}
+
+static status meet(uint32_t epoch) {
+  int64_t end_ns = rt_clock_ns() + mpi_start_timeout_ns();
+  status st = STATUS_OK;
+  bool all = false;
+  for (uint32_t tries = 0; st == STATUS_OK && !all; tries++) {
+    mpi_engine_lock();
+    if (mpi_engine_poll()) tries = 0;
+    st = look_who_came(epoch, &all);
+    if (st == STATUS_OK && !all && rt_clock_ns() > end_ns) st = fail_by_absence(epoch);
+    mpi_engine_unlock();
+    if (!all) mpi_pause(tries);
+  }
+  return st;
+}
+
+/* All processes take part, also those whose rank is not in this world. */
+static mpi_world *enter(const rt_comm_options *options, const allocator *memory, uint32_t *epoch) {
+  mpi_engine_lock();
+  *epoch = ++e->epochs;
+  mpi_world *w = mpi_world_create(options, memory, &rt_comm_mpi, *epoch);
+  if (w) {
+    w->next = e->worlds;
+    e->worlds = w;
+    e->processes[e->place.rank].epoch = *epoch;
+    mpi_say_open(*epoch);
+  }
+  mpi_engine_unlock();
+  return w;
+}
+
+static void first_meeting(void) {
+  mpi_engine_lock();
+  for (uint32_t r = 0; r < e->place.size; r++)
+    e->n_here += e->processes[r].host == e->processes[e->place.rank].host;
+  e->transport->met();
+  mpi_engine_unlock();
+}
+
+static void destroy(mpi_world *w) {
+  mpi_engine_lock();
+  mpi_world **link = &e->worlds;
+  while (*link != w) link = &(*link)->next;
+  *link = w->next;
+  mpi_io_detach(w);
+  mpi_world_destroy(w);
+  mpi_engine_unlock();
+}
+
+static status mpi_open(const rt_comm_options *options, const allocator *memory, uint32_t room,
+                       rt_comm **endpoints, uint32_t *count) {
+  TRY(mpi_engine_start());
+  rt_comm_options wanted = *options;
+  if (wanted.ranks == 0) wanted.ranks = e->place.size;
+  TRY(check_options(&wanted, room));
+  uint32_t epoch;
+  mpi_world *w = enter(&wanted, memory, &epoch);
+  if (!w) return STATUS_OUT_OF_MEMORY;
+  status st = meet(epoch);
+  if (st == STATUS_OK && epoch == 1) first_meeting();
+  bool takes_part = w->base.rank < wanted.ranks;
+  if (st != STATUS_OK || !takes_part) destroy(w);
+  if (st != STATUS_OK) return st;
+  if (takes_part) endpoints[0] = &w->base;
+  *count = takes_part;
+  return STATUS_OK;
+}
+
+/* ---- failure ---- */
+static status mpi_error(rt_comm *comm) {
+  const mpi_world *w = (mpi_world *)comm;
+  return mpi_world_state(w) == MPI_FAILED ? fail(w->why, "%s", w->reason) : STATUS_OK;
+}
+
+static void mpi_end(rt_comm *comm, status why, const char *reason) {
+  mpi_world *w = (mpi_world *)comm;
+  mpi_engine_lock();
+  mpi_world_fail(w, why, reason);
+  mpi_engine_unlock();
+  mpi_world_settle(w);
+}
+
+/* The world fails if a rank waits for this one, or this one has not waited for its own posts. */
+static void check_nobody_waits(mpi_world *w) {
+  char waits[MPI_REASON_BYTES / 2], text[MPI_REASON_BYTES];
+  uint32_t at = 0;
+  for (mpi_queue *q; (q = mpi_world_queue(w, &at)) && mpi_world_state(w) == MPI_WELL;) {
+    mpi_describe_waiter(q, waits, sizeof waits);
+    if (!waits[0]) continue;
+    (void)snprintf(text, sizeof text, "rank %u left while %s", w->base.rank, waits);
+    mpi_world_fail(w, STATUS_UNAVAILABLE, text);
+  }
+}
+
+static void mpi_close(rt_comm *comm) {
+  if (!comm) return;
+  mpi_world *w = (mpi_world *)comm;
+  mpi_engine_lock();
+  (void)mpi_engine_poll();
+  w->peers[w->base.rank].has_left = true;
+  check_nobody_waits(w);
+  mpi_engine_unlock();
+  mpi_world_settle(w);
+  mpi_engine_lock();
+  mpi_say_leave(w);
+  mpi_engine_unlock();
+  destroy(w);
+}
+
+/* ---- posting ---- */
+static void note(mpi_world *w, const rt_comm_request *r) {
+  w->last_kind = (int)r->kind;
+  (void)snprintf(w->last_origin, sizeof w->last_origin, "%s", r->origin ? r->origin : "");
+}
+
+static status submit(mpi_world *w, mpi_queue *q, uint32_t member, const rt_comm_request *request,
+                     rt_comm_ticket *ticket, uint32_t half) {
+  mpi_record *r = mpi_record_take(w);
+  if (!r) return STATUS_OUT_OF_MEMORY;
+  r->request = *request;
+  if (!q->is_pair) r->request.team = q->devices;
+  r->queue = q;
+  r->member = member;
+  r->is_local = true;
+  if (e->submit_first) e->submit_last->next = r;
+  else e->submit_first = r;
+  e->submit_last = r;
+  (void)atomic_fetch_add(&w->unfinished, 1);
+  ticket->half[half].where = &q->members[member];
+  ticket->half[half].turn = ++q->members[member].posted;
+  atomic_store(&e->has_submitted, true);
+  return STATUS_OK;
+}
+
+/* A permute is a send and a recv. Both queues exist before either half is posted. */
+static status submit_messages(mpi_world *w, const rt_comm_request *r, rt_comm_ticket *ticket) {
+  mpi_queue *out = NULL, *in = NULL;
+  if (r->kind != RT_COMM_RECV && r->to >= 0) TRY(mpi_pair(w, true, r->team[r->to], &out));
+  if (r->kind != RT_COMM_SEND && r->from >= 0) TRY(mpi_pair(w, false, r->team[r->from], &in));
+  if (out) TRY(submit(w, out, 0, r, ticket, 0));
+  if (!in) return STATUS_OK;
+  rt_comm_request received = *r;
+  if (r->kind == RT_COMM_PERMUTE) received.count = r->count_from;
+  return submit(w, in, 1, &received, ticket, 1);
+}
+
+static status submit_all(mpi_world *w, const rt_comm_request *r, rt_comm_ticket *ticket) {
+  note(w, r);
+  if (rt_comm_is_message(r->kind)) return submit_messages(w, r, ticket);
+  mpi_queue *q;
+  TRY(mpi_team(w, r->team, r->n_team, &q));
+  return submit(w, q, r->me, r, ticket, 0);
+}
+
+static status mpi_post(rt_comm *comm, const rt_comm_request *r, rt_comm_ticket *ticket) {
+  mpi_world *w = (mpi_world *)comm;
+  TRY(mpi_error(comm));
+  TRY(rt_comm_request_check(r, comm->rank, comm->n_ranks));
+  rt_comm_ticket t = {0};
+  (void)pthread_mutex_lock(&e->submit_lock);
+  status st = submit_all(w, r, &t);
+  (void)pthread_mutex_unlock(&e->submit_lock);
+  if (st != STATUS_OK) mpi_end(comm, st, status_message()); /* half of it may be posted */
+  mpi_engine_kick();
+  mpi_engine_wake();
+  *ticket = t;
+  return mpi_error(comm);
+}
+
+static status mpi_prepare(rt_comm *comm, const uint32_t *team, uint32_t n_team) {
+  rt_comm_request r = {.kind = RT_COMM_ALLREDUCE, .dtype = IR_F32, .team = team, .n_team = n_team};
+  while (r.me + 1 < n_team && team[r.me] != comm->rank) r.me++;
+  TRY(rt_comm_request_check(&r, comm->rank, comm->n_ranks));
+  mpi_queue *q;
+  (void)pthread_mutex_lock(&e->submit_lock);
+  status st = mpi_team((mpi_world *)comm, team, n_team, &q);
+  (void)pthread_mutex_unlock(&e->submit_lock);
+  return st;
+}
+
+/* ---- waiting ---- */
+static bool mpi_done(rt_comm *comm, const rt_comm_ticket *ticket) {
+  return mpi_is_complete(ticket) || mpi_world_state((mpi_world *)comm) == MPI_FAILED;
+}
+
+static bool mpi_progress(rt_comm *comm) {
+  (void)comm;
+  return mpi_engine_drive();
+}
+
+static void time_out(rt_comm *comm, const rt_comm_ticket *ticket, int64_t timeout_ns) {
+  char text[MPI_REASON_BYTES];
+  int used = snprintf(text, sizeof text, "no progress in %.3g s: ", (double)timeout_ns * 1e-9);
+  mpi_describe(comm, ticket, text + used, sizeof text - (size_t)used);
+  if (!mpi_done(comm, ticket)) mpi_end(comm, STATUS_UNAVAILABLE, text);
+}
+
+static status mpi_wait(rt_comm *comm, const rt_comm_ticket *ticket, int64_t timeout_ns) {
+  int64_t start_ns = timeout_ns >= 0 ? rt_clock_ns() : 0;
+  (void)atomic_fetch_add(&e->waiters, 1);
+  for (uint32_t tries = 0; !mpi_done(comm, ticket); tries++) {
+    if (mpi_engine_drive()) {
+      tries = 0;
+      continue;
+    }
+    if (timeout_ns >= 0 && rt_clock_ns() - start_ns > timeout_ns)
+      time_out(comm, ticket, timeout_ns);
+    else mpi_pause(tries);
+  }
+  (void)atomic_fetch_sub(&e->waiters, 1);
+  return mpi_is_complete(ticket) ? STATUS_OK : mpi_error(comm);
+}
+
+const rt_comm_ops rt_comm_mpi = {
+    .name = "mpi",
+    .summary = "each device is a process that an MPI launcher started",
+    .open = mpi_open,
+    .close = mpi_close,
+    .prepare = mpi_prepare,
+    .post = mpi_post,
+    .done = mpi_done,
+    .progress = mpi_progress,
+    .wait = mpi_wait,
+    .abort = mpi_end,
+    .error = mpi_error,
+    .describe = mpi_describe,
+};

@@ -1,0 +1,154 @@
+/* Messages about who waits for whom. Where another rank is, it must be asked. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "comm/mpi/internal.h"
+#include "runtime/device.h"
+
+enum { ANSWER_NS = 1000000000 }; /* for all answers */
+
+typedef struct line {
+  char *text;
+  size_t used, size_bytes;
+} line;
+
+PRINTF_LIKE(2, 3)
+static void add(line *l, const char *fmt, ...) {
+  if (l->used + 1 >= l->size_bytes) return;
+  va_list args;
+  va_start(args, fmt);
+  int n = vsnprintf(l->text + l->used, l->size_bytes - l->used, fmt, args);
+  va_end(args);
+  if (n > 0) l->used += (size_t)n;
+}
+
+static line line_of(char *text, size_t size_bytes) {
+  if (size_bytes > 0) text[0] = 0;
+  return (line){text, 0, size_bytes};
+}
+
+static void add_team(line *l, const mpi_queue *q) {
+  for (uint32_t i = 0; i < q->n; i++) add(l, i ? " %u" : "(%u", q->devices[i]);
+  add(l, ")");
+}
+
+void mpi_team_text(const mpi_queue *q, char *text, size_t size_bytes) {
+  line l = line_of(text, size_bytes);
+  add_team(&l, q);
+}
+
+/* Where a rank is that did not come. */
+static void add_absent(line *l, const mpi_world *w, uint32_t rank) {
+  const mpi_peer *p = &w->peers[rank];
+  add(l, "rank %u has not posted it", rank);
+  if (p->has_died) add(l, " and has died");
+  else if (p->has_left) add(l, " and has left");
+  else if (p->answered == 0 || p->answered < w->questions) add(l, " and has not said where it is");
+  else if (p->last_kind < 0) add(l, ", nor anything else");
+  else
+    add(l, "; its last post is %s%s%s, %s", rt_comm_kind_text((rt_comm_kind)p->last_kind),
+        p->last_origin[0] ? " at " : "", p->last_origin, p->is_unfinished ? "unfinished" : "done");
+}
+
+/* The record of a member `depth` behind its front, or NULL. */
+static const mpi_record *record_at(const mpi_member *m, uint64_t depth) {
+  const mpi_record *r = m->head;
+  for (; r && depth > 0; depth--) r = r->next;
+  return r;
+}
+
+static void add_wait(line *l, const mpi_queue *q, const mpi_record *r, uint64_t depth) {
+  enum { SHOWN = 4 };
+  char request[256];
+  uint32_t absent = 0;
+  rt_comm_request_text(&r->request, request, sizeof request);
+  add(l, "%srank %u waits for %s", l->used ? "; " : "", q->devices[r->member], request);
+  if (!q->is_pair) {
+    add(l, " on team ");
+    add_team(l, q);
+  }
+  for (uint32_t i = 0; i < q->n; i++) {
+    if (record_at(&q->members[i], depth)) continue;
+    if (absent < SHOWN) {
+      add(l, absent ? ", " : ": ");
+      add_absent(l, q->world, q->devices[i]);
+    }
+    absent++;
+  }
+  if (absent == 0) add(l, ", which is under way");
+  if (absent > SHOWN) add(l, ", and %u more", absent - SHOWN);
+}
+
+/* ---- tickets ---- */
+static const mpi_record *record_of(const rt_comm_ticket *t, int half, uint64_t *depth) {
+  const mpi_member *m = t->half[half].where;
+  if (!m || mpi_half_is_complete(t, (uint32_t)half)) return NULL;
+  *depth = t->half[half].turn - atomic_load(&m->completed) - 1;
+  return record_at(m, *depth);
+}
+
+/* Asks those who did not come where they are; they count from w->questions. */
+static void ask(mpi_world *w, const mpi_queue *q, uint64_t depth) {
+  for (uint32_t i = 0; i < q->n; i++)
+    if (q->devices[i] != w->base.rank && !record_at(&q->members[i], depth))
+      mpi_say_question(w, q->devices[i]);
+}
+
+/* Whether all that are asked have answered, or never will. */
+static bool has_answers(mpi_world *w, const mpi_queue *q, uint64_t depth) {
+  for (uint32_t i = 0; i < q->n; i++) {
+    const mpi_peer *p = &w->peers[q->devices[i]];
+    bool asked = q->devices[i] != w->base.rank && !record_at(&q->members[i], depth);
+    if (asked && !p->has_left && !p->has_died && p->answered < w->questions) return false;
+  }
+  return true;
+}
+
+/* The lock is held, but given away between looks. */
+static void wait_for_answers(mpi_world *w, const rt_comm_ticket *ticket) {
+  int64_t end_ns = rt_clock_ns() + ANSWER_NS;
+  for (uint32_t tries = 0; rt_clock_ns() < end_ns; tries++) {
+    if (mpi_engine_poll()) tries = 0;
+    bool all = true;
+    for (int h = 0; h < 2; h++) {
+      uint64_t depth;
+      const mpi_record *r = record_of(ticket, h, &depth);
+      if (r) all &= has_answers(w, r->queue, depth);
+    }
+    if (all || mpi_the_engine.is_broken) return;
+    mpi_engine_unlock();
+    mpi_pause(tries);
+    mpi_engine_lock();
+  }
+}
+
+void mpi_describe(rt_comm *comm, const rt_comm_ticket *ticket, char *text, size_t size_bytes) {
+  mpi_world *w = (mpi_world *)comm;
+  uint64_t depth;
+  const mpi_record *r;
+  line l = line_of(text, size_bytes);
+  mpi_engine_lock();
+  (void)mpi_engine_poll(); /* what was posted is in its queue now */
+  w->questions++;
+  for (int h = 0; h < 2; h++)
+    if ((r = record_of(ticket, h, &depth))) ask(w, r->queue, depth);
+  wait_for_answers(w, ticket);
+  for (int h = 0; h < 2; h++)
+    if ((r = record_of(ticket, h, &depth))) add_wait(&l, r->queue, r, depth);
+  mpi_engine_unlock();
+  if (l.used == 0) add(&l, "rank %u waits for nothing", comm->rank);
+}
+
+void mpi_describe_waiter(mpi_queue *q, char *text, size_t size_bytes) {
+  line l = line_of(text, size_bytes);
+  for (uint32_t k = 0; k < q->n && l.used == 0; k++) {
+    const mpi_member *m = &q->members[(q->me + k) % q->n];
+    uint64_t depth = 0;
+    for (const mpi_record *r = m->head; r && l.used == 0; r = r->next, depth++) {
+      bool all = true;
+      for (uint32_t i = 0; i < q->n; i++) all &= record_at(&q->members[i], depth) != NULL;
+      if (!all) add_wait(&l, q, r, depth);
+    }
+  }
+  if (l.used == 0 && q->members[q->me].head) add_wait(&l, q, q->members[q->me].head, 0);
+}

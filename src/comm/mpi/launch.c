@@ -1,0 +1,44 @@
+#include "comm/mpi/launch.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+
+const char *mpi_flavour_name(mpi_flavour flavour) {
+  switch (flavour) {
+  case MPI_FLAVOUR_OPENMPI: return "openmpi";
+  case MPI_FLAVOUR_MPICH: return "mpich";
+  }
+  return "";
+}
+
+/* What launchers put into the environment, the most telling first: Slurm sets some of the others'. */
+static const struct {
+  mpi_flavour flavour;
+  const char *rank, *size;
+} launchers[] = {
+    {MPI_FLAVOUR_OPENMPI, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+    {MPI_FLAVOUR_OPENMPI, "PMIX_RANK", "SLURM_STEP_NUM_TASKS"},
+    {MPI_FLAVOUR_OPENMPI, "PMIX_RANK", "SLURM_NTASKS"},
+    {MPI_FLAVOUR_MPICH, "PMI_RANK", "PMI_SIZE"},
+};
+
+static bool number_of(const char *name, uint32_t *value) {
+  const char *text = getenv(name);
+  if (!text || !*text) return false;
+  char *end;
+  unsigned long n = strtoul(text, &end, 10);
+  if (*end || n > INT32_MAX) return false;
+  *value = (uint32_t)n;
+  return true;
+}
+
+bool mpi_launch_find(mpi_launch *launch) {
+  for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+    mpi_launch found = {.flavour = launchers[i].flavour};
+    if (!number_of(launchers[i].rank, &found.rank)) continue;
+    if (!number_of(launchers[i].size, &found.size) || found.rank >= found.size) continue;
+    *launch = found;
+    return true;
+  }
+  return false;
+}

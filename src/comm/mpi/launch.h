@@ -1,0 +1,22 @@
+/* Whether an MPI launcher started this process, and as what. Looks at the environment only: cheap, and
+ * true whether or not a module for that MPI was built. */
+#ifndef WEIR_COMM_MPI_LAUNCH_H
+#define WEIR_COMM_MPI_LAUNCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum mpi_flavour { MPI_FLAVOUR_OPENMPI, MPI_FLAVOUR_MPICH } mpi_flavour;
+
+typedef struct mpi_launch {
+  mpi_flavour flavour;
+  uint32_t rank, size;
+} mpi_launch;
+
+/* "openmpi", "mpich": part of the name of a module. */
+const char *mpi_flavour_name(mpi_flavour flavour);
+
+/* False: no launcher, or one that does not say rank and size. Sets *launch only if true. */
+bool mpi_launch_find(mpi_launch *launch);
+
+#endif

@@ -1,0 +1,61 @@
+/* Finding and loading the module of the MPI whose launcher started this process. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/mpi/internal.h"
+
+enum { PATH_BYTES = 4096 };
+
+/* The folder of the running program, with its final '/'. */
+static bool program_folder(char *path) {
+  ssize_t n = readlink("/proc/self/exe", path, PATH_BYTES - 1);
+  if (n <= 0) return false;
+  path[n] = 0;
+  char *slash = strrchr(path, '/');
+  if (!slash) return false;
+  slash[1] = 0;
+  return true;
+}
+
+/* Beside the program, or where it is installed. */
+static bool find_module(const char *flavour, char *path) {
+  static const char *const places[] = {"", "../lib/weir/"};
+  char folder[PATH_BYTES];
+  if (!program_folder(folder)) return false;
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    int n = snprintf(path, PATH_BYTES, "%s%sweir-mpi-%s.so", folder, places[i], flavour);
+    if (n < PATH_BYTES && access(path, R_OK) == 0) return true;
+  }
+  return false;
+}
+
+/* MPIs load parts of themselves that look for their symbols globally. */
+static status load(const char *path, const mpi_transport **result) {
+  void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+  if (!module) return fail(STATUS_UNAVAILABLE, "mpi: %s", dlerror());
+  const mpi_transport *t = dlsym(module, MPI_TRANSPORT_SYMBOL);
+  if (!t || t->size_bytes != sizeof *t)
+    return fail(STATUS_UNAVAILABLE, "mpi: %s is not a module of this version of Weir", path);
+  *result = t;
+  return STATUS_OK;
+}
+
+status mpi_load(const mpi_transport **result) {
+  const char *given = getenv("WEIR_MPI_MODULE");
+  if (given && *given) return load(given, result);
+  mpi_launch launch;
+  if (!mpi_launch_find(&launch))
+    return fail(STATUS_UNAVAILABLE, "mpi: this process was not started by an MPI launcher "
+                                    "(mpirun -n 2 ...)");
+  const char *flavour = mpi_flavour_name(launch.flavour);
+  char path[PATH_BYTES];
+  if (!find_module(flavour, path))
+    return fail(STATUS_UNAVAILABLE,
+                "mpi: the launcher is that of %s, but weir-mpi-%s.so is not beside the program: "
+                "it was built without it, or use another mpirun",
+                flavour, flavour);
+  return load(path, result);
+}

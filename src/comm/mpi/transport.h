@@ -1,0 +1,46 @@
+/* What the backend asks of MPI: the border between the library, which knows no MPI, and the modules
+ * weir-mpi-<flavour>.so, which are this interface compiled against one mpi.h each.
+ *
+ * All calls are made by one thread at a time. Requests are known by the caller's token, and no call
+ * waits for another rank but start() and end(). */
+#ifndef WEIR_COMM_MPI_TRANSPORT_H
+#define WEIR_COMM_MPI_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { MPI_FROM_ANYBODY = -1 };
+
+/* Messages of different lanes never meet. */
+typedef enum mpi_lane { MPI_LANE_CONTROL, MPI_LANE_DATA, MPI_LANE_COUNT } mpi_lane;
+
+typedef struct mpi_place {
+  uint32_t rank, size;
+  int32_t max_tag;
+} mpi_place;
+
+typedef struct mpi_transport {
+  size_t size_bytes; /* of this structure; counts as its version */
+  /* Sets what can be set from inside, and initialises MPI. Waits until all ranks have come. */
+  bool (*start)(bool crowded, mpi_place *place);
+  /* Begin a message of at most 2 GiB; the data must stay until poll() returns the token. */
+  bool (*send)(mpi_lane lane, uint32_t to, int32_t tag, const void *data, size_t size_bytes,
+               void *token);
+  bool (*receive)(mpi_lane lane, int32_t from, int32_t tag, void *data, size_t size_bytes,
+                  void *token);
+  /* The tokens of requests that ended, valid until the next call; false: MPI reports an error. */
+  bool (*poll)(void *const **tokens, uint32_t *count);
+  /* All ranks have heard from each other. What they needed to find each other can go, so that nothing
+   * is left behind if one is killed. */
+  void (*met)(void);
+  /* Waits until all ranks have come. has_failed: messages may be under way that nobody receives. */
+  void (*end)(bool has_failed);
+  /* Of the last call that returned false. */
+  const char *(*error)(void);
+} mpi_transport;
+
+/* The one symbol of a module, of type `const mpi_transport`. */
+#define MPI_TRANSPORT_SYMBOL "weir_mpi_transport"
+
+#endif

@@ -1,0 +1,25 @@
+/* How long a plan would take: a model of one rank's streams, compute threads and link.
+ *
+ * The model knows four numbers: how fast matrix products and memory are, how long a message takes before
+ * its first byte, and how fast the link is. Peers are assumed to post at the same moment. It is used to
+ * choose between variants of one program, so what matters is the ratio. */
+#ifndef WEIR_COST_COST_H
+#define WEIR_COST_COST_H
+
+#include "runtime/plan.h"
+
+typedef struct cost_machine {
+  double flops_per_ns; /* one compute thread, f32 */
+  double bytes_per_ns; /* memory, one compute thread */
+  double launch_ns;    /* to start a task */
+  uint32_t threads;
+  double link_latency_ns, link_bytes_per_ns; /* one communication at a time */
+} cost_machine;
+
+/* Bytes that the busiest member of the team sends or receives. */
+double cost_post_bytes(const rt_post *post);
+double cost_task_ns(const rt_plan *plan, const rt_task *task, const cost_machine *m);
+/* From the start to the end of the last stream. Needs a memory_guard(). */
+double cost_plan_ns(const rt_plan *plan, const cost_machine *m, arena *scratch);
+
+#endif

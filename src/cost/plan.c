@@ -1,0 +1,78 @@
+#include "cost/cost.h"
+
+double cost_post_bytes(const rt_post *post) {
+  double piece = (double)post->count * (double)ir_dtype_size_bytes(post->dtype), n = post->n_team;
+  switch (post->kind) {
+  case RT_COMM_ALLGATHER:
+  case RT_COMM_REDUCE_SCATTER:
+  case RT_COMM_ALL_TO_ALL:
+  case RT_COMM_GATHER:
+  case RT_COMM_SCATTER: return piece * (n - 1);
+  case RT_COMM_ALLREDUCE: return 2 * piece * (n - 1) / n;
+  case RT_COMM_BROADCAST:
+  case RT_COMM_REDUCE: return n > 1 ? piece : 0;
+  case RT_COMM_SEND:
+  case RT_COMM_RECV: return piece;
+  case RT_COMM_PERMUTE: return post->to == RT_COMM_NOBODY ? 0 : piece;
+  case RT_COMM_KIND_COUNT: break;
+  }
+  return 0;
+}
+
+/* A product reads its operands once to pack them, and only then computes. */
+double cost_task_ns(const rt_plan *plan, const rt_task *task, const cost_machine *m) {
+  double flops = rt_task_flops(plan, task), bytes = rt_task_bytes(plan, task);
+  return m->launch_ns + flops / m->flops_per_ns + bytes / m->bytes_per_ns;
+}
+
+typedef struct model {
+  const rt_plan *plan;
+  const cost_machine *m;
+  double *streams; /* when each is done with what it has */
+  double *threads; /* when each is free */
+  double *posts;   /* when each communication is done */
+  double link;     /* when it is free */
+} model;
+
+static void launch(model *x, const rt_instr *i) {
+  uint32_t best = 0;
+  for (uint32_t t = 1; t < x->m->threads; t++) {
+    if (x->threads[t] < x->threads[best]) best = t;
+  }
+  double *stream = &x->streams[i->stream], start = *stream;
+  if (x->threads[best] > start) start = x->threads[best];
+  *stream = start + cost_task_ns(x->plan, &x->plan->tasks[i->task], x->m);
+  x->threads[best] = *stream;
+}
+
+static void post(model *x, const rt_instr *i) {
+  double start = x->streams[i->stream];
+  if (x->link > start) start = x->link;
+  const rt_post *p = &x->plan->posts[i->task];
+  x->link = start + cost_post_bytes(p) / x->m->link_bytes_per_ns;
+  x->posts[i->task] = x->link + x->m->link_latency_ns;
+}
+
+double cost_plan_ns(const rt_plan *plan, const cost_machine *m, arena *scratch) {
+  model x = {.plan = plan, .m = m};
+  x.streams = ARENA_ARRAY(scratch, plan->n_streams, double);
+  x.threads = ARENA_ARRAY(scratch, m->threads, double);
+  x.posts = ARENA_ARRAY(scratch, plan->n_posts, double);
+  for (uint32_t k = 0; k < plan->n_instrs; k++) {
+    const rt_instr *i = &plan->instrs[k];
+    double *stream = &x.streams[i->stream];
+    switch ((rt_instr_kind)i->kind) {
+    case RT_LAUNCH: launch(&x, i); break;
+    case RT_WAIT:
+      if (x.streams[i->other] > *stream) *stream = x.streams[i->other];
+      break;
+    case RT_POST: post(&x, i); break;
+    case RT_JOIN:
+      if (x.posts[i->task] > *stream) *stream = x.posts[i->task];
+      break;
+    }
+  }
+  double end = 0;
+  for (uint32_t s = 0; s < plan->n_streams; s++) end = x.streams[s] > end ? x.streams[s] : end;
+  return end;
+}

@@ -1,0 +1,224 @@
+#include "device/sim/sim_comm.h"
+
+#include <string.h>
+
+#include "base/table.h"
+#include "base/vec.h"
+
+/* ---- matching ---- */
+/* The operations of one team, or of one sender and receiver, in order. */
+typedef struct queue {
+  bool is_message;
+  const uint32_t *team;
+  uint32_t n_team;
+  VEC(uint32_t) ops;
+  uint32_t *next; /* by member: which of them its next post is */
+} queue;
+
+typedef struct matching {
+  sim_comms *c;
+  const sim_costs *costs;
+  arena *memory;
+  table known;
+  VEC(queue) queues;
+  VEC(sim_op) ops;
+  bool present[RT_COMM_MAX_RANKS]; /* ranks in the plan */
+} matching;
+
+typedef struct queue_key {
+  const matching *m;
+  queue wanted;
+} queue_key;
+
+static bool is_wanted(const void *context, uint32_t value) {
+  const queue_key *k = context;
+  const queue *q = &k->m->queues.data[value - 1];
+  return q->is_message == k->wanted.is_message && q->n_team == k->wanted.n_team &&
+         memcmp(q->team, k->wanted.team, q->n_team * sizeof *q->team) == 0;
+}
+
+static queue *queue_of(matching *m, bool is_message, const uint32_t *team, uint32_t n) {
+  queue_key key = {m, {.is_message = is_message, .team = team, .n_team = n}};
+  uint64_t hash = hash_mix(is_message, hash_bytes(team, n * sizeof *team));
+  uint32_t found = table_find(&m->known, hash, is_wanted, &key);
+  if (!found) {
+    key.wanted.team = arena_copy(m->memory, team, n * sizeof *team);
+    key.wanted.next = ARENA_ARRAY(m->memory, n, uint32_t);
+    vec_push(m->memory, &m->queues, key.wanted);
+    found = m->queues.len;
+    table_add(&m->known, hash, found);
+  }
+  return &m->queues.data[found - 1];
+}
+
+/* Rings, whose steps each move a piece; broadcast and reduce as a pipeline along a chain. */
+static double duration_ns(const sim_costs *c, const rt_post *p) {
+  double n = p->n_team, steps = n - 1;
+  double piece_ns = (double)p->count * (double)ir_dtype_size_bytes(p->dtype) / c->link_bytes_per_ns;
+  if (p->n_team <= 1) return 0;
+  switch (p->kind) {
+  case RT_COMM_BROADCAST:
+  case RT_COMM_REDUCE: return steps * c->link_latency_ns + piece_ns;
+  case RT_COMM_GATHER:
+  case RT_COMM_SCATTER:
+  case RT_COMM_ALLGATHER:
+  case RT_COMM_REDUCE_SCATTER:
+  case RT_COMM_ALL_TO_ALL: return steps * (c->link_latency_ns + piece_ns);
+  case RT_COMM_ALLREDUCE: return 2 * steps * (c->link_latency_ns + piece_ns / n);
+  case RT_COMM_SEND:
+  case RT_COMM_RECV:
+  case RT_COMM_PERMUTE:
+  case RT_COMM_KIND_COUNT: break;
+  }
+  return c->link_latency_ns + piece_ns;
+}
+
+static uint32_t count_present(const matching *m, const uint32_t *team, uint32_t n) {
+  uint32_t present = 0;
+  for (uint32_t i = 0; i < n; i++) present += m->present[team[i]];
+  return present;
+}
+
+/* The operation that the next post of a member is part of. */
+static uint32_t join_queue(matching *m, queue *q, uint32_t member, const rt_post *p) {
+  uint32_t turn = q->next[member]++;
+  if (turn == q->ops.len) {
+    sim_op op = {.is_message = q->is_message, .team = q->team, .n_team = q->n_team};
+    op.duration_ns = duration_ns(m->costs, p);
+    op.expected = count_present(m, q->team, q->n_team);
+    if (q->is_message) {
+      op.sender = q->team[0];
+      op.receiver = q->team[1];
+    }
+    vec_push(m->memory, &q->ops, m->ops.len);
+    vec_push(m->memory, &m->ops, op);
+  }
+  return q->ops.data[turn];
+}
+
+/* Half of a message. To itself, a rank sends and receives both. */
+static uint32_t join_message(matching *m, const rt_post *p, bool sends) {
+  uint32_t me = p->team[p->me], other = p->team[sends ? p->to : p->from];
+  uint32_t pair[2] = {sends ? me : other, sends ? other : me};
+  rt_post one = *p;
+  if (!sends && p->kind == RT_COMM_PERMUTE) one.count = p->count_from;
+  return join_queue(m, queue_of(m, true, pair, 2), sends ? 0 : 1, &one);
+}
+
+static void match_post(matching *m, const rt_instr *instr, uint32_t i) {
+  const rt_post *p = &m->c->plan->posts[instr->task];
+  sim_post *s = &m->c->posts[instr->task];
+  *s = (sim_post){.ops = {SIM_NOBODY, SIM_NOBODY}, .instr = i, .stream = instr->stream};
+  if (!rt_comm_is_message(p->kind)) {
+    s->ops[0] = join_queue(m, queue_of(m, false, p->team, p->n_team), p->me, p);
+    return;
+  }
+  if (p->kind != RT_COMM_RECV && p->to >= 0) s->ops[0] = join_message(m, p, true);
+  if (p->kind != RT_COMM_SEND && p->from >= 0) s->ops[1] = join_message(m, p, false);
+}
+
+static void find_ranks(matching *m) {
+  const rt_plan *plan = m->c->plan;
+  for (uint32_t r = 0; plan->n_ranks > 1 && r < plan->n_ranks; r++) m->present[r] = true;
+  for (uint32_t p = 0; p < plan->n_posts; p++) m->present[plan->posts[p].rank] = true;
+}
+
+void sim_comms_build(sim_comms *c, const rt_plan *plan, const sim_costs *costs, arena *memory) {
+  *c = (sim_comms){.plan = plan, .n_links = RT_COMM_MAX_RANKS};
+  if (plan->n_posts == 0) return;
+  matching m = {.c = c, .costs = costs, .memory = memory};
+  table_init(&m.known, memory);
+  find_ranks(&m);
+  c->posts = ARENA_ARRAY(memory, plan->n_posts, sim_post);
+  for (uint32_t i = 0; i < plan->n_instrs; i++)
+    if (plan->instrs[i].kind == RT_POST) match_post(&m, &plan->instrs[i], i);
+  c->ops = m.ops.data;
+  c->n_ops = m.ops.len;
+  c->waiting = ARENA_ARRAY(memory, c->n_ops, uint32_t);
+  c->sends = ARENA_ARRAY(memory, c->n_links, sim_moment);
+  c->receives = ARENA_ARRAY(memory, c->n_links, sim_moment);
+}
+
+/* ---- runs ---- */
+void sim_comms_begin(sim_comms *c) {
+  c->n_waiting = 0;
+  for (uint32_t i = 0; i < c->n_ops; i++) {
+    c->ops[i].posted = 0;
+    c->ops[i].is_done = false;
+    c->ops[i].ready = (sim_moment){0, SIM_NOBODY};
+  }
+  for (uint32_t p = 0; p < c->plan->n_posts; p++) c->posts[p].is_posted = false;
+  for (uint32_t r = 0; c->n_ops && r < c->n_links; r++)
+    c->sends[r] = c->receives[r] = (sim_moment){0, SIM_NOBODY};
+}
+
+void sim_comms_post(sim_comms *c, uint32_t post, sim_moment at) {
+  sim_post *p = &c->posts[post];
+  p->is_posted = true;
+  p->start = at;
+  for (uint32_t h = 0; h < 2; h++) {
+    if (p->ops[h] == SIM_NOBODY) continue;
+    sim_op *op = &c->ops[p->ops[h]];
+    if (op->posted == 0 || at.ns > op->ready.ns) {
+      op->ready = at;
+      op->last = p->instr;
+    }
+    if (++op->posted == op->expected) c->waiting[c->n_waiting++] = p->ops[h];
+  }
+}
+
+uint32_t sim_comms_first(const sim_comms *c) {
+  uint32_t best = SIM_NOBODY;
+  for (uint32_t i = 0; i < c->n_waiting; i++) {
+    uint32_t k = c->waiting[i];
+    double ns = c->ops[k].ready.ns;
+    if (best == SIM_NOBODY || ns < c->ops[best].ready.ns ||
+        (ns == c->ops[best].ready.ns && k < best))
+      best = k;
+  }
+  return best;
+}
+
+/* When the links are free, and takes them until `end`. */
+static sim_moment use_links(sim_comms *c, const sim_op *op, const sim_moment *end) {
+  sim_moment free = {0, SIM_NOBODY};
+  for (uint32_t i = 0; i < op->n_team; i++) {
+    uint32_t rank = op->team[i];
+    bool sends = !op->is_message || i == 0, receives = !op->is_message || i == 1;
+    if (sends) free = sim_later(free, c->sends[rank]);
+    if (receives) free = sim_later(free, c->receives[rank]);
+    if (sends && end) c->sends[rank] = *end;
+    if (receives && end) c->receives[rank] = *end;
+  }
+  return free;
+}
+
+uint32_t sim_comms_start(sim_comms *c, uint32_t k) {
+  sim_op *op = &c->ops[k];
+  uint32_t at = 0;
+  while (c->waiting[at] != k) at++;
+  c->waiting[at] = c->waiting[--c->n_waiting];
+  sim_moment start = sim_later(op->ready, use_links(c, op, NULL));
+  op->end = (sim_moment){start.ns + op->duration_ns, c->plan->n_instrs + k};
+  op->is_done = true;
+  (void)use_links(c, op, &op->end);
+  return start.cause;
+}
+
+bool sim_comms_may_post(const sim_comms *c, uint32_t post, sim_moment *at) {
+  uint32_t before = c->plan->posts[post].before;
+  if (before == RT_NO_POST) return true;
+  if (c->posts[before].is_posted) *at = sim_later(*at, c->posts[before].start);
+  return c->posts[before].is_posted;
+}
+
+bool sim_comms_end(const sim_comms *c, uint32_t post, sim_moment *end) {
+  *end = (sim_moment){0, SIM_NOBODY};
+  for (uint32_t h = 0; h < 2; h++) {
+    uint32_t k = c->posts[post].ops[h];
+    if (k == SIM_NOBODY) continue;
+    if (!c->ops[k].is_done) return false;
+    *end = sim_later(*end, c->ops[k].end);
+  }
+  return true;
+}

@@ -1,0 +1,68 @@
+/* Communications on the virtual clock.
+ *
+ * Which posts belong together is known when a plan is loaded: the k-th post of one member of a team meets
+ * the k-th of every other, messages meet per sender and receiver. An operation begins when all members
+ * have posted, and the links it needs are free; a member whose rank is not in the plan posts at the same
+ * moment as the last of the others. Each rank has one link, which sends and receives at once: a message
+ * needs one side of two links, a collective both sides of all members'. */
+#ifndef WEIR_DEVICE_SIM_SIM_COMM_H
+#define WEIR_DEVICE_SIM_SIM_COMM_H
+
+#include "device/sim/sim.h"
+
+enum { SIM_NOBODY = UINT32_MAX };
+
+/* A moment, and what ended then: an instruction, or n_instrs + operation (SIM_NOBODY: the host). */
+typedef struct sim_moment {
+  double ns;
+  uint32_t cause;
+} sim_moment;
+
+static inline sim_moment sim_later(sim_moment a, sim_moment b) { return b.ns > a.ns ? b : a; }
+
+typedef struct sim_op {
+  bool is_message;
+  const uint32_t *team; /* collective: world ranks */
+  uint32_t n_team;
+  uint32_t sender, receiver; /* message: world ranks */
+  double duration_ns;
+  uint32_t expected; /* posts in this plan */
+  /* ---- of a run ---- */
+  uint32_t posted;
+  uint32_t last; /* RT_POST that came last */
+  bool is_done;  /* its end is known */
+  sim_moment ready, end;
+} sim_op;
+
+typedef struct sim_post {
+  uint32_t ops[2]; /* SIM_NOBODY: none; a permute has two */
+  uint32_t instr;
+  uint16_t stream;
+  bool is_posted;
+  sim_moment start;
+} sim_post;
+
+typedef struct sim_comms {
+  const rt_plan *plan;
+  sim_op *ops;
+  uint32_t n_ops;
+  sim_post *posts;              /* by post */
+  sim_moment *sends, *receives; /* when the sides of each link are free, by world rank */
+  uint32_t n_links;
+  uint32_t *waiting, n_waiting; /* operations that could begin */
+} sim_comms;
+
+/* Needs a memory_guard(). */
+void sim_comms_build(sim_comms *c, const rt_plan *plan, const sim_costs *costs, arena *memory);
+void sim_comms_begin(sim_comms *c);
+void sim_comms_post(sim_comms *c, uint32_t post, sim_moment at);
+/* The operation that can begin first; SIM_NOBODY: none can. */
+uint32_t sim_comms_first(const sim_comms *c);
+/* Lets it begin; its cause: what held it up. */
+uint32_t sim_comms_start(sim_comms *c, uint32_t op);
+/* Whether it may be posted; then no earlier than at this moment. */
+bool sim_comms_may_post(const sim_comms *c, uint32_t post, sim_moment *at);
+/* Whether it is known when the communication ends. */
+bool sim_comms_end(const sim_comms *c, uint32_t post, sim_moment *end);
+
+#endif

@@ -1,0 +1,402 @@
+/* Random programs on random meshes: lowered, printed and parsed back, bound for every rank, checked and
+ * run on all devices of one process, and compared with the definition.
+ *
+ *   test_devices [N] [--seed S] [--first S] [--seconds T] [--failures F]
+ *
+ * Runs seeds 0 … N-1 (1000) for at most T seconds (60) or up to F failures (10). A failure prints its
+ * seed and the program; --seed S runs that one again and prints the host program too. Programs that are
+ * refused are counted by what the diagnostic says. */
+#include <stdlib.h>
+#include <time.h>
+
+#include "device_kit.h"
+#include "gen.h"
+#include "test.h"
+
+enum { DEVICES = 8, REASONS = 64 };
+
+typedef struct trial {
+  uint64_t seed;
+  gen_options options;
+  const gen_program *program;
+  subject s;
+  subject again; /* the same, from the printed text */
+  bool comparable[KIT_VALUES];
+  uint32_t streams, devices;
+  host_pipeline pipeline;
+  bool print;
+} trial;
+
+static const char *const pipelines[] = {"auto",       "collective", "p2p",
+                                        "p2p-offset", "ring",       "broadcast"};
+static rt_device *one_thread, *two_threads, *hostile;
+static uint64_t n_refused, n_launches, n_posts, n_compared, n_outputs, n_streamed;
+
+/* ---- refusals ---- */
+static struct {
+  char text[160];
+  uint64_t count, seed;
+} reasons[REASONS];
+static uint32_t n_reasons;
+
+/* The first message of a refusal, without the names in it. */
+static void reason_text(char text[160]) {
+  const char *from = strstr(kit_reason, "error: ");
+  uint32_t n = 0;
+  bool quoted = false;
+  for (from = from ? from + 7 : kit_reason; *from && *from != '\n' && n < 150; from++) {
+    if (*from == '\'' && (quoted || n == 0 || text[n - 1] == ' ')) {
+      quoted = !quoted;
+      if (quoted) text[n++] = '_';
+      continue;
+    }
+    if (!quoted) text[n++] = *from;
+  }
+  text[n] = '\0';
+}
+
+static void count_refusal(uint64_t seed) {
+  char text[160];
+  uint32_t i = 0;
+  n_refused++;
+  reason_text(text);
+  while (i < n_reasons && strcmp(reasons[i].text, text) != 0) i++;
+  if (i == REASONS) return;
+  if (i == n_reasons) {
+    snprintf(reasons[n_reasons++].text, sizeof reasons[0].text, "%s", text);
+    reasons[i].seed = seed;
+  }
+  reasons[i].count++;
+}
+
+/* What may be refused; anything else is a failure. */
+static bool is_expected(void) {
+  static const char *const expected[] = {
+      "not lowered yet",
+      "the communication that",
+      "stream axes must be logical axes or the outer part of a split",
+      "mixes chunks of different lengths with other splits",
+      "lies inside an axis that is neither streamed nor placed",
+  };
+  for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
+    if (strstr(kit_reason, expected[i])) return true;
+  return false;
+}
+
+/* ---- values ---- */
+static double random_value(gen_random *r, const gen_value *v) {
+  switch (v->fill) {
+  case GEN_FILL_INDEX: return gen_below(r, (uint32_t)v->index_bound);
+  case GEN_FILL_INTEGER: return (double)gen_below(r, 7) - 3;
+  case GEN_FILL_POSITIVE: return 0.25 + gen_below(r, 64) / 16.0;
+  case GEN_FILL_NORMAL: break;
+  }
+  if (!ir_dtype_is_float(v->dtype)) return (double)gen_below(r, 9) - 4;
+  return ((double)gen_below(r, 1u << 20) / (1u << 19) - 1) * 2;
+}
+
+static void fill_inputs(trial *t) {
+  for (uint32_t k = 0; k < t->s.n_in; k++) {
+    const gen_value *v = &t->program->inputs[k];
+    const ir_array *a = &t->s.in[k];
+    gen_random r = {.state = t->seed ^ ((uint64_t)(k + 1) << 32)};
+    int64_t n;
+    if (!ir_array_count(a, &n)) continue;
+    for (int64_t i = 0; i < n; i++) {
+      double x = random_value(&r, v);
+      if (v->dtype == IR_U8) x = fabs(x);
+      ir_element_set_f64(v->dtype, (char *)a->data + (size_t)i * ir_dtype_size_bytes(v->dtype), x);
+    }
+  }
+}
+
+static bool bind(subject *s, const gen_program *p) {
+  ir_env_init(&s->env, s->func, &s->memory);
+  for (uint32_t i = 0; i < p->n_inputs; i++) {
+    const gen_value *v = &p->inputs[i];
+    if (!ir_bind_shape(&s->env, s->func->inputs.data[i], v->extents, v->rank, v->name))
+      return kit_refused(s, "bind");
+  }
+  return subject_values(s);
+}
+
+/* The inputs, each float moved by about an ulp of f32 (or of its own dtype, if that is coarser). */
+static void nudge(trial *t, ir_array *in) {
+  gen_random r = {.state = ~t->seed};
+  for (uint32_t k = 0; k < t->s.n_in; k++) {
+    in[k] = t->s.in[k];
+    int64_t bytes, n;
+    size_t size = ir_dtype_size_bytes(in[k].dtype);
+    if (!ir_dtype_is_float(in[k].dtype) || !ir_array_size_bytes(&in[k], &bytes)) continue;
+    if (!ir_array_count(&in[k], &n)) continue;
+    in[k].data = arena_alloc(&t->s.memory, (size_t)bytes + 1);
+    for (int64_t i = 0; i < n; i++) {
+      double x = ir_element_as_f64(in[k].dtype, (char *)t->s.in[k].data + (size_t)i * size);
+      double by = (gen_chance(&r, 50) ? 1 : -1) * 0x1p-23;
+      ir_element_set_f64(in[k].dtype, (char *)in[k].data + (size_t)i * size, x * (1 + by));
+    }
+  }
+}
+
+/* As in test_streams: outputs that rounding alone moves by a quarter of the tolerance are left out. */
+static bool find_comparable(trial *t) {
+  ir_array in[KIT_VALUES], margin[KIT_VALUES];
+  nudge(t, in);
+  for (uint32_t i = 0; i < t->s.n_out; i++) {
+    t->comparable[i] = true;
+    if (!kit_array(&t->s, t->s.func->outputs.data[i], &margin[i])) return false;
+  }
+  for (int native = 0; native < 2 && !t->options.exact_only; native++) {
+    if (!subject_reference(&t->s, native ? t->s.in : in, margin, native)) return false;
+    for (uint32_t i = 0; i < t->s.n_out; i++) {
+      ir_dtype least = rt_least_dtype(t->s.func, t->s.func->outputs.data[i], &t->s.memory);
+      rt_comparison c = rt_compare(&margin[i], &t->s.expected[i], least);
+      t->comparable[i] &= c.max_rel <= c.tolerance / 4;
+    }
+  }
+  for (uint32_t i = 0; i < t->s.n_out; i++) n_compared += t->comparable[i];
+  n_outputs += t->s.n_out;
+  return true;
+}
+
+static bool compare(trial *t, const subject *s, const char *how) {
+  for (uint32_t i = 0; i < s->n_out; i++) {
+    const char *name = t->program->outputs[i].name;
+    ir_dtype least = rt_least_dtype(t->s.func, t->s.func->outputs.data[i], &t->s.memory);
+    rt_comparison c = rt_compare(&s->out[i], &t->s.expected[i], least);
+    bool good =
+        t->options.exact_only ? kit_same(&s->out[i], &t->s.expected[i]) : c.ok || !t->comparable[i];
+    if (good) continue;
+    char text[128];
+    snprintf(text, sizeof text, "%s: %s differs by %g of %g allowed", how, name, c.max_rel,
+             c.tolerance);
+    return kit_wrong(text, "");
+  }
+  return true;
+}
+
+/* ---- running ---- */
+static bool run_on(trial *t, team *x, rt_device *device, const rt_plan *plan, const char *how) {
+  api_ranks world = {0};
+  rt_loaded *loaded = NULL;
+  bool good = kit_ok(
+      api_ranks_open(&world, x->h, x->n, "inproc", INT64_C(20000000000), device, &memory_default),
+      "open the world");
+  good = good && kit_ok(device->ops->load(device, plan, &loaded), "load");
+  for (uint64_t k = 0; good && k < (device == hostile ? 3 : 1); k++) {
+    if (device == hostile) cpu_adversary_reseed(loaded, t->seed * 3 + k);
+    team_cut(x);
+    good = kit_ok(rt_run(loaded, x->in, x->out, NULL, NULL), how) && team_assemble(x) &&
+           compare(t, x->s, how);
+  }
+  if (loaded) device->ops->unload(loaded);
+  api_ranks_close(&world, &memory_default);
+  return good;
+}
+
+static bool run_all(trial *t, team *x) {
+  rt_plan *plan = NULL;
+  if (!kit_ok(rt_plan_join(x->plans, x->n, &memory_default, &plan), "join")) return false;
+  bool good = true;
+  if (one_thread->ops->attach && x->n > 1 && !getenv("FZ_SKIP")) {
+    good = run_on(t, x, one_thread, plan, "one thread") &&
+           run_on(t, x, two_threads, plan, "two threads") && run_on(t, x, hostile, plan, "hostile");
+  }
+  rt_plan_destroy(plan);
+  return good;
+}
+
+static bool check_ranks(team *x) {
+  for (uint32_t r = 0; r < x->n; r++) {
+    if (!x->plans[r]->n_posts && !subject_passes(x->s, x->plans[r], NULL)) return false;
+    for (uint32_t i = 0; i < x->plans[r]->n_instrs; i++)
+      n_launches += x->plans[r]->instrs[i].kind == RT_LAUNCH;
+    n_posts += x->plans[r]->n_posts;
+  }
+
+  return true;
+}
+
+static bool check_plans(trial *t, subject *s, ir_func *h, bool threads, const char *how) {
+  team x;
+  bool good = team_open(&x, s, h, t->streams, t->devices);
+  good = good && check_ranks(&x);
+  good = good && team_step(&x) && compare(t, s, how);
+  good = good && (!threads || run_all(t, &x));
+  team_close(&x);
+  return good;
+}
+
+/* ---- one program ---- */
+static ir_func *lower(trial *t, bool plain) {
+  host_options options = {.plain = plain, .pipeline = t->pipeline};
+  ir_func *h = NULL;
+  if (host_lower(t->s.func, &options, &h) != STATUS_OK) {
+    kit_refused(&t->s, "lower");
+    return NULL;
+  }
+  return h;
+}
+
+/* What is printed parses back to a program that prints the same and gives the same. */
+static bool check_text(trial *t, ir_func *h) {
+  strbuf once;
+  strbuf_init(&once, &t->s.memory);
+  text_print_func(t->s.func, &once);
+  strbuf_putc(&once, '\n');
+  text_print_host(h, &once);
+  if (!subject_parse(&t->again, once.data)) return false;
+  ir_func *copy = t->again.func;
+  const char *first = subject_print(&t->s, h), *second = subject_print(&t->again, copy);
+  if (strcmp(first, second) != 0) return kit_wrong("printing again differs", second);
+  if (!ir_host_verify(copy)) return kit_refused(&t->again, "verify what was printed");
+  t->again.func = t->again.module.funcs.data[0];
+  if (!bind(&t->again, t->program)) return false;
+  for (uint32_t i = 0; i < t->s.n_in; i++) t->again.in[i] = t->s.in[i];
+  return check_plans(t, &t->again, copy, false, "the printed program");
+}
+
+static bool check_lowered(trial *t, ir_func *h, ir_func *plain) {
+  if (t->print) printf("\n%s", subject_print(&t->s, h));
+  if (!ir_host_verify(h)) return kit_refused(&t->s, "the lowered program does not verify");
+  if (!ir_host_verify(plain)) return kit_refused(&t->s, "the plain program does not verify");
+  strbuf other;
+  strbuf_init(&other, &t->s.memory);
+  text_print_nvfuser(plain, (int64_t)(t->seed % t->devices), &other);
+  fill_inputs(t);
+  n_streamed += strstr(t->program->text, "] = stream") != NULL;
+  return subject_reference(&t->s, t->s.in, t->s.expected, false) && find_comparable(t) &&
+         check_plans(t, &t->s, h, true, "in program order") && check_text(t, h) &&
+         check_plans(t, &t->s, plain, false, "plain");
+}
+
+static status check_all(void *context) {
+  trial *t = context;
+  bool good = false;
+  ir_func *h = NULL, *plain = NULL;
+  if (subject_open(&t->s, t->program->text) && bind(&t->s, t->program)) {
+    h = lower(t, false);
+    plain = h ? lower(t, true) : NULL;
+    if (h && plain) good = check_lowered(t, h, plain);
+    else good = is_expected();
+    if (!plain && good) count_refusal(t->seed);
+  }
+  return good ? STATUS_OK : STATUS_CHECK_FAILED;
+}
+
+static gen_options options_of(uint64_t seed) {
+  gen_options o = gen_options_default(seed);
+  o.devices = true;
+  o.max_devices = seed % 4 == 0 ? 4 : DEVICES;
+  o.exact_only = seed % 4 != 1;
+  o.symbolic = seed % 5 != 0;
+  o.edges = seed % 3 == 0;
+  o.rfactor = false;
+  o.max_elements = 512;
+  /* Partial results are rounded to their dtype, and what is left of f16 when they cancel is anybody's
+   * guess: f16 and bf16 only where everything is exact. */
+  if (!o.exact_only) o.dtypes &= ~(1u << IR_F16 | 1u << IR_BF16);
+  o.max_ops = 1 + (uint32_t)(seed % 7);
+  if (seed % 29 == 0) o.max_ops = 16;
+  return o;
+}
+
+static void report(const trial *t) {
+  unsigned long long seed = t->seed;
+  fprintf(stderr, "seed %llu, %u streams, --pipeline %s: %s\n%s", seed, t->streams,
+          pipelines[t->pipeline], kit_reason, t->program->text);
+  for (uint32_t i = 0; i < t->program->n_bindings; i++)
+    fprintf(stderr, "-D %s ", t->program->bindings[i]);
+  fprintf(stderr, "\nreplay: test_devices --seed %llu\n\n", seed);
+}
+
+static void try_seed(uint64_t seed, bool print) {
+  trial t = {.seed = seed, .options = options_of(seed), .print = print, .devices = DEVICES};
+  gen_program *p = gen_create(&t.options);
+  t.program = p;
+  t.streams = 1 + (uint32_t)(seed / 2 % 8);
+  t.pipeline = (host_pipeline)(seed / 3 % 6);
+  if (print) fputs(p->text, stdout);
+  kit_reason[0] = '\0';
+  bool good = memory_guard(check_all, &t) == STATUS_OK;
+  status_clear();
+  test_passed += good;
+  test_failed += !good;
+  if (!good) report(&t);
+  subject_close(&t.again);
+  subject_close(&t.s);
+  gen_destroy(p);
+}
+
+/* ---- the command ---- */
+typedef struct arguments {
+  uint64_t first, count;
+  double seconds;
+  unsigned failures;
+  bool one;
+} arguments;
+
+static arguments read_arguments(int argc, char **argv) {
+  arguments a = {.count = 1000, .seconds = 60, .failures = 10};
+  for (int i = 1; i < argc; i++) {
+    bool more = i + 1 < argc;
+    if (strcmp(argv[i], "--seed") == 0 && more) {
+      a.first = strtoull(argv[++i], NULL, 0);
+      a.count = 1;
+      a.one = true;
+    } else if (strcmp(argv[i], "--first") == 0 && more) {
+      a.first = strtoull(argv[++i], NULL, 0);
+    } else if (strcmp(argv[i], "--seconds") == 0 && more) {
+      a.seconds = strtod(argv[++i], NULL);
+    } else if (strcmp(argv[i], "--failures") == 0 && more) {
+      a.failures = (unsigned)strtoul(argv[++i], NULL, 0);
+    } else {
+      a.count = strtoull(argv[i], NULL, 0);
+    }
+  }
+  return a;
+}
+
+static double now_seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void print_summary(uint64_t done, double seconds) {
+  for (uint32_t i = 0; i < n_reasons; i++)
+    printf("refused %llu times (seed %llu): %s\n", (unsigned long long)reasons[i].count,
+           (unsigned long long)reasons[i].seed, reasons[i].text);
+  printf("%llu programs in %.1f s: %llu refused, %llu with stream loops, %llu launches, %llu "
+         "communications, %llu of %llu outputs compared\n",
+         (unsigned long long)done, seconds, (unsigned long long)n_refused,
+         (unsigned long long)n_streamed, (unsigned long long)n_launches,
+         (unsigned long long)n_posts, (unsigned long long)n_compared,
+         (unsigned long long)n_outputs);
+}
+
+int main(int argc, char **argv) {
+  arguments a = read_arguments(argc, argv);
+  double start = now_seconds();
+  uint64_t done = 0;
+  one_thread = kit_device(1, false);
+  two_threads = kit_device(2, false);
+  hostile = kit_device(1, true);
+  if (!one_thread || !two_threads || !hostile) {
+    fprintf(stderr, "%s\n", kit_reason);
+    return 3;
+  }
+  for (; done < a.count && test_failed < a.failures; done++) {
+    if (now_seconds() - start > a.seconds) break;
+    try_seed(a.first + done, a.one);
+  }
+  print_summary(done, now_seconds() - start);
+  if (done >= 500) {
+    EXPECT(n_refused * 100 < done * 15);
+    EXPECT(n_compared * 10 > n_outputs * 9);
+  }
+  one_thread->ops->close(one_thread);
+  two_threads->ops->close(two_threads);
+  hostile->ops->close(hostile);
+  return test_finish();
+}

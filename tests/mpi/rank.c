@@ -1,0 +1,65 @@
+/* rank CASE FILE: what a rank does in tests/mpi/failures.sh. All ranks reduce over everybody, again and
+ * again; the last rank is the odd one. Ends with the status's exit code, and adds a line to the file,
+ * which outlives the launcher's pipes: "rank R: MESSAGE" on a failure, "rank R: done" without. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "comm/mpi/launch.h"
+#include "runtime/comm.h"
+
+enum { ODD_TURN = 20, TURNS = 2000, COUNT = 50000 };
+
+static const char *what;
+static uint32_t team[RT_COMM_MAX_RANKS];
+
+static bool is(const char *name) { return strcmp(what, name) == 0; }
+
+/* The odd rank does not come back from most of these. */
+static status be_odd(rt_comm *comm, rt_comm_request *r) {
+  if (is("killed")) (void)raise(SIGKILL);
+  if (is("aborts")) comm->ops->abort(comm, STATUS_SYSTEM, "the disk is full");
+  if (is("exits")) exit(0);
+  if (is("mismatch")) r->count--, r->origin = "odd.weir:9";
+  status st = STATUS_OK;
+  while (is("silent") && (st = comm->ops->error(comm)) == STATUS_OK)
+    if (!comm->ops->progress(comm)) (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+  return st;
+}
+
+static status run(rt_comm *comm, int64_t timeout_ns) {
+  static float in[COUNT], out[COUNT];
+  rt_comm_request r = {.kind = RT_COMM_ALLREDUCE, .dtype = IR_F32, .team = team, .count = COUNT};
+  r.n_team = comm->n_ranks, r.me = comm->rank, r.in = in, r.out = out, r.origin = "all.weir:3";
+  bool odd = comm->rank + 1 == comm->n_ranks;
+  for (int turn = 0; turn < TURNS; turn++) {
+    rt_comm_ticket ticket;
+    if (odd && turn == ODD_TURN) TRY(be_odd(comm, &r));
+    TRY(comm->ops->post(comm, &r, &ticket));
+    TRY(comm->ops->wait(comm, &ticket, timeout_ns));
+  }
+  return STATUS_OK;
+}
+
+int main(int argc, char **argv) {
+  mpi_launch launch;
+  what = argc > 1 ? argv[1] : "";
+  bool launched = mpi_launch_find(&launch);
+  if (launched && is("absent") && launch.rank + 1 == launch.size) return 0;
+  rt_comm *comm = NULL;
+  rt_comm_options options = {0};
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < RT_COMM_MAX_RANKS; i++) team[i] = i;
+  status st = rt_comm_mpi.open(&options, &memory_default, 1, &comm, &n);
+  int64_t seconds = is("silent") ? 1 : 10;
+  if (st == STATUS_OK) st = run(comm, seconds * 1000000000);
+  FILE *file = argc > 2 ? fopen(argv[2], "a") : stdout;
+  if (!file) return 1;
+  fprintf(file, "rank %u: %s\n", launched ? launch.rank : 0,
+          st == STATUS_OK ? "done" : status_message());
+  (void)fclose(file);
+  rt_comm_mpi.close(comm);
+  return status_exit_code(st);
+}
