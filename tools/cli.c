@@ -9,6 +9,7 @@
 /* ---- errors ---- */
 int cli_usage(const char *fmt, ...) {
   va_list args;
+  if (weir_launch_rank() > 0) return CLI_USAGE;
   va_start(args, fmt);
   (void)fputs("weir: error: ", stderr);
   (void)vfprintf(stderr, fmt, args);
@@ -21,10 +22,16 @@ static bool begins(const char *text, const char *with) {
   return strncmp(text, with, strlen(with)) == 0;
 }
 
+/* Of ranks that mpirun started the first speaks for all, unless it is the one in trouble. */
+static bool is_silent(const char *message) {
+  return weir_launch_rank() > 0 && strstr(message, "rank 0 ") == NULL;
+}
+
 /* Diagnostics say themselves which file they are about; those about no place begin with their kind. */
 int cli_status(weir_status st) {
   if (st == WEIR_OK) return 0;
   const char *message = weir_error();
+  if (is_silent(message)) return weir_exit_code(st);
   bool diagnostics = begins(message, "error: ") || strstr(message, ": error: ") != NULL;
   if (!diagnostics) (void)fputs("weir: error: ", stderr);
   for (const char *line = message; *line;) {

@@ -324,6 +324,10 @@ weir_status weir_profile_write(const weir_profile *p, const char *title, const c
  * allocated or written or after it is freed, and that every stream is joined. WEIR_CHECK_FAILED with
  * all findings otherwise. *report (may be NULL) lists waits that could be left out. */
 weir_status weir_program_check(const weir_program *p, const weir_shapes *s, char **report);
+/* The rank of this process if an MPI launcher started it, else -1. With --comm auto or mpi each process
+ * then runs one device: weir_run() takes whole inputs on all of them, and whole outputs come together on
+ * rank 0 (on other ranks an output holds that device's part only). */
+int64_t weir_launch_rank(void);
 /* "cpu", "sim", …, or "ref" when the reference evaluator executes it. */
 const char *weir_program_device(const weir_program *p);
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/table.h"
 #include "check/check.h"
 #include "cost/cost.h"
 
@@ -38,6 +39,7 @@ status api_executor_open(api_executor *x, ir_func *host, const api_executor_opti
   x->memory = memory;
   x->host = host;
   x->plain = options->plain;
+  x->program = options->program;
   x->streams = options->streams;
   x->keep_waits = options->keep_waits;
   x->dump_plan = options->dump.plan;
@@ -223,6 +225,11 @@ static status bind_ranks(api_executor *x, const ir_env *env, uint64_t seed, api_
   return rt_plan_join(p->parts, p->n_parts, x->memory, &p->plan);
 }
 
+static uint64_t hash_extents(uint64_t hash, const ir_env *env, uint64_t seed) {
+  for (uint32_t i = 0; i < env->len; i++) hash = hash_mix(hash, (uint64_t)env->symbols[i]);
+  return hash_mix(hash, seed);
+}
+
 static status make_plan(api_executor *x, const ir_env *env, uint64_t seed, api_plan **result) {
   api_plan *p = memory_alloc(x->memory, sizeof *p);
   if (!p) return STATUS_OUT_OF_MEMORY;
@@ -232,6 +239,7 @@ static status make_plan(api_executor *x, const ir_env *env, uint64_t seed, api_p
   p->symbols = memory_alloc(x->memory, env->len * sizeof *env->symbols);
   if (!p->symbols) goto out;
   memcpy(p->symbols, env->symbols, env->len * sizeof *env->symbols);
+  TRY_OUT(api_ranks_agree(&x->ranks, hash_extents(x->program, env, seed)));
   TRY_OUT(choose_host(x, env, seed, &bound.func));
   TRY_OUT(bind_ranks(x, &bound, seed, p));
   if (x->dump_plan) TRY_OUT(dump_plan(x, p->plan));

@@ -17,6 +17,7 @@ typedef struct api_executor {
   ir_func *host;
   ir_func *plain; /* the same without streams, where one may be chosen; NULL: there is no choice */
   rt_device *device;
+  uint64_t program;
   api_ranks ranks;
   uint32_t streams;
   bool keep_waits, dump_plan;
@@ -35,6 +36,7 @@ typedef struct api_executor_options {
   int64_t timeout_s;
   host_pipeline pipeline;
   ir_func *plain;    /* as in api_executor */
+  uint64_t program;  /* a hash of what all processes must have in common */
   int64_t adversary; /* a seed, or -1 */
   bool keep_waits;   /* of a program written by hand, even where they order nothing */
   api_dump dump;     /* what to print to standard error */

@@ -84,6 +84,14 @@ static bool has_streams(const ir_func *f) {
   return false;
 }
 
+/* What all processes of a run must have in common, extents apart. */
+static uint64_t hash_program(arena *scratch, const ir_func *host, const api_executor_options *o) {
+  strbuf text;
+  strbuf_init(&text, scratch);
+  text_print_host(host, &text);
+  return hash_mix(hash_bytes(text.data, text.len), hash_mix(o->streams, (uint64_t)o->pipeline));
+}
+
 static status compile_host(arena *scratch, compile_call *c) {
   weir_program *p = c->to;
   ir_func *host = p->func;
@@ -102,6 +110,7 @@ static status compile_host(arena *scratch, compile_call *c) {
     if (choice) TRY(api_lower(p->func, &lowering, &c->options.plain));
   }
   TRY(dump(scratch, c, host));
+  c->options.program = hash_program(scratch, host, &c->options);
   return api_executor_open(&p->executor, host, &c->options, &p->memory);
 }
 
@@ -203,6 +212,8 @@ weir_status weir_compile(const weir_fusion *f, const weir_options *o, const weir
   else weir_program_destroy(p);
   return st;
 }
+
+int64_t weir_launch_rank(void) { return api_launch_rank(); }
 
 const char *weir_program_device(const weir_program *p) {
   return p && p->executor.device ? p->executor.device->ops->name : "ref";

@@ -2,20 +2,7 @@
 
 #include <string.h>
 
-#if __has_include("comm/mpi/launch.h")
 #include "comm/mpi/launch.h"
-#else
-typedef struct mpi_launch {
-  uint32_t rank, size;
-} mpi_launch;
-static bool mpi_launch_find(mpi_launch *launch) {
-  (void)launch;
-  return false;
-}
-const rt_comm_ops *rt_comm_find(const char *name) {
-  return strcmp(name, "inproc") == 0 ? &rt_comm_inproc : NULL;
-}
-#endif
 
 /* ---- endpoints ---- */
 
@@ -50,6 +37,11 @@ static status open_world(api_ranks *r, const rt_comm_ops *ops, rt_device *device
   r->world = r->endpoints[0]->n_ranks;
   if (device->ops->attach) device->ops->attach(device, r->endpoints, r->n_endpoints, r->timeout_ns);
   return STATUS_OK;
+}
+
+int64_t api_launch_rank(void) {
+  mpi_launch launch;
+  return mpi_launch_find(&launch) ? (int64_t)launch.rank : -1;
 }
 
 status api_ranks_open(api_ranks *r, const ir_func *host, uint32_t devices, const char *comm,

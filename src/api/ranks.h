@@ -9,9 +9,6 @@
 #include "runtime/device.h"
 #include "runtime/piece.h"
 
-#if !__has_include("comm/mpi/launch.h")
-const rt_comm_ops *rt_comm_find(const char *name);
-#endif
 typedef struct api_ranks {
   uint32_t n;     /* in this process */
   uint32_t first; /* the world rank of the first of them */
@@ -22,6 +19,8 @@ typedef struct api_ranks {
   double link_latency_ns, link_bytes_per_ns; /* 0: not measured yet */
 } api_ranks;
 
+/* Of this process under an MPI launcher; else -1. */
+int64_t api_launch_rank(void);
 /* Opens the endpoints of the ranks that this process runs: all of them, or, under an MPI launcher, one.
  * `comm` is a backend's name or "auto". A program on one device needs none. */
 NODISCARD status api_ranks_open(api_ranks *r, const ir_func *host, uint32_t devices,

@@ -75,6 +75,14 @@ static bool check_placement(lowering *l, ir_tensor t) {
   return true;
 }
 
+bool host_check_inputs(lowering *l) {
+  bool ok = true;
+  for (uint32_t i = 0; l->shard && i < l->f->inputs.len; i++) {
+    ok = check_placement(l, l->f->inputs.data[i]) && ok;
+  }
+  return ok;
+}
+
 bool host_needs_device_offset(const lowering *l, const ir_op_data *op, uint32_t dim) {
   ir_cut cuts[IR_MESH_MAX_RANK];
   stream_axis cut = {.dim = dim};

@@ -209,7 +209,7 @@ bool host_group(lowering *l) {
   uint32_t n;
   host_step *steps = host_segment(f, host_never_merge, &l->scratch, &n);
   nest open = {.len = 0};
-  bool ok = true;
+  bool ok = host_check_inputs(l);
   for (uint32_t i = 0; i < n; i++) {
     check(steps[i].len == 1);
     ok = plan_op(l, f->order.data[steps[i].first], &open) && ok;

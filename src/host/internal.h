@@ -95,6 +95,8 @@ uint32_t host_cuts(const lowering *l, ir_tensor t, uint32_t dim, uint32_t withou
 ir_partition host_partition_of(const lowering *l, const shard_axis *a);
 /* Which level of the operation's loops runs over the pieces that lie on different devices; none: -1. */
 int32_t host_piece_level(const op_plan *plan);
+/* Can the inputs be cut as they are placed? Reports those that cannot. */
+bool host_check_inputs(lowering *l);
 /* What the operation is on its devices; reports what cannot be lowered. */
 bool host_plan_devices(lowering *l, const ir_op_data *op, op_plan *plan);
 /* Turns a move whose pieces are made by the loops of `made`, the plan of its operand, into one piece per

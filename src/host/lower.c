@@ -12,15 +12,17 @@ static bool names_fit(ir_func *f) {
   return false;
 }
 
-static bool has_rfactor(const ir_func *f) {
-  for (uint32_t i = 0; i < f->order.len; i++) {
-    const ir_tensor_data *t = ir_tensor_at(f, ir_op_at(f, f->order.data[i])->result);
+/* A tensor that was rfactored is computed as defined, in one step and whole on its mesh: what the
+ * rfactor made has no place of its own. */
+static void forget_rfactors(ir_func *copy) {
+  for (uint32_t i = 0; i < copy->order.len; i++) {
+    ir_tensor_data *t = ir_tensor_at(copy, ir_op_at(copy, copy->order.data[i])->result);
     if (IR_SAME(t->def, t->scheduled_def)) continue;
-    diag_error(&f->module->errors, t->at,
-               "an rfactor on several devices is not lowered: mark the reduction axis itself");
-    return true;
+    t->scheduled_def = t->def;
+    t->now = t->defined;
+    for (uint32_t k = 0; k < t->now.logical.len; k++)
+      ir_axis_at(copy, t->now.logical.data[k])->mark = (ir_mark){0};
   }
-  return false;
 }
 
 static void forget_streams(ir_func *copy) {
@@ -33,8 +35,8 @@ static void forget_streams(ir_func *copy) {
 /* With several devices, what is lowered is a copy in which data moves in steps of its own. */
 static bool spread(lowering *l) {
   if (!shard_is_distributed(l->f)) return true;
-  if (has_rfactor(l->f)) return false;
   l->f = ir_func_copy(l->fusion);
+  forget_rfactors(l->f);
   if (l->options->unstreamed) forget_streams(l->f);
   l->shard = shard_begin(l->f, &l->scratch);
   if (!shard_decompose(l->shard)) return false;

@@ -25,7 +25,7 @@
 #include "checks.h"
 #include "test.h"
 
-enum { MAX_RUNS = 16, MAX_UPDATES = 10 };
+enum { MAX_RUNS = 64, MAX_UPDATES = 10 };
 
 static const char *binary;
 static bool update;
@@ -73,6 +73,7 @@ typedef struct golden {
   text source;
   run runs[MAX_RUNS];
   int n_runs;
+  bool too_many; /* RUN lines */
   char bind[256];
   int failures;
 } golden;
@@ -95,7 +96,10 @@ static void add_expected(text *t, const char *line, size_t n) {
 static void read_line(golden *g, const char *line, size_t n) {
   run *r = g->n_runs ? &g->runs[g->n_runs - 1] : NULL;
   int length = n < 255 ? (int)n : 255;
-  if (starts(line, "# RUN: ") && g->n_runs < MAX_RUNS) {
+  bool is_run = starts(line, "# RUN: ");
+  if (is_run && g->n_runs == MAX_RUNS) {
+    g->too_many = true;
+  } else if (is_run) {
     r = &g->runs[g->n_runs++];
     snprintf(r->command, sizeof r->command, "%.*s", (int)(n - 7), line + 7);
     r->end = (size_t)(line - g->source.data) + n;
@@ -324,6 +328,7 @@ static bool run_once(const char *path, int *failures) {
   if (!read_file(path, &g.source)) fail_case(&g, "cannot be read");
   read_case(&g);
   if (g.n_runs == 0 && !update) fail_case(&g, "has no RUN line");
+  if (g.too_many) fail_case(&g, "has more than %d RUN lines", MAX_RUNS);
   for (int i = 0; i < g.n_runs; i++) check_run(&g, &g.runs[i]);
   bool changed = update && g.failures == 0 && write_back(&g);
   if (!update) check_program(&g);

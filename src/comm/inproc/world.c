@@ -98,10 +98,12 @@ status inproc_pair(inproc_world *w, uint32_t sender, uint32_t receiver, inproc_q
   if (*result) return STATUS_OK;
   (void)pthread_mutex_lock(&w->registry);
   *result = atomic_load(slot);
-  if (!*result) *result = queue_create(w, (const uint32_t[]){sender, receiver}, 2);
-  if (*result) {
-    (*result)->is_pair = true;
-    atomic_store(slot, *result);
+  if (!*result) {
+    *result = queue_create(w, (const uint32_t[]){sender, receiver}, 2);
+    if (*result) {
+      (*result)->is_pair = true;
+      atomic_store(slot, *result);
+    }
   }
   (void)pthread_mutex_unlock(&w->registry);
   return *result ? STATUS_OK : STATUS_OUT_OF_MEMORY;
