@@ -80,33 +80,45 @@ bool check_same_view(const rt_plan *plan, uint32_t a, uint32_t b) {
   return true;
 }
 
-static void add_access(check_analysis *c, uint32_t instr, uint32_t view, bool write) {
+static void add_access(check_analysis *c, uint32_t step, uint32_t view, bool write) {
   check(view < c->plan->n_views && check_view(c, view)->buffer < c->plan->n_buffers);
-  uint32_t first = c->first_access[instr];
+  const check_step *s = &c->steps.data[step];
+  uint32_t first = c->first_access[step];
   for (uint32_t k = first; k < c->accesses.len && !write; k++)
     if (check_same_view(c->plan, c->accesses.data[k].view, view)) return;
   check_access a = {
-      .instr = instr, .view = view, .stream = c->plan->instrs[instr].stream, .write = write};
+      .instr = s->instr, .step = step, .view = view, .line = s->other, .write = write};
   vec_push(c->scratch, &c->accesses, a);
   c->footprints[view].used = true;
   if (write) check_region_of(c, view)->written = true;
 }
 
+static void add_task(check_analysis *c, uint32_t step, const rt_task *task) {
+  for (uint32_t k = 0; k < task->n_operands; k++)
+    if (task->operands[k].kind == RT_OPERAND_VIEW)
+      add_access(c, step, task->operands[k].view, false);
+  add_access(c, step, task->result, true);
+}
+
+static void add_post(check_analysis *c, uint32_t step, const rt_post *post) {
+  if (post->in != RT_NO_VIEW) add_access(c, step, post->in, false);
+  if (post->out != RT_NO_VIEW) add_access(c, step, post->out, true);
+}
+
 /* Reads before the write. */
 static void find_accesses(check_analysis *c) {
   const rt_plan *plan = c->plan;
-  for (uint32_t i = 0; i < plan->n_instrs; i++) {
-    c->first_access[i] = c->accesses.len;
-    check(plan->instrs[i].stream < plan->n_streams);
-    if (plan->instrs[i].kind != RT_LAUNCH) continue;
-    check(plan->instrs[i].task < plan->n_tasks);
-    const rt_task *task = &plan->tasks[plan->instrs[i].task];
-    for (uint32_t k = 0; k < task->n_operands; k++)
-      if (task->operands[k].kind == RT_OPERAND_VIEW)
-        add_access(c, i, task->operands[k].view, false);
-    add_access(c, i, task->result, true);
+  for (uint32_t s = 0; s < c->steps.len; s++) {
+    const rt_instr *instr = &plan->instrs[c->steps.data[s].instr];
+    c->first_access[s] = c->accesses.len;
+    if (c->steps.data[s].kind != CHECK_STEP_ACCESS) continue;
+    if (instr->kind == RT_POST) add_post(c, s, &plan->posts[instr->task]);
+    else {
+      check(instr->task < plan->n_tasks);
+      add_task(c, s, &plan->tasks[instr->task]);
+    }
   }
-  c->first_access[plan->n_instrs] = c->accesses.len;
+  c->first_access[c->steps.len] = c->accesses.len;
 }
 
 /* ---- footprints ---- */
@@ -261,7 +273,7 @@ void check_collect(check_analysis *c) {
   c->region_of = ARENA_ARRAY(c->scratch, plan->n_buffers, uint32_t);
   c->object_of = ARENA_ARRAY(c->scratch, plan->n_buffers, uint32_t);
   c->footprints = ARENA_ARRAY(c->scratch, plan->n_views, check_footprint);
-  c->first_access = ARENA_ARRAY(c->scratch, (size_t)plan->n_instrs + 1, uint32_t);
+  c->first_access = ARENA_ARRAY(c->scratch, (size_t)c->steps.len + 1, uint32_t);
   find_pool_regions(c);
   find_caller_regions(c);
   find_accesses(c);

@@ -11,6 +11,7 @@ typedef struct check_call {
 
 static status analyse(void *context) {
   check_call *call = context;
+  TRY(check_steps(&call->c));
   check_collect(&call->c);
   check_layout(&call->c);
   check_order(&call->c);
@@ -72,7 +73,8 @@ void check_report_destroy(check_report *report) {
 
 status check_wait_is_needed(const rt_plan *plan, uint32_t instr, const check_options *options,
                             bool *needed) {
-  check(instr < plan->n_instrs && plan->instrs[instr].kind == RT_WAIT);
+  check(instr < plan->n_instrs);
+  check(plan->instrs[instr].kind == RT_WAIT || plan->instrs[instr].kind == RT_JOIN);
   check_options o = complete(options);
   o.no_waits = true;
   check_call call = {.then = judge};

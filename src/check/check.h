@@ -87,14 +87,14 @@ NODISCARD status check_plan(const rt_plan *plan, const check_options *options,
                             check_report *report);
 void check_report_destroy(check_report *report); /* accepts a zeroed report */
 
-/* Whether the plan without the RT_WAIT `instr` fails: the definition, applied by checking that plan.
+/* Whether the plan without the RT_WAIT or RT_JOIN `instr` fails: the definition, applied by checking that plan.
  * check_plan() finds the same for all waits of a passing plan at once. */
 NODISCARD status check_wait_is_needed(const rt_plan *plan, uint32_t instr,
                                       const check_options *options, bool *needed);
 
 /* Takes out as many redundant waits as can go together; the plan still passes, and each wait that is
- * left is needed (but for very long plans, where judging the last ones may take too long). Does nothing
- * to a plan that does not pass, nor to one with instructions other than launches and waits. */
+ * left is needed (but for very long plans, where judging the last ones may take too long). Joins of
+ * communications stay. Does nothing to a plan that does not pass, nor to one of several ranks. */
 NODISCARD status check_prune_waits(rt_plan *plan, const allocator *memory, uint32_t *removed);
 
 /* ---- text; only inside a memory_guard() ----

@@ -1,15 +1,17 @@
 /* How the checker works, shared by its files.
  *
+ *   steps    the plan as accesses and waits of lines: streams, and what runs beside them (steps.c)
  *   region   memory whose bytes can meet: one caller's slot, or pool buffers that overlap (access.c)
  *   grid     a region's mixed-radix coordinates, in which slices are boxes (grid.c)
- *   tree     who touched which box last, per stream (tree.c)
+ *   tree     who touched which box last, per line (tree.c)
  *   cover    which boxes of a buffer are written (cover.c)
  *   order    one walk over the plan with vector clocks: findings, and what must stay ordered (order.c)
  *   waits    which waits that order needs (waits.c)
  *
- * An access is one view that one task reads or writes. Accesses are numbered in plan order; the clock
- * of stream u holds for every stream s a bound: accesses of s below it happen before what u does next.
- * Every task has at least its write, so these numbers also stand for tasks. */
+ * An access is one view that one task or communication reads or writes. Accesses are numbered in plan
+ * order; the clock of line u holds for every line s a bound: accesses of s below it happen before what
+ * u does next. Every task has at least its write, every communication a buffer, so these numbers also
+ * stand for tasks and communications. */
 #ifndef WEIR_CHECK_INTERNAL_H
 #define WEIR_CHECK_INTERNAL_H
 
@@ -68,8 +70,20 @@ static inline bool check_box_meets(const int64_t *a, const int64_t *b, uint32_t 
 /* First and last byte + 1 of a box. */
 void check_box_range(const check_grid *g, const int64_t *box, int64_t *begin, int64_t *end);
 
+/* ---- steps.c ---- */
+typedef enum check_step_kind { CHECK_STEP_ACCESS, CHECK_STEP_WAIT } check_step_kind;
+
+typedef struct check_step {
+  uint32_t instr; /* of the plan */
+  uint32_t line;
+  uint32_t other; /* WAIT: what the line waits for. ACCESS: the line that accesses are made by */
+  check_step_kind kind;
+  bool fixed;    /* no RT_WAIT: it never goes */
+  bool by_waits; /* ACCESS of a lane: that the one before it has ended must stay so */
+} check_step;
+
 /* ---- tree.c ---- */
-/* Per stream, the number + 1 of the last access. */
+/* Per line, the number + 1 of the last access. */
 typedef struct check_slot {
   uint32_t stream, last;
 } check_slot;
@@ -146,23 +160,29 @@ typedef struct check_footprint {
 } check_footprint;
 
 typedef struct check_access {
-  uint32_t instr, view;
-  uint16_t stream;
+  uint32_t instr, step, view;
+  uint32_t line;
   bool write;
 } check_access;
 
-/* A stream `stream` must have happened up to access number `bound` before instruction `instr`. */
+/* Line `line` must have happened up to access number `bound` before step `step`. */
 typedef struct check_edge {
-  uint32_t instr, stream, bound;
+  uint32_t step, line, bound;
 } check_edge;
 
 typedef struct check_analysis {
   const rt_plan *plan;
   check_options options;
-  uint32_t skip;       /* a wait to leave out, or CHECK_NONE */
-  const bool *dropped; /* by instruction: waits that are as if they were not there; NULL: none */
+  uint32_t skip;       /* a wait or join to leave out, or CHECK_NONE */
+  const bool *dropped; /* by step: waits that are as if they were not there; NULL: none */
   arena *scratch;
   check_report *report;
+
+  VEC(check_step) steps;
+  uint32_t n_lines, first_lane;   /* the plan's streams, then chains, then lanes */
+  uint32_t *step_of;              /* by instruction: its first step */
+  uint32_t *post_at, *first_join; /* by post: its RT_POST and first RT_JOIN, or CHECK_NONE */
+  uint32_t *chain_of;             /* by post, or CHECK_NONE */
 
   check_region *regions;
   uint32_t n_regions;
@@ -173,10 +193,10 @@ typedef struct check_analysis {
   VEC(uint32_t) pieces;        /* box numbers */
   uint32_t boxes_left;
   VEC(check_access) accesses;
-  uint32_t *first_access; /* by instruction, and the total */
+  uint32_t *first_access; /* by step, and the total */
   check_cover **covers;   /* by object; NULL: not needed */
 
-  VEC(check_edge) edges; /* ordered by instruction; the end of stream 0 is n_instrs */
+  VEC(check_edge) edges; /* ordered by step; the end of stream 0 is steps.len */
 } check_analysis;
 
 /* ---- check.c ---- */
@@ -184,7 +204,9 @@ typedef struct check_analysis {
 NODISCARD status check_analyse(const rt_plan *plan, const check_options *options,
                                void (*then)(check_analysis *c, void *context), void *context);
 
-/* Fills everything down to `covers`. */
+/* Fills the steps and what belongs to them. UNAVAILABLE: too many communications at once. */
+NODISCARD status check_steps(check_analysis *c);
+/* Fills everything from there down to `covers`. */
 void check_collect(check_analysis *c);
 bool check_same_view(const rt_plan *plan, uint32_t a, uint32_t b);
 /* The first piece that two footprints share, as a range of the region; false: none. */

@@ -6,15 +6,15 @@
 
 typedef struct walk {
   check_analysis *c;
-  uint32_t n_streams;
-  uint32_t *clocks; /* row per stream: per other stream the bound below which it is ordered */
-  uint32_t *known;  /* likewise: up to where conflicts were found and dealt with */
-  uint32_t *last;   /* per stream: number + 1 of its last access */
+  uint32_t n_lines;
+  uint32_t *clocks; /* row per line: per other line the bound below which it is ordered */
+  uint32_t *known;  /* row per stream: up to where conflicts were found and dealt with */
+  uint32_t *last;   /* per line: number + 1 of its last access */
   check_search search;
 } walk;
 
-static uint32_t *row(const walk *w, uint32_t *rows, uint32_t stream) {
-  return &rows[(size_t)stream * w->n_streams];
+static uint32_t *row(const walk *w, uint32_t *rows, uint32_t line) {
+  return &rows[(size_t)line * w->n_lines];
 }
 
 void check_found(check_analysis *c, const check_finding *f) {
@@ -78,7 +78,7 @@ static bool is_empty(const check_analysis *c, uint32_t access) {
 static bool is_repeated(const check_analysis *c, uint32_t access) {
   const check_access *a = &c->accesses.data[access];
   uint32_t buffer = check_view(c, a->view)->buffer;
-  for (uint32_t k = c->first_access[a->instr]; k < access; k++)
+  for (uint32_t k = c->first_access[a->step]; k < access; k++)
     if (check_view(c, c->accesses.data[k].view)->buffer == buffer && !is_empty(c, k)) return true;
   return false;
 }
@@ -155,12 +155,12 @@ static void search_conflicts(walk *w, uint32_t access) {
 
 /* What the search found must be in the clock; either way it need not be looked at again for this
  * stream, since later tasks of the stream are ordered after this one. */
-static void settle_conflicts(walk *w, uint32_t instr, uint32_t stream) {
+static void settle_conflicts(walk *w, uint32_t step, uint32_t stream) {
   check_search *s = &w->search;
   for (uint32_t k = 0; k < s->n_touched; k++) {
     uint32_t other = s->touched[k], bound = s->need[other];
     if (bound > row(w, w->clocks, stream)[other]) report_race(w->c, bound - 1, s->by[other]);
-    check_edge edge = {.instr = instr, .stream = other, .bound = bound};
+    check_edge edge = {.step = step, .line = other, .bound = bound};
     vec_push(w->c->scratch, &w->c->edges, edge);
     row(w, w->known, stream)[other] = bound;
     s->need[other] = 0;
@@ -175,49 +175,66 @@ static void take_effect(walk *w, uint32_t access) {
   check_region *r = check_region_of(c, a->view);
   check_cover *cover = c->covers[c->object_of[check_view(c, a->view)->buffer]];
   for (uint32_t p = f->first; p < f->first + f->n; p++) {
-    check_tree_insert(&r->tree, c->pieces.data[p], a->stream, access, a->write);
+    check_tree_insert(&r->tree, c->pieces.data[p], a->line, access, a->write);
     if (cover && a->write && f->exact) check_cover_add(cover, c->scratch, check_piece(c, r, p));
   }
-  w->last[a->stream] = access + 1;
+  w->last[a->line] = access + 1;
 }
 
-static void visit_launch(walk *w, uint32_t instr) {
+/* The next communication of a lane: the one before it has ended, and must have. */
+static void keep_lane(walk *w, uint32_t step, const check_step *s) {
+  check_edge edge = {.step = step, .line = s->other, .bound = w->last[s->other]};
+  if (s->by_waits && edge.bound) vec_push(w->c->scratch, &w->c->edges, edge);
+}
+
+/* What a communication meets, the stream that posts it must have waited for. */
+static void visit_accesses(walk *w, uint32_t step) {
   check_analysis *c = w->c;
-  uint32_t from = c->first_access[instr], to = c->first_access[instr + 1];
-  uint32_t stream = c->plan->instrs[instr].stream;
+  uint32_t from = c->first_access[step], to = c->first_access[step + 1];
+  const check_step *s = &c->steps.data[step];
+  uint32_t stream = s->line;
+  bool launch = s->other == s->line;
   w->search.stream = stream;
   w->search.known = row(w, w->known, stream);
   for (uint32_t k = from; k < to; k++) {
     expect_alive(c, k);
     if (!c->accesses.data[k].write) {
       expect_written(c, k);
-      expect_apart(c, k, to - 1);
+      if (launch) expect_apart(c, k, to - 1);
     }
     search_conflicts(w, k);
   }
-  if (to > from) expect_distinct(c, to - 1);
-  settle_conflicts(w, instr, stream);
+  if (to > from && c->accesses.data[to - 1].write) expect_distinct(c, to - 1);
+  keep_lane(w, step, s);
+  settle_conflicts(w, step, stream);
   for (uint32_t k = from; k < to; k++) take_effect(w, k);
 }
 
-static void visit_wait(walk *w, uint32_t instr) {
-  const rt_instr *i = &w->c->plan->instrs[instr];
-  check(i->other < w->n_streams);
-  if (instr == w->c->skip || i->stream == i->other) return;
-  uint32_t *to = row(w, w->clocks, i->stream), *from = row(w, w->clocks, i->other);
-  for (uint32_t s = 0; s < w->n_streams; s++)
-    if (from[s] > to[s]) to[s] = from[s];
-  to[i->other] = w->last[i->other];
+static void visit_wait(walk *w, const check_step *s) {
+  if (s->line == s->other) return;
+  uint32_t *to = row(w, w->clocks, s->line), *from = row(w, w->clocks, s->other);
+  for (uint32_t k = 0; k < w->n_lines; k++)
+    if (from[k] > to[k]) to[k] = from[k];
+  to[s->other] = w->last[s->other];
 }
 
 /* ---- the end ---- */
+/* The main stream of the rank that a line belongs to. */
+static uint32_t main_of(const check_analysis *c, const walk *w, uint32_t line) {
+  const rt_plan *plan = c->plan;
+  if (plan->n_ranks <= 1) return 0;
+  uint32_t instr = c->accesses.data[w->last[line] - 1].instr;
+  return plan->first_stream[rt_plan_rank(plan, plan->instrs[instr].stream)];
+}
+
 static void expect_joined(walk *w) {
   check_analysis *c = w->c;
-  for (uint32_t s = 1; s < w->n_streams; s++) {
+  for (uint32_t s = 1; s < w->n_lines; s++) {
     if (!w->last[s]) continue;
-    check_edge edge = {.instr = c->plan->n_instrs, .stream = s, .bound = w->last[s]};
+    uint32_t main = main_of(c, w, s);
+    check_edge edge = {.step = c->steps.len, .line = s, .bound = w->last[s]};
     vec_push(c->scratch, &c->edges, edge);
-    if (w->clocks[s] >= w->last[s]) continue;
+    if (s == main || row(w, w->clocks, main)[s] >= w->last[s]) continue;
     check_finding f = {.kind = CHECK_UNJOINED,
                        .a = c->accesses.data[w->last[s] - 1].instr,
                        .b = CHECK_NONE,
@@ -257,17 +274,17 @@ static void expect_complete(check_analysis *c, uint32_t buffer) {
 
 void check_order(check_analysis *c) {
   const rt_plan *plan = c->plan;
-  uint32_t n = plan->n_streams;
-  walk w = {.c = c, .n_streams = n};
+  uint32_t n = c->n_lines;
+  walk w = {.c = c, .n_lines = n};
   w.clocks = ARENA_ARRAY(c->scratch, (size_t)n * n, uint32_t);
-  w.known = ARENA_ARRAY(c->scratch, (size_t)n * n, uint32_t);
+  w.known = ARENA_ARRAY(c->scratch, (size_t)plan->n_streams * n, uint32_t);
   w.last = ARENA_ARRAY(c->scratch, n, uint32_t);
   w.search.need = ARENA_ARRAY(c->scratch, n, uint32_t);
   w.search.by = ARENA_ARRAY(c->scratch, n, uint32_t);
   w.search.touched = ARENA_ARRAY(c->scratch, n, uint32_t);
-  for (uint32_t i = 0; i < plan->n_instrs; i++) {
-    if (plan->instrs[i].kind == RT_WAIT) visit_wait(&w, i);
-    else visit_launch(&w, i);
+  for (uint32_t s = 0; s < c->steps.len; s++) {
+    if (c->steps.data[s].kind == CHECK_STEP_WAIT) visit_wait(&w, &c->steps.data[s]);
+    else visit_accesses(&w, s);
   }
   expect_joined(&w);
   for (uint32_t b = 0; b < plan->n_buffers; b++) expect_complete(c, b);

@@ -1,9 +1,9 @@
 /* Taking out waits that a plan can do without.
  *
  * The walk (order.c) leaves behind what must stay ordered, the edges. A sweep from the end to the start
- * carries along what each stream still has to know, and decides each wait with all earlier ones in
- * place: if its stream knows enough without it, it goes; otherwise it stays, and what it brings is from
- * there on needed of the stream waited for.
+ * carries along what each line (steps.c) still has to know, and decides each wait with all earlier ones
+ * in place: if its line knows enough without it, it goes; otherwise it stays, and what it brings is from
+ * there on needed of the line waited for. Posts and joins bring what they bring, and stay.
  *
  *   stream 1:  a . . . . . .          need 1: -      -      -
  *   stream 2:  . (wait 1) b . .       need 2: 1>=a   -      -     kept, if 2 did not know of a before
@@ -17,113 +17,114 @@
 
 /* What a wait taught its stream. */
 typedef struct lesson {
-  uint32_t stream, before; /* of which stream, and the clock's entry before */
+  uint32_t line, before; /* of which line, and the clock's entry before */
 } lesson;
 
 typedef struct sweep {
   check_analysis *c;
-  uint32_t n_streams;
-  bool *dropped;       /* by instruction */
-  uint32_t *clocks;    /* row per stream, with all waits that are not dropped */
-  uint32_t *needs;     /* row per stream: what it must know here */
-  uint32_t *last;      /* per stream: number + 1 of its last access */
+  uint32_t n_lines;
+  bool *dropped;       /* by step */
+  uint32_t *clocks;    /* row per line, with all waits that are not dropped */
+  uint32_t *needs;     /* row per line: what it must know here */
+  uint32_t *last;      /* per line: number + 1 of its last access */
   VEC(lesson) lessons; /* of all waits, in order */
-  uint32_t *n_lessons; /* by instruction: how many come before it, and the total */
+  uint32_t *n_lessons; /* by step: how many come before it, and the total */
   uint32_t n_dropped;
 } sweep;
 
 enum { MAX_LESSONS = 1 << 26 };
 
-static uint32_t *row(const sweep *s, uint32_t *rows, uint32_t stream) {
-  return &rows[(size_t)stream * s->n_streams];
+static uint32_t *row(const sweep *s, uint32_t *rows, uint32_t line) {
+  return &rows[(size_t)line * s->n_lines];
 }
 
-static bool is_wait(const sweep *s, uint32_t instr) {
-  const rt_instr *i = &s->c->plan->instrs[instr];
-  return i->kind == RT_WAIT && i->stream != i->other && !s->dropped[instr];
+static const check_step *at(const sweep *s, uint32_t step) { return &s->c->steps.data[step]; }
+
+static bool is_wait(const sweep *s, uint32_t step) {
+  const check_step *w = at(s, step);
+  return w->kind == CHECK_STEP_WAIT && w->line != w->other && !s->dropped[step];
 }
 
-static void note_accesses(sweep *s, uint32_t instr) {
-  const uint32_t *first = &s->c->first_access[instr];
-  if (first[1] > first[0]) s->last[s->c->plan->instrs[instr].stream] = first[1];
+static void note_accesses(sweep *s, uint32_t step) {
+  const uint32_t *first = &s->c->first_access[step];
+  if (first[1] > first[0]) s->last[at(s, step)->other] = first[1];
 }
 
-static void learn(sweep *s, uint32_t stream, uint32_t about, uint32_t value) {
-  uint32_t *known = &row(s, s->clocks, stream)[about];
-  if (value <= *known || about == stream) return;
+static void learn(sweep *s, uint32_t line, uint32_t about, uint32_t value) {
+  uint32_t *known = &row(s, s->clocks, line)[about];
+  if (value <= *known || about == line) return;
   vec_push(s->c->scratch, &s->lessons, ((lesson){about, *known}));
   *known = value;
 }
 
 /* The clocks at the end, and what each wait changed. False: there is too much of it. */
 static bool run_forward(sweep *s) {
-  const rt_plan *plan = s->c->plan;
-  memset(s->clocks, 0, (size_t)s->n_streams * s->n_streams * sizeof *s->clocks);
-  memset(s->last, 0, s->n_streams * sizeof *s->last);
+  uint32_t n = s->c->steps.len;
+  memset(s->clocks, 0, (size_t)s->n_lines * s->n_lines * sizeof *s->clocks);
+  memset(s->last, 0, s->n_lines * sizeof *s->last);
   s->lessons.len = 0;
-  for (uint32_t i = 0; i < plan->n_instrs; i++) {
-    const rt_instr *instr = &plan->instrs[i];
+  for (uint32_t i = 0; i < n; i++) {
+    const check_step *w = at(s, i);
     s->n_lessons[i] = s->lessons.len;
     note_accesses(s, i);
     if (!is_wait(s, i)) continue;
-    const uint32_t *from = row(s, s->clocks, instr->other);
-    for (uint32_t k = 0; k < s->n_streams; k++)
-      if (k != instr->other) learn(s, instr->stream, k, from[k]);
-    learn(s, instr->stream, instr->other, s->last[instr->other]);
+    const uint32_t *from = row(s, s->clocks, w->other);
+    for (uint32_t k = 0; k < s->n_lines; k++)
+      if (k != w->other) learn(s, w->line, k, from[k]);
+    learn(s, w->line, w->other, s->last[w->other]);
     if (s->lessons.len > MAX_LESSONS) return false;
   }
-  s->n_lessons[plan->n_instrs] = s->lessons.len;
+  s->n_lessons[n] = s->lessons.len;
   return true;
 }
 
-static void forget(sweep *s, uint32_t instr) {
-  uint32_t *known = row(s, s->clocks, s->c->plan->instrs[instr].stream);
-  for (uint32_t k = s->n_lessons[instr + 1]; k > s->n_lessons[instr]; k--)
-    known[s->lessons.data[k - 1].stream] = s->lessons.data[k - 1].before;
+static void forget(sweep *s, uint32_t step) {
+  uint32_t *known = row(s, s->clocks, at(s, step)->line);
+  for (uint32_t k = s->n_lessons[step + 1]; k > s->n_lessons[step]; k--)
+    known[s->lessons.data[k - 1].line] = s->lessons.data[k - 1].before;
 }
 
-/* Does the stream know what it must? Only what the wait taught can be missing without it. */
-static bool knows_enough(const sweep *s, uint32_t instr) {
-  const uint32_t *need = row(s, s->needs, s->c->plan->instrs[instr].stream);
-  for (uint32_t k = s->n_lessons[instr]; k < s->n_lessons[instr + 1]; k++)
-    if (need[s->lessons.data[k].stream] > s->lessons.data[k].before) return false;
+/* Does the line know what it must? Only what the wait taught can be missing without it. */
+static bool knows_enough(const sweep *s, uint32_t step) {
+  const uint32_t *need = row(s, s->needs, at(s, step)->line);
+  for (uint32_t k = s->n_lessons[step]; k < s->n_lessons[step + 1]; k++)
+    if (need[s->lessons.data[k].line] > s->lessons.data[k].before) return false;
   return true;
 }
 
-/* The wait stays: it brings all it can, and the other stream must know that now. With `sparing`, only
- * what its stream would miss otherwise. */
-static void hand_over(sweep *s, uint32_t instr, bool sparing) {
-  const rt_instr *i = &s->c->plan->instrs[instr];
-  uint32_t *need = row(s, s->needs, i->stream), *others = row(s, s->needs, i->other);
-  const uint32_t *known = row(s, s->clocks, i->stream), *from = row(s, s->clocks, i->other);
-  for (uint32_t k = 0; k < s->n_streams; k++) {
-    if (need[k] == 0 || (k != i->other && from[k] < need[k])) continue;
-    if (k != i->other && sparing && known[k] >= need[k] && others[k] < need[k]) continue;
-    if (k != i->other && others[k] < need[k]) others[k] = need[k];
+/* The wait stays: it brings all it can, and the other line must know that now. With `sparing`, only
+ * what its line would miss otherwise. */
+static void hand_over(sweep *s, uint32_t step, bool sparing) {
+  const check_step *w = at(s, step);
+  uint32_t *need = row(s, s->needs, w->line), *others = row(s, s->needs, w->other);
+  const uint32_t *known = row(s, s->clocks, w->line), *from = row(s, s->clocks, w->other);
+  for (uint32_t k = 0; k < s->n_lines; k++) {
+    if (need[k] == 0 || (k != w->other && from[k] < need[k])) continue;
+    if (k != w->other && sparing && known[k] >= need[k] && others[k] < need[k]) continue;
+    if (k != w->other && others[k] < need[k]) others[k] = need[k];
     need[k] = 0;
   }
 }
 
-static void demand(sweep *s, uint32_t stream, uint32_t *edge, uint32_t instr) {
-  uint32_t *need = row(s, s->needs, stream);
-  for (; *edge > 0 && s->c->edges.data[*edge - 1].instr == instr; --*edge) {
+static void demand(sweep *s, uint32_t line, uint32_t *edge, uint32_t step) {
+  uint32_t *need = row(s, s->needs, line);
+  for (; *edge > 0 && s->c->edges.data[*edge - 1].step == step; --*edge) {
     check_edge e = s->c->edges.data[*edge - 1];
-    if (e.bound > need[e.stream]) need[e.stream] = e.bound;
+    if (e.bound > need[e.line]) need[e.line] = e.bound;
   }
 }
 
 /* From the end to the start. False: too much to remember. */
 static bool run_backward(sweep *s, bool sparing) {
-  const rt_plan *plan = s->c->plan;
-  uint32_t edge = s->c->edges.len;
+  uint32_t edge = s->c->edges.len, n = s->c->steps.len;
   if (!run_forward(s)) return false;
-  memset(s->needs, 0, (size_t)s->n_streams * s->n_streams * sizeof *s->needs);
-  demand(s, 0, &edge, plan->n_instrs);
-  for (uint32_t i = plan->n_instrs; i-- > 0;) {
-    if (plan->instrs[i].kind != RT_WAIT) demand(s, plan->instrs[i].stream, &edge, i);
-    if (plan->instrs[i].kind != RT_WAIT || s->dropped[i]) continue;
+  memset(s->needs, 0, (size_t)s->n_lines * s->n_lines * sizeof *s->needs);
+  demand(s, 0, &edge, n);
+  for (uint32_t i = n; i-- > 0;) {
+    if (at(s, i)->kind != CHECK_STEP_WAIT) demand(s, at(s, i)->line, &edge, i);
+    if (at(s, i)->kind != CHECK_STEP_WAIT || s->dropped[i]) continue;
     bool idle = !is_wait(s, i); /* on itself */
-    if (!idle && !knows_enough(s, i)) {
+    if (!idle && (at(s, i)->fixed || !knows_enough(s, i))) {
       forget(s, i);
       hand_over(s, i, sparing);
       continue;
@@ -137,22 +138,21 @@ static bool run_backward(sweep *s, bool sparing) {
 
 /* Whether all edges hold without the waits that were dropped: the proof of the result. */
 static bool all_hold(sweep *s) {
-  const rt_plan *plan = s->c->plan;
-  uint32_t edge = 0;
-  memset(s->clocks, 0, (size_t)s->n_streams * s->n_streams * sizeof *s->clocks);
-  memset(s->last, 0, s->n_streams * sizeof *s->last);
-  for (uint32_t i = 0; i <= plan->n_instrs; i++) {
-    uint32_t stream = i < plan->n_instrs ? plan->instrs[i].stream : 0;
-    for (; edge < s->c->edges.len && s->c->edges.data[edge].instr == i; edge++) {
+  uint32_t edge = 0, n = s->c->steps.len;
+  memset(s->clocks, 0, (size_t)s->n_lines * s->n_lines * sizeof *s->clocks);
+  memset(s->last, 0, s->n_lines * sizeof *s->last);
+  for (uint32_t i = 0; i <= n; i++) {
+    uint32_t line = i < n ? at(s, i)->line : 0;
+    for (; edge < s->c->edges.len && s->c->edges.data[edge].step == i; edge++) {
       check_edge e = s->c->edges.data[edge];
-      if (row(s, s->clocks, stream)[e.stream] < e.bound) return false;
+      if (row(s, s->clocks, line)[e.line] < e.bound) return false;
     }
-    if (i == plan->n_instrs) break;
+    if (i == n) break;
     note_accesses(s, i);
     if (!is_wait(s, i)) continue;
-    uint32_t other = plan->instrs[i].other, *to = row(s, s->clocks, stream);
+    uint32_t other = at(s, i)->other, *to = row(s, s->clocks, line);
     const uint32_t *from = row(s, s->clocks, other);
-    for (uint32_t k = 0; k < s->n_streams; k++)
+    for (uint32_t k = 0; k < s->n_lines; k++)
       if (from[k] > to[k]) to[k] = from[k];
     to[other] = s->last[other];
   }
@@ -174,9 +174,10 @@ static void drop_left_over(sweep *s) {
   for (uint32_t k = 0; k < r->waits.len && tries < MAX_TRIES; k++) {
     const check_wait *w = &r->waits.data[k];
     if (w->verdict != CHECK_WAIT_IMPLIED && w->verdict != CHECK_WAIT_UNUSED) continue;
-    s->dropped[w->instr] = true;
+    uint32_t step = s->c->step_of[w->instr];
+    s->dropped[step] = true;
     bool holds = tries++ == 0 || all_hold(s); /* one alone is proven already */
-    s->dropped[w->instr] = holds;
+    s->dropped[step] = holds;
     s->n_dropped += holds;
   }
 }
@@ -193,11 +194,13 @@ static void renumber(const uint32_t *number, uint32_t n_instrs, rt_buffer *b) {
   if (b->freed_at <= n_instrs) b->freed_at = number[b->freed_at];
 }
 
-static void take_out(rt_plan *plan, const bool *dropped, arena *scratch) {
+static void take_out(rt_plan *plan, const sweep *s) {
+  arena *scratch = s->c->scratch;
   uint32_t *number = ARENA_ARRAY(scratch, (size_t)plan->n_instrs + 1, uint32_t), n = 0;
   for (uint32_t i = 0; i < plan->n_instrs; i++) {
+    bool gone = plan->instrs[i].kind == RT_WAIT && s->dropped[s->c->step_of[i]];
     number[i] = n;
-    if (!dropped[i]) plan->instrs[n++] = plan->instrs[i];
+    if (!gone) plan->instrs[n++] = plan->instrs[i];
   }
   number[plan->n_instrs] = n;
   for (uint32_t b = 0; b < plan->n_buffers; b++)
@@ -205,20 +208,13 @@ static void take_out(rt_plan *plan, const bool *dropped, arena *scratch) {
   plan->n_instrs = n;
 }
 
-/* The edges are those of launches; what other instructions need is not known here. */
-static bool only_launches(const rt_plan *plan) {
-  for (uint32_t i = 0; i < plan->n_instrs; i++)
-    if (plan->instrs[i].kind != RT_WAIT && plan->instrs[i].kind != RT_LAUNCH) return false;
-  return true;
-}
-
 static void prune(check_analysis *c, void *context) {
   pruning *p = context;
-  uint32_t n_instrs = c->plan->n_instrs, n = c->plan->n_streams;
+  uint32_t n_steps = c->steps.len, n = c->n_lines;
   if (c->report->n_found) return;
-  sweep s = {.c = c, .n_streams = n};
-  s.dropped = ARENA_ARRAY(c->scratch, n_instrs, bool);
-  s.n_lessons = ARENA_ARRAY(c->scratch, (size_t)n_instrs + 1, uint32_t);
+  sweep s = {.c = c, .n_lines = n};
+  s.dropped = ARENA_ARRAY(c->scratch, n_steps, bool);
+  s.n_lessons = ARENA_ARRAY(c->scratch, (size_t)n_steps + 1, uint32_t);
   s.clocks = ARENA_ARRAY(c->scratch, (size_t)n * n, uint32_t);
   s.needs = ARENA_ARRAY(c->scratch, (size_t)n * n, uint32_t);
   s.last = ARENA_ARRAY(c->scratch, n, uint32_t);
@@ -228,14 +224,14 @@ static void prune(check_analysis *c, void *context) {
   }
   check(all_hold(&s));
   drop_left_over(&s);
-  if (s.n_dropped) take_out(p->plan, s.dropped, c->scratch);
+  if (s.n_dropped) take_out(p->plan, &s);
   p->n_dropped = s.n_dropped;
 }
 
 status check_prune_waits(rt_plan *plan, const allocator *memory, uint32_t *removed) {
   pruning p = {.plan = plan};
   check_options options = {.memory = memory, .max_findings = 1};
-  if (only_launches(plan)) TRY(check_analyse(plan, &options, prune, &p));
+  if (plan->n_ranks <= 1) TRY(check_analyse(plan, &options, prune, &p));
   *removed = p.n_dropped;
   return STATUS_OK;
 }

@@ -1,4 +1,4 @@
-/* A k-d tree over the boxes of a region, built once, that remembers per box and stream the last access
+/* A k-d tree over the boxes of a region, built once, that remembers per box and line the last access
  * and the last write.
  *
  * Begin and end of each level are coordinates in their own right. A node holds the smallest and largest

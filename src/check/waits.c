@@ -1,86 +1,79 @@
 /* Which waits are needed, for all waits of a plan that passes.
  *
  * The walk (order.c) left behind what must stay ordered, the edges. A wait is judged by following what
- * its absence changes: `lost` clocks of those streams that know less than they should. A task of such a
- * stream may miss an edge: the wait is needed. Another wait may bring the stream up to date again. When
- * no stream is left behind, or the plan ends, the wait was redundant. */
+ * its absence changes: `lost` clocks of those lines that know less than they should. A task of such a
+ * line may miss an edge: the wait is needed. Another wait may bring the line up to date again. When
+ * no line is left behind, or the plan ends, the wait was redundant. */
 #include <string.h>
 
 #include "check/internal.h"
 
 typedef struct judge {
   check_analysis *c;
-  uint32_t n_streams;
-  const uint32_t **after;   /* by wait: its stream's clock after it; the same array if unchanged */
-  uint32_t *last;           /* by wait: number + 1 of the last access of the stream waited for */
-  uint32_t *wait_at;        /* by instruction: the number of the wait */
-  uint32_t *first_edge;     /* by instruction, the end, and the total */
-  const uint32_t **current; /* by stream: its clock before the wait that is judged */
+  uint32_t n_lines;
+  const uint32_t **after; /* by step, of waits: its line's clock after it; the same if unchanged */
+  uint32_t *last; /* by step, of waits: number + 1 of the last access of the line waited for */
+  uint32_t *first_edge;     /* by step, the end, and the total */
+  const uint32_t **current; /* by line: its clock before the wait that is judged */
   uint64_t steps_left;
 
   const uint32_t **now; /* the same while following one wait */
-  uint32_t *lost;       /* row per stream */
+  uint32_t *lost;       /* row per line */
   bool *is_lost;
   uint32_t n_lost;
 } judge;
 
-static bool is_wait(const check_analysis *c, uint32_t instr) {
-  return c->plan->instrs[instr].kind == RT_WAIT && !(c->dropped && c->dropped[instr]);
+static bool is_wait(const check_analysis *c, uint32_t step) {
+  return c->steps.data[step].kind == CHECK_STEP_WAIT && !(c->dropped && c->dropped[step]);
 }
 
-/* A stream's own entry stays 0: nothing asks for it, and equal clocks then know the same. */
-static void join(const judge *j, uint32_t instr, const uint32_t *mine, const uint32_t *other,
+/* A line's own entry stays 0: nothing asks for it, and equal clocks then know the same. */
+static void join(const judge *j, uint32_t step, const uint32_t *mine, const uint32_t *other,
                  uint32_t *result) {
-  const rt_instr *i = &j->c->plan->instrs[instr];
-  for (uint32_t s = 0; s < j->n_streams; s++) result[s] = mine[s] > other[s] ? mine[s] : other[s];
-  result[i->other] = j->last[j->wait_at[instr]];
-  result[i->stream] = 0;
+  const check_step *s = &j->c->steps.data[step];
+  for (uint32_t k = 0; k < j->n_lines; k++) result[k] = mine[k] > other[k] ? mine[k] : other[k];
+  result[s->other] = j->last[step];
+  result[s->line] = 0;
 }
 
 static bool same_clock(const judge *j, const uint32_t *a, const uint32_t *b) {
-  return memcmp(a, b, j->n_streams * sizeof *a) == 0;
+  return memcmp(a, b, j->n_lines * sizeof *a) == 0;
 }
 
-static void number_waits(judge *j) {
-  const rt_plan *plan = j->c->plan;
-  uint32_t *last = ARENA_ARRAY(j->c->scratch, j->n_streams, uint32_t), k = 0;
-  for (uint32_t i = 0; i < plan->n_instrs; i++) {
-    const uint32_t *first = &j->c->first_access[i];
-    if (is_wait(j->c, i)) {
-      j->last[k] = last[plan->instrs[i].other];
-      j->wait_at[i] = k++;
-    } else if (first[1] > first[0]) {
-      last[plan->instrs[i].stream] = first[1];
-    }
+static void find_last(judge *j) {
+  uint32_t *last = ARENA_ARRAY(j->c->scratch, j->n_lines, uint32_t);
+  for (uint32_t s = 0; s < j->c->steps.len; s++) {
+    const uint32_t *first = &j->c->first_access[s], other = j->c->steps.data[s].other;
+    if (is_wait(j->c, s)) j->last[s] = last[other];
+    else if (first[1] > first[0]) last[other] = first[1];
   }
 }
 
 /* Clocks after every wait. */
 static void run_clocks(judge *j) {
-  const check_report *report = j->c->report;
-  uint32_t *clock = ARENA_ARRAY(j->c->scratch, j->n_streams, uint32_t);
-  const uint32_t *zero = ARENA_ARRAY(j->c->scratch, j->n_streams, uint32_t);
-  for (uint32_t s = 0; s < j->n_streams; s++) j->current[s] = zero;
-  for (uint32_t k = 0; k < report->waits.len; k++) {
-    uint32_t instr = report->waits.data[k].instr;
-    const rt_instr *i = &j->c->plan->instrs[instr];
-    join(j, instr, j->current[i->stream], j->current[i->other], clock);
-    if (!same_clock(j, clock, j->current[i->stream]))
-      j->current[i->stream] = arena_copy(j->c->scratch, clock, j->n_streams * sizeof *clock);
-    j->after[k] = j->current[i->stream];
+  uint32_t *clock = ARENA_ARRAY(j->c->scratch, j->n_lines, uint32_t);
+  const uint32_t *zero = ARENA_ARRAY(j->c->scratch, j->n_lines, uint32_t);
+  for (uint32_t k = 0; k < j->n_lines; k++) j->current[k] = zero;
+  for (uint32_t s = 0; s < j->c->steps.len; s++) {
+    const check_step *w = &j->c->steps.data[s];
+    if (!is_wait(j->c, s)) continue;
+    join(j, s, j->current[w->line], j->current[w->other], clock);
+    if (!same_clock(j, clock, j->current[w->line]))
+      j->current[w->line] = arena_copy(j->c->scratch, clock, j->n_lines * sizeof *clock);
+    j->after[s] = j->current[w->line];
   }
-  for (uint32_t s = 0; s < j->n_streams; s++) j->current[s] = zero;
+  for (uint32_t k = 0; k < j->n_lines; k++) j->current[k] = zero;
 }
 
 static void index_edges(judge *j) {
-  uint32_t n = j->c->plan->n_instrs, e = 0;
+  uint32_t n = j->c->steps.len, e = 0;
   for (uint32_t i = 0; i <= n + 1; i++) {
-    while (e < j->c->edges.len && j->c->edges.data[e].instr < i) e++;
+    while (e < j->c->edges.len && j->c->edges.data[e].step < i) e++;
     j->first_edge[i] = e;
   }
 }
 
-static uint32_t *lost_row(const judge *j, uint32_t s) { return &j->lost[(size_t)s * j->n_streams]; }
+static uint32_t *lost_row(const judge *j, uint32_t s) { return &j->lost[(size_t)s * j->n_lines]; }
 
 static const uint32_t *clock_of(const judge *j, uint32_t s) {
   return j->is_lost[s] ? lost_row(j, s) : j->now[s];
@@ -91,91 +84,100 @@ static void set_lost(judge *j, uint32_t s, bool lost) {
   j->is_lost[s] = lost;
 }
 
-/* Whether a stream that is behind misses what `instr` must come after. */
-static bool misses_edge(judge *j, uint32_t stream, uint32_t instr, check_wait *w) {
-  for (uint32_t e = j->first_edge[instr]; e < j->first_edge[instr + 1]; e++) {
+/* Whether a line that is behind misses what `step` must come after. */
+static bool misses_edge(judge *j, uint32_t line, uint32_t step, check_wait *w) {
+  for (uint32_t e = j->first_edge[step]; e < j->first_edge[step + 1]; e++) {
     check_edge edge = j->c->edges.data[e];
-    if (lost_row(j, stream)[edge.stream] >= edge.bound) continue;
+    if (lost_row(j, line)[edge.line] >= edge.bound) continue;
     w->verdict = CHECK_WAIT_NEEDED;
     w->a = j->c->accesses.data[edge.bound - 1].instr;
-    w->b = instr == j->c->plan->n_instrs ? CHECK_NONE : instr;
+    w->b = step == j->c->steps.len ? CHECK_NONE : j->c->steps.data[step].instr;
     return true;
   }
   return false;
 }
 
-static void follow_wait(judge *j, uint32_t instr) {
-  const rt_instr *i = &j->c->plan->instrs[instr];
-  const uint32_t *proper = j->after[j->wait_at[instr]];
-  if (j->is_lost[i->stream] || j->is_lost[i->other]) {
-    uint32_t *row = lost_row(j, i->stream);
-    join(j, instr, clock_of(j, i->stream), clock_of(j, i->other), row);
-    set_lost(j, i->stream, !same_clock(j, row, proper));
-    j->steps_left -= j->n_streams < j->steps_left ? j->n_streams : j->steps_left;
+static void follow_wait(judge *j, uint32_t step) {
+  const check_step *s = &j->c->steps.data[step];
+  const uint32_t *proper = j->after[step];
+  if (j->is_lost[s->line] || j->is_lost[s->other]) {
+    uint32_t *row = lost_row(j, s->line);
+    join(j, step, clock_of(j, s->line), clock_of(j, s->other), row);
+    set_lost(j, s->line, !same_clock(j, row, proper));
+    j->steps_left -= j->n_lines < j->steps_left ? j->n_lines : j->steps_left;
   }
-  j->now[i->stream] = proper;
+  j->now[s->line] = proper;
 }
 
-static void follow(judge *j, check_wait *w) {
-  const rt_plan *plan = j->c->plan;
+static void follow(judge *j, uint32_t from, check_wait *w) {
+  uint32_t n = j->c->steps.len;
   w->verdict = CHECK_WAIT_UNUSED;
-  for (uint32_t i = w->instr + 1; i < plan->n_instrs && j->n_lost; i++) {
-    uint32_t stream = plan->instrs[i].stream;
-    if (is_wait(j->c, i)) follow_wait(j, i);
-    else if (j->is_lost[stream] && misses_edge(j, stream, i, w)) return;
+  for (uint32_t s = from + 1; s < n && j->n_lost; s++) {
+    uint32_t line = j->c->steps.data[s].line;
+    if (is_wait(j->c, s)) follow_wait(j, s);
+    else if (j->is_lost[line] && misses_edge(j, line, s, w)) return;
     if (j->steps_left == 0) {
       w->verdict = CHECK_WAIT_UNEXAMINED;
       return;
     }
     j->steps_left--;
   }
-  if (j->is_lost[0]) misses_edge(j, 0, plan->n_instrs, w);
+  if (j->is_lost[0]) misses_edge(j, 0, n, w);
 }
 
-static void judge_wait(judge *j, check_wait *w, const uint32_t *after) {
-  uint32_t stream = j->c->plan->instrs[w->instr].stream;
-  if (after == j->current[stream]) {
+static void judge_wait(judge *j, uint32_t step, check_wait *w) {
+  uint32_t line = j->c->steps.data[step].line;
+  if (j->after[step] == j->current[line]) {
     w->verdict = CHECK_WAIT_IMPLIED;
     return;
   }
-  memset(j->is_lost, 0, j->n_streams * sizeof *j->is_lost);
+  memset(j->is_lost, 0, j->n_lines * sizeof *j->is_lost);
   j->n_lost = 0;
-  memcpy(j->now, j->current, j->n_streams * sizeof *j->now);
-  memcpy(lost_row(j, stream), j->current[stream], j->n_streams * sizeof *j->lost);
-  set_lost(j, stream, true);
-  follow(j, w);
-  j->current[stream] = after;
+  memcpy(j->now, j->current, j->n_lines * sizeof *j->now);
+  memcpy(lost_row(j, line), j->current[line], j->n_lines * sizeof *j->lost);
+  set_lost(j, line, true);
+  follow(j, step, w);
 }
 
 static void judge_all(check_analysis *c) {
   check_report *r = c->report;
-  uint32_t n = c->plan->n_instrs, n_streams = c->plan->n_streams;
-  judge j = {.c = c, .n_streams = n_streams, .steps_left = c->options.max_wait_steps};
-  j.after = ARENA_ARRAY(c->scratch, r->waits.len, const uint32_t *);
-  j.last = ARENA_ARRAY(c->scratch, r->waits.len, uint32_t);
-  j.wait_at = ARENA_ARRAY(c->scratch, n, uint32_t);
+  uint32_t n = c->steps.len, lines = c->n_lines, k = 0;
+  judge j = {.c = c, .n_lines = lines, .steps_left = c->options.max_wait_steps};
+  j.after = ARENA_ARRAY(c->scratch, n, const uint32_t *);
+  j.last = ARENA_ARRAY(c->scratch, n, uint32_t);
   j.first_edge = ARENA_ARRAY(c->scratch, (size_t)n + 2, uint32_t);
-  j.current = ARENA_ARRAY(c->scratch, n_streams, const uint32_t *);
-  j.now = ARENA_ARRAY(c->scratch, n_streams, const uint32_t *);
-  j.lost = ARENA_ARRAY(c->scratch, (size_t)n_streams * n_streams, uint32_t);
-  j.is_lost = ARENA_ARRAY(c->scratch, n_streams, bool);
-  number_waits(&j);
+  j.current = ARENA_ARRAY(c->scratch, lines, const uint32_t *);
+  j.now = ARENA_ARRAY(c->scratch, lines, const uint32_t *);
+  j.lost = ARENA_ARRAY(c->scratch, (size_t)lines * lines, uint32_t);
+  j.is_lost = ARENA_ARRAY(c->scratch, lines, bool);
+  find_last(&j);
   run_clocks(&j);
   index_edges(&j);
-  for (uint32_t k = 0; k < r->waits.len; k++) judge_wait(&j, &r->waits.data[k], j.after[k]);
+  for (uint32_t s = 0; s < n; s++) {
+    if (!is_wait(c, s)) continue;
+    if (!c->steps.data[s].fixed) judge_wait(&j, s, &r->waits.data[k++]);
+    j.current[c->steps.data[s].line] = j.after[s];
+  }
 }
 
 enum { MAX_CLOCK_WORDS = 1 << 26 }; /* kept for all waits together */
 
 void check_waits(check_analysis *c) {
   check_report *r = c->report;
-  for (uint32_t i = 0; i < c->plan->n_instrs; i++) {
-    if (!is_wait(c, i)) continue;
-    check_wait w = {.instr = i, .verdict = CHECK_WAIT_UNEXAMINED, .a = CHECK_NONE, .b = CHECK_NONE};
+  uint32_t n_waits = 0;
+  for (uint32_t s = 0; s < c->steps.len; s++) {
+    if (!is_wait(c, s)) continue;
+    n_waits++;
+    if (c->steps.data[s].fixed) continue;
+    check_wait w = {.instr = c->steps.data[s].instr,
+                    .verdict = CHECK_WAIT_UNEXAMINED,
+                    .a = CHECK_NONE,
+                    .b = CHECK_NONE};
     vec_push(&r->memory, &r->waits, w);
   }
-  bool affordable = (uint64_t)r->waits.len * c->plan->n_streams <= MAX_CLOCK_WORDS;
-  if (!c->options.no_waits && affordable && r->n_found == 0) judge_all(c);
+  bool affordable = (uint64_t)n_waits * c->n_lines <= MAX_CLOCK_WORDS;
+  bool one_rank = c->plan->n_ranks <= 1; /* with several, the end of stream 0 is not the only one */
+  if (!c->options.no_waits && affordable && one_rank && r->n_found == 0) judge_all(c);
   for (uint32_t k = 0; k < r->waits.len; k++) {
     check_verdict v = r->waits.data[k].verdict;
     r->n_redundant += v == CHECK_WAIT_IMPLIED || v == CHECK_WAIT_UNUSED;

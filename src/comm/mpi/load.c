@@ -22,7 +22,7 @@ static bool program_folder(char *path) {
 
 /* Beside the program, or where it is installed. */
 static bool find_module(const char *flavour, char *path) {
-  static const char *const places[] = {"", "../lib/weir/"};
+  static const char *const places[] = {"", "../", "../lib/weir/"};
   char folder[PATH_BYTES];
   if (!program_folder(folder)) return false;
   for (size_t i = 0; i < sizeof places / sizeof *places; i++) {

@@ -4,6 +4,7 @@
 
 #include "device/cpu/adversary.h"
 #include "device/cpu/device_threads.h"
+#include "device/cpu/speed.h"
 
 /* Launches look for sleeping threads only this often: a wake-up costs the host about as much as
  * issuing a hundred instructions, and finish() makes up for what is left. */
@@ -63,6 +64,14 @@ static status cpu_open(const rt_device_options *options, const allocator *memory
 static void cpu_attach(rt_device *device, rt_comm *const *endpoints, uint32_t n,
                        int64_t timeout_ns) {
   cpu_world_attach(&((cpu_device *)device)->world, endpoints, n, timeout_ns);
+}
+
+static void cpu_speed_report(rt_device *device, double *flops_per_ns, double *bytes_per_ns,
+                             uint32_t *threads) {
+  cpu_speed s = cpu_speed_of_machine();
+  *flops_per_ns = s.flops_per_ns;
+  *bytes_per_ns = s.bytes_per_ns;
+  *threads = ((cpu_device *)device)->n_threads;
 }
 
 static void cpu_notify(void *device, uint32_t rank) {
@@ -153,6 +162,7 @@ const rt_device_ops rt_device_cpu = {
     .close = cpu_close,
     .attach = cpu_attach,
     .notify = cpu_notify,
+    .speed = cpu_speed_report,
     .load = cpu_load,
     .unload = cpu_unload,
     .begin = cpu_begin,

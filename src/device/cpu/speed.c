@@ -1,0 +1,53 @@
+#include "device/cpu/speed.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/cpu/kernel_gemm.h"
+#include "runtime/device.h"
+
+enum { SIDE = 256, COPY_BYTES = 4 << 20, TRIES = 3 };
+
+/* Where nothing can be measured. */
+static cpu_speed machine = {.flops_per_ns = 50, .bytes_per_ns = 10};
+static pthread_once_t measured = PTHREAD_ONCE_INIT;
+
+static int64_t time_product(float *a, float *b, float *c, char *scratch) {
+  cpu_matrix m = {SIDE, SIDE, SIDE, 1};
+  int64_t start_ns = rt_clock_ns();
+  cpu_gemm_run(IR_F32, cpu_gemm_uses_blas(IR_F32), &m, a, &m, b, &m, c, false, scratch);
+  return rt_clock_ns() - start_ns;
+}
+
+static int64_t time_copy(char *from, char *to) {
+  int64_t start_ns = rt_clock_ns();
+  memcpy(to, from, COPY_BYTES);
+  return rt_clock_ns() - start_ns;
+}
+
+static void keep_least(int64_t *least, int64_t ns) {
+  if (ns > 0 && ns < *least) *least = ns;
+}
+
+static void measure(void) {
+  size_t matrix_bytes = sizeof(float) * SIDE * SIDE;
+  float *matrices = calloc(3, matrix_bytes);
+  char *bytes = calloc(2, COPY_BYTES), *scratch = malloc(cpu_gemm_scratch_bytes() + 64);
+  int64_t product_ns = INT64_MAX, copy_ns = INT64_MAX;
+  for (int i = 0; matrices && bytes && scratch && i < TRIES; i++) {
+    float *a = matrices, *b = a + SIDE * SIDE, *c = b + SIDE * SIDE;
+    keep_least(&product_ns, time_product(a, b, c, scratch));
+    keep_least(&copy_ns, time_copy(bytes, bytes + COPY_BYTES));
+  }
+  if (product_ns != INT64_MAX) machine.flops_per_ns = 2.0 * SIDE * SIDE * SIDE / (double)product_ns;
+  if (copy_ns != INT64_MAX) machine.bytes_per_ns = 2.0 * COPY_BYTES / (double)copy_ns;
+  free(matrices);
+  free(bytes);
+  free(scratch);
+}
+
+cpu_speed cpu_speed_of_machine(void) {
+  (void)pthread_once(&measured, measure);
+  return machine;
+}
