@@ -93,6 +93,19 @@ static bool profiled(const run_state *s, weir_stats *stats) {
 }
 
 /* Of the last run: how long, how busy, and how much of it at once. */
+/* One line per device of this process, if there are several anywhere. */
+static void print_ranks(const run_state *s) {
+  size_t n = weir_profile_ranks(s->profile);
+  for (size_t i = 0; i < n; i++) {
+    weir_rank_stats r = {.struct_size = sizeof r};
+    if (weir_profile_rank_stats(s->profile, i, &r) != WEIR_OK || (n == 1 && r.posts == 0)) continue;
+    (void)printf("stats: on=%" PRId64 " compute_s=%.6g communication_s=%.6g both_s=%.6g "
+                 "bytes_sent=%.0f communications=%" PRId64 "\n",
+                 r.device, (double)r.compute_ns * 1e-9, (double)r.comm_ns * 1e-9,
+                 (double)r.both_ns * 1e-9, r.sent_bytes, r.posts);
+  }
+}
+
 static void print_stats(const run_state *s, double total_s) {
   weir_stats p;
   (void)printf("stats: device=%s wall_s=%.6g input_bytes=%zu output_bytes=%zu "
@@ -101,8 +114,11 @@ static void print_stats(const run_state *s, double total_s) {
                bytes_of(&s->outputs), s->meter.peak_bytes);
   if (!profiled(s, &p)) return;
   int64_t instrs = p.launches + p.waits;
-  (void)printf("stats: run_s=%.6g compute_s=%.6g at_once_s=%.6g communication_s=0 bytes_sent=0\n",
-               (double)p.wall_ns * 1e-9, (double)p.compute_ns * 1e-9, (double)p.overlap_ns * 1e-9);
+  (void)printf("stats: run_s=%.6g compute_s=%.6g at_once_s=%.6g communication_s=%.6g both_s=%.6g "
+               "bytes_sent=%.0f\n",
+               (double)p.wall_ns * 1e-9, (double)p.compute_ns * 1e-9, (double)p.overlap_ns * 1e-9,
+               (double)p.comm_ns * 1e-9, (double)p.both_ns * 1e-9, p.sent_bytes);
+  print_ranks(s);
   (void)printf("stats: launches=%" PRId64 " waits=%" PRId64 " host_ns_per_instruction=%.1f "
                "pool_bytes=%" PRId64 " flops=%.6g bytes=%.6g\n",
                p.launches, p.waits, instrs ? (double)p.host_ns / (double)instrs : 0.0, p.pool_bytes,
@@ -265,8 +281,9 @@ static void json_stats(const run_state *s) {
     } all[] = {{"run_s", (double)p.wall_ns * 1e-9},
                {"compute_s", (double)p.compute_ns * 1e-9},
                {"at_once_s", (double)p.overlap_ns * 1e-9},
-               {"communication_s", 0},
-               {"bytes_sent", 0},
+               {"communication_s", (double)p.comm_ns * 1e-9},
+               {"both_s", (double)p.both_ns * 1e-9},
+               {"bytes_sent", p.sent_bytes},
                {"host_s", (double)p.host_ns * 1e-9},
                {"host_ns_per_instruction",
                 p.launches + p.waits ? (double)p.host_ns / (double)(p.launches + p.waits) : 0},

@@ -296,13 +296,29 @@ typedef struct weir_stats {
   int64_t pool_bytes; /* of the plan's own memory */
   int64_t peak_bytes; /* of its buffers alive at once */
   double flops, bytes;
+  int64_t posts, joins;
+  int64_t comm_ns;   /* at least one communication was under way */
+  int64_t both_ns;   /* and a task ran: overlap */
+  double sent_bytes; /* to other devices */
 } weir_stats;
+
+/* The part of one device of this process. */
+typedef struct weir_rank_stats {
+  size_t struct_size;
+  int64_t device;
+  int64_t compute_ns, comm_ns, both_ns; /* tasks ran; communications were under way; both at once */
+  int64_t posts;
+  double sent_bytes;
+} weir_rank_stats;
 
 weir_status weir_profile_create(weir_profile **result);
 void weir_profile_destroy(weir_profile *p);
 /* False when the run was not on a device (the reference evaluator keeps no profile). */
 bool weir_profile_filled(const weir_profile *p);
 weir_status weir_profile_stats(const weir_profile *p, weir_stats *stats);
+/* Devices of this process that the run was on, and what each of them did. */
+size_t weir_profile_ranks(const weir_profile *p);
+weir_status weir_profile_rank_stats(const weir_profile *p, size_t i, weir_rank_stats *stats);
 
 /* Of a run on a virtual clock (device sim), whose `wall_ns` is the simulated time: the tasks that make
  * it as long as it is. Each started when the one before it ended, the first when the host issued it.

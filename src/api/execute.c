@@ -378,6 +378,7 @@ static status profile_guarded(void *context) {
   p->owner = c->x;
   c->x->profile = p;
   p->device = c->loaded->ops->name;
+  p->first_rank = c->x->ranks.first;
   p->n_spans = p->plan->n_tasks + p->plan->n_posts;
   rt_stats_make(p->plan, p->spans, p->n_spans, c->wall_ns, c->host_ns, &c->scratch, &p->stats);
   return STATUS_OK;
@@ -411,6 +412,11 @@ static status run_profiled(api_executor *x, rt_loaded *loaded, staging *s, weir_
   return st;
 }
 
+/* Devices that only tell how long it would take leave outputs as they were. */
+static bool computes(const api_executor *x) {
+  return !x->device->ops->virtual_clock && strcmp(x->device->ops->name, "null") != 0;
+}
+
 /* An output that is an input is cut and put together like any other. */
 static status run_ranks(api_executor *x, const ir_env *env, const ir_array *inputs,
                         const ir_array *outputs, uint64_t seed, weir_profile *profile) {
@@ -422,7 +428,7 @@ static status run_ranks(api_executor *x, const ir_env *env, const ir_array *inpu
   if (!p->pieces) TRY(api_pieces_make(&x->ranks, x->host, &bound, x->memory, &p->pieces));
   api_pieces_cut(p->pieces, inputs, outputs, &s.in, &s.out);
   TRY(run_profiled(x, p->loaded, &s, profile));
-  return api_pieces_assemble(p->pieces, &bound, outputs);
+  return computes(x) ? api_pieces_assemble(p->pieces, &bound, outputs) : STATUS_OK;
 }
 
 status api_executor_run(api_executor *x, const ir_env *env, const ir_array *inputs,

@@ -55,6 +55,7 @@ struct weir_profile {
   const char *device;
   rt_span *spans;
   uint32_t n_spans, room;
+  uint32_t first_rank;      /* the device of the plan's first rank */
   uint32_t *path, path_len; /* of a virtual clock: the critical path's instructions */
   rt_stats stats;
 };

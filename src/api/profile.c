@@ -44,7 +44,12 @@ weir_status weir_profile_stats(const weir_profile *p, weir_stats *stats) {
                     .pool_bytes = s->pool_bytes,
                     .peak_bytes = s->peak_bytes,
                     .flops = s->flops,
-                    .bytes = s->bytes};
+                    .bytes = s->bytes,
+                    .posts = s->posts,
+                    .joins = s->joins,
+                    .comm_ns = s->comm_ns,
+                    .both_ns = s->both_ns,
+                    .sent_bytes = s->sent_bytes};
   memcpy(stats, &all, stats->struct_size < sizeof all ? stats->struct_size : sizeof all);
   return WEIR_OK;
 }
@@ -52,8 +57,46 @@ weir_status weir_profile_stats(const weir_profile *p, weir_stats *stats) {
 /* ---- the critical path ---- */
 size_t weir_profile_path_count(const weir_profile *p) { return p && p->plan ? p->path_len : 0; }
 
+size_t weir_profile_ranks(const weir_profile *p) {
+  if (!p || !p->plan) return 0;
+  return p->plan->n_ranks ? p->plan->n_ranks : 1;
+}
+
+typedef struct rank_call {
+  const weir_profile *profile;
+  uint32_t rank;
+  rt_rank_stats stats;
+} rank_call;
+
+static status rank_body(arena *scratch, void *context) {
+  rank_call *c = context;
+  const weir_profile *p = c->profile;
+  rt_stats_of_rank(p->plan, p->spans, p->n_spans, c->rank, scratch, &c->stats);
+  return STATUS_OK;
+}
+
+weir_status weir_profile_rank_stats(const weir_profile *p, size_t i, weir_rank_stats *stats) {
+  if (!p || !stats || i >= weir_profile_ranks(p))
+    return api_refuse("weir_profile_rank_stats: there is no such device in the profile");
+  rank_call c = {.profile = p, .rank = (uint32_t)i};
+  weir_status st = api_call(&memory_default, rank_body, &c);
+  weir_rank_stats all = {.struct_size = stats->struct_size,
+                         .device = (int64_t)p->first_rank + (int64_t)i,
+                         .compute_ns = c.stats.compute_ns,
+                         .comm_ns = c.stats.comm_ns,
+                         .both_ns = c.stats.both_ns,
+                         .posts = c.stats.posts,
+                         .sent_bytes = c.stats.sent_bytes};
+  if (st == WEIR_OK)
+    memcpy(stats, &all, stats->struct_size < sizeof all ? stats->struct_size : sizeof all);
+  return st;
+}
+
+/* Spans of tasks stand in plan order, those of communications behind them by number. */
 static const rt_span *span_of(const weir_profile *p, uint32_t instr) {
-  uint32_t low = 0, high = p->n_spans; /* spans stand in plan order */
+  const rt_instr *i = &p->plan->instrs[instr];
+  if (i->kind == RT_POST || i->kind == RT_JOIN) return &p->spans[p->plan->n_tasks + i->task];
+  uint32_t low = 0, high = p->plan->n_tasks;
   while (low + 1 < high) {
     uint32_t middle = low + (high - low) / 2;
     if (p->spans[middle].instr <= instr) low = middle;

@@ -12,6 +12,26 @@ static bool names_fit(ir_func *f) {
   return false;
 }
 
+/* What an rfactor made is not computed on its own, so it has no slices to stream. */
+static bool streams_fit(ir_func *f) {
+  bool ok = true;
+  for (uint32_t i = 0; i < f->scheduled.len; i++) {
+    const ir_op_data *op = ir_op_at(f, f->scheduled.data[i]);
+    const ir_tensor_data *t = ir_tensor_at(f, op->result);
+    bool made = op->result.id >= f->n_defined.tensors;
+    for (uint32_t k = 0; made && k < t->now.loop.len; k++) {
+      if (ir_axis_at(f, t->now.loop.data[k])->mark.kind != IR_MARK_STREAM) continue;
+      diag_error(
+          &f->module->errors, op->at,
+          "'%s' was made by rfactor and cannot be streamed: mark the tensor it was made from",
+          ir_tensor_name(f, op->result));
+      ok = false;
+      break;
+    }
+  }
+  return ok;
+}
+
 /* A tensor that was rfactored is computed as defined, in one step and whole on its mesh: what the
  * rfactor made has no place of its own. */
 static void forget_rfactors(ir_func *copy) {
@@ -60,7 +80,8 @@ static status lower_guarded(void *context) {
 
 status host_lower(ir_func *f, const host_options *options, ir_func **result) {
   check(f->applied);
-  if (!names_fit(f)) return fail(STATUS_BAD_PROGRAM, "the program cannot be lowered");
+  if (!names_fit(f) || !streams_fit(f))
+    return fail(STATUS_BAD_PROGRAM, "the program cannot be lowered");
   lowering l = {.f = f, .fusion = f, .options = options};
   arena_init(&l.scratch, f->module->memory.memory);
   status st = memory_guard(lower_guarded, &l);

@@ -22,7 +22,7 @@ static mesh_shape random_shape(model *m) {
 
 /* In order, in another order, or some of all devices. */
 static void write_device_list(model *m, int64_t count) {
-  int64_t ids[8], n = m->options.max_devices < 8 ? m->options.max_devices : 8;
+  int64_t ids[8] = {0}, n = m->options.max_devices < 8 ? m->options.max_devices : 8;
   bool some = chance(m, 50);
   if (!chance(m, 50)) return;
   if (!some) n = count;
