@@ -23,8 +23,8 @@ enum {
   END_SECONDS = 10,    /* for MPI_Finalize */
   BUSY_NS = 2000000,   /* how long it stays alert after the last event */
   IDLE_NS = 2000000,   /* between looks otherwise */
-  EAGER_NS = 50000,    /* between looks with operations under way and no core to spare, at first */
-  PATIENT_NS = 400000, /* and at last */
+  EAGER_NS = 300000,   /* between looks with operations under way and no core to spare, at first */
+  PATIENT_NS = 1000000, /* and at last */
 };
 
 static mpi_engine *const e = &mpi_the_engine;
