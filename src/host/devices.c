@@ -163,16 +163,29 @@ void host_drop_recut_streams(const lowering *l, const ir_op_data *op, op_plan *p
   plan->axes.len = kept;
 }
 
-/* Is an operand cut along mesh axis k, and with it the reduction? What is the same everywhere, such as an
- * axis of one position that was expanded, is not. */
+/* Is an axis reduced that repeats one position? It is the same everywhere, and not cut. */
+static bool reduces_repeated(const lowering *l, const ir_op_data *op, uint32_t k) {
+  ir_pair pairs[IR_MAX_RANK];
+  uint32_t n = ir_map_pairs(l->f, op, k, pairs);
+  for (uint32_t i = 0; i < n; i++) {
+    bool reduced = ir_axis_at(l->f, pairs[i].consumer)->kind == IR_AXIS_REDUCTION;
+    if (reduced && ir_axis_at(l->f, pairs[i].producer)->expanded.id) return true;
+  }
+  return false;
+}
+
+/* Are operands cut along mesh axis k, and with them the reduction? */
 static bool is_cut_for(const lowering *l, const ir_op_data *op, uint32_t k) {
   shard_placement p;
+  bool any = false;
   for (uint32_t i = 0; i < op->n_operands; i++) {
     if (op->operands[i].id == 0) continue;
     shard_placement_of(l->f, op->operands[i], &p);
-    if (k < p.rank && p.axes[k].kind == SHARD_SHARDED) return true;
+    bool cut = k < p.rank && p.axes[k].kind == SHARD_SHARDED;
+    if (!cut && reduces_repeated(l, op, i)) return false;
+    any = any || cut;
   }
-  return false;
+  return any;
 }
 
 bool host_plan_devices(lowering *l, const ir_op_data *op, op_plan *plan) {
