@@ -1,4 +1,4 @@
-/* Proving a program's plan safe. */
+/* Proving a program's plans safe, one by one and together. */
 #include "check/check.h"
 #include "api/program.h"
 
@@ -6,7 +6,8 @@ typedef struct check_call {
   weir_program *p;
   const weir_shapes *shapes;
   char **report;
-  check_report found; /* freed by the entry point: scratch memory may run out while it is held */
+  check_world_report
+      found; /* freed by the entry point: scratch memory may run out while it is held */
 } check_call;
 
 static status bind_like(const check_call *c, ir_env *env, arena *scratch) {
@@ -24,13 +25,14 @@ static status bind_like(const check_call *c, ir_env *env, arena *scratch) {
 }
 
 static status check_bound(check_call *c, const ir_env *env, arena *scratch) {
-  const rt_plan *plan;
-  TRY(api_executor_bind(&c->p->executor, env, 0, &plan));
+  const rt_plan *const *plans;
+  uint32_t n;
+  TRY(api_executor_bind(&c->p->executor, env, 0, &plans, &n));
   check_options options = {.memory = &c->p->memory};
-  TRY(check_plan(plan, &options, &c->found));
+  TRY(check_world(plans, n, &options, &c->found));
   strbuf text;
   strbuf_init(&text, scratch);
-  check_report_text(&c->found, &text);
+  check_world_text(&c->found, &text);
   if (c->found.n_found == 0) return c->report ? api_string(&text, c->report) : STATUS_OK;
   api_set_error(text.data);
   return fail(STATUS_CHECK_FAILED, "the plan is not safe");
@@ -51,7 +53,7 @@ weir_status weir_program_check(const weir_program *p, const weir_shapes *s, char
   check_call c = {.p = (weir_program *)p, .shapes = s, .report = report};
   (void)pthread_mutex_lock(&c.p->lock);
   weir_status st = api_call(&p->memory, check_body, &c);
-  check_report_destroy(&c.found);
+  check_world_report_destroy(&c.found);
   (void)pthread_mutex_unlock(&c.p->lock);
   return st;
 }

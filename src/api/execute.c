@@ -17,6 +17,8 @@ struct api_plan {
   rt_plan *plan;
   rt_plan **parts; /* of several ranks in this process: their plans, which `plan` joins */
   uint32_t n_parts;
+  rt_plan *
+      *world; /* of all ranks, for proofs; NULL: not yet. Those of this process are the above */
   api_pieces *pieces; /* with several ranks */
   rt_loaded *loaded;  /* NULL: not yet */
 };
@@ -55,10 +57,23 @@ void api_profile_release(weir_profile *p) {
   p->path_len = 0;
 }
 
+/* Whether a rank of the world runs in this process. */
+static bool is_here(const api_executor *x, uint32_t rank) {
+  return rank >= x->ranks.first && rank - x->ranks.first < x->ranks.n;
+}
+
+static void destroy_world(const api_executor *x, api_plan *p) {
+  for (uint32_t r = 0; p->world && r < x->ranks.world; r++)
+    if (!is_here(x, r)) rt_plan_destroy(p->world[r]);
+  memory_free(x->memory, p->world);
+  p->world = NULL;
+}
+
 static void destroy_plan(const api_executor *x, api_plan *p) {
   if (x->profile && x->profile->plan == p->plan) api_profile_release(x->profile);
   if (p->loaded) x->device->ops->unload(p->loaded);
   api_pieces_destroy(p->pieces);
+  destroy_world(x, p);
   rt_plan_destroy(p->plan);
   for (uint32_t i = 0; i < p->n_parts; i++) rt_plan_destroy(p->parts[i]);
   memory_free(x->memory, p->parts);
@@ -150,10 +165,10 @@ static status dump_plan(const api_executor *x, const rt_plan *plan) {
   return st;
 }
 
-static status bind_rank(api_executor *x, const ir_env *env, uint64_t seed, uint32_t r,
+static status bind_rank(api_executor *x, const ir_env *env, uint64_t seed, uint32_t rank,
                         rt_plan **result) {
   rt_bind_options options = {.streams = x->streams, .seed = seed, .keep_waits = x->keep_waits};
-  options.rank = (int64_t)x->ranks.first + r;
+  options.rank = rank;
   TRY(rt_bind(env, &options, x->memory, result));
   return prune(x, *result);
 }
@@ -189,7 +204,7 @@ static status estimate(api_executor *x, const ir_env *env, ir_func *host, uint64
   rt_plan *plan;
   ir_env bound = *env;
   bound.func = host;
-  TRY(bind_rank(x, &bound, seed, 0, &plan));
+  TRY(bind_rank(x, &bound, seed, x->ranks.first, &plan));
   estimate_call c = {.plan = plan, .machine = machine_of(x)};
   arena_init(&c.scratch, x->memory);
   status st = memory_guard(estimate_guarded, &c);
@@ -216,12 +231,13 @@ static status choose_host(api_executor *x, const ir_env *env, uint64_t seed, ir_
 
 /* One plan per rank of this process, and one of them all. */
 static status bind_ranks(api_executor *x, const ir_env *env, uint64_t seed, api_plan *p) {
-  if (x->ranks.n == 1) return bind_rank(x, env, seed, 0, &p->plan);
+  uint32_t first = x->ranks.first;
+  if (x->ranks.n == 1) return bind_rank(x, env, seed, first, &p->plan);
   p->parts = memory_alloc(x->memory, x->ranks.n * sizeof *p->parts);
   if (!p->parts) return STATUS_OUT_OF_MEMORY;
   memset(p->parts, 0, x->ranks.n * sizeof *p->parts);
   for (p->n_parts = 0; p->n_parts < x->ranks.n; p->n_parts++)
-    TRY(bind_rank(x, env, seed, p->n_parts, &p->parts[p->n_parts]));
+    TRY(bind_rank(x, env, seed, first + p->n_parts, &p->parts[p->n_parts]));
   return rt_plan_join(p->parts, p->n_parts, x->memory, &p->plan);
 }
 
@@ -261,11 +277,32 @@ static status bound_plan(api_executor *x, const ir_env *env, uint64_t seed, api_
   return STATUS_OK;
 }
 
+/* Binds the ranks of other processes too. */
+static status bind_world(api_executor *x, const ir_env *env, uint64_t seed, api_plan *p) {
+  uint32_t first = x->ranks.first, n = x->ranks.world;
+  ir_env bound = *env;
+  bound.func = (ir_func *)p->plan->host;
+  p->world = memory_alloc(x->memory, n * sizeof *p->world);
+  if (!p->world) return STATUS_OUT_OF_MEMORY;
+  memset(p->world, 0, n * sizeof *p->world);
+  for (uint32_t r = 0; r < n; r++) {
+    if (!is_here(x, r)) TRY(bind_rank(x, &bound, seed, r, &p->world[r]));
+    else p->world[r] = p->parts ? p->parts[r - first] : p->plan;
+  }
+  return STATUS_OK;
+}
+
 status api_executor_bind(api_executor *x, const ir_env *env, uint64_t seed,
-                         const rt_plan **result) {
+                         const rt_plan *const **plans, uint32_t *n) {
   api_plan *p;
   TRY(bound_plan(x, env, seed, &p));
-  *result = p->plan;
+  status st = p->world ? STATUS_OK : bind_world(x, env, seed, p);
+  if (st != STATUS_OK) {
+    destroy_world(x, p);
+    return st;
+  }
+  *plans = (const rt_plan *const *)p->world;
+  *n = x->ranks.world;
   return STATUS_OK;
 }
 

@@ -63,9 +63,11 @@ struct weir_profile {
 /* The profile looks at no plan any more. */
 void api_profile_release(weir_profile *p);
 
-/* The plan for these extents, bound on first use; no memory is allocated for its buffers. */
-status api_executor_bind(api_executor *x, const ir_env *env, uint64_t seed, const rt_plan **result);
-/* The same, loaded on the device. */
+/* The plans of all ranks for these extents, also of those that other processes run, bound on first use;
+ * no memory is allocated for their buffers. */
+status api_executor_bind(api_executor *x, const ir_env *env, uint64_t seed,
+                         const rt_plan *const **plans, uint32_t *n);
+/* The plan of the ranks of this process, loaded on the device. */
 status api_executor_plan(api_executor *x, const ir_env *env, uint64_t seed, rt_loaded **result);
 /* Runs on arrays of the bound shapes; ones that are not dense go through a copy. */
 status api_executor_run(api_executor *x, const ir_env *env, const ir_array *inputs,

@@ -38,7 +38,7 @@ status api_lower(ir_func *f, const host_options *options, ir_func **result);
  * looked at once. The caller holds the lock and destroys *found, which must be zeroed. Only inside a
  * memory_guard(). (prove.c) */
 status api_prove(weir_program *p, const ir_env *env, uint64_t seed, arena *scratch,
-                 check_report *found);
+                 check_world_report *found);
 void api_forget_proven(weir_program *p);
 
 #endif

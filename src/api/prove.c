@@ -1,5 +1,5 @@
-/* Proving a plan before its first run. A program written by hand may lack a wait, and what it computes
- * would then depend on luck. */
+/* Proving the plans of all devices before their first run. A program written by hand may lack a wait,
+ * and what it computes would then depend on luck; or its devices may never meet. */
 #include <string.h>
 
 #include "api/program.h"
@@ -34,21 +34,18 @@ void api_forget_proven(weir_program *p) {
   for (uint32_t i = 0; i < API_MAX_PROVEN; i++) memory_free(&p->memory, p->proven[i].symbols);
 }
 
-/* The checker knows streams of one device, and no communication. */
-static bool can_prove(const rt_plan *plan) { return plan->n_posts == 0 && plan->n_ranks <= 1; }
-
 status api_prove(weir_program *p, const ir_env *env, uint64_t seed, arena *scratch,
-                 check_report *found) {
+                 check_world_report *found) {
   if (!p->proves || is_proven(p, env)) return STATUS_OK;
-  rt_loaded *loaded;
-  TRY(api_executor_plan(&p->executor, env, seed, &loaded));
-  if (!can_prove(loaded->plan)) return STATUS_OK;
+  const rt_plan *const *plans;
+  uint32_t n;
+  TRY(api_executor_bind(&p->executor, env, seed, &plans, &n));
   check_options options = {.memory = &p->memory, .no_waits = true};
-  TRY(check_plan(loaded->plan, &options, found));
+  TRY(check_world(plans, n, &options, found));
   if (found->n_found == 0) return remember(p, env);
   strbuf text;
   strbuf_init(&text, scratch);
-  check_report_text(found, &text);
+  check_world_text(found, &text);
   api_set_error(text.data);
   return fail(STATUS_CHECK_FAILED, "the plan is not safe");
 }

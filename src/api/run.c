@@ -11,7 +11,8 @@ typedef struct run_call {
   arena *memory; /* of this call */
   ir_env env;
   ir_array *inputs, *outputs;
-  check_report found; /* freed by the entry point: scratch memory may run out while it is held */
+  check_world_report
+      found; /* freed by the entry point: scratch memory may run out while it is held */
 } run_call;
 
 static const char *label(run_call *c, const char *kind, ir_tensor t) {
@@ -150,7 +151,7 @@ static status execute(run_call *c) {
   (void)pthread_mutex_lock(&c->p->lock);
   c->memory = &c->p->scratch;
   status st = memory_guard(bind_body, c);
-  check_report_destroy(&c->found);
+  check_world_report_destroy(&c->found);
   arena_reset(&c->p->scratch);
   (void)pthread_mutex_unlock(&c->p->lock);
   return st;

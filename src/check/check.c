@@ -14,6 +14,7 @@ static status analyse(void *context) {
   TRY(check_steps(&call->c));
   check_collect(&call->c);
   check_layout(&call->c);
+  check_posts(&call->c);
   check_order(&call->c);
   call->then(&call->c, call->context);
   return STATUS_OK;
@@ -31,7 +32,8 @@ static check_options complete(const check_options *given) {
 static status run(const rt_plan *plan, const check_options *options, uint32_t skip,
                   check_call *call, check_report *report) {
   arena scratch;
-  check_report r = {.plan = plan};
+  check_report r = {.plan = plan, .rank = CHECK_NONE};
+  if (plan->n_posts && plan->n_ranks <= 1) r.rank = plan->posts[0].rank;
   call->c = (check_analysis){.plan = plan,
                              .options = complete(options),
                              .skip = skip,

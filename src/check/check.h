@@ -5,18 +5,24 @@
  *   if (report.n_found) check_report_text(&report, &out);
  *   check_report_destroy(&report);
  *
- * Happens-before is that of runtime/plan.h: the order within a stream, and RT_WAIT. A plan passes when
+ * Happens-before is that of runtime/plan.h: the order within a stream, RT_WAIT, and communications from
+ * RT_POST to RT_JOIN. A plan passes when (a communication being a task that runs beside its stream)
  *   - two tasks that touch a common byte, at least one of them writing it, are ordered;
  *   - what a task reads from the pool or from an output, an earlier task has written through the same
  *     buffer (being a conflict, the two are then ordered), and every output is written completely;
  *   - buffers are accessed from instruction `allocated_at` on and before instruction `freed_at`, within
  *     their bytes, and no two buffers that live at the same time share bytes of the pool;
  *   - stream 0 ends after all tasks of all streams;
+ *   - communications keep to the rules of runtime/comm.h, and those that meet the same peers are posted
+ *     in a certain order;
  *   - a task's result overlaps none of its operands, unless the operand is the very same view and the
  *     operation works element by element; and no two elements of a result share bytes.
  * Bytes are compared exactly, so that interleaved slices of one tensor are known to be disjoint; where
  * that would take too long, the answer is conservative and the finding says `may`. docs/checker.md has
- * definitions, limits and costs. */
+ * definitions, limits and costs.
+ *
+ * check_world() does this for the plans of all devices, and proves that their communications fit
+ * together and that no cycle of waits keeps them from ending. */
 #ifndef WEIR_CHECK_CHECK_H
 #define WEIR_CHECK_CHECK_H
 
@@ -75,6 +81,7 @@ typedef struct check_options {
 typedef struct check_report {
   arena memory;
   const rt_plan *plan;              /* must outlive the report for its text */
+  uint32_t rank;                    /* the device, for the text, or CHECK_NONE: there is only one */
   VEC(check_finding) findings;      /* those kept */
   uint64_t n_found;                 /* in all; 0: the plan passes */
   uint64_t count[CHECK_KIND_COUNT]; /* in all, by kind */
@@ -97,6 +104,40 @@ NODISCARD status check_wait_is_needed(const rt_plan *plan, uint32_t instr,
  * communications stay. Does nothing to a plan that does not pass, nor to one of several ranks. */
 NODISCARD status check_prune_waits(rt_plan *plan, const allocator *memory, uint32_t *removed);
 
+/* ---- several devices ---- */
+/* Two ranks that do not meet. MISMATCH: `a` and `b` are the posts that stand in the same place. ABSENT:
+ * rank_b has no post to meet `a`; b is its last one with the same peers, or CHECK_NONE. DEADLOCK: stops
+ * [first, first + n) are a cycle; a and b are the first two places at which somebody waits. */
+typedef struct check_meeting {
+  check_kind kind;
+  uint32_t rank_a, a, rank_b, b; /* instructions of the ranks' plans */
+  uint32_t turn; /* MISMATCH, ABSENT: how many were posted before with these peers */
+  uint32_t first, n;
+} check_meeting;
+
+/* A stream that stands at `instr` until rank `for_rank` gets past `for_instr`. */
+typedef struct check_stop {
+  uint32_t rank, instr, for_rank, for_instr;
+} check_stop;
+
+typedef struct check_world_report {
+  arena memory;
+  const rt_plan *const *plans; /* must outlive the report for its text */
+  uint32_t n_ranks;
+  check_report *ranks;         /* what is wrong with each by itself */
+  VEC(check_meeting) meetings; /* those kept */
+  VEC(check_stop) stops;
+  uint64_t n_found;                 /* in all, of all ranks; 0: the program passes */
+  uint64_t count[CHECK_KIND_COUNT]; /* of meetings */
+  uint64_t n_met;                   /* collectives and messages that fit */
+} check_world_report;
+
+/* The plans of ranks 0 … n - 1, checked one by one and together. Communications are matched if no plan
+ * breaks the rules of posts, and deadlocks are looked for if they all match. */
+NODISCARD status check_world(const rt_plan *const *plans, uint32_t n, const check_options *options,
+                             check_world_report *report);
+void check_world_report_destroy(check_world_report *report); /* accepts a zeroed report */
+
 /* ---- text; only inside a memory_guard() ----
  * Streams are named as in host programs: `main`, and worker streams by their index. */
 const char *check_kind_name(check_kind kind);
@@ -106,6 +147,8 @@ void check_finding_text(const check_report *report, const check_finding *finding
 void check_waits_text(const check_report *report, strbuf *out);
 /* All of it, and a line with the totals. */
 void check_report_text(const check_report *report, strbuf *out);
+/* The same of several ranks; what several of them have in common is said once. */
+void check_world_text(const check_world_report *report, strbuf *out);
 /* Where the instruction stands in the host program's text; false: not known. */
 bool check_instr_place(const rt_plan *plan, uint32_t instr, arena *memory, const char **file,
                        uint32_t *line, uint32_t *column);

@@ -213,6 +213,63 @@ bool check_same_view(const rt_plan *plan, uint32_t a, uint32_t b);
 bool check_footprints_meet(const check_analysis *c, uint32_t view_a, uint32_t view_b,
                            int64_t *begin, int64_t *end);
 
+/* ---- posts.c ---- */
+/* The post as a request; memory has made-up addresses that overlap where the buffers do. */
+rt_comm_request check_request(const rt_plan *plan, const rt_post *post);
+/* Whether the post keeps to the rules; `why` is valid until the next call. */
+bool check_post_fits(const rt_plan *plan, const rt_post *post, const char **why);
+/* Teams by content, from 0. */
+typedef struct check_teams {
+  arena *memory;
+  table index;
+  VEC(const rt_post *) first; /* a post of each */
+} check_teams;
+void check_teams_init(check_teams *t, arena *memory);
+uint32_t check_team_of(check_teams *t, const rt_post *post);
+void check_posts(check_analysis *c);
+
+/* ---- match.c: whose posts meet ----
+ * A channel is a team, with a list per member, or a sender (member 0) and a receiver (member 1). The
+ * k-th posts of all members are one meeting. */
+typedef VEC(uint32_t) check_turns; /* RT_POSTs of a rank's plan, in order */
+typedef struct check_channel {
+  bool is_pair;
+  uint32_t n;
+  uint32_t *ranks; /* by member */
+  check_turns *turns;
+  uint32_t first_meeting; /* number of the first; one per turn */
+} check_channel;
+
+/* A half of a permute, or the whole of another post. */
+typedef struct check_part {
+  uint32_t meeting, next; /* next: another part of the same post + 1; 0: none */
+} check_part;
+
+typedef struct check_match {
+  arena *scratch;
+  check_world_report *report;
+  uint32_t max_findings;
+  VEC(check_channel) channels;
+  uint32_t n_meetings;
+  VEC(check_part) parts;
+  uint32_t **first_part; /* by rank and post: number + 1 in `parts`; 0: none */
+  uint32_t *channel_of;  /* by meeting */
+} check_match;
+
+/* False: something does not fit. */
+bool check_match_posts(check_match *m);
+void check_met(check_match *m, const check_meeting *f);
+/* ---- deadlock.c ---- */
+void check_deadlock(check_match *m);
+
+/* ---- report.c, for report_ranks.c ---- */
+void check_add_instr(const check_report *report, uint32_t instr, strbuf *out);
+bool check_add_place(const rt_plan *plan, uint32_t instr, strbuf *out);
+/* As check_finding_text(), for the ranks that the text `who` names ("rank 3: "). */
+void check_add_finding(const check_report *report, const check_finding *f, const char *who,
+                       strbuf *out);
+void check_wait_text(const check_report *report, const check_wait *w, strbuf *out);
+
 /* ---- order.c, layout.c, waits.c ---- */
 void check_found(check_analysis *c, const check_finding *f);
 void check_layout(check_analysis *c);

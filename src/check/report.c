@@ -1,7 +1,7 @@
 /* Findings in words. */
 #include <inttypes.h>
 
-#include "check/check.h"
+#include "check/internal.h"
 
 const char *check_kind_name(check_kind kind) {
   static const char *const names[] = {
@@ -25,7 +25,7 @@ bool check_instr_place(const rt_plan *plan, uint32_t instr, arena *memory, const
   return true;
 }
 
-static bool add_place(const rt_plan *plan, uint32_t instr, strbuf *out) {
+bool check_add_place(const rt_plan *plan, uint32_t instr, strbuf *out) {
   const char *file;
   uint32_t line, column;
   if (instr == CHECK_NONE) return false;
@@ -35,13 +35,36 @@ static bool add_place(const rt_plan *plan, uint32_t instr, strbuf *out) {
 }
 
 /* ---- pieces of sentences ---- */
-static void add_stream(uint32_t stream, strbuf *out) {
-  if (stream == 0) strbuf_puts(out, "main");
-  else strbuf_int(out, (int64_t)stream - 1);
+/* By its number on its rank. */
+static void add_stream(const rt_plan *plan, uint32_t stream, strbuf *out) {
+  uint32_t main = plan->n_ranks > 1 ? plan->first_stream[rt_plan_rank(plan, stream)] : 0;
+  if (stream == main) strbuf_puts(out, "main");
+  else strbuf_int(out, (int64_t)stream - main - 1);
 }
 
 static uint32_t stream_of(const rt_plan *plan, uint32_t instr) {
   return plan->instrs[instr].stream;
+}
+
+static bool is_post(const rt_plan *plan, uint32_t instr) {
+  return plan->instrs[instr].kind == RT_POST;
+}
+
+static const char *post_kind(const rt_plan *plan, uint32_t instr) {
+  return rt_comm_kind_text(plan->posts[plan->instrs[instr].task].kind);
+}
+
+/* What wait() calls the communication that an instruction posts, by itself or in a group; NULL: not
+ * known. */
+static const char *wait_name(const rt_plan *plan, uint32_t instr) {
+  const ir_func *h = plan->host;
+  uint32_t origin = plan->instrs[instr].origin;
+  if (!h || !h->host || origin == 0) return NULL;
+  for (uint32_t i = origin; i < h->host->instrs.len; i++) {
+    const ir_instr_data *d = &h->host->instrs.data[i];
+    if (d->name && (i == origin || d->kind == IR_GROUP_END)) return ir_name_text(h, d->name);
+  }
+  return NULL;
 }
 
 static const char *buffer_name(const rt_plan *plan, uint32_t buffer) {
@@ -58,15 +81,20 @@ static void add_list(const char *open, const int64_t *list, uint32_t n, strbuf *
   strbuf_putc(out, ']');
 }
 
-/* "    instruction 7 on stream 1: t2$1 <- set(t1$1)  (f.weir:9:5)" */
-static void add_instr(const rt_plan *plan, uint32_t instr, strbuf *out) {
+/* "    rank 2, instruction 7 on stream 1: t2$1 <- set(t1$1)  (f.weir:9:5)" */
+void check_add_instr(const check_report *report, uint32_t instr, strbuf *out) {
+  const rt_plan *plan = report->plan;
   if (instr == CHECK_NONE) return;
-  strbuf_printf(out, "    instruction %u on stream ", instr);
-  add_stream(stream_of(plan, instr), out);
+  strbuf_puts(out, "    ");
+  if (plan->n_ranks > 1)
+    strbuf_printf(out, "rank %u, ", rt_plan_rank(plan, stream_of(plan, instr)));
+  else if (report->rank != CHECK_NONE) strbuf_printf(out, "rank %u, ", report->rank);
+  strbuf_printf(out, "instruction %u on stream ", instr);
+  add_stream(plan, stream_of(plan, instr), out);
   strbuf_puts(out, ": ");
   rt_describe(plan, instr, out);
   strbuf_puts(out, "  (");
-  if (!add_place(plan, instr, out)) strbuf_puts(out, "place not known");
+  if (!check_add_place(plan, instr, out)) strbuf_puts(out, "place not known");
   strbuf_puts(out, ")\n");
 }
 
@@ -91,23 +119,56 @@ static void add_bytes(const rt_plan *plan, const check_finding *f, strbuf *out) 
 }
 
 /* ---- sentences ---- */
-static void race_sentence(const rt_plan *plan, const check_finding *f, strbuf *out) {
-  bool reads = f->kind == CHECK_RACE_RAW, after_read = f->kind == CHECK_RACE_WAR;
+/* "stream 1 reads t", "stream 1 posts a send that reads t" */
+static void add_later(const rt_plan *plan, const check_finding *f, const char *does, strbuf *out) {
   strbuf_puts(out, "stream ");
-  add_stream(stream_of(plan, f->b), out);
-  strbuf_printf(out, " %s %s, and nothing orders it after ", reads ? "reads" : "writes",
-                buffer_name(plan, f->buffer));
-  strbuf_printf(out, "the %s on stream ", after_read ? "read" : "write");
-  add_stream(stream_of(plan, f->a), out);
+  add_stream(plan, stream_of(plan, f->b), out);
+  if (is_post(plan, f->b)) strbuf_printf(out, " posts %s, which", post_kind(plan, f->b));
+  strbuf_printf(out, " %s", does);
+}
+
+/* "the write on stream 1", "the end of the send posted on stream 1" */
+static void add_earlier(const rt_plan *plan, const check_finding *f, const char *what,
+                        strbuf *out) {
+  if (is_post(plan, f->a)) strbuf_printf(out, "the end of the %s posted", post_kind(plan, f->a));
+  else strbuf_printf(out, "the %s", what);
+  strbuf_puts(out, " on stream ");
+  add_stream(plan, stream_of(plan, f->a), out);
+}
+
+static void race_sentence(const rt_plan *plan, const check_finding *f, strbuf *out) {
+  add_later(plan, f, f->kind == CHECK_RACE_RAW ? "reads" : "writes", out);
+  strbuf_printf(out, " %s, and nothing orders it after ", buffer_name(plan, f->buffer));
+  add_earlier(plan, f, f->kind == CHECK_RACE_WAR ? "read" : "write", out);
 }
 
 static void reuse_sentence(const rt_plan *plan, const check_finding *f, strbuf *out) {
-  strbuf_puts(out, "stream ");
-  add_stream(stream_of(plan, f->b), out);
-  strbuf_printf(out,
-                " uses the memory of %s for %s, and nothing orders it after the access on stream ",
+  add_later(plan, f, "uses", out);
+  strbuf_printf(out, " the memory of %s for %s, and nothing orders it after ",
                 buffer_name(plan, f->other), buffer_name(plan, f->buffer));
-  add_stream(stream_of(plan, f->a), out);
+  add_earlier(plan, f, "access", out);
+}
+
+static void unjoined_sentence(const rt_plan *plan, const check_finding *f, strbuf *out) {
+  strbuf_puts(out, "the program ends without waiting for ");
+  if (is_post(plan, f->a)) strbuf_printf(out, "the %s posted on ", post_kind(plan, f->a));
+  strbuf_puts(out, "stream ");
+  add_stream(plan, stream_of(plan, f->a), out);
+}
+
+static void rule_sentence(const rt_plan *plan, const check_finding *f, strbuf *out) {
+  const char *why;
+  (void)check_post_fits(plan, &plan->posts[plan->instrs[f->b].task], &why);
+  strbuf_puts(out, why);
+  status_clear();
+}
+
+static void order_sentence(const rt_plan *plan, const check_finding *f, strbuf *out) {
+  strbuf_puts(out, "streams ");
+  add_stream(plan, stream_of(plan, f->a), out);
+  strbuf_puts(out, " and ");
+  add_stream(plan, stream_of(plan, f->b), out);
+  strbuf_puts(out, " post to the same peers, and nothing orders which comes first");
 }
 
 static void sentence(const rt_plan *plan, const check_finding *f, strbuf *out) {
@@ -125,10 +186,7 @@ static void sentence(const rt_plan *plan, const check_finding *f, strbuf *out) {
     return;
   case CHECK_BEFORE_ALLOCATE: strbuf_printf(out, "%s is used before it is allocated", name); return;
   case CHECK_AFTER_FREE: strbuf_printf(out, "%s is used after it was deallocated", name); return;
-  case CHECK_UNJOINED:
-    strbuf_puts(out, "the program ends without waiting for stream ");
-    add_stream(stream_of(plan, f->a), out);
-    return;
+  case CHECK_UNJOINED: unjoined_sentence(plan, f, out); return;
   case CHECK_IN_TASK:
     strbuf_printf(out, "the result overwrites %s while the operation still reads it", name);
     return;
@@ -140,6 +198,14 @@ static void sentence(const rt_plan *plan, const check_finding *f, strbuf *out) {
                   buffer_name(plan, f->other), name);
     return;
   case CHECK_BOUNDS: strbuf_printf(out, "a slice of %s reaches outside of it", name); return;
+  case CHECK_FREED_IN_FLIGHT:
+    strbuf_printf(out, "%s is deallocated while a communication uses it", name);
+    return;
+  case CHECK_POST_RULE: rule_sentence(plan, f, out); return;
+  case CHECK_POST_ORDER: order_sentence(plan, f, out); return;
+  case CHECK_MISMATCH:
+  case CHECK_ABSENT:
+  case CHECK_DEADLOCK:
   case CHECK_KIND_COUNT: break;
   }
   impossible("kind of finding");
@@ -150,38 +216,76 @@ static bool is_race(check_kind kind) {
          kind == CHECK_REUSE;
 }
 
-static void add_remedy(const rt_plan *plan, const check_finding *f, strbuf *out) {
-  if (!is_race(f->kind) && f->kind != CHECK_UNJOINED) return;
-  strbuf_puts(out, "    to do: stream ");
-  add_stream(f->b == CHECK_NONE ? 0 : stream_of(plan, f->b), out);
-  strbuf_puts(out, " needs wait_stream(");
-  add_stream(stream_of(plan, f->a), out);
-  strbuf_printf(out, ") after instruction %u", f->a);
-  if (f->b == CHECK_NONE) strbuf_puts(out, ", before the end\n");
-  else strbuf_printf(out, " and before instruction %u\n", f->b);
+/* "wait(c)", "wait_stream(1)" */
+static void add_wait_for(const rt_plan *plan, uint32_t instr, strbuf *out) {
+  if (!is_post(plan, instr)) {
+    strbuf_puts(out, "wait_stream(");
+    add_stream(plan, stream_of(plan, instr), out);
+    strbuf_putc(out, ')');
+    return;
+  }
+  const char *name = wait_name(plan, instr);
+  if (name) strbuf_printf(out, "wait(%s)", name);
+  else strbuf_printf(out, "to wait for the %s", post_kind(plan, instr));
 }
 
-void check_finding_text(const check_report *report, const check_finding *f, strbuf *out) {
+/* Where another stream waits for the communication already; CHECK_NONE: nobody does. */
+static uint32_t joined_at(const rt_plan *plan, uint32_t instr) {
+  for (uint32_t i = plan->n_instrs; is_post(plan, instr) && i-- > instr;)
+    if (plan->instrs[i].kind == RT_JOIN && plan->instrs[i].task == plan->instrs[instr].task)
+      return i;
+  return CHECK_NONE;
+}
+
+static void end_remedy(const rt_plan *plan, const check_finding *f, strbuf *out) {
+  uint32_t join = joined_at(plan, f->a);
+  strbuf_puts(out, "    to do: stream main needs ");
+  add_wait_for(plan, join == CHECK_NONE ? f->a : join, out);
+  strbuf_printf(out, " after instruction %u, before the end\n", join == CHECK_NONE ? f->a : join);
+}
+
+static void add_remedy(const rt_plan *plan, const check_finding *f, strbuf *out) {
+  if (f->kind == CHECK_UNJOINED) end_remedy(plan, f, out);
+  if (f->kind == CHECK_FREED_IN_FLIGHT) {
+    strbuf_puts(out, "    to do: deallocate it behind ");
+    add_wait_for(plan, f->b, out);
+    strbuf_putc(out, '\n');
+  }
+  if (!is_race(f->kind)) return;
+  strbuf_puts(out, "    to do: stream ");
+  add_stream(plan, stream_of(plan, f->b), out);
+  strbuf_puts(out, " needs ");
+  add_wait_for(plan, f->a, out);
+  strbuf_printf(out, " after instruction %u and before instruction %u\n", f->a, f->b);
+}
+
+void check_add_finding(const check_report *report, const check_finding *f, const char *who,
+                       strbuf *out) {
   const rt_plan *plan = report->plan;
-  if (add_place(plan, f->b != CHECK_NONE ? f->b : f->a, out)) strbuf_puts(out, ": ");
-  strbuf_puts(out, "error: ");
+  if (check_add_place(plan, f->b != CHECK_NONE ? f->b : f->a, out)) strbuf_puts(out, ": ");
+  strbuf_printf(out, "error: %s", who);
   sentence(plan, f, out);
   strbuf_putc(out, '\n');
-  add_instr(plan, f->a == f->b ? CHECK_NONE : f->a, out);
+  check_add_instr(report, f->a == f->b ? CHECK_NONE : f->a, out);
   add_view(plan, f->view_a, out);
-  add_instr(plan, f->b, out);
+  check_add_instr(report, f->b, out);
   add_view(plan, f->view_b, out);
   add_bytes(plan, f, out);
   add_remedy(plan, f, out);
 }
 
+void check_finding_text(const check_report *report, const check_finding *f, strbuf *out) {
+  check_add_finding(report, f, "", out);
+}
+
 /* ---- waits and totals ---- */
-static void wait_text(const rt_plan *plan, const check_wait *w, strbuf *out) {
-  if (add_place(plan, w->instr, out)) strbuf_puts(out, ": ");
+void check_wait_text(const check_report *report, const check_wait *w, strbuf *out) {
+  const rt_plan *plan = report->plan;
+  if (check_add_place(plan, w->instr, out)) strbuf_puts(out, ": ");
   strbuf_printf(out, "note: redundant wait, instruction %u: stream ", w->instr);
-  add_stream(stream_of(plan, w->instr), out);
+  add_stream(plan, stream_of(plan, w->instr), out);
   strbuf_puts(out, " waits for stream ");
-  add_stream(plan->instrs[w->instr].other, out);
+  add_stream(plan, plan->instrs[w->instr].other, out);
   strbuf_puts(out, w->verdict == CHECK_WAIT_IMPLIED ? ", where nothing is left to wait for\n"
                                                     : ", and no later access needs that\n");
 }
@@ -190,7 +294,7 @@ void check_waits_text(const check_report *report, strbuf *out) {
   for (uint32_t k = 0; k < report->waits.len; k++) {
     const check_wait *w = &report->waits.data[k];
     if (w->verdict == CHECK_WAIT_IMPLIED || w->verdict == CHECK_WAIT_UNUSED)
-      wait_text(report->plan, w, out);
+      check_wait_text(report, w, out);
   }
 }
 

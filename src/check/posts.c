@@ -1,0 +1,154 @@
+/* Communications of one rank by themselves: the rules of runtime/comm.h, lifetimes, order of posting. */
+#include "check/internal.h"
+
+/* ---- rules ---- */
+/* Different memory of the caller is far apart, the pool is one piece. */
+static void *address_of(const rt_plan *plan, uint32_t view) {
+  if (view == RT_NO_VIEW) return NULL;
+  const rt_view *v = &plan->views[view];
+  const rt_buffer *b = &plan->buffers[v->buffer];
+  uint64_t memory = b->kind == RT_BUFFER_POOL     ? 1
+                    : b->kind == RT_BUFFER_OUTPUT ? 2 + 2 * (uint64_t)b->slot
+                                                  : 3 + 2 * (uint64_t)b->slot;
+  return (void *)(uintptr_t)((memory << 44) + (uint64_t)(b->offset_bytes + v->offset_bytes));
+}
+
+rt_comm_request check_request(const rt_plan *plan, const rt_post *p) {
+  return (rt_comm_request){.kind = p->kind,
+                           .op = p->op,
+                           .dtype = p->dtype,
+                           .team = p->team,
+                           .n_team = p->n_team,
+                           .me = p->me,
+                           .root = p->root,
+                           .to = p->to,
+                           .from = p->from,
+                           .count = p->count,
+                           .count_from = p->count_from,
+                           .in = address_of(plan, p->in),
+                           .out = address_of(plan, p->out)};
+}
+
+bool check_post_fits(const rt_plan *plan, const rt_post *post, const char **why) {
+  rt_comm_request r = check_request(plan, post);
+  status_clear();
+  bool fits = rt_comm_request_check(&r, post->rank, RT_COMM_MAX_RANKS) == STATUS_OK;
+  *why = fits ? "" : status_message();
+  return fits;
+}
+
+static check_finding finding(check_kind kind, uint32_t a, uint32_t b) {
+  return (check_finding){.kind = kind,
+                         .a = a,
+                         .b = b,
+                         .buffer = CHECK_NONE,
+                         .other = CHECK_NONE,
+                         .view_a = CHECK_NONE,
+                         .view_b = CHECK_NONE};
+}
+
+static bool expect_rules(check_analysis *c, uint32_t instr, const rt_post *post) {
+  const char *why;
+  if (check_post_fits(c->plan, post, &why)) return true;
+  check_finding f = finding(CHECK_POST_RULE, CHECK_NONE, instr);
+  check_found(c, &f);
+  status_clear();
+  return false;
+}
+
+/* A buffer must stay until somebody has waited. */
+static void expect_kept(check_analysis *c, uint32_t instr, const rt_post *post, uint32_t joined) {
+  const uint32_t views[] = {post->in, post->out};
+  for (int k = 0; k < 2; k++) {
+    if (views[k] == RT_NO_VIEW) continue;
+    uint32_t buffer = check_view(c, views[k])->buffer;
+    const rt_buffer *b = &c->plan->buffers[buffer];
+    if (b->freed_at <= instr || b->freed_at > joined || b->freed_at == UINT32_MAX) continue;
+    check_finding f = finding(CHECK_FREED_IN_FLIGHT, CHECK_NONE, instr);
+    f.buffer = buffer;
+    f.view_b = views[k];
+    f.end_bytes = b->size_bytes;
+    check_found(c, &f);
+    return;
+  }
+}
+
+/* ---- order ---- */
+void check_teams_init(check_teams *t, arena *memory) {
+  *t = (check_teams){.memory = memory};
+  table_init(&t->index, memory);
+}
+
+typedef struct team_key {
+  const check_teams *teams;
+  const rt_post *post;
+} team_key;
+
+static bool same_team(const void *context, uint32_t value) {
+  const team_key *key = context;
+  const rt_post *a = key->post, *b = key->teams->first.data[value - 1];
+  if (a->n_team != b->n_team) return false;
+  for (uint32_t k = 0; k < a->n_team; k++)
+    if (a->team[k] != b->team[k]) return false;
+  return true;
+}
+
+uint32_t check_team_of(check_teams *t, const rt_post *post) {
+  uint64_t hash = hash_bytes(post->team, post->n_team * sizeof *post->team);
+  team_key key = {t, post};
+  uint32_t found = table_find(&t->index, hash, same_team, &key);
+  if (found) return found - 1;
+  vec_push(t->memory, &t->first, post);
+  table_add(&t->index, hash, t->first.len);
+  return t->first.len - 1;
+}
+
+typedef struct ordering {
+  check_analysis *c;
+  check_teams teams;
+  map last; /* with the same peers: the post + 1 */
+} ordering;
+
+static bool is_ordered(const check_analysis *c, uint32_t p, uint32_t q) {
+  const rt_instr *instrs = c->plan->instrs;
+  if (c->chain_of[p] != CHECK_NONE && c->chain_of[p] == c->chain_of[q]) return true;
+  return instrs[c->post_at[p]].stream == instrs[c->post_at[q]].stream;
+}
+
+static void expect_order(ordering *o, uint64_t key, uint32_t post) {
+  check_analysis *c = o->c;
+  key |= (uint64_t)c->plan->posts[post].rank << 34;
+  uint32_t before = map_get(&o->last, key, 0);
+  map_put(&o->last, key, post + 1);
+  if (before == 0 || is_ordered(c, before - 1, post)) return;
+  check_finding f = finding(CHECK_POST_ORDER, c->post_at[before - 1], c->post_at[post]);
+  check_found(c, &f);
+}
+
+enum { MEETS_TEAM = 0, MEETS_RECEIVER = 1, MEETS_SENDER = 2 };
+
+static void order_post(ordering *o, uint32_t post) {
+  const rt_post *p = &o->c->plan->posts[post];
+  if (!rt_comm_is_message(p->kind)) {
+    expect_order(o, (uint64_t)check_team_of(&o->teams, p) << 2 | MEETS_TEAM, post);
+    return;
+  }
+  if (p->kind != RT_COMM_RECV && p->to >= 0)
+    expect_order(o, (uint64_t)p->team[p->to] << 2 | MEETS_RECEIVER, post);
+  if (p->kind != RT_COMM_SEND && p->from >= 0)
+    expect_order(o, (uint64_t)p->team[p->from] << 2 | MEETS_SENDER, post);
+}
+
+void check_posts(check_analysis *c) {
+  const rt_plan *plan = c->plan;
+  ordering o = {.c = c};
+  if (plan->n_posts == 0) return;
+  check_teams_init(&o.teams, c->scratch);
+  map_init(&o.last, c->scratch);
+  for (uint32_t i = 0; i < plan->n_instrs; i++) {
+    if (plan->instrs[i].kind != RT_POST) continue;
+    uint32_t post = plan->instrs[i].task;
+    expect_kept(c, i, &plan->posts[post], c->first_join[post]);
+    if (expect_rules(c, i, &plan->posts[post])) order_post(&o, post);
+  }
+}

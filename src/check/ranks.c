@@ -1,0 +1,71 @@
+/* The plans of several ranks, one by one and together. */
+#include "check/internal.h"
+
+typedef struct ranks_call {
+  const check_options *options;
+  check_world_report *report;
+  arena scratch;
+} ranks_call;
+
+static status check_each(const ranks_call *call) {
+  check_world_report *r = call->report;
+  for (uint32_t k = 0; k < r->n_ranks; k++) {
+    TRY(check_plan(r->plans[k], call->options, &r->ranks[k]));
+    r->ranks[k].rank = r->n_ranks > 1 ? k : CHECK_NONE;
+    r->n_found += r->ranks[k].n_found;
+  }
+  return STATUS_OK;
+}
+
+static status expect_ranks(const check_world_report *r) {
+  for (uint32_t k = 0; k < r->n_ranks; k++) {
+    const rt_plan *plan = r->plans[k];
+    for (uint32_t p = 0; p < plan->n_posts; p++)
+      if (plan->posts[p].rank != k || plan->n_ranks > 1)
+        return fail(STATUS_BAD_USAGE, "plan %u is that of rank %u", k, plan->posts[p].rank);
+  }
+  return STATUS_OK;
+}
+
+static status match_guarded(void *context) {
+  ranks_call *call = context;
+  check_world_report *r = call->report;
+  uint32_t most = call->options ? call->options->max_findings : 0;
+  check_match m = {.scratch = &call->scratch, .report = r, .max_findings = most ? most : 100};
+  for (uint32_t k = 0; k < r->n_ranks; k++)
+    if (r->ranks[k].count[CHECK_POST_RULE] || r->ranks[k].count[CHECK_POST_ORDER]) return STATUS_OK;
+  if (check_match_posts(&m)) check_deadlock(&m);
+  return STATUS_OK;
+}
+
+static status make_room(void *context) {
+  ranks_call *call = context;
+  check_world_report *r = call->report;
+  r->plans = arena_copy(&r->memory, r->plans, r->n_ranks * sizeof(const rt_plan *));
+  r->ranks = ARENA_ARRAY(&r->memory, r->n_ranks, check_report);
+  return STATUS_OK;
+}
+
+status check_world(const rt_plan *const *plans, uint32_t n, const check_options *options,
+                   check_world_report *report) {
+  check_world_report r = {.plans = plans, .n_ranks = n};
+  ranks_call call = {.options = options, .report = &r};
+  const allocator *memory = options && options->memory ? options->memory : &memory_default;
+  TRY(expect_ranks(&r));
+  arena_init(&call.scratch, memory);
+  arena_init(&r.memory, memory);
+  status st = memory_guard(make_room, &call);
+  if (st == STATUS_OK) st = check_each(&call);
+  if (st == STATUS_OK) st = memory_guard(match_guarded, &call);
+  arena_destroy(&call.scratch);
+  if (st == STATUS_OK) *report = r;
+  else check_world_report_destroy(&r);
+  return st;
+}
+
+void check_world_report_destroy(check_world_report *r) {
+  if (r->n_ranks == 0) return;
+  for (uint32_t k = 0; r->ranks && k < r->n_ranks; k++) check_report_destroy(&r->ranks[k]);
+  arena_destroy(&r->memory);
+  *r = (check_world_report){0};
+}
