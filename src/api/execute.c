@@ -20,6 +20,7 @@ struct api_plan {
   rt_plan *
       *world; /* of all ranks, for proofs; NULL: not yet. Those of this process are the above */
   api_pieces *pieces; /* with several ranks */
+  bool decided;       /* pipelined or plain, by what the model says */
   rt_loaded *loaded;  /* NULL: not yet */
 };
 
@@ -104,7 +105,7 @@ static bool fits(const api_plan *p, const ir_env *env, uint64_t seed) {
 static api_plan *find_plan(api_executor *x, const ir_env *env, uint64_t seed) {
   for (api_plan **at = &x->plans; *at; at = &(*at)->next) {
     api_plan *p = *at;
-    if (!fits(p, env, seed)) continue;
+    if (!fits(p, env, seed) || p->decided != (x->decides && x->plain)) continue;
     *at = p->next;
     p->next = x->plans;
     x->plans = p;
@@ -219,7 +220,7 @@ static status estimate(api_executor *x, const ir_env *env, ir_func *host, uint64
 static status choose_host(api_executor *x, const ir_env *env, uint64_t seed, ir_func **host) {
   double pipelined_ns, plain_ns;
   *host = x->host;
-  if (!x->plain) return STATUS_OK;
+  if (!x->plain || !x->decides) return STATUS_OK;
   TRY(api_ranks_measure(&x->ranks, x->memory));
   TRY(estimate(x, env, x->host, seed, &pipelined_ns));
   TRY(estimate(x, env, x->plain, seed, &plain_ns));
@@ -256,6 +257,7 @@ static status make_plan(api_executor *x, const ir_env *env, uint64_t seed, api_p
   if (!p->symbols) goto out;
   memcpy(p->symbols, env->symbols, env->len * sizeof *env->symbols);
   TRY_OUT(api_ranks_agree(&x->ranks, hash_extents(x->program, env, seed)));
+  p->decided = x->decides && x->plain;
   TRY_OUT(choose_host(x, env, seed, &bound.func));
   TRY_OUT(bind_ranks(x, &bound, seed, p));
   if (x->dump_plan) TRY_OUT(dump_plan(x, p->plan));
@@ -459,7 +461,10 @@ static status run_ranks(api_executor *x, const ir_env *env, const ir_array *inpu
                         const ir_array *outputs, uint64_t seed, weir_profile *profile) {
   api_plan *p;
   staging s = {.memory = x->memory};
-  TRY(loaded_plan(x, env, seed, &p));
+  x->decides = true;
+  status st = loaded_plan(x, env, seed, &p);
+  x->decides = false;
+  if (st != STATUS_OK) return st;
   ir_env bound = *env;
   bound.func = x->host;
   if (!p->pieces) TRY(api_pieces_make(&x->ranks, x->host, &bound, x->memory, &p->pieces));

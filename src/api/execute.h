@@ -16,6 +16,7 @@ typedef struct api_executor {
   const allocator *memory;
   ir_func *host;
   ir_func *plain; /* the same without streams, where one may be chosen; NULL: there is no choice */
+  bool decides;   /* between the two, when a plan is bound: for runs, not for proofs */
   rt_device *device;
   uint64_t program;
   api_ranks ranks;

@@ -52,7 +52,7 @@ static const char rest[] =
     "  schedule {\n"
     "    x, y on d; x.outer_split(1, d); x[1] = mesh.x\n"
     "    y$2.split(0, 2); y$2.merge(1); y$2.reorder(0 -> -1)\n"
-    "    z.outer_split(1, 3); u = z.rfactor([1]); u[0] = stream\n"
+    "    z.outer_split(1, 3); u = z.rfactor([1]); y[0] = stream\n"
     "    r.outer_split(0, [1, 3, 4]); p on g; p.outer_split(1, g.y); p[1] = mesh.y\n"
     "    q.allocate([2, 0, 1]); q.contiguity([true, false, true]); q.memory(symmetric)\n"
     "    s.split(0, 2); s.allocate_as_loop(); s[1] = serial\n"
