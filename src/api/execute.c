@@ -171,7 +171,11 @@ static status bind_rank(api_executor *x, const ir_env *env, uint64_t seed, uint3
   rt_bind_options options = {.streams = x->streams, .seed = seed, .keep_waits = x->keep_waits};
   options.rank = rank;
   TRY(rt_bind(env, &options, x->memory, result));
-  return prune(x, *result);
+  status st = prune(x, *result);
+  if (st == STATUS_OK) return st;
+  rt_plan_destroy(*result);
+  *result = NULL;
+  return st;
 }
 
 /* ---- with or without streams ---- */
