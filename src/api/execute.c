@@ -185,7 +185,8 @@ static cost_machine machine_of(const api_executor *x) {
   if (x->device->ops->speed)
     x->device->ops->speed(x->device, &m.flops_per_ns, &m.bytes_per_ns, &m.threads);
   /* Devices in one process share its threads. */
-  m.threads = m.threads > x->ranks.n ? m.threads / x->ranks.n : 1;
+  uint32_t ranks = x->ranks.n ? x->ranks.n : 1;
+  m.threads = m.threads > ranks ? m.threads / ranks : 1;
   m.link_latency_ns = x->ranks.link_latency_ns;
   m.link_bytes_per_ns = x->ranks.link_bytes_per_ns;
   return m;

@@ -74,9 +74,9 @@ status api_pieces_make(const api_ranks *r, const ir_func *host, const ir_env *en
   p->n = r->n;
   status st = STATUS_OUT_OF_MEMORY;
   p->inputs = memory_alloc(memory, (n + 1) * sizeof *p->inputs);
+  if (p->inputs) memset(p->inputs, 0, (n + 1) * sizeof *p->inputs);
   p->in = memory_alloc(memory, (n + 1) * sizeof *p->in);
   if (p->inputs && p->in) {
-    memset(p->inputs, 0, (n + 1) * sizeof *p->inputs);
     p->outputs = p->inputs + r->n * n_in;
     p->out = p->in + r->n * n_in;
     st = make_slots(p, env);

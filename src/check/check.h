@@ -107,7 +107,7 @@ NODISCARD status check_prune_waits(rt_plan *plan, const allocator *memory, uint3
 /* ---- several devices ---- */
 /* Two ranks that do not meet. MISMATCH: `a` and `b` are the posts that stand in the same place. ABSENT:
  * rank_b has no post to meet `a`; b is its last one with the same peers, or CHECK_NONE. DEADLOCK: stops
- * [first, first + n) are a cycle; a and b are the first two places at which somebody waits. */
+ * [first, first + n) are a cycle; `a` and `b` are where two of its ranks wait for others. */
 typedef struct check_meeting {
   check_kind kind;
   uint32_t rank_a, a, rank_b, b; /* instructions of the ranks' plans */

@@ -79,6 +79,7 @@ static void set_up(world *w) {
 
 /* ---- going ---- */
 static void wake(world *w, uint32_t *waiters) {
+  check(waiters != NULL);
   for (uint32_t s = *waiters; s; s = w->next_waiter[s - 1]) w->ready[w->n_ready++] = s - 1;
   *waiters = 0;
 }
@@ -172,21 +173,36 @@ static uint32_t stream_for(const world *w, const check_stop *stop) {
          plan_of(w, stop->for_rank)->instrs[stop->for_instr].stream;
 }
 
+/* The cycle begins with the lowest rank that waits for another one. */
+static uint32_t first_of(const check_stop *stops, uint32_t n) {
+  uint32_t best = CHECK_NONE;
+  for (uint32_t k = 0; k < n; k++) {
+    if (stops[k].rank == stops[k].for_rank) continue;
+    if (best == CHECK_NONE || stops[k].rank < stops[best].rank) best = k;
+  }
+  return best == CHECK_NONE ? 0 : best;
+}
+
 static void report_cycle(world *w, uint32_t start) {
   check_world_report *r = w->m->report;
-  check_meeting f = {.kind = CHECK_DEADLOCK, .first = r->stops.len};
+  VEC(check_stop) found = {0};
   uint32_t s = start;
   do {
     check_stop stop = stop_of(w, &w->streams[s]);
-    vec_push(&r->memory, &r->stops, stop);
+    vec_push(w->m->scratch, &found, stop);
     s = stream_for(w, &stop);
   } while (s != start && s != CHECK_NONE);
-  f.n = r->stops.len - f.first;
-  const check_stop *stops = &r->stops.data[f.first], *second = &stops[f.n > 1];
+  uint32_t first = s == CHECK_NONE ? 0 : first_of(found.data, found.len);
+  check_meeting f = {.kind = CHECK_DEADLOCK, .first = r->stops.len, .n = found.len};
+  for (uint32_t k = 0; k < f.n; k++) vec_push(&r->memory, &r->stops, found.data[(first + k) % f.n]);
+  const check_stop *stops = &r->stops.data[f.first];
   f.rank_a = stops->rank;
   f.a = stops->instr;
-  f.rank_b = second->rank;
-  f.b = second->instr;
+  uint32_t other = 1;
+  while (other < f.n && stops[other].rank == stops[other].for_rank) other++;
+  if (other == f.n) other = 0;
+  f.rank_b = stops[other].rank;
+  f.b = stops[other].instr;
   check_met(w->m, &f);
 }
 

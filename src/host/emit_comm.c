@@ -286,7 +286,7 @@ static void emit_scattering(emitter *e, const comm_call *c, ir_tensor in, const 
                             ir_tensor out, const pieces *one) {
   bool direct = lie_in_order(e, c, in, all);
   bool even = is_even(e, &all->partition, size_of(e, in, all->dim), piece_count(e, c, all));
-  ir_tensor from = direct ? in : pieces_buffer(e, c, in, all), to = out;
+  ir_tensor from = direct ? in : pieces_buffer(e, c, in, all), to;
   if (!direct) copy_pieces(e, c, in, all, from, true);
   if (!even) to = padded(e, c, out, one, in, all);
   else to = emit_dense_target(e, out, c->at);

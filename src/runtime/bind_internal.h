@@ -46,7 +46,7 @@ typedef struct binder {
   rt_view *views;        /* by tensor id: what it stands for now */
   const rt_attr **attrs; /* by op: those it was bound with last */
   bool *bound;           /* by tensor id */
-  bool *absent; /* by tensor id: it lies on other devices */
+  bool *absent;          /* by tensor id: it lies on other devices */
   map stream_names;      /* name -> stream + 1 */
   bind_pool pool;
   uint32_t **clocks;   /* by stream: the position of every stream it is ordered after */

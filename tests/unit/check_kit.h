@@ -14,6 +14,7 @@ static VEC(rt_instr) kit_instrs;
 static VEC(rt_task) kit_tasks;
 static VEC(rt_view) kit_views;
 static VEC(rt_buffer) kit_buffers;
+static VEC(rt_post) kit_posts;
 
 /* ---- building; inside a memory_guard() ---- */
 static inline void begin(uint32_t n_streams) {
@@ -23,6 +24,7 @@ static inline void begin(uint32_t n_streams) {
   memset(&kit_tasks, 0, sizeof kit_tasks);
   memset(&kit_views, 0, sizeof kit_views);
   memset(&kit_buffers, 0, sizeof kit_buffers);
+  memset(&kit_posts, 0, sizeof kit_posts);
   memset(&plan, 0, sizeof plan);
   plan.n_streams = n_streams;
 }
@@ -108,11 +110,37 @@ static inline uint32_t wait_on(uint32_t stream, uint32_t other) {
   return kit_instrs.len - 1;
 }
 
+/* A communication of rank 0 with the other rank of two, posted in the order of the plan; returns its
+ * number. `in` and `out` are dense f32 views, or RT_NO_VIEW. */
+static const uint32_t kit_team[] = {0, 1};
+static inline uint32_t post_on(uint32_t stream, rt_comm_kind kind, uint32_t in, uint32_t out) {
+  rt_post p = {.kind = kind, .dtype = IR_F32, .team = kit_team, .n_team = 2, .in = in, .out = out};
+  uint32_t view = in == RT_NO_VIEW ? out : in;
+  p.count = kit_views.data[view].extents[0];
+  p.to = kind == RT_COMM_SEND ? 1 : RT_COMM_NOBODY;
+  p.from = kind == RT_COMM_RECV ? 1 : RT_COMM_NOBODY;
+  p.joined = true;
+  p.before = RT_NO_POST;
+  for (uint32_t k = kit_posts.len; k-- > 0 && p.before == RT_NO_POST;)
+    if (rt_comm_is_message(kit_posts.data[k].kind) == rt_comm_is_message(kind)) p.before = k;
+  rt_instr i = {.kind = RT_POST, .stream = (uint16_t)stream, .task = kit_posts.len};
+  vec_push(&kit_memory, &kit_posts, p);
+  vec_push(&kit_memory, &kit_instrs, i);
+  return kit_posts.len - 1;
+}
+
+static inline uint32_t join_on(uint32_t stream, uint32_t post) {
+  rt_instr i = {.kind = RT_JOIN, .stream = (uint16_t)stream, .task = post};
+  vec_push(&kit_memory, &kit_instrs, i);
+  return kit_instrs.len - 1;
+}
+
 static inline void finish_plan(void) {
   plan.instrs = kit_instrs.data, plan.n_instrs = kit_instrs.len;
   plan.tasks = kit_tasks.data, plan.n_tasks = kit_tasks.len;
   plan.views = kit_views.data, plan.n_views = kit_views.len;
   plan.buffers = kit_buffers.data, plan.n_buffers = kit_buffers.len;
+  plan.posts = kit_posts.data, plan.n_posts = kit_posts.len;
 }
 
 #endif

@@ -8,9 +8,6 @@
  *   memory given to another tensor too early                       test_reuse
  * A cycle of waits cannot be written down: a wait names what stands before it in the plan, so
  * happens-before always goes with plan order. */
-#include <stdlib.h>
-#include <time.h>
-
 #include "check_kit.h"
 
 static check_report report;
@@ -498,112 +495,6 @@ static void test_out_of_memory(void) {
   EXPECT(st == STATUS_OK);
 }
 
-/* ---- 100,000 instructions ---- */
-static void time_plan(const char *what) {
-  struct timespec from, to;
-  finish_plan();
-  check_report_destroy(&report);
-  clock_gettime(CLOCK_MONOTONIC, &from);
-  EXPECT(check_plan(&plan, NULL, &report) == STATUS_OK);
-  clock_gettime(CLOCK_MONOTONIC, &to);
-  double ms = (double)(to.tv_sec - from.tv_sec) * 1e3 + (double)(to.tv_nsec - from.tv_nsec) / 1e6;
-  printf("%s: %u instructions, %u streams: %.0f ms\n", what, plan.n_instrs, plan.n_streams, ms);
-  EXPECT_INT(report.n_found, 0);
-  EXPECT_INT(report.n_unexamined, 0);
-}
-
-/* Forks to all workers, joins them. */
-static void fork_all(void) {
-  for (uint32_t s = 1; s < plan.n_streams; s++) wait_on(s, 0);
-}
-static void join_all(void) {
-  for (uint32_t s = 1; s < plan.n_streams; s++) wait_on(0, s);
-}
-
-enum { SLICES = 50000, WIDTH = 4 };
-static uint32_t row(uint32_t buffer, uint32_t i) { return flat(buffer, (int64_t)i * WIDTH, WIDTH); }
-static uint32_t column(uint32_t buffer, uint32_t i) {
-  return matrix(buffer, i, WIDTH, 1, SLICES, 1);
-}
-
-/* Two layers of slices on streams; the second reads its own slice, or all of the first. */
-static void time_slices(const char *what, uint32_t streams, uint32_t (*slice)(uint32_t, uint32_t),
-                        bool whole) {
-  begin(streams + 1);
-  t = pool("t", 0, (int64_t)SLICES * WIDTH * 4);
-  out = output("out", 0, (int64_t)SLICES * WIDTH * 4);
-  fork_all();
-  for (uint32_t i = 0; i < SLICES; i++) launch(1 + i % streams, slice(t, i), NONE, NONE);
-  join_all();
-  if (whole) fork_all();
-  for (uint32_t i = 0; i < SLICES; i++)
-    launch(1 + i % streams, slice(out, i), whole ? flat(t, 0, SLICES * WIDTH) : slice(t, i), NONE);
-  join_all();
-  time_plan(what);
-}
-
-/* Every iteration has buffers of its own in a ring; a wait in each is needed. */
-static void time_ring(uint32_t streams) {
-  begin(streams + 1);
-  out = output("out", 0, (int64_t)SLICES * WIDTH * 4);
-  uint32_t ring[256] = {0};
-  for (uint32_t i = 0; i < SLICES / 2; i++) {
-    uint32_t s = i % streams;
-    if (i >= streams) release(ring[s]);
-    ring[s] = pool("ring", (int64_t)s * 64, 32);
-    launch(1 + s, flat(ring[s], 0, 8), NONE, NONE);
-    wait_on(1 + (s + 1) % streams, 1 + s);
-    launch(1 + (s + 1) % streams, flat(out, (int64_t)i * 8, 8), flat(ring[s], 0, 8), NONE);
-    wait_on(1 + s, 1 + (s + 1) % streams);
-  }
-  join_all();
-  time_plan("a ring of buffers with waits");
-}
-
-/* Written by rows, read by columns: every pair meets. */
-static void time_crossing(uint32_t streams) {
-  begin(streams + 1);
-  t = pool("t", 0, (int64_t)SLICES * SLICES * 4);
-  out = output("out", 0, (int64_t)SLICES * SLICES * 4);
-  for (uint32_t i = 0; i < SLICES; i++)
-    launch(1 + i % streams, flat(t, (int64_t)i * SLICES, SLICES), NONE, NONE);
-  join_all();
-  fork_all();
-  for (uint32_t i = 0; i < SLICES; i++)
-    launch(1 + i % streams, matrix(out, i, SLICES, 1, SLICES, 1),
-           matrix(t, i, SLICES, 1, SLICES, 1), NONE);
-  join_all();
-  time_plan("rows, then columns");
-}
-
-/* Slices of all lengths that overlap one another, nothing ordered. */
-static void time_wrong(uint32_t streams) {
-  begin(streams + 1);
-  t = pool("t", 0, 1 << 22);
-  for (uint32_t i = 0; i < 2 * SLICES; i++)
-    launch(1 + i % streams, flat(t, (int64_t)i * 7919 % 1000000, 1 + i % 1000), NONE, NONE);
-  finish_plan();
-  check_report_destroy(&report);
-  clock_t from = clock();
-  EXPECT(check_plan(&plan, NULL, &report) == STATUS_OK);
-  printf("a wrong plan: %u instructions, %u streams, %" PRIu64 " errors: %.0f ms\n", plan.n_instrs,
-         plan.n_streams, report.n_found, (double)(clock() - from) * 1e3 / CLOCKS_PER_SEC);
-  EXPECT(report.n_found > 0);
-}
-
-static void test_time(void) {
-  time_slices("rows", 4, row, false);
-  time_slices("rows", 256, row, false);
-  time_slices("columns", 4, column, false);
-  time_slices("rows, then all of them", 8, row, true);
-  time_slices("columns, then all of them", 256, column, true);
-  time_ring(4);
-  time_ring(256);
-  time_crossing(8);
-  time_wrong(8);
-  time_wrong(256);
-}
-
 static status all(void *context) {
   (void)context;
   test_missing_first_wait();
@@ -631,7 +522,6 @@ static status all(void *context) {
   test_limit();
   test_place();
   test_out_of_memory();
-  test_time();
   return STATUS_OK;
 }
 
