@@ -394,6 +394,20 @@ static bool only_moves(decomposing *d, const ir_op_data *op) {
   return answer == SHARD_ONE && m.kind != SHARD_NONE;
 }
 
+/* A reshape counts elements, also those of a broadcast, of which any position would do: its operand
+ * must be cut along every mesh axis that its result is. */
+static bool counts_fit(const decomposing *d, const ir_op_data *op) {
+  shard_placement from, to;
+  if (ir_op_info_of(op->code)->family != IR_FAMILY_RESHAPE) return true;
+  shard_placement_of(d->f, op->operands[0], &from);
+  shard_placement_of(d->f, op->result, &to);
+  for (uint32_t k = 0; k < to.rank; k++) {
+    bool cut = k < from.rank && from.axes[k].kind == SHARD_SHARDED;
+    if (to.axes[k].kind == SHARD_SHARDED && !cut) return false;
+  }
+  return true;
+}
+
 static void decompose(decomposing *d, ir_op o) {
   ir_op_data op = *ir_op_at(d->f, o);
   if (only_moves(d, &op)) {
@@ -408,10 +422,10 @@ static void decompose(decomposing *d, ir_op o) {
       return;
     }
     reshard_operands(d, o);
-    if (!shard_fits(d->c, ir_op_at(d->f, o))) {
-      compute_everywhere(d, o);
-      return;
-    }
+  }
+  if (!shard_fits(d->c, ir_op_at(d->f, o)) || !counts_fit(d, ir_op_at(d->f, o))) {
+    compute_everywhere(d, o);
+    return;
   }
   vec_push(memory_of(d), &d->order, o);
 }
