@@ -189,6 +189,7 @@ static cost_machine machine_of(const api_executor *x) {
   m.threads = m.threads > ranks ? m.threads / ranks : 1;
   m.link_latency_ns = x->ranks.link_latency_ns;
   m.link_bytes_per_ns = x->ranks.link_bytes_per_ns;
+  m.post_ns = x->ranks.n < x->ranks.world ? 250e3 : 1e3; /* another process must wake up for it */
   return m;
 }
 

@@ -1,7 +1,7 @@
 /* How long a plan would take: a model of one rank's streams, compute threads and link.
  *
- * The model knows four numbers: how fast matrix products and memory are, how long a message takes before
- * its first byte, and how fast the link is. Peers are assumed to post at the same moment. It is used to
+ * The model knows a few numbers: how fast matrix products and memory are, how long a message takes before
+ * its first byte, how fast the link is, and what a communication costs beside its bytes. Peers are assumed to post at the same moment. It is used to
  * choose between variants of one program, so what matters is the ratio. */
 #ifndef WEIR_COST_COST_H
 #define WEIR_COST_COST_H
@@ -14,6 +14,7 @@ typedef struct cost_machine {
   double launch_ns;    /* to start a task */
   uint32_t threads;
   double link_latency_ns, link_bytes_per_ns; /* one communication at a time */
+  double post_ns; /* for which a communication keeps the link busy beside its bytes */
 } cost_machine;
 
 /* Bytes that the busiest member of the team sends or receives. */

@@ -49,7 +49,7 @@ static void post(model *x, const rt_instr *i) {
   double start = x->streams[i->stream];
   if (x->link > start) start = x->link;
   const rt_post *p = &x->plan->posts[i->task];
-  x->link = start + cost_post_bytes(p) / x->m->link_bytes_per_ns;
+  x->link = start + x->m->post_ns + cost_post_bytes(p) / x->m->link_bytes_per_ns;
   x->posts[i->task] = x->link + x->m->link_latency_ns;
 }
 

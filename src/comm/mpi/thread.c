@@ -20,11 +20,11 @@
 
 enum {
   FAILED_BYE_SECONDS = 2,
-  END_SECONDS = 10,     /* for MPI_Finalize */
-  BUSY_NS = 2000000,    /* how long it stays alert after the last event */
-  IDLE_NS = 2000000,    /* between looks otherwise */
-  EAGER_NS = 300000,    /* between looks with operations under way and no core to spare, at first */
-  PATIENT_NS = 1000000, /* and at last */
+  END_SECONDS = 10,    /* for MPI_Finalize */
+  BUSY_NS = 2000000,   /* how long it stays alert after the last event */
+  IDLE_NS = 2000000,   /* between looks otherwise */
+  EAGER_NS = 100000,   /* between looks with operations under way and no core to spare, at first */
+  PATIENT_NS = 500000, /* and at last */
 };
 
 static mpi_engine *const e = &mpi_the_engine;
