@@ -194,13 +194,17 @@ static void forget(posts *p, uint32_t name) {
   p->reach.len = kept;
 }
 
+static void learn_name(posts *p, uint32_t name) {
+  if (map_get(&p->known, name, 0)) return;
+  map_put(&p->known, name, 1);
+  vec_push(memory_of(p), &p->names, name);
+}
+
 static void post(posts *p, ir_instr i) {
   uint32_t name = ir_instr_at(p->h, i)->name, number = number_of(p, i);
   forget(p, name);
   vec_push(memory_of(p), &p->reach, number);
-  if (map_get(&p->known, name, 0)) return;
-  map_put(&p->known, name, 1);
-  vec_push(memory_of(p), &p->names, name);
+  learn_name(p, name);
 }
 
 static void wait_for(posts *p, const ir_instr_data *d) {
@@ -218,11 +222,12 @@ static bool posts_something(const ir_instr_data *d) {
   return (d->kind == IR_COMMUNICATE || d->kind == IR_GROUP_END) && d->name;
 }
 
-/* What an iteration posts under a name from outside the loop reaches the next one. */
+/* What an iteration posts reaches the next one, which may wait for it before it posts again. */
 static void carry(posts *p, const ir_block *body) {
   for (uint32_t i = 0; i < body->len; i++) {
     const ir_instr_data d = *ir_instr_at(p->h, body->data[i]);
-    if (posts_something(&d) && map_get(&p->known, d.name, 0)) {
+    if (posts_something(&d)) {
+      learn_name(p, d.name);
       vec_push(memory_of(p), &p->reach, number_of(p, body->data[i]));
     }
     carry(p, &d.body);
@@ -234,7 +239,7 @@ static void walk(posts *p, const ir_block *block);
 
 static void walk_for(posts *p, const ir_instr_data *d) {
   uint32_t names = p->names.len;
-  if (names) carry(p, &d->body);
+  carry(p, &d->body);
   walk(p, &d->body);
   while (p->names.len > names) {
     uint32_t name = p->names.data[--p->names.len];

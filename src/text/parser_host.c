@@ -120,7 +120,10 @@ static void parse_for(text_parser *p, ir_block *block) {
   bool runs = d.extent.id && ir_scalar_is_const(&p->m->scalars, d.extent, &n) && n > 0;
   d.variable = declare_index(p, &name);
   p->host->skippable += !runs;
-  if (parse_block(p, d.at, "loop", &d.body) && d.extent.id && d.variable.id) {
+  p->host->loops++;
+  bool closed = parse_block(p, d.at, "loop", &d.body);
+  p->host->loops--;
+  if (closed && d.extent.id && d.variable.id) {
     ir_block_add(p->f, block, ir_host_instr(p->f, &d));
   }
   p->host->skippable -= !runs;

@@ -27,6 +27,7 @@ typedef struct text_host {
   map comm_names;      /* the same */
   VEC(text_later) later;
   uint32_t depth;     /* open blocks */
+  uint32_t loops;     /* open loops */
   uint32_t skippable; /* of them, those that the extents may tell not to run at all */
   bool unclosed;      /* a missing } has been reported */
 

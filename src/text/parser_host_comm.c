@@ -219,6 +219,8 @@ static void parse_wait(text_parser *p, ir_block *block) {
                text_of(p, &t), text_shown(&t), text_of(p, &t));
   } else if (!known && ir_func_lookup(p->f, d.name).kind != IR_NAME_NONE) {
     text_error(p, &t, "'%.*s' is not a communication", text_shown(&t), text_of(p, &t));
+  } else if (!known && p->host->loops > 0) {
+    known = true; /* of the iteration before; the verifier sees whether there is one */
   } else if (!known) {
     text_unknown_name(p, &t, "communication");
   }
