@@ -26,6 +26,7 @@ test: ## build and run every suite
 bench: ## build and run the benchmarks
 	@$(call build,build)
 	@set -e; for b in $(patsubst %.c,build/%,$(wildcard bench/*.c)); do echo "$$b"; $$b; done
+	@for rate in 1gbit 250mbit; do bench/overlap/run $$rate; done
 
 san: ## every suite under ASan + UBSan, then under TSan
 	@$(call build,build-asan,-DWEIR_SANITIZE=address$(comma)undefined)
