@@ -14,19 +14,7 @@ static void *address_of(const rt_plan *plan, uint32_t view) {
 }
 
 rt_comm_request check_request(const rt_plan *plan, const rt_post *p) {
-  return (rt_comm_request){.kind = p->kind,
-                           .op = p->op,
-                           .dtype = p->dtype,
-                           .team = p->team,
-                           .n_team = p->n_team,
-                           .me = p->me,
-                           .root = p->root,
-                           .to = p->to,
-                           .from = p->from,
-                           .count = p->count,
-                           .count_from = p->count_from,
-                           .in = address_of(plan, p->in),
-                           .out = address_of(plan, p->out)};
+  return rt_post_request(p, address_of(plan, p->in), address_of(plan, p->out));
 }
 
 bool check_post_fits(const rt_plan *plan, const rt_post *post, const char **why) {

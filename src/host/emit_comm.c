@@ -123,19 +123,11 @@ void emit_dense_comm(emitter *e, const comm_call *c, ir_tensor in, ir_tensor out
 
 /* ---- pieces ---- */
 
-static ir_scalar longest(emitter *e, const ir_partition *p, ir_scalar n) {
-  int64_t most = 0;
-  if (p->kind == IR_PARTS) return ir_scalar_ceildiv(emit_scalars(e), n, p->size);
-  if (p->kind == IR_CHUNK) return p->size;
-  for (uint32_t i = 0; i < p->n_chunks; i++) most = p->chunks[i] > most ? p->chunks[i] : most;
-  return ir_scalar_const(emit_scalars(e), most);
-}
-
 /* Are all n pieces of the dimension equally long, for all extents? Pieces of one position are: there is
  * one per device. */
 static bool is_even(emitter *e, const ir_partition *p, ir_scalar size, int64_t n) {
   ir_scalars *s = emit_scalars(e);
-  ir_scalar piece = longest(e, p, size);
+  ir_scalar piece = ir_partition_longest(emit_scalars(e), p, size);
   int64_t one;
   if (p->kind == IR_CHUNK && ir_scalar_is_const(s, p->size, &one) && one == 1) return true;
   if (p->kind == IR_CHUNKS) {
@@ -172,7 +164,7 @@ static ir_tensor pieces_buffer(emitter *e, const comm_call *c, ir_tensor t, cons
   ir_scalar sizes[IR_MAX_RANK + 1];
   uint32_t rank = sizes_of(e, t, sizes + 1);
   sizes[0] = ir_scalar_const(emit_scalars(e), piece_count(e, c, p));
-  sizes[p->dim + 1] = longest(e, &p->partition, sizes[p->dim + 1]);
+  sizes[p->dim + 1] = ir_partition_longest(emit_scalars(e), &p->partition, sizes[p->dim + 1]);
   ir_tensor tmp = emit_scratch(e, t, sizes, rank + 1);
   emit_allocation(e, tmp, c->at);
   return tmp;
@@ -254,7 +246,7 @@ static ir_tensor padded(emitter *e, const comm_call *c, ir_tensor t, const piece
   ir_scalar sizes[IR_MAX_RANK], whole = size_of(e, all, q->dim);
   uint32_t rank = sizes_of(e, t, sizes);
   if (is_even(e, &q->partition, whole, piece_count(e, c, q))) return densely_for(e, c, t);
-  sizes[p->dim] = longest(e, &q->partition, whole);
+  sizes[p->dim] = ir_partition_longest(emit_scalars(e), &q->partition, whole);
   ir_tensor tmp = emit_scratch(e, t, sizes, rank);
   emit_allocation(e, tmp, c->at);
   return tmp;
@@ -313,8 +305,8 @@ static void emit_exchange(emitter *e, const comm_call *c, ir_tensor in, const pi
        direct_out = even && lie_in_order(e, c, out, q);
   ir_tensor from = in, to = out;
   sizes[0] = ir_scalar_const(emit_scalars(e), team_size(e, c));
-  sizes[p->dim + 1] = longest(e, &p->partition, size_of(e, in, p->dim));
-  sizes[q->dim + 1] = longest(e, &q->partition, size_of(e, out, q->dim));
+  sizes[p->dim + 1] = ir_partition_longest(emit_scalars(e), &p->partition, size_of(e, in, p->dim));
+  sizes[q->dim + 1] = ir_partition_longest(emit_scalars(e), &q->partition, size_of(e, out, q->dim));
   if (!direct_in) {
     if (even) sizes[q->dim + 1] = size_of(e, in, q->dim);
     from = emit_scratch(e, in, sizes, rank + 1);
@@ -323,7 +315,8 @@ static void emit_exchange(emitter *e, const comm_call *c, ir_tensor in, const pi
   }
   if (!direct_out) {
     if (even) sizes[p->dim + 1] = size_of(e, out, p->dim);
-    sizes[q->dim + 1] = longest(e, &q->partition, size_of(e, out, q->dim));
+    sizes[q->dim + 1] =
+        ir_partition_longest(emit_scalars(e), &q->partition, size_of(e, out, q->dim));
     to = emit_scratch(e, out, sizes, rank + 1);
     emit_allocation(e, to, c->at);
   }

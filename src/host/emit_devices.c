@@ -82,14 +82,6 @@ void emit_slicing(emitter *e, step *s) {
 
 /* ---- partial results ---- */
 
-static ir_combine combine_of(const ir_op_data *op, ir_dtype dtype) {
-  bool truth = dtype == IR_BOOL;
-  if (op->code == IR_OP_PROD) return IR_COMBINE_PROD;
-  if (op->code == IR_OP_AMAX) return truth ? IR_COMBINE_OR : IR_COMBINE_MAX;
-  if (op->code == IR_OP_AMIN) return truth ? IR_COMBINE_AND : IR_COMBINE_MIN;
-  return IR_COMBINE_SUM;
-}
-
 /* What changes no maximum (or minimum). */
 static ir_number extreme(ir_dtype t, bool lowest) {
   if (ir_dtype_is_float(t)) return ir_number_float(lowest ? -INFINITY : INFINITY);
@@ -139,7 +131,7 @@ static void reduce_along(emitter *e, step *s, uint32_t k, ir_tensor from, ir_ten
   shard_placement p;
   shard_placement_of(e->f, s->op->result, &p);
   comm_call c = {.team = p.mesh, .axis = k, .at = s->op->at};
-  c.combine = combine_of(s->op, ir_tensor_at(e->h, from)->dtype);
+  c.combine = emit_combine_of(shard_reduce_of(s->op->code, ir_tensor_at(e->h, from)->dtype));
   if (p.axes[k].kind != SHARD_SHARDED) {
     c.kind = IR_COMM_ALLREDUCE;
     emit_dense_comm(e, &c, from, to);

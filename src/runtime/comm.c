@@ -173,3 +173,27 @@ status rt_comm_request_check(const rt_comm_request *r, uint32_t rank, uint32_t n
   TRY(check_given(r));
   return check_overlap(r);
 }
+
+bool rt_comm_posts_agree(bool is_pair, const rt_comm_request *a, const rt_comm_request *b) {
+  if (is_pair) return a->count == b->count && a->dtype == b->dtype;
+  return rt_comm_requests_agree(a, b);
+}
+
+rt_comm_line rt_comm_line_of(char *text, size_t size_bytes) {
+  if (size_bytes > 0) text[0] = 0;
+  return (rt_comm_line){text, 0, size_bytes};
+}
+
+void rt_comm_line_add(rt_comm_line *l, const char *fmt, ...) {
+  if (l->used + 1 >= l->size_bytes) return;
+  va_list args;
+  va_start(args, fmt);
+  int n = vsnprintf(l->text + l->used, l->size_bytes - l->used, fmt, args);
+  va_end(args);
+  if (n > 0) l->used += (size_t)n;
+}
+
+void rt_comm_line_add_team(rt_comm_line *l, const uint32_t *devices, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) rt_comm_line_add(l, i ? " %u" : "(%u", devices[i]);
+  rt_comm_line_add(l, ")");
+}

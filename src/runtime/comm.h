@@ -169,6 +169,19 @@ bool rt_comm_requests_agree(const rt_comm_request *a, const rt_comm_request *b);
 /* "allreduce of 16 f32 (sum) at f:7"; at most `size_bytes`, with the final NUL. */
 void rt_comm_request_text(const rt_comm_request *r, char *text, size_t size_bytes);
 
+/* The same of two posts that meet: of a message only what travels must be the same. */
+bool rt_comm_posts_agree(bool is_pair, const rt_comm_request *a, const rt_comm_request *b);
+
+/* A text of limited size that grows at its end; what does not fit is cut off. */
+typedef struct rt_comm_line {
+  char *text;
+  size_t used, size_bytes;
+} rt_comm_line;
+rt_comm_line rt_comm_line_of(char *text, size_t size_bytes);
+void rt_comm_line_add(rt_comm_line *l, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* "(0 1 2)" */
+void rt_comm_line_add_team(rt_comm_line *l, const uint32_t *devices, uint32_t n);
+
 /* out[i] = sources[0][i] op sources[1][i] op ..., in this order. f16 and bf16 are accumulated in f32
  * and rounded once. `out` is one of the first two sources, or apart from all. (src/comm/reduce.c) */
 void rt_comm_reduce(rt_comm_op op, ir_dtype dtype, size_t n, uint32_t n_sources,

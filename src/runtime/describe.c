@@ -81,6 +81,22 @@ double rt_post_bytes(const rt_post *p) {
   return 0;
 }
 
+rt_comm_request rt_post_request(const rt_post *p, const void *in, void *out) {
+  return (rt_comm_request){.kind = p->kind,
+                           .op = p->op,
+                           .dtype = p->dtype,
+                           .team = p->team,
+                           .n_team = p->n_team,
+                           .me = p->me,
+                           .root = p->root,
+                           .to = p->to,
+                           .from = p->from,
+                           .count = p->count,
+                           .count_from = p->count_from,
+                           .in = in,
+                           .out = out};
+}
+
 static void add_operand(const ir_func *h, ir_tensor t, strbuf *out) {
   if (t.id == 0) {
     strbuf_puts(out, "-");

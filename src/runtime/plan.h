@@ -176,6 +176,8 @@ double rt_task_flops(const rt_plan *plan, const rt_task *task);
 double rt_task_bytes(const rt_plan *plan, const rt_task *task);
 /* Bytes that the poster sends to other ranks; of collectives as a ring of the members does. */
 double rt_post_bytes(const rt_post *post);
+/* What is posted, with `in` and `out` as the addresses of its views; it has no origin yet. */
+rt_comm_request rt_post_request(const rt_post *post, const void *in, void *out);
 /* "t2$1 <- set(t1$1)" and where it stands; in `out`. */
 void rt_describe(const rt_plan *plan, uint32_t instr, strbuf *out);
 /* "file:12", where the host program has the instruction; its description if that is not known. */

@@ -1,84 +1,59 @@
 /* Messages about who waits for whom. */
-#include <stdarg.h>
 #include <stdio.h>
 
 #include "comm/inproc/inproc.h"
 
-typedef struct line {
-  char *text;
-  size_t used, size_bytes;
-} line;
-
-PRINTF_LIKE(2, 3)
-static void add(line *l, const char *fmt, ...) {
-  if (l->used + 1 >= l->size_bytes) return;
-  va_list args;
-  va_start(args, fmt);
-  int n = vsnprintf(l->text + l->used, l->size_bytes - l->used, fmt, args);
-  va_end(args);
-  if (n > 0) l->used += (size_t)n;
-}
-
-static line line_of(char *text, size_t size_bytes) {
-  if (size_bytes > 0) text[0] = 0;
-  return (line){text, 0, size_bytes};
-}
-
-static void add_team(line *l, const inproc_queue *q) {
-  for (uint32_t i = 0; i < q->n; i++) add(l, i ? " %u" : "(%u", q->devices[i]);
-  add(l, ")");
-}
-
 void inproc_team_text(const inproc_queue *q, char *text, size_t size_bytes) {
-  line l = line_of(text, size_bytes);
-  add_team(&l, q);
+  rt_comm_line l = rt_comm_line_of(text, size_bytes);
+  rt_comm_line_add_team(&l, q->devices, q->n);
 }
 
 /* Where a rank is that did not come. */
-static void add_absent(line *l, const inproc_rank *r) {
+static void add_absent(rt_comm_line *l, const inproc_rank *r) {
   int kind = atomic_load(&r->last_kind);
   const char *origin = atomic_load(&r->last_origin);
-  add(l, "rank %u has not posted it", r->base.rank);
+  rt_comm_line_add(l, "rank %u has not posted it", r->base.rank);
   if (atomic_load(&r->left)) {
-    add(l, " and has left");
+    rt_comm_line_add(l, " and has left");
     return;
   }
   if (kind < 0) {
-    add(l, ", nor anything else");
+    rt_comm_line_add(l, ", nor anything else");
     return;
   }
   bool unfinished = atomic_load(&r->ended) < atomic_load(&r->posts);
-  add(l, "; its last post is %s%s%s, %s", rt_comm_kind_text((rt_comm_kind)kind),
-      origin ? " at " : "", origin ? origin : "", unfinished ? "unfinished" : "done");
+  rt_comm_line_add(l, "; its last post is %s%s%s, %s", rt_comm_kind_text((rt_comm_kind)kind),
+                   origin ? " at " : "", origin ? origin : "", unfinished ? "unfinished" : "done");
 }
 
 /* The lock is held; the member's post of that turn is not done. */
-static void add_wait(line *l, const inproc_queue *q, const inproc_member *m, uint64_t turn) {
+static void add_wait(rt_comm_line *l, const inproc_queue *q, const inproc_member *m,
+                     uint64_t turn) {
   enum { SHOWN = 4 };
   char request[256];
   const inproc_record *r = m->head;
   for (uint64_t t = atomic_load(&m->completed) + 1; t < turn; t++) r = r->next;
   rt_comm_request_text(&r->request, request, sizeof request);
-  add(l, "%srank %u waits for %s", l->used ? "; " : "", m->rank->base.rank, request);
+  rt_comm_line_add(l, "%srank %u waits for %s", l->used ? "; " : "", m->rank->base.rank, request);
   if (!q->is_pair) {
-    add(l, " on team ");
-    add_team(l, q);
+    rt_comm_line_add(l, " on team ");
+    rt_comm_line_add_team(l, q->devices, q->n);
   }
   uint32_t absent = 0;
   for (uint32_t i = 0; i < q->n; i++) {
     if (q->members[i].posted >= turn) continue;
     if (absent < SHOWN) {
-      add(l, absent ? ", " : ": ");
+      rt_comm_line_add(l, absent ? ", " : ": ");
       add_absent(l, q->members[i].rank);
     }
     absent++;
   }
-  if (absent == 0) add(l, ", which is under way");
-  if (absent > SHOWN) add(l, ", and %u more", absent - SHOWN);
+  if (absent == 0) rt_comm_line_add(l, ", which is under way");
+  if (absent > SHOWN) rt_comm_line_add(l, ", and %u more", absent - SHOWN);
 }
 
 void inproc_describe(rt_comm *comm, const rt_comm_ticket *ticket, char *text, size_t size_bytes) {
-  line l = line_of(text, size_bytes);
+  rt_comm_line l = rt_comm_line_of(text, size_bytes);
   for (int h = 0; h < 2; h++) {
     inproc_member *m = ticket->half[h].where;
     if (!m) continue;
@@ -87,11 +62,11 @@ void inproc_describe(rt_comm *comm, const rt_comm_ticket *ticket, char *text, si
       add_wait(&l, m->queue, m, ticket->half[h].turn);
     (void)pthread_mutex_unlock(&m->queue->lock);
   }
-  if (l.used == 0) add(&l, "rank %u waits for nothing", comm->rank);
+  if (l.used == 0) rt_comm_line_add(&l, "rank %u waits for nothing", comm->rank);
 }
 
 void inproc_describe_waiter(inproc_queue *q, char *text, size_t size_bytes) {
-  line l = line_of(text, size_bytes);
+  rt_comm_line l = rt_comm_line_of(text, size_bytes);
   (void)pthread_mutex_lock(&q->lock);
   for (uint32_t i = 0; i < q->n && l.used == 0; i++) {
     inproc_member *m = &q->members[i];

@@ -28,15 +28,10 @@ static bool has_post(const inproc_member *m) {
 }
 
 /* ---- disagreement ---- */
-static bool agree(const inproc_queue *q, const rt_comm_request *a, const rt_comm_request *b) {
-  if (q->is_pair) return a->count == b->count && a->dtype == b->dtype;
-  return rt_comm_requests_agree(a, b);
-}
-
 /* The post at the front of member b against that of member a. */
 static void check_agreement(inproc_queue *q, uint32_t a, uint32_t b) {
   const rt_comm_request *x = &q->members[a].head->request, *y = &q->members[b].head->request;
-  if (agree(q, x, y)) return;
+  if (rt_comm_posts_agree(q->is_pair, x, y)) return;
   char text[INPROC_REASON_BYTES], left[256], right[256], team[192];
   rt_comm_request_text(x, left, sizeof left);
   rt_comm_request_text(y, right, sizeof right);

@@ -1,5 +1,4 @@
 /* Messages about who waits for whom. Where another rank is, it must be asked. */
-#include <stdarg.h>
 #include <stdio.h>
 
 #include "comm/mpi/internal.h"
@@ -7,47 +6,24 @@
 
 enum { ANSWER_NS = 1000000000 }; /* for all answers */
 
-typedef struct line {
-  char *text;
-  size_t used, size_bytes;
-} line;
-
-PRINTF_LIKE(2, 3)
-static void add(line *l, const char *fmt, ...) {
-  if (l->used + 1 >= l->size_bytes) return;
-  va_list args;
-  va_start(args, fmt);
-  int n = vsnprintf(l->text + l->used, l->size_bytes - l->used, fmt, args);
-  va_end(args);
-  if (n > 0) l->used += (size_t)n;
-}
-
-static line line_of(char *text, size_t size_bytes) {
-  if (size_bytes > 0) text[0] = 0;
-  return (line){text, 0, size_bytes};
-}
-
-static void add_team(line *l, const mpi_queue *q) {
-  for (uint32_t i = 0; i < q->n; i++) add(l, i ? " %u" : "(%u", q->devices[i]);
-  add(l, ")");
-}
-
 void mpi_team_text(const mpi_queue *q, char *text, size_t size_bytes) {
-  line l = line_of(text, size_bytes);
-  add_team(&l, q);
+  rt_comm_line l = rt_comm_line_of(text, size_bytes);
+  rt_comm_line_add_team(&l, q->devices, q->n);
 }
 
 /* Where a rank is that did not come. */
-static void add_absent(line *l, const mpi_world *w, uint32_t rank) {
+static void add_absent(rt_comm_line *l, const mpi_world *w, uint32_t rank) {
   const mpi_peer *p = &w->peers[rank];
-  add(l, "rank %u has not posted it", rank);
-  if (p->has_died) add(l, " and has died");
-  else if (p->has_left) add(l, " and has left");
-  else if (p->answered == 0 || p->answered < w->questions) add(l, " and has not said where it is");
-  else if (p->last_kind < 0) add(l, ", nor anything else");
+  rt_comm_line_add(l, "rank %u has not posted it", rank);
+  if (p->has_died) rt_comm_line_add(l, " and has died");
+  else if (p->has_left) rt_comm_line_add(l, " and has left");
+  else if (p->answered == 0 || p->answered < w->questions)
+    rt_comm_line_add(l, " and has not said where it is");
+  else if (p->last_kind < 0) rt_comm_line_add(l, ", nor anything else");
   else
-    add(l, "; its last post is %s%s%s, %s", rt_comm_kind_text((rt_comm_kind)p->last_kind),
-        p->last_origin[0] ? " at " : "", p->last_origin, p->is_unfinished ? "unfinished" : "done");
+    rt_comm_line_add(l, "; its last post is %s%s%s, %s",
+                     rt_comm_kind_text((rt_comm_kind)p->last_kind), p->last_origin[0] ? " at " : "",
+                     p->last_origin, p->is_unfinished ? "unfinished" : "done");
 }
 
 /* The record of a member `depth` behind its front, or NULL. */
@@ -57,26 +33,27 @@ static const mpi_record *record_at(const mpi_member *m, uint64_t depth) {
   return r;
 }
 
-static void add_wait(line *l, const mpi_queue *q, const mpi_record *r, uint64_t depth) {
+static void add_wait(rt_comm_line *l, const mpi_queue *q, const mpi_record *r, uint64_t depth) {
   enum { SHOWN = 4 };
   char request[256];
   uint32_t absent = 0;
   rt_comm_request_text(&r->request, request, sizeof request);
-  add(l, "%srank %u waits for %s", l->used ? "; " : "", q->devices[r->member], request);
+  rt_comm_line_add(l, "%srank %u waits for %s", l->used ? "; " : "", q->devices[r->member],
+                   request);
   if (!q->is_pair) {
-    add(l, " on team ");
-    add_team(l, q);
+    rt_comm_line_add(l, " on team ");
+    rt_comm_line_add_team(l, q->devices, q->n);
   }
   for (uint32_t i = 0; i < q->n; i++) {
     if (record_at(&q->members[i], depth)) continue;
     if (absent < SHOWN) {
-      add(l, absent ? ", " : ": ");
+      rt_comm_line_add(l, absent ? ", " : ": ");
       add_absent(l, q->world, q->devices[i]);
     }
     absent++;
   }
-  if (absent == 0) add(l, ", which is under way");
-  if (absent > SHOWN) add(l, ", and %u more", absent - SHOWN);
+  if (absent == 0) rt_comm_line_add(l, ", which is under way");
+  if (absent > SHOWN) rt_comm_line_add(l, ", and %u more", absent - SHOWN);
 }
 
 /* ---- tickets ---- */
@@ -126,7 +103,7 @@ void mpi_describe(rt_comm *comm, const rt_comm_ticket *ticket, char *text, size_
   mpi_world *w = (mpi_world *)comm;
   uint64_t depth;
   const mpi_record *r;
-  line l = line_of(text, size_bytes);
+  rt_comm_line l = rt_comm_line_of(text, size_bytes);
   mpi_engine_lock();
   (void)mpi_engine_poll(); /* what was posted is in its queue now */
   w->questions++;
@@ -136,11 +113,11 @@ void mpi_describe(rt_comm *comm, const rt_comm_ticket *ticket, char *text, size_
   for (int h = 0; h < 2; h++)
     if ((r = record_of(ticket, h, &depth))) add_wait(&l, r->queue, r, depth);
   mpi_engine_unlock();
-  if (l.used == 0) add(&l, "rank %u waits for nothing", comm->rank);
+  if (l.used == 0) rt_comm_line_add(&l, "rank %u waits for nothing", comm->rank);
 }
 
 void mpi_describe_waiter(mpi_queue *q, char *text, size_t size_bytes) {
-  line l = line_of(text, size_bytes);
+  rt_comm_line l = rt_comm_line_of(text, size_bytes);
   for (uint32_t k = 0; k < q->n && l.used == 0; k++) {
     const mpi_member *m = &q->members[(q->me + k) % q->n];
     uint64_t depth = 0;

@@ -8,15 +8,10 @@ enum { STEPS = 8 }; /* before others have their turn */
 static mpi_engine *const e = &mpi_the_engine;
 
 /* ---- disagreement ---- */
-static bool agree(const mpi_queue *q, const rt_comm_request *a, const rt_comm_request *b) {
-  if (q->is_pair) return a->count == b->count && a->dtype == b->dtype;
-  return rt_comm_requests_agree(a, b);
-}
-
 /* The posts at the front of members a and b. The lower device is named first, on all ranks. */
 static void check_agreement(mpi_queue *q, uint32_t a, uint32_t b) {
   const rt_comm_request *x = &q->members[a].head->request, *y = &q->members[b].head->request;
-  if (agree(q, x, y)) return;
+  if (rt_comm_posts_agree(q->is_pair, x, y)) return;
   if (q->devices[a] > q->devices[b]) {
     check_agreement(q, b, a);
     return;

@@ -113,22 +113,9 @@ static void *address_of(const cpu_comms *c, uint32_t view) {
 static rt_comm_request request_of(const cpu_comms *c, uint32_t post) {
   const rt_plan *plan = c->program->plan;
   const rt_post *p = &plan->posts[post];
-  return (rt_comm_request){
-      .kind = p->kind,
-      .op = p->op,
-      .dtype = p->dtype,
-      .team = p->team,
-      .n_team = p->n_team,
-      .me = p->me,
-      .root = p->root,
-      .to = p->to,
-      .from = p->from,
-      .count = p->count,
-      .count_from = p->count_from,
-      .in = address_of(c, p->in),
-      .out = address_of(c, p->out),
-      .origin = c->places[plan->instrs[c->at[post].instr].origin],
-  };
+  rt_comm_request r = rt_post_request(p, address_of(c, p->in), address_of(c, p->out));
+  r.origin = c->places[plan->instrs[c->at[post].instr].origin];
+  return r;
 }
 
 /* If the world has failed, so has the run: nothing may be computed from what did not arrive. */
