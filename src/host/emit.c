@@ -167,21 +167,26 @@ static void enter(emitter *e, const op_plan *plan, ir_mesh mesh) {
 
 /* ---- slices ---- */
 
+ir_tensor emit_cut(emitter *e, ir_tensor from, uint32_t dim, const stream_axis *s, bool drops,
+                   ir_scalar index, loc at) {
+  ir_instr_data d = {.kind = drops ? IR_SELECT : IR_SHARD, .from = from, .dim = dim, .at = at};
+  d.index = index;
+  d.partition = s->partition;
+  d.tensor = emit_slice_tensor(e, from, dim, s, drops, index);
+  emit_instr(e, &d);
+  return d.tensor;
+}
+
 ir_tensor emit_slice(emitter *e, ir_tensor from, uint32_t dim, uint32_t level, const stream_axis *s,
                      bool drops) {
   for (uint32_t i = 0; i < e->slices.len; i++) {
     const taken_slice *t = &e->slices.data[i];
     if (IR_SAME(t->from, from) && t->dim == dim && t->level == level) return t->slice;
   }
-  ir_scalar index = e->loops[level].index;
-  ir_instr_data d = {
-      .kind = drops ? IR_SELECT : IR_SHARD, .from = from, .dim = dim, .index = index};
-  d.partition = s->partition;
-  d.tensor = emit_slice_tensor(e, from, dim, s, drops, index);
-  emit_instr(e, &d);
-  taken_slice taken = {from, d.tensor, dim, level, e->depth};
+  ir_tensor slice = emit_cut(e, from, dim, s, drops, e->loops[level].index, (loc){0});
+  taken_slice taken = {from, slice, dim, level, e->depth};
   vec_push(&e->l->scratch, &e->slices, taken);
-  return d.tensor;
+  return slice;
 }
 
 /* The position of a dimension once those in `dropped` are gone. */

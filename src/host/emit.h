@@ -75,6 +75,9 @@ ir_tensor emit_slice_tensor(emitter *e, ir_tensor from, uint32_t dim, const stre
 
 /* ---- instructions (emit.c) ---- */
 void emit_instr(emitter *e, const ir_instr_data *data);
+/* The slice of `from` along `dim` at `index`, cut as `s` says: a select if it drops the dimension. */
+ir_tensor emit_cut(emitter *e, ir_tensor from, uint32_t dim, const stream_axis *s, bool drops,
+                   ir_scalar index, loc at);
 /* Takes a slice, once per loop body. */
 ir_tensor emit_slice(emitter *e, ir_tensor from, uint32_t dim, uint32_t level, const stream_axis *s,
                      bool drops);
@@ -125,6 +128,8 @@ void emit_guard_if(emitter *e, ir_scalar a, ir_scalar b, host_guard *g);
 void emit_unguard(emitter *e, host_guard *g, loc at);
 /* The device's part of a dimension of the result: where it begins in the whole. */
 ir_scalar emit_device_begin(emitter *e, ir_tensor t, uint32_t dim);
+/* The running device's piece of dimension `dim`, as the result of a move is to be cut. */
+ir_tensor emit_own_piece(emitter *e, const step *s, ir_tensor from, uint32_t dim);
 void emit_slicing(emitter *e, step *s);
 void emit_move(emitter *e, step *s);
 void emit_partial_results(emitter *e, step *s);

@@ -211,11 +211,7 @@ static ir_tensor take(emitter *e, ir_instr_kind kind, ir_tensor from, uint32_t d
                       const ir_partition *p, ir_scalar index, ir_scalar count, loc at) {
   stream_axis cut = {.count = count};
   if (p) cut.partition = *p;
-  ir_instr_data d = {.kind = kind, .from = from, .dim = dim, .index = index, .at = at};
-  d.partition = cut.partition;
-  d.tensor = emit_slice_tensor(e, from, dim, &cut, kind == IR_SELECT, index);
-  emit_instr(e, &d);
-  return d.tensor;
+  return emit_cut(e, from, dim, &cut, kind == IR_SELECT, index, at);
 }
 
 /* for p in n { row p of `rows` <-> piece p of t } */

@@ -54,19 +54,12 @@ void emit_unguard(emitter *e, host_guard *g, loc at) {
 
 /* ---- pieces of what a device holds ---- */
 
-static ir_tensor own_piece(emitter *e, step *s, ir_tensor from) {
+ir_tensor emit_own_piece(emitter *e, const step *s, ir_tensor from, uint32_t dim) {
   const shard_comm *m = s->plan->comm;
-  const shard_axis *a = &m->after.axes[m->mesh_axis];
-  uint32_t dim = emit_renumber((uint32_t)m->from_dim, host_dropped_dims(e->l, s->op, 0));
-  ir_scalar me = emit_me(e, m->to, (uint32_t)m->mesh_axis);
-  int64_t devices = ir_mesh_size(ir_mesh_at(e->h, m->to), (uint32_t)m->mesh_axis);
-  stream_axis cut = {.partition = host_partition_of(e->l, a)};
-  cut.count = ir_scalar_const(emit_scalars(e), devices);
-  ir_instr_data d = {.kind = IR_SHARD, .from = from, .dim = dim, .index = me, .at = s->op->at};
-  d.partition = cut.partition;
-  d.tensor = emit_slice_tensor(e, from, dim, &cut, false, me);
-  emit_instr(e, &d);
-  return d.tensor;
+  uint32_t k = (uint32_t)m->mesh_axis;
+  stream_axis cut = {.partition = host_partition_of(e->l, &m->after.axes[k])};
+  cut.count = ir_scalar_const(emit_scalars(e), ir_mesh_size(ir_mesh_at(e->h, m->to), k));
+  return emit_cut(e, from, dim, &cut, false, emit_me(e, m->to, k), s->op->at);
 }
 
 void emit_slicing(emitter *e, step *s) {
@@ -75,7 +68,8 @@ void emit_slicing(emitter *e, step *s) {
   ir_tensor to = emit_destination(e, s->plan, s->plan->axes.len, e->buffer[s->op->result.id]);
   host_guard g;
   emit_guard(e, ir_tensor_at(e->f, s->op->result)->mesh, &g);
-  from = own_piece(e, s, from);
+  uint32_t dropped = host_dropped_dims(e->l, s->op, 0);
+  from = emit_own_piece(e, s, from, emit_renumber((uint32_t)s->plan->comm->from_dim, dropped));
   emit_simple(e, IR_OP_SET, &from, 1, to, s->op->at);
   emit_unguard(e, &g, s->op->at);
 }

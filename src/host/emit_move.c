@@ -204,17 +204,10 @@ static ir_tensor whole_target(emitter *e, step *s) {
 
 static void take_piece(emitter *e, step *s, ir_tensor whole, ir_tensor out) {
   const shard_comm *m = s->plan->comm;
-  uint32_t k = (uint32_t)m->mesh_axis, dim = (uint32_t)shown(e, s, m->to_dim, false);
-  stream_axis cut = {.partition = host_partition_of(e->l, axis_of(m, true))};
-  cut.count = ir_scalar_const(emit_scalars(e), ir_mesh_size(ir_mesh_at(e->h, m->to), k));
-  ir_scalar me = emit_me(e, m->to, k);
-  ir_instr_data d = {.kind = IR_SHARD, .from = whole, .dim = dim, .index = me, .at = s->op->at};
-  d.partition = cut.partition;
-  d.tensor = emit_slice_tensor(e, whole, dim, &cut, false, me);
   host_guard g;
   emit_guard(e, m->to, &g);
-  emit_instr(e, &d);
-  emit_simple(e, IR_OP_SET, &d.tensor, 1, out, s->op->at);
+  ir_tensor piece = emit_own_piece(e, s, whole, (uint32_t)shown(e, s, m->to_dim, false));
+  emit_simple(e, IR_OP_SET, &piece, 1, out, s->op->at);
   emit_unguard(e, &g, s->op->at);
 }
 

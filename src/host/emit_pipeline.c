@@ -46,12 +46,8 @@ static void copy_own(const pipeline *x) {
         dropped |= 1u << dim;
     }
     uint32_t dim = emit_renumber((uint32_t)x->m->from_dim, dropped);
-    ir_instr_data d = {.kind = IR_SELECT, .from = from, .dim = dim, .at = x->at};
-    d.index = ir_scalar_const(scalars(x), 0);
     stream_axis cut = {.count = x->n};
-    d.tensor = emit_slice_tensor(x->e, from, dim, &cut, true, d.index);
-    emit_instr(x->e, &d);
-    from = d.tensor;
+    from = emit_cut(x->e, from, dim, &cut, true, ir_scalar_const(scalars(x), 0), x->at);
   }
   emit_simple(x->e, IR_OP_SET, &from, 1, x->out, x->at);
 }
@@ -107,16 +103,11 @@ static ir_tensor piece_before(pipeline *x) {
   loop->index = shifted(x, ir_scalar_sub(scalars(x), x->i, ir_scalar_const(scalars(x), 1)));
   ir_tensor at = e->buffer[x->s->op->result.id];
   uint32_t dropped = 0;
-  for (uint32_t q = 0; q < x->s->plan->axes.len;
-       q++) { /* not through the cache: it is of this turn */
+  for (uint32_t q = 0; q < x->s->plan->axes.len; q++) { /* not through the cache of this turn */
     const stream_axis *a = &x->s->plan->axes.data[q];
     bool drops = host_drops(e->l, x->s->plan, q);
-    ir_instr_data d = {.kind = drops ? IR_SELECT : IR_SHARD, .from = at, .at = x->at};
-    d.dim = emit_renumber(a->dim, dropped);
-    d.index = e->loops[q].index;
-    d.partition = a->partition;
-    d.tensor = at = emit_slice_tensor(e, at, d.dim, a, drops, d.index);
-    emit_instr(e, &d);
+    uint32_t dim = emit_renumber(a->dim, dropped);
+    at = emit_cut(e, at, dim, a, drops, e->loops[q].index, x->at);
     if (drops) dropped |= 1u << a->dim;
   }
   *loop = kept;
@@ -230,15 +221,9 @@ void emit_exchanged_piece(emitter *e, step *s) {
   x.in = made_piece(&x);
   emit_result_buffer(e, s);
   ir_scalar from = backward(&x, x.i);
-  uint32_t dim = s->plan->axes.data[0].dim;
+  const stream_axis *cut = &s->plan->axes.data[0];
   bool drops = host_drops(e->l, s->plan, 0);
-  stream_axis cut = s->plan->axes.data[0];
-  ir_instr_data d = {.kind = drops ? IR_SELECT : IR_SHARD, .dim = dim, .index = from, .at = x.at};
-  d.from = e->buffer[s->op->result.id];
-  d.partition = cut.partition;
-  d.tensor = emit_slice_tensor(e, d.from, dim, &cut, drops, from);
-  emit_instr(e, &d);
-  x.out = d.tensor;
+  x.out = emit_cut(e, e->buffer[s->op->result.id], cut->dim, cut, drops, from, x.at);
   ir_instr_data c = choice(&x, x.piece, IR_EQ, x.me);
   ir_block *before = emit_begin(e, &c.body);
   emit_simple(e, IR_OP_SET, &x.in, 1, x.out, x.at);
