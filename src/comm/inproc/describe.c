@@ -26,10 +26,27 @@ static void add_absent(rt_comm_line *l, const inproc_rank *r) {
                    origin ? " at " : "", origin ? origin : "", unfinished ? "unfinished" : "done");
 }
 
+/* Those who have left are named first: the others may still come. */
+static void add_missing(rt_comm_line *l, const inproc_queue *q, uint64_t turn) {
+  enum { SHOWN = 4 };
+  bool left[RT_COMM_MAX_RANKS]; /* a rank may leave meanwhile */
+  uint32_t absent = 0;
+  for (uint32_t i = 0; i < q->n; i++) left[i] = atomic_load(&q->members[i].rank->left);
+  for (int gone = 1; gone >= 0; gone--) {
+    for (uint32_t i = 0; i < q->n; i++) {
+      if (q->members[i].posted >= turn || left[i] != gone) continue;
+      if (absent++ >= SHOWN) continue;
+      rt_comm_line_add(l, absent > 1 ? ", " : ": ");
+      add_absent(l, q->members[i].rank);
+    }
+  }
+  if (absent == 0) rt_comm_line_add(l, ", which is under way");
+  if (absent > SHOWN) rt_comm_line_add(l, ", and %u more", absent - SHOWN);
+}
+
 /* The lock is held; the member's post of that turn is not done. */
 static void add_wait(rt_comm_line *l, const inproc_queue *q, const inproc_member *m,
                      uint64_t turn) {
-  enum { SHOWN = 4 };
   char request[256];
   const inproc_record *r = m->head;
   for (uint64_t t = atomic_load(&m->completed) + 1; t < turn; t++) r = r->next;
@@ -39,17 +56,7 @@ static void add_wait(rt_comm_line *l, const inproc_queue *q, const inproc_member
     rt_comm_line_add(l, " on team ");
     rt_comm_line_add_team(l, q->devices, q->n);
   }
-  uint32_t absent = 0;
-  for (uint32_t i = 0; i < q->n; i++) {
-    if (q->members[i].posted >= turn) continue;
-    if (absent < SHOWN) {
-      rt_comm_line_add(l, absent ? ", " : ": ");
-      add_absent(l, q->members[i].rank);
-    }
-    absent++;
-  }
-  if (absent == 0) rt_comm_line_add(l, ", which is under way");
-  if (absent > SHOWN) rt_comm_line_add(l, ", and %u more", absent - SHOWN);
+  add_missing(l, q, turn);
 }
 
 void inproc_describe(rt_comm *comm, const rt_comm_ticket *ticket, char *text, size_t size_bytes) {

@@ -33,10 +33,25 @@ static const mpi_record *record_at(const mpi_member *m, uint64_t depth) {
   return r;
 }
 
-static void add_wait(rt_comm_line *l, const mpi_queue *q, const mpi_record *r, uint64_t depth) {
+/* Those who have left or died are named first: the others may still come. */
+static void add_missing(rt_comm_line *l, const mpi_queue *q, uint64_t depth) {
   enum { SHOWN = 4 };
-  char request[256];
   uint32_t absent = 0;
+  for (int gone = 1; gone >= 0; gone--) {
+    for (uint32_t i = 0; i < q->n; i++) {
+      const mpi_peer *p = &q->world->peers[q->devices[i]];
+      if (record_at(&q->members[i], depth) || (p->has_died || p->has_left) != gone) continue;
+      if (absent++ >= SHOWN) continue;
+      rt_comm_line_add(l, absent > 1 ? ", " : ": ");
+      add_absent(l, q->world, q->devices[i]);
+    }
+  }
+  if (absent == 0) rt_comm_line_add(l, ", which is under way");
+  if (absent > SHOWN) rt_comm_line_add(l, ", and %u more", absent - SHOWN);
+}
+
+static void add_wait(rt_comm_line *l, const mpi_queue *q, const mpi_record *r, uint64_t depth) {
+  char request[256];
   rt_comm_request_text(&r->request, request, sizeof request);
   rt_comm_line_add(l, "%srank %u waits for %s", l->used ? "; " : "", q->devices[r->member],
                    request);
@@ -44,16 +59,7 @@ static void add_wait(rt_comm_line *l, const mpi_queue *q, const mpi_record *r, u
     rt_comm_line_add(l, " on team ");
     rt_comm_line_add_team(l, q->devices, q->n);
   }
-  for (uint32_t i = 0; i < q->n; i++) {
-    if (record_at(&q->members[i], depth)) continue;
-    if (absent < SHOWN) {
-      rt_comm_line_add(l, absent ? ", " : ": ");
-      add_absent(l, q->world, q->devices[i]);
-    }
-    absent++;
-  }
-  if (absent == 0) rt_comm_line_add(l, ", which is under way");
-  if (absent > SHOWN) rt_comm_line_add(l, ", and %u more", absent - SHOWN);
+  add_missing(l, q, depth);
 }
 
 /* ---- tickets ---- */
