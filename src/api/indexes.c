@@ -67,7 +67,8 @@ static int64_t bound_in_fusion(const ir_env *env, ir_tensor input, arena *scratc
 /* ---- host programs ---- */
 typedef struct host_walk {
   ir_tensor *from;
-  VEC(ir_op) ops; /* that compute */
+  ir_tensor *buffer; /* of which a tensor is a slice, or itself */
+  VEC(ir_op) ops;    /* that compute */
   arena *scratch;
 } host_walk;
 
@@ -75,13 +76,20 @@ static void visit(void *context, ir_func *h, ir_instr at, uint32_t depth) {
   (void)depth;
   host_walk *w = context;
   const ir_instr_data *d = ir_instr_at(h, at);
-  if (d->kind == IR_SELECT || d->kind == IR_SHARD) w->from[d->tensor.id] = w->from[d->from.id];
+  if (d->kind == IR_SELECT || d->kind == IR_SHARD) {
+    w->from[d->tensor.id] = w->from[d->from.id];
+    w->buffer[d->tensor.id] = w->buffer[d->from.id];
+  }
   if (d->kind == IR_VIEW || d->kind == IR_COMPUTE) follow(w->from, ir_op_at(h, d->op));
+  if (d->kind == IR_COMMUNICATE && d->from.id && d->tensor.id)
+    w->from[d->tensor.id] = w->from[d->from.id];
+  if (d->tensor.id) w->from[w->buffer[d->tensor.id].id] = w->from[d->tensor.id];
   if (d->kind == IR_COMPUTE) vec_push(w->scratch, &w->ops, d->op);
 }
 
 static int64_t bound_in_host(const ir_env *env, ir_tensor input, arena *scratch) {
   host_walk w = {.from = own_sources(env->func, scratch), .scratch = scratch};
+  w.buffer = own_sources(env->func, scratch);
   ir_host_walk(env->func, visit, &w);
   return least_size(env, w.ops.data, w.ops.len, w.from, input);
 }

@@ -169,10 +169,28 @@ static ir_axis defined_axis(const lowering *l, ir_tensor t, const stream_axis *s
   return dims[s->dim];
 }
 
+/* Cut into equal parts, the outermost dimension that a reshape makes of others is cut where they are:
+ *   [6, 4] in 2 parts of [3, 4]  =>  [24] in 2 parts of [12] */
+static ir_axis across_reshape(const lowering *l, const ir_op_data *op, const stream_axis *s,
+                              ir_axis cut) {
+  ir_scalars *sc = scalars_of(l);
+  ir_axis root = ir_map_root(l->f, ir_tensor_at(l->f, op->result)->defined.root, cut);
+  bool equal = ir_op_info_of(op->code)->family == IR_FAMILY_RESHAPE && root.id && s->depth == 0 &&
+               !s->reduction && !s->swizzled && s->partition.kind == IR_PARTS &&
+               s->partition.size.id;
+  ir_axis sides[] = {cut, root};
+  for (uint32_t i = 0; i < 2 && equal; i++) {
+    ir_scalar size = ir_axis_size(l->f, sides[i]);
+    equal = ir_scalar_divides(sc, s->partition.size, size) == IR_TRUE;
+  }
+  return equal ? root : cut;
+}
+
 bool host_operand_dim(const lowering *l, const ir_op_data *op, uint32_t k, const stream_axis *s,
                       uint32_t *dim, bool *stretched) {
   ir_pair pairs[IR_MAX_RANK];
-  ir_axis dims[IR_MAX_RANK], cut = defined_axis(l, op->result, s);
+  ir_axis dims[IR_MAX_RANK];
+  ir_axis cut = across_reshape(l, op, s, defined_axis(l, op->result, s));
   uint32_t n = ir_map_pairs_defined(l->f, op, k, pairs);
   for (uint32_t i = 0; i < n; i++) {
     if (!IR_SAME(pairs[i].consumer, cut) || pairs[i].kind == IR_PAIR_WHOLE) continue;

@@ -50,10 +50,31 @@ static uint32_t levels_with_operand(const lowering *l, const ir_op_data *op, uin
   return levels;
 }
 
+/* Does some operand that loop q makes give slice i of what iteration i needs? Then the loop runs over the
+ * right slices, though a reshape may have made other axes of them. */
+static bool follows_operand(lowering *l, const ir_op_data *op, const stream_axes *axes,
+                            const nest *open, uint32_t q) {
+  const stream_axis *mine = &axes->data[q];
+  for (uint32_t k = 0; k < op->n_operands; k++) {
+    ir_op producer = l->producer[op->operands[k].id];
+    const op_plan *made = &l->ops[producer.id];
+    if (producer.id == 0 || made->axes.len <= q || made->loop[q] != open->number[q]) continue;
+    const stream_axis *theirs = &made->axes.data[q];
+    if (mine->logical == theirs->logical && !mine->swizzled && !theirs->swizzled &&
+        same_partition(&mine->partition, &theirs->partition) &&
+        ir_func_equal(l->f, mine->count, theirs->count) == IR_TRUE &&
+        read_as_made(l, op, k, mine, theirs))
+      return true;
+  }
+  return false;
+}
+
 static uint32_t levels_joined(lowering *l, const ir_op_data *op, const stream_axes *axes,
                               const nest *open) {
   uint32_t n = 0;
-  while (n < axes->len && n < open->len && same_loop(l, &open->axis[n], &axes->data[n])) n++;
+  while (n < axes->len && n < open->len &&
+         (same_loop(l, &open->axis[n], &axes->data[n]) || follows_operand(l, op, axes, open, n)))
+    n++;
   for (uint32_t k = 0; k < op->n_operands; k++) {
     n = levels_with_operand(l, op, k, axes, open, n);
   }

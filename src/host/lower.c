@@ -52,12 +52,16 @@ static void forget_streams(ir_func *copy) {
   }
 }
 
-/* With several devices, what is lowered is a copy in which data moves in steps of its own. */
+/* What is lowered is a copy of the fusion: there marks reach all tensors, and with several devices data
+ * moves in steps of its own. */
 static bool spread(lowering *l) {
-  if (!shard_is_distributed(l->f)) return true;
+  bool distributed = shard_is_distributed(l->f);
+  if (!distributed && l->f->statements.len == 0) return true;
   l->f = ir_func_copy(l->fusion);
-  forget_rfactors(l->f);
+  if (distributed) forget_rfactors(l->f);
+  (void)shard_propagate(l->f);
   if (l->options->unstreamed) forget_streams(l->f);
+  if (!distributed) return true;
   l->shard = shard_begin(l->f, &l->scratch);
   if (!shard_decompose(l->shard)) return false;
   l->everywhere = shard_all_devices(l->f);

@@ -139,6 +139,25 @@ static void cut_over_devices(emitter *e, ir_tensor t, uint32_t without, ir_domai
   }
 }
 
+/* What the loop domain of a result that devices compute in parts shows. Their partial results have the
+ * device axis as one of their own; when they have been reduced, only that axis is left of the reduction:
+ *   [… r n / d, rf d mesh.x]  =>  [… r d mesh.x] */
+static void show_parts(emitter *e, ir_tensor t, bool part, ir_domains *d) {
+  const ir_tensor_data *x = ir_tensor_at(e->f, t);
+  ir_axis kept[IR_MAX_RANK];
+  uint32_t n = 0;
+  if (x->kind != IR_TENSOR_RESULT || !e->l->ops[x->def.id].partial) return;
+  for (uint32_t i = 0; i < d->loop.len; i++) {
+    ir_axis_data *a = ir_axis_at(e->h, d->loop.data[i]);
+    bool reduced = a->kind == IR_AXIS_REDUCTION,
+         split = ir_axis_at(e->f, x->now.loop.data[i])->def.id;
+    if (reduced && split) a->rfactor = part;
+    if (reduced && part && split && a->mark.kind == IR_MARK_MESH) a->kind = IR_AXIS_ITERATION;
+    if (part || !reduced || !split || a->mark.kind == IR_MARK_MESH) kept[n++] = d->loop.data[i];
+  }
+  d->loop = ir_axes_new(e->h, kept, n);
+}
+
 ir_tensor emit_clone(emitter *e, ir_tensor t, const op_plan *plan, uint32_t inside) {
   return emit_clone_without(e, t, plan, inside, 0);
 }
@@ -154,6 +173,7 @@ ir_tensor emit_clone_without(emitter *e, ir_tensor t, const op_plan *plan, uint3
   data.name = emit_fresh_name(e, ir_tensor_name(e->f, t), false);
   axis_copies copies;
   data.defined = clone_domains(e, d, &copies);
+  show_parts(e, t, without != 0, &data.defined);
   if (e->l->shard) {
     data.mesh = d->mesh;
     cut_over_devices(e, t, without, &data.defined);
@@ -240,8 +260,9 @@ ir_tensor emit_slice_tensor(emitter *e, ir_tensor from, uint32_t dim, const stre
   uint32_t n = 0, n_loop = 0, at = 0;
   for (uint32_t i = 0; i < d.defined.logical.len; i++) {
     ir_axis a = d.defined.logical.data[i];
-    bool cut = ir_axis_at(e->h, a)->kind != IR_AXIS_REDUCTION && at++ == dim;
-    if (cut && drops) continue;
+    bool reduction = ir_axis_at(e->h, a)->kind == IR_AXIS_REDUCTION,
+         cut = !reduction && at++ == dim;
+    if ((cut && drops) || (reduction && !drops)) continue;
     ir_axis copy = copy_axis(e, e->h, a);
     logical[n++] = copy;
     if (cut) {

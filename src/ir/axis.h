@@ -49,6 +49,7 @@ typedef struct ir_axis_data {
   ir_scalar expanded; /* BROADCAST that was expanded: its size; else none */
   ir_transform def;   /* the transform that made it; none for an original axis */
   bool rfactor;       /* made by an rfactor */
+  uint32_t why;       /* why it is marked; ir/why.h */
 } ir_axis_data;
 
 typedef enum ir_transform_kind {

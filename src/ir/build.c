@@ -436,16 +436,27 @@ void ir_func_unschedule(ir_func *f) {
   f->ops.len = f->n_defined.ops;
   f->constraints.len = f->n_defined.constraints;
   f->scheduled.len = 0;
-  for (uint32_t i = 1; i < f->axes.len; i++) f->axes.data[i].mark = (ir_mark){0};
+  f->whys.len = 0;
+  for (uint32_t i = 1; i < f->axes.len; i++) {
+    f->axes.data[i].mark = (ir_mark){0};
+    f->axes.data[i].why = 0;
+  }
   for (uint32_t i = 1; i < f->tensors.len; i++) {
     ir_tensor_data *t = &f->tensors.data[i];
     t->now = t->defined;
     t->scheduled_def = t->def;
     t->mesh = (ir_mesh){0};
     t->placed = false;
+    t->mesh_why = 0;
     t->memory = IR_MEMORY_GLOBAL;
   }
   f->applied = false;
+}
+
+uint32_t ir_why_add(ir_func *f, ir_why why) {
+  if (f->whys.len == 0) vec_push(memory_of(f), &f->whys, (ir_why){0});
+  vec_push(memory_of(f), &f->whys, why);
+  return f->whys.len - 1;
 }
 
 static void forget_tensors(ir_func *f) {

@@ -21,6 +21,7 @@ ir_func *ir_func_copy(const ir_func *f) {
   COPY(outputs);
   COPY(constraints);
   COPY(statements);
+  COPY(whys);
   COPY(scheduled);
   copy->names = map_copy(&f->names, memory);
   copy->learned = map_copy(&f->learned, memory);

@@ -25,6 +25,7 @@
 #include "ir/mesh.h"
 #include "ir/op.h"
 #include "ir/scalar.h"
+#include "ir/why.h"
 
 enum { IR_MAX_RANK = 16 }; /* axes of a tensor, reductions included */
 
@@ -54,8 +55,9 @@ typedef struct ir_tensor_data {
   /* The scheduled view. */
   ir_op scheduled_def;
   ir_domains now;
-  ir_mesh mesh; /* none: not placed */
-  bool placed;  /* by the user's `on` */
+  ir_mesh mesh;      /* none: not placed */
+  bool placed;       /* by the user's `on` */
+  uint32_t mesh_why; /* why it is on that mesh */
   ir_memory memory;
 } ir_tensor_data;
 
@@ -66,6 +68,7 @@ typedef struct ir_op_data {
   uint32_t n_operands;
   const ir_attr *attrs; /* one per attribute param, in the table's order */
   ir_tensor result;
+  uint32_t why; /* of an operation that lowering inserted; 0: of the definition */
 } ir_op_data;
 
 /* Something that must hold for the bound extents; checked when shapes are bound. */
@@ -121,6 +124,7 @@ typedef struct ir_stmt {
                           lengths; CONTIGUITY: 0 or 1 */
   uint32_t n_list;
   ir_target result; /* RFACTOR: the name of the new tensor */
+  uint32_t why;     /* 0: the user wrote it */
 } ir_stmt;
 
 typedef enum ir_func_kind { IR_FUNC_FUSION, IR_FUNC_HOST } ir_func_kind;
@@ -150,6 +154,7 @@ typedef struct ir_func {
   VEC(ir_tensor) outputs;
   VEC(ir_constraint) constraints;
   VEC(ir_stmt) statements;
+  VEC(ir_why) whys; /* from 1; of the scheduled view */
 
   bool applied; /* the scheduled view stands */
   VEC(ir_op) scheduled;
@@ -226,6 +231,10 @@ void ir_func_undeclare(ir_func *f, uint32_t name);
 ir_proof ir_func_equal(ir_func *f, ir_scalar a, ir_scalar b);
 /* Takes note that a == b was asserted. */
 void ir_func_learn(ir_func *f, ir_scalar a, ir_scalar b);
+
+/* The number of a new reason. */
+uint32_t ir_why_add(ir_func *f, ir_why why);
+static inline const ir_why *ir_why_at(const ir_func *f, uint32_t why) { return &f->whys.data[why]; }
 
 void ir_print_scalar(const ir_func *f, ir_scalar x, strbuf *out);
 const char *ir_scalar_text(ir_func *f, ir_scalar x); /* in the module's arena; for messages */

@@ -223,6 +223,19 @@ uint32_t ir_map_pairs_defined(const ir_func *f, const ir_op_data *op, uint32_t o
   return pairs_of(f, op, operand, false, pairs);
 }
 
+ir_axis ir_map_root(const ir_func *f, ir_axes root, ir_axis a) {
+  for (;;) {
+    for (uint32_t i = 0; i < root.len; i++) {
+      if (IR_SAME(root.data[i], a)) return a;
+    }
+    ir_transform def = ir_axis_at(f, a)->def;
+    if (def.id == 0) return (ir_axis){0};
+    const ir_transform_data *t = ir_transform_at(f, def);
+    if (t->kind == IR_RESIZE || !IR_SAME(t->out[0], a)) return (ir_axis){0};
+    a = t->in[0];
+  }
+}
+
 /* ---- classes ---- */
 
 static uint32_t find(uint32_t *parent, uint32_t i) {

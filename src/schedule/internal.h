@@ -22,8 +22,6 @@ typedef struct schedule_step {
 #define SCHEDULE_REFUSE(s, ...) SCHEDULE_REFUSE_AT(s, (s)->stmt->at, __VA_ARGS__)
 
 /* ---- apply.c ---- */
-/* As schedule_add(), but a refusal goes unreported. Not for rfactor. */
-bool schedule_add_quiet(ir_func *f, const ir_stmt *stmt);
 /* The name of the step's target. */
 const char *schedule_target_name(const schedule_step *s);
 /* "a tensor", "an extent", "a mesh". */

@@ -8,6 +8,12 @@ static const char *letter(uint32_t k) {
   return ir_mark_text((ir_mark){IR_MARK_MESH, k}) + sizeof "mesh." - 1;
 }
 
+/* The reason that a statement brings along, or that the user wrote it. */
+static uint32_t why_of(schedule_step *s) {
+  if (s->stmt->why) return s->stmt->why;
+  return ir_why_add(s->f, (ir_why){.rule = IR_RULE_USER, .at = s->stmt->at});
+}
+
 /* ---- axes and meshes ---- */
 static bool has_axis(schedule_step *s, ir_mesh mesh, uint32_t k) {
   const ir_mesh_data *m = ir_mesh_at(s->f, mesh);
@@ -94,9 +100,10 @@ bool schedule_may_place(schedule_step *s) {
 
 void schedule_place(schedule_step *s) {
   ir_tensor_data *t = ir_tensor_at(s->f, s->t);
-  t->placed = true;
+  t->placed = !s->stmt->why;
   if (t->mesh.id) return;
   t->mesh = s->stmt->mesh;
+  t->mesh_why = why_of(s);
   schedule_history h = loop_history(s);
   for (uint32_t i = 0; i < h.len; i++) {
     ir_transform_data made = *ir_transform_at(s->f, h.data[i]);
@@ -198,5 +205,6 @@ bool schedule_mark(schedule_step *s) {
   }
   if (!may_mark(s, position)) return false;
   ir_axis_at(s->f, a)->mark = s->stmt->mark;
+  ir_axis_at(s->f, a)->why = why_of(s);
   return true;
 }

@@ -6,7 +6,9 @@ typedef struct replaying {
   ir_tensor to;
   map images; /* axes of `from` -> loop axes of `to` */
   ir_target *target;
+  const ir_why *why; /* NULL: marks keep their reasons */
   uint32_t added;
+  schedule_marks refused;
 } replaying;
 
 static ir_axes loop_of(const replaying *r) { return ir_tensor_at(r->f, r->to)->now.loop; }
@@ -82,6 +84,14 @@ static void replay_transform(replaying *r, ir_transform_data t) {
   }
 }
 
+static uint32_t why_of(replaying *r, ir_axis from) {
+  uint32_t before = ir_axis_at(r->f, from)->why;
+  if (!r->why) return before;
+  ir_why why = *r->why;
+  why.because = before;
+  return ir_why_add(r->f, why);
+}
+
 /* `serial` is a word about one tensor and not repeated. */
 static void replay_marks(replaying *r, ir_axes from) {
   for (uint32_t i = 0; i < from.len; i++) {
@@ -89,7 +99,11 @@ static void replay_marks(replaying *r, ir_axes from) {
     uint32_t position;
     if (mark.kind != IR_MARK_STREAM && mark.kind != IR_MARK_MESH) continue;
     if (!find_free(r, from.data[i], &position)) continue;
-    (void)add(r, (ir_stmt){.kind = IR_STMT_MARK, .axis = position, .mark = mark});
+    ir_stmt stmt = {.kind = IR_STMT_MARK, .axis = position, .mark = mark};
+    stmt.why = why_of(r, from.data[i]);
+    if (add(r, stmt)) continue;
+    if (mark.kind == IR_MARK_STREAM) r->refused.streams = true;
+    else r->refused.mesh_axes |= 1u << mark.mesh_axis;
   }
 }
 
@@ -108,23 +122,64 @@ static bool is_among(ir_mark mark, schedule_marks which) {
   return mark.kind == IR_MARK_MESH && (which.mesh_axes >> mark.mesh_axis & 1);
 }
 
-uint32_t schedule_replay_marked(ir_func *f, ir_tensor from, ir_tensor to, const ir_pair *pairs,
-                                uint32_t n_pairs, schedule_marks which) {
-  if (!f->applied) (void)schedule_apply(f);
-  if (!ir_tensor_at(f, to)->name) return 0;
-  replaying r = {.f = f, .to = to};
-  start(&r, pairs, n_pairs);
-  ir_domains now = ir_tensor_at(f, from)->now;
-  ir_axis chosen[IR_MAX_RANK * 2];
+/* ---- all of a mark or nothing ---- */
+/* What statements about one tensor change: its loop domain, the marks in it, and what stands at the end
+ * of the tables. */
+typedef struct state {
+  ir_axes loop;
+  ir_mark marks[IR_MAX_RANK];
+  uint32_t axes, transforms, statements, constraints;
+} state;
+
+static state state_of(const replaying *r) {
+  const ir_func *f = r->f;
+  state now = {.loop = loop_of(r),
+               .axes = f->axes.len,
+               .transforms = f->transforms.len,
+               .statements = f->statements.len,
+               .constraints = f->constraints.len};
+  for (uint32_t i = 0; i < now.loop.len; i++) now.marks[i] = ir_axis_at(f, now.loop.data[i])->mark;
+  return now;
+}
+
+static void go_back(replaying *r, const state *to) {
+  ir_func *f = r->f;
+  ir_tensor_at(f, r->to)->now.loop = to->loop;
+  for (uint32_t i = 0; i < to->loop.len; i++) ir_axis_at(f, to->loop.data[i])->mark = to->marks[i];
+  f->axes.len = to->axes;
+  f->transforms.len = to->transforms;
+  f->statements.len = to->statements;
+  f->constraints.len = to->constraints;
+}
+
+static uint32_t chosen_axes(const ir_func *f, ir_axes loop, schedule_marks which, ir_axis *result) {
   uint32_t n = 0;
-  for (uint32_t i = 0; i < now.loop.len && n < IR_MAX_RANK * 2; i++) {
-    if (is_among(ir_axis_at(f, now.loop.data[i])->mark, which)) chosen[n++] = now.loop.data[i];
+  for (uint32_t i = 0; i < loop.len; i++) {
+    if (is_among(ir_axis_at(f, loop.data[i])->mark, which)) result[n++] = loop.data[i];
   }
-  ir_axes axes = {chosen, n};
-  schedule_history h = schedule_history_of(f, now.logical, axes);
-  for (uint32_t i = 0; i < h.len; i++) replay_transform(&r, *ir_transform_at(f, h.data[i]));
-  replay_marks(&r, axes);
-  return r.added;
+  return n;
+}
+
+/* A mark that is refused takes the transforms that were made for it along: the others try again. */
+uint32_t schedule_replay_marked(ir_func *f, ir_tensor from, ir_tensor to, const ir_pair *pairs,
+                                uint32_t n_pairs, schedule_marks which, const ir_why *why) {
+  if (!f->applied) (void)schedule_apply(f);
+  ir_domains now = ir_tensor_at(f, from)->now;
+  for (;;) {
+    ir_axis chosen[IR_MAX_RANK];
+    ir_axes axes = {chosen, chosen_axes(f, now.loop, which, chosen)};
+    if (!axes.len || !ir_tensor_at(f, to)->name) return 0;
+    replaying r = {.f = f, .to = to, .why = why};
+    state before = state_of(&r);
+    start(&r, pairs, n_pairs);
+    schedule_history h = schedule_history_of(f, now.logical, axes);
+    for (uint32_t i = 0; i < h.len; i++) replay_transform(&r, *ir_transform_at(f, h.data[i]));
+    replay_marks(&r, axes);
+    if (!r.refused.streams && !r.refused.mesh_axes) return r.added;
+    go_back(&r, &before);
+    which.streams = which.streams && !r.refused.streams;
+    which.mesh_axes &= ~r.refused.mesh_axes;
+  }
 }
 
 uint32_t schedule_replay(ir_func *f, ir_tensor from, ir_tensor to, const ir_pair *pairs,

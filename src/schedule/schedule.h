@@ -26,6 +26,9 @@ bool schedule_add(ir_func *f, const ir_stmt *stmt);
  * module's arena. */
 uint32_t schedule_add_all(ir_func *f, const ir_stmt *stmts, uint32_t n);
 
+/* As schedule_add(), but a refusal goes unreported. Not for rfactor. */
+bool schedule_add_quiet(ir_func *f, const ir_stmt *stmt);
+
 /* Repeats on `to` what the schedule did to `from`: the transforms of those loop axes of `from` that
  * descend from mapped axes, in order, and, if `with_marks`, their stream and mesh marks. `pairs` map
  * axes of `from` (producer side) to axes of `to` (consumer side); only EXACT pairs are used. An axis
@@ -41,8 +44,9 @@ typedef struct schedule_marks {
 } schedule_marks;
 
 /* The same for those loop axes of `from` that bear one of these marks, and only the transforms that
- * lead to them. */
+ * lead to them. A mark that is refused leaves no transforms behind. `why`: the reason of the marks, each
+ * because of that of the mark it repeats; NULL: they keep their reasons. */
 uint32_t schedule_replay_marked(ir_func *f, ir_tensor from, ir_tensor to, const ir_pair *pairs,
-                                uint32_t n_pairs, schedule_marks which);
+                                uint32_t n_pairs, schedule_marks which, const ir_why *why);
 
 #endif

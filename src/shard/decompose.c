@@ -80,7 +80,7 @@ static void mark_like(decomposing *d, ir_tensor from, ir_tensor to, schedule_mar
   uint32_t n = ir_axes_dims(d->f, ir_tensor_at(d->f, from)->now.logical, a);
   (void)ir_axes_dims(d->f, ir_tensor_at(d->f, to)->now.logical, b);
   for (uint32_t i = 0; i < n; i++) pairs[i] = (ir_pair){a[i], b[i], IR_PAIR_EXACT};
-  (void)schedule_replay_marked(d->f, from, to, pairs, n, which);
+  (void)schedule_replay_marked(d->f, from, to, pairs, n, which, NULL);
 }
 
 /* Mesh axes along which the result of `op` is reduced across devices. */
@@ -121,9 +121,9 @@ static void place_for(decomposing *d, const ir_op_data *op, uint32_t k, ir_tenso
   ir_tensor_at(d->f, to)->mesh = ir_tensor_at(d->f, op->result)->mesh;
   uint32_t n = backward_pairs(d, op, k, to, true, pairs);
   schedule_marks reductions = {true, (uint32_t)ALL_AXES}, others = {true, ~reduced};
-  (void)schedule_replay_marked(d->f, op->result, to, pairs, n, reductions);
+  (void)schedule_replay_marked(d->f, op->result, to, pairs, n, reductions, NULL);
   n = backward_pairs(d, op, k, to, false, pairs);
-  (void)schedule_replay_marked(d->f, op->result, to, pairs, n, others);
+  (void)schedule_replay_marked(d->f, op->result, to, pairs, n, others, NULL);
 }
 
 /* ---- sets along several mesh axes ---- */
@@ -298,7 +298,7 @@ static void place_like_operand(decomposing *d, ir_op o, uint32_t k) {
   uint32_t n = ir_map_pairs(d->f, &op, k, pairs);
   ir_tensor_at(d->f, op.result)->mesh = ir_tensor_at(d->f, op.operands[k])->mesh;
   (void)schedule_replay_marked(d->f, op.operands[k], op.result, pairs, n,
-                               (schedule_marks){false, (uint32_t)ALL_AXES});
+                               (schedule_marks){false, (uint32_t)ALL_AXES}, NULL);
 }
 
 static void reshard_result(decomposing *d, ir_op o) {
@@ -373,7 +373,8 @@ static void mark_reduction(decomposing *d, const ir_op_data *op, ir_axis r) {
   for (uint32_t i = 0; i < n; i++) {
     if (IR_SAME(pairs[i].consumer, r)) one = pairs[i];
   }
-  (void)schedule_replay_marked(d->f, from, op->result, &one, 1, (schedule_marks){false, axes});
+  (void)schedule_replay_marked(d->f, from, op->result, &one, 1, (schedule_marks){false, axes},
+                               NULL);
 }
 
 static void mark_reductions(decomposing *d, const ir_op_data *op) {

@@ -7,6 +7,7 @@
 #define WEIR_SHARD_INTERNAL_H
 
 #include "ir/map.h"
+#include "schedule/schedule.h"
 #include "shard/shard.h"
 
 /* What a symbol of the prover means in the question at hand. */
@@ -115,6 +116,14 @@ shard_changes shard_view_changes(shard_view *v);
 void shard_place_all(ir_func *f);
 /* A 1-D mesh of these devices, called `base` or like it. */
 ir_mesh shard_fresh_mesh(ir_func *f, const char *base, const int64_t *devices, int64_t n);
+
+/* ---- propagate.c ---- */
+/* Did the user say where it lies? */
+bool shard_is_frozen(const ir_func *f, ir_tensor t);
+/* The marks that a tensor may still get from others. */
+schedule_marks shard_open_marks(const ir_func *f, ir_tensor t);
+/* Operands in the order in which they are asked; returns their number. */
+uint32_t shard_reference_order(const ir_func *f, const ir_op_data *op, uint32_t *order);
 
 /* ---- layout.c ---- */
 void shard_comm_layout(shard_view *v, shard_comm *m);

@@ -73,6 +73,11 @@ bool shard_is_resharding(shard_ctx *c, const ir_op_data *op);
 bool shard_operand_fits(shard_ctx *c, const ir_op_data *op, uint32_t operand);
 bool shard_fits(shard_ctx *c, const ir_op_data *op); /* all operands */
 
+/* ---- propagation ---- */
+/* Adds statements to the applied schedule of `f`, so that the user's marks reach the tensors around:
+ * forward, then backward, until nothing changes. Statements have reasons (ir/why.h). Returns how many. */
+uint32_t shard_propagate(ir_func *f);
+
 /* ---- decomposition ---- */
 /* Changes `f`, a working copy (ir_func_copy), so that each operation either computes from what devices
  * hold, perhaps partial results (shard_fits()), or only moves data (shard_comm_of() gives one

@@ -276,7 +276,7 @@ static void test_loops_shared(void) {
   }
   if (LOWER(&l,
             "fusion f { x : f32[n, m]; y = set(x); z = set(y); w = set(z); return w\n"
-            "  schedule { y[0] = stream; w[0] = stream } }",
+            "  schedule { y[0] = stream; z[0] = serial; w[0] = stream } }",
             "n=4 m=8", 4)) {
     EXPECT_STR(outermost(&l), "allocate " ONE_LOOP " allocate compute deallocate allocate " ONE_LOOP
                               " deallocate");
@@ -373,7 +373,7 @@ static void test_nested(void) {
 /* ---- streams ---- */
 static const char chain[] = "fusion f { x : f32[n, 16]; t = -x; y = t + 1.0; z = y * 2.0\n"
                             "  w = z - 1.0; return w\n"
-                            "  schedule { y[0] = stream; z[0] = stream; w[0] = stream } }";
+                            "  schedule { t[0] = serial; y[0] = stream; z[0] = stream; w[0] = stream } }";
 
 /* Iteration i runs on stream i mod streams; each worker waits once before the loop, and is waited for
  * once behind it. */
@@ -460,7 +460,7 @@ static void test_free_after_join(void) {
   lowered l;
   if (!LOWER(&l,
              "fusion f { x : f32[n, 16]; a = neg(x); b = abs(a); c = b * 2.0; return c\n"
-             "  schedule { b[0] = stream } }",
+             "  schedule { a[0] = serial; b[0] = stream; c[0] = serial } }",
              "n=4", 4))
     return;
   EXPECT_STR(outermost(&l),

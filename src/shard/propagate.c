@@ -1,0 +1,247 @@
+/* Propagation: a few marks reach the whole program. docs/shard.md has the rules in words. */
+#include <string.h>
+
+#include "ir/build.h"
+#include "schedule/schedule.h"
+#include "shard/internal.h"
+
+typedef struct propagating {
+  ir_func *f;
+  uint32_t time;     /* counts visits */
+  uint32_t *changed; /* by tensor: when it last was */
+  uint32_t *seen[2]; /* by operation and direction: when it was last visited */
+} propagating;
+
+enum { ALL_AXES = -1 };
+
+/* ---- what a tensor may still get ---- */
+bool shard_is_frozen(const ir_func *f, ir_tensor t) { return ir_tensor_at(f, t)->placed; }
+
+/* `on` is the user's whole word about devices, and about streams unless the tensor is an input. Inputs
+ * lie as their owner says: they get no device marks from others. A mark comes once per tensor, but a
+ * reduction on a mesh axis leaves room for another axis on it. */
+schedule_marks shard_open_marks(const ir_func *f, ir_tensor t) {
+  const ir_tensor_data *d = ir_tensor_at(f, t);
+  bool input = d->kind == IR_TENSOR_INPUT;
+  schedule_marks open = {.streams = !d->placed || input};
+  if (!d->placed && !input) open.mesh_axes = (uint32_t)ALL_AXES;
+  for (uint32_t i = 0; i < d->now.loop.len; i++) {
+    const ir_axis_data *a = ir_axis_at(f, d->now.loop.data[i]);
+    if (a->mark.kind == IR_MARK_STREAM) open.streams = false;
+    if (a->mark.kind == IR_MARK_MESH && a->kind != IR_AXIS_REDUCTION)
+      open.mesh_axes &= ~(1u << a->mark.mesh_axis);
+  }
+  return open;
+}
+
+/* Marks along mesh axes that both meshes have, with as many devices. */
+static uint32_t common_axes(const ir_func *f, ir_mesh a, ir_mesh b) {
+  uint32_t mask = 0;
+  if (a.id == 0 || b.id == 0) return 0;
+  const ir_mesh_data *x = ir_mesh_at(f, a), *y = ir_mesh_at(f, b);
+  for (uint32_t k = 0; k < x->rank && k < y->rank; k++) {
+    if (ir_mesh_size(x, k) == ir_mesh_size(y, k)) mask |= 1u << k;
+  }
+  return mask;
+}
+
+/* ---- pairs of axes, across a reshape ---- */
+/* A reference axis and the one of the target that takes over its marks. */
+typedef struct link {
+  ir_axis from, to;
+  bool crossed; /* of different length: the outermost parts of a reshape */
+} link;
+
+static uint32_t find_links(const ir_func *f, const ir_op_data *op, uint32_t k, bool forward,
+                           link *links) {
+  ir_pair pairs[IR_MAX_RANK];
+  const ir_domains *now = &ir_tensor_at(f, op->result)->now;
+  bool reshape = ir_op_info_of(op->code)->family == IR_FAMILY_RESHAPE;
+  uint32_t n_pairs = ir_map_pairs(f, op, k, pairs), n = 0;
+  for (uint32_t i = 0; i < now->logical.len; i++) {
+    ir_axis mine = now->logical.data[i], root = ir_map_root(f, now->root, mine);
+    bool crossed = !IR_SAME(mine, root);
+    for (uint32_t j = 0; j < n_pairs && root.id && (reshape || !crossed); j++) {
+      if (pairs[j].kind != IR_PAIR_EXACT || !IR_SAME(pairs[j].consumer, root)) continue;
+      ir_axis other = pairs[j].producer;
+      links[n++] = forward ? (link){other, mine, crossed} : (link){mine, other, crossed};
+    }
+  }
+  return n;
+}
+
+/* The loop axes of `from` that descend from `axis` and bear marks of `which`: into how many pieces do
+ * they cut it together? None if they do so otherwise than by outer splits. */
+static ir_scalar pieces_along(ir_func *f, ir_tensor from, ir_axis axis, schedule_marks which,
+                              bool *bare) {
+  ir_axes loop = ir_tensor_at(f, from)->now.loop;
+  ir_scalar product = {0};
+  *bare = false;
+  for (uint32_t i = 0; i < loop.len; i++) {
+    ir_mark mark = ir_axis_at(f, loop.data[i])->mark;
+    bool wanted = mark.kind == IR_MARK_STREAM
+                      ? which.streams
+                      : mark.kind == IR_MARK_MESH && (which.mesh_axes >> mark.mesh_axis & 1);
+    ir_scalar pieces = ir_axis_size(f, loop.data[i]);
+    ir_axis a = loop.data[i];
+    bool outer = true;
+    while (wanted && !IR_SAME(a, axis) && ir_axis_at(f, a)->def.id) {
+      const ir_transform_data *t = ir_transform_at(f, ir_axis_at(f, a)->def);
+      outer = outer && t->kind == IR_OUTER_SPLIT;
+      if (outer && IR_SAME(a, t->out[1]))
+        pieces = ir_scalar_mul(&f->module->scalars, pieces, ir_axis_size(f, t->out[0]));
+      a = t->in[0];
+    }
+    if (!wanted || !IR_SAME(a, axis)) continue;
+    if (!outer) return (ir_scalar){0};
+    *bare = IR_SAME(loop.data[i], axis);
+    /* The innermost cut counts all the pieces. */
+    if (product.id == 0 || ir_scalar_le(&f->module->scalars, product, pieces) == IR_TRUE)
+      product = pieces;
+  }
+  return product;
+}
+
+static bool divides(ir_func *f, ir_scalar pieces, ir_axis a) {
+  return ir_scalar_divides(&f->module->scalars, pieces, ir_axis_size(f, a)) == IR_TRUE;
+}
+
+/* Cuts of a dimension survive a reshape if all pieces are of equal length on both sides. */
+static bool may_cross(ir_func *f, ir_tensor from, const link *l, schedule_marks which, bool *bare) {
+  ir_scalar pieces = pieces_along(f, from, l->from, which, bare);
+  return pieces.id && divides(f, pieces, l->from) && divides(f, pieces, l->to);
+}
+
+/* ---- one tensor after another ---- */
+static uint32_t add_stmt(propagating *p, ir_tensor to, ir_stmt stmt) {
+  ir_target *target = ARENA_NEW(&p->f->module->memory, ir_target);
+  target->name = ir_tensor_at(p->f, to)->name;
+  stmt.targets = target;
+  stmt.n_targets = 1;
+  return schedule_add_quiet(p->f, &stmt);
+}
+
+static uint32_t take_mesh(propagating *p, ir_tensor from, ir_tensor to, ir_why why) {
+  const ir_tensor_data *ref = ir_tensor_at(p->f, from);
+  if (ref->mesh.id == 0 || ir_tensor_at(p->f, to)->mesh.id) return 0;
+  why.because = ref->mesh_why;
+  ir_stmt stmt = {.kind = IR_STMT_ON, .mesh = ref->mesh, .why = ir_why_add(p->f, why)};
+  return add_stmt(p, to, stmt);
+}
+
+/* An axis marked as a whole that a reshape made the outer part of a longer one. */
+static uint32_t take_bare(propagating *p, ir_tensor to, const link *l, schedule_marks open,
+                          ir_why why) {
+  ir_func *f = p->f;
+  ir_axis_data from = *ir_axis_at(f, l->from);
+  bool is_open =
+      from.mark.kind == IR_MARK_STREAM ? open.streams : open.mesh_axes >> from.mark.mesh_axis & 1;
+  ir_axes loop = ir_tensor_at(f, to)->now.loop;
+  uint32_t at = 0;
+  while (at < loop.len && !IR_SAME(loop.data[at], l->to)) at++;
+  if (!is_open || at == loop.len || ir_axis_at(f, l->to)->mark.kind != IR_MARK_NONE) return 0;
+  ir_stmt split = {.kind = IR_STMT_OUTER_SPLIT, .axis = at, .factor = ir_axis_size(f, l->from)};
+  why.because = from.why;
+  ir_stmt mark = {.kind = IR_STMT_MARK, .axis = at, .mark = from.mark, .why = ir_why_add(f, why)};
+  return add_stmt(p, to, split) && add_stmt(p, to, mark);
+}
+
+/* Lets `to` lie and iterate like `from`, as far as it is free to. */
+static void take_over(propagating *p, const ir_op_data *op, uint32_t k, bool forward) {
+  ir_func *f = p->f;
+  ir_tensor from = forward ? op->operands[k] : op->result;
+  ir_tensor to = forward ? op->result : op->operands[k];
+  ir_why why = {.rule = forward ? IR_RULE_FORWARD : IR_RULE_BACKWARD, .at = op->at};
+  why.from = ir_tensor_at(f, from)->name;
+  uint32_t n = shard_is_frozen(f, to) ? 0 : take_mesh(p, from, to, why);
+  schedule_marks open = shard_open_marks(f, to);
+  open.mesh_axes &= common_axes(f, ir_tensor_at(f, from)->mesh, ir_tensor_at(f, to)->mesh);
+  link links[IR_MAX_RANK];
+  ir_pair pairs[IR_MAX_RANK];
+  uint32_t n_links = find_links(f, op, k, forward, links), n_pairs = 0;
+  for (uint32_t i = 0; i < n_links; i++) {
+    bool bare = false;
+    if (links[i].crossed && !may_cross(f, from, &links[i], open, &bare)) continue;
+    if (bare && links[i].crossed) n += take_bare(p, to, &links[i], open, why);
+    else pairs[n_pairs++] = (ir_pair){links[i].from, links[i].to, IR_PAIR_EXACT};
+  }
+  if (open.streams || open.mesh_axes)
+    n += schedule_replay_marked(f, from, to, pairs, n_pairs, open, &why);
+  if (n) p->changed[to.id] = p->time;
+}
+
+/* ---- references in order ---- */
+static bool is_reference(const ir_func *f, ir_tensor t) {
+  return t.id && ir_tensor_at(f, t)->kind != IR_TENSOR_CONST;
+}
+
+/* How much a tensor says: its marked axes, then the rank of its mesh. */
+static uint32_t weight_of(const ir_func *f, ir_tensor t) {
+  const ir_tensor_data *d = ir_tensor_at(f, t);
+  uint32_t n = 0, rank = d->mesh.id ? ir_mesh_at(f, d->mesh)->rank : 0;
+  for (uint32_t i = 0; i < d->now.loop.len; i++) {
+    const ir_axis_data *a = ir_axis_at(f, d->now.loop.data[i]);
+    bool marked = a->mark.kind == IR_MARK_STREAM || a->mark.kind == IR_MARK_MESH;
+    n += marked && a->kind != IR_AXIS_REDUCTION;
+  }
+  return n * (IR_MESH_MAX_RANK + 1) + rank;
+}
+
+/* Weights of linear and matmul come before activations; elsewhere those that say most come first, and of
+ * equals the one that is written first. */
+uint32_t shard_reference_order(const ir_func *f, const ir_op_data *op, uint32_t *order) {
+  ir_family family = ir_op_info_of(op->code)->family;
+  static const uint32_t linear[] = {1, 2, 0}, matmul[] = {1, 0};
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < op->n_operands; i++) {
+    uint32_t k = i;
+    if (family == IR_FAMILY_LINEAR) k = linear[i];
+    if (family == IR_FAMILY_MATMUL) k = matmul[i];
+    if (!is_reference(f, op->operands[k])) continue;
+    uint32_t at = n++;
+    while (family != IR_FAMILY_LINEAR && family != IR_FAMILY_MATMUL && at > 0 &&
+           weight_of(f, op->operands[order[at - 1]]) < weight_of(f, op->operands[k])) {
+      order[at] = order[at - 1];
+      at--;
+    }
+    order[at] = k;
+  }
+  return n;
+}
+
+static bool must_visit(propagating *p, ir_op o, bool forward) {
+  const ir_op_data *op = ir_op_at(p->f, o);
+  uint32_t last = p->seen[forward][o.id];
+  bool news = last == 0 || p->changed[op->result.id] > last;
+  for (uint32_t k = 0; k < op->n_operands && !news; k++)
+    news = p->changed[op->operands[k].id] > last;
+  if (news) p->seen[forward][o.id] = ++p->time;
+  return news;
+}
+
+static bool visit(propagating *p, ir_op o, bool forward) {
+  if (!must_visit(p, o, forward)) return false;
+  const ir_op_data op = *ir_op_at(p->f, o);
+  uint32_t before = p->f->statements.len;
+  uint32_t *order = ARENA_ARRAY(&p->f->module->memory, op.n_operands + 1, uint32_t);
+  uint32_t n = shard_reference_order(p->f, &op, order);
+  for (uint32_t i = 0; i < n; i++) take_over(p, &op, order[i], forward);
+  return p->f->statements.len > before;
+}
+
+uint32_t shard_propagate(ir_func *f) {
+  arena *memory = &f->module->memory;
+  uint32_t before = f->statements.len;
+  if (before == 0) return 0;
+  check(f->applied);
+  propagating p = {.f = f, .changed = ARENA_ARRAY(memory, f->tensors.len, uint32_t)};
+  for (int i = 0; i < 2; i++) p.seen[i] = ARENA_ARRAY(memory, f->ops.len, uint32_t);
+  for (bool news = true; news;) {
+    news = false;
+    for (uint32_t i = 0; i < f->scheduled.len; i++)
+      news = visit(&p, f->scheduled.data[i], true) || news;
+    for (uint32_t i = f->scheduled.len; i-- > 0;)
+      news = visit(&p, f->scheduled.data[i], false) || news;
+  }
+  return f->statements.len - before;
+}
