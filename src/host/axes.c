@@ -169,6 +169,14 @@ static ir_axis defined_axis(const lowering *l, ir_tensor t, const stream_axis *s
   return dims[s->dim];
 }
 
+static bool is_cut_again(const lowering *l, const ir_op_data *op, const stream_axis *s) {
+  const stream_axes *all = &l->ops[ir_tensor_at(l->f, op->result)->def.id].axes;
+  uint32_t n = 0;
+  for (uint32_t q = 0; q < all->len; q++)
+    n += !all->data[q].reduction && all->data[q].dim == s->dim;
+  return n > 1;
+}
+
 /* Cut into equal parts, the outermost dimension that a reshape makes of others is cut where they are:
  *   [6, 4] in 2 parts of [3, 4]  =>  [24] in 2 parts of [12] */
 static ir_axis across_reshape(const lowering *l, const ir_op_data *op, const stream_axis *s,
@@ -179,6 +187,7 @@ static ir_axis across_reshape(const lowering *l, const ir_op_data *op, const str
                !s->reduction && !s->swizzled && s->partition.kind == IR_PARTS &&
                s->partition.size.id;
   ir_axis sides[] = {cut, root};
+  equal = equal && !is_cut_again(l, op, s);
   for (uint32_t i = 0; i < 2 && equal; i++) {
     ir_scalar size = ir_axis_size(l->f, sides[i]);
     equal = ir_scalar_divides(sc, s->partition.size, size) == IR_TRUE;

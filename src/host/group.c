@@ -104,9 +104,11 @@ static bool plan_op(lowering *l, ir_op o, nest *open) {
   if (!host_stream_axes(l, op->result, &plan->axes)) return false;
   if (!host_plan_devices(l, op, plan)) return false;
   host_drop_recut_streams(l, op, plan);
-  for (uint32_t q = 0; q < plan->axes.len; q++) { /* devices that meet must have the same slice */
+  for (uint32_t q = 0; q < plan->axes.len; q++) {
+    /* Devices that meet must have the same slice, and those that add up the same order. */
     bool meets = plan->partial || plan->kind == STEP_MOVES;
-    if (meets && host_piece_level(plan) != (int32_t)q) plan->axes.data[q].swizzled = false;
+    if ((meets && host_piece_level(plan) != (int32_t)q) || plan->axes.data[q].reduction)
+      plan->axes.data[q].swizzled = false;
   }
   bool in_one_piece = l->options->unstreamed || never_runs(l, &plan->axes);
   if (in_one_piece) plan->axes.len = 0; /* one step does it */

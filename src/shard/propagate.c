@@ -140,7 +140,10 @@ static uint32_t take_bare(propagating *p, ir_tensor to, const link *l, schedule_
   uint32_t at = 0;
   while (at < loop.len && !IR_SAME(loop.data[at], l->to)) at++;
   if (!is_open || at == loop.len || ir_axis_at(f, l->to)->mark.kind != IR_MARK_NONE) return 0;
-  ir_stmt split = {.kind = IR_STMT_OUTER_SPLIT, .axis = at, .factor = ir_axis_size(f, l->from)};
+  ir_scalar pieces = ir_axis_size(f, l->from);
+  if (from.mark.kind == IR_MARK_MESH && !ir_scalar_is_const(&f->module->scalars, pieces, NULL))
+    return 0; /* as many as devices, but that is only known when shapes are */
+  ir_stmt split = {.kind = IR_STMT_OUTER_SPLIT, .axis = at, .factor = pieces};
   why.because = from.why;
   ir_stmt mark = {.kind = IR_STMT_MARK, .axis = at, .mark = from.mark, .why = ir_why_add(f, why)};
   return add_stmt(p, to, split) && add_stmt(p, to, mark);
