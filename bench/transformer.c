@@ -1,5 +1,5 @@
 /* What compiling a whole model costs: a generated transformer of 12, 24, 48 and 96 layers, forward and
- * backward, with marks on the weights alone, parsed, and then propagated, decomposed and lowered for 8
+ * backward and one step of the weights, with marks on the weights alone, parsed, and then propagated, decomposed and lowered for 8
  * devices. The cost must be linear in the number of layers, and 96 layers take seconds at most. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,7 +82,13 @@ static const char backward[] =
     "  dwq# = matmul(transpose(reshape(dq#, [b * s, 1024])), reshape(n#, [b * s, 1024]))\n"
     "  dwk# = matmul(transpose(reshape(dk#, [b * s, 1024])), reshape(n#, [b * s, 1024]))\n"
     "  dwv# = matmul(transpose(reshape(dv#, [b * s, 1024])), reshape(n#, [b * s, 1024]))\n"
-    "  g@ = dr# + matmul(dq#, wq#) + matmul(dk#, wk#) + matmul(dv#, wv#)\n";
+    "  g@ = dr# + matmul(dq#, wq#) + matmul(dk#, wk#) + matmul(dv#, wv#)\n"
+    "  nwq# = wq# - dwq# / (sqrt(dwq# * dwq#) + 0.001) * 0.01\n"
+    "  nwk# = wk# - dwk# / (sqrt(dwk# * dwk#) + 0.001) * 0.01\n"
+    "  nwv# = wv# - dwv# / (sqrt(dwv# * dwv#) + 0.001) * 0.01\n"
+    "  nwo# = wo# - dwo# / (sqrt(dwo# * dwo#) + 0.001) * 0.01\n"
+    "  nup# = up# - dup# / (sqrt(dup# * dup#) + 0.001) * 0.01\n"
+    "  ndown# = down# - ddown# / (sqrt(ddown# * ddown#) + 0.001) * 0.01\n";
 
 static const char marks[] =
     "    wq#, wk#, wv#, wo#, up#, bu#, down# on d\n"
@@ -99,7 +105,7 @@ static text make_model(int layers) {
   put(&t, "  g# = y# * 0.001\n", layers);
   for (int i = layers; i >= 1; i--) put(&t, backward, i);
   put(&t, "  return g0", 0);
-  for (int i = 1; i <= layers; i++) put(&t, ", dwq#, dwk#, dwv#, dwo#, dup#, ddown#", i);
+  for (int i = 1; i <= layers; i++) put(&t, ", nwq#, nwk#, nwv#, nwo#, nup#, ndown#", i);
   put(&t, "\n  schedule {\n", 0);
   for (int i = 1; i <= layers; i++) put(&t, marks, i);
   put(&t, "  }\n}\n", 0);
