@@ -10,7 +10,8 @@ typedef struct index_call {
 } index_call;
 
 static bool is_indexed(ir_opcode code) {
-  return code == IR_OP_GATHER || code == IR_OP_SCATTER || code == IR_OP_INDEX_SELECT;
+  return code == IR_OP_GATHER || code == IR_OP_SCATTER || code == IR_OP_INDEX_SELECT ||
+         code == IR_OP_ONE_HOT;
 }
 
 /* The elements of the result are elements of the operand, as they are. */
@@ -23,8 +24,10 @@ static bool only_moves(ir_opcode code) {
 /* The size of the axis that `op` indexes. One that differs from iteration to iteration of a host
  * program has no value here: then 0 is the only index that is surely in range. */
 static int64_t indexed_size(const ir_env *env, const ir_op_data *op) {
-  int64_t extents[IR_MAX_RANK], dim = ir_op_attr(op, "dim")->i;
+  int64_t extents[IR_MAX_RANK], n;
   uint32_t rank;
+  if (op->code == IR_OP_ONE_HOT) return ir_env_eval(env, ir_op_attr(op, "n")->scalar, &n) ? n : 1;
+  int64_t dim = ir_op_attr(op, "dim")->i;
   if (!ir_env_shape(env, ir_op_operand(op, "x"), extents, &rank)) return 1;
   if (dim < 0) dim += rank;
   check(dim >= 0 && dim < rank);

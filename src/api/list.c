@@ -25,6 +25,9 @@ static const char *family_text(ir_family family) {
   case IR_FAMILY_CAST: return "copy";
   case IR_FAMILY_REDUCE:
   case IR_FAMILY_MOMENT: return "reduction";
+  case IR_FAMILY_SCAN:
+  case IR_FAMILY_SORT:
+  case IR_FAMILY_TOPK: return "ordered";
   case IR_FAMILY_BROADCAST:
   case IR_FAMILY_SQUEEZE:
   case IR_FAMILY_EXPAND:
@@ -37,7 +40,8 @@ static const char *family_text(ir_family family) {
   case IR_FAMILY_MAKER: return "maker";
   case IR_FAMILY_GATHER:
   case IR_FAMILY_SCATTER:
-  case IR_FAMILY_INDEX_SELECT: return "indexed";
+  case IR_FAMILY_INDEX_SELECT:
+  case IR_FAMILY_ONE_HOT: return "indexed";
   case IR_FAMILY_MATMUL:
   case IR_FAMILY_LINEAR: return "linear algebra";
   case IR_FAMILY_SOFTMAX:

@@ -294,9 +294,13 @@ bool host_can_drop(const lowering *l, const ir_op_data *op, const stream_axis *s
     if (s->dim + columns + rows < rank) return true;
     return columns && s->dim + 1 == rank ? rb == 2 : ra == 2;
   }
-  case IR_FAMILY_LINEAR: return s->dim + 1 < rank;
-  case IR_FAMILY_SOFTMAX: return s->dim != attr_dim(l, op);
+  case IR_FAMILY_LINEAR:
+  case IR_FAMILY_ONE_HOT:
   case IR_FAMILY_NORM: return s->dim + 1 < rank;
+  case IR_FAMILY_SCAN:
+  case IR_FAMILY_SORT:
+  case IR_FAMILY_TOPK:
+  case IR_FAMILY_SOFTMAX: return s->dim != attr_dim(l, op);
   case IR_FAMILY_SDPA: return s->dim + 2 < rank;
   }
   return false;
@@ -313,7 +317,11 @@ bool host_needs_offset(const lowering *l, const ir_op_data *op, const stream_axi
   case IR_FAMILY_GATHER: return s->dim != attr_dim(l, op) && !all_cut(l, op, s);
   case IR_FAMILY_SCATTER: return s->dim == attr_dim(l, op) || !all_cut(l, op, s);
   case IR_FAMILY_MAKER: return op->code == IR_OP_IOTA || op->code == IR_OP_UNIFORM;
+  case IR_FAMILY_SCAN:
+  case IR_FAMILY_SORT:
+  case IR_FAMILY_TOPK:
   case IR_FAMILY_SOFTMAX: return s->dim == attr_dim(l, op);
+  case IR_FAMILY_ONE_HOT:
   case IR_FAMILY_NORM: return s->dim + 1 == rank;
   case IR_FAMILY_SDPA: return s->dim + 2 == rank && ir_op_attr(op, "causal")->i != 0;
   case IR_FAMILY_POINTWISE:

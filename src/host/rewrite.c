@@ -123,6 +123,9 @@ static void rewrite(rewriting *r, ir_opcode *code) {
   case IR_FAMILY_GATHER:
   case IR_FAMILY_SCATTER:
   case IR_FAMILY_INDEX_SELECT:
+  case IR_FAMILY_SCAN:
+  case IR_FAMILY_SORT:
+  case IR_FAMILY_TOPK:
   case IR_FAMILY_SOFTMAX: one_dim(r); return;
   case IR_FAMILY_MAKER:
     if (r->op->code == IR_OP_UNIFORM) uniform_key(r);
@@ -131,6 +134,7 @@ static void rewrite(rewriting *r, ir_opcode *code) {
   case IR_FAMILY_POINTWISE:
   case IR_FAMILY_SET:
   case IR_FAMILY_CAST:
+  case IR_FAMILY_ONE_HOT: /* a part of its last axis is a window, and n the whole's */
   case IR_FAMILY_MATMUL:
   case IR_FAMILY_LINEAR:
   case IR_FAMILY_NORM:

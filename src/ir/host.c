@@ -210,6 +210,9 @@ bool ir_op_is_view(ir_opcode code) {
   case IR_FAMILY_CAST:
   case IR_FAMILY_REDUCE:
   case IR_FAMILY_MOMENT:
+  case IR_FAMILY_SCAN:
+  case IR_FAMILY_SORT:
+  case IR_FAMILY_TOPK:
   case IR_FAMILY_RESHAPE:
   case IR_FAMILY_PAD:
   case IR_FAMILY_CAT:
@@ -218,6 +221,7 @@ bool ir_op_is_view(ir_opcode code) {
   case IR_FAMILY_GATHER:
   case IR_FAMILY_SCATTER:
   case IR_FAMILY_INDEX_SELECT:
+  case IR_FAMILY_ONE_HOT:
   case IR_FAMILY_MATMUL:
   case IR_FAMILY_LINEAR:
   case IR_FAMILY_SOFTMAX:

@@ -287,6 +287,9 @@ static bool dispatch(infer *c) {
   case IR_FAMILY_CAST: return infer_copy(c);
   case IR_FAMILY_REDUCE: return infer_reduce(c);
   case IR_FAMILY_MOMENT: return infer_moment(c);
+  case IR_FAMILY_SCAN:
+  case IR_FAMILY_SORT: return infer_ordered(c);
+  case IR_FAMILY_TOPK: return infer_topk(c);
   case IR_FAMILY_BROADCAST: return infer_insert(c);
   case IR_FAMILY_SQUEEZE: return infer_squeeze(c);
   case IR_FAMILY_EXPAND: return infer_expand(c);
@@ -300,6 +303,7 @@ static bool dispatch(infer *c) {
   case IR_FAMILY_GATHER: return infer_gather(c);
   case IR_FAMILY_SCATTER: return infer_scatter(c);
   case IR_FAMILY_INDEX_SELECT: return infer_index_select(c);
+  case IR_FAMILY_ONE_HOT: return infer_one_hot(c);
   case IR_FAMILY_MATMUL: return infer_matmul(c);
   case IR_FAMILY_LINEAR: return infer_linear(c);
   case IR_FAMILY_SOFTMAX: return infer_softmax(c);

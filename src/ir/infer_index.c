@@ -1,4 +1,4 @@
-/* cat, select, gather, scatter, index_select and the makers. */
+/* cat, select, gather, scatter, index_select, one_hot and the makers. */
 #include "ir/infer_internal.h"
 
 static ir_dtype operand_dtype(const infer *c, uint32_t i) {
@@ -134,6 +134,17 @@ bool infer_index_select(infer *c) {
     out.data[out.len++] = a;
   }
   return infer_done(c, operand_dtype(c, 0), &out, &out);
+}
+
+bool infer_one_hot(infer *c) {
+  dims index = infer_dims(c, 0), out = {.len = 0};
+  ir_scalar n = ir_op_attr(c->op, "n")->scalar;
+  if (!is_index(c, 0) || !infer_not_negative(c, n)) return false;
+  for (uint32_t i = 0; i < index.len; i++) {
+    out.data[out.len++] = infer_copy_dim(c, index.data[i]);
+  }
+  if (!infer_push(c, &out, infer_new_dim(c, n))) return false;
+  return infer_done(c, (ir_dtype)ir_op_attr(c->op, "dtype")->i, &out, &out);
 }
 
 /* ---- makers ---- */

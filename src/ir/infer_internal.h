@@ -54,6 +54,8 @@ bool infer_pointwise(infer *c);
 bool infer_copy(infer *c); /* set, cast */
 bool infer_reduce(infer *c);
 bool infer_moment(infer *c);
+bool infer_ordered(infer *c); /* cumsum, argsort */
+bool infer_topk(infer *c);
 bool infer_insert(infer *c); /* broadcast */
 bool infer_squeeze(infer *c);
 bool infer_expand(infer *c);
@@ -67,6 +69,7 @@ bool infer_maker(infer *c);
 bool infer_gather(infer *c);
 bool infer_scatter(infer *c);
 bool infer_index_select(infer *c);
+bool infer_one_hot(infer *c);
 bool infer_matmul(infer *c);
 bool infer_linear(infer *c);
 bool infer_softmax(infer *c);

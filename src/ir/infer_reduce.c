@@ -1,4 +1,5 @@
-/* Reductions, moments, softmax and norms: operations over whole axes. */
+/* Reductions, moments, softmax, norms, sums up to a position and sorting: operations over whole
+ * axes. */
 #include "ir/infer_internal.h"
 
 static ir_dtype operand_dtype(const infer *c, uint32_t i) {
@@ -10,7 +11,7 @@ static ir_dtype float_of(ir_dtype t) { return ir_dtype_is_float(t) ? t : IR_F32;
 /* Sums and products of integers are wide, so that they do not wrap early. */
 static ir_dtype reduced_dtype(const infer *c) {
   ir_dtype t = operand_dtype(c, 0);
-  bool adds = c->op->code == IR_OP_SUM || c->op->code == IR_OP_PROD;
+  bool adds = c->op->code == IR_OP_SUM || c->op->code == IR_OP_PROD || c->op->code == IR_OP_CUMSUM;
   return adds && !ir_dtype_is_float(t) ? IR_I64 : t;
 }
 
@@ -52,6 +53,34 @@ bool infer_softmax(infer *c) {
   if (!infer_axis(c, ir_op_attr(c->op, "dim")->i, in.len, &axis)) return false;
   for (uint32_t i = 0; i < in.len; i++) out.data[out.len++] = infer_copy_dim(c, in.data[i]);
   return infer_done(c, float_of(operand_dtype(c, 0)), &out, &out);
+}
+
+/* ---- along one axis, in order ---- */
+
+/* The axis of `dim`; an operand without any is refused. */
+static bool ordered_axis(infer *c, const dims *in, uint32_t *axis) {
+  if (in->len == 0) return infer_error(c, "needs at least one axis");
+  return infer_axis(c, ir_op_attr(c->op, "dim")->i, in->len, axis);
+}
+
+bool infer_ordered(infer *c) {
+  dims in = infer_dims(c, 0), out = {.len = 0};
+  uint32_t axis = 0;
+  if (!ordered_axis(c, &in, &axis)) return false;
+  for (uint32_t i = 0; i < in.len; i++) out.data[out.len++] = infer_copy_dim(c, in.data[i]);
+  return infer_done(c, c->op->code == IR_OP_CUMSUM ? reduced_dtype(c) : IR_I64, &out, &out);
+}
+
+bool infer_topk(infer *c) {
+  dims in = infer_dims(c, 0), out = {.len = 0};
+  uint32_t axis = 0;
+  ir_scalar k = ir_op_attr(c->op, "k")->scalar;
+  if (!ordered_axis(c, &in, &axis) || !infer_not_negative(c, k)) return false;
+  if (!infer_at_most(c, k, infer_size(c, in.data[axis]), "k")) return false;
+  for (uint32_t i = 0; i < in.len; i++) {
+    out.data[out.len++] = i == axis ? infer_new_dim(c, k) : infer_copy_dim(c, in.data[i]);
+  }
+  return infer_done(c, c->op->code == IR_OP_TOPK ? operand_dtype(c, 0) : IR_I64, &out, &out);
 }
 
 static bool norm_vector(infer *c, uint32_t i, ir_axis last) {

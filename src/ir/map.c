@@ -178,11 +178,13 @@ static void pair_up(pairing *m) {
   case IR_FAMILY_PERMUTE:
   case IR_FAMILY_RESHAPE:
   case IR_FAMILY_SLICE:
-  case IR_FAMILY_PAD: in_order(m); return;
+  case IR_FAMILY_PAD:
+  case IR_FAMILY_ONE_HOT: in_order(m); return;
   case IR_FAMILY_REDUCE: reduced(m); return;
   case IR_FAMILY_MOMENT: dropped(m, ir_op_attr(m->op, "keepdim")->i != 0); return;
   case IR_FAMILY_SQUEEZE: dropped(m, false); return;
   case IR_FAMILY_BROADCAST: inserted(m); return;
+  case IR_FAMILY_TOPK:
   case IR_FAMILY_CAT: all_but(m, dim_of(m, m->np), false); return;
   case IR_FAMILY_SELECT: all_but(m, dim_of(m, m->np), true); return;
   case IR_FAMILY_MAKER: return;
@@ -191,6 +193,8 @@ static void pair_up(pairing *m) {
   case IR_FAMILY_INDEX_SELECT: index_select_pairs(m); return;
   case IR_FAMILY_MATMUL: matmul_pairs(m); return;
   case IR_FAMILY_LINEAR: linear_pairs(m); return;
+  case IR_FAMILY_SCAN:
+  case IR_FAMILY_SORT:
   case IR_FAMILY_SOFTMAX: softmax_pairs(m); return;
   case IR_FAMILY_NORM: norm_pairs(m); return;
   case IR_FAMILY_SDPA: sdpa_pairs(m); return;

@@ -5,7 +5,7 @@
  *   EXACT      one to one, equal sizes
  *   BROADCAST  the producer's axis is a broadcast (size 1) and every consumer position reads it
  *   WHOLE      one to one in size, but each consumer position needs all producer positions
- *              (the normalized axis of softmax and norms): not independent, so it cannot be cut
+ *              (the axis of softmax, norms, cumsum and argsort): not independent, so it cannot be cut
  * Axes without a pair (dropped, inserted, indexed) are not mapped. */
 #ifndef WEIR_IR_MAP_H
 #define WEIR_IR_MAP_H

@@ -22,6 +22,9 @@ typedef enum ir_family {
   IR_FAMILY_CAST,
   IR_FAMILY_REDUCE, /* sum prod amax amin: reduced axes stay in the logical domain as reductions */
   IR_FAMILY_MOMENT, /* mean var */
+  IR_FAMILY_SCAN,   /* cumsum */
+  IR_FAMILY_SORT,   /* argsort */
+  IR_FAMILY_TOPK,   /* topk topk_index */
   IR_FAMILY_BROADCAST,
   IR_FAMILY_SQUEEZE,
   IR_FAMILY_EXPAND,
@@ -35,6 +38,7 @@ typedef enum ir_family {
   IR_FAMILY_GATHER,
   IR_FAMILY_SCATTER,
   IR_FAMILY_INDEX_SELECT,
+  IR_FAMILY_ONE_HOT,
   IR_FAMILY_MATMUL,
   IR_FAMILY_LINEAR,
   IR_FAMILY_SOFTMAX,

@@ -10,6 +10,9 @@ static status call_family(const ref_call *c) {
   case IR_FAMILY_CAST: return ref_copy(c);
   case IR_FAMILY_REDUCE: return ref_reduce(c);
   case IR_FAMILY_MOMENT: return ref_moment(c);
+  case IR_FAMILY_SCAN: return ref_scan(c);
+  case IR_FAMILY_SORT:
+  case IR_FAMILY_TOPK: return ref_sort(c);
   case IR_FAMILY_BROADCAST: return ref_broadcast(c);
   case IR_FAMILY_SQUEEZE: return ref_squeeze(c);
   case IR_FAMILY_EXPAND: return ref_expand(c);
@@ -23,6 +26,7 @@ static status call_family(const ref_call *c) {
   case IR_FAMILY_GATHER: return ref_gather(c);
   case IR_FAMILY_SCATTER: return ref_scatter(c);
   case IR_FAMILY_INDEX_SELECT: return ref_index_select(c);
+  case IR_FAMILY_ONE_HOT: return ref_one_hot(c);
   case IR_FAMILY_MATMUL: return ref_matmul(c);
   case IR_FAMILY_LINEAR: return ref_linear(c);
   case IR_FAMILY_SOFTMAX: return ref_softmax(c);

@@ -1,4 +1,4 @@
-/* Operations that take positions from an index tensor: gather scatter index_select.
+/* Operations that take positions from an index tensor: gather scatter index_select one_hot.
  *
  * As in PyTorch an index lies in 0 .. n-1; a negative one is an error, not a count from the end. */
 #include <string.h>
@@ -35,6 +35,50 @@ status ref_gather(const ref_call *c) {
   return STATUS_OK;
 }
 
+/* ---- scatter ---- */
+
+/* The sums along one line of the result: what x has there, then src where the index says so. Positions
+ * of other lines never meet, so each sum has its terms in row-major order. */
+static status add_line(const ref_call *c, uint32_t dim, int64_t *at, ref_fold *sums) {
+  const ir_array *indexes = ref_operand_named(c, "index"), *src = ref_operand_named(c, "src");
+  bool is_float = ir_dtype_is_float(c->result.dtype);
+  for (int64_t i = 0; i < c->result.extents[dim]; i++) {
+    at[dim] = i;
+    const void *p = ir_array_at(&c->result, at);
+    sums[i] = ref_fold_start(c->state, IR_OP_SUM, is_float, c->result.dtype);
+    if (is_float) sums[i].f = ir_element_as_f64(c->result.dtype, p);
+    else sums[i].i = ir_element_as_i64(c->result.dtype, p);
+  }
+  for (int64_t i = 0; i < indexes->extents[dim]; i++) {
+    int64_t to = 0;
+    at[dim] = i;
+    TRY(read_index(c, indexes, at, dim, c->result.extents[dim], &to));
+    ref_fold_term(&sums[to], &(ref_terms){.left = *src}, at);
+  }
+  for (int64_t i = 0; i < c->result.extents[dim]; i++) {
+    at[dim] = i;
+    ref_fold_store(&sums[i], c->result.dtype, ir_array_at(&c->result, at));
+  }
+  at[dim] = 0;
+  return STATUS_OK;
+}
+
+/* The result holds x. */
+static status scatter_add(const ref_call *c, uint32_t dim) {
+  ir_array lines = *ref_operand_named(c, "index");
+  const allocator *memory = c->state->options->memory;
+  size_t length = (size_t)c->result.extents[dim];
+  ref_fold *sums = memory_alloc(memory, (length + 1) * sizeof *sums);
+  int64_t at[IR_MAX_RANK] = {0};
+  status st = STATUS_OK;
+  if (!sums) return STATUS_OUT_OF_MEMORY;
+  lines.extents[dim] = 1;
+  do st = add_line(c, dim, at, sums);
+  while (st == STATUS_OK && ir_array_next(&lines, at));
+  memory_free(memory, sums);
+  return st;
+}
+
 /* Where an index occurs twice, the later position in row-major order wins. */
 status ref_scatter(const ref_call *c) {
   const ir_array *x = ref_operand_named(c, "x"), *indexes = ref_operand_named(c, "index");
@@ -43,6 +87,7 @@ status ref_scatter(const ref_call *c) {
   int64_t at[IR_MAX_RANK] = {0}, to[IR_MAX_RANK];
   ir_array_copy(&c->result, x);
   if (ref_count(indexes) == 0) return STATUS_OK;
+  if (ref_attr_int(c, "reduce")) return scatter_add(c, dim);
   do {
     memcpy(to, at, sizeof to);
     TRY(read_index(c, indexes, at, dim, x->extents[dim], &to[dim]));
@@ -60,6 +105,18 @@ status ref_index_select(const ref_call *c) {
     memcpy(from, at, sizeof from);
     TRY(read_index(c, indexes, &at[dim], dim, x->extents[dim], &from[dim]));
     copy_element(&c->result, at, x, from);
+  } while (ir_array_next(&c->result, at));
+  return STATUS_OK;
+}
+
+status ref_one_hot(const ref_call *c) {
+  const ir_array *indexes = ref_operand_named(c, "index");
+  uint32_t last = indexes->rank;
+  int64_t at[IR_MAX_RANK] = {0}, hot = 0;
+  if (ref_count(&c->result) == 0) return STATUS_OK;
+  do {
+    TRY(read_index(c, indexes, at, last, c->result.extents[last], &hot));
+    ir_element_set_i64(c->result.dtype, ir_array_at(&c->result, at), at[last] == hot);
   } while (ir_array_next(&c->result, at));
   return STATUS_OK;
 }

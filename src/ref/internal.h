@@ -125,6 +125,8 @@ NODISCARD status ref_pointwise(const ref_call *c);
 NODISCARD status ref_copy(const ref_call *c); /* set, cast */
 NODISCARD status ref_reduce(const ref_call *c);
 NODISCARD status ref_moment(const ref_call *c);
+NODISCARD status ref_scan(const ref_call *c);
+NODISCARD status ref_sort(const ref_call *c); /* argsort, topk, topk_index */
 NODISCARD status ref_broadcast(const ref_call *c);
 NODISCARD status ref_squeeze(const ref_call *c);
 NODISCARD status ref_expand(const ref_call *c);
@@ -138,6 +140,7 @@ NODISCARD status ref_maker(const ref_call *c);
 NODISCARD status ref_gather(const ref_call *c);
 NODISCARD status ref_scatter(const ref_call *c);
 NODISCARD status ref_index_select(const ref_call *c);
+NODISCARD status ref_one_hot(const ref_call *c);
 NODISCARD status ref_matmul(const ref_call *c);
 NODISCARD status ref_linear(const ref_call *c);
 NODISCARD status ref_softmax(const ref_call *c);

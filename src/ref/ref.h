@@ -21,8 +21,8 @@ typedef struct ref_options {
  * provided by the caller, any strides; written only on success. Intermediates live in memory from
  * the options' allocator and are freed as soon as their last use is past.
  *
- * An index out of range (gather, scatter, index_select, select) is STATUS_BAD_PROGRAM with a message
- * that names the operation and the value. */
+ * An index out of range (gather, scatter, index_select, one_hot, select) is STATUS_BAD_PROGRAM with
+ * a message that names the operation and the value. */
 NODISCARD status ref_eval(const ir_env *env, const ir_array *inputs, const ir_array *outputs,
                           const ref_options *options);
 

@@ -386,7 +386,8 @@ static bool linear_fits(shapes *s) {
   return fits || mismatch(s, "extents differ");
 }
 
-/* softmax and norms: along the normalized axis the operand is whole, and the result may be a window. */
+/* softmax, norms, cumsum and argsort: along their axis the operand is whole, and the result may be a
+ * window. */
 static bool normalized_fits(shapes *s, uint32_t axis) {
   const rt_view *x = operand(s, 0);
   if (!same_rank(s, x)) return false;
@@ -399,6 +400,35 @@ static bool normalized_fits(shapes *s, uint32_t axis) {
     int64_t want = v && is_cut(s, k, axis) ? s->r->extents[axis] : x->extents[axis];
     if (v && (v->rank != 1 || v->extents[0] != want)) return mismatch(s, "weight or bias differ");
   }
+  return true;
+}
+
+/* topk: as long as k along the axis, of which the result may be a window. */
+static bool topk_fits(shapes *s) {
+  const rt_view *x = operand(s, 0);
+  int64_t k = attr(s, "k")->i;
+  if (!same_rank(s, x)) return false;
+  uint32_t axis = position(attr(s, "dim")->i, x->rank);
+  if (s->windowed && is_cut(s, 0, axis)) return mismatch(s, "the operand is cut along the axis");
+  if (k < 0 || k > x->extents[axis]) return mismatch(s, "k is more than there are positions");
+  for (uint32_t i = 0; i < x->rank; i++) {
+    if (i != axis && !along(s, 0, i, i)) return mismatch(s, "extents differ");
+  }
+  if (!s->windowed && s->r->extents[axis] != k) return mismatch(s, "extents differ");
+  set_whole(s, axis, k);
+  return true;
+}
+
+/* one_hot: the index has all axes of the result but the last, of which the result may be a window. */
+static bool one_hot_fits(shapes *s) {
+  const rt_view *index = operand(s, 0);
+  int64_t n = attr(s, "n")->i;
+  if (index->rank + 1 != s->r->rank) return mismatch(s, "ranks differ");
+  for (uint32_t i = 0; i < index->rank; i++) {
+    if (!along(s, 0, i, i)) return mismatch(s, "extents differ");
+  }
+  if (!s->windowed && s->r->extents[index->rank] != n) return mismatch(s, "extents differ");
+  set_whole(s, index->rank, n);
   return true;
 }
 
@@ -435,8 +465,12 @@ static bool fits(shapes *s) {
   case IR_FAMILY_GATHER: return gathered_fits(s);
   case IR_FAMILY_SCATTER: return scattered_fits(s);
   case IR_FAMILY_INDEX_SELECT: return index_selected_fits(s);
+  case IR_FAMILY_ONE_HOT: return one_hot_fits(s);
   case IR_FAMILY_MATMUL: return matmul_fits(s);
   case IR_FAMILY_LINEAR: return linear_fits(s);
+  case IR_FAMILY_TOPK: return topk_fits(s);
+  case IR_FAMILY_SCAN:
+  case IR_FAMILY_SORT:
   case IR_FAMILY_SOFTMAX: return normalized_fits(s, position(attr(s, "dim")->i, s->r->rank));
   case IR_FAMILY_NORM: return normalized_fits(s, s->r->rank - 1);
   case IR_FAMILY_SDPA: return sdpa_fits(s);
@@ -450,7 +484,8 @@ static bool takes_window(ir_opcode code) {
   return f == IR_FAMILY_RESHAPE || f == IR_FAMILY_SLICE || f == IR_FAMILY_PAD ||
          f == IR_FAMILY_CAT || f == IR_FAMILY_GATHER || f == IR_FAMILY_SCATTER ||
          f == IR_FAMILY_SOFTMAX || f == IR_FAMILY_NORM || f == IR_FAMILY_SDPA ||
-         code == IR_OP_IOTA || code == IR_OP_UNIFORM;
+         f == IR_FAMILY_SCAN || f == IR_FAMILY_SORT || f == IR_FAMILY_TOPK ||
+         f == IR_FAMILY_ONE_HOT || code == IR_OP_IOTA || code == IR_OP_UNIFORM;
 }
 
 /* Entries per dimension that attributes must have, as far as these operations read them. */

@@ -11,6 +11,9 @@ static double last_extent(const rt_view *v) {
   return v->rank ? (double)v->extents[v->rank - 1] : 1;
 }
 
+/* A scatter that adds: `reduce` is its second attribute. */
+static bool adds(const rt_task *task) { return task->attrs[1].i != 0; }
+
 double rt_task_flops(const rt_plan *plan, const rt_task *task) {
   double n = elements(&plan->views[task->result]);
   if (task->n_operands == 0 || task->operands[0].kind != RT_OPERAND_VIEW) return n;
@@ -24,7 +27,11 @@ double rt_task_flops(const rt_plan *plan, const rt_task *task) {
     return 2 * positions * (n + elements(x));
   }
   case IR_FAMILY_REDUCE:
-  case IR_FAMILY_MOMENT: return elements(x);
+  case IR_FAMILY_MOMENT:
+  case IR_FAMILY_SCAN: return elements(x);
+  case IR_FAMILY_SORT:
+  case IR_FAMILY_TOPK: return 4 * elements(x); /* comparisons */
+  case IR_FAMILY_SCATTER: return adds(task) ? elements(&plan->views[task->operands[2].view]) : 0;
   case IR_FAMILY_SOFTMAX:
   case IR_FAMILY_NORM: return 4 * n;
   case IR_FAMILY_POINTWISE: return n;
@@ -41,8 +48,8 @@ double rt_task_flops(const rt_plan *plan, const rt_task *task) {
   case IR_FAMILY_SELECT:
   case IR_FAMILY_MAKER:
   case IR_FAMILY_GATHER:
-  case IR_FAMILY_SCATTER:
-  case IR_FAMILY_INDEX_SELECT: return 0;
+  case IR_FAMILY_INDEX_SELECT:
+  case IR_FAMILY_ONE_HOT: return 0;
   }
   return 0;
 }

@@ -166,6 +166,9 @@ static cpu_prepare_fn *family_prepare(ir_family family) {
   case IR_FAMILY_POINTWISE: return cpu_prepare_map;
   case IR_FAMILY_REDUCE: return cpu_prepare_reduce;
   case IR_FAMILY_MOMENT: return cpu_prepare_moment;
+  case IR_FAMILY_SCAN: return cpu_prepare_scan;
+  case IR_FAMILY_SORT:
+  case IR_FAMILY_TOPK: return cpu_prepare_sort;
   case IR_FAMILY_SET:
   case IR_FAMILY_CAST:
   case IR_FAMILY_BROADCAST:
@@ -181,6 +184,7 @@ static cpu_prepare_fn *family_prepare(ir_family family) {
   case IR_FAMILY_GATHER: return cpu_prepare_gather;
   case IR_FAMILY_SCATTER: return cpu_prepare_scatter;
   case IR_FAMILY_INDEX_SELECT: return cpu_prepare_index_select;
+  case IR_FAMILY_ONE_HOT: return cpu_prepare_one_hot;
   case IR_FAMILY_MATMUL: return cpu_prepare_matmul;
   case IR_FAMILY_LINEAR: return cpu_prepare_linear;
   case IR_FAMILY_SOFTMAX: return cpu_prepare_softmax;

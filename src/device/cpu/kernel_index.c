@@ -1,4 +1,4 @@
-/* Operations that take positions from an index tensor: gather scatter index_select.
+/* Operations that take positions from an index tensor: gather scatter index_select one_hot.
  *
  * Indexes are read in dense blocks of i64 and checked there; an index lies in 0 .. n-1. */
 #include "device/cpu/kernel_internal.h"
@@ -16,6 +16,7 @@ typedef struct index_kernel {
   cpu_copy copy;  /* scatter: x to result; index_select: one slice */
   cpu_view index; /* index_select */
   int64_t n_indexes, slice_step;
+  cpu_element one; /* one_hot */
 } index_kernel;
 
 /* A block of indexes, all in range. */
@@ -165,9 +166,143 @@ static bool index_extents(const cpu_call *c, uint32_t dim, int64_t extents[IR_MA
   return true;
 }
 
+/* ---- scatter with add ----
+ * Positions whose coordinates differ outside of `dim` never meet. So lines along `dim` are taken one
+ * after the other, or, where they lie side by side, a block of columns at a time: their sums are kept
+ * wide until all of `src` is added, in order, and rounded once. */
+typedef struct add_kernel {
+  index_kernel base; /* loops over lines or blocks of columns; load: a run of indexes */
+  int64_t rows;      /* targets of a line */
+  int64_t positions; /* of the index along `dim` */
+  int64_t columns, block;
+  int64_t along[3]; /* steps along a line, in bytes: index, result, src */
+  cpu_transfer sums_in, sums_out, src;
+  bool is_float, by_columns;
+} add_kernel;
+
+enum { SUMS = 1 << 15, FEWEST = 8 }; /* of a block, unless that were fewer columns than these */
+
+/* sums[(index[i] - low) * row + i * lane] += x[i], where that lies in the window. */
+#define ADD(name, type)                                                                            \
+  static void name(const add_kernel *m, int64_t n, const int64_t *index, const type *x,            \
+                   type *sums) {                                                                   \
+    int64_t lane = m->by_columns ? 1 : 0;                                                          \
+    for (int64_t i = 0; i < n; i++) {                                                              \
+      int64_t row = index[i] - m->base.low;                                                        \
+      if (row >= 0 && row < m->rows) sums[row * m->block + i * lane] += x[i];                      \
+    }                                                                                              \
+  }
+ADD(add_f64, double)
+ADD(add_u64, uint64_t)
+
+typedef struct add_room {
+  char *index, *src, *sums;
+} add_room;
+
+/* A run of indexes and what is to be added there. */
+static status add_run(const add_kernel *m, int64_t n, const char *index, const char *src,
+                      add_room room) {
+  const int64_t *indexes;
+  TRY(load_indexes(&m->base, n, index, room.index, &indexes));
+  const void *x = cpu_load(&m->src, n, src, room.src);
+  if (m->is_float) add_f64(m, n, indexes, x, (double *)(void *)room.sums);
+  else add_u64(m, n, indexes, x, (uint64_t *)(void *)room.sums);
+  return STATUS_OK;
+}
+
+/* Elements of the result become sums, or sums elements, a run at a time. */
+static void move_sums(const add_kernel *m, int64_t n, char *result, bool out, add_room room) {
+  int64_t step = m->by_columns ? 1 : CPU_BLOCK;
+  for (int64_t r = 0; r < m->rows; r += step) {
+    int64_t run = m->by_columns ? n : m->rows - r < step ? m->rows - r : step;
+    char *at = result + r * m->along[1], *sums = room.sums + r * m->block * 8;
+    if (out) cpu_store(&m->sums_out, run, at, sums, room.src);
+    else cpu_load_to(&m->sums_in, run, at, sums, room.src);
+  }
+}
+
+/* n columns, or one line. */
+static status add_block(const add_kernel *m, int64_t n, const char *index, char *result,
+                        const char *src, add_room room) {
+  int64_t step = m->by_columns ? 1 : CPU_BLOCK;
+  move_sums(m, n, result, false, room);
+  for (int64_t q = 0; q < m->positions; q += step) {
+    int64_t run = m->by_columns ? n : m->positions - q < step ? m->positions - q : step;
+    TRY(add_run(m, run, index + q * m->along[0], src + q * m->along[2], room));
+  }
+  move_sums(m, n, result, true, room);
+  return STATUS_OK;
+}
+
+static status run_scatter_add(const cpu_kernel *k, char *const *starts, char *scratch) {
+  const add_kernel *m = (const add_kernel *)k;
+  const cpu_view *copied = m->base.copy.views;
+  size_t bytes = cpu_transfer_bytes(CPU_BLOCK);
+  add_room room = {scratch, scratch + bytes, scratch + 2 * bytes};
+  cpu_copy_run(&m->base.copy, cpu_view_start(&copied[0], starts),
+               cpu_view_start(&copied[1], starts), scratch);
+  if (m->base.loops.rank == 0) return STATUS_OK;
+  cpu_walk w = cpu_walk_start(&m->base.loops, m->base.views, starts);
+  do
+    for (int64_t done = 0; done < m->columns; done += m->block) {
+      int64_t n = m->columns - done < m->block ? m->columns - done : m->block;
+      TRY(add_block(m, n, w.at[0] + done * m->base.load.step, w.at[1] + done * m->sums_in.step,
+                    w.at[2] + done * m->src.step, room));
+    }
+  while (cpu_walk_next(&m->base.loops, &w, 0));
+  return STATUS_OK;
+}
+
+static int64_t step_of(const cpu_view *v, uint32_t d) {
+  return v->strides[d] * (int64_t)ir_dtype_size_bytes(v->dtype);
+}
+
+/* How runs go: across columns, or along lines. */
+static void place_runs(const cpu_call *c, add_kernel *m, uint32_t dim, int64_t *extents) {
+  cpu_view *v = m->base.views;
+  uint32_t rank = c->result->rank, across = cpu_columns_of(&v[1], rank, extents, dim);
+  m->by_columns = across < rank;
+  uint32_t run = m->by_columns ? across : dim;
+  ir_dtype native = m->is_float ? IR_F64 : IR_I64;
+  m->positions = extents[dim];
+  m->columns = m->by_columns ? extents[across] : 1;
+  int64_t most = SUMS / (m->rows > 0 ? m->rows : 1);
+  m->block = most < FEWEST ? FEWEST : most < CPU_BLOCK ? most : CPU_BLOCK;
+  if (m->block > m->columns) m->block = m->columns;
+  for (int i = 0; i < 3; i++) m->along[i] = step_of(&v[i], dim);
+  m->base.load = cpu_transfer_load(v[0].dtype, step_of(&v[0], run), IR_I64);
+  m->sums_in = cpu_transfer_load(v[1].dtype, step_of(&v[1], run), native);
+  m->sums_out = cpu_transfer_store(v[1].dtype, step_of(&v[1], run), native);
+  m->src = cpu_transfer_load(v[2].dtype, step_of(&v[2], run), native);
+  extents[dim] = extents[run] = 1;
+  cpu_loops_make(&m->base.loops, CPU_IN_ORDER, rank, extents, v, 3);
+}
+
+/* result = x; result[p, with p[dim] = index[p]] += src[p]. */
+static status prepare_scatter_add(const cpu_call *c, cpu_kernel **result) {
+  add_kernel *m = CPU_KERNEL_NEW(c, add_kernel, run_scatter_add);
+  uint32_t rank = c->result->rank, dim = cpu_attr_dim(c, "dim", rank);
+  int64_t extents[IR_MAX_RANK];
+  cpu_view to = cpu_place_result(c), from = cpu_place_aligned(c, 0);
+  cpu_copy_make(&m->base.copy, rank, c->result->extents, &to, &from);
+  set_axis(&m->base, c->result, dim, c->whole[dim]);
+  m->base.low = c->offset[dim];
+  m->rows = c->result->extents[dim];
+  m->is_float = ir_dtype_is_float(c->result->dtype);
+  *result = &m->base.head;
+  if (!index_extents(c, dim, extents)) return STATUS_OK;
+  m->base.views[0] = place_indexed(c, 1, dim);
+  m->base.views[1] = to;
+  m->base.views[2] = place_indexed(c, 2, dim);
+  place_runs(c, m, dim, extents);
+  m->base.head.scratch_bytes = 2 * cpu_transfer_bytes(CPU_BLOCK) + (size_t)(m->rows * m->block) * 8;
+  return STATUS_OK;
+}
+
 /* result = x; result[p, with p[dim] = index[p]] = src[p], for p in row-major order: later ones win, so
  * the loops keep their order. */
 status cpu_prepare_scatter(const cpu_call *c, cpu_kernel **result) {
+  if (cpu_attr_int(c, "reduce")) return prepare_scatter_add(c, result);
   index_kernel *m = CPU_KERNEL_NEW(c, index_kernel, run_scatter);
   uint32_t rank = c->result->rank, dim = cpu_attr_dim(c, "dim", rank);
   int64_t extents[IR_MAX_RANK];
@@ -224,6 +359,50 @@ status cpu_prepare_index_select(const cpu_call *c, cpu_kernel **result) {
   m->slice_step = c->result->strides[dim] * (int64_t)m->size_bytes;
   int64_t index_size = (int64_t)ir_dtype_size_bytes(m->index.dtype);
   m->load = cpu_transfer_load(m->index.dtype, m->index.strides[dim] * index_size, IR_I64);
+  m->head.scratch_bytes = cpu_transfer_bytes(CPU_BLOCK);
+  *result = &m->head;
+  return STATUS_OK;
+}
+
+/* ---- one_hot ---- */
+static void hot_row(const index_kernel *m, int64_t hot, char *to) {
+  static const cpu_element zero;
+  cpu_fill_strided(m->size_bytes, m->end - m->low, to, m->step, zero.bytes);
+  if (hot < m->low || hot >= m->end) return;
+  cpu_fill_strided(m->size_bytes, 1, to + (hot - m->low) * m->step, 0, m->one.bytes);
+}
+
+static status run_one_hot(const cpu_kernel *k, char *const *starts, char *scratch) {
+  const index_kernel *m = (const index_kernel *)k;
+  cpu_walk w = cpu_walk_start(&m->loops, m->views, starts);
+  int64_t run = cpu_run_length(&m->loops), step = cpu_run_step(&m->loops, 0);
+  do
+    for (int64_t done = 0; done < run; done += CPU_BLOCK) {
+      int64_t n = run - done < CPU_BLOCK ? run - done : CPU_BLOCK;
+      const int64_t *indexes;
+      TRY(load_indexes(m, n, w.at[1] + done * m->load.step, scratch, &indexes));
+      for (int64_t i = 0; i < n; i++) hot_row(m, indexes[i], w.at[0] + (done + i) * step);
+    }
+  while (cpu_walk_next(&m->loops, &w, 1));
+  return STATUS_OK;
+}
+
+/* result[p, i] = index[p] == i */
+status cpu_prepare_one_hot(const cpu_call *c, cpu_kernel **result) {
+  index_kernel *m = CPU_KERNEL_NEW(c, index_kernel, run_one_hot);
+  uint32_t last = c->result->rank - 1;
+  int from[IR_MAX_RANK];
+  int64_t extents[IR_MAX_RANK];
+  set_axis(m, c->result, last, c->whole[last]);
+  m->low = c->offset[last];
+  m->end = m->low + c->result->extents[last];
+  m->one = cpu_element_of(c->result->dtype, ir_number_int(1));
+  cpu_align(c, last, last, from);
+  m->views[0] = cpu_place_result(c);
+  m->views[1] = cpu_place(c, 0, from);
+  for (uint32_t d = 0; d <= last; d++) extents[d] = d == last ? 1 : c->result->extents[d];
+  cpu_loops_make(&m->loops, CPU_BY_FIRST, c->result->rank, extents, m->views, 2);
+  m->load = cpu_transfer_load(m->views[1].dtype, cpu_run_step(&m->loops, 1), IR_I64);
   m->head.scratch_bytes = cpu_transfer_bytes(CPU_BLOCK);
   *result = &m->head;
   return STATUS_OK;

@@ -103,6 +103,9 @@ typedef enum cpu_loop_order { CPU_IN_ORDER, CPU_BY_FIRST } cpu_loop_order;
 
 void cpu_loops_make(cpu_loops *l, cpu_loop_order order, uint32_t rank, const int64_t *extents,
                     const cpu_view *views, uint32_t n_views);
+/* The dimension other than `dim` that the view walks in the smallest steps, if they are smaller than
+ * those along `dim`; `rank`: there is none. Lines along `dim` lie side by side along it. */
+uint32_t cpu_columns_of(const cpu_view *v, uint32_t rank, const int64_t *extents, uint32_t dim);
 /* Moves dimension `from` to position `to`, the ones between move up. */
 void cpu_loops_move(cpu_loops *l, uint32_t from, uint32_t to);
 
@@ -215,6 +218,7 @@ typedef status cpu_prepare_fn(const cpu_call *c, cpu_kernel **result);
 cpu_prepare_fn cpu_prepare_map, cpu_prepare_copy, cpu_prepare_reduce, cpu_prepare_moment,
     cpu_prepare_reshape, cpu_prepare_pad, cpu_prepare_cat, cpu_prepare_maker, cpu_prepare_gather,
     cpu_prepare_scatter, cpu_prepare_index_select, cpu_prepare_matmul, cpu_prepare_linear,
-    cpu_prepare_softmax, cpu_prepare_norm, cpu_prepare_sdpa;
+    cpu_prepare_softmax, cpu_prepare_norm, cpu_prepare_sdpa, cpu_prepare_scan, cpu_prepare_sort,
+    cpu_prepare_one_hot;
 
 #endif

@@ -77,6 +77,17 @@ void cpu_loops_make(cpu_loops *l, cpu_loop_order order, uint32_t rank, const int
   merge_dims(l);
 }
 
+uint32_t cpu_columns_of(const cpu_view *v, uint32_t rank, const int64_t *extents, uint32_t dim) {
+  uint32_t best = rank;
+  int64_t least = extents[dim] > 1 ? llabs(v->strides[dim]) : INT64_MAX;
+  for (uint32_t d = 0; d < rank; d++) {
+    if (d == dim || extents[d] < 2 || llabs(v->strides[d]) >= least) continue;
+    least = llabs(v->strides[d]);
+    best = d;
+  }
+  return best;
+}
+
 cpu_walk cpu_walk_start(const cpu_loops *l, const cpu_view *views, char *const *starts) {
   cpu_walk w = {.index = {0}};
   for (uint32_t v = 0; v < l->n_views; v++) w.at[v] = cpu_view_start(&views[v], starts);
