@@ -1,5 +1,7 @@
 /* Do the extents of a launch fit together? What types could not show is checked here, with numbers,
  * so that no kernel ever reads or writes outside its views. */
+#include <string.h>
+
 #include "runtime/bind_internal.h"
 
 typedef struct shapes {
@@ -501,8 +503,42 @@ static bool entries_fit(const shapes *s) {
   }
 }
 
+static bool tensors_only(const shapes *s) {
+  for (uint32_t k = 0; k < s->task->n_operands; k++) {
+    if (s->task->operands[k].kind == RT_OPERAND_NUMBER) return false;
+  }
+  return true;
+}
+
+static bool has_dim(ir_opcode code) {
+  const ir_param *p = ir_op_info_of(code)->params;
+  while (p->kind != IR_PARAM_END && strcmp(p->name, "dim") != 0) p++;
+  return p->kind != IR_PARAM_END;
+}
+
+static bool dim_fits(const shapes *s) {
+  int64_t rank = s->task->n_operands ? operand(s, 0)->rank : 0, dim;
+  if (!has_dim(s->task->code)) return true;
+  dim = attr(s, "dim")->i;
+  return dim >= -rank && dim < rank;
+}
+
+/* Operations that write elements as they are, without converting them, need a destination of the
+ * right dtype. */
+static bool dtype_fits(const shapes *s) {
+  ir_family f = ir_op_info_of(s->task->code)->family;
+  bool moves = f == IR_FAMILY_RESHAPE || f == IR_FAMILY_SLICE || f == IR_FAMILY_PAD ||
+               f == IR_FAMILY_GATHER || f == IR_FAMILY_SCATTER || s->task->code == IR_OP_TOPK;
+  bool finds = f == IR_FAMILY_SORT || s->task->code == IR_OP_TOPK_INDEX;
+  return finds ? s->r->dtype == IR_I64 : !moves || s->r->dtype == operand(s, 0)->dtype;
+}
+
+/* The result of a window is not inferred, so what inference would refuse is refused here. */
 static bool window_fits(shapes *s) {
   if (!takes_window(s->task->code)) return refuse(s, "cannot compute a part of its result ('at')");
+  if (!tensors_only(s)) return refuse(s, "needs a tensor, not a number");
+  if (!dim_fits(s)) return refuse(s, "dim is out of range");
+  if (!dtype_fits(s)) return refuse(s, "the destination has another dtype than the result");
   if (!entries_fit(s)) return refuse(s, "the destination has another rank than the result");
   for (uint32_t i = 0; i < s->r->rank; i++) {
     int64_t at = s->offset[i];

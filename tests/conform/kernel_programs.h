@@ -272,6 +272,29 @@ static void gen_indexed(program *p, ir_opcode code) {
   for (uint32_t i = 0; i < src.rank; i++) src.d[i] += chance(20);
   if (code == IR_OP_SCATTER) put_input(p, p->dtype, &src);
   strbuf_printf(&p->call, ", dim=%d", (int)dim);
+  if (code == IR_OP_SCATTER && chance(60)) strbuf_puts(&p->call, ", reduce=add");
+}
+
+static void gen_one_hot(program *p) {
+  shape s = random_shape(0, 3);
+  int64_t n = between(1, 9);
+  put_index(p, &s, n);
+  strbuf_printf(&p->call, ", %lld, dtype=%s", (long long)n, ir_dtype_text(p->dtype));
+}
+
+/* Along one axis; sometimes past the blocks of the kernels, so that cumsum goes on and sorting
+ * merges. Few different numbers: many are equal. */
+static void gen_ordered(program *p, ir_opcode code) {
+  shape s = random_shape(1, 4);
+  uint32_t dim = (uint32_t)below(s.rank);
+  p->special = true;
+  if (chance(15)) s = (shape){.rank = 2, .d = {between(1, 3), between(1, 3)}};
+  if (s.rank == 2 && chance(50)) s.d[dim = (uint32_t)below(2)] = between(30, 1300);
+  put_input(p, p->dtype, &s);
+  bool top = code == IR_OP_TOPK || code == IR_OP_TOPK_INDEX;
+  if (top) strbuf_printf(&p->call, ", k=%lld", (long long)between(0, s.d[dim]));
+  strbuf_printf(&p->call, ", dim=%d", (int)dim - (chance(30) ? (int)s.rank : 0));
+  if (code == IR_OP_ARGSORT && chance(50)) strbuf_puts(&p->call, ", descending=true");
 }
 
 /* Sometimes past the blocks of the kernels. */
@@ -362,6 +385,10 @@ static void gen_call(program *p, ir_opcode code, const ir_op_info *info) {
   case IR_FAMILY_GATHER:
   case IR_FAMILY_SCATTER:
   case IR_FAMILY_INDEX_SELECT: gen_indexed(p, code); return;
+  case IR_FAMILY_ONE_HOT: gen_one_hot(p); return;
+  case IR_FAMILY_SCAN:
+  case IR_FAMILY_SORT:
+  case IR_FAMILY_TOPK: gen_ordered(p, code); return;
   case IR_FAMILY_MATMUL: gen_matmul(p); return;
   case IR_FAMILY_LINEAR: gen_linear(p); return;
   case IR_FAMILY_SOFTMAX: gen_softmax(p); return;
