@@ -23,10 +23,11 @@ typedef enum gen_family {
   GEN_VIEW = 1 << 3,      /* broadcast squeeze expand permute transpose reshape */
   GEN_CUT = 1 << 4,       /* slice pad cat select */
   GEN_MAKE = 1 << 5,      /* full zeros ones iota uniform */
-  GEN_INDEX = 1 << 6,     /* gather scatter index_select */
+  GEN_INDEX = 1 << 6,     /* gather scatter index_select one_hot */
   GEN_MATMUL = 1 << 7,    /* matmul linear */
   GEN_MODEL = 1 << 8,     /* softmax norms sdpa */
-  GEN_ALL = (1 << 9) - 1,
+  GEN_ORDER = 1 << 9,     /* cumsum argsort topk topk_index */
+  GEN_ALL = (1 << 10) - 1,
 } gen_family;
 
 typedef struct gen_options {

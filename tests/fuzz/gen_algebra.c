@@ -60,6 +60,7 @@ static bool make_scatter(model *m, model_tensor *t, uint32_t who, uint32_t dim) 
   expr_printf(t, ", ");
   model_use(m, t, src);
   t->bound = fmax(x->bound, m->tensors[src].bound);
+  if (t->adds) t->bound = x->bound + (double)at->dims[dim].size * m->tensors[src].bound;
   for (uint32_t i = 0; i < x->rank; i++) add_dim(t, plain(x->dims[i]));
   return true;
 }
@@ -76,9 +77,9 @@ static bool make_index_select(model *m, model_tensor *t, uint32_t who, uint32_t 
   return true;
 }
 
-/* Where two positions scatter to one place, the order decides: nothing for exact_only. */
+/* Where two positions scatter to one place, the order decides: for exact_only they add. */
 bool make_indexed(model *m, model_tensor *t) {
-  if (t->op == IR_OP_SCATTER && m->options.exact_only) return false;
+  t->adds = t->op == IR_OP_SCATTER && (m->options.exact_only || chance(m, 50));
   uint32_t who = model_pick(m, wants_any, 1, 4);
   uint32_t rank = m->tensors[who].rank, dim = below(m, rank);
   if (m->tensors[who].dims[dim].size == 0 || m->n_inputs > 12) return false;
@@ -88,8 +89,62 @@ bool make_indexed(model *m, model_tensor *t) {
   bool ok = t->op == IR_OP_GATHER    ? make_gather(m, t, who, dim)
             : t->op == IR_OP_SCATTER ? make_scatter(m, t, who, dim)
                                      : make_index_select(m, t, who, dim);
+  if (t->adds) expr_printf(t, ", reduce=add");
   write_axis(m, t, "dim", dim, rank);
   return ok;
+}
+
+bool make_one_hot(model *m, model_tensor *t) {
+  model_dim dims[3], n = plain(dim_random(m));
+  uint32_t rank = below(m, 4);
+  if (m->n_inputs > 12 || n.size == 0) return false;
+  for (uint32_t i = 0; i < rank; i++) dims[i] = dim_random(m);
+  uint32_t index = index_input(m, dims, rank, n.size);
+  for (uint32_t i = 0; i < rank; i++) add_dim(t, m->tensors[index].dims[i]);
+  n.one = n.size == 1 && dim_is_const(&n);
+  add_dim(t, n);
+  t->dtype = chance(m, 40) ? IR_I64 : dtype_random(m);
+  t->bound = 1;
+  expr_printf(t, "one_hot(");
+  model_use(m, t, index);
+  expr_printf(t, ", %s", n.text);
+  if (t->dtype != IR_I64 || chance(m, 30)) expr_printf(t, ", dtype=%s", ir_dtype_text(t->dtype));
+  expr_printf(t, ")");
+  return true;
+}
+
+/* ---- along one axis, in order ---- */
+/* At most as many as there are: a number, or the extent itself. */
+static model_dim some_of(model *m, const model_dim *d) {
+  model_dim n = d->text[0] && chance(m, 30) ? *d : dim_const(below(m, (uint32_t)d->size + 1));
+  n.one = n.size == 1 && dim_is_const(&n);
+  return n;
+}
+
+static ir_dtype ordered_dtype(ir_opcode op, const model_tensor *x) {
+  if (op == IR_OP_TOPK) return x->dtype;
+  return op == IR_OP_CUMSUM && wants_float(x) ? x->dtype : IR_I64;
+}
+
+bool make_ordered(model *m, model_tensor *t) {
+  uint32_t who = model_pick(m, wants_any, 1, GEN_MAX_RANK);
+  const model_tensor *x = &m->tensors[who];
+  uint32_t dim = below(m, x->rank);
+  bool top = t->op == IR_OP_TOPK || t->op == IR_OP_TOPK_INDEX;
+  model_dim k = some_of(m, &x->dims[dim]);
+  if (top && k.text[0] == 0) return false;
+  model_meet(t, x);
+  if (top) t->dims[dim] = k;
+  t->dtype = ordered_dtype(t->op, x);
+  t->bound = t->op == IR_OP_TOPK     ? x->bound
+             : t->op == IR_OP_CUMSUM ? x->bound * (double)x->dims[dim].size
+                                     : (double)x->dims[dim].size;
+  expr_printf(t, "%s(", ir_op_info_of(t->op)->name);
+  model_use(m, t, who);
+  if (top) expr_printf(t, ", k=%s", k.text);
+  if (t->op == IR_OP_ARGSORT && chance(m, 50)) expr_printf(t, ", descending=true");
+  write_axis(m, t, "dim", dim, x->rank);
+  return true;
 }
 
 /* ---- matmul and linear ---- */

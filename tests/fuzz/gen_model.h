@@ -42,6 +42,7 @@ typedef struct model_tensor {
   model_axis axes[MODEL_AXES]; /* the loop domain */
   uint32_t n_axes;
   bool biased;     /* a linear that adds a bias */
+  bool adds;       /* a scatter that adds */
   double bound;    /* largest |value| when all values are integers; INFINITY: unknown */
   bool too_long;   /* the expression did not fit */
   bool nested;     /* has no statement yet; may be used once, inside another expression */
@@ -172,6 +173,8 @@ bool make_pad(model *m, model_tensor *t);
 bool make_cat(model *m, model_tensor *t);
 bool make_select(model *m, model_tensor *t);
 bool make_indexed(model *m, model_tensor *t);
+bool make_one_hot(model *m, model_tensor *t);
+bool make_ordered(model *m, model_tensor *t);
 bool make_matmul(model *m, model_tensor *t);
 bool make_linear(model *m, model_tensor *t);
 bool make_softmax(model *m, model_tensor *t);

@@ -199,9 +199,9 @@ static void plan_blocks(matmul_kernel *g) {
 /* oneDNN multiplies bf16 as it is, into f32. */
 static void plan_bf16(matmul_kernel *g) {
   side *a = &g->sides[A], *b = &g->sides[B], *c = &g->sides[C];
-  g->bf16 = g->native == IR_F32 && g->views[A].dtype == IR_BF16 &&
-            g->views[B].dtype == IR_BF16 && g->k > 0 &&
-            cpu_blas_takes(&a->shape) && cpu_blas_takes(&b->shape) && cpu_dnnl_available();
+  g->bf16 = g->native == IR_F32 && g->views[A].dtype == IR_BF16 && g->views[B].dtype == IR_BF16 &&
+            g->k > 0 && cpu_blas_takes(&a->shape) && cpu_blas_takes(&b->shape) &&
+            cpu_dnnl_available();
   if (!g->bf16) return;
   a->staged = b->staged = false;
   c->staged = true;
