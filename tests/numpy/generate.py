@@ -721,6 +721,123 @@ def indexed_cases():
             case(f"{op}.outside.{bad}", {"x": x, "i": i}, text, fails=f"{op}(...): index {bad} ")
 
 
+def scatter_add(dtype, x, index, src, dim):
+    """np.add.at in the type sums are kept in: f64, i64; on bools it is or."""
+    wide = x.astype(np.int64) if dtype == "bool" else x.copy()
+    at = list(np.indices(index.shape))
+    at[dim] = index
+    np.add.at(wide, tuple(at), src[tuple(slice(n) for n in index.shape)].astype(wide.dtype))
+    return wide
+
+
+def scatter_add_cases():
+    for dtype in DTYPES:
+        x, src = sample(dtype, (3, 4), "add to"), sample(dtype, (5, 3), "added")
+        rows = Tensor("i64", random("rows" + dtype).integers(0, 3, (5, 3)))
+        columns = Tensor("i32", random("columns" + dtype).integers(0, 4, (2, 3)))
+        case(f"scatter_add.{dtype}", {"x": x, "i": rows, "j": columns, "src": src},
+             ["y0 = scatter(x, i, src, dim=0, reduce=add)",
+              "y1 = scatter(x, j, src, dim=-1, reduce=add)", "y2 = scatter(x, j, src, 1, none)"],
+             [exact(dtype, scatter_add(dtype, x.values, rows.values, src.values, 0)),
+              exact(dtype, scatter_add(dtype, x.values, columns.values, src.values, 1)),
+              exact(dtype, scatter(x.values, columns.values, src.values, 1))])
+    # Ones on a number that is too big for a single one to change it.
+    for dtype, big in (("f16", 2048.0), ("bf16", 256.0)):
+        n = int(big)
+        case(f"scatter_add.rounds_once.{dtype}",
+             {"x": Tensor(dtype, np.array([big])), "i": Tensor("i64", np.zeros(n)),
+              "src": Tensor(dtype, np.ones(n))},
+             "scatter(x, i, src, dim=0, reduce=add)", exact(dtype, np.array([2 * big])))
+    x = sample("i8", (2,), "wrap")
+    case("scatter_add.wraps", {"x": Tensor("i8", np.array([100, -100])),
+                               "i": Tensor("i8", np.array([0, 1, 0])),
+                               "src": Tensor("i8", np.array([27, -100, 1]))},
+         "scatter(x, i, src, dim=0, reduce=add)", exact("i8", np.array([128, -200])))
+    for bad in (2, -1):
+        case(f"scatter_add.outside.{bad}", {"x": x, "i": Tensor("i64", np.array([0, bad]))},
+             "scatter(x, i, x, dim=0, reduce=add)", fails=f"scatter(...): index {bad} ")
+
+
+def one_hot_cases():
+    for dtype in DTYPES:
+        i = Tensor("i32", random("hot" + dtype).integers(0, 4, (2, 3)))
+        case(f"one_hot.{dtype}", {"i": i}, f"one_hot(i, 4, dtype={dtype})",
+             exact(dtype, np.eye(4)[i.values]))
+    u = Tensor("u8", np.array([2, 0, 1]))
+    case("one_hot.default", {"i": u}, ["y0 = one_hot(i, n)", "y1 = one_hot(i, n * 2 - 1)"],
+         [exact("i64", np.eye(3)[u.values]), exact("i64", np.eye(5)[u.values])],
+         types={"i": "u8[n]"})
+    case("one_hot.scalar", {"i": Tensor("i64", np.array(1))}, "one_hot(i, 3)",
+         exact("i64", np.array([0, 1, 0])))
+    case("one_hot.empty", {"i": Tensor("i64", np.zeros((0, 2)))}, "one_hot(i, 3)",
+         exact("i64", np.zeros((0, 2, 3))))
+    for bad in (3, -1):
+        case(f"one_hot.outside.{bad}", {"i": Tensor("i64", np.array([0, bad]))}, "one_hot(i, 3)",
+             fails=f"one_hot(...): index {bad} is outside axis 1, which has 3 elements")
+
+
+# ---- in order along an axis ----
+def cumsum_cases():
+    for dtype in DTYPES:
+        x, z = sample(dtype, (3, 4), "cumsum"), edges(dtype)
+        wide = dtype if dtype in FLOATS else "i64"
+        values, last = [v.values.astype(np.float64 if wide != "i64" else np.int64) for v in (x, z)]
+        case(f"cumsum.{dtype}", {"x": x, "z": z},
+             ["y0 = cumsum(x, dim=0)", "y1 = cumsum(x, dim=-1)", "y2 = cumsum(z, 0)"],
+             [Tensor(wide, np.cumsum(values, 0)), Tensor(wide, np.cumsum(values, 1)),
+              Tensor(wide, np.cumsum(last))])
+    x = sample("f32", (2, 0, 3), "none")
+    case("cumsum.empty", {"x": x}, ["y0 = cumsum(x, dim=1)", "y1 = cumsum(x, dim=2)"],
+         [exact("f32", x.values), exact("f32", x.values)])
+    # Kept wide between the elements: 256 + 1 + 1 + … in bf16 would stay where it is.
+    ones = Tensor("bf16", np.concatenate([[256.0], np.ones(100)]))
+    case("cumsum.rounds_once", {"x": ones}, "cumsum(x, dim=0)",
+         exact("bf16", np.cumsum(ones.values)))
+
+
+def descending(values, axis):
+    """Stable, the largest first; NumPy puts NaN last in ascending order, so here it comes first."""
+    flipped = np.flip(values, axis)
+    order = np.flip(np.argsort(flipped, axis=axis, kind="stable"), axis)
+    return values.shape[axis] - 1 - order
+
+
+def sort_cases():
+    for dtype in DTYPES:
+        few = sample(dtype, (4, 9), "ties", 0, 2)
+        few = Tensor(dtype, np.round(few.values.astype(np.float64)))
+        z = edges(dtype)
+        case(f"argsort.{dtype}", {"x": few, "z": z},
+             ["y0 = argsort(x)", "y1 = argsort(x, dim=0)", "y2 = argsort(x, descending=true)",
+              "y3 = argsort(x, 0, true)", "y4 = argsort(z)", "y5 = argsort(z, descending=true)"],
+             [exact("i64", v) for v in
+              (np.argsort(few.values, 1, kind="stable"), np.argsort(few.values, 0, kind="stable"),
+               descending(few.values, 1), descending(few.values, 0),
+               np.argsort(z.values, kind="stable"), descending(z.values, 0))])
+        rows, columns = descending(few.values, 1)[:, :3], descending(few.values, 0)[:2]
+        case(f"topk.{dtype}", {"x": few, "z": z},
+             ["y0 = topk(x, k=3)", "y1 = topk_index(x, k=3)", "y2 = topk(x, 2, 0)",
+              "y3 = topk_index(x, k=2, dim=0)", "y4 = topk(z, k=12)", "y5 = topk_index(z, k=5)"],
+             [exact(dtype, np.take_along_axis(few.values, rows, 1)), exact("i64", rows),
+              exact(dtype, np.take_along_axis(few.values, columns, 0)), exact("i64", columns),
+              exact(dtype, z.values[descending(z.values, 0)]),
+              exact("i64", descending(z.values, 0)[:5])])
+    special = Tensor("f32", np.array([math.nan, 1, -math.inf, math.nan, 0.0, -0.0, math.inf, -1]))
+    case("argsort.special", {"x": special},
+         ["y0 = argsort(x)", "y1 = argsort(x, descending=true)", "y2 = topk_index(x, k=4)"],
+         [exact("i64", np.array([2, 7, 4, 5, 1, 6, 0, 3])),
+          exact("i64", np.array([0, 3, 6, 1, 4, 5, 7, 2])), exact("i64", np.array([0, 3, 6, 1]))])
+    long = Tensor("i32", random("long").integers(0, 50, (2, 300)))
+    case("argsort.long", {"x": long}, ["y0 = argsort(x)", "y1 = topk_index(x, k=n / 3)"],
+         [exact("i64", np.argsort(long.values, 1, kind="stable")),
+          exact("i64", descending(long.values, 1)[:, :100])], types={"x": "i32[2, n]"})
+    none = sample("f32", (2, 0), "none")
+    case("argsort.empty", {"x": none}, ["y0 = argsort(x)", "y1 = topk(x, k=0)",
+                                        "y2 = topk_index(x, k=1, dim=0)"],
+         [exact("i64", np.zeros((2, 0))), exact("f32", np.zeros((2, 0))),
+          exact("i64", np.zeros((1, 0)))])
+
+
 # ---- linear algebra ----
 def product_dtype(*tensors):
     return promote(*(t.dtype for t in tensors))
@@ -887,7 +1004,8 @@ def main():
                   choice_cases, cast_cases, reduction_cases, empty_reduction_cases,
                   more_reduction_cases, shape_cases, move_cases, cat_cases, maker_cases,
                   uniform_cases, indexed_cases, matmul_cases, linear_cases, softmax_cases,
-                  norm_cases, sdpa_cases, program_cases):
+                  norm_cases, sdpa_cases, program_cases, scatter_add_cases, one_hot_cases,
+                  cumsum_cases, sort_cases):
         write()
     print("# Written by generate.py; do not edit.")
     print("\n".join(lines))
