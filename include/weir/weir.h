@@ -378,8 +378,8 @@ weir_dtype weir_array_dtype(const weir_array *a);
 weir_status weir_array_fill(weir_array *a, const char *kind, uint64_t seed, const char *name);
 /* The values an index input may take: fills with integers in [0, bound). */
 weir_status weir_array_fill_index(weir_array *a, int64_t bound, uint64_t seed, const char *name);
-/* For an input used as the index of gather, scatter or index_select: the size of the axis it
- * indexes; 0 for other inputs. */
+/* For an input used as the index of gather, scatter, index_select or one_hot: the size of the axis
+ * it indexes; 0 for other inputs. */
 weir_status weir_shapes_index_bound(const weir_shapes *s, weir_tensor input, int64_t *bound);
 
 /* NumPy's .npy, versions 1 to 3, C and Fortran order, either byte order. Saving writes beside the

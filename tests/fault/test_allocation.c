@@ -47,6 +47,8 @@ static const char rest[] =
     "  s = index_select(cat(r, r, dim=0), i, dim=0)\n"
     "  p = softmax(pad(slice(x, starts=[0, 1, 0], stops=[n, 5, k]), [0, 0, 1, 1, 0, 0]))\n"
     "  q = layer_norm(where(x < 0.5, x, p), eps=1e-3) / uniform([n, 6, k])\n"
+    "  a = scatter(z, argsort(z, dim=0), cumsum(z, dim=0), dim=0, reduce=add)\n"
+    "  o = one_hot(topk_index(a, k=1), 4) - cast(topk(a, k=1), i64)\n"
     "  dead = exp(exp(q))\n"
     "  return z, s, q\n"
     "  schedule {\n"

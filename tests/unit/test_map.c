@@ -68,7 +68,10 @@ static void test_pairs(void) {
       "  g = gather(x, i, dim=0)\n  is = index_select(x, j, dim=1)\n  l = linear(x, w)\n"
       "  mm = matmul(x, transpose(w))\n  mv = matmul(x, v)\n  so = softmax(x, dim=1)\n"
       "  ln = layer_norm(x, weight=v)\n  at = sdpa(x, x, x)\n"
-      "  return add, s, sk, mean, b, sq, e, p, t, r, c, sel, g, is, l, mm, mv, so, ln, at\n}\n");
+      "  cs = cumsum(x, dim=0)\n  as = argsort(x, dim=1)\n  tk = topk(x, k=4, dim=1)\n"
+      "  oh = one_hot(i, 7)\n  sa = scatter(x, i, x, dim=2, reduce=add)\n"
+      "  return add, s, sk, mean, b, sq, e, p, t, r, c, sel, g, is, l, mm, mv, so, ln, at, cs, as, "
+      "tk, oh, sa\n}\n");
   if (!f) return;
   EXPECT_STR(pairs_of(f, "add", 0), "0>0 1>1 2>2");
   EXPECT_STR(pairs_of(f, "add", 1), "0>1 1>b2");
@@ -97,6 +100,12 @@ static void test_pairs(void) {
   EXPECT_STR(pairs_of(f, "ln", 1), "0>2");
   EXPECT_STR(pairs_of(f, "at", 0), "0>0 1>1");
   EXPECT_STR(pairs_of(f, "at", 2), "0>0 2>2");
+  EXPECT_STR(pairs_of(f, "cs", 0), "0>w0 1>1 2>2");
+  EXPECT_STR(pairs_of(f, "as", 0), "0>0 1>w1 2>2");
+  EXPECT_STR(pairs_of(f, "tk", 0), "0>0 2>2"); /* though as many are kept as there are */
+  EXPECT_STR(pairs_of(f, "oh", 0), "0>0 1>1 2>2");
+  EXPECT_STR(pairs_of(f, "sa", 0), "0>0 1>1");
+  EXPECT_STR(pairs_of(f, "sa", 2), "0>0 1>1");
 }
 
 static ir_axis loop_axis(const ir_func *f, const char *name, uint32_t i) {

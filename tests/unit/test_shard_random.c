@@ -18,7 +18,7 @@ static void draw_slice(const shape *s) {
 
 /* Writes x, perhaps w, and y = op(x, w); the number of operands. */
 static uint32_t draw_definition(shape *x, shape *w) {
-  uint32_t op = pick(9);
+  uint32_t op = pick(12);
   bool symbolic = op != 3 && op != 4;
   *x = *w = (shape){0};
   uint32_t rank = op == 6 ? 2 : 1 + pick(3);
@@ -57,6 +57,9 @@ static uint32_t draw_definition(shape *x, shape *w) {
     put("\ny = matmul(x, w)\n");
     return 2;
   case 7: put("y = permute(x, [%s])\n", rank == 1 ? "0" : rank == 2 ? "1, 0" : "2, 0, 1"); return 1;
+  case 8: put("y = cumsum(x, dim=%u)\n", dim); return 1;
+  case 9: put("y = argsort(x, dim=%u)\n", dim); return 1;
+  case 10: put("y = topk(x, k=1, dim=%u)\n", dim); return 1;
   default: put("y = select(x, dim=%u, index=%u)\n", dim, pick((uint32_t)x->size[dim])); return 1;
   }
 }
