@@ -282,7 +282,7 @@ static void place_runs(const cpu_call *c, add_kernel *m, uint32_t dim, int64_t *
 static status prepare_scatter_add(const cpu_call *c, cpu_kernel **result) {
   add_kernel *m = CPU_KERNEL_NEW(c, add_kernel, run_scatter_add);
   uint32_t rank = c->result->rank, dim = cpu_attr_dim(c, "dim", rank);
-  int64_t extents[IR_MAX_RANK];
+  int64_t extents[IR_MAX_RANK] = {0};
   cpu_view to = cpu_place_result(c), from = cpu_place_aligned(c, 0);
   cpu_copy_make(&m->base.copy, rank, c->result->extents, &to, &from);
   set_axis(&m->base, c->result, dim, c->whole[dim]);
