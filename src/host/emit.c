@@ -232,7 +232,8 @@ void emit_result_buffer(emitter *e, step *s) {
   ir_tensor t = s->op->result;
   uint32_t inside = s->plan->inside;
   ir_instr_data d = {.kind = IR_ALLOCATE, .at = s->op->at};
-  d.tensor = e->buffer[t.id] = emit_clone(e, t, s->plan, inside);
+  uint32_t without = s->plan->unreduced ? s->plan->partial : 0;
+  d.tensor = e->buffer[t.id] = emit_clone_without(e, t, s->plan, inside, without);
   if (inside < e->depth) emit_before_loop(e, inside, &d);
   else emit_instr(e, &d);
   if (emit_has_reduction(s->plan)) emit_accumulator(e, s, d.tensor);
@@ -285,7 +286,7 @@ static void emit_computation(emitter *e, step *s) {
     emit_view(e, s);
     return;
   }
-  if (s->plan->partial) {
+  if (s->plan->partial && !s->plan->unreduced) {
     emit_partial_results(e, s);
     return;
   }

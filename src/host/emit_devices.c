@@ -125,7 +125,9 @@ static void reduce_along(emitter *e, step *s, uint32_t k, ir_tensor from, ir_ten
   shard_placement p;
   shard_placement_of(e->f, s->op->result, &p);
   comm_call c = {.team = p.mesh, .axis = k, .at = s->op->at};
-  c.combine = emit_combine_of(shard_reduce_of(s->op->code, ir_tensor_at(e->h, from)->dtype));
+  bool sum = s->op->code == IR_OP_ADD || s->op->code == IR_OP_SUB; /* of partial results */
+  ir_opcode reduction = sum ? IR_OP_SUM : s->op->code;
+  c.combine = emit_combine_of(shard_reduce_of(reduction, ir_tensor_at(e->h, from)->dtype));
   if (p.axes[k].kind != SHARD_SHARDED) {
     c.kind = IR_COMM_ALLREDUCE;
     emit_dense_comm(e, &c, from, to);

@@ -7,7 +7,7 @@ typedef struct nest {
   stream_axis axis[HOST_MAX_NEST];
 } nest;
 
-static bool same_partition(const ir_partition *a, const ir_partition *b) {
+bool host_same_partition(const ir_partition *a, const ir_partition *b) {
   if (a->kind != b->kind || !IR_SAME(a->size, b->size) || a->n_chunks != b->n_chunks) return false;
   for (uint32_t i = 0; i < a->n_chunks; i++) {
     if (a->chunks[i] != b->chunks[i]) return false;
@@ -17,7 +17,7 @@ static bool same_partition(const ir_partition *a, const ir_partition *b) {
 
 static bool same_loop(lowering *l, const stream_axis *a, const stream_axis *b) {
   bool alike = a->swizzled == b->swizzled && (!a->swizzled || a->swizzle_axis == b->swizzle_axis);
-  return alike && a->logical == b->logical && same_partition(&a->partition, &b->partition) &&
+  return alike && a->logical == b->logical && host_same_partition(&a->partition, &b->partition) &&
          ir_class_same(&l->classes, a->axis, b->axis) &&
          ir_func_equal(l->f, a->count, b->count) == IR_TRUE;
 }
@@ -61,7 +61,7 @@ static bool follows_operand(lowering *l, const ir_op_data *op, const stream_axes
     if (producer.id == 0 || made->axes.len <= q || made->loop[q] != open->number[q]) continue;
     const stream_axis *theirs = &made->axes.data[q];
     if (mine->logical == theirs->logical && !mine->swizzled && !theirs->swizzled &&
-        same_partition(&mine->partition, &theirs->partition) &&
+        host_same_partition(&mine->partition, &theirs->partition) &&
         ir_func_equal(l->f, mine->count, theirs->count) == IR_TRUE &&
         read_as_made(l, op, k, mine, theirs))
       return true;
@@ -242,6 +242,7 @@ bool host_group(lowering *l) {
   l->loop_turns = ARENA_ARRAY(&l->scratch, l->n_loops, const shard_comm *);
   l->loop_meets = ARENA_ARRAY(&l->scratch, l->n_loops, bool);
   place_buffers(l);
+  host_add_parts(l);
   turn_loops(l);
   keep_ring_buffers(l);
   choose_slices(l);

@@ -42,6 +42,7 @@ typedef struct op_plan {
   step_kind kind;
   const shard_comm *comm; /* SLICES, MOVES */
   uint32_t partial;       /* mesh axes along which devices compute partial results */
+  bool unreduced;         /* the only operation that reads these takes them as they are */
   bool by_pieces; /* a stream runs over what the communication takes apart or puts together */
   stream_axes axes;
   uint32_t loop[HOST_MAX_NEST]; /* the loop of each level; loops are numbered over the program */
@@ -106,6 +107,10 @@ bool host_join_pieces(const lowering *l, const ir_op_data *op, op_plan *plan, co
 void host_drop_recut_streams(const lowering *l, const ir_op_data *op, op_plan *plan);
 /* Must the operation be told where its part of dimension `dim` begins in the whole result? */
 bool host_needs_device_offset(const lowering *l, const ir_op_data *op, uint32_t dim);
+
+/* Lets partial results that are only added be added before they are reduced. (sums.c) */
+void host_add_parts(lowering *l);
+bool host_same_partition(const ir_partition *a, const ir_partition *b);
 
 /* Decides loops and buffers for every operation. */
 bool host_group(lowering *l);

@@ -371,9 +371,10 @@ static void test_nested(void) {
 }
 
 /* ---- streams ---- */
-static const char chain[] = "fusion f { x : f32[n, 16]; t = -x; y = t + 1.0; z = y * 2.0\n"
-                            "  w = z - 1.0; return w\n"
-                            "  schedule { t[0] = serial; y[0] = stream; z[0] = stream; w[0] = stream } }";
+static const char chain[] =
+    "fusion f { x : f32[n, 16]; t = -x; y = t + 1.0; z = y * 2.0\n"
+    "  w = z - 1.0; return w\n"
+    "  schedule { t[0] = serial; y[0] = stream; z[0] = stream; w[0] = stream } }";
 
 /* Iteration i runs on stream i mod streams; each worker waits once before the loop, and is waited for
  * once behind it. */
