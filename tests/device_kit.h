@@ -77,16 +77,13 @@ static inline void team_cut(team *t) {
     int64_t bytes;
     if (ir_array_size_bytes(&t->s->out[i], &bytes)) memset(t->s->out[i].data, 0x5b, (size_t)bytes);
   }
-  api_pieces_cut(t->pieces, t->s->in, t->s->out, &t->in, &t->out);
+  api_arrays in = {.whole = t->s->in}, out = {.whole = t->s->out};
+  (void)kit_ok(api_pieces_cut(t->pieces, &in, &out, &t->in, &t->out), "cut");
 }
 
 static inline bool team_assemble(team *t) {
-  if (!kit_ok(api_pieces_assemble(t->pieces, &t->env, t->s->out), "assemble")) return false;
-  for (uint32_t i = 0; i < t->h->outputs.len; i++)
-    for (uint32_t k = 0; k < t->h->inputs.len; k++)
-      if (IR_SAME(t->h->outputs.data[i], t->h->inputs.data[k]))
-        ir_array_copy(&t->s->out[i], &t->s->in[k]);
-  return true;
+  api_arrays out = {.whole = t->s->out};
+  return kit_ok(api_pieces_assemble(t->pieces, &t->env, &out), "assemble");
 }
 
 /* ---- in program order ---- */

@@ -40,20 +40,19 @@ static weir_array **slot_value(run_tensor *t) { return &t->value; }
 static weir_array **slot_again(run_tensor *t) { return &t->again; }
 static weir_array **slot_reference(run_tensor *t) { return &t->reference; }
 
-static int out_of_memory(void) {
-  (void)cli_usage("out of memory");
-  return CLI_SYSTEM;
-}
-
 static const weir_dl_tensor **tensors_of(const run_list *l, weir_array **(*slot)(run_tensor *)) {
   const weir_dl_tensor **list = calloc(l->len + 1, sizeof(const weir_dl_tensor *));
   for (size_t i = 0; list && i < l->len; i++) list[i] = weir_array_tensor(*slot(&l->data[i]));
   return list;
 }
 
+/* The definition is evaluated on whole tensors. */
 static int run_into(run_state *s, weir_array **(*slot)(run_tensor *), bool as_definition) {
   const weir_dl_tensor **inputs = tensors_of(&s->inputs, slot_value);
   const weir_dl_tensor **outputs = tensors_of(&s->outputs, slot);
+  run_shard_lists in = {0}, out = {0};
+  bool made = as_definition || (run_shard_lists_make(&s->inputs, false, &in) &&
+                                run_shard_lists_make(&s->outputs, slot == slot_again, &out));
   weir_run_args args = {.struct_size = sizeof args,
                         .inputs = inputs,
                         .n_inputs = s->inputs.len,
@@ -61,19 +60,36 @@ static int run_into(run_state *s, weir_array **(*slot)(run_tensor *), bool as_de
                         .n_outputs = s->outputs.len,
                         .seed = (uint64_t)cli_int(s->c, "seed"),
                         .as_definition = as_definition,
-                        .profile = as_definition ? NULL : s->profile};
-  int code = inputs && outputs ? cli_status(weir_run(s->program, &args)) : out_of_memory();
+                        .profile = as_definition ? NULL : s->profile,
+                        .input_shards = in.lists,
+                        .output_shards = out.lists,
+                        .shapes = s->shapes};
+  int code =
+      inputs && outputs && made ? cli_status(weir_run(s->program, &args)) : run_out_of_memory();
   free((void *)inputs);
   free((void *)outputs);
+  run_shard_lists_free(&in);
+  run_shard_lists_free(&out);
   return code;
 }
 
 /* ---- repeating ---- */
+static bool same_bytes(const weir_array *a, const weir_array *b) {
+  if (!a || !b) return true; /* a device without a shard */
+  return memcmp(weir_array_tensor(a)->data, weir_array_tensor(b)->data, run_size_bytes(a)) == 0;
+}
+
+static bool same_output(const run_tensor *t) {
+  bool same = t->sharded || same_bytes(t->value, t->again);
+  for (size_t k = 0; k < t->n_shards; k++)
+    same = same && same_bytes(t->shards[k].value, t->shards[k].again);
+  return same;
+}
+
 static int same_again(const run_state *s, size_t run) {
   for (size_t i = 0; i < s->outputs.len; i++) {
     const run_tensor *t = &s->outputs.data[i];
-    const void *first = weir_array_tensor(t->value)->data;
-    if (memcmp(first, weir_array_tensor(t->again)->data, run_size_bytes(t->value)) == 0) continue;
+    if (same_output(t)) continue;
     (void)fprintf(stderr, "weir: error: run %zu gave another %s than the first run\n", run + 1,
                   t->info.name);
     return CLI_FAILED;
@@ -89,7 +105,7 @@ static int by_size(const void *a, const void *b) {
 static int run_repeats(run_state *s) {
   size_t n = (size_t)cli_int(s->c, "repeat");
   s->times_s = calloc(n, sizeof *s->times_s);
-  if (!s->times_s) return out_of_memory();
+  if (!s->times_s) return run_out_of_memory();
   CLI_TRY(run_allocate(s, slot_value));
   if (n > 1) CLI_TRY(run_allocate(s, slot_again));
   for (size_t i = 0; i < n; i++) {
@@ -113,7 +129,8 @@ static int check_output(run_state *s, run_tensor *t) {
 
 static int check_outputs(run_state *s) {
   if (!cli_flag(s->c, "check")) return 0;
-  CLI_TRY(run_allocate(s, slot_reference));
+  for (size_t i = 0; i < s->outputs.len; i++)
+    CLI_TRY(run_allocate_one(s, &s->outputs.data[i], &s->outputs.data[i].reference));
   CLI_TRY(run_into(s, slot_reference, true));
   for (size_t i = 0; i < s->outputs.len; i++) CLI_TRY(check_output(s, &s->outputs.data[i]));
   return 0;
@@ -142,7 +159,16 @@ static int write_trace(const run_state *s) {
   return cli_status(weir_profile_write(s->profile, weir_fusion_name(s->fusion), path));
 }
 
-/* Files are written when everything else is done: a failure leaves none behind. */
+/* Of processes that mpirun started the first speaks for all: it has the whole outputs. */
+static int conclude(run_state *s) {
+  if (weir_launch_rank() > 0) return 0;
+  CLI_TRY(check_outputs(s));
+  CLI_TRY(run_report(s));
+  return s->check_failed ? CLI_FAILED : write_trace(s);
+}
+
+/* Files are written when everything else is done: a failure leaves none behind. From compiling on, other
+ * processes may wait for this one, whatever it does. */
 static int execute(run_state *s, const char *path) {
   const char *fusion = cli_text(s->c, "fusion", 0);
   CLI_TRY(cli_load(path, &s->module));
@@ -150,13 +176,11 @@ static int execute(run_state *s, const char *path) {
   CLI_TRY(cli_check_devices(s->c, s->fusion));
   CLI_TRY(run_prepare(s));
   CLI_TRY(compile(s));
+  weir_program_busy(s->program, true);
+  CLI_TRY(run_take_shards(s));
   CLI_TRY(run_repeats(s));
-  if (weir_launch_rank() > 0) return 0; /* whole outputs are on rank 0, which speaks for all */
-  CLI_TRY(check_outputs(s));
-  CLI_TRY(run_report(s));
-  if (s->check_failed) return CLI_FAILED;
-  CLI_TRY(write_trace(s));
-  return run_save(s);
+  CLI_TRY(run_join_outputs(s));
+  return run_save(s, conclude(s));
 }
 
 static void free_state(run_state *s) {
@@ -172,7 +196,7 @@ static void free_state(run_state *s) {
 int cli_run(const cli *c) {
   const char *path;
   CLI_TRY(cli_file(c, &path));
-  run_state s = {.c = c};
+  run_state s = {.c = c, .repeats = cli_int(c, "repeat") > 1};
   int code = execute(&s, path);
   free_state(&s);
   return code;

@@ -1,15 +1,26 @@
-/* The parts of `weir run`: run.c drives, run_files.c finds inputs and outputs, run_report.c prints. */
+/* The parts of `weir run`: run.c drives, run_files.c finds inputs and outputs, run_shards.c those that
+ * are one file per device, run_report.c prints. */
 #ifndef WEIR_TOOLS_RUN_H
 #define WEIR_TOOLS_RUN_H
 
 #include "cli.h"
 
+/* What a device of this process holds of a tensor; all NULL: nothing. */
+typedef struct run_shard {
+  char *path;
+  weir_array *value, *again;
+} run_shard;
+
 /* An input or output of the fusion. */
 typedef struct run_tensor {
   weir_tensor tensor;
   weir_tensor_info info;
-  const char *path; /* of --input or --output; NULL: none */
-  weir_array *value;
+  const char *pattern; /* of --input or --output; NULL: none */
+  bool sharded;        /* the pattern has %r */
+  char *path;          /* the file, unless sharded */
+  run_shard *shards;   /* if sharded: one per device of this process */
+  size_t n_shards;
+  weir_array *value;     /* the whole tensor; of a sharded one only for --check, or NULL */
   weir_array *again;     /* an output of a further run, for comparison */
   weir_array *reference; /* an output of the definition, with --check */
   weir_comparison comparison;
@@ -33,7 +44,10 @@ typedef struct run_state {
   weir_program *program;
   weir_profile *profile; /* of the last run; NULL unless --stats, --trace or sim asks for it */
   bool computes;         /* the device computes values; sim and null do not */
+  weir_devices devices;
   run_list inputs, outputs;
+  bool repeats;       /* more than one run */
+  char problem[1000]; /* what went wrong with a shard of this process */
   run_meter meter;
   double *times_s; /* one per repeat, sorted at the end */
   size_t n_times;
@@ -43,11 +57,38 @@ typedef struct run_state {
 /* ---- run_files.c ---- */
 /* Finds the tensors, reads the files that are given, fixes all extents, fills what is missing. */
 int run_prepare(run_state *s);
-/* Writes the outputs that have a path, all or none. */
-int run_save(const run_state *s);
-/* Zeroed arrays for all outputs; `slot` says where. */
+/* Writes the outputs that have a path, all or none: of all processes, if they write shards. `code` is what
+ * this process has come to so far; the result what all have. */
+int run_save(const run_state *s, int code);
+/* Zeroed arrays for all whole outputs; `slot` says where. */
 int run_allocate(const run_state *s, weir_array **(*slot)(run_tensor *t));
+int run_allocate_one(const run_state *s, const run_tensor *t, weir_array **result);
 void run_list_free(run_list *l);
+int run_out_of_memory(void);
+/* Whether the file can be written at the end; if not, `why` is the message. */
+bool run_may_write(const char *path, char *why, size_t size_bytes);
+/* Names of one file; links are followed. */
+bool run_same_target(const char *a, const char *b);
+
+/* ---- run_shards.c ---- */
+/* %r stands for the rank, %% for a percent sign. */
+int run_check_pattern(const char *option, const char *text, bool *sharded);
+/* With these replaced; NULL: no memory. */
+char *run_expand(const char *pattern, int64_t rank);
+bool run_any_sharded(const run_list *l);
+/* Once the program is compiled: reads the shards of inputs, makes those of outputs. */
+int run_take_shards(run_state *s);
+/* After the runs: replicas of shards are compared. */
+int run_join_outputs(run_state *s);
+/* One per device, to be freed; NULL: no memory. */
+const weir_dl_tensor **run_shard_tensors(const run_tensor *t, bool again);
+/* The same for all tensors of a list; `lists` is NULL if none is sharded. */
+typedef struct run_shard_lists {
+  const weir_dl_tensor *const **lists;
+  size_t len;
+} run_shard_lists;
+bool run_shard_lists_make(const run_list *l, bool again, run_shard_lists *result);
+void run_shard_lists_free(const run_shard_lists *lists);
 
 /* ---- run_report.c ---- */
 int run_report(const run_state *s);

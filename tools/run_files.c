@@ -8,15 +8,17 @@
 
 #include "run.h"
 
+int run_out_of_memory(void) {
+  (void)cli_usage("out of memory");
+  return CLI_SYSTEM;
+}
+
 /* ---- the tensors of the fusion ---- */
 static int list_tensors(const weir_fusion *f, size_t n,
                         weir_status (*at)(const weir_fusion *, size_t, weir_tensor *),
                         run_list *result) {
   result->data = calloc(n + 1, sizeof *result->data);
-  if (!result->data) {
-    (void)cli_usage("out of memory");
-    return CLI_SYSTEM;
-  }
+  if (!result->data) return run_out_of_memory();
   result->len = n;
   for (size_t i = 0; i < n; i++) {
     run_tensor *t = &result->data[i];
@@ -31,6 +33,13 @@ void run_list_free(run_list *l) {
     weir_array_destroy(l->data[i].value);
     weir_array_destroy(l->data[i].again);
     weir_array_destroy(l->data[i].reference);
+    for (size_t k = 0; k < l->data[i].n_shards && l->data[i].shards; k++) {
+      free(l->data[i].shards[k].path);
+      weir_array_destroy(l->data[i].shards[k].value);
+      weir_array_destroy(l->data[i].shards[k].again);
+    }
+    free(l->data[i].shards);
+    free(l->data[i].path);
   }
   free(l->data);
 }
@@ -57,9 +66,11 @@ static int assign_path(const run_list *l, const char *option, const char *text) 
   for (size_t i = 0; i < l->len; i++) {
     run_tensor *t = &l->data[i];
     if (strlen(t->info.name) != length || memcmp(t->info.name, text, length) != 0) continue;
-    if (t->path) return cli_usage("--%s gives '%s' twice", option, t->info.name);
-    t->path = equals + 1;
-    return 0;
+    if (t->pattern) return cli_usage("--%s gives '%s' twice", option, t->info.name);
+    t->pattern = equals + 1;
+    CLI_TRY(run_check_pattern(option, t->pattern, &t->sharded));
+    if (!t->sharded) t->path = run_expand(t->pattern, 0);
+    return t->sharded || t->path ? 0 : run_out_of_memory();
   }
   return unknown_name(l, option, text, length);
 }
@@ -73,8 +84,9 @@ static int assign_paths(const cli *c, const char *option, const run_list *l) {
 
 /* ---- files to be written ---- */
 /* A run can take long: what is known to fail at its end is refused before it begins. */
-static int refused(const char *path, const char *why) {
-  return cli_usage("%s: cannot write: %s", path, why);
+static bool refused(char *to, size_t size_bytes, const char *path, const char *why) {
+  (void)snprintf(to, size_bytes, "%s: cannot write: %s", path, why);
+  return false;
 }
 
 /* Several outputs may go to /dev/null. */
@@ -92,16 +104,22 @@ static const char *folder_of(const char *path, char folder[PATH_MAX]) {
   return folder;
 }
 
-static int check_target(const char *path) {
+bool run_may_write(const char *path, char *why, size_t n) {
   struct stat info;
   char folder[PATH_MAX];
   bool there = stat(path, &info) == 0;
-  if (strlen(path) >= PATH_MAX) return refused(path, strerror(ENAMETOOLONG));
-  if (there && S_ISDIR(info.st_mode)) return refused(path, "it is a directory");
-  if (there && access(path, W_OK) != 0) return refused(path, strerror(errno));
-  if (there && !S_ISREG(info.st_mode)) return 0; /* a device or a pipe is written as it is */
-  if (access(folder_of(path, folder), W_OK | X_OK) != 0) return refused(path, strerror(errno));
-  return 0;
+  if (strlen(path) >= PATH_MAX) return refused(why, n, path, strerror(ENAMETOOLONG));
+  if (there && S_ISDIR(info.st_mode)) return refused(why, n, path, "it is a directory");
+  if (there && access(path, W_OK) != 0) return refused(why, n, path, strerror(errno));
+  if (there && !S_ISREG(info.st_mode)) return true; /* a device or a pipe is written as it is */
+  if (access(folder_of(path, folder), W_OK | X_OK) != 0)
+    return refused(why, n, path, strerror(errno));
+  return true;
+}
+
+static int check_target(const char *path) {
+  char why[PATH_MAX + 128];
+  return run_may_write(path, why, sizeof why) ? 0 : cli_usage("%s", why);
 }
 
 static bool ends_in(const char *text, const char *ending) {
@@ -116,8 +134,7 @@ static int check_trace(const char *path) {
   return check_target(path);
 }
 
-/* Names of one file; links are followed. */
-static bool same_target(const char *a, const char *b) {
+bool run_same_target(const char *a, const char *b) {
   char x[PATH_MAX], y[PATH_MAX];
   if (strcmp(a, b) == 0) return true;
   if (realpath(a, x) && realpath(b, y)) return strcmp(x, y) == 0;
@@ -133,10 +150,10 @@ static int check_targets(const run_list *l, const char *trace) {
     const char *path = l->data[i].path, *name = l->data[i].info.name;
     if (!path) continue;
     for (size_t k = 0; k < i; k++)
-      if (l->data[k].path && !is_device(path) && same_target(path, l->data[k].path))
+      if (l->data[k].path && !is_device(path) && run_same_target(path, l->data[k].path))
         return cli_usage("--output writes both '%s' and '%s' to %s", l->data[k].info.name, name,
                          path);
-    if (trace[0] && same_target(path, trace))
+    if (trace[0] && run_same_target(path, trace))
       return cli_usage("--output and --trace both write to %s", path);
     CLI_TRY(check_target(path));
   }
@@ -167,7 +184,7 @@ static int load_input(const run_state *s, run_tensor *t) {
 }
 
 /* ---- inputs without a file ---- */
-static int allocate(const run_state *s, const run_tensor *t, weir_array **result) {
+int run_allocate_one(const run_state *s, const run_tensor *t, weir_array **result) {
   int64_t extents[WEIR_MAX_RANK];
   size_t rank;
   CLI_CALL(weir_shapes_of(s->shapes, t->tensor, extents, &rank));
@@ -177,14 +194,23 @@ static int allocate(const run_state *s, const run_tensor *t, weir_array **result
 static bool has_elements(const weir_array *a) { return run_size_bytes(a) > 0; }
 
 static int fill_input(const run_state *s, run_tensor *t) {
-  if (t->value) return 0;
+  if (t->value || t->sharded) return 0;
   uint64_t seed = (uint64_t)cli_int(s->c, "seed");
   int64_t bound;
-  CLI_TRY(allocate(s, t, &t->value));
+  CLI_TRY(run_allocate_one(s, t, &t->value));
   CLI_CALL(weir_shapes_index_bound(s->shapes, t->tensor, &bound));
   if (bound > 0 && has_elements(t->value))
     return cli_status(weir_array_fill_index(t->value, bound, seed, t->info.name));
   return cli_status(weir_array_fill(t->value, cli_text(s->c, "fill", 0), seed, t->info.name));
+}
+
+static int complete(const run_state *s) {
+  weir_status st = weir_shapes_complete(s->shapes);
+  int code = cli_status(st);
+  if (st != WEIR_OK && weir_shapes_unbound(s->shapes) && run_any_sharded(&s->inputs) &&
+      weir_launch_rank() <= 0)
+    (void)fputs("weir: note: files of shards fix no extents: give them with -D\n", stderr);
+  return code;
 }
 
 int run_prepare(run_state *s) {
@@ -201,7 +227,7 @@ int run_prepare(run_state *s) {
   for (size_t i = 0; (definition = cli_text(c, "define", i)) != NULL; i++)
     CLI_CALL(weir_shapes_define(s->shapes, definition));
   for (size_t i = 0; i < s->inputs.len; i++) CLI_TRY(load_input(s, &s->inputs.data[i]));
-  CLI_CALL(weir_shapes_complete(s->shapes));
+  CLI_TRY(complete(s));
   for (size_t i = 0; i < s->inputs.len; i++) CLI_TRY(fill_input(s, &s->inputs.data[i]));
   return 0;
 }
@@ -210,28 +236,68 @@ int run_prepare(run_state *s) {
 int run_allocate(const run_state *s, weir_array **(*slot)(run_tensor *t)) {
   for (size_t i = 0; i < s->outputs.len; i++) {
     run_tensor *t = &s->outputs.data[i];
-    CLI_TRY(allocate(s, t, slot(t)));
+    if (!t->sharded) CLI_TRY(run_allocate_one(s, t, slot(t)));
   }
   return 0;
 }
 
-int run_save(const run_state *s) {
-  const weir_array **arrays = calloc(s->outputs.len + 1, sizeof(const weir_array *));
-  const char **paths = calloc(s->outputs.len + 1, sizeof *paths);
-  int code = 0;
+/* Whole outputs are on the process that speaks for all; shards on each. */
+static size_t files_of(const run_state *s, const weir_array **arrays, const char **paths) {
   size_t n = 0;
-  for (size_t i = 0; arrays && paths && i < s->outputs.len; i++) {
-    if (!s->outputs.data[i].path) continue;
-    arrays[n] = s->outputs.data[i].value;
-    paths[n++] = s->outputs.data[i].path;
+  for (size_t i = 0; i < s->outputs.len; i++) {
+    const run_tensor *t = &s->outputs.data[i];
+    if (t->path && weir_launch_rank() <= 0) {
+      if (arrays) arrays[n] = t->value, paths[n] = t->path;
+      n++;
+    }
+    for (size_t k = 0; k < t->n_shards; k++) {
+      if (!t->shards[k].path) continue;
+      if (arrays) arrays[n] = t->shards[k].value, paths[n] = t->shards[k].path;
+      n++;
+    }
   }
+  return n;
+}
+
+static weir_status stage(const run_state *s, weir_saving **result) {
+  size_t n = files_of(s, NULL, NULL);
+  const weir_array **arrays = calloc(n + 1, sizeof(const weir_array *));
+  const char **paths = calloc(n + 1, sizeof *paths);
+  weir_status st = WEIR_OUT_OF_MEMORY;
   if (arrays && paths) {
-    code = cli_status(weir_arrays_save_npy(arrays, paths, n));
-  } else {
-    (void)cli_usage("out of memory");
-    code = CLI_SYSTEM;
+    (void)files_of(s, arrays, paths);
+    st = weir_arrays_stage_npy(arrays, paths, n, result);
   }
   free((void *)arrays);
   free((void *)paths);
+  return st;
+}
+
+/* Others write only if this process has come to its end well. */
+static weir_status status_of(int code) {
+  return code == 0            ? WEIR_OK
+         : code == CLI_FAILED ? WEIR_CHECK_FAILED
+         : code == CLI_USAGE  ? WEIR_BAD_USAGE
+                              : WEIR_SYSTEM;
+}
+
+static weir_status agree(const run_state *s, bool together, weir_status st, const char *message) {
+  char text[1000];
+  if (!together) return st;
+  (void)snprintf(text, sizeof text, "%s", message);
+  return weir_program_agree(s->program, st, text);
+}
+
+int run_save(const run_state *s, int code) {
+  bool together = s->devices.count < s->devices.world && run_any_sharded(&s->outputs);
+  weir_saving *saving = NULL;
+  weir_status st = code == 0 ? stage(s, &saving) : status_of(code);
+  st = agree(s, together, st, code == 0 ? weir_error() : "the run has failed");
+  if (st == WEIR_OK) st = weir_saving_commit(saving);
+  if (code == 0) {
+    st = agree(s, together && saving, st, weir_error());
+    code = cli_status(st);
+  }
+  weir_saving_destroy(saving);
   return code;
 }

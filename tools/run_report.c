@@ -46,20 +46,24 @@ static int summarise(const weir_array *a, summary *result) {
 }
 
 /* ---- text ---- */
-static void print_type(const run_tensor *t) {
-  const weir_dl_tensor *dl = weir_array_tensor(t->value);
+static void print_type(const run_state *s, const run_tensor *t) {
+  int64_t extents[WEIR_MAX_RANK];
+  size_t rank = 0;
+  (void)weir_shapes_of(s->shapes, t->tensor, extents, &rank);
   (void)printf("%s", weir_dtype_text(t->info.dtype));
-  for (int i = 0; i < dl->ndim; i++) (void)printf("%s%" PRId64, i ? ", " : "[", dl->shape[i]);
-  if (dl->ndim) (void)printf("]");
+  for (size_t i = 0; i < rank; i++) (void)printf("%s%" PRId64, i ? ", " : "[", extents[i]);
+  if (rank) (void)printf("]");
 }
 
-static int print_output(const run_tensor *t) {
-  summary s;
-  CLI_TRY(summarise(t->value, &s));
+/* Of shards only the files are there. */
+static int print_output(const run_state *s, const run_tensor *t) {
+  summary m = {.empty = true};
+  if (t->value) CLI_TRY(summarise(t->value, &m));
   (void)printf("%s: ", t->info.name);
-  print_type(t);
-  if (s.empty) (void)printf(" empty\n");
-  else (void)printf(" min=%.6g max=%.6g mean=%.6g\n", s.min, s.max, s.mean);
+  print_type(s, t);
+  if (!t->value) (void)printf(" in %s\n", t->pattern);
+  else if (m.empty) (void)printf(" empty\n");
+  else (void)printf(" min=%.6g max=%.6g mean=%.6g\n", m.min, m.max, m.mean);
   return 0;
 }
 
@@ -83,7 +87,12 @@ static timing timing_of(const run_state *s) {
 
 static size_t bytes_of(const run_list *l) {
   size_t bytes = 0;
-  for (size_t i = 0; i < l->len; i++) bytes += run_size_bytes(l->data[i].value);
+  for (size_t i = 0; i < l->len; i++) {
+    const run_tensor *t = &l->data[i];
+    if (!t->sharded) bytes += run_size_bytes(t->value);
+    for (size_t k = 0; k < t->n_shards; k++)
+      if (t->shards[k].value) bytes += run_size_bytes(t->shards[k].value);
+  }
   return bytes;
 }
 
@@ -169,7 +178,7 @@ static int report_text(const run_state *s) {
   timing t = timing_of(s);
   for (size_t i = 0; i < s->outputs.len; i++) {
     if (check) print_check(&s->outputs.data[i]);
-    else if (s->computes) CLI_TRY(print_output(&s->outputs.data[i]));
+    else if (s->computes) CLI_TRY(print_output(s, &s->outputs.data[i]));
   }
   if (s->n_times > 1)
     (void)printf("time: min %.6g s, median %.6g s, max %.6g s of %zu runs\n", t.min, t.median,
@@ -198,20 +207,22 @@ static void json_string(const char *key, const char *text) {
   (void)printf("\"");
 }
 
-static int json_output(const run_tensor *t, bool computes) {
-  const weir_dl_tensor *dl = weir_array_tensor(t->value);
-  summary s;
-  CLI_TRY(summarise(t->value, &s));
+static int json_output(const run_state *state, const run_tensor *t) {
+  int64_t extents[WEIR_MAX_RANK];
+  size_t rank = 0;
+  summary s = {.empty = true};
+  CLI_CALL(weir_shapes_of(state->shapes, t->tensor, extents, &rank));
+  if (t->value) CLI_TRY(summarise(t->value, &s));
   (void)printf("{");
   json_string("name", t->info.name);
   (void)printf(", ");
   json_string("dtype", weir_dtype_text(t->info.dtype));
   (void)printf(", \"shape\": [");
-  for (int i = 0; i < dl->ndim; i++) (void)printf("%s%" PRId64, i ? ", " : "", dl->shape[i]);
+  for (size_t i = 0; i < rank; i++) (void)printf("%s%" PRId64, i ? ", " : "", extents[i]);
   (void)printf("]");
   const double values[] = {s.min, s.max, s.mean};
   const char *const keys[] = {"min", "max", "mean"};
-  for (int i = 0; i < 3 && !s.empty && computes; i++) {
+  for (int i = 0; i < 3 && !s.empty && state->computes; i++) {
     (void)printf(", ");
     json_number(keys[i], values[i]);
   }
@@ -307,7 +318,7 @@ static int report_json(const run_state *s) {
   (void)printf(", \"outputs\": [");
   for (size_t i = 0; i < s->outputs.len; i++) {
     (void)fputs(i ? ", " : "", stdout);
-    CLI_TRY(json_output(&s->outputs.data[i], s->computes));
+    CLI_TRY(json_output(s, &s->outputs.data[i]));
   }
   (void)printf("], \"checks\": [");
   for (size_t i = 0; cli_flag(s->c, "check") && i < s->outputs.len; i++) {

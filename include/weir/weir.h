@@ -347,10 +347,50 @@ int64_t weir_launch_rank(void);
 /* "cpu", "sim", …, or "ref" when the reference evaluator executes it. */
 const char *weir_program_device(const weir_program *p);
 
+/* ---- parts of tensors, per device ----
+ * A program on several devices can be given, and return, the parts that the devices of this process hold
+ * in place of whole tensors. */
+typedef struct weir_devices {
+  size_t struct_size;
+  int64_t first, count; /* of this process: first, first + 1, … */
+  int64_t world;        /* of all processes */
+} weir_devices;
+weir_status weir_program_devices(const weir_program *p, weir_devices *result);
+
+typedef enum weir_side { WEIR_INPUT, WEIR_OUTPUT } weir_side;
+
+/* What a device holds of an input or output: a box in the whole tensor. */
+typedef struct weir_shard {
+  size_t struct_size;
+  bool present; /* false: the device is not in the tensor's mesh, and nothing below counts */
+  size_t rank;
+  int64_t begin[WEIR_MAX_RANK], extents[WEIR_MAX_RANK], whole[WEIR_MAX_RANK];
+  int64_t owner; /* of the devices that hold the same part, the one that speaks for them */
+} weir_shard;
+/* Of the i-th input or output, for completed shapes. Not for the reference evaluator. */
+weir_status weir_program_shard(const weir_program *p, const weir_shapes *s, weir_side side,
+                               size_t i, int64_t device, weir_shard *result);
+/* Compares what devices hold of the same part of a tensor, an error if they differ, and, if asked for,
+ * puts the whole together: in `whole`, on rank 0 (others pass NULL). `shards`: one per device of this
+ * process, NULL where it holds none. All processes call it alike. */
+weir_status weir_program_join(const weir_program *p, const weir_shapes *s, weir_side side, size_t i,
+                              const weir_dl_tensor *const *shards, bool assemble_whole,
+                              const weir_dl_tensor *whole);
+/* All processes of a program call it; each says whether it is well so far, and if not why. WEIR_OK if all
+ * are; otherwise the status of the first that is not, with its message, on all of them. */
+weir_status weir_program_agree(const weir_program *p, weir_status mine, const char *message);
+/* Between two calls this process does something, and other ranks that wait for it should not give up.
+ * While a call computes they do not in any case. */
+void weir_program_busy(const weir_program *p, bool busy);
+
 /* Caller-owned memory in, caller-owned memory out. Shapes come from the inputs. `outputs` are dense or
  * strided tensors of the right shape and dtype that overlap no input; they hold the result on success
- * and anything otherwise. Fields for local shards, a caller's stream and communicator will follow at
- * the end. */
+ * and anything otherwise.
+ *
+ * A tensor with an entry in `input_shards` or `output_shards` is given as parts: inputs[i] or outputs[i]
+ * is then ignored. An entry has one tensor for each device of this process (weir_program_devices), in
+ * order, NULL for a device that holds none; shapes are those of weir_program_shard(). What devices hold
+ * of the same part is not compared: weir_program_join() does that. Shapes then come from `shapes`. */
 typedef struct weir_run_args {
   size_t struct_size;
   const weir_dl_tensor *const *inputs; /* one per fusion input */
@@ -360,6 +400,9 @@ typedef struct weir_run_args {
   uint64_t seed;         /* of uniform() */
   bool as_definition;    /* evaluate the definition itself, accumulating in f64: the oracle */
   weir_profile *profile; /* NULL: keep none */
+  const weir_dl_tensor *const *const *input_shards;  /* one per input; NULL: all are whole */
+  const weir_dl_tensor *const *const *output_shards; /* one per output; likewise */
+  const weir_shapes *shapes; /* completed; needed where an input is given as shards */
 } weir_run_args;
 
 weir_status weir_run(const weir_program *p, const weir_run_args *args);
@@ -390,6 +433,13 @@ weir_status weir_array_save_npy(const weir_array *a, const char *path);
 /* The same for several: all of them are complete before the first gets its name. */
 weir_status weir_arrays_save_npy(const weir_array *const *arrays, const char *const *paths,
                                  size_t n);
+/* In two steps: complete under temporary names, then renamed; what is destroyed before that leaves
+ * nothing behind. For several processes that must all succeed (weir_program_agree). */
+typedef struct weir_saving weir_saving;
+weir_status weir_arrays_stage_npy(const weir_array *const *arrays, const char *const *paths,
+                                  size_t n, weir_saving **result);
+weir_status weir_saving_commit(weir_saving *s);
+void weir_saving_destroy(weir_saving *s);
 /* Converts between dtypes that hold the same values (an f32 file for a bf16 input). */
 weir_status weir_array_convert(const weir_array *a, weir_dtype dtype, weir_array **result);
 

@@ -144,20 +144,43 @@ weir_status weir_array_load_npy(const char *path, const weir_allocator *memory,
   return st == STATUS_OK ? own(&a, &value, result) : api_end(st);
 }
 
-weir_status weir_arrays_save_npy(const weir_array *const *arrays, const char *const *paths,
-                                 size_t n) {
-  if (n == 0) return WEIR_OK;
-  if (!arrays || !paths) return api_refuse("weir_arrays_save_npy: an argument is NULL");
+/* A handle of the header is the internal object itself. */
+static rt_npy_staged *staged_of(weir_saving *s) { return (rt_npy_staged *)s; }
+
+weir_status weir_arrays_stage_npy(const weir_array *const *arrays, const char *const *paths,
+                                  size_t n, weir_saving **result) {
+  if (!result || (n && (!arrays || !paths)))
+    return api_refuse("weir_arrays_stage_npy: an argument is NULL");
   for (size_t i = 0; i < n; i++)
-    if (!arrays[i] || !paths[i]) return api_refuse("weir_arrays_save_npy: an argument is NULL");
-  const allocator *memory = &arrays[0]->memory;
+    if (!arrays[i] || !paths[i]) return api_refuse("weir_arrays_stage_npy: an argument is NULL");
+  allocator memory = n ? arrays[0]->memory : api_allocator(NULL);
   api_begin();
-  const ir_array **values = memory_alloc(memory, n * sizeof(const ir_array *));
+  const ir_array **values = memory_alloc(&memory, (n + 1) * sizeof(const ir_array *));
   if (!values) return api_end(STATUS_OUT_OF_MEMORY);
   for (size_t i = 0; i < n; i++) values[i] = &arrays[i]->value;
-  status st = rt_npy_save(values, paths, n, memory);
-  memory_free(memory, values);
+  rt_npy_staged *staged = NULL;
+  status st = rt_npy_stage(values, paths, n, &memory, &staged);
+  memory_free(&memory, values);
+  if (st == STATUS_OK) *result = (weir_saving *)staged;
   return api_end(st);
+}
+
+weir_status weir_saving_commit(weir_saving *s) {
+  if (!s) return api_refuse("weir_saving_commit: the argument is NULL");
+  api_begin();
+  return api_end(rt_npy_commit(staged_of(s)));
+}
+
+void weir_saving_destroy(weir_saving *s) { rt_npy_staged_destroy(staged_of(s)); }
+
+weir_status weir_arrays_save_npy(const weir_array *const *arrays, const char *const *paths,
+                                 size_t n) {
+  weir_saving *s = NULL;
+  if (n == 0) return WEIR_OK;
+  weir_status st = weir_arrays_stage_npy(arrays, paths, n, &s);
+  if (st == WEIR_OK) st = weir_saving_commit(s);
+  weir_saving_destroy(s);
+  return st;
 }
 
 weir_status weir_array_save_npy(const weir_array *a, const char *path) {

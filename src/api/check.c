@@ -10,13 +10,13 @@ typedef struct check_call {
       found; /* freed by the entry point: scratch memory may run out while it is held */
 } check_call;
 
-static status bind_like(const check_call *c, ir_env *env, arena *scratch) {
-  const ir_func *f = c->p->func;
+status api_bind_like(weir_program *p, const weir_shapes *shapes, arena *scratch, ir_env *env) {
+  const ir_func *f = p->func;
   ir_env_init(env, (ir_func *)f, scratch);
   for (uint32_t i = 0; i < f->inputs.len; i++) {
     int64_t extents[IR_MAX_RANK];
     uint32_t rank;
-    TRY(api_shapes_input(c->shapes, i, extents, &rank));
+    TRY(api_shapes_input(shapes, i, extents, &rank));
     if (!ir_bind_shape(env, f->inputs.data[i], extents, rank, "the given shapes")) {
       return STATUS_BAD_PROGRAM;
     }
@@ -41,7 +41,7 @@ static status check_bound(check_call *c, const ir_env *env, arena *scratch) {
 static status check_body(arena *scratch, void *context) {
   check_call *c = context;
   ir_env env;
-  status st = bind_like(c, &env, scratch);
+  status st = api_bind_like(c->p, c->shapes, scratch, &env);
   if (st == STATUS_OK) st = check_bound(c, &env, scratch);
   return api_take_diags(&c->p->ir, st, scratch);
 }

@@ -462,9 +462,8 @@ static bool computes(const api_executor *x) {
   return !x->device->ops->virtual_clock && strcmp(x->device->ops->name, "null") != 0;
 }
 
-/* An output that is an input is cut and put together like any other. */
-static status run_ranks(api_executor *x, const ir_env *env, const ir_array *inputs,
-                        const ir_array *outputs, uint64_t seed, weir_profile *profile) {
+static status run_ranks(api_executor *x, const ir_env *env, const api_arrays *inputs,
+                        const api_arrays *outputs, uint64_t seed, weir_profile *profile) {
   api_plan *p;
   staging s = {.memory = x->memory};
   x->decides = true;
@@ -474,25 +473,24 @@ static status run_ranks(api_executor *x, const ir_env *env, const ir_array *inpu
   ir_env bound = *env;
   bound.func = x->host;
   if (!p->pieces) TRY(api_pieces_make(&x->ranks, x->host, &bound, x->memory, &p->pieces));
-  api_pieces_cut(p->pieces, inputs, outputs, &s.in, &s.out);
-  TRY(run_profiled(x, p->loaded, &s, profile));
-  return computes(x) ? api_pieces_assemble(p->pieces, &bound, outputs) : STATUS_OK;
+  TRY(api_pieces_cut(p->pieces, inputs, outputs, &s.in, &s.out));
+  (void)atomic_fetch_add(&x->ranks.waiting, 1); /* the device knows what it does */
+  st = run_profiled(x, p->loaded, &s, profile);
+  (void)atomic_fetch_sub(&x->ranks.waiting, 1);
+  if (st != STATUS_OK || !computes(x)) return st;
+  return api_pieces_assemble(p->pieces, &bound, outputs);
 }
 
-status api_executor_run(api_executor *x, const ir_env *env, const ir_array *inputs,
-                        const ir_array *outputs, uint64_t seed, weir_profile *profile) {
+status api_executor_run(api_executor *x, const ir_env *env, const api_arrays *inputs,
+                        const api_arrays *outputs, uint64_t seed, weir_profile *profile) {
   rt_loaded *loaded;
-  if (api_ranks_are_many(&x->ranks)) {
-    TRY(run_ranks(x, env, inputs, outputs, seed, profile));
-    copy_returned_inputs(x->host, inputs, outputs);
-    return STATUS_OK;
-  }
+  if (api_ranks_are_many(&x->ranks)) return run_ranks(x, env, inputs, outputs, seed, profile);
   TRY(api_executor_plan(x, env, seed, &loaded));
   staging s = {.memory = x->memory, .n_inputs = x->host->inputs.len};
   s.n_outputs = x->host->outputs.len;
-  status st = begin_staging(&s, inputs, outputs);
+  status st = begin_staging(&s, inputs->whole, outputs->whole);
   if (st == STATUS_OK) st = run_profiled(x, loaded, &s, profile);
-  end_staging(&s, outputs, st == STATUS_OK);
-  if (st == STATUS_OK) copy_returned_inputs(x->host, inputs, outputs);
+  end_staging(&s, outputs->whole, st == STATUS_OK);
+  if (st == STATUS_OK) copy_returned_inputs(x->host, inputs->whole, outputs->whole);
   return st;
 }

@@ -70,8 +70,9 @@ status api_executor_bind(api_executor *x, const ir_env *env, uint64_t seed,
                          const rt_plan *const **plans, uint32_t *n);
 /* The plan of the ranks of this process, loaded on the device. */
 status api_executor_plan(api_executor *x, const ir_env *env, uint64_t seed, rt_loaded **result);
-/* Runs on arrays of the bound shapes; ones that are not dense go through a copy. */
-status api_executor_run(api_executor *x, const ir_env *env, const ir_array *inputs,
-                        const ir_array *outputs, uint64_t seed, weir_profile *profile);
+/* Runs on arrays of the bound shapes; ones that are not dense go through a copy. Shards are for several
+ * devices. */
+status api_executor_run(api_executor *x, const ir_env *env, const api_arrays *inputs,
+                        const api_arrays *outputs, uint64_t seed, weir_profile *profile);
 
 #endif

@@ -4,11 +4,12 @@
 #include "api/ranks.h"
 #include "base/table.h"
 
-/* The piece of one tensor on one rank. `local` is dense memory of its own; without any, the piece is
- * dense in the whole array and used there. */
+/* The piece of one tensor on one rank. `local` is dense memory of its own, allocated when it is needed
+ * for the first time; `value` is where the piece lies in this run: there, in the whole array, or in the
+ * caller's shard. */
 typedef struct slot {
   rt_piece piece;
-  ir_array local;
+  ir_array local, value;
   bool writes_whole; /* an output: this rank's piece is the one that counts */
 } slot;
 
@@ -33,32 +34,15 @@ static status measure(const api_pieces *p, const ir_env *env, ir_tensor t, uint3
   return STATUS_OK;
 }
 
-/* Would the piece be dense in a dense whole array? */
-static bool lies_dense(const rt_piece *p, ir_dtype dtype) {
-  ir_array whole = {.dtype = dtype, .rank = p->rank};
-  memcpy(whole.extents, p->whole, sizeof whole.extents);
-  ir_array_dense(&whole);
-  ir_array view = rt_piece_view(p, &whole);
-  return ir_array_is_dense(&view);
-}
-
-static status reserve(api_pieces *p, slot *s, bool output) {
-  if (!s->piece.present) return STATUS_OK;
-  bool direct = lies_dense(&s->piece, s->local.dtype) && (!output || s->writes_whole);
-  return direct ? STATUS_OK : ir_array_alloc(&s->local, p->memory);
-}
-
 static status make_slots(api_pieces *p, const ir_env *env) {
   for (uint32_t r = 0; r < p->n; r++) {
     for (uint32_t i = 0; i < p->n_inputs; i++) {
       slot *s = &p->inputs[r * p->n_inputs + i];
       TRY(measure(p, env, p->host->inputs.data[i], r, s));
-      TRY(reserve(p, s, false));
     }
     for (uint32_t i = 0; i < p->n_outputs; i++) {
       slot *s = &p->outputs[r * p->n_outputs + i];
       TRY(measure(p, env, p->host->outputs.data[i], r, s));
-      TRY(reserve(p, s, true));
     }
   }
   return STATUS_OK;
@@ -95,21 +79,62 @@ void api_pieces_destroy(api_pieces *p) {
   memory_free(p->memory, p);
 }
 
-void api_pieces_cut(api_pieces *p, const ir_array *inputs, const ir_array *outputs, void ***in,
-                    void ***out) {
-  for (uint32_t k = 0; k < p->n * p->n_inputs; k++) {
-    slot *s = &p->inputs[k];
-    ir_array view = rt_piece_view(&s->piece, &inputs[k % p->n_inputs]);
-    p->in[k] = s->local.data ? s->local.data : view.data;
-    if (s->local.data) ir_array_copy(&s->local, &view);
+/* The k-th slot's array as the caller gave it: its shard, or the piece of the whole one. */
+static ir_array given(const slot *s, const api_arrays *a, uint32_t k, uint32_t n) {
+  return api_is_sharded(a, k % n) ? a->shards[k] : rt_piece_view(&s->piece, &a->whole[k % n]);
+}
+
+static status use_local(const api_pieces *p, slot *s) {
+  if (!s->local.data) TRY(ir_array_alloc(&s->local, p->memory));
+  s->value = s->local;
+  return STATUS_OK;
+}
+
+static status take_input(api_pieces *p, const api_arrays *inputs, uint32_t k) {
+  slot *s = &p->inputs[k];
+  p->in[k] = NULL;
+  if (!s->piece.present) return STATUS_OK;
+  s->value = given(s, inputs, k, p->n_inputs);
+  if (!ir_array_is_dense(&s->value)) {
+    ir_array from = s->value;
+    TRY(use_local(p, s));
+    ir_array_copy(&s->value, &from);
   }
-  for (uint32_t k = 0; k < p->n * p->n_outputs; k++) {
-    const slot *s = &p->outputs[k];
-    ir_array view = rt_piece_view(&s->piece, &outputs[k % p->n_outputs]);
-    p->out[k] = s->local.data ? s->local.data : view.data;
-  }
+  p->in[k] = s->value.data;
+  return STATUS_OK;
+}
+
+/* Of devices that hold the same only one writes to the whole array. */
+static status take_output(api_pieces *p, const api_arrays *outputs, uint32_t k) {
+  slot *s = &p->outputs[k];
+  p->out[k] = NULL;
+  if (!s->piece.present) return STATUS_OK;
+  s->value = given(s, outputs, k, p->n_outputs);
+  bool own = s->writes_whole || api_is_sharded(outputs, k % p->n_outputs);
+  if (!own || !ir_array_is_dense(&s->value)) TRY(use_local(p, s));
+  p->out[k] = s->value.data;
+  return STATUS_OK;
+}
+
+/* Shards of a caller must be what the placement says. */
+static status check_shards(const api_pieces *p, const char *side, const api_arrays *a,
+                           const slot *slots, const ir_tensor *tensors, uint32_t n) {
+  for (uint32_t k = 0; k < p->n * n; k++)
+    if (api_is_sharded(a, k % n))
+      TRY(api_shard_check(side, ir_tensor_name(p->host, tensors[k % n]), &slots[k].piece,
+                          (int64_t)p->ranks->first + k / n, &a->shards[k]));
+  return STATUS_OK;
+}
+
+status api_pieces_cut(api_pieces *p, const api_arrays *inputs, const api_arrays *outputs,
+                      void ***in, void ***out) {
+  TRY(check_shards(p, "input", inputs, p->inputs, p->host->inputs.data, p->n_inputs));
+  TRY(check_shards(p, "output", outputs, p->outputs, p->host->outputs.data, p->n_outputs));
+  for (uint32_t k = 0; k < p->n * p->n_inputs; k++) TRY(take_input(p, inputs, k));
+  for (uint32_t k = 0; k < p->n * p->n_outputs; k++) TRY(take_output(p, outputs, k));
   *in = p->in;
   *out = p->out;
+  return STATUS_OK;
 }
 
 /* ---- assembling ---- */
@@ -129,21 +154,33 @@ static status disagree(const api_pieces *p, uint32_t i, int64_t a, int64_t b) {
               (long long)b, ir_tensor_name(p->host, p->host->outputs.data[i]));
 }
 
-static status assemble_here(api_pieces *p, const ir_array *outputs) {
-  for (uint32_t k = 0; k < p->n * p->n_outputs; k++) {
-    const slot *s = &p->outputs[k];
-    if (!s->writes_whole || !s->local.data) continue;
-    ir_array view = rt_piece_view(&s->piece, &outputs[k % p->n_outputs]);
-    ir_array_copy(&view, &s->local);
-  }
+/* An output that is an input is not computed: each device has its piece. */
+static void copy_returned(api_pieces *p, uint32_t k) {
+  uint32_t r = k / p->n_outputs;
+  for (uint32_t i = 0; i < p->n_inputs; i++)
+    if (IR_SAME(p->host->outputs.data[k % p->n_outputs], p->host->inputs.data[i]))
+      ir_array_copy(&p->outputs[k].value, &p->inputs[r * p->n_inputs + i].value);
+}
+
+static void deliver(api_pieces *p, const api_arrays *outputs, uint32_t k) {
+  const slot *s = &p->outputs[k];
+  if (!s->piece.present) return;
+  copy_returned(p, k);
+  ir_array to = given(s, outputs, k, p->n_outputs);
+  bool own = s->writes_whole || api_is_sharded(outputs, k % p->n_outputs);
+  if (own && to.data != s->value.data) ir_array_copy(&to, &s->value);
+}
+
+static status assemble_here(api_pieces *p, const api_arrays *outputs) {
+  for (uint32_t k = 0; k < p->n * p->n_outputs; k++) deliver(p, outputs, k);
   for (uint32_t k = 0; k < p->n * p->n_outputs; k++) {
     const slot *s = &p->outputs[k];
     uint32_t i = k % p->n_outputs;
-    if (s->writes_whole || !s->local.data) continue;
+    if (s->writes_whole || !s->piece.present || api_is_sharded(outputs, i)) continue;
     bool owner_is_here =
         s->piece.owner >= p->ranks->first && s->piece.owner < p->ranks->first + p->n;
-    ir_array owned = rt_piece_view(&s->piece, &outputs[i]);
-    if (owner_is_here && !same_bytes(&s->local, &owned))
+    ir_array owned = rt_piece_view(&s->piece, &outputs->whole[i]);
+    if (owner_is_here && !same_bytes(&s->value, &owned))
       return disagree(p, i, s->piece.owner, (int64_t)p->ranks->first + k / p->n_outputs);
   }
   return STATUS_OK;
@@ -151,24 +188,7 @@ static status assemble_here(api_pieces *p, const ir_array *outputs) {
 
 /* ---- from other processes ---- */
 
-static status transfer(const api_pieces *p, bool sends, uint32_t peer, void *data, int64_t bytes) {
-  rt_comm *comm = p->ranks->endpoints[0];
-  uint32_t team[2] = {0, sends ? comm->rank : peer};
-  rt_comm_request r = {.kind = sends ? RT_COMM_SEND : RT_COMM_RECV, .dtype = IR_U8, .team = team};
-  rt_comm_ticket ticket;
-  r.n_team = 2;
-  r.me = sends ? 1 : 0;
-  r.to = sends ? 0 : RT_COMM_NOBODY;
-  r.from = sends ? RT_COMM_NOBODY : 1;
-  r.count = bytes;
-  r.in = sends ? data : NULL;
-  r.out = sends ? NULL : data;
-  r.origin = "the outputs";
-  TRY(comm->ops->post(comm, &r, &ticket));
-  return comm->ops->wait(comm, &ticket, p->ranks->timeout_ns);
-}
-
-static uint64_t hash_of(const ir_array *a) {
+uint64_t api_array_hash(const ir_array *a) {
   int64_t n, index[IR_MAX_RANK] = {0};
   uint64_t hash = 0;
   if (!ir_array_count(a, &n) || n == 0) return hash;
@@ -180,16 +200,14 @@ static uint64_t hash_of(const ir_array *a) {
 
 /* What rank `from` holds of output i reaches rank 0: the data, or, of what somebody else speaks for, a
  * hash to compare. */
-static status give(api_pieces *p, uint32_t i, const ir_array *output) {
+static status give(api_pieces *p, uint32_t i) {
   slot *s = &p->outputs[i];
   int64_t bytes;
   if (!s->piece.present) return STATUS_OK;
-  ir_array dense = s->local;
-  if (!dense.data) dense = rt_piece_view(&s->piece, output);
-  uint64_t hash = hash_of(&dense);
-  if (!s->writes_whole) return transfer(p, true, 0, &hash, sizeof hash);
-  check(ir_array_size_bytes(&s->local, &bytes));
-  return transfer(p, true, 0, dense.data, bytes);
+  uint64_t hash = api_array_hash(&s->value);
+  if (!s->writes_whole) return api_ranks_transfer(p->ranks, true, 0, &hash, sizeof hash);
+  check(ir_array_size_bytes(&s->value, &bytes));
+  return api_ranks_transfer(p->ranks, true, 0, s->value.data, bytes);
 }
 
 static status receive(api_pieces *p, const ir_env *env, uint32_t i, uint32_t from,
@@ -199,19 +217,9 @@ static status receive(api_pieces *p, const ir_env *env, uint32_t i, uint32_t fro
   check(rt_piece_of(p->host, env, p->host->outputs.data[i], from, &piece));
   if (!piece.present) return STATUS_OK;
   ir_array view = rt_piece_view(&piece, output);
-  if (piece.owner != from) {
-    TRY(transfer(p, false, from, &theirs, sizeof theirs));
-    return theirs == hash_of(&view) ? STATUS_OK : disagree(p, i, piece.owner, from);
-  }
-  ir_array local = view;
-  int64_t bytes;
-  local.data = NULL;
-  check(ir_array_size_bytes(&local, &bytes));
-  TRY(ir_array_alloc(&local, p->memory));
-  status st = transfer(p, false, from, local.data, bytes);
-  if (st == STATUS_OK) ir_array_copy(&view, &local);
-  memory_free(p->memory, local.data);
-  return st;
+  if (piece.owner == from) return api_ranks_receive(p->ranks, from, p->memory, &view);
+  TRY(api_ranks_transfer(p->ranks, false, from, &theirs, sizeof theirs));
+  return theirs == api_array_hash(&view) ? STATUS_OK : disagree(p, i, piece.owner, from);
 }
 
 /* Owners come before those who hold the same: they are the first in their mesh, but not the lowest
@@ -227,12 +235,13 @@ static status receive_all(api_pieces *p, const ir_env *env, uint32_t i, const ir
   return STATUS_OK;
 }
 
-status api_pieces_assemble(api_pieces *p, const ir_env *env, const ir_array *outputs) {
+status api_pieces_assemble(api_pieces *p, const ir_env *env, const api_arrays *outputs) {
   TRY(assemble_here(p, outputs));
   if (p->n == p->ranks->world) return STATUS_OK;
   for (uint32_t i = 0; i < p->n_outputs; i++) {
-    if (p->ranks->first == 0) TRY(receive_all(p, env, i, &outputs[i]));
-    else TRY(give(p, i, &outputs[i]));
+    if (api_is_sharded(outputs, i)) continue;
+    if (p->ranks->first == 0) TRY(receive_all(p, env, i, &outputs->whole[i]));
+    else TRY(give(p, i));
   }
   return STATUS_OK;
 }

@@ -34,6 +34,10 @@ struct weir_program {
 /* host_lower(), for any fusion: what it has no room for is a diagnostic. (lower.c) */
 status api_lower(ir_func *f, const host_options *options, ir_func **result);
 
+/* Binds the program to completed shapes of the fusion it was compiled from. The caller holds the lock, and
+ * takes the diagnostics. (check.c) */
+status api_bind_like(weir_program *p, const weir_shapes *shapes, arena *scratch, ir_env *env);
+
 /* CHECK_FAILED, with all findings as the message, unless the plan for these extents is safe; each is
  * looked at once. The caller holds the lock and destroys *found, which must be zeroed. Only inside a
  * memory_guard(). (prove.c) */

@@ -76,6 +76,17 @@ void api_ranks_close(api_ranks *r, const allocator *memory) {
 
 /* ---- agreements between processes ---- */
 
+static bool is_spread(const api_ranks *r) { return r->n < r->world; }
+
+static status wait_for(const api_ranks *r, const rt_comm_ticket *ticket) {
+  rt_comm *comm = r->endpoints[0];
+  _Atomic uint32_t *waiting = &((api_ranks *)r)->waiting;
+  (void)atomic_fetch_add(waiting, 1);
+  status st = comm->ops->wait(comm, ticket, r->timeout_ns);
+  (void)atomic_fetch_sub(waiting, 1);
+  return st;
+}
+
 static status collective(const api_ranks *r, rt_comm_request *q) {
   rt_comm *comm = r->endpoints[0];
   uint32_t team[RT_COMM_MAX_RANKS];
@@ -86,10 +97,8 @@ static status collective(const api_ranks *r, rt_comm_request *q) {
   q->me = comm->rank;
   q->origin = "the start of the program";
   TRY(comm->ops->post(comm, q, &ticket));
-  return comm->ops->wait(comm, &ticket, r->timeout_ns);
+  return wait_for(r, &ticket);
 }
-
-static bool is_spread(const api_ranks *r) { return r->n < r->world; }
 
 status api_ranks_agree(const api_ranks *r, uint64_t program) {
   int64_t mine = (int64_t)program, all[RT_COMM_MAX_RANKS];
@@ -113,6 +122,47 @@ status api_ranks_decide(const api_ranks *r, bool *choice) {
   TRY(collective(r, &q));
   *choice = word != 0;
   return STATUS_OK;
+}
+
+/* ---- data ---- */
+
+status api_ranks_exchange(const api_ranks *r, const void *mine, void *all, int64_t bytes) {
+  rt_comm_request q = {.kind = RT_COMM_ALLGATHER, .dtype = IR_U8, .count = bytes, .in = mine};
+  q.out = all;
+  if (is_spread(r)) return collective(r, &q);
+  memcpy(all, mine, (size_t)bytes);
+  return STATUS_OK;
+}
+
+status api_ranks_transfer(const api_ranks *r, bool sends, uint32_t peer, void *data,
+                          int64_t bytes) {
+  rt_comm *comm = r->endpoints[0];
+  uint32_t team[2] = {0, sends ? comm->rank : peer};
+  rt_comm_request q = {.kind = sends ? RT_COMM_SEND : RT_COMM_RECV, .dtype = IR_U8, .team = team};
+  rt_comm_ticket ticket;
+  q.n_team = 2;
+  q.me = sends ? 1 : 0;
+  q.to = sends ? 0 : RT_COMM_NOBODY;
+  q.from = sends ? RT_COMM_NOBODY : 1;
+  q.count = bytes;
+  q.in = sends ? data : NULL;
+  q.out = sends ? NULL : data;
+  q.origin = "the inputs and outputs";
+  TRY(comm->ops->post(comm, &q, &ticket));
+  return wait_for(r, &ticket);
+}
+
+status api_ranks_receive(const api_ranks *r, uint32_t from, const allocator *memory,
+                         const ir_array *view) {
+  ir_array local = *view;
+  int64_t bytes;
+  local.data = NULL;
+  check(ir_array_size_bytes(&local, &bytes));
+  TRY(ir_array_alloc(&local, memory));
+  status st = api_ranks_transfer(r, false, from, local.data, bytes);
+  if (st == STATUS_OK) ir_array_copy(view, &local);
+  memory_free(memory, local.data);
+  return st;
 }
 
 /* ---- how fast the link is ---- */

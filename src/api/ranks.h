@@ -3,6 +3,8 @@
 #ifndef WEIR_API_RANKS_H
 #define WEIR_API_RANKS_H
 
+#include <stdatomic.h>
+
 #include "ir/array.h"
 #include "ir/bind.h"
 #include "runtime/comm.h"
@@ -17,6 +19,9 @@ typedef struct api_ranks {
   uint32_t n_endpoints;
   int64_t timeout_ns;
   double link_latency_ns, link_bytes_per_ns; /* 0: not measured yet */
+  /* Calls under way, and those of them that wait for others. With more of the first, this process does
+   * something that others may be waiting for. */
+  _Atomic uint32_t busy, waiting;
 } api_ranks;
 
 /* Of this process under an MPI launcher; else -1. */
@@ -37,16 +42,42 @@ NODISCARD status api_ranks_decide(const api_ranks *r, bool *choice);
 /* Measures the link, once. */
 NODISCARD status api_ranks_measure(api_ranks *r, const allocator *memory);
 
+/* A message between rank 0 and `peer`: of this rank to 0, or at rank 0 from it. */
+NODISCARD status api_ranks_transfer(const api_ranks *r, bool sends, uint32_t peer, void *data,
+                                    int64_t bytes);
+/* At rank 0: `view` becomes what `from` sends, dense. */
+NODISCARD status api_ranks_receive(const api_ranks *r, uint32_t from, const allocator *memory,
+                                   const ir_array *view);
+/* `bytes` from every process, in the order of ranks. */
+NODISCARD status api_ranks_exchange(const api_ranks *r, const void *mine, void *all, int64_t bytes);
+
+/* Arrays of a program's inputs or outputs. */
+typedef struct api_arrays {
+  const ir_array *whole;  /* by tensor; of those given as shards only the shape */
+  const ir_array *shards; /* by rank of this process, then by tensor; without a dtype: none */
+  const bool *sharded;    /* by tensor; NULL: all are whole */
+} api_arrays;
+
+static inline bool api_is_sharded(const api_arrays *a, uint32_t tensor) {
+  return a->sharded && a->sharded[tensor];
+}
+/* Is this what `device` holds of the tensor? `side` and `name` are for the message. */
+NODISCARD status api_shard_check(const char *side, const char *name, const rt_piece *piece,
+                                 int64_t device, const ir_array *shard);
+/* Depends on dtype, extents and values only. */
+uint64_t api_array_hash(const ir_array *a);
+
 /* Where the pieces of a plan's inputs and outputs lie; made once per plan. */
 typedef struct api_pieces api_pieces;
 NODISCARD status api_pieces_make(const api_ranks *r, const ir_func *host, const ir_env *env,
                                  const allocator *memory, api_pieces **result);
 void api_pieces_destroy(api_pieces *p); /* accepts NULL */
-/* Cuts the inputs and gives the addresses for the device, rank by rank. */
-void api_pieces_cut(api_pieces *p, const ir_array *inputs, const ir_array *outputs, void ***in,
-                    void ***out);
-/* Puts the outputs together, on rank 0's process; CHECK_FAILED if devices that should hold the same do
- * not. */
-NODISCARD status api_pieces_assemble(api_pieces *p, const ir_env *env, const ir_array *outputs);
+/* Cuts the inputs and gives the addresses for the device, rank by rank. Dense shards are used where they
+ * lie. */
+NODISCARD status api_pieces_cut(api_pieces *p, const api_arrays *inputs, const api_arrays *outputs,
+                                void ***in, void ***out);
+/* Puts the outputs together, on rank 0's process, or into the shards; CHECK_FAILED if devices that should
+ * hold the same part of a whole output do not. */
+NODISCARD status api_pieces_assemble(api_pieces *p, const ir_env *env, const api_arrays *outputs);
 
 #endif

@@ -10,7 +10,8 @@ typedef struct run_call {
   weir_run_args args;
   arena *memory; /* of this call */
   ir_env env;
-  ir_array *inputs, *outputs;
+  ir_array *inputs, *outputs; /* whole; of those given as shards the shape */
+  api_arrays in, out;
   check_world_report
       found; /* freed by the entry point: scratch memory may run out while it is held */
 } run_call;
@@ -30,6 +31,54 @@ static status check_dtype(const ir_array *a, ir_dtype wanted, const char *what) 
               ir_dtype_text(wanted));
 }
 
+/* ---- shards ---- */
+static bool has_shards(const weir_dl_tensor *const *const *lists, uint32_t i) {
+  return lists && lists[i];
+}
+
+/* The devices of this process hold parts of tensor i; `n` tensors are on this side. */
+static status take_shards(run_call *c, const weir_dl_tensor *const *list, ir_tensor t, uint32_t i,
+                          uint32_t n, const char *what, api_arrays *a) {
+  const api_ranks *ranks = &c->p->executor.ranks;
+  if (!c->p->executor.device || c->args.as_definition)
+    return fail(STATUS_BAD_USAGE,
+                "%s is given as shards, but the reference evaluator takes whole "
+                "tensors",
+                what);
+  if (!a->sharded) {
+    a->sharded = ARENA_ARRAY(c->memory, n, bool);
+    a->shards = ARENA_ARRAY(c->memory, ranks->n * n, ir_array);
+  }
+  ((bool *)a->sharded)[i] = true;
+  for (uint32_t r = 0; r < ranks->n; r++) {
+    ir_array *shard = (ir_array *)&a->shards[r * n + i];
+    if (!list[r]) continue;
+    TRY(api_view(list[r], what, shard));
+    TRY(check_dtype(shard, ir_tensor_at(c->p->func, t)->dtype, what));
+  }
+  return STATUS_OK;
+}
+
+/* The only device of a program holds all. */
+static status take_only_shard(run_call *c, const weir_dl_tensor *const *list, const char *what,
+                              ir_array *whole, api_arrays *a, uint32_t i) {
+  if (api_ranks_are_many(&c->p->executor.ranks)) return STATUS_OK;
+  ((bool *)a->sharded)[i] = false;
+  return api_view(list[0], what, whole);
+}
+
+static status take_sharded_input(run_call *c, ir_tensor t, uint32_t i, const char *what) {
+  const ir_func *f = c->p->func;
+  ir_array *whole = &c->inputs[i];
+  if (!c->args.shapes)
+    return fail(STATUS_BAD_USAGE, "%s is given as shards: shapes are needed too", what);
+  TRY(take_shards(c, c->args.input_shards[i], t, i, f->inputs.len, what, &c->in));
+  *whole = (ir_array){.dtype = ir_tensor_at(f, t)->dtype};
+  TRY(api_shapes_input(c->args.shapes, i, whole->extents, &whole->rank));
+  ir_array_dense(whole);
+  return take_only_shard(c, c->args.input_shards[i], what, whole, &c->in, i);
+}
+
 static status take_inputs(run_call *c) {
   const ir_func *f = c->p->func;
   TRY(check_count("inputs", c->args.n_inputs, f->inputs.len));
@@ -37,11 +86,13 @@ static status take_inputs(run_call *c) {
   for (uint32_t i = 0; i < f->inputs.len; i++) {
     ir_tensor t = f->inputs.data[i];
     const char *what = label(c, "input", t);
-    TRY(api_view(c->args.inputs[i], what, &c->inputs[i]));
+    if (has_shards(c->args.input_shards, i)) TRY(take_sharded_input(c, t, i, what));
+    else TRY(api_view(c->args.inputs[i], what, &c->inputs[i]));
     TRY(check_dtype(&c->inputs[i], ir_tensor_at(f, t)->dtype, what));
     if (!ir_bind_shape(&c->env, t, c->inputs[i].extents, c->inputs[i].rank, what))
       return STATUS_BAD_PROGRAM;
   }
+  c->in.whole = c->inputs;
   /* Only inputs declare extents: with all of them bound, every extent has a value. */
   return ir_bind_check(&c->env) ? STATUS_OK : STATUS_BAD_PROGRAM;
 }
@@ -63,6 +114,24 @@ static status check_output(run_call *c, ir_tensor t, const ir_array *a, const ch
   return STATUS_OK;
 }
 
+/* Shapes of shards are looked at where the placement is known; here only that no two elements share
+ * memory. */
+static status take_sharded_output(run_call *c, ir_tensor t, uint32_t i, const char *what) {
+  const ir_func *f = c->p->func;
+  ir_array *whole = &c->outputs[i];
+  TRY(take_shards(c, c->args.output_shards[i], t, i, f->outputs.len, what, &c->out));
+  for (uint32_t r = 0; r < c->p->executor.ranks.n; r++) {
+    const ir_array *a = &c->out.shards[r * f->outputs.len + i];
+    for (uint32_t k = 0; a->dtype && k < a->rank; k++)
+      if (a->strides[k] == 0 && a->extents[k] > 1)
+        return fail(STATUS_BAD_USAGE, "%s: elements along dimension %u share memory", what, k);
+  }
+  *whole = (ir_array){.dtype = ir_tensor_at(f, t)->dtype};
+  check(ir_env_shape(&c->env, t, whole->extents, &whole->rank));
+  ir_array_dense(whole);
+  return take_only_shard(c, c->args.output_shards[i], what, whole, &c->out, i);
+}
+
 static status take_outputs(run_call *c) {
   const ir_func *f = c->p->func;
   TRY(check_count("outputs", c->args.n_outputs, f->outputs.len));
@@ -70,10 +139,12 @@ static status take_outputs(run_call *c) {
   for (uint32_t i = 0; i < f->outputs.len; i++) {
     ir_tensor t = f->outputs.data[i];
     const char *what = label(c, "output", t);
-    TRY(api_view(c->args.outputs[i], what, &c->outputs[i]));
+    if (has_shards(c->args.output_shards, i)) TRY(take_sharded_output(c, t, i, what));
+    else TRY(api_view(c->args.outputs[i], what, &c->outputs[i]));
     TRY(check_dtype(&c->outputs[i], ir_tensor_at(f, t)->dtype, what));
     TRY(check_output(c, t, &c->outputs[i], what));
   }
+  c->out.whole = c->outputs;
   return STATUS_OK;
 }
 
@@ -88,8 +159,7 @@ static status bind_body(void *context) {
     st = api_prove(c->p, &c->env, c->args.seed, c->memory, &c->found);
   }
   if (st == STATUS_OK && on_device) {
-    st = api_executor_run(&c->p->executor, &c->env, c->inputs, c->outputs, c->args.seed,
-                          c->args.profile);
+    st = api_executor_run(&c->p->executor, &c->env, &c->in, &c->out, c->args.seed, c->args.profile);
   }
   return api_take_diags(&c->p->ir, st, c->memory);
 }
@@ -166,5 +236,8 @@ weir_status weir_run(const weir_program *p, const weir_run_args *args) {
     return api_refuse("weir_run: a list of tensors is NULL");
   api_begin();
   bool on_device = p->executor.device && !c.args.as_definition;
-  return api_end(on_device ? execute(&c) : evaluate(&c));
+  weir_program_busy(p, true);
+  status st = on_device ? execute(&c) : evaluate(&c);
+  weir_program_busy(p, false);
+  return api_end(st);
 }

@@ -21,6 +21,14 @@ NODISCARD status rt_npy_load(const char *path, const allocator *memory, ir_array
 NODISCARD status rt_npy_save(const ir_array *const *arrays, const char *const *paths, size_t n,
                              const allocator *memory);
 
+/* The same in two steps: files that are complete under temporary names, then renamed. Destroying them
+ * (NULL is accepted) removes those without their name. */
+typedef struct rt_npy_staged rt_npy_staged;
+NODISCARD status rt_npy_stage(const ir_array *const *arrays, const char *const *paths, size_t n,
+                              const allocator *memory, rt_npy_staged **result);
+NODISCARD status rt_npy_commit(rt_npy_staged *s);
+void rt_npy_staged_destroy(rt_npy_staged *s);
+
 /* ---- headers (npy_header.c) ---- */
 typedef struct rt_npy_header {
   ir_dtype dtype;

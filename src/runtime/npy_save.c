@@ -154,16 +154,59 @@ static void drop_target(target *t, const allocator *memory) {
   memory_free(memory, t->final);
 }
 
+struct rt_npy_staged {
+  allocator memory;
+  char *paths; /* one behind the other: messages outlive the caller's */
+  size_t n;
+  target targets[];
+};
+
+static status copy_paths(rt_npy_staged *s, const char *const *paths) {
+  size_t size_bytes = 1;
+  for (size_t i = 0; i < s->n; i++) size_bytes += strlen(paths[i]) + 1;
+  char *to = s->paths = memory_alloc(&s->memory, size_bytes);
+  if (!to) return STATUS_OUT_OF_MEMORY;
+  for (size_t i = 0; i < s->n; i++) {
+    size_t length = strlen(paths[i]) + 1;
+    memcpy(to, paths[i], length);
+    s->targets[i].path = to;
+    to += length;
+  }
+  return STATUS_OK;
+}
+
+status rt_npy_stage(const ir_array *const *arrays, const char *const *paths, size_t n,
+                    const allocator *memory, rt_npy_staged **result) {
+  rt_npy_staged *s = memory_alloc(memory, sizeof *s + n * sizeof *s->targets);
+  if (!s) return STATUS_OUT_OF_MEMORY;
+  *s = (rt_npy_staged){.memory = *memory, .n = n};
+  for (size_t i = 0; i < n; i++) s->targets[i] = (target){0};
+  status st = copy_paths(s, paths);
+  for (size_t i = 0; i < n && st == STATUS_OK; i++)
+    st = write_target(&s->targets[i], arrays[i], &s->memory);
+  if (st == STATUS_OK) *result = s;
+  else rt_npy_staged_destroy(s);
+  return st;
+}
+
+status rt_npy_commit(rt_npy_staged *s) {
+  for (size_t i = 0; i < s->n; i++) TRY(rename_target(&s->targets[i]));
+  return STATUS_OK;
+}
+
+void rt_npy_staged_destroy(rt_npy_staged *s) {
+  if (!s) return;
+  allocator memory = s->memory;
+  for (size_t i = 0; i < s->n; i++) drop_target(&s->targets[i], &memory);
+  memory_free(&memory, s->paths);
+  memory_free(&memory, s);
+}
+
 status rt_npy_save(const ir_array *const *arrays, const char *const *paths, size_t n,
                    const allocator *memory) {
-  target *targets = memory_alloc(memory, n * sizeof *targets);
-  if (!targets) return STATUS_OUT_OF_MEMORY;
-  for (size_t i = 0; i < n; i++) targets[i] = (target){.path = paths[i]};
-  status st = STATUS_OK;
-  for (size_t i = 0; i < n && st == STATUS_OK; i++)
-    st = write_target(&targets[i], arrays[i], memory);
-  for (size_t i = 0; i < n && st == STATUS_OK; i++) st = rename_target(&targets[i]);
-  for (size_t i = 0; i < n; i++) drop_target(&targets[i], memory);
-  memory_free(memory, targets);
+  rt_npy_staged *s = NULL;
+  TRY(rt_npy_stage(arrays, paths, n, memory, &s));
+  status st = rt_npy_commit(s);
+  rt_npy_staged_destroy(s);
   return st;
 }

@@ -62,8 +62,7 @@ static uint32_t survives(team *x, rt_plan *const *plans) {
     bool ran = kit_ok(rt_run(loaded, x->in, x->out, NULL, NULL), "run");
     if (!EXPECT(ran)) fprintf(stderr, "%s\n", kit_reason);
     if (!ran) break;
-    bool agreed = kit_ok(api_pieces_assemble(x->pieces, &x->env, x->s->out), "assemble");
-    if (!agreed || !right(x)) break;
+    if (!team_assemble(x) || !right(x)) break;
   }
   status_clear();
   if (loaded) hostile->ops->unload(loaded);

@@ -216,7 +216,10 @@ static weir_status run_arrays(weir_program *p, const arrays *a) {
     in[i] = weir_array_tensor(a->in[i]);
     out[i] = weir_array_tensor(a->out[i]);
   }
-  weir_run_args args = {sizeof args, in, 3, out, 3, 1, true, NULL};
+  weir_run_args args = {.struct_size = sizeof args, .inputs = in, .n_inputs = 3, .outputs = out};
+  args.n_outputs = 3;
+  args.seed = 1;
+  args.as_definition = true;
   STEP(weir_run(p, &args));
   args.as_definition = false;
   return weir_run(p, &args);

@@ -143,7 +143,11 @@ static bool run(const trial *t, weir_fusion *f, weir_array *const *inputs, weir_
   for (uint32_t i = 0; i < p->n_inputs; i++) in[i] = weir_array_tensor(inputs[i]);
   for (uint32_t i = 0; i < p->n_outputs; i++) out[i] = weir_array_tensor(outputs[i]);
   if (!ok(weir_compile(f, reference(), NULL, &program), "compile")) return false;
-  weir_run_args args = {sizeof args, in, p->n_inputs, out, p->n_outputs, 7, t->as_definition, NULL};
+  weir_run_args args = {.struct_size = sizeof args, .inputs = in, .n_inputs = p->n_inputs};
+  args.outputs = out;
+  args.n_outputs = p->n_outputs;
+  args.seed = 7;
+  args.as_definition = t->as_definition;
   bool good = ok(weir_run(program, &args), "run");
   weir_program_destroy(program);
   return good;
@@ -251,8 +255,11 @@ static bool run_strided(const trial *t, const strided *in, const weir_array *con
   for (uint32_t i = 0; i < p->n_inputs; i++) inputs[i] = &in[i].tensor;
   for (uint32_t i = 0; i < p->n_outputs; i++) outputs[i] = weir_array_tensor(out[i]);
   if (!ok(weir_compile(t->fusion, reference(), NULL, &program), "compile")) return false;
-  weir_run_args args = {sizeof args,  inputs, p->n_inputs,      outputs,
-                        p->n_outputs, 7,      t->as_definition, NULL};
+  weir_run_args args = {.struct_size = sizeof args, .inputs = inputs, .n_inputs = p->n_inputs};
+  args.outputs = outputs;
+  args.n_outputs = p->n_outputs;
+  args.seed = 7;
+  args.as_definition = t->as_definition;
   bool good = ok(weir_run(program, &args), "run on strided inputs");
   weir_program_destroy(program);
   return good;
