@@ -22,9 +22,15 @@ static bool begins(const char *text, const char *with) {
   return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* Of ranks that mpirun started the first speaks for all, unless it is the one in trouble. */
+/* Of ranks that mpirun started the first speaks for all, and the second if the first is no more, or does
+ * not answer. */
 static bool is_silent(const char *message) {
-  return weir_launch_rank() > 0 && strstr(message, "rank 0 ") == NULL;
+  static const char *const gone[] = {"rank 0 (process ", "rank 0 left",
+                                     "rank 0 has not posted it and has "};
+  if (weir_launch_rank() <= 0) return false;
+  for (size_t i = 0; i < sizeof gone / sizeof *gone && weir_launch_rank() == 1; i++)
+    if (strstr(message, gone[i])) return false;
+  return true;
 }
 
 /* Diagnostics say themselves which file they are about; those about no place begin with their kind. */

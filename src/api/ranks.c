@@ -24,11 +24,22 @@ static status choose(const char *name, const rt_comm_ops **ops) {
   return fail(STATUS_BAD_USAGE, "there is no communication backend '%s'", wanted);
 }
 
+/* Computing outside a run counts too: binding, proving, the definition. */
+static void pulse(void *context, rt_pulse *p) {
+  const api_ranks *r = context;
+  *p = (rt_pulse){0};
+  if (r->device->ops->pulse) r->device->ops->pulse(r->device, p);
+  if (atomic_load(&r->busy) > 0 && atomic_load(&r->waiting) == 0) p->is_busy = true;
+}
+
 static status open_world(api_ranks *r, const rt_comm_ops *ops, rt_device *device,
                          const allocator *memory) {
   rt_comm_options options = {.ranks = r->world};
   options.notify = device->ops->notify;
   options.context = device;
+  options.pulse = pulse;
+  options.pulse_context = r;
+  r->device = device;
   r->endpoints = memory_alloc(memory, r->world * sizeof *r->endpoints);
   if (!r->endpoints) return STATUS_OUT_OF_MEMORY;
   TRY(ops->open(&options, memory, r->world, r->endpoints, &r->n_endpoints));

@@ -16,11 +16,12 @@ typedef struct api_ranks {
   uint32_t first; /* the world rank of the first of them */
   uint32_t world; /* all of them */
   rt_comm **endpoints;
+  rt_device *device;
   uint32_t n_endpoints;
   int64_t timeout_ns;
   double link_latency_ns, link_bytes_per_ns; /* 0: not measured yet */
-  /* Calls under way, and those of them that wait for others. With more of the first, this process does
-   * something that others may be waiting for. */
+  /* Calls under way, and those that wait for other processes or have left the rest to the device. With some
+   * of the first and none of the second, this process does something that others may be waiting for. */
   _Atomic uint32_t busy, waiting;
 } api_ranks;
 

@@ -131,6 +131,11 @@ static void faulty_abort(rt_comm *comm, status why, const char *reason) {
   f->inner->ops->abort(f->inner, why, reason);
 }
 
+static int64_t faulty_stirred(rt_comm *comm) {
+  faulty *f = (faulty *)comm;
+  return f->inner->ops->stirred ? f->inner->ops->stirred(f->inner) : 0;
+}
+
 static status faulty_error(rt_comm *comm) {
   faulty *f = (faulty *)comm;
   return f->inner->ops->error(f->inner);
@@ -177,4 +182,5 @@ static const rt_comm_ops faulty_ops = {
     .abort = faulty_abort,
     .error = faulty_error,
     .describe = faulty_describe,
+    .stirred = faulty_stirred,
 };

@@ -100,12 +100,23 @@ typedef struct rt_comm_ticket {
   } half[2];
 } rt_comm_ticket;
 
+/* What a rank does besides communicating. */
+typedef struct rt_pulse {
+  uint64_t done;   /* instructions so far */
+  bool is_busy;    /* with one, or with something else that others may wait for */
+  char where[128]; /* the place in its program that it has come to, "file:12", or "" */
+} rt_pulse;
+
 typedef struct rt_comm_options {
   uint32_t ranks; /* of the world; 0: what the launcher says (inproc: must be given) */
   /* Called from any thread when a ticket of `rank` became done, or there is work in which progress()
    * of `rank` can help; for executors whose threads sleep. Must not block or call back. May be NULL. */
   void (*notify)(void *context, uint32_t rank);
   void *context;
+  /* Asked from any thread, at times: ranks in other processes that wait for this one are told, and do not
+   * give up on it while it computes. Must not block or call back. May be NULL: it is then never busy. */
+  void (*pulse)(void *pulse_context, rt_pulse *pulse);
+  void *pulse_context;
 } rt_comm_options;
 
 typedef struct rt_comm rt_comm; /* an endpoint: one rank */
@@ -127,8 +138,9 @@ typedef struct rt_comm_ops {
   bool (*done)(rt_comm *comm, const rt_comm_ticket *ticket);
   /* Does a bounded part of the work that waits, of any rank; false: there was none. */
   bool (*progress)(rt_comm *comm);
-  /* Helps, then sleeps, until the ticket is done. After `timeout_ns` (negative: never) the world fails
-   * with UNAVAILABLE and a message about who waits for whom. */
+  /* Helps, then sleeps, until the ticket is done. After `timeout_ns` (negative: never) without progress of
+   * any other process that tells its own, the world fails with UNAVAILABLE and a message about who waits
+   * for whom. */
   status (*wait)(rt_comm *comm, const rt_comm_ticket *ticket, int64_t timeout_ns);
   /* Ends the world. The first reason wins. */
   void (*abort)(rt_comm *comm, status why, const char *reason);
@@ -137,6 +149,9 @@ typedef struct rt_comm_ops {
   /* "rank 0 waits at f:7 for allreduce of 16 f32 (sum) on team (0 1); rank 1 has not posted it, ..."
    * For watchdogs. */
   void (*describe)(rt_comm *comm, const rt_comm_ticket *ticket, char *text, size_t size_bytes);
+  /* Optional: when another process was last heard to make progress, or data moved, on the clock of
+   * rt_clock_ns(); 0: never. For watchdogs. NULL: there are no other processes. */
+  int64_t (*stirred)(rt_comm *comm);
 } rt_comm_ops;
 
 /* Every endpoint begins with its operations. */

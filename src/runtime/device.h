@@ -57,10 +57,13 @@ typedef struct rt_device_ops {
 
   /* Between runs: the endpoints that plans communicate through, from now on; endpoints[i] is of rank i in
    * the plan (rt_plan_rank). If nothing at all moves for `timeout_ns` (<= 0: never) while streams wait
-   * for communications, the run fails with UNAVAILABLE and says who waits for whom. NULL: the device
-   * needs none. */
+   * for communications, the run fails with UNAVAILABLE and says who waits for whom; what moves in
+   * other processes counts, as far as they tell. NULL: the device needs none. */
   void (*attach)(rt_device *device, rt_comm *const *endpoints, uint32_t n, int64_t timeout_ns);
   void (*notify)(void *device, uint32_t rank); /* for rt_comm_options; NULL: nobody sleeps */
+
+  /* Optional: what the device does; for rt_comm_options, from any thread. */
+  void (*pulse)(rt_device *device, rt_pulse *pulse);
 
   /* Optional: f32 operations and bytes per ns of one compute thread, and how many there are. */
   void (*speed)(rt_device *device, double *flops_per_ns, double *bytes_per_ns, uint32_t *threads);

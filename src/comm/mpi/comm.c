@@ -243,6 +243,8 @@ static void time_out(rt_comm *comm, const rt_comm_ticket *ticket, int64_t timeou
   if (!mpi_done(comm, ticket)) mpi_end(comm, STATUS_UNAVAILABLE, text);
 }
 
+static int64_t mpi_stirred(rt_comm *comm) { return atomic_load(&((mpi_world *)comm)->stirred_ns); }
+
 static status mpi_wait(rt_comm *comm, const rt_comm_ticket *ticket, int64_t timeout_ns) {
   int64_t start_ns = timeout_ns >= 0 ? rt_clock_ns() : 0;
   (void)atomic_fetch_add(&e->waiters, 1);
@@ -251,6 +253,8 @@ static status mpi_wait(rt_comm *comm, const rt_comm_ticket *ticket, int64_t time
       tries = 0;
       continue;
     }
+    int64_t stirred_ns = mpi_stirred(comm);
+    if (stirred_ns > start_ns) start_ns = stirred_ns;
     if (timeout_ns >= 0 && rt_clock_ns() - start_ns > timeout_ns)
       time_out(comm, ticket, timeout_ns);
     else mpi_pause(tries);
@@ -272,4 +276,5 @@ const rt_comm_ops rt_comm_mpi = {
     .abort = mpi_end,
     .error = mpi_error,
     .describe = mpi_describe,
+    .stirred = mpi_stirred,
 };

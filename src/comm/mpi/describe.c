@@ -24,6 +24,8 @@ static void add_absent(rt_comm_line *l, const mpi_world *w, uint32_t rank) {
     rt_comm_line_add(l, "; its last post is %s%s%s, %s",
                      rt_comm_kind_text((rt_comm_kind)p->last_kind), p->last_origin[0] ? " at " : "",
                      p->last_origin, p->is_unfinished ? "unfinished" : "done");
+  bool answered = p->answered > 0 && p->answered == w->questions;
+  if (answered && p->where[0]) rt_comm_line_add(l, "; its program has come to %s", p->where);
 }
 
 /* The record of a member `depth` behind its front, or NULL. */
@@ -70,39 +72,44 @@ static const mpi_record *record_of(const rt_comm_ticket *t, int half, uint64_t *
   return record_at(m, *depth);
 }
 
-/* Asks those who did not come where they are; they count from w->questions. */
-static void ask(mpi_world *w, const mpi_queue *q, uint64_t depth) {
-  for (uint32_t i = 0; i < q->n; i++)
-    if (q->devices[i] != w->base.rank && !record_at(&q->members[i], depth))
-      mpi_say_question(w, q->devices[i]);
+/* Whom to ask where they are, and whom to wait for: everybody, as the rank at fault may be one that a rank
+ * at fault waits for. */
+static bool is_asked(const mpi_world *w, uint32_t rank) {
+  return rank != w->base.rank && !w->peers[rank].has_left && !w->peers[rank].has_died;
 }
 
-/* Whether all that are asked have answered, or never will. */
-static bool has_answers(mpi_world *w, const mpi_queue *q, uint64_t depth) {
-  for (uint32_t i = 0; i < q->n; i++) {
-    const mpi_peer *p = &w->peers[q->devices[i]];
-    bool asked = q->devices[i] != w->base.rank && !record_at(&q->members[i], depth);
-    if (asked && !p->has_left && !p->has_died && p->answered < w->questions) return false;
-  }
-  return true;
+static bool has_answered(const mpi_world *w, uint32_t rank) {
+  return !is_asked(w, rank) || w->peers[rank].answered == w->questions;
+}
+
+static bool have_all_answered(const mpi_world *w) {
+  bool all = true;
+  for (uint32_t r = 0; r < w->base.n_ranks; r++) all &= has_answered(w, r);
+  return all;
 }
 
 /* The lock is held, but given away between looks. */
-static void wait_for_answers(mpi_world *w, const rt_comm_ticket *ticket) {
+static void ask(mpi_world *w) {
   int64_t end_ns = rt_clock_ns() + ANSWER_NS;
-  for (uint32_t tries = 0; rt_clock_ns() < end_ns; tries++) {
+  w->questions++;
+  for (uint32_t r = 0; r < w->base.n_ranks; r++)
+    if (is_asked(w, r)) mpi_say_question(w, r);
+  for (uint32_t tries = 0; !have_all_answered(w) && rt_clock_ns() < end_ns; tries++) {
     if (mpi_engine_poll()) tries = 0;
-    bool all = true;
-    for (int h = 0; h < 2; h++) {
-      uint64_t depth;
-      const mpi_record *r = record_of(ticket, h, &depth);
-      if (r) all &= has_answers(w, r->queue, depth);
-    }
-    if (all || mpi_the_engine.is_broken) return;
+    if (mpi_the_engine.is_broken) return;
     mpi_engine_unlock();
     mpi_pause(tries);
     mpi_engine_lock();
   }
+}
+
+static void add_silent(rt_comm_line *l, const mpi_world *w) {
+  enum { SHOWN = 4 };
+  uint32_t silent = 0;
+  for (uint32_t r = 0; r < w->base.n_ranks; r++)
+    if (!has_answered(w, r) && silent++ < SHOWN)
+      rt_comm_line_add(l, "; rank %u does not answer", r);
+  if (silent > SHOWN) rt_comm_line_add(l, ", nor do %u more", silent - SHOWN);
 }
 
 void mpi_describe(rt_comm *comm, const rt_comm_ticket *ticket, char *text, size_t size_bytes) {
@@ -112,12 +119,10 @@ void mpi_describe(rt_comm *comm, const rt_comm_ticket *ticket, char *text, size_
   rt_comm_line l = rt_comm_line_of(text, size_bytes);
   mpi_engine_lock();
   (void)mpi_engine_poll(); /* what was posted is in its queue now */
-  w->questions++;
-  for (int h = 0; h < 2; h++)
-    if ((r = record_of(ticket, h, &depth))) ask(w, r->queue, depth);
-  wait_for_answers(w, ticket);
+  ask(w);
   for (int h = 0; h < 2; h++)
     if ((r = record_of(ticket, h, &depth))) add_wait(&l, r->queue, r, depth);
+  if (l.used > 0) add_silent(&l, w);
   mpi_engine_unlock();
   if (l.used == 0) rt_comm_line_add(&l, "rank %u waits for nothing", comm->rank);
 }

@@ -130,6 +130,7 @@ typedef struct mpi_peer {
   int last_kind;     /* -1: has posted nothing */
   bool is_unfinished;
   char last_origin[MPI_ORIGIN_BYTES];
+  char where[sizeof((rt_pulse *)0)->where]; /* its program has come to */
 } mpi_peer;
 
 typedef enum mpi_state { MPI_WELL, MPI_FAILING, MPI_FAILED } mpi_state;
@@ -141,7 +142,12 @@ struct mpi_world {
   uint32_t epoch;
   void (*notify)(void *context, uint32_t rank);
   void *context;
-  mpi_queue **teams; /* by id - 1; under submit_lock */
+  void (*pulse)(void *context, rt_pulse *pulse);
+  void *pulse_context;
+  int64_t beat_ns;            /* when others were last told, or could have been */
+  uint64_t beat_done;         /* what pulse() said then */
+  _Atomic int64_t stirred_ns; /* when another rank told that it lives, or data moved */
+  mpi_queue **teams;          /* by id - 1; under submit_lock */
   uint32_t n_teams;
   mpi_queue **pairs;           /* to each rank, then from each rank; under submit_lock */
   mpi_queue *active;           /* with an operation that moves chunks */
@@ -239,6 +245,8 @@ void mpi_say_open(uint32_t epoch);
 void mpi_say_bye(void);
 void mpi_say_leave(mpi_world *w);
 void mpi_say_reason(mpi_world *w, bool is_verdict, uint32_t to);
+/* To everybody: this rank makes progress. */
+void mpi_say_beat(mpi_world *w);
 void mpi_say_question(mpi_world *w, uint32_t to);
 /* A local record, with its payloads if it is small and at the front. */
 void mpi_say_post(mpi_queue *q, mpi_record *r);
@@ -262,6 +270,8 @@ void mpi_world_decide(mpi_world *w, status why, const char *reason, bool tell);
 /* The next queue from *i on, which counts from 0; NULL: no more. */
 mpi_queue *mpi_world_queue(mpi_world *w, uint32_t *i);
 void mpi_world_tick(mpi_world *w, int64_t now_ns);
+/* Data moved, or a rank told that it lives. */
+void mpi_world_stir(mpi_world *w);
 void mpi_world_peer_gone(mpi_world *w, uint32_t rank);
 /* Without it. Drives until a failing world has failed. */
 void mpi_world_settle(mpi_world *w);

@@ -17,6 +17,7 @@ typedef enum message_kind {
   PAYLOAD,  /* of the oldest request that lacks one */
   PROPOSAL, /* to the arbiter: a reason to fail */
   VERDICT,  /* from the arbiter: the reason */
+  BEAT,     /* the sender makes progress */
   QUESTION, /* where are you? */
   ANSWER,
 } message_kind;
@@ -68,6 +69,7 @@ typedef struct answer_body {
   int last_kind;
   bool is_unfinished;
   char last_origin[MPI_ORIGIN_BYTES];
+  char where[sizeof((rt_pulse *)0)->where];
 } answer_body;
 
 enum { PAYLOAD_OFFSET = 512, MAX_BODY = MPI_CONTROL_BYTES - (int)sizeof(head) };
@@ -127,6 +129,12 @@ void mpi_say_reason(mpi_world *w, bool is_verdict, uint32_t to) {
   reason_body body = {.why = w->why};
   memcpy(body.text, w->reason, sizeof body.text);
   say(is_verdict ? VERDICT : PROPOSAL, w->epoch, to, &body, sizeof body);
+}
+
+void mpi_say_beat(mpi_world *w) {
+  for (uint32_t r = 0; r < w->base.n_ranks; r++)
+    if (r != w->base.rank && !w->peers[r].has_left && !w->peers[r].has_died)
+      say(BEAT, w->epoch, r, NULL, 0);
 }
 
 void mpi_say_question(mpi_world *w, uint32_t to) {
@@ -343,6 +351,9 @@ static void hear_question(mpi_world *w, const head *h, const void *data) {
   memcpy(answer.last_origin, w->last_origin, sizeof answer.last_origin);
   (void)pthread_mutex_unlock(&e->submit_lock);
   answer.is_unfinished = atomic_load(&w->unfinished) > 0;
+  rt_pulse now = {0};
+  if (w->pulse) w->pulse(w->pulse_context, &now);
+  memcpy(answer.where, now.where, sizeof answer.where);
   say(ANSWER, w->epoch, h->from, &answer, sizeof answer);
 }
 
@@ -354,6 +365,7 @@ static void hear_answer(mpi_world *w, const head *h, const void *data) {
   p->last_kind = body.last_kind;
   p->is_unfinished = body.is_unfinished;
   memcpy(p->last_origin, body.last_origin, sizeof p->last_origin);
+  memcpy(p->where, body.where, sizeof p->where);
 }
 
 /* To a world of this process. */
@@ -369,6 +381,7 @@ static bool hear_in(mpi_world *w, const head *h, mpi_io *io) {
   case PAYLOAD: return hear_payload(w, h, io);
   case PROPOSAL:
   case VERDICT: hear_reason(w, h, data); return true;
+  case BEAT: mpi_world_stir(w); return true;
   case QUESTION: hear_question(w, h, data); return true;
   case ANSWER: hear_answer(w, h, data); return true;
   case OPEN:

@@ -106,6 +106,7 @@ static bool advance_one(mpi_queue *q, bool chunks) {
     for (int k = 0; k < STEPS && chunks && moved && !over && !e->is_broken; k++) {
       over = mpi_op_step(q, &moved);
       e->has_moved |= moved;
+      if (moved) mpi_world_stir(q->world);
     }
     return over;
   }

@@ -11,7 +11,7 @@
 #include "comm/mpi/internal.h"
 #include "runtime/device.h"
 
-enum { DECIDE_SECONDS = 3 };
+enum { DECIDE_SECONDS = 3, BEAT_NS = 200000000 };
 
 static mpi_engine *const e = &mpi_the_engine;
 
@@ -120,7 +120,20 @@ void mpi_world_fail(mpi_world *w, status why, const char *reason) {
   propose(w);
 }
 
+void mpi_world_stir(mpi_world *w) { atomic_store(&w->stirred_ns, rt_clock_ns()); }
+
+/* A rank that does nothing says nothing, so that silence everywhere is seen by all. */
+static void beat(mpi_world *w, int64_t now_ns) {
+  rt_pulse now = {0};
+  if (!w->pulse || now_ns - w->beat_ns < BEAT_NS) return;
+  w->pulse(w->pulse_context, &now);
+  w->beat_ns = now_ns;
+  if (now.is_busy || now.done != w->beat_done) mpi_say_beat(w);
+  w->beat_done = now.done;
+}
+
 void mpi_world_tick(mpi_world *w, int64_t now_ns) {
+  if (mpi_world_state(w) == MPI_WELL) beat(w, now_ns);
   if (mpi_world_state(w) == MPI_FAILING && now_ns > w->decide_ns)
     mpi_world_decide(w, w->why, w->reason, true);
 }
@@ -196,6 +209,8 @@ mpi_world *mpi_world_create(const rt_comm_options *options, const allocator *mem
   w->base = (rt_comm){.ops = ops, .rank = e->place.rank, .n_ranks = options->ranks};
   w->notify = options->notify;
   w->context = options->context;
+  w->pulse = options->pulse;
+  w->pulse_context = options->pulse_context;
   if (tables_create(w) == STATUS_OK) return w;
   mpi_world_destroy(w);
   return NULL;

@@ -15,6 +15,8 @@ typedef struct adversary_device {
   uint64_t seed;
   pthread_mutex_t run;
   cpu_world world;
+  _Atomic uint64_t done; /* for other processes: entries, and whether a task runs */
+  _Atomic bool is_busy;
 } adversary_device;
 
 typedef struct adversary {
@@ -286,7 +288,9 @@ static void run_post(adversary *a, const rt_entry *e) {
 static void idle(adversary *a) {
   static const struct timespec a_while = {.tv_nsec = 100000};
   int64_t now_ns = rt_clock_ns(), timeout_ns = a->device->world.timeout_ns;
+  int64_t stirred_ns = cpu_world_stirred_ns(&a->device->world);
   if (a->moved_ns == 0) a->moved_ns = now_ns;
+  if (stirred_ns > a->moved_ns) a->moved_ns = stirred_ns;
   if (cpu_comms_is_failing(&a->comms)) cpu_comms_abort(&a->comms);
   else if (timeout_ns <= 0 || now_ns - a->moved_ns < timeout_ns) (void)nanosleep(&a_while, NULL);
   else {
@@ -303,7 +307,9 @@ static void idle(adversary *a) {
 static void run_task(adversary *a, const rt_entry *e, uint32_t s) {
   const rt_task *task = &a->base.plan->tasks[e->task];
   each_access(a, task, before_access);
+  atomic_store(&a->device->is_busy, true);
   cpu_program_run(&a->program, e, (uint16_t)s, 0, a->spans, a->origin_ns, &a->errors);
+  atomic_store(&a->device->is_busy, false);
   each_access(a, task, after_access);
 }
 
@@ -317,6 +323,7 @@ static void run_entry(adversary *a, uint32_t s) {
   }
   a->head[s]++;
   a->moved_ns = 0;
+  (void)atomic_fetch_add_explicit(&a->device->done, 1, memory_order_relaxed);
 }
 
 static status adversary_begin(rt_loaded *loaded, void *const *inputs, void *const *outputs,
@@ -433,6 +440,11 @@ static void adversary_attach(rt_device *device, rt_comm *const *endpoints, uint3
   cpu_world_attach(&((adversary_device *)device)->world, endpoints, n, timeout_ns);
 }
 
+static void adversary_pulse(rt_device *device, rt_pulse *pulse) {
+  adversary_device *d = (adversary_device *)device;
+  *pulse = (rt_pulse){.done = atomic_load(&d->done), .is_busy = atomic_load(&d->is_busy)};
+}
+
 static status adversary_open(const rt_device_options *options, const allocator *memory,
                              rt_device **result) {
   adversary_device *d = memory_alloc(memory, sizeof *d);
@@ -453,6 +465,7 @@ const rt_device_ops cpu_adversary = {
     .open = adversary_open,
     .close = adversary_close,
     .attach = adversary_attach,
+    .pulse = adversary_pulse,
     .load = adversary_load,
     .unload = adversary_unload,
     .begin = adversary_begin,

@@ -32,6 +32,7 @@ static status device_new(uint32_t threads, uint32_t cores, const allocator *memo
   *d = (cpu_device){.base.ops = &rt_device_cpu, .memory = memory, .block = block};
   d->n_threads = threads;
   d->cores = cores;
+  d->world.fault_after = CPU_NEVER;
   for (uint32_t i = 0; i < threads; i++) d->threads[i] = (cpu_thread){.device = d, .index = i};
   if (pthread_mutex_init(&d->run, NULL) != 0) {
     memory_free(memory, block);
@@ -64,6 +65,10 @@ static status cpu_open(const rt_device_options *options, const allocator *memory
 static void cpu_attach(rt_device *device, rt_comm *const *endpoints, uint32_t n,
                        int64_t timeout_ns) {
   cpu_world_attach(&((cpu_device *)device)->world, endpoints, n, timeout_ns);
+}
+
+static void cpu_pulse(rt_device *device, rt_pulse *pulse) {
+  cpu_threads_pulse((cpu_device *)device, pulse);
 }
 
 static void cpu_speed_report(rt_device *device, double *flops_per_ns, double *bytes_per_ns,
@@ -130,6 +135,7 @@ static status cpu_begin(rt_loaded *loaded, void *const *inputs, void *const *out
   l->spans = spans;
   l->origin_ns = origin_ns;
   l->device->current = l;
+  for (uint32_t i = 0; i < l->device->n_threads; i++) atomic_store(&l->device->threads[i].at, 0);
   if (l->comms.n) atomic_store(&l->device->communicates, true);
   cpu_threads_enter(l->device);
   return STATUS_OK;
@@ -162,6 +168,7 @@ const rt_device_ops rt_device_cpu = {
     .close = cpu_close,
     .attach = cpu_attach,
     .notify = cpu_notify,
+    .pulse = cpu_pulse,
     .speed = cpu_speed_report,
     .load = cpu_load,
     .unload = cpu_unload,

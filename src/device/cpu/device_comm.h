@@ -16,8 +16,14 @@
 typedef struct cpu_world {
   rt_comm *endpoints[RT_COMM_MAX_RANKS];
   uint32_t n;
-  int64_t timeout_ns; /* <= 0: never */
+  int64_t timeout_ns;   /* <= 0: never */
+  uint32_t fault_after; /* for tests: an instruction of the plan; CPU_NEVER: none */
+  char fault;
 } cpu_world;
+
+enum { CPU_NEVER = UINT32_MAX };
+/* What happens to a process after an instruction, for tests (docs/testing.md): WEIR_FAULT. */
+void cpu_world_fault(const cpu_world *w);
 
 void cpu_world_attach(cpu_world *w, rt_comm *const *endpoints, uint32_t n, int64_t timeout_ns);
 
@@ -38,7 +44,7 @@ typedef struct cpu_comms {
   cpu_post_place *at;      /* by post */
   _Atomic uint8_t *states; /* cpu_post_state, by post */
   rt_comm_ticket *tickets; /* by post; of those posted */
-  const char **places;     /* "file:7" by host instruction, of those that communicate */
+  const char **places;     /* "file:7" by host instruction */
   _Atomic bool stopped;    /* the world has failed */
   _Atomic uint32_t oldest; /* traced runs: posts before it are done */
   rt_span *spans;          /* of the posts, or NULL */
@@ -60,6 +66,9 @@ bool cpu_comms_may_pass(cpu_comms *c, const rt_entry *entry);
 /* Does some of the work that waits, at the endpoint whose turn it is, or at the first that has any. */
 bool cpu_comms_progress(cpu_comms *c, uint32_t turn);
 bool cpu_comms_progress_any(cpu_comms *c);
+
+/* When another process was last heard of; 0: never. */
+int64_t cpu_world_stirred_ns(const cpu_world *w);
 
 /* Whether a task or post failed while the world goes on. */
 bool cpu_comms_is_failing(const cpu_comms *c);

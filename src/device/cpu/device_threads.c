@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -267,6 +268,8 @@ static void watch(cpu_device *d) {
   cpu_loaded *l = d->current;
   uint64_t moves = count_moves(d, &busy);
   int64_t now_ns = rt_clock_ns(), timeout_ns = d->world.timeout_ns;
+  int64_t stirred_ns = cpu_world_stirred_ns(&d->world);
+  if (stirred_ns > d->moved_ns) d->moved_ns = stirred_ns;
   if (busy || moves != d->seen_moves) {
     d->seen_moves = moves;
     d->moved_ns = now_ns;
@@ -280,14 +283,48 @@ static int64_t look_again_ns(const cpu_device *d) {
   return part_ns > 0 && part_ns < look_ns ? part_ns : look_ns;
 }
 
+/* ---- telling others ---- */
+/* The run is held while its plan is looked at. */
+void cpu_threads_pulse(cpu_device *d, rt_pulse *pulse) {
+  bool busy;
+  uint32_t at = 0;
+  (void)count_moves(d, &busy);
+  pulse->done = 0;
+  pulse->is_busy = busy;
+  pulse->where[0] = '\0';
+  for (uint32_t i = 0; i < d->n_threads; i++) {
+    uint32_t last = atomic_load_explicit(&d->threads[i].at, memory_order_relaxed);
+    pulse->done += atomic_load_explicit(&d->threads[i].steps, memory_order_relaxed);
+    at = last > at ? last : at;
+  }
+  if (!atomic_load(&d->communicates) || !hold(d)) return;
+  const rt_plan *plan = d->current->base.plan;
+  if (at < plan->n_instrs)
+    (void)snprintf(pulse->where, sizeof pulse->where, "%s",
+                   d->current->comms.places[plan->instrs[at].origin]);
+  release(d);
+}
+
+static void note_begin(cpu_thread *me, uint32_t instr) {
+  atomic_store_explicit(&me->at, instr, memory_order_relaxed);
+}
+
+static void note_end(cpu_thread *me, uint32_t instr) {
+  uint64_t steps = atomic_load_explicit(&me->steps, memory_order_relaxed);
+  atomic_store_explicit(&me->steps, steps + 1, memory_order_relaxed);
+  if (instr == me->device->world.fault_after) cpu_world_fault(&me->device->world);
+}
+
 /* ---- running ---- */
 /* Runs the entry at `head`, or a later one (see block()), and moves past it; false: blocked. */
 static bool step(cpu_thread *me, cpu_loaded *l, uint32_t s, uint32_t *head) {
   const rt_entry *entries = l->program.queues.streams[s].entries, *e = &entries[*head];
+  bool told = l->comms.n > 0;
   switch ((rt_instr_kind)e->kind) {
   case RT_LAUNCH:
     cpu_threads_rouse(me->device);
-    if (l->comms.n && atomic_load(&me->device->news)) wake_one(me->device);
+    if (told) note_begin(me, e->instr);
+    if (told && atomic_load(&me->device->news)) wake_one(me->device);
     cpu_program_run(&l->program, e, (uint16_t)s, me->index, l->spans, l->origin_ns, &l->errors);
     break;
   case RT_WAIT:
@@ -299,6 +336,7 @@ static bool step(cpu_thread *me, cpu_loaded *l, uint32_t s, uint32_t *head) {
     if (entries[*head].kind == RT_POST) post(me, l, &entries[*head]);
     break;
   }
+  if (told) note_end(me, entries[*head].instr);
   if (entries[(*head)++].signals) signal_waiters(l, s, *head);
   return true;
 }

@@ -63,6 +63,9 @@ typedef struct cpu_thread {
   uint32_t turn;          /* which endpoint to help next */
   bool helped;            /* moved data since it last ran a stream */
   _Atomic uint64_t moves; /* grows with all it does; odd: it runs a stream */
+  /* In runs that communicate: */
+  _Atomic uint64_t steps; /* instructions done */
+  _Atomic uint32_t at;    /* the last one begun */
   pthread_t handle;
 } cpu_thread;
 
@@ -98,6 +101,8 @@ void cpu_stream_issue(cpu_loaded *l, uint32_t s);
 void cpu_threads_rouse(cpu_device *d);
 /* Something about communications may have changed. */
 void cpu_threads_notify(cpu_device *d);
+/* What the threads do, told from any other. */
+void cpu_threads_pulse(cpu_device *d, rt_pulse *pulse);
 /* Runs streams on the calling thread, as compute thread 0, until all are idle. */
 void cpu_threads_finish(cpu_device *d);
 
