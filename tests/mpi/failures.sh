@@ -21,14 +21,12 @@ openmpi)
 mpich) keeps_going=(-disable-auto-cleanup) ;;
 esac
 
-# in_shm: what this user has in shared memory. Other programs may come and go, so only names that MPIs
-# give are looked at.
-in_shm() { find /dev/shm -user "$(id -un)" \( -name 'vader*' -o -name 'mpich*' -o -name 'ucx*' \) | sort; }
+. tests/mpi/shm.sh
 
 # run CASE SECONDS RANKS [OPTION...]: so many ranks must end by themselves. The exit status is in $rc.
 run() {
   name=$1
-  local limit=$2 ranks=$3 before start=$SECONDS
+  local limit=$2 ranks=$3 before left start=$SECONDS
   shift 3
   before=$(in_shm)
   : >"$log"
@@ -37,7 +35,8 @@ run() {
   # A launcher may give up before the ranks do.
   while [ "$(wc -l <"$log")" -lt "$ranks" ] && [ $((SECONDS - start)) -lt "$limit" ]; do sleep 0.1; done
   [ $((SECONDS - start)) -le "$limit" ] || fail "took more than $limit s"
-  [ "$(in_shm)" = "$before" ] || fail "left in shared memory: $(in_shm)"
+  left=$(left_in_shm "$before")
+  [ -z "$left" ] || fail "left in shared memory: $left"
 }
 
 # says COUNT PART: as many ranks ended with a message that has PART in it, and all with the same.
