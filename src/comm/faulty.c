@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "runtime/device.h"
@@ -28,7 +29,34 @@ typedef struct faulty {
 
 static const rt_comm_ops faulty_ops;
 
+/* ---- what must stay in order ---- */
+static bool same_team(const rt_comm_request *a, const rt_comm_request *b) {
+  return a->n_team == b->n_team && memcmp(a->team, b->team, a->n_team * sizeof *a->team) == 0;
+}
+
+/* The device that a message goes to, or comes from; -1: none. */
+static int64_t receiver(const rt_comm_request *r) {
+  return r->kind != RT_COMM_RECV && r->to >= 0 ? (int64_t)r->team[r->to] : -1;
+}
+
+static int64_t sender(const rt_comm_request *r) {
+  return r->kind != RT_COMM_SEND && r->from >= 0 ? (int64_t)r->team[r->from] : -1;
+}
+
+static bool are_ordered(const rt_comm_request *a, const rt_comm_request *b) {
+  if (rt_comm_is_message(a->kind) != rt_comm_is_message(b->kind)) return false;
+  if (!rt_comm_is_message(a->kind)) return same_team(a, b);
+  return (receiver(a) >= 0 && receiver(a) == receiver(b)) ||
+         (sender(a) >= 0 && sender(a) == sender(b));
+}
+
 /* ---- posts; the lock is held ---- */
+static bool must_wait(const faulty *f, const rt_comm_request *r) {
+  bool must = f->first && !f->faults.reorders;
+  for (const held_post *p = f->first; p && !must; p = p->next) must = are_ordered(&p->request, r);
+  return must;
+}
+
 static status forward(faulty *f, held_post *p) {
   p->is_forwarded = true;
   return f->inner->ops->post(f->inner, &p->request, &p->ticket);
@@ -68,7 +96,7 @@ static status post_locked(faulty *f, const rt_comm_request *r, rt_comm_ticket *t
   *ticket = (rt_comm_ticket){.half[0].where = p};
   forward_due(f);
   if (number == f->faults.delay_at) f->due_ns = rt_clock_ns() + f->faults.delay_ns;
-  if (number != f->faults.delay_at && !f->first) return forward(f, p);
+  if (number != f->faults.delay_at && !must_wait(f, r)) return forward(f, p);
   hold(f, p);
   return STATUS_OK;
 }

@@ -2,7 +2,8 @@
  *
  * Posts are counted from 0. One of them can fail, which ends the world with the given status; and one
  * can be late: it and all posts behind it are held back, in order, until the delay is over and the
- * endpoint is called again. post() itself never blocks. */
+ * endpoint is called again; or only those that must stay behind it, because they are on the same team
+ * or between the same ranks, so that all others overtake it. post() itself never blocks. */
 #ifndef WEIR_COMM_FAULTY_H
 #define WEIR_COMM_FAULTY_H
 
@@ -13,6 +14,7 @@ typedef struct rt_comm_faults {
   status fail_with;
   uint64_t delay_at; /* likewise */
   int64_t delay_ns;
+  bool reorders; /* what may overtake the late post does */
 } rt_comm_faults;
 
 /* On success the result owns `inner`: closing the one closes the other. */

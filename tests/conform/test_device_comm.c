@@ -300,15 +300,16 @@ static void test_slow_task(uint32_t threads) {
   pair_end(&p);
 }
 
-/* The Nth post of a rank fails, or is late. */
-static void test_faulty(uint32_t threads, uint64_t number, bool late) {
+/* The Nth post of a rank fails, or is late, with all behind it or only those that must stay there. */
+static void test_faulty(uint32_t threads, uint64_t number, bool late, bool reorders) {
   world w;
   rig g;
   world_make(&w, 11, 3, 64, 30);
   rt_comm_faults f = {.fail_at = late ? UINT64_MAX : number,
                       .fail_with = STATUS_SYSTEM,
                       .delay_at = late ? number : UINT64_MAX,
-                      .delay_ns = SECONDS / 200};
+                      .delay_ns = SECONDS / 200,
+                      .reorders = reorders};
   rig_open(&g, threads, w.n, 20 * SECONDS);
   rt_comm *inner = g.endpoints[1];
   EXPECT_INT(rt_comm_faulty_open(inner, &f, &memory_default, &g.endpoints[1]), STATUS_OK);
@@ -414,8 +415,9 @@ static void test_executor(uint32_t threads) {
   test_time_out(threads);
   test_slow_task(threads);
   for (uint64_t n = 0; n < 40; n++) {
-    test_faulty(threads, n, false);
-    if (n % 4 == 0) test_faulty(threads, n, true);
+    test_faulty(threads, n, false, false);
+    if (n % 4 == 0) test_faulty(threads, n, true, false);
+    if (n % 4 == 2) test_faulty(threads, n, true, true);
   }
   test_endpoints(threads);
   test_no_allocations(threads);
