@@ -276,8 +276,8 @@ typedef struct weir_program weir_program;
 weir_status weir_lower(const weir_fusion *f, const weir_options *o, const char *style, char **text);
 
 /* Compiles a fusion, or takes a host program as it is. The program keeps what it needs; the module may
- * be destroyed. Options: device, streams, threads, adversary; NULL: the defaults. Programs on several
- * devices are executed by the reference evaluator. */
+ * be destroyed. Options: device, devices, comm, timeout, streams, threads, pipeline, adversary, prove, dump;
+ * NULL: the defaults. */
 weir_status weir_compile(const weir_fusion *f, const weir_options *o, const weir_allocator *memory,
                          weir_program **result);
 void weir_program_destroy(weir_program *p);

@@ -57,6 +57,9 @@ fails
 run aborts 15 "$n"
 says "$n" 'the disk is full'
 fails
+run slow 30 "$n"
+[ $rc = 0 ] || fail "exit status $rc"
+says "$n" done
 run silent 15 "$n"
 says "$n" "rank $last has not posted it; its last post is allreduce at all.weir:3, done"
 fails

@@ -15,13 +15,28 @@ enum { ODD_TURN = 20, TURNS = 2000, COUNT = 50000 };
 static const char *what;
 static uint32_t team[RT_COMM_MAX_RANKS];
 
+static _Atomic bool computes;
+
 static bool is(const char *name) { return strcmp(what, name) == 0; }
+
+static void pulse(void *context, rt_pulse *p) {
+  (void)context;
+  *p = (rt_pulse){.is_busy = computes};
+}
+
+/* Longer than the others' timeout; how long nobody knows who only hears that it computes. */
+static void be_slow(void) {
+  computes = true;
+  (void)nanosleep(&(struct timespec){.tv_sec = 3}, NULL);
+  computes = false;
+}
 
 /* The odd rank does not come back from most of these. */
 static status be_odd(rt_comm *comm, rt_comm_request *r) {
   if (is("killed")) (void)raise(SIGKILL);
   if (is("aborts")) comm->ops->abort(comm, STATUS_SYSTEM, "the disk is full");
   if (is("exits")) exit(0);
+  if (is("slow")) be_slow();
   if (is("mismatch")) r->count--, r->origin = "odd.weir:9";
   status st = STATUS_OK;
   while (is("silent") && (st = comm->ops->error(comm)) == STATUS_OK)
@@ -49,11 +64,11 @@ int main(int argc, char **argv) {
   bool launched = mpi_launch_find(&launch);
   if (launched && is("absent") && launch.rank + 1 == launch.size) return 0;
   rt_comm *comm = NULL;
-  rt_comm_options options = {0};
+  rt_comm_options options = {.pulse = pulse};
   uint32_t n = 0;
   for (uint32_t i = 0; i < RT_COMM_MAX_RANKS; i++) team[i] = i;
   status st = rt_comm_mpi.open(&options, &memory_default, 1, &comm, &n);
-  int64_t seconds = is("silent") ? 1 : 10;
+  int64_t seconds = is("silent") || is("slow") ? 1 : 10;
   if (st == STATUS_OK) st = run(comm, seconds * 1000000000);
   FILE *file = argc > 2 ? fopen(argv[2], "a") : stdout;
   if (!file) return 1;
