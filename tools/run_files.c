@@ -293,11 +293,11 @@ int run_save(const run_state *s, int code) {
   weir_saving *saving = NULL;
   weir_status st = code == 0 ? stage(s, &saving) : status_of(code);
   st = agree(s, together, st, code == 0 ? weir_error() : "the run has failed");
-  if (st == WEIR_OK) st = weir_saving_commit(saving);
-  if (code == 0) {
-    st = agree(s, together && saving, st, weir_error());
-    code = cli_status(st);
+  if (st == WEIR_OK) {
+    st = weir_saving_commit(saving);
+    st = agree(s, together, st, weir_error());
   }
+  if (code == 0) code = cli_status(st);
   weir_saving_destroy(saving);
   return code;
 }

@@ -75,7 +75,7 @@ static status tensor_of(const shard_call *c, ir_tensor *result) {
 }
 
 static status piece_of(const shard_call *c, const ir_env *env, int64_t device, rt_piece *piece) {
-  ir_tensor t;
+  ir_tensor t = {0};
   TRY(tensor_of(c, &t));
   if (rt_piece_of(c->p->executor.host, env, t, device, piece)) return STATUS_OK;
   return fail(STATUS_BAD_PROGRAM, "the part of '%s' on device %" PRId64 " cannot be computed",
@@ -210,7 +210,7 @@ static status assemble(const join_state *j, const allocator *memory) {
 
 static status join(arena *scratch, const shard_call *c) {
   join_state j = {.c = c, .ranks = &c->p->executor.ranks};
-  ir_tensor t;
+  ir_tensor t = {0};
   TRY(tensor_of(c, &t));
   TRY(bind_host(c, scratch, &j.env));
   j.name = ir_tensor_name(c->p->executor.host, t);

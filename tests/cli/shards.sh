@@ -75,6 +75,26 @@ cp "$dir/x.npy" "$dir/o.0.npy"
 expect 0 ' ok' run "$dir/one.weir" -D n=7 --input "x=$dir/o.%r.npy" --output "y=$dir/oy.%r.npy" --check
 holds 'its file' test -e "$dir/oy.0.npy"
 
+# A check that fails, and a disk that is full, leave no file.
+program wrong <<'END'
+fusion wrong {
+  mesh d = [2]
+  x : f32[n, 6]
+  y = x + 1
+  return y
+  schedule { x, y on d; x.outer_split(0, d); x[0] = mesh.x; y.outer_split(0, d); y[0] = mesh.x }
+}
+host wrong(mesh d = [2], x : f32[n@x, 6] on d) -> (y) {
+  y : f32[n@x, 6] on d = allocate()
+  y <- x + 2
+}
+END
+expect 1 'FAILED' run "$dir/wrong.weir" -D n=7 --input "x=$dir/x.%r.npy" --output "y=$dir/q.%r.npy" --check
+ln -s /dev/full "$dir/q.1.npy"
+expect 3 'writing failed' run "$dir/wrong.weir" -D n=7 --input "x=$dir/x.%r.npy" --output "y=$dir/q.%r.npy"
+rm "$dir/q.1.npy"
+holds 'no file is left' test -z "$(cd "$dir" && ls | grep -E '^q\.|tmp')"
+
 # What does not fit leaves no file.
 rm -f "$dir"/z.*
 out=(--output "z=$dir/z.%r.npy")

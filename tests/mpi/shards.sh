@@ -54,5 +54,10 @@ mv kept.npy in.1.npy
 mkdir "bad.${holders#* }.npy"
 ranks 2 'it is a directory' $fusion --input "$input=in.%r.npy" --output "$output=bad.%r.npy"
 rmdir "bad.${holders#* }.npy"
+# The same when its disk is full, and when the check fails on rank 0.
+ln -s /dev/full "bad.${holders#* }.npy"
+ranks 3 'writing failed' $fusion --input "$input=in.%r.npy" --output "$output=bad.%r.npy"
+rm "bad.${holders#* }.npy"
+[ "$n" -ne 2 ] || ranks 1 'FAILED' wrong_2 --output "y=bad.%r.npy" --check
 [ -z "$(ls | grep -E 'bad|tmp')" ] || wrong "left behind: $(ls)"
 exit $failed
