@@ -18,6 +18,17 @@ void emit_instr(emitter *e, const ir_instr_data *data) {
   ir_block_add(e->h, e->sink ? e->sink : block_at(e, e->depth), i);
 }
 
+ir_rule emit_because(emitter *e, ir_rule rule) {
+  ir_rule before = e->h->host->why;
+  e->h->host->why = rule;
+  return before;
+}
+
+void emit_fallback(emitter *e, ir_rule used, ir_rule why) {
+  ir_fallback f = {e->h->host->source, used, why};
+  vec_push(&e->h->module->memory, &e->h->host->fallbacks, f);
+}
+
 ir_block *emit_begin(emitter *e, ir_block *block) {
   ir_block *before = e->sink;
   e->sink = block;
@@ -98,17 +109,21 @@ static uint32_t stream_name(emitter *e) {
 }
 
 static void begin_streams(emitter *e, ir_scalar count) {
+  ir_rule before = emit_because(e, IR_RULE_STREAMS);
   e->main_stream = stream_name(e);
   ir_stream main = {.name = e->main_stream};
   emit_instr(e, &(ir_instr_data){.kind = IR_CURRENT_STREAM, .stream = main});
   ir_instr_data first[] = {{.kind = IR_SET_STREAM}, {.kind = IR_WAIT_STREAM, .stream = main}};
   emit_per_stream(e, count, first, 2);
+  (void)emit_because(e, before);
 }
 
 static void end_streams(emitter *e, ir_scalar count) {
+  ir_rule before = emit_because(e, IR_RULE_JOIN);
   ir_stream main = {.name = e->main_stream};
   emit_instr(e, &(ir_instr_data){.kind = IR_SET_STREAM, .stream = main});
   emit_per_stream(e, count, &(ir_instr_data){.kind = IR_WAIT_STREAM}, 1);
+  (void)emit_because(e, before);
 }
 
 /* The slice of an iteration: the next one, or, turned, counted from the device's own. */
@@ -129,12 +144,15 @@ static void open_loop_of(emitter *e, uint32_t number, const stream_axis *s, ir_m
   if (level == 0) begin_streams(e, s->count);
   ir_scalar i = emit_new_variable(e);
   ir_instr_data data = new_loop(i, s->count);
+  data.why = IR_RULE_LOOP;
   ir_instr loop = ir_host_instr(e->h, &data);
   ir_block_add(e->h, block_at(e, level), loop);
-  e->loops[e->depth++] = (open_loop){number, loop, i, slice_index(e, number, s, mesh, i), anchor};
+  ir_scalar index = slice_index(e, number, s, mesh, i);
+  e->loops[e->depth++] = (open_loop){number, loop, i, index, anchor, e->h->host->source};
   if (level > 0) return;
-  ir_scalar worker = ir_scalar_mod(emit_scalars(e), i, e->h->host->streams);
-  emit_instr(e, &(ir_instr_data){.kind = IR_SET_STREAM, .stream = by_index(worker)});
+  ir_instr_data turn = {.kind = IR_SET_STREAM, .why = IR_RULE_STREAMS};
+  turn.stream = by_index(ir_scalar_mod(emit_scalars(e), i, e->h->host->streams));
+  emit_instr(e, &turn);
 }
 
 /* Slices are visible in the block they were taken in. */
@@ -147,13 +165,16 @@ static void forget_slices(emitter *e) {
 }
 
 static void close_to(emitter *e, uint32_t depth) {
+  ir_op current = e->h->host->source;
   while (e->depth > depth) {
     e->depth--;
     forget_slices(e);
+    e->h->host->source = e->loops[e->depth].opener;
     ir_scalar count = ir_instr_at(e->h, e->loops[e->depth].loop)->extent;
     if (e->depth == 0) end_streams(e, count);
     emit_finishes(e, e->depth);
   }
+  e->h->host->source = current;
 }
 
 static void enter(emitter *e, const op_plan *plan, ir_mesh mesh) {
@@ -172,6 +193,7 @@ ir_tensor emit_cut(emitter *e, ir_tensor from, uint32_t dim, const stream_axis *
   ir_instr_data d = {.kind = drops ? IR_SELECT : IR_SHARD, .from = from, .dim = dim, .at = at};
   d.index = index;
   d.partition = s->partition;
+  if (e->h->host->why == IR_RULE_NONE) d.why = IR_RULE_SLICE;
   d.tensor = emit_slice_tensor(e, from, dim, s, drops, index);
   emit_instr(e, &d);
   return d.tensor;
@@ -231,7 +253,7 @@ ir_tensor emit_operand(emitter *e, step *s, uint32_t k) {
 void emit_result_buffer(emitter *e, step *s) {
   ir_tensor t = s->op->result;
   uint32_t inside = s->plan->inside;
-  ir_instr_data d = {.kind = IR_ALLOCATE, .at = s->op->at};
+  ir_instr_data d = {.kind = IR_ALLOCATE, .at = s->op->at, .why = s->plan->buffer};
   uint32_t without = s->plan->unreduced ? s->plan->partial : 0;
   d.tensor = e->buffer[t.id] = emit_clone_without(e, t, s->plan, inside, without);
   if (inside < e->depth) emit_before_loop(e, inside, &d);
@@ -307,6 +329,7 @@ static void emit_computation(emitter *e, step *s) {
 
 static void emit_op(emitter *e, ir_op o) {
   step s = {.op = ir_op_at(e->f, o), .plan = &e->l->ops[o.id]};
+  e->h->host->source = o;
   enter(e, s.plan, ir_tensor_at(e->f, s.op->result)->mesh);
   s.sliced = ARENA_ARRAY(&e->h->module->memory, s.op->n_operands + 1, uint32_t);
   s.result_dropped = host_dropped_result(e->l, s.plan);

@@ -10,6 +10,7 @@ typedef struct open_loop {
   ir_scalar variable;
   ir_scalar index; /* of the slices: the variable, or turned by the device's coordinate */
   uint32_t anchor; /* where in the block around it to put what must come before it */
+  ir_op opener;    /* the operation it was opened for */
 } open_loop;
 
 /* A slice that was already taken in an open loop. */
@@ -75,6 +76,10 @@ ir_tensor emit_slice_tensor(emitter *e, ir_tensor from, uint32_t dim, const stre
 
 /* ---- instructions (emit.c) ---- */
 void emit_instr(emitter *e, const ir_instr_data *data);
+/* Instructions are there because of `rule` until that is changed again; gives what it was. */
+ir_rule emit_because(emitter *e, ir_rule rule);
+/* Takes note that the preferred form of communication does not apply to the operation at hand. */
+void emit_fallback(emitter *e, ir_rule used, ir_rule why);
 /* The slice of `from` along `dim` at `index`, cut as `s` says: a select if it drops the dimension. */
 ir_tensor emit_cut(emitter *e, ir_tensor from, uint32_t dim, const stream_axis *s, bool drops,
                    ir_scalar index, loc at);

@@ -56,11 +56,20 @@ static void guard_role(emitter *e, const comm_call *c, ir_tensor t, bool target,
   emit_guard_if(e, who, emit_me(e, c->team, c->axis), g);
 }
 
+/* A buffer for what a communication sends or gets. */
+static void allocate_packed(emitter *e, ir_tensor t, ir_rule why, loc at) {
+  ir_rule before = emit_because(e, why);
+  emit_allocation(e, t, at);
+  (void)emit_because(e, before);
+}
+
 static void copy(emitter *e, ir_tensor from, ir_tensor to, ir_mesh where, loc at) {
+  ir_rule before = emit_because(e, IR_RULE_PACK);
   host_guard g;
   emit_guard(e, where, &g);
   emit_simple(e, IR_OP_SET, &from, 1, to, at);
   emit_unguard(e, &g, at);
+  (void)emit_because(e, before);
 }
 
 /* Is its memory dense, in the order of its dimensions (not counting those of size 1)? */
@@ -77,10 +86,7 @@ static bool is_plain(const emitter *e, ir_tensor t) {
 
 ir_tensor emit_densely(emitter *e, ir_tensor t, ir_mesh where, loc at) {
   if (is_plain(e, t)) return t;
-  ir_scalar sizes[IR_MAX_RANK];
-  uint32_t rank = sizes_of(e, t, sizes);
-  ir_tensor tmp = emit_scratch(e, t, sizes, rank);
-  emit_allocation(e, tmp, at);
+  ir_tensor tmp = emit_dense_target(e, t, at);
   copy(e, t, tmp, where, at);
   return tmp;
 }
@@ -90,7 +96,7 @@ ir_tensor emit_dense_target(emitter *e, ir_tensor t, loc at) {
   ir_scalar sizes[IR_MAX_RANK];
   uint32_t rank = sizes_of(e, t, sizes);
   ir_tensor tmp = emit_scratch(e, t, sizes, rank);
-  emit_allocation(e, tmp, at);
+  allocate_packed(e, tmp, IR_RULE_PACK, at);
   return tmp;
 }
 
@@ -100,13 +106,20 @@ void emit_copy_back(emitter *e, ir_tensor from, ir_tensor to, ir_mesh where, loc
 
 static ir_mesh mesh_of(const emitter *e, ir_tensor t) { return ir_tensor_at(e->h, t)->mesh; }
 
+/* to <- from, on the devices that have a part in what the communication sends or gets. */
+static void copy_for(emitter *e, const comm_call *c, ir_tensor from, ir_tensor to, bool back) {
+  ir_rule before = emit_because(e, IR_RULE_PACK);
+  host_guard g;
+  guard_role(e, c, back ? to : from, back, &g);
+  emit_simple(e, IR_OP_SET, &from, 1, to, c->at);
+  emit_unguard(e, &g, c->at);
+  (void)emit_because(e, before);
+}
+
 static ir_tensor densely_for(emitter *e, const comm_call *c, ir_tensor in) {
   if (is_plain(e, in)) return in;
   ir_tensor tmp = emit_dense_target(e, in, c->at);
-  host_guard g;
-  guard_role(e, c, in, false, &g);
-  emit_simple(e, IR_OP_SET, &in, 1, tmp, c->at);
-  emit_unguard(e, &g, c->at);
+  copy_for(e, c, in, tmp, false);
   return tmp;
 }
 
@@ -114,11 +127,7 @@ void emit_dense_comm(emitter *e, const comm_call *c, ir_tensor in, ir_tensor out
   ir_tensor from = densely_for(e, c, in);
   ir_tensor to = emit_dense_target(e, out, c->at);
   emit_comm(e, c, from, to);
-  if (IR_SAME(to, out)) return;
-  host_guard g;
-  guard_role(e, c, out, true, &g);
-  emit_simple(e, IR_OP_SET, &to, 1, out, c->at);
-  emit_unguard(e, &g, c->at);
+  if (!IR_SAME(to, out)) copy_for(e, c, to, out, true);
 }
 
 /* ---- pieces ---- */
@@ -166,7 +175,7 @@ static ir_tensor pieces_buffer(emitter *e, const comm_call *c, ir_tensor t, cons
   sizes[0] = ir_scalar_const(emit_scalars(e), piece_count(e, c, p));
   sizes[p->dim + 1] = ir_partition_longest(emit_scalars(e), &p->partition, sizes[p->dim + 1]);
   ir_tensor tmp = emit_scratch(e, t, sizes, rank + 1);
-  emit_allocation(e, tmp, c->at);
+  allocate_packed(e, tmp, IR_RULE_PACK, c->at);
   return tmp;
 }
 
@@ -219,6 +228,7 @@ static void copy_pieces(emitter *e, const comm_call *c, ir_tensor t, const piece
                         ir_tensor rows, bool into_rows) {
   ir_scalars *s = emit_scalars(e);
   ir_scalar n = ir_scalar_const(s, piece_count(e, c, p));
+  ir_rule why = emit_because(e, IR_RULE_PACK);
   host_guard g;
   guard_role(e, c, t, !into_rows, &g);
   ir_instr_data loop = {.kind = IR_FOR, .at = c->at, .variable = emit_new_variable(e), .extent = n};
@@ -234,6 +244,7 @@ static void copy_pieces(emitter *e, const comm_call *c, ir_tensor t, const piece
   emit_end(e, before);
   emit_instr(e, &loop);
   emit_unguard(e, &g, c->at);
+  (void)emit_because(e, why);
 }
 
 /* One piece, as long as the longest of all of them. */
@@ -244,17 +255,19 @@ static ir_tensor padded(emitter *e, const comm_call *c, ir_tensor t, const piece
   if (is_even(e, &q->partition, whole, piece_count(e, c, q))) return densely_for(e, c, t);
   sizes[p->dim] = ir_partition_longest(emit_scalars(e), &q->partition, whole);
   ir_tensor tmp = emit_scratch(e, t, sizes, rank);
-  emit_allocation(e, tmp, c->at);
+  allocate_packed(e, tmp, IR_RULE_PAD, c->at);
   return tmp;
 }
 
 static void fill_padded(emitter *e, const comm_call *c, ir_tensor t, ir_tensor tmp) {
+  ir_rule before = emit_because(e, IR_RULE_PAD);
   host_guard g;
   guard_role(e, c, t, false, &g);
   ir_instr_data zero = emit_fill(e, tmp, 0, c->at);
   emit_instr(e, &zero);
   emit_simple(e, IR_OP_SET, &t, 1, shortened(e, tmp, t, c->at), c->at);
   emit_unguard(e, &g, c->at);
+  (void)emit_because(e, before);
 }
 
 /* gather, allgather: one piece -> all of them. */
@@ -280,6 +293,7 @@ static void emit_scattering(emitter *e, const comm_call *c, ir_tensor in, const 
   else to = emit_dense_target(e, out, c->at);
   emit_comm(e, c, from, to);
   if (IR_SAME(to, out)) return;
+  ir_rule before = emit_because(e, even ? IR_RULE_PACK : IR_RULE_PAD);
   host_guard g, member; /* of several teams, others have got theirs already */
   emit_guard(e, c->team, &member);
   emit_guard(e, mesh_of(e, out), &g);
@@ -287,6 +301,7 @@ static void emit_scattering(emitter *e, const comm_call *c, ir_tensor in, const 
   emit_simple(e, IR_OP_SET, &back, 1, out, c->at);
   emit_unguard(e, &g, c->at);
   emit_unguard(e, &member, c->at);
+  (void)emit_because(e, before);
 }
 
 static void emit_exchange(emitter *e, const comm_call *c, ir_tensor in, const pieces *p,
@@ -306,7 +321,7 @@ static void emit_exchange(emitter *e, const comm_call *c, ir_tensor in, const pi
   if (!direct_in) {
     if (even) sizes[q->dim + 1] = size_of(e, in, q->dim);
     from = emit_scratch(e, in, sizes, rank + 1);
-    emit_allocation(e, from, c->at);
+    allocate_packed(e, from, even ? IR_RULE_PACK : IR_RULE_PAD, c->at);
     copy_pieces(e, c, in, p, from, true);
   }
   if (!direct_out) {
@@ -314,7 +329,7 @@ static void emit_exchange(emitter *e, const comm_call *c, ir_tensor in, const pi
     sizes[q->dim + 1] =
         ir_partition_longest(emit_scalars(e), &q->partition, size_of(e, out, q->dim));
     to = emit_scratch(e, out, sizes, rank + 1);
-    emit_allocation(e, to, c->at);
+    allocate_packed(e, to, even ? IR_RULE_PACK : IR_RULE_PAD, c->at);
   }
   emit_comm(e, c, from, to);
   if (!direct_out) copy_pieces(e, c, out, q, to, false);

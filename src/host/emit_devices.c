@@ -47,6 +47,7 @@ void emit_unguard(emitter *e, host_guard *g, loc at) {
   emit_end(e, g->before);
   e->slices.len = g->slices;
   ir_instr_data d = {.kind = IR_IF, .at = at, .relation = g->relation, .body = g->body};
+  d.why = IR_RULE_MEMBER;
   d.a = g->a;
   d.b = g->b;
   emit_instr(e, &d);
@@ -59,7 +60,10 @@ ir_tensor emit_own_piece(emitter *e, const step *s, ir_tensor from, uint32_t dim
   uint32_t k = (uint32_t)m->mesh_axis;
   stream_axis cut = {.partition = host_partition_of(e->l, &m->after.axes[k])};
   cut.count = ir_scalar_const(emit_scalars(e), ir_mesh_size(ir_mesh_at(e->h, m->to), k));
-  return emit_cut(e, from, dim, &cut, false, emit_me(e, m->to, k), s->op->at);
+  ir_rule before = emit_because(e, IR_RULE_OWN);
+  ir_tensor piece = emit_cut(e, from, dim, &cut, false, emit_me(e, m->to, k), s->op->at);
+  (void)emit_because(e, before);
+  return piece;
 }
 
 void emit_slicing(emitter *e, step *s) {
@@ -114,8 +118,10 @@ static void emit_part(emitter *e, step *s, ir_tensor part) {
   }
   require_positions(e, s);
   ir_instr_data choice = {.kind = IR_IF, .relation = IR_EQ, .a = n, .b = zero, .at = s->op->at};
+  choice.why = IR_RULE_EMPTY;
   ir_number value = extreme(ir_tensor_at(e->h, part)->dtype, max);
   ir_instr_data fill = emit_fill_number(e, part, value, s->op->at);
+  fill.why = IR_RULE_EMPTY;
   ir_block_add(e->h, &choice.body, ir_host_instr(e->h, &fill));
   ir_block_add(e->h, &choice.otherwise, ir_host_instr(e->h, &d));
   emit_instr(e, &choice);
@@ -123,6 +129,7 @@ static void emit_part(emitter *e, step *s, ir_tensor part) {
 
 static void reduce_along(emitter *e, step *s, uint32_t k, ir_tensor from, ir_tensor to) {
   shard_placement p;
+  (void)emit_because(e, IR_RULE_REDUCE);
   shard_placement_of(e->f, s->op->result, &p);
   comm_call c = {.team = p.mesh, .axis = k, .at = s->op->at};
   bool sum = s->op->code == IR_OP_ADD || s->op->code == IR_OP_SUB; /* of partial results */
@@ -161,11 +168,13 @@ void emit_partial_results(emitter *e, step *s) {
   if (bias.id) s->operands[2] = (ir_tensor){0};
   emit_result_buffer(e, s);
   ir_tensor part = emit_clone_without(e, s->op->result, plan, plan->axes.len, plan->partial);
+  (void)emit_because(e, IR_RULE_PART);
   emit_allocation(e, part, s->op->at);
   host_guard g;
   emit_guard(e, ir_tensor_at(e->f, s->op->result)->mesh, &g);
   emit_part(e, s, part);
   emit_unguard(e, &g, s->op->at);
+  (void)emit_because(e, IR_RULE_NONE);
   ir_tensor to = emit_destination(e, plan, plan->axes.len, e->buffer[s->op->result.id]);
   for (uint32_t left = plan->partial; left;) {
     uint32_t k = next_axis(e, s, left);
@@ -173,14 +182,17 @@ void emit_partial_results(emitter *e, step *s) {
     left &= ~(1u << k);
     if (left) {
       next = emit_clone_without(e, s->op->result, plan, plan->axes.len, left);
+      (void)emit_because(e, IR_RULE_PART);
       emit_allocation(e, next, s->op->at);
     }
     reduce_along(e, s, k, part, next);
     part = next;
   }
+  (void)emit_because(e, bias.id ? IR_RULE_BIAS : IR_RULE_NONE);
   if (!bias.id) return;
   ir_tensor both[2] = {to, bias};
   emit_guard(e, ir_tensor_at(e->f, s->op->result)->mesh, &g);
   emit_simple(e, IR_OP_ADD, both, 2, to, s->op->at);
   emit_unguard(e, &g, s->op->at);
+  (void)emit_because(e, IR_RULE_NONE);
 }

@@ -123,6 +123,7 @@ static ir_mesh team_mesh(emitter *e, const shard_team *team) {
 /* A team of one device: its piece is already there. */
 static void emit_local(emitter *e, ir_mesh mesh, ir_tensor in, ir_tensor out, loc at) {
   ir_block body = {0};
+  ir_rule why = emit_because(e, IR_RULE_OWN);
   ir_block *before = emit_begin(e, &body);
   emit_simple(e, IR_OP_SET, &in, 1, out, at);
   emit_end(e, before);
@@ -130,6 +131,7 @@ static void emit_local(emitter *e, ir_mesh mesh, ir_tensor in, ir_tensor out, lo
   d.a = ir_scalar_const(emit_scalars(e), 0);
   d.b = emit_me(e, mesh, 0);
   emit_instr(e, &d);
+  (void)emit_because(e, why);
 }
 
 /* The members that have a piece, if the root is none of them and yet has the tensor that pieces are of:
@@ -154,15 +156,19 @@ static ir_tensor buffer_on(emitter *e, ir_tensor t, ir_mesh mesh, loc at) {
   for (uint32_t i = 0; i < rank; i++) sizes[i] = ir_axis_size(e->h, dims[i]);
   ir_tensor tmp = emit_scratch(e, t, sizes, rank);
   ir_tensor_at(e->h, tmp)->mesh = mesh;
+  ir_rule before = emit_because(e, IR_RULE_ASIDE);
   emit_allocation(e, tmp, at);
+  (void)emit_because(e, before);
   return tmp;
 }
 
 static void copy_on(emitter *e, ir_mesh mesh, ir_tensor from, ir_tensor to, loc at) {
+  ir_rule before = emit_because(e, IR_RULE_ASIDE);
   host_guard g;
   emit_guard(e, mesh, &g);
   emit_simple(e, IR_OP_SET, &from, 1, to, at);
   emit_unguard(e, &g, at);
+  (void)emit_because(e, before);
 }
 
 static void emit_team(emitter *e, step *s, const comm_call *c, const shard_team *team, ir_tensor in,
@@ -198,17 +204,29 @@ static ir_tensor whole_target(emitter *e, step *s) {
   const shard_comm *m = s->plan->comm;
   ir_tensor t =
       emit_clone_without(e, s->op->result, s->plan, s->plan->axes.len, 1u << m->mesh_axis);
+  ir_rule before = emit_because(e, IR_RULE_ARRIVE);
   emit_allocation(e, t, s->op->at);
+  (void)emit_because(e, before);
   return t;
 }
 
 static void take_piece(emitter *e, step *s, ir_tensor whole, ir_tensor out) {
   const shard_comm *m = s->plan->comm;
+  ir_rule before = emit_because(e, IR_RULE_ARRIVE);
   host_guard g;
   emit_guard(e, m->to, &g);
   ir_tensor piece = emit_own_piece(e, s, whole, (uint32_t)shown(e, s, m->to_dim, false));
   emit_simple(e, IR_OP_SET, &piece, 1, out, s->op->at);
   emit_unguard(e, &g, s->op->at);
+  (void)emit_because(e, before);
+}
+
+/* A stream that does not run over the pieces leaves no choice of a form. */
+static void note_across(emitter *e, const step *s) {
+  host_pipeline form = e->l->options->pipeline;
+  bool asked = form != HOST_AUTO && form != HOST_COLLECTIVE;
+  if (asked && (s->plan->axes.len || s->plan->by_pieces))
+    emit_fallback(e, IR_RULE_COLLECTIVE, IR_RULE_ACROSS);
 }
 
 void emit_move(emitter *e, step *s) {
@@ -226,6 +244,8 @@ void emit_move(emitter *e, step *s) {
   comm_call c = {.kind = kind_of(m->kind), .combine = emit_combine_of(m->reduce), .at = s->op->at};
   bool in_lines = m->kind == SHARD_ALLGATHER || m->kind == SHARD_ALLREDUCE ||
                   m->kind == SHARD_REDUCE_SCATTER || m->kind == SHARD_ALL_TO_ALL;
+  ir_rule before = emit_because(e, s->plan->axes.len ? IR_RULE_COLLECTIVE : IR_RULE_NONE);
+  note_across(e, s);
   if (in_lines) {
     c.team = m->kind == SHARD_REDUCE_SCATTER ? m->to : m->from;
     c.axis = (uint32_t)m->mesh_axis;
@@ -234,5 +254,6 @@ void emit_move(emitter *e, step *s) {
   } else {
     emit_teams(e, s, &c, in, target);
   }
+  (void)emit_because(e, before);
   if (sliced) take_piece(e, s, target, out);
 }

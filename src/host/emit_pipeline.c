@@ -36,6 +36,7 @@ static ir_scalar backward(const pipeline *x, ir_scalar by) {
 /* out <- in: my own piece. Where slices drop the dimension, that of one position is taken off. */
 static void copy_own(const pipeline *x) {
   ir_tensor from = x->in;
+  ir_rule before = emit_because(x->e, IR_RULE_OWN);
   if (x->drops) {
     uint32_t dropped = 0;
     for (uint32_t q = 0; q < x->s->plan->axes.len; q++) {
@@ -50,6 +51,7 @@ static void copy_own(const pipeline *x) {
     from = emit_cut(x->e, from, dim, &cut, true, ir_scalar_const(scalars(x), 0), x->at);
   }
   emit_simple(x->e, IR_OP_SET, &from, 1, x->out, x->at);
+  (void)emit_because(x->e, before);
 }
 
 static void emit_half(const pipeline *x, ir_comm_kind kind, ir_tensor t, ir_scalar peer) {
@@ -143,31 +145,50 @@ static void emit_from_owner(pipeline *x) {
   emit_dense_comm(x->e, &c, x->in, x->out);
 }
 
+/* ---- the form ---- */
 /* Peers that are not in the same iteration at the same time must not also meet in it: then all of them
  * take the pieces in the same order. */
-static void emit_form(pipeline *x) {
+static ir_rule form_of(const pipeline *x) {
   const op_plan *plan = x->s->plan;
   bool turned = !IR_SAME(x->piece, x->i), meets = x->e->l->loop_meets[plan->loop[x->level]];
+  host_pipeline asked = x->e->l->options->pipeline;
   bool rings = turned && emit_is_dense(x->e, x->out) && plan->inside <= x->level;
-  switch (x->e->l->options->pipeline) {
-  case HOST_RING:
-    if (rings) {
-      emit_ring(x);
-      return;
-    } /* fall through */
+  if (asked == HOST_RING && rings) return IR_RULE_RING;
+  if (turned) return IR_RULE_OFFSET;
+  bool together = asked == HOST_COLLECTIVE || asked == HOST_BROADCAST;
+  return together || meets ? IR_RULE_BROADCAST : IR_RULE_P2P;
+}
+
+static ir_rule preferred(host_pipeline asked) {
+  switch (asked) {
   case HOST_AUTO:
-  case HOST_P2P_OFFSET:
-  case HOST_P2P:
-    if (meets && !turned) break;
-    emit_p2p(x, turned);
-    return;
+  case HOST_P2P_OFFSET: return IR_RULE_OFFSET;
+  case HOST_P2P: return IR_RULE_P2P;
+  case HOST_RING: return IR_RULE_RING;
   case HOST_COLLECTIVE:
-  case HOST_BROADCAST:
-    if (!turned) break;
-    emit_p2p(x, true);
-    return;
+  case HOST_BROADCAST: break;
   }
-  emit_from_owner(x);
+  return IR_RULE_BROADCAST;
+}
+
+/* Where the form is not the preferred one: why. */
+static void note_form(const pipeline *x, ir_rule used) {
+  const op_plan *plan = x->s->plan;
+  ir_rule asked = preferred(x->e->l->options->pipeline), why = IR_RULE_MEETS;
+  if (used == asked) return;
+  if (used == IR_RULE_OFFSET) why = asked == IR_RULE_RING ? IR_RULE_SPARSE : IR_RULE_SWIZZLED;
+  if (plan->axes.data[x->level].swizzled) why = IR_RULE_SWIZZLED;
+  if (used == IR_RULE_P2P) why = IR_RULE_ORDERED;
+  emit_fallback(x->e, used, why);
+}
+
+static void emit_form(pipeline *x) {
+  ir_rule form = form_of(x), before = emit_because(x->e, form);
+  note_form(x, form);
+  if (form == IR_RULE_RING) emit_ring(x);
+  else if (form == IR_RULE_BROADCAST) emit_from_owner(x);
+  else emit_p2p(x, form == IR_RULE_OFFSET);
+  (void)emit_because(x->e, before);
 }
 
 /* In a swizzled loop, or a turned one, piece and peers follow the device's coordinate. */
@@ -224,16 +245,21 @@ void emit_exchanged_piece(emitter *e, step *s) {
   const stream_axis *cut = &s->plan->axes.data[0];
   bool drops = host_drops(e->l, s->plan, 0);
   x.out = emit_cut(e, e->buffer[s->op->result.id], cut->dim, cut, drops, from, x.at);
+  host_pipeline asked = e->l->options->pipeline;
+  if (asked == HOST_RING || asked == HOST_P2P) emit_fallback(e, IR_RULE_OFFSET, IR_RULE_PERSONAL);
+  (void)emit_because(e, IR_RULE_OWN);
   ir_instr_data c = choice(&x, x.piece, IR_EQ, x.me);
   ir_block *before = emit_begin(e, &c.body);
   emit_simple(e, IR_OP_SET, &x.in, 1, x.out, x.at);
   emit_end(e, before);
+  (void)emit_because(e, IR_RULE_OFFSET);
   before = emit_begin(e, &c.otherwise);
   ir_tensor to = emit_dense_target(e, x.out, x.at);
   exchange(&x, to, from, emit_densely(e, x.in, x.mesh, x.at), x.piece, emit_comm_name(e));
   emit_copy_back(e, to, x.out, x.mesh, x.at);
   emit_end(e, before);
   emit_instr(e, &c);
+  (void)emit_because(e, IR_RULE_NONE);
 }
 
 /* reduce(piece i -> the whole result of device i) */
@@ -245,5 +271,10 @@ void emit_reduced_piece(emitter *e, step *s) {
   c.at = x.at;
   x.in = made_piece(&x);
   emit_result_buffer(e, s);
+  host_pipeline asked = e->l->options->pipeline;
+  if (asked != HOST_AUTO && asked != HOST_COLLECTIVE)
+    emit_fallback(e, IR_RULE_OWNER, IR_RULE_REDUCED);
+  (void)emit_because(e, IR_RULE_OWNER);
   emit_dense_comm(e, &c, x.in, e->buffer[s->op->result.id]);
+  (void)emit_because(e, IR_RULE_NONE);
 }

@@ -73,7 +73,9 @@ static bool fill_if_empty(emitter *e, const step *s, ir_tensor to, ir_instr_data
     return false;
   }
   ir_instr_data fill = emit_fill(e, to, s->op->code == IR_OP_PROD, s->op->at);
+  fill.why = IR_RULE_EMPTY;
   *choice = (ir_instr_data){.kind = IR_IF, .relation = IR_EQ, .a = n, .b = zero};
+  choice->why = IR_RULE_EMPTY;
   ir_block_add(e->h, &choice->body, ir_host_instr(e->h, &fill));
   return true;
 }
@@ -94,7 +96,7 @@ static ir_instr_data non_empty(emitter *e, const step *s, uint32_t q) {
     if (!b->reduction || b->dim != a->dim) continue;
     n = ir_partition_length(emit_scalars(e), &b->partition, n, e->loops[k].index, b->count);
   }
-  ir_instr_data d = {.kind = IR_IF, .relation = IR_LT, .b = n};
+  ir_instr_data d = {.kind = IR_IF, .relation = IR_LT, .b = n, .why = IR_RULE_EMPTY};
   d.a = emit_piece_begin(e, &a->partition, n, e->loops[q].index);
   return d;
 }
@@ -117,7 +119,10 @@ static void emit_addition(emitter *e, step *s, ir_tensor to, ir_block *block) {
   ir_tensor both[2] = {to, part};
   all[n] = (ir_instr_data){.kind = IR_COMPUTE, .tensor = to, .at = s->op->at};
   all[n++].op = ir_host_op(e->h, combining(s->op), both, 2, NULL, to, s->op->at);
-  for (uint32_t i = 0; i < n; i++) ir_block_add(e->h, block, ir_host_instr(e->h, &all[i]));
+  for (uint32_t i = 0; i < n; i++) {
+    all[i].why = IR_RULE_ADD;
+    ir_block_add(e->h, block, ir_host_instr(e->h, &all[i]));
+  }
 }
 
 /* ---- f16 and bf16 ---- */
@@ -147,6 +152,7 @@ static ir_instr_data cast_to(emitter *e, ir_tensor from, ir_tensor to, loc at) {
 }
 
 static void widen_operands(emitter *e, step *s) {
+  ir_rule before = emit_because(e, IR_RULE_WIDE);
   for (uint32_t k = 0; k < s->op->n_operands; k++) {
     ir_tensor t = s->operands[k];
     if (t.id == 0 || !is_narrow(ir_tensor_at(e->h, t)->dtype)) continue;
@@ -155,6 +161,7 @@ static void widen_operands(emitter *e, step *s) {
     ir_instr_data cast = cast_to(e, t, s->operands[k], s->op->at);
     emit_instr(e, &cast);
   }
+  (void)emit_because(e, before);
 }
 
 static uint32_t first_reduction(const op_plan *plan) {
@@ -166,7 +173,7 @@ static uint32_t first_reduction(const op_plan *plan) {
 /* if 0 <= me(mesh.x) { d } */
 static void only_on(emitter *e, ir_mesh mesh, ir_instr_data *d) {
   if (!e->l->shard || shard_same_devices(e->h, mesh, e->l->everywhere)) return;
-  ir_instr_data guard = {.kind = IR_IF, .relation = IR_LE, .at = d->at};
+  ir_instr_data guard = {.kind = IR_IF, .relation = IR_LE, .at = d->at, .why = IR_RULE_MEMBER};
   guard.a = ir_scalar_const(emit_scalars(e), 0);
   guard.b = emit_me(e, mesh, 0);
   ir_block_add(e->h, &guard.body, ir_host_instr(e->h, d));
@@ -175,7 +182,7 @@ static void only_on(emitter *e, ir_mesh mesh, ir_instr_data *d) {
 
 void emit_accumulator(emitter *e, step *s, ir_tensor buffer) {
   uint32_t inside = s->plan->inside;
-  ir_instr_data wide = {.kind = IR_ALLOCATE, .at = s->op->at}, fill;
+  ir_instr_data wide = {.kind = IR_ALLOCATE, .at = s->op->at, .why = IR_RULE_WIDE}, fill;
   finish f = {.op = s->op, .plan = s->plan, .level = first_reduction(s->plan), .sum = buffer};
   f.bias = adds_bias_last(e, s);
   f.round = adds_wide(e, s);
@@ -198,18 +205,20 @@ static void emit_finish(emitter *e, const finish *f) {
   uint32_t sliced[3] = {0};
   step s = {.op = f->op, .plan = &outside, .sliced = sliced};
   s.result_dropped = host_dropped_result(e->l, &outside);
+  e->h->host->source = ir_tensor_at(e->f, f->op->result)->def;
   ir_tensor sum = emit_destination(e, f->plan, f->level, f->sum);
   host_guard g;
   emit_guard(e, ir_tensor_at(e->f, f->op->result)->mesh, &g);
   if (f->bias) {
     ir_tensor both[2] = {sum, emit_operand(e, &s, 2)};
-    ir_instr_data add = {.kind = IR_COMPUTE, .at = f->op->at, .tensor = sum};
+    ir_instr_data add = {.kind = IR_COMPUTE, .at = f->op->at, .tensor = sum, .why = IR_RULE_BIAS};
     add.op = ir_host_op(e->h, IR_OP_ADD, both, 2, NULL, sum, f->op->at);
     emit_instr(e, &add);
   }
   if (f->round) {
     ir_tensor to = emit_destination(e, f->plan, f->level, e->buffer[f->op->result.id]);
     ir_instr_data cast = cast_to(e, sum, to, f->op->at);
+    cast.why = IR_RULE_WIDE;
     emit_instr(e, &cast);
   }
   emit_unguard(e, &g, f->op->at);
@@ -231,6 +240,7 @@ void emit_partial(emitter *e, step *s) {
   ir_tensor to = emit_destination(e, s->plan, s->plan->axes.len, s->sum);
   ir_scalars *sc = emit_scalars(e);
   ir_instr_data choice = {.kind = IR_IF, .relation = IR_EQ, .a = ir_scalar_const(sc, 0)};
+  choice.why = IR_RULE_ADD;
   choice.b = ir_scalar_const(sc, 0);
   for (uint32_t q = 0; q < s->plan->axes.len; q++) {
     if (s->plan->axes.data[q].reduction)

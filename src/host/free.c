@@ -13,6 +13,7 @@ typedef struct freeing {
   ir_tensor *root; /* by tensor id: the buffer a slice is a part of, or the tensor itself */
   uint32_t *last;  /* by tensor id: where in the block at hand it is used last */
   uint32_t *next;  /* by tensor id: the buffer freed after it */
+  ir_op *source;   /* by tensor id: the operation it was allocated for */
   VEC(comm_use) comms;
 } freeing;
 
@@ -31,6 +32,7 @@ static void note_slice(void *context, ir_func *h, ir_instr i, uint32_t depth) {
   freeing *z = context;
   const ir_instr_data *d = ir_instr_at(h, i);
   note_comm(z, d);
+  if (d->kind == IR_ALLOCATE) z->source[d->tensor.id] = d->source;
   if (d->kind == IR_SELECT || d->kind == IR_SHARD) z->root[d->tensor.id] = z->root[d->from.id];
   if (d->kind == IR_VIEW) z->root[d->tensor.id] = z->root[ir_op_at(h, d->op)->operands[0].id];
 }
@@ -102,7 +104,8 @@ static void free_block(freeing *z, ir_block *block) {
   for (uint32_t i = 0; i < block->len; i++) {
     ir_block_add(z->h, &with_frees, block->data[i]);
     for (uint32_t t = first[i]; t; t = z->next[t]) {
-      ir_instr_data d = {.kind = IR_DEALLOCATE, .tensor = {t}};
+      ir_instr_data d = {.kind = IR_DEALLOCATE, .tensor = {t}, .why = IR_RULE_FREE};
+      d.source = z->source[t];
       ir_block_add(z->h, &with_frees, ir_host_instr(z->h, &d));
     }
   }
@@ -115,6 +118,7 @@ void host_free_buffers(ir_func *h) {
   z.root = ARENA_ARRAY(memory, h->tensors.len, ir_tensor);
   z.last = ARENA_ARRAY(memory, h->tensors.len, uint32_t);
   z.next = ARENA_ARRAY(memory, h->tensors.len, uint32_t);
+  z.source = ARENA_ARRAY(memory, h->tensors.len, ir_op);
   for (uint32_t i = 0; i < h->tensors.len; i++) z.root[i] = (ir_tensor){i};
   ir_host_walk(h, note_slice, &z);
   free_block(&z, &h->host->body);

@@ -133,13 +133,23 @@ static uint32_t common_levels(const op_plan *a, const op_plan *b) {
 }
 
 /* The levels in which a result of its own stands complete within one iteration. */
-static uint32_t levels_inside(const lowering *l, const op_plan *plan) {
+static uint32_t levels_inside(const lowering *l, op_plan *plan) {
+  plan->buffer = plan->axes.len ? IR_RULE_INSIDE : IR_RULE_BUFFER;
   for (uint32_t q = 0; q < plan->axes.len; q++) {
     const stream_axis *s = &plan->axes.data[q];
     bool late = plan->kind == STEP_EXCHANGES || plan->kind == STEP_REDUCES;
-    if (s->reduction || late || (l->options->plain && s->logical)) return q;
+    if (s->reduction || late || (l->options->plain && s->logical)) {
+      plan->buffer = s->reduction ? IR_RULE_SUM : late ? IR_RULE_LATE : IR_RULE_PLAIN;
+      return q;
+    }
   }
   return plan->axes.len;
+}
+
+static void keep_within(op_plan *plan, uint32_t levels, ir_rule why) {
+  if (plan->inside <= levels) return;
+  plan->inside = levels;
+  plan->buffer = why;
 }
 
 static void place_buffers(lowering *l) {
@@ -154,12 +164,12 @@ static void place_buffers(lowering *l) {
       ir_op producer = l->producer[op->operands[k].id];
       if (producer.id == 0) continue;
       uint32_t common = common_levels(&l->ops[producer.id], &l->ops[f->order.data[i].id]);
-      if (common < l->ops[producer.id].inside) l->ops[producer.id].inside = common;
+      keep_within(&l->ops[producer.id], common, IR_RULE_OUTSIDE);
     }
   }
   for (uint32_t i = 0; i < f->outputs.len; i++) {
     ir_op producer = l->producer[f->outputs.data[i].id];
-    if (producer.id) l->ops[producer.id].inside = 0;
+    if (producer.id) keep_within(&l->ops[producer.id], 0, IR_RULE_OUTPUT);
   }
 }
 
@@ -210,7 +220,7 @@ static void keep_ring_buffers(lowering *l) {
     op_plan *plan = &l->ops[l->f->order.data[i].id];
     int32_t q = host_piece_level(plan);
     if (q < 0 || l->options->pipeline != HOST_RING || !l->loop_turns[plan->loop[q]]) continue;
-    if (plan->inside > (uint32_t)q) plan->inside = (uint32_t)q;
+    keep_within(plan, (uint32_t)q, IR_RULE_RELAY);
   }
 }
 

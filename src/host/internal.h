@@ -47,6 +47,7 @@ typedef struct op_plan {
   stream_axes axes;
   uint32_t loop[HOST_MAX_NEST]; /* the loop of each level; loops are numbered over the program */
   uint32_t inside;              /* levels of the nest within which its result's buffer lives */
+  ir_rule buffer;               /* and why there */
 } op_plan;
 
 typedef struct lowering {
@@ -62,7 +63,8 @@ typedef struct lowering {
   const shard_comm **loop_turns; /* by loop number: device c begins with slice c of this */
   bool *loop_meets; /* by loop number: devices that exchange pieces in it also meet otherwise */
   uint32_t n_loops;
-  ir_op *producer; /* by tensor id of f: the operation that makes it; none for inputs */
+  ir_op *producer;   /* by tensor id of f: the operation that makes it; none for inputs */
+  uint32_t n_spread; /* statements of f when propagation was done */
 } lowering;
 
 /* The stream axes of a result; reports what cannot be lowered. */

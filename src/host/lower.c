@@ -60,6 +60,7 @@ static bool spread(lowering *l) {
   l->f = ir_func_copy(l->fusion);
   if (distributed) forget_rfactors(l->f);
   (void)shard_propagate(l->f);
+  l->n_spread = l->f->statements.len;
   if (l->options->unstreamed) forget_streams(l->f);
   if (!distributed) return true;
   l->shard = shard_begin(l->f, &l->scratch);
@@ -78,6 +79,8 @@ static status lower_guarded(void *context) {
   l->producer = ARENA_ARRAY(&l->scratch, f->tensors.len, ir_op);
   if (!host_group(l)) return fail(STATUS_BAD_PROGRAM, "the program cannot be lowered");
   l->h = ir_host_of(l->fusion);
+  l->h->host->lowered = f;
+  l->h->host->n_spread = l->n_spread;
   host_emit(l);
   return STATUS_OK;
 }

@@ -49,7 +49,10 @@ ir_func *ir_host_of(ir_func *fusion) {
 
 ir_instr ir_host_instr(ir_func *h, const ir_instr_data *data) {
   ir_instr i = {h->host->instrs.len};
-  vec_push(memory_of(h), &h->host->instrs, *data);
+  ir_instr_data stamped = *data;
+  if (!stamped.source.id) stamped.source = h->host->source;
+  if (stamped.why == IR_RULE_NONE) stamped.why = h->host->why;
+  vec_push(memory_of(h), &h->host->instrs, stamped);
   return i;
 }
 

@@ -127,6 +127,8 @@ typedef struct ir_block {
 typedef struct ir_instr_data {
   ir_instr_kind kind;
   loc at;
+  ir_op source; /* of ir_host.lowered: the operation it was made for; none: written by hand */
+  ir_rule why;  /* why it is there; NONE: it is the operation itself */
 
   ir_tensor tensor; /* ALLOCATE, DEALLOCATE: the buffer; SELECT, SHARD: the slice; COMPUTE: the
                        destination */
@@ -189,12 +191,23 @@ typedef struct ir_origin {
   bool slice;       /* a slice of it */
 } ir_origin;
 
+/* A preferred form of communication that did not apply to an operation of ir_host.lowered. */
+typedef struct ir_fallback {
+  ir_op source;
+  ir_rule used, why;
+} ir_fallback;
+
 struct ir_host {
   VEC(ir_instr_data) instrs; /* from 1 */
   ir_block body;
-  ir_scalar streams;      /* the symbol `streams` */
-  ir_func *fusion;        /* the fusion of the same name; NULL if there is none */
-  ir_func *named_by;      /* whose inputs the anonymous extents belong to; NULL: its own */
+  ir_scalar streams; /* the symbol `streams` */
+  ir_func *fusion;   /* the fusion of the same name; NULL if there is none */
+  ir_func *named_by; /* whose inputs the anonymous extents belong to; NULL: its own */
+  ir_func *lowered;  /* what the instructions were made from, with its reasons; NULL: by hand */
+  uint32_t n_spread; /* statements of `lowered` up to the last one that propagation added */
+  ir_op source;      /* what ir_host_instr() stamps on instructions that do not say it */
+  ir_rule why;
+  VEC(ir_fallback) fallbacks;
   VEC(ir_origin) origins; /* by tensor id; empty for a program written by hand */
   VEC(ir_cut_axis) cut;
   map cut_of; /* axis id -> position in `cut` + 1 */

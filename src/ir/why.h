@@ -31,7 +31,7 @@ const ir_rule_info *ir_rule_info_of(ir_rule rule);
 
 typedef struct ir_why {
   ir_rule rule;
-  loc at;           /* USER: the statement; else the operation */
+  loc at;           /* USER: the statement; else the operation, or the tensor */
   uint32_t from;    /* the tensor it comes from, an interned name; 0: none */
   uint32_t because; /* the reason before it; 0: none */
 } ir_why;

@@ -38,7 +38,7 @@ static uint32_t fresh_name(decomposing *d, uint32_t base) {
 }
 
 /* set(of), not yet in the order; its dimensions are those of `of`, without marks or a mesh. */
-static ir_op add_set(decomposing *d, ir_tensor of, uint32_t name, loc at) {
+static ir_op add_set(decomposing *d, ir_tensor of, uint32_t name, ir_why why) {
   ir_func *f = d->f;
   ir_axis dims[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(f, of, dims);
@@ -48,13 +48,14 @@ static ir_op add_set(decomposing *d, ir_tensor of, uint32_t name, loc at) {
     ir_axis_at(f, dims[i])->expanded = a.expanded;
   }
   ir_axes list = ir_axes_new(f, dims, rank);
-  ir_tensor_data t = {.kind = IR_TENSOR_RESULT, .name = name, .at = at};
+  ir_tensor_data t = {.kind = IR_TENSOR_RESULT, .name = name, .at = why.at};
   t.dtype = ir_tensor_at(f, of)->dtype;
   t.defined = (ir_domains){list, list, list, list, ir_dense_default(f, list)};
   t.now = t.defined;
   t.def = t.scheduled_def = (ir_op){f->ops.len};
   ir_tensor result = {f->tensors.len};
-  ir_op_data op = {.code = IR_OP_SET, .at = at, .n_operands = 1, .result = result};
+  ir_op_data op = {.code = IR_OP_SET, .at = why.at, .n_operands = 1, .result = result};
+  op.why = ir_why_add(f, why);
   op.operands = arena_copy(memory_of(d), &of, sizeof of);
   op.attrs = ir_attrs_complete(f, ir_op_info_of(IR_OP_SET), NULL);
   vec_push(memory_of(d), &f->tensors, t);
@@ -64,6 +65,11 @@ static ir_op add_set(decomposing *d, ir_tensor of, uint32_t name, loc at) {
 }
 
 static ir_tensor result_of(const decomposing *d, ir_op o) { return ir_op_at(d->f, o)->result; }
+
+static void put_on_mesh_of(decomposing *d, ir_tensor like, ir_tensor t) {
+  ir_tensor_at(d->f, t)->mesh = ir_tensor_at(d->f, like)->mesh;
+  ir_tensor_at(d->f, t)->mesh_why = ir_tensor_at(d->f, like)->mesh_why;
+}
 
 static void replace_operand(decomposing *d, ir_op o, uint32_t k, ir_tensor by) {
   ir_op_data *op = ir_op_at(d->f, o);
@@ -118,12 +124,14 @@ static void place_for(decomposing *d, const ir_op_data *op, uint32_t k, ir_tenso
   ir_pair pairs[IR_MAX_RANK];
   bool bias = op->code == IR_OP_LINEAR && k == 2; /* added when partial results have been reduced */
   uint32_t reduced = bias ? 0 : reduced_axes(d, op->result);
-  ir_tensor_at(d->f, to)->mesh = ir_tensor_at(d->f, op->result)->mesh;
+  ir_why why = {.rule = IR_RULE_BACKWARD, .at = op->at};
+  why.from = ir_tensor_at(d->f, op->result)->name;
+  put_on_mesh_of(d, op->result, to);
   uint32_t n = backward_pairs(d, op, k, to, true, pairs);
   schedule_marks reductions = {true, (uint32_t)ALL_AXES}, others = {true, ~reduced};
-  (void)schedule_replay_marked(d->f, op->result, to, pairs, n, reductions, NULL);
+  (void)schedule_replay_marked(d->f, op->result, to, pairs, n, reductions, &why);
   n = backward_pairs(d, op, k, to, false, pairs);
-  (void)schedule_replay_marked(d->f, op->result, to, pairs, n, others, NULL);
+  (void)schedule_replay_marked(d->f, op->result, to, pairs, n, others, &why);
 }
 
 /* ---- sets along several mesh axes ---- */
@@ -139,10 +147,11 @@ static uint32_t sharded_axes(const shard_placement *p) {
  * is behind o in the chain, and returned. */
 static ir_op insert_between(decomposing *d, ir_op o, ir_tensor like, uint32_t axes) {
   ir_op_data op = *ir_op_at(d->f, o);
-  ir_op first =
-      add_set(d, op.operands[0], fresh_name(d, ir_tensor_at(d->f, op.result)->name), op.at);
+  uint32_t name = ir_tensor_at(d->f, op.result)->name;
+  ir_why why = {.rule = IR_RULE_STEP, .at = op.at, .from = name, .because = op.why};
+  ir_op first = add_set(d, op.operands[0], fresh_name(d, name), why);
   ir_tensor t = result_of(d, first);
-  ir_tensor_at(d->f, t)->mesh = ir_tensor_at(d->f, like)->mesh;
+  put_on_mesh_of(d, like, t);
   mark_like(d, like, t, (schedule_marks){false, axes});
   mark_like(d, op.result, t, (schedule_marks){true, 0});
   replace_operand(d, o, 0, t);
@@ -226,10 +235,25 @@ static bool use_copy(decomposing *d, ir_op o, uint32_t k) {
   return false;
 }
 
+/* What decides how the operation needs its operand: the first mark of the result along a mesh axis that
+ * differs, or else its mesh. */
+static uint32_t decided_by(decomposing *d, const ir_op_data *op, uint32_t operand) {
+  shard_placement p;
+  shard_placement_of(d->f, op->result, &p);
+  for (uint32_t k = 0; k < p.rank; k++) {
+    const shard_axis *a = &p.axes[k];
+    if (!shard_differs(d->c, op, operand, k)) continue;
+    if (a->loop.id) return ir_axis_at(d->f, a->loop)->why;
+  }
+  return ir_tensor_at(d->f, op->result)->mesh_why;
+}
+
 static void copy_operand(decomposing *d, ir_op o, uint32_t k) {
   ir_op_data op = *ir_op_at(d->f, o);
-  ir_op set =
-      add_set(d, op.operands[k], fresh_name(d, ir_tensor_at(d->f, op.operands[k])->name), op.at);
+  uint32_t name = ir_tensor_at(d->f, op.operands[k])->name;
+  ir_why why = {.rule = IR_RULE_BEFORE, .at = op.at, .from = name};
+  why.because = decided_by(d, &op, k);
+  ir_op set = add_set(d, op.operands[k], fresh_name(d, name), why);
   ir_tensor t = result_of(d, set);
   place_for(d, &op, k, t);
   settle(d, set, 0);
@@ -272,14 +296,16 @@ static void replace_uses(decomposing *d, ir_tensor of, ir_tensor by, ir_op excep
 
 /* The result of `o` becomes set(of what it was), which takes over its name, place and consumers. What
  * was the result has neither marks nor a mesh. */
-static ir_op set_behind(decomposing *d, ir_op o) {
+static ir_op set_behind(decomposing *d, ir_op o, uint32_t k, ir_rule rule) {
   ir_func *f = d->f;
   ir_tensor old = result_of(d, o);
   uint32_t name = ir_tensor_at(f, old)->name, other = fresh_name(d, name);
-  ir_op set = add_set(d, old, other, ir_op_at(f, o)->at);
+  ir_why why = {.rule = rule, .at = ir_op_at(f, o)->at, .from = name};
+  why.because = decided_by(d, ir_op_at(f, o), k);
+  ir_op set = add_set(d, old, other, why);
   ir_tensor now = result_of(d, set);
   mark_like(d, old, now, (schedule_marks){true, (uint32_t)ALL_AXES});
-  ir_tensor_at(f, now)->mesh = ir_tensor_at(f, old)->mesh;
+  put_on_mesh_of(d, old, now);
   ir_tensor_at(f, now)->memory = ir_tensor_at(f, old)->memory;
   ir_tensor_at(f, now)->name = name;
   ir_tensor_at(f, old)->name = other;
@@ -296,15 +322,17 @@ static void place_like_operand(decomposing *d, ir_op o, uint32_t k) {
   ir_op_data op = *ir_op_at(d->f, o);
   ir_pair pairs[IR_MAX_RANK];
   uint32_t n = ir_map_pairs(d->f, &op, k, pairs);
-  ir_tensor_at(d->f, op.result)->mesh = ir_tensor_at(d->f, op.operands[k])->mesh;
+  ir_why why = {.rule = IR_RULE_FORWARD, .at = op.at};
+  why.from = ir_tensor_at(d->f, op.operands[k])->name;
+  put_on_mesh_of(d, op.operands[k], op.result);
   (void)schedule_replay_marked(d->f, op.operands[k], op.result, pairs, n,
-                               (schedule_marks){false, (uint32_t)ALL_AXES}, NULL);
+                               (schedule_marks){false, (uint32_t)ALL_AXES}, &why);
 }
 
 static void reshard_result(decomposing *d, ir_op o) {
   uint32_t k = 0;
   while (shard_operand_fits(d->c, ir_op_at(d->f, o), k)) k++;
-  ir_op set = set_behind(d, o);
+  ir_op set = set_behind(d, o, k, IR_RULE_AFTER);
   place_like_operand(d, o, k);
   mark_like(d, result_of(d, set), result_of(d, o), (schedule_marks){true, 0});
   if (!shard_fits(d->c, ir_op_at(d->f, o))) reshard_operands(d, o);
@@ -314,9 +342,8 @@ static void reshard_result(decomposing *d, ir_op o) {
 
 /* The last resort: everybody computes the whole result and takes its part. */
 static void compute_everywhere(decomposing *d, ir_op o) {
-  ir_mesh mesh = ir_tensor_at(d->f, result_of(d, o))->mesh;
-  ir_op set = set_behind(d, o);
-  ir_tensor_at(d->f, result_of(d, o))->mesh = mesh;
+  ir_op set = set_behind(d, o, 0, IR_RULE_WHOLE);
+  put_on_mesh_of(d, result_of(d, set), result_of(d, o));
   reshard_operands(d, o);
   vec_push(memory_of(d), &d->order, o);
   ir_op_data op = *ir_op_at(d->f, o);
@@ -373,8 +400,9 @@ static void mark_reduction(decomposing *d, const ir_op_data *op, ir_axis r) {
   for (uint32_t i = 0; i < n; i++) {
     if (IR_SAME(pairs[i].consumer, r)) one = pairs[i];
   }
+  ir_why why = {.rule = IR_RULE_PARTIAL, .at = op->at, .from = ir_tensor_at(d->f, from)->name};
   (void)schedule_replay_marked(d->f, from, op->result, &one, 1, (schedule_marks){false, axes},
-                               NULL);
+                               &why);
 }
 
 static void mark_reductions(decomposing *d, const ir_op_data *op) {

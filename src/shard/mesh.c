@@ -83,8 +83,9 @@ ir_mesh shard_all_devices(ir_func *f) {
   return set.len ? mesh_of(f, &set) : (ir_mesh){0};
 }
 
-/* The mesh of all operands if it is one; else all their devices together. */
-static ir_mesh mesh_of_operands(ir_func *f, const ir_op_data *op, ir_mesh otherwise) {
+/* The mesh of all operands if it is one; else all their devices together. `first`: one of them. */
+static ir_mesh mesh_of_operands(ir_func *f, const ir_op_data *op, ir_mesh otherwise,
+                                ir_tensor *first) {
   device_set set = {0};
   ir_mesh one = {0};
   bool several = false;
@@ -92,6 +93,7 @@ static ir_mesh mesh_of_operands(ir_func *f, const ir_op_data *op, ir_mesh otherw
     ir_mesh m = op->operands[k].id ? ir_tensor_at(f, op->operands[k])->mesh : (ir_mesh){0};
     if (m.id == 0) continue;
     several = several || (one.id && !IR_SAME(one, m));
+    if (one.id == 0) *first = op->operands[k];
     one = m;
     add_mesh(f, m, &f->module->memory, &set);
   }
@@ -107,16 +109,29 @@ bool shard_is_distributed(const ir_func *f) {
   return false;
 }
 
+static uint32_t placed_why(ir_func *f, const ir_op_data *op, ir_tensor operand) {
+  ir_why why = {.rule = operand.id ? IR_RULE_UNION : IR_RULE_ALL, .at = op->at};
+  if (operand.id) {
+    why.from = ir_tensor_at(f, operand)->name;
+    why.because = ir_tensor_at(f, operand)->mesh_why;
+  }
+  return ir_why_add(f, why);
+}
+
 void shard_place_all(ir_func *f) {
   ir_mesh all = shard_all_devices(f);
   for (uint32_t i = 0; i < f->inputs.len; i++) {
     ir_tensor_data *t = ir_tensor_at(f, f->inputs.data[i]);
-    if (t->mesh.id == 0) t->mesh = all;
+    if (t->mesh.id) continue;
+    t->mesh = all;
+    t->mesh_why = ir_why_add(f, (ir_why){.rule = IR_RULE_ALL, .at = t->at});
   }
   for (uint32_t i = 0; i < f->order.len; i++) {
     const ir_op_data op = *ir_op_at(f, f->order.data[i]);
     if (ir_tensor_at(f, op.result)->mesh.id) continue;
-    ir_mesh mesh = mesh_of_operands(f, &op, all);
+    ir_tensor first = {0};
+    ir_mesh mesh = mesh_of_operands(f, &op, all, &first);
     ir_tensor_at(f, op.result)->mesh = mesh;
+    ir_tensor_at(f, op.result)->mesh_why = placed_why(f, &op, first);
   }
 }
