@@ -269,3 +269,15 @@ int cli_check_devices(const cli *c, const weir_fusion *f) {
   return cli_usage("--devices %" PRId64 ": the meshes of %s need %" PRId64 " devices", given,
                    weir_fusion_name(f), needed);
 }
+
+int cli_shapes(const cli *c, weir_fusion *f, weir_shapes **result) {
+  weir_shapes *s = NULL;
+  const char *definition;
+  CLI_CALL(weir_shapes_create(f, &s));
+  int code = 0;
+  for (size_t i = 0; code == 0 && (definition = cli_text(c, "define", i)) != NULL; i++)
+    code = cli_status(weir_shapes_define(s, definition));
+  if (code == 0) *result = s;
+  else weir_shapes_destroy(s);
+  return code;
+}

@@ -21,6 +21,7 @@ int cli_run(const cli *c);
 int cli_lower(const cli *c);
 int cli_opt(const cli *c);
 int cli_verify(const cli *c);
+int cli_why(const cli *c);
 int cli_list(const cli *c);
 
 enum { CLI_FAILED = 1, CLI_USAGE = 2, CLI_SYSTEM = 3 };
@@ -50,6 +51,8 @@ bool cli_flag(const cli *c, const char *name);
 
 /* The nearest of n words, NULL when none is near. */
 const char *cli_nearest(const char *word, const char *const *words, size_t n);
+/* Shapes of the fusion with what -D gives; destroyed by the caller. */
+int cli_shapes(const cli *c, weir_fusion *f, weir_shapes **result);
 /* Refuses --devices below what the fusion's meshes need. */
 int cli_check_devices(const cli *c, const weir_fusion *f);
 

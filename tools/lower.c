@@ -5,13 +5,9 @@
 /* One host program serves every shape; extents that are given must still fit the fusion. */
 static int check_definitions(const cli *c, weir_fusion *f) {
   weir_shapes *s = NULL;
-  const char *definition;
-  CLI_CALL(weir_shapes_create(f, &s));
-  int code = 0;
-  for (size_t i = 0; code == 0 && (definition = cli_text(c, "define", i)) != NULL; i++)
-    code = cli_status(weir_shapes_define(s, definition));
+  CLI_TRY(cli_shapes(c, f, &s));
   weir_shapes_destroy(s);
-  return code;
+  return 0;
 }
 
 /* The rank must be one of the devices. */

@@ -18,6 +18,7 @@ static const struct command {
     {"opt", "FILE", "runs passes and prints the program", cli_opt},
     {"verify", "FILE", "checks a program; with extents known also the order of its plan",
      cli_verify},
+    {"why", "FILE NAME...", "says where a mark, a communication or a buffer comes from", cli_why},
     {"list", "ops|passes|devices|comms|options", "says what there is", cli_list},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };

@@ -272,8 +272,15 @@ weir_status weir_shapes_of(const weir_shapes *s, weir_tensor t, int64_t *extents
 typedef struct weir_program weir_program;
 
 /* The host program a fusion is lowered to, as text. style: "weir", which parses back and stands behind
- * its fusion, or "nvfuser". */
+ * its fusion, or "nvfuser". With the option `explain`, reasons stand in it as comments. */
 weir_status weir_lower(const weir_fusion *f, const weir_options *o, const char *style, char **text);
+
+/* Where things come from: for each name, of a tensor of the fusion, of one of its host program or of a
+ * communication (as weir_lower writes them), where it lies and why, down to the lines of the program,
+ * and what its communications cost. `s`, which may be NULL and need not be complete, gives extents for
+ * numbers. A name that is not known is WEIR_BAD_USAGE. */
+weir_status weir_why(const weir_fusion *f, const weir_options *o, const weir_shapes *s,
+                     const char *const *names, size_t n_names, char **text);
 
 /* Compiles a fusion, or takes a host program as it is. The program keeps what it needs; the module may
  * be destroyed. Options: device, devices, comm, timeout, streams, threads, pipeline, adversary, prove, dump;

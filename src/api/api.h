@@ -79,6 +79,9 @@ status api_view(const weir_dl_tensor *t, const char *what, ir_array *result);
 status api_shapes_input(const weir_shapes *s, uint32_t i, int64_t extents[IR_MAX_RANK],
                         uint32_t *rank);
 
+/* What is known of the extents; NULL: no shapes were given. */
+const ir_env *api_shapes_env(const weir_shapes *s);
+
 /* A tensor of completed shapes, and their environment; none after recording why not. */
 ir_tensor api_shapes_tensor(const weir_shapes *s, weir_tensor t, const ir_env **env);
 

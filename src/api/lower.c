@@ -2,12 +2,13 @@
 #include <string.h>
 
 #include "api/program.h"
+#include "explain/explain.h"
 #include "ir/host.h"
 #include "text/text.h"
 
 typedef struct lower_call {
   ir_func *f;
-  bool nvfuser;
+  bool nvfuser, explain;
   int64_t rank; /* whose program the nvFuser style shows */
   host_pipeline pipeline;
   char **text;
@@ -40,13 +41,16 @@ static status lower_body(arena *scratch, void *context) {
     TRY(api_lower(c->f, &options, &h));
     if (!ir_host_verify(h)) return fail(STATUS_BAD_PROGRAM, "the lowered program is broken");
   }
-  if (c->nvfuser) {
-    text_print_nvfuser(h, c->rank, &out);
-  } else {
-    if (h->host->fusion) text_print_func(h->host->fusion, &out);
-    if (h->host->fusion) strbuf_putc(&out, '\n');
-    text_print_host(h, &out);
+  explain_subject subject = {.h = h, .scratch = scratch};
+  bool explain = c->explain && h->host->lowered;
+  if (!c->nvfuser && h->host->fusion) {
+    text_print_func(h->host->fusion, &out);
+    strbuf_putc(&out, '\n');
   }
+  if (c->nvfuser && explain) explain_nvfuser(&subject, c->pipeline, c->rank, &out);
+  else if (c->nvfuser) text_print_nvfuser(h, c->rank, &out);
+  else if (explain) explain_host(&subject, c->pipeline, &out);
+  else text_print_host(h, &out);
   return api_string(&out, c->text);
 }
 
@@ -55,8 +59,51 @@ weir_status weir_lower(const weir_fusion *f, const weir_options *o, const char *
   if (!f || !style || !text) return api_refuse("weir_lower: an argument is NULL");
   lower_call c = {.f = api_func(f), .nvfuser = strcmp(style, "nvfuser") == 0, .text = text};
   if (o && weir_options_get_int(o, "rank", &c.rank) != WEIR_OK) return WEIR_BAD_USAGE;
+  if (o && weir_options_get_bool(o, "explain", &c.explain) != WEIR_OK) return WEIR_BAD_USAGE;
   if (o && api_read_pipeline(o, &c.pipeline) != WEIR_OK) return WEIR_BAD_USAGE;
   if (!c.nvfuser && strcmp(style, "weir") != 0)
     return api_refuse("there is no style '%s'; there are weir and nvfuser", style);
   return api_edit(api_module(f), lower_body, &c);
+}
+
+/* ---- reasons ---- */
+typedef struct why_call {
+  ir_func *f;
+  const weir_shapes *shapes;
+  host_pipeline pipeline;
+  const char *const *names;
+  size_t n_names;
+  char **text;
+} why_call;
+
+static status why_body(arena *scratch, void *context) {
+  why_call *c = context;
+  explain_subject subject = {.env = api_shapes_env(c->shapes), .scratch = scratch};
+  strbuf out;
+  strbuf_init(&out, scratch);
+  if (!api_schedule(c->f)) return STATUS_BAD_PROGRAM;
+  host_options options = {.pipeline = c->pipeline};
+  TRY(api_lower(c->f, &options, &subject.h));
+  bool known = true;
+  for (size_t i = 0; i < c->n_names; i++) {
+    if (i) strbuf_putc(&out, '\n');
+    known = explain_why(&subject, c->names[i], &out) && known;
+  }
+  if (!known) return fail(STATUS_BAD_USAGE, "a name is not known");
+  return api_string(&out, c->text);
+}
+
+weir_status weir_why(const weir_fusion *f, const weir_options *o, const weir_shapes *s,
+                     const char *const *names, size_t n_names, char **text) {
+  if (!f || !text || (n_names && !names)) return api_refuse("weir_why: an argument is NULL");
+  for (size_t i = 0; i < n_names; i++)
+    if (!names[i]) return api_refuse("weir_why: name %zu is NULL", i);
+  why_call c = {.f = api_func(f), .shapes = s, .names = names, .n_names = n_names, .text = text};
+  if (c.f->host && c.f->host->fusion) c.f = c.f->host->fusion;
+  if (c.f->host)
+    return api_refuse("host program '%s' was written by hand, without a fusion: its lines are all "
+                      "the reasons it has",
+                      ir_name_text(c.f, c.f->name));
+  if (o && api_read_pipeline(o, &c.pipeline) != WEIR_OK) return WEIR_BAD_USAGE;
+  return api_edit(api_module(f), why_body, &c);
 }

@@ -45,6 +45,8 @@ void weir_shapes_destroy(weir_shapes *s) {
   memory_free(memory, s);
 }
 
+const ir_env *api_shapes_env(const weir_shapes *s) { return s ? &s->env : NULL; }
+
 status api_shapes_input(const weir_shapes *s, uint32_t i, int64_t extents[IR_MAX_RANK],
                         uint32_t *rank) {
   const ir_func *f = api_func(s->fusion);

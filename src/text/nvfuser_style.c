@@ -1,7 +1,5 @@
 #include "text/nvfuser_style.h"
 
-#include "text/text.h"
-
 /* ---- buffers and slices ---- */
 /* The product of the sizes, as nvFuser nests it. */
 static void put_size(text_nvfuser *s, ir_tensor t) {
@@ -158,11 +156,25 @@ static bool is_comm(ir_instr_kind kind) {
          kind == IR_WAIT;
 }
 
+/* A note above the lines of an instruction. */
+static void put_note(text_nvfuser *s, ir_instr i, uint32_t depth) {
+  strbuf note;
+  if (!s->notes) return;
+  strbuf_init(&note, s->out->memory);
+  s->notes->write(s->notes->context, s->h, i, &note);
+  if (!note.len) return;
+  text_nvfuser_put_indent(s, depth);
+  strbuf_puts(s->out, "// ");
+  strbuf_add(s->out, note.data, note.len);
+  strbuf_putc(s->out, '\n');
+}
+
 /* Who is not in a mesh skips what is done there, and who is does it without asking. */
 static void put_block(text_nvfuser *s, const ir_block *block, uint32_t depth) {
   for (uint32_t i = 0; i < block->len; i++) {
     const ir_instr_data *d = ir_instr_at(s->h, block->data[i]);
     const ir_block *taken = text_nvfuser_membership(s, d);
+    if (!taken) put_note(s, block->data[i], depth);
     if (taken) put_block(s, taken, depth);
     else if (is_comm(d->kind)) text_nvfuser_put_comm(s, block, i, depth);
     else put_instr(s, d, depth);
@@ -180,8 +192,13 @@ static void put_tensors(text_nvfuser *s, const ir_tensor *list, uint32_t n) {
 }
 
 void text_print_nvfuser(const ir_func *h, int64_t rank, strbuf *out) {
+  text_print_nvfuser_noted(h, rank, NULL, out);
+}
+
+void text_print_nvfuser_noted(const ir_func *h, int64_t rank, const text_notes *notes,
+                              strbuf *out) {
   arena *memory = out->memory;
-  text_nvfuser s = {.h = h, .rank = rank, .out = out};
+  text_nvfuser s = {.h = h, .notes = notes, .rank = rank, .out = out};
   map_init(&s.numbers, memory);
   s.tensors = ARENA_ARRAY(memory, h->tensors.len, uint32_t);
   s.slices = ARENA_ARRAY(memory, h->tensors.len, bool);

@@ -5,11 +5,12 @@
 #ifndef WEIR_TEXT_NVFUSER_STYLE_H
 #define WEIR_TEXT_NVFUSER_STYLE_H
 
-#include "ir/host.h"
+#include "text/text.h"
 
 typedef struct text_nvfuser {
   const ir_func *h;
-  int64_t rank; /* whose program is shown */
+  const text_notes *notes; /* NULL: none */
+  int64_t rank;            /* whose program is shown */
   strbuf *out;
   uint32_t *tensors; /* number + 1 by id; 0: not in the program */
   uint32_t *axes;    /* likewise */

@@ -59,6 +59,10 @@ void text_put_mesh(const ir_func *f, const ir_mesh_data *m, strbuf *out) {
   }
 }
 
+void text_print_mesh(const ir_func *f, ir_mesh m, strbuf *out) {
+  text_put_mesh(f, ir_mesh_at(f, m), out);
+}
+
 /* The extent that dimension k of the tensor itself declares as `?`. */
 static bool is_own(const ir_func *f, ir_scalar x, ir_tensor t, uint32_t k) {
   const ir_scalars *s = &f->module->scalars;
@@ -313,8 +317,7 @@ static void put_method(const ir_func *f, const ir_stmt *s, strbuf *out) {
   check(false);
 }
 
-static void put_stmt(const ir_func *f, const ir_stmt *s, strbuf *out) {
-  strbuf_puts(out, "    ");
+void text_print_stmt(const ir_func *f, const ir_stmt *s, strbuf *out) {
   if (s->kind == IR_STMT_RFACTOR) {
     put_name(f, s->result.name, out);
     strbuf_puts(out, " = ");
@@ -335,13 +338,16 @@ static void put_stmt(const ir_func *f, const ir_stmt *s, strbuf *out) {
     put_method(f, s, out);
     strbuf_putc(out, ')');
   }
-  strbuf_putc(out, '\n');
 }
 
 static void put_schedule(const ir_func *f, strbuf *out) {
   if (f->statements.len == 0) return;
   strbuf_puts(out, "  schedule {\n");
-  for (uint32_t i = 0; i < f->statements.len; i++) put_stmt(f, &f->statements.data[i], out);
+  for (uint32_t i = 0; i < f->statements.len; i++) {
+    strbuf_puts(out, "    ");
+    text_print_stmt(f, &f->statements.data[i], out);
+    strbuf_putc(out, '\n');
+  }
   strbuf_puts(out, "  }\n");
 }
 

@@ -225,38 +225,60 @@ static void put_comm(const ir_func *h, const ir_instr_data *d, strbuf *out) {
   else put_communicate(h, d, out);
 }
 
-static void put_block(const ir_func *h, const ir_block *block, uint32_t depth, strbuf *out);
+/* ---- blocks, with or without notes ---- */
+typedef struct printing {
+  const ir_func *h;
+  const text_notes *notes; /* NULL: none */
+  size_t column;           /* where notes begin */
+  strbuf note, *out;
+} printing;
 
-/* `{`, the block on lines of its own, and `}`. */
-static void put_body(const ir_func *h, const ir_block *block, uint32_t depth, strbuf *out) {
-  strbuf_puts(out, " {\n");
-  put_block(h, block, depth + 1, out);
-  put_indent(depth, out);
-  strbuf_putc(out, '}');
+/* Ends the line of an instruction, with its note behind it. */
+static void end_line(printing *p, ir_instr i) {
+  strbuf *out = p->out;
+  p->note.len = 0;
+  if (p->notes && i.id) p->notes->write(p->notes->context, p->h, i, &p->note);
+  size_t begin = out->len;
+  while (begin > 0 && out->data[begin - 1] != '\n') begin--;
+  if (p->note.len) {
+    strbuf_putc(out, ' ');
+    do strbuf_putc(out, ' ');
+    while (out->len - begin < p->column);
+    strbuf_puts(out, "# ");
+    strbuf_add(out, p->note.data, p->note.len);
+  }
+  strbuf_putc(out, '\n');
 }
 
-static void put_for(const ir_func *h, const ir_instr_data *d, uint32_t depth, strbuf *out) {
+static void put_block(printing *p, const ir_block *block, uint32_t depth);
+
+/* `{`, the block on lines of its own, and `}`. */
+static void put_body(printing *p, ir_instr i, const ir_block *block, uint32_t depth) {
+  strbuf_puts(p->out, " {");
+  end_line(p, i);
+  put_block(p, block, depth + 1);
+  put_indent(depth, p->out);
+  strbuf_putc(p->out, '}');
+}
+
+static void put_for(const ir_func *h, const ir_instr_data *d, strbuf *out) {
   strbuf_puts(out, "for ");
   ir_print_scalar(h, d->variable, out);
   strbuf_puts(out, " in ");
   ir_print_scalar(h, d->extent, out);
-  put_body(h, &d->body, depth, out);
 }
 
-static void put_if(const ir_func *h, const ir_instr_data *d, uint32_t depth, strbuf *out) {
+static void put_if(const ir_func *h, const ir_instr_data *d, strbuf *out) {
   static const char *const relations[] = {
       [IR_EQ] = " == ", [IR_NE] = " != ", [IR_LT] = " < ", [IR_LE] = " <= "};
   strbuf_puts(out, "if ");
   ir_print_scalar(h, d->a, out);
   strbuf_puts(out, relations[d->relation]);
   ir_print_scalar(h, d->b, out);
-  put_body(h, &d->body, depth, out);
-  if (d->otherwise.len == 0) return;
-  strbuf_puts(out, " else");
-  put_body(h, &d->otherwise, depth, out);
 }
 
-static void put_instr(const ir_func *h, const ir_instr_data *d, uint32_t depth, strbuf *out) {
+void text_print_instr(const ir_func *h, ir_instr i, strbuf *out) {
+  const ir_instr_data *d = ir_instr_at(h, i);
   switch (d->kind) {
   case IR_ALLOCATE:
   case IR_VIEW: put_typed(h, d, out); return;
@@ -275,8 +297,8 @@ static void put_instr(const ir_func *h, const ir_instr_data *d, uint32_t depth, 
     put_stream(h, d->stream, out);
     strbuf_putc(out, ')');
     return;
-  case IR_FOR: put_for(h, d, depth, out); return;
-  case IR_IF: put_if(h, d, depth, out); return;
+  case IR_FOR: put_for(h, d, out); return;
+  case IR_IF: put_if(h, d, out); return;
   case IR_SELECT:
   case IR_SHARD: put_slice(h, d, out); return;
   case IR_COMPUTE: put_compute(h, d, out); return;
@@ -288,16 +310,29 @@ static void put_instr(const ir_func *h, const ir_instr_data *d, uint32_t depth, 
   impossible("an instruction without a kind");
 }
 
-static void put_block(const ir_func *h, const ir_block *block, uint32_t depth, strbuf *out) {
-  for (uint32_t i = 0; i < block->len; i++) {
-    put_indent(depth, out);
-    put_instr(h, ir_instr_at(h, block->data[i]), depth, out);
-    strbuf_putc(out, '\n');
+static void put_block(printing *p, const ir_block *block, uint32_t depth) {
+  for (uint32_t k = 0; k < block->len; k++) {
+    ir_instr i = block->data[k];
+    const ir_instr_data *d = ir_instr_at(p->h, i);
+    put_indent(depth, p->out);
+    text_print_instr(p->h, i, p->out);
+    if (d->kind != IR_FOR && d->kind != IR_IF) {
+      end_line(p, i);
+      continue;
+    }
+    put_body(p, i, &d->body, depth);
+    if (d->otherwise.len) {
+      strbuf_puts(p->out, " else");
+      put_body(p, (ir_instr){0}, &d->otherwise, depth);
+    }
+    strbuf_putc(p->out, '\n');
   }
 }
 
 /* ---- the program ---- */
-void text_print_host(const ir_func *h, strbuf *out) {
+static void put_program(printing *p) {
+  const ir_func *h = p->h;
+  strbuf *out = p->out;
   strbuf_puts(out, "host ");
   put_call(ir_name_text(h, h->name), out);
   for (uint32_t i = 1; i < h->meshes.len; i++) {
@@ -314,6 +349,33 @@ void text_print_host(const ir_func *h, strbuf *out) {
     put_tensor(h, h->outputs.data[i], out);
   }
   strbuf_puts(out, ") {\n");
-  put_block(h, &h->host->body, 0, out);
+  put_block(p, &h->host->body, 0);
   strbuf_puts(out, "}\n");
+}
+
+void text_print_host(const ir_func *h, strbuf *out) {
+  printing p = {.h = h, .out = out};
+  put_program(&p);
+}
+
+enum { WIDEST = 72 }; /* lines that are longer do not move the notes of the others */
+
+/* Behind the longest instruction, but for very long ones; the first line is none. */
+static size_t note_column(const strbuf *plain) {
+  size_t longest = 0, begin = 0;
+  for (size_t i = 0; i < plain->len; i++) {
+    if (plain->data[i] != '\n') continue;
+    if (begin > 0 && i - begin > longest && i - begin <= WIDEST) longest = i - begin;
+    begin = i + 1;
+  }
+  return longest + 2;
+}
+
+void text_print_host_noted(const ir_func *h, const text_notes *notes, strbuf *out) {
+  strbuf plain;
+  strbuf_init(&plain, out->memory);
+  text_print_host(h, &plain);
+  printing p = {.h = h, .notes = notes, .column = note_column(&plain), .out = out};
+  strbuf_init(&p.note, out->memory);
+  put_program(&p);
 }

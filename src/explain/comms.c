@@ -1,0 +1,214 @@
+/* Communications: where they are posted, what they move and what that costs. */
+#include "explain/internal.h"
+#include "text/text.h"
+
+/* ---- finding them ---- */
+typedef struct walking {
+  explaining *e;
+  explain_comm now; /* what is around, and the members of an open group */
+} walking;
+
+static void note(walking *w, ir_instr i) {
+  const ir_instr_data *d = ir_instr_at(w->e->h, i);
+  explain_comm c = w->now;
+  c.instr = i;
+  c.source = d->source;
+  c.why = d->why;
+  vec_push(w->e->s->scratch, &w->e->comms_for[d->source.id], w->e->comms.len);
+  vec_push(w->e->s->scratch, &w->e->comms, c);
+}
+
+static void visit(walking *w, ir_instr i) {
+  const ir_instr_data *d = ir_instr_at(w->e->h, i);
+  if (d->kind == IR_COMMUNICATE && d->name) note(w, i);
+  if (d->kind == IR_COMMUNICATE && !d->name && w->now.n_parts < 4)
+    w->now.parts[w->now.n_parts++] = i;
+  if (d->kind == IR_GROUP_END) {
+    note(w, i);
+    w->now.n_parts = 0;
+  }
+}
+
+static void walk(walking *w, const ir_block *block) {
+  for (uint32_t k = 0; k < block->len; k++) {
+    ir_instr i = block->data[k];
+    const ir_instr_data *d = ir_instr_at(w->e->h, i);
+    visit(w, i);
+    if (w->now.depth == EXPLAIN_MAX_DEPTH || (!d->body.len && !d->otherwise.len)) continue;
+    w->now.around[w->now.depth++] = (explain_around){i, false};
+    walk(w, &d->body);
+    w->now.around[w->now.depth - 1].otherwise = true;
+    walk(w, &d->otherwise);
+    w->now.depth--;
+  }
+}
+
+void explain_find_comms(explaining *e) {
+  walking w = {.e = e};
+  e->comms_for = arena_alloc(e->s->scratch, e->f->ops.len * sizeof *e->comms_for);
+  walk(&w, &e->h->host->body);
+}
+
+/* ---- bytes ---- */
+/* Partial results: the axes along which they have not been reduced yet are not cut yet. */
+static ir_scalar partial_bytes(explaining *e, const explain_comm *c) {
+  const ir_op_data *op = ir_op_at(e->f, c->source);
+  uint32_t axis = ir_instr_at(e->h, c->instr)->team_axis, uncut = 1u << axis;
+  for (uint32_t i = 0; i < e->comms_for[c->source.id].len; i++) {
+    const explain_comm *later = &e->comms.data[e->comms_for[c->source.id].data[i]];
+    if (later->why == IR_RULE_REDUCE && later->instr.id > c->instr.id)
+      uncut |= 1u << ir_instr_at(e->h, later->instr)->team_axis;
+  }
+  return shard_partial_bytes(e->shard, op, axis, uncut);
+}
+
+ir_scalar explain_bytes(explaining *e, const explain_comm *c) {
+  const ir_instr_data *d = ir_instr_at(e->h, c->instr);
+  const ir_op_data *op = ir_op_at(e->f, c->source);
+  shard_comm m;
+  if (!e->shard || !c->source.id) return (ir_scalar){0};
+  if (c->why == IR_RULE_REDUCE) return partial_bytes(e, c);
+  if (shard_comm_of(e->shard, op, &m) != SHARD_ONE) return (ir_scalar){0};
+  bool gathers = d->kind == IR_COMMUNICATE && d->comm == IR_COMM_ALLGATHER;
+  if (m.kind == SHARD_ALL_TO_ALL && gathers) m.kind = SHARD_ALLGATHER; /* all of it is brought */
+  return shard_comm_bytes(e->shard, op, &m);
+}
+
+void explain_put_bytes(explaining *e, ir_scalar bytes, strbuf *out) {
+  int64_t value;
+  bool is_number = ir_scalar_is_const(&e->h->module->scalars, bytes, NULL);
+  ir_print_scalar(e->f, bytes, out);
+  strbuf_puts(out, " bytes");
+  if (!is_number && e->s->env && ir_env_eval(e->s->env, bytes, &value))
+    strbuf_printf(out, " (%lld)", (long long)value);
+}
+
+/* ---- how often ---- */
+static void put_branch(explaining *e, const ir_instr_data *d, bool otherwise) {
+  static const char *const kept[] = {
+      [IR_EQ] = " == ", [IR_NE] = " != ", [IR_LT] = " < ", [IR_LE] = " <= "};
+  static const char *const turned[] = {
+      [IR_EQ] = " != ", [IR_NE] = " == ", [IR_LT] = " >= ", [IR_LE] = " > "};
+  strbuf_puts(e->out, "where ");
+  ir_print_scalar(e->h, d->a, e->out);
+  strbuf_puts(e->out, otherwise ? turned[d->relation] : kept[d->relation]);
+  ir_print_scalar(e->h, d->b, e->out);
+}
+
+/* "for i in 3, where i != me(d.x)" */
+static void put_around(explaining *e, const explain_comm *c) {
+  if (c->depth == 0) strbuf_puts(e->out, "once");
+  for (uint32_t i = 0; i < c->depth; i++) {
+    const ir_instr_data *d = ir_instr_at(e->h, c->around[i].instr);
+    if (i) strbuf_puts(e->out, ", ");
+    if (d->kind == IR_FOR) text_print_instr(e->h, c->around[i].instr, e->out);
+    else put_branch(e, d, c->around[i].otherwise);
+  }
+}
+
+/* ---- about one ---- */
+static void put_call(explaining *e, const explain_comm *c) {
+  text_print_instr(e->h, c->instr, e->out);
+  for (uint32_t i = 0; i < c->n_parts; i++) {
+    strbuf_puts(e->out, i ? ", " : " of ");
+    text_print_instr(e->h, c->parts[i], e->out);
+  }
+}
+
+/* A tensor in few words: "x (d.x: dimension 0 in 2 ranges)". */
+static void put_side(explaining *e, const char *label, ir_tensor t) {
+  shard_placement p;
+  bool any = false;
+  shard_placement_of(e->f, t, &p);
+  strbuf_printf(e->out, "  %s %s on %s", label, explain_name(e, t),
+                p.mesh.id ? ir_name_text(e->f, ir_mesh_at(e->f, p.mesh)->name) : "no mesh");
+  for (uint32_t k = 0; k < p.rank; k++) {
+    if (p.axes[k].kind == SHARD_REPLICATED) continue;
+    strbuf_puts(e->out, any ? "; " : ", ");
+    explain_mesh_axis(e, p.mesh, k);
+    strbuf_puts(e->out, ": ");
+    if (p.axes[k].kind == SHARD_PARTIAL) strbuf_puts(e->out, "partial results, reduced");
+    else explain_cut(e, &p.axes[k], p.mesh, k);
+    any = true;
+  }
+  strbuf_puts(e->out, any ? "\n" : ", replicated\n");
+}
+
+ir_tensor explain_moved(const explaining *e, ir_op o) {
+  ir_tensor t = ir_op_at(e->f, o)->operands[0];
+  for (;;) {
+    ir_op def = ir_tensor_at(e->f, t)->def;
+    uint32_t why = def.id ? ir_op_at(e->f, def)->why : 0;
+    if (!why || ir_why_at(e->f, why)->rule != IR_RULE_STEP) return t;
+    t = ir_op_at(e->f, def)->operands[0];
+  }
+}
+
+static void put_bytes_line(explaining *e, const explain_comm *c) {
+  ir_scalar bytes = explain_bytes(e, c);
+  uint32_t n = e->comms_for[c->source.id].len;
+  if (!bytes.id) return;
+  strbuf_puts(e->out, "  costs ");
+  explain_put_bytes(e, bytes, e->out);
+  strbuf_puts(e->out, ", received by the busiest device");
+  if (c->depth) strbuf_puts(e->out, " in all iterations");
+  if (n > 1 && c->why != IR_RULE_REDUCE)
+    strbuf_printf(e->out, ", by all %u communications of this step together", n);
+  strbuf_putc(e->out, '\n');
+}
+
+/* Why partial results: the reductions that are marked. */
+static void put_partial_reasons(explaining *e, const ir_op_data *op, uint32_t axis) {
+  shard_placement p;
+  shard_placement_of(e->f, op->result, &p);
+  if (axis < p.rank && p.axes[axis].reduced.id)
+    explain_chain(e, ir_axis_at(e->f, p.axes[axis].reduced)->why, 4);
+}
+
+void explain_comm_fully(explaining *e, const explain_comm *c) {
+  const ir_op_data op = *ir_op_at(e->f, c->source);
+  bool reduces = c->why == IR_RULE_REDUCE;
+  put_call(e, c);
+  strbuf_puts(e->out, "\n  runs ");
+  put_around(e, c);
+  strbuf_putc(e->out, '\n');
+  put_bytes_line(e, c);
+  if (!reduces) put_side(e, "from ", op.operands[0]);
+  for (uint32_t k = 0; reduces && k < op.n_operands; k++) {
+    bool tensor = op.operands[k].id && ir_tensor_at(e->f, op.operands[k])->name;
+    if (tensor) put_side(e, "of   ", op.operands[k]);
+  }
+  put_side(e, "to   ", op.result);
+  strbuf_puts(e->out, "  because\n");
+  if (c->why != IR_RULE_NONE) {
+    strbuf_puts(e->out, "    ");
+    explain_sentence(e, c->why, ir_tensor_at(e->f, op.result)->name, e->out);
+    strbuf_putc(e->out, '\n');
+  }
+  if (reduces) put_partial_reasons(e, &op, ir_instr_at(e->h, c->instr)->team_axis);
+  else if (op.why) explain_chain(e, op.why, 4);
+  if (reduces || op.why) return;
+  strbuf_puts(e->out, "    the operation asks for it: ");
+  explain_place(e, op.at);
+  strbuf_putc(e->out, '\n');
+  explain_placement(e, op.result);
+}
+
+void explain_comm_briefly(explaining *e, const explain_comm *c) {
+  const ir_op_data *op = ir_op_at(e->f, c->source);
+  ir_scalar bytes = explain_bytes(e, c);
+  strbuf_puts(e->out, "    ");
+  put_call(e, c);
+  strbuf_puts(e->out, "\n      ");
+  put_around(e, c);
+  if (bytes.id) {
+    strbuf_puts(e->out, "; ");
+    explain_put_bytes(e, bytes, e->out);
+    strbuf_puts(e->out, " per device");
+  }
+  strbuf_puts(e->out, "; ");
+  ir_why w = op->why ? *ir_why_at(e->f, op->why) : (ir_why){.rule = c->why};
+  if (!op->why) w.from = ir_tensor_at(e->f, op->result)->name;
+  explain_sentence(e, w.rule, w.from, e->out);
+  strbuf_putc(e->out, '\n');
+}

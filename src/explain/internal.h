@@ -1,0 +1,73 @@
+/* What the files of explain/ share. */
+#ifndef WEIR_EXPLAIN_INTERNAL_H
+#define WEIR_EXPLAIN_INTERNAL_H
+
+#include "explain/explain.h"
+#include "shard/shard.h"
+
+enum { EXPLAIN_MAX_DEPTH = 32 };
+
+/* A loop or branch around an instruction. */
+typedef struct explain_around {
+  ir_instr instr;
+  bool otherwise; /* in the else branch */
+} explain_around;
+
+/* A communication, or a group of them, where it is posted. */
+typedef struct explain_comm {
+  ir_instr instr;    /* the communication, or the end of its group */
+  ir_instr parts[4]; /* the members of the group */
+  uint32_t n_parts;
+  ir_op source;
+  ir_rule why;
+  explain_around around[EXPLAIN_MAX_DEPTH]; /* outermost first */
+  uint32_t depth;
+} explain_comm;
+
+typedef struct explaining {
+  const explain_subject *s;
+  ir_func *h, *f; /* f: the lowered copy */
+  strbuf *out;
+  shard_ctx *shard;         /* NULL: one device */
+  VEC(explain_comm) comms;  /* in program order */
+  VEC(uint32_t) *comms_for; /* by operation of f: positions in `comms` */
+  ir_op last_source;        /* of the note before, so that it is not repeated */
+  ir_rule last_why;
+} explaining;
+
+explaining *explain_begin(const explain_subject *s, strbuf *out);
+
+/* ---- words.c ---- */
+/* "f.weir:6: y = neg(x)"; nothing for a place that is not known. */
+void explain_place(explaining *e, loc at);
+/* The number of its line; 0: not known. */
+uint32_t explain_line(explaining *e, loc at);
+/* The rule's sentence, about the tensor of that name. */
+void explain_sentence(explaining *e, ir_rule rule, uint32_t name, strbuf *out);
+/* A reason and those before it, one line each: the sentence, and the place behind it. */
+void explain_chain(explaining *e, uint32_t why, uint32_t indent);
+/* "dimension 1 in 2 ranges" */
+void explain_cut(explaining *e, const shard_axis *a, ir_mesh mesh, uint32_t k);
+/* The mesh of a lowered tensor, what each axis of it means, its streams; with the reasons of each. */
+void explain_placement(explaining *e, ir_tensor t);
+/* "d.x" */
+void explain_mesh_axis(explaining *e, ir_mesh mesh, uint32_t k);
+const char *explain_name(const explaining *e, ir_tensor t); /* of f */
+
+/* ---- comms.c ---- */
+void explain_find_comms(explaining *e);
+/* Bytes that the busiest device receives in all iterations; none: not known. */
+ir_scalar explain_bytes(explaining *e, const explain_comm *c);
+/* "4 * n bytes (24)" */
+void explain_put_bytes(explaining *e, ir_scalar bytes, strbuf *out);
+/* Everything about one communication, and a line or two about it. */
+void explain_comm_fully(explaining *e, const explain_comm *c);
+void explain_comm_briefly(explaining *e, const explain_comm *c);
+/* The tensor of f that its operation moves, as it was before steps were inserted. */
+ir_tensor explain_moved(const explaining *e, ir_op o);
+
+/* ---- lowered.c ---- */
+/* The sentence about an instruction, in few words. */
+void explain_instr(explaining *e, ir_instr i, strbuf *out);
+
+#endif
