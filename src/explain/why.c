@@ -141,10 +141,20 @@ static void offer_tensors(const ir_func *f, offers *o) {
   }
 }
 
-static void put_count(offers *o, const char *what) {
+static void end_offers(offers *o) {
   if (o->n > MOST_NAMES) strbuf_printf(&o->list, ", … (%u in all)", o->n);
-  if (o->n == 0) strbuf_printf(&o->list, "no %s", what);
   o->n = 0;
+}
+
+static void offer_comms(const explaining *e, offers *o) {
+  uint32_t last = 0;
+  if (e->comms.len) strbuf_puts(&o->list, ", the communications ");
+  for (uint32_t i = 0; i < e->comms.len; i++) {
+    uint32_t name = ir_instr_at(e->h, e->comms.data[i].instr)->name;
+    if (name != last) offer(o, ir_name_text(e->h, name)); /* a ring posts twice under one name */
+    last = name;
+  }
+  end_offers(o);
 }
 
 static void report_unknown(explaining *e, const char *name) {
@@ -152,18 +162,12 @@ static void report_unknown(explaining *e, const char *name) {
   strbuf_init(&o.list, e->s->scratch);
   text_suggest_init(&o.near, name, strlen(name));
   offer_tensors(e->h->host->fusion, &o);
-  put_count(&o, "tensors");
-  strbuf_puts(&o.list, "; communications ");
-  for (uint32_t i = 0; i < e->comms.len; i++)
-    offer(&o, ir_name_text(e->h, ir_instr_at(e->h, e->comms.data[i].instr)->name));
-  put_count(&o, "at all");
-  uint32_t listed = (uint32_t)o.list.len;
-  offer_tensors(e->h, &o); /* only as candidates: weir lower shows them */
-  o.list.data[listed] = '\0';
+  end_offers(&o);
+  offer_comms(e, &o);
   const char *near = o.near.best;
   diag_error(&e->h->module->errors, (loc){0},
-             "there is nothing called '%.100s'%s%s%s to ask about; there are the tensors %s; and "
-             "what weir lower prints",
+             "there is nothing called '%.100s'%s%s%s; ask about the tensors %s, or what else weir "
+             "lower prints",
              name, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "",
              o.list.data);
 }

@@ -306,6 +306,7 @@ static ir_op set_behind(decomposing *d, ir_op o, uint32_t k, ir_rule rule) {
   ir_tensor now = result_of(d, set);
   mark_like(d, old, now, (schedule_marks){true, (uint32_t)ALL_AXES});
   put_on_mesh_of(d, old, now);
+  ir_tensor_at(f, now)->placed = ir_tensor_at(f, old)->placed;
   ir_tensor_at(f, now)->memory = ir_tensor_at(f, old)->memory;
   ir_tensor_at(f, now)->name = name;
   ir_tensor_at(f, old)->name = other;

@@ -192,6 +192,51 @@ static weir_status do_shapes(const weir_allocator *memory) {
   return s;
 }
 
+/* ---- reasons ---- */
+static weir_status ask(weir_fusion *f, weir_options *o) {
+  static const char *const names[] = {"y", "h$1", "c0"};
+  char *text = NULL;
+  weir_status s = weir_why(f, o, NULL, names, 3, &text);
+  weir_string_free(text);
+  text = NULL;
+  if (s == WEIR_OK) s = weir_lower(f, o, "weir", &text);
+  weir_string_free(text);
+  return s;
+}
+
+static weir_status do_why(const weir_allocator *memory) {
+  static const char mlp[] = "fusion mlp {\n"
+                            "  mesh d = [4]\n"
+                            "  x : f32[n, 16]\n"
+                            "  w1 : f32[32, 16]\n"
+                            "  w2 : f32[16, 32]\n"
+                            "  h = relu(linear(x, w1))\n"
+                            "  y = linear(h, w2)\n"
+                            "  return y\n"
+                            "  schedule {\n"
+                            "    w1, w2 on d\n"
+                            "    w1.outer_split(0, d); w1[0] = mesh.x\n"
+                            "    w2.outer_split(1, d); w2[1] = mesh.x\n"
+                            "    x.outer_split(0, 2); x[0] = stream\n"
+                            "  }\n"
+                            "}\n";
+  static char text[sizeof mlp + sizeof program]; /* the padding moves the ends of chunks */
+  weir_module *m = NULL;
+  weir_fusion *f = NULL;
+  weir_options *o = NULL;
+  size_t n = (size_t)snprintf(text, sizeof text, "%s# %s", mlp, strchr(program, '{'));
+  for (size_t i = sizeof mlp; i < n; i++)
+    if (text[i] == '\n') text[i] = ' ';
+  weir_status s = weir_module_parse("why.weir", text, n, memory, &m);
+  if (s == WEIR_OK) s = weir_module_find(m, NULL, &f);
+  if (s == WEIR_OK) s = weir_options_create(&o);
+  if (s == WEIR_OK) s = weir_options_set(o, "explain", "true");
+  if (s == WEIR_OK) s = ask(f, o);
+  weir_options_destroy(o);
+  weir_module_destroy(m);
+  return s;
+}
+
 /* ---- running ---- */
 typedef struct arrays {
   weir_array *in[3], *out[3];
@@ -350,6 +395,7 @@ static const scenario scenarios[] = {
     {"passes", do_passes, 60},
     {"build", do_build, 1},
     {"shapes", do_shapes, 60},
+    {"why", do_why, 30},
     {"run", do_run, 2},
     {"npy", do_npy, 1},
     {"options", do_options, 1},

@@ -12,6 +12,7 @@
 #include "device_kit.h"
 #include "gen.h"
 #include "test.h"
+#include "why_kit.h"
 
 enum { DEVICES = 8, REASONS = 64 };
 
@@ -285,6 +286,7 @@ static bool check_lowered(trial *t, ir_func *h, ir_func *plain) {
   if (t->print) printf("\n%s", subject_print(&t->s, h));
   if (!ir_host_verify(h)) return kit_refused(&t->s, "the lowered program does not verify");
   if (!ir_host_verify(plain)) return kit_refused(&t->s, "the plain program does not verify");
+  if (!kit_reasons(h) || !kit_reasons(plain) || !kit_explained(&t->s, h, t->pipeline)) return false;
   strbuf other;
   strbuf_init(&other, &t->s.memory);
   text_print_nvfuser(plain, (int64_t)(t->seed % t->devices), &other);

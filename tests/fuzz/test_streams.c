@@ -11,6 +11,7 @@
 #include "gen.h"
 #include "stream_kit.h"
 #include "test.h"
+#include "why_kit.h"
 
 typedef struct trial {
   uint64_t seed;
@@ -177,6 +178,7 @@ static bool check_lowered(trial *t, ir_func *h, ir_func *plain) {
   n_lowered++;
   n_loops += is_stream_loop(t);
   if (t->print) printf("\n%s", subject_print(&t->s, h));
+  if (!kit_reasons(h) || !kit_explained(&t->s, h, HOST_AUTO)) return false;
   fill_inputs(t);
   return subject_reference(&t->s, t->s.in, t->s.expected, false) && find_comparable(t) &&
          check_plans(t, &t->s, h, true, "") && check_text(t, h) &&
