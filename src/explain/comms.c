@@ -165,6 +165,18 @@ static void put_partial_reasons(explaining *e, const ir_op_data *op, uint32_t ax
     explain_chain(e, ir_axis_at(e->f, p.axes[axis].reduced)->why, 4);
 }
 
+/* A form that was preferred, and why it is not this one. */
+static void put_fallback(explaining *e, ir_op o) {
+  const ir_host *host = e->h->host;
+  for (uint32_t i = 0; i < host->fallbacks.len; i++) {
+    const ir_fallback *f = &host->fallbacks.data[i];
+    if (!IR_SAME(f->source, o)) continue;
+    strbuf_printf(e->out, "    not as preferred, but %s: ", ir_rule_info_of(f->used)->name);
+    explain_sentence(e, f->why, ir_tensor_at(e->f, ir_op_at(e->f, o)->result)->name, e->out);
+    strbuf_putc(e->out, '\n');
+  }
+}
+
 void explain_comm_fully(explaining *e, const explain_comm *c) {
   const ir_op_data op = *ir_op_at(e->f, c->source);
   bool reduces = c->why == IR_RULE_REDUCE;
@@ -185,6 +197,7 @@ void explain_comm_fully(explaining *e, const explain_comm *c) {
     explain_sentence(e, c->why, ir_tensor_at(e->f, op.result)->name, e->out);
     strbuf_putc(e->out, '\n');
   }
+  put_fallback(e, c->source);
   if (reduces) put_partial_reasons(e, &op, ir_instr_at(e->h, c->instr)->team_axis);
   else if (op.why) explain_chain(e, op.why, 4);
   if (reduces || op.why) return;

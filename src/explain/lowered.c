@@ -129,18 +129,30 @@ static ir_op *find_readers(const explaining *e) {
   return reader;
 }
 
-/* Why a reference came before the operand at hand. */
-static const char *order_of(ir_opcode code) {
-  ir_family family = ir_op_info_of(code)->family;
-  if (family == IR_FAMILY_LINEAR || family == IR_FAMILY_MATMUL)
-    return "weights come before activations";
-  return "the operand with more marks comes first, then the one written first";
+/* Is this the name of an operand behind the first, or of what it is a copy of? */
+static bool is_weight(const explaining *e, const ir_op_data *op, uint32_t name) {
+  for (uint32_t k = 1; k < op->n_operands; k++) {
+    for (ir_tensor t = op->operands[k]; t.id;) {
+      const ir_tensor_data *d = ir_tensor_at(e->f, t);
+      if (d->name == name) return true;
+      bool copy = d->def.id && ir_op_at(e->f, d->def)->why;
+      t = copy ? ir_op_at(e->f, d->def)->operands[0] : (ir_tensor){0};
+    }
+  }
+  return false;
+}
+
+/* Why the operand of that name came before others. */
+static const char *order_of(const explaining *e, const ir_op_data *op, uint32_t name) {
+  ir_family family = ir_op_info_of(op->code)->family;
+  if (family != IR_FAMILY_LINEAR && family != IR_FAMILY_MATMUL)
+    return " (the operand with more marks comes first, then the one written first)";
+  return is_weight(e, op, name) ? " (weights come before activations)" : "";
 }
 
 /* An operand, and how the operation needs it or its result lies; it was moved from one to the other. */
 typedef struct conflict {
-  ir_opcode code;
-  loc at;
+  const ir_op_data *op; /* which needs the one or makes the other */
   ir_tensor from, to;
   ir_tensor result; /* whose placement decides */
 } conflict;
@@ -162,7 +174,7 @@ static void put_kept(const heading *x, const conflict *c, uint32_t k) {
   explain_sentence(e, w.rule, w.from, e->out);
   put_place_of(e, w.at);
   if (!marked) strbuf_puts(e->out, " (axes without a mark are replicated)");
-  if (w.rule == IR_RULE_FORWARD) strbuf_printf(e->out, " (%s)", order_of(c->code));
+  if (w.rule == IR_RULE_FORWARD) strbuf_puts(e->out, order_of(e, c->op, w.from));
   strbuf_putc(e->out, '\n');
 }
 
@@ -172,9 +184,9 @@ static void put_conflict(const heading *x, const conflict *c, uint32_t k) {
   shard_placement_of(e->f, c->from, &a);
   shard_placement_of(e->f, c->to, &b);
   begin_line(x, "  ");
-  uint32_t line = explain_line(e, c->at);
+  uint32_t line = explain_line(e, c->op->at);
   if (line) strbuf_printf(e->out, "line %u, ", line);
-  strbuf_printf(e->out, "%s: %s is cut along ", ir_op_info_of(c->code)->name,
+  strbuf_printf(e->out, "%s: %s is cut along ", ir_op_info_of(c->op->code)->name,
                 explain_name(e, c->from));
   explain_mesh_axis(e, a.mesh, k);
   strbuf_puts(e->out, ", ");
@@ -199,13 +211,13 @@ static bool differs(const explaining *e, const conflict *c, uint32_t k) {
 static bool find_conflict(const explaining *e, ir_op o, const ir_op *readers, conflict *c) {
   const ir_op_data *op = ir_op_at(e->f, o);
   ir_rule rule = op->why ? ir_why_at(e->f, op->why)->rule : IR_RULE_NONE;
-  *c = (conflict){.at = op->at, .to = op->result, .result = op->result};
+  *c = (conflict){.to = op->result, .result = op->result};
   if (rule != IR_RULE_BEFORE && rule != IR_RULE_AFTER && rule != IR_RULE_WHOLE) return false;
   c->from = explain_moved(e, o);
   ir_op other = rule == IR_RULE_BEFORE ? readers[op->result.id] : ir_tensor_at(e->f, c->from)->def;
   if (!other.id) return false;
-  c->code = ir_op_at(e->f, other)->code;
-  if (rule == IR_RULE_BEFORE) c->result = ir_op_at(e->f, other)->result;
+  c->op = ir_op_at(e->f, other);
+  if (rule == IR_RULE_BEFORE) c->result = c->op->result;
   return true;
 }
 
