@@ -70,7 +70,8 @@ ir_scalar explain_bytes(explaining *e, const explain_comm *c) {
   if (c->why == IR_RULE_REDUCE) return partial_bytes(e, c);
   if (shard_comm_of(e->shard, op, &m) != SHARD_ONE) return (ir_scalar){0};
   bool gathers = d->kind == IR_COMMUNICATE && d->comm == IR_COMM_ALLGATHER;
-  if (m.kind == SHARD_ALL_TO_ALL && gathers) m.kind = SHARD_ALLGATHER; /* all of it is brought */
+  if (m.kind == SHARD_ALL_TO_ALL && gathers) m.kind = SHARD_ALLGATHER; /* all of it arrives, also */
+  m.sliced = false; /* where the device then takes its piece */
   return shard_comm_bytes(e->shard, op, &m);
 }
 

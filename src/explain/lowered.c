@@ -269,12 +269,14 @@ static bool streams_meet(const explaining *e, const ir_op_data *op, uint32_t k, 
   return false;
 }
 
+/* Operations that compute, and cannot share the loop of an operand. */
 static void put_streams(const heading *x) {
   explaining *e = x->e;
   bool any = false;
   for (uint32_t i = 0; i < e->f->order.len; i++) {
     const ir_op_data *op = ir_op_at(e->f, e->f->order.data[i]);
     uint32_t mine = 0, theirs = 0;
+    if (e->comms_for[e->f->order.data[i].id].len) continue; /* a loop may run over its pieces */
     ir_axis to = streamed_axis(e, op->result, &mine);
     for (uint32_t k = 0; to.id && k < op->n_operands; k++) {
       ir_tensor t = op->operands[k];

@@ -104,8 +104,7 @@ static void free_block(freeing *z, ir_block *block) {
   for (uint32_t i = 0; i < block->len; i++) {
     ir_block_add(z->h, &with_frees, block->data[i]);
     for (uint32_t t = first[i]; t; t = z->next[t]) {
-      ir_instr_data d = {.kind = IR_DEALLOCATE, .tensor = {t}, .why = IR_RULE_FREE};
-      d.source = z->source[t];
+      ir_instr_data d = {.kind = IR_DEALLOCATE, .tensor = {t}, .source = z->source[t]};
       ir_block_add(z->h, &with_frees, ir_host_instr(z->h, &d));
     }
   }
