@@ -158,12 +158,22 @@ static void put_bytes_line(explaining *e, const explain_comm *c) {
   strbuf_putc(e->out, '\n');
 }
 
-/* Why partial results: the reductions that are marked. */
+/* Why partial results: the reduction that is marked; of a sum of them, that of its first operand. */
 static void put_partial_reasons(explaining *e, const ir_op_data *op, uint32_t axis) {
-  shard_placement p;
-  shard_placement_of(e->f, op->result, &p);
-  if (axis < p.rank && p.axes[axis].reduced.id)
-    explain_chain(e, ir_axis_at(e->f, p.axes[axis].reduced)->why, 4);
+  for (;;) {
+    shard_placement p;
+    shard_placement_of(e->f, op->result, &p);
+    if (axis < p.rank && p.axes[axis].reduced.id) {
+      explain_chain(e, ir_axis_at(e->f, p.axes[axis].reduced)->why, 4);
+      return;
+    }
+    ir_op def = op->n_operands ? ir_tensor_at(e->f, op->operands[0])->def : (ir_op){0};
+    if (!def.id) return;
+    op = ir_op_at(e->f, def);
+    strbuf_puts(e->out, "    ");
+    explain_sentence(e, IR_RULE_ADDEND, ir_tensor_at(e->f, op->result)->name, e->out);
+    strbuf_putc(e->out, '\n');
+  }
 }
 
 /* A form that was preferred, and why it is not this one. */

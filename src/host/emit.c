@@ -320,6 +320,7 @@ static void emit_computation(emitter *e, step *s) {
   emit_guard(e, ir_tensor_at(e->f, s->op->result)->mesh, &g);
   if (to.id) {
     ir_instr_data d = emit_compute(e, s, to);
+    if (s->plan->unreduced) d.why = IR_RULE_ADDEND;
     emit_instr(e, &d);
   } else {
     emit_partial(e, s);
