@@ -8,7 +8,6 @@ typedef struct replaying {
   ir_target *target;
   const ir_why *why; /* NULL: marks keep their reasons */
   uint32_t added;
-  schedule_marks refused;
 } replaying;
 
 static ir_axes loop_of(const replaying *r) { return ir_tensor_at(r->f, r->to)->now.loop; }
@@ -92,19 +91,32 @@ static uint32_t why_of(replaying *r, ir_axis from) {
   return ir_why_add(r->f, why);
 }
 
-/* `serial` is a word about one tensor and not repeated. */
-static void replay_marks(replaying *r, ir_axes from) {
-  for (uint32_t i = 0; i < from.len; i++) {
-    ir_mark mark = ir_axis_at(r->f, from.data[i])->mark;
-    uint32_t position;
-    if (mark.kind != IR_MARK_STREAM && mark.kind != IR_MARK_MESH) continue;
-    if (!find_free(r, from.data[i], &position)) continue;
-    ir_stmt stmt = {.kind = IR_STMT_MARK, .axis = position, .mark = mark};
-    stmt.why = why_of(r, from.data[i]);
-    if (add(r, stmt)) continue;
-    if (mark.kind == IR_MARK_STREAM) r->refused.streams = true;
-    else r->refused.mesh_axes |= 1u << mark.mesh_axis;
+static bool replay_mark(replaying *r, ir_axis from) {
+  ir_stmt stmt = {.kind = IR_STMT_MARK, .mark = ir_axis_at(r->f, from)->mark};
+  uint32_t position;
+  if (!find_free(r, from, &position)) return false;
+  stmt.axis = position;
+  stmt.why = why_of(r, from);
+  return add(r, stmt);
+}
+
+/* Puts those axes first that could be marked, in their order, and returns how many. An iteration over
+ * parts may need the mark of another axis, wherever that stands: what is refused is tried again when
+ * others have been marked. */
+static uint32_t replay_marks(replaying *r, ir_axis *from, uint32_t n) {
+  bool done[IR_MAX_RANK] = {0};
+  for (bool news = true; news;) {
+    news = false;
+    for (uint32_t i = 0; i < n; i++) {
+      if (done[i] || !replay_mark(r, from[i])) continue;
+      done[i] = news = true;
+    }
   }
+  uint32_t marked = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    if (done[i]) from[marked++] = from[i];
+  }
+  return marked;
 }
 
 static void start(replaying *r, const ir_pair *pairs, uint32_t n_pairs) {
@@ -152,6 +164,7 @@ static void go_back(replaying *r, const state *to) {
   f->constraints.len = to->constraints;
 }
 
+/* `serial` is a word about one tensor and not repeated. */
 static uint32_t chosen_axes(const ir_func *f, ir_axes loop, schedule_marks which, ir_axis *result) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < loop.len; i++) {
@@ -160,26 +173,26 @@ static uint32_t chosen_axes(const ir_func *f, ir_axes loop, schedule_marks which
   return n;
 }
 
-/* A mark that is refused takes the transforms that were made for it along: the others try again. */
+/* A mark that cannot be repeated takes the transforms that were made for it along: the others try
+ * again. */
 uint32_t schedule_replay_marked(ir_func *f, ir_tensor from, ir_tensor to, const ir_pair *pairs,
                                 uint32_t n_pairs, schedule_marks which, const ir_why *why) {
   if (!f->applied) (void)schedule_apply(f);
   ir_domains now = ir_tensor_at(f, from)->now;
-  for (;;) {
-    ir_axis chosen[IR_MAX_RANK];
-    ir_axes axes = {chosen, chosen_axes(f, now.loop, which, chosen)};
-    if (!axes.len || !ir_tensor_at(f, to)->name) return 0;
+  ir_axis chosen[IR_MAX_RANK];
+  uint32_t n = chosen_axes(f, now.loop, which, chosen);
+  while (n && ir_tensor_at(f, to)->name) {
     replaying r = {.f = f, .to = to, .why = why};
     state before = state_of(&r);
     start(&r, pairs, n_pairs);
-    schedule_history h = schedule_history_of(f, now.logical, axes);
+    schedule_history h = schedule_history_of(f, now.logical, (ir_axes){chosen, n});
     for (uint32_t i = 0; i < h.len; i++) replay_transform(&r, *ir_transform_at(f, h.data[i]));
-    replay_marks(&r, axes);
-    if (!r.refused.streams && !r.refused.mesh_axes) return r.added;
+    uint32_t marked = replay_marks(&r, chosen, n);
+    if (marked == n) return r.added;
     go_back(&r, &before);
-    which.streams = which.streams && !r.refused.streams;
-    which.mesh_axes &= ~r.refused.mesh_axes;
+    n = marked;
   }
+  return 0;
 }
 
 uint32_t schedule_replay(ir_func *f, ir_tensor from, ir_tensor to, const ir_pair *pairs,
@@ -191,6 +204,8 @@ uint32_t schedule_replay(ir_func *f, ir_tensor from, ir_tensor to, const ir_pair
   ir_domains now = ir_tensor_at(f, from)->now;
   schedule_history h = schedule_history_of(f, now.logical, now.loop);
   for (uint32_t i = 0; i < h.len; i++) replay_transform(&r, *ir_transform_at(f, h.data[i]));
-  if (with_marks) replay_marks(&r, now.loop);
+  ir_axis chosen[IR_MAX_RANK];
+  schedule_marks all = {true, UINT32_MAX};
+  if (with_marks) (void)replay_marks(&r, chosen, chosen_axes(f, now.loop, all, chosen));
   return r.added;
 }
