@@ -58,7 +58,8 @@ static bool climb(lowering *l, ir_tensor t, ir_axis a, ir_axis *at, axis_path *p
   if (def.id == 0) return refuse(l, t, "does not come from one of its dimensions");
   const ir_transform_data *x = ir_transform_at(f, def);
   if (x->kind == IR_MERGE) return refuse(l, t, "comes from merged axes, which cannot be streamed");
-  if (x->kind == IR_SWIZZLE && (!l->shard || !IR_SAME(*at, a)))
+  bool placed = l->shard || ir_tensor_at(f, t)->mesh.id; /* if only on one device */
+  if (x->kind == IR_SWIZZLE && (!placed || !IR_SAME(*at, a)))
     return refuse(l, t, "is swizzled, which needs several devices");
   if (x->kind == IR_SWIZZLE) {
     path->swizzled = true;
@@ -116,7 +117,7 @@ static bool describe(lowering *l, ir_tensor t, ir_axis a, stream_axis *s) {
   if (!find_path(l, t, a, &path)) return false;
   *s =
       (stream_axis){.axis = a, .logical = path.splits == 0 && path.depth == 0, .depth = path.depth};
-  s->swizzled = path.swizzled;
+  s->swizzled = path.swizzled && l->shard; /* a device alone is its own neighbour */
   s->swizzle_axis = path.swizzle_axis;
   ir_axis from = d->now.logical.data[path.position];
   s->reduction = ir_axis_at(f, from)->kind == IR_AXIS_REDUCTION;
