@@ -231,9 +231,12 @@ static bool mpi_done(rt_comm *comm, const rt_comm_ticket *ticket) {
   return mpi_is_complete(ticket) || mpi_world_state((mpi_world *)comm) == MPI_FAILED;
 }
 
+/* Who finds nothing to do here goes to sleep; the progress thread then looks more often. */
 static bool mpi_progress(rt_comm *comm) {
   (void)comm;
-  return mpi_engine_drive();
+  bool moved = mpi_engine_drive();
+  if (!moved && !atomic_load(&e->is_awaited)) atomic_store(&e->is_awaited, true);
+  return moved;
 }
 
 static void time_out(rt_comm *comm, const rt_comm_ticket *ticket, int64_t timeout_ns) {

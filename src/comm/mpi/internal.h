@@ -195,6 +195,8 @@ typedef struct mpi_engine {
   int64_t tick_ns;
   uint32_t cores, n_here; /* ranks on this machine */
   _Atomic uint32_t waiters;
+  _Atomic bool is_awaited; /* a thread that called progress() has nothing else to do */
+  _Atomic bool is_starved; /* a stream's window was found nearly empty */
 } mpi_engine;
 
 extern mpi_engine mpi_the_engine;

@@ -79,6 +79,7 @@ static void end_operation(mpi_queue *q) {
     (void)atomic_fetch_add(&m->completed, 1);
   }
   (void)atomic_fetch_sub(&w->unfinished, ended);
+  atomic_store(&e->is_awaited, false);
   if (w->notify) w->notify(w->context, w->base.rank);
   for (uint32_t p = 0; p < q->n; p++)
     if (q->members[p].head) arrive(q, p);

@@ -23,11 +23,16 @@ static int32_t tag_of(const mpi_queue *q, uint32_t id) {
   return (int32_t)(world << MPI_QUEUE_BITS | (q->is_pair ? 0 : id));
 }
 
+/* So many chunks of a stream were begun at once. If that is not its beginning, it has stood still. */
+static void note_begun(const mpi_stream *s, uint32_t n) {
+  if (n + 1 >= MPI_WINDOW && s->begun > n) atomic_store(&mpi_the_engine.is_starved, true);
+}
+
 /* The second phase goes behind the first, as both have one tag. */
 bool mpi_stream_send(mpi_queue *q, uint32_t member, uint32_t phase) {
   mpi_member *m = &q->members[member];
   mpi_stream *s = &m->out[phase];
-  bool moved = false;
+  uint32_t n = 0;
   if (phase > 0 && m->out[0].begun < m->out[0].chunks) return false;
   while (s->begun < s->chunks && s->in_flight < MPI_WINDOW && (!s->ready || s->begun < *s->ready)) {
     mpi_io *io = mpi_io_take(MPI_IO_SEND, MPI_CHUNK_BYTES);
@@ -39,13 +44,14 @@ bool mpi_stream_send(mpi_queue *q, uint32_t member, uint32_t phase) {
     s->in_flight++;
     s->ended = ++s->begun;
     mpi_io_send(io, MPI_LANE_DATA, m->device, tag_of(q, q->id), bytes);
-    moved = true;
+    n++;
   }
-  return moved;
+  note_begun(s, n);
+  return n > 0;
 }
 
 static bool begin_receives(mpi_queue *q, mpi_member *m, mpi_stream *s) {
-  bool moved = false;
+  uint32_t n = 0;
   while (s->begun < s->chunks && s->begun < s->ended + MPI_WINDOW) {
     mpi_io *io = mpi_io_take(MPI_IO_CHUNK, MPI_CHUNK_BYTES);
     if (!io) return false;
@@ -54,9 +60,10 @@ static bool begin_receives(mpi_queue *q, mpi_member *m, mpi_stream *s) {
     size_t bytes = mpi_chunk_bytes(q, s->bytes, s->begun);
     s->begun++;
     mpi_io_receive(io, MPI_LANE_DATA, (int32_t)m->device, tag_of(q, m->remote_id), bytes);
-    moved = true;
+    n++;
   }
-  return moved;
+  note_begun(s, n);
+  return n > 0;
 }
 
 const char *mpi_stream_chunk(const mpi_stream *s) {

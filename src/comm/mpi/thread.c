@@ -2,7 +2,11 @@
  *
  * MPI makes no progress by itself, and has nothing to sleep on. With operations under way the thread
  * looks as often as cores allow; while somebody waits, who looks himself, and when nothing is under way,
- * it looks every few milliseconds, to hear of failures. */
+ * it looks every few milliseconds, to hear of failures.
+ *
+ * Without a core to spare each look takes one from a thread that computes. If somebody has nothing to do
+ * until an operation ends (`engine.is_awaited`), looks are frequent; otherwise it is enough to look
+ * before the windows of the streams are empty, so the pauses follow what each look finds. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +28,8 @@ enum {
   BUSY_NS = 2000000,   /* how long it stays alert after the last event */
   IDLE_NS = 2000000,   /* between looks otherwise */
   EAGER_NS = 100000,   /* between looks with operations under way and no core to spare, at first */
-  PATIENT_NS = 500000, /* and at last */
+  PATIENT_NS = 500000, /* and at last, if somebody waits for them */
+  LAZY_NS = 1000000,   /* if all have something else to do */
 };
 
 static mpi_engine *const e = &mpi_the_engine;
@@ -84,7 +89,17 @@ static bool has_work(void) {
 }
 
 /* ---- running ---- */
-static void rest(int64_t quiet_ns, int64_t *nap_ns) {
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* The next pause. `moved`: since the last one; `starved`: so much that a window had become empty. */
+static int64_t next_nap_ns(int64_t nap_ns, bool moved, bool starved) {
+  bool awaited = atomic_load(&e->is_awaited);
+  if (awaited && moved) return EAGER_NS;
+  if (starved) return nap_ns / 2 > EAGER_NS ? nap_ns / 2 : EAGER_NS;
+  return smaller(nap_ns + nap_ns / 2, awaited ? PATIENT_NS : LAZY_NS);
+}
+
+static void rest(int64_t quiet_ns, int64_t nap_ns) {
   bool spare = 2 * e->n_here <= e->cores;
   if (atomic_load(&e->waiters) > 0) {
     (void)nanosleep(&(struct timespec){.tv_nsec = PATIENT_NS}, NULL);
@@ -93,20 +108,22 @@ static void rest(int64_t quiet_ns, int64_t *nap_ns) {
   } else if (spare) {
     (void)sched_yield();
   } else {
-    (void)nanosleep(&(struct timespec){.tv_nsec = *nap_ns}, NULL);
-    if (*nap_ns < PATIENT_NS) *nap_ns += *nap_ns / 2;
+    (void)nanosleep(&(struct timespec){.tv_nsec = nap_ns}, NULL);
   }
 }
 
 static void run(void) {
   int64_t event_ns = rt_clock_ns(), nap_ns = EAGER_NS;
+  bool moved = false;
   while (!is_ending()) {
     if (mpi_engine_drive()) {
       event_ns = rt_clock_ns();
-      nap_ns = EAGER_NS;
+      moved = true;
       continue;
     }
-    rest(rt_clock_ns() - event_ns, &nap_ns);
+    nap_ns = next_nap_ns(nap_ns, moved, atomic_exchange(&e->is_starved, false));
+    moved = false;
+    rest(rt_clock_ns() - event_ns, nap_ns);
   }
 }
 
