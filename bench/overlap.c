@@ -6,11 +6,14 @@
  * Per size, interleaved and repeated: computation alone, communication alone, one after the other
  * (plain), overlapped (pipelined), and what --pipeline auto takes. The limit is the longer of the first
  * two. Times are medians on rank 0, of the run itself: handing over inputs and outputs does not count.
+ * "cpu" is what threads take that do not compute.
  *
  * Without arguments and without mpirun it says how to run it. */
+#define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <weir/weir.h>
 
@@ -32,21 +35,18 @@ typedef struct program {
   const weir_dl_tensor *inputs[MOST_TENSORS], *outputs[MOST_TENSORS];
   size_t n_inputs, n_outputs;
   double times_ms[MOST_REPEATS];
+  double cpu_ms[MOST_REPEATS]; /* of threads that do not compute */
 } program;
 
-/* For every program: `dims` are the extents of a (slices, ranks, rows, inner) and of b. */
 static const char *const texts[] = {
     "fusion sync { mesh d = [2]\n a : f32[2, 8]\n c = sum(a, dims=[0])\n return c\n"
     " schedule { a, c on d; a[0] = mesh.x } }",
-    "fusion ag_compute { mesh d = [2]\n a : f32[s, 2, m, k]\n b : f32[k, n]\n c = matmul(a, b)\n"
+    "fusion ag_compute { mesh d = [2]\n a : f32[2, m, k]\n b : f32[k, n]\n c = matmul(a, b)\n"
     " return c\n schedule { a, b, c on d } }",
-    "fusion ag_comm { mesh d = [2]\n a : f32[2, r, k]\n c = set(a)\n return c\n"
+    "fusion ag_comm { mesh d = [2]\n a : f32[2, m, k]\n c = set(a)\n return c\n"
     " schedule { a, c on d; a[0] = mesh.x } }",
-    "fusion ag { mesh d = [2]\n a : f32[s, 2, m, k]\n b : f32[k, n]\n c = matmul(a, b)\n return c\n"
-    " schedule { a, b, c on d; a[1] = mesh.x; c[0] = stream } }",
-    "fusion ag_plain { mesh d = [2]\n a : f32[2, r, k]\n b : f32[k, n]\n c = matmul(a, b)\n return "
-    "c\n"
-    " schedule { a, b, c on d; a[0] = mesh.x } }",
+    "fusion ag_plain { mesh d = [2]\n a : f32[2, m, k]\n b : f32[k, n]\n c = matmul(a, b)\n"
+    " return c\n schedule { a, b, c on d; a[0] = mesh.x } }",
     "fusion ar_compute { mesh d = [2]\n a : f32[2, m, k]\n b : f32[2, k, n]\n c = matmul(a, b)\n"
     " return c\n schedule { a, b, c on d; a[0] = mesh.x; b[0] = mesh.x; c[0] = mesh.x } }",
     "fusion ar_comm { mesh d = [2]\n a : f32[2, m, n]\n c = sum(a, dims=[0])\n return c\n"
@@ -56,24 +56,61 @@ static const char *const texts[] = {
     " u[0] = mesh.x } }",
 };
 
-/* matmul+AR with slices that get shorter at the end: what comes last overlaps with nothing. */
-static const char *sliced_ar(int slices, int rows) {
-  static char text[2048];
-  char list[512];
-  int left = slices * rows, last = rows / 2, used = 0;
-  int each = (left - last - last / 2) / (slices - 2);
-  for (int i = 0; i < slices; i++) {
-    int n = i < slices - 2 ? each : i < slices - 1 ? last : left;
-    used += snprintf(list + used, sizeof list - (size_t)used, "%s%d", i ? ", " : "", n);
-    left -= n;
+/* ---- slices ---- */
+typedef struct contest {
+  bool ag;
+  int s, m, k, n; /* slices, rows per slice (ag: and rank), inner dimension per rank (ag: whole) */
+} contest;
+
+/* Of the computation over that of the transfer, with 100 GFLOP/s and a link of so many Mbit/s. */
+static double compute_share(const contest *c, double mbits) {
+  double flops = 2.0 * (c->ag ? 2 : 1) * c->k * c->n, bytes = 4.0 * (c->ag ? c->k : c->n);
+  return flops / 100e9 / (bytes / (mbits / 8 * 1e6));
+}
+
+/* "48, 64, 96, …": slices whose lengths grow, or shrink, by about `GROWTH`, in place of c->s equal ones.
+ * What overlaps with nothing is the first slice of the first step and the last slice of the last; the
+ * shorter of the two steps gives way. */
+static const char *slices_of(const contest *c, double mbits) {
+  enum { MOST = 64, MULTIPLE = 16 };
+  static const double GROWTH = 1.5;
+  static char text[512];
+  int lengths[MOST], n = c->s * 3 / 4 > 1 ? c->s * 3 / 4 : 2, left = c->s * c->m;
+  if (n > MOST) n = MOST;
+  double sum = 0, part = 1;
+  for (int i = 0; i < n; i++, part *= GROWTH) sum += part;
+  part = left / sum;
+  for (int i = 0; i < n; i++, part *= GROWTH) {
+    int rows = ((int)part + MULTIPLE - 1) / MULTIPLE * MULTIPLE;
+    lengths[i] = i == n - 1 ? left : rows;
+    left -= lengths[i];
   }
-  (void)snprintf(
-      text, sizeof text,
-      "fusion ar { mesh d = [2]\n a : f32[2, m, k]\n b : f32[2, k, n]\n u = matmul(a, b)\n"
-      " c = sum(u, dims=[0])\n return c\n schedule { a, b, u, c on d; a[0] = mesh.x;"
-      " b[0] = mesh.x; u[0] = mesh.x; u.outer_split(1, [%s]); u[1] = stream;"
-      " c.outer_split(1, [%s]); c[1] = stream } }",
-      list, list);
+  bool grows = c->ag == (compute_share(c, mbits) >= 1);
+  size_t used = 0;
+  for (int i = 0; i < n; i++)
+    used += (size_t)snprintf(text + used, sizeof text - used, "%s%d", i ? ", " : "",
+                             lengths[grows ? i : n - 1 - i]);
+  return text;
+}
+
+/* As ag_plain and ar_plain, with streams. */
+static const char *sliced(const contest *c, double mbits) {
+  static char text[2048];
+  const char *list = slices_of(c, mbits);
+  if (c->ag)
+    (void)snprintf(text, sizeof text,
+                   "fusion ag { mesh d = [2]\n a : f32[2, m, k]\n b : f32[k, n]\n"
+                   " c = matmul(a, b)\n return c\n schedule { a, b, c on d; a[0] = mesh.x;"
+                   " c.outer_split(1, [%s]); c[1] = stream } }",
+                   list);
+  else
+    (void)snprintf(text, sizeof text,
+                   "fusion ar { mesh d = [2]\n a : f32[2, m, k]\n b : f32[2, k, n]\n"
+                   " u = matmul(a, b)\n c = sum(u, dims=[0])\n return c\n"
+                   " schedule { a, b, u, c on d; a[0] = mesh.x; b[0] = mesh.x; u[0] = mesh.x;"
+                   " u.outer_split(1, [%s]); u[1] = stream;"
+                   " c.outer_split(1, [%s]); c[1] = stream } }",
+                   list, list);
   return text;
 }
 
@@ -134,10 +171,6 @@ static program open_text(const char *name, const char *text, const char *defines
   return p;
 }
 
-static program open_program(const char *name, const char *defines, const char *pipeline) {
-  return open_text(name, text_of(name), defines, pipeline);
-}
-
 static void close_program(program *p) {
   for (size_t i = 0; i < p->n_inputs + p->n_outputs; i++) weir_array_destroy(p->arrays[i]);
   weir_profile_destroy(p->profile);
@@ -159,6 +192,15 @@ static double run_ms(program *p) {
 }
 
 /* ---- measuring ---- */
+/* Processor time of all threads but this one, which computes: what communication takes. Other work on
+ * the machine changes it much less than it changes times. */
+static double helpers_ms(void) {
+  struct timespec all, own;
+  (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &all);
+  (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &own);
+  return (double)(all.tv_sec - own.tv_sec) * 1e3 + (double)(all.tv_nsec - own.tv_nsec) * 1e-6;
+}
+
 static int by_size(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
   return (x > y) - (x < y);
@@ -174,75 +216,73 @@ static void measure(program **programs, int n, int repeats, program *sync) {
   for (int r = -1; r < repeats; r++) {
     for (int i = 0; i < n; i++) {
       (void)run_ms(sync);
-      double ms = run_ms(programs[i]);
-      if (r >= 0) programs[i]->times_ms[r] = ms;
+      double before_ms = helpers_ms(), ms = run_ms(programs[i]);
+      if (r < 0) continue;
+      programs[i]->times_ms[r] = ms;
+      programs[i]->cpu_ms[r] = helpers_ms() - before_ms;
     }
   }
 }
 
-typedef struct contest {
-  const char *what; /* ag or ar */
-  int s, m, k, n; /* slices, rows per slice (ag: and rank), inner dimension per rank (ag: whole) */
-} contest;
+enum { COMPUTE, TRANSFER, PLAIN, PIPED, AUTO, PROGRAMS };
 
-static void defines_of(const contest *c, bool whole, char *text, size_t size) {
-  if (strcmp(c->what, "ag") == 0) {
-    if (whole) (void)snprintf(text, size, "r=%d k=%d n=%d", c->s * c->m, c->k, c->n);
-    else (void)snprintf(text, size, "s=%d m=%d k=%d n=%d", c->s, c->m, c->k, c->n);
-  } else {
-    if (whole) (void)snprintf(text, size, "m=%d k=%d n=%d", c->s * c->m, c->k, c->n);
-    else (void)snprintf(text, size, "s=%d m=%d k=%d n=%d", c->s, c->m, c->k, c->n);
-  }
+static program open_variant(const contest *c, const char *variant, const char *defines) {
+  char name[32];
+  (void)snprintf(name, sizeof name, "%s_%s", c->ag ? "ag" : "ar", variant);
+  return open_text(name, text_of(name), defines, "auto");
 }
 
-static void run_contest(const contest *c, int repeats, program *sync) {
-  char whole[128], sliced[128], comm[128], name[32];
-  defines_of(c, true, whole, sizeof whole);
-  defines_of(c, false, sliced, sizeof sliced);
-  bool ag = strcmp(c->what, "ag") == 0;
-  if (ag) (void)snprintf(comm, sizeof comm, "r=%d k=%d", c->s * c->m, c->k);
-  else (void)snprintf(comm, sizeof comm, "m=%d n=%d", c->s * c->m, c->n);
-  program all[5];
-  program *list[5] = {&all[0], &all[1], &all[2], &all[3], &all[4]};
-  (void)snprintf(name, sizeof name, "%s_compute", c->what);
-  all[0] = open_program(name, ag ? sliced : whole, "auto");
-  (void)snprintf(name, sizeof name, "%s_comm", c->what);
-  all[1] = open_program(name, comm, "auto");
-  (void)snprintf(name, sizeof name, "%s_plain", c->what);
-  all[2] = open_program(name, whole, "auto");
-  const char *text = ag ? text_of("ag") : sliced_ar(c->s, c->m);
-  all[3] = open_text(c->what, text, ag ? sliced : whole, "collective");
-  all[4] = open_text(c->what, text, ag ? sliced : whole, "auto");
-  measure(list, 5, repeats, sync);
-  double compute = median(all[0].times_ms, repeats), transfer = median(all[1].times_ms, repeats);
-  double plain = median(all[2].times_ms, repeats), pipelined = median(all[3].times_ms, repeats);
-  double automatic = median(all[4].times_ms, repeats),
-         limit = compute > transfer ? compute : transfer;
-  double better = plain < pipelined ? plain : pipelined;
-  if (weir_launch_rank() == 0)
-    (void)printf("%s %2d x %4d x %5d x %5d  %8.1f %8.1f %8.1f %8.1f %8.1f   %5.2f %5.2f %5.2f\n",
-                 c->what, c->s, c->m, c->k, c->n, compute, transfer, plain, pipelined, automatic,
-                 pipelined / plain, pipelined / limit, automatic / better);
+static void print_row(const contest *c, program *all, int repeats) {
+  double ms[PROGRAMS], limit;
+  for (int i = 0; i < PROGRAMS; i++) ms[i] = median(all[i].times_ms, repeats);
+  limit = ms[COMPUTE] > ms[TRANSFER] ? ms[COMPUTE] : ms[TRANSFER];
+  double better = ms[PLAIN] < ms[PIPED] ? ms[PLAIN] : ms[PIPED];
+  if (weir_launch_rank() != 0) return;
+  (void)printf("%s %2d x %4d x %5d x %5d  ", c->ag ? "ag" : "ar", c->s, c->m, c->k, c->n);
+  for (int i = 0; i < PROGRAMS; i++) (void)printf("%8.1f ", ms[i]);
+  (void)printf(" %5.2f %5.2f", ms[PIPED] / ms[PLAIN], ms[PIPED] / limit);
+  (void)printf(" %6.1f %6.1f", median(all[PLAIN].cpu_ms, repeats),
+               median(all[PIPED].cpu_ms, repeats));
+  (void)printf(" %5.2f\n", ms[AUTO] / better);
   (void)fflush(stdout);
-  for (int i = 0; i < 5; i++) close_program(&all[i]);
 }
 
-/* overlap REPEATS what:s:m:k:n … */
+static void run_contest(const contest *c, double mbits, int repeats, program *sync) {
+  char whole[128], comm[128];
+  program all[PROGRAMS], *list[PROGRAMS];
+  (void)snprintf(whole, sizeof whole, "m=%d k=%d n=%d", c->s * c->m, c->k, c->n);
+  if (c->ag) (void)snprintf(comm, sizeof comm, "m=%d k=%d", c->s * c->m, c->k);
+  else (void)snprintf(comm, sizeof comm, "m=%d n=%d", c->s * c->m, c->n);
+  all[COMPUTE] = open_variant(c, "compute", whole);
+  all[TRANSFER] = open_variant(c, "comm", comm);
+  all[PLAIN] = open_variant(c, "plain", whole);
+  const char *text = sliced(c, mbits);
+  all[PIPED] = open_text("sliced", text, whole, "collective");
+  all[AUTO] = open_text("sliced", text, whole, "auto");
+  for (int i = 0; i < PROGRAMS; i++) list[i] = &all[i];
+  measure(list, PROGRAMS, repeats, sync);
+  print_row(c, all, repeats);
+  for (int i = 0; i < PROGRAMS; i++) close_program(&all[i]);
+}
+
+/* overlap REPEATS MBITS what:s:m:k:n … */
 int main(int argc, char **argv) {
   if (weir_launch_rank() < 0) {
     printf("not under mpirun: bench/overlap/run measures overlap over a slow link\n");
     return 0;
   }
   int repeats = argc > 1 ? atoi(argv[1]) : 9;
-  if (repeats < 1 || repeats > MOST_REPEATS) return 2;
-  program sync = open_program("sync", "", "auto");
+  double mbits = argc > 2 ? atof(argv[2]) : 1000;
+  if (repeats < 1 || repeats > MOST_REPEATS || mbits <= 0) return 2;
+  program sync = open_text("sync", text_of("sync"), "", "auto");
   if (weir_launch_rank() == 0)
-    (void)printf("%-29s  %8s %8s %8s %8s %8s   %5s %5s %5s\n", "slices x rows x inner x columns",
-                 "compute", "transfer", "plain", "piped", "auto", "/plain", "/limit", "auto");
-  for (int i = 2; i < argc; i++) {
-    contest c = {.what = strncmp(argv[i], "ag", 2) == 0 ? "ag" : "ar"};
+    (void)printf("%-29s  %8s %8s %8s %8s %8s  %5s %5s %13s %5s\n",
+                 "slices x rows x inner x columns", "compute", "transfer", "plain", "piped", "auto",
+                 "/plain", "/limit", "cpu: plain piped", "auto");
+  for (int i = 3; i < argc; i++) {
+    contest c = {.ag = strncmp(argv[i], "ag", 2) == 0};
     if (sscanf(argv[i] + 2, ":%d:%d:%d:%d", &c.s, &c.m, &c.k, &c.n) != 4) return 2;
-    run_contest(&c, repeats, &sync);
+    run_contest(&c, mbits, repeats, &sync);
   }
   close_program(&sync);
   return 0;
