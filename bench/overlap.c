@@ -6,7 +6,9 @@
  * Per size, interleaved and repeated: computation alone, communication alone, one after the other
  * (plain), overlapped (pipelined), and what --pipeline auto takes. The limit is the longer of the first
  * two. Times are medians on rank 0, of the run itself: handing over inputs and outputs does not count.
- * "cpu" is what threads take that do not compute.
+ * "cpu" is what threads take that do not compute. "auto" is its time over the better of plain and
+ * pipelined, "choice" the same from all runs of the program that it takes, so that only wrong choices
+ * count, and not that two runs of one program differ.
  *
  * Without arguments and without mpirun it says how to run it. */
 #define _POSIX_C_SOURCE 200809L
@@ -17,7 +19,7 @@
 
 #include <weir/weir.h>
 
-enum { MOST_REPEATS = 51, MOST_TENSORS = 4 };
+enum { MOST_REPEATS = 51, MOST_TENSORS = 4, REST_NS = 20000000 };
 
 static void must(weir_status status) {
   if (status == WEIR_OK) return;
@@ -36,6 +38,7 @@ typedef struct program {
   size_t n_inputs, n_outputs;
   double times_ms[MOST_REPEATS];
   double cpu_ms[MOST_REPEATS]; /* of threads that do not compute */
+  int64_t posts;
 } program;
 
 static const char *const texts[] = {
@@ -69,8 +72,8 @@ static double compute_share(const contest *c, double mbits) {
 }
 
 /* "48, 64, 96, …": slices whose lengths grow, or shrink, by about `GROWTH`, in place of c->s equal ones.
- * What overlaps with nothing is the first slice of the first step and the last slice of the last; the
- * shorter of the two steps gives way. */
+ * The first slice of what comes first overlaps with nothing, and neither does the last slice of what comes
+ * last. Which of the two is short depends on which of computation and transfer is the longer one. */
 static const char *slices_of(const contest *c, double mbits) {
   enum { MOST = 64, MULTIPLE = 16 };
   static const double GROWTH = 1.5;
@@ -188,6 +191,7 @@ static double run_ms(program *p) {
   weir_stats stats = {.struct_size = sizeof stats};
   must(weir_run(p->compiled, &args));
   must(weir_profile_stats(p->profile, &stats));
+  p->posts = stats.posts;
   return (double)stats.wall_ns * 1e-6;
 }
 
@@ -211,10 +215,12 @@ static double median(double *times, int n) {
   return times[n / 2];
 }
 
-/* All programs in turn, so that a slow moment of the machine meets all of them. */
+/* All programs in turn, so that a slow moment of the machine meets all of them. A link lets some bytes
+ * through at once when it has been idle; so that each program gets them, it rests before each. */
 static void measure(program **programs, int n, int repeats, program *sync) {
   for (int r = -1; r < repeats; r++) {
     for (int i = 0; i < n; i++) {
+      (void)nanosleep(&(struct timespec){.tv_nsec = REST_NS}, NULL);
       (void)run_ms(sync);
       double before_ms = helpers_ms(), ms = run_ms(programs[i]);
       if (r < 0) continue;
@@ -232,6 +238,17 @@ static program open_variant(const contest *c, const char *variant, const char *d
   return open_text(name, text_of(name), defines, "auto");
 }
 
+/* Of auto, which runs one of two programs: the median of all runs of that program over that of the
+ * better one. 1 if it is the better one; else its own times over those of the other. */
+static double judge(program *all, int repeats) {
+  int taken = all[AUTO].posts == all[PLAIN].posts ? PLAIN : PIPED, other = PLAIN + PIPED - taken;
+  double both[2 * MOST_REPEATS];
+  memcpy(both, all[taken].times_ms, (size_t)repeats * sizeof *both);
+  memcpy(both + repeats, all[AUTO].times_ms, (size_t)repeats * sizeof *both);
+  double ratio = median(both, 2 * repeats) / median(all[other].times_ms, repeats);
+  return ratio > 1 ? ratio : 1;
+}
+
 static void print_row(const contest *c, program *all, int repeats) {
   double ms[PROGRAMS], limit;
   for (int i = 0; i < PROGRAMS; i++) ms[i] = median(all[i].times_ms, repeats);
@@ -243,7 +260,8 @@ static void print_row(const contest *c, program *all, int repeats) {
   (void)printf(" %5.2f %5.2f", ms[PIPED] / ms[PLAIN], ms[PIPED] / limit);
   (void)printf(" %6.1f %6.1f", median(all[PLAIN].cpu_ms, repeats),
                median(all[PIPED].cpu_ms, repeats));
-  (void)printf(" %5.2f\n", ms[AUTO] / better);
+  (void)printf("  %s %5.2f %5.2f\n", all[AUTO].posts == all[PLAIN].posts ? "plain" : "piped",
+               ms[AUTO] / better, judge(all, repeats));
   (void)fflush(stdout);
 }
 
@@ -276,9 +294,9 @@ int main(int argc, char **argv) {
   if (repeats < 1 || repeats > MOST_REPEATS || mbits <= 0) return 2;
   program sync = open_text("sync", text_of("sync"), "", "auto");
   if (weir_launch_rank() == 0)
-    (void)printf("%-29s  %8s %8s %8s %8s %8s  %5s %5s %13s %5s\n",
+    (void)printf("%-29s  %8s %8s %8s %8s %8s  %5s %5s %13s  %5s %5s %5s\n",
                  "slices x rows x inner x columns", "compute", "transfer", "plain", "piped", "auto",
-                 "/plain", "/limit", "cpu: plain piped", "auto");
+                 "/plain", "/limit", "cpu: plain piped", "takes", "auto", "choice");
   for (int i = 3; i < argc; i++) {
     contest c = {.ag = strncmp(argv[i], "ag", 2) == 0};
     if (sscanf(argv[i] + 2, ":%d:%d:%d:%d", &c.s, &c.m, &c.k, &c.n) != 4) return 2;
