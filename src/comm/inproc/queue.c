@@ -1,4 +1,6 @@
 /* Matching posts, and taking part in the operation at the front. */
+#define _GNU_SOURCE
+#include <sched.h>
 #include <stdio.h>
 
 #include "comm/inproc/inproc.h"
@@ -133,10 +135,17 @@ static uint32_t run_part(inproc_queue *q, uint32_t p, bool own, uint32_t budget)
   return taken;
 }
 
+/* With more ranks than cores any thread may run on a core when an operation comes, so parts belong to
+ * cores instead: data that one core has written, and still has in its cache, it writes again next time.
+ * Rank and core are counted alike, so that a part is near its rank where all have a core. */
 static uint32_t run_chunks(inproc_queue *q, uint32_t first, uint32_t budget) {
-  uint32_t taken = 0;
-  for (uint32_t k = 0; k < q->n && taken < budget; k++)
-    taken += run_part(q, (first + k) % q->n, k == 0, budget - taken);
+  uint32_t cores = q->world->cores, taken = 0, n = q->n, step = n;
+  int core = q->world->n_ranks > cores ? sched_getcpu() : -1;
+  if (core >= 0 && cores < n) first = (uint32_t)core % cores, step = cores;
+  for (uint32_t p = first; p < n && taken < budget; p += step)
+    taken += run_part(q, p, true, budget - taken);
+  for (uint32_t k = 1; k < n && taken < budget; k++)
+    taken += run_part(q, (first + k) % n, false, budget - taken);
   return taken;
 }
 
