@@ -58,6 +58,7 @@ typedef struct inproc_member {
   inproc_rank *rank;
   inproc_queue *queue;
   alignas(INPROC_LINE_BYTES) _Atomic uint64_t left; /* inproc_range of chunks nobody has taken */
+  _Atomic bool is_tended;                           /* a thread takes them from the front */
   uint32_t chunks;                                  /* of its part */
   const char *in;                                   /* of the running operation */
   char *out;
@@ -153,8 +154,9 @@ void inproc_quiesce(inproc_rank *r);
 NODISCARD status inproc_enqueue(inproc_queue *q, uint32_t member, const rt_comm_request *request,
                                 rt_comm_ticket *ticket, uint32_t half);
 /* Takes at most `budget` chunks of the running operation, those of part `first` before others, and
- * ends the operation if they were the last. */
-bool inproc_help(inproc_queue *q, uint32_t first, uint32_t budget);
+ * ends the operation if they were the last. Of a part that somebody is at, the last `leave` are left to
+ * him: what another core does must come back from its cache the next time. */
+bool inproc_help(inproc_queue *q, uint32_t first, uint32_t budget, uint32_t leave);
 
 /* ---- describe.c: who waits for whom ---- */
 void inproc_describe(rt_comm *comm, const rt_comm_ticket *ticket, char *text, size_t size_bytes);

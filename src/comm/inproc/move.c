@@ -30,8 +30,8 @@ static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 static size_t divide_up(size_t a, size_t b) { return (a + b - 1) / b; }
 
 /* In an allgather, pulling leaves the result in the cache of the one who needs it; pushing reads each
- * piece once, which counts when it comes from memory. */
-static inproc_cut cut_of(rt_comm_kind kind, bool streams) {
+ * piece once, which counts when it comes from memory, or has many readers. */
+static inproc_cut cut_of(rt_comm_kind kind, bool pushes) {
   switch (kind) {
   case RT_COMM_BROADCAST:
   case RT_COMM_REDUCE:
@@ -39,7 +39,7 @@ static inproc_cut cut_of(rt_comm_kind kind, bool streams) {
   case RT_COMM_SEND:
   case RT_COMM_RECV:
   case RT_COMM_PERMUTE: return INPROC_SLICES;
-  case RT_COMM_ALLGATHER: return streams ? INPROC_PIECE : INPROC_PIECES;
+  case RT_COMM_ALLGATHER: return pushes ? INPROC_PIECE : INPROC_PIECES;
   case RT_COMM_GATHER:
   case RT_COMM_SCATTER:
   case RT_COMM_REDUCE_SCATTER: return INPROC_PIECE;
@@ -117,7 +117,7 @@ uint32_t inproc_job_make(inproc_queue *q) {
   size_t share = divide_up(divide_up(j->piece_bytes, q->n), INPROC_LINE_BYTES) * INPROC_LINE_BYTES;
   j->slice_bytes = share > SLICE_BYTES_MIN ? share : SLICE_BYTES_MIN;
   j->streams = written_bytes(q) + read_bytes(q) >= q->world->cache_bytes / 2 * 3;
-  j->cut = cut_of(r->kind, j->streams);
+  j->cut = cut_of(r->kind, j->streams || q->n > 2);
   j->chunk_bytes = chunk_bytes(q);
   uint32_t total = 0;
   for (uint32_t p = 0; p < q->n; p++) {

@@ -104,11 +104,14 @@ static void tell(inproc_queue *q, unsigned change) {
 }
 
 /* ---- helping ---- */
-static bool take(inproc_member *m, bool own, uint32_t *chunk) {
+/* The next chunk of a part, unless it is one of the last `leave` and somebody is at them. */
+static bool take(inproc_member *m, bool own, uint32_t leave, uint32_t *chunk) {
   uint64_t left = atomic_load_explicit(&m->left, memory_order_relaxed);
   for (;;) {
     uint32_t begin = inproc_range_begin(left), end = inproc_range_end(left);
     if (begin == end) return false;
+    if (end - begin <= leave && atomic_load_explicit(&m->is_tended, memory_order_relaxed))
+      return false;
     *chunk = own ? begin : end - 1;
     uint64_t rest = own ? inproc_range(begin + 1, end) : inproc_range(begin, end - 1);
     if (atomic_compare_exchange_weak_explicit(&m->left, &left, rest, memory_order_acq_rel,
@@ -125,27 +128,35 @@ static bool enter(inproc_queue *q) {
   return false;
 }
 
-static uint32_t run_part(inproc_queue *q, uint32_t p, bool own, uint32_t budget) {
+static uint32_t run_part(inproc_queue *q, uint32_t p, bool own, uint32_t leave, uint32_t budget) {
   uint32_t chunk, taken = 0;
   while (taken < budget && !atomic_load_explicit(&q->world->failed, memory_order_relaxed) &&
-         take(&q->members[p], own, &chunk)) {
+         take(&q->members[p], own, leave, &chunk)) {
     inproc_chunk_run(q, p, chunk);
     taken++;
   }
   return taken;
 }
 
+static uint32_t run_own(inproc_queue *q, uint32_t p, uint32_t budget) {
+  inproc_member *m = &q->members[p];
+  atomic_store_explicit(&m->is_tended, true, memory_order_relaxed);
+  uint32_t taken = run_part(q, p, true, 0, budget);
+  atomic_store_explicit(&m->is_tended, false, memory_order_relaxed);
+  return taken;
+}
+
 /* With more ranks than cores any thread may run on a core when an operation comes, so parts belong to
  * cores instead: data that one core has written, and still has in its cache, it writes again next time.
  * Rank and core are counted alike, so that a part is near its rank where all have a core. */
-static uint32_t run_chunks(inproc_queue *q, uint32_t first, uint32_t budget) {
+static uint32_t run_chunks(inproc_queue *q, uint32_t first, uint32_t budget, uint32_t leave) {
   uint32_t cores = q->world->cores, taken = 0, n = q->n, step = n;
   int core = q->world->n_ranks > cores ? sched_getcpu() : -1;
   if (core >= 0 && cores < n) first = (uint32_t)core % cores, step = cores;
   for (uint32_t p = first; p < n && taken < budget; p += step)
-    taken += run_part(q, p, true, budget - taken);
+    taken += run_own(q, p, budget - taken);
   for (uint32_t k = 1; k < n && taken < budget; k++)
-    taken += run_part(q, (first + k) % n, false, budget - taken);
+    taken += run_part(q, (first + k) % n, false, leave, budget - taken);
   return taken;
 }
 
@@ -159,17 +170,17 @@ static unsigned finish(inproc_queue *q) {
   return change;
 }
 
-bool inproc_help(inproc_queue *q, uint32_t first, uint32_t budget) {
+bool inproc_help(inproc_queue *q, uint32_t first, uint32_t budget, uint32_t leave) {
   if (!enter(q)) return false;
   bool helped = false;
   for (;;) {
-    uint32_t taken = run_chunks(q, first, budget);
+    uint32_t taken = run_chunks(q, first, budget, leave);
     helped |= taken > 0;
     if (taken == 0 || atomic_fetch_sub(&q->remaining, taken) != taken) break;
     unsigned change = finish(q);
     tell(q, change);
     if (!(change & STARTED_SMALL)) break;
-    budget = UINT32_MAX; /* nobody was woken for it */
+    budget = UINT32_MAX, leave = 0; /* nobody was woken for it */
   }
   (void)atomic_fetch_sub(&q->helpers, 1);
   return helped;
@@ -200,6 +211,6 @@ status inproc_enqueue(inproc_queue *q, uint32_t member, const rt_comm_request *r
   ticket->half[half].where = &q->members[member];
   ticket->half[half].turn = turn;
   tell(q, change);
-  if (change & STARTED_SMALL) (void)inproc_help(q, member, UINT32_MAX);
+  if (change & STARTED_SMALL) (void)inproc_help(q, member, UINT32_MAX, 0);
   return STATUS_OK;
 }

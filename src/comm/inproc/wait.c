@@ -14,9 +14,10 @@
 #include "runtime/device.h"
 
 enum {
-  SPINS = 2000, /* waking a sleeper takes 20 to 50 us; this is about as long */
-  YIELDS = 100, /* likewise, with more threads than cores: let those run who are waited for */
-  BUDGET = 8,   /* chunks per call of progress(): 2 MiB read and written */
+  SPINS = 2000,   /* waking a sleeper takes 20 to 50 us; this is about as long */
+  YIELDS = 100,   /* likewise, with more threads than cores: let those run who are waited for */
+  LEFT_ALONE = 8, /* chunks, to a thread that is at them, for half of those looks */
+  BUDGET = 8,     /* chunks per call of progress(): 2 MiB read and written */
 };
 
 static _Atomic uint32_t waiting; /* threads in wait(), of all worlds */
@@ -55,21 +56,21 @@ static uint32_t part_of(const inproc_queue *q, const inproc_rank *r) {
 }
 
 /* The queues with a job, of which this rank is a member or not. */
-static bool help_some(inproc_rank *r, bool member) {
+static bool help_some(inproc_rank *r, bool member, uint32_t leave) {
   inproc_world *w = r->world;
   uint32_t words = (atomic_load(&w->n_queues) + 63) / 64;
   for (uint32_t i = 0; i < words; i++)
     for (uint64_t bits = atomic_load(&w->active[i]); bits; bits &= bits - 1) {
       inproc_queue *q = atomic_load(&w->queues[i * 64 + (uint32_t)__builtin_ctzll(bits)]);
       if ((q->positions[r->base.rank] >= 0) != member) continue;
-      if (inproc_help(q, part_of(q, r), BUDGET)) return true;
+      if (inproc_help(q, part_of(q, r), BUDGET, leave)) return true;
     }
   return false;
 }
 
 bool inproc_progress(rt_comm *comm) {
   inproc_rank *r = (inproc_rank *)comm;
-  return help_some(r, true) || help_some(r, false);
+  return help_some(r, true, 0) || help_some(r, false, 0);
 }
 
 /* Whether there is a chunk to take. */
@@ -92,12 +93,15 @@ bool inproc_done(rt_comm *comm, const rt_comm_ticket *ticket) {
   return atomic_load(&inproc_world_of(comm)->failed) && inproc_is_quiet((inproc_rank *)comm);
 }
 
+/* Whether all ranks and waiting threads have a core each. */
+static bool is_roomy(const inproc_world *w) {
+  return w->n_ranks <= w->cores && atomic_load_explicit(&waiting, memory_order_relaxed) <= w->cores;
+}
+
 /* Whether to look again, the spins-th time in a row, before sleeping. */
-static bool looks_again(const inproc_world *w, uint32_t spins) {
-  bool alone =
-      w->n_ranks <= w->cores && atomic_load_explicit(&waiting, memory_order_relaxed) <= w->cores;
-  if (spins >= (alone ? SPINS : YIELDS)) return false;
-  if (alone) cpu_pause();
+static bool looks_again(bool roomy, uint32_t spins) {
+  if (spins >= (roomy ? SPINS : YIELDS)) return false;
+  if (roomy) cpu_pause();
   else (void)sched_yield();
   return true;
 }
@@ -134,8 +138,10 @@ static bool is_over(inproc_rank *r, const rt_comm_ticket *ticket) {
 static void wait_for(inproc_rank *r, const rt_comm_ticket *ticket, int64_t timeout_ns) {
   int64_t deadline_ns = timeout_ns < 0 ? -1 : rt_clock_ns() + timeout_ns;
   for (uint32_t spins = 0; !is_over(r, ticket); spins++) {
-    if (!inproc_progress(&r->base)) {
-      if (looks_again(r->world, spins)) continue;
+    bool roomy = is_roomy(r->world);
+    uint32_t leave = spins < (roomy ? SPINS : YIELDS) / 2 ? LEFT_ALONE : 0;
+    if (!help_some(r, true, leave) && !help_some(r, false, leave)) {
+      if (looks_again(roomy, spins)) continue;
       if (!doze(r, ticket, deadline_ns)) time_out(r, ticket, timeout_ns);
     }
     spins = 0;
