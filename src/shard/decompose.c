@@ -182,13 +182,25 @@ static uint32_t innermost(const ir_func *f, const shard_placement *p, uint32_t a
   return best;
 }
 
-/* Is another cut of the same dimension inside that along k? */
-static bool has_inside(const ir_func *f, const shard_placement *p, uint32_t k) {
+/* The mesh axes whose cuts of the same dimension lie inside that along k. */
+static uint32_t cuts_inside(const ir_func *f, const shard_placement *p, uint32_t k) {
+  uint32_t mask = 0;
+  if (k >= p->rank || p->axes[k].kind != SHARD_SHARDED) return 0;
   for (uint32_t i = 0; i < p->rank; i++) {
     bool same = p->axes[i].kind == SHARD_SHARDED && p->axes[i].dim == p->axes[k].dim;
-    if (same && depth_of(f, &p->axes[i]) > depth_of(f, &p->axes[k])) return true;
+    if (same && depth_of(f, &p->axes[i]) > depth_of(f, &p->axes[k])) mask |= 1u << i;
   }
-  return false;
+  return mask;
+}
+
+/* A cut inside the one that changes is a piece of another piece afterwards, even where the prover finds
+ * the same index on both sides (pieces of one position, say): it changes too. */
+static bool has_more_changes(const ir_func *f, shard_comm *m) {
+  if (m->mesh_axis == SHARD_NO_AXIS) return false;
+  uint32_t k = (uint32_t)m->mesh_axis;
+  uint32_t inside = cuts_inside(f, &m->before, k) | cuts_inside(f, &m->after, k);
+  m->changed |= inside;
+  return inside != 0;
 }
 
 /* Takes away a sharding that changes on the side of the operand, or adds one on that of the result last,
@@ -203,7 +215,7 @@ static void split_changes(decomposing *d, ir_op o, const shard_comm *m, uint32_t
     return;
   }
   uint32_t last = gained ? innermost(d->f, &m->after, gained) : 0;
-  bool adds = gained && (!lost || !has_inside(d->f, &m->after, last));
+  bool adds = gained && (!lost || !cuts_inside(d->f, &m->after, last));
   ir_tensor like = adds ? op.result : op.operands[0];
   uint32_t axes = adds ? to & ~(1u << last) : from & ~(1u << innermost(d->f, &m->before, lost));
   ir_op first = insert_between(d, o, like, axes);
@@ -216,7 +228,10 @@ static void settle(decomposing *d, ir_op o, uint32_t depth) {
   ir_op_data op = *ir_op_at(d->f, o);
   shard_comm m;
   switch (shard_comm_of(d->c, &op, &m)) {
-  case SHARD_ONE: vec_push(memory_of(d), &d->order, o); return;
+  case SHARD_ONE:
+    if (op.code == IR_OP_SET && has_more_changes(d->f, &m)) split_changes(d, o, &m, depth);
+    else vec_push(memory_of(d), &d->order, o);
+    return;
   case SHARD_SEVERAL: split_changes(d, o, &m, depth); return;
   case SHARD_COMPUTES:
   case SHARD_UNSUPPORTED: report(d, &op, m.why ? m.why : "unknown"); return;
