@@ -345,12 +345,41 @@ static void place_like_operand(decomposing *d, ir_op o, uint32_t k) {
                                (schedule_marks){false, (uint32_t)ALL_AXES}, &why);
 }
 
+static bool is_streamed(const ir_func *f, ir_tensor t, ir_axis a) {
+  ir_axes loop = ir_tensor_at(f, t)->now.loop;
+  for (uint32_t i = 0; i < loop.len; i++) {
+    if (IR_SAME(loop.data[i], a)) return ir_axis_at(f, a)->mark.kind == IR_MARK_STREAM;
+  }
+  return false;
+}
+
+/* Where positions along one dimension are dealt out for those along another, and the result of the
+ * exchange is to arrive in slices, what leaves is computed in such slices too:
+ *     u[stream, mesh.x] = op(x[mesh.x, n])  =>  u$1[mesh.x, stream] = op(x);  u[stream, mesh.x] = set(u$1) */
+static void stream_what_leaves(decomposing *d, ir_tensor leaves, ir_tensor arrives) {
+  shard_placement from, to;
+  ir_axis mine[IR_MAX_RANK], theirs[IR_MAX_RANK];
+  (void)ir_axes_dims(d->f, ir_tensor_at(d->f, leaves)->now.logical, mine);
+  (void)ir_axes_dims(d->f, ir_tensor_at(d->f, arrives)->now.logical, theirs);
+  shard_placement_of(d->f, leaves, &from);
+  shard_placement_of(d->f, arrives, &to);
+  for (uint32_t k = 0; k < from.rank && k < to.rank; k++) {
+    const shard_axis *a = &from.axes[k], *b = &to.axes[k];
+    if (a->kind != SHARD_SHARDED || b->kind != SHARD_SHARDED || a->dim == b->dim) continue;
+    bool dealt = a->cut == SHARD_WHOLE && b->cut == SHARD_WHOLE;
+    if (!dealt || !is_streamed(d->f, arrives, theirs[a->dim])) continue;
+    ir_mark *mark = &ir_axis_at(d->f, mine[b->dim])->mark;
+    if (mark->kind == IR_MARK_NONE) mark->kind = IR_MARK_STREAM;
+  }
+}
+
 static void reshard_result(decomposing *d, ir_op o) {
   uint32_t k = 0;
   while (shard_operand_fits(d->c, ir_op_at(d->f, o), k)) k++;
   ir_op set = set_behind(d, o, k, IR_RULE_AFTER);
   place_like_operand(d, o, k);
   mark_like(d, result_of(d, set), result_of(d, o), (schedule_marks){true, 0});
+  stream_what_leaves(d, result_of(d, o), result_of(d, set));
   if (!shard_fits(d->c, ir_op_at(d->f, o))) reshard_operands(d, o);
   vec_push(memory_of(d), &d->order, o);
   settle(d, set, 0);
