@@ -366,13 +366,15 @@ weir_status weir_program_devices(const weir_program *p, weir_devices *result);
 
 typedef enum weir_side { WEIR_INPUT, WEIR_OUTPUT } weir_side;
 
-/* What a device holds of an input or output: a box in the whole tensor. */
+/* What a device holds of an input or output: a box in the whole tensor, or, `scattered`, positions in
+ * order that are no single range of each dimension (every n-th of them, say); `begin` is then the first. */
 typedef struct weir_shard {
   size_t struct_size;
   bool present; /* false: the device is not in the tensor's mesh, and nothing below counts */
   size_t rank;
   int64_t begin[WEIR_MAX_RANK], extents[WEIR_MAX_RANK], whole[WEIR_MAX_RANK];
   int64_t owner; /* of the devices that hold the same part, the one that speaks for them */
+  bool scattered;
 } weir_shard;
 /* Of the i-th input or output, for completed shapes. Not for the reference evaluator. */
 weir_status weir_program_shard(const weir_program *p, const weir_shapes *s, weir_side side,

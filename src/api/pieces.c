@@ -84,6 +84,11 @@ static ir_array given(const slot *s, const api_arrays *a, uint32_t k, uint32_t n
   return api_is_sharded(a, k % n) ? a->shards[k] : rt_piece_view(&s->piece, &a->whole[k % n]);
 }
 
+/* Is there a view of it in what the caller gave? */
+static bool has_view(const slot *s, const api_arrays *a, uint32_t k, uint32_t n) {
+  return api_is_sharded(a, k % n) || s->piece.is_box;
+}
+
 static status use_local(const api_pieces *p, slot *s) {
   if (!s->local.data) TRY(ir_array_alloc(&s->local, p->memory));
   s->value = s->local;
@@ -94,8 +99,12 @@ static status take_input(api_pieces *p, const api_arrays *inputs, uint32_t k) {
   slot *s = &p->inputs[k];
   p->in[k] = NULL;
   if (!s->piece.present) return STATUS_OK;
-  s->value = given(s, inputs, k, p->n_inputs);
-  if (!ir_array_is_dense(&s->value)) {
+  bool viewed = has_view(s, inputs, k, p->n_inputs);
+  if (viewed) s->value = given(s, inputs, k, p->n_inputs);
+  if (!viewed) {
+    TRY(use_local(p, s));
+    rt_piece_take(&s->piece, &inputs->whole[k % p->n_inputs], &s->value);
+  } else if (!ir_array_is_dense(&s->value)) {
     ir_array from = s->value;
     TRY(use_local(p, s));
     ir_array_copy(&s->value, &from);
@@ -109,9 +118,10 @@ static status take_output(api_pieces *p, const api_arrays *outputs, uint32_t k) 
   slot *s = &p->outputs[k];
   p->out[k] = NULL;
   if (!s->piece.present) return STATUS_OK;
-  s->value = given(s, outputs, k, p->n_outputs);
+  bool viewed = has_view(s, outputs, k, p->n_outputs);
+  if (viewed) s->value = given(s, outputs, k, p->n_outputs);
   bool own = s->writes_whole || api_is_sharded(outputs, k % p->n_outputs);
-  if (!own || !ir_array_is_dense(&s->value)) TRY(use_local(p, s));
+  if (!viewed || !own || !ir_array_is_dense(&s->value)) TRY(use_local(p, s));
   p->out[k] = s->value.data;
   return STATUS_OK;
 }
@@ -139,16 +149,6 @@ status api_pieces_cut(api_pieces *p, const api_arrays *inputs, const api_arrays 
 
 /* ---- assembling ---- */
 
-static bool same_bytes(const ir_array *a, const ir_array *b) {
-  int64_t n, index[IR_MAX_RANK] = {0};
-  if (!ir_array_count(a, &n) || n == 0) return true;
-  size_t bytes = ir_dtype_size_bytes(a->dtype);
-  do {
-    if (memcmp(ir_array_at(a, index), ir_array_at(b, index), bytes) != 0) return false;
-  } while (ir_array_next(a, index));
-  return true;
-}
-
 static status disagree(const api_pieces *p, uint32_t i, int64_t a, int64_t b) {
   return fail(STATUS_CHECK_FAILED, "devices %lld and %lld disagree on output %s", (long long)a,
               (long long)b, ir_tensor_name(p->host, p->host->outputs.data[i]));
@@ -166,8 +166,12 @@ static void deliver(api_pieces *p, const api_arrays *outputs, uint32_t k) {
   const slot *s = &p->outputs[k];
   if (!s->piece.present) return;
   copy_returned(p, k);
-  ir_array to = given(s, outputs, k, p->n_outputs);
   bool own = s->writes_whole || api_is_sharded(outputs, k % p->n_outputs);
+  if (!has_view(s, outputs, k, p->n_outputs)) {
+    if (own) rt_piece_put(&s->piece, &outputs->whole[k % p->n_outputs], &s->value);
+    return;
+  }
+  ir_array to = given(s, outputs, k, p->n_outputs);
   if (own && to.data != s->value.data) ir_array_copy(&to, &s->value);
 }
 
@@ -179,8 +183,7 @@ static status assemble_here(api_pieces *p, const api_arrays *outputs) {
     if (s->writes_whole || !s->piece.present || api_is_sharded(outputs, i)) continue;
     bool owner_is_here =
         s->piece.owner >= p->ranks->first && s->piece.owner < p->ranks->first + p->n;
-    ir_array owned = rt_piece_view(&s->piece, &outputs->whole[i]);
-    if (owner_is_here && !same_bytes(&s->value, &owned))
+    if (owner_is_here && !rt_piece_same(&s->piece, &outputs->whole[i], &s->value))
       return disagree(p, i, s->piece.owner, (int64_t)p->ranks->first + k / p->n_outputs);
   }
   return STATUS_OK;
@@ -210,16 +213,41 @@ static status give(api_pieces *p, uint32_t i) {
   return api_ranks_transfer(p->ranks, true, 0, s->value.data, bytes);
 }
 
+static ir_array dense_like(const rt_piece *piece, ir_dtype dtype) {
+  ir_array local = {.dtype = dtype, .rank = piece->rank};
+  memcpy(local.extents, piece->extents, sizeof local.extents);
+  ir_array_dense(&local);
+  return local;
+}
+
+status api_piece_receive(const api_ranks *r, uint32_t from, const allocator *memory,
+                         const rt_piece *piece, const ir_array *whole) {
+  if (piece->is_box) {
+    ir_array view = rt_piece_view(piece, whole);
+    return api_ranks_receive(r, from, memory, &view);
+  }
+  ir_array local = dense_like(piece, whole->dtype);
+  TRY(ir_array_alloc(&local, memory));
+  status st = api_ranks_receive(r, from, memory, &local);
+  if (st == STATUS_OK) rt_piece_put(piece, whole, &local);
+  memory_free(memory, local.data);
+  return st;
+}
+
 static status receive(api_pieces *p, const ir_env *env, uint32_t i, uint32_t from,
                       const ir_array *output) {
   rt_piece piece;
   uint64_t theirs = 0;
   check(rt_piece_of(p->host, env, p->host->outputs.data[i], from, &piece));
   if (!piece.present) return STATUS_OK;
-  ir_array view = rt_piece_view(&piece, output);
-  if (piece.owner == from) return api_ranks_receive(p->ranks, from, p->memory, &view);
-  TRY(api_ranks_transfer(p->ranks, false, from, &theirs, sizeof theirs));
-  return theirs == api_array_hash(&view) ? STATUS_OK : disagree(p, i, piece.owner, from);
+  if (piece.owner == from) return api_piece_receive(p->ranks, from, p->memory, &piece, output);
+  ir_array local = dense_like(&piece, output->dtype);
+  TRY(ir_array_alloc(&local, p->memory));
+  rt_piece_take(&piece, output, &local);
+  status st = api_ranks_transfer(p->ranks, false, from, &theirs, sizeof theirs);
+  if (st == STATUS_OK && theirs != api_array_hash(&local)) st = disagree(p, i, piece.owner, from);
+  memory_free(p->memory, local.data);
+  return st;
 }
 
 /* Owners come before those who hold the same: they are the first in their mesh, but not the lowest

@@ -49,6 +49,9 @@ NODISCARD status api_ranks_transfer(const api_ranks *r, bool sends, uint32_t pee
 /* At rank 0: `view` becomes what `from` sends, dense. */
 NODISCARD status api_ranks_receive(const api_ranks *r, uint32_t from, const allocator *memory,
                                    const ir_array *view);
+/* The same of what `from` holds of a tensor, into the whole of it. */
+NODISCARD status api_piece_receive(const api_ranks *r, uint32_t from, const allocator *memory,
+                                   const rt_piece *piece, const ir_array *whole);
 /* `bytes` from every process, in the order of ranks. */
 NODISCARD status api_ranks_exchange(const api_ranks *r, const void *mine, void *all, int64_t bytes);
 

@@ -117,7 +117,8 @@ weir_status weir_program_shard(const weir_program *p, const weir_shapes *s, weir
   weir_shard r = {.struct_size = result->struct_size, .present = c.piece.present};
   r.rank = c.piece.rank;
   r.owner = c.piece.owner;
-  memcpy(r.begin, c.piece.begin, sizeof r.begin);
+  for (uint32_t d = 0; d < c.piece.rank; d++) r.begin[d] = rt_piece_begin(&c.piece, d);
+  r.scattered = c.piece.present && !c.piece.is_box;
   memcpy(r.extents, c.piece.extents, sizeof r.extents);
   memcpy(r.whole, c.piece.whole, sizeof r.whole);
   size_t n = result->struct_size < sizeof r ? result->struct_size : sizeof r;
@@ -201,9 +202,8 @@ static status assemble(const join_state *j, const allocator *memory) {
   for (uint32_t d = 0; d < r->world; d++) {
     const rt_piece *piece = &j->pieces[d];
     if (!piece->present || piece->owner != d) continue;
-    ir_array view = rt_piece_view(piece, &j->whole);
-    if (d < r->n) ir_array_copy(&view, &j->shards[d]);
-    else TRY(api_ranks_receive(r, d, memory, &view));
+    if (d < r->n) rt_piece_put(piece, &j->whole, &j->shards[d]);
+    else TRY(api_piece_receive(r, d, memory, piece, &j->whole));
   }
   return STATUS_OK;
 }

@@ -62,11 +62,11 @@ void emit_before_loop(emitter *e, uint32_t level, const ir_instr_data *data) {
 static ir_stream by_index(ir_scalar index) { return (ir_stream){.index = index}; }
 
 /* i, j, k, …; a name that the fusion uses is avoided by repeating the letter. */
-static uint32_t variable_name(emitter *e) {
+static uint32_t variable_name(emitter *e, uint32_t depth) {
   strings *names = &e->h->module->names;
   char letters[64] = {0};
   for (size_t n = 0; n + 1 < sizeof letters; n++) {
-    letters[n] = (char)('i' + e->depth);
+    letters[n] = (char)('i' + depth);
     uint32_t name = strings_intern(names, letters, n + 1);
     bool taken = ir_func_lookup(e->f, name).kind != IR_NAME_NONE;
     if (!taken) return name;
@@ -74,8 +74,8 @@ static uint32_t variable_name(emitter *e) {
   return emit_fresh_name(e, "i", true);
 }
 
-ir_scalar emit_new_variable(emitter *e) {
-  ir_symbol_data symbol = {.kind = IR_SYMBOL_INDEX, .name = variable_name(e)};
+ir_scalar emit_new_variable(emitter *e, uint32_t nested) {
+  ir_symbol_data symbol = {.kind = IR_SYMBOL_INDEX, .name = variable_name(e, e->depth + nested)};
   return ir_scalar_symbol(emit_scalars(e), symbol);
 }
 
@@ -85,7 +85,7 @@ static ir_instr_data new_loop(ir_scalar variable, ir_scalar extent) {
 
 /* for i in min(count, streams) { body }: once per stream that the work loop uses. */
 static void emit_per_stream(emitter *e, ir_scalar count, const ir_instr_data *body, uint32_t n) {
-  ir_scalar i = emit_new_variable(e);
+  ir_scalar i = emit_new_variable(e, 0);
   ir_instr_data loop = new_loop(i, ir_scalar_min(emit_scalars(e), count, e->h->host->streams));
   for (uint32_t k = 0; k < n; k++) {
     ir_instr_data each = body[k];
@@ -142,7 +142,7 @@ static void open_loop_of(emitter *e, uint32_t number, const stream_axis *s, ir_m
   uint32_t level = e->depth;
   uint32_t anchor = block_at(e, level)->len;
   if (level == 0) begin_streams(e, s->count);
-  ir_scalar i = emit_new_variable(e);
+  ir_scalar i = emit_new_variable(e, 0);
   ir_instr_data data = new_loop(i, s->count);
   data.why = IR_RULE_LOOP;
   ir_instr loop = ir_host_instr(e->h, &data);

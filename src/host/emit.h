@@ -104,7 +104,8 @@ ir_scalar emit_piece_begin(emitter *e, const ir_partition *p, ir_scalar n, ir_sc
 /* Instructions go to `block` until emit_end(), which gives the sink that was there before. */
 ir_block *emit_begin(emitter *e, ir_block *block);
 void emit_end(emitter *e, ir_block *before);
-ir_scalar emit_new_variable(emitter *e);
+/* A loop index; `nested` loops around it are not among the emitter's open ones. */
+ir_scalar emit_new_variable(emitter *e, uint32_t nested);
 /* The position of a dimension once those in `dropped` are gone. */
 uint32_t emit_renumber(uint32_t dim, uint32_t dropped);
 /* to <- op(from...) */
@@ -133,8 +134,8 @@ void emit_guard_if(emitter *e, ir_scalar a, ir_scalar b, host_guard *g);
 void emit_unguard(emitter *e, host_guard *g, loc at);
 /* The device's part of a dimension of the result: where it begins in the whole. */
 ir_scalar emit_device_begin(emitter *e, ir_tensor t, uint32_t dim);
-/* The running device's piece of dimension `dim`, as the result of a move is to be cut. */
-ir_tensor emit_own_piece(emitter *e, const step *s, ir_tensor from, uint32_t dim);
+/* Copies the running device's piece of dimension `dim`, as the result of a move is to be cut. */
+void emit_own_piece(emitter *e, const step *s, ir_tensor from, uint32_t dim, ir_tensor to);
 void emit_slicing(emitter *e, step *s);
 void emit_move(emitter *e, step *s);
 void emit_partial_results(emitter *e, step *s);
@@ -160,8 +161,25 @@ void emit_dense_comm(emitter *e, const comm_call *c, ir_tensor in, ir_tensor out
 typedef struct pieces {
   int32_t dim;
   ir_partition partition;
-  int64_t count; /* 0: one per member of the team */
+  int64_t count;  /* 0: one per member of the team */
+  ir_scalar turn; /* member p has piece (p + turn) mod count; none: piece p */
 } pieces;
+/* Those of a tensor of f that is sharded along a mesh axis; the dimension is left to the caller. */
+pieces emit_pieces_along(emitter *e, ir_tensor t, uint32_t mesh_axis);
+
+/* A copy of one piece of dimension `dim` between the whole and a tensor of its own. */
+typedef struct piece_copy {
+  ir_tensor whole, part;
+  uint32_t dim;
+  ir_partition partition;
+  ir_scalar index, count;
+  bool back;       /* part -> whole */
+  uint32_t nested; /* loops that are open around it but not by the emitter */
+  loc at;
+} piece_copy;
+void emit_copy_piece(emitter *e, const piece_copy *c);
+/* Is the piece a range of the whole, so that there is a slice of it? */
+bool emit_piece_is_range(const ir_partition *p);
 /* The same for kinds that put pieces together or take them apart: p and q say which dimension of `in`
  * and `out` the pieces are cut from. */
 void emit_pieces_comm(emitter *e, const comm_call *c, ir_tensor in, const pieces *p, ir_tensor out,

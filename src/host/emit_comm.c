@@ -138,6 +138,14 @@ static bool is_even(emitter *e, const ir_partition *p, ir_scalar size, int64_t n
   ir_scalars *s = emit_scalars(e);
   ir_scalar piece = ir_partition_longest(emit_scalars(e), p, size);
   int64_t one;
+  if (p->period.id) {
+    ir_partition within = ir_partition_of_period(p);
+    ir_scalar rest = ir_scalar_mod(s, size, p->period), zero = ir_scalar_const(s, 0);
+    if (ir_scalar_eq(s, rest, zero) != IR_TRUE) return false;
+    if (p->kind == IR_CHUNKS) return is_even(e, &within, p->period, n);
+    piece = ir_partition_longest(s, &within, p->period);
+    return ir_scalar_eq(s, ir_scalar_mul(s, piece, ir_scalar_const(s, n)), p->period) == IR_TRUE;
+  }
   if (p->kind == IR_CHUNK && ir_scalar_is_const(s, p->size, &one) && one == 1) return true;
   if (p->kind == IR_CHUNKS) {
     for (uint32_t i = 1; i < p->n_chunks; i++) {
@@ -164,6 +172,7 @@ static ir_scalar size_of(const emitter *e, ir_tensor t, int32_t dim) {
 }
 
 static bool lie_in_order(emitter *e, const comm_call *c, ir_tensor t, const pieces *p) {
+  if (!emit_piece_is_range(&p->partition) || p->turn.id) return false;
   return is_plain(e, t) && emit_is_outermost(e, t, (uint32_t)p->dim) &&
          is_even(e, &p->partition, size_of(e, t, p->dim), piece_count(e, c, p));
 }
@@ -177,15 +186,6 @@ static ir_tensor pieces_buffer(emitter *e, const comm_call *c, ir_tensor t, cons
   ir_tensor tmp = emit_scratch(e, t, sizes, rank + 1);
   allocate_packed(e, tmp, IR_RULE_PACK, c->at);
   return tmp;
-}
-
-static bool same_sizes(const emitter *e, ir_tensor a, ir_tensor b) {
-  ir_scalar x[IR_MAX_RANK], y[IR_MAX_RANK];
-  uint32_t n = sizes_of(e, a, x), m = sizes_of(e, b, y);
-  for (uint32_t i = 0; i < n && n == m; i++) {
-    if (!IR_SAME(x[i], y[i])) return false;
-  }
-  return n == m;
 }
 
 ir_tensor emit_first(emitter *e, ir_tensor t, uint32_t which, const ir_scalar *lengths, loc at) {
@@ -223,6 +223,119 @@ static ir_tensor take(emitter *e, ir_instr_kind kind, ir_tensor from, uint32_t d
   return emit_cut(e, from, dim, &cut, kind == IR_SELECT, index, at);
 }
 
+/* ---- one piece ---- */
+
+bool emit_piece_is_range(const ir_partition *p) { return p->period.id == 0; }
+
+/* Which piece member `i` has. */
+static ir_scalar piece_of(emitter *e, const pieces *p, ir_scalar i, ir_scalar n) {
+  ir_scalars *s = emit_scalars(e);
+  return p->turn.id ? ir_scalar_mod(s, ir_scalar_add(s, i, p->turn), n) : i;
+}
+
+/* x$1 = slice(x, starts=[…, start, …], stops=[…, stop, …], steps=[…, step, …]) */
+static ir_tensor view_range(emitter *e, ir_tensor t, uint32_t dim, ir_scalar start, ir_scalar stop,
+                            int64_t by, ir_scalar length, loc at) {
+  ir_scalar sizes[IR_MAX_RANK];
+  uint32_t rank = sizes_of(e, t, sizes);
+  arena *memory = &e->h->module->memory;
+  ir_scalar *starts = ARENA_ARRAY(memory, rank, ir_scalar);
+  ir_scalar *stops = arena_copy(memory, sizes, rank * sizeof *sizes);
+  int64_t *steps = ARENA_ARRAY(memory, rank, int64_t);
+  for (uint32_t i = 0; i < rank; i++) {
+    starts[i] = i == dim ? start : ir_scalar_const(emit_scalars(e), 0);
+    steps[i] = i == dim ? by : 1;
+  }
+  stops[dim] = stop;
+  sizes[dim] = length;
+  ir_tensor view = emit_scratch(e, t, sizes, rank);
+  e->dense.data[view.id] = false;
+  ir_attr attrs[3] = {{.given = true, .len = rank, .scalars = starts},
+                      {.given = true, .len = rank, .scalars = stops},
+                      {.given = by != 1, .len = by != 1 ? rank : 0, .ints = steps}};
+  ir_instr_data d = {.kind = IR_VIEW, .at = at, .tensor = view};
+  d.op = ir_host_op(e->h, IR_OP_SLICE, &t, 1, attrs, view, at);
+  emit_instr(e, &d);
+  return view;
+}
+
+static void copy_either_way(emitter *e, const piece_copy *c, ir_tensor whole, ir_tensor part) {
+  emit_simple(e, IR_OP_SET, c->back ? &part : &whole, 1, c->back ? whole : part, c->at);
+}
+
+/* Every n-th position, one for each of n devices: a view. */
+static bool copy_strided(emitter *e, const piece_copy *c, ir_scalar n) {
+  ir_scalars *s = emit_scalars(e);
+  const ir_partition *p = &c->partition;
+  int64_t one, by, n_pieces;
+  bool strided = p->kind == IR_CHUNK && ir_scalar_is_const(s, p->size, &one) && one == 1;
+  if (!strided || !ir_scalar_is_const(s, p->period, &by)) return false;
+  if (!ir_scalar_is_const(s, c->count, &n_pieces) || n_pieces != by) return false;
+  ir_scalar length = ir_partition_length(s, p, n, c->index, c->count);
+  ir_tensor view =
+      view_range(e, c->whole, c->dim, ir_scalar_min(s, c->index, n), n, by, length, c->at);
+  copy_either_way(e, c, view, c->part);
+  return true;
+}
+
+/* for j in ceildiv(n, period) { piece of period j of the whole <-> j-th range of the part } */
+static void copy_periods(emitter *e, const piece_copy *c, ir_scalar n) {
+  ir_scalars *s = emit_scalars(e);
+  const ir_partition *p = &c->partition;
+  ir_partition within = ir_partition_of_period(p);
+  ir_scalar length = ir_partition_length(s, &within, p->period, c->index, c->count);
+  ir_scalar begin = ir_partition_begin(s, p, n, c->index), one = ir_scalar_const(s, 1);
+  ir_instr_data loop = {.kind = IR_FOR, .at = c->at, .extent = ir_scalar_ceildiv(s, n, p->period)};
+  loop.variable = emit_new_variable(e, c->nested);
+  ir_block *before = emit_begin(e, &loop.body);
+  ir_partition chunk = {.kind = IR_CHUNK, .size = p->period};
+  ir_tensor period =
+      take(e, IR_SHARD, c->whole, c->dim, &chunk, loop.variable, loop.extent, c->at);
+  ir_scalar positions = size_of(e, period, (int32_t)c->dim);
+  ir_scalar start = ir_scalar_min(s, begin, positions);
+  ir_scalar stop = ir_scalar_min(s, ir_scalar_add(s, begin, length), positions);
+  ir_scalar taken = ir_scalar_sub(s, stop, start);
+  ir_tensor from = view_range(e, period, c->dim, start, stop, 1, taken, c->at);
+  chunk.size = ir_scalar_max(s, length, one);
+  ir_tensor to =
+      take(e, IR_SHARD, c->part, c->dim, &chunk, loop.variable, loop.extent, c->at);
+  copy_either_way(e, c, from, to);
+  emit_end(e, before);
+  emit_instr(e, &loop);
+}
+
+void emit_copy_piece(emitter *e, const piece_copy *c) {
+  ir_scalar n = size_of(e, c->whole, (int32_t)c->dim);
+  if (emit_piece_is_range(&c->partition)) {
+    ir_tensor piece =
+        take(e, IR_SHARD, c->whole, c->dim, &c->partition, c->index, c->count, c->at);
+    copy_either_way(e, c, piece, c->part);
+  } else if (!copy_strided(e, c, n)) {
+    copy_periods(e, c, n);
+  }
+}
+
+pieces emit_pieces_along(emitter *e, ir_tensor t, uint32_t mesh_axis) {
+  ir_cut cut = host_cut_along(e->l, t, mesh_axis);
+  pieces p = {.partition = cut.partition};
+  if (cut.turn) p.turn = emit_me(e, ir_tensor_at(e->f, t)->mesh, cut.turn - 1);
+  return p;
+}
+
+/* The first positions of a row, as many as there are in the piece that it is for. */
+static ir_tensor row_for(emitter *e, const piece_copy *c, ir_tensor row) {
+  ir_scalar lengths[IR_MAX_RANK], mine[IR_MAX_RANK];
+  uint32_t rank = sizes_of(e, c->whole, lengths), n = sizes_of(e, row, mine);
+  bool same = n == rank;
+  lengths[c->dim] =
+      ir_partition_length(emit_scalars(e), &c->partition, lengths[c->dim], c->index, c->count);
+  for (uint32_t i = 0; i < rank && same; i++) same = IR_SAME(lengths[i], mine[i]);
+  if (same) return row;
+  ir_instr_data zero = emit_fill(e, row, 0, c->at);
+  if (!c->back) emit_instr(e, &zero);
+  return emit_first(e, row, (1u << rank) - 1, lengths, c->at);
+}
+
 /* for p in n { row p of `rows` <-> piece p of t } */
 static void copy_pieces(emitter *e, const comm_call *c, ir_tensor t, const pieces *p,
                         ir_tensor rows, bool into_rows) {
@@ -231,16 +344,17 @@ static void copy_pieces(emitter *e, const comm_call *c, ir_tensor t, const piece
   ir_rule why = emit_because(e, IR_RULE_PACK);
   host_guard g;
   guard_role(e, c, t, !into_rows, &g);
-  ir_instr_data loop = {.kind = IR_FOR, .at = c->at, .variable = emit_new_variable(e), .extent = n};
+  ir_instr_data loop = {.kind = IR_FOR, .at = c->at, .extent = n};
+  loop.variable = emit_new_variable(e, 0);
   ir_block *before = emit_begin(e, &loop.body);
   ir_tensor row = take(e, IR_SELECT, rows, 0, NULL, loop.variable, n, c->at);
-  ir_tensor piece = take(e, IR_SHARD, t, (uint32_t)p->dim, &p->partition, loop.variable, n, c->at);
-  if (!same_sizes(e, row, piece)) {
-    ir_instr_data zero = emit_fill(e, row, 0, c->at);
-    if (into_rows) emit_instr(e, &zero);
-    row = shortened(e, row, piece, c->at);
-  }
-  emit_simple(e, IR_OP_SET, into_rows ? &piece : &row, 1, into_rows ? row : piece, c->at);
+  piece_copy piece = {.whole = t, .dim = (uint32_t)p->dim, .partition = p->partition, .at = c->at};
+  piece.index = piece_of(e, p, loop.variable, n);
+  piece.count = n;
+  piece.back = !into_rows;
+  piece.nested = 1;
+  piece.part = row_for(e, &piece, row);
+  emit_copy_piece(e, &piece);
   emit_end(e, before);
   emit_instr(e, &loop);
   emit_unguard(e, &g, c->at);

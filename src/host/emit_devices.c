@@ -17,7 +17,7 @@ ir_scalar emit_device_begin(emitter *e, ir_tensor t, uint32_t dim) {
   ir_scalar begin = ir_scalar_const(s, 0), n = ir_axis_size(e->f, dims[dim]);
   uint32_t count = host_cuts(e->l, t, dim, 0, cuts);
   for (uint32_t i = 0; i < count; i++) {
-    ir_scalar me = emit_me(e, mesh, cuts[i].mesh_axis);
+    ir_scalar me = ir_host_cut_index(e->h, mesh, &cuts[i]);
     begin = ir_scalar_add(s, begin, emit_piece_begin(e, &cuts[i].partition, n, me));
     n = ir_host_part(e->h, mesh, &cuts[i], n);
   }
@@ -55,15 +55,17 @@ void emit_unguard(emitter *e, host_guard *g, loc at) {
 
 /* ---- pieces of what a device holds ---- */
 
-ir_tensor emit_own_piece(emitter *e, const step *s, ir_tensor from, uint32_t dim) {
+void emit_own_piece(emitter *e, const step *s, ir_tensor from, uint32_t dim, ir_tensor to) {
   const shard_comm *m = s->plan->comm;
   uint32_t k = (uint32_t)m->mesh_axis;
-  stream_axis cut = {.partition = host_partition_of(e->l, &m->after.axes[k])};
-  cut.count = ir_scalar_const(emit_scalars(e), ir_mesh_size(ir_mesh_at(e->h, m->to), k));
+  ir_cut cut = host_cut_along(e->l, s->op->result, k);
+  piece_copy c = {.whole = from, .part = to, .dim = dim, .partition = cut.partition};
+  c.index = ir_host_cut_index(e->h, m->to, &cut);
+  c.count = ir_scalar_const(emit_scalars(e), ir_mesh_size(ir_mesh_at(e->h, m->to), k));
+  c.at = s->op->at;
   ir_rule before = emit_because(e, IR_RULE_OWN);
-  ir_tensor piece = emit_cut(e, from, dim, &cut, false, emit_me(e, m->to, k), s->op->at);
+  emit_copy_piece(e, &c);
   (void)emit_because(e, before);
-  return piece;
 }
 
 void emit_slicing(emitter *e, step *s) {
@@ -73,8 +75,7 @@ void emit_slicing(emitter *e, step *s) {
   host_guard g;
   emit_guard(e, ir_tensor_at(e->f, s->op->result)->mesh, &g);
   uint32_t dropped = host_dropped_dims(e->l, s->op, 0);
-  from = emit_own_piece(e, s, from, emit_renumber((uint32_t)s->plan->comm->from_dim, dropped));
-  emit_simple(e, IR_OP_SET, &from, 1, to, s->op->at);
+  emit_own_piece(e, s, from, emit_renumber((uint32_t)s->plan->comm->from_dim, dropped), to);
   emit_unguard(e, &g, s->op->at);
 }
 
@@ -142,7 +143,8 @@ static void reduce_along(emitter *e, step *s, uint32_t k, ir_tensor from, ir_ten
   }
   c.kind = IR_COMM_REDUCE_SCATTER;
   uint32_t dim = emit_renumber(p.axes[k].dim, s->result_dropped);
-  pieces scattered = {.dim = (int32_t)dim, .partition = host_partition_of(e->l, &p.axes[k])};
+  pieces scattered = emit_pieces_along(e, s->op->result, k);
+  scattered.dim = (int32_t)dim;
   emit_pieces_comm(e, &c, from, &scattered, to, &scattered);
 }
 

@@ -59,10 +59,6 @@ static int32_t image(const emitter *e, const step *s, int32_t dim) {
   return -1;
 }
 
-static const shard_axis *axis_of(const shard_comm *m, bool after) {
-  return after ? &m->after.axes[m->mesh_axis] : &m->before.axes[m->mesh_axis];
-}
-
 /* Does the exchange cut one dimension in another way, or among the same devices in another order? What
  * goes to whom is then no matter of the sender's place; everybody gets everything instead, and takes its
  * new piece. */
@@ -81,13 +77,15 @@ static void find_pieces(emitter *e, const step *s, pieces *p, pieces *q) {
   if (m->mesh_axis < 0) return;
   bool recut = recuts(e, s), exchanges = m->kind == SHARD_ALL_TO_ALL && !recut;
   bool gathers = m->kind == SHARD_GATHER || m->kind == SHARD_ALLGATHER || recut;
-  ir_partition before = host_partition_of(e->l, axis_of(m, false)), after = before;
-  if (!gathers) after = host_partition_of(e->l, axis_of(m, true));
+  uint32_t k = (uint32_t)m->mesh_axis;
+  bool cut_before = m->before.axes[k].kind == SHARD_SHARDED;
+  pieces before = {0}, after = {0};
+  if (cut_before) before = emit_pieces_along(e, s->op->operands[0], k);
+  if (!gathers) after = emit_pieces_along(e, s->op->result, k);
+  *p = gathers ? before : after;
+  *q = gathers || exchanges ? before : after;
   p->dim = shown(e, s, exchanges ? preimage(e, s, m->to_dim) : m->from_dim, true);
   q->dim = shown(e, s, exchanges || gathers ? image(e, s, m->from_dim) : m->to_dim, false);
-  p->partition = gathers ? before : after;
-  q->partition = gathers || exchanges ? before : after;
-  uint32_t k = (uint32_t)m->mesh_axis;
   p->count = q->count = ir_mesh_size(ir_mesh_at(e->h, gathers ? m->from : m->to), k);
 }
 
@@ -215,8 +213,7 @@ static void take_piece(emitter *e, step *s, ir_tensor whole, ir_tensor out) {
   ir_rule before = emit_because(e, IR_RULE_ARRIVE);
   host_guard g;
   emit_guard(e, m->to, &g);
-  ir_tensor piece = emit_own_piece(e, s, whole, (uint32_t)shown(e, s, m->to_dim, false));
-  emit_simple(e, IR_OP_SET, &piece, 1, out, s->op->at);
+  emit_own_piece(e, s, whole, (uint32_t)shown(e, s, m->to_dim, false), out);
   emit_unguard(e, &g, s->op->at);
   (void)emit_because(e, before);
 }

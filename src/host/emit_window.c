@@ -1,18 +1,8 @@
 /* The part of an operation's result that a step computes: where it begins, and how long it is. */
 #include "host/emit.h"
 
-/* Where piece `index` begins. Unequal chunks: each chunk before it adds its length. */
 ir_scalar emit_piece_begin(emitter *e, const ir_partition *p, ir_scalar n, ir_scalar index) {
-  ir_scalars *s = emit_scalars(e);
-  if (p->kind == IR_PARTS) return ir_scalar_mul(s, index, ir_scalar_ceildiv(s, n, p->size));
-  if (p->kind == IR_CHUNK) return ir_scalar_mul(s, index, p->size);
-  ir_scalar zero = ir_scalar_const(s, 0), one = ir_scalar_const(s, 1), sum = zero;
-  for (uint32_t j = 0; j < p->n_chunks; j++) {
-    ir_scalar past = ir_scalar_sub(s, index, ir_scalar_const(s, j));
-    ir_scalar counts = ir_scalar_min(s, ir_scalar_max(s, past, zero), one);
-    sum = ir_scalar_add(s, sum, ir_scalar_mul(s, counts, ir_scalar_const(s, p->chunks[j])));
-  }
-  return sum;
+  return ir_partition_begin(emit_scalars(e), p, n, index);
 }
 
 bool emit_needs_offsets(emitter *e, const step *s) {

@@ -90,12 +90,18 @@ uint32_t host_dropped_result(const lowering *l, const op_plan *plan);
 void host_rewrite(lowering *l, const ir_op_data *op, const ir_scalar *sizes, ir_opcode *code,
                   const ir_attr **attrs);
 
-/* ---- devices.c ---- */
+/* ---- cuts.c, devices.c ---- */
 /* How dimension `dim` of `t` is cut over the devices of its mesh, outermost first; their number. Cuts
  * along the mesh axes in `without` (a mask) do not count. */
 uint32_t host_cuts(const lowering *l, ir_tensor t, uint32_t dim, uint32_t without,
                    ir_cut cuts[IR_MESH_MAX_RANK]);
-ir_partition host_partition_of(const lowering *l, const shard_axis *a);
+/* The cut along one mesh axis, along which the tensor is sharded. */
+ir_cut host_cut_along(const lowering *l, ir_tensor t, uint32_t mesh_axis);
+/* Why the dimension cannot be cut as it is placed; NULL: it can. */
+const char *host_cuts_problem(const lowering *l, ir_tensor t, uint32_t dim);
+/* Where devices hold a part of each slice, makes the slices those of the running device's part; false if
+ * such slices cannot be told apart there. */
+bool host_fit_stream(const lowering *l, ir_tensor t, stream_axis *a);
 /* Which level of the operation's loops runs over the pieces that lie on different devices; none: -1. */
 int32_t host_piece_level(const op_plan *plan);
 /* Can the inputs be cut as they are placed? Reports those that cannot. */

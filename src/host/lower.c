@@ -77,8 +77,9 @@ static status lower_guarded(void *context) {
   l->classes = ir_classes_build(f, IR_CLASS_BROADCAST, &l->scratch);
   l->ops = ARENA_ARRAY(&l->scratch, f->ops.len, op_plan);
   l->producer = ARENA_ARRAY(&l->scratch, f->tensors.len, ir_op);
+  l->h = ir_host_of(l->fusion); /* device coordinates are symbols of the host program */
+  l->h->meshes = f->meshes;
   if (!host_group(l)) return fail(STATUS_BAD_PROGRAM, "the program cannot be lowered");
-  l->h = ir_host_of(l->fusion);
   l->h->host->lowered = f;
   l->h->host->n_spread = l->n_spread;
   host_emit(l);

@@ -142,19 +142,29 @@ ir_scalar ir_host_coordinate(ir_func *h, ir_mesh mesh, uint32_t axis) {
   return c.symbol;
 }
 
+ir_scalar ir_host_cut_index(ir_func *h, ir_mesh mesh, const ir_cut *cut) {
+  ir_scalars *s = &h->module->scalars;
+  ir_scalar me = ir_host_coordinate(h, mesh, cut->mesh_axis);
+  if (!cut->turn) return me;
+  ir_scalar n = ir_scalar_const(s, ir_mesh_size(ir_mesh_at(h, mesh), cut->mesh_axis));
+  return ir_scalar_mod(s, ir_scalar_add(s, me, ir_host_coordinate(h, mesh, cut->turn - 1)), n);
+}
+
 ir_scalar ir_host_part(ir_func *h, ir_mesh mesh, const ir_cut *cut, ir_scalar n) {
   ir_scalars *s = &h->module->scalars;
   const ir_partition *p = &cut->partition;
   int64_t length;
-  if (p->kind == IR_CHUNK && ir_scalar_is_const(s, p->size, &length) && length == 1) return p->size;
+  bool one = p->kind == IR_CHUNK && ir_scalar_is_const(s, p->size, &length) && length == 1;
+  if (one && !p->period.id) return p->size;
   ir_scalar count = ir_scalar_const(s, ir_mesh_size(ir_mesh_at(h, mesh), cut->mesh_axis));
-  return ir_partition_length(s, p, n, ir_host_coordinate(h, mesh, cut->mesh_axis), count);
+  return ir_partition_length(s, p, n, ir_host_cut_index(h, mesh, cut), count);
 }
 
 /* Pieces of a given length must be as many as there are devices, and given chunks must add up, which
  * only the bound extents tell. */
 static void require_pieces(ir_func *h, ir_mesh mesh, const ir_cut *cut, ir_scalar n) {
   ir_scalars *s = &h->module->scalars;
+  if (cut->partition.period.id) n = cut->partition.period;
   if (cut->partition.kind == IR_CHUNKS) {
     ir_scalar total = ir_scalar_const(s, 0);
     for (uint32_t i = 0; i < cut->partition.n_chunks; i++) {
@@ -165,9 +175,10 @@ static void require_pieces(ir_func *h, ir_mesh mesh, const ir_cut *cut, ir_scala
   }
   if (cut->partition.kind != IR_CHUNK) return;
   int64_t devices = ir_mesh_size(ir_mesh_at(h, mesh), cut->mesh_axis);
-  ir_require(h, IR_REQUIRE_EQ, ir_scalar_const(s, devices),
-             ir_partition_count(s, &cut->partition, n),
-             "pieces of a dimension that is cut over devices", h->at);
+  ir_scalar count = ir_partition_count(s, &cut->partition, n), all = ir_scalar_const(s, devices);
+  bool periodic = cut->partition.period.id != 0; /* the last devices may have nothing then */
+  ir_require(h, periodic ? IR_REQUIRE_LE : IR_REQUIRE_EQ, periodic ? count : all,
+             periodic ? all : count, "pieces of a dimension that is cut over devices", h->at);
 }
 
 void ir_host_cut(ir_func *h, ir_axis a, ir_mesh mesh, const ir_cut *cuts, uint32_t n_cuts) {
@@ -234,7 +245,32 @@ bool ir_op_is_view(ir_opcode code) {
   return false;
 }
 
+ir_partition ir_partition_of_period(const ir_partition *p) {
+  ir_partition within = *p;
+  within.period = (ir_scalar){0};
+  return within;
+}
+
+/* Of a piece that is [begin, begin + length) of each period: (n / period) times its length, and what of
+ * it is in the rest. */
+static ir_scalar over_periods(ir_scalars *s, const ir_partition *p, ir_scalar n, ir_scalar begin,
+                              ir_scalar length) {
+  ir_scalar full = ir_scalar_mul(s, ir_scalar_floordiv(s, n, p->period), length);
+  ir_scalar left = ir_scalar_sub(s, ir_scalar_mod(s, n, p->period), begin);
+  ir_scalar tail = ir_scalar_max(s, ir_scalar_const(s, 0), ir_scalar_min(s, length, left));
+  return ir_scalar_add(s, full, tail);
+}
+
+/* Equal pieces get shorter from the first on; of given chunks any may be the longest. */
+static ir_scalar longest_over_periods(ir_scalars *s, const ir_partition *p, ir_scalar n) {
+  ir_partition within = ir_partition_of_period(p);
+  ir_scalar longest = ir_partition_longest(s, &within, p->period);
+  if (p->kind != IR_CHUNKS) return over_periods(s, p, n, ir_scalar_const(s, 0), longest);
+  return ir_scalar_mul(s, longest, ir_scalar_ceildiv(s, n, p->period));
+}
+
 ir_scalar ir_partition_longest(ir_scalars *s, const ir_partition *p, ir_scalar n) {
+  if (p->period.id) return longest_over_periods(s, p, n);
   if (p->kind == IR_PARTS) return ir_scalar_ceildiv(s, n, p->size);
   if (p->kind == IR_CHUNK) return p->size;
   int64_t longest = 0;
@@ -245,6 +281,7 @@ ir_scalar ir_partition_longest(ir_scalars *s, const ir_partition *p, ir_scalar n
 }
 
 ir_scalar ir_partition_count(ir_scalars *s, const ir_partition *p, ir_scalar n) {
+  if (p->period.id) n = p->period;
   if (p->kind == IR_PARTS) return p->size;
   if (p->kind == IR_CHUNK) return ir_scalar_ceildiv(s, n, p->size);
   return ir_scalar_const(s, p->n_chunks);
@@ -277,8 +314,33 @@ static bool begins_inside(ir_scalars *s, const ir_partition *p, ir_scalar piece,
   return ir_scalar_le(s, ir_scalar_mul(s, last, piece), n) == IR_TRUE;
 }
 
+/* Unequal chunks: each chunk before it adds its length. */
+ir_scalar ir_partition_begin(ir_scalars *s, const ir_partition *p, ir_scalar n, ir_scalar index) {
+  if (p->period.id) n = p->period;
+  if (p->kind == IR_PARTS) return ir_scalar_mul(s, index, ir_scalar_ceildiv(s, n, p->size));
+  if (p->kind == IR_CHUNK) return ir_scalar_mul(s, index, p->size);
+  ir_scalar zero = ir_scalar_const(s, 0), one = ir_scalar_const(s, 1), sum = zero;
+  for (uint32_t j = 0; j < p->n_chunks; j++) {
+    ir_scalar past = ir_scalar_sub(s, index, ir_scalar_const(s, j));
+    ir_scalar counts = ir_scalar_min(s, ir_scalar_max(s, past, zero), one);
+    sum = ir_scalar_add(s, sum, ir_scalar_mul(s, counts, ir_scalar_const(s, p->chunks[j])));
+  }
+  return sum;
+}
+
+static ir_scalar length_over_periods(ir_scalars *s, const ir_partition *p, ir_scalar n,
+                                     ir_scalar index, ir_scalar iterations) {
+  ir_partition within = ir_partition_of_period(p);
+  ir_scalar length = ir_partition_length(s, &within, p->period, index, iterations);
+  ir_scalar rest = ir_scalar_mod(s, n, p->period), zero = ir_scalar_const(s, 0);
+  if (ir_scalar_eq(s, rest, zero) == IR_TRUE)
+    return ir_scalar_mul(s, ir_scalar_floordiv(s, n, p->period), length);
+  return over_periods(s, p, n, ir_partition_begin(s, p, n, index), length);
+}
+
 ir_scalar ir_partition_length(ir_scalars *s, const ir_partition *p, ir_scalar n, ir_scalar index,
                               ir_scalar iterations) {
+  if (p->period.id) return length_over_periods(s, p, n, index, iterations);
   ir_scalar piece = ir_partition_longest(s, p, n), count = ir_partition_count(s, p, n);
   if (p->kind == IR_CHUNKS) return chunk_length(s, p, index);
   bool bounded = iterations.id && ir_scalar_le(s, iterations, count) == IR_TRUE;

@@ -108,6 +108,9 @@ typedef struct ir_partition {
   ir_scalar size;        /* PARTS, CHUNK */
   const int64_t *chunks; /* CHUNKS */
   uint32_t n_chunks;
+  /* Cuts over devices only. With one, each `period` positions, the last perhaps fewer, are cut like a
+   * dimension of that length, and piece i is what is i-th in all of them, one behind the other. */
+  ir_scalar period;
 } ir_partition;
 
 /* A stream: by the name current_stream() gave it, or by index. */
@@ -168,6 +171,7 @@ typedef struct ir_instr_data {
 typedef struct ir_cut {
   uint32_t mesh_axis;
   ir_partition partition;
+  uint32_t turn; /* mark axis + 1: piece (c + the coordinate along that) mod n instead; 0: none */
 } ir_cut;
 
 /* An axis of which each device holds a part. Its extent is that of the running device's part. */
@@ -239,6 +243,8 @@ ir_scalar ir_host_coordinate(ir_func *h, ir_mesh mesh, uint32_t axis);
 /* Cuts an axis of h, whose extent is that over all devices, over the devices of `mesh`: the extent
  * becomes that of the running device's part. */
 void ir_host_cut(ir_func *h, ir_axis a, ir_mesh mesh, const ir_cut *cuts, uint32_t n_cuts);
+/* Which piece the running device has. */
+ir_scalar ir_host_cut_index(ir_func *h, ir_mesh mesh, const ir_cut *cut);
 /* How long the running device's part of n positions is. */
 ir_scalar ir_host_part(ir_func *h, ir_mesh mesh, const ir_cut *cut, ir_scalar n);
 /* Notes that axis `a`, whose extent is that of a part already, is cut like another one. */
@@ -256,6 +262,10 @@ ir_scalar ir_partition_count(ir_scalars *s, const ir_partition *p, ir_scalar n);
 ir_scalar ir_partition_longest(ir_scalars *s, const ir_partition *p, ir_scalar n);
 ir_scalar ir_partition_length(ir_scalars *s, const ir_partition *p, ir_scalar n, ir_scalar index,
                               ir_scalar iterations);
+/* Where piece `index` begins; with a period, where in each of them. */
+ir_scalar ir_partition_begin(ir_scalars *s, const ir_partition *p, ir_scalar n, ir_scalar index);
+/* The same without the period: how each of them is cut. */
+ir_partition ir_partition_of_period(const ir_partition *p);
 
 /* Calls visit() for every instruction, in program order, bodies after their loop. */
 typedef void (*ir_instr_visitor)(void *context, ir_func *h, ir_instr i, uint32_t depth);

@@ -182,8 +182,7 @@ static uint32_t innermost(const ir_func *f, const shard_placement *p, uint32_t a
   return best;
 }
 
-/* The mesh axes whose cuts of the same dimension lie inside that along k. */
-static uint32_t cuts_inside(const ir_func *f, const shard_placement *p, uint32_t k) {
+uint32_t shard_cuts_inside(const ir_func *f, const shard_placement *p, uint32_t k) {
   uint32_t mask = 0;
   if (k >= p->rank || p->axes[k].kind != SHARD_SHARDED) return 0;
   for (uint32_t i = 0; i < p->rank; i++) {
@@ -198,7 +197,7 @@ static uint32_t cuts_inside(const ir_func *f, const shard_placement *p, uint32_t
 static bool has_more_changes(const ir_func *f, shard_comm *m) {
   if (m->mesh_axis == SHARD_NO_AXIS) return false;
   uint32_t k = (uint32_t)m->mesh_axis;
-  uint32_t inside = cuts_inside(f, &m->before, k) | cuts_inside(f, &m->after, k);
+  uint32_t inside = shard_cuts_inside(f, &m->before, k) | shard_cuts_inside(f, &m->after, k);
   m->changed |= inside;
   return inside != 0;
 }
@@ -215,7 +214,7 @@ static void split_changes(decomposing *d, ir_op o, const shard_comm *m, uint32_t
     return;
   }
   uint32_t last = gained ? innermost(d->f, &m->after, gained) : 0;
-  bool adds = gained && (!lost || !cuts_inside(d->f, &m->after, last));
+  bool adds = gained && (!lost || !shard_cuts_inside(d->f, &m->after, last));
   ir_tensor like = adds ? op.result : op.operands[0];
   uint32_t axes = adds ? to & ~(1u << last) : from & ~(1u << innermost(d->f, &m->before, lost));
   ir_op first = insert_between(d, o, like, axes);
@@ -488,6 +487,7 @@ static void decompose(decomposing *d, ir_op o) {
     settle(d, o, 0);
     return;
   }
+  shard_unmark_repeated(d->f, &op);
   mark_reductions(d, &op);
   if (!shard_fits(d->c, &op)) {
     bool partial = reduced_axes(d, op.result) != 0;
@@ -497,7 +497,8 @@ static void decompose(decomposing *d, ir_op o) {
     }
     reshard_operands(d, o);
   }
-  if (!shard_fits(d->c, ir_op_at(d->f, o)) || !counts_fit(d, ir_op_at(d->f, o))) {
+  const ir_op_data *now = ir_op_at(d->f, o);
+  if (!shard_fits(d->c, now) || !counts_fit(d, now) || shard_needs_whole(d->f, now)) {
     compute_everywhere(d, o);
     return;
   }

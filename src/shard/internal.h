@@ -125,6 +125,17 @@ schedule_marks shard_open_marks(const ir_func *f, ir_tensor t);
 /* Operands in the order in which they are asked; returns their number. */
 uint32_t shard_reference_order(const ir_func *f, const ir_op_data *op, uint32_t *order);
 
+/* ---- decompose.c ---- */
+/* The mesh axes whose cuts of the same dimension lie inside that along k. */
+uint32_t shard_cuts_inside(const ir_func *f, const shard_placement *p, uint32_t k);
+
+/* ---- positions.c ---- */
+/* Takes the marks of reductions away that add up one position again and again: it is the same everywhere,
+ * and not cut. */
+void shard_unmark_repeated(ir_func *f, const ir_op_data *op);
+/* Can the operation not be computed on local parts, though devices hold what they need? */
+bool shard_needs_whole(const ir_func *f, const ir_op_data *op);
+
 /* ---- layout.c ---- */
 void shard_comm_layout(shard_view *v, shard_comm *m);
 

@@ -42,6 +42,7 @@ static const ir_cut_axis *device_axis(const text_nvfuser *s, ir_axis a) {
   const ir_cut_axis *cut = ir_host_cut_of(s->h, a);
   int64_t length;
   if (!cut || cut->n_cuts != 1 || cut->cuts[0].partition.kind != IR_CHUNK) return NULL;
+  if (cut->cuts[0].partition.period.id) return NULL;
   bool one = ir_scalar_is_const(&s->h->module->scalars, cut->cuts[0].partition.size, &length) &&
              length == 1;
   return one ? cut : NULL;

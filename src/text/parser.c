@@ -11,6 +11,10 @@ static void parse_cut(text_parser *p, const text_token *at) {
   text_cut cut = {.token = *at};
   if (!text_parse_mesh_axis(p, &cut.mesh_axis)) return;
   ir_partition *part = &cut.partition;
+  if (text_accept(p, TOKEN_PLUS)) {
+    if (!text_parse_mesh_axis(p, &cut.turn)) return;
+    cut.turn++;
+  }
   if (text_accept(p, TOKEN_SLASH)) {
     part->kind = IR_CHUNK;
     part->size = text_parse_factor(p);
@@ -18,6 +22,10 @@ static void parse_cut(text_parser *p, const text_token *at) {
   } else if (text_is(p, TOKEN_LBRACKET)) {
     part->kind = IR_CHUNKS;
     cut.poison = !text_parse_ints(p, "chunks", &part->chunks, &part->n_chunks);
+  }
+  if (text_accept(p, TOKEN_PERCENT)) {
+    part->period = text_parse_factor(p);
+    cut.poison = cut.poison || !part->period.id;
   }
   vec_push(&p->m->memory, &p->cuts, cut);
 }

@@ -20,6 +20,7 @@ typedef struct text_cut {
   text_token token; /* the @ */
   uint32_t mesh_axis;
   ir_partition partition; /* of PARTS the size follows from the mesh */
+  uint32_t turn;          /* as in ir_cut */
   bool poison;
 } text_cut;
 

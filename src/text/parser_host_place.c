@@ -60,7 +60,7 @@ static bool pieces_fit(text_parser *p, const text_cut *c, ir_mesh mesh, ir_scala
   if (!whole.id || !ir_scalar_is_const(s, ir_partition_count(s, &c->partition, whole), &pieces)) {
     return true;
   }
-  if (pieces == size) return true;
+  if (pieces == size || (c->partition.period.id && pieces < size)) return true;
   text_error(p, &c->token, "this makes %lld pieces for the %lld devices of mesh '%s' along %s",
              (long long)pieces, (long long)size, mesh_text(p, mesh), axis_text(p, c->mesh_axis));
   return false;
@@ -68,10 +68,20 @@ static bool pieces_fit(text_parser *p, const text_cut *c, ir_mesh mesh, ir_scala
 
 static bool cut_fits(text_parser *p, const text_cut *c, ir_mesh mesh, ir_scalar whole) {
   uint32_t rank = ir_mesh_at(p->f, mesh)->rank;
+  ir_scalar period = c->partition.period;
+  int64_t n;
   if (c->poison) return false;
+  if (period.id && ir_scalar_is_const(&p->m->scalars, period, &n) && n < 1) {
+    text_error(p, &c->token, "a period has at least 1 position");
+    return false;
+  }
   if (c->mesh_axis >= rank) {
     text_error(p, &c->token, "mesh '%s' has no axis %s; it has %u", mesh_text(p, mesh),
                axis_text(p, c->mesh_axis), rank);
+    return false;
+  }
+  if (c->turn && (c->turn > rank || c->turn == c->mesh_axis + 1)) {
+    text_error(p, &c->token, "pieces turn along another axis of mesh '%s'", mesh_text(p, mesh));
     return false;
   }
   if (c->partition.kind == IR_CHUNKS) return chunks_fit(p, c, mesh, whole);
@@ -101,8 +111,10 @@ bool text_host_cuts_fit(text_parser *p, ir_mesh mesh) {
   for (uint32_t i = 0; i < p->extents.len; i++) {
     const text_extent *e = &p->extents.data[i];
     for (uint32_t k = 0; k < e->n_cuts; k++) { /* the length is known to the first only */
+      const text_cut *c = &p->cuts.data[e->cuts + k];
       ir_scalar whole = k ? (ir_scalar){0} : e->scalar;
-      good = cut_fits(p, &p->cuts.data[e->cuts + k], mesh, whole) && good;
+      if (c->partition.period.id) whole = c->partition.period;
+      good = cut_fits(p, c, mesh, whole) && good;
     }
   }
   return good;
@@ -113,7 +125,7 @@ static void cut_axis(text_parser *p, const text_extent *e, text_later *later) {
   ir_cut *cuts = ARENA_ARRAY(&p->m->memory, e->n_cuts, ir_cut);
   for (uint32_t k = 0; k < e->n_cuts; k++) {
     const text_cut *c = &p->cuts.data[e->cuts + k];
-    cuts[k] = (ir_cut){c->mesh_axis, c->partition};
+    cuts[k] = (ir_cut){c->mesh_axis, c->partition, c->turn};
     if (c->partition.kind != IR_PARTS) continue;
     int64_t size = ir_mesh_size(ir_mesh_at(p->f, later->mesh), c->mesh_axis);
     cuts[k].partition.size = ir_scalar_const(&p->m->scalars, size);

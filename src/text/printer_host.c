@@ -51,17 +51,26 @@ static void put_factor(const ir_func *h, ir_scalar x, strbuf *out) {
   if (!atom) strbuf_putc(out, ')');
 }
 
-/* @x, @x/2, @x[3, 5]: how the dimension is cut over devices. */
+/* @x, @x/2, @x[3, 5], behind the axis + and one that the pieces turn along, behind all of it % and a
+ * period: how the dimension is cut over devices. */
 static void put_cuts(const ir_func *h, ir_axis a, strbuf *out) {
   const ir_cut_axis *cut = ir_host_cut_of(h, a);
   for (uint32_t i = 0; cut && i < cut->n_cuts; i++) {
     const ir_partition *part = &cut->cuts[i].partition;
     strbuf_putc(out, '@');
     text_put_mesh_axis(cut->cuts[i].mesh_axis, out);
+    if (cut->cuts[i].turn) {
+      strbuf_putc(out, '+');
+      text_put_mesh_axis(cut->cuts[i].turn - 1, out);
+    }
     if (part->kind == IR_CHUNKS) text_put_ints(part->chunks, part->n_chunks, out);
-    if (part->kind != IR_CHUNK) continue;
-    strbuf_putc(out, '/');
-    put_factor(h, part->size, out);
+    if (part->kind == IR_CHUNK) {
+      strbuf_putc(out, '/');
+      put_factor(h, part->size, out);
+    }
+    if (!part->period.id) continue;
+    strbuf_putc(out, '%');
+    put_factor(h, part->period, out);
   }
 }
 

@@ -1,0 +1,133 @@
+/* Operations that must know where a position lies in the whole dimension, on tensors whose parts do not
+ * tell: those are computed whole. */
+#include "shard/internal.h"
+
+/* ---- reductions of what repeats itself ---- */
+
+static ir_axis dimension_of(const ir_func *f, ir_axes logical, ir_axis a) {
+  for (;;) {
+    for (uint32_t i = 0; i < logical.len; i++) {
+      if (IR_SAME(logical.data[i], a)) return a;
+    }
+    a = ir_transform_at(f, ir_axis_at(f, a)->def)->in[0];
+  }
+}
+
+static bool repeats(const ir_func *f, const ir_op_data *op, ir_axis reduction) {
+  ir_pair pairs[IR_MAX_RANK];
+  for (uint32_t k = 0; k < op->n_operands; k++) {
+    uint32_t n = op->operands[k].id ? ir_map_pairs(f, op, k, pairs) : 0;
+    for (uint32_t i = 0; i < n; i++) {
+      bool same = IR_SAME(pairs[i].consumer, reduction);
+      if (same && ir_axis_at(f, pairs[i].producer)->expanded.id) return true;
+    }
+  }
+  return false;
+}
+
+void shard_unmark_repeated(ir_func *f, const ir_op_data *op) {
+  ir_domains now = ir_tensor_at(f, op->result)->now;
+  for (uint32_t i = 0; i < now.loop.len; i++) {
+    ir_axis_data *a = ir_axis_at(f, now.loop.data[i]);
+    if (a->kind != IR_AXIS_REDUCTION || a->mark.kind != IR_MARK_MESH) continue;
+    if (repeats(f, op, dimension_of(f, now.root, now.loop.data[i]))) a->mark = (ir_mark){0};
+  }
+}
+
+/* ---- positions ---- */
+
+/* Does a device hold a range of the dimension, so that where it begins says where everything is? */
+static bool is_range(const shard_axis *a) {
+  return a->contiguous && !a->swizzled && a->cut != SHARD_INNER && a->cut != SHARD_MERGED;
+}
+
+static bool is_resized(const ir_func *f, ir_axis dim) {
+  ir_transform def = ir_axis_at(f, dim)->def;
+  return def.id && ir_transform_at(f, def)->kind == IR_RESIZE;
+}
+
+/* Has operand k position i of the dimension wherever the result has it? */
+static bool maps_exactly(const ir_func *f, const ir_op_data *op, uint32_t k, ir_axis dim) {
+  ir_pair pairs[IR_MAX_RANK];
+  uint32_t n = op->operands[k].id ? ir_map_pairs(f, op, k, pairs) : 0;
+  for (uint32_t i = 0; i < n; i++) {
+    if (IR_SAME(pairs[i].consumer, dim)) return pairs[i].kind == IR_PAIR_EXACT;
+  }
+  return false;
+}
+
+static bool all_map_exactly(const ir_func *f, const ir_op_data *op, ir_axis dim) {
+  for (uint32_t k = 0; k < op->n_operands; k++) {
+    if (!maps_exactly(f, op, k, dim)) return false;
+  }
+  return true;
+}
+
+/* Is each position of dimension `d` computed alike, wherever it lies? */
+static bool is_free_of_positions(const ir_func *f, const ir_op_data *op, uint32_t d) {
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(f, op->result, dims);
+  switch (ir_op_info_of(op->code)->family) {
+  case IR_FAMILY_POINTWISE:
+  case IR_FAMILY_SET:
+  case IR_FAMILY_CAST:
+  case IR_FAMILY_REDUCE:
+  case IR_FAMILY_MOMENT:
+  case IR_FAMILY_BROADCAST:
+  case IR_FAMILY_SQUEEZE:
+  case IR_FAMILY_EXPAND:
+  case IR_FAMILY_PERMUTE:
+  case IR_FAMILY_SELECT:
+  case IR_FAMILY_INDEX_SELECT:
+  case IR_FAMILY_MATMUL:
+  case IR_FAMILY_LINEAR: return true;
+  case IR_FAMILY_RESHAPE:
+  case IR_FAMILY_SLICE:
+  case IR_FAMILY_PAD:
+  case IR_FAMILY_SOFTMAX:
+  case IR_FAMILY_NORM: return maps_exactly(f, op, 0, dims[d]);
+  case IR_FAMILY_CAT:
+  case IR_FAMILY_GATHER:
+  case IR_FAMILY_SCATTER: return all_map_exactly(f, op, dims[d]);
+  case IR_FAMILY_MAKER: return op->code != IR_OP_IOTA && op->code != IR_OP_UNIFORM;
+  case IR_FAMILY_SDPA: return d + 2 != rank || !ir_op_attr(op, "causal")->i;
+  }
+  return false;
+}
+
+/* A slice or pad along a cut dimension is none of what a device holds. */
+static bool resizes_cut(const ir_func *f, const ir_op_data *op) {
+  shard_placement p;
+  ir_axis dims[IR_MAX_RANK];
+  ir_family family = ir_op_info_of(op->code)->family;
+  if (family != IR_FAMILY_SLICE && family != IR_FAMILY_PAD) return false;
+  (void)ir_tensor_dims(f, op->result, dims);
+  shard_placement_of(f, op->operands[0], &p);
+  for (uint32_t k = 0; k < p.rank; k++) {
+    if (p.axes[k].kind == SHARD_SHARDED && is_resized(f, dims[p.axes[k].dim])) return true;
+  }
+  return false;
+}
+
+/* Is there a cut that partial results already have inside one that they get when they are reduced? */
+static bool has_partial_around(const ir_func *f, const shard_placement *p) {
+  for (uint32_t k = 0; k < p->rank; k++) {
+    if (p->axes[k].kind != SHARD_SHARDED || !p->axes[k].reduced.id) continue;
+    for (uint32_t inside = shard_cuts_inside(f, p, k); inside; inside &= inside - 1) {
+      if (!p->axes[__builtin_ctz(inside)].reduced.id) return true;
+    }
+  }
+  return false;
+}
+
+bool shard_needs_whole(const ir_func *f, const ir_op_data *op) {
+  shard_placement p;
+  shard_placement_of(f, op->result, &p);
+  if (resizes_cut(f, op) || has_partial_around(f, &p)) return true;
+  for (uint32_t k = 0; k < p.rank; k++) {
+    const shard_axis *a = &p.axes[k];
+    if (a->kind != SHARD_SHARDED || ir_mesh_size(ir_mesh_at(f, p.mesh), k) <= 1) continue;
+    if (!is_range(a) && !is_free_of_positions(f, op, a->dim)) return true;
+  }
+  return false;
+}
