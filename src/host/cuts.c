@@ -18,7 +18,8 @@ typedef struct way {
   const ir_transform_data *splits[MAX_STEPS];
   bool inner[MAX_STEPS];
   uint32_t len;
-  ir_scalar rows; /* the dimension is the outer of merged ones: positions of the others per step of it */
+  ir_scalar
+      rows; /* the dimension is the outer of merged ones: positions of the others per step of it */
 } way;
 
 typedef struct cutting {
@@ -33,7 +34,8 @@ typedef struct cutting {
 /* What an axis counts: its index at position x of what is left is (x % period) / unit. */
 typedef struct counted {
   ir_scalar unit, period; /* no period: it does not begin again */
-  bool flat;              /* it goes over all that is left, one position at a time */
+  bool flat;              /* it goes over all that is left, one position at a time, and that is as
+                             long as the axis on every device */
 } counted;
 
 static ir_scalars *scalars_of(const lowering *l) { return &l->f->module->scalars; }
@@ -104,7 +106,8 @@ static const char *find_way(const lowering *l, ir_tensor t, ir_axis a, way *w) {
 /* Does `b` lie inside each step of `a`, or in what follows it? */
 static bool comes_first(const way *a, const way *b) {
   uint32_t i = 0;
-  while (i < a->len && i < b->len && a->splits[i] == b->splits[i] && a->inner[i] == b->inner[i]) i++;
+  while (i < a->len && i < b->len && a->splits[i] == b->splits[i] && a->inner[i] == b->inner[i])
+    i++;
   return i < a->len && i < b->len && !a->inner[i] && b->inner[i];
 }
 
@@ -126,6 +129,13 @@ static bool is_alone(const cutting *c, ir_axis a) {
   return mark.kind == IR_MARK_MESH && ir_mesh_size(ir_mesh_at(f, mesh), mark.mesh_axis) == 1;
 }
 
+/* Are all positions of the split positions of what is split? The last part may be shorter else. */
+static bool is_exact(const lowering *l, const ir_transform_data *t) {
+  ir_scalar outer = ir_axis_size(l->f, t->out[0]), inner = ir_axis_size(l->f, t->out[1]);
+  ir_scalar all = ir_scalar_mul(scalars_of(l), outer, inner);
+  return ir_func_equal(l->f, all, ir_axis_size(l->f, t->in[0])) == IR_TRUE;
+}
+
 /* Inside a split an axis begins again with each step of the outer part, unless the device has one
  * position of that and it does not begin again itself. */
 static bool go_inside(cutting *c, const ir_transform_data *split, counted *x) {
@@ -133,11 +143,16 @@ static bool go_inside(cutting *c, const ir_transform_data *split, counted *x) {
   ir_scalar step = ir_scalar_mul(s, x->unit, ir_axis_size(c->l->f, split->out[1]));
   int32_t outer = placed_at(c, split->out[0]);
   bool given = split->kind == IR_CHUNK_SPLIT;
-  if (is_alone(c, split->out[0]) || (outer >= 0 && !x->period.id)) return true;
-  c->why = given ? "lies inside chunks of given lengths that are not placed"
-                 : "lies in pieces of different lengths, whose positions have no common step";
+  if (is_alone(c, split->out[0]) || (outer >= 0 && !x->period.id)) {
+    x->flat = x->flat && is_exact(c->l, split);
+    return true;
+  }
+  c->why =
+      given ? "lies inside chunks of given lengths that are not placed; place them too"
+            : "lies in pieces of different lengths, whose positions have no common step; split by "
+              "factors that divide";
   if (given || (x->period.id && !divides(c->l, step, x->period))) return false;
-  x->period = at_least_one(c->l, step);
+  x->period = step;
   x->flat = false;
   return true;
 }
@@ -164,12 +179,14 @@ static bool count_along(cutting *c, const way *w, bool above, counted *x) {
 /* Merged axes: whole rows of the outermost, or nothing that has a shape. */
 static bool divide_by_rows(cutting *c, const way *w, ir_partition *p) {
   ir_scalars *s = scalars_of(c->l);
-  c->why = "comes from merged axes, and its pieces are not whole rows of the first of them";
+  c->why =
+      "comes from merged axes, and its pieces are not whole rows of the first of them; cut one "
+      "dimension instead";
   if (!w->rows.id) return true;
   if (p->kind != IR_CHUNK || !divides(c->l, w->rows, p->size)) return false;
   if (p->period.id && !divides(c->l, w->rows, p->period)) return false;
-  p->size = at_least_one(c->l, ir_scalar_floordiv(s, p->size, w->rows));
-  if (p->period.id) p->period = at_least_one(c->l, ir_scalar_floordiv(s, p->period, w->rows));
+  p->size = ir_scalar_floordiv(s, p->size, w->rows);
+  if (p->period.id) p->period = ir_scalar_floordiv(s, p->period, w->rows);
   return true;
 }
 
@@ -188,7 +205,7 @@ static bool cut_outer(cutting *c, const ir_transform_data *t, counted *x, int64_
     return true;
   }
   ir_scalar unit = ir_scalar_mul(s, x->unit, ir_axis_size(c->l->f, t->out[1]));
-  *p = (ir_partition){.kind = IR_CHUNK, .size = at_least_one(c->l, unit), .period = x->period};
+  *p = (ir_partition){.kind = IR_CHUNK, .size = unit, .period = x->period};
   if (!p->period.id) p->period = ir_scalar_mul(s, p->size, ir_scalar_const(s, devices));
   return true;
 }
@@ -200,8 +217,19 @@ static bool cut_inner(cutting *c, const ir_transform_data *t, counted *x, ir_par
   if (!x->period.id && t->kind == IR_CHUNK_SPLIT) return false;
   ir_scalar all = ir_scalar_mul(s, x->unit, ir_axis_size(c->l->f, t->out[1]));
   *p = (ir_partition){.kind = IR_CHUNK, .size = x->unit};
-  p->period = x->period.id ? x->period : at_least_one(c->l, all);
+  p->period = x->period.id ? x->period : all;
   return true;
+}
+
+/* One period that covers everything, with a piece for each device, is none. */
+static void drop_needless_period(const cutting *c, const shard_axis *a, int64_t devices,
+                                 ir_partition *p) {
+  ir_scalars *s = scalars_of(c->l);
+  if (c->n > 0 || p->kind != IR_CHUNK || !p->period.id) return;
+  ir_scalar n = ir_axis_size(c->l->f, a->logical), all = ir_scalar_const(s, devices);
+  bool covers = ir_scalar_le(s, n, p->period) == IR_TRUE;
+  if (covers && ir_func_equal(c->l->f, ir_scalar_ceildiv(s, n, p->size), all) == IR_TRUE)
+    p->period = (ir_scalar){0};
 }
 
 static bool add_cut(cutting *c, const way *w, uint32_t k, const shard_axis *a) {
@@ -217,6 +245,9 @@ static bool add_cut(cutting *c, const way *w, uint32_t k, const shard_axis *a) {
   if (!last) *p = (ir_partition){.kind = IR_CHUNK, .size = x.unit};
   else good = w->inner[w->len - 1] ? cut_inner(c, last, &x, p) : cut_outer(c, last, &x, devices, p);
   if (!good || !divide_by_rows(c, w, p)) return false;
+  if (p->kind == IR_CHUNK && p->period.id) p->size = at_least_one(c->l, p->size);
+  if (p->period.id) p->period = at_least_one(c->l, p->period);
+  drop_needless_period(c, a, devices, p);
   c->why = "is swizzled along the mesh axis that it is marked with";
   if (a->swizzled && a->swizzle_axis == k) return false;
   if (a->swizzled) cut->turn = a->swizzle_axis + 1;

@@ -289,16 +289,14 @@ static void copy_periods(emitter *e, const piece_copy *c, ir_scalar n) {
   loop.variable = emit_new_variable(e, c->nested);
   ir_block *before = emit_begin(e, &loop.body);
   ir_partition chunk = {.kind = IR_CHUNK, .size = p->period};
-  ir_tensor period =
-      take(e, IR_SHARD, c->whole, c->dim, &chunk, loop.variable, loop.extent, c->at);
+  ir_tensor period = take(e, IR_SHARD, c->whole, c->dim, &chunk, loop.variable, loop.extent, c->at);
   ir_scalar positions = size_of(e, period, (int32_t)c->dim);
   ir_scalar start = ir_scalar_min(s, begin, positions);
   ir_scalar stop = ir_scalar_min(s, ir_scalar_add(s, begin, length), positions);
   ir_scalar taken = ir_scalar_sub(s, stop, start);
   ir_tensor from = view_range(e, period, c->dim, start, stop, 1, taken, c->at);
   chunk.size = ir_scalar_max(s, length, one);
-  ir_tensor to =
-      take(e, IR_SHARD, c->part, c->dim, &chunk, loop.variable, loop.extent, c->at);
+  ir_tensor to = take(e, IR_SHARD, c->part, c->dim, &chunk, loop.variable, loop.extent, c->at);
   copy_either_way(e, c, from, to);
   emit_end(e, before);
   emit_instr(e, &loop);
@@ -307,8 +305,7 @@ static void copy_periods(emitter *e, const piece_copy *c, ir_scalar n) {
 void emit_copy_piece(emitter *e, const piece_copy *c) {
   ir_scalar n = size_of(e, c->whole, (int32_t)c->dim);
   if (emit_piece_is_range(&c->partition)) {
-    ir_tensor piece =
-        take(e, IR_SHARD, c->whole, c->dim, &c->partition, c->index, c->count, c->at);
+    ir_tensor piece = take(e, IR_SHARD, c->whole, c->dim, &c->partition, c->index, c->count, c->at);
     copy_either_way(e, c, piece, c->part);
   } else if (!copy_strided(e, c, n)) {
     copy_periods(e, c, n);

@@ -24,8 +24,8 @@ static bool cut_range(const ir_env *env, const ir_partition *p, int64_t n, int64
 }
 
 /* Cuts n positions; `left` are those of the piece. */
-static bool cut(const ir_env *env, const ir_partition *p, int64_t n, int64_t index,
-                rt_piece_cut *c, int64_t *left) {
+static bool cut(const ir_env *env, const ir_partition *p, int64_t n, int64_t index, rt_piece_cut *c,
+                int64_t *left) {
   c->period = 0;
   if (p->period.id && (!ir_env_eval(env, p->period, &c->period) || c->period < 1)) return false;
   if (!cut_range(env, p, c->period ? c->period : n, index, c)) return false;

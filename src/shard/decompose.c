@@ -1,6 +1,7 @@
 /* Splits operations that both compute and communicate, and changes along several mesh axes. */
 #include <string.h>
 
+#include "base/table.h"
 #include "ir/build.h"
 #include "schedule/schedule.h"
 #include "shard/internal.h"
@@ -163,33 +164,22 @@ static void settle(decomposing *d, ir_op o, uint32_t depth);
 /* How many transforms lie between the marked axis and its dimension. */
 static uint32_t depth_of(const ir_func *f, const shard_axis *a) {
   uint32_t n = 0;
-  for (ir_axis at = a->loop; !IR_SAME(at, a->logical); n++) {
-    at = ir_transform_at(f, ir_axis_at(f, at)->def)->in[0];
-  }
+  for (ir_axis at = shard_parent(f, a->loop); at.id; n++) at = shard_parent(f, at);
   return n;
 }
 
 /* The mesh axis of `among` whose cut is the innermost; of several, the last. Cuts of one dimension come
  * from the outermost on and go from the innermost on: a piece of a piece is nothing by itself. */
 static uint32_t innermost(const ir_func *f, const shard_placement *p, uint32_t among) {
-  uint32_t best = (uint32_t)__builtin_ctz(among), most = 0;
+  uint32_t best = (uint32_t)__builtin_ctz(among), most = 0, inside;
   for (uint32_t left = among; left; left &= left - 1) {
     uint32_t k = (uint32_t)__builtin_ctz(left), depth = depth_of(f, &p->axes[k]);
     if (depth <= most) continue;
     best = k;
     most = depth;
   }
+  while ((inside = shard_cuts_inside(f, p, best) & among)) best = (uint32_t)__builtin_ctz(inside);
   return best;
-}
-
-uint32_t shard_cuts_inside(const ir_func *f, const shard_placement *p, uint32_t k) {
-  uint32_t mask = 0;
-  if (k >= p->rank || p->axes[k].kind != SHARD_SHARDED) return 0;
-  for (uint32_t i = 0; i < p->rank; i++) {
-    bool same = p->axes[i].kind == SHARD_SHARDED && p->axes[i].dim == p->axes[k].dim;
-    if (same && depth_of(f, &p->axes[i]) > depth_of(f, &p->axes[k])) mask |= 1u << i;
-  }
-  return mask;
 }
 
 /* A cut inside the one that changes is a piece of another piece afterwards, even where the prover finds
@@ -308,12 +298,26 @@ static void replace_uses(decomposing *d, ir_tensor of, ir_tensor by, ir_op excep
   }
 }
 
+/* Random numbers go by the name that the result had. */
+static void keep_key(decomposing *d, ir_op o) {
+  ir_op_data *op = ir_op_at(d->f, o);
+  if (op->code != IR_OP_UNIFORM || ir_op_attr(op, "key")->given) return;
+  const char *name = ir_tensor_name(d->f, op->result);
+  ir_attr *attrs =
+      arena_copy(memory_of(d), op->attrs, ir_op_info_of(op->code)->n_attrs * sizeof *attrs);
+  ir_attr *key = &attrs[ir_op_attr(op, "key") - op->attrs];
+  key->given = true;
+  key->i = (int64_t)hash_bytes(name, strlen(name));
+  op->attrs = attrs;
+}
+
 /* The result of `o` becomes set(of what it was), which takes over its name, place and consumers. What
  * was the result has neither marks nor a mesh. */
 static ir_op set_behind(decomposing *d, ir_op o, uint32_t k, ir_rule rule) {
   ir_func *f = d->f;
   ir_tensor old = result_of(d, o);
   uint32_t name = ir_tensor_at(f, old)->name, other = fresh_name(d, name);
+  keep_key(d, o);
   ir_why why = {.rule = rule, .at = ir_op_at(f, o)->at, .from = name};
   why.because = decided_by(d, ir_op_at(f, o), k);
   ir_op set = add_set(d, old, other, why);

@@ -87,6 +87,7 @@ typedef struct shard_leaf {
   bool present; /* devices hold different pieces; a constant index means that one holds all */
   bool mixed;   /* cut in a way that no operand or result can match */
   ir_scalar index;
+  ir_axis axis; /* the marked one */
 } shard_leaf;
 
 void shard_view_open(shard_ctx *c, const ir_op_data *op, uint32_t operand, shard_view *v);
@@ -102,6 +103,9 @@ typedef enum shard_relation {
   SHARD_DIFFERENT,
 } shard_relation;
 shard_relation shard_leaf_compare(shard_ctx *c, const shard_leaf *from, const shard_leaf *to);
+/* The same for leaves of the two sides. Where one device holds everything, it must be along the same
+ * dimension: the others hold nothing of that. */
+shard_relation shard_view_compare(shard_view *v, const shard_leaf *from, const shard_leaf *to);
 shard_relation shard_relate(shard_view *v, uint32_t k);
 /* Mesh axes that exist on either side. */
 uint32_t shard_view_rank(const shard_view *v);
@@ -125,11 +129,13 @@ schedule_marks shard_open_marks(const ir_func *f, ir_tensor t);
 /* Operands in the order in which they are asked; returns their number. */
 uint32_t shard_reference_order(const ir_func *f, const ir_op_data *op, uint32_t *order);
 
-/* ---- decompose.c ---- */
-/* The mesh axes whose cuts of the same dimension lie inside that along k. */
-uint32_t shard_cuts_inside(const ir_func *f, const shard_placement *p, uint32_t k);
-
 /* ---- positions.c ---- */
+/* What an axis is a part of; none: it is no part. Of merged axes the outermost with several positions. */
+ir_axis shard_parent(const ir_func *f, ir_axis a);
+/* Is `a` the axis `of`, a part of it, or a part of a part? */
+bool shard_descends(const ir_func *f, ir_axis a, ir_axis of);
+/* The mesh axes whose cuts of the same dimension cut what that along k leaves. */
+uint32_t shard_cuts_inside(const ir_func *f, const shard_placement *p, uint32_t k);
 /* Takes the marks of reductions away that add up one position again and again: it is the same everywhere,
  * and not cut. */
 void shard_unmark_repeated(ir_func *f, const ir_op_data *op);

@@ -2,15 +2,51 @@
  * tell: those are computed whole. */
 #include "shard/internal.h"
 
+/* ---- cuts of one dimension ---- */
+
+ir_axis shard_parent(const ir_func *f, ir_axis a) {
+  ir_transform def = ir_axis_at(f, a)->def;
+  int64_t n;
+  if (!def.id) return (ir_axis){0};
+  const ir_transform_data *t = ir_transform_at(f, def);
+  bool one = ir_scalar_is_const(&f->module->scalars, ir_axis_size(f, t->in[0]), &n) && n == 1;
+  return t->kind == IR_MERGE && one ? t->in[1] : t->in[0];
+}
+
+bool shard_descends(const ir_func *f, ir_axis a, ir_axis of) {
+  while (a.id && !IR_SAME(a, of)) a = shard_parent(f, a);
+  return a.id != 0;
+}
+
+/* Does `b` come of the inner part of a split of whose outer part `a` comes? */
+static bool lies_inside(const ir_func *f, ir_axis a, ir_axis b) {
+  for (; ir_axis_at(f, a)->def.id; a = shard_parent(f, a)) {
+    const ir_transform_data *t = ir_transform_at(f, ir_axis_at(f, a)->def);
+    bool outer = t->out[1].id && IR_SAME(a, t->out[0]);
+    if (outer && shard_descends(f, b, t->out[1])) return true;
+  }
+  return false;
+}
+
+uint32_t shard_cuts_inside(const ir_func *f, const shard_placement *p, uint32_t k) {
+  uint32_t mask = 0;
+  if (k >= p->rank || p->axes[k].kind != SHARD_SHARDED) return 0;
+  for (uint32_t i = 0; i < p->rank; i++) {
+    bool same = p->axes[i].kind == SHARD_SHARDED && p->axes[i].dim == p->axes[k].dim;
+    if (same && lies_inside(f, p->axes[k].loop, p->axes[i].loop)) mask |= 1u << i;
+  }
+  return mask;
+}
+
 /* ---- reductions of what repeats itself ---- */
 
-static ir_axis dimension_of(const ir_func *f, ir_axes logical, ir_axis a) {
-  for (;;) {
-    for (uint32_t i = 0; i < logical.len; i++) {
-      if (IR_SAME(logical.data[i], a)) return a;
+static ir_axis dimension_of(const ir_func *f, ir_axes root, ir_axis a) {
+  for (; a.id; a = shard_parent(f, a)) {
+    for (uint32_t i = 0; i < root.len; i++) {
+      if (IR_SAME(root.data[i], a)) return a;
     }
-    a = ir_transform_at(f, ir_axis_at(f, a)->def)->in[0];
   }
+  return a;
 }
 
 static bool repeats(const ir_func *f, const ir_op_data *op, ir_axis reduction) {

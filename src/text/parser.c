@@ -43,7 +43,8 @@ static void parse_cuts(text_parser *p, text_extent *e) {
 static void parse_extent(text_parser *p) {
   text_extent e = {.token = p->token};
   if (text_accept(p, TOKEN_QUESTION)) {
-    e.poison = false;
+    e.anonymous = true;
+    if (text_is(p, TOKEN_AT) && p->host) e.scalar = text_host_own_extent(p);
   } else if (text_is(p, TOKEN_NAME) && !continues_expression(text_lexer_peek(&p->lexer).kind)) {
     e.name = text_expect_name(p, "an extent");
   } else {
@@ -93,7 +94,8 @@ static bool resolve_input_extent(text_parser *p, const text_extent *e, ir_scalar
     *x = ir_build_extent(p->f, e->name, text_token_loc(&e->token));
     return x->id != 0;
   }
-  if (e->poison || !x->id || ir_scalar_is_const(&p->m->scalars, *x, NULL)) return !e->poison;
+  if (e->poison || e->anonymous || !x->id || ir_scalar_is_const(&p->m->scalars, *x, NULL))
+    return !e->poison;
   text_error(p, &e->token, "an input's extent is an integer, a name or ?");
   return false;
 }

@@ -30,6 +30,7 @@ typedef struct text_extent {
   text_token token;
   uint32_t name;    /* a lone name; else 0 */
   ir_scalar scalar; /* none: `?`, a lone name, or poison */
+  bool anonymous;   /* `?`; its symbol is made here where its cuts may name it */
   bool poison;
   uint32_t cuts, n_cuts; /* in p->cuts */
 } text_extent;
@@ -128,6 +129,11 @@ ir_scalar text_parse_factor(text_parser *p);
 /* Does me( begin here? It then is parsed with the word in hand; none where it is refused. */
 bool text_at_coordinate(const text_parser *p);
 ir_scalar text_parse_coordinate(text_parser *p);
+/* In a parameter of a host program: the symbol of the `?` just read; is the name just read one that
+ * nothing has declared yet, and which extent does it then stand for? */
+ir_scalar text_host_own_extent(text_parser *p);
+bool text_host_is_ahead(text_parser *p, const text_token *t);
+ir_scalar text_host_extent_ahead(text_parser *p, const text_token *t);
 /* Behind the name of a tensor or mesh: `.k` or `.x`. */
 ir_scalar text_parse_extent_of(text_parser *p, const text_token *t, ir_tensor tensor);
 /* x, y, z or a number, behind a dot. Panics and returns false otherwise. */

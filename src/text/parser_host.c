@@ -203,7 +203,9 @@ static void parse_parameter(text_parser *p) {
   text_token name = p->token;
   if (!text_expect(p, TOKEN_NAME, "the name of a parameter")) return;
   if (!text_expect(p, TOKEN_COLON, "':' and the type of the parameter")) return;
+  p->host->parameter = text_intern(p, &name);
   ir_dtype dtype = text_parse_type(p);
+  p->host->parameter = 0;
   ir_mesh mesh;
   bool placed = text_host_parse_on(p, &mesh) && text_host_cuts_fit(p, mesh);
   ir_tensor t = text_build_input(p, &name, placed ? dtype : IR_DTYPE_NONE);

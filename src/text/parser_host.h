@@ -31,6 +31,10 @@ typedef struct text_host {
   uint32_t skippable; /* of them, those that the extents may tell not to run at all */
   bool unclosed;      /* a missing } has been reported */
 
+  /* The parameter being read, 0 if none is: its cuts may speak of extents that are declared later. */
+  uint32_t parameter;
+  ir_scalar own; /* its extent in hand, where that is anonymous */
+
   /* The operation being read: where it writes, and what has been built of it. */
   ir_tensor destination;
   ir_op op;

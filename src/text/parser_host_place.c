@@ -1,4 +1,5 @@
 /* Where the tensors of a host program are: `on d` behind a type, and the cuts `@x` of its extents. */
+#include "ir/build.h"
 #include "text/parser_host.h"
 
 bool text_host_parse_on(text_parser *p, ir_mesh *mesh) {
@@ -16,6 +17,30 @@ bool text_host_parse_on(text_parser *p, ir_mesh *mesh) {
     text_error(p, &t, "'%.*s' is not a mesh", text_shown(&t), text_of(p, &t));
   }
   return false;
+}
+
+/* ---- extents that are not declared yet ---- */
+ir_scalar text_host_own_extent(text_parser *p) {
+  p->host->own = (ir_scalar){0};
+  if (!p->host->parameter) return p->host->own;
+  ir_symbol_data symbol = {.kind = IR_SYMBOL_EXTENT, .tensor = p->f->tensors.len};
+  symbol.dim = p->extents.len;
+  return p->host->own = ir_scalar_symbol(&p->m->scalars, symbol);
+}
+
+bool text_host_is_ahead(text_parser *p, const text_token *t) {
+  return p->host->parameter && ir_func_lookup(p->f, text_intern(p, t)).kind == IR_NAME_NONE;
+}
+
+ir_scalar text_host_extent_ahead(text_parser *p, const text_token *t) {
+  uint32_t name = text_intern(p, t);
+  if (name != p->host->parameter) return ir_build_extent(p->f, name, text_token_loc(t));
+  text_token number = p->token;
+  if (text_accept(p, TOKEN_DOT)) number = p->token;
+  if (!text_expect(p, TOKEN_INT, "'.' and the number of a dimension")) return (ir_scalar){0};
+  if (number.integer == p->extents.len && p->host->own.id) return p->host->own;
+  text_error(p, &number, "only the extent that is cut, where it is '?', can be named here");
+  return (ir_scalar){0};
 }
 
 /* ---- cuts that cannot be ---- */

@@ -162,6 +162,7 @@ static ir_scalar parse_name(text_parser *p) {
     return NONE;
   }
   text_advance(p);
+  if (p->host && text_host_is_ahead(p, &t)) return text_host_extent_ahead(p, &t);
   ir_name_entry e = text_lookup(p, &t, "name");
   switch (e.kind) {
   case IR_NAME_EXTENT: return (ir_scalar){e.id};

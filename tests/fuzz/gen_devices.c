@@ -62,7 +62,15 @@ void schedule_device_meshes(model *m) {
 }
 
 /* ---- placements ---- */
-typedef enum cut_kind { CUT_NONE, CUT_OUTER, CUT_INNER, CUT_CHUNKS } cut_kind;
+typedef enum cut_kind {
+  CUT_NONE,
+  CUT_OUTER,
+  CUT_LENGTH, /* pieces of a given length */
+  CUT_CHUNKS,
+  CUT_CYCLIC, /* every n-th position */
+  CUT_BLOCKS, /* every n-th block */
+  CUT_MERGED, /* of two dimensions as one */
+} cut_kind;
 
 /* An axis, counted from the front or from the end, modulo the number of axes. */
 typedef struct choice {
@@ -88,12 +96,14 @@ static choice random_choice(model *m) {
 }
 
 static placement random_placement(model *m, bool streams) {
-  static const cut_kind kinds[] = {CUT_NONE,  CUT_NONE,  CUT_OUTER, CUT_OUTER, CUT_OUTER,
-                                   CUT_OUTER, CUT_OUTER, CUT_INNER, CUT_CHUNKS};
+  static const cut_kind kinds[] = {CUT_NONE,   CUT_NONE,   CUT_NONE,   CUT_OUTER,  CUT_OUTER,
+                                   CUT_OUTER,  CUT_OUTER,  CUT_OUTER,  CUT_OUTER,  CUT_OUTER,
+                                   CUT_LENGTH, CUT_LENGTH, CUT_CHUNKS, CUT_CHUNKS, CUT_CYCLIC,
+                                   CUT_CYCLIC, CUT_BLOCKS, CUT_MERGED};
   placement p = {.mesh = (int)(chance(m, 75) ? 0 : below(m, m->n_meshes))};
   for (uint32_t k = 0; k < 3; k++) {
     p.along[k].at = random_choice(m);
-    p.along[k].kind = kinds[below(m, 9)];
+    p.along[k].kind = kinds[below(m, sizeof kinds / sizeof *kinds)];
     p.along[k].reduction = chance(m, 40);
     p.along[k].scatter = chance(m, 40);
   }
@@ -153,16 +163,51 @@ static bool split_by_length(model *m, model_tensor *t, uint32_t at, int64_t devi
   return true;
 }
 
+/* split(at, f): the inner part, or a part of it, is placed, the outer is not. */
+static bool split_repeatedly(model *m, model_tensor *t, uint32_t *at, uint32_t k, cut_kind kind) {
+  int64_t devices = model_mesh_size(&m->meshes[t->mesh], k);
+  int64_t block = kind == CUT_BLOCKS ? 1 + below(m, 3) : 1;
+  write_split(m, t, *at, false, devices * block + (block > 1 && chance(m, 20)));
+  t->axes[++*at].loose = true;
+  if (block > 1) split_for_devices(m, t, *at, k);
+  return true;
+}
+
+static void merge_with_next(model *m, model_tensor *t, uint32_t at) {
+  if (at + 1 >= t->n_axes) return;
+  model_axis *a = &t->axes[at], *b = &t->axes[at + 1];
+  if (a->kind != AXIS_ITERATION || b->kind != AXIS_ITERATION) return;
+  if (a->marked || b->marked || a->never || b->never) return;
+  buffer_printf(&m->tail, "    %s.merge(%u)\n", t->name, at);
+  a->size *= b->size;
+  a->never = a->whole = a->loose = true;
+  for (uint32_t i = at + 1; i + 1 < t->n_axes; i++) t->axes[i] = t->axes[i + 1];
+  t->n_axes--;
+}
+
+/* The device axis turns along another axis of the mesh. */
+static void turn(model *m, const model_tensor *t, uint32_t at, uint32_t k) {
+  const model_mesh *mesh = &m->meshes[t->mesh];
+  uint32_t other = (k + 1) % mesh->rank;
+  if (mesh->rank < 2 || !chance(m, 8) || t->axes[at].kind != AXIS_ITERATION) return;
+  if (model_mesh_size(mesh, other) != model_mesh_size(mesh, k)) return;
+  buffer_printf(&m->tail, "    %s.swizzle(%u, mesh.%c)\n", t->name, at, "xyz"[other]);
+}
+
 static void cut(model *m, model_tensor *t, uint32_t at, uint32_t k, cut_kind kind) {
   int64_t devices = model_mesh_size(&m->meshes[t->mesh], k);
   bool whole = t->axes[at].size == devices && !t->axes[at].never && chance(m, 70);
   bool reduction = t->axes[at].kind == AXIS_REDUCTION;
   if (t->axes[at].marked || t->n_axes > 10 || (t->used[reduction ? 0 : 1] & (1u << k))) return;
   if (t->axes[at].kind == AXIS_BROADCAST && !chance(m, 20)) return;
-  if (t->axes[at].never) kind = CUT_OUTER; /* pieces of pieces may have different lengths */
-  if (!whole && kind == CUT_INNER && split_by_length(m, t, at, devices)) whole = true;
+  bool repeats = kind == CUT_CYCLIC || kind == CUT_BLOCKS;
+  if (kind == CUT_MERGED && !reduction && !whole) merge_with_next(m, t, at);
+  if (t->axes[at].never && !repeats) kind = CUT_OUTER; /* pieces of pieces differ in length */
+  if (!whole && kind == CUT_LENGTH && split_by_length(m, t, at, devices)) whole = true;
+  if (!whole && repeats && split_repeatedly(m, t, &at, k, kind)) whole = true;
   if (!whole && kind == CUT_CHUNKS && split_in_chunks(m, t, at, devices)) whole = true;
   if (!whole) split_for_devices(m, t, at, k);
+  turn(m, t, at, k);
   write_mark_mesh(m, t, at, k);
 }
 
@@ -185,7 +230,7 @@ static void stream(model *m, model_tensor *t, const placement *p) {
   bool reduction = chance(m, 15);
   if (!p->streamed || !find_axis(t, p->stream, reduction, &at)) return;
   if (t->axes[at].marked && at + 1 < t->n_axes && t->axes[at + 1].never) at++;
-  if (t->axes[at].marked || t->n_axes > 10) return;
+  if (t->axes[at].marked || t->axes[at].loose || t->n_axes > 10) return;
   bool inner = t->axes[at].never;
   if (inner && (at == 0 || !t->axes[at - 1].marked)) return;
   if (p->factor || inner) {

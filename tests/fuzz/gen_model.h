@@ -30,6 +30,7 @@ typedef struct model_axis {
   bool marked;
   bool whole; /* not a logical axis nor the outer part of one: its slices are no ranges */
   bool never; /* merged, or the inner part of a split: no schedule makes it a stream */
+  bool loose; /* merged, or inside an axis that is not placed: nor what comes of it */
 } model_axis;
 
 typedef struct model_tensor {

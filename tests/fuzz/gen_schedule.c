@@ -71,6 +71,7 @@ void model_parts(model_tensor *t, uint32_t at, int64_t outer, int64_t inner) {
   model_axis a = t->axes[at];
   model_axis parts[2] = {{.kind = a.kind, .size = outer, .whole = a.whole},
                          {.kind = a.kind, .size = inner, .whole = true, .never = true}};
+  parts[0].loose = parts[1].loose = a.loose;
   replace(t, at, 1, parts, 2);
 }
 
