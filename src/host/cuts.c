@@ -267,6 +267,7 @@ static const char *find_cuts(const lowering *l, ir_tensor t, uint32_t dim, uint3
   for (uint32_t k = 0; k < p.rank; k++) {
     if (p.axes[k].kind != SHARD_SHARDED || p.axes[k].dim != dim || (without >> k & 1)) continue;
     if (ir_mesh_size(ir_mesh_at(l->f, p.mesh), k) == 1) continue;
+    if (ir_axis_at(l->f, p.axes[k].logical)->kind == IR_AXIS_BROADCAST) continue; /* all the same */
     const char *why = find_way(l, t, p.axes[k].loop, &ways[k]);
     if (why) return why;
     uint32_t at = n++;
@@ -299,8 +300,9 @@ ir_cut host_cut_along(const lowering *l, ir_tensor t, uint32_t k) {
   shard_placement_of(l->f, t, &p);
   uint32_t n = host_cuts(l, t, p.axes[k].dim, 0, cuts), i = 0;
   while (i < n && cuts[i].mesh_axis != k) i++;
-  check(i < n);
-  return cuts[i];
+  if (i < n) return cuts[i];
+  ir_scalar one = ir_scalar_const(scalars_of(l), 1); /* one device has all of it */
+  return (ir_cut){.mesh_axis = k, .partition = {.kind = IR_PARTS, .size = one}};
 }
 
 /* Slices of the stream contain pieces of all devices: of each, a device has what the cuts inside leave. */

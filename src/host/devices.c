@@ -122,7 +122,8 @@ int32_t host_piece_level(const op_plan *plan) {
   if (plan->kind != STEP_MOVES || !plan->comm->by_iteration) return -1;
   for (uint32_t q = 0; q < plan->axes.len; q++) {
     const stream_axis *a = &plan->axes.data[q];
-    if (!a->reduction && (int32_t)a->dim == plan->comm->to_dim && a->depth == 0) return (int32_t)q;
+    if (a->reduction || a->cut_short || a->depth > 0) continue;
+    if ((int32_t)a->dim == plan->comm->to_dim) return (int32_t)q;
   }
   return -1;
 }

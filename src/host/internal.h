@@ -18,6 +18,7 @@ typedef struct stream_axis {
   uint32_t depth; /* how many stream axes cut that dimension before this one */
   ir_partition partition; /* of that dimension, or of what those leave of it */
   ir_scalar count;        /* iterations */
+  bool cut_short;         /* perhaps fewer than the axis has positions: the rest are empty */
   bool swizzled;         /* device c takes slice (i + c) mod count in iteration i, where c is its */
   uint32_t swizzle_axis; /* coordinate along this mesh axis */
 } stream_axis;

@@ -145,9 +145,13 @@ static bool resizes_cut(const ir_func *f, const ir_op_data *op) {
   return false;
 }
 
-/* Is there a cut that partial results already have inside one that they get when they are reduced? */
+/* Is there a cut that partial results already have inside one that they get when they are reduced, or one
+ * that differs among the devices whose partial results are added up? */
 static bool has_partial_around(const ir_func *f, const shard_placement *p) {
   for (uint32_t k = 0; k < p->rank; k++) {
+    const shard_axis *a = &p->axes[k];
+    bool turns = a->kind == SHARD_SHARDED && a->swizzled;
+    if (turns && p->axes[a->swizzle_axis].reduced.id) return true;
     if (p->axes[k].kind != SHARD_SHARDED || !p->axes[k].reduced.id) continue;
     for (uint32_t inside = shard_cuts_inside(f, p, k); inside; inside &= inside - 1) {
       if (!p->axes[__builtin_ctz(inside)].reduced.id) return true;

@@ -44,9 +44,10 @@ static void parse_extent(text_parser *p) {
   text_extent e = {.token = p->token};
   if (text_accept(p, TOKEN_QUESTION)) {
     e.anonymous = true;
-    if (text_is(p, TOKEN_AT) && p->host) e.scalar = text_host_own_extent(p);
+    if (p->host) e.scalar = text_host_own_extent(p);
   } else if (text_is(p, TOKEN_NAME) && !continues_expression(text_lexer_peek(&p->lexer).kind)) {
     e.name = text_expect_name(p, "an extent");
+    if (p->host && text_host_is_ahead(p, &e.token)) (void)text_host_extent_ahead(p, &e.token);
   } else {
     e.scalar = text_parse_scalar(p);
     e.poison = !e.scalar.id;
@@ -90,6 +91,11 @@ static void poison_extents(text_parser *p) {
 
 static bool resolve_input_extent(text_parser *p, const text_extent *e, ir_scalar *x) {
   *x = e->scalar;
+  if (e->anonymous && !x->id) {
+    ir_symbol_data symbol = {.kind = IR_SYMBOL_EXTENT, .tensor = p->f->tensors.len};
+    symbol.dim = (uint32_t)(e - p->extents.data);
+    *x = ir_scalar_symbol(&p->m->scalars, symbol);
+  }
   if (e->name) {
     *x = ir_build_extent(p->f, e->name, text_token_loc(&e->token));
     return x->id != 0;

@@ -35,6 +35,7 @@ bool text_host_is_ahead(text_parser *p, const text_token *t) {
 ir_scalar text_host_extent_ahead(text_parser *p, const text_token *t) {
   uint32_t name = text_intern(p, t);
   if (name != p->host->parameter) return ir_build_extent(p->f, name, text_token_loc(t));
+  if (!text_is(p, TOKEN_DOT)) return (ir_scalar){0}; /* reported when the type is complete */
   text_token number = p->token;
   if (text_accept(p, TOKEN_DOT)) number = p->token;
   if (!text_expect(p, TOKEN_INT, "'.' and the number of a dimension")) return (ir_scalar){0};
