@@ -121,6 +121,11 @@ bool host_needs_device_offset(const lowering *l, const ir_op_data *op, uint32_t 
 void host_add_parts(lowering *l);
 bool host_same_partition(const ir_partition *a, const ir_partition *b);
 
+/* ---- rfactor.c ---- */
+/* Makes one operation of each reduction that was rfactored, in a copy of the function: the places of its
+ * steps say which parts of the reduction devices compute. */
+void host_merge_rfactors(ir_func *copy);
+
 /* Decides loops and buffers for every operation. */
 bool host_group(lowering *l);
 /* Writes the host program. */

@@ -32,19 +32,6 @@ static bool streams_fit(ir_func *f) {
   return ok;
 }
 
-/* A tensor that was rfactored is computed as defined, in one step and whole on its mesh: what the
- * rfactor made has no place of its own. */
-static void forget_rfactors(ir_func *copy) {
-  for (uint32_t i = 0; i < copy->order.len; i++) {
-    ir_tensor_data *t = ir_tensor_at(copy, ir_op_at(copy, copy->order.data[i])->result);
-    if (IR_SAME(t->def, t->scheduled_def)) continue;
-    t->scheduled_def = t->def;
-    t->now = t->defined;
-    for (uint32_t k = 0; k < t->now.logical.len; k++)
-      ir_axis_at(copy, t->now.logical.data[k])->mark = (ir_mark){0};
-  }
-}
-
 static void forget_streams(ir_func *copy) {
   for (uint32_t i = 1; i < copy->axes.len; i++) {
     ir_mark *mark = &copy->axes.data[i].mark;
@@ -58,7 +45,7 @@ static bool spread(lowering *l) {
   bool distributed = shard_is_distributed(l->f);
   if (!distributed && l->f->statements.len == 0) return true;
   l->f = ir_func_copy(l->fusion);
-  if (distributed) forget_rfactors(l->f);
+  if (distributed) host_merge_rfactors(l->f);
   (void)shard_propagate(l->f);
   l->n_spread = l->f->statements.len;
   if (l->options->unstreamed) forget_streams(l->f);
