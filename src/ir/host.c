@@ -342,7 +342,9 @@ ir_scalar ir_partition_length(ir_scalars *s, const ir_partition *p, ir_scalar n,
                               ir_scalar iterations) {
   if (p->period.id) return length_over_periods(s, p, n, index, iterations);
   ir_scalar piece = ir_partition_longest(s, p, n), count = ir_partition_count(s, p, n);
+  int64_t none;
   if (p->kind == IR_CHUNKS) return chunk_length(s, p, index);
+  if (ir_scalar_is_const(s, n, &none) && none == 0) return n;
   bool bounded = iterations.id && ir_scalar_le(s, iterations, count) == IR_TRUE;
   bool even = ir_scalar_eq(s, ir_scalar_mul(s, piece, count), n) == IR_TRUE;
   if ((bounded || iterations.id == 0) && even) return piece;

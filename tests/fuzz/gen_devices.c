@@ -247,12 +247,33 @@ static void stream(model *m, model_tensor *t, const placement *p) {
   write_mark_stream(m, t, at);
 }
 
+/* What is left of reductions that are placed becomes a step of its own. */
+static void factor_out(model *m, model_tensor *t) {
+  uint32_t kept = 0, chosen = 0, rest = 0;
+  for (uint32_t i = 0; i < t->n_axes; i++) {
+    if (t->axes[i].kind != AXIS_REDUCTION) continue;
+    chosen += !t->axes[i].marked;
+    rest += t->axes[i].marked;
+  }
+  if (!chosen || !rest || t->biased || !chance(m, 40)) return;
+  buffer_printf(&m->tail, "    r%u = %s.rfactor([", m->n_factored++, t->name);
+  for (uint32_t i = 0, n = 0; i < t->n_axes; i++) {
+    bool goes = t->axes[i].kind == AXIS_REDUCTION && !t->axes[i].marked;
+    if (goes) buffer_printf(&m->tail, "%s%u", n++ ? ", " : "", i);
+    else t->axes[kept++] = t->axes[i];
+  }
+  buffer_printf(&m->tail, "])\n");
+  t->n_axes = kept;
+  t->factored = true;
+}
+
 static void apply(model *m, model_tensor *t, const placement *p) {
   t->mesh = p->mesh;
   buffer_printf(&m->tail, "    %s on %s\n", t->name, m->meshes[p->mesh].name);
   uint32_t rank = m->meshes[p->mesh].rank;
   if (p->stream_first && t->op != IR_OP_NONE) stream(m, t, p);
   for (uint32_t k = rank; k-- > 0;) cut_along(m, t, p, k);
+  if (!p->stream_first && t->op != IR_OP_NONE) factor_out(m, t);
   if (!p->stream_first && t->op != IR_OP_NONE) stream(m, t, p);
 }
 

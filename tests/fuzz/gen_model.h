@@ -84,6 +84,7 @@ typedef struct model {
   uint32_t n_meshes;
   uint32_t serial; /* counts attempts to make an operation */
   uint32_t n_ops, n_inputs, n_names;
+  uint32_t n_factored; /* by schedules on devices */
   bool has_rfactor, bad_stream;
   text_buffer head, body, tail; /* meshes and inputs; statements; schedule */
 } model;
