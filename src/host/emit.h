@@ -53,6 +53,7 @@ typedef struct emitter {
   ir_block *sink;       /* where instructions go; NULL: the innermost open loop */
   VEC(bool) dense;      /* by tensor id of h: its memory has no gaps */
   uint32_t n_comms;
+  bool assume_even; /* what is emitted runs only where pieces are equally long */
 } emitter;
 
 /* ---- tensors (tensors.c) ---- */

@@ -138,6 +138,7 @@ static bool is_even(emitter *e, const ir_partition *p, ir_scalar size, int64_t n
   ir_scalars *s = emit_scalars(e);
   ir_scalar piece = ir_partition_longest(emit_scalars(e), p, size);
   int64_t one;
+  if (e->assume_even) return true;
   if (p->period.id) {
     ir_partition within = ir_partition_of_period(p);
     ir_scalar rest = ir_scalar_mod(s, size, p->period), zero = ir_scalar_const(s, 0);
@@ -327,7 +328,7 @@ static ir_tensor row_for(emitter *e, const piece_copy *c, ir_tensor row) {
   lengths[c->dim] =
       ir_partition_length(emit_scalars(e), &c->partition, lengths[c->dim], c->index, c->count);
   for (uint32_t i = 0; i < rank && same; i++) same = IR_SAME(lengths[i], mine[i]);
-  if (same) return row;
+  if (same || e->assume_even) return row;
   ir_instr_data zero = emit_fill(e, row, 0, c->at);
   if (!c->back) emit_instr(e, &zero);
   return emit_first(e, row, (1u << rank) - 1, lengths, c->at);
@@ -446,8 +447,8 @@ static void emit_exchange(emitter *e, const comm_call *c, ir_tensor in, const pi
   if (!direct_out) copy_pieces(e, c, out, q, to, false);
 }
 
-void emit_pieces_comm(emitter *e, const comm_call *c, ir_tensor in, const pieces *p, ir_tensor out,
-                      const pieces *q) {
+static void emit_pieces_form(emitter *e, const comm_call *c, ir_tensor in, const pieces *p,
+                             ir_tensor out, const pieces *q) {
   switch (c->kind) {
   case IR_COMM_GATHER:
   case IR_COMM_ALLGATHER: emit_gathering(e, c, in, p, out, q); return;
@@ -464,4 +465,58 @@ void emit_pieces_comm(emitter *e, const comm_call *c, ir_tensor in, const pieces
   case IR_COMM_COUNT: break;
   }
   emit_dense_comm(e, c, in, out);
+}
+
+/* ---- with and without padding ---- */
+
+static bool names_device(const ir_scalars *s, ir_scalar x) {
+  const ir_scalar_node *n = ir_scalar_node_of(s, x);
+  if (n->kind == IR_SCALAR_SYMBOL) return s->symbols.data[n->value].kind == IR_SYMBOL_RANK;
+  return (n->a.id && names_device(s, n->a)) || (n->b.id && names_device(s, n->b));
+}
+
+/* Adds what is left when the dimension is cut into equal pieces, if only the extents tell; false if the
+ * pieces are of different length anyway. */
+static bool add_rest(emitter *e, const comm_call *c, ir_tensor t, const pieces *p,
+                     ir_scalar *rest) {
+  ir_scalars *s = emit_scalars(e);
+  ir_scalar size = size_of(e, t, p->dim);
+  if (is_even(e, &p->partition, size, piece_count(e, c, p))) return true;
+  if (p->partition.kind == IR_CHUNKS || p->partition.period.id) return false;
+  ir_scalar mine = ir_scalar_mod(s, size, p->partition.size);
+  *rest = ir_scalar_add(s, *rest, mine);
+  return !ir_scalar_is_const(s, mine, NULL);
+}
+
+/* Is it worth having the communication twice? Only where all devices choose the same. */
+static bool has_variants(emitter *e, const comm_call *c, ir_tensor in, const pieces *p,
+                         ir_tensor out, const pieces *q, ir_scalar *rest) {
+  ir_scalars *s = emit_scalars(e);
+  bool takes_apart = c->kind == IR_COMM_SCATTER || c->kind == IR_COMM_REDUCE_SCATTER;
+  bool exchanges = c->kind == IR_COMM_ALL_TO_ALL;
+  if (e->l->options->plain || p->dim < 0 || q->dim < 0) return false;
+  *rest = ir_scalar_const(s, 0);
+  if ((takes_apart || exchanges) && !add_rest(e, c, in, p, rest)) return false;
+  if (!takes_apart && !add_rest(e, c, out, q, rest)) return false;
+  return !ir_scalar_is_const(s, *rest, NULL) && !names_device(s, *rest);
+}
+
+/* if n % 4 == 0 { as it is } else { through padded copies } */
+void emit_pieces_comm(emitter *e, const comm_call *c, ir_tensor in, const pieces *p, ir_tensor out,
+                      const pieces *q) {
+  ir_instr_data choice = {.kind = IR_IF, .at = c->at, .relation = IR_EQ};
+  if (!has_variants(e, c, in, p, out, q, &choice.a)) {
+    emit_pieces_form(e, c, in, p, out, q);
+    return;
+  }
+  choice.b = ir_scalar_const(emit_scalars(e), 0);
+  ir_block *before = emit_begin(e, &choice.body);
+  e->assume_even = true;
+  emit_pieces_form(e, c, in, p, out, q);
+  e->assume_even = false;
+  emit_end(e, before);
+  before = emit_begin(e, &choice.otherwise);
+  emit_pieces_form(e, c, in, p, out, q);
+  emit_end(e, before);
+  emit_instr(e, &choice);
 }

@@ -411,8 +411,9 @@ static bool is_cut_along(const decomposing *d, const ir_op_data *op, uint32_t k,
     if (!IR_SAME(pairs[i].consumer, r)) continue;
     *has_it = true;
     shard_placement_of(d->f, op->operands[k], &p);
-    const shard_axis *a = &p.axes[axis];
-    return axis < p.rank && a->kind == SHARD_SHARDED && IR_SAME(a->logical, pairs[i].producer);
+    const shard_axis *a = &p.axes[axis]; /* turned pieces would be added up in another order */
+    bool cut = axis < p.rank && a->kind == SHARD_SHARDED && !a->swizzled;
+    return cut && IR_SAME(a->logical, pairs[i].producer);
   }
   return false;
 }
