@@ -36,28 +36,34 @@ static bool cut(const ir_env *env, const ir_partition *p, int64_t n, int64_t ind
          !__builtin_add_overflow(*left, rest > 0 ? rest : 0, left);
 }
 
-/* The mesh axes that the tensor is cut along, as a mask. */
+static int64_t index_of(const ir_mesh_data *m, int64_t at, const ir_cut *c) {
+  int64_t index = ir_mesh_coordinate(m, at, c->mesh_axis);
+  if (!c->turn) return index;
+  return (index + ir_mesh_coordinate(m, at, c->turn - 1)) % ir_mesh_size(m, c->mesh_axis);
+}
+
 static bool cut_dim(const ir_func *h, const ir_env *env, ir_axis a, const ir_mesh_data *m,
-                    int64_t at, rt_piece *p, uint32_t d, uint32_t *axes) {
+                    int64_t at, rt_piece *p, uint32_t d) {
   if (!ir_env_eval(env, ir_axis_whole(h, a), &p->whole[d])) return false;
   p->extents[d] = p->whole[d];
   const ir_cut_axis *x = ir_host_cut_of(h, a);
   for (uint32_t i = 0; x && i < x->n_cuts; i++) {
-    uint32_t k = x->cuts[i].mesh_axis, turn = x->cuts[i].turn;
-    int64_t index = ir_mesh_coordinate(m, at, k);
-    if (turn) index = (index + ir_mesh_coordinate(m, at, turn - 1)) % ir_mesh_size(m, k);
     rt_piece_cut *c = &p->cuts[d][p->n_cuts[d]++];
+    int64_t index = index_of(m, at, &x->cuts[i]);
     if (!cut(env, &x->cuts[i].partition, p->extents[d], index, c, &p->extents[d])) return false;
     p->is_box = p->is_box && !c->period;
-    *axes |= 1u << k;
-    if (turn) *axes |= 1u << (turn - 1);
   }
   return true;
 }
 
-static bool agree(const ir_mesh_data *m, int64_t a, int64_t b, uint32_t axes) {
-  for (uint32_t k = 0; k < m->rank; k++) {
-    if ((axes >> k & 1) && ir_mesh_coordinate(m, a, k) != ir_mesh_coordinate(m, b, k)) return false;
+/* Do both devices, by their places in the mesh, hold the same piece? */
+static bool hold_same(const ir_func *h, const ir_mesh_data *m, const ir_axis *dims, uint32_t rank,
+                      int64_t a, int64_t b) {
+  for (uint32_t d = 0; d < rank; d++) {
+    const ir_cut_axis *x = ir_host_cut_of(h, dims[d]);
+    for (uint32_t i = 0; x && i < x->n_cuts; i++) {
+      if (index_of(m, a, &x->cuts[i]) != index_of(m, b, &x->cuts[i])) return false;
+    }
   }
   return true;
 }
@@ -67,14 +73,13 @@ bool rt_piece_of(const ir_func *h, const ir_env *env, ir_tensor t, int64_t devic
   ir_mesh mesh = ir_tensor_at(h, t)->mesh;
   const ir_mesh_data *m = mesh.id ? ir_mesh_at(h, mesh) : NULL;
   int64_t at = m ? ir_mesh_find(m, device) : 0, first = 0;
-  uint32_t axes = 0;
   *p = (rt_piece){.present = at >= 0, .rank = ir_tensor_dims(h, t, dims), .owner = m ? device : 0};
   p->is_box = true;
   if (!p->present) return true;
   for (uint32_t d = 0; d < p->rank; d++) {
-    if (!cut_dim(h, env, dims[d], m, at, p, d, &axes)) return false;
+    if (!cut_dim(h, env, dims[d], m, at, p, d)) return false;
   }
-  while (m && !agree(m, first, at, axes)) first++;
+  while (m && !hold_same(h, m, dims, p->rank, first, at)) first++;
   if (m) p->owner = m->devices[first];
   return true;
 }
