@@ -201,6 +201,9 @@ bool emit_has_bias(const ir_op_data *op);
  * over no iterations is written too. */
 void emit_accumulator(emitter *e, step *s, ir_tensor buffer);
 void emit_partial(emitter *e, step *s);
+/* Operands in f16 and bf16 become copies in f32. */
+void emit_widen_operands(emitter *e, step *s);
+void emit_cast(emitter *e, ir_tensor from, ir_tensor to, loc at);
 /* Finishes what the loop of `level`, which has just been closed, added up. */
 void emit_finishes(emitter *e, uint32_t level);
 

@@ -163,38 +163,53 @@ static uint32_t next_axis(emitter *e, const step *s, uint32_t left) {
   return (uint32_t)__builtin_ctz(left);
 }
 
+/* f16 tolerates about two roundings, so its partial results stay in f32 until they are added up; bf16
+ * tolerates eight, and is sent as it is. */
+static bool reduces_wide(const emitter *e, const step *s) {
+  bool picks = s->op->code == IR_OP_AMAX || s->op->code == IR_OP_AMIN; /* these do not round */
+  return !picks && ir_tensor_at(e->f, s->op->result)->dtype == IR_F16;
+}
+
+/* A buffer for results that are not yet reduced along the mesh axes in `left`. */
+static ir_tensor partial_buffer(emitter *e, const step *s, uint32_t left) {
+  const op_plan *plan = s->plan;
+  ir_tensor part = emit_clone_without(e, s->op->result, plan, plan->axes.len, left);
+  if (reduces_wide(e, s)) ir_tensor_at(e->h, part)->dtype = IR_F32;
+  emit_allocation(e, part, s->op->at);
+  return part;
+}
+
 /* part <- op(operands);  allreduce(part -> result), or reduce_scatter, per mesh axis; then the bias. */
 void emit_partial_results(emitter *e, step *s) {
   const op_plan *plan = s->plan;
+  ir_mesh mesh = ir_tensor_at(e->f, s->op->result)->mesh;
+  bool wide = reduces_wide(e, s);
   ir_tensor bias = emit_has_bias(s->op) ? s->operands[2] : (ir_tensor){0};
   if (bias.id) s->operands[2] = (ir_tensor){0};
   emit_result_buffer(e, s);
-  ir_tensor part = emit_clone_without(e, s->op->result, plan, plan->axes.len, plan->partial);
   (void)emit_because(e, IR_RULE_PART);
-  emit_allocation(e, part, s->op->at);
+  ir_tensor part = partial_buffer(e, s, plan->partial);
   host_guard g;
-  emit_guard(e, ir_tensor_at(e->f, s->op->result)->mesh, &g);
+  emit_guard(e, mesh, &g);
+  if (wide) emit_widen_operands(e, s);
   emit_part(e, s, part);
   emit_unguard(e, &g, s->op->at);
   (void)emit_because(e, IR_RULE_NONE);
   ir_tensor to = emit_destination(e, plan, plan->axes.len, e->buffer[s->op->result.id]);
   for (uint32_t left = plan->partial; left;) {
     uint32_t k = next_axis(e, s, left);
-    ir_tensor next = to;
     left &= ~(1u << k);
-    if (left) {
-      next = emit_clone_without(e, s->op->result, plan, plan->axes.len, left);
-      (void)emit_because(e, IR_RULE_PART);
-      emit_allocation(e, next, s->op->at);
-    }
+    if (left || wide) (void)emit_because(e, IR_RULE_PART);
+    ir_tensor next = left || wide ? partial_buffer(e, s, left) : to;
     reduce_along(e, s, k, part, next);
     part = next;
   }
-  (void)emit_because(e, bias.id ? IR_RULE_BIAS : IR_RULE_NONE);
-  if (!bias.id) return;
-  ir_tensor both[2] = {to, bias};
-  emit_guard(e, ir_tensor_at(e->f, s->op->result)->mesh, &g);
-  emit_simple(e, IR_OP_ADD, both, 2, to, s->op->at);
+  (void)emit_because(e, bias.id ? IR_RULE_BIAS : wide ? IR_RULE_WIDE : IR_RULE_NONE);
+  if (!bias.id && !wide) return;
+  ir_tensor both[2] = {part, bias};
+  emit_guard(e, mesh, &g);
+  if (bias.id) emit_simple(e, IR_OP_ADD, both, 2, part, s->op->at);
+  if (wide) emit_cast(e, part, to, s->op->at);
   emit_unguard(e, &g, s->op->at);
   (void)emit_because(e, IR_RULE_NONE);
 }

@@ -151,7 +151,12 @@ static ir_instr_data cast_to(emitter *e, ir_tensor from, ir_tensor to, loc at) {
   return d;
 }
 
-static void widen_operands(emitter *e, step *s) {
+void emit_cast(emitter *e, ir_tensor from, ir_tensor to, loc at) {
+  ir_instr_data d = cast_to(e, from, to, at);
+  emit_instr(e, &d);
+}
+
+void emit_widen_operands(emitter *e, step *s) {
   ir_rule before = emit_because(e, IR_RULE_WIDE);
   for (uint32_t k = 0; k < s->op->n_operands; k++) {
     ir_tensor t = s->operands[k];
@@ -236,7 +241,7 @@ void emit_finishes(emitter *e, uint32_t level) {
 
 void emit_partial(emitter *e, step *s) {
   if (adds_bias_last(e, s)) s->operands[2] = (ir_tensor){0};
-  if (adds_wide(e, s)) widen_operands(e, s);
+  if (adds_wide(e, s)) emit_widen_operands(e, s);
   ir_tensor to = emit_destination(e, s->plan, s->plan->axes.len, s->sum);
   ir_scalars *sc = emit_scalars(e);
   ir_instr_data choice = {.kind = IR_IF, .relation = IR_EQ, .a = ir_scalar_const(sc, 0)};
