@@ -9,6 +9,7 @@ typedef struct nest {
 
 bool host_same_partition(const ir_partition *a, const ir_partition *b) {
   if (a->kind != b->kind || !IR_SAME(a->size, b->size) || a->n_chunks != b->n_chunks) return false;
+  if (!IR_SAME(a->period, b->period)) return false;
   for (uint32_t i = 0; i < a->n_chunks; i++) {
     if (a->chunks[i] != b->chunks[i]) return false;
   }

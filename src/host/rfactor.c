@@ -70,9 +70,9 @@ static void merge_steps(ir_func *f, ir_tensor t) {
   ir_axes logical = d->now.logical;
   uint32_t n = pair_up(f, ir_tensor_at(f, whole)->now.logical, logical, false, pairs);
   schedule_marks all = {true, ~0u}, placed = {false, ~0u};
-  (void)schedule_replay_marked(f, whole, t, pairs, n, all);
+  (void)schedule_replay_marked(f, whole, t, pairs, n, all, NULL);
   n = pair_up(f, ir_tensor_at(f, parts)->now.logical, logical, true, pairs);
-  if (together) (void)schedule_replay_marked(f, parts, t, pairs, n, placed);
+  if (together) (void)schedule_replay_marked(f, parts, t, pairs, n, placed, NULL);
 }
 
 void host_merge_rfactors(ir_func *copy) {

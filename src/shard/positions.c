@@ -121,6 +121,10 @@ static bool is_free_of_positions(const ir_func *f, const ir_op_data *op, uint32_
   case IR_FAMILY_SLICE:
   case IR_FAMILY_PAD:
   case IR_FAMILY_SOFTMAX:
+  case IR_FAMILY_SCAN:
+  case IR_FAMILY_SORT:
+  case IR_FAMILY_TOPK:
+  case IR_FAMILY_ONE_HOT:
   case IR_FAMILY_NORM: return maps_exactly(f, op, 0, dims[d]);
   case IR_FAMILY_CAT:
   case IR_FAMILY_GATHER:
