@@ -126,7 +126,8 @@ static bool describe(lowering *l, ir_tensor t, ir_axis a, stream_axis *s) {
   s->dim = s->reduction ? path.position : dims_before(f, d->now.logical, path.position);
   s->partition = partition_along(l, a, &path);
   s->count = ir_axis_size(f, a);
-  if (path.splits > 1 && !path.swizzled) { /* uneven splits of splits may leave steps without any position */
+  if (path.splits > 1 &&
+      !path.swizzled) { /* uneven splits of splits may leave steps without any position */
     ir_scalar full = ir_partition_count(scalars_of(l), &s->partition, path.length);
     s->count = ir_scalar_min(scalars_of(l), s->count, full);
     s->cut_short = !IR_SAME(s->count, ir_axis_size(f, a));
