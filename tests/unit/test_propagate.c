@@ -273,6 +273,9 @@ static const row order_rows[] = {
      DEVICES_ON(x, 2) DEVICES_ON(z, 1), "t y",
      "t[a, 2 mesh.x, ceildiv(b, 2), r 2 mesh.x, r ceildiv(c, 2)] on d; y[a, 2 mesh.x, ceildiv(b, "
      "2)] on d"},
+    {"nor counts it", "x : f32[a, b, c]; z : f32[a, b]; t = sum(x, dims=[2]); y = z + t; return y",
+     DEVICES_ON(x, 2) STREAM(x, 0) "z on d; " STREAM(z, 1), "y",
+     "y[a, 3 stream, ceildiv(b, 3)] on d"},
     {"the second adds what the first leaves open",
      "x : f32[a, b]; z : f32[a, b]; y = x + z; return y", DEVICES_ON(x, 0) STREAM(z, 1), "y",
      "y[2 mesh.x, ceildiv(a, 2), 3 stream, ceildiv(b, 3)] on d"},
@@ -307,6 +310,9 @@ static const row rule_rows[] = {
      "x on g; x.outer_split(0, g.y); x[0] = mesh.y; x.outer_split(2, g.x); x[2] = mesh.x; y on e; "
      "y.outer_split(1, e); y[1] = mesh.x",
      "z", "z[6, 3 mesh.x, ceildiv(b, 3)] on e"},
+    {"nor of a dimension whose size is not known",
+     "x : f32[n, b]; z : f32[n, b]; y = z + x; return y",
+     "z on e; " STREAM(z, 1) "x on d; x[0] = mesh.x", "y", "y[n, 3 stream, ceildiv(b, 3)] on e"},
     {"one axis per mesh axis", "x : f32[a, b]; z : f32[a, b]; y = x + z; return y",
      DEVICES_ON(x, 0) DEVICES_ON(z, 1), "y", "y[2 mesh.x, ceildiv(a, 2), b] on d"},
     {"until nothing changes: back, and forward again",
