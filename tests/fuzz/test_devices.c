@@ -340,9 +340,22 @@ static void report(const trial *t) {
   fprintf(stderr, "\nreplay: test_devices --seed %llu\n\n", seed);
 }
 
+/* Forgets what the schedule says about results, which the generator calls y0, y1, …: the marks of inputs
+ * alone never change what comes out. */
+static void keep_inputs(char *text) {
+  char *at = strstr(text, "  schedule {");
+  while (at && *at) {
+    char *end = strchr(at, '\n');
+    size_t n = end ? (size_t)(end - at) + 1 : strlen(at);
+    if (strncmp(at, "    y", 5) == 0) memmove(at, at + n, strlen(at + n) + 1);
+    else at += n;
+  }
+}
+
 static void try_seed(uint64_t seed, bool print) {
   trial t = {.seed = seed, .options = options_of(seed), .print = print, .devices = DEVICES};
   gen_program *p = gen_create(&t.options);
+  if (seed % 5 == 2) keep_inputs(p->text);
   t.program = p;
   t.streams = 1 + (uint32_t)(seed / 2 % 8);
   t.pipeline = (host_pipeline)(seed / 3 % 6);
