@@ -62,6 +62,7 @@ static bool follows_operand(lowering *l, const ir_op_data *op, const stream_axes
     if (producer.id == 0 || made->axes.len <= q || made->loop[q] != open->number[q]) continue;
     const stream_axis *theirs = &made->axes.data[q];
     if (mine->logical == theirs->logical && !mine->swizzled && !theirs->swizzled &&
+        mine->depth == theirs->depth && /* a device's part is not the whole */
         host_same_partition(&mine->partition, &theirs->partition) &&
         ir_func_equal(l->f, mine->count, theirs->count) == IR_TRUE &&
         read_as_made(l, op, k, mine, theirs))
