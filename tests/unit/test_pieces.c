@@ -12,8 +12,8 @@ static const char *piece_text(const ir_func *h, const ir_env *env, ir_tensor t, 
   strbuf_init(&out, &module.memory);
   if (!EXPECT(rt_piece_of(h, env, t, device, &p))) return "";
   for (uint32_t i = 0; i < p.rank; i++) {
-    int64_t end = p.begin[i] + p.extents[i];
-    strbuf_printf(&out, "%s%" PRId64 "..%" PRId64, i ? ", " : "", p.begin[i], end);
+    int64_t begin = rt_piece_begin(&p, i), end = begin + p.extents[i];
+    strbuf_printf(&out, "%s%" PRId64 "..%" PRId64, i ? ", " : "", begin, end);
   }
   return p.present ? out.data : "absent";
 }
