@@ -240,7 +240,9 @@ static ir_axes images_of(rfactoring *r, const map *images, const ir_axis *axes, 
 static void copy_marks(rfactoring *r, const map *images) {
   for (uint32_t i = 0; i < r->old.loop.len; i++) {
     ir_axis image = schedule_image(images, r->old.loop.data[i]);
-    if (image.id) ir_axis_at(r->f, image)->mark = ir_axis_at(r->f, r->old.loop.data[i])->mark;
+    if (!image.id) continue;
+    ir_axis_at(r->f, image)->mark = ir_axis_at(r->f, r->old.loop.data[i])->mark;
+    ir_axis_at(r->f, image)->why = ir_axis_at(r->f, r->old.loop.data[i])->why;
   }
 }
 
@@ -305,7 +307,8 @@ static ir_tensor make_u(rfactoring *r) {
                          .scheduled_def = def,
                          .now = domains,
                          .mesh = t.mesh,
-                         .placed = t.placed};
+                         .placed = t.placed,
+                         .mesh_why = t.mesh_why};
   vec_push(&f->module->memory, &f->tensors, data);
   ir_func_declare(f, stmt->result.name, (ir_name_entry){IR_NAME_TENSOR, u.id});
   return u;

@@ -371,8 +371,10 @@ static void stream_what_leaves(decomposing *d, ir_tensor leaves, ir_tensor arriv
     if (a->kind != SHARD_SHARDED || b->kind != SHARD_SHARDED || a->dim == b->dim) continue;
     bool dealt = a->cut == SHARD_WHOLE && b->cut == SHARD_WHOLE;
     if (!dealt || !is_streamed(d->f, arrives, theirs[a->dim])) continue;
-    ir_mark *mark = &ir_axis_at(d->f, mine[b->dim])->mark;
-    if (mark->kind == IR_MARK_NONE) mark->kind = IR_MARK_STREAM;
+    ir_axis_data *axis = ir_axis_at(d->f, mine[b->dim]);
+    if (axis->mark.kind != IR_MARK_NONE) continue;
+    axis->mark.kind = IR_MARK_STREAM;
+    axis->why = ir_axis_at(d->f, theirs[a->dim])->why;
   }
 }
 

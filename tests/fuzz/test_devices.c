@@ -340,14 +340,15 @@ static void report(const trial *t) {
   fprintf(stderr, "\nreplay: test_devices --seed %llu\n\n", seed);
 }
 
-/* Forgets what the schedule says about results, which the generator calls y0, y1, …: the marks of inputs
- * alone never change what comes out. */
+/* Forgets what the schedule says about results, which the generator calls y0, y1, … and r0, r1, … (of
+ * rfactor): the marks of inputs alone never change what comes out. */
 static void keep_inputs(char *text) {
   char *at = strstr(text, "  schedule {");
   while (at && *at) {
     char *end = strchr(at, '\n');
     size_t n = end ? (size_t)(end - at) + 1 : strlen(at);
-    if (strncmp(at, "    y", 5) == 0) memmove(at, at + n, strlen(at + n) + 1);
+    bool result = strncmp(at, "    y", 5) == 0 || strncmp(at, "    r", 5) == 0;
+    if (result) memmove(at, at + n, strlen(at + n) + 1);
     else at += n;
   }
 }
