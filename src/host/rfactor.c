@@ -26,7 +26,9 @@ static void move_marks_up(ir_func *f, ir_tensor t) {
     const ir_axis_data *a = ir_axis_at(f, d->now.root.data[i]);
     ir_mark *mark = &ir_axis_at(f, dims[i])->mark;
     if (a->kind != IR_AXIS_REDUCTION || a->mark.kind != IR_MARK_MESH) continue;
-    if (mark->kind == IR_MARK_NONE) *mark = a->mark;
+    if (mark->kind != IR_MARK_NONE) continue;
+    *mark = a->mark;
+    ir_axis_at(f, dims[i])->why = a->why;
   }
 }
 
@@ -81,4 +83,7 @@ void host_merge_rfactors(ir_func *copy) {
     const ir_tensor_data *d = ir_tensor_at(copy, t);
     if (!IR_SAME(d->def, d->scheduled_def)) merge_steps(copy, t);
   }
+  copy->scheduled.data = arena_copy(&copy->module->memory, copy->order.data,
+                                    copy->order.len * sizeof *copy->order.data);
+  copy->scheduled.len = copy->scheduled.cap = copy->order.len;
 }
