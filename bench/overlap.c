@@ -2,6 +2,8 @@
  *
  * AG+matmul: half of the rows of `a` lie on each rank; every rank needs all of them times `b`.
  * matmul+AR: each rank has half of the inner dimension; the products are added up over the ranks.
+ * col: a column-parallel linear, half of the rows and half of the columns on each rank; AG+matmul that
+ * follows from marks on the operands. row: a row-parallel linear; matmul+AR that follows from them.
  *
  * Per size, interleaved and repeated: computation alone, communication alone, one after the other
  * (plain), overlapped (pipelined), and what --pipeline auto takes. The limit is the longer of the first
@@ -57,17 +59,30 @@ static const char *const texts[] = {
     "fusion ar_plain { mesh d = [2]\n a : f32[2, m, k]\n b : f32[2, k, n]\n u = matmul(a, b)\n"
     " c = sum(u, dims=[0])\n return c\n schedule { a, b, u, c on d; a[0] = mesh.x; b[0] = mesh.x;"
     " u[0] = mesh.x } }",
+    "fusion col_compute { mesh d = [2]\n x : f32[m, k]\n w : f32[n, k]\n y = linear(x, w)\n"
+    " return y\n schedule { x, w on d } }",
+    "fusion col_comm { mesh d = [2]\n x : f32[m, k]\n y = set(x)\n return y\n"
+    " schedule { x, y on d; x.outer_split(0, d); x[0] = mesh.x } }",
+    "fusion row_compute { mesh d = [2]\n x : f32[m, k]\n w : f32[n, k]\n y = linear(x, w)\n"
+    " return y\n schedule { x, w on d } }",
+    "fusion row_comm { mesh d = [2]\n a : f32[2, m, n]\n c = sum(a, dims=[0])\n return c\n"
+    " schedule { a, c on d; a[0] = mesh.x } }",
 };
 
 /* ---- slices ---- */
 typedef struct contest {
-  bool ag;
-  int s, m, k, n; /* slices, rows per slice (ag: and rank), inner dimension per rank (ag: whole) */
+  char what[4]; /* ag, ar, col, row */
+  bool gathers; /* ag, col: rows come, and are multiplied; else products are made, and added up */
+  bool marked;  /* col, row: a linear with marks on its operands */
+  /* slices, rows per slice (and rank, where they are gathered), inner dimension (per rank, where it is
+   * not), columns per rank */
+  int s, m, k, n;
 } contest;
 
 /* Of the computation over that of the transfer, with 100 GFLOP/s and a link of so many Mbit/s. */
 static double compute_share(const contest *c, double mbits) {
-  double flops = 2.0 * (c->ag ? 2 : 1) * c->k * c->n, bytes = 4.0 * (c->ag ? c->k : c->n);
+  double flops = 2.0 * (c->gathers ? 2 : 1) * c->k * c->n;
+  double bytes = 4.0 * (c->gathers ? c->k : c->n);
   return flops / 100e9 / (bytes / (mbits / 8 * 1e6));
 }
 
@@ -88,7 +103,7 @@ static const char *slices_of(const contest *c, double mbits) {
     lengths[i] = i == n - 1 ? left : rows;
     left -= lengths[i];
   }
-  bool grows = c->ag == (compute_share(c, mbits) >= 1);
+  bool grows = c->gathers == (compute_share(c, mbits) >= 1);
   size_t used = 0;
   for (int i = 0; i < n; i++)
     used += (size_t)snprintf(text + used, sizeof text - used, "%s%d", i ? ", " : "",
@@ -96,11 +111,35 @@ static const char *slices_of(const contest *c, double mbits) {
   return text;
 }
 
+/* A linear with marks on its operands, whole or in slices. Rows that are gathered lie on the ranks slice
+ * by slice; those slices are equal. */
+static const char *linear_of(const contest *c, double mbits, bool streams) {
+  static char text[2048];
+  char cuts[1024];
+  const char *stream = streams ? "x[0] = stream;" : "";
+  if (c->gathers)
+    (void)snprintf(cuts, sizeof cuts,
+                   "x.outer_split(0, %d); %s x.outer_split(1, d); x[1] = mesh.x;"
+                   " w.outer_split(0, d); w[0] = mesh.x",
+                   c->s, stream);
+  else
+    (void)snprintf(cuts, sizeof cuts,
+                   "x.outer_split(0, [%s]); %s x.outer_split(2, d); x[2] = mesh.x;"
+                   " w.outer_split(1, d); w[1] = mesh.x",
+                   slices_of(c, mbits), stream);
+  (void)snprintf(text, sizeof text,
+                 "fusion %s { mesh d = [2]\n x : f32[m, k]\n w : f32[n, k]\n y = linear(x, w)\n"
+                 " return y\n schedule { x, w on d; %s } }",
+                 c->what, cuts);
+  return text;
+}
+
 /* As ag_plain and ar_plain, with streams. */
 static const char *sliced(const contest *c, double mbits) {
   static char text[2048];
   const char *list = slices_of(c, mbits);
-  if (c->ag)
+  if (c->marked) return linear_of(c, mbits, true);
+  if (c->gathers)
     (void)snprintf(text, sizeof text,
                    "fusion ag { mesh d = [2]\n a : f32[2, m, k]\n b : f32[k, n]\n"
                    " c = matmul(a, b)\n return c\n schedule { a, b, c on d; a[0] = mesh.x;"
@@ -234,7 +273,7 @@ enum { COMPUTE, TRANSFER, PLAIN, PIPED, AUTO, PROGRAMS };
 
 static program open_variant(const contest *c, const char *variant, const char *defines) {
   char name[32];
-  (void)snprintf(name, sizeof name, "%s_%s", c->ag ? "ag" : "ar", variant);
+  (void)snprintf(name, sizeof name, "%s_%s", c->what, variant);
   return open_text(name, text_of(name), defines, "auto");
 }
 
@@ -255,7 +294,7 @@ static void print_row(const contest *c, program *all, int repeats) {
   limit = ms[COMPUTE] > ms[TRANSFER] ? ms[COMPUTE] : ms[TRANSFER];
   double better = ms[PLAIN] < ms[PIPED] ? ms[PLAIN] : ms[PIPED];
   if (weir_launch_rank() != 0) return;
-  (void)printf("%s %2d x %4d x %5d x %5d  ", c->ag ? "ag" : "ar", c->s, c->m, c->k, c->n);
+  (void)printf("%-3s %2d x %4d x %5d x %5d  ", c->what, c->s, c->m, c->k, c->n);
   for (int i = 0; i < PROGRAMS; i++) (void)printf("%8.1f ", ms[i]);
   (void)printf(" %5.2f %5.2f", ms[PIPED] / ms[PLAIN], ms[PIPED] / limit);
   (void)printf(" %6.1f %6.1f", median(all[PLAIN].cpu_ms, repeats),
@@ -265,15 +304,25 @@ static void print_row(const contest *c, program *all, int repeats) {
   (void)fflush(stdout);
 }
 
+/* "m=… k=… n=…" of the whole program, of what a rank multiplies, and of what is transferred. */
+static void sizes_of(const contest *c, char *whole, char *alone, char *comm, size_t size) {
+  int rows = c->s * c->m, twice = c->marked ? 2 : 1;
+  if (c->gathers && c->marked) rows *= 2;
+  (void)snprintf(alone, size, "m=%d k=%d n=%d", rows, c->k, c->n);
+  (void)snprintf(whole, size, "m=%d k=%d n=%d", rows, c->gathers ? c->k : c->k * twice,
+                 c->gathers ? c->n * twice : c->n);
+  if (c->gathers) (void)snprintf(comm, size, "m=%d k=%d", rows, c->k);
+  else (void)snprintf(comm, size, "m=%d n=%d", rows, c->n);
+}
+
 static void run_contest(const contest *c, double mbits, int repeats, program *sync) {
-  char whole[128], comm[128];
+  char whole[128], alone[128], comm[128];
   program all[PROGRAMS], *list[PROGRAMS];
-  (void)snprintf(whole, sizeof whole, "m=%d k=%d n=%d", c->s * c->m, c->k, c->n);
-  if (c->ag) (void)snprintf(comm, sizeof comm, "m=%d k=%d", c->s * c->m, c->k);
-  else (void)snprintf(comm, sizeof comm, "m=%d n=%d", c->s * c->m, c->n);
-  all[COMPUTE] = open_variant(c, "compute", whole);
+  sizes_of(c, whole, alone, comm, sizeof whole);
+  all[COMPUTE] = open_variant(c, "compute", alone);
   all[TRANSFER] = open_variant(c, "comm", comm);
-  all[PLAIN] = open_variant(c, "plain", whole);
+  all[PLAIN] = c->marked ? open_text("plain", linear_of(c, mbits, false), whole, "auto")
+                         : open_variant(c, "plain", whole);
   const char *text = sliced(c, mbits);
   all[PIPED] = open_text("sliced", text, whole, "collective");
   all[AUTO] = open_text("sliced", text, whole, "auto");
@@ -281,6 +330,20 @@ static void run_contest(const contest *c, double mbits, int repeats, program *sy
   measure(list, PROGRAMS, repeats, sync);
   print_row(c, all, repeats);
   for (int i = 0; i < PROGRAMS; i++) close_program(&all[i]);
+}
+
+static bool read_contest(const char *text, contest *c) {
+  static const char *const kinds[] = {"ag", "ar", "col", "row"};
+  *c = (contest){0};
+  for (size_t i = 0; i < 4; i++) {
+    size_t n = strlen(kinds[i]);
+    if (strncmp(text, kinds[i], n) != 0 || text[n] != ':') continue;
+    memcpy(c->what, kinds[i], n + 1);
+    c->gathers = i % 2 == 0;
+    c->marked = i >= 2;
+    return sscanf(text + n, ":%d:%d:%d:%d", &c->s, &c->m, &c->k, &c->n) == 4;
+  }
+  return false;
 }
 
 /* overlap REPEATS MBITS what:s:m:k:n … */
@@ -298,8 +361,8 @@ int main(int argc, char **argv) {
                  "slices x rows x inner x columns", "compute", "transfer", "plain", "piped", "auto",
                  "/plain", "/limit", "cpu: plain piped", "takes", "auto", "choice");
   for (int i = 3; i < argc; i++) {
-    contest c = {.ag = strncmp(argv[i], "ag", 2) == 0};
-    if (sscanf(argv[i] + 2, ":%d:%d:%d:%d", &c.s, &c.m, &c.k, &c.n) != 4) return 2;
+    contest c;
+    if (!read_contest(argv[i], &c)) return 2;
     run_contest(&c, mbits, repeats, &sync);
   }
   close_program(&sync);

@@ -75,6 +75,26 @@ static bool is_recut(const lowering *l, const ir_op_data *op, const op_plan *pla
   return gathers && image_of(l, op, (int32_t)m->before.axes[m->mesh_axis].dim) == (int32_t)dim;
 }
 
+/* Is the operand's dimension cut over devices within each slice of the stream, so that each is gathered by
+ * itself?
+ *     x[stream, mesh.x, n]  =>  x$1[stream, n] */
+static bool gathers_slices(const lowering *l, const ir_op_data *op, const op_plan *plan,
+                           const stream_axis *a) {
+  const shard_comm *m = plan->comm;
+  ir_scalars *s = &l->f->module->scalars;
+  ir_cut cuts[IR_MESH_MAX_RANK];
+  ir_axis dims[IR_MAX_RANK];
+  if (plan->kind != STEP_MOVES || m->kind != SHARD_ALLGATHER || a->reduction || a->swizzled ||
+      a->depth || host_cuts(l, op->result, a->dim, 0, cuts))
+    return false;
+  uint32_t n = host_cuts(l, op->operands[0], m->before.axes[m->mesh_axis].dim, 0, cuts);
+  if (n != 1 || cuts[0].turn || !cuts[0].partition.period.id) return false;
+  (void)ir_tensor_dims(l->f, op->result, dims);
+  ir_scalar slice = ir_partition_longest(s, &a->partition, ir_axis_size(l->f, dims[a->dim]));
+  ir_scalar one = ir_scalar_const(s, 1), period = cuts[0].partition.period;
+  return ir_func_equal(l->f, period, ir_scalar_max(s, slice, one)) == IR_TRUE;
+}
+
 void host_drop_recut_streams(const lowering *l, const ir_op_data *op, op_plan *plan) {
   uint32_t kept = 0;
   if (!l->shard) return;
@@ -83,6 +103,11 @@ void host_drop_recut_streams(const lowering *l, const ir_op_data *op, op_plan *p
     bool pieces = host_piece_level(plan) == (int32_t)q;
     bool moves = plan->kind != STEP_COMPUTES;
     bool recut = a->reduction ? moves || plan->partial : is_recut(l, op, plan, a->dim);
+    if (recut && !pieces && gathers_slices(l, op, plan, a)) {
+      plan->gathered = true;
+      plan->axes.data[kept++] = *a;
+      continue;
+    }
     plan->by_pieces = plan->by_pieces || (recut && moves);
     if (!recut || pieces) plan->axes.data[kept++] = *a;
   }

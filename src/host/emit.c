@@ -230,6 +230,20 @@ static uint32_t levels_cut(const emitter *e, const step *s, uint32_t k) {
   return producer.id ? e->l->ops[producer.id].inside : 0;
 }
 
+/* The stream on the operand of a step that gathers slices: a device has a part of each. */
+static stream_axis slices_of_part(emitter *e, const step *s, stream_axis a, uint32_t dim) {
+  ir_cut cuts[IR_MESH_MAX_RANK];
+  ir_tensor t = s->op->operands[0];
+  const shard_comm *m = s->plan->comm;
+  if (!s->plan->gathered || m->before.axes[m->mesh_axis].dim != dim) return a;
+  check(host_cuts(e->l, t, dim, 0, cuts) == 1);
+  ir_scalar period = cuts[0].partition.period, one = ir_scalar_const(emit_scalars(e), 1);
+  cuts[0].partition = ir_partition_of_period(&cuts[0].partition);
+  ir_scalar part = ir_host_part(e->h, ir_tensor_at(e->f, t)->mesh, &cuts[0], period);
+  a.partition = (ir_partition){.kind = IR_CHUNK, .size = ir_scalar_max(emit_scalars(e), part, one)};
+  return a;
+}
+
 ir_tensor emit_operand(emitter *e, step *s, uint32_t k) {
   ir_tensor t = s->op->operands[k];
   if (t.id == 0) return t;
@@ -244,7 +258,8 @@ ir_tensor emit_operand(emitter *e, step *s, uint32_t k) {
     if (!host_operand_dim(e->l, s->op, k, a, &dim, &stretched)) continue;
     mark_sliced(s, k, q);
     bool nothing_to_cut = q < cut || (stretched && !drops);
-    if (!nothing_to_cut) at = emit_slice(e, at, emit_renumber(dim, dropped), q, a, drops);
+    stream_axis mine = slices_of_part(e, s, *a, dim);
+    if (!nothing_to_cut) at = emit_slice(e, at, emit_renumber(dim, dropped), q, &mine, drops);
     if (drops) dropped |= 1u << dim;
   }
   return at;

@@ -484,6 +484,10 @@ static bool add_rest(emitter *e, const comm_call *c, ir_tensor t, const pieces *
   if (is_even(e, &p->partition, size, piece_count(e, c, p))) return true;
   if (p->partition.kind == IR_CHUNKS || p->partition.period.id) return false;
   ir_scalar mine = ir_scalar_mod(s, size, p->partition.size);
+  if (p->partition.kind == IR_CHUNK) { /* what the last pieces lack */
+    ir_scalar count = ir_scalar_const(s, piece_count(e, c, p));
+    mine = ir_scalar_sub(s, ir_scalar_mul(s, count, p->partition.size), size);
+  }
   *rest = ir_scalar_add(s, *rest, mine);
   return !ir_scalar_is_const(s, mine, NULL);
 }

@@ -81,6 +81,7 @@ static void find_pieces(emitter *e, const step *s, pieces *p, pieces *q) {
   bool cut_before = m->before.axes[k].kind == SHARD_SHARDED;
   pieces before = {0}, after = {0};
   if (cut_before) before = emit_pieces_along(e, s->op->operands[0], k);
+  if (s->plan->gathered) before.partition = ir_partition_of_period(&before.partition);
   if (!gathers) after = emit_pieces_along(e, s->op->result, k);
   *p = gathers ? before : after;
   *q = gathers || exchanges ? before : after;

@@ -44,6 +44,7 @@ typedef struct op_plan {
   const shard_comm *comm; /* SLICES, MOVES */
   uint32_t partial;       /* mesh axes along which devices compute partial results */
   bool unreduced;         /* the only operation that reads these takes them as they are */
+  bool gathered;          /* MOVES: each slice of a stream is gathered by itself */
   bool by_pieces; /* a stream runs over what the communication takes apart or puts together */
   stream_axes axes;
   uint32_t loop[HOST_MAX_NEST]; /* the loop of each level; loops are numbered over the program */
