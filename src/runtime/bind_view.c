@@ -111,7 +111,8 @@ static bool has_type(binder *b, const ir_instr_data *d, const bind_shape *s) {
 
 bool bind_view(binder *b, const ir_instr_data *d) {
   const ir_op_data *op = ir_op_at(b->h, d->op);
-  if ((b->absent[d->tensor.id] = b->absent[op->operands[0].id])) return true;
+  b->absent[d->tensor.id] |= b->absent[op->operands[0].id];
+  if (b->absent[d->tensor.id]) return true;
   rt_operand x;
   rt_task task = {.code = op->code};
   if (!bind_operand(b, d, 0, op->operands[0], &x) || !bind_attrs(b, d, op, &task)) return false;
