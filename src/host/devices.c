@@ -87,8 +87,14 @@ static bool gathers_slices(const lowering *l, const ir_op_data *op, const op_pla
   if (plan->kind != STEP_MOVES || m->kind != SHARD_ALLGATHER || a->reduction || a->swizzled ||
       a->depth || host_cuts(l, op->result, a->dim, 0, cuts))
     return false;
-  uint32_t n = host_cuts(l, op->operands[0], m->before.axes[m->mesh_axis].dim, 0, cuts);
+  uint32_t from = m->before.axes[m->mesh_axis].dim;
+  if (host_cuts_problem(l, op->operands[0], from)) return false; /* that has been said */
+  uint32_t n = host_cuts(l, op->operands[0], from, 0, cuts);
   if (n != 1 || cuts[0].turn || !cuts[0].partition.period.id) return false;
+  int64_t one_position; /* such pieces count as even, but the last slice may have fewer of them */
+  if (cuts[0].partition.kind != IR_CHUNK ||
+      (ir_scalar_is_const(s, cuts[0].partition.size, &one_position) && one_position == 1))
+    return false;
   (void)ir_tensor_dims(l->f, op->result, dims);
   ir_scalar slice = ir_partition_longest(s, &a->partition, ir_axis_size(l->f, dims[a->dim]));
   ir_scalar one = ir_scalar_const(s, 1), period = cuts[0].partition.period;
