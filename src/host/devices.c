@@ -7,11 +7,26 @@ static bool refuse(lowering *l, ir_tensor t, const char *why) {
   return false;
 }
 
+/* Two axes that are turned by each other's coordinates do not take all pairs of pieces. */
+static bool turns_in_a_circle(const shard_placement *p, uint32_t k) {
+  uint32_t at = k;
+  for (uint32_t i = 0; i < p->rank; i++) {
+    if (at >= p->rank || p->axes[at].kind != SHARD_SHARDED || !p->axes[at].swizzled) return false;
+    at = p->axes[at].swizzle_axis;
+    if (at == k) return true;
+  }
+  return false;
+}
+
 static bool check_placement(lowering *l, ir_tensor t) {
   shard_placement p;
   shard_placement_of(l->f, t, &p);
   for (uint32_t k = 0; k < p.rank; k++) {
     if (p.axes[k].kind != SHARD_SHARDED) continue;
+    if (turns_in_a_circle(&p, k))
+      return refuse(l, t,
+                    "is swizzled along one that is swizzled along it: some pieces would lie "
+                    "nowhere");
     const char *why = host_cuts_problem(l, t, p.axes[k].dim);
     if (why) return refuse(l, t, why);
   }
