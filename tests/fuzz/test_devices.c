@@ -73,6 +73,7 @@ static void count_refusal(uint64_t seed) {
 /* What may be refused; anything else is a failure. */
 static bool is_expected(void) {
   static const char *const expected[] = {
+      "is swizzled along one that is swizzled along it",
       "comes from merged axes",
       "the communication that",
       "stream axes must be logical axes or the outer part of a split",
