@@ -1,0 +1,97 @@
+/* CUDA kernels: a task of a plan as launches of generated code, and the cache of compiled programs.
+ *
+ * Preparing a task writes text (codegen/) and needs neither CUDA nor a GPU. Loading compiles the text,
+ * or finds it compiled in memory or on disk. Running is then
+ *
+ *   for each launch l:
+ *     for each pointer i: address[i] = start of pointers[i] + pointers[i].offset_bytes
+ *     void *params[] = {address, (void *)l->numbers};
+ *     cuLaunchKernel(function, l->grid[0], l->grid[1], l->grid[2], l->block, 1, 1, 0, stream, params, 0)
+ *
+ * on one stream, in order. Shared memory is static, so its dynamic size is always 0. Only addresses
+ * differ between tasks that share a kernel, and between runs: params[0] is what a device patches.
+ *
+ * Starts. A view begins at its buffer's address + its offset_bytes (cpu_kernel_starts of the CPU).
+ * The kernels were chosen for buffers aligned to CUDA_BUFFER_ALIGN: a caller's buffer that is not must be
+ * staged. Loads are as wide as the offsets within the buffers allow.
+ *
+ * Scratch. A kernel may need device memory of its own (aligned likewise, contents arbitrary); kernels
+ * of one stream may share it.
+ *
+ * Errors. A task that takes indexes from memory has `indexed` set. Give each such task a record of its
+ * own (cg_error, in device memory, zeroed before every run) as CG_START_ERROR; after the run the first
+ * one in plan order with `raised` set is the error, and cuda_kernel_fail() words it. */
+#ifndef WEIR_DEVICE_CUDA_KERNEL_H
+#define WEIR_DEVICE_CUDA_KERNEL_H
+
+#include "codegen/codegen.h"
+#include "runtime/plan.h"
+
+enum { CUDA_BUFFER_ALIGN = 16 };
+
+typedef struct cuda_kernel {
+  cg_kernel code;   /* n_launches 0: there is nothing to do */
+  const char *name; /* of the op */
+  bool indexed;     /* may raise an error: of axis `dim`, which has `n` elements */
+  uint32_t dim;
+  int64_t n;
+} cuda_kernel;
+
+/* Makes `task` ready; the kernel lives in `memory` and reads the plan no more. Only inside a
+ * memory_guard(). An attribute that no run could obey is STATUS_BAD_PROGRAM. Matrix products come out
+ * as plain kernels: for what no library takes. */
+NODISCARD status cuda_kernel_prepare(const rt_plan *plan, const rt_task *task, arena *memory,
+                                     const cuda_kernel **result);
+
+/* Tasks for which `equal` holds may share a kernel; they have equal hashes. */
+bool cuda_kernel_equal(const rt_plan *plan, const rt_task *a, const rt_task *b);
+uint64_t cuda_kernel_hash(const rt_plan *plan, const rt_task *task);
+
+/* STATUS_BAD_PROGRAM: "gather: index 7 is outside axis 0, which has 3 elements". */
+status cuda_kernel_fail(const cuda_kernel *k, const cg_error *error);
+
+/* ---- compiled programs (kernel_programs.c) ---- */
+
+/* The functions of NVRTC and the driver that compiling needs; int results are 0 for success. */
+typedef struct cuda_compiler {
+  int (*nvrtcVersion)(int *major, int *minor);
+  int (*nvrtcCreateProgram)(void **program, const char *source, const char *name, int n_headers,
+                            const char *const *headers, const char *const *include_names);
+  int (*nvrtcDestroyProgram)(void **program);
+  int (*nvrtcCompileProgram)(void *program, int n_options, const char *const *options);
+  int (*nvrtcGetCUBINSize)(void *program, size_t *size_bytes);
+  int (*nvrtcGetCUBIN)(void *program, char *cubin);
+  int (*nvrtcGetProgramLogSize)(void *program, size_t *size_bytes);
+  int (*nvrtcGetProgramLog)(void *program, char *log);
+  /* In the context current to the calling thread; NULL in tests that only compile. */
+  int (*cuModuleLoadData)(void **module, const void *image);
+  int (*cuModuleUnload)(void *module);
+  int (*cuModuleGetFunction)(void **function, void *module, const char *name);
+} cuda_compiler;
+
+typedef struct cuda_programs cuda_programs;
+
+typedef struct cuda_programs_options {
+  const cuda_compiler *compiler; /* must outlive the cache */
+  int major, minor;              /* compute capability of the GPU: 9, 0 */
+  /* Where compiled programs are kept; NULL: $XDG_CACHE_HOME/weir or ~/.cache/weir; "": nowhere. It is
+   * made if missing, and left alone unless it is a folder that only its owner, the user, can write. */
+  const char *folder;
+} cuda_programs_options;
+
+/* One cache per context. Its functions may be called from several threads; each call that may load a
+ * module runs with the context current. */
+NODISCARD status cuda_programs_open(const cuda_programs_options *options, const allocator *memory,
+                                    cuda_programs **result);
+void cuda_programs_close(cuda_programs *programs); /* unloads the modules; accepts NULL */
+
+/* The function (a CUfunction) of a launch, compiled if nobody did before. */
+NODISCARD status cuda_programs_get(cuda_programs *programs, const cg_launch *launch,
+                                   void **function);
+
+typedef struct cuda_programs_counts {
+  uint32_t compiled, from_disk, from_memory;
+} cuda_programs_counts;
+cuda_programs_counts cuda_programs_count(const cuda_programs *programs);
+
+#endif
