@@ -38,6 +38,8 @@ status api_executor_open(api_executor *x, ir_func *host, const api_executor_opti
   rt_device_options o = {.threads = options->threads};
   o.adversarial = options->adversary >= 0;
   o.seed = o.adversarial ? (uint64_t)options->adversary : 0;
+  o.graph = options->graph;
+  o.link_host = options->link_host;
   TRY(ops->open(&o, memory, &x->device));
   x->memory = memory;
   x->host = host;

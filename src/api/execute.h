@@ -39,6 +39,7 @@ typedef struct api_executor_options {
   ir_func *plain;    /* as in api_executor */
   uint64_t program;  /* a hash of what all processes must have in common */
   int64_t adversary; /* a seed, or -1 */
+  bool graph, link_host;
   bool keep_waits;   /* of a program written by hand, even where they order nothing */
   api_dump dump;     /* what to print to standard error */
 } api_executor_options;

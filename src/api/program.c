@@ -159,13 +159,15 @@ static weir_status read_options(const weir_options *o, compile_call *c) {
   const char *comm = "auto";
   weir_status st = o ? WEIR_OK : weir_options_create(&defaults);
   const weir_options *from = o ? o : defaults;
-  const char *proof = "auto";
+  const char *proof = "auto", *link = "auto";
   api_executor_options *result = &c->options;
   if (st == WEIR_OK) st = weir_options_get(from, "device", 0, &result->device);
   if (st == WEIR_OK) st = weir_options_get_int(from, "streams", &streams);
   if (st == WEIR_OK) st = weir_options_get_int(from, "threads", &threads);
   if (st == WEIR_OK) st = weir_options_get_int(from, "adversary", &result->adversary);
   if (st == WEIR_OK) st = weir_options_get(from, "prove", 0, &proof);
+  if (st == WEIR_OK) st = weir_options_get_bool(from, "graph", &result->graph);
+  if (st == WEIR_OK) st = weir_options_get(from, "link", 0, &link);
   if (st == WEIR_OK) st = weir_options_get(from, "comm", 0, &comm);
   if (st == WEIR_OK) st = weir_options_get_int(from, "devices", &devices);
   if (st == WEIR_OK) st = weir_options_get_int(from, "timeout", &result->timeout_s);
@@ -181,6 +183,7 @@ static weir_status read_options(const weir_options *o, compile_call *c) {
     result->device = device ? device->name : "ref";
   }
   c->proof = read_proof(proof);
+  result->link_host = strcmp(link, "host") == 0;
   const rt_comm_ops *backend = rt_comm_find(comm);
   result->comm = backend ? backend->name : "auto";
   result->devices = (uint32_t)devices;

@@ -34,8 +34,10 @@ typedef struct rt_span {
 
 typedef struct rt_device_options {
   uint32_t threads; /* compute threads; 0: the number of cores (sim: one per stream) */
-  bool adversarial; /* cpu: run in a hostile but legal order drawn from `seed` */
+  bool adversarial; /* cpu: run in a hostile but legal order drawn from `seed`; cuda: with delays */
   uint64_t seed;
+  bool graph;     /* cuda: a plan is captured once and replayed */
+  bool link_host; /* cuda: devices communicate through the host's memory */
 } rt_device_options;
 
 /* How a run on a virtual clock went: the whole time, and the launches it is made of, one after the

@@ -1,5 +1,5 @@
 /* What every device must do, and what only some can: cpu with one to four threads, cpu as adversary,
- * sim, null. Plans are made by hand; the oracle runs them one instruction at a time. */
+ * sim, null; cuda where there is a GPU (test_cuda.c has the rest of it). Plans are made by hand; the oracle runs them one instruction at a time. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -319,6 +319,17 @@ static void test_empty_plan(const rt_device_ops *ops, bool adversarial) {
   kit_destroy(&k);
 }
 
+/* Whether the machine has what the device needs. */
+static bool is_there(const rt_device_ops *ops) {
+  rt_device *d = NULL;
+  status st = ops->open(&(rt_device_options){0}, &memory_default, &d);
+  if (st == STATUS_OK) d->ops->close(d);
+  else printf("%s: skipped: %s\n", ops->name, status_message());
+  EXPECT(st == STATUS_OK || st == STATUS_UNAVAILABLE);
+  status_clear();
+  return st == STATUS_OK;
+}
+
 static void test_table(void) {
   EXPECT(rt_device_find("nothing") == NULL);
   for (uint32_t i = 0; i < rt_device_count(); i++) {
@@ -327,6 +338,7 @@ static void test_table(void) {
     EXPECT(strlen(ops->summary) > 0);
     ops->close(NULL);
     ops->unload(NULL);
+    if (!is_there(ops)) continue;
     test_allocations(ops, false);
     test_runs_allocate_nothing(ops, false);
     test_empty_plan(ops, false);

@@ -1,0 +1,144 @@
+#include "device/cuda/device.h"
+
+#include <string.h>
+
+/* ---- GPUs ---- */
+static status read_capability(cuda_device *d, cuda_gpu *g) {
+  const cuda_vendor *cu = d->cu;
+  TRY(cuda_try(
+      cu->cuDeviceGetAttribute(&g->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, g->id),
+      "asking for the compute capability"));
+  return cuda_try(
+      cu->cuDeviceGetAttribute(&g->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, g->id),
+      "asking for the compute capability");
+}
+
+static void close_gpu(cuda_device *d, cuda_gpu *g) {
+  if (!g->context) return;
+  (void)d->cu->cuCtxSetCurrent(g->context);
+  cuda_matmuls_destroy(d->cu, g->matmuls, d->memory);
+  cuda_programs_close(g->programs);
+  if (g->lt) (void)d->cu->cublasLtDestroy(g->lt);
+  (void)d->cu->cuDevicePrimaryCtxRelease(g->id);
+  g->context = NULL;
+  g->programs = NULL;
+  g->matmuls = NULL;
+  g->lt = NULL;
+}
+
+status cuda_gpu_open(cuda_device *d, uint32_t gpu) {
+  cuda_gpu *g = &d->gpus[gpu];
+  const cuda_vendor *cu = d->cu;
+  if (g->context) return cuda_try(cu->cuCtxSetCurrent(g->context), "making a context current");
+  status st;
+  TRY(cuda_try(cu->cuDeviceGet(&g->id, (int)gpu), "finding a GPU"));
+  TRY(read_capability(d, g));
+  TRY(cuda_try(cu->cuDevicePrimaryCtxRetain(&g->context, g->id), "opening a GPU"));
+  TRY_OUT(cuda_try(cu->cuCtxSetCurrent(g->context), "making a context current"));
+  cuda_programs_options o = {cuda_vendor_compiler(), g->major, g->minor, NULL};
+  TRY_OUT(cuda_programs_open(&o, d->memory, &g->programs));
+  TRY_OUT(cuda_try_lt(cu->cublasLtCreate(&g->lt), "opening cublasLt"));
+out:
+  if (st != STATUS_OK) close_gpu(d, g);
+  return st;
+}
+
+/* ---- devices ---- */
+static void device_close(rt_device *device) {
+  cuda_device *d = (cuda_device *)device;
+  if (!d) return;
+  for (uint32_t i = 0; i < d->n_gpus; i++) close_gpu(d, &d->gpus[i]);
+  (void)pthread_mutex_destroy(&d->run);
+  (void)pthread_mutex_destroy(&d->lock);
+  memory_free(d->memory, d);
+}
+
+static status make_locks(cuda_device *d) {
+  if (pthread_mutex_init(&d->run, NULL) != 0) return fail(STATUS_SYSTEM, "cannot make a lock");
+  if (pthread_mutex_init(&d->lock, NULL) == 0) return STATUS_OK;
+  (void)pthread_mutex_destroy(&d->run);
+  return fail(STATUS_SYSTEM, "cannot make a lock");
+}
+
+static status device_open(const rt_device_options *options, const allocator *memory,
+                          rt_device **result) {
+  const cuda_vendor *cu;
+  int n = 0;
+  TRY(cuda_vendor_load(&cu));
+  TRY(cuda_try(cu->cuDeviceGetCount(&n), "counting GPUs"));
+  if (n == 0) return fail(STATUS_UNAVAILABLE, "cuda: this machine has no GPU");
+  cuda_device *d = memory_alloc(memory, sizeof *d);
+  if (!d) return STATUS_OUT_OF_MEMORY;
+  memset(d, 0, sizeof *d);
+  d->base.ops = &rt_device_cuda;
+  d->memory = memory;
+  d->cu = cu;
+  d->options = *options;
+  d->n_gpus = n < CUDA_MAX_GPUS ? (uint32_t)n : CUDA_MAX_GPUS;
+  status st = make_locks(d);
+  if (st != STATUS_OK) {
+    memory_free(memory, d);
+    return st;
+  }
+  st = cuda_gpu_open(d, 0);
+  if (st == STATUS_OK) *result = &d->base;
+  else device_close(&d->base);
+  return st;
+}
+
+/* The data move on streams of the GPUs: endpoints only tell which ranks are in this process, which the
+ * plan tells too. */
+static void device_attach(rt_device *device, rt_comm *const *endpoints, uint32_t n,
+                          int64_t timeout_ns) {
+  (void)device, (void)endpoints, (void)n, (void)timeout_ns;
+}
+
+/* What a model needs to weigh slices against their overhead. */
+static void device_speed(rt_device *device, double *flops_per_ns, double *bytes_per_ns,
+                         uint32_t *threads) {
+  (void)device;
+  *flops_per_ns = 300e3;
+  *bytes_per_ns = 3000;
+  *threads = 1;
+}
+
+/* ---- loaded plans ---- */
+static void device_unload(rt_loaded *loaded) {
+  cuda_loaded *l = (cuda_loaded *)loaded;
+  if (!l) return;
+  const allocator *memory = l->device->memory;
+  cuda_program_destroy(l);
+  memory_free(memory, l);
+}
+
+static status device_load(rt_device *device, const rt_plan *plan, rt_loaded **result) {
+  cuda_device *d = (cuda_device *)device;
+  cuda_loaded *l = memory_alloc(d->memory, sizeof *l);
+  if (!l) return STATUS_OUT_OF_MEMORY;
+  memset(l, 0, sizeof *l);
+  l->base = (rt_loaded){&rt_device_cuda, plan};
+  l->device = d;
+  l->cu = d->cu;
+  (void)pthread_mutex_lock(&d->lock);
+  status st = cuda_program_init(l);
+  if (st != STATUS_OK) device_unload(&l->base);
+  else *result = &l->base;
+  (void)pthread_mutex_unlock(&d->lock);
+  return st;
+}
+
+const rt_device_ops rt_device_cuda = {
+    .name = "cuda",
+    .summary = "streams of NVIDIA GPUs; several devices may share one",
+    .takes_adversary = true,
+    .open = device_open,
+    .close = device_close,
+    .attach = device_attach,
+    .speed = device_speed,
+    .load = device_load,
+    .unload = device_unload,
+    .begin = cuda_begin,
+    .launch = cuda_launch,
+    .wait = cuda_launch,
+    .finish = cuda_finish,
+};

@@ -1,0 +1,169 @@
+/* Inside the CUDA device: GPUs, loaded plans, runs.
+ *
+ * A device of the runtime stands for the GPUs of this machine. Each rank of a plan is a *virtual device*:
+ * it has its own streams and its own memory on GPU number rank mod the number of GPUs, so any number of
+ * ranks run on one.
+ *
+ * Loading a plan decides everything: the order of steps (order.h), one block of memory per rank, kernels
+ * compiled, an algorithm for every matrix product, a stream per stream of the plan, an event wherever
+ * one stream waits for another. A run issues the steps and never blocks before finish().
+ *
+ * The caller's arrays. Those in device memory (of the rank's GPU, aligned to 256 bytes) are used where
+ * they are. All others have a place in the rank's block: they are copied there by begin(), and outputs
+ * back by finish(). */
+#ifndef WEIR_DEVICE_CUDA_DEVICE_H
+#define WEIR_DEVICE_CUDA_DEVICE_H
+
+#include <pthread.h>
+
+#include "device/cuda/matmul.h"
+#include "device/cuda/order.h"
+#include "device/cuda/vendor.h"
+#include "runtime/device.h"
+
+enum { CUDA_MAX_GPUS = 64, CUDA_ALIGN = 256 };
+
+/* ---- GPUs ---- */
+typedef struct cuda_gpu {
+  CUdevice id;
+  CUcontext context; /* NULL: not used yet */
+  int major, minor;
+  cuda_programs *programs;
+  cublasLtHandle_t lt;
+  cuda_matmul *matmuls; /* all that were prepared, of whatever plan */
+} cuda_gpu;
+
+typedef struct cuda_device {
+  rt_device base;
+  const allocator *memory;
+  const cuda_vendor *cu;
+  rt_device_options options;
+  pthread_mutex_t run;  /* held from begin() to finish() */
+  pthread_mutex_t lock; /* of the GPUs, while plans are loaded */
+  uint32_t n_gpus;
+  cuda_gpu gpus[CUDA_MAX_GPUS];
+} cuda_device;
+
+/* Makes the GPU ready on first use, and its context current. The lock is held. */
+NODISCARD status cuda_gpu_open(cuda_device *d, uint32_t gpu);
+
+/* ---- loaded plans ---- */
+/* One launch of a kernel. */
+typedef struct cuda_call {
+  CUfunction function;
+  const cg_launch *launch;
+  CUdeviceptr *addresses; /* argument 0 */
+} cuda_call;
+
+typedef struct cuda_task {
+  const cuda_matmul *matmul; /* NULL: kernels */
+  const cuda_kernel *kernel;
+  CUdeviceptr starts[4]; /* of a matmul: result, operands */
+  cuda_call *calls;
+  uint32_t n_calls;
+  uint32_t instr, launch; /* in the plan; how many launches stand before it */
+  uint16_t stream;
+  uint32_t error; /* its record, if the kernel is indexed */
+} cuda_task;
+
+/* A copy or fold with its addresses. */
+typedef struct cuda_move {
+  void *to, *from; /* of the host or the device */
+} cuda_move;
+
+typedef struct cuda_fold_call {
+  CUfunction function;
+  void *arguments; /* pointers, then the number of vectors */
+  uint32_t n_pointers, grid;
+  void *params[2];
+  int64_t n;
+} cuda_fold_call;
+
+/* A stream, with the memory for what runs on it. */
+typedef struct cuda_stream {
+  CUstream handle;
+  uint32_t rank;
+  bool used;
+  size_t scratch_bytes;
+  CUdeviceptr scratch;
+} cuda_stream;
+
+/* The caller's memory for one slot. */
+typedef struct cuda_external {
+  uint32_t buffer, rank;
+  bool is_output, copies_in;
+  CUdeviceptr place; /* in the rank's block */
+  CUdeviceptr used;  /* in the last run: `place`, or the caller's own */
+  void *caller;
+} cuda_external;
+
+typedef struct cuda_rank {
+  uint32_t gpu;
+  CUdeviceptr block; /* all its memory */
+  size_t block_bytes;
+  int64_t pool_begin, pool_end; /* its part of the plan's pool */
+  CUdeviceptr pool, staging, errors;
+  uint32_t n_errors;
+  void *slots; /* pinned */
+} cuda_rank;
+
+typedef struct cuda_loaded {
+  rt_loaded base;
+  cuda_device *device;
+  const cuda_vendor *cu;
+  arena memory;
+  cuda_order order;
+  cuda_rank *ranks;
+  uint32_t n_ranks;
+  cuda_stream *streams; /* of the plan, then two per rank */
+  uint32_t n_streams;
+  CUevent *events;
+  uint32_t n_events;
+  CUdeviceptr *bases; /* by buffer */
+  uint32_t *rank_of_buffer;
+  cuda_external *externals;
+  uint32_t n_externals;
+  cuda_task *tasks;
+  cuda_move *moves; /* by copy */
+  cuda_fold_call *folds;
+  cg_error *errors; /* records as read back */
+  uint32_t n_errors;
+  CUfunction delay; /* of the adversary; NULL: none */
+  /* A run. */
+  uint32_t issued; /* steps */
+  CUresult failed; /* the first call of the driver that failed */
+  cublasStatus_t failed_lt;
+  uint32_t failed_step;
+  uint32_t current_gpu;
+  rt_span *spans;
+  int64_t origin_ns, offset_ns; /* the run's start; how much later `origin` was recorded */
+  CUevent origin, *timing;      /* tracing: two per launch, then one per event; NULL: not yet */
+  bool moved;                   /* some address changed since the last run */
+  CUgraphExec graph;            /* NULL: not captured yet */
+} cuda_loaded;
+
+/* Everything between load and the first run (program.c). */
+NODISCARD status cuda_program_init(cuda_loaded *l);
+void cuda_program_destroy(cuda_loaded *l);
+/* Addresses of everything, after a caller's array moved. */
+void cuda_program_place(cuda_loaded *l);
+/* The kernel of a fold, compiled (fold.c). */
+NODISCARD status cuda_fold_prepare(cuda_loaded *l, uint32_t fold);
+void cuda_fold_place(cuda_loaded *l, uint32_t fold);
+CUdeviceptr cuda_place_address(const cuda_loaded *l, const cuda_place *p);
+/* A kernel that does nothing for so many ns: what an adversary delays streams with. */
+NODISCARD status cuda_delay_prepare(cuda_loaded *l, uint32_t gpu);
+
+/* Issues the steps up to below `upto` (run.c). */
+void cuda_issue(cuda_loaded *l, uint32_t upto);
+NODISCARD status cuda_begin(rt_loaded *loaded, void *const *inputs, void *const *outputs,
+                            rt_span *spans);
+NODISCARD status cuda_finish(rt_loaded *loaded);
+void cuda_launch(rt_loaded *loaded, uint32_t instr);
+
+/* Time stamps (trace.c). */
+NODISCARD status cuda_trace_begin(cuda_loaded *l);
+void cuda_trace_end(cuda_loaded *l);
+void cuda_trace_destroy(cuda_loaded *l);
+
+#endif

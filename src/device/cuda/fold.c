@@ -1,0 +1,157 @@
+/* Reductions of communications: one kernel that reads all sources and writes all results, element by
+ * element, in team order. f16 and bf16 are accumulated in f32 and rounded once, as everywhere. */
+#include <stdio.h>
+
+#include "base/strbuf.h"
+#include "device/cuda/device.h"
+
+enum { THREADS = 256, MOST_BLOCKS = 1024, VECTOR_BYTES = 16 };
+
+/* ---- text ---- */
+typedef struct element {
+  const char *stored, *computed; /* C types */
+  const char *load, *store;      /* bodies of functions from one to the other, of x */
+} element;
+
+static element element_of(ir_dtype t) {
+  static const char same[] = "return x;";
+  static const element elements[IR_DTYPE_COUNT] = {
+      [IR_F64] = {"double", "double", same, same},
+      [IR_F32] = {"float", "float", same, same},
+      [IR_F16] = {"unsigned short", "float",
+                  "float y; asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(y) : \"h\"(x)); return y;",
+                  "stored y; asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(y) : \"f\"(x)); return y;"},
+      [IR_BF16] = {"unsigned short", "float", "return __uint_as_float((unsigned)x << 16);",
+                   "unsigned u = __float_as_uint(x); if (x != x) return (stored)(u >> 16 | 64);\n"
+                   "  return (stored)((u + 0x7fff + (u >> 16 & 1)) >> 16);"},
+      [IR_I64] = {"long long", "long long", same, same},
+      [IR_I32] = {"int", "int", same, same},
+      [IR_I8] = {"signed char", "signed char", same, same},
+      [IR_U8] = {"unsigned char", "unsigned char", same, same},
+      [IR_BOOL] = {"unsigned char", "bool", "return x != 0;", same},
+  };
+  return elements[t];
+}
+
+/* Integers wrap; a NaN among the elements gives NaN. */
+static const char *expression_of(rt_comm_op op, ir_dtype t) {
+  bool is_float = ir_dtype_is_float(t), is_bool = t == IR_BOOL;
+  switch (op) {
+  case RT_COMM_SUM:
+    return is_bool ? "x | y" : is_float ? "x + y" : "(computed)((unsigned long long)x + y)";
+  case RT_COMM_PROD:
+    return is_bool ? "x & y" : is_float ? "x * y" : "(computed)((unsigned long long)x * y)";
+  case RT_COMM_MIN: return is_bool ? "x & y" : "x < y || x != x ? x : y";
+  case RT_COMM_MAX: return is_bool ? "x | y" : "x > y || x != x ? x : y";
+  case RT_COMM_AND: return "x & y";
+  case RT_COMM_OR: return "x | y";
+  case RT_COMM_XOR: return "x ^ y";
+  case RT_COMM_OP_COUNT: break;
+  }
+  impossible("a reduction");
+}
+
+/* Text depends on what makes code differ: op, dtype, how many, how wide. */
+static void write_text(const cuda_fold *f, uint32_t width, strbuf *out) {
+  element e = element_of(f->dtype);
+  strbuf_printf(out,
+                "typedef %s stored;\ntypedef %s computed;\n"
+                "struct __align__(%u) vec { stored x[%u]; };\n"
+                "struct pointers { const vec *in[%u]; vec *out[%u]; long long n; };\n",
+                e.stored, e.computed, (unsigned)(width * ir_dtype_size_bytes(f->dtype)), width,
+                f->n_sources, f->n_results);
+  strbuf_printf(
+      out,
+      "__device__ __forceinline__ computed load(stored x) { %s }\n"
+      "__device__ __forceinline__ stored store(computed x) { %s }\n"
+      "__device__ __forceinline__ computed fold2(computed x, computed y) { return %s; }\n",
+      e.load, e.store, expression_of(f->op, f->dtype));
+  strbuf_printf(out,
+                "extern \"C\" __global__ void fold(const pointers p) {\n"
+                "  long long step = (long long)gridDim.x * blockDim.x;\n"
+                "  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < p.n; i "
+                "+= step) {\n"
+                "    vec v[%u], r;\n"
+                "#pragma unroll\n"
+                "    for (int s = 0; s < %u; s++) v[s] = p.in[s][i];\n"
+                "#pragma unroll\n"
+                "    for (int k = 0; k < %u; k++) {\n"
+                "      computed x = load(v[0].x[k]);\n"
+                "#pragma unroll\n"
+                "      for (int s = 1; s < %u; s++) x = fold2(x, load(v[s].x[k]));\n"
+                "      r.x[k] = store(x);\n"
+                "    }\n"
+                "#pragma unroll\n"
+                "    for (int o = 0; o < %u; o++) p.out[o][i] = r;\n"
+                "  }\n"
+                "}\n",
+                f->n_sources, f->n_sources, width, f->n_sources, f->n_results);
+}
+
+/* ---- preparing ---- */
+/* Elements that one access may take: as many as fit 16 bytes, if all begin at a multiple of that. */
+static uint32_t width_of(const cuda_fold *f) {
+  int64_t size = (int64_t)ir_dtype_size_bytes(f->dtype);
+  int64_t bits = f->count * size;
+  for (uint32_t i = 0; i < f->n_sources + f->n_results; i++) bits |= f->places[i].offset_bytes;
+  return bits % VECTOR_BYTES == 0 ? (uint32_t)(VECTOR_BYTES / size) : 1;
+}
+
+typedef struct text_call {
+  cuda_loaded *l;
+  const cuda_fold *fold;
+  cuda_fold_call *call;
+  cg_launch launch;
+} text_call;
+
+static status make_text(void *context) {
+  text_call *c = context;
+  strbuf text;
+  uint32_t width = width_of(c->fold);
+  strbuf_init(&text, &c->l->memory);
+  write_text(c->fold, width, &text);
+  c->launch = (cg_launch){.source = text.data, .source_bytes = text.len, .entry = "fold"};
+  cuda_fold_call *f = c->call;
+  f->n_pointers = c->fold->n_sources + c->fold->n_results;
+  f->n = c->fold->count / width;
+  f->arguments = arena_alloc(&c->l->memory, (f->n_pointers + 1) * sizeof(int64_t));
+  int64_t blocks = (f->n + THREADS - 1) / THREADS;
+  f->grid = (uint32_t)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS);
+  f->params[0] = f->arguments;
+  return STATUS_OK;
+}
+
+status cuda_fold_prepare(cuda_loaded *l, uint32_t fold) {
+  text_call c = {l, &l->order.folds.data[fold], &l->folds[fold], {0}};
+  TRY(memory_guard(make_text, &c));
+  void *function;
+  cuda_gpu *gpu = &l->device->gpus[l->ranks[c.fold->rank].gpu];
+  TRY(cuda_try(l->cu->cuCtxSetCurrent(gpu->context), "making a context current"));
+  TRY(cuda_programs_get(gpu->programs, &c.launch, &function));
+  c.call->function = function;
+  return STATUS_OK;
+}
+
+void cuda_fold_place(cuda_loaded *l, uint32_t fold) {
+  const cuda_fold *f = &l->order.folds.data[fold];
+  cuda_fold_call *c = &l->folds[fold];
+  int64_t *arguments = c->arguments;
+  for (uint32_t i = 0; i < c->n_pointers; i++)
+    arguments[i] = (int64_t)cuda_place_address(l, &f->places[i]);
+  arguments[c->n_pointers] = c->n;
+}
+
+/* ---- delays ---- */
+status cuda_delay_prepare(cuda_loaded *l, uint32_t gpu) {
+  static const char text[] =
+      "extern \"C\" __global__ void delay(const long long ns) {\n"
+      "  long long start, now;\n"
+      "  asm volatile(\"mov.u64 %0, %globaltimer;\" : \"=l\"(start));\n"
+      "  do asm volatile(\"mov.u64 %0, %globaltimer;\" : \"=l\"(now)); while (now - start < ns);\n"
+      "}\n";
+  cg_launch launch = {.source = text, .source_bytes = sizeof text - 1, .entry = "delay"};
+  void *function;
+  TRY(cuda_programs_get(l->device->gpus[gpu].programs, &launch, &function));
+  l->delay = function;
+  return STATUS_OK;
+}

@@ -1,0 +1,61 @@
+/* Matrix products through cublasLt.
+ *
+ * A product of a plan becomes one call of the library, strided batches included; operands are taken as
+ * they lie, transposed or not, and a bias goes into the epilogue. What does not fit (integers, mixed
+ * dtypes, strides that no leading dimension describes, several batch dimensions that do not fall
+ * together) is left to the generated kernels.
+ *
+ * The algorithm is chosen once per shape, when the first plan that has it is loaded, and kept with the
+ * GPU. f32 is computed in f32, never in TF32. */
+#ifndef WEIR_DEVICE_CUDA_MATMUL_H
+#define WEIR_DEVICE_CUDA_MATMUL_H
+
+#include "device/cuda/vendor.h"
+#include "runtime/plan.h"
+
+/* All that a choice of algorithm depends on. Column-major, as the library has it:
+ * d[m, n] = op(a) op(b) (+ bias[m]). Compared as bytes: made zeroed. */
+typedef struct cuda_matmul_shape {
+  int64_t m, n, k;
+  int64_t lda, ldb, ldd;
+  int64_t batch, stride_a, stride_b, stride_d, stride_bias;
+  uint8_t dtype; /* ir_dtype */
+  bool trans_a, trans_b, has_bias;
+  bool swapped; /* a is the plan's second operand: the result is computed transposed */
+  uint16_t align_a, align_b, align_d, align_bias;
+} cuda_matmul_shape;
+
+typedef struct cuda_matmul cuda_matmul;
+struct cuda_matmul {
+  cuda_matmul *next;
+  cuda_matmul_shape shape;
+  bool works; /* the library has an algorithm for it */
+  cublasLtMatmulDesc_t desc;
+  cublasLtMatrixLayout_t a, b, d;
+  cublasLtMatmulAlgo_t algo;
+  size_t workspace_bytes;
+};
+
+/* How far into the operands a task begins, in elements: a, b, bias of the shape, in the plan's order of
+ * operands. */
+typedef struct cuda_matmul_starts {
+  int64_t offset[3];
+} cuda_matmul_starts;
+
+/* Whether the library may take the task. Knows no GPU. */
+bool cuda_matmul_shape_of(const rt_plan *plan, const rt_task *task, cuda_matmul_shape *shape,
+                          cuda_matmul_starts *starts);
+
+typedef struct cuda_gpu cuda_gpu;
+/* The product of that shape, new or from the list of the GPU; NULL in *result: the library has no
+ * algorithm. The context is current. */
+NODISCARD status cuda_matmul_get(const cuda_vendor *cu, cublasLtHandle_t lt, cuda_matmul **list,
+                                 const cuda_matmul_shape *shape, const allocator *memory,
+                                 const cuda_matmul **result);
+void cuda_matmuls_destroy(const cuda_vendor *cu, cuda_matmul *list, const allocator *memory);
+
+/* starts: result, a, b, bias in the plan's order. */
+cublasStatus_t cuda_matmul_run(const cuda_vendor *cu, cublasLtHandle_t lt, const cuda_matmul *m,
+                               const CUdeviceptr starts[4], CUdeviceptr workspace, CUstream stream);
+
+#endif

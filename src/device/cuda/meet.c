@@ -1,0 +1,161 @@
+#include "device/cuda/meet.h"
+
+#include <string.h>
+
+#include "base/table.h"
+
+/* Teams are few, and neighbouring posts share theirs. */
+typedef struct team {
+  const uint32_t *devices;
+  uint32_t n;
+} team;
+
+typedef struct matching {
+  cuda_meetings *m;
+  arena *memory;
+  VEC(team) teams;
+  map turns;    /* posts so far, of a member of a team or an end of a pair */
+  map meetings; /* by queue and turn */
+  bool is_here[RT_COMM_MAX_RANKS];
+} matching;
+
+static uint32_t team_number(matching *x, const rt_post *p) {
+  for (uint32_t i = x->teams.len; i-- > 0;) {
+    const team *t = &x->teams.data[i];
+    if (t->n == p->n_team && memcmp(t->devices, p->team, p->n_team * sizeof *p->team) == 0)
+      return i;
+  }
+  vec_push(x->memory, &x->teams, ((team){p->team, p->n_team}));
+  return x->teams.len - 1;
+}
+
+/* Queues of teams have numbers below, those of pairs from here on. */
+enum { FIRST_PAIR = 1 << 20 };
+
+static uint32_t join_queue(matching *x, uint32_t queue, bool is_pair, uint32_t n, uint32_t member,
+                           uint32_t post) {
+  uint64_t turn_key = (uint64_t)queue << 16 | member;
+  uint32_t turn = map_get(&x->turns, turn_key, 0);
+  map_put(&x->turns, turn_key, turn + 1);
+  uint64_t key = (uint64_t)queue << 32 | turn;
+  uint32_t at = map_get(&x->meetings, key, CUDA_NOBODY);
+  if (at == CUDA_NOBODY) {
+    cuda_meeting m = {.is_pair = is_pair, .n = n, .posts = ARENA_ARRAY(x->memory, n, uint32_t)};
+    for (uint32_t i = 0; i < n; i++) m.posts[i] = CUDA_NOBODY;
+    at = x->m->list.len;
+    vec_push(x->memory, &x->m->list, m);
+    map_put(&x->meetings, key, at);
+  }
+  x->m->list.data[at].posts[member] = post;
+  return at;
+}
+
+static uint32_t join_pair(matching *x, uint32_t sender, uint32_t receiver, uint32_t member,
+                          uint32_t post) {
+  return join_queue(x, FIRST_PAIR + sender * RT_COMM_MAX_RANKS + receiver, true, 2, member, post);
+}
+
+static void match(matching *x, uint32_t post) {
+  const rt_post *p = &x->m->plan->posts[post];
+  uint32_t *halves = x->m->of_post[post];
+  if (!rt_comm_is_message(p->kind)) {
+    halves[0] = join_queue(x, team_number(x, p), false, p->n_team, p->me, post);
+    return;
+  }
+  if (p->kind != RT_COMM_RECV && p->to >= 0)
+    halves[0] = join_pair(x, p->rank, p->team[p->to], 0, post);
+  if (p->kind != RT_COMM_SEND && p->from >= 0)
+    halves[1] = join_pair(x, p->team[p->from], p->rank, 1, post);
+}
+
+/* ---- what does not fit ---- */
+void cuda_meetings_text(const cuda_meetings *m, uint32_t post, arena *memory, char *text,
+                        size_t size_bytes) {
+  const rt_plan *plan = m->plan;
+  rt_comm_request r = rt_post_request(&plan->posts[post], NULL, NULL);
+  strbuf place;
+  strbuf_init(&place, memory);
+  if (plan->host) rt_place(plan, m->instr_of_post[post], &place);
+  r.origin = plan->host ? place.data : NULL;
+  rt_comm_request_text(&r, text, size_bytes);
+}
+
+static status disagree(const matching *x, const cuda_meeting *m, uint32_t a, uint32_t b) {
+  char left[256], right[256];
+  const rt_plan *plan = x->m->plan;
+  cuda_meetings_text(x->m, m->posts[a], x->memory, left, sizeof left);
+  cuda_meetings_text(x->m, m->posts[b], x->memory, right, sizeof right);
+  return fail(STATUS_BAD_PROGRAM, "rank %u posts %s, but rank %u posts %s",
+              plan->posts[m->posts[a]].rank, left, plan->posts[m->posts[b]].rank, right);
+}
+
+/* What the receiver's request says of what travels. */
+static rt_comm_request seen(const rt_plan *plan, const cuda_meeting *m, uint32_t member) {
+  rt_comm_request r = rt_post_request(&plan->posts[m->posts[member]], NULL, NULL);
+  if (m->is_pair && member == 1 && r.kind == RT_COMM_PERMUTE) r.count = r.count_from;
+  return r;
+}
+
+static status check_meeting(const matching *x, const cuda_meeting *m) {
+  const rt_plan *plan = x->m->plan;
+  uint32_t first = 0;
+  while (m->posts[first] == CUDA_NOBODY) first++;
+  rt_comm_request a = seen(plan, m, first);
+  for (uint32_t i = first + 1; i < m->n; i++) {
+    if (m->posts[i] == CUDA_NOBODY) continue;
+    rt_comm_request b = seen(plan, m, i);
+    if (!rt_comm_posts_agree(m->is_pair, &a, &b)) return disagree(x, m, first, i);
+  }
+  return STATUS_OK;
+}
+
+static status check_post(const matching *x, uint32_t post) {
+  const rt_post *p = &x->m->plan->posts[post];
+  for (uint32_t i = 0; i < p->n_team; i++) {
+    if (p->team[i] < RT_COMM_MAX_RANKS && x->is_here[p->team[i]]) continue;
+    return fail(STATUS_UNAVAILABLE,
+                "cuda: device %u communicates with device %u, which another process runs; GPUs "
+                "communicate within one process so far: run without mpirun",
+                p->rank, p->team[i]);
+  }
+  return STATUS_OK;
+}
+
+static void find_posts(matching *x) {
+  const rt_plan *plan = x->m->plan;
+  for (uint32_t i = 0; i < plan->n_instrs; i++) {
+    const rt_instr *instr = &plan->instrs[i];
+    if (instr->kind != RT_POST) continue;
+    uint32_t post = instr->task;
+    x->m->instr_of_post[post] = i;
+    x->m->rank_of_post[post] = rt_plan_rank(plan, instr->stream);
+    check(plan->posts[post].rank < RT_COMM_MAX_RANKS);
+    x->is_here[plan->posts[post].rank] = true;
+    match(x, post);
+  }
+}
+
+/* A rank that posts nothing is here too, but then nobody can wait for it with success. */
+static void find_ranks(matching *x, uint32_t n_ranks) {
+  for (uint32_t r = 0; n_ranks > 1 && r < n_ranks; r++) x->is_here[r] = true;
+}
+
+status cuda_meetings_make(const rt_plan *plan, arena *memory, cuda_meetings *result) {
+  *result = (cuda_meetings){.plan = plan};
+  uint32_t n = plan->n_posts;
+  if (n == 0) return STATUS_OK;
+  result->of_post = arena_array(memory, n, sizeof *result->of_post);
+  for (uint32_t p = 0; p < n; p++) result->of_post[p][0] = result->of_post[p][1] = CUDA_NOBODY;
+  result->rank_of_post = ARENA_ARRAY(memory, n, uint32_t);
+  result->instr_of_post = ARENA_ARRAY(memory, n, uint32_t);
+  matching *x = ARENA_NEW(memory, matching);
+  x->m = result;
+  x->memory = memory;
+  map_init(&x->turns, memory);
+  map_init(&x->meetings, memory);
+  find_ranks(x, plan->n_ranks);
+  find_posts(x);
+  for (uint32_t p = 0; p < n; p++) TRY(check_post(x, p));
+  for (uint32_t i = 0; i < result->list.len; i++) TRY(check_meeting(x, &result->list.data[i]));
+  return STATUS_OK;
+}

@@ -1,0 +1,35 @@
+/* Which posts meet: the k-th of every member of a team, the k-th send and receive of a pair. */
+#ifndef WEIR_DEVICE_CUDA_MEET_H
+#define WEIR_DEVICE_CUDA_MEET_H
+
+#include "base/vec.h"
+#include "runtime/plan.h"
+
+enum { CUDA_NOBODY = UINT32_MAX };
+
+/* One communication. Of a pair, member 0 sends and member 1 receives. */
+typedef struct cuda_meeting {
+  bool is_pair;
+  uint32_t n;
+  uint32_t *posts;            /* by member; CUDA_NOBODY: it posts none */
+  uint32_t arrived;           /* members, while an order is made */
+  bool complete;              /* its steps stand in the order */
+  uint32_t first_end, n_ends; /* events at which it has ended */
+} cuda_meeting;
+
+typedef struct cuda_meetings {
+  const rt_plan *plan;
+  VEC(cuda_meeting) list;
+  uint32_t (*of_post)[2]; /* meetings, by post; a permute may have two; CUDA_NOBODY: none */
+  uint32_t *rank_of_post; /* in the plan */
+  uint32_t *instr_of_post;
+} cuda_meetings;
+
+/* Needs a memory_guard(). Posts that meet but do not fit together are BAD_PROGRAM, a member outside
+ * this process is UNAVAILABLE. */
+NODISCARD status cuda_meetings_make(const rt_plan *plan, arena *memory, cuda_meetings *result);
+/* "allreduce of 16 f32 (sum) at f:7" */
+void cuda_meetings_text(const cuda_meetings *m, uint32_t post, arena *memory, char *text,
+                        size_t size_bytes);
+
+#endif

@@ -1,0 +1,22 @@
+/* The CUDA device of a build without the CUDA toolkit: it says so. */
+#include "runtime/device.h"
+
+static status missing_open(const rt_device_options *options, const allocator *memory,
+                           rt_device **result) {
+  (void)options, (void)memory, (void)result;
+  return fail(STATUS_UNAVAILABLE,
+              "cuda: this weir was built without CUDA: build it again where the CUDA toolkit's "
+              "headers are (cuda.h, nvrtc.h, cublasLt.h)");
+}
+
+static void missing_close(rt_device *device) { (void)device; }
+static void missing_unload(rt_loaded *loaded) { (void)loaded; }
+
+const rt_device_ops rt_device_cuda = {
+    .name = "cuda",
+    .summary = "streams of NVIDIA GPUs (not in this build)",
+    .takes_adversary = true,
+    .open = missing_open,
+    .close = missing_close,
+    .unload = missing_unload,
+};

@@ -1,0 +1,208 @@
+#include "device/cuda/order.h"
+
+#include "device/cuda/order_internal.h"
+
+/* ---- steps ---- */
+void cuda_step_add(cuda_maker *k, cuda_step_kind kind, uint16_t stream, uint32_t index) {
+  cuda_step s = {.kind = (uint8_t)kind, .stream = stream, .index = index};
+  vec_push(k->memory, &k->order->steps, s);
+}
+
+uint32_t cuda_step_record(cuda_maker *k, uint16_t stream) {
+  uint32_t event = k->order->n_events++;
+  cuda_step_add(k, CUDA_RECORD, stream, event);
+  return event;
+}
+
+/* ---- entries of streams ---- */
+static bool is_over(const cuda_maker *k, uint32_t post) {
+  for (int h = 0; h < 2; h++) {
+    uint32_t m = k->meetings.of_post[post][h];
+    if (m != CUDA_NOBODY && !k->meetings.list.data[m].complete) return false;
+  }
+  return k->is_posted[post];
+}
+
+/* Whether all that the entry waits for stands in the order. */
+static bool is_ready(const cuda_maker *k, const rt_entry *e) {
+  switch ((rt_instr_kind)e->kind) {
+  case RT_LAUNCH: return true;
+  case RT_WAIT: return k->issued[e->other] >= e->target;
+  case RT_JOIN: return is_over(k, e->task);
+  case RT_POST: {
+    uint32_t before = k->plan->posts[e->task].before;
+    return before == RT_NO_POST || k->is_posted[before];
+  }
+  }
+  return true;
+}
+
+static void add_post(cuda_maker *k, uint16_t stream, uint32_t post) {
+  k->order->posted[post] = cuda_step_record(k, stream);
+  k->is_posted[post] = true;
+  for (int h = 0; h < 2; h++) {
+    uint32_t at = k->meetings.of_post[post][h];
+    if (at == CUDA_NOBODY) continue;
+    cuda_meeting *m = &k->meetings.list.data[at];
+    if (++m->arrived < m->n) continue;
+    cuda_moves_add(k, at);
+  }
+}
+
+static void add_join(cuda_maker *k, uint16_t stream, uint32_t post) {
+  for (int h = 0; h < 2; h++) {
+    uint32_t at = k->meetings.of_post[post][h];
+    if (at == CUDA_NOBODY) continue;
+    const cuda_meeting *m = &k->meetings.list.data[at];
+    for (uint32_t i = 0; i < m->n_ends; i++)
+      cuda_step_add(k, CUDA_WAIT, stream, k->ends.data[m->first_end + i]);
+  }
+}
+
+static void add_entry(cuda_maker *k, uint32_t stream, uint32_t at) {
+  const rt_entry *e = &k->queues.streams[stream].entries[at];
+  uint16_t s = (uint16_t)stream;
+  switch ((rt_instr_kind)e->kind) {
+  case RT_LAUNCH: cuda_step_add(k, CUDA_LAUNCH, s, e->task); break;
+  case RT_WAIT:
+    if (e->target) cuda_step_add(k, CUDA_WAIT, s, k->event_of[e->other][e->target - 1]);
+    break;
+  case RT_POST: add_post(k, s, e->task); break;
+  case RT_JOIN: add_join(k, s, e->task); break;
+  }
+  if (e->signals) k->event_of[stream][at] = cuda_step_record(k, s);
+}
+
+static bool advance(cuda_maker *k, uint32_t stream) {
+  bool moved = false;
+  while (k->issued[stream] < k->given[stream]) {
+    uint32_t at = k->issued[stream];
+    if (!is_ready(k, &k->queues.streams[stream].entries[at])) break;
+    add_entry(k, stream, at);
+    k->issued[stream]++;
+    moved = true;
+  }
+  return moved;
+}
+
+/* The host has reached one more entry of the stream; others may have waited for what it brings. */
+static void reach(cuda_maker *k, uint32_t stream) {
+  k->given[stream]++;
+  bool moved = advance(k, stream);
+  while (moved) {
+    moved = false;
+    for (uint32_t s = 0; s < k->plan->n_streams; s++)
+      if (k->issued[s] < k->given[s]) moved = advance(k, s) || moved;
+  }
+}
+
+/* ---- what never comes ---- */
+static void add_absent(const cuda_maker *k, uint32_t post, rt_comm_line *l) {
+  const rt_plan *plan = k->plan;
+  for (int h = 0; h < 2; h++) {
+    uint32_t at = k->meetings.of_post[post][h];
+    if (at == CUDA_NOBODY) continue;
+    const cuda_meeting *m = &k->meetings.list.data[at];
+    for (uint32_t i = 0; i < m->n; i++) {
+      uint32_t other = m->posts[i];
+      if (other != CUDA_NOBODY && k->is_posted[other]) continue;
+      const rt_post *p = &plan->posts[post];
+      uint32_t device = m->is_pair ? (uint32_t)(i == 0 ? p->from : p->to) : i;
+      rt_comm_line_add(l, ": rank %u has not posted it", p->team[device]);
+    }
+  }
+}
+
+/* "f:5: rank 0 waits for allreduce of 6 i64 (sum) at f:4: rank 1 has not posted it" */
+static void add_stuck(const cuda_maker *k, uint32_t stream, rt_comm_line *l) {
+  const rt_entry *e = &k->queues.streams[stream].entries[k->issued[stream]];
+  char request[256];
+  if (e->kind != RT_JOIN || !k->is_posted[e->task]) return;
+  cuda_meetings_text(&k->meetings, e->task, k->memory, request, sizeof request);
+  rt_comm_line_add(l, "%srank %u waits for %s", l->used ? "; " : "", k->plan->posts[e->task].rank,
+                   request);
+  add_absent(k, e->task, l);
+}
+
+static status check_end(const cuda_maker *k) {
+  char text[1024];
+  rt_comm_line l = rt_comm_line_of(text, sizeof text);
+  bool stuck = false;
+  for (uint32_t s = 0; s < k->plan->n_streams; s++) {
+    if (k->issued[s] == k->queues.streams[s].n) continue;
+    stuck = true;
+    add_stuck(k, s, &l);
+  }
+  if (!stuck) return STATUS_OK;
+  return fail(STATUS_UNAVAILABLE, "no progress is possible: %s",
+              l.used ? text : "streams wait for one another");
+}
+
+/* ---- all of it ---- */
+static void prepare(cuda_maker *k) {
+  const rt_plan *plan = k->plan;
+  uint32_t ranks = k->order->n_ranks, n = plan->n_streams;
+  rt_queues_build(plan, k->memory, &k->queues);
+  k->given = ARENA_ARRAY(k->memory, n, uint32_t);
+  k->issued = ARENA_ARRAY(k->memory, n, uint32_t);
+  k->event_of = ARENA_ARRAY(k->memory, n, uint32_t *);
+  for (uint32_t s = 0; s < n; s++)
+    k->event_of[s] = ARENA_ARRAY(k->memory, k->queues.streams[s].n, uint32_t);
+  k->is_posted = ARENA_ARRAY(k->memory, plan->n_posts, bool);
+  k->slots = ARENA_ARRAY(k->memory, ranks, cuda_slots);
+  for (uint32_t r = 0; r < ranks; r++)
+    for (uint32_t i = 0; i < CUDA_SLOTS; i++)
+      k->slots[r].slots[i].readers = ARENA_ARRAY(k->memory, ranks, uint32_t);
+  k->uses = arena_array(k->memory, plan->n_buffers, sizeof *k->uses);
+  k->entered = ARENA_ARRAY(k->memory, 2 * (size_t)ranks, bool);
+  k->needs = ARENA_ARRAY(k->memory, 2 * (size_t)ranks * (ranks + 1), bool);
+}
+
+/* Slots were numbered; now it is known how large they must be. */
+static void place_slots(cuda_maker *k) {
+  cuda_order *o = k->order;
+  for (uint32_t i = 0; i < o->copies.len; i++) {
+    cuda_copy *c = &o->copies.data[i];
+    cuda_place *place = c->to.kind == CUDA_IN_SLOTS ? &c->to : &c->from;
+    if (place->kind == CUDA_IN_SLOTS) place->offset_bytes *= k->slots[place->index].size_bytes;
+  }
+  for (uint32_t r = 0; r < o->n_ranks; r++) o->slots_bytes[r] = CUDA_SLOTS * k->slots[r].size_bytes;
+}
+
+static void list_ends(cuda_maker *k) {
+  for (uint32_t p = 0; p < k->plan->n_posts; p++) {
+    for (int h = 0; h < 2; h++) {
+      uint32_t at = k->meetings.of_post[p][h];
+      if (at == CUDA_NOBODY) continue;
+      const cuda_meeting *m = &k->meetings.list.data[at];
+      for (uint32_t i = 0; i < m->n_ends; i++) {
+        cuda_end end = {.post = p, .event = k->ends.data[m->first_end + i]};
+        vec_push(k->memory, &k->order->ends, end);
+      }
+    }
+  }
+}
+
+status cuda_order_make(const rt_plan *plan, const cuda_order_options *options, arena *memory,
+                       cuda_order *result) {
+  *result = (cuda_order){.n_ranks = plan->n_ranks ? plan->n_ranks : 1};
+  cuda_maker *k = ARENA_NEW(memory, cuda_maker);
+  k->plan = plan;
+  k->options = options;
+  k->memory = memory;
+  k->order = result;
+  result->upto = ARENA_ARRAY(memory, plan->n_instrs, uint32_t);
+  result->posted = ARENA_ARRAY(memory, plan->n_posts, uint32_t);
+  result->staging_bytes = ARENA_ARRAY(memory, result->n_ranks, int64_t);
+  result->slots_bytes = ARENA_ARRAY(memory, result->n_ranks, int64_t);
+  prepare(k);
+  TRY(cuda_meetings_make(plan, memory, &k->meetings));
+  for (uint32_t i = 0; i < plan->n_instrs; i++) {
+    reach(k, plan->instrs[i].stream);
+    result->upto[i] = result->steps.len;
+  }
+  TRY(check_end(k));
+  place_slots(k);
+  list_ends(k);
+  return STATUS_OK;
+}

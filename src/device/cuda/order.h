@@ -1,0 +1,109 @@
+/* The order in which a plan is issued to streams of GPUs, communications included.
+ *
+ * A stream of a GPU takes an order to wait for an event only after the event was recorded, and what is
+ * recorded later is not waited for. So the host must issue in an order in which everything stands behind
+ * what it waits for. A plan's own order is not always one: a join may come before another rank's post.
+ * This room finds such an order when the plan is loaded, as a flat list of *steps*:
+ *
+ *   LAUNCH  a task
+ *   RECORD  an event on a stream          WAIT  a stream for an event
+ *   COPY    bytes from place to place     FOLD  several sources into several results, element by element
+ *
+ * Posts of all ranks are matched here, and each communication becomes copies and folds on streams of
+ * its own: every rank has one that receives and one that sends. Nothing is left to decide in a run: to
+ * issue instruction i of the plan is to issue the steps from upto[i - 1] to below upto[i].
+ *
+ * Two ways of moving. Where every GPU can read the others' memory, the receiver pulls, and reductions
+ * read all sources directly. Otherwise (`staged`) bytes go in segments through pinned memory of the host
+ * (`through_host`) or by peer copies, and reductions first receive into memory of the reducing rank.
+ *
+ * Knows no CUDA: tests run the steps on the CPU. */
+#ifndef WEIR_DEVICE_CUDA_ORDER_H
+#define WEIR_DEVICE_CUDA_ORDER_H
+
+#include "base/vec.h"
+#include "runtime/plan.h"
+#include "runtime/queues.h"
+
+typedef enum cuda_step_kind {
+  CUDA_LAUNCH,
+  CUDA_RECORD,
+  CUDA_WAIT,
+  CUDA_COPY,
+  CUDA_FOLD,
+} cuda_step_kind;
+
+typedef struct cuda_step {
+  uint8_t kind; /* cuda_step_kind */
+  uint16_t
+      stream; /* below n_streams: of the plan; then two per rank, cuda_receives() and cuda_sends() */
+  uint32_t index; /* LAUNCH: task; RECORD, WAIT: event; COPY: in copies; FOLD: in folds */
+} cuda_step;
+
+static inline uint16_t cuda_receives(const rt_plan *p, uint32_t rank) {
+  return (uint16_t)(p->n_streams + 2 * rank);
+}
+static inline uint16_t cuda_sends(const rt_plan *p, uint32_t rank) {
+  return (uint16_t)(p->n_streams + 2 * rank + 1);
+}
+
+/* Where bytes are. */
+typedef enum cuda_place_kind {
+  CUDA_IN_BUFFER,  /* `offset_bytes` into buffer `index` of the plan */
+  CUDA_IN_STAGING, /* into the memory for receiving of rank `index` */
+  CUDA_IN_SLOTS,   /* into the pinned memory for sending of rank `index` */
+  CUDA_NOWHERE,
+} cuda_place_kind;
+
+typedef struct cuda_place {
+  cuda_place_kind kind;
+  uint32_t index;
+  int64_t offset_bytes;
+} cuda_place;
+
+typedef struct cuda_copy {
+  cuda_place to, from;
+  uint32_t to_rank, from_rank; /* in the plan; whose GPU */
+  int64_t size_bytes;
+} cuda_copy;
+
+/* results[j][i] = sources[0][i] op sources[1][i] op …; a result is one of the sources, or apart. */
+typedef struct cuda_fold {
+  rt_comm_op op;
+  ir_dtype dtype;
+  int64_t count;
+  uint32_t n_sources, n_results;
+  uint32_t rank;            /* in the plan: who computes it */
+  const cuda_place *places; /* sources, then results */
+} cuda_fold;
+
+/* When a communication ended, as seen by one of its streams; for traces. */
+typedef struct cuda_end {
+  uint32_t post, event;
+} cuda_end;
+
+typedef struct cuda_order {
+  VEC(cuda_step) steps;
+  uint32_t *upto; /* by instruction of the plan */
+  VEC(cuda_copy) copies;
+  VEC(cuda_fold) folds;
+  uint32_t n_events;
+  uint32_t *posted;       /* by post: the event at which it was posted */
+  VEC(cuda_end) ends;     /* of all posts */
+  uint32_t n_ranks;       /* of the plan */
+  int64_t *staging_bytes; /* by rank: memory for receiving */
+  int64_t *slots_bytes;   /* by rank: pinned memory for sending */
+} cuda_order;
+
+typedef struct cuda_order_options {
+  bool staged;       /* GPUs cannot read each other's memory, or shall not */
+  bool through_host; /* then: by way of the host's memory */
+  bool one_gpu;      /* all ranks are on one */
+} cuda_order_options;
+
+/* Needs a memory_guard(); the order lives in `memory`. A program whose communications do not match, or
+ * wait for one another in a circle, is BAD_PROGRAM or UNAVAILABLE with the places. */
+NODISCARD status cuda_order_make(const rt_plan *plan, const cuda_order_options *options,
+                                 arena *memory, cuda_order *result);
+
+#endif

@@ -1,0 +1,62 @@
+/* What finding an order (order.c) and turning a communication into steps (order_moves.c) share. */
+#ifndef WEIR_DEVICE_CUDA_ORDER_INTERNAL_H
+#define WEIR_DEVICE_CUDA_ORDER_INTERNAL_H
+
+#include "device/cuda/meet.h"
+#include "device/cuda/order.h"
+
+enum {
+  CUDA_SLOTS = 8, /* segments that a rank can have in pinned memory at once */
+  CUDA_SEGMENT_LEAST = 256 << 10,
+  CUDA_SEGMENT_MOST = 4 << 20,
+};
+
+/* A segment of pinned memory: who must have taken it before it is filled again. */
+typedef struct cuda_slot {
+  uint32_t *readers; /* events */
+  uint32_t n_readers;
+} cuda_slot;
+
+typedef struct cuda_slots {
+  cuda_slot slots[CUDA_SLOTS];
+  uint32_t next;
+  int64_t size_bytes; /* of the largest segment */
+} cuda_slots;
+
+/* Which communication used which bytes of a buffer last. */
+typedef struct cuda_use {
+  int64_t begin, end;
+  bool writes;
+  uint32_t meeting;
+} cuda_use;
+
+typedef VEC(cuda_use) cuda_uses;
+
+typedef struct cuda_maker {
+  const rt_plan *plan;
+  const cuda_order_options *options;
+  arena *memory;
+  cuda_order *order;
+  rt_queues queues;
+  cuda_meetings meetings;
+  uint32_t *given, *issued;  /* by stream: entries the host has reached, entries in the order */
+  uint32_t **event_of;       /* by stream and entry: where it signals */
+  bool *is_posted;           /* by post */
+  cuda_slots *slots;         /* by rank */
+  cuda_uses *uses;           /* by buffer */
+  VEC(uint32_t) ends;        /* events; meetings have ranges of it */
+  VEC(uint16_t) end_streams; /* where those are recorded */
+  /* Of the communication that is being turned into steps: */
+  uint32_t meeting;
+  VEC(uint32_t) before; /* meetings that it must come behind */
+  bool *entered;        /* by 2 * rank and 2 * rank + 1: the stream takes part */
+  bool *needs;          /* the same, times members: it is behind that member's post */
+} cuda_maker;
+
+void cuda_step_add(cuda_maker *k, cuda_step_kind kind, uint16_t stream, uint32_t index);
+/* A new event, recorded on the stream now. */
+uint32_t cuda_step_record(cuda_maker *k, uint16_t stream);
+/* The steps of a communication all of whose posts stand in the order. */
+void cuda_moves_add(cuda_maker *k, uint32_t meeting);
+
+#endif

@@ -1,0 +1,478 @@
+/* A communication as copies and folds on the streams of its members. */
+#include <string.h>
+
+#include "device/cuda/order_internal.h"
+
+/* ---- members ---- */
+static const cuda_meeting *meeting_of(const cuda_maker *k) {
+  return &k->meetings.list.data[k->meeting];
+}
+
+static const rt_post *post_of(const cuda_maker *k, uint32_t member) {
+  return &k->plan->posts[meeting_of(k)->posts[member]];
+}
+
+static uint32_t rank_of(const cuda_maker *k, uint32_t member) {
+  return k->meetings.rank_of_post[meeting_of(k)->posts[member]];
+}
+
+static cuda_place place_of(const cuda_maker *k, uint32_t view) {
+  if (view == RT_NO_VIEW) return (cuda_place){.kind = CUDA_NOWHERE};
+  const rt_view *v = &k->plan->views[view];
+  return (cuda_place){CUDA_IN_BUFFER, v->buffer, v->offset_bytes};
+}
+
+static cuda_place in_of(const cuda_maker *k, uint32_t member) {
+  return place_of(k, post_of(k, member)->in);
+}
+
+static cuda_place out_of(const cuda_maker *k, uint32_t member) {
+  return place_of(k, post_of(k, member)->out);
+}
+
+static cuda_place further(cuda_place p, int64_t bytes) {
+  p.offset_bytes += bytes;
+  return p;
+}
+
+static bool is_same(cuda_place a, cuda_place b) {
+  return a.kind == b.kind && a.index == b.index && a.offset_bytes == b.offset_bytes;
+}
+
+/* ---- streams ---- */
+/* A stream takes part from now on: behind the communications that used the same bytes. */
+static void enter(cuda_maker *k, uint16_t stream) {
+  uint32_t at = stream - k->plan->n_streams;
+  if (k->entered[at]) return;
+  k->entered[at] = true;
+  for (uint32_t b = 0; b < k->before.len; b++) {
+    const cuda_meeting *m = &k->meetings.list.data[k->before.data[b]];
+    for (uint32_t i = m->first_end; i < m->first_end + m->n_ends; i++)
+      if (k->end_streams.data[i] != stream) cuda_step_add(k, CUDA_WAIT, stream, k->ends.data[i]);
+  }
+}
+
+/* The stream goes on when the member has posted. */
+static void need(cuda_maker *k, uint16_t stream, uint32_t member) {
+  uint32_t at = stream - k->plan->n_streams;
+  enter(k, stream);
+  bool *needs = &k->needs[at * (k->order->n_ranks + 1) + member];
+  if (*needs) return;
+  *needs = true;
+  cuda_step_add(k, CUDA_WAIT, stream, k->order->posted[meeting_of(k)->posts[member]]);
+}
+
+static uint16_t receives(const cuda_maker *k, uint32_t member) {
+  return cuda_receives(k->plan, rank_of(k, member));
+}
+
+static uint16_t sends(const cuda_maker *k, uint32_t member) {
+  return cuda_sends(k->plan, rank_of(k, member));
+}
+
+/* ---- copies and folds ---- */
+static void copy(cuda_maker *k, uint16_t stream, uint32_t to, cuda_place there, uint32_t from,
+                 cuda_place here, int64_t bytes) {
+  cuda_copy c = {there, here, rank_of(k, to), rank_of(k, from), bytes};
+  cuda_step_add(k, CUDA_COPY, stream, k->order->copies.len);
+  vec_push(k->memory, &k->order->copies, c);
+}
+
+/* Where one piece goes: up to all members. */
+typedef struct targets {
+  uint32_t n;
+  uint32_t *members;
+  cuda_place *places;
+} targets;
+
+static targets targets_new(cuda_maker *k, uint32_t most) {
+  return (targets){.members = ARENA_ARRAY(k->memory, most, uint32_t),
+                   .places = ARENA_ARRAY(k->memory, most, cuda_place)};
+}
+
+enum { NO_EVENT = UINT32_MAX };
+
+/* A part of what a member has, and how far into the targets' places it goes. `after`: an event of the
+ * member that it must come behind. */
+typedef struct part {
+  uint32_t from;
+  cuda_place here;
+  int64_t bytes, at;
+  uint32_t after;
+} part;
+
+/* Each receiver fetches it. */
+static void pull(cuda_maker *k, const part *p, const targets *t) {
+  for (uint32_t i = 0; i < t->n; i++) {
+    uint32_t to = t->members[i];
+    uint16_t stream = receives(k, to);
+    need(k, stream, to);
+    need(k, stream, p->from);
+    if (p->after != NO_EVENT) cuda_step_add(k, CUDA_WAIT, stream, p->after);
+    copy(k, stream, to, further(t->places[i], p->at), p->from, p->here, p->bytes);
+  }
+}
+
+/* Once into pinned memory, and from there to each receiver. The segment is filled again only when all
+ * have taken it. */
+static void send_through_host(cuda_maker *k, const part *p, const targets *t) {
+  uint32_t rank = rank_of(k, p->from);
+  cuda_slots *slots = &k->slots[rank];
+  uint32_t number = slots->next++ % CUDA_SLOTS;
+  cuda_slot *slot = &slots->slots[number];
+  uint16_t stream = sends(k, p->from);
+  cuda_place pinned = {CUDA_IN_SLOTS, rank, number};
+  if (p->bytes > slots->size_bytes) slots->size_bytes = p->bytes;
+  need(k, stream, p->from);
+  if (p->after != NO_EVENT) cuda_step_add(k, CUDA_WAIT, stream, p->after);
+  for (uint32_t i = 0; i < slot->n_readers; i++)
+    cuda_step_add(k, CUDA_WAIT, stream, slot->readers[i]);
+  copy(k, stream, p->from, pinned, p->from, p->here, p->bytes);
+  uint32_t filled = cuda_step_record(k, stream);
+  slot->n_readers = 0;
+  for (uint32_t i = 0; i < t->n; i++) {
+    uint32_t to = t->members[i];
+    uint16_t receiver = receives(k, to);
+    need(k, receiver, to);
+    cuda_step_add(k, CUDA_WAIT, receiver, filled);
+    copy(k, receiver, to, further(t->places[i], p->at), p->from, pinned, p->bytes);
+    slot->readers[slot->n_readers++] = cuda_step_record(k, receiver);
+  }
+}
+
+static void send(cuda_maker *k, const part *p, const targets *t) {
+  if (p->bytes == 0 || t->n == 0) return;
+  if (k->options->staged && k->options->through_host) send_through_host(k, p, t);
+  else pull(k, p, t);
+}
+
+/* What stays with its owner needs no link. */
+static void keep(cuda_maker *k, uint32_t member, cuda_place to, cuda_place from, int64_t bytes) {
+  if (bytes == 0 || to.kind == CUDA_NOWHERE || from.kind == CUDA_NOWHERE || is_same(to, from))
+    return;
+  need(k, receives(k, member), member);
+  copy(k, receives(k, member), member, to, member, from, bytes);
+}
+
+static void fold(cuda_maker *k, uint32_t on, int64_t count, uint32_t n_sources, uint32_t n_results,
+                 const cuda_place *places) {
+  const rt_post *p = post_of(k, on);
+  size_t bytes = ((size_t)n_sources + n_results) * sizeof *places;
+  cuda_fold f = {p->op, p->dtype, count, n_sources, n_results, rank_of(k, on), NULL};
+  f.places = arena_copy(k->memory, places, bytes);
+  cuda_step_add(k, CUDA_FOLD, receives(k, on), k->order->folds.len);
+  vec_push(k->memory, &k->order->folds, f);
+}
+
+/* ---- segments ---- */
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Of a piece that is sent in parts, so that its way in and its way out overlap. */
+static int64_t segment_bytes(const cuda_maker *k, int64_t bytes) {
+  if (!k->options->staged) return bytes;
+  int64_t some = (bytes / 8 + CUDA_SEGMENT_LEAST - 1) / CUDA_SEGMENT_LEAST * CUDA_SEGMENT_LEAST;
+  if (some < CUDA_SEGMENT_LEAST) some = CUDA_SEGMENT_LEAST;
+  return smaller(some, CUDA_SEGMENT_MOST);
+}
+
+/* ---- kinds that only move ---- */
+typedef struct move {
+  uint32_t from;
+  cuda_place here;
+  int64_t bytes;
+  targets to;
+} move;
+
+/* Segment by segment, all of them in turn. */
+static void send_all(cuda_maker *k, const move *moves, uint32_t n) {
+  int64_t most = 0;
+  for (uint32_t i = 0; i < n; i++) most = moves[i].bytes > most ? moves[i].bytes : most;
+  int64_t step = segment_bytes(k, most);
+  for (int64_t at = 0; at < most; at += step) {
+    for (uint32_t i = 0; i < n; i++) {
+      if (at >= moves[i].bytes) continue;
+      part p = {.from = moves[i].from, .at = at, .after = NO_EVENT};
+      p.here = further(moves[i].here, at);
+      p.bytes = smaller(step, moves[i].bytes - at);
+      send(k, &p, &moves[i].to);
+    }
+  }
+}
+
+static void target_add(targets *t, uint32_t member, cuda_place place) {
+  if (place.kind == CUDA_NOWHERE) return;
+  t->members[t->n] = member;
+  t->places[t->n++] = place;
+}
+
+typedef VEC(move) move_list;
+
+/* Member `from` sends a piece to member `to`, or keeps it. */
+static void move_add(cuda_maker *k, move_list *l, uint32_t from, cuda_place here, uint32_t to,
+                     cuda_place there, int64_t bytes) {
+  if (here.kind == CUDA_NOWHERE || there.kind == CUDA_NOWHERE || bytes == 0) return;
+  if (rank_of(k, from) == rank_of(k, to)) {
+    keep(k, to, there, here, bytes);
+    return;
+  }
+  move m = {.from = from, .here = here, .bytes = bytes, .to = targets_new(k, 1)};
+  target_add(&m.to, to, there);
+  vec_push(k->memory, l, m);
+}
+
+/* Member `from` sends the same to all others. */
+static void spread_add(cuda_maker *k, move_list *l, uint32_t from, cuda_place here, int64_t bytes,
+                       int64_t at) {
+  uint32_t n = meeting_of(k)->n;
+  move m = {.from = from, .here = here, .bytes = bytes, .to = targets_new(k, n)};
+  for (uint32_t i = 0; i < n; i++) {
+    cuda_place out = out_of(k, i);
+    if (out.kind != CUDA_NOWHERE) out = further(out, at);
+    if (i == from) keep(k, i, out, here, bytes);
+    else target_add(&m.to, i, out);
+  }
+  if (bytes > 0 && m.to.n > 0) vec_push(k->memory, l, m);
+}
+
+static void add_moving(cuda_maker *k, int64_t bytes) {
+  const cuda_meeting *m = meeting_of(k);
+  const rt_post *p = post_of(k, 0);
+  uint32_t root = p->root;
+  move_list l = {0};
+  for (uint32_t i = 0; i < m->n; i++) {
+    int64_t at = i * bytes;
+    switch (p->kind) {
+    case RT_COMM_BROADCAST:
+      if (i == root) spread_add(k, &l, i, in_of(k, i), bytes, 0);
+      break;
+    case RT_COMM_ALLGATHER: spread_add(k, &l, i, in_of(k, i), bytes, at); break;
+    case RT_COMM_GATHER:
+      move_add(k, &l, i, in_of(k, i), root, further(out_of(k, root), at), bytes);
+      break;
+    case RT_COMM_SCATTER:
+      move_add(k, &l, root, further(in_of(k, root), at), i, out_of(k, i), bytes);
+      break;
+    case RT_COMM_ALL_TO_ALL:
+      for (uint32_t j = 0; j < m->n; j++) {
+        uint32_t to = (i + j) % m->n;
+        move_add(k, &l, i, further(in_of(k, i), to * bytes), to, further(out_of(k, to), at), bytes);
+      }
+      break;
+    case RT_COMM_SEND:
+    case RT_COMM_RECV:
+    case RT_COMM_PERMUTE:
+      if (i == 0) move_add(k, &l, 0, in_of(k, 0), 1, out_of(k, 1), bytes);
+      break;
+    case RT_COMM_REDUCE:
+    case RT_COMM_ALLREDUCE:
+    case RT_COMM_REDUCE_SCATTER:
+    case RT_COMM_KIND_COUNT: impossible("a kind that only moves");
+    }
+  }
+  send_all(k, l.data, l.len);
+}
+
+/* ---- reductions ---- */
+/* A range of every member's input, reduced by one of them into its memory. */
+typedef struct share {
+  uint32_t owner;
+  int64_t begin_bytes, bytes; /* in every input */
+  cuda_place result;
+} share;
+
+/* All sources are read where they are, and all results written where they go. */
+static void fold_direct(cuda_maker *k, const share *s, uint32_t n_results,
+                        const cuda_place *results) {
+  const cuda_meeting *m = meeting_of(k);
+  cuda_place *places = ARENA_ARRAY(k->memory, m->n + (size_t)n_results, cuda_place);
+  uint32_t n = 0;
+  if (s->bytes == 0) return;
+  for (uint32_t q = 0; q < m->n; q++) {
+    cuda_place in = in_of(k, q);
+    if (in.kind == CUDA_NOWHERE) continue;
+    need(k, receives(k, s->owner), q);
+    places[n++] = further(in, s->begin_bytes);
+  }
+  for (uint32_t i = 0; i < n_results; i++) places[n + i] = results[i];
+  need(k, receives(k, s->owner), s->owner);
+  int64_t size = (int64_t)ir_dtype_size_bytes(post_of(k, 0)->dtype);
+  fold(k, s->owner, s->bytes / size, n, n_results, places);
+}
+
+/* The segment of a share that begins at `at`: the others' come into memory of the owner first. */
+static void fold_received(cuda_maker *k, const share *s, int64_t at, int64_t step) {
+  const cuda_meeting *m = meeting_of(k);
+  int64_t bytes = smaller(step, s->bytes - at), staged = 0;
+  cuda_place places[RT_COMM_MAX_RANKS + 1];
+  uint32_t n = 0, rank = rank_of(k, s->owner);
+  for (uint32_t q = 0; q < m->n; q++) {
+    cuda_place in = in_of(k, q);
+    if (in.kind == CUDA_NOWHERE) continue;
+    in = further(in, s->begin_bytes + at);
+    if (q != s->owner) {
+      cuda_place there = {CUDA_IN_STAGING, rank, staged};
+      part p = {.from = q, .here = in, .bytes = bytes, .after = NO_EVENT};
+      send(k, &p, &(targets){1, (uint32_t[]){s->owner}, &there});
+      in = there;
+      staged += step;
+    }
+    places[n++] = in;
+  }
+  if (staged > k->order->staging_bytes[rank]) k->order->staging_bytes[rank] = staged;
+  places[n] = further(s->result, at);
+  need(k, receives(k, s->owner), s->owner);
+  int64_t size = (int64_t)ir_dtype_size_bytes(post_of(k, 0)->dtype);
+  fold(k, s->owner, bytes / size, n, 1, places);
+}
+
+/* The segment of a reduced share goes to all others. */
+static void send_reduced(cuda_maker *k, const share *s, int64_t at, int64_t step, uint32_t after) {
+  uint32_t n = meeting_of(k)->n;
+  targets t = targets_new(k, n);
+  for (uint32_t q = 0; q < n; q++)
+    if (q != s->owner) target_add(&t, q, further(out_of(k, q), s->begin_bytes));
+  part p = {.from = s->owner, .here = further(s->result, at), .at = at, .after = after};
+  p.bytes = smaller(step, s->bytes - at);
+  send(k, &p, &t);
+}
+
+/* Reduced segments go out while later ones come in; a sender that waited for each would idle. */
+static void reduce_staged(cuda_maker *k, const share *shares, uint32_t n, bool spreads) {
+  enum { AHEAD = 2 };
+  int64_t most = 0;
+  for (uint32_t i = 0; i < n; i++) most = shares[i].bytes > most ? shares[i].bytes : most;
+  int64_t step = segment_bytes(k, most);
+  uint32_t segments = (uint32_t)((most + step - 1) / step);
+  uint32_t *done = ARENA_ARRAY(k->memory, (size_t)segments * n, uint32_t);
+  for (uint32_t s = 0; s < segments + AHEAD; s++) {
+    for (uint32_t i = 0; i < n && s < segments; i++) {
+      if (s * step >= shares[i].bytes) continue;
+      fold_received(k, &shares[i], s * step, step);
+      if (spreads) done[s * n + i] = cuda_step_record(k, receives(k, shares[i].owner));
+    }
+    for (uint32_t i = 0; i < n && spreads && s >= AHEAD; i++) {
+      uint32_t old = s - AHEAD;
+      if (old * step < shares[i].bytes)
+        send_reduced(k, &shares[i], old * step, step, done[old * n + i]);
+    }
+  }
+}
+
+static void add_reduce(cuda_maker *k, int64_t bytes) {
+  uint32_t root = post_of(k, 0)->root;
+  cuda_place out = out_of(k, root);
+  share s = {root, 0, bytes, out};
+  if (k->options->staged) reduce_staged(k, &s, 1, false);
+  else fold_direct(k, &s, 1, &out);
+}
+
+static void add_reduce_scatter(cuda_maker *k, int64_t bytes) {
+  const cuda_meeting *m = meeting_of(k);
+  share *shares = ARENA_ARRAY(k->memory, m->n, share);
+  for (uint32_t i = 0; i < m->n; i++) shares[i] = (share){i, i * bytes, bytes, out_of(k, i)};
+  for (uint32_t i = 0; i < m->n && !k->options->staged; i++)
+    fold_direct(k, &shares[i], 1, &shares[i].result);
+  if (k->options->staged) reduce_staged(k, shares, m->n, false);
+}
+
+/* Every member reduces a share; directly, it also writes it to all. One GPU does not get faster by
+ * sharing with itself. */
+static void add_allreduce(cuda_maker *k, int64_t bytes) {
+  enum { GRAIN = 256 };
+  const cuda_meeting *m = meeting_of(k);
+  bool alone = k->options->one_gpu && !k->options->staged;
+  int64_t whole = alone ? bytes : (bytes / m->n + GRAIN - 1) / GRAIN * GRAIN;
+  if (whole == 0) whole = GRAIN;
+  share *shares = ARENA_ARRAY(k->memory, m->n, share);
+  cuda_place *results = ARENA_ARRAY(k->memory, m->n, cuda_place);
+  for (uint32_t i = 0; i < m->n; i++) {
+    int64_t begin = smaller(bytes, i * whole), end = smaller(bytes, begin + whole);
+    if (i + 1 == m->n) end = bytes;
+    shares[i] = (share){i, begin, end - begin, further(out_of(k, i), begin)};
+    if (k->options->staged || begin == end) continue;
+    for (uint32_t q = 0; q < m->n; q++) results[q] = further(out_of(k, q), begin);
+    fold_direct(k, &shares[i], m->n, results);
+  }
+  if (k->options->staged) reduce_staged(k, shares, m->n, true);
+}
+
+/* ---- order between communications ---- */
+static bool clash(const cuda_use *a, int64_t begin, int64_t end, bool writes) {
+  return a->begin < end && begin < a->end && (a->writes || writes);
+}
+
+static void come_behind(cuda_maker *k, uint32_t meeting) {
+  for (uint32_t i = 0; i < k->before.len; i++)
+    if (k->before.data[i] == meeting) return;
+  vec_push(k->memory, &k->before, meeting);
+}
+
+/* The bytes are used by this communication. Those before it that used them come first, and are
+ * forgotten where it covers them and nobody else may still have to wait. */
+static void use(cuda_maker *k, uint32_t view, int64_t bytes, bool writes) {
+  if (view == RT_NO_VIEW || bytes == 0) return;
+  const rt_view *v = &k->plan->views[view];
+  cuda_uses *uses = &k->uses[v->buffer];
+  int64_t begin = v->offset_bytes, end = begin + bytes;
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < uses->len; i++) {
+    cuda_use u = uses->data[i];
+    bool clashes = clash(&u, begin, end, writes);
+    if (clashes && u.meeting != k->meeting) come_behind(k, u.meeting);
+    bool covered = writes && begin <= u.begin && u.end <= end && u.meeting != k->meeting;
+    if (!covered) uses->data[kept++] = u;
+  }
+  uses->len = kept;
+  cuda_use mine = {begin, end, writes, k->meeting};
+  vec_push(k->memory, uses, mine);
+}
+
+static void find_before(cuda_maker *k, int64_t piece) {
+  const cuda_meeting *m = meeting_of(k);
+  k->before.len = 0;
+  for (uint32_t i = 0; i < m->n; i++) {
+    const rt_post *p = post_of(k, i);
+    bool all_in = p->kind == RT_COMM_SCATTER || p->kind == RT_COMM_REDUCE_SCATTER ||
+                  p->kind == RT_COMM_ALL_TO_ALL;
+    bool all_out =
+        p->kind == RT_COMM_GATHER || p->kind == RT_COMM_ALLGATHER || p->kind == RT_COMM_ALL_TO_ALL;
+    if (!m->is_pair || i == 0) use(k, p->in, all_in ? piece * m->n : piece, false);
+    if (!m->is_pair || i == 1) use(k, p->out, all_out ? piece * m->n : piece, true);
+  }
+}
+
+/* ---- one communication ---- */
+static void add_steps(cuda_maker *k, int64_t bytes) {
+  rt_comm_kind kind = post_of(k, 0)->kind;
+  if (bytes == 0) return;
+  if (kind == RT_COMM_REDUCE) add_reduce(k, bytes);
+  else if (kind == RT_COMM_REDUCE_SCATTER) add_reduce_scatter(k, bytes);
+  else if (kind == RT_COMM_ALLREDUCE) add_allreduce(k, bytes);
+  else add_moving(k, bytes);
+}
+
+static void add_ends(cuda_maker *k) {
+  cuda_meeting *m = &k->meetings.list.data[k->meeting];
+  m->first_end = k->ends.len;
+  for (uint32_t i = 0; i < 2 * k->order->n_ranks; i++) {
+    if (!k->entered[i]) continue;
+    uint16_t stream = (uint16_t)(k->plan->n_streams + i);
+    uint32_t event = cuda_step_record(k, stream);
+    vec_push(k->memory, &k->ends, event);
+    vec_push(k->memory, &k->end_streams, stream);
+  }
+  m->n_ends = k->ends.len - m->first_end;
+  m->complete = true;
+}
+
+void cuda_moves_add(cuda_maker *k, uint32_t meeting) {
+  k->meeting = meeting;
+  size_t ranks = k->order->n_ranks;
+  memset(k->entered, 0, 2 * ranks * sizeof *k->entered);
+  memset(k->needs, 0, 2 * ranks * (ranks + 1) * sizeof *k->needs);
+  const rt_post *p = post_of(k, 0);
+  int64_t bytes = p->count * (int64_t)ir_dtype_size_bytes(p->dtype);
+  find_before(k, bytes);
+  add_steps(k, bytes);
+  add_ends(k);
+}

@@ -1,0 +1,424 @@
+/* From a plan to all that its runs need. */
+#include <string.h>
+
+#include "base/table.h"
+#include "device/cuda/device.h"
+
+static const rt_plan *plan_of(const cuda_loaded *l) { return l->base.plan; }
+
+static size_t round_up(size_t bytes) { return (bytes + CUDA_ALIGN - 1) / CUDA_ALIGN * CUDA_ALIGN; }
+
+static cuda_gpu *gpu_of(const cuda_loaded *l, uint32_t rank) {
+  return &l->device->gpus[l->ranks[rank].gpu];
+}
+
+static status make_current(const cuda_loaded *l, uint32_t rank) {
+  return cuda_try(l->cu->cuCtxSetCurrent(gpu_of(l, rank)->context), "making a context current");
+}
+
+/* ---- which rank owns what ---- */
+static void own_view(cuda_loaded *l, uint32_t view, uint32_t rank) {
+  if (view != RT_NO_VIEW) l->rank_of_buffer[plan_of(l)->views[view].buffer] = rank;
+}
+
+static void own_instr(cuda_loaded *l, const rt_instr *i) {
+  const rt_plan *plan = plan_of(l);
+  uint32_t rank = rt_plan_rank(plan, i->stream);
+  if (i->kind == RT_POST) {
+    own_view(l, plan->posts[i->task].in, rank);
+    own_view(l, plan->posts[i->task].out, rank);
+  }
+  if (i->kind != RT_LAUNCH) return;
+  const rt_task *t = &plan->tasks[i->task];
+  own_view(l, t->result, rank);
+  for (uint32_t k = 0; k < t->n_operands; k++)
+    if (t->operands[k].kind == RT_OPERAND_VIEW) own_view(l, t->operands[k].view, rank);
+}
+
+/* Each rank has its own part of the pool. */
+static void own_pool(cuda_loaded *l) {
+  const rt_plan *plan = plan_of(l);
+  for (uint32_t r = 0; r < l->n_ranks; r++) l->ranks[r].pool_begin = INT64_MAX;
+  for (uint32_t b = 0; b < plan->n_buffers; b++) {
+    const rt_buffer *buffer = &plan->buffers[b];
+    cuda_rank *r = &l->ranks[l->rank_of_buffer[b]];
+    if (buffer->kind != RT_BUFFER_POOL) continue;
+    int64_t end = buffer->offset_bytes + buffer->size_bytes;
+    if (buffer->offset_bytes < r->pool_begin) r->pool_begin = buffer->offset_bytes;
+    if (end > r->pool_end) r->pool_end = end;
+  }
+  for (uint32_t r = 0; r < l->n_ranks; r++)
+    if (l->ranks[r].pool_begin > l->ranks[r].pool_end) l->ranks[r].pool_begin = 0;
+}
+
+/* ---- the caller's arrays ---- */
+static int64_t view_bytes(const rt_view *v) {
+  int64_t n = (int64_t)ir_dtype_size_bytes(v->dtype);
+  for (uint32_t d = 0; d < v->rank; d++) n *= v->extents[d];
+  return n;
+}
+
+typedef struct coverage {
+  int64_t *written; /* by buffer: bytes */
+  bool *read_first;
+} coverage;
+
+static void note_read(const cuda_loaded *l, coverage *c, uint32_t view) {
+  if (view == RT_NO_VIEW) return;
+  uint32_t b = plan_of(l)->views[view].buffer;
+  if (c->written[b] == 0) c->read_first[b] = true;
+}
+
+static void note_write(const cuda_loaded *l, coverage *c, uint32_t view) {
+  if (view == RT_NO_VIEW) return;
+  const rt_view *v = &plan_of(l)->views[view];
+  c->written[v->buffer] += view_bytes(v);
+}
+
+/* An output must come in too if the plan reads it before it writes it, or does not write all of it. */
+static void find_coverage(cuda_loaded *l, coverage *c) {
+  const rt_plan *plan = plan_of(l);
+  c->written = ARENA_ARRAY(&l->memory, plan->n_buffers, int64_t);
+  c->read_first = ARENA_ARRAY(&l->memory, plan->n_buffers, bool);
+  for (uint32_t i = 0; i < plan->n_instrs; i++) {
+    const rt_instr *instr = &plan->instrs[i];
+    if (instr->kind == RT_POST) {
+      note_read(l, c, plan->posts[instr->task].in);
+      note_write(l, c, plan->posts[instr->task].out);
+    }
+    if (instr->kind != RT_LAUNCH) continue;
+    const rt_task *t = &plan->tasks[instr->task];
+    for (uint32_t k = 0; k < t->n_operands; k++)
+      if (t->operands[k].kind == RT_OPERAND_VIEW) note_read(l, c, t->operands[k].view);
+    note_write(l, c, t->result);
+  }
+}
+
+static void list_externals(cuda_loaded *l) {
+  const rt_plan *plan = plan_of(l);
+  coverage c;
+  find_coverage(l, &c);
+  l->externals = ARENA_ARRAY(&l->memory, plan->n_buffers, cuda_external);
+  for (uint32_t b = 0; b < plan->n_buffers; b++) {
+    const rt_buffer *buffer = &plan->buffers[b];
+    if (buffer->kind == RT_BUFFER_POOL) continue;
+    bool is_output = buffer->kind == RT_BUFFER_OUTPUT;
+    bool whole = c.written[b] >= buffer->size_bytes && !c.read_first[b];
+    cuda_external *e = &l->externals[l->n_externals++];
+    *e = (cuda_external){.buffer = b, .rank = l->rank_of_buffer[b], .is_output = is_output};
+    e->copies_in = !is_output || !whole;
+  }
+}
+
+/* ---- tasks ---- */
+static void place_tasks(cuda_loaded *l) {
+  const rt_plan *plan = plan_of(l);
+  uint32_t launches = 0;
+  for (uint32_t i = 0; i < plan->n_instrs; i++) {
+    const rt_instr *instr = &plan->instrs[i];
+    if (instr->kind != RT_LAUNCH) continue;
+    cuda_task *t = &l->tasks[instr->task];
+    t->instr = i;
+    t->launch = launches++;
+    t->stream = instr->stream;
+  }
+}
+
+static status build(void *context) {
+  cuda_loaded *l = context;
+  const rt_plan *plan = plan_of(l);
+  const rt_device_options *o = &l->device->options;
+  bool one_gpu = l->device->n_gpus == 1 || l->n_ranks == 1;
+  cuda_order_options options = {.staged = o->link_host, .through_host = o->link_host};
+  options.one_gpu = one_gpu;
+  TRY(cuda_order_make(plan, &options, &l->memory, &l->order));
+  l->rank_of_buffer = ARENA_ARRAY(&l->memory, plan->n_buffers, uint32_t);
+  for (uint32_t i = 0; i < plan->n_instrs; i++) own_instr(l, &plan->instrs[i]);
+  own_pool(l);
+  list_externals(l);
+  l->bases = ARENA_ARRAY(&l->memory, plan->n_buffers, CUdeviceptr);
+  l->tasks = ARENA_ARRAY(&l->memory, plan->n_tasks, cuda_task);
+  l->moves = ARENA_ARRAY(&l->memory, l->order.copies.len, cuda_move);
+  l->folds = ARENA_ARRAY(&l->memory, l->order.folds.len, cuda_fold_call);
+  l->n_streams = plan->n_streams + 2 * l->n_ranks;
+  l->streams = ARENA_ARRAY(&l->memory, l->n_streams, cuda_stream);
+  for (uint32_t s = 0; s < l->n_streams; s++)
+    l->streams[s].rank = s < plan->n_streams ? rt_plan_rank(plan, s) : (s - plan->n_streams) / 2;
+  for (uint32_t i = 0; i < l->order.steps.len; i++)
+    l->streams[l->order.steps.data[i].stream].used = true;
+  place_tasks(l);
+  /* one to fork a capture, and one per stream to join it */
+  l->n_events = l->order.n_events + 1 + l->n_streams;
+  l->events = ARENA_ARRAY(&l->memory, l->n_events, CUevent);
+  return STATUS_OK;
+}
+
+static void need_scratch(cuda_stream *s, size_t bytes) {
+  if (bytes > s->scratch_bytes) s->scratch_bytes = bytes;
+}
+
+/* Products that the library takes. */
+static status find_matmuls(cuda_loaded *l) {
+  const rt_plan *plan = plan_of(l);
+  for (uint32_t t = 0; t < plan->n_tasks; t++) {
+    cuda_matmul_shape shape;
+    cuda_matmul_starts starts;
+    cuda_task *task = &l->tasks[t];
+    cuda_stream *s = &l->streams[task->stream];
+    if (!cuda_matmul_shape_of(plan, &plan->tasks[t], &shape, &starts)) continue;
+    cuda_gpu *g = gpu_of(l, s->rank);
+    TRY(make_current(l, s->rank));
+    TRY(cuda_matmul_get(l->cu, g->lt, &g->matmuls, &shape, l->device->memory, &task->matmul));
+    int64_t size = (int64_t)ir_dtype_size_bytes((ir_dtype)shape.dtype);
+    for (uint32_t i = 0; i < 3; i++) task->starts[i + 1] = (CUdeviceptr)(starts.offset[i] * size);
+    if (task->matmul) need_scratch(s, task->matmul->workspace_bytes);
+  }
+  return STATUS_OK;
+}
+
+typedef struct kernel_key {
+  const cuda_loaded *l;
+  const rt_task *task;
+} kernel_key;
+
+static bool serves(const void *context, uint32_t value) {
+  const kernel_key *key = context;
+  const rt_plan *plan = plan_of(key->l);
+  return cuda_kernel_equal(plan, key->task, &plan->tasks[value - 1]);
+}
+
+/* The kernel of an equal task before it, or a new one. */
+static status find_kernel(cuda_loaded *l, table *known, uint32_t t) {
+  const rt_plan *plan = plan_of(l);
+  const rt_task *task = &plan->tasks[t];
+  kernel_key key = {l, task};
+  uint64_t hash = cuda_kernel_hash(plan, task);
+  uint32_t found = table_find(known, hash, serves, &key);
+  if (found) {
+    l->tasks[t].kernel = l->tasks[found - 1].kernel;
+    return STATUS_OK;
+  }
+  TRY(cuda_kernel_prepare(plan, task, &l->memory, &l->tasks[t].kernel));
+  table_add(known, hash, t + 1);
+  return STATUS_OK;
+}
+
+static void make_calls(cuda_loaded *l, cuda_task *t) {
+  const cg_kernel *code = &t->kernel->code;
+  t->n_calls = code->n_launches;
+  t->calls = ARENA_ARRAY(&l->memory, t->n_calls, cuda_call);
+  for (uint32_t i = 0; i < t->n_calls; i++) {
+    t->calls[i].launch = &code->launches[i];
+    t->calls[i].addresses =
+        ARENA_ARRAY(&l->memory, code->launches[i].n_pointers + (size_t)1, CUdeviceptr);
+  }
+  cuda_stream *s = &l->streams[t->stream];
+  need_scratch(s, code->scratch_bytes);
+  if (t->kernel->indexed) {
+    t->error = l->ranks[s->rank].n_errors++;
+    l->n_errors++;
+  }
+}
+
+static status find_kernels(void *context) {
+  cuda_loaded *l = context;
+  table known;
+  table_init(&known, &l->memory);
+  for (uint32_t t = 0; t < plan_of(l)->n_tasks; t++) {
+    if (l->tasks[t].matmul) continue;
+    TRY(find_kernel(l, &known, t));
+    make_calls(l, &l->tasks[t]);
+  }
+  l->errors = ARENA_ARRAY(&l->memory, l->n_errors, cg_error);
+  return STATUS_OK;
+}
+
+static status compile(cuda_loaded *l) {
+  for (uint32_t t = 0; t < plan_of(l)->n_tasks; t++) {
+    cuda_task *task = &l->tasks[t];
+    uint32_t rank = l->streams[task->stream].rank;
+    if (task->n_calls) TRY(make_current(l, rank));
+    for (uint32_t i = 0; i < task->n_calls; i++) {
+      void *function;
+      TRY(cuda_programs_get(gpu_of(l, rank)->programs, task->calls[i].launch, &function));
+      task->calls[i].function = function;
+    }
+  }
+  for (uint32_t f = 0; f < l->order.folds.len; f++) TRY(cuda_fold_prepare(l, f));
+  if (!l->device->options.adversarial) return STATUS_OK;
+  TRY(make_current(l, 0));
+  return cuda_delay_prepare(l, l->ranks[0].gpu);
+}
+
+/* ---- memory ---- */
+/* Takes a part of the rank's block, which is not there yet: its offset. */
+static CUdeviceptr reserve(cuda_rank *r, size_t bytes) {
+  CUdeviceptr at = r->block_bytes;
+  r->block_bytes += round_up(bytes);
+  return at;
+}
+
+static void lay_out(cuda_loaded *l) {
+  const rt_plan *plan = plan_of(l);
+  for (uint32_t r = 0; r < l->n_ranks; r++) {
+    cuda_rank *x = &l->ranks[r];
+    x->pool = reserve(x, (size_t)(x->pool_end - x->pool_begin));
+    x->staging = reserve(x, (size_t)l->order.staging_bytes[r]);
+    x->errors = reserve(x, x->n_errors * sizeof(cg_error));
+  }
+  for (uint32_t i = 0; i < l->n_externals; i++) {
+    cuda_external *e = &l->externals[i];
+    e->place = reserve(&l->ranks[e->rank], (size_t)plan->buffers[e->buffer].size_bytes);
+  }
+  for (uint32_t s = 0; s < l->n_streams; s++)
+    l->streams[s].scratch = reserve(&l->ranks[l->streams[s].rank], l->streams[s].scratch_bytes);
+}
+
+static status allocate_block(cuda_loaded *l, uint32_t rank) {
+  cuda_rank *r = &l->ranks[rank];
+  size_t free_bytes = 0, all_bytes = 0;
+  if (r->block_bytes == 0) return STATUS_OK;
+  CUresult got = l->cu->cuMemAlloc(&r->block, r->block_bytes);
+  if (got != CUDA_ERROR_OUT_OF_MEMORY) return cuda_try(got, "allocating memory");
+  (void)l->cu->cuMemGetInfo(&free_bytes, &all_bytes);
+  return fail(STATUS_OUT_OF_MEMORY, "cuda: device %u needs %zu bytes; GPU %u has %zu of %zu free",
+              rank, r->block_bytes, r->gpu, free_bytes, all_bytes);
+}
+
+static status allocate(cuda_loaded *l) {
+  for (uint32_t r = 0; r < l->n_ranks; r++) {
+    cuda_rank *x = &l->ranks[r];
+    TRY(make_current(l, r));
+    TRY(allocate_block(l, r));
+    x->pool += x->block;
+    x->staging += x->block;
+    x->errors += x->block;
+    size_t slots_bytes = (size_t)l->order.slots_bytes[r];
+    if (slots_bytes)
+      TRY(cuda_try(l->cu->cuMemHostAlloc(&x->slots, slots_bytes, CU_MEMHOSTALLOC_PORTABLE),
+                   "allocating pinned memory"));
+  }
+  for (uint32_t i = 0; i < l->n_externals; i++) {
+    cuda_external *e = &l->externals[i];
+    e->place += l->ranks[e->rank].block;
+    e->used = e->place;
+  }
+  for (uint32_t s = 0; s < l->n_streams; s++)
+    l->streams[s].scratch += l->ranks[l->streams[s].rank].block;
+  return STATUS_OK;
+}
+
+static status make_streams(cuda_loaded *l) {
+  for (uint32_t s = 0; s < l->n_streams; s++) {
+    cuda_stream *x = &l->streams[s];
+    bool is_main = s == 0 || (s < plan_of(l)->n_streams && x->rank != l->streams[s - 1].rank);
+    if (!x->used && !is_main) continue;
+    TRY(make_current(l, x->rank));
+    TRY(cuda_try(l->cu->cuStreamCreate(&x->handle, CU_STREAM_NON_BLOCKING), "making a stream"));
+  }
+  for (uint32_t i = 0; i < l->n_events; i++)
+    TRY(cuda_try(l->cu->cuEventCreate(&l->events[i], CU_EVENT_DISABLE_TIMING), "making an event"));
+  return STATUS_OK;
+}
+
+/* ---- addresses ---- */
+CUdeviceptr cuda_place_address(const cuda_loaded *l, const cuda_place *p) {
+  CUdeviceptr base = 0;
+  switch (p->kind) {
+  case CUDA_IN_BUFFER: base = l->bases[p->index]; break;
+  case CUDA_IN_STAGING: base = l->ranks[p->index].staging; break;
+  case CUDA_IN_SLOTS: base = (CUdeviceptr)(uintptr_t)l->ranks[p->index].slots; break;
+  case CUDA_NOWHERE: return 0;
+  }
+  return base + (CUdeviceptr)p->offset_bytes;
+}
+
+static CUdeviceptr start_of(const cuda_loaded *l, const rt_task *task, uint32_t k) {
+  const rt_plan *plan = plan_of(l);
+  bool is_view = k == 0 || (k <= task->n_operands && task->operands[k - 1].kind == RT_OPERAND_VIEW);
+  if (!is_view) return 0;
+  const rt_view *v = &plan->views[k == 0 ? task->result : task->operands[k - 1].view];
+  return l->bases[v->buffer] + (CUdeviceptr)v->offset_bytes;
+}
+
+static void place_calls(cuda_loaded *l, cuda_task *t, const rt_task *task) {
+  const cuda_stream *s = &l->streams[t->stream];
+  for (uint32_t i = 0; i < t->n_calls; i++) {
+    const cg_launch *launch = t->calls[i].launch;
+    for (uint32_t p = 0; p < launch->n_pointers; p++) {
+      const cg_pointer *from = &launch->pointers[p];
+      CUdeviceptr start;
+      if (from->start == CG_START_SCRATCH) start = s->scratch;
+      else if (from->start == CG_START_ERROR)
+        start = l->ranks[s->rank].errors + t->error * sizeof(cg_error);
+      else start = start_of(l, task, from->start);
+      t->calls[i].addresses[p] = start + (CUdeviceptr)from->offset_bytes;
+    }
+  }
+}
+
+void cuda_program_place(cuda_loaded *l) {
+  const rt_plan *plan = plan_of(l);
+  for (uint32_t b = 0; b < plan->n_buffers; b++) {
+    const cuda_rank *r = &l->ranks[l->rank_of_buffer[b]];
+    if (plan->buffers[b].kind == RT_BUFFER_POOL)
+      l->bases[b] = r->pool + (CUdeviceptr)(plan->buffers[b].offset_bytes - r->pool_begin);
+  }
+  for (uint32_t i = 0; i < l->n_externals; i++)
+    l->bases[l->externals[i].buffer] = l->externals[i].used;
+  for (uint32_t t = 0; t < plan->n_tasks; t++) {
+    cuda_task *task = &l->tasks[t];
+    if (!task->matmul) place_calls(l, task, &plan->tasks[t]);
+  }
+  for (uint32_t i = 0; i < l->order.copies.len; i++) {
+    const cuda_copy *c = &l->order.copies.data[i];
+    l->moves[i].to = (void *)(uintptr_t)cuda_place_address(l, &c->to);
+    l->moves[i].from = (void *)(uintptr_t)cuda_place_address(l, &c->from);
+  }
+  for (uint32_t f = 0; f < l->order.folds.len; f++) cuda_fold_place(l, f);
+}
+
+/* ---- all of it ---- */
+static status open_ranks(cuda_loaded *l) {
+  const rt_plan *plan = plan_of(l);
+  l->n_ranks = plan->n_ranks ? plan->n_ranks : 1;
+  l->ranks = memory_alloc(l->device->memory, l->n_ranks * sizeof *l->ranks);
+  if (!l->ranks) return STATUS_OUT_OF_MEMORY;
+  memset(l->ranks, 0, l->n_ranks * sizeof *l->ranks);
+  for (uint32_t r = 0; r < l->n_ranks; r++) {
+    l->ranks[r].gpu = r % l->device->n_gpus;
+    TRY(cuda_gpu_open(l->device, l->ranks[r].gpu));
+  }
+  return STATUS_OK;
+}
+
+status cuda_program_init(cuda_loaded *l) {
+  arena_init(&l->memory, l->device->memory);
+  TRY(open_ranks(l));
+  TRY(memory_guard(build, l));
+  TRY(find_matmuls(l));
+  TRY(memory_guard(find_kernels, l));
+  TRY(compile(l));
+  lay_out(l);
+  TRY(allocate(l));
+  TRY(make_streams(l));
+  cuda_program_place(l);
+  return STATUS_OK;
+}
+
+void cuda_program_destroy(cuda_loaded *l) {
+  const cuda_vendor *cu = l->cu;
+  for (uint32_t s = 0; l->streams && s < l->n_streams; s++)
+    if (l->streams[s].handle) (void)cu->cuStreamDestroy(l->streams[s].handle);
+  for (uint32_t i = 0; l->events && i < l->n_events; i++)
+    if (l->events[i]) (void)cu->cuEventDestroy(l->events[i]);
+  cuda_trace_destroy(l);
+  if (l->graph) (void)cu->cuGraphExecDestroy(l->graph);
+  for (uint32_t r = 0; l->ranks && r < l->n_ranks; r++) {
+    if (gpu_of(l, r)->context) (void)cu->cuCtxSetCurrent(gpu_of(l, r)->context);
+    if (l->ranks[r].block) (void)cu->cuMemFree(l->ranks[r].block);
+    if (l->ranks[r].slots) (void)cu->cuMemFreeHost(l->ranks[r].slots);
+  }
+  memory_free(l->device->memory, l->ranks);
+  arena_destroy(&l->memory);
+}

@@ -1,0 +1,340 @@
+/* Running a loaded plan: the caller's arrays in, steps onto streams, outputs back. */
+#include "base/random.h"
+#include "device/cuda/device.h"
+
+static const rt_plan *plan_of(const cuda_loaded *l) { return l->base.plan; }
+
+static uint32_t main_stream(const cuda_loaded *l, uint32_t rank) {
+  return plan_of(l)->first_stream ? plan_of(l)->first_stream[rank] : 0;
+}
+
+static CUresult make_current(cuda_loaded *l, uint32_t rank) {
+  uint32_t gpu = l->ranks[rank].gpu;
+  if (l->current_gpu == gpu) return CUDA_SUCCESS;
+  l->current_gpu = gpu;
+  return l->cu->cuCtxSetCurrent(l->device->gpus[gpu].context);
+}
+
+/* ---- steps ---- */
+static CUresult run_calls(const cuda_loaded *l, const cuda_task *t, CUstream stream) {
+  CUresult r = CUDA_SUCCESS;
+  for (uint32_t i = 0; i < t->n_calls && r == CUDA_SUCCESS; i++) {
+    const cuda_call *c = &t->calls[i];
+    const cg_launch *x = c->launch;
+    void *params[] = {c->addresses, (void *)(uintptr_t)x->numbers};
+    r = l->cu->cuLaunchKernel(c->function, x->grid[0], x->grid[1], x->grid[2], x->block, 1, 1, 0,
+                              stream, params, NULL);
+  }
+  return r;
+}
+
+static CUresult run_matmul(cuda_loaded *l, const cuda_task *t, const rt_task *task,
+                           const cuda_stream *s) {
+  const rt_plan *plan = plan_of(l);
+  const rt_view *result = &plan->views[task->result];
+  CUdeviceptr starts[4] = {l->bases[result->buffer] + (CUdeviceptr)result->offset_bytes};
+  for (uint32_t k = 0; k < task->n_operands; k++) {
+    if (task->operands[k].kind != RT_OPERAND_VIEW) continue;
+    const rt_view *v = &plan->views[task->operands[k].view];
+    starts[k + 1] = l->bases[v->buffer] + (CUdeviceptr)v->offset_bytes + t->starts[k + 1];
+  }
+  cublasLtHandle_t lt = l->device->gpus[l->ranks[s->rank].gpu].lt;
+  l->failed_lt = cuda_matmul_run(l->cu, lt, t->matmul, starts, s->scratch, s->handle);
+  return l->failed_lt == CUBLAS_STATUS_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
+static CUresult run_launch(cuda_loaded *l, uint32_t task, const cuda_stream *s) {
+  const cuda_task *t = &l->tasks[task];
+  CUresult r = CUDA_SUCCESS;
+  if (l->spans) r = l->cu->cuEventRecord(l->timing[2 * task], s->handle);
+  if (r == CUDA_SUCCESS && t->matmul) r = run_matmul(l, t, &plan_of(l)->tasks[task], s);
+  else if (r == CUDA_SUCCESS) r = run_calls(l, t, s->handle);
+  if (r == CUDA_SUCCESS && l->spans) r = l->cu->cuEventRecord(l->timing[2 * task + 1], s->handle);
+  return r;
+}
+
+static CUresult run_copy(cuda_loaded *l, uint32_t copy, CUstream stream) {
+  const cuda_copy *c = &l->order.copies.data[copy];
+  const cuda_move *m = &l->moves[copy];
+  size_t bytes = (size_t)c->size_bytes;
+  CUdeviceptr to = (CUdeviceptr)(uintptr_t)m->to, from = (CUdeviceptr)(uintptr_t)m->from;
+  if (c->to.kind == CUDA_IN_SLOTS) return l->cu->cuMemcpyDtoHAsync(m->to, from, bytes, stream);
+  if (c->from.kind == CUDA_IN_SLOTS) return l->cu->cuMemcpyHtoDAsync(to, m->from, bytes, stream);
+  uint32_t there = l->ranks[c->to_rank].gpu, here = l->ranks[c->from_rank].gpu;
+  if (there == here) return l->cu->cuMemcpyDtoDAsync(to, from, bytes, stream);
+  return l->cu->cuMemcpyPeerAsync(to, l->device->gpus[there].context, from,
+                                  l->device->gpus[here].context, bytes, stream);
+}
+
+static CUresult run_fold(cuda_loaded *l, uint32_t fold, CUstream stream) {
+  enum { THREADS = 256 };
+  cuda_fold_call *f = &l->folds[fold];
+  return l->cu->cuLaunchKernel(f->function, f->grid, 1, 1, THREADS, 1, 1, 0, stream, f->params,
+                               NULL);
+}
+
+static CUresult run_record(cuda_loaded *l, uint32_t event, CUstream stream) {
+  CUresult r = l->cu->cuEventRecord(l->events[event], stream);
+  if (r != CUDA_SUCCESS || !l->spans) return r;
+  return l->cu->cuEventRecord(l->timing[2 * (size_t)plan_of(l)->n_tasks + event], stream);
+}
+
+/* The adversary makes some streams late, so that what is not ordered happens in another order. */
+static CUresult delay(cuda_loaded *l, uint32_t step, CUstream stream) {
+  enum { ONE_IN = 3, LONGEST_NS = 200000 };
+  uint64_t bits = random_bits(l->device->options.seed, step);
+  if (bits % ONE_IN != 0) return CUDA_SUCCESS;
+  int64_t ns = (int64_t)(bits >> 8) % LONGEST_NS;
+  void *params[] = {&ns};
+  return l->cu->cuLaunchKernel(l->delay, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+}
+
+static CUresult run_step(cuda_loaded *l, uint32_t at) {
+  const cuda_step *step = &l->order.steps.data[at];
+  const cuda_stream *s = &l->streams[step->stream];
+  CUresult r = make_current(l, s->rank);
+  bool works = step->kind != CUDA_RECORD && step->kind != CUDA_WAIT;
+  if (r == CUDA_SUCCESS && l->delay && works && s->rank % l->device->n_gpus == 0)
+    r = delay(l, at, s->handle);
+  if (r != CUDA_SUCCESS) return r;
+  switch ((cuda_step_kind)step->kind) {
+  case CUDA_LAUNCH: return run_launch(l, step->index, s);
+  case CUDA_RECORD: return run_record(l, step->index, s->handle);
+  case CUDA_WAIT: return l->cu->cuStreamWaitEvent(s->handle, l->events[step->index], 0);
+  case CUDA_COPY: return run_copy(l, step->index, s->handle);
+  case CUDA_FOLD: return run_fold(l, step->index, s->handle);
+  }
+  return CUDA_SUCCESS;
+}
+
+void cuda_issue(cuda_loaded *l, uint32_t upto) {
+  while (l->issued < upto && l->failed == CUDA_SUCCESS) {
+    l->failed = run_step(l, l->issued);
+    l->failed_step = l->issued++;
+  }
+}
+
+/* ---- graphs ---- */
+/* All streams are forked from the first and joined to it again, as a capture wants it. */
+static status record_all(cuda_loaded *l) {
+  CUevent *joins = l->events + l->order.n_events;
+  CUstream first = l->streams[0].handle;
+  TRY(cuda_try(l->cu->cuEventRecord(joins[l->n_streams], first), "forking a capture"));
+  for (uint32_t s = 1; s < l->n_streams; s++)
+    if (l->streams[s].used)
+      TRY(cuda_try(l->cu->cuStreamWaitEvent(l->streams[s].handle, joins[l->n_streams], 0),
+                   "forking a capture"));
+  cuda_issue(l, l->order.steps.len);
+  TRY(cuda_try(l->failed, "capturing a plan"));
+  for (uint32_t s = 1; s < l->n_streams; s++) {
+    if (!l->streams[s].used) continue;
+    TRY(cuda_try(l->cu->cuEventRecord(joins[s], l->streams[s].handle), "joining a capture"));
+    TRY(cuda_try(l->cu->cuStreamWaitEvent(first, joins[s], 0), "joining a capture"));
+  }
+  return STATUS_OK;
+}
+
+static status capture(cuda_loaded *l) {
+  CUgraph graph = NULL;
+  CUstream first = l->streams[0].handle;
+  if (l->graph) (void)l->cu->cuGraphExecDestroy(l->graph);
+  l->graph = NULL;
+  TRY(cuda_try(l->cu->cuStreamBeginCapture(first, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+               "beginning a capture"));
+  status st = record_all(l);
+  CUresult ended = l->cu->cuStreamEndCapture(first, &graph);
+  if (st == STATUS_OK) st = cuda_try(ended, "ending a capture");
+  if (st == STATUS_OK)
+    st = cuda_try(l->cu->cuGraphInstantiateWithFlags(&l->graph, graph, 0), "making a graph");
+  if (graph) (void)l->cu->cuGraphDestroy(graph);
+  l->issued = 0;
+  return st;
+}
+
+static bool replays(const cuda_loaded *l) {
+  return l->device->options.graph && !l->spans && l->order.steps.len > 0;
+}
+
+/* ---- the caller's arrays ---- */
+/* The caller's own memory, if the rank's GPU can use it as it is; else 0. */
+static CUdeviceptr usable(const cuda_loaded *l, const cuda_external *e) {
+  unsigned kind = 0;
+  int gpu = -1;
+  CUdeviceptr p = (CUdeviceptr)(uintptr_t)e->caller;
+  if (!p || p % CUDA_ALIGN != 0) return 0;
+  if (l->cu->cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p) != CUDA_SUCCESS)
+    return 0;
+  if (kind != CU_MEMORYTYPE_DEVICE) return 0;
+  if (l->cu->cuPointerGetAttribute(&gpu, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, p) != CUDA_SUCCESS)
+    return 0;
+  return gpu == (int)l->ranks[e->rank].gpu ? p : 0;
+}
+
+static bool is_on_device(const cuda_loaded *l, const void *p) {
+  unsigned kind = 0;
+  CUresult r = l->cu->cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                            (CUdeviceptr)(uintptr_t)p);
+  return r == CUDA_SUCCESS && kind == CU_MEMORYTYPE_DEVICE;
+}
+
+static status copy_in(cuda_loaded *l, const cuda_external *e, bool *copied) {
+  size_t bytes = (size_t)plan_of(l)->buffers[e->buffer].size_bytes;
+  CUstream stream = l->streams[main_stream(l, e->rank)].handle;
+  if (e->used != e->place || !e->copies_in || bytes == 0) return STATUS_OK;
+  TRY(cuda_try(make_current(l, e->rank), "making a context current"));
+  *copied = true;
+  if (is_on_device(l, e->caller))
+    return cuda_try(
+        l->cu->cuMemcpyDtoDAsync(e->place, (CUdeviceptr)(uintptr_t)e->caller, bytes, stream),
+        "copying an array in");
+  return cuda_try(l->cu->cuMemcpyHtoDAsync(e->place, e->caller, bytes, stream),
+                  "copying an array in");
+}
+
+static status copy_out(cuda_loaded *l, const cuda_external *e) {
+  size_t bytes = (size_t)plan_of(l)->buffers[e->buffer].size_bytes;
+  CUstream stream = l->streams[main_stream(l, e->rank)].handle;
+  if (e->used != e->place || !e->is_output || bytes == 0) return STATUS_OK;
+  TRY(cuda_try(make_current(l, e->rank), "making a context current"));
+  if (is_on_device(l, e->caller))
+    return cuda_try(
+        l->cu->cuMemcpyDtoDAsync((CUdeviceptr)(uintptr_t)e->caller, e->place, bytes, stream),
+        "copying an output back");
+  return cuda_try(l->cu->cuMemcpyDtoHAsync(e->caller, e->place, bytes, stream),
+                  "copying an output back");
+}
+
+static status sync(cuda_loaded *l, uint32_t stream) {
+  return cuda_try(l->cu->cuStreamSynchronize(l->streams[stream].handle), "running the plan");
+}
+
+static status take_arrays(cuda_loaded *l, void *const *inputs, void *const *outputs) {
+  bool copied = false;
+  for (uint32_t i = 0; i < l->n_externals; i++) {
+    cuda_external *e = &l->externals[i];
+    const rt_buffer *b = &plan_of(l)->buffers[e->buffer];
+    e->caller = e->is_output ? outputs[b->slot] : inputs[b->slot];
+    CUdeviceptr own = usable(l, e), used = own ? own : e->place;
+    if (used != e->used) l->moved = true;
+    e->used = used;
+    TRY(copy_in(l, e, &copied));
+  }
+  for (uint32_t r = 0; r < l->n_ranks; r++) {
+    const cuda_rank *x = &l->ranks[r];
+    CUstream stream = l->streams[main_stream(l, r)].handle;
+    if (x->n_errors == 0) continue;
+    copied = true;
+    TRY(cuda_try(make_current(l, r), "making a context current"));
+    TRY(cuda_try(l->cu->cuMemsetD8Async(x->errors, 0, x->n_errors * sizeof(cg_error), stream),
+                 "clearing errors"));
+  }
+  for (uint32_t r = 0; r < l->n_ranks && copied; r++) TRY(sync(l, main_stream(l, r)));
+  return STATUS_OK;
+}
+
+/* Values that were never written show. */
+static status poison(cuda_loaded *l) {
+  for (uint32_t r = 0; r < l->n_ranks && l->delay; r++) {
+    const cuda_rank *x = &l->ranks[r];
+    size_t bytes = (size_t)(x->pool_end - x->pool_begin);
+    uint32_t s = main_stream(l, r);
+    if (bytes == 0) continue;
+    TRY(cuda_try(l->cu->cuMemsetD8Async(x->pool, 0xff, bytes, l->streams[s].handle), "poisoning"));
+    TRY(sync(l, s));
+  }
+  return STATUS_OK;
+}
+
+/* ---- runs ---- */
+static status start(cuda_loaded *l, void *const *inputs, void *const *outputs) {
+  l->current_gpu = UINT32_MAX;
+  TRY(cuda_try(make_current(l, 0), "making a context current"));
+  TRY(poison(l));
+  TRY(take_arrays(l, inputs, outputs));
+  bool moved = l->moved;
+  if (moved) cuda_program_place(l);
+  l->moved = false;
+  if (replays(l) && (!l->graph || moved)) TRY(capture(l));
+  return l->spans ? cuda_trace_begin(l) : STATUS_OK;
+}
+
+status cuda_begin(rt_loaded *loaded, void *const *inputs, void *const *outputs, rt_span *spans) {
+  cuda_loaded *l = (cuda_loaded *)loaded;
+  (void)pthread_mutex_lock(&l->device->run);
+  l->spans = spans;
+  l->origin_ns = spans ? rt_clock_ns() : 0;
+  l->issued = 0;
+  l->failed = CUDA_SUCCESS;
+  l->failed_lt = CUBLAS_STATUS_SUCCESS;
+  status st = start(l, inputs, outputs);
+  if (st != STATUS_OK) (void)pthread_mutex_unlock(&l->device->run);
+  return st;
+}
+
+void cuda_launch(rt_loaded *loaded, uint32_t instr) {
+  cuda_loaded *l = (cuda_loaded *)loaded;
+  if (!replays(l)) {
+    cuda_issue(l, l->order.upto[instr]);
+    return;
+  }
+  if (instr == 0) l->failed = l->cu->cuGraphLaunch(l->graph, l->streams[0].handle);
+}
+
+/* Of several tasks that met a wrong index, the first in the plan is reported. */
+static status read_errors(cuda_loaded *l) {
+  uint32_t at = 0;
+  for (uint32_t r = 0; r < l->n_ranks; r++) {
+    const cuda_rank *x = &l->ranks[r];
+    uint32_t s = main_stream(l, r);
+    if (x->n_errors == 0) continue;
+    TRY(cuda_try(make_current(l, r), "making a context current"));
+    TRY(cuda_try(l->cu->cuMemcpyDtoHAsync(l->errors + at, x->errors, x->n_errors * sizeof(cg_error),
+                                          l->streams[s].handle),
+                 "reading errors"));
+    TRY(sync(l, s));
+    at += x->n_errors;
+  }
+  const cuda_task *first = NULL;
+  const cg_error *why = NULL;
+  for (uint32_t t = 0; t < plan_of(l)->n_tasks; t++) {
+    const cuda_task *task = &l->tasks[t];
+    if (!task->kernel || !task->kernel->indexed) continue;
+    uint32_t record = task->error;
+    for (uint32_t r = 0; r < l->streams[task->stream].rank; r++) record += l->ranks[r].n_errors;
+    if (!l->errors[record].raised || (first && first->instr < task->instr)) continue;
+    first = task;
+    why = &l->errors[record];
+  }
+  return first ? cuda_kernel_fail(first->kernel, why) : STATUS_OK;
+}
+
+static status failure(const cuda_loaded *l) {
+  if (l->failed_lt != CUBLAS_STATUS_SUCCESS)
+    return cuda_try_lt(l->failed_lt, "issuing a matrix product");
+  return cuda_try(l->failed, "issuing a step");
+}
+
+static status sync_all(cuda_loaded *l) {
+  if (replays(l)) return sync(l, 0);
+  for (uint32_t s = 0; s < l->n_streams; s++)
+    if (l->streams[s].used) TRY(sync(l, s));
+  return STATUS_OK;
+}
+
+static status complete(cuda_loaded *l) {
+  status issued = failure(l), ran = sync_all(l);
+  if (issued != STATUS_OK) return issued;
+  if (ran != STATUS_OK) return ran;
+  if (l->n_errors) TRY(read_errors(l));
+  for (uint32_t i = 0; i < l->n_externals; i++) TRY(copy_out(l, &l->externals[i]));
+  for (uint32_t r = 0; r < l->n_ranks; r++) TRY(sync(l, main_stream(l, r)));
+  if (l->spans) cuda_trace_end(l);
+  return STATUS_OK;
+}
+
+status cuda_finish(rt_loaded *loaded) {
+  cuda_loaded *l = (cuda_loaded *)loaded;
+  status st = complete(l);
+  (void)pthread_mutex_unlock(&l->device->run);
+  return st;
+}

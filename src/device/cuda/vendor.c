@@ -1,0 +1,177 @@
+#include "device/cuda/vendor.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+static cuda_vendor vendor;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static status loaded_status;
+static char loaded_message[1024];
+
+/* ---- finding ---- */
+#define TEXT_OF(x) #x
+#define SYMBOL_TEXT(name) TEXT_OF(name) /* after <cuda.h> has mapped it to its newest form */
+
+/* Where toolkits are installed when the loader does not know them. */
+static const char *const folders[] = {"", "/usr/local/cuda/lib64/", "/usr/local/cuda/lib/",
+                                      "/opt/cuda/lib64/"};
+
+static void *open_library(const char *const *names, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    for (size_t k = 0; k < sizeof folders / sizeof *folders; k++) {
+      char path[256];
+      (void)snprintf(path, sizeof path, "%s%s", folders[k], names[i]);
+      void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+      if (library) return library;
+    }
+  }
+  return NULL;
+}
+
+/* POSIX promises that a function's address fits an object pointer. */
+static status find_symbol(void *library, const char *which, const char *name, void *function) {
+  void *address = dlsym(library, name);
+  memcpy(function, &address, sizeof address);
+  if (address) return STATUS_OK;
+  return fail(STATUS_UNAVAILABLE, "cuda: %s has no %s: it is too old", which, name);
+}
+
+#define FIND(name) TRY(find_symbol(library, which, SYMBOL_TEXT(name), &vendor.name));
+
+static status load_driver(void) {
+  static const char *const names[] = {"libcuda.so.1"};
+  const char *which = names[0];
+  void *library = open_library(names, 1);
+  if (!library)
+    return fail(STATUS_UNAVAILABLE, "cuda: cannot load %s: this machine has no NVIDIA driver (%s)",
+                which, dlerror());
+#define SYMBOL(name) FIND(name)
+#include "device/cuda/driver.def"
+#undef SYMBOL
+  return STATUS_OK;
+}
+
+static status load_nvrtc(void) {
+  static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
+  const char *which = "libnvrtc.so";
+  void *library = open_library(names, sizeof names / sizeof *names);
+  if (!library)
+    return fail(
+        STATUS_UNAVAILABLE,
+        "cuda: cannot load %s, the run-time compiler: install the CUDA toolkit, or name its "
+        "folder in LD_LIBRARY_PATH",
+        which);
+#define SYMBOL(name) FIND(name)
+#include "device/cuda/nvrtc.def"
+#undef SYMBOL
+  return STATUS_OK;
+}
+
+static status load_cublaslt(void) {
+  static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
+  const char *which = "libcublasLt.so";
+  void *library = open_library(names, sizeof names / sizeof *names);
+  if (!library)
+    return fail(STATUS_UNAVAILABLE,
+                "cuda: cannot load %s, the matrix products: install the CUDA toolkit, or name its "
+                "folder in LD_LIBRARY_PATH",
+                which);
+#define SYMBOL(name) FIND(name)
+#include "device/cuda/cublaslt.def"
+#undef SYMBOL
+  return STATUS_OK;
+}
+
+static status load_all(void) {
+  TRY(load_driver());
+  CUresult r = vendor.cuInit(0);
+  if (r != CUDA_SUCCESS) {
+    const char *text = NULL;
+    (void)vendor.cuGetErrorString(r, &text);
+    return fail(STATUS_UNAVAILABLE, "cuda: the driver finds no GPU it can use: %s",
+                text ? text : "unknown error");
+  }
+  TRY(load_nvrtc());
+  return load_cublaslt();
+}
+
+/* The message is kept for every later caller, on whichever thread. */
+static void load_once(void) {
+  loaded_status = load_all();
+  (void)snprintf(loaded_message, sizeof loaded_message, "%s", status_message());
+}
+
+status cuda_vendor_load(const cuda_vendor **result) {
+  check(pthread_once(&once, load_once) == 0);
+  if (loaded_status != STATUS_OK) return fail(loaded_status, "%s", loaded_message);
+  *result = &vendor;
+  return STATUS_OK;
+}
+
+/* ---- errors ---- */
+status cuda_try(CUresult r, const char *what) {
+  if (r == CUDA_SUCCESS) return STATUS_OK;
+  const char *text = NULL;
+  (void)vendor.cuGetErrorString(r, &text);
+  status st = r == CUDA_ERROR_OUT_OF_MEMORY ? STATUS_OUT_OF_MEMORY : STATUS_SYSTEM;
+  return fail(st, "cuda: %s: %s (%d)", what, text ? text : "unknown error", (int)r);
+}
+
+status cuda_try_lt(cublasStatus_t r, const char *what) {
+  if (r == CUBLAS_STATUS_SUCCESS) return STATUS_OK;
+  return fail(STATUS_SYSTEM, "cuda: %s: %s", what, vendor.cublasLtGetStatusString(r));
+}
+
+/* ---- for the kernels, which know no header of CUDA ---- */
+static int compiler_version(int *major, int *minor) {
+  return (int)vendor.nvrtcVersion(major, minor);
+}
+static int compiler_create(void **program, const char *text, const char *name, int n_headers,
+                           const char *const *headers, const char *const *include_names) {
+  return (int)vendor.nvrtcCreateProgram((nvrtcProgram *)program, text, name, n_headers, headers,
+                                        include_names);
+}
+static int compiler_destroy(void **program) {
+  return (int)vendor.nvrtcDestroyProgram((nvrtcProgram *)program);
+}
+static int compiler_compile(void *program, int n, const char *const *options) {
+  return (int)vendor.nvrtcCompileProgram(program, n, options);
+}
+static int compiler_size(void *program, size_t *size_bytes) {
+  return (int)vendor.nvrtcGetCUBINSize(program, size_bytes);
+}
+static int compiler_get(void *program, char *cubin) {
+  return (int)vendor.nvrtcGetCUBIN(program, cubin);
+}
+static int compiler_log_size(void *program, size_t *size_bytes) {
+  return (int)vendor.nvrtcGetProgramLogSize(program, size_bytes);
+}
+static int compiler_log(void *program, char *log) {
+  return (int)vendor.nvrtcGetProgramLog(program, log);
+}
+static int module_load(void **module, const void *image) {
+  return (int)vendor.cuModuleLoadData((CUmodule *)module, image);
+}
+static int module_unload(void *module) { return (int)vendor.cuModuleUnload(module); }
+static int module_function(void **function, void *module, const char *name) {
+  return (int)vendor.cuModuleGetFunction((CUfunction *)function, module, name);
+}
+
+const cuda_compiler *cuda_vendor_compiler(void) {
+  static const cuda_compiler compiler = {
+      .nvrtcVersion = compiler_version,
+      .nvrtcCreateProgram = compiler_create,
+      .nvrtcDestroyProgram = compiler_destroy,
+      .nvrtcCompileProgram = compiler_compile,
+      .nvrtcGetCUBINSize = compiler_size,
+      .nvrtcGetCUBIN = compiler_get,
+      .nvrtcGetProgramLogSize = compiler_log_size,
+      .nvrtcGetProgramLog = compiler_log,
+      .cuModuleLoadData = module_load,
+      .cuModuleUnload = module_unload,
+      .cuModuleGetFunction = module_function,
+  };
+  return &compiler;
+}

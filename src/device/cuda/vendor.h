@@ -1,0 +1,33 @@
+/* The vendor's libraries, loaded when the first device is opened: the binary needs none of them to start.
+ *
+ * Every function used stands in one table per library (driver.def, nvrtc.def, cublaslt.def); types come
+ * from the toolkit's headers. A function is called as cu->cuMemAlloc(...). */
+#ifndef WEIR_DEVICE_CUDA_VENDOR_H
+#define WEIR_DEVICE_CUDA_VENDOR_H
+
+#include <cublasLt.h>
+#include <cuda.h>
+#include <nvrtc.h>
+
+#include "base/status.h"
+#include "device/cuda/kernel.h"
+
+typedef struct cuda_vendor {
+#define SYMBOL(name) __typeof__(&name) name;
+#include "device/cuda/cublaslt.def"
+#include "device/cuda/driver.def"
+#include "device/cuda/nvrtc.def"
+#undef SYMBOL
+} cuda_vendor;
+
+/* Loads all of them, once per process. UNAVAILABLE says what is missing. */
+NODISCARD status cuda_vendor_load(const cuda_vendor **result);
+/* The functions that compile kernels, of the same libraries. */
+const cuda_compiler *cuda_vendor_compiler(void);
+
+/* OK, or the failure of a call of the driver, with what was attempted. */
+NODISCARD status cuda_try(CUresult r, const char *what);
+/* The same of the library of matrix products. */
+NODISCARD status cuda_try_lt(cublasStatus_t r, const char *what);
+
+#endif
