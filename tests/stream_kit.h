@@ -158,6 +158,13 @@ static inline rt_device *kit_device(uint32_t threads, bool adversarial) {
   return kit_ok(rt_device_cpu.open(&options, &memory_default, &device), "open") ? device : NULL;
 }
 
+/* A device of GPUs; NULL: there is none, and kit_reason says why. */
+static inline rt_device *kit_gpu(bool link_host, bool graph) {
+  rt_device_options options = {.link_host = link_host, .graph = graph};
+  rt_device *d = NULL;
+  return kit_ok(rt_device_cuda.open(&options, &memory_default, &d), "open the GPU") ? d : NULL;
+}
+
 /* Runs into s->out, which is filled with something else first. */
 static inline bool subject_run(subject *s, rt_loaded *loaded, rt_span *spans) {
   void *in[KIT_VALUES], *out[KIT_VALUES];

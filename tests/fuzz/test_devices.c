@@ -1,7 +1,7 @@
 /* Random programs on random meshes: lowered, printed and parsed back, bound for every rank, checked and
  * run on all devices of one process, and compared with the definition.
  *
- *   test_devices [N] [--seed S] [--first S] [--seconds T] [--failures F]
+ *   test_devices [N] [--seed S] [--first S] [--seconds T] [--failures F] [--cuda]
  *
  * Runs seeds 0 … N-1 (1000) for at most T seconds (60) or up to F failures (10). A failure prints its
  * seed and the program; --seed S runs that one again and prints the host program too. Programs that are
@@ -31,6 +31,7 @@ typedef struct trial {
 static const char *const pipelines[] = {"auto",       "collective", "p2p",
                                         "p2p-offset", "ring",       "broadcast"};
 static rt_device *one_thread, *two_threads, *hostile;
+static rt_device *gpu[2]; /* --cuda: directly, and over the host */
 static uint64_t n_refused, n_launches, n_posts, n_compared, n_outputs, n_streamed, n_pruned;
 
 /* ---- refusals ---- */
@@ -203,7 +204,9 @@ static bool run_all(trial *t, team *x) {
   rt_plan *plan = NULL;
   if (!kit_ok(rt_plan_join(x->plans, x->n, &memory_default, &plan), "join")) return false;
   bool good = subject_passes(x->s, plan, NULL);
-  if (good && one_thread->ops->attach && x->n > 1) {
+  if (good && gpu[0]) {
+    good = run_on(t, x, gpu[0], plan, "cuda") && run_on(t, x, gpu[1], plan, "cuda, over the host");
+  } else if (good && one_thread->ops->attach && x->n > 1) {
     good = run_on(t, x, one_thread, plan, "one thread") &&
            run_on(t, x, two_threads, plan, "two threads") && run_on(t, x, hostile, plan, "hostile");
   }
@@ -378,7 +381,7 @@ typedef struct arguments {
   uint64_t first, count;
   double seconds;
   unsigned failures;
-  bool one;
+  bool one, cuda;
 } arguments;
 
 static arguments read_arguments(int argc, char **argv) {
@@ -395,6 +398,8 @@ static arguments read_arguments(int argc, char **argv) {
       a.seconds = strtod(argv[++i], NULL);
     } else if (strcmp(argv[i], "--failures") == 0 && more) {
       a.failures = (unsigned)strtoul(argv[++i], NULL, 0);
+    } else if (strcmp(argv[i], "--cuda") == 0) {
+      a.cuda = true;
     } else {
       a.count = strtoull(argv[i], NULL, 0);
     }
@@ -427,7 +432,11 @@ int main(int argc, char **argv) {
   one_thread = kit_device(1, false);
   two_threads = kit_device(2, false);
   hostile = kit_device(1, true);
-  if (!one_thread || !two_threads || !hostile) {
+  if (a.cuda) {
+    gpu[0] = kit_gpu(false, false);
+    gpu[1] = gpu[0] ? kit_gpu(true, false) : NULL;
+  }
+  if (!one_thread || !two_threads || !hostile || (a.cuda && !gpu[1])) {
     fprintf(stderr, "%s\n", kit_reason);
     return 3;
   }
@@ -443,5 +452,6 @@ int main(int argc, char **argv) {
   one_thread->ops->close(one_thread);
   two_threads->ops->close(two_threads);
   hostile->ops->close(hostile);
+  for (int i = 0; i < 2; i++) rt_device_cuda.close(gpu[i]);
   return test_finish();
 }

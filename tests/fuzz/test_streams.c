@@ -1,7 +1,7 @@
 /* Random programs with random stream schedules: lowered, bound, checked and run, also in hostile
  * orders, and compared with the definition.
  *
- *   test_streams [N] [--seed S] [--first S] [--seconds T] [--failures F]
+ *   test_streams [N] [--seed S] [--first S] [--seconds T] [--failures F] [--cuda]
  *
  * Runs seeds 0 … N-1 (2000) for at most T seconds (60) or up to F failures (10). A failure prints its
  * seed and the program; --seed S runs that one again and prints the host program too. */
@@ -26,6 +26,7 @@ typedef struct trial {
 } trial;
 
 static rt_device *one_thread, *two_threads, *hostile;
+static rt_device *gpu[2]; /* --cuda: directly, and as a graph */
 static uint64_t n_refused, n_lowered, n_outputs, n_compared, n_launches, n_waits, n_loops;
 
 /* ---- values ---- */
@@ -146,6 +147,8 @@ static bool check_plans(trial *t, subject *s, ir_func *h, bool threads, const ch
   if (!plan) return false;
   count_plan(plan);
   bool good = subject_passes(s, plan, NULL);
+  good = good && (!threads || !gpu[0] || run_on(t, s, gpu[0], plan, "cuda"));
+  good = good && (!threads || !gpu[1] || run_on(t, s, gpu[1], plan, "cuda, as a graph"));
   good = good && (!threads || run_on(t, s, one_thread, plan, "one thread"));
   good = good && (!threads || run_on(t, s, two_threads, plan, "two threads"));
   good = good && (threads || run_on(t, s, hostile, plan, how));
@@ -263,7 +266,7 @@ typedef struct arguments {
   uint64_t first, count;
   double seconds;
   unsigned failures;
-  bool one;
+  bool one, cuda;
 } arguments;
 
 static arguments read_arguments(int argc, char **argv) {
@@ -280,6 +283,8 @@ static arguments read_arguments(int argc, char **argv) {
       a.seconds = strtod(argv[++i], NULL);
     } else if (strcmp(argv[i], "--failures") == 0 && more) {
       a.failures = (unsigned)strtoul(argv[++i], NULL, 0);
+    } else if (strcmp(argv[i], "--cuda") == 0) {
+      a.cuda = true;
     } else {
       a.count = strtoull(argv[i], NULL, 0);
     }
@@ -311,7 +316,11 @@ int main(int argc, char **argv) {
   one_thread = kit_device(1, false);
   two_threads = kit_device(2, false);
   hostile = kit_device(1, true);
-  if (!one_thread || !two_threads || !hostile) {
+  if (a.cuda) {
+    gpu[0] = kit_gpu(false, false);
+    gpu[1] = gpu[0] ? kit_gpu(false, true) : NULL;
+  }
+  if (!one_thread || !two_threads || !hostile || (a.cuda && !gpu[1])) {
     fprintf(stderr, "%s\n", kit_reason);
     return 3;
   }
@@ -329,5 +338,6 @@ int main(int argc, char **argv) {
   one_thread->ops->close(one_thread);
   two_threads->ops->close(two_threads);
   hostile->ops->close(hostile);
+  for (int i = 0; i < 2; i++) rt_device_cuda.close(gpu[i]);
   return test_finish();
 }
