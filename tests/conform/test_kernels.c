@@ -6,247 +6,19 @@
  * within the language's tolerance and nothing outside of it may be touched.
  *
  *   test_kernels [first seed] [seeds per op and dtype] */
-#include <math.h>
 #include <stdlib.h>
 
-#include "base/table.h"
-#include "conform/kernel_programs.h"
+#include "conform/kernel_cases.h"
 #include "device/cpu/blas.h"
 #include "device/cpu/dnnl.h"
 #include "device/cpu/kernels.h"
-#include "ir/bind.h"
-#include "ir/infer.h"
-#include "ir/map.h"
-#include "ref/ref.h"
-#include "runtime/compare.h"
-#include "runtime/fill.h"
-#include "test.h"
-#include "text/text.h"
 
-enum { WINDOWS = 4, SEED_OF_UNIFORM = 11 };
+enum { WINDOWS = 4 };
 
-/* One program, evaluated. */
-typedef struct testcase {
-  program p;
-  const char *text;
-  ir_module module;
-  ir_env env;
-  const ir_op_data *op;
-  ir_array inputs[MAX_INPUTS], expected; /* expected is dense */
-  char *blocks[MAX_INPUTS];              /* memory of the inputs */
-  ir_dtype least;
-} testcase;
-
-static arena memory; /* of one program */
 static bool met[IR_OP_COUNT][IR_DTYPE_COUNT], refused[IR_OP_COUNT][IR_DTYPE_COUNT];
-static uint64_t n_windows, n_cut;
-
-/* ---- arrays ---- */
-/* Gives `a` memory in a random order of dimensions, perhaps with gaps, backwards or repeating. Returns
- * the block. */
-static char *lay_out(ir_array *a, bool readable_only, int64_t *size_bytes) {
-  int64_t stride = chance(20) ? 2 : 1, first = 0, size = (int64_t)ir_dtype_size_bytes(a->dtype);
-  bool in_order = chance(50), backwards = chance(10);
-  uint32_t left = a->rank, order[IR_MAX_RANK];
-  for (uint32_t i = 0; i < a->rank; i++) order[i] = a->rank - 1 - i;
-  for (; left > 0; left--) {
-    uint32_t k = in_order ? 0 : (uint32_t)below(left), d = order[k];
-    for (uint32_t i = k; i + 1 < left; i++) order[i] = order[i + 1];
-    bool repeats = readable_only && chance(4), back = backwards && chance(50);
-    a->strides[d] = repeats ? 0 : back ? -stride : stride;
-    if (repeats || a->extents[d] == 0) continue;
-    if (back) first += stride * (a->extents[d] - 1);
-    stride *= a->extents[d] + (chance(15) ? 1 : 0);
-  }
-  *size_bytes = (stride + 2) * size;
-  char *block = arena_alloc(&memory, (size_t)*size_bytes);
-  a->data = block + first * size;
-  return block;
-}
-
-static void add_special(const ir_array *a) {
-  static const double values[] = {INFINITY, -INFINITY, NAN, 0, -0.0, 1e4, -1e4, 1e-6, 3e38, 1e19};
-  int64_t n;
-  if (!ir_array_count(a, &n) || n == 0) return;
-  for (int i = 0; i < 3; i++) {
-    int64_t at = below(n) * (int64_t)ir_dtype_size_bytes(a->dtype);
-    ir_element_set_f64(a->dtype, (char *)a->data + at, values[below(10)]);
-  }
-}
-
-static void fill_input(testcase *t, uint32_t i) {
-  int64_t size_bytes, bound = t->p.index_bound[i];
-  ir_array dense = t->inputs[i];
-  char name[2] = {(char)('a' + (int)i), 0};
-  check(ir_array_size_bytes(&dense, &size_bytes));
-  dense.data = arena_alloc(&memory, (size_t)size_bytes);
-  ir_array_dense(&dense);
-  if (bound >= 0) check(rt_fill_index(&dense, bound, rng_state, name) == STATUS_OK);
-  else rt_fill(&dense, chance(80) ? RT_FILL_NORMAL : RT_FILL_INT, rng_state, name);
-  if (t->p.special && chance(15)) add_special(&dense);
-  t->blocks[i] = lay_out(&t->inputs[i], true, &size_bytes);
-  ir_array_copy(&t->inputs[i], &dense);
-}
-
-/* ---- from a program to an evaluated case ---- */
-static bool build(testcase *t, ir_opcode code) {
-  const ir_op_info *info = ir_op_info_of(code);
-  strbuf text;
-  strbuf_init(&t->p.inputs, &memory);
-  strbuf_init(&t->p.call, &memory);
-  strbuf_init(&text, &memory);
-  strbuf_printf(&t->p.call, "%s(", info->name);
-  gen_call(&t->p, code, info);
-  strbuf_printf(&text, "fusion c {\n%s  y = %s)\n  return y\n}\n",
-                t->p.inputs.len ? t->p.inputs.data : "", t->p.call.data);
-  t->text = text.data;
-  if (text_parse(&t->module, "case", text.data, text.len) != STATUS_OK) return false;
-  ir_env_init(&t->env, t->module.funcs.data[0], &memory);
-  if (!ir_bind_complete(&t->env) || !ir_bind_check(&t->env)) return false;
-  t->op = ir_op_at(t->env.func, t->env.func->order.data[0]);
-  return true;
-}
-
-static bool evaluate(testcase *t) {
-  const ir_func *f = t->env.func;
-  int64_t size_bytes;
-  for (uint32_t i = 0; i < f->inputs.len; i++) {
-    t->inputs[i].dtype = ir_tensor_at(f, f->inputs.data[i])->dtype;
-    check(ir_env_shape(&t->env, f->inputs.data[i], t->inputs[i].extents, &t->inputs[i].rank));
-    fill_input(t, i);
-  }
-  t->expected.dtype = ir_tensor_at(f, t->op->result)->dtype;
-  check(ir_env_shape(&t->env, t->op->result, t->expected.extents, &t->expected.rank));
-  ir_array_dense(&t->expected);
-  check(ir_array_size_bytes(&t->expected, &size_bytes));
-  t->expected.data = arena_alloc(&memory, (size_t)size_bytes);
-  t->least = rt_least_dtype(f, t->op->result, &memory);
-  ref_options options = {.seed = SEED_OF_UNIFORM};
-  status_clear();
-  return ref_eval(&t->env, t->inputs, &t->expected, &options) == STATUS_OK;
-}
-
-/* ---- tasks ---- */
-typedef struct window {
-  bool windowed;
-  int64_t offset[IR_MAX_RANK], extents[IR_MAX_RANK];
-} window;
-
-static window random_window(const ir_array *whole, bool all) {
-  window w = {.windowed = !all};
-  for (uint32_t d = 0; d < whole->rank; d++) {
-    int64_t n = whole->extents[d];
-    w.extents[d] = all || chance(30) ? n : below(n + 1);
-    if (!all && w.extents[d] == 0 && n > 0 && chance(90)) w.extents[d] = 1;
-    w.offset[d] = below(n - w.extents[d] + 1);
-  }
-  return w;
-}
-
-static rt_view view_of(const ir_array *a, uint32_t buffer, const char *block) {
-  rt_view v = {.buffer = buffer, .dtype = a->dtype, .rank = a->rank};
-  v.offset_bytes = (const char *)a->data - block;
-  v.extents = arena_copy(&memory, a->extents, a->rank * sizeof *a->extents);
-  v.strides = arena_copy(&memory, a->strides, a->rank * sizeof *a->strides);
-  return v;
-}
-
-static void cut_view(rt_view *v, uint32_t d, int64_t offset, int64_t length) {
-  v->offset_bytes += offset * v->strides[d] * (int64_t)ir_dtype_size_bytes(v->dtype);
-  ((int64_t *)v->extents)[d] = length; /* view_of() made the list */
-}
-
-static uint32_t position(const ir_axis *axes, uint32_t n, ir_axis a) {
-  uint32_t i = 0;
-  while (i < n && !IR_SAME(axes[i], a)) i++;
-  return i;
-}
-
-/* Cuts an operand along some of the dimensions that map one to one. */
-static uint32_t cut_operand(const testcase *t, uint32_t k, const window *w, rt_view *v) {
-  const ir_func *f = t->env.func;
-  ir_axis own[IR_MAX_RANK], result[IR_MAX_RANK];
-  ir_pair pairs[IR_MAX_RANK];
-  uint32_t n_own = ir_tensor_dims(f, t->op->operands[k], own);
-  uint32_t n_result = ir_tensor_dims(f, t->op->result, result), sliced = 0;
-  uint32_t n = ir_map_pairs(f, t->op, k, pairs);
-  for (uint32_t i = 0; i < n && w->windowed; i++) {
-    uint32_t from = position(own, n_own, pairs[i].producer);
-    uint32_t d = position(result, n_result, pairs[i].consumer);
-    if (pairs[i].kind != IR_PAIR_EXACT || from == n_own || d == n_result || chance(40)) continue;
-    if (v->extents[from] != t->expected.extents[d]) continue;
-    cut_view(v, from, w->offset[d], w->extents[d]);
-    sliced |= 1U << d;
-    n_cut++;
-  }
-  return sliced;
-}
-
-static rt_attr attr_of(const testcase *t, const ir_param *p, const ir_attr *a) {
-  rt_attr out = {.given = a->given, .i = a->i, .len = a->len};
-  if (p->kind == IR_PARAM_NUMBER) {
-    out.is_float = a->number.is_float;
-    out.i = a->number.i;
-    out.f = a->number.f;
-  }
-  if (p->kind == IR_PARAM_SCALAR) check(ir_env_eval(&t->env, a->scalar, &out.i));
-  if (p->kind == IR_PARAM_INTS || p->kind == IR_PARAM_BOOLS) out.list = a->ints;
-  if (p->kind == IR_PARAM_SCALARS) {
-    int64_t *list = ARENA_ARRAY(&memory, a->len + 1, int64_t);
-    for (uint32_t i = 0; i < a->len; i++) check(ir_env_eval(&t->env, a->scalars[i], &list[i]));
-    out.list = list;
-  }
-  if (!a->given && strcmp(p->name, "key") == 0) { /* plans always have one */
-    out.given = true;
-    out.i = (int64_t)hash_bytes("y", 1);
-  }
-  return out;
-}
-
-static const rt_attr *attrs_of(const testcase *t) {
-  const ir_op_info *info = ir_op_info_of(t->op->code);
-  rt_attr *attrs = ARENA_ARRAY(&memory, info->n_attrs + 1, rt_attr);
-  uint32_t n = 0;
-  for (const ir_param *p = info->params; p->kind != IR_PARAM_END; p++)
-    if (p->kind != IR_PARAM_TENSOR && p->kind != IR_PARAM_TENSORS)
-      attrs[n] = attr_of(t, p, &t->op->attrs[n]), n++;
-  return attrs;
-}
-
-static rt_operand operand_of(const testcase *t, uint32_t k, const window *w, rt_plan *plan) {
-  ir_tensor id = t->op->operands[k];
-  const ir_tensor_data *data = ir_tensor_at(t->env.func, id);
-  if (id.id == 0) return (rt_operand){.kind = RT_OPERAND_NONE};
-  if (data->kind == IR_TENSOR_CONST)
-    return (rt_operand){.kind = RT_OPERAND_NUMBER, .number = &data->number};
-  uint32_t input = (uint32_t)(ir_tensor_name(t->env.func, id)[0] - 'a');
-  rt_view v = view_of(&t->inputs[input], input, t->blocks[input]);
-  rt_operand o = {.kind = RT_OPERAND_VIEW, .view = plan->n_views};
-  o.sliced = cut_operand(t, k, w, &v);
-  plan->views[plan->n_views++] = v;
-  return o;
-}
-
-static rt_task task_of(const testcase *t, const window *w, const rt_view *result, rt_plan *plan) {
-  rt_operand *operands = ARENA_ARRAY(&memory, t->op->n_operands + 1, rt_operand);
-  rt_task task = {.code = t->op->code, .n_operands = t->op->n_operands, .operands = operands};
-  bool pointwise = ir_op_info_of(t->op->code)->family == IR_FAMILY_POINTWISE;
-  plan->views = ARENA_ARRAY(&memory, MAX_INPUTS + 1, rt_view);
-  plan->views[plan->n_views++] = *result;
-  plan->seed = SEED_OF_UNIFORM;
-  for (uint32_t k = 0; k < t->op->n_operands; k++) operands[k] = operand_of(t, k, w, plan);
-  task.attrs = attrs_of(t);
-  if (pointwise) task.compute = ir_infer_compute_dtype(t->env.func, t->op);
-  if (w->windowed) {
-    task.offset = w->offset;
-    task.whole = t->expected.extents;
-  }
-  return task;
-}
+static uint64_t n_windows;
 
 /* ---- running and comparing ---- */
-enum { PATTERN = 0xa5 };
-
 static status run_task(const rt_plan *plan, const rt_task *task, char *const *bases) {
   const cpu_kernel *k;
   status_clear();
@@ -262,46 +34,12 @@ static status run_task(const rt_plan *plan, const rt_task *task, char *const *ba
   return st;
 }
 
-/* The elements of `part` are taken from the block into `values` and overwritten there by the pattern,
- * so that afterwards the block must hold nothing else. */
-static bool take_window(const ir_array *part, const ir_array *values, char *block, int64_t bytes) {
-  int64_t index[IR_MAX_RANK] = {0}, n;
-  check(ir_array_count(part, &n));
-  if (n > 0) ir_array_copy(values, part);
-  if (n > 0) do
-      memset(ir_array_at(part, index), PATTERN, ir_dtype_size_bytes(part->dtype));
-    while (ir_array_next(part, index));
-  for (int64_t i = 0; i < bytes; i++)
-    if ((unsigned char)block[i] != PATTERN) return false;
-  return true;
-}
-
-static ir_array window_of(const ir_array *a, const window *w) {
-  ir_array part = *a;
-  int64_t n;
-  for (uint32_t d = 0; d < a->rank; d++) part.extents[d] = w->extents[d];
-  check(ir_array_count(&part, &n));
-  if (n > 0) part.data = ir_array_at(a, w->offset);
-  return part;
-}
-
 static bool report(const testcase *t, const window *w, const char *what) {
   fprintf(stderr, "%s\n%swindow%s at [", what, t->text, w->windowed ? "" : " (whole)");
   for (uint32_t d = 0; d < t->expected.rank; d++)
     fprintf(stderr, " %lld+%lld", (long long)w->offset[d], (long long)w->extents[d]);
   fprintf(stderr, " ], blas %s, dnnl %d\n", cpu_blas_name(), cpu_dnnl_available());
   return false;
-}
-
-/* Operations that only move, choose or make elements must give the same ones. */
-static bool is_exact(ir_opcode code) {
-  ir_family family = ir_op_info_of(code)->family;
-  if (family == IR_FAMILY_REDUCE) return code == IR_OP_AMAX || code == IR_OP_AMIN;
-  bool computes = family == IR_FAMILY_POINTWISE || family == IR_FAMILY_MOMENT ||
-                  family == IR_FAMILY_MATMUL || family == IR_FAMILY_LINEAR ||
-                  family == IR_FAMILY_SOFTMAX || family == IR_FAMILY_NORM ||
-                  family == IR_FAMILY_SCAN || family == IR_FAMILY_SDPA;
-  return !computes;
 }
 
 static bool run_window(const testcase *t, const window *w) {
@@ -408,9 +146,6 @@ static void expect_errors(void) {
 #define SELECT "fusion c { a : f32[3, 4]; b : i32[5]; y = index_select(a, b, dim=1); return y }"
 #define SCATTER                                                                                    \
   "fusion c { a : f32[3, 4]; b : i8[3, 2]; c : f32[3, 2]; y = scatter(a, b, c, dim=1); return y }"
-#define ADD                                                                                        \
-  "fusion c { a : bf16[3, 4]; b : i8[3, 2]; c : bf16[3, 2]; "                                      \
-  "y = scatter(a, b, c, dim=1, reduce=add); return y }"
   bad_index cases[] = {
       {GATHER, 2, NULL},
       {GATHER, 3, "gather: index 3 is outside axis 0, which has 3 elements"},
@@ -419,9 +154,6 @@ static void expect_errors(void) {
       {SELECT, 4, "index_select: index 4 is outside axis 1, which has 4 elements"},
       {SCATTER, 3, NULL},
       {SCATTER, 4, "scatter: index 4 is outside axis 1, which has 4 elements"},
-      {ADD, 3, NULL},
-      {ADD, 4, "scatter: index 4 is outside axis 1, which has 4 elements"},
-      {ADD, -1, "scatter: index -1 is outside axis 1, which has 4 elements"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     arena_init(&memory, &memory_default);
