@@ -5,18 +5,26 @@
  * What it gives are launches: source text, entry, grid, and the two blocks of arguments every kernel
  * takes by value,
  *
- *   extern "C" __global__ void ENTRY(const pointers p, const numbers v)
+ *   extern "C" __global__ void ENTRY(const ENTRY_p p, const ENTRY_n n)
  *
- * Text depends on what makes code differ (op, dtypes, number of dimensions after collapsing, how wide
- * loads may be, 32 or 64 bit positions) and never on extents, strides or constants, which are numbers.
- * So few texts serve many shapes, and a text is a good key for a cache of compiled programs.
+ * `p` holds addresses, `n` 64-bit numbers. Text depends on what makes code differ (op, dtypes, number
+ * of dimensions after collapsing, how wide loads may be, 32 or 64 bit positions) and never on extents,
+ * strides or constants, which are numbers. So few texts serve many shapes, and a text is a good key
+ * for a cache of compiled programs. The entry's name carries a hash of the text, and all that several
+ * texts share is guarded: any number of texts may be joined into one program.
  *
- * The text includes no header: NVRTC needs nothing but itself. */
+ * The text includes no header, so NVRTC needs nothing but itself. It is plain enough for a C compiler
+ * too: tests/codegen/shim.h runs it on the CPU.
+ *
+ * Everything here allocates from an arena: only inside a memory_guard(). */
 #ifndef WEIR_CODEGEN_CODEGEN_H
 #define WEIR_CODEGEN_CODEGEN_H
 
 #include "base/memory.h"
+#include "ir/ir.h"
+#include "ir/op.h"
 
+/* ---- what comes out ---- */
 /* Where a pointer of a launch comes from: the start of the task's result (0) or of its operand k
  * (k + 1), its scratch memory, its error record; then so many bytes further. */
 enum { CG_START_SCRATCH = UINT32_MAX - 1, CG_START_ERROR = UINT32_MAX };
@@ -36,16 +44,137 @@ typedef struct cg_launch {
 } cg_launch;
 
 /* Launches that run one after the other. */
+enum { CG_MAX_LAUNCHES = 66 };
 typedef struct cg_kernel {
+  arena *memory;
   uint32_t n_launches;
   cg_launch *launches;
   size_t scratch_bytes; /* memory of the device that nobody else uses meanwhile */
 } cg_kernel;
+
+void cg_kernel_init(cg_kernel *k, arena *memory);
 
 /* What a kernel that met an index outside its axis leaves behind; zeroed before the run. */
 typedef struct cg_error {
   int64_t index;
   uint32_t raised, pad;
 } cg_error;
+
+/* ---- what goes in ---- */
+/* Starts are aligned to so many bytes; offset_bytes says how far from there a view begins. */
+enum { CG_ALIGN = 16 };
+
+typedef struct cg_view {
+  uint32_t start; /* as in cg_pointer */
+  ir_dtype dtype;
+  int64_t offset_bytes;
+  /* How the start itself lies: the power of two (up to CG_ALIGN) that its address is a multiple of. */
+  uint32_t align;
+  int64_t strides[IR_MAX_RANK]; /* in elements, per dimension of the space */
+} cg_view;
+
+/* Where the elements of a map come from. */
+typedef enum cg_source_kind {
+  CG_VIEW,
+  CG_CONSTANT, /* `number`, as an f64 or i64 */
+  CG_POSITION, /* the view's offset at this position, in elements, + `first`: an i64, no memory */
+  CG_INDEXED, /* the view, `index` elements of `step` further: an index out of 0 … n - 1 is an error */
+  CG_RESHAPED, /* the element of row-major number `index` of a view with dimensions of its own */
+} cg_source_kind;
+
+typedef struct cg_source {
+  cg_source_kind kind;
+  cg_view view;
+  ir_number number;
+  int64_t first;
+  uint32_t index; /* INDEXED, RESHAPED: the source, an earlier one, that has it */
+  int64_t step, n;
+  uint32_t rank; /* RESHAPED: `view.strides` and these are of the operand's own dimensions */
+  int64_t extents[IR_MAX_RANK];
+} cg_source;
+
+/* One scalar operation: a pointwise op, or IR_OP_UNIFORM of (position, key, lo, hi). Operands are the
+ * numbers of sources, or n_sources + the number of an earlier step; they are converted to `compute`
+ * first. The result is rounded to `result`. */
+enum { CG_MAX_OPERANDS = 4 };
+typedef struct cg_step {
+  ir_opcode code;
+  ir_dtype compute, result;
+  bool mode; /* the op's choice attribute */
+  uint32_t n_operands, operands[CG_MAX_OPERANDS];
+} cg_step;
+
+/* Element by element: result[i] = the last step's value at i, or the last source's without steps. */
+enum { CG_MAX_SOURCES = 8, CG_MAX_STEPS = 16 };
+typedef struct cg_map {
+  const char *name; /* of the entry, for profilers */
+  uint32_t rank;
+  int64_t extents[IR_MAX_RANK]; /* none of them 0 */
+  cg_view result;
+  uint32_t n_sources, n_steps;
+  cg_source sources[CG_MAX_SOURCES];
+  cg_step steps[CG_MAX_STEPS];
+} cg_map;
+void cg_write_map(cg_kernel *k, const cg_map *m);
+
+/* sum prod amax amin mean var: the first n_kept dimensions are the result's, the others are folded.
+ * divisor: of mean and var. */
+typedef struct cg_reduce {
+  ir_opcode code;
+  uint32_t n_kept, n_reduced;
+  int64_t extents[IR_MAX_RANK];
+  cg_view result, x;
+  double divisor;
+} cg_reduce;
+void cg_write_reduce(cg_kernel *k, const cg_reduce *r);
+
+/* softmax layer_norm rms_norm: the last dimension is the row, of `n` elements; the result has `count`
+ * of them from `first` on. x begins at the row's first element; result, weight and bias at `first`. */
+typedef struct cg_rows {
+  ir_opcode code;
+  uint32_t rank;
+  int64_t extents[IR_MAX_RANK]; /* the last one is n */
+  int64_t first, count;
+  cg_view result, x, weight, bias;
+  bool has_weight, has_bias;
+  double eps;
+} cg_rows;
+void cg_write_rows(cg_kernel *k, const cg_rows *r);
+
+/* The second half of a scatter: each line along the indexed axis by one thread, in order, so that the
+ * later of two wins. Strides along the axis are `…_step`; targets below `low` or from `end` on lie
+ * outside the window. */
+typedef struct cg_scatter {
+  uint32_t rank; /* of the lines */
+  int64_t extents[IR_MAX_RANK];
+  int64_t length; /* of a line */
+  cg_view result, index, source;
+  int64_t result_step, index_step, source_step;
+  int64_t n, low, end; /* of the whole axis; of the window */
+} cg_scatter;
+void cg_write_scatter(cg_kernel *k, const cg_scatter *s);
+
+/* c[…, m, n] = sum over k of a[…, m, k] * b[…, k, n], + bias. The first rank - 3 dimensions are a
+ * batch; then m, n, k. */
+typedef struct cg_matmul {
+  uint32_t rank;
+  int64_t extents[IR_MAX_RANK];
+  cg_view c, a, b, bias;
+  bool has_bias;
+} cg_matmul;
+void cg_write_matmul(cg_kernel *k, const cg_matmul *m);
+
+/* softmax(q · kᵀ · scale) · v. The first rank - 2 dimensions are a batch, then [L or S, E or Ev]; the
+ * extents are the result's. `first`: position of the first query in the whole, for `causal`. */
+typedef struct cg_sdpa {
+  uint32_t rank;
+  int64_t extents[IR_MAX_RANK];
+  int64_t keys, width; /* S, E */
+  cg_view out, q, k, v;
+  bool causal;
+  int64_t first;
+  double scale;
+} cg_sdpa;
+void cg_write_sdpa(cg_kernel *k, const cg_sdpa *s);
 
 #endif

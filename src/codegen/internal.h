@@ -1,0 +1,133 @@
+/* What the writers of kernels share.
+ *
+ * A kernel's text is made of templates: pieces of CUDA C with $names in them, which cg_put() replaces,
+ * and of lines that a writer adds itself. While writing, positions are of type `ix` (int, or long long
+ * where offsets need it), n.at[i] is a number and p.at[i] an address. */
+#ifndef WEIR_CODEGEN_INTERNAL_H
+#define WEIR_CODEGEN_INTERNAL_H
+
+#include "base/strbuf.h"
+#include "base/vec.h"
+#include "codegen/codegen.h"
+
+/* ---- text (writer.c) ---- */
+typedef struct cg_pair {
+  const char *name, *value;
+} cg_pair;
+
+typedef struct cg_writer {
+  arena *memory;
+  strbuf body;
+  VEC(int64_t) numbers;
+  VEC(cg_pointer) pointers;
+  VEC(cg_pair) names; /* what cg_set() gave a value; the last one holds */
+  bool wide;          /* positions need 64 bits */
+  uint32_t block;
+} cg_writer;
+
+void cg_begin(cg_writer *w, arena *memory, bool wide, uint32_t block);
+/* Closes the kernel and adds the launch. `name`: what the entry is called before its hash. */
+void cg_end(cg_writer *w, cg_kernel *k, const char *name, int64_t grid_x, int64_t grid_y);
+
+/* Adds a number or an address; the result is its place in n.at or p.at. */
+uint32_t cg_number(cg_writer *w, int64_t value);
+uint32_t cg_number_f64(cg_writer *w, double value);
+uint32_t cg_address(cg_writer *w, const cg_view *v);
+uint32_t cg_error_address(cg_writer *w);
+
+/* Gives $name a value, from now on: a text, an integer as text, a number of the launch (of type ix), its
+ * place in n.at, or the place of an address in p.at. Numbers are placed in the order of these calls, so
+ * never in arguments of one call, which C evaluates in any order. */
+void cg_set(cg_writer *w, const char *name, const char *value);
+void cg_set_int(cg_writer *w, const char *name, int64_t value);
+void cg_set_number(cg_writer *w, const char *name, int64_t value);
+void cg_set_place(cg_writer *w, const char *name, int64_t value);
+void cg_set_address(cg_writer *w, const char *name, const cg_view *v);
+/* Appends the template with every $name replaced by its value. */
+void cg_put(cg_writer *w, const char *template);
+/* Appends as printf does. */
+#define cg_line(w, ...) strbuf_printf(&(w)->body, __VA_ARGS__)
+/* "n.at[3]" with the number just added: for values of cg_put. */
+const char *cg_number_text(cg_writer *w, int64_t value);
+const char *cg_f64_text(cg_writer *w, double value);
+const char *cg_text(cg_writer *w, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+/* The text every kernel begins with (prelude.c); guarded, so that texts may be joined. */
+void cg_put_prelude(cg_writer *w);
+
+/* ---- dtypes in text (types.c) ---- */
+/* What is in memory; what it is computed in (float for f16 and bf16, int for what is narrower). */
+const char *cg_storage(ir_dtype t);
+const char *cg_native(ir_dtype t);
+/* "f" "d" "i" "l": the native type in names of functions. */
+const char *cg_letter(ir_dtype t);
+/* Of sums: double for f32 and f64, float for f16 and bf16; integers in themselves or wider. */
+ir_dtype cg_accumulator(ir_dtype t);
+/* "weir_get_bf16": from storage to native. */
+const char *cg_get(cg_writer *w, ir_dtype t);
+/* "weir_bf16_of_f": from the native type of `from` to the storage of `to`. */
+const char *cg_of(cg_writer *w, ir_dtype to, ir_dtype from);
+/* `value`, of the native type of `from`, rounded to `to`, in the native type of that. */
+const char *cg_convert(cg_writer *w, ir_dtype to, ir_dtype from, const char *value);
+/* Elements of one size move alike: the dtype that stands for all of them. */
+ir_dtype cg_bits(ir_dtype t);
+
+/* ---- spaces (space.c) ---- */
+enum { CG_MAX_VIEWS = CG_MAX_SOURCES + 1 };
+
+typedef struct cg_space {
+  uint32_t rank, n_views; /* rank >= 1 */
+  int64_t extents[IR_MAX_RANK];
+  int64_t strides[CG_MAX_VIEWS][IR_MAX_RANK];
+} cg_space;
+
+/* Dimensions [begin, end) of the views; those of size 1 go, neighbours that all views walk evenly
+ * become one. sorted: the order is free, so the first view's smallest stride goes last. */
+void cg_space_make(cg_space *s, const int64_t *extents, uint32_t begin, uint32_t end,
+                   const cg_view *const *views, uint32_t n_views, bool sorted);
+int64_t cg_space_count(const cg_space *s);
+static inline int64_t cg_space_run(const cg_space *s) { return s->extents[s->rank - 1]; }
+static inline int64_t cg_space_step(const cg_space *s, uint32_t view) {
+  return s->strides[view][s->rank - 1];
+}
+/* The farthest that any view walks from its start, either way, in elements; at least the count. Beyond
+ * CG_NARROW_REACH positions need 64 bits; it leaves room for the threads behind the last item. */
+int64_t cg_space_reach(const cg_space *s);
+#define CG_NARROW_REACH (INT32_MAX - (1 << 20))
+
+/* Writes lines that take `item`, a row-major number of the first `rank` dimensions, apart and add to
+ * the variable names[v] of each view (NULL: none) what it walks. The number of the last dimension
+ * becomes `last`, if that is not NULL, and is not walked; it has `last_extent` positions. */
+void cg_put_offsets(cg_writer *w, const cg_space *s, const char *item, const char *const *names,
+                    const char *last, int64_t last_extent);
+
+/* The most elements, up to `most`, that may be loaded at once: the view is dense along the last
+ * dimension (or repeats there), and every row begins where so many elements are aligned. */
+uint32_t cg_vector_width(const cg_view *v, const cg_space *s, uint32_t view, uint32_t most);
+/* May a row begin at every position of this space and be read so many elements at once? */
+bool cg_rows_aligned(const cg_view *v, const cg_space *s, uint32_t view, uint32_t width);
+/* The width for elements of these sizes: 16 bytes of the smallest, at most 64 of the largest. */
+uint32_t cg_widest(size_t smallest_bytes, size_t largest_bytes);
+/* Writes `typedef union { uint4 w[1]; … e[8]; } NAME;` */
+void cg_put_vector(cg_writer *w, const char *name, ir_dtype t, uint32_t width);
+/* Writes the moves of all words of a vector; `to` and `from` are the union and a pointer to storage,
+ * or the other way round. */
+void cg_put_vector_load(cg_writer *w, ir_dtype t, uint32_t width, const char *to, const char *from);
+/* The same for what is read only once. */
+void cg_put_vector_stream(cg_writer *w, ir_dtype t, uint32_t width, const char *to,
+                          const char *from);
+void cg_put_vector_store(cg_writer *w, ir_dtype t, uint32_t width, const char *to,
+                         const char *from);
+
+static inline int64_t cg_ceildiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* ---- scalar expressions (expression.c) ---- */
+/* Writes `type NAME;` and lines that give it the step's value; operands are texts of native values of
+ * the step's compute dtype. The value is of the native type of `compute` (int for truths), not rounded
+ * yet. */
+void cg_put_step(cg_writer *w, const cg_step *step, const char *name,
+                 const char *const operands[CG_MAX_OPERANDS]);
+/* The dtype whose native type that value has. */
+ir_dtype cg_step_value(const cg_step *step);
+
+#endif

@@ -1,0 +1,140 @@
+/* Products of matrices of any dtype and strides, for what no library takes. A block of threads computes
+ * a tile of the result out of tiles of both operands in shared memory. */
+#include <stdlib.h>
+
+#include "codegen/internal.h"
+
+enum { BLOCK = 256, TILE = 32, DEPTH = 16 };
+
+/* 16 x 16 threads, each with 2 x 2 results that lie 16 apart. */
+static const char body[] =
+    "  typedef $acc acc;\n"
+    "  enum { TILE = $tile, DEPTH = $depth, HALF = TILE / 2 };\n"
+    "  __shared__ acc sa[DEPTH][TILE + 1], sb[DEPTH][TILE + 1];\n"
+    "  const ix M = $m, N = $n, K = $k, tiles = $tiles;\n"
+    "  const ix block = (ix)blockIdx.x / tiles, tile = (ix)blockIdx.x % tiles;\n"
+    "  const ix across = (N + TILE - 1) / TILE;\n"
+    "  const ix i0 = tile / across * TILE, j0 = tile % across * TILE;\n"
+    "  const int ti = (int)threadIdx.x / HALF, tj = (int)threadIdx.x % HALF;\n"
+    "  ix oc = 0, oa = 0, ob = 0, obias = 0;\n"
+    "  (void)obias;\n"
+    "$offsets"
+    "  acc c[2][2] = {{0, 0}, {0, 0}};\n"
+    "  for (ix k0 = 0; k0 < K; k0 += DEPTH) {\n"
+    "    for (int i = (int)threadIdx.x; i < TILE * DEPTH; i += $T) {\n"
+    "      const ix ra = i0 + $arow, ka = k0 + $acol, cb = j0 + $bcol, kb = k0 + $brow;\n"
+    "      sa[$acol][$arow] = ra < M && ka < K ?\n"
+    "        (acc)$geta(((const $A *)p.at[$a])[oa + ra * $am + ka * $ak]) : (acc)0;\n"
+    "      sb[$brow][$bcol] = cb < N && kb < K ?\n"
+    "        (acc)$getb(((const $B *)p.at[$b])[ob + kb * $bk + cb * $bn]) : (acc)0;\n"
+    "    }\n"
+    "    __syncthreads();\n"
+    "#pragma unroll\n"
+    "    for (int k = 0; k < DEPTH; k++) {\n"
+    "#pragma unroll\n"
+    "      for (int u = 0; u < 2; u++)\n"
+    "#pragma unroll\n"
+    "      for (int v = 0; v < 2; v++)\n"
+    "        c[u][v] = $fma(sa[k][ti + u * HALF], sb[k][tj + v * HALF], c[u][v]);\n"
+    "    }\n"
+    "    __syncthreads();\n"
+    "  }\n"
+    "  for (int u = 0; u < 2; u++)\n"
+    "    for (int v = 0; v < 2; v++) {\n"
+    "      const ix i = i0 + ti + u * HALF, j = j0 + tj + v * HALF;\n"
+    "      if (i >= M || j >= N) continue;\n"
+    "      acc y = c[u][v];\n"
+    "      $bias\n"
+    "      (($C *)p.at[$c])[oc + i * $cm + j * $cn] = $of(y);\n"
+    "    }\n";
+
+/* Results outside the depth add 0 * 0; what is added of an operand is never made up. */
+static ir_dtype acc_of(ir_dtype t) {
+  if (ir_dtype_is_float(t)) return t == IR_F64 ? IR_F64 : IR_F32;
+  return t == IR_I64 || t == IR_BOOL ? IR_I64 : IR_I32;
+}
+
+static const char *stride_text(cg_writer *w, const cg_matmul *m, const cg_view *v, uint32_t back) {
+  return cg_number_text(w, v->strides[m->rank - back]);
+}
+
+static const char *bias_text(cg_writer *w, const cg_matmul *m, ir_dtype acc) {
+  const cg_view *v = &m->bias;
+  if (!m->has_bias) return "";
+  const char *along_m = stride_text(w, m, v, 3), *along_n = stride_text(w, m, v, 2);
+  return cg_text(w, "y = weir_sum_%s(y, (acc)%s(((const %s *)p.at[%u])[obias + i * %s + j * %s]));",
+                 cg_letter(acc), cg_get(w, v->dtype), cg_storage(v->dtype), cg_address(w, v),
+                 along_m, along_n);
+}
+
+/* Multiply and add: floats in one rounding, integers wrapping around. */
+static const char *fma_of(ir_dtype acc) {
+  if (ir_dtype_is_float(acc)) return "fma";
+  return acc == IR_I64 ? "weir_muladd_l" : "weir_muladd_i";
+}
+
+/* Threads next to one another read along the denser dimension. */
+static bool along_first(const cg_matmul *m, const cg_view *v, uint32_t first, uint32_t second) {
+  int64_t a = llabs(v->strides[m->rank - first]), b = llabs(v->strides[m->rank - second]);
+  return a != 0 && (a < b || b == 0);
+}
+
+static int64_t reach_of(const cg_matmul *m, const cg_space *batch) {
+  const cg_view *views[] = {&m->c, &m->a, &m->b, &m->bias};
+  int64_t most = cg_space_reach(batch), longest = 0;
+  for (int v = 0; v < (m->has_bias ? 4 : 3); v++) {
+    int64_t reach = 0;
+    for (uint32_t d = m->rank - 3; d < m->rank; d++)
+      reach += llabs(views[v]->strides[d]) * (m->extents[d] + TILE);
+    if (reach > longest) longest = reach;
+  }
+  return most + longest;
+}
+
+void cg_write_matmul(cg_kernel *k, const cg_matmul *m) {
+  cg_writer w, piece;
+  cg_space batch;
+  const cg_view *views[] = {&m->c, &m->a, &m->b, &m->bias};
+  const char *names[] = {"oc", "oa", "ob", m->has_bias ? "obias" : NULL};
+  cg_space_make(&batch, m->extents, 0, m->rank - 3, views, 4, false);
+  const int64_t *e = &m->extents[m->rank - 3];
+  int64_t tiles = cg_ceildiv(e[0], TILE) * cg_ceildiv(e[1], TILE), blocks = cg_space_count(&batch);
+  ir_dtype acc = acc_of(m->c.dtype);
+  bool a_rows = along_first(m, &m->a, 3, 1), b_rows = along_first(m, &m->b, 1, 2);
+  cg_begin(&w, k->memory, reach_of(m, &batch) > CG_NARROW_REACH, BLOCK);
+  cg_put_offsets(&w, &batch, "block", names, NULL, 0);
+  piece = w;
+  strbuf_init(&w.body, w.memory);
+  cg_set(&w, "acc", cg_native(acc));
+  cg_set_int(&w, "tile", TILE);
+  cg_set_int(&w, "depth", DEPTH);
+  cg_set_number(&w, "m", e[0]);
+  cg_set_number(&w, "n", e[1]);
+  cg_set_number(&w, "k", e[2]);
+  cg_set_number(&w, "tiles", tiles);
+  cg_set(&w, "offsets", piece.body.data);
+  cg_set_int(&w, "T", BLOCK);
+  cg_set(&w, "arow", a_rows ? "i % TILE" : "i / DEPTH");
+  cg_set(&w, "acol", a_rows ? "i / TILE" : "i % DEPTH");
+  cg_set(&w, "bcol", b_rows ? "i / DEPTH" : "i % TILE");
+  cg_set(&w, "brow", b_rows ? "i % DEPTH" : "i / TILE");
+  cg_set(&w, "geta", cg_get(&w, m->a.dtype));
+  cg_set(&w, "A", cg_storage(m->a.dtype));
+  cg_set_address(&w, "a", &m->a);
+  cg_set(&w, "am", stride_text(&w, m, &m->a, 3));
+  cg_set(&w, "ak", stride_text(&w, m, &m->a, 1));
+  cg_set(&w, "getb", cg_get(&w, m->b.dtype));
+  cg_set(&w, "B", cg_storage(m->b.dtype));
+  cg_set_address(&w, "b", &m->b);
+  cg_set(&w, "bk", stride_text(&w, m, &m->b, 1));
+  cg_set(&w, "bn", stride_text(&w, m, &m->b, 2));
+  cg_set(&w, "fma", fma_of(acc));
+  cg_set(&w, "bias", bias_text(&w, m, acc));
+  cg_set(&w, "C", cg_storage(m->c.dtype));
+  cg_set_address(&w, "c", &m->c);
+  cg_set(&w, "cm", stride_text(&w, m, &m->c, 3));
+  cg_set(&w, "cn", stride_text(&w, m, &m->c, 2));
+  cg_set(&w, "of", cg_of(&w, m->c.dtype, acc));
+  cg_put(&w, body);
+  cg_end(&w, k, cg_text(&w, "matmul_%s", ir_dtype_text(m->c.dtype)), tiles * blocks, 1);
+}

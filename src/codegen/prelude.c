@@ -1,0 +1,222 @@
+/* The text every kernel begins with: elements of all dtypes, the integer functions of ir/ops.def,
+ * division by numbers known before the launch, random numbers, folds.
+ *
+ * Narrow floats are taken apart by hand where the GPU has no instruction. A conversion that would round
+ * twice (f64 to bf16 through f32) goes through a float rounded to odd: its last bit keeps that
+ * something was cut off. */
+#include "codegen/internal.h"
+
+static const char narrow[] =
+    "#define WEIR_DEVICE static __device__ __forceinline__\n"
+    "#define WEIR_INF __int_as_float(0x7f800000)\n"
+    "#define WEIR_ALL 0xffffffffu\n"
+    "WEIR_DEVICE float weir_odd(double x) {\n"
+    "  float f = (float)x;\n"
+    "  int bits = __float_as_int(f);\n"
+    "  if (x != x || (double)f == x) return f;\n"
+    "  if (fabs((double)f) > fabs(x)) bits--;\n"
+    "  return __int_as_float(bits | 1);\n"
+    "}\n"
+    "WEIR_DEVICE double weir_odd_f64(long long x) {\n"
+    "  if (x > -(1ll << 53) && x < 1ll << 53) return (double)x;\n"
+    "  return (double)(x >> 11 | ((x & 2047) != 0)) * 2048.0;\n"
+    "}\n"
+    "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n"
+    "WEIR_DEVICE unsigned short weir_bf16_of_f(float x) {\n"
+    "  unsigned short h;\n"
+    "  asm(\"cvt.rn.bf16.f32 %0, %1;\" : \"=h\"(h) : \"f\"(x));\n"
+    "  return h;\n"
+    "}\n"
+    "#else\n"
+    "WEIR_DEVICE unsigned short weir_bf16_of_f(float x) {\n"
+    "  unsigned u = (unsigned)__float_as_int(x);\n"
+    "  if (x != x) return (unsigned short)(u >> 16 | 64);\n"
+    "  return (unsigned short)((u + 0x7fffu + (u >> 16 & 1)) >> 16);\n"
+    "}\n"
+    "#endif\n"
+    "#ifdef __CUDA_ARCH__\n"
+    "WEIR_DEVICE unsigned short weir_f16_of_f(float x) {\n"
+    "  unsigned short h;\n"
+    "  asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(h) : \"f\"(x));\n"
+    "  return h;\n"
+    "}\n"
+    "WEIR_DEVICE float weir_get_f16(unsigned short h) {\n"
+    "  float x;\n"
+    "  asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(x) : \"h\"(h));\n"
+    "  return x;\n"
+    "}\n"
+    "#else\n"
+    "WEIR_DEVICE unsigned short weir_f16_of_f(float x) {\n"
+    "  unsigned u = (unsigned)__float_as_int(x), sign = u >> 16 & 0x8000u, m = u & 0x7fffffffu;\n"
+    "  unsigned h = (m + 0xc8000fffu + (m >> 13 & 1)) >> 13;\n"
+    "  if (m < 0x38800000u)\n"
+    "    h = (unsigned)__float_as_int(__int_as_float((int)m) + 0.5f) - 0x3f000000u;\n"
+    "  if (m >= 0x47800000u) h = m > 0x7f800000u ? 0x7e00u : 0x7c00u;\n"
+    "  return (unsigned short)(sign | h);\n"
+    "}\n"
+    "WEIR_DEVICE float weir_get_f16(unsigned short h) {\n"
+    "  int m = (h & 0x7fff) << 13;\n"
+    "  unsigned sign = (unsigned)(h & 0x8000) << 16;\n"
+    "  int finite = __float_as_int(__int_as_float(m) * 5192296858534827628530496329220096.0f);\n"
+    "  int bits = (h & 0x7fff) >= 0x7c00 ? m | 0x7f800000 : finite;\n"
+    "  return __int_as_float((int)(sign | (unsigned)bits));\n"
+    "}\n"
+    "#endif\n"
+    "WEIR_DEVICE float weir_get_bf16(unsigned short h) {\n"
+    "  return __int_as_float((int)((unsigned)h << 16));\n"
+    "}\n";
+
+static const char narrow_from_others[] =
+    "WEIR_DEVICE unsigned short weir_$t_of_d(double x) { return weir_$t_of_f(weir_odd(x)); }\n"
+    "WEIR_DEVICE unsigned short weir_$t_of_i(int x) { return weir_$t_of_f(weir_odd(x)); }\n"
+    "WEIR_DEVICE unsigned short weir_$t_of_l(long long x) {\n"
+    "  return weir_$t_of_d(weir_odd_f64(x));\n"
+    "}\n";
+
+static const char get[] = "WEIR_DEVICE $N weir_get_$t($S x) { return $value; }\n";
+
+static const char of_any[] = "WEIR_DEVICE $S weir_$t_of_d(double x) { return $value; }\n"
+                             "WEIR_DEVICE $S weir_$t_of_f(float x) { return $value; }\n"
+                             "WEIR_DEVICE $S weir_$t_of_i(int x) { return $value; }\n"
+                             "WEIR_DEVICE $S weir_$t_of_l(long long x) { return $value; }\n";
+
+/* Cut toward zero; out of range gives the nearest end, NaN 0. */
+static const char saturate[] = "WEIR_DEVICE $S weir_$t_of_d(double x) {\n"
+                               "  if (x != x) return 0;\n"
+                               "  if (x >= $limit) return $high;\n"
+                               "  return x <= $low ? ($S)$low : ($S)x;\n"
+                               "}\n"
+                               "WEIR_DEVICE $S weir_$t_of_f(float x) { return weir_$t_of_d(x); }\n"
+                               "WEIR_DEVICE $S weir_$t_of_i(int x) { return ($S)x; }\n"
+                               "WEIR_DEVICE $S weir_$t_of_l(long long x) { return ($S)x; }\n";
+
+static const char integers[] =
+    "WEIR_DEVICE $T weir_imod_$l($T a, $T b) {\n"
+    "  if (b == 0 || b == -1) return 0;\n"
+    "  $T r = a % b;\n"
+    "  return r != 0 && (r < 0) != (b < 0) ? r + b : r;\n"
+    "}\n"
+    "WEIR_DEVICE $T weir_muladd_$l($T a, $T b, $T c) {\n"
+    "  return ($T)((unsigned $T)a * (unsigned $T)b + (unsigned $T)c);\n"
+    "}\n"
+    "WEIR_DEVICE $T weir_ipow_$l($T base, $T exponent) {\n"
+    "  unsigned $T power = 1, square = (unsigned $T)base;\n"
+    "  if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent & 1 ? -1 : 1) : 0;\n"
+    "  for (; exponent > 0; exponent >>= 1, square *= square)\n"
+    "    if (exponent & 1) power *= square;\n"
+    "  return ($T)power;\n"
+    "}\n";
+
+/* The sign of the divisor; an exact zero takes it too. */
+static const char floats[] = "WEIR_DEVICE $T weir_fmod_$l($T a, $T b) {\n"
+                             "  $T r = fmod(a, b);\n"
+                             "  if (r == 0) return copysign(($T)0, b);\n"
+                             "  return (r < 0) != (b < 0) ? r + b : r;\n"
+                             "}\n";
+
+/* The maximum and minimum keep NaN. */
+static const char folds[] =
+    "WEIR_DEVICE $T weir_sum_$l($T a, $T b) { return ($T)(($W)a + ($W)b); }\n"
+    "WEIR_DEVICE $T weir_prod_$l($T a, $T b) { return ($T)(($W)a * ($W)b); }\n"
+    "WEIR_DEVICE $T weir_amax_$l($T a, $T b) { return a != a || a > b ? a : b; }\n"
+    "WEIR_DEVICE $T weir_amin_$l($T a, $T b) { return a != a || a < b ? a : b; }\n";
+
+static const char others[] =
+    /* n / d for n below 2^31, with the factor and the shift of cg_put_offsets() */
+    "WEIR_DEVICE int weir_div(int n, long long magic) {\n"
+    "  unsigned u = (unsigned)n;\n"
+    "  return (int)((__umulhi(u, (unsigned)magic) + u) >> (unsigned)(magic >> 32));\n"
+    "}\n"
+    "WEIR_DEVICE unsigned long long weir_mix(unsigned long long x) {\n"
+    "  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;\n"
+    "  x = (x ^ x >> 27) * 0x94d049bb133111ebull;\n"
+    "  return x ^ x >> 31;\n"
+    "}\n"
+    "WEIR_DEVICE unsigned long long weir_random(long long key, long long index) {\n"
+    "  unsigned long long golden = 0x9e3779b97f4a7c15ull;\n"
+    "  return weir_mix(weir_mix((unsigned long long)key + golden) +\n"
+    "                  ((unsigned long long)index + 1) * golden);\n"
+    "}\n"
+    /* Of several indexes out of range one is told. */
+    "typedef struct { long long index; unsigned raised, pad; } weir_error;\n"
+    "WEIR_DEVICE int weir_inside(long long index, long long n, char *error) {\n"
+    "  weir_error *e = (weir_error *)error;\n"
+    "  if (index >= 0 && index < n) return 1;\n"
+    "  if (atomicCAS(&e->raised, 0u, 1u) == 0) e->index = index;\n"
+    "  return 0;\n"
+    "}\n";
+
+static void put_integer(cg_writer *w, const char *t, const char *storage, const char *native,
+                        const char *limit, const char *high, const char *low) {
+  cg_set(w, "N", native);
+  cg_set(w, "t", t);
+  cg_set(w, "S", storage);
+  cg_set(w, "value", "x");
+  cg_put(w, get);
+  cg_set(w, "t", t);
+  cg_set(w, "S", storage);
+  cg_set(w, "limit", limit);
+  cg_set(w, "high", high);
+  cg_set(w, "low", low);
+  cg_put(w, saturate);
+}
+
+static void put_plain(cg_writer *w, const char *t, const char *storage, const char *native,
+                      const char *got, const char *value) {
+  cg_set(w, "N", native);
+  cg_set(w, "t", t);
+  cg_set(w, "S", storage);
+  cg_set(w, "value", got);
+  cg_put(w, get);
+  cg_set(w, "t", t);
+  cg_set(w, "S", storage);
+  cg_set(w, "value", value);
+  cg_put(w, of_any);
+}
+
+void cg_put_prelude(cg_writer *w) {
+  cg_put(w, "#ifndef WEIR_PRELUDE\n#define WEIR_PRELUDE\n");
+  cg_put(w, narrow);
+  cg_set(w, "t", "bf16");
+  cg_put(w, narrow_from_others);
+  cg_set(w, "t", "f16");
+  cg_put(w, narrow_from_others);
+  put_plain(w, "f64", "double", "double", "x", "(double)x");
+  put_plain(w, "f32", "float", "float", "x", "(float)x");
+  put_plain(w, "bool", "unsigned char", "int", "x != 0", "(unsigned char)(x != 0)");
+  put_integer(w, "i64", "long long", "long long", "9223372036854775808.0", "9223372036854775807ll",
+              "(-9223372036854775807ll - 1)");
+  put_integer(w, "i32", "int", "int", "2147483648.0", "2147483647", "(-2147483647 - 1)");
+  put_integer(w, "i8", "signed char", "int", "128.0", "127", "(-128)");
+  put_integer(w, "u8", "unsigned char", "int", "256.0", "255", "0");
+  cg_set(w, "T", "long long");
+  cg_set(w, "l", "l");
+  cg_put(w, integers);
+  cg_set(w, "T", "int");
+  cg_set(w, "l", "i");
+  cg_put(w, integers);
+  cg_set(w, "T", "double");
+  cg_set(w, "l", "d");
+  cg_put(w, floats);
+  cg_set(w, "T", "float");
+  cg_set(w, "l", "f");
+  cg_put(w, floats);
+  cg_set(w, "T", "double");
+  cg_set(w, "W", "double");
+  cg_set(w, "l", "d");
+  cg_put(w, folds);
+  cg_set(w, "T", "float");
+  cg_set(w, "W", "float");
+  cg_set(w, "l", "f");
+  cg_put(w, folds);
+  cg_set(w, "T", "long long");
+  cg_set(w, "W", "unsigned long long");
+  cg_set(w, "l", "l");
+  cg_put(w, folds);
+  cg_set(w, "T", "int");
+  cg_set(w, "W", "unsigned");
+  cg_set(w, "l", "i");
+  cg_put(w, folds);
+  cg_put(w, others);
+  cg_put(w, "#endif\n");
+}

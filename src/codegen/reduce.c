@@ -1,0 +1,385 @@
+/* Reductions: sum prod amax amin mean var.
+ *
+ * Two forms, by which dimension of the operand is densest in memory:
+ *   rows      a reduced one: some threads of a warp, or a block, fold one result
+ *   columns   a kept one: neighbouring threads fold neighbouring results, and the threads of a block
+ *             that stand below one another share the work of a column
+ * Either way a thread folds `items`, up to V elements loaded at once, then the threads of a result are
+ * folded. Where there are few results and much to fold, it is cut into segments (blockIdx.y) whose
+ * parts go to scratch memory and are folded by a second launch: always in the same order, so results
+ * do not change from run to run. var goes over the operand twice. */
+#include <stdlib.h>
+
+#include "codegen/internal.h"
+
+enum { BLOCK = 256, MAX_SEGMENTS = 1024 };
+
+typedef struct reduce_writer {
+  cg_writer *w;
+  const cg_reduce *r;
+  cg_space kept, reduced; /* views: x, and of kept also the result */
+  bool columns, tail;
+  uint32_t width;   /* elements of x loaded at once */
+  uint32_t threads; /* of a row, or side by side */
+  int64_t segments, results, items;
+  ir_dtype acc;
+  const char *fold;
+} reduce_writer;
+
+/* ---- planning ---- */
+static bool is_moment(ir_opcode code) { return code == IR_OP_MEAN || code == IR_OP_VAR; }
+
+static ir_dtype acc_of(const cg_reduce *r) {
+  ir_dtype t = r->x.dtype;
+  if (r->code == IR_OP_AMAX || r->code == IR_OP_AMIN) {
+    if (ir_dtype_is_float(t)) return t == IR_F64 ? IR_F64 : IR_F32;
+    return t == IR_I64 ? IR_I64 : IR_I32;
+  }
+  return is_moment(r->code) && !ir_dtype_is_float(t) ? IR_F64 : cg_accumulator(t);
+}
+
+static const char *fold_name(cg_writer *w, ir_opcode code, ir_dtype acc) {
+  const char *name = is_moment(code) ? "sum" : ir_op_info_of(code)->name;
+  return cg_text(w, "weir_%s_%s", name, cg_letter(acc));
+}
+
+static const char *start_of(ir_opcode code, ir_dtype acc) {
+  bool largest = code == IR_OP_AMIN;
+  if (code == IR_OP_PROD) return "1";
+  if (code != IR_OP_AMAX && code != IR_OP_AMIN) return "0";
+  if (ir_dtype_is_float(acc)) return largest ? "WEIR_INF" : "-WEIR_INF";
+  if (acc == IR_I64) return largest ? "9223372036854775807ll" : "(-9223372036854775807ll - 1)";
+  return largest ? "2147483647" : "(-2147483647 - 1)";
+}
+
+static int64_t densest(const cg_space *s) {
+  int64_t step = llabs(cg_space_step(s, 0));
+  return cg_space_run(s) > 1 && step > 0 ? step : INT64_MAX;
+}
+
+static uint32_t width_of(const reduce_writer *x) {
+  const cg_view *v = &x->r->x;
+  const cg_space *along = x->columns ? &x->kept : &x->reduced;
+  const cg_space *across = x->columns ? &x->reduced : &x->kept;
+  uint32_t width = cg_widest(ir_dtype_size_bytes(v->dtype), 8);
+  if (cg_space_step(along, 0) != 1) return 1;
+  width = cg_vector_width(v, along, 0, width);
+  while (width > 1 && !cg_rows_aligned(v, across, 0, width)) width /= 2;
+  return width;
+}
+
+static int64_t items_of(const cg_space *s, uint32_t width) {
+  return cg_space_count(s) / cg_space_run(s) * cg_ceildiv(cg_space_run(s), width);
+}
+
+static uint32_t threads_of_row(int64_t items) {
+  return items <= 4 ? 1 : items <= 32 ? 8 : items <= 256 ? 32 : BLOCK;
+}
+
+static uint32_t threads_side_by_side(int64_t items) {
+  uint32_t threads = 1;
+  while (threads < 32 && threads < items) threads *= 2;
+  return threads;
+}
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* As many blocks as fill a large GPU some times, while each still has something to do. */
+static int64_t segments_of(const reduce_writer *x) {
+  int64_t wanted, most;
+  if (x->r->code == IR_OP_VAR) return 1;
+  if (x->columns) {
+    wanted = 2048 / cg_ceildiv(x->results, x->threads);
+    most = x->items / (BLOCK / x->threads * 8);
+  } else {
+    wanted = 1024 / x->results;
+    most = x->threads == BLOCK ? x->items / (BLOCK * 4) : 1;
+  }
+  int64_t segments = smaller(smaller(wanted, most), MAX_SEGMENTS);
+  return segments > 1 ? segments : 1;
+}
+
+/* results: of columns, items of V of them. */
+static void plan(reduce_writer *x) {
+  const cg_reduce *r = x->r;
+  const cg_view *views[] = {&r->x, &r->result};
+  uint32_t rank = r->n_kept + r->n_reduced;
+  cg_space_make(&x->kept, r->extents, 0, r->n_kept, views, 2, true);
+  cg_space_make(&x->reduced, r->extents, r->n_kept, rank, views, 1, true);
+  x->columns = densest(&x->kept) < densest(&x->reduced);
+  x->acc = acc_of(r);
+  x->width = cg_space_count(&x->reduced) > 0 ? width_of(x) : 1;
+  const cg_space *along = x->columns ? &x->kept : &x->reduced;
+  x->tail = cg_space_run(along) % x->width != 0;
+  x->results = x->columns ? items_of(&x->kept, x->width) : cg_space_count(&x->kept);
+  x->items = cg_space_count(&x->reduced);
+  if (!x->columns && x->items > 0) x->items = items_of(&x->reduced, x->width);
+  x->threads = x->columns ? threads_side_by_side(x->results) : threads_of_row(x->items);
+  x->segments = segments_of(x);
+}
+
+static bool is_wide(const reduce_writer *x) {
+  return cg_space_reach(&x->kept) + cg_space_reach(&x->reduced) + BLOCK > CG_NARROW_REACH;
+}
+
+/* ---- one pass over what is folded ---- */
+static const char pass_begin[] = "  $acc a[$V];\n"
+                                 "#pragma unroll\n"
+                                 "  for (int e = 0; e < $V; e++) a[e] = $start;\n"
+                                 "  if (result < results) {\n"
+                                 "#pragma unroll 4\n"
+                                 "  for (ix item = begin + lane; item < end; item += lanes) {\n"
+                                 "    ix at = ox, c = 0;\n";
+
+static const char pass_tail[] =
+    "    if (left >= $V) {\n"
+    "$load"
+    "    } else {\n"
+    "#pragma unroll\n"
+    "      for (int e = 0; e < $V; e++) x.e[e] = e < left ? ((const $S *)p.at[$p] + at)[e] : 0;\n"
+    "    }\n";
+
+static const char *load_text(const reduce_writer *x, const char *from) {
+  cg_writer piece;
+  cg_begin(&piece, x->w->memory, x->w->wide, BLOCK);
+  cg_put_vector_load(&piece, x->r->x.dtype, x->width, "x", from);
+  return piece.body.data;
+}
+
+static void put_load(const reduce_writer *x, uint32_t address) {
+  cg_writer *w = x->w;
+  const char *storage = cg_storage(x->r->x.dtype);
+  const char *load = load_text(x, cg_text(w, "(const %s *)p.at[%u] + at", storage, address));
+  cg_line(w, "    v x;\n");
+  if (x->tail) {
+    cg_set_int(w, "V", x->width);
+    cg_set(w, "load", load);
+    cg_set(w, "S", storage);
+    cg_set_int(w, "p", address);
+    cg_put(w, pass_tail);
+  } else cg_put(w, load);
+}
+
+/* value: what is folded of an element `g`. */
+static void put_pass(const reduce_writer *x, uint32_t address, const char *value) {
+  cg_writer *w = x->w;
+  const char *names[] = {"at"}, *width = cg_text(w, "%u", x->width);
+  bool guarded = x->tail && !x->columns;
+  cg_space walked = x->reduced;
+  walked.n_views = 1;
+  cg_set(w, "acc", cg_native(x->acc));
+  cg_set(w, "V", width);
+  cg_set(w, "start", start_of(x->r->code, x->acc));
+  cg_put(w, pass_begin);
+  if (x->columns) cg_put_offsets(w, &walked, "item", names, NULL, 0);
+  else {
+    cg_put_offsets(w, &walked, "item", names, "c", cg_ceildiv(cg_space_run(&x->reduced), x->width));
+    cg_line(w, "    at += c * %s;\n",
+            x->width > 1 ? width : cg_number_text(w, cg_space_step(&x->reduced, 0)));
+  }
+  if (guarded)
+    cg_line(w, "    const ix left = %s - c * %s;\n", cg_number_text(w, cg_space_run(&x->reduced)),
+            width);
+  put_load(x, address);
+  cg_set(w, "V", width);
+  cg_set(w, "guard", guarded ? "if (e >= left) continue;" : "");
+  cg_set(w, "acc", cg_native(x->acc));
+  cg_set(w, "get", cg_get(w, x->r->x.dtype));
+  cg_set(w, "fold", x->fold);
+  cg_set(w, "value", value);
+  cg_put(w, "#pragma unroll\n"
+            "    for (int e = 0; e < $V; e++) {\n"
+            "      $guard\n"
+            "      const $acc g = ($acc)$get(x.e[e]);\n"
+            "      a[e] = $fold(a[e], $value);\n"
+            "    }\n"
+            "  }\n"
+            "  }\n");
+}
+
+/* ---- the threads of a result ---- */
+/* Every thread of a row gets its total. */
+static const char rows_fold[] = "#pragma unroll\n"
+                                "  for (int e = 1; e < $V; e++) a[0] = $fold(a[0], a[e]);\n"
+                                "#pragma unroll\n"
+                                "  for (int d = $half; d > 0; d /= 2) a[0] = $fold(a[0], "
+                                "__shfl_xor_sync(WEIR_ALL, a[0], d));\n";
+
+static const char block_fold[] =
+    "  __syncthreads();\n"
+    "  if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = a[0];\n"
+    "  __syncthreads();\n"
+    "  a[0] = part[0];\n"
+    "#pragma unroll\n"
+    "  for (int i = 1; i < $warps; i++) a[0] = $fold(a[0], part[i]);\n";
+
+static const char columns_fold[] =
+    "  __syncthreads();\n"
+    "#pragma unroll\n"
+    "  for (int e = 0; e < $V; e++) part[lane][side * $V + e] = a[e];\n"
+    "  __syncthreads();\n"
+    "#pragma unroll\n"
+    "  for (int e = 0; e < $V; e++) {\n"
+    "    a[e] = part[0][side * $V + e];\n"
+    "    for (int i = 1; i < $lanes; i++) a[e] = $fold(a[e], part[i][side * $V + e]);\n"
+    "  }\n";
+
+static void put_fold(const reduce_writer *x) {
+  cg_writer *w = x->w;
+  const char *width = cg_text(w, "%u", x->width);
+  if (x->columns) {
+    cg_set(w, "V", width);
+    cg_set_int(w, "lanes", BLOCK / x->threads);
+    cg_set(w, "fold", x->fold);
+    cg_put(w, columns_fold);
+    return;
+  }
+  uint32_t in_warp = x->threads < 32 ? x->threads : 32;
+  cg_set(w, "V", width);
+  cg_set(w, "fold", x->fold);
+  cg_set_int(w, "half", in_warp / 2);
+  cg_put(w, rows_fold);
+  if (x->threads > 32) {
+    cg_set_int(w, "warps", x->threads / 32);
+    cg_set(w, "fold", x->fold);
+    cg_put(w, block_fold);
+  }
+}
+
+/* ---- the kernel ---- */
+static const char rows_place[] =
+    "  const int lane = (int)threadIdx.x % $T, side = 0;\n"
+    "  const ix lanes = $T;\n"
+    "  const ix result = (ix)blockIdx.x * $R + (ix)threadIdx.x / $T;\n";
+static const char columns_place[] =
+    "  const int side = (int)threadIdx.x % $T, lane = (int)threadIdx.x / $T;\n"
+    "  const ix lanes = $R;\n"
+    "  const ix result = (ix)blockIdx.x * $T + side;\n";
+
+static const char place[] = "  const ix results = $results, each = $each, all = $all;\n"
+                            "  const ix begin = (ix)blockIdx.y * each;\n"
+                            "  const ix end = begin + each < all ? begin + each : all;\n"
+                            "  ix ox = 0, oy = 0, column = 0;\n"
+                            "  (void)side, (void)column;\n";
+
+static void put_place(const reduce_writer *x) {
+  cg_writer *w = x->w;
+  const char *names[] = {"ox", "oy"};
+  const char *threads = cg_text(w, "%u", x->threads), *rest = cg_text(w, "%u", BLOCK / x->threads);
+  cg_set(w, "T", threads);
+  cg_set(w, "R", rest);
+  cg_put(w, x->columns ? columns_place : rows_place);
+  cg_set_number(w, "results", x->results);
+  cg_set_number(w, "each", cg_ceildiv(x->items, x->segments));
+  cg_set_number(w, "all", x->items);
+  cg_put(w, place);
+  int64_t run = cg_space_run(&x->kept);
+  if (x->columns) {
+    cg_put_offsets(w, &x->kept, "result", names, "column", cg_ceildiv(run, x->width));
+    cg_line(w, "  column *= %u;\n", x->width);
+    cg_line(w, "  ox += column * %s;\n", cg_number_text(w, cg_space_step(&x->kept, 0)));
+    cg_line(w, "  oy += column * %s;\n", cg_number_text(w, cg_space_step(&x->kept, 1)));
+    if (x->tail) cg_line(w, "  const ix left = %s - column;\n", cg_number_text(w, run));
+  } else cg_put_offsets(w, &x->kept, "result", names, NULL, 0);
+  cg_put_vector(w, "v", x->r->x.dtype, x->width);
+  const char *acc = cg_native(x->acc);
+  if (x->columns) cg_line(w, "  __shared__ %s part[%s][%u];\n", acc, rest, x->threads * x->width);
+  else if (x->threads > 32) cg_line(w, "  __shared__ %s part[%u];\n", acc, x->threads / 32);
+}
+
+/* A segment's part goes to scratch, by segment and number of the result. */
+static void put_results(const reduce_writer *x, const char *value) {
+  cg_writer *w = x->w;
+  bool parts = x->segments > 1;
+  cg_view to = parts ? (cg_view){.start = CG_START_SCRATCH, .dtype = x->acc} : x->r->result;
+  const char *step = parts ? "1" : cg_number_text(w, cg_space_step(&x->kept, 1));
+  if (!x->columns) step = "0";
+  if (parts && x->columns) {
+    const char *run = cg_number_text(w, cg_space_run(&x->kept));
+    const char *items = cg_number_text(w, cg_ceildiv(cg_space_run(&x->kept), x->width));
+    cg_line(w, "  const ix first = (result - column / %u) / %s * %s + column;\n", x->width, items,
+            run);
+  }
+  if (parts)
+    cg_line(w, "  oy = (ix)blockIdx.y * %s + %s;\n", cg_number_text(w, cg_space_count(&x->kept)),
+            x->columns ? "first" : "result");
+  cg_set(w, "V", x->columns ? cg_text(w, "%u", x->width) : "1");
+  cg_set(w, "guard", x->columns && x->tail ? "if (e >= left) continue;" : "");
+  cg_set(w, "S", cg_storage(to.dtype));
+  cg_set_address(w, "p", &to);
+  cg_set(w, "step", step);
+  cg_set(w, "of", cg_of(w, to.dtype, x->acc));
+  cg_set(w, "value", value);
+  cg_put(w, "  if (result < results && lane == 0) {\n"
+            "#pragma unroll\n"
+            "    for (int e = 0; e < $V; e++) {\n"
+            "      $guard\n"
+            "      (($S *)p.at[$p] + oy)[e * $step] = $of($value);\n"
+            "    }\n"
+            "  }\n");
+}
+
+static void put_moment(const reduce_writer *x, uint32_t address) {
+  cg_writer *w = x->w;
+  const char *acc = cg_native(x->acc), *width = cg_text(w, "%u", x->width);
+  double count = (double)cg_space_count(&x->reduced);
+  cg_set(w, "acc", acc);
+  cg_set(w, "V", width);
+  cg_set(w, "e", x->columns ? "e" : "0");
+  cg_set(w, "count", cg_f64_text(w, count));
+  cg_put(w, "  $acc mean[$V];\n"
+            "#pragma unroll\n"
+            "  for (int e = 0; e < $V; e++) mean[e] = ($acc)(a[$e] / $count);\n"
+            "  {\n");
+  put_pass(x, address, "(g - mean[e]) * (g - mean[e])");
+  put_fold(x);
+  put_results(x, cg_text(w, "(a[e] / %s)", cg_f64_text(w, x->r->divisor)));
+  cg_line(w, "  }\n");
+}
+
+static void put_kernel(const reduce_writer *x) {
+  cg_writer *w = x->w;
+  uint32_t address = cg_address(w, &x->r->x);
+  put_place(x);
+  put_pass(x, address, "g");
+  put_fold(x);
+  if (x->r->code == IR_OP_VAR) put_moment(x, address);
+  else if (x->r->code == IR_OP_MEAN && x->segments == 1)
+    put_results(x, cg_text(w, "(a[e] / %s)", cg_f64_text(w, x->r->divisor)));
+  else put_results(x, "a[e]");
+}
+
+/* What folds the parts: [segment][results, as the first launch counts them] in scratch. */
+static void write_second(cg_kernel *k, const reduce_writer *x) {
+  cg_reduce second = {.code = x->r->code,
+                      .n_kept = x->kept.rank,
+                      .n_reduced = 1,
+                      .result = x->r->result,
+                      .divisor = x->r->divisor,
+                      .x = {.start = CG_START_SCRATCH, .dtype = x->acc, .align = CG_ALIGN}};
+  int64_t stride = 1;
+  for (uint32_t d = x->kept.rank; d-- > 0;) {
+    second.extents[d] = x->kept.extents[d];
+    second.result.strides[d] = x->kept.strides[1][d];
+    second.x.strides[d] = stride;
+    stride *= x->kept.extents[d];
+  }
+  second.extents[x->kept.rank] = x->segments;
+  second.x.strides[x->kept.rank] = stride;
+  k->scratch_bytes = (size_t)(stride * x->segments) * ir_dtype_size_bytes(x->acc);
+  cg_reduce once = second;
+  cg_write_reduce(k, &once);
+}
+
+void cg_write_reduce(cg_kernel *k, const cg_reduce *r) {
+  cg_writer w;
+  reduce_writer x = {.w = &w, .r = r};
+  plan(&x);
+  if (r->x.start == CG_START_SCRATCH) x.segments = 1;
+  cg_begin(&w, k->memory, is_wide(&x), BLOCK);
+  x.fold = fold_name(&w, r->code, x.acc);
+  put_kernel(&x);
+  const char *name = cg_text(&w, "%s_%s", ir_op_info_of(r->code)->name, ir_dtype_text(r->x.dtype));
+  cg_end(&w, k, name, cg_ceildiv(x.results, x.columns ? x.threads : BLOCK / x.threads), x.segments);
+  if (x.segments > 1) write_second(k, &x);
+}

@@ -1,0 +1,55 @@
+/* The second half of a scatter, after the copy. Only positions of one line along the indexed axis can
+ * meet in a target, so a thread per line that goes along it in order keeps the rule that the later one
+ * wins. */
+#include <stdlib.h>
+
+#include "codegen/internal.h"
+
+enum { BLOCK = 128 };
+
+static const char body[] = "  const ix line = (ix)blockIdx.x * $T + (ix)threadIdx.x;\n"
+                           "  if (line >= $lines) return;\n"
+                           "  ix oi = 0, oy = 0, os = 0;\n"
+                           "$offsets"
+                           "  for (ix j = 0; j < $length; j++) {\n"
+                           "    const long long i = $get(((const $I *)p.at[$i])[oi + j * $is]);\n"
+                           "    if (!weir_inside(i, n.at[$n], p.at[$error])) continue;\n"
+                           "    if (i < n.at[$low] || i >= n.at[$end]) continue;\n"
+                           "    (($S *)p.at[$y])[oy + (ix)(i - n.at[$low]) * $ys] = ((const $S "
+                           "*)p.at[$s])[os + j * $ss];\n"
+                           "  }\n";
+
+void cg_write_scatter(cg_kernel *k, const cg_scatter *s) {
+  cg_writer w, piece;
+  cg_space lines;
+  const cg_view *views[] = {&s->index, &s->result, &s->source};
+  const char *names[] = {"oi", "oy", "os"};
+  cg_space_make(&lines, s->extents, 0, s->rank, views, 3, true);
+  int64_t count = cg_space_count(&lines);
+  int64_t reach = cg_space_reach(&lines) + (s->end - s->low) * llabs(s->result_step) +
+                  s->length * (llabs(s->index_step) + llabs(s->source_step));
+  cg_begin(&w, k->memory, reach > CG_NARROW_REACH, BLOCK);
+  cg_put_offsets(&w, &lines, "line", names, NULL, 0);
+  piece = w;
+  strbuf_init(&w.body, w.memory);
+  const char *storage = cg_storage(cg_bits(s->result.dtype));
+  cg_set_int(&w, "T", BLOCK);
+  cg_set_number(&w, "lines", count);
+  cg_set(&w, "offsets", piece.body.data);
+  cg_set_number(&w, "length", s->length);
+  cg_set(&w, "get", cg_get(&w, s->index.dtype));
+  cg_set(&w, "I", cg_storage(s->index.dtype));
+  cg_set_address(&w, "i", &s->index);
+  cg_set_number(&w, "is", s->index_step);
+  cg_set_place(&w, "n", s->n);
+  cg_set_int(&w, "error", cg_error_address(&w));
+  cg_set_place(&w, "low", s->low);
+  cg_set_place(&w, "end", s->end);
+  cg_set(&w, "S", storage);
+  cg_set_address(&w, "y", &s->result);
+  cg_set_number(&w, "ys", s->result_step);
+  cg_set_address(&w, "s", &s->source);
+  cg_set_number(&w, "ss", s->source_step);
+  cg_put(&w, body);
+  cg_end(&w, k, "scatter", cg_ceildiv(count, BLOCK), 1);
+}

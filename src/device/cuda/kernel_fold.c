@@ -1,0 +1,207 @@
+/* Operations that sum: reductions and moments, softmax and norms, products of matrices, attention. */
+#include <math.h>
+
+#include "device/cuda/kernel_place.h"
+
+/* ---- sum prod amax amin mean var ---- */
+static int64_t reduced_count(const cg_reduce *r) {
+  int64_t n = 1;
+  for (uint32_t d = r->n_kept; d < r->n_kept + r->n_reduced; d++) n *= r->extents[d];
+  return n;
+}
+
+/* The result's dimensions but kept ones of size 1, then the reduced ones, which the result does not
+ * walk. */
+static void place_reduced(const cuda_call *c, cg_reduce *r) {
+  rt_view x = cuda_operand(c, 0);
+  bool reduced[IR_MAX_RANK], keepdim = cuda_attr_int(c, "keepdim") != 0;
+  int from[IR_MAX_RANK];
+  uint32_t rank = 0;
+  cuda_attr_dims(c, "dims", x.rank, reduced);
+  for (uint32_t d = 0; d < x.rank; d++)
+    if (!reduced[d] || keepdim) from[rank++] = reduced[d] ? CUDA_NO_DIM : (int)d;
+  check(rank == c->result->rank);
+  r->x = cuda_place(c, 0, from);
+  r->result = cuda_place_result(c);
+  for (uint32_t d = 0; d < rank; d++) {
+    if (from[d] == CUDA_NO_DIM) continue;
+    r->extents[r->n_kept] = c->result->extents[d];
+    r->x.strides[r->n_kept] = r->x.strides[d];
+    r->result.strides[r->n_kept++] = r->result.strides[d];
+  }
+  for (uint32_t d = 0; d < x.rank; d++) {
+    if (!reduced[d]) continue;
+    uint32_t to = r->n_kept + r->n_reduced++;
+    r->extents[to] = x.extents[d];
+    r->x.strides[to] = x.strides[d];
+  }
+}
+
+status cuda_prepare_reduce(const cuda_call *c) {
+  cg_reduce r = {.code = c->task->code};
+  place_reduced(c, &r);
+  int64_t n = reduced_count(&r);
+  if (n == 0 && (r.code == IR_OP_AMAX || r.code == IR_OP_AMIN))
+    return fail(STATUS_BAD_PROGRAM, "%s: a zero-size reduction has no %s", c->info->name,
+                r.code == IR_OP_AMAX ? "maximum" : "minimum");
+  r.divisor = (double)n;
+  if (r.code == IR_OP_VAR) r.divisor -= (double)cuda_attr_int(c, "correction");
+  if (r.divisor < 0) r.divisor = 0;
+  cg_write_reduce(&c->kernel->code, &r);
+  return STATUS_OK;
+}
+
+/* ---- softmax layer_norm rms_norm ---- */
+/* The row moves to the end of the space. */
+static void row_last(const cuda_call *c, uint32_t axis, cg_view *v, int64_t step) {
+  uint32_t n = 0;
+  for (uint32_t d = 0; d < c->result->rank; d++)
+    if (d != axis) v->strides[n++] = v->strides[d];
+  v->strides[n] = step;
+}
+
+static cg_rows place_rows(const cuda_call *c, uint32_t axis) {
+  rt_view x = cuda_operand(c, 0);
+  cg_rows r = {.code = c->task->code, .rank = x.rank};
+  int from[IR_MAX_RANK];
+  uint32_t n = 0;
+  cuda_align(c, x.rank, x.rank, from);
+  from[axis] = CUDA_NO_DIM;
+  r.x = cuda_place(c, 0, from);
+  r.result = cuda_place_result(c);
+  row_last(c, axis, &r.x, x.strides[axis]);
+  row_last(c, axis, &r.result, r.result.strides[axis]);
+  for (uint32_t d = 0; d < x.rank; d++)
+    if (d != axis) r.extents[n++] = c->result->extents[d];
+  r.extents[n] = x.extents[axis];
+  r.first = cuda_sliced(c, 0, axis) ? 0 : c->offset[axis];
+  r.count = c->result->extents[axis];
+  check(r.first + r.count <= x.extents[axis]);
+  return r;
+}
+
+status cuda_prepare_softmax(const cuda_call *c) {
+  cg_rows r = place_rows(c, cuda_attr_dim(c, "dim", c->result->rank));
+  cg_write_rows(&c->kernel->code, &r);
+  return STATUS_OK;
+}
+
+static bool place_vector(const cuda_call *c, uint32_t k, cg_view *result) {
+  uint32_t axis = c->result->rank - 1;
+  int from[IR_MAX_RANK];
+  if (!cuda_has_operand(c, k)) return false;
+  cuda_align(c, 0, c->result->rank, from);
+  from[axis] = 0;
+  *result = cuda_place(c, k, from);
+  return true;
+}
+
+status cuda_prepare_norm(const cuda_call *c) {
+  cg_rows r = place_rows(c, c->result->rank - 1);
+  r.eps = ir_number_as_f64(cuda_attr_number(c, "eps"));
+  r.has_weight = place_vector(c, 1, &r.weight);
+  r.has_bias = place_vector(c, 2, &r.bias);
+  cg_write_rows(&c->kernel->code, &r);
+  return STATUS_OK;
+}
+
+/* ---- matmul linear ---- */
+/* The result's dimensions but the last are walked by a, and by b where it has a batch; one along which
+ * b repeats becomes m, the others the batch. n_last: the result's last dimension belongs to b alone,
+ * else n is 1. */
+static void write_product(const cuda_call *c, cg_matmul *m, bool n_last, int64_t k, int64_t a_step,
+                          int64_t b_step) {
+  cg_view *views[] = {&m->c, &m->a, &m->b, &m->bias};
+  cg_matmul old = *m;
+  const cg_view *from[] = {&old.c, &old.a, &old.b, &old.bias};
+  uint32_t rank = c->result->rank, outer = n_last ? rank - 1 : rank, row = outer;
+  const int64_t *extents = c->result->extents;
+  for (uint32_t d = 0; d < outer; d++)
+    if (m->b.strides[d] == 0 && (row == outer || extents[d] >= extents[row])) row = d;
+  m->rank = 0;
+  for (uint32_t d = 0; d < outer; d++) {
+    if (d == row) continue;
+    for (int v = 0; v < 4; v++) views[v]->strides[m->rank] = from[v]->strides[d];
+    m->extents[m->rank++] = extents[d];
+  }
+  for (int v = 0; v < 4; v++) {
+    views[v]->strides[m->rank] = row < outer ? from[v]->strides[row] : 0;
+    views[v]->strides[m->rank + 1] = n_last ? from[v]->strides[rank - 1] : 0;
+    views[v]->strides[m->rank + 2] = v == 1 ? a_step : v == 2 ? b_step : 0;
+  }
+  m->extents[m->rank] = row < outer ? extents[row] : 1;
+  m->extents[m->rank + 1] = n_last ? extents[rank - 1] : 1;
+  m->extents[m->rank + 2] = k;
+  m->rank += 3;
+  cg_write_matmul(&c->kernel->code, m);
+}
+
+/* a[*, m, k] and b[*, k, n]; a vector has no m, or no n. */
+status cuda_prepare_matmul(const cuda_call *c) {
+  rt_view a = cuda_operand(c, 0), b = cuda_operand(c, 1);
+  uint32_t rank = c->result->rank, has_m = a.rank > 1, has_n = b.rank > 1;
+  uint32_t n_batch = rank - has_m - has_n;
+  cg_matmul m = {.c = cuda_place_result(c)};
+  int from[IR_MAX_RANK];
+  cuda_align(c, a.rank - 1 - has_m, n_batch, from);
+  if (has_m) from[n_batch] = (int)a.rank - 2;
+  m.a = cuda_place(c, 0, from);
+  cuda_align(c, b.rank - 1 - has_n, n_batch, from);
+  if (has_n) from[rank - 1] = (int)b.rank - 1;
+  m.b = cuda_place(c, 1, from);
+  write_product(c, &m, has_n, a.extents[a.rank - 1], a.strides[a.rank - 1],
+                b.strides[has_n ? b.rank - 2 : 0]);
+  return STATUS_OK;
+}
+
+/* x[*, k], weight[*w, n, k], bias[*w, n] in the result [*w, *, n]. */
+status cuda_prepare_linear(const cuda_call *c) {
+  rt_view x = cuda_operand(c, 0), w = cuda_operand(c, 1);
+  uint32_t rank = c->result->rank, lead = w.rank - 2;
+  cg_matmul m = {.c = cuda_place_result(c), .has_bias = cuda_has_operand(c, 2)};
+  int from[IR_MAX_RANK];
+  for (uint32_t d = 0; d < rank; d++)
+    from[d] = d >= lead && d + 1 < rank ? (int)(d - lead) : CUDA_NO_DIM;
+  m.a = cuda_place(c, 0, from);
+  for (uint32_t d = 0; d < rank; d++) from[d] = d < lead ? (int)d : CUDA_NO_DIM;
+  from[rank - 1] = (int)lead;
+  m.b = cuda_place(c, 1, from);
+  if (m.has_bias) m.bias = cuda_place(c, 2, from);
+  write_product(c, &m, true, x.extents[x.rank - 1], x.strides[x.rank - 1], w.strides[w.rank - 1]);
+  return STATUS_OK;
+}
+
+/* ---- sdpa ---- */
+/* The batch of operand k, then its own two dimensions; rows, columns: those the result has too. */
+static cg_view place_side(const cuda_call *c, uint32_t k, bool rows, bool columns) {
+  rt_view x = cuda_operand(c, k);
+  uint32_t rank = c->result->rank;
+  int from[IR_MAX_RANK];
+  cuda_align(c, x.rank - 2, rank - 2, from);
+  if (rows) from[rank - 2] = (int)x.rank - 2;
+  if (columns) from[rank - 1] = (int)x.rank - 1;
+  cg_view v = cuda_place(c, k, from);
+  v.strides[rank - 2] = x.strides[x.rank - 2];
+  v.strides[rank - 1] = x.strides[x.rank - 1];
+  return v;
+}
+
+status cuda_prepare_sdpa(const cuda_call *c) {
+  const rt_attr *scale = cuda_attr(c, "scale");
+  rt_view q = cuda_operand(c, 0), k = cuda_operand(c, 1);
+  uint32_t rank = c->result->rank;
+  cg_sdpa s = {.rank = rank,
+               .keys = k.extents[k.rank - 2],
+               .width = q.extents[q.rank - 1],
+               .out = cuda_place_result(c),
+               .q = place_side(c, 0, true, false),
+               .k = place_side(c, 1, false, false),
+               .v = place_side(c, 2, false, true),
+               .causal = cuda_attr_int(c, "causal") != 0,
+               .first = c->offset[rank - 2]};
+  for (uint32_t d = 0; d < rank; d++) s.extents[d] = c->result->extents[d];
+  s.scale =
+      scale->given ? ir_number_as_f64(cuda_attr_number(c, "scale")) : 1 / sqrt((double)s.width);
+  cg_write_sdpa(&c->kernel->code, &s);
+  return STATUS_OK;
+}

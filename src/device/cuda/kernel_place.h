@@ -1,0 +1,75 @@
+/* A task while its kernel is written: operands, attributes, and views placed in the result's space.
+ *
+ * Placing an operand gives it a start and one stride per dimension of the result, 0 where it repeats,
+ * moved to the window's start unless the operand was already cut along that dimension. After it there
+ * are no windows, broadcasts, permutes or slices any more, only strides. */
+#ifndef WEIR_DEVICE_CUDA_KERNEL_PLACE_H
+#define WEIR_DEVICE_CUDA_KERNEL_PLACE_H
+
+#include "device/cuda/kernel.h"
+
+typedef struct cuda_call {
+  const rt_plan *plan;
+  const rt_task *task;
+  const ir_op_info *info;
+  const rt_view *result;
+  /* Where the result begins in the whole, and the whole's extents; 0 and the result's own extents
+   * where there is no window. */
+  int64_t offset[IR_MAX_RANK], whole[IR_MAX_RANK];
+  cuda_kernel *kernel; /* being written */
+} cuda_call;
+
+cuda_call cuda_call_of(const rt_plan *plan, const rt_task *task, cuda_kernel *kernel);
+
+bool cuda_has_operand(const cuda_call *c, uint32_t k);
+/* A number is a view of rank 0, f64 or i64. */
+rt_view cuda_operand(const cuda_call *c, uint32_t k);
+/* Was operand k cut along result dimension d already? Then positions along d count from its start. */
+bool cuda_sliced(const cuda_call *c, uint32_t k, uint32_t d);
+
+/* Attributes by name, with the defaults of the table. */
+const rt_attr *cuda_attr(const cuda_call *c, const char *name);
+int64_t cuda_attr_int(const cuda_call *c, const char *name);
+ir_number cuda_attr_number(const cuda_call *c, const char *name);
+uint32_t cuda_attr_dim(const cuda_call *c, const char *name, uint32_t rank);
+/* Which of `rank` dimensions the list names; all when it was left out. */
+void cuda_attr_dims(const cuda_call *c, const char *name, uint32_t rank, bool named[IR_MAX_RANK]);
+/* The choice attribute; no pointwise op has another. */
+bool cuda_attr_mode(const cuda_call *c);
+
+/* ---- views ---- */
+static inline void cuda_advance(cg_view *v, int64_t elements) {
+  v->offset_bytes += elements * (int64_t)ir_dtype_size_bytes(v->dtype);
+}
+
+cg_view cuda_place_result(const cuda_call *c);
+/* The operand's first element, repeated everywhere: all strides 0, no window. */
+cg_view cuda_place_start(const cuda_call *c, uint32_t k);
+/* from[d]: the operand's dimension that result dimension d walks; CUDA_NO_DIM: none, it repeats. An
+ * operand's dimension of size 1 repeats too. */
+enum { CUDA_NO_DIM = -1 };
+cg_view cuda_place(const cuda_call *c, uint32_t k, const int *from);
+/* The first `n` dimensions of the operand, aligned at the last of the first `dims` of the result. */
+void cuda_align(const cuda_call *c, uint32_t n, uint32_t dims, int from[IR_MAX_RANK]);
+/* Broadcast as in NumPy. */
+cg_view cuda_place_aligned(const cuda_call *c, uint32_t k);
+/* The same as a source of a map: a constant where it is a number. */
+cg_source cuda_source(const cuda_call *c, uint32_t k);
+/* The row-major numbers of the result's positions in the whole, as a source. Dimensions in `cut` count
+ * from the window's start, as if it were the whole there. */
+cg_source cuda_positions(const cuda_call *c, uint32_t cut);
+
+/* A map over the result's space, still without sources. */
+cg_map cuda_map(const cuda_call *c, const char *name);
+
+/* STATUS_BAD_PROGRAM: "select: index 7 is outside axis 0, which has 3 elements". */
+status cuda_fail_index(const char *op, int64_t index, uint32_t dim, int64_t n);
+
+/* ---- one function per family ---- */
+typedef status cuda_prepare_fn(const cuda_call *c);
+cuda_prepare_fn cuda_prepare_map, cuda_prepare_copy, cuda_prepare_reshape, cuda_prepare_pad,
+    cuda_prepare_cat, cuda_prepare_maker, cuda_prepare_gather, cuda_prepare_scatter,
+    cuda_prepare_index_select, cuda_prepare_reduce, cuda_prepare_matmul, cuda_prepare_linear,
+    cuda_prepare_softmax, cuda_prepare_norm, cuda_prepare_sdpa;
+
+#endif
