@@ -1,0 +1,34 @@
+/* Compiled programs on disk, so that the next process need not compile them again.
+ *
+ * One file per program in a folder that only its user can write; what lies there is machine code that
+ * will run, so a folder or file that somebody else could have written is not used at all. A file carries
+ * the source it was made of and a checksum: one that does not fit, or is damaged, counts as missing and
+ * is written anew. Files appear under their name complete (they are renamed), so any number of processes
+ * may read and write at the same time. Nothing here is an error: without a cache programs are compiled. */
+#ifndef WEIR_DEVICE_CUDA_KERNEL_DISK_H
+#define WEIR_DEVICE_CUDA_KERNEL_DISK_H
+
+#include "base/memory.h"
+
+typedef struct cuda_disk {
+  int folder; /* a file descriptor; -1: there is none */
+} cuda_disk;
+
+/* What a program is compiled from and for. */
+typedef struct cuda_disk_key {
+  const char *source;
+  size_t source_bytes;
+  const char *target; /* "sm_90-nvrtc-13.0", fit for a file's name */
+} cuda_disk_key;
+
+/* folder: as in cuda_programs_options. */
+void cuda_disk_open(cuda_disk *disk, const char *folder);
+void cuda_disk_close(cuda_disk *disk);
+
+/* The program, allocated from `memory`; false: there is none. */
+bool cuda_disk_read(const cuda_disk *disk, const cuda_disk_key *key, const allocator *memory,
+                    void **program, size_t *size_bytes);
+void cuda_disk_write(const cuda_disk *disk, const cuda_disk_key *key, const void *program,
+                     size_t size_bytes);
+
+#endif
