@@ -45,7 +45,7 @@ static void place_buffers(machine *m) {
 
 static void make_queues(machine *m) {
   const cuda_order *o = m->order;
-  m->n_streams = m->plan->n_streams + 2 * o->n_ranks;
+  m->n_streams = m->plan->n_streams + CUDA_LANES * o->n_ranks;
   m->queues = ARENA_ARRAY(&m->memory, m->n_streams, uint32_t *);
   m->lengths = ARENA_ARRAY(&m->memory, m->n_streams, uint32_t);
   m->heads = ARENA_ARRAY(&m->memory, m->n_streams, uint32_t);

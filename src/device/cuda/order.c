@@ -154,8 +154,8 @@ static void prepare(cuda_maker *k) {
     for (uint32_t i = 0; i < CUDA_SLOTS; i++)
       k->slots[r].slots[i].readers = ARENA_ARRAY(k->memory, ranks, uint32_t);
   k->uses = arena_array(k->memory, plan->n_buffers, sizeof *k->uses);
-  k->entered = ARENA_ARRAY(k->memory, 2 * (size_t)ranks, bool);
-  k->needs = ARENA_ARRAY(k->memory, 2 * (size_t)ranks * (ranks + 1), bool);
+  k->entered = ARENA_ARRAY(k->memory, CUDA_LANES * (size_t)ranks, bool);
+  k->needs = ARENA_ARRAY(k->memory, CUDA_LANES * (size_t)ranks * (ranks + 1), bool);
 }
 
 /* Slots were numbered; now it is known how large they must be. */

@@ -10,7 +10,7 @@
  *   COPY    bytes from place to place     FOLD  several sources into several results, element by element
  *
  * Posts of all ranks are matched here, and each communication becomes copies and folds on streams of
- * its own: every rank has one that receives and one that sends. Nothing is left to decide in a run: to
+ * its own: every rank has one that receives, one that sends, and one that moves what it keeps. Nothing is left to decide in a run: to
  * issue instruction i of the plan is to issue the steps from upto[i - 1] to below upto[i].
  *
  * Two ways of moving. Where every GPU can read the others' memory, the receiver pulls, and reductions
@@ -36,15 +36,19 @@ typedef enum cuda_step_kind {
 typedef struct cuda_step {
   uint8_t kind; /* cuda_step_kind */
   uint16_t
-      stream; /* below n_streams: of the plan; then two per rank, cuda_receives() and cuda_sends() */
+      stream; /* below n_streams: of the plan; then CUDA_LANES per rank */
   uint32_t index; /* LAUNCH: task; RECORD, WAIT: event; COPY: in copies; FOLD: in folds */
 } cuda_step;
 
+enum { CUDA_LANES = 3 }; /* streams of a rank that communicate */
 static inline uint16_t cuda_receives(const rt_plan *p, uint32_t rank) {
-  return (uint16_t)(p->n_streams + 2 * rank);
+  return (uint16_t)(p->n_streams + CUDA_LANES * rank);
 }
 static inline uint16_t cuda_sends(const rt_plan *p, uint32_t rank) {
-  return (uint16_t)(p->n_streams + 2 * rank + 1);
+  return (uint16_t)(cuda_receives(p, rank) + 1);
+}
+static inline uint16_t cuda_keeps(const rt_plan *p, uint32_t rank) {
+  return (uint16_t)(cuda_receives(p, rank) + 2);
 }
 
 /* Where bytes are. */

@@ -7,7 +7,7 @@
 
 enum {
   CUDA_SLOTS = 8, /* segments that a rank can have in pinned memory at once */
-  CUDA_SEGMENT_LEAST = 256 << 10,
+  CUDA_SEGMENT_LEAST = 512 << 10,
   CUDA_SEGMENT_MOST = 4 << 20,
 };
 
@@ -49,7 +49,7 @@ typedef struct cuda_maker {
   /* Of the communication that is being turned into steps: */
   uint32_t meeting;
   VEC(uint32_t) before; /* meetings that it must come behind */
-  bool *entered;        /* by 2 * rank and 2 * rank + 1: the stream takes part */
+  bool *entered;        /* by lane of all ranks: the stream takes part */
   bool *needs;          /* the same, times members: it is behind that member's post */
 } cuda_maker;
 

@@ -150,8 +150,9 @@ static void send(cuda_maker *k, const part *p, const targets *t) {
 static void keep(cuda_maker *k, uint32_t member, cuda_place to, cuda_place from, int64_t bytes) {
   if (bytes == 0 || to.kind == CUDA_NOWHERE || from.kind == CUDA_NOWHERE || is_same(to, from))
     return;
-  need(k, receives(k, member), member);
-  copy(k, receives(k, member), member, to, member, from, bytes);
+  uint16_t stream = cuda_keeps(k->plan, rank_of(k, member));
+  need(k, stream, member);
+  copy(k, stream, member, to, member, from, bytes);
 }
 
 static void fold(cuda_maker *k, uint32_t on, int64_t count, uint32_t n_sources, uint32_t n_results,
@@ -170,7 +171,7 @@ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 /* Of a piece that is sent in parts, so that its way in and its way out overlap. */
 static int64_t segment_bytes(const cuda_maker *k, int64_t bytes) {
   if (!k->options->staged) return bytes;
-  int64_t some = (bytes / 8 + CUDA_SEGMENT_LEAST - 1) / CUDA_SEGMENT_LEAST * CUDA_SEGMENT_LEAST;
+  int64_t some = (bytes / 4 + CUDA_SEGMENT_LEAST - 1) / CUDA_SEGMENT_LEAST * CUDA_SEGMENT_LEAST;
   if (some < CUDA_SEGMENT_LEAST) some = CUDA_SEGMENT_LEAST;
   return smaller(some, CUDA_SEGMENT_MOST);
 }
@@ -454,7 +455,7 @@ static void add_steps(cuda_maker *k, int64_t bytes) {
 static void add_ends(cuda_maker *k) {
   cuda_meeting *m = &k->meetings.list.data[k->meeting];
   m->first_end = k->ends.len;
-  for (uint32_t i = 0; i < 2 * k->order->n_ranks; i++) {
+  for (uint32_t i = 0; i < CUDA_LANES * k->order->n_ranks; i++) {
     if (!k->entered[i]) continue;
     uint16_t stream = (uint16_t)(k->plan->n_streams + i);
     uint32_t event = cuda_step_record(k, stream);
@@ -468,8 +469,8 @@ static void add_ends(cuda_maker *k) {
 void cuda_moves_add(cuda_maker *k, uint32_t meeting) {
   k->meeting = meeting;
   size_t ranks = k->order->n_ranks;
-  memset(k->entered, 0, 2 * ranks * sizeof *k->entered);
-  memset(k->needs, 0, 2 * ranks * (ranks + 1) * sizeof *k->needs);
+  memset(k->entered, 0, CUDA_LANES * ranks * sizeof *k->entered);
+  memset(k->needs, 0, CUDA_LANES * ranks * (ranks + 1) * sizeof *k->needs);
   const rt_post *p = post_of(k, 0);
   int64_t bytes = p->count * (int64_t)ir_dtype_size_bytes(p->dtype);
   find_before(k, bytes);

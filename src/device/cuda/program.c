@@ -140,10 +140,10 @@ static status build(void *context) {
   l->tasks = ARENA_ARRAY(&l->memory, plan->n_tasks, cuda_task);
   l->moves = ARENA_ARRAY(&l->memory, l->order.copies.len, cuda_move);
   l->folds = ARENA_ARRAY(&l->memory, l->order.folds.len, cuda_fold_call);
-  l->n_streams = plan->n_streams + 2 * l->n_ranks;
+  l->n_streams = plan->n_streams + CUDA_LANES * l->n_ranks;
   l->streams = ARENA_ARRAY(&l->memory, l->n_streams, cuda_stream);
   for (uint32_t s = 0; s < l->n_streams; s++)
-    l->streams[s].rank = s < plan->n_streams ? rt_plan_rank(plan, s) : (s - plan->n_streams) / 2;
+    l->streams[s].rank = s < plan->n_streams ? rt_plan_rank(plan, s) : (s - plan->n_streams) / CUDA_LANES;
   for (uint32_t i = 0; i < l->order.steps.len; i++)
     l->streams[l->order.steps.data[i].stream].used = true;
   place_tasks(l);
@@ -308,13 +308,18 @@ static status allocate(cuda_loaded *l) {
   return STATUS_OK;
 }
 
+/* What others wait for goes first: communications before computation. */
 static status make_streams(cuda_loaded *l) {
   for (uint32_t s = 0; s < l->n_streams; s++) {
     cuda_stream *x = &l->streams[s];
     bool is_main = s == 0 || (s < plan_of(l)->n_streams && x->rank != l->streams[s - 1].rank);
     if (!x->used && !is_main) continue;
     TRY(make_current(l, x->rank));
-    TRY(cuda_try(l->cu->cuStreamCreate(&x->handle, CU_STREAM_NON_BLOCKING), "making a stream"));
+    int least = 0, most = 0;
+    TRY(cuda_try(l->cu->cuCtxGetStreamPriorityRange(&least, &most), "asking for priorities"));
+    TRY(cuda_try(l->cu->cuStreamCreateWithPriority(&x->handle, CU_STREAM_NON_BLOCKING,
+                                                   s < plan_of(l)->n_streams ? least : most),
+                 "making a stream"));
   }
   for (uint32_t i = 0; i < l->n_events; i++)
     TRY(cuda_try(l->cu->cuEventCreate(&l->events[i], CU_EVENT_DISABLE_TIMING), "making an event"));

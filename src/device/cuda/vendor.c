@@ -45,8 +45,8 @@ static status load_driver(void) {
   const char *which = names[0];
   void *library = open_library(names, 1);
   if (!library)
-    return fail(STATUS_UNAVAILABLE, "cuda: cannot load %s: this machine has no NVIDIA driver (%s)",
-                which, dlerror());
+    return fail(STATUS_UNAVAILABLE, "cuda: cannot load %s: this machine has no NVIDIA driver",
+                which);
 #define SYMBOL(name) FIND(name)
 #include "device/cuda/driver.def"
 #undef SYMBOL
