@@ -3,12 +3,29 @@
 
 #include "codegen/internal.h"
 
-/* The same function where the table's form would lose too much in f32: 1 + erf(x) and 1 + tanh(x) are
+/* The same function, where the table's form would lose too much in f32: 1 + erf(x) and 1 + tanh(x) are
  * differences of numbers near 1 for negative x. */
-static const char *float_expression(const cg_step *step) {
-  if (step->code != IR_OP_GELU) return ir_op_info_of(step->code)->fexpr;
-  if (!step->mode) return "K(0.5) * a * erfc(a * K(-0.7071067811865476))";
+static const char *gelu_expression(bool by_tanh) {
+  if (!by_tanh) return "K(0.5) * a * erfc(a * K(-0.7071067811865476))";
   return "a / (K(1) + exp(K(-1.5957691216057308) * (a + K(0.044715) * a * a * a)))";
+}
+
+/* Of f16 and bf16 the bits are few, and these would keep a GPU from reading at full speed. */
+static const char *quick_expression(const cg_step *step) {
+  if (step->code == IR_OP_SIGMOID) return "weir_quick_inverse(K(1) + weir_quick_exp(-a))";
+  if (step->code == IR_OP_SILU) return "a * weir_quick_inverse(K(1) + weir_quick_exp(-a))";
+  if (step->code != IR_OP_GELU) return NULL;
+  if (!step->mode) return "weir_quick_gelu(a)";
+  return "a * weir_quick_inverse(K(1) + "
+         "weir_quick_exp(K(-1.5957691216057308) * (a + K(0.044715) * a * a * a)))";
+}
+
+static const char *float_expression(const cg_step *step) {
+  bool few_bits = step->compute == IR_F16 || step->compute == IR_BF16;
+  const char *quick = few_bits ? quick_expression(step) : NULL;
+  if (quick) return quick;
+  if (step->code == IR_OP_GELU) return gelu_expression(step->mode);
+  return ir_op_info_of(step->code)->fexpr;
 }
 
 static const char float_words[] = "#define K(x) (($T)(x))\n"

@@ -221,6 +221,7 @@ static const char columns_fold[] =
     "#pragma unroll\n"
     "  for (int e = 0; e < $V; e++) {\n"
     "    a[e] = part[0][side * $V + e];\n"
+    "#pragma unroll 4\n"
     "    for (int i = 1; i < $lanes; i++) a[e] = $fold(a[e], part[i][side * $V + e]);\n"
     "  }\n";
 

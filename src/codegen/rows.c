@@ -86,6 +86,12 @@ static void plan(row_writer *x) {
 }
 
 /* ---- loops over the elements of a thread ---- */
+/* Which of a thread's elements there are, by j and e: all of them, whole vectors, or any number. */
+static bool is_full(const row_writer *x) {
+  return x->threads == x->block && x->n == (int64_t)x->vectors * x->threads * x->width;
+}
+static bool has_tail(const row_writer *x) { return x->n % x->width != 0; }
+
 /* `g` is the element, j its place in the row. */
 static const char *each(const row_writer *x) {
   cg_writer *w = x->w;
@@ -95,7 +101,6 @@ static const char *each(const row_writer *x) {
                    "    const real g = (real)%s(((const %s *)p.at[%u])[ox + j * %s]);\n",
                    x->threads, cg_get(w, x->r->x.dtype), cg_storage(x->r->x.dtype), x->x,
                    cg_number_text(w, step_of(x, &x->r->x)));
-  bool full = x->n == (int64_t)x->vectors * x->threads * x->width;
   return cg_text(w,
                  "#pragma unroll\n"
                  "  for (int i = 0; i < %u; i++)\n"
@@ -104,7 +109,25 @@ static const char *each(const row_writer *x) {
                  "    const ix j = ((ix)lane + i * %u) * %u + e;\n"
                  "    if (%s) continue;\n"
                  "    const real g = f[i][e];\n",
-                 x->vectors, x->width, x->threads, x->width, full ? "0" : "j >= length");
+                 x->vectors, x->width, x->threads, x->width,
+                 is_full(x)    ? "0"
+                 : has_tail(x) ? "j >= length"
+                               : "j - e >= length");
+}
+
+/* Between `if (all of the vector is there) {` and what is done else, for vectors that begin at j. */
+static void put_whole(const row_writer *x) {
+  if (!is_full(x)) cg_line(x->w, "    if (j + %u <= length) {\n", x->width);
+}
+static void put_else(const row_writer *x, const char *to, const char *from) {
+  cg_writer *w = x->w;
+  if (is_full(x)) return;
+  cg_set(w, "to", to);
+  cg_set(w, "from", has_tail(x) ? cg_text(w, "j + e < length ? %s[e] : 0", from) : "0");
+  cg_put(w, "    } else {\n"
+            "#pragma unroll\n"
+            "      for (int e = 0; e < $V; e++) $to.e[e] = $from;\n"
+            "    }\n");
 }
 
 /* Rows pass once: loads say so (__ldcs), and leave the cache to weight and bias. */
@@ -124,24 +147,17 @@ static void put_load(const row_writer *x) {
             "#pragma unroll\n"
             "  for (int i = 0; i < $NV; i++) {\n"
             "    const ix j = ((ix)lane + i * $T) * $V;\n"
-            "    const $S *at = (const $S *)p.at[$p] + ox + j;\n"
-            "    if (row < rows && j + $V <= length) {\n");
+            "    const $S *at = (const $S *)p.at[$p] + ox + j;\n");
+  put_whole(x);
   cg_put_vector_stream(w, t, x->width, "x[i]", "at");
-  cg_set_int(w, "NV", x->vectors);
-  cg_set_int(w, "V", x->width);
+  put_else(x, "x[i]", "at");
   cg_set(w, "get", cg_get(w, t));
-  cg_put(
-      w,
-      "    } else {\n"
-      "#pragma unroll\n"
-      "      for (int e = 0; e < $V; e++) x[i].e[e] = row < rows && j + e < length ? at[e] : 0;\n"
-      "    }\n"
-      "  }\n"
-      "#pragma unroll\n"
-      "  for (int i = 0; i < $NV; i++)\n"
-      "#pragma unroll\n"
-      "  for (int e = 0; e < $V; e++) f[i][e] = (real)$get(x[i].e[e]);\n"
-      "  }\n");
+  cg_put(w, "  }\n"
+            "#pragma unroll\n"
+            "  for (int i = 0; i < $NV; i++)\n"
+            "#pragma unroll\n"
+            "  for (int e = 0; e < $V; e++) f[i][e] = (real)$get(x[i].e[e]);\n"
+            "  }\n");
 }
 
 /* ---- results ---- */
@@ -149,8 +165,10 @@ static const char *vector_text(const row_writer *x, int i, const cg_view *v) {
   cg_writer *w = x->w;
   const char *get = cg_get(w, v->dtype);
   if (x->kept && x->reads_vectors[i]) return cg_text(w, "(acc)%s(u%d.e[e])", get, i);
-  return cg_text(w, "(acc)%s(((const %s *)p.at[%u])[(j - first) * %s])", get, cg_storage(v->dtype),
-                 x->vector[i], cg_number_text(w, step_of(x, v)));
+  const char *place =
+      x->kept && x->stores_vectors ? "weir_least(j + e, length - 1)" : "(j - first)";
+  return cg_text(w, "(acc)%s(((const %s *)p.at[%u])[%s * %s])", get, cg_storage(v->dtype),
+                 x->vector[i], place, cg_number_text(w, step_of(x, v)));
 }
 
 /* `value` of an element g, with weight and bias. */
@@ -179,55 +197,47 @@ static void put_reads(const row_writer *x) {
   const cg_view *views[] = {&x->r->weight, &x->r->bias};
   for (int i = 0; i < 2; i++) {
     if (!x->reads_vectors[i]) continue;
-    const char *storage = cg_storage(views[i]->dtype);
-    cg_line(w, "    u%dt u%d;\n    {\n    const %s *at = (const %s *)p.at[%u] + j0;\n", i, i,
+    const char *storage = cg_storage(views[i]->dtype), *name = cg_text(w, "u%d", i);
+    cg_line(w, "    u%dt u%d;\n    {\n    const %s *at = (const %s *)p.at[%u] + j;\n", i, i,
             storage, storage, x->vector[i]);
-    cg_line(w, "    if (j0 + %u <= length) {\n", x->width);
-    cg_put_vector_load(w, views[i]->dtype, x->width, cg_text(w, "u%d", i), "at");
-    cg_set_int(w, "V", x->width);
-    cg_set_int(w, "i", i);
-    cg_put(w, "    } else {\n"
-              "#pragma unroll\n"
-              "      for (int e = 0; e < $V; e++) u$i.e[e] = j0 + e < length ? at[e] : 0;\n"
-              "    }\n"
-              "    }\n");
+    put_whole(x);
+    cg_put_vector_load(w, views[i]->dtype, x->width, name, "at");
+    put_else(x, name, "at");
+    cg_line(w, "    }\n");
   }
 }
 
 static void put_results_vector(const row_writer *x, const char *value) {
   cg_writer *w = x->w;
   ir_dtype t = x->r->result.dtype;
-  const char *width = cg_text(w, "%u", x->width);
   cg_set_int(w, "NV", x->vectors);
   cg_set_int(w, "T", x->threads);
-  cg_set(w, "V", width);
+  cg_set_int(w, "V", x->width);
+  cg_set(w, "skip", is_full(x) ? "" : "if (j >= length) continue;");
   cg_put(w, "#pragma unroll\n"
             "  for (int i = 0; i < $NV; i++) {\n"
-            "    const ix j0 = ((ix)lane + i * $T) * $V;\n"
-            "    if (row >= rows || j0 >= length) continue;\n"
+            "    const ix j = ((ix)lane + i * $T) * $V;\n"
+            "    $skip\n"
             "    o_t o;\n");
   put_reads(x);
-  cg_set(w, "V", width);
   cg_set(w, "of", cg_of(w, t, x->acc));
   cg_set(w, "value", value);
   cg_set(w, "S", cg_storage(t));
   cg_set_int(w, "p", x->y);
   cg_put(w, "#pragma unroll\n"
             "    for (int e = 0; e < $V; e++) {\n"
-            "      const ix j = j0 + e;\n"
             "      const real g = f[i][e];\n"
-            "      if (j >= length) continue;\n"
             "      o.e[e] = $of($value);\n"
             "    }\n"
-            "    $S *at = ($S *)p.at[$p] + oy + j0;\n"
-            "    if (j0 + $V <= length) {\n");
+            "    $S *at = ($S *)p.at[$p] + oy + j;\n");
+  if (has_tail(x)) put_whole(x);
   cg_put_vector_store(w, t, x->width, "at", "o");
-  cg_set(w, "V", width);
-  cg_put(w, "    } else {\n"
-            "#pragma unroll\n"
-            "      for (int e = 0; e < $V; e++) if (j0 + e < length) at[e] = o.e[e];\n"
-            "    }\n"
-            "  }\n");
+  if (has_tail(x))
+    cg_put(w, "    } else {\n"
+              "#pragma unroll\n"
+              "      for (int e = 0; e < $V; e++) if (j + e < length) at[e] = o.e[e];\n"
+              "    }\n");
+  cg_line(w, "  }\n");
 }
 
 static void put_results(row_writer *x, const char *value) {
@@ -281,15 +291,15 @@ static const char softmax_begin[] = "  real m = -WEIR_INF;\n"
                                     "  const real base = m == -WEIR_INF ? (real)0 : m;\n"
                                     "  acc s = 0;\n"
                                     "$each"
-                                    "    const real h = exp(g - base);\n"
+                                    "    const real h = $exp(g - base);\n"
                                     "    s += h;\n"
                                     "    $keep\n"
                                     "  }\n"
                                     "  real top = m;\n";
 
 static const char pair_weigh[] = "    const real t = weir_amax_$l(top, m2);\n"
-                                 "    s = (top == -WEIR_INF ? 0 : s * exp(top - t)) +\n"
-                                 "        (m2 == -WEIR_INF ? 0 : s2 * exp(m2 - t));\n"
+                                 "    s = (top == -WEIR_INF ? 0 : s * $exp(top - t)) +\n"
+                                 "        (m2 == -WEIR_INF ? 0 : s2 * $exp(m2 - t));\n"
                                  "    top = t;\n";
 
 static const char pair_warp[] = "#pragma unroll\n"
@@ -316,8 +326,12 @@ static const char pair_block[] = "  __shared__ real tops[$warps];\n"
 static void put_softmax(row_writer *x) {
   cg_writer *w = x->w;
   const char *letter = cg_letter(x->real);
+  ir_dtype t = x->r->result.dtype;
+  const char *exponential = t == IR_F16 || t == IR_BF16 ? "weir_quick_exp" : "exp";
   cg_writer piece;
   cg_begin(&piece, w->memory, w->wide, w->block);
+  cg_set(w, "exp", exponential);
+  cg_set(&piece, "exp", exponential);
   cg_set(&piece, "l", letter);
   cg_put(&piece, pair_weigh);
   cg_set(w, "each", each(x));
@@ -333,8 +347,8 @@ static void put_softmax(row_writer *x) {
     cg_set_int(w, "warps", x->threads / 32);
     cg_put(w, pair_block);
   }
-  cg_line(w, "  const acc scale = (m == -WEIR_INF ? (acc)0 : (acc)exp(m - top)) / s;\n");
-  put_results(x, x->kept ? "g * scale" : "exp(g - base) * scale");
+  cg_put(w, "  const acc scale = (m == -WEIR_INF ? (acc)0 : (acc)$exp(m - top)) / s;\n");
+  put_results(x, x->kept ? "g * scale" : cg_text(w, "%s(g - base) * scale", exponential));
 }
 
 /* ---- norms ---- */

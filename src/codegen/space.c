@@ -48,6 +48,19 @@ static void merge_dims(cg_space *s) {
   s->rank = last + 1;
 }
 
+/* Few ranks, so that few texts: dimensions of size 1 go in front. */
+static void round_rank(cg_space *s) {
+  uint32_t rank = s->rank <= 2 ? s->rank : s->rank <= 4 ? 4 : s->rank <= 8 ? 8 : IR_MAX_RANK;
+  cg_space old = *s;
+  uint32_t more = rank - s->rank;
+  for (uint32_t d = 0; d < old.rank; d++) copy_dim(s, more + d, &old, d);
+  for (uint32_t d = 0; d < more; d++) {
+    s->extents[d] = 1;
+    for (uint32_t v = 0; v < s->n_views; v++) s->strides[v][d] = 0;
+  }
+  s->rank = rank;
+}
+
 void cg_space_make(cg_space *s, const int64_t *extents, uint32_t begin, uint32_t end,
                    const cg_view *const *views, uint32_t n_views, bool sorted) {
   check(n_views <= CG_MAX_VIEWS);
@@ -65,6 +78,7 @@ void cg_space_make(cg_space *s, const int64_t *extents, uint32_t begin, uint32_t
   }
   if (sorted) sort_dims(s);
   merge_dims(s);
+  round_rank(s);
 }
 
 int64_t cg_space_count(const cg_space *s) {
