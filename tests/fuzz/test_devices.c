@@ -11,6 +11,7 @@
 
 #include "device_kit.h"
 #include "gen.h"
+#include "order_machine.h"
 #include "test.h"
 #include "why_kit.h"
 
@@ -200,10 +201,22 @@ static bool run_on(trial *t, team *x, rt_device *device, const rt_plan *plan, co
   return good;
 }
 
+/* As GPUs would run it, but by the host: directly, and through its memory. */
+static bool run_as_gpus(trial *t, team *x, const rt_plan *plan) {
+  bool good = true;
+  for (uint64_t k = 0; k < 4 && good; k++) {
+    cuda_order_options o = {.staged = k % 2, .through_host = k % 2, .one_gpu = k == 2};
+    team_cut(x);
+    good = kit_ok(machine_run(plan, &o, x->in, x->out, t->seed * 4 + k), "steps") &&
+           team_assemble(x) && compare(t, x->s, k % 2 ? "steps, through the host" : "steps");
+  }
+  return good;
+}
+
 static bool run_all(trial *t, team *x) {
   rt_plan *plan = NULL;
   if (!kit_ok(rt_plan_join(x->plans, x->n, &memory_default, &plan), "join")) return false;
-  bool good = subject_passes(x->s, plan, NULL);
+  bool good = subject_passes(x->s, plan, NULL) && run_as_gpus(t, x, plan);
   if (good && gpu[0]) {
     good = run_on(t, x, gpu[0], plan, "cuda") && run_on(t, x, gpu[1], plan, "cuda, over the host");
   } else if (good && one_thread->ops->attach && x->n > 1) {

@@ -37,7 +37,12 @@ static bool is_ready(const cuda_maker *k, const rt_entry *e) {
   return true;
 }
 
+/* Posts that are matched by their order happen in that order, and all that stands before the earlier one
+ * before the later one. */
 static void add_post(cuda_maker *k, uint16_t stream, uint32_t post) {
+  uint32_t before = k->plan->posts[post].before;
+  if (before != RT_NO_POST && k->plan->instrs[k->meetings.instr_of_post[before]].stream != stream)
+    cuda_step_add(k, CUDA_WAIT, stream, k->order->posted[before]);
   k->order->posted[post] = cuda_step_record(k, stream);
   k->is_posted[post] = true;
   for (int h = 0; h < 2; h++) {

@@ -1,0 +1,170 @@
+/* A machine that runs the order in which a plan is issued to GPUs, on the CPU: streams advance in random
+ * legal orders, copies and folds are done by the host.
+ *
+ *   machine_status st = machine_run(plan, &options, inputs, outputs, seed);
+ *
+ * Needs a memory_guard(). */
+#ifndef WEIR_TESTS_ORDER_MACHINE_H
+#define WEIR_TESTS_ORDER_MACHINE_H
+
+#include <string.h>
+
+#include "base/random.h"
+#include "device/cpu/kernels.h"
+#include "device/cuda/order.h"
+
+typedef struct machine {
+  const rt_plan *plan;
+  void *const *inputs, *const *outputs;
+  const cuda_order *order;
+  arena memory;
+  char **bases, **staging, **slots;
+  uint32_t n_streams;
+  uint32_t **queues, *lengths, *heads; /* steps, by stream */
+  bool *recorded;
+  uint64_t seed, draws;
+} machine;
+
+static inline uint32_t machine_below(machine *m, uint32_t n) {
+  return (uint32_t)(random_bits(m->seed, m->draws++) % n);
+}
+
+static inline void machine_place(machine *m) {
+  const rt_plan *plan = m->plan;
+  char *pool = arena_alloc(&m->memory, (size_t)plan->pool_bytes + 64);
+  pool += (64 - (uintptr_t)pool % 64) % 64;
+  m->bases = ARENA_ARRAY(&m->memory, plan->n_buffers, char *);
+  for (uint32_t b = 0; b < plan->n_buffers; b++) {
+    const rt_buffer *x = &plan->buffers[b];
+    switch (x->kind) {
+    case RT_BUFFER_INPUT: m->bases[b] = m->inputs[x->slot]; break;
+    case RT_BUFFER_OUTPUT: m->bases[b] = m->outputs[x->slot]; break;
+    case RT_BUFFER_POOL: m->bases[b] = pool + x->offset_bytes; break;
+    }
+  }
+  m->staging = ARENA_ARRAY(&m->memory, m->order->n_ranks, char *);
+  m->slots = ARENA_ARRAY(&m->memory, m->order->n_ranks, char *);
+  for (uint32_t r = 0; r < m->order->n_ranks; r++) {
+    m->staging[r] = arena_alloc(&m->memory, (size_t)m->order->staging_bytes[r] + 1);
+    m->slots[r] = arena_alloc(&m->memory, (size_t)m->order->slots_bytes[r] + 1);
+  }
+}
+
+static inline void machine_queues(machine *m) {
+  const cuda_order *o = m->order;
+  m->n_streams = m->plan->n_streams + CUDA_LANES * o->n_ranks;
+  m->queues = ARENA_ARRAY(&m->memory, m->n_streams, uint32_t *);
+  m->lengths = ARENA_ARRAY(&m->memory, m->n_streams, uint32_t);
+  m->heads = ARENA_ARRAY(&m->memory, m->n_streams, uint32_t);
+  m->recorded = ARENA_ARRAY(&m->memory, o->n_events, bool);
+  for (uint32_t s = 0; s < m->n_streams; s++)
+    m->queues[s] = ARENA_ARRAY(&m->memory, o->steps.len, uint32_t);
+  for (uint32_t i = 0; i < o->steps.len; i++) {
+    uint16_t s = o->steps.data[i].stream;
+    m->queues[s][m->lengths[s]++] = i;
+  }
+}
+
+static inline char *machine_address(const machine *m, const cuda_place *p) {
+  switch (p->kind) {
+  case CUDA_IN_BUFFER: return m->bases[p->index] + p->offset_bytes;
+  case CUDA_IN_STAGING: return m->staging[p->index] + p->offset_bytes;
+  case CUDA_IN_SLOTS: return m->slots[p->index] + p->offset_bytes;
+  case CUDA_NOWHERE: break;
+  }
+  return NULL;
+}
+
+static inline void machine_task(machine *m, const rt_task *task) {
+  const cpu_kernel *k;
+  char *starts[RT_MAX_OPERANDS + 1];
+  check(cpu_kernel_prepare(m->plan, task, &m->memory, &k) == STATUS_OK);
+  cpu_kernel_starts(m->plan, task, m->bases, starts);
+  char *scratch = arena_alloc(&m->memory, cpu_kernel_scratch_bytes(k) + CPU_SCRATCH_ALIGN);
+  scratch += (CPU_SCRATCH_ALIGN - (uintptr_t)scratch % CPU_SCRATCH_ALIGN) % CPU_SCRATCH_ALIGN;
+  check(cpu_kernel_run(k, starts, scratch) == STATUS_OK);
+}
+
+static inline void machine_fold(machine *m, const cuda_fold *f) {
+  const void *sources[RT_COMM_MAX_RANKS];
+  size_t bytes = (size_t)f->count * ir_dtype_size_bytes(f->dtype);
+  char *sum = arena_alloc(&m->memory, bytes);
+  for (uint32_t i = 0; i < f->n_sources; i++) sources[i] = machine_address(m, &f->places[i]);
+  if (f->n_sources == 1) memcpy(sum, sources[0], bytes);
+  else rt_comm_reduce(f->op, f->dtype, (size_t)f->count, f->n_sources, sources, sum);
+  for (uint32_t i = 0; i < f->n_results; i++)
+    memcpy(machine_address(m, &f->places[f->n_sources + i]), sum, bytes);
+}
+
+/* Whether the stream could go on; it did then. */
+static inline bool machine_advance(machine *m, uint32_t s) {
+  if (m->heads[s] == m->lengths[s]) return false;
+  const cuda_order *o = m->order;
+  const cuda_step *step = &o->steps.data[m->queues[s][m->heads[s]]];
+  switch ((cuda_step_kind)step->kind) {
+  case CUDA_LAUNCH: machine_task(m, &m->plan->tasks[step->index]); break;
+  case CUDA_RECORD: m->recorded[step->index] = true; break;
+  case CUDA_WAIT:
+    if (!m->recorded[step->index]) return false;
+    break;
+  case CUDA_COPY: {
+    const cuda_copy *c = &o->copies.data[step->index];
+    memcpy(machine_address(m, &c->to), machine_address(m, &c->from), (size_t)c->size_bytes);
+    break;
+  }
+  case CUDA_FOLD: machine_fold(m, &o->folds.data[step->index]); break;
+  }
+  m->heads[s]++;
+  return true;
+}
+
+/* One stream is starved: it goes on only when no other can. */
+static inline bool machine_finish(machine *m) {
+  uint32_t victim = machine_below(m, m->n_streams), left = m->order->steps.len;
+  while (left > 0) {
+    uint32_t first = machine_below(m, m->n_streams), tried = 0;
+    bool moved = false;
+    for (; tried < m->n_streams && !moved; tried++) {
+      uint32_t s = (first + tried) % m->n_streams;
+      if (s != victim) moved = machine_advance(m, s);
+    }
+    if (!moved) moved = machine_advance(m, victim);
+    if (!moved) return false;
+    left--;
+  }
+  return true;
+}
+
+/* An event is recorded once, and before anybody is told to wait for it. */
+static inline bool machine_is_issuable(const cuda_order *o, arena *memory) {
+  bool *recorded = ARENA_ARRAY(memory, o->n_events, bool);
+  for (uint32_t i = 0; i < o->steps.len; i++) {
+    const cuda_step *s = &o->steps.data[i];
+    if (s->kind == CUDA_WAIT && !recorded[s->index]) return false;
+    if (s->kind != CUDA_RECORD) continue;
+    if (recorded[s->index]) return false;
+    recorded[s->index] = true;
+  }
+  return true;
+}
+
+/* Whether everything came to its end; false also if the order cannot be issued. */
+static inline status machine_run(const rt_plan *plan, const cuda_order_options *options,
+                                 void *const *inputs, void *const *outputs, uint64_t seed) {
+  machine m = {.plan = plan, .inputs = inputs, .outputs = outputs, .seed = seed};
+  cuda_order order;
+  arena_init(&m.memory, &memory_default);
+  status st = cuda_order_make(plan, options, &m.memory, &order);
+  m.order = &order;
+  if (st == STATUS_OK) {
+    machine_place(&m);
+    machine_queues(&m);
+    bool whole = plan->n_instrs == 0 || order.upto[plan->n_instrs - 1] == order.steps.len;
+    if (!whole || !machine_is_issuable(&order, &m.memory) || !machine_finish(&m))
+      st = fail(STATUS_CHECK_FAILED, "the order cannot be issued, or does not end");
+  }
+  arena_destroy(&m.memory);
+  return st;
+}
+
+#endif
