@@ -64,10 +64,11 @@ static bool emulator_build(uint32_t begin, uint32_t end) {
   if (!f) return false;
   emulator_write(f, begin, end);
   if (fclose(f) != 0) return false;
-  (void)snprintf(command, sizeof command,
-                 "cc -std=gnu17 -O1 -w -ffp-contract=off -fwrapv -fno-strict-aliasing -shared -fPIC "
-                 "-Itests/conform -o %s/k%u.so %s -lm",
-                 emulator_folder, begin, path);
+  (void)snprintf(
+      command, sizeof command,
+      "cc -std=gnu17 -O1 -w -ffp-contract=off -fwrapv -fno-strict-aliasing -shared -fPIC "
+      "-Itests/conform -o %s/k%u.so %s -lm",
+      emulator_folder, begin, path);
   if (system(command) != 0) return false;
   (void)snprintf(path, sizeof path, "%s/k%u.so", emulator_folder, begin);
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);

@@ -35,6 +35,10 @@ typedef struct testcase {
 static arena memory;   /* of one program */
 static uint64_t n_cut; /* operands cut to a window */
 
+/* What the test that includes this does with a task; bases: the address of each buffer of the plan. */
+static status run_task(const rt_plan *plan, const rt_task *task, char *const *bases);
+static bool dry_run; /* nothing is computed yet, so there is nothing to expect */
+
 /* ---- arrays ---- */
 /* Gives `a` memory in a random order of dimensions, perhaps with gaps, backwards or repeating. Returns
  * the block. */
@@ -273,6 +277,118 @@ static bool is_exact(ir_opcode code) {
                   family == IR_FAMILY_SOFTMAX || family == IR_FAMILY_NORM ||
                   family == IR_FAMILY_SCAN || family == IR_FAMILY_SDPA;
   return !computes;
+}
+
+/* ---- errors ---- */
+typedef struct bad_index {
+  const char *program;
+  int64_t index;       /* in every position */
+  const char *message; /* NULL: it runs */
+} bad_index;
+
+static status run_bad_index(void *context) {
+  const bad_index *b = context;
+  testcase t = {.p = {.n_inputs = 0}};
+  ir_module_init(&t.module, &memory_default);
+  t.text = b->program;
+  check(text_parse(&t.module, "case", t.text, strlen(t.text)) == STATUS_OK);
+  const ir_func *f = t.module.funcs.data[0];
+  ir_env_init(&t.env, t.module.funcs.data[0], &memory);
+  t.op = ir_op_at(f, f->order.data[0]);
+  for (; t.p.n_inputs < f->inputs.len; t.p.n_inputs++)
+    t.p.index_bound[t.p.n_inputs] = t.p.n_inputs == 1 ? 1 : -1;
+  check(evaluate(&t));
+  int64_t at[IR_MAX_RANK] = {0};
+  do ir_element_set_i64(t.inputs[1].dtype, ir_array_at(&t.inputs[1], at), b->index);
+  while (ir_array_next(&t.inputs[1], at));
+  window w = random_window(&t.expected, true);
+  rt_plan plan = {.n_views = 0};
+  _Alignas(16) char room[4096];
+  char *bases[] = {t.blocks[0], t.blocks[1], t.blocks[2], room};
+  rt_view result = view_of(&t.expected, 3, t.expected.data);
+  rt_task task = task_of(&t, &w, &result, &plan);
+  status st = run_task(&plan, &task, bases);
+  if (!dry_run) (void)EXPECT_INT(st, b->message ? STATUS_BAD_PROGRAM : STATUS_OK);
+  if (!dry_run && b->message) (void)EXPECT_CONTAINS(status_message(), b->message);
+  ir_module_destroy(&t.module);
+  return STATUS_OK;
+}
+
+static void expect_errors(void) {
+#define GATHER "fusion c { a : f32[3, 4]; b : i64[2, 4]; y = gather(a, b, dim=0); return y }"
+#define SELECT "fusion c { a : f32[3, 4]; b : i32[5]; y = index_select(a, b, dim=1); return y }"
+#define SCATTER                                                                                    \
+  "fusion c { a : f32[3, 4]; b : i8[3, 2]; c : f32[3, 2]; y = scatter(a, b, c, dim=1); return y }"
+  bad_index cases[] = {
+      {GATHER, 2, NULL},
+      {GATHER, 3, "gather: index 3 is outside axis 0, which has 3 elements"},
+      {GATHER, -1, "gather: index -1 is outside axis 0"},
+      {SELECT, 3, NULL},
+      {SELECT, 4, "index_select: index 4 is outside axis 1, which has 4 elements"},
+      {SCATTER, 3, NULL},
+      {SCATTER, 4, "scatter: index 4 is outside axis 1, which has 4 elements"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    arena_init(&memory, &memory_default);
+    (void)EXPECT(memory_guard(run_bad_index, &cases[i]) == STATUS_OK);
+    arena_destroy(&memory);
+  }
+}
+
+/* ---- rounding ---- */
+enum { N_NARROW = 1 << 16, NEIGHBOURS = 5 };
+
+/* f32 numbers at, between and beside all narrow ones: ties and their neighbours. */
+static void fill_ties(ir_dtype narrow, float *to) {
+  static const int offsets[NEIGHBOURS] = {0, -1, 0, 1, 0};
+  uint32_t half = narrow == IR_F16 ? 1U << 12 : 1U << 15;
+  for (uint32_t h = 0; h < N_NARROW; h++)
+    for (int i = 0; i < NEIGHBOURS; i++) {
+      float value = narrow == IR_F16 ? ir_f32_from_f16((uint16_t)h) : ir_f32_from_bf16((uint16_t)h);
+      uint32_t bits;
+      memcpy(&bits, &value, sizeof bits);
+      if (i > 0 && i < 4) bits += half + (uint32_t)offsets[i];
+      memcpy(to++, &bits, sizeof bits);
+    }
+}
+
+static status run_rounding(void *context) {
+  ir_dtype narrow = *(const ir_dtype *)context;
+  int64_t n = N_NARROW * NEIGHBOURS, one = 1, wrong = 0;
+  float *from = ARENA_ARRAY(&memory, (size_t)n, float),
+        *back = ARENA_ARRAY(&memory, (size_t)n, float);
+  uint16_t *to = ARENA_ARRAY(&memory, (size_t)n, uint16_t);
+  char *bases[] = {(char *)from, (char *)to, (char *)back};
+  rt_view views[3] = {{.buffer = 1, .dtype = narrow, .rank = 1, .extents = &n, .strides = &one}};
+  views[1] = views[2] = views[0];
+  views[1].buffer = 0, views[2].buffer = 2;
+  views[1].dtype = views[2].dtype = IR_F32;
+  rt_operand down = {.kind = RT_OPERAND_VIEW, .view = 1}, up = {.kind = RT_OPERAND_VIEW};
+  rt_attr attrs[1] = {{.given = true, .i = narrow}};
+  rt_plan plan = {.views = views, .n_views = 3};
+  rt_task task = {.code = IR_OP_CAST, .n_operands = 1, .operands = &down, .attrs = attrs};
+  fill_ties(narrow, from);
+  TRY(run_task(&plan, &task, bases));
+  task.operands = &up;
+  task.result = 2;
+  TRY(run_task(&plan, &task, bases));
+  for (int64_t i = 0; i < n && !dry_run; i++) {
+    uint16_t want = narrow == IR_F16 ? ir_f16_from_f64(from[i]) : ir_bf16_from_f64(from[i]);
+    double value = ir_element_as_f64(narrow, &to[i]);
+    bool nan = isnan(from[i]) && isnan(value) && isnan(back[i]);
+    wrong += !nan && (to[i] != want || (double)back[i] != value);
+  }
+  (void)EXPECT_INT(wrong, 0);
+  return STATUS_OK;
+}
+
+static void expect_rounding(void) {
+  ir_dtype narrow[] = {IR_F16, IR_BF16};
+  for (int i = 0; i < 2; i++) {
+    arena_init(&memory, &memory_default);
+    (void)EXPECT(memory_guard(run_rounding, &narrow[i]) == STATUS_OK);
+    arena_destroy(&memory);
+  }
 }
 
 #endif

@@ -1,18 +1,21 @@
 /* Generated CUDA kernels against the reference evaluator, without a GPU.
  *
- * The same cases as for the CPU's kernels. They are gone through twice: first to collect the texts,
- * which the C compiler then makes a library of (cuda_emulator.h), then to run them: whole results and
- * windows, with strides of all kinds. Nothing outside a window may change. Where NVRTC is installed,
- * one text of every op and dtype, and every shape of text seen, must compile for a GPU too.
+ * The same cases as for the CPU's kernels, and some large enough for every form that a kernel takes.
+ * They are gone through twice: first to collect the texts, which the C compiler then makes libraries of
+ * (cuda_emulator.h), then to run them: whole results and windows, with strides of all kinds. Nothing
+ * outside a window may change. Where NVRTC is installed, every text must compile for a GPU too.
  *
  *   test_cuda_kernels [first seed] [seeds per op and dtype] */
+#include <sys/mman.h>
+
 #include "conform/cuda_emulator.h"
+#include "conform/cuda_nvrtc.h"
 #include "conform/kernel_cases.h"
-#include "device/cuda/kernel.h"
+#include "conform/kernel_samples.h"
 
-enum { WINDOWS = 3 };
+enum { WINDOWS = 2 };
 
-static bool collecting, met[IR_OP_COUNT][IR_DTYPE_COUNT];
+static bool met[IR_OP_COUNT][IR_DTYPE_COUNT];
 static uint64_t n_windows, n_launches;
 
 /* ---- running ---- */
@@ -22,7 +25,7 @@ static status run_task(const rt_plan *plan, const rt_task *task, char *const *ba
   status_clear();
   TRY(cuda_kernel_prepare(plan, task, &memory, &k));
   n_launches += k->code.n_launches;
-  if (collecting) {
+  if (dry_run) {
     for (uint32_t i = 0; i < k->code.n_launches; i++) emulator_add(&k->code.launches[i]);
     return STATUS_OK;
   }
@@ -61,7 +64,7 @@ static bool run_window(const testcase *t, const window *w) {
   rt_view result = view_of(&part, t->p.n_inputs, block);
   rt_task task = task_of(t, w, &result, &plan);
   if (run_task(&plan, &task, bases) != STATUS_OK) return report(t, w, status_message());
-  if (collecting) return true;
+  if (dry_run) return true;
   check(ir_array_size_bytes(&values, &dense_bytes));
   values.data = arena_copy(&memory, t->expected.data, (size_t)dense_bytes);
   ir_array taken = window_of(&values, w);
@@ -110,15 +113,229 @@ static void run_seeds(uint64_t first, uint64_t seeds) {
       for (int t = 1; t < IR_DTYPE_COUNT; t++) run_seed(seed, (ir_opcode)code, (ir_dtype)t);
 }
 
-int main(int argc, char **argv) {
-  uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
-  uint64_t seeds = argc > 2 ? strtoull(argv[2], NULL, 10) : 2;
-  collecting = true;
-  run_seeds(first, seeds);
-  if (!EXPECT(emulator_compile())) return test_finish();
-  collecting = false;
+/* ---- large cases: all forms of kernels ---- */
+static const char *const large[] = {
+    /* vectors, with and without a rest; several items of a thread; elements of different sizes */
+    "a : bf16[300, 264]; b : bf16[264]; y = add(a, b)",
+    "a : bf16[37, 267]; b : bf16[37, 1]; y = mul(a, b)",
+    "a : bf16[2200000]; y = relu(a)",
+    "a : f32[700, 2048]; y = neg(a)",
+    "a : i8[5000001]; y = set(a)",
+    "a : bool[70, 64]; b : f64[70, 64]; y = where(a, b, 0.5)",
+    "a : f16[90, 100]; y = cast(a, f64)",
+    "a : f32[300, 500]; y = transpose(a)",
+    "a : f16[2000]; y = gelu(a)",
+    "a : bf16[2000]; y = gelu(a, approximate=tanh)",
+    "a : f32[2000]; y = gelu(a)",
+    "a : bf16[2000]; y = silu(a)",
+    "y = uniform([3000], lo=-2, hi=5, dtype=bf16)",
+    /* rows: one thread, part of a warp, a warp, a block, segments */
+    "a : f32[90, 3]; y = sum(a, dims=[1])",
+    "a : f32[90, 20]; y = prod(a, dims=[1])",
+    "a : bf16[90, 1000]; y = amax(a, dims=[1])",
+    "a : bf16[9, 9000]; y = sum(a, dims=[1])",
+    "a : bf16[3, 70000]; y = sum(a, dims=[1])",
+    "a : f32[2, 90001]; y = mean(a, dims=[1])",
+    "a : i32[90001]; y = amin(a, dims=[0])",
+    "a : f16[4, 5000]; y = var(a, dims=[1], correction=1)",
+    "a : bf16[40, 30, 50]; y = sum(a, dims=[0, 2])",
+    /* columns, likewise */
+    "a : f32[3000, 24]; y = sum(a, dims=[0])",
+    "a : bf16[4096, 40]; y = sum(a, dims=[0])",
+    "a : i8[2000, 33]; y = amax(a, dims=[0])",
+    "a : f32[700, 24]; y = var(a, dims=[0])",
+    "a : i64[2000, 8]; y = mean(a, dims=[0])",
+    "a : f64[5, 300, 64]; y = sum(a, dims=[1])",
+    "a : bf16[6, 5000, 3]; y = sum(a, dims=[1], keepdim=true)",
+    /* whole rows: in registers of a warp, of blocks of all sizes, read again; side by side */
+    "a : f16[9, 1000]; y = softmax(a)",
+    "a : bf16[3, 8192]; y = softmax(a)",
+    "a : f32[3, 8191]; y = softmax(a)",
+    "a : bf16[2, 16384]; y = softmax(a)",
+    "a : bf16[2, 40000]; y = softmax(a)",
+    "a : f64[2, 3000]; y = softmax(a)",
+    "a : f32[300, 64]; y = softmax(a, dim=0)",
+    "a : i32[5, 70]; y = softmax(a)",
+    "a : bf16[3, 8192]; b : bf16[8192]; c : bf16[8192]; y = layer_norm(a, b, c)",
+    "a : f32[2, 1111]; b : f32[1111]; y = layer_norm(a, weight=b)",
+    "a : f16[3, 4096]; b : f16[4096]; y = rms_norm(a, b)",
+    "a : bf16[2, 50000]; b : bf16[50000]; y = rms_norm(a, b)",
+    "a : f64[9, 64]; y = rms_norm(a)",
+    /* rows found by an index */
+    "a : bf16[100, 64]; b : i64[50]; y = index_select(a, b, dim=0)",
+    "a : f32[30, 70]; b : i32[40, 70]; y = gather(a, b, dim=0)",
+    "a : f32[30, 70]; b : i32[40, 60]; c : f32[40, 60]; y = scatter(a, b, c, dim=0)",
+    /* products */
+    "a : i32[100, 70]; b : i32[70, 90]; y = matmul(a, b)",
+    "a : f64[3, 40, 17]; b : f64[17, 50]; y = matmul(a, b)",
+    "a : bf16[3, 33, 20]; b : bf16[40, 20]; c : bf16[40]; y = linear(a, b, c)",
+    "a : i8[65, 40]; b : i8[40]; y = matmul(a, b)",
+    "a : f32[2, 70, 40]; b : f32[2, 130, 40]; c : f32[2, 130, 600]; y = sdpa(a, b, c)",
+    "a : bf16[2, 3, 70, 16]; b : bf16[3, 90, 16]; c : bf16[3, 90, 24]; y = sdpa(a, b, c, "
+    "causal=true)",
+};
+
+static status run_large(void *context) {
+  const char *body = context;
+  testcase t = {.p = {.n_inputs = 0}};
+  ir_module_init(&t.module, &memory_default);
+  t.text = arena_printf(&memory, "fusion c { %s; return y }\n", body);
+  check(text_parse(&t.module, "case", t.text, strlen(t.text)) == STATUS_OK);
+  const ir_func *f = t.module.funcs.data[0];
+  ir_env_init(&t.env, t.module.funcs.data[0], &memory);
+  t.op = ir_op_at(f, f->order.data[0]);
+  bool indexed = strstr(body, "i64[50]") || strstr(body, "i32[40,");
+  for (; t.p.n_inputs < f->inputs.len; t.p.n_inputs++)
+    t.p.index_bound[t.p.n_inputs] = indexed && t.p.n_inputs == 1 ? 30 : -1;
+  check(evaluate(&t));
+  for (int i = 0; i < 2; i++, n_windows++) {
+    window w = random_window(&t.expected, i == 0);
+    (void)EXPECT(run_window(&t, &w));
+  }
+  ir_module_destroy(&t.module);
+  return STATUS_OK;
+}
+
+/* Whatever the strides come out as: some of them dense. */
+static void run_all_large(void) {
+  for (size_t i = 0; i < sizeof large / sizeof *large; i++)
+    for (uint64_t seed = 0; seed < 2; seed++) {
+      rng_state = (i << 8 | seed) << 32;
+      arena_init(&memory, &memory_default);
+      (void)EXPECT(memory_guard(run_large, (void *)(uintptr_t)large[i]) == STATUS_OK);
+      arena_destroy(&memory);
+    }
+}
+
+/* ---- positions of 64 bits ---- */
+/* Three bytes that lie 3 GiB apart, as a copy and as a sum. */
+static status run_far(void *context) {
+  const int64_t gap = INT64_C(3) << 30, size = 3 * gap, three = 3, one = 1;
+  int64_t sum = 0;
+  FILE *holes = tmpfile();
+  (void)context;
+  if (!holes || ftruncate(fileno(holes), size) != 0) return STATUS_OK; /* not on this machine */
+  char *far = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED, fileno(holes), 0);
+  if (far == MAP_FAILED) return STATUS_OK;
+  _Alignas(16) char near[16] = {0}, total[16] = {0};
+  char *bases[] = {far, near, total};
+  rt_view views[] = {
+      {.buffer = 0, .dtype = IR_I8, .rank = 1, .extents = &three, .strides = &gap},
+      {.buffer = 1, .dtype = IR_I8, .rank = 1, .extents = &three, .strides = &one},
+      {.buffer = 2, .dtype = IR_I64, .rank = 0, .extents = &one, .strides = &one},
+  };
+  rt_operand from = {.kind = RT_OPERAND_VIEW, .view = 0};
+  rt_attr attrs[2] = {{.given = false}, {.given = false}};
+  rt_plan plan = {.views = views, .n_views = 3};
+  rt_task copy = {.code = IR_OP_SET, .result = 1, .n_operands = 1, .operands = &from};
+  rt_task fold = {
+      .code = IR_OP_SUM, .result = 2, .n_operands = 1, .operands = &from, .attrs = attrs};
+  for (int i = 0; i < 3; i++) far[i * gap] = (char)(i + 5);
+  TRY(run_task(&plan, &copy, bases));
+  TRY(run_task(&plan, &fold, bases));
+  memcpy(&sum, total, sizeof sum);
+  if (!dry_run) (void)EXPECT(near[0] == 5 && near[1] == 6 && near[2] == 7 && sum == 18);
+  (void)munmap(far, (size_t)size);
+  (void)fclose(holes);
+  return STATUS_OK;
+}
+
+/* ---- a chain of steps: gelu(x + bias), each rounded to bf16 ---- */
+static double rounded(double x) {
+  uint16_t h = ir_bf16_from_f64(x);
+  return (double)ir_f32_from_bf16(h);
+}
+
+static status run_chain(void *context) {
+  enum { ROWS = 5, COLUMNS = 48 };
+  uint16_t *y = ARENA_ARRAY(&memory, ROWS * COLUMNS, uint16_t);
+  uint16_t *x = ARENA_ARRAY(&memory, ROWS * COLUMNS, uint16_t);
+  uint16_t *bias = ARENA_ARRAY(&memory, COLUMNS, uint16_t);
+  char *starts[] = {(char *)y, (char *)x, (char *)bias};
+  cg_kernel k;
+  (void)context;
+  cg_kernel_init(&k, &memory);
+  sample_write(&k, "bias_gelu", ROWS, COLUMNS);
+  for (uint32_t i = 0; i < k.n_launches; i++) emulator_add(&k.launches[i]);
+  if (dry_run) return STATUS_OK;
+  for (int i = 0; i < ROWS * COLUMNS; i++) x[i] = ir_bf16_from_f64((i - 120) * 0.04);
+  for (int i = 0; i < COLUMNS; i++) bias[i] = ir_bf16_from_f64(i * 0.01 - 0.2);
+  check(emulator_run(&k, starts, NULL, NULL));
+  for (int i = 0; i < ROWS * COLUMNS; i++) {
+    double b = (double)ir_f32_from_bf16(bias[i % COLUMNS]);
+    double s = rounded((double)ir_f32_from_bf16(x[i]) + b), want = s / 2 * erfc(-s / sqrt(2));
+    double got = (double)ir_f32_from_bf16(y[i]);
+    (void)EXPECT(fabs(got - want) <= fabs(want) * 0x1p-8);
+  }
+  return STATUS_OK;
+}
+
+static void run_guarded(status (*fn)(void *)) {
+  arena_init(&memory, &memory_default);
+  (void)EXPECT(memory_guard(fn, NULL) == STATUS_OK);
+  arena_destroy(&memory);
+}
+
+/* ---- compiling for a GPU ---- */
+enum { PROGRAM = 64 }; /* texts joined into one program */
+
+static void compile_program(const cuda_compiler *c, uint32_t begin, uint32_t end) {
+  const char *options[] = {"--gpu-architecture=compute_90", "--std=c++17", "--disable-warnings"};
+  void *joined = NULL;
+  size_t bytes = 1;
+  for (uint32_t i = begin; i < end; i++) bytes += strlen(emulator_kernels[i].source);
+  char *text = malloc(bytes), *at = text;
+  check(text != NULL);
+  for (uint32_t i = begin; i < end; i++) at = stpcpy(at, emulator_kernels[i].source);
+  check(c->nvrtcCreateProgram(&joined, text, "kernels.cu", 0, NULL, NULL) == 0);
+  if (!EXPECT_INT(c->nvrtcCompileProgram(joined, 3, options), 0)) {
+    char log[1 << 14] = "";
+    size_t size = 0;
+    if (c->nvrtcGetProgramLogSize(joined, &size) == 0 && size < sizeof log)
+      (void)c->nvrtcGetProgramLog(joined, log);
+    fprintf(stderr, "%s\n", log);
+  }
+  (void)c->nvrtcDestroyProgram(&joined);
+  free(text);
+}
+
+static void compile_all(void) {
+  cuda_compiler c;
+  if (!nvrtc_open(&c)) {
+    printf("skipped: there is no NVRTC to compile the texts with\n");
+    return;
+  }
+  for (uint32_t i = 0; i < emulator_n; i += PROGRAM)
+    compile_program(&c, i, i + PROGRAM < emulator_n ? i + PROGRAM : emulator_n);
+}
+
+/* ---- all of it ---- */
+static void run_all(uint64_t first, uint64_t seeds) {
   n_windows = n_launches = 0;
   run_seeds(first, seeds);
+  run_all_large();
+  expect_errors();
+  expect_rounding();
+  run_guarded(run_far);
+  run_guarded(run_chain);
+}
+
+static void expect_coverage(void) {
+  for (int code = 1; code < IR_OP_COUNT; code++)
+    if (!EXPECT(met[code][IR_F32] || met[code][IR_I32]))
+      fprintf(stderr, "%s was not met\n", ir_op_info_of((ir_opcode)code)->name);
+}
+
+int main(int argc, char **argv) {
+  uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
+  uint64_t seeds = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
+  dry_run = true;
+  run_all(first, seeds);
+  if (!EXPECT(emulator_compile())) return test_finish();
+  dry_run = false;
+  run_all(first, seeds);
+  expect_coverage();
+  compile_all();
   printf("%u texts, %llu windows, %llu launches\n", emulator_n, (unsigned long long)n_windows,
          (unsigned long long)n_launches);
   return test_finish();
