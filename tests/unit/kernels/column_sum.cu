@@ -1,0 +1,138 @@
+// grid 32 x 64, block 256
+typedef struct { char *at[2]; } weir_sum_bf16_49ff501b565f45d9_p;
+typedef struct { long long at[9]; } weir_sum_bf16_49ff501b565f45d9_n;
+WEIR_ENTRY __launch_bounds__(256)
+weir_sum_bf16_49ff501b565f45d9(const weir_sum_bf16_49ff501b565f45d9_p p, const weir_sum_bf16_49ff501b565f45d9_n n) {
+  typedef int ix;
+  const int side = (int)threadIdx.x % 32, lane = (int)threadIdx.x / 32;
+  const ix lanes = 8;
+  const ix result = (ix)blockIdx.x * 32 + side;
+  const ix results = ((ix)n.at[0]), each = ((ix)n.at[1]), all = ((ix)n.at[2]);
+  const ix begin = (ix)blockIdx.y * each;
+  const ix end = begin + each < all ? begin + each : all;
+  ix ox = 0, oy = 0, column = 0;
+  (void)side, (void)column;
+  {
+    ix r = result;
+    {
+    const ix i = r;
+    column = i;
+    }
+  }
+  column *= 8;
+  ox += column * ((ix)n.at[3]);
+  oy += column * ((ix)n.at[4]);
+  typedef union { uint4 w[1]; unsigned short e[8]; } v;
+  __shared__ float part[8][256];
+  float a[8];
+#pragma unroll
+  for (int e = 0; e < 8; e++) a[e] = 0;
+  if (result < results) {
+#pragma unroll 4
+  for (ix item = begin + lane; item < end; item += lanes) {
+    ix at = ox, c = 0;
+  {
+    ix r = item;
+    {
+    const ix i = r;
+    at += i * ((ix)n.at[5]);
+    }
+  }
+    v x;
+    x.w[0] = ((const uint4 *)((const unsigned short *)p.at[0] + at))[0];
+#pragma unroll
+    for (int e = 0; e < 8; e++) {
+      
+      const float g = (float)weir_get_bf16(x.e[e]);
+      a[e] = weir_sum_f(a[e], g);
+    }
+  }
+  }
+  __syncthreads();
+#pragma unroll
+  for (int e = 0; e < 8; e++) part[lane][side * 8 + e] = a[e];
+  __syncthreads();
+#pragma unroll
+  for (int e = 0; e < 8; e++) {
+    a[e] = part[0][side * 8 + e];
+#pragma unroll 4
+    for (int i = 1; i < 8; i++) a[e] = weir_sum_f(a[e], part[i][side * 8 + e]);
+  }
+  const ix first = (result - column / 8) / ((ix)n.at[7]) * ((ix)n.at[6]) + column;
+  oy = (ix)blockIdx.y * ((ix)n.at[8]) + first;
+  if (result < results && lane == 0) {
+#pragma unroll
+    for (int e = 0; e < 8; e++) {
+      
+      ((float *)p.at[1] + oy)[e * 1] = weir_f32_of_f(a[e]);
+    }
+  }
+}
+// grid 64 x 1, block 256
+typedef struct { char *at[2]; } weir_sum_f32_ba350d01658c1c2d_p;
+typedef struct { long long at[7]; } weir_sum_f32_ba350d01658c1c2d_n;
+WEIR_ENTRY __launch_bounds__(256)
+weir_sum_f32_ba350d01658c1c2d(const weir_sum_f32_ba350d01658c1c2d_p p, const weir_sum_f32_ba350d01658c1c2d_n n) {
+  typedef int ix;
+  const int side = (int)threadIdx.x % 32, lane = (int)threadIdx.x / 32;
+  const ix lanes = 8;
+  const ix result = (ix)blockIdx.x * 32 + side;
+  const ix results = ((ix)n.at[0]), each = ((ix)n.at[1]), all = ((ix)n.at[2]);
+  const ix begin = (ix)blockIdx.y * each;
+  const ix end = begin + each < all ? begin + each : all;
+  ix ox = 0, oy = 0, column = 0;
+  (void)side, (void)column;
+  {
+    ix r = result;
+    {
+    const ix i = r;
+    column = i;
+    }
+  }
+  column *= 4;
+  ox += column * ((ix)n.at[3]);
+  oy += column * ((ix)n.at[4]);
+  typedef union { uint4 w[1]; float e[4]; } v;
+  __shared__ double part[8][128];
+  double a[4];
+#pragma unroll
+  for (int e = 0; e < 4; e++) a[e] = 0;
+  if (result < results) {
+#pragma unroll 4
+  for (ix item = begin + lane; item < end; item += lanes) {
+    ix at = ox, c = 0;
+  {
+    ix r = item;
+    {
+    const ix i = r;
+    at += i * ((ix)n.at[5]);
+    }
+  }
+    v x;
+    x.w[0] = ((const uint4 *)((const float *)p.at[0] + at))[0];
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      
+      const double g = (double)weir_get_f32(x.e[e]);
+      a[e] = weir_sum_d(a[e], g);
+    }
+  }
+  }
+  __syncthreads();
+#pragma unroll
+  for (int e = 0; e < 4; e++) part[lane][side * 4 + e] = a[e];
+  __syncthreads();
+#pragma unroll
+  for (int e = 0; e < 4; e++) {
+    a[e] = part[0][side * 4 + e];
+#pragma unroll 4
+    for (int i = 1; i < 8; i++) a[e] = weir_sum_d(a[e], part[i][side * 4 + e]);
+  }
+  if (result < results && lane == 0) {
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      
+      ((unsigned short *)p.at[1] + oy)[e * ((ix)n.at[6])] = weir_bf16_of_d(a[e]);
+    }
+  }
+}
