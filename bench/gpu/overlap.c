@@ -123,7 +123,7 @@ typedef struct hand {
   size s;
   int slices;
   product p;
-  void *pinned[2];                         /* each device's half of a */
+  void *pinned[2];                           /* each device's half of a */
   CUdeviceptr half[2], other[2], b[2], c[2]; /* by device */
   CUstream out[2], in[2], compute[2];
   CUevent sent[2][64], arrived[2][64];
@@ -206,6 +206,7 @@ static const cutting cuttings[] = {
     {"falling", 10, {5, 5, 4, 4, 4, 3, 3, 2, 1, 1}},
     {"rising", 10, {1, 1, 2, 3, 3, 4, 4, 4, 5, 5}},
     {"both", 11, {1, 2, 3, 4, 4, 4, 4, 4, 3, 2, 1}},
+    {"long", 8, {1, 3, 6, 7, 7, 5, 2, 1}},
 };
 
 static char *text_of(size s, const cutting *c) {
@@ -236,15 +237,31 @@ static char *text_of(size s, const cutting *c) {
   return text;
 }
 
+/* When slices had arrived and when they were computed, in us from the start of the run. */
+static void print_times(const bench *b) {
+  const rt_plan *plan = b->plan;
+  uint32_t n = plan->n_tasks + plan->n_posts;
+  rt_span *spans = calloc(n, sizeof *spans);
+  for (int i = 0; i < 2; i++) must(rt_run(b->loaded, b->inputs, b->outputs, spans, NULL));
+  for (uint32_t i = 0; i < n; i++)
+    printf("    %s rank %u stream %2u  %8.1f to %8.1f\n", i < plan->n_tasks ? "task" : "post",
+           rt_plan_rank(plan, spans[i].stream), spans[i].stream, (double)spans[i].start_ns * 1e-3,
+           (double)spans[i].end_ns * 1e-3);
+  free(spans);
+}
+
 static void run_weir(size s, bool graph, double limit) {
   rt_device *d = bench_device(&(rt_device_options){.link_host = true, .graph = graph});
   for (size_t i = 0; i < sizeof cuttings / sizeof *cuttings; i++) {
     bench b;
-    bench_args args = {.text = text_of(s, &cuttings[i]), .ranks = 2, .streams = 16, .fill = true};
+    bench_args args = {.text = text_of(s, &cuttings[i]), .ranks = 2, .streams = 8, .fill = true};
     bench_open(&b, d, &args);
     double ms = time_us(bench_run, &b, repeats) * 1e-3;
-    printf("  weir%s %-9s %7.3f ms  %.3f x limit   issue %.0f us\n", graph ? ", graph," : ",       ",
-           cuttings[i].name, ms, ms / limit, (double)b.host_ns * 1e-3);
+    printf("  weir%s %-9s %7.3f ms  %.3f x limit   issue %.0f us\n",
+           graph ? ", graph," : ",       ", cuttings[i].name, ms, ms / limit,
+           (double)b.host_ns * 1e-3);
+    if (!graph && getenv("TIMES") && strcmp(getenv("TIMES"), cuttings[i].name) == 0)
+      print_times(&b);
     bench_close(&b);
   }
   d->ops->close(d);

@@ -84,6 +84,7 @@ typedef struct cuda_stream {
   CUstream handle;
   uint32_t rank;
   bool used;
+  bool is_last; /* no other stream waits for its end */
   size_t scratch_bytes;
   CUdeviceptr scratch;
 } cuda_stream;
@@ -95,6 +96,8 @@ typedef struct cuda_external {
   CUdeviceptr place; /* in the rank's block */
   CUdeviceptr used;  /* in the last run: `place`, or the caller's own */
   void *caller;
+  bool on_device; /* the caller's is memory of `gpu` */
+  uint32_t gpu;
 } cuda_external;
 
 typedef struct cuda_rank {

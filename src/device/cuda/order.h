@@ -10,7 +10,7 @@
  *   COPY    bytes from place to place     FOLD  several sources into several results, element by element
  *
  * Posts of all ranks are matched here, and each communication becomes copies and folds on streams of
- * its own: every rank has one that receives, one that sends, and one that moves what it keeps. Nothing is left to decide in a run: to
+ * its own, the rank's *lanes*. Nothing is left to decide in a run: to
  * issue instruction i of the plan is to issue the steps from upto[i - 1] to below upto[i].
  *
  * Two ways of moving. Where every GPU can read the others' memory, the receiver pulls, and reductions
@@ -34,21 +34,23 @@ typedef enum cuda_step_kind {
 } cuda_step_kind;
 
 typedef struct cuda_step {
-  uint8_t kind; /* cuda_step_kind */
-  uint16_t
-      stream; /* below n_streams: of the plan; then CUDA_LANES per rank */
-  uint32_t index; /* LAUNCH: task; RECORD, WAIT: event; COPY: in copies; FOLD: in folds */
+  uint8_t kind;    /* cuda_step_kind */
+  uint16_t stream; /* below n_streams: of the plan; then CUDA_LANES per rank */
+  uint32_t index;  /* LAUNCH: task; RECORD, WAIT: event; COPY: in copies; FOLD: in folds */
 } cuda_step;
 
-enum { CUDA_LANES = 3 }; /* streams of a rank that communicate */
-static inline uint16_t cuda_receives(const rt_plan *p, uint32_t rank) {
-  return (uint16_t)(p->n_streams + CUDA_LANES * rank);
-}
-static inline uint16_t cuda_sends(const rt_plan *p, uint32_t rank) {
-  return (uint16_t)(cuda_receives(p, rank) + 1);
-}
-static inline uint16_t cuda_keeps(const rt_plan *p, uint32_t rank) {
-  return (uint16_t)(cuda_receives(p, rank) + 2);
+/* Streams of a rank that communicate. What is reduced goes on to the others on lanes of its own, so that
+ * it does not hold up what comes in meanwhile. */
+typedef enum cuda_lane {
+  CUDA_RECEIVES,
+  CUDA_SENDS,
+  CUDA_KEEPS, /* moves what stays with its owner */
+  CUDA_RECEIVES_REDUCED,
+  CUDA_SENDS_REDUCED,
+  CUDA_LANES
+} cuda_lane;
+static inline uint16_t cuda_lane_of(const rt_plan *p, uint32_t rank, cuda_lane lane) {
+  return (uint16_t)(p->n_streams + CUDA_LANES * rank + lane);
 }
 
 /* Where bytes are. */
@@ -103,6 +105,8 @@ typedef struct cuda_order_options {
   bool staged;       /* GPUs cannot read each other's memory, or shall not */
   bool through_host; /* then: by way of the host's memory */
   bool one_gpu;      /* all ranks are on one */
+  /* Pieces up to `whole_bytes` are sent as they are, larger ones in segments. 0: good values. */
+  int64_t whole_bytes, segment_bytes;
 } cuda_order_options;
 
 /* Needs a memory_guard(); the order lives in `memory`. A program whose communications do not match, or

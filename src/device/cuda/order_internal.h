@@ -6,9 +6,9 @@
 #include "device/cuda/order.h"
 
 enum {
-  CUDA_SLOTS = 8, /* segments that a rank can have in pinned memory at once */
-  CUDA_SEGMENT_LEAST = 512 << 10,
-  CUDA_SEGMENT_MOST = 4 << 20,
+  CUDA_SLOTS = 8,             /* segments that a rank can have in pinned memory at once */
+  CUDA_PIECE_WHOLE = 9 << 20, /* a piece up to this size is one segment */
+  CUDA_SEGMENT = 4 << 20,     /* of a larger one */
 };
 
 /* A segment of pinned memory: who must have taken it before it is filled again. */

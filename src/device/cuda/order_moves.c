@@ -62,12 +62,12 @@ static void need(cuda_maker *k, uint16_t stream, uint32_t member) {
   cuda_step_add(k, CUDA_WAIT, stream, k->order->posted[meeting_of(k)->posts[member]]);
 }
 
-static uint16_t receives(const cuda_maker *k, uint32_t member) {
-  return cuda_receives(k->plan, rank_of(k, member));
+static uint16_t lane(const cuda_maker *k, uint32_t member, cuda_lane l) {
+  return cuda_lane_of(k->plan, rank_of(k, member), l);
 }
 
-static uint16_t sends(const cuda_maker *k, uint32_t member) {
-  return cuda_sends(k->plan, rank_of(k, member));
+static uint16_t receives(const cuda_maker *k, uint32_t member) {
+  return lane(k, member, CUDA_RECEIVES);
 }
 
 /* ---- copies and folds ---- */
@@ -99,13 +99,14 @@ typedef struct part {
   cuda_place here;
   int64_t bytes, at;
   uint32_t after;
+  bool reduced; /* it has its own lanes */
 } part;
 
 /* Each receiver fetches it. */
 static void pull(cuda_maker *k, const part *p, const targets *t) {
   for (uint32_t i = 0; i < t->n; i++) {
     uint32_t to = t->members[i];
-    uint16_t stream = receives(k, to);
+    uint16_t stream = lane(k, to, p->reduced ? CUDA_RECEIVES_REDUCED : CUDA_RECEIVES);
     need(k, stream, to);
     need(k, stream, p->from);
     if (p->after != NO_EVENT) cuda_step_add(k, CUDA_WAIT, stream, p->after);
@@ -120,7 +121,7 @@ static void send_through_host(cuda_maker *k, const part *p, const targets *t) {
   cuda_slots *slots = &k->slots[rank];
   uint32_t number = slots->next++ % CUDA_SLOTS;
   cuda_slot *slot = &slots->slots[number];
-  uint16_t stream = sends(k, p->from);
+  uint16_t stream = lane(k, p->from, p->reduced ? CUDA_SENDS_REDUCED : CUDA_SENDS);
   cuda_place pinned = {CUDA_IN_SLOTS, rank, number};
   if (p->bytes > slots->size_bytes) slots->size_bytes = p->bytes;
   need(k, stream, p->from);
@@ -132,7 +133,7 @@ static void send_through_host(cuda_maker *k, const part *p, const targets *t) {
   slot->n_readers = 0;
   for (uint32_t i = 0; i < t->n; i++) {
     uint32_t to = t->members[i];
-    uint16_t receiver = receives(k, to);
+    uint16_t receiver = lane(k, to, p->reduced ? CUDA_RECEIVES_REDUCED : CUDA_RECEIVES);
     need(k, receiver, to);
     cuda_step_add(k, CUDA_WAIT, receiver, filled);
     copy(k, receiver, to, further(t->places[i], p->at), p->from, pinned, p->bytes);
@@ -150,7 +151,7 @@ static void send(cuda_maker *k, const part *p, const targets *t) {
 static void keep(cuda_maker *k, uint32_t member, cuda_place to, cuda_place from, int64_t bytes) {
   if (bytes == 0 || to.kind == CUDA_NOWHERE || from.kind == CUDA_NOWHERE || is_same(to, from))
     return;
-  uint16_t stream = cuda_keeps(k->plan, rank_of(k, member));
+  uint16_t stream = lane(k, member, CUDA_KEEPS);
   need(k, stream, member);
   copy(k, stream, member, to, member, from, bytes);
 }
@@ -168,12 +169,12 @@ static void fold(cuda_maker *k, uint32_t on, int64_t count, uint32_t n_sources, 
 /* ---- segments ---- */
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Of a piece that is sent in parts, so that its way in and its way out overlap. */
+/* Of a piece that is sent in parts, so that its way in and its way out overlap. Every copy costs the
+ * engine some microseconds, so parts are not small. */
 static int64_t segment_bytes(const cuda_maker *k, int64_t bytes) {
-  if (!k->options->staged) return bytes;
-  int64_t some = (bytes / 4 + CUDA_SEGMENT_LEAST - 1) / CUDA_SEGMENT_LEAST * CUDA_SEGMENT_LEAST;
-  if (some < CUDA_SEGMENT_LEAST) some = CUDA_SEGMENT_LEAST;
-  return smaller(some, CUDA_SEGMENT_MOST);
+  int64_t whole = k->options->whole_bytes ? k->options->whole_bytes : CUDA_PIECE_WHOLE;
+  int64_t some = k->options->segment_bytes ? k->options->segment_bytes : CUDA_SEGMENT;
+  return k->options->staged && bytes > whole ? some : bytes;
 }
 
 /* ---- kinds that only move ---- */
@@ -333,6 +334,7 @@ static void send_reduced(cuda_maker *k, const share *s, int64_t at, int64_t step
   for (uint32_t q = 0; q < n; q++)
     if (q != s->owner) target_add(&t, q, further(out_of(k, q), s->begin_bytes));
   part p = {.from = s->owner, .here = further(s->result, at), .at = at, .after = after};
+  p.reduced = true;
   p.bytes = smaller(step, s->bytes - at);
   send(k, &p, &t);
 }
@@ -374,6 +376,21 @@ static void add_reduce_scatter(cuda_maker *k, int64_t bytes) {
   for (uint32_t i = 0; i < m->n && !k->options->staged; i++)
     fold_direct(k, &shares[i], 1, &shares[i].result);
   if (k->options->staged) reduce_staged(k, shares, m->n, false);
+}
+
+/* Two members that write elsewhere each receive the other's whole input and reduce it: as many bytes as
+ * sharing the work, and none of them waits for a second journey. */
+static bool exchanges(const cuda_maker *k) {
+  bool apart = true;
+  for (uint32_t i = 0; i < meeting_of(k)->n; i++)
+    apart = apart && !is_same(in_of(k, i), out_of(k, i));
+  return k->options->staged && meeting_of(k)->n == 2 && apart;
+}
+
+static void add_exchange(cuda_maker *k, int64_t bytes) {
+  share shares[2];
+  for (uint32_t i = 0; i < 2; i++) shares[i] = (share){i, 0, bytes, out_of(k, i)};
+  reduce_staged(k, shares, 2, false);
 }
 
 /* Every member reduces a share; directly, it also writes it to all. One GPU does not get faster by
@@ -448,6 +465,7 @@ static void add_steps(cuda_maker *k, int64_t bytes) {
   if (bytes == 0) return;
   if (kind == RT_COMM_REDUCE) add_reduce(k, bytes);
   else if (kind == RT_COMM_REDUCE_SCATTER) add_reduce_scatter(k, bytes);
+  else if (kind == RT_COMM_ALLREDUCE && exchanges(k)) add_exchange(k, bytes);
   else if (kind == RT_COMM_ALLREDUCE) add_allreduce(k, bytes);
   else add_moving(k, bytes);
 }

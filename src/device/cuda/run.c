@@ -156,25 +156,23 @@ static bool replays(const cuda_loaded *l) {
 }
 
 /* ---- the caller's arrays ---- */
-/* The caller's own memory, if the rank's GPU can use it as it is; else 0. */
-static CUdeviceptr usable(const cuda_loaded *l, const cuda_external *e) {
+/* Whether a pointer is to memory of a GPU, and of which. */
+static bool is_on_device(const cuda_loaded *l, const void *p, uint32_t *gpu) {
+  CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                 CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
   unsigned kind = 0;
-  int gpu = -1;
-  CUdeviceptr p = (CUdeviceptr)(uintptr_t)e->caller;
-  if (!p || p % CUDA_ALIGN != 0) return 0;
-  if (l->cu->cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p) != CUDA_SUCCESS)
-    return 0;
-  if (kind != CU_MEMORYTYPE_DEVICE) return 0;
-  if (l->cu->cuPointerGetAttribute(&gpu, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, p) != CUDA_SUCCESS)
-    return 0;
-  return gpu == (int)l->ranks[e->rank].gpu ? p : 0;
+  int ordinal = -1;
+  void *values[] = {&kind, &ordinal};
+  CUdeviceptr address = (CUdeviceptr)(uintptr_t)p;
+  if (!p || l->cu->cuPointerGetAttributes(2, which, values, address) != CUDA_SUCCESS) return false;
+  *gpu = (uint32_t)ordinal;
+  return kind == CU_MEMORYTYPE_DEVICE;
 }
 
-static bool is_on_device(const cuda_loaded *l, const void *p) {
-  unsigned kind = 0;
-  CUresult r = l->cu->cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                            (CUdeviceptr)(uintptr_t)p);
-  return r == CUDA_SUCCESS && kind == CU_MEMORYTYPE_DEVICE;
+/* The caller's own memory, if the rank's GPU can use it as it is; else 0. */
+static CUdeviceptr usable(const cuda_external *e, uint32_t gpu) {
+  CUdeviceptr p = (CUdeviceptr)(uintptr_t)e->caller;
+  return e->on_device && e->gpu == gpu && p % CUDA_ALIGN == 0 ? p : 0;
 }
 
 static status copy_in(cuda_loaded *l, const cuda_external *e, bool *copied) {
@@ -183,7 +181,7 @@ static status copy_in(cuda_loaded *l, const cuda_external *e, bool *copied) {
   if (e->used != e->place || !e->copies_in || bytes == 0) return STATUS_OK;
   TRY(cuda_try(make_current(l, e->rank), "making a context current"));
   *copied = true;
-  if (is_on_device(l, e->caller))
+  if (e->on_device)
     return cuda_try(
         l->cu->cuMemcpyDtoDAsync(e->place, (CUdeviceptr)(uintptr_t)e->caller, bytes, stream),
         "copying an array in");
@@ -191,12 +189,13 @@ static status copy_in(cuda_loaded *l, const cuda_external *e, bool *copied) {
                   "copying an array in");
 }
 
-static status copy_out(cuda_loaded *l, const cuda_external *e) {
+static status copy_out(cuda_loaded *l, const cuda_external *e, bool *copied) {
   size_t bytes = (size_t)plan_of(l)->buffers[e->buffer].size_bytes;
   CUstream stream = l->streams[main_stream(l, e->rank)].handle;
   if (e->used != e->place || !e->is_output || bytes == 0) return STATUS_OK;
+  *copied = true;
   TRY(cuda_try(make_current(l, e->rank), "making a context current"));
-  if (is_on_device(l, e->caller))
+  if (e->on_device)
     return cuda_try(
         l->cu->cuMemcpyDtoDAsync((CUdeviceptr)(uintptr_t)e->caller, e->place, bytes, stream),
         "copying an output back");
@@ -214,7 +213,8 @@ static status take_arrays(cuda_loaded *l, void *const *inputs, void *const *outp
     cuda_external *e = &l->externals[i];
     const rt_buffer *b = &plan_of(l)->buffers[e->buffer];
     e->caller = e->is_output ? outputs[b->slot] : inputs[b->slot];
-    CUdeviceptr own = usable(l, e), used = own ? own : e->place;
+    e->on_device = is_on_device(l, e->caller, &e->gpu);
+    CUdeviceptr own = usable(e, l->ranks[e->rank].gpu), used = own ? own : e->place;
     if (used != e->used) l->moved = true;
     e->used = used;
     TRY(copy_in(l, e, &copied));
@@ -316,8 +316,9 @@ static status failure(const cuda_loaded *l) {
 
 static status sync_all(cuda_loaded *l) {
   if (replays(l)) return sync(l, 0);
+  bool all = l->failed != CUDA_SUCCESS;
   for (uint32_t s = 0; s < l->n_streams; s++)
-    if (l->streams[s].used) TRY(sync(l, s));
+    if (all ? l->streams[s].used : l->streams[s].is_last) TRY(sync(l, s));
   return STATUS_OK;
 }
 
@@ -326,8 +327,9 @@ static status complete(cuda_loaded *l) {
   if (issued != STATUS_OK) return issued;
   if (ran != STATUS_OK) return ran;
   if (l->n_errors) TRY(read_errors(l));
-  for (uint32_t i = 0; i < l->n_externals; i++) TRY(copy_out(l, &l->externals[i]));
-  for (uint32_t r = 0; r < l->n_ranks; r++) TRY(sync(l, main_stream(l, r)));
+  bool copied = false;
+  for (uint32_t i = 0; i < l->n_externals; i++) TRY(copy_out(l, &l->externals[i], &copied));
+  for (uint32_t r = 0; r < l->n_ranks && copied; r++) TRY(sync(l, main_stream(l, r)));
   if (l->spans) cuda_trace_end(l);
   return STATUS_OK;
 }

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static cuda_vendor vendor;
@@ -84,7 +85,11 @@ static status load_cublaslt(void) {
   return STATUS_OK;
 }
 
+/* Streams that share a queue of the hardware wait for one another; by default there are 8. */
+static void ask_for_queues(void) { (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); }
+
 static status load_all(void) {
+  ask_for_queues();
   TRY(load_driver());
   CUresult r = vendor.cuInit(0);
   if (r != CUDA_SUCCESS) {
