@@ -81,46 +81,95 @@ static void test_chain(cuda_order_options options, int64_t width) {
   world_destroy(&w);
 }
 
-/* The second post may begin only behind what stands before the first, though it is on another stream
- * that waits for nothing. */
-static void test_before(cuda_order_options options) {
-  enum { WIDTH = 16 };
+typedef struct two {
+  world w;
+  uint32_t x[2], z[2]; /* inputs and outputs, by rank */
+} two;
+
+enum { TWO_WIDTH = 16 };
+
+static void two_begin(two *t, uint32_t streams) {
+  *t = (two){.w = {.n = 2, .width = TWO_WIDTH}};
+  arena_init(&t->w.memory, &memory_default);
+  for (uint32_t r = 0; r < 2; r++) {
+    kit_init(&t->w.ranks[r].k, streams);
+    t->x[r] = kit_buffer(&t->w.ranks[r].k, RT_BUFFER_INPUT, 0, TWO_WIDTH);
+    t->z[r] = kit_buffer(&t->w.ranks[r].k, RT_BUFFER_OUTPUT, 0, TWO_WIDTH);
+    t->w.inputs[r] = world_array(&t->w);
+    t->w.outputs[r] = world_array(&t->w);
+    for (int64_t i = 0; i < TWO_WIDTH; i++)
+      ((int64_t *)t->w.inputs[r])[i] = (i + 1) * (1 + r * 100);
+  }
+}
+
+static uint32_t two_broadcast(two *t, uint32_t r, uint32_t stream, uint32_t root, uint32_t in,
+                              uint32_t out) {
   static const uint32_t team[] = {0, 1};
-  world w = {.n = 2, .width = WIDTH};
+  rt_post p = {.kind = RT_COMM_BROADCAST, .dtype = IR_I64, .team = team, .n_team = 2};
+  p.me = p.rank = r;
+  p.root = root;
+  p.count = TWO_WIDTH;
+  p.in = r == root ? in : RT_NO_VIEW;
+  p.out = out;
+  return kit_post(&t->w.ranks[r].k, stream, p);
+}
+
+/* Rank r must end with `factor[r]` times 1, 2, 3, … */
+static void two_expect(two *t, cuda_order_options options, const int64_t factor[2]) {
   rt_plan *plans[2];
   uint32_t wrong = 0;
-  arena_init(&w.memory, &memory_default);
   for (uint32_t r = 0; r < 2; r++) {
-    kit *k = &w.ranks[r].k;
-    kit_init(k, 3);
-    uint32_t x = kit_buffer(k, RT_BUFFER_INPUT, 0, WIDTH), t = kit_pool(k, WIDTH);
-    uint32_t u = kit_pool(k, WIDTH), z = kit_buffer(k, RT_BUFFER_OUTPUT, 0, WIDTH);
-    rt_post p = {.kind = RT_COMM_ALLREDUCE, .dtype = IR_I64, .team = team, .n_team = 2};
-    p.me = p.rank = r;
-    p.count = WIDTH;
-    (void)kit_binary(k, 1, IR_OP_ADD, t, x, x);
-    p.in = x, p.out = u;
-    uint32_t first = kit_post(k, 1, p);
-    p.in = t, p.out = z;
-    uint32_t second = kit_post(k, 2, p);
-    (void)kit_join(k, 0, first);
-    (void)kit_join(k, 0, second);
-    (void)kit_plan(k);
-    plans[r] = &k->plan;
-    w.inputs[r] = world_array(&w);
-    w.outputs[r] = world_array(&w);
-    for (int64_t i = 0; i < WIDTH; i++) ((int64_t *)w.inputs[r])[i] = i + 1;
+    (void)kit_plan(&t->w.ranks[r].k);
+    plans[r] = &t->w.ranks[r].k.plan;
   }
-  if (rt_plan_join(plans, 2, &memory_default, &w.plan) != STATUS_OK) abort();
-  for (uint32_t seed = 0; seed < 60; seed++) {
-    job j = {&w, options, seed};
+  if (rt_plan_join(plans, 2, &memory_default, &t->w.plan) != STATUS_OK) abort();
+  for (uint32_t seed = 0; seed < 100; seed++) {
+    job j = {&t->w, options, seed};
     bool right = memory_guard(run_job, &j) == STATUS_OK;
-    for (int64_t i = 0; i < 2 * WIDTH && right; i++)
-      right = ((int64_t *)w.outputs[i / WIDTH])[i % WIDTH] == 4 * (i % WIDTH + 1);
+    for (int64_t i = 0; i < 2 * TWO_WIDTH && right; i++) {
+      int64_t r = i / TWO_WIDTH, at = i % TWO_WIDTH;
+      right = ((int64_t *)t->w.outputs[r])[at] == factor[r] * (at + 1);
+    }
     wrong += !right;
   }
   EXPECT_INT(wrong, 0);
-  world_destroy(&w);
+  world_destroy(&t->w);
+}
+
+/* The second post may begin only behind what stands before the first, though it is on another stream
+ * that waits for nothing. */
+static void test_before(cuda_order_options options) {
+  two t;
+  two_begin(&t, 3);
+  for (uint32_t r = 0; r < 2; r++) {
+    kit *k = &t.w.ranks[r].k;
+    uint32_t sum = kit_pool(k, TWO_WIDTH), u = kit_pool(k, TWO_WIDTH);
+    (void)kit_binary(k, 1, IR_OP_ADD, sum, t.x[r], t.x[r]);
+    uint32_t first = two_broadcast(&t, r, 1, 0, t.x[r], u);
+    uint32_t second = two_broadcast(&t, r, 2, 1, sum, t.z[r]);
+    (void)kit_join(k, 0, first);
+    (void)kit_join(k, 0, second);
+  }
+  two_expect(&t, options, (int64_t[]){202, 202});
+}
+
+/* Rank 0 receives where its input was, in memory that another buffer has now: only when rank 1 has taken
+ * it. */
+static void test_reuse(cuda_order_options options) {
+  two t;
+  two_begin(&t, 1);
+  for (uint32_t r = 0; r < 2; r++) {
+    kit *k = &t.w.ranks[r].k;
+    uint32_t u = kit_pool_at(k, 0, TWO_WIDTH), v = kit_pool_at(k, 0, TWO_WIDTH);
+    uint32_t w = kit_pool(k, TWO_WIDTH);
+    (void)kit_set(k, 0, u, t.x[r]);
+    uint32_t first = two_broadcast(&t, r, 0, 0, u, w);
+    if (r == 0) (void)kit_join(k, 0, first); /* rank 1 joins it later */
+    (void)kit_join(k, 0, two_broadcast(&t, r, 0, 1, t.x[r], r == 0 ? v : u));
+    if (r == 1) (void)kit_join(k, 0, first);
+    (void)kit_set(k, 0, t.z[r], r == 0 ? v : w);
+  }
+  two_expect(&t, options, (int64_t[]){101, 1});
 }
 
 int main(void) {
@@ -141,5 +190,7 @@ int main(void) {
   test_chain(parts, 64);
   test_before(direct);
   test_before(host);
+  test_reuse(direct);
+  test_reuse(host);
   return test_finish();
 }

@@ -14,6 +14,33 @@ uint32_t cuda_step_record(cuda_maker *k, uint16_t stream) {
   return event;
 }
 
+/* ---- bytes ---- */
+cuda_range cuda_range_of(const rt_plan *plan, uint32_t view, int64_t bytes) {
+  const rt_view *v = &plan->views[view];
+  const rt_buffer *b = &plan->buffers[v->buffer];
+  bool in_pool = b->kind == RT_BUFFER_POOL;
+  int64_t start = (in_pool ? b->offset_bytes : 0) + v->offset_bytes;
+  int64_t size = (int64_t)ir_dtype_size_bytes(v->dtype);
+  cuda_range r = {in_pool ? 0 : 1 + v->buffer, start, start + (bytes < 0 ? size : bytes)};
+  for (uint32_t d = 0; d < v->rank && bytes < 0; d++) {
+    int64_t reach = (v->extents[d] - 1) * v->strides[d] * size;
+    if (v->extents[d] == 0) r.end = r.begin;
+    else if (reach < 0) r.begin += reach;
+    else r.end += reach;
+  }
+  return r;
+}
+
+bool cuda_ranges_meet(const cuda_range *a, const cuda_range *b) {
+  return a->space == b->space && a->begin < b->end && b->begin < a->end;
+}
+
+int64_t cuda_input_bytes(const rt_post *p) {
+  bool pieces = p->kind == RT_COMM_SCATTER || p->kind == RT_COMM_REDUCE_SCATTER ||
+                p->kind == RT_COMM_ALL_TO_ALL;
+  return p->count * (int64_t)ir_dtype_size_bytes(p->dtype) * (pieces ? p->n_team : 1);
+}
+
 /* ---- entries of streams ---- */
 static bool is_over(const cuda_maker *k, uint32_t post) {
   for (int h = 0; h < 2; h++) {
@@ -54,21 +81,72 @@ static void add_post(cuda_maker *k, uint16_t stream, uint32_t post) {
   }
 }
 
+/* ---- joins ----
+ * A join promises that the output is written and that the input may be overwritten. Only the first is
+ * waited for at once; who overwrites the input waits for the rest. */
+static bool concerns(const cuda_maker *k, const cuda_meeting *m, uint32_t end, uint32_t member,
+                     uint8_t what) {
+  if (m->n > CUDA_MOST_MEMBERS) return what == CUDA_WRITES;
+  return k->end_flags.data[(size_t)end * CUDA_MOST_MEMBERS + member] & what;
+}
+
+static void wait_ends(cuda_maker *k, uint16_t stream, uint32_t meeting, uint32_t member,
+                      uint8_t what) {
+  const cuda_meeting *m = &k->meetings.list.data[meeting];
+  for (uint32_t e = m->first_end; e < m->first_end + m->n_ends; e++)
+    if (concerns(k, m, e, member, what)) cuda_step_add(k, CUDA_WAIT, stream, k->ends.data[e]);
+}
+
+static void join_half(cuda_maker *k, uint16_t stream, uint32_t post, uint32_t meeting,
+                      uint32_t member) {
+  cuda_readings *list = &k->readings[k->meetings.rank_of_post[post]];
+  const rt_post *p = &k->plan->posts[post];
+  wait_ends(k, stream, meeting, member, CUDA_WRITES);
+  if (p->in == RT_NO_VIEW || k->meetings.list.data[meeting].n > CUDA_MOST_MEMBERS) return;
+  if (list->len >= CUDA_MOST_READINGS) {
+    wait_ends(k, stream, meeting, member, CUDA_READS);
+    return;
+  }
+  for (uint32_t i = 0; i < list->len; i++)
+    if (list->data[i].meeting == meeting && list->data[i].member == member) return;
+  cuda_reading r = {cuda_range_of(k->plan, p->in, cuda_input_bytes(p)), meeting, member,
+                    UINT16_MAX};
+  vec_push(k->memory, list, r);
+}
+
 static void add_join(cuda_maker *k, uint16_t stream, uint32_t post) {
   for (int h = 0; h < 2; h++) {
     uint32_t at = k->meetings.of_post[post][h];
     if (at == CUDA_NOBODY) continue;
     const cuda_meeting *m = &k->meetings.list.data[at];
-    for (uint32_t i = 0; i < m->n_ends; i++)
-      cuda_step_add(k, CUDA_WAIT, stream, k->ends.data[m->first_end + i]);
+    uint32_t member = m->is_pair ? (uint32_t)h : k->plan->posts[post].me;
+    join_half(k, stream, post, at, member);
   }
+}
+
+static void add_launch(cuda_maker *k, uint16_t stream, uint32_t task) {
+  const rt_plan *plan = k->plan;
+  cuda_readings *list = &k->readings[rt_plan_rank(plan, stream)];
+  uint32_t result = plan->tasks[task].result, kept = 0;
+  cuda_range to = cuda_range_of(plan, result, -1);
+  for (uint32_t i = 0; i < list->len; i++) {
+    cuda_reading r = list->data[i];
+    bool meets = cuda_ranges_meet(&r.range, &to);
+    if (meets && r.stream != stream) wait_ends(k, stream, r.meeting, r.member, CUDA_READS);
+    if (meets) r.stream = stream;
+    /* whoever comes later is ordered behind this task */
+    bool gone = meets && to.begin <= r.range.begin && r.range.end <= to.end;
+    if (!gone) list->data[kept++] = r;
+  }
+  list->len = kept;
+  cuda_step_add(k, CUDA_LAUNCH, stream, task);
 }
 
 static void add_entry(cuda_maker *k, uint32_t stream, uint32_t at) {
   const rt_entry *e = &k->queues.streams[stream].entries[at];
   uint16_t s = (uint16_t)stream;
   switch ((rt_instr_kind)e->kind) {
-  case RT_LAUNCH: cuda_step_add(k, CUDA_LAUNCH, s, e->task); break;
+  case RT_LAUNCH: add_launch(k, s, e->task); break;
   case RT_WAIT:
     if (e->target) cuda_step_add(k, CUDA_WAIT, s, k->event_of[e->other][e->target - 1]);
     break;
@@ -158,6 +236,8 @@ static void prepare(cuda_maker *k) {
   for (uint32_t r = 0; r < ranks; r++)
     for (uint32_t i = 0; i < CUDA_SLOTS; i++)
       k->slots[r].slots[i].readers = ARENA_ARRAY(k->memory, ranks, uint32_t);
+  k->readings = arena_array(k->memory, ranks, sizeof *k->readings);
+  k->flags = ARENA_ARRAY(k->memory, CUDA_LANES * (size_t)ranks * CUDA_MOST_MEMBERS, uint8_t);
   k->uses = arena_array(k->memory, plan->n_buffers, sizeof *k->uses);
   k->entered = ARENA_ARRAY(k->memory, CUDA_LANES * (size_t)ranks, bool);
   k->needs = ARENA_ARRAY(k->memory, CUDA_LANES * (size_t)ranks * (ranks + 1), bool);

@@ -32,6 +32,29 @@ typedef struct cuda_use {
 
 typedef VEC(cuda_use) cuda_uses;
 
+/* Bytes on the machine: of the pool (0), or of a buffer of the caller (1 + its number). */
+typedef struct cuda_range {
+  uint32_t space;
+  int64_t begin, end;
+} cuda_range;
+
+/* An input of a communication that its poster has joined, while others may still read it: who writes
+ * there next comes behind them. */
+typedef struct cuda_reading {
+  cuda_range range;
+  uint32_t meeting, member;
+  uint16_t stream; /* that last waited for it */
+} cuda_reading;
+
+enum {
+  CUDA_MOST_READINGS = 64, /* of a rank; more are waited for at once */
+  CUDA_MOST_MEMBERS = 16,  /* of larger teams, all ends are waited for */
+  CUDA_WRITES = 1,         /* an end of a member's output: its join waits */
+  CUDA_READS = 2,          /* an end of reading a member's input */
+};
+
+typedef VEC(cuda_reading) cuda_readings;
+
 typedef struct cuda_maker {
   const rt_plan *plan;
   const cuda_order_options *options;
@@ -46,16 +69,24 @@ typedef struct cuda_maker {
   cuda_uses *uses;           /* by buffer */
   VEC(uint32_t) ends;        /* events; meetings have ranges of it */
   VEC(uint16_t) end_streams; /* where those are recorded */
+  VEC(uint8_t) end_flags;    /* CUDA_MOST_MEMBERS for each, by member */
+  cuda_readings *readings;   /* by rank */
   /* Of the communication that is being turned into steps: */
   uint32_t meeting;
   VEC(uint32_t) before; /* meetings that it must come behind */
   bool *entered;        /* by lane of all ranks: the stream takes part */
   bool *needs;          /* the same, times members: it is behind that member's post */
+  uint8_t *flags;       /* by lane, CUDA_MOST_MEMBERS for each: what it does for which member */
 } cuda_maker;
 
 void cuda_step_add(cuda_maker *k, cuda_step_kind kind, uint16_t stream, uint32_t index);
 /* A new event, recorded on the stream now. */
 uint32_t cuda_step_record(cuda_maker *k, uint16_t stream);
+/* The bytes of `bytes` from the start of a view on. */
+cuda_range cuda_range_of(const rt_plan *plan, uint32_t view, int64_t bytes);
+bool cuda_ranges_meet(const cuda_range *a, const cuda_range *b);
+/* Bytes that a member's input has. */
+int64_t cuda_input_bytes(const rt_post *post);
 /* The steps of a communication all of whose posts stand in the order. */
 void cuda_moves_add(cuda_maker *k, uint32_t meeting);
 

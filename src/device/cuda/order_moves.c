@@ -71,9 +71,16 @@ static uint16_t receives(const cuda_maker *k, uint32_t member) {
 }
 
 /* ---- copies and folds ---- */
+static void note(cuda_maker *k, uint16_t stream, uint32_t member, uint8_t what) {
+  uint32_t at = (stream - k->plan->n_streams) * CUDA_MOST_MEMBERS;
+  if (member < CUDA_MOST_MEMBERS) k->flags[at + member] |= what;
+}
+
 static void copy(cuda_maker *k, uint16_t stream, uint32_t to, cuda_place there, uint32_t from,
                  cuda_place here, int64_t bytes) {
   cuda_copy c = {there, here, rank_of(k, to), rank_of(k, from), bytes};
+  if (there.kind == CUDA_IN_BUFFER) note(k, stream, to, CUDA_WRITES);
+  if (here.kind == CUDA_IN_BUFFER) note(k, stream, from, CUDA_READS);
   cuda_step_add(k, CUDA_COPY, stream, k->order->copies.len);
   vec_push(k->memory, &k->order->copies, c);
 }
@@ -111,6 +118,7 @@ static void pull(cuda_maker *k, const part *p, const targets *t) {
     need(k, stream, p->from);
     if (p->after != NO_EVENT) cuda_step_add(k, CUDA_WAIT, stream, p->after);
     copy(k, stream, to, further(t->places[i], p->at), p->from, p->here, p->bytes);
+    if (p->reduced) note(k, stream, p->from, CUDA_WRITES); /* it reads an output */
   }
 }
 
@@ -129,6 +137,7 @@ static void send_through_host(cuda_maker *k, const part *p, const targets *t) {
   for (uint32_t i = 0; i < slot->n_readers; i++)
     cuda_step_add(k, CUDA_WAIT, stream, slot->readers[i]);
   copy(k, stream, p->from, pinned, p->from, p->here, p->bytes);
+  if (p->reduced) note(k, stream, p->from, CUDA_WRITES); /* it reads an output */
   uint32_t filled = cuda_step_record(k, stream);
   slot->n_readers = 0;
   for (uint32_t i = 0; i < t->n; i++) {
@@ -215,6 +224,7 @@ static void move_add(cuda_maker *k, move_list *l, uint32_t from, cuda_place here
   if (here.kind == CUDA_NOWHERE || there.kind == CUDA_NOWHERE || bytes == 0) return;
   if (rank_of(k, from) == rank_of(k, to)) {
     keep(k, to, there, here, bytes);
+    note(k, lane(k, to, CUDA_KEEPS), from, CUDA_READS); /* a message to oneself has two members */
     return;
   }
   move m = {.from = from, .here = here, .bytes = bytes, .to = targets_new(k, 1)};
@@ -293,9 +303,13 @@ static void fold_direct(cuda_maker *k, const share *s, uint32_t n_results,
     cuda_place in = in_of(k, q);
     if (in.kind == CUDA_NOWHERE) continue;
     need(k, receives(k, s->owner), q);
+    note(k, receives(k, s->owner), q, CUDA_READS);
     places[n++] = further(in, s->begin_bytes);
   }
-  for (uint32_t i = 0; i < n_results; i++) places[n + i] = results[i];
+  for (uint32_t i = 0; i < n_results; i++) {
+    places[n + i] = results[i];
+    note(k, receives(k, s->owner), n_results == 1 ? s->owner : i, CUDA_WRITES);
+  }
   need(k, receives(k, s->owner), s->owner);
   int64_t size = (int64_t)ir_dtype_size_bytes(post_of(k, 0)->dtype);
   fold(k, s->owner, s->bytes / size, n, n_results, places);
@@ -323,6 +337,7 @@ static void fold_received(cuda_maker *k, const share *s, int64_t at, int64_t ste
   if (staged > k->order->staging_bytes[rank]) k->order->staging_bytes[rank] = staged;
   places[n] = further(s->result, at);
   need(k, receives(k, s->owner), s->owner);
+  note(k, receives(k, s->owner), s->owner, CUDA_WRITES | CUDA_READS);
   int64_t size = (int64_t)ir_dtype_size_bytes(post_of(k, 0)->dtype);
   fold(k, s->owner, bytes / size, n, 1, places);
 }
@@ -445,6 +460,15 @@ static void use(cuda_maker *k, uint32_t view, int64_t bytes, bool writes) {
   vec_push(k->memory, uses, mine);
 }
 
+/* A member's output may lie where an earlier input was that others still read. */
+static void avoid_readings(cuda_maker *k, uint32_t member, uint32_t view, int64_t bytes) {
+  const cuda_readings *list = &k->readings[rank_of(k, member)];
+  if (view == RT_NO_VIEW || bytes == 0) return;
+  cuda_range to = cuda_range_of(k->plan, view, bytes);
+  for (uint32_t i = 0; i < list->len; i++)
+    if (cuda_ranges_meet(&list->data[i].range, &to)) come_behind(k, list->data[i].meeting);
+}
+
 static void find_before(cuda_maker *k, int64_t piece) {
   const cuda_meeting *m = meeting_of(k);
   k->before.len = 0;
@@ -455,7 +479,10 @@ static void find_before(cuda_maker *k, int64_t piece) {
     bool all_out =
         p->kind == RT_COMM_GATHER || p->kind == RT_COMM_ALLGATHER || p->kind == RT_COMM_ALL_TO_ALL;
     if (!m->is_pair || i == 0) use(k, p->in, all_in ? piece * m->n : piece, false);
-    if (!m->is_pair || i == 1) use(k, p->out, all_out ? piece * m->n : piece, true);
+    int64_t out_bytes = all_out ? piece * m->n : piece;
+    if (m->is_pair && i == 0) continue;
+    use(k, p->out, out_bytes, true);
+    avoid_readings(k, i, p->out, out_bytes);
   }
 }
 
@@ -479,6 +506,8 @@ static void add_ends(cuda_maker *k) {
     uint32_t event = cuda_step_record(k, stream);
     vec_push(k->memory, &k->ends, event);
     vec_push(k->memory, &k->end_streams, stream);
+    for (uint32_t j = 0; j < CUDA_MOST_MEMBERS; j++)
+      vec_push(k->memory, &k->end_flags, k->flags[i * CUDA_MOST_MEMBERS + j]);
   }
   m->n_ends = k->ends.len - m->first_end;
   m->complete = true;
@@ -487,6 +516,7 @@ static void add_ends(cuda_maker *k) {
 void cuda_moves_add(cuda_maker *k, uint32_t meeting) {
   k->meeting = meeting;
   size_t ranks = k->order->n_ranks;
+  memset(k->flags, 0, CUDA_LANES * ranks * CUDA_MOST_MEMBERS);
   memset(k->entered, 0, CUDA_LANES * ranks * sizeof *k->entered);
   memset(k->needs, 0, CUDA_LANES * ranks * (ranks + 1) * sizeof *k->needs);
   const rt_post *p = post_of(k, 0);
