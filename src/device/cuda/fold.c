@@ -51,6 +51,21 @@ static const char *expression_of(rt_comm_op op, ir_dtype t) {
   impossible("a reduction");
 }
 
+/* One source: bits are copied, whatever they mean. */
+static void write_copy(const cuda_fold *f, uint32_t width, strbuf *out) {
+  strbuf_printf(
+      out,
+      "struct __align__(%u) vec { char x[%u]; };\n"
+      "struct pointers { const vec *in; vec *out; long long n; };\n"
+      "extern \"C\" __global__ void fold(const pointers p) {\n"
+      "  long long step = (long long)gridDim.x * blockDim.x;\n"
+      "  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < p.n; i += step)\n"
+      "    p.out[i] = p.in[i];\n"
+      "}\n",
+      (unsigned)(width * ir_dtype_size_bytes(f->dtype)),
+      (unsigned)(width * ir_dtype_size_bytes(f->dtype)));
+}
+
 /* Text depends on what makes code differ: op, dtype, how many, how wide. */
 static void write_text(const cuda_fold *f, uint32_t width, strbuf *out) {
   element e = element_of(f->dtype);
@@ -109,7 +124,8 @@ static status make_text(void *context) {
   strbuf text;
   uint32_t width = width_of(c->fold);
   strbuf_init(&text, &c->l->memory);
-  write_text(c->fold, width, &text);
+  if (c->fold->n_sources == 1 && c->fold->n_results == 1) write_copy(c->fold, width, &text);
+  else write_text(c->fold, width, &text);
   c->launch = (cg_launch){.source = text.data, .source_bytes = text.len, .entry = "fold"};
   cuda_fold_call *f = c->call;
   f->n_pointers = c->fold->n_sources + c->fold->n_results;

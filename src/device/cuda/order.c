@@ -222,6 +222,23 @@ static status check_end(const cuda_maker *k) {
 }
 
 /* ---- all of it ---- */
+/* Memory to receive into, for the largest segment that a rank reduces. */
+static void size_stagings(cuda_maker *k) {
+  const rt_plan *plan = k->plan;
+  for (uint32_t r = 0; r < k->order->n_ranks; r++)
+    for (uint32_t i = 0; i < CUDA_STAGINGS; i++) k->stagings[r].freed[i] = CUDA_NOBODY;
+  for (uint32_t p = 0; p < plan->n_posts && k->options->staged; p++) {
+    const rt_post *post = &plan->posts[p];
+    uint32_t rank = k->meetings.rank_of_post[p];
+    cuda_staging *s = &k->stagings[rank];
+    if (!rt_comm_reduces(post->kind)) continue;
+    int64_t bytes = post->count * (int64_t)ir_dtype_size_bytes(post->dtype);
+    int64_t most = cuda_aligned(cuda_segment_bytes(k, bytes)) * (post->n_team - 1);
+    if (most > s->size_bytes) s->size_bytes = most;
+    k->order->staging_bytes[rank] = CUDA_STAGINGS * s->size_bytes;
+  }
+}
+
 static void prepare(cuda_maker *k) {
   const rt_plan *plan = k->plan;
   uint32_t ranks = k->order->n_ranks, n = plan->n_streams;
@@ -236,6 +253,7 @@ static void prepare(cuda_maker *k) {
   for (uint32_t r = 0; r < ranks; r++)
     for (uint32_t i = 0; i < CUDA_SLOTS; i++)
       k->slots[r].slots[i].readers = ARENA_ARRAY(k->memory, ranks, uint32_t);
+  k->stagings = ARENA_ARRAY(k->memory, ranks, cuda_staging);
   k->readings = arena_array(k->memory, ranks, sizeof *k->readings);
   k->flags = ARENA_ARRAY(k->memory, CUDA_LANES * (size_t)ranks * CUDA_MOST_MEMBERS, uint8_t);
   k->uses = arena_array(k->memory, plan->n_buffers, sizeof *k->uses);
@@ -282,6 +300,7 @@ status cuda_order_make(const rt_plan *plan, const cuda_order_options *options, a
   result->slots_bytes = ARENA_ARRAY(memory, result->n_ranks, int64_t);
   prepare(k);
   TRY(cuda_meetings_make(plan, memory, &k->meetings));
+  size_stagings(k);
   for (uint32_t i = 0; i < plan->n_instrs; i++) {
     reach(k, plan->instrs[i].stream);
     result->upto[i] = result->steps.len;

@@ -45,6 +45,7 @@ typedef enum cuda_lane {
   CUDA_RECEIVES,
   CUDA_SENDS,
   CUDA_KEEPS, /* moves what stays with its owner */
+  CUDA_FOLDS, /* reduces what was received, while more comes in */
   CUDA_RECEIVES_REDUCED,
   CUDA_SENDS_REDUCED,
   CUDA_LANES

@@ -7,6 +7,7 @@
 
 enum {
   CUDA_SLOTS = 8,             /* segments that a rank can have in pinned memory at once */
+  CUDA_STAGINGS = 4,          /* segments that a rank can have received and not reduced yet */
   CUDA_PIECE_WHOLE = 9 << 20, /* a piece up to this size is one segment */
   CUDA_SEGMENT = 4 << 20,     /* of a larger one */
 };
@@ -22,6 +23,13 @@ typedef struct cuda_slots {
   uint32_t next;
   int64_t size_bytes; /* of the largest segment */
 } cuda_slots;
+
+/* Memory of a rank into which inputs of others come, in turns. */
+typedef struct cuda_staging {
+  uint32_t next;
+  uint32_t freed[CUDA_STAGINGS]; /* the event at which it was reduced; CUDA_NOBODY: not used yet */
+  int64_t size_bytes;            /* of one of them */
+} cuda_staging;
 
 /* Which communication used which bytes of a buffer last. */
 typedef struct cuda_use {
@@ -66,6 +74,7 @@ typedef struct cuda_maker {
   uint32_t **event_of;       /* by stream and entry: where it signals */
   bool *is_posted;           /* by post */
   cuda_slots *slots;         /* by rank */
+  cuda_staging *stagings;    /* by rank */
   cuda_uses *uses;           /* by buffer */
   VEC(uint32_t) ends;        /* events; meetings have ranges of it */
   VEC(uint16_t) end_streams; /* where those are recorded */
@@ -87,6 +96,10 @@ cuda_range cuda_range_of(const rt_plan *plan, uint32_t view, int64_t bytes);
 bool cuda_ranges_meet(const cuda_range *a, const cuda_range *b);
 /* Bytes that a member's input has. */
 int64_t cuda_input_bytes(const rt_post *post);
+/* What a part of staged memory takes. */
+static inline int64_t cuda_aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
+/* Bytes sent at once of a piece of so many. */
+int64_t cuda_segment_bytes(const cuda_maker *k, int64_t bytes);
 /* The steps of a communication all of whose posts stand in the order. */
 void cuda_moves_add(cuda_maker *k, uint32_t meeting);
 

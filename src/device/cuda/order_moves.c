@@ -156,23 +156,25 @@ static void send(cuda_maker *k, const part *p, const targets *t) {
   else pull(k, p, t);
 }
 
-/* What stays with its owner needs no link. */
-static void keep(cuda_maker *k, uint32_t member, cuda_place to, cuda_place from, int64_t bytes) {
-  if (bytes == 0 || to.kind == CUDA_NOWHERE || from.kind == CUDA_NOWHERE || is_same(to, from))
-    return;
-  uint16_t stream = lane(k, member, CUDA_KEEPS);
-  need(k, stream, member);
-  copy(k, stream, member, to, member, from, bytes);
-}
-
-static void fold(cuda_maker *k, uint32_t on, int64_t count, uint32_t n_sources, uint32_t n_results,
-                 const cuda_place *places) {
+static void fold(cuda_maker *k, uint16_t stream, uint32_t on, int64_t count, uint32_t n_sources,
+                 uint32_t n_results, const cuda_place *places) {
   const rt_post *p = post_of(k, on);
   size_t bytes = ((size_t)n_sources + n_results) * sizeof *places;
   cuda_fold f = {p->op, p->dtype, count, n_sources, n_results, rank_of(k, on), NULL};
   f.places = arena_copy(k->memory, places, bytes);
-  cuda_step_add(k, CUDA_FOLD, receives(k, on), k->order->folds.len);
+  cuda_step_add(k, CUDA_FOLD, stream, k->order->folds.len);
   vec_push(k->memory, &k->order->folds, f);
+}
+
+/* What stays with its owner needs no link. The engines that copy are left to what crosses it. */
+static void keep(cuda_maker *k, uint32_t member, cuda_place to, cuda_place from, int64_t bytes) {
+  if (bytes == 0 || to.kind == CUDA_NOWHERE || from.kind == CUDA_NOWHERE || is_same(to, from))
+    return;
+  uint16_t stream = lane(k, member, CUDA_KEEPS);
+  int64_t size = (int64_t)ir_dtype_size_bytes(post_of(k, member)->dtype);
+  need(k, stream, member);
+  note(k, stream, member, CUDA_WRITES | CUDA_READS);
+  fold(k, stream, member, bytes / size, 1, 1, (cuda_place[]){from, to});
 }
 
 /* ---- segments ---- */
@@ -180,7 +182,7 @@ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Of a piece that is sent in parts, so that its way in and its way out overlap. Every copy costs the
  * engine some microseconds, so parts are not small. */
-static int64_t segment_bytes(const cuda_maker *k, int64_t bytes) {
+int64_t cuda_segment_bytes(const cuda_maker *k, int64_t bytes) {
   int64_t whole = k->options->whole_bytes ? k->options->whole_bytes : CUDA_PIECE_WHOLE;
   int64_t some = k->options->segment_bytes ? k->options->segment_bytes : CUDA_SEGMENT;
   return k->options->staged && bytes > whole ? some : bytes;
@@ -198,7 +200,7 @@ typedef struct move {
 static void send_all(cuda_maker *k, const move *moves, uint32_t n) {
   int64_t most = 0;
   for (uint32_t i = 0; i < n; i++) most = moves[i].bytes > most ? moves[i].bytes : most;
-  int64_t step = segment_bytes(k, most);
+  int64_t step = cuda_segment_bytes(k, most);
   for (int64_t at = 0; at < most; at += step) {
     for (uint32_t i = 0; i < n; i++) {
       if (at >= moves[i].bytes) continue;
@@ -312,34 +314,51 @@ static void fold_direct(cuda_maker *k, const share *s, uint32_t n_results,
   }
   need(k, receives(k, s->owner), s->owner);
   int64_t size = (int64_t)ir_dtype_size_bytes(post_of(k, 0)->dtype);
-  fold(k, s->owner, s->bytes / size, n, n_results, places);
+  fold(k, receives(k, s->owner), s->owner, s->bytes / size, n, n_results, places);
 }
 
-/* The segment of a share that begins at `at`: the others' come into memory of the owner first. */
-static void fold_received(cuda_maker *k, const share *s, int64_t at, int64_t step) {
-  const cuda_meeting *m = meeting_of(k);
-  int64_t bytes = smaller(step, s->bytes - at), staged = 0;
-  cuda_place places[RT_COMM_MAX_RANKS + 1];
+/* The others' part of a segment come into memory of the owner. Returns how many sources there are. */
+static uint32_t receive_sources(cuda_maker *k, const share *s, int64_t at, int64_t bytes,
+                                cuda_place *sources) {
   uint32_t n = 0, rank = rank_of(k, s->owner);
-  for (uint32_t q = 0; q < m->n; q++) {
+  cuda_staging *staging = &k->stagings[rank];
+  uint32_t *freed = &staging->freed[staging->next % CUDA_STAGINGS];
+  cuda_place there = {CUDA_IN_STAGING, rank, 0};
+  there.offset_bytes = (int64_t)(staging->next % CUDA_STAGINGS) * staging->size_bytes;
+  enter(k, receives(k, s->owner));
+  if (*freed != CUDA_NOBODY) cuda_step_add(k, CUDA_WAIT, receives(k, s->owner), *freed);
+  for (uint32_t q = 0; q < meeting_of(k)->n; q++) {
     cuda_place in = in_of(k, q);
     if (in.kind == CUDA_NOWHERE) continue;
     in = further(in, s->begin_bytes + at);
     if (q != s->owner) {
-      cuda_place there = {CUDA_IN_STAGING, rank, staged};
       part p = {.from = q, .here = in, .bytes = bytes, .after = NO_EVENT};
       send(k, &p, &(targets){1, (uint32_t[]){s->owner}, &there});
       in = there;
-      staged += step;
+      there = further(there, cuda_aligned(bytes));
     }
-    places[n++] = in;
+    sources[n++] = in;
   }
-  if (staged > k->order->staging_bytes[rank]) k->order->staging_bytes[rank] = staged;
+  return n;
+}
+
+/* The segment of a share that begins at `at`. Returns when it is reduced. */
+static uint32_t fold_received(cuda_maker *k, const share *s, int64_t at, int64_t step) {
+  int64_t bytes = smaller(step, s->bytes - at);
+  cuda_place places[RT_COMM_MAX_RANKS + 1];
+  uint32_t n = receive_sources(k, s, at, bytes, places);
+  uint32_t here = cuda_step_record(k, receives(k, s->owner));
+  uint16_t stream = lane(k, s->owner, CUDA_FOLDS);
   places[n] = further(s->result, at);
-  need(k, receives(k, s->owner), s->owner);
-  note(k, receives(k, s->owner), s->owner, CUDA_WRITES | CUDA_READS);
+  need(k, stream, s->owner);
+  cuda_step_add(k, CUDA_WAIT, stream, here);
+  note(k, stream, s->owner, CUDA_WRITES | CUDA_READS);
   int64_t size = (int64_t)ir_dtype_size_bytes(post_of(k, 0)->dtype);
-  fold(k, s->owner, bytes / size, n, 1, places);
+  fold(k, stream, s->owner, bytes / size, n, 1, places);
+  cuda_staging *staging = &k->stagings[rank_of(k, s->owner)];
+  uint32_t done = cuda_step_record(k, stream);
+  staging->freed[staging->next++ % CUDA_STAGINGS] = done;
+  return done;
 }
 
 /* The segment of a reduced share goes to all others. */
@@ -359,14 +378,13 @@ static void reduce_staged(cuda_maker *k, const share *shares, uint32_t n, bool s
   enum { AHEAD = 2 };
   int64_t most = 0;
   for (uint32_t i = 0; i < n; i++) most = shares[i].bytes > most ? shares[i].bytes : most;
-  int64_t step = segment_bytes(k, most);
+  int64_t step = cuda_segment_bytes(k, most);
   uint32_t segments = (uint32_t)((most + step - 1) / step);
   uint32_t *done = ARENA_ARRAY(k->memory, (size_t)segments * n, uint32_t);
   for (uint32_t s = 0; s < segments + AHEAD; s++) {
     for (uint32_t i = 0; i < n && s < segments; i++) {
       if (s * step >= shares[i].bytes) continue;
-      fold_received(k, &shares[i], s * step, step);
-      if (spreads) done[s * n + i] = cuda_step_record(k, receives(k, shares[i].owner));
+      done[s * n + i] = fold_received(k, &shares[i], s * step, step);
     }
     for (uint32_t i = 0; i < n && spreads && s >= AHEAD; i++) {
       uint32_t old = s - AHEAD;

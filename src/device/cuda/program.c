@@ -1,4 +1,5 @@
 /* From a plan to all that its runs need. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/table.h"
@@ -124,6 +125,19 @@ static void place_tasks(cuda_loaded *l) {
   }
 }
 
+/* A run is over when the streams are whose end nobody else waits for. */
+static void find_last(cuda_loaded *l) {
+  uint32_t n = l->order.steps.len;
+  bool *waited = ARENA_ARRAY(&l->memory, l->order.n_events, bool);
+  for (uint32_t i = n; i-- > 0;) {
+    const cuda_step *s = &l->order.steps.data[i];
+    cuda_stream *stream = &l->streams[s->stream];
+    if (s->kind == CUDA_WAIT) waited[s->index] = true;
+    if (!stream->used) stream->is_last = s->kind != CUDA_RECORD || !waited[s->index];
+    stream->used = true;
+  }
+}
+
 static status build(void *context) {
   cuda_loaded *l = context;
   const rt_plan *plan = plan_of(l);
@@ -131,6 +145,8 @@ static status build(void *context) {
   bool one_gpu = l->device->n_gpus == 1 || l->n_ranks == 1;
   cuda_order_options options = {.staged = o->link_host, .through_host = o->link_host};
   options.one_gpu = one_gpu;
+  if (getenv("X_WHOLE")) options.whole_bytes = atoll(getenv("X_WHOLE"));
+  if (getenv("X_SEG")) options.segment_bytes = atoll(getenv("X_SEG"));
   TRY(cuda_order_make(plan, &options, &l->memory, &l->order));
   l->rank_of_buffer = ARENA_ARRAY(&l->memory, plan->n_buffers, uint32_t);
   for (uint32_t i = 0; i < plan->n_instrs; i++) own_instr(l, &plan->instrs[i]);
@@ -143,9 +159,9 @@ static status build(void *context) {
   l->n_streams = plan->n_streams + CUDA_LANES * l->n_ranks;
   l->streams = ARENA_ARRAY(&l->memory, l->n_streams, cuda_stream);
   for (uint32_t s = 0; s < l->n_streams; s++)
-    l->streams[s].rank = s < plan->n_streams ? rt_plan_rank(plan, s) : (s - plan->n_streams) / CUDA_LANES;
-  for (uint32_t i = 0; i < l->order.steps.len; i++)
-    l->streams[l->order.steps.data[i].stream].used = true;
+    l->streams[s].rank =
+        s < plan->n_streams ? rt_plan_rank(plan, s) : (s - plan->n_streams) / CUDA_LANES;
+  find_last(l);
   place_tasks(l);
   /* one to fork a capture, and one per stream to join it */
   l->n_events = l->order.n_events + 1 + l->n_streams;
