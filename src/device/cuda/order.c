@@ -6,6 +6,8 @@
 void cuda_step_add(cuda_maker *k, cuda_step_kind kind, uint16_t stream, uint32_t index) {
   cuda_step s = {.kind = (uint8_t)kind, .stream = stream, .index = index};
   vec_push(k->memory, &k->order->steps, s);
+  if (stream >= k->plan->n_streams)
+    k->recorded[stream - k->plan->n_streams] = kind == CUDA_RECORD ? index : CUDA_NOBODY;
 }
 
 uint32_t cuda_step_record(cuda_maker *k, uint16_t stream) {
@@ -257,6 +259,8 @@ static void prepare(cuda_maker *k) {
   k->readings = arena_array(k->memory, ranks, sizeof *k->readings);
   k->flags = ARENA_ARRAY(k->memory, CUDA_LANES * (size_t)ranks * CUDA_MOST_MEMBERS, uint8_t);
   k->uses = arena_array(k->memory, plan->n_buffers, sizeof *k->uses);
+  k->recorded = ARENA_ARRAY(k->memory, CUDA_LANES * (size_t)ranks, uint32_t);
+  for (uint32_t i = 0; i < CUDA_LANES * ranks; i++) k->recorded[i] = CUDA_NOBODY;
   k->entered = ARENA_ARRAY(k->memory, CUDA_LANES * (size_t)ranks, bool);
   k->needs = ARENA_ARRAY(k->memory, CUDA_LANES * (size_t)ranks * (ranks + 1), bool);
 }

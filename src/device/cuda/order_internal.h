@@ -70,9 +70,11 @@ typedef struct cuda_maker {
   cuda_order *order;
   rt_queues queues;
   cuda_meetings meetings;
-  uint32_t *given, *issued;  /* by stream: entries the host has reached, entries in the order */
-  uint32_t **event_of;       /* by stream and entry: where it signals */
-  bool *is_posted;           /* by post */
+  uint32_t *given, *issued; /* by stream: entries the host has reached, entries in the order */
+  uint32_t **event_of;      /* by stream and entry: where it signals */
+  uint32_t
+      *recorded;   /* by lane: the event recorded there just now; CUDA_NOBODY: more came after it */
+  bool *is_posted; /* by post */
   cuda_slots *slots;         /* by rank */
   cuda_staging *stagings;    /* by rank */
   cuda_uses *uses;           /* by buffer */

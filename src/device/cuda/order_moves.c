@@ -521,7 +521,7 @@ static void add_ends(cuda_maker *k) {
   for (uint32_t i = 0; i < CUDA_LANES * k->order->n_ranks; i++) {
     if (!k->entered[i]) continue;
     uint16_t stream = (uint16_t)(k->plan->n_streams + i);
-    uint32_t event = cuda_step_record(k, stream);
+    uint32_t event = k->recorded[i] != CUDA_NOBODY ? k->recorded[i] : cuda_step_record(k, stream);
     vec_push(k->memory, &k->ends, event);
     vec_push(k->memory, &k->end_streams, stream);
     for (uint32_t j = 0; j < CUDA_MOST_MEMBERS; j++)

@@ -1,5 +1,4 @@
 /* From a plan to all that its runs need. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/table.h"
@@ -145,8 +144,6 @@ static status build(void *context) {
   bool one_gpu = l->device->n_gpus == 1 || l->n_ranks == 1;
   cuda_order_options options = {.staged = o->link_host, .through_host = o->link_host};
   options.one_gpu = one_gpu;
-  if (getenv("X_WHOLE")) options.whole_bytes = atoll(getenv("X_WHOLE"));
-  if (getenv("X_SEG")) options.segment_bytes = atoll(getenv("X_SEG"));
   TRY(cuda_order_make(plan, &options, &l->memory, &l->order));
   l->rank_of_buffer = ARENA_ARRAY(&l->memory, plan->n_buffers, uint32_t);
   for (uint32_t i = 0; i < plan->n_instrs; i++) own_instr(l, &plan->instrs[i]);

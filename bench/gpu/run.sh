@@ -1,0 +1,38 @@
+#!/bin/bash
+# The benchmarks on a GPU, in parts of a few minutes at most: bench/gpu/run.sh BUILD RESULTS [PART...]
+#
+#   host      what issuing costs the host
+#   kernels   generated kernels beside copying
+#   overlap   communication over the host link, beside a program by hand and one in PyTorch
+#
+# Each part leaves RESULTS/PART.txt; a part that has it is not run again, so a run that was broken off can
+# go on on another machine.
+build=$1
+results=$2
+shift 2
+parts=${*:-host kernels overlap}
+here=$(cd "$(dirname "$0")" && pwd)
+mkdir -p "$results" || exit 2
+
+host() { "$build/bench/gpu/host_cost"; }
+kernels() { "$build/bench/gpu/kernels"; }
+
+overlap() {
+  local work
+  for work in 'ag 8192 8192 8192' 'ag 16384 4096 16384' 'ar 4096 8192 4096' 'ar 8192 16384 4096'; do
+    # shellcheck disable=SC2086
+    "$build/bench/gpu/overlap" $work || return 1
+    # shellcheck disable=SC2086
+    python3 -c 'import torch' 2>/dev/null && python3 "$here/overlap.py" $work
+  done
+}
+
+for part in $parts; do
+  if [ ! -f "$results/$part.txt" ]; then
+    timeout 450 bash -c "$(declare -f "$part"); build='$build' here='$here'; $part" \
+      >"$results/$part.part" 2>&1 || { cat "$results/$part.part"; exit 1; }
+    mv "$results/$part.part" "$results/$part.txt"
+  fi
+  echo "== $part"
+  cat "$results/$part.txt"
+done
