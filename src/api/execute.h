@@ -40,8 +40,8 @@ typedef struct api_executor_options {
   uint64_t program;  /* a hash of what all processes must have in common */
   int64_t adversary; /* a seed, or -1 */
   bool graph, link_host;
-  bool keep_waits;   /* of a program written by hand, even where they order nothing */
-  api_dump dump;     /* what to print to standard error */
+  bool keep_waits; /* of a program written by hand, even where they order nothing */
+  api_dump dump;   /* what to print to standard error */
 } api_executor_options;
 
 status api_executor_open(api_executor *x, ir_func *host, const api_executor_options *options,

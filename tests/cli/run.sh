@@ -19,6 +19,14 @@ sizes='-D a=4x5 -D n=3'
   holds 'one check line per output' test "$(grep -c '^check: .* ok$' "$dir/.out")" = 2
   expect 0 'c: f32[4, 3] min=' run "$mm" $sizes
   expect 0 'time: min ' run "$mm" $sizes --repeat 5
+
+  # Where there is no GPU, or the build knows none, it says so; where there is one, it computes.
+  "$weir" run "$mm" $sizes --device cuda --check >"$dir/.out" 2>"$dir/cuda"
+  code=$?
+  holds 'cuda runs, or says what is missing with code 3' test $code = 0 -o $code = 3
+  [ $code = 0 ] || holds 'what is missing' grep -q '^weir: error: cuda: ' "$dir/cuda"
+  expect 2 'graph' run "$mm" $sizes --graph=maybe
+  expect 2 'auto|host' run "$mm" $sizes --link pigeon
   expect 0 'stats: device=cpu wall_s=' run "$mm" $sizes --stats
   expect 0 '"outputs": [{"name": "c"' run "$mm" $sizes --json --check --stats --repeat 2
   cp "$dir/.out" "$dir/report.json"

@@ -78,6 +78,9 @@ examples() {
   for file in "$root"/examples/*.weir; do
     case $(basename "$file") in
       row_parallel_linear.weir) example "$file" -D t=6 ;;
+      attention.weir) example "$file" -D batch=2 -D seq=24 ;;
+      mlp.weir | mlp_streams.weir) example "$file" -D rows=64 ;;
+      split_reduction.weir) example "$file" -D rows=100 ;;
       *) example "$file" ;;
     esac
   done

@@ -122,6 +122,8 @@ typedef struct cuda_loaded {
   uint32_t n_streams;
   CUevent *events;
   uint32_t n_events;
+  uint32_t *rank_of_event;
+  bool through_host;  /* ranks communicate by way of the host's memory */
   CUdeviceptr *bases; /* by buffer */
   uint32_t *rank_of_buffer;
   cuda_external *externals;

@@ -128,8 +128,8 @@ static int64_t take_m(product *p, int64_t m_step[N_SIDES]) {
 /* ---- layouts ---- */
 /* A matrix rows x columns as the library has it: one step is 1, the other the leading dimension.
  * `trans`: the rows are the far step. */
-static bool lay(int64_t rows, int64_t row_step, int64_t columns, int64_t column_step, bool *trans,
-                int64_t *ld) {
+static bool lay(int64_t rows, int64_t row_step, int64_t columns, int64_t column_step,
+                int64_t *trans, int64_t *ld) {
   if (rows == 1) row_step = 1;
   if (row_step == 1 && (columns == 1 || column_step >= rows)) {
     *trans = false;
@@ -145,10 +145,10 @@ static bool lay(int64_t rows, int64_t row_step, int64_t columns, int64_t column_
   return false;
 }
 
-static uint16_t alignment(const rt_view *v, int64_t first) {
+static int64_t alignment(const rt_view *v, int64_t first) {
   int64_t size = (int64_t)ir_dtype_size_bytes(v->dtype);
   int64_t bits = v->offset_bytes | first * size | BUFFER_ALIGN;
-  return (uint16_t)(bits & -bits);
+  return bits & -bits;
 }
 
 static void set_alignments(const product *p, cuda_matmul_shape *s) {
@@ -163,8 +163,7 @@ static void set_alignments(const product *p, cuda_matmul_shape *s) {
 /* The result by rows is the product the other way round, by columns. */
 static bool set_layouts(const product *p, int64_t m, const int64_t m_step[N_SIDES],
                         cuda_matmul_shape *s) {
-  bool trans;
-  int64_t ld;
+  int64_t trans, ld;
   if (lay(p->n, p->n_step[C], m, m_step[C], &trans, &ld) && !trans) {
     s->swapped = true;
     s->m = p->n;
@@ -229,7 +228,7 @@ bool cuda_matmul_shape_of(const rt_plan *plan, const rt_task *task, cuda_matmul_
   if (p.has_bias && p.n > 1 && p.n_step[BIAS] != 1) return false;
   if (!set_layouts(&p, m, m_step, shape) || !set_batch(&p, shape)) return false;
   shape->k = p.k;
-  shape->dtype = (uint8_t)p.result->dtype;
+  shape->dtype = p.result->dtype;
   shape->has_bias = p.has_bias;
   set_alignments(&p, shape);
   for (uint32_t i = 0; i < 3; i++) starts->offset[i] = p.first[A + i];
@@ -291,10 +290,10 @@ static cublasStatus_t set_preferences(const cuda_vendor *cu, cublasLtMatmulPrefe
   struct {
     cublasLtMatmulPreferenceAttributes_t which;
     uint32_t value;
-  } alignments[] = {{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, s->align_a},
-                    {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, s->align_b},
-                    {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, s->align_d},
-                    {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, s->align_d}};
+  } alignments[] = {{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, (uint32_t)s->align_a},
+                    {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, (uint32_t)s->align_b},
+                    {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)s->align_d},
+                    {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, (uint32_t)s->align_d}};
   cublasStatus_t st = cu->cublasLtMatmulPreferenceSetAttribute(
       pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
   for (size_t i = 0; !st && i < sizeof alignments / sizeof *alignments; i++)

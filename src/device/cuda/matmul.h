@@ -14,15 +14,16 @@
 #include "runtime/plan.h"
 
 /* All that a choice of algorithm depends on. Column-major, as the library has it:
- * d[m, n] = op(a) op(b) (+ bias[m]). Compared as bytes: made zeroed. */
+ * d[m, n] = op(a) op(b) (+ bias[m]). Compared as bytes, so all
+ * fields are of one type. */
 typedef struct cuda_matmul_shape {
   int64_t m, n, k;
   int64_t lda, ldb, ldd;
   int64_t batch, stride_a, stride_b, stride_d, stride_bias;
-  uint8_t dtype; /* ir_dtype */
-  bool trans_a, trans_b, has_bias;
-  bool swapped; /* a is the plan's second operand: the result is computed transposed */
-  uint16_t align_a, align_b, align_d, align_bias;
+  int64_t dtype; /* ir_dtype */
+  int64_t trans_a, trans_b, has_bias;
+  int64_t swapped; /* a is the plan's second operand: the result is computed transposed */
+  int64_t align_a, align_b, align_d, align_bias;
 } cuda_matmul_shape;
 
 typedef struct cuda_matmul cuda_matmul;

@@ -6,7 +6,7 @@ static status missing_open(const rt_device_options *options, const allocator *me
   (void)options, (void)memory, (void)result;
   return fail(STATUS_UNAVAILABLE,
               "cuda: this weir was built without CUDA: build it again where the CUDA toolkit's "
-              "headers are (cuda.h, nvrtc.h, cublasLt.h)");
+              "headers are (cuda.h, nvrtc.h, cublasLt.h, nvtx3)");
 }
 
 static void missing_close(rt_device *device) { (void)device; }

@@ -378,6 +378,7 @@ static void reduce_staged(cuda_maker *k, const share *shares, uint32_t n, bool s
   enum { AHEAD = 2 };
   int64_t most = 0;
   for (uint32_t i = 0; i < n; i++) most = shares[i].bytes > most ? shares[i].bytes : most;
+  if (most == 0) return;
   int64_t step = cuda_segment_bytes(k, most);
   uint32_t segments = (uint32_t)((most + step - 1) / step);
   uint32_t *done = ARENA_ARRAY(k->memory, (size_t)segments * n, uint32_t);

@@ -137,13 +137,22 @@ static void find_last(cuda_loaded *l) {
   }
 }
 
+/* An event belongs to the GPU of the stream that records it. */
+static void find_recorders(cuda_loaded *l) {
+  l->rank_of_event = ARENA_ARRAY(&l->memory, l->n_events, uint32_t);
+  for (uint32_t i = 0; i < l->order.steps.len; i++) {
+    const cuda_step *s = &l->order.steps.data[i];
+    if (s->kind == CUDA_RECORD) l->rank_of_event[s->index] = l->streams[s->stream].rank;
+  }
+  for (uint32_t s = 0; s < l->n_streams; s++)
+    l->rank_of_event[l->order.n_events + s] = l->streams[s].rank;
+}
+
 static status build(void *context) {
   cuda_loaded *l = context;
   const rt_plan *plan = plan_of(l);
-  const rt_device_options *o = &l->device->options;
-  bool one_gpu = l->device->n_gpus == 1 || l->n_ranks == 1;
-  cuda_order_options options = {.staged = o->link_host, .through_host = o->link_host};
-  options.one_gpu = one_gpu;
+  cuda_order_options options = {.staged = l->through_host, .through_host = l->through_host};
+  options.one_gpu = l->device->n_gpus == 1 || l->n_ranks == 1;
   TRY(cuda_order_make(plan, &options, &l->memory, &l->order));
   l->rank_of_buffer = ARENA_ARRAY(&l->memory, plan->n_buffers, uint32_t);
   for (uint32_t i = 0; i < plan->n_instrs; i++) own_instr(l, &plan->instrs[i]);
@@ -163,6 +172,7 @@ static status build(void *context) {
   /* one to fork a capture, and one per stream to join it */
   l->n_events = l->order.n_events + 1 + l->n_streams;
   l->events = ARENA_ARRAY(&l->memory, l->n_events, CUevent);
+  find_recorders(l);
   return STATUS_OK;
 }
 
@@ -183,7 +193,10 @@ static status find_matmuls(cuda_loaded *l) {
     TRY(make_current(l, s->rank));
     TRY(cuda_matmul_get(l->cu, g->lt, &g->matmuls, &shape, l->device->memory, &task->matmul));
     int64_t size = (int64_t)ir_dtype_size_bytes((ir_dtype)shape.dtype);
-    for (uint32_t i = 0; i < 3; i++) task->starts[i + 1] = (CUdeviceptr)(starts.offset[i] * size);
+    for (uint32_t i = 0; i < 3; i++) {
+      int64_t bytes = starts.offset[i] * size;
+      task->starts[i + 1] = (CUdeviceptr)bytes;
+    }
     if (task->matmul) need_scratch(s, task->matmul->workspace_bytes);
   }
   return STATUS_OK;
@@ -334,8 +347,10 @@ static status make_streams(cuda_loaded *l) {
                                                    s < plan_of(l)->n_streams ? least : most),
                  "making a stream"));
   }
-  for (uint32_t i = 0; i < l->n_events; i++)
+  for (uint32_t i = 0; i < l->n_events; i++) {
+    TRY(make_current(l, l->rank_of_event[i]));
     TRY(cuda_try(l->cu->cuEventCreate(&l->events[i], CU_EVENT_DISABLE_TIMING), "making an event"));
+  }
   return STATUS_OK;
 }
 
@@ -410,9 +425,35 @@ static status open_ranks(cuda_loaded *l) {
   return STATUS_OK;
 }
 
+/* GPU `a` may read the memory of GPU `b`. */
+static status connect(cuda_loaded *l, uint32_t a, uint32_t b, bool *can) {
+  const cuda_gpu *from = &l->device->gpus[a], *to = &l->device->gpus[b];
+  int yes = 0;
+  TRY(cuda_try(l->cu->cuDeviceCanAccessPeer(&yes, from->id, to->id), "asking for peer access"));
+  *can = yes != 0;
+  if (!yes) return STATUS_OK;
+  TRY(cuda_try(l->cu->cuCtxSetCurrent(from->context), "making a context current"));
+  CUresult r = l->cu->cuCtxEnablePeerAccess(to->context, 0);
+  return r == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED ? STATUS_OK
+                                                     : cuda_try(r, "enabling peer access");
+}
+
+/* Where some GPU cannot read another's memory, all go through the host. */
+static status connect_gpus(cuda_loaded *l) {
+  uint32_t n = l->n_ranks < l->device->n_gpus ? l->n_ranks : l->device->n_gpus;
+  l->through_host = l->device->options.link_host;
+  for (uint32_t i = 0; i < n * n && !l->through_host; i++) {
+    bool can = true;
+    if (i / n != i % n) TRY(connect(l, i / n, i % n, &can));
+    l->through_host = !can;
+  }
+  return STATUS_OK;
+}
+
 status cuda_program_init(cuda_loaded *l) {
   arena_init(&l->memory, l->device->memory);
   TRY(open_ranks(l));
+  TRY(connect_gpus(l));
   TRY(memory_guard(build, l));
   TRY(find_matmuls(l));
   TRY(memory_guard(find_kernels, l));

@@ -1,4 +1,6 @@
 /* Running a loaded plan: the caller's arrays in, steps onto streams, outputs back. */
+#include <nvtx3/nvToolsExt.h>
+
 #include "base/random.h"
 #include "device/cuda/device.h"
 
@@ -46,6 +48,7 @@ static CUresult run_matmul(cuda_loaded *l, const cuda_task *t, const rt_task *ta
 static CUresult run_launch(cuda_loaded *l, uint32_t task, const cuda_stream *s) {
   const cuda_task *t = &l->tasks[task];
   CUresult r = CUDA_SUCCESS;
+  (void)nvtxRangePushA(t->matmul ? "matmul" : t->kernel->name); /* nothing without a profiler */
   if (l->spans) r = l->cu->cuEventRecord(l->timing[2 * task], s->handle);
   if (r == CUDA_SUCCESS && t->matmul) r = run_matmul(l, t, &plan_of(l)->tasks[task], s);
   else if (r == CUDA_SUCCESS) r = run_calls(l, t, s->handle);
@@ -203,7 +206,7 @@ static status copy_out(cuda_loaded *l, const cuda_external *e, bool *copied) {
                   "copying an output back");
 }
 
-static status sync(cuda_loaded *l, uint32_t stream) {
+static status wait_for(cuda_loaded *l, uint32_t stream) {
   return cuda_try(l->cu->cuStreamSynchronize(l->streams[stream].handle), "running the plan");
 }
 
@@ -228,7 +231,7 @@ static status take_arrays(cuda_loaded *l, void *const *inputs, void *const *outp
     TRY(cuda_try(l->cu->cuMemsetD8Async(x->errors, 0, x->n_errors * sizeof(cg_error), stream),
                  "clearing errors"));
   }
-  for (uint32_t r = 0; r < l->n_ranks && copied; r++) TRY(sync(l, main_stream(l, r)));
+  for (uint32_t r = 0; r < l->n_ranks && copied; r++) TRY(wait_for(l, main_stream(l, r)));
   return STATUS_OK;
 }
 
@@ -240,7 +243,7 @@ static status poison(cuda_loaded *l) {
     uint32_t s = main_stream(l, r);
     if (bytes == 0) continue;
     TRY(cuda_try(l->cu->cuMemsetD8Async(x->pool, 0xff, bytes, l->streams[s].handle), "poisoning"));
-    TRY(sync(l, s));
+    TRY(wait_for(l, s));
   }
   return STATUS_OK;
 }
@@ -291,7 +294,7 @@ static status read_errors(cuda_loaded *l) {
     TRY(cuda_try(l->cu->cuMemcpyDtoHAsync(l->errors + at, x->errors, x->n_errors * sizeof(cg_error),
                                           l->streams[s].handle),
                  "reading errors"));
-    TRY(sync(l, s));
+    TRY(wait_for(l, s));
     at += x->n_errors;
   }
   const cuda_task *first = NULL;
@@ -315,10 +318,10 @@ static status failure(const cuda_loaded *l) {
 }
 
 static status sync_all(cuda_loaded *l) {
-  if (replays(l)) return sync(l, 0);
+  if (replays(l)) return wait_for(l, 0);
   bool all = l->failed != CUDA_SUCCESS;
   for (uint32_t s = 0; s < l->n_streams; s++)
-    if (all ? l->streams[s].used : l->streams[s].is_last) TRY(sync(l, s));
+    if (all ? l->streams[s].used : l->streams[s].is_last) TRY(wait_for(l, s));
   return STATUS_OK;
 }
 
@@ -329,7 +332,7 @@ static status complete(cuda_loaded *l) {
   if (l->n_errors) TRY(read_errors(l));
   bool copied = false;
   for (uint32_t i = 0; i < l->n_externals; i++) TRY(copy_out(l, &l->externals[i], &copied));
-  for (uint32_t r = 0; r < l->n_ranks && copied; r++) TRY(sync(l, main_stream(l, r)));
+  for (uint32_t r = 0; r < l->n_ranks && copied; r++) TRY(wait_for(l, main_stream(l, r)));
   if (l->spans) cuda_trace_end(l);
   return STATUS_OK;
 }

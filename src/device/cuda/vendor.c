@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,58 +32,63 @@ static void *open_library(const char *const *names, size_t n) {
   return NULL;
 }
 
+/* What is found where in a library. */
+typedef struct symbol {
+  const char *name;
+  size_t offset; /* in `vendor` */
+} symbol;
+
 /* POSIX promises that a function's address fits an object pointer. */
-static status find_symbol(void *library, const char *which, const char *name, void *function) {
-  void *address = dlsym(library, name);
-  memcpy(function, &address, sizeof address);
-  if (address) return STATUS_OK;
-  return fail(STATUS_UNAVAILABLE, "cuda: %s has no %s: it is too old", which, name);
+static status find_symbols(void *library, const char *which, const symbol *symbols, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    void *address = dlsym(library, symbols[i].name);
+    if (!address)
+      return fail(STATUS_UNAVAILABLE, "cuda: %s has no %s: it is too old", which, symbols[i].name);
+    memcpy((char *)&vendor + symbols[i].offset, &address, sizeof address);
+  }
+  return STATUS_OK;
 }
 
-#define FIND(name) TRY(find_symbol(library, which, SYMBOL_TEXT(name), &vendor.name));
+#define SYMBOL(name) {SYMBOL_TEXT(name), offsetof(cuda_vendor, name)},
+static const symbol driver_symbols[] = {
+#include "device/cuda/driver.def"
+};
+static const symbol nvrtc_symbols[] = {
+#include "device/cuda/nvrtc.def"
+};
+static const symbol cublaslt_symbols[] = {
+#include "device/cuda/cublaslt.def"
+};
+#undef SYMBOL
+#define COUNT(list) (sizeof(list) / sizeof *(list))
 
 static status load_driver(void) {
   static const char *const names[] = {"libcuda.so.1"};
-  const char *which = names[0];
-  void *library = open_library(names, 1);
+  void *library = open_library(names, COUNT(names));
   if (!library)
     return fail(STATUS_UNAVAILABLE, "cuda: cannot load %s: this machine has no NVIDIA driver",
-                which);
-#define SYMBOL(name) FIND(name)
-#include "device/cuda/driver.def"
-#undef SYMBOL
-  return STATUS_OK;
+                names[0]);
+  return find_symbols(library, names[0], driver_symbols, COUNT(driver_symbols));
 }
 
 static status load_nvrtc(void) {
   static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
-  const char *which = "libnvrtc.so";
-  void *library = open_library(names, sizeof names / sizeof *names);
+  void *library = open_library(names, COUNT(names));
   if (!library)
-    return fail(
-        STATUS_UNAVAILABLE,
-        "cuda: cannot load %s, the run-time compiler: install the CUDA toolkit, or name its "
-        "folder in LD_LIBRARY_PATH",
-        which);
-#define SYMBOL(name) FIND(name)
-#include "device/cuda/nvrtc.def"
-#undef SYMBOL
-  return STATUS_OK;
+    return fail(STATUS_UNAVAILABLE,
+                "cuda: cannot load libnvrtc.so, the run-time compiler: install the CUDA toolkit, "
+                "or name its folder in LD_LIBRARY_PATH");
+  return find_symbols(library, "libnvrtc.so", nvrtc_symbols, COUNT(nvrtc_symbols));
 }
 
 static status load_cublaslt(void) {
   static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
-  const char *which = "libcublasLt.so";
-  void *library = open_library(names, sizeof names / sizeof *names);
+  void *library = open_library(names, COUNT(names));
   if (!library)
     return fail(STATUS_UNAVAILABLE,
-                "cuda: cannot load %s, the matrix products: install the CUDA toolkit, or name its "
-                "folder in LD_LIBRARY_PATH",
-                which);
-#define SYMBOL(name) FIND(name)
-#include "device/cuda/cublaslt.def"
-#undef SYMBOL
-  return STATUS_OK;
+                "cuda: cannot load libcublasLt.so, the matrix products: install the CUDA toolkit, "
+                "or name its folder in LD_LIBRARY_PATH");
+  return find_symbols(library, "libcublasLt.so", cublaslt_symbols, COUNT(cublaslt_symbols));
 }
 
 /* Streams that share a queue of the hardware wait for one another; by default there are 8. */
