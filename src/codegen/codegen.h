@@ -141,6 +141,20 @@ typedef struct cg_rows {
 } cg_rows;
 void cg_write_rows(cg_kernel *k, const cg_rows *r);
 
+/* cumsum argsort topk topk_index one_hot: lines along one axis, which `extents` has as 1. A line of x has
+ * `n` elements, `x_step` apart; the result has `count` of what comes out, from `first` on. one_hot: a
+ * line of x is one index below `whole`, and n is count. */
+typedef struct cg_lines {
+  ir_opcode code;
+  uint32_t rank;
+  int64_t extents[IR_MAX_RANK];
+  cg_view result, x;
+  int64_t result_step, x_step;
+  int64_t n, first, count, whole;
+  bool descending; /* of orders */
+} cg_lines;
+void cg_write_lines(cg_kernel *k, const cg_lines *l);
+
 /* The second half of a scatter: each line along the indexed axis by one thread, in order, so that the
  * later of two wins. Strides along the axis are `…_step`; targets below `low` or from `end` on lie
  * outside the window. */
@@ -151,6 +165,7 @@ typedef struct cg_scatter {
   cg_view result, index, source;
   int64_t result_step, index_step, source_step;
   int64_t n, low, end; /* of the whole axis; of the window */
+  bool adds;           /* to what is there, wide, rounded once: each target by one thread */
 } cg_scatter;
 void cg_write_scatter(cg_kernel *k, const cg_scatter *s);
 

@@ -319,6 +319,9 @@ static void expect_errors(void) {
 #define SELECT "fusion c { a : f32[3, 4]; b : i32[5]; y = index_select(a, b, dim=1); return y }"
 #define SCATTER                                                                                    \
   "fusion c { a : f32[3, 4]; b : i8[3, 2]; c : f32[3, 2]; y = scatter(a, b, c, dim=1); return y }"
+#define ADD                                                                                        \
+  "fusion c { a : bf16[3, 4]; b : i8[3, 2]; c : bf16[3, 2]; "                                      \
+  "y = scatter(a, b, c, dim=1, reduce=add); return y }"
   bad_index cases[] = {
       {GATHER, 2, NULL},
       {GATHER, 3, "gather: index 3 is outside axis 0, which has 3 elements"},
@@ -327,6 +330,9 @@ static void expect_errors(void) {
       {SELECT, 4, "index_select: index 4 is outside axis 1, which has 4 elements"},
       {SCATTER, 3, NULL},
       {SCATTER, 4, "scatter: index 4 is outside axis 1, which has 4 elements"},
+      {ADD, 3, NULL},
+      {ADD, 4, "scatter: index 4 is outside axis 1, which has 4 elements"},
+      {ADD, -1, "scatter: index -1 is outside axis 1, which has 4 elements"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     arena_init(&memory, &memory_default);

@@ -24,6 +24,10 @@ static cuda_prepare_fn *family_prepare(ir_family family) {
   case IR_FAMILY_GATHER: return cuda_prepare_gather;
   case IR_FAMILY_SCATTER: return cuda_prepare_scatter;
   case IR_FAMILY_INDEX_SELECT: return cuda_prepare_index_select;
+  case IR_FAMILY_SCAN: return cuda_prepare_scan;
+  case IR_FAMILY_SORT:
+  case IR_FAMILY_TOPK: return cuda_prepare_sort;
+  case IR_FAMILY_ONE_HOT: return cuda_prepare_one_hot;
   case IR_FAMILY_MATMUL: return cuda_prepare_matmul;
   case IR_FAMILY_LINEAR: return cuda_prepare_linear;
   case IR_FAMILY_SOFTMAX: return cuda_prepare_softmax;

@@ -145,6 +145,7 @@ status cuda_prepare_scatter(const cuda_call *c) {
   s.result_step = s.result.strides[dim];
   for (uint32_t d = 0; d < rank; d++)
     if (d != dim) s.result.strides[n++] = c->result->strides[d];
+  s.adds = cuda_attr_int(c, "reduce") != 0;
   cg_write_scatter(&c->kernel->code, &s);
   return STATUS_OK;
 }

@@ -1,0 +1,116 @@
+/* Lines along one axis: running sums, orders, rows with a single one. Simple and exact rather than fast:
+ * a sum goes along its line in order, and an element's place in the order is the number of those that
+ * come before it. */
+#include <stdlib.h>
+
+#include "codegen/internal.h"
+
+enum { BLOCK = 128 };
+
+/* ---- text ---- */
+/* One thread per line, from its start on: the window may begin later. */
+static const char scan_body[] = "  const ix line = (ix)blockIdx.x * $T + (ix)threadIdx.x;\n"
+                                "  if (line >= $lines) return;\n"
+                                "  ix oy = 0, ox = 0;\n"
+                                "$offsets"
+                                "  $A sum = 0;\n"
+                                "  for (ix j = 0; j < $end; j++) {\n"
+                                "    sum += ($A)$get(((const $X *)p.at[$x])[ox + j * $xs]);\n"
+                                "    if (j >= $first)\n"
+                                "      (($Y *)p.at[$y])[oy + (j - $first) * $ys] = $of(($V)sum);\n"
+                                "  }\n";
+
+/* One thread per element. NaN is above every number; equal ones stay in their order. */
+static const char sort_body[] = "  const ix item = (ix)blockIdx.x * $T + (ix)threadIdx.x;\n"
+                                "  if (item >= $lines * $n) return;\n"
+                                "  const ix line = item / $n, j = item - line * $n;\n"
+                                "  ix oy = 0, ox = 0, rank = 0;\n"
+                                "$offsets"
+                                "  const $X *x = (const $X *)p.at[$x] + ox;\n"
+                                "  const ix at = j * $xs;\n"
+                                "  const $V b = ($V)$get(x[at]);\n"
+                                "  for (ix i = 0; i < $n; i++) {\n"
+                                "    const $V a = ($V)$get(x[i * $xs]);\n"
+                                "    const int less = $less, more = $more;\n"
+                                "    rank += less || (!more && i < j);\n"
+                                "  }\n"
+                                "  if (rank < $first || rank >= $end) return;\n"
+                                "  (($Y *)p.at[$y])[oy + (rank - $first) * $ys] = $value;\n";
+
+/* One thread per element of the result. */
+static const char hot_body[] = "  const ix item = (ix)blockIdx.x * $T + (ix)threadIdx.x;\n"
+                               "  if (item >= $lines * $n) return;\n"
+                               "  const ix line = item / $n, j = item - line * $n;\n"
+                               "  ix oy = 0, ox = 0;\n"
+                               "$offsets"
+                               "  const long long i = $get(((const $X *)p.at[$x])[ox]);\n"
+                               "  const int hot = weir_inside(i, n.at[$whole], p.at[$error]) &&\n"
+                               "                  i == (long long)$first + j;\n"
+                               "  (($Y *)p.at[$y])[oy + j * $ys] = $of(hot);\n";
+
+/* ---- writing ---- */
+static bool is_ordered(ir_opcode code) {
+  return code == IR_OP_ARGSORT || code == IR_OP_TOPK || code == IR_OP_TOPK_INDEX;
+}
+
+static void set_common(cg_writer *w, const cg_lines *l, const char *offsets, int64_t lines) {
+  cg_set_int(w, "T", BLOCK);
+  cg_set(w, "offsets", offsets);
+  cg_set_number(w, "lines", lines);
+  cg_set_address(w, "x", &l->x);
+  cg_set_address(w, "y", &l->result);
+  cg_set_number(w, "xs", l->x_step);
+  cg_set_number(w, "ys", l->result_step);
+  cg_set_number(w, "n", l->n);
+  cg_set_number(w, "first", l->first);
+  cg_set_number(w, "end", l->first + l->count);
+  cg_set(w, "X", cg_storage(l->x.dtype));
+  cg_set(w, "Y", cg_storage(l->result.dtype));
+  cg_set(w, "get", cg_get(w, l->x.dtype));
+}
+
+static void put_scan(cg_writer *w, const cg_lines *l) {
+  bool is_float = ir_dtype_is_float(l->x.dtype);
+  cg_set(w, "A", is_float ? "double" : "unsigned long long");
+  cg_set(w, "V", is_float ? "double" : "long long");
+  cg_set(w, "of", cg_of(w, l->result.dtype, is_float ? IR_F64 : IR_I64));
+  cg_put(w, scan_body);
+}
+
+static void put_sort(cg_writer *w, const cg_lines *l) {
+  bool values = l->code == IR_OP_TOPK;
+  cg_set(w, "V", ir_dtype_is_float(l->x.dtype) ? "double" : "long long");
+  const char *below = "(a < b || (b != b && a == a))", *above = "(b < a || (a != a && b == b))";
+  cg_set(w, "less", l->descending ? above : below);
+  cg_set(w, "more", l->descending ? below : above);
+  cg_set(w, "value", values ? "x[at]" : "(long long)j");
+  cg_put(w, sort_body);
+}
+
+static void put_hot(cg_writer *w, const cg_lines *l) {
+  cg_set_place(w, "whole", l->whole);
+  cg_set_int(w, "error", cg_error_address(w));
+  cg_set(w, "of", cg_of(w, l->result.dtype, IR_I32));
+  cg_put(w, hot_body);
+}
+
+void cg_write_lines(cg_kernel *k, const cg_lines *l) {
+  cg_writer w, piece;
+  cg_space space;
+  const cg_view *views[] = {&l->result, &l->x};
+  const char *names[] = {"oy", "ox"};
+  bool scans = l->code == IR_OP_CUMSUM;
+  cg_space_make(&space, l->extents, 0, l->rank, views, 2, true);
+  int64_t lines = cg_space_count(&space), items = scans ? lines : lines * l->n;
+  int64_t reach = cg_space_reach(&space) + items + (l->n + l->count) * llabs(l->x_step) +
+                  (l->n + l->count) * llabs(l->result_step) + l->first;
+  cg_begin(&w, k->memory, reach > CG_NARROW_REACH, BLOCK);
+  cg_put_offsets(&w, &space, "line", names, NULL, 0);
+  piece = w;
+  strbuf_init(&w.body, w.memory);
+  set_common(&w, l, piece.body.data, lines);
+  if (scans) put_scan(&w, l);
+  else if (is_ordered(l->code)) put_sort(&w, l);
+  else put_hot(&w, l);
+  cg_end(&w, k, ir_op_info_of(l->code)->name, cg_ceildiv(items, BLOCK), 1);
+}

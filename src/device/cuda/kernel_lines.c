@@ -1,0 +1,56 @@
+/* Operations along lines of one axis: cumsum, argsort, topk, topk_index, one_hot. */
+#include "device/cuda/kernel_place.h"
+
+/* The lines are those of the result; the operand is seen from their start on. */
+static cg_lines lines_of(const cuda_call *c, uint32_t dim) {
+  cg_lines l = {.code = c->task->code, .rank = c->result->rank};
+  l.result = cuda_place_result(c);
+  l.result_step = c->result->strides[dim];
+  l.first = c->offset[dim];
+  l.count = c->result->extents[dim];
+  for (uint32_t d = 0; d < l.rank; d++) l.extents[d] = d == dim ? 1 : c->result->extents[d];
+  return l;
+}
+
+static cg_lines place_axis(const cuda_call *c, uint32_t dim) {
+  rt_view x = cuda_operand(c, 0);
+  cg_lines l = lines_of(c, dim);
+  int from[IR_MAX_RANK];
+  cuda_align(c, x.rank, x.rank, from);
+  from[dim] = CUDA_NO_DIM;
+  l.x = cuda_place(c, 0, from);
+  l.x_step = x.strides[dim];
+  l.n = x.extents[dim];
+  return l;
+}
+
+status cuda_prepare_scan(const cuda_call *c) {
+  uint32_t dim = cuda_attr_dim(c, "dim", c->result->rank);
+  cg_lines l = place_axis(c, dim);
+  if (cuda_sliced(c, 0, dim)) l.first = 0;
+  cg_write_lines(&c->kernel->code, &l);
+  return STATUS_OK;
+}
+
+status cuda_prepare_sort(const cuda_call *c) {
+  cg_lines l = place_axis(c, cuda_attr_dim(c, "dim", c->result->rank));
+  l.descending = l.code != IR_OP_ARGSORT || cuda_attr_int(c, "descending") != 0;
+  cg_write_lines(&c->kernel->code, &l);
+  return STATUS_OK;
+}
+
+/* The last dimension counts up to n; the index has the others. */
+status cuda_prepare_one_hot(const cuda_call *c) {
+  uint32_t last = c->result->rank - 1;
+  cg_lines l = lines_of(c, last);
+  int from[IR_MAX_RANK];
+  cuda_align(c, last, last, from);
+  l.x = cuda_place(c, 0, from);
+  l.n = l.count;
+  l.whole = c->whole[last];
+  c->kernel->indexed = true;
+  c->kernel->dim = last;
+  c->kernel->n = l.whole;
+  cg_write_lines(&c->kernel->code, &l);
+  return STATUS_OK;
+}
