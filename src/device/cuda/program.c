@@ -442,10 +442,12 @@ static status connect(cuda_loaded *l, uint32_t a, uint32_t b, bool *can) {
 static status connect_gpus(cuda_loaded *l) {
   uint32_t n = l->n_ranks < l->device->n_gpus ? l->n_ranks : l->device->n_gpus;
   l->through_host = l->device->options.link_host;
-  for (uint32_t i = 0; i < n * n && !l->through_host; i++) {
-    bool can = true;
-    if (i / n != i % n) TRY(connect(l, i / n, i % n, &can));
-    l->through_host = !can;
+  for (uint32_t a = 0; a < n; a++) {
+    for (uint32_t b = 0; b < n && !l->through_host; b++) {
+      bool can = true;
+      if (a != b) TRY(connect(l, a, b, &can));
+      l->through_host = !can;
+    }
   }
   return STATUS_OK;
 }
