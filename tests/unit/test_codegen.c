@@ -137,6 +137,32 @@ static status far_positions_are_wide(void *context) {
   return STATUS_OK;
 }
 
+/* ---- memory that runs out ---- */
+static status write_all(void *context) {
+  arena *a = context;
+  for (int s = 0; s < N_SAMPLES; s++) {
+    cg_kernel k;
+    cg_kernel_init(&k, a);
+    sample_write(&k, samples[s].name, ROWS, COLUMNS);
+  }
+  return STATUS_OK;
+}
+
+static void allocations_fail(void) {
+  for (uint64_t n = 0;; n++) {
+    memory_faults faults = {.fail_at = n};
+    allocator faulty = memory_faulty(&faults);
+    arena a;
+    status_clear();
+    arena_init(&a, &faulty);
+    status st = memory_guard(write_all, &a);
+    arena_destroy(&a);
+    (void)EXPECT_INT(st, faults.calls > n ? STATUS_OUT_OF_MEMORY : STATUS_OK);
+    (void)EXPECT_INT(faults.live, 0);
+    if (faults.calls <= n) return;
+  }
+}
+
 static void run(status (*fn)(void *)) {
   arena_init(&memory, &memory_default);
   (void)EXPECT(memory_guard(fn, NULL) == STATUS_OK);
@@ -149,5 +175,6 @@ int main(int argc, char **argv) {
   run(shapes_share_text);
   run(widths_follow_memory);
   run(far_positions_are_wide);
+  allocations_fail();
   return test_finish();
 }
