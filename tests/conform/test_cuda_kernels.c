@@ -239,6 +239,54 @@ static status run_far(void *context) {
   return STATUS_OK;
 }
 
+/* ---- rounding once ---- */
+/* Wide numbers a little beside the middle of two narrow ones: rounded through f32 they would be in it.
+ * `from` is f64 or i64. */
+static void fill_beside(ir_dtype from, ir_dtype narrow, int64_t n, void *to) {
+  int64_t top = narrow == IR_F16 ? 1 << 10 : 1 << 7; /* the first of the narrow type's bits */
+  for (int64_t i = 0; i < n; i++) {
+    double sign = i & 1 ? -1 : 1;
+    int zeros = from == IR_I64 && narrow == IR_BF16 ? 52 : 30; /* more bits than f64 has, too */
+    int64_t middle = ((top | i / 3 % top) << 1 | 1) << zeros, beside = middle + i % 3 - 1;
+    if (from == IR_I64) ((int64_t *)to)[i] = (int64_t)sign * beside;
+    else ((double *)to)[i] = sign * ldexp((double)beside, (int)(i % 7) - 40);
+  }
+}
+
+static status run_once(ir_dtype from, ir_dtype narrow) {
+  enum { N = 3 * 2048 };
+  int64_t n = N, one = 1, wrong = 0;
+  void *x = ARENA_ARRAY(&memory, N, int64_t);
+  uint16_t *y = ARENA_ARRAY(&memory, N, uint16_t);
+  char *bases[] = {(char *)y, x};
+  rt_view views[2] = {{.buffer = 0, .dtype = narrow, .rank = 1, .extents = &n, .strides = &one}};
+  views[1] = views[0];
+  views[1].buffer = 1;
+  views[1].dtype = from;
+  rt_operand operand = {.kind = RT_OPERAND_VIEW, .view = 1};
+  rt_attr attrs[1] = {{.given = true, .i = narrow}};
+  rt_plan plan = {.views = views, .n_views = 2};
+  rt_task task = {.code = IR_OP_CAST, .n_operands = 1, .operands = &operand, .attrs = attrs};
+  fill_beside(from, narrow, n, x);
+  TRY(run_task(&plan, &task, bases));
+  for (int64_t i = 0; i < n && !dry_run; i++) {
+    uint16_t want = 0;
+    if (from == IR_I64) ir_element_set_i64(narrow, &want, ((int64_t *)x)[i]);
+    else ir_element_set_f64(narrow, &want, ((double *)x)[i]);
+    wrong += y[i] != want;
+  }
+  (void)EXPECT_INT(wrong, 0);
+  return STATUS_OK;
+}
+
+static status run_roundings(void *context) {
+  (void)context;
+  TRY(run_once(IR_F64, IR_BF16));
+  TRY(run_once(IR_F64, IR_F16));
+  TRY(run_once(IR_I64, IR_BF16));
+  return run_once(IR_I64, IR_F16);
+}
+
 /* ---- a chain of steps: gelu(x + bias), each rounded to bf16 ---- */
 static double rounded(double x) {
   uint16_t h = ir_bf16_from_f64(x);
@@ -316,6 +364,7 @@ static void run_all(uint64_t first, uint64_t seeds) {
   expect_errors();
   expect_rounding();
   run_guarded(run_far);
+  run_guarded(run_roundings);
   run_guarded(run_chain);
 }
 
