@@ -134,6 +134,30 @@ static bool is_among(ir_mark mark, schedule_marks which) {
   return mark.kind == IR_MARK_MESH && (which.mesh_axes >> mark.mesh_axis & 1);
 }
 
+/* Streams nest in the order of the loop domain: the images of those of `from` stand in their order.
+ *   from [s0, s1, n]   to [m, image of s1, image of s0]  =>  [m, image of s0, image of s1] */
+static void order_streams(replaying *r, const ir_axis *from, uint32_t len) {
+  int64_t at[IR_MAX_RANK], sorted[IR_MAX_RANK];
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < len; i++) {
+    ir_axis image = schedule_image(&r->images, from[i]);
+    uint32_t position = schedule_find(loop_of(r), image);
+    bool streams = ir_axis_at(r->f, from[i])->mark.kind == IR_MARK_STREAM;
+    if (!streams || !image.id || position == loop_of(r).len) continue;
+    uint32_t k = n;
+    for (; k > 0 && sorted[k - 1] > position; k--) sorted[k] = sorted[k - 1];
+    sorted[k] = at[n++] = position;
+  }
+  int64_t *list = ARENA_ARRAY(&r->f->module->memory, 2 * n + 1, int64_t);
+  bool moves = false;
+  for (uint32_t i = 0; i < n; i++) {
+    list[2 * i] = at[i];
+    list[2 * i + 1] = sorted[i];
+    moves = moves || at[i] != sorted[i];
+  }
+  if (moves) (void)add(r, (ir_stmt){.kind = IR_STMT_REORDER, .list = list, .n_list = 2 * n});
+}
+
 /* ---- all of a mark or nothing ---- */
 /* What statements about one tensor change: its loop domain, the marks in it, and what stands at the end
  * of the tables. */
@@ -188,6 +212,7 @@ uint32_t schedule_replay_marked(ir_func *f, ir_tensor from, ir_tensor to, const 
     schedule_history h = schedule_history_of(f, now.logical, (ir_axes){chosen, n});
     for (uint32_t i = 0; i < h.len; i++) replay_transform(&r, *ir_transform_at(f, h.data[i]));
     uint32_t marked = replay_marks(&r, chosen, n);
+    if (marked == n) order_streams(&r, chosen, n);
     if (marked == n) return r.added;
     go_back(&r, &before);
     n = marked;

@@ -126,6 +126,14 @@ static void add_join(cuda_maker *k, uint16_t stream, uint32_t post) {
   }
 }
 
+/* Does a view have all bytes of its range? */
+static bool fills(const rt_plan *plan, uint32_t view, const cuda_range *range) {
+  const rt_view *v = &plan->views[view];
+  int64_t bytes = (int64_t)ir_dtype_size_bytes(v->dtype);
+  for (uint32_t i = 0; i < v->rank; i++) bytes *= v->extents[i];
+  return bytes == range->end - range->begin;
+}
+
 static void add_launch(cuda_maker *k, uint16_t stream, uint32_t task) {
   const rt_plan *plan = k->plan;
   cuda_readings *list = &k->readings[rt_plan_rank(plan, stream)];
@@ -136,8 +144,9 @@ static void add_launch(cuda_maker *k, uint16_t stream, uint32_t task) {
     bool meets = cuda_ranges_meet(&r.range, &to);
     if (meets && r.stream != stream) wait_ends(k, stream, r.meeting, r.member, CUDA_READS);
     if (meets) r.stream = stream;
-    /* whoever comes later is ordered behind this task */
-    bool gone = meets && to.begin <= r.range.begin && r.range.end <= to.end;
+    /* whoever comes later is ordered behind this task, unless both write between each other's bytes */
+    bool gone =
+        meets && to.begin <= r.range.begin && r.range.end <= to.end && fills(plan, result, &to);
     if (!gone) list->data[kept++] = r;
   }
   list->len = kept;
