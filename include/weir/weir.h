@@ -46,7 +46,8 @@ const char *weir_status_text(weir_status s);
 void weir_string_free(char *text);
 
 /* Where all memory comes from. NULL where one is accepted: malloc and free. Blocks must be aligned to
- * 16 bytes. The struct is copied; its context must outlive the objects made with it. */
+ * 16 bytes. The struct is copied; its context must outlive the objects made with it. A program calls
+ * it from threads of its own as well, but never from two at once. */
 typedef struct weir_allocator {
   void *(*alloc)(void *context, size_t size_bytes);
   void (*free)(void *context, void *block);

@@ -193,6 +193,36 @@ static weir_status read_options(const weir_options *o, compile_call *c) {
   return st;
 }
 
+static void *locked_alloc(void *context, size_t size_bytes) {
+  weir_program *p = context;
+  (void)pthread_mutex_lock(&p->memory_lock);
+  void *block = p->given.alloc(p->given.context, size_bytes);
+  (void)pthread_mutex_unlock(&p->memory_lock);
+  return block;
+}
+
+static void locked_free(void *context, void *block) {
+  weir_program *p = context;
+  (void)pthread_mutex_lock(&p->memory_lock);
+  p->given.free(p->given.context, block);
+  (void)pthread_mutex_unlock(&p->memory_lock);
+}
+
+static status create(const allocator *given, weir_program **result) {
+  weir_program *p = memory_alloc(given, sizeof *p);
+  if (!p) return STATUS_OUT_OF_MEMORY;
+  *p = (weir_program){.memory = {locked_alloc, locked_free, p}, .given = *given};
+  bool first = pthread_mutex_init(&p->lock, NULL) == 0;
+  if (first && pthread_mutex_init(&p->memory_lock, NULL) == 0) {
+    arena_init(&p->scratch, &p->memory);
+    *result = p;
+    return STATUS_OK;
+  }
+  if (first) (void)pthread_mutex_destroy(&p->lock);
+  memory_free(given, p);
+  return fail(STATUS_SYSTEM, "cannot make a lock");
+}
+
 weir_status weir_compile(const weir_fusion *f, const weir_options *o, const weir_allocator *memory,
                          weir_program **result) {
   if (!f || !result) return api_refuse("weir_compile: an argument is NULL");
@@ -201,14 +231,9 @@ weir_status weir_compile(const weir_fusion *f, const weir_options *o, const weir
   if (st != WEIR_OK) return st;
   allocator a = api_allocator(memory);
   api_begin();
-  weir_program *p = memory_alloc(&a, sizeof *p);
-  if (!p) return api_end(STATUS_OUT_OF_MEMORY);
-  *p = (weir_program){.memory = a};
-  arena_init(&p->scratch, &p->memory);
-  if (pthread_mutex_init(&p->lock, NULL) != 0) {
-    memory_free(&a, p);
-    return api_end(fail(STATUS_SYSTEM, "cannot make a lock"));
-  }
+  weir_program *p = NULL;
+  status made = create(&a, &p);
+  if (made != STATUS_OK) return api_end(made);
   c.to = p;
   st = api_call(&p->memory, compile_body, &c);
   if (st == WEIR_OK) *result = p;
@@ -224,11 +249,12 @@ const char *weir_program_device(const weir_program *p) {
 
 void weir_program_destroy(weir_program *p) {
   if (!p) return;
-  allocator a = p->memory;
+  allocator a = p->given;
   api_executor_close(&p->executor);
   api_forget_proven(p);
   arena_destroy(&p->scratch);
   ir_module_destroy(&p->ir);
   (void)pthread_mutex_destroy(&p->lock);
+  (void)pthread_mutex_destroy(&p->memory_lock);
   memory_free(&a, p);
 }

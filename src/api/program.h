@@ -17,7 +17,11 @@ typedef struct api_proven {
 enum { API_MAX_PROVEN = 16 }; /* as many as plans are kept */
 
 struct weir_program {
+  /* What everything of the program comes from: the caller's, one call at a time, since compute threads and
+   * the threads of communication allocate too. */
   allocator memory;
+  allocator given;
+  pthread_mutex_t memory_lock;
   ir_module ir;
   ir_func *func;         /* whose inputs and outputs the caller sees: a fusion or a host program */
   ir_func *definition;   /* the fusion; NULL for a host program that has none */
