@@ -28,14 +28,14 @@ typedef struct kernel_key {
 static bool serves(const void *context, uint32_t value) {
   const kernel_key *key = context;
   const rt_plan *plan = key->program->plan;
-  return cpu_kernel_equal(plan, key->task, &plan->tasks[value - 1]);
+  return rt_task_equal(plan, key->task, &plan->tasks[value - 1], 1);
 }
 
 /* The kernel of an equal task before it, or a new one. */
 static status prepare_task(cpu_program *p, table *known, uint32_t t) {
   const rt_task *task = &p->plan->tasks[t];
   kernel_key key = {p, task};
-  uint64_t hash = cpu_kernel_hash(p->plan, task);
+  uint64_t hash = rt_task_hash(p->plan, task, 1);
   uint32_t found = table_find(known, hash, serves, &key);
   if (task->n_operands + 1 > p->max_starts) p->max_starts = task->n_operands + 1;
   if (found) {

@@ -1,87 +1,13 @@
 /* From a task to a kernel: operands, attributes, windows, and the table of families. */
-#include <string.h>
-
-#include "base/table.h"
 #include "device/cpu/kernel_internal.h"
 
 /* ---- operands ---- */
-bool cpu_has_operand(const cpu_call *c, uint32_t k) {
-  return k < c->task->n_operands && c->task->operands[k].kind != RT_OPERAND_NONE;
-}
-
 rt_view cpu_operand(const cpu_call *c, uint32_t k) {
-  const rt_operand *o = &c->task->operands[k];
-  check(cpu_has_operand(c, k));
-  if (o->kind == RT_OPERAND_NUMBER) {
-    static const int64_t none[1];
-    ir_dtype dtype = o->number->is_float ? IR_F64 : IR_I64;
-    return (rt_view){.dtype = dtype, .extents = none, .strides = none};
-  }
-  check(o->view < c->plan->n_views);
-  rt_view v = c->plan->views[o->view];
+  rt_view v = rt_task_operand(c->plan, c->task, k);
+  if (c->task->operands[k].kind == RT_OPERAND_NUMBER) return v;
   v.buffer = k + 1;
   v.offset_bytes = 0;
   return v;
-}
-
-bool cpu_sliced(const cpu_call *c, uint32_t k, uint32_t d) {
-  return c->task->operands[k].sliced >> d & 1;
-}
-
-/* ---- attributes ---- */
-static const ir_param *param_of(const cpu_call *c, const char *name, uint32_t *position) {
-  *position = 0;
-  for (const ir_param *p = c->info->params; p->kind != IR_PARAM_END; p++) {
-    if (p->kind == IR_PARAM_TENSOR || p->kind == IR_PARAM_TENSORS) continue;
-    if (strcmp(p->name, name) == 0) return p;
-    (*position)++;
-  }
-  impossible("an attribute of the operation");
-}
-
-const rt_attr *cpu_attr(const cpu_call *c, const char *name) {
-  uint32_t position;
-  (void)param_of(c, name, &position);
-  return &c->task->attrs[position];
-}
-
-static double default_of(const cpu_call *c, const char *name) {
-  uint32_t position;
-  const ir_param *p = param_of(c, name, &position);
-  check(p->use == IR_USE_DEFAULT);
-  return p->value;
-}
-
-int64_t cpu_attr_int(const cpu_call *c, const char *name) {
-  const rt_attr *a = cpu_attr(c, name);
-  return a->given ? a->i : (int64_t)default_of(c, name);
-}
-
-ir_number cpu_attr_number(const cpu_call *c, const char *name) {
-  const rt_attr *a = cpu_attr(c, name);
-  if (!a->given) return ir_number_float(default_of(c, name));
-  return a->is_float ? ir_number_float(a->f) : ir_number_int(a->i);
-}
-
-static uint32_t from_front(int64_t dim, uint32_t rank) {
-  if (dim < 0) dim += rank;
-  check(dim >= 0 && dim < rank);
-  return (uint32_t)dim;
-}
-
-uint32_t cpu_attr_dim(const cpu_call *c, const char *name, uint32_t rank) {
-  return from_front(cpu_attr_int(c, name), rank);
-}
-
-void cpu_attr_dims(const cpu_call *c, const char *name, uint32_t rank, bool named[IR_MAX_RANK]) {
-  const rt_attr *a = cpu_attr(c, name);
-  for (uint32_t i = 0; i < IR_MAX_RANK; i++) named[i] = !a->given && i < rank;
-  for (uint32_t i = 0; a->given && i < a->len; i++) named[from_front(a->list[i], rank)] = true;
-}
-
-status cpu_fail_index(const char *op, int64_t index, uint32_t dim, int64_t n) {
-  return fail(STATUS_BAD_PROGRAM, "%s: index %lld is outside axis %u, which has %lld elements", op,
-              (long long)index, dim, (long long)n);
 }
 
 /* ---- views ---- */
@@ -114,8 +40,8 @@ cpu_view cpu_place(const cpu_call *c, uint32_t k, const int *from) {
   rt_view x = cpu_operand(c, k);
   cpu_view v = cpu_place_start(c, k);
   for (uint32_t d = 0; d < c->result->rank; d++) {
-    if (from[d] == CPU_NO_DIM || x.extents[from[d]] == 1) continue;
-    int64_t first = cpu_sliced(c, k, d) ? 0 : c->offset[d];
+    if (from[d] == RT_NO_DIM || x.extents[from[d]] == 1) continue;
+    int64_t first = rt_task_sliced(c->task, k, d) ? 0 : c->offset[d];
     check(first + c->result->extents[d] <= x.extents[from[d]]);
     v.strides[d] = x.strides[from[d]];
     cpu_view_advance(&v, first * v.strides[d]);
@@ -126,7 +52,7 @@ cpu_view cpu_place(const cpu_call *c, uint32_t k, const int *from) {
 void cpu_align(const cpu_call *c, uint32_t n, uint32_t dims, int from[IR_MAX_RANK]) {
   check(n <= dims && dims <= c->result->rank);
   for (uint32_t d = 0; d < IR_MAX_RANK; d++)
-    from[d] = d < dims && d + n >= dims ? (int)(d + n - dims) : CPU_NO_DIM;
+    from[d] = d < dims && d + n >= dims ? (int)(d + n - dims) : RT_NO_DIM;
 }
 
 cpu_view cpu_place_aligned(const cpu_call *c, uint32_t k) {
@@ -221,50 +147,6 @@ status cpu_kernel_prepare(const rt_plan *plan, const rt_task *task, arena *memor
   else TRY(family_prepare(c.info->family)(&c, &k));
   *result = k;
   return STATUS_OK;
-}
-
-/* ---- sharing ---- */
-static bool equal_views(const rt_view *a, const rt_view *b) {
-  return a->dtype == b->dtype && a->rank == b->rank && a->extents == b->extents &&
-         a->strides == b->strides;
-}
-
-static bool equal_operands(const rt_plan *plan, const rt_operand *a, const rt_operand *b) {
-  if (a->kind != b->kind || a->sliced != b->sliced) return false;
-  switch (a->kind) {
-  case RT_OPERAND_NONE: return true;
-  case RT_OPERAND_VIEW: return equal_views(&plan->views[a->view], &plan->views[b->view]);
-  case RT_OPERAND_NUMBER: return ir_number_same(*a->number, *b->number);
-  }
-  return false;
-}
-
-bool cpu_kernel_equal(const rt_plan *plan, const rt_task *a, const rt_task *b) {
-  if (a->code != b->code || a->compute != b->compute || a->n_operands != b->n_operands ||
-      a->attrs != b->attrs || a->offset != b->offset || a->whole != b->whole ||
-      !equal_views(&plan->views[a->result], &plan->views[b->result]))
-    return false;
-  for (uint32_t k = 0; k < a->n_operands; k++)
-    if (!equal_operands(plan, &a->operands[k], &b->operands[k])) return false;
-  return true;
-}
-
-static uint64_t hash_view(uint64_t hash, const rt_view *v) {
-  hash = hash_mix(hash, (uint64_t)v->dtype << 8 | v->rank);
-  return hash_mix(hash_mix(hash, (uintptr_t)v->extents), (uintptr_t)v->strides);
-}
-
-uint64_t cpu_kernel_hash(const rt_plan *plan, const rt_task *task) {
-  uint64_t hash = hash_mix(hash_mix(0, (uint64_t)task->code), (uintptr_t)task->attrs);
-  hash = hash_mix(hash_mix(hash, (uintptr_t)task->offset), (uintptr_t)task->whole);
-  hash = hash_view(hash, &plan->views[task->result]);
-  for (uint32_t k = 0; k < task->n_operands; k++) {
-    const rt_operand *o = &task->operands[k];
-    if (o->kind == RT_OPERAND_VIEW)
-      hash = hash_view(hash_mix(hash, o->sliced), &plan->views[o->view]);
-    if (o->kind == RT_OPERAND_NUMBER) hash = hash_mix(hash, (uint64_t)o->number->i);
-  }
-  return hash;
 }
 
 /* ---- running ---- */

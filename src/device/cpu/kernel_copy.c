@@ -115,47 +115,12 @@ static void add_copy(copies_kernel *m, uint32_t rank, const int64_t *extents, co
 }
 
 /* ---- views of one operand ---- */
-static void from_broadcast(const cpu_call *c, int *from) {
-  const rt_attr *axes = cpu_attr(c, "axes");
-  int next = 0;
-  for (uint32_t i = 0; i < axes->len; i++) from[i] = axes->list[i] ? CPU_NO_DIM : next++;
-}
-
-static void from_squeeze(const cpu_call *c, uint32_t rank, int *from) {
-  bool dropped[IR_MAX_RANK];
-  cpu_attr_dims(c, "dims", rank, dropped);
-  for (uint32_t i = 0, d = 0; i < rank; i++)
-    if (!dropped[i]) from[d++] = (int)i;
-}
-
-static void from_permute(const cpu_call *c, uint32_t rank, int *from) {
-  for (uint32_t i = 0; i < rank; i++) from[i] = (int)i;
-  if (c->task->code == IR_OP_TRANSPOSE) {
-    from[rank - 2] = (int)rank - 1;
-    from[rank - 1] = (int)rank - 2;
-    return;
-  }
-  const rt_attr *order = cpu_attr(c, "order");
-  for (uint32_t i = 0; i < rank; i++)
-    from[i] = (int)(order->list[i] < 0 ? order->list[i] + rank : order->list[i]);
-}
-
-static int64_t clamp_start(int64_t start, int64_t n) {
-  if (start < 0) start += n;
-  if (start < 0) return 0;
-  return start > n ? n : start;
-}
-
-/* A dimension that was cut already is one that the slice keeps whole. */
 static cpu_view place_slice(const cpu_call *c) {
-  const rt_attr *starts = cpu_attr(c, "starts"), *steps = cpu_attr(c, "steps");
   rt_view x = cpu_operand(c, 0);
   cpu_view v = cpu_place_start(c, 0);
   for (uint32_t d = 0; d < x.rank; d++) {
-    bool cut = cpu_sliced(c, 0, d);
-    int64_t step = cut || !steps->given ? 1 : steps->list[d];
-    int64_t start = cut ? 0 : clamp_start(starts->list[d], x.extents[d]) + c->offset[d] * step;
-    if (c->result->extents[d] > 1) v.strides[d] = x.strides[d] * step;
+    int64_t start = rt_task_slice_start(c->task, &x, d, c->offset[d]);
+    if (c->result->extents[d] > 1) v.strides[d] = x.strides[d] * rt_task_slice_step(c->task, d);
     cpu_view_advance(&v, start * x.strides[d]);
   }
   return v;
@@ -163,12 +128,11 @@ static cpu_view place_slice(const cpu_call *c) {
 
 static status place_select(const cpu_call *c, cpu_view *result) {
   rt_view x = cpu_operand(c, 0);
-  uint32_t dim = cpu_attr_dim(c, "dim", x.rank);
-  int64_t n = x.extents[dim], index = cpu_attr_int(c, "index");
+  uint32_t dim;
+  int64_t index;
   int from[IR_MAX_RANK];
-  if (index < 0) index += n;
-  if (index < 0 || index >= n) return cpu_fail_index(c->info->name, index, dim, n);
-  for (uint32_t d = 0; d + 1 < x.rank; d++) from[d] = (int)(d < dim ? d : d + 1);
+  TRY(rt_task_selected(c->task, &x, &dim, &index));
+  rt_task_from(c->task, x.rank, from);
   *result = cpu_place(c, 0, from);
   cpu_view_advance(result, index * x.strides[dim]);
   return STATUS_OK;
@@ -182,9 +146,7 @@ static status place_source(const cpu_call *c, cpu_view *result) {
     *result = place_slice(c);
     return STATUS_OK;
   }
-  if (c->info->family == IR_FAMILY_BROADCAST) from_broadcast(c, from);
-  else if (c->info->family == IR_FAMILY_SQUEEZE) from_squeeze(c, rank, from);
-  else if (c->info->family == IR_FAMILY_PERMUTE) from_permute(c, rank, from);
+  if (rt_task_moves_dims(c->task)) rt_task_from(c->task, rank, from);
   else cpu_align(c, rank, c->result->rank, from);
   *result = cpu_place(c, 0, from);
   return STATUS_OK;
@@ -208,7 +170,8 @@ static void add_part(const cpu_call *c, copies_kernel *m, uint32_t k, const int6
   cpu_view to = cpu_place_result(c), from = cpu_place_start(c, k);
   int64_t extents[IR_MAX_RANK];
   for (uint32_t d = 0; d < x.rank; d++) {
-    int64_t origin = cpu_sliced(c, k, d) ? 0 : begin[d] - c->offset[d]; /* in the window */
+    int64_t origin =
+        rt_task_sliced(c->task, k, d) ? 0 : begin[d] - c->offset[d]; /* in the window */
     int64_t first = origin > 0 ? origin : 0, end = origin + x.extents[d];
     extents[d] = smaller(end, c->result->extents[d]) - first;
     if (extents[d] <= 0) return;
@@ -221,12 +184,12 @@ static void add_part(const cpu_call *c, copies_kernel *m, uint32_t k, const int6
 
 status cpu_prepare_pad(const cpu_call *c, cpu_kernel **result) {
   copies_kernel *m = new_copies(c, 1);
-  const rt_attr *widths = cpu_attr(c, "widths");
+  const rt_attr *widths = rt_task_attr(c->task, "widths");
   int64_t begin[IR_MAX_RANK];
   for (uint32_t d = 0; d < c->result->rank; d++) begin[d] = widths->list[2 * d];
   m->fills = true;
   m->fill_view = cpu_place_result(c);
-  m->value = cpu_element_of(c->result->dtype, cpu_attr_number(c, "value"));
+  m->value = cpu_element_of(c->result->dtype, rt_task_number(c->task, "value"));
   cpu_loops_make(&m->fill, CPU_BY_FIRST, c->result->rank, c->result->extents, &m->fill_view, 1);
   add_part(c, m, 0, begin);
   *result = &m->head;
@@ -235,7 +198,7 @@ status cpu_prepare_pad(const cpu_call *c, cpu_kernel **result) {
 
 status cpu_prepare_cat(const cpu_call *c, cpu_kernel **result) {
   copies_kernel *m = new_copies(c, c->task->n_operands);
-  uint32_t dim = cpu_attr_dim(c, "dim", c->result->rank);
+  uint32_t dim = rt_task_dim(c->task, "dim", c->result->rank);
   int64_t begin[IR_MAX_RANK] = {0};
   for (uint32_t k = 0; k < c->task->n_operands; k++) {
     add_part(c, m, k, begin);

@@ -25,7 +25,7 @@ static status load_indexes(const index_kernel *m, int64_t n, const char *from, c
   const int64_t *indexes = cpu_load(&m->load, n, from, scratch);
   for (int64_t i = 0; i < n; i++)
     if (indexes[i] < 0 || indexes[i] >= m->n) {
-      (void)cpu_fail_index(m->head.name, indexes[i], m->dim, m->n);
+      (void)rt_fail_index(m->head.name, indexes[i], m->dim, m->n);
       return STATUS_BAD_PROGRAM;
     }
   *result = indexes;
@@ -33,7 +33,7 @@ static status load_indexes(const index_kernel *m, int64_t n, const char *from, c
 }
 
 static void no_dims(int from[IR_MAX_RANK]) {
-  for (int d = 0; d < IR_MAX_RANK; d++) from[d] = CPU_NO_DIM;
+  for (int d = 0; d < IR_MAX_RANK; d++) from[d] = RT_NO_DIM;
 }
 
 /* Moves elements of one size between an address that steps and one that an index finds. */
@@ -99,12 +99,12 @@ status cpu_prepare_gather(const cpu_call *c, cpu_kernel **result) {
   index_kernel *m = CPU_KERNEL_NEW(c, index_kernel, run_gather);
   rt_view x = cpu_operand(c, 0);
   int from[IR_MAX_RANK];
-  uint32_t dim = cpu_attr_dim(c, "dim", x.rank);
+  uint32_t dim = rt_task_dim(c->task, "dim", x.rank);
   set_axis(m, &x, dim, x.extents[dim]);
   cpu_align(c, x.rank, x.rank, from);
   m->views[0] = cpu_place_result(c);
   m->views[1] = cpu_place(c, 1, from);
-  from[dim] = CPU_NO_DIM;
+  from[dim] = RT_NO_DIM;
   m->views[2] = cpu_place(c, 0, from);
   cpu_loops_make(&m->loops, CPU_BY_FIRST, x.rank, c->result->extents, m->views, 3);
   m->load = cpu_transfer_load(m->views[1].dtype, cpu_run_step(&m->loops, 1), IR_I64);
@@ -148,7 +148,8 @@ static cpu_view place_indexed(const cpu_call *c, uint32_t k, uint32_t dim) {
   cpu_view v = cpu_place_start(c, k);
   for (uint32_t d = 0; d < x.rank; d++) {
     v.strides[d] = x.strides[d];
-    if (d != dim && !cpu_sliced(c, k, d)) cpu_view_advance(&v, c->offset[d] * x.strides[d]);
+    if (d != dim && !rt_task_sliced(c->task, k, d))
+      cpu_view_advance(&v, c->offset[d] * x.strides[d]);
   }
   return v;
 }
@@ -158,7 +159,7 @@ static cpu_view place_indexed(const cpu_call *c, uint32_t k, uint32_t dim) {
 static bool index_extents(const cpu_call *c, uint32_t dim, int64_t extents[IR_MAX_RANK]) {
   rt_view index = cpu_operand(c, 1);
   for (uint32_t d = 0; d < index.rank; d++) {
-    int64_t first = d == dim || cpu_sliced(c, 1, d) ? 0 : c->offset[d];
+    int64_t first = d == dim || rt_task_sliced(c->task, 1, d) ? 0 : c->offset[d];
     extents[d] = index.extents[d] - first;
     if (d != dim && extents[d] > c->result->extents[d]) extents[d] = c->result->extents[d];
     if (extents[d] <= 0) return false;
@@ -281,7 +282,7 @@ static void place_runs(const cpu_call *c, add_kernel *m, uint32_t dim, int64_t *
 /* result = x; result[p, with p[dim] = index[p]] += src[p]. */
 static status prepare_scatter_add(const cpu_call *c, cpu_kernel **result) {
   add_kernel *m = CPU_KERNEL_NEW(c, add_kernel, run_scatter_add);
-  uint32_t rank = c->result->rank, dim = cpu_attr_dim(c, "dim", rank);
+  uint32_t rank = c->result->rank, dim = rt_task_dim(c->task, "dim", rank);
   int64_t extents[IR_MAX_RANK] = {0};
   cpu_view to = cpu_place_result(c), from = cpu_place_aligned(c, 0);
   cpu_copy_make(&m->base.copy, rank, c->result->extents, &to, &from);
@@ -302,9 +303,9 @@ static status prepare_scatter_add(const cpu_call *c, cpu_kernel **result) {
 /* result = x; result[p, with p[dim] = index[p]] = src[p], for p in row-major order: later ones win, so
  * the loops keep their order. */
 status cpu_prepare_scatter(const cpu_call *c, cpu_kernel **result) {
-  if (cpu_attr_int(c, "reduce")) return prepare_scatter_add(c, result);
+  if (rt_task_int(c->task, "reduce")) return prepare_scatter_add(c, result);
   index_kernel *m = CPU_KERNEL_NEW(c, index_kernel, run_scatter);
-  uint32_t rank = c->result->rank, dim = cpu_attr_dim(c, "dim", rank);
+  uint32_t rank = c->result->rank, dim = rt_task_dim(c->task, "dim", rank);
   int64_t extents[IR_MAX_RANK];
   cpu_view to = cpu_place_result(c), from = cpu_place_aligned(c, 0);
   cpu_copy_make(&m->copy, rank, c->result->extents, &to, &from);
@@ -342,12 +343,12 @@ static status run_index_select(const cpu_kernel *k, char *const *starts, char *s
 status cpu_prepare_index_select(const cpu_call *c, cpu_kernel **result) {
   index_kernel *m = CPU_KERNEL_NEW(c, index_kernel, run_index_select);
   rt_view x = cpu_operand(c, 0);
-  uint32_t dim = cpu_attr_dim(c, "dim", x.rank);
+  uint32_t dim = rt_task_dim(c->task, "dim", x.rank);
   int from[IR_MAX_RANK];
   int64_t extents[IR_MAX_RANK];
   set_axis(m, &x, dim, x.extents[dim]);
   cpu_align(c, x.rank, x.rank, from);
-  from[dim] = CPU_NO_DIM;
+  from[dim] = RT_NO_DIM;
   m->views[0] = cpu_place_result(c);
   m->views[1] = cpu_place(c, 0, from);
   no_dims(from);

@@ -38,24 +38,9 @@ void *cpu_kernel_new(const cpu_call *c, size_t size_bytes,
                      status (*run)(const cpu_kernel *, char *const *, char *));
 #define CPU_KERNEL_NEW(c, type, run) ((type *)cpu_kernel_new((c), sizeof(type), (run)))
 
-bool cpu_has_operand(const cpu_call *c, uint32_t k);
 /* Its buffer is its place among the starts of the task (cpu_kernel_starts), where it has offset 0. A
  * number is a view of rank 0. */
 rt_view cpu_operand(const cpu_call *c, uint32_t k);
-/* Was operand k cut along result dimension d already? Then positions along d count from its start. */
-bool cpu_sliced(const cpu_call *c, uint32_t k, uint32_t d);
-
-/* Attributes by name, with the defaults of the table. */
-const rt_attr *cpu_attr(const cpu_call *c, const char *name);
-int64_t cpu_attr_int(const cpu_call *c, const char *name);
-ir_number cpu_attr_number(const cpu_call *c, const char *name);
-uint32_t cpu_attr_dim(const cpu_call *c, const char *name, uint32_t rank);
-/* Which of `rank` dimensions the list names; all when it was left out. */
-void cpu_attr_dims(const cpu_call *c, const char *name, uint32_t rank, bool named[IR_MAX_RANK]);
-
-/* STATUS_BAD_PROGRAM: "gather: index 7 is outside axis 0, which has 3 elements". */
-status cpu_fail_index(const char *op, int64_t index, uint32_t dim, int64_t n);
-
 /* ---- views ---- */
 typedef struct cpu_view {
   void *constant; /* a number of the plan, f64 or i64; else NULL */
@@ -75,9 +60,8 @@ static inline void cpu_view_advance(cpu_view *v, int64_t elements) {
 cpu_view cpu_place_result(const cpu_call *c);
 /* The operand's first element, repeated everywhere: all strides 0, no window. */
 cpu_view cpu_place_start(const cpu_call *c, uint32_t k);
-/* from[d]: the operand's dimension that result dimension d walks; CPU_NO_DIM: none, it repeats. An
+/* from[d]: the operand's dimension that result dimension d walks; RT_NO_DIM: none, it repeats. An
  * operand's dimension of size 1 repeats too. */
-enum { CPU_NO_DIM = -1 };
 cpu_view cpu_place(const cpu_call *c, uint32_t k, const int *from);
 /* The first `n` dimensions of the operand, aligned at the last of the first `dims` of the result. */
 void cpu_align(const cpu_call *c, uint32_t n, uint32_t dims, int from[IR_MAX_RANK]);

@@ -108,9 +108,9 @@ static void prepare_made(const cpu_call *c, maker_kernel *m) {
   m->make = random ? make_uniform : make_iota;
   m->store = cpu_transfer_store(m->dtype, cpu_run_step(&m->loops, 0), random ? IR_F64 : IR_I64);
   if (!random) return;
-  m->key = random_bits(c->plan->seed, (uint64_t)cpu_attr(c, "key")->i);
-  m->lo = ir_number_as_f64(cpu_attr_number(c, "lo"));
-  m->hi = ir_number_as_f64(cpu_attr_number(c, "hi"));
+  m->key = random_bits(c->plan->seed, (uint64_t)rt_task_attr(c->task, "key")->i);
+  m->lo = ir_number_as_f64(rt_task_number(c->task, "lo"));
+  m->hi = ir_number_as_f64(rt_task_number(c->task, "hi"));
   m->near_hi = near(m->hi, m->dtype);
 }
 
@@ -124,7 +124,8 @@ status cpu_prepare_maker(const cpu_call *c, cpu_kernel **result) {
   cpu_loops_make(&m->loops, CPU_BY_FIRST, c->result->rank, c->result->extents, m->views,
                  numbered ? 2 : 1);
   if (numbered) prepare_made(c, m);
-  else if (code == IR_OP_FULL) m->value = cpu_element_of(m->dtype, cpu_attr_number(c, "value"));
+  else if (code == IR_OP_FULL)
+    m->value = cpu_element_of(m->dtype, rt_task_number(c->task, "value"));
   else m->value = cpu_element_of(m->dtype, ir_number_int(code == IR_OP_ONES));
   *result = &m->head;
   return STATUS_OK;

@@ -74,7 +74,7 @@ static cpu_map_fn *const *table_of(ir_dtype native) {
 /* The choice attribute; no pointwise op has another. */
 static bool mode_of(const cpu_call *c) {
   for (const ir_param *p = c->info->params; p->kind != IR_PARAM_END; p++)
-    if (p->kind == IR_PARAM_CHOICE) return cpu_attr_int(c, p->name) != 0;
+    if (p->kind == IR_PARAM_CHOICE) return rt_task_int(c->task, p->name) != 0;
   return false;
 }
 

@@ -255,7 +255,7 @@ status cpu_prepare_matmul(const cpu_call *c, cpu_kernel **result) {
 static void add_bias(const cpu_call *c, matmul_kernel *g) {
   uint32_t rank = c->result->rank, lead = cpu_operand(c, 2).rank - 1;
   int from[IR_MAX_RANK];
-  for (uint32_t d = 0; d < rank; d++) from[d] = d < lead ? (int)d : CPU_NO_DIM;
+  for (uint32_t d = 0; d < rank; d++) from[d] = d < lead ? (int)d : RT_NO_DIM;
   from[rank - 1] = (int)lead;
   cpu_view bias = cpu_place(c, 2, from);
   g->has_bias = true;
@@ -272,16 +272,16 @@ status cpu_prepare_linear(const cpu_call *c, cpu_kernel **result) {
   int from[IR_MAX_RANK];
   g->views[C] = cpu_place_result(c);
   for (uint32_t d = 0; d < rank; d++)
-    from[d] = d >= lead && d + 1 < rank ? (int)(d - lead) : CPU_NO_DIM;
+    from[d] = d >= lead && d + 1 < rank ? (int)(d - lead) : RT_NO_DIM;
   g->views[A] = cpu_place(c, 0, from);
-  for (uint32_t d = 0; d < rank; d++) from[d] = d < lead ? (int)d : CPU_NO_DIM;
+  for (uint32_t d = 0; d < rank; d++) from[d] = d < lead ? (int)d : RT_NO_DIM;
   from[rank - 1] = (int)lead;
   g->views[B] = cpu_place(c, 1, from);
   g->k = x.extents[x.rank - 1];
   g->sides[A].shape.column_stride = x.strides[x.rank - 1];
   g->sides[B].shape.row_stride = w.strides[w.rank - 1];
   plan(c, g, true);
-  if (cpu_has_operand(c, 2)) add_bias(c, g);
+  if (rt_task_has_operand(c->task, 2)) add_bias(c, g);
   *result = &g->head;
   return STATUS_OK;
 }

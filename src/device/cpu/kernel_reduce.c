@@ -128,15 +128,15 @@ static int64_t count_of(const cpu_loops *l) {
 /* The kept dimensions of the result, and the reduced ones, which the result does not have. */
 static void make_loops(const cpu_call *c, reduce_kernel *m) {
   rt_view x = cpu_operand(c, 0);
-  bool reduced[IR_MAX_RANK], keepdim = cpu_attr_int(c, "keepdim") != 0;
+  bool reduced[IR_MAX_RANK], keepdim = rt_task_int(c->task, "keepdim") != 0;
   int64_t extents[IR_MAX_RANK];
   int from[IR_MAX_RANK];
   uint32_t n_kept = 0, n_reduced = 0;
   cpu_view across = {.dtype = x.dtype};
-  cpu_attr_dims(c, "dims", x.rank, reduced);
+  rt_task_dims(c->task, "dims", x.rank, reduced);
   for (uint32_t d = 0; d < x.rank; d++) {
     if (!reduced[d]) from[n_kept++] = (int)d;
-    else if (keepdim) from[n_kept++] = CPU_NO_DIM;
+    else if (keepdim) from[n_kept++] = RT_NO_DIM;
     if (!reduced[d]) continue;
     extents[n_reduced] = x.extents[d];
     across.strides[n_reduced++] = x.strides[d];
@@ -191,7 +191,7 @@ status cpu_prepare_moment(const cpu_call *c, cpu_kernel **result) {
   m->divides = true;
   m->mean_divisor = (double)m->count;
   if (c->task->code == IR_OP_VAR) {
-    double left = (double)m->count - (double)cpu_attr_int(c, "correction");
+    double left = (double)m->count - (double)rt_task_int(c->task, "correction");
     m->second = cpu_fold_of(CPU_FOLD_SQUARES, source_dtype);
     m->divisor = left > 0 ? left : 0;
   }

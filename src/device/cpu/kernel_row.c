@@ -119,13 +119,13 @@ static row_kernel *new_rows(const cpu_call *c, uint32_t axis) {
   int64_t extents[IR_MAX_RANK];
   int from[IR_MAX_RANK];
   cpu_align(c, x.rank, x.rank, from);
-  from[axis] = CPU_NO_DIM;
+  from[axis] = RT_NO_DIM;
   m->views[0] = cpu_place_result(c);
   m->views[1] = cpu_place(c, 0, from);
   for (uint32_t d = 0; d < x.rank; d++) extents[d] = d == axis ? 1 : c->result->extents[d];
   cpu_loops_make(&m->loops, CPU_BY_FIRST, x.rank, extents, m->views, 2);
   m->n = x.extents[axis];
-  m->first = cpu_sliced(c, 0, axis) ? 0 : c->offset[axis];
+  m->first = rt_task_sliced(c->task, 0, axis) ? 0 : c->offset[axis];
   m->count = c->result->extents[axis];
   check(m->first + m->count <= m->n);
   m->native = cpu_native(c->result->dtype);
@@ -139,7 +139,7 @@ static row_kernel *new_rows(const cpu_call *c, uint32_t axis) {
 }
 
 status cpu_prepare_softmax(const cpu_call *c, cpu_kernel **result) {
-  row_kernel *m = new_rows(c, cpu_attr_dim(c, "dim", c->result->rank));
+  row_kernel *m = new_rows(c, rt_task_dim(c->task, "dim", c->result->rank));
   m->row = softmax_row;
   *result = &m->head;
   return STATUS_OK;
@@ -151,9 +151,9 @@ status cpu_prepare_norm(const cpu_call *c, cpu_kernel **result) {
   int from[IR_MAX_RANK];
   m->row = norm_row;
   m->centered = c->task->code == IR_OP_LAYER_NORM;
-  m->eps = ir_number_as_f64(cpu_attr_number(c, "eps"));
+  m->eps = ir_number_as_f64(rt_task_number(c->task, "eps"));
   for (uint32_t v = 0; v < 2; v++) {
-    m->has_vector[v] = cpu_has_operand(c, 1 + v);
+    m->has_vector[v] = rt_task_has_operand(c->task, 1 + v);
     if (!m->has_vector[v]) continue;
     cpu_align(c, 0, c->result->rank, from);
     from[axis] = 0;

@@ -90,16 +90,16 @@ static int64_t step_of(const cpu_view *v, uint32_t d) {
 status cpu_prepare_scan(const cpu_call *c, cpu_kernel **result) {
   scan_kernel *m = CPU_KERNEL_NEW(c, scan_kernel, run_scan);
   rt_view x = cpu_operand(c, 0);
-  uint32_t dim = cpu_attr_dim(c, "dim", x.rank);
+  uint32_t dim = rt_task_dim(c->task, "dim", x.rank);
   int from[IR_MAX_RANK];
   int64_t extents[IR_MAX_RANK];
   cpu_align(c, x.rank, x.rank, from);
-  from[dim] = CPU_NO_DIM;
+  from[dim] = RT_NO_DIM;
   m->views[0] = cpu_place_result(c);
   m->views[1] = cpu_place(c, 0, from);
   m->views[1].strides[dim] = x.strides[dim];
   for (uint32_t d = 0; d < x.rank; d++) extents[d] = c->result->extents[d];
-  m->first = cpu_sliced(c, 0, dim) ? 0 : c->offset[dim];
+  m->first = rt_task_sliced(c->task, 0, dim) ? 0 : c->offset[dim];
   m->count = extents[dim];
   check(m->first + m->count <= x.extents[dim]);
   uint32_t across = cpu_columns_of(&m->views[0], x.rank, extents, dim);

@@ -198,14 +198,14 @@ static void plan(const cpu_call *c, sdpa_kernel *m) {
 
 status cpu_prepare_sdpa(const cpu_call *c, cpu_kernel **result) {
   sdpa_kernel *m = CPU_KERNEL_NEW(c, sdpa_kernel, run_sdpa);
-  const rt_attr *scale = cpu_attr(c, "scale");
+  const rt_attr *scale = rt_task_attr(c->task, "scale");
   place_side(c, m, Q, true, false);
   place_side(c, m, K, false, false);
   place_side(c, m, V, false, true);
   plan(c, m);
-  m->causal = cpu_attr_int(c, "causal") != 0;
+  m->causal = rt_task_int(c->task, "causal") != 0;
   m->first = c->offset[c->result->rank - 2];
-  m->scale = scale->given ? ir_number_as_f64(cpu_attr_number(c, "scale"))
+  m->scale = scale->given ? ir_number_as_f64(rt_task_number(c->task, "scale"))
                           : 1 / sqrt((double)m->sides[Q].shape.columns);
   *result = &m->head;
   return STATUS_OK;

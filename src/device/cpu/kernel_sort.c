@@ -110,11 +110,11 @@ static status run_sort(const cpu_kernel *k, char *const *starts, char *scratch) 
 status cpu_prepare_sort(const cpu_call *c, cpu_kernel **result) {
   sort_kernel *m = CPU_KERNEL_NEW(c, sort_kernel, run_sort);
   rt_view x = cpu_operand(c, 0);
-  uint32_t dim = cpu_attr_dim(c, "dim", x.rank);
+  uint32_t dim = rt_task_dim(c->task, "dim", x.rank);
   int from[IR_MAX_RANK];
   int64_t extents[IR_MAX_RANK];
   cpu_align(c, x.rank, x.rank, from);
-  from[dim] = CPU_NO_DIM;
+  from[dim] = RT_NO_DIM;
   m->views[0] = cpu_place_result(c);
   m->views[1] = cpu_place(c, 0, from);
   for (uint32_t d = 0; d < x.rank; d++) extents[d] = d == dim ? 1 : c->result->extents[d];
@@ -124,7 +124,7 @@ status cpu_prepare_sort(const cpu_call *c, cpu_kernel **result) {
   m->count = c->result->extents[dim];
   check(m->first + m->count <= m->n);
   m->values = c->task->code == IR_OP_TOPK;
-  m->descending = c->task->code != IR_OP_ARGSORT || cpu_attr_int(c, "descending") != 0;
+  m->descending = c->task->code != IR_OP_ARGSORT || rt_task_int(c->task, "descending") != 0;
   m->is_float = ir_dtype_is_float(x.dtype);
   m->size_bytes = ir_dtype_size_bytes(x.dtype);
   m->load = cpu_transfer_load(x.dtype, x.strides[dim] * (int64_t)m->size_bytes,

@@ -10,7 +10,7 @@
 #ifndef WEIR_DEVICE_CPU_KERNELS_H
 #define WEIR_DEVICE_CPU_KERNELS_H
 
-#include "runtime/plan.h"
+#include "runtime/task.h"
 
 typedef struct cpu_kernel cpu_kernel;
 
@@ -20,10 +20,8 @@ typedef struct cpu_kernel cpu_kernel;
 NODISCARD status cpu_kernel_prepare(const rt_plan *plan, const rt_task *task, arena *memory,
                                     const cpu_kernel **result);
 
-/* A kernel does not know where its views begin, so tasks that differ in nothing else share one: those
- * for which `equal` holds, which then have equal hashes. */
-bool cpu_kernel_equal(const rt_plan *plan, const rt_task *a, const rt_task *b);
-uint64_t cpu_kernel_hash(const rt_plan *plan, const rt_task *task);
+/* A kernel does not know where its views begin: tasks that differ in nothing else (rt_task_equal()) share
+ * one. */
 
 /* Scratch that a run of this kernel needs. A thread sizes its own once, for the largest kernel. */
 size_t cpu_kernel_scratch_bytes(const cpu_kernel *k);

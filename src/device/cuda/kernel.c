@@ -1,7 +1,6 @@
 /* From a task to launches: the table of families, and which tasks may share them. */
 #include "device/cuda/kernel.h"
 
-#include "base/table.h"
 #include "device/cuda/kernel_place.h"
 
 static cuda_prepare_fn *family_prepare(ir_family family) {
@@ -55,50 +54,5 @@ status cuda_kernel_prepare(const rt_plan *plan, const rt_task *task, arena *memo
 }
 
 status cuda_kernel_fail(const cuda_kernel *k, const cg_error *error) {
-  return cuda_fail_index(k->name, error->index, k->dim, k->n);
-}
-
-/* ---- sharing ---- */
-static bool equal_views(const rt_view *a, const rt_view *b) {
-  return a->dtype == b->dtype && a->rank == b->rank && a->extents == b->extents &&
-         a->strides == b->strides && (a->offset_bytes - b->offset_bytes) % CUDA_BUFFER_ALIGN == 0;
-}
-
-static bool equal_operands(const rt_plan *plan, const rt_operand *a, const rt_operand *b) {
-  if (a->kind != b->kind || a->sliced != b->sliced) return false;
-  switch (a->kind) {
-  case RT_OPERAND_NONE: return true;
-  case RT_OPERAND_VIEW: return equal_views(&plan->views[a->view], &plan->views[b->view]);
-  case RT_OPERAND_NUMBER: return ir_number_same(*a->number, *b->number);
-  }
-  return false;
-}
-
-bool cuda_kernel_equal(const rt_plan *plan, const rt_task *a, const rt_task *b) {
-  if (a->code != b->code || a->compute != b->compute || a->n_operands != b->n_operands ||
-      a->attrs != b->attrs || a->offset != b->offset || a->whole != b->whole ||
-      !equal_views(&plan->views[a->result], &plan->views[b->result]))
-    return false;
-  for (uint32_t k = 0; k < a->n_operands; k++)
-    if (!equal_operands(plan, &a->operands[k], &b->operands[k])) return false;
-  return true;
-}
-
-static uint64_t hash_view(uint64_t hash, const rt_view *v) {
-  hash = hash_mix(hash, (uint64_t)v->dtype << 8 | v->rank);
-  hash = hash_mix(hash, (uint64_t)v->offset_bytes % CUDA_BUFFER_ALIGN);
-  return hash_mix(hash_mix(hash, (uintptr_t)v->extents), (uintptr_t)v->strides);
-}
-
-uint64_t cuda_kernel_hash(const rt_plan *plan, const rt_task *task) {
-  uint64_t hash = hash_mix(hash_mix(0, (uint64_t)task->code), (uintptr_t)task->attrs);
-  hash = hash_mix(hash_mix(hash, (uintptr_t)task->offset), (uintptr_t)task->whole);
-  hash = hash_view(hash, &plan->views[task->result]);
-  for (uint32_t k = 0; k < task->n_operands; k++) {
-    const rt_operand *o = &task->operands[k];
-    if (o->kind == RT_OPERAND_VIEW)
-      hash = hash_view(hash_mix(hash, o->sliced), &plan->views[o->view]);
-    if (o->kind == RT_OPERAND_NUMBER) hash = hash_mix(hash, (uint64_t)o->number->i);
-  }
-  return hash;
+  return rt_fail_index(k->name, error->index, k->dim, k->n);
 }

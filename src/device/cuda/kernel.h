@@ -25,7 +25,7 @@
 #define WEIR_DEVICE_CUDA_KERNEL_H
 
 #include "codegen/codegen.h"
-#include "runtime/plan.h"
+#include "runtime/task.h"
 
 enum { CUDA_BUFFER_ALIGN = 16 };
 
@@ -43,9 +43,8 @@ typedef struct cuda_kernel {
 NODISCARD status cuda_kernel_prepare(const rt_plan *plan, const rt_task *task, arena *memory,
                                      const cuda_kernel **result);
 
-/* Tasks for which `equal` holds may share a kernel; they have equal hashes. */
-bool cuda_kernel_equal(const rt_plan *plan, const rt_task *a, const rt_task *b);
-uint64_t cuda_kernel_hash(const rt_plan *plan, const rt_task *task);
+/* Tasks that differ only in where their views begin, by multiples of CUDA_BUFFER_ALIGN (rt_task_equal()),
+ * may share a kernel. */
 
 /* STATUS_BAD_PROGRAM: "gather: index 7 is outside axis 0, which has 3 elements". */
 status cuda_kernel_fail(const cuda_kernel *k, const cg_error *error);

@@ -14,71 +14,33 @@ static void write_copy(const cuda_call *c, const cg_source *from) {
 }
 
 /* ---- views of one operand ---- */
-static void from_broadcast(const cuda_call *c, int *from) {
-  const rt_attr *axes = cuda_attr(c, "axes");
-  int next = 0;
-  for (uint32_t i = 0; i < axes->len; i++) from[i] = axes->list[i] ? CUDA_NO_DIM : next++;
-}
-
-static void from_squeeze(const cuda_call *c, uint32_t rank, int *from) {
-  bool dropped[IR_MAX_RANK];
-  cuda_attr_dims(c, "dims", rank, dropped);
-  for (uint32_t i = 0, d = 0; i < rank; i++)
-    if (!dropped[i]) from[d++] = (int)i;
-}
-
-static void from_permute(const cuda_call *c, uint32_t rank, int *from) {
-  for (uint32_t i = 0; i < rank; i++) from[i] = (int)i;
-  if (c->task->code == IR_OP_TRANSPOSE) {
-    from[rank - 2] = (int)rank - 1;
-    from[rank - 1] = (int)rank - 2;
-    return;
-  }
-  const rt_attr *order = cuda_attr(c, "order");
-  for (uint32_t i = 0; i < rank; i++)
-    from[i] = (int)(order->list[i] < 0 ? order->list[i] + rank : order->list[i]);
-}
-
-static int64_t clamp_start(int64_t start, int64_t n) {
-  if (start < 0) start += n;
-  if (start < 0) return 0;
-  return start > n ? n : start;
-}
-
-/* A dimension that was cut already is one that the slice keeps whole. */
 static cg_view place_slice(const cuda_call *c) {
-  const rt_attr *starts = cuda_attr(c, "starts"), *steps = cuda_attr(c, "steps");
-  rt_view x = cuda_operand(c, 0);
+  rt_view x = rt_task_operand(c->plan, c->task, 0);
   cg_view v = cuda_place_start(c, 0);
   for (uint32_t d = 0; d < x.rank; d++) {
-    bool cut = cuda_sliced(c, 0, d);
-    int64_t step = cut || !steps->given ? 1 : steps->list[d];
-    int64_t start = cut ? 0 : clamp_start(starts->list[d], x.extents[d]) + c->offset[d] * step;
-    if (c->result->extents[d] > 1) v.strides[d] = x.strides[d] * step;
+    int64_t start = rt_task_slice_start(c->task, &x, d, c->offset[d]);
+    if (c->result->extents[d] > 1) v.strides[d] = x.strides[d] * rt_task_slice_step(c->task, d);
     cuda_advance(&v, start * x.strides[d]);
   }
   return v;
 }
 
 static status place_select(const cuda_call *c, cg_view *result) {
-  rt_view x = cuda_operand(c, 0);
-  uint32_t dim = cuda_attr_dim(c, "dim", x.rank);
-  int64_t n = x.extents[dim], index = cuda_attr_int(c, "index");
+  rt_view x = rt_task_operand(c->plan, c->task, 0);
+  uint32_t dim;
+  int64_t index;
   int from[IR_MAX_RANK];
-  if (index < 0) index += n;
-  if (index < 0 || index >= n) return cuda_fail_index(c->info->name, index, dim, n);
-  for (uint32_t d = 0; d + 1 < x.rank; d++) from[d] = (int)(d < dim ? d : d + 1);
+  TRY(rt_task_selected(c->task, &x, &dim, &index));
+  rt_task_from(c->task, x.rank, from);
   *result = cuda_place(c, 0, from);
   cuda_advance(result, index * x.strides[dim]);
   return STATUS_OK;
 }
 
 static cg_view place_moved(const cuda_call *c) {
-  uint32_t rank = cuda_operand(c, 0).rank;
+  uint32_t rank = rt_task_operand(c->plan, c->task, 0).rank;
   int from[IR_MAX_RANK];
-  if (c->info->family == IR_FAMILY_BROADCAST) from_broadcast(c, from);
-  else if (c->info->family == IR_FAMILY_SQUEEZE) from_squeeze(c, rank, from);
-  else if (c->info->family == IR_FAMILY_PERMUTE) from_permute(c, rank, from);
+  if (rt_task_moves_dims(c->task)) rt_task_from(c->task, rank, from);
   else cuda_align(c, rank, c->result->rank, from);
   return cuda_place(c, 0, from);
 }
@@ -108,7 +70,7 @@ static bool walks_evenly(const rt_view *x, int64_t *step) {
 }
 
 status cuda_prepare_reshape(const cuda_call *c) {
-  rt_view x = cuda_operand(c, 0);
+  rt_view x = rt_task_operand(c->plan, c->task, 0);
   cg_source numbers = cuda_positions(c, c->task->operands[0].sliced);
   cg_source from = {.kind = CG_VIEW, .view = cuda_place_start(c, 0)};
   int64_t step;
@@ -140,12 +102,13 @@ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 /* Operand k covers, along dimension d, the whole's positions from begin[d] on; a negative begin cuts
  * off. Copies what of it lies in the window. */
 static void add_part(const cuda_call *c, uint32_t k, const int64_t *begin) {
-  rt_view x = cuda_operand(c, k);
+  rt_view x = rt_task_operand(c->plan, c->task, k);
   cg_map m = cuda_map(c, "copy");
   cg_source *from = &m.sources[m.n_sources++];
   *from = (cg_source){.kind = CG_VIEW, .view = cuda_place_start(c, k)};
   for (uint32_t d = 0; d < x.rank; d++) {
-    int64_t origin = cuda_sliced(c, k, d) ? 0 : begin[d] - c->offset[d]; /* in the window */
+    int64_t origin =
+        rt_task_sliced(c->task, k, d) ? 0 : begin[d] - c->offset[d]; /* in the window */
     int64_t first = origin > 0 ? origin : 0, end = origin + x.extents[d];
     m.extents[d] = smaller(end, c->result->extents[d]) - first;
     if (m.extents[d] <= 0) return;
@@ -157,23 +120,23 @@ static void add_part(const cuda_call *c, uint32_t k, const int64_t *begin) {
 }
 
 status cuda_prepare_pad(const cuda_call *c) {
-  const rt_attr *widths = cuda_attr(c, "widths");
+  const rt_attr *widths = rt_task_attr(c->task, "widths");
   int64_t begin[IR_MAX_RANK];
   cg_map fill = cuda_map(c, "full");
   for (uint32_t d = 0; d < c->result->rank; d++) begin[d] = widths->list[2 * d];
   fill.n_sources = 1;
-  fill.sources[0] = (cg_source){.kind = CG_CONSTANT, .number = cuda_attr_number(c, "value")};
+  fill.sources[0] = (cg_source){.kind = CG_CONSTANT, .number = rt_task_number(c->task, "value")};
   cg_write_map(&c->kernel->code, &fill);
   add_part(c, 0, begin);
   return STATUS_OK;
 }
 
 status cuda_prepare_cat(const cuda_call *c) {
-  uint32_t dim = cuda_attr_dim(c, "dim", c->result->rank);
+  uint32_t dim = rt_task_dim(c->task, "dim", c->result->rank);
   int64_t begin[IR_MAX_RANK] = {0};
   for (uint32_t k = 0; k < c->task->n_operands; k++) {
     add_part(c, k, begin);
-    begin[dim] += cuda_operand(c, k).extents[dim];
+    begin[dim] += rt_task_operand(c->plan, c->task, k).extents[dim];
   }
   return STATUS_OK;
 }

@@ -13,18 +13,18 @@ static int64_t reduced_count(const cg_reduce *r) {
 /* The result's dimensions but kept ones of size 1, then the reduced ones, which the result does not
  * walk. */
 static void place_reduced(const cuda_call *c, cg_reduce *r) {
-  rt_view x = cuda_operand(c, 0);
-  bool reduced[IR_MAX_RANK], keepdim = cuda_attr_int(c, "keepdim") != 0;
+  rt_view x = rt_task_operand(c->plan, c->task, 0);
+  bool reduced[IR_MAX_RANK], keepdim = rt_task_int(c->task, "keepdim") != 0;
   int from[IR_MAX_RANK];
   uint32_t rank = 0;
-  cuda_attr_dims(c, "dims", x.rank, reduced);
+  rt_task_dims(c->task, "dims", x.rank, reduced);
   for (uint32_t d = 0; d < x.rank; d++)
-    if (!reduced[d] || keepdim) from[rank++] = reduced[d] ? CUDA_NO_DIM : (int)d;
+    if (!reduced[d] || keepdim) from[rank++] = reduced[d] ? RT_NO_DIM : (int)d;
   check(rank == c->result->rank);
   r->x = cuda_place(c, 0, from);
   r->result = cuda_place_result(c);
   for (uint32_t d = 0; d < rank; d++) {
-    if (from[d] == CUDA_NO_DIM) continue;
+    if (from[d] == RT_NO_DIM) continue;
     r->extents[r->n_kept] = c->result->extents[d];
     r->x.strides[r->n_kept] = r->x.strides[d];
     r->result.strides[r->n_kept++] = r->result.strides[d];
@@ -45,7 +45,7 @@ status cuda_prepare_reduce(const cuda_call *c) {
     return fail(STATUS_BAD_PROGRAM, "%s: a zero-size reduction has no %s", c->info->name,
                 r.code == IR_OP_AMAX ? "maximum" : "minimum");
   r.divisor = (double)n;
-  if (r.code == IR_OP_VAR) r.divisor -= (double)cuda_attr_int(c, "correction");
+  if (r.code == IR_OP_VAR) r.divisor -= (double)rt_task_int(c->task, "correction");
   if (r.divisor < 0) r.divisor = 0;
   cg_write_reduce(&c->kernel->code, &r);
   return STATUS_OK;
@@ -61,12 +61,12 @@ static void row_last(const cuda_call *c, uint32_t axis, cg_view *v, int64_t step
 }
 
 static cg_rows place_rows(const cuda_call *c, uint32_t axis) {
-  rt_view x = cuda_operand(c, 0);
+  rt_view x = rt_task_operand(c->plan, c->task, 0);
   cg_rows r = {.code = c->task->code, .rank = x.rank};
   int from[IR_MAX_RANK];
   uint32_t n = 0;
   cuda_align(c, x.rank, x.rank, from);
-  from[axis] = CUDA_NO_DIM;
+  from[axis] = RT_NO_DIM;
   r.x = cuda_place(c, 0, from);
   r.result = cuda_place_result(c);
   row_last(c, axis, &r.x, x.strides[axis]);
@@ -74,14 +74,14 @@ static cg_rows place_rows(const cuda_call *c, uint32_t axis) {
   for (uint32_t d = 0; d < x.rank; d++)
     if (d != axis) r.extents[n++] = c->result->extents[d];
   r.extents[n] = x.extents[axis];
-  r.first = cuda_sliced(c, 0, axis) ? 0 : c->offset[axis];
+  r.first = rt_task_sliced(c->task, 0, axis) ? 0 : c->offset[axis];
   r.count = c->result->extents[axis];
   check(r.first + r.count <= x.extents[axis]);
   return r;
 }
 
 status cuda_prepare_softmax(const cuda_call *c) {
-  cg_rows r = place_rows(c, cuda_attr_dim(c, "dim", c->result->rank));
+  cg_rows r = place_rows(c, rt_task_dim(c->task, "dim", c->result->rank));
   cg_write_rows(&c->kernel->code, &r);
   return STATUS_OK;
 }
@@ -89,7 +89,7 @@ status cuda_prepare_softmax(const cuda_call *c) {
 static bool place_vector(const cuda_call *c, uint32_t k, cg_view *result) {
   uint32_t axis = c->result->rank - 1;
   int from[IR_MAX_RANK];
-  if (!cuda_has_operand(c, k)) return false;
+  if (!rt_task_has_operand(c->task, k)) return false;
   cuda_align(c, 0, c->result->rank, from);
   from[axis] = 0;
   *result = cuda_place(c, k, from);
@@ -98,7 +98,7 @@ static bool place_vector(const cuda_call *c, uint32_t k, cg_view *result) {
 
 status cuda_prepare_norm(const cuda_call *c) {
   cg_rows r = place_rows(c, c->result->rank - 1);
-  r.eps = ir_number_as_f64(cuda_attr_number(c, "eps"));
+  r.eps = ir_number_as_f64(rt_task_number(c->task, "eps"));
   r.has_weight = place_vector(c, 1, &r.weight);
   r.has_bias = place_vector(c, 2, &r.bias);
   cg_write_rows(&c->kernel->code, &r);
@@ -138,7 +138,7 @@ static void write_product(const cuda_call *c, cg_matmul *m, bool n_last, int64_t
 
 /* a[*, m, k] and b[*, k, n]; a vector has no m, or no n. */
 status cuda_prepare_matmul(const cuda_call *c) {
-  rt_view a = cuda_operand(c, 0), b = cuda_operand(c, 1);
+  rt_view a = rt_task_operand(c->plan, c->task, 0), b = rt_task_operand(c->plan, c->task, 1);
   uint32_t rank = c->result->rank, has_m = a.rank > 1, has_n = b.rank > 1;
   uint32_t n_batch = rank - has_m - has_n;
   cg_matmul m = {.c = cuda_place_result(c)};
@@ -156,14 +156,14 @@ status cuda_prepare_matmul(const cuda_call *c) {
 
 /* x[*, k], weight[*w, n, k], bias[*w, n] in the result [*w, *, n]. */
 status cuda_prepare_linear(const cuda_call *c) {
-  rt_view x = cuda_operand(c, 0), w = cuda_operand(c, 1);
+  rt_view x = rt_task_operand(c->plan, c->task, 0), w = rt_task_operand(c->plan, c->task, 1);
   uint32_t rank = c->result->rank, lead = w.rank - 2;
-  cg_matmul m = {.c = cuda_place_result(c), .has_bias = cuda_has_operand(c, 2)};
+  cg_matmul m = {.c = cuda_place_result(c), .has_bias = rt_task_has_operand(c->task, 2)};
   int from[IR_MAX_RANK];
   for (uint32_t d = 0; d < rank; d++)
-    from[d] = d >= lead && d + 1 < rank ? (int)(d - lead) : CUDA_NO_DIM;
+    from[d] = d >= lead && d + 1 < rank ? (int)(d - lead) : RT_NO_DIM;
   m.a = cuda_place(c, 0, from);
-  for (uint32_t d = 0; d < rank; d++) from[d] = d < lead ? (int)d : CUDA_NO_DIM;
+  for (uint32_t d = 0; d < rank; d++) from[d] = d < lead ? (int)d : RT_NO_DIM;
   from[rank - 1] = (int)lead;
   m.b = cuda_place(c, 1, from);
   if (m.has_bias) m.bias = cuda_place(c, 2, from);
@@ -174,7 +174,7 @@ status cuda_prepare_linear(const cuda_call *c) {
 /* ---- sdpa ---- */
 /* The batch of operand k, then its own two dimensions; rows, columns: those the result has too. */
 static cg_view place_side(const cuda_call *c, uint32_t k, bool rows, bool columns) {
-  rt_view x = cuda_operand(c, k);
+  rt_view x = rt_task_operand(c->plan, c->task, k);
   uint32_t rank = c->result->rank;
   int from[IR_MAX_RANK];
   cuda_align(c, x.rank - 2, rank - 2, from);
@@ -187,8 +187,8 @@ static cg_view place_side(const cuda_call *c, uint32_t k, bool rows, bool column
 }
 
 status cuda_prepare_sdpa(const cuda_call *c) {
-  const rt_attr *scale = cuda_attr(c, "scale");
-  rt_view q = cuda_operand(c, 0), k = cuda_operand(c, 1);
+  const rt_attr *scale = rt_task_attr(c->task, "scale");
+  rt_view q = rt_task_operand(c->plan, c->task, 0), k = rt_task_operand(c->plan, c->task, 1);
   uint32_t rank = c->result->rank;
   cg_sdpa s = {.rank = rank,
                .keys = k.extents[k.rank - 2],
@@ -197,11 +197,11 @@ status cuda_prepare_sdpa(const cuda_call *c) {
                .q = place_side(c, 0, true, false),
                .k = place_side(c, 1, false, false),
                .v = place_side(c, 2, false, true),
-               .causal = cuda_attr_int(c, "causal") != 0,
+               .causal = rt_task_int(c->task, "causal") != 0,
                .first = c->offset[rank - 2]};
   for (uint32_t d = 0; d < rank; d++) s.extents[d] = c->result->extents[d];
   s.scale =
-      scale->given ? ir_number_as_f64(cuda_attr_number(c, "scale")) : 1 / sqrt((double)s.width);
+      scale->given ? ir_number_as_f64(rt_task_number(c->task, "scale")) : 1 / sqrt((double)s.width);
   cg_write_sdpa(&c->kernel->code, &s);
   return STATUS_OK;
 }

@@ -13,11 +13,11 @@ static cg_lines lines_of(const cuda_call *c, uint32_t dim) {
 }
 
 static cg_lines place_axis(const cuda_call *c, uint32_t dim) {
-  rt_view x = cuda_operand(c, 0);
+  rt_view x = rt_task_operand(c->plan, c->task, 0);
   cg_lines l = lines_of(c, dim);
   int from[IR_MAX_RANK];
   cuda_align(c, x.rank, x.rank, from);
-  from[dim] = CUDA_NO_DIM;
+  from[dim] = RT_NO_DIM;
   l.x = cuda_place(c, 0, from);
   l.x_step = x.strides[dim];
   l.n = x.extents[dim];
@@ -25,16 +25,16 @@ static cg_lines place_axis(const cuda_call *c, uint32_t dim) {
 }
 
 status cuda_prepare_scan(const cuda_call *c) {
-  uint32_t dim = cuda_attr_dim(c, "dim", c->result->rank);
+  uint32_t dim = rt_task_dim(c->task, "dim", c->result->rank);
   cg_lines l = place_axis(c, dim);
-  if (cuda_sliced(c, 0, dim)) l.first = 0;
+  if (rt_task_sliced(c->task, 0, dim)) l.first = 0;
   cg_write_lines(&c->kernel->code, &l);
   return STATUS_OK;
 }
 
 status cuda_prepare_sort(const cuda_call *c) {
-  cg_lines l = place_axis(c, cuda_attr_dim(c, "dim", c->result->rank));
-  l.descending = l.code != IR_OP_ARGSORT || cuda_attr_int(c, "descending") != 0;
+  cg_lines l = place_axis(c, rt_task_dim(c->task, "dim", c->result->rank));
+  l.descending = l.code != IR_OP_ARGSORT || rt_task_int(c->task, "descending") != 0;
   cg_write_lines(&c->kernel->code, &l);
   return STATUS_OK;
 }

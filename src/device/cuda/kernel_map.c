@@ -27,10 +27,10 @@ static cg_source constant(ir_number number) {
 }
 
 static void make_uniform(const cuda_call *c, cg_map *m) {
-  uint64_t key = random_bits(c->plan->seed, (uint64_t)cuda_attr(c, "key")->i);
+  uint64_t key = random_bits(c->plan->seed, (uint64_t)rt_task_attr(c->task, "key")->i);
   m->sources[1] = constant(ir_number_int((int64_t)key));
-  m->sources[2] = constant(ir_number_float(ir_number_as_f64(cuda_attr_number(c, "lo"))));
-  m->sources[3] = constant(ir_number_float(ir_number_as_f64(cuda_attr_number(c, "hi"))));
+  m->sources[2] = constant(ir_number_float(ir_number_as_f64(rt_task_number(c->task, "lo"))));
+  m->sources[3] = constant(ir_number_float(ir_number_as_f64(rt_task_number(c->task, "hi"))));
   m->n_sources = 4;
   m->n_steps = 1;
   m->steps[0] = (cg_step){.code = IR_OP_UNIFORM,
@@ -46,7 +46,7 @@ status cuda_prepare_maker(const cuda_call *c) {
   cg_map m = cuda_map(c, numbered ? c->info->name : "full");
   m.n_sources = 1;
   if (numbered) m.sources[0] = cuda_positions(c, 0);
-  else if (code == IR_OP_FULL) m.sources[0] = constant(cuda_attr_number(c, "value"));
+  else if (code == IR_OP_FULL) m.sources[0] = constant(rt_task_number(c->task, "value"));
   else m.sources[0] = constant(ir_number_int(code == IR_OP_ONES));
   if (code == IR_OP_UNIFORM) make_uniform(c, &m);
   cg_write_map(&c->kernel->code, &m);
@@ -62,11 +62,11 @@ static void set_axis(const cuda_call *c, uint32_t dim, int64_t n) {
 
 /* result[p] = x[p, with p[dim] = an index]: `index` as the result's positions see it. */
 static void write_indexed(const cuda_call *c, uint32_t dim, const cg_view *index) {
-  rt_view x = cuda_operand(c, 0);
+  rt_view x = rt_task_operand(c->plan, c->task, 0);
   int from[IR_MAX_RANK];
   cg_map m = cuda_map(c, "gather");
   cuda_align(c, x.rank, x.rank, from);
-  from[dim] = CUDA_NO_DIM;
+  from[dim] = RT_NO_DIM;
   set_axis(c, dim, x.extents[dim]);
   m.n_sources = 2;
   m.sources[0] = (cg_source){.kind = CG_VIEW, .view = *index};
@@ -79,18 +79,18 @@ static void write_indexed(const cuda_call *c, uint32_t dim, const cg_view *index
 }
 
 status cuda_prepare_gather(const cuda_call *c) {
-  rt_view x = cuda_operand(c, 0);
+  rt_view x = rt_task_operand(c->plan, c->task, 0);
   int from[IR_MAX_RANK];
   cuda_align(c, x.rank, x.rank, from);
   cg_view index = cuda_place(c, 1, from);
-  write_indexed(c, cuda_attr_dim(c, "dim", x.rank), &index);
+  write_indexed(c, rt_task_dim(c->task, "dim", x.rank), &index);
   return STATUS_OK;
 }
 
 status cuda_prepare_index_select(const cuda_call *c) {
-  uint32_t dim = cuda_attr_dim(c, "dim", cuda_operand(c, 0).rank);
+  uint32_t dim = rt_task_dim(c->task, "dim", rt_task_operand(c->plan, c->task, 0).rank);
   int from[IR_MAX_RANK];
-  for (int d = 0; d < IR_MAX_RANK; d++) from[d] = CUDA_NO_DIM;
+  for (int d = 0; d < IR_MAX_RANK; d++) from[d] = RT_NO_DIM;
   from[dim] = 0;
   cg_view index = cuda_place(c, 1, from);
   write_indexed(c, dim, &index);
@@ -101,14 +101,14 @@ status cuda_prepare_index_select(const cuda_call *c) {
 /* Operand k at index position 0 along `dim` and at the window's start along the others; its strides
  * along the lines, and what it walks along one. */
 static cg_view place_lines(const cuda_call *c, uint32_t k, uint32_t dim, int64_t *step) {
-  rt_view x = cuda_operand(c, k);
+  rt_view x = rt_task_operand(c->plan, c->task, k);
   cg_view v = cuda_place_start(c, k);
   uint32_t n = 0;
   *step = x.strides[dim];
   for (uint32_t d = 0; d < x.rank; d++) {
     if (d == dim) continue;
     v.strides[n++] = x.strides[d];
-    if (!cuda_sliced(c, k, d)) cuda_advance(&v, c->offset[d] * x.strides[d]);
+    if (!rt_task_sliced(c->task, k, d)) cuda_advance(&v, c->offset[d] * x.strides[d]);
   }
   return v;
 }
@@ -116,11 +116,11 @@ static cg_view place_lines(const cuda_call *c, uint32_t k, uint32_t dim, int64_t
 /* The lines of the index that belong to the window; false when there are none. Along other axes than
  * `dim` an index may be shorter than x. */
 static bool line_extents(const cuda_call *c, uint32_t dim, cg_scatter *s) {
-  rt_view index = cuda_operand(c, 1);
+  rt_view index = rt_task_operand(c->plan, c->task, 1);
   s->length = index.extents[dim];
   for (uint32_t d = 0; d < index.rank; d++) {
     if (d == dim) continue;
-    int64_t extent = index.extents[d] - (cuda_sliced(c, 1, d) ? 0 : c->offset[d]);
+    int64_t extent = index.extents[d] - (rt_task_sliced(c->task, 1, d) ? 0 : c->offset[d]);
     if (extent > c->result->extents[d]) extent = c->result->extents[d];
     if (extent <= 0) return false;
     s->extents[s->rank++] = extent;
@@ -130,7 +130,7 @@ static bool line_extents(const cuda_call *c, uint32_t dim, cg_scatter *s) {
 
 /* result = x; then result[p, with p[dim] = index[p]] = src[p]. */
 status cuda_prepare_scatter(const cuda_call *c) {
-  uint32_t rank = c->result->rank, dim = cuda_attr_dim(c, "dim", rank), n = 0;
+  uint32_t rank = c->result->rank, dim = rt_task_dim(c->task, "dim", rank), n = 0;
   cg_map copy = cuda_map(c, "copy");
   cg_scatter s = {.n = c->whole[dim], .low = c->offset[dim]};
   copy.n_sources = 1;
@@ -145,7 +145,7 @@ status cuda_prepare_scatter(const cuda_call *c) {
   s.result_step = s.result.strides[dim];
   for (uint32_t d = 0; d < rank; d++)
     if (d != dim) s.result.strides[n++] = c->result->strides[d];
-  s.adds = cuda_attr_int(c, "reduce") != 0;
+  s.adds = rt_task_int(c->task, "reduce") != 0;
   cg_write_scatter(&c->kernel->code, &s);
   return STATUS_OK;
 }

@@ -21,19 +21,6 @@ typedef struct cuda_call {
 
 cuda_call cuda_call_of(const rt_plan *plan, const rt_task *task, cuda_kernel *kernel);
 
-bool cuda_has_operand(const cuda_call *c, uint32_t k);
-/* A number is a view of rank 0, f64 or i64. */
-rt_view cuda_operand(const cuda_call *c, uint32_t k);
-/* Was operand k cut along result dimension d already? Then positions along d count from its start. */
-bool cuda_sliced(const cuda_call *c, uint32_t k, uint32_t d);
-
-/* Attributes by name, with the defaults of the table. */
-const rt_attr *cuda_attr(const cuda_call *c, const char *name);
-int64_t cuda_attr_int(const cuda_call *c, const char *name);
-ir_number cuda_attr_number(const cuda_call *c, const char *name);
-uint32_t cuda_attr_dim(const cuda_call *c, const char *name, uint32_t rank);
-/* Which of `rank` dimensions the list names; all when it was left out. */
-void cuda_attr_dims(const cuda_call *c, const char *name, uint32_t rank, bool named[IR_MAX_RANK]);
 /* The choice attribute; no pointwise op has another. */
 bool cuda_attr_mode(const cuda_call *c);
 
@@ -45,9 +32,8 @@ static inline void cuda_advance(cg_view *v, int64_t elements) {
 cg_view cuda_place_result(const cuda_call *c);
 /* The operand's first element, repeated everywhere: all strides 0, no window. */
 cg_view cuda_place_start(const cuda_call *c, uint32_t k);
-/* from[d]: the operand's dimension that result dimension d walks; CUDA_NO_DIM: none, it repeats. An
+/* from[d]: the operand's dimension that result dimension d walks; RT_NO_DIM: none, it repeats. An
  * operand's dimension of size 1 repeats too. */
-enum { CUDA_NO_DIM = -1 };
 cg_view cuda_place(const cuda_call *c, uint32_t k, const int *from);
 /* The first `n` dimensions of the operand, aligned at the last of the first `dims` of the result. */
 void cuda_align(const cuda_call *c, uint32_t n, uint32_t dims, int from[IR_MAX_RANK]);
@@ -61,9 +47,6 @@ cg_source cuda_positions(const cuda_call *c, uint32_t cut);
 
 /* A map over the result's space, still without sources. */
 cg_map cuda_map(const cuda_call *c, const char *name);
-
-/* STATUS_BAD_PROGRAM: "select: index 7 is outside axis 0, which has 3 elements". */
-status cuda_fail_index(const char *op, int64_t index, uint32_t dim, int64_t n);
 
 /* ---- one function per family ---- */
 typedef status cuda_prepare_fn(const cuda_call *c);

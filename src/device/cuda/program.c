@@ -210,7 +210,7 @@ typedef struct kernel_key {
 static bool serves(const void *context, uint32_t value) {
   const kernel_key *key = context;
   const rt_plan *plan = plan_of(key->l);
-  return cuda_kernel_equal(plan, key->task, &plan->tasks[value - 1]);
+  return rt_task_equal(plan, key->task, &plan->tasks[value - 1], CUDA_BUFFER_ALIGN);
 }
 
 /* The kernel of an equal task before it, or a new one. */
@@ -218,7 +218,7 @@ static status find_kernel(cuda_loaded *l, table *known, uint32_t t) {
   const rt_plan *plan = plan_of(l);
   const rt_task *task = &plan->tasks[t];
   kernel_key key = {l, task};
-  uint64_t hash = cuda_kernel_hash(plan, task);
+  uint64_t hash = rt_task_hash(plan, task, CUDA_BUFFER_ALIGN);
   uint32_t found = table_find(known, hash, serves, &key);
   if (found) {
     l->tasks[t].kernel = l->tasks[found - 1].kernel;

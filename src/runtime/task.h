@@ -1,0 +1,48 @@
+/* Reading a task of a plan: operands, attributes with their defaults, and what operations that only move
+ * elements read. What devices share when they prepare kernels. */
+#ifndef WEIR_RUNTIME_TASK_H
+#define WEIR_RUNTIME_TASK_H
+
+#include "runtime/plan.h"
+
+/* ---- operands ---- */
+bool rt_task_has_operand(const rt_task *t, uint32_t k);
+/* A number is a view of rank 0, f64 or i64. */
+rt_view rt_task_operand(const rt_plan *plan, const rt_task *t, uint32_t k);
+/* Was operand k cut along result dimension d already? Then positions along d count from its start. */
+bool rt_task_sliced(const rt_task *t, uint32_t k, uint32_t d);
+
+/* ---- attributes by name, with the defaults of the table ---- */
+const rt_attr *rt_task_attr(const rt_task *t, const char *name);
+int64_t rt_task_int(const rt_task *t, const char *name);
+ir_number rt_task_number(const rt_task *t, const char *name);
+/* A dimension of `rank`, counted from the front. */
+uint32_t rt_task_dim(const rt_task *t, const char *name, uint32_t rank);
+/* Which of `rank` dimensions the list names; all when it was left out. */
+void rt_task_dims(const rt_task *t, const char *name, uint32_t rank, bool named[IR_MAX_RANK]);
+
+/* ---- operations that look at their operand otherwise ---- */
+enum { RT_NO_DIM = -1 };
+/* Is it a broadcast, squeeze, permute or transpose? */
+bool rt_task_moves_dims(const rt_task *t);
+/* from[d]: the dimension of the operand, of `rank`, that dimension d of the result walks; RT_NO_DIM: none,
+ * it repeats. Of those, and of select. */
+void rt_task_from(const rt_task *t, uint32_t rank, int from[IR_MAX_RANK]);
+/* What a select of x reads; STATUS_BAD_PROGRAM if there is no such position. */
+NODISCARD status rt_task_selected(const rt_task *t, const rt_view *x, uint32_t *dim,
+                                  int64_t *index);
+/* Of a slice of x: its step along d, and the position that its window, which begins at `offset`, reads
+ * first. A dimension that was cut already is one that the slice keeps whole. */
+int64_t rt_task_slice_step(const rt_task *t, uint32_t d);
+int64_t rt_task_slice_start(const rt_task *t, const rt_view *x, uint32_t d, int64_t offset);
+
+/* STATUS_BAD_PROGRAM: "gather: index 7 is outside axis 0, which has 3 elements". */
+status rt_fail_index(const char *op, int64_t index, uint32_t dim, int64_t n);
+
+/* ---- sharing kernels ---- */
+/* Do two tasks of a plan differ only in where their views begin, and there by multiples of
+ * `modulus_bytes`? Equal tasks have equal hashes. */
+bool rt_task_equal(const rt_plan *plan, const rt_task *a, const rt_task *b, int64_t modulus_bytes);
+uint64_t rt_task_hash(const rt_plan *plan, const rt_task *t, int64_t modulus_bytes);
+
+#endif
