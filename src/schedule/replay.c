@@ -129,7 +129,7 @@ static void start(replaying *r, const ir_pair *pairs, uint32_t n_pairs) {
   r->target->name = ir_tensor_at(r->f, r->to)->name;
 }
 
-static bool is_among(ir_mark mark, schedule_marks which) {
+bool schedule_has_mark(schedule_marks which, ir_mark mark) {
   if (mark.kind == IR_MARK_STREAM) return which.streams;
   return mark.kind == IR_MARK_MESH && (which.mesh_axes >> mark.mesh_axis & 1);
 }
@@ -192,7 +192,7 @@ static void go_back(replaying *r, const state *to) {
 static uint32_t chosen_axes(const ir_func *f, ir_axes loop, schedule_marks which, ir_axis *result) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < loop.len; i++) {
-    if (is_among(ir_axis_at(f, loop.data[i])->mark, which)) result[n++] = loop.data[i];
+    if (schedule_has_mark(which, ir_axis_at(f, loop.data[i])->mark)) result[n++] = loop.data[i];
   }
   return n;
 }

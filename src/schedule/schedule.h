@@ -42,6 +42,7 @@ typedef struct schedule_marks {
   bool streams;
   uint32_t mesh_axes; /* bit k: mesh.k */
 } schedule_marks;
+bool schedule_has_mark(schedule_marks which, ir_mark mark);
 
 /* The same for those loop axes of `from` that bear one of these marks, and only the transforms that
  * lead to them. A mark that is refused leaves no transforms behind. `why`: the reason of the marks, each

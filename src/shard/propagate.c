@@ -78,10 +78,7 @@ static ir_scalar pieces_along(ir_func *f, ir_tensor from, ir_axis axis, schedule
   ir_scalar product = {0};
   *bare = false;
   for (uint32_t i = 0; i < loop.len; i++) {
-    ir_mark mark = ir_axis_at(f, loop.data[i])->mark;
-    bool wanted = mark.kind == IR_MARK_STREAM
-                      ? which.streams
-                      : mark.kind == IR_MARK_MESH && (which.mesh_axes >> mark.mesh_axis & 1);
+    bool wanted = schedule_has_mark(which, ir_axis_at(f, loop.data[i])->mark);
     ir_scalar pieces = ir_axis_size(f, loop.data[i]);
     ir_axis a = loop.data[i];
     bool outer = true;
@@ -134,12 +131,12 @@ static uint32_t take_bare(propagating *p, ir_tensor to, const link *l, schedule_
                           ir_why why) {
   ir_func *f = p->f;
   ir_axis_data from = *ir_axis_at(f, l->from);
-  bool is_open =
-      from.mark.kind == IR_MARK_STREAM ? open.streams : open.mesh_axes >> from.mark.mesh_axis & 1;
   ir_axes loop = ir_tensor_at(f, to)->now.loop;
   uint32_t at = 0;
   while (at < loop.len && !IR_SAME(loop.data[at], l->to)) at++;
-  if (!is_open || at == loop.len || ir_axis_at(f, l->to)->mark.kind != IR_MARK_NONE) return 0;
+  if (!schedule_has_mark(open, from.mark) || at == loop.len ||
+      ir_axis_at(f, l->to)->mark.kind != IR_MARK_NONE)
+    return 0;
   ir_scalar pieces = ir_axis_size(f, l->from);
   if (from.mark.kind == IR_MARK_MESH && !ir_scalar_is_const(&f->module->scalars, pieces, NULL))
     return 0; /* as many as devices, but that is only known when shapes are */
