@@ -11,9 +11,9 @@
 
 #include "codegen/codegen.h"
 
-typedef void emulator_call(const void *pointers, const void *numbers);
-typedef void emulator_launch(emulator_call *call, const void *pointers, const void *numbers,
-                             const unsigned grid[2], unsigned threads, int barriers);
+typedef void emulator_call(void *const *params);
+typedef void emulator_launch(emulator_call *call, void *const *params, const unsigned grid[3],
+                             unsigned threads, int barriers);
 
 typedef struct emulated {
   char *entry, *source;
@@ -51,9 +51,10 @@ static void emulator_write(FILE *f, uint32_t begin, uint32_t end) {
   fprintf(f, "#include \"cuda_shim.h\"\n");
   for (uint32_t i = begin; i < end; i++) {
     const emulated *k = &emulator_kernels[i];
-    fprintf(f, "%s\nvoid call_%s(const void *p, const void *n);\n", k->source, k->entry);
-    fprintf(f, "void call_%s(const void *p, const void *n) {\n", k->entry);
-    fprintf(f, "  %s(*(const %s_p *)p, *(const %s_n *)n);\n}\n", k->entry, k->entry, k->entry);
+    fprintf(f, "%s\nvoid call_%s(void *const *p);\n", k->source, k->entry);
+    fprintf(f, "void call_%s(void *const *p) {\n", k->entry);
+    fprintf(f, "  %s(*(const %s_p *)p[0], *(const %s_n *)p[1]);\n}\n", k->entry, k->entry,
+            k->entry);
   }
 }
 
@@ -67,7 +68,7 @@ static bool emulator_build(uint32_t begin, uint32_t end) {
   (void)snprintf(
       command, sizeof command,
       "cc -std=gnu17 -O1 -w -ffp-contract=off -fwrapv -fno-strict-aliasing -shared -fPIC "
-      "-Itests/conform -o %s/k%u.so %s -lm",
+      "-Itests/standin -o %s/k%u.so %s -lm",
       emulator_folder, begin, path);
   if (system(command) != 0) return false;
   (void)snprintf(path, sizeof path, "%s/k%u.so", emulator_folder, begin);
@@ -108,7 +109,8 @@ static bool emulator_run(const cg_kernel *k, char *const *starts, void *scratch,
                                                : starts[start];
       pointers[p] = base + l->pointers[p].offset_bytes;
     }
-    e->launch(e->call, pointers, l->numbers, l->grid, l->block, e->barriers);
+    void *params[] = {pointers, (void *)(uintptr_t)l->numbers};
+    e->launch(e->call, params, l->grid, l->block, e->barriers);
   }
   return true;
 }

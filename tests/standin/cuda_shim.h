@@ -1,20 +1,24 @@
-/* Enough of CUDA for generated kernels to run on the CPU, compiled as C: test_cuda_kernels.c includes
- * this before their text and calls shim_launch().
+/* Enough of CUDA for kernels to run on the CPU, compiled as C: conform/cuda_emulator.h and the stand-in
+ * for NVRTC put this before their text, and call shim_launch().
  *
  * Blocks run one after the other, so what they share is static. The threads of a block are fibers that
  * take turns; they give up their turn only at barriers, and a shuffle is two barriers of the warp with
  * an exchange between. Kernels without barriers run as plain loops. */
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tgmath.h>
+#include <time.h>
 #include <ucontext.h>
 
 #define __device__
 #define __global__
 #define __forceinline__ inline
 #define __shared__ static
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
+#define __align__(n) __attribute__((aligned(n)))
+#define __restrict__ restrict
 #define WEIR_ENTRY void
 
 typedef struct uint2 {
@@ -26,7 +30,7 @@ typedef struct uint4 {
 typedef struct shim_index {
   unsigned x, y, z;
 } shim_index;
-static shim_index threadIdx, blockIdx;
+static shim_index threadIdx, blockIdx, blockDim, gridDim;
 
 static inline float __int_as_float(int i) {
   float f;
@@ -38,6 +42,8 @@ static inline int __float_as_int(float f) {
   memcpy(&i, &f, sizeof i);
   return i;
 }
+static inline float __uint_as_float(unsigned u) { return __int_as_float((int)u); }
+static inline unsigned __float_as_uint(float f) { return (unsigned)__float_as_int(f); }
 static inline double __longlong_as_double(long long i) {
   double f;
   memcpy(&f, &i, sizeof f);
@@ -52,6 +58,27 @@ static inline unsigned atomicCAS(unsigned *p, unsigned old, unsigned new) {
   return was;
 }
 #define __ldcs(p) (*(p))
+
+/* ---- instructions of the GPU that texts name: asm("cvt.f32.f16 ..." : "=f"(y) : "h"(x)) ---- */
+static inline void ptx_cvt_f32_f16(float *y, unsigned short h) {
+  int m = (h & 0x7fff) << 13, sign = (h & 0x8000) << 16;
+  if ((h & 0x7c00) == 0x7c00) *y = __int_as_float(m | 0x7f800000);
+  else *y = (float)ldexp((double)__int_as_float(m), 112);
+  *y = __int_as_float(__float_as_int(*y) | sign);
+}
+static inline void ptx_cvt_rn_f16_f32(unsigned short *h, float x) {
+  unsigned u = __float_as_uint(x), sign = u >> 16 & 0x8000;
+  double a = fabs((double)x);
+  if (x != x) *h = 0x7fff;
+  else if (a >= 65520) *h = (unsigned short)(sign | 0x7c00);
+  else if (a < 0x1p-14) *h = (unsigned short)(sign | (unsigned)rint(a * 0x1p24));
+  else *h = (unsigned short)(sign | ((u & 0x7fffffff) - 0x38000000 + 0xfff + (u >> 13 & 1)) >> 13);
+}
+static inline void ptx_mov_u64(long long *ns) { /* of %globaltimer */
+  struct timespec t;
+  (void)clock_gettime(CLOCK_MONOTONIC, &t);
+  *ns = t.tv_sec * 1000000000ll + t.tv_nsec;
+}
 
 /* ---- fibers ---- */
 enum { SHIM_THREADS = 1024, SHIM_STACK = 64 << 10 };
@@ -72,8 +99,8 @@ static void *shim_scheduler[5];
 static ucontext_t shim_caller;
 static shim_barrier shim_block_barrier, shim_warp_barrier[SHIM_THREADS / 32];
 static char shim_slot[SHIM_THREADS][8];
-static void (*shim_call)(const void *, const void *);
-static const void *shim_pointers, *shim_numbers;
+static void (*shim_call)(void *const *);
+static void *const *shim_params;
 
 static __attribute__((noinline)) void shim_back(void) { __builtin_longjmp(shim_scheduler, 1); }
 
@@ -110,7 +137,7 @@ static void shim_exchange(void *value, size_t size, unsigned distance) {
   })
 
 static void shim_main(void) {
-  shim_call(shim_pointers, shim_numbers);
+  shim_call(shim_params);
   shim_fibers[threadIdx.x].done = 1;
   shim_back();
 }
@@ -150,19 +177,22 @@ static void shim_block(unsigned threads) {
     }
 }
 
-void shim_launch(void (*call)(const void *, const void *), const void *pointers,
-                 const void *numbers, const unsigned grid[2], unsigned threads, int barriers);
-void shim_launch(void (*call)(const void *, const void *), const void *pointers,
-                 const void *numbers, const unsigned grid[2], unsigned threads, int barriers) {
+/* call: passes the parameters on to the kernel. barriers: whether the kernel has any. */
+void shim_launch(void (*call)(void *const *), void *const *params, const unsigned grid[3],
+                 unsigned threads, int barriers);
+void shim_launch(void (*call)(void *const *), void *const *params, const unsigned grid[3],
+                 unsigned threads, int barriers) {
   shim_call = call;
-  shim_pointers = pointers;
-  shim_numbers = numbers;
-  for (blockIdx.y = 0; blockIdx.y < grid[1]; blockIdx.y++)
-    for (blockIdx.x = 0; blockIdx.x < grid[0]; blockIdx.x++) {
-      if (barriers) shim_block(threads);
-      else
-        for (threadIdx.x = 0; threadIdx.x < threads; threadIdx.x++) call(pointers, numbers);
-    }
+  shim_params = params;
+  gridDim = (shim_index){grid[0], grid[1], grid[2]};
+  blockDim = (shim_index){threads, 1, 1};
+  for (blockIdx.z = 0; blockIdx.z < grid[2]; blockIdx.z++)
+    for (blockIdx.y = 0; blockIdx.y < grid[1]; blockIdx.y++)
+      for (blockIdx.x = 0; blockIdx.x < grid[0]; blockIdx.x++) {
+        if (barriers) shim_block(threads);
+        else
+          for (threadIdx.x = 0; threadIdx.x < threads; threadIdx.x++) call(params);
+      }
 }
 
 /* ---- the kernels follow ---- */
