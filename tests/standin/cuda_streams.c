@@ -464,6 +464,9 @@ CUresult cuEventElapsedTime(float *ms, CUevent from, CUevent to) {
   if (!event_is_good(from) || !event_is_good(to)) return CUDA_ERROR_INVALID_HANDLE;
   if (!from->has_time || !to->has_time)
     return MISUSE(CUDA_ERROR_INVALID_HANDLE, "the time of an event without one");
+  if (from->gpu != to->gpu)
+    return MISUSE(CUDA_ERROR_INVALID_HANDLE, "GPU %d and GPU %d have no common clock",
+                  from->gpu->index, to->gpu->index);
   if (!from->mark || !to->mark) return CUDA_ERROR_INVALID_HANDLE;
   if (!from->mark->done || !to->mark->done) return CUDA_ERROR_NOT_READY;
   *ms = (float)((double)(to->mark->time_ns - from->mark->time_ns) / 1e6);

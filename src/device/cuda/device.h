@@ -107,7 +107,9 @@ typedef struct cuda_rank {
   int64_t pool_begin, pool_end; /* its part of the plan's pool */
   CUdeviceptr pool, staging, errors;
   uint32_t n_errors;
-  void *slots; /* pinned */
+  void *slots;       /* pinned */
+  CUevent origin;    /* tracing: what its events' times are told from; NULL: not yet */
+  int64_t offset_ns; /* how much later than the run's start it was recorded */
 } cuda_rank;
 
 typedef struct cuda_loaded {
@@ -141,11 +143,14 @@ typedef struct cuda_loaded {
   uint32_t failed_step;
   uint32_t current_gpu;
   rt_span *spans;
-  int64_t origin_ns, offset_ns; /* the run's start; how much later `origin` was recorded */
-  CUevent origin, *timing;      /* tracing: two per launch, then one per event; NULL: not yet */
-  bool moved;                   /* some address changed since the last run */
-  CUgraphExec graph;            /* NULL: not captured yet */
+  int64_t origin_ns; /* the run's start */
+  CUevent *timing;   /* tracing: two per launch, then one per event; NULL: not yet */
+  bool moved;        /* some address changed since the last run */
+  CUgraphExec graph; /* NULL: not captured yet */
 } cuda_loaded;
+
+/* The first stream of a rank, which its copies in and out are on (run.c). */
+uint32_t cuda_main_stream(const cuda_loaded *l, uint32_t rank);
 
 /* Everything between load and the first run (program.c). */
 NODISCARD status cuda_program_init(cuda_loaded *l);

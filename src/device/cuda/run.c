@@ -6,7 +6,7 @@
 
 static const rt_plan *plan_of(const cuda_loaded *l) { return l->base.plan; }
 
-static uint32_t main_stream(const cuda_loaded *l, uint32_t rank) {
+uint32_t cuda_main_stream(const cuda_loaded *l, uint32_t rank) {
   return plan_of(l)->first_stream ? plan_of(l)->first_stream[rank] : 0;
 }
 
@@ -180,7 +180,7 @@ static CUdeviceptr usable(const cuda_external *e, uint32_t gpu) {
 
 static status copy_in(cuda_loaded *l, const cuda_external *e, bool *copied) {
   size_t bytes = (size_t)plan_of(l)->buffers[e->buffer].size_bytes;
-  CUstream stream = l->streams[main_stream(l, e->rank)].handle;
+  CUstream stream = l->streams[cuda_main_stream(l, e->rank)].handle;
   if (e->used != e->place || !e->copies_in || bytes == 0) return STATUS_OK;
   TRY(cuda_try(make_current(l, e->rank), "making a context current"));
   *copied = true;
@@ -194,7 +194,7 @@ static status copy_in(cuda_loaded *l, const cuda_external *e, bool *copied) {
 
 static status copy_out(cuda_loaded *l, const cuda_external *e, bool *copied) {
   size_t bytes = (size_t)plan_of(l)->buffers[e->buffer].size_bytes;
-  CUstream stream = l->streams[main_stream(l, e->rank)].handle;
+  CUstream stream = l->streams[cuda_main_stream(l, e->rank)].handle;
   if (e->used != e->place || !e->is_output || bytes == 0) return STATUS_OK;
   *copied = true;
   TRY(cuda_try(make_current(l, e->rank), "making a context current"));
@@ -224,14 +224,14 @@ static status take_arrays(cuda_loaded *l, void *const *inputs, void *const *outp
   }
   for (uint32_t r = 0; r < l->n_ranks; r++) {
     const cuda_rank *x = &l->ranks[r];
-    CUstream stream = l->streams[main_stream(l, r)].handle;
+    CUstream stream = l->streams[cuda_main_stream(l, r)].handle;
     if (x->n_errors == 0) continue;
     copied = true;
     TRY(cuda_try(make_current(l, r), "making a context current"));
     TRY(cuda_try(l->cu->cuMemsetD8Async(x->errors, 0, x->n_errors * sizeof(cg_error), stream),
                  "clearing errors"));
   }
-  for (uint32_t r = 0; r < l->n_ranks && copied; r++) TRY(wait_for(l, main_stream(l, r)));
+  for (uint32_t r = 0; r < l->n_ranks && copied; r++) TRY(wait_for(l, cuda_main_stream(l, r)));
   return STATUS_OK;
 }
 
@@ -240,8 +240,9 @@ static status poison(cuda_loaded *l) {
   for (uint32_t r = 0; r < l->n_ranks && l->delay; r++) {
     const cuda_rank *x = &l->ranks[r];
     size_t bytes = (size_t)(x->pool_end - x->pool_begin);
-    uint32_t s = main_stream(l, r);
+    uint32_t s = cuda_main_stream(l, r);
     if (bytes == 0) continue;
+    TRY(cuda_try(make_current(l, r), "making a context current"));
     TRY(cuda_try(l->cu->cuMemsetD8Async(x->pool, 0xff, bytes, l->streams[s].handle), "poisoning"));
     TRY(wait_for(l, s));
   }
@@ -288,7 +289,7 @@ static status read_errors(cuda_loaded *l) {
   uint32_t at = 0;
   for (uint32_t r = 0; r < l->n_ranks; r++) {
     const cuda_rank *x = &l->ranks[r];
-    uint32_t s = main_stream(l, r);
+    uint32_t s = cuda_main_stream(l, r);
     if (x->n_errors == 0) continue;
     TRY(cuda_try(make_current(l, r), "making a context current"));
     TRY(cuda_try(l->cu->cuMemcpyDtoHAsync(l->errors + at, x->errors, x->n_errors * sizeof(cg_error),
@@ -332,7 +333,7 @@ static status complete(cuda_loaded *l) {
   if (l->n_errors) TRY(read_errors(l));
   bool copied = false;
   for (uint32_t i = 0; i < l->n_externals; i++) TRY(copy_out(l, &l->externals[i], &copied));
-  for (uint32_t r = 0; r < l->n_ranks && copied; r++) TRY(wait_for(l, main_stream(l, r)));
+  for (uint32_t r = 0; r < l->n_ranks && copied; r++) TRY(wait_for(l, cuda_main_stream(l, r)));
   if (l->spans) cuda_trace_end(l);
   return STATUS_OK;
 }
