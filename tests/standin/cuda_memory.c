@@ -20,7 +20,7 @@ struct block {
   CUdeviceptr at;
   size_t size_bytes;
   CUcontext gpu; /* NULL: pinned */
-  bool freed, imported;
+  bool freed, imported, closed;
   int file;
   char *pages;
   size_t pages_bytes; /* with the last, which is closed */
@@ -69,6 +69,26 @@ bool op_is_good(const op *o) {
     return false;
   }
   return true;
+}
+
+static void protect(block *b, int how) {
+  (void)mprotect(b->pages, b->pages_bytes - PAGE, how);
+  b->closed = how == PROT_NONE;
+}
+
+bool memory_close(const op *o) {
+  bool any = false;
+  for (block *b = blocks; b && o->is_kernel && standin.n_gpus > 1; b = b->next) {
+    if (b->freed || !b->gpu || b->gpu == o->gpu || o->gpu->peer[b->gpu->index]) continue;
+    protect(b, PROT_NONE);
+    any = true;
+  }
+  return any;
+}
+
+void memory_open(void) {
+  for (block *b = blocks; b; b = b->next)
+    if (b->closed && !b->freed) protect(b, PROT_READ | PROT_WRITE);
 }
 
 /* ---- blocks ---- */

@@ -3,10 +3,12 @@
  * One thread runs the heads of all queues, one at a time, in an order drawn from the seed: every stream
  * has a priority of the moment, drawn anew now and then, so that a stream may wait for long while
  * another runs ahead. When lazy, it runs only what somebody waits for. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "standin/driver.h"
 
@@ -163,16 +165,42 @@ static void pop(CUstream s) {
   op_free(o);
 }
 
+static const op *running; /* by the worker */
+
+/* Which kernel it was, before the process ends. */
+static void tell_fault(int signal_number) {
+  char text[400];
+  if (has_worker && pthread_equal(pthread_self(), worker) && running) {
+    int n = snprintf(text, sizeof text,
+                     "standin: %s on GPU %d touches memory that is not there, or not its own\n",
+                     running->name, running->gpu->index);
+    if (write(STDERR_FILENO, text, (size_t)n) < 0) _exit(1);
+  }
+  (void)signal(signal_number, SIG_DFL);
+}
+
+static void watch_faults(void) {
+  struct sigaction old, mine = {.sa_handler = tell_fault};
+  if (sigaction(SIGSEGV, NULL, &old) == 0 && old.sa_handler == SIG_DFL)
+    (void)sigaction(SIGSEGV, &mine, NULL);
+}
+
+static void run_unlocked(op *o) {
+  bool closed = memory_close(o);
+  running = o;
+  (void)pthread_mutex_unlock(&standin.lock);
+  o->run(o);
+  (void)pthread_mutex_lock(&standin.lock);
+  running = NULL;
+  if (closed) memory_open();
+}
+
 /* Errors of what runs come late, and stay. */
 static void run_op(op *o) {
   if (standin.sticky != CUDA_SUCCESS) return;
   if (o->is_kernel && standin_fails("kernel")) standin.sticky = CUDA_ERROR_LAUNCH_FAILED;
   else if (!op_is_good(o)) standin.sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
-  else if (o->run) {
-    (void)pthread_mutex_unlock(&standin.lock);
-    o->run(o);
-    (void)pthread_mutex_lock(&standin.lock);
-  }
+  else if (o->run) run_unlocked(o);
 }
 
 static void run_head(CUstream s) {
@@ -237,6 +265,7 @@ CUresult submit(CUstream s, op *o) {
   if (!has_worker) {
     if (pthread_create(&worker, NULL, work, NULL) != 0) abort();
     has_worker = true;
+    watch_faults();
   }
   if (s->tail) s->tail->next = o;
   else s->head = o;

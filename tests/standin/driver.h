@@ -127,6 +127,9 @@ CUcontext block_gpu(const block *b); /* NULL: pinned memory of the host */
 bool range_is_good(CUdeviceptr at, size_t size_bytes, const char *used);
 bool op_is_good(const op *o);
 uint32_t memory_live(CUcontext gpu);
+/* While a kernel runs, pages it may not reach are closed: true if there are any. */
+bool memory_close(const op *o);
+void memory_open(void);
 
 /* ---- calls ---- */
 typedef struct state {
