@@ -113,6 +113,7 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t x,
                                                 const void *value, size_t size) {
   layout *l = (layout *)(void *)x;
   int32_t count = 0;
+  if (standin_fails("cublasLtMatrixLayoutSetAttribute")) return CUBLAS_STATUS_INVALID_VALUE;
   if (which == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET)
     return set(&l->stride, sizeof l->stride, value, size);
   if (which != CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT || size != sizeof count)
@@ -123,6 +124,7 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t x,
 }
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *result) {
+  if (standin_fails("cublasLtMatmulPreferenceCreate")) return CUBLAS_STATUS_ALLOC_FAILED;
   preference *p = fresh(sizeof *p);
   for (int i = 0; i < 4; i++) p->align[i] = 256;
   *result = (cublasLtMatmulPreference_t)(void *)p;
@@ -139,6 +141,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t x
                                                     const void *value, size_t size) {
   preference *p = (preference *)(void *)x;
   int at = (int)which - (int)CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
+  if (standin_fails("cublasLtMatmulPreferenceSetAttribute")) return CUBLAS_STATUS_INVALID_VALUE;
   if (which == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
     return set(&p->workspace, sizeof p->workspace, value, size);
   if (at < 0 || at > 3) return CUBLAS_STATUS_INVALID_VALUE;

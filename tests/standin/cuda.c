@@ -122,6 +122,7 @@ static int number_of(const char *name, int otherwise) {
 
 CUresult cuInit(unsigned flags) {
   (void)flags;
+  if (standin_fails("cuInit")) return CUDA_ERROR_UNKNOWN;
   (void)pthread_mutex_lock(&standin.lock);
   if (!standin.ready) {
     standin.n_gpus = number_of("WEIR_STANDIN_GPUS", 1);

@@ -65,21 +65,33 @@ static bool is_joined(const capture *c) {
   return all;
 }
 
-CUresult cuStreamEndCapture(CUstream s, CUgraph *result) {
-  ENTER(cuStreamEndCapture);
-  if (!s || !stream_is_good(&s) || !s->capture || s->capture->origin != s)
-    return MISUSE(CUDA_ERROR_ILLEGAL_STATE, "a capture ends that this stream did not begin");
-  capture *c = s->capture;
-  bool joined = is_joined(c);
+/* Its streams are as before; the graph stays. */
+static void end(capture *c) {
   for (CUstream x = standin.streams; x; x = x->next) {
     if (x->capture != c) continue;
     x->capture = NULL;
     free(x->after.items);
     x->after = (node_set){0, NULL};
   }
-  *result = NULL;
-  CUgraph g = c->graph;
   free(c);
+}
+
+void capture_leave(CUstream s) {
+  capture *c = s->capture;
+  if (!c || c->origin != s) return;
+  graph_drop(c->graph);
+  end(c);
+}
+
+static CUresult end_capture(CUstream s, CUgraph *result) {
+  ENTER(cuStreamEndCapture);
+  if (!s || !stream_is_good(&s) || !s->capture || s->capture->origin != s)
+    return MISUSE(CUDA_ERROR_ILLEGAL_STATE, "a capture ends that this stream did not begin");
+  capture *c = s->capture;
+  bool joined = is_joined(c);
+  CUgraph g = c->graph;
+  end(c);
+  *result = NULL;
   if (!joined) {
     graph_drop(g);
     return MISUSE(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "a capture ends with work not joined to it");
@@ -87,6 +99,15 @@ CUresult cuStreamEndCapture(CUstream s, CUgraph *result) {
   handle_add(g);
   *result = g;
   return CUDA_SUCCESS;
+}
+
+/* One that fails is over, too. */
+CUresult cuStreamEndCapture(CUstream s, CUgraph *result) {
+  CUresult r = end_capture(s, result);
+  (void)pthread_mutex_lock(&standin.lock);
+  if (r != CUDA_SUCCESS && handle_is_live(s)) capture_leave(s);
+  (void)pthread_mutex_unlock(&standin.lock);
+  return r;
 }
 
 CUresult cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *status) {

@@ -350,7 +350,7 @@ CUresult cuStreamCreate(CUstream *s, unsigned flags) {
 CUresult cuStreamDestroy(CUstream s) {
   ENTER(cuStreamDestroy);
   if (!handle_is_live(s)) return MISUSE(CUDA_ERROR_INVALID_HANDLE, "this is no stream");
-  if (s->capture) return MISUSE(CUDA_ERROR_INVALID_HANDLE, "a stream is destroyed in its capture");
+  capture_leave(s);
   handle_remove(s);
   s->destroyed = true;
   let_go(s);

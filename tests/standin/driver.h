@@ -113,6 +113,7 @@ int64_t now_ns(void);
 
 /* ---- captures ---- */
 CUresult capture_add(CUstream s, op *o);
+void capture_leave(CUstream s); /* the stream that began one goes: it is lost */
 void graph_drop(CUgraph g);
 /* A node of a launched graph that may run; false: none at the moment. */
 bool graph_pick(const op *launch, uint32_t *index);

@@ -200,7 +200,10 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *option
   const char *tmp = getenv("TMPDIR");
   char folder[512];
   (void)n, (void)options;
-  if (standin_fails("nvrtcCompileProgram")) return NVRTC_ERROR_COMPILATION;
+  if (standin_fails("nvrtcCompileProgram")) {
+    p->log = strdup("kernel.cu(1): error: the stand-in was told to fail\n");
+    return NVRTC_ERROR_COMPILATION;
+  }
   (void)snprintf(folder, sizeof folder, "%s/weir-standin-XXXXXX", tmp ? tmp : "/tmp");
   if (!mkdtemp(folder)) return NVRTC_ERROR_INTERNAL_ERROR;
   bool ok = run_compiler(p->source, folder);
@@ -262,10 +265,10 @@ nvrtcResult nvrtcGetProgramLog(nvrtcProgram p, char *log) {
 
 nvrtcResult nvrtcGetCUBINSize(nvrtcProgram p, size_t *size) {
   *size = p->image_bytes;
-  return NVRTC_SUCCESS;
+  return standin_fails("nvrtcGetCUBINSize") ? NVRTC_ERROR_INTERNAL_ERROR : NVRTC_SUCCESS;
 }
 
 nvrtcResult nvrtcGetCUBIN(nvrtcProgram p, char *to) {
   memcpy(to, p->image, p->image_bytes);
-  return NVRTC_SUCCESS;
+  return standin_fails("nvrtcGetCUBIN") ? NVRTC_ERROR_INTERNAL_ERROR : NVRTC_SUCCESS;
 }

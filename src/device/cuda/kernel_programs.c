@@ -80,8 +80,8 @@ static status compile_failed(const cuda_programs *p, void *program, const char *
   bool told = log && p->compiler->nvrtcGetProgramLog(program, log) == 0;
   if (told) log[size] = '\0';
   const char *text = told ? log : "it does not say why";
-  const char *first = told ? strstr(log, "error") : NULL;
-  if (first) text = first;
+  const char *first = told ? strstr(log, "error: ") : NULL;
+  if (first) text = first + strlen("error: ");
   (void)fail(STATUS_SYSTEM, "cuda: NVRTC refuses the kernel %s (%s): %.*s", name, p->arch,
              (int)strcspn(text, "\n"), text);
   memory_free(p->memory, log);

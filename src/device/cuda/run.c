@@ -249,6 +249,12 @@ static status poison(cuda_loaded *l) {
   return STATUS_OK;
 }
 
+/* A run that fails leaves nothing behind that still uses the caller's arrays. */
+static void drain(cuda_loaded *l) {
+  for (uint32_t s = 0; s < l->n_streams; s++)
+    if (l->streams[s].handle) (void)l->cu->cuStreamSynchronize(l->streams[s].handle);
+}
+
 /* ---- runs ---- */
 static status start(cuda_loaded *l, void *const *inputs, void *const *outputs) {
   l->current_gpu = UINT32_MAX;
@@ -271,7 +277,9 @@ status cuda_begin(rt_loaded *loaded, void *const *inputs, void *const *outputs, 
   l->failed = CUDA_SUCCESS;
   l->failed_lt = CUBLAS_STATUS_SUCCESS;
   status st = start(l, inputs, outputs);
-  if (st != STATUS_OK) (void)pthread_mutex_unlock(&l->device->run);
+  if (st == STATUS_OK) return STATUS_OK;
+  drain(l);
+  (void)pthread_mutex_unlock(&l->device->run);
   return st;
 }
 
@@ -341,6 +349,7 @@ static status complete(cuda_loaded *l) {
 status cuda_finish(rt_loaded *loaded) {
   cuda_loaded *l = (cuda_loaded *)loaded;
   status st = complete(l);
+  if (st != STATUS_OK) drain(l);
   (void)pthread_mutex_unlock(&l->device->run);
   return st;
 }
