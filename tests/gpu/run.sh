@@ -75,15 +75,9 @@ examples() {
       example "$log/$(basename "$file")" --graph --repeat 3
     done
   done
-  for file in "$root"/examples/*.weir; do
-    case $(basename "$file") in
-      row_parallel_linear.weir) example "$file" -D t=6 ;;
-      attention.weir) example "$file" -D batch=2 -D seq=24 ;;
-      mlp.weir | mlp_streams.weir) example "$file" -D rows=64 ;;
-      split_reduction.weir) example "$file" -D rows=100 ;;
-      *) example "$file" ;;
-    esac
-  done
+  while read -r -a line; do
+    example "${line[@]}"
+  done < <(sed -n 's/^# RUN: weir run \(examples.*\) --check.*/\1/p' tests/golden/examples_run.weir)
 }
 
 random() {

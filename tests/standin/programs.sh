@@ -1,0 +1,33 @@
+#!/bin/bash
+# Programs with --check on the stand-ins: the examples, and those for GPUs on four devices; directly, as
+# graphs, through the host, with delays; on one GPU and on four, which read each other's memory or do not.
+. "$(dirname "$0")/../cli/kit"
+export WEIR_STANDIN_GPUS WEIR_STANDIN_PEERS WEIR_STANDIN_SEED=0
+
+modes=('' '--graph --repeat 3' '--link host' '--adversary 3 --stats')
+
+# check N FILE OPTION...: N modes, others from program to program, and so the GPUs.
+check() {
+  local n=$1 i mode code
+  shift
+  for ((i = 0; i < n; i++)); do
+    WEIR_STANDIN_SEED=$((WEIR_STANDIN_SEED + 1))
+    WEIR_STANDIN_GPUS=$((WEIR_STANDIN_SEED % 3 ? 4 : 1))
+    WEIR_STANDIN_PEERS=$((WEIR_STANDIN_SEED % 3 == 1))
+    mode=${modes[WEIR_STANDIN_SEED % 4]}
+    # shellcheck disable=SC2086
+    "$weir" run "$@" --device cuda --check $mode >"$dir/out" 2>&1
+    code=$?
+    holds "$* $mode, $WEIR_STANDIN_GPUS GPUs, seed $WEIR_STANDIN_SEED: $(tail -3 "$dir/out")" \
+      test $code = 0
+  done
+}
+
+while read -r -a line; do
+  check 2 "${line[@]}"
+done < <(sed -n 's/^# RUN: weir run \(examples.*\) --check.*/\1/p' tests/golden/examples_run.weir)
+for file in tests/gpu/programs/*.weir; do
+  sed 's/@D/4/g' "$file" >"$dir/$(basename "$file")"
+  check 4 "$dir/$(basename "$file")"
+done
+finish
