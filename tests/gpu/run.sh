@@ -55,6 +55,7 @@ shards() {
 
 conform() {
   try 'conformance' "$build/tests/conform/test_cuda"
+  try 'arrays of the caller' "$build/tests/gpu/test_arrays"
   shards 'kernels' 12 "$build/tests/conform/test_cuda_windows" @ 1 2
 }
 
