@@ -14,7 +14,7 @@
  * texts share is guarded: any number of texts may be joined into one program.
  *
  * The text includes no header, so NVRTC needs nothing but itself. It is plain enough for a C compiler
- * too: tests/codegen/shim.h runs it on the CPU.
+ * too: tests/standin/cuda_shim.h runs it on the CPU.
  *
  * Everything here allocates from an arena: only inside a memory_guard(). */
 #ifndef WEIR_CODEGEN_CODEGEN_H

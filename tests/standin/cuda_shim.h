@@ -177,6 +177,10 @@ static void shim_block(unsigned threads) {
     }
 }
 
+static __attribute__((destructor)) void shim_end(void) {
+  for (int t = 0; t < SHIM_THREADS; t++) free(shim_fibers[t].stack);
+}
+
 /* call: passes the parameters on to the kernel. barriers: whether the kernel has any. */
 void shim_launch(void (*call)(void *const *), void *const *params, const unsigned grid[3],
                  unsigned threads, int barriers);

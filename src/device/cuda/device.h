@@ -31,6 +31,7 @@ typedef struct cuda_gpu {
   cuda_programs *programs;
   cublasLtHandle_t lt;
   cuda_matmul *matmuls; /* all that were prepared, of whatever plan */
+  CUfunction delay;     /* of the adversary; NULL: none */
 } cuda_gpu;
 
 typedef struct cuda_device {
@@ -135,7 +136,6 @@ typedef struct cuda_loaded {
   cuda_fold_call *folds;
   cg_error *errors; /* records as read back */
   uint32_t n_errors;
-  CUfunction delay; /* of the adversary; NULL: none */
   /* A run. */
   uint32_t issued; /* steps */
   CUresult failed; /* the first call of the driver that failed */

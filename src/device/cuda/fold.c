@@ -168,6 +168,6 @@ status cuda_delay_prepare(cuda_loaded *l, uint32_t gpu) {
   cg_launch launch = {.source = text, .source_bytes = sizeof text - 1, .entry = "delay"};
   void *function;
   TRY(cuda_programs_get(l->device->gpus[gpu].programs, &launch, &function));
-  l->delay = function;
+  l->device->gpus[gpu].delay = function;
   return STATUS_OK;
 }

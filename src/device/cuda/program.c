@@ -271,9 +271,11 @@ static status compile(cuda_loaded *l) {
     }
   }
   for (uint32_t f = 0; f < l->order.folds.len; f++) TRY(cuda_fold_prepare(l, f));
-  if (!l->device->options.adversarial) return STATUS_OK;
-  TRY(make_current(l, 0));
-  return cuda_delay_prepare(l, l->ranks[0].gpu);
+  for (uint32_t r = 0; r < l->n_ranks && l->device->options.adversarial; r++) {
+    TRY(make_current(l, r));
+    TRY(cuda_delay_prepare(l, l->ranks[r].gpu));
+  }
+  return STATUS_OK;
 }
 
 /* ---- memory ---- */

@@ -83,13 +83,14 @@ static CUresult run_record(cuda_loaded *l, uint32_t event, CUstream stream) {
 }
 
 /* The adversary makes some streams late, so that what is not ordered happens in another order. */
-static CUresult delay(cuda_loaded *l, uint32_t step, CUstream stream) {
+static CUresult delay(cuda_loaded *l, uint32_t step, const cuda_stream *s) {
   enum { ONE_IN = 3, LONGEST_NS = 200000 };
   uint64_t bits = random_bits(l->device->options.seed, step);
   if (bits % ONE_IN != 0) return CUDA_SUCCESS;
   int64_t ns = (int64_t)(bits >> 8) % LONGEST_NS;
   void *params[] = {&ns};
-  return l->cu->cuLaunchKernel(l->delay, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+  CUfunction function = l->device->gpus[l->ranks[s->rank].gpu].delay;
+  return l->cu->cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, s->handle, params, NULL);
 }
 
 static CUresult run_step(cuda_loaded *l, uint32_t at) {
@@ -97,8 +98,7 @@ static CUresult run_step(cuda_loaded *l, uint32_t at) {
   const cuda_stream *s = &l->streams[step->stream];
   CUresult r = make_current(l, s->rank);
   bool works = step->kind != CUDA_RECORD && step->kind != CUDA_WAIT;
-  if (r == CUDA_SUCCESS && l->delay && works && s->rank % l->device->n_gpus == 0)
-    r = delay(l, at, s->handle);
+  if (r == CUDA_SUCCESS && l->device->options.adversarial && works) r = delay(l, at, s);
   if (r != CUDA_SUCCESS) return r;
   switch ((cuda_step_kind)step->kind) {
   case CUDA_LAUNCH: return run_launch(l, step->index, s);
@@ -237,7 +237,7 @@ static status take_arrays(cuda_loaded *l, void *const *inputs, void *const *outp
 
 /* Values that were never written show. */
 static status poison(cuda_loaded *l) {
-  for (uint32_t r = 0; r < l->n_ranks && l->delay; r++) {
+  for (uint32_t r = 0; r < l->n_ranks && l->device->options.adversarial; r++) {
     const cuda_rank *x = &l->ranks[r];
     size_t bytes = (size_t)(x->pool_end - x->pool_begin);
     uint32_t s = cuda_main_stream(l, r);
