@@ -156,6 +156,23 @@ static CUresult begin_change(const char *what) {
   return CUDA_SUCCESS;
 }
 
+static bool touches(const op *o, const block *b) {
+  bool any = false;
+  for (size_t i = 0; i < o->n_ranges && !any; i++)
+    any = o->ranges[i].at >= b->at && o->ranges[i].at < b->at + b->size_bytes;
+  for (uint32_t i = 0; o->exec && i < o->exec->graph->n_nodes && !any; i++)
+    any = touches(o->exec->graph->nodes[i].op, b);
+  return any;
+}
+
+/* Work in a queue that would use the block: a real driver might wait for it, or not. */
+static const op *still_used(const block *b) {
+  for (CUstream s = standin.streams; s; s = s->next)
+    for (const op *o = s->head; o; o = o->next)
+      if (touches(o, b)) return o;
+  return NULL;
+}
+
 CUresult cuMemAlloc(CUdeviceptr *p, size_t size_bytes) {
   ENTER(cuMemAlloc);
   CUresult r = begin_change("cuMemAlloc");
@@ -174,6 +191,8 @@ static CUresult free_block(CUdeviceptr p, const char *function, bool pinned) {
   if (!b || b->at != p || pinned != !b->gpu || b->imported)
     return MISUSE(CUDA_ERROR_INVALID_VALUE, "%s: %#llx is no block that it can free", function,
                   (unsigned long long)p);
+  const op *o = still_used(b);
+  if (o) return MISUSE(CUDA_ERROR_INVALID_VALUE, "%s: %s has yet to use it", function, o->name);
   release(b);
   return CUDA_SUCCESS;
 }

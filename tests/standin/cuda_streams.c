@@ -172,7 +172,8 @@ static void tell_fault(int signal_number) {
   char text[400];
   if (has_worker && pthread_equal(pthread_self(), worker) && running) {
     int n = snprintf(text, sizeof text,
-                     "standin: %s on GPU %d touches memory that is not there, or not its own\n",
+                     "standin: %s on GPU %d touches memory that is not there, not its own, or "
+                     "not aligned\n",
                      running->name, running->gpu->index);
     if (write(STDERR_FILENO, text, (size_t)n) < 0) _exit(1);
   }
@@ -180,9 +181,11 @@ static void tell_fault(int signal_number) {
 }
 
 static void watch_faults(void) {
+  static const int faults[] = {SIGSEGV, SIGBUS, SIGILL};
   struct sigaction old, mine = {.sa_handler = tell_fault};
-  if (sigaction(SIGSEGV, NULL, &old) == 0 && old.sa_handler == SIG_DFL)
-    (void)sigaction(SIGSEGV, &mine, NULL);
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+    if (sigaction(faults[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL)
+      (void)sigaction(faults[i], &mine, NULL);
 }
 
 static void run_unlocked(op *o) {

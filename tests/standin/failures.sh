@@ -76,7 +76,7 @@ fails() {
   [ $n -gt 1 ] || echo "$function $*" >>"$dir/unused"
 }
 
-export WEIR_STANDIN_GPUS=2
+export WEIR_STANDIN_GPUS=2 WEIR_STANDIN_ORDER=lazy # what a failure leaves behind is still there
 src=$(dirname "$0")/../../src/device/cuda
 # No kernels are kept under what is no folder. What gives things back, or asks for a better message, may fail unseen.
 functions=$(sed -n 's/^SYMBOL(\(.*\))$/\1/p' "$src"/{driver,nvrtc,cublaslt}.def |

@@ -246,6 +246,14 @@ static void test_ranges(void) {
   CUdeviceptr p = memory(0), freed = memory(0);
   CUstream s = stream(0);
   char host[2 * BYTES] = {0};
+  OK(cuStreamWaitValue32(s, freed, 7, CU_STREAM_WAIT_VALUE_EQ));
+  EXPECT_INT(cuMemFree(freed), CUDA_ERROR_INVALID_VALUE);
+  EXPECT(told("cuMemFree: cuStreamWaitValue32 has yet to use it"));
+  CUstream other = stream(0);
+  OK(cuStreamWriteValue32(other, freed, 7, 0));
+  OK(cuStreamDestroy(other));
+  OK(cuStreamSynchronize(s));
+  OK(cuCtxSynchronize());
   OK(cuMemFree(freed));
   EXPECT_INT(cuMemcpyDtoHAsync(host, p, BYTES + 1, s), CUDA_ERROR_INVALID_VALUE);
   EXPECT(told("65 bytes at byte 0 of a block of 64"));
