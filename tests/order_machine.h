@@ -1,5 +1,6 @@
 /* A machine that runs the order in which a plan is issued to GPUs, on the CPU: streams advance in random
- * legal orders, copies and folds are done by the host.
+ * legal orders, copies and folds are done by the host. Communications left as they were posted go to an
+ * in-process world; as with NCCL, a stream stands still until all members have come to them.
  *
  *   machine_status st = machine_run(plan, &options, inputs, outputs, seed);
  *
@@ -22,6 +23,10 @@ typedef struct machine {
   uint32_t n_streams;
   uint32_t **queues, *lengths, *heads; /* steps, by stream */
   bool *recorded;
+  rt_comm *endpoints[RT_COMM_MAX_RANKS];
+  uint32_t n_endpoints;
+  bool *posted; /* by comm */
+  rt_comm_ticket *tickets;
   uint64_t seed, draws;
 } machine;
 
@@ -52,7 +57,7 @@ static inline void machine_place(machine *m) {
 
 static inline void machine_queues(machine *m) {
   const cuda_order *o = m->order;
-  m->n_streams = m->plan->n_streams + CUDA_LANES * o->n_ranks;
+  m->n_streams = m->plan->n_streams + o->n_lanes;
   m->queues = ARENA_ARRAY(&m->memory, m->n_streams, uint32_t *);
   m->lengths = ARENA_ARRAY(&m->memory, m->n_streams, uint32_t);
   m->heads = ARENA_ARRAY(&m->memory, m->n_streams, uint32_t);
@@ -96,6 +101,68 @@ static inline void machine_fold(machine *m, const cuda_fold *f) {
     memcpy(machine_address(m, &f->places[f->n_sources + i]), sum, bytes);
 }
 
+static inline char *machine_view(const machine *m, uint32_t view) {
+  const rt_view *v = view == RT_NO_VIEW ? NULL : &m->plan->views[view];
+  return v ? m->bases[v->buffer] + v->offset_bytes : NULL;
+}
+
+static inline void machine_post(machine *m, uint32_t comm) {
+  const cuda_comm *c = &m->order->comms.data[comm];
+  const rt_post *p = &m->plan->posts[c->post];
+  rt_comm_request r = rt_post_request(p, machine_view(m, p->in), machine_view(m, p->out));
+  if (rt_comm_is_message(r.kind)) {
+    r.kind = c->receives ? RT_COMM_RECV : RT_COMM_SEND;
+    if (c->receives && p->kind == RT_COMM_PERMUTE) r.count = r.count_from;
+    if (c->receives) r.to = RT_COMM_NOBODY, r.in = NULL;
+    else r.from = RT_COMM_NOBODY, r.out = NULL;
+  }
+  rt_comm *e = m->endpoints[c->rank];
+  check(e->ops->post(e, &r, &m->tickets[comm]) == STATUS_OK);
+  m->posted[comm] = true;
+}
+
+/* All parts of the communication that are on this stream begin together. */
+static inline bool machine_comm(machine *m, uint32_t stream, uint32_t comm) {
+  const cuda_order *o = m->order;
+  const cuda_comm *c = &o->comms.data[comm];
+  if (m->posted[comm]) {
+    rt_comm *e = m->endpoints[c->rank];
+    while (e->ops->progress(e)) {
+    }
+    check(e->ops->error(e) == STATUS_OK);
+    return e->ops->done(e, &m->tickets[comm]);
+  }
+  for (uint32_t h = m->heads[stream]; h < m->lengths[stream]; h++) {
+    const cuda_step *s = &o->steps.data[m->queues[stream][h]];
+    if (s->kind != CUDA_COMM || o->comms.data[s->index].first != c->first) break;
+    machine_post(m, s->index);
+  }
+  return machine_comm(m, stream, comm);
+}
+
+static inline void machine_world(machine *m) {
+  rt_comm_options o = {.ranks = m->order->n_ranks};
+  m->posted = ARENA_ARRAY(&m->memory, m->order->comms.len, bool);
+  m->tickets = ARENA_ARRAY(&m->memory, m->order->comms.len, rt_comm_ticket);
+  if (m->order->comms.len == 0) return;
+  check(rt_comm_inproc.open(&o, &memory_default, RT_COMM_MAX_RANKS, m->endpoints,
+                            &m->n_endpoints) == STATUS_OK);
+}
+
+/* The steps of one communication's members follow one another. */
+static inline bool machine_is_together(const cuda_order *o) {
+  for (uint32_t i = 0; i < o->steps.len; i++) {
+    const cuda_step *s = &o->steps.data[i];
+    if (s->kind != CUDA_COMM) continue;
+    const cuda_comm *c = &o->comms.data[s->index];
+    uint32_t at = s->index - c->first;
+    if (at >= c->n || i < at || i + c->n - at > o->steps.len) return false;
+    const cuda_step *first = &o->steps.data[i - at];
+    if (first->kind != CUDA_COMM || first->index != c->first) return false;
+  }
+  return true;
+}
+
 /* Whether the stream could go on; it did then. */
 static inline bool machine_advance(machine *m, uint32_t s) {
   if (m->heads[s] == m->lengths[s]) return false;
@@ -113,6 +180,9 @@ static inline bool machine_advance(machine *m, uint32_t s) {
     break;
   }
   case CUDA_FOLD: machine_fold(m, &o->folds.data[step->index]); break;
+  case CUDA_COMM:
+    if (!machine_comm(m, s, step->index)) return false;
+    break;
   }
   m->heads[s]++;
   return true;
@@ -159,10 +229,13 @@ static inline status machine_run(const rt_plan *plan, const cuda_order_options *
   if (st == STATUS_OK) {
     machine_place(&m);
     machine_queues(&m);
+    machine_world(&m);
     bool whole = plan->n_instrs == 0 || order.upto[plan->n_instrs - 1] == order.steps.len;
+    whole = whole && machine_is_together(&order);
     if (!whole || !machine_is_issuable(&order, &m.memory) || !machine_finish(&m))
       st = fail(STATUS_CHECK_FAILED, "the order cannot be issued, or does not end");
   }
+  for (uint32_t i = 0; i < m.n_endpoints; i++) m.endpoints[i]->ops->close(m.endpoints[i]);
   arena_destroy(&m.memory);
   return st;
 }

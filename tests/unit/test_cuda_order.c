@@ -172,6 +172,68 @@ static void test_reuse(cuda_order_options options) {
   two_expect(&t, options, (int64_t[]){101, 1});
 }
 
+/* ---- as posted ---- */
+/* Rank 0's plan alone, its peer in another process: a message each way and an allreduce, on one stream. */
+static const rt_plan *alone_plan(kit *k) {
+  static const uint32_t team[] = {0, 1};
+  kit_init(k, 1);
+  uint32_t x = kit_buffer(k, RT_BUFFER_INPUT, 0, 8), z = kit_buffer(k, RT_BUFFER_OUTPUT, 0, 8);
+  uint32_t u = kit_pool(k, 8);
+  rt_post p = {.kind = RT_COMM_PERMUTE, .dtype = IR_I64, .team = team, .n_team = 2, .count = 8};
+  p.to = p.from = 1;
+  p.count_from = 8;
+  p.in = x, p.out = u;
+  (void)kit_join(k, 0, kit_post(k, 0, p));
+  p.kind = RT_COMM_ALLREDUCE;
+  p.in = u, p.out = z;
+  (void)kit_join(k, 0, kit_post(k, 0, p));
+  return kit_plan(k);
+}
+
+typedef struct alone {
+  const rt_plan *plan;
+  bool as_posted;
+  arena memory;
+  cuda_order order;
+} alone;
+
+static status order_alone(void *context) {
+  alone *a = context;
+  cuda_order_options o = {.as_posted = a->as_posted};
+  return cuda_order_make(a->plan, &o, &a->memory, &a->order);
+}
+
+/* Nothing is matched with what other processes post; teams and directions have lanes of their own, and
+ * who joins waits for both ends of a permute. */
+static void test_alone(void) {
+  kit k;
+  alone a = {.plan = alone_plan(&k)};
+  arena_init(&a.memory, &memory_default);
+  EXPECT_INT(memory_guard(order_alone, &a), STATUS_UNAVAILABLE);
+  EXPECT_CONTAINS(status_message(), "which another process runs");
+  status_clear();
+  a.as_posted = true;
+  EXPECT_INT(memory_guard(order_alone, &a), STATUS_OK);
+  EXPECT_INT(a.order.comms.len, 3);
+  EXPECT_INT(a.order.n_circles, 3);
+  EXPECT_INT(a.order.n_lanes, 3);
+  uint32_t waits = 0, comms = 0;
+  for (uint32_t i = 0; i < a.order.steps.len; i++) {
+    const cuda_step *s = &a.order.steps.data[i];
+    waits += s->kind == CUDA_WAIT && s->stream == 0;
+    comms += s->kind == CUDA_COMM;
+    if (s->kind != CUDA_COMM) continue;
+    const cuda_comm *c = &a.order.comms.data[s->index];
+    EXPECT_INT(c->n, 1);
+    EXPECT_INT(c->first, s->index);
+    EXPECT_INT(c->receives, s->index == 1);
+  }
+  EXPECT_INT(comms, 3);
+  EXPECT_INT(waits, 3);
+  arena_destroy(&a.memory);
+  kit_destroy(&k);
+}
+
 int main(void) {
   cuda_order_options direct = {0}, one = {.one_gpu = true}, peers = {.staged = true};
   cuda_order_options host = {.staged = true, .through_host = true};
@@ -183,6 +245,12 @@ int main(void) {
   test_worlds(parts, "peer copies in segments", 240, 60, 8);
   parts.through_host = true;
   test_worlds(parts, "through the host in segments", 240, 60, 8);
+  cuda_order_options posted = {.as_posted = true};
+  test_worlds(posted, "as posted", 24, 60, 8);
+  test_chain(posted, 64);
+  test_before(posted);
+  test_reuse(posted);
+  test_alone();
   test_chain(direct, 64);
   test_chain(one, 64);
   test_chain(peers, 64);

@@ -121,7 +121,7 @@ typedef struct cuda_loaded {
   cuda_order order;
   cuda_rank *ranks;
   uint32_t n_ranks;
-  cuda_stream *streams; /* of the plan, then CUDA_LANES per rank */
+  cuda_stream *streams; /* of the plan, then lanes */
   uint32_t n_streams;
   CUevent *events;
   uint32_t n_events;

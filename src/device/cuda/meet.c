@@ -4,44 +4,50 @@
 
 #include "base/table.h"
 
-/* Teams are few, and neighbouring posts share theirs. */
-typedef struct team {
-  const uint32_t *devices;
-  uint32_t n;
-} team;
-
 typedef struct matching {
   cuda_meetings *m;
   arena *memory;
-  VEC(team) teams;
-  map turns;    /* posts so far, of a member of a team or an end of a pair */
-  map meetings; /* by queue and turn */
+  map pairs;    /* circles, by sender and receiver */
+  map turns;    /* posts so far, of a member of a circle */
+  map meetings; /* by circle and turn */
   bool is_here[RT_COMM_MAX_RANKS];
 } matching;
 
-static uint32_t team_number(matching *x, const rt_post *p) {
-  for (uint32_t i = x->teams.len; i-- > 0;) {
-    const team *t = &x->teams.data[i];
-    if (t->n == p->n_team && memcmp(t->devices, p->team, p->n_team * sizeof *p->team) == 0)
+/* Teams are few, and neighbouring posts share theirs. */
+static uint32_t team_circle(matching *x, const rt_post *p) {
+  for (uint32_t i = x->m->circles.len; i-- > 0;) {
+    const cuda_circle *c = &x->m->circles.data[i];
+    if (!c->is_pair && c->n == p->n_team &&
+        memcmp(c->devices, p->team, p->n_team * sizeof *p->team) == 0)
       return i;
   }
-  vec_push(x->memory, &x->teams, ((team){p->team, p->n_team}));
-  return x->teams.len - 1;
+  vec_push(x->memory, &x->m->circles, ((cuda_circle){false, p->n_team, p->team}));
+  return x->m->circles.len - 1;
 }
 
-/* Queues of teams have numbers below, those of pairs from here on. */
-enum { FIRST_PAIR = 1 << 20 };
+static uint32_t pair_circle(matching *x, uint32_t sender, uint32_t receiver) {
+  uint64_t key = (uint64_t)sender << 32 | receiver;
+  uint32_t found = map_get(&x->pairs, key, CUDA_NOBODY);
+  if (found != CUDA_NOBODY) return found;
+  uint32_t *devices = ARENA_ARRAY(x->memory, 2, uint32_t);
+  devices[0] = sender;
+  devices[1] = receiver;
+  map_put(&x->pairs, key, x->m->circles.len);
+  vec_push(x->memory, &x->m->circles, ((cuda_circle){true, 2, devices}));
+  return x->m->circles.len - 1;
+}
 
-static uint32_t join_queue(matching *x, uint32_t queue, bool is_pair, uint32_t n, uint32_t member,
-                           uint32_t post) {
-  uint64_t turn_key = (uint64_t)queue << 16 | member;
+static uint32_t join_circle(matching *x, uint32_t circle, uint32_t member, uint32_t post) {
+  const cuda_circle *c = &x->m->circles.data[circle];
+  uint64_t turn_key = (uint64_t)circle << 16 | member;
   uint32_t turn = map_get(&x->turns, turn_key, 0);
   map_put(&x->turns, turn_key, turn + 1);
-  uint64_t key = (uint64_t)queue << 32 | turn;
+  uint64_t key = (uint64_t)circle << 32 | turn;
   uint32_t at = map_get(&x->meetings, key, CUDA_NOBODY);
   if (at == CUDA_NOBODY) {
-    cuda_meeting m = {.is_pair = is_pair, .n = n, .posts = ARENA_ARRAY(x->memory, n, uint32_t)};
-    for (uint32_t i = 0; i < n; i++) m.posts[i] = CUDA_NOBODY;
+    cuda_meeting m = {.is_pair = c->is_pair, .circle = circle, .n = c->n};
+    m.posts = ARENA_ARRAY(x->memory, c->n, uint32_t);
+    for (uint32_t i = 0; i < c->n; i++) m.posts[i] = CUDA_NOBODY;
     at = x->m->list.len;
     vec_push(x->memory, &x->m->list, m);
     map_put(&x->meetings, key, at);
@@ -50,22 +56,17 @@ static uint32_t join_queue(matching *x, uint32_t queue, bool is_pair, uint32_t n
   return at;
 }
 
-static uint32_t join_pair(matching *x, uint32_t sender, uint32_t receiver, uint32_t member,
-                          uint32_t post) {
-  return join_queue(x, FIRST_PAIR + sender * RT_COMM_MAX_RANKS + receiver, true, 2, member, post);
-}
-
 static void match(matching *x, uint32_t post) {
   const rt_post *p = &x->m->plan->posts[post];
   uint32_t *halves = x->m->of_post[post];
   if (!rt_comm_is_message(p->kind)) {
-    halves[0] = join_queue(x, team_number(x, p), false, p->n_team, p->me, post);
+    halves[0] = join_circle(x, team_circle(x, p), p->me, post);
     return;
   }
   if (p->kind != RT_COMM_RECV && p->to >= 0)
-    halves[0] = join_pair(x, p->rank, p->team[p->to], 0, post);
+    halves[0] = join_circle(x, pair_circle(x, p->rank, p->team[p->to]), 0, post);
   if (p->kind != RT_COMM_SEND && p->from >= 0)
-    halves[1] = join_pair(x, p->team[p->from], p->rank, 1, post);
+    halves[1] = join_circle(x, pair_circle(x, p->team[p->from], p->rank), 1, post);
 }
 
 /* ---- what does not fit ---- */
@@ -140,7 +141,14 @@ static void find_ranks(matching *x, uint32_t n_ranks) {
   for (uint32_t r = 0; n_ranks > 1 && r < n_ranks; r++) x->is_here[r] = true;
 }
 
-status cuda_meetings_make(const rt_plan *plan, arena *memory, cuda_meetings *result) {
+static void count_here(const matching *x, cuda_meeting *m) {
+  const cuda_circle *c = &x->m->circles.data[m->circle];
+  for (uint32_t i = 0; i < m->n; i++)
+    m->n_here += c->devices[i] < RT_COMM_MAX_RANKS && x->is_here[c->devices[i]];
+}
+
+status cuda_meetings_make(const rt_plan *plan, bool elsewhere, arena *memory,
+                          cuda_meetings *result) {
   *result = (cuda_meetings){.plan = plan};
   uint32_t n = plan->n_posts;
   if (n == 0) return STATUS_OK;
@@ -151,11 +159,13 @@ status cuda_meetings_make(const rt_plan *plan, arena *memory, cuda_meetings *res
   matching *x = ARENA_NEW(memory, matching);
   x->m = result;
   x->memory = memory;
+  map_init(&x->pairs, memory);
   map_init(&x->turns, memory);
   map_init(&x->meetings, memory);
   find_ranks(x, plan->n_ranks);
   find_posts(x);
-  for (uint32_t p = 0; p < n; p++) TRY(check_post(x, p));
+  for (uint32_t p = 0; p < n && !elsewhere; p++) TRY(check_post(x, p));
+  for (uint32_t i = 0; i < result->list.len; i++) count_here(x, &result->list.data[i]);
   for (uint32_t i = 0; i < result->list.len; i++) TRY(check_meeting(x, &result->list.data[i]));
   return STATUS_OK;
 }

@@ -78,8 +78,9 @@ static void add_post(cuda_maker *k, uint16_t stream, uint32_t post) {
     uint32_t at = k->meetings.of_post[post][h];
     if (at == CUDA_NOBODY) continue;
     cuda_meeting *m = &k->meetings.list.data[at];
-    if (++m->arrived < m->n) continue;
-    cuda_moves_add(k, at);
+    if (++m->arrived < m->n_here) continue;
+    if (k->options->as_posted) cuda_comms_add(k, at);
+    else cuda_moves_add(k, at);
   }
 }
 
@@ -117,6 +118,10 @@ static void join_half(cuda_maker *k, uint16_t stream, uint32_t post, uint32_t me
 }
 
 static void add_join(cuda_maker *k, uint16_t stream, uint32_t post) {
+  if (k->options->as_posted) {
+    cuda_comms_join(k, stream, post);
+    return;
+  }
   for (int h = 0; h < 2; h++) {
     uint32_t at = k->meetings.of_post[post][h];
     if (at == CUDA_NOBODY) continue;
@@ -238,7 +243,8 @@ static void size_stagings(cuda_maker *k) {
   const rt_plan *plan = k->plan;
   for (uint32_t r = 0; r < k->order->n_ranks; r++)
     for (uint32_t i = 0; i < CUDA_STAGINGS; i++) k->stagings[r].freed[i] = CUDA_NOBODY;
-  for (uint32_t p = 0; p < plan->n_posts && k->options->staged; p++) {
+  bool needed = k->options->staged && !k->options->as_posted;
+  for (uint32_t p = 0; p < plan->n_posts && needed; p++) {
     const rt_post *post = &plan->posts[p];
     uint32_t rank = k->meetings.rank_of_post[p];
     cuda_staging *s = &k->stagings[rank];
@@ -268,10 +274,22 @@ static void prepare(cuda_maker *k) {
   k->readings = arena_array(k->memory, ranks, sizeof *k->readings);
   k->flags = ARENA_ARRAY(k->memory, CUDA_LANES * (size_t)ranks * CUDA_MOST_MEMBERS, uint8_t);
   k->uses = arena_array(k->memory, plan->n_buffers, sizeof *k->uses);
-  k->recorded = ARENA_ARRAY(k->memory, CUDA_LANES * (size_t)ranks, uint32_t);
-  for (uint32_t i = 0; i < CUDA_LANES * ranks; i++) k->recorded[i] = CUDA_NOBODY;
   k->entered = ARENA_ARRAY(k->memory, CUDA_LANES * (size_t)ranks, bool);
   k->needs = ARENA_ARRAY(k->memory, CUDA_LANES * (size_t)ranks * (ranks + 1), bool);
+}
+
+/* Lanes of a rank that moves its own data, or of circles. */
+static status make_lanes(cuda_maker *k) {
+  cuda_order *o = k->order;
+  if (k->options->as_posted) TRY(cuda_comms_prepare(k));
+  else {
+    o->n_lanes = CUDA_LANES * o->n_ranks;
+    o->rank_of_lane = ARENA_ARRAY(k->memory, o->n_lanes, uint32_t);
+    for (uint32_t i = 0; i < o->n_lanes; i++) o->rank_of_lane[i] = i / CUDA_LANES;
+  }
+  k->recorded = ARENA_ARRAY(k->memory, o->n_lanes, uint32_t);
+  for (uint32_t i = 0; i < o->n_lanes; i++) k->recorded[i] = CUDA_NOBODY;
+  return STATUS_OK;
 }
 
 /* Slots were numbered; now it is known how large they must be. */
@@ -312,7 +330,10 @@ status cuda_order_make(const rt_plan *plan, const cuda_order_options *options, a
   result->staging_bytes = ARENA_ARRAY(memory, result->n_ranks, int64_t);
   result->slots_bytes = ARENA_ARRAY(memory, result->n_ranks, int64_t);
   prepare(k);
-  TRY(cuda_meetings_make(plan, memory, &k->meetings));
+  TRY(cuda_meetings_make(plan, options->as_posted, memory, &k->meetings));
+  result->circles = k->meetings.circles.data;
+  result->n_circles = k->meetings.circles.len;
+  TRY(make_lanes(k));
   size_stagings(k);
   for (uint32_t i = 0; i < plan->n_instrs; i++) {
     reach(k, plan->instrs[i].stream);
@@ -320,6 +341,6 @@ status cuda_order_make(const rt_plan *plan, const cuda_order_options *options, a
   }
   TRY(check_end(k));
   place_slots(k);
-  list_ends(k);
+  if (!options->as_posted) list_ends(k);
   return STATUS_OK;
 }

@@ -8,6 +8,7 @@
  *   LAUNCH  a task
  *   RECORD  an event on a stream          WAIT  a stream for an event
  *   COPY    bytes from place to place     FOLD  several sources into several results, element by element
+ *   COMM    one member's part in a communication that somebody else carries out
  *
  * Posts of all ranks are matched here, and each communication becomes copies and folds on streams of
  * its own, the rank's *lanes*. Nothing is left to decide in a run: to
@@ -17,11 +18,21 @@
  * read all sources directly. Otherwise (`staged`) bytes go in segments through pinned memory of the host
  * (`through_host`) or by peer copies, and reductions first receive into memory of the reducing rank.
  *
+ * A third way (`as_posted`) is to leave communications whole, for a library or a backend that knows how to
+ * carry them out, also with members in other processes. Every post becomes a COMM (a permute two of them,
+ * one that sends and one that receives) on a lane that belongs to its rank and its *circle*, which is a
+ * team, or a sender and its receiver: what meets in one circle stays in its order, what meets in different
+ * ones never waits for one another. Its lane is behind the post, and nothing stands between the COMMs of
+ * the members of one communication that are in this process: they can be handed over together. They do
+ * when the last of them has posted. Who joins a post waits for the end of its COMM, which must mean that
+ * the output is written and that the input may be overwritten.
+ *
  * Knows no CUDA: tests run the steps on the CPU. */
 #ifndef WEIR_DEVICE_CUDA_ORDER_H
 #define WEIR_DEVICE_CUDA_ORDER_H
 
 #include "base/vec.h"
+#include "device/cuda/meet.h"
 #include "runtime/plan.h"
 #include "runtime/queues.h"
 
@@ -31,12 +42,13 @@ typedef enum cuda_step_kind {
   CUDA_WAIT,
   CUDA_COPY,
   CUDA_FOLD,
+  CUDA_COMM,
 } cuda_step_kind;
 
 typedef struct cuda_step {
   uint8_t kind;    /* cuda_step_kind */
-  uint16_t stream; /* below n_streams: of the plan; then CUDA_LANES per rank */
-  uint32_t index;  /* LAUNCH: task; RECORD, WAIT: event; COPY: in copies; FOLD: in folds */
+  uint16_t stream; /* below n_streams: of the plan; then lanes */
+  uint32_t index; /* LAUNCH: task; RECORD, WAIT: event; COPY, FOLD, COMM: in copies, folds, comms */
 } cuda_step;
 
 /* Streams of a rank that communicate. What is reduced goes on to the others on lanes of its own, so that
@@ -84,6 +96,16 @@ typedef struct cuda_fold {
   const cuda_place *places; /* sources, then results */
 } cuda_fold;
 
+/* One member's part in a communication. */
+typedef struct cuda_comm {
+  uint32_t post;     /* in the plan */
+  bool receives;     /* of messages: this is the receiving end */
+  uint32_t circle;   /* in circles */
+  uint32_t member;   /* of the circle; of a pair 0 sends and 1 receives */
+  uint32_t rank;     /* in the plan: whose GPU */
+  uint32_t first, n; /* in comms: of all members in this process; their steps follow one another */
+} cuda_comm;
+
 /* When a communication ended, as seen by one of its streams; for traces. */
 typedef struct cuda_end {
   uint32_t post, event;
@@ -94,6 +116,10 @@ typedef struct cuda_order {
   uint32_t *upto; /* by instruction of the plan */
   VEC(cuda_copy) copies;
   VEC(cuda_fold) folds;
+  VEC(cuda_comm) comms;
+  const cuda_circle *circles; /* of the plan's posts */
+  uint32_t n_circles;
+  uint32_t n_lanes, *rank_of_lane; /* streams beside those of the plan */
   uint32_t n_events;
   uint32_t *posted;       /* by post: the event at which it was posted */
   VEC(cuda_end) ends;     /* of all posts */
@@ -106,6 +132,7 @@ typedef struct cuda_order_options {
   bool staged;       /* GPUs cannot read each other's memory, or shall not */
   bool through_host; /* then: by way of the host's memory */
   bool one_gpu;      /* all ranks are on one */
+  bool as_posted;    /* communications are left whole; nothing of the above matters */
   /* Pieces up to `whole_bytes` are sent as they are, larger ones in segments. 0: good values. */
   int64_t whole_bytes, segment_bytes;
 } cuda_order_options;

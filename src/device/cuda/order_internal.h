@@ -2,7 +2,7 @@
 #ifndef WEIR_DEVICE_CUDA_ORDER_INTERNAL_H
 #define WEIR_DEVICE_CUDA_ORDER_INTERNAL_H
 
-#include "device/cuda/meet.h"
+#include "base/table.h"
 #include "device/cuda/order.h"
 
 enum {
@@ -82,6 +82,8 @@ typedef struct cuda_maker {
   VEC(uint16_t) end_streams; /* where those are recorded */
   VEC(uint8_t) end_flags;    /* CUDA_MOST_MEMBERS for each, by member */
   cuda_readings *readings;   /* by rank */
+  map lanes;                 /* as posted: the lane of a rank in a circle */
+  uint32_t (*ended)[2];      /* as posted: by post and half, the event at its end */
   /* Of the communication that is being turned into steps: */
   uint32_t meeting;
   VEC(uint32_t) before; /* meetings that it must come behind */
@@ -104,5 +106,11 @@ static inline int64_t cuda_aligned(int64_t bytes) { return (bytes + 255) / 256 *
 int64_t cuda_segment_bytes(const cuda_maker *k, int64_t bytes);
 /* The steps of a communication all of whose posts stand in the order. */
 void cuda_moves_add(cuda_maker *k, uint32_t meeting);
+
+/* The same of one that is left as it was posted (order_posts.c), and waiting for its end. */
+void cuda_comms_add(cuda_maker *k, uint32_t meeting);
+void cuda_comms_join(cuda_maker *k, uint16_t stream, uint32_t post);
+/* A lane for every member of a circle that posts there. More streams than can be numbered are refused. */
+NODISCARD status cuda_comms_prepare(cuda_maker *k);
 
 #endif

@@ -162,11 +162,11 @@ static status build(void *context) {
   l->tasks = ARENA_ARRAY(&l->memory, plan->n_tasks, cuda_task);
   l->moves = ARENA_ARRAY(&l->memory, l->order.copies.len, cuda_move);
   l->folds = ARENA_ARRAY(&l->memory, l->order.folds.len, cuda_fold_call);
-  l->n_streams = plan->n_streams + CUDA_LANES * l->n_ranks;
+  l->n_streams = plan->n_streams + l->order.n_lanes;
   l->streams = ARENA_ARRAY(&l->memory, l->n_streams, cuda_stream);
   for (uint32_t s = 0; s < l->n_streams; s++)
     l->streams[s].rank =
-        s < plan->n_streams ? rt_plan_rank(plan, s) : (s - plan->n_streams) / CUDA_LANES;
+        s < plan->n_streams ? rt_plan_rank(plan, s) : l->order.rank_of_lane[s - plan->n_streams];
   find_last(l);
   place_tasks(l);
   /* one to fork a capture, and one per stream to join it */

@@ -106,6 +106,7 @@ static CUresult run_step(cuda_loaded *l, uint32_t at) {
   case CUDA_WAIT: return l->cu->cuStreamWaitEvent(s->handle, l->events[step->index], 0);
   case CUDA_COPY: return run_copy(l, step->index, s->handle);
   case CUDA_FOLD: return run_fold(l, step->index, s->handle);
+  case CUDA_COMM: impossible("a communication that nobody carries out");
   }
   return CUDA_SUCCESS;
 }
