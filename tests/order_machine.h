@@ -27,6 +27,7 @@ typedef struct machine {
   uint32_t n_endpoints;
   bool *posted; /* by comm */
   rt_comm_ticket *tickets;
+  char **collected;
   uint64_t seed, draws;
 } machine;
 
@@ -106,10 +107,31 @@ static inline char *machine_view(const machine *m, uint32_t view) {
   return v ? m->bases[v->buffer] + v->offset_bytes : NULL;
 }
 
+/* What is only collected comes here first. */
+static inline void machine_collect(machine *m, uint32_t comm, rt_comm_request *r) {
+  size_t bytes = (size_t)r->count * ir_dtype_size_bytes(r->dtype);
+  m->collected[comm] = arena_alloc(&m->memory, bytes * r->n_team + 1);
+  r->out = m->collected[comm];
+  if (r->kind == RT_COMM_REDUCE) r->kind = RT_COMM_GATHER;
+  else r->kind = r->kind == RT_COMM_ALLREDUCE ? RT_COMM_ALLGATHER : RT_COMM_ALL_TO_ALL;
+}
+
+static inline void machine_place_collected(machine *m, uint32_t comm) {
+  const cuda_comm *c = &m->order->comms.data[comm];
+  const rt_post *p = &m->plan->posts[c->post];
+  size_t bytes = (size_t)p->count * ir_dtype_size_bytes(p->dtype);
+  if (!c->collects || (p->kind == RT_COMM_REDUCE && p->me != p->root)) return;
+  for (uint32_t i = 0; i < p->n_team; i++)
+    if (i != p->me)
+      memcpy(m->staging[c->rank] + c->staging_at + i * c->stride_bytes,
+             m->collected[comm] + i * bytes, bytes);
+}
+
 static inline void machine_post(machine *m, uint32_t comm) {
   const cuda_comm *c = &m->order->comms.data[comm];
   const rt_post *p = &m->plan->posts[c->post];
   rt_comm_request r = rt_post_request(p, machine_view(m, p->in), machine_view(m, p->out));
+  if (c->collects) machine_collect(m, comm, &r);
   if (rt_comm_is_message(r.kind)) {
     r.kind = c->receives ? RT_COMM_RECV : RT_COMM_SEND;
     if (c->receives && p->kind == RT_COMM_PERMUTE) r.count = r.count_from;
@@ -130,7 +152,9 @@ static inline bool machine_comm(machine *m, uint32_t stream, uint32_t comm) {
     while (e->ops->progress(e)) {
     }
     check(e->ops->error(e) == STATUS_OK);
-    return e->ops->done(e, &m->tickets[comm]);
+    if (!e->ops->done(e, &m->tickets[comm])) return false;
+    machine_place_collected(m, comm);
+    return true;
   }
   for (uint32_t h = m->heads[stream]; h < m->lengths[stream]; h++) {
     const cuda_step *s = &o->steps.data[m->queues[stream][h]];
@@ -144,6 +168,7 @@ static inline void machine_world(machine *m) {
   rt_comm_options o = {.ranks = m->order->n_ranks};
   m->posted = ARENA_ARRAY(&m->memory, m->order->comms.len, bool);
   m->tickets = ARENA_ARRAY(&m->memory, m->order->comms.len, rt_comm_ticket);
+  m->collected = ARENA_ARRAY(&m->memory, m->order->comms.len, char *);
   if (m->order->comms.len == 0) return;
   check(rt_comm_inproc.open(&o, &memory_default, RT_COMM_MAX_RANKS, m->endpoints,
                             &m->n_endpoints) == STATUS_OK);

@@ -190,6 +190,15 @@ static const rt_plan *alone_plan(kit *k) {
   return kit_plan(k);
 }
 
+static bool reduces_all(const rt_post *post, bool all_give) {
+  (void)post, (void)all_give;
+  return true;
+}
+
+static bool reduces_some(const rt_post *post, bool all_give) {
+  return all_give && post->op < RT_COMM_AND;
+}
+
 typedef struct alone {
   const rt_plan *plan;
   bool as_posted;
@@ -245,8 +254,13 @@ int main(void) {
   test_worlds(parts, "peer copies in segments", 240, 60, 8);
   parts.through_host = true;
   test_worlds(parts, "through the host in segments", 240, 60, 8);
-  cuda_order_options posted = {.as_posted = true};
+  cuda_order_options posted = {.as_posted = true, .reduces = reduces_all};
+  cuda_order_options collected = {.as_posted = true}, some = {.as_posted = true};
+  some.reduces = reduces_some;
   test_worlds(posted, "as posted", 24, 60, 8);
+  test_worlds(collected, "as posted, reductions collected", 24, 60, 8);
+  test_worlds(some, "as posted, some reductions collected", 24, 60, 8);
+  test_chain(collected, 64);
   test_chain(posted, 64);
   test_before(posted);
   test_reuse(posted);

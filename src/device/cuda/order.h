@@ -25,7 +25,9 @@
  * ones never waits for one another. Its lane is behind the post, and nothing stands between the COMMs of
  * the members of one communication that are in this process: they can be handed over together. They do
  * when the last of them has posted. Who joins a post waits for the end of its COMM, which must mean that
- * the output is written and that the input may be overwritten.
+ * the output is written and that the input may be overwritten. What whoever carries it out does not reduce
+ * (`reduces`) it only collects: the inputs of the others come into the rank's memory for receiving, and a
+ * FOLD behind the COMM reduces them in team order, with the bits of the other ways.
  *
  * Knows no CUDA: tests run the steps on the CPU. */
 #ifndef WEIR_DEVICE_CUDA_ORDER_H
@@ -104,6 +106,11 @@ typedef struct cuda_comm {
   uint32_t member;   /* of the circle; of a pair 0 sends and 1 receives */
   uint32_t rank;     /* in the plan: whose GPU */
   uint32_t first, n; /* in comms: of all members in this process; their steps follow one another */
+  /* A reduction that is only collected: of each other member i, what this one will reduce (the whole input,
+   * or of a reduce_scatter its own piece of it) goes to `staging_at` + i * `stride_bytes` in the rank's memory
+   * for receiving. Of a reduce only the root receives, and only from members that have an input. */
+  bool collects;
+  int64_t staging_at, stride_bytes;
 } cuda_comm;
 
 /* When a communication ended, as seen by one of its streams; for traces. */
@@ -133,6 +140,9 @@ typedef struct cuda_order_options {
   bool through_host; /* then: by way of the host's memory */
   bool one_gpu;      /* all ranks are on one */
   bool as_posted;    /* communications are left whole; nothing of the above matters */
+  /* as posted: whether a reduction is carried out too. `all_give`: no root lacks an input, as far as this
+   * process knows. NULL: none is. */
+  bool (*reduces)(const rt_post *post, bool all_give);
   /* Pieces up to `whole_bytes` are sent as they are, larger ones in segments. 0: good values. */
   int64_t whole_bytes, segment_bytes;
 } cuda_order_options;

@@ -84,6 +84,7 @@ typedef struct cuda_maker {
   cuda_readings *readings;   /* by rank */
   map lanes;                 /* as posted: the lane of a rank in a circle */
   uint32_t (*ended)[2];      /* as posted: by post and half, the event at its end */
+  int64_t *collected;        /* as posted: by lane, where its part of the memory for receiving is */
   /* Of the communication that is being turned into steps: */
   uint32_t meeting;
   VEC(uint32_t) before; /* meetings that it must come behind */

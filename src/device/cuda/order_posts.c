@@ -25,6 +25,81 @@ static void add_lane(cuda_maker *k, ranks *lanes, uint32_t circle, uint32_t rank
   vec_push(k->memory, lanes, rank);
 }
 
+/* ---- reductions that are only collected ---- */
+static int64_t piece_bytes(const rt_post *p) {
+  return p->count * (int64_t)ir_dtype_size_bytes(p->dtype);
+}
+
+static const rt_post *some_post(const cuda_maker *k, const cuda_meeting *m) {
+  uint32_t i = 0;
+  while (!is_here(m, i)) i++;
+  return &k->plan->posts[m->posts[i]];
+}
+
+static bool all_give(const cuda_maker *k, const cuda_meeting *m) {
+  for (uint32_t i = 0; i < m->n; i++)
+    if (is_here(m, i) && k->plan->posts[m->posts[i]].in == RT_NO_VIEW) return false;
+  return true;
+}
+
+static bool is_collected(const cuda_maker *k, const cuda_meeting *m) {
+  const rt_post *p = some_post(k, m);
+  if (m->is_pair || !rt_comm_reduces(p->kind)) return false;
+  return !k->options->reduces || !k->options->reduces(p, all_give(k, m));
+}
+
+/* Does this member reduce? */
+static bool folds(const rt_post *p) {
+  return (p->kind != RT_COMM_REDUCE || p->me == p->root) && p->out != RT_NO_VIEW && p->count > 0;
+}
+
+static void need_memory(cuda_maker *k, const cuda_meeting *m) {
+  if (!is_collected(k, m)) return;
+  for (uint32_t i = 0; i < m->n; i++) {
+    if (!is_here(m, i) || !folds(&k->plan->posts[m->posts[i]])) continue;
+    int64_t bytes = m->n * cuda_aligned(piece_bytes(&k->plan->posts[m->posts[i]]));
+    int64_t *most = &k->collected[lane_of(k, m->circle, rank_of(k, m, i)) - k->plan->n_streams];
+    if (bytes > *most) *most = bytes;
+  }
+}
+
+/* Lanes run side by side, so each has a part of its own. */
+static void place_memory(cuda_maker *k) {
+  cuda_order *o = k->order;
+  k->collected = ARENA_ARRAY(k->memory, o->n_lanes, int64_t);
+  for (uint32_t i = 0; i < k->meetings.list.len; i++) need_memory(k, &k->meetings.list.data[i]);
+  for (uint32_t i = 0; i < o->n_lanes; i++) {
+    int64_t *used = &o->staging_bytes[o->rank_of_lane[i]], bytes = k->collected[i];
+    k->collected[i] = *used;
+    *used += bytes;
+  }
+}
+
+static cuda_place place_of(const cuda_maker *k, uint32_t view) {
+  const rt_view *v = &k->plan->views[view];
+  return (cuda_place){CUDA_IN_BUFFER, v->buffer, v->offset_bytes};
+}
+
+static void fold_collected(cuda_maker *k, const cuda_comm *c, uint16_t stream) {
+  const rt_post *p = &k->plan->posts[c->post];
+  if (!c->collects || !folds(p)) return;
+  cuda_place *places = ARENA_ARRAY(k->memory, p->n_team + (size_t)1, cuda_place);
+  cuda_fold f = {.op = p->op, .dtype = p->dtype, .count = p->count, .rank = c->rank};
+  for (uint32_t i = 0; i < p->n_team; i++) {
+    cuda_place from = {CUDA_IN_STAGING, c->rank, c->staging_at + i * c->stride_bytes};
+    if (i == p->me && p->in == RT_NO_VIEW) continue;
+    if (i == p->me) from = place_of(k, p->in);
+    if (i == p->me && p->kind == RT_COMM_REDUCE_SCATTER) from.offset_bytes += i * piece_bytes(p);
+    places[f.n_sources++] = from;
+  }
+  if (f.n_sources == 0) return;
+  places[f.n_sources] = place_of(k, p->out);
+  f.n_results = 1;
+  f.places = places;
+  cuda_step_add(k, CUDA_FOLD, stream, k->order->folds.len);
+  vec_push(k->memory, &k->order->folds, f);
+}
+
 status cuda_comms_prepare(cuda_maker *k) {
   cuda_order *o = k->order;
   ranks lanes = {0};
@@ -41,6 +116,7 @@ status cuda_comms_prepare(cuda_maker *k) {
                 lanes.len, UINT16_MAX);
   o->n_lanes = lanes.len;
   o->rank_of_lane = lanes.data;
+  place_memory(k);
   k->ended = arena_array(k->memory, k->plan->n_posts, sizeof *k->ended);
   for (uint32_t p = 0; p < k->plan->n_posts; p++) k->ended[p][0] = k->ended[p][1] = CUDA_NOBODY;
   return STATUS_OK;
@@ -54,6 +130,9 @@ static cuda_comm part_of(const cuda_maker *k, const cuda_meeting *m, uint32_t me
   c.rank = rank_of(k, m, member);
   c.first = first;
   c.n = m->n_here;
+  c.collects = is_collected(k, m);
+  c.stride_bytes = cuda_aligned(piece_bytes(&k->plan->posts[c.post]));
+  c.staging_at = k->collected[lane_of(k, m->circle, c.rank) - k->plan->n_streams];
   return c;
 }
 
@@ -70,6 +149,10 @@ void cuda_comms_add(cuda_maker *k, uint32_t meeting) {
     cuda_comm c = part_of(k, m, i, first);
     cuda_step_add(k, CUDA_COMM, lane_of(k, m->circle, c.rank), o->comms.len);
     vec_push(k->memory, &o->comms, c);
+  }
+  for (uint32_t i = first; i < o->comms.len; i++) {
+    const cuda_comm *c = &o->comms.data[i];
+    fold_collected(k, c, lane_of(k, m->circle, c->rank));
   }
   for (uint32_t i = 0; i < m->n; i++) {
     if (!is_here(m, i)) continue;
