@@ -18,3 +18,21 @@ const rt_device_ops *rt_device_find(const char *name) {
     if (strcmp(devices[i]->name, name) == 0) return devices[i];
   return NULL;
 }
+
+/* ---- carriers ---- */
+static const struct carrier {
+  const char *name, *summary;
+} carriers[RT_CARRIER_COUNT] = {
+#define CARRIER(ID, name, summary) [RT_CARRIER_##ID] = {name, summary},
+#include "runtime/carriers.def"
+#undef CARRIER
+};
+
+rt_carrier rt_carrier_find(const char *name) {
+  for (uint32_t i = RT_CARRIER_NONE + 1; i < RT_CARRIER_COUNT; i++)
+    if (strcmp(carriers[i].name, name) == 0) return (rt_carrier)i;
+  return RT_CARRIER_NONE;
+}
+
+const char *rt_carrier_name(rt_carrier c) { return carriers[c].name; }
+const char *rt_carrier_summary(rt_carrier c) { return carriers[c].summary; }

@@ -35,7 +35,11 @@ status api_executor_open(api_executor *x, ir_func *host, const api_executor_opti
                 "device '%s' has no adversary: it computes nothing that a hostile "
                 "order could spoil",
                 ops->name);
-  rt_device_options o = {.threads = options->threads};
+  if (options->carrier != RT_CARRIER_NONE && !(ops->carriers >> options->carrier & 1))
+    return fail(STATUS_BAD_USAGE,
+                "device '%s' does not communicate by --comm %s; see weir list comms", ops->name,
+                rt_carrier_name(options->carrier));
+  rt_device_options o = {.threads = options->threads, .carrier = options->carrier};
   o.adversarial = options->adversary >= 0;
   o.seed = o.adversarial ? (uint64_t)options->adversary : 0;
   o.graph = options->graph;

@@ -40,6 +40,7 @@ typedef struct api_executor_options {
   uint64_t program;  /* a hash of what all processes must have in common */
   int64_t adversary; /* a seed, or -1 */
   bool graph, link_host;
+  rt_carrier carrier;
   bool keep_waits; /* of a program written by hand, even where they order nothing */
   api_dump dump;   /* what to print to standard error */
 } api_executor_options;

@@ -90,6 +90,10 @@ static void list_comms(strbuf *out, arena *scratch) {
     column(out, rt_comm_at(i)->name, 6);
     strbuf_printf(out, "%s\n", rt_comm_at(i)->summary);
   }
+  for (uint32_t i = RT_CARRIER_NONE + 1; i < RT_CARRIER_COUNT; i++) {
+    column(out, rt_carrier_name((rt_carrier)i), 6);
+    strbuf_printf(out, "%s\n", rt_carrier_summary((rt_carrier)i));
+  }
 }
 
 static size_t flag_width(const option_row *row) {

@@ -186,6 +186,7 @@ static weir_status read_options(const weir_options *o, compile_call *c) {
   result->link_host = strcmp(link, "host") == 0;
   const rt_comm_ops *backend = rt_comm_find(comm);
   result->comm = backend ? backend->name : "auto";
+  result->carrier = rt_carrier_find(comm);
   result->devices = (uint32_t)devices;
   result->streams = (uint32_t)streams;
   result->threads = (uint32_t)threads;

@@ -32,12 +32,22 @@ typedef struct rt_span {
   uint16_t worker; /* which compute thread */
 } rt_span;
 
+/* Who moves data between devices (carriers.def). */
+typedef enum rt_carrier {
+  RT_CARRIER_NONE, /* the device itself, or the endpoints */
+#define CARRIER(ID, name, summary) RT_CARRIER_##ID,
+#include "runtime/carriers.def"
+#undef CARRIER
+  RT_CARRIER_COUNT
+} rt_carrier;
+
 typedef struct rt_device_options {
   uint32_t threads; /* compute threads; 0: the number of cores (sim: one per stream) */
   bool adversarial; /* cpu: run in a hostile but legal order drawn from `seed`; cuda: with delays */
   uint64_t seed;
   bool graph;     /* cuda: a plan is captured once and replayed */
   bool link_host; /* cuda: devices communicate through the host's memory */
+  rt_carrier carrier;
 } rt_device_options;
 
 /* How a run on a virtual clock went: the whole time, and the launches it is made of, one after the
@@ -53,6 +63,7 @@ typedef struct rt_device_ops {
   const char *summary;  /* one sentence, for `weir list devices` */
   bool virtual_clock;   /* spans tell simulated time */
   bool takes_adversary; /* options.adversarial means something */
+  uint32_t carriers;    /* bit c: options.carrier may be c */
   /* What it opens may have other operations (the adversary): go on through (*result)->ops. */
   status (*open)(const rt_device_options *options, const allocator *memory, rt_device **result);
   void (*close)(rt_device *device); /* accepts NULL */
@@ -108,5 +119,9 @@ int64_t rt_clock_ns(void);
 const rt_device_ops *rt_device_find(const char *name); /* NULL: no such device */
 uint32_t rt_device_count(void);
 const rt_device_ops *rt_device_at(uint32_t i);
+/* NONE: there is no such carrier. */
+rt_carrier rt_carrier_find(const char *name);
+const char *rt_carrier_name(rt_carrier c);
+const char *rt_carrier_summary(rt_carrier c);
 
 #endif

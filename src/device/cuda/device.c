@@ -47,6 +47,7 @@ out:
 static void device_close(rt_device *device) {
   cuda_device *d = (cuda_device *)device;
   if (!d) return;
+  cuda_nccl_close(d->nccl);
   for (uint32_t i = 0; i < d->n_gpus; i++) close_gpu(d, &d->gpus[i]);
   (void)pthread_mutex_destroy(&d->run);
   (void)pthread_mutex_destroy(&d->lock);
@@ -58,6 +59,15 @@ static status make_locks(cuda_device *d) {
   if (pthread_mutex_init(&d->lock, NULL) == 0) return STATUS_OK;
   (void)pthread_mutex_destroy(&d->run);
   return fail(STATUS_SYSTEM, "cannot make a lock");
+}
+
+static status open_carrier(cuda_device *d) {
+  if (d->options.carrier != RT_CARRIER_NCCL) return STATUS_OK;
+  if (d->options.link_host)
+    return fail(STATUS_BAD_USAGE,
+                "--link host and --comm nccl exclude each other: NCCL chooses its "
+                "own way");
+  return cuda_nccl_open(d->memory, &d->nccl);
 }
 
 static status device_open(const rt_device_options *options, const allocator *memory,
@@ -81,6 +91,7 @@ static status device_open(const rt_device_options *options, const allocator *mem
     return st;
   }
   st = cuda_gpu_open(d, 0);
+  if (st == STATUS_OK) st = open_carrier(d);
   if (st == STATUS_OK) *result = &d->base;
   else device_close(&d->base);
   return st;
@@ -90,7 +101,8 @@ static status device_open(const rt_device_options *options, const allocator *mem
  * plan tells too. */
 static void device_attach(rt_device *device, rt_comm *const *endpoints, uint32_t n,
                           int64_t timeout_ns) {
-  (void)device, (void)endpoints, (void)n, (void)timeout_ns;
+  (void)endpoints, (void)n;
+  ((cuda_device *)device)->timeout_ns = timeout_ns;
 }
 
 /* What a model needs to weigh slices against their overhead. */
@@ -131,6 +143,7 @@ const rt_device_ops rt_device_cuda = {
     .name = "cuda",
     .summary = "streams of NVIDIA GPUs; several devices may share one",
     .takes_adversary = true,
+    .carriers = 1u << RT_CARRIER_NCCL,
     .open = device_open,
     .close = device_close,
     .attach = device_attach,

@@ -17,6 +17,7 @@
 #include <pthread.h>
 
 #include "device/cuda/matmul.h"
+#include "device/cuda/nccl.h"
 #include "device/cuda/order.h"
 #include "device/cuda/vendor.h"
 #include "runtime/device.h"
@@ -43,6 +44,8 @@ typedef struct cuda_device {
   pthread_mutex_t lock; /* of the GPUs, while plans are loaded */
   uint32_t n_gpus;
   cuda_gpu gpus[CUDA_MAX_GPUS];
+  cuda_nccl *nccl;    /* NULL: communications are copies and folds */
+  int64_t timeout_ns; /* without progress of communications that NCCL carries out; <= 0: never */
 } cuda_device;
 
 /* Makes the GPU ready on first use, and its context current. The lock is held. */
@@ -101,6 +104,12 @@ typedef struct cuda_external {
   uint32_t gpu;
 } cuda_external;
 
+/* A stream that is followed (watch.c). */
+typedef struct cuda_watched {
+  uint32_t *steps; /* all of the stream */
+  uint32_t n, done;
+} cuda_watched;
+
 typedef struct cuda_rank {
   uint32_t gpu;
   CUdeviceptr block; /* all its memory */
@@ -113,7 +122,7 @@ typedef struct cuda_rank {
   int64_t offset_ns; /* how much later than the run's start it was recorded */
 } cuda_rank;
 
-typedef struct cuda_loaded {
+struct cuda_loaded {
   rt_loaded base;
   cuda_device *device;
   const cuda_vendor *cu;
@@ -141,13 +150,18 @@ typedef struct cuda_loaded {
   CUresult failed; /* the first call of the driver that failed */
   cublasStatus_t failed_lt;
   uint32_t failed_step;
+  cuda_nccl_error failed_nccl;
   uint32_t current_gpu;
   rt_span *spans;
   int64_t origin_ns; /* the run's start */
   CUevent *timing;   /* tracing: two per launch, then one per event; NULL: not yet */
-  bool moved;        /* some address changed since the last run */
-  CUgraphExec graph; /* NULL: not captured yet */
-} cuda_loaded;
+  cuda_nccl_plan nccl;
+  cuda_watched *watched; /* by stream; NULL: NCCL carries nothing out */
+  bool is_stuck;         /* its streams never ended: nothing of it can be given back */
+  bool moved;            /* some address changed since the last run */
+  CUgraphExec graph;     /* NULL: not captured yet */
+  bool replaying;        /* this run is the graph */
+};
 
 /* The first stream of a rank, which its copies in and out are on (run.c). */
 uint32_t cuda_main_stream(const cuda_loaded *l, uint32_t rank);
@@ -170,6 +184,16 @@ NODISCARD status cuda_begin(rt_loaded *loaded, void *const *inputs, void *const 
                             rt_span *spans);
 NODISCARD status cuda_finish(rt_loaded *loaded);
 void cuda_launch(rt_loaded *loaded, uint32_t instr);
+
+/* Waits for a run whose communications NCCL carries out: until all is done, or NCCL reports an error, or
+ * nothing moves for the device's timeout. Then communicators are aborted, so that the streams end
+ * (watch.c). */
+NODISCARD status cuda_watch(cuda_loaded *l);
+void cuda_watch_prepare(cuda_loaded *l); /* needs a memory_guard() */
+/* "allreduce of 16 f32 (sum) at f:7 on team (0 1)" */
+void cuda_comm_text(cuda_loaded *l, uint32_t comm, char *text, size_t size_bytes);
+/* l->failed_nccl as a status, with the communication and its place. */
+NODISCARD status cuda_nccl_failure(cuda_loaded *l);
 
 /* Time stamps (trace.c). */
 NODISCARD status cuda_trace_begin(cuda_loaded *l);

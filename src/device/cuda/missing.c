@@ -16,6 +16,7 @@ const rt_device_ops rt_device_cuda = {
     .name = "cuda",
     .summary = "streams of NVIDIA GPUs (not in this build)",
     .takes_adversary = true,
+    .carriers = 1u << RT_CARRIER_NCCL,
     .open = missing_open,
     .close = missing_close,
     .unload = missing_unload,

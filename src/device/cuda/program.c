@@ -153,6 +153,8 @@ static status build(void *context) {
   const rt_plan *plan = plan_of(l);
   cuda_order_options options = {.staged = l->through_host, .through_host = l->through_host};
   options.one_gpu = l->device->n_gpus == 1 || l->n_ranks == 1;
+  options.as_posted = l->device->nccl != NULL;
+  options.reduces = cuda_nccl_reduces;
   TRY(cuda_order_make(plan, &options, &l->memory, &l->order));
   l->rank_of_buffer = ARENA_ARRAY(&l->memory, plan->n_buffers, uint32_t);
   for (uint32_t i = 0; i < plan->n_instrs; i++) own_instr(l, &plan->instrs[i]);
@@ -173,6 +175,9 @@ static status build(void *context) {
   l->n_events = l->order.n_events + 1 + l->n_streams;
   l->events = ARENA_ARRAY(&l->memory, l->n_events, CUevent);
   find_recorders(l);
+  if (l->order.comms.len == 0) return STATUS_OK;
+  l->nccl.groups = ARENA_ARRAY(&l->memory, l->order.n_circles, cuda_nccl_group *);
+  cuda_watch_prepare(l);
   return STATUS_OK;
 }
 
@@ -459,6 +464,7 @@ status cuda_program_init(cuda_loaded *l) {
   TRY(open_ranks(l));
   TRY(connect_gpus(l));
   TRY(memory_guard(build, l));
+  if (l->watched) TRY(cuda_nccl_prepare(l));
   TRY(find_matmuls(l));
   TRY(memory_guard(find_kernels, l));
   TRY(compile(l));
@@ -471,6 +477,7 @@ status cuda_program_init(cuda_loaded *l) {
 
 void cuda_program_destroy(cuda_loaded *l) {
   const cuda_vendor *cu = l->cu;
+  if (l->is_stuck) return; /* to free what streams still use would wait for them */
   for (uint32_t s = 0; l->streams && s < l->n_streams; s++)
     if (l->streams[s].handle) (void)cu->cuStreamDestroy(l->streams[s].handle);
   for (uint32_t i = 0; l->events && i < l->n_events; i++)

@@ -106,7 +106,8 @@ static CUresult run_step(cuda_loaded *l, uint32_t at) {
   case CUDA_WAIT: return l->cu->cuStreamWaitEvent(s->handle, l->events[step->index], 0);
   case CUDA_COPY: return run_copy(l, step->index, s->handle);
   case CUDA_FOLD: return run_fold(l, step->index, s->handle);
-  case CUDA_COMM: impossible("a communication that nobody carries out");
+  case CUDA_COMM:
+    return cuda_nccl_issue(l, step->index, s->handle) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
   }
   return CUDA_SUCCESS;
 }
@@ -129,6 +130,7 @@ static status record_all(cuda_loaded *l) {
       TRY(cuda_try(l->cu->cuStreamWaitEvent(l->streams[s].handle, joins[l->n_streams], 0),
                    "forking a capture"));
   cuda_issue(l, l->order.steps.len);
+  if (l->failed_nccl.result) return cuda_nccl_failure(l);
   TRY(cuda_try(l->failed, "capturing a plan"));
   for (uint32_t s = 1; s < l->n_streams; s++) {
     if (!l->streams[s].used) continue;
@@ -262,10 +264,12 @@ static status start(cuda_loaded *l, void *const *inputs, void *const *outputs) {
   TRY(cuda_try(make_current(l, 0), "making a context current"));
   TRY(poison(l));
   TRY(take_arrays(l, inputs, outputs));
-  bool moved = l->moved;
+  bool stale = l->watched && cuda_nccl_is_stale(l), moved = l->moved || stale;
+  if (stale) TRY(cuda_nccl_prepare(l));
   if (moved) cuda_program_place(l);
   l->moved = false;
-  if (replays(l) && (!l->graph || moved)) TRY(capture(l));
+  l->replaying = replays(l);
+  if (l->replaying && (!l->graph || moved)) TRY(capture(l));
   return l->spans ? cuda_trace_begin(l) : STATUS_OK;
 }
 
@@ -277,8 +281,10 @@ status cuda_begin(rt_loaded *loaded, void *const *inputs, void *const *outputs, 
   l->issued = 0;
   l->failed = CUDA_SUCCESS;
   l->failed_lt = CUBLAS_STATUS_SUCCESS;
+  l->failed_nccl = (cuda_nccl_error){0};
   status st = start(l, inputs, outputs);
   if (st == STATUS_OK) return STATUS_OK;
+  if (l->failed_nccl.result) cuda_nccl_abort(l->device->nccl);
   drain(l);
   (void)pthread_mutex_unlock(&l->device->run);
   return st;
@@ -321,13 +327,15 @@ static status read_errors(cuda_loaded *l) {
   return first ? cuda_kernel_fail(first->kernel, why) : STATUS_OK;
 }
 
-static status failure(const cuda_loaded *l) {
+static status failure(cuda_loaded *l) {
+  if (l->failed_nccl.result) return cuda_nccl_failure(l);
   if (l->failed_lt != CUBLAS_STATUS_SUCCESS)
     return cuda_try_lt(l->failed_lt, "issuing a matrix product");
   return cuda_try(l->failed, "issuing a step");
 }
 
 static status sync_all(cuda_loaded *l) {
+  if (l->watched) return cuda_watch(l);
   if (replays(l)) return wait_for(l, 0);
   bool all = l->failed != CUDA_SUCCESS;
   for (uint32_t s = 0; s < l->n_streams; s++)

@@ -20,7 +20,7 @@ static char loaded_message[1024];
 static const char *const folders[] = {"", "/usr/local/cuda/lib64/", "/usr/local/cuda/lib/",
                                       "/opt/cuda/lib64/"};
 
-static void *open_library(const char *const *names, size_t n) {
+void *cuda_library_open(const char *const *names, size_t n) {
   for (size_t i = 0; i < n; i++) {
     for (size_t k = 0; k < sizeof folders / sizeof *folders; k++) {
       char path[256];
@@ -32,31 +32,26 @@ static void *open_library(const char *const *names, size_t n) {
   return NULL;
 }
 
-/* What is found where in a library. */
-typedef struct symbol {
-  const char *name;
-  size_t offset; /* in `vendor` */
-} symbol;
-
 /* POSIX promises that a function's address fits an object pointer. */
-static status find_symbols(void *library, const char *which, const symbol *symbols, size_t n) {
+status cuda_library_find(void *library, const char *which, const cuda_symbol *symbols, size_t n,
+                         void *functions) {
   for (size_t i = 0; i < n; i++) {
     void *address = dlsym(library, symbols[i].name);
     if (!address)
       return fail(STATUS_UNAVAILABLE, "cuda: %s has no %s: it is too old", which, symbols[i].name);
-    memcpy((char *)&vendor + symbols[i].offset, &address, sizeof address);
+    memcpy((char *)functions + symbols[i].offset, &address, sizeof address);
   }
   return STATUS_OK;
 }
 
 #define SYMBOL(name) {SYMBOL_TEXT(name), offsetof(cuda_vendor, name)},
-static const symbol driver_symbols[] = {
+static const cuda_symbol driver_symbols[] = {
 #include "device/cuda/driver.def"
 };
-static const symbol nvrtc_symbols[] = {
+static const cuda_symbol nvrtc_symbols[] = {
 #include "device/cuda/nvrtc.def"
 };
-static const symbol cublaslt_symbols[] = {
+static const cuda_symbol cublaslt_symbols[] = {
 #include "device/cuda/cublaslt.def"
 };
 #undef SYMBOL
@@ -64,31 +59,32 @@ static const symbol cublaslt_symbols[] = {
 
 static status load_driver(void) {
   static const char *const names[] = {"libcuda.so.1"};
-  void *library = open_library(names, COUNT(names));
+  void *library = cuda_library_open(names, COUNT(names));
   if (!library)
     return fail(STATUS_UNAVAILABLE, "cuda: cannot load %s: this machine has no NVIDIA driver",
                 names[0]);
-  return find_symbols(library, names[0], driver_symbols, COUNT(driver_symbols));
+  return cuda_library_find(library, names[0], driver_symbols, COUNT(driver_symbols), &vendor);
 }
 
 static status load_nvrtc(void) {
   static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
-  void *library = open_library(names, COUNT(names));
+  void *library = cuda_library_open(names, COUNT(names));
   if (!library)
     return fail(STATUS_UNAVAILABLE,
                 "cuda: cannot load libnvrtc.so, the run-time compiler: install the CUDA toolkit, "
                 "or name its folder in LD_LIBRARY_PATH");
-  return find_symbols(library, "libnvrtc.so", nvrtc_symbols, COUNT(nvrtc_symbols));
+  return cuda_library_find(library, "libnvrtc.so", nvrtc_symbols, COUNT(nvrtc_symbols), &vendor);
 }
 
 static status load_cublaslt(void) {
   static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
-  void *library = open_library(names, COUNT(names));
+  void *library = cuda_library_open(names, COUNT(names));
   if (!library)
     return fail(STATUS_UNAVAILABLE,
                 "cuda: cannot load libcublasLt.so, the matrix products: install the CUDA toolkit, "
                 "or name its folder in LD_LIBRARY_PATH");
-  return find_symbols(library, "libcublasLt.so", cublaslt_symbols, COUNT(cublaslt_symbols));
+  return cuda_library_find(library, "libcublasLt.so", cublaslt_symbols, COUNT(cublaslt_symbols),
+                           &vendor);
 }
 
 /* Streams that share a queue of the hardware wait for one another; by default there are 8. */

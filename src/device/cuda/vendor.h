@@ -25,6 +25,16 @@ NODISCARD status cuda_vendor_load(const cuda_vendor **result);
 /* The functions that compile kernels, of the same libraries. */
 const cuda_compiler *cuda_vendor_compiler(void);
 
+/* For libraries that only some programs need: loads the first that is found, NULL: none, and looks up
+ * functions, each to its place among `functions`. UNAVAILABLE names the missing one. */
+typedef struct cuda_symbol {
+  const char *name;
+  size_t offset; /* among the functions */
+} cuda_symbol;
+void *cuda_library_open(const char *const *names, size_t n);
+NODISCARD status cuda_library_find(void *library, const char *which, const cuda_symbol *symbols,
+                                   size_t n, void *functions);
+
 /* OK, or the failure of a call of the driver, with what was attempted. */
 NODISCARD status cuda_try(CUresult r, const char *what);
 /* The same of the library of matrix products. */

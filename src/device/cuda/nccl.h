@@ -1,0 +1,63 @@
+/* Communications carried out by NCCL (`--comm nccl`), on streams, for all ranks of one process.
+ *
+ * The order of a plan leaves communications as they were posted (order.h). Each circle, a team or a sender
+ * and its receiver, has a communicator of its own: what is posted in different circles never waits for one
+ * another, also where a send blocks its stream until it is received. Communicators are made when a plan is
+ * loaded that needs them, and kept with the device for later plans. The members of one communication are
+ * issued as one group, as NCCL wants it from a single thread.
+ *
+ * NCCL moves everything as bytes and reduces what it can: sum, prod, min, max of numbers, and of bool all
+ * but xor. Other reductions, and those whose root has no input, are collected by sends and receives and
+ * folded by our own kernels.
+ *
+ * Errors. A call that fails, an error that a communicator reports later, or a timeout ends the run with
+ * UNAVAILABLE: all communicators of the device are aborted, which lets go of the streams that wait in
+ * them, and the next run makes new ones.
+ *
+ * This header knows no type of NCCL: without its header at build time nccl_missing.c stands in. */
+#ifndef WEIR_DEVICE_CUDA_NCCL_H
+#define WEIR_DEVICE_CUDA_NCCL_H
+
+#include "base/memory.h"
+#include "device/cuda/order.h"
+#include "device/cuda/vendor.h"
+
+typedef struct cuda_loaded cuda_loaded;
+typedef struct cuda_nccl cuda_nccl; /* the library, and the communicators of a device */
+
+typedef struct cuda_nccl_group cuda_nccl_group; /* the communicators of a circle */
+
+/* What a loaded plan has of it. */
+typedef struct cuda_nccl_plan {
+  cuda_nccl_group **groups; /* by circle; NULL: a rank that sends to itself needs none */
+  uint64_t generation;      /* of the communicators; they are made anew after an abort */
+} cuda_nccl_plan;
+
+/* A call that failed. */
+typedef struct cuda_nccl_error {
+  int result;    /* ncclResult_t; 0: none */
+  uint32_t comm; /* in the order: what it is about */
+} cuda_nccl_error;
+
+/* Loads libnccl.so.2, or what WEIR_NCCL_LIBRARY names. UNAVAILABLE says what is missing. */
+NODISCARD status cuda_nccl_open(const allocator *memory, cuda_nccl **result);
+void cuda_nccl_close(cuda_nccl *n); /* accepts NULL */
+
+/* For cuda_order_options. */
+bool cuda_nccl_reduces(const rt_post *post, bool all_give);
+/* Makes the communicators that the plan needs and that are not there. Two members on one GPU, or in
+ * another process, are UNAVAILABLE. */
+NODISCARD status cuda_nccl_prepare(cuda_loaded *l);
+/* Whether they were aborted since. */
+bool cuda_nccl_is_stale(const cuda_loaded *l);
+/* Issues one member's part; with the last one of its communication all of them go. False: l->failed_nccl
+ * says why, and nothing more may be issued. */
+bool cuda_nccl_issue(cuda_loaded *l, uint32_t comm, CUstream stream);
+/* Whether a communicator of the plan has reported an error, that of which circle, and which. */
+bool cuda_nccl_has_failed(const cuda_loaded *l, uint32_t *circle, int *result);
+/* Aborts all communicators of the device. */
+void cuda_nccl_abort(cuda_nccl *n);
+/* "unhandled system error (2)", and what the library says about it. */
+void cuda_nccl_error_text(const cuda_nccl *n, int result, char *text, size_t size_bytes);
+
+#endif

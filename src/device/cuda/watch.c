@@ -1,0 +1,233 @@
+/* Waiting for a run that may never end by itself: one whose communications NCCL carries out.
+ *
+ * Every stream is followed through its steps by the events that it records. What it stands at tells whether
+ * something may still happen without the help of others: a stream that computes or copies moves, one that
+ * waits for an event does not, one that is inside a communication moves only if it comes to its end. */
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "device/cuda/device.h"
+
+typedef enum place { IS_DONE, COMPUTES, WAITS, COMMUNICATES } place;
+
+/* ---- where streams are ---- */
+static bool has_passed(const cuda_loaded *l, uint32_t event) {
+  return l->cu->cuEventQuery(l->events[event]) != CUDA_ERROR_NOT_READY;
+}
+
+/* All steps up to a record that has passed are done. True: some are that were not. */
+static bool follow(cuda_loaded *l, uint32_t stream) {
+  cuda_watched *w = &l->watched[stream];
+  uint32_t before = w->done;
+  for (uint32_t i = w->done; i < w->n; i++) {
+    const cuda_step *s = &l->order.steps.data[w->steps[i]];
+    if (s->kind != CUDA_RECORD) continue;
+    if (!has_passed(l, s->index)) break;
+    w->done = i + 1;
+  }
+  return w->done > before;
+}
+
+/* `at`: the step it stands at. */
+static place place_of(const cuda_loaded *l, uint32_t stream, uint32_t *at) {
+  const cuda_watched *w = &l->watched[stream];
+  for (uint32_t i = w->done; i < w->n; i++) {
+    const cuda_step *s = &l->order.steps.data[w->steps[i]];
+    *at = w->steps[i];
+    switch ((cuda_step_kind)s->kind) {
+    case CUDA_WAIT:
+      if (!has_passed(l, s->index)) return WAITS;
+      break;
+    case CUDA_COMM: return COMMUNICATES;
+    case CUDA_LAUNCH:
+    case CUDA_COPY:
+    case CUDA_FOLD: return COMPUTES;
+    case CUDA_RECORD: break;
+    }
+  }
+  return IS_DONE;
+}
+
+/* Whether something happened since the last look, or may be happening. */
+static bool has_moved(cuda_loaded *l) {
+  bool moved = false;
+  for (uint32_t s = 0; s < l->n_streams; s++) {
+    if (l->streams[s].used) moved = follow(l, s) || moved;
+  }
+  for (uint32_t s = 0; s < l->n_streams && !moved; s++) {
+    uint32_t at;
+    bool busy = l->streams[s].used && place_of(l, s, &at) == COMPUTES;
+    moved = busy && l->cu->cuStreamQuery(l->streams[s].handle) == CUDA_ERROR_NOT_READY;
+  }
+  return moved;
+}
+
+/* ---- words ---- */
+typedef struct text_call {
+  cuda_loaded *l;
+  uint32_t post;
+  char *text;
+  size_t size_bytes;
+} text_call;
+
+static status make_text(void *context) {
+  text_call *c = context;
+  const rt_plan *plan = c->l->base.plan;
+  rt_comm_request r = rt_post_request(&plan->posts[c->post], NULL, NULL);
+  strbuf where;
+  strbuf_init(&where, &c->l->memory);
+  for (uint32_t i = 0; i < plan->n_instrs && plan->host; i++) {
+    const rt_instr *instr = &plan->instrs[i];
+    if (instr->kind == RT_POST && instr->task == c->post) rt_place(plan, i, &where);
+  }
+  r.origin = plan->host ? where.data : NULL;
+  rt_comm_request_text(&r, c->text, c->size_bytes);
+  return STATUS_OK;
+}
+
+void cuda_comm_text(cuda_loaded *l, uint32_t comm, char *text, size_t size_bytes) {
+  const rt_post *p = &l->base.plan->posts[l->order.comms.data[comm].post];
+  char what[256];
+  text_call c = {l, l->order.comms.data[comm].post, what, sizeof what};
+  if (memory_guard(make_text, &c) != STATUS_OK)
+    (void)snprintf(what, sizeof what, "%s", rt_comm_kind_text(p->kind));
+  rt_comm_line line = rt_comm_line_of(text, size_bytes);
+  rt_comm_line_add(&line, "%s on team ", what);
+  rt_comm_line_add_team(&line, p->team, p->n_team);
+}
+
+/* The first communication of the circle that is under way. */
+static uint32_t find_comm(const cuda_loaded *l, uint32_t circle) {
+  uint32_t at;
+  for (uint32_t s = l->base.plan->n_streams; s < l->n_streams; s++) {
+    if (!l->streams[s].used || place_of(l, s, &at) != COMMUNICATES) continue;
+    uint32_t comm = l->order.steps.data[at].index;
+    if (l->order.comms.data[comm].circle == circle) return comm;
+  }
+  for (uint32_t i = 0; i < l->order.comms.len; i++)
+    if (l->order.comms.data[i].circle == circle) return i;
+  return 0;
+}
+
+static status report_stillness(cuda_loaded *l) {
+  char text[1024] = "", comm[384];
+  uint32_t at;
+  rt_comm_line line = rt_comm_line_of(text, sizeof text);
+  for (uint32_t s = l->base.plan->n_streams; s < l->n_streams; s++) {
+    if (!l->streams[s].used || place_of(l, s, &at) != COMMUNICATES) continue;
+    uint32_t i = l->order.steps.data[at].index;
+    cuda_comm_text(l, i, comm, sizeof comm);
+    rt_comm_line_add(&line, "%srank %u waits for %s", line.used ? "; " : ": ",
+                     l->base.plan->posts[l->order.comms.data[i].post].rank, comm);
+  }
+  return fail(STATUS_UNAVAILABLE, "no progress in %g s%s", (double)l->device->timeout_ns / 1e9,
+              text);
+}
+
+/* ---- waiting ---- */
+/* Whether all streams that a run ends with have ended; an error of the driver ends it too. */
+static bool have_ended(const cuda_loaded *l, bool all, CUresult *result) {
+  bool ended = true;
+  for (uint32_t s = 0; s < l->n_streams && *result == CUDA_SUCCESS; s++) {
+    bool counts = l->replaying ? s == 0 : all ? l->streams[s].used : l->streams[s].is_last;
+    if (!counts) continue;
+    CUresult r = l->cu->cuStreamQuery(l->streams[s].handle);
+    if (r == CUDA_ERROR_NOT_READY) ended = false;
+    else *result = r;
+  }
+  return ended || *result != CUDA_SUCCESS;
+}
+
+/* Short waits cost no sleep, long ones no core. */
+static void pause_for(int64_t waited_ns) {
+  enum { SPIN_NS = 300000, NAP_NS = 20000, LONG_NS = 300000, LATER = 20000000 };
+  if (waited_ns < SPIN_NS) {
+    (void)sched_yield();
+    return;
+  }
+  struct timespec t = {0, waited_ns < LATER ? NAP_NS : LONG_NS};
+  (void)nanosleep(&t, NULL);
+}
+
+/* After an abort streams end soon. If they do not, nothing they use may be given back. */
+static void drain(cuda_loaded *l) {
+  const int64_t most_ns = INT64_C(10000000000);
+  int64_t start_ns = rt_clock_ns(), now_ns = start_ns;
+  CUresult result = CUDA_SUCCESS;
+  while (!have_ended(l, true, &result)) {
+    now_ns = rt_clock_ns();
+    if (now_ns - start_ns > most_ns) {
+      l->is_stuck = true;
+      return;
+    }
+    pause_for(now_ns - start_ns);
+  }
+}
+
+static status check_errors(cuda_loaded *l) {
+  uint32_t circle = 0;
+  int result = 0;
+  if (!cuda_nccl_has_failed(l, &circle, &result)) return STATUS_OK;
+  l->failed_nccl = (cuda_nccl_error){result, find_comm(l, circle)};
+  return cuda_nccl_failure(l);
+}
+
+/* From time to time: errors, and whether anything moves. A graph tells nothing of its inside. */
+static status look(cuda_loaded *l, int64_t now_ns, int64_t *moved_ns) {
+  TRY(check_errors(l));
+  if (!l->replaying && has_moved(l)) *moved_ns = now_ns;
+  if (l->device->timeout_ns <= 0 || now_ns - *moved_ns < l->device->timeout_ns) return STATUS_OK;
+  return report_stillness(l);
+}
+
+static status wait_for_end(cuda_loaded *l, bool all) {
+  const int64_t between_ns = 5000000;
+  int64_t start_ns = rt_clock_ns(), moved_ns = start_ns, looked_ns = start_ns;
+  CUresult result = CUDA_SUCCESS;
+  for (uint32_t s = 0; s < l->n_streams; s++) l->watched[s].done = 0;
+  while (!have_ended(l, all, &result)) {
+    int64_t now_ns = rt_clock_ns();
+    if (now_ns - looked_ns > between_ns) {
+      TRY(look(l, now_ns, &moved_ns));
+      looked_ns = now_ns;
+    }
+    pause_for(now_ns - start_ns);
+  }
+  TRY(cuda_try(result, "running the plan"));
+  return check_errors(l);
+}
+
+status cuda_watch(cuda_loaded *l) {
+  bool failed = l->failed != CUDA_SUCCESS;
+  status st = failed ? STATUS_OK : wait_for_end(l, false);
+  if (!failed && st == STATUS_OK) return STATUS_OK;
+  cuda_nccl_abort(l->device->nccl);
+  drain(l);
+  return st;
+}
+
+status cuda_nccl_failure(cuda_loaded *l) {
+  char why[512], what[384];
+  cuda_nccl_error_text(l->device->nccl, l->failed_nccl.result, why, sizeof why);
+  cuda_comm_text(l, l->failed_nccl.comm, what, sizeof what);
+  const cuda_comm *c = &l->order.comms.data[l->failed_nccl.comm];
+  return fail(STATUS_UNAVAILABLE, "cuda: NCCL failed at rank %u's %s: %s",
+              l->base.plan->posts[c->post].rank, what, why);
+}
+
+/* ---- what there is to follow ---- */
+void cuda_watch_prepare(cuda_loaded *l) {
+  const cuda_order *o = &l->order;
+  l->watched = ARENA_ARRAY(&l->memory, l->n_streams, cuda_watched);
+  for (uint32_t i = 0; i < o->steps.len; i++) l->watched[o->steps.data[i].stream].n++;
+  for (uint32_t s = 0; s < l->n_streams; s++) {
+    l->watched[s].steps = ARENA_ARRAY(&l->memory, l->watched[s].n, uint32_t);
+    l->watched[s].n = 0;
+  }
+  for (uint32_t i = 0; i < o->steps.len; i++) {
+    cuda_watched *w = &l->watched[o->steps.data[i].stream];
+    w->steps[w->n++] = i;
+  }
+}
