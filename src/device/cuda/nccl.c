@@ -27,7 +27,7 @@ struct cuda_nccl_group {
 struct cuda_nccl {
   const allocator *memory;
   library lib;
-  bool shares_gpus; /* it is a stand-in, which allows two members on one */
+  int (*shares)(void); /* of a stand-in: whether two members may be on one GPU; NULL: it is none */
   pthread_mutex_t lock;
   cuda_nccl_group *groups;
   uint64_t generation;
@@ -54,7 +54,8 @@ static status load(cuda_nccl *n) {
                 "cuda: cannot load libnccl.so.2: install NCCL, or name its folder in "
                 "LD_LIBRARY_PATH, or the file in WEIR_NCCL_LIBRARY; without --comm nccl devices "
                 "communicate without it");
-  n->shares_gpus = dlsym(found, "weir_nccl_standin") != NULL;
+  void *standin = dlsym(found, "weir_nccl_standin");
+  memcpy(&n->shares, &standin, sizeof standin);
   return cuda_library_find(found, "libnccl.so", symbols, sizeof symbols / sizeof *symbols, &n->lib);
 }
 
@@ -177,7 +178,8 @@ static status check_members(const cuda_loaded *l, const cuda_nccl *n, const cuda
                 "cuda: device %u communicates with devices of other processes, which --comm nccl "
                 "does not do yet: run without mpirun, or without --comm nccl",
                 l->base.plan->posts[members->post].rank);
-  for (uint32_t i = 0; i < c->n && !n->shares_gpus; i++)
+  bool may_share = n->shares && n->shares();
+  for (uint32_t i = 0; i < c->n && !may_share; i++)
     for (uint32_t j = 0; j < i; j++)
       if (l->ranks[members[i].rank].gpu == l->ranks[members[j].rank].gpu)
         return fail(STATUS_UNAVAILABLE,

@@ -83,8 +83,12 @@ static void find_coverage(cuda_loaded *l, coverage *c) {
   for (uint32_t i = 0; i < plan->n_instrs; i++) {
     const rt_instr *instr = &plan->instrs[i];
     if (instr->kind == RT_POST) {
-      note_read(l, c, plan->posts[instr->task].in);
-      note_write(l, c, plan->posts[instr->task].out);
+      const rt_post *p = &plan->posts[instr->task];
+      note_read(l, c, p->in);
+      note_write(l, c, p->out);
+      bool lacks = p->kind == RT_COMM_GATHER && p->in == RT_NO_VIEW && p->out != RT_NO_VIEW;
+      if (lacks) /* the root's own piece stays as it was */
+        c->written[plan->views[p->out].buffer] -= p->count * (int64_t)ir_dtype_size_bytes(p->dtype);
     }
     if (instr->kind != RT_LAUNCH) continue;
     const rt_task *t = &plan->tasks[instr->task];

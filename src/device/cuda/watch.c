@@ -98,10 +98,10 @@ void cuda_comm_text(cuda_loaded *l, uint32_t comm, char *text, size_t size_bytes
   rt_comm_line_add_team(&line, p->team, p->n_team);
 }
 
-/* The first communication of the circle that is under way. */
+/* The first communication of the circle that is under way, or, in a graph, that there is. */
 static uint32_t find_comm(const cuda_loaded *l, uint32_t circle) {
   uint32_t at;
-  for (uint32_t s = l->base.plan->n_streams; s < l->n_streams; s++) {
+  for (uint32_t s = l->base.plan->n_streams; s < l->n_streams && !l->replaying; s++) {
     if (!l->streams[s].used || place_of(l, s, &at) != COMMUNICATES) continue;
     uint32_t comm = l->order.steps.data[at].index;
     if (l->order.comms.data[comm].circle == circle) return comm;
@@ -115,7 +115,12 @@ static status report_stillness(cuda_loaded *l) {
   char text[1024] = "", comm[384];
   uint32_t at;
   rt_comm_line line = rt_comm_line_of(text, sizeof text);
-  for (uint32_t s = l->base.plan->n_streams; s < l->n_streams; s++) {
+  if (l->replaying) {
+    cuda_comm_text(l, 0, comm, sizeof comm);
+    rt_comm_line_add(&line, " in a graph with %u communications, the first of which is %s",
+                     l->order.comms.len, comm);
+  }
+  for (uint32_t s = l->base.plan->n_streams; s < l->n_streams && !l->replaying; s++) {
     if (!l->streams[s].used || place_of(l, s, &at) != COMMUNICATES) continue;
     uint32_t i = l->order.steps.data[at].index;
     cuda_comm_text(l, i, comm, sizeof comm);
