@@ -443,6 +443,20 @@ CUresult cuEventRecord(CUevent e, CUstream s) {
   return CUDA_SUCCESS;
 }
 
+/* Each once: streams that wait for one another again and again stand behind no more than there is. */
+static void join_set(node_set *to, const node_set *from) {
+  node_set both = {to->n, malloc((to->n + from->n + (size_t)1) * sizeof *both.items)};
+  if (!both.items) abort();
+  for (uint32_t i = 0; i < to->n; i++) both.items[i] = to->items[i];
+  for (uint32_t i = 0; i < from->n; i++) {
+    bool known = false;
+    for (uint32_t k = 0; k < to->n && !known; k++) known = to->items[k] == from->items[i];
+    if (!known) both.items[both.n++] = from->items[i];
+  }
+  free(to->items);
+  *to = both;
+}
+
 /* Joins the event's capture, with all that the event stands behind. */
 static CUresult wait_captured(CUstream s, CUevent e) {
   const capture *c = s->capture;
@@ -452,13 +466,7 @@ static CUresult wait_captured(CUstream s, CUevent e) {
     if (x->capture && x->capture->id == e->capture) s->capture = x->capture;
   if (!s->capture)
     return MISUSE(CUDA_ERROR_CAPTURED_EVENT, "a wait for an event of a capture that is over");
-  node_set both = {s->after.n + e->after.n, NULL};
-  both.items = malloc((both.n + (size_t)1) * sizeof *both.items);
-  if (!both.items) abort();
-  for (uint32_t i = 0; i < both.n; i++)
-    both.items[i] = i < s->after.n ? s->after.items[i] : e->after.items[i - s->after.n];
-  free(s->after.items);
-  s->after = both;
+  join_set(&s->after, &e->after);
   return CUDA_SUCCESS;
 }
 

@@ -121,23 +121,34 @@ void cuda_issue(cuda_loaded *l, uint32_t upto) {
 
 /* ---- graphs ---- */
 /* All streams are forked from the first and joined to it again, as a capture wants it. */
-static status record_all(cuda_loaded *l) {
-  CUevent *joins = l->events + l->order.n_events;
-  CUstream first = l->streams[0].handle;
-  TRY(cuda_try(l->cu->cuEventRecord(joins[l->n_streams], first), "forking a capture"));
+static status fork_all(cuda_loaded *l) {
+  CUevent start = l->events[l->order.n_events + l->n_streams];
+  TRY(cuda_try(l->cu->cuEventRecord(start, l->streams[0].handle), "forking a capture"));
   for (uint32_t s = 1; s < l->n_streams; s++)
     if (l->streams[s].used)
-      TRY(cuda_try(l->cu->cuStreamWaitEvent(l->streams[s].handle, joins[l->n_streams], 0),
-                   "forking a capture"));
-  cuda_issue(l, l->order.steps.len);
-  if (l->failed_nccl.result) return cuda_nccl_failure(l);
-  TRY(cuda_try(l->failed, "capturing a plan"));
+      TRY(cuda_try(l->cu->cuStreamWaitEvent(l->streams[s].handle, start, 0), "forking a capture"));
+  return STATUS_OK;
+}
+
+static status join_all(cuda_loaded *l) {
+  const CUevent *ends = l->events + l->order.n_events;
   for (uint32_t s = 1; s < l->n_streams; s++) {
     if (!l->streams[s].used) continue;
-    TRY(cuda_try(l->cu->cuEventRecord(joins[s], l->streams[s].handle), "joining a capture"));
-    TRY(cuda_try(l->cu->cuStreamWaitEvent(first, joins[s], 0), "joining a capture"));
+    TRY(cuda_try(l->cu->cuEventRecord(ends[s], l->streams[s].handle), "joining a capture"));
+    TRY(cuda_try(l->cu->cuStreamWaitEvent(l->streams[0].handle, ends[s], 0), "joining a capture"));
   }
   return STATUS_OK;
+}
+
+/* What failed is joined too, so that the capture can be given up. */
+static status record_all(cuda_loaded *l) {
+  TRY(fork_all(l));
+  cuda_issue(l, l->order.steps.len);
+  status st = STATUS_OK;
+  if (l->failed_nccl.result) st = cuda_nccl_failure(l);
+  else st = cuda_try(l->failed, "capturing a plan");
+  status joined = join_all(l);
+  return st == STATUS_OK ? joined : st;
 }
 
 static status capture(cuda_loaded *l) {
@@ -254,12 +265,15 @@ static status poison(cuda_loaded *l) {
 
 /* A run that fails leaves nothing behind that still uses the caller's arrays. */
 static void drain(cuda_loaded *l) {
-  for (uint32_t s = 0; s < l->n_streams; s++)
+  for (uint32_t s = 0; s < l->n_streams && !l->is_stuck; s++)
     if (l->streams[s].handle) (void)l->cu->cuStreamSynchronize(l->streams[s].handle);
 }
 
 /* ---- runs ---- */
 static status start(cuda_loaded *l, void *const *inputs, void *const *outputs) {
+  if (l->is_stuck)
+    return fail(STATUS_UNAVAILABLE, "cuda: streams of an earlier run never ended; nothing more can "
+                                    "run here");
   l->current_gpu = UINT32_MAX;
   TRY(cuda_try(make_current(l, 0), "making a context current"));
   TRY(poison(l));
