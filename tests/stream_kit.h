@@ -159,8 +159,7 @@ static inline rt_device *kit_device(uint32_t threads, bool adversarial) {
 }
 
 /* A device of GPUs; NULL: there is none, and kit_reason says why. */
-static inline rt_device *kit_gpu(bool link_host, bool graph) {
-  rt_device_options options = {.link_host = link_host, .graph = graph};
+static inline rt_device *kit_gpu(rt_device_options options) {
   rt_device *d = NULL;
   return kit_ok(rt_device_cuda.open(&options, &memory_default, &d), "open the GPU") ? d : NULL;
 }

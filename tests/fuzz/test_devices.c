@@ -1,11 +1,11 @@
 /* Random programs on random meshes: lowered, printed and parsed back, bound for every rank, checked and
  * run on all devices of one process, and compared with the definition.
  *
- *   test_devices [N] [--seed S] [--first S] [--seconds T] [--failures F] [--cuda]
+ *   test_devices [N] [--seed S] [--first S] [--seconds T] [--failures F] [--cuda] [--nccl]
  *
  * Runs seeds 0 … N-1 (1000) for at most T seconds (60) or up to F failures (10). A failure prints its
  * seed and the program; --seed S runs that one again and prints the host program too. Programs that are
- * refused are counted by what the diagnostic says. */
+ * refused are counted by what the diagnostic says. --nccl: on GPUs that communicate by NCCL. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -32,7 +32,8 @@ typedef struct trial {
 static const char *const pipelines[] = {"auto",       "collective", "p2p",
                                         "p2p-offset", "ring",       "broadcast"};
 static rt_device *one_thread, *two_threads, *hostile;
-static rt_device *gpu[2]; /* --cuda: directly, and over the host */
+static rt_device
+    *gpu[2]; /* --cuda: directly, and over the host; --nccl: directly, and as a graph */
 static uint64_t n_refused, n_launches, n_posts, n_compared, n_outputs, n_streamed, n_pruned;
 
 /* ---- refusals ---- */
@@ -227,7 +228,7 @@ static bool run_all(trial *t, team *x) {
   if (!kit_ok(rt_plan_join(x->plans, x->n, &memory_default, &plan), "join")) return false;
   bool good = subject_passes(x->s, plan, NULL) && run_as_gpus(t, x, plan);
   if (good && gpu[0]) {
-    good = run_on(t, x, gpu[0], plan, "cuda") && run_on(t, x, gpu[1], plan, "cuda, over the host");
+    good = run_on(t, x, gpu[0], plan, "cuda") && run_on(t, x, gpu[1], plan, "cuda, otherwise");
   } else if (good && one_thread->ops->attach && x->n > 1) {
     good = run_on(t, x, one_thread, plan, "one thread") &&
            run_on(t, x, two_threads, plan, "two threads") && run_on(t, x, hostile, plan, "hostile");
@@ -403,7 +404,7 @@ typedef struct arguments {
   uint64_t first, count;
   double seconds;
   unsigned failures;
-  bool one, cuda;
+  bool one, cuda, nccl;
 } arguments;
 
 static arguments read_arguments(int argc, char **argv) {
@@ -422,6 +423,8 @@ static arguments read_arguments(int argc, char **argv) {
       a.failures = (unsigned)strtoul(argv[++i], NULL, 0);
     } else if (strcmp(argv[i], "--cuda") == 0) {
       a.cuda = true;
+    } else if (strcmp(argv[i], "--nccl") == 0) {
+      a.cuda = a.nccl = true;
     } else {
       a.count = strtoull(argv[i], NULL, 0);
     }
@@ -464,8 +467,12 @@ int main(int argc, char **argv) {
   two_threads = kit_device(2, false);
   hostile = kit_device(1, true);
   if (a.cuda) {
-    gpu[0] = kit_gpu(false, false);
-    gpu[1] = gpu[0] ? kit_gpu(true, false) : NULL;
+    rt_device_options first = {.carrier = a.nccl ? RT_CARRIER_NCCL : RT_CARRIER_NONE},
+                      other = first;
+    if (a.nccl) other.graph = true;
+    else other.link_host = true;
+    gpu[0] = kit_gpu(first);
+    gpu[1] = gpu[0] ? kit_gpu(other) : NULL;
   }
   if (!one_thread || !two_threads || !hostile || (a.cuda && !gpu[1])) {
     fprintf(stderr, "%s\n", kit_reason);

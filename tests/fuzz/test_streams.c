@@ -317,8 +317,8 @@ int main(int argc, char **argv) {
   two_threads = kit_device(2, false);
   hostile = kit_device(1, true);
   if (a.cuda) {
-    gpu[0] = kit_gpu(false, false);
-    gpu[1] = gpu[0] ? kit_gpu(false, true) : NULL;
+    gpu[0] = kit_gpu((rt_device_options){0});
+    gpu[1] = gpu[0] ? kit_gpu((rt_device_options){.graph = true}) : NULL;
   }
   if (!one_thread || !two_threads || !hostile || (a.cuda && !gpu[1])) {
     fprintf(stderr, "%s\n", kit_reason);

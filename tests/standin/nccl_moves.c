@@ -20,7 +20,7 @@ static void find(void *library, const char *name, void *to) {
 }
 
 void load_driver(void) {
-  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (!library) abort();
 #define F(name) find(library, NAME_OF(name), &cu.name);
   DRIVER(F)
