@@ -159,15 +159,12 @@ static void pause_for(int64_t waited_ns) {
 /* After an abort streams end soon. If they do not, nothing they use may be given back. */
 static void drain(cuda_loaded *l) {
   const int64_t most_ns = INT64_C(10000000000);
-  int64_t start_ns = rt_clock_ns(), now_ns = start_ns;
+  int64_t start_ns = rt_clock_ns();
   CUresult result = CUDA_SUCCESS;
-  while (!have_ended(l, true, &result)) {
-    now_ns = rt_clock_ns();
-    if (now_ns - start_ns > most_ns) {
-      l->is_stuck = true;
-      return;
-    }
-    pause_for(now_ns - start_ns);
+  while (!l->is_stuck && !have_ended(l, true, &result)) {
+    int64_t waited_ns = rt_clock_ns() - start_ns;
+    l->is_stuck = waited_ns > most_ns;
+    pause_for(waited_ns);
   }
 }
 
