@@ -385,6 +385,51 @@ static void test_timeout_message(void) {
   free(m);
 }
 
+/* One rank computes for longer than the timeout while the other waits for it: that is no stillness. */
+static void make_long(kit kits[2], int64_t width, rt_plan **plan) {
+  static const uint32_t team[] = {0, 1};
+  rt_plan *plans[2];
+  for (uint32_t r = 0; r < 2; r++) {
+    kit *k = &kits[r];
+    kit_init(k, 1);
+    uint32_t x = kit_buffer(k, RT_BUFFER_INPUT, 0, 16), z = kit_buffer(k, RT_BUFFER_OUTPUT, 0, 16);
+    uint32_t u = kit_pool(k, width);
+    for (int i = 0; i < 12 && r == 0; i++) (void)kit_binary(k, 0, IR_OP_MUL, u, u, u);
+    rt_post p = {.kind = RT_COMM_ALLREDUCE, .dtype = IR_I64, .team = team, .n_team = 2};
+    p.me = p.rank = r;
+    p.count = 16;
+    p.in = x, p.out = z;
+    (void)kit_join(k, 0, kit_post(k, 0, p));
+    (void)kit_plan(k);
+    plans[r] = &k->plan;
+  }
+  if (rt_plan_join(plans, 2, &memory_default, plan) != STATUS_OK) abort();
+}
+
+static void test_long_kernels(void) {
+  int64_t x[16] = {1}, z[2][16];
+  void *inputs[] = {x, x}, *outputs[] = {z[0], z[1]};
+  int64_t taken_ns = 0;
+  rt_device *d = open_device((rt_device_options){0}, &memory_default);
+  for (int64_t width = 1 << 16; taken_ns < SECONDS && width <= 1 << 23; width *= 2) {
+    kit kits[2];
+    rt_plan *plan;
+    make_long(kits, width, &plan);
+    rt_loaded *l = load(d, plan);
+    d->ops->attach(d, NULL, 0, 0);
+    int64_t start_ns = rt_clock_ns();
+    EXPECT(run_ok(l, inputs, outputs, NULL));
+    taken_ns = rt_clock_ns() - start_ns;
+    d->ops->attach(d, NULL, 0, taken_ns / 4);
+    if (taken_ns >= SECONDS) EXPECT(run_ok(l, inputs, outputs, NULL));
+    EXPECT_INT(z[1][0], 2);
+    d->ops->unload(l);
+    rt_plan_destroy(plan);
+    for (int r = 0; r < 2; r++) kit_destroy(&kits[r]);
+  }
+  d->ops->close(d);
+}
+
 static status try_all(const world *w, const allocator *memory) {
   rt_device *d = NULL;
   rt_loaded *l = NULL;
@@ -464,6 +509,7 @@ int main(int argc, char **argv) {
     test_failing_calls();
     test_late_failures();
     test_timeout_message();
+    test_long_kernels();
   }
   if (!quick) test_allocations();
   return test_finish();

@@ -4,12 +4,13 @@
 #   conform   the device, its kernels, its communications
 #   examples  examples and seed programs with --check on 1, 2, 4 and 8 devices
 #   random    random programs, COUNT of each kind (250 by default)
+#   nccl      NCCL itself with a rank per GPU, and on the stand-in with more
 #   sanitize  compute-sanitizer on the conformance suite (memcheck, racecheck, initcheck)
 #
 # BUILD is a build folder. What fails is printed in full, what passes in a line; exit 1 if anything failed.
 build=$1
 shift
-parts=${*:-conform examples random sanitize}
+parts=${*:-conform examples random nccl sanitize}
 root=$(cd "$(dirname "$0")/../.." && pwd)
 log=$(mktemp -d)
 failed=0
@@ -90,6 +91,23 @@ random() {
     "'$build/tests/fuzz/test_devices' $each --first \$((@ * $each)) --seconds 200 --cuda"
 }
 
+nccl() {
+  local n file
+  try 'NCCL' "$build/tests/conform/test_nccl"
+  export WEIR_NCCL_LIBRARY=$build/tests/standin/libnccl.so.2 WEIR_STANDIN_NCCL=
+  try 'NCCL, stand-in' "$build/tests/conform/test_nccl"
+  for n in 2 8; do
+    for file in "$root"/tests/gpu/programs/*.weir; do
+      sed "s/@D/$n/g" "$file" >"$log/$(basename "$file")"
+      example "$log/$(basename "$file")" --comm nccl
+      example "$log/$(basename "$file")" --comm nccl --graph --repeat 3
+    done
+  done
+  shards 'random programs through NCCL' 8 bash -c \
+    "'$build/tests/fuzz/test_devices' 12 --first \$((@ * 12)) --seconds 100 --nccl"
+  unset WEIR_NCCL_LIBRARY WEIR_STANDIN_NCCL
+}
+
 sanitize() {
   local tool
   for tool in memcheck racecheck initcheck; do
@@ -101,7 +119,7 @@ sanitize() {
 cd "$root" || exit 2
 for part in $parts; do
   case $part in
-    conform | examples | random | sanitize) $part ;;
+    conform | examples | random | nccl | sanitize) $part ;;
     *) echo "there is no part '$part'" && failed=1 ;;
   esac
 done
