@@ -306,24 +306,47 @@ static status bind_world(api_executor *x, const ir_env *env, uint64_t seed, api_
   return STATUS_OK;
 }
 
+static status need_world(api_executor *x, const ir_env *env, uint64_t seed, api_plan *p) {
+  status st = p->world ? STATUS_OK : bind_world(x, env, seed, p);
+  if (st != STATUS_OK) destroy_world(x, p);
+  return st;
+}
+
 status api_executor_bind(api_executor *x, const ir_env *env, uint64_t seed,
                          const rt_plan *const **plans, uint32_t *n) {
   api_plan *p;
   TRY(bound_plan(x, env, seed, &p));
-  status st = p->world ? STATUS_OK : bind_world(x, env, seed, p);
-  if (st != STATUS_OK) {
-    destroy_world(x, p);
-    return st;
-  }
+  TRY(need_world(x, env, seed, p));
   *plans = (const rt_plan *const *)p->world;
   *n = x->ranks.world;
   return STATUS_OK;
 }
 
+/* Whether any rank posts anything: all processes answer alike. */
+static bool communicates(const api_executor *x, const api_plan *p) {
+  for (uint32_t r = 0; r < x->ranks.world; r++)
+    if (p->world[r]->n_posts > 0) return true;
+  return false;
+}
+
+/* A device that reads the memory of other processes has to know what they do. */
+static status load_plan(api_executor *x, const ir_env *env, uint64_t seed, api_plan *p) {
+  const rt_device_ops *ops = x->device->ops;
+  bool is_spread = x->ranks.n == 1 && x->ranks.world > 1;
+  if (!is_spread || !ops->load_spread) return ops->load(x->device, p->plan, &p->loaded);
+  TRY(need_world(x, env, seed, p));
+  if (!communicates(x, p)) return ops->load(x->device, p->plan, &p->loaded);
+  (void)atomic_fetch_add(&x->ranks.waiting, 1); /* the device knows what it does */
+  status st = ops->load_spread(x->device, p->plan, (const rt_plan *const *)p->world, x->ranks.world,
+                               &p->loaded);
+  (void)atomic_fetch_sub(&x->ranks.waiting, 1);
+  return st;
+}
+
 static status loaded_plan(api_executor *x, const ir_env *env, uint64_t seed, api_plan **result) {
   TRY(bound_plan(x, env, seed, result));
   api_plan *p = *result;
-  return p->loaded ? STATUS_OK : x->device->ops->load(x->device, p->plan, &p->loaded);
+  return p->loaded ? STATUS_OK : load_plan(x, env, seed, p);
 }
 
 status api_executor_plan(api_executor *x, const ir_env *env, uint64_t seed, rt_loaded **result) {

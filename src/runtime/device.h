@@ -82,6 +82,11 @@ typedef struct rt_device_ops {
   void (*speed)(rt_device *device, double *flops_per_ns, double *bytes_per_ns, uint32_t *threads);
 
   status (*load)(rt_device *device, const rt_plan *plan, rt_loaded **result);
+  /* Optional: the same for a world of one rank per process, with the plans of all n ranks; `plan` is that of
+   * this one. All processes call it at once, and wait for one another: for devices that read and write
+   * each other's memory. The plans outlive what is loaded. NULL: load() will do. */
+  status (*load_spread)(rt_device *device, const rt_plan *plan, const rt_plan *const *plans,
+                        uint32_t n, rt_loaded **result);
   void (*unload)(rt_loaded *loaded); /* accepts NULL */
 
   /* inputs and outputs: base addresses, one per slot. spans: room for n_tasks + n_posts of them, or

@@ -20,7 +20,7 @@ struct block {
   CUdeviceptr at;
   size_t size_bytes;
   CUcontext gpu; /* NULL: pinned */
-  bool freed, imported, closed;
+  bool freed, imported, closed, registered;
   int file;
   char *pages;
   size_t pages_bytes; /* with the last, which is closed */
@@ -188,7 +188,7 @@ static CUresult free_block(CUdeviceptr p, const char *function, bool pinned) {
   CUresult r = begin_change(function);
   if (r != CUDA_SUCCESS) return r;
   block *b = find(p, false);
-  if (!b || b->at != p || pinned != !b->gpu || b->imported)
+  if (!b || b->at != p || pinned != !b->gpu || b->imported || b->registered)
     return MISUSE(CUDA_ERROR_INVALID_VALUE, "%s: %#llx is no block that it can free", function,
                   (unsigned long long)p);
   const op *o = still_used(b);
@@ -216,6 +216,34 @@ CUresult cuMemHostAlloc(void **p, size_t size_bytes, unsigned flags) {
 CUresult cuMemFreeHost(void *p) {
   ENTER(cuMemFreeHost);
   return free_block((CUdeviceptr)(uintptr_t)p, "cuMemFreeHost", true);
+}
+
+/* Memory that the caller has made, known from now on as pinned. */
+CUresult cuMemHostRegister(void *p, size_t size_bytes, unsigned flags) {
+  ENTER(cuMemHostRegister);
+  (void)flags;
+  CUresult r = begin_change("cuMemHostRegister");
+  if (r != CUDA_SUCCESS) return r;
+  if (size_bytes == 0 || find((CUdeviceptr)(uintptr_t)p, false))
+    return MISUSE(CUDA_ERROR_INVALID_VALUE, "cuMemHostRegister of nothing, or for the second time");
+  block *b = calloc(1, sizeof *b);
+  if (!b) return CUDA_ERROR_OUT_OF_MEMORY;
+  *b = (block){.next = blocks, .at = (CUdeviceptr)(uintptr_t)p, .size_bytes = size_bytes};
+  b->registered = true;
+  b->id = ++n_made;
+  blocks = b;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostUnregister(void *p) {
+  ENTER(cuMemHostUnregister);
+  block **at = &blocks;
+  while (*at && ((*at)->at != (CUdeviceptr)(uintptr_t)p || !(*at)->registered)) at = &(*at)->next;
+  block *b = *at;
+  if (!b) return MISUSE(CUDA_ERROR_INVALID_VALUE, "cuMemHostUnregister of what is not registered");
+  *at = b->next;
+  free(b);
+  return CUDA_SUCCESS;
 }
 
 CUresult cuMemHostGetDevicePointer(CUdeviceptr *device, void *p, unsigned flags) {

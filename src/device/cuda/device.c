@@ -51,12 +51,13 @@ static void device_close(rt_device *device) {
   for (uint32_t i = 0; i < d->n_gpus; i++) close_gpu(d, &d->gpus[i]);
   (void)pthread_mutex_destroy(&d->run);
   (void)pthread_mutex_destroy(&d->lock);
+  cuda_world_destroy(&d->world);
   memory_free(d->memory, d);
 }
 
 static status make_locks(cuda_device *d) {
   if (pthread_mutex_init(&d->run, NULL) != 0) return fail(STATUS_SYSTEM, "cannot make a lock");
-  if (pthread_mutex_init(&d->lock, NULL) == 0) return STATUS_OK;
+  if (pthread_mutex_init(&d->lock, NULL) == 0) return cuda_world_init(&d->world);
   (void)pthread_mutex_destroy(&d->run);
   return fail(STATUS_SYSTEM, "cannot make a lock");
 }
@@ -97,12 +98,16 @@ static status device_open(const rt_device_options *options, const allocator *mem
   return st;
 }
 
-/* The data move on streams of the GPUs: endpoints only tell which ranks are in this process, which the
- * plan tells too. */
+/* The data move on streams of the GPUs. Between processes, endpoints serve to find each other's memory,
+ * and to fail together. */
 static void device_attach(rt_device *device, rt_comm *const *endpoints, uint32_t n,
                           int64_t timeout_ns) {
-  (void)endpoints, (void)n;
   ((cuda_device *)device)->timeout_ns = timeout_ns;
+  cuda_world_attach(&((cuda_device *)device)->world, endpoints, n, timeout_ns);
+}
+
+static void device_pulse(rt_device *device, rt_pulse *pulse) {
+  cuda_world_pulse(&((cuda_device *)device)->world, pulse);
 }
 
 /* What a model needs to weigh slices against their overhead. */
@@ -123,20 +128,40 @@ static void device_unload(rt_loaded *loaded) {
   memory_free(memory, l);
 }
 
-static status device_load(rt_device *device, const rt_plan *plan, rt_loaded **result) {
-  cuda_device *d = (cuda_device *)device;
+/* `plans`: of all ranks, which are processes; NULL: what there is is in `plan`. */
+static status load(cuda_device *d, const rt_plan *plan, const rt_plan *const *plans, uint32_t n,
+                   rt_loaded **result) {
   cuda_loaded *l = memory_alloc(d->memory, sizeof *l);
   if (!l) return STATUS_OUT_OF_MEMORY;
   memset(l, 0, sizeof *l);
+  arena_init(&l->memory, d->memory);
   l->base = (rt_loaded){&rt_device_cuda, plan};
+  l->plan = plan;
   l->device = d;
   l->cu = d->cu;
   (void)pthread_mutex_lock(&d->lock);
-  status st = cuda_program_init(l);
+  status st = plans ? cuda_share_open(l, plans, n) : STATUS_OK;
+  if (st == STATUS_OK) st = cuda_program_init(l);
   if (st != STATUS_OK) device_unload(&l->base);
   else *result = &l->base;
   (void)pthread_mutex_unlock(&d->lock);
   return st;
+}
+
+static status device_load(rt_device *device, const rt_plan *plan, rt_loaded **result) {
+  return load((cuda_device *)device, plan, NULL, 0, result);
+}
+
+/* A rank that cannot load its plan ends the others too, who wait for its memory. */
+static status device_load_spread(rt_device *device, const rt_plan *plan,
+                                 const rt_plan *const *plans, uint32_t n, rt_loaded **result) {
+  cuda_device *d = (cuda_device *)device;
+  if (!d->world.endpoint || d->world.endpoint->n_ranks != n)
+    return fail(STATUS_BAD_USAGE, "the plan is of %u ranks, the device has no endpoint of them", n);
+  cuda_world_set_busy(&d->world, true);
+  status st = load(d, plan, plans, n, result);
+  cuda_world_set_busy(&d->world, false);
+  return st == STATUS_OK ? st : cuda_world_abort(&d->world, st);
 }
 
 const rt_device_ops rt_device_cuda = {
@@ -148,7 +173,9 @@ const rt_device_ops rt_device_cuda = {
     .close = device_close,
     .attach = device_attach,
     .speed = device_speed,
+    .pulse = device_pulse,
     .load = device_load,
+    .load_spread = device_load_spread,
     .unload = device_unload,
     .begin = cuda_begin,
     .launch = cuda_launch,

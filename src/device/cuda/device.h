@@ -19,10 +19,15 @@
 #include "device/cuda/matmul.h"
 #include "device/cuda/nccl.h"
 #include "device/cuda/order.h"
+#include "device/cuda/share.h"
 #include "device/cuda/vendor.h"
 #include "runtime/device.h"
 
-enum { CUDA_MAX_GPUS = 64, CUDA_ALIGN = 256 };
+enum {
+  CUDA_MAX_GPUS = 64,
+  CUDA_ALIGN = 256,
+  CUDA_SHARED_ALIGN = 2 << 20 /* smaller blocks share an allocation, which is exported as a whole */
+};
 
 /* ---- GPUs ---- */
 typedef struct cuda_gpu {
@@ -42,6 +47,7 @@ typedef struct cuda_device {
   rt_device_options options;
   pthread_mutex_t run;  /* held from begin() to finish() */
   pthread_mutex_t lock; /* of the GPUs, while plans are loaded */
+  cuda_world world;     /* of processes */
   uint32_t n_gpus;
   cuda_gpu gpus[CUDA_MAX_GPUS];
   cuda_nccl *nccl;    /* NULL: communications are copies and folds */
@@ -65,8 +71,9 @@ typedef struct cuda_task {
   CUdeviceptr starts[4]; /* of a matmul: result, operands */
   cuda_call *calls;
   uint32_t n_calls;
-  uint32_t instr, launch; /* in the plan; how many launches stand before it */
+  uint32_t instr, launch; /* in `base.plan`; how many launches stand before it */
   uint16_t stream;
+  bool is_here;   /* this process runs it; otherwise nothing else is set */
   uint32_t error; /* its record, if the kernel is indexed */
 } cuda_task;
 
@@ -97,6 +104,7 @@ typedef struct cuda_stream {
 typedef struct cuda_external {
   uint32_t buffer, rank;
   bool is_output, copies_in;
+  bool is_shared;    /* other processes read or write it: always in its place */
   CUdeviceptr place; /* in the rank's block */
   CUdeviceptr used;  /* in the last run: `place`, or the caller's own */
   void *caller;
@@ -122,8 +130,14 @@ typedef struct cuda_rank {
   int64_t offset_ns; /* how much later than the run's start it was recorded */
 } cuda_rank;
 
+/* `base.plan` is what the executor issues. `plan` is the same, but for ranks that are processes of their
+ * own: then it is that of all ranks, `joined`, of which only share->me is run here, and of the others
+ * nothing is made but what tells where their memory is. */
 struct cuda_loaded {
   rt_loaded base;
+  const rt_plan *plan;
+  rt_plan *joined;
+  cuda_share *share; /* NULL: all ranks are in this process */
   cuda_device *device;
   const cuda_vendor *cu;
   arena memory;
@@ -165,6 +179,11 @@ struct cuda_loaded {
 
 /* The first stream of a rank, which its copies in and out are on (run.c). */
 uint32_t cuda_main_stream(const cuda_loaded *l, uint32_t rank);
+
+/* Whether a rank of the plan is run by this process. */
+static inline bool cuda_is_here(const cuda_loaded *l, uint32_t rank) {
+  return !l->share || l->share->me == rank;
+}
 
 /* Everything between load and the first run (program.c). */
 NODISCARD status cuda_program_init(cuda_loaded *l);

@@ -331,6 +331,7 @@ status cuda_order_make(const rt_plan *plan, const cuda_order_options *options, a
   result->slots_bytes = ARENA_ARRAY(memory, result->n_ranks, int64_t);
   prepare(k);
   TRY(cuda_meetings_make(plan, options->as_posted, memory, &k->meetings));
+  result->meetings = &k->meetings;
   result->circles = k->meetings.circles.data;
   result->n_circles = k->meetings.circles.len;
   TRY(make_lanes(k));

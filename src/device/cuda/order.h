@@ -124,7 +124,8 @@ typedef struct cuda_order {
   VEC(cuda_copy) copies;
   VEC(cuda_fold) folds;
   VEC(cuda_comm) comms;
-  const cuda_circle *circles; /* of the plan's posts */
+  const cuda_meetings *meetings; /* of the plan's posts */
+  const cuda_circle *circles;    /* likewise */
   uint32_t n_circles;
   uint32_t n_lanes, *rank_of_lane; /* streams beside those of the plan */
   uint32_t n_events;

@@ -4,7 +4,7 @@
 #include "base/table.h"
 #include "device/cuda/device.h"
 
-static const rt_plan *plan_of(const cuda_loaded *l) { return l->base.plan; }
+static const rt_plan *plan_of(const cuda_loaded *l) { return l->plan; }
 
 static size_t round_up(size_t bytes) { return (bytes + CUDA_ALIGN - 1) / CUDA_ALIGN * CUDA_ALIGN; }
 
@@ -19,6 +19,13 @@ static status make_current(const cuda_loaded *l, uint32_t rank) {
 /* ---- which rank owns what ---- */
 static void own_view(cuda_loaded *l, uint32_t view, uint32_t rank) {
   if (view != RT_NO_VIEW) l->rank_of_buffer[plan_of(l)->views[view].buffer] = rank;
+}
+
+/* Of a plan of processes; also what nobody uses belongs to somebody. */
+static void own_buffers(cuda_loaded *l) {
+  uint32_t b = 0;
+  for (uint32_t r = 0; l->share && r < l->n_ranks; r++)
+    for (uint32_t i = 0; i < l->share->plans[r]->n_buffers; i++) l->rank_of_buffer[b++] = r;
 }
 
 static void own_instr(cuda_loaded *l, const rt_instr *i) {
@@ -61,12 +68,17 @@ static int64_t view_bytes(const rt_view *v) {
 typedef struct coverage {
   int64_t *written; /* by buffer: bytes */
   bool *read_first;
+  bool *posted; /* it is an input or output of a communication */
 } coverage;
 
 static void note_read(const cuda_loaded *l, coverage *c, uint32_t view) {
   if (view == RT_NO_VIEW) return;
   uint32_t b = plan_of(l)->views[view].buffer;
   if (c->written[b] == 0) c->read_first[b] = true;
+}
+
+static void note_posted(const cuda_loaded *l, coverage *c, uint32_t view) {
+  if (view != RT_NO_VIEW) c->posted[plan_of(l)->views[view].buffer] = true;
 }
 
 static void note_write(const cuda_loaded *l, coverage *c, uint32_t view) {
@@ -80,12 +92,15 @@ static void find_coverage(cuda_loaded *l, coverage *c) {
   const rt_plan *plan = plan_of(l);
   c->written = ARENA_ARRAY(&l->memory, plan->n_buffers, int64_t);
   c->read_first = ARENA_ARRAY(&l->memory, plan->n_buffers, bool);
+  c->posted = ARENA_ARRAY(&l->memory, plan->n_buffers, bool);
   for (uint32_t i = 0; i < plan->n_instrs; i++) {
     const rt_instr *instr = &plan->instrs[i];
     if (instr->kind == RT_POST) {
       const rt_post *p = &plan->posts[instr->task];
       note_read(l, c, p->in);
       note_write(l, c, p->out);
+      note_posted(l, c, p->in);
+      note_posted(l, c, p->out);
       bool lacks = p->kind == RT_COMM_GATHER && p->in == RT_NO_VIEW && p->out != RT_NO_VIEW;
       if (lacks) /* the root's own piece stays as it was */
         c->written[plan->views[p->out].buffer] -= p->count * (int64_t)ir_dtype_size_bytes(p->dtype);
@@ -111,18 +126,22 @@ static void list_externals(cuda_loaded *l) {
     cuda_external *e = &l->externals[l->n_externals++];
     *e = (cuda_external){.buffer = b, .rank = l->rank_of_buffer[b], .is_output = is_output};
     e->copies_in = !is_output || !whole;
+    e->is_shared = l->share && c.posted[b];
   }
 }
 
 /* ---- tasks ---- */
 static void place_tasks(cuda_loaded *l) {
   const rt_plan *plan = plan_of(l);
-  uint32_t launches = 0;
+  uint32_t launches = 0, own = 0;
   for (uint32_t i = 0; i < plan->n_instrs; i++) {
     const rt_instr *instr = &plan->instrs[i];
+    if (!cuda_is_here(l, rt_plan_rank(plan, instr->stream))) continue;
+    uint32_t at = own++;
     if (instr->kind != RT_LAUNCH) continue;
     cuda_task *t = &l->tasks[instr->task];
-    t->instr = i;
+    t->is_here = true;
+    t->instr = at;
     t->launch = launches++;
     t->stream = instr->stream;
   }
@@ -148,6 +167,8 @@ static void find_recorders(cuda_loaded *l) {
     const cuda_step *s = &l->order.steps.data[i];
     if (s->kind == CUDA_RECORD) l->rank_of_event[s->index] = l->streams[s->stream].rank;
   }
+  for (uint32_t e = 0; l->share && e < l->order.n_events; e++)
+    l->rank_of_event[e] = l->share->split.rank_of_event[e];
   for (uint32_t s = 0; s < l->n_streams; s++)
     l->rank_of_event[l->order.n_events + s] = l->streams[s].rank;
 }
@@ -157,10 +178,13 @@ static status build(void *context) {
   const rt_plan *plan = plan_of(l);
   cuda_order_options options = {.staged = l->through_host, .through_host = l->through_host};
   options.one_gpu = l->device->n_gpus == 1 || l->n_ranks == 1;
+  if (l->share) options.one_gpu = l->device->world.one_gpu;
   options.as_posted = l->device->nccl != NULL;
   options.reduces = cuda_nccl_reduces;
   TRY(cuda_order_make(plan, &options, &l->memory, &l->order));
+  if (l->share) cuda_share_split(l);
   l->rank_of_buffer = ARENA_ARRAY(&l->memory, plan->n_buffers, uint32_t);
+  own_buffers(l);
   for (uint32_t i = 0; i < plan->n_instrs; i++) own_instr(l, &plan->instrs[i]);
   own_pool(l);
   list_externals(l);
@@ -197,7 +221,7 @@ static status find_matmuls(cuda_loaded *l) {
     cuda_matmul_starts starts;
     cuda_task *task = &l->tasks[t];
     cuda_stream *s = &l->streams[task->stream];
-    if (!cuda_matmul_shape_of(plan, &plan->tasks[t], &shape, &starts)) continue;
+    if (!task->is_here || !cuda_matmul_shape_of(plan, &plan->tasks[t], &shape, &starts)) continue;
     cuda_gpu *g = gpu_of(l, s->rank);
     TRY(make_current(l, s->rank));
     TRY(cuda_matmul_get(l->cu, g->lt, &g->matmuls, &shape, l->device->memory, &task->matmul));
@@ -260,7 +284,7 @@ static status find_kernels(void *context) {
   table known;
   table_init(&known, &l->memory);
   for (uint32_t t = 0; t < plan_of(l)->n_tasks; t++) {
-    if (l->tasks[t].matmul) continue;
+    if (l->tasks[t].matmul || !l->tasks[t].is_here) continue;
     TRY(find_kernel(l, &known, t));
     make_calls(l, &l->tasks[t]);
   }
@@ -279,8 +303,10 @@ static status compile(cuda_loaded *l) {
       task->calls[i].function = function;
     }
   }
-  for (uint32_t f = 0; f < l->order.folds.len; f++) TRY(cuda_fold_prepare(l, f));
+  for (uint32_t f = 0; f < l->order.folds.len; f++)
+    if (cuda_is_here(l, l->order.folds.data[f].rank)) TRY(cuda_fold_prepare(l, f));
   for (uint32_t r = 0; r < l->n_ranks && l->device->options.adversarial; r++) {
+    if (!cuda_is_here(l, r)) continue;
     TRY(make_current(l, r));
     TRY(cuda_delay_prepare(l, l->ranks[r].gpu));
   }
@@ -295,18 +321,20 @@ static CUdeviceptr reserve(cuda_rank *r, size_t bytes) {
   return at;
 }
 
+/* What other processes must know of a rank's block stands first, where they can tell too. */
 static void lay_out(cuda_loaded *l) {
   const rt_plan *plan = plan_of(l);
   for (uint32_t r = 0; r < l->n_ranks; r++) {
     cuda_rank *x = &l->ranks[r];
     x->pool = reserve(x, (size_t)(x->pool_end - x->pool_begin));
     x->staging = reserve(x, (size_t)l->order.staging_bytes[r]);
-    x->errors = reserve(x, x->n_errors * sizeof(cg_error));
   }
   for (uint32_t i = 0; i < l->n_externals; i++) {
     cuda_external *e = &l->externals[i];
     e->place = reserve(&l->ranks[e->rank], (size_t)plan->buffers[e->buffer].size_bytes);
   }
+  for (uint32_t r = 0; r < l->n_ranks; r++)
+    l->ranks[r].errors = reserve(&l->ranks[r], l->ranks[r].n_errors * sizeof(cg_error));
   for (uint32_t s = 0; s < l->n_streams; s++)
     l->streams[s].scratch = reserve(&l->ranks[l->streams[s].rank], l->streams[s].scratch_bytes);
 }
@@ -315,6 +343,9 @@ static status allocate_block(cuda_loaded *l, uint32_t rank) {
   cuda_rank *r = &l->ranks[rank];
   size_t free_bytes = 0, all_bytes = 0;
   if (r->block_bytes == 0) return STATUS_OK;
+  if (l->share)
+    r->block_bytes =
+        (r->block_bytes + CUDA_SHARED_ALIGN - 1) / CUDA_SHARED_ALIGN * CUDA_SHARED_ALIGN;
   CUresult got = l->cu->cuMemAlloc(&r->block, r->block_bytes);
   if (got != CUDA_ERROR_OUT_OF_MEMORY) return cuda_try(got, "allocating memory");
   (void)l->cu->cuMemGetInfo(&free_bytes, &all_bytes);
@@ -325,15 +356,24 @@ static status allocate_block(cuda_loaded *l, uint32_t rank) {
 static status allocate(cuda_loaded *l) {
   for (uint32_t r = 0; r < l->n_ranks; r++) {
     cuda_rank *x = &l->ranks[r];
+    if (!cuda_is_here(l, r)) continue;
     TRY(make_current(l, r));
     TRY(allocate_block(l, r));
+    size_t slots_bytes = (size_t)l->order.slots_bytes[r];
+    if (slots_bytes && !l->share)
+      TRY(cuda_try(l->cu->cuMemHostAlloc(&x->slots, slots_bytes, CU_MEMHOSTALLOC_PORTABLE),
+                   "allocating pinned memory"));
+  }
+  return l->share ? cuda_share_connect(l) : STATUS_OK;
+}
+
+/* From offsets to addresses. */
+static void place_blocks(cuda_loaded *l) {
+  for (uint32_t r = 0; r < l->n_ranks; r++) {
+    cuda_rank *x = &l->ranks[r];
     x->pool += x->block;
     x->staging += x->block;
     x->errors += x->block;
-    size_t slots_bytes = (size_t)l->order.slots_bytes[r];
-    if (slots_bytes)
-      TRY(cuda_try(l->cu->cuMemHostAlloc(&x->slots, slots_bytes, CU_MEMHOSTALLOC_PORTABLE),
-                   "allocating pinned memory"));
   }
   for (uint32_t i = 0; i < l->n_externals; i++) {
     cuda_external *e = &l->externals[i];
@@ -342,7 +382,6 @@ static status allocate(cuda_loaded *l) {
   }
   for (uint32_t s = 0; s < l->n_streams; s++)
     l->streams[s].scratch += l->ranks[l->streams[s].rank].block;
-  return STATUS_OK;
 }
 
 /* What others wait for goes first: communications before computation. */
@@ -350,7 +389,7 @@ static status make_streams(cuda_loaded *l) {
   for (uint32_t s = 0; s < l->n_streams; s++) {
     cuda_stream *x = &l->streams[s];
     bool is_main = s == 0 || (s < plan_of(l)->n_streams && x->rank != l->streams[s - 1].rank);
-    if (!x->used && !is_main) continue;
+    if ((!x->used && !is_main) || !cuda_is_here(l, x->rank)) continue;
     TRY(make_current(l, x->rank));
     int least = 0, most = 0;
     TRY(cuda_try(l->cu->cuCtxGetStreamPriorityRange(&least, &most), "asking for priorities"));
@@ -359,6 +398,7 @@ static status make_streams(cuda_loaded *l) {
                  "making a stream"));
   }
   for (uint32_t i = 0; i < l->n_events; i++) {
+    if (!cuda_is_here(l, l->rank_of_event[i])) continue;
     TRY(make_current(l, l->rank_of_event[i]));
     TRY(cuda_try(l->cu->cuEventCreate(&l->events[i], CU_EVENT_DISABLE_TIMING), "making an event"));
   }
@@ -412,14 +452,15 @@ void cuda_program_place(cuda_loaded *l) {
     l->bases[l->externals[i].buffer] = l->externals[i].used;
   for (uint32_t t = 0; t < plan->n_tasks; t++) {
     cuda_task *task = &l->tasks[t];
-    if (!task->matmul) place_calls(l, task, &plan->tasks[t]);
+    if (task->is_here && !task->matmul) place_calls(l, task, &plan->tasks[t]);
   }
   for (uint32_t i = 0; i < l->order.copies.len; i++) {
     const cuda_copy *c = &l->order.copies.data[i];
     l->moves[i].to = (void *)(uintptr_t)cuda_place_address(l, &c->to);
     l->moves[i].from = (void *)(uintptr_t)cuda_place_address(l, &c->from);
   }
-  for (uint32_t f = 0; f < l->order.folds.len; f++) cuda_fold_place(l, f);
+  for (uint32_t f = 0; f < l->order.folds.len; f++)
+    if (cuda_is_here(l, l->order.folds.data[f].rank)) cuda_fold_place(l, f);
 }
 
 /* ---- all of it ---- */
@@ -431,8 +472,12 @@ static status open_ranks(cuda_loaded *l) {
   memset(l->ranks, 0, l->n_ranks * sizeof *l->ranks);
   for (uint32_t r = 0; r < l->n_ranks; r++) {
     l->ranks[r].gpu = r % l->device->n_gpus;
-    TRY(cuda_gpu_open(l->device, l->ranks[r].gpu));
+    if (cuda_is_here(l, r)) TRY(cuda_gpu_open(l->device, l->ranks[r].gpu));
   }
+  if (!l->share) return STATUS_OK;
+  TRY(make_current(l, l->share->me));
+  TRY(cuda_share_meet(l));
+  l->through_host = l->device->world.through_host;
   return STATUS_OK;
 }
 
@@ -452,6 +497,7 @@ static status connect(cuda_loaded *l, uint32_t a, uint32_t b, bool *can) {
 /* Where some GPU cannot read another's memory, all go through the host. */
 static status connect_gpus(cuda_loaded *l) {
   uint32_t n = l->n_ranks < l->device->n_gpus ? l->n_ranks : l->device->n_gpus;
+  if (l->share) return STATUS_OK;
   l->through_host = l->device->options.link_host;
   for (uint32_t a = 0; a < n; a++) {
     for (uint32_t b = 0; b < n && !l->through_host; b++) {
@@ -464,7 +510,6 @@ static status connect_gpus(cuda_loaded *l) {
 }
 
 status cuda_program_init(cuda_loaded *l) {
-  arena_init(&l->memory, l->device->memory);
   TRY(open_ranks(l));
   TRY(connect_gpus(l));
   TRY(memory_guard(build, l));
@@ -474,6 +519,7 @@ status cuda_program_init(cuda_loaded *l) {
   TRY(compile(l));
   lay_out(l);
   TRY(allocate(l));
+  place_blocks(l);
   TRY(make_streams(l));
   cuda_program_place(l);
   return STATUS_OK;
@@ -488,11 +534,15 @@ void cuda_program_destroy(cuda_loaded *l) {
     if (l->events[i]) (void)cu->cuEventDestroy(l->events[i]);
   cuda_trace_destroy(l);
   if (l->graph) (void)cu->cuGraphExecDestroy(l->graph);
+  if (l->share && l->ranks && gpu_of(l, l->share->me)->context)
+    (void)cu->cuCtxSetCurrent(gpu_of(l, l->share->me)->context);
+  cuda_share_close(l);
   for (uint32_t r = 0; l->ranks && r < l->n_ranks; r++) {
     if (gpu_of(l, r)->context) (void)cu->cuCtxSetCurrent(gpu_of(l, r)->context);
     if (l->ranks[r].block) (void)cu->cuMemFree(l->ranks[r].block);
     if (l->ranks[r].slots) (void)cu->cuMemFreeHost(l->ranks[r].slots);
   }
   memory_free(l->device->memory, l->ranks);
+  rt_plan_destroy(l->joined);
   arena_destroy(&l->memory);
 }

@@ -4,7 +4,7 @@
 #include "base/random.h"
 #include "device/cuda/device.h"
 
-static const rt_plan *plan_of(const cuda_loaded *l) { return l->base.plan; }
+static const rt_plan *plan_of(const cuda_loaded *l) { return l->plan; }
 
 uint32_t cuda_main_stream(const cuda_loaded *l, uint32_t rank) {
   return plan_of(l)->first_stream ? plan_of(l)->first_stream[rank] : 0;
@@ -64,7 +64,8 @@ static CUresult run_copy(cuda_loaded *l, uint32_t copy, CUstream stream) {
   if (c->to.kind == CUDA_IN_SLOTS) return l->cu->cuMemcpyDtoHAsync(m->to, from, bytes, stream);
   if (c->from.kind == CUDA_IN_SLOTS) return l->cu->cuMemcpyHtoDAsync(to, m->from, bytes, stream);
   uint32_t there = l->ranks[c->to_rank].gpu, here = l->ranks[c->from_rank].gpu;
-  if (there == here) return l->cu->cuMemcpyDtoDAsync(to, from, bytes, stream);
+  if (there == here || l->share) /* opened memory is an address like any other */
+    return l->cu->cuMemcpyDtoDAsync(to, from, bytes, stream);
   return l->cu->cuMemcpyPeerAsync(to, l->device->gpus[there].context, from,
                                   l->device->gpus[here].context, bytes, stream);
 }
@@ -78,8 +79,14 @@ static CUresult run_fold(cuda_loaded *l, uint32_t fold, CUstream stream) {
 
 static CUresult run_record(cuda_loaded *l, uint32_t event, CUstream stream) {
   CUresult r = l->cu->cuEventRecord(l->events[event], stream);
+  if (r == CUDA_SUCCESS && l->share) r = cuda_share_record(l, event, stream);
   if (r != CUDA_SUCCESS || !l->spans) return r;
   return l->cu->cuEventRecord(l->timing[2 * (size_t)plan_of(l)->n_tasks + event], stream);
+}
+
+static CUresult run_wait(cuda_loaded *l, uint32_t step, CUstream stream) {
+  if (l->share) return cuda_share_wait(l, step, stream);
+  return l->cu->cuStreamWaitEvent(stream, l->events[l->order.steps.data[step].index], 0);
 }
 
 /* The adversary makes some streams late, so that what is not ordered happens in another order. */
@@ -103,7 +110,7 @@ static CUresult run_step(cuda_loaded *l, uint32_t at) {
   switch ((cuda_step_kind)step->kind) {
   case CUDA_LAUNCH: return run_launch(l, step->index, s);
   case CUDA_RECORD: return run_record(l, step->index, s->handle);
-  case CUDA_WAIT: return l->cu->cuStreamWaitEvent(s->handle, l->events[step->index], 0);
+  case CUDA_WAIT: return run_wait(l, at, s->handle);
   case CUDA_COPY: return run_copy(l, step->index, s->handle);
   case CUDA_FOLD: return run_fold(l, step->index, s->handle);
   case CUDA_COMM:
@@ -189,7 +196,7 @@ static bool is_on_device(const cuda_loaded *l, const void *p, uint32_t *gpu) {
 /* The caller's own memory, if the rank's GPU can use it as it is; else 0. */
 static CUdeviceptr usable(const cuda_external *e, uint32_t gpu) {
   CUdeviceptr p = (CUdeviceptr)(uintptr_t)e->caller;
-  return e->on_device && e->gpu == gpu && p % CUDA_ALIGN == 0 ? p : 0;
+  return e->on_device && !e->is_shared && e->gpu == gpu && p % CUDA_ALIGN == 0 ? p : 0;
 }
 
 static status copy_in(cuda_loaded *l, const cuda_external *e, bool *copied) {
@@ -224,14 +231,24 @@ static status wait_for(cuda_loaded *l, uint32_t stream) {
   return cuda_try(l->cu->cuStreamSynchronize(l->streams[stream].handle), "running the plan");
 }
 
+static status wait_for_main(cuda_loaded *l) {
+  for (uint32_t r = 0; r < l->n_ranks; r++)
+    if (cuda_is_here(l, r)) TRY(wait_for(l, cuda_main_stream(l, r)));
+  return STATUS_OK;
+}
+
 static status take_arrays(cuda_loaded *l, void *const *inputs, void *const *outputs) {
   bool copied = false;
+  const rt_plan *own = l->base.plan;
+  uint32_t before = l->share ? l->share->me : 0; /* ranks whose slots stand before */
   for (uint32_t i = 0; i < l->n_externals; i++) {
     cuda_external *e = &l->externals[i];
     const rt_buffer *b = &plan_of(l)->buffers[e->buffer];
-    e->caller = e->is_output ? outputs[b->slot] : inputs[b->slot];
+    if (!cuda_is_here(l, e->rank)) continue;
+    e->caller = e->is_output ? outputs[b->slot - before * own->n_outputs]
+                             : inputs[b->slot - before * own->n_inputs];
     e->on_device = is_on_device(l, e->caller, &e->gpu);
-    CUdeviceptr own = usable(e, l->ranks[e->rank].gpu), used = own ? own : e->place;
+    CUdeviceptr theirs = usable(e, l->ranks[e->rank].gpu), used = theirs ? theirs : e->place;
     if (used != e->used) l->moved = true;
     e->used = used;
     TRY(copy_in(l, e, &copied));
@@ -239,14 +256,13 @@ static status take_arrays(cuda_loaded *l, void *const *inputs, void *const *outp
   for (uint32_t r = 0; r < l->n_ranks; r++) {
     const cuda_rank *x = &l->ranks[r];
     CUstream stream = l->streams[cuda_main_stream(l, r)].handle;
-    if (x->n_errors == 0) continue;
+    if (x->n_errors == 0 || !cuda_is_here(l, r)) continue;
     copied = true;
     TRY(cuda_try(make_current(l, r), "making a context current"));
     TRY(cuda_try(l->cu->cuMemsetD8Async(x->errors, 0, x->n_errors * sizeof(cg_error), stream),
                  "clearing errors"));
   }
-  for (uint32_t r = 0; r < l->n_ranks && copied; r++) TRY(wait_for(l, cuda_main_stream(l, r)));
-  return STATUS_OK;
+  return copied ? wait_for_main(l) : STATUS_OK;
 }
 
 /* Values that were never written show. */
@@ -255,7 +271,7 @@ static status poison(cuda_loaded *l) {
     const cuda_rank *x = &l->ranks[r];
     size_t bytes = (size_t)(x->pool_end - x->pool_begin);
     uint32_t s = cuda_main_stream(l, r);
-    if (bytes == 0) continue;
+    if (bytes == 0 || !cuda_is_here(l, r)) continue;
     TRY(cuda_try(make_current(l, r), "making a context current"));
     TRY(cuda_try(l->cu->cuMemsetD8Async(x->pool, 0xff, bytes, l->streams[s].handle), "poisoning"));
     TRY(wait_for(l, s));
@@ -275,7 +291,7 @@ static status start(cuda_loaded *l, void *const *inputs, void *const *outputs) {
     return fail(STATUS_UNAVAILABLE, "cuda: streams of an earlier run never ended; nothing more can "
                                     "run here");
   l->current_gpu = UINT32_MAX;
-  TRY(cuda_try(make_current(l, 0), "making a context current"));
+  TRY(cuda_try(make_current(l, l->share ? l->share->me : 0), "making a context current"));
   TRY(poison(l));
   TRY(take_arrays(l, inputs, outputs));
   bool stale = l->watched && cuda_nccl_is_stale(l), moved = l->moved || stale;
@@ -296,10 +312,14 @@ status cuda_begin(rt_loaded *loaded, void *const *inputs, void *const *outputs, 
   l->failed = CUDA_SUCCESS;
   l->failed_lt = CUBLAS_STATUS_SUCCESS;
   l->failed_nccl = (cuda_nccl_error){0};
-  status st = start(l, inputs, outputs);
-  if (st == STATUS_OK) return STATUS_OK;
-  if (l->failed_nccl.result) cuda_nccl_abort(l->device->nccl);
-  drain(l);
+  status st = l->share ? cuda_share_begin(l->share) : STATUS_OK;
+  if (st == STATUS_OK) {
+    st = start(l, inputs, outputs);
+    if (st == STATUS_OK) return STATUS_OK;
+    if (l->failed_nccl.result) cuda_nccl_abort(l->device->nccl);
+    if (l->share) st = cuda_share_finish(l->share, st);
+    drain(l);
+  }
   (void)pthread_mutex_unlock(&l->device->run);
   return st;
 }
@@ -319,7 +339,7 @@ static status read_errors(cuda_loaded *l) {
   for (uint32_t r = 0; r < l->n_ranks; r++) {
     const cuda_rank *x = &l->ranks[r];
     uint32_t s = cuda_main_stream(l, r);
-    if (x->n_errors == 0) continue;
+    if (x->n_errors == 0 || !cuda_is_here(l, r)) continue;
     TRY(cuda_try(make_current(l, r), "making a context current"));
     TRY(cuda_try(l->cu->cuMemcpyDtoHAsync(l->errors + at, x->errors, x->n_errors * sizeof(cg_error),
                                           l->streams[s].handle),
@@ -358,13 +378,16 @@ static status sync_all(cuda_loaded *l) {
 }
 
 static status complete(cuda_loaded *l) {
+  if (l->share && l->failed == CUDA_SUCCESS) l->failed = cuda_share_end(l);
+  if (l->share && l->failed != CUDA_SUCCESS) return failure(l); /* others must be told first */
   status issued = failure(l), ran = sync_all(l);
   if (issued != STATUS_OK) return issued;
   if (ran != STATUS_OK) return ran;
   if (l->n_errors) TRY(read_errors(l));
   bool copied = false;
-  for (uint32_t i = 0; i < l->n_externals; i++) TRY(copy_out(l, &l->externals[i], &copied));
-  for (uint32_t r = 0; r < l->n_ranks && copied; r++) TRY(wait_for(l, cuda_main_stream(l, r)));
+  for (uint32_t i = 0; i < l->n_externals; i++)
+    if (cuda_is_here(l, l->externals[i].rank)) TRY(copy_out(l, &l->externals[i], &copied));
+  if (copied) TRY(wait_for_main(l));
   if (l->spans) cuda_trace_end(l);
   return STATUS_OK;
 }
@@ -372,6 +395,7 @@ static status complete(cuda_loaded *l) {
 status cuda_finish(rt_loaded *loaded) {
   cuda_loaded *l = (cuda_loaded *)loaded;
   status st = complete(l);
+  if (l->share) st = cuda_share_finish(l->share, st);
   if (st != STATUS_OK) drain(l);
   (void)pthread_mutex_unlock(&l->device->run);
   return st;

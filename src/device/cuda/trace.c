@@ -12,8 +12,18 @@ static status make_event(cuda_loaded *l, uint32_t rank, CUevent *event) {
   return cuda_try(l->cu->cuEventCreate(event, CU_EVENT_DEFAULT), "making an event");
 }
 
-static uint32_t count(const cuda_loaded *l) {
-  return 2 * l->base.plan->n_tasks + l->order.n_events;
+static uint32_t count(const cuda_loaded *l) { return 2 * l->plan->n_tasks + l->order.n_events; }
+
+/* Of ranks that are processes, only what this one does is told, with the numbers of its own plan. */
+static rt_span *post_span(const cuda_loaded *l, uint32_t post) {
+  const rt_plan *own = l->base.plan;
+  uint32_t first = l->share ? l->share->first_post : 0;
+  bool is_here = post >= first && post - first < own->n_posts;
+  return is_here ? &l->spans[own->n_tasks + post - first] : NULL;
+}
+
+static uint16_t own_stream(const cuda_loaded *l, uint32_t stream) {
+  return (uint16_t)(stream - (l->share ? l->plan->first_stream[l->share->me] : 0));
 }
 
 static uint32_t rank_of_task(const cuda_loaded *l, uint32_t task) {
@@ -21,7 +31,7 @@ static uint32_t rank_of_task(const cuda_loaded *l, uint32_t task) {
 }
 
 static status make_events(cuda_loaded *l) {
-  uint32_t n = count(l), n_launches = 2 * l->base.plan->n_tasks;
+  uint32_t n = count(l), n_launches = 2 * l->plan->n_tasks;
   if (l->timing) return STATUS_OK;
   CUevent *events = memory_alloc(l->device->memory, (n + (size_t)1) * sizeof *events);
   if (!events) return STATUS_OUT_OF_MEMORY;
@@ -29,23 +39,28 @@ static status make_events(cuda_loaded *l) {
   l->timing = events;
   l->current_gpu = UINT32_MAX;
   for (uint32_t i = 0; i < n; i++) {
-    uint32_t rank = i < n_launches ? rank_of_task(l, i / 2) : l->rank_of_event[i - n_launches];
-    TRY(make_event(l, rank, &events[i]));
+    bool is_task = i < n_launches;
+    uint32_t rank = is_task ? rank_of_task(l, i / 2) : l->rank_of_event[i - n_launches];
+    bool is_here = is_task ? l->tasks[i / 2].is_here : cuda_is_here(l, rank);
+    if (is_here) TRY(make_event(l, rank, &events[i]));
   }
-  for (uint32_t r = 0; r < l->n_ranks; r++) TRY(make_event(l, r, &l->ranks[r].origin));
+  for (uint32_t r = 0; r < l->n_ranks; r++)
+    if (cuda_is_here(l, r)) TRY(make_event(l, r, &l->ranks[r].origin));
   return STATUS_OK;
 }
 
 static void list_spans(cuda_loaded *l) {
-  const rt_plan *plan = l->base.plan;
-  for (uint32_t t = 0; t < plan->n_tasks; t++) {
+  const rt_plan *own = l->base.plan;
+  for (uint32_t t = 0; t < l->plan->n_tasks; t++) {
     const cuda_task *task = &l->tasks[t];
-    l->spans[task->launch] = (rt_span){.instr = task->instr, .stream = task->stream};
+    if (!task->is_here) continue;
+    uint16_t stream = own_stream(l, task->stream);
+    l->spans[task->launch] = (rt_span){.instr = task->instr, .stream = stream};
   }
-  for (uint32_t i = 0; i < plan->n_instrs; i++) {
-    const rt_instr *instr = &plan->instrs[i];
+  for (uint32_t i = 0; i < own->n_instrs; i++) {
+    const rt_instr *instr = &own->instrs[i];
     if (instr->kind == RT_POST)
-      l->spans[plan->n_tasks + instr->task] = (rt_span){.instr = i, .stream = instr->stream};
+      l->spans[own->n_tasks + instr->task] = (rt_span){.instr = i, .stream = instr->stream};
   }
 }
 
@@ -59,6 +74,7 @@ status cuda_trace_begin(cuda_loaded *l) {
   for (uint32_t r = 0; r < l->n_ranks; r++) {
     cuda_rank *x = &l->ranks[r];
     CUstream stream = l->streams[cuda_main_stream(l, r)].handle;
+    if (!cuda_is_here(l, r)) continue;
     TRY(cuda_try(l->cu->cuEventRecord(x->origin, stream), "recording an event"));
     TRY(cuda_try(l->cu->cuEventSynchronize(x->origin), "waiting for an event"));
     x->offset_ns = rt_clock_ns() - l->origin_ns;
@@ -73,15 +89,17 @@ static int64_t time_of(const cuda_loaded *l, uint32_t rank, CUevent event) {
   return l->ranks[rank].offset_ns + (int64_t)((double)ms * 1e6);
 }
 
-/* The time of an event of the order. */
+/* The time of an event of the order, if it is recorded here. */
 static int64_t time_of_event(const cuda_loaded *l, uint32_t event) {
-  CUevent twin = l->timing[2 * (size_t)l->base.plan->n_tasks + event];
+  CUevent twin = l->timing[2 * (size_t)l->plan->n_tasks + event];
+  if (!twin) return -1;
   return time_of(l, l->rank_of_event[event], twin);
 }
 
 void cuda_trace_end(cuda_loaded *l) {
-  const rt_plan *plan = l->base.plan;
+  const rt_plan *plan = l->plan;
   for (uint32_t t = 0; t < plan->n_tasks; t++) {
+    if (!l->tasks[t].is_here) continue;
     rt_span *s = &l->spans[l->tasks[t].launch];
     uint32_t rank = rank_of_task(l, t);
     int64_t start = time_of(l, rank, l->timing[2 * t]),
@@ -91,15 +109,16 @@ void cuda_trace_end(cuda_loaded *l) {
     s->end_ns = end;
   }
   for (uint32_t p = 0; p < plan->n_posts; p++) {
-    rt_span *s = &l->spans[plan->n_tasks + p];
+    rt_span *s = post_span(l, p);
+    if (!s) continue;
     int64_t start = time_of_event(l, l->order.posted[p]);
     s->start_ns = s->end_ns = start > 0 ? start : 0;
   }
   for (uint32_t i = 0; i < l->order.ends.len; i++) {
     const cuda_end *end = &l->order.ends.data[i];
-    rt_span *s = &l->spans[plan->n_tasks + end->post];
-    int64_t at = time_of_event(l, end->event);
-    if (at > s->end_ns) s->end_ns = at;
+    rt_span *s = post_span(l, end->post);
+    int64_t at = s ? time_of_event(l, end->event) : -1;
+    if (s && at > s->end_ns) s->end_ns = at;
   }
 }
 

@@ -1,0 +1,144 @@
+/* Ranks that are processes of one machine: what each sees of the others.
+ *
+ * A plan that communicates between processes is loaded by all of them at once, each with the plans of all
+ * ranks. Loading exchanges over the endpoint
+ *
+ *   who is where    the same machine? which GPU? can memory of a GPU be opened by the others?
+ *   memory          each rank's block, as a handle that the others open (CUDA IPC)
+ *   the region      memory of the host that all map, and whose addresses streams of GPUs can use
+ *
+ * and from then on nothing goes through the endpoint but failures. In the region lie
+ *
+ *   flags      by event that another rank waits for: the run that recorded it last (split.h)
+ *   states     by stream: 0 it runs, the step + 1 at which it waits, CUDA_ENDED
+ *   ranks      which run each has done, whether it has let go of the others' memory
+ *   slots      pinned memory for sending, where ranks communicate by way of the host
+ *
+ * Streams write flags and wait for them; the host blocks nowhere before finish(), where it waits until
+ * all ranks have done the run: only then may memory be used again.
+ *
+ * A thread watches while a run is under way. It calls no function of CUDA: it reads states, tells the
+ * endpoint whether this rank is busy, and when the world has failed, or nothing has moved for the timeout,
+ * it sets all flags, so that every stream in every process goes on to its end. */
+#ifndef WEIR_DEVICE_CUDA_SHARE_H
+#define WEIR_DEVICE_CUDA_SHARE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "device/cuda/split.h"
+#include "device/cuda/vendor.h"
+#include "runtime/device.h"
+
+struct cuda_device;
+struct cuda_loaded;
+
+#define CUDA_ENDED UINT64_MAX
+#define CUDA_RELEASED (UINT64_C(1) << 62) /* a flag that lets everybody go on */
+
+/* ---- what a device knows of the world ---- */
+/* An allocation of another process, opened here. It is known by who has it, where, and the number that the
+ * driver gave it: memory that was freed and allocated again is another allocation, whatever is in it. */
+typedef struct cuda_mapping {
+  struct cuda_mapping *next;
+  int pid;
+  CUdeviceptr base;
+  uint64_t id;
+  CUdeviceptr address; /* here */
+  uint32_t gpu;        /* whose context opened it */
+  uint32_t uses;
+} cuda_mapping;
+
+typedef struct cuda_world {
+  rt_comm *endpoint; /* NULL: none, or all ranks are in this process */
+  int64_t timeout_ns;
+  bool met;          /* what follows is known */
+  bool through_host; /* some rank cannot open the memory of another, or shall not */
+  bool one_gpu;      /* all ranks are on one */
+  cuda_mapping *mappings;
+  /* What the rank does, for rt_pulse. */
+  pthread_mutex_t lock;
+  bool is_busy;
+  uint64_t moves;
+} cuda_world;
+
+NODISCARD status cuda_world_init(cuda_world *w);
+void cuda_world_destroy(cuda_world *w);
+void cuda_world_attach(cuda_world *w, rt_comm *const *endpoints, uint32_t n, int64_t timeout_ns);
+void cuda_world_pulse(cuda_world *w, rt_pulse *pulse);
+/* This rank works at something that others may wait for, or it does not. */
+void cuda_world_set_busy(cuda_world *w, bool is_busy);
+
+/* ---- what a loaded plan shares ---- */
+/* The beginning of the region. */
+typedef struct cuda_shared_head {
+  _Atomic uint64_t is_over; /* some rank has failed; all flags are set */
+  char rest[56];
+} cuda_shared_head;
+
+typedef struct cuda_shared_rank {
+  _Atomic uint64_t done;   /* the last run that this rank has done */
+  _Atomic uint64_t closed; /* it uses nobody's memory any more */
+  char rest[48];           /* of the cache line */
+} cuda_shared_rank;
+
+typedef struct cuda_share {
+  struct cuda_loaded *loaded;
+  rt_comm *endpoint;
+  uint32_t me, n;                  /* ranks of the plan are those of the world */
+  const rt_plan *const *plans;     /* by rank */
+  uint32_t first_task, first_post; /* of this rank in the plan of all */
+  cuda_split split;
+  /* The region. */
+  int fd;
+  char *region;
+  size_t region_bytes;
+  CUdeviceptr device_region; /* as the GPU sees it; 0: not registered */
+  cuda_shared_head *head;
+  cuda_shared_rank *ranks;
+  _Atomic uint64_t *flags, *states;
+  size_t *slots; /* by rank: where they begin in the region */
+  unsigned wait_flags;
+  cuda_mapping **mappings; /* by rank; NULL: none */
+  uint64_t run;            /* the one under way, or the last; from 1 */
+  const char **texts;      /* by post: what is posted where */
+  /* The watch. */
+  pthread_t thread;
+  bool is_watched;
+  _Atomic bool ends;
+  bool is_running;  /* from begin() to finish(); under the world's lock, with what follows */
+  int64_t moved_ns; /* when this rank was last seen to move */
+  uint64_t seen;    /* a sum of its states then */
+} cuda_share;
+
+/* Joins the plans of all ranks. */
+NODISCARD status cuda_share_open(struct cuda_loaded *l, const rt_plan *const *plans, uint32_t n);
+/* Who is where; once per world. Part of loading, on all ranks. */
+NODISCARD status cuda_share_meet(struct cuda_loaded *l);
+/* The flags of the order and the texts of posts; the order becomes that of this rank. Needs a
+ * memory_guard(). */
+void cuda_share_split(struct cuda_loaded *l);
+/* Memory of the other ranks, and the region. Blocks are laid out, and this rank's is allocated. */
+NODISCARD status cuda_share_connect(struct cuda_loaded *l);
+/* Lets go of all that; then, if all others have, or do not answer, this rank's memory may be freed. */
+void cuda_share_close(struct cuda_loaded *l);
+
+/* Bytes of the region, and addresses of it as the GPU sees them. */
+CUdeviceptr cuda_share_flag(const cuda_share *s, uint32_t flag);
+CUdeviceptr cuda_share_state(const cuda_share *s, uint32_t stream);
+
+/* ---- runs (share_run.c) ---- */
+NODISCARD status cuda_share_watch(cuda_share *s); /* starts the thread */
+void cuda_share_unwatch(cuda_share *s);
+NODISCARD status cuda_share_begin(cuda_share *s);
+/* A stream comes to step number `step`, a wait, and goes on. */
+CUresult cuda_share_wait(struct cuda_loaded *l, uint32_t step, CUstream stream);
+CUresult cuda_share_record(struct cuda_loaded *l, uint32_t event, CUstream stream);
+/* All is issued: streams say when they have ended. */
+CUresult cuda_share_end(struct cuda_loaded *l);
+/* This rank has done the run with `st`, and waits for the others: the result of all. */
+NODISCARD status cuda_share_finish(cuda_share *s, status st);
+/* Ends the world: this rank has failed, with the message that is recorded. Returns what the world says. */
+NODISCARD status cuda_world_abort(cuda_world *w, status st);
+
+#endif

@@ -1,0 +1,257 @@
+/* Runs of a plan whose ranks are processes: flags, the watch, and the end that all wait for. */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <sched.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "device/cuda/device.h"
+#include "device/cuda/meet.h"
+
+static cuda_world *world_of(const cuda_share *s) { return &s->loaded->device->world; }
+
+static bool is_over(const cuda_share *s) { return atomic_load(&s->head->is_over) != 0; }
+
+/* ---- steps ---- */
+static CUresult set_state(const cuda_loaded *l, uint32_t stream, uint64_t state) {
+  return l->cu->cuStreamWriteValue64(l->streams[stream].handle, cuda_share_state(l->share, stream),
+                                     state, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER);
+}
+
+CUresult cuda_share_wait(cuda_loaded *l, uint32_t step, CUstream stream) {
+  const cuda_share *s = l->share;
+  const cuda_step *x = &l->order.steps.data[step];
+  bool is_here = s->split.rank_of_event[x->index] == s->me;
+  CUresult r = set_state(l, x->stream, (uint64_t)step + 1);
+  if (r != CUDA_SUCCESS) return r;
+  if (is_here) r = l->cu->cuStreamWaitEvent(stream, l->events[x->index], 0);
+  else
+    r = l->cu->cuStreamWaitValue64(stream, cuda_share_flag(s, s->split.flag_of[x->index]), s->run,
+                                   s->wait_flags);
+  return r == CUDA_SUCCESS ? set_state(l, x->stream, 0) : r;
+}
+
+/* What was written before is seen by whoever sees the flag. */
+CUresult cuda_share_record(cuda_loaded *l, uint32_t event, CUstream stream) {
+  const cuda_share *s = l->share;
+  uint32_t flag = s->split.flag_of[event];
+  if (flag == CUDA_NO_FLAG) return CUDA_SUCCESS;
+  return l->cu->cuStreamWriteValue64(stream, cuda_share_flag(s, flag), s->run,
+                                     CU_STREAM_WRITE_VALUE_DEFAULT);
+}
+
+CUresult cuda_share_end(cuda_loaded *l) {
+  CUresult r = CUDA_SUCCESS;
+  for (uint32_t i = 0; i < l->n_streams && r == CUDA_SUCCESS; i++)
+    if (l->streams[i].used) r = set_state(l, i, CUDA_ENDED);
+  return r;
+}
+
+/* ---- what this rank does ---- */
+typedef struct view {
+  bool is_busy; /* some stream runs, or is not issued yet */
+  uint64_t sum;
+} view;
+
+static view look(const cuda_share *s) {
+  const cuda_loaded *l = s->loaded;
+  view v = {0};
+  for (uint32_t i = 0; i < l->n_streams; i++) {
+    if (!l->streams[i].used) continue;
+    uint64_t state = atomic_load(&s->states[i]);
+    if (state == 0) v.is_busy = true;
+    v.sum = v.sum * 31 + state;
+  }
+  return v;
+}
+
+/* ---- who waits for what ---- */
+/* The posts that one waits for: "rank 0 waits for send of … : rank 1 has not posted it". */
+static void add_absent(const cuda_share *s, uint32_t post, rt_comm_line *line) {
+  const cuda_meetings *m = s->loaded->order.meetings;
+  for (int h = 0; h < 2; h++) {
+    uint32_t at = m->of_post[post][h];
+    if (at == CUDA_NOBODY) continue;
+    const cuda_meeting *x = &m->list.data[at];
+    for (uint32_t i = 0; i < x->n; i++) {
+      uint32_t flag = x->posts[i] == post ? CUDA_NO_FLAG
+                                          : s->split.flag_of[s->loaded->order.posted[x->posts[i]]];
+      if (flag == CUDA_NO_FLAG || atomic_load(&s->flags[flag]) >= s->run) continue;
+      rt_comm_line_add(line, ": rank %u has not posted it",
+                       s->loaded->plan->posts[x->posts[i]].rank);
+    }
+  }
+}
+
+/* The post of this rank whose end, or whose partner, an event tells of; RT_NO_POST: none. */
+static uint32_t post_of_event(const cuda_share *s, uint32_t event) {
+  const cuda_loaded *l = s->loaded;
+  for (uint32_t i = 0; i < l->order.ends.len; i++) {
+    const cuda_end *end = &l->order.ends.data[i];
+    if (end->event == event && l->plan->posts[end->post].rank == s->me) return end->post;
+  }
+  uint32_t flag = s->split.flag_of[event];
+  uint32_t partner = flag == CUDA_NO_FLAG ? RT_NO_POST : s->split.post_of_flag[flag];
+  for (int h = 0; h < 2 && partner != RT_NO_POST; h++) {
+    uint32_t at = l->order.meetings->of_post[partner][h];
+    if (at == CUDA_NOBODY) continue;
+    const cuda_meeting *m = &l->order.meetings->list.data[at];
+    for (uint32_t i = 0; i < m->n; i++)
+      if (l->plan->posts[m->posts[i]].rank == s->me) return m->posts[i];
+  }
+  return RT_NO_POST;
+}
+
+/* The earliest post of this rank that a stream waits for. */
+static uint32_t find_waited(const cuda_share *s) {
+  const cuda_loaded *l = s->loaded;
+  uint32_t first = RT_NO_POST;
+  for (uint32_t i = 0; i < l->n_streams; i++) {
+    uint64_t state = l->streams[i].used ? atomic_load(&s->states[i]) : 0;
+    if (state == 0 || state > l->order.steps.len) continue;
+    uint32_t post = post_of_event(s, l->order.steps.data[state - 1].index);
+    if (post < first) first = post;
+  }
+  return first;
+}
+
+static void describe(const cuda_share *s, rt_comm_line *line) {
+  uint32_t post = find_waited(s);
+  rt_comm_line_add(line, "rank %u ", s->me);
+  if (post != RT_NO_POST) {
+    rt_comm_line_add(line, "waits for %s", s->texts[post]);
+    add_absent(s, post, line);
+    return;
+  }
+  rt_comm_line_add(line, "has done its part");
+  for (uint32_t r = 0; r < s->n; r++)
+    if (r != s->me && atomic_load(&s->ranks[r].done) < s->run)
+      rt_comm_line_add(line, "; rank %u has not", r);
+}
+
+/* ---- the watch ---- */
+/* From now on no stream of any rank waits for another rank; what they compute is worth nothing. */
+static void release(const cuda_share *s) {
+  atomic_store(&s->head->is_over, 1);
+  for (uint32_t f = 0; f < s->split.n_flags; f++) atomic_store(&s->flags[f], CUDA_RELEASED);
+}
+
+static void give_up(const cuda_share *s) {
+  char text[1024];
+  rt_comm_line line = rt_comm_line_of(text, sizeof text);
+  rt_comm_line_add(&line, "no progress in %.3g s: ", (double)world_of(s)->timeout_ns * 1e-9);
+  describe(s, &line);
+  s->endpoint->ops->abort(s->endpoint, STATUS_UNAVAILABLE, text);
+}
+
+/* Whether nobody has moved for too long. The lock is held. */
+static bool is_stuck(cuda_share *s, cuda_world *w) {
+  int64_t now_ns = rt_clock_ns(), last_ns;
+  view v = look(s);
+  if (v.sum != s->seen) w->moves++;
+  if (v.sum != s->seen || v.is_busy) s->moved_ns = now_ns;
+  s->seen = v.sum;
+  w->is_busy = v.is_busy;
+  last_ns = s->moved_ns;
+  if (s->endpoint->ops->stirred) {
+    int64_t stirred_ns = s->endpoint->ops->stirred(s->endpoint);
+    if (stirred_ns > last_ns) last_ns = stirred_ns;
+  }
+  return w->timeout_ns > 0 && now_ns - last_ns > w->timeout_ns;
+}
+
+static void watch_once(cuda_share *s) {
+  cuda_world *w = world_of(s);
+  (void)pthread_mutex_lock(&w->lock);
+  bool running = s->is_running, stuck = running && is_stuck(s, w);
+  (void)pthread_mutex_unlock(&w->lock);
+  if (!running || is_over(s)) return;
+  if (stuck) give_up(s);
+  if (s->endpoint->ops->error(s->endpoint) == STATUS_OK) return;
+  status_clear();
+  release(s);
+}
+
+static void *watch(void *context) {
+  enum { PAUSE_NS = 5000000 };
+  cuda_share *s = context;
+  while (!atomic_load(&s->ends)) {
+    watch_once(s);
+    (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+  }
+  return NULL;
+}
+
+status cuda_share_watch(cuda_share *s) {
+  if (pthread_create(&s->thread, NULL, watch, s) != 0)
+    return fail(STATUS_SYSTEM, "cannot start a thread");
+  s->is_watched = true;
+  return STATUS_OK;
+}
+
+void cuda_share_unwatch(cuda_share *s) {
+  if (!s->is_watched) return;
+  atomic_store(&s->ends, true);
+  (void)pthread_join(s->thread, NULL);
+  s->is_watched = false;
+}
+
+/* ---- runs ---- */
+status cuda_share_begin(cuda_share *s) {
+  cuda_world *w = world_of(s);
+  if (w->endpoint != s->endpoint)
+    return fail(STATUS_BAD_USAGE, "the plan was loaded with endpoints that are not there any more");
+  TRY(s->endpoint->ops->error(s->endpoint));
+  s->run++;
+  for (uint32_t i = 0; i < s->loaded->n_streams; i++)
+    if (s->loaded->streams[i].used) atomic_store(&s->states[i], 0);
+  (void)pthread_mutex_lock(&w->lock);
+  s->is_running = w->is_busy = true;
+  s->moved_ns = rt_clock_ns();
+  (void)pthread_mutex_unlock(&w->lock);
+  return STATUS_OK;
+}
+
+static bool all_done(const cuda_share *s) {
+  for (uint32_t r = 0; r < s->n; r++)
+    if (atomic_load(&s->ranks[r].done) < s->run) return false;
+  return true;
+}
+
+/* Some rank has set the flags, so the world has failed, or will in a moment: all have its message. */
+static status failure_of_all(const cuda_share *s) {
+  enum { SECONDS = 10, PAUSE_NS = 1000000 };
+  rt_comm *e = s->endpoint;
+  int64_t end_ns = rt_clock_ns() + SECONDS * INT64_C(1000000000);
+  status_clear();
+  while (rt_clock_ns() < end_ns) {
+    status st = e->ops->error(e);
+    if (st != STATUS_OK) return st;
+    (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+  }
+  return fail(STATUS_UNAVAILABLE, "another rank has failed and does not say why");
+}
+
+static status settle(cuda_share *s, status st) {
+  enum { YIELDS = 2000, PAUSE_NS = 50000 };
+  if (st != STATUS_OK && !is_over(s)) {
+    st = cuda_world_abort(world_of(s), st);
+    release(s);
+    return st;
+  }
+  atomic_store(&s->ranks[s->me].done, s->run);
+  for (uint32_t tries = 0; !is_over(s) && !all_done(s); tries++) {
+    if (tries < YIELDS) (void)sched_yield();
+    else (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+  }
+  return is_over(s) ? failure_of_all(s) : STATUS_OK;
+}
+
+status cuda_share_finish(cuda_share *s, status st) {
+  cuda_world *w = world_of(s);
+  status result = settle(s, st);
+  (void)pthread_mutex_lock(&w->lock);
+  s->is_running = w->is_busy = false;
+  (void)pthread_mutex_unlock(&w->lock);
+  return result;
+}
