@@ -32,7 +32,7 @@ static status device_new(uint32_t threads, uint32_t cores, const allocator *memo
   *d = (cpu_device){.base.ops = &rt_device_cpu, .memory = memory, .block = block};
   d->n_threads = threads;
   d->cores = cores;
-  d->world.fault_after = CPU_NEVER;
+  d->world.fault.after = RT_NEVER;
   for (uint32_t i = 0; i < threads; i++) d->threads[i] = (cpu_thread){.device = d, .index = i};
   if (pthread_mutex_init(&d->run, NULL) != 0) {
     memory_free(memory, block);

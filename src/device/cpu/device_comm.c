@@ -1,26 +1,8 @@
 #include "device/cpu/device_comm.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-/* ---- faults ---- */
-/* "die:1:17": rank 1 dies when it has done instruction 17 of its plan; "stop" and "sleep" likewise. */
-static void read_fault(cpu_world *w, uint32_t rank) {
-  const char *text = getenv("WEIR_FAULT"), *colon = text ? strchr(text, ':') : NULL;
-  char *end = NULL;
-  if (!colon || strtoul(colon + 1, &end, 10) != rank || *end != ':') return;
-  w->fault = text[0] == 's' && text[1] == 'l' ? 'l' : text[0];
-  w->fault_after = (uint32_t)strtoul(end + 1, NULL, 10);
-}
-
-void cpu_world_fault(const cpu_world *w) {
-  if (w->fault == 'd') (void)raise(SIGKILL);
-  if (w->fault == 's') (void)raise(SIGSTOP);
-  if (w->fault == 'l') (void)nanosleep(&(struct timespec){.tv_sec = 3}, NULL);
-}
 
 /* ---- endpoints ---- */
 void cpu_world_attach(cpu_world *w, rt_comm *const *endpoints, uint32_t n, int64_t timeout_ns) {
@@ -28,8 +10,8 @@ void cpu_world_attach(cpu_world *w, rt_comm *const *endpoints, uint32_t n, int64
   for (uint32_t i = 0; i < n; i++) w->endpoints[i] = endpoints[i];
   w->n = n;
   w->timeout_ns = timeout_ns;
-  w->fault_after = CPU_NEVER;
-  if (n == 1) read_fault(w, endpoints[0]->rank);
+  w->fault = (rt_fault){.after = RT_NEVER};
+  if (n == 1) w->fault = rt_fault_of(endpoints[0]->rank);
 }
 
 int64_t cpu_world_stirred_ns(const cpu_world *w) {

@@ -11,19 +11,15 @@
 #define WEIR_DEVICE_CPU_DEVICE_COMM_H
 
 #include "device/cpu/device.h"
+#include "runtime/fault.h"
 
 /* What attach() gave: endpoints by rank in the plan. */
 typedef struct cpu_world {
   rt_comm *endpoints[RT_COMM_MAX_RANKS];
   uint32_t n;
-  int64_t timeout_ns;   /* <= 0: never */
-  uint32_t fault_after; /* for tests: an instruction of the plan; CPU_NEVER: none */
-  char fault;
+  int64_t timeout_ns; /* <= 0: never */
+  rt_fault fault;     /* for tests */
 } cpu_world;
-
-enum { CPU_NEVER = UINT32_MAX };
-/* What happens to a process after an instruction, for tests (docs/testing.md): WEIR_FAULT. */
-void cpu_world_fault(const cpu_world *w);
 
 void cpu_world_attach(cpu_world *w, rt_comm *const *endpoints, uint32_t n, int64_t timeout_ns);
 

@@ -312,7 +312,7 @@ static void note_begin(cpu_thread *me, uint32_t instr) {
 static void note_end(cpu_thread *me, uint32_t instr) {
   uint64_t steps = atomic_load_explicit(&me->steps, memory_order_relaxed);
   atomic_store_explicit(&me->steps, steps + 1, memory_order_relaxed);
-  if (instr == me->device->world.fault_after) cpu_world_fault(&me->device->world);
+  if (instr == me->device->world.fault.after) rt_fault_strike(&me->device->world.fault);
 }
 
 /* ---- running ---- */

@@ -328,6 +328,7 @@ void cuda_launch(rt_loaded *loaded, uint32_t instr) {
   cuda_loaded *l = (cuda_loaded *)loaded;
   if (!replays(l)) {
     cuda_issue(l, l->order.upto[instr]);
+    if (l->share && l->share->fault.after == instr) rt_fault_strike(&l->share->fault);
     return;
   }
   if (instr == 0) l->failed = l->cu->cuGraphLaunch(l->graph, l->streams[0].handle);
@@ -371,7 +372,8 @@ static status failure(cuda_loaded *l) {
 static status sync_all(cuda_loaded *l) {
   if (l->watched) return cuda_watch(l);
   if (replays(l)) return wait_for(l, 0);
-  bool all = l->failed != CUDA_SUCCESS;
+  /* time stamps come behind what others wait for, and so does what tells other processes of an end */
+  bool all = l->failed != CUDA_SUCCESS || l->spans || l->share;
   for (uint32_t s = 0; s < l->n_streams; s++)
     if (all ? l->streams[s].used : l->streams[s].is_last) TRY(wait_for(l, s));
   return STATUS_OK;

@@ -181,6 +181,7 @@ status cuda_share_open(cuda_loaded *l, const rt_plan *const *plans, uint32_t n) 
   *s = (cuda_share){.loaded = l, .n = n, .plans = plans, .fd = -1};
   s->endpoint = l->device->world.endpoint;
   s->me = s->endpoint->rank;
+  s->fault = rt_fault_of(s->me);
   for (uint32_t r = 0; r < s->me; r++) {
     s->first_task += plans[r]->n_tasks;
     s->first_post += plans[r]->n_posts;

@@ -29,6 +29,7 @@
 #include "device/cuda/split.h"
 #include "device/cuda/vendor.h"
 #include "runtime/device.h"
+#include "runtime/fault.h"
 
 struct cuda_device;
 struct cuda_loaded;
@@ -101,6 +102,7 @@ typedef struct cuda_share {
   unsigned wait_flags;
   cuda_mapping **mappings; /* by rank; NULL: none */
   uint64_t run;            /* the one under way, or the last; from 1 */
+  rt_fault fault;          /* for tests */
   const char **texts;      /* by post: what is posted where */
   /* The watch. */
   pthread_t thread;

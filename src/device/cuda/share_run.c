@@ -28,7 +28,9 @@ CUresult cuda_share_wait(cuda_loaded *l, uint32_t step, CUstream stream) {
   else
     r = l->cu->cuStreamWaitValue64(stream, cuda_share_flag(s, s->split.flag_of[x->index]), s->run,
                                    s->wait_flags);
-  return r == CUDA_SUCCESS ? set_state(l, x->stream, 0) : r;
+  if (r == CUDA_SUCCESS) r = set_state(l, x->stream, 0);
+  if (r != CUDA_SUCCESS || is_here || !l->spans) return r;
+  return l->cu->cuEventRecord(l->timing[2 * (size_t)l->plan->n_tasks + x->index], stream);
 }
 
 /* What was written before is seen by whoever sees the flag. */

@@ -30,6 +30,12 @@ static uint32_t rank_of_task(const cuda_loaded *l, uint32_t task) {
   return l->streams[l->tasks[task].stream].rank;
 }
 
+/* An event of another process is seen here when somebody has waited for it. */
+static uint32_t who_sees(const cuda_loaded *l, uint32_t event) {
+  uint32_t rank = l->rank_of_event[event];
+  return cuda_is_here(l, rank) ? rank : l->share->me;
+}
+
 static status make_events(cuda_loaded *l) {
   uint32_t n = count(l), n_launches = 2 * l->plan->n_tasks;
   if (l->timing) return STATUS_OK;
@@ -40,9 +46,9 @@ static status make_events(cuda_loaded *l) {
   l->current_gpu = UINT32_MAX;
   for (uint32_t i = 0; i < n; i++) {
     bool is_task = i < n_launches;
-    uint32_t rank = is_task ? rank_of_task(l, i / 2) : l->rank_of_event[i - n_launches];
-    bool is_here = is_task ? l->tasks[i / 2].is_here : cuda_is_here(l, rank);
-    if (is_here) TRY(make_event(l, rank, &events[i]));
+    if (is_task && !l->tasks[i / 2].is_here) continue;
+    uint32_t rank = is_task ? rank_of_task(l, i / 2) : who_sees(l, i - n_launches);
+    TRY(make_event(l, rank, &events[i]));
   }
   for (uint32_t r = 0; r < l->n_ranks; r++)
     if (cuda_is_here(l, r)) TRY(make_event(l, r, &l->ranks[r].origin));
@@ -89,11 +95,10 @@ static int64_t time_of(const cuda_loaded *l, uint32_t rank, CUevent event) {
   return l->ranks[rank].offset_ns + (int64_t)((double)ms * 1e6);
 }
 
-/* The time of an event of the order, if it is recorded here. */
+/* The time of an event of the order. */
 static int64_t time_of_event(const cuda_loaded *l, uint32_t event) {
   CUevent twin = l->timing[2 * (size_t)l->plan->n_tasks + event];
-  if (!twin) return -1;
-  return time_of(l, l->rank_of_event[event], twin);
+  return time_of(l, who_sees(l, event), twin);
 }
 
 void cuda_trace_end(cuda_loaded *l) {
