@@ -156,6 +156,7 @@ static status device_load(rt_device *device, const rt_plan *plan, rt_loaded **re
 static status device_load_spread(rt_device *device, const rt_plan *plan,
                                  const rt_plan *const *plans, uint32_t n, rt_loaded **result) {
   cuda_device *d = (cuda_device *)device;
+  if (d->nccl) return load(d, plan, NULL, 0, result);
   if (!d->world.endpoint || d->world.endpoint->n_ranks != n)
     return fail(STATUS_BAD_USAGE, "the plan is of %u ranks, the device has no endpoint of them", n);
   cuda_world_set_busy(&d->world, true);

@@ -1,0 +1,266 @@
+/* Ranks on GPUs that are processes: random worlds, directly and through the host, with delays, traced, and
+ * what happens to all of them when one cannot go on. Started by an MPI launcher with 2 to 8 ranks:
+ *
+ *   mpirun -n 4 test_cuda_ranks [N]     N worlds of each kind (12)
+ *
+ * Skips without a launcher, and where there is no GPU. */
+#include <stdlib.h>
+#include <time.h>
+
+#include "comm/mpi/launch.h"
+#include "conform/rig.h"
+#include "conform/world_random.h"
+
+static mpi_launch launch;
+
+/* ---- a device in a world ---- */
+typedef struct peer {
+  rt_device *device;
+  rt_comm *endpoint;
+} peer;
+
+static void pulse(void *context, rt_pulse *p) {
+  peer *x = context;
+  x->device->ops->pulse(x->device, p);
+}
+
+static void open_peer(peer *x, const rt_device_options *o, const allocator *memory,
+                      int64_t timeout_ns) {
+  uint32_t n = 0;
+  rt_comm_options c = {.ranks = launch.size, .pulse = pulse, .pulse_context = x};
+  bool good = EXPECT_INT(rt_device_cuda.open(o, memory, &x->device), STATUS_OK) &&
+              EXPECT_INT(rt_comm_mpi.open(&c, &memory_default, 1, &x->endpoint, &n), STATUS_OK);
+  if (!good) {
+    fprintf(stderr, "%s\n", status_message());
+    exit(test_finish());
+  }
+  x->device->ops->attach(x->device, &x->endpoint, 1, timeout_ns);
+}
+
+static void close_peer(peer *x) {
+  x->endpoint->ops->close(x->endpoint);
+  x->device->ops->close(x->device);
+}
+
+static status load(const peer *x, const world *w, rt_loaded **l) {
+  const rt_plan *plans[WORLD_RANKS];
+  for (uint32_t r = 0; r < w->n; r++) plans[r] = &w->ranks[r].k.plan;
+  return x->device->ops->load_spread(x->device, plans[launch.rank], plans, w->n, l);
+}
+
+static status run(const world *w, rt_loaded *l, rt_span *spans) {
+  uint32_t first = launch.rank * WORLD_PLACES;
+  return rt_run(l, w->inputs + first, w->outputs + first, spans, NULL);
+}
+
+static bool is_right(const world *w) {
+  const world_rank *x = &w->ranks[launch.rank];
+  for (uint32_t j = 0; j < WORLD_PLACES; j++) {
+    const void *out = w->outputs[launch.rank * WORLD_PLACES + j];
+    if (memcmp(out, x->value[j], (size_t)w->width * 8) != 0) return false;
+  }
+  return true;
+}
+
+static bool is_good(const world *w, rt_loaded *l, rt_span *spans) {
+  world_clear(w);
+  if (run(w, l, spans) == STATUS_OK) return is_right(w);
+  fprintf(stderr, "rank %u: %s\n", launch.rank, status_message());
+  status_clear();
+  return false;
+}
+
+/* ---- worlds ---- */
+enum { AT_ONCE = 3 };
+
+/* Several plans are loaded at a time, and run in turns. */
+static void test_worlds(const rt_device_options *o, const char *name, int64_t width, uint32_t n) {
+  peer x;
+  uint32_t wrong = 0;
+  open_peer(&x, o, &memory_default, 20 * SECONDS);
+  for (uint32_t seed = 0; seed < n; seed += AT_ONCE) {
+    world w[AT_ONCE];
+    rt_loaded *l[AT_ONCE] = {0};
+    for (uint32_t i = 0; i < AT_ONCE; i++) {
+      world_make(&w[i], seed + i, launch.size, width, 30);
+      if (!EXPECT_INT(load(&x, &w[i], &l[i]), STATUS_OK)) {
+        fprintf(stderr, "%s\n", status_message());
+        exit(test_finish());
+      }
+    }
+    for (uint32_t r = 0; r < 3; r++)
+      for (uint32_t i = 0; i < AT_ONCE; i++) wrong += !is_good(&w[i], l[i], NULL);
+    for (uint32_t i = 0; i < AT_ONCE; i++) {
+      x.device->ops->unload(l[i]);
+      world_destroy(&w[i]);
+    }
+  }
+  close_peer(&x);
+  if (wrong) fprintf(stderr, "%s: ", name);
+  EXPECT_INT(wrong, 0);
+}
+
+/* What this rank does is told with the numbers of its own plan. */
+static void test_spans(void) {
+  peer x;
+  world w;
+  rt_loaded *l = NULL;
+  uint32_t wrong = 0;
+  open_peer(&x, &(rt_device_options){0}, &memory_default, 20 * SECONDS);
+  world_make(&w, 3, launch.size, 2000, 40);
+  const rt_plan *plan = &w.ranks[launch.rank].k.plan;
+  uint32_t n = plan->n_tasks + plan->n_posts;
+  rt_span *spans = ARENA_ARRAY(&w.memory, n, rt_span);
+  EXPECT_INT(load(&x, &w, &l), STATUS_OK);
+  int64_t start_ns = rt_clock_ns();
+  EXPECT(is_good(&w, l, spans));
+  int64_t wall_ns = rt_clock_ns() - start_ns;
+  for (uint32_t i = 0; i < n; i++) {
+    const rt_instr *instr = &plan->instrs[spans[i].instr];
+    wrong += spans[i].start_ns < 0 || spans[i].end_ns < spans[i].start_ns;
+    wrong += spans[i].end_ns > wall_ns || spans[i].stream != instr->stream;
+    wrong += instr->kind != (i >= plan->n_tasks ? RT_POST : RT_LAUNCH);
+  }
+  EXPECT_INT(wrong, 0);
+  x.device->ops->unload(l);
+  close_peer(&x);
+  world_destroy(&w);
+}
+
+/* ---- failures ---- */
+/* One rank has no memory at its Nth allocation: all end, and with one message. */
+static void test_allocations(uint32_t most) {
+  world w;
+  world_make(&w, 5, launch.size, 16, 12);
+  status st = STATUS_OUT_OF_MEMORY;
+  for (uint32_t n = 2; st != STATUS_OK && n < most; n += 1 + n / 4) {
+    peer x;
+    rt_loaded *l = NULL;
+    memory_faults faults = {.fail_at = UINT64_MAX};
+    allocator memory = memory_faulty(&faults);
+    open_peer(&x, &(rt_device_options){0}, &memory, 20 * SECONDS);
+    if (launch.rank == 1) faults.fail_at = faults.calls + n;
+    st = load(&x, &w, &l);
+    if (st == STATUS_OK) st = run(&w, l, NULL);
+    EXPECT(st == STATUS_OK || st == STATUS_OUT_OF_MEMORY);
+    if (st != STATUS_OK) EXPECT_CONTAINS(status_message(), "rank 1: ");
+    status_clear();
+    x.device->ops->unload(l);
+    close_peer(&x);
+    EXPECT_INT(faults.live, 0);
+  }
+  world_destroy(&w);
+}
+
+/* Rank 1 meets a wrong index; the others have done their part by then. */
+static void test_wrong_index(void) {
+  static const uint32_t team[] = {0, 1, 2, 3, 4, 5, 6, 7};
+  peer x;
+  kit k[WORLD_RANKS];
+  const rt_plan *plans[WORLD_RANKS];
+  rt_loaded *l = NULL;
+  int64_t in[8] = {0}, index[8] = {0}, out[8];
+  open_peer(&x, &(rt_device_options){0}, &memory_default, 20 * SECONDS);
+  for (uint32_t r = 0; r < launch.size; r++) {
+    kit_init(&k[r], 2);
+    uint32_t a = kit_buffer(&k[r], RT_BUFFER_INPUT, 0, 8), t = kit_pool(&k[r], 8);
+    uint32_t at = kit_buffer(&k[r], RT_BUFFER_INPUT, 1, 8);
+    uint32_t y = kit_pool(&k[r], 8), z = kit_buffer(&k[r], RT_BUFFER_OUTPUT, 0, 8);
+    rt_post post = {.kind = RT_COMM_ALLREDUCE, .dtype = IR_I64, .team = team, .count = 8};
+    post.n_team = launch.size;
+    post.me = post.rank = r;
+    post.in = t;
+    post.out = y;
+    (void)kit_index(&k[r], 0, t, a, at);
+    (void)kit_join(&k[r], 0, kit_post(&k[r], 0, post));
+    (void)kit_set(&k[r], 0, z, y);
+    (void)kit_plan(&k[r]);
+    plans[r] = &k[r].plan;
+  }
+  EXPECT_INT(x.device->ops->load_spread(x.device, plans[launch.rank], plans, launch.size, &l),
+             STATUS_OK);
+  EXPECT_INT(rt_run(l, (void *[]){in, index}, (void *[]){out}, NULL, NULL), STATUS_OK);
+  if (launch.rank == 1) index[3] = 77;
+  EXPECT_INT(rt_run(l, (void *[]){in, index}, (void *[]){out}, NULL, NULL), STATUS_BAD_PROGRAM);
+  EXPECT_CONTAINS(status_message(), "rank 1: ");
+  EXPECT_CONTAINS(status_message(), "77");
+  status_clear();
+  EXPECT_INT(rt_run(l, (void *[]){in, index}, (void *[]){out}, NULL, NULL), STATUS_BAD_PROGRAM);
+  status_clear();
+  x.device->ops->unload(l);
+  close_peer(&x);
+  for (uint32_t r = 0; r < launch.size; r++) kit_destroy(&k[r]);
+}
+
+/* Rank 0 comes with a plan that the others do not have. */
+static void test_other_plans(void) {
+  peer x;
+  world w;
+  rt_loaded *l = NULL;
+  open_peer(&x, &(rt_device_options){0}, &memory_default, 20 * SECONDS);
+  world_make(&w, launch.rank == 0 ? 9 : 8, launch.size, 16, 20);
+  EXPECT_INT(load(&x, &w, &l), STATUS_BAD_PROGRAM);
+  EXPECT_CONTAINS(status_message(), "another program");
+  status_clear();
+  close_peer(&x);
+  world_destroy(&w);
+}
+
+/* The last rank does not run its plan: the others give up, and say what they wait for. */
+static void test_absent(void) {
+  peer x;
+  world w;
+  rt_loaded *l = NULL;
+  open_peer(&x, &(rt_device_options){0}, &memory_default, SECONDS);
+  world_make(&w, 4, launch.size, 16, 40);
+  EXPECT_INT(load(&x, &w, &l), STATUS_OK);
+  if (launch.rank + 1 < launch.size) {
+    EXPECT_INT(run(&w, l, NULL), STATUS_UNAVAILABLE);
+    EXPECT_CONTAINS(status_message(), "no progress in 1 s: rank ");
+  } else {
+    for (int i = 0; i < 2000 && x.endpoint->ops->error(x.endpoint) == STATUS_OK; i++)
+      (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    EXPECT_CONTAINS(status_message(), "no progress in 1 s: rank ");
+  }
+  status_clear();
+  EXPECT_INT(run(&w, l, NULL), STATUS_UNAVAILABLE);
+  status_clear();
+  x.device->ops->unload(l);
+  close_peer(&x);
+  world_destroy(&w);
+}
+
+static bool is_there(void) {
+  rt_device *d = NULL;
+  status st = rt_device_cuda.open(&(rt_device_options){0}, &memory_default, &d);
+  if (st == STATUS_OK) d->ops->close(d);
+  else EXPECT_INT(st, STATUS_UNAVAILABLE), printf("skipped: %s\n", status_message());
+  status_clear();
+  return st == STATUS_OK;
+}
+
+int main(int argc, char **argv) {
+  static const struct {
+    const char *name;
+    rt_device_options o;
+  } modes[] = {{"direct", {.threads = 0}},
+               {"through the host", {.link_host = true}},
+               {"delayed", {.adversarial = true, .seed = 7}},
+               {"delayed through the host", {.adversarial = true, .seed = 8, .link_host = true}}};
+  uint32_t n = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 12;
+  if (!mpi_launch_find(&launch) || launch.size < 2 || launch.size > WORLD_RANKS) {
+    printf("skipped: to be started by an MPI launcher, with 2 to %d ranks\n", WORLD_RANKS);
+    return test_finish();
+  }
+  if (!is_there()) return test_finish();
+  for (size_t m = 0; m < sizeof modes / sizeof *modes; m++) {
+    test_worlds(&modes[m].o, modes[m].name, 16, n);
+    test_worlds(&modes[m].o, modes[m].name, 30000, n / 4);
+  }
+  test_spans();
+  test_allocations(n < 12 ? 40 : 4000);
+  test_wrong_index();
+  test_other_plans();
+  test_absent();
+  return test_finish();
+}
