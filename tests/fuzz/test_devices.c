@@ -2,6 +2,7 @@
  * run on all devices of one process, and compared with the definition.
  *
  *   test_devices [N] [--seed S] [--first S] [--seconds T] [--failures F] [--cuda] [--nccl]
+ *   mpirun -n P test_devices [N] … --ranks      on GPUs, each rank a process; P up to 8
  *
  * Runs seeds 0 … N-1 (1000) for at most T seconds (60) or up to F failures (10). A failure prints its
  * seed and the program; --seed S runs that one again and prints the host program too. Programs that are
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "comm/mpi/launch.h"
 #include "device_kit.h"
 #include "gen.h"
 #include "order_machine.h"
@@ -34,6 +36,13 @@ static const char *const pipelines[] = {"auto",       "collective", "p2p",
 static rt_device *one_thread, *two_threads, *hostile;
 static rt_device
     *gpu[2]; /* --cuda: directly, and over the host; --nccl: directly, and as a graph */
+static uint32_t n_devices = DEVICES;
+/* --ranks: the same, of this process. */
+static struct {
+  mpi_launch launch;
+  rt_device *devices[2];
+  rt_comm *endpoints[2];
+} spread;
 static uint64_t n_refused, n_launches, n_posts, n_compared, n_outputs, n_streamed, n_pruned;
 
 /* ---- refusals ---- */
@@ -223,11 +232,34 @@ static bool run_as_gpus(trial *t, team *x, const rt_plan *plan) {
   return good;
 }
 
+/* The outputs of the other ranks are there from the run before. */
+static bool run_spread(trial *t, team *x, uint32_t way) {
+  const rt_plan *const *plans = (const rt_plan *const *)x->plans;
+  uint32_t me = spread.launch.rank;
+  rt_device *d = spread.devices[way];
+  rt_loaded *l = NULL;
+  void **in = x->in + (size_t)me * plans[0]->n_inputs;
+  void **out = x->out + (size_t)me * plans[0]->n_outputs;
+  for (uint32_t b = 0; b < plans[me]->n_buffers; b++) {
+    const rt_buffer *buffer = &plans[me]->buffers[b];
+    if (buffer->kind == RT_BUFFER_OUTPUT)
+      memset(out[buffer->slot], 0x5b, (size_t)buffer->size_bytes);
+  }
+  const char *how = way ? "processes, over the host" : "processes";
+  bool good = kit_ok(d->ops->load_spread(d, plans[me], plans, x->n, &l), how) &&
+              kit_ok(rt_run(l, in, out, NULL, NULL), how) && team_assemble(x) &&
+              compare(t, x->s, how);
+  if (l) d->ops->unload(l);
+  return good;
+}
+
 static bool run_all(trial *t, team *x) {
   rt_plan *plan = NULL;
   if (!kit_ok(rt_plan_join(x->plans, x->n, &memory_default, &plan), "join")) return false;
   bool good = subject_passes(x->s, plan, NULL) && run_as_gpus(t, x, plan);
-  if (good && gpu[0]) {
+  if (good && spread.devices[0]) {
+    good = run_spread(t, x, 0) && run_spread(t, x, 1);
+  } else if (good && gpu[0]) {
     good = run_on(t, x, gpu[0], plan, "cuda") && run_on(t, x, gpu[1], plan, "cuda, otherwise");
   } else if (good && one_thread->ops->attach && x->n > 1) {
     good = run_on(t, x, one_thread, plan, "one thread") &&
@@ -344,7 +376,7 @@ static status check_all(void *context) {
 static gen_options options_of(uint64_t seed) {
   gen_options o = gen_options_default(seed);
   o.devices = true;
-  o.max_devices = seed % 4 == 0 ? 4 : DEVICES;
+  o.max_devices = seed % 4 == 0 && n_devices > 4 ? 4 : n_devices;
   o.exact_only = seed % 4 != 1;
   o.symbolic = seed % 5 != 0;
   o.edges = seed % 3 == 0;
@@ -381,7 +413,7 @@ static void keep_inputs(char *text) {
 }
 
 static void try_seed(uint64_t seed, bool print) {
-  trial t = {.seed = seed, .options = options_of(seed), .print = print, .devices = DEVICES};
+  trial t = {.seed = seed, .options = options_of(seed), .print = print, .devices = n_devices};
   gen_program *p = gen_create(&t.options);
   if (seed % 5 == 2) keep_inputs(p->text);
   t.program = p;
@@ -404,7 +436,7 @@ typedef struct arguments {
   uint64_t first, count;
   double seconds;
   unsigned failures;
-  bool one, cuda, nccl;
+  bool one, cuda, nccl, ranks;
 } arguments;
 
 static arguments read_arguments(int argc, char **argv) {
@@ -425,6 +457,9 @@ static arguments read_arguments(int argc, char **argv) {
       a.cuda = true;
     } else if (strcmp(argv[i], "--nccl") == 0) {
       a.cuda = a.nccl = true;
+    } else if (strcmp(argv[i], "--ranks") == 0) {
+      a.ranks = true;
+      a.seconds = 1e9; /* all processes stop at the same program */
     } else {
       a.count = strtoull(argv[i], NULL, 0);
     }
@@ -459,6 +494,35 @@ static const uint64_t once_wrong[] = {
     2001516, /* GPUs: two streams write between each other's bytes over what others still read */
 };
 
+static void pulse(void *context, rt_pulse *p) {
+  rt_device *d = context;
+  d->ops->pulse(d, p);
+}
+
+static bool open_spread(void) {
+  if (!mpi_launch_find(&spread.launch) || spread.launch.size > DEVICES)
+    return kit_wrong("start it with mpirun, with up to 8 ranks", "");
+  n_devices = spread.launch.size;
+  for (uint32_t i = 0; i < 2; i++) {
+    uint32_t n;
+    rt_device *d = kit_gpu((rt_device_options){.link_host = i == 1});
+    if (!d) return false;
+    rt_comm_options o = {.ranks = spread.launch.size, .pulse = pulse, .pulse_context = d};
+    status st = rt_comm_mpi.open(&o, &memory_default, 1, &spread.endpoints[i], &n);
+    if (!kit_ok(st, "open the world")) return false;
+    d->ops->attach(d, &spread.endpoints[i], 1, INT64_C(20000000000));
+    spread.devices[i] = d;
+  }
+  return true;
+}
+
+static void close_spread(void) {
+  for (uint32_t i = 0; i < 2 && spread.devices[i]; i++) {
+    spread.endpoints[i]->ops->close(spread.endpoints[i]);
+    rt_device_cuda.close(spread.devices[i]);
+  }
+}
+
 int main(int argc, char **argv) {
   arguments a = read_arguments(argc, argv);
   double start = now_seconds();
@@ -474,7 +538,8 @@ int main(int argc, char **argv) {
     gpu[0] = kit_gpu(first);
     gpu[1] = gpu[0] ? kit_gpu(other) : NULL;
   }
-  if (!one_thread || !two_threads || !hostile || (a.cuda && !gpu[1])) {
+  bool opened = !a.ranks || open_spread();
+  if (!one_thread || !two_threads || !hostile || (a.cuda && !gpu[1]) || !opened) {
     fprintf(stderr, "%s\n", kit_reason);
     return 3;
   }
@@ -493,5 +558,6 @@ int main(int argc, char **argv) {
   two_threads->ops->close(two_threads);
   hostile->ops->close(hostile);
   for (int i = 0; i < 2; i++) rt_device_cuda.close(gpu[i]);
+  close_spread();
   return test_finish();
 }
