@@ -39,7 +39,12 @@ status api_executor_open(api_executor *x, ir_func *host, const api_executor_opti
     return fail(STATUS_BAD_USAGE,
                 "device '%s' does not communicate by --comm %s; see weir list comms", ops->name,
                 rt_carrier_name(options->carrier));
+  int64_t launched = api_launch_rank();
+  if (options->carrier == RT_CARRIER_CUDA_IPC && launched < 0)
+    return fail(STATUS_BAD_USAGE, "start the program with mpirun to use --comm cuda-ipc");
   rt_device_options o = {.threads = options->threads, .carrier = options->carrier};
+  bool is_spread = launched > 0 && strcmp(options->comm, "inproc") != 0;
+  o.first_rank = is_spread ? (uint32_t)launched : 0;
   o.adversarial = options->adversary >= 0;
   o.seed = o.adversarial ? (uint64_t)options->adversary : 0;
   o.graph = options->graph;

@@ -87,11 +87,11 @@ static void list_devices(strbuf *out, arena *scratch) {
 static void list_comms(strbuf *out, arena *scratch) {
   (void)scratch;
   for (uint32_t i = 0; i < rt_comm_count(); i++) {
-    column(out, rt_comm_at(i)->name, 6);
+    column(out, rt_comm_at(i)->name, 8);
     strbuf_printf(out, "%s\n", rt_comm_at(i)->summary);
   }
   for (uint32_t i = RT_CARRIER_NONE + 1; i < RT_CARRIER_COUNT; i++) {
-    column(out, rt_carrier_name((rt_carrier)i), 6);
+    column(out, rt_carrier_name((rt_carrier)i), 8);
     strbuf_printf(out, "%s\n", rt_carrier_summary((rt_carrier)i));
   }
 }

@@ -48,6 +48,7 @@ typedef struct rt_device_options {
   bool graph;     /* cuda: a plan is captured once and replayed */
   bool link_host; /* cuda: devices communicate through the host's memory */
   rt_carrier carrier;
+  uint32_t first_rank; /* cuda: of this process; GPUs are taken in turns from there on */
 } rt_device_options;
 
 /* How a run on a virtual clock went: the whole time, and the launches it is made of, one after the

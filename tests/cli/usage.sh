@@ -47,8 +47,9 @@ holds 'a program on standard input' \
 for what in ops passes devices options; do expect 0 '' list $what; done
 expect 0 'matmul(a, b)' list ops
 expect 0 'WEIR_PRINT_AFTER' list options
-expect 0 'inproc  devices are threads' list comms
-expect 0 'mpi     each device is a process' list comms
+expect 0 'inproc    devices are threads' list comms
+expect 0 'mpi       each device is a process' list comms
+expect 0 'cuda-ipc  processes of --device cuda' list comms
 
 # Passes: the program on standard output, the rest on standard error.
 program dead <<'END'

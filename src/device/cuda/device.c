@@ -63,6 +63,8 @@ static status make_locks(cuda_device *d) {
 }
 
 static status open_carrier(cuda_device *d) {
+  if (d->options.carrier == RT_CARRIER_CUDA_IPC && d->options.link_host)
+    return fail(STATUS_BAD_USAGE, "--link host and --comm cuda-ipc exclude each other");
   if (d->options.carrier != RT_CARRIER_NCCL) return STATUS_OK;
   if (d->options.link_host)
     return fail(STATUS_BAD_USAGE,
@@ -91,7 +93,7 @@ static status device_open(const rt_device_options *options, const allocator *mem
     memory_free(memory, d);
     return st;
   }
-  st = cuda_gpu_open(d, 0);
+  st = cuda_gpu_open(d, d->options.first_rank % d->n_gpus);
   if (st == STATUS_OK) st = open_carrier(d);
   if (st == STATUS_OK) *result = &d->base;
   else device_close(&d->base);
@@ -169,7 +171,7 @@ const rt_device_ops rt_device_cuda = {
     .name = "cuda",
     .summary = "streams of NVIDIA GPUs; several devices may share one",
     .takes_adversary = true,
-    .carriers = 1u << RT_CARRIER_NCCL,
+    .carriers = 1u << RT_CARRIER_NCCL | 1u << RT_CARRIER_CUDA_IPC,
     .open = device_open,
     .close = device_close,
     .attach = device_attach,

@@ -471,7 +471,8 @@ static status open_ranks(cuda_loaded *l) {
   if (!l->ranks) return STATUS_OUT_OF_MEMORY;
   memset(l->ranks, 0, l->n_ranks * sizeof *l->ranks);
   for (uint32_t r = 0; r < l->n_ranks; r++) {
-    l->ranks[r].gpu = r % l->device->n_gpus;
+    uint32_t first = l->share ? 0 : l->device->options.first_rank;
+    l->ranks[r].gpu = (first + r) % l->device->n_gpus;
     if (cuda_is_here(l, r)) TRY(cuda_gpu_open(l->device, l->ranks[r].gpu));
   }
   if (!l->share) return STATUS_OK;

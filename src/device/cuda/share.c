@@ -146,6 +146,9 @@ static status meet(cuda_loaded *l, hello *mine, hello *all) {
     if (!can_all[r] || all[r].wants_host) w->through_host = true;
     if (memcmp(&all[r].gpu, &all[0].gpu, sizeof all[r].gpu) != 0) w->one_gpu = false;
   }
+  if (w->through_host && l->device->options.carrier == RT_CARRIER_CUDA_IPC)
+    return fail(STATUS_UNAVAILABLE, "cuda: not all ranks can open each other's memory: run without "
+                                    "--comm cuda-ipc, and they communicate through the host");
   w->met = true;
   return STATUS_OK;
 }
