@@ -158,7 +158,7 @@ static void run_write(op *o) {
 
 static bool value_is_there(const op *o) {
   const value_args *a = o->args;
-  if (!op_is_good(o)) return true;
+  if (standin.sticky != CUDA_SUCCESS || !op_is_good(o)) return true;
   uint64_t x = a->is_wide ? __atomic_load_n((uint64_t *)a->at, __ATOMIC_ACQUIRE)
                           : __atomic_load_n((uint32_t *)a->at, __ATOMIC_ACQUIRE);
   switch (a->flags & 3U) {

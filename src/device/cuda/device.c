@@ -144,6 +144,8 @@ static status load(cuda_device *d, const rt_plan *plan, const rt_plan *const *pl
   (void)pthread_mutex_lock(&d->lock);
   status st = plans ? cuda_share_open(l, plans, n) : STATUS_OK;
   if (st == STATUS_OK) st = cuda_program_init(l);
+  /* others learn why before its memory is gone, which they may be opening */
+  if (st != STATUS_OK && plans) st = cuda_world_abort(&d->world, st);
   if (st != STATUS_OK) device_unload(&l->base);
   else *result = &l->base;
   (void)pthread_mutex_unlock(&d->lock);
@@ -154,7 +156,6 @@ static status device_load(rt_device *device, const rt_plan *plan, rt_loaded **re
   return load((cuda_device *)device, plan, NULL, 0, result);
 }
 
-/* A rank that cannot load its plan ends the others too, who wait for its memory. */
 static status device_load_spread(rt_device *device, const rt_plan *plan,
                                  const rt_plan *const *plans, uint32_t n, rt_loaded **result) {
   cuda_device *d = (cuda_device *)device;
@@ -164,7 +165,7 @@ static status device_load_spread(rt_device *device, const rt_plan *plan,
   cuda_world_set_busy(&d->world, true);
   status st = load(d, plan, plans, n, result);
   cuda_world_set_busy(&d->world, false);
-  return st == STATUS_OK ? st : cuda_world_abort(&d->world, st);
+  return st;
 }
 
 const rt_device_ops rt_device_cuda = {

@@ -10,7 +10,7 @@
  * and from then on nothing goes through the endpoint but failures. In the region lie
  *
  *   flags      by event that another rank waits for: the run that recorded it last (split.h)
- *   states     by stream: 0 it runs, the step + 1 at which it waits, CUDA_ENDED
+ *   states     by stream: 0 it runs, the number of an event + 1 that it waits for, CUDA_ENDED
  *   ranks      which run each has done, whether it has let go of the others' memory
  *   slots      pinned memory for sending, where ranks communicate by way of the host
  *

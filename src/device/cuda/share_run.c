@@ -22,7 +22,7 @@ CUresult cuda_share_wait(cuda_loaded *l, uint32_t step, CUstream stream) {
   const cuda_share *s = l->share;
   const cuda_step *x = &l->order.steps.data[step];
   bool is_here = s->split.rank_of_event[x->index] == s->me;
-  CUresult r = set_state(l, x->stream, (uint64_t)step + 1);
+  CUresult r = set_state(l, x->stream, (uint64_t)x->index + 1);
   if (r != CUDA_SUCCESS) return r;
   if (is_here) r = l->cu->cuStreamWaitEvent(stream, l->events[x->index], 0);
   else
@@ -68,29 +68,28 @@ static view look(const cuda_share *s) {
 }
 
 /* ---- who waits for what ---- */
-/* The posts that one waits for: "rank 0 waits for send of … : rank 1 has not posted it". */
+/* ": rank 1 has not posted it" */
 static void add_absent(const cuda_share *s, uint32_t post, rt_comm_line *line) {
-  const cuda_meetings *m = s->loaded->order.meetings;
+  const cuda_loaded *l = s->loaded;
   for (int h = 0; h < 2; h++) {
-    uint32_t at = m->of_post[post][h];
+    uint32_t at = l->order.meetings->of_post[post][h];
     if (at == CUDA_NOBODY) continue;
-    const cuda_meeting *x = &m->list.data[at];
-    for (uint32_t i = 0; i < x->n; i++) {
-      uint32_t flag = x->posts[i] == post ? CUDA_NO_FLAG
-                                          : s->split.flag_of[s->loaded->order.posted[x->posts[i]]];
-      if (flag == CUDA_NO_FLAG || atomic_load(&s->flags[flag]) >= s->run) continue;
-      rt_comm_line_add(line, ": rank %u has not posted it",
-                       s->loaded->plan->posts[x->posts[i]].rank);
+    const cuda_meeting *m = &l->order.meetings->list.data[at];
+    for (uint32_t i = 0; i < m->n; i++) {
+      uint32_t flag = s->split.flag_of[l->order.posted[m->posts[i]]];
+      if (m->posts[i] == post || flag == CUDA_NO_FLAG || atomic_load(&s->flags[flag]) >= s->run)
+        continue;
+      rt_comm_line_add(line, ": rank %u has not posted it", l->plan->posts[m->posts[i]].rank);
     }
   }
 }
 
-/* The post of this rank whose end, or whose partner, an event tells of; RT_NO_POST: none. */
-static uint32_t post_of_event(const cuda_share *s, uint32_t event) {
+/* The post of a rank whose end, or whose partner, an event tells of; RT_NO_POST: none. */
+static uint32_t post_of_event(const cuda_share *s, uint32_t event, uint32_t rank) {
   const cuda_loaded *l = s->loaded;
   for (uint32_t i = 0; i < l->order.ends.len; i++) {
     const cuda_end *end = &l->order.ends.data[i];
-    if (end->event == event && l->plan->posts[end->post].rank == s->me) return end->post;
+    if (end->event == event && l->plan->posts[end->post].rank == rank) return end->post;
   }
   uint32_t flag = s->split.flag_of[event];
   uint32_t partner = flag == CUDA_NO_FLAG ? RT_NO_POST : s->split.post_of_flag[flag];
@@ -99,33 +98,38 @@ static uint32_t post_of_event(const cuda_share *s, uint32_t event) {
     if (at == CUDA_NOBODY) continue;
     const cuda_meeting *m = &l->order.meetings->list.data[at];
     for (uint32_t i = 0; i < m->n; i++)
-      if (l->plan->posts[m->posts[i]].rank == s->me) return m->posts[i];
+      if (l->plan->posts[m->posts[i]].rank == rank) return m->posts[i];
   }
   return RT_NO_POST;
 }
 
-/* The earliest post of this rank that a stream waits for. */
-static uint32_t find_waited(const cuda_share *s) {
+/* The earliest post of a rank that a stream of it waits for. */
+static uint32_t find_waited(const cuda_share *s, uint32_t rank) {
   const cuda_loaded *l = s->loaded;
   uint32_t first = RT_NO_POST;
   for (uint32_t i = 0; i < l->n_streams; i++) {
-    uint64_t state = l->streams[i].used ? atomic_load(&s->states[i]) : 0;
-    if (state == 0 || state > l->order.steps.len) continue;
-    uint32_t post = post_of_event(s, l->order.steps.data[state - 1].index);
+    uint64_t state = l->streams[i].rank == rank ? atomic_load(&s->states[i]) : 0;
+    if (state == 0 || state > l->order.n_events) continue;
+    uint32_t post = post_of_event(s, (uint32_t)(state - 1), rank);
     if (post < first) first = post;
   }
   return first;
 }
 
+/* A line for each of the first few ranks, also of other processes: those that wait for one another, or
+ * all for one, are named. */
 static void describe(const cuda_share *s, rt_comm_line *line) {
-  uint32_t post = find_waited(s);
-  rt_comm_line_add(line, "rank %u ", s->me);
-  if (post != RT_NO_POST) {
-    rt_comm_line_add(line, "waits for %s", s->texts[post]);
+  enum { SHOWN = 3 };
+  uint32_t waiting = 0;
+  for (uint32_t r = 0; r < s->n; r++) {
+    uint32_t post = find_waited(s, r);
+    if (post == RT_NO_POST || waiting++ >= SHOWN) continue;
+    rt_comm_line_add(line, "%srank %u waits for %s", waiting > 1 ? "; " : "", r, s->texts[post]);
     add_absent(s, post, line);
-    return;
   }
-  rt_comm_line_add(line, "has done its part");
+  if (waiting > SHOWN) rt_comm_line_add(line, "; %u more ranks wait", waiting - SHOWN);
+  if (waiting > 0) return;
+  rt_comm_line_add(line, "rank %u has done its part", s->me);
   for (uint32_t r = 0; r < s->n; r++)
     if (r != s->me && atomic_load(&s->ranks[r].done) < s->run)
       rt_comm_line_add(line, "; rank %u has not", r);
