@@ -5,12 +5,13 @@
 #   examples  examples and seed programs with --check on 1, 2, 4 and 8 devices
 #   random    random programs, COUNT of each kind (250 by default)
 #   nccl      NCCL itself with a rank per GPU, and on the stand-in with more
+#   ipc       ranks as MPI processes that open each other's memory, 2 and 4 of them
 #   sanitize  compute-sanitizer on the conformance suite (memcheck, racecheck, initcheck)
 #
 # BUILD is a build folder. What fails is printed in full, what passes in a line; exit 1 if anything failed.
 build=$1
 shift
-parts=${*:-conform examples random nccl sanitize}
+parts=${*:-conform examples random nccl ipc sanitize}
 root=$(cd "$(dirname "$0")/../.." && pwd)
 log=$(mktemp -d)
 failed=0
@@ -108,6 +109,26 @@ nccl() {
   unset WEIR_NCCL_LIBRARY WEIR_STANDIN_NCCL
 }
 
+ipc() {
+  local n file launcher=(timeout 240 mpirun --allow-run-as-root --oversubscribe --bind-to none)
+  export WEIR_MPI_MODULE=$build/weir-mpi-openmpi.so
+  if ! [ -e "$WEIR_MPI_MODULE" ] || ! command -v mpirun >/dev/null; then
+    echo 'skip         processes: no OpenMPI, or this build has no module for it'
+    return
+  fi
+  for n in 2 4; do
+    for file in "$root"/tests/gpu/programs/*.weir; do
+      sed "s/@D/$n/g" "$file" >"$log/$(basename "$file")"
+      try "$(basename "$file"), $n processes" "${launcher[@]}" -n $n "$build/weir" run \
+        "$log/$(basename "$file")" --device cuda --comm cuda-ipc --check
+    done
+    try "programs of $n processes" bash tests/mpi/cuda.sh "$build/weir" mpirun openmpi $n gpu
+    try "worlds of $n processes" "${launcher[@]}" -n $n "$build/tests/conform/test_cuda_ranks" 12
+    try "random programs, $n processes" "${launcher[@]}" -n $n "$build/tests/fuzz/test_devices" \
+      $(((${COUNT:-250} + 7) / 8)) --ranks
+  done
+}
+
 sanitize() {
   local tool
   for tool in memcheck racecheck initcheck; do
@@ -119,7 +140,7 @@ sanitize() {
 cd "$root" || exit 2
 for part in $parts; do
   case $part in
-    conform | examples | random | nccl | sanitize) $part ;;
+    conform | examples | random | nccl | ipc | sanitize) $part ;;
     *) echo "there is no part '$part'" && failed=1 ;;
   esac
 done

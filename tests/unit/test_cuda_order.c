@@ -2,6 +2,7 @@
  * copies and folds are done by the host, and the result must be that of the program in its own order. */
 #include "conform/rig.h"
 #include "conform/world_random.h"
+#include "device/cuda/split.h"
 #include "order_machine.h"
 
 typedef struct job {
@@ -243,6 +244,80 @@ static void test_alone(void) {
   kit_destroy(&k);
 }
 
+/* ---- a process per rank ---- */
+typedef struct processes {
+  const world *w;
+  cuda_order_options options;
+  arena memory;
+  cuda_order orders[WORLD_RANKS];
+  cuda_split splits[WORLD_RANKS];
+  uint32_t whole; /* steps of the order of all */
+} processes;
+
+static status make_parts(void *context) {
+  processes *x = context;
+  for (uint32_t r = 0; r < x->w->n; r++) {
+    TRY(cuda_order_make(x->w->plan, &x->options, &x->memory, &x->orders[r]));
+    x->whole = x->orders[r].steps.len;
+    cuda_order_split(x->w->plan, r, &x->memory, &x->orders[r], &x->splits[r]);
+  }
+  return STATUS_OK;
+}
+
+/* Each process works off its steps one by one, whatever stream they are on, and stops at a wait for what is
+ * not recorded yet. True: all come to their end. */
+static bool come_to_the_end(const processes *x) {
+  bool *recorded = calloc(x->orders[0].n_events + 1, sizeof *recorded), moved = true;
+  uint32_t at[WORLD_RANKS] = {0}, done = 0;
+  while (moved) {
+    moved = false;
+    for (uint32_t r = 0; r < x->w->n; r++) {
+      for (; at[r] < x->orders[r].steps.len; at[r]++, done++) {
+        const cuda_step *s = &x->orders[r].steps.data[at[r]];
+        bool elsewhere = s->kind == CUDA_WAIT && x->splits[r].rank_of_event[s->index] != r;
+        if (elsewhere) check(x->splits[r].flag_of[s->index] != CUDA_NO_FLAG);
+        if (s->kind == CUDA_WAIT && !recorded[s->index]) break;
+        if (s->kind == CUDA_RECORD) recorded[s->index] = true;
+        moved = true;
+      }
+    }
+  }
+  free(recorded);
+  return done == x->whole;
+}
+
+static bool is_divided(const processes *x) {
+  uint32_t steps = 0;
+  for (uint32_t r = 0; r < x->w->n; r++) {
+    const cuda_order *o = &x->orders[r];
+    uint32_t n = x->w->ranks[r].k.plan.n_instrs;
+    for (uint32_t i = 1; i < n; i++)
+      if (o->upto[i] < o->upto[i - 1]) return false;
+    if (n && o->upto[n - 1] != o->steps.len) return false;
+    bool same = x->splits[r].hash == x->splits[0].hash;
+    if (!same || x->splits[r].n_flags != x->splits[0].n_flags) return false;
+    steps += o->steps.len;
+  }
+  return steps == x->whole;
+}
+
+static void test_parts(cuda_order_options options) {
+  uint32_t wrong = 0;
+  uint64_t before = 0;
+  for (uint32_t seed = 0; seed < 60; seed++) {
+    world w;
+    world_make(&w, seed, 2 + seed % (WORLD_RANKS - 1), 300, 40);
+    processes x = {.w = &w, .options = options};
+    arena_init(&x.memory, &memory_default);
+    wrong += memory_guard(make_parts, &x) != STATUS_OK || !is_divided(&x) || !come_to_the_end(&x);
+    wrong += x.splits[0].hash == before; /* another world */
+    before = x.splits[0].hash;
+    arena_destroy(&x.memory);
+    world_destroy(&w);
+  }
+  EXPECT_INT(wrong, 0);
+}
+
 int main(void) {
   cuda_order_options direct = {0}, one = {.one_gpu = true}, peers = {.staged = true};
   cuda_order_options host = {.staged = true, .through_host = true};
@@ -274,5 +349,8 @@ int main(void) {
   test_before(host);
   test_reuse(direct);
   test_reuse(host);
+  test_parts((cuda_order_options){0});
+  test_parts((cuda_order_options){.one_gpu = true});
+  test_parts((cuda_order_options){.staged = true, .through_host = true});
   return test_finish();
 }
