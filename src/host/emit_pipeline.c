@@ -109,7 +109,7 @@ static ir_tensor piece_before(pipeline *x) {
     const stream_axis *a = &x->s->plan->axes.data[q];
     bool drops = host_drops(e->l, x->s->plan, q);
     uint32_t dim = emit_renumber(a->dim, dropped);
-    at = emit_cut(e, at, dim, a, drops, e->loops[q].index, x->at);
+    if (q >= x->s->plan->inside) at = emit_cut(e, at, dim, a, drops, e->loops[q].index, x->at);
     if (drops) dropped |= 1u << a->dim;
   }
   *loop = kept;
