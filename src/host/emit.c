@@ -126,9 +126,8 @@ static void end_streams(emitter *e, ir_scalar count) {
   (void)emit_because(e, before);
 }
 
-/* The slice of an iteration: the next one, or, turned, counted from the device's own. */
-static ir_scalar slice_index(emitter *e, uint32_t number, const stream_axis *a, ir_mesh mesh,
-                             ir_scalar i) {
+ir_scalar emit_slice_index(emitter *e, uint32_t number, const stream_axis *a, ir_mesh mesh,
+                           ir_scalar i) {
   const shard_comm *turned = e->l->loop_turns[number];
   if (!a->swizzled && !turned) return i;
   if (turned) mesh = turned->from;
@@ -138,21 +137,53 @@ static ir_scalar slice_index(emitter *e, uint32_t number, const stream_axis *a, 
   return ir_scalar_mod(s, ir_scalar_add(s, emit_me(e, mesh, axis), i), n);
 }
 
-static void open_loop_of(emitter *e, uint32_t number, const stream_axis *s, ir_mesh mesh) {
-  uint32_t level = e->depth;
+/* How often the loop of level q runs. */
+static ir_scalar iterations(emitter *e, const op_plan *plan, uint32_t q) {
+  const own_first *own = &e->l->own[plan->loop[0]];
+  ir_scalar n = plan->axes.data[q].count, one = ir_scalar_const(emit_scalars(e), 1);
+  return own->on && own->level == q ? ir_scalar_sub(emit_scalars(e), n, one) : n;
+}
+
+/* Before the loops of a nest: its streams, and what is done without them. */
+static void begin_nest(emitter *e, const op_plan *plan, uint32_t *anchor) {
+  const own_first *own = &e->l->own[plan->loop[0]];
+  e->n_turns = iterations(e, plan, 0);
+  if (own->on && own->pairs)
+    e->n_turns = ir_scalar_mul(emit_scalars(e), e->n_turns, iterations(e, plan, 1));
+  begin_streams(e, e->n_turns);
+  if (own->on) emit_own_first(e, own, anchor);
+}
+
+/* Iterations take turns on the streams: those of the outermost loop; of the two outermost, if they were
+ * found to be independent. */
+static void take_turn(emitter *e, const op_plan *plan, uint32_t level) {
+  const own_first *own = &e->l->own[plan->loop[0]];
+  bool pairs = own->on && own->pairs;
+  ir_scalars *s = emit_scalars(e);
+  if (level != pairs) return;
+  ir_scalar i = e->loops[0].variable;
+  if (pairs)
+    i = ir_scalar_add(s, ir_scalar_mul(s, i, iterations(e, plan, 1)), e->loops[1].variable);
+  ir_instr_data turn = {.kind = IR_SET_STREAM, .why = IR_RULE_STREAMS};
+  turn.stream = by_index(ir_scalar_mod(s, i, e->h->host->streams));
+  emit_instr(e, &turn);
+}
+
+static void open_loop_of(emitter *e, const op_plan *plan, ir_mesh mesh) {
+  uint32_t level = e->depth, number = plan->loop[level];
   uint32_t anchor = block_at(e, level)->len;
-  if (level == 0) begin_streams(e, s->count);
-  ir_scalar i = emit_new_variable(e, 0);
-  ir_instr_data data = new_loop(i, s->count);
+  const own_first *own = &e->l->own[plan->loop[0]];
+  if (level == 0) begin_nest(e, plan, &anchor);
+  ir_scalar i = emit_new_variable(e, 0), turn = i;
+  ir_instr_data data = new_loop(i, iterations(e, plan, level));
   data.why = IR_RULE_LOOP;
   ir_instr loop = ir_host_instr(e->h, &data);
   ir_block_add(e->h, block_at(e, level), loop);
-  ir_scalar index = slice_index(e, number, s, mesh, i);
-  e->loops[e->depth++] = (open_loop){number, loop, i, index, anchor, e->h->host->source};
-  if (level > 0) return;
-  ir_instr_data turn = {.kind = IR_SET_STREAM, .why = IR_RULE_STREAMS};
-  turn.stream = by_index(ir_scalar_mod(emit_scalars(e), i, e->h->host->streams));
-  emit_instr(e, &turn);
+  if (own->on && own->level == level)
+    turn = ir_scalar_add(emit_scalars(e), i, ir_scalar_const(emit_scalars(e), 1));
+  ir_scalar index = emit_slice_index(e, number, &plan->axes.data[level], mesh, turn);
+  e->loops[e->depth++] = (open_loop){number, loop, i, turn, index, anchor, e->h->host->source};
+  take_turn(e, plan, level);
 }
 
 /* Slices are visible in the block they were taken in. */
@@ -170,8 +201,7 @@ static void close_to(emitter *e, uint32_t depth) {
     e->depth--;
     forget_slices(e);
     e->h->host->source = e->loops[e->depth].opener;
-    ir_scalar count = ir_instr_at(e->h, e->loops[e->depth].loop)->extent;
-    if (e->depth == 0) end_streams(e, count);
+    if (e->depth == 0) end_streams(e, e->n_turns);
     emit_finishes(e, e->depth);
   }
   e->h->host->source = current;
@@ -182,8 +212,7 @@ static void enter(emitter *e, const op_plan *plan, ir_mesh mesh) {
   while (same < e->depth && same < plan->axes.len && e->loops[same].number == plan->loop[same])
     same++;
   close_to(e, same);
-  for (uint32_t q = same; q < plan->axes.len; q++)
-    open_loop_of(e, plan->loop[q], &plan->axes.data[q], mesh);
+  for (uint32_t q = same; q < plan->axes.len; q++) open_loop_of(e, plan, mesh);
 }
 
 /* ---- slices ---- */
@@ -268,6 +297,7 @@ ir_tensor emit_operand(emitter *e, step *s, uint32_t k) {
 void emit_result_buffer(emitter *e, step *s) {
   ir_tensor t = s->op->result;
   uint32_t inside = s->plan->inside;
+  if (e->buffer[t.id].id) return; /* with the own piece, before the loops */
   ir_instr_data d = {.kind = IR_ALLOCATE, .at = s->op->at, .why = s->plan->buffer};
   uint32_t without = s->plan->unreduced ? s->plan->partial : 0;
   d.tensor = e->buffer[t.id] = emit_clone_without(e, t, s->plan, inside, without);
@@ -343,10 +373,8 @@ static void emit_computation(emitter *e, step *s) {
   emit_unguard(e, &g, s->op->at);
 }
 
-static void emit_op(emitter *e, ir_op o) {
+void emit_step(emitter *e, ir_op o) {
   step s = {.op = ir_op_at(e->f, o), .plan = &e->l->ops[o.id]};
-  e->h->host->source = o;
-  enter(e, s.plan, ir_tensor_at(e->f, s.op->result)->mesh);
   s.sliced = ARENA_ARRAY(&e->h->module->memory, s.op->n_operands + 1, uint32_t);
   s.result_dropped = host_dropped_result(e->l, s.plan);
   check(s.op->n_operands <= 64);
@@ -357,6 +385,12 @@ static void emit_op(emitter *e, ir_op o) {
   case STEP_EXCHANGES: emit_exchanged_piece(e, &s); return;
   case STEP_REDUCES: emit_reduced_piece(e, &s); return;
   }
+}
+
+static void emit_op(emitter *e, ir_op o) {
+  e->h->host->source = o;
+  enter(e, &e->l->ops[o.id], ir_tensor_at(e->f, ir_op_at(e->f, o)->result)->mesh);
+  emit_step(e, o);
 }
 
 /* The extents keep their names, so no tensor or loop index may take one. */

@@ -8,7 +8,8 @@ typedef struct open_loop {
   uint32_t number; /* as host_group() counted them */
   ir_instr loop;
   ir_scalar variable;
-  ir_scalar index; /* of the slices: the variable, or turned by the device's coordinate */
+  ir_scalar turn;  /* the iteration: the variable, or one more where the own piece came before */
+  ir_scalar index; /* of the slices: the iteration, or turned by the device's coordinate */
   uint32_t anchor; /* where in the block around it to put what must come before it */
   ir_op opener;    /* the operation it was opened for */
 } open_loop;
@@ -50,6 +51,8 @@ typedef struct emitter {
   VEC(taken_slice) slices;
   VEC(finish) finishes; /* still to come */
   uint32_t main_stream; /* the name of the calling stream in the open nest */
+  ir_scalar n_turns;    /* how many iterations take turns on the streams there */
+  const own_first *own; /* the own piece of this nest is emitted, before its loops */
   ir_block *sink;       /* where instructions go; NULL: the innermost open loop */
   VEC(bool) dense;      /* by tensor id of h: its memory has no gaps */
   uint32_t n_comms;
@@ -76,6 +79,8 @@ ir_tensor emit_slice_tensor(emitter *e, ir_tensor from, uint32_t dim, const stre
                             bool drops, ir_scalar index);
 
 /* ---- instructions (emit.c) ---- */
+/* One operation, in the loops that are open. */
+void emit_step(emitter *e, ir_op o);
 void emit_instr(emitter *e, const ir_instr_data *data);
 /* Instructions are there because of `rule` until that is changed again; gives what it was. */
 ir_rule emit_because(emitter *e, ir_rule rule);
@@ -87,6 +92,9 @@ ir_tensor emit_cut(emitter *e, ir_tensor from, uint32_t dim, const stream_axis *
 /* Takes a slice, once per loop body. */
 ir_tensor emit_slice(emitter *e, ir_tensor from, uint32_t dim, uint32_t level, const stream_axis *s,
                      bool drops);
+/* Which slice iteration i of a loop is about: the next one, or, turned, counted from the device's own. */
+ir_scalar emit_slice_index(emitter *e, uint32_t number, const stream_axis *a, ir_mesh mesh,
+                           ir_scalar i);
 ir_scalars *emit_scalars(emitter *e);
 /* Puts an instruction before open loop `level`, behind what was put there earlier. */
 void emit_before_loop(emitter *e, uint32_t level, const ir_instr_data *data);
@@ -117,7 +125,10 @@ ir_instr_data emit_fill(emitter *e, ir_tensor to, int64_t value, loc at);
 ir_instr_data emit_fill_number(emitter *e, ir_tensor to, ir_number value, loc at);
 void emit_allocation(emitter *e, ir_tensor t, loc at);
 
-/* ---- several devices (emit_devices.c, emit_comm.c, emit_pipeline.c) ---- */
+/* ---- several devices (emit_devices.c, emit_comm.c, emit_pipeline.c, emit_own.c) ---- */
+/* All operations of the nest for the device's own piece, on the calling stream. `anchor`: as in
+ * open_loop. */
+void emit_own_first(emitter *e, const own_first *own, uint32_t *anchor);
 /* me(mesh.axis) */
 ir_scalar emit_me(emitter *e, ir_mesh mesh, uint32_t axis);
 /* What is emitted in between runs on the devices of `mesh` only. */

@@ -33,23 +33,26 @@ static ir_scalar backward(const pipeline *x, ir_scalar by) {
   return ir_scalar_mod(s, sum, x->n);
 }
 
-/* out <- in: my own piece. Where slices drop the dimension, that of one position is taken off. */
-static void copy_own(const pipeline *x) {
-  ir_tensor from = x->in;
-  ir_rule before = emit_because(x->e, IR_RULE_OWN);
-  if (x->drops) {
-    uint32_t dropped = 0;
-    for (uint32_t q = 0; q < x->s->plan->axes.len; q++) {
-      uint32_t dim;
-      bool stretched;
-      if (q == x->level || !host_drops(x->e->l, x->s->plan, q)) continue;
-      if (host_operand_dim(x->e->l, x->s->op, 0, &x->s->plan->axes.data[q], &dim, &stretched))
-        dropped |= 1u << dim;
-    }
-    uint32_t dim = emit_renumber((uint32_t)x->m->from_dim, dropped);
-    stream_axis cut = {.count = x->n};
-    from = emit_cut(x->e, from, dim, &cut, true, ir_scalar_const(scalars(x), 0), x->at);
+/* My own piece, as it lies. Where slices drop the dimension, that of one position is taken off. */
+static ir_tensor own_part(const pipeline *x) {
+  uint32_t dropped = 0;
+  if (!x->drops) return x->in;
+  for (uint32_t q = 0; q < x->s->plan->axes.len; q++) {
+    uint32_t dim;
+    bool stretched;
+    if (q == x->level || !host_drops(x->e->l, x->s->plan, q)) continue;
+    if (host_operand_dim(x->e->l, x->s->op, 0, &x->s->plan->axes.data[q], &dim, &stretched))
+      dropped |= 1u << dim;
   }
+  uint32_t dim = emit_renumber((uint32_t)x->m->from_dim, dropped);
+  stream_axis cut = {.count = x->n};
+  return emit_cut(x->e, x->in, dim, &cut, true, ir_scalar_const(scalars(x), 0), x->at);
+}
+
+/* out <- in */
+static void copy_own(const pipeline *x) {
+  ir_rule before = emit_because(x->e, IR_RULE_OWN);
+  ir_tensor from = own_part(x);
   emit_simple(x->e, IR_OP_SET, &from, 1, x->out, x->at);
   (void)emit_because(x->e, before);
 }
@@ -82,17 +85,25 @@ static ir_instr_data choice(const pipeline *x, ir_scalar a, ir_relation r, ir_sc
   return (ir_instr_data){.kind = IR_IF, .at = x->at, .a = a, .relation = r, .b = b};
 }
 
+static void fetch(pipeline *x, ir_scalar to_peer) {
+  ir_tensor to = emit_dense_target(x->e, x->out, x->at);
+  ir_tensor from = emit_densely(x->e, x->in, x->mesh, x->at);
+  exchange(x, to, x->piece, from, to_peer, emit_comm_name(x->e));
+  emit_copy_back(x->e, to, x->out, x->mesh, x->at);
+}
+
 static void emit_p2p(pipeline *x, bool offset) {
   ir_scalar to_peer = offset ? backward(x, x->i) : x->piece;
+  if (x->e->l->own[x->s->plan->loop[0]].on) { /* the own piece is not among these */
+    fetch(x, to_peer);
+    return;
+  }
   ir_instr_data d = choice(x, x->piece, IR_EQ, x->me);
   ir_block *before = emit_begin(x->e, &d.body);
   copy_own(x);
   emit_end(x->e, before);
   before = emit_begin(x->e, &d.otherwise);
-  ir_tensor to = emit_dense_target(x->e, x->out, x->at);
-  ir_tensor from = emit_densely(x->e, x->in, x->mesh, x->at);
-  exchange(x, to, x->piece, from, to_peer, emit_comm_name(x->e));
-  emit_copy_back(x->e, to, x->out, x->mesh, x->at);
+  fetch(x, to_peer);
   emit_end(x->e, before);
   emit_instr(x->e, &d);
 }
@@ -199,16 +210,21 @@ void emit_piece(emitter *e, step *s, uint32_t q) {
   x.at = s->op->at;
   x.n = ir_scalar_const(emit_scalars(e), ir_mesh_size(ir_mesh_at(e->h, x.mesh), x.axis));
   x.me = emit_me(e, x.mesh, x.axis);
-  x.i = e->loops[q].variable;
+  x.i = e->loops[q].turn;
   x.piece = e->loops[q].index;
   x.drops = host_drops(e->l, s->plan, q);
   s->whole = 1u << q;
   x.in = emit_operand(e, s, 0);
+  if (e->own && s->plan->inside > 0) { /* who reads it reads it there */
+    e->buffer[s->op->result.id] = own_part(&x);
+    return;
+  }
   emit_result_buffer(e, s);
   x.out = emit_destination(e, s->plan, s->plan->axes.len, e->buffer[s->op->result.id]);
   host_guard g;
   emit_guard(e, x.mesh, &g);
-  emit_form(&x);
+  if (e->own) copy_own(&x);
+  else emit_form(&x);
   emit_unguard(e, &g, x.at);
 }
 

@@ -258,5 +258,6 @@ bool host_group(lowering *l) {
   turn_loops(l);
   keep_ring_buffers(l);
   choose_slices(l);
+  host_find_own(l);
   return true;
 }

@@ -52,6 +52,17 @@ typedef struct op_plan {
   ir_rule buffer;               /* and why there */
 } op_plan;
 
+/* A nest of loops, one of them over pieces, in which each device begins with its own. Nothing is received
+ * for that one: it comes before the loops, and is read where it lies. */
+typedef struct own_first {
+  bool on;
+  const shard_comm *comm; /* whose pieces */
+  uint32_t level;         /* of the loop over them */
+  uint32_t first, len;    /* the nest's operations, in f->order */
+  bool whole;             /* the own piece needs no slices */
+  bool pairs; /* all of them are in the two outermost loops, whose iterations take turns together */
+} own_first;
+
 typedef struct lowering {
   ir_func *f, *h; /* f: with several devices, the decomposed copy of `fusion` */
   ir_func *fusion;
@@ -64,6 +75,7 @@ typedef struct lowering {
   bool *loop_drops;              /* by loop number: slices drop the dimension (select) */
   const shard_comm **loop_turns; /* by loop number: device c begins with slice c of this */
   bool *loop_meets; /* by loop number: devices that exchange pieces in it also meet otherwise */
+  own_first *own;   /* by the number of the outermost loop of a nest */
   uint32_t n_loops;
   ir_op *producer;   /* by tensor id of f: the operation that makes it; none for inputs */
   uint32_t n_spread; /* statements of f when propagation was done */
@@ -121,6 +133,13 @@ bool host_needs_device_offset(const lowering *l, const ir_op_data *op, uint32_t 
 /* Lets partial results that are only added be added before they are reduced. (sums.c) */
 void host_add_parts(lowering *l);
 bool host_same_partition(const ir_partition *a, const ir_partition *b);
+
+/* ---- own.c ---- */
+/* Finds the nests that begin with what the device has. */
+void host_find_own(lowering *l);
+/* The plan of an operation of such a nest for the device's own piece; whole: as if the loop over pieces
+ * were the only one. */
+op_plan host_own_plan(const op_plan *plan, const own_first *own);
 
 /* ---- rfactor.c ---- */
 /* Makes one operation of each reduction that was rfactored, in a copy of the function: the places of its
