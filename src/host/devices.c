@@ -116,6 +116,14 @@ static bool gathers_slices(const lowering *l, const ir_op_data *op, const op_pla
   return ir_func_equal(l->f, period, ir_scalar_max(s, slice, one)) == IR_TRUE;
 }
 
+/* Does the stream cut the pieces themselves, so that each of them arrives slice by slice?
+ *     x[mesh.x, n]  =>  x$1[stream, stream, n / slices] */
+static bool cuts_pieces(const op_plan *plan, const stream_axis *a) {
+  int32_t q = host_piece_level(plan);
+  return q >= 0 && !a->reduction && !a->swizzled && a->depth == 1 &&
+         a->dim == plan->axes.data[q].dim;
+}
+
 void host_drop_recut_streams(const lowering *l, const ir_op_data *op, op_plan *plan) {
   uint32_t kept = 0;
   if (!l->shard) return;
@@ -129,6 +137,7 @@ void host_drop_recut_streams(const lowering *l, const ir_op_data *op, op_plan *p
       plan->axes.data[kept++] = *a;
       continue;
     }
+    pieces = pieces || cuts_pieces(plan, a);
     plan->by_pieces = plan->by_pieces || (recut && moves);
     if (!recut || pieces) plan->axes.data[kept++] = *a;
   }
