@@ -178,7 +178,7 @@ int32_t host_piece_level(const op_plan *plan) {
   for (uint32_t q = 0; q < plan->axes.len; q++) {
     const stream_axis *a = &plan->axes.data[q];
     if (a->reduction || a->cut_short || a->depth > 0) continue;
-    if ((int32_t)a->dim == plan->comm->to_dim) return (int32_t)q;
+    if (IR_SAME(a->axis, plan->comm->stream)) return (int32_t)q;
   }
   return -1;
 }

@@ -180,7 +180,9 @@ static bool streams_over_pieces(rule *r, bool *swizzled) {
     ir_axis a = before_swizzle(f, loop.data[i], (uint32_t)r->m->mesh_axis, swizzled);
     shard_leaf leaf = shard_leaf_from(r->v.c, shard_index_of(&r->v, &r->v.to, a));
     if (shard_leaf_compare(r->v.c, &r->from, &leaf) != SHARD_EQUAL) continue;
-    if (one_per_device(r, a)) return true;
+    if (!one_per_device(r, a)) continue;
+    r->m->stream = loop.data[i];
+    return true;
   }
   return false;
 }

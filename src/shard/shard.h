@@ -142,6 +142,7 @@ typedef struct shard_comm {
   ir_mesh from, to;  /* of operand and result */
   int32_t from_dim, to_dim; /* the dimensions that matter: where pieces lie; SHARD_NO_DIM: none */
   bool by_iteration; /* BROADCAST, COLLECTIVE_PERMUTE: in iteration i the root or offset is i */
+  ir_axis stream;    /* and whose iterations: an axis of the result's loop domain */
   bool sliced;       /* GATHER, REDUCE: the receiver takes only its piece along to_dim */
   /* May the memory of both be handed over as it is? Else copies go in between. */
   bool from_dense, to_dense; /* pieces outermost, and everything dense */

@@ -89,6 +89,7 @@ typedef struct placement {
   bool streamed, swizzled, stream_first;
   choice stream;
   int64_t factor; /* 0: the axis itself */
+  bool nested;    /* and a second stream, inside of the first or around it */
 } placement;
 
 static choice random_choice(model *m) {
@@ -224,6 +225,32 @@ static void cut_along(model *m, model_tensor *t, const placement *p, uint32_t k)
 }
 
 /* ---- streams ---- */
+/* What was added later takes random numbers of its own, so that seeds keep their programs. */
+static gen_random begin_aside(model *m) {
+  gen_random kept = m->random;
+  m->random.state ^= 0x5bd1e9955bd1e995u;
+  return kept;
+}
+
+/* A second stream beside the one at `first`: over what that one leaves of its dimension, or over slices of
+ * another one, which may lie outside. */
+static void nest(model *m, model_tensor *t, uint32_t first) {
+  uint32_t list[MODEL_AXES], n = 0;
+  for (uint32_t i = 0; i < t->n_axes; i++) {
+    const model_axis *a = &t->axes[i];
+    bool inside = i == first + 1 && a->never;
+    if (a->kind == AXIS_ITERATION && !a->marked && (inside || (!a->never && !a->loose)))
+      list[n++] = i;
+  }
+  if (n == 0 || t->n_axes > 10) return;
+  uint32_t at = list[below(m, n)];
+  bool outside = !t->axes[at].never && chance(m, 40);
+  write_split(m, t, at, chance(m, 80), 1 + below(m, 4));
+  write_mark_stream(m, t, at);
+  if (outside && at > first)
+    buffer_printf(&m->tail, "    %s.reorder(%u -> %u)\n", t->name, at, first);
+}
+
 /* The axis itself, the outer part of a split of it, or of what devices leave of it. */
 static void stream(model *m, model_tensor *t, const placement *p) {
   uint32_t at, k = 0;
@@ -245,6 +272,10 @@ static void stream(model *m, model_tensor *t, const placement *p) {
       buffer_printf(&m->tail, "    %s.swizzle(%u, mesh.%c)\n", t->name, at, "xyz"[k]);
   }
   write_mark_stream(m, t, at);
+  if (!p->nested || reduction) return;
+  gen_random kept = begin_aside(m);
+  nest(m, t, at);
+  m->random = kept;
 }
 
 /* What is left of reductions that are placed becomes a step of its own. */
@@ -300,6 +331,14 @@ static placement pipelined(model *m, const placement *from) {
   p.stream_first = false;
   p.stream = from->along[0].at;
   p.factor = chance(m, 30) ? 0 : 1;
+  gen_random kept = begin_aside(m);
+  p.nested = chance(m, 50);
+  if (p.nested && chance(m, 40)) { /* each device makes something of its own */
+    p.along[0].kind = CUT_OUTER;
+    p.along[0].reduction = false;
+    p.along[0].at.axis = from->along[0].at.axis + 1;
+  }
+  m->random = kept;
   return p;
 }
 

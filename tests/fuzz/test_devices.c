@@ -43,7 +43,7 @@ static struct {
   rt_device *devices[2];
   rt_comm *endpoints[2];
 } spread;
-static uint64_t n_refused, n_launches, n_posts, n_compared, n_outputs, n_streamed, n_pruned;
+static uint64_t n_refused, n_launches, n_posts, n_compared, n_outputs, n_streamed, n_pruned, n_own;
 
 /* ---- refusals ---- */
 static struct {
@@ -360,6 +360,20 @@ static bool check_text(trial *t, ir_func *h) {
   return check_plans(t, &t->again, copy, false, "the printed program");
 }
 
+static void look_for_own(void *context, ir_func *h, ir_instr i, uint32_t depth) {
+  (void)depth;
+  const ir_instr_data *d = ir_instr_at(h, i);
+  if (d->kind == IR_COMPUTE && d->why == IR_RULE_OWN && ir_op_at(h, d->op)->code != IR_OP_SET)
+    *(bool *)context = true;
+}
+
+/* Does it compute with the device's own piece before it gets others? */
+static bool begins_with_own(ir_func *h) {
+  bool found = false;
+  ir_host_walk(h, look_for_own, &found);
+  return found;
+}
+
 static bool check_lowered(trial *t, ir_func *h, ir_func *plain) {
   if (t->print) printf("\n%s", subject_print(&t->s, h));
   if (!ir_host_verify(h)) return kit_refused(&t->s, "the lowered program does not verify");
@@ -370,6 +384,7 @@ static bool check_lowered(trial *t, ir_func *h, ir_func *plain) {
   text_print_nvfuser(plain, (int64_t)(t->seed % t->devices), &other);
   fill_inputs(t);
   n_streamed += strstr(t->program->text, "] = stream") != NULL;
+  n_own += begins_with_own(h);
   return subject_reference(&t->s, t->s.in, t->s.expected, false) && find_comparable(t) &&
          check_plans(t, &t->s, h, true, "in program order") && check_text(t, h) &&
          check_plans(t, &t->s, plain, false, "plain");
@@ -493,10 +508,10 @@ static void print_summary(uint64_t done, double seconds) {
   for (uint32_t i = 0; i < n_reasons; i++)
     printf("refused %llu times (seed %llu): %s\n", (unsigned long long)reasons[i].count,
            (unsigned long long)reasons[i].seed, reasons[i].text);
-  printf("%llu programs in %.1f s: %llu refused, %llu with stream loops, %llu launches, %llu "
-         "communications, %llu of %llu outputs compared\n",
+  printf("%llu programs in %.1f s: %llu refused, %llu with stream loops, %llu begin with the own "
+         "piece, %llu launches, %llu communications, %llu of %llu outputs compared\n",
          (unsigned long long)done, seconds, (unsigned long long)n_refused,
-         (unsigned long long)n_streamed, (unsigned long long)n_launches,
+         (unsigned long long)n_streamed, (unsigned long long)n_own, (unsigned long long)n_launches,
          (unsigned long long)n_posts, (unsigned long long)n_compared,
          (unsigned long long)n_outputs);
 }
