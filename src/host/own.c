@@ -73,7 +73,7 @@ static void judge(const lowering *l, own_first *own) {
     own->pairs = own->pairs && plan->axes.len > 1 && plan->loop[1] == first->loop[1];
     own->whole = own->whole && !is_shared(l, o, own);
   }
-  own->whole = own->whole || first->axes.len == 1;
+  if (alike && first->axes.len == 1) own->whole = true; /* there are no slices */
   own->on = on && (own->whole || alike);
 }
 
