@@ -113,7 +113,7 @@ static inline status bench_build(void *context) {
   TRY(text_parse(&b->module, "bench.weir", c->args->text, strlen(c->args->text)));
   ir_func *f = b->module.funcs.data[0];
   if (!schedule_apply(f)) return STATUS_BAD_PROGRAM;
-  host_options lowering = {.pipeline = HOST_COLLECTIVE};
+  host_options lowering = {.pipeline = HOST_AUTO};
   TRY(host_lower(f, &lowering, &h));
   ir_env_init(&env, h, &b->memory);
   define(&env, c->args->symbols);

@@ -7,7 +7,9 @@
  *
  * The limit is the longer of the best whole product (both devices' work, alone) and the best whole
  * transfer (all bytes that must cross, both ways at once). ms, medians. `by hand` is a program in C with
- * equal slices: streams that copy, one stream per device that computes. */
+ * equal slices: streams that copy, one stream per device that computes. Of AG there are two programs: an
+ * allgather per slice, and, with one mark more, own-first: each device multiplies its own rows at once, and
+ * the others' slice by slice as they come. */
 #include "gpu/kit.h"
 
 typedef struct size {
@@ -207,9 +209,10 @@ static const cutting cuttings[] = {
     {"rising", 10, {1, 1, 2, 3, 3, 4, 4, 4, 5, 5}},
     {"both", 11, {1, 2, 3, 4, 4, 4, 4, 4, 3, 2, 1}},
     {"long", 8, {1, 3, 6, 7, 7, 5, 2, 1}},
+    {"short end", 10, {4, 4, 4, 4, 4, 4, 3, 3, 1, 1}},
 };
 
-static char *text_of(size s, const cutting *c) {
+static char *text_of(size s, const cutting *c, bool own) {
   static char text[2048];
   char list[512];
   int64_t rows = s.ar ? s.m : s.m / 2;
@@ -231,9 +234,10 @@ static char *text_of(size s, const cutting *c) {
                    "fusion ag { mesh d = [2]\n a : bf16[2, %lld, %lld]\n b : bf16[%lld, %lld]\n"
                    " c = matmul(a, b)\n return c\n"
                    " schedule { a, b, c on d; a[0] = mesh.x; b.outer_split(1, d); b[1] = mesh.x;"
-                   " c.outer_split(1, [%s]); c[1] = stream; c.outer_split(3, d);"
+                   " c.outer_split(1, [%s]); %sc[1] = stream; c.outer_split(3, d);"
                    " c[3] = mesh.x } }",
-                   (long long)rows, (long long)s.k, (long long)s.k, (long long)s.n, list);
+                   (long long)rows, (long long)s.k, (long long)s.k, (long long)s.n, list,
+                   own ? "c[0] = stream; " : "");
   return text;
 }
 
@@ -250,20 +254,27 @@ static void print_times(const bench *b) {
   free(spans);
 }
 
+static void run_cutting(rt_device *d, size s, const cutting *c, bool own, bool graph,
+                        double limit) {
+  bench b;
+  bench_args args = {.text = text_of(s, c, own), .ranks = 2, .streams = 8, .fill = true};
+  bench_open(&b, d, &args);
+  double ms = time_us(bench_run, &b, repeats) * 1e-3;
+  printf("  weir%s%s %-9s %7.3f ms  %.3f x limit   issue %.0f us\n", own ? ", own first" : "",
+         graph ? ", graph,"
+         : own ? ","
+               : ",       ",
+         c->name, ms, ms / limit, (double)b.host_ns * 1e-3);
+  const char *times = getenv("TIMES");
+  if (!graph && times && strcmp(times, c->name) == 0) print_times(&b);
+  bench_close(&b);
+}
+
 static void run_weir(size s, bool graph, double limit) {
   rt_device *d = bench_device(&(rt_device_options){.link_host = true, .graph = graph});
-  for (size_t i = 0; i < sizeof cuttings / sizeof *cuttings; i++) {
-    bench b;
-    bench_args args = {.text = text_of(s, &cuttings[i]), .ranks = 2, .streams = 8, .fill = true};
-    bench_open(&b, d, &args);
-    double ms = time_us(bench_run, &b, repeats) * 1e-3;
-    printf("  weir%s %-9s %7.3f ms  %.3f x limit   issue %.0f us\n",
-           graph ? ", graph," : ",       ", cuttings[i].name, ms, ms / limit,
-           (double)b.host_ns * 1e-3);
-    if (!graph && getenv("TIMES") && strcmp(getenv("TIMES"), cuttings[i].name) == 0)
-      print_times(&b);
-    bench_close(&b);
-  }
+  for (int own = 0; own < (s.ar ? 1 : 2); own++)
+    for (size_t i = 0; i < sizeof cuttings / sizeof *cuttings; i++)
+      run_cutting(d, s, &cuttings[i], own, graph, limit);
   d->ops->close(d);
 }
 
