@@ -20,7 +20,7 @@ struct api_plan {
   rt_plan *
       *world; /* of all ranks, for proofs; NULL: not yet. Those of this process are the above */
   api_pieces *pieces; /* with several ranks */
-  bool decided;       /* pipelined or plain, by what the model says */
+  bool decided;       /* which variant, by what the model says */
   rt_loaded *loaded;  /* NULL: not yet */
 };
 
@@ -52,7 +52,7 @@ status api_executor_open(api_executor *x, ir_func *host, const api_executor_opti
   TRY(ops->open(&o, memory, &x->device));
   x->memory = memory;
   x->host = host;
-  x->plain = options->plain;
+  x->variants = options->variants;
   x->program = options->program;
   x->streams = options->streams;
   x->keep_waits = options->keep_waits;
@@ -116,7 +116,7 @@ static bool fits(const api_plan *p, const ir_env *env, uint64_t seed) {
 static api_plan *find_plan(api_executor *x, const ir_env *env, uint64_t seed) {
   for (api_plan **at = &x->plans; *at; at = &(*at)->next) {
     api_plan *p = *at;
-    if (!fits(p, env, seed) || p->decided != (x->decides && x->plain)) continue;
+    if (!fits(p, env, seed) || p->decided != (x->decides && x->variants.n > 0)) continue;
     *at = p->next;
     p->next = x->plans;
     x->plans = p;
@@ -189,7 +189,7 @@ static status bind_rank(api_executor *x, const ir_env *env, uint64_t seed, uint3
   return st;
 }
 
-/* ---- with or without streams ---- */
+/* ---- which variant ---- */
 
 static cost_machine machine_of(const api_executor *x) {
   cost_machine m = {.flops_per_ns = 60, .bytes_per_ns = 10, .launch_ns = 500, .threads = 1};
@@ -232,18 +232,24 @@ static status estimate(api_executor *x, const ir_env *env, ir_func *host, uint64
   return st;
 }
 
-/* The pipelined program pays for its slices with smaller steps; it is taken if the model says that it
- * is faster all the same. */
+/* A pipelined program pays for its slices with smaller steps; it is taken if the model says that it is
+ * faster all the same. Of equals the last variant runs, which is the simplest. */
 static status choose_host(api_executor *x, const ir_env *env, uint64_t seed, ir_func **host) {
-  double pipelined_ns, plain_ns;
+  const api_variants *v = &x->variants;
+  uint8_t best = (uint8_t)v->n;
+  double best_ns = 0;
   *host = x->host;
-  if (!x->plain || !x->decides) return STATUS_OK;
+  if (!v->n || !x->decides) return STATUS_OK;
   TRY(api_ranks_measure(&x->ranks, x->memory));
-  TRY(estimate(x, env, x->host, seed, &pipelined_ns));
-  TRY(estimate(x, env, x->plain, seed, &plain_ns));
-  bool pipelined = pipelined_ns < plain_ns;
-  TRY(api_ranks_decide(&x->ranks, &pipelined));
-  if (!pipelined) *host = x->plain;
+  for (uint32_t i = v->n + 1; i-- > 0;) {
+    double ns;
+    TRY(estimate(x, env, i ? v->list[i - 1] : x->host, seed, &ns));
+    if (i < v->n && ns >= best_ns) continue;
+    best = (uint8_t)i;
+    best_ns = ns;
+  }
+  TRY(api_ranks_decide(&x->ranks, &best));
+  if (best) *host = v->list[best - 1];
   return STATUS_OK;
 }
 
@@ -274,7 +280,7 @@ static status make_plan(api_executor *x, const ir_env *env, uint64_t seed, api_p
   if (!p->symbols) goto out;
   memcpy(p->symbols, env->symbols, env->len * sizeof *env->symbols);
   TRY_OUT(api_ranks_agree(&x->ranks, hash_extents(x->program, env, seed)));
-  p->decided = x->decides && x->plain;
+  p->decided = x->decides && x->variants.n > 0;
   TRY_OUT(choose_host(x, env, seed, &bound.func));
   TRY_OUT(bind_ranks(x, &bound, seed, p));
   if (x->dump_plan) TRY_OUT(dump_plan(x, p->plan));

@@ -11,12 +11,18 @@
 
 typedef struct api_plan api_plan;
 
+/* The same program with other streams, of which one may be chosen. */
+typedef struct api_variants {
+  ir_func *list[2];
+  uint32_t n; /* 0: there is no choice */
+} api_variants;
+
 /* One run at a time uses it; the caller holds the lock. */
 typedef struct api_executor {
   const allocator *memory;
   ir_func *host;
-  ir_func *plain; /* the same without streams, where one may be chosen; NULL: there is no choice */
-  bool decides;   /* between the two, when a plan is bound: for runs, not for proofs */
+  api_variants variants;
+  bool decides; /* between those and `host`, when a plan is bound: for runs, not for proofs */
   rt_device *device;
   uint64_t program;
   api_ranks ranks;
@@ -36,7 +42,7 @@ typedef struct api_executor_options {
   uint32_t devices; /* 0: as many as the program needs */
   int64_t timeout_s;
   host_pipeline pipeline;
-  ir_func *plain;    /* as in api_executor */
+  api_variants variants;
   uint64_t program;  /* a hash of what all processes must have in common */
   int64_t adversary; /* a seed, or -1 */
   bool graph, link_host;

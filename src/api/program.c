@@ -92,6 +92,20 @@ static uint64_t hash_program(arena *scratch, const ir_func *host, const api_exec
   return hash_mix(hash_bytes(text.data, text.len), hash_mix(o->streams, (uint64_t)o->pipeline));
 }
 
+/* What `auto` chooses from beside the program as it is marked: if that has the device's own piece first, a
+ * collective per slice; if it does not and could, that; and everything in one piece. */
+static status add_variants(ir_func *f, const ir_func *host, api_variants *v) {
+  bool own_first = host->host->own_first;
+  host_options o = {.pipeline = HOST_AUTO, .streams = own_first ? HOST_BY_SLICES : HOST_BY_PIECES};
+  ir_func *other;
+  TRY(api_lower(f, &o, &other));
+  if (other->host->own_first != own_first) v->list[v->n++] = other;
+  o.streams = HOST_UNSTREAMED;
+  TRY(api_lower(f, &o, &v->list[v->n]));
+  v->n++;
+  return STATUS_OK;
+}
+
 static status compile_host(arena *scratch, compile_call *c) {
   weir_program *p = c->to;
   ir_func *host = p->func;
@@ -105,9 +119,8 @@ static status compile_host(arena *scratch, compile_call *c) {
   host_options lowering = {.pipeline = c->options.pipeline};
   if (!host->host) {
     TRY(api_lower(p->func, &lowering, &host));
-    lowering.unstreamed = true;
     bool choice = lowering.pipeline == HOST_AUTO && host->meshes.len > 1 && has_streams(p->func);
-    if (choice) TRY(api_lower(p->func, &lowering, &c->options.plain));
+    if (choice) TRY(add_variants(p->func, host, &c->options.variants));
   }
   TRY(dump(scratch, c, host));
   c->options.program = hash_program(scratch, host, &c->options);

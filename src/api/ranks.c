@@ -125,14 +125,11 @@ status api_ranks_agree(const api_ranks *r, uint64_t program) {
   return STATUS_OK;
 }
 
-status api_ranks_decide(const api_ranks *r, bool *choice) {
-  uint8_t word = *choice;
+status api_ranks_decide(const api_ranks *r, uint8_t *choice) {
   if (!is_spread(r)) return STATUS_OK;
-  rt_comm_request q = {.kind = RT_COMM_BROADCAST, .dtype = IR_U8, .count = 1, .in = &word};
-  q.out = &word;
-  TRY(collective(r, &q));
-  *choice = word != 0;
-  return STATUS_OK;
+  rt_comm_request q = {.kind = RT_COMM_BROADCAST, .dtype = IR_U8, .count = 1, .in = choice};
+  q.out = choice;
+  return collective(r, &q);
 }
 
 /* ---- data ---- */

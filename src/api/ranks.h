@@ -39,7 +39,7 @@ static inline bool api_ranks_are_many(const api_ranks *r) { return r->world > 1;
 /* Do all processes run the same? `program` is a hash of everything that must be. */
 NODISCARD status api_ranks_agree(const api_ranks *r, uint64_t program);
 /* What rank 0 chose. */
-NODISCARD status api_ranks_decide(const api_ranks *r, bool *choice);
+NODISCARD status api_ranks_decide(const api_ranks *r, uint8_t *choice);
 /* Measures the link, once. */
 NODISCARD status api_ranks_measure(api_ranks *r, const allocator *memory);
 

@@ -13,7 +13,7 @@ typedef struct cost_machine {
   double bytes_per_ns; /* memory, one compute thread */
   double launch_ns;    /* to start a task */
   uint32_t threads;
-  double link_latency_ns, link_bytes_per_ns; /* one communication at a time */
+  double link_latency_ns, link_bytes_per_ns; /* one communication at a time and direction */
   double post_ns; /* for which a communication keeps the link busy beside its bytes */
 } cost_machine;
 

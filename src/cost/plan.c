@@ -31,8 +31,14 @@ typedef struct model {
   double *streams; /* when each is done with what it has */
   double *threads; /* when each is free */
   double *posts;   /* when each communication is done */
-  double link;     /* when it is free */
+  double link[2];  /* when it is free, out and in */
 } model;
+
+/* Which ways the bytes go that the model counts. */
+static void directions(rt_comm_kind kind, bool *out, bool *in) {
+  *out = kind != RT_COMM_RECV;
+  *in = kind != RT_COMM_SEND;
+}
 
 static void launch(model *x, const rt_instr *i) {
   uint32_t best = 0;
@@ -46,11 +52,18 @@ static void launch(model *x, const rt_instr *i) {
 }
 
 static void post(model *x, const rt_instr *i) {
-  double start = x->streams[i->stream];
-  if (x->link > start) start = x->link;
   const rt_post *p = &x->plan->posts[i->task];
-  x->link = start + x->m->post_ns + cost_post_bytes(p) / x->m->link_bytes_per_ns;
-  x->posts[i->task] = x->link + x->m->link_latency_ns;
+  double start = x->streams[i->stream];
+  bool ways[2];
+  directions(p->kind, &ways[0], &ways[1]);
+  for (int k = 0; k < 2; k++) {
+    if (ways[k] && x->link[k] > start) start = x->link[k];
+  }
+  double end = start + x->m->post_ns + cost_post_bytes(p) / x->m->link_bytes_per_ns;
+  for (int k = 0; k < 2; k++) {
+    if (ways[k]) x->link[k] = end;
+  }
+  x->posts[i->task] = end + x->m->link_latency_ns;
 }
 
 double cost_plan_ns(const rt_plan *plan, const cost_machine *m, arena *scratch) {

@@ -40,10 +40,18 @@ typedef enum host_pipeline {
   HOST_BROADCAST,  /* iteration i: root i */
 } host_pipeline;
 
+/* Variants of one program: which of its streams are lowered. Results are the same, so that whoever knows
+ * what they cost may choose. */
+typedef enum host_streams {
+  HOST_AS_MARKED,
+  HOST_UNSTREAMED, /* everything runs in one piece, as if no axis were marked stream */
+  HOST_BY_SLICES,  /* without those over the pieces that lie on different devices: a collective per slice */
+  HOST_BY_PIECES,  /* with such over what is gathered in slices of its pieces: own piece first */
+} host_streams;
+
 typedef struct host_options {
   host_pipeline pipeline;
-  /* Lets everything run in one piece, as if no axis were marked stream. */
-  bool unstreamed;
+  host_streams streams;
   /* As the seeds print programs: buffers of logical stream axes in full before the loop, nothing
    * freed. */
   bool plain;

@@ -134,6 +134,10 @@ bool host_needs_device_offset(const lowering *l, const ir_op_data *op, uint32_t 
 void host_add_parts(lowering *l);
 bool host_same_partition(const ir_partition *a, const ir_partition *b);
 
+/* ---- variants.c ---- */
+/* Marks what the options ask for beside what is marked, or takes marks away. */
+void host_vary_streams(lowering *l);
+
 /* ---- own.c ---- */
 /* Finds the nests that begin with what the device has. */
 void host_find_own(lowering *l);

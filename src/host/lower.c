@@ -48,7 +48,7 @@ static bool spread(lowering *l) {
   if (distributed) host_merge_rfactors(l->f);
   (void)shard_propagate(l->f);
   l->n_spread = l->f->statements.len;
-  if (l->options->unstreamed) forget_streams(l->f);
+  if (l->options->streams == HOST_UNSTREAMED) forget_streams(l->f);
   if (!distributed) return true;
   l->shard = shard_begin(l->f, &l->scratch);
   if (!shard_decompose(l->shard)) return false;
@@ -66,6 +66,7 @@ static status lower_guarded(void *context) {
   l->producer = ARENA_ARRAY(&l->scratch, f->tensors.len, ir_op);
   l->h = ir_host_of(l->fusion); /* device coordinates are symbols of the host program */
   l->h->meshes = f->meshes;
+  host_vary_streams(l);
   if (!host_group(l)) return fail(STATUS_BAD_PROGRAM, "the program cannot be lowered");
   l->h->host->lowered = f;
   l->h->host->n_spread = l->n_spread;

@@ -89,7 +89,10 @@ void host_find_own(lowering *l) {
     if (own->len == 0) own->first = i;
     own->len++;
   }
-  for (uint32_t i = 0; i < l->n_loops; i++) judge(l, &l->own[i]);
+  for (uint32_t i = 0; i < l->n_loops; i++) {
+    judge(l, &l->own[i]);
+    l->h->host->own_first = l->h->host->own_first || l->own[i].on;
+  }
 }
 
 op_plan host_own_plan(const op_plan *plan, const own_first *own) {
