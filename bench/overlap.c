@@ -1,16 +1,18 @@
 /* Overlap of communication and computation between two ranks, for mpirun; bench/overlap/run starts it.
  *
- * AG+matmul: half of the rows of `a` lie on each rank; every rank needs all of them times `b`.
+ * AG+matmul: half of the rows of `a` lie on each rank; every rank needs all of them times its columns of
+ * `b`.
  * matmul+AR: each rank has half of the inner dimension; the products are added up over the ranks.
  * col: a column-parallel linear, half of the rows and half of the columns on each rank; AG+matmul that
  * follows from marks on the operands. row: a row-parallel linear; matmul+AR that follows from them.
  *
  * Per size, interleaved and repeated: computation alone, communication alone, one after the other
- * (plain), overlapped (pipelined), and what --pipeline auto takes. The limit is the longer of the first
- * two. Times are medians on rank 0, of the run itself: handing over inputs and outputs does not count.
- * "cpu" is what threads take that do not compute. "auto" is its time over the better of plain and
- * pipelined, "choice" the same from all runs of the program that it takes, so that only wrong choices
- * count, and not that two runs of one program differ.
+ * (plain), overlapped by a collective per slice (piped), where rows are gathered also by multiplying the
+ * own rows first and then the others', slice by slice (own), and what --pipeline auto takes of these. The
+ * limit is the longer of the first two. Times are medians on rank 0, of the run itself: handing over
+ * inputs and outputs does not count. "cpu" is what threads take that do not compute. "auto" is its time
+ * over the best of plain, piped and own, "choice" the same from all runs of the program that it takes, so
+ * that only wrong choices count, and not that two runs of one program differ.
  *
  * Without arguments and without mpirun it says how to run it. */
 #define _POSIX_C_SOURCE 200809L
@@ -51,7 +53,8 @@ static const char *const texts[] = {
     "fusion ag_comm { mesh d = [2]\n a : f32[2, m, k]\n c = set(a)\n return c\n"
     " schedule { a, c on d; a[0] = mesh.x } }",
     "fusion ag_plain { mesh d = [2]\n a : f32[2, m, k]\n b : f32[k, n]\n c = matmul(a, b)\n"
-    " return c\n schedule { a, b, c on d; a[0] = mesh.x } }",
+    " return c\n schedule { a, b, c on d; a[0] = mesh.x; b.outer_split(1, d); b[1] = mesh.x;"
+    " c.outer_split(2, d); c[2] = mesh.x } }",
     "fusion ar_compute { mesh d = [2]\n a : f32[2, m, k]\n b : f32[2, k, n]\n c = matmul(a, b)\n"
     " return c\n schedule { a, b, c on d; a[0] = mesh.x; b[0] = mesh.x; c[0] = mesh.x } }",
     "fusion ar_comm { mesh d = [2]\n a : f32[2, m, n]\n c = sum(a, dims=[0])\n return c\n"
@@ -111,13 +114,21 @@ static const char *slices_of(const contest *c, double mbits) {
   return text;
 }
 
+typedef enum form { WHOLE, SLICES, OWN_FIRST } form;
+
 /* A linear with marks on its operands, whole or in slices. Rows that are gathered lie on the ranks slice
- * by slice; those slices are equal. */
-static const char *linear_of(const contest *c, double mbits, bool streams) {
+ * by slice; those slices are equal. To begin with the own rows, these must lie together, and the result is
+ * marked. */
+static const char *linear_of(const contest *c, double mbits, form wanted) {
   static char text[2048];
   char cuts[1024];
-  const char *stream = streams ? "x[0] = stream;" : "";
-  if (c->gathers)
+  const char *stream = wanted == SLICES ? "x[0] = stream;" : "", *list = slices_of(c, mbits);
+  if (wanted == OWN_FIRST)
+    (void)snprintf(cuts, sizeof cuts,
+                   "x.outer_split(0, d); x[0] = mesh.x; w.outer_split(0, d); w[0] = mesh.x;"
+                   " y.outer_split(0, d); y.outer_split(1, [%s]); y[0] = stream; y[1] = stream",
+                   list);
+  else if (c->gathers)
     (void)snprintf(cuts, sizeof cuts,
                    "x.outer_split(0, %d); %s x.outer_split(1, d); x[1] = mesh.x;"
                    " w.outer_split(0, d); w[0] = mesh.x",
@@ -126,7 +137,7 @@ static const char *linear_of(const contest *c, double mbits, bool streams) {
     (void)snprintf(cuts, sizeof cuts,
                    "x.outer_split(0, [%s]); %s x.outer_split(2, d); x[2] = mesh.x;"
                    " w.outer_split(1, d); w[1] = mesh.x",
-                   slices_of(c, mbits), stream);
+                   list, stream);
   (void)snprintf(text, sizeof text,
                  "fusion %s { mesh d = [2]\n x : f32[m, k]\n w : f32[n, k]\n y = linear(x, w)\n"
                  " return y\n schedule { x, w on d; %s } }",
@@ -135,16 +146,17 @@ static const char *linear_of(const contest *c, double mbits, bool streams) {
 }
 
 /* As ag_plain and ar_plain, with streams. */
-static const char *sliced(const contest *c, double mbits) {
+static const char *sliced(const contest *c, double mbits, form wanted) {
   static char text[2048];
   const char *list = slices_of(c, mbits);
-  if (c->marked) return linear_of(c, mbits, true);
+  if (c->marked) return linear_of(c, mbits, wanted);
   if (c->gathers)
     (void)snprintf(text, sizeof text,
                    "fusion ag { mesh d = [2]\n a : f32[2, m, k]\n b : f32[k, n]\n"
                    " c = matmul(a, b)\n return c\n schedule { a, b, c on d; a[0] = mesh.x;"
-                   " c.outer_split(1, [%s]); c[1] = stream } }",
-                   list);
+                   " b.outer_split(1, d); b[1] = mesh.x; c.outer_split(2, d); c[2] = mesh.x;"
+                   " c.outer_split(1, [%s]); %s c[1] = stream } }",
+                   list, wanted == OWN_FIRST ? "c[0] = stream;" : "");
   else
     (void)snprintf(text, sizeof text,
                    "fusion ar { mesh d = [2]\n a : f32[2, m, k]\n b : f32[2, k, n]\n"
@@ -269,7 +281,8 @@ static void measure(program **programs, int n, int repeats, program *sync) {
   }
 }
 
-enum { COMPUTE, TRANSFER, PLAIN, PIPED, AUTO, PROGRAMS };
+enum { COMPUTE, TRANSFER, PLAIN, PIPED, OWN, AUTO, PROGRAMS };
+static const char *const names[] = {"compute", "transfer", "plain", "piped", "own", "auto"};
 
 static program open_variant(const contest *c, const char *variant, const char *defines) {
   char name[32];
@@ -277,36 +290,58 @@ static program open_variant(const contest *c, const char *variant, const char *d
   return open_text(name, text_of(name), defines, "auto");
 }
 
-/* Of auto, which runs one of two programs: the median of all runs of that program over that of the
- * better one. 1 if it is the better one; else its own times over those of the other. */
-static double judge(program *all, int repeats) {
-  int taken = all[AUTO].posts == all[PLAIN].posts ? PLAIN : PIPED, other = PLAIN + PIPED - taken;
-  double both[2 * MOST_REPEATS];
+static bool competes(const program *all, int i) {
+  return i >= PLAIN && i < AUTO && all[i].compiled;
+}
+
+/* Which program auto runs: they differ in how often they communicate. */
+static int taken_by_auto(const program *all) {
+  for (int i = PLAIN; i < AUTO; i++) {
+    if (competes(all, i) && all[i].posts == all[AUTO].posts) return i;
+  }
+  return PLAIN;
+}
+
+/* Of auto, which runs one of these programs: the median of all runs of that program over that of the
+ * best one. 1 if it is the best one; else its own times over those of the best. */
+static double judge(program *all, const double *ms, int repeats) {
+  int taken = taken_by_auto(all);
+  double both[2 * MOST_REPEATS], best = 0;
+  for (int i = PLAIN; i < AUTO; i++) {
+    if (i != taken && competes(all, i) && (best == 0 || ms[i] < best)) best = ms[i];
+  }
   memcpy(both, all[taken].times_ms, (size_t)repeats * sizeof *both);
   memcpy(both + repeats, all[AUTO].times_ms, (size_t)repeats * sizeof *both);
-  double ratio = median(both, 2 * repeats) / median(all[other].times_ms, repeats);
+  double ratio = median(both, 2 * repeats) / best;
   return ratio > 1 ? ratio : 1;
 }
 
 static void print_row(const contest *c, program *all, int repeats) {
-  double ms[PROGRAMS], limit;
-  for (int i = 0; i < PROGRAMS; i++) ms[i] = median(all[i].times_ms, repeats);
+  double ms[PROGRAMS] = {0}, limit, best = 0;
+  for (int i = 0; i < PROGRAMS; i++) {
+    if (all[i].compiled) ms[i] = median(all[i].times_ms, repeats);
+    if (competes(all, i) && (best == 0 || ms[i] < best)) best = ms[i];
+  }
   limit = ms[COMPUTE] > ms[TRANSFER] ? ms[COMPUTE] : ms[TRANSFER];
-  double better = ms[PLAIN] < ms[PIPED] ? ms[PLAIN] : ms[PIPED];
   if (weir_launch_rank() != 0) return;
   (void)printf("%-3s %2d x %4d x %5d x %5d  ", c->what, c->s, c->m, c->k, c->n);
-  for (int i = 0; i < PROGRAMS; i++) (void)printf("%8.1f ", ms[i]);
+  for (int i = 0; i < PROGRAMS; i++) {
+    if (all[i].compiled) (void)printf("%8.1f ", ms[i]);
+    else (void)printf("%8s ", "-");
+  }
   (void)printf(" %5.2f %5.2f", ms[PIPED] / ms[PLAIN], ms[PIPED] / limit);
+  if (all[OWN].compiled) (void)printf(" %5.2f", ms[OWN] / limit);
+  else (void)printf(" %5s", "-");
   (void)printf(" %6.1f %6.1f", median(all[PLAIN].cpu_ms, repeats),
                median(all[PIPED].cpu_ms, repeats));
-  (void)printf("  %s %5.2f %5.2f\n", all[AUTO].posts == all[PLAIN].posts ? "plain" : "piped",
-               ms[AUTO] / better, judge(all, repeats));
+  (void)printf("  %s %5.2f %5.2f\n", names[taken_by_auto(all)], ms[AUTO] / best,
+               judge(all, ms, repeats));
   (void)fflush(stdout);
 }
 
 /* "m=… k=… n=…" of the whole program, of what a rank multiplies, and of what is transferred. */
 static void sizes_of(const contest *c, char *whole, char *alone, char *comm, size_t size) {
-  int rows = c->s * c->m, twice = c->marked ? 2 : 1;
+  int rows = c->s * c->m, twice = c->marked || c->gathers ? 2 : 1;
   if (c->gathers && c->marked) rows *= 2;
   (void)snprintf(alone, size, "m=%d k=%d n=%d", rows, c->k, c->n);
   (void)snprintf(whole, size, "m=%d k=%d n=%d", rows, c->gathers ? c->k : c->k * twice,
@@ -317,19 +352,22 @@ static void sizes_of(const contest *c, char *whole, char *alone, char *comm, siz
 
 static void run_contest(const contest *c, double mbits, int repeats, program *sync) {
   char whole[128], alone[128], comm[128];
-  program all[PROGRAMS], *list[PROGRAMS];
+  program all[PROGRAMS] = {0}, *list[PROGRAMS];
+  int n = 0;
   sizes_of(c, whole, alone, comm, sizeof whole);
   all[COMPUTE] = open_variant(c, "compute", alone);
   all[TRANSFER] = open_variant(c, "comm", comm);
-  all[PLAIN] = c->marked ? open_text("plain", linear_of(c, mbits, false), whole, "auto")
+  all[PLAIN] = c->marked ? open_text("plain", linear_of(c, mbits, WHOLE), whole, "auto")
                          : open_variant(c, "plain", whole);
-  const char *text = sliced(c, mbits);
-  all[PIPED] = open_text("sliced", text, whole, "collective");
-  all[AUTO] = open_text("sliced", text, whole, "auto");
-  for (int i = 0; i < PROGRAMS; i++) list[i] = &all[i];
-  measure(list, PROGRAMS, repeats, sync);
+  all[PIPED] = open_text("sliced", sliced(c, mbits, SLICES), whole, "collective");
+  if (c->gathers) all[OWN] = open_text("own", sliced(c, mbits, OWN_FIRST), whole, "p2p-offset");
+  all[AUTO] = open_text("sliced", sliced(c, mbits, SLICES), whole, "auto");
+  for (int i = 0; i < PROGRAMS; i++) {
+    if (all[i].compiled) list[n++] = &all[i];
+  }
+  measure(list, n, repeats, sync);
   print_row(c, all, repeats);
-  for (int i = 0; i < PROGRAMS; i++) close_program(&all[i]);
+  for (int i = 0; i < n; i++) close_program(list[i]);
 }
 
 static bool read_contest(const char *text, contest *c) {
@@ -357,9 +395,9 @@ int main(int argc, char **argv) {
   if (repeats < 1 || repeats > MOST_REPEATS || mbits <= 0) return 2;
   program sync = open_text("sync", text_of("sync"), "", "auto");
   if (weir_launch_rank() == 0)
-    (void)printf("%-29s  %8s %8s %8s %8s %8s  %5s %5s %13s  %5s %5s %5s\n",
-                 "slices x rows x inner x columns", "compute", "transfer", "plain", "piped", "auto",
-                 "/plain", "/limit", "cpu: plain piped", "takes", "auto", "choice");
+    (void)printf("%-29s  %8s %8s %8s %8s %8s %8s  %5s %5s %5s %13s  %5s %5s %5s\n",
+                 "slices x rows x inner x columns", "compute", "transfer", "plain", "piped", "own",
+                 "auto", "/plain", "/limit", "own", "cpu: plain piped", "takes", "auto", "choice");
   for (int i = 3; i < argc; i++) {
     contest c;
     if (!read_contest(argv[i], &c)) return 2;
