@@ -11,6 +11,10 @@
 
 static const char by_slices[] = GATHERED "c[1] = stream } }\n";
 static const char by_pieces[] = GATHERED "c[0] = stream; c[1] = stream } }\n";
+static const char shared[] =
+    "fusion ag { mesh d = [2]\n a : f32[2, m, k]\n b : f32[k, 1024]\n c = matmul(a, b)\n return c\n"
+    " schedule { a, b, c on d; a[0] = mesh.x; c.outer_split(1, 8); c[0] = stream; c[1] = stream } "
+    "}\n";
 /* The stream lies inside the pieces, and goes with them. */
 static const char inside[] =
     "fusion rows { mesh d = [2]\n x : f32[m, k]\n w : f32[n, k]\n y = linear(x, w)\n return y\n"
@@ -21,47 +25,116 @@ typedef struct trial {
   const char *text;
   int64_t m, k, n;
   cost_machine machine;
-  double ns[4]; /* by host_streams; 0: there is no such variant */
-  const char *texts[4];
+  double ms[4];         /* by host_streams */
+  const char *texts[4]; /* of the host programs */
+  bool own_first[4];
   subject s;
 } trial;
 
+/* ---- lowering and costs ---- */
 static bool bind_extents(trial *t) {
   ir_env_init(&t->s.env, t->s.func, &t->s.memory);
+  (void)ir_bind_name(&t->s.env, "n", t->n); /* not all have it */
   return ir_bind_name(&t->s.env, "m", t->m) && ir_bind_name(&t->s.env, "k", t->k) &&
-         ir_bind_name(&t->s.env, "n", t->n) && subject_values(&t->s);
+         subject_values(&t->s);
+}
+
+static bool try_variant(trial *t, host_streams streams) {
+  host_options o = {.streams = streams};
+  ir_func *h = NULL;
+  uint32_t removed;
+  if (host_lower(t->s.func, &o, &h) != STATUS_OK || !ir_host_verify(h))
+    return kit_refused(&t->s, "lower");
+  t->texts[streams] = subject_print(&t->s, h);
+  t->own_first[streams] = h->host->own_first;
+  rt_plan *plan = subject_plan(&t->s, h, 4, false);
+  if (!plan) return false;
+  bool pruned = kit_ok(check_prune_waits(plan, &memory_default, &removed), "prune");
+  t->ms[streams] = cost_plan_ns(plan, &t->machine, &t->s.memory) * 1e-6;
+  rt_plan_destroy(plan);
+  return pruned;
 }
 
 static status try_variants(void *context) {
   trial *t = context;
-  if (!subject_open(&t->s, t->text) || !bind_extents(t)) return STATUS_CHECK_FAILED;
-  for (int i = HOST_AS_MARKED; i <= HOST_BY_PIECES; i++) {
-    host_options o = {.streams = (host_streams)i};
-    ir_func *h = NULL;
-    if (host_lower(t->s.func, &o, &h) != STATUS_OK || !ir_host_verify(h))
-      return kit_refused(&t->s, "lower"), STATUS_CHECK_FAILED;
-    t->texts[i] = subject_print(&t->s, h);
-    rt_plan *plan = subject_plan(&t->s, h, 4, false);
-    if (!plan) return STATUS_CHECK_FAILED;
-    uint32_t removed;
-    EXPECT(check_prune_waits(plan, &memory_default, &removed) == STATUS_OK);
-    t->ns[i] = cost_plan_ns(plan, &t->machine, &t->s.memory);
-    rt_plan_destroy(plan);
-  }
-  return STATUS_OK;
+  bool good = subject_open(&t->s, t->text) && bind_extents(t);
+  for (int i = HOST_AS_MARKED; good && i <= HOST_BY_PIECES; i++)
+    good = try_variant(t, (host_streams)i);
+  return good ? STATUS_OK : STATUS_CHECK_FAILED;
 }
 
-int main(int argc, char **argv) {
-  (void)argv;
-  static const int64_t sizes[][3] = {{1024, 2048, 1024}, {512, 1024, 1024}, {1024, 2048, 256}, {1024, 512, 4096}, {256, 512, 512}, {128, 256, 256}};
-  for (int r = 0; r < 2; r++) for (int i = 0; i < 6; i++) for (int p = 0; p < 3; p++) {
-    trial t = {.text = p == 0 ? by_slices : p == 1 ? by_pieces : inside, .m = sizes[i][0] * (p == 2 ? 2 : 1), .k = sizes[i][1], .n = 2 * sizes[i][2]};
-    t.machine = (cost_machine){.flops_per_ns = 93, .bytes_per_ns = 10, .launch_ns = 500, .threads = 1, .link_latency_ns = 100e3, .link_bytes_per_ns = r ? 0.03125 : 0.125, .post_ns = 250e3};
-    bool ok = memory_guard(try_variants, &t) == STATUS_OK;
-    if (!ok) printf("%s\n", kit_reason);
-    printf("%d %d %s: marked %.1f plain %.1f slices %.1f pieces %.1f\n", r, i, p == 0 ? "slices" : p == 1 ? "pieces" : "inside", t.ns[0]/1e6, t.ns[1]/1e6, t.ns[2]/1e6, t.ns[3]/1e6);
-    if (argc > 1) printf("%s\n%s\n%s\n", t.texts[0], t.texts[2], t.texts[3]);
+/* One core that computes 93 GFLOP/s, and a link of so many Mbit/s to another process. */
+static void run(trial *t, const char *text, const int64_t *mkn, double mbits) {
+  *t = (trial){.text = text, .m = mkn[0], .k = mkn[1], .n = mkn[2]};
+  t->machine = (cost_machine){.flops_per_ns = 93, .bytes_per_ns = 10, .launch_ns = 500};
+  t->machine.threads = 1;
+  t->machine.link_latency_ns = 100e3;
+  t->machine.link_bytes_per_ns = mbits / 8e3;
+  t->machine.post_ns = 250e3;
+  if (!EXPECT(memory_guard(try_variants, t) == STATUS_OK)) printf("%s\n", kit_reason);
+}
+
+/* ---- the tests ---- */
+static const int64_t large[] = {1024, 2048, 2048}, small[] = {128, 256, 512};
+
+static void test_texts(void) {
+  trial slices, pieces, rows;
+  run(&slices, by_slices, large, 1000);
+  run(&pieces, by_pieces, large, 1000);
+  run(&rows, inside, large, 1000);
+  EXPECT_STR(slices.texts[HOST_BY_SLICES], slices.texts[HOST_AS_MARKED]);
+  EXPECT_STR(slices.texts[HOST_BY_PIECES], pieces.texts[HOST_AS_MARKED]);
+  EXPECT_STR(pieces.texts[HOST_BY_PIECES], pieces.texts[HOST_AS_MARKED]);
+  EXPECT_STR(pieces.texts[HOST_BY_SLICES], slices.texts[HOST_AS_MARKED]);
+  EXPECT_STR(pieces.texts[HOST_UNSTREAMED], slices.texts[HOST_UNSTREAMED]);
+  EXPECT_STR(rows.texts[HOST_BY_SLICES], rows.texts[HOST_AS_MARKED]);
+  EXPECT(pieces.own_first[HOST_AS_MARKED] && rows.own_first[HOST_AS_MARKED]);
+  EXPECT(!slices.own_first[HOST_AS_MARKED] && slices.own_first[HOST_BY_PIECES]);
+  EXPECT(!pieces.own_first[HOST_BY_SLICES] && !pieces.own_first[HOST_UNSTREAMED]);
+  EXPECT(strstr(slices.texts[HOST_AS_MARKED], "allgather") != NULL);
+  EXPECT(strstr(slices.texts[HOST_UNSTREAMED], "for ") == NULL);
+  subject_close(&slices.s);
+  subject_close(&pieces.s);
+  subject_close(&rows.s);
+}
+
+/* What the own product hides is seen: all but the packing of the weights, once per product. */
+static void test_large(void) {
+  for (int rate = 0; rate < 2; rate++) {
+    trial t;
+    run(&t, by_slices, large, rate ? 250 : 1000);
+    double limit = rate ? 8.39e6 / 0.03125e6 : 8.59e9 / 93e6; /* of transfer; of computation */
+    EXPECT(t.ms[HOST_BY_PIECES] < t.ms[HOST_BY_SLICES]);
+    EXPECT(t.ms[HOST_BY_SLICES] < t.ms[HOST_UNSTREAMED]);
+    EXPECT(t.ms[HOST_BY_PIECES] > limit && t.ms[HOST_BY_PIECES] < 1.12 * limit);
     subject_close(&t.s);
   }
+}
+
+/* Slices that are too short cost more than they hide. */
+static void test_small(void) {
+  trial t;
+  run(&t, by_pieces, small, 1000);
+  EXPECT(t.ms[HOST_UNSTREAMED] < t.ms[HOST_AS_MARKED]);
+  EXPECT(t.ms[HOST_UNSTREAMED] < t.ms[HOST_BY_SLICES]);
+  subject_close(&t.s);
+}
+
+/* Where all compute the same, the own rows are multiplied in slices too: as many products more. */
+static void test_shared(void) {
+  trial t, own;
+  run(&t, shared, large, 1000);
+  run(&own, by_pieces, large, 1000);
+  EXPECT(t.own_first[HOST_AS_MARKED]);
+  EXPECT(t.ms[HOST_AS_MARKED] - own.ms[HOST_AS_MARKED] > 7 * 0.8);
+  subject_close(&t.s);
+  subject_close(&own.s);
+}
+
+int main(void) {
+  test_texts();
+  test_large();
+  test_small();
+  test_shared();
   return test_finish();
 }
