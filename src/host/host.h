@@ -45,8 +45,8 @@ typedef enum host_pipeline {
 typedef enum host_streams {
   HOST_AS_MARKED,
   HOST_UNSTREAMED, /* everything runs in one piece, as if no axis were marked stream */
-  HOST_BY_SLICES,  /* without those over the pieces that lie on different devices: a collective per slice */
-  HOST_BY_PIECES,  /* with such over what is gathered in slices of its pieces: own piece first */
+  HOST_BY_SLICES,  /* without those over pieces that lie on different devices: a collective each */
+  HOST_BY_PIECES,  /* with such, where slices of pieces are gathered: the own piece first */
 } host_streams;
 
 typedef struct host_options {

@@ -212,7 +212,7 @@ struct ir_host {
   ir_op source;      /* what ir_host_instr() stamps on instructions that do not say it */
   ir_rule why;
   VEC(ir_fallback) fallbacks;
-  bool own_first; /* a loop over pieces has the device's own before it */
+  bool own_first;         /* a loop over pieces has the device's own before it */
   VEC(ir_origin) origins; /* by tensor id; empty for a program written by hand */
   VEC(ir_cut_axis) cut;
   map cut_of; /* axis id -> position in `cut` + 1 */
