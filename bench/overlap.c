@@ -89,10 +89,14 @@ static double compute_share(const contest *c, double mbits) {
   return flops / 100e9 / (bytes / (mbits / 8 * 1e6));
 }
 
+/* As a whole, a collective per slice, or the own rows before slices of the others'. */
+typedef enum form { WHOLE, SLICES, OWN_FIRST } form;
+
 /* "48, 64, 96, …": slices whose lengths grow, or shrink, by about `GROWTH`, in place of c->s equal ones.
  * The first slice of what comes first overlaps with nothing, and neither does the last slice of what comes
- * last. Which of the two is short depends on which of computation and transfer is the longer one. */
-static const char *slices_of(const contest *c, double mbits) {
+ * last. Which of the two is short depends on which of computation and transfer is the longer one. Behind
+ * the own rows the first slice is no longer one that nothing overlaps with. */
+static const char *slices_of(const contest *c, double mbits, form wanted) {
   enum { MOST = 64, MULTIPLE = 16 };
   static const double GROWTH = 1.5;
   static char text[512];
@@ -106,7 +110,7 @@ static const char *slices_of(const contest *c, double mbits) {
     lengths[i] = i == n - 1 ? left : rows;
     left -= lengths[i];
   }
-  bool grows = c->gathers == (compute_share(c, mbits) >= 1);
+  bool grows = c->gathers == (compute_share(c, mbits) >= 1) && wanted != OWN_FIRST;
   size_t used = 0;
   for (int i = 0; i < n; i++)
     used += (size_t)snprintf(text + used, sizeof text - used, "%s%d", i ? ", " : "",
@@ -114,15 +118,14 @@ static const char *slices_of(const contest *c, double mbits) {
   return text;
 }
 
-typedef enum form { WHOLE, SLICES, OWN_FIRST } form;
-
 /* A linear with marks on its operands, whole or in slices. Rows that are gathered lie on the ranks slice
  * by slice; those slices are equal. To begin with the own rows, these must lie together, and the result is
  * marked. */
 static const char *linear_of(const contest *c, double mbits, form wanted) {
   static char text[2048];
   char cuts[1024];
-  const char *stream = wanted == SLICES ? "x[0] = stream;" : "", *list = slices_of(c, mbits);
+  const char *stream = wanted == SLICES ? "x[0] = stream;" : "",
+             *list = slices_of(c, mbits, wanted);
   if (wanted == OWN_FIRST)
     (void)snprintf(cuts, sizeof cuts,
                    "x.outer_split(0, d); x[0] = mesh.x; w.outer_split(0, d); w[0] = mesh.x;"
@@ -148,7 +151,7 @@ static const char *linear_of(const contest *c, double mbits, form wanted) {
 /* As ag_plain and ar_plain, with streams. */
 static const char *sliced(const contest *c, double mbits, form wanted) {
   static char text[2048];
-  const char *list = slices_of(c, mbits);
+  const char *list = slices_of(c, mbits, wanted);
   if (c->marked) return linear_of(c, mbits, wanted);
   if (c->gathers)
     (void)snprintf(text, sizeof text,
@@ -361,7 +364,7 @@ static void run_contest(const contest *c, double mbits, int repeats, program *sy
                          : open_variant(c, "plain", whole);
   all[PIPED] = open_text("sliced", sliced(c, mbits, SLICES), whole, "collective");
   if (c->gathers) all[OWN] = open_text("own", sliced(c, mbits, OWN_FIRST), whole, "p2p-offset");
-  all[AUTO] = open_text("sliced", sliced(c, mbits, SLICES), whole, "auto");
+  all[AUTO] = open_text("auto", sliced(c, mbits, c->gathers ? OWN_FIRST : SLICES), whole, "auto");
   for (int i = 0; i < PROGRAMS; i++) {
     if (all[i].compiled) list[n++] = &all[i];
   }

@@ -334,6 +334,7 @@ static bool check_plans(trial *t, subject *s, ir_func *h, bool threads, const ch
 /* ---- one program ---- */
 static ir_func *lower(trial *t, bool plain) {
   host_options options = {.plain = plain, .pipeline = t->pipeline};
+  if (t->pipeline == HOST_AUTO && !plain) options.streams = (host_streams)(t->seed / 18 % 4);
   ir_func *h = NULL;
   if (host_lower(t->s.func, &options, &h) != STATUS_OK) {
     kit_refused(&t->s, "lower");
