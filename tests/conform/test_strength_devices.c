@@ -156,6 +156,16 @@ static const program programs[] = {
     {FUSION("2", "  x : f32[6, 4]\n  y = neg(x)\n  z = y + x\n  return z\n",
             "x, y, z on d; x.outer_split(0, d); x[0] = mesh.x; y[1] = stream; z[1] = stream"),
      2},
+    /* The own piece first: whole, and, where all compute the same, in slices. */
+    {FUSION("2",
+            "  a : f32[2, 5, 4]\n  b : f32[4, 6]\n  c = matmul(a, b)\n  y = relu(c)\n  return y\n",
+            "a, b, c on d; a[0] = mesh.x; b.outer_split(1, d); b[1] = mesh.x; c.outer_split(2, d); "
+            "c[2] = mesh.x; c.outer_split(1, 2); c[0] = stream; c[1] = stream"),
+     2},
+    {FUSION("2", "  a : f32[2, 5, 4]\n  b : f32[4, 3]\n  c = matmul(a, b)\n  return c\n",
+            "a, b, c on d; a[0] = mesh.x; c.outer_split(1, [2, 2, 1]); c.reorder(1 -> 0); "
+            "c[0] = stream; c[1] = stream"),
+     2},
     /* A ring that passes on while it computes, in a ring of two buffers. */
     {"fusion f {\n  mesh d = [3]\n  a : f32[3, 2, 4]\n  b : f32[4, 5]\n  c = matmul(a, b)\n"
      "  return c\n}\n"

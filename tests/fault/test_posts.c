@@ -40,6 +40,10 @@ static const program programs[] = {
      2, HOST_COLLECTIVE},
     {LINEAR, 3, HOST_P2P},
     {LINEAR, 3, HOST_RING},
+    {FUSION("3", "  a : f32[3, 5, 4]\n  b : f32[4, 6]\n  c = matmul(a, b)\n  return c\n",
+            "a, b, c on d; a[0] = mesh.x; b.outer_split(1, d); b[1] = mesh.x; c.outer_split(2, d); "
+            "c[2] = mesh.x; c.outer_split(1, 2); c[0] = stream; c[1] = stream"),
+     3, HOST_P2P_OFFSET},
     {LINEAR, 3, HOST_BROADCAST},
     {FUSION("2", "  a : f32[6, 8]\n  b : f32[8, 5]\n  c = matmul(a, b)\n  return c\n",
             "a, b, c on d; a.outer_split(1, d); a[1] = mesh.x; b.outer_split(0, d); "

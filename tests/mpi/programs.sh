@@ -26,6 +26,9 @@ if [ "$n" -eq 2 ]; then
   passes ag_matmul_2 --pipeline collective
   passes exchange_2 --fill int
   passes pieces_2 -D t=8 --pipeline ring
+  passes own_first_2 -D t=7 --pipeline p2p-offset
+  passes own_first_2 -D t=64
+  passes by_slices_2 -D t=7
   # Ranks that do not run the same.
   timeout -k 2 60 "$mpirun" "${options[@]}" -n 1 "$weir" run "$file" --fusion pieces_2 -D t=8 : \
     -n 1 "$weir" run "$file" --fusion pieces_2 -D t=9 >"$out" 2>&1
