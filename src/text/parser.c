@@ -47,7 +47,6 @@ static void parse_extent(text_parser *p) {
     if (p->host) e.scalar = text_host_own_extent(p);
   } else if (text_is(p, TOKEN_NAME) && !continues_expression(text_lexer_peek(&p->lexer).kind)) {
     e.name = text_expect_name(p, "an extent");
-    if (p->host && text_host_is_ahead(p, &e.token)) (void)text_host_extent_ahead(p, &e.token);
   } else {
     e.scalar = text_parse_scalar(p);
     e.poison = !e.scalar.id;

@@ -129,8 +129,8 @@ ir_scalar text_parse_factor(text_parser *p);
 /* Does me( begin here? It then is parsed with the word in hand; none where it is refused. */
 bool text_at_coordinate(const text_parser *p);
 ir_scalar text_parse_coordinate(text_parser *p);
-/* In a parameter of a host program: the symbol of the `?` just read; is the name just read one that
- * nothing has declared yet, and which extent does it then stand for? */
+/* In a parameter of a host program: the symbol of the `?` just read; is the name just read that of a
+ * parameter which is not declared yet, and which of its extents follows? */
 ir_scalar text_host_own_extent(text_parser *p);
 bool text_host_is_ahead(text_parser *p, const text_token *t);
 ir_scalar text_host_extent_ahead(text_parser *p, const text_token *t);

@@ -199,11 +199,11 @@ static void parse_statement(text_parser *p, ir_block *block) {
 }
 
 /* ---- the head ---- */
-static void parse_parameter(text_parser *p) {
+static void parse_parameter(text_parser *p, uint32_t number) {
   text_token name = p->token;
   if (!text_expect(p, TOKEN_NAME, "the name of a parameter")) return;
   if (!text_expect(p, TOKEN_COLON, "':' and the type of the parameter")) return;
-  p->host->parameter = text_intern(p, &name);
+  p->host->parameter = number;
   ir_dtype dtype = text_parse_type(p);
   p->host->parameter = 0;
   ir_mesh mesh;
@@ -228,11 +228,13 @@ static void parse_mesh(text_parser *p) {
 }
 
 static void parse_parameters(text_parser *p) {
+  uint32_t n = 0;
   text_expect(p, TOKEN_LPAREN, "'(' and the parameters");
   while (!p->panic && !text_is(p, TOKEN_RPAREN)) {
     text_token first = p->token;
+    if (!text_is(p, TOKEN_MESH) && n == 0) text_host_read_ahead(p);
     if (text_is(p, TOKEN_MESH)) parse_mesh(p);
-    else parse_parameter(p);
+    else parse_parameter(p, ++n);
     refuse_streams(p, &first);
     if (!text_accept(p, TOKEN_COMMA)) break;
   }
@@ -285,6 +287,7 @@ static bool parse_head(text_parser *p, token_list *outputs) {
   map_init(&p->poisoned, &p->m->memory);
   map_init(&p->host->streams, &p->m->memory);
   map_init(&p->host->comm_names, &p->m->memory);
+  map_init(&p->host->head, &p->m->memory);
   parse_parameters(p);
   if (!p->panic) parse_outputs(p, outputs);
   if (!p->panic) text_skip_newlines(p);

@@ -19,6 +19,15 @@ typedef struct text_later {
   uint32_t n_cuts;
 } text_later;
 
+/* An extent of the parameters, read before they are. */
+typedef struct text_ahead {
+  uint32_t parameter; /* counted from 1 */
+  uint32_t dim;
+  text_token token;
+  bool anonymous, named; /* `?`; a lone name */
+  ir_scalar extent;      /* of `?` */
+} text_ahead;
+
 typedef struct text_host {
   VEC(uint32_t) names; /* declared in the open blocks, the innermost last */
   uint32_t scope;      /* where those of the innermost begin */
@@ -31,9 +40,11 @@ typedef struct text_host {
   uint32_t skippable; /* of them, those that the extents may tell not to run at all */
   bool unclosed;      /* a missing } has been reported */
 
-  /* The parameter being read, 0 if none is: its cuts may speak of extents that are declared later. */
-  uint32_t parameter;
-  ir_scalar own; /* its extent in hand, where that is anonymous */
+  /* The parameters, which are looked through before they are read: their cuts may speak of extents that
+   * are declared later. */
+  VEC(text_ahead) ahead;
+  map head;           /* their names and numbers, counted from 1 */
+  uint32_t parameter; /* the one being read, 0 if none is */
 
   /* The operation being read: where it writes, and what has been built of it. */
   ir_tensor destination;
@@ -51,6 +62,8 @@ bool text_host_is_taken(text_parser *p, const text_token *name);
 /* ---- parser_host_place.c: meshes of tensors, cuts of extents ---- */
 /* `on d`, if it stands here; none otherwise. False: reported. */
 bool text_host_parse_on(text_parser *p, ir_mesh *mesh);
+/* Declares the extents of all parameters, with the first of them in hand. */
+void text_host_read_ahead(text_parser *p);
 /* Can the cuts of the type just read be made? Reports what cannot. */
 bool text_host_cuts_fit(text_parser *p, ir_mesh mesh);
 /* Puts a tensor of the type just read on the mesh and makes its cuts, now or with the others. */

@@ -20,27 +20,104 @@ bool text_host_parse_on(text_parser *p, ir_mesh *mesh) {
 }
 
 /* ---- extents that are not declared yet ---- */
+
+/* What is read of the parameters before they are parsed. Text that is not in the grammar yields less
+ * than is there, and is reported later. */
+typedef struct head {
+  text_parser *p;
+  text_lexer lexer;
+  text_token token;
+  uint32_t depth; /* open brackets inside of the parameters' own */
+  uint32_t parameter, dim;
+  bool begins; /* an extent begins at the token in hand */
+} head;
+
+static bool is_alone(const head *h) {
+  text_token_kind next = text_lexer_peek(&h->lexer).kind;
+  return next == TOKEN_COMMA || next == TOKEN_RBRACKET || next == TOKEN_AT;
+}
+
+static void note_extent(head *h) {
+  text_ahead e = {.parameter = h->parameter, .dim = h->dim++, .token = h->token};
+  e.anonymous = h->token.kind == TOKEN_QUESTION;
+  e.named = h->token.kind == TOKEN_NAME && is_alone(h);
+  vec_push(&h->p->m->memory, &h->p->host->ahead, e);
+}
+
+static void note_parameter(head *h) {
+  map *names = &h->p->host->head;
+  uint32_t name = text_intern(h->p, &h->token);
+  h->parameter++;
+  h->dim = 0;
+  if (!map_get(names, name, 0)) map_put(names, name, h->parameter);
+}
+
+/* False: the token in hand ends the parameters. */
+static bool note_token(head *h) {
+  text_token_kind kind = h->token.kind;
+  bool closes = kind == TOKEN_RPAREN || kind == TOKEN_RBRACKET;
+  if (kind == TOKEN_END || kind == TOKEN_RBRACE || (closes && h->depth == 0)) return false;
+  if (h->begins && kind != TOKEN_RBRACKET) note_extent(h);
+  if (h->depth == 0 && kind == TOKEN_NAME && text_lexer_peek(&h->lexer).kind == TOKEN_COLON) {
+    note_parameter(h);
+  }
+  if (closes) h->depth--;
+  if (kind == TOKEN_LPAREN || kind == TOKEN_LBRACKET) h->depth++;
+  h->begins = h->depth == 1 && (kind == TOKEN_LBRACKET || kind == TOKEN_COMMA);
+  return true;
+}
+
+static void declare_ahead(text_parser *p, text_ahead *e) {
+  ir_symbol_data symbol = {.kind = IR_SYMBOL_EXTENT, .dim = e->dim};
+  symbol.tensor = p->f->tensors.len + e->parameter - 1;
+  if (e->anonymous) e->extent = ir_scalar_symbol(&p->m->scalars, symbol);
+  if (!e->named) return;
+  uint32_t name = text_intern(p, &e->token);
+  bool unknown = ir_func_lookup(p->f, name).kind == IR_NAME_NONE;
+  if (unknown && !map_get(&p->host->head, name, 0)) {
+    (void)ir_build_extent(p->f, name, text_token_loc(&e->token));
+  }
+}
+
+/* All extents are declared before any cut is read, as sums and products name them in the order of their
+ * declaration, and a cut may name later ones. */
+void text_host_read_ahead(text_parser *p) {
+  head h = {.p = p, .lexer = p->lexer, .token = p->token};
+  h.lexer.errors = NULL;
+  while (note_token(&h)) h.token = text_lexer_next(&h.lexer);
+  for (uint32_t i = 0; i < p->host->ahead.len; i++) declare_ahead(p, &p->host->ahead.data[i]);
+}
+
+static const text_ahead *extent_ahead(const text_parser *p, uint32_t parameter, uint64_t dim) {
+  for (uint32_t i = 0; i < p->host->ahead.len; i++) {
+    const text_ahead *e = &p->host->ahead.data[i];
+    if (e->parameter == parameter && e->dim == dim) return e;
+  }
+  return NULL;
+}
+
 ir_scalar text_host_own_extent(text_parser *p) {
-  p->host->own = (ir_scalar){0};
-  if (!p->host->parameter) return p->host->own;
-  ir_symbol_data symbol = {.kind = IR_SYMBOL_EXTENT, .tensor = p->f->tensors.len};
-  symbol.dim = p->extents.len;
-  return p->host->own = ir_scalar_symbol(&p->m->scalars, symbol);
+  const text_ahead *e = extent_ahead(p, p->host->parameter, p->extents.len);
+  return p->host->parameter && e ? e->extent : (ir_scalar){0};
 }
 
 bool text_host_is_ahead(text_parser *p, const text_token *t) {
-  return p->host->parameter && ir_func_lookup(p->f, text_intern(p, t)).kind == IR_NAME_NONE;
+  uint32_t name = text_intern(p, t);
+  return p->host->parameter && ir_func_lookup(p->f, name).kind == IR_NAME_NONE &&
+         map_get(&p->host->head, name, 0);
 }
 
 ir_scalar text_host_extent_ahead(text_parser *p, const text_token *t) {
-  uint32_t name = text_intern(p, t);
-  if (name != p->host->parameter) return ir_build_extent(p->f, name, text_token_loc(t));
-  if (!text_is(p, TOKEN_DOT)) return (ir_scalar){0}; /* reported when the type is complete */
+  uint32_t parameter = map_get(&p->host->head, text_intern(p, t), 0);
+  if (!text_expect(p, TOKEN_DOT, "'.' and the number of a dimension")) return (ir_scalar){0};
   text_token number = p->token;
-  if (text_accept(p, TOKEN_DOT)) number = p->token;
-  if (!text_expect(p, TOKEN_INT, "'.' and the number of a dimension")) return (ir_scalar){0};
-  if (number.integer == p->extents.len && p->host->own.id) return p->host->own;
-  text_error(p, &number, "only the extent that is cut, where it is '?', can be named here");
+  if (!text_expect(p, TOKEN_INT, "the number of a dimension")) return (ir_scalar){0};
+  const text_ahead *e = extent_ahead(p, parameter, number.integer);
+  if (e && e->anonymous) return e->extent;
+  text_error(p, &number, e ? "only an extent that is '?' is named so before its tensor is declared; "
+                             "this one has a name or is a number: write that"
+                           : "'%.*s' has no such dimension",
+             text_shown(t), text_of(p, t));
   return (ir_scalar){0};
 }
 
