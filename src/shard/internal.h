@@ -80,6 +80,7 @@ typedef struct shard_side {
 typedef struct shard_view {
   shard_ctx *c;
   const ir_op_data *op;
+  uint32_t operand;
   shard_side from, to;
 } shard_view;
 

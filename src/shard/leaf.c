@@ -104,7 +104,7 @@ static bool same_mesh(const ir_func *f, ir_mesh a, ir_mesh b) {
 
 void shard_view_open(shard_ctx *c, const ir_op_data *op, uint32_t operand, shard_view *v) {
   ir_scalar root_index[IR_MAX_RANK];
-  *v = (shard_view){.c = c, .op = op};
+  *v = (shard_view){.c = c, .op = op, .operand = operand};
   v->from.tensor = op->operands[operand];
   v->to.tensor = op->result;
   v->from.mesh = ir_tensor_at(c->f, v->from.tensor)->mesh;
@@ -242,9 +242,7 @@ shard_relation shard_leaf_compare(shard_ctx *c, const shard_leaf *from, const sh
 static bool same_dimension(const shard_view *v, ir_axis from, ir_axis to) {
   const ir_func *f = v->c->f;
   ir_pair pairs[IR_MAX_RANK];
-  uint32_t operand = 0;
-  while (!IR_SAME(v->op->operands[operand], v->from.tensor)) operand++;
-  uint32_t n = ir_map_pairs(f, v->op, operand, pairs);
+  uint32_t n = ir_map_pairs(f, v->op, v->operand, pairs);
   for (uint32_t i = 0; i < n; i++) {
     bool reads = shard_descends(f, from, pairs[i].producer);
     if (reads && shard_descends(f, to, pairs[i].consumer)) return true;

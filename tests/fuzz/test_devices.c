@@ -526,6 +526,8 @@ static const uint64_t once_wrong[] = {
     1001894, /* a refused operand of what is gathered in slices */
     1004381, /* axes that turn in a circle */
     2001516, /* GPUs: two streams write between each other's bytes over what others still read */
+    2017907, /* a cut that names a `?` of another dimension */
+    2018238, /* both operands the same tensor, of which one device has all */
 };
 
 static void pulse(void *context, rt_pulse *p) {
