@@ -55,6 +55,7 @@ typedef struct emitter {
   const own_first *own; /* the own piece of this nest is emitted, before its loops */
   ir_block *sink;       /* where instructions go; NULL: the innermost open loop */
   VEC(bool) dense;      /* by tensor id of h: its memory has no gaps */
+  VEC(bool) callers;    /* by tensor id of h: it is an input or output, in the caller's memory */
   uint32_t n_comms;
   bool assume_even; /* what is emitted runs only where pieces are equally long */
 } emitter;
@@ -71,6 +72,9 @@ ir_tensor emit_clone_without(emitter *e, ir_tensor t, const op_plan *plan, uint3
 /* A buffer of its own, called like `origin` (a tensor of f), on the mesh of `like` (a tensor of h). */
 ir_tensor emit_scratch(emitter *e, ir_tensor like, const ir_scalar *sizes, uint32_t rank);
 bool emit_is_dense(const emitter *e, ir_tensor t);
+/* Its axes as they lie in memory, the outermost first: those of the caller's tensors in the order of
+ * their dimensions, whatever order the schedule gives them. */
+ir_axes emit_order(const emitter *e, ir_tensor t);
 /* Is the dimension outermost in memory, not counting those of size 1? */
 bool emit_is_outermost(const emitter *e, ir_tensor t, uint32_t dim);
 ir_tensor emit_add_tensor(emitter *e, const ir_tensor_data *data, ir_tensor origin, bool slice);

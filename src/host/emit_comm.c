@@ -77,7 +77,7 @@ static bool is_plain(const emitter *e, ir_tensor t) {
   ir_axis dims[IR_MAX_RANK], stored[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(e->h, t, dims);
   if (!emit_is_dense(e, t)) return false;
-  if (ir_axes_dims(e->h, ir_tensor_at(e->h, t)->defined.allocation, stored) != rank) return false;
+  if (ir_axes_dims(e->h, emit_order(e, t), stored) != rank) return false;
   for (uint32_t i = 0; i < rank; i++) {
     if (!IR_SAME(dims[i], stored[i])) return false;
   }

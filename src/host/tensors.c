@@ -32,6 +32,7 @@ ir_tensor emit_add_tensor(emitter *e, const ir_tensor_data *data, ir_tensor orig
   while (e->h->host->origins.len < t.id) vec_push(memory, &e->h->host->origins, ((ir_origin){0}));
   vec_push(memory, &e->h->host->origins, ((ir_origin){origin, slice}));
   while (e->dense.len <= t.id) vec_push(&e->l->scratch, &e->dense, false);
+  while (e->callers.len <= t.id) vec_push(&e->l->scratch, &e->callers, false);
   if (data->name) ir_func_declare(e->h, data->name, (ir_name_entry){IR_NAME_TENSOR, t.id});
   return t;
 }
@@ -158,6 +159,14 @@ static void show_parts(emitter *e, ir_tensor t, bool part, ir_domains *d) {
   d->loop = ir_axes_new(e->h, kept, n);
 }
 
+static bool is_callers(const emitter *e, ir_tensor t) {
+  if (ir_tensor_at(e->f, t)->kind == IR_TENSOR_INPUT) return true;
+  for (uint32_t i = 0; i < e->f->outputs.len; i++) {
+    if (IR_SAME(e->f->outputs.data[i], t)) return true;
+  }
+  return false;
+}
+
 ir_tensor emit_clone(emitter *e, ir_tensor t, const op_plan *plan, uint32_t inside) {
   return emit_clone_without(e, t, plan, inside, 0);
 }
@@ -182,6 +191,7 @@ ir_tensor emit_clone_without(emitter *e, ir_tensor t, const op_plan *plan, uint3
   data.now = data.defined;
   ir_tensor clone = emit_add_tensor(e, &data, t, inside > 0);
   e->dense.data[clone.id] = true;
+  e->callers.data[clone.id] = without == 0 && is_callers(e, t);
   return clone;
 }
 
@@ -207,10 +217,15 @@ static bool is_one(const emitter *e, ir_axis a) {
 
 bool emit_is_dense(const emitter *e, ir_tensor t) { return e->dense.data[t.id]; }
 
+ir_axes emit_order(const emitter *e, ir_tensor t) {
+  const ir_domains *d = &ir_tensor_at(e->h, t)->defined;
+  return e->callers.data[t.id] ? d->logical : d->allocation;
+}
+
 bool emit_is_outermost(const emitter *e, ir_tensor t, uint32_t dim) {
   ir_axis dims[IR_MAX_RANK], stored[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(e->h, t, dims);
-  uint32_t n = ir_axes_dims(e->h, ir_tensor_at(e->h, t)->defined.allocation, stored);
+  uint32_t n = ir_axes_dims(e->h, emit_order(e, t), stored);
   if (n != rank) return false;
   for (uint32_t i = 0; i < n && !IR_SAME(stored[i], dims[dim]); i++) {
     if (!is_one(e, stored[i])) return false;
@@ -277,7 +292,7 @@ ir_tensor emit_slice_tensor(emitter *e, ir_tensor from, uint32_t dim, const stre
   }
   ir_axes list = ir_axes_new(e->h, logical, n);
   ir_tensor_data data = {.kind = IR_TENSOR_RESULT, .dtype = d.dtype, .at = d.at, .mesh = d.mesh};
-  ir_axes order = order_like(e, d.defined.allocation, from_axes, logical, n);
+  ir_axes order = order_like(e, emit_order(e, from), from_axes, logical, n);
   ir_tensor origin = e->h->host->origins.data[from.id].tensor;
   data.name = emit_fresh_name(e, ir_tensor_name(e->f, origin), true);
   data.defined = (ir_domains){list, list, order, ir_axes_new(e->h, loop, n_loop),
