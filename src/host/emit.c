@@ -133,7 +133,8 @@ ir_scalar emit_slice_index(emitter *e, uint32_t number, const stream_axis *a, ir
   if (turned) mesh = turned->from;
   uint32_t axis = turned ? (uint32_t)turned->mesh_axis : a->swizzle_axis;
   ir_scalars *s = emit_scalars(e);
-  ir_scalar n = ir_scalar_const(s, ir_mesh_size(ir_mesh_at(e->h, mesh), axis));
+  ir_scalar n = a->count; /* pieces of devices are as many as those */
+  if (turned) n = ir_scalar_const(s, ir_mesh_size(ir_mesh_at(e->h, mesh), axis));
   return ir_scalar_mod(s, ir_scalar_add(s, emit_me(e, mesh, axis), i), n);
 }
 

@@ -527,6 +527,7 @@ static const uint64_t once_wrong[] = {
     1004381, /* axes that turn in a circle */
     2001516, /* GPUs: two streams write between each other's bytes over what others still read */
     2017907, /* a cut that names a `?` of another dimension */
+    5044976, /* a swizzled stream where the mesh has one device along it */
     5001335, /* an order in memory that the caller does not keep */
     2018238, /* both operands the same tensor, of which one device has all */
 };
