@@ -251,6 +251,23 @@ static ir_tensor made_piece(const pipeline *x) {
   return emit_slice(e, buffer, a->dim, 0, a, host_drops(e->l, made, 0));
 }
 
+/* The device's own piece. Operand and result have lost different dimensions to the loop, and each has one
+ * position of what the other has lost: where those stand at different places, both lose them.
+ *     [a mesh.x, b, c stream]  =>  [a stream, b, c mesh.x]:   [1, b] and [b, 1]  =>  [b] and [b] */
+static void copy_own_piece(const pipeline *x, bool drops) {
+  emitter *e = x->e;
+  uint32_t lost = (uint32_t)x->m->from_dim, left = (uint32_t)x->m->to_dim;
+  uint32_t in = emit_renumber(lost, 1u << left), out = emit_renumber(left, 1u << lost);
+  ir_tensor from = x->in, to = x->out;
+  if (drops && in != out) {
+    const stream_axis *a = &x->s->plan->axes.data[0];
+    ir_scalar zero = ir_scalar_const(emit_scalars(e), 0);
+    from = emit_cut(e, from, in, a, true, zero, x->at);
+    to = emit_cut(e, to, out, a, true, zero, x->at);
+  }
+  emit_simple(e, IR_OP_SET, &from, 1, to, x->at);
+}
+
 /* Piece p of the operand is for device p: mine goes to (me + i) mod n, and I get that of
  * (me - i) mod n. */
 void emit_exchanged_piece(emitter *e, step *s) {
@@ -266,7 +283,7 @@ void emit_exchanged_piece(emitter *e, step *s) {
   (void)emit_because(e, IR_RULE_OWN);
   ir_instr_data c = choice(&x, x.piece, IR_EQ, x.me);
   ir_block *before = emit_begin(e, &c.body);
-  emit_simple(e, IR_OP_SET, &x.in, 1, x.out, x.at);
+  copy_own_piece(&x, drops);
   emit_end(e, before);
   (void)emit_because(e, IR_RULE_OFFSET);
   before = emit_begin(e, &c.otherwise);

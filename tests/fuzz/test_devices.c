@@ -529,6 +529,7 @@ static const uint64_t once_wrong[] = {
     2017907, /* a cut that names a `?` of another dimension */
     5044976, /* a swizzled stream where the mesh has one device along it */
     5063843, /* chunks of a part that is shorter than they are */
+    5110248, /* an exchange between dimensions that are not neighbours */
     5001335, /* an order in memory that the caller does not keep */
     2018238, /* both operands the same tensor, of which one device has all */
 };
