@@ -132,6 +132,7 @@ static bool describe(lowering *l, ir_tensor t, ir_axis a, stream_axis *s) {
     s->count = ir_scalar_min(scalars_of(l), s->count, full);
     s->cut_short = !IR_SAME(s->count, ir_axis_size(f, a));
   }
+  s->slice = s->partition;
   return true;
 }
 

@@ -322,7 +322,7 @@ bool host_fit_stream(const lowering *l, ir_tensor t, stream_axis *a) {
     ir_scalar period = c.cuts[i].partition.period;
     if (!unit.id) {
       if (!count_along(&c, &mine, false, &x)) return false;
-      unit = x.unit;
+      unit = at_least_one(l, x.unit); /* as periods are */
     }
     if (!period.id || !divides(l, period, unit)) return false;
     unit = ir_host_part(l->h, p.mesh, &c.cuts[i], unit);

@@ -90,30 +90,64 @@ static bool is_recut(const lowering *l, const ir_op_data *op, const op_plan *pla
   return gathers && image_of(l, op, (int32_t)m->before.axes[m->mesh_axis].dim) == (int32_t)dim;
 }
 
+/* Does each slice of the stream, and nothing else, have a piece for every device? */
+static bool cuts_slices(const lowering *l, const ir_op_data *op, const stream_axis *a,
+                        const ir_cut *cut) {
+  ir_scalars *s = &l->f->module->scalars;
+  ir_axis dims[IR_MAX_RANK];
+  const ir_partition *p = &cut->partition;
+  int64_t one_position; /* such pieces count as even, but the last slice may have fewer of them */
+  if (cut->turn || !p->period.id || p->kind != IR_CHUNK ||
+      (ir_scalar_is_const(s, p->size, &one_position) && one_position == 1))
+    return false;
+  (void)ir_tensor_dims(l->f, op->result, dims);
+  ir_scalar slice = ir_partition_longest(s, &a->slice, ir_axis_size(l->f, dims[a->dim]));
+  ir_scalar one = ir_scalar_const(s, 1);
+  return ir_func_equal(l->f, p->period, ir_scalar_max(s, slice, one)) == IR_TRUE;
+}
+
 /* Is the operand's dimension cut over devices within each slice of the stream, so that each is gathered by
  * itself?
  *     x[stream, mesh.x, n]  =>  x$1[stream, n] */
 static bool gathers_slices(const lowering *l, const ir_op_data *op, const op_plan *plan,
                            const stream_axis *a) {
   const shard_comm *m = plan->comm;
-  ir_scalars *s = &l->f->module->scalars;
   ir_cut cuts[IR_MESH_MAX_RANK];
-  ir_axis dims[IR_MAX_RANK];
   if (plan->kind != STEP_MOVES || m->kind != SHARD_ALLGATHER || a->reduction || a->swizzled ||
       a->depth || host_cuts(l, op->result, a->dim, 0, cuts))
     return false;
   uint32_t from = m->before.axes[m->mesh_axis].dim;
   if (host_cuts_problem(l, op->operands[0], from)) return false; /* that has been said */
   uint32_t n = host_cuts(l, op->operands[0], from, 0, cuts);
-  if (n != 1 || cuts[0].turn || !cuts[0].partition.period.id) return false;
-  int64_t one_position; /* such pieces count as even, but the last slice may have fewer of them */
-  if (cuts[0].partition.kind != IR_CHUNK ||
-      (ir_scalar_is_const(s, cuts[0].partition.size, &one_position) && one_position == 1))
-    return false;
-  (void)ir_tensor_dims(l->f, op->result, dims);
-  ir_scalar slice = ir_partition_longest(s, &a->partition, ir_axis_size(l->f, dims[a->dim]));
-  ir_scalar one = ir_scalar_const(s, 1), period = cuts[0].partition.period;
-  return ir_func_equal(l->f, period, ir_scalar_max(s, slice, one)) == IR_TRUE;
+  return n == 1 && cuts_slices(l, op, a, &cuts[0]);
+}
+
+/* Does the communication take apart the dimension that mesh axis k cuts in the result, and no other way?
+ */
+static bool takes_apart(const lowering *l, const ir_op_data *op, const op_plan *plan, uint32_t k,
+                        uint32_t dim) {
+  const shard_comm *m = plan->comm;
+  if (plan->kind == STEP_COMPUTES) return plan->partial >> k & 1;
+  if (m->mesh_axis != (int32_t)k || m->sliced) return false;
+  if (m->kind == SHARD_ALL_TO_ALL)
+    return shard_same_coordinates(l->f, m->from, m->to, k) &&
+           image_of(l, op, m->from_dim) != (int32_t)dim;
+  return m->kind == SHARD_REDUCE_SCATTER || m->kind == SHARD_SCATTER ||
+         m->kind == SHARD_LOCAL_SLICE;
+}
+
+/* Is the result's dimension cut over devices within each slice of the stream, so that each is scattered by
+ * itself?
+ *     y$1[stream, n]  =>  y[stream, mesh.x, n] */
+static bool scatters_slices(const lowering *l, const ir_op_data *op, const op_plan *plan,
+                            stream_axis *a) {
+  ir_cut cuts[IR_MESH_MAX_RANK];
+  if (a->reduction || a->swizzled || a->depth || plan->kind == STEP_EXCHANGES) return false;
+  if (host_cuts(l, op->result, a->dim, 0, cuts) != 1) return false;
+  if (!cuts_slices(l, op, a, &cuts[0])) return false;
+  a->scatter_axis = cuts[0].mesh_axis;
+  a->scattered = takes_apart(l, op, plan, cuts[0].mesh_axis, a->dim);
+  return a->scattered;
 }
 
 /* Does the stream cut the pieces themselves, so that each of them arrives slice by slice?
@@ -128,7 +162,7 @@ void host_drop_recut_streams(const lowering *l, const ir_op_data *op, op_plan *p
   uint32_t kept = 0;
   if (!l->shard) return;
   for (uint32_t q = 0; q < plan->axes.len; q++) {
-    const stream_axis *a = &plan->axes.data[q];
+    stream_axis *a = &plan->axes.data[q];
     bool pieces = host_piece_level(plan) == (int32_t)q;
     bool moves = plan->kind != STEP_COMPUTES;
     bool recut = a->reduction ? moves || plan->partial : is_recut(l, op, plan, a->dim);
@@ -138,6 +172,10 @@ void host_drop_recut_streams(const lowering *l, const ir_op_data *op, op_plan *p
       continue;
     }
     pieces = pieces || cuts_pieces(plan, a);
+    if (recut && !pieces && scatters_slices(l, op, plan, a)) {
+      plan->axes.data[kept++] = *a;
+      continue;
+    }
     plan->by_pieces = plan->by_pieces || (recut && moves);
     if (!recut || pieces) plan->axes.data[kept++] = *a;
   }
@@ -214,4 +252,12 @@ bool host_join_pieces(const lowering *l, const ir_op_data *op, op_plan *plan, co
   plan->axes.data[0].dim = (uint32_t)(exchanges ? m->from_dim : m->to_dim);
   plan->axes.len = 1;
   return true;
+}
+
+bool host_scatters_slices(const op_plan *plan, uint32_t k) {
+  for (uint32_t q = 0; q < plan->axes.len; q++) {
+    const stream_axis *a = &plan->axes.data[q];
+    if (a->scattered && a->scatter_axis == k) return true;
+  }
+  return false;
 }

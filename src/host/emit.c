@@ -260,11 +260,14 @@ static uint32_t levels_cut(const emitter *e, const step *s, uint32_t k) {
   return producer.id ? e->l->ops[producer.id].inside : 0;
 }
 
-/* The stream on the operand of a step that gathers slices: a device has a part of each. */
-static stream_axis slices_of_part(emitter *e, const step *s, stream_axis a, uint32_t dim) {
+/* The stream on the operand of a step that gathers slices: a device has a part of each. Of one that
+ * scatters them it has them whole; but for a bias, which is added behind that. */
+static stream_axis slices_of_part(emitter *e, const step *s, stream_axis a, uint32_t k,
+                                  uint32_t dim) {
   ir_cut cuts[IR_MESH_MAX_RANK];
   ir_tensor t = s->op->operands[0];
   const shard_comm *m = s->plan->comm;
+  if (a.scattered && !(k == 2 && emit_has_bias(s->op))) a.partition = a.slice;
   if (!s->plan->gathered || m->before.axes[m->mesh_axis].dim != dim) return a;
   check(host_cuts(e->l, t, dim, 0, cuts) == 1);
   ir_scalar period = cuts[0].partition.period, one = ir_scalar_const(emit_scalars(e), 1);
@@ -288,7 +291,7 @@ ir_tensor emit_operand(emitter *e, step *s, uint32_t k) {
     if (!host_operand_dim(e->l, s->op, k, a, &dim, &stretched)) continue;
     mark_sliced(s, k, q);
     bool nothing_to_cut = q < cut || (stretched && !drops);
-    stream_axis mine = slices_of_part(e, s, *a, dim);
+    stream_axis mine = slices_of_part(e, s, *a, k, dim);
     if (!nothing_to_cut) at = emit_slice(e, at, emit_renumber(dim, dropped), q, &mine, drops);
     if (drops) dropped |= 1u << dim;
   }
@@ -311,11 +314,12 @@ ir_tensor emit_destination(emitter *e, const op_plan *plan, uint32_t levels, ir_
   ir_tensor at = buffer;
   uint32_t dropped = 0;
   for (uint32_t q = 0; q < levels; q++) {
-    const stream_axis *a = &plan->axes.data[q];
+    stream_axis a = plan->axes.data[q];
     bool drops = host_drops(e->l, plan, q);
-    if (a->reduction) continue;
-    if (q >= plan->inside) at = emit_slice(e, at, emit_renumber(a->dim, dropped), q, a, drops);
-    if (drops) dropped |= 1u << a->dim;
+    if (a.reduction) continue;
+    if (a.scattered && plan->unreduced) a.partition = a.slice;
+    if (q >= plan->inside) at = emit_slice(e, at, emit_renumber(a.dim, dropped), q, &a, drops);
+    if (drops) dropped |= 1u << a.dim;
   }
   return at;
 }

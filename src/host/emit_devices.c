@@ -59,6 +59,7 @@ void emit_own_piece(emitter *e, const step *s, ir_tensor from, uint32_t dim, ir_
   const shard_comm *m = s->plan->comm;
   uint32_t k = (uint32_t)m->mesh_axis;
   ir_cut cut = host_cut_along(e->l, s->op->result, k);
+  if (host_scatters_slices(s->plan, k)) cut.partition = ir_partition_of_period(&cut.partition);
   piece_copy c = {.whole = from, .part = to, .dim = dim, .partition = cut.partition};
   c.index = ir_host_cut_index(e->h, m->to, &cut);
   c.count = ir_scalar_const(emit_scalars(e), ir_mesh_size(ir_mesh_at(e->h, m->to), k));
@@ -145,6 +146,8 @@ static void reduce_along(emitter *e, step *s, uint32_t k, ir_tensor from, ir_ten
   uint32_t dim = emit_renumber(p.axes[k].dim, s->result_dropped);
   pieces scattered = emit_pieces_along(e, s->op->result, k);
   scattered.dim = (int32_t)dim;
+  if (host_scatters_slices(s->plan, k))
+    scattered.partition = ir_partition_of_period(&scattered.partition);
   emit_pieces_comm(e, &c, from, &scattered, to, &scattered);
 }
 

@@ -83,6 +83,7 @@ static void find_pieces(emitter *e, const step *s, pieces *p, pieces *q) {
   if (cut_before) before = emit_pieces_along(e, s->op->operands[0], k);
   if (s->plan->gathered) before.partition = ir_partition_of_period(&before.partition);
   if (!gathers) after = emit_pieces_along(e, s->op->result, k);
+  if (host_scatters_slices(s->plan, k)) after.partition = ir_partition_of_period(&after.partition);
   *p = gathers ? before : after;
   *q = gathers || exchanges ? before : after;
   p->dim = shown(e, s, exchanges ? preimage(e, s, m->to_dim) : m->from_dim, true);

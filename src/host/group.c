@@ -18,7 +18,7 @@ bool host_same_partition(const ir_partition *a, const ir_partition *b) {
 
 static bool same_loop(lowering *l, const stream_axis *a, const stream_axis *b) {
   bool alike = a->swizzled == b->swizzled && (!a->swizzled || a->swizzle_axis == b->swizzle_axis);
-  return alike && a->logical == b->logical && host_same_partition(&a->partition, &b->partition) &&
+  return alike && a->logical == b->logical && host_same_partition(&a->slice, &b->slice) &&
          ir_class_same(&l->classes, a->axis, b->axis) &&
          ir_func_equal(l->f, a->count, b->count) == IR_TRUE;
 }
@@ -63,7 +63,7 @@ static bool follows_operand(lowering *l, const ir_op_data *op, const stream_axes
     const stream_axis *theirs = &made->axes.data[q];
     if (mine->logical == theirs->logical && !mine->swizzled && !theirs->swizzled &&
         mine->depth == theirs->depth && /* a device's part is not the whole */
-        host_same_partition(&mine->partition, &theirs->partition) &&
+        host_same_partition(&mine->slice, &theirs->slice) &&
         ir_func_equal(l->f, mine->count, theirs->count) == IR_TRUE &&
         read_as_made(l, op, k, mine, theirs))
       return true;

@@ -17,6 +17,9 @@ typedef struct stream_axis {
                              logical domain */
   uint32_t depth; /* how many stream axes cut that dimension before this one */
   ir_partition partition; /* of that dimension, or of what those leave of it */
+  ir_partition slice;     /* the same before devices take their part of each slice */
+  bool scattered; /* slices are whole until they are cut along this mesh axis, each by itself */
+  uint32_t scatter_axis;
   ir_scalar count;        /* iterations */
   bool cut_short;         /* perhaps fewer than the axis has positions: the rest are empty */
   bool swizzled;         /* device c takes slice (i + c) mod count in iteration i, where c is its */
@@ -118,6 +121,8 @@ const char *host_cuts_problem(const lowering *l, ir_tensor t, uint32_t dim);
 bool host_fit_stream(const lowering *l, ir_tensor t, stream_axis *a);
 /* Which level of the operation's loops runs over the pieces that lie on different devices; none: -1. */
 int32_t host_piece_level(const op_plan *plan);
+/* Are slices of one of its streams cut along mesh axis k, each by itself? */
+bool host_scatters_slices(const op_plan *plan, uint32_t k);
 /* Can the inputs be cut as they are placed? Reports those that cannot. */
 bool host_check_inputs(lowering *l);
 /* What the operation is on its devices; reports what cannot be lowered. */

@@ -36,6 +36,7 @@ static bool gives_parts(const lowering *l, const uses *u, ir_tensor t, const op_
   if (!adds || !made->partial || made->axes.len != plan->axes.len) return false;
   for (uint32_t q = 0; q < made->axes.len; q++) {
     if (made->axes.data[q].reduction || made->loop[q] != plan->loop[q]) return false;
+    if (made->axes.data[q].scattered) return false; /* each slice is scattered when it is there */
   }
   return true;
 }

@@ -106,8 +106,10 @@ static ir_axes kept_of(emitter *e, ir_axes axes, ir_axes kept) {
   return ir_axes_new(e->h, list, n);
 }
 
-/* Takes off the dimensions, or the parts of them, that the innermost `inside` loops already fix. */
-static void cut_domains(emitter *e, ir_domains *d, const op_plan *plan, uint32_t inside) {
+/* Takes off the dimensions, or the parts of them, that the innermost `inside` loops already fix. Along the
+ * mesh axes in `without` slices are not cut yet. */
+static void cut_domains(emitter *e, ir_domains *d, const op_plan *plan, uint32_t inside,
+                        uint32_t without) {
   ir_axis kept[IR_MAX_RANK];
   uint32_t n = 0, dim = 0;
   for (uint32_t i = 0; i < d->logical.len; i++) {
@@ -116,7 +118,8 @@ static void cut_domains(emitter *e, ir_domains *d, const op_plan *plan, uint32_t
     for (uint32_t q = 0; q < inside && !reduction; q++) {
       const stream_axis *s = &plan->axes.data[q];
       if (s->reduction || s->dim != dim) continue;
-      cut_axis(e, a, &s->partition, e->loops[q].index, s->count);
+      bool whole = s->scattered && (without >> s->scatter_axis & 1);
+      cut_axis(e, a, whole ? &s->slice : &s->partition, e->loops[q].index, s->count);
       gone = gone || host_drops(e->l, plan, q);
     }
     dim += !reduction;
@@ -187,7 +190,7 @@ ir_tensor emit_clone_without(emitter *e, ir_tensor t, const op_plan *plan, uint3
     data.mesh = d->mesh;
     cut_over_devices(e, t, without, &data.defined);
   }
-  if (inside > 0) cut_domains(e, &data.defined, plan, inside);
+  if (inside > 0) cut_domains(e, &data.defined, plan, inside, without);
   data.now = data.defined;
   ir_tensor clone = emit_add_tensor(e, &data, t, inside > 0);
   e->dense.data[clone.id] = true;
