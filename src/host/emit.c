@@ -280,7 +280,7 @@ static stream_axis slices_of_part(emitter *e, const step *s, stream_axis a, uint
 ir_tensor emit_operand(emitter *e, step *s, uint32_t k) {
   ir_tensor t = s->op->operands[k];
   if (t.id == 0) return t;
-  if (e->buffer[t.id].id == 0) e->buffer[t.id] = emit_clone(e, t, NULL, 0);
+  if (e->buffer[t.id].id == 0) emit_set_buffer(e, t, emit_clone(e, t, NULL, 0));
   ir_tensor at = e->buffer[t.id];
   uint32_t dropped = 0, cut = levels_cut(e, s, k);
   for (uint32_t q = 0; q < s->plan->axes.len; q++) {
@@ -304,7 +304,8 @@ void emit_result_buffer(emitter *e, step *s) {
   if (e->buffer[t.id].id) return; /* with the own piece, before the loops */
   ir_instr_data d = {.kind = IR_ALLOCATE, .at = s->op->at, .why = s->plan->buffer};
   uint32_t without = s->plan->unreduced ? s->plan->partial : 0;
-  d.tensor = e->buffer[t.id] = emit_clone_without(e, t, s->plan, inside, without);
+  d.tensor = emit_clone_without(e, t, s->plan, inside, without);
+  emit_set_buffer(e, t, d.tensor);
   if (inside < e->depth) emit_before_loop(e, inside, &d);
   else emit_instr(e, &d);
   if (emit_has_reduction(s->plan)) emit_accumulator(e, s, d.tensor);
@@ -427,7 +428,7 @@ void host_emit(lowering *l) {
   e.buffer = ARENA_ARRAY(&l->scratch, f->tensors.len, ir_tensor);
   for (uint32_t i = 0; i < f->inputs.len; i++) {
     ir_tensor t = emit_clone(&e, f->inputs.data[i], NULL, 0);
-    e.buffer[f->inputs.data[i].id] = t;
+    emit_set_buffer(&e, f->inputs.data[i], t);
     vec_push(&h->module->memory, &h->inputs, t);
   }
   for (uint32_t i = 0; i < f->order.len; i++) emit_op(&e, f->order.data[i]);

@@ -72,6 +72,8 @@ ir_tensor emit_clone_without(emitter *e, ir_tensor t, const op_plan *plan, uint3
 /* A buffer of its own, called like `origin` (a tensor of f), on the mesh of `like` (a tensor of h). */
 ir_tensor emit_scratch(emitter *e, ir_tensor like, const ir_scalar *sizes, uint32_t rank);
 bool emit_is_dense(const emitter *e, ir_tensor t);
+/* `buffer` holds tensor t of f, in the caller's memory if that is an input or output. */
+void emit_set_buffer(emitter *e, ir_tensor t, ir_tensor buffer);
 /* Its axes as they lie in memory, the outermost first: those of the caller's tensors in the order of
  * their dimensions, whatever order the schedule gives them. */
 ir_axes emit_order(const emitter *e, ir_tensor t);
@@ -179,6 +181,7 @@ typedef struct pieces {
   ir_partition partition;
   int64_t count;  /* 0: one per member of the team */
   ir_scalar turn; /* member p has piece (p + turn) mod count; none: piece p */
+  ir_scalar whole; /* the length of what one piece is of, as its devices see it; none: as the others do */
 } pieces;
 /* Those of a tensor of f that is sharded along a mesh axis; the dimension is left to the caller. */
 pieces emit_pieces_along(emitter *e, ir_tensor t, uint32_t mesh_axis);

@@ -365,6 +365,7 @@ static ir_tensor padded(emitter *e, const comm_call *c, ir_tensor t, const piece
   ir_scalar sizes[IR_MAX_RANK], whole = size_of(e, all, q->dim);
   uint32_t rank = sizes_of(e, t, sizes);
   if (is_even(e, &q->partition, whole, piece_count(e, c, q))) return densely_for(e, c, t);
+  if (p->whole.id) whole = p->whole;
   sizes[p->dim] = ir_partition_longest(emit_scalars(e), &q->partition, whole);
   ir_tensor tmp = emit_scratch(e, t, sizes, rank);
   allocate_packed(e, tmp, IR_RULE_PAD, c->at);

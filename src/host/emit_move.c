@@ -69,6 +69,19 @@ static bool recuts(const emitter *e, const step *s) {
          !shard_same_coordinates(e->f, m->from, m->to, (uint32_t)m->mesh_axis);
 }
 
+/* What is left of the dimension by the cuts around that along mesh axis k, if there are any. Between
+ * meshes a device has other coordinates on either side, and pieces are as long as its own tell. */
+static ir_scalar left_for(emitter *e, ir_tensor t, uint32_t dim, uint32_t k) {
+  ir_cut cuts[IR_MESH_MAX_RANK];
+  ir_axis dims[IR_MAX_RANK];
+  (void)ir_tensor_dims(e->f, t, dims);
+  ir_scalar n = ir_axis_size(e->f, dims[dim]);
+  uint32_t count = host_cuts(e->l, t, dim, 0, cuts), i = 0;
+  for (; i < count && cuts[i].mesh_axis != k; i++)
+    n = ir_host_part(e->h, ir_tensor_at(e->f, t)->mesh, &cuts[i], n);
+  return i ? n : (ir_scalar){0};
+}
+
 /* Pieces of operand (p) and result (q). A gather puts together what the operand is cut into, a scatter
  * takes apart what the result is cut into; an exchange does both. */
 static void find_pieces(emitter *e, const step *s, pieces *p, pieces *q) {
@@ -89,6 +102,9 @@ static void find_pieces(emitter *e, const step *s, pieces *p, pieces *q) {
   p->dim = shown(e, s, exchanges ? preimage(e, s, m->to_dim) : m->from_dim, true);
   q->dim = shown(e, s, exchanges || gathers ? image(e, s, m->from_dim) : m->to_dim, false);
   p->count = q->count = ir_mesh_size(ir_mesh_at(e->h, gathers ? m->from : m->to), k);
+  if (IR_SAME(m->from, m->to) || exchanges) return;
+  if (gathers) p->whole = left_for(e, s->op->operands[0], m->before.axes[k].dim, k);
+  else q->whole = left_for(e, s->op->result, m->after.axes[k].dim, k);
 }
 
 /* ---- one communication ---- */

@@ -162,12 +162,13 @@ static void show_parts(emitter *e, ir_tensor t, bool part, ir_domains *d) {
   d->loop = ir_axes_new(e->h, kept, n);
 }
 
-static bool is_callers(const emitter *e, ir_tensor t) {
-  if (ir_tensor_at(e->f, t)->kind == IR_TENSOR_INPUT) return true;
+void emit_set_buffer(emitter *e, ir_tensor t, ir_tensor buffer) {
+  bool callers = ir_tensor_at(e->f, t)->kind == IR_TENSOR_INPUT;
   for (uint32_t i = 0; i < e->f->outputs.len; i++) {
-    if (IR_SAME(e->f->outputs.data[i], t)) return true;
+    callers = callers || IR_SAME(e->f->outputs.data[i], t);
   }
-  return false;
+  e->buffer[t.id] = buffer;
+  e->callers.data[buffer.id] = callers;
 }
 
 ir_tensor emit_clone(emitter *e, ir_tensor t, const op_plan *plan, uint32_t inside) {
@@ -194,7 +195,6 @@ ir_tensor emit_clone_without(emitter *e, ir_tensor t, const op_plan *plan, uint3
   data.now = data.defined;
   ir_tensor clone = emit_add_tensor(e, &data, t, inside > 0);
   e->dense.data[clone.id] = true;
-  e->callers.data[clone.id] = without == 0 && is_callers(e, t);
   return clone;
 }
 

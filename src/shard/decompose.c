@@ -378,6 +378,23 @@ static void stream_what_leaves(decomposing *d, ir_tensor leaves, ir_tensor arriv
   }
 }
 
+static bool counts_fit(const decomposing *d, const ir_op_data *op);
+
+/* Can every device compute its part of the result, as it is placed, from what it holds? */
+static bool is_local(decomposing *d, ir_op o) {
+  const ir_op_data *op = ir_op_at(d->f, o);
+  return shard_fits(d->c, op) && counts_fit(d, op) && !shard_needs_whole(d->f, op);
+}
+
+/* Everybody computes the whole of what `set` copies, and that takes its part. */
+static void compute_whole(decomposing *d, ir_op o, ir_op set) {
+  clear_marks(d, result_of(d, o));
+  put_on_mesh_of(d, result_of(d, set), result_of(d, o));
+  reshard_operands(d, o);
+  ir_op_data op = *ir_op_at(d->f, o);
+  if (!shard_fits(d->c, &op)) report(d, &op, "an operand cannot be brought to all devices");
+}
+
 static void reshard_result(decomposing *d, ir_op o) {
   uint32_t k = 0;
   while (shard_operand_fits(d->c, ir_op_at(d->f, o), k)) k++;
@@ -385,19 +402,18 @@ static void reshard_result(decomposing *d, ir_op o) {
   place_like_operand(d, o, k);
   mark_like(d, result_of(d, set), result_of(d, o), (schedule_marks){true, 0});
   stream_what_leaves(d, result_of(d, o), result_of(d, set));
-  if (!shard_fits(d->c, ir_op_at(d->f, o))) reshard_operands(d, o);
+  bool whole = shard_needs_whole(d->f, ir_op_at(d->f, o));
+  if (!whole) reshard_operands(d, o);
+  if (whole || !is_local(d, o)) compute_whole(d, o, set);
   vec_push(memory_of(d), &d->order, o);
   settle(d, set, 0);
 }
 
-/* The last resort: everybody computes the whole result and takes its part. */
+/* The last resort. */
 static void compute_everywhere(decomposing *d, ir_op o) {
   ir_op set = set_behind(d, o, 0, IR_RULE_WHOLE);
-  put_on_mesh_of(d, result_of(d, set), result_of(d, o));
-  reshard_operands(d, o);
+  compute_whole(d, o, set);
   vec_push(memory_of(d), &d->order, o);
-  ir_op_data op = *ir_op_at(d->f, o);
-  if (!shard_fits(d->c, &op)) report(d, &op, "an operand cannot be brought to all devices");
   settle(d, set, 0);
 }
 
@@ -504,8 +520,7 @@ static void decompose(decomposing *d, ir_op o) {
     }
     reshard_operands(d, o);
   }
-  const ir_op_data *now = ir_op_at(d->f, o);
-  if (!shard_fits(d->c, now) || !counts_fit(d, now) || shard_needs_whole(d->f, now)) {
+  if (!is_local(d, o)) {
     compute_everywhere(d, o);
     return;
   }

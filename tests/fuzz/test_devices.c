@@ -530,6 +530,9 @@ static const uint64_t once_wrong[] = {
     5044976, /* a swizzled stream where the mesh has one device along it */
     5063843, /* chunks of a part that is shorter than they are */
     5110248, /* an exchange between dimensions that are not neighbours */
+    7012773, /* uneven pieces between grids in which devices have other places */
+    7038786, /* computed as the index lies, which does not tell positions */
+    7059261, /* wide partial results of an output with an order in memory */
     5001335, /* an order in memory that the caller does not keep */
     2018238, /* both operands the same tensor, of which one device has all */
 };
