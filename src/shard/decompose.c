@@ -212,6 +212,32 @@ static void split_changes(decomposing *d, ir_op o, const shard_comm *m, uint32_t
   settle(d, o, depth + 1);
 }
 
+/* A mesh axis whose pieces turn along one that changes, or that another mesh does not have so. */
+static int32_t twisted_axis(const decomposing *d, const shard_comm *m, const shard_placement *p) {
+  bool same = ir_mesh_same(ir_mesh_at(d->f, m->from), ir_mesh_at(d->f, m->to));
+  for (uint32_t k = 0; k < p->rank; k++) {
+    const shard_axis *a = &p->axes[k];
+    if (a->kind != SHARD_SHARDED || !a->swizzled || a->swizzle_axis == k) continue;
+    bool turns = !same || (m->changed >> a->swizzle_axis & 1);
+    if (turns && !shard_cuts_inside(d->f, p, k)) return (int32_t)k;
+  }
+  return -1;
+}
+
+/* Such pieces are put together before anything else changes, or taken apart when all else has changed. */
+static bool untwist(decomposing *d, ir_op o, const shard_comm *m, uint32_t depth) {
+  ir_op_data op = *ir_op_at(d->f, o);
+  if (op.code != IR_OP_SET || !m->from.id || !m->to.id || depth > 2 * IR_MESH_MAX_RANK) return false;
+  int32_t before = twisted_axis(d, m, &m->before), after = twisted_axis(d, m, &m->after);
+  if (before < 0 && after < 0) return false;
+  uint32_t from = sharded_axes(&m->before), to = sharded_axes(&m->after);
+  ir_op first = before >= 0 ? insert_between(d, o, op.operands[0], from & ~(1u << before))
+                            : insert_between(d, o, op.result, to & ~(1u << after));
+  settle(d, first, depth + 1);
+  settle(d, o, depth + 1);
+  return true;
+}
+
 /* Puts a set, squeeze or reduction that only moves data into the order, in as many steps as it takes. */
 static void settle(decomposing *d, ir_op o, uint32_t depth) {
   ir_op_data op = *ir_op_at(d->f, o);
@@ -223,7 +249,9 @@ static void settle(decomposing *d, ir_op o, uint32_t depth) {
     return;
   case SHARD_SEVERAL: split_changes(d, o, &m, depth); return;
   case SHARD_COMPUTES:
-  case SHARD_UNSUPPORTED: report(d, &op, m.why ? m.why : "unknown"); return;
+  case SHARD_UNSUPPORTED:
+    if (!untwist(d, o, &m, depth)) report(d, &op, m.why ? m.why : "unknown");
+    return;
   }
 }
 
