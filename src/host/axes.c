@@ -185,7 +185,6 @@ static bool is_cut_again(const lowering *l, const ir_op_data *op, const stream_a
  *   [6, 4] in 2 parts of [3, 4]  =>  [24] in 2 parts of [12] */
 static ir_axis across_reshape(const lowering *l, const ir_op_data *op, const stream_axis *s,
                               ir_axis cut) {
-  ir_scalars *sc = scalars_of(l);
   ir_axis root = ir_map_root(l->f, ir_tensor_at(l->f, op->result)->defined.root, cut);
   bool equal = ir_op_info_of(op->code)->family == IR_FAMILY_RESHAPE && root.id && s->depth == 0 &&
                !s->reduction && !s->swizzled && s->partition.kind == IR_PARTS &&
@@ -194,7 +193,7 @@ static ir_axis across_reshape(const lowering *l, const ir_op_data *op, const str
   equal = equal && !is_cut_again(l, op, s);
   for (uint32_t i = 0; i < 2 && equal; i++) {
     ir_scalar size = ir_axis_size(l->f, sides[i]);
-    equal = ir_scalar_divides(sc, s->partition.size, size) == IR_TRUE;
+    equal = ir_func_divides(l->f, s->partition.size, size) == IR_TRUE;
   }
   return equal ? root : cut;
 }

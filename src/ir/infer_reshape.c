@@ -6,6 +6,10 @@
  *     [a, b, 4] -> [a * b, 2, 2]      groups  a, b | 4   and   a*b | 2, 2
  *                                     merge(a, b)        split(4, 2)
  *
+ * A shape that divides an extent takes it for a multiple, which is required then:
+ *
+ *     [b, e] -> [b, 8, e / 8]         groups  b | e   and   b | 8, e / 8      if 8 divides e
+ *
  * What cannot be proven equal ends up in one last group; the products then must be equal when the
  * extents are bound. */
 #include "ir/infer_internal.h"
@@ -14,6 +18,12 @@ typedef struct sizes {
   ir_scalar data[IR_MAX_RANK];
   uint32_t len;
 } sizes;
+
+/* An extent that the shape takes for `by` times something. */
+typedef struct multiple {
+  uint32_t symbol; /* of the extent */
+  ir_scalar extent, by, value;
+} multiple;
 
 static ir_scalars *scalars_of(infer *c) { return &c->f->module->scalars; }
 
@@ -52,23 +62,68 @@ static bool fill_in(infer *c, sizes *out, ir_scalar total) {
   return true;
 }
 
+/* ---- multiples ---- */
+
+static ir_scalar put_in(const void *context, uint32_t symbol) {
+  const multiple *m = context;
+  return m->value.id && symbol == m->symbol ? m->value : (ir_scalar){0};
+}
+
+static ir_scalar under(infer *c, const multiple *m, ir_scalar x) {
+  return ir_scalar_substitute(scalars_of(c), ir_func_resolve(c->f, x), put_in, m);
+}
+
+static bool are_equal(infer *c, const multiple *m, ir_scalar x, ir_scalar y) {
+  if (ir_scalar_is_overflow(x)) return false;
+  if (ir_func_equal(c->f, x, y) == IR_TRUE) return true;
+  return m->value.id && ir_scalar_eq(scalars_of(c), under(c, m, x), under(c, m, y)) == IR_TRUE;
+}
+
+/* Is there an e / d in x with which the two counts are equal if d divides e? */
+static bool find_multiple(infer *c, ir_scalar x, ir_scalar total, ir_scalar other, multiple *m) {
+  ir_scalars *s = scalars_of(c);
+  const ir_scalar_node n = *ir_scalar_node_of(s, x);
+  const ir_scalar_node e = n.a.id ? *ir_scalar_node_of(s, n.a) : (ir_scalar_node){0};
+  bool divides = n.kind == IR_SCALAR_FLOORDIV && e.kind == IR_SCALAR_SYMBOL &&
+                 !ir_scalar_mentions(s, n.b, (uint32_t)e.value);
+  if (divides) {
+    ir_scalar times = ir_scalar_symbol(s, (ir_symbol_data){.kind = IR_SYMBOL_EXTENT});
+    *m = (multiple){(uint32_t)e.value, n.a, n.b, ir_scalar_mul(s, n.b, times)};
+    if (are_equal(c, m, total, other)) return true;
+    *m = (multiple){0};
+  }
+  return (n.a.id && find_multiple(c, n.a, total, other, m)) ||
+         (n.b.id && find_multiple(c, n.b, total, other, m));
+}
+
+/* True: then the counts are equal. */
+static bool require_multiple(infer *c, ir_scalar from, ir_scalar to, multiple *m) {
+  if (ir_func_equal(c->f, from, to) != IR_UNKNOWN) return false;
+  if (!find_multiple(c, ir_func_resolve(c->f, to), from, to, m)) return false;
+  ir_require(c->f, IR_REQUIRE_DIVIDES, m->by, m->extent, "an extent that reshape divides",
+             c->op->at);
+  return true;
+}
+
+/* ---- groups ---- */
+
 /* A group: p axes of the operand become q axes of the result. */
 typedef struct group {
   uint32_t p, q;
 } group;
 
-static bool equal_products(infer *c, const ir_scalar *a, uint32_t p, const ir_scalar *b,
-                           uint32_t q) {
-  ir_scalar x = product(c, a, p), y = product(c, b, q);
-  return !ir_scalar_is_overflow(x) && ir_func_equal(c->f, x, y) == IR_TRUE;
+static bool equal_products(infer *c, const multiple *m, const ir_scalar *a, uint32_t p,
+                           const ir_scalar *b, uint32_t q) {
+  return are_equal(c, m, product(c, a, p), product(c, b, q));
 }
 
 /* The smallest leading group, single axes first. An axis of size 1 may stand alone: (1, 0), (0, 1). */
-static group next_group(infer *c, const ir_scalar *a, uint32_t n, const ir_scalar *b, uint32_t m) {
-  if (n && m && equal_products(c, a, 1, b, 1)) return (group){1, 1};
+static group next_group(infer *c, const multiple *known, const ir_scalar *a, uint32_t n,
+                        const ir_scalar *b, uint32_t m) {
+  if (n && m && equal_products(c, known, a, 1, b, 1)) return (group){1, 1};
   for (uint32_t total = 1; total <= n + m; total++) {
     for (uint32_t p = total > m ? total - m : 0; p <= n && p <= total; p++) {
-      if (equal_products(c, a, p, b, total - p)) return (group){p, total - p};
+      if (equal_products(c, known, a, p, b, total - p)) return (group){p, total - p};
     }
   }
   return (group){n, m};
@@ -92,11 +147,11 @@ static ir_axis split(infer *c, ir_axis from, ir_scalar outer_size, ir_scalar inn
   return outer;
 }
 
-static void apply_group(infer *c, group g, const ir_axis *in, const ir_scalar *a,
-                        const ir_scalar *b, dims *out) {
+static void apply_group(infer *c, const multiple *known, group g, const ir_axis *in,
+                        const ir_scalar *a, const ir_scalar *b, dims *out) {
   /* Axes of size 1 come and go. Leftover sizes that are not proven equal have no common history: in an
    * empty tensor they need not even agree, 0 x 3 and 0 x 5 both have no elements. */
-  if (g.p == 0 || g.q == 0 || !equal_products(c, a, g.p, b, g.q)) {
+  if (g.p == 0 || g.q == 0 || !equal_products(c, known, a, g.p, b, g.q)) {
     for (uint32_t j = 0; j < g.q; j++) out->data[out->len++] = infer_new_dim(c, b[j]);
     return;
   }
@@ -121,10 +176,14 @@ bool infer_reshape(infer *c) {
   for (uint32_t i = 0; i < b.len; i++) b.data[i] = shape->scalars[i];
   ir_scalar total = product(c, a.data, a.len);
   if (!fill_in(c, &b, total)) return false;
-  if (!infer_same_size(c, total, product(c, b.data, b.len), "element counts")) return false;
+  ir_scalar made = product(c, b.data, b.len);
+  multiple known = {0};
+  if (!require_multiple(c, total, made, &known) &&
+      !infer_same_size(c, total, made, "element counts"))
+    return false;
   for (uint32_t i = 0, j = 0; i < a.len || j < b.len;) {
-    group g = next_group(c, a.data + i, a.len - i, b.data + j, b.len - j);
-    apply_group(c, g, root.data + i, a.data + i, b.data + j, &out);
+    group g = next_group(c, &known, a.data + i, a.len - i, b.data + j, b.len - j);
+    apply_group(c, &known, g, root.data + i, a.data + i, b.data + j, &out);
     i += g.p;
     j += g.q;
   }

@@ -100,7 +100,7 @@ static ir_scalar learned(const void *context, uint32_t symbol) {
 }
 
 /* Chains of equalities are short; each round follows every symbol one step. */
-static ir_scalar resolve(ir_func *f, ir_scalar x) {
+ir_scalar ir_func_resolve(ir_func *f, ir_scalar x) {
   for (int round = 0; round < 64; round++) {
     ir_scalar next = ir_scalar_substitute(&f->module->scalars, x, learned, f);
     if (IR_SAME(next, x)) break;
@@ -112,7 +112,13 @@ static ir_scalar resolve(ir_func *f, ir_scalar x) {
 ir_proof ir_func_equal(ir_func *f, ir_scalar a, ir_scalar b) {
   ir_proof direct = ir_scalar_eq(&f->module->scalars, a, b);
   if (direct == IR_TRUE || f->learned.len <= 1) return direct;
-  return ir_scalar_eq(&f->module->scalars, resolve(f, a), resolve(f, b));
+  return ir_scalar_eq(&f->module->scalars, ir_func_resolve(f, a), ir_func_resolve(f, b));
+}
+
+ir_proof ir_func_divides(ir_func *f, ir_scalar d, ir_scalar x) {
+  ir_proof direct = ir_scalar_divides(&f->module->scalars, d, x);
+  if (direct != IR_UNKNOWN || f->learned.len <= 1) return direct;
+  return ir_scalar_divides(&f->module->scalars, ir_func_resolve(f, d), ir_func_resolve(f, x));
 }
 
 static bool learn_symbol(ir_func *f, ir_scalar a, ir_scalar b) {
@@ -124,12 +130,24 @@ static bool learn_symbol(ir_func *f, ir_scalar a, ir_scalar b) {
 }
 
 void ir_func_learn(ir_func *f, ir_scalar a, ir_scalar b) {
-  a = resolve(f, a);
-  b = resolve(f, b);
+  a = ir_func_resolve(f, a);
+  b = ir_func_resolve(f, b);
   if (IR_SAME(a, b) || ir_scalar_is_overflow(a) || ir_scalar_is_overflow(b)) return;
   /* The later symbol is described by the earlier one. */
   ir_scalar first = a.id < b.id ? a : b, second = a.id < b.id ? b : a;
   if (!learn_symbol(f, second, first)) (void)learn_symbol(f, first, second);
+}
+
+/* x is d times something that has no name. */
+void ir_func_learn_multiple(ir_func *f, ir_scalar d, ir_scalar x) {
+  ir_scalars *s = &f->module->scalars;
+  d = ir_func_resolve(f, d);
+  x = ir_func_resolve(f, x);
+  const ir_scalar_node n = *ir_scalar_node_of(s, x);
+  if (n.kind != IR_SCALAR_SYMBOL || ir_scalar_is_overflow(d)) return;
+  if (ir_scalar_mentions(s, d, (uint32_t)n.value)) return;
+  ir_scalar times = ir_scalar_symbol(s, (ir_symbol_data){.kind = IR_SYMBOL_EXTENT});
+  (void)learn_symbol(f, x, ir_scalar_mul(s, d, times));
 }
 
 /* ---- text for messages and printing ---- */

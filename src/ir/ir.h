@@ -229,8 +229,13 @@ void ir_func_undeclare(ir_func *f, uint32_t name);
 
 /* Equality for all values, using what operations assert (two symbols that met in an op). */
 ir_proof ir_func_equal(ir_func *f, ir_scalar a, ir_scalar b);
-/* Takes note that a == b was asserted. */
+/* Does d divide x for all values? */
+ir_proof ir_func_divides(ir_func *f, ir_scalar d, ir_scalar x);
+/* Takes note that a == b was asserted; that x is a multiple of d. */
 void ir_func_learn(ir_func *f, ir_scalar a, ir_scalar b);
+void ir_func_learn_multiple(ir_func *f, ir_scalar d, ir_scalar x);
+/* x with all that was learned put in; for proofs only. */
+ir_scalar ir_func_resolve(ir_func *f, ir_scalar x);
 
 /* The number of a new reason. */
 uint32_t ir_why_add(ir_func *f, ir_why why);

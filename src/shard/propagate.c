@@ -100,7 +100,7 @@ static ir_scalar pieces_along(ir_func *f, ir_tensor from, ir_axis axis, schedule
 }
 
 static bool divides(ir_func *f, ir_scalar pieces, ir_axis a) {
-  return ir_scalar_divides(&f->module->scalars, pieces, ir_axis_size(f, a)) == IR_TRUE;
+  return ir_func_divides(f, pieces, ir_axis_size(f, a)) == IR_TRUE;
 }
 
 /* Cuts of a dimension survive a reshape if all pieces are of equal length on both sides. */
