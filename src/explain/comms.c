@@ -107,6 +107,52 @@ static void put_around(explaining *e, const explain_comm *c) {
   }
 }
 
+/* ---- alternatives ---- */
+/* Is it for the extents alone to say? Iterations and devices may choose otherwise one by one. */
+static bool is_of_extents(const ir_scalars *s, ir_scalar x) {
+  const ir_scalar_node *n = ir_scalar_node_of(s, x);
+  if (n->kind == IR_SCALAR_SYMBOL) return s->symbols.data[n->value].kind == IR_SYMBOL_EXTENT;
+  return (!n->a.id || is_of_extents(s, n->a)) && (!n->b.id || is_of_extents(s, n->b));
+}
+
+/* Does one of two run, the other never? */
+static bool are_alternatives(const explaining *e, const explain_comm *a, const explain_comm *b) {
+  const ir_scalars *s = &e->h->module->scalars;
+  for (uint32_t i = 0; i < a->depth && i < b->depth; i++) {
+    if (!IR_SAME(a->around[i].instr, b->around[i].instr)) return false;
+    if (a->around[i].otherwise == b->around[i].otherwise) continue;
+    const ir_instr_data *d = ir_instr_at(e->h, a->around[i].instr);
+    return is_of_extents(s, d->a) && is_of_extents(s, d->b);
+  }
+  return false;
+}
+
+const explain_comm *explain_instead_of(const explaining *e, const explain_comm *c) {
+  for (uint32_t i = 0; i < e->comms_for[c->source.id].len; i++) {
+    const explain_comm *other = &e->comms.data[e->comms_for[c->source.id].data[i]];
+    if (other == c) return NULL;
+    if (are_alternatives(e, other, c)) return other;
+  }
+  return NULL;
+}
+
+/* How many of its step run, where it does. */
+static uint32_t count_together(const explaining *e, const explain_comm *c) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < e->comms_for[c->source.id].len; i++) {
+    const explain_comm *other = &e->comms.data[e->comms_for[c->source.id].data[i]];
+    n += !are_alternatives(e, other, c);
+  }
+  return n;
+}
+
+static bool is_repeated(const explaining *e, const explain_comm *c) {
+  for (uint32_t i = 0; i < c->depth; i++) {
+    if (ir_instr_at(e->h, c->around[i].instr)->kind == IR_FOR) return true;
+  }
+  return false;
+}
+
 /* ---- about one ---- */
 static void put_call(explaining *e, const explain_comm *c) {
   text_print_instr(e->h, c->instr, e->out);
@@ -147,14 +193,15 @@ ir_tensor explain_moved(const explaining *e, ir_op o) {
 
 static void put_bytes_line(explaining *e, const explain_comm *c) {
   ir_scalar bytes = explain_bytes(e, c);
-  uint32_t n = e->comms_for[c->source.id].len;
+  uint32_t n = count_together(e, c), all = e->comms_for[c->source.id].len;
   if (!bytes.id) return;
   strbuf_puts(e->out, "  costs ");
   explain_put_bytes(e, bytes, e->out);
   strbuf_puts(e->out, ", received by the busiest device");
-  if (c->depth) strbuf_puts(e->out, " in all iterations");
+  if (is_repeated(e, c)) strbuf_puts(e->out, " in all iterations");
   if (n > 1 && c->why != IR_RULE_REDUCE)
     strbuf_printf(e->out, ", by all %u communications of this step together", n);
+  if (n < all) strbuf_puts(e->out, ", in whichever form the extents choose");
   strbuf_putc(e->out, '\n');
 }
 

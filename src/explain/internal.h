@@ -35,6 +35,8 @@ typedef struct explaining {
   ir_rule last_why;
 } explaining;
 
+/* The first communication that runs in the place of `c` where other extents are given; NULL: none. */
+const explain_comm *explain_instead_of(const explaining *e, const explain_comm *c);
 explaining *explain_begin(const explain_subject *s, strbuf *out);
 
 /* ---- words.c ---- */

@@ -43,7 +43,11 @@ static void put_cost(explaining *e, ir_instr i, strbuf *out) {
     const explain_comm *c = &e->comms.data[e->comms_for[made_for.id].data[k]];
     ir_scalar bytes = IR_SAME(c->instr, i) ? explain_bytes(e, c) : (ir_scalar){0};
     if (!bytes.id) continue;
+    const explain_comm *other = explain_instead_of(e, c);
     strbuf_puts(out, "; ");
+    if (other)
+      strbuf_printf(out, "in place of %s: ",
+                    ir_name_text(e->h, ir_instr_at(e->h, other->instr)->name));
     explain_put_bytes(e, bytes, out);
   }
 }
