@@ -46,8 +46,8 @@ static void put_cost(explaining *e, ir_instr i, strbuf *out) {
     const explain_comm *other = explain_instead_of(e, c);
     strbuf_puts(out, "; ");
     if (other)
-      strbuf_printf(out, "in place of %s: ",
-                    ir_name_text(e->h, ir_instr_at(e->h, other->instr)->name));
+      strbuf_printf(out,
+                    "in place of %s: ", ir_name_text(e->h, ir_instr_at(e->h, other->instr)->name));
     explain_put_bytes(e, bytes, out);
   }
 }

@@ -196,7 +196,8 @@ static bool cut_outer(cutting *c, const ir_transform_data *t, counted *x, int64_
   ir_scalars *s = scalars_of(c->l);
   if (t->kind == IR_CHUNK_SPLIT) {
     *p = (ir_partition){.kind = IR_CHUNKS, .chunks = t->chunks, .n_chunks = t->n_chunks};
-    p->period = x->period; /* where a device may have less than all chunks, the last ones end early */
+    p->period = x->period;
+    /* A device may have less than all chunks: the last ones then end early. */
     if (!p->period.id && !x->flat) p->period = ir_axis_size(c->l->f, t->in[0]);
     c->why = "counts chunks of given lengths in steps of several positions";
     return is_one(c->l, x->unit);

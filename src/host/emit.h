@@ -181,7 +181,8 @@ typedef struct pieces {
   ir_partition partition;
   int64_t count;  /* 0: one per member of the team */
   ir_scalar turn; /* member p has piece (p + turn) mod count; none: piece p */
-  ir_scalar whole; /* the length of what one piece is of, as its devices see it; none: as the others do */
+  /* The length of what one piece is of, as its devices see it; none: as the others do. */
+  ir_scalar whole;
 } pieces;
 /* Those of a tensor of f that is sharded along a mesh axis; the dimension is left to the caller. */
 pieces emit_pieces_along(emitter *e, ir_tensor t, uint32_t mesh_axis);

@@ -18,8 +18,8 @@ typedef struct stream_axis {
   uint32_t depth; /* how many stream axes cut that dimension before this one */
   ir_partition partition; /* of that dimension, or of what those leave of it */
   ir_partition slice;     /* the same before devices take their part of each slice */
-  bool scattered; /* slices are whole until they are cut along this mesh axis, each by itself */
-  uint32_t scatter_axis;
+  bool scattered;         /* slices are whole until they are cut, each by itself, along */
+  uint32_t scatter_axis;  /* this mesh axis */
   ir_scalar count;        /* iterations */
   bool cut_short;         /* perhaps fewer than the axis has positions: the rest are empty */
   bool swizzled;         /* device c takes slice (i + c) mod count in iteration i, where c is its */

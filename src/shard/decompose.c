@@ -227,7 +227,8 @@ static int32_t twisted_axis(const decomposing *d, const shard_comm *m, const sha
 /* Such pieces are put together before anything else changes, or taken apart when all else has changed. */
 static bool untwist(decomposing *d, ir_op o, const shard_comm *m, uint32_t depth) {
   ir_op_data op = *ir_op_at(d->f, o);
-  if (op.code != IR_OP_SET || !m->from.id || !m->to.id || depth > 2 * IR_MESH_MAX_RANK) return false;
+  if (op.code != IR_OP_SET || !m->from.id || !m->to.id || depth > 2 * IR_MESH_MAX_RANK)
+    return false;
   int32_t before = twisted_axis(d, m, &m->before), after = twisted_axis(d, m, &m->after);
   if (before < 0 && after < 0) return false;
   uint32_t from = sharded_axes(&m->before), to = sharded_axes(&m->after);

@@ -114,10 +114,14 @@ ir_scalar text_host_extent_ahead(text_parser *p, const text_token *t) {
   if (!text_expect(p, TOKEN_INT, "the number of a dimension")) return (ir_scalar){0};
   const text_ahead *e = extent_ahead(p, parameter, number.integer);
   if (e && e->anonymous) return e->extent;
-  text_error(p, &number, e ? "only an extent that is '?' is named so before its tensor is declared; "
-                             "this one has a name or is a number: write that"
-                           : "'%.*s' has no such dimension",
-             text_shown(t), text_of(p, t));
+  if (e) {
+    text_error(
+        p, &number,
+        "only an extent that is '?' is named so before its tensor is declared; this one has a "
+        "name or is a number: write that");
+  } else {
+    text_error(p, &number, "'%.*s' has no such dimension", text_shown(t), text_of(p, t));
+  }
   return (ir_scalar){0};
 }
 
