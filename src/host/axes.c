@@ -117,7 +117,8 @@ static bool describe(lowering *l, ir_tensor t, ir_axis a, stream_axis *s) {
   if (!find_path(l, t, a, &path)) return false;
   *s =
       (stream_axis){.axis = a, .logical = path.splits == 0 && path.depth == 0, .depth = path.depth};
-  s->swizzled = path.swizzled && l->shard; /* a device alone is its own neighbour */
+  s->swizzled = path.swizzled && l->shard && d->mesh.id && /* a device alone is its own neighbour */
+                ir_mesh_size(ir_mesh_at(f, d->mesh), path.swizzle_axis) > 1;
   s->swizzle_axis = path.swizzle_axis;
   ir_axis from = d->now.logical.data[path.position];
   s->reduction = ir_axis_at(f, from)->kind == IR_AXIS_REDUCTION;

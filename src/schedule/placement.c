@@ -15,7 +15,7 @@ static uint32_t why_of(schedule_step *s) {
 }
 
 /* ---- axes and meshes ---- */
-static bool has_axis(schedule_step *s, ir_mesh mesh, uint32_t k) {
+bool schedule_has_axis(schedule_step *s, ir_mesh mesh, uint32_t k) {
   const ir_mesh_data *m = ir_mesh_at(s->f, mesh);
   if (k < m->rank) return true;
   return SCHEDULE_REFUSE(s, "%s is on mesh %s, which has %u %s: there is no mesh.%s",
@@ -30,7 +30,7 @@ static ir_proof sizes_equal(ir_func *f, ir_axis a, ir_mesh mesh, uint32_t k) {
 
 bool schedule_fits_mesh(schedule_step *s, ir_axis a, uint32_t position, ir_mesh mesh, uint32_t k) {
   ir_func *f = s->f;
-  if (!has_axis(s, mesh, k)) return false;
+  if (!schedule_has_axis(s, mesh, k)) return false;
   if (sizes_equal(f, a, mesh, k) != IR_FALSE) return true;
   const ir_mesh_data *m = ir_mesh_at(f, mesh);
   const char *name = schedule_target_name(s), *on = ir_name_text(f, m->name);
@@ -40,15 +40,6 @@ bool schedule_fits_mesh(schedule_step *s, ir_axis a, uint32_t position, ir_mesh 
                          position, name, ir_scalar_text(f, ir_axis_size(f, a)), on,
                          ir_mesh_size(m, k), letter(k), name, position, on, m->rank > 1 ? "." : "",
                          m->rank > 1 ? letter(k) : "");
-}
-
-void schedule_require_mesh(schedule_step *s, ir_axis a, ir_mesh mesh, uint32_t k) {
-  ir_func *f = s->f;
-  if (sizes_equal(f, a, mesh, k) == IR_TRUE) return;
-  int64_t devices = ir_mesh_size(ir_mesh_at(f, mesh), k);
-  ir_scalar size = ir_axis_size(f, a);
-  ir_require(f, IR_REQUIRE_EQ, size, ir_scalar_const(&f->module->scalars, devices),
-             "a swizzled axis and its mesh", s->stmt->at);
 }
 
 /* ---- on ---- */
@@ -62,28 +53,17 @@ static bool marks_fit(schedule_step *s) {
   return true;
 }
 
-/* A swizzle that came before its mesh was known. */
-static bool swizzle_fits(schedule_step *s, const ir_transform_data *t) {
-  ir_func *f = s->f;
-  if (!has_axis(s, s->stmt->mesh, t->mesh_axis)) return false;
-  if (sizes_equal(f, t->in[0], s->stmt->mesh, t->mesh_axis) != IR_FALSE) return true;
-  const ir_mesh_data *m = ir_mesh_at(f, s->stmt->mesh);
-  return SCHEDULE_REFUSE(
-      s, "a swizzled axis of %s has %s positions, but mesh %s has %" PRId64 " devices along %s",
-      schedule_target_name(s), ir_scalar_text(f, ir_axis_size(f, t->in[0])),
-      ir_name_text(f, m->name), ir_mesh_size(m, t->mesh_axis), letter(t->mesh_axis));
-}
-
 static schedule_history loop_history(const schedule_step *s) {
   const ir_domains *now = &ir_tensor_at(s->f, s->t)->now;
   return schedule_history_of(s->f, now->logical, now->loop);
 }
 
+/* Swizzles that came before their mesh was known. */
 static bool swizzles_fit(schedule_step *s) {
   schedule_history h = loop_history(s);
   for (uint32_t i = 0; i < h.len; i++) {
     const ir_transform_data *t = ir_transform_at(s->f, h.data[i]);
-    if (t->kind == IR_SWIZZLE && !swizzle_fits(s, t)) return false;
+    if (t->kind == IR_SWIZZLE && !schedule_has_axis(s, s->stmt->mesh, t->mesh_axis)) return false;
   }
   return true;
 }
@@ -104,13 +84,6 @@ void schedule_place(schedule_step *s) {
   if (t->mesh.id) return;
   t->mesh = s->stmt->mesh;
   t->mesh_why = why_of(s);
-  schedule_history h = loop_history(s);
-  for (uint32_t i = 0; i < h.len; i++) {
-    ir_transform_data made = *ir_transform_at(s->f, h.data[i]);
-    if (made.kind == IR_SWIZZLE) {
-      schedule_require_mesh(s, made.in[0], s->stmt->mesh, made.mesh_axis);
-    }
-  }
 }
 
 /* ---- marks ---- */

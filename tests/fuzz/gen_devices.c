@@ -191,7 +191,6 @@ static void turn(model *m, const model_tensor *t, uint32_t at, uint32_t k) {
   const model_mesh *mesh = &m->meshes[t->mesh];
   uint32_t other = (k + 1) % mesh->rank;
   if (mesh->rank < 2 || !chance(m, 8) || t->axes[at].kind != AXIS_ITERATION) return;
-  if (model_mesh_size(mesh, other) != model_mesh_size(mesh, k)) return;
   buffer_printf(&m->tail, "    %s.swizzle(%u, mesh.%c)\n", t->name, at, "xyz"[other]);
 }
 
@@ -268,7 +267,7 @@ static void stream(model *m, model_tensor *t, const placement *p) {
   if (p->swizzled && t->mesh >= 0 && !inner && !reduction) {
     const model_mesh *mesh = &m->meshes[t->mesh];
     k = below(m, mesh->rank);
-    if (model_mesh_size(mesh, k) == t->axes[at].size && t->axes[at].size > 1)
+    if (t->axes[at].size > 1)
       buffer_printf(&m->tail, "    %s.swizzle(%u, mesh.%c)\n", t->name, at, "xyz"[k]);
   }
   write_mark_stream(m, t, at);

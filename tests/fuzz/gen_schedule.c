@@ -225,8 +225,9 @@ static void shard(model *m, model_tensor *t) {
 }
 
 static void swizzle(model *m, model_tensor *t) {
-  uint32_t at = below(m, t->n_axes), k;
-  if (!fits_mesh(m, t, at, &k)) return;
+  uint32_t at = below(m, t->n_axes);
+  if (t->mesh < 0 || t->axes[at].marked) return;
+  uint32_t k = below(m, m->meshes[t->mesh].rank);
   call(m, t, "swizzle", at);
   buffer_printf(&m->tail, ", mesh.%c", "xyz"[k]);
   end(m, ")");

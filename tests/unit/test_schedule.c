@@ -177,12 +177,9 @@ static void swizzles(void) {
   EXPECT(stream("x", 1)); /* the outer part of a split, turned */
   EXPECT(on("x", d));
   EXPECT(on("z", d));
-  EXPECT_REFUSED(swizzle("z", 1, 0),
-                 "axis 1 of z has 8 positions, but mesh d has 4 devices along x");
   EXPECT_REFUSED(swizzle("z", 1, 1), "there is no mesh.y");
-  uint32_t before = f->constraints.len;
+  EXPECT(swizzle("z", 1, 0)); /* of any length */
   EXPECT(swizzle("z", 0, 0));
-  EXPECT_INT(f->constraints.len, before + 1); /* t == 4 */
   INPUT("late", sym("u"), num(8));
   expect_derivable();
 }
@@ -195,14 +192,11 @@ static void swizzle_before_mesh(void) {
   ir_mesh d = mesh_of("d", 4, 0);
   EXPECT(swizzle("y", 0, 0));
   EXPECT(split("y", 0, 2));
-  EXPECT_REFUSED(on("y", d),
-                 "a swizzled axis of y has 8 positions, but mesh d has 4 devices along x");
+  EXPECT(on("y", d));
   EXPECT(swizzle("z", 0, 1));
   EXPECT_REFUSED(on("z", d), "z is on mesh d, which has 1 axis: there is no mesh.y");
   EXPECT(swizzle("x", 0, 0));
-  uint32_t before = f->constraints.len;
   EXPECT(on("x", d));
-  EXPECT_INT(f->constraints.len, before + 1);
   expect_derivable();
 }
 
