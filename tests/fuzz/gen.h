@@ -36,6 +36,7 @@ typedef struct gen_options {
   uint32_t families;    /* which operations */
   uint32_t dtypes;      /* which dtypes inputs may have: bits 1 << IR_F32 … */
   uint32_t max_devices; /* devices of the largest mesh; 0: no meshes */
+  bool all_devices;     /* the first mesh has that many */
   int64_t max_elements; /* of any tensor */
   bool schedule;        /* write a schedule */
   bool rfactor;         /* which may contain rfactor */

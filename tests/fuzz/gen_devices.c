@@ -20,6 +20,18 @@ static mesh_shape random_shape(model *m) {
   return shapes[below(m, sizeof shapes / sizeof *shapes)];
 }
 
+/* With so many devices, if any shape has. */
+static mesh_shape full_shape(model *m) {
+  mesh_shape s = {1, {m->options.max_devices}};
+  for (int i = 0; i < 64; i++) {
+    mesh_shape drawn = random_shape(m);
+    int64_t count = 1;
+    for (uint32_t k = 0; k < drawn.rank; k++) count *= drawn.sizes[k];
+    if (count == m->options.max_devices) return drawn;
+  }
+  return s;
+}
+
 /* In order, in another order, or some of all devices. */
 static void write_device_list(model *m, int64_t count) {
   int64_t ids[8] = {0}, n = m->options.max_devices < 8 ? m->options.max_devices : 8;
@@ -40,7 +52,8 @@ static void write_device_list(model *m, int64_t count) {
 
 static void make_mesh(model *m) {
   model_mesh *mesh = &m->meshes[m->n_meshes];
-  mesh_shape shape = random_shape(m);
+  bool full = m->options.all_devices && m->n_meshes == 0;
+  mesh_shape shape = full ? full_shape(m) : random_shape(m);
   int64_t count = 1;
   snprintf(mesh->name, sizeof mesh->name, "%c", "dgh"[m->n_meshes++]);
   mesh->rank = shape.rank;

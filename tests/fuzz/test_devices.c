@@ -1,12 +1,14 @@
 /* Random programs on random meshes: lowered, printed and parsed back, bound for every rank, checked and
  * run on all devices of one process, and compared with the definition.
  *
- *   test_devices [N] [--seed S] [--first S] [--seconds T] [--failures F] [--cuda] [--nccl]
+ *   test_devices [N] [--seed S] [--first S] [--seconds T] [--failures F] [--devices N] [--cuda] [--nccl]
  *   mpirun -n P test_devices [N] … --ranks      on GPUs, each rank a process; P up to 8
  *
  * Runs seeds 0 … N-1 (1000) for at most T seconds (60) or up to F failures (10). A failure prints its
  * seed and the program; --seed S runs that one again and prints the host program too. Programs that are
- * refused are counted by what the diagnostic says. --nccl: on GPUs that communicate by NCCL. */
+ * refused are counted by what the diagnostic says. --nccl: on GPUs that communicate by NCCL. --devices:
+ * meshes of up to N devices, and one of all of them, in a world of N; otherwise meshes of up to 8 in a
+ * world of 8. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -37,6 +39,7 @@ static rt_device *one_thread, *two_threads, *hostile;
 static rt_device
     *gpu[2]; /* --cuda: directly, and over the host; --nccl: directly, and as a graph */
 static uint32_t n_devices = DEVICES;
+static bool all_devices; /* --devices: one mesh has all of them */
 /* --ranks: the same, of this process. */
 static struct {
   mpi_launch launch;
@@ -408,7 +411,8 @@ static status check_all(void *context) {
 static gen_options options_of(uint64_t seed) {
   gen_options o = gen_options_default(seed);
   o.devices = true;
-  o.max_devices = seed % 4 == 0 && n_devices > 4 ? 4 : n_devices;
+  o.max_devices = seed % 4 == 0 && n_devices > 4 && !all_devices ? 4 : n_devices;
+  o.all_devices = all_devices;
   o.exact_only = seed % 4 != 1;
   o.symbolic = seed % 5 != 0;
   o.edges = seed % 3 == 0;
@@ -428,7 +432,9 @@ static void report(const trial *t) {
           pipelines[t->pipeline], kit_reason, t->program->text);
   for (uint32_t i = 0; i < t->program->n_bindings; i++)
     fprintf(stderr, "-D %s ", t->program->bindings[i]);
-  fprintf(stderr, "\nreplay: test_devices --seed %llu\n\n", seed);
+  fprintf(stderr, "\nreplay: test_devices --seed %llu", seed);
+  if (all_devices) fprintf(stderr, " --devices %u", n_devices);
+  fprintf(stderr, "\n\n");
 }
 
 /* Forgets what the schedule says about results, which the generator calls y0, y1, … and r0, r1, … (of
@@ -446,7 +452,7 @@ static void keep_inputs(char *text) {
 
 static void try_seed(uint64_t seed, bool print) {
   trial t = {.seed = seed, .options = options_of(seed), .print = print, .devices = n_devices};
-  bool gathers = seed % 16 == 3 || seed % 16 == 9; /* one of them exact */
+  bool gathers = !all_devices && (seed % 16 == 3 || seed % 16 == 9); /* one of them exact */
   gen_program *p =
       gathers ? gen_create_gathers(seed, t.options.exact_only) : gen_create(&t.options);
   if (seed % 5 == 2 && !gathers) keep_inputs(p->text);
@@ -487,6 +493,10 @@ static arguments read_arguments(int argc, char **argv) {
       a.seconds = strtod(argv[++i], NULL);
     } else if (strcmp(argv[i], "--failures") == 0 && more) {
       a.failures = (unsigned)strtoul(argv[++i], NULL, 0);
+    } else if (strcmp(argv[i], "--devices") == 0 && more) {
+      n_devices = (uint32_t)strtoul(argv[++i], NULL, 0);
+      if (n_devices < 1 || n_devices > DEVICES) exit(2);
+      all_devices = true;
     } else if (strcmp(argv[i], "--cuda") == 0) {
       a.cuda = true;
     } else if (strcmp(argv[i], "--nccl") == 0) {
@@ -586,7 +596,7 @@ int main(int argc, char **argv) {
     fprintf(stderr, "%s\n", kit_reason);
     return 3;
   }
-  for (size_t i = 0; !a.one && i < sizeof once_wrong / sizeof *once_wrong; i++)
+  for (size_t i = 0; !a.one && !all_devices && i < sizeof once_wrong / sizeof *once_wrong; i++)
     try_seed(once_wrong[i], false);
   for (; done < a.count && test_failed < a.failures; done++) {
     if (now_seconds() - start > a.seconds) break;
