@@ -5,9 +5,11 @@
  *   columns   a kept one: neighbouring threads fold neighbouring results, and the threads of a block
  *             that stand below one another share the work of a column
  * Either way a thread folds `items`, up to V elements loaded at once, then the threads of a result are
- * folded. Where there are few results and much to fold, it is cut into segments (blockIdx.y) whose
- * parts go to scratch memory and are folded by a second launch: always in the same order, so results
- * do not change from run to run. var goes over the operand twice. */
+ * folded: first those of one warp, then the warps by way of shared memory, a thread per result. Where
+ * there are few results and much to fold, it is cut into segments (blockIdx.y) whose parts go to scratch
+ * memory and are folded by a second launch: always in the same order, so results do not change from run
+ * to run. var goes over the operand twice; in segments that is two reductions, and the means in between
+ * lie in scratch memory too. */
 #include <stdlib.h>
 
 #include "codegen/internal.h"
@@ -17,7 +19,9 @@ enum { BLOCK = 256, MAX_SEGMENTS = 1024 };
 typedef struct reduce_writer {
   cg_writer *w;
   const cg_reduce *r;
-  cg_space kept, reduced; /* views: x, and of kept also the result */
+  const cg_view *means;   /* what is folded are squares of distances from these; NULL: the elements */
+  cg_space kept, reduced; /* views: x, and of kept also the result and the means */
+  int64_t parts_at;       /* where in scratch memory the parts begin, in bytes */
   bool columns, tail;
   uint32_t width;   /* elements of x loaded at once */
   uint32_t threads; /* of a row, or side by side */
@@ -87,7 +91,6 @@ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 /* As many blocks as fill a large GPU some times, while each still has something to do. */
 static int64_t segments_of(const reduce_writer *x) {
   int64_t wanted, most;
-  if (x->r->code == IR_OP_VAR) return 1;
   if (x->columns) {
     wanted = 2048 / cg_ceildiv(x->results, x->threads);
     most = x->items / (BLOCK / x->threads * 8);
@@ -102,9 +105,9 @@ static int64_t segments_of(const reduce_writer *x) {
 /* results: of columns, items of V of them. */
 static void plan(reduce_writer *x) {
   const cg_reduce *r = x->r;
-  const cg_view *views[] = {&r->x, &r->result};
+  const cg_view *views[] = {&r->x, &r->result, x->means};
   uint32_t rank = r->n_kept + r->n_reduced;
-  cg_space_make(&x->kept, r->extents, 0, r->n_kept, views, 2, true);
+  cg_space_make(&x->kept, r->extents, 0, r->n_kept, views, x->means ? 3 : 2, true);
   cg_space_make(&x->reduced, r->extents, r->n_kept, rank, views, 1, true);
   x->columns = densest(&x->kept) < densest(&x->reduced);
   x->acc = acc_of(r);
@@ -213,24 +216,36 @@ static const char block_fold[] =
     "#pragma unroll\n"
     "  for (int i = 1; i < $warps; i++) a[0] = $fold(a[0], part[i]);\n";
 
+/* Neighbouring threads touch neighbouring words of shared memory all the way. */
 static const char columns_fold[] =
+    "#pragma unroll\n"
+    "  for (int d = $T; d < 32; d *= 2)\n"
+    "#pragma unroll\n"
+    "    for (int e = 0; e < $V; e++) a[e] = $fold(a[e], __shfl_xor_sync(WEIR_ALL, a[e], d));\n"
+    "  __syncthreads();\n"
+    "  if (threadIdx.x % 32 < $T) {\n"
+    "#pragma unroll\n"
+    "    for (int e = 0; e < $V; e++) part[threadIdx.x / 32][e * $T + side] = a[e];\n"
+    "  }\n"
+    "  __syncthreads();\n"
+    "  if (threadIdx.x < $T * $V) {\n"
+    "    $acc t = part[0][threadIdx.x];\n"
+    "#pragma unroll\n"
+    "    for (int i = 1; i < $warps; i++) t = $fold(t, part[i][threadIdx.x]);\n"
+    "    part[0][threadIdx.x] = t;\n"
+    "  }\n"
     "  __syncthreads();\n"
     "#pragma unroll\n"
-    "  for (int e = 0; e < $V; e++) part[lane][side * $V + e] = a[e];\n"
-    "  __syncthreads();\n"
-    "#pragma unroll\n"
-    "  for (int e = 0; e < $V; e++) {\n"
-    "    a[e] = part[0][side * $V + e];\n"
-    "#pragma unroll 4\n"
-    "    for (int i = 1; i < $lanes; i++) a[e] = $fold(a[e], part[i][side * $V + e]);\n"
-    "  }\n";
+    "  for (int e = 0; e < $V; e++) a[e] = part[0][e * $T + side];\n";
 
 static void put_fold(const reduce_writer *x) {
   cg_writer *w = x->w;
   const char *width = cg_text(w, "%u", x->width);
   if (x->columns) {
     cg_set(w, "V", width);
-    cg_set_int(w, "lanes", BLOCK / x->threads);
+    cg_set_int(w, "T", x->threads);
+    cg_set_int(w, "warps", BLOCK / 32);
+    cg_set(w, "acc", cg_native(x->acc));
     cg_set(w, "fold", x->fold);
     cg_put(w, columns_fold);
     return;
@@ -260,12 +275,12 @@ static const char columns_place[] =
 static const char place[] = "  const ix results = $results, each = $each, all = $all;\n"
                             "  const ix begin = (ix)blockIdx.y * each;\n"
                             "  const ix end = begin + each < all ? begin + each : all;\n"
-                            "  ix ox = 0, oy = 0, column = 0;\n"
-                            "  (void)side, (void)column;\n";
+                            "  ix ox = 0, oy = 0, om = 0, column = 0;\n"
+                            "  (void)side, (void)column, (void)om;\n";
 
 static void put_place(const reduce_writer *x) {
   cg_writer *w = x->w;
-  const char *names[] = {"ox", "oy"};
+  const char *names[] = {"ox", "oy", "om"};
   const char *threads = cg_text(w, "%u", x->threads), *rest = cg_text(w, "%u", BLOCK / x->threads);
   cg_set(w, "T", threads);
   cg_set(w, "R", rest);
@@ -280,11 +295,14 @@ static void put_place(const reduce_writer *x) {
     cg_line(w, "  column *= %u;\n", x->width);
     cg_line(w, "  ox += column * %s;\n", cg_number_text(w, cg_space_step(&x->kept, 0)));
     cg_line(w, "  oy += column * %s;\n", cg_number_text(w, cg_space_step(&x->kept, 1)));
+    if (x->means)
+      cg_line(w, "  om += column * %s;\n", cg_number_text(w, cg_space_step(&x->kept, 2)));
     if (x->tail) cg_line(w, "  const ix left = %s - column;\n", cg_number_text(w, run));
   } else cg_put_offsets(w, &x->kept, "result", names, NULL, 0);
   cg_put_vector(w, "v", x->r->x.dtype, x->width);
   const char *acc = cg_native(x->acc);
-  if (x->columns) cg_line(w, "  __shared__ %s part[%s][%u];\n", acc, rest, x->threads * x->width);
+  if (x->columns)
+    cg_line(w, "  __shared__ %s part[%d][%u];\n", acc, BLOCK / 32, x->threads * x->width);
   else if (x->threads > 32) cg_line(w, "  __shared__ %s part[%u];\n", acc, x->threads / 32);
 }
 
@@ -292,7 +310,8 @@ static void put_place(const reduce_writer *x) {
 static void put_results(const reduce_writer *x, const char *value) {
   cg_writer *w = x->w;
   bool parts = x->segments > 1;
-  cg_view to = parts ? (cg_view){.start = CG_START_SCRATCH, .dtype = x->acc} : x->r->result;
+  cg_view scratch = {.start = CG_START_SCRATCH, .offset_bytes = x->parts_at, .dtype = x->acc};
+  cg_view to = parts ? scratch : x->r->result;
   const char *step = parts ? "1" : cg_number_text(w, cg_space_step(&x->kept, 1));
   if (!x->columns) step = "0";
   if (parts && x->columns) {
@@ -338,11 +357,26 @@ static void put_moment(const reduce_writer *x, uint32_t address) {
   cg_line(w, "  }\n");
 }
 
+/* Those of a row are one; outside of the operand there is none to read. */
+static void put_means(const reduce_writer *x) {
+  cg_writer *w = x->w;
+  cg_set(w, "acc", cg_native(x->acc));
+  cg_set_int(w, "V", x->width);
+  cg_set_address(w, "p", x->means);
+  cg_set(w, "step", x->columns ? cg_number_text(w, cg_space_step(&x->kept, 2)) : "0");
+  cg_set(w, "guard", x->columns && x->tail ? " && e < left" : "");
+  cg_put(w, "  $acc mean[$V];\n"
+            "#pragma unroll\n"
+            "  for (int e = 0; e < $V; e++)\n"
+            "    mean[e] = result < results$guard ? ((const $acc *)p.at[$p])[om + e * $step] : 0;\n");
+}
+
 static void put_kernel(const reduce_writer *x) {
   cg_writer *w = x->w;
   uint32_t address = cg_address(w, &x->r->x);
   put_place(x);
-  put_pass(x, address, "g");
+  if (x->means) put_means(x);
+  put_pass(x, address, x->means ? "(g - mean[e]) * (g - mean[e])" : "g");
   put_fold(x);
   if (x->r->code == IR_OP_VAR) put_moment(x, address);
   else if (x->r->code == IR_OP_MEAN && x->segments == 1)
@@ -351,13 +385,16 @@ static void put_kernel(const reduce_writer *x) {
 }
 
 /* What folds the parts: [segment][results, as the first launch counts them] in scratch. */
-static void write_second(cg_kernel *k, const reduce_writer *x) {
+static cg_reduce second_of(cg_kernel *k, const reduce_writer *x) {
   cg_reduce second = {.code = x->r->code,
                       .n_kept = x->kept.rank,
                       .n_reduced = 1,
                       .result = x->r->result,
                       .divisor = x->r->divisor,
-                      .x = {.start = CG_START_SCRATCH, .dtype = x->acc, .align = CG_ALIGN}};
+                      .x = {.start = CG_START_SCRATCH,
+                            .offset_bytes = x->parts_at,
+                            .dtype = x->acc,
+                            .align = CG_ALIGN}};
   int64_t stride = 1;
   for (uint32_t d = x->kept.rank; d-- > 0;) {
     second.extents[d] = x->kept.extents[d];
@@ -367,20 +404,58 @@ static void write_second(cg_kernel *k, const reduce_writer *x) {
   }
   second.extents[x->kept.rank] = x->segments;
   second.x.strides[x->kept.rank] = stride;
-  k->scratch_bytes = (size_t)(stride * x->segments) * ir_dtype_size_bytes(x->acc);
-  cg_reduce once = second;
-  cg_write_reduce(k, &once);
+  size_t bytes = (size_t)x->parts_at +
+                 (size_t)(stride * x->segments) * ir_dtype_size_bytes(x->acc);
+  if (bytes > k->scratch_bytes) k->scratch_bytes = bytes;
+  return second;
+}
+
+static void write_launch(cg_kernel *k, reduce_writer *x) {
+  const cg_reduce *r = x->r;
+  cg_writer w;
+  x->w = &w;
+  cg_begin(&w, k->memory, is_wide(x), BLOCK);
+  x->fold = fold_name(&w, r->code, x->acc);
+  put_kernel(x);
+  const char *op = x->means ? "var" : ir_op_info_of(r->code)->name;
+  const char *name = cg_text(&w, "%s_%s", op, ir_dtype_text(r->x.dtype));
+  cg_end(&w, k, name, cg_ceildiv(x->results, x->columns ? x->threads : BLOCK / x->threads),
+         x->segments);
+}
+
+/* The launch, and the one that folds its parts. */
+static void write_folds(cg_kernel *k, reduce_writer *x) {
+  write_launch(k, x);
+  if (x->segments == 1) return;
+  cg_reduce second = second_of(k, x);
+  reduce_writer y = {.r = &second};
+  plan(&y);
+  y.segments = 1;
+  write_launch(k, &y);
+}
+
+/* Means first, then the mean of squares of the distances from them. */
+static void write_variance(cg_kernel *k, const cg_reduce *r, ir_dtype acc) {
+  cg_view means = {.start = CG_START_SCRATCH, .dtype = acc, .align = CG_ALIGN};
+  cg_reduce first = *r, last = *r;
+  int64_t n = 1, count = 1, size = (int64_t)ir_dtype_size_bytes(acc);
+  for (uint32_t d = r->n_kept; d-- > 0; n *= r->extents[d]) means.strides[d] = n;
+  for (uint32_t d = 0; d < r->n_reduced; d++) count *= r->extents[r->n_kept + d];
+  first.code = last.code = IR_OP_MEAN;
+  first.result = means;
+  first.divisor = (double)count;
+  int64_t parts_at = cg_ceildiv(n * size, CG_ALIGN) * CG_ALIGN;
+  reduce_writer x = {.r = &first, .parts_at = parts_at};
+  plan(&x);
+  write_folds(k, &x);
+  reduce_writer y = {.r = &last, .means = &means, .parts_at = parts_at};
+  plan(&y);
+  write_folds(k, &y);
 }
 
 void cg_write_reduce(cg_kernel *k, const cg_reduce *r) {
-  cg_writer w;
-  reduce_writer x = {.w = &w, .r = r};
+  reduce_writer x = {.r = r};
   plan(&x);
-  if (r->x.start == CG_START_SCRATCH) x.segments = 1;
-  cg_begin(&w, k->memory, is_wide(&x), BLOCK);
-  x.fold = fold_name(&w, r->code, x.acc);
-  put_kernel(&x);
-  const char *name = cg_text(&w, "%s_%s", ir_op_info_of(r->code)->name, ir_dtype_text(r->x.dtype));
-  cg_end(&w, k, name, cg_ceildiv(x.results, x.columns ? x.threads : BLOCK / x.threads), x.segments);
-  if (x.segments > 1) write_second(k, &x);
+  if (r->code == IR_OP_VAR && x.segments > 1) write_variance(k, r, x.acc);
+  else write_folds(k, &x);
 }

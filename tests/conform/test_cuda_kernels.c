@@ -147,6 +147,15 @@ static const char *const large[] = {
     "a : i64[2000, 8]; y = mean(a, dims=[0])",
     "a : f64[5, 300, 64]; y = sum(a, dims=[1])",
     "a : bf16[6, 5000, 3]; y = sum(a, dims=[1], keepdim=true)",
+    "a : bf16[2100, 304]; y = amin(a, dims=[0])",
+    "a : bf16[1500, 267]; y = sum(a, dims=[0])",
+    "a : f32[2000, 300]; y = mean(a, dims=[0])",
+    /* variances in segments: columns, rows, both with a rest */
+    "a : bf16[2100, 304]; y = var(a, dims=[0])",
+    "a : f16[5000, 13]; y = var(a, dims=[0], correction=1)",
+    "a : f32[4, 2000, 18]; y = var(a, dims=[1], keepdim=true)",
+    "a : f32[2, 30001]; y = var(a, dims=[1])",
+    "a : i32[60, 700]; y = var(a, dims=[0, 1])",
     /* whole rows: in registers of a warp, of blocks of all sizes, read again; side by side */
     "a : f16[9, 1000]; y = softmax(a)",
     "a : bf16[3, 8192]; y = softmax(a)",

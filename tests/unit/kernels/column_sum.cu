@@ -1,8 +1,8 @@
 // grid 32 x 64, block 256
-typedef struct { char *at[2]; } weir_sum_bf16_49ff501b565f45d9_p;
-typedef struct { long long at[9]; } weir_sum_bf16_49ff501b565f45d9_n;
+typedef struct { char *at[2]; } weir_sum_bf16_94a890d2af04e0bf_p;
+typedef struct { long long at[9]; } weir_sum_bf16_94a890d2af04e0bf_n;
 WEIR_ENTRY __launch_bounds__(256)
-weir_sum_bf16_49ff501b565f45d9(const weir_sum_bf16_49ff501b565f45d9_p p, const weir_sum_bf16_49ff501b565f45d9_n n) {
+weir_sum_bf16_94a890d2af04e0bf(const weir_sum_bf16_94a890d2af04e0bf_p p, const weir_sum_bf16_94a890d2af04e0bf_n n) {
   typedef int ix;
   const int side = (int)threadIdx.x % 32, lane = (int)threadIdx.x / 32;
   const ix lanes = 8;
@@ -10,8 +10,8 @@ weir_sum_bf16_49ff501b565f45d9(const weir_sum_bf16_49ff501b565f45d9_p p, const w
   const ix results = ((ix)n.at[0]), each = ((ix)n.at[1]), all = ((ix)n.at[2]);
   const ix begin = (ix)blockIdx.y * each;
   const ix end = begin + each < all ? begin + each : all;
-  ix ox = 0, oy = 0, column = 0;
-  (void)side, (void)column;
+  ix ox = 0, oy = 0, om = 0, column = 0;
+  (void)side, (void)column, (void)om;
   {
     ix r = result;
     {
@@ -48,16 +48,25 @@ weir_sum_bf16_49ff501b565f45d9(const weir_sum_bf16_49ff501b565f45d9_p p, const w
     }
   }
   }
-  __syncthreads();
 #pragma unroll
-  for (int e = 0; e < 8; e++) part[lane][side * 8 + e] = a[e];
-  __syncthreads();
+  for (int d = 32; d < 32; d *= 2)
 #pragma unroll
-  for (int e = 0; e < 8; e++) {
-    a[e] = part[0][side * 8 + e];
-#pragma unroll 4
-    for (int i = 1; i < 8; i++) a[e] = weir_sum_f(a[e], part[i][side * 8 + e]);
+    for (int e = 0; e < 8; e++) a[e] = weir_sum_f(a[e], __shfl_xor_sync(WEIR_ALL, a[e], d));
+  __syncthreads();
+  if (threadIdx.x % 32 < 32) {
+#pragma unroll
+    for (int e = 0; e < 8; e++) part[threadIdx.x / 32][e * 32 + side] = a[e];
   }
+  __syncthreads();
+  if (threadIdx.x < 32 * 8) {
+    float t = part[0][threadIdx.x];
+#pragma unroll
+    for (int i = 1; i < 8; i++) t = weir_sum_f(t, part[i][threadIdx.x]);
+    part[0][threadIdx.x] = t;
+  }
+  __syncthreads();
+#pragma unroll
+  for (int e = 0; e < 8; e++) a[e] = part[0][e * 32 + side];
   const ix first = (result - column / 8) / ((ix)n.at[7]) * ((ix)n.at[6]) + column;
   oy = (ix)blockIdx.y * ((ix)n.at[8]) + first;
   if (result < results && lane == 0) {
@@ -69,10 +78,10 @@ weir_sum_bf16_49ff501b565f45d9(const weir_sum_bf16_49ff501b565f45d9_p p, const w
   }
 }
 // grid 64 x 1, block 256
-typedef struct { char *at[2]; } weir_sum_f32_ba350d01658c1c2d_p;
-typedef struct { long long at[7]; } weir_sum_f32_ba350d01658c1c2d_n;
+typedef struct { char *at[2]; } weir_sum_f32_f2c38bd4ab989d90_p;
+typedef struct { long long at[7]; } weir_sum_f32_f2c38bd4ab989d90_n;
 WEIR_ENTRY __launch_bounds__(256)
-weir_sum_f32_ba350d01658c1c2d(const weir_sum_f32_ba350d01658c1c2d_p p, const weir_sum_f32_ba350d01658c1c2d_n n) {
+weir_sum_f32_f2c38bd4ab989d90(const weir_sum_f32_f2c38bd4ab989d90_p p, const weir_sum_f32_f2c38bd4ab989d90_n n) {
   typedef int ix;
   const int side = (int)threadIdx.x % 32, lane = (int)threadIdx.x / 32;
   const ix lanes = 8;
@@ -80,8 +89,8 @@ weir_sum_f32_ba350d01658c1c2d(const weir_sum_f32_ba350d01658c1c2d_p p, const wei
   const ix results = ((ix)n.at[0]), each = ((ix)n.at[1]), all = ((ix)n.at[2]);
   const ix begin = (ix)blockIdx.y * each;
   const ix end = begin + each < all ? begin + each : all;
-  ix ox = 0, oy = 0, column = 0;
-  (void)side, (void)column;
+  ix ox = 0, oy = 0, om = 0, column = 0;
+  (void)side, (void)column, (void)om;
   {
     ix r = result;
     {
@@ -118,16 +127,25 @@ weir_sum_f32_ba350d01658c1c2d(const weir_sum_f32_ba350d01658c1c2d_p p, const wei
     }
   }
   }
-  __syncthreads();
 #pragma unroll
-  for (int e = 0; e < 4; e++) part[lane][side * 4 + e] = a[e];
-  __syncthreads();
+  for (int d = 32; d < 32; d *= 2)
 #pragma unroll
-  for (int e = 0; e < 4; e++) {
-    a[e] = part[0][side * 4 + e];
-#pragma unroll 4
-    for (int i = 1; i < 8; i++) a[e] = weir_sum_d(a[e], part[i][side * 4 + e]);
+    for (int e = 0; e < 4; e++) a[e] = weir_sum_d(a[e], __shfl_xor_sync(WEIR_ALL, a[e], d));
+  __syncthreads();
+  if (threadIdx.x % 32 < 32) {
+#pragma unroll
+    for (int e = 0; e < 4; e++) part[threadIdx.x / 32][e * 32 + side] = a[e];
   }
+  __syncthreads();
+  if (threadIdx.x < 32 * 4) {
+    double t = part[0][threadIdx.x];
+#pragma unroll
+    for (int i = 1; i < 8; i++) t = weir_sum_d(t, part[i][threadIdx.x]);
+    part[0][threadIdx.x] = t;
+  }
+  __syncthreads();
+#pragma unroll
+  for (int e = 0; e < 4; e++) a[e] = part[0][e * 32 + side];
   if (result < results && lane == 0) {
 #pragma unroll
     for (int e = 0; e < 4; e++) {
