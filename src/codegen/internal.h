@@ -121,6 +121,11 @@ void cg_put_vector_store(cg_writer *w, ir_dtype t, uint32_t width, const char *t
 
 static inline int64_t cg_ceildiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+/* ---- copies across (transpose.c) ---- */
+/* Writes a map that only moves the elements of one view, if that is dense along another dimension than
+ * the result is; otherwise false. `space`: of the map, views: the result, the source. */
+bool cg_write_transposed(cg_kernel *k, const cg_map *m, const cg_space *space);
+
 /* ---- scalar expressions (expression.c) ---- */
 /* Writes `type NAME;` and lines that give it the step's value; operands are texts of native values of
  * the step's compute dtype. The value is of the native type of `compute` (int for truths), not rounded

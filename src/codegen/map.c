@@ -379,6 +379,7 @@ void cg_write_map(cg_kernel *k, const cg_map *m) {
   check(m->n_sources > 0 && m->n_sources <= CG_MAX_SOURCES && m->n_steps <= CG_MAX_STEPS);
   make_space(&x);
   find_dtypes(&x);
+  if (x.moves && cg_write_transposed(k, m, &x.space)) return;
   find_width(&x);
   for (uint32_t i = 0; i < m->n_sources; i++) x.access[i] = access_of(&x, i);
   x.items = items_per_thread(&x);
