@@ -121,6 +121,13 @@ void cg_put_vector_store(cg_writer *w, ir_dtype t, uint32_t width, const char *t
 
 static inline int64_t cg_ceildiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+/* ---- sums (reduce.c, scan.c) ---- */
+/* cg_write_reduce() that leaves alone the first `taken` bytes of the scratch memory; a multiple of
+ * CG_ALIGN. */
+void cg_write_reduce_behind(cg_kernel *k, const cg_reduce *r, int64_t taken);
+/* cg_write_lines() of cumsum. */
+void cg_write_scan(cg_kernel *k, const cg_lines *l);
+
 /* ---- copies across (transpose.c) ---- */
 /* Writes a map that only moves the elements of one view, if that is dense along another dimension than
  * the result is; otherwise false. `space`: of the map, views: the result, the source. */

@@ -1,6 +1,5 @@
-/* Lines along one axis: running sums, orders, rows with a single one. Simple and exact rather than fast:
- * a sum goes along its line in order, and an element's place in the order is the number of those that
- * come before it. */
+/* Lines along one axis: orders, rows with a single one; running sums are in scan.c. Simple rather than
+ * fast: an element's place in the order is the number of those that come before it. */
 #include <stdlib.h>
 
 #include "codegen/internal.h"
@@ -8,18 +7,6 @@
 enum { BLOCK = 128 };
 
 /* ---- text ---- */
-/* One thread per line, from its start on: the window may begin later. */
-static const char scan_body[] = "  const ix line = (ix)blockIdx.x * $T + (ix)threadIdx.x;\n"
-                                "  if (line >= $lines) return;\n"
-                                "  ix oy = 0, ox = 0;\n"
-                                "$offsets"
-                                "  $A sum = 0;\n"
-                                "  for (ix j = 0; j < $end; j++) {\n"
-                                "    sum += ($A)$get(((const $X *)p.at[$x])[ox + j * $xs]);\n"
-                                "    if (j >= $first)\n"
-                                "      (($Y *)p.at[$y])[oy + (j - $first) * $ys] = $of(($V)sum);\n"
-                                "  }\n";
-
 /* One thread per element. NaN is above every number; equal ones stay in their order. */
 static const char sort_body[] = "  const ix item = (ix)blockIdx.x * $T + (ix)threadIdx.x;\n"
                                 "  if (item >= $lines * $n) return;\n"
@@ -69,14 +56,6 @@ static void set_common(cg_writer *w, const cg_lines *l, const char *offsets, int
   cg_set(w, "get", cg_get(w, l->x.dtype));
 }
 
-static void put_scan(cg_writer *w, const cg_lines *l) {
-  bool is_float = ir_dtype_is_float(l->x.dtype);
-  cg_set(w, "A", is_float ? "double" : "unsigned long long");
-  cg_set(w, "V", is_float ? "double" : "long long");
-  cg_set(w, "of", cg_of(w, l->result.dtype, is_float ? IR_F64 : IR_I64));
-  cg_put(w, scan_body);
-}
-
 static void put_sort(cg_writer *w, const cg_lines *l) {
   bool values = l->code == IR_OP_TOPK;
   cg_set(w, "V", ir_dtype_is_float(l->x.dtype) ? "double" : "long long");
@@ -99,9 +78,12 @@ void cg_write_lines(cg_kernel *k, const cg_lines *l) {
   cg_space space;
   const cg_view *views[] = {&l->result, &l->x};
   const char *names[] = {"oy", "ox"};
-  bool scans = l->code == IR_OP_CUMSUM;
+  if (l->code == IR_OP_CUMSUM) {
+    cg_write_scan(k, l);
+    return;
+  }
   cg_space_make(&space, l->extents, 0, l->rank, views, 2, true);
-  int64_t lines = cg_space_count(&space), items = scans ? lines : lines * l->n;
+  int64_t lines = cg_space_count(&space), items = lines * l->n;
   int64_t reach = cg_space_reach(&space) + items + (l->n + l->count) * llabs(l->x_step) +
                   (l->n + l->count) * llabs(l->result_step) + l->first;
   cg_begin(&w, k->memory, reach > CG_NARROW_REACH, BLOCK);
@@ -109,8 +91,7 @@ void cg_write_lines(cg_kernel *k, const cg_lines *l) {
   piece = w;
   strbuf_init(&w.body, w.memory);
   set_common(&w, l, piece.body.data, lines);
-  if (scans) put_scan(&w, l);
-  else if (is_ordered(l->code)) put_sort(&w, l);
+  if (is_ordered(l->code)) put_sort(&w, l);
   else put_hot(&w, l);
   cg_end(&w, k, ir_op_info_of(l->code)->name, cg_ceildiv(items, BLOCK), 1);
 }

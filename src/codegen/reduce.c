@@ -19,7 +19,7 @@ enum { BLOCK = 256, MAX_SEGMENTS = 1024 };
 typedef struct reduce_writer {
   cg_writer *w;
   const cg_reduce *r;
-  const cg_view *means;   /* what is folded are squares of distances from these; NULL: the elements */
+  const cg_view *means; /* what is folded are squares of distances from these; NULL: the elements */
   cg_space kept, reduced; /* views: x, and of kept also the result and the means */
   int64_t parts_at;       /* where in scratch memory the parts begin, in bytes */
   bool columns, tail;
@@ -365,10 +365,11 @@ static void put_means(const reduce_writer *x) {
   cg_set_address(w, "p", x->means);
   cg_set(w, "step", x->columns ? cg_number_text(w, cg_space_step(&x->kept, 2)) : "0");
   cg_set(w, "guard", x->columns && x->tail ? " && e < left" : "");
-  cg_put(w, "  $acc mean[$V];\n"
-            "#pragma unroll\n"
-            "  for (int e = 0; e < $V; e++)\n"
-            "    mean[e] = result < results$guard ? ((const $acc *)p.at[$p])[om + e * $step] : 0;\n");
+  cg_put(w,
+         "  $acc mean[$V];\n"
+         "#pragma unroll\n"
+         "  for (int e = 0; e < $V; e++)\n"
+         "    mean[e] = result < results$guard ? ((const $acc *)p.at[$p])[om + e * $step] : 0;\n");
 }
 
 static void put_kernel(const reduce_writer *x) {
@@ -404,8 +405,7 @@ static cg_reduce second_of(cg_kernel *k, const reduce_writer *x) {
   }
   second.extents[x->kept.rank] = x->segments;
   second.x.strides[x->kept.rank] = stride;
-  size_t bytes = (size_t)x->parts_at +
-                 (size_t)(stride * x->segments) * ir_dtype_size_bytes(x->acc);
+  size_t bytes = (size_t)x->parts_at + (size_t)(stride * x->segments) * ir_dtype_size_bytes(x->acc);
   if (bytes > k->scratch_bytes) k->scratch_bytes = bytes;
   return second;
 }
@@ -435,8 +435,9 @@ static void write_folds(cg_kernel *k, reduce_writer *x) {
 }
 
 /* Means first, then the mean of squares of the distances from them. */
-static void write_variance(cg_kernel *k, const cg_reduce *r, ir_dtype acc) {
-  cg_view means = {.start = CG_START_SCRATCH, .dtype = acc, .align = CG_ALIGN};
+static void write_variance(cg_kernel *k, const cg_reduce *r, ir_dtype acc, int64_t taken) {
+  cg_view means = {
+      .start = CG_START_SCRATCH, .offset_bytes = taken, .dtype = acc, .align = CG_ALIGN};
   cg_reduce first = *r, last = *r;
   int64_t n = 1, count = 1, size = (int64_t)ir_dtype_size_bytes(acc);
   for (uint32_t d = r->n_kept; d-- > 0; n *= r->extents[d]) means.strides[d] = n;
@@ -444,7 +445,7 @@ static void write_variance(cg_kernel *k, const cg_reduce *r, ir_dtype acc) {
   first.code = last.code = IR_OP_MEAN;
   first.result = means;
   first.divisor = (double)count;
-  int64_t parts_at = cg_ceildiv(n * size, CG_ALIGN) * CG_ALIGN;
+  int64_t parts_at = taken + cg_ceildiv(n * size, CG_ALIGN) * CG_ALIGN;
   reduce_writer x = {.r = &first, .parts_at = parts_at};
   plan(&x);
   write_folds(k, &x);
@@ -453,9 +454,11 @@ static void write_variance(cg_kernel *k, const cg_reduce *r, ir_dtype acc) {
   write_folds(k, &y);
 }
 
-void cg_write_reduce(cg_kernel *k, const cg_reduce *r) {
-  reduce_writer x = {.r = r};
+void cg_write_reduce_behind(cg_kernel *k, const cg_reduce *r, int64_t taken) {
+  reduce_writer x = {.r = r, .parts_at = taken};
   plan(&x);
-  if (r->code == IR_OP_VAR && x.segments > 1) write_variance(k, r, x.acc);
+  if (r->code == IR_OP_VAR && x.segments > 1) write_variance(k, r, x.acc, taken);
   else write_folds(k, &x);
 }
+
+void cg_write_reduce(cg_kernel *k, const cg_reduce *r) { cg_write_reduce_behind(k, r, 0); }

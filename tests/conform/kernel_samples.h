@@ -9,13 +9,22 @@
 
 typedef struct sample {
   const char *name;
-  uint32_t reads, writes; /* whole tensors of x's size */
+  double moved; /* bytes read and written that cannot be avoided, over those of x */
+  double goal;  /* of what copying reaches; 0: none, other work weighs more than memory */
 } sample;
 
-enum { N_SAMPLES = 6 };
+/* Orders are of lines of SAMPLE_LINE elements, whatever the columns. */
+enum { N_SAMPLES = 17, SAMPLE_LINE = 256, SAMPLE_TOP = 8 };
 static const sample samples[N_SAMPLES] = {
-    {"bias_gelu", 1, 1}, {"softmax", 1, 1}, {"layer_norm", 1, 1},
-    {"rms_norm", 1, 1},  {"row_sum", 1, 0}, {"column_sum", 1, 0},
+    {"bias_gelu", 2, 0.8},   {"softmax", 2, 0.8},
+    {"layer_norm", 2, 0.8},  {"rms_norm", 2, 0.8},
+    {"row_sum", 1, 0.8},     {"column_sum", 1, 0.8},
+    {"row_max", 1, 0.8},     {"column_max", 1, 0.8},
+    {"column_mean", 1, 0.8}, {"row_var", 1, 0.5},
+    {"column_var", 1, 0.4},  {"total_var", 1, 0.4},
+    {"row_cumsum", 2, 0.5},  {"column_cumsum", 2, 0.5},
+    {"transpose", 2, 0.8},   {"argsort", 5, 0},
+    {"topk", 1, 0},
 };
 
 static cg_view sample_view(uint32_t start, int64_t outer, int64_t inner) {
@@ -52,21 +61,70 @@ static void sample_rows(cg_kernel *k, ir_opcode code, int64_t rows, int64_t colu
   cg_write_rows(k, &r);
 }
 
-static void sample_sum(cg_kernel *k, bool along_rows, int64_t rows, int64_t columns) {
-  cg_reduce r = {.code = IR_OP_SUM, .n_kept = 1, .n_reduced = 1, .result = sample_view(0, 1, 0)};
-  r.extents[0] = along_rows ? rows : columns;
-  r.extents[1] = along_rows ? columns : rows;
-  r.x = along_rows ? sample_view(1, columns, 1) : sample_view(1, 1, columns);
+/* Over the columns of each row, the rows of each column, or everything. */
+static void sample_reduce(cg_kernel *k, ir_opcode code, char along, int64_t rows, int64_t columns) {
+  cg_reduce r = {.code = code, .n_kept = 1, .n_reduced = 1, .result = sample_view(0, 1, 0)};
+  if (along == 'c') {
+    r.extents[0] = columns, r.extents[1] = rows;
+    r.x = sample_view(1, 1, columns);
+  } else {
+    r.extents[0] = rows, r.extents[1] = columns;
+    r.x = sample_view(1, columns, 1);
+  }
+  if (along == 't') r.n_kept = 0, r.n_reduced = 2;
+  r.divisor = (double)(along == 't' ? rows * columns : r.extents[1]);
   cg_write_reduce(k, &r);
 }
 
+static void sample_lines(cg_kernel *k, ir_opcode code, bool down, int64_t rows, int64_t columns) {
+  cg_lines l = {.code = code, .rank = 2, .descending = code == IR_OP_TOPK};
+  if (code != IR_OP_CUMSUM) rows = rows * columns / SAMPLE_LINE, columns = SAMPLE_LINE;
+  l.n = down ? rows : columns;
+  l.count = code == IR_OP_TOPK ? SAMPLE_TOP : l.n;
+  l.extents[0] = down ? 1 : rows, l.extents[1] = down ? columns : 1;
+  l.x = sample_view(1, columns, 1);
+  l.result = sample_view(0, down ? columns : l.count, 1);
+  l.x_step = l.result_step = down ? columns : 1;
+  if (code == IR_OP_ARGSORT) l.result.dtype = IR_I64;
+  cg_write_lines(k, &l);
+}
+
+static void sample_transpose(cg_kernel *k, int64_t rows, int64_t columns) {
+  cg_map m = {.name = "set", .rank = 2, .extents = {columns, rows}, .n_sources = 1};
+  m.result = sample_view(0, rows, 1);
+  m.sources[0] = (cg_source){.kind = CG_VIEW, .view = sample_view(1, 1, columns)};
+  cg_write_map(k, &m);
+}
+
+static bool sample_is(const char *name, const char *other) { return strcmp(name, other) == 0; }
+
 /* Only inside a memory_guard(). */
 static void sample_write(cg_kernel *k, const char *name, int64_t rows, int64_t columns) {
-  if (strcmp(name, "bias_gelu") == 0) sample_bias_gelu(k, rows, columns);
-  else if (strcmp(name, "softmax") == 0) sample_rows(k, IR_OP_SOFTMAX, rows, columns);
-  else if (strcmp(name, "layer_norm") == 0) sample_rows(k, IR_OP_LAYER_NORM, rows, columns);
-  else if (strcmp(name, "rms_norm") == 0) sample_rows(k, IR_OP_RMS_NORM, rows, columns);
-  else sample_sum(k, strcmp(name, "row_sum") == 0, rows, columns);
+  static const struct {
+    const char *ending;
+    ir_opcode code;
+  } reductions[] = {{"_sum", IR_OP_SUM},
+                    {"_max", IR_OP_AMAX},
+                    {"_mean", IR_OP_MEAN},
+                    {"_var", IR_OP_VAR},
+                    {"_cumsum", IR_OP_CUMSUM},
+                    {"softmax", IR_OP_SOFTMAX},
+                    {"layer_norm", IR_OP_LAYER_NORM},
+                    {"rms_norm", IR_OP_RMS_NORM}};
+  ir_opcode code = IR_OP_NONE;
+  for (size_t i = 0; i < sizeof reductions / sizeof *reductions; i++) {
+    size_t length = strlen(reductions[i].ending);
+    if (strlen(name) >= length && sample_is(name + strlen(name) - length, reductions[i].ending))
+      code = reductions[i].code;
+  }
+  if (sample_is(name, "bias_gelu")) sample_bias_gelu(k, rows, columns);
+  else if (sample_is(name, "transpose")) sample_transpose(k, rows, columns);
+  else if (sample_is(name, "argsort")) sample_lines(k, IR_OP_ARGSORT, false, rows, columns);
+  else if (sample_is(name, "topk")) sample_lines(k, IR_OP_TOPK, false, rows, columns);
+  else if (code == IR_OP_CUMSUM) sample_lines(k, code, name[0] == 'c', rows, columns);
+  else if (code == IR_OP_SOFTMAX || code == IR_OP_LAYER_NORM || code == IR_OP_RMS_NORM)
+    sample_rows(k, code, rows, columns);
+  else sample_reduce(k, code, name[0], rows, columns);
 }
 
 #endif

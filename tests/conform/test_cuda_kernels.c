@@ -178,6 +178,15 @@ static const char *const large[] = {
     "a : f16[3, 4096]; b : f16[4096]; y = rms_norm(a, b)",
     "a : bf16[2, 50000]; b : bf16[50000]; y = rms_norm(a, b)",
     "a : f64[9, 64]; y = rms_norm(a)",
+    /* running sums: along lines and across them, whole and in segments, with rests */
+    "a : bf16[5, 8200]; y = cumsum(a, dim=1)",
+    "a : f32[3, 30001]; y = cumsum(a, dim=1)",
+    "a : bf16[40000]; y = cumsum(a, dim=0)",
+    "a : i8[3, 20011]; y = cumsum(a, dim=1)",
+    "a : f16[70, 90]; y = cumsum(a, dim=1)",
+    "a : f64[3000, 20]; y = cumsum(a, dim=0)",
+    "a : bf16[1300, 70]; y = cumsum(a, dim=0)",
+    "a : i32[3, 700, 9]; y = cumsum(a, dim=1)",
     /* rows found by an index */
     "a : bf16[100, 64]; b : i64[50]; y = index_select(a, b, dim=0)",
     "a : f32[30, 70]; b : i32[40, 70]; y = gather(a, b, dim=0)",
