@@ -192,16 +192,22 @@ static status bind_rank(api_executor *x, const ir_env *env, uint64_t seed, uint3
 /* ---- which variant ---- */
 
 static cost_machine machine_of(const api_executor *x) {
-  cost_machine m = {.flops_per_ns = 60, .bytes_per_ns = 10, .launch_ns = 500, .threads = 1};
-  if (x->device->ops->speed)
-    x->device->ops->speed(x->device, &m.flops_per_ns, &m.bytes_per_ns, &m.threads);
-  /* Devices in one process share its threads. */
-  uint32_t ranks = x->ranks.n ? x->ranks.n : 1;
-  m.threads = m.threads > ranks ? m.threads / ranks : 1;
-  m.link_latency_ns = x->ranks.link_latency_ns;
-  m.link_bytes_per_ns = x->ranks.link_bytes_per_ns;
-  m.post_ns = x->ranks.n < x->ranks.world ? 250e3 : 1e3; /* another process must wake up for it */
-  return m;
+  rt_speed s = {.flops_per_ns = 60, .bytes_per_ns = 10, .threads = 1};
+  if (x->device->ops->speed) s = x->device->ops->speed(x->device, x->ranks.n ? x->ranks.n : 1);
+  if (s.link_bytes_per_ns <= 0) {
+    s.link_latency_ns = x->ranks.link_latency_ns;
+    s.link_bytes_per_ns = x->ranks.link_bytes_per_ns;
+    s.post_ns = x->ranks.n < x->ranks.world ? 250e3 : 1e3; /* another process must wake up for it */
+  }
+  return (cost_machine){.flops_per_ns = s.flops_per_ns,
+                        .narrow_flops_per_ns = s.narrow_flops_per_ns,
+                        .bytes_per_ns = s.bytes_per_ns,
+                        .launch_ns = s.launch_ns > 0 ? s.launch_ns : 500,
+                        .threads = s.threads,
+                        .reads_ahead = s.reads_ahead,
+                        .link_latency_ns = s.link_latency_ns,
+                        .link_bytes_per_ns = s.link_bytes_per_ns,
+                        .post_ns = s.post_ns};
 }
 
 typedef struct estimate_call {

@@ -9,9 +9,11 @@
 #include "runtime/plan.h"
 
 typedef struct cost_machine {
-  double flops_per_ns; /* one compute thread, f32 */
-  double bytes_per_ns; /* memory, one compute thread */
-  double launch_ns;    /* to start a task */
+  double flops_per_ns;        /* one compute thread, f32 */
+  double narrow_flops_per_ns; /* products whose result is f16 or bf16; 0: as f32 */
+  double bytes_per_ns;        /* memory, one compute thread */
+  bool reads_ahead;           /* memory is read while a task computes, not before */
+  double launch_ns;           /* to start a task */
   uint32_t threads;
   double link_latency_ns, link_bytes_per_ns; /* one communication at a time and direction */
   double post_ns; /* for which a communication keeps the link busy beside its bytes */

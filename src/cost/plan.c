@@ -1,5 +1,7 @@
 #include "cost/cost.h"
 
+#include <math.h>
+
 double cost_post_bytes(const rt_post *post) {
   double piece = (double)post->count * (double)ir_dtype_size_bytes(post->dtype), n = post->n_team;
   switch (post->kind) {
@@ -19,10 +21,23 @@ double cost_post_bytes(const rt_post *post) {
   return 0;
 }
 
-/* A product reads its operands once to pack them, and only then computes. */
+static bool is_product(const rt_task *task) {
+  ir_family family = ir_op_info_of(task->code)->family;
+  return family == IR_FAMILY_MATMUL || family == IR_FAMILY_LINEAR || family == IR_FAMILY_SDPA;
+}
+
+static double flops_per_ns(const rt_plan *plan, const rt_task *task, const cost_machine *m) {
+  ir_dtype t = plan->views[task->result].dtype;
+  bool narrow = (t == IR_F16 || t == IR_BF16) && is_product(task);
+  return narrow && m->narrow_flops_per_ns > 0 ? m->narrow_flops_per_ns : m->flops_per_ns;
+}
+
+/* On a processor, a product reads its operands once to pack them, and only then computes. */
 double cost_task_ns(const rt_plan *plan, const rt_task *task, const cost_machine *m) {
-  double flops = rt_task_flops(plan, task), bytes = rt_task_bytes(plan, task);
-  return m->launch_ns + flops / m->flops_per_ns + bytes / m->bytes_per_ns;
+  double compute_ns = rt_task_flops(plan, task) / flops_per_ns(plan, task, m);
+  double memory_ns = rt_task_bytes(plan, task) / m->bytes_per_ns;
+  double sum_ns = compute_ns + memory_ns, most_ns = fmax(compute_ns, memory_ns);
+  return m->launch_ns + (m->reads_ahead ? most_ns : sum_ns);
 }
 
 typedef struct model {

@@ -51,6 +51,17 @@ typedef struct rt_device_options {
   uint32_t first_rank; /* cuda: of this process; GPUs are taken in turns from there on */
 } rt_device_options;
 
+/* What a rank of a program on a device gets, for models; see cost/cost.h. */
+typedef struct rt_speed {
+  double flops_per_ns, bytes_per_ns; /* f32 operations and bytes of memory, of one compute thread */
+  double narrow_flops_per_ns;        /* products of f16 and bf16; 0: as f32 */
+  double launch_ns;                  /* to start a task; 0: not known */
+  uint32_t threads;
+  bool reads_ahead; /* a task reads while it computes */
+  /* Of communications, where the device moves the data itself; 0: the endpoints' link counts. */
+  double link_bytes_per_ns, link_latency_ns, post_ns;
+} rt_speed;
+
 /* How a run on a virtual clock went: the whole time, and the launches it is made of, one after the
  * other (device/sim/sim.h). Valid until the next run. */
 typedef struct rt_outcome {
@@ -79,8 +90,8 @@ typedef struct rt_device_ops {
   /* Optional: what the device does; for rt_comm_options, from any thread. */
   void (*pulse)(rt_device *device, rt_pulse *pulse);
 
-  /* Optional: f32 operations and bytes per ns of one compute thread, and how many there are. */
-  void (*speed)(rt_device *device, double *flops_per_ns, double *bytes_per_ns, uint32_t *threads);
+  /* Optional: how fast it is for a program of so many ranks in this process. May measure first. */
+  rt_speed (*speed)(rt_device *device, uint32_t ranks);
 
   status (*load)(rt_device *device, const rt_plan *plan, rt_loaded **result);
   /* Optional: the same for a world of one rank per process, with the plans of all n ranks; `plan` is that of

@@ -71,12 +71,13 @@ static void cpu_pulse(rt_device *device, rt_pulse *pulse) {
   cpu_threads_pulse((cpu_device *)device, pulse);
 }
 
-static void cpu_speed_report(rt_device *device, double *flops_per_ns, double *bytes_per_ns,
-                             uint32_t *threads) {
+/* Ranks in one process share its threads. */
+static rt_speed cpu_speed_report(rt_device *device, uint32_t ranks) {
   cpu_speed s = cpu_speed_of_machine();
-  *flops_per_ns = s.flops_per_ns;
-  *bytes_per_ns = s.bytes_per_ns;
-  *threads = ((cpu_device *)device)->n_threads;
+  uint32_t threads = ((cpu_device *)device)->n_threads;
+  return (rt_speed){.flops_per_ns = s.flops_per_ns,
+                    .bytes_per_ns = s.bytes_per_ns,
+                    .threads = threads > ranks ? threads / ranks : 1};
 }
 
 static void cpu_notify(void *device, uint32_t rank) {

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "device/cuda/speed.h"
+
 /* ---- GPUs ---- */
 static status read_capability(cuda_device *d, cuda_gpu *g) {
   const cuda_vendor *cu = d->cu;
@@ -112,13 +114,25 @@ static void device_pulse(rt_device *device, rt_pulse *pulse) {
   cuda_world_pulse(&((cuda_device *)device)->world, pulse);
 }
 
-/* What a model needs to weigh slices against their overhead. */
-static void device_speed(rt_device *device, double *flops_per_ns, double *bytes_per_ns,
-                         uint32_t *threads) {
-  (void)device;
-  *flops_per_ns = 300e3;
-  *bytes_per_ns = 3000;
-  *threads = 1;
+/* Can all of the first n GPUs read each other's memory? */
+static bool all_peers(const cuda_device *d, uint32_t n) {
+  for (uint32_t i = 0; i < n * n; i++) {
+    CUdevice from, to;
+    int can = 1;
+    if (i / n == i % n) continue;
+    if (d->cu->cuDeviceGet(&from, (int)(i / n)) != CUDA_SUCCESS ||
+        d->cu->cuDeviceGet(&to, (int)(i % n)) != CUDA_SUCCESS ||
+        d->cu->cuDeviceCanAccessPeer(&can, from, to) != CUDA_SUCCESS || !can)
+      return false;
+  }
+  return true;
+}
+
+static rt_speed device_speed(rt_device *device, uint32_t ranks) {
+  cuda_device *d = (cuda_device *)device;
+  cuda_sharing s = {.ranks = ranks, .gpus = d->n_gpus};
+  s.through_host = d->options.link_host || !all_peers(d, ranks < d->n_gpus ? ranks : d->n_gpus);
+  return cuda_speed_model(cuda_speed_measure(d), &s);
 }
 
 /* ---- loaded plans ---- */

@@ -1,0 +1,35 @@
+/* How fast the GPUs are: measured once per process, when a choice between programs first needs it.
+ *
+ * Ranks are virtual devices: those on one GPU share its products, its memory and its link, so a rank's
+ * rates are what was measured over the number of ranks on its GPU. */
+#ifndef WEIR_DEVICE_CUDA_SPEED_H
+#define WEIR_DEVICE_CUDA_SPEED_H
+
+#include "runtime/device.h"
+
+/* Times of the GPU alone; 0: not measured. Products are square, without their launch. */
+typedef struct cuda_measured {
+  double launch_ns;                /* of a task among others on its stream */
+  double f32_flops, f32_ns;        /* a product */
+  double bf16_flops, bf16_ns;      /* a product */
+  double copy_bytes, copy_ns;      /* within the GPU's memory: so many are read and written */
+  double host_bytes, host_ns;      /* to the host and from it at once: so many each way */
+  double peer_bytes, peer_ns;      /* from another GPU's memory */
+  double host_hop_ns, peer_hop_ns; /* a few bytes to another rank */
+} cuda_measured;
+
+/* How a program's ranks lie on GPUs. */
+typedef struct cuda_sharing {
+  uint32_t ranks, gpus; /* all of them; GPUs of the machine */
+  bool through_host;    /* communications go by way of the host's memory */
+} cuda_sharing;
+
+/* What a rank of such a program gets. Where nothing was measured, numbers of a large GPU. Knows no CUDA
+ * (speed_model.c). */
+rt_speed cuda_speed_model(const cuda_measured *m, const cuda_sharing *s);
+
+typedef struct cuda_device cuda_device;
+/* Measures unless it was done. What fails is left at 0: a choice can be made without. */
+const cuda_measured *cuda_speed_measure(cuda_device *d);
+
+#endif

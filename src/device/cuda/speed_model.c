@@ -1,0 +1,60 @@
+/* From measured times to the numbers of a model: pure, and without CUDA. */
+#include "device/cuda/speed.h"
+
+/* A large GPU of 2024, where nothing was measured. */
+static const cuda_measured assumed = {
+    .launch_ns = 3e3,
+    .f32_flops = 45e3,
+    .f32_ns = 1,
+    .bf16_flops = 600e3,
+    .bf16_ns = 1,
+    .copy_bytes = 3000,
+    .copy_ns = 1,
+    .host_bytes = 45,
+    .host_ns = 1,
+    .peer_bytes = 300,
+    .peer_ns = 1,
+    .host_hop_ns = 15e3,
+    .peer_hop_ns = 5e3,
+};
+
+static double rate(double amount, double ns, double otherwise) {
+  return amount > 0 && ns > 0 ? amount / ns : otherwise;
+}
+
+static double known(double x, double otherwise) { return x > 0 ? x : otherwise; }
+
+/* Ranks go round the GPUs: the fullest one counts. */
+static double ranks_per_gpu(const cuda_sharing *s) {
+  uint32_t ranks = s->ranks ? s->ranks : 1, gpus = s->gpus ? s->gpus : 1;
+  return (double)((ranks + gpus - 1) / gpus);
+}
+
+/* Within one GPU a message is a copy: it reads and writes the memory once. */
+static void model_link(const cuda_measured *m, const cuda_sharing *s, rt_speed *out) {
+  bool alone = s->gpus <= 1 || s->ranks <= 1;
+  if (s->through_host) {
+    out->link_bytes_per_ns = rate(m->host_bytes, m->host_ns, assumed.host_bytes);
+    out->link_latency_ns = known(m->host_hop_ns, assumed.host_hop_ns);
+  } else {
+    out->link_bytes_per_ns = alone ? rate(m->copy_bytes, m->copy_ns, assumed.copy_bytes) / 2
+                                   : rate(m->peer_bytes, m->peer_ns, assumed.peer_bytes);
+    out->link_latency_ns = known(m->peer_hop_ns, assumed.peer_hop_ns);
+  }
+  out->link_bytes_per_ns /= ranks_per_gpu(s);
+  out->post_ns = known(m->launch_ns, assumed.launch_ns);
+}
+
+rt_speed cuda_speed_model(const cuda_measured *m, const cuda_sharing *s) {
+  double share = ranks_per_gpu(s);
+  rt_speed out = {
+      .flops_per_ns = rate(m->f32_flops, m->f32_ns, assumed.f32_flops) / share,
+      .narrow_flops_per_ns = rate(m->bf16_flops, m->bf16_ns, assumed.bf16_flops) / share,
+      .bytes_per_ns = rate(m->copy_bytes, m->copy_ns, assumed.copy_bytes) / share,
+      .launch_ns = known(m->launch_ns, assumed.launch_ns),
+      .threads = 1,
+      .reads_ahead = true,
+  };
+  model_link(m, s, &out);
+  return out;
+}
