@@ -128,6 +128,11 @@ void cg_write_reduce_behind(cg_kernel *k, const cg_reduce *r, int64_t taken);
 /* cg_write_lines() of cumsum. */
 void cg_write_scan(cg_kernel *k, const cg_lines *l);
 
+/* ---- orders (sort.c) ---- */
+/* cg_write_lines() of argsort and topk, unless elements are too large for it or lines too many: then
+ * false. */
+bool cg_write_sorted(cg_kernel *k, const cg_lines *l);
+
 /* ---- copies across (transpose.c) ---- */
 /* Writes a map that only moves the elements of one view, if that is dense along another dimension than
  * the result is; otherwise false. `space`: of the map, views: the result, the source. */

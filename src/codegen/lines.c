@@ -1,5 +1,5 @@
-/* Lines along one axis: orders, rows with a single one; running sums are in scan.c. Simple rather than
- * fast: an element's place in the order is the number of those that come before it. */
+/* Lines along one axis: rows with a single one, and orders that sort.c leaves: an element's place is the
+ * number of those that come before it. Running sums are in scan.c. */
 #include <stdlib.h>
 
 #include "codegen/internal.h"
@@ -82,6 +82,7 @@ void cg_write_lines(cg_kernel *k, const cg_lines *l) {
     cg_write_scan(k, l);
     return;
   }
+  if (is_ordered(l->code) && cg_write_sorted(k, l)) return;
   cg_space_make(&space, l->extents, 0, l->rank, views, 2, true);
   int64_t lines = cg_space_count(&space), items = lines * l->n;
   int64_t reach = cg_space_reach(&space) + items + (l->n + l->count) * llabs(l->x_step) +

@@ -410,21 +410,21 @@ static cg_reduce second_of(cg_kernel *k, const reduce_writer *x) {
   return second;
 }
 
-static void write_launch(cg_kernel *k, reduce_writer *x) {
-  const cg_reduce *r = x->r;
+static void write_launch(cg_kernel *k, const reduce_writer *planned) {
   cg_writer w;
-  x->w = &w;
-  cg_begin(&w, k->memory, is_wide(x), BLOCK);
-  x->fold = fold_name(&w, r->code, x->acc);
-  put_kernel(x);
-  const char *op = x->means ? "var" : ir_op_info_of(r->code)->name;
+  reduce_writer x = *planned;
+  const cg_reduce *r = x.r;
+  x.w = &w;
+  cg_begin(&w, k->memory, is_wide(&x), BLOCK);
+  x.fold = fold_name(&w, r->code, x.acc);
+  put_kernel(&x);
+  const char *op = x.means ? "var" : ir_op_info_of(r->code)->name;
   const char *name = cg_text(&w, "%s_%s", op, ir_dtype_text(r->x.dtype));
-  cg_end(&w, k, name, cg_ceildiv(x->results, x->columns ? x->threads : BLOCK / x->threads),
-         x->segments);
+  cg_end(&w, k, name, cg_ceildiv(x.results, x.columns ? x.threads : BLOCK / x.threads), x.segments);
 }
 
 /* The launch, and the one that folds its parts. */
-static void write_folds(cg_kernel *k, reduce_writer *x) {
+static void write_folds(cg_kernel *k, const reduce_writer *x) {
   write_launch(k, x);
   if (x->segments == 1) return;
   cg_reduce second = second_of(k, x);

@@ -11,12 +11,13 @@
 #include "conform/cuda_emulator.h"
 #include "conform/cuda_nvrtc.h"
 #include "conform/kernel_cases.h"
+#include "conform/kernel_large.h"
 #include "conform/kernel_samples.h"
 
 enum { WINDOWS = 2 };
 
 static bool met[IR_OP_COUNT][IR_DTYPE_COUNT];
-static uint64_t n_windows, n_launches;
+static uint64_t n_launches;
 
 /* ---- running ---- */
 static status run_task(const rt_plan *plan, const rt_task *task, char *const *bases) {
@@ -111,125 +112,6 @@ static void run_seeds(uint64_t first, uint64_t seeds) {
   for (uint64_t seed = first; seed < first + seeds; seed++)
     for (int code = 1; code < IR_OP_COUNT; code++)
       for (int t = 1; t < IR_DTYPE_COUNT; t++) run_seed(seed, (ir_opcode)code, (ir_dtype)t);
-}
-
-/* ---- large cases: all forms of kernels ---- */
-static const char *const large[] = {
-    /* vectors, with and without a rest; several items of a thread; elements of different sizes */
-    "a : bf16[300, 264]; b : bf16[264]; y = add(a, b)",
-    "a : bf16[37, 267]; b : bf16[37, 1]; y = mul(a, b)",
-    "a : bf16[2200000]; y = relu(a)",
-    "a : f32[700, 2048]; y = neg(a)",
-    "a : i8[5000001]; y = set(a)",
-    "a : bool[70, 64]; b : f64[70, 64]; y = where(a, b, 0.5)",
-    "a : f16[90, 100]; y = cast(a, f64)",
-    "a : f32[300, 500]; y = transpose(a)",
-    /* tiles: words of several elements, of one, and where rows are not aligned; batches */
-    "a : bf16[200, 130]; y = transpose(a)",
-    "a : bf16[131, 77]; y = transpose(a)",
-    "a : i8[256, 132]; y = transpose(a)",
-    "a : i8[70, 257]; y = transpose(a)",
-    "a : f64[65, 40]; y = transpose(a)",
-    "a : f16[3, 70, 4, 64]; y = permute(a, [0, 3, 2, 1])",
-    "a : bool[20, 5, 48]; y = permute(a, [2, 1, 0])",
-    "a : f16[2000]; y = gelu(a)",
-    "a : bf16[2000]; y = gelu(a, approximate=tanh)",
-    "a : f32[2000]; y = gelu(a)",
-    "a : bf16[2000]; y = silu(a)",
-    "y = uniform([3000], lo=-2, hi=5, dtype=bf16)",
-    /* rows: one thread, part of a warp, a warp, a block, segments */
-    "a : f32[90, 3]; y = sum(a, dims=[1])",
-    "a : f32[90, 20]; y = prod(a, dims=[1])",
-    "a : bf16[90, 1000]; y = amax(a, dims=[1])",
-    "a : bf16[9, 9000]; y = sum(a, dims=[1])",
-    "a : bf16[3, 70000]; y = sum(a, dims=[1])",
-    "a : f32[2, 90001]; y = mean(a, dims=[1])",
-    "a : i32[90001]; y = amin(a, dims=[0])",
-    "a : f16[4, 5000]; y = var(a, dims=[1], correction=1)",
-    "a : bf16[40, 30, 50]; y = sum(a, dims=[0, 2])",
-    /* columns, likewise */
-    "a : f32[3000, 24]; y = sum(a, dims=[0])",
-    "a : bf16[4096, 40]; y = sum(a, dims=[0])",
-    "a : i8[2000, 33]; y = amax(a, dims=[0])",
-    "a : f32[700, 24]; y = var(a, dims=[0])",
-    "a : i64[2000, 8]; y = mean(a, dims=[0])",
-    "a : f64[5, 300, 64]; y = sum(a, dims=[1])",
-    "a : bf16[6, 5000, 3]; y = sum(a, dims=[1], keepdim=true)",
-    "a : bf16[2100, 304]; y = amin(a, dims=[0])",
-    "a : bf16[1500, 267]; y = sum(a, dims=[0])",
-    "a : f32[2000, 300]; y = mean(a, dims=[0])",
-    /* variances in segments: columns, rows, both with a rest */
-    "a : bf16[2100, 304]; y = var(a, dims=[0])",
-    "a : f16[5000, 13]; y = var(a, dims=[0], correction=1)",
-    "a : f32[4, 2000, 18]; y = var(a, dims=[1], keepdim=true)",
-    "a : f32[2, 30001]; y = var(a, dims=[1])",
-    "a : i32[60, 700]; y = var(a, dims=[0, 1])",
-    /* whole rows: in registers of a warp, of blocks of all sizes, read again; side by side */
-    "a : f16[9, 1000]; y = softmax(a)",
-    "a : bf16[3, 8192]; y = softmax(a)",
-    "a : f32[3, 8191]; y = softmax(a)",
-    "a : bf16[2, 16384]; y = softmax(a)",
-    "a : bf16[2, 40000]; y = softmax(a)",
-    "a : f64[2, 3000]; y = softmax(a)",
-    "a : f32[300, 64]; y = softmax(a, dim=0)",
-    "a : i32[5, 70]; y = softmax(a)",
-    "a : bf16[3, 8192]; b : bf16[8192]; c : bf16[8192]; y = layer_norm(a, b, c)",
-    "a : f32[2, 1111]; b : f32[1111]; y = layer_norm(a, weight=b)",
-    "a : f16[3, 4096]; b : f16[4096]; y = rms_norm(a, b)",
-    "a : bf16[2, 50000]; b : bf16[50000]; y = rms_norm(a, b)",
-    "a : f64[9, 64]; y = rms_norm(a)",
-    /* running sums: along lines and across them, whole and in segments, with rests */
-    "a : bf16[5, 8200]; y = cumsum(a, dim=1)",
-    "a : f32[3, 30001]; y = cumsum(a, dim=1)",
-    "a : bf16[40000]; y = cumsum(a, dim=0)",
-    "a : i8[3, 20011]; y = cumsum(a, dim=1)",
-    "a : f16[70, 90]; y = cumsum(a, dim=1)",
-    "a : f64[3000, 20]; y = cumsum(a, dim=0)",
-    "a : bf16[1300, 70]; y = cumsum(a, dim=0)",
-    "a : i32[3, 700, 9]; y = cumsum(a, dim=1)",
-    /* rows found by an index */
-    "a : bf16[100, 64]; b : i64[50]; y = index_select(a, b, dim=0)",
-    "a : f32[30, 70]; b : i32[40, 70]; y = gather(a, b, dim=0)",
-    "a : f32[30, 70]; b : i32[40, 60]; c : f32[40, 60]; y = scatter(a, b, c, dim=0)",
-    /* products */
-    "a : i32[100, 70]; b : i32[70, 90]; y = matmul(a, b)",
-    "a : f64[3, 40, 17]; b : f64[17, 50]; y = matmul(a, b)",
-    "a : bf16[3, 33, 20]; b : bf16[40, 20]; c : bf16[40]; y = linear(a, b, c)",
-    "a : i8[65, 40]; b : i8[40]; y = matmul(a, b)",
-    "a : f32[2, 70, 40]; b : f32[2, 130, 40]; c : f32[2, 130, 600]; y = sdpa(a, b, c)",
-    "a : bf16[6, 70, 9]; b : bf16[90, 9]; c : bf16[6, 90, 24]; y = sdpa(a, b, c, causal=true)",
-};
-
-static status run_large(void *context) {
-  const char *body = context;
-  testcase t = {.p = {.n_inputs = 0}};
-  ir_module_init(&t.module, &memory_default);
-  t.text = arena_printf(&memory, "fusion c { %s; return y }\n", body);
-  check(text_parse(&t.module, "case", t.text, strlen(t.text)) == STATUS_OK);
-  const ir_func *f = t.module.funcs.data[0];
-  ir_env_init(&t.env, t.module.funcs.data[0], &memory);
-  t.op = ir_op_at(f, f->order.data[0]);
-  bool indexed = strstr(body, "i64[50]") || strstr(body, "i32[40,");
-  for (; t.p.n_inputs < f->inputs.len; t.p.n_inputs++)
-    t.p.index_bound[t.p.n_inputs] = indexed && t.p.n_inputs == 1 ? 30 : -1;
-  check(evaluate(&t));
-  for (int i = 0; i < 2; i++, n_windows++) {
-    window w = random_window(&t.expected, i == 0);
-    (void)EXPECT(run_window(&t, &w));
-  }
-  ir_module_destroy(&t.module);
-  return STATUS_OK;
-}
-
-/* Whatever the strides come out as: some of them dense. */
-static void run_all_large(void) {
-  for (size_t i = 0; i < sizeof large / sizeof *large; i++)
-    for (uint64_t seed = 0; seed < 2; seed++) {
-      rng_state = (i << 8 | seed) << 32;
-      arena_init(&memory, &memory_default);
-      (void)EXPECT(memory_guard(run_large, (void *)(uintptr_t)large[i]) == STATUS_OK);
-      arena_destroy(&memory);
-    }
 }
 
 /* ---- positions of 64 bits ---- */
@@ -386,7 +268,8 @@ static void compile_all(void) {
 static void run_all(uint64_t first, uint64_t seeds) {
   n_windows = n_launches = 0;
   run_seeds(first, seeds);
-  run_all_large();
+  for (uint64_t seed = 0; seed < 2; seed++) run_listed(seed, 0, 1);
+  run_drawn(first, 12);
   expect_errors();
   expect_rounding();
   run_guarded(run_far);

@@ -1,16 +1,16 @@
 /* The kernels of GPUs, and the matrix products of their library, against the reference evaluator: the
- * cases of test_kernels.c, each as a plan of one launch.
+ * cases of test_kernels.c, each as a plan of one launch, then a quarter of the large ones and as many
+ * random ones.
  *
- *   test_cuda_windows [first seed] [seeds per op and dtype] [windows]
+ *   test_cuda_windows [first seed] [seeds per op and dtype] [windows] [random large cases]
  *
  * Skips where there is no GPU. */
 #include <stdlib.h>
 
-#include "conform/kernel_cases.h"
+#include "conform/kernel_large.h"
 #include "runtime/device.h"
 
 static rt_device *device;
-static uint64_t n_windows;
 
 /* ---- a plan of one launch ---- */
 static int64_t result_bytes; /* of the block that holds the result; 0: as far as its view goes */
@@ -131,6 +131,7 @@ int main(int argc, char **argv) {
   uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
   uint64_t seeds = argc > 2 ? strtoull(argv[2], NULL, 10) : 2;
   uint32_t windows = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 3;
+  uint64_t drawn = argc > 4 ? strtoull(argv[4], NULL, 10) : 40;
   status st = rt_device_cuda.open(&(rt_device_options){0}, &memory_default, &device);
   if (st != STATUS_OK) {
     EXPECT_INT(st, STATUS_UNAVAILABLE);
@@ -141,6 +142,8 @@ int main(int argc, char **argv) {
     for (int code = 1; code < IR_OP_COUNT; code++)
       for (int t = 1; t < IR_DTYPE_COUNT; t++)
         run_seed(seed, (job){(ir_opcode)code, (ir_dtype)t, windows});
+  run_listed(first, first % 4, 4);
+  run_drawn(first, drawn);
   expect_errors();
   expect_rounding();
   device->ops->close(device);
