@@ -27,7 +27,8 @@ static double known(double x, double otherwise) { return x > 0 ? x : otherwise; 
 /* Ranks go round the GPUs: the fullest one counts. */
 static double ranks_per_gpu(const cuda_sharing *s) {
   uint32_t ranks = s->ranks ? s->ranks : 1, gpus = s->gpus ? s->gpus : 1;
-  return (double)((ranks + gpus - 1) / gpus);
+  uint32_t most = (ranks + gpus - 1) / gpus;
+  return most;
 }
 
 /* Within one GPU a message is a copy: it reads and writes the memory once. */
