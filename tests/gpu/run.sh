@@ -8,7 +8,7 @@
 #   random    random programs: COUNT (1,000) on streams, and COUNT on each of 1, 2, 4 and 8 devices
 #   nccl      NCCL itself with a rank per GPU, and on the stand-in with more
 #   ipc       ranks as MPI processes that open each other's memory, 2 and 4 of them
-#   sanitize  compute-sanitizer on the conformance suite (memcheck, racecheck, initcheck)
+#   sanitize  compute-sanitizer on the conformance suite (memcheck, racecheck, initcheck), on large kernels
 #
 # BUILD is a build folder. What fails is printed in full, what passes in a line that says how many ran;
 # exit 1 if anything failed. AT_ONCE (12) programs run at once. DEVICE=cpu tries the script itself.
@@ -237,6 +237,10 @@ sanitize() {
   for tool in memcheck racecheck initcheck; do
     try "compute-sanitizer $tool" timeout 250 compute-sanitizer --tool $tool --error-exitcode 9 \
       "$build/tests/conform/test_cuda" quick
+  done
+  for tool in memcheck racecheck; do
+    try "compute-sanitizer $tool, large kernels" timeout 250 compute-sanitizer --tool $tool \
+      --error-exitcode 9 "$build/tests/conform/test_cuda_windows" 1 0 0 30
   done
 }
 
