@@ -92,6 +92,8 @@ typedef struct bench_args {
   const char *text;
   const char *const *symbols; /* name, value, name, value, …, NULL */
   uint32_t ranks, streams;
+  host_pipeline pipeline;
+  host_streams lowered; /* which streams are */
   bool fill;
 } bench_args;
 
@@ -113,7 +115,7 @@ static inline status bench_build(void *context) {
   TRY(text_parse(&b->module, "bench.weir", c->args->text, strlen(c->args->text)));
   ir_func *f = b->module.funcs.data[0];
   if (!schedule_apply(f)) return STATUS_BAD_PROGRAM;
-  host_options lowering = {.pipeline = HOST_AUTO};
+  host_options lowering = {.pipeline = c->args->pipeline, .streams = c->args->lowered};
   TRY(host_lower(f, &lowering, &h));
   ir_env_init(&env, h, &b->memory);
   define(&env, c->args->symbols);

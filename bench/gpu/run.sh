@@ -4,18 +4,20 @@
 #   host      what issuing costs the host
 #   kernels   generated kernels beside copying
 #   overlap   communication over the host link, beside a program by hand and one in PyTorch
+#   choice    what the model of --pipeline auto says beside what happens
 #
 # Each part leaves RESULTS/PART.txt; a part that has it is not run again, so a run that was broken off can
 # go on on another machine.
 build=$1
 results=$2
 shift 2
-parts=${*:-host kernels overlap}
+parts=${*:-host kernels overlap choice}
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$results" || exit 2
 
 host() { "$build/bench/gpu/host_cost"; }
 kernels() { "$build/bench/gpu/kernels"; }
+choice() { "$build/bench/gpu/choice"; }
 
 overlap() {
   local work
