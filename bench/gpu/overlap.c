@@ -1,218 +1,118 @@
 /* Overlap over the host link: two devices on one GPU whose data go through the host's memory.
  *
- *   overlap ag M K N | ar M K N     bf16; a of M x K, b of K x N
+ *   overlap ag M K N | ar M K N [OVERLAP.py]     bf16; a of M x K, b of K x N
  *
  * AG+matmul: each device has half of the rows of `a` and half of the columns of `b`; it needs all rows.
  * matmul+AR: each device has half of the inner dimension; the products are added up.
  *
- * The limit is the longer of the best whole product (both devices' work, alone) and the best whole
- * transfer (all bytes that must cross, both ways at once). ms, medians. `by hand` is a program in C with
- * equal slices: streams that copy, one stream per device that computes. Of AG there are two programs: an
- * allgather per slice, and, with one mark more, own-first: each device multiplies its own rows at once, and
- * the others' slice by slice as they come. */
-#include "gpu/kit.h"
+ * All contenders run in turns, round by round, for a link that others use too is not always as fast.
+ * Medians in ms. The limit is the longer of the whole product (both devices' work, alone) and the fastest
+ * of several ways to move all bytes that must cross, both ways at once. The programs by hand are in
+ * overlap_hand.h; the one in PyTorch is OVERLAP.py, which runs when it is told to. */
+#define _POSIX_C_SOURCE 200809L
+#include <sys/types.h>
+#include <unistd.h>
 
-typedef struct size {
-  bool ar;
-  int64_t m, k, n;
-} size;
+#include "gpu/overlap_hand.h"
 
-static const int repeats = 15;
+enum { ROUNDS = 15, MOST_CONTENDERS = 64 };
 
-/* ---- limits ---- */
-typedef struct product {
-  cublasLtHandle_t lt;
-  cublasLtMatmulDesc_t desc;
-  cublasLtMatrixLayout_t a, b, c;
-  cublasLtMatmulAlgo_t algo;
-  CUdeviceptr workspace;
-  CUstream stream;
-  CUdeviceptr in, weights, out;
-} product;
+typedef enum group { PRODUCT, TRANSFER, HAND, TORCH, WEIR, WEIR_GRAPH, GROUPS } group;
+static const char *const group_names[GROUPS] = {"product",  "transfer", "by hand",
+                                                "pytorch,", "weir,",    "weir, graph,"};
 
-enum { WORKSPACE = 32 << 20 };
+/* run() says how long it took, in ms. */
+typedef struct contender {
+  group group;
+  char name[32];
+  double (*run)(void *context);
+  void *context;
+  void (*call)(void *context);
+  double ms[ROUNDS + 1];
+} contender;
 
-/* Row-major c[m, n] = a[m, k] b[k, n], as its transpose. ldc: of c's rows. */
-static void product_open(product *p, int64_t m, int64_t k, int64_t n, int64_t ldc) {
-  cublasLtMatmulPreference_t pref;
-  cublasLtMatmulHeuristicResult_t found;
-  size_t room = WORKSPACE;
-  int count = 0;
-  if (!p->lt) ok_lt(cu->cublasLtCreate(&p->lt));
-  if (!p->workspace) p->workspace = device_memory(WORKSPACE);
-  ok_lt(cu->cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-  ok_lt(cu->cublasLtMatrixLayoutCreate(&p->a, CUDA_R_16BF, (uint64_t)n, (uint64_t)k, n));
-  ok_lt(cu->cublasLtMatrixLayoutCreate(&p->b, CUDA_R_16BF, (uint64_t)k, (uint64_t)m, k));
-  ok_lt(cu->cublasLtMatrixLayoutCreate(&p->c, CUDA_R_16BF, (uint64_t)n, (uint64_t)m, ldc));
-  ok_lt(cu->cublasLtMatmulPreferenceCreate(&pref));
-  ok_lt(cu->cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                 &room, sizeof room));
-  ok_lt(cu->cublasLtMatmulAlgoGetHeuristic(p->lt, p->desc, p->a, p->b, p->c, p->c, pref, 1, &found,
-                                           &count));
-  p->algo = found.algo;
+static contender contenders[MOST_CONTENDERS];
+static int n_contenders;
+
+static void enter(group g, const char *name, void (*call)(void *), double (*run)(void *),
+                  void *context) {
+  if (n_contenders == MOST_CONTENDERS) exit(3);
+  contender *c = &contenders[n_contenders++];
+  *c = (contender){.group = g, .run = run, .context = context, .call = call};
+  (void)snprintf(c->name, sizeof c->name, "%s", name);
 }
 
-static void product_issue(const product *p, CUdeviceptr in, CUdeviceptr weights, CUdeviceptr out,
-                          CUstream stream) {
-  static const float one = 1, zero = 0;
-  void *c = (void *)(uintptr_t)out;
-  ok_lt(cu->cublasLtMatmul(p->lt, p->desc, &one, (const void *)(uintptr_t)weights, p->a,
-                           (const void *)(uintptr_t)in, p->b, &zero, c, p->c, c, p->c, &p->algo,
-                           (void *)(uintptr_t)p->workspace, WORKSPACE, stream));
+static double run_once(const contender *c) {
+  if (c->run) return c->run(c->context);
+  int64_t start = rt_clock_ns();
+  c->call(c->context);
+  return (double)(rt_clock_ns() - start) * 1e-6;
 }
 
-static void run_product(void *context) {
-  const product *p = context;
-  product_issue(p, p->in, p->weights, p->out, p->stream);
-  ok(cu->cuStreamSynchronize(p->stream));
+static double of(const contender *c) {
+  double sorted[ROUNDS];
+  memcpy(sorted, c->ms + 1, sizeof sorted); /* the first round warms up */
+  return median(sorted, ROUNDS);
 }
 
-/* The whole product on the whole GPU: what both devices compute together. */
-static double product_ms(size s) {
-  product p = {0};
-  product_open(&p, s.m, s.k, s.n, s.n);
-  ok(cu->cuStreamCreateWithPriority(&p.stream, CU_STREAM_NON_BLOCKING, 0));
-  p.in = device_memory((size_t)(s.m * s.k * 2));
-  p.weights = device_memory((size_t)(s.k * s.n * 2));
-  p.out = device_memory((size_t)(s.m * s.n * 2));
-  fill_bf16(p.in, (size_t)(s.m * s.k * 2));
-  fill_bf16(p.weights, (size_t)(s.k * s.n * 2));
-  double us = time_us(run_product, &p, repeats);
-  ok(cu->cuMemFree(p.in));
-  ok(cu->cuMemFree(p.weights));
-  ok(cu->cuMemFree(p.out));
-  ok(cu->cuMemFree(p.workspace));
-  return us * 1e-3;
-}
+/* ---- PyTorch ---- */
+static FILE *orders, *answers;
 
-typedef struct transfer {
-  size_t bytes; /* each way */
-  void *pinned[2];
-  CUdeviceptr memory[2];
-  CUstream streams[2];
-} transfer;
-
-static void run_transfer(void *context) {
-  const transfer *t = context;
-  ok(cu->cuMemcpyDtoHAsync(t->pinned[0], t->memory[0], t->bytes, t->streams[0]));
-  ok(cu->cuMemcpyHtoDAsync(t->memory[1], t->pinned[1], t->bytes, t->streams[1]));
-  ok(cu->cuStreamSynchronize(t->streams[0]));
-  ok(cu->cuStreamSynchronize(t->streams[1]));
-}
-
-/* Bytes that cross the link each way: AG, the two halves of a; AR, two products (each device sends half
- * of its own and the sum of the other half). */
-static size_t crossing_bytes(size s) { return (size_t)(s.ar ? 2 * s.m * s.n * 2 : s.m * s.k * 2); }
-
-static double transfer_ms(size s) {
-  transfer t = {.bytes = crossing_bytes(s)};
-  for (int i = 0; i < 2; i++) {
-    ok(cu->cuMemHostAlloc(&t.pinned[i], t.bytes, CU_MEMHOSTALLOC_PORTABLE));
-    memset(t.pinned[i], 1, t.bytes);
-    t.memory[i] = device_memory(t.bytes);
-    ok(cu->cuStreamCreateWithPriority(&t.streams[i], CU_STREAM_NON_BLOCKING, 0));
+/* A round of slices, carried out by the other process; it answers with the time. */
+static double run_torch(void *context) {
+  double ms = 0;
+  fprintf(orders, "%d\n", *(const int *)context);
+  if (fflush(orders) != 0 || fscanf(answers, "%lf", &ms) != 1) {
+    fprintf(stderr, "the program in PyTorch has ended\n");
+    exit(3);
   }
-  double us = time_us(run_transfer, &t, repeats);
-  for (int i = 0; i < 2; i++) {
-    ok(cu->cuMemFreeHost(t.pinned[i]));
-    ok(cu->cuMemFree(t.memory[i]));
-  }
-  return us * 1e-3;
+  return ms;
 }
 
-/* ---- by hand: AG+matmul in equal slices ---- */
-typedef struct hand {
-  size s;
-  int slices;
-  product p;
-  void *pinned[2];                           /* each device's half of a */
-  CUdeviceptr half[2], other[2], b[2], c[2]; /* by device */
-  CUstream out[2], in[2], compute[2];
-  CUevent sent[2][64], arrived[2][64];
-  CUdeviceptr workspaces[2];
-} hand;
-
-static void hand_open(hand *h, size s, int slices) {
-  memset(h, 0, sizeof *h);
-  h->s = s;
-  h->slices = slices;
-  size_t half = (size_t)(s.m / 2 * s.k * 2);
-  product_open(&h->p, s.m / 2 / slices, s.k, s.n / 2, s.n / 2);
-  for (int d = 0; d < 2; d++) {
-    ok(cu->cuMemHostAlloc(&h->pinned[d], half, CU_MEMHOSTALLOC_PORTABLE));
-    h->half[d] = device_memory(half);
-    h->other[d] = device_memory(half);
-    h->b[d] = device_memory((size_t)(s.k * s.n / 2 * 2));
-    h->c[d] = device_memory((size_t)(s.m * s.n / 2 * 2));
-    h->workspaces[d] = device_memory(WORKSPACE);
-    fill_bf16(h->half[d], half);
-    fill_bf16(h->b[d], (size_t)(s.k * s.n / 2 * 2));
-    ok(cu->cuStreamCreateWithPriority(&h->out[d], CU_STREAM_NON_BLOCKING, 0));
-    ok(cu->cuStreamCreateWithPriority(&h->in[d], CU_STREAM_NON_BLOCKING, 0));
-    ok(cu->cuStreamCreateWithPriority(&h->compute[d], CU_STREAM_NON_BLOCKING, 0));
-    for (int i = 0; i < slices; i++) {
-      ok(cu->cuEventCreate(&h->sent[d][i], CU_EVENT_DISABLE_TIMING));
-      ok(cu->cuEventCreate(&h->arrived[d][i], CU_EVENT_DISABLE_TIMING));
-    }
+/* Starts it. False: there is no PyTorch, or no such program. */
+static bool start_torch(char *program, char **argv) {
+  int to[2], from[2];
+  char line[16] = "";
+  char *args[] = {"python3", program, argv[1], argv[2], argv[3], argv[4], NULL};
+  if (pipe(to) != 0 || pipe(from) != 0) return false;
+  pid_t child = fork();
+  if (child == 0) {
+    (void)dup2(to[0], 0);
+    (void)dup2(from[1], 1);
+    (void)close(to[1]);
+    (void)close(from[0]);
+    (void)execvp(args[0], args);
+    _exit(127);
   }
-}
-
-static void hand_slice(hand *h, int i) {
-  size_t rows = (size_t)(h->s.m / 2 / h->slices), bytes = rows * (size_t)h->s.k * 2;
-  size_t at = (size_t)i * bytes, out_bytes = rows * (size_t)h->s.n / 2 * 2;
-  for (int d = 0; d < 2; d++) {
-    ok(cu->cuMemcpyDtoHAsync((char *)h->pinned[d] + at, h->half[d] + at, bytes, h->out[d]));
-    ok(cu->cuEventRecord(h->sent[d][i], h->out[d]));
-  }
-  for (int d = 0; d < 2; d++) {
-    ok(cu->cuStreamWaitEvent(h->in[d], h->sent[1 - d][i], 0));
-    ok(cu->cuMemcpyHtoDAsync(h->other[d] + at, (char *)h->pinned[1 - d] + at, bytes, h->in[d]));
-    ok(cu->cuEventRecord(h->arrived[d][i], h->in[d]));
-    h->p.workspace = h->workspaces[d];
-    CUdeviceptr mine = h->c[d] + (size_t)i * out_bytes;
-    CUdeviceptr theirs = mine + (size_t)h->slices * out_bytes;
-    product_issue(&h->p, h->half[d] + at, h->b[d], mine, h->compute[d]);
-    ok(cu->cuStreamWaitEvent(h->compute[d], h->arrived[d][i], 0));
-    product_issue(&h->p, h->other[d] + at, h->b[d], theirs, h->compute[d]);
-  }
-}
-
-static void hand_run(void *context) {
-  hand *h = context;
-  for (int i = 0; i < h->slices; i++) hand_slice(h, i);
-  for (int d = 0; d < 2; d++) ok(cu->cuStreamSynchronize(h->compute[d]));
-}
-
-static void hand_close(hand *h) {
-  for (int d = 0; d < 2; d++) {
-    ok(cu->cuMemFreeHost(h->pinned[d]));
-    ok(cu->cuMemFree(h->half[d]));
-    ok(cu->cuMemFree(h->other[d]));
-    ok(cu->cuMemFree(h->b[d]));
-    ok(cu->cuMemFree(h->c[d]));
-    ok(cu->cuMemFree(h->workspaces[d]));
-  }
+  (void)close(to[0]);
+  (void)close(from[1]);
+  orders = fdopen(to[1], "w");
+  answers = fdopen(from[0], "r");
+  return child > 0 && orders && answers && fgets(line, sizeof line, answers) &&
+         strcmp(line, "ready\n") == 0;
 }
 
 /* ---- Weir ---- */
-/* Slices in 32nds of the rows: "8*4" is eight equal ones. */
+/* Slices in 32nds of the rows. */
 typedef struct cutting {
   const char *name;
-  int n, parts[40]; /* they add up to 32 */
+  bool own_first;   /* AG alone */
+  int n, parts[32]; /* they add up to 32 */
 } cutting;
 
 static const cutting cuttings[] = {
-    {"4 equal", 4, {8, 8, 8, 8}},
-    {"8 equal", 8, {4, 4, 4, 4, 4, 4, 4, 4}},
-    {"16 equal", 16, {2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2}},
-    {"falling", 10, {5, 5, 4, 4, 4, 3, 3, 2, 1, 1}},
-    {"rising", 10, {1, 1, 2, 3, 3, 4, 4, 4, 5, 5}},
-    {"both", 11, {1, 2, 3, 4, 4, 4, 4, 4, 3, 2, 1}},
-    {"long", 8, {1, 3, 6, 7, 7, 5, 2, 1}},
-    {"short end", 10, {4, 4, 4, 4, 4, 4, 3, 3, 1, 1}},
+    {"4 equal", true, 4, {8, 8, 8, 8}},
+    {"8 equal", true, 8, {4, 4, 4, 4, 4, 4, 4, 4}},
+    {"16 equal", true, 16, {2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2}},
+    {"falling", true, 9, {6, 6, 5, 4, 4, 3, 2, 1, 1}},
+    {"steep", true, 7, {8, 8, 6, 4, 3, 2, 1}},
+    {"rising", false, 10, {1, 1, 2, 3, 3, 4, 4, 4, 5, 5}},
+    {"rising fast", false, 7, {1, 1, 2, 4, 8, 8, 8}},
+    {"both", false, 11, {1, 2, 3, 4, 4, 4, 4, 4, 3, 2, 1}},
+    {"8 gathered", false, 8, {4, 4, 4, 4, 4, 4, 4, 4}},
 };
 
-static char *text_of(size s, const cutting *c, bool own) {
+static char *text_of(size s, const cutting *c) {
   static char text[2048];
   char list[512];
   int64_t rows = s.ar ? s.m : s.m / 2;
@@ -234,10 +134,10 @@ static char *text_of(size s, const cutting *c, bool own) {
                    "fusion ag { mesh d = [2]\n a : bf16[2, %lld, %lld]\n b : bf16[%lld, %lld]\n"
                    " c = matmul(a, b)\n return c\n"
                    " schedule { a, b, c on d; a[0] = mesh.x; b.outer_split(1, d); b[1] = mesh.x;"
-                   " c.outer_split(1, [%s]); %sc[1] = stream; c.outer_split(3, d);"
+                   " c.outer_split(1, [%s]); %s c[1] = stream; c.outer_split(3, d);"
                    " c[3] = mesh.x } }",
                    (long long)rows, (long long)s.k, (long long)s.k, (long long)s.n, list,
-                   own ? "c[0] = stream; " : "");
+                   c->own_first ? "c[0] = stream;" : "");
   return text;
 }
 
@@ -246,6 +146,7 @@ static void print_times(const bench *b) {
   const rt_plan *plan = b->plan;
   uint32_t n = plan->n_tasks + plan->n_posts;
   rt_span *spans = calloc(n, sizeof *spans);
+  if (!spans) exit(3);
   for (int i = 0; i < 2; i++) must(rt_run(b->loaded, b->inputs, b->outputs, spans, NULL));
   for (uint32_t i = 0; i < n; i++)
     printf("    %s rank %u stream %2u  %8.1f to %8.1f\n", i < plan->n_tasks ? "task" : "post",
@@ -254,49 +155,101 @@ static void print_times(const bench *b) {
   free(spans);
 }
 
-static void run_cutting(rt_device *d, size s, const cutting *c, bool own, bool graph,
-                        double limit) {
-  bench b;
-  bench_args args = {.text = text_of(s, c, own), .ranks = 2, .streams = 8, .fill = true};
-  bench_open(&b, d, &args);
-  double ms = time_us(bench_run, &b, repeats) * 1e-3;
-  printf("  weir%s%s %-9s %7.3f ms  %.3f x limit   issue %.0f us\n", own ? ", own first" : "",
-         graph ? ", graph,"
-         : own ? ","
-               : ",       ",
-         c->name, ms, ms / limit, (double)b.host_ns * 1e-3);
-  const char *times = getenv("TIMES");
-  if (!graph && times && strcmp(times, c->name) == 0) print_times(&b);
-  bench_close(&b);
+static void enter_weir(size s, rt_device *d, group g) {
+  static bench benches[2][sizeof cuttings / sizeof *cuttings];
+  for (size_t i = 0; i < sizeof cuttings / sizeof *cuttings; i++) {
+    bench *b = &benches[g == WEIR_GRAPH][i];
+    bench_args args = {.text = text_of(s, &cuttings[i]), .ranks = 2, .streams = 8, .fill = true};
+    args.pipeline = cuttings[i].own_first ? HOST_P2P_OFFSET : HOST_COLLECTIVE;
+    if (s.ar && strstr(cuttings[i].name, "gathered")) continue;
+    bench_open(b, d, &args);
+    enter(g, cuttings[i].name, bench_run, NULL, b);
+    if (g == WEIR && getenv("TIMES") && strcmp(getenv("TIMES"), cuttings[i].name) == 0)
+      print_times(b);
+  }
 }
 
-static void run_weir(size s, bool graph, double limit) {
-  rt_device *d = bench_device(&(rt_device_options){.link_host = true, .graph = graph});
+/* ---- the contest ---- */
+static double best_of(group g, const char **name) {
+  double best = 1e9;
+  for (int i = 0; i < n_contenders; i++) {
+    if (contenders[i].group != g || of(&contenders[i]) >= best) continue;
+    best = of(&contenders[i]);
+    *name = contenders[i].name;
+  }
+  return best;
+}
+
+static void report(void) {
+  const char *name = "";
+  double compute = best_of(PRODUCT, &name), move = best_of(TRANSFER, &name);
+  double limit = compute > move ? compute : move;
+  printf("product %.3f ms, transfer %.3f ms, limit %.3f ms\n", compute, move, limit);
+  for (int i = 0; i < n_contenders; i++) {
+    const contender *c = &contenders[i];
+    printf("  %-12s %-12s %7.3f ms  %.3f x limit\n", group_names[c->group], c->name, of(c),
+           of(c) / limit);
+  }
+  printf("best:");
+  for (group g = HAND; g < GROUPS; g++) {
+    double ms = best_of(g, &name);
+    if (ms < 1e9) printf(" %s %s %.3f (%.3f)", group_names[g], name, ms, ms / limit);
+  }
+  printf("\n");
+}
+
+static void enter_limits(size s) {
+  static whole all;
+  static transfer transfers[3];
+  static const char *const names[] = {"whole", "4 MiB", "8 MiB"};
+  whole_open(&all, s);
+  enter(PRODUCT, "whole", whole_run, NULL, &all);
+  for (size_t i = 0; i < 3; i++) {
+    transfer_open(&transfers[i], s, i == 0 ? 0 : (size_t)i << 22);
+    enter(TRANSFER, names[i], transfer_run, NULL, &transfers[i]);
+  }
+}
+
+static void enter_hands(size s) {
+  static hand hands[8];
+  CUfunction adds = s.ar ? hand_adds() : NULL;
+  int n = 0;
+  char name[32];
   for (int own = 0; own < (s.ar ? 1 : 2); own++)
-    for (size_t i = 0; i < sizeof cuttings / sizeof *cuttings; i++)
-      run_cutting(d, s, &cuttings[i], own, graph, limit);
-  d->ops->close(d);
+    for (int slices = 4; slices <= 32; slices *= 2, n++) {
+      hand_open(&hands[n], s, slices, own, adds);
+      (void)snprintf(name, sizeof name, "%d%s", slices, own ? " own first" : " equal");
+      enter(HAND, name, hand_run, NULL, &hands[n]);
+    }
+}
+
+static void enter_torch(char **argv, char *program) {
+  static int slices[] = {4, 8, 16, 32};
+  char name[32];
+  if (!program || !start_torch(program, argv)) return;
+  for (size_t i = 0; i < sizeof slices / sizeof *slices; i++) {
+    (void)snprintf(name, sizeof name, "%d equal", slices[i]);
+    enter(TORCH, name, NULL, run_torch, &slices[i]);
+  }
 }
 
 int main(int argc, char **argv) {
-  if (argc != 5) {
-    printf("usage: overlap ag|ar M K N\n");
+  if (argc != 5 && argc != 6) {
+    printf("usage: overlap ag|ar M K N [OVERLAP.py]\n");
     return 0;
   }
   size s = {strcmp(argv[1], "ar") == 0, atoll(argv[2]), atoll(argv[3]), atoll(argv[4])};
-  rt_device *d = bench_device(&(rt_device_options){0});
-  double compute = product_ms(s), move = transfer_ms(s), limit = compute > move ? compute : move;
-  printf("%s %lld x %lld x %lld: product %.3f ms, transfer %.3f ms, limit %.3f ms\n", argv[1],
-         (long long)s.m, (long long)s.k, (long long)s.n, compute, move, limit);
-  for (int slices = 4; slices <= 32 && !s.ar; slices *= 2) {
-    hand h;
-    hand_open(&h, s, slices);
-    double ms = time_us(hand_run, &h, repeats) * 1e-3;
-    printf("  by hand, %2d equal      %7.3f ms  %.3f x limit\n", slices, ms, ms / limit);
-    hand_close(&h);
-  }
-  run_weir(s, false, limit);
-  run_weir(s, true, limit);
-  d->ops->close(d);
+  rt_device *d = bench_device(&(rt_device_options){.link_host = true});
+  rt_device *graphs = bench_device(&(rt_device_options){.link_host = true, .graph = true});
+  enter_limits(s);
+  enter_hands(s);
+  enter_torch(argv, argc == 6 ? argv[5] : NULL);
+  enter_weir(s, d, WEIR);
+  enter_weir(s, graphs, WEIR_GRAPH);
+  for (int r = 0; r <= ROUNDS; r++)
+    for (int i = 0; i < n_contenders; i++) contenders[i].ms[r] = run_once(&contenders[i]);
+  printf("%s %lld x %lld x %lld: ", argv[1], (long long)s.m, (long long)s.k, (long long)s.n);
+  report();
+  if (orders) (void)fclose(orders);
   return 0;
 }
