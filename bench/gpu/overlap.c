@@ -15,7 +15,7 @@
 
 #include "gpu/overlap_hand.h"
 
-enum { ROUNDS = 15, RUNS = 3, MOST_CONTENDERS = 64 };
+enum { ROUNDS = 15, RUNS = 5, MOST_CONTENDERS = 64 };
 
 typedef enum group { PRODUCT, TRANSFER, HAND, TORCH, WEIR, WEIR_GRAPH, GROUPS } group;
 static const char *const group_names[GROUPS] = {"product",  "transfer", "by hand",
@@ -163,7 +163,7 @@ static void enter_weir(size s, rt_device *d, group g) {
   static bench benches[2][sizeof cuttings / sizeof *cuttings];
   for (size_t i = 0; i < sizeof cuttings / sizeof *cuttings; i++) {
     bench *b = &benches[g == WEIR_GRAPH][i];
-    bench_args args = {.text = text_of(s, &cuttings[i]), .ranks = 2, .streams = 16, .fill = true};
+    bench_args args = {.text = text_of(s, &cuttings[i]), .ranks = 2, .streams = 8, .fill = true};
     args.pipeline = cuttings[i].own_first ? HOST_P2P_OFFSET : HOST_COLLECTIVE;
     if (s.ar && strstr(cuttings[i].name, "gathered")) continue;
     bench_open(b, d, &args);

@@ -82,6 +82,48 @@ static void test_chain(cuda_order_options options, int64_t width) {
   world_destroy(&w);
 }
 
+/* ---- waits ---- */
+typedef struct made {
+  const rt_plan *plan;
+  cuda_order_options options;
+  arena memory;
+  cuda_order order;
+} made;
+
+static status make_order(void *context) {
+  made *m = context;
+  return cuda_order_make(m->plan, &m->options, &m->memory, &m->order);
+}
+
+/* Who sends what was there from the beginning waits for nothing, and no stream waits twice for the same;
+ * events at which nobody waits are marked. */
+static void test_waits(void) {
+  world w;
+  make_chain(&w, 64);
+  made m = {.plan = w.plan, .options = {.staged = true, .through_host = true}};
+  arena_init(&m.memory, &memory_default);
+  EXPECT_INT(memory_guard(make_order, &m), STATUS_OK);
+  bool begun[256] = {false}, *waited = ARENA_ARRAY(&m.memory, m.order.n_events, bool);
+  uint32_t senders = 0, idle = 0;
+  for (uint32_t i = 0; i < m.order.steps.len; i++) {
+    const cuda_step *s = &m.order.steps.data[i];
+    bool sends = s->stream == cuda_lane_of(w.plan, 0, CUDA_SENDS) ||
+                 s->stream == cuda_lane_of(w.plan, 1, CUDA_SENDS);
+    if (sends && !begun[s->stream]) EXPECT_INT(s->kind, CUDA_COPY);
+    senders += sends && !begun[s->stream];
+    begun[s->stream] = true;
+    if (s->kind == CUDA_WAIT) waited[s->index] = true;
+  }
+  for (uint32_t e = 0; e < m.order.n_events; e++) {
+    EXPECT_INT(m.order.is_waited_for[e], waited[e]);
+    idle += !waited[e];
+  }
+  EXPECT_INT(senders, 2);
+  EXPECT(idle > 0);
+  arena_destroy(&m.memory);
+  world_destroy(&w);
+}
+
 typedef struct two {
   world w;
   uint32_t x[2], z[2]; /* inputs and outputs, by rank */
@@ -200,30 +242,17 @@ static bool reduces_some(const rt_post *post, bool all_give) {
   return all_give && post->op < RT_COMM_AND;
 }
 
-typedef struct alone {
-  const rt_plan *plan;
-  bool as_posted;
-  arena memory;
-  cuda_order order;
-} alone;
-
-static status order_alone(void *context) {
-  alone *a = context;
-  cuda_order_options o = {.as_posted = a->as_posted};
-  return cuda_order_make(a->plan, &o, &a->memory, &a->order);
-}
-
 /* Nothing is matched with what other processes post; teams and directions have lanes of their own, and
  * who joins waits for both ends of a permute. */
 static void test_alone(void) {
   kit k;
-  alone a = {.plan = alone_plan(&k)};
+  made a = {.plan = alone_plan(&k)};
   arena_init(&a.memory, &memory_default);
-  EXPECT_INT(memory_guard(order_alone, &a), STATUS_UNAVAILABLE);
+  EXPECT_INT(memory_guard(make_order, &a), STATUS_UNAVAILABLE);
   EXPECT_CONTAINS(status_message(), "which another process runs");
   status_clear();
-  a.as_posted = true;
-  EXPECT_INT(memory_guard(order_alone, &a), STATUS_OK);
+  a.options.as_posted = true;
+  EXPECT_INT(memory_guard(make_order, &a), STATUS_OK);
   EXPECT_INT(a.order.comms.len, 3);
   EXPECT_INT(a.order.n_circles, 3);
   EXPECT_INT(a.order.n_lanes, 3);
@@ -329,6 +358,7 @@ int main(void) {
   test_worlds(parts, "peer copies in segments", 240, 60, 8);
   parts.through_host = true;
   test_worlds(parts, "through the host in segments", 240, 60, 8);
+  test_waits();
   cuda_order_options posted = {.as_posted = true, .reduces = reduces_all};
   cuda_order_options collected = {.as_posted = true}, some = {.as_posted = true};
   some.reduces = reduces_some;

@@ -129,6 +129,7 @@ typedef struct cuda_order {
   uint32_t n_circles;
   uint32_t n_lanes, *rank_of_lane; /* streams beside those of the plan */
   uint32_t n_events;
+  bool *is_waited_for; /* by event: the others are there for time stamps alone */
   uint32_t *posted;       /* by post: the event at which it was posted */
   VEC(cuda_end) ends;     /* of all posts */
   uint32_t n_ranks;       /* of the plan */

@@ -143,7 +143,7 @@ static void send_through_host(cuda_maker *k, const part *p, const targets *t) {
   for (uint32_t i = 0; i < t->n; i++) {
     uint32_t to = t->members[i];
     uint16_t receiver = lane(k, to, p->reduced ? CUDA_RECEIVES_REDUCED : CUDA_RECEIVES);
-    need(k, receiver, to);
+    if (t->places[i].kind == CUDA_IN_BUFFER) need(k, receiver, to);
     cuda_step_add(k, CUDA_WAIT, receiver, filled);
     copy(k, receiver, to, further(t->places[i], p->at), p->from, pinned, p->bytes);
     slot->readers[slot->n_readers++] = cuda_step_record(k, receiver);

@@ -78,6 +78,7 @@ static CUresult run_fold(cuda_loaded *l, uint32_t fold, CUstream stream) {
 }
 
 static CUresult run_record(cuda_loaded *l, uint32_t event, CUstream stream) {
+  if (!l->spans && !l->order.is_waited_for[event] && !l->device->nccl) return CUDA_SUCCESS;
   CUresult r = l->cu->cuEventRecord(l->events[event], stream);
   if (r == CUDA_SUCCESS && l->share) r = cuda_share_record(l, event, stream);
   if (r != CUDA_SUCCESS || !l->spans) return r;
