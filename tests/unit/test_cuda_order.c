@@ -215,6 +215,35 @@ static void test_reuse(cuda_order_options options) {
   two_expect(&t, options, (int64_t[]){101, 1});
 }
 
+/* A stream that begins with a post is issued before the product of another, which takes the host a while. */
+static void test_links_begin(void) {
+  two t;
+  rt_plan *plans[2];
+  two_begin(&t, 2);
+  for (uint32_t r = 0; r < 2; r++) {
+    kit *k = &t.w.ranks[r].k;
+    uint32_t sum = kit_pool(k, TWO_WIDTH), got = kit_pool(k, TWO_WIDTH);
+    (void)kit_binary(k, 0, IR_OP_ADD, sum, t.x[r], t.x[r]);
+    (void)kit_join(k, 1, two_broadcast(&t, r, 1, 0, t.x[r], got));
+    (void)kit_plan(k);
+    plans[r] = &k->plan;
+  }
+  if (rt_plan_join(plans, 2, &memory_default, &t.w.plan) != STATUS_OK) abort();
+  made m = {.plan = t.w.plan, .options = {.staged = true, .through_host = true}};
+  arena_init(&m.memory, &memory_default);
+  EXPECT_INT(memory_guard(make_order, &m), STATUS_OK);
+  uint32_t launches = 0, before = 0;
+  for (uint32_t i = 0; i < m.order.steps.len; i++) {
+    const cuda_step *s = &m.order.steps.data[i];
+    launches += s->kind == CUDA_LAUNCH;
+    before += s->kind == CUDA_COPY && launches == 0;
+  }
+  EXPECT_INT(launches, 2);
+  EXPECT_INT(before, 2);
+  arena_destroy(&m.memory);
+  world_destroy(&t.w);
+}
+
 /* ---- as posted ---- */
 /* Rank 0's plan alone, its peer in another process: a message each way and an allreduce, on one stream. */
 static const rt_plan *alone_plan(kit *k) {
@@ -359,6 +388,7 @@ int main(void) {
   parts.through_host = true;
   test_worlds(parts, "through the host in segments", 240, 60, 8);
   test_waits();
+  test_links_begin();
   cuda_order_options posted = {.as_posted = true, .reduces = reduces_all};
   cuda_order_options collected = {.as_posted = true}, some = {.as_posted = true};
   some.reduces = reduces_some;

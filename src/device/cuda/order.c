@@ -195,6 +195,31 @@ static void reach(cuda_maker *k, uint32_t stream) {
   }
 }
 
+/* ---- what comes first ---- */
+static bool may_begin(const cuda_maker *k, uint32_t stream, uint32_t at) {
+  const rt_queue *q = &k->queues.streams[stream];
+  if (at == q->n) return false;
+  const rt_entry *e = &q->entries[at];
+  return (e->kind == RT_WAIT || e->kind == RT_POST) && is_ready(k, e);
+}
+
+/* To issue a product takes the host as long as a link takes for a megabyte. So the first stream of each
+ * rank that begins with posts is issued up to there before anything else. */
+static void begin_links(cuda_maker *k) {
+  const rt_plan *plan = k->plan;
+  for (uint32_t s = 0, done = 0; s < plan->n_streams; s++) {
+    uint32_t rank = rt_plan_rank(plan, s), at = 0;
+    if (rank < done) continue;
+    while (may_begin(k, s, at) && k->queues.streams[s].entries[at].kind == RT_WAIT) at++;
+    if (!may_begin(k, s, at)) continue;
+    for (at = 0; may_begin(k, s, at); at++) {
+      add_entry(k, s, at);
+      k->issued[s]++;
+    }
+    done = rank + 1;
+  }
+}
+
 /* ---- what never comes ---- */
 static void add_absent(const cuda_maker *k, uint32_t post, rt_comm_line *l) {
   const rt_plan *plan = k->plan;
@@ -336,6 +361,7 @@ status cuda_order_make(const rt_plan *plan, const cuda_order_options *options, a
   result->n_circles = k->meetings.circles.len;
   TRY(make_lanes(k));
   size_stagings(k);
+  begin_links(k);
   for (uint32_t i = 0; i < plan->n_instrs; i++) {
     reach(k, plan->instrs[i].stream);
     result->upto[i] = result->steps.len;
