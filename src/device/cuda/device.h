@@ -127,7 +127,7 @@ typedef struct cuda_rank {
   uint32_t n_errors;
   void *slots;       /* pinned */
   CUevent origin;    /* tracing: what its events' times are told from; NULL: not yet */
-  int64_t offset_ns; /* how much later than the run's start it was recorded */
+  int64_t offset_ns; /* how much later than the run's start it was issued */
 } cuda_rank;
 
 /* `base.plan` is what the executor issues. `plan` is the same, but for ranks that are processes of their

@@ -1,8 +1,8 @@
 /* When steps ran, on the host's time line.
  *
  * Every launch stands between two events with time stamps, and every event of the order has a twin with
- * one. GPUs have no common clock: times are told relative to the rank's `origin`, which the host saw pass
- * when the run began. */
+ * one. GPUs have no common clock: times are told relative to the rank's `origin`, which passed
+ * when the run began, soon after the host looked at its clock. */
 #include "device/cuda/device.h"
 
 /* An event belongs to the GPU of the stream that records it. */
@@ -81,9 +81,10 @@ status cuda_trace_begin(cuda_loaded *l) {
     cuda_rank *x = &l->ranks[r];
     CUstream stream = l->streams[cuda_main_stream(l, r)].handle;
     if (!cuda_is_here(l, r)) continue;
+    /* before the record, not after the wait: a host that is late must not make events late */
+    x->offset_ns = rt_clock_ns() - l->origin_ns;
     TRY(cuda_try(l->cu->cuEventRecord(x->origin, stream), "recording an event"));
     TRY(cuda_try(l->cu->cuEventSynchronize(x->origin), "waiting for an event"));
-    x->offset_ns = rt_clock_ns() - l->origin_ns;
   }
   return STATUS_OK;
 }
