@@ -13,6 +13,7 @@ enum { MAX_GPUS = 64, SHIFT = 8, RUNS = 6, MOST = 2 * WORLD_RANKS * WORLD_PLACES
 static const cuda_vendor *cu;
 static int n_gpus;
 static CUcontext contexts[MAX_GPUS];
+static CUstream streams[MAX_GPUS]; /* the test's own: it waits for nothing else */
 static uint64_t seed, draws;
 
 static uint32_t below(uint32_t n) { return (uint32_t)(random_bits(seed, draws++) % n); }
@@ -25,8 +26,8 @@ typedef struct array {
   int gpu;
 } array;
 
-static void make(array *a, uint32_t rank, const void *from, size_t size) {
-  a->at = (place)below(N_PLACES);
+static void make(array *a, uint32_t rank, const void *from, size_t size, bool own) {
+  a->at = own ? OWN : (place)below(N_PLACES);
   a->gpu = (int)(rank % (uint32_t)n_gpus);
   if (a->at == OTHER) a->gpu = (a->gpu + 1) % n_gpus;
   must(cu->cuCtxSetCurrent(contexts[a->gpu]));
@@ -37,8 +38,8 @@ static void make(array *a, uint32_t rank, const void *from, size_t size) {
   check(a->base != NULL);
   a->data = a->at == UNALIGNED ? (char *)a->base + SHIFT : a->base;
   if (!p) memcpy(a->data, from, size);
-  else must(cu->cuMemcpyHtoDAsync((CUdeviceptr)(uintptr_t)a->data, from, size, NULL));
-  must(cu->cuCtxSynchronize());
+  else must(cu->cuMemcpyHtoDAsync((CUdeviceptr)(uintptr_t)a->data, from, size, streams[a->gpu]));
+  must(cu->cuStreamSynchronize(streams[a->gpu]));
 }
 
 /* Takes what it holds, if asked for, and frees it. */
@@ -47,7 +48,8 @@ static void drop(const array *a, void *to, size_t size) {
   bool on_host = a->at == PAGEABLE || a->at == PINNED;
   must(cu->cuCtxSetCurrent(contexts[a->gpu]));
   if (to && on_host) memcpy(to, a->data, size);
-  else if (to) must(cu->cuMemcpyDtoHAsync(to, p, size, NULL)), must(cu->cuCtxSynchronize());
+  else if (to) must(cu->cuMemcpyDtoHAsync(to, p, size, streams[a->gpu]));
+  must(cu->cuStreamSynchronize(streams[a->gpu]));
   if (a->at == PAGEABLE) free(a->base);
   else if (a->at == PINNED) must(cu->cuMemFreeHost(a->base));
   else must(cu->cuMemFree((CUdeviceptr)(uintptr_t)a->base));
@@ -62,10 +64,11 @@ static uint32_t run_world(rt_device *d, const world *w) {
   void *inputs[MOST], *outputs[MOST];
   if (!EXPECT_INT(d->ops->load(d, w->plan, &l), STATUS_OK)) return 1;
   for (int r = 0; r < RUNS; r++) {
+    bool own = below(3) == 0; /* all of them: then nothing is copied, nothing waited for */
     world_clear(w);
     for (uint32_t i = 0; i < n && r % 2 == 0; i++) {
-      make(&in[i], i / WORLD_PLACES, w->inputs[i], size);
-      make(&out[i], i / WORLD_PLACES, w->outputs[i], size);
+      make(&in[i], i / WORLD_PLACES, w->inputs[i], size, own);
+      make(&out[i], i / WORLD_PLACES, w->outputs[i], size, own);
       inputs[i] = in[i].data;
       outputs[i] = out[i].data;
     }
@@ -93,18 +96,33 @@ static void test_mode(const rt_device_options *o, const char *name) {
   d->ops->close(d);
 }
 
+static void open_gpus(void) {
+  must(cu->cuDeviceGetCount(&n_gpus));
+  if (n_gpus > MAX_GPUS) n_gpus = MAX_GPUS;
+  for (int g = 0; g < n_gpus; g++) {
+    must(cu->cuDevicePrimaryCtxRetain(&contexts[g], g));
+    must(cu->cuCtxSetCurrent(contexts[g]));
+    must(cu->cuStreamCreateWithPriority(&streams[g], CU_STREAM_NON_BLOCKING, 0));
+  }
+}
+
+static void close_gpus(void) {
+  for (int g = 0; g < n_gpus; g++) {
+    must(cu->cuStreamDestroy(streams[g]));
+    must(cu->cuDevicePrimaryCtxRelease(g));
+  }
+}
+
 int main(void) {
   if (cuda_vendor_load(&cu) != STATUS_OK) {
     printf("skipped: %s\n", status_message());
     return EXPECT(true) ? test_finish() : 1;
   }
-  must(cu->cuDeviceGetCount(&n_gpus));
-  if (n_gpus > MAX_GPUS) n_gpus = MAX_GPUS;
-  for (int g = 0; g < n_gpus; g++) must(cu->cuDevicePrimaryCtxRetain(&contexts[g], g));
+  open_gpus();
   test_mode(&(rt_device_options){.graph = false}, "direct");
   test_mode(&(rt_device_options){.graph = true}, "as graphs");
   test_mode(&(rt_device_options){.link_host = true}, "through the host");
   test_mode(&(rt_device_options){.adversarial = true, .seed = 5}, "delayed");
-  for (int g = 0; g < n_gpus; g++) must(cu->cuDevicePrimaryCtxRelease(g));
+  close_gpus();
   return test_finish();
 }

@@ -26,6 +26,18 @@ fusion two {
 }
 END
 two=$dir/two.weir
+# Slices that begin nowhere in particular, as operands of products.
+program slices <<'END'
+fusion slices {
+  g : f32[4, 3, 5]
+  h : f32[4, 5, 7]
+  k = matmul(g, h)
+  return k
+  schedule {
+    k[0] = stream
+  }
+}
+END
 
 # ends CODE WORDS VARIABLE=value... -- OPTION...: the run ends with the code and one message.
 ends() {
@@ -47,6 +59,7 @@ ends() {
 # ---- what is not there ----
 ends 0 '' LD_LIBRARY_PATH="$standins" --
 ends 3 'no GPU' WEIR_STANDIN_GPUS=0 --
+expect 0 'check: k max_abs=' run "$dir/slices.weir" --device cuda --check
 mkdir "$dir/old"
 echo 'int cuInit(unsigned flags) { return (int)flags; }' >"$dir/old/old.c"
 cc -shared -fPIC -o "$dir/old/libcuda.so.1" "$dir/old/old.c"
