@@ -101,7 +101,7 @@ typedef struct cuda_share {
   size_t *slots; /* by rank: where they begin in the region */
   unsigned wait_flags;
   cuda_mapping **mappings; /* by rank; NULL: none */
-  uint64_t run;            /* the one under way, or the last; from 1 */
+  _Atomic uint64_t run;    /* the one under way, or the last; from 1 */
   rt_fault fault;          /* for tests */
   const char **texts;      /* by post: what is posted where */
   /* The watch. */
