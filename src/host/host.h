@@ -22,7 +22,7 @@
  * communications, with copies where a collective needs pieces one behind the other.
  *
  * Streams. Only the outermost loop of a nest changes streams: iteration i runs on stream i mod
- * `streams`. All workers wait for the calling stream in a loop of their own before the work loop, and
+ * `streams`; of a nest that begins with the device's own piece, the two outermost. All workers wait for the calling stream in a loop of their own before the work loop, and
  * the calling stream waits for them after it. */
 #ifndef WEIR_HOST_HOST_H
 #define WEIR_HOST_HOST_H
