@@ -10,6 +10,7 @@
  *     [n/4, 4 mesh.x]           pieces of 1 in every 4
  *     [2 mesh.y, n/8, 4 mesh.x] parts=2 along y, and of that pieces of 1 in every 4 along x */
 #include "host/internal.h"
+#include "ir/build.h"
 
 enum { MAX_STEPS = 32 };
 
@@ -29,6 +30,8 @@ typedef struct cutting {
   ir_cut cuts[IR_MESH_MAX_RANK];
   uint32_t n;
   const char *why;
+  /* Of merged axes: what must divide what, where only the extents tell. */
+  ir_scalar rows[IR_MESH_MAX_RANK], piece[IR_MESH_MAX_RANK];
 } cutting;
 
 /* What an axis counts: its index at position x of what is left is (x % period) / unit. */
@@ -176,17 +179,26 @@ static bool count_along(cutting *c, const way *w, bool above, counted *x) {
   return true;
 }
 
-/* Merged axes: whole rows of the outermost, or nothing that has a shape. */
+/* Merged axes: whole rows of the outermost, or nothing that has a shape. If pieces have whole rows, so
+ * have periods, which are as many pieces. */
 static bool divide_by_rows(cutting *c, const way *w, ir_partition *p) {
   ir_scalars *s = scalars_of(c->l);
   c->why =
       "comes from merged axes, and its pieces are not whole rows of the first of them; cut one "
       "dimension instead";
   if (!w->rows.id) return true;
-  if (p->kind != IR_CHUNK || !divides(c->l, w->rows, p->size)) return false;
-  if (p->period.id && !divides(c->l, w->rows, p->period)) return false;
-  p->size = ir_scalar_floordiv(s, p->size, w->rows);
-  if (p->period.id) p->period = ir_scalar_floordiv(s, p->period, w->rows);
+  if (p->kind != IR_CHUNK || ir_func_divides(c->l->f, w->rows, p->size) == IR_FALSE) return false;
+  ir_scalar rows = w->rows;
+  if (!divides(c->l, rows, p->size)) {
+    if (p->period.id && !divides(c->l, p->size, p->period)) return false;
+    rows = at_least_one(c->l, rows);
+    c->rows[c->n] = rows;
+    c->piece[c->n] = p->size;
+  } else if (p->period.id && !divides(c->l, rows, p->period)) {
+    return false;
+  }
+  p->size = ir_scalar_floordiv(s, p->size, rows);
+  if (p->period.id) p->period = ir_scalar_floordiv(s, p->period, rows);
   return true;
 }
 
@@ -285,6 +297,18 @@ static const char *find_cuts(const lowering *l, ir_tensor t, uint32_t dim, uint3
 const char *host_cuts_problem(const lowering *l, ir_tensor t, uint32_t dim) {
   cutting c;
   return find_cuts(l, t, dim, 0, &c);
+}
+
+void host_require_cuts(const lowering *l, ir_tensor t, uint32_t dim) {
+  cutting c;
+  check(!find_cuts(l, t, dim, 0, &c));
+  for (uint32_t i = 0; i < c.n; i++) {
+    if (!c.rows[i].id) continue;
+    ir_require(l->h, IR_REQUIRE_DIVIDES, c.rows[i], c.piece[i],
+               "merged axes are cut over devices in whole rows of the first of them, or cut one "
+               "dimension instead",
+               ir_tensor_at(l->f, t)->at);
+  }
 }
 
 uint32_t host_cuts(const lowering *l, ir_tensor t, uint32_t dim, uint32_t without,

@@ -29,6 +29,7 @@ static bool check_placement(lowering *l, ir_tensor t) {
                     "nowhere");
     const char *why = host_cuts_problem(l, t, p.axes[k].dim);
     if (why) return refuse(l, t, why);
+    host_require_cuts(l, t, p.axes[k].dim);
   }
   return true;
 }

@@ -116,6 +116,8 @@ uint32_t host_cuts(const lowering *l, ir_tensor t, uint32_t dim, uint32_t withou
 ir_cut host_cut_along(const lowering *l, ir_tensor t, uint32_t mesh_axis);
 /* Why the dimension cannot be cut as it is placed; NULL: it can. */
 const char *host_cuts_problem(const lowering *l, ir_tensor t, uint32_t dim);
+/* Leaves to binding what only the extents tell about cuts that have no problem. */
+void host_require_cuts(const lowering *l, ir_tensor t, uint32_t dim);
 /* Where devices hold a part of each slice, makes the slices those of the running device's part; false if
  * such slices cannot be told apart there. */
 bool host_fit_stream(const lowering *l, ir_tensor t, stream_axis *a);

@@ -264,7 +264,12 @@ static bool bind_conditions(binder *b) {
     bool holds = c->kind == IR_REQUIRE_EQ   ? x == y
                  : c->kind == IR_REQUIRE_LE ? x <= y
                                             : x >= 1 && y % x == 0;
-    if (!holds) ok = bind_error(b, &place, "%s: there are %lld", c->what, (long long)y);
+    if (holds) continue;
+    if (c->kind == IR_REQUIRE_DIVIDES) { /* what else is wrong follows from it */
+      return bind_error(b, &place, "%s: %lld does not divide %lld", c->what, (long long)x,
+                        (long long)y);
+    }
+    ok = bind_error(b, &place, "%s: there are %lld", c->what, (long long)y);
   }
   return ok;
 }

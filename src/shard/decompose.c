@@ -516,7 +516,10 @@ static bool only_moves(decomposing *d, const ir_op_data *op) {
   if (family != IR_FAMILY_SET && family != IR_FAMILY_REDUCE) return false;
   shard_answer answer = shard_comm_of(d->c, op, &m);
   if (answer == SHARD_SEVERAL) return family == IR_FAMILY_SET;
-  return answer == SHARD_ONE && m.kind != SHARD_NONE;
+  /* What is scattered around a cut that is there already does not come in pieces of that. */
+  bool around = answer == SHARD_ONE && family == IR_FAMILY_REDUCE && m.mesh_axis >= 0 &&
+                shard_cuts_inside(d->f, &m.after, (uint32_t)m.mesh_axis);
+  return !around && answer == SHARD_ONE && m.kind != SHARD_NONE;
 }
 
 /* A reshape counts elements, also those of a broadcast, of which any position would do: its operand
