@@ -305,8 +305,8 @@ void host_require_cuts(const lowering *l, ir_tensor t, uint32_t dim) {
   for (uint32_t i = 0; i < c.n; i++) {
     if (!c.rows[i].id) continue;
     ir_require(l->h, IR_REQUIRE_DIVIDES, c.rows[i], c.piece[i],
-               "merged axes are cut over devices in whole rows of the first of them, or cut one "
-               "dimension instead",
+               "pieces of merged axes must be whole rows of the first of them (or cut one dimension "
+               "instead)",
                ir_tensor_at(l->f, t)->at);
   }
 }

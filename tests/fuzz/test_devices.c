@@ -104,7 +104,7 @@ static bool is_expected(void) {
 }
 
 /* What only the extents tell. */
-static bool is_unfit(void) { return strstr(kit_reason, "in whole rows of the first of them"); }
+static bool is_unfit(void) { return strstr(kit_reason, "must be whole rows of the first of them"); }
 
 /* ---- values ---- */
 static double random_value(gen_random *r, const gen_value *v) {
