@@ -304,10 +304,11 @@ void host_require_cuts(const lowering *l, ir_tensor t, uint32_t dim) {
   check(!find_cuts(l, t, dim, 0, &c));
   for (uint32_t i = 0; i < c.n; i++) {
     if (!c.rows[i].id) continue;
-    ir_require(l->h, IR_REQUIRE_DIVIDES, c.rows[i], c.piece[i],
-               "pieces of merged axes must be whole rows of the first of them (or cut one dimension "
-               "instead)",
-               ir_tensor_at(l->f, t)->at);
+    ir_require(
+        l->h, IR_REQUIRE_DIVIDES, c.rows[i], c.piece[i],
+        "pieces of merged axes must be whole rows of the first of them (or cut one dimension "
+        "instead)",
+        ir_tensor_at(l->f, t)->at);
   }
 }
 
