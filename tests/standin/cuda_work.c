@@ -176,6 +176,7 @@ static CUresult put_value(CUstream s, const char *name, const value_args *args, 
   size_t size = args->is_wide ? sizeof(uint64_t) : sizeof(uint32_t);
   if (!stream_is_good(&s)) return CUDA_ERROR_INVALID_HANDLE;
   if (at % size || !range_is_good(at, size, name)) return CUDA_ERROR_INVALID_VALUE;
+  if (!waits && args->flags != CU_STREAM_WRITE_VALUE_DEFAULT) return CUDA_ERROR_INVALID_VALUE;
   op *o = op_new(name, s, sizeof *args);
   memcpy(o->args, args, sizeof *args);
   if (waits) o->ready = value_is_there;

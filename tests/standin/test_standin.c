@@ -335,6 +335,8 @@ static void test_processes(pid_t pid, int out) {
   int ended = -1;
   OK(cuIpcGetMemHandle(&l.handle, p));
   EXPECT_INT(write(out, &l, sizeof l), sizeof l);
+  EXPECT_INT(cuStreamWriteValue64(s, p, 5, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER),
+             CUDA_ERROR_INVALID_VALUE); /* as the driver has it since CUDA 12 */
   OK(cuStreamWriteValue64(s, p, 5, 0));
   OK(cuStreamWaitValue64(s, p + 8, 6, CU_STREAM_WAIT_VALUE_EQ));
   OK(cuStreamSynchronize(s));

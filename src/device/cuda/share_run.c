@@ -15,7 +15,7 @@ static bool is_over(const cuda_share *s) { return atomic_load(&s->head->is_over)
 /* ---- steps ---- */
 static CUresult set_state(const cuda_loaded *l, uint32_t stream, uint64_t state) {
   return l->cu->cuStreamWriteValue64(l->streams[stream].handle, cuda_share_state(l->share, stream),
-                                     state, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER);
+                                     state, CU_STREAM_WRITE_VALUE_DEFAULT);
 }
 
 CUresult cuda_share_wait(cuda_loaded *l, uint32_t step, CUstream stream) {
