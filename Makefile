@@ -35,7 +35,7 @@ san: ## every suite under ASan + UBSan, then under TSan
 	@$(unrandomised) scripts/test build-tsan
 comma := ,
 
-mutants: ## plant mistakes in propagation and lowering; every one must fail a test (tests/mutants/table.md)
+mutants: ## plant mistakes in propagation, lowering and the CUDA device; every one must fail a test (tests/mutants/table.md)
 	@scripts/setup build
 	@scripts/mutants build-mutants
 
