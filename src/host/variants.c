@@ -19,21 +19,25 @@ static bool is_dimension(const lowering *l, ir_tensor t, ir_axis a) {
   return false;
 }
 
-/* Marks the axes that go over the same positions, or takes their marks away; only beside other streams. */
+/* Marks the axes that go over the same positions, or takes their marks away; only beside other streams,
+ * whose reasons are theirs too. */
 static void set_marks(lowering *l, ir_axis like, bool stream) {
   const ir_func *f = l->f;
   for (uint32_t i = 0; i < f->order.len; i++) {
     ir_tensor t = ir_op_at(f, f->order.data[i])->result;
     ir_axes loop = ir_tensor_at(f, t)->now.loop;
-    uint32_t others = 0;
-    for (uint32_t k = 0; k < loop.len; k++)
-      others += is_stream(l, loop.data[k]) && !ir_class_same(&l->classes, loop.data[k], like);
-    for (uint32_t k = 0; k < loop.len && others; k++) {
-      ir_mark *mark = &ir_axis_at(f, loop.data[k])->mark;
-      if (mark->kind != (stream ? IR_MARK_NONE : IR_MARK_STREAM)) continue;
+    ir_axis other = {0};
+    for (uint32_t k = 0; k < loop.len && !other.id; k++) {
+      bool beside = is_stream(l, loop.data[k]) && !ir_class_same(&l->classes, loop.data[k], like);
+      if (beside) other = loop.data[k];
+    }
+    for (uint32_t k = 0; k < loop.len && other.id; k++) {
+      ir_axis_data *a = ir_axis_at(f, loop.data[k]);
+      if (a->mark.kind != (stream ? IR_MARK_NONE : IR_MARK_STREAM)) continue;
       if (!is_dimension(l, t, loop.data[k]) || !ir_class_same(&l->classes, loop.data[k], like))
         continue;
-      *mark = (ir_mark){.kind = stream ? IR_MARK_STREAM : IR_MARK_NONE};
+      a->mark = (ir_mark){.kind = stream ? IR_MARK_STREAM : IR_MARK_NONE};
+      a->why = stream ? ir_axis_at(f, other)->why : 0;
     }
   }
 }

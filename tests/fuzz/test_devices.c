@@ -536,6 +536,7 @@ static void print_summary(uint64_t done, double seconds) {
 /* Found by longer runs. */
 static const uint64_t once_wrong[] = {
     801452,  /* pieces between two grids */
+    500743,  /* a stream that a variant adds, without a reason */
     1000935, /* a slice with fewer positions than devices */
     1001894, /* a refused operand of what is gathered in slices */
     1004381, /* axes that turn in a circle */
