@@ -250,7 +250,7 @@ int main(int argc, char **argv) {
   uint32_t n = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 12;
   if (!mpi_launch_find(&launch) || launch.size < 2 || launch.size > WORLD_RANKS) {
     printf("skipped: to be started by an MPI launcher, with 2 to %d ranks\n", WORLD_RANKS);
-    return test_finish();
+    return 0;
   }
   if (!is_there()) return test_finish();
   for (size_t m = 0; m < sizeof modes / sizeof *modes; m++) {

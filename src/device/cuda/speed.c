@@ -7,9 +7,12 @@
 enum {
   TRIES = 3,
   LAUNCHES = 64, /* small ones in a row */
-  SMALL = 64,    /* sides of products */
-  F32_SIDE = 2048,
+  SMALL = 64,    /* side of a product that is all launch */
+  FIRST_SIDE = 128,
+  F32_SIDE = 2048, /* at most */
   BF16_SIDE = 4096,
+  ENOUGH_NS = 50000, /* what takes so long need not be larger to be measured */
+  FIRST_BYTES = 1 << 20,
   COPY_BYTES = 128 << 20,
   LINK_BYTES = 16 << 20,
   HOP_BYTES = 256
@@ -41,9 +44,7 @@ static status open_probe(probe *p) {
                  "a stream to measure with"));
   TRY(cuda_try(cu->cuEventCreate(&p->begin, CU_EVENT_DEFAULT), "an event to measure with"));
   TRY(cuda_try(cu->cuEventCreate(&p->end, CU_EVENT_DEFAULT), "an event to measure with"));
-  TRY(cuda_try(cu->cuEventCreate(&p->between, CU_EVENT_DISABLE_TIMING), "an event"));
-  return cuda_try(cu->cuMemsetD8Async(p->memory, 0, 2 * (size_t)COPY_BYTES, p->streams[0]),
-                  "clearing memory");
+  return cuda_try(cu->cuEventCreate(&p->between, CU_EVENT_DISABLE_TIMING), "an event");
 }
 
 static void close_probe(probe *p) {
@@ -86,9 +87,11 @@ typedef struct product {
   int times;
 } product;
 
+enum { THIRD = 2 * (COPY_BYTES / 3 / 256 * 256) };
+
 static status issue_products(probe *p, const void *context) {
   const product *x = context;
-  CUdeviceptr third = (CUdeviceptr)(2 * (size_t)COPY_BYTES / 3) & ~(CUdeviceptr)255;
+  CUdeviceptr third = THIRD;
   CUdeviceptr starts[4] = {p->memory, p->memory + third, p->memory + 2 * third, 0};
   for (int i = 0; i < x->times; i++)
     TRY(cuda_try_lt(
@@ -112,21 +115,33 @@ static status time_products(probe *p, ir_dtype dtype, int64_t side, int times, d
   p->workspace = 0;
   TRY(cuda_try(p->cu->cuMemAlloc(&p->workspace, x.matmul->workspace_bytes + CUDA_ALIGN),
                "memory to measure with"));
+  size_t bytes = (size_t)(side * side) * ir_dtype_size_bytes(dtype);
+  for (size_t i = 0; i < 3; i++)
+    TRY(cuda_try(p->cu->cuMemsetD8Async(p->memory + i * THIRD, 0, bytes, p->streams[0]),
+                 "clearing memory"));
   return least_ns(p, issue_products, &x, ns);
 }
 
+/* A product of at most that side, larger and larger until it takes long enough. */
+static status measure_product(probe *p, ir_dtype dtype, int64_t most, double launch_ns,
+                              double *flops, double *ns) {
+  for (int64_t side = FIRST_SIDE; side <= most; side *= 2) {
+    double all = 0;
+    TRY(time_products(p, dtype, side, 1, &all));
+    if (all == 0) return STATUS_OK;
+    *flops = 2.0 * (double)(side * side * side);
+    *ns = all - launch_ns;
+    if (*ns > ENOUGH_NS) return STATUS_OK;
+  }
+  return STATUS_OK;
+}
+
 static status measure_products(probe *p, cuda_measured *m) {
-  double small = 0, large = 0;
+  double small = 0;
   TRY(time_products(p, IR_BF16, SMALL, LAUNCHES, &small));
   m->launch_ns = small / LAUNCHES;
-  TRY(time_products(p, IR_BF16, BF16_SIDE, 1, &large));
-  m->bf16_flops = 2.0 * BF16_SIDE * BF16_SIDE * BF16_SIDE;
-  m->bf16_ns = large - m->launch_ns;
-  large = 0;
-  TRY(time_products(p, IR_F32, F32_SIDE, 1, &large));
-  m->f32_flops = 2.0 * F32_SIDE * F32_SIDE * F32_SIDE;
-  m->f32_ns = large - m->launch_ns;
-  return STATUS_OK;
+  TRY(measure_product(p, IR_BF16, BF16_SIDE, m->launch_ns, &m->bf16_flops, &m->bf16_ns));
+  return measure_product(p, IR_F32, F32_SIDE, m->launch_ns, &m->f32_flops, &m->f32_ns);
 }
 
 /* ---- memory and links ---- */
@@ -164,9 +179,11 @@ static status issue_hop(probe *p, const void *context) {
 }
 
 static status measure_moves(probe *p, cuda_measured *m) {
-  size_t all = COPY_BYTES, few = HOP_BYTES;
-  TRY(least_ns(p, issue_copy, &all, &m->copy_ns));
-  m->copy_bytes = 2.0 * COPY_BYTES;
+  size_t few = HOP_BYTES;
+  for (size_t some = FIRST_BYTES; some <= COPY_BYTES && m->copy_ns < ENOUGH_NS; some *= 2) {
+    TRY(least_ns(p, issue_copy, &some, &m->copy_ns));
+    m->copy_bytes = 2.0 * (double)some;
+  }
   TRY(least_ns(p, issue_copy, &few, &m->peer_hop_ns));
   TRY(least_ns(p, issue_crossing, NULL, &m->host_ns));
   m->host_bytes = LINK_BYTES;
