@@ -247,7 +247,8 @@ static status choose_host(api_executor *x, const ir_env *env, uint64_t seed, ir_
   *host = x->host;
   if (!v->n || !x->decides) return STATUS_OK;
   TRY(api_ranks_measure(&x->ranks, x->memory));
-  for (uint32_t i = v->n + 1; i-- > 0;) {
+  bool asked = x->ranks.first == 0; /* its word counts */
+  for (uint32_t i = asked ? v->n + 1 : 0; i-- > 0;) {
     double ns;
     TRY(estimate(x, env, i ? v->list[i - 1] : x->host, seed, &ns));
     if (i < v->n && ns >= best_ns) continue;

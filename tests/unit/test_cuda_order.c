@@ -215,6 +215,25 @@ static void test_reuse(cuda_order_options options) {
   two_expect(&t, options, (int64_t[]){101, 1});
 }
 
+/* Whoever reads memory of another rank first waits until it has begun, if it is another process. */
+static void test_apart(bool apart) {
+  world w;
+  make_chain(&w, 64);
+  made m = {.plan = w.plan, .options = {.apart = apart}};
+  arena_init(&m.memory, &memory_default);
+  EXPECT_INT(memory_guard(make_order, &m), STATUS_OK);
+  for (uint32_t r = 0; r < 2; r++) {
+    uint32_t i = 0;
+    while (i < m.order.steps.len &&
+           m.order.steps.data[i].stream != cuda_lane_of(w.plan, r, CUDA_RECEIVES))
+      i++;
+    EXPECT(i < m.order.steps.len);
+    EXPECT_INT(m.order.steps.data[i].kind, apart ? CUDA_WAIT : CUDA_FOLD);
+  }
+  arena_destroy(&m.memory);
+  world_destroy(&w);
+}
+
 /* A stream that begins with a post is issued before the product of another, which takes the host a while. */
 static void test_links_begin(void) {
   two t;
@@ -388,6 +407,8 @@ int main(void) {
   parts.through_host = true;
   test_worlds(parts, "through the host in segments", 240, 60, 8);
   test_waits();
+  test_apart(false);
+  test_apart(true);
   test_links_begin();
   cuda_order_options posted = {.as_posted = true, .reduces = reduces_all};
   cuda_order_options collected = {.as_posted = true}, some = {.as_posted = true};

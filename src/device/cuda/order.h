@@ -129,7 +129,7 @@ typedef struct cuda_order {
   uint32_t n_circles;
   uint32_t n_lanes, *rank_of_lane; /* streams beside those of the plan */
   uint32_t n_events;
-  bool *is_waited_for; /* by event: the others are there for time stamps alone */
+  bool *is_waited_for;    /* by event: the others are there for time stamps alone */
   uint32_t *posted;       /* by post: the event at which it was posted */
   VEC(cuda_end) ends;     /* of all posts */
   uint32_t n_ranks;       /* of the plan */
@@ -141,6 +141,7 @@ typedef struct cuda_order_options {
   bool staged;       /* GPUs cannot read each other's memory, or shall not */
   bool through_host; /* then: by way of the host's memory */
   bool one_gpu;      /* all ranks are on one */
+  bool apart;        /* ranks begin a run each for itself: not all have when one does */
   bool as_posted;    /* communications are left whole; nothing of the above matters */
   /* as posted: whether a reduction is carried out too. `all_give`: no root lacks an input, as far as this
    * process knows. NULL: none is. */

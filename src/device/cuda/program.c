@@ -179,6 +179,7 @@ static status build(void *context) {
   cuda_order_options options = {.staged = l->through_host, .through_host = l->through_host};
   options.one_gpu = l->device->n_gpus == 1 || l->n_ranks == 1;
   if (l->share) options.one_gpu = l->device->world.one_gpu;
+  options.apart = l->share != NULL;
   options.as_posted = l->device->nccl != NULL;
   options.reduces = cuda_nccl_reduces;
   TRY(cuda_order_make(plan, &options, &l->memory, &l->order));
