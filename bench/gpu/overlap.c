@@ -15,7 +15,7 @@
 
 #include "gpu/overlap_hand.h"
 
-enum { ROUNDS = 15, RUNS = 5, MOST_CONTENDERS = 64 };
+enum { ROUNDS = 11, RUNS = 5, MOST_CONTENDERS = 64 };
 
 typedef enum group { PRODUCT, TRANSFER, HAND, TORCH, WEIR, WEIR_GRAPH, GROUPS } group;
 static const char *const group_names[GROUPS] = {"product",  "transfer", "by hand",
