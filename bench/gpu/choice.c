@@ -79,8 +79,7 @@ static void report(rt_device *d, const work *w, int repeats) {
   rt_speed speed = d->ops->speed(d, w->ranks);
   for (int plain = 0; plain < 2; plain++) {
     bench b;
-    bench_args args = {
-        .text = w->text, .ranks = w->ranks, .streams = 8, .fill = true};
+    bench_args args = {.text = w->text, .ranks = w->ranks, .streams = 8, .fill = true};
     args.pipeline = HOST_COLLECTIVE;
     args.lowered = plain ? HOST_UNSTREAMED : HOST_AS_MARKED;
     bench_open(&b, d, &args);
