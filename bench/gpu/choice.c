@@ -44,36 +44,6 @@ static const work works[] = {
     AR("AR, 4 devices, 4096 x 8192 x 2048", 4, 512, 2048, 2048),
 };
 
-typedef struct estimate_call {
-  const rt_plan *plan;
-  cost_machine machine;
-  arena scratch;
-  double ns;
-} estimate_call;
-
-static status estimate(void *context) {
-  estimate_call *c = context;
-  c->ns = cost_plan_ns(c->plan, &c->machine, &c->scratch);
-  return STATUS_OK;
-}
-
-static double predicted_ms(const rt_plan *plan, const rt_speed *s) {
-  estimate_call c = {.plan = plan};
-  c.machine = (cost_machine){.flops_per_ns = s->flops_per_ns,
-                             .narrow_flops_per_ns = s->narrow_flops_per_ns,
-                             .bytes_per_ns = s->bytes_per_ns,
-                             .launch_ns = s->launch_ns,
-                             .threads = s->threads,
-                             .reads_ahead = s->reads_ahead,
-                             .link_latency_ns = s->link_latency_ns,
-                             .link_bytes_per_ns = s->link_bytes_per_ns,
-                             .post_ns = s->post_ns};
-  arena_init(&c.scratch, &memory_default);
-  must(memory_guard(estimate, &c));
-  arena_destroy(&c.scratch);
-  return c.ns * 1e-6;
-}
-
 static void report(rt_device *d, const work *w, int repeats) {
   double said[2], took[2];
   rt_speed speed = d->ops->speed(d, w->ranks);
@@ -83,10 +53,11 @@ static void report(rt_device *d, const work *w, int repeats) {
     args.pipeline = HOST_COLLECTIVE;
     args.lowered = plain ? HOST_UNSTREAMED : HOST_AS_MARKED;
     bench_open(&b, d, &args);
-    said[plain] = predicted_ms(b.parts[0], &speed);
+    must(cost_plan_estimate(b.parts[0], &speed, &memory_default, &said[plain]));
     took[plain] = time_us(bench_run, &b, repeats) * 1e-3;
     bench_close(&b);
   }
+  for (int i = 0; i < 2; i++) said[i] *= 1e-6;
   int chosen = said[0] < said[1] ? 0 : 1, best = took[0] < took[1] ? 0 : 1;
   printf("  %-36s plain %8.3f (model %8.3f)   slices %8.3f (model %8.3f)   auto: %s, %.2f of the "
          "better\n",

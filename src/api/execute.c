@@ -191,36 +191,15 @@ static status bind_rank(api_executor *x, const ir_env *env, uint64_t seed, uint3
 
 /* ---- which variant ---- */
 
-static cost_machine machine_of(const api_executor *x) {
+static rt_speed speed_of(const api_executor *x) {
   rt_speed s = {.flops_per_ns = 60, .bytes_per_ns = 10, .threads = 1};
   if (x->device->ops->speed) s = x->device->ops->speed(x->device, x->ranks.n ? x->ranks.n : 1);
-  if (s.link_bytes_per_ns <= 0) {
-    s.link_latency_ns = x->ranks.link_latency_ns;
-    s.link_bytes_per_ns = x->ranks.link_bytes_per_ns;
-    s.post_ns = x->ranks.n < x->ranks.world ? 250e3 : 1e3; /* another process must wake up for it */
-  }
-  return (cost_machine){.flops_per_ns = s.flops_per_ns,
-                        .narrow_flops_per_ns = s.narrow_flops_per_ns,
-                        .bytes_per_ns = s.bytes_per_ns,
-                        .launch_ns = s.launch_ns > 0 ? s.launch_ns : 500,
-                        .threads = s.threads,
-                        .reads_ahead = s.reads_ahead,
-                        .link_latency_ns = s.link_latency_ns,
-                        .link_bytes_per_ns = s.link_bytes_per_ns,
-                        .post_ns = s.post_ns};
-}
-
-typedef struct estimate_call {
-  const rt_plan *plan;
-  cost_machine machine;
-  arena scratch;
-  double ns;
-} estimate_call;
-
-static status estimate_guarded(void *context) {
-  estimate_call *c = context;
-  c->ns = cost_plan_ns(c->plan, &c->machine, &c->scratch);
-  return STATUS_OK;
+  if (s.launch_ns <= 0) s.launch_ns = 500;
+  if (s.link_bytes_per_ns > 0) return s;
+  s.link_latency_ns = x->ranks.link_latency_ns;
+  s.link_bytes_per_ns = x->ranks.link_bytes_per_ns;
+  s.post_ns = x->ranks.n < x->ranks.world ? 250e3 : 1e3; /* another process must wake up for it */
+  return s;
 }
 
 static status estimate(api_executor *x, const ir_env *env, ir_func *host, uint64_t seed,
@@ -229,12 +208,9 @@ static status estimate(api_executor *x, const ir_env *env, ir_func *host, uint64
   ir_env bound = *env;
   bound.func = host;
   TRY(bind_rank(x, &bound, seed, x->ranks.first, &plan));
-  estimate_call c = {.plan = plan, .machine = machine_of(x)};
-  arena_init(&c.scratch, x->memory);
-  status st = memory_guard(estimate_guarded, &c);
-  arena_destroy(&c.scratch);
+  rt_speed speed = speed_of(x);
+  status st = cost_plan_estimate(plan, &speed, x->memory, ns);
   rt_plan_destroy(plan);
-  *ns = c.ns;
   return st;
 }
 

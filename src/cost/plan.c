@@ -26,14 +26,14 @@ static bool is_product(const rt_task *task) {
   return family == IR_FAMILY_MATMUL || family == IR_FAMILY_LINEAR || family == IR_FAMILY_SDPA;
 }
 
-static double flops_per_ns(const rt_plan *plan, const rt_task *task, const cost_machine *m) {
+static double flops_per_ns(const rt_plan *plan, const rt_task *task, const rt_speed *m) {
   ir_dtype t = plan->views[task->result].dtype;
   bool narrow = (t == IR_F16 || t == IR_BF16) && is_product(task);
   return narrow && m->narrow_flops_per_ns > 0 ? m->narrow_flops_per_ns : m->flops_per_ns;
 }
 
 /* On a processor, a product reads its operands once to pack them, and only then computes. */
-double cost_task_ns(const rt_plan *plan, const rt_task *task, const cost_machine *m) {
+double cost_task_ns(const rt_plan *plan, const rt_task *task, const rt_speed *m) {
   double compute_ns = rt_task_flops(plan, task) / flops_per_ns(plan, task, m);
   double memory_ns = rt_task_bytes(plan, task) / m->bytes_per_ns;
   double sum_ns = compute_ns + memory_ns, most_ns = fmax(compute_ns, memory_ns);
@@ -42,7 +42,7 @@ double cost_task_ns(const rt_plan *plan, const rt_task *task, const cost_machine
 
 typedef struct model {
   const rt_plan *plan;
-  const cost_machine *m;
+  const rt_speed *m;
   double *streams; /* when each is done with what it has */
   double *threads; /* when each is free */
   double *posts;   /* when each communication is done */
@@ -81,7 +81,7 @@ static void post(model *x, const rt_instr *i) {
   x->posts[i->task] = end + x->m->link_latency_ns;
 }
 
-double cost_plan_ns(const rt_plan *plan, const cost_machine *m, arena *scratch) {
+double cost_plan_ns(const rt_plan *plan, const rt_speed *m, arena *scratch) {
   model x = {.plan = plan, .m = m};
   x.streams = ARENA_ARRAY(scratch, plan->n_streams, double);
   x.threads = ARENA_ARRAY(scratch, m->threads, double);
@@ -103,4 +103,27 @@ double cost_plan_ns(const rt_plan *plan, const cost_machine *m, arena *scratch) 
   double end = 0;
   for (uint32_t s = 0; s < plan->n_streams; s++) end = x.streams[s] > end ? x.streams[s] : end;
   return end;
+}
+
+typedef struct estimate_call {
+  const rt_plan *plan;
+  const rt_speed *speed;
+  arena scratch;
+  double ns;
+} estimate_call;
+
+static status estimate(void *context) {
+  estimate_call *c = context;
+  c->ns = cost_plan_ns(c->plan, c->speed, &c->scratch);
+  return STATUS_OK;
+}
+
+status cost_plan_estimate(const rt_plan *plan, const rt_speed *s, const allocator *memory,
+                          double *ns) {
+  estimate_call c = {.plan = plan, .speed = s};
+  arena_init(&c.scratch, memory);
+  status st = memory_guard(estimate, &c);
+  arena_destroy(&c.scratch);
+  *ns = c.ns;
+  return st;
 }

@@ -76,7 +76,7 @@ static void assumed(void) {
 
 /* ---- tasks ---- */
 /* The product [64, 256] x [256, 32] of a dtype: 1048576 operations. */
-static double product_ns(ir_dtype t, const cost_machine *machine) {
+static double product_ns(ir_dtype t, const rt_speed *machine) {
   static const int64_t extents[3][2] = {{64, 32}, {64, 256}, {256, 32}};
   static const int64_t strides[3][2] = {{32, 1}, {256, 1}, {32, 1}};
   rt_view views[3];
@@ -91,7 +91,7 @@ static double product_ns(ir_dtype t, const cost_machine *machine) {
 
 static void tasks(void) {
   const double flops = 2.0 * 64 * 32 * 256, elements = 64 * 32 + 64 * 256 + 256 * 32;
-  cost_machine x = {.flops_per_ns = 100, .bytes_per_ns = 10, .launch_ns = 5, .threads = 1};
+  rt_speed x = {.flops_per_ns = 100, .bytes_per_ns = 10, .launch_ns = 5, .threads = 1};
   (void)EXPECT(near(product_ns(IR_F32, &x), 5 + flops / 100 + elements * 4 / 10));
   (void)EXPECT(near(product_ns(IR_BF16, &x), 5 + flops / 100 + elements * 2 / 10));
   x.narrow_flops_per_ns = 1000;

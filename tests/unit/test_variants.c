@@ -24,7 +24,7 @@ static const char inside[] =
 typedef struct trial {
   const char *text;
   int64_t m, k, n;
-  cost_machine machine;
+  rt_speed machine;
   double ms[4];         /* by host_streams */
   const char *texts[4]; /* of the host programs */
   bool own_first[4];
@@ -66,7 +66,7 @@ static status try_variants(void *context) {
 /* One core that computes 93 GFLOP/s, and a link of so many Mbit/s to another process. */
 static void run(trial *t, const char *text, const int64_t *mkn, double mbits) {
   *t = (trial){.text = text, .m = mkn[0], .k = mkn[1], .n = mkn[2]};
-  t->machine = (cost_machine){.flops_per_ns = 93, .bytes_per_ns = 10, .launch_ns = 500};
+  t->machine = (rt_speed){.flops_per_ns = 93, .bytes_per_ns = 10, .launch_ns = 500};
   t->machine.threads = 1;
   t->machine.link_latency_ns = 100e3;
   t->machine.link_bytes_per_ns = mbits / 8e3;
