@@ -13,7 +13,6 @@
 static rt_device *device;
 
 /* ---- a plan of one launch ---- */
-static int64_t result_bytes; /* of the block that holds the result; 0: as far as its view goes */
 
 static int64_t reach_bytes(const rt_view *v) {
   int64_t last = 0, size = (int64_t)ir_dtype_size_bytes(v->dtype);
@@ -62,39 +61,7 @@ static status run_task(const rt_plan *from, const rt_task *task, char *const *ba
   return st;
 }
 
-/* ---- running and comparing ---- */
-static bool report(const testcase *t, const window *w, const char *what) {
-  fprintf(stderr, "%s\n%swindow%s at [", what, t->text, w->windowed ? "" : " (whole)");
-  for (uint32_t d = 0; d < t->expected.rank; d++)
-    fprintf(stderr, " %lld+%lld", (long long)w->offset[d], (long long)w->extents[d]);
-  fprintf(stderr, " ]\n");
-  return false;
-}
-
-static bool run_window(const testcase *t, const window *w) {
-  ir_array target = t->expected, values = t->expected;
-  int64_t size_bytes, dense_bytes;
-  rt_plan plan = {.n_views = 0};
-  char *block = lay_out(&target, false, &size_bytes), *bases[MAX_INPUTS + 1];
-  memset(block, PATTERN, (size_t)size_bytes);
-  for (uint32_t i = 0; i < t->p.n_inputs; i++) bases[i] = t->blocks[i];
-  bases[t->p.n_inputs] = block;
-  ir_array part = window_of(&target, w);
-  rt_view result = view_of(&part, t->p.n_inputs, block);
-  rt_task task = task_of(t, w, &result, &plan);
-  result_bytes = size_bytes;
-  status st = run_task(&plan, &task, bases);
-  result_bytes = 0;
-  if (st != STATUS_OK) return report(t, w, status_message());
-  check(ir_array_size_bytes(&values, &dense_bytes));
-  values.data = arena_copy(&memory, t->expected.data, (size_t)dense_bytes);
-  ir_array taken = window_of(&values, w);
-  if (!take_window(&part, &taken, block, size_bytes)) return report(t, w, "wrote outside");
-  rt_comparison r = rt_compare(&values, &t->expected, t->least);
-  if (r.ok && (r.max_abs == 0 || !is_exact(t->op->code))) return true;
-  fprintf(stderr, "max_abs %g max_rel %g tolerance %g\n", r.max_abs, r.max_rel, r.tolerance);
-  return report(t, w, "differs");
-}
+/* ---- jobs ---- */
 
 typedef struct job {
   ir_opcode code;
