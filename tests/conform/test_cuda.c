@@ -197,34 +197,10 @@ static void test_deadlock(void) {
 }
 
 /* ---- allocations ---- */
-static status try_all(const world *w, const allocator *memory) {
-  rt_device *d = NULL;
-  rt_loaded *l = NULL;
-  rt_device_options o = {.link_host = true};
-  status st;
-  TRY_OUT(rt_device_cuda.open(&o, memory, &d));
-  TRY_OUT(d->ops->load(d, w->plan, &l));
-  TRY_OUT(rt_run(l, w->inputs, w->outputs, NULL, NULL));
-out:
-  if (l) d->ops->unload(l);
-  if (d) d->ops->close(d);
-  return st;
-}
-
 static void test_allocations(void) {
   world w;
   world_make(&w, 5, 3, 16, 12);
-  status st = STATUS_OUT_OF_MEMORY;
-  uint64_t n = 0;
-  for (; st != STATUS_OK && n < 10000; n++) {
-    memory_faults faults = {.fail_at = n};
-    allocator memory = memory_faulty(&faults);
-    status_clear();
-    st = try_all(&w, &memory);
-    EXPECT(st == STATUS_OK || st == STATUS_OUT_OF_MEMORY);
-    EXPECT_INT(faults.live, 0);
-  }
-  EXPECT_INT(st, STATUS_OK);
+  world_test_allocations(&w, &rt_device_cuda, &(rt_device_options){.link_host = true});
   memory_faults faults = {.fail_at = UINT64_MAX};
   allocator memory = memory_faulty(&faults);
   rt_device *d = open_device(&(rt_device_options){0}, &memory);

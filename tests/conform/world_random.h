@@ -12,6 +12,8 @@
 
 #include "base/random.h"
 #include "conform/plan_kit.h"
+#include "runtime/device.h"
+#include "test.h"
 
 enum { WORLD_RANKS = 8, WORLD_PLACES = 4, WORLD_STREAMS = 3, NO_POST = UINT32_MAX };
 
@@ -250,6 +252,36 @@ static inline bool world_is_right(const world *w) {
     if (memcmp(w->outputs[i], x->value[i % WORLD_PLACES], (size_t)w->width * 8) != 0) return false;
   }
   return true;
+}
+
+/* ---- allocations that fail ---- */
+static inline status world_try(const world *w, const rt_device_ops *ops, const rt_device_options *o,
+                               const allocator *memory) {
+  rt_device *d = NULL;
+  rt_loaded *l = NULL;
+  status st;
+  TRY_OUT(ops->open(o, memory, &d));
+  TRY_OUT(d->ops->load(d, w->plan, &l));
+  TRY_OUT(rt_run(l, w->inputs, w->outputs, NULL, NULL));
+out:
+  if (l) d->ops->unload(l);
+  if (d) d->ops->close(d);
+  return st;
+}
+
+/* The device is opened, and the world loaded and run, while the first, the second, … allocation fails. */
+static inline void world_test_allocations(const world *w, const rt_device_ops *ops,
+                                          const rt_device_options *o) {
+  status st = STATUS_OUT_OF_MEMORY;
+  for (uint64_t n = 0; st != STATUS_OK && n < 10000; n++) {
+    memory_faults faults = {.fail_at = n};
+    allocator memory = memory_faulty(&faults);
+    status_clear();
+    st = world_try(w, ops, o, &memory);
+    EXPECT(st == STATUS_OK || st == STATUS_OUT_OF_MEMORY);
+    EXPECT_INT(faults.live, 0);
+  }
+  EXPECT_INT(st, STATUS_OK);
 }
 
 #endif
