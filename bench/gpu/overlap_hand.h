@@ -202,6 +202,7 @@ static inline void hand_gathered(hand *h, int i) {
   for (int d = 0; d < 2; d++) {
     CUdeviceptr mine = h->c[d] + (size_t)i * made, theirs = mine + (size_t)h->slices * made;
     if (!h->own_first) product_issue(&h->p, h->a[d] + at, h->b[d], mine, h->compute[d]);
+    else if (i == 0) product_issue(&h->own, h->a[d], h->b[d], mine, h->compute[d]);
     ok(cu->cuStreamWaitEvent(h->compute[d].stream, h->arrived[d][i], 0));
     product_issue(&h->p, h->other[d] + at, h->b[d], theirs, h->compute[d]);
   }
@@ -228,8 +229,6 @@ static inline void hand_reduced(hand *h, int i) {
 
 static inline void hand_run(void *context) {
   hand *h = context;
-  for (int d = 0; d < 2 && h->own_first; d++)
-    product_issue(&h->own, h->a[d], h->b[d], h->c[d], h->compute[d]);
   for (int i = 0; i < h->slices; i++)
     if (h->s.ar) hand_reduced(h, i);
     else hand_gathered(h, i);

@@ -229,6 +229,7 @@ static bool run_as_gpus(trial *t, team *x, const rt_plan *plan) {
   for (uint64_t k = 0; k < 6 && good; k++) {
     cuda_order_options o = {.staged = k % 2, .through_host = k % 2, .one_gpu = k == 2};
     o.as_posted = k >= 4;
+    o.large = k % 4 < 2; /* every task is: streams take turns where they can */
     if (k == 4) o.reduces = reduces;
     const char *how = k >= 4 ? "steps, as posted" : k % 2 ? "steps, through the host" : "steps";
     team_cut(x);

@@ -157,15 +157,19 @@ static uint32_t two_broadcast(two *t, uint32_t r, uint32_t stream, uint32_t root
   return kit_post(&t->w.ranks[r].k, stream, p);
 }
 
-/* Rank r must end with `factor[r]` times 1, 2, 3, … */
-static void two_expect(two *t, cuda_order_options options, const int64_t factor[2]) {
+static void two_join(two *t) {
   rt_plan *plans[2];
-  uint32_t wrong = 0;
   for (uint32_t r = 0; r < 2; r++) {
     (void)kit_plan(&t->w.ranks[r].k);
     plans[r] = &t->w.ranks[r].k.plan;
   }
   if (rt_plan_join(plans, 2, &memory_default, &t->w.plan) != STATUS_OK) abort();
+}
+
+/* Rank r must end with `factor[r]` times 1, 2, 3, … */
+static void two_expect(two *t, cuda_order_options options, const int64_t factor[2]) {
+  uint32_t wrong = 0;
+  if (!t->w.plan) two_join(t);
   for (uint32_t seed = 0; seed < 100; seed++) {
     job j = {&t->w, options, seed};
     bool right = memory_guard(run_job, &j) == STATUS_OK;
@@ -237,17 +241,14 @@ static void test_apart(bool apart) {
 /* A stream that begins with a post is issued before the product of another, which takes the host a while. */
 static void test_links_begin(void) {
   two t;
-  rt_plan *plans[2];
   two_begin(&t, 2);
   for (uint32_t r = 0; r < 2; r++) {
     kit *k = &t.w.ranks[r].k;
     uint32_t sum = kit_pool(k, TWO_WIDTH), got = kit_pool(k, TWO_WIDTH);
     (void)kit_binary(k, 0, IR_OP_ADD, sum, t.x[r], t.x[r]);
     (void)kit_join(k, 1, two_broadcast(&t, r, 1, 0, t.x[r], got));
-    (void)kit_plan(k);
-    plans[r] = &k->plan;
   }
-  if (rt_plan_join(plans, 2, &memory_default, &t.w.plan) != STATUS_OK) abort();
+  two_join(&t);
   made m = {.plan = t.w.plan, .options = {.staged = true, .through_host = true}};
   arena_init(&m.memory, &memory_default);
   EXPECT_INT(memory_guard(make_order, &m), STATUS_OK);
@@ -261,6 +262,66 @@ static void test_links_begin(void) {
   EXPECT_INT(before, 2);
   arena_destroy(&m.memory);
   world_destroy(&t.w);
+}
+
+/* ---- fewer streams ---- */
+/* Three slices go from rank 0 to rank 1 on three streams, each of which adds its own to it. */
+static void make_slices(two *t) {
+  two_begin(t, 4);
+  for (uint32_t r = 0; r < 2; r++) {
+    kit *k = &t->w.ranks[r].k;
+    for (uint32_t i = 1; i <= 3; i++) {
+      uint32_t got = kit_pool(k, TWO_WIDTH), sum = i == 3 ? t->z[r] : kit_pool(k, TWO_WIDTH);
+      (void)kit_join(k, i, two_broadcast(t, r, i, 0, t->x[r], got));
+      (void)kit_binary(k, i, IR_OP_ADD, sum, got, t->x[r]);
+    }
+    for (uint32_t i = 1; i <= 3; i++) (void)kit_wait(k, 0, i);
+  }
+  two_join(t);
+}
+
+/* Streams on which tasks of rank 1 are launched: one for all slices, if they are large enough. */
+static void test_turns(int64_t large, uint32_t expected) {
+  two t;
+  make_slices(&t);
+  made m = {.plan = t.w.plan, .options = {.staged = true, .through_host = true, .large = large}};
+  arena_init(&m.memory, &memory_default);
+  EXPECT_INT(memory_guard(make_order, &m), STATUS_OK);
+  bool works[64] = {false};
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < m.order.steps.len; i++) {
+    const cuda_step *s = &m.order.steps.data[i];
+    if (s->kind != CUDA_LAUNCH || rt_plan_rank(t.w.plan, s->stream) != 1) continue;
+    n += !works[s->stream];
+    works[s->stream] = true;
+  }
+  EXPECT_INT(n, expected);
+  arena_destroy(&m.memory);
+  two_expect(&t, m.options, (int64_t[]){2, 102});
+}
+
+/* Streams that only join communications wait for nothing: who waits for them does, once. */
+static void test_passed_on(void) {
+  two t;
+  two_begin(&t, 3);
+  for (uint32_t r = 0; r < 2; r++) {
+    kit *k = &t.w.ranks[r].k;
+    for (uint32_t i = 1; i <= 2; i++)
+      (void)kit_join(k, i,
+                     two_broadcast(&t, r, i, 0, t.x[r], i == 2 ? t.z[r] : kit_pool(k, TWO_WIDTH)));
+    for (uint32_t i = 1; i <= 2; i++) (void)kit_wait(k, 0, i);
+  }
+  two_join(&t);
+  made m = {.plan = t.w.plan, .options = {.staged = true, .through_host = true}};
+  arena_init(&m.memory, &memory_default);
+  EXPECT_INT(memory_guard(make_order, &m), STATUS_OK);
+  uint32_t waits[64] = {0}, first = t.w.plan->first_stream[1];
+  for (uint32_t i = 0; i < m.order.steps.len; i++)
+    if (m.order.steps.data[i].kind == CUDA_WAIT) waits[m.order.steps.data[i].stream]++;
+  for (uint32_t s = 1; s < 3; s++) EXPECT_INT(waits[s] + waits[first + s], 0);
+  EXPECT_INT(waits[first], 1); /* rank 1 receives both on one lane */
+  arena_destroy(&m.memory);
+  two_expect(&t, m.options, (int64_t[]){1, 1});
 }
 
 /* ---- as posted ---- */
@@ -398,7 +459,11 @@ static void test_parts(cuda_order_options options) {
 int main(void) {
   cuda_order_options direct = {0}, one = {.one_gpu = true}, peers = {.staged = true};
   cuda_order_options host = {.staged = true, .through_host = true};
+  cuda_order_options turns = {.staged = true, .through_host = true, .large = 1};
+  cuda_order_options direct_turns = {.large = 1};
   test_worlds(direct, "direct", 24, 60, 8);
+  test_worlds(direct_turns, "direct, in turns", 24, 60, 8);
+  test_worlds(turns, "through the host, in turns", 24, 60, 8);
   test_worlds(one, "one GPU", 24, 60, 8);
   test_worlds(peers, "peer copies", 24, 60, 8);
   test_worlds(host, "through the host", 24, 60, 8);
@@ -410,6 +475,11 @@ int main(void) {
   test_apart(false);
   test_apart(true);
   test_links_begin();
+  test_turns(1, 1);
+  test_turns(TWO_WIDTH, 1);
+  test_turns(TWO_WIDTH + 1, 3); /* too small */
+  test_turns(0, 3);
+  test_passed_on();
   cuda_order_options posted = {.as_posted = true, .reduces = reduces_all};
   cuda_order_options collected = {.as_posted = true}, some = {.as_posted = true};
   some.reduces = reduces_some;
@@ -433,5 +503,6 @@ int main(void) {
   test_parts((cuda_order_options){0});
   test_parts((cuda_order_options){.one_gpu = true});
   test_parts((cuda_order_options){.staged = true, .through_host = true});
+  test_parts(turns);
   return test_finish();
 }

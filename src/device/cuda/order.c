@@ -368,6 +368,7 @@ status cuda_order_make(const rt_plan *plan, const cuda_order_options *options, a
   }
   TRY(check_end(k));
   place_slots(k);
+  cuda_order_spare_streams(k);
   cuda_order_prune(k);
   if (!options->as_posted) list_ends(k);
   return STATUS_OK;

@@ -105,7 +105,8 @@ int64_t cuda_input_bytes(const rt_post *post);
 static inline int64_t cuda_aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 /* Bytes sent at once of a piece of so many. */
 int64_t cuda_segment_bytes(const cuda_maker *k, int64_t bytes);
-/* Drops the waits that change nothing. */
+/* Lets fewer streams wait (order_streams.c), and drops the waits that change nothing. */
+void cuda_order_spare_streams(cuda_maker *k);
 void cuda_order_prune(cuda_maker *k);
 /* The steps of a communication all of whose posts stand in the order. */
 void cuda_moves_add(cuda_maker *k, uint32_t meeting);

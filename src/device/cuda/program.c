@@ -145,18 +145,25 @@ static void place_tasks(cuda_loaded *l) {
     t->launch = launches++;
     t->stream = instr->stream;
   }
+  for (uint32_t i = 0; i < l->order.steps.len; i++) {
+    const cuda_step *s = &l->order.steps.data[i];
+    if (s->kind == CUDA_LAUNCH) l->tasks[s->index].on = s->stream;
+  }
 }
 
 /* A run is over when the streams are whose end nobody else waits for. */
 static void find_last(cuda_loaded *l) {
   uint32_t n = l->order.steps.len;
   bool *waited = ARENA_ARRAY(&l->memory, l->order.n_events, bool);
+  bool *seen = ARENA_ARRAY(&l->memory, l->n_streams, bool);
   for (uint32_t i = n; i-- > 0;) {
     const cuda_step *s = &l->order.steps.data[i];
     cuda_stream *stream = &l->streams[s->stream];
     if (s->kind == CUDA_WAIT) waited[s->index] = true;
-    if (!stream->used) stream->is_last = s->kind != CUDA_RECORD || !waited[s->index];
     stream->used = true;
+    if (seen[s->stream] || (s->kind == CUDA_RECORD && !waited[s->index])) continue;
+    seen[s->stream] = true;
+    stream->is_last = s->kind != CUDA_RECORD;
   }
 }
 
@@ -173,6 +180,9 @@ static void find_recorders(cuda_loaded *l) {
     l->rank_of_event[l->order.n_events + s] = l->streams[s].rank;
 }
 
+/* Of a result: as many processors as large GPUs have, with a tile of 64 by 128 each. */
+enum { LARGE = 1 << 20 };
+
 static status build(void *context) {
   cuda_loaded *l = context;
   const rt_plan *plan = plan_of(l);
@@ -180,6 +190,7 @@ static status build(void *context) {
   options.one_gpu = l->device->n_gpus == 1 || l->n_ranks == 1;
   if (l->share) options.one_gpu = l->device->world.one_gpu;
   options.apart = l->share != NULL;
+  options.large = l->device->options.adversarial ? 1 : LARGE;
   options.as_posted = l->device->nccl != NULL;
   options.reduces = cuda_nccl_reduces;
   TRY(cuda_order_make(plan, &options, &l->memory, &l->order));
@@ -221,7 +232,7 @@ static status find_matmuls(cuda_loaded *l) {
     cuda_matmul_shape shape;
     cuda_matmul_starts starts;
     cuda_task *task = &l->tasks[t];
-    cuda_stream *s = &l->streams[task->stream];
+    cuda_stream *s = &l->streams[task->on];
     if (!task->is_here || !cuda_matmul_shape_of(plan, &plan->tasks[t], &shape, &starts)) continue;
     cuda_gpu *g = gpu_of(l, s->rank);
     TRY(make_current(l, s->rank));
@@ -272,7 +283,7 @@ static void make_calls(cuda_loaded *l, cuda_task *t) {
     t->calls[i].addresses =
         ARENA_ARRAY(&l->memory, code->launches[i].n_pointers + (size_t)1, CUdeviceptr);
   }
-  cuda_stream *s = &l->streams[t->stream];
+  cuda_stream *s = &l->streams[t->on];
   need_scratch(s, code->scratch_bytes);
   if (t->kernel->indexed) {
     t->error = l->ranks[s->rank].n_errors++;
@@ -427,7 +438,7 @@ static CUdeviceptr start_of(const cuda_loaded *l, const rt_task *task, uint32_t 
 }
 
 static void place_calls(cuda_loaded *l, cuda_task *t, const rt_task *task) {
-  const cuda_stream *s = &l->streams[t->stream];
+  const cuda_stream *s = &l->streams[t->on];
   for (uint32_t i = 0; i < t->n_calls; i++) {
     const cg_launch *launch = t->calls[i].launch;
     for (uint32_t p = 0; p < launch->n_pointers; p++) {
