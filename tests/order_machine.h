@@ -107,6 +107,15 @@ static inline char *machine_view(const machine *m, uint32_t view) {
   return v ? m->bases[v->buffer] + v->offset_bytes : NULL;
 }
 
+/* Are so many bytes there? Of buffers binding has made sure. */
+static inline bool machine_has(const machine *m, const cuda_place *p, int64_t bytes) {
+  const cuda_order *o = m->order;
+  int64_t room = INT64_MAX;
+  if (p->kind == CUDA_IN_STAGING) room = o->staging_bytes[p->index];
+  if (p->kind == CUDA_IN_SLOTS) room = o->slots_bytes[p->index];
+  return p->offset_bytes >= 0 && p->offset_bytes <= room - bytes;
+}
+
 /* What is only collected comes here first. */
 static inline void machine_collect(machine *m, uint32_t comm, rt_comm_request *r) {
   size_t bytes = (size_t)r->count * ir_dtype_size_bytes(r->dtype);
@@ -201,6 +210,7 @@ static inline bool machine_advance(machine *m, uint32_t s) {
     break;
   case CUDA_COPY: {
     const cuda_copy *c = &o->copies.data[step->index];
+    check(machine_has(m, &c->to, c->size_bytes) && machine_has(m, &c->from, c->size_bytes));
     memcpy(machine_address(m, &c->to), machine_address(m, &c->from), (size_t)c->size_bytes);
     break;
   }

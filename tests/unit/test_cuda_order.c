@@ -471,6 +471,8 @@ int main(void) {
   test_worlds(parts, "peer copies in segments", 240, 60, 8);
   parts.through_host = true;
   test_worlds(parts, "through the host in segments", 240, 60, 8);
+  parts.whole_bytes = 4096; /* of a longer input, a share that is sent as it is */
+  test_worlds(parts, "through the host, shares in one segment", 2400, 60, 2);
   test_waits();
   test_apart(false);
   test_apart(true);

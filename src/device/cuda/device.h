@@ -72,10 +72,10 @@ typedef struct cuda_task {
   cuda_call *calls;
   uint32_t n_calls;
   uint32_t instr, launch; /* in `base.plan`; how many launches stand before it */
-  uint16_t stream; /* of the plan */
-  uint16_t on;     /* in `streams`: where it is launched */
-  bool is_here;   /* this process runs it; otherwise nothing else is set */
-  uint32_t error; /* its record, if the kernel is indexed */
+  uint16_t stream;        /* of the plan */
+  uint16_t on;            /* in `streams`: where it is launched */
+  bool is_here;           /* this process runs it; otherwise nothing else is set */
+  uint32_t error;         /* its record, if the kernel is indexed */
 } cuda_task;
 
 /* A copy or fold with its addresses. */

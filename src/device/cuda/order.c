@@ -275,7 +275,7 @@ static void size_stagings(cuda_maker *k) {
     cuda_staging *s = &k->stagings[rank];
     if (!rt_comm_reduces(post->kind)) continue;
     int64_t bytes = post->count * (int64_t)ir_dtype_size_bytes(post->dtype);
-    int64_t most = cuda_aligned(cuda_segment_bytes(k, bytes)) * (post->n_team - 1);
+    int64_t most = cuda_aligned(cuda_longest_segment_bytes(k, bytes)) * (post->n_team - 1);
     if (most > s->size_bytes) s->size_bytes = most;
     k->order->staging_bytes[rank] = CUDA_STAGINGS * s->size_bytes;
   }
@@ -325,7 +325,10 @@ static void place_slots(cuda_maker *k) {
     cuda_place *place = c->to.kind == CUDA_IN_SLOTS ? &c->to : &c->from;
     if (place->kind == CUDA_IN_SLOTS) place->offset_bytes *= k->slots[place->index].size_bytes;
   }
-  for (uint32_t r = 0; r < o->n_ranks; r++) o->slots_bytes[r] = CUDA_SLOTS * k->slots[r].size_bytes;
+  for (uint32_t r = 0; r < o->n_ranks; r++) {
+    const cuda_slots *s = &k->slots[r];
+    o->slots_bytes[r] = (s->next < CUDA_SLOTS ? s->next : CUDA_SLOTS) * s->size_bytes;
+  }
 }
 
 static void list_ends(cuda_maker *k) {
@@ -360,6 +363,7 @@ status cuda_order_make(const rt_plan *plan, const cuda_order_options *options, a
   result->circles = k->meetings.circles.data;
   result->n_circles = k->meetings.circles.len;
   TRY(make_lanes(k));
+  cuda_segments_size(k);
   size_stagings(k);
   begin_links(k);
   for (uint32_t i = 0; i < plan->n_instrs; i++) {

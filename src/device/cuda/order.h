@@ -146,7 +146,7 @@ typedef struct cuda_order_options {
   /* as posted: whether a reduction is carried out too. `all_give`: no root lacks an input, as far as this
    * process knows. NULL: none is. */
   bool (*reduces)(const rt_post *post, bool all_give);
-  /* A task with so many elements keeps a GPU busy by itself; 0: none does. */
+  /* A task whose result has so many elements keeps a GPU busy by itself; 0: none does. */
   int64_t large;
   /* Pieces up to `whole_bytes` are sent as they are, larger ones in segments. 0: good values. */
   int64_t whole_bytes, segment_bytes;

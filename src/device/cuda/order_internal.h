@@ -6,10 +6,8 @@
 #include "device/cuda/order.h"
 
 enum {
-  CUDA_SLOTS = 8,             /* segments that a rank can have in pinned memory at once */
-  CUDA_STAGINGS = 4,          /* segments that a rank can have received and not reduced yet */
-  CUDA_PIECE_WHOLE = 9 << 20, /* a piece up to this size is one segment */
-  CUDA_SEGMENT = 4 << 20,     /* of a larger one */
+  CUDA_SLOTS = 16,   /* segments that a rank can have in pinned memory at once */
+  CUDA_STAGINGS = 4, /* segments that a rank can have received and not reduced yet */
 };
 
 /* A segment of pinned memory: who must have taken it before it is filled again. */
@@ -75,6 +73,7 @@ typedef struct cuda_maker {
   uint32_t
       *recorded;   /* by lane: the event recorded there just now; CUDA_NOBODY: more came after it */
   bool *is_posted; /* by post */
+  int64_t segment_bytes;     /* of a piece that is sent in parts */
   cuda_slots *slots;         /* by rank */
   cuda_staging *stagings;    /* by rank */
   cuda_uses *uses;           /* by buffer */
@@ -103,8 +102,12 @@ bool cuda_ranges_meet(const cuda_range *a, const cuda_range *b);
 int64_t cuda_input_bytes(const rt_post *post);
 /* What a part of staged memory takes. */
 static inline int64_t cuda_aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
+/* Decides how long segments are. */
+void cuda_segments_size(cuda_maker *k);
 /* Bytes sent at once of a piece of so many. */
 int64_t cuda_segment_bytes(const cuda_maker *k, int64_t bytes);
+/* The same at most of any part of such a piece. */
+int64_t cuda_longest_segment_bytes(const cuda_maker *k, int64_t bytes);
 /* Lets fewer streams wait (order_streams.c), and drops the waits that change nothing. */
 void cuda_order_spare_streams(cuda_maker *k);
 void cuda_order_prune(cuda_maker *k);

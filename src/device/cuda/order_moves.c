@@ -180,12 +180,40 @@ static void keep(cuda_maker *k, uint32_t member, cuda_place to, cuda_place from,
 /* ---- segments ---- */
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Of a piece that is sent in parts, so that its way in and its way out overlap. Every copy costs the
- * engine some microseconds, so parts are not small. */
+/* Of a piece that is sent in parts, so that its way in and its way out overlap. By way of the host, bytes
+ * arrive later than they leave by the time that the longest segment takes, and every segment costs the
+ * engines some microseconds, in which they could move about 256 KiB: all in all least if a segment is the
+ * root of that times all bytes that go the same way. */
+void cuda_segments_size(cuda_maker *k) {
+  enum { LEAST = 1 << 20, MOST = 8 << 20, GAP = 256 << 10, ENOUGH = 1 << 30 };
+  const rt_plan *plan = k->plan;
+  int64_t bytes = 0, root = LEAST;
+  for (uint32_t p = 0; p < plan->n_posts; p++) {
+    const rt_post *post = &plan->posts[p];
+    if (post->in != RT_NO_VIEW) bytes = smaller(bytes + cuda_input_bytes(post), ENOUGH);
+  }
+  if (!k->options->one_gpu) bytes /= k->order->n_ranks;
+  while (root < MOST && root * root < bytes * GAP) root += LEAST / 4;
+  k->segment_bytes = k->options->segment_bytes ? k->options->segment_bytes : root;
+}
+
+/* Hardly longer pieces than a segment are not cut. */
+static int64_t longest_whole(const cuda_maker *k) {
+  return k->options->whole_bytes ? k->options->whole_bytes
+                                 : k->segment_bytes + k->segment_bytes / 2;
+}
+
+int64_t cuda_longest_segment_bytes(const cuda_maker *k, int64_t bytes) {
+  return smaller(bytes, longest_whole(k));
+}
+
+/* Others are cut into equal parts. */
 int64_t cuda_segment_bytes(const cuda_maker *k, int64_t bytes) {
-  int64_t whole = k->options->whole_bytes ? k->options->whole_bytes : CUDA_PIECE_WHOLE;
-  int64_t some = k->options->segment_bytes ? k->options->segment_bytes : CUDA_SEGMENT;
-  return k->options->staged && bytes > whole ? some : bytes;
+  enum { GRAIN = 256 };
+  int64_t some = k->segment_bytes;
+  if (!k->options->staged || bytes <= longest_whole(k)) return bytes;
+  int64_t parts = (bytes + some - 1) / some, each = (bytes + parts - 1) / parts;
+  return k->options->segment_bytes ? some : (each + GRAIN - 1) / GRAIN * GRAIN;
 }
 
 /* ---- kinds that only move ---- */

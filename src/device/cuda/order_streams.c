@@ -40,11 +40,13 @@ static uint32_t calling_stream(const rt_plan *plan, uint32_t rank) {
 }
 
 /* ---- who takes turns ---- */
-static int64_t elements_of(const rt_plan *plan, uint32_t task) {
-  const rt_view *v = &plan->views[plan->tasks[task].result];
-  int64_t n = 1;
-  for (uint32_t d = 0; d < v->rank; d++) n *= v->extents[d];
-  return n;
+/* A product may be spread over its inner dimension too. */
+static bool is_large(const cuda_maker *k, uint32_t task) {
+  enum { INNER = 4096 };
+  const rt_view *v = &k->plan->views[k->plan->tasks[task].result];
+  double n = 1, least = (double)k->options->large;
+  for (uint32_t d = 0; d < v->rank; d++) n *= (double)v->extents[d];
+  return n >= least || rt_task_flops(k->plan, &k->plan->tasks[task]) >= 2 * INNER * least;
 }
 
 /* Does the launch, whose stream knows `known`, come behind all that had their turn anyway? That is so if it
@@ -54,7 +56,7 @@ static bool is_in_turn(const sparer *x, const cuda_step *s, const uint32_t *know
   const turns *t = turns_of(x, s->stream);
   uint32_t n = plan->n_streams + x->k->order->n_lanes, rank = rt_plan_rank(plan, s->stream);
   bool later = t->last == s->stream;
-  if (elements_of(plan, s->index) < x->k->options->large) return false;
+  if (!is_large(x->k, s->index)) return false;
   for (uint32_t c = 0; c < n; c++) {
     bool is_lane = c >= plan->n_streams, others = is_lane || rt_plan_rank(plan, c) != rank;
     if ((others || c == calling_stream(plan, rank)) && t->known[c] > known[c]) return false;
@@ -135,8 +137,7 @@ static void record(sparer *x, uint32_t stream, uint32_t event) {
 /* Nothing stands between the members of one communication. */
 static void prepare_comm(sparer *x, const cuda_step *s) {
   const cuda_comm *c = &x->k->order->comms.data[s->index];
-  for (uint32_t i = 0; i < c->n && s->index == c->first; i++)
-    wait_now(x, s[i].stream, s[i].stream);
+  for (uint32_t i = 0; i < c->n && s->index == c->first; i++) wait_now(x, s[i].stream, s[i].stream);
 }
 
 static void work(sparer *x, const cuda_step *s) {
