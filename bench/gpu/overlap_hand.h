@@ -100,13 +100,14 @@ static inline void whole_run(void *context) {
   ok(cu->cuStreamSynchronize(x->w.stream));
 }
 
-/* All bytes that cross the link, both ways at once: whole, or in pieces each of which goes back as soon
- * as it has arrived in the host's memory. */
+/* All bytes that cross the link, both ways at once: whole, a half by each device, or in pieces each of
+ * which goes back as soon as it has arrived in the host's memory. */
 typedef struct transfer {
   size_t bytes, piece; /* each way */
+  int devices;
   void *pinned[2];
   CUdeviceptr memory[2];
-  CUstream out, in;
+  CUstream out[2], in[2]; /* by device */
   CUevent arrived[64];
 } transfer;
 
@@ -116,10 +117,11 @@ static inline size_t crossing_bytes(size s) {
   return s.ar ? 2 * bf16_bytes(s.m, s.n) : bf16_bytes(s.m, s.k);
 }
 
-static inline void transfer_open(transfer *t, size s, size_t piece) {
-  *t = (transfer){.bytes = crossing_bytes(s), .piece = piece, .out = new_stream()};
-  t->in = new_stream();
+static inline void transfer_open(transfer *t, size s, size_t piece, int devices) {
+  *t = (transfer){.bytes = crossing_bytes(s), .piece = piece, .devices = devices};
   for (int i = 0; i < 2; i++) {
+    t->out[i] = new_stream();
+    t->in[i] = new_stream();
     t->pinned[i] = pinned_memory(t->bytes);
     t->memory[i] = device_memory(t->bytes);
   }
@@ -128,16 +130,19 @@ static inline void transfer_open(transfer *t, size s, size_t piece) {
 
 static inline void transfer_run(void *context) {
   const transfer *t = context;
-  size_t piece = t->piece ? t->piece : t->bytes;
+  size_t piece = t->piece ? t->piece : t->bytes / (size_t)t->devices;
   for (size_t at = 0, i = 0; at < t->bytes; at += piece, i++) {
+    CUstream out = t->out[i % (size_t)t->devices], in = t->in[i % (size_t)t->devices];
     char *there = (char *)t->pinned[0] + at, *back = (char *)t->pinned[t->piece ? 0 : 1] + at;
-    ok(cu->cuMemcpyDtoHAsync(there, t->memory[0] + at, piece, t->out));
-    if (t->piece) ok(cu->cuEventRecord(t->arrived[i], t->out));
-    if (t->piece) ok(cu->cuStreamWaitEvent(t->in, t->arrived[i], 0));
-    ok(cu->cuMemcpyHtoDAsync(t->memory[1] + at, back, piece, t->in));
+    ok(cu->cuMemcpyDtoHAsync(there, t->memory[0] + at, piece, out));
+    if (t->piece) ok(cu->cuEventRecord(t->arrived[i], out));
+    if (t->piece) ok(cu->cuStreamWaitEvent(in, t->arrived[i], 0));
+    ok(cu->cuMemcpyHtoDAsync(t->memory[1] + at, back, piece, in));
   }
-  ok(cu->cuStreamSynchronize(t->out));
-  ok(cu->cuStreamSynchronize(t->in));
+  for (int d = 0; d < t->devices; d++) {
+    ok(cu->cuStreamSynchronize(t->out[d]));
+    ok(cu->cuStreamSynchronize(t->in[d]));
+  }
 }
 
 /* ---- programs in equal slices ---- */
