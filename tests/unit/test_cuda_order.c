@@ -219,6 +219,69 @@ static void test_reuse(cuda_order_options options) {
   two_expect(&t, options, (int64_t[]){101, 1});
 }
 
+static uint32_t two_message(two *t, uint32_t r, uint32_t stream, rt_comm_kind kind, uint32_t view) {
+  static const uint32_t team[] = {0, 1};
+  bool sends = kind == RT_COMM_SEND;
+  rt_post p = {.kind = kind, .dtype = IR_I64, .team = team, .n_team = 2, .count = TWO_WIDTH};
+  p.me = p.rank = r;
+  p.to = sends ? (int32_t)r : RT_COMM_NOBODY;
+  p.from = sends ? RT_COMM_NOBODY : (int32_t)r;
+  p.in = sends ? view : RT_NO_VIEW;
+  p.out = sends ? RT_NO_VIEW : view;
+  return kit_post(&t->w.ranks[r].k, stream, p);
+}
+
+/* A message to oneself is sent when its sender has posted it, though the receiver did long before. */
+static void test_to_oneself(cuda_order_options options) {
+  two t;
+  two_begin(&t, 3);
+  for (uint32_t r = 0; r < 2; r++) {
+    kit *k = &t.w.ranks[r].k;
+    uint32_t sum = kit_pool(k, TWO_WIDTH);
+    uint32_t received = two_message(&t, r, 2, RT_COMM_RECV, t.z[r]);
+    (void)kit_binary(k, 1, IR_OP_ADD, sum, t.x[r], t.x[r]);
+    (void)kit_join(k, 0, two_message(&t, r, 1, RT_COMM_SEND, sum));
+    (void)kit_join(k, 0, received);
+  }
+  two_expect(&t, options, (int64_t[]){2, 202});
+}
+
+/* Who joins a communication that gives it nothing still stands behind all that came before the post. */
+static void test_joined_for_nothing(cuda_order_options options, int64_t count) {
+  two t;
+  two_begin(&t, 2);
+  for (uint32_t r = 0; r < 2; r++) {
+    kit *k = &t.w.ranks[r].k;
+    uint32_t sum = kit_pool(k, TWO_WIDTH), u = kit_pool(k, TWO_WIDTH);
+    (void)kit_binary(k, 1, IR_OP_ADD, sum, t.x[r], t.x[r]);
+    uint32_t post = two_broadcast(&t, r, 1, 0, t.x[r], r == 0 ? RT_NO_VIEW : u);
+    k->posts.data[post].count = count;
+    (void)kit_join(k, 0, post);
+    (void)kit_set(k, 0, t.z[r], sum);
+  }
+  two_expect(&t, options, (int64_t[]){2, 202});
+}
+
+/* What a broadcast leaves where it is, an allreduce of the same team before it has to bring first. */
+static void test_left_in_place(cuda_order_options options) {
+  static const uint32_t team[] = {0, 1};
+  two t;
+  two_begin(&t, 1);
+  for (uint32_t r = 0; r < 2; r++) {
+    kit *k = &t.w.ranks[r].k;
+    uint32_t sum = kit_pool(k, TWO_WIDTH);
+    rt_post p = {.kind = RT_COMM_ALLREDUCE, .dtype = IR_I64, .team = team, .n_team = 2};
+    p.me = p.rank = r;
+    p.count = TWO_WIDTH;
+    p.in = t.x[r], p.out = sum;
+    uint32_t first = kit_post(k, 0, p);
+    (void)kit_join(k, 0, two_broadcast(&t, r, 0, 0, sum, sum));
+    (void)kit_set(k, 0, t.z[r], sum);
+    (void)kit_join(k, 0, first);
+  }
+  two_expect(&t, options, (int64_t[]){102, 102});
+}
+
 /* Whoever reads memory of another rank first waits until it has begun, if it is another process. */
 static void test_apart(bool apart) {
   world w;
@@ -502,6 +565,17 @@ int main(void) {
   test_before(host);
   test_reuse(direct);
   test_reuse(host);
+  test_left_in_place(direct);
+  test_left_in_place(host);
+  test_left_in_place(posted);
+  test_to_oneself(direct);
+  test_to_oneself(host);
+  test_to_oneself(posted);
+  test_joined_for_nothing(direct, TWO_WIDTH);
+  test_joined_for_nothing(host, TWO_WIDTH);
+  test_joined_for_nothing(posted, TWO_WIDTH);
+  test_joined_for_nothing(direct, 0);
+  test_joined_for_nothing(posted, 0);
   test_parts((cuda_order_options){0});
   test_parts((cuda_order_options){.one_gpu = true});
   test_parts((cuda_order_options){.staged = true, .through_host = true});

@@ -122,6 +122,9 @@ static void add_join(cuda_maker *k, uint16_t stream, uint32_t post) {
     cuda_comms_join(k, stream, post);
     return;
   }
+  /* also where nothing is written: what stood before the post is behind whoever joins it */
+  if (k->plan->instrs[k->meetings.instr_of_post[post]].stream != stream)
+    cuda_step_add(k, CUDA_WAIT, stream, k->order->posted[post]);
   for (int h = 0; h < 2; h++) {
     uint32_t at = k->meetings.of_post[post][h];
     if (at == CUDA_NOBODY) continue;

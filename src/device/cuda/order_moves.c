@@ -166,14 +166,17 @@ static void fold(cuda_maker *k, uint16_t stream, uint32_t on, int64_t count, uin
   vec_push(k->memory, &k->order->folds, f);
 }
 
-/* What stays with its owner needs no link. The engines that copy are left to what crosses it. */
+/* What stays with its owner needs no link. The engines that copy are left to what crosses it. What is in
+ * its place already is there when the communications before have brought it. */
 static void keep(cuda_maker *k, uint32_t member, cuda_place to, cuda_place from, int64_t bytes) {
-  if (bytes == 0 || to.kind == CUDA_NOWHERE || from.kind == CUDA_NOWHERE || is_same(to, from))
-    return;
+  bool stays = is_same(to, from);
+  if (bytes == 0 || to.kind == CUDA_NOWHERE || from.kind == CUDA_NOWHERE) return;
+  if (stays && k->before.len == 0) return;
   uint16_t stream = lane(k, member, CUDA_KEEPS);
   int64_t size = (int64_t)ir_dtype_size_bytes(post_of(k, member)->dtype);
   need(k, stream, member);
   note(k, stream, member, CUDA_WRITES | CUDA_READS);
+  if (stays) return;
   fold(k, stream, member, bytes / size, 1, 1, (cuda_place[]){from, to});
 }
 
@@ -253,6 +256,7 @@ static void move_add(cuda_maker *k, move_list *l, uint32_t from, cuda_place here
                      cuda_place there, int64_t bytes) {
   if (here.kind == CUDA_NOWHERE || there.kind == CUDA_NOWHERE || bytes == 0) return;
   if (rank_of(k, from) == rank_of(k, to)) {
+    if (from != to) need(k, lane(k, to, CUDA_KEEPS), from);
     keep(k, to, there, here, bytes);
     note(k, lane(k, to, CUDA_KEEPS), from, CUDA_READS); /* a message to oneself has two members */
     return;
