@@ -55,13 +55,14 @@ static void drop(const array *a, void *to, size_t size) {
   else must(cu->cuMemFree((CUdeviceptr)(uintptr_t)a->base));
 }
 
-/* Every second run keeps the arrays of the one before. */
-static uint32_t run_world(rt_device *d, const world *w) {
+/* Every second run keeps the arrays of the one before; any may be traced. */
+static uint32_t run_world(rt_device *d, world *w) {
   rt_loaded *l = NULL;
   uint32_t n = w->n * WORLD_PLACES, wrong = 0;
   size_t size = (size_t)w->width * sizeof(int64_t);
   array in[MOST], out[MOST];
   void *inputs[MOST], *outputs[MOST];
+  rt_span *spans = ARENA_ARRAY(&w->memory, w->plan->n_tasks + w->plan->n_posts, rt_span);
   if (!EXPECT_INT(d->ops->load(d, w->plan, &l), STATUS_OK)) return 1;
   for (int r = 0; r < RUNS; r++) {
     bool own = below(3) == 0; /* all of them: then nothing is copied, nothing waited for */
@@ -72,7 +73,7 @@ static uint32_t run_world(rt_device *d, const world *w) {
       inputs[i] = in[i].data;
       outputs[i] = out[i].data;
     }
-    wrong += rt_run(l, inputs, outputs, NULL, NULL) != STATUS_OK;
+    wrong += rt_run(l, inputs, outputs, below(2) ? spans : NULL, NULL) != STATUS_OK;
     if (r % 2 == 0) continue;
     for (uint32_t i = 0; i < n; i++) drop(&in[i], NULL, size), drop(&out[i], w->outputs[i], size);
     wrong += !world_is_right(w);

@@ -159,11 +159,14 @@ static status record_all(cuda_loaded *l) {
   return st == STATUS_OK ? joined : st;
 }
 
+static void forget_graph(cuda_loaded *l) {
+  if (l->graph) (void)l->cu->cuGraphExecDestroy(l->graph);
+  l->graph = NULL;
+}
+
 static status capture(cuda_loaded *l) {
   CUgraph graph = NULL;
   CUstream first = l->streams[0].handle;
-  if (l->graph) (void)l->cu->cuGraphExecDestroy(l->graph);
-  l->graph = NULL;
   TRY(cuda_try(l->cu->cuStreamBeginCapture(first, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
                "beginning a capture"));
   status st = record_all(l);
@@ -297,10 +300,13 @@ static status start(cuda_loaded *l, void *const *inputs, void *const *outputs) {
   TRY(take_arrays(l, inputs, outputs));
   bool stale = l->watched && cuda_nccl_is_stale(l), moved = l->moved || stale;
   if (stale) TRY(cuda_nccl_prepare(l));
-  if (moved) cuda_program_place(l);
+  if (moved) { /* also if this run is traced, and replays nothing */
+    cuda_program_place(l);
+    forget_graph(l);
+  }
   l->moved = false;
   l->replaying = replays(l);
-  if (l->replaying && (!l->graph || moved)) TRY(capture(l));
+  if (l->replaying && !l->graph) TRY(capture(l));
   return l->spans ? cuda_trace_begin(l) : STATUS_OK;
 }
 
@@ -327,12 +333,14 @@ status cuda_begin(rt_loaded *loaded, void *const *inputs, void *const *outputs, 
 
 void cuda_launch(rt_loaded *loaded, uint32_t instr) {
   cuda_loaded *l = (cuda_loaded *)loaded;
-  if (!replays(l)) {
+  if (!l->replaying) {
     cuda_issue(l, l->order.upto[instr]);
     if (l->share && l->share->fault.after == instr) rt_fault_strike(&l->share->fault);
     return;
   }
-  if (instr == 0) l->failed = l->cu->cuGraphLaunch(l->graph, l->streams[0].handle);
+  if (instr > 0) return;
+  l->failed = make_current(l, 0);
+  if (l->failed == CUDA_SUCCESS) l->failed = l->cu->cuGraphLaunch(l->graph, l->streams[0].handle);
 }
 
 /* Of several tasks that met a wrong index, the first in the plan is reported. */
@@ -372,7 +380,7 @@ static status failure(cuda_loaded *l) {
 
 static status sync_all(cuda_loaded *l) {
   if (l->watched) return cuda_watch(l);
-  if (replays(l)) return wait_for(l, 0);
+  if (l->replaying) return wait_for(l, 0);
   /* time stamps come behind what others wait for, and so does what tells other processes of an end */
   bool all = l->failed != CUDA_SUCCESS || l->spans || l->share;
   for (uint32_t s = 0; s < l->n_streams; s++)
