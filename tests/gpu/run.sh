@@ -106,6 +106,7 @@ three_ways() {
 conform() {
   try 'conformance' "$build/tests/conform/test_cuda"
   try 'arrays of the caller' "$build/tests/gpu/test_arrays"
+  try 'threads and contexts of the caller' "$build/tests/gpu/test_callers"
   shards 'kernels' 12 "$build/tests/conform/test_cuda_windows" @ 1 2
 }
 

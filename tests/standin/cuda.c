@@ -44,10 +44,21 @@ static CUresult failure_of(const char *function) {
   return CUDA_ERROR_UNKNOWN;
 }
 
+/* Whether a thread must have made a context current before it calls the function. */
+static bool needs_context(const char *function) {
+  static const char *const families[] = {"cuMem",    "cuStream", "cuEvent",      "cuLaunch",
+                                         "cuModule", "cuIpc",    "cuGraphLaunch"};
+  for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+    if (strncmp(function, families[i], strlen(families[i])) == 0) return true;
+  return false;
+}
+
 CUresult enter(const char *function) {
   if (in_host_function)
     return MISUSE(CUDA_ERROR_NOT_PERMITTED, "%s is called by a host function", function);
   if (!standin.ready) return MISUSE(CUDA_ERROR_NOT_INITIALIZED, "%s comes before cuInit", function);
+  if (!current_context && needs_context(function))
+    return MISUSE(CUDA_ERROR_INVALID_CONTEXT, "%s: the thread has no context", function);
   if (standin_fails(function)) return failure_of(function);
   return standin.sticky;
 }

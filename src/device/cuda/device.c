@@ -4,6 +4,16 @@
 
 #include "device/cuda/speed.h"
 
+/* ---- callers ---- */
+CUcontext cuda_caller_enter(const cuda_vendor *cu) {
+  CUcontext context = NULL;
+  return cu->cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : NULL;
+}
+
+void cuda_caller_leave(const cuda_vendor *cu, CUcontext caller) {
+  (void)cu->cuCtxSetCurrent(caller);
+}
+
 /* ---- GPUs ---- */
 static status read_capability(cuda_device *d, cuda_gpu *g) {
   const cuda_vendor *cu = d->cu;
@@ -21,6 +31,7 @@ static void close_gpu(cuda_device *d, cuda_gpu *g) {
   cuda_matmuls_destroy(d->cu, g->matmuls, d->memory);
   cuda_programs_close(g->programs);
   if (g->lt) (void)d->cu->cublasLtDestroy(g->lt);
+  (void)d->cu->cuCtxSetCurrent(NULL);
   (void)d->cu->cuDevicePrimaryCtxRelease(g->id);
   g->context = NULL;
   g->programs = NULL;
@@ -49,8 +60,12 @@ out:
 static void device_close(rt_device *device) {
   cuda_device *d = (cuda_device *)device;
   if (!d) return;
+  CUcontext caller = cuda_caller_enter(d->cu);
+  for (uint32_t i = 0; i < d->n_gpus && d->nccl; i++)
+    if (d->gpus[i].context) (void)d->cu->cuCtxSetCurrent(d->gpus[i].context);
   cuda_nccl_close(d->nccl);
   for (uint32_t i = 0; i < d->n_gpus; i++) close_gpu(d, &d->gpus[i]);
+  cuda_caller_leave(d->cu, caller);
   (void)pthread_mutex_destroy(&d->run);
   (void)pthread_mutex_destroy(&d->lock);
   cuda_world_destroy(&d->world);
@@ -95,8 +110,10 @@ static status device_open(const rt_device_options *options, const allocator *mem
     memory_free(memory, d);
     return st;
   }
+  CUcontext caller = cuda_caller_enter(cu);
   st = cuda_gpu_open(d, d->options.first_rank % d->n_gpus);
   if (st == STATUS_OK) st = open_carrier(d);
+  cuda_caller_leave(cu, caller);
   if (st == STATUS_OK) *result = &d->base;
   else device_close(&d->base);
   return st;
@@ -132,16 +149,21 @@ static rt_speed device_speed(rt_device *device, uint32_t ranks) {
   cuda_device *d = (cuda_device *)device;
   cuda_sharing s = {.ranks = ranks, .gpus = d->n_gpus};
   s.through_host = d->options.link_host || !all_peers(d, ranks < d->n_gpus ? ranks : d->n_gpus);
-  return cuda_speed_model(cuda_speed_measure(d), &s);
+  CUcontext caller = cuda_caller_enter(d->cu);
+  const cuda_measured *m = cuda_speed_measure(d);
+  cuda_caller_leave(d->cu, caller);
+  return cuda_speed_model(m, &s);
 }
 
 /* ---- loaded plans ---- */
 static void device_unload(rt_loaded *loaded) {
   cuda_loaded *l = (cuda_loaded *)loaded;
   if (!l) return;
-  const allocator *memory = l->device->memory;
+  const cuda_device *d = l->device;
+  CUcontext caller = cuda_caller_enter(d->cu);
   cuda_program_destroy(l);
-  memory_free(memory, l);
+  cuda_caller_leave(d->cu, caller);
+  memory_free(d->memory, l);
 }
 
 /* `plans`: of all ranks, which are processes; NULL: what there is is in `plan`. */
@@ -155,6 +177,7 @@ static status load(cuda_device *d, const rt_plan *plan, const rt_plan *const *pl
   l->plan = plan;
   l->device = d;
   l->cu = d->cu;
+  CUcontext caller = cuda_caller_enter(d->cu);
   (void)pthread_mutex_lock(&d->lock);
   status st = plans ? cuda_share_open(l, plans, n) : STATUS_OK;
   if (st == STATUS_OK) st = cuda_program_init(l);
@@ -163,6 +186,7 @@ static status load(cuda_device *d, const rt_plan *plan, const rt_plan *const *pl
   if (st != STATUS_OK) device_unload(&l->base);
   else *result = &l->base;
   (void)pthread_mutex_unlock(&d->lock);
+  cuda_caller_leave(d->cu, caller);
   return st;
 }
 

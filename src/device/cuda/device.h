@@ -29,6 +29,12 @@ enum {
   CUDA_SHARED_ALIGN = 2 << 20 /* smaller blocks share an allocation, which is exported as a whole */
 };
 
+/* ---- callers ---- */
+/* Contexts belong to threads, and a caller may use CUDA too: whatever context its thread has when it calls,
+ * it has when the call, or the run that it began, is over. */
+CUcontext cuda_caller_enter(const cuda_vendor *cu);
+void cuda_caller_leave(const cuda_vendor *cu, CUcontext caller);
+
 /* ---- GPUs ---- */
 typedef struct cuda_gpu {
   CUdevice id;
@@ -46,6 +52,7 @@ typedef struct cuda_device {
   const cuda_vendor *cu;
   rt_device_options options;
   pthread_mutex_t run;  /* held from begin() to finish() */
+  CUcontext caller;     /* of that run: what its thread had */
   pthread_mutex_t lock; /* of the GPUs, while plans are loaded */
   cuda_world world;     /* of processes */
   uint32_t n_gpus;

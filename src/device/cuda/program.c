@@ -538,9 +538,16 @@ status cuda_program_init(cuda_loaded *l) {
   return STATUS_OK;
 }
 
+/* Which context it is does not matter to what is given back, but there must be one. */
+static void make_any_current(const cuda_loaded *l) {
+  for (uint32_t r = 0; l->ranks && r < l->n_ranks; r++)
+    if (gpu_of(l, r)->context) (void)l->cu->cuCtxSetCurrent(gpu_of(l, r)->context);
+}
+
 void cuda_program_destroy(cuda_loaded *l) {
   const cuda_vendor *cu = l->cu;
   if (l->is_stuck) return; /* to free what streams still use would wait for them */
+  make_any_current(l);
   for (uint32_t s = 0; l->streams && s < l->n_streams; s++)
     if (l->streams[s].handle) (void)cu->cuStreamDestroy(l->streams[s].handle);
   for (uint32_t i = 0; l->events && i < l->n_events; i++)

@@ -310,9 +310,15 @@ static status start(cuda_loaded *l, void *const *inputs, void *const *outputs) {
   return l->spans ? cuda_trace_begin(l) : STATUS_OK;
 }
 
+static void end_run(cuda_device *d) {
+  cuda_caller_leave(d->cu, d->caller);
+  (void)pthread_mutex_unlock(&d->run);
+}
+
 status cuda_begin(rt_loaded *loaded, void *const *inputs, void *const *outputs, rt_span *spans) {
   cuda_loaded *l = (cuda_loaded *)loaded;
   (void)pthread_mutex_lock(&l->device->run);
+  l->device->caller = cuda_caller_enter(l->cu);
   l->spans = spans;
   l->origin_ns = spans ? rt_clock_ns() : 0;
   l->issued = 0;
@@ -327,7 +333,7 @@ status cuda_begin(rt_loaded *loaded, void *const *inputs, void *const *outputs, 
     if (l->share) st = cuda_share_finish(l->share, st);
     drain(l);
   }
-  (void)pthread_mutex_unlock(&l->device->run);
+  end_run(l->device);
   return st;
 }
 
@@ -408,6 +414,6 @@ status cuda_finish(rt_loaded *loaded) {
   status st = complete(l);
   if (l->share) st = cuda_share_finish(l->share, st);
   if (st != STATUS_OK) drain(l);
-  (void)pthread_mutex_unlock(&l->device->run);
+  end_run(l->device);
   return st;
 }
