@@ -1,6 +1,8 @@
 #!/bin/bash
 # Programs with --check on the stand-ins: the examples, and those for GPUs on four devices; directly, as
 # graphs, through the host, with delays; on one GPU and on four, which read each other's memory or do not.
+#
+#   programs.sh STANDINS      the folder of the stand-ins; $WEIR is the command
 . "$(dirname "$0")/../cli/kit"
 export WEIR_STANDIN_GPUS WEIR_STANDIN_PEERS WEIR_STANDIN_SEED=0
 
@@ -30,4 +32,8 @@ for file in tests/gpu/programs/*.weir; do
   sed 's/@D/4/g' "$file" >"$dir/$(basename "$file")"
   check 4 "$dir/$(basename "$file")"
 done
+
+# A profiler sees a range for every launch, and none within another.
+NVTX_INJECTION64_PATH=$1/libprofiler.so expect 0 'profiler: some ranges, 0 open' \
+  run examples/ag_matmul.weir --device cuda
 finish

@@ -53,6 +53,7 @@ static CUresult run_launch(cuda_loaded *l, uint32_t task, const cuda_stream *s) 
   if (r == CUDA_SUCCESS && t->matmul) r = run_matmul(l, t, &plan_of(l)->tasks[task], s);
   else if (r == CUDA_SUCCESS) r = run_calls(l, t, s->handle);
   if (r == CUDA_SUCCESS && l->spans) r = l->cu->cuEventRecord(l->timing[2 * task + 1], s->handle);
+  (void)nvtxRangePop();
   return r;
 }
 
