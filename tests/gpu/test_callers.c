@@ -74,6 +74,23 @@ static void test_mode(const rt_device_options *o, CUcontext context) {
   world_destroy(&j.w);
 }
 
+/* What is measured between two GPUs is what plans get: memory read directly, where that is possible. */
+static void test_measured_peers(void) {
+  job j = {.options = &(rt_device_options){.graph = false}, .w = {.n = 2}};
+  CUcontext contexts[2];
+  int n = 0, can = 0;
+  check(cu->cuDeviceGetCount(&n) == CUDA_SUCCESS);
+  if (n < 2 || cu->cuDeviceCanAccessPeer(&can, 0, 1) != CUDA_SUCCESS || !can) return;
+  for (int i = 0; i < 2; i++) check(cu->cuDevicePrimaryCtxRetain(&contexts[i], i) == CUDA_SUCCESS);
+  open_device(&j);
+  ask_speed(&j);
+  check(cu->cuCtxSetCurrent(contexts[0]) == CUDA_SUCCESS);
+  EXPECT_INT(cu->cuCtxEnablePeerAccess(contexts[1], 0), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+  check(cu->cuCtxSetCurrent(NULL) == CUDA_SUCCESS);
+  close_device(&j);
+  for (int i = 0; i < 2; i++) (void)cu->cuDevicePrimaryCtxRelease(i);
+}
+
 int main(void) {
   int n = 0;
   CUcontext theirs;
@@ -82,6 +99,7 @@ int main(void) {
     return EXPECT(true) ? test_finish() : 1;
   }
   check(cu->cuDeviceGetCount(&n) == CUDA_SUCCESS && n > 0);
+  test_measured_peers(); /* the first to ask: it is measured once */
   check(cu->cuDevicePrimaryCtxRetain(&theirs, n - 1) == CUDA_SUCCESS);
   for (int i = 0; i < 2; i++) {
     CUcontext context = i ? theirs : NULL;

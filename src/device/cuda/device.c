@@ -56,6 +56,18 @@ out:
   return st;
 }
 
+status cuda_gpu_connect(cuda_device *d, uint32_t a, uint32_t b, bool *can) {
+  const cuda_gpu *from = &d->gpus[a], *to = &d->gpus[b];
+  int yes = 0;
+  TRY(cuda_try(d->cu->cuDeviceCanAccessPeer(&yes, from->id, to->id), "asking for peer access"));
+  *can = yes != 0;
+  TRY(cuda_try(d->cu->cuCtxSetCurrent(from->context), "making a context current"));
+  if (!yes) return STATUS_OK;
+  CUresult r = d->cu->cuCtxEnablePeerAccess(to->context, 0);
+  return r == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED ? STATUS_OK
+                                                     : cuda_try(r, "enabling peer access");
+}
+
 /* ---- devices ---- */
 static void device_close(rt_device *device) {
   cuda_device *d = (cuda_device *)device;

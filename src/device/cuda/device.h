@@ -63,6 +63,9 @@ typedef struct cuda_device {
 
 /* Makes the GPU ready on first use, and its context current. The lock is held. */
 NODISCARD status cuda_gpu_open(cuda_device *d, uint32_t gpu);
+/* From now on GPU `a` reads the memory of GPU `b`, if it can. Both are ready; the context of `a` becomes
+ * current. */
+NODISCARD status cuda_gpu_connect(cuda_device *d, uint32_t a, uint32_t b, bool *can);
 
 /* ---- loaded plans ---- */
 /* One launch of a kernel. */

@@ -494,19 +494,6 @@ static status open_ranks(cuda_loaded *l) {
   return STATUS_OK;
 }
 
-/* GPU `a` may read the memory of GPU `b`. */
-static status connect(cuda_loaded *l, uint32_t a, uint32_t b, bool *can) {
-  const cuda_gpu *from = &l->device->gpus[a], *to = &l->device->gpus[b];
-  int yes = 0;
-  TRY(cuda_try(l->cu->cuDeviceCanAccessPeer(&yes, from->id, to->id), "asking for peer access"));
-  *can = yes != 0;
-  if (!yes) return STATUS_OK;
-  TRY(cuda_try(l->cu->cuCtxSetCurrent(from->context), "making a context current"));
-  CUresult r = l->cu->cuCtxEnablePeerAccess(to->context, 0);
-  return r == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED ? STATUS_OK
-                                                     : cuda_try(r, "enabling peer access");
-}
-
 /* Where some GPU cannot read another's memory, all go through the host. */
 static status connect_gpus(cuda_loaded *l) {
   uint32_t n = l->n_ranks < l->device->n_gpus ? l->n_ranks : l->device->n_gpus;
@@ -515,7 +502,7 @@ static status connect_gpus(cuda_loaded *l) {
   for (uint32_t a = 0; a < n; a++) {
     for (uint32_t b = 0; b < n && !l->through_host; b++) {
       bool can = true;
-      if (a != b) TRY(connect(l, a, b, &can));
+      if (a != b) TRY(cuda_gpu_connect(l->device, a, b, &can));
       l->through_host = !can;
     }
   }
