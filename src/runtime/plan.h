@@ -141,9 +141,10 @@ typedef struct rt_plan {
   rt_post *posts;
   uint32_t n_posts;
   /* Of several ranks (rt_plan_join): rank r has the streams from first_stream[r] to below
-   * first_stream[r + 1], the first of which is its main one. One rank: NULL. */
+   * first_stream[r + 1], the first of which is its main one, and the buffers from first_buffer[r] to below
+   * first_buffer[r + 1]. One rank: NULL. */
   uint32_t n_ranks;
-  uint32_t *first_stream;
+  uint32_t *first_stream, *first_buffer;
   uint64_t seed;
 } rt_plan;
 

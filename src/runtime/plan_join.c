@@ -117,11 +117,13 @@ static status join_guarded(void *context) {
   p->buffers = ARENA_ARRAY(memory, p->n_buffers, rt_buffer);
   p->posts = ARENA_ARRAY(memory, p->n_posts, rt_post);
   p->first_stream = ARENA_ARRAY(memory, c->n + 1, uint32_t);
+  p->first_buffer = ARENA_ARRAY(memory, c->n + 1, uint32_t);
   joining j = {.p = p}, *at = ARENA_ARRAY(memory, c->n, joining);
   for (uint32_t r = 0; r < c->n; r++) {
     const rt_plan *from = c->plans[r];
     at[r] = j;
     p->first_stream[r] = j.streams;
+    p->first_buffer[r] = j.buffers;
     add_views(&j, from);
     add_buffers(&j, from, r);
     add_tasks(&j, from);
@@ -134,6 +136,7 @@ static status join_guarded(void *context) {
     j.streams += from->n_streams;
   }
   p->first_stream[c->n] = j.streams;
+  p->first_buffer[c->n] = j.buffers;
   p->n_ranks = c->n;
   add_instrs(&j, at, c->plans, c->n);
   return STATUS_OK;

@@ -17,29 +17,12 @@ static status make_current(const cuda_loaded *l, uint32_t rank) {
 }
 
 /* ---- which rank owns what ---- */
-static void own_view(cuda_loaded *l, uint32_t view, uint32_t rank) {
-  if (view != RT_NO_VIEW) l->rank_of_buffer[plan_of(l)->views[view].buffer] = rank;
-}
-
-/* Of a plan of processes; also what nobody uses belongs to somebody. */
 static void own_buffers(cuda_loaded *l) {
-  uint32_t b = 0;
-  for (uint32_t r = 0; l->share && r < l->n_ranks; r++)
-    for (uint32_t i = 0; i < l->share->plans[r]->n_buffers; i++) l->rank_of_buffer[b++] = r;
-}
-
-static void own_instr(cuda_loaded *l, const rt_instr *i) {
   const rt_plan *plan = plan_of(l);
-  uint32_t rank = rt_plan_rank(plan, i->stream);
-  if (i->kind == RT_POST) {
-    own_view(l, plan->posts[i->task].in, rank);
-    own_view(l, plan->posts[i->task].out, rank);
+  for (uint32_t b = 0, r = 0; plan->first_buffer && b < plan->n_buffers; b++) {
+    while (b >= plan->first_buffer[r + 1]) r++;
+    l->rank_of_buffer[b] = r;
   }
-  if (i->kind != RT_LAUNCH) return;
-  const rt_task *t = &plan->tasks[i->task];
-  own_view(l, t->result, rank);
-  for (uint32_t k = 0; k < t->n_operands; k++)
-    if (t->operands[k].kind == RT_OPERAND_VIEW) own_view(l, t->operands[k].view, rank);
 }
 
 /* Each rank has its own part of the pool. */
@@ -197,7 +180,6 @@ static status build(void *context) {
   if (l->share) cuda_share_split(l);
   l->rank_of_buffer = ARENA_ARRAY(&l->memory, plan->n_buffers, uint32_t);
   own_buffers(l);
-  for (uint32_t i = 0; i < plan->n_instrs; i++) own_instr(l, &plan->instrs[i]);
   own_pool(l);
   list_externals(l);
   l->bases = ARENA_ARRAY(&l->memory, plan->n_buffers, CUdeviceptr);
