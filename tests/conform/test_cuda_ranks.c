@@ -206,6 +206,20 @@ static void test_other_plans(void) {
   world_destroy(&w);
 }
 
+/* What a rank gets of its GPU, the other processes' ranks get no less of. */
+static void test_speed(void) {
+  peer x;
+  rt_device *d = NULL;
+  EXPECT_INT(rt_device_cuda.open(&(rt_device_options){0}, &memory_default, &d), STATUS_OK);
+  rt_speed all = d->ops->speed(d, launch.size);
+  d->ops->close(d);
+  open_peer(&x, &(rt_device_options){0}, &memory_default, 20 * SECONDS);
+  rt_speed mine = x.device->ops->speed(x.device, 1);
+  EXPECT(mine.flops_per_ns == all.flops_per_ns);
+  EXPECT(mine.link_bytes_per_ns == all.link_bytes_per_ns);
+  close_peer(&x);
+}
+
 /* The last rank does not run its plan: the others give up, and say what they wait for. */
 static void test_absent(void) {
   peer x;
@@ -258,6 +272,7 @@ int main(int argc, char **argv) {
     test_worlds(&modes[m].o, modes[m].name, 30000, n / 4);
   }
   test_spans();
+  test_speed();
   test_allocations(n < 12 ? 40 : 4000);
   test_wrong_index();
   test_other_plans();

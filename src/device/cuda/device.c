@@ -157,8 +157,10 @@ static bool all_peers(const cuda_device *d, uint32_t n) {
   return true;
 }
 
+/* Ranks of other processes are on the GPUs of this machine too. */
 static rt_speed device_speed(rt_device *device, uint32_t ranks) {
   cuda_device *d = (cuda_device *)device;
+  if (d->world.endpoint) ranks = d->world.endpoint->n_ranks;
   cuda_sharing s = {.ranks = ranks, .gpus = d->n_gpus};
   s.through_host = d->options.link_host || !all_peers(d, ranks < d->n_gpus ? ranks : d->n_gpus);
   CUcontext caller = cuda_caller_enter(d->cu);
