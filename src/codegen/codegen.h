@@ -37,6 +37,7 @@ typedef struct cg_launch {
   const char *source; /* ends in NUL */
   size_t source_bytes;
   const char *entry;
+  bool joins;              /* the text may stand in one program with others that do */
   uint32_t grid[3], block; /* block: threads, along x */
   uint32_t n_pointers, n_numbers;
   const cg_pointer *pointers; /* argument 0: n_pointers addresses */

@@ -144,6 +144,7 @@ void cg_end(cg_writer *w, cg_kernel *k, const char *name, int64_t grid_x, int64_
   k->launches[k->n_launches++] = (cg_launch){.source = w->body.data,
                                              .source_bytes = w->body.len,
                                              .entry = entry,
+                                             .joins = true,
                                              .grid = {(uint32_t)grid_x, (uint32_t)grid_y, 1},
                                              .block = w->block,
                                              .n_pointers = w->pointers.len,

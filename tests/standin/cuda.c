@@ -1,5 +1,6 @@
 /* The stand-in for the driver: starting, GPUs, contexts, errors. */
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,11 +32,11 @@ STANDIN_API void standin_misuse(const char *format, ...) {
 
 /* The calls of one function are counted: only one is ever asked for. */
 STANDIN_API bool standin_fails(const char *function) {
-  static unsigned long calls;
+  static atomic_ulong calls;
   const char *asked = getenv("WEIR_STANDIN_FAIL");
   size_t n = strlen(function);
   if (!asked || strncmp(asked, function, n) != 0 || asked[n] != ':') return false;
-  return ++calls == strtoul(asked + n + 1, NULL, 10);
+  return atomic_fetch_add(&calls, 1) + 1 == strtoul(asked + n + 1, NULL, 10);
 }
 
 static CUresult failure_of(const char *function) {

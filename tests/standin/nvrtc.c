@@ -135,8 +135,18 @@ static void put_entry(FILE *f, const char *name, size_t n, const char *params, b
   (void)fprintf(f, "const int barriers_%.*s = %d;\n", (int)n, name, barriers);
 }
 
+/* Does the kernel whose name is at `at` have barriers? It ends where the next one is announced. */
+static bool has_barriers(const char *at) {
+  static const char *const words[] = {"__syncthreads();", "__shfl_xor_sync(WEIR"};
+  const char *next = strstr(at, "WEIR_ENTRY");
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    const char *found = strstr(at, words[i]);
+    if (found && (!next || found < next)) return true;
+  }
+  return false;
+}
+
 static void put_entries(FILE *f, const char *text) {
-  bool barriers = strstr(text, "__syncthreads();") || strstr(text, "__shfl_xor_sync(WEIR");
   for (const char *at = text; *at; at++) {
     if (at > text && is_word(at[-1])) continue;
     const char *name = NULL;
@@ -146,7 +156,7 @@ static void put_entries(FILE *f, const char *text) {
     if (starts(name, "__launch_bounds__")) name = skip_space(behind(name));
     size_t n = word_length(name);
     if (n && *skip_space(name + n) == '(')
-      put_entry(f, name, n, skip_space(name + n) + 1, barriers);
+      put_entry(f, name, n, skip_space(name + n) + 1, has_barriers(name));
   }
 }
 

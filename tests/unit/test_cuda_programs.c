@@ -1,6 +1,7 @@
 /* The cache of compiled programs, with a compiler that only pretends: what it compiles to is the source
  * with a word in front. */
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,13 +10,18 @@
 
 #include <dirent.h>
 
-#include "device/cuda/kernel.h"
+#include "device/cuda/kernel_compile.h"
 #include "test.h"
 
 /* ---- the compiler ---- */
-static int n_compiled, n_loaded, n_unloaded;
+static atomic_int n_compiled;
+static int n_loaded, n_unloaded;
 static bool refuses, bad_modules;
+static const char *refused; /* texts with this word in it */
 static char last_image[4096];
+static struct {
+  char image[4096];
+} modules[64];
 
 static int version(int *major, int *minor) {
   *major = 13, *minor = 0;
@@ -32,10 +38,9 @@ static int destroy(void **program) {
   return 0;
 }
 static int compile(void *program, int n, const char *const *options) {
-  (void)program;
+  check(n > 0 && strcmp(options[0], "--gpu-architecture=sm_90") == 0); /* in any thread */
   n_compiled++;
-  (void)EXPECT(n > 0 && strcmp(options[0], "--gpu-architecture=sm_90") == 0);
-  return refuses;
+  return refuses || (refused && strstr(program, refused));
 }
 static int cubin_size(void *program, size_t *size_bytes) {
   *size_bytes = strlen(program) + 7;
@@ -58,8 +63,8 @@ static int log_text(void *program, char *to) {
 static int module_load(void **module, const void *image) {
   if (bad_modules) return 209;
   (void)snprintf(last_image, sizeof last_image, "%s", (const char *)image);
-  *module = &n_loaded;
-  n_loaded++;
+  memcpy(modules[n_loaded % 64].image, last_image, sizeof last_image);
+  *module = &modules[n_loaded++ % 64];
   return 0;
 }
 static int module_unload(void *module) {
@@ -68,8 +73,7 @@ static int module_unload(void *module) {
   return 0;
 }
 static int module_function(void **function, void *module, const char *name) {
-  (void)module;
-  *function = strstr(last_image, name) ? (void *)last_image : NULL;
+  *function = strstr(module, name);
   return *function == NULL;
 }
 
@@ -82,6 +86,19 @@ static char folder[] = "/tmp/weir-programs-XXXXXX";
 
 static cg_launch launch_of(const char *text) {
   return (cg_launch){.source = text, .source_bytes = strlen(text), .entry = "entry"};
+}
+
+/* "one", "two", … of a program; those that join have names of their own. */
+enum { MOST = 40 };
+static char texts[MOST][16];
+
+static void want_some(cuda_wanted *wanted, cg_launch *launches, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) {
+    (void)snprintf(texts[i], sizeof texts[i], "<kernel %u>", i);
+    launches[i] = (cg_launch){.source = texts[i], .entry = texts[i], .joins = true};
+    launches[i].source_bytes = strlen(texts[i]);
+    wanted[i] = (cuda_wanted){.launch = &launches[i]};
+  }
 }
 
 static cuda_programs *opened(const char *where) {
@@ -262,6 +279,108 @@ static void stale(void) {
   empty_folder();
 }
 
+/* ---- several at once ---- */
+/* Each function is the place of its own text in the module that has it. */
+static bool all_found(const cuda_wanted *wanted, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) {
+    const char *f = wanted[i].function;
+    if (!f || strncmp(f, wanted[i].launch->source, wanted[i].launch->source_bytes) != 0)
+      return false;
+  }
+  return true;
+}
+
+static void how_many(void) {
+  (void)EXPECT_INT(cuda_compile_programs(1, 16), 1);
+  (void)EXPECT_INT(cuda_compile_programs(2, 16), 2);
+  (void)EXPECT_INT(cuda_compile_programs(8, 16), 4);
+  (void)EXPECT_INT(cuda_compile_programs(40, 16), 8);
+  (void)EXPECT_INT(cuda_compile_programs(40, 2), 3); /* no more than 16 each */
+  (void)EXPECT_INT(cuda_compile_programs(40, 1), 3);
+  (void)EXPECT_INT(cuda_compile_programs(8, 1), 1);
+  (void)EXPECT(cuda_compile_threads() >= 1);
+}
+
+static void at_once(void) {
+  cuda_programs *p = opened(folder);
+  cuda_wanted wanted[MOST];
+  cg_launch launches[MOST];
+  int before = n_compiled, loaded = n_loaded;
+  want_some(wanted, launches, MOST);
+  wanted[7].launch = &launches[3]; /* asked for twice */
+  launches[5].joins = false;
+  (void)EXPECT_INT(cuda_programs_get_all(p, wanted, MOST), STATUS_OK);
+  (void)EXPECT(all_found(wanted, MOST) && wanted[7].function == wanted[3].function);
+  cuda_programs_counts counts = cuda_programs_count(p);
+  (void)EXPECT_INT(counts.compiled, MOST - 1);
+  (void)EXPECT_INT(counts.from_memory, 1);
+  int programs = (int)cuda_compile_programs(MOST - 2, cuda_compile_threads()) + 1;
+  (void)EXPECT_INT(n_compiled - before, programs);
+  (void)EXPECT_INT(counts.programs, programs);
+  (void)EXPECT_INT(n_loaded - loaded, programs);
+  cuda_programs_close(p);
+  /* Whoever wants one of them finds it, and those it was compiled with: each program is loaded once. */
+  p = opened(folder);
+  before = n_compiled, loaded = n_loaded;
+  (void)EXPECT_INT(cuda_programs_get_all(p, &wanted[20], 1), STATUS_OK);
+  (void)EXPECT_INT(cuda_programs_get_all(p, wanted, MOST), STATUS_OK);
+  (void)EXPECT(all_found(wanted, MOST));
+  (void)EXPECT_INT(n_compiled - before, 0);
+  (void)EXPECT_INT(n_loaded - loaded, programs);
+  (void)EXPECT_INT(cuda_programs_count(p).compiled, 0);
+  cuda_programs_close(p);
+  (void)EXPECT_INT(n_loaded, n_unloaded);
+  empty_folder();
+}
+
+/* One that is refused is named, whatever it was joined with; the others are kept. */
+static void one_refused(void) {
+  cuda_programs *p = opened("");
+  cuda_wanted wanted[MOST];
+  cg_launch launches[MOST];
+  want_some(wanted, launches, MOST);
+  refused = "kernel 9>";
+  (void)EXPECT_INT(cuda_programs_get_all(p, wanted, MOST), STATUS_SYSTEM);
+  (void)EXPECT_CONTAINS(status_message(), "NVRTC refuses the kernel <kernel 9> (");
+  refused = NULL;
+  status_clear();
+  (void)EXPECT_INT(cuda_programs_get_all(p, wanted, MOST), STATUS_OK);
+  (void)EXPECT(all_found(wanted, MOST));
+  cuda_programs_close(p);
+  (void)EXPECT_INT(n_loaded, n_unloaded);
+}
+
+/* What the compiler takes one by one is taken. */
+static void refused_together(void) {
+  cuda_programs *p = opened("");
+  cuda_wanted wanted[MOST];
+  cg_launch launches[MOST];
+  want_some(wanted, launches, MOST);
+  refused = "\n";
+  (void)EXPECT_INT(cuda_programs_get_all(p, wanted, MOST), STATUS_OK);
+  (void)EXPECT(all_found(wanted, MOST));
+  (void)EXPECT_INT(cuda_programs_count(p).programs, MOST);
+  refused = NULL;
+  cuda_programs_close(p);
+}
+
+static status use_several(const allocator *memory, const char *where) {
+  cuda_programs *p = NULL;
+  cuda_programs_options o = {.compiler = &compiler, .major = 9, .folder = where};
+  cuda_wanted wanted[5];
+  cg_launch launches[5];
+  want_some(wanted, launches, 5);
+  status st = cuda_programs_open(&o, memory, &p);
+  if (st == STATUS_OK) st = cuda_programs_get_all(p, wanted, 5);
+  if (st != STATUS_OK && p) { /* a cache that could not do it once can do it later */
+    (void)EXPECT_INT(st, STATUS_OUT_OF_MEMORY);
+    (void)EXPECT_INT(cuda_programs_get_all(p, wanted, 5), STATUS_OK);
+  }
+  if (p) (void)EXPECT(all_found(wanted, 5));
+  cuda_programs_close(p);
+  return st;
+}
+
 static status use(const allocator *memory, const char *where) {
   cuda_programs *p = NULL;
   cuda_programs_options o = {.compiler = &compiler, .major = 9, .folder = where};
@@ -274,16 +393,17 @@ static status use(const allocator *memory, const char *where) {
 }
 
 /* With a file on disk an allocation that fails may also mean that it is compiled instead. */
-static void allocations(void) {
+static void allocations(bool several) {
   for (int with_disk = 0; with_disk < 2; with_disk++)
     for (uint64_t n = 0;; n++) {
+      const char *where = with_disk ? folder : "";
       memory_faults faults = {.fail_at = n};
       allocator memory = memory_faulty(&faults);
       status_clear();
-      status st = use(&memory, with_disk ? folder : "");
+      status st = several ? use_several(&memory, where) : use(&memory, where);
       (void)EXPECT(st == STATUS_OK || st == STATUS_OUT_OF_MEMORY);
       (void)EXPECT_INT(faults.live, 0);
-      if (!EXPECT(n < 20) || faults.calls <= n) break;
+      if (!EXPECT(n < 40) || faults.calls <= n) break;
     }
   empty_folder();
 }
@@ -297,7 +417,12 @@ int main(void) {
   default_folders();
   failures();
   stale();
-  allocations();
+  how_many();
+  at_once();
+  one_refused();
+  refused_together();
+  allocations(false);
+  allocations(true);
   check(rmdir(folder) == 0);
   return test_finish();
 }

@@ -95,6 +95,7 @@ typedef struct cuda_move {
 
 typedef struct cuda_fold_call {
   CUfunction function;
+  cg_launch launch; /* its text */
   void *arguments; /* pointers, then the number of vectors */
   uint32_t n_pointers, grid;
   void *params[2];
@@ -201,12 +202,14 @@ NODISCARD status cuda_program_init(cuda_loaded *l);
 void cuda_program_destroy(cuda_loaded *l);
 /* Addresses of everything, after a caller's array moved. */
 void cuda_program_place(cuda_loaded *l);
-/* The kernel of a fold, compiled (fold.c). */
-NODISCARD status cuda_fold_prepare(cuda_loaded *l, uint32_t fold);
+/* The functions of all kernels, compiled where nobody did before (compile.c). */
+NODISCARD status cuda_program_compile(cuda_loaded *l);
+/* The kernel of a fold, as text; needs a memory_guard() (fold.c). */
+void cuda_fold_write(cuda_loaded *l, uint32_t fold);
 void cuda_fold_place(cuda_loaded *l, uint32_t fold);
 CUdeviceptr cuda_place_address(const cuda_loaded *l, const cuda_place *p);
 /* A kernel that does nothing for so many ns: what an adversary delays streams with. */
-NODISCARD status cuda_delay_prepare(cuda_loaded *l, uint32_t gpu);
+extern const cg_launch cuda_delay;
 
 /* Issues the steps up to below `upto` (run.c). */
 void cuda_issue(cuda_loaded *l, uint32_t upto);

@@ -112,40 +112,21 @@ static uint32_t width_of(const cuda_fold *f) {
   return bits % VECTOR_BYTES == 0 ? (uint32_t)(VECTOR_BYTES / size) : 1;
 }
 
-typedef struct text_call {
-  cuda_loaded *l;
-  const cuda_fold *fold;
-  cuda_fold_call *call;
-  cg_launch launch;
-} text_call;
-
-static status make_text(void *context) {
-  text_call *c = context;
+void cuda_fold_write(cuda_loaded *l, uint32_t fold) {
+  const cuda_fold *f = &l->order.folds.data[fold];
+  cuda_fold_call *c = &l->folds[fold];
   strbuf text;
-  uint32_t width = width_of(c->fold);
-  strbuf_init(&text, &c->l->memory);
-  if (c->fold->n_sources == 1 && c->fold->n_results == 1) write_copy(c->fold, width, &text);
-  else write_text(c->fold, width, &text);
+  uint32_t width = width_of(f);
+  strbuf_init(&text, &l->memory);
+  if (f->n_sources == 1 && f->n_results == 1) write_copy(f, width, &text);
+  else write_text(f, width, &text);
   c->launch = (cg_launch){.source = text.data, .source_bytes = text.len, .entry = "fold"};
-  cuda_fold_call *f = c->call;
-  f->n_pointers = c->fold->n_sources + c->fold->n_results;
-  f->n = c->fold->count / width;
-  f->arguments = arena_alloc(&c->l->memory, (f->n_pointers + 1) * sizeof(int64_t));
-  int64_t blocks = (f->n + THREADS - 1) / THREADS;
-  f->grid = (uint32_t)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS);
-  f->params[0] = f->arguments;
-  return STATUS_OK;
-}
-
-status cuda_fold_prepare(cuda_loaded *l, uint32_t fold) {
-  text_call c = {l, &l->order.folds.data[fold], &l->folds[fold], {0}};
-  TRY(memory_guard(make_text, &c));
-  void *function;
-  cuda_gpu *gpu = &l->device->gpus[l->ranks[c.fold->rank].gpu];
-  TRY(cuda_try(l->cu->cuCtxSetCurrent(gpu->context), "making a context current"));
-  TRY(cuda_programs_get(gpu->programs, &c.launch, &function));
-  c.call->function = function;
-  return STATUS_OK;
+  c->n_pointers = f->n_sources + f->n_results;
+  c->n = f->count / width;
+  c->arguments = arena_alloc(&l->memory, (c->n_pointers + 1) * sizeof(int64_t));
+  int64_t blocks = (c->n + THREADS - 1) / THREADS;
+  c->grid = (uint32_t)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS);
+  c->params[0] = c->arguments;
 }
 
 void cuda_fold_place(cuda_loaded *l, uint32_t fold) {
@@ -158,16 +139,12 @@ void cuda_fold_place(cuda_loaded *l, uint32_t fold) {
 }
 
 /* ---- delays ---- */
-status cuda_delay_prepare(cuda_loaded *l, uint32_t gpu) {
-  static const char text[] =
-      "extern \"C\" __global__ void delay(const long long ns) {\n"
-      "  long long start, now;\n"
-      "  asm volatile(\"mov.u64 %0, %globaltimer;\" : \"=l\"(start));\n"
-      "  do asm volatile(\"mov.u64 %0, %globaltimer;\" : \"=l\"(now)); while (now - start < ns);\n"
-      "}\n";
-  cg_launch launch = {.source = text, .source_bytes = sizeof text - 1, .entry = "delay"};
-  void *function;
-  TRY(cuda_programs_get(l->device->gpus[gpu].programs, &launch, &function));
-  l->device->gpus[gpu].delay = function;
-  return STATUS_OK;
-}
+static const char delay_text[] =
+    "extern \"C\" __global__ void delay(const long long ns) {\n"
+    "  long long start, now;\n"
+    "  asm volatile(\"mov.u64 %0, %globaltimer;\" : \"=l\"(start));\n"
+    "  do asm volatile(\"mov.u64 %0, %globaltimer;\" : \"=l\"(now)); while (now - start < ns);\n"
+    "}\n";
+
+const cg_launch cuda_delay = {
+    .source = delay_text, .source_bytes = sizeof delay_text - 1, .entry = "delay"};

@@ -84,12 +84,23 @@ NODISCARD status cuda_programs_open(const cuda_programs_options *options, const 
                                     cuda_programs **result);
 void cuda_programs_close(cuda_programs *programs); /* unloads the modules; accepts NULL */
 
-/* The function (a CUfunction) of a launch, compiled if nobody did before. */
+/* A launch, and its function (a CUfunction). */
+typedef struct cuda_wanted {
+  const cg_launch *launch;
+  void *function;
+  struct cuda_entry *entry; /* of the cache, meanwhile */
+} cuda_wanted;
+
+/* The functions of launches, compiled if nobody did before: all that is missing at once, which is much
+ * quicker than one by one. If one cannot be had, `function` means nothing. */
+NODISCARD status cuda_programs_get_all(cuda_programs *programs, cuda_wanted *wanted, uint32_t n);
+/* The same of one. */
 NODISCARD status cuda_programs_get(cuda_programs *programs, const cg_launch *launch,
                                    void **function);
 
 typedef struct cuda_programs_counts {
-  uint32_t compiled, from_disk, from_memory;
+  uint32_t compiled, from_disk, from_memory; /* texts */
+  uint32_t programs;                         /* that texts were compiled into */
 } cuda_programs_counts;
 cuda_programs_counts cuda_programs_count(const cuda_programs *programs);
 

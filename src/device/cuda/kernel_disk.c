@@ -59,12 +59,13 @@ void cuda_disk_close(cuda_disk *disk) {
 }
 
 /* ---- files ---- */
+/* Then the program, which so stays aligned, and the texts. */
 typedef struct head {
   char magic[8];
-  uint64_t source_bytes, program_bytes, checksum;
+  uint64_t image_bytes, texts_bytes, checksum;
 } head;
 
-static const char magic[8] = {'w', 'e', 'i', 'r', 'g', 'p', 'u', '1'};
+static const char magic[8] = {'w', 'e', 'i', 'r', 'g', 'p', 'u', '2'};
 enum { MAX_NAME = 128 };
 
 static void name_of(const cuda_disk_key *key, char name[MAX_NAME]) {
@@ -72,9 +73,8 @@ static void name_of(const cuda_disk_key *key, char name[MAX_NAME]) {
   (void)snprintf(name, MAX_NAME, "%016llx-%.64s.cubin", (unsigned long long)hash, key->target);
 }
 
-static uint64_t checksum(const void *source, size_t source_bytes, const void *program,
-                         size_t program_bytes) {
-  return hash_mix(hash_bytes(source, source_bytes), hash_bytes(program, program_bytes));
+static uint64_t checksum(const cuda_disk_program *p) {
+  return hash_mix(hash_bytes(p->texts, p->texts_bytes), hash_bytes(p->image, p->image_bytes));
 }
 
 static bool read_all(int fd, void *to, size_t size) {
@@ -99,66 +99,72 @@ static bool write_all(int fd, const void *from, size_t size) {
   return true;
 }
 
-static bool fits(const head *h, const struct stat *s, const cuda_disk_key *key) {
-  if (memcmp(h->magic, magic, sizeof magic) != 0 || h->source_bytes != key->source_bytes)
-    return false;
-  uint64_t size = (uint64_t)s->st_size, rest = sizeof *h + key->source_bytes;
-  return size > rest && h->program_bytes == size - rest;
+static bool fits(const head *h, const struct stat *s) {
+  uint64_t size = (uint64_t)s->st_size;
+  return memcmp(h->magic, magic, sizeof magic) == 0 && size > sizeof *h && h->image_bytes > 0 &&
+         h->image_bytes < size && h->texts_bytes == size - sizeof *h - h->image_bytes;
+}
+
+/* The last text ends in NUL, or nothing is found. */
+static bool has_text(const cuda_disk_program *p, const cuda_disk_key *key) {
+  if (p->texts_bytes == 0 || p->texts[p->texts_bytes - 1] != '\0') return false;
+  for (const char *at = p->texts; at < p->texts + p->texts_bytes; at += strlen(at) + 1)
+    if (strcmp(at, key->source) == 0) return true;
+  return false;
 }
 
 /* An allocation that fails is a program that is not found: it is compiled, or fails there. */
-static bool read_file(int fd, const cuda_disk_key *key, const allocator *memory, void **program,
-                      size_t *size_bytes) {
+static bool read_file(int fd, const cuda_disk_key *key, const allocator *memory,
+                      cuda_disk_program *program) {
   struct stat s;
   head h;
-  if (fstat(fd, &s) != 0 || !only_mine(&s, S_IFREG) || !read_all(fd, &h, sizeof h) ||
-      !fits(&h, &s, key))
+  if (fstat(fd, &s) != 0 || !only_mine(&s, S_IFREG) || !read_all(fd, &h, sizeof h) || !fits(&h, &s))
     return false;
-  size_t size = key->source_bytes + (size_t)h.program_bytes;
-  char *block = memory->alloc(memory->context, size);
+  size_t image_bytes = (size_t)h.image_bytes, texts_bytes = (size_t)h.texts_bytes;
+  char *block = memory->alloc(memory->context, image_bytes + texts_bytes);
   if (!block) return false;
-  char *found = block + key->source_bytes;
-  bool ok = read_all(fd, block, size) && memcmp(block, key->source, key->source_bytes) == 0 &&
-            checksum(block, key->source_bytes, found, (size_t)h.program_bytes) == h.checksum;
-  if (ok) memmove(block, found, (size_t)h.program_bytes);
+  cuda_disk_program found = {block, image_bytes, block + image_bytes, texts_bytes};
+  bool ok = read_all(fd, block, image_bytes + texts_bytes) && has_text(&found, key) &&
+            checksum(&found) == h.checksum;
+  if (ok) *program = found;
   else memory_free(memory, block);
-  if (!ok) return false;
-  *program = block;
-  *size_bytes = (size_t)h.program_bytes;
-  return true;
+  return ok;
 }
 
 bool cuda_disk_read(const cuda_disk *disk, const cuda_disk_key *key, const allocator *memory,
-                    void **program, size_t *size_bytes) {
+                    cuda_disk_program *program) {
   char name[MAX_NAME];
   if (disk->folder < 0) return false;
   name_of(key, name);
   int fd = openat(disk->folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return false;
-  bool found = read_file(fd, key, memory, program, size_bytes);
+  bool found = read_file(fd, key, memory, program);
   (void)close(fd);
   return found;
 }
 
-static bool write_file(int fd, const cuda_disk_key *key, const void *program, size_t size_bytes) {
-  head h = {.source_bytes = key->source_bytes, .program_bytes = size_bytes};
+static bool write_file(const cuda_disk *disk, const char *name, const cuda_disk_program *p) {
+  int fd = openat(disk->folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                  S_IRUSR | S_IWUSR);
+  if (fd < 0) return false;
+  head h = {.image_bytes = p->image_bytes, .texts_bytes = p->texts_bytes, .checksum = checksum(p)};
   memcpy(h.magic, magic, sizeof magic);
-  h.checksum = checksum(key->source, key->source_bytes, program, size_bytes);
-  bool ok = write_all(fd, &h, sizeof h) && write_all(fd, key->source, key->source_bytes) &&
-            write_all(fd, program, size_bytes);
+  bool ok = write_all(fd, &h, sizeof h) && write_all(fd, p->image, p->image_bytes) &&
+            write_all(fd, p->texts, p->texts_bytes);
   return close(fd) == 0 && ok;
 }
 
-void cuda_disk_write(const cuda_disk *disk, const cuda_disk_key *key, const void *program,
-                     size_t size_bytes) {
-  char name[MAX_NAME], draft[MAX_NAME + 32];
+/* A draft becomes the file; what is left of it if that fails, or was that file already, goes. */
+void cuda_disk_write(const cuda_disk *disk, const char *target, const cuda_disk_program *p) {
+  char name[MAX_NAME], draft[MAX_NAME + 32], first[MAX_NAME] = "";
   if (disk->folder < 0) return;
-  name_of(key, name);
-  (void)snprintf(draft, sizeof draft, ".%s.%ld.%p", name, (long)getpid(), (const void *)program);
-  int fd = openat(disk->folder, draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-                  S_IRUSR | S_IWUSR);
-  if (fd < 0) return;
-  if (!write_file(fd, key, program, size_bytes) ||
-      renameat(disk->folder, draft, disk->folder, name) != 0)
+  for (const char *at = p->texts; at < p->texts + p->texts_bytes; at += strlen(at) + 1) {
+    name_of(&(cuda_disk_key){at, strlen(at), target}, name);
+    (void)snprintf(draft, sizeof draft, ".%s.%ld.%p", name, (long)getpid(), p->image);
+    bool ok = first[0] && linkat(disk->folder, first, disk->folder, draft, 0) == 0;
+    if (!ok) ok = write_file(disk, draft, p);
+    if (ok && renameat(disk->folder, draft, disk->folder, name) == 0 && !first[0])
+      memcpy(first, name, sizeof first);
     (void)unlinkat(disk->folder, draft, 0);
+  }
 }

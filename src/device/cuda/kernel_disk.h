@@ -1,10 +1,12 @@
 /* Compiled programs on disk, so that the next process need not compile them again.
  *
  * One file per program in a folder that only its user can write; what lies there is machine code that
- * will run, so a folder or file that somebody else could have written is not used at all. A file carries
- * the source it was made of and a checksum: one that does not fit, or is damaged, counts as missing and
- * is written anew. Files appear under their name complete (they are renamed), so any number of processes
- * may read and write at the same time. Nothing here is an error: without a cache programs are compiled. */
+ * will run, so a folder or file that somebody else could have written is not used at all. A program may
+ * have been made of several texts: its file then has a name for each of them (hard links, or copies where
+ * there are none). A file carries the texts it was made of and a checksum: one that does not fit, or is
+ * damaged, counts as missing and is written anew. Files appear under their name complete (they are
+ * renamed), so any number of processes may read and write at the same time. Nothing here is an error:
+ * without a cache programs are compiled. */
 #ifndef WEIR_DEVICE_CUDA_KERNEL_DISK_H
 #define WEIR_DEVICE_CUDA_KERNEL_DISK_H
 
@@ -14,21 +16,28 @@ typedef struct cuda_disk {
   int folder; /* a file descriptor; -1: there is none */
 } cuda_disk;
 
-/* What a program is compiled from and for. */
+/* A text, and what it is compiled for. */
 typedef struct cuda_disk_key {
-  const char *source;
+  const char *source; /* ends in NUL */
   size_t source_bytes;
   const char *target; /* "sm_90-nvrtc-13.0", fit for a file's name */
 } cuda_disk_key;
+
+/* A program with its texts, each of which ends in NUL. */
+typedef struct cuda_disk_program {
+  const void *image; /* what is read begins here: memory_free() takes it */
+  size_t image_bytes;
+  const char *texts;
+  size_t texts_bytes;
+} cuda_disk_program;
 
 /* folder: as in cuda_programs_options. */
 void cuda_disk_open(cuda_disk *disk, const char *folder);
 void cuda_disk_close(cuda_disk *disk);
 
-/* The program, allocated from `memory`; false: there is none. */
+/* The program that has the text, allocated from `memory`; false: there is none. */
 bool cuda_disk_read(const cuda_disk *disk, const cuda_disk_key *key, const allocator *memory,
-                    void **program, size_t *size_bytes);
-void cuda_disk_write(const cuda_disk *disk, const cuda_disk_key *key, const void *program,
-                     size_t size_bytes);
+                    cuda_disk_program *program);
+void cuda_disk_write(const cuda_disk *disk, const char *target, const cuda_disk_program *program);
 
 #endif

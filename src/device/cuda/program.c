@@ -286,27 +286,6 @@ static status find_kernels(void *context) {
   return STATUS_OK;
 }
 
-static status compile(cuda_loaded *l) {
-  for (uint32_t t = 0; t < plan_of(l)->n_tasks; t++) {
-    cuda_task *task = &l->tasks[t];
-    uint32_t rank = l->streams[task->stream].rank;
-    if (task->n_calls) TRY(make_current(l, rank));
-    for (uint32_t i = 0; i < task->n_calls; i++) {
-      void *function;
-      TRY(cuda_programs_get(gpu_of(l, rank)->programs, task->calls[i].launch, &function));
-      task->calls[i].function = function;
-    }
-  }
-  for (uint32_t f = 0; f < l->order.folds.len; f++)
-    if (cuda_is_here(l, l->order.folds.data[f].rank)) TRY(cuda_fold_prepare(l, f));
-  for (uint32_t r = 0; r < l->n_ranks && l->device->options.adversarial; r++) {
-    if (!cuda_is_here(l, r)) continue;
-    TRY(make_current(l, r));
-    TRY(cuda_delay_prepare(l, l->ranks[r].gpu));
-  }
-  return STATUS_OK;
-}
-
 /* ---- memory ---- */
 /* Takes a part of the rank's block, which is not there yet: its offset. */
 static CUdeviceptr reserve(cuda_rank *r, size_t bytes) {
@@ -498,7 +477,7 @@ status cuda_program_init(cuda_loaded *l) {
   if (l->watched) TRY(cuda_nccl_prepare(l));
   TRY(find_matmuls(l));
   TRY(memory_guard(find_kernels, l));
-  TRY(compile(l));
+  TRY(cuda_program_compile(l));
   lay_out(l);
   TRY(allocate(l));
   place_blocks(l);

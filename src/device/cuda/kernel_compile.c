@@ -1,0 +1,105 @@
+#define _GNU_SOURCE
+#include "device/cuda/kernel_compile.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_THREADS = 16 };
+
+uint32_t cuda_compile_threads(void) {
+  cpu_set_t set;
+  long n = 1;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) n = CPU_COUNT(&set);
+  return n < 1 ? 1 : n > MOST_THREADS ? MOST_THREADS : (uint32_t)n;
+}
+
+/* With g programs of k texts: the last one starts when g front ends have run, 8 ms and 1 per text each,
+ * and then takes 12 ms per text. Of g * (8 + k / g) + 12 * k / g the least is at g * g = 1.5 * k. */
+uint32_t cuda_compile_programs(uint32_t texts, uint32_t threads) {
+  uint32_t n = 1, least = (texts + CUDA_MOST_TEXTS - 1) / CUDA_MOST_TEXTS;
+  while (n < threads && 2 * n * n < 3 * texts) n++;
+  if (n > texts) n = texts;
+  return n < least ? least : n;
+}
+
+/* ---- threads ---- */
+typedef struct work {
+  const cuda_compile_options *options;
+  cuda_job *jobs;
+  uint32_t n;
+  atomic_uint next;
+} work;
+
+/* No contraction of products and sums: results as on the CPU, whatever is fused. A minimal language is
+ * all that kernels need; what is left out (textures, launches by the device) takes a while to read. */
+static void compile(const cuda_compile_options *o, cuda_job *job) {
+  const char *options[] = {o->arch, "--fmad=false", "--std=c++17", "--disable-warnings",
+                           "--minimal"};
+  int n = o->version >= 13 ? 5 : 4;
+  job->program = NULL;
+  if (o->compiler->nvrtcCreateProgram(&job->program, job->source, "kernel.cu", 0, NULL, NULL) != 0)
+    job->program = NULL;
+  else job->result = o->compiler->nvrtcCompileProgram(job->program, n, options);
+}
+
+static void *take_jobs(void *context) {
+  work *w = context;
+  for (uint32_t i; (i = atomic_fetch_add(&w->next, 1)) < w->n;) compile(w->options, &w->jobs[i]);
+  return NULL;
+}
+
+/* A thread that cannot be made leaves its work to the others. */
+void cuda_compile_all(const cuda_compile_options *options, cuda_job *jobs, uint32_t n) {
+  work w = {.options = options, .jobs = jobs, .n = n};
+  pthread_t threads[MOST_THREADS];
+  uint32_t most = cuda_compile_threads(), n_threads = 0;
+  atomic_init(&w.next, 0);
+  while (n_threads + 1 < most && n_threads + 1 < n &&
+         pthread_create(&threads[n_threads], NULL, take_jobs, &w) == 0)
+    n_threads++;
+  (void)take_jobs(&w);
+  for (uint32_t i = 0; i < n_threads; i++) (void)pthread_join(threads[i], NULL);
+}
+
+/* ---- results ---- */
+/* Of what the compiler has to say the first error is enough. */
+static status refused(const cuda_compile_options *o, void *program, const char *name,
+                      const allocator *memory) {
+  size_t size = 0;
+  char *log = NULL;
+  if (o->compiler->nvrtcGetProgramLogSize(program, &size) == 0 && size > 0)
+    log = memory_alloc(memory, size + 1);
+  bool told = log && o->compiler->nvrtcGetProgramLog(program, log) == 0;
+  if (told) log[size] = '\0';
+  const char *text = told ? log : "it does not say why";
+  const char *first = told ? strstr(log, "error: ") : NULL;
+  if (first) text = first + strlen("error: ");
+  (void)fail(STATUS_SYSTEM, "cuda: NVRTC refuses the kernel %s (%s): %.*s", name, o->arch,
+             (int)strcspn(text, "\n"), text);
+  memory_free(memory, log);
+  return STATUS_SYSTEM;
+}
+
+status cuda_compile_take(const cuda_compile_options *o, const cuda_job *job, const char *name,
+                         const allocator *memory, void **image, size_t *size_bytes) {
+  if (!job->program) return fail(STATUS_SYSTEM, "cuda: NVRTC takes no program");
+  if (job->result != 0) return refused(o, job->program, name, memory);
+  if (o->compiler->nvrtcGetCUBINSize(job->program, size_bytes) != 0 || *size_bytes == 0)
+    return fail(STATUS_SYSTEM, "cuda: NVRTC made no machine code for %s", o->arch);
+  void *made = memory_alloc(memory, *size_bytes);
+  if (!made) return STATUS_OUT_OF_MEMORY;
+  if (o->compiler->nvrtcGetCUBIN(job->program, made) == 0) {
+    *image = made;
+    return STATUS_OK;
+  }
+  memory_free(memory, made);
+  return fail(STATUS_SYSTEM, "cuda: NVRTC does not give its machine code");
+}
+
+void cuda_compile_end(const cuda_compile_options *o, cuda_job *job) {
+  if (job->program) (void)o->compiler->nvrtcDestroyProgram(&job->program);
+  job->program = NULL;
+}
