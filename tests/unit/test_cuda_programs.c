@@ -19,9 +19,7 @@ static int n_loaded, n_unloaded;
 static bool refuses, bad_modules;
 static const char *refused; /* texts with this word in it */
 static char last_image[4096];
-static struct {
-  char image[4096];
-} modules[64];
+static struct { char image[4096]; } modules[64];
 
 static int version(int *major, int *minor) {
   *major = 13, *minor = 0;

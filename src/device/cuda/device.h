@@ -96,7 +96,7 @@ typedef struct cuda_move {
 typedef struct cuda_fold_call {
   CUfunction function;
   cg_launch launch; /* its text */
-  void *arguments; /* pointers, then the number of vectors */
+  void *arguments;  /* pointers, then the number of vectors */
   uint32_t n_pointers, grid;
   void *params[2];
   int64_t n;
