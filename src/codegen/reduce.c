@@ -8,27 +8,15 @@
  * folded: first those of one warp, then the warps by way of shared memory, a thread per result. Where
  * there are few results and much to fold, it is cut into segments (blockIdx.y) whose parts go to scratch
  * memory and are folded by a second launch: always in the same order, so results do not change from run
- * to run. var goes over the operand twice; in segments that is two reductions, and the means in between
- * lie in scratch memory too. */
+ * to run.
+ *
+ * var goes over the operand once (variance.c): a thread sums distances from the first element it meets,
+ * and their squares. What is folded then are counts, means and sums of squares of distances from those. */
+#include "codegen/reduce.h"
+
 #include <stdlib.h>
 
-#include "codegen/internal.h"
-
-enum { BLOCK = 256, MAX_SEGMENTS = 1024 };
-
-typedef struct reduce_writer {
-  cg_writer *w;
-  const cg_reduce *r;
-  const cg_view *means; /* what is folded are squares of distances from these; NULL: the elements */
-  cg_space kept, reduced; /* views: x, and of kept also the result and the means */
-  int64_t parts_at;       /* where in scratch memory the parts begin, in bytes */
-  bool columns, tail;
-  uint32_t width;   /* elements of x loaded at once */
-  uint32_t threads; /* of a row, or side by side */
-  int64_t segments, results, items;
-  ir_dtype acc;
-  const char *fold;
-} reduce_writer;
+enum { BLOCK = CG_REDUCE_BLOCK, MAX_SEGMENTS = 1024 };
 
 /* ---- planning ---- */
 static bool is_moment(ir_opcode code) { return code == IR_OP_MEAN || code == IR_OP_VAR; }
@@ -105,9 +93,9 @@ static int64_t segments_of(const reduce_writer *x) {
 /* results: of columns, items of V of them. */
 static void plan(reduce_writer *x) {
   const cg_reduce *r = x->r;
-  const cg_view *views[] = {&r->x, &r->result, x->means};
+  const cg_view *views[] = {&r->x, &r->result};
   uint32_t rank = r->n_kept + r->n_reduced;
-  cg_space_make(&x->kept, r->extents, 0, r->n_kept, views, x->means ? 3 : 2, true);
+  cg_space_make(&x->kept, r->extents, 0, r->n_kept, views, 2, true);
   cg_space_make(&x->reduced, r->extents, r->n_kept, rank, views, 1, true);
   x->columns = densest(&x->kept) < densest(&x->reduced);
   x->acc = acc_of(r);
@@ -121,87 +109,91 @@ static void plan(reduce_writer *x) {
   x->segments = segments_of(x);
 }
 
+int64_t cg_reduce_plane_bytes(const reduce_writer *x) {
+  int64_t bytes = cg_space_count(&x->kept) * x->segments * (int64_t)ir_dtype_size_bytes(x->acc);
+  return cg_ceildiv(bytes, CG_ALIGN) * CG_ALIGN;
+}
+
 static bool is_wide(const reduce_writer *x) {
   return cg_space_reach(&x->kept) + cg_space_reach(&x->reduced) + BLOCK > CG_NARROW_REACH;
 }
 
 /* ---- one pass over what is folded ---- */
-static const char pass_begin[] = "  $acc a[$V];\n"
-                                 "#pragma unroll\n"
-                                 "  for (int e = 0; e < $V; e++) a[e] = $start;\n"
-                                 "  if (result < results) {\n"
-                                 "#pragma unroll 4\n"
-                                 "  for (ix item = begin + lane; item < end; item += lanes) {\n"
-                                 "    ix at = ox, c = 0;\n";
-
 static const char pass_tail[] =
     "    if (left >= $V) {\n"
     "$load"
     "    } else {\n"
     "#pragma unroll\n"
-    "      for (int e = 0; e < $V; e++) x.e[e] = e < left ? ((const $S *)p.at[$p] + at)[e] : 0;\n"
+    "      for (int e = 0; e < $V; e++) $x.e[e] = e < left ? ((const $S *)p.at[$p] + at)[e] : 0;\n"
     "    }\n";
 
-static const char *load_text(const reduce_writer *x, const char *from) {
-  cg_writer piece;
-  cg_begin(&piece, x->w->memory, x->w->wide, BLOCK);
-  cg_put_vector_load(&piece, x->r->x.dtype, x->width, "x", from);
-  return piece.body.data;
-}
-
-static void put_load(const reduce_writer *x, uint32_t address) {
-  cg_writer *w = x->w;
+void cg_reduce_put_load(const reduce_writer *x, uint32_t address, const char *to) {
+  cg_writer *w = x->w, piece;
   const char *storage = cg_storage(x->r->x.dtype);
-  const char *load = load_text(x, cg_text(w, "(const %s *)p.at[%u] + at", storage, address));
-  cg_line(w, "    v x;\n");
-  if (x->tail) {
-    cg_set_int(w, "V", x->width);
-    cg_set(w, "load", load);
-    cg_set(w, "S", storage);
-    cg_set_int(w, "p", address);
-    cg_put(w, pass_tail);
-  } else cg_put(w, load);
+  cg_begin(&piece, w->memory, w->wide, BLOCK);
+  cg_put_vector_load(&piece, x->r->x.dtype, x->width, to,
+                     cg_text(w, "(const %s *)p.at[%u] + at", storage, address));
+  const char *load = piece.body.data;
+  cg_line(w, "    v %s;\n", to);
+  cg_set_int(w, "V", x->width);
+  cg_set(w, "load", load);
+  cg_set(w, "S", storage);
+  cg_set(w, "x", to);
+  cg_set_int(w, "p", address);
+  cg_put(w, x->tail ? pass_tail : load);
 }
 
-/* value: what is folded of an element `g`. */
-static void put_pass(const reduce_writer *x, uint32_t address, const char *value) {
+void cg_reduce_put_at(const reduce_writer *x) {
   cg_writer *w = x->w;
   const char *names[] = {"at"}, *width = cg_text(w, "%u", x->width);
-  bool guarded = x->tail && !x->columns;
   cg_space walked = x->reduced;
   walked.n_views = 1;
-  cg_set(w, "acc", cg_native(x->acc));
-  cg_set(w, "V", width);
-  cg_set(w, "start", start_of(x->r->code, x->acc));
-  cg_put(w, pass_begin);
+  cg_put(w, "    ix at = ox, c = 0;\n");
   if (x->columns) cg_put_offsets(w, &walked, "item", names, NULL, 0);
   else {
     cg_put_offsets(w, &walked, "item", names, "c", cg_ceildiv(cg_space_run(&x->reduced), x->width));
     cg_line(w, "    at += c * %s;\n",
             x->width > 1 ? width : cg_number_text(w, cg_space_step(&x->reduced, 0)));
   }
-  if (guarded)
+  if (cg_reduce_is_guarded(x))
     cg_line(w, "    const ix left = %s - c * %s;\n", cg_number_text(w, cg_space_run(&x->reduced)),
             width);
-  put_load(x, address);
-  cg_set(w, "V", width);
-  cg_set(w, "guard", guarded ? "if (e >= left) continue;" : "");
+}
+
+void cg_reduce_set_names(const reduce_writer *x) {
+  cg_writer *w = x->w;
   cg_set(w, "acc", cg_native(x->acc));
+  cg_set_int(w, "V", x->width);
+  cg_set_int(w, "T", x->threads);
+  cg_set_int(w, "warps", BLOCK / 32);
+  cg_set_int(w, "half", (x->threads < 32 ? x->threads : 32) / 2);
   cg_set(w, "get", cg_get(w, x->r->x.dtype));
+  cg_set(w, "guard", cg_reduce_is_guarded(x) ? "if (e >= left) continue;" : "");
+}
+
+static void put_pass(const reduce_writer *x, uint32_t address) {
+  cg_writer *w = x->w;
+  cg_reduce_set_names(x);
+  cg_set(w, "start", start_of(x->r->code, x->acc));
   cg_set(w, "fold", x->fold);
-  cg_set(w, "value", value);
+  cg_put(w, "  $acc a[$V];\n"
+            "#pragma unroll\n"
+            "  for (int e = 0; e < $V; e++) a[e] = $start;\n"
+            "  if (result < results) {\n"
+            "#pragma unroll 4\n"
+            "  for (ix item = begin + lane; item < end; item += lanes) {\n");
+  cg_reduce_put_at(x);
+  cg_reduce_put_load(x, address, "x");
   cg_put(w, "#pragma unroll\n"
             "    for (int e = 0; e < $V; e++) {\n"
             "      $guard\n"
-            "      const $acc g = ($acc)$get(x.e[e]);\n"
-            "      a[e] = $fold(a[e], $value);\n"
+            "      a[e] = $fold(a[e], ($acc)$get(x.e[e]));\n"
             "    }\n"
             "  }\n"
             "  }\n");
 }
 
 /* ---- the threads of a result ---- */
-/* Every thread of a row gets its total. */
 static const char rows_fold[] = "#pragma unroll\n"
                                 "  for (int e = 1; e < $V; e++) a[0] = $fold(a[0], a[e]);\n"
                                 "#pragma unroll\n"
@@ -240,26 +232,8 @@ static const char columns_fold[] =
 
 static void put_fold(const reduce_writer *x) {
   cg_writer *w = x->w;
-  const char *width = cg_text(w, "%u", x->width);
-  if (x->columns) {
-    cg_set(w, "V", width);
-    cg_set_int(w, "T", x->threads);
-    cg_set_int(w, "warps", BLOCK / 32);
-    cg_set(w, "acc", cg_native(x->acc));
-    cg_set(w, "fold", x->fold);
-    cg_put(w, columns_fold);
-    return;
-  }
-  uint32_t in_warp = x->threads < 32 ? x->threads : 32;
-  cg_set(w, "V", width);
-  cg_set(w, "fold", x->fold);
-  cg_set_int(w, "half", in_warp / 2);
-  cg_put(w, rows_fold);
-  if (x->threads > 32) {
-    cg_set_int(w, "warps", x->threads / 32);
-    cg_set(w, "fold", x->fold);
-    cg_put(w, block_fold);
-  }
+  cg_put(w, x->columns ? columns_fold : rows_fold);
+  if (!x->columns && x->threads > 32) cg_put(w, block_fold);
 }
 
 /* ---- the kernel ---- */
@@ -275,12 +249,12 @@ static const char columns_place[] =
 static const char place[] = "  const ix results = $results, each = $each, all = $all;\n"
                             "  const ix begin = (ix)blockIdx.y * each;\n"
                             "  const ix end = begin + each < all ? begin + each : all;\n"
-                            "  ix ox = 0, oy = 0, om = 0, column = 0;\n"
-                            "  (void)side, (void)column, (void)om;\n";
+                            "  ix ox = 0, oy = 0, column = 0;\n"
+                            "  (void)side, (void)column;\n";
 
 static void put_place(const reduce_writer *x) {
   cg_writer *w = x->w;
-  const char *names[] = {"ox", "oy", "om"};
+  const char *names[] = {"ox", "oy"};
   const char *threads = cg_text(w, "%u", x->threads), *rest = cg_text(w, "%u", BLOCK / x->threads);
   cg_set(w, "T", threads);
   cg_set(w, "R", rest);
@@ -295,11 +269,13 @@ static void put_place(const reduce_writer *x) {
     cg_line(w, "  column *= %u;\n", x->width);
     cg_line(w, "  ox += column * %s;\n", cg_number_text(w, cg_space_step(&x->kept, 0)));
     cg_line(w, "  oy += column * %s;\n", cg_number_text(w, cg_space_step(&x->kept, 1)));
-    if (x->means)
-      cg_line(w, "  om += column * %s;\n", cg_number_text(w, cg_space_step(&x->kept, 2)));
     if (x->tail) cg_line(w, "  const ix left = %s - column;\n", cg_number_text(w, run));
   } else cg_put_offsets(w, &x->kept, "result", names, NULL, 0);
   cg_put_vector(w, "v", x->r->x.dtype, x->width);
+}
+
+static void put_shared(const reduce_writer *x) {
+  cg_writer *w = x->w;
   const char *acc = cg_native(x->acc);
   if (x->columns)
     cg_line(w, "  __shared__ %s part[%d][%u];\n", acc, BLOCK / 32, x->threads * x->width);
@@ -307,10 +283,10 @@ static void put_place(const reduce_writer *x) {
 }
 
 /* A segment's part goes to scratch, by segment and number of the result. */
-static void put_results(const reduce_writer *x, const char *value) {
+void cg_reduce_put_results(const reduce_writer *x, int64_t parts_at, const char *value) {
   cg_writer *w = x->w;
   bool parts = x->segments > 1;
-  cg_view scratch = {.start = CG_START_SCRATCH, .offset_bytes = x->parts_at, .dtype = x->acc};
+  cg_view scratch = {.start = CG_START_SCRATCH, .offset_bytes = parts_at, .dtype = x->acc};
   cg_view to = parts ? scratch : x->r->result;
   const char *step = parts ? "1" : cg_number_text(w, cg_space_step(&x->kept, 1));
   if (!x->columns) step = "0";
@@ -323,7 +299,7 @@ static void put_results(const reduce_writer *x, const char *value) {
   if (parts)
     cg_line(w, "  oy = (ix)blockIdx.y * %s + %s;\n", cg_number_text(w, cg_space_count(&x->kept)),
             x->columns ? "first" : "result");
-  cg_set(w, "V", x->columns ? cg_text(w, "%u", x->width) : "1");
+  cg_set(w, "W", x->columns ? cg_text(w, "%u", x->width) : "1");
   cg_set(w, "guard", x->columns && x->tail ? "if (e >= left) continue;" : "");
   cg_set(w, "S", cg_storage(to.dtype));
   cg_set_address(w, "p", &to);
@@ -332,57 +308,26 @@ static void put_results(const reduce_writer *x, const char *value) {
   cg_set(w, "value", value);
   cg_put(w, "  if (result < results && lane == 0) {\n"
             "#pragma unroll\n"
-            "    for (int e = 0; e < $V; e++) {\n"
+            "    for (int e = 0; e < $W; e++) {\n"
             "      $guard\n"
             "      (($S *)p.at[$p] + oy)[e * $step] = $of($value);\n"
             "    }\n"
             "  }\n");
 }
 
-static void put_moment(const reduce_writer *x, uint32_t address) {
-  cg_writer *w = x->w;
-  const char *acc = cg_native(x->acc), *width = cg_text(w, "%u", x->width);
-  double count = (double)cg_space_count(&x->reduced);
-  cg_set(w, "acc", acc);
-  cg_set(w, "V", width);
-  cg_set(w, "e", x->columns ? "e" : "0");
-  cg_set(w, "count", cg_f64_text(w, count));
-  cg_put(w, "  $acc mean[$V];\n"
-            "#pragma unroll\n"
-            "  for (int e = 0; e < $V; e++) mean[e] = ($acc)(a[$e] / $count);\n"
-            "  {\n");
-  put_pass(x, address, "(g - mean[e]) * (g - mean[e])");
-  put_fold(x);
-  put_results(x, cg_text(w, "(a[e] / %s)", cg_f64_text(w, x->r->divisor)));
-  cg_line(w, "  }\n");
-}
-
-/* Those of a row are one; outside of the operand there is none to read. */
-static void put_means(const reduce_writer *x) {
-  cg_writer *w = x->w;
-  cg_set(w, "acc", cg_native(x->acc));
-  cg_set_int(w, "V", x->width);
-  cg_set_address(w, "p", x->means);
-  cg_set(w, "step", x->columns ? cg_number_text(w, cg_space_step(&x->kept, 2)) : "0");
-  cg_set(w, "guard", x->columns && x->tail ? " && e < left" : "");
-  cg_put(w,
-         "  $acc mean[$V];\n"
-         "#pragma unroll\n"
-         "  for (int e = 0; e < $V; e++)\n"
-         "    mean[e] = result < results$guard ? ((const $acc *)p.at[$p])[om + e * $step] : 0;\n");
-}
-
 static void put_kernel(const reduce_writer *x) {
   cg_writer *w = x->w;
-  uint32_t address = cg_address(w, &x->r->x);
   put_place(x);
-  if (x->means) put_means(x);
-  put_pass(x, address, x->means ? "(g - mean[e]) * (g - mean[e])" : "g");
+  if (x->r->code == IR_OP_VAR) {
+    cg_put_variance(x);
+    return;
+  }
+  put_shared(x);
+  put_pass(x, cg_address(w, &x->r->x));
   put_fold(x);
-  if (x->r->code == IR_OP_VAR) put_moment(x, address);
-  else if (x->r->code == IR_OP_MEAN && x->segments == 1)
-    put_results(x, cg_text(w, "(a[e] / %s)", cg_f64_text(w, x->r->divisor)));
-  else put_results(x, "a[e]");
+  if (x->r->code == IR_OP_MEAN && x->segments == 1)
+    cg_reduce_put_results(x, 0, cg_text(w, "(a[e] / %s)", cg_f64_text(w, x->r->divisor)));
+  else cg_reduce_put_results(x, x->parts_at, "a[e]");
 }
 
 /* What folds the parts: [segment][results, as the first launch counts them] in scratch. */
@@ -405,7 +350,7 @@ static cg_reduce second_of(cg_kernel *k, const reduce_writer *x) {
   }
   second.extents[x->kept.rank] = x->segments;
   second.x.strides[x->kept.rank] = stride;
-  size_t bytes = (size_t)x->parts_at + (size_t)(stride * x->segments) * ir_dtype_size_bytes(x->acc);
+  size_t bytes = (size_t)(x->parts_at + cg_reduce_planes(x->r->code) * cg_reduce_plane_bytes(x));
   if (bytes > k->scratch_bytes) k->scratch_bytes = bytes;
   return second;
 }
@@ -418,8 +363,7 @@ static void write_launch(cg_kernel *k, const reduce_writer *planned) {
   cg_begin(&w, k->memory, is_wide(&x), BLOCK);
   x.fold = fold_name(&w, r->code, x.acc);
   put_kernel(&x);
-  const char *op = x.means ? "var" : ir_op_info_of(r->code)->name;
-  const char *name = cg_text(&w, "%s_%s", op, ir_dtype_text(r->x.dtype));
+  const char *name = cg_text(&w, "%s_%s", ir_op_info_of(r->code)->name, ir_dtype_text(r->x.dtype));
   cg_end(&w, k, name, cg_ceildiv(x.results, x.columns ? x.threads : BLOCK / x.threads), x.segments);
 }
 
@@ -428,37 +372,16 @@ static void write_folds(cg_kernel *k, const reduce_writer *x) {
   write_launch(k, x);
   if (x->segments == 1) return;
   cg_reduce second = second_of(k, x);
-  reduce_writer y = {.r = &second};
+  reduce_writer y = {.r = &second, .of_parts = true, .plane_bytes = cg_reduce_plane_bytes(x)};
   plan(&y);
   y.segments = 1;
   write_launch(k, &y);
 }
 
-/* Means first, then the mean of squares of the distances from them. */
-static void write_variance(cg_kernel *k, const cg_reduce *r, ir_dtype acc, int64_t taken) {
-  cg_view means = {
-      .start = CG_START_SCRATCH, .offset_bytes = taken, .dtype = acc, .align = CG_ALIGN};
-  cg_reduce first = *r, last = *r;
-  int64_t n = 1, count = 1, size = (int64_t)ir_dtype_size_bytes(acc);
-  for (uint32_t d = r->n_kept; d-- > 0; n *= r->extents[d]) means.strides[d] = n;
-  for (uint32_t d = 0; d < r->n_reduced; d++) count *= r->extents[r->n_kept + d];
-  first.code = last.code = IR_OP_MEAN;
-  first.result = means;
-  first.divisor = (double)count;
-  int64_t parts_at = taken + cg_ceildiv(n * size, CG_ALIGN) * CG_ALIGN;
-  reduce_writer x = {.r = &first, .parts_at = parts_at};
-  plan(&x);
-  write_folds(k, &x);
-  reduce_writer y = {.r = &last, .means = &means, .parts_at = parts_at};
-  plan(&y);
-  write_folds(k, &y);
-}
-
 void cg_write_reduce_behind(cg_kernel *k, const cg_reduce *r, int64_t taken) {
   reduce_writer x = {.r = r, .parts_at = taken};
   plan(&x);
-  if (r->code == IR_OP_VAR && x.segments > 1) write_variance(k, r, x.acc, taken);
-  else write_folds(k, &x);
+  write_folds(k, &x);
 }
 
 void cg_write_reduce(cg_kernel *k, const cg_reduce *r) { cg_write_reduce_behind(k, r, 0); }

@@ -194,6 +194,71 @@ static status run_chain(void *context) {
   return STATUS_OK;
 }
 
+/* ---- variances far from zero ---- */
+/* Elements around `center`, whose distances from each other are lost in their squares. If it is negative,
+ * the first one is far from the others. */
+static double beside(ir_dtype t, int64_t i, double center) {
+  uint64_t bits = (uint64_t)(i + 1) * 0x9e3779b97f4a7c15u;
+  double d = ((double)(bits >> 40) * 0x1p-22 - 2) * (t == IR_BF16 ? 8 : 1);
+  double x = (i == 0 ? center : fabs(center)) + d;
+  if (t == IR_F64) return x;
+  return t == IR_BF16 ? rounded(x) : (double)(float)x;
+}
+
+/* Of [rows, columns], along one of them. */
+static void run_variance(ir_dtype t, bool down, int64_t rows, int64_t columns, double center) {
+  int64_t n = down ? rows : columns, results = down ? columns : rows;
+  size_t size = ir_dtype_size_bytes(t);
+  char *x = ARENA_ARRAY(&memory, (size_t)(rows * columns) * 8, char);
+  double *y = ARENA_ARRAY(&memory, (size_t)results, double);
+  char *starts[] = {(char *)y, x};
+  cg_kernel k;
+  cg_reduce r = {.code = IR_OP_VAR, .n_kept = 1, .n_reduced = 1, .divisor = (double)n};
+  r.result = (cg_view){.dtype = t, .align = CG_ALIGN, .strides = {1}};
+  r.x = (cg_view){.start = 1, .dtype = t, .align = CG_ALIGN};
+  r.extents[0] = results, r.extents[1] = n;
+  r.x.strides[0] = down ? 1 : columns, r.x.strides[1] = down ? columns : 1;
+  cg_kernel_init(&k, &memory);
+  cg_write_reduce(&k, &r);
+  for (uint32_t i = 0; i < k.n_launches; i++) emulator_add(&k.launches[i]);
+  if (dry_run) return;
+  void *scratch = arena_alloc(&memory, k.scratch_bytes + CG_ALIGN);
+  for (int64_t i = 0; i < results * n; i++)
+    ir_element_set_f64(t, x + (size_t)i * size,
+                       beside(t, down ? i / columns : i % columns, center));
+  check(emulator_run(&k, starts, scratch, NULL));
+  long double mean = 0, want = 0;
+  for (int64_t i = 0; i < n; i++) mean += (long double)beside(t, i, center) / (long double)n;
+  for (int64_t i = 0; i < n; i++) {
+    long double d = (long double)beside(t, i, center) - mean;
+    want += d * d / (long double)n;
+  }
+  double most = t == IR_F64 ? 1e-14 : t == IR_F32 ? 0x1p-23 : 0x1p-8, worst = 0;
+  for (int64_t i = 0; i < results; i++) {
+    double got = ir_element_as_f64(t, (char *)y + (size_t)i * size);
+    double error = fabs(got / (double)want - 1);
+    if (!(error <= worst)) worst = error;
+  }
+  if (!EXPECT(worst <= most))
+    fprintf(stderr, "a variance of %s around %g is wrong by %g\n", ir_dtype_text(t), center, worst);
+}
+
+static status run_variances(void *context) {
+  static const struct {
+    ir_dtype dtype;
+    double center;
+  } kinds[] = {{IR_F64, 1e6},  {IR_F32, 1e6},  {IR_BF16, 1e3},
+               {IR_F64, -1e6}, {IR_F32, -1e4}, {IR_BF16, -1e2}};
+  (void)context;
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    run_variance(kinds[i].dtype, false, 3, 3000, kinds[i].center);
+    run_variance(kinds[i].dtype, false, 2, 20001, kinds[i].center);
+    run_variance(kinds[i].dtype, true, 3000, 12, kinds[i].center);
+    run_variance(kinds[i].dtype, true, 20001, 40, kinds[i].center);
+  }
+  return STATUS_OK;
+}
+
 static void run_guarded(status (*fn)(void *)) {
   arena_init(&memory, &memory_default);
   (void)EXPECT(memory_guard(fn, NULL) == STATUS_OK);
@@ -248,6 +313,7 @@ static void run_all(uint64_t first, uint64_t seeds, uint64_t drawn) {
   run_guarded(run_far);
   run_guarded(run_roundings);
   run_guarded(run_chain);
+  run_guarded(run_variances);
 }
 
 static void expect_coverage(void) {

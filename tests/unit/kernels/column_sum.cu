@@ -1,8 +1,8 @@
 // grid 32 x 64, block 256
-typedef struct { char *at[2]; } weir_sum_bf16_94a890d2af04e0bf_p;
-typedef struct { long long at[9]; } weir_sum_bf16_94a890d2af04e0bf_n;
+typedef struct { char *at[2]; } weir_sum_bf16_2eeb93237c8f5425_p;
+typedef struct { long long at[9]; } weir_sum_bf16_2eeb93237c8f5425_n;
 WEIR_ENTRY __launch_bounds__(256)
-weir_sum_bf16_94a890d2af04e0bf(const weir_sum_bf16_94a890d2af04e0bf_p p, const weir_sum_bf16_94a890d2af04e0bf_n n) {
+weir_sum_bf16_2eeb93237c8f5425(const weir_sum_bf16_2eeb93237c8f5425_p p, const weir_sum_bf16_2eeb93237c8f5425_n n) {
   typedef int ix;
   const int side = (int)threadIdx.x % 32, lane = (int)threadIdx.x / 32;
   const ix lanes = 8;
@@ -10,8 +10,8 @@ weir_sum_bf16_94a890d2af04e0bf(const weir_sum_bf16_94a890d2af04e0bf_p p, const w
   const ix results = ((ix)n.at[0]), each = ((ix)n.at[1]), all = ((ix)n.at[2]);
   const ix begin = (ix)blockIdx.y * each;
   const ix end = begin + each < all ? begin + each : all;
-  ix ox = 0, oy = 0, om = 0, column = 0;
-  (void)side, (void)column, (void)om;
+  ix ox = 0, oy = 0, column = 0;
+  (void)side, (void)column;
   {
     ix r = result;
     {
@@ -43,8 +43,7 @@ weir_sum_bf16_94a890d2af04e0bf(const weir_sum_bf16_94a890d2af04e0bf_p p, const w
 #pragma unroll
     for (int e = 0; e < 8; e++) {
       
-      const float g = (float)weir_get_bf16(x.e[e]);
-      a[e] = weir_sum_f(a[e], g);
+      a[e] = weir_sum_f(a[e], (float)weir_get_bf16(x.e[e]));
     }
   }
   }
@@ -78,10 +77,10 @@ weir_sum_bf16_94a890d2af04e0bf(const weir_sum_bf16_94a890d2af04e0bf_p p, const w
   }
 }
 // grid 64 x 1, block 256
-typedef struct { char *at[2]; } weir_sum_f32_f2c38bd4ab989d90_p;
-typedef struct { long long at[7]; } weir_sum_f32_f2c38bd4ab989d90_n;
+typedef struct { char *at[2]; } weir_sum_f32_941c255b3776896f_p;
+typedef struct { long long at[7]; } weir_sum_f32_941c255b3776896f_n;
 WEIR_ENTRY __launch_bounds__(256)
-weir_sum_f32_f2c38bd4ab989d90(const weir_sum_f32_f2c38bd4ab989d90_p p, const weir_sum_f32_f2c38bd4ab989d90_n n) {
+weir_sum_f32_941c255b3776896f(const weir_sum_f32_941c255b3776896f_p p, const weir_sum_f32_941c255b3776896f_n n) {
   typedef int ix;
   const int side = (int)threadIdx.x % 32, lane = (int)threadIdx.x / 32;
   const ix lanes = 8;
@@ -89,8 +88,8 @@ weir_sum_f32_f2c38bd4ab989d90(const weir_sum_f32_f2c38bd4ab989d90_p p, const wei
   const ix results = ((ix)n.at[0]), each = ((ix)n.at[1]), all = ((ix)n.at[2]);
   const ix begin = (ix)blockIdx.y * each;
   const ix end = begin + each < all ? begin + each : all;
-  ix ox = 0, oy = 0, om = 0, column = 0;
-  (void)side, (void)column, (void)om;
+  ix ox = 0, oy = 0, column = 0;
+  (void)side, (void)column;
   {
     ix r = result;
     {
@@ -122,8 +121,7 @@ weir_sum_f32_f2c38bd4ab989d90(const weir_sum_f32_f2c38bd4ab989d90_p p, const wei
 #pragma unroll
     for (int e = 0; e < 4; e++) {
       
-      const double g = (double)weir_get_f32(x.e[e]);
-      a[e] = weir_sum_d(a[e], g);
+      a[e] = weir_sum_d(a[e], (double)weir_get_f32(x.e[e]));
     }
   }
   }
