@@ -73,8 +73,8 @@ static void open_timing(timing *t) {
   ok(cu->cuEventCreate(&t->end, CU_EVENT_DEFAULT));
   for (int i = 0; i < 4; i++) {
     /* results may be i64 */
-    t->starts[i] = device_memory(i == 0 ? 4 * bytes : i == 1 ? bytes : COLUMNS * 2);
-    fill_bf16(t->starts[i], i < 2 ? bytes : COLUMNS * 2);
+    t->starts[i] = device_memory(i == 0 ? 4 * bytes : i == 1 ? bytes : ROWS * 2);
+    fill_bf16(t->starts[i], i < 2 ? bytes : ROWS * 2);
   }
 }
 
@@ -89,7 +89,7 @@ static void report(timing *t, cuda_programs *programs, int s, double ceiling, in
   double us = measure(t, &p, functions, repeats);
   double rate = samples[s].moved * ROWS * COLUMNS * 2 / us * 1e-3, part = rate / ceiling;
   double goal = samples[s].goal;
-  printf("%-13s %9.1f us %7.0f GB/s %5.1f%% of copying", p.name, us, rate, part * 100);
+  printf("%-17s %9.1f us %7.0f GB/s %5.1f%% of copying", p.name, us, rate, part * 100);
   if (goal > 0) printf("   goal %2.0f%% %s", goal * 100, part >= goal ? "PASS" : "MISS");
   if (compiled_by_torch[s] > 0) printf("   torch.compile %5.0f", compiled_by_torch[s]);
   printf("\n");
@@ -111,7 +111,7 @@ static void run(int repeats) {
   open_timing(&t);
   double us = measure(&t, NULL, NULL, repeats);
   double ceiling = (double)ROWS * COLUMNS * 4 / us * 1e-3;
-  printf("%-13s %9.1f us %7.0f GB/s\n", "copy", us, ceiling);
+  printf("%-17s %9.1f us %7.0f GB/s\n", "copy", us, ceiling);
   for (int s = 0; s < N_SAMPLES; s++) report(&t, programs, s, ceiling, repeats);
   cuda_programs_close(programs);
   d->ops->close(d);

@@ -128,6 +128,10 @@ void cg_write_reduce_behind(cg_kernel *k, const cg_reduce *r, int64_t taken);
 /* cg_write_lines() of cumsum. */
 void cg_write_scan(cg_kernel *k, const cg_lines *l);
 
+/* ---- rows side by side (across.c) ---- */
+/* cg_write_rows() of rows that are nearer to each other in memory than their elements; otherwise false. */
+bool cg_write_rows_across(cg_kernel *k, const cg_rows *r);
+
 /* ---- orders (sort.c) ---- */
 /* cg_write_lines() of argsort and topk, unless elements are too large for it or lines too many: then
  * false. */

@@ -3,7 +3,7 @@
  * T threads share a row: part of a warp or a block. Two forms:
  *   kept     the row is read once, V elements at a time, and stays in registers     (dense rows)
  *   looped   the row is read again in every pass                                    (all others)
- * Where rows lie side by side in memory, one thread has a row of its own. */
+ * Rows that lie side by side in memory have a form of their own (across.c). */
 #include <stdlib.h>
 
 #include "codegen/internal.h"
@@ -55,14 +55,9 @@ static void plan_kept(row_writer *x) {
   x->block = x->threads < SMALL_BLOCK ? SMALL_BLOCK : x->threads;
 }
 
-static bool side_by_side(const row_writer *x) {
-  int64_t across = llabs(cg_space_step(&x->outer, 0));
-  return cg_space_run(&x->outer) >= 32 && across > 0 && across < llabs(step_of(x, &x->r->x));
-}
-
 static void plan_looped(row_writer *x) {
   x->width = x->vectors = 1;
-  x->threads = side_by_side(x) ? 1 : x->n <= 1024 ? 32 : BLOCK;
+  x->threads = x->n <= 1024 ? 32 : BLOCK;
   x->block = BLOCK;
 }
 
@@ -270,7 +265,6 @@ static const char sum_block[] = "  __syncthreads();\n"
 
 static void put_sum(const row_writer *x, const char *name) {
   cg_writer *w = x->w;
-  if (x->threads == 1) return;
   cg_set(w, "half", "16");
   cg_set(w, "s", name);
   cg_put(w, sum_warp);
@@ -338,12 +332,9 @@ static void put_softmax(row_writer *x) {
   cg_set(w, "l", letter);
   cg_set(w, "keep", x->kept ? "f[i][e] = h;" : "");
   cg_put(w, softmax_begin);
-  if (x->threads > 1) {
-    cg_set(w, "weigh", piece.body.data);
-    cg_put(w, pair_warp);
-  }
+  cg_set(w, "weigh", piece.body.data);
+  cg_put(w, pair_warp);
   if (x->threads > 32) {
-    cg_set(w, "weigh", piece.body.data);
     cg_set_int(w, "warps", x->threads / 32);
     cg_put(w, pair_block);
   }
@@ -411,6 +402,7 @@ static bool is_wide(const row_writer *x) {
 void cg_write_rows(cg_kernel *k, const cg_rows *r) {
   cg_writer w;
   row_writer x = {.w = &w, .r = r};
+  if (cg_write_rows_across(k, r)) return;
   plan(&x);
   cg_begin(&w, k->memory, is_wide(&x), x.block);
   x.y = cg_address(&w, &r->result);

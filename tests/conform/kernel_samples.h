@@ -13,18 +13,30 @@ typedef struct sample {
   double goal;  /* of what copying reaches; 0: none, other work weighs more than memory */
 } sample;
 
-/* Orders are of lines of SAMPLE_LINE elements, whatever the columns. */
-enum { N_SAMPLES = 17, SAMPLE_LINE = 256, SAMPLE_TOP = 8 };
+/* Orders that are not of rows are of lines of SAMPLE_LINE elements, whatever the columns. */
+enum { N_SAMPLES = 21, SAMPLE_LINE = 256, SAMPLE_TOP = 8 };
 static const sample samples[N_SAMPLES] = {
-    {"bias_gelu", 2, 0.8},   {"softmax", 2, 0.8},
-    {"layer_norm", 2, 0.8},  {"rms_norm", 2, 0.8},
-    {"row_sum", 1, 0.8},     {"column_sum", 1, 0.8},
-    {"row_max", 1, 0.8},     {"column_max", 1, 0.8},
-    {"column_mean", 1, 0.8}, {"row_var", 1, 0.5},
-    {"column_var", 1, 0.4},  {"total_var", 1, 0.4},
-    {"row_cumsum", 2, 0.5},  {"column_cumsum", 2, 0.5},
-    {"transpose", 2, 0.8},   {"argsort", 5, 0},
+    {"bias_gelu", 2, 0.8},
+    {"softmax", 2, 0.8},
+    {"layer_norm", 2, 0.8},
+    {"rms_norm", 2, 0.8},
+    {"row_sum", 1, 0.8},
+    {"column_sum", 1, 0.8},
+    {"row_max", 1, 0.8},
+    {"column_max", 1, 0.8},
+    {"column_mean", 1, 0.8},
+    {"row_var", 1, 0.5},
+    {"column_var", 1, 0.4},
+    {"total_var", 1, 0.4},
+    {"row_cumsum", 2, 0.5},
+    {"column_cumsum", 2, 0.5},
+    {"transpose", 2, 0.8},
+    {"argsort", 5, 0},
     {"topk", 1, 0},
+    {"column_softmax", 2, 0.55},
+    {"column_layer_norm", 2, 0.4},
+    {"row_argsort", 5, 0},
+    {"row_topk", 1, 0},
 };
 
 static cg_view sample_view(uint32_t start, int64_t outer, int64_t inner) {
@@ -46,13 +58,15 @@ static void sample_bias_gelu(cg_kernel *k, int64_t rows, int64_t columns) {
   cg_write_map(k, &m);
 }
 
-static void sample_rows(cg_kernel *k, ir_opcode code, int64_t rows, int64_t columns) {
+/* down: the columns are rows. */
+static void sample_rows(cg_kernel *k, ir_opcode code, bool down, int64_t rows, int64_t columns) {
+  int64_t n = down ? rows : columns, outer = down ? 1 : columns, inner = down ? columns : 1;
   cg_rows r = {.code = code,
                .rank = 2,
-               .extents = {rows, columns},
-               .count = columns,
-               .result = sample_view(0, columns, 1),
-               .x = sample_view(1, columns, 1),
+               .extents = {down ? columns : rows, n},
+               .count = n,
+               .result = sample_view(0, outer, inner),
+               .x = sample_view(1, outer, inner),
                .weight = sample_view(2, 0, 1),
                .bias = sample_view(3, 0, 1),
                .has_weight = code != IR_OP_SOFTMAX,
@@ -76,9 +90,11 @@ static void sample_reduce(cg_kernel *k, ir_opcode code, char along, int64_t rows
   cg_write_reduce(k, &r);
 }
 
-static void sample_lines(cg_kernel *k, ir_opcode code, bool down, int64_t rows, int64_t columns) {
+/* Along rows, columns, or short lines. */
+static void sample_lines(cg_kernel *k, ir_opcode code, char along, int64_t rows, int64_t columns) {
   cg_lines l = {.code = code, .rank = 2, .descending = code == IR_OP_TOPK};
-  if (code != IR_OP_CUMSUM) rows = rows * columns / SAMPLE_LINE, columns = SAMPLE_LINE;
+  bool down = along == 'c';
+  if (along == 's') rows = rows * columns / SAMPLE_LINE, columns = SAMPLE_LINE;
   l.n = down ? rows : columns;
   l.count = code == IR_OP_TOPK ? SAMPLE_TOP : l.n;
   l.extents[0] = down ? 1 : rows, l.extents[1] = down ? columns : 1;
@@ -119,11 +135,13 @@ static void sample_write(cg_kernel *k, const char *name, int64_t rows, int64_t c
   }
   if (sample_is(name, "bias_gelu")) sample_bias_gelu(k, rows, columns);
   else if (sample_is(name, "transpose")) sample_transpose(k, rows, columns);
-  else if (sample_is(name, "argsort")) sample_lines(k, IR_OP_ARGSORT, false, rows, columns);
-  else if (sample_is(name, "topk")) sample_lines(k, IR_OP_TOPK, false, rows, columns);
-  else if (code == IR_OP_CUMSUM) sample_lines(k, code, name[0] == 'c', rows, columns);
+  else if (sample_is(name, "argsort")) sample_lines(k, IR_OP_ARGSORT, 's', rows, columns);
+  else if (sample_is(name, "row_argsort")) sample_lines(k, IR_OP_ARGSORT, 'r', rows, columns);
+  else if (sample_is(name, "topk")) sample_lines(k, IR_OP_TOPK, 's', rows, columns);
+  else if (sample_is(name, "row_topk")) sample_lines(k, IR_OP_TOPK, 'r', rows, columns);
+  else if (code == IR_OP_CUMSUM) sample_lines(k, code, name[0], rows, columns);
   else if (code == IR_OP_SOFTMAX || code == IR_OP_LAYER_NORM || code == IR_OP_RMS_NORM)
-    sample_rows(k, code, rows, columns);
+    sample_rows(k, code, name[0] == 'c', rows, columns);
   else sample_reduce(k, code, name[0], rows, columns);
 }
 

@@ -10,6 +10,7 @@
 
 #include "conform/cuda_emulator.h"
 #include "conform/cuda_nvrtc.h"
+#include "conform/kernel_across.h"
 #include "conform/kernel_cases.h"
 #include "conform/kernel_large.h"
 #include "conform/kernel_samples.h"
@@ -314,6 +315,7 @@ static void run_all(uint64_t first, uint64_t seeds, uint64_t drawn) {
   run_guarded(run_roundings);
   run_guarded(run_chain);
   run_guarded(run_variances);
+  run_guarded(run_across);
 }
 
 static void expect_coverage(void) {
