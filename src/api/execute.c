@@ -43,8 +43,8 @@ status api_executor_open(api_executor *x, ir_func *host, const api_executor_opti
   if (options->carrier == RT_CARRIER_CUDA_IPC && launched < 0)
     return fail(STATUS_BAD_USAGE, "start the program with mpirun to use --comm cuda-ipc");
   rt_device_options o = {.threads = options->threads, .carrier = options->carrier};
-  bool is_spread = launched > 0 && strcmp(options->comm, "inproc") != 0;
-  o.first_rank = is_spread ? (uint32_t)launched : 0;
+  bool is_spread = launched >= 0 && strcmp(options->comm, "inproc") != 0;
+  o.first_gpu = is_spread ? api_launch_local() : 0;
   o.adversarial = options->adversary >= 0;
   o.seed = o.adversarial ? (uint64_t)options->adversary : 0;
   o.graph = options->graph;

@@ -55,6 +55,11 @@ int64_t api_launch_rank(void) {
   return mpi_launch_find(&launch) ? (int64_t)launch.rank : -1;
 }
 
+uint32_t api_launch_local(void) {
+  mpi_launch launch = {0};
+  return mpi_launch_find(&launch) ? launch.local : 0;
+}
+
 status api_ranks_open(api_ranks *r, const ir_func *host, uint32_t devices, const char *comm,
                       int64_t timeout_ns, rt_device *device, const allocator *memory) {
   const rt_comm_ops *ops;

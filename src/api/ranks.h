@@ -27,6 +27,7 @@ typedef struct api_ranks {
 
 /* Of this process under an MPI launcher; else -1. */
 int64_t api_launch_rank(void);
+uint32_t api_launch_local(void); /* among those of this machine; else 0 */
 /* Opens the endpoints of the ranks that this process runs: all of them, or, under an MPI launcher, one.
  * `comm` is a backend's name or "auto". A program on one device needs none. */
 NODISCARD status api_ranks_open(api_ranks *r, const ir_func *host, uint32_t devices,

@@ -48,7 +48,7 @@ typedef struct rt_device_options {
   bool graph;     /* cuda: a plan is captured once and replayed */
   bool link_host; /* cuda: devices communicate through the host's memory */
   rt_carrier carrier;
-  uint32_t first_rank; /* cuda: of this process; GPUs are taken in turns from there on */
+  uint32_t first_gpu; /* cuda: of this process; GPUs are taken in turns from there on */
 } rt_device_options;
 
 /* What a rank of a program on a device gets, for models; see cost/cost.h. */

@@ -27,8 +27,10 @@ static void pulse(void *context, rt_pulse *p) {
 static void open_peer(peer *x, const rt_device_options *o, const allocator *memory,
                       int64_t timeout_ns) {
   uint32_t n = 0;
+  rt_device_options own = *o;
+  own.first_gpu = launch.local;
   rt_comm_options c = {.ranks = launch.size, .pulse = pulse, .pulse_context = x};
-  bool good = EXPECT_INT(rt_device_cuda.open(o, memory, &x->device), STATUS_OK) &&
+  bool good = EXPECT_INT(rt_device_cuda.open(&own, memory, &x->device), STATUS_OK) &&
               EXPECT_INT(rt_comm_mpi.open(&c, &memory_default, 1, &x->endpoint, &n), STATUS_OK);
   if (!good) {
     fprintf(stderr, "%s\n", status_message());

@@ -565,7 +565,8 @@ static bool open_spread(void) {
   n_devices = spread.launch.size;
   for (uint32_t i = 0; i < 2; i++) {
     uint32_t n;
-    rt_device *d = kit_gpu((rt_device_options){.link_host = i == 1});
+    rt_device *d =
+        kit_gpu((rt_device_options){.link_host = i == 1, .first_gpu = spread.launch.local});
     if (!d) return false;
     rt_comm_options o = {.ranks = spread.launch.size, .pulse = pulse, .pulse_context = d};
     status st = rt_comm_mpi.open(&o, &memory_default, 1, &spread.endpoints[i], &n);

@@ -14,12 +14,15 @@ const char *mpi_flavour_name(mpi_flavour flavour) {
 /* What launchers put into the environment, the most telling first: Slurm sets some of the others'. */
 static const struct {
   mpi_flavour flavour;
-  const char *rank, *size;
+  const char *rank, *size, *locals[2];
 } launchers[] = {
-    {MPI_FLAVOUR_OPENMPI, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-    {MPI_FLAVOUR_OPENMPI, "PMIX_RANK", "SLURM_STEP_NUM_TASKS"},
-    {MPI_FLAVOUR_OPENMPI, "PMIX_RANK", "SLURM_NTASKS"},
-    {MPI_FLAVOUR_MPICH, "PMI_RANK", "PMI_SIZE"},
+    {MPI_FLAVOUR_OPENMPI,
+     "OMPI_COMM_WORLD_RANK",
+     "OMPI_COMM_WORLD_SIZE",
+     {"OMPI_COMM_WORLD_LOCAL_RANK"}},
+    {MPI_FLAVOUR_OPENMPI, "PMIX_RANK", "SLURM_STEP_NUM_TASKS", {"SLURM_LOCALID"}},
+    {MPI_FLAVOUR_OPENMPI, "PMIX_RANK", "SLURM_NTASKS", {"SLURM_LOCALID"}},
+    {MPI_FLAVOUR_MPICH, "PMI_RANK", "PMI_SIZE", {"MPI_LOCALRANKID", "SLURM_LOCALID"}},
 };
 
 static bool number_of(const char *name, uint32_t *value) {
@@ -37,6 +40,9 @@ bool mpi_launch_find(mpi_launch *launch) {
     mpi_launch found = {.flavour = launchers[i].flavour};
     if (!number_of(launchers[i].rank, &found.rank)) continue;
     if (!number_of(launchers[i].size, &found.size) || found.rank >= found.size) continue;
+    found.local = found.rank;
+    for (int k = 1; k >= 0; k--)
+      if (launchers[i].locals[k]) (void)number_of(launchers[i].locals[k], &found.local);
     *launch = found;
     return true;
   }

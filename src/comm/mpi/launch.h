@@ -11,6 +11,7 @@ typedef enum mpi_flavour { MPI_FLAVOUR_OPENMPI, MPI_FLAVOUR_MPICH } mpi_flavour;
 typedef struct mpi_launch {
   mpi_flavour flavour;
   uint32_t rank, size;
+  uint32_t local; /* among the ranks of this machine; `rank`, if the launcher does not say */
 } mpi_launch;
 
 /* "openmpi", "mpich": part of the name of a module. */

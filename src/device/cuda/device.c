@@ -123,7 +123,7 @@ static status device_open(const rt_device_options *options, const allocator *mem
     return st;
   }
   CUcontext caller = cuda_caller_enter(cu);
-  st = cuda_gpu_open(d, d->options.first_rank % d->n_gpus);
+  st = cuda_gpu_open(d, d->options.first_gpu % d->n_gpus);
   if (st == STATUS_OK) st = open_carrier(d);
   cuda_caller_leave(cu, caller);
   if (st == STATUS_OK) *result = &d->base;

@@ -443,9 +443,10 @@ static status open_ranks(cuda_loaded *l) {
   l->ranks = memory_alloc(l->device->memory, l->n_ranks * sizeof *l->ranks);
   if (!l->ranks) return STATUS_OUT_OF_MEMORY;
   memset(l->ranks, 0, l->n_ranks * sizeof *l->ranks);
+  uint32_t n = l->device->n_gpus, first = l->device->options.first_gpu % n;
+  if (l->share) first += n - l->share->me % n;
   for (uint32_t r = 0; r < l->n_ranks; r++) {
-    uint32_t first = l->share ? 0 : l->device->options.first_rank;
-    l->ranks[r].gpu = (first + r) % l->device->n_gpus;
+    l->ranks[r].gpu = (first + r) % n;
     if (cuda_is_here(l, r)) TRY(cuda_gpu_open(l->device, l->ranks[r].gpu));
   }
   if (!l->share) return STATUS_OK;
