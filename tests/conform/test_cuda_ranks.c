@@ -12,6 +12,7 @@
 #include "conform/world_random.h"
 
 static mpi_launch launch;
+static bool uses_nccl;
 
 /* ---- a device in a world ---- */
 typedef struct peer {
@@ -29,6 +30,7 @@ static void open_peer(peer *x, const rt_device_options *o, const allocator *memo
   uint32_t n = 0;
   rt_device_options own = *o;
   own.first_gpu = launch.local;
+  if (uses_nccl) own.carrier = RT_CARRIER_NCCL;
   rt_comm_options c = {.ranks = launch.size, .pulse = pulse, .pulse_context = x};
   bool good = EXPECT_INT(rt_device_cuda.open(&own, memory, &x->device), STATUS_OK) &&
               EXPECT_INT(rt_comm_mpi.open(&c, &memory_default, 1, &x->endpoint, &n), STATUS_OK);

@@ -338,10 +338,11 @@ static bool fails_once(rt_device_options o, const char *what, const char *text) 
 }
 
 static void test_failing_calls(void) {
-  static const char *const functions[] = {"ncclGetUniqueId",   "ncclCommInitRank", "ncclGroupStart",
-                                          "ncclGroupEnd",      "ncclBroadcast",    "ncclReduce",
-                                          "ncclReduceScatter", "ncclAllReduce",    "ncclSend",
-                                          "ncclRecv",          "ncclAllGather"};
+  static const char *const functions[] = {
+      "ncclGetUniqueId",   "ncclCommInitRankConfig", "ncclGroupStart",
+      "ncclGroupEnd",      "ncclBroadcast",          "ncclReduce",
+      "ncclReduceScatter", "ncclAllReduce",          "ncclSend",
+      "ncclRecv",          "ncclAllGather"};
   for (size_t f = 0; f < sizeof functions / sizeof *functions; f++) {
     for (int n = 1; n < (quick ? 2 : 40); n += n < 4 ? 1 : 7) {
       char what[64], text[64];

@@ -1,7 +1,9 @@
 /* The stand-in for NCCL: the functions of nccl.def, for ranks of one process, on whichever driver that
- * process has loaded, a GPU's or the stand-in's. Two ranks may be on one GPU.
+ * process has loaded, a GPU's or the stand-in's, and for ranks that are processes of their own, on the
+ * stand-in's. Two ranks may be on one GPU. Communicators that block are of one process, those that do not
+ * have one member in each (nccl_far.c).
  *
- * Calls of a group are matched when it ends; what does not meet all its peers in the same group would
+ * Within a process, calls of a group are matched when it ends; what does not meet all its peers in the same group would
  * wait for ever in a single thread, and is refused. Then every receiver copies from its senders' memory,
  * on its own stream, behind what the senders' streams had done before; senders go on when all have read.
  * Reductions go through pinned memory and are folded by a function of the host.
@@ -99,14 +101,12 @@ API const char *ncclGetLastError(ncclComm_t comm) {
 }
 
 API ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
-  static unsigned long n;
   ENTER(ncclGetUniqueId);
   (void)pthread_once(&once, load_driver);
-  memset(id, 0, sizeof *id);
   (void)pthread_mutex_lock(&lock);
-  (void)snprintf(id->internal, sizeof id->internal, "stand-in %lu", ++n);
+  ncclResult_t r = far_make_id(id);
   (void)pthread_mutex_unlock(&lock);
-  return ncclSuccess;
+  return r;
 }
 
 static world *find_world(const ncclUniqueId *id, int n) {
@@ -114,6 +114,7 @@ static world *find_world(const ncclUniqueId *id, int n) {
     if (memcmp(&w->id, id, sizeof *id) == 0) return w->n == n ? w : NULL;
   world *w = calloc(1, sizeof *w);
   if (!w) return NULL;
+  far_drop_id(id);
   w->id = *id;
   w->n = n;
   w->next = worlds;
@@ -146,14 +147,29 @@ static ncclResult_t check_joined(void) {
   return r;
 }
 
-API ncclResult_t ncclCommInitRank(ncclComm_t *comm, int n, ncclUniqueId id, int rank) {
-  if (fails("ncclCommInitRank")) {
-    ncclResult_t r = refuse(ncclSystemError, "ncclCommInitRank was told to fail");
+static ncclResult_t join_far(ncclComm_t *comm, int n, const ncclUniqueId *id, int rank) {
+  (void)pthread_once(&once, load_driver);
+  if (depth > 0) return refuse(ncclInvalidUsage, "processes join one by one here");
+  ncclComm_t c = calloc(1, sizeof *c);
+  if (!c) return refuse(ncclSystemError, "no memory");
+  c->rank = rank;
+  ncclResult_t r = far_join(id, n, rank, &c->far);
+  if (r == ncclSuccess) *comm = c;
+  else free(c);
+  return r == ncclSuccess ? ncclInProgress : r;
+}
+
+API ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, int rank,
+                                        ncclConfig_t *config) {
+  if (fails("ncclCommInitRankConfig")) {
+    ncclResult_t r = refuse(ncclSystemError, "ncclCommInitRankConfig was told to fail");
     if (depth > 0) spoilt = r;
     return r;
   }
-  if (n < 1 || n > MOST_RANKS || rank < 0 || rank >= n)
+  bool is_limited = config->maxCTAs != NCCL_CONFIG_UNDEF_INT;
+  if (n < 1 || n > MOST_RANKS || rank < 0 || rank >= n || (is_limited && config->maxCTAs < 1))
     return refuse(ncclInvalidArgument, "rank %d of %d", rank, n);
+  if (config->blocking == 0) return join_far(comm, n, &id, rank);
   (void)pthread_mutex_lock(&lock);
   world *w = find_world(&id, n);
   ncclComm_t c = calloc(1, sizeof *c);
@@ -192,21 +208,38 @@ static void leave(ncclComm_t c, bool aborts) {
   free(c);
 }
 
+static ncclResult_t leave_any(ncclComm_t c, bool aborts) {
+  if (c->w) {
+    leave(c, aborts);
+    return ncclSuccess;
+  }
+  ncclResult_t r = far_leave(c->far, aborts);
+  if (r == ncclSuccess) free(c);
+  return r;
+}
+
+API ncclResult_t ncclCommFinalize(ncclComm_t c) {
+  ENTER(ncclCommFinalize);
+  return c->far ? far_state(c->far) : ncclSuccess;
+}
+
 API ncclResult_t ncclCommDestroy(ncclComm_t c) {
   ENTER(ncclCommDestroy);
-  leave(c, false);
-  return ncclSuccess;
+  return leave_any(c, false);
 }
 
 API ncclResult_t ncclCommAbort(ncclComm_t c) {
   ENTER(ncclCommAbort);
-  leave(c, true);
-  return ncclSuccess;
+  return leave_any(c, true);
 }
 
 API ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *error) {
   ENTER(ncclCommGetAsyncError);
   *error = c->error;
+  if (!c->far || *error != ncclSuccess) return ncclSuccess;
+  *error = far_state(c->far);
+  if (*error == ncclSuccess && c->fails_later && ++c->asked > 2)
+    *error = c->error = refuse(ncclRemoteError, "a communication was told to fail");
   return ncclSuccess;
 }
 
@@ -297,6 +330,14 @@ static ncclResult_t begin(party *p) {
   return hold(p);
 }
 
+static ncclResult_t begin_far(ncclComm_t c) {
+  unsigned long n = ++n_communications, asked;
+  bool is_async = is_asked("async", &asked) && asked == n;
+  bool holds = is_async || (is_asked("hang", &asked) && asked == n);
+  c->fails_later = is_async;
+  return far_begin(c->far, calls, n_calls, holds);
+}
+
 /* Sends come before receives, so that a receive that is left has no sender. */
 static ncclResult_t run_calls(void) {
   ncclResult_t r = ncclSuccess;
@@ -329,7 +370,7 @@ API ncclResult_t ncclGroupEnd(void) {
   ncclResult_t joined = check_joined(), r = spoilt == ncclSuccess ? joined : spoilt;
   bool any = n_calls > 0;
   if (any) (void)cu.cuCtxGetCurrent(&before);
-  if (r == ncclSuccess) r = run_calls();
+  if (r == ncclSuccess && any) r = calls[0].comm->far ? begin_far(calls[0].comm) : run_calls();
   if (any) (void)cu.cuCtxSetCurrent(before);
   n_calls = 0;
   spoilt = ncclSuccess;

@@ -1,4 +1,5 @@
-/* Inside the stand-in for NCCL (nccl.c): communicators, calls, and how they are carried out (nccl_moves.c). */
+/* Inside the stand-in for NCCL (nccl.c): communicators, calls, and how they are carried out within a process
+ * (nccl_moves.c) and between processes (nccl_far.c). */
 #ifndef WEIR_TESTS_STANDIN_NCCL_H
 #define WEIR_TESTS_STANDIN_NCCL_H
 
@@ -6,6 +7,10 @@
 #include <nccl.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "ir/dtype.h"
+#include "runtime/comm.h"
+#include "standin/standin.h"
 
 /* What is used of the driver, whichever it is. */
 #define DRIVER(F)                                                                                  \
@@ -28,6 +33,9 @@ typedef struct nccl_driver {
 #define F(name) __typeof__(&name) name;
   DRIVER(F)
 #undef F
+  /* Only of the stand-in's; else NULL. */
+  __typeof__(&standin_submit) standin_submit;
+  __typeof__(&standin_misuse) standin_misuse;
 } nccl_driver;
 extern nccl_driver cu;
 void load_driver(void); /* once is enough */
@@ -43,6 +51,8 @@ ncclResult_t refuse(ncclResult_t r, const char *format, ...) __attribute__((form
 
 enum { CHUNK_BYTES = 256 << 10, MOST_RANKS = 64 };
 
+typedef struct far far; /* a communicator between processes, as one of them has it */
+
 /* All ranks of one unique id. */
 typedef struct world {
   struct world *next;
@@ -56,10 +66,13 @@ typedef struct world {
 } world;
 
 struct ncclComm {
-  world *w;
+  world *w; /* of ranks in this process; NULL: */
+  far *far; /* of ranks in different ones */
   int rank;
   CUcontext context;
   ncclResult_t error;
+  bool fails_later; /* between processes: not at once, but when it is asked once more */
+  unsigned asked;
 };
 
 typedef enum call_kind {
@@ -96,5 +109,17 @@ typedef struct party {
 ncclResult_t carry_out(party *p);
 /* It never ends, unless its communicators are aborted. */
 ncclResult_t hold(const party *p);
+
+/* What a call reduces, in words of ours; false: it does not, or not so. */
+bool nccl_words(const call *c, ir_dtype *dtype, rt_comm_op *op);
+
+/* ---- between processes ---- */
+ncclResult_t far_make_id(ncclUniqueId *id);
+void far_drop_id(const ncclUniqueId *id); /* it is used within this process */
+ncclResult_t far_join(const ncclUniqueId *id, int n, int rank, far **result);
+/* A group of calls. IN_PROGRESS, as long as far_state() says so. `holds`: it never ends. */
+ncclResult_t far_begin(far *f, const call *calls, size_t n, bool holds);
+ncclResult_t far_state(far *f);
+ncclResult_t far_leave(far *f, bool aborts);
 
 #endif

@@ -65,8 +65,8 @@ for graph in '' --graph; do
     fail:ncclAllReduce:1 $graph
   ends 3 "cuda: NCCL failed at rank 1's $where: unhandled system error (2): ncclGroupEnd was told to fail" \
     fail:ncclGroupEnd:2 $graph
-  ends 3 "cuda: NCCL makes no communicator for team (0 1): unhandled system error (2): ncclCommInitRank" \
-    fail:ncclCommInitRank:2 $graph
+  ends 3 "cuda: NCCL makes no communicator for team (0 1): unhandled system error (2): ncclCommInitRankConfig" \
+    fail:ncclCommInitRankConfig:2 $graph
 done
 ends 0 '' strict --check
 ends 2 '--link host and --comm nccl exclude each other' '' --link host

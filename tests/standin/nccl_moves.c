@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/comm.h"
-
 /* ---- the driver ---- */
 #define TEXT_OF(x) #x
 #define NAME_OF(x) TEXT_OF(x) /* after <cuda.h> has mapped it */
@@ -25,6 +23,9 @@ void load_driver(void) {
 #define F(name) find(library, NAME_OF(name), &cu.name);
   DRIVER(F)
 #undef F
+  void *submits = dlsym(library, "standin_submit"), *misuses = dlsym(library, "standin_misuse");
+  memcpy(&cu.standin_submit, &submits, sizeof submits);
+  memcpy(&cu.standin_misuse, &misuses, sizeof misuses);
 }
 
 /* ---- streams of one communication ---- */
@@ -107,7 +108,7 @@ static void run_fold(void *context) {
   else rt_comm_reduce(f->op, f->dtype, f->count, (uint32_t)f->n, sources, f->result);
 }
 
-static bool fold_words(const call *c, fold *f) {
+bool nccl_words(const call *c, ir_dtype *dtype, rt_comm_op *op) {
   static const ir_dtype dtypes[] = {
       [ncclInt8] = IR_I8,     [ncclUint8] = IR_U8,     [ncclInt32] = IR_I32,
       [ncclInt64] = IR_I64,   [ncclFloat16] = IR_F16,  [ncclFloat32] = IR_F32,
@@ -117,9 +118,9 @@ static bool fold_words(const call *c, fold *f) {
                                    [ncclMax] = RT_COMM_MAX,
                                    [ncclMin] = RT_COMM_MIN};
   if ((size_t)c->dtype >= sizeof dtypes / sizeof *dtypes || (int)c->op > ncclMin) return false;
-  f->dtype = dtypes[c->dtype];
-  f->op = ops[c->op];
-  return f->dtype != IR_DTYPE_NONE;
+  *dtype = dtypes[c->dtype];
+  *op = ops[c->op];
+  return *dtype != IR_DTYPE_NONE;
 }
 
 static fold *add_fold(const party *p, size_t count) {
@@ -140,7 +141,8 @@ static ncclResult_t reduce_chunk(party *p, size_t at, size_t out_at, size_t coun
                                  int last) {
   size_t size = p->of[0]->size;
   fold *f = add_fold(p, count);
-  if (!f || !fold_words(p->of[0], f)) return refuse(ncclInvalidArgument, "a reduction");
+  if (!f || !nccl_words(p->of[0], &f->dtype, &f->op))
+    return refuse(ncclInvalidArgument, "a reduction");
   for (int i = 0; i < p->n; i++) {
     TRY_CU(cu.cuCtxSetCurrent(p->of[i]->comm->context));
     TRY_CU(cu.cuMemcpyDtoHAsync((char *)(uintptr_t)f->sources + (size_t)i * CHUNK_BYTES,

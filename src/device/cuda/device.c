@@ -135,8 +135,10 @@ static status device_open(const rt_device_options *options, const allocator *mem
  * and to fail together. */
 static void device_attach(rt_device *device, rt_comm *const *endpoints, uint32_t n,
                           int64_t timeout_ns) {
-  ((cuda_device *)device)->timeout_ns = timeout_ns;
-  cuda_world_attach(&((cuda_device *)device)->world, endpoints, n, timeout_ns);
+  cuda_device *d = (cuda_device *)device;
+  if (d->nccl) cuda_nccl_leave(d->nccl);
+  d->timeout_ns = timeout_ns;
+  cuda_world_attach(&d->world, endpoints, n, timeout_ns);
 }
 
 static void device_pulse(rt_device *device, rt_pulse *pulse) {
@@ -211,7 +213,6 @@ static status device_load(rt_device *device, const rt_plan *plan, rt_loaded **re
 static status device_load_spread(rt_device *device, const rt_plan *plan,
                                  const rt_plan *const *plans, uint32_t n, rt_loaded **result) {
   cuda_device *d = (cuda_device *)device;
-  if (d->nccl) return load(d, plan, NULL, 0, result);
   if (!d->world.endpoint || d->world.endpoint->n_ranks != n)
     return fail(STATUS_BAD_USAGE, "the plan is of %u ranks, the device has no endpoint of them", n);
   cuda_world_set_busy(&d->world, true);

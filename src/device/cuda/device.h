@@ -192,6 +192,9 @@ struct cuda_loaded {
 /* The first stream of a rank, which its copies in and out are on (run.c). */
 uint32_t cuda_main_stream(const cuda_loaded *l, uint32_t rank);
 
+/* Whether ranks, which are processes, open each other's memory. */
+static inline bool cuda_is_mapped(const cuda_loaded *l) { return l->share && !l->device->nccl; }
+
 /* Whether a rank of the plan is run by this process. */
 static inline bool cuda_is_here(const cuda_loaded *l, uint32_t rank) {
   return !l->share || l->share->me == rank;
@@ -219,9 +222,11 @@ NODISCARD status cuda_finish(rt_loaded *loaded);
 void cuda_launch(rt_loaded *loaded, uint32_t instr);
 
 /* Waits for a run whose communications NCCL carries out: until all is done, or NCCL reports an error, or
- * nothing moves for the device's timeout. Then communicators are aborted, so that the streams end
- * (watch.c). */
+ * nothing moves for the device's timeout, or another process has failed. Then communicators are aborted, so
+ * that the streams end; of ranks that are processes not before all know (watch.c). */
 NODISCARD status cuda_watch(cuda_loaded *l);
+/* Aborts the communicators and waits for the streams, but not for ever. */
+void cuda_watch_release(cuda_loaded *l);
 void cuda_watch_prepare(cuda_loaded *l); /* needs a memory_guard() */
 /* "allreduce of 16 f32 (sum) at f:7 on team (0 1)" */
 void cuda_comm_text(cuda_loaded *l, uint32_t comm, char *text, size_t size_bytes);

@@ -1,10 +1,12 @@
-/* Communications carried out by NCCL (`--comm nccl`), on streams, for all ranks of one process.
+/* Communications carried out by NCCL (`--comm nccl`), on streams.
  *
  * The order of a plan leaves communications as they were posted (order.h). Each circle, a team or a sender
  * and its receiver, has a communicator of its own: what is posted in different circles never waits for one
  * another, also where a send blocks its stream until it is received. Communicators are made when a plan is
- * loaded that needs them, and kept with the device for later plans. The members of one communication are
- * issued as one group, as NCCL wants it from a single thread.
+ * loaded that needs them, and kept with the device for later plans. Where all ranks are in one process, the
+ * members of one communication are issued as one group, as NCCL wants it from a single thread. Where ranks
+ * are processes, each issues its own part of the order that all have made (split.h): as in one process,
+ * nothing stands before what it waits for.
  *
  * NCCL moves everything as bytes and reduces what it can: sum, prod, min, max of numbers, and of bool all
  * but xor. Other reductions, and those whose root has no input, are collected by sends and receives and
@@ -45,8 +47,8 @@ void cuda_nccl_close(cuda_nccl *n); /* accepts NULL */
 
 /* For cuda_order_options. */
 bool cuda_nccl_reduces(const rt_post *post, bool all_give);
-/* Makes the communicators that the plan needs and that are not there. Two members on one GPU, or in
- * another process, are UNAVAILABLE. */
+/* Makes the communicators that the plan needs and that are not there; ranks that are processes all at
+ * once. Two members on one GPU are UNAVAILABLE. */
 NODISCARD status cuda_nccl_prepare(cuda_loaded *l);
 /* Whether they were aborted since. */
 bool cuda_nccl_is_stale(const cuda_loaded *l);
@@ -57,6 +59,10 @@ bool cuda_nccl_issue(cuda_loaded *l, uint32_t comm, CUstream stream);
 bool cuda_nccl_has_failed(const cuda_loaded *l, uint32_t *circle, int *result);
 /* Aborts all communicators of the device. */
 void cuda_nccl_abort(cuda_nccl *n);
+/* Gives back those between processes: others are the world from now on. */
+void cuda_nccl_leave(cuda_nccl *n);
+/* Whether the host gave up while NCCL was at a call: the others have not come, or failed. */
+bool cuda_nccl_is_waiting(int result);
 /* "unhandled system error (2)", and what the library says about it. */
 void cuda_nccl_error_text(const cuda_nccl *n, int result, char *text, size_t size_bytes);
 

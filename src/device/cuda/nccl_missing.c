@@ -36,6 +36,13 @@ bool cuda_nccl_is_stale(const cuda_loaded *l) {
 
 void cuda_nccl_abort(cuda_nccl *n) { (void)n; }
 
+void cuda_nccl_leave(cuda_nccl *n) { (void)n; }
+
+bool cuda_nccl_is_waiting(int result) {
+  (void)result;
+  return false;
+}
+
 void cuda_nccl_error_text(const cuda_nccl *n, int result, char *text, size_t size_bytes) {
   (void)n, (void)result;
   if (size_bytes > 0) text[0] = 0;

@@ -109,7 +109,7 @@ static void list_externals(cuda_loaded *l) {
     cuda_external *e = &l->externals[l->n_externals++];
     *e = (cuda_external){.buffer = b, .rank = l->rank_of_buffer[b], .is_output = is_output};
     e->copies_in = !is_output || !whole;
-    e->is_shared = l->share && c.posted[b];
+    e->is_shared = cuda_is_mapped(l) && c.posted[b];
   }
 }
 
@@ -316,7 +316,7 @@ static status allocate_block(cuda_loaded *l, uint32_t rank) {
   cuda_rank *r = &l->ranks[rank];
   size_t free_bytes = 0, all_bytes = 0;
   if (r->block_bytes == 0) return STATUS_OK;
-  if (l->share)
+  if (cuda_is_mapped(l))
     r->block_bytes =
         (r->block_bytes + CUDA_SHARED_ALIGN - 1) / CUDA_SHARED_ALIGN * CUDA_SHARED_ALIGN;
   CUresult got = l->cu->cuMemAlloc(&r->block, r->block_bytes);
@@ -337,7 +337,7 @@ static status allocate(cuda_loaded *l) {
       TRY(cuda_try(l->cu->cuMemHostAlloc(&x->slots, slots_bytes, CU_MEMHOSTALLOC_PORTABLE),
                    "allocating pinned memory"));
   }
-  return l->share ? cuda_share_connect(l) : STATUS_OK;
+  return cuda_is_mapped(l) ? cuda_share_connect(l) : STATUS_OK;
 }
 
 /* From offsets to addresses. */
@@ -451,6 +451,7 @@ static status open_ranks(cuda_loaded *l) {
   }
   if (!l->share) return STATUS_OK;
   TRY(make_current(l, l->share->me));
+  if (!cuda_is_mapped(l)) return STATUS_OK;
   TRY(cuda_share_meet(l));
   l->through_host = l->device->world.through_host;
   return STATUS_OK;

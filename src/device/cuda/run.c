@@ -81,13 +81,13 @@ static CUresult run_fold(cuda_loaded *l, uint32_t fold, CUstream stream) {
 static CUresult run_record(cuda_loaded *l, uint32_t event, CUstream stream) {
   if (!l->spans && !l->order.is_waited_for[event] && !l->device->nccl) return CUDA_SUCCESS;
   CUresult r = l->cu->cuEventRecord(l->events[event], stream);
-  if (r == CUDA_SUCCESS && l->share) r = cuda_share_record(l, event, stream);
+  if (r == CUDA_SUCCESS && cuda_is_mapped(l)) r = cuda_share_record(l, event, stream);
   if (r != CUDA_SUCCESS || !l->spans) return r;
   return l->cu->cuEventRecord(l->timing[2 * (size_t)plan_of(l)->n_tasks + event], stream);
 }
 
 static CUresult run_wait(cuda_loaded *l, uint32_t step, CUstream stream) {
-  if (l->share) return cuda_share_wait(l, step, stream);
+  if (cuda_is_mapped(l)) return cuda_share_wait(l, step, stream);
   return l->cu->cuStreamWaitEvent(stream, l->events[l->order.steps.data[step].index], 0);
 }
 
@@ -396,7 +396,7 @@ static status sync_all(cuda_loaded *l) {
 }
 
 static status complete(cuda_loaded *l) {
-  if (l->share && l->failed == CUDA_SUCCESS) l->failed = cuda_share_end(l);
+  if (cuda_is_mapped(l) && l->failed == CUDA_SUCCESS) l->failed = cuda_share_end(l);
   if (l->share && l->failed != CUDA_SUCCESS) return failure(l); /* others must be told first */
   status issued = failure(l), ran = sync_all(l);
   if (issued != STATUS_OK) return issued;

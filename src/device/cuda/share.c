@@ -14,6 +14,7 @@
 #include "device/cuda/meet.h"
 
 enum { PAGE = 4096 };
+static const char START[] = "the start of the program";
 
 /* ---- the world ---- */
 status cuda_world_init(cuda_world *w) {
@@ -25,17 +26,19 @@ status cuda_world_init(cuda_world *w) {
 void cuda_world_destroy(cuda_world *w) { (void)pthread_mutex_destroy(&w->lock); }
 
 void cuda_world_attach(cuda_world *w, rt_comm *const *endpoints, uint32_t n, int64_t timeout_ns) {
-  bool is_spread = n == 1 && endpoints[0]->n_ranks > 1;
-  w->endpoint = is_spread ? endpoints[0] : NULL;
+  w->endpoint = n == 1 ? endpoints[0] : NULL;
   w->timeout_ns = timeout_ns;
   w->met = false;
 }
 
-void cuda_world_set_busy(cuda_world *w, bool is_busy) {
+void cuda_world_tell(cuda_world *w, bool is_busy, bool moved) {
   (void)pthread_mutex_lock(&w->lock);
   w->is_busy = is_busy;
+  w->moves += moved;
   (void)pthread_mutex_unlock(&w->lock);
 }
+
+void cuda_world_set_busy(cuda_world *w, bool is_busy) { cuda_world_tell(w, is_busy, false); }
 
 void cuda_world_pulse(cuda_world *w, rt_pulse *pulse) {
   (void)pthread_mutex_lock(&w->lock);
@@ -53,8 +56,42 @@ status cuda_world_abort(cuda_world *w, status st) {
   return all != STATUS_OK ? all : fail(st, "%s", text);
 }
 
-/* `bytes` of every rank, in their order. To wait for others is not to be busy. */
-static status exchange(cuda_world *w, const void *mine, void *all, size_t bytes) {
+bool cuda_world_has_failed(const cuda_world *w) {
+  if (w->endpoint->ops->error(w->endpoint) == STATUS_OK) return false;
+  status_clear();
+  return true;
+}
+
+bool cuda_world_listen(const cuda_world *w) {
+  enum { TRIES = 100, PAUSE_NS = 5000000 };
+  for (uint32_t i = 0; i < TRIES; i++) {
+    if (cuda_world_has_failed(w)) return true;
+    (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+  }
+  return false;
+}
+
+bool cuda_world_is_still(const cuda_world *w, int64_t since_ns) {
+  int64_t last_ns = since_ns;
+  if (w->endpoint->ops->stirred) {
+    int64_t stirred_ns = w->endpoint->ops->stirred(w->endpoint);
+    if (stirred_ns > last_ns) last_ns = stirred_ns;
+  }
+  return w->timeout_ns > 0 && rt_clock_ns() - last_ns > w->timeout_ns;
+}
+
+status cuda_world_give_up(const cuda_world *w, const char *text) {
+  char all[1100];
+  rt_comm *e = w->endpoint;
+  (void)snprintf(all, sizeof all, "no progress in %.3g s: %s", (double)w->timeout_ns * 1e-9, text);
+  e->ops->abort(e, STATUS_UNAVAILABLE, all);
+  status st = e->ops->error(e);
+  return st != STATUS_OK ? st : fail(STATUS_UNAVAILABLE, "%s", all);
+}
+
+/* To wait for others is not to be busy. */
+status cuda_world_exchange(cuda_world *w, const void *mine, void *all, size_t bytes,
+                           const char *what) {
   rt_comm *e = w->endpoint;
   uint32_t team[RT_COMM_MAX_RANKS];
   rt_comm_ticket ticket;
@@ -64,7 +101,7 @@ static status exchange(cuda_world *w, const void *mine, void *all, size_t bytes)
   q.me = e->rank;
   q.count = (int64_t)bytes;
   q.out = all;
-  q.origin = "the start of the program";
+  q.origin = what;
   TRY(e->ops->post(e, &q, &ticket));
   cuda_world_set_busy(w, false);
   status st = e->ops->wait(e, &ticket, w->timeout_ns > 0 ? w->timeout_ns : -1);
@@ -136,10 +173,10 @@ static status meet(cuda_loaded *l, hello *mine, hello *all) {
   cuda_world *w = &l->device->world;
   uint32_t n = w->endpoint->n_ranks, me = w->endpoint->rank;
   uint8_t can, can_all[RT_COMM_MAX_RANKS];
-  TRY(exchange(w, mine, all, sizeof *mine));
+  TRY(cuda_world_exchange(w, mine, all, sizeof *mine, START));
   TRY(check_machines(all, n));
   can = opens_all(l, all, n, me);
-  TRY(exchange(w, &can, can_all, sizeof can));
+  TRY(cuda_world_exchange(w, &can, can_all, sizeof can, START));
   w->through_host = false;
   w->one_gpu = true;
   for (uint32_t r = 0; r < n; r++) {
@@ -348,13 +385,14 @@ static status connect(cuda_loaded *l, card *cards) {
   if (s->me == 0) TRY(make_region(s));
   mine.fd = s->fd;
   TRY(export_block(l, &mine));
-  TRY(exchange(w, &mine, cards, sizeof mine));
+  TRY(cuda_world_exchange(w, &mine, cards, sizeof mine, START));
   TRY(check_cards(s, cards));
   TRY(open_region(s, cards[0].pid, cards[0].fd));
   TRY(register_region(l));
   for (uint32_t r = 0; r < s->n; r++)
     if (r != s->me) TRY(map_block(l, &cards[r], r));
-  TRY(exchange(w, &here, all_here, sizeof here)); /* nobody needs the descriptor any more */
+  /* nobody needs the descriptor any more */
+  TRY(cuda_world_exchange(w, &here, all_here, sizeof here, START));
   return cuda_share_watch(s);
 }
 

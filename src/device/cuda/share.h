@@ -51,7 +51,7 @@ typedef struct cuda_mapping {
 } cuda_mapping;
 
 typedef struct cuda_world {
-  rt_comm *endpoint; /* NULL: none, or all ranks are in this process */
+  rt_comm *endpoint; /* for load_spread(); NULL: none, or several ranks are in this process */
   int64_t timeout_ns;
   bool met;          /* what follows is known */
   bool through_host; /* some rank cannot open the memory of another, or shall not */
@@ -69,6 +69,17 @@ void cuda_world_attach(cuda_world *w, rt_comm *const *endpoints, uint32_t n, int
 void cuda_world_pulse(cuda_world *w, rt_pulse *pulse);
 /* This rank works at something that others may wait for, or it does not. */
 void cuda_world_set_busy(cuda_world *w, bool is_busy);
+void cuda_world_tell(cuda_world *w, bool is_busy, bool moved); /* and whether it got on */
+/* `bytes` of every rank, in their order. `what`: what all are at, for messages. */
+NODISCARD status cuda_world_exchange(cuda_world *w, const void *mine, void *all, size_t bytes,
+                                     const char *what);
+/* Whether nobody has moved for the timeout: not this rank since then, nor any other that tells. */
+bool cuda_world_is_still(const cuda_world *w, int64_t since_ns);
+bool cuda_world_has_failed(const cuda_world *w);
+/* The same, but gives the endpoint a moment to learn why something went wrong here. */
+bool cuda_world_listen(const cuda_world *w);
+/* "no progress in 2 s: TEXT" ends the world, unless something else has: returns what the world says. */
+NODISCARD status cuda_world_give_up(const cuda_world *w, const char *text);
 
 /* ---- what a loaded plan shares ---- */
 /* The beginning of the region. */

@@ -145,25 +145,19 @@ static void release(const cuda_share *s) {
 static void give_up(const cuda_share *s) {
   char text[1024];
   rt_comm_line line = rt_comm_line_of(text, sizeof text);
-  rt_comm_line_add(&line, "no progress in %.3g s: ", (double)world_of(s)->timeout_ns * 1e-9);
   describe(s, &line);
-  s->endpoint->ops->abort(s->endpoint, STATUS_UNAVAILABLE, text);
+  if (cuda_world_give_up(world_of(s), text) != STATUS_OK) status_clear();
 }
 
 /* Whether nobody has moved for too long. The lock is held. */
 static bool is_stuck(cuda_share *s, cuda_world *w) {
-  int64_t now_ns = rt_clock_ns(), last_ns;
+  int64_t now_ns = rt_clock_ns();
   view v = look(s);
   if (v.sum != s->seen) w->moves++;
   if (v.sum != s->seen || v.is_busy) s->moved_ns = now_ns;
   s->seen = v.sum;
   w->is_busy = v.is_busy;
-  last_ns = s->moved_ns;
-  if (s->endpoint->ops->stirred) {
-    int64_t stirred_ns = s->endpoint->ops->stirred(s->endpoint);
-    if (stirred_ns > last_ns) last_ns = stirred_ns;
-  }
-  return w->timeout_ns > 0 && now_ns - last_ns > w->timeout_ns;
+  return cuda_world_is_still(w, s->moved_ns);
 }
 
 static void watch_once(cuda_share *s) {
@@ -173,9 +167,7 @@ static void watch_once(cuda_share *s) {
   (void)pthread_mutex_unlock(&w->lock);
   if (!running || is_over(s)) return;
   if (stuck) give_up(s);
-  if (s->endpoint->ops->error(s->endpoint) == STATUS_OK) return;
-  status_clear();
-  release(s);
+  if (cuda_world_has_failed(world_of(s))) release(s);
 }
 
 static void *watch(void *context) {
@@ -209,7 +201,7 @@ status cuda_share_begin(cuda_share *s) {
     return fail(STATUS_BAD_USAGE, "the plan was loaded with endpoints that are not there any more");
   TRY(s->endpoint->ops->error(s->endpoint));
   s->run++;
-  for (uint32_t i = 0; i < s->loaded->n_streams; i++)
+  for (uint32_t i = 0; s->states && i < s->loaded->n_streams; i++)
     if (s->loaded->streams[i].used) atomic_store(&s->states[i], 0);
   (void)pthread_mutex_lock(&w->lock);
   s->is_running = w->is_busy = true;
@@ -253,9 +245,23 @@ static status settle(cuda_share *s, status st) {
   return is_over(s) ? failure_of_all(s) : STATUS_OK;
 }
 
+/* Where NCCL carries communications out there is no memory in which ranks see each other: they tell one
+ * another over the endpoint, so that a run has one result, and streams that wait for a rank that has failed
+ * are let go of. */
+static status settle_apart(cuda_share *s, status st) {
+  cuda_world *w = world_of(s);
+  uint8_t done = 1, all_done[RT_COMM_MAX_RANKS];
+  if (st == STATUS_OK)
+    st = cuda_world_exchange(w, &done, all_done, sizeof done, "the end of a run");
+  if (st == STATUS_OK) return STATUS_OK;
+  st = cuda_world_abort(w, st);
+  cuda_watch_release(s->loaded);
+  return st;
+}
+
 status cuda_share_finish(cuda_share *s, status st) {
   cuda_world *w = world_of(s);
-  status result = settle(s, st);
+  status result = s->loaded->device->nccl ? settle_apart(s, st) : settle(s, st);
   (void)pthread_mutex_lock(&w->lock);
   s->is_running = w->is_busy = false;
   (void)pthread_mutex_unlock(&w->lock);

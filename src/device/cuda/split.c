@@ -32,7 +32,16 @@ static uint64_t hash_place(uint64_t hash, const cuda_place *p) {
   return hash_mix(hash, (uint64_t)p->offset_bytes);
 }
 
-static uint64_t hash_order(const cuda_order *o) {
+/* What was posted, where somebody else carries it out. */
+static uint64_t hash_comm(uint64_t hash, const cuda_comm *c, const rt_post *p) {
+  hash = hash_mix(hash, (uint64_t)c->circle << 32 | c->member);
+  hash = hash_mix(hash, (uint64_t)p->kind << 32 | (uint64_t)p->op << 16 | (uint64_t)p->dtype);
+  hash = hash_mix(hash_mix(hash, (uint64_t)p->count), (uint64_t)p->count_from);
+  for (uint32_t i = 0; i < p->n_team; i++) hash = hash_mix(hash, p->team[i]);
+  return hash_mix(hash, (uint64_t)p->root << 1 | c->collects);
+}
+
+static uint64_t hash_order(const rt_plan *plan, const cuda_order *o) {
   uint64_t hash = hash_mix(o->n_ranks, o->n_events);
   for (uint32_t i = 0; i < o->steps.len; i++) {
     const cuda_step *x = &o->steps.data[i];
@@ -49,12 +58,14 @@ static uint64_t hash_order(const cuda_order *o) {
     for (uint32_t k = 0; k < f->n_sources + f->n_results; k++)
       hash = hash_place(hash, &f->places[k]);
   }
+  for (uint32_t i = 0; i < o->comms.len; i++)
+    hash = hash_comm(hash, &o->comms.data[i], &plan->posts[o->comms.data[i].post]);
   return hash;
 }
 
 void cuda_order_split(const rt_plan *plan, uint32_t rank, arena *memory, cuda_order *order,
                       cuda_split *result) {
-  *result = (cuda_split){.hash = hash_order(order)};
+  *result = (cuda_split){.hash = hash_order(plan, order)};
   find_flags(plan, order, memory, result);
   uint32_t *upto = ARENA_ARRAY(memory, plan->n_instrs + (size_t)1, uint32_t);
   uint32_t at = 0, kept = 0, own = 0;

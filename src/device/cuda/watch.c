@@ -50,18 +50,21 @@ static place place_of(const cuda_loaded *l, uint32_t stream, uint32_t *at) {
   return IS_DONE;
 }
 
-/* Whether something happened since the last look, or may be happening. */
-static bool has_moved(cuda_loaded *l) {
-  bool moved = false;
-  for (uint32_t s = 0; s < l->n_streams; s++) {
-    if (l->streams[s].used) moved = follow(l, s) || moved;
-  }
-  for (uint32_t s = 0; s < l->n_streams && !moved; s++) {
+typedef struct sight {
+  bool moved;    /* something happened since the last look */
+  bool computes; /* something may be happening */
+} sight;
+
+static sight look_at_streams(cuda_loaded *l) {
+  sight seen = {0};
+  for (uint32_t s = 0; s < l->n_streams; s++)
+    if (l->streams[s].used) seen.moved = follow(l, s) || seen.moved;
+  for (uint32_t s = 0; s < l->n_streams && !seen.computes; s++) {
     uint32_t at;
     bool busy = l->streams[s].used && place_of(l, s, &at) == COMPUTES;
-    moved = busy && l->cu->cuStreamQuery(l->streams[s].handle) == CUDA_ERROR_NOT_READY;
+    seen.computes = busy && l->cu->cuStreamQuery(l->streams[s].handle) == CUDA_ERROR_NOT_READY;
   }
-  return moved;
+  return seen;
 }
 
 /* ---- words ---- */
@@ -74,7 +77,7 @@ typedef struct text_call {
 
 static status make_text(void *context) {
   text_call *c = context;
-  const rt_plan *plan = c->l->base.plan;
+  const rt_plan *plan = c->l->plan;
   rt_comm_request r = rt_post_request(&plan->posts[c->post], NULL, NULL);
   strbuf where;
   strbuf_init(&where, &c->l->memory);
@@ -88,7 +91,7 @@ static status make_text(void *context) {
 }
 
 void cuda_comm_text(cuda_loaded *l, uint32_t comm, char *text, size_t size_bytes) {
-  const rt_post *p = &l->base.plan->posts[l->order.comms.data[comm].post];
+  const rt_post *p = &l->plan->posts[l->order.comms.data[comm].post];
   char what[256];
   text_call c = {l, l->order.comms.data[comm].post, what, sizeof what};
   if (memory_guard(make_text, &c) != STATUS_OK)
@@ -101,7 +104,7 @@ void cuda_comm_text(cuda_loaded *l, uint32_t comm, char *text, size_t size_bytes
 /* The first communication of the circle that is under way, or, in a graph, that there is. */
 static uint32_t find_comm(const cuda_loaded *l, uint32_t circle) {
   uint32_t at;
-  for (uint32_t s = l->base.plan->n_streams; s < l->n_streams && !l->replaying; s++) {
+  for (uint32_t s = l->plan->n_streams; s < l->n_streams && !l->replaying; s++) {
     if (!l->streams[s].used || place_of(l, s, &at) != COMMUNICATES) continue;
     uint32_t comm = l->order.steps.data[at].index;
     if (l->order.comms.data[comm].circle == circle) return comm;
@@ -120,13 +123,14 @@ static status report_stillness(cuda_loaded *l) {
     rt_comm_line_add(&line, " in a graph with %u communications, the first of which is %s",
                      l->order.comms.len, comm);
   }
-  for (uint32_t s = l->base.plan->n_streams; s < l->n_streams && !l->replaying; s++) {
+  for (uint32_t s = l->plan->n_streams; s < l->n_streams && !l->replaying; s++) {
     if (!l->streams[s].used || place_of(l, s, &at) != COMMUNICATES) continue;
     uint32_t i = l->order.steps.data[at].index;
     cuda_comm_text(l, i, comm, sizeof comm);
     rt_comm_line_add(&line, "%srank %u waits for %s", line.used ? "; " : ": ",
-                     l->base.plan->posts[l->order.comms.data[i].post].rank, comm);
+                     l->plan->posts[l->order.comms.data[i].post].rank, comm);
   }
+  if (l->share) return cuda_world_give_up(&l->device->world, line.used ? text + 2 : "");
   return fail(STATUS_UNAVAILABLE, "no progress in %g s%s", (double)l->device->timeout_ns / 1e9,
               text);
 }
@@ -176,12 +180,23 @@ static status check_errors(cuda_loaded *l) {
   return cuda_nccl_failure(l);
 }
 
+/* Of ranks that are processes, what others do counts, and they are told what this one does. */
+static bool is_still(cuda_loaded *l, const sight *seen, int64_t moved_ns) {
+  cuda_world *w = &l->device->world;
+  int64_t most_ns = l->device->timeout_ns;
+  if (!l->share) return most_ns > 0 && rt_clock_ns() - moved_ns >= most_ns;
+  cuda_world_tell(w, seen->computes, seen->moved);
+  return cuda_world_is_still(w, moved_ns);
+}
+
 /* From time to time: errors, and whether anything moves. A graph tells nothing of its inside. */
 static status look(cuda_loaded *l, int64_t now_ns, int64_t *moved_ns) {
+  sight seen = {0};
+  if (l->share) TRY(l->share->endpoint->ops->error(l->share->endpoint));
   TRY(check_errors(l));
-  if (!l->replaying && has_moved(l)) *moved_ns = now_ns;
-  if (l->device->timeout_ns <= 0 || now_ns - *moved_ns < l->device->timeout_ns) return STATUS_OK;
-  return report_stillness(l);
+  if (!l->replaying) seen = look_at_streams(l);
+  if (seen.moved || seen.computes) *moved_ns = now_ns;
+  return is_still(l, &seen, *moved_ns) ? report_stillness(l) : STATUS_OK;
 }
 
 static status wait_for_end(cuda_loaded *l, bool all) {
@@ -201,22 +216,33 @@ static status wait_for_end(cuda_loaded *l, bool all) {
   return check_errors(l);
 }
 
+void cuda_watch_release(cuda_loaded *l) {
+  cuda_nccl_abort(l->device->nccl);
+  drain(l);
+}
+
 status cuda_watch(cuda_loaded *l) {
   bool failed = l->failed != CUDA_SUCCESS;
   status st = failed ? STATUS_OK : wait_for_end(l, false);
-  if (!failed && st == STATUS_OK) return STATUS_OK;
-  cuda_nccl_abort(l->device->nccl);
-  drain(l);
+  if (l->share || (!failed && st == STATUS_OK)) return st;
+  cuda_watch_release(l);
   return st;
 }
 
 status cuda_nccl_failure(cuda_loaded *l) {
-  char why[512], what[384];
+  char why[512], what[384], text[512];
+  const cuda_world *w = &l->device->world;
+  const cuda_comm *c = &l->order.comms.data[l->failed_nccl.comm];
+  uint32_t rank = l->plan->posts[c->post].rank;
   cuda_nccl_error_text(l->device->nccl, l->failed_nccl.result, why, sizeof why);
   cuda_comm_text(l, l->failed_nccl.comm, what, sizeof what);
-  const cuda_comm *c = &l->order.comms.data[l->failed_nccl.comm];
-  return fail(STATUS_UNAVAILABLE, "cuda: NCCL failed at rank %u's %s: %s",
-              l->base.plan->posts[c->post].rank, what, why);
+  if (l->share && cuda_nccl_is_waiting(l->failed_nccl.result)) {
+    (void)snprintf(text, sizeof text, "rank %u waits for %s", rank, what);
+    return cuda_world_give_up(w, text);
+  }
+  /* what a dead rank leaves behind looks like an error of the network */
+  if (l->share && cuda_world_listen(w)) return w->endpoint->ops->error(w->endpoint);
+  return fail(STATUS_UNAVAILABLE, "cuda: NCCL failed at rank %u's %s: %s", rank, what, why);
 }
 
 /* ---- what there is to follow ---- */

@@ -1,0 +1,214 @@
+/* Communications as calls of NCCL. */
+#include "device/cuda/nccl_internal.h"
+
+/* ---- what NCCL reduces ---- */
+typedef struct reduction {
+  bool known;
+  ncclDataType_t dtype;
+  ncclRedOp_t op;
+} reduction;
+
+static ncclDataType_t dtype_of(ir_dtype t, bool *known) {
+  static const struct {
+    bool known;
+    ncclDataType_t dtype;
+  } dtypes[IR_DTYPE_COUNT] = {
+      [IR_F64] = {true, ncclFloat64}, [IR_F32] = {true, ncclFloat32},
+      [IR_F16] = {true, ncclFloat16}, [IR_BF16] = {true, ncclBfloat16},
+      [IR_I64] = {true, ncclInt64},   [IR_I32] = {true, ncclInt32},
+      [IR_I8] = {true, ncclInt8},     [IR_U8] = {true, ncclUint8},
+      [IR_BOOL] = {true, ncclUint8},
+  };
+  *known = dtypes[t].known;
+  return dtypes[t].dtype;
+}
+
+/* Of bool, which is 0 or 1, or is the larger and and the smaller. Floats of which one is NaN have no
+ * smallest in NCCL: min and max of floats are folded by our own kernels. */
+static reduction reduction_of(rt_comm_op op, ir_dtype t) {
+  reduction r = {0};
+  bool is_bool = t == IR_BOOL;
+  r.dtype = dtype_of(t, &r.known);
+  switch (op) {
+  case RT_COMM_SUM: r.op = is_bool ? ncclMax : ncclSum; break;
+  case RT_COMM_PROD: r.op = is_bool ? ncclMin : ncclProd; break;
+  case RT_COMM_MIN: r.op = ncclMin; break;
+  case RT_COMM_MAX: r.op = ncclMax; break;
+  case RT_COMM_AND: r.op = ncclMin; break;
+  case RT_COMM_OR: r.op = ncclMax; break;
+  case RT_COMM_XOR:
+  case RT_COMM_OP_COUNT: r.known = false; break;
+  }
+  if ((op == RT_COMM_MIN || op == RT_COMM_MAX) && ir_dtype_is_float(t)) r.known = false;
+  if ((op == RT_COMM_AND || op == RT_COMM_OR) && !is_bool) r.known = false;
+  return r;
+}
+
+bool cuda_nccl_reduces(const rt_post *post, bool all_give) {
+  return all_give && reduction_of(post->op, post->dtype).known;
+}
+
+/* ---- calls ---- */
+typedef struct call {
+  cuda_loaded *l;
+  const cuda_nccl *n;
+  const cuda_comm *c;
+  const rt_post *p;
+  ncclComm_t comm;
+  cudaStream_t stream;
+  char *in, *out;
+  size_t bytes; /* of a piece */
+} call;
+
+static char *address_of(const cuda_loaded *l, uint32_t view) {
+  if (view == RT_NO_VIEW) return NULL;
+  const rt_view *v = &l->plan->views[view];
+  return (char *)(uintptr_t)(l->bases[v->buffer] + (CUdeviceptr)v->offset_bytes);
+}
+
+/* Of a communicator that does not block, what counts is how the group ends. */
+static ncclResult_t taken(ncclResult_t r) { return r == ncclInProgress ? ncclSuccess : r; }
+
+static ncclResult_t send_to(const call *x, const char *from, uint32_t peer) {
+  return taken(x->n->lib.ncclSend(from, x->bytes, ncclUint8, (int)peer, x->comm, x->stream));
+}
+
+static ncclResult_t receive_from(const call *x, char *to, uint32_t peer) {
+  return taken(x->n->lib.ncclRecv(to, x->bytes, ncclUint8, (int)peer, x->comm, x->stream));
+}
+
+/* What stays with its owner. */
+static ncclResult_t keep(const call *x, char *to, const char *from) {
+  if (!to || !from || to == from || x->bytes == 0) return ncclSuccess;
+  CUresult r = x->l->cu->cuMemcpyDtoDAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from,
+                                           x->bytes, x->stream);
+  return r == CUDA_SUCCESS ? ncclSuccess : ncclUnhandledCudaError;
+}
+
+static ncclResult_t broadcast(const call *x) {
+  const char *from = x->p->me == x->p->root ? x->in : x->out;
+  char *to = x->out ? x->out : x->in; /* a root that receives nothing */
+  return x->n->lib.ncclBroadcast(from, to, x->bytes, ncclUint8, (int)x->p->root, x->comm,
+                                 x->stream);
+}
+
+static ncclResult_t gather(const call *x) {
+  const rt_post *p = x->p;
+  if (p->me != p->root) return send_to(x, x->in, p->root);
+  ncclResult_t r = keep(x, x->out + p->me * x->bytes, x->in);
+  for (uint32_t i = 0; i < p->n_team && r == ncclSuccess; i++)
+    if (i != p->me) r = receive_from(x, x->out + i * x->bytes, i);
+  return r;
+}
+
+static ncclResult_t scatter(const call *x) {
+  const rt_post *p = x->p;
+  if (p->me != p->root) return receive_from(x, x->out, p->root);
+  ncclResult_t r = keep(x, x->out, x->in + p->me * x->bytes);
+  for (uint32_t i = 0; i < p->n_team && r == ncclSuccess; i++)
+    if (i != p->me) r = send_to(x, x->in + i * x->bytes, i);
+  return r;
+}
+
+static ncclResult_t all_to_all(const call *x) {
+  const rt_post *p = x->p;
+  ncclResult_t r = keep(x, x->out + p->me * x->bytes, x->in + p->me * x->bytes);
+  for (uint32_t k = 1; k < p->n_team && r == ncclSuccess; k++) {
+    uint32_t to = (p->me + k) % p->n_team, from = (p->me + p->n_team - k) % p->n_team;
+    r = send_to(x, x->in + to * x->bytes, to);
+    if (r == ncclSuccess) r = receive_from(x, x->out + from * x->bytes, from);
+  }
+  return r;
+}
+
+/* The inputs of others, to be folded. */
+static ncclResult_t collect(const call *x) {
+  const rt_post *p = x->p;
+  bool sends_all = p->kind != RT_COMM_REDUCE, receives = sends_all || p->me == p->root;
+  char *staging =
+      (char *)(uintptr_t)(x->l->ranks[x->c->rank].staging + (CUdeviceptr)x->c->staging_at);
+  ncclResult_t r = ncclSuccess;
+  for (uint32_t k = 1; k < p->n_team && r == ncclSuccess; k++) {
+    uint32_t to = (p->me + k) % p->n_team, from = (p->me + p->n_team - k) % p->n_team;
+    const char *piece = p->kind == RT_COMM_REDUCE_SCATTER ? x->in + to * x->bytes : x->in;
+    if (sends_all || to == p->root) r = send_to(x, piece, to);
+    if (r == ncclSuccess && receives)
+      r = receive_from(x, staging + from * x->c->stride_bytes, from);
+  }
+  return r;
+}
+
+static ncclResult_t reduce(const call *x) {
+  const rt_post *p = x->p;
+  const cuda_nccl_library *lib = &x->n->lib;
+  reduction by = reduction_of(p->op, p->dtype);
+  size_t count = (size_t)p->count;
+  if (x->c->collects) return collect(x);
+  if (p->kind == RT_COMM_ALLREDUCE)
+    return lib->ncclAllReduce(x->in, x->out, count, by.dtype, by.op, x->comm, x->stream);
+  if (p->kind == RT_COMM_REDUCE_SCATTER)
+    return lib->ncclReduceScatter(x->in, x->out, count, by.dtype, by.op, x->comm, x->stream);
+  return lib->ncclReduce(x->in, p->me == p->root ? x->out : NULL, count, by.dtype, by.op,
+                         (int)p->root, x->comm, x->stream);
+}
+
+/* A rank's message to itself is a copy, made where it receives. */
+static ncclResult_t message(call *x) {
+  const cuda_comm *sender = &x->l->order.comms.data[x->c->first];
+  if (!x->comm && !x->c->receives) return ncclSuccess;
+  if (!x->comm) return keep(x, x->out, address_of(x->l, x->l->plan->posts[sender->post].in));
+  return x->c->receives ? receive_from(x, x->out, 0) : send_to(x, x->in, 1);
+}
+
+static ncclResult_t issue(call *x) {
+  switch (x->p->kind) {
+  case RT_COMM_BROADCAST: return broadcast(x);
+  case RT_COMM_GATHER: return gather(x);
+  case RT_COMM_ALLGATHER:
+    return x->n->lib.ncclAllGather(x->in, x->out, x->bytes, ncclUint8, x->comm, x->stream);
+  case RT_COMM_SCATTER: return scatter(x);
+  case RT_COMM_REDUCE:
+  case RT_COMM_ALLREDUCE:
+  case RT_COMM_REDUCE_SCATTER: return reduce(x);
+  case RT_COMM_ALL_TO_ALL: return all_to_all(x);
+  case RT_COMM_SEND:
+  case RT_COMM_RECV:
+  case RT_COMM_PERMUTE: return message(x);
+  case RT_COMM_KIND_COUNT: break;
+  }
+  impossible("a kind of communication");
+}
+
+static call call_of(cuda_loaded *l, const cuda_comm *c, CUstream stream) {
+  const rt_post *p = &l->plan->posts[c->post];
+  const cuda_nccl_group *g = l->nccl.groups[c->circle];
+  call x = {.l = l, .n = l->device->nccl, .c = c, .p = p, .stream = stream};
+  int64_t count = p->kind == RT_COMM_PERMUTE && c->receives ? p->count_from : p->count;
+  x.comm = g ? g->comms[c->member] : NULL;
+  x.in = address_of(l, p->in);
+  x.out = address_of(l, p->out);
+  x.bytes = (size_t)count * ir_dtype_size_bytes(p->dtype);
+  return x;
+}
+
+bool cuda_nccl_issue(cuda_loaded *l, uint32_t comm, CUstream stream) {
+  cuda_nccl *n = l->device->nccl;
+  const cuda_comm *c = &l->order.comms.data[comm];
+  call x = call_of(l, c, stream);
+  ncclResult_t r = ncclSuccess;
+  bool alone = l->share != NULL; /* what other members do is theirs to issue */
+  if (alone || comm == c->first) {
+    r = n->lib.ncclGroupStart();
+    n->is_open = r == ncclSuccess;
+  }
+  if (r == ncclSuccess && x.bytes > 0) r = taken(issue(&x));
+  if (n->is_open && (r != ncclSuccess || alone || comm == c->first + c->n - 1)) {
+    ncclResult_t ended = n->lib.ncclGroupEnd();
+    n->is_open = false;
+    l->current_gpu = UINT32_MAX; /* it may have changed that */
+    if (r == ncclSuccess) r = ended;
+  }
+  if (alone && x.comm) r = cuda_nccl_await(l, x.comm, r);
+  if (r != ncclSuccess) l->failed_nccl = (cuda_nccl_error){(int)r, comm};
+  return r == ncclSuccess;
+}
