@@ -1,15 +1,14 @@
 /* Ranks on GPUs that are processes: random worlds, directly and through the host, with delays, traced, and
  * what happens to all of them when one cannot go on. Started by an MPI launcher with 2 to 8 ranks:
  *
- *   mpirun -n 4 test_cuda_ranks [N]     N worlds of each kind (12)
+ *   mpirun -n 4 test_cuda_ranks [N] [nccl]     N worlds of each kind (12); by NCCL also of one rank
  *
  * Skips without a launcher, and where there is no GPU. */
 #include <stdlib.h>
 #include <time.h>
 
 #include "comm/mpi/launch.h"
-#include "conform/rig.h"
-#include "conform/world_random.h"
+#include "conform/matrix.h"
 
 static mpi_launch launch;
 static bool uses_nccl;
@@ -102,6 +101,31 @@ static void test_worlds(const rt_device_options *o, const char *name, int64_t wi
   close_peer(&x);
   if (wrong) fprintf(stderr, "%s: ", name);
   EXPECT_INT(wrong, 0);
+}
+
+/* Every kind of communication, of one dtype. */
+static void test_matrix(ir_dtype dtype) {
+  peer x;
+  rt_loaded *l = NULL;
+  const rt_plan *plans[WORLD_RANKS];
+  matrix *m = calloc(1, sizeof *m);
+  if (!m) abort();
+  matrix_make(m, dtype, launch.size);
+  EXPECT(matrix_expect(m));
+  for (uint32_t r = 0; r < launch.size; r++) plans[r] = &m->kits[r].plan;
+  open_peer(&x, &(rt_device_options){0}, &memory_default, 20 * SECONDS);
+  EXPECT_INT(x.device->ops->load_spread(x.device, plans[launch.rank], plans, launch.size, &l),
+             STATUS_OK);
+  uint32_t first = launch.rank * m->cases;
+  for (int run = 0; run < 2 && l; run++) {
+    matrix_clear(m, m->outputs);
+    EXPECT_INT(rt_run(l, m->inputs + first, m->outputs + first, NULL, NULL), STATUS_OK);
+    EXPECT_INT(matrix_wrong(m, launch.rank), 0);
+  }
+  x.device->ops->unload(l);
+  close_peer(&x);
+  matrix_destroy(m);
+  free(m);
 }
 
 /* What this rank does is told with the numbers of its own plan. */
@@ -250,7 +274,8 @@ static void test_absent(void) {
 
 static bool is_there(void) {
   rt_device *d = NULL;
-  status st = rt_device_cuda.open(&(rt_device_options){0}, &memory_default, &d);
+  rt_device_options o = {.carrier = uses_nccl ? RT_CARRIER_NCCL : RT_CARRIER_NONE};
+  status st = rt_device_cuda.open(&o, &memory_default, &d);
   if (st == STATUS_OK) d->ops->close(d);
   else EXPECT_INT(st, STATUS_UNAVAILABLE), printf("skipped: %s\n", status_message());
   status_clear();
@@ -266,17 +291,23 @@ int main(int argc, char **argv) {
                {"delayed", {.adversarial = true, .seed = 7}},
                {"delayed through the host", {.adversarial = true, .seed = 8, .link_host = true}}};
   uint32_t n = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 12;
-  if (!mpi_launch_find(&launch) || launch.size < 2 || launch.size > WORLD_RANKS) {
-    printf("skipped: to be started by an MPI launcher, with 2 to %d ranks\n", WORLD_RANKS);
+  uses_nccl = argc > 2 && strcmp(argv[2], "nccl") == 0;
+  uint32_t least = uses_nccl ? 1 : 2;
+  if (!mpi_launch_find(&launch) || launch.size < least || launch.size > WORLD_RANKS) {
+    printf("skipped: to be started by an MPI launcher, with %u to %d ranks\n", least, WORLD_RANKS);
     return 0;
   }
   if (!is_there()) return test_finish();
   for (size_t m = 0; m < sizeof modes / sizeof *modes; m++) {
+    if (uses_nccl && modes[m].o.link_host) continue;
     test_worlds(&modes[m].o, modes[m].name, 16, n);
     test_worlds(&modes[m].o, modes[m].name, 30000, n / 4);
   }
+  for (unsigned dtype = 1; dtype < IR_DTYPE_COUNT; dtype++)
+    if (dtype % 3 == 1 || n >= 12) test_matrix((ir_dtype)dtype);
   test_spans();
   test_speed();
+  if (launch.size == 1) return test_finish();
   test_allocations(n < 12 ? 40 : 4000);
   test_wrong_index();
   test_other_plans();

@@ -6,12 +6,9 @@
  *
  * Skips where there is no GPU or no NCCL. With NCCL itself there are no more ranks than GPUs, and nothing
  * is made to fail. */
-#include <math.h>
 #include <stdlib.h>
 
-#include "conform/rig.h"
-#include "conform/world_random.h"
-#include "order_machine.h"
+#include "conform/matrix.h"
 
 static bool quick;
 static uint32_t most_ranks; /* 8 with the stand-in, else as many as there are GPUs */
@@ -42,212 +39,21 @@ static bool run_ok(rt_loaded *l, void *const *inputs, void *const *outputs, rt_s
 }
 
 /* ---- every kind ---- */
-enum { COUNT = 37, MOST_CASES = 64 };
-
-typedef enum form { APART, IN_PLACE, ROOT_LACKS, EMPTY, FORMS } form;
-
-typedef struct matrix {
-  arena memory;
-  uint32_t n, cases;
-  ir_dtype dtype;
-  uint32_t teams[2][WORLD_RANKS]; /* in both directions: they communicate side by side */
-  kit kits[WORLD_RANKS];
-  rt_plan *plan;
-  rt_comm_kind kinds[MOST_CASES];
-  rt_comm_op ops[MOST_CASES];
-  form forms[MOST_CASES];
-  void **inputs, **expected, **outputs;
-} matrix;
-
-static int64_t room(const matrix *m) { return m->n * (int64_t)COUNT; }
-
-static bool may(const matrix *m, rt_comm_kind kind, form f) {
-  bool moves_in_place = kind != RT_COMM_ALL_TO_ALL && !rt_comm_is_message(kind);
-  switch (f) {
-  case APART:
-  case EMPTY: return true;
-  case IN_PLACE: return moves_in_place;
-  case ROOT_LACKS: return rt_comm_has_root(kind) && m->n > 1;
-  case FORMS: break;
-  }
-  return false;
-}
-
-/* `pieces` of a buffer, from piece `at` on. */
-static uint32_t part(const matrix *m, kit *k, uint32_t buffer, uint32_t at, uint32_t pieces) {
-  rt_view v = k->views.data[buffer];
-  int64_t n = pieces * (int64_t)COUNT;
-  v.dtype = m->dtype;
-  v.extents = arena_copy(&k->memory, &n, sizeof n);
-  v.offset_bytes += at * (int64_t)COUNT * (int64_t)ir_dtype_size_bytes(m->dtype);
-  vec_push(&k->memory, &k->views, v);
-  return k->views.len - 1;
-}
-
-static void place(const matrix *m, kit *k, uint32_t c, rt_post *p) {
-  uint32_t x = 2 * c, y = 2 * c + 1; /* buffers */
-  bool gathers = p->kind == RT_COMM_ALLGATHER || p->kind == RT_COMM_GATHER;
-  bool scatters = p->kind == RT_COMM_REDUCE_SCATTER || p->kind == RT_COMM_SCATTER;
-  bool is_root = p->me == p->root, in_place = m->forms[c] == IN_PLACE;
-  uint32_t n = m->forms[c] == EMPTY ? 0 : m->n, one = n > 0;
-  uint32_t taken = scatters || p->kind == RT_COMM_ALL_TO_ALL ? n : one;
-  uint32_t given = gathers || p->kind == RT_COMM_ALL_TO_ALL ? n : one;
-  p->in = part(m, k, in_place ? y : x, in_place && gathers ? p->me : 0, taken);
-  p->out = part(m, k, y, in_place && scatters ? p->me : 0, given);
-  bool lacks = m->forms[c] == ROOT_LACKS && is_root;
-  bool gives = p->kind == RT_COMM_GATHER || p->kind == RT_COMM_REDUCE;
-  bool takes = p->kind == RT_COMM_BROADCAST || p->kind == RT_COMM_SCATTER;
-  if (takes && !is_root) p->in = RT_NO_VIEW;
-  if (gives && !is_root) p->out = RT_NO_VIEW;
-  if (gives && lacks) p->in = RT_NO_VIEW;
-  if (takes && lacks) p->out = RT_NO_VIEW;
-}
-
-static rt_post post_of(const matrix *m, uint32_t c, uint32_t r) {
-  rt_post p = {.kind = m->kinds[c], .op = m->ops[c], .dtype = m->dtype, .team = m->teams[c % 2]};
-  uint32_t me = 0;
-  while (p.team[me] != r) me++;
-  p.n_team = m->n;
-  p.me = me;
-  p.rank = r;
-  p.root = c % m->n;
-  p.count = p.count_from = m->forms[c] == EMPTY ? 0 : COUNT;
-  p.to = (int32_t)((me + 1) % m->n);
-  p.from = (int32_t)((me + m->n - 1) % m->n);
-  return p;
-}
-
-static void list_cases(matrix *m) {
-  for (unsigned kind = 0; kind < RT_COMM_KIND_COUNT; kind++) {
-    for (unsigned op = 0; op < RT_COMM_OP_COUNT; op++) {
-      if (kind == RT_COMM_SEND || kind == RT_COMM_RECV) continue; /* a permute is both */
-      if (!rt_comm_op_allowed((rt_comm_op)op, m->dtype)) continue;
-      for (unsigned f = 0; f < FORMS; f++) {
-        if (!may(m, (rt_comm_kind)kind, (form)f) || (op > 0 && f != APART && f != (op + 1) % FORMS))
-          continue;
-        if (m->cases == MOST_CASES) abort();
-        m->kinds[m->cases] = (rt_comm_kind)kind;
-        m->ops[m->cases] = (rt_comm_op)op;
-        m->forms[m->cases++] = (form)f;
-      }
-      if (!rt_comm_reduces((rt_comm_kind)kind)) break;
-    }
-  }
-}
-
-/* Small numbers, of which sums and products are exact in every dtype and order; a NaN for min and max. */
-static void fill(const matrix *m, uint32_t c, uint64_t key, void *data) {
-  static const uint16_t halves[] = {0x3c00, 0x4000, 0xbc00, 0},
-                        brains[] = {0x3f80, 0x4000, 0xbf80, 0};
-  static const int8_t numbers[] = {1, 2, -1, 0};
-  bool orders = m->ops[c] == RT_COMM_MIN || m->ops[c] == RT_COMM_MAX;
-  for (int64_t i = 0; i < room(m); i++) {
-    uint64_t bits = random_bits(key, (uint64_t)i);
-    int8_t x = numbers[bits % 4];
-    switch (m->dtype) {
-    case IR_F64: ((double *)data)[i] = x; break;
-    case IR_F32: ((float *)data)[i] = orders && i % 11 == 3 && key % 3 == 0 ? NAN : x; break;
-    case IR_F16: ((uint16_t *)data)[i] = halves[bits % 4]; break;
-    case IR_BF16: ((uint16_t *)data)[i] = brains[bits % 4]; break;
-    case IR_I64: ((int64_t *)data)[i] = (int64_t)bits; break;
-    case IR_I32: ((int32_t *)data)[i] = (int32_t)bits; break;
-    case IR_I8:
-    case IR_U8: ((uint8_t *)data)[i] = (uint8_t)bits; break;
-    case IR_BOOL: ((uint8_t *)data)[i] = bits & 1; break;
-    case IR_DTYPE_NONE:
-    case IR_DTYPE_COUNT: abort();
-    }
-  }
-}
-
-static bool is_same(const matrix *m, const void *a, const void *b) {
-  size_t size = ir_dtype_size_bytes(m->dtype);
-  for (size_t i = 0; i < (size_t)room(m); i++) {
-    if (memcmp((const char *)a + i * size, (const char *)b + i * size, size) == 0) continue;
-    bool nan = m->dtype == IR_F32 && isnan(((const float *)a)[i]) && isnan(((const float *)b)[i]);
-    if (!nan) return false;
-  }
-  return true;
-}
-
-static void make_rank(matrix *m, uint32_t r) {
-  kit *k = &m->kits[r];
-  uint32_t posts[MOST_CASES];
-  kit_init(k, 3);
-  for (uint32_t c = 0; c < m->cases; c++) {
-    (void)kit_buffer(k, RT_BUFFER_INPUT, c, room(m));
-    (void)kit_buffer(k, RT_BUFFER_OUTPUT, c, room(m));
-  }
-  for (uint32_t c = 0; c < m->cases; c++) {
-    rt_post p = post_of(m, c, r);
-    place(m, k, c, &p);
-    posts[c] = kit_post(k, 1 + c % 2, p);
-  }
-  for (uint32_t c = 0; c < m->cases; c++) (void)kit_join(k, 0, posts[c]);
-  (void)kit_plan(k);
-}
-
-static void make_matrix(matrix *m, ir_dtype dtype, uint32_t n) {
-  rt_plan *plans[WORLD_RANKS];
-  *m = (matrix){.n = n, .dtype = dtype};
-  arena_init(&m->memory, &memory_default);
-  for (uint32_t i = 0; i < n; i++) m->teams[0][i] = m->teams[1][n - 1 - i] = n - 1 - i;
-  list_cases(m);
-  for (uint32_t r = 0; r < n; r++) {
-    make_rank(m, r);
-    plans[r] = &m->kits[r].plan;
-  }
-  if (rt_plan_join(plans, n, &memory_default, &m->plan) != STATUS_OK) abort();
-  uint32_t arrays = n * m->cases;
-  m->inputs = ARENA_ARRAY(&m->memory, arrays, void *);
-  m->expected = ARENA_ARRAY(&m->memory, arrays, void *);
-  m->outputs = ARENA_ARRAY(&m->memory, arrays, void *);
-  for (uint32_t i = 0; i < arrays; i++) {
-    m->inputs[i] = arena_alloc(&m->memory, (size_t)room(m) * 8);
-    m->expected[i] = arena_alloc(&m->memory, (size_t)room(m) * 8);
-    m->outputs[i] = arena_alloc(&m->memory, (size_t)room(m) * 8);
-    fill(m, i % m->cases, i, m->inputs[i]);
-  }
-}
-
-static void fill_outputs(const matrix *m, void **outputs) {
-  for (uint32_t i = 0; i < m->n * m->cases; i++) fill(m, i % m->cases, i + 1000, outputs[i]);
-}
-
-static bool reduces_all(const rt_post *post, bool all_give) {
-  (void)post, (void)all_give;
-  return true;
-}
-
-static status expect_matrix(void *context) {
-  matrix *m = context;
-  cuda_order_options o = {.as_posted = true, .reduces = reduces_all};
-  return machine_run(m->plan, &o, m->inputs, m->expected, 1);
-}
-
 static void test_matrix(ir_dtype dtype, uint32_t n) {
   matrix *m = calloc(1, sizeof *m);
   if (!m) abort();
-  make_matrix(m, dtype, n);
-  fill_outputs(m, m->expected);
-  EXPECT_INT(memory_guard(expect_matrix, m), STATUS_OK);
+  matrix_make(m, dtype, n);
+  EXPECT(matrix_expect(m));
   rt_device *d = open_device((rt_device_options){0}, &memory_default);
   rt_loaded *l = load(d, m->plan);
-  for (int r = 0; r < 2; r++) {
-    fill_outputs(m, m->outputs);
+  for (int run = 0; run < 2; run++) {
+    matrix_clear(m, m->outputs);
     EXPECT(run_ok(l, m->inputs, m->outputs, NULL));
-    for (uint32_t i = 0; i < n * m->cases; i++) {
-      uint32_t c = i % m->cases;
-      if (EXPECT(is_same(m, m->outputs[i], m->expected[i]))) continue;
-      fprintf(stderr, "%s (%s) of %s, form %d, rank %u of %u\n", rt_comm_kind_text(m->kinds[c]),
-              rt_comm_op_text(m->ops[c]), ir_dtype_text(dtype), (int)m->forms[c], i / m->cases, n);
-    }
+    for (uint32_t r = 0; r < n; r++) EXPECT_INT(matrix_wrong(m, r), 0);
   }
   d->ops->unload(l);
   d->ops->close(d);
-  rt_plan_destroy(m->plan);
-  for (uint32_t r = 0; r < n; r++) kit_destroy(&m->kits[r]);
-  arena_destroy(&m->memory);
+  matrix_destroy(m);
   free(m);
 }
 
@@ -371,12 +177,12 @@ static void test_late_failures(void) {
 static void test_timeout_message(void) {
   matrix *m = calloc(1, sizeof *m);
   if (!m) abort();
-  make_matrix(m, IR_F32, 2);
+  matrix_make(m, IR_F32, 2);
   rt_device *d = open_device((rt_device_options){0}, &memory_default);
   d->ops->attach(d, NULL, 0, SECONDS / 5);
   rt_loaded *l = load(d, m->plan);
   tell("hang:2");
-  fill_outputs(m, m->outputs);
+  matrix_clear(m, m->outputs);
   int64_t start_ns = rt_clock_ns();
   EXPECT_INT(rt_run(l, m->inputs, m->outputs, NULL, NULL), STATUS_UNAVAILABLE);
   EXPECT(rt_clock_ns() - start_ns < 5 * SECONDS);
@@ -386,9 +192,7 @@ static void test_timeout_message(void) {
   tell("");
   d->ops->unload(l);
   d->ops->close(d);
-  rt_plan_destroy(m->plan);
-  for (uint32_t r = 0; r < 2; r++) kit_destroy(&m->kits[r]);
-  arena_destroy(&m->memory);
+  matrix_destroy(m);
   free(m);
 }
 

@@ -2,7 +2,7 @@
  * run on all devices of one process, and compared with the definition.
  *
  *   test_devices [N] [--seed S] [--first S] [--seconds T] [--failures F] [--devices N] [--cuda] [--nccl]
- *   mpirun -n P test_devices [N] … --ranks      on GPUs, each rank a process; P up to 8
+ *   mpirun -n P test_devices [N] … --ranks [--nccl]      on GPUs, each rank a process; P up to 8
  *
  * Runs seeds 0 … N-1 (1000) for at most T seconds (60) or up to F failures (10). A failure prints its
  * seed and the program; --seed S runs that one again and prints the host program too. Programs that are
@@ -267,7 +267,7 @@ static bool run_spread(trial *t, team *x, uint32_t way) {
   team_cut(x);
   void **in = x->in + (size_t)me * plans[0]->n_inputs;
   void **out = x->out + (size_t)me * plans[0]->n_outputs;
-  const char *how = way ? "processes, over the host" : "processes";
+  const char *how = way ? "processes, otherwise" : "processes";
   bool good = kit_ok(d->ops->load_spread(d, plans[me], plans, x->n, &l), how) &&
               kit_ok(rt_run(l, in, out, NULL, NULL), how) &&
               kit_ok(tell_outputs(x, spread.endpoints[way]), how) && team_assemble(x) &&
@@ -559,14 +559,17 @@ static void pulse(void *context, rt_pulse *p) {
   d->ops->pulse(d, p);
 }
 
-static bool open_spread(void) {
+static bool open_spread(bool by_nccl) {
   if (!mpi_launch_find(&spread.launch) || spread.launch.size > DEVICES)
     return kit_wrong("start it with mpirun, with up to 8 ranks", "");
   n_devices = spread.launch.size;
   for (uint32_t i = 0; i < 2; i++) {
     uint32_t n;
-    rt_device *d =
-        kit_gpu((rt_device_options){.link_host = i == 1, .first_gpu = spread.launch.local});
+    rt_device_options way = {.first_gpu = spread.launch.local};
+    way.carrier = by_nccl ? RT_CARRIER_NCCL : RT_CARRIER_NONE;
+    way.link_host = i == 1 && !by_nccl;
+    way.adversarial = i == 1 && by_nccl;
+    rt_device *d = kit_gpu(way);
     if (!d) return false;
     rt_comm_options o = {.ranks = spread.launch.size, .pulse = pulse, .pulse_context = d};
     status st = rt_comm_mpi.open(&o, &memory_default, 1, &spread.endpoints[i], &n);
@@ -591,7 +594,7 @@ int main(int argc, char **argv) {
   one_thread = kit_device(1, false);
   two_threads = kit_device(2, false);
   hostile = kit_device(1, true);
-  if (a.cuda) {
+  if (a.cuda && !a.ranks) {
     rt_device_options first = {.carrier = a.nccl ? RT_CARRIER_NCCL : RT_CARRIER_NONE},
                       other = first;
     if (a.nccl) other.graph = true;
@@ -599,8 +602,8 @@ int main(int argc, char **argv) {
     gpu[0] = kit_gpu(first);
     gpu[1] = gpu[0] ? kit_gpu(other) : NULL;
   }
-  bool opened = !a.ranks || open_spread();
-  if (!one_thread || !two_threads || !hostile || (a.cuda && !gpu[1]) || !opened) {
+  bool opened = !a.ranks || open_spread(a.nccl);
+  if (!one_thread || !two_threads || !hostile || (a.cuda && !a.ranks && !gpu[1]) || !opened) {
     fprintf(stderr, "%s\n", kit_reason);
     return 3;
   }
