@@ -196,6 +196,27 @@ static void test_timeout_message(void) {
   free(m);
 }
 
+/* Streams that have computed and then wait for others do not compute any more. */
+static void test_stuck_worlds(void) {
+  for (uint32_t seed = 4; seed < (quick ? 7 : 16); seed++) {
+    world w;
+    rt_device *d = open_device((rt_device_options){0}, &memory_default);
+    d->ops->attach(d, NULL, 0, SECONDS / 4);
+    world_make(&w, seed, 4, 16, 40);
+    rt_loaded *l = load(d, w.plan);
+    tell("hang:1");
+    int64_t start_ns = rt_clock_ns();
+    EXPECT_INT(rt_run(l, w.inputs, w.outputs, NULL, NULL), STATUS_UNAVAILABLE);
+    EXPECT(rt_clock_ns() - start_ns < 5 * SECONDS);
+    EXPECT_CONTAINS(status_message(), "no progress in 0.25 s: rank ");
+    status_clear();
+    tell("");
+    d->ops->unload(l);
+    d->ops->close(d);
+    world_destroy(&w);
+  }
+}
+
 /* One rank computes for longer than the timeout while the other waits for it: that is no stillness. */
 static void make_long(kit kits[2], int64_t width, rt_plan **plan) {
   static const uint32_t team[] = {0, 1};
@@ -296,6 +317,7 @@ int main(int argc, char **argv) {
     test_failing_calls();
     test_late_failures();
     test_timeout_message();
+    test_stuck_worlds();
     test_long_kernels();
   }
   if (!quick) test_allocations();

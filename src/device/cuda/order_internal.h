@@ -117,6 +117,8 @@ void cuda_moves_add(cuda_maker *k, uint32_t meeting);
 /* The same of one that is left as it was posted (order_posts.c), and waiting for its end. */
 void cuda_comms_add(cuda_maker *k, uint32_t meeting);
 void cuda_comms_join(cuda_maker *k, uint16_t stream, uint32_t post);
+/* An event behind all work that a stream waits behind: who watches can tell one from the other. */
+void cuda_comms_mark(cuda_maker *k);
 /* A lane for every member of a circle that posts there. More streams than can be numbered are refused. */
 NODISCARD status cuda_comms_prepare(cuda_maker *k);
 

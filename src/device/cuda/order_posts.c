@@ -167,3 +167,24 @@ void cuda_comms_join(cuda_maker *k, uint16_t stream, uint32_t post) {
   for (int h = 0; h < 2; h++)
     if (k->ended[post][h] != CUDA_NOBODY) cuda_step_add(k, CUDA_WAIT, stream, k->ended[post][h]);
 }
+
+void cuda_comms_mark(cuda_maker *k) {
+  cuda_order *o = k->order;
+  uint32_t at = 0;
+  bool *works = ARENA_ARRAY(k->memory, k->plan->n_streams + (size_t)o->n_lanes, bool);
+  __typeof__(o->steps) marked = {0};
+  for (uint32_t i = 0; i < k->plan->n_instrs; i++) {
+    for (; at < o->upto[i]; at++) {
+      cuda_step s = o->steps.data[at];
+      bool waits = s.kind == CUDA_WAIT;
+      if (waits && works[s.stream])
+        vec_push(k->memory, &marked, ((cuda_step){CUDA_RECORD, s.stream, o->n_events++}));
+      works[s.stream] = !waits && s.kind != CUDA_RECORD;
+      vec_push(k->memory, &marked, s);
+    }
+    o->upto[i] = marked.len;
+  }
+  o->steps.data = marked.data;
+  o->steps.len = marked.len;
+  o->steps.cap = marked.cap;
+}
