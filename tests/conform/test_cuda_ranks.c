@@ -272,6 +272,37 @@ static void test_absent(void) {
   world_destroy(&w);
 }
 
+/* The stand-in fails on rank 1, in its own ways: all ranks end soon, and with one message. */
+static void test_told(const char *told, const char *expected, int64_t timeout_ns) {
+  peer x;
+  world w;
+  rt_loaded *l = NULL;
+  open_peer(&x, &(rt_device_options){0}, &memory_default, timeout_ns);
+  world_make(&w, 4, launch.size, 16, 40);
+  if (launch.rank == 1) EXPECT_INT(setenv("WEIR_STANDIN_NCCL", told, 1), 0);
+  int64_t start_ns = rt_clock_ns();
+  status st = load(&x, &w, &l);
+  if (st == STATUS_OK) st = run(&w, l, NULL);
+  EXPECT_INT(st, STATUS_UNAVAILABLE);
+  EXPECT_CONTAINS(status_message(), expected);
+  EXPECT(rt_clock_ns() - start_ns < 8 * SECONDS);
+  status_clear();
+  EXPECT_INT(setenv("WEIR_STANDIN_NCCL", "", 1), 0);
+  x.device->ops->unload(l);
+  close_peer(&x);
+  world_destroy(&w);
+}
+
+static void test_failing_calls(void) {
+  static const char made[] = "rank 1: cuda: NCCL makes no communicator for ";
+  static const char failed[] = "rank 1: cuda: NCCL failed at rank 1's ";
+  test_told("fail:ncclCommInitRankConfig:1", made, 5 * SECONDS);
+  test_told("fail:ncclGroupEnd:1", failed, 5 * SECONDS);
+  test_told("fail:ncclGroupEnd:4", failed, 5 * SECONDS);
+  test_told("async:2", failed, 5 * SECONDS);
+  test_told("hang:1", "no progress in 1 s: rank ", SECONDS);
+}
+
 static bool is_there(void) {
   rt_device *d = NULL;
   rt_device_options o = {.carrier = uses_nccl ? RT_CARRIER_NCCL : RT_CARRIER_NONE};
@@ -312,5 +343,6 @@ int main(int argc, char **argv) {
   test_wrong_index();
   test_other_plans();
   test_absent();
+  if (uses_nccl && getenv("WEIR_STANDIN_NCCL")) test_failing_calls();
   return test_finish();
 }

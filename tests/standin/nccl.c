@@ -334,7 +334,7 @@ static ncclResult_t begin_far(ncclComm_t c) {
   unsigned long n = ++n_communications, asked;
   bool is_async = is_asked("async", &asked) && asked == n;
   bool holds = is_async || (is_asked("hang", &asked) && asked == n);
-  c->fails_later = is_async;
+  c->fails_later = c->fails_later || is_async;
   return far_begin(c->far, calls, n_calls, holds);
 }
 
