@@ -2,7 +2,7 @@
 # cuda.sh WEIR MPIRUN FLAVOUR N [gpu]: `mpirun -n N weir run --device cuda`: programs of N ranks that open
 # each other's memory, then what goes wrong with one of them. On the stand-ins of tests/standin; with `gpu`
 # on a real one, and without what only the stand-ins can do.
-how= gpu=${5:-}
+how='' gpu=${5:-}
 . tests/mpi/cuda_kit.sh
 
 # ---- programs ----

@@ -25,7 +25,8 @@ dies 1
 
 # ---- what is refused ----
 ends 2 'graph cannot capture communications between processes' $small --graph
-WEIR_STANDIN_NCCL=strict ends 3 'NCCL wants a GPU for every device, but devices 0 and 1 share one' $small
+ONLY_LAST=OMPI_COMM_WORLD_LOCAL_RANK=0 WEIR_STANDIN_NCCL=strict WEIR_STANDIN_GPUS=2 \
+  ends 3 'NCCL wants a GPU for every device, but devices 0 and 1 share one' $small
 
 # ---- a rank that is late, or fails; one that never ends or does not come is in test_cuda_ranks ----
 where="allreduce of [0-9]* f32 (sum) at $dir/programs.weir:[0-9]* on team (0 1)"

@@ -112,8 +112,13 @@ ncclResult_t far_join(const ncclUniqueId *id, int n, int rank, far **result) {
   f->fd = -1;
   ncclResult_t r = map_memory(f, id);
   if (r == ncclSuccess) r = enter_memory(f);
-  if (r == ncclSuccess) *result = f;
-  else free(f);
+  if (r == ncclSuccess) {
+    *result = f;
+    return r;
+  }
+  if (f->s) (void)munmap(f->s, f->size_bytes);
+  if (f->fd >= 0) (void)close(f->fd);
+  free(f);
   return r;
 }
 
