@@ -14,6 +14,10 @@ typedef struct cli {
   weir_options *options;
 } cli;
 
+/* What `weir` does, argv[0] being its name: once per process as a rule, but nothing is left behind that the
+ * next one would see. */
+int cli_main(int argc, char **argv);
+
 typedef int (*cli_command)(const cli *c);
 
 /* One per file. */

@@ -2,8 +2,6 @@
  *
  *   0 done   1 a check or verification failed   2 bad usage or bad program   3 the environment failed */
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -116,15 +114,4 @@ static int flush_output(int code) {
   return code == 0 ? CLI_SYSTEM : code;
 }
 
-/* A standard stream that is closed must not become the number of a file that is opened later: messages
- * would be written into it. Reading or writing it fails as before. */
-static void keep_numbers(void) {
-  for (int fd = 0; fd <= 2; fd++)
-    if (fcntl(fd, F_GETFD) == -1) (void)open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
-}
-
-int main(int argc, char **argv) {
-  keep_numbers();
-  (void)signal(SIGPIPE, SIG_IGN);
-  return flush_output(dispatch(argc, argv));
-}
+int cli_main(int argc, char **argv) { return flush_output(dispatch(argc, argv)); }
