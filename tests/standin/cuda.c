@@ -199,6 +199,13 @@ CUresult cuDeviceCanAccessPeer(int *yes, CUdevice a, CUdevice b) {
   return CUDA_SUCCESS;
 }
 
+/* NVRTC asks, to keep what it compiles among the driver's files; without an answer it does not. */
+STANDIN_API CUresult cuGetExportTable(const void **table, const CUuuid *id) {
+  (void)id;
+  *table = NULL;
+  return CUDA_ERROR_NOT_FOUND;
+}
+
 /* ---- contexts ---- */
 static bool is_context(CUcontext c) {
   return c >= standin.gpus && c < standin.gpus + standin.n_gpus && c->retained > 0;

@@ -14,6 +14,8 @@
  *   WEIR_STANDIN_FAIL=F:N      call number N (from 1) of function F fails, say cuMemAlloc:2 or
  *                              cublasLtMatmul:1; kernel:N: the N-th kernel fails while it runs
  *   WEIR_STANDIN_PRODUCTS=0    cublasLt knows no algorithm for any product
+ *   WEIR_STANDIN_KERNELS=skip  any machine code loads, and kernels do nothing: fills the cache of compiled
+ *                              kernels with what the vendor's own NVRTC makes
  *   WEIR_STANDIN_MISUSE=return misuse gives an error code and goes on (for tests of the stand-ins) */
 #ifndef WEIR_TESTS_STANDIN_H
 #define WEIR_TESTS_STANDIN_H

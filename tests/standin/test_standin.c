@@ -242,6 +242,27 @@ static bool told(const char *words) {
   return found;
 }
 
+/* Told to skip kernels, it takes any machine code, whose kernels do nothing. */
+static void test_skipped(void) {
+  CUmodule m = NULL;
+  CUfunction f = NULL;
+  CUstream s = stream(0);
+  CUdeviceptr p = memory(0);
+  void *params[] = {&p};
+  if (!EXPECT(setenv("WEIR_STANDIN_KERNELS", "skip", 1) == 0)) return;
+  OK(cuModuleLoadData(&m, "no module at all"));
+  OK(cuModuleGetFunction(&f, m, "sum"));
+  put(p, 7, s);
+  OK(cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, s, params, NULL));
+  OK(cuStreamSynchronize(s));
+  EXPECT_INT(byte_at(p), 7);
+  OK(cuModuleUnload(m));
+  OK(cuStreamDestroy(s));
+  OK(cuMemFree(p));
+  EXPECT(unsetenv("WEIR_STANDIN_KERNELS") == 0);
+  EXPECT_INT(cuModuleLoadData(&m, "no module at all"), CUDA_ERROR_INVALID_IMAGE);
+}
+
 static void test_ranges(void) {
   CUdeviceptr p = memory(0), freed = memory(0);
   CUstream s = stream(0);
@@ -369,6 +390,7 @@ int main(void) {
   test_copies();
   test_graphs();
   test_kernels();
+  test_skipped();
   test_ranges();
   test_handles();
   for (int i = 0; i < 2; i++) OK(cuDevicePrimaryCtxRelease(i));
