@@ -30,7 +30,7 @@
 
 enum { KIT_VALUES = 64, KIT_SEED = 7 }; /* inputs and outputs at most; the seed of uniform() */
 
-static char kit_reason[16384];
+static _Thread_local char kit_reason[16384];
 
 static inline bool kit_wrong(const char *what, const char *detail) {
   snprintf(kit_reason, sizeof kit_reason, "%s%s%s", what, detail[0] ? ": " : "", detail);

@@ -2,24 +2,27 @@
  * run on all devices of one process, and compared with the definition.
  *
  *   test_devices [N] [--seed S] [--first S] [--seconds T] [--failures F] [--devices N] [--cuda] [--nccl]
+ *                [--compile-only] [--threads T]
  *   mpirun -n P test_devices [N] … --ranks [--nccl]      on GPUs, each rank a process; P up to 8
  *
  * Runs seeds 0 … N-1 (1000) for at most T seconds (60) or up to F failures (10). A failure prints its
  * seed and the program; --seed S runs that one again and prints the host program too. Programs that are
  * refused are counted by what the diagnostic says. --nccl: on GPUs that communicate by NCCL. --devices:
  * meshes of up to N devices, and one of all of them, in a world of N; otherwise meshes of up to 8 in a
- * world of 8. */
+ * world of 8. --compile-only: on GPUs, or none with a driver that pretends (tests/gpu/kernels.sh), programs
+ * are loaded and not run, which leaves their kernels in the cache on disk. */
 #include <stdlib.h>
-#include <time.h>
 
 #include "comm/mpi/launch.h"
+#include "crowd.h"
 #include "device_kit.h"
 #include "gen.h"
 #include "order_machine.h"
+#include "refusals.h"
 #include "test.h"
 #include "why_kit.h"
 
-enum { DEVICES = 8, REASONS = 64 };
+enum { DEVICES = 8 };
 
 typedef struct trial {
   uint64_t seed;
@@ -33,78 +36,32 @@ typedef struct trial {
   bool print;
 } trial;
 
+typedef struct arguments {
+  uint64_t first, count;
+  double seconds;
+  unsigned failures;
+  uint32_t threads;
+  bool one, cuda, nccl, ranks;
+} arguments;
+
+static arguments asked;
+
 static const char *const pipelines[] = {"auto",       "collective", "p2p",
                                         "p2p-offset", "ring",       "broadcast"};
-static rt_device *one_thread, *two_threads, *hostile;
-static rt_device
-    *gpu[2]; /* --cuda: directly, and over the host; --nccl: directly, and as a graph */
+static _Thread_local rt_device *one_thread, *two_threads, *hostile;
+/* --cuda: directly, and over the host; --nccl: directly, and as a graph */
+static _Thread_local rt_device *gpu[2];
 static uint32_t n_devices = DEVICES;
 static bool all_devices; /* --devices: one mesh has all of them */
+static bool compile_only;
 /* --ranks: the same, of this process. */
 static struct {
   mpi_launch launch;
   rt_device *devices[2];
   rt_comm *endpoints[2];
 } spread;
-static uint64_t n_refused, n_launches, n_posts, n_compared, n_outputs, n_streamed, n_pruned, n_own;
-
-/* ---- refusals ---- */
-static struct {
-  char text[160];
-  uint64_t count, seed;
-} reasons[REASONS];
-static uint32_t n_reasons;
-
-/* The first message of a refusal, without the names in it. */
-static void reason_text(char text[160]) {
-  const char *from = strstr(kit_reason, "error: ");
-  uint32_t n = 0;
-  bool quoted = false;
-  for (from = from ? from + 7 : kit_reason; *from && *from != '\n' && n < 150; from++) {
-    if (*from == '\'' && (quoted || n == 0 || text[n - 1] == ' ')) {
-      quoted = !quoted;
-      if (quoted) text[n++] = '_';
-      continue;
-    }
-    if (!quoted) text[n++] = *from;
-  }
-  text[n] = '\0';
-}
-
-static void count_refusal(uint64_t seed) {
-  char text[160];
-  uint32_t i = 0;
-  n_refused++;
-  reason_text(text);
-  while (i < n_reasons && strcmp(reasons[i].text, text) != 0) i++;
-  if (i == REASONS) return;
-  if (i == n_reasons) {
-    snprintf(reasons[n_reasons++].text, sizeof reasons[0].text, "%s", text);
-    reasons[i].seed = seed;
-  }
-  reasons[i].count++;
-}
-
-/* What may be refused; anything else is a failure. */
-static bool is_expected(void) {
-  static const char *const expected[] = {
-      "is swizzled along one that is swizzled along it",
-      "comes from merged axes",
-      "the communication that",
-      "stream axes must be logical axes or the outer part of a split",
-      "mixes chunks of different lengths with other splits",
-      "lies inside an axis that is neither streamed nor placed",
-      "lies inside chunks of given lengths",
-      "counts chunks of given lengths in steps of several positions",
-      "lies in pieces of different lengths, whose positions have no common step",
-  };
-  for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
-    if (strstr(kit_reason, expected[i])) return true;
-  return false;
-}
-
-/* What only the extents tell. */
-static bool is_unfit(void) { return strstr(kit_reason, "must be whole rows of the first of them"); }
+static _Atomic uint64_t n_launches, n_posts, n_compared, n_outputs, n_streamed, n_own;
+static gpu_times spent;
 
 /* ---- values ---- */
 static double random_value(gen_random *r, const gen_value *v) {
@@ -205,14 +162,18 @@ static bool run_on(trial *t, team *x, rt_device *device, const rt_plan *plan, co
   bool good = kit_ok(
       api_ranks_open(&world, x->h, x->n, "inproc", INT64_C(20000000000), device, &memory_default),
       "open the world");
+  int64_t began_ns = rt_clock_ns();
   good = good && kit_ok(device->ops->load(device, plan, &loaded), "load");
-  for (uint64_t k = 0; good && k < (device == hostile ? 3 : 1); k++) {
+  int64_t loaded_ns = rt_clock_ns();
+  for (uint64_t k = 0; good && !compile_only && k < (device == hostile ? 3 : 1); k++) {
     if (device == hostile) cpu_adversary_reseed(loaded, t->seed * 3 + k);
     team_cut(x);
     good = kit_ok(rt_run(loaded, x->in, x->out, NULL, NULL), how) && team_assemble(x) &&
            compare(t, x->s, how);
   }
+  int64_t ran_ns = rt_clock_ns();
   if (loaded) device->ops->unload(loaded);
+  if (device == gpu[0] || device == gpu[1]) gpu_times_add(&spent, began_ns, loaded_ns, ran_ns);
   api_ranks_close(&world, &memory_default);
   return good;
 }
@@ -279,7 +240,7 @@ static bool run_spread(trial *t, team *x, uint32_t way) {
 static bool run_all(trial *t, team *x) {
   rt_plan *plan = NULL;
   if (!kit_ok(rt_plan_join(x->plans, x->n, &memory_default, &plan), "join")) return false;
-  bool good = subject_passes(x->s, plan, NULL) && run_as_gpus(t, x, plan);
+  bool good = compile_only || (subject_passes(x->s, plan, NULL) && run_as_gpus(t, x, plan));
   if (good && spread.devices[0]) {
     good = run_spread(t, x, 0) && run_spread(t, x, 1);
   } else if (good && gpu[0]) {
@@ -323,7 +284,6 @@ static bool prune(team *x) {
   for (uint32_t r = 0; r < x->n; r++) {
     uint32_t removed;
     if (!kit_ok(check_prune_waits(x->plans[r], &memory_default, &removed), "prune")) return false;
-    n_pruned += removed;
   }
   return true;
 }
@@ -332,7 +292,7 @@ static bool check_plans(trial *t, subject *s, ir_func *h, bool threads, const ch
   team x;
   bool good = team_open(&x, s, h, t->streams, t->devices);
   good = good && check_ranks(&x) && (t->seed % 2 == 0 || prune(&x));
-  good = good && team_step(&x) && compare(t, s, how);
+  good = good && (compile_only || (team_step(&x) && compare(t, s, how)));
   good = good && (!threads || run_all(t, &x));
   team_close(&x);
   return good;
@@ -393,6 +353,7 @@ static bool check_lowered(trial *t, ir_func *h, ir_func *plain) {
   fill_inputs(t);
   n_streamed += strstr(t->program->text, "] = stream") != NULL;
   n_own += begins_with_own(h);
+  if (compile_only) return check_plans(t, &t->s, h, true, "");
   return subject_reference(&t->s, t->s.in, t->s.expected, false) && find_comparable(t) &&
          check_plans(t, &t->s, h, true, "in program order") && check_text(t, h) &&
          check_plans(t, &t->s, plain, false, "plain");
@@ -405,10 +366,10 @@ static status check_all(void *context) {
   if (subject_open(&t->s, t->program->text) && bind(&t->s, t->program)) {
     h = lower(t, false);
     plain = h ? lower(t, true) : NULL;
-    good = h && plain ? check_lowered(t, h, plain) : is_expected();
-    bool unfit = plain && !good && is_unfit();
+    good = h && plain ? check_lowered(t, h, plain) : refusal_is_expected();
+    bool unfit = plain && !good && refusal_is_unfit();
     good = good || unfit;
-    if (unfit || (!plain && good)) count_refusal(t->seed);
+    if (unfit || (!plain && good)) refusal_count(t->seed);
   }
   return good ? STATUS_OK : STATUS_CHECK_FAILED;
 }
@@ -432,6 +393,7 @@ static gen_options options_of(uint64_t seed) {
 }
 
 static void report(const trial *t) {
+  flockfile(stderr);
   unsigned long long seed = t->seed;
   fprintf(stderr, "seed %llu, %u streams, --pipeline %s: %s\n%s", seed, t->streams,
           pipelines[t->pipeline], kit_reason, t->program->text);
@@ -440,6 +402,7 @@ static void report(const trial *t) {
   fprintf(stderr, "\nreplay: test_devices --seed %llu", seed);
   if (all_devices) fprintf(stderr, " --devices %u", n_devices);
   fprintf(stderr, "\n\n");
+  funlockfile(stderr);
 }
 
 /* Forgets what the schedule says about results, which the generator calls y0, y1, … and r0, r1, … (of
@@ -455,7 +418,7 @@ static void keep_inputs(char *text) {
   }
 }
 
-static void try_seed(uint64_t seed, bool print) {
+static bool try_one(uint64_t seed, bool print) {
   trial t = {.seed = seed, .options = options_of(seed), .print = print, .devices = n_devices};
   bool gathers = n_devices == DEVICES && !all_devices && (seed % 16 == 3 || seed % 16 == 9);
   gen_program *p =
@@ -468,22 +431,16 @@ static void try_seed(uint64_t seed, bool print) {
   kit_reason[0] = '\0';
   bool good = memory_guard(check_all, &t) == STATUS_OK;
   status_clear();
-  test_passed += good;
-  test_failed += !good;
   if (!good) report(&t);
   subject_close(&t.again);
   subject_close(&t.s);
   gen_destroy(p);
+  return good;
 }
 
-/* ---- the command ---- */
-typedef struct arguments {
-  uint64_t first, count;
-  double seconds;
-  unsigned failures;
-  bool one, cuda, nccl, ranks;
-} arguments;
+static bool try_seed(uint64_t seed) { return try_one(seed, asked.one); }
 
+/* ---- the command ---- */
 static arguments read_arguments(int argc, char **argv) {
   arguments a = {.count = 1000, .seconds = 60, .failures = 10};
   for (int i = 1; i < argc; i++) {
@@ -506,6 +463,10 @@ static arguments read_arguments(int argc, char **argv) {
       a.cuda = true;
     } else if (strcmp(argv[i], "--nccl") == 0) {
       a.cuda = a.nccl = true;
+    } else if (strcmp(argv[i], "--compile-only") == 0) {
+      a.cuda = compile_only = true;
+    } else if (strcmp(argv[i], "--threads") == 0 && more) {
+      a.threads = (uint32_t)strtoul(argv[++i], NULL, 0);
     } else if (strcmp(argv[i], "--ranks") == 0) {
       a.ranks = true;
       a.seconds = 1e9; /* all processes stop at the same program */
@@ -516,16 +477,8 @@ static arguments read_arguments(int argc, char **argv) {
   return a;
 }
 
-static double now_seconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void print_summary(uint64_t done, double seconds) {
-  for (uint32_t i = 0; i < n_reasons; i++)
-    printf("refused %llu times (seed %llu): %s\n", (unsigned long long)reasons[i].count,
-           (unsigned long long)reasons[i].seed, reasons[i].text);
+  refusals_print();
   printf("%llu programs in %.1f s: %llu refused, %llu with stream loops, %llu begin with the own "
          "piece, %llu launches, %llu communications, %llu of %llu outputs compared\n",
          (unsigned long long)done, seconds, (unsigned long long)n_refused,
@@ -562,7 +515,6 @@ static void pulse(void *context, rt_pulse *p) {
 static bool open_spread(bool by_nccl) {
   if (!mpi_launch_find(&spread.launch) || spread.launch.size > DEVICES)
     return kit_wrong("start it with mpirun, with up to 8 ranks", "");
-  n_devices = spread.launch.size;
   for (uint32_t i = 0; i < 2; i++) {
     uint32_t n;
     rt_device_options way = {.first_gpu = spread.launch.local};
@@ -587,43 +539,62 @@ static void close_spread(void) {
   }
 }
 
-int main(int argc, char **argv) {
-  arguments a = read_arguments(argc, argv);
-  double start = now_seconds();
-  uint64_t done = 0;
+static bool open_devices(void) {
   one_thread = kit_device(1, false);
   two_threads = kit_device(2, false);
   hostile = kit_device(1, true);
-  if (a.cuda && !a.ranks) {
-    rt_device_options first = {.carrier = a.nccl ? RT_CARRIER_NCCL : RT_CARRIER_NONE},
+  if (asked.cuda && !asked.ranks) {
+    rt_device_options first = {.carrier = asked.nccl ? RT_CARRIER_NCCL : RT_CARRIER_NONE},
                       other = first;
-    if (a.nccl) other.graph = true;
+    if (asked.nccl) other.graph = true;
     else other.link_host = true;
     gpu[0] = kit_gpu(first);
     gpu[1] = gpu[0] ? kit_gpu(other) : NULL;
   }
-  bool opened = !a.ranks || open_spread(a.nccl);
-  if (!one_thread || !two_threads || !hostile || (a.cuda && !a.ranks && !gpu[1]) || !opened) {
-    fprintf(stderr, "%s\n", kit_reason);
-    return 3;
-  }
-  for (size_t i = 0;
-       !a.one && !all_devices && n_devices == DEVICES && i < sizeof once_wrong / sizeof *once_wrong;
-       i++)
-    try_seed(once_wrong[i], false);
-  for (; done < a.count && test_failed < a.failures; done++) {
-    if (now_seconds() - start > a.seconds) break;
-    try_seed(a.first + done, a.one);
-  }
-  print_summary(done, now_seconds() - start);
-  if (done >= 500) {
+  bool opened = !asked.ranks || open_spread(asked.nccl);
+  if (one_thread && two_threads && hostile && (!asked.cuda || asked.ranks || gpu[1]) && opened) return true;
+  fprintf(stderr, "%s\n", kit_reason);
+  return false;
+}
+
+static void close_devices(void) {
+  rt_device *cpu[] = {one_thread, two_threads, hostile};
+  for (int i = 0; i < 3; i++)
+    if (cpu[i]) cpu[i]->ops->close(cpu[i]);
+  for (int i = 0; i < 2; i++) rt_device_cuda.close(gpu[i]);
+  close_spread();
+}
+
+enum { KNOWN = sizeof once_wrong / sizeof *once_wrong };
+
+/* They come first, where the world is the one they were found in. */
+static uint64_t known_first(void) {
+  return !asked.one && !all_devices && n_devices == DEVICES ? KNOWN : 0;
+}
+
+static bool try_numbered(uint64_t at) {
+  uint64_t known = known_first();
+  return at < known ? try_seed(once_wrong[at]) : try_seed(asked.first + at - known);
+}
+
+int main(int argc, char **argv) {
+  asked = read_arguments(argc, argv);
+  if (asked.ranks && mpi_launch_find(&spread.launch)) n_devices = spread.launch.size;
+  crowd c = {.count = asked.count + known_first(), .seconds = asked.seconds};
+  c.failures = asked.failures;
+  c.threads = asked.ranks ? 1 : asked.threads;
+  c.open = open_devices;
+  c.try_one = try_numbered;
+  c.close = close_devices;
+  if (!crowd_run(&c)) return 3;
+  test_passed = c.passed;
+  test_failed = c.failed;
+  uint64_t done = (uint64_t)c.passed + c.failed;
+  if (asked.cuda) gpu_times_print(&spent);
+  print_summary(done, crowd_now() - c.start);
+  if (done >= 500 && !compile_only) {
     EXPECT(n_refused * 100 < done * 15);
     EXPECT(n_compared * 10 > n_outputs * 9);
   }
-  one_thread->ops->close(one_thread);
-  two_threads->ops->close(two_threads);
-  hostile->ops->close(hostile);
-  for (int i = 0; i < 2; i++) rt_device_cuda.close(gpu[i]);
-  close_spread();
   return test_finish();
 }

@@ -2,12 +2,14 @@
  * orders, and compared with the definition.
  *
  *   test_streams [N] [--seed S] [--first S] [--seconds T] [--failures F] [--cuda]
+ *                [--compile-only] [--threads T]
  *
  * Runs seeds 0 … N-1 (2000) for at most T seconds (60) or up to F failures (10). A failure prints its
- * seed and the program; --seed S runs that one again and prints the host program too. */
+ * seed and the program; --seed S runs that one again and prints the host program too. --compile-only: as in
+ * test_devices. */
 #include <stdlib.h>
-#include <time.h>
 
+#include "crowd.h"
 #include "gen.h"
 #include "stream_kit.h"
 #include "test.h"
@@ -25,9 +27,12 @@ typedef struct trial {
   bool keep_waits, print;
 } trial;
 
-static rt_device *one_thread, *two_threads, *hostile;
-static rt_device *gpu[2]; /* --cuda: directly, and as a graph */
-static uint64_t n_refused, n_lowered, n_outputs, n_compared, n_launches, n_waits, n_loops;
+static _Thread_local rt_device *one_thread, *two_threads, *hostile;
+static _Thread_local rt_device *gpu[2]; /* --cuda: directly, and as a graph */
+static bool compile_only;
+static _Atomic uint64_t n_refused, n_lowered, n_outputs, n_compared, n_launches, n_waits, n_loops;
+static _Atomic bool seen[IR_OP_COUNT];
+static gpu_times spent;
 
 /* ---- values ---- */
 static double random_value(gen_random *r, const gen_value *v) {
@@ -127,31 +132,36 @@ static bool compare(trial *t, const subject *s, const char *how) {
 /* ---- running ---- */
 static bool run_on(trial *t, subject *s, rt_device *device, const rt_plan *plan, const char *how) {
   rt_loaded *loaded = NULL;
+  int64_t began_ns = rt_clock_ns();
   if (!kit_ok(device->ops->load(device, plan, &loaded), "load")) return false;
+  int64_t loaded_ns = rt_clock_ns();
   bool good = true;
-  for (uint64_t k = 0; good && k < (device == hostile ? 3 : 1); k++) {
+  for (uint64_t k = 0; good && !compile_only && k < (device == hostile ? 3 : 1); k++) {
     if (device == hostile) cpu_adversary_reseed(loaded, t->seed * 3 + k);
     good = subject_run(s, loaded, NULL) && compare(t, s, how);
   }
+  int64_t ran_ns = rt_clock_ns();
   device->ops->unload(loaded);
+  if (device == gpu[0] || device == gpu[1]) gpu_times_add(&spent, began_ns, loaded_ns, ran_ns);
   return good;
 }
 
 static void count_plan(const rt_plan *plan) {
   for (uint32_t i = 0; i < plan->n_instrs; i++)
-    *(plan->instrs[i].kind == RT_LAUNCH ? &n_launches : &n_waits) += 1;
+    atomic_fetch_add(plan->instrs[i].kind == RT_LAUNCH ? &n_launches : &n_waits, 1);
 }
 
 static bool check_plans(trial *t, subject *s, ir_func *h, bool threads, const char *how) {
   rt_plan *plan = subject_plan(s, h, t->streams, t->keep_waits);
   if (!plan) return false;
   count_plan(plan);
-  bool good = subject_passes(s, plan, NULL);
+  bool good = compile_only || subject_passes(s, plan, NULL);
   good = good && (!threads || !gpu[0] || run_on(t, s, gpu[0], plan, "cuda"));
   good = good && (!threads || !gpu[1] || run_on(t, s, gpu[1], plan, "cuda, as a graph"));
+  threads = threads && !compile_only;
   good = good && (!threads || run_on(t, s, one_thread, plan, "one thread"));
   good = good && (!threads || run_on(t, s, two_threads, plan, "two threads"));
-  good = good && (threads || run_on(t, s, hostile, plan, how));
+  good = good && (threads || compile_only || run_on(t, s, hostile, plan, how));
   rt_plan_destroy(plan);
   return good;
 }
@@ -182,6 +192,7 @@ static bool check_lowered(trial *t, ir_func *h, ir_func *plain) {
   n_loops += is_stream_loop(t);
   if (t->print) printf("\n%s", subject_print(&t->s, h));
   if (!kit_reasons(h) || !kit_explained(&t->s, h, HOST_AUTO)) return false;
+  if (compile_only) return check_plans(t, &t->s, h, true, "");
   fill_inputs(t);
   return subject_reference(&t->s, t->s.in, t->s.expected, false) && find_comparable(t) &&
          check_plans(t, &t->s, h, true, "") && check_text(t, h) &&
@@ -231,14 +242,16 @@ static gen_options options_of(uint64_t seed) {
 }
 
 static void report(const trial *t) {
+  flockfile(stderr);
   unsigned long long seed = t->seed;
   fprintf(stderr, "seed %llu, %u streams: %s\n%s", seed, t->streams, kit_reason, t->program->text);
   for (uint32_t i = 0; i < t->program->n_bindings; i++)
     fprintf(stderr, "-D %s ", t->program->bindings[i]);
   fprintf(stderr, "\nreplay: test_streams --seed %llu\n\n", seed);
+  funlockfile(stderr);
 }
 
-static void try_seed(uint64_t seed, bool print, bool seen[IR_OP_COUNT]) {
+static bool try_seed(uint64_t seed, bool print) {
   trial t = {.seed = seed, .options = options_of(seed), .print = print};
   gen_program *p = gen_create(&t.options);
   t.program = p;
@@ -247,18 +260,17 @@ static void try_seed(uint64_t seed, bool print, bool seen[IR_OP_COUNT]) {
   for (uint32_t op = 1; op < IR_OP_COUNT; op++) {
     char call[32];
     snprintf(call, sizeof call, "%.29s(", ir_op_info_of((ir_opcode)op)->name);
-    seen[op] |= strstr(p->text, call) != NULL;
+    if (strstr(p->text, call)) seen[op] = true;
   }
   if (print) fputs(p->text, stdout);
   kit_reason[0] = '\0';
   bool good = memory_guard(check_all, &t) == STATUS_OK;
   status_clear();
-  test_passed += good;
-  test_failed += !good;
   if (!good) report(&t);
   subject_close(&t.again);
   subject_close(&t.s);
   gen_destroy(p);
+  return good;
 }
 
 /* ---- the command ---- */
@@ -266,8 +278,11 @@ typedef struct arguments {
   uint64_t first, count;
   double seconds;
   unsigned failures;
+  uint32_t threads;
   bool one, cuda;
 } arguments;
+
+static arguments asked;
 
 static arguments read_arguments(int argc, char **argv) {
   arguments a = {.count = 2000, .seconds = 60, .failures = 10};
@@ -283,8 +298,12 @@ static arguments read_arguments(int argc, char **argv) {
       a.seconds = strtod(argv[++i], NULL);
     } else if (strcmp(argv[i], "--failures") == 0 && more) {
       a.failures = (unsigned)strtoul(argv[++i], NULL, 0);
+    } else if (strcmp(argv[i], "--threads") == 0 && more) {
+      a.threads = (uint32_t)strtoul(argv[++i], NULL, 0);
     } else if (strcmp(argv[i], "--cuda") == 0) {
       a.cuda = true;
+    } else if (strcmp(argv[i], "--compile-only") == 0) {
+      a.cuda = compile_only = true;
     } else {
       a.count = strtoull(argv[i], NULL, 0);
     }
@@ -292,14 +311,8 @@ static arguments read_arguments(int argc, char **argv) {
   return a;
 }
 
-static double now_seconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* That the programs are worth running: all operations, few refusals, most outputs compared. */
-static void check_coverage(uint64_t done, const bool seen[IR_OP_COUNT]) {
+static void check_coverage(uint64_t done) {
   for (uint32_t op = 1; op < IR_OP_COUNT; op++)
     if (!EXPECT(seen[op]))
       fprintf(stderr, "  no program uses %s\n", ir_op_info_of((ir_opcode)op)->name);
@@ -308,36 +321,46 @@ static void check_coverage(uint64_t done, const bool seen[IR_OP_COUNT]) {
   EXPECT(n_compared * 10 > n_outputs * 9);
 }
 
-int main(int argc, char **argv) {
-  arguments a = read_arguments(argc, argv);
-  bool seen[IR_OP_COUNT] = {false};
-  double start = now_seconds();
-  uint64_t done = 0;
+static bool open_devices(void) {
   one_thread = kit_device(1, false);
   two_threads = kit_device(2, false);
   hostile = kit_device(1, true);
-  if (a.cuda) {
+  if (asked.cuda) {
     gpu[0] = kit_gpu((rt_device_options){0});
     gpu[1] = gpu[0] ? kit_gpu((rt_device_options){.graph = true}) : NULL;
   }
-  if (!one_thread || !two_threads || !hostile || (a.cuda && !gpu[1])) {
-    fprintf(stderr, "%s\n", kit_reason);
-    return 3;
-  }
-  for (; done < a.count && test_failed < a.failures; done++) {
-    if (now_seconds() - start > a.seconds) break;
-    try_seed(a.first + done, a.one, seen);
-  }
+  if (one_thread && two_threads && hostile && (!asked.cuda || gpu[1])) return true;
+  fprintf(stderr, "%s\n", kit_reason);
+  return false;
+}
+
+static void close_devices(void) {
+  rt_device *cpu[] = {one_thread, two_threads, hostile};
+  for (int i = 0; i < 3; i++)
+    if (cpu[i]) cpu[i]->ops->close(cpu[i]);
+  for (int i = 0; i < 2; i++) rt_device_cuda.close(gpu[i]);
+}
+
+static bool try_numbered(uint64_t at) { return try_seed(asked.first + at, asked.one); }
+
+int main(int argc, char **argv) {
+  asked = read_arguments(argc, argv);
+  crowd c = {.count = asked.count, .seconds = asked.seconds, .failures = asked.failures};
+  c.threads = asked.threads;
+  c.open = open_devices;
+  c.try_one = try_numbered;
+  c.close = close_devices;
+  if (!crowd_run(&c)) return 3;
+  test_passed = c.passed;
+  test_failed = c.failed;
+  uint64_t done = (uint64_t)c.passed + c.failed;
+  if (asked.cuda) gpu_times_print(&spent);
   printf(
       "%llu programs in %.1f s: %llu refused, %llu with stream loops, %llu launches, %llu waits, "
       "%llu of %llu outputs compared\n",
-      (unsigned long long)done, now_seconds() - start, (unsigned long long)n_refused,
+      (unsigned long long)done, crowd_now() - c.start, (unsigned long long)n_refused,
       (unsigned long long)n_loops, (unsigned long long)n_launches, (unsigned long long)n_waits,
       (unsigned long long)n_compared, (unsigned long long)n_outputs);
-  if (done >= 1000) check_coverage(done, seen);
-  one_thread->ops->close(one_thread);
-  two_threads->ops->close(two_threads);
-  hostile->ops->close(hostile);
-  for (int i = 0; i < 2; i++) rt_device_cuda.close(gpu[i]);
+  if (done >= 1000 && !compile_only) check_coverage(done);
   return test_finish();
 }
