@@ -300,6 +300,8 @@ int main(int argc, char **argv) {
   quick = argc > 1 && strcmp(argv[1], "quick") == 0;
   is_standin = getenv("WEIR_STANDIN_NCCL") != NULL;
   if (!is_there()) return test_finish();
+  rt_device *warm = NULL; /* GPUs that nobody has open take long to open */
+  EXPECT_INT(rt_device_cuda.open(&(rt_device_options){0}, &memory_default, &warm), STATUS_OK);
   printf("up to %u ranks%s\n", most_ranks, is_standin ? ", with the stand-in" : "");
   test_all_kinds();
   static const struct {
@@ -321,5 +323,6 @@ int main(int argc, char **argv) {
     test_long_kernels();
   }
   if (!quick) test_allocations();
+  rt_device_cuda.close(warm);
   return test_finish();
 }
