@@ -2,7 +2,8 @@
 # Everything that needs a GPU, in parts: tests/gpu/run.sh BUILD [PART...]
 #
 #   conform   the device, its kernels, its communications
-#   seeds     the seed programs in every form of pipeline: directly, over the host, as graphs
+#   seeds     the seed programs on 1, 2, 4 and 8 devices in every form of pipeline: directly, over the host,
+#             as graphs
 #   programs  tests/gpu/programs on 1, 2, 4 and 8 devices: the same three ways
 #   examples  all fusions of all examples: the same three ways
 #   random    random programs: COUNT (1,000) on streams, and COUNT on each of 1, 2, 4 and 8 devices
@@ -10,143 +11,222 @@
 #   ipc       ranks as MPI processes that open each other's memory, 2 and 4 of them
 #   sanitize  compute-sanitizer on the conformance suite (memcheck, racecheck, initcheck), on large kernels
 #
-# BUILD is a build folder. What fails is printed in full, what passes in a line that says how many ran;
-# exit 1 if anything failed. AT_ONCE (12) programs run at once. DEVICE=cpu tries the script itself.
-build=$1
+# BUILD is a build folder; its target gpu_tests is enough. What fails is printed in full, what passes in a
+# line that says how many ran; exit 1 if anything failed. AT_ONCE (8) processes run at once, THREADS (12)
+# threads of one process run random programs.
+#
+# Kernels take longer to compile than to run, and need no GPU for it: KERNELS=FILE (build-kernels/kernels.tgz, if
+# it is there) has them compiled, so that little is left to do for the compiler. DEVICE=compile makes that file of
+# all that the parts use, on any machine with the vendor's NVRTC. Named parts add to what is in BUILD/kernels.
+#
+#   DEVICE=compile tests/gpu/run.sh build      # here; then, where the GPU is:
+#   tests/gpu/run.sh build
+#
+# DEVICE=standin runs the parts on the stand-ins of tests/standin, DEVICE=cpu on the CPU, to try the script.
+build=$(cd "$1" && pwd) || exit 2
 shift
-parts=${*:-conform seeds programs examples random nccl ipc sanitize}
 root=$(cd "$(dirname "$0")/../.." && pwd)
+cd "$root" || exit 2
 log=$(mktemp -d)
 failed=0
-device=${DEVICE:-cuda}
-at_once=${AT_ONCE:-12}
+mode=${DEVICE:-cuda}
+device=cuda
+at_once=${AT_ONCE:-8}
+threads=${THREADS:-12}
+kernels=${KERNELS:-$root/build-kernels/kernels.tgz}
+count=${COUNT:-1000}
+all='conform seeds programs examples random nccl ipc sanitize'
+
+case $mode in
+  cuda)
+    # What is compiled is kept in a folder of this run, and not among the driver's files as well.
+    export XDG_CACHE_HOME=$log/cache CUDA_CACHE_DISABLE=1
+    (umask 077 && mkdir -p "$XDG_CACHE_HOME/weir")
+    [ -e "$kernels" ] && tar -xzf "$kernels" -C "$XDG_CACHE_HOME/weir" --no-same-owner
+    echo "kernels compiled before: $(find "$XDG_CACHE_HOME/weir" -name '*.cubin' | wc -l)"
+    ;;
+  standin)
+    export LD_LIBRARY_PATH=$build/tests/standin XDG_CACHE_HOME=$build/tests/standin/cache
+    count=${COUNT:-24} at_once=${AT_ONCE:-2} threads=${THREADS:-3}
+    all='conform seeds programs examples random nccl'
+    ;;
+  compile) # a driver that pretends, and the vendor's compiler
+    mkdir "$log/lib"
+    ln -s "$build/tests/standin/libcuda.so.1" "$build/tests/standin/libcublasLt.so.13" "$log/lib"
+    export LD_LIBRARY_PATH=$log/lib XDG_CACHE_HOME=$build/kernels WEIR_STANDIN_KERNELS=skip
+    export WEIR_STANDIN_ORDER=eager
+    [ $# -gt 0 ] || rm -rf "$build/kernels"
+    at_once=${AT_ONCE:-$(nproc)} threads=${THREADS:-$(nproc)}
+    all='conform seeds programs examples random'
+    ;;
+  cpu)
+    device=cpu at_once=${AT_ONCE:-2} threads=${THREADS:-2}
+    all='seeds programs examples random'
+    ;;
+  *) echo "there is no DEVICE=$mode" && exit 2 ;;
+esac
+parts=${*:-$all}
+ways='three ways' later=
+[ $device = cuda ] || ways='one way'
 
 # say WHAT SECONDS TEXT...
 say() { printf '%-5s %4ds  %s\n' "$1" "$2" "${*:3}"; }
 
-# try NAME COMMAND...: one line, or the end of the output.
+# told NAME CODE SECONDS FILE [TEXT]: one line, the last of the output or the text; or what is wrong. Kernels
+# that are only compiled compute nothing that could be right.
+told() {
+  if [ "$mode" = compile ]; then
+    say ok "$3" "$1: $(find "$XDG_CACHE_HOME/weir" -name '*.cubin' | wc -l) kernels so far"
+  elif [ "$2" = 0 ]; then
+    say ok "$3" "$1: ${5:-$(tail -1 "$4")}"
+  else
+    say FAIL "$3" "$1 (exit $2): ${5:-}"
+    head -c 1200 "$4"
+    tail -c 600 "$4"
+    failed=1
+  fi
+}
+
+# try NAME COMMAND...
 try() {
-  local name=$1 start=$SECONDS code
+  local name=$1 start=$SECONDS
   shift
   "$@" >"$log/out" 2>&1
-  code=$?
-  if [ $code = 0 ]; then
-    say ok $((SECONDS - start)) "$name: $(tail -1 "$log/out")"
-  else
-    say FAIL $((SECONDS - start)) "$name (exit $code)"
-    head -c 1200 "$log/out"
-    tail -c 400 "$log/out"
-    failed=1
-  fi
+  told "$name" $? $((SECONDS - start)) "$log/out"
 }
 
-# each NAME: runs the commands on its input, one per line, AT_ONCE at a time.
-# shellcheck disable=SC2016 # expanded by the shell that runs a command
+# try_all: NAME and COMMAND by tabs, one per line, all at the same time.
+try_all() {
+  local start=$SECONDS names=() pids=() name command i=0
+  while IFS=$'\t' read -r name command; do
+    names+=("$name")
+    bash -c "$command" >"$log/out$i" 2>&1 &
+    pids+=($!)
+    i=$((i + 1))
+  done
+  for ((i = 0; i < ${#pids[@]}; i++)); do
+    wait "${pids[$i]}"
+    told "${names[$i]}" $? $((SECONDS - start)) "$log/out$i"
+  done
+}
+
+# each NAME: runs the commands of weir on its input, one per line, in AT_ONCE processes; "# NAME" lines name those
+# that follow.
 each() {
-  local name=$1 start=$SECONDS n bad
+  local name=$1 start=$SECONDS options=(--at-once "$at_once") code
+  [ "$device" = cuda ] && options+=(--gpu)
+  [ "$mode" = compile ] && options+=(--failures 1000000)
   cat >"$log/list"
-  mkdir -p "$log/bad"
-  n=$(wc -l <"$log/list")
-  nl -ba -w1 -s' ' "$log/list" | xargs -P "$at_once" -d '\n' -n 1 bash -c '
-    number=${2%% *} command=${2#* }
-    timeout 120 bash -c "$command" >"$1/$number" 2>&1 && rm "$1/$number" && exit
-    echo "$command" >>"$1/$number"' run "$log/bad"
-  bad=$(find "$log/bad" -type f | wc -l)
-  if [ "$bad" = 0 ]; then
-    say ok $((SECONDS - start)) "$name: $n programs ran and passed their check"
-  else
-    say FAIL $((SECONDS - start)) "$name: $bad of $n programs"
-    for file in $(find "$log/bad" -type f | sort -V | head -5); do tail -c 900 "$file"; done
-    failed=1
-  fi
-  rm -rf "$log/bad"
+  "$build/tests/gpu/batch" "${options[@]}" "$log/list" >"$log/out" 2>&1
+  code=$?
+  told "$name" "$code" $((SECONDS - start)) "$log/out"
+  [ "$code" = 0 ] && [ "$mode" != compile ] && sed '$d; s/^/             /' "$log/out"
 }
 
-# shards NAME N COMMAND...: N at a time, each with its number in place of @. The last two lines of each
-# may say "P programs …: R refused" and must say "P passed, F failed".
+# shards NAME N COMMAND...: N at a time, each with its number in place of @; each ends with "P passed, F failed".
 shards() {
-  local name=$1 n=$2 start=$SECONDS pids=() bad=0 i
+  local name=$1 n=$2 start=$SECONDS pids=() code=0 i
   shift 2
   for ((i = 0; i < n; i++)); do
     "${@//@/$i}" >"$log/shard$i" 2>&1 &
     pids+=($!)
   done
+  : >"$log/out"
   for ((i = 0; i < n; i++)); do
     wait "${pids[$i]}" && continue
-    bad=1
-    echo "shard $i:"
-    head -c 900 "$log/shard$i"
-    tail -c 300 "$log/shard$i"
+    code=1
+    { echo "shard $i:" && head -c 500 "$log/shard$i" && tail -c 200 "$log/shard$i"; } >>"$log/out"
   done
-  local sums
-  sums=$(tail -qn2 "$log"/shard* | awk '
-    $2 == "programs" {
-      all += $1
-      for (i = 3; i < NF; i++) if ($(i + 1) ~ /^refused/) refused += $i
-    }
-    $2 == "passed," { p += $1; f += $3 }
-    END {
-      if (all) printf "%d programs, of which %d were refused before they ran; ", all, refused
-      printf "%d passed, %d failed", p, f
-    }')
-  local word=ok
-  [ $bad = 0 ] || word=FAIL failed=1
-  say $word $((SECONDS - start)) "$name: $sums"
+  told "$name" "$code" $((SECONDS - start)) "$log/out" \
+    "$(tail -qn1 "$log"/shard* | awk '{ p += $1; f += $3 } END { print p " passed, " f " failed" }')"
   rm -f "$log"/shard*
+}
+
+# many NAME COMMAND...: random programs, of which at least COUNT must run: some are refused.
+many() {
+  local name=$1 start=$SECONDS code sums
+  shift
+  "$@" >"$log/out" 2>&1
+  code=$?
+  sums=$(awk -v count="$count" '
+    $2 == "programs" { all = $1; for (i = 3; i < NF; i++) if ($(i + 1) ~ /^refused/) refused = $i }
+    $1 == "GPUs:" { sub(/^GPUs: /, ""); times = " (" $0 ")" }
+    $2 == "passed," { bad = $3 }
+    END {
+      printf "%d ran and agree, %d refused, %d failed%s", all - refused - bad, refused, bad, times
+      exit all - refused < count
+    }' "$log/out") || code=${code/#0/too few}
+  told "$name" "$code" $((SECONDS - start)) "$log/out" "$sums"
 }
 
 # three_ways FILE OPTIONS...: the commands.
 three_ways() {
-  local way
-  for way in '' '--link host' '--graph --repeat 3'; do
-    echo "'$build/weir' run '$1' --device $device --check ${*:2} $([ "$device" = cuda ] && echo "$way")"
-  done
+  local way line="run '$1' --device $device ${*:2}"
+  case $mode in
+    cpu) echo "$line --check" ;;
+    compile) printf '%s\n' "$line" "$line --link host" ;;
+    *) for way in '' '--link host' '--graph --repeat 3'; do echo "$line --check $way"; done ;;
+  esac
 }
 
 conform() {
   try 'conformance' "$build/tests/conform/test_cuda"
   try 'arrays of the caller' "$build/tests/gpu/test_arrays"
   try 'threads and contexts of the caller' "$build/tests/gpu/test_callers"
+  [ "$mode" = standin ] && return # the rest has texts for many minutes of the C compiler
   shards 'kernels' 12 "$build/tests/conform/test_cuda_windows" @ 1 2
 }
 
-# The programs as the golden tests have them, with extents; the large one also small.
-seeds() {
-  local golden=$root/tests/golden pipeline name extents
-  {
-    three_ways "$golden/seed_ag_linear.weir" | head -1
-    sed 's/1024/32/g' "$golden/seed_ag_linear.weir" >"$log/seed_ag_linear.weir"
-    for pipeline in auto collective p2p p2p-offset ring broadcast; do
-      three_ways "$log/seed_ag_linear.weir" --pipeline $pipeline
-      while read -r name extents; do
-        three_ways "$golden/seed_$name.weir" "$extents" --pipeline $pipeline
-      done <<'END'
-ag_matmul -D a=3x8x4x16 -D b=16x24
-ag_matmul_p2p -D a=8x5x16 -D b=16x24
-allgather -D t0=6x8
-allgather_p2p -D t0=8x33
-allreduce -D t0=5x8x33
-matmul_ar -D a=3x8x10x6 -D b=8x6x24
-matmul_rs -D a=3x8x8x2x6 -D b=8x6x24
-reduce_scatter -D t0=3x8x8x33
+# The programs as the golden tests have them, with meshes of N devices and extents that fit.
+seeds_on() {
+  local golden=$root/tests/golden n=$1 pipeline name extents file
+  mkdir "$log/$n"
+  for file in "$golden"/seed_*.weir; do
+    sed -e "s/mesh d = \[[0-9]*\]/mesh d = [$n]/" -e 's/1024/32/g' -e "s/\[8, 2, 64/[8, $n, 64/" \
+      -e "s/outer_split(\([12]\), 2)/outer_split(\1, $n)/" "$file" >"$log/$n/$(basename "$file")"
+  done
+  echo "# 14 seeds on $n devices, six pipelines, $ways"
+  for pipeline in auto collective p2p p2p-offset ring broadcast; do
+    while read -r name extents; do
+      three_ways "$log/$n/seed_$name.weir" "${extents//@/$n}" --pipeline "$pipeline" --devices "$n"
+    done <<'END'
+ag_linear
+ag_matmul -D a=3x@x4x16 -D b=16x24
+ag_matmul_p2p -D a=@x5x16 -D b=16x24
+allgather -D t0=6x@
+allgather_p2p -D t0=@x33
+allreduce -D t0=5x@x33
+matmul_ar -D a=3x@x10x6 -D b=@x6x24
+matmul_rs -D a=3x@x@x2x6 -D b=@x6x24
+reduce_scatter -D t0=3x@x@x33
 reduction -D t0=5x7x33
 row_parallel_linear -D inp=26x8
 single_set -D t0=5x33
 three_sets -D t0=5x33
 two_sets -D t0=5x33
 END
-    done
-  } | each 'seeds, 14 in six pipelines, three ways'
+  done
+}
+
+# The largest one in its own size takes the reference long: it is waited for at the end of all parts.
+seeds() {
+  local n
+  later_name='the largest seed, in its own size'
+  three_ways "$root/tests/golden/seed_ag_linear.weir" | head -1 >"$log/largest"
+  "$build/tests/gpu/batch" "$log/largest" >"$log/later" 2>&1 &
+  later=$!
+  for n in 1 2 4 8; do seeds_on "$n"; done | each 'seeds'
 }
 
 programs() {
   local n file
   for n in 1 2 4 8; do
+    echo "# $(find tests/gpu/programs -name '*.weir' | wc -l) programs on $n devices, $ways"
     for file in "$root"/tests/gpu/programs/*.weir; do
       sed "s/@D/$n/g" "$file" >"$log/$n-$(basename "$file")"
       three_ways "$log/$n-$(basename "$file")" --devices "$n"
-    done | each "programs on $n devices, three ways"
-  done
+    done
+  done | each 'programs'
 }
 
 # Extents that the files leave open; every fusion of every file.
@@ -176,40 +256,39 @@ examples() {
   for pipeline in p2p ring broadcast; do
     for fusion in permute broadcast; do
       file=$root/examples/column_parallel_linear.weir
-      three_ways "$file" --fusion $fusion "$(extents_of "$file")" --pipeline $pipeline
+      three_ways "$file" --fusion $fusion "$(extents_of "$file")" --pipeline "$pipeline"
     done
   done >>"$log/examples"
-  each 'examples, all fusions, three ways' <"$log/examples"
+  each "examples, all fusions, $ways" <"$log/examples"
 }
 
-# Some are refused, so there are a few more than COUNT.
 random() {
-  local count=${COUNT:-1000} share n gpu=--cuda
-  share=$(((count * 23 / 20 + at_once - 1) / at_once))
-  [ "$device" = cuda ] || gpu=
-  shards 'random programs on streams' "$at_once" bash -c \
-    "'$build/tests/fuzz/test_streams' $share --first \$((@ * $share)) --seconds 40 $gpu"
+  local n tried=$((count * 23 / 20 + 1)) options=(--threads "$threads" --seconds "${SECONDS_EACH:-100}")
+  case $mode in
+    compile) options=(--threads "$threads" --seconds 3600 --compile-only) ;;
+    cuda | standin) options+=(--cuda) ;;
+  esac
+  many 'random programs on streams' "$build/tests/fuzz/test_streams" $tried "${options[@]}"
   for n in 1 2 4 8; do
-    shards "random programs on $n devices" "$at_once" bash -c \
-      "'$build/tests/fuzz/test_devices' $share --first \$((@ * $share)) --seconds 60 --devices $n $gpu"
+    many "random programs on $n devices" "$build/tests/fuzz/test_devices" $tried "${options[@]}" --devices $n
   done
 }
 
 nccl() {
   local n file way
-  try 'NCCL' "$build/tests/conform/test_nccl"
+  [ "$mode" = cuda ] && try 'NCCL' "$build/tests/conform/test_nccl"
   export WEIR_NCCL_LIBRARY=$build/tests/standin/libnccl.so.2 WEIR_STANDIN_NCCL=
   try 'NCCL, stand-in' "$build/tests/conform/test_nccl"
   for n in 2 8; do
     for file in "$root"/tests/gpu/programs/*.weir; do
       sed "s/@D/$n/g" "$file" >"$log/$n-$(basename "$file")"
       for way in '' '--graph --repeat 3'; do
-        echo "'$build/weir' run '$log/$n-$(basename "$file")' --device cuda --check --comm nccl $way"
+        echo "run '$log/$n-$(basename "$file")' --device cuda --check --comm nccl $way"
       done
     done
   done | each 'programs through NCCL, two ways'
-  shards 'random programs through NCCL' 8 bash -c \
-    "'$build/tests/fuzz/test_devices' 12 --first \$((@ * 12)) --seconds 100 --nccl"
+  count=$((count / 10)) many 'random programs through NCCL' "$build/tests/fuzz/test_devices" \
+    $((count * 23 / 200)) --threads "$threads" --seconds 60 --nccl
   unset WEIR_NCCL_LIBRARY WEIR_STANDIN_NCCL
 }
 
@@ -222,30 +301,31 @@ ipc() {
   fi
   for n in 2 4; do
     for file in "$root"/tests/gpu/programs/*.weir; do
-      sed "s/@D/$n/g" "$file" >"$log/$(basename "$file")"
-      try "$(basename "$file"), $n processes" "${launcher[@]}" -n $n "$build/weir" run \
-        "$log/$(basename "$file")" --device cuda --comm cuda-ipc --check
-    done
-    try "programs of $n processes" bash tests/mpi/cuda.sh "$build/weir" mpirun openmpi $n gpu
+      sed "s/@D/$n/g" "$file" >"$log/$n-$(basename "$file")"
+      echo "run '$log/$n-$(basename "$file")' --device cuda --comm cuda-ipc --check"
+    done >"$log/list"
+    try "programs, $n processes" "${launcher[@]}" -n $n "$build/tests/gpu/batch" --together --gpu "$log/list"
+    try "more programs, and failures, $n processes" \
+      bash tests/mpi/cuda.sh "$build/weir" mpirun openmpi $n gpu
     try "worlds of $n processes" "${launcher[@]}" -n $n "$build/tests/conform/test_cuda_ranks" 12
     try "random programs, $n processes" "${launcher[@]}" -n $n "$build/tests/fuzz/test_devices" \
-      $(((${COUNT:-250} + 7) / 8)) --ranks
+      $((count / 10)) --ranks
   done
 }
 
+# All at the same time: each waits for its own host most of the while.
 sanitize() {
   local tool
-  for tool in memcheck racecheck initcheck; do
-    try "compute-sanitizer $tool" timeout 250 compute-sanitizer --tool $tool --error-exitcode 9 \
-      "$build/tests/conform/test_cuda" quick
-  done
-  for tool in memcheck racecheck; do
-    try "compute-sanitizer $tool, large kernels" timeout 250 compute-sanitizer --tool $tool \
-      --error-exitcode 9 "$build/tests/conform/test_cuda_windows" 1 0 0 30
-  done
+  {
+    for tool in memcheck racecheck initcheck; do
+      printf '%s\t%s\n' "compute-sanitizer $tool" "timeout 250 compute-sanitizer --tool $tool --error-exitcode 9 '$build/tests/conform/test_cuda' quick"
+    done
+    for tool in memcheck racecheck; do
+      printf '%s\t%s\n' "compute-sanitizer $tool, large kernels" "timeout 250 compute-sanitizer --tool $tool --error-exitcode 9 '$build/tests/conform/test_cuda_windows' 1 0 0 30"
+    done
+  } | try_all
 }
 
-cd "$root" || exit 2
 for part in $parts; do
   start=$SECONDS
   case $part in
@@ -254,5 +334,14 @@ for part in $parts; do
   esac
   echo "== $part: $((SECONDS - start)) s"
 done
+if [ -n "$later" ]; then
+  wait "$later"
+  told "$later_name" $? $SECONDS "$log/later"
+fi
+if [ "$mode" = compile ]; then
+  mkdir -p "$(dirname "$kernels")"
+  (cd "$build/kernels/weir" && find . -name '*.cubin' | sort | tar -czf "$kernels" -T -) || failed=1
+  echo "$(tar -tzf "$kernels" | wc -l) kernels, $(du -k "$kernels" | cut -f1) KiB: $kernels"
+fi
 rm -rf "$log"
 exit $failed

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # cuda.sh WEIR MPIRUN FLAVOUR N [gpu]: `mpirun -n N weir run --device cuda`: programs of N ranks that open
 # each other's memory, then what goes wrong with one of them. On the stand-ins of tests/standin; with `gpu`
-# on a real one, and without what only the stand-ins can do.
+# on a real one, without what only the stand-ins can do, and with all programs in the same N processes.
 how='' gpu=${5:-}
 . tests/mpi/cuda_kit.sh
 
@@ -23,6 +23,7 @@ passes $small --repeat 20
 passes $small --adversary 5 --repeat 3
 passes $small --comm cuda-ipc --stats
 passes $small --trace "$dir/trace.json"
+[ -z "$gpu" ] || run_listed
 [ -s "$dir/trace.json" ] || wrong 'no trace'
 
 # Other launchers end all ranks when one fails, before these can say why.
@@ -33,7 +34,9 @@ ends 2 'graph cannot capture communications between processes' $small --graph
 ends 2 'link host and --comm cuda-ipc exclude' $small --comm cuda-ipc --link host
 
 # ---- a rank that dies, stops, is late ----
-for i in 0 1 2; do dies $i; done
+deaths=(0 1 2)
+[ -z "$gpu" ] || deaths=(1)
+for i in "${deaths[@]}"; do dies "$i"; done
 WEIR_FAULT=stop:$last:0 launch 20 -- $small --timeout 2
 [ $rc != 0 ] || wrong 'exit status 0'
 grep -q "no progress in 2 s: rank .*rank $last has not" "$dir/out" ||

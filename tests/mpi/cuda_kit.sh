@@ -49,10 +49,22 @@ launch() {
   [ -z "$left" ] || wrong "left in shared memory: $left"
 }
 
-# passes FUSION ARGUMENTS...: exit 0, and one line that says ok.
+# passes FUSION ARGUMENTS...: exit 0, and one line that says ok. On a GPU, by and by: run_listed runs them.
+: >"$dir/list"
 passes() {
+  if [ -n "${gpu:-}" ] && [ -z "${WEIR_FAULT:-}" ]; then
+    echo "run '$dir/programs.weir' --device cuda --check --fusion $*" >>"$dir/list"
+    return
+  fi
   launch 60 -- "$@" --check
   [ $rc = 0 ] && [ "$(grep -c '^check: .* ok$' "$dir/out")" = 1 ] || wrong "exit $rc"
+}
+
+run_listed() {
+  what=('all programs')
+  runs=$((runs + $(wc -l <"$dir/list")))
+  timeout 120 "$mpirun" "${options[@]}" -n "$n" "$(dirname "$weir")/tests/gpu/batch" --together --gpu \
+    "$dir/list" >"$dir/out" 2>&1 || wrong "exit $?"
 }
 
 # ends CODE WORDS FUSION ARGUMENTS...: all ranks end with the code, and one message has the words.
