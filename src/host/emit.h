@@ -220,8 +220,9 @@ bool emit_has_bias(const ir_op_data *op);
  * over no iterations is written too. */
 void emit_accumulator(emitter *e, step *s, ir_tensor buffer);
 void emit_partial(emitter *e, step *s);
-/* Operands in f16 and bf16 become copies in f32. */
-void emit_widen_operands(emitter *e, step *s);
+/* Partial results are made in `sum`: operands become copies of that dtype if it is f32 for a result in
+ * f16 or bf16, or if only the bias, which is added later, makes the result wider than they are. */
+void emit_convert_operands(emitter *e, step *s, ir_dtype sum);
 void emit_cast(emitter *e, ir_tensor from, ir_tensor to, loc at);
 /* Finishes what the loop of `level`, which has just been closed, added up. */
 void emit_finishes(emitter *e, uint32_t level);

@@ -194,7 +194,7 @@ void emit_partial_results(emitter *e, step *s) {
   ir_tensor part = partial_buffer(e, s, plan->partial);
   host_guard g;
   emit_guard(e, mesh, &g);
-  if (wide) emit_widen_operands(e, s);
+  emit_convert_operands(e, s, ir_tensor_at(e->h, part)->dtype);
   emit_part(e, s, part);
   emit_unguard(e, &g, s->op->at);
   (void)emit_because(e, IR_RULE_NONE);

@@ -134,12 +134,12 @@ static bool adds_wide(const emitter *e, const step *s) {
   return !picks && is_narrow(ir_tensor_at(e->f, s->op->result)->dtype);
 }
 
-/* A buffer like `like`, in f32. */
-static ir_tensor widened(emitter *e, ir_tensor like) {
+/* A buffer like `like`, of another dtype. */
+static ir_tensor converted(emitter *e, ir_tensor like, ir_dtype dtype) {
   ir_tensor_data data = *ir_tensor_at(e->h, like);
   ir_tensor origin = e->h->host->origins.data[like.id].tensor;
   data.kind = IR_TENSOR_RESULT;
-  data.dtype = IR_F32;
+  data.dtype = dtype;
   data.name = emit_fresh_name(e, ir_tensor_name(e->f, origin), true);
   return emit_add_tensor(e, &data, origin, true);
 }
@@ -156,12 +156,21 @@ void emit_cast(emitter *e, ir_tensor from, ir_tensor to, loc at) {
   emit_instr(e, &d);
 }
 
-void emit_widen_operands(emitter *e, step *s) {
-  ir_rule before = emit_because(e, IR_RULE_WIDE);
+/* The dtype of the operation without its bias. */
+static ir_dtype dtype_of_part(const emitter *e, const step *s) {
+  ir_dtype t = ir_tensor_at(e->h, s->operands[0])->dtype;
+  if (s->op->n_operands == 1) return t;
+  return ir_dtype_promote(t, ir_tensor_at(e->h, s->operands[1])->dtype);
+}
+
+void emit_convert_operands(emitter *e, step *s, ir_dtype sum) {
+  bool wide = is_narrow(ir_tensor_at(e->f, s->op->result)->dtype) && sum == IR_F32;
+  if ((!wide && !emit_has_bias(s->op)) || dtype_of_part(e, s) == sum) return;
+  ir_rule before = emit_because(e, wide ? IR_RULE_WIDE : IR_RULE_BIAS_DTYPE);
   for (uint32_t k = 0; k < s->op->n_operands; k++) {
     ir_tensor t = s->operands[k];
-    if (t.id == 0 || !is_narrow(ir_tensor_at(e->h, t)->dtype)) continue;
-    s->operands[k] = widened(e, t);
+    if (t.id == 0 || ir_tensor_at(e->h, t)->dtype == sum) continue;
+    s->operands[k] = converted(e, t, sum);
     emit_instr(e, &(ir_instr_data){.kind = IR_ALLOCATE, .at = s->op->at, .tensor = s->operands[k]});
     ir_instr_data cast = cast_to(e, t, s->operands[k], s->op->at);
     emit_instr(e, &cast);
@@ -192,7 +201,7 @@ void emit_accumulator(emitter *e, step *s, ir_tensor buffer) {
   f.bias = adds_bias_last(e, s);
   f.round = adds_wide(e, s);
   if (f.round) {
-    f.sum = wide.tensor = widened(e, buffer);
+    f.sum = wide.tensor = converted(e, buffer, IR_F32);
     if (inside < e->depth) emit_before_loop(e, inside, &wide);
     else emit_instr(e, &wide);
   }
@@ -241,7 +250,7 @@ void emit_finishes(emitter *e, uint32_t level) {
 
 void emit_partial(emitter *e, step *s) {
   if (adds_bias_last(e, s)) s->operands[2] = (ir_tensor){0};
-  if (adds_wide(e, s)) emit_widen_operands(e, s);
+  emit_convert_operands(e, s, ir_tensor_at(e->h, s->sum)->dtype);
   ir_tensor to = emit_destination(e, s->plan, s->plan->axes.len, s->sum);
   ir_scalars *sc = emit_scalars(e);
   ir_instr_data choice = {.kind = IR_IF, .relation = IR_EQ, .a = ir_scalar_const(sc, 0)};
