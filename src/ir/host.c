@@ -287,22 +287,15 @@ ir_scalar ir_partition_count(ir_scalars *s, const ir_partition *p, ir_scalar n) 
   return ir_scalar_const(s, p->n_chunks);
 }
 
-/* 1 if index == k, else 0, as an integer expression. */
-static ir_scalar indicator(ir_scalars *s, ir_scalar index, uint32_t k) {
-  ir_scalar one = ir_scalar_const(s, 1), at = ir_scalar_const(s, k);
-  ir_scalar apart = ir_scalar_max(s, ir_scalar_sub(s, index, at), ir_scalar_sub(s, at, index));
-  return ir_scalar_max(s, ir_scalar_sub(s, one, apart), ir_scalar_const(s, 0));
+static bool are_equal(const ir_partition *p) {
+  bool equal = p->n_chunks > 0;
+  for (uint32_t k = 1; k < p->n_chunks; k++) equal = equal && p->chunks[k] == p->chunks[0];
+  return equal;
 }
 
 static ir_scalar chunk_length(ir_scalars *s, const ir_partition *p, ir_scalar index) {
-  ir_scalar sum = ir_scalar_const(s, 0);
-  bool equal = true;
-  for (uint32_t k = 0; k < p->n_chunks; k++) {
-    ir_scalar length = ir_scalar_const(s, p->chunks[k]);
-    sum = ir_scalar_add(s, sum, ir_scalar_mul(s, length, indicator(s, index, k)));
-    equal = equal && p->chunks[k] == p->chunks[0];
-  }
-  return equal && p->n_chunks ? ir_scalar_const(s, p->chunks[0]) : sum;
+  if (are_equal(p)) return ir_scalar_const(s, p->chunks[0]);
+  return ir_scalar_chunk(s, index, ir_scalar_list(s, p->chunks, p->n_chunks));
 }
 
 /* No piece that an index below the count reaches begins behind the end. Pieces of a given length always
@@ -314,18 +307,11 @@ static bool begins_inside(ir_scalars *s, const ir_partition *p, ir_scalar piece,
   return ir_scalar_le(s, ir_scalar_mul(s, last, piece), n) == IR_TRUE;
 }
 
-/* Unequal chunks: each chunk before it adds its length. */
 ir_scalar ir_partition_begin(ir_scalars *s, const ir_partition *p, ir_scalar n, ir_scalar index) {
   if (p->period.id) n = p->period;
   if (p->kind == IR_PARTS) return ir_scalar_mul(s, index, ir_scalar_ceildiv(s, n, p->size));
   if (p->kind == IR_CHUNK) return ir_scalar_mul(s, index, p->size);
-  ir_scalar zero = ir_scalar_const(s, 0), one = ir_scalar_const(s, 1), sum = zero;
-  for (uint32_t j = 0; j < p->n_chunks; j++) {
-    ir_scalar past = ir_scalar_sub(s, index, ir_scalar_const(s, j));
-    ir_scalar counts = ir_scalar_min(s, ir_scalar_max(s, past, zero), one);
-    sum = ir_scalar_add(s, sum, ir_scalar_mul(s, counts, ir_scalar_const(s, p->chunks[j])));
-  }
-  return sum;
+  return ir_scalar_chunk_start(s, index, ir_scalar_list(s, p->chunks, p->n_chunks));
 }
 
 static ir_scalar length_over_periods(ir_scalars *s, const ir_partition *p, ir_scalar n,

@@ -117,6 +117,9 @@ static bool rises(const joins *j, ir_scalar x, const stream_set *s) {
   case IR_SCALAR_MAX: return rises(j, n.a, s) && rises(j, n.b, s);
   case IR_SCALAR_FLOORDIV:
   case IR_SCALAR_CEILDIV: return rises(j, n.a, s) && free_of_loops(j, n.b, s);
+  case IR_SCALAR_CHUNK_START: return rises(j, n.a, s);
+  case IR_SCALAR_CHUNK:
+  case IR_SCALAR_LIST:
   case IR_SCALAR_MOD:
   case IR_SCALAR_CONST:
   case IR_SCALAR_OVERFLOWED: break;

@@ -74,6 +74,14 @@ static int compare_symbols(const ir_scalars *s, int64_t a, int64_t b) {
   return a < b ? -1 : 1;
 }
 
+static int compare_lists(const ir_scalars *s, ir_scalar a, ir_scalar b) {
+  const ir_chunk_list *x = ir_scalar_list_of(s, a), *y = ir_scalar_list_of(s, b);
+  for (uint32_t i = 0; i < x->len && i < y->len; i++) {
+    if (x->lengths[i] != y->lengths[i]) return x->lengths[i] < y->lengths[i] ? -1 : 1;
+  }
+  return x->len < y->len ? -1 : 1;
+}
+
 /* A total order that depends on structure only, so that printed forms never depend on hashing. */
 static int compare(const ir_scalars *s, ir_scalar a, ir_scalar b) {
   if (IR_SAME(a, b)) return 0;
@@ -81,6 +89,7 @@ static int compare(const ir_scalars *s, ir_scalar a, ir_scalar b) {
   const ir_scalar_node *x = ir_scalar_node_of(s, a), *y = ir_scalar_node_of(s, b);
   if (x->kind != y->kind) return x->kind < y->kind ? -1 : 1;
   if (x->kind == IR_SCALAR_SYMBOL) return compare_symbols(s, x->value, y->value);
+  if (x->kind == IR_SCALAR_LIST) return compare_lists(s, a, b);
   if (x->value != y->value) return x->value < y->value ? -1 : 1;
   int first = compare(s, x->a, y->a);
   return first ? first : compare(s, x->b, y->b);
@@ -378,9 +387,72 @@ ir_scalar ir_scalar_max(ir_scalars *s, ir_scalar a, ir_scalar b) {
   return opaque(s, IR_SCALAR_MAX, a, b);
 }
 
+/* ---- chunks ---- */
+
+const ir_chunk_list *ir_scalar_list_of(const ir_scalars *s, ir_scalar list) {
+  const ir_scalar_node *n = ir_scalar_node_of(s, list);
+  check(n->kind == IR_SCALAR_LIST);
+  return &s->lists.data[n->value];
+}
+
+ir_scalar ir_scalar_list(ir_scalars *s, const int64_t *lengths, uint32_t n) {
+  ir_chunk_list list = {.len = n};
+  for (uint32_t i = 0; i < n; i++) {
+    if (lengths[i] < 0 || __builtin_add_overflow(list.total, lengths[i], &list.total))
+      return IR_SCALAR_OVERFLOW;
+    if (lengths[i] > list.longest) list.longest = lengths[i];
+  }
+  uint32_t at = 0;
+  for (; at < s->lists.len; at++) {
+    const ir_chunk_list *l = &s->lists.data[at];
+    if (l->len == n && (n == 0 || memcmp(l->lengths, lengths, n * sizeof *lengths) == 0)) break;
+  }
+  if (at == s->lists.len) {
+    if (n) list.lengths = arena_copy(s->memory, lengths, n * sizeof *lengths);
+    vec_push(s->memory, &s->lists, list);
+  }
+  return intern(s, IR_SCALAR_LIST, at, (ir_scalar){0}, (ir_scalar){0});
+}
+
+static int64_t chunk_value(const ir_chunk_list *l, ir_scalar_kind kind, int64_t index) {
+  if (kind == IR_SCALAR_CHUNK) return index < 0 || index >= l->len ? 0 : l->lengths[index];
+  int64_t sum = 0;
+  for (uint32_t i = 0; i < l->len && i < index; i++) sum += l->lengths[i];
+  return sum;
+}
+
+static ir_scalar of_chunks(ir_scalars *s, ir_scalar_kind kind, ir_scalar index, ir_scalar list) {
+  int64_t i;
+  if (either_overflowed(index, list)) return IR_SCALAR_OVERFLOW;
+  const ir_chunk_list *l = ir_scalar_list_of(s, list);
+  if (ir_scalar_is_const(s, index, &i)) return ir_scalar_const(s, chunk_value(l, kind, i));
+  return intern(s, kind, 0, index, list);
+}
+
+ir_scalar ir_scalar_chunk(ir_scalars *s, ir_scalar index, ir_scalar list) {
+  return of_chunks(s, IR_SCALAR_CHUNK, index, list);
+}
+
+ir_scalar ir_scalar_chunk_start(ir_scalars *s, ir_scalar index, ir_scalar list) {
+  return of_chunks(s, IR_SCALAR_CHUNK_START, index, list);
+}
+
 /* ---- proofs ---- */
 
 static bool never_negative(ir_scalars *s, ir_scalar x);
+
+/* A number that the atom never exceeds: x mod c is at most c - 1. */
+static bool greatest_of_atom(const ir_scalars *s, ir_scalar atom, int64_t *greatest) {
+  const ir_scalar_node *n = ir_scalar_node_of(s, atom);
+  int64_t divisor;
+  bool chunk = n->kind == IR_SCALAR_CHUNK, start = n->kind == IR_SCALAR_CHUNK_START;
+  if (chunk) *greatest = ir_scalar_list_of(s, n->b)->longest;
+  if (start) *greatest = ir_scalar_list_of(s, n->b)->total;
+  if (chunk || start) return true;
+  if (n->kind != IR_SCALAR_MOD || !ir_scalar_is_const(s, n->b, &divisor)) return false;
+  *greatest = divisor - 1;
+  return true;
+}
 
 /* The least value of coef * (product of atoms), if it is bounded below. */
 static bool least_of_term(ir_scalars *s, const term *t, int64_t *least) {
@@ -389,11 +461,9 @@ static bool least_of_term(ir_scalars *s, const term *t, int64_t *least) {
     if (!never_negative(s, t->atoms[i])) return false;
   }
   if (t->degree == 0 || t->coef >= 0) return true;
-  /* A negative multiple is bounded only for a remainder: x mod c is at most c - 1. */
-  const ir_scalar_node *n = ir_scalar_node_of(s, t->atoms[0]);
-  int64_t divisor;
-  return t->degree == 1 && n->kind == IR_SCALAR_MOD && ir_scalar_is_const(s, n->b, &divisor) &&
-         !__builtin_mul_overflow(t->coef, divisor - 1, least);
+  int64_t greatest;
+  return t->degree == 1 && greatest_of_atom(s, t->atoms[0], &greatest) &&
+         !__builtin_mul_overflow(t->coef, greatest, least);
 }
 
 static bool never_negative(ir_scalars *s, ir_scalar x) {
@@ -401,8 +471,11 @@ static bool never_negative(ir_scalars *s, ir_scalar x) {
   switch (n.kind) {
   case IR_SCALAR_OVERFLOWED: return false;
   case IR_SCALAR_CONST: return n.value >= 0;
+  case IR_SCALAR_LIST: return false;
   case IR_SCALAR_SYMBOL: return true;
   case IR_SCALAR_MOD: return true;
+  case IR_SCALAR_CHUNK:
+  case IR_SCALAR_CHUNK_START: return true;
   case IR_SCALAR_FLOORDIV:
   case IR_SCALAR_CEILDIV: return never_negative(s, n.a);
   case IR_SCALAR_MIN: return never_negative(s, n.a) && never_negative(s, n.b);
@@ -461,11 +534,19 @@ static ir_scalar rebuild(ir_scalars *s, ir_scalar_kind kind, ir_scalar a, ir_sca
   case IR_SCALAR_MOD: return ir_scalar_mod(s, a, b);
   case IR_SCALAR_MIN: return ir_scalar_min(s, a, b);
   case IR_SCALAR_MAX: return ir_scalar_max(s, a, b);
+  case IR_SCALAR_CHUNK: return ir_scalar_chunk(s, a, b);
+  case IR_SCALAR_CHUNK_START: return ir_scalar_chunk_start(s, a, b);
   case IR_SCALAR_OVERFLOWED:
   case IR_SCALAR_CONST:
-  case IR_SCALAR_SYMBOL: break;
+  case IR_SCALAR_SYMBOL:
+  case IR_SCALAR_LIST: break;
   }
   impossible("a leaf has no operands");
+}
+
+ir_scalar ir_scalar_with(ir_scalars *s, ir_scalar x, ir_scalar a, ir_scalar b) {
+  const ir_scalar_node *n = ir_scalar_node_of(s, x);
+  return IR_SAME(a, n->a) && IR_SAME(b, n->b) ? x : rebuild(s, n->kind, a, b);
 }
 
 ir_scalar ir_scalar_substitute(ir_scalars *s, ir_scalar x, ir_substitution with,
@@ -477,8 +558,7 @@ ir_scalar ir_scalar_substitute(ir_scalars *s, ir_scalar x, ir_substitution with,
   }
   if (node.a.id == 0) return x;
   ir_scalar a = ir_scalar_substitute(s, node.a, with, context);
-  ir_scalar b = ir_scalar_substitute(s, node.b, with, context);
-  return IR_SAME(a, node.a) && IR_SAME(b, node.b) ? x : rebuild(s, node.kind, a, b);
+  return ir_scalar_with(s, x, a, ir_scalar_substitute(s, node.b, with, context));
 }
 
 bool ir_scalar_mentions(const ir_scalars *s, ir_scalar x, uint32_t symbol) {
@@ -501,7 +581,10 @@ static bool combine(ir_scalar_kind kind, int64_t a, int64_t b, int64_t *value) {
   case IR_SCALAR_MAX: *value = a > b ? a : b; return true;
   case IR_SCALAR_OVERFLOWED:
   case IR_SCALAR_CONST:
-  case IR_SCALAR_SYMBOL: break;
+  case IR_SCALAR_SYMBOL:
+  case IR_SCALAR_LIST:
+  case IR_SCALAR_CHUNK:
+  case IR_SCALAR_CHUNK_START: break;
   }
   return false;
 }
@@ -519,7 +602,11 @@ bool ir_scalar_eval(const ir_scalars *s, ir_scalar x, const int64_t *symbols, ui
     return true;
   }
   int64_t a, b;
-  if (node->kind == IR_SCALAR_OVERFLOWED || !ir_scalar_eval(s, node->a, symbols, n, &a))
-    return false;
+  bool leaf = node->kind == IR_SCALAR_OVERFLOWED || node->kind == IR_SCALAR_LIST;
+  if (leaf || !ir_scalar_eval(s, node->a, symbols, n, &a)) return false;
+  if (node->kind == IR_SCALAR_CHUNK || node->kind == IR_SCALAR_CHUNK_START) {
+    *value = chunk_value(ir_scalar_list_of(s, node->b), node->kind, a);
+    return true;
+  }
   return ir_scalar_eval(s, node->b, symbols, n, &b) && combine(node->kind, a, b, value);
 }

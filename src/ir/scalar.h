@@ -3,7 +3,7 @@
  * Every scalar is hash-consed in its module and kept in a normal form, so two scalars that simplify
  * to the same polynomial have the same handle, and equality is `a.id == b.id`. The normal form is a
  * sum of terms (coefficient times a sorted product of atoms); an atom is a symbol or a division,
- * remainder, minimum or maximum that could not be simplified away. The order of terms and atoms is
+ * remainder, minimum, maximum or chunk that could not be simplified away. The order of terms and atoms is
  * structural (symbols by kind and declaration), so printing does not depend on hashing.
  *
  * All values are 64-bit. Arithmetic on constants that overflows gives IR_SCALAR_OVERFLOW, which
@@ -33,6 +33,9 @@ typedef enum ir_scalar_kind {
   IR_SCALAR_MOD,
   IR_SCALAR_MIN,
   IR_SCALAR_MAX,
+  IR_SCALAR_LIST, /* of integers: the second operand of the next two, and nothing by itself */
+  IR_SCALAR_CHUNK,
+  IR_SCALAR_CHUNK_START,
 } ir_scalar_kind;
 
 /* What a symbol stands for. Extents come from input shapes; the others are bound by host programs. */
@@ -52,15 +55,23 @@ typedef struct ir_symbol_data {
 
 typedef struct ir_scalar_node {
   ir_scalar_kind kind;
-  int64_t value;  /* CONST: the value; SYMBOL: its index in the table */
+  int64_t value;  /* CONST: the value; SYMBOL, LIST: its index in the table */
   ir_scalar a, b; /* operands; ADD and MUL chains lean to the left */
 } ir_scalar_node;
+
+/* Lengths that follow each other. */
+typedef struct ir_chunk_list {
+  const int64_t *lengths;
+  uint32_t len;
+  int64_t longest, total;
+} ir_chunk_list;
 
 typedef struct ir_scalars {
   arena *memory;
   table index;
   VEC(ir_scalar_node) nodes;   /* by id, from 1; node 1 is the overflow */
   VEC(ir_symbol_data) symbols; /* by symbol index, from 0 */
+  VEC(ir_chunk_list) lists;    /* by list index, from 0 */
 } ir_scalars;
 
 #define IR_SCALAR_OVERFLOW ((ir_scalar){1})
@@ -78,8 +89,15 @@ ir_scalar ir_scalar_ceildiv(ir_scalars *s, ir_scalar a, ir_scalar b);  /* rounds
 ir_scalar ir_scalar_mod(ir_scalars *s, ir_scalar a, ir_scalar b);      /* sign of the divisor */
 ir_scalar ir_scalar_min(ir_scalars *s, ir_scalar a, ir_scalar b);
 ir_scalar ir_scalar_max(ir_scalars *s, ir_scalar a, ir_scalar b);
+/* A list of lengths >= 0 whose sum fits 64 bits; other lists give the overflow. */
+ir_scalar ir_scalar_list(ir_scalars *s, const int64_t *lengths, uint32_t n);
+/* How long chunk `index` of a list is, 0 for one that it does not have; and how long all chunks before
+ * it are together. */
+ir_scalar ir_scalar_chunk(ir_scalars *s, ir_scalar index, ir_scalar list);
+ir_scalar ir_scalar_chunk_start(ir_scalars *s, ir_scalar index, ir_scalar list);
 
 const ir_scalar_node *ir_scalar_node_of(const ir_scalars *s, ir_scalar x);
+const ir_chunk_list *ir_scalar_list_of(const ir_scalars *s, ir_scalar list);
 bool ir_scalar_is_const(const ir_scalars *s, ir_scalar x, int64_t *value); /* value may be NULL */
 static inline bool ir_scalar_is_overflow(ir_scalar x) { return x.id == 1; }
 
@@ -95,6 +113,8 @@ ir_proof ir_scalar_divides(ir_scalars *s, ir_scalar b, ir_scalar a);
 typedef ir_scalar (*ir_substitution)(const void *context, uint32_t symbol);
 ir_scalar ir_scalar_substitute(ir_scalars *s, ir_scalar x, ir_substitution with,
                                const void *context);
+/* x with other operands. */
+ir_scalar ir_scalar_with(ir_scalars *s, ir_scalar x, ir_scalar a, ir_scalar b);
 /* Does the symbol occur in x? */
 bool ir_scalar_mentions(const ir_scalars *s, ir_scalar x, uint32_t symbol);
 

@@ -28,6 +28,15 @@ static void print_call(const printer *p, const char *name, const ir_scalar_node 
   strbuf_putc(p->out, ')');
 }
 
+static void print_list(const printer *p, const ir_chunk_list *l) {
+  strbuf_putc(p->out, '[');
+  for (uint32_t i = 0; i < l->len; i++) {
+    if (i) strbuf_puts(p->out, ", ");
+    strbuf_int(p->out, l->lengths[i]);
+  }
+  strbuf_putc(p->out, ']');
+}
+
 static void print_infix(const printer *p, const char *op, const ir_scalar_node *n, level inside) {
   print(p, n->a, inside);
   strbuf_puts(p->out, op);
@@ -73,7 +82,10 @@ static bool needs_parentheses(ir_scalar_kind kind, level where) {
   case IR_SCALAR_SYMBOL:
   case IR_SCALAR_CEILDIV:
   case IR_SCALAR_MIN:
-  case IR_SCALAR_MAX: return false;
+  case IR_SCALAR_MAX:
+  case IR_SCALAR_LIST:
+  case IR_SCALAR_CHUNK:
+  case IR_SCALAR_CHUNK_START: return false;
   }
   return false;
 }
@@ -90,6 +102,9 @@ static void print_node(const printer *p, const ir_scalar_node *n) {
   case IR_SCALAR_CEILDIV: print_call(p, "ceildiv", n); return;
   case IR_SCALAR_MIN: print_call(p, "min", n); return;
   case IR_SCALAR_MAX: print_call(p, "max", n); return;
+  case IR_SCALAR_LIST: print_list(p, &p->s->lists.data[n->value]); return;
+  case IR_SCALAR_CHUNK: print_call(p, "chunk", n); return;
+  case IR_SCALAR_CHUNK_START: print_call(p, "chunk_start", n); return;
   }
 }
 

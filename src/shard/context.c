@@ -31,6 +31,10 @@ static ir_scalar translate_node(shard_ctx *c, const ir_scalar_node n) {
   if (n.kind == IR_SCALAR_OVERFLOWED) return IR_SCALAR_OVERFLOW;
   if (n.kind == IR_SCALAR_CONST) return ir_scalar_const(s, n.value);
   if (n.kind == IR_SCALAR_SYMBOL) return translate_symbol(c, (uint32_t)n.value);
+  if (n.kind == IR_SCALAR_LIST) {
+    const ir_chunk_list *l = &c->f->module->scalars.lists.data[n.value];
+    return ir_scalar_list(s, l->lengths, l->len);
+  }
   ir_scalar a = shard_translate(c, n.a), b = shard_translate(c, n.b);
   switch (n.kind) {
   case IR_SCALAR_ADD: return ir_scalar_add(s, a, b);
@@ -40,9 +44,12 @@ static ir_scalar translate_node(shard_ctx *c, const ir_scalar_node n) {
   case IR_SCALAR_MOD: return ir_scalar_mod(s, a, b);
   case IR_SCALAR_MIN: return ir_scalar_min(s, a, b);
   case IR_SCALAR_MAX: return ir_scalar_max(s, a, b);
+  case IR_SCALAR_CHUNK: return ir_scalar_chunk(s, a, b);
+  case IR_SCALAR_CHUNK_START: return ir_scalar_chunk_start(s, a, b);
   case IR_SCALAR_OVERFLOWED:
   case IR_SCALAR_CONST:
-  case IR_SCALAR_SYMBOL: break;
+  case IR_SCALAR_SYMBOL:
+  case IR_SCALAR_LIST: break;
   }
   impossible("leaves are translated above");
 }

@@ -93,7 +93,14 @@ static bool greatest_of_two(shard_ctx *c, const ir_scalar_node *n, ir_scalar *re
 static bool greatest(shard_ctx *c, ir_scalar x, ir_scalar *result) {
   const ir_scalar_node n = *ir_scalar_node_of(&c->s, x);
   switch (n.kind) {
-  case IR_SCALAR_OVERFLOWED: return false;
+  case IR_SCALAR_OVERFLOWED:
+  case IR_SCALAR_LIST: return false;
+  case IR_SCALAR_CHUNK:
+    *result = ir_scalar_const(&c->s, ir_scalar_list_of(&c->s, n.b)->longest);
+    return true;
+  case IR_SCALAR_CHUNK_START:
+    *result = ir_scalar_const(&c->s, ir_scalar_list_of(&c->s, n.b)->total);
+    return true;
   case IR_SCALAR_CONST: *result = x; return true;
   case IR_SCALAR_SYMBOL: return greatest_symbol(c, x, n.value, result);
   case IR_SCALAR_MUL: return greatest_product(c, &n, result);

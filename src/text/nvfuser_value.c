@@ -113,11 +113,45 @@ void text_nvfuser_open_index(text_nvfuser *s, ir_scalar symbol, bool stream) {
   s->symbols[symbol_index(s, symbol)] = free ? "StreamIdx" : next_name(s);
 }
 
+/* ---- scalars ---- */
+
+/* 1 if index == k, else 0. */
+static ir_scalar indicator(ir_scalars *s, ir_scalar index, uint32_t k) {
+  ir_scalar one = ir_scalar_const(s, 1), at = ir_scalar_const(s, k);
+  ir_scalar apart = ir_scalar_max(s, ir_scalar_sub(s, index, at), ir_scalar_sub(s, at, index));
+  return ir_scalar_max(s, ir_scalar_sub(s, one, apart), ir_scalar_const(s, 0));
+}
+
+/* 1 if index > k, else 0. */
+static ir_scalar is_past(ir_scalars *s, ir_scalar index, uint32_t k) {
+  ir_scalar past = ir_scalar_sub(s, index, ir_scalar_const(s, k));
+  past = ir_scalar_max(s, past, ir_scalar_const(s, 0));
+  return ir_scalar_min(s, past, ir_scalar_const(s, 1));
+}
+
+/* The notation has no word for chunks: sums of what each of them adds. */
+static ir_scalar without_chunks(ir_scalars *s, ir_scalar x) {
+  const ir_scalar_node n = *ir_scalar_node_of(s, x);
+  if (n.a.id == 0) return x;
+  ir_scalar a = without_chunks(s, n.a);
+  if (n.kind != IR_SCALAR_CHUNK && n.kind != IR_SCALAR_CHUNK_START)
+    return ir_scalar_with(s, x, a, without_chunks(s, n.b));
+  const ir_chunk_list list = *ir_scalar_list_of(s, n.b);
+  ir_scalar sum = ir_scalar_const(s, 0);
+  for (uint32_t k = 0; k < list.len; k++) {
+    ir_scalar one = n.kind == IR_SCALAR_CHUNK ? indicator(s, a, k) : is_past(s, a, k);
+    sum = ir_scalar_add(s, sum, ir_scalar_mul(s, one, ir_scalar_const(s, list.lengths[k])));
+  }
+  return sum;
+}
+
+static void put_scalar(text_nvfuser *s, ir_scalar x);
+
 static void put_infix(text_nvfuser *s, const ir_scalar_node *n, const char *op) {
   strbuf_puts(s->out, "( ");
-  text_nvfuser_put_scalar(s, n->a);
+  put_scalar(s, n->a);
   strbuf_puts(s->out, op);
-  text_nvfuser_put_scalar(s, n->b);
+  put_scalar(s, n->b);
   strbuf_puts(s->out, " )");
 }
 
@@ -125,13 +159,13 @@ static void put_function(text_nvfuser *s, const ir_scalar_node *n, const char *n
   strbuf_puts(s->out, "( ");
   strbuf_puts(s->out, name);
   strbuf_putc(s->out, '(');
-  text_nvfuser_put_scalar(s, n->a);
+  put_scalar(s, n->a);
   strbuf_puts(s->out, ", ");
-  text_nvfuser_put_scalar(s, n->b);
+  put_scalar(s, n->b);
   strbuf_puts(s->out, ") )");
 }
 
-void text_nvfuser_put_scalar(text_nvfuser *s, ir_scalar x) {
+static void put_scalar(text_nvfuser *s, ir_scalar x) {
   const ir_scalar_node n = *ir_scalar_node_of(&s->h->module->scalars, x);
   switch (n.kind) {
   case IR_SCALAR_CONST: strbuf_int(s->out, n.value); return;
@@ -143,8 +177,15 @@ void text_nvfuser_put_scalar(text_nvfuser *s, ir_scalar x) {
   case IR_SCALAR_CEILDIV: put_function(s, &n, "ceilDiv"); return;
   case IR_SCALAR_MIN: put_function(s, &n, "fmin"); return;
   case IR_SCALAR_MAX: put_function(s, &n, "fmax"); return;
+  case IR_SCALAR_LIST:
+  case IR_SCALAR_CHUNK:
+  case IR_SCALAR_CHUNK_START:
   case IR_SCALAR_OVERFLOWED: strbuf_putc(s->out, '?'); return;
   }
+}
+
+void text_nvfuser_put_scalar(text_nvfuser *s, ir_scalar x) {
+  put_scalar(s, without_chunks(&s->h->module->scalars, x));
 }
 
 /* ---- axes ---- */

@@ -150,15 +150,45 @@ static ir_scalar parse_call(text_parser *p) {
   return p->panic || !a.id || !b.id ? NONE : call(p, &name, a, b);
 }
 
+static bool is_of_chunks(const text_parser *p) {
+  return text_is_word(p, "chunk") || text_is_word(p, "chunk_start");
+}
+
+/* chunk(i, [7, 5, 3]) or chunk_start(i, [7, 5, 3]), with the name in hand. */
+static ir_scalar parse_of_chunks(text_parser *p) {
+  text_token name = p->token;
+  const int64_t *lengths = NULL;
+  uint32_t n = 0;
+  bool length = text_is_word(p, "chunk");
+  text_advance(p);
+  text_advance(p);
+  ir_scalar index = text_enter(p) ? parse_sum(p) : NONE;
+  text_expect(p, TOKEN_COMMA, "','");
+  bool good = !p->panic && text_parse_ints(p, "the chunks", &lengths, &n);
+  text_expect(p, TOKEN_RPAREN, "')'");
+  text_leave(p);
+  if (p->panic || !good || !index.id) return NONE;
+  ir_scalar list = ir_scalar_list(scalars_of(p), lengths, n);
+  if (ir_scalar_is_overflow(list)) {
+    text_error(p, &name, "the chunks are negative or overflow");
+    return NONE;
+  }
+  return length ? ir_scalar_chunk(scalars_of(p), index, list)
+                : ir_scalar_chunk_start(scalars_of(p), index, list);
+}
+
 static ir_scalar parse_name(text_parser *p) {
   text_token t = p->token;
   if (text_lexer_peek(&p->lexer).kind == TOKEN_LPAREN) {
+    if (is_of_chunks(p)) return parse_of_chunks(p);
     if (text_is_word(p, "ceildiv") || text_is_word(p, "min") || text_is_word(p, "max")) {
       return parse_call(p);
     }
     if (text_at_coordinate(p)) return text_parse_coordinate(p);
-    text_expected(p, p->host ? "an integer expression; its functions are ceildiv, min, max and me"
-                             : "an integer expression; its functions are ceildiv, min and max");
+    text_expected(p, p->host ? "an integer expression; its functions are ceildiv, min, max, chunk, "
+                               "chunk_start and me"
+                             : "an integer expression; its functions are ceildiv, min, max, chunk "
+                               "and chunk_start");
     return NONE;
   }
   text_advance(p);

@@ -45,7 +45,9 @@ static void put_order(const ir_func *h, ir_tensor t, strbuf *out) {
 static void put_factor(const ir_func *h, ir_scalar x, strbuf *out) {
   const ir_scalar_node *n = ir_scalar_node_of(&h->module->scalars, x);
   bool atom = n->kind == IR_SCALAR_CONST || n->kind == IR_SCALAR_SYMBOL ||
-              n->kind == IR_SCALAR_CEILDIV || n->kind == IR_SCALAR_MIN || n->kind == IR_SCALAR_MAX;
+              n->kind == IR_SCALAR_CEILDIV || n->kind == IR_SCALAR_MIN ||
+              n->kind == IR_SCALAR_MAX || n->kind == IR_SCALAR_CHUNK ||
+              n->kind == IR_SCALAR_CHUNK_START;
   if (!atom) strbuf_putc(out, '(');
   ir_print_scalar(h, x, out);
   if (!atom) strbuf_putc(out, ')');

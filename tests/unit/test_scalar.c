@@ -80,6 +80,31 @@ static void test_proofs(void) {
   EXPECT(ir_scalar_divides(&s, k(4), n) == IR_UNKNOWN);
 }
 
+static void test_chunks(void) {
+  ir_scalar list = ir_scalar_list(&s, (int64_t[]){7, 5, 3}, 3);
+  ir_scalar chunk = ir_scalar_chunk(&s, n, list), start = ir_scalar_chunk_start(&s, n, list);
+  EXPECT_STR(text(SUB(chunk, start)), "chunk(n, [7, 5, 3]) - chunk_start(n, [7, 5, 3])");
+  EXPECT_SAME(list, ir_scalar_list(&s, (int64_t[]){7, 5, 3}, 3));
+  EXPECT_SAME(ir_scalar_chunk(&s, k(1), list), k(5));
+  EXPECT_SAME(ir_scalar_chunk(&s, k(-1), list), k(0));
+  EXPECT_SAME(ir_scalar_chunk(&s, k(3), list), k(0));
+  EXPECT_SAME(ir_scalar_chunk_start(&s, k(2), list), k(12));
+  EXPECT_SAME(ir_scalar_chunk_start(&s, k(-4), list), k(0));
+  EXPECT_SAME(ir_scalar_chunk_start(&s, k(9), list), k(15));
+  EXPECT(ir_scalar_le(&s, chunk, k(7)) == IR_TRUE);
+  EXPECT(ir_scalar_le(&s, chunk, k(6)) == IR_UNKNOWN);
+  EXPECT(ir_scalar_lt(&s, chunk, k(0)) == IR_FALSE);
+  EXPECT(ir_scalar_le(&s, start, k(15)) == IR_TRUE);
+  EXPECT(ir_scalar_le(&s, start, k(14)) == IR_UNKNOWN);
+  EXPECT(ir_scalar_is_overflow(ir_scalar_list(&s, (int64_t[]){7, -1}, 2)));
+  EXPECT(ir_scalar_is_overflow(ir_scalar_list(&s, (int64_t[]){INT64_MAX, 1}, 2)));
+  EXPECT(ir_scalar_is_overflow(ir_scalar_chunk(&s, MUL(k(INT64_MAX), k(2)), list)));
+  EXPECT(ir_scalar_mentions(&s, chunk, 2) && !ir_scalar_mentions(&s, chunk, 1));
+  /* The order of terms is that of what the lists hold, not of when they were made. */
+  ir_scalar other = ir_scalar_chunk(&s, n, ir_scalar_list(&s, (int64_t[]){6, 9}, 2));
+  EXPECT_STR(text(ADD(chunk, other)), "chunk(n, [6, 9]) + chunk(n, [7, 5, 3])");
+}
+
 static void test_printing(void) {
   EXPECT_STR(text(ADD(MUL(a, b), k(-3))), "a * b - 3");
   EXPECT_STR(text(SUB(k(4), n)), "-n + 4");
@@ -100,6 +125,17 @@ static uint32_t draw(uint32_t below) {
 
 static int64_t floor_div(int64_t x, int64_t y) { return x / y - (x % y != 0 && x < 0); }
 
+/* Lists meet again, so that terms with equal ones join. */
+static ir_scalar random_chunk(ir_scalar index, int64_t i, int64_t *value) {
+  static const int64_t lists[3][3] = {{7, 5, 3}, {7, 5, 3}, {2, 0, 4}};
+  uint32_t which = draw(3), len = 2 + draw(2);
+  bool start = draw(2);
+  ir_scalar list = ir_scalar_list(&s, lists[which], len);
+  *value = 0;
+  for (uint32_t j = 0; j < len; j++) *value += (start ? j < i : j == i) ? lists[which][j] : 0;
+  return start ? ir_scalar_chunk_start(&s, index, list) : ir_scalar_chunk(&s, index, list);
+}
+
 /* Builds a scalar and its value side by side. Divisors are positive constants or extents. */
 static ir_scalar random_tree(int depth, const int64_t *values, int64_t *value) {
   static const int leaf_bias = 3;
@@ -114,7 +150,8 @@ static ir_scalar random_tree(int depth, const int64_t *values, int64_t *value) {
   }
   int64_t x, y;
   ir_scalar p = random_tree(depth - 1, values, &x), q = random_tree(depth - 1, values, &y);
-  uint32_t op = draw(8);
+  uint32_t op = draw(9);
+  if (op == 8) return random_chunk(p, x, value);
   if (op >= 3 && op <= 5) { /* a divisor is at least 1 */
     int64_t d = 1 + draw(6);
     bool named = draw(3) == 0;
@@ -156,6 +193,7 @@ static status all(void *context) {
   test_overflow();
   test_proofs();
   test_random();
+  test_chunks();
   test_printing();
   return STATUS_OK;
 }
