@@ -27,9 +27,11 @@ static uint32_t dims_before(const ir_func *f, ir_axes logical, uint32_t position
   return n;
 }
 
-static ir_partition partition_of(const ir_transform_data *t) {
+static ir_partition partition_of(const ir_func *f, const ir_transform_data *t) {
   if (t->kind == IR_CHUNK_SPLIT) {
-    return (ir_partition){.kind = IR_CHUNKS, .chunks = t->chunks, .n_chunks = t->n_chunks};
+    bool piece = ir_axis_at(f, t->in[0])->def.id != 0;
+    return (ir_partition){
+        .kind = IR_CHUNKS, .chunks = t->chunks, .n_chunks = t->n_chunks, .ends_early = piece};
   }
   return (ir_partition){.kind = t->kind == IR_SPLIT ? IR_CHUNK : IR_PARTS, .size = t->factor};
 }
@@ -104,7 +106,8 @@ static bool find_path(lowering *l, ir_tensor t, ir_axis a, axis_path *path) {
 static ir_partition partition_along(const lowering *l, ir_axis a, const axis_path *path) {
   ir_axis split = a;
   if (path->swizzled) split = ir_transform_at(l->f, ir_axis_at(l->f, a)->def)->in[0];
-  if (path->splits == 1) return partition_of(ir_transform_at(l->f, ir_axis_at(l->f, split)->def));
+  ir_transform def = ir_axis_at(l->f, split)->def;
+  if (path->splits == 1) return partition_of(l->f, ir_transform_at(l->f, def));
   ir_scalars *s = &l->f->module->scalars; /* an empty dimension still has pieces of one position */
   ir_scalar size = ir_scalar_max(s, path->piece, ir_scalar_const(s, 1));
   return (ir_partition){.kind = IR_CHUNK, .size = size};

@@ -148,7 +148,7 @@ static bool is_even(emitter *e, const ir_partition *p, ir_scalar size, int64_t n
     return ir_scalar_eq(s, ir_scalar_mul(s, piece, ir_scalar_const(s, n)), p->period) == IR_TRUE;
   }
   if (p->kind == IR_CHUNK && ir_scalar_is_const(s, p->size, &one) && one == 1) return true;
-  if (p->kind == IR_CHUNKS) {
+  if (p->kind == IR_CHUNKS && !p->ends_early) {
     for (uint32_t i = 1; i < p->n_chunks; i++) {
       if (p->chunks[i] != p->chunks[0]) return false;
     }

@@ -92,6 +92,16 @@ bool ir_host_order(ir_func *h, ir_tensor t, const int64_t *order, uint32_t n) {
   return true;
 }
 
+bool ir_host_is_piece(const ir_func *h, ir_tensor t, uint32_t dim) {
+  ir_axis dims[IR_MAX_RANK];
+  if (dim < ir_tensor_dims(h, t, dims) && ir_host_cut_of(h, dims[dim])) return true;
+  for (uint32_t i = h->host->instrs.len; i-- > 1;) {
+    const ir_instr_data *d = &h->host->instrs.data[i];
+    if (IR_SAME(d->tensor, t) && (d->kind == IR_SELECT || d->kind == IR_SHARD)) return true;
+  }
+  return false;
+}
+
 /* The buffer or parameter that a slice or a view of it looks at. */
 static ir_tensor root_of(const ir_func *h, ir_tensor t) {
   for (uint32_t i = h->host->instrs.len; i-- > 1;) {
@@ -314,6 +324,19 @@ ir_scalar ir_partition_begin(ir_scalars *s, const ir_partition *p, ir_scalar n, 
   return ir_scalar_chunk_start(s, index, ir_scalar_list(s, p->chunks, p->n_chunks));
 }
 
+/* Chunks are as long as what they cut, or end where it does. */
+static ir_scalar length_of_chunk(ir_scalars *s, const ir_partition *p, ir_scalar n,
+                                 ir_scalar index) {
+  ir_scalar length = chunk_length(s, p, index), total = ir_scalar_const(s, 0);
+  for (uint32_t i = 0; i < p->n_chunks; i++) {
+    total = ir_scalar_add(s, total, ir_scalar_const(s, p->chunks[i]));
+  }
+  ir_proof covered = ir_scalar_le(s, total, n);
+  if (covered == IR_TRUE || (covered == IR_UNKNOWN && !p->ends_early)) return length;
+  ir_scalar left = ir_scalar_sub(s, n, ir_partition_begin(s, p, n, index));
+  return ir_scalar_max(s, ir_scalar_min(s, length, left), ir_scalar_const(s, 0));
+}
+
 static ir_scalar length_over_periods(ir_scalars *s, const ir_partition *p, ir_scalar n,
                                      ir_scalar index, ir_scalar iterations) {
   ir_partition within = ir_partition_of_period(p);
@@ -329,7 +352,7 @@ ir_scalar ir_partition_length(ir_scalars *s, const ir_partition *p, ir_scalar n,
   if (p->period.id) return length_over_periods(s, p, n, index, iterations);
   ir_scalar piece = ir_partition_longest(s, p, n), count = ir_partition_count(s, p, n);
   int64_t none;
-  if (p->kind == IR_CHUNKS) return chunk_length(s, p, index);
+  if (p->kind == IR_CHUNKS) return length_of_chunk(s, p, n, index);
   if (ir_scalar_is_const(s, n, &none) && none == 0) return n;
   bool bounded = iterations.id && ir_scalar_le(s, iterations, count) == IR_TRUE;
   bool even = ir_scalar_eq(s, ir_scalar_mul(s, piece, count), n) == IR_TRUE;

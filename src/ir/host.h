@@ -108,6 +108,7 @@ typedef struct ir_partition {
   ir_scalar size;        /* PARTS, CHUNK */
   const int64_t *chunks; /* CHUNKS */
   uint32_t n_chunks;
+  bool ends_early; /* CHUNKS: what is cut is itself a piece, which may be shorter than they are */
   /* Cuts over devices only. With one, each `period` positions, the last perhaps fewer, are cut like a
    * dimension of that length, and piece i is what is i-th in all of them, one behind the other. */
   ir_scalar period;
@@ -254,6 +255,10 @@ void ir_host_note_cut(ir_func *h, ir_axis a, const ir_cut_axis *like);
 const ir_cut_axis *ir_host_cut_of(const ir_func *h, ir_axis a);
 /* The length of an axis over all devices; its size where it is not cut. Also of fusions. */
 ir_scalar ir_axis_whole(const ir_func *f, ir_axis a);
+
+/* May this dimension of `t` be only a piece of one, because `t` is a slice, or cut over devices? It may
+ * then be shorter than chunks that cut it. */
+bool ir_host_is_piece(const ir_func *h, ir_tensor t, uint32_t dim);
 
 /* Can the operation's result be a view of its operand's memory, whatever the operand's strides? */
 bool ir_op_is_view(ir_opcode code);

@@ -279,7 +279,8 @@ static bool is_extent(const ir_scalars *s, ir_scalar x) {
   return n->kind == IR_SCALAR_CONST || (n->a.id != 0 && is_extent(s, n->a) && is_extent(s, n->b));
 }
 
-/* Chunks are the whole dimension; what types cannot show is checked when shapes are bound. */
+/* Chunks are the whole dimension, or cover that of a slice; what types cannot show is checked when shapes
+ * are bound. */
 static void require_chunks(text_parser *p, const slice *s, ir_scalar size) {
   const ir_partition *part = &s->d.partition;
   int64_t total = 0;
@@ -289,7 +290,10 @@ static void require_chunks(text_parser *p, const slice *s, ir_scalar size) {
   }
   const char *what = arena_printf(&p->m->memory, "the chunks of '%s' along dimension %u",
                                   ir_tensor_name(p->f, s->d.from), s->d.dim);
-  ir_require(p->f, IR_REQUIRE_EQ, ir_scalar_const(&p->m->scalars, total), size, what, s->d.at);
+  ir_scalar sum = ir_scalar_const(&p->m->scalars, total);
+  bool piece = ir_host_is_piece(p->f, s->d.from, s->d.dim);
+  ir_require(p->f, piece ? IR_REQUIRE_LE : IR_REQUIRE_EQ, piece ? size : sum, piece ? sum : size,
+             what, s->d.at);
 }
 
 /* The slice as a tensor: without the dimension, or with a shorter one. */
