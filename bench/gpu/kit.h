@@ -179,9 +179,10 @@ static inline void bench_run(void *context) {
   must(rt_run(b->loaded, b->inputs, b->outputs, NULL, &b->host_ns));
 }
 
-/* Opens the GPU, or says why not and ends. */
+/* Opens the GPU, or says why not and ends. What is written by hand works in the same context. */
 static inline rt_device *bench_device(const rt_device_options *o) {
   rt_device *d = NULL;
+  CUcontext context = NULL;
   status st = rt_device_cuda.open(o, &memory_default, &d);
   if (st == STATUS_UNAVAILABLE) {
     printf("skipped: %s\n", status_message());
@@ -189,6 +190,8 @@ static inline rt_device *bench_device(const rt_device_options *o) {
   }
   must(st);
   must(cuda_vendor_load(&cu));
+  ok(cu->cuDevicePrimaryCtxRetain(&context, 0));
+  ok(cu->cuCtxSetCurrent(context));
   return d;
 }
 
