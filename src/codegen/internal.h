@@ -127,6 +127,8 @@ static inline int64_t cg_ceildiv(int64_t a, int64_t b) { return (a + b - 1) / b;
 void cg_write_reduce_behind(cg_kernel *k, const cg_reduce *r, int64_t taken);
 /* cg_write_lines() of cumsum. */
 void cg_write_scan(cg_kernel *k, const cg_lines *l);
+/* The same of many lines side by side in memory; otherwise false (scan_across.c). */
+bool cg_write_scan_across(cg_kernel *k, const cg_lines *l);
 
 /* ---- rows side by side (across.c) ---- */
 /* cg_write_rows() of rows that are nearer to each other in memory than their elements; otherwise false. */

@@ -4,7 +4,7 @@
  *   along    the line itself: a block goes along it, E neighbouring elements per thread; the threads of a
  *            warp add up by a butterfly in which each keeps what stands before it, the warps by way of
  *            shared memory
- *   across   neighbouring threads have neighbouring lines
+ *   across   neighbouring threads have neighbouring lines; scan_across.c, where those are many
  * Where lines are few and long they are cut into segments (blockIdx.y). A launch before sums up each
  * segment but the last into scratch memory, and a segment begins with the sum of those before it. */
 #include <stdlib.h>
@@ -252,6 +252,7 @@ void cg_write_scan(cg_kernel *k, const cg_lines *l) {
   cg_writer w;
   scan_writer x = {.w = &w, .l = l};
   cg_view parts = {.start = CG_START_SCRATCH, .align = CG_ALIGN};
+  if (cg_write_scan_across(k, l)) return;
   plan(&x);
   parts.dtype = x.acc;
   if (x.segments > 1) write_parts(k, &x, &parts);

@@ -1,4 +1,5 @@
-/* Rows side by side in memory, dense: softmax and norms against their definition, in doubles. */
+/* Rows side by side in memory, dense: softmax, norms and running sums against their definition, in
+ * doubles. */
 #ifndef WEIR_TESTS_CONFORM_KERNEL_ACROSS_H
 #define WEIR_TESTS_CONFORM_KERNEL_ACROSS_H
 
@@ -106,6 +107,56 @@ static status run_across(void *context) {
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
       run_across_case(
           &(across_case){codes[i % 3], dtypes[i / 3], shapes[s][0], shapes[s][1], shapes[s][2]});
+  return STATUS_OK;
+}
+
+/* ---- running sums ---- */
+/* Elements `first` and on, into a result of the accumulator's dtype if they are integers. */
+static void run_scan_case(const across_case *c, int64_t first) {
+  bool is_float = ir_dtype_is_float(c->dtype);
+  ir_dtype to = is_float ? c->dtype : IR_I64;
+  char *x = across_fill(c->dtype, c->n, c->rows, c->pitch, 1);
+  char *y = ARENA_ARRAY(&memory, (size_t)(c->n * c->pitch) * 8, char);
+  char *starts[] = {y, x};
+  cg_lines l = {.code = IR_OP_CUMSUM, .rank = 1, .extents = {c->rows}, .n = c->n, .first = first};
+  l.count = c->n - first;
+  l.result = (cg_view){.dtype = to, .align = CG_ALIGN, .strides = {1}};
+  l.x = (cg_view){.start = 1, .dtype = c->dtype, .align = CG_ALIGN, .strides = {1}};
+  l.result_step = l.x_step = c->pitch;
+  cg_kernel k;
+  cg_kernel_init(&k, &memory);
+  cg_write_lines(&k, &l);
+  for (uint32_t i = 0; i < k.n_launches; i++) emulator_add(&k.launches[i]);
+  if (dry_run) return;
+  (void)EXPECT(strstr(k.launches[0].source, "carry[t] = run;") != NULL);
+  check(emulator_run(&k, starts, NULL, NULL));
+  double most = c->dtype == IR_F64 ? 0x1p-48 : c->dtype == IR_F32 ? 0x1p-22 : 0x1p-8, worst = 0;
+  for (int64_t r = 0; r < c->rows; r++) {
+    double want = 0, size = 1;
+    for (int64_t j = 0; j < c->n; j++) {
+      double g = across_at(c->dtype, x, j * c->pitch + r);
+      want += g;
+      size += fabs(g) * 0x1p-8;
+      if (j < first) continue;
+      double error = fabs(across_at(to, y, (j - first) * c->pitch + r) - want);
+      error /= is_float ? fabs(want) + size : 1;
+      if (!(error <= worst)) worst = error;
+    }
+  }
+  if (!EXPECT(worst <= (is_float ? most : 0)))
+    fprintf(stderr, "the running sums of %lld rows of %lld %s, side by side, are wrong by %g\n",
+            (long long)c->rows, (long long)c->n, ir_dtype_text(c->dtype), worst);
+}
+
+static status run_scans(void *context) {
+  (void)context;
+  run_scan_case(&(across_case){IR_OP_CUMSUM, IR_BF16, 300, 3240, 3240}, 0);
+  run_scan_case(&(across_case){IR_OP_CUMSUM, IR_BF16, 270, 3997, 4000}, 13);
+  run_scan_case(&(across_case){IR_OP_CUMSUM, IR_F32, 257, 1700, 1700}, 0);
+  run_scan_case(&(across_case){IR_OP_CUMSUM, IR_F64, 4100, 801, 802}, 1);
+  run_scan_case(&(across_case){IR_OP_CUMSUM, IR_F16, 40, 6401, 6401}, 0); /* one by one */
+  run_scan_case(&(across_case){IR_OP_CUMSUM, IR_I8, 130, 9001, 9008}, 20);
+  run_scan_case(&(across_case){IR_OP_CUMSUM, IR_I32, 3, 103000, 103000}, 0);
   return STATUS_OK;
 }
 

@@ -316,6 +316,7 @@ static void run_all(uint64_t first, uint64_t seeds, uint64_t drawn) {
   run_guarded(run_chain);
   run_guarded(run_variances);
   run_guarded(run_across);
+  run_guarded(run_scans);
 }
 
 static void expect_coverage(void) {
