@@ -1,25 +1,17 @@
 /* Orders of lines: argsort, topk, topk_index, of elements of up to 4 bytes.
  *
- * An element becomes a number of 64 bits: a key that grows as the order does, and its place in the line,
- * by which equal elements keep their order and all numbers differ. A block sorts in shared memory, by a
- * bitonic network: some short lines, or a piece of up to PIECE elements of a long one. Sorted pieces go to
- * scratch memory, as far as anybody asks for them, and in a second launch each element finds its place:
- * in every other piece it counts, by bisection, those that come before it. */
+ * An element becomes a number: a key that grows as the order does, and its place in the line, by which
+ * equal elements keep their order and all numbers differ. A block sorts in shared memory: some short
+ * lines by a bitonic network; a long line, or a piece of one, by digits of 8 bits of the key, the lowest
+ * first (radix.c). Sorted pieces go to scratch memory, as far as anybody asks for them, and in a second
+ * launch each element finds its place: in every other piece it counts, by bisection, those that come
+ * before it. */
+#include "codegen/sort.h"
+
 #include <stdlib.h>
 
-#include "codegen/internal.h"
-
-enum { BLOCK = 256, AT_ONCE = 512, PIECE = 4096 };
+enum { BLOCK = 256, AT_ONCE = 512, SHORT_LINE = 1024 };
 #define MOST_SCRATCH (INT64_C(4) << 30)
-
-typedef struct sort_writer {
-  cg_writer *w;
-  const cg_lines *l;
-  cg_space space; /* of the lines; views: the result, x */
-  int64_t lines, end, pieces;
-  int64_t kept;          /* of each sorted piece: a power of two */
-  uint32_t piece, items; /* powers of two: of a piece; of a block, whole pieces */
-} sort_writer;
 
 /* ---- planning ---- */
 static int64_t power_above(int64_t n) {
@@ -34,7 +26,9 @@ static void plan(sort_writer *x) {
   cg_space_make(&x->space, l->extents, 0, l->rank, views, 2, true);
   x->lines = cg_space_count(&x->space);
   x->end = l->first + l->count;
-  x->piece = (uint32_t)(l->n < PIECE ? power_above(l->n) : PIECE);
+  x->radix = l->n > SHORT_LINE;
+  uint32_t most = x->radix ? cg_radix_piece(l->x.dtype) : SHORT_LINE;
+  x->piece = (uint32_t)(l->n < most ? power_above(l->n) : most);
   x->items = x->piece < AT_ONCE ? AT_ONCE : x->piece;
   x->pieces = cg_ceildiv(l->n, x->piece);
   x->kept = x->end < x->piece ? power_above(x->end) : x->piece;
@@ -47,7 +41,7 @@ static int64_t scratch_items(const sort_writer *x) {
 static bool is_wide(const sort_writer *x) {
   const cg_lines *l = x->l;
   int64_t reach = cg_space_reach(&x->space) + (x->lines + AT_ONCE) * x->piece * x->pieces +
-                  (l->n + PIECE) * llabs(l->x_step) + l->n * llabs(l->result_step);
+                  (l->n + x->piece) * llabs(l->x_step) + l->n * llabs(l->result_step);
   return reach > CG_NARROW_REACH;
 }
 
@@ -57,14 +51,22 @@ static const char float_key[] = "      unsigned b = ((const $B *)p.at[$x])[ox + 
                                 "      if (b == $sign) b = 0;\n"
                                 "      const unsigned m = b & ($sign - 1);\n"
                                 "      unsigned key = b & $sign ? $sign - 1 - m : b | $sign;\n"
-                                "      if (m > $inf) key = 2 * $sign - 1;\n";
+                                "      if (m > $inf) key = 2 * $sign - 1;\n"
+                                "$reverse";
 
 static const char int_key[] =
-    "      unsigned key = (unsigned)$get(((const $X *)p.at[$x])[ox + j * $xs]) ^ 0x80000000u;\n";
+    "      unsigned key = ((unsigned)$get(((const $X *)p.at[$x])[ox + j * $xs]) ^ $sign) & $mask;\n"
+    "$reverse";
 
-static const char *set_key(cg_writer *w, ir_dtype t) {
+const char *cg_sort_key(cg_writer *w, const cg_lines *l) {
+  ir_dtype t = l->x.dtype;
+  size_t size = ir_dtype_size_bytes(t);
+  const char *mask = size == 4 ? "0xffffffffu" : size == 2 ? "0xffffu" : "0xffu";
   cg_set(w, "X", cg_storage(t));
   cg_set(w, "get", cg_get(w, t));
+  cg_set(w, "mask", mask);
+  cg_set(w, "reverse", l->descending ? cg_text(w, "      key ^= %s;\n", mask) : "");
+  cg_set(w, "sign", t == IR_I32 ? "0x80000000u" : t == IR_I8 ? "0x80u" : "0");
   if (!ir_dtype_is_float(t)) return int_key;
   cg_set(w, "B", t == IR_F32 ? "unsigned" : "unsigned short");
   cg_set(w, "sign", t == IR_F32 ? "0x80000000u" : "0x8000u");
@@ -83,8 +85,7 @@ static const char load_begin[] =
     "      ix oy = 0, ox = 0;\n"
     "      (void)oy;\n";
 
-static const char load_end[] = "$reverse"
-                               "      s[t] = (unsigned long long)key << 32 | (unsigned)j;\n"
+static const char load_end[] = "      s[t] = (unsigned long long)key << 32 | (unsigned)j;\n"
                                "    }\n"
                                "  }\n";
 
@@ -154,22 +155,21 @@ static void set_common(const sort_writer *x, const cg_view *scratch) {
   cg_set_address(w, "y", &l->result);
   cg_set_address(w, "scratch", scratch);
   cg_set(w, "Y", cg_storage(l->result.dtype));
-  cg_set(w, "reverse", l->descending ? "      key = ~key;\n" : "");
   const char *element = cg_text(w, "((const %s *)p.at[%u])[ox + j * %s]", cg_storage(l->x.dtype),
                                 cg_address(w, &l->x), cg_number_text(w, l->x_step));
   cg_set(w, "value", l->code == IR_OP_TOPK ? element : "(long long)j");
 }
 
-static void put_offsets(const sort_writer *x) {
+void cg_sort_put_offsets(const sort_writer *x) {
   const char *names[] = {"oy", "ox"};
   cg_put_offsets(x->w, &x->space, "line", names, NULL, 0);
 }
 
-static void put_pieces(const sort_writer *x) {
+static void put_network(const sort_writer *x) {
   cg_writer *w = x->w;
-  const char *key = set_key(w, x->l->x.dtype);
+  const char *key = cg_sort_key(w, x->l);
   cg_put(w, load_begin);
-  put_offsets(x);
+  cg_sort_put_offsets(x);
   cg_put(w, key);
   cg_put(w, load_end);
   cg_put(w, network);
@@ -178,7 +178,7 @@ static void put_pieces(const sort_writer *x) {
     return;
   }
   cg_put(w, store_begin);
-  put_offsets(x);
+  cg_sort_put_offsets(x);
   cg_put(w, store_end);
 }
 
@@ -189,7 +189,7 @@ static void put_places(const sort_writer *x) {
             "      const ix j = (ix)(unsigned)v;\n"
             "      ix oy = 0, ox = 0;\n"
             "      (void)ox;\n");
-  put_offsets(x);
+  cg_sort_put_offsets(x);
   cg_put(w, store_end);
 }
 
@@ -202,10 +202,13 @@ bool cg_write_sorted(cg_kernel *k, const cg_lines *l) {
   if (ir_dtype_size_bytes(l->x.dtype) > 4 || l->n > INT32_MAX) return false;
   plan(&x);
   if (x.pieces > UINT16_MAX || scratch_items(&x) > MOST_SCRATCH / 8) return false;
-  cg_begin(&w, k->memory, is_wide(&x), BLOCK);
+  uint32_t block = x.radix ? CG_RADIX_BLOCK : BLOCK;
+  cg_begin(&w, k->memory, is_wide(&x), block);
   set_common(&x, &scratch);
-  put_pieces(&x);
-  cg_end(&w, k, name, cg_ceildiv(x.lines, x.items / x.piece), x.pieces);
+  cg_set_int(&w, "T", block);
+  if (x.radix) cg_put_radix(&x);
+  else put_network(&x);
+  cg_end(&w, k, name, x.radix ? x.lines : cg_ceildiv(x.lines, x.items / x.piece), x.pieces);
   if (x.pieces == 1) return true;
   k->scratch_bytes = (size_t)scratch_items(&x) * 8;
   cg_begin(&w, k->memory, is_wide(&x), BLOCK);

@@ -110,7 +110,7 @@ const char *cg_f64_text(cg_writer *w, double value) {
 /* $entry is the name, which needs the hash of the rest of the text. */
 static const char frame[] = "typedef struct { char *at[$pointers]; } $entry_p;\n"
                             "typedef struct { long long at[$numbers]; } $entry_n;\n"
-                            "WEIR_ENTRY __launch_bounds__($block)\n"
+                            "WEIR_ENTRY __launch_bounds__($bounds)\n"
                             "$entry(const $entry_p p, const $entry_n n) {\n"
                             "  typedef $ix ix;\n"
                             "$body"
@@ -122,7 +122,8 @@ static void put_frame(cg_writer *w, const char *entry, const char *body) {
   cg_set_int(w, "pointers", w->pointers.len);
   cg_set_int(w, "numbers", w->numbers.len);
   cg_set(w, "entry", entry);
-  cg_set_int(w, "block", w->block);
+  cg_set(w, "bounds",
+         w->resident ? cg_text(w, "%u, %u", w->block, w->resident) : cg_text(w, "%u", w->block));
   cg_set(w, "ix", w->wide ? "long long" : "int");
   cg_set(w, "body", body);
   cg_put(w, frame);
@@ -130,7 +131,7 @@ static void put_frame(cg_writer *w, const char *entry, const char *body) {
 
 static uint64_t hash_of(const cg_writer *w, const char *name) {
   uint64_t hash = hash_mix(hash_bytes(w->body.data, w->body.len), hash_bytes(name, strlen(name)));
-  return hash_mix(hash, (uint64_t)w->block << 1 | w->wide);
+  return hash_mix(hash, (uint64_t)w->resident << 32 | (uint64_t)w->block << 1 | w->wide);
 }
 
 void cg_end(cg_writer *w, cg_kernel *k, const char *name, int64_t grid_x, int64_t grid_y) {

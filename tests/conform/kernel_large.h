@@ -89,11 +89,17 @@ static const char *const large[] = {
     "a : f64[3000, 20]; y = cumsum(a, dim=0)",
     "a : bf16[1300, 70]; y = cumsum(a, dim=0)",
     "a : i32[3, 700, 9]; y = cumsum(a, dim=1)",
-    /* orders: short lines in one block, a line in one, pieces of lines; beginnings of them */
+    /* orders: short lines in one block, a line in one, pieces of lines; beginnings of them. Up to 1,024
+     * elements by a network, longer ones by digits */
     "a : f32[300, 5]; y = argsort(a, dim=1)",
     "a : bf16[7, 300]; y = argsort(a, dim=1, descending=true)",
     "a : i8[2, 3000]; y = argsort(a, dim=1)",
     "a : f16[9001]; y = argsort(a, dim=0)",
+    "a : bf16[2, 8192]; y = argsort(a, dim=1)",
+    "a : f32[2, 4096]; y = argsort(a, dim=1, descending=true)",
+    "a : i32[1025, 2]; y = topk_index(a, k=1000, dim=0)",
+    "a : u8[2000]; y = topk(a, k=100, dim=0)",
+    "a : bool[1500]; y = argsort(a, dim=0, descending=true)",
     "a : i32[2, 5000]; y = topk(a, k=5, dim=1)",
     "a : bf16[4100, 2]; y = topk_index(a, k=4099, dim=0)",
     "a : f32[13000]; y = topk(a, k=700, dim=0)",

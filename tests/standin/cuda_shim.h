@@ -120,6 +120,8 @@ static void shim_wait(shim_barrier *b) {
 }
 
 #define __syncthreads() shim_wait(&shim_block_barrier)
+#define __syncwarp() shim_wait(&shim_warp_barrier[threadIdx.x / 32])
+#define __popc(x) __builtin_popcount(x)
 
 static void shim_exchange(void *value, size_t size, unsigned distance) {
   shim_barrier *b = &shim_warp_barrier[threadIdx.x / 32];
@@ -127,6 +129,17 @@ static void shim_exchange(void *value, size_t size, unsigned distance) {
   shim_wait(b);
   memcpy(value, shim_slot[threadIdx.x ^ distance], size);
   shim_wait(b);
+}
+
+static inline unsigned __ballot_sync(unsigned mask, unsigned vote) {
+  shim_barrier *b = &shim_warp_barrier[threadIdx.x / 32];
+  unsigned votes = 0, me = threadIdx.x;
+  (void)mask;
+  shim_slot[me][0] = vote != 0;
+  shim_wait(b);
+  for (unsigned i = 0; i < b->count; i++) votes |= (unsigned)shim_slot[me / 32 * 32 + i][0] << i;
+  shim_wait(b);
+  return votes;
 }
 
 #define __shfl_xor_sync(mask, value, distance)                                                     \
