@@ -7,7 +7,7 @@
 #   programs  tests/gpu/programs on 1, 2, 4 and 8 devices: the same three ways
 #   examples  all fusions of all examples: the same three ways
 #   random    random programs: COUNT (1,000) on streams, and COUNT on each of 1, 2, 4 and 8 devices
-#   nccl      NCCL itself with a rank per GPU, and on the stand-in with more
+#   nccl      NCCL itself with a rank per GPU, in one process and in processes, and on the stand-in with more
 #   ipc       ranks as MPI processes that open each other's memory, 2 and 4 of them
 #   sanitize  compute-sanitizer on the conformance suite (memcheck, racecheck, initcheck), on large kernels
 #
@@ -274,9 +274,32 @@ random() {
   done
 }
 
+# A process for each GPU, or of 8.
+nccl_processes() {
+  local gpus n launcher=(timeout 240 mpirun --allow-run-as-root --bind-to none)
+  gpus=$(nvidia-smi --list-gpus | wc -l)
+  n=$((gpus < 8 ? gpus : 8))
+  if ! [ -e "$build/weir-mpi-openmpi.so" ] || ! command -v mpirun >/dev/null; then
+    echo 'skip         NCCL between processes: no OpenMPI, or this build has no module for it'
+    return
+  fi
+  launcher+=(-n "$n" -x "WEIR_MPI_MODULE=$build/weir-mpi-openmpi.so")
+  try "NCCL, worlds of $n processes" "${launcher[@]}" "$build/tests/conform/test_cuda_ranks" 12 nccl
+  for file in "$root"/tests/gpu/programs/*.weir; do
+    sed "s/@D/$n/g" "$file" >"$log/$n-$(basename "$file")"
+    try "NCCL, $(basename "$file"), $n processes" "${launcher[@]}" "$build/weir" run \
+      "$log/$n-$(basename "$file")" --device cuda --comm nccl --check
+  done
+  [ "$n" = 1 ] || try "NCCL, random programs of $n processes" "${launcher[@]}" \
+    "$build/tests/fuzz/test_devices" 30 --ranks --nccl
+}
+
 nccl() {
   local n file way
-  [ "$mode" = cuda ] && try 'NCCL' "$build/tests/conform/test_nccl"
+  if [ "$mode" = cuda ]; then
+    try 'NCCL' "$build/tests/conform/test_nccl"
+    nccl_processes
+  fi
   export WEIR_NCCL_LIBRARY=$build/tests/standin/libnccl.so.2 WEIR_STANDIN_NCCL=
   try 'NCCL, stand-in' "$build/tests/conform/test_nccl"
   for n in 2 8; do
