@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2154
 # Sourced by cuda.sh and nccl.sh, with WEIR MPIRUN FLAVOUR N: programs of N processes on GPUs, and what goes
 # wrong with one of them. `how`: options of every run.
 set -u

@@ -94,11 +94,12 @@ typedef struct joining {
 
 static status meet(joining *j) {
   const cuda_loaded *l = j->l;
-  CUdevice gpu = l->device->gpus[l->ranks[j->me].gpu].id;
+  const cuda_gpu *gpu = &l->device->gpus[l->ranks[j->me].gpu];
   card mine = {.hash = l->share->split.hash, .blocks = cuda_nccl_blocks(l)};
   for (const cuda_nccl_group *g = j->n->groups; g; g = g->next)
     mine.hash = hash_mix(mine.hash, (uint64_t)g->is_made << 32 | g->devices[0]);
-  TRY(cuda_try(l->cu->cuDeviceGetUuid(&mine.gpu, gpu), "asking for a GPU"));
+  TRY(cuda_try(l->cu->cuCtxSetCurrent(gpu->context), "making a context current"));
+  TRY(cuda_try(l->cu->cuDeviceGetUuid(&mine.gpu, gpu->id), "asking for a GPU"));
   TRY(cuda_world_exchange(&l->device->world, &mine, j->cards, sizeof mine, "loading"));
   for (uint32_t r = 0; r < j->n_ranks; r++)
     if (j->cards[r].hash != mine.hash)
