@@ -95,7 +95,7 @@ try() {
   told "$name" $? $((SECONDS - start)) "$log/out"
 }
 
-# try_all: NAME and COMMAND by tabs, one per line, all at the same time.
+# try_all: NAME and COMMAND by tabs, one per line, all at the same time; the test's counts and the tool's.
 try_all() {
   local start=$SECONDS names=() pids=() name command i=0
   while IFS=$'\t' read -r name command; do
@@ -106,7 +106,8 @@ try_all() {
   done
   for ((i = 0; i < ${#pids[@]}; i++)); do
     wait "${pids[$i]}"
-    told "${names[$i]}" $? $((SECONDS - start)) "$log/out$i"
+    told "${names[$i]}" $? $((SECONDS - start)) "$log/out$i" \
+      "$(grep -a 'passed, \|SUMMARY' "$log/out$i" | sed 's/^=* *//' | paste -sd';')"
   done
 }
 
