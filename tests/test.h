@@ -11,6 +11,17 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Whether everything is slow, for a sanitizer watches. */
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) ||                               \
+    __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+enum { SANITIZED = 1 };
+#else
+enum { SANITIZED = 0 };
+#endif
+
 static unsigned test_passed, test_failed;
 
 /* Counts; true if `ok`. */

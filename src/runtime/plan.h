@@ -32,6 +32,7 @@ typedef struct rt_view {
   const int64_t *extents, *strides;
 } rt_view;
 
+bool rt_view_is_empty(const rt_view *v);
 /* Whether elements of a view share bytes with one another (a stride 0, for one); none may do so in a
  * view that is written. MAY: there are too many elements to say. */
 typedef enum rt_overlap { RT_APART, RT_OVERLAP, RT_MAY_OVERLAP } rt_overlap;

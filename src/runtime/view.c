@@ -1,4 +1,4 @@
-/* Views whose elements share bytes. */
+/* Views that have no elements, and views whose elements share bytes. */
 #include <stdlib.h>
 
 #include "runtime/plan.h"
@@ -7,7 +7,7 @@ typedef struct step {
   int64_t stride, extent; /* stride >= 0, extent >= 2 */
 } step;
 
-static bool is_empty(const rt_view *v) {
+bool rt_view_is_empty(const rt_view *v) {
   for (uint32_t d = 0; d < v->rank; d++)
     if (v->extents[d] == 0) return true;
   return false;
@@ -65,7 +65,7 @@ static rt_overlap try_all(const step *steps, uint32_t n) {
 
 rt_overlap rt_view_overlap(const rt_view *v) {
   step steps[IR_MAX_RANK];
-  if (is_empty(v)) return RT_APART;
+  if (rt_view_is_empty(v)) return RT_APART;
   uint32_t n = steps_of(v, steps);
   if (is_nested(steps, n)) return RT_APART;
   return steps[0].stride == 0 ? RT_OVERLAP : try_all(steps, n);

@@ -18,16 +18,6 @@
 #include "runtime/device.h"
 #include "test.h"
 
-#ifndef __has_feature
-#define __has_feature(x) 0
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) ||                               \
-    __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-enum { SANITIZED = 1 };
-#else
-enum { SANITIZED = 0 };
-#endif
-
 enum { KIT_RANKS = 8, KIT_GUARD = 64 };
 #define KIT_SECONDS ((int64_t)1000000000)
 

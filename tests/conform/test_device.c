@@ -11,16 +11,6 @@
 #include "device/sim/sim.h"
 #include "test.h"
 
-#ifndef __has_feature
-#define __has_feature(x) 0
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) ||                               \
-    __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-enum { SANITIZED = 1 };
-#else
-enum { SANITIZED = 0 };
-#endif
-
 static rt_device *open_cpu(uint32_t threads) {
   rt_device *d = NULL;
   rt_device_options o = {.threads = threads};

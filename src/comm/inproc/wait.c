@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/pause.h"
 #include "comm/inproc/inproc.h"
 #include "runtime/device.h"
 
@@ -21,14 +22,6 @@ enum {
 };
 
 static _Atomic uint32_t waiting; /* threads in wait(), of all worlds */
-
-static inline void cpu_pause(void) {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  __asm__ volatile("yield");
-#endif
-}
 
 /* ---- waking ---- */
 void inproc_wake_rank(inproc_rank *r) {
@@ -101,7 +94,7 @@ static bool is_roomy(const inproc_world *w) {
 /* Whether to look again, the spins-th time in a row, before sleeping. */
 static bool looks_again(bool roomy, uint32_t spins) {
   if (spins >= (roomy ? SPINS : YIELDS)) return false;
-  if (roomy) cpu_pause();
+  if (roomy) thread_pause();
   else (void)sched_yield();
   return true;
 }

@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/pause.h"
+
 /* A wake-up of a sleeping thread takes 20 to 50 us, so it pays to look that long before sleeping. */
 enum { SPINS = 2000, HELP_SPINS = 4 }; /* looking at communications counts as several */
 
@@ -17,14 +19,6 @@ enum { SPINS = 2000, HELP_SPINS = 4 }; /* looking at communications counts as se
 static const int64_t look_ns = 10000000, look_at_errors_ns = 1000000;
 
 static _Atomic uint32_t running; /* compute threads in runs, of all devices */
-
-static inline void cpu_pause(void) {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  __asm__ volatile("yield");
-#endif
-}
 
 /* ---- sets ---- */
 static void bits_set(cpu_bits *b, uint32_t i) {
@@ -382,7 +376,7 @@ static bool search(cpu_thread *me, uint32_t from, uint32_t *s) {
       else i += HELP_SPINS - 1;
     }
     if (i >= SPINS || !may_spin(me->device)) return false;
-    cpu_pause();
+    thread_pause();
   }
   return false;
 }

@@ -133,17 +133,11 @@ static cpu_call call_of(const rt_plan *plan, const rt_task *task, arena *memory)
   return c;
 }
 
-static bool is_empty(const rt_view *v) {
-  for (uint32_t d = 0; d < v->rank; d++)
-    if (v->extents[d] == 0) return true;
-  return false;
-}
-
 status cpu_kernel_prepare(const rt_plan *plan, const rt_task *task, arena *memory,
                           const cpu_kernel **result) {
   cpu_call c = call_of(plan, task, memory);
   cpu_kernel *k;
-  if (is_empty(c.result)) k = cpu_kernel_new(&c, sizeof *k, run_nothing);
+  if (rt_view_is_empty(c.result)) k = cpu_kernel_new(&c, sizeof *k, run_nothing);
   else TRY(family_prepare(c.info->family)(&c, &k));
   *result = k;
   return STATUS_OK;

@@ -36,19 +36,13 @@ static cuda_prepare_fn *family_prepare(ir_family family) {
   impossible("a family of operations");
 }
 
-static bool is_empty(const rt_view *v) {
-  for (uint32_t d = 0; d < v->rank; d++)
-    if (v->extents[d] == 0) return true;
-  return false;
-}
-
 status cuda_kernel_prepare(const rt_plan *plan, const rt_task *task, arena *memory,
                            const cuda_kernel **result) {
   cuda_kernel *k = ARENA_NEW(memory, cuda_kernel);
   cuda_call c = cuda_call_of(plan, task, k);
   k->name = c.info->name;
   cg_kernel_init(&k->code, memory);
-  if (!is_empty(c.result)) TRY(family_prepare(c.info->family)(&c));
+  if (!rt_view_is_empty(c.result)) TRY(family_prepare(c.info->family)(&c));
   *result = k;
   return STATUS_OK;
 }

@@ -1,0 +1,13 @@
+/* For threads that look again and again: tells the processor so. */
+#ifndef WEIR_BASE_PAUSE_H
+#define WEIR_BASE_PAUSE_H
+
+static inline void thread_pause(void) {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+#endif
