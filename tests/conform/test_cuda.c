@@ -6,6 +6,7 @@
  * Skips where there is no GPU. */
 #include <stdlib.h>
 
+#include "conform/plan_errors.h"
 #include "conform/plan_random.h"
 #include "conform/rig.h"
 #include "conform/world_random.h"
@@ -67,37 +68,10 @@ static void test_plans(const rt_device_options *o, const char *name, uint32_t pl
   EXPECT_INT(wrong, 0);
 }
 
-/* Of two tasks that fail, the one that comes first in the plan is reported; the next run is clean. */
 static void test_errors(void) {
   rt_device *d = open_device(&(rt_device_options){0}, &memory_default);
-  kit k;
-  kit_init(&k, 3);
-  uint32_t x = kit_buffer(&k, RT_BUFFER_INPUT, 0, 4), bad = kit_buffer(&k, RT_BUFFER_INPUT, 1, 4);
-  uint32_t worse = kit_buffer(&k, RT_BUFFER_INPUT, 2, 4),
-           out = kit_buffer(&k, RT_BUFFER_OUTPUT, 0, 4);
-  uint32_t t[2] = {kit_pool(&k, 4), kit_pool(&k, 4)};
-  (void)kit_index(&k, 1, t[0], x, bad);
-  (void)kit_index(&k, 2, t[1], x, worse);
-  (void)kit_wait(&k, 0, 1);
-  (void)kit_wait(&k, 0, 2);
-  (void)kit_binary(&k, 0, IR_OP_ADD, out, t[0], t[1]);
-  rt_loaded *l = load(d, kit_plan(&k));
-  int64_t good[4] = {0}, v_bad[4] = {0, 77, 0, 0}, v_worse[4] = {0, 0, 99, 0}, result[4];
-  void *outputs[] = {result};
-  for (int r = 0; r < 5; r++) {
-    status_clear();
-    EXPECT_INT(rt_run(l, (void *[]){good, v_bad, v_worse}, outputs, NULL, NULL),
-               STATUS_BAD_PROGRAM);
-    EXPECT_CONTAINS(status_message(), "77");
-    status_clear();
-    EXPECT_INT(rt_run(l, (void *[]){good, good, v_worse}, outputs, NULL, NULL), STATUS_BAD_PROGRAM);
-    EXPECT_CONTAINS(status_message(), "99");
-    status_clear();
-    EXPECT_INT(rt_run(l, (void *[]){good, good, good}, outputs, NULL, NULL), STATUS_OK);
-  }
-  d->ops->unload(l);
+  plan_test_errors(d, 5);
   d->ops->close(d);
-  kit_destroy(&k);
 }
 
 /* What a plan does not write stays as the caller had it, and what it adds to is there. */

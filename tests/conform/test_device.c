@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "conform/plan_errors.h"
 #include "conform/plan_random.h"
 #include "device/cpu/adversary.h"
 #include "device/sim/sim.h"
@@ -212,38 +213,6 @@ static void test_overlap(void) {
   EXPECT(overlaps(2));
 }
 
-/* ---- errors ---- */
-/* Two streams fail; the task that comes first in the plan is reported, every time. */
-static void test_errors(rt_device *d) {
-  kit k;
-  kit_init(&k, 3);
-  uint32_t x = kit_buffer(&k, RT_BUFFER_INPUT, 0, 4), bad = kit_buffer(&k, RT_BUFFER_INPUT, 1, 4);
-  uint32_t worse = kit_buffer(&k, RT_BUFFER_INPUT, 2, 4),
-           out = kit_buffer(&k, RT_BUFFER_OUTPUT, 0, 4);
-  uint32_t t[2] = {kit_pool(&k, 4), kit_pool(&k, 4)};
-  (void)kit_index(&k, 1, t[0], x, bad);
-  (void)kit_index(&k, 2, t[1], x, worse);
-  (void)kit_wait(&k, 0, 1);
-  (void)kit_wait(&k, 0, 2);
-  (void)kit_binary(&k, 0, IR_OP_ADD, out, t[0], t[1]);
-  rt_loaded *l = load(d, kit_plan(&k));
-  int64_t good[4] = {0}, v_bad[4] = {0, 77, 0, 0}, v_worse[4] = {0, 0, 99, 0}, result[4];
-  void *outputs[] = {result};
-  for (int r = 0; r < 200; r++) {
-    status_clear();
-    EXPECT_INT(rt_run(l, (void *[]){good, v_bad, v_worse}, outputs, NULL, NULL),
-               STATUS_BAD_PROGRAM);
-    EXPECT_CONTAINS(status_message(), "77");
-    status_clear();
-    EXPECT_INT(rt_run(l, (void *[]){good, good, v_worse}, outputs, NULL, NULL), STATUS_BAD_PROGRAM);
-    EXPECT_CONTAINS(status_message(), "99");
-    status_clear();
-    EXPECT_INT(rt_run(l, (void *[]){good, good, good}, outputs, NULL, NULL), STATUS_OK);
-  }
-  d->ops->unload(l);
-  kit_destroy(&k);
-}
-
 /* ---- every device ---- */
 static status try_all(const rt_device_ops *ops, const rt_device_options *o, const rt_plan *plan,
                       const allocator *memory, arrays *a) {
@@ -431,7 +400,7 @@ static void test_cpu(uint32_t threads) {
   test_random_plans(d, "many plans", 300, 4);
   test_random_plans(d, "many runs", 3, SANITIZED ? 300 : 1500);
   for (uint32_t streams = 2; streams <= 8; streams *= 2) test_chain(d, streams, 300);
-  test_errors(d);
+  plan_test_errors(d, 200);
   d->ops->close(d);
 }
 

@@ -34,20 +34,10 @@ static mesh_shape full_shape(model *m) {
 
 /* In order, in another order, or some of all devices. */
 static void write_device_list(model *m, int64_t count) {
-  int64_t ids[8] = {0}, n = m->options.max_devices < 8 ? m->options.max_devices : 8;
+  int64_t n = m->options.max_devices < 8 ? m->options.max_devices : 8;
   bool some = chance(m, 50);
   if (!chance(m, 50)) return;
-  if (!some) n = count;
-  for (int64_t i = 0; i < n; i++) ids[i] = i;
-  for (int64_t i = n; i-- > 1;) {
-    int64_t k = below(m, (uint32_t)i + 1), old = ids[i];
-    ids[i] = ids[k];
-    ids[k] = old;
-  }
-  buffer_printf(&m->head, " of {");
-  for (int64_t i = 0; i < count; i++)
-    buffer_printf(&m->head, "%s%lld", i ? ", " : "", (long long)ids[i]);
-  buffer_printf(&m->head, "}");
+  write_devices(m, some ? n : count, count);
 }
 
 static void make_mesh(model *m) {

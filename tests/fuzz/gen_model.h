@@ -189,6 +189,8 @@ void schedule_streams(model *m);
 void schedule_device_meshes(model *m);
 void schedule_devices(model *m);
 
+/* " of {3, 0}": `count` of the devices 0 to below n, of which there are at most 64. */
+void write_devices(model *m, int64_t n, int64_t count);
 /* Statements that the files of schedules share. Size along mesh.x (k = 0), mesh.y (k = 1), …; the axis
  * at `at` becomes two parts; marks; an inner or outer split by a number. */
 int64_t model_mesh_size(const model_mesh *mesh, uint32_t k);

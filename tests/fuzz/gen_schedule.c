@@ -5,9 +5,8 @@
 #include "gen_model.h"
 
 /* ---- meshes ---- */
-static void write_devices(model *m, int64_t count) {
+void write_devices(model *m, int64_t n, int64_t count) {
   int64_t ids[64];
-  int64_t n = m->options.max_devices < 64 ? m->options.max_devices : 64;
   for (int64_t i = 0; i < n; i++) ids[i] = i;
   for (int64_t i = n; i-- > 1;) {
     int64_t k = below(m, (uint32_t)i + 1), old = ids[i];
@@ -35,7 +34,8 @@ static void make_mesh(model *m) {
     buffer_printf(&m->head, "%s%lld", i ? ", " : "", (long long)mesh->shape[i]);
   }
   buffer_printf(&m->head, "]");
-  if (chance(m, 40) && count <= 64) write_devices(m, count);
+  if (chance(m, 40) && count <= 64)
+    write_devices(m, m->options.max_devices < 64 ? m->options.max_devices : 64, count);
   buffer_printf(&m->head, "\n");
 }
 

@@ -143,4 +143,22 @@ static inline void finish_plan(void) {
   plan.posts = kit_posts.data, plan.n_posts = kit_posts.len;
 }
 
+/* ---- memory ---- */
+/* The plan is checked while the first, the second, … allocation fails. */
+static inline void fail_allocations(void) {
+  status st = STATUS_OUT_OF_MEMORY;
+  for (uint64_t n = 0; st != STATUS_OK && n < 1000; n++) {
+    memory_faults faults = {.fail_at = n};
+    allocator faulty = memory_faulty(&faults);
+    check_options options = {.memory = &faulty};
+    check_report r = {0};
+    st = check_plan(&plan, &options, &r);
+    EXPECT(st == STATUS_OK || st == STATUS_OUT_OF_MEMORY);
+    check_report_destroy(&r);
+    EXPECT_INT(faults.live, 0);
+    status_clear();
+  }
+  EXPECT(st == STATUS_OK);
+}
+
 #endif

@@ -480,19 +480,7 @@ static void test_place(void) {
 static void test_out_of_memory(void) {
   chain(true, true);
   finish_plan();
-  status st = STATUS_OUT_OF_MEMORY;
-  for (uint64_t n = 0; st != STATUS_OK && n < 1000; n++) {
-    memory_faults faults = {.fail_at = n};
-    allocator faulty = memory_faulty(&faults);
-    check_options options = {.memory = &faulty};
-    check_report r = {0};
-    st = check_plan(&plan, &options, &r);
-    EXPECT(st == STATUS_OK || st == STATUS_OUT_OF_MEMORY);
-    check_report_destroy(&r);
-    EXPECT_INT(faults.live, 0);
-    status_clear();
-  }
-  EXPECT(st == STATUS_OK);
+  fail_allocations();
 }
 
 static status all(void *context) {
