@@ -91,14 +91,15 @@ static bool is_recut(const lowering *l, const ir_op_data *op, const op_plan *pla
   return gathers && image_of(l, op, (int32_t)m->before.axes[m->mesh_axis].dim) == (int32_t)dim;
 }
 
-/* Does each slice of the stream, and nothing else, have a piece for every device? */
+/* Does each slice of the stream, and nothing else, have a piece for every device? A slice of a single
+ * position has none to give, and may lose its dimension. */
 static bool cuts_slices(const lowering *l, const ir_op_data *op, const stream_axis *a,
                         const ir_cut *cut) {
   ir_scalars *s = &l->f->module->scalars;
   ir_axis dims[IR_MAX_RANK];
   const ir_partition *p = &cut->partition;
   int64_t one_position; /* such pieces count as even, but the last slice may have fewer of them */
-  if (cut->turn || !p->period.id || p->kind != IR_CHUNK ||
+  if (a->logical || cut->turn || !p->period.id || p->kind != IR_CHUNK ||
       (ir_scalar_is_const(s, p->size, &one_position) && one_position == 1))
     return false;
   (void)ir_tensor_dims(l->f, op->result, dims);
