@@ -122,7 +122,9 @@ static status take_sharded_output(run_call *c, ir_tensor t, uint32_t i, const ch
   TRY(take_shards(c, c->args.output_shards[i], t, i, f->outputs.len, what, &c->out));
   for (uint32_t r = 0; r < c->p->executor.ranks.n; r++) {
     const ir_array *a = &c->out.shards[r * f->outputs.len + i];
-    for (uint32_t k = 0; a->dtype && k < a->rank; k++)
+    int64_t n;
+    bool empty = a->dtype && ir_array_count(a, &n) && n == 0;
+    for (uint32_t k = 0; a->dtype && !empty && k < a->rank; k++)
       if (a->strides[k] == 0 && a->extents[k] > 1)
         return fail(STATUS_BAD_USAGE, "%s: elements along dimension %u share memory", what, k);
   }

@@ -125,4 +125,24 @@ mkdir "$dir/z.3.npy"
 expect 2 'it is a directory' run "$file" -D n=7 "${out[@]}"
 rmdir "$dir/z.3.npy"
 holds 'no file is left' test -z "$(cd "$dir" && ls | grep -E '^z\.|tmp')"
+
+# ---- devices that hold nothing ----
+program few <<'END'
+fusion few {
+  mesh a = [3]
+  x : f32[4, n]
+  y = -x
+  return y
+  schedule { x on a; x.outer_split(1, a); x[1] = mesh.x }
+}
+fusion give {
+  mesh a = [3]
+  x : f32[4, n]
+  return x
+  schedule { x on a; x.outer_split(1, a); x[1] = mesh.x }
+}
+END
+expect 0 '' run "$dir/few.weir" --fusion give -D n=2 --output "x=$dir/x.%r.npy"
+expect 0 ' ok' run "$dir/few.weir" -D n=2 --check --input "x=$dir/x.%r.npy" --output "y=$dir/y.%r.npy"
+holds 'an empty part is a file without elements' grep -qa "'shape': (4, 0)" "$dir/y.2.npy"
 finish
