@@ -1,13 +1,16 @@
 /* Reductions of communications: one kernel that reads all sources and writes all results, element by
  * element, in team order. f16 and bf16 are accumulated in f32 and rounded once, as everywhere. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/strbuf.h"
+#include "base/table.h"
 #include "device/cuda/device.h"
 
 enum { THREADS = 256, MOST_BLOCKS = 1024, VECTOR_BYTES = 16 };
 
 /* ---- text ---- */
+/* $ stands for a hash of the text: names behind which it is clash with no other text's. */
 typedef struct element {
   const char *stored, *computed; /* C types */
   const char *load, *store;      /* bodies of functions from one to the other, of x */
@@ -20,10 +23,10 @@ static element element_of(ir_dtype t) {
       [IR_F32] = {"float", "float", same, same},
       [IR_F16] = {"unsigned short", "float",
                   "float y; asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(y) : \"h\"(x)); return y;",
-                  "stored y; asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(y) : \"f\"(x)); return y;"},
+                  "stored$ y; asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(y) : \"f\"(x)); return y;"},
       [IR_BF16] = {"unsigned short", "float", "return __uint_as_float((unsigned)x << 16);",
-                   "unsigned u = __float_as_uint(x); if (x != x) return (stored)(u >> 16 | 64);\n"
-                   "  return (stored)((u + 0x7fff + (u >> 16 & 1)) >> 16);"},
+                   "unsigned u = __float_as_uint(x); if (x != x) return (stored$)(u >> 16 | 64);\n"
+                   "  return (stored$)((u + 0x7fff + (u >> 16 & 1)) >> 16);"},
       [IR_I64] = {"long long", "long long", same, same},
       [IR_I32] = {"int", "int", same, same},
       [IR_I8] = {"signed char", "signed char", same, same},
@@ -38,9 +41,9 @@ static const char *expression_of(rt_comm_op op, ir_dtype t) {
   bool is_float = ir_dtype_is_float(t), is_bool = t == IR_BOOL;
   switch (op) {
   case RT_COMM_SUM:
-    return is_bool ? "x | y" : is_float ? "x + y" : "(computed)((unsigned long long)x + y)";
+    return is_bool ? "x | y" : is_float ? "x + y" : "(computed$)((unsigned long long)x + y)";
   case RT_COMM_PROD:
-    return is_bool ? "x & y" : is_float ? "x * y" : "(computed)((unsigned long long)x * y)";
+    return is_bool ? "x & y" : is_float ? "x * y" : "(computed$)((unsigned long long)x * y)";
   case RT_COMM_MIN: return is_bool ? "x & y" : "x < y || x != x ? x : y";
   case RT_COMM_MAX: return is_bool ? "x | y" : "x > y || x != x ? x : y";
   case RT_COMM_AND: return "x & y";
@@ -55,9 +58,9 @@ static const char *expression_of(rt_comm_op op, ir_dtype t) {
 static void write_copy(const cuda_fold *f, uint32_t width, strbuf *out) {
   strbuf_printf(
       out,
-      "struct __align__(%u) vec { char x[%u]; };\n"
-      "struct pointers { const vec *in; vec *out; long long n; };\n"
-      "extern \"C\" __global__ void fold(const pointers p) {\n"
+      "struct __align__(%u) vec$ { char x[%u]; };\n"
+      "struct pointers$ { const vec$ *in; vec$ *out; long long n; };\n"
+      "extern \"C\" __global__ void fold$(const pointers$ p) {\n"
       "  long long step = (long long)gridDim.x * blockDim.x;\n"
       "  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < p.n; i += step)\n"
       "    p.out[i] = p.in[i];\n"
@@ -70,31 +73,31 @@ static void write_copy(const cuda_fold *f, uint32_t width, strbuf *out) {
 static void write_text(const cuda_fold *f, uint32_t width, strbuf *out) {
   element e = element_of(f->dtype);
   strbuf_printf(out,
-                "typedef %s stored;\ntypedef %s computed;\n"
-                "struct __align__(%u) vec { stored x[%u]; };\n"
-                "struct pointers { const vec *in[%u]; vec *out[%u]; long long n; };\n",
+                "typedef %s stored$;\ntypedef %s computed$;\n"
+                "struct __align__(%u) vec$ { stored$ x[%u]; };\n"
+                "struct pointers$ { const vec$ *in[%u]; vec$ *out[%u]; long long n; };\n",
                 e.stored, e.computed, (unsigned)(width * ir_dtype_size_bytes(f->dtype)), width,
                 f->n_sources, f->n_results);
   strbuf_printf(
       out,
-      "__device__ __forceinline__ computed load(stored x) { %s }\n"
-      "__device__ __forceinline__ stored store(computed x) { %s }\n"
-      "__device__ __forceinline__ computed fold2(computed x, computed y) { return %s; }\n",
+      "__device__ __forceinline__ computed$ load$(stored$ x) { %s }\n"
+      "__device__ __forceinline__ stored$ store$(computed$ x) { %s }\n"
+      "__device__ __forceinline__ computed$ fold2$(computed$ x, computed$ y) { return %s; }\n",
       e.load, e.store, expression_of(f->op, f->dtype));
   strbuf_printf(out,
-                "extern \"C\" __global__ void fold(const pointers p) {\n"
+                "extern \"C\" __global__ void fold$(const pointers$ p) {\n"
                 "  long long step = (long long)gridDim.x * blockDim.x;\n"
                 "  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < p.n; i "
                 "+= step) {\n"
-                "    vec v[%u], r;\n"
+                "    vec$ v[%u], r;\n"
                 "#pragma unroll\n"
                 "    for (int s = 0; s < %u; s++) v[s] = p.in[s][i];\n"
                 "#pragma unroll\n"
                 "    for (int k = 0; k < %u; k++) {\n"
-                "      computed x = load(v[0].x[k]);\n"
+                "      computed$ x = load$(v[0].x[k]);\n"
                 "#pragma unroll\n"
-                "      for (int s = 1; s < %u; s++) x = fold2(x, load(v[s].x[k]));\n"
-                "      r.x[k] = store(x);\n"
+                "      for (int s = 1; s < %u; s++) x = fold2$(x, load$(v[s].x[k]));\n"
+                "      r.x[k] = store$(x);\n"
                 "    }\n"
                 "#pragma unroll\n"
                 "    for (int o = 0; o < %u; o++) p.out[o][i] = r;\n"
@@ -112,6 +115,24 @@ static uint32_t width_of(const cuda_fold *f) {
   return bits % VECTOR_BYTES == 0 ? (uint32_t)(VECTOR_BYTES / size) : 1;
 }
 
+static void name(cuda_loaded *l, const strbuf *text, cg_launch *launch) {
+  char mark[24];
+  strbuf named;
+  (void)snprintf(mark, sizeof mark, "_%016llx",
+                 (unsigned long long)hash_bytes(text->data, text->len));
+  strbuf_init(&named, &l->memory);
+  for (const char *at = text->data; *at;) {
+    size_t n = strcspn(at, "$");
+    strbuf_add(&named, at, n);
+    at += n;
+    if (!*at) break;
+    strbuf_puts(&named, mark);
+    at++;
+  }
+  *launch = (cg_launch){.source = named.data, .source_bytes = named.len, .joins = true};
+  launch->entry = arena_printf(&l->memory, "fold%s", mark);
+}
+
 void cuda_fold_write(cuda_loaded *l, uint32_t fold) {
   const cuda_fold *f = &l->order.folds.data[fold];
   cuda_fold_call *c = &l->folds[fold];
@@ -120,7 +141,7 @@ void cuda_fold_write(cuda_loaded *l, uint32_t fold) {
   strbuf_init(&text, &l->memory);
   if (f->n_sources == 1 && f->n_results == 1) write_copy(f, width, &text);
   else write_text(f, width, &text);
-  c->launch = (cg_launch){.source = text.data, .source_bytes = text.len, .entry = "fold"};
+  name(l, &text, &c->launch);
   c->n_pointers = f->n_sources + f->n_results;
   c->n = f->count / width;
   c->arguments = arena_alloc(&l->memory, (c->n_pointers + 1) * sizeof(int64_t));
