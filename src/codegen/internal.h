@@ -53,8 +53,8 @@ const char *cg_number_text(cg_writer *w, int64_t value);
 const char *cg_f64_text(cg_writer *w, double value);
 const char *cg_text(cg_writer *w, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
-/* The text every kernel begins with (prelude.c); guarded, so that texts may be joined. */
-void cg_put_prelude(cg_writer *w);
+/* The functions that `body` uses (prelude.c); guarded, so that texts may be joined. */
+void cg_put_prelude(cg_writer *w, const char *body);
 
 /* ---- dtypes in text (types.c) ---- */
 /* What is in memory; what it is computed in (float for f16 and bf16, int for what is narrower). */

@@ -1,27 +1,34 @@
-/* The text every kernel begins with: elements of all dtypes, the integer functions of ir/ops.def,
- * division by numbers known before the launch, random numbers, folds.
+/* What kernels begin with: elements of all dtypes, the integer functions of ir/ops.def, division by
+ * numbers known before the launch, random numbers, folds. Of these a text has what it uses, which takes
+ * the compiler 3 ms less to read.
  *
  * Narrow floats are taken apart by hand where the GPU has no instruction. A conversion that would round
  * twice (f64 to bf16 through f32) goes through a float rounded to odd: its last bit keeps that
  * something was cut off. */
+#include <string.h>
+
 #include "codegen/internal.h"
 
+static const char common[] = "#ifndef WEIR_PRELUDE\n"
+                             "#define WEIR_PRELUDE\n"
+                             "#define WEIR_DEVICE static __device__ __forceinline__\n"
+                             "#define WEIR_INF __int_as_float(0x7f800000)\n"
+                             "#define WEIR_ALL 0xffffffffu\n"
+                             "#endif\n";
+
 static const char narrow[] =
-    "#define WEIR_DEVICE static __device__ __forceinline__\n"
-    "#define WEIR_INF __int_as_float(0x7f800000)\n"
-    "#define WEIR_ALL 0xffffffffu\n"
-    "WEIR_DEVICE float weir_odd(double x) {\n"
+    "@WEIR_DEVICE float weir_odd(double x) {\n"
     "  float f = (float)x;\n"
     "  int bits = __float_as_int(f);\n"
     "  if (x != x || (double)f == x) return f;\n"
     "  if (fabs((double)f) > fabs(x)) bits--;\n"
     "  return __int_as_float(bits | 1);\n"
     "}\n"
-    "WEIR_DEVICE double weir_odd_f64(long long x) {\n"
+    "@WEIR_DEVICE double weir_odd_f64(long long x) {\n"
     "  if (x > -(1ll << 53) && x < 1ll << 53) return (double)x;\n"
     "  return (double)(x >> 11 | ((x & 2047) != 0)) * 2048.0;\n"
     "}\n"
-    "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n"
+    "@#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n"
     "WEIR_DEVICE unsigned short weir_bf16_of_f(float x) {\n"
     "  unsigned short h;\n"
     "  asm(\"cvt.rn.bf16.f32 %0, %1;\" : \"=h\"(h) : \"f\"(x));\n"
@@ -34,16 +41,11 @@ static const char narrow[] =
     "  return (unsigned short)((u + 0x7fffu + (u >> 16 & 1)) >> 16);\n"
     "}\n"
     "#endif\n"
-    "#ifdef __CUDA_ARCH__\n"
+    "@#ifdef __CUDA_ARCH__\n"
     "WEIR_DEVICE unsigned short weir_f16_of_f(float x) {\n"
     "  unsigned short h;\n"
     "  asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(h) : \"f\"(x));\n"
     "  return h;\n"
-    "}\n"
-    "WEIR_DEVICE float weir_get_f16(unsigned short h) {\n"
-    "  float x;\n"
-    "  asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(x) : \"h\"(h));\n"
-    "  return x;\n"
     "}\n"
     "#else\n"
     "WEIR_DEVICE unsigned short weir_f16_of_f(float x) {\n"
@@ -54,6 +56,14 @@ static const char narrow[] =
     "  if (m >= 0x47800000u) h = m > 0x7f800000u ? 0x7e00u : 0x7c00u;\n"
     "  return (unsigned short)(sign | h);\n"
     "}\n"
+    "#endif\n"
+    "@#ifdef __CUDA_ARCH__\n"
+    "WEIR_DEVICE float weir_get_f16(unsigned short h) {\n"
+    "  float x;\n"
+    "  asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(x) : \"h\"(h));\n"
+    "  return x;\n"
+    "}\n"
+    "#else\n"
     "WEIR_DEVICE float weir_get_f16(unsigned short h) {\n"
     "  int m = (h & 0x7fff) << 13;\n"
     "  unsigned sign = (unsigned)(h & 0x8000) << 16;\n"
@@ -62,44 +72,44 @@ static const char narrow[] =
     "  return __int_as_float((int)(sign | (unsigned)bits));\n"
     "}\n"
     "#endif\n"
-    "WEIR_DEVICE float weir_get_bf16(unsigned short h) {\n"
+    "@WEIR_DEVICE float weir_get_bf16(unsigned short h) {\n"
     "  return __int_as_float((int)((unsigned)h << 16));\n"
     "}\n";
 
 static const char narrow_from_others[] =
-    "WEIR_DEVICE unsigned short weir_$t_of_d(double x) { return weir_$t_of_f(weir_odd(x)); }\n"
-    "WEIR_DEVICE unsigned short weir_$t_of_i(int x) { return weir_$t_of_f(weir_odd(x)); }\n"
-    "WEIR_DEVICE unsigned short weir_$t_of_l(long long x) {\n"
+    "@WEIR_DEVICE unsigned short weir_$t_of_d(double x) { return weir_$t_of_f(weir_odd(x)); }\n"
+    "@WEIR_DEVICE unsigned short weir_$t_of_i(int x) { return weir_$t_of_f(weir_odd(x)); }\n"
+    "@WEIR_DEVICE unsigned short weir_$t_of_l(long long x) {\n"
     "  return weir_$t_of_d(weir_odd_f64(x));\n"
     "}\n";
 
-static const char get[] = "WEIR_DEVICE $N weir_get_$t($S x) { return $value; }\n";
+static const char get[] = "@WEIR_DEVICE $N weir_get_$t($S x) { return $value; }\n";
 
-static const char of_any[] = "WEIR_DEVICE $S weir_$t_of_d(double x) { return $value; }\n"
-                             "WEIR_DEVICE $S weir_$t_of_f(float x) { return $value; }\n"
-                             "WEIR_DEVICE $S weir_$t_of_i(int x) { return $value; }\n"
-                             "WEIR_DEVICE $S weir_$t_of_l(long long x) { return $value; }\n";
+static const char of_any[] = "@WEIR_DEVICE $S weir_$t_of_d(double x) { return $value; }\n"
+                             "@WEIR_DEVICE $S weir_$t_of_f(float x) { return $value; }\n"
+                             "@WEIR_DEVICE $S weir_$t_of_i(int x) { return $value; }\n"
+                             "@WEIR_DEVICE $S weir_$t_of_l(long long x) { return $value; }\n";
 
 /* Cut toward zero; out of range gives the nearest end, NaN 0. */
-static const char saturate[] = "WEIR_DEVICE $S weir_$t_of_d(double x) {\n"
+static const char saturate[] = "@WEIR_DEVICE $S weir_$t_of_d(double x) {\n"
                                "  if (x != x) return 0;\n"
                                "  if (x >= $limit) return $high;\n"
                                "  return x <= $low ? ($S)$low : ($S)x;\n"
                                "}\n"
-                               "WEIR_DEVICE $S weir_$t_of_f(float x) { return weir_$t_of_d(x); }\n"
-                               "WEIR_DEVICE $S weir_$t_of_i(int x) { return ($S)x; }\n"
-                               "WEIR_DEVICE $S weir_$t_of_l(long long x) { return ($S)x; }\n";
+                               "@WEIR_DEVICE $S weir_$t_of_f(float x) { return weir_$t_of_d(x); }\n"
+                               "@WEIR_DEVICE $S weir_$t_of_i(int x) { return ($S)x; }\n"
+                               "@WEIR_DEVICE $S weir_$t_of_l(long long x) { return ($S)x; }\n";
 
 static const char integers[] =
-    "WEIR_DEVICE $T weir_imod_$l($T a, $T b) {\n"
+    "@WEIR_DEVICE $T weir_imod_$l($T a, $T b) {\n"
     "  if (b == 0 || b == -1) return 0;\n"
     "  $T r = a % b;\n"
     "  return r != 0 && (r < 0) != (b < 0) ? r + b : r;\n"
     "}\n"
-    "WEIR_DEVICE $T weir_muladd_$l($T a, $T b, $T c) {\n"
+    "@WEIR_DEVICE $T weir_muladd_$l($T a, $T b, $T c) {\n"
     "  return ($T)((unsigned $T)a * (unsigned $T)b + (unsigned $T)c);\n"
     "}\n"
-    "WEIR_DEVICE $T weir_ipow_$l($T base, $T exponent) {\n"
+    "@WEIR_DEVICE $T weir_ipow_$l($T base, $T exponent) {\n"
     "  unsigned $T power = 1, square = (unsigned $T)base;\n"
     "  if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent & 1 ? -1 : 1) : 0;\n"
     "  for (; exponent > 0; exponent >>= 1, square *= square)\n"
@@ -108,58 +118,55 @@ static const char integers[] =
     "}\n";
 
 /* The sign of the divisor; an exact zero takes it too. */
-static const char floats[] = "WEIR_DEVICE $T weir_fmod_$l($T a, $T b) {\n"
+static const char floats[] = "@WEIR_DEVICE $T weir_fmod_$l($T a, $T b) {\n"
                              "  $T r = fmod(a, b);\n"
                              "  if (r == 0) return copysign(($T)0, b);\n"
                              "  return (r < 0) != (b < 0) ? r + b : r;\n"
                              "}\n";
 
 static const char folds[] =
-    "WEIR_DEVICE $T weir_sum_$l($T a, $T b) { return ($T)(($W)a + ($W)b); }\n"
-    "WEIR_DEVICE $T weir_prod_$l($T a, $T b) { return ($T)(($W)a * ($W)b); }\n";
+    "@WEIR_DEVICE $T weir_sum_$l($T a, $T b) { return ($T)(($W)a + ($W)b); }\n"
+    "@WEIR_DEVICE $T weir_prod_$l($T a, $T b) { return ($T)(($W)a * ($W)b); }\n";
 
 /* The maximum and minimum keep NaN. */
 static const char extremes[] =
-    "WEIR_DEVICE $T weir_amax_$l($T a, $T b) { return a != a || a > b ? a : b; }\n"
-    "WEIR_DEVICE $T weir_amin_$l($T a, $T b) { return a != a || a < b ? a : b; }\n";
+    "@WEIR_DEVICE $T weir_amax_$l($T a, $T b) { return a != a || a > b ? a : b; }\n"
+    "@WEIR_DEVICE $T weir_amin_$l($T a, $T b) { return a != a || a < b ? a : b; }\n";
 
 /* One instruction on a GPU, where its test of NaN would be three. */
 static const char float_extremes[] =
-    "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n"
-    "WEIR_DEVICE float weir_amax_f(float a, float b) {\n"
+    "@#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n"
+    "WEIR_DEVICE float weir_$x_f(float a, float b) {\n"
     "  float m;\n"
-    "  asm(\"max.NaN.f32 %0, %1, %2;\" : \"=f\"(m) : \"f\"(a), \"f\"(b));\n"
-    "  return m;\n"
-    "}\n"
-    "WEIR_DEVICE float weir_amin_f(float a, float b) {\n"
-    "  float m;\n"
-    "  asm(\"min.NaN.f32 %0, %1, %2;\" : \"=f\"(m) : \"f\"(a), \"f\"(b));\n"
+    "  asm(\"$y.NaN.f32 %0, %1, %2;\" : \"=f\"(m) : \"f\"(a), \"f\"(b));\n"
     "  return m;\n"
     "}\n"
     "#else\n"
-    "WEIR_DEVICE float weir_amax_f(float a, float b) { return a != a || a > b ? a : b; }\n"
-    "WEIR_DEVICE float weir_amin_f(float a, float b) { return a != a || a < b ? a : b; }\n"
+    "WEIR_DEVICE float weir_$x_f(float a, float b) { return a != a || a $z b ? a : b; }\n"
     "#endif\n";
 
 /* Good for f16 and bf16: errors are below 2^-15 of the value. weir_tail(z) is the normal distribution's
  * tail from z >= 0 on, exp(-z * z / 2) times a polynomial in 1 / (1 + z * 3 / 8), fitted to z <= 13. */
 static const char quick[] =
-    "#ifdef __CUDA_ARCH__\n"
+    "@#ifdef __CUDA_ARCH__\n"
     "WEIR_DEVICE float weir_quick_exp(float x) {\n"
     "  float y;\n"
     "  asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x * 1.442695041f));\n"
     "  return y;\n"
     "}\n"
+    "#else\n"
+    "WEIR_DEVICE float weir_quick_exp(float x) { return exp(x); }\n"
+    "#endif\n"
+    "@#ifdef __CUDA_ARCH__\n"
     "WEIR_DEVICE float weir_quick_inverse(float x) {\n"
     "  float y;\n"
     "  asm(\"rcp.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x));\n"
     "  return y;\n"
     "}\n"
     "#else\n"
-    "WEIR_DEVICE float weir_quick_exp(float x) { return exp(x); }\n"
     "WEIR_DEVICE float weir_quick_inverse(float x) { return 1 / x; }\n"
     "#endif\n"
-    "WEIR_DEVICE float weir_tail(float z) {\n"
+    "@WEIR_DEVICE float weir_tail(float z) {\n"
     "  const float t = weir_quick_inverse(fma(z, 0.375f, 1.0f));\n"
     "  float y = fma(t, -0.09136655f, 0.20188918f);\n"
     "  y = fma(t, y, 0.08231906f);\n"
@@ -167,31 +174,31 @@ static const char quick[] =
     "  y = fma(t, y, 0.14901883f);\n"
     "  return y * t * weir_quick_exp(-0.5f * z * z);\n"
     "}\n"
-    "WEIR_DEVICE float weir_quick_gelu(float x) {\n"
+    "@WEIR_DEVICE float weir_quick_gelu(float x) {\n"
     "  const float q = weir_tail(fabs(x));\n"
     "  return x * (x > 0 ? 1 - q : q);\n"
     "}\n";
 
 static const char others[] =
-    "#define weir_least(a, b) ((a) < (b) ? (a) : (b))\n"
+    "@#define weir_least(a, b) ((a) < (b) ? (a) : (b))\n"
     /* n / d for n below 2^31, with the factor and the shift of cg_put_offsets() */
-    "WEIR_DEVICE int weir_div(int n, long long magic) {\n"
+    "@WEIR_DEVICE int weir_div(int n, long long magic) {\n"
     "  unsigned u = (unsigned)n;\n"
     "  return (int)((__umulhi(u, (unsigned)magic) + u) >> (unsigned)(magic >> 32));\n"
     "}\n"
-    "WEIR_DEVICE unsigned long long weir_mix(unsigned long long x) {\n"
+    "@WEIR_DEVICE unsigned long long weir_mix(unsigned long long x) {\n"
     "  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;\n"
     "  x = (x ^ x >> 27) * 0x94d049bb133111ebull;\n"
     "  return x ^ x >> 31;\n"
     "}\n"
-    "WEIR_DEVICE unsigned long long weir_random(long long key, long long index) {\n"
+    "@WEIR_DEVICE unsigned long long weir_random(long long key, long long index) {\n"
     "  unsigned long long golden = 0x9e3779b97f4a7c15ull;\n"
     "  return weir_mix(weir_mix((unsigned long long)key + golden) +\n"
     "                  ((unsigned long long)index + 1) * golden);\n"
     "}\n"
     /* Of several indexes out of range one is told. */
-    "typedef struct { long long index; unsigned raised, pad; } weir_error;\n"
-    "WEIR_DEVICE int weir_inside(long long index, long long n, char *error) {\n"
+    "@typedef struct { long long index; unsigned raised, pad; } weir_error;\n"
+    "@WEIR_DEVICE int weir_inside(long long index, long long n, char *error) {\n"
     "  weir_error *e = (weir_error *)error;\n"
     "  if (index >= 0 && index < n) return 1;\n"
     "  if (atomicCAS(&e->raised, 0u, 1u) == 0) e->index = index;\n"
@@ -231,7 +238,16 @@ static void put_folds(cg_writer *w, const char *type, const char *wide, const ch
   cg_set(w, "W", wide);
   cg_set(w, "l", letter);
   cg_put(w, folds);
-  cg_put(w, letter[0] == 'f' ? float_extremes : extremes);
+  if (letter[0] != 'f') {
+    cg_put(w, extremes);
+    return;
+  }
+  for (int i = 0; i < 2; i++) {
+    cg_set(w, "x", i ? "amin" : "amax");
+    cg_set(w, "y", i ? "min" : "max");
+    cg_set(w, "z", i ? "<" : ">");
+    cg_put(w, float_extremes);
+  }
 }
 
 static void put_numbers(cg_writer *w) {
@@ -259,8 +275,46 @@ static void put_functions(cg_writer *w, const char *template, const char *a, con
   cg_put(w, template);
 }
 
-void cg_put_prelude(cg_writer *w) {
-  cg_put(w, "#ifndef WEIR_PRELUDE\n#define WEIR_PRELUDE\n");
+/* ---- what a text needs of it ---- */
+enum { MOST_PIECES = 128 };
+
+/* A function, or the like. It begins behind an @; its name is the first one in it. */
+typedef struct piece {
+  const char *text, *name;
+  int length; /* of the name */
+  bool needed;
+} piece;
+
+static uint32_t split(char *all, piece *pieces) {
+  char *rest = NULL;
+  uint32_t n = 0;
+  for (char *at = strtok_r(all, "@", &rest); at; at = strtok_r(NULL, "@", &rest), n++) {
+    check(n < MOST_PIECES);
+    pieces[n] = (piece){.text = at, .name = strstr(at, "weir_")};
+    pieces[n].length = (int)strspn(pieces[n].name, "abcdefghijklmnopqrstuvwxyz_0123456789");
+  }
+  return n;
+}
+
+/* A longer name that begins so counts too: then there is a piece too many. */
+static bool mentions(const char *text, const piece *x) {
+  for (; (text = strstr(text, "weir_")) != NULL; text++)
+    if (strncmp(text, x->name, (size_t)x->length) == 0) return true;
+  return false;
+}
+
+/* A piece needs only earlier ones. */
+static void find_needed(piece *pieces, uint32_t n, const char *body) {
+  for (uint32_t i = n; i-- > 0;) {
+    pieces[i].needed = mentions(body, &pieces[i]);
+    for (uint32_t j = i + 1; j < n && !pieces[i].needed; j++)
+      pieces[i].needed = pieces[j].needed && mentions(pieces[j].text, &pieces[i]);
+  }
+}
+
+static char *all_pieces(cg_writer *w) {
+  strbuf body = w->body;
+  strbuf_init(&w->body, w->memory);
   cg_put(w, narrow);
   put_numbers(w);
   put_functions(w, integers, "long long", "l", "int", "i");
@@ -271,5 +325,18 @@ void cg_put_prelude(cg_writer *w) {
   put_folds(w, "int", "unsigned", "i");
   cg_put(w, quick);
   cg_put(w, others);
-  cg_put(w, "#endif\n");
+  char *text = w->body.data;
+  w->body = body;
+  return text;
+}
+
+void cg_put_prelude(cg_writer *w, const char *body) {
+  piece pieces[MOST_PIECES];
+  uint32_t n = split(all_pieces(w), pieces);
+  find_needed(pieces, n, body);
+  cg_put(w, common);
+  for (uint32_t i = 0; i < n; i++)
+    if (pieces[i].needed)
+      cg_line(w, "#ifndef HAS_%.*s\n#define HAS_%.*s\n%s#endif\n", pieces[i].length, pieces[i].name,
+              pieces[i].length, pieces[i].name, pieces[i].text);
 }

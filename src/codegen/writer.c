@@ -118,7 +118,7 @@ static const char frame[] = "typedef struct { char *at[$pointers]; } $entry_p;\n
 
 static void put_frame(cg_writer *w, const char *entry, const char *body) {
   cg_put(w, "#ifndef WEIR_ENTRY\n#define WEIR_ENTRY extern \"C\" __global__ void\n#endif\n");
-  cg_put_prelude(w);
+  cg_put_prelude(w, body);
   cg_set_int(w, "pointers", w->pointers.len);
   cg_set_int(w, "numbers", w->numbers.len);
   cg_set(w, "entry", entry);
