@@ -217,6 +217,37 @@ static void test_stuck_worlds(void) {
   }
 }
 
+/* Calls of all circles of a rank fit on its GPU, also of those whose communicators were made for a plan with
+ * fewer circles: 4 of them share 132 multiprocessors. */
+static void test_shares(void) {
+  world few;
+  matrix *m = calloc(1, sizeof *m);
+  if (!m) abort();
+  matrix_make(m, IR_F32, 2);
+  EXPECT(matrix_expect(m));
+  rt_device *d = open_device((rt_device_options){0}, &memory_default);
+  d->ops->attach(d, NULL, 0, 20 * SECONDS);
+  world_make(&few, 0, 2, 16, 3);
+  rt_loaded *first = load(d, few.plan);
+  EXPECT(run_ok(first, few.inputs, few.outputs, NULL));
+  rt_loaded *l = load(d, m->plan);
+  tell("ctas:33");
+  matrix_clear(m, m->outputs);
+  EXPECT(run_ok(l, m->inputs, m->outputs, NULL));
+  EXPECT_INT(matrix_wrong(m, 0) + matrix_wrong(m, 1), 0);
+  EXPECT(run_ok(first, few.inputs, few.outputs, NULL));
+  tell("ctas:32");
+  EXPECT_INT(rt_run(l, m->inputs, m->outputs, NULL, NULL), STATUS_UNAVAILABLE);
+  status_clear();
+  tell("");
+  d->ops->unload(first);
+  d->ops->unload(l);
+  d->ops->close(d);
+  world_destroy(&few);
+  matrix_destroy(m);
+  free(m);
+}
+
 /* One rank computes for longer than the timeout while the other waits for it: that is no stillness. */
 static void make_long(kit kits[2], int64_t width, rt_plan **plan) {
   static const uint32_t team[] = {0, 1};
@@ -320,6 +351,7 @@ int main(int argc, char **argv) {
     test_late_failures();
     test_timeout_message();
     test_stuck_worlds();
+    test_shares();
     test_long_kernels();
   }
   if (!quick) test_allocations();

@@ -12,7 +12,8 @@
  *   fail:F:N   call number N (from 1) of function F returns an error, say fail:ncclGroupEnd:2
  *   async:N    communication number N never ends, and its communicators report an error
  *   hang:N     communication number N never ends
- *   strict     it wants a GPU for every rank */
+ *   strict     it wants a GPU for every rank
+ *   ctas:N     calls on a communicator that may take more than N blocks are refused */
 #include "standin/nccl.h"
 
 #include <pthread.h>
@@ -147,12 +148,19 @@ static ncclResult_t check_joined(void) {
   return r;
 }
 
-static ncclResult_t join_far(ncclComm_t *comm, int n, const ncclUniqueId *id, int rank) {
+static unsigned long ctas_of(const ncclConfig_t *config) {
+  enum { MOST = 64 };
+  return config->maxCTAs == NCCL_CONFIG_UNDEF_INT ? MOST : (unsigned long)config->maxCTAs;
+}
+
+static ncclResult_t join_far(ncclComm_t *comm, int n, const ncclUniqueId *id, int rank,
+                             const ncclConfig_t *config) {
   (void)pthread_once(&once, load_driver);
   if (depth > 0) return refuse(ncclInvalidUsage, "processes join one by one here");
   ncclComm_t c = calloc(1, sizeof *c);
   if (!c) return refuse(ncclSystemError, "no memory");
   c->rank = rank;
+  c->ctas = ctas_of(config);
   ncclResult_t r = far_join(id, n, rank, &c->far);
   if (r == ncclSuccess) *comm = c;
   else free(c);
@@ -169,13 +177,13 @@ API ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id
   bool is_limited = config->maxCTAs != NCCL_CONFIG_UNDEF_INT;
   if (n < 1 || n > MOST_RANKS || rank < 0 || rank >= n || (is_limited && config->maxCTAs < 1))
     return refuse(ncclInvalidArgument, "rank %d of %d", rank, n);
-  if (config->blocking == 0) return join_far(comm, n, &id, rank);
+  if (config->blocking == 0) return join_far(comm, n, &id, rank, config);
   (void)pthread_mutex_lock(&lock);
   world *w = find_world(&id, n);
   ncclComm_t c = calloc(1, sizeof *c);
   bool taken = !w || !c || w->members[rank];
   if (!taken) {
-    *c = (struct ncclComm){.w = w, .rank = rank};
+    *c = (struct ncclComm){.w = w, .rank = rank, .ctas = ctas_of(config)};
     w->members[rank] = c;
     w->joined++;
   }
@@ -379,7 +387,10 @@ API ncclResult_t ncclGroupEnd(void) {
 
 static ncclResult_t add(const char *function, call c) {
   ncclResult_t r = ncclSuccess;
-  if (fails(function)) r = refuse(ncclSystemError, "%s was told to fail", function);
+  unsigned long most;
+  if (c.comm && is_asked("ctas", &most) && c.comm->ctas > most)
+    r = refuse(ncclInvalidUsage, "a communicator may take %lu blocks, not %lu", most, c.comm->ctas);
+  else if (fails(function)) r = refuse(ncclSystemError, "%s was told to fail", function);
   else if (!c.comm || n_calls == MOST_CALLS)
     r = refuse(ncclInvalidArgument, "%s: no communicator", function);
   if (r != ncclSuccess && depth > 0) spoilt = r;

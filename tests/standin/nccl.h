@@ -70,6 +70,7 @@ struct ncclComm {
   far *far; /* of ranks in different ones */
   int rank;
   CUcontext context;
+  unsigned long ctas; /* blocks that it may take */
   ncclResult_t error;
   bool fails_later; /* between processes: not at once, but when it is asked once more */
   unsigned asked;

@@ -161,7 +161,7 @@ void cuda_nccl_circle_text(const cuda_circle *c, char *text, size_t size_bytes) 
 
 status cuda_nccl_no_communicator(const cuda_nccl *n, const cuda_circle *c, ncclResult_t r) {
   char why[512], who[256];
-  cuda_nccl_error_text(n, r, why, sizeof why);
+  cuda_nccl_error_text(n, (int)r, why, sizeof why);
   cuda_nccl_circle_text(c, who, sizeof who);
   return fail(STATUS_UNAVAILABLE, "cuda: NCCL makes no communicator for %s: %s", who, why);
 }

@@ -34,6 +34,7 @@ struct cuda_nccl {
   cuda_nccl_group *groups;
   uint64_t generation;
   bool is_open; /* a group of calls has begun */
+  bool is_late; /* the others did not come when communicators were given back */
 };
 
 /* ---- communicators (nccl.c); the lock is held ---- */
@@ -67,6 +68,6 @@ NODISCARD status cuda_nccl_join(cuda_loaded *l, cuda_nccl *n);
  * for the other members. IN_PROGRESS: the world has failed, or nobody has moved for the timeout. */
 ncclResult_t cuda_nccl_await(const cuda_loaded *l, ncclComm_t comm, ncclResult_t begun);
 /* Gives a communicator back, but does not wait long for the others. */
-void cuda_nccl_finalize(const cuda_nccl *n, ncclComm_t comm);
+void cuda_nccl_finalize(cuda_nccl *n, ncclComm_t comm);
 
 #endif

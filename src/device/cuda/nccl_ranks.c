@@ -53,16 +53,17 @@ ncclResult_t cuda_nccl_await(const cuda_loaded *l, ncclComm_t comm, ncclResult_t
   return r;
 }
 
-void cuda_nccl_finalize(const cuda_nccl *n, ncclComm_t comm) {
+void cuda_nccl_finalize(cuda_nccl *n, ncclComm_t comm) {
   const int64_t most_ns = INT64_C(2000000000);
   int64_t start_ns = rt_clock_ns(), waited_ns = 0;
-  ncclResult_t r = n->lib.ncclCommFinalize(comm);
+  ncclResult_t r = n->is_late ? ncclRemoteError : n->lib.ncclCommFinalize(comm);
   if (r == ncclSuccess) r = ncclInProgress;
   while (r == ncclInProgress && waited_ns < most_ns) {
     r = state_of(n, comm);
     waited_ns = rt_clock_ns() - start_ns;
     if (r == ncclInProgress) pause_for(waited_ns);
   }
+  if (r == ncclInProgress) n->is_late = true; /* once is enough */
   (void)(r == ncclSuccess ? n->lib.ncclCommDestroy : n->lib.ncclCommAbort)(comm);
 }
 
