@@ -119,13 +119,18 @@ static access access_of(const map_writer *x, uint32_t i) {
   impossible("a kind of source");
 }
 
+/* Of a reshaped view also the numbers of its elements count, which its strides need not reach. */
 static int64_t reach_of(const map_writer *x) {
   int64_t most = cg_space_reach(&x->space);
   for (uint32_t i = 0; i < x->m->n_sources; i++) {
     const cg_source *s = &x->m->sources[i];
+    int64_t count = 1;
     if (s->kind == CG_INDEXED) most += s->n * llabs(s->step);
-    for (uint32_t d = 0; s->kind == CG_RESHAPED && d < s->rank; d++)
+    for (uint32_t d = 0; s->kind == CG_RESHAPED && d < s->rank; d++) {
       most += s->extents[d] * llabs(s->view.strides[d]);
+      count *= s->extents[d];
+    }
+    most += s->kind == CG_RESHAPED ? count : 0;
   }
   return most;
 }

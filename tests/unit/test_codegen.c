@@ -137,6 +137,28 @@ static status far_positions_are_wide(void *context) {
   return STATUS_OK;
 }
 
+/* Numbers of elements of a view that repeats reach further than its memory, and so may those of a piece far
+ * behind in it. */
+static status far_numbers_are_wide(void *context) {
+  cg_map m = {.name = "reshape", .rank = 1, .extents = {16}, .n_sources = 2};
+  (void)context;
+  for (int wide = 0; wide < 2; wide++) {
+    cg_kernel k;
+    int64_t repeated = INT64_C(1) << (wide ? 31 : 20);
+    m.result = sample_view(0, 1, 0);
+    m.sources[0] = (cg_source){.kind = CG_POSITION, .first = repeated - 16};
+    m.sources[0].view = sample_view(0, 1, 0);
+    m.sources[1] = (cg_source){.kind = CG_RESHAPED, .view = sample_view(1, 0, 1), .index = 0};
+    m.sources[1].rank = 2;
+    m.sources[1].extents[0] = repeated;
+    m.sources[1].extents[1] = 3;
+    cg_kernel_init(&k, &memory);
+    cg_write_map(&k, &m);
+    (void)EXPECT_CONTAINS(k.launches[0].source, wide ? "typedef long long ix;" : "typedef int ix;");
+  }
+  return STATUS_OK;
+}
+
 /* ---- memory that runs out ---- */
 static status write_all(void *context) {
   arena *a = context;
@@ -175,6 +197,7 @@ int main(int argc, char **argv) {
   run(shapes_share_text);
   run(widths_follow_memory);
   run(far_positions_are_wide);
+  run(far_numbers_are_wide);
   allocations_fail();
   return test_finish();
 }
