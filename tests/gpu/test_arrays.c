@@ -97,6 +97,38 @@ static void test_mode(const rt_device_options *o, const char *name) {
   d->ops->close(d);
 }
 
+/* Communicators are made anew after a failure, in the contexts of all GPUs; then the run begins, with
+ * nothing to copy before it. */
+static void test_after_failure(void) {
+  rt_device *d = NULL;
+  rt_loaded *l = NULL;
+  world w;
+  array arrays[2][MOST];
+  void *lists[2][MOST];
+  if (!getenv("WEIR_STANDIN_NCCL")) return;
+  rt_device_options o = {.carrier = RT_CARRIER_NCCL};
+  if (!EXPECT_INT(rt_device_cuda.open(&o, &memory_default, &d), STATUS_OK)) return;
+  world_make(&w, 11, 4, 12, 30);
+  size_t size = (size_t)w.width * sizeof(int64_t);
+  for (uint32_t i = 0; i < 2 * w.n * WORLD_PLACES; i++) {
+    uint32_t side = i % 2, at = i / 2;
+    make(&arrays[side][at], at / WORLD_PLACES, side ? w.outputs[at] : w.inputs[at], size, true);
+    lists[side][at] = arrays[side][at].data;
+  }
+  EXPECT_INT(d->ops->load(d, w.plan, &l), STATUS_OK);
+  (void)setenv("WEIR_STANDIN_NCCL", "fail:ncclGroupEnd:2", 1);
+  EXPECT_INT(rt_run(l, lists[0], lists[1], NULL, NULL), STATUS_UNAVAILABLE);
+  (void)setenv("WEIR_STANDIN_NCCL", "", 1);
+  status_clear();
+  EXPECT_INT(rt_run(l, lists[0], lists[1], NULL, NULL), STATUS_OK);
+  for (uint32_t i = 0; i < w.n * WORLD_PLACES; i++)
+    drop(&arrays[0][i], NULL, size), drop(&arrays[1][i], w.outputs[i], size);
+  EXPECT(world_is_right(&w));
+  d->ops->unload(l);
+  d->ops->close(d);
+  world_destroy(&w);
+}
+
 static void open_gpus(void) {
   must(cu->cuDeviceGetCount(&n_gpus));
   if (n_gpus > MAX_GPUS) n_gpus = MAX_GPUS;
@@ -124,6 +156,7 @@ int main(void) {
   test_mode(&(rt_device_options){.graph = true}, "as graphs");
   test_mode(&(rt_device_options){.link_host = true}, "through the host");
   test_mode(&(rt_device_options){.adversarial = true, .seed = 5}, "delayed");
+  test_after_failure();
   close_gpus();
   return test_finish();
 }

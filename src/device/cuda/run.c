@@ -300,7 +300,10 @@ static status start(cuda_loaded *l, void *const *inputs, void *const *outputs) {
   TRY(poison(l));
   TRY(take_arrays(l, inputs, outputs));
   bool stale = l->watched && cuda_nccl_is_stale(l), moved = l->moved || stale;
-  if (stale) TRY(cuda_nccl_prepare(l));
+  if (stale) {
+    l->current_gpu = UINT32_MAX; /* communicators are made in the contexts of all */
+    TRY(cuda_nccl_prepare(l));
+  }
   if (moved) { /* also if this run is traced, and replays nothing */
     cuda_program_place(l);
     forget_graph(l);
