@@ -279,6 +279,8 @@ static bool work_is_ready(const op *o) {
 STANDIN_API CUresult standin_submit(CUstream s, const standin_work *work) {
   ENTER(standin_submit);
   if (!stream_is_good(&s)) return CUDA_ERROR_INVALID_HANDLE;
+  if (s->gpu != current())
+    return MISUSE(CUDA_ERROR_INVALID_HANDLE, "%s: the stream and the context differ", work->name);
   op *o = op_new(work->name, s, sizeof(work_args) + work->args_bytes);
   work_args *a = o->args;
   a->run = work->run;
