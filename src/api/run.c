@@ -198,8 +198,7 @@ static status definition_body(void *context) {
 
 static status eval_body(void *context) {
   run_call *c = context;
-  ref_options options = {
-      .native_accumulate = !c->args.as_definition, .seed = c->args.seed, .memory = &c->p->memory};
+  ref_options options = {.seed = c->args.seed, .memory = &c->p->memory};
   return ref_eval(&c->env, c->inputs, c->outputs, &options);
 }
 

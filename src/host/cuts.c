@@ -281,7 +281,10 @@ static const char *find_cuts(const lowering *l, ir_tensor t, uint32_t dim, uint3
   for (uint32_t k = 0; k < p.rank; k++) {
     if (p.axes[k].kind != SHARD_SHARDED || p.axes[k].dim != dim || (without >> k & 1)) continue;
     if (ir_mesh_size(ir_mesh_at(l->f, p.mesh), k) == 1) continue;
-    if (ir_axis_at(l->f, p.axes[k].logical)->kind == IR_AXIS_BROADCAST) continue; /* all the same */
+    if (ir_axis_at(l->f, p.axes[k].logical)->kind == IR_AXIS_BROADCAST) { /* all the same */
+      if (ir_axis_at(l->f, p.axes[k].loop)->kind == IR_AXIS_BROADCAST) continue;
+      return "comes from a broadcast axis that was merged with another one; mark that one instead";
+    }
     const char *why = find_way(l, t, p.axes[k].loop, &ways[k]);
     if (why) return why;
     uint32_t at = n++;

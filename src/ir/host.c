@@ -180,8 +180,9 @@ static void require_pieces(ir_func *h, ir_mesh mesh, const ir_cut *cut, ir_scala
     for (uint32_t i = 0; i < cut->partition.n_chunks; i++) {
       total = ir_scalar_add(s, total, ir_scalar_const(s, cut->partition.chunks[i]));
     }
-    ir_require(h, IR_REQUIRE_EQ, total, n, "the chunks of a dimension that is cut over devices",
-               h->at);
+    bool periodic = cut->partition.period.id != 0; /* chunks of a piece may be more than it has */
+    ir_require(h, periodic ? IR_REQUIRE_LE : IR_REQUIRE_EQ, periodic ? n : total,
+               periodic ? total : n, "the chunks of a dimension that is cut over devices", h->at);
   }
   if (cut->partition.kind != IR_CHUNK) return;
   int64_t devices = ir_mesh_size(ir_mesh_at(h, mesh), cut->mesh_axis);

@@ -147,7 +147,8 @@ static bool chunks_fit(text_parser *p, const text_cut *c, ir_mesh mesh, ir_scala
   } else if (part->n_chunks != size) {
     text_error(p, &c->token, "%u chunks for the %lld devices of mesh '%s' along %s", part->n_chunks,
                (long long)size, mesh_text(p, mesh), axis_text(p, c->mesh_axis));
-  } else if (whole.id && ir_scalar_is_const(&p->m->scalars, whole, &n) && n != total) {
+  } else if (whole.id && ir_scalar_is_const(&p->m->scalars, whole, &n) &&
+             (part->period.id ? n > total : n != total)) {
     text_error(p, &c->token, "the chunks add up to %lld, not to %lld", (long long)total,
                (long long)n);
   } else {

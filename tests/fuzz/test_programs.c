@@ -40,7 +40,7 @@ typedef struct trial {
   weir_array *inputs[MAX_VALUES];
   weir_array *expected[MAX_VALUES]; /* outputs of the definition, as parsed */
   const char *folder;
-  bool as_definition; /* accumulate in f64, not as a device would */
+  bool as_definition; /* evaluated as the oracle is, not as a program on `ref` */
 } trial;
 
 /* ---- failures ---- */
@@ -359,10 +359,7 @@ static status evaluate_scheduled(void *context) {
   scheduled *s = context;
   const gen_program *p = s->t->program;
   ir_array in[MAX_VALUES], out[MAX_VALUES];
-  ref_options options = {.native_accumulate = !s->t->as_definition,
-                         .scheduled = true,
-                         .seed = 7,
-                         .memory = &memory_default};
+  ref_options options = {.scheduled = true, .seed = 7, .memory = &memory_default};
   ir_env env;
   s->failed = "parse";
   ir_module_init(&s->module, &memory_default);
