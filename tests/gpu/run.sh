@@ -277,9 +277,9 @@ random() {
 
 # A process for each GPU, or of 8.
 nccl_processes() {
-  local gpus n launcher=(timeout 240 mpirun --allow-run-as-root --bind-to none)
-  gpus=$(nvidia-smi --list-gpus | wc -l)
-  n=$((gpus < 8 ? gpus : 8))
+  local gpus n file launcher=(timeout 240 mpirun --allow-run-as-root --bind-to none)
+  gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
+  n=$((gpus < 1 ? 1 : gpus < 8 ? gpus : 8))
   if ! [ -e "$build/weir-mpi-openmpi.so" ] || ! command -v mpirun >/dev/null; then
     echo 'skip         NCCL between processes: no OpenMPI, or this build has no module for it'
     return
