@@ -102,7 +102,7 @@ src=$(dirname "$0")/../../src/device/cuda
 # No kernels are kept under what is no folder. What gives things back, or asks for a better message or for what
 # the caller had, may fail unseen.
 functions=$(sed -n 's/^SYMBOL(\(.*\))$/\1/p' "$src"/{driver,nvrtc,cublaslt}.def |
-  grep -v 'Destroy\|Free\|Release\|Unload\|String\|Log\|cuDriverGetVersion\|cuMemGetInfo\|cuCtxGetCurrent')
+  grep -v 'Destroy\|Free\|Release\|Unload\|String\|Log\|cuMemGetInfo\|cuCtxGetCurrent')
 for function in $functions kernel; do
   case $function in
     *Capture | cuGraph*) fails "$function" --graph --repeat 2 ;;
