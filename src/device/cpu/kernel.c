@@ -55,6 +55,17 @@ void cpu_align(const cpu_call *c, uint32_t n, uint32_t dims, int from[IR_MAX_RAN
     from[d] = d < dims && d + n >= dims ? (int)(d + n - dims) : RT_NO_DIM;
 }
 
+void cpu_place_lines(const cpu_call *c, uint32_t dim, cpu_view views[2],
+                     int64_t extents[IR_MAX_RANK]) {
+  int from[IR_MAX_RANK];
+  uint32_t rank = cpu_operand(c, 0).rank;
+  cpu_align(c, rank, rank, from);
+  from[dim] = RT_NO_DIM;
+  views[0] = cpu_place_result(c);
+  views[1] = cpu_place(c, 0, from);
+  for (uint32_t d = 0; d < rank; d++) extents[d] = d == dim ? 1 : c->result->extents[d];
+}
+
 cpu_view cpu_place_aligned(const cpu_call *c, uint32_t k) {
   int from[IR_MAX_RANK];
   cpu_align(c, cpu_operand(c, k).rank, c->result->rank, from);

@@ -347,14 +347,10 @@ status cpu_prepare_index_select(const cpu_call *c, cpu_kernel **result) {
   int from[IR_MAX_RANK];
   int64_t extents[IR_MAX_RANK];
   set_axis(m, &x, dim, x.extents[dim]);
-  cpu_align(c, x.rank, x.rank, from);
-  from[dim] = RT_NO_DIM;
-  m->views[0] = cpu_place_result(c);
-  m->views[1] = cpu_place(c, 0, from);
+  cpu_place_lines(c, dim, m->views, extents);
   no_dims(from);
   from[dim] = 0;
   m->index = cpu_place(c, 1, from);
-  for (uint32_t d = 0; d < x.rank; d++) extents[d] = d == dim ? 1 : c->result->extents[d];
   cpu_copy_make(&m->copy, x.rank, extents, &m->views[0], &m->views[1]);
   m->n_indexes = c->result->extents[dim];
   m->slice_step = c->result->strides[dim] * (int64_t)m->size_bytes;

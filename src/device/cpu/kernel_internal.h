@@ -65,6 +65,10 @@ cpu_view cpu_place_start(const cpu_call *c, uint32_t k);
 cpu_view cpu_place(const cpu_call *c, uint32_t k, const int *from);
 /* The first `n` dimensions of the operand, aligned at the last of the first `dims` of the result. */
 void cpu_align(const cpu_call *c, uint32_t n, uint32_t dims, int from[IR_MAX_RANK]);
+/* The result and operand 0, of the same rank, for kernels that go along dimension `dim` themselves: there
+ * the operand stays at its beginning, and the extent is 1. */
+void cpu_place_lines(const cpu_call *c, uint32_t dim, cpu_view views[2],
+                     int64_t extents[IR_MAX_RANK]);
 /* Broadcast as in NumPy. */
 cpu_view cpu_place_aligned(const cpu_call *c, uint32_t k);
 

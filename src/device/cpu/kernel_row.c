@@ -117,12 +117,7 @@ static row_kernel *new_rows(const cpu_call *c, uint32_t axis) {
   row_kernel *m = CPU_KERNEL_NEW(c, row_kernel, run_rows);
   rt_view x = cpu_operand(c, 0);
   int64_t extents[IR_MAX_RANK];
-  int from[IR_MAX_RANK];
-  cpu_align(c, x.rank, x.rank, from);
-  from[axis] = RT_NO_DIM;
-  m->views[0] = cpu_place_result(c);
-  m->views[1] = cpu_place(c, 0, from);
-  for (uint32_t d = 0; d < x.rank; d++) extents[d] = d == axis ? 1 : c->result->extents[d];
+  cpu_place_lines(c, axis, m->views, extents);
   cpu_loops_make(&m->loops, CPU_BY_FIRST, x.rank, extents, m->views, 2);
   m->n = x.extents[axis];
   m->first = rt_task_sliced(c->task, 0, axis) ? 0 : c->offset[axis];

@@ -91,14 +91,10 @@ status cpu_prepare_scan(const cpu_call *c, cpu_kernel **result) {
   scan_kernel *m = CPU_KERNEL_NEW(c, scan_kernel, run_scan);
   rt_view x = cpu_operand(c, 0);
   uint32_t dim = rt_task_dim(c->task, "dim", x.rank);
-  int from[IR_MAX_RANK];
   int64_t extents[IR_MAX_RANK];
-  cpu_align(c, x.rank, x.rank, from);
-  from[dim] = RT_NO_DIM;
-  m->views[0] = cpu_place_result(c);
-  m->views[1] = cpu_place(c, 0, from);
+  cpu_place_lines(c, dim, m->views, extents);
   m->views[1].strides[dim] = x.strides[dim];
-  for (uint32_t d = 0; d < x.rank; d++) extents[d] = c->result->extents[d];
+  extents[dim] = c->result->extents[dim];
   m->first = rt_task_sliced(c->task, 0, dim) ? 0 : c->offset[dim];
   m->count = extents[dim];
   check(m->first + m->count <= x.extents[dim]);

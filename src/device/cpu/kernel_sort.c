@@ -111,13 +111,8 @@ status cpu_prepare_sort(const cpu_call *c, cpu_kernel **result) {
   sort_kernel *m = CPU_KERNEL_NEW(c, sort_kernel, run_sort);
   rt_view x = cpu_operand(c, 0);
   uint32_t dim = rt_task_dim(c->task, "dim", x.rank);
-  int from[IR_MAX_RANK];
   int64_t extents[IR_MAX_RANK];
-  cpu_align(c, x.rank, x.rank, from);
-  from[dim] = RT_NO_DIM;
-  m->views[0] = cpu_place_result(c);
-  m->views[1] = cpu_place(c, 0, from);
-  for (uint32_t d = 0; d < x.rank; d++) extents[d] = d == dim ? 1 : c->result->extents[d];
+  cpu_place_lines(c, dim, m->views, extents);
   cpu_loops_make(&m->loops, CPU_BY_FIRST, x.rank, extents, m->views, 2);
   m->n = x.extents[dim];
   m->first = c->offset[dim];
