@@ -21,17 +21,27 @@ static const char begin[] = "  $acc count = 0, m[$W], s[$W];\n"
                             "  for (int e = 0; e < $W; e++) m[e] = s[e] = 0;\n";
 
 static const char first[] = "  if (result < results && begin + lane < end) {\n"
-                            "  $acc k[$W], a[$V], b[$V];\n"
-                            "  {\n"
-                            "    const ix item = begin + lane;\n";
+                            "  $acc k[$W], a[$V], b[$V];\n";
+
+/* Columns look at their first elements before. */
+static const char column_first[] = "  {\n"
+                                   "    const ix item = begin + lane;\n";
+
+static const char column_first_end[] =
+    "#pragma unroll\n"
+    "    for (int e = 0; e < $W; e++) k[e] = ($acc)$get(x.e[e]);\n"
+    "  }\n";
+
+/* Of a row a thread has few items: all are on their way before the first is looked at. */
+static const char row_first[] = "  const $acc origin = ($acc)$get($from);\n"
+                                "  k[0] = 0;\n";
 
 static const char sums[] = "#pragma unroll\n"
-                           "    for (int e = 0; e < $W; e++) k[e] = ($acc)$get(x.e[e]);\n"
-                           "  }\n"
-                           "#pragma unroll\n"
                            "  for (int e = 0; e < $V; e++) a[e] = b[e] = 0;\n"
                            "#pragma unroll 4\n"
                            "  for (ix item = begin + lane; item < end; item += lanes) {\n";
+
+static const char row_begins[] = "    if (count == 0) k[0] = ($acc)$get(x.e[0]);\n";
 
 static const char sums_end[] = "#pragma unroll\n"
                                "    for (int e = 0; e < $V; e++) {\n"
@@ -48,7 +58,7 @@ static const char finish[] = "#pragma unroll\n"
                              "  for (int e = $W; e < $V; e++) a[0] += a[e], b[0] += b[e];\n"
                              "#pragma unroll\n"
                              "  for (int e = 0; e < $W; e++) {\n"
-                             "    m[e] = k[e] - ($acc)$get($from) + a[e] / count;\n"
+                             "    m[e] = k[e] - $origin + a[e] / count;\n"
                              "    s[e] = b[e] - a[e] * (a[e] / count);\n"
                              "    if (s[e] < 0) s[e] = 0;\n"
                              "  }\n"
@@ -57,20 +67,28 @@ static const char finish[] = "#pragma unroll\n"
 static void put_elements(const reduce_writer *x) {
   cg_writer *w = x->w;
   uint32_t address = cg_address(w, &x->r->x);
+  const char *storage = cg_storage(x->r->x.dtype);
   cg_put(w, first);
-  cg_reduce_put_at(x);
-  cg_reduce_put_load(x, address, "x");
+  if (x->columns) {
+    cg_put(w, column_first);
+    cg_reduce_put_at(x);
+    cg_reduce_put_load(x, address, "x");
+    cg_put(w, column_first_end);
+  } else {
+    cg_set(w, "from", cg_text(w, "((const %s *)p.at[%u])[ox]", storage, address));
+    cg_put(w, row_first);
+  }
   cg_put(w, sums);
   cg_reduce_put_at(x);
   cg_reduce_put_load(x, address, "x");
+  if (!x->columns) cg_put(w, row_begins);
   cg_put(w, sums_end);
   if (x->columns) {
     cg_put(w, "    const ix at = ox;\n");
     cg_reduce_put_load(x, address, "x");
   }
-  const char *storage = cg_storage(x->r->x.dtype);
-  cg_set(w, "from",
-         x->columns ? "x.e[e]" : cg_text(w, "((const %s *)p.at[%u])[ox]", storage, address));
+  const char *here = cg_text(w, "(%s)%s(x.e[e])", cg_native(x->acc), cg_get(w, x->r->x.dtype));
+  cg_set(w, "origin", x->columns ? here : "origin");
   cg_put(w, finish);
 }
 
@@ -138,6 +156,7 @@ static const char row_warps[] = "  __shared__ $acc part[3][$warps];\n"
                                 "    part[2][threadIdx.x / 32] = s[0];\n"
                                 "  }\n"
                                 "  __syncthreads();\n"
+                                "  if (threadIdx.x >= 32) return;\n"
                                 "  count = part[0][0], m[0] = part[1][0], s[0] = part[2][0];\n"
                                 "#pragma unroll\n"
                                 "  for (int i = 1; i < $warps; i++) {\n";

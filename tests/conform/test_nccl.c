@@ -235,6 +235,7 @@ static void test_shares(void) {
   matrix_clear(m, m->outputs);
   EXPECT(run_ok(l, m->inputs, m->outputs, NULL));
   EXPECT_INT(matrix_wrong(m, 0) + matrix_wrong(m, 1), 0);
+  tell("");
   EXPECT(run_ok(first, few.inputs, few.outputs, NULL));
   tell("ctas:32");
   EXPECT_INT(rt_run(l, m->inputs, m->outputs, NULL, NULL), STATUS_UNAVAILABLE);
