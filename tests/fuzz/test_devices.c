@@ -552,7 +552,8 @@ static bool open_devices(void) {
     gpu[1] = gpu[0] ? kit_gpu(other) : NULL;
   }
   bool opened = !asked.ranks || open_spread(asked.nccl);
-  if (one_thread && two_threads && hostile && (!asked.cuda || asked.ranks || gpu[1]) && opened) return true;
+  if (one_thread && two_threads && hostile && (!asked.cuda || asked.ranks || gpu[1]) && opened)
+    return true;
   fprintf(stderr, "%s\n", kit_reason);
   return false;
 }

@@ -68,9 +68,10 @@ static view look(const cuda_share *s) {
 }
 
 /* ---- who waits for what ---- */
-/* ": rank 1 has not posted it" */
-static void add_absent(const cuda_share *s, uint32_t post, rt_comm_line *line) {
+/* ": rank 1 has not posted it"; false: all have, as far as anybody waits for that. */
+static bool add_absent(const cuda_share *s, uint32_t post, rt_comm_line *line) {
   const cuda_loaded *l = s->loaded;
+  bool found = false;
   for (int h = 0; h < 2; h++) {
     uint32_t at = l->order.meetings->of_post[post][h];
     if (at == CUDA_NOBODY) continue;
@@ -80,8 +81,10 @@ static void add_absent(const cuda_share *s, uint32_t post, rt_comm_line *line) {
       if (m->posts[i] == post || flag == CUDA_NO_FLAG || atomic_load(&s->flags[flag]) >= s->run)
         continue;
       rt_comm_line_add(line, ": rank %u has not posted it", l->plan->posts[m->posts[i]].rank);
+      found = true;
     }
   }
+  return found;
 }
 
 /* The post of a rank whose end, or whose partner, an event tells of; RT_NO_POST: none. */
@@ -121,18 +124,18 @@ static uint32_t find_waited(const cuda_share *s, uint32_t rank) {
 static void describe(const cuda_share *s, rt_comm_line *line) {
   enum { SHOWN = 3 };
   uint32_t waiting = 0;
+  bool found = false;
   for (uint32_t r = 0; r < s->n; r++) {
     uint32_t post = find_waited(s, r);
     if (post == RT_NO_POST || waiting++ >= SHOWN) continue;
     rt_comm_line_add(line, "%srank %u waits for %s", waiting > 1 ? "; " : "", r, s->texts[post]);
-    add_absent(s, post, line);
+    found = add_absent(s, post, line) || found;
   }
   if (waiting > SHOWN) rt_comm_line_add(line, "; %u more ranks wait", waiting - SHOWN);
-  if (waiting > 0) return;
-  rt_comm_line_add(line, "rank %u has done its part", s->me);
-  for (uint32_t r = 0; r < s->n; r++)
-    if (r != s->me && atomic_load(&s->ranks[r].done) < s->run)
-      rt_comm_line_add(line, "; rank %u has not", r);
+  if (waiting == 0) rt_comm_line_add(line, "rank %u has done its part", s->me);
+  for (uint32_t r = 0; r < s->n && !found; r++)
+    if (r != s->me && atomic_load(&s->ranks[r].done) < s->run && find_waited(s, r) == RT_NO_POST)
+      rt_comm_line_add(line, "; rank %u has not%s", r, waiting ? " done its part" : "");
 }
 
 /* ---- the watch ---- */
