@@ -95,22 +95,6 @@ try() {
   told "$name" $? $((SECONDS - start)) "$log/out"
 }
 
-# try_all: NAME and COMMAND by tabs, one per line, all at the same time; the test's counts and the tool's.
-try_all() {
-  local start=$SECONDS names=() pids=() name command i=0
-  while IFS=$'\t' read -r name command; do
-    names+=("$name")
-    bash -c "$command" >"$log/out$i" 2>&1 &
-    pids+=($!)
-    i=$((i + 1))
-  done
-  for ((i = 0; i < ${#pids[@]}; i++)); do
-    wait "${pids[$i]}"
-    told "${names[$i]}" $? $((SECONDS - start)) "$log/out$i" \
-      "$(grep -a 'passed, \|SUMMARY' "$log/out$i" | sed 's/^=* *//' | paste -sd';')"
-  done
-}
-
 # each NAME: runs the commands of weir on its input, one per line, in AT_ONCE processes; "# NAME" lines name those
 # that follow.
 each() {
@@ -338,16 +322,25 @@ ipc() {
 }
 
 # All at the same time: each waits for its own host most of the while.
+# sanitized NAME TOOL COMMAND...: the test's counts and the tool's.
+sanitized() {
+  local name="compute-sanitizer $2$1" start=$SECONDS tool=$2 code
+  shift 2
+  timeout 250 compute-sanitizer --tool "$tool" --error-exitcode 9 "$@" >"$log/out" 2>&1
+  code=$?
+  told "$name" $code $((SECONDS - start)) "$log/out" \
+    "$(grep -a 'passed, \|SUMMARY' "$log/out" | sed 's/^=* *//' | paste -sd';')"
+}
+
+# One after the other: beside others, initcheck has called memory unwritten that was written.
 sanitize() {
   local tool
-  {
-    for tool in memcheck racecheck initcheck; do
-      printf '%s\t%s\n' "compute-sanitizer $tool" "timeout 250 compute-sanitizer --tool $tool --error-exitcode 9 '$build/tests/conform/test_cuda' quick"
-    done
-    for tool in memcheck racecheck; do
-      printf '%s\t%s\n' "compute-sanitizer $tool, large kernels" "timeout 250 compute-sanitizer --tool $tool --error-exitcode 9 '$build/tests/conform/test_cuda_windows' 1 0 0 30"
-    done
-  } | try_all
+  for tool in memcheck racecheck initcheck; do
+    sanitized '' $tool "$build/tests/conform/test_cuda" quick
+  done
+  for tool in memcheck racecheck; do
+    sanitized ', large kernels' $tool "$build/tests/conform/test_cuda_windows" 1 0 0 30
+  done
 }
 
 for part in $parts; do
