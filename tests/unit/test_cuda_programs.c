@@ -167,7 +167,7 @@ static void on_disk(void) {
   (void)EXPECT_INT(compiles(folder, "entry one"), 0);
   only_file(path);
   (void)EXPECT(stat(path, &s) == 0 && (s.st_mode & 0777) == 0600);
-  (void)EXPECT(strstr(path, "sm_90-nvrtc-13.0.cubin") != NULL);
+  (void)EXPECT(strstr(path, "sm_90-nvrtc-13.0-2.cubin") != NULL);
   (void)EXPECT_INT(compiles(folder, "entry two"), 1);
   empty_folder();
 }

@@ -12,7 +12,11 @@
 
 #include "device/cuda/kernel.h"
 
-enum { CUDA_MOST_TEXTS = 16 }; /* of one program: more of them save nothing */
+enum {
+  CUDA_MOST_TEXTS = 16, /* of one program: more of them save nothing */
+  CUDA_COMPILED =
+      2, /* counts up when the compiler's options change: what is kept was compiled so */
+};
 
 /* What is compiled in one call. */
 typedef struct cuda_job {

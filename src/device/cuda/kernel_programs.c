@@ -54,8 +54,8 @@ status cuda_programs_open(const cuda_programs_options *options, const allocator 
   p->options = (cuda_compile_options){options->compiler, p->arch, major};
   (void)snprintf(p->arch, sizeof p->arch, "--gpu-architecture=sm_%d%d", options->major,
                  options->minor);
-  (void)snprintf(p->target, sizeof p->target, "sm_%d%d-nvrtc-%d.%d", options->major, options->minor,
-                 major, minor);
+  (void)snprintf(p->target, sizeof p->target, "sm_%d%d-nvrtc-%d.%d-%d", options->major,
+                 options->minor, major, minor, CUDA_COMPILED);
   if (pthread_mutex_init(&p->lock, NULL) != 0) {
     memory_free(memory, p);
     return fail(STATUS_SYSTEM, "cuda: cannot make a lock");
