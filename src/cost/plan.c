@@ -47,7 +47,35 @@ typedef struct model {
   double *threads; /* when each is free */
   double *posts;   /* when each communication is done */
   double link[2];  /* when it is free, out and in */
+  double host;     /* when it has issued what came so far */
 } model;
+
+/* Messages of a member, out and in. A reduction by more than two sends its result on. */
+static double messages(const rt_post *post) {
+  double n = post->n_team;
+  switch (post->kind) {
+  case RT_COMM_ALLGATHER: return n;
+  case RT_COMM_REDUCE_SCATTER:
+  case RT_COMM_ALL_TO_ALL: return 2 * (n - 1);
+  case RT_COMM_ALLREDUCE: return n > 2 ? 3 * n - 2 : n;
+  case RT_COMM_GATHER:
+  case RT_COMM_SCATTER:
+  case RT_COMM_REDUCE: return post->root == post->me ? n - 1 : 1;
+  case RT_COMM_BROADCAST:
+  case RT_COMM_SEND:
+  case RT_COMM_RECV: return 1;
+  case RT_COMM_PERMUTE: return 2;
+  case RT_COMM_KIND_COUNT: break;
+  }
+  return 0;
+}
+
+/* A message is a copy between a wait and a record; so is what reduces. */
+static double issue_post_ns(const rt_post *post, const rt_speed *m) {
+  enum { STEPS = 3 };
+  bool reduces = rt_comm_reduces(post->kind);
+  return m->call_ns * STEPS * (reduces + (reduces && m->reads_peers ? 0 : messages(post)));
+}
 
 /* Which ways the bytes go that the model counts. */
 static void directions(rt_comm_kind kind, bool *out, bool *in) {
@@ -60,7 +88,8 @@ static void launch(model *x, const rt_instr *i) {
   for (uint32_t t = 1; t < x->m->threads; t++) {
     if (x->threads[t] < x->threads[best]) best = t;
   }
-  double *stream = &x->streams[i->stream], start = *stream;
+  x->host += x->m->issue_ns;
+  double *stream = &x->streams[i->stream], start = fmax(*stream, x->host);
   if (x->threads[best] > start) start = x->threads[best];
   *stream = start + cost_task_ns(x->plan, &x->plan->tasks[i->task], x->m);
   x->threads[best] = *stream;
@@ -68,7 +97,8 @@ static void launch(model *x, const rt_instr *i) {
 
 static void post(model *x, const rt_instr *i) {
   const rt_post *p = &x->plan->posts[i->task];
-  double start = x->streams[i->stream];
+  x->host += issue_post_ns(p, x->m);
+  double start = fmax(x->streams[i->stream], x->host);
   bool ways[2];
   directions(p->kind, &ways[0], &ways[1]);
   for (int k = 0; k < 2; k++) {
@@ -100,7 +130,7 @@ double cost_plan_ns(const rt_plan *plan, const rt_speed *m, arena *scratch) {
       break;
     }
   }
-  double end = 0;
+  double end = x.host;
   for (uint32_t s = 0; s < plan->n_streams; s++) end = x.streams[s] > end ? x.streams[s] : end;
   return end;
 }

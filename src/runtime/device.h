@@ -56,8 +56,10 @@ typedef struct rt_speed {
   double flops_per_ns, bytes_per_ns; /* f32 operations and bytes of memory, of one compute thread */
   double narrow_flops_per_ns;        /* products of f16 and bf16; 0: as f32 */
   double launch_ns;                  /* to start a task; 0: not known */
+  double issue_ns, call_ns;          /* the host's: for a task; for one step of a communication */
   uint32_t threads;
   bool reads_ahead; /* a task reads while it computes */
+  bool reads_peers; /* a reduction between ranks reads all inputs where they are */
   /* Of communications, where the device moves the data itself; 0: the endpoints' link counts. */
   double link_bytes_per_ns, link_latency_ns, post_ns;
 } rt_speed;

@@ -40,6 +40,10 @@ static void shared(void) {
   (void)EXPECT(near(four.bytes_per_ns, one.bytes_per_ns / 4));
   (void)EXPECT(near(four.link_bytes_per_ns, one.link_bytes_per_ns / 4));
   (void)EXPECT(near(four.launch_ns, one.launch_ns));
+  /* one thread issues for all ranks of a process, each process for itself */
+  rt_speed apart = cuda_speed_model(&m, &(cuda_sharing){.ranks = 4, .gpus = 1, .issued = 1});
+  (void)EXPECT(near(four.issue_ns, 4 * one.issue_ns) && near(four.call_ns, 4 * one.call_ns));
+  (void)EXPECT(one.call_ns > 0 && near(apart.issue_ns, one.issue_ns));
   (void)EXPECT(near(five.flops_per_ns, one.flops_per_ns / 2));
   (void)EXPECT(near(eight.flops_per_ns, five.flops_per_ns));
 }

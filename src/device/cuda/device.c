@@ -163,12 +163,14 @@ static bool all_peers(const cuda_device *d, uint32_t n) {
 static rt_speed device_speed(rt_device *device, uint32_t ranks) {
   cuda_device *d = (cuda_device *)device;
   if (d->world.endpoint) ranks = d->world.endpoint->n_ranks;
-  cuda_sharing s = {.ranks = ranks, .gpus = d->n_gpus};
+  cuda_sharing s = {.ranks = ranks, .gpus = d->n_gpus, .issued = d->world.endpoint ? 1 : ranks};
   s.through_host = d->options.link_host || !all_peers(d, ranks < d->n_gpus ? ranks : d->n_gpus);
   CUcontext caller = cuda_caller_enter(d->cu);
   const cuda_measured *m = cuda_speed_measure(d);
   cuda_caller_leave(d->cu, caller);
-  return cuda_speed_model(m, &s);
+  rt_speed result = cuda_speed_model(m, &s);
+  if (d->options.graph) result.issue_ns = result.call_ns = 0; /* it is launched at once */
+  return result;
 }
 
 /* ---- loaded plans ---- */

@@ -21,6 +21,7 @@ typedef struct cuda_measured {
 /* How a program's ranks lie on GPUs. */
 typedef struct cuda_sharing {
   uint32_t ranks, gpus; /* all of them; GPUs of the machine */
+  uint32_t issued;      /* of the ranks, by one thread of this process; 0: all */
   bool through_host;    /* communications go by way of the host's memory */
 } cuda_sharing;
 

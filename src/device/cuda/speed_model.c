@@ -18,6 +18,9 @@ static const cuda_measured assumed = {
     .peer_hop_ns = 5e3,
 };
 
+/* What issuing a small product, which is launched behind many others, takes the host, over one call. */
+enum { CALLS = 4 };
+
 static double rate(double amount, double ns, double otherwise) {
   return amount > 0 && ns > 0 ? amount / ns : otherwise;
 }
@@ -55,7 +58,10 @@ rt_speed cuda_speed_model(const cuda_measured *m, const cuda_sharing *s) {
       .launch_ns = known(m->launch_ns, assumed.launch_ns),
       .threads = 1,
       .reads_ahead = true,
+      .reads_peers = !s->through_host,
   };
+  out.issue_ns = out.launch_ns * (s->issued ? s->issued : s->ranks);
+  out.call_ns = out.issue_ns / CALLS;
   model_link(m, s, &out);
   return out;
 }
