@@ -98,6 +98,16 @@ fusion empty { x : f32[2, 0, 3]; y = exp(x); return y }
 END
 expect 0 'y: f32[2, 0, 3] empty' run "$dir/empty.weir"
 expect 0 'max_abs=0 max_rel=0 ok' run "$dir/empty.weir" --check --output "y=$dir/empty.npy"
+
+# Millions of terms keep their digits.
+program dot <<'END'
+fusion dot {
+  x : f32[n]
+  y = matmul(x, x)
+  return y
+}
+END
+expect 0 ' ok' run "$dir/dot.weir" -D n=2000000 --threads 1 --check
 # Adding in f32 loses the 1 that f64 keeps: the check fails, and no file is written.
 program lost <<'END'
 fusion lost { s = matmul(cat(full([1], 1e8), ones([1]), full([1], -1e8), dim=0), ones([3])); return s }

@@ -124,6 +124,10 @@ static cpu_matrix transposed(const cpu_matrix *m) {
 }
 
 /* ---- products ---- */
+/* Terms that gemv, which adds them up one behind the other in few sums, gets at a time: of millions the
+ * sums would grow so large that later terms lose their digits. */
+enum { AT_ONCE = 1 << 14 };
+
 /* A product with one row is a matrix times a vector, which gemm does slowly. The vectors' strides are
  * positive, because layout_of() took them; y is cleared here, not scaled by 0, which would keep NaN. */
 #define PRODUCTS(T, gemv, gemm, product)                                                           \
@@ -135,9 +139,12 @@ static cpu_matrix transposed(const cpu_matrix *m) {
     check(layout_of(sb, &lb));                                                                     \
     bool plain = lb.trans == NO_TRANS;                                                             \
     for (int64_t i = 0; !accumulate && i < sc->columns; i++) c[i * step] = 0;                      \
-    blas.gemv(ROW_MAJOR, plain ? TRANS : NO_TRANS, (int)(plain ? sb->rows : sb->columns),          \
-              (int)(plain ? sb->columns : sb->rows), 1, b, lb.ld, a, (int)x_step, 1, c,            \
-              (int)step);                                                                          \
+    for (int64_t k = 0; k < sb->rows; k += AT_ONCE) {                                              \
+      int n = (int)(sb->rows - k < AT_ONCE ? sb->rows - k : AT_ONCE);                              \
+      blas.gemv(ROW_MAJOR, plain ? TRANS : NO_TRANS, plain ? n : (int)sb->columns,                 \
+                plain ? (int)sb->columns : n, 1, b + (plain ? k * lb.ld : k), lb.ld,               \
+                a + k * x_step, (int)x_step, 1, c, (int)step);                                     \
+    }                                                                                              \
   }                                                                                                \
   static void whole_##gemm(const cpu_matrix *sa, const T *a, const cpu_matrix *sb, const T *b,     \
                            const cpu_matrix *sc, T *c, bool accumulate) {                          \
