@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# cuda.sh WEIR MPIRUN FLAVOUR N [gpu]: `mpirun -n N weir run --device cuda`: programs of N ranks that open
+# cuda.sh WEIR MPIRUN FLAVOUR N [gpu|all]: `mpirun -n N weir run --device cuda`: programs of N ranks that open
 # each other's memory, then what goes wrong with one of them. On the stand-ins of tests/standin; with `gpu`
-# on a real one, without what only the stand-ins can do, and with all programs in the same N processes.
-how='' gpu=${5:-}
+# on a real one, without what only the stand-ins can do, and with all programs in the same N processes; with `all`
+# after more instructions, and with more calls that fail.
+how='' gpu=${5:-} all=${5:-}
+[ "$gpu" = gpu ] && all='' || gpu=''
 . tests/mpi/cuda_kit.sh
 
 # ---- programs ----
@@ -34,8 +36,8 @@ ends 2 'graph cannot capture communications between processes' $small --graph
 ends 2 'link host and --comm cuda-ipc exclude' $small --comm cuda-ipc --link host
 
 # ---- a rank that dies, stops, is late ----
-deaths=(0 1 2)
-[ -z "$gpu" ] || deaths=(1)
+deaths=(1)
+[ -z "$all" ] || deaths=(0 1 2)
 for i in "${deaths[@]}"; do dies "$i"; done
 WEIR_FAULT=stop:$last:0 launch 20 -- $small --timeout 2
 [ $rc != 0 ] || wrong 'exit status 0'
@@ -49,9 +51,11 @@ if [ -z "$gpu" ] && [ "$n" = 2 ]; then
     ONLY_LAST=WEIR_STANDIN_FAIL=$call passes $small # through the host
     ONLY_LAST=WEIR_STANDIN_FAIL=$call ends 3 'not all ranks can open' $small --comm cuda-ipc
   done
-  for call in cuMemAlloc:1 cuMemAlloc:2 cuIpcGetMemHandle:2 cuIpcOpenMemHandle:"$n" cuDeviceGetUuid:1 \
-    cuMemHostRegister:1 cuMemHostGetDevicePointer:1 cuStreamWaitValue64:1 cuStreamWriteValue64:1 \
-    cuStreamWriteValue64:3 cuEventRecord:1 cublasLtMatmul:1 kernel:1; do
+  calls=(cuMemAlloc:2 cuIpcOpenMemHandle:"$n" cuMemHostRegister:1 cuStreamWaitValue64:1 cuStreamWriteValue64:3
+    kernel:1)
+  [ -z "$all" ] || calls+=(cuMemAlloc:1 cuIpcGetMemHandle:2 cuDeviceGetUuid:1 cuMemHostGetDevicePointer:1
+    cuStreamWriteValue64:1 cuEventRecord:1 cublasLtMatmul:1)
+  for call in "${calls[@]}"; do
     ONLY_LAST=WEIR_STANDIN_FAIL=$call ends 3 "rank $last: cuda: " $small --timeout 10
   done
 fi
