@@ -113,6 +113,8 @@ ir_proof ir_scalar_divides(ir_scalars *s, ir_scalar b, ir_scalar a);
 typedef ir_scalar (*ir_substitution)(const void *context, uint32_t symbol);
 ir_scalar ir_scalar_substitute(ir_scalars *s, ir_scalar x, ir_substitution with,
                                const void *context);
+/* What has operands, of that kind. */
+ir_scalar ir_scalar_of_kind(ir_scalars *s, ir_scalar_kind kind, ir_scalar a, ir_scalar b);
 /* x with other operands. */
 ir_scalar ir_scalar_with(ir_scalars *s, ir_scalar x, ir_scalar a, ir_scalar b);
 /* Does the symbol occur in x? */

@@ -1,7 +1,7 @@
 /* Scalars made of others: with other operands, with other symbols. */
 #include "ir/scalar.h"
 
-static ir_scalar rebuild(ir_scalars *s, ir_scalar_kind kind, ir_scalar a, ir_scalar b) {
+ir_scalar ir_scalar_of_kind(ir_scalars *s, ir_scalar_kind kind, ir_scalar a, ir_scalar b) {
   switch (kind) {
   case IR_SCALAR_ADD: return ir_scalar_add(s, a, b);
   case IR_SCALAR_MUL: return ir_scalar_mul(s, a, b);
@@ -22,7 +22,7 @@ static ir_scalar rebuild(ir_scalars *s, ir_scalar_kind kind, ir_scalar a, ir_sca
 
 ir_scalar ir_scalar_with(ir_scalars *s, ir_scalar x, ir_scalar a, ir_scalar b) {
   const ir_scalar_node *n = ir_scalar_node_of(s, x);
-  return IR_SAME(a, n->a) && IR_SAME(b, n->b) ? x : rebuild(s, n->kind, a, b);
+  return IR_SAME(a, n->a) && IR_SAME(b, n->b) ? x : ir_scalar_of_kind(s, n->kind, a, b);
 }
 
 ir_scalar ir_scalar_substitute(ir_scalars *s, ir_scalar x, ir_substitution with,

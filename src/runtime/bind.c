@@ -330,6 +330,10 @@ uint32_t rt_plan_rank(const rt_plan *plan, uint32_t stream) {
   return r;
 }
 
+uint32_t rt_plan_first_stream(const rt_plan *plan, uint32_t rank) {
+  return plan->first_stream ? plan->first_stream[rank] : 0;
+}
+
 void rt_plan_destroy(rt_plan *plan) {
   if (!plan) return;
   const allocator *memory = plan->memory.memory;

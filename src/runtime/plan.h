@@ -172,6 +172,8 @@ NODISCARD status rt_plan_join(rt_plan *const *plans, uint32_t n, const allocator
                               rt_plan **result);
 /* Which rank the stream belongs to: an index in the plan, 0 … n_ranks - 1. */
 uint32_t rt_plan_rank(const rt_plan *plan, uint32_t stream);
+/* The calling stream of such a rank. */
+uint32_t rt_plan_first_stream(const rt_plan *plan, uint32_t rank);
 
 /* Floating point operations and bytes moved by a task; for statistics and the sim device. */
 double rt_task_flops(const rt_plan *plan, const rt_task *task);

@@ -35,23 +35,8 @@ static ir_scalar translate_node(shard_ctx *c, const ir_scalar_node n) {
     const ir_chunk_list *l = &c->f->module->scalars.lists.data[n.value];
     return ir_scalar_list(s, l->lengths, l->len);
   }
-  ir_scalar a = shard_translate(c, n.a), b = shard_translate(c, n.b);
-  switch (n.kind) {
-  case IR_SCALAR_ADD: return ir_scalar_add(s, a, b);
-  case IR_SCALAR_MUL: return ir_scalar_mul(s, a, b);
-  case IR_SCALAR_FLOORDIV: return ir_scalar_floordiv(s, a, b);
-  case IR_SCALAR_CEILDIV: return ir_scalar_ceildiv(s, a, b);
-  case IR_SCALAR_MOD: return ir_scalar_mod(s, a, b);
-  case IR_SCALAR_MIN: return ir_scalar_min(s, a, b);
-  case IR_SCALAR_MAX: return ir_scalar_max(s, a, b);
-  case IR_SCALAR_CHUNK: return ir_scalar_chunk(s, a, b);
-  case IR_SCALAR_CHUNK_START: return ir_scalar_chunk_start(s, a, b);
-  case IR_SCALAR_OVERFLOWED:
-  case IR_SCALAR_CONST:
-  case IR_SCALAR_SYMBOL:
-  case IR_SCALAR_LIST: break;
-  }
-  impossible("leaves are translated above");
+  ir_scalar a = shard_translate(c, n.a);
+  return ir_scalar_of_kind(s, n.kind, a, shard_translate(c, n.b));
 }
 
 ir_scalar shard_translate(shard_ctx *c, ir_scalar x) {

@@ -17,6 +17,7 @@
 #include "crowd.h"
 #include "device_kit.h"
 #include "gen.h"
+#include "machines.h"
 #include "order_machine.h"
 #include "refusals.h"
 #include "test.h"
@@ -48,9 +49,6 @@ static arguments asked;
 
 static const char *const pipelines[] = {"auto",       "collective", "p2p",
                                         "p2p-offset", "ring",       "broadcast"};
-static _Thread_local rt_device *one_thread, *two_threads, *hostile;
-/* --cuda: directly, and over the host; --nccl: directly, and as a graph */
-static _Thread_local rt_device *gpu[2];
 static uint32_t n_devices = DEVICES;
 static bool all_devices; /* --devices: one mesh has all of them */
 static bool compile_only;
@@ -539,30 +537,21 @@ static void close_spread(void) {
   }
 }
 
+/* --cuda: directly, and over the host; --nccl: directly, and as a graph. */
 static bool open_devices(void) {
-  one_thread = kit_device(1, false);
-  two_threads = kit_device(2, false);
-  hostile = kit_device(1, true);
-  if (asked.cuda && !asked.ranks) {
-    rt_device_options first = {.carrier = asked.nccl ? RT_CARRIER_NCCL : RT_CARRIER_NONE},
-                      other = first;
-    if (asked.nccl) other.graph = true;
-    else other.link_host = true;
-    gpu[0] = kit_gpu(first);
-    gpu[1] = gpu[0] ? kit_gpu(other) : NULL;
-  }
-  bool opened = !asked.ranks || open_spread(asked.nccl);
-  if (one_thread && two_threads && hostile && (!asked.cuda || asked.ranks || gpu[1]) && opened)
-    return true;
+  rt_carrier carrier = asked.nccl ? RT_CARRIER_NCCL : RT_CARRIER_NONE;
+  rt_device_options ways[] = {
+      {.carrier = carrier},
+      {.carrier = carrier, .graph = asked.nccl, .link_host = !asked.nccl},
+  };
+  if (!machines_open(asked.cuda && !asked.ranks ? ways : NULL)) return false;
+  if (!asked.ranks || open_spread(asked.nccl)) return true;
   fprintf(stderr, "%s\n", kit_reason);
   return false;
 }
 
 static void close_devices(void) {
-  rt_device *cpu[] = {one_thread, two_threads, hostile};
-  for (int i = 0; i < 3; i++)
-    if (cpu[i]) cpu[i]->ops->close(cpu[i]);
-  for (int i = 0; i < 2; i++) rt_device_cuda.close(gpu[i]);
+  machines_close();
   close_spread();
 }
 

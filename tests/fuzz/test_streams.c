@@ -11,6 +11,7 @@
 
 #include "crowd.h"
 #include "gen.h"
+#include "machines.h"
 #include "stream_kit.h"
 #include "test.h"
 #include "why_kit.h"
@@ -27,8 +28,6 @@ typedef struct trial {
   bool keep_waits, print;
 } trial;
 
-static _Thread_local rt_device *one_thread, *two_threads, *hostile;
-static _Thread_local rt_device *gpu[2]; /* --cuda: directly, and as a graph */
 static bool compile_only;
 static _Atomic uint64_t n_refused, n_lowered, n_outputs, n_compared, n_launches, n_waits, n_loops;
 static _Atomic bool seen[IR_OP_COUNT];
@@ -321,24 +320,10 @@ static void check_coverage(uint64_t done) {
   EXPECT(n_compared * 10 > n_outputs * 9);
 }
 
+/* --cuda: directly, and as a graph. */
 static bool open_devices(void) {
-  one_thread = kit_device(1, false);
-  two_threads = kit_device(2, false);
-  hostile = kit_device(1, true);
-  if (asked.cuda) {
-    gpu[0] = kit_gpu((rt_device_options){0});
-    gpu[1] = gpu[0] ? kit_gpu((rt_device_options){.graph = true}) : NULL;
-  }
-  if (one_thread && two_threads && hostile && (!asked.cuda || gpu[1])) return true;
-  fprintf(stderr, "%s\n", kit_reason);
-  return false;
-}
-
-static void close_devices(void) {
-  rt_device *cpu[] = {one_thread, two_threads, hostile};
-  for (int i = 0; i < 3; i++)
-    if (cpu[i]) cpu[i]->ops->close(cpu[i]);
-  for (int i = 0; i < 2; i++) rt_device_cuda.close(gpu[i]);
+  static const rt_device_options ways[] = {{.graph = false}, {.graph = true}};
+  return machines_open(asked.cuda ? ways : NULL);
 }
 
 static bool try_numbered(uint64_t at) { return try_seed(asked.first + at, asked.one); }
@@ -349,7 +334,7 @@ int main(int argc, char **argv) {
   c.threads = asked.threads;
   c.open = open_devices;
   c.try_one = try_numbered;
-  c.close = close_devices;
+  c.close = machines_close;
   if (!crowd_run(&c)) return 3;
   test_passed = c.passed;
   test_failed = c.failed;

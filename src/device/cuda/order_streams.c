@@ -35,10 +35,6 @@ static turns *turns_of(const sparer *x, uint32_t stream) {
   return &x->turns[rt_plan_rank(x->k->plan, stream)];
 }
 
-static uint32_t calling_stream(const rt_plan *plan, uint32_t rank) {
-  return plan->first_stream ? plan->first_stream[rank] : 0;
-}
-
 /* ---- who takes turns ---- */
 /* A product may be spread over its inner dimension too. */
 static bool is_large(const cuda_maker *k, uint32_t task) {
@@ -59,7 +55,7 @@ static bool is_in_turn(const sparer *x, const cuda_step *s, const uint32_t *know
   if (!is_large(x->k, s->index)) return false;
   for (uint32_t c = 0; c < n; c++) {
     bool is_lane = c >= plan->n_streams, others = is_lane || rt_plan_rank(plan, c) != rank;
-    if ((others || c == calling_stream(plan, rank)) && t->known[c] > known[c]) return false;
+    if ((others || c == rt_plan_first_stream(plan, rank)) && t->known[c] > known[c]) return false;
     later = later || (is_lane && known[c] > t->known[c]);
   }
   return later;
@@ -79,7 +75,7 @@ static void find_turns(sparer *x) {
   bool possible = k->options->large > 0 && cuda_knows_init(&all, k);
   for (uint32_t s = 0; s < k->plan->n_streams + o->n_lanes; s++)
     x->alone[s] = !possible || s >= k->plan->n_streams ||
-                  s == calling_stream(k->plan, rt_plan_rank(k->plan, s));
+                  s == rt_plan_first_stream(k->plan, rt_plan_rank(k->plan, s));
   if (!possible) return;
   bool *works = ARENA_ARRAY(k->memory, k->plan->n_streams, bool);
   for (uint32_t r = 0; r < o->n_ranks; r++)
@@ -167,7 +163,7 @@ static void rewrite(sparer *x) {
       else work(x, s);
     }
     for (uint32_t r = 0; r < o->n_ranks && i + 1 == plan->n_instrs; r++)
-      wait_now(x, calling_stream(plan, r), calling_stream(plan, r));
+      wait_now(x, rt_plan_first_stream(plan, r), rt_plan_first_stream(plan, r));
     o->upto[i] = x->steps.len;
   }
   o->steps.data = x->steps.data;

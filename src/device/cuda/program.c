@@ -361,7 +361,7 @@ static void place_blocks(cuda_loaded *l) {
 static status make_streams(cuda_loaded *l) {
   for (uint32_t s = 0; s < l->n_streams; s++) {
     cuda_stream *x = &l->streams[s];
-    bool is_main = s == 0 || (s < plan_of(l)->n_streams && x->rank != l->streams[s - 1].rank);
+    bool is_main = s == cuda_main_stream(l, x->rank);
     if ((!x->used && !is_main) || !cuda_is_here(l, x->rank)) continue;
     TRY(make_current(l, x->rank));
     int least = 0, most = 0;

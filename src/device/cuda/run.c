@@ -7,7 +7,7 @@
 static const rt_plan *plan_of(const cuda_loaded *l) { return l->plan; }
 
 uint32_t cuda_main_stream(const cuda_loaded *l, uint32_t rank) {
-  return plan_of(l)->first_stream ? plan_of(l)->first_stream[rank] : 0;
+  return rt_plan_first_stream(plan_of(l), rank);
 }
 
 static CUresult make_current(cuda_loaded *l, uint32_t rank) {
