@@ -68,8 +68,15 @@ typedef struct ir_op_data {
   uint32_t n_operands;
   const ir_attr *attrs; /* one per attribute param, in the table's order */
   ir_tensor result;
+  uint32_t n_more; /* further results, in the order of the op's table row */
+  const ir_tensor *more;
   uint32_t why; /* of an operation that lowering inserted; 0: of the definition */
 } ir_op_data;
+
+static inline uint32_t ir_op_n_results(const ir_op_data *o) { return 1 + o->n_more; }
+static inline ir_tensor ir_op_result(const ir_op_data *o, uint32_t k) {
+  return k == 0 ? o->result : o->more[k - 1];
+}
 
 /* Something that must hold for the bound extents; checked when shapes are bound. */
 typedef enum ir_constraint_kind {

@@ -77,18 +77,79 @@ typedef struct rt_operand {
   const ir_number *number; /* NUMBER */
 } rt_operand;
 
-/* One launch: run `code` on the operands into the result view. */
-typedef struct rt_task {
+/* ---- bodies: several operations in one launch ----
+ *
+ * A body is a list of steps in program order. Step i computes one operation from the parameters of the
+ * body (the operands of its task), numbers, and results of earlier steps. Results of steps have no memory
+ * that anybody else can see; each is rounded to its dtype, as if it had a buffer. What a task writes are
+ * the values in `results`, one for each of its result views.
+ *
+ * Tasks whose bodies differ in nothing share one rt_body: equal bodies are equal pointers. */
+enum { RT_MAX_STEPS_OF_BODY = 256, RT_MAX_RESULTS = 16 };
+
+typedef enum rt_value_kind {
+  RT_VALUE_NONE,  /* an operand that was left out */
+  RT_VALUE_PARAM, /* operand `index` of the task */
+  RT_VALUE_STEP,  /* result `result` of step `index` */
+  RT_VALUE_NUMBER,
+} rt_value_kind;
+
+typedef struct rt_value {
+  rt_value_kind kind;
+  uint32_t index;
+  uint32_t result;
+  uint32_t sliced; /* of an operand of a step, as in rt_operand */
+  const ir_number *number;
+} rt_value;
+
+typedef struct rt_shape {
+  ir_dtype dtype;
+  uint32_t rank;
+  const int64_t *extents;
+} rt_shape;
+
+/* One operation. Everything has the meaning it has in rt_task. */
+typedef struct rt_step {
   ir_opcode code;
-  uint32_t result; /* view */
+  ir_dtype compute;
   uint32_t n_operands;
-  ir_dtype compute; /* POINTWISE: the dtype computed in */
-  const rt_operand *operands;
-  const rt_attr *attrs; /* one per attribute param of the op, in table order */
+  const rt_value *operands;
+  const rt_attr *attrs;
+  uint32_t n_results;
+  const rt_shape *results; /* of what is computed here: the window, where there is one */
+  const int64_t *offset, *whole;
+} rt_step;
+
+typedef struct rt_body {
+  uint32_t n_params, n_steps, n_results;
+  const rt_shape *params; /* the dtypes and extents of the task's operands */
+  const rt_step *steps;
+  const rt_value *results; /* PARAM or STEP */
+} rt_body;
+
+/* The dtype and extents of a value that is a parameter or a result of a step. */
+const rt_shape *rt_value_shape(const rt_body *body, const rt_value *v);
+
+/* One launch: run `code`, or the body if there is one, on the operands into the result views. */
+typedef struct rt_task {
+  ir_opcode code;  /* NONE: it has a body */
+  uint32_t result; /* view */
+  uint32_t n_more; /* further results */
+  const uint32_t *more;
+  uint32_t n_operands;
+  ir_dtype compute;           /* POINTWISE: the dtype computed in */
+  const rt_operand *operands; /* of a body all are views */
+  const rt_attr *attrs;       /* one per attribute param of the op, in table order */
   /* Where the result is a part of the operation's whole result: where it begins, per dimension, and
    * the extents of the whole. Otherwise both are NULL. */
   const int64_t *offset, *whole;
+  const rt_body *body; /* NULL: a single operation */
 } rt_task;
+
+static inline uint32_t rt_task_n_results(const rt_task *t) { return 1 + t->n_more; }
+static inline uint32_t rt_task_result(const rt_task *t, uint32_t k) {
+  return k == 0 ? t->result : t->more[k - 1];
+}
 
 /* One communication, as one rank posts it; see rt_comm_request. */
 typedef struct rt_post {
