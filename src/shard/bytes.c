@@ -175,7 +175,7 @@ static bool operand_differs(shard_ctx *c, const ir_op_data *op, uint32_t i) {
 typedef struct plan {
   uint32_t operand;
   ir_mesh mesh;
-  ir_scalar index[IR_MESH_MAX_RANK]; /* none: not sharded */
+  shard_leaf leaves[IR_MESH_MAX_RANK]; /* not present: not sharded */
 } plan;
 
 static bool on_reduction(shard_view *v, ir_scalar index) {
@@ -192,7 +192,7 @@ static bool make_plan(shard_view *v, shard_changes changes, plan *p) {
   for (uint32_t k = 0; k < IR_MESH_MAX_RANK; k++) {
     bool changed = changes.changed >> k & 1;
     shard_leaf leaf = shard_leaf_of(v, changed ? &v->from : &v->to, k);
-    p->index[k] = leaf.present ? leaf.index : (ir_scalar){0};
+    if (leaf.present) p->leaves[k] = leaf;
     if (leaf.mixed || (leaf.present && on_reduction(v, leaf.index))) return false;
   }
   return p->mesh.id != 0;
@@ -205,8 +205,8 @@ static bool fits_plan(shard_ctx *c, const ir_op_data *op, uint32_t i, const plan
   if (v.from.mesh.id == 0) return false;
   if (!ir_mesh_same(ir_mesh_at(c->f, v.from.mesh), ir_mesh_at(c->f, p->mesh))) return false;
   for (uint32_t k = 0; k < IR_MESH_MAX_RANK; k++) {
-    shard_leaf have = shard_leaf_of(&v, &v.from, k), want = {0};
-    if (p->index[k].id) want = shard_leaf_from(c, p->index[k]);
+    shard_leaf have = shard_leaf_of(&v, &v.from, k);
+    shard_leaf want = p->leaves[k].present ? shard_leaf_seen(c, p->leaves[k]) : (shard_leaf){0};
     if (shard_leaf_compare(c, &have, &want) == SHARD_DIFFERENT) return false;
   }
   return true;

@@ -178,7 +178,7 @@ static bool streams_over_pieces(rule *r, bool *swizzled) {
   for (uint32_t i = 0; i < loop.len; i++) {
     if (ir_axis_at(f, loop.data[i])->mark.kind != IR_MARK_STREAM) continue;
     ir_axis a = before_swizzle(f, loop.data[i], (uint32_t)r->m->mesh_axis, swizzled);
-    shard_leaf leaf = shard_leaf_from(r->v.c, shard_index_of(&r->v, &r->v.to, a));
+    shard_leaf leaf = shard_leaf_at(&r->v, &r->v.to, a);
     if (shard_leaf_compare(r->v.c, &r->from, &leaf) != SHARD_EQUAL) continue;
     if (!one_per_device(r, a)) continue;
     r->m->stream = loop.data[i];
@@ -196,18 +196,18 @@ static shard_comm_kind gathering(rule *r, bool in_place) {
   return swizzled ? SHARD_COLLECTIVE_PERMUTE : SHARD_BROADCAST;
 }
 
-static ir_scalar unswizzled_index(rule *r, const shard_side *side, const shard_axis *a) {
+static shard_leaf unswizzled(rule *r, const shard_side *side, const shard_axis *a) {
   ir_axis axis = a->loop;
   if (a->swizzled) axis = ir_transform_at(r->v.c->f, ir_axis_at(r->v.c->f, axis)->def)->in[0];
-  return shard_index_of(&r->v, side, axis);
+  return shard_leaf_at(&r->v, side, axis);
 }
 
 /* The same pieces, dealt out in another order. */
 static bool only_turned(rule *r) {
   const shard_axis *a = axis_before(r), *b = axis_after(r);
   if (!a->swizzled && !b->swizzled) return false;
-  ir_scalar x = unswizzled_index(r, &r->v.from, a), y = unswizzled_index(r, &r->v.to, b);
-  return ir_scalar_eq(&r->v.c->s, x, y) == IR_TRUE;
+  shard_leaf x = unswizzled(r, &r->v.from, a), y = unswizzled(r, &r->v.to, b);
+  return shard_leaf_compare(r->v.c, &x, &y) == SHARD_EQUAL;
 }
 
 static shard_comm_kind recutting(rule *r, bool in_place) {

@@ -84,11 +84,17 @@ typedef struct shard_view {
   shard_side from, to;
 } shard_view;
 
+/* Which piece of something a device, or an iteration, has.
+ *
+ * The index of an axis with one position is 0, and so is that of every part of it: such an index says
+ * nothing about what it is a part of. A leaf whose index mentions no position is fixed: one device holds
+ * everything along `dim`, and the others nothing. Two of them are alike only along one dimension. */
 typedef struct shard_leaf {
-  bool present; /* devices hold different pieces; a constant index means that one holds all */
+  bool present; /* devices hold different pieces */
   bool mixed;   /* cut in a way that no operand or result can match */
+  bool fixed;
   ir_scalar index;
-  ir_axis axis; /* the marked one */
+  ir_axis dim; /* of a fixed one: the root axis of the result; none: not an axis of both sides */
 } shard_leaf;
 
 void shard_view_open(shard_ctx *c, const ir_op_data *op, uint32_t operand, shard_view *v);
@@ -96,7 +102,10 @@ void shard_view_open(shard_ctx *c, const ir_op_data *op, uint32_t operand, shard
 ir_scalar shard_index_of(shard_view *v, const shard_side *side, ir_axis a);
 /* What devices hold along mesh axis k. */
 shard_leaf shard_leaf_of(shard_view *v, const shard_side *side, uint32_t k);
-shard_leaf shard_leaf_from(shard_ctx *c, ir_scalar index);
+/* What is held along an axis of the side, if it were marked. */
+shard_leaf shard_leaf_at(shard_view *v, const shard_side *side, ir_axis a);
+/* A leaf of the result as the operand of the view opened last sees it. */
+shard_leaf shard_leaf_seen(shard_ctx *c, shard_leaf leaf);
 
 typedef enum shard_relation {
   SHARD_BOTH_ABSENT, /* sharded on neither side */
@@ -104,9 +113,6 @@ typedef enum shard_relation {
   SHARD_DIFFERENT,
 } shard_relation;
 shard_relation shard_leaf_compare(shard_ctx *c, const shard_leaf *from, const shard_leaf *to);
-/* The same for leaves of the two sides. Where one device holds everything, it must be along the same
- * dimension: the others hold nothing of that. */
-shard_relation shard_view_compare(shard_view *v, const shard_leaf *from, const shard_leaf *to);
 shard_relation shard_relate(shard_view *v, uint32_t k);
 /* Mesh axes that exist on either side. */
 uint32_t shard_view_rank(const shard_view *v);

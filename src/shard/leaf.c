@@ -208,12 +208,30 @@ static void collect(const shard_ctx *c, ir_scalar x, bool seen[4]) {
   if (n->b.id) collect(c, n->b, seen);
 }
 
-shard_leaf shard_leaf_from(shard_ctx *c, ir_scalar index) {
+/* The root axis of the result that the axis is a part of; none: of nothing that both sides have. */
+static ir_axis dimension_of(const shard_view *v, const shard_side *side, ir_axis a) {
+  const ir_func *f = v->c->f;
+  ir_pair pairs[IR_MAX_RANK];
+  uint32_t n = ir_map_pairs(f, v->op, v->operand, pairs);
+  for (uint32_t i = 0; i < n; i++) {
+    ir_axis mine = side == &v->from ? pairs[i].producer : pairs[i].consumer;
+    if (shard_descends(f, a, mine)) return pairs[i].consumer;
+  }
+  return (ir_axis){0};
+}
+
+shard_leaf shard_leaf_seen(shard_ctx *c, shard_leaf leaf) {
   bool seen[4] = {false};
-  collect(c, index, seen);
-  shard_leaf leaf = {.index = index};
+  collect(c, leaf.index, seen);
   leaf.present = seen[SHARD_MAPPED] || seen[SHARD_BLOCKED] || !seen[SHARD_FREE];
   leaf.mixed = seen[SHARD_BLOCKED] || (seen[SHARD_MAPPED] && seen[SHARD_FREE]);
+  leaf.fixed = !seen[SHARD_MAPPED];
+  return leaf;
+}
+
+shard_leaf shard_leaf_at(shard_view *v, const shard_side *side, ir_axis a) {
+  shard_leaf leaf = shard_leaf_seen(v->c, (shard_leaf){.index = shard_index_of(v, side, a)});
+  if (leaf.fixed) leaf.dim = dimension_of(v, side, a);
   return leaf;
 }
 
@@ -225,9 +243,7 @@ shard_leaf shard_leaf_of(shard_view *v, const shard_side *side, uint32_t k) {
     const ir_axis_data *a = ir_axis_at(f, loop.data[i]);
     if (a->mark.kind != IR_MARK_MESH || a->mark.mesh_axis != k) continue;
     if (a->kind == IR_AXIS_REDUCTION || a->kind == IR_AXIS_BROADCAST) continue;
-    shard_leaf leaf = shard_leaf_from(v->c, shard_index_of(v, side, loop.data[i]));
-    leaf.axis = loop.data[i];
-    return leaf;
+    return shard_leaf_at(v, side, loop.data[i]);
   }
   return (shard_leaf){0};
 }
@@ -235,27 +251,9 @@ shard_leaf shard_leaf_of(shard_view *v, const shard_side *side, uint32_t k) {
 shard_relation shard_leaf_compare(shard_ctx *c, const shard_leaf *from, const shard_leaf *to) {
   if (from->mixed || to->mixed || from->present != to->present) return SHARD_DIFFERENT;
   if (!from->present) return SHARD_BOTH_ABSENT;
+  bool alike = !from->fixed || (from->dim.id && IR_SAME(from->dim, to->dim));
   bool equal = ir_scalar_eq(&c->s, from->index, to->index) == IR_TRUE;
-  return equal ? SHARD_EQUAL : SHARD_DIFFERENT;
-}
-
-static bool same_dimension(const shard_view *v, ir_axis from, ir_axis to) {
-  const ir_func *f = v->c->f;
-  ir_pair pairs[IR_MAX_RANK];
-  uint32_t n = ir_map_pairs(f, v->op, v->operand, pairs);
-  for (uint32_t i = 0; i < n; i++) {
-    bool reads = shard_descends(f, from, pairs[i].producer);
-    if (reads && shard_descends(f, to, pairs[i].consumer)) return true;
-  }
-  return false;
-}
-
-shard_relation shard_view_compare(shard_view *v, const shard_leaf *from, const shard_leaf *to) {
-  shard_relation relation = shard_leaf_compare(v->c, from, to);
-  bool constant =
-      relation == SHARD_EQUAL && ir_scalar_is_const(&v->c->s, from->index, &(int64_t){0});
-  if (!constant || !from->axis.id || !to->axis.id) return relation;
-  return same_dimension(v, from->axis, to->axis) ? SHARD_EQUAL : SHARD_DIFFERENT;
+  return equal && alike ? SHARD_EQUAL : SHARD_DIFFERENT;
 }
 
 /* Equal indexes on lines of different length: one side has devices without a piece, for which the
@@ -268,7 +266,7 @@ static bool same_length(const shard_view *v, uint32_t k) {
 
 shard_relation shard_relate(shard_view *v, uint32_t k) {
   shard_leaf from = shard_leaf_of(v, &v->from, k), to = shard_leaf_of(v, &v->to, k);
-  shard_relation relation = shard_view_compare(v, &from, &to);
+  shard_relation relation = shard_leaf_compare(v->c, &from, &to);
   return relation == SHARD_EQUAL && !same_length(v, k) ? SHARD_DIFFERENT : relation;
 }
 

@@ -9,9 +9,7 @@ static shard_leaf needed_leaf(shard_view *v, uint32_t k) {
   shard_placement_of(v->c->f, v->to.tensor, &p);
   bool alone = p.mesh.id && ir_mesh_size(ir_mesh_at(v->c->f, p.mesh), k) <= 1;
   if (!p.axes[k].reduced.id || alone) return shard_leaf_of(v, &v->to, k);
-  shard_leaf leaf = shard_leaf_from(v->c, shard_index_of(v, &v->to, p.axes[k].reduced));
-  leaf.axis = p.axes[k].reduced;
-  return leaf;
+  return shard_leaf_at(v, &v->to, p.axes[k].reduced);
 }
 
 /* The bias of a linear is added to what is left when the partial results are added up. */
@@ -38,7 +36,7 @@ bool shard_operand_fits(shard_ctx *c, const ir_op_data *op, uint32_t operand) {
   for (uint32_t k = 0; k < shard_view_rank(&v); k++) {
     shard_leaf a = shard_leaf_of(&v, &v.from, k);
     shard_leaf b = is_bias(op, operand) ? shard_leaf_of(&v, &v.to, k) : needed_leaf(&v, k);
-    shard_relation r = shard_view_compare(&v, &a, &b);
+    shard_relation r = shard_leaf_compare(c, &a, &b);
     if (r == SHARD_DIFFERENT) return false;
     if (r == SHARD_EQUAL) kept |= 1u << k;
   }

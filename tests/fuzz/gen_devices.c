@@ -197,7 +197,27 @@ static void turn(model *m, const model_tensor *t, uint32_t at, uint32_t k) {
   buffer_printf(&m->tail, "    %s.swizzle(%u, mesh.%c)\n", t->name, at, "xyz"[other]);
 }
 
+/* What was added later takes random numbers of its own, so that seeds keep their programs. */
+static gen_random begin_aside(model *m) {
+  gen_random kept = m->random;
+  m->random.state ^= 0x5bd1e9955bd1e995u;
+  return kept;
+}
+
+/* In place of the axis, what a split into single positions leaves of it: one, at index 0. */
+static uint32_t descend(model *m, model_tensor *t, uint32_t at) {
+  gen_random kept = begin_aside(m);
+  const model_axis *a = &t->axes[at];
+  bool goes = a->size > 0 && !a->never && !a->marked && a->kind == AXIS_ITERATION && t->n_axes < 8;
+  goes = goes && chance(m, 4);
+  if (goes) write_split(m, t, at++, true, a->size);
+  if (goes) t->axes[at - 1].never = t->axes[at].loose = true;
+  m->random = kept;
+  return at;
+}
+
 static void cut(model *m, model_tensor *t, uint32_t at, uint32_t k, cut_kind kind) {
+  at = descend(m, t, at);
   int64_t devices = model_mesh_size(&m->meshes[t->mesh], k);
   bool whole = t->axes[at].size == devices && !t->axes[at].never && chance(m, 70);
   bool reduction = t->axes[at].kind == AXIS_REDUCTION;
@@ -227,12 +247,6 @@ static void cut_along(model *m, model_tensor *t, const placement *p, uint32_t k)
 }
 
 /* ---- streams ---- */
-/* What was added later takes random numbers of its own, so that seeds keep their programs. */
-static gen_random begin_aside(model *m) {
-  gen_random kept = m->random;
-  m->random.state ^= 0x5bd1e9955bd1e995u;
-  return kept;
-}
 
 /* A second stream beside the one at `first`: over what that one leaves of its dimension, or over slices of
  * another one, which may lie outside. */
