@@ -169,15 +169,31 @@ static bool equal_operands(const rt_plan *plan, const rt_operand *a, const rt_op
   return false;
 }
 
+/* Do the same operands share their buffers with the same results? Kernels of bodies ask for that. */
+static bool equal_places(const rt_plan *plan, const rt_task *a, const rt_task *b) {
+  const rt_view *views = plan->views;
+  for (uint32_t r = 0; a->body && r < rt_task_n_results(a); r++)
+    for (uint32_t k = 0; k < a->n_operands; k++) {
+      bool in_a = views[rt_task_result(a, r)].buffer == views[a->operands[k].view].buffer;
+      bool in_b = views[rt_task_result(b, r)].buffer == views[b->operands[k].view].buffer;
+      if (in_a != in_b) return false;
+    }
+  return true;
+}
+
 /* Lists of a bound plan that are equal are one. */
 bool rt_task_equal(const rt_plan *plan, const rt_task *a, const rt_task *b, int64_t modulus_bytes) {
   if (a->code != b->code || a->compute != b->compute || a->n_operands != b->n_operands ||
       a->attrs != b->attrs || a->offset != b->offset || a->whole != b->whole ||
+      a->body != b->body || a->n_more != b->n_more ||
       !equal_views(&plan->views[a->result], &plan->views[b->result], modulus_bytes))
     return false;
+  for (uint32_t k = 0; k < a->n_more; k++)
+    if (!equal_views(&plan->views[a->more[k]], &plan->views[b->more[k]], modulus_bytes))
+      return false;
   for (uint32_t k = 0; k < a->n_operands; k++)
     if (!equal_operands(plan, &a->operands[k], &b->operands[k], modulus_bytes)) return false;
-  return true;
+  return equal_places(plan, a, b);
 }
 
 static uint64_t hash_view(uint64_t hash, const rt_view *v, int64_t modulus) {
@@ -189,7 +205,7 @@ static uint64_t hash_view(uint64_t hash, const rt_view *v, int64_t modulus) {
 uint64_t rt_task_hash(const rt_plan *plan, const rt_task *t, int64_t modulus_bytes) {
   uint64_t hash = hash_mix(hash_mix(0, (uint64_t)t->code), (uintptr_t)t->attrs);
   hash = hash_mix(hash_mix(hash, (uintptr_t)t->offset), (uintptr_t)t->whole);
-  hash = hash_view(hash, &plan->views[t->result], modulus_bytes);
+  hash = hash_view(hash_mix(hash, (uintptr_t)t->body), &plan->views[t->result], modulus_bytes);
   for (uint32_t k = 0; k < t->n_operands; k++) {
     const rt_operand *o = &t->operands[k];
     if (o->kind == RT_OPERAND_VIEW)

@@ -37,7 +37,8 @@ static status prepare_task(cpu_program *p, table *known, uint32_t t) {
   kernel_key key = {p, task};
   uint64_t hash = rt_task_hash(p->plan, task, 1);
   uint32_t found = table_find(known, hash, serves, &key);
-  if (task->n_operands + 1 > p->max_starts) p->max_starts = task->n_operands + 1;
+  uint32_t n_starts = cpu_kernel_n_starts(task);
+  if (n_starts > p->max_starts) p->max_starts = n_starts;
   if (found) {
     p->kernels[t] = p->kernels[found - 1];
     return STATUS_OK;

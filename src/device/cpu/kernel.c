@@ -1,5 +1,6 @@
 /* From a task to a kernel: operands, attributes, windows, and the table of families. */
 #include "device/cpu/kernel_internal.h"
+#include "device/cpu/tile/body.h"
 
 /* ---- operands ---- */
 rt_view cpu_operand(const cpu_call *c, uint32_t k) {
@@ -146,8 +147,13 @@ static cpu_call call_of(const rt_plan *plan, const rt_task *task, arena *memory)
 
 status cpu_kernel_prepare(const rt_plan *plan, const rt_task *task, arena *memory,
                           const cpu_kernel **result) {
-  cpu_call c = call_of(plan, task, memory);
   cpu_kernel *k;
+  if (task->body) {
+    TRY(cpu_prepare_body(plan, task, memory, &k));
+    *result = k;
+    return STATUS_OK;
+  }
+  cpu_call c = call_of(plan, task, memory);
   if (rt_view_is_empty(c.result)) k = cpu_kernel_new(&c, sizeof *k, run_nothing);
   else TRY(family_prepare(c.info->family)(&c, &k));
   *result = k;

@@ -27,8 +27,11 @@ NODISCARD status cpu_kernel_prepare(const rt_plan *plan, const rt_task *task, ar
 size_t cpu_kernel_scratch_bytes(const cpu_kernel *k);
 enum { CPU_SCRATCH_ALIGN = 64 };
 
-/* Where the views of a task begin: its result, then one per operand (NULL where that is no view).
- * bases: the address of each buffer of the plan. */
+/* Where the views of a task begin: its result, then one per operand (NULL where that is no view), then its
+ * further results. bases: the address of each buffer of the plan. */
+static inline uint32_t cpu_kernel_n_starts(const rt_task *task) {
+  return task->n_operands + rt_task_n_results(task);
+}
 static inline void cpu_kernel_starts(const rt_plan *plan, const rt_task *task, char *const *bases,
                                      char **starts) {
   const rt_view *r = &plan->views[task->result];
@@ -37,6 +40,10 @@ static inline void cpu_kernel_starts(const rt_plan *plan, const rt_task *task, c
     const rt_operand *o = &task->operands[k];
     const rt_view *x = o->kind == RT_OPERAND_VIEW ? &plan->views[o->view] : NULL;
     starts[k + 1] = x ? bases[x->buffer] + x->offset_bytes : NULL;
+  }
+  for (uint32_t k = 0; k < task->n_more; k++) {
+    const rt_view *more = &plan->views[task->more[k]];
+    starts[1 + task->n_operands + k] = bases[more->buffer] + more->offset_bytes;
   }
 }
 

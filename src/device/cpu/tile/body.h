@@ -1,0 +1,22 @@
+/* Tasks with a body (rt_body): several operations in one launch.
+ *
+ * A body runs as tile programs (program.h) where it has a form for them, otherwise step by step. */
+#ifndef WEIR_DEVICE_CPU_TILE_BODY_H
+#define WEIR_DEVICE_CPU_TILE_BODY_H
+
+#include "device/cpu/kernel_internal.h"
+
+/* Makes a task with a body ready. */
+NODISCARD status cpu_prepare_body(const rt_plan *plan, const rt_task *task, arena *memory,
+                                  cpu_kernel **result);
+
+/* The form that every body has: each step is the kernel of its operation, and results of steps that nobody
+ * else sees are dense arrays in scratch memory. */
+NODISCARD status cpu_prepare_steps(const rt_plan *plan, const rt_task *task, arena *memory,
+                                   cpu_kernel **result);
+
+/* Does a result of the task share a buffer with one of its operands? Then nothing may be written to it
+ * before everything has been read. */
+bool cpu_body_in_place(const rt_plan *plan, const rt_task *task);
+
+#endif
