@@ -107,7 +107,7 @@ static inline void team_member_begin(team *t, uint32_t r) {
 }
 
 static inline status team_launch(team *t, uint32_t r, const rt_task *task) {
-  char *starts[RT_MAX_OPERANDS + 1];
+  char *starts[CPU_MAX_STARTS];
   const cpu_kernel *k;
   TRY(cpu_kernel_prepare(t->plans[r], task, &t->s->memory, &k));
   char *scratch =

@@ -83,7 +83,7 @@ static inline char *machine_address(const machine *m, const cuda_place *p) {
 
 static inline void machine_task(machine *m, const rt_task *task) {
   const cpu_kernel *k;
-  char *starts[RT_MAX_OPERANDS + 1];
+  char *starts[CPU_MAX_STARTS];
   check(cpu_kernel_prepare(m->plan, task, &m->memory, &k) == STATUS_OK);
   cpu_kernel_starts(m->plan, task, m->bases, starts);
   char *scratch = arena_alloc(&m->memory, cpu_kernel_scratch_bytes(k) + CPU_SCRATCH_ALIGN);

@@ -97,7 +97,8 @@ static void add_task(check_analysis *c, uint32_t step, const rt_task *task) {
   for (uint32_t k = 0; k < task->n_operands; k++)
     if (task->operands[k].kind == RT_OPERAND_VIEW)
       add_access(c, step, task->operands[k].view, false);
-  add_access(c, step, task->result, true);
+  for (uint32_t k = 0; k < rt_task_n_results(task); k++)
+    add_access(c, step, rt_task_result(task, k), true);
 }
 
 static void add_post(check_analysis *c, uint32_t step, const rt_post *post) {
@@ -105,7 +106,7 @@ static void add_post(check_analysis *c, uint32_t step, const rt_post *post) {
   if (post->out != RT_NO_VIEW) add_access(c, step, post->out, true);
 }
 
-/* Reads before the write. */
+/* Reads before the writes. */
 static void find_accesses(check_analysis *c) {
   const rt_plan *plan = c->plan;
   for (uint32_t s = 0; s < c->steps.len; s++) {

@@ -16,7 +16,7 @@
  *   - communications keep to the rules of runtime/comm.h, and those that meet the same peers are posted
  *     in a certain order;
  *   - a task's result overlaps none of its operands, unless the operand is the very same view and the
- *     operation works element by element; and no two elements of a result share bytes.
+ *     operation works element by element; and no two elements of its results share bytes.
  * Bytes are compared exactly, so that interleaved slices of one tensor are known to be disjoint; where
  * that would take too long, the answer is conservative and the finding says `may`. docs/checker.md has
  * definitions, limits and costs.

@@ -143,6 +143,29 @@ static void expect_distinct(check_analysis *c, uint32_t write) {
   check_found(c, &f);
 }
 
+/* The same of two results of one task. */
+static void expect_disjoint(check_analysis *c, uint32_t first, uint32_t second) {
+  const check_access *a = &c->accesses.data[first], *b = &c->accesses.data[second];
+  int64_t begin, end;
+  if (!check_footprints_meet(c, a->view, b->view, &begin, &end)) return;
+  check_finding f = finding(c, CHECK_SHARED, second);
+  set_other(c, &f, first);
+  check_found(c, &f);
+}
+
+/* What a task writes is apart from what it reads, from its other results, and element from element. */
+static void expect_results(check_analysis *c, uint32_t step, bool launch) {
+  uint32_t from = c->first_access[step], to = c->first_access[step + 1];
+  for (uint32_t w = from; w < to; w++) {
+    if (!c->accesses.data[w].write) continue;
+    for (uint32_t k = from; k < w && launch; k++) {
+      if (c->accesses.data[k].write) expect_disjoint(c, k, w);
+      else expect_apart(c, k, w);
+    }
+    expect_distinct(c, w);
+  }
+}
+
 static void search_conflicts(walk *w, uint32_t access) {
   check_analysis *c = w->c;
   const check_access *a = &c->accesses.data[access];
@@ -198,13 +221,10 @@ static void visit_accesses(walk *w, uint32_t step) {
   w->search.known = row(w, w->known, stream);
   for (uint32_t k = from; k < to; k++) {
     expect_alive(c, k);
-    if (!c->accesses.data[k].write) {
-      expect_written(c, k);
-      if (launch) expect_apart(c, k, to - 1);
-    }
+    if (!c->accesses.data[k].write) expect_written(c, k);
     search_conflicts(w, k);
   }
-  if (to > from && c->accesses.data[to - 1].write) expect_distinct(c, to - 1);
+  expect_results(c, step, launch);
   keep_lane(w, step, s);
   settle_conflicts(w, step, stream);
   for (uint32_t k = from; k < to; k++) take_effect(w, k);

@@ -191,7 +191,8 @@ static void sentence(const rt_plan *plan, const check_finding *f, strbuf *out) {
     strbuf_printf(out, "the result overwrites %s while the operation still reads it", name);
     return;
   case CHECK_SHARED:
-    strbuf_printf(out, "several elements of the result share the same bytes of %s", name);
+    strbuf_printf(out, "%s share the same bytes of %s",
+                  f->view_a == CHECK_NONE ? "several elements of the result" : "two results", name);
     return;
   case CHECK_LAYOUT:
     strbuf_printf(out, "%s and %s live at the same time and share memory",

@@ -25,8 +25,8 @@
 #include "ir/op.h"
 
 /* ---- what comes out ---- */
-/* Where a pointer of a launch comes from: the start of the task's result (0) or of its operand k
- * (k + 1), its scratch memory, its error record; then so many bytes further. */
+/* Where a pointer of a launch comes from: the start of the task's result (0), of its operand k (k + 1) or
+ * of its further result k > 0 (the number of operands + k), its scratch memory, its error record; then so many bytes further. */
 enum { CG_START_SCRATCH = UINT32_MAX - 1, CG_START_ERROR = UINT32_MAX };
 typedef struct cg_pointer {
   uint32_t start;

@@ -46,6 +46,7 @@ static void note_uses(freeing *z, ir_instr i, uint32_t at) {
   if (d->kind == IR_COMPUTE || d->kind == IR_VIEW) {
     const ir_op_data *op = ir_op_at(z->h, d->op);
     for (uint32_t k = 0; k < op->n_operands; k++) z->last[z->root[op->operands[k].id].id] = at;
+    for (uint32_t k = 0; k < op->n_more; k++) z->last[z->root[op->more[k].id].id] = at;
   }
   for (uint32_t k = 0; d->kind == IR_WAIT && k < z->comms.len; k++) {
     if (z->comms.data[k].name == d->name) z->last[z->root[z->comms.data[k].tensor.id].id] = at;

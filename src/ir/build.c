@@ -347,12 +347,12 @@ ir_tensor ir_build_op(ir_func *f, ir_opcode code, const ir_tensor *operands, uin
   ir_op_data op = {.code = code, .at = at, .n_operands = n_operands};
   op.operands = arena_copy(memory_of(f), operands, n_operands * sizeof *operands);
   op.attrs = ir_attrs_complete(f, info, attrs);
-  ir_inferred inferred;
-  if (!ir_infer(f, &op, &inferred)) return undo(f, before);
+  ir_inferred inferred[IR_MAX_RESULTS];
+  if (!ir_infer(f, &op, inferred)) return undo(f, before);
 
   ir_op o = {f->ops.len};
-  ir_tensor_data data = {.kind = IR_TENSOR_RESULT, .at = at, .dtype = inferred.dtype, .def = o};
-  data.defined = inferred.domains;
+  ir_tensor_data data = {.kind = IR_TENSOR_RESULT, .at = at, .dtype = inferred[0].dtype, .def = o};
+  data.defined = inferred[0].domains;
   data.scheduled_def = o;
   op.result = new_tensor(f, &data);
   vec_push(memory_of(f), &f->ops, op);
@@ -473,8 +473,8 @@ static void forget_tensors(ir_func *f) {
 
 static void assert_again(ir_func *f, const ir_op_data *op) {
   ir_counts before = counts_of(f);
-  ir_inferred same;
-  check(ir_infer(f, op, &same));
+  ir_inferred same[IR_MAX_RESULTS];
+  check(ir_infer(f, op, same));
   f->axes.len = before.axes;
   f->transforms.len = before.transforms;
   learn_from(f, before.constraints);

@@ -132,6 +132,12 @@ ir_op ir_host_op(ir_func *h, ir_opcode code, const ir_tensor *operands, uint32_t
   return o;
 }
 
+void ir_host_op_more(ir_func *h, ir_op o, const ir_tensor *more, uint32_t n) {
+  check(n < ir_op_info_of(ir_op_at(h, o)->code)->n_results);
+  ir_op_at(h, o)->more = arena_copy(memory_of(h), more, n * sizeof *more);
+  ir_op_at(h, o)->n_more = n;
+}
+
 /* ---- devices ---- */
 static const char *coordinate_name(ir_func *h, const ir_mesh_data *m, uint32_t axis) {
   const char *mesh = ir_name_text(h, m->name);

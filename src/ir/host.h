@@ -135,15 +135,18 @@ typedef struct ir_instr_data {
   ir_rule why;  /* why it is there; NONE: it is the operation itself */
 
   ir_tensor tensor; /* ALLOCATE, DEALLOCATE: the buffer; SELECT, SHARD: the slice; COMPUTE: the
-                       destination */
+                       first destination */
   ir_tensor from;   /* SELECT, SHARD: what is sliced */
   uint32_t dim;     /* SELECT, SHARD: which of its dimensions (reductions not counted) */
   ir_scalar index;  /* SELECT, SHARD: which position or piece; on a dimension of size 1 always 0 */
   ir_partition partition; /* SHARD */
 
-  ir_op op; /* COMPUTE, VIEW: code, operands and attributes; its result is `tensor` */
+  ir_op
+      op; /* COMPUTE, VIEW: code, operands and attributes; its results are the destinations, of which
+               `tensor` is the first */
   /* COMPUTE: where in the operation's whole result the destination begins, per dimension. NULL: the
-   * destination is the whole result of these operands. `sliced[k]` has bit d set when operand k was
+   * destination is the whole result of these operands. Further results have their window where the
+   * first one has its own: along the dimensions that they share with it (ir_map_result_dim()). `sliced[k]` has bit d set when operand k was
    * already cut along result dimension d, so that positions along d count from the slice's start. */
   const ir_scalar *offsets;
   const uint32_t *sliced; /* one mask per operand */
@@ -240,6 +243,8 @@ bool ir_host_order(ir_func *h, ir_tensor t, const int64_t *order, uint32_t n);
  * Not inferred here; the verifier does that. */
 ir_op ir_host_op(ir_func *h, ir_opcode code, const ir_tensor *operands, uint32_t n_operands,
                  const ir_attr *attrs, ir_tensor tensor, loc at);
+/* Where it writes its further results; they are copied. */
+void ir_host_op_more(ir_func *h, ir_op o, const ir_tensor *more, uint32_t n);
 /* The symbol me(mesh.axis). */
 ir_scalar ir_host_coordinate(ir_func *h, ir_mesh mesh, uint32_t axis);
 /* Cuts an axis of h, whose extent is that over all devices, over the devices of `mesh`: the extent

@@ -257,19 +257,29 @@ static void check_communicate(verifier *v, const ir_instr_data *d) {
   if (d->name) claim(v, d->name, COMM, d->at);
 }
 
+/* Each destination once; of slices of one buffer the checker says whether they are apart. */
+static void write_result(verifier *v, const ir_op_data *op, uint32_t k, loc at) {
+  ir_tensor t = ir_op_result(op, k);
+  for (uint32_t i = 0; i < k; i++) {
+    if (IR_SAME(ir_op_result(op, i), t))
+      BROKEN(v, at, "'%s' is the destination of two results", name_of(v, t));
+  }
+  write_to(v, t, at);
+}
+
 static void check_compute(verifier *v, const ir_instr_data *d) {
   const ir_op_data *op = ir_op_at(v->h, d->op);
   check(IR_SAME(op->result, d->tensor));
   for (uint32_t i = 0; i < op->n_operands; i++) {
     if (op->operands[i].id) use(v, op->operands[i], d->at);
   }
-  use(v, d->tensor, d->at);
+  for (uint32_t k = 0; k < ir_op_n_results(op); k++) use(v, ir_op_result(op, k), d->at);
   check_attrs(v, op, d->at);
   ir_axis dims[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(v->h, d->tensor, dims);
   if (d->offsets) check_scalars(v, d->offsets, rank, d->at);
   v->ok = ir_host_verify_compute(v->h, d) && v->ok;
-  write_to(v, d->tensor, d->at);
+  for (uint32_t k = 0; k < ir_op_n_results(op); k++) write_result(v, op, k, d->at);
 }
 
 /* ---- streams ---- */

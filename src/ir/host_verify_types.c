@@ -115,16 +115,16 @@ static const char *type_text(ir_func *h, const ir_inferred *type) {
   return out.data;
 }
 
-static bool result_fits(ir_func *h, const ir_instr_data *d, const ir_inferred *type) {
+static bool result_fits(ir_func *h, const ir_instr_data *d, ir_tensor t, const ir_inferred *type) {
   ir_axis dims[IR_MAX_RANK];
   ir_scalar sizes[IR_MAX_RANK];
   uint32_t rank = ir_axes_dims(h, type->domains.logical, dims);
   for (uint32_t i = 0; i < rank; i++) sizes[i] = ir_axis_size(h, dims[i]);
-  bool same = ir_tensor_at(h, d->tensor)->dtype == type->dtype;
-  if (same && has_sizes(h, d->tensor, sizes, rank)) return true;
+  bool same = ir_tensor_at(h, t)->dtype == type->dtype;
+  if (same && has_sizes(h, t, sizes, rank)) return true;
   return broken(h, d->at, "%s gives %s, but '%s' is %s",
                 ir_op_info_of(ir_op_at(h, d->op)->code)->name, type_text(h, type),
-                ir_tensor_name(h, d->tensor), ir_type_text(h, d->tensor));
+                ir_tensor_name(h, t), ir_type_text(h, t));
 }
 
 static bool masks_fit(ir_func *h, const ir_instr_data *d) {
@@ -144,8 +144,11 @@ bool ir_host_verify_compute(ir_func *h, const ir_instr_data *d) {
   ir_counts before = {h->axes.len, h->transforms.len, h->tensors.len, h->ops.len,
                       h->constraints.len};
   const ir_op_data op = *ir_op_at(h, d->op);
-  ir_inferred type;
-  bool ok = ir_infer(h, &op, &type) && result_fits(h, d, &type);
+  ir_inferred types[IR_MAX_RESULTS];
+  bool ok = ir_infer(h, &op, types);
+  for (uint32_t k = 0; ok && k < ir_op_n_results(&op); k++) {
+    ok = result_fits(h, d, ir_op_result(&op, k), &types[k]);
+  }
   h->axes.len = before.axes;
   h->transforms.len = before.transforms;
   h->constraints.len = before.constraints;

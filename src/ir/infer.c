@@ -160,7 +160,14 @@ bool infer_broadcast(infer *c, const dims *a, const dims *b, dims *result) {
   return true;
 }
 
-bool infer_done(infer *c, ir_dtype dtype, const dims *root, const dims *logical) {
+static dims copy_dims(infer *c, const dims *in) {
+  dims out = {.len = in->len};
+  for (uint32_t i = 0; i < in->len; i++) out.data[i] = infer_copy_dim(c, in->data[i]);
+  return out;
+}
+
+static bool write_result(infer *c, ir_inferred *to, ir_dtype dtype, const dims *root,
+                         const dims *logical) {
   for (uint32_t i = 0; i < logical->len; i++) {
     if (ir_scalar_is_overflow(infer_size(c, logical->data[i]))) {
       return infer_error(c, "extent %u of the result overflows 64 bits", i);
@@ -168,9 +175,25 @@ bool infer_done(infer *c, ir_dtype dtype, const dims *root, const dims *logical)
   }
   ir_axes list = ir_axes_new(c->f, logical->data, logical->len);
   ir_axes first = root == logical ? list : ir_axes_new(c->f, root->data, root->len);
-  c->result->dtype = dtype;
-  c->result->domains = (ir_domains){first, list, list, list, ir_dense_default(c->f, list)};
+  to->dtype = dtype;
+  to->domains = (ir_domains){first, list, list, list, ir_dense_default(c->f, list)};
   return true;
+}
+
+bool infer_done(infer *c, ir_dtype dtype, const dims *root, const dims *logical) {
+  return write_result(c, &c->results[0], dtype, root, logical);
+}
+
+bool infer_wants(const infer *c, uint32_t k) { return k < ir_op_n_results(c->op); }
+
+bool infer_more(infer *c, uint32_t k, ir_dtype dtype, const dims *logical) {
+  return !infer_wants(c, k) || write_result(c, &c->results[k], dtype, logical, logical);
+}
+
+bool infer_more_like(infer *c, uint32_t k, ir_dtype dtype, const dims *like) {
+  if (!infer_wants(c, k)) return true;
+  dims own = copy_dims(c, like);
+  return infer_more(c, k, dtype, &own);
 }
 
 /* ---- dtypes ---- */
@@ -236,12 +259,6 @@ static bool pointwise_dtype(infer *c, ir_dtype *result) {
   }
   *result = rule == IR_RESULT_TRUTH ? IR_BOOL : t;
   return numbers_fit(c, t);
-}
-
-static dims copy_dims(infer *c, const dims *in) {
-  dims out = {.len = in->len};
-  for (uint32_t i = 0; i < in->len; i++) out.data[i] = infer_copy_dim(c, in->data[i]);
-  return out;
 }
 
 bool infer_pointwise(infer *c) {
@@ -313,9 +330,10 @@ static bool dispatch(infer *c) {
   impossible("an operation without a family");
 }
 
-bool ir_infer(ir_func *f, const ir_op_data *op, ir_inferred *result) {
+bool ir_infer(ir_func *f, const ir_op_data *op, ir_inferred results[IR_MAX_RESULTS]) {
   const ir_op_info *info = ir_op_info_of(op->code);
-  infer c = {f, op, info->name, result};
+  infer c = {f, op, info->name, results};
+  check(ir_op_n_results(op) <= info->n_results);
   if (info->family != IR_FAMILY_POINTWISE && !tensors_only(&c)) return false;
   if (info->family == IR_FAMILY_POINTWISE && all_numbers(&c)) {
     return infer_error(&c, "needs at least one tensor; a number alone is written full([], value)");

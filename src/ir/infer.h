@@ -1,7 +1,7 @@
-/* Type and shape inference: dtype and domains of an operation's result from its operands.
+/* Type and shape inference: dtypes and domains of an operation's results from its operands.
  *
- * Reports what does not fit at op->at. On success the result's dtype and `defined` domains are
- * written; what can only be known with shapes bound becomes a constraint of the function. */
+ * Reports what does not fit at op->at. On success the dtypes and `defined` domains of the first
+ * ir_op_n_results(op) results are written; what can only be known with shapes bound becomes a constraint of the function. */
 #ifndef WEIR_IR_INFER_H
 #define WEIR_IR_INFER_H
 
@@ -12,7 +12,7 @@ typedef struct ir_inferred {
   ir_domains domains; /* root and logical; allocation and loop are the logical domain */
 } ir_inferred;
 
-bool ir_infer(ir_func *f, const ir_op_data *op, ir_inferred *result);
+bool ir_infer(ir_func *f, const ir_op_data *op, ir_inferred results[IR_MAX_RESULTS]);
 
 /* Promotion over operands with weak numbers, as pointwise ops and others use it. */
 ir_dtype ir_infer_promote(const ir_func *f, const ir_tensor *operands, uint32_t n);

@@ -9,7 +9,7 @@ typedef struct infer {
   ir_func *f;
   const ir_op_data *op;
   const char *name; /* of the operation */
-  ir_inferred *result;
+  ir_inferred *results;
 } infer;
 
 /* A list of axes under construction. */
@@ -48,6 +48,11 @@ bool infer_broadcast(infer *c, const dims *a, const dims *b, dims *result);
 
 /* Writes root and logical domains (and the defaults for allocation and loop). */
 bool infer_done(infer *c, ir_dtype dtype, const dims *root, const dims *logical);
+/* Is result `k` wanted? Then infer_more() writes it, after infer_done(); with fresh axes. */
+bool infer_wants(const infer *c, uint32_t k);
+bool infer_more(infer *c, uint32_t k, ir_dtype dtype, const dims *logical);
+/* The same with copies of axes. */
+bool infer_more_like(infer *c, uint32_t k, ir_dtype dtype, const dims *like);
 
 /* ---- one function per family ---- */
 bool infer_pointwise(infer *c);

@@ -80,7 +80,8 @@ bool infer_topk(infer *c) {
   for (uint32_t i = 0; i < in.len; i++) {
     out.data[out.len++] = i == axis ? infer_new_dim(c, k) : infer_copy_dim(c, in.data[i]);
   }
-  return infer_done(c, c->op->code == IR_OP_TOPK ? operand_dtype(c, 0) : IR_I64, &out, &out);
+  ir_dtype t = c->op->code == IR_OP_TOPK ? operand_dtype(c, 0) : IR_I64;
+  return infer_done(c, t, &out, &out) && infer_more_like(c, 1, IR_I64, &out);
 }
 
 static bool norm_vector(infer *c, uint32_t i, ir_axis last) {

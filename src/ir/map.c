@@ -227,6 +227,12 @@ uint32_t ir_map_pairs_defined(const ir_func *f, const ir_op_data *op, uint32_t o
   return pairs_of(f, op, operand, false, pairs);
 }
 
+bool ir_map_result_dim(ir_opcode code, uint32_t k, uint32_t dim, uint32_t *first) {
+  check(k < ir_op_info_of(code)->n_results);
+  *first = dim;
+  return true;
+}
+
 ir_axis ir_map_root(const ir_func *f, ir_axes root, ir_axis a) {
   for (;;) {
     for (uint32_t i = 0; i < root.len; i++) {

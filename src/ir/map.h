@@ -28,6 +28,10 @@ uint32_t ir_map_pairs(const ir_func *f, const ir_op_data *op, uint32_t operand,
 uint32_t ir_map_pairs_defined(const ir_func *f, const ir_op_data *op, uint32_t operand,
                               ir_pair pairs[IR_MAX_RANK]);
 
+/* The results of an operation are made together, so dimensions of them correspond: does dimension `dim`
+ * of result `k`, counted without reductions, walk with one of the first result, and with which? */
+bool ir_map_result_dim(ir_opcode code, uint32_t k, uint32_t dim, uint32_t *first);
+
 /* The axis of `root` whose outermost part is `a`, by way of the splits and merges of a reshape; none
  * behind a slice or pad. */
 ir_axis ir_map_root(const ir_func *f, ir_axes root, ir_axis a);

@@ -42,6 +42,15 @@ static ir_op_info infos[IR_OP_COUNT] = {
 #undef OP
 };
 
+static const char *const *const result_names[IR_OP_COUNT] = {
+#define POINTWISE(...)
+#define OP(...)
+#define RESULTS(id, ...) [IR_OP_##id] = (const char *const[]){__VA_ARGS__, NULL},
+#include "ir/ops.def"
+#undef POINTWISE
+#undef OP
+};
+
 enum { NAME_SLOTS = 256 };
 static uint8_t by_name[NAME_SLOTS];
 
@@ -57,6 +66,10 @@ __attribute__((constructor)) static void fill_tables(void) {
       bool tensor = p->kind == IR_PARAM_TENSOR || p->kind == IR_PARAM_TENSORS;
       *(tensor ? &info->n_tensors : &info->n_attrs) += 1;
     }
+    info->results = result_names[code];
+    info->n_results = 1;
+    while (info->results && info->results[info->n_results]) info->n_results++;
+    check(info->n_results <= IR_MAX_RESULTS);
     uint32_t slot = slot_of(info->name, strlen(info->name));
     while (by_name[slot]) slot = (slot + 1) % NAME_SLOTS;
     by_name[slot] = (uint8_t)code;

@@ -73,7 +73,7 @@ typedef enum ir_param_kind {
 
 typedef enum ir_param_use { IR_USE_REQUIRED, IR_USE_OMIT, IR_USE_DEFAULT } ir_param_use;
 
-enum { IR_MAX_CHOICES = 4, IR_MAX_PARAMS = 6 };
+enum { IR_MAX_CHOICES = 4, IR_MAX_PARAMS = 6, IR_MAX_RESULTS = 3 };
 
 typedef struct ir_param {
   ir_param_kind kind;
@@ -91,6 +91,8 @@ typedef struct ir_op_info {
   const char *fexpr, *iexpr;   /* POINTWISE: the scalar expressions as text, "NO" where none */
   const ir_param *params;      /* ends in IR_PARAM_END */
   uint32_t n_tensors, n_attrs; /* tensor params, attribute params */
+  uint32_t n_results;          /* that it can have; at least 1 */
+  const char *const *results;  /* their names; NULL: it has one result */
 } ir_op_info;
 
 const ir_op_info *ir_op_info_of(ir_opcode code);

@@ -146,21 +146,25 @@ static void check_tensor(verifier *v, ir_tensor t) {
 
 /* ---- operations ---- */
 
-static void check_inferred(verifier *v, const ir_op_data *op) {
-  ir_func *f = v->f;
-  uint32_t axes = f->axes.len, transforms = f->transforms.len, constraints = f->constraints.len;
-  ir_inferred want;
-  bool ok = ir_infer(f, op, &want);
+static bool has_type(ir_func *f, ir_tensor t, const ir_inferred *want) {
   ir_axis have[IR_MAX_RANK], need[IR_MAX_RANK];
-  uint32_t n = ok ? ir_axes_dims(f, want.domains.logical, need) : 0;
-  bool same = ok && want.dtype == ir_tensor_at(f, op->result)->dtype &&
-              n == ir_tensor_dims(f, op->result, have);
+  uint32_t n = ir_axes_dims(f, want->domains.logical, need);
+  bool same = want->dtype == ir_tensor_at(f, t)->dtype && n == ir_tensor_dims(f, t, have);
   for (uint32_t i = 0; same && i < n; i++) {
     same = ir_func_equal(f, ir_axis_size(f, have[i]), ir_axis_size(f, need[i])) == IR_TRUE;
   }
-  if (ok && !same) {
-    BROKEN(v, op->at, "the type of '%s' is not what %s gives", ir_tensor_name(f, op->result),
-           ir_op_info_of(op->code)->name);
+  return same;
+}
+
+static void check_inferred(verifier *v, const ir_op_data *op) {
+  ir_func *f = v->f;
+  uint32_t axes = f->axes.len, transforms = f->transforms.len, constraints = f->constraints.len;
+  ir_inferred want[IR_MAX_RESULTS];
+  bool ok = ir_infer(f, op, want);
+  for (uint32_t k = 0; ok && k < ir_op_n_results(op); k++) {
+    if (has_type(f, ir_op_result(op, k), &want[k])) continue;
+    BROKEN(v, op->at, "the type of '%s' is not what %s gives",
+           ir_tensor_name(f, ir_op_result(op, k)), ir_op_info_of(op->code)->name);
   }
   v->ok = v->ok && ok;
   f->axes.len = axes;
@@ -172,10 +176,11 @@ static void check_back_links(verifier *v, const ir_op *ops, uint32_t n, bool sch
   ir_func *f = v->f;
   for (uint32_t i = 0; i < n; i++) {
     const ir_op_data *op = ir_op_at(f, ops[i]);
-    ir_op def =
-        scheduled ? ir_tensor_at(f, op->result)->scheduled_def : ir_tensor_at(f, op->result)->def;
-    if (!IR_SAME(def, ops[i])) {
-      BROKEN(v, op->at, "'%s' does not point back to its operation", ir_tensor_name(f, op->result));
+    for (uint32_t k = 0; k < ir_op_n_results(op); k++) {
+      ir_tensor t = ir_op_result(op, k);
+      ir_op def = scheduled ? ir_tensor_at(f, t)->scheduled_def : ir_tensor_at(f, t)->def;
+      if (IR_SAME(def, ops[i])) continue;
+      BROKEN(v, op->at, "'%s' does not point back to its operation", ir_tensor_name(f, t));
     }
   }
 }
@@ -193,7 +198,7 @@ static void check_defined_before(verifier *v, const ir_op *ops, uint32_t n) {
       if (op->operands[k].id == 0 || ready[op->operands[k].id]) continue;
       BROKEN(v, op->at, "'%s' is used before it is defined", ir_tensor_name(f, op->operands[k]));
     }
-    ready[op->result.id] = true;
+    for (uint32_t k = 0; k < ir_op_n_results(op); k++) ready[ir_op_result(op, k).id] = true;
   }
   for (uint32_t i = 0; i < f->outputs.len; i++) {
     if (ready[f->outputs.data[i].id]) continue;

@@ -2,6 +2,7 @@
  * so that no kernel ever reads or writes outside its views. */
 #include <string.h>
 
+#include "ir/map.h"
 #include "runtime/bind_internal.h"
 
 typedef struct shapes {
@@ -557,9 +558,43 @@ static bool begin_window(shapes *s) {
   return true;
 }
 
+/* Dtype and rank of result k > 0. */
+static ir_dtype more_dtype(const shapes *s, uint32_t k) {
+  (void)k;
+  return s->task->code == IR_OP_TOPK ? IR_I64 : s->r->dtype;
+}
+
+static uint32_t more_rank(const shapes *s, uint32_t k) {
+  (void)k;
+  return s->r->rank;
+}
+
+/* A further result has the extents of the first, or of the window, along the dimensions they share. */
+static bool more_fits(shapes *s, uint32_t k) {
+  const rt_view *v = bind_view_at(s->b, rt_task_result(s->task, k));
+  const ir_op_info *info = ir_op_info_of(s->task->code);
+  bool same = v->dtype == more_dtype(s, k) && v->rank == more_rank(s, k);
+  for (uint32_t i = 0; same && i < v->rank; i++) {
+    uint32_t first;
+    if (!ir_map_result_dim(s->task->code, k, i, &first)) continue;
+    same = first < s->r->rank && v->extents[i] == s->r->extents[first];
+  }
+  if (same) return true;
+  strbuf out;
+  strbuf_init(&out, &s->b->scratch);
+  strbuf_printf(&out, "%s: the destination of the %s, ", info->name, info->results[k]);
+  put_extents(&out, ir_tensor_name(s->b->h, ir_op_result(ir_op_at(s->b->h, s->d->op), k)), v);
+  strbuf_puts(&out, ", while that ");
+  put_extents(&out, "of the first result", s->r);
+  return bind_error(s->b, s->d, "%s", out.data);
+}
+
 bool bind_shapes_fit(binder *b, const ir_instr_data *d, rt_task *task) {
   shapes s = {.b = b, .d = d, .task = task, .r = bind_view_at(b, task->result)};
   if (!begin_window(&s) || (s.windowed && !window_fits(&s)) || !fits(&s)) return false;
+  for (uint32_t k = 1; k < rt_task_n_results(task); k++) {
+    if (!more_fits(&s, k)) return false;
+  }
   if (!s.windowed) return true;
   if (!windows_inside(&s)) return false;
   task->offset = bind_list(b, s.offset, s.r->rank, NULL);

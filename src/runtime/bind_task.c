@@ -210,11 +210,36 @@ static bool bind_operands(binder *b, const ir_instr_data *d, const ir_op_data *o
   return true;
 }
 
-static bool is_empty(const rt_view *v) {
-  for (uint32_t i = 0; i < v->rank; i++) {
-    if (v->extents[i] == 0) return true;
+/* False: reported. */
+static bool bind_results(binder *b, const ir_instr_data *d, const ir_op_data *op, rt_task *task) {
+  uint32_t more[RT_MAX_RESULTS];
+  for (uint32_t k = 0; k < ir_op_n_results(op); k++) {
+    ir_tensor t = ir_op_result(op, k);
+    if (!is_bound(b, d, t)) return false;
+    uint32_t view = bind_add_view(b, &b->views[t.id]);
+    if (k) more[k - 1] = view;
+    else task->result = view;
   }
-  return false;
+  task->n_more = op->n_more;
+  if (op->n_more) task->more = arena_copy(b->memory, more, op->n_more * sizeof *more);
+  return true;
+}
+
+static bool results_empty(const binder *b, const rt_task *task) {
+  for (uint32_t k = 0; k < rt_task_n_results(task); k++) {
+    if (!rt_view_is_empty(bind_view_at(b, rt_task_result(task, k)))) return false;
+  }
+  return true;
+}
+
+static bool results_distinct(binder *b, const ir_instr_data *d, const rt_task *task) {
+  const ir_op_data *op = ir_op_at(b->h, d->op);
+  for (uint32_t k = 0; k < rt_task_n_results(task); k++) {
+    if (rt_view_overlap(bind_view_at(b, rt_task_result(task, k))) == RT_APART) continue;
+    return bind_error(b, d, "several elements of the destination '%s' share the same bytes",
+                      ir_tensor_name(b->h, ir_op_result(op, k)));
+  }
+  return true;
 }
 
 static void launch(binder *b, ir_instr at, const rt_task *task) {
@@ -223,7 +248,8 @@ static void launch(binder *b, ir_instr at, const rt_task *task) {
   bind_row_add(b, &b->tasks, task);
   bind_row_add(b, &b->instrs, &i);
   b->clocks[b->stream][b->stream] = ++b->positions[b->stream];
-  bind_touch(b, bind_view_at(b, task->result)->buffer);
+  for (uint32_t k = 0; k < rt_task_n_results(task); k++)
+    bind_touch(b, bind_view_at(b, rt_task_result(task, k))->buffer);
   for (uint32_t k = 0; k < task->n_operands; k++) {
     if (task->operands[k].kind != RT_OPERAND_VIEW) continue;
     bind_touch(b, bind_view_at(b, task->operands[k].view)->buffer);
@@ -232,19 +258,14 @@ static void launch(binder *b, ir_instr at, const rt_task *task) {
 
 bool bind_compute(binder *b, ir_instr at, const ir_instr_data *d) {
   const ir_op_data *op = ir_op_at(b->h, d->op);
-  if (!is_bound(b, d, d->tensor)) return false;
-  const rt_view *result = &b->views[d->tensor.id];
   rt_task task = {.code = op->code};
-  if (!bind_operands(b, d, op, &task) || !bind_attrs(b, d, op, &task)) return false;
-  task.result = bind_add_view(b, result);
+  if (!is_bound(b, d, d->tensor) || !bind_operands(b, d, op, &task)) return false;
+  if (!bind_attrs(b, d, op, &task) || !bind_results(b, d, op, &task)) return false;
   if (ir_op_info_of(op->code)->family == IR_FAMILY_POINTWISE) {
     task.compute = ir_infer_compute_dtype(b->h, op);
   }
-  if (is_empty(result)) return true; /* nothing to compute */
-  if (rt_view_overlap(result) != RT_APART)
-    return bind_error(b, d, "several elements of the destination '%s' share the same bytes",
-                      ir_tensor_name(b->h, d->tensor));
-  if (!bind_shapes_fit(b, d, &task)) return false;
+  if (results_empty(b, &task)) return true; /* nothing to compute */
+  if (!results_distinct(b, d, &task) || !bind_shapes_fit(b, d, &task)) return false;
   launch(b, at, &task);
   return true;
 }

@@ -66,10 +66,13 @@ ir_dtype rt_least_dtype(const ir_func *f, ir_tensor t, arena *scratch) {
   ir_dtype *least = ARENA_ARRAY(scratch, f->tensors.len, ir_dtype);
   for (uint32_t i = 0; i < f->order.len; i++) {
     const ir_op_data *op = ir_op_at(f, f->order.data[i]);
-    ir_dtype found = ir_tensor_at(f, op->result)->dtype;
+    ir_dtype read = IR_DTYPE_NONE;
     for (uint32_t k = 0; k < op->n_operands; k++)
-      found = less_precise(found, known(f, least, op->operands[k]));
-    least[op->result.id] = found;
+      read = less_precise(read, known(f, least, op->operands[k]));
+    for (uint32_t k = 0; k < ir_op_n_results(op); k++) {
+      ir_tensor result = ir_op_result(op, k);
+      least[result.id] = less_precise(ir_tensor_at(f, result)->dtype, read);
+    }
   }
   return known(f, least, t);
 }

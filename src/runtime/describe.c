@@ -59,7 +59,9 @@ static double view_bytes(const rt_view *v) {
 }
 
 double rt_task_bytes(const rt_plan *plan, const rt_task *task) {
-  double bytes = view_bytes(&plan->views[task->result]);
+  double bytes = 0;
+  for (uint32_t k = 0; k < rt_task_n_results(task); k++)
+    bytes += view_bytes(&plan->views[rt_task_result(task, k)]);
   for (uint32_t k = 0; k < task->n_operands; k++) {
     if (task->operands[k].kind != RT_OPERAND_VIEW) continue;
     bytes += view_bytes(&plan->views[task->operands[k].view]);
@@ -170,7 +172,9 @@ static void add_launch(const rt_plan *plan, const rt_instr *i, strbuf *out) {
     return;
   }
   const ir_op_data *op = ir_op_at(h, d->op);
-  strbuf_printf(out, "%s <- %s(", ir_tensor_name(h, d->tensor), ir_op_info_of(op->code)->name);
+  for (uint32_t k = 0; k < ir_op_n_results(op); k++)
+    strbuf_printf(out, k ? ", %s" : "%s", ir_tensor_name(h, ir_op_result(op, k)));
+  strbuf_printf(out, " <- %s(", ir_op_info_of(op->code)->name);
   for (uint32_t k = 0; k < op->n_operands; k++) {
     if (k) strbuf_puts(out, ", ");
     add_operand(h, op->operands[k], out);

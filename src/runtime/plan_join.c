@@ -33,6 +33,9 @@ static void add_tasks(joining *j, const rt_plan *from) {
     rt_task *t = &j->p->tasks[j->tasks + i];
     *t = from->tasks[i];
     t->result += j->views;
+    uint32_t *more = arena_copy(&j->p->memory, t->more, t->n_more * sizeof *more);
+    for (uint32_t k = 0; k < t->n_more; k++) more[k] += j->views;
+    t->more = more;
     rt_operand *operands = arena_copy(&j->p->memory, t->operands, t->n_operands * sizeof *operands);
     for (uint32_t k = 0; k < t->n_operands; k++) {
       if (operands[k].kind == RT_OPERAND_VIEW) operands[k].view += j->views;

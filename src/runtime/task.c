@@ -25,6 +25,12 @@ bool rt_task_sliced(const rt_task *t, uint32_t k, uint32_t d) {
   return t->operands[k].sliced >> d & 1;
 }
 
+bool rt_task_is_empty(const rt_plan *plan, const rt_task *t) {
+  for (uint32_t k = 0; k < rt_task_n_results(t); k++)
+    if (!rt_view_is_empty(&plan->views[rt_task_result(t, k)])) return false;
+  return true;
+}
+
 /* ---- attributes ---- */
 static const ir_param *param_of(const rt_task *t, const char *name, uint32_t *position) {
   *position = 0;
@@ -185,11 +191,11 @@ static bool equal_places(const rt_plan *plan, const rt_task *a, const rt_task *b
 bool rt_task_equal(const rt_plan *plan, const rt_task *a, const rt_task *b, int64_t modulus_bytes) {
   if (a->code != b->code || a->compute != b->compute || a->n_operands != b->n_operands ||
       a->attrs != b->attrs || a->offset != b->offset || a->whole != b->whole ||
-      a->body != b->body || a->n_more != b->n_more ||
-      !equal_views(&plan->views[a->result], &plan->views[b->result], modulus_bytes))
+      a->body != b->body || a->n_more != b->n_more)
     return false;
-  for (uint32_t k = 0; k < a->n_more; k++)
-    if (!equal_views(&plan->views[a->more[k]], &plan->views[b->more[k]], modulus_bytes))
+  for (uint32_t k = 0; k < rt_task_n_results(a); k++)
+    if (!equal_views(&plan->views[rt_task_result(a, k)], &plan->views[rt_task_result(b, k)],
+                     modulus_bytes))
       return false;
   for (uint32_t k = 0; k < a->n_operands; k++)
     if (!equal_operands(plan, &a->operands[k], &b->operands[k], modulus_bytes)) return false;
@@ -205,7 +211,9 @@ static uint64_t hash_view(uint64_t hash, const rt_view *v, int64_t modulus) {
 uint64_t rt_task_hash(const rt_plan *plan, const rt_task *t, int64_t modulus_bytes) {
   uint64_t hash = hash_mix(hash_mix(0, (uint64_t)t->code), (uintptr_t)t->attrs);
   hash = hash_mix(hash_mix(hash, (uintptr_t)t->offset), (uintptr_t)t->whole);
-  hash = hash_view(hash_mix(hash, (uintptr_t)t->body), &plan->views[t->result], modulus_bytes);
+  hash = hash_mix(hash, (uintptr_t)t->body);
+  for (uint32_t k = 0; k < rt_task_n_results(t); k++)
+    hash = hash_view(hash, &plan->views[rt_task_result(t, k)], modulus_bytes);
   for (uint32_t k = 0; k < t->n_operands; k++) {
     const rt_operand *o = &t->operands[k];
     if (o->kind == RT_OPERAND_VIEW)

@@ -12,6 +12,9 @@ rt_view rt_task_operand(const rt_plan *plan, const rt_task *t, uint32_t k);
 /* Was operand k cut along result dimension d already? Then positions along d count from its start. */
 bool rt_task_sliced(const rt_task *t, uint32_t k, uint32_t d);
 
+/* Do all of its results have no elements? */
+bool rt_task_is_empty(const rt_plan *plan, const rt_task *t);
+
 /* ---- attributes by name, with the defaults of the table ---- */
 const rt_attr *rt_task_attr(const rt_task *t, const char *name);
 int64_t rt_task_int(const rt_task *t, const char *name);

@@ -52,7 +52,10 @@ static void put_task_args(const rt_trace *t, const rt_span *s, strbuf *out) {
   const rt_task *task = &t->plan->tasks[t->plan->instrs[s->instr].task];
   strbuf text;
   strbuf_init(&text, out->memory);
-  put_slice(t->plan, &t->plan->views[task->result], &text);
+  for (uint32_t k = 0; k < rt_task_n_results(task); k++) {
+    if (k) strbuf_puts(&text, ", ");
+    put_slice(t->plan, &t->plan->views[rt_task_result(task, k)], &text);
+  }
   put_pair(out, "writes", text.data);
 }
 

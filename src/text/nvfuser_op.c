@@ -2,8 +2,11 @@
 
 /* `<out>`, and on the next line `   = `. */
 static void put_result(text_nvfuser *s, const ir_op_data *op, uint32_t depth) {
-  text_nvfuser_put_indent(s, depth);
-  text_nvfuser_put_tensor(s, op->result);
+  for (uint32_t k = 0; k < ir_op_n_results(op); k++) {
+    if (k) strbuf_puts(s->out, ",\n");
+    text_nvfuser_put_indent(s, depth);
+    text_nvfuser_put_tensor(s, ir_op_result(op, k));
+  }
   strbuf_putc(s->out, '\n');
   text_nvfuser_put_indent(s, depth);
   strbuf_puts(s->out, "   = ");
@@ -108,8 +111,8 @@ static void put_binary(text_nvfuser *s, const ir_op_data *op, uint32_t depth) {
 /* ---- as a unit ---- */
 static void put_list(text_nvfuser *s, const ir_op_data *op, bool inputs) {
   strbuf_putc(s->out, '{');
-  for (uint32_t i = 0; i < (inputs ? op->n_operands : 1); i++) {
-    ir_tensor t = inputs ? op->operands[i] : op->result;
+  for (uint32_t i = 0; i < (inputs ? op->n_operands : ir_op_n_results(op)); i++) {
+    ir_tensor t = inputs ? op->operands[i] : ir_op_result(op, i);
     if (!t.id || ir_tensor_at(s->h, t)->kind == IR_TENSOR_CONST) continue;
     text_nvfuser_put_tensor(s, t);
     strbuf_puts(s->out, ", ");
@@ -223,9 +226,13 @@ static void put_lines(text_nvfuser *s, const ir_op_data *op) {
     text_nvfuser_put_tensor(s, t);
     strbuf_putc(s->out, '\n');
   }
-  strbuf_puts(s->out, "Outputs:\n  ");
-  text_nvfuser_put_tensor(s, op->result);
-  strbuf_puts(s->out, "\n\n");
+  strbuf_puts(s->out, "Outputs:\n");
+  for (uint32_t k = 0; k < ir_op_n_results(op); k++) {
+    strbuf_puts(s->out, "  ");
+    text_nvfuser_put_tensor(s, ir_op_result(op, k));
+    strbuf_putc(s->out, '\n');
+  }
+  strbuf_putc(s->out, '\n');
 }
 
 void text_nvfuser_put_units(text_nvfuser *s) {

@@ -48,6 +48,7 @@ typedef struct text_host {
 
   /* The operation being read: where it writes, and what has been built of it. */
   ir_tensor destination;
+  VEC(ir_tensor) more; /* where it writes its further results */
   ir_op op;
 } text_host;
 

@@ -133,6 +133,7 @@ static void parse_view(text_parser *p, const text_token *name, ir_dtype dtype, i
   text_host_place(p, d.tensor, mesh, true);
   p->operands.len = p->attrs.len = 0;
   p->host->destination = d.tensor;
+  p->host->more.len = 0;
   p->host->op = (ir_op){0};
   text_value v = text_parse_expr(p);
   d.op = p->host->op;
@@ -389,7 +390,14 @@ text_value text_host_build(text_parser *p, ir_opcode code, const ir_tensor *oper
                "operations of a host program do not nest; give the inner result a tensor");
     return TEXT_POISONED;
   }
+  const ir_op_info *info = ir_op_info_of(code);
+  if (host->more.len >= info->n_results) {
+    diag_error(&p->m->errors, at, "%s has %u result%s, not %u", info->name, info->n_results,
+               info->n_results == 1 ? "" : "s", host->more.len + 1);
+    return TEXT_POISONED;
+  }
   host->op = ir_host_op(p->f, code, operands, n, attrs, host->destination, at);
+  if (host->more.len) ir_host_op_more(p->f, host->op, host->more.data, host->more.len);
   return (text_value){.kind = TEXT_TENSOR, .at = at, .tensor = host->destination};
 }
 
@@ -454,8 +462,30 @@ static bool parse_window(text_parser *p, ir_instr_data *d) {
   return good && !p->panic;
 }
 
+/* The two characters together; apart they compare with a negative number. */
+static bool at_arrow(const text_parser *p) {
+  text_token next = text_lexer_peek(&p->lexer);
+  return text_is(p, TOKEN_LT) && next.kind == TOKEN_MINUS && next.offset == p->token.offset + 1;
+}
+
+/* `, i, j` between the first destination and the arrow. False: one of them is no tensor, which is
+ * reported, or the parser panics. */
+static bool parse_more(text_parser *p) {
+  bool good = true;
+  p->host->more.len = 0;
+  while (!p->panic && text_accept(p, TOKEN_COMMA)) {
+    ir_tensor t = text_host_parse_tensor(p);
+    good = good && t.id;
+    vec_push(&p->m->memory, &p->host->more, t);
+  }
+  if (!p->panic && !at_arrow(p)) text_expected(p, "',' or '<-' behind a destination");
+  return good && !p->panic;
+}
+
 static void parse_compute(text_parser *p, const text_token *name, ir_block *block) {
   ir_name_entry e = text_lookup(p, name, "tensor");
+  bool good = parse_more(p);
+  if (p->panic) return;
   text_advance(p);
   text_advance(p);
   text_token first = p->token;
@@ -471,14 +501,8 @@ static void parse_compute(text_parser *p, const text_token *name, ir_block *bloc
   ir_instr_data d = {.kind = IR_COMPUTE, .at = text_token_loc(name)};
   d.tensor = p->host->destination;
   d.op = p->host->op;
-  p->panic = v.kind == TEXT_POISON || !d.tensor.id || !d.op.id; /* has been reported */
+  p->panic = v.kind == TEXT_POISON || !d.tensor.id || !d.op.id || !good; /* has been reported */
   if (!p->panic && parse_window(p, &d)) text_host_add(p, block, &d);
-}
-
-/* The two characters together; apart they compare with a negative number. */
-static bool at_arrow(const text_parser *p) {
-  text_token next = text_lexer_peek(&p->lexer);
-  return text_is(p, TOKEN_LT) && next.kind == TOKEN_MINUS && next.offset == p->token.offset + 1;
 }
 
 void text_parse_host_step(text_parser *p, ir_block *block) {
@@ -495,6 +519,6 @@ void text_parse_host_step(text_parser *p, ir_block *block) {
   text_advance(p);
   if (text_accept(p, TOKEN_COLON)) parse_typed(p, &name, block);
   else if (text_accept(p, TOKEN_ASSIGN)) parse_definition(p, &name, block);
-  else if (at_arrow(p)) parse_compute(p, &name, block);
+  else if (at_arrow(p) || text_is(p, TOKEN_COMMA)) parse_compute(p, &name, block);
   else text_expected(p, "':', '=' or '<-' behind the name");
 }

@@ -169,9 +169,13 @@ static void put_window(const ir_func *h, const ir_instr_data *d, strbuf *out) {
 }
 
 static void put_compute(const ir_func *h, const ir_instr_data *d, strbuf *out) {
-  put_tensor(h, d->tensor, out);
+  const ir_op_data *op = ir_op_at(h, d->op);
+  for (uint32_t k = 0; k < ir_op_n_results(op); k++) {
+    if (k) strbuf_puts(out, ", ");
+    put_tensor(h, ir_op_result(op, k), out);
+  }
   strbuf_puts(out, " <- ");
-  text_put_expression(h, ir_op_at(h, d->op), out);
+  text_put_expression(h, op, out);
   put_window(h, d, out);
 }
 

@@ -109,13 +109,17 @@ static bool meet(const byte_set *a, const byte_set *b) {
   return false;
 }
 
-/* Whether the last of an instruction's views is written. */
-static bool writes(uint32_t instr) {
-  return !is_post(instr) || plan.posts[plan.instrs[instr].task].out != RT_NO_VIEW;
+enum { MAX_VIEWS_OF = 2 + RT_MAX_RESULTS };
+
+/* How many of an instruction's views, the last ones, are written. */
+static uint32_t n_written(uint32_t instr) {
+  if (is_post(instr)) return plan.posts[plan.instrs[instr].task].out != RT_NO_VIEW;
+  if (plan.instrs[instr].kind != RT_LAUNCH) return 0;
+  return rt_task_n_results(&plan.tasks[plan.instrs[instr].task]);
 }
 
-/* Views of an instruction. */
-static uint32_t views_of(uint32_t instr, uint32_t views[3]) {
+/* Views of an instruction: those that are read first. */
+static uint32_t views_of(uint32_t instr, uint32_t views[MAX_VIEWS_OF]) {
   uint32_t n = 0;
   if (is_post(instr)) {
     const rt_post *p = &plan.posts[plan.instrs[instr].task];
@@ -126,16 +130,15 @@ static uint32_t views_of(uint32_t instr, uint32_t views[3]) {
   const rt_task *task = &plan.tasks[plan.instrs[instr].task];
   for (uint32_t k = 0; k < task->n_operands; k++)
     if (task->operands[k].kind == RT_OPERAND_VIEW) views[n++] = task->operands[k].view;
-  views[n++] = task->result;
+  for (uint32_t k = 0; k < rt_task_n_results(task); k++) views[n++] = rt_task_result(task, k);
   return n;
 }
 
 static bool oracle_conflict(uint32_t i, uint32_t j, const byte_set *sets) {
-  uint32_t a[3], b[3], na = views_of(i, a), nb = views_of(j, b);
+  uint32_t a[MAX_VIEWS_OF], b[MAX_VIEWS_OF], na = views_of(i, a), nb = views_of(j, b);
   for (uint32_t x = 0; x < na; x++)
     for (uint32_t y = 0; y < nb; y++)
-      if (((x == na - 1 && writes(i)) || (y == nb - 1 && writes(j))) &&
-          meet(&sets[a[x]], &sets[b[y]]))
+      if ((x + n_written(i) >= na || y + n_written(j) >= nb) && meet(&sets[a[x]], &sets[b[y]]))
         return true;
   return false;
 }
@@ -150,7 +153,7 @@ static bool same_view(const rt_view *a, const rt_view *b) {
 
 /* What one instruction does by itself. `written` has one set per buffer. */
 static void oracle_task(uint32_t i, const byte_set *sets, byte_set *written, verdict *v) {
-  uint32_t views[3], n = views_of(i, views), last = writes(i) ? n - 1 : CHECK_NONE;
+  uint32_t views[MAX_VIEWS_OF], n = views_of(i, views), first = n - n_written(i);
   for (uint32_t k = 0; k < n; k++) {
     const rt_view *view = &plan.views[views[k]];
     const rt_buffer *b = &plan.buffers[view->buffer];
@@ -159,19 +162,23 @@ static void oracle_task(uint32_t i, const byte_set *sets, byte_set *written, ver
     if (set->outside || set->empty) continue;
     if (i < b->allocated_at) v->at[CHECK_BEFORE_ALLOCATE][i] = true;
     if (i >= b->freed_at && i >= b->allocated_at) v->at[CHECK_AFTER_FREE][i] = true;
-    if (k == last && set->shared) v->at[CHECK_SHARED][i] = true;
-    if (k == last || b->kind == RT_BUFFER_INPUT) continue;
+    if (k >= first && set->shared) v->at[CHECK_SHARED][i] = true;
+    if (k >= first || b->kind == RT_BUFFER_INPUT) continue;
     for (uint32_t c = 0; c < BYTES; c++)
       if (set->has[c] && !written[view->buffer].has[c]) v->at[CHECK_UNWRITTEN][i] = true;
   }
-  for (uint32_t k = 0; k + 1 < n; k++) {
-    const byte_set *a = &sets[views[k]], *b = &sets[views[n - 1]];
-    bool in_place = is_post(i) ? memcmp(a->has, b->has, sizeof a->has) == 0
-                               : same_view(&plan.views[views[k]], &plan.views[views[n - 1]]);
-    if (meet(a, b) && !in_place) v->at[is_post(i) ? CHECK_POST_RULE : CHECK_IN_TASK][i] = true;
+  for (uint32_t w = first; w < n; w++) {
+    for (uint32_t k = 0; k < w; k++) {
+      const byte_set *a = &sets[views[k]], *b = &sets[views[w]];
+      bool in_place = is_post(i) ? memcmp(a->has, b->has, sizeof a->has) == 0
+                                 : same_view(&plan.views[views[k]], &plan.views[views[w]]);
+      if (!meet(a, b) || (in_place && k < first)) continue;
+      v->at[is_post(i) ? CHECK_POST_RULE : k < first ? CHECK_IN_TASK : CHECK_SHARED][i] = true;
+    }
   }
-  for (uint32_t c = 0; n && writes(i) && c < BYTES; c++)
-    if (sets[views[n - 1]].has[c]) written[plan.views[views[n - 1]].buffer].has[c] = true;
+  for (uint32_t w = first; w < n; w++)
+    for (uint32_t c = 0; c < BYTES; c++)
+      if (sets[views[w]].has[c]) written[plan.views[views[w]].buffer].has[c] = true;
 }
 
 /* Two posts with the same peers: collectives, sends, or receives. */
@@ -192,7 +199,7 @@ static void oracle_post_order(uint32_t j, verdict *v) {
 
 /* A buffer goes before anybody has waited. */
 static void oracle_freed(uint32_t i, uint32_t skip, verdict *v) {
-  uint32_t views[3], n = views_of(i, views), join = CHECK_NONE;
+  uint32_t views[MAX_VIEWS_OF], n = views_of(i, views), join = CHECK_NONE;
   for (uint32_t j = plan.n_instrs; j-- > i;)
     if (plan.instrs[j].kind == RT_JOIN && plan.instrs[j].task == plan.instrs[i].task && j != skip)
       join = j;

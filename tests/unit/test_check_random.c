@@ -115,6 +115,21 @@ static void replace_buffer(uint32_t percent) {
   launch(stream, whole(live[k]), CHECK_NONE, CHECK_NONE);
 }
 
+/* The task launched last gets a second result, if that is to be. */
+static void random_more(uint32_t result) {
+  uint32_t to = live[1 + below(n_live - 1)], more = random_view(to);
+  bool same = to == kit_views.data[result].buffer;
+  if (kit_buffers.data[to].kind == RT_BUFFER_INPUT) return;
+  if (careful && (same || rt_view_overlap(&kit_views.data[more]) != RT_APART)) return;
+  rt_task *task = &kit_tasks.data[kit_tasks.len - 1];
+  for (uint32_t k = 0; careful && k < task->n_operands; k++) {
+    const rt_operand *o = &task->operands[k];
+    if (o->kind == RT_OPERAND_VIEW && kit_views.data[o->view].buffer == to) return;
+  }
+  task->more = arena_copy(&kit_memory, &more, sizeof more);
+  task->n_more = 1;
+}
+
 static void random_launch(uint32_t percent) {
   uint32_t stream = below(plan.n_streams), to = live[1 + below(n_live - 1)];
   uint32_t result = random_view(to), x = CHECK_NONE, y = CHECK_NONE;
@@ -128,6 +143,7 @@ static void random_launch(uint32_t percent) {
   if (kit_buffers.data[kit_views.data[result].buffer].kind == RT_BUFFER_INPUT) return;
   random_waits(stream, percent);
   launch(stream, result, x, y);
+  if (chance(20)) random_more(result);
 }
 
 /* A dense range of a buffer, f32. */

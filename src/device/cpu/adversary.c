@@ -209,7 +209,8 @@ static void each_side(adversary *a, const rt_post *p, void (*visit)(adversary *,
 /* Calls visit() for the buffer of every view of a task. */
 static void each_access(adversary *a, const rt_task *t, void (*visit)(adversary *, uint32_t)) {
   const rt_plan *plan = a->base.plan;
-  visit(a, plan->views[t->result].buffer);
+  for (uint32_t k = 0; k < rt_task_n_results(t); k++)
+    visit(a, plan->views[rt_task_result(t, k)].buffer);
   for (uint32_t k = 0; k < t->n_operands; k++)
     if (t->operands[k].kind == RT_OPERAND_VIEW) visit(a, plan->views[t->operands[k].view].buffer);
 }

@@ -26,6 +26,17 @@ cpu_view cpu_place_result(const cpu_call *c) {
   return v;
 }
 
+const rt_view *cpu_result(const cpu_call *c, uint32_t k) {
+  return &c->plan->views[rt_task_result(c->task, k)];
+}
+
+cpu_view cpu_place_more(const cpu_call *c, uint32_t k) {
+  const rt_view *r = cpu_result(c, k);
+  cpu_view v = {.start = c->task->n_operands + k, .dtype = r->dtype};
+  for (uint32_t d = 0; d < r->rank; d++) v.strides[d] = r->strides[d];
+  return v;
+}
+
 cpu_view cpu_place_start(const cpu_call *c, uint32_t k) {
   rt_view x = cpu_operand(c, k);
   cpu_view v = {.start = x.buffer, .dtype = x.dtype};
@@ -154,7 +165,7 @@ status cpu_kernel_prepare(const rt_plan *plan, const rt_task *task, arena *memor
     return STATUS_OK;
   }
   cpu_call c = call_of(plan, task, memory);
-  if (rt_view_is_empty(c.result)) k = cpu_kernel_new(&c, sizeof *k, run_nothing);
+  if (rt_task_is_empty(plan, task)) k = cpu_kernel_new(&c, sizeof *k, run_nothing);
   else TRY(family_prepare(c.info->family)(&c, &k));
   *result = k;
   return STATUS_OK;

@@ -58,6 +58,9 @@ static inline void cpu_view_advance(cpu_view *v, int64_t elements) {
 }
 
 cpu_view cpu_place_result(const cpu_call *c);
+/* A further result, k > 0, in its own dimensions. */
+const rt_view *cpu_result(const cpu_call *c, uint32_t k);
+cpu_view cpu_place_more(const cpu_call *c, uint32_t k);
 /* The operand's first element, repeated everywhere: all strides 0, no window. */
 cpu_view cpu_place_start(const cpu_call *c, uint32_t k);
 /* from[d]: the operand's dimension that result dimension d walks; RT_NO_DIM: none, it repeats. An

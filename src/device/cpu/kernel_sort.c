@@ -17,13 +17,13 @@ enum {
 
 typedef struct sort_kernel {
   cpu_kernel head;
-  cpu_loops loops; /* over rows; views: the result, the operand */
-  cpu_view views[2];
+  cpu_loops loops; /* over rows; views: the result, the operand, the indices */
+  cpu_view views[3];
   int64_t n;            /* elements of a row */
   int64_t first, count; /* those in the result */
   cpu_transfer load;
-  bool is_float, descending, values;
-  int64_t to_step;
+  bool is_float, descending, values, indices; /* which of both are written; not both: to views[0] */
+  int64_t to_step, index_step;
   size_t size_bytes; /* of a value */
 } sort_kernel;
 
@@ -83,12 +83,16 @@ static const entry *sort_all(const sort_kernel *m, const void *row, entry *room)
 }
 
 /* ---- rows ---- */
-static void write_row(const sort_kernel *m, const entry *order, char *to, const char *from) {
+static void write_values(const sort_kernel *m, const entry *order, char *to, const char *from) {
   for (int64_t i = 0; i < m->count; i++, to += m->to_step) {
     int64_t at = order[m->first + i].at;
-    if (m->values) cpu_copy_strided(m->size_bytes, 1, to, 0, from + at * m->load.step, 1);
-    else memcpy(to, &at, sizeof at);
+    cpu_copy_strided(m->size_bytes, 1, to, 0, from + at * m->load.step, 1);
   }
+}
+
+static void write_indices(const sort_kernel *m, const entry *order, char *to) {
+  for (int64_t i = 0; i < m->count; i++, to += m->index_step)
+    memcpy(to, &order[m->first + i].at, sizeof order->at);
 }
 
 /* Scratch: the row on its way in, then the entries. */
@@ -102,7 +106,8 @@ static status run_sort(const cpu_kernel *k, char *const *starts, char *scratch) 
     const entry *order = room;
     if (few <= FEW) take_few(m, row, few, room);
     else order = sort_all(m, row, room);
-    write_row(m, order, w.at[0], w.at[1]);
+    if (m->values) write_values(m, order, w.at[0], w.at[1]);
+    if (m->indices) write_indices(m, order, w.at[m->values ? 2 : 0]);
   } while (cpu_walk_next(&m->loops, &w, 0));
   return STATUS_OK;
 }
@@ -113,18 +118,22 @@ status cpu_prepare_sort(const cpu_call *c, cpu_kernel **result) {
   uint32_t dim = rt_task_dim(c->task, "dim", x.rank);
   int64_t extents[IR_MAX_RANK];
   cpu_place_lines(c, dim, m->views, extents);
-  cpu_loops_make(&m->loops, CPU_BY_FIRST, x.rank, extents, m->views, 2);
+  bool both = c->task->n_more > 0;
+  if (both) m->views[2] = cpu_place_more(c, 1);
+  cpu_loops_make(&m->loops, CPU_BY_FIRST, x.rank, extents, m->views, both ? 3 : 2);
   m->n = x.extents[dim];
   m->first = c->offset[dim];
   m->count = c->result->extents[dim];
   check(m->first + m->count <= m->n);
   m->values = c->task->code == IR_OP_TOPK;
+  m->indices = both || !m->values;
   m->descending = c->task->code != IR_OP_ARGSORT || rt_task_int(c->task, "descending") != 0;
   m->is_float = ir_dtype_is_float(x.dtype);
   m->size_bytes = ir_dtype_size_bytes(x.dtype);
   m->load = cpu_transfer_load(x.dtype, x.strides[dim] * (int64_t)m->size_bytes,
                               m->is_float ? IR_F64 : IR_I64);
   m->to_step = c->result->strides[dim] * (int64_t)ir_dtype_size_bytes(c->result->dtype);
+  m->index_step = cpu_result(c, both)->strides[dim] * (int64_t)sizeof(int64_t);
   m->head.scratch_bytes = cpu_transfer_bytes(m->n) + 2 * (size_t)m->n * sizeof(entry);
   *result = &m->head;
   return STATUS_OK;

@@ -29,6 +29,7 @@ enum { CPU_SCRATCH_ALIGN = 64 };
 
 /* Where the views of a task begin: its result, then one per operand (NULL where that is no view), then its
  * further results. bases: the address of each buffer of the plan. */
+enum { CPU_MAX_STARTS = 1 + RT_MAX_OPERANDS + RT_MAX_RESULTS };
 static inline uint32_t cpu_kernel_n_starts(const rt_task *task) {
   return task->n_operands + rt_task_n_results(task);
 }
@@ -41,9 +42,9 @@ static inline void cpu_kernel_starts(const rt_plan *plan, const rt_task *task, c
     const rt_view *x = o->kind == RT_OPERAND_VIEW ? &plan->views[o->view] : NULL;
     starts[k + 1] = x ? bases[x->buffer] + x->offset_bytes : NULL;
   }
-  for (uint32_t k = 0; k < task->n_more; k++) {
-    const rt_view *more = &plan->views[task->more[k]];
-    starts[1 + task->n_operands + k] = bases[more->buffer] + more->offset_bytes;
+  for (uint32_t k = 1; k <= task->n_more; k++) {
+    const rt_view *x = &plan->views[rt_task_result(task, k)];
+    starts[task->n_operands + k] = bases[x->buffer] + x->offset_bytes;
   }
 }
 

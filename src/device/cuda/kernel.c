@@ -42,7 +42,7 @@ status cuda_kernel_prepare(const rt_plan *plan, const rt_task *task, arena *memo
   cuda_call c = cuda_call_of(plan, task, k);
   k->name = c.info->name;
   cg_kernel_init(&k->code, memory);
-  if (!rt_view_is_empty(c.result)) TRY(family_prepare(c.info->family)(&c));
+  if (!rt_task_is_empty(plan, task)) TRY(family_prepare(c.info->family)(&c));
   *result = k;
   return STATUS_OK;
 }

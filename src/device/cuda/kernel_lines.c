@@ -36,6 +36,11 @@ status cuda_prepare_sort(const cuda_call *c) {
   cg_lines l = place_axis(c, rt_task_dim(c->task, "dim", c->result->rank));
   l.descending = l.code != IR_OP_ARGSORT || rt_task_int(c->task, "descending") != 0;
   cg_write_lines(&c->kernel->code, &l);
+  if (!c->task->n_more) return STATUS_OK;
+  l.code = IR_OP_TOPK_INDEX; /* the indices, in a launch of their own */
+  l.result = cuda_place_more(c, 1);
+  l.result_step = l.result.strides[rt_task_dim(c->task, "dim", c->result->rank)];
+  cg_write_lines(&c->kernel->code, &l);
   return STATUS_OK;
 }
 

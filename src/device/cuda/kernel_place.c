@@ -34,6 +34,14 @@ cg_view cuda_place_result(const cuda_call *c) {
   return v;
 }
 
+cg_view cuda_place_more(const cuda_call *c, uint32_t k) {
+  const rt_view *r = &c->plan->views[rt_task_result(c->task, k)];
+  cg_view v = {
+      .start = c->task->n_operands + k, .dtype = r->dtype, .align = alignment(r->offset_bytes)};
+  for (uint32_t d = 0; d < r->rank; d++) v.strides[d] = r->strides[d];
+  return v;
+}
+
 cg_view cuda_place_start(const cuda_call *c, uint32_t k) {
   rt_view x = rt_task_operand(c->plan, c->task, k);
   return (cg_view){.start = k + 1, .dtype = x.dtype, .align = alignment(x.offset_bytes)};

@@ -30,6 +30,8 @@ static inline void cuda_advance(cg_view *v, int64_t elements) {
 }
 
 cg_view cuda_place_result(const cuda_call *c);
+/* A further result, k > 0, in its own dimensions. */
+cg_view cuda_place_more(const cuda_call *c, uint32_t k);
 /* The operand's first element, repeated everywhere: all strides 0, no window. */
 cg_view cuda_place_start(const cuda_call *c, uint32_t k);
 /* from[d]: the operand's dimension that result dimension d walks; RT_NO_DIM: none, it repeats. An

@@ -142,10 +142,10 @@ static bool fills(const rt_plan *plan, uint32_t view, const cuda_range *range) {
   return bytes == range->end - range->begin;
 }
 
-static void add_launch(cuda_maker *k, uint16_t stream, uint32_t task) {
+static void overwrite(cuda_maker *k, uint16_t stream, uint32_t result) {
   const rt_plan *plan = k->plan;
   cuda_readings *list = &k->readings[rt_plan_rank(plan, stream)];
-  uint32_t result = plan->tasks[task].result, kept = 0;
+  uint32_t kept = 0;
   cuda_range to = cuda_range_of(plan, result, -1);
   for (uint32_t i = 0; i < list->len; i++) {
     cuda_reading r = list->data[i];
@@ -158,6 +158,11 @@ static void add_launch(cuda_maker *k, uint16_t stream, uint32_t task) {
     if (!gone) list->data[kept++] = r;
   }
   list->len = kept;
+}
+
+static void add_launch(cuda_maker *k, uint16_t stream, uint32_t task) {
+  const rt_task *t = &k->plan->tasks[task];
+  for (uint32_t i = 0; i < rt_task_n_results(t); i++) overwrite(k, stream, rt_task_result(t, i));
   cuda_step_add(k, CUDA_LAUNCH, stream, task);
 }
 

@@ -39,7 +39,8 @@ static turns *turns_of(const sparer *x, uint32_t stream) {
 /* A product may be spread over its inner dimension too. */
 static bool is_large(const cuda_maker *k, uint32_t task) {
   enum { INNER = 4096 };
-  const rt_view *v = &k->plan->views[k->plan->tasks[task].result];
+  const rt_view *v =
+      &k->plan->views[k->plan->tasks[task].result]; /* the first one tells the size */
   double n = 1, least = (double)k->options->large;
   for (uint32_t d = 0; d < v->rank; d++) n *= (double)v->extents[d];
   return n >= least || rt_task_flops(k->plan, &k->plan->tasks[task]) >= 2 * INNER * least;

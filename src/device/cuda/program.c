@@ -92,7 +92,7 @@ static void find_coverage(cuda_loaded *l, coverage *c) {
     const rt_task *t = &plan->tasks[instr->task];
     for (uint32_t k = 0; k < t->n_operands; k++)
       if (t->operands[k].kind == RT_OPERAND_VIEW) note_read(l, c, t->operands[k].view);
-    note_write(l, c, t->result);
+    for (uint32_t k = 0; k < rt_task_n_results(t); k++) note_write(l, c, rt_task_result(t, k));
   }
 }
 
@@ -392,9 +392,11 @@ CUdeviceptr cuda_place_address(const cuda_loaded *l, const cuda_place *p) {
 
 static CUdeviceptr start_of(const cuda_loaded *l, const rt_task *task, uint32_t k) {
   const rt_plan *plan = plan_of(l);
-  bool is_view = k == 0 || (k <= task->n_operands && task->operands[k - 1].kind == RT_OPERAND_VIEW);
-  if (!is_view) return 0;
-  const rt_view *v = &plan->views[k == 0 ? task->result : task->operands[k - 1].view];
+  bool operand = k > 0 && k <= task->n_operands;
+  if (operand && task->operands[k - 1].kind != RT_OPERAND_VIEW) return 0;
+  uint32_t result = k == 0 ? 0 : k - task->n_operands;
+  const rt_view *v =
+      &plan->views[operand ? task->operands[k - 1].view : rt_task_result(task, result)];
   return l->bases[v->buffer] + (CUdeviceptr)v->offset_bytes;
 }
 
