@@ -31,8 +31,7 @@ typedef struct adversary {
   uint32_t head[RT_MAX_STREAMS];     /* entries done, by stream */
   uint32_t issued[RT_MAX_STREAMS];   /* entries issued */
   uint32_t *accesses, *left;         /* of each buffer: in all, and still to come */
-  rt_span *spans;
-  int64_t origin_ns;
+  cpu_run run;
   cpu_comms comms;
   pace pace;
   const rt_entry *
@@ -305,11 +304,31 @@ static void idle(adversary *a) {
 }
 
 /* ---- running ---- */
+static uint32_t common_divisor(uint32_t a, uint32_t b) {
+  while (b) {
+    uint32_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+/* All parts, in steps that reach each of them once. */
+static void run_parts(void *executor, const cpu_launch *l) {
+  adversary *a = executor;
+  uint32_t at = draw(a, l->n_parts), step = 1 + draw(a, l->n_parts);
+  while (common_divisor(step, l->n_parts) != 1) step++;
+  for (uint32_t i = 0; i < l->n_parts; i++) {
+    (void)cpu_launch_run_part(l, at, 0);
+    at = (uint32_t)(((uint64_t)at + step) % l->n_parts);
+  }
+}
+
 static void run_task(adversary *a, const rt_entry *e, uint32_t s) {
   const rt_task *task = &a->base.plan->tasks[e->task];
   each_access(a, task, before_access);
   atomic_store(&a->device->is_busy, true);
-  cpu_program_run(&a->program, e, (uint16_t)s, 0, a->spans, a->origin_ns, &a->errors);
+  cpu_program_run(&a->run, e, (uint16_t)s, 0, run_parts, a);
   atomic_store(&a->device->is_busy, false);
   each_access(a, task, after_access);
 }
@@ -331,8 +350,8 @@ static status adversary_begin(rt_loaded *loaded, void *const *inputs, void *cons
                               rt_span *spans) {
   adversary *a = (adversary *)loaded;
   (void)pthread_mutex_lock(&a->device->run);
-  a->origin_ns = rt_clock_ns();
-  status st = cpu_comms_begin(&a->comms, spans, a->origin_ns);
+  a->run = (cpu_run){&a->program, &a->errors, spans, rt_clock_ns()};
+  status st = cpu_comms_begin(&a->comms, spans, a->run.origin_ns);
   if (st != STATUS_OK) {
     (void)pthread_mutex_unlock(&a->device->run);
     return st;
@@ -351,7 +370,6 @@ static status adversary_begin(rt_loaded *loaded, void *const *inputs, void *cons
   a->pace = pace_of(a->seed, loaded->plan->n_streams);
   draw_priorities(a);
   poison_all(a);
-  a->spans = spans;
   return STATUS_OK;
 }
 

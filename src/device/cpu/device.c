@@ -133,8 +133,7 @@ static status cpu_begin(rt_loaded *loaded, void *const *inputs, void *const *out
   for (uint32_t s = 0; s < loaded->plan->n_streams; s++) l->streams[s] = (cpu_stream){0};
   cpu_errors_reset(&l->errors);
   l->issued = 0;
-  l->spans = spans;
-  l->origin_ns = origin_ns;
+  l->run = (cpu_run){&l->program, &l->errors, spans, origin_ns};
   l->device->current = l;
   for (uint32_t i = 0; i < l->device->n_threads; i++) atomic_store(&l->device->threads[i].at, 0);
   if (l->comms.n) atomic_store(&l->device->communicates, true);

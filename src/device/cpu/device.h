@@ -32,8 +32,8 @@ typedef struct cpu_program {
   uint32_t n_external;
   char *pool;
   void *pool_block;
-  char *scratch; /* one part per compute thread: for kernels, then for the starts of a task */
-  size_t scratch_bytes, part_bytes;
+  char *scratch; /* one piece per compute thread: for kernels, then for the starts of a task */
+  size_t scratch_bytes, piece_bytes;
   uint32_t max_starts;
   void *scratch_block;
 } cpu_program;
@@ -53,22 +53,48 @@ typedef struct cpu_errors {
   _Atomic uint32_t first; /* instruction; UINT32_MAX: none; 0: no task runs any more */
   pthread_mutex_t lock;   /* of what follows */
   status st;
-  uint32_t instr; /* that failed */
+  uint32_t instr, part; /* that failed */
   char message[2048];
 } cpu_errors;
 
 void cpu_errors_reset(cpu_errors *e);
-/* Instruction `instr` failed. Takes the message of the calling thread. */
-void cpu_errors_keep(cpu_errors *e, uint32_t instr, status st);
+/* Instruction `instr` failed, in its part `part` (0: it has none). Of one instruction the error of the
+ * first part is kept. Takes the message of the calling thread. */
+void cpu_errors_keep(cpu_errors *e, uint32_t instr, uint32_t part, status st);
 /* Something other than an instruction failed: nothing more is run. An error of a task stays the one
  * reported. Takes the message of the calling thread. */
 void cpu_errors_stop(cpu_errors *e, status st);
 /* Ends the run: records the error for the calling thread. */
 status cpu_errors_report(cpu_errors *e);
 
-/* Runs the task of an entry on compute thread `thread`, unless an earlier one failed. Fills its span
- * when `spans` is not NULL, in ns from `origin_ns`. */
-void cpu_program_run(const cpu_program *p, const rt_entry *entry, uint16_t stream, uint32_t thread,
-                     rt_span *spans, int64_t origin_ns, cpu_errors *errors);
+/* ---- running (device_program.c) ---- */
+/* A run of a loaded program, as launches see it. */
+typedef struct cpu_run {
+  const cpu_program *program;
+  cpu_errors *errors;
+  rt_span *spans; /* or NULL */
+  int64_t origin_ns;
+} cpu_run;
+
+/* A launch whose kernel has parts, while it runs. */
+typedef struct cpu_launch {
+  const cpu_run *run;
+  const cpu_kernel *kernel;
+  uint32_t instr, n_parts;
+  char *const *starts;
+  char *shared;
+} cpu_launch;
+
+/* Runs one part on compute thread `thread`; false: it failed, and its error is kept. A part that was
+ * begun must be run to its end, even if a later one fails: the first one's error is the one reported. */
+bool cpu_launch_run_part(const cpu_launch *l, uint32_t part, uint32_t thread);
+/* How an executor runs the parts of a launch: all of them, or up to one that fails. Returns when none is
+ * running any more. */
+typedef void cpu_parts_fn(void *executor, const cpu_launch *l);
+
+/* Runs the task of an entry on compute thread `thread`, unless an earlier one failed; its parts, if it has
+ * any, by parts(executor, …). Fills its span. */
+void cpu_program_run(const cpu_run *run, const rt_entry *entry, uint16_t stream, uint32_t thread,
+                     cpu_parts_fn *parts, void *executor);
 
 #endif

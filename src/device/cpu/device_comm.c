@@ -139,7 +139,7 @@ static bool note_failure(cpu_comms *c, rt_comm *endpoint) {
  * failed half way the backend may still use the buffers; its ticket tells how long. */
 static cpu_post_state refused(cpu_comms *c, uint32_t post, status st) {
   const rt_comm_ticket *t = &c->tickets[post];
-  cpu_errors_keep(c->errors, c->at[post].instr, st);
+  cpu_errors_keep(c->errors, c->at[post].instr, 0, st);
   (void)note_failure(c, endpoint_of(c, post));
   return t->half[0].where || t->half[1].where ? CPU_POSTED : CPU_SKIPPED;
 }

@@ -77,8 +77,8 @@ static status allocate(cpu_program *p, uint32_t threads) {
   if (p->scratch_bytes > SIZE_MAX / threads - starts_bytes - 2 * line)
     return fail(STATUS_OUT_OF_MEMORY, "scratch of %zu bytes is too large", p->scratch_bytes);
   p->scratch_bytes = (p->scratch_bytes + line - 1) / line * line;
-  p->part_bytes = p->scratch_bytes + (starts_bytes + line - 1) / line * line;
-  TRY(cpu_alloc_aligned(p->allocator, p->part_bytes * threads, &p->scratch_block, &aligned));
+  p->piece_bytes = p->scratch_bytes + (starts_bytes + line - 1) / line * line;
+  TRY(cpu_alloc_aligned(p->allocator, p->piece_bytes * threads, &p->scratch_block, &aligned));
   p->scratch = aligned;
   return STATUS_OK;
 }
@@ -115,16 +115,19 @@ void cpu_errors_reset(cpu_errors *e) {
 }
 
 /* The message of fail() is this thread's: copied, and cleared so that the next one is recorded. */
-static void take_message(cpu_errors *e, uint32_t instr, status st) {
+static void take_message(cpu_errors *e, uint32_t instr, uint32_t part, status st) {
   e->st = st;
   e->instr = instr;
+  e->part = part;
   (void)snprintf(e->message, sizeof e->message, "%s", status_message());
 }
 
-void cpu_errors_keep(cpu_errors *e, uint32_t instr, status st) {
+void cpu_errors_keep(cpu_errors *e, uint32_t instr, uint32_t part, status st) {
   (void)pthread_mutex_lock(&e->lock);
-  if (instr < atomic_load_explicit(&e->first, memory_order_relaxed)) {
-    take_message(e, instr, st);
+  uint32_t first = atomic_load_explicit(&e->first, memory_order_relaxed);
+  bool same = e->st != STATUS_OK && instr == first && instr == e->instr;
+  if (instr < first || (same && part < e->part)) {
+    take_message(e, instr, part, st);
     atomic_store_explicit(&e->first, instr, memory_order_relaxed);
   }
   (void)pthread_mutex_unlock(&e->lock);
@@ -133,7 +136,7 @@ void cpu_errors_keep(cpu_errors *e, uint32_t instr, status st) {
 
 void cpu_errors_stop(cpu_errors *e, status st) {
   (void)pthread_mutex_lock(&e->lock);
-  if (e->st == STATUS_OK) take_message(e, 0, st);
+  if (e->st == STATUS_OK) take_message(e, 0, 0, st);
   atomic_store_explicit(&e->first, 0, memory_order_relaxed);
   (void)pthread_mutex_unlock(&e->lock);
   status_clear();
@@ -148,18 +151,47 @@ status cpu_errors_report(cpu_errors *e) {
 }
 
 /* ---- running ---- */
-void cpu_program_run(const cpu_program *p, const rt_entry *entry, uint16_t stream, uint32_t thread,
-                     rt_span *spans, int64_t origin_ns, cpu_errors *errors) {
-  int64_t start_ns = spans ? rt_clock_ns() - origin_ns : 0;
-  int64_t end_ns = start_ns;
-  if (entry->instr < atomic_load_explicit(&errors->first, memory_order_relaxed)) {
-    char *scratch = p->scratch + thread * p->part_bytes;
-    char **starts = (char **)(void *)(scratch + p->scratch_bytes);
-    cpu_kernel_starts(p->plan, &p->plan->tasks[entry->task], p->bases, starts);
-    status st = cpu_kernel_run(p->kernels[entry->task], starts, scratch);
-    if (st != STATUS_OK) cpu_errors_keep(errors, entry->instr, st);
-    if (spans) end_ns = rt_clock_ns() - origin_ns;
+static char *scratch_of(const cpu_program *p, uint32_t thread) {
+  return p->scratch + thread * p->piece_bytes;
+}
+
+static bool may_run(const cpu_errors *errors, uint32_t instr) {
+  return instr < atomic_load_explicit(&errors->first, memory_order_relaxed);
+}
+
+bool cpu_launch_run_part(const cpu_launch *l, uint32_t part, uint32_t thread) {
+  char *scratch = scratch_of(l->run->program, thread);
+  status st = cpu_kernel_run_part(l->kernel, part, l->starts, scratch, l->shared);
+  if (st != STATUS_OK) cpu_errors_keep(l->run->errors, l->instr, part, st);
+  return st == STATUS_OK;
+}
+
+static status run_parts(const cpu_launch *l, uint32_t thread, cpu_parts_fn *parts, void *executor) {
+  parts(executor, l);
+  if (!may_run(l->run->errors, l->instr)) return STATUS_OK;
+  return cpu_kernel_finish(l->kernel, l->starts, scratch_of(l->run->program, thread), l->shared);
+}
+
+static void run_task(const cpu_run *run, const rt_entry *entry, uint32_t thread,
+                     cpu_parts_fn *parts, void *executor) {
+  const cpu_program *p = run->program;
+  const cpu_kernel *kernel = p->kernels[entry->task];
+  char *scratch = scratch_of(p, thread), *shared = cpu_kernel_shared(kernel, scratch);
+  char **starts = (char **)(void *)(scratch + p->scratch_bytes);
+  cpu_kernel_starts(p->plan, &p->plan->tasks[entry->task], p->bases, starts);
+  cpu_launch l = {run, kernel, entry->instr, cpu_kernel_parts(kernel), starts, shared};
+  status st = l.n_parts > 1 ? run_parts(&l, thread, parts, executor)
+                            : cpu_kernel_run(kernel, starts, scratch);
+  if (st != STATUS_OK) cpu_errors_keep(run->errors, entry->instr, l.n_parts, st);
+}
+
+void cpu_program_run(const cpu_run *run, const rt_entry *entry, uint16_t stream, uint32_t thread,
+                     cpu_parts_fn *parts, void *executor) {
+  int64_t start_ns = run->spans ? rt_clock_ns() - run->origin_ns : 0, end_ns = start_ns;
+  if (may_run(run->errors, entry->instr)) {
+    run_task(run, entry, thread, parts, executor);
+    if (run->spans) end_ns = rt_clock_ns() - run->origin_ns;
   }
-  if (spans)
-    spans[entry->launch] = (rt_span){start_ns, end_ns, entry->instr, stream, (uint16_t)thread};
+  if (run->spans)
+    run->spans[entry->launch] = (rt_span){start_ns, end_ns, entry->instr, stream, (uint16_t)thread};
 }

@@ -20,42 +20,6 @@ static const int64_t look_ns = 10000000, look_at_errors_ns = 1000000;
 
 static _Atomic uint32_t running; /* compute threads in runs, of all devices */
 
-/* ---- sets ---- */
-static void bits_set(cpu_bits *b, uint32_t i) {
-  (void)atomic_fetch_or(&b->words[i / 64], (uint64_t)1 << (i % 64));
-}
-
-/* Whether the bit was set; if so, the caller now has it. */
-static bool bits_clear(cpu_bits *b, uint32_t i) {
-  uint64_t bit = (uint64_t)1 << (i % 64);
-  if (!(atomic_load(&b->words[i / 64]) & bit)) return false;
-  return atomic_fetch_and(&b->words[i / 64], ~bit) & bit;
-}
-
-static bool bits_any(const cpu_bits *b) {
-  for (uint32_t w = 0; w < CPU_BIT_WORDS; w++)
-    if (atomic_load(&b->words[w])) return true;
-  return false;
-}
-
-static bool word_take(cpu_bits *b, uint32_t w, uint64_t mask, uint32_t *i) {
-  for (;;) {
-    uint64_t bits = atomic_load(&b->words[w]) & mask;
-    if (!bits) return false;
-    *i = w * 64 + (uint32_t)__builtin_ctzll(bits);
-    if (bits_clear(b, *i)) return true;
-  }
-}
-
-/* Takes any member, the next one from `from` on if there is one. */
-static bool bits_take(cpu_bits *b, uint32_t from, uint32_t *i) {
-  uint32_t first = from / 64 % CPU_BIT_WORDS;
-  if (word_take(b, first, UINT64_MAX << (from % 64), i)) return true;
-  for (uint32_t k = 1; k <= CPU_BIT_WORDS; k++)
-    if (word_take(b, (first + k) % CPU_BIT_WORDS, UINT64_MAX, i)) return true;
-  return false;
-}
-
 /* ---- sleeping ---- */
 static void park(cpu_thread *me) {
   while (atomic_exchange_explicit(&me->token, 0, memory_order_acquire) == 0)
@@ -67,7 +31,7 @@ static bool park_for(cpu_thread *me, int64_t limit_ns) {
   struct timespec limit = {.tv_sec = limit_ns / 1000000000, .tv_nsec = limit_ns % 1000000000};
   if (atomic_exchange_explicit(&me->token, 0, memory_order_acquire)) return false;
   (void)syscall(SYS_futex, &me->token, FUTEX_WAIT_PRIVATE, 0, &limit, NULL, 0);
-  if (bits_clear(&me->device->sleeping, me->index)) {
+  if (cpu_bits_clear(&me->device->sleeping, me->index)) {
     (void)atomic_fetch_add(&me->device->searching, 1);
     return true;
   }
@@ -84,11 +48,11 @@ static void wake(cpu_device *d, uint32_t thread) {
 
 static void wake_one(cpu_device *d) {
   uint32_t thread;
-  if (!atomic_load(&d->searching) && bits_take(&d->sleeping, 0, &thread)) wake(d, thread);
+  if (!atomic_load(&d->searching) && cpu_bits_take(&d->sleeping, 0, &thread)) wake(d, thread);
 }
 
 void cpu_threads_rouse(cpu_device *d) {
-  if (bits_any(&d->ready)) wake_one(d);
+  if (cpu_bits_any(&d->ready)) wake_one(d);
 }
 
 void cpu_threads_notify(cpu_device *d) {
@@ -106,7 +70,7 @@ void cpu_stream_issue(cpu_loaded *l, uint32_t s) {
   /* Idle: nobody but this thread touches it until its bit is set. */
   (void)atomic_fetch_or_explicit(&q->word, 1, memory_order_relaxed);
   (void)atomic_fetch_add(&l->device->active, 1);
-  bits_set(&l->device->ready, s);
+  cpu_bits_set(&l->device->ready, s);
 }
 
 /* Publishes that `count` entries of stream t are done, and makes ready who waited for that. */
@@ -118,7 +82,7 @@ static void signal_waiters(cpu_loaded *l, uint32_t t, uint32_t count) {
     for (; bits; bits &= bits - 1) {
       uint32_t s = w * 64 + (uint32_t)__builtin_ctzll(bits);
       uint32_t need = atomic_load_explicit(&l->streams[s].need, memory_order_relaxed);
-      if (need <= count && bits_clear(&q->waiters, s)) bits_set(&l->device->ready, s);
+      if (need <= count && cpu_bits_clear(&q->waiters, s)) cpu_bits_set(&l->device->ready, s);
     }
   }
 }
@@ -126,7 +90,7 @@ static void signal_waiters(cpu_loaded *l, uint32_t t, uint32_t count) {
 /* Whoever holds one of `active` keeps the run from ending: each stream that is not idle, and each
  * thread that is giving one up. The last one to go wakes the thread in finish(). */
 static void release(cpu_device *d) {
-  if (atomic_fetch_sub(&d->active, 1) == 1 && bits_clear(&d->sleeping, 0)) wake(d, 0);
+  if (atomic_fetch_sub(&d->active, 1) == 1 && cpu_bits_clear(&d->sleeping, 0)) wake(d, 0);
 }
 
 /* Holds the run of which the caller has no stream; false: there is none. */
@@ -146,8 +110,8 @@ static bool block(cpu_loaded *l, uint32_t s, const rt_entry *e, uint32_t *head) 
   own->head = *head;
   atomic_store_explicit(&own->need, e->target, memory_order_relaxed);
   (void)atomic_fetch_add(&l->device->active, 1);
-  bits_set(&other->waiters, s);
-  bool back = atomic_load(&other->completed) >= e->target && bits_clear(&other->waiters, s);
+  cpu_bits_set(&other->waiters, s);
+  bool back = atomic_load(&other->completed) >= e->target && cpu_bits_clear(&other->waiters, s);
   if (back) *head = own->head;
   release(l->device);
   return back;
@@ -177,8 +141,8 @@ static bool pass_joins(cpu_loaded *l) {
   for (uint32_t w = 0; w < CPU_BIT_WORDS; w++)
     for (uint64_t bits = atomic_load(&joining->words[w]); bits; bits &= bits - 1) {
       uint32_t s = w * 64 + (uint32_t)__builtin_ctzll(bits);
-      if (!cpu_comms_may_pass(&l->comms, join_of(l, s)) || !bits_clear(joining, s)) continue;
-      bits_set(&l->device->ready, s);
+      if (!cpu_comms_may_pass(&l->comms, join_of(l, s)) || !cpu_bits_clear(joining, s)) continue;
+      cpu_bits_set(&l->device->ready, s);
       passed = true;
     }
   return passed;
@@ -190,8 +154,8 @@ static bool block_at_join(cpu_loaded *l, uint32_t s, const rt_entry *e, uint32_t
   own->head = *head;
   atomic_store(&own->join, *head);
   (void)atomic_fetch_add(&l->device->active, 1);
-  bits_set(&l->device->joining, s);
-  bool back = cpu_comms_may_pass(&l->comms, e) && bits_clear(&l->device->joining, s);
+  cpu_bits_set(&l->device->joining, s);
+  bool back = cpu_comms_may_pass(&l->comms, e) && cpu_bits_clear(&l->device->joining, s);
   if (back) *head = own->head;
   release(l->device);
   return back;
@@ -209,7 +173,7 @@ static bool may_join(cpu_loaded *l, uint32_t s, uint32_t *head) {
 /* A join may have come before the post, and the end before the ticket was written. */
 static void post(cpu_thread *me, cpu_loaded *l, const rt_entry *e) {
   cpu_comms_post(&l->comms, e, me->index);
-  if (bits_any(&l->device->joining)) (void)pass_joins(l);
+  if (cpu_bits_any(&l->device->joining)) (void)pass_joins(l);
 }
 
 /* Only its owner changes it. */
@@ -309,6 +273,88 @@ static void note_end(cpu_thread *me, uint32_t instr) {
   if (instr == me->device->world.fault.after) rt_fault_strike(&me->device->world.fault);
 }
 
+/* ---- shared launches ---- */
+static bool may_spin(const cpu_device *d) {
+  return atomic_load_explicit(&running, memory_order_relaxed) <= d->cores;
+}
+
+/* Wakes two threads at most if there are parts for more than those that search: who comes calls the next
+ * ones. */
+static void call_helpers(cpu_device *d, uint32_t parts) {
+  for (uint32_t i = 0, thread; i < 2; i++) {
+    if (atomic_load(&d->searching) >= parts || !cpu_bits_take(&d->sleeping, 0, &thread)) return;
+    wake(d, thread);
+  }
+}
+
+/* The next part of the launch that thread `owner` shares; the last one to be taken closes the share. */
+static bool take_part(cpu_device *d, uint32_t owner, uint32_t *part) {
+  cpu_share *share = &d->threads[owner].share;
+  uint32_t n = share->launch->n_parts;
+  *part = atomic_fetch_add_explicit(&share->next, 1, memory_order_relaxed);
+  if (*part + 1 >= n) (void)cpu_bits_clear(&d->sharing, owner);
+  return *part < n;
+}
+
+/* After a failure nobody takes another part; all before the one that failed are taken. */
+static void run_part(cpu_thread *me, cpu_share *share, uint32_t part) {
+  if (!cpu_launch_run_part(share->launch, part, me->index))
+    atomic_store_explicit(&share->next, share->launch->n_parts, memory_order_relaxed);
+}
+
+static void await_helpers(cpu_thread *me) {
+  _Atomic uint32_t *helpers = &me->share.helpers;
+  for (uint32_t i = 0; i < SPINS && may_spin(me->device); i++) {
+    if (atomic_load(helpers) == 0) return;
+    thread_pause();
+  }
+  uint32_t n = atomic_fetch_or(helpers, CPU_OWNER_SLEEPS) | CPU_OWNER_SLEEPS;
+  while (n != CPU_OWNER_SLEEPS) {
+    (void)syscall(SYS_futex, helpers, FUTEX_WAIT_PRIVATE, n, NULL, NULL, 0);
+    n = atomic_load(helpers);
+  }
+  (void)atomic_fetch_and(helpers, ~(uint32_t)CPU_OWNER_SLEEPS);
+}
+
+static void leave_share(cpu_share *share) {
+  if (atomic_fetch_sub(&share->helpers, 1) == CPU_OWNER_SLEEPS + 1)
+    (void)syscall(SYS_futex, &share->helpers, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+/* Runs the parts of a launch, with the help of who is idle. */
+static void run_parts(void *executor, const cpu_launch *launch) {
+  cpu_thread *me = executor;
+  cpu_device *d = me->device;
+  uint32_t part;
+  me->share.launch = launch;
+  atomic_store_explicit(&me->share.next, 0, memory_order_relaxed);
+  if (d->n_threads > 1) {
+    cpu_bits_set(&d->sharing, me->index);
+    call_helpers(d, launch->n_parts - 1);
+  }
+  while (take_part(d, me->index, &part)) run_part(me, &me->share, part);
+  (void)cpu_bits_clear(&d->sharing, me->index);
+  if (d->n_threads > 1) await_helpers(me);
+}
+
+/* Runs one part of another thread's launch; false: there is none. */
+static bool help_share(cpu_thread *me) {
+  cpu_device *d = me->device;
+  uint32_t owner, part;
+  if (!cpu_bits_find(&d->sharing, me->index, &owner)) return false;
+  cpu_share *share = &d->threads[owner].share;
+  (void)atomic_fetch_add(&share->helpers, 1);
+  bool taken = cpu_bits_has(&d->sharing, owner) && take_part(d, owner, &part);
+  if (taken) {
+    move(me, 1);
+    call_helpers(d, share->launch->n_parts - part - 1);
+    run_part(me, share, part);
+    move(me, 1);
+  }
+  leave_share(share);
+  return taken;
+}
+
 /* ---- running ---- */
 /* Runs the entry at `head`, or a later one (see block()), and moves past it; false: blocked. */
 static bool step(cpu_thread *me, cpu_loaded *l, uint32_t s, uint32_t *head) {
@@ -319,7 +365,7 @@ static bool step(cpu_thread *me, cpu_loaded *l, uint32_t s, uint32_t *head) {
     cpu_threads_rouse(me->device);
     if (told) note_begin(me, e->instr);
     if (told && atomic_load(&me->device->news)) wake_one(me->device);
-    cpu_program_run(&l->program, e, (uint16_t)s, me->index, l->spans, l->origin_ns, &l->errors);
+    cpu_program_run(&l->run, e, (uint16_t)s, me->index, run_parts, me);
     break;
   case RT_WAIT:
     if (!may_pass(l, s, head)) return false;
@@ -355,11 +401,7 @@ static bool is_over(const cpu_thread *me) {
   return me->index == 0 ? atomic_load(&me->device->active) == 0 : atomic_load(&me->device->closing);
 }
 
-static bool may_spin(const cpu_device *d) {
-  return atomic_load_explicit(&running, memory_order_relaxed) <= d->cores;
-}
-
-/* Who moves data does not search. */
+/* Who moves data or runs a part does not search. */
 static bool search_comms(cpu_thread *me) {
   (void)atomic_fetch_sub(&me->device->searching, 1);
   bool helped = help(me, false);
@@ -367,14 +409,23 @@ static bool search_comms(cpu_thread *me) {
   return helped;
 }
 
+static bool search_shares(cpu_thread *me) {
+  if (!cpu_bits_any(&me->device->sharing)) return false;
+  (void)atomic_fetch_sub(&me->device->searching, 1);
+  bool helped = help_share(me);
+  (void)atomic_fetch_add(&me->device->searching, 1);
+  return helped;
+}
+
 /* Looks for a ready stream for a while. */
 static bool search(cpu_thread *me, uint32_t from, uint32_t *s) {
   for (uint32_t i = 0; !is_over(me); i++) {
-    if (bits_take(&me->device->ready, from, s)) return true;
+    if (cpu_bits_take(&me->device->ready, from, s)) return true;
     if (atomic_load_explicit(&me->device->communicates, memory_order_relaxed)) {
       if (search_comms(me)) i = 0;
       else i += HELP_SPINS - 1;
     }
+    if (search_shares(me)) i = 0;
     if (i >= SPINS || !may_spin(me->device)) return false;
     thread_pause();
   }
@@ -384,10 +435,10 @@ static bool search(cpu_thread *me, uint32_t from, uint32_t *s) {
 /* Sleeps unless there is something to do. On return the thread counts as searching again. */
 static void rest(cpu_thread *me) {
   cpu_device *d = me->device;
-  bits_set(&d->sleeping, me->index);
+  cpu_bits_set(&d->sleeping, me->index);
   (void)atomic_fetch_sub(&d->searching, 1);
-  if ((bits_any(&d->ready) || is_over(me) || help(me, true)) &&
-      bits_clear(&d->sleeping, me->index)) {
+  if ((cpu_bits_any(&d->ready) || cpu_bits_any(&d->sharing) || is_over(me) || help(me, true)) &&
+      cpu_bits_clear(&d->sleeping, me->index)) {
     (void)atomic_fetch_add(&d->searching, 1);
     return;
   }
@@ -398,7 +449,7 @@ static void rest(cpu_thread *me) {
 /* The next stream to run; false when there is no more work for this thread. */
 static bool find(cpu_thread *me, uint32_t from, uint32_t *s) {
   cpu_device *d = me->device;
-  if (bits_take(&d->ready, from, s)) return true;
+  if (cpu_bits_take(&d->ready, from, s)) return true;
   (void)atomic_fetch_add(&d->searching, 1);
   bool found = search(me, from, s);
   while (!found && !is_over(me)) {
@@ -457,6 +508,6 @@ status cpu_threads_start(cpu_device *d) {
 void cpu_threads_stop(cpu_device *d) {
   atomic_store(&d->closing, true);
   for (uint32_t i = 1; i < d->n_started; i++)
-    if (bits_clear(&d->sleeping, i)) wake(d, i);
+    if (cpu_bits_clear(&d->sleeping, i)) wake(d, i);
   for (uint32_t i = 1; i < d->n_started; i++) (void)pthread_join(d->threads[i].handle, NULL);
 }

@@ -11,6 +11,12 @@
  * stream is ready while a thread sleeps and nobody searches; so at most one thread is woken per task
  * started, and no system call is made while threads are awake.
  *
+ * Shared launches. A kernel may consist of parts (kernels.h). The thread that owns the stream opens its
+ * share, takes parts from a counter, and leaves when all are done. Threads that search help: after ready
+ * streams and communications, they take one part of an open share at a time. A thread enters a share by
+ * counting itself in, and then looks whether it is open; the owner closes it, and then waits until nobody
+ * is counted: so what the share points to is there for all who saw it open.
+ *
  * All decisions to sleep follow one pattern, with sequentially consistent operations on both sides:
  *   sleeper: announce itself, then look for work;   other: publish work, then look for sleepers.
  *
@@ -23,14 +29,10 @@
 
 #include <stdalign.h>
 
+#include "device/cpu/device_bits.h"
 #include "device/cpu/device_comm.h"
 
-enum { CPU_MAX_THREADS = 256, CPU_BIT_WORDS = RT_MAX_STREAMS / 64 };
-
-/* A set of up to 256 streams or threads. */
-typedef struct cpu_bits {
-  _Atomic uint64_t words[CPU_BIT_WORDS];
-} cpu_bits;
+enum { CPU_MAX_THREADS = RT_MAX_STREAMS };
 
 typedef struct cpu_stream {
   alignas(CPU_LINE_BYTES) _Atomic uint64_t word; /* 2 * entries issued + active */
@@ -50,11 +52,19 @@ typedef struct cpu_loaded {
   cpu_stream *streams;
   void *streams_block;
   uint32_t issued; /* instructions of this run */
-  rt_span *spans;
-  int64_t origin_ns;
+  cpu_run run;
   cpu_errors errors;
   cpu_comms comms;
 } cpu_loaded;
+
+/* A launch of which idle threads run parts. It belongs to the thread that owns the stream. */
+typedef struct cpu_share {
+  const cpu_launch *launch; /* read only by threads that count in `helpers` and saw it open */
+  alignas(CPU_LINE_BYTES) _Atomic uint32_t next;    /* part */
+  alignas(CPU_LINE_BYTES) _Atomic uint32_t helpers; /* futex: threads in it; CPU_OWNER_SLEEPS */
+} cpu_share;
+
+enum { CPU_OWNER_SLEEPS = 1 << 16 };
 
 typedef struct cpu_thread {
   alignas(CPU_LINE_BYTES) _Atomic uint32_t token; /* futex: 1 wakes it */
@@ -67,6 +77,7 @@ typedef struct cpu_thread {
   _Atomic uint64_t steps; /* instructions done */
   _Atomic uint32_t at;    /* the last one begun */
   pthread_t handle;
+  cpu_share share;
 } cpu_thread;
 
 struct cpu_device {
@@ -85,6 +96,7 @@ struct cpu_device {
   _Atomic bool news;                         /* notify() was called since somebody looked */
   alignas(CPU_LINE_BYTES) cpu_bits joining;  /* streams blocked at a join */
   _Atomic uint64_t notices;                  /* calls of notify() */
+  alignas(CPU_LINE_BYTES) cpu_bits sharing;  /* threads whose launch has parts that nobody took */
   alignas(CPU_LINE_BYTES) cpu_bits sleeping; /* threads */
   _Atomic uint32_t searching;                /* threads, and those woken to search */
   _Atomic bool closing;

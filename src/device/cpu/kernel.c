@@ -172,8 +172,33 @@ status cpu_kernel_prepare(const rt_plan *plan, const rt_task *task, arena *memor
 }
 
 /* ---- running ---- */
-size_t cpu_kernel_scratch_bytes(const cpu_kernel *k) { return k->scratch_bytes; }
+static size_t own_bytes(const cpu_kernel *k) {
+  return (k->scratch_bytes + CPU_SCRATCH_ALIGN - 1) & ~(size_t)(CPU_SCRATCH_ALIGN - 1);
+}
+
+size_t cpu_kernel_scratch_bytes(const cpu_kernel *k) {
+  return k->shared_bytes ? own_bytes(k) + k->shared_bytes : k->scratch_bytes;
+}
+
+char *cpu_kernel_shared(const cpu_kernel *k, char *scratch) {
+  return k->shared_bytes ? scratch + own_bytes(k) : NULL;
+}
+
+uint32_t cpu_kernel_parts(const cpu_kernel *k) { return k->n_parts; }
+
+status cpu_kernel_run_part(const cpu_kernel *k, uint32_t part, char *const *starts, void *scratch,
+                           void *shared) {
+  return k->run_part(k, part, starts, scratch, shared);
+}
+
+status cpu_kernel_finish(const cpu_kernel *k, char *const *starts, void *scratch, void *shared) {
+  return k->finish ? k->finish(k, starts, scratch, shared) : STATUS_OK;
+}
 
 status cpu_kernel_run(const cpu_kernel *k, char *const *starts, void *scratch) {
-  return k->run(k, starts, scratch);
+  if (k->n_parts == 0) return k->run(k, starts, scratch);
+  char *shared = cpu_kernel_shared(k, scratch);
+  for (uint32_t part = 0; part < k->n_parts; part++)
+    TRY(k->run_part(k, part, starts, scratch, shared));
+  return cpu_kernel_finish(k, starts, scratch, shared);
 }

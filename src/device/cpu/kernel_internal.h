@@ -12,10 +12,23 @@
 
 #include "device/cpu/kernels.h"
 
-/* The start of every kernel. */
+/* The start of every kernel. A kernel runs as a whole (`run`), or in parts.
+ *
+ * Parts are independent: they write different bytes, may run in any order and at the same time, and none
+ * reads what another writes. How many there are follows from the shapes alone, never from the machine or
+ * from who is idle, so that results do not depend on either. A part should take 50 us or more, some
+ * 500 us at most; work below 100 us stays whole, because waking a thread costs that much.
+ *
+ * What parts leave for one another lies in `shared`, of `shared_bytes`: one per launch, contents
+ * undefined at first. `finish` runs once, after all parts and if none failed. */
 struct cpu_kernel {
   status (*run)(const cpu_kernel *k, char *const *starts, char *scratch);
-  size_t scratch_bytes;
+  uint32_t n_parts; /* 0: `run` is called, else these */
+  status (*run_part)(const cpu_kernel *k, uint32_t part, char *const *starts, char *scratch,
+                     char *shared);
+  status (*finish)(const cpu_kernel *k, char *const *starts, char *scratch,
+                   char *shared); /* or NULL */
+  size_t scratch_bytes, shared_bytes;
   const char *name; /* of the op, for messages */
 };
 

@@ -48,10 +48,20 @@ static inline void cpu_kernel_starts(const rt_plan *plan, const rt_task *task, c
   }
 }
 
-/* Runs the kernel. starts: as above. scratch: aligned to CPU_SCRATCH_ALIGN, of at least
+/* Runs the kernel, all of it. starts: as above. scratch: aligned to CPU_SCRATCH_ALIGN, of at least
  * cpu_kernel_scratch_bytes(), used by no other thread meanwhile.
  * An index out of range is STATUS_BAD_PROGRAM; the message of this thread names op and value. */
 NODISCARD status cpu_kernel_run(const cpu_kernel *k, char *const *starts, void *scratch);
+
+/* A kernel whose work is worth more than one thread has parts, which may run in any order and at the same
+ * time, each with scratch of its own; then comes the end, once, if none failed. 0: it has none.
+ * shared: what all of them share, a place in the scratch of the thread that begins the launch. */
+uint32_t cpu_kernel_parts(const cpu_kernel *k);
+char *cpu_kernel_shared(const cpu_kernel *k, char *scratch);
+NODISCARD status cpu_kernel_run_part(const cpu_kernel *k, uint32_t part, char *const *starts,
+                                     void *scratch, void *shared);
+NODISCARD status cpu_kernel_finish(const cpu_kernel *k, char *const *starts, void *scratch,
+                                   void *shared);
 
 /* Which library multiplies matrices: "openblas (pthread)", "openblas (serial, locked)", "none". */
 const char *cpu_blas_name(void);
