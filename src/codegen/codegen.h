@@ -45,15 +45,15 @@ typedef struct cg_launch {
 } cg_launch;
 
 /* Launches that run one after the other. */
-enum { CG_MAX_LAUNCHES = 66 };
 typedef struct cg_kernel {
   arena *memory;
-  uint32_t n_launches;
+  uint32_t n_launches, cap_launches;
   cg_launch *launches;
   size_t scratch_bytes; /* memory of the device that nobody else uses meanwhile */
 } cg_kernel;
 
 void cg_kernel_init(cg_kernel *k, arena *memory);
+void cg_kernel_add(cg_kernel *k, const cg_launch *launch);
 
 /* What a kernel that met an index outside its axis leaves behind; zeroed before the run. */
 typedef struct cg_error {

@@ -7,9 +7,12 @@
 #include "base/table.h"
 #include "codegen/internal.h"
 
-void cg_kernel_init(cg_kernel *k, arena *memory) {
-  *k = (cg_kernel){.memory = memory};
-  k->launches = ARENA_ARRAY(memory, CG_MAX_LAUNCHES, cg_launch);
+void cg_kernel_init(cg_kernel *k, arena *memory) { *k = (cg_kernel){.memory = memory}; }
+
+void cg_kernel_add(cg_kernel *k, const cg_launch *launch) {
+  if (k->n_launches == k->cap_launches)
+    k->launches = vec_grow(k->memory, k->launches, &k->cap_launches, sizeof *k->launches);
+  k->launches[k->n_launches++] = *launch;
 }
 
 void cg_begin(cg_writer *w, arena *memory, bool wide, uint32_t block) {
@@ -137,19 +140,20 @@ static uint64_t hash_of(const cg_writer *w, const char *name) {
 void cg_end(cg_writer *w, cg_kernel *k, const char *name, int64_t grid_x, int64_t grid_y) {
   const char *body = w->body.data;
   if (w->numbers.len == 0) (void)cg_number(w, 0);
-  check(k->n_launches < CG_MAX_LAUNCHES && grid_x > 0 && grid_y > 0);
+  check(grid_x > 0 && grid_y > 0);
   check(grid_x <= INT32_MAX && grid_y <= UINT16_MAX);
   const char *entry = cg_text(w, "weir_%s_%016llx", name, (unsigned long long)hash_of(w, name));
   strbuf_init(&w->body, w->memory);
   put_frame(w, entry, body);
-  k->launches[k->n_launches++] = (cg_launch){.source = w->body.data,
-                                             .source_bytes = w->body.len,
-                                             .entry = entry,
-                                             .joins = true,
-                                             .grid = {(uint32_t)grid_x, (uint32_t)grid_y, 1},
-                                             .block = w->block,
-                                             .n_pointers = w->pointers.len,
-                                             .n_numbers = w->numbers.len,
-                                             .pointers = w->pointers.data,
-                                             .numbers = w->numbers.data};
+  cg_launch launch = {.source = w->body.data,
+                      .source_bytes = w->body.len,
+                      .entry = entry,
+                      .joins = true,
+                      .grid = {(uint32_t)grid_x, (uint32_t)grid_y, 1},
+                      .block = w->block,
+                      .n_pointers = w->pointers.len,
+                      .n_numbers = w->numbers.len,
+                      .pointers = w->pointers.data,
+                      .numbers = w->numbers.data};
+  cg_kernel_add(k, &launch);
 }

@@ -22,7 +22,7 @@ typedef struct emulated {
   bool barriers;
 } emulated;
 
-enum { EMULATOR_BATCH = 150 }; /* kernels per library */
+enum { EMULATOR_BATCH = 150, EMULATOR_POINTERS = 128 }; /* kernels per library; of a launch */
 
 static emulated *emulator_kernels;
 static uint32_t emulator_n, emulator_cap;
@@ -94,14 +94,14 @@ static bool emulator_compile(void) {
   return ok;
 }
 
-/* starts: of the task's result and operands. False: the kernel was never added. */
+/* starts: of the task's result and operands, then of further results. False: the kernel was never added. */
 static bool emulator_run(const cg_kernel *k, char *const *starts, void *scratch, cg_error *error) {
   for (uint32_t i = 0; i < k->n_launches; i++) {
     const cg_launch *l = &k->launches[i];
     const emulated *e = emulator_find(l->entry);
-    char *pointers[CG_MAX_SOURCES + 4];
+    char *pointers[EMULATOR_POINTERS];
     if (!e || !e->call) return false;
-    check(l->n_pointers <= CG_MAX_SOURCES + 4);
+    check(l->n_pointers <= EMULATOR_POINTERS);
     for (uint32_t p = 0; p < l->n_pointers; p++) {
       uint32_t start = l->pointers[p].start;
       char *base = start == CG_START_ERROR     ? (char *)error

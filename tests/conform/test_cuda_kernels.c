@@ -10,6 +10,7 @@
 
 #include "conform/cuda_emulator.h"
 #include "conform/cuda_nvrtc.h"
+#include "conform/cuda_texts.h"
 #include "conform/kernel_across.h"
 #include "conform/kernel_cases.h"
 #include "conform/kernel_large.h"
@@ -43,7 +44,7 @@ static status run_task(const rt_plan *plan, const rt_task *task, char *const *ba
   if (!emulator_run(&k->code, starts, scratch, &error))
     return fail(STATUS_SYSTEM, "a text that was not collected");
   free(scratch);
-  return error.raised ? cuda_kernel_fail(k, &error) : STATUS_OK;
+  return error.raised ? cuda_kernel_fail(k, 0, &error) : STATUS_OK;
 }
 
 typedef struct job {
@@ -266,42 +267,6 @@ static void run_guarded(status (*fn)(void *)) {
   arena_destroy(&memory);
 }
 
-/* ---- compiling for a GPU ---- */
-enum { PROGRAM = 64 }; /* texts joined into one program */
-
-static void compile_program(const cuda_compiler *c, uint32_t begin, uint32_t end) {
-  const char *options[] = {"--gpu-architecture=compute_90", "--std=c++17", "--disable-warnings",
-                           "--minimal"};
-  void *joined = NULL;
-  size_t bytes = 1;
-  int major = 0, minor;
-  for (uint32_t i = begin; i < end; i++) bytes += strlen(emulator_kernels[i].source);
-  char *text = malloc(bytes), *at = text;
-  check(text != NULL);
-  for (uint32_t i = begin; i < end; i++) at = stpcpy(at, emulator_kernels[i].source);
-  check(c->nvrtcCreateProgram(&joined, text, "kernels.cu", 0, NULL, NULL) == 0);
-  check(c->nvrtcVersion(&major, &minor) == 0);
-  if (!EXPECT_INT(c->nvrtcCompileProgram(joined, major >= 13 ? 4 : 3, options), 0)) {
-    char log[1 << 14] = "";
-    size_t size = 0;
-    if (c->nvrtcGetProgramLogSize(joined, &size) == 0 && size < sizeof log)
-      (void)c->nvrtcGetProgramLog(joined, log);
-    fprintf(stderr, "%s\n", log);
-  }
-  (void)c->nvrtcDestroyProgram(&joined);
-  free(text);
-}
-
-static void compile_all(void) {
-  cuda_compiler c;
-  if (!nvrtc_open(&c)) {
-    printf("skipped: there is no NVRTC to compile the texts with\n");
-    return;
-  }
-  for (uint32_t i = 0; i < emulator_n; i += PROGRAM)
-    compile_program(&c, i, i + PROGRAM < emulator_n ? i + PROGRAM : emulator_n);
-}
-
 /* ---- all of it ---- */
 static void run_all(uint64_t first, uint64_t seeds, uint64_t drawn) {
   n_windows = n_launches = 0;
@@ -335,7 +300,7 @@ int main(int argc, char **argv) {
   dry_run = false;
   run_all(first, seeds, drawn);
   if (seeds > 0) expect_coverage();
-  compile_all();
+  compile_texts();
   printf("%u texts, %llu windows, %llu launches\n", emulator_n, (unsigned long long)n_windows,
          (unsigned long long)n_launches);
   return test_finish();

@@ -68,24 +68,26 @@ NODISCARD status cuda_gpu_open(cuda_device *d, uint32_t gpu);
 NODISCARD status cuda_gpu_connect(cuda_device *d, uint32_t a, uint32_t b, bool *can);
 
 /* ---- loaded plans ---- */
-/* One launch of a kernel. */
+/* One launch of a kernel, or one product by the library. */
 typedef struct cuda_call {
+  const cuda_matmul *matmul; /* NULL: a kernel */
   CUfunction function;
   const cg_launch *launch;
-  CUdeviceptr *addresses; /* argument 0 */
+  uint32_t n_pointers;
+  const cg_pointer *pointers; /* what the addresses are made of */
+  CUdeviceptr *addresses; /* argument 0 of a kernel; of a product: the result and its operands */
+  size_t workspace_at;    /* of a product: where in the scratch memory its workspace begins */
 } cuda_call;
 
 typedef struct cuda_task {
-  const cuda_matmul *matmul; /* NULL: kernels */
-  const cuda_kernel *kernel;
-  CUdeviceptr starts[4]; /* of a matmul: result, operands */
+  const cuda_kernel *kernel; /* NULL: a product by the library */
   cuda_call *calls;
   uint32_t n_calls;
   uint32_t instr, launch; /* in `base.plan`; how many launches stand before it */
   uint16_t stream;        /* of the plan */
   uint16_t on;            /* in `streams`: where it is launched */
   bool is_here;           /* this process runs it; otherwise nothing else is set */
-  uint32_t error;         /* its record, if the kernel is indexed */
+  uint32_t error;         /* its first record, if the kernel has some */
 } cuda_task;
 
 /* A copy or fold with its addresses. */

@@ -39,6 +39,11 @@ static cuda_prepare_fn *family_prepare(ir_family family) {
 status cuda_kernel_prepare(const rt_plan *plan, const rt_task *task, arena *memory,
                            const cuda_kernel **result) {
   cuda_kernel *k = ARENA_NEW(memory, cuda_kernel);
+  if (task->body) {
+    TRY(cuda_prepare_body(plan, task, memory, k));
+    *result = k;
+    return STATUS_OK;
+  }
   cuda_call c = cuda_call_of(plan, task, k);
   k->name = c.info->name;
   cg_kernel_init(&k->code, memory);
@@ -47,6 +52,14 @@ status cuda_kernel_prepare(const rt_plan *plan, const rt_task *task, arena *memo
   return STATUS_OK;
 }
 
-status cuda_kernel_fail(const cuda_kernel *k, const cg_error *error) {
-  return rt_fail_index(k->name, error->index, k->dim, k->n);
+void cuda_set_indexed(const cuda_call *c, uint32_t dim, int64_t n) {
+  cuda_indexed *where = ARENA_NEW(c->kernel->code.memory, cuda_indexed);
+  *where = (cuda_indexed){c->info->name, dim, n};
+  c->kernel->indexed = where;
+  c->kernel->n_indexed = 1;
+}
+
+status cuda_kernel_fail(const cuda_kernel *k, uint32_t record, const cg_error *error) {
+  const cuda_indexed *where = &k->indexed[record];
+  return rt_fail_index(where->op, error->index, where->dim, where->n);
 }

@@ -18,9 +18,12 @@
  * Scratch. A kernel may need device memory of its own (aligned likewise, contents arbitrary); kernels
  * of one stream may share it.
  *
- * Errors. A task that takes indexes from memory has `indexed` set. Give each such task a record of its
- * own (cg_error, in device memory, zeroed before every run) as CG_START_ERROR; after the run the first
- * one in plan order with `raised` set is the error, and cuda_kernel_fail() words it. */
+ * Errors. A kernel that takes indexes from memory has `n_indexed` records: give each such task so many
+ * of its own (cg_error, contiguous in device memory, zeroed before every run) as CG_START_ERROR; after the
+ * run the first one in plan order with `raised` set is the error, and cuda_kernel_fail() words it.
+ *
+ * Bodies. What no kernel computes as a whole is computed step by step (kernel_body.c): each step is a
+ * part, and values between parts are in the scratch memory. */
 #ifndef WEIR_DEVICE_CUDA_KERNEL_H
 #define WEIR_DEVICE_CUDA_KERNEL_H
 
@@ -29,12 +32,28 @@
 
 enum { CUDA_BUFFER_ALIGN = 16 };
 
+/* Where an index out of range may be met: by `op`, along axis `dim`, which has `n` elements. */
+typedef struct cuda_indexed {
+  const char *op;
+  uint32_t dim;
+  int64_t n;
+} cuda_indexed;
+
+/* Launches [first, first + n_launches) compute `task` of `plan`. Its views begin at `starts`: the result,
+ * then the operands. A device that has a library for the task may call that in their place. */
+typedef struct cuda_part {
+  uint32_t first, n_launches;
+  const rt_plan *plan; /* NULL: no operation of its own */
+  const rt_task *task;
+  const cg_pointer *starts;
+} cuda_part;
+
 typedef struct cuda_kernel {
   cg_kernel code;   /* n_launches 0: there is nothing to do */
   const char *name; /* of the op */
-  bool indexed;     /* may raise an error: of axis `dim`, which has `n` elements */
-  uint32_t dim;
-  int64_t n;
+  uint32_t n_indexed, n_parts;
+  const cuda_indexed *indexed;
+  const cuda_part *parts; /* of a body; n_parts 0: one operation */
 } cuda_kernel;
 
 /* Makes `task` ready; the kernel lives in `memory` and reads the plan no more. Only inside a
@@ -47,7 +66,7 @@ NODISCARD status cuda_kernel_prepare(const rt_plan *plan, const rt_task *task, a
  * may share a kernel. */
 
 /* STATUS_BAD_PROGRAM: "gather: index 7 is outside axis 0, which has 3 elements". */
-status cuda_kernel_fail(const cuda_kernel *k, const cg_error *error);
+status cuda_kernel_fail(const cuda_kernel *k, uint32_t record, const cg_error *error);
 
 /* ---- compiled programs (kernel_programs.c) ---- */
 

@@ -53,9 +53,7 @@ status cuda_prepare_one_hot(const cuda_call *c) {
   l.x = cuda_place(c, 0, from);
   l.n = l.count;
   l.whole = c->whole[last];
-  c->kernel->indexed = true;
-  c->kernel->dim = last;
-  c->kernel->n = l.whole;
+  cuda_set_indexed(c, last, l.whole);
   cg_write_lines(&c->kernel->code, &l);
   return STATUS_OK;
 }

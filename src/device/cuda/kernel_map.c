@@ -54,12 +54,6 @@ status cuda_prepare_maker(const cuda_call *c) {
 }
 
 /* ---- gather index_select ---- */
-static void set_axis(const cuda_call *c, uint32_t dim, int64_t n) {
-  c->kernel->indexed = true;
-  c->kernel->dim = dim;
-  c->kernel->n = n;
-}
-
 /* result[p] = x[p, with p[dim] = an index]: `index` as the result's positions see it. */
 static void write_indexed(const cuda_call *c, uint32_t dim, const cg_view *index) {
   rt_view x = rt_task_operand(c->plan, c->task, 0);
@@ -67,7 +61,7 @@ static void write_indexed(const cuda_call *c, uint32_t dim, const cg_view *index
   cg_map m = cuda_map(c, "gather");
   cuda_align(c, x.rank, x.rank, from);
   from[dim] = RT_NO_DIM;
-  set_axis(c, dim, x.extents[dim]);
+  cuda_set_indexed(c, dim, x.extents[dim]);
   m.n_sources = 2;
   m.sources[0] = (cg_source){.kind = CG_VIEW, .view = *index};
   m.sources[1] = (cg_source){.kind = CG_INDEXED,
@@ -136,7 +130,7 @@ status cuda_prepare_scatter(const cuda_call *c) {
   copy.n_sources = 1;
   copy.sources[0] = cuda_source(c, 0);
   cg_write_map(&c->kernel->code, &copy);
-  set_axis(c, dim, c->whole[dim]);
+  cuda_set_indexed(c, dim, c->whole[dim]);
   if (!line_extents(c, dim, &s)) return STATUS_OK;
   s.end = s.low + c->result->extents[dim];
   s.index = place_lines(c, 1, dim, &s.index_step);

@@ -47,15 +47,23 @@ cg_source cuda_source(const cuda_call *c, uint32_t k);
  * from the window's start, as if it were the whole there. */
 cg_source cuda_positions(const cuda_call *c, uint32_t cut);
 
+/* The kernel may meet an index out of range along axis `dim`, which has `n` elements. */
+void cuda_set_indexed(const cuda_call *c, uint32_t dim, int64_t n);
+
 /* A map over the result's space, still without sources. */
 cg_map cuda_map(const cuda_call *c, const char *name);
 
 /* ---- one function per family ---- */
 typedef status cuda_prepare_fn(const cuda_call *c);
+
 cuda_prepare_fn cuda_prepare_map, cuda_prepare_copy, cuda_prepare_reshape, cuda_prepare_pad,
     cuda_prepare_cat, cuda_prepare_maker, cuda_prepare_gather, cuda_prepare_scatter,
     cuda_prepare_index_select, cuda_prepare_reduce, cuda_prepare_matmul, cuda_prepare_linear,
     cuda_prepare_softmax, cuda_prepare_norm, cuda_prepare_sdpa, cuda_prepare_scan,
     cuda_prepare_sort, cuda_prepare_one_hot;
+
+/* Of a task with a body. */
+NODISCARD status cuda_prepare_body(const rt_plan *plan, const rt_task *task, arena *memory,
+                                   cuda_kernel *k);
 
 #endif

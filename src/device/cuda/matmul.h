@@ -26,6 +26,8 @@ typedef struct cuda_matmul_shape {
   int64_t align_a, align_b, align_d, align_bias;
 } cuda_matmul_shape;
 
+enum { CUDA_MATMUL_SIDES = 4 }; /* the result, two operands, a bias */
+
 typedef struct cuda_matmul cuda_matmul;
 struct cuda_matmul {
   cuda_matmul *next;
@@ -57,6 +59,7 @@ void cuda_matmuls_destroy(const cuda_vendor *cu, cuda_matmul *list, const alloca
 
 /* starts: result, a, b, bias in the plan's order. */
 cublasStatus_t cuda_matmul_run(const cuda_vendor *cu, cublasLtHandle_t lt, const cuda_matmul *m,
-                               const CUdeviceptr starts[4], CUdeviceptr workspace, CUstream stream);
+                               const CUdeviceptr starts[CUDA_MATMUL_SIDES], CUdeviceptr workspace,
+                               CUstream stream);
 
 #endif

@@ -207,25 +207,29 @@ static void need_scratch(cuda_stream *s, size_t bytes) {
   if (bytes > s->scratch_bytes) s->scratch_bytes = bytes;
 }
 
-/* Products that the library takes. */
-static status find_matmuls(cuda_loaded *l) {
-  const rt_plan *plan = plan_of(l);
-  for (uint32_t t = 0; t < plan->n_tasks; t++) {
-    cuda_matmul_shape shape;
-    cuda_matmul_starts starts;
-    cuda_task *task = &l->tasks[t];
-    cuda_stream *s = &l->streams[task->on];
-    if (!task->is_here || !cuda_matmul_shape_of(plan, &plan->tasks[t], &shape, &starts)) continue;
-    cuda_gpu *g = gpu_of(l, s->rank);
-    TRY(make_current(l, s->rank));
-    TRY(cuda_matmul_get(l->cu, g->lt, &g->matmuls, &shape, l->device->memory, &task->matmul));
-    int64_t size = (int64_t)ir_dtype_size_bytes((ir_dtype)shape.dtype);
-    for (uint32_t i = 0; i < 3; i++) {
-      int64_t bytes = starts.offset[i] * size;
-      task->starts[i + 1] = (CUdeviceptr)bytes;
-    }
-    if (task->matmul) need_scratch(s, task->matmul->workspace_bytes);
+/* A product that the library takes becomes `call`. `starts`: of the result and the operands.
+ * call->matmul stays NULL: kernels compute it. */
+static status try_matmul(cuda_loaded *l, const cuda_task *t, const rt_plan *plan,
+                         const rt_task *task, const cg_pointer *starts, cuda_call *call) {
+  cuda_matmul_shape shape;
+  cuda_matmul_starts offsets;
+  cuda_stream *s = &l->streams[t->on];
+  if (!cuda_matmul_shape_of(plan, task, &shape, &offsets)) return STATUS_OK;
+  cuda_gpu *g = gpu_of(l, s->rank);
+  TRY(make_current(l, s->rank));
+  TRY(cuda_matmul_get(l->cu, g->lt, &g->matmuls, &shape, l->device->memory, &call->matmul));
+  if (!call->matmul) return STATUS_OK;
+  int64_t size = (int64_t)ir_dtype_size_bytes((ir_dtype)shape.dtype);
+  cg_pointer *pointers = ARENA_ARRAY(&l->memory, CUDA_MATMUL_SIDES, cg_pointer);
+  pointers[0] = starts[0];
+  for (uint32_t k = 0; k < task->n_operands; k++) {
+    pointers[k + 1] = starts[k + 1];
+    pointers[k + 1].offset_bytes += offsets.offset[k] * size;
   }
+  call->n_pointers = CUDA_MATMUL_SIDES;
+  call->pointers = pointers;
+  call->addresses = ARENA_ARRAY(&l->memory, CUDA_MATMUL_SIDES, CUdeviceptr);
+  need_scratch(s, call->workspace_at + call->matmul->workspace_bytes);
   return STATUS_OK;
 }
 
@@ -256,21 +260,51 @@ static status find_kernel(cuda_loaded *l, table *known, uint32_t t) {
   return STATUS_OK;
 }
 
-static void make_calls(cuda_loaded *l, cuda_task *t) {
-  const cg_kernel *code = &t->kernel->code;
-  t->n_calls = code->n_launches;
-  t->calls = ARENA_ARRAY(&l->memory, t->n_calls, cuda_call);
-  for (uint32_t i = 0; i < t->n_calls; i++) {
-    t->calls[i].launch = &code->launches[i];
-    t->calls[i].addresses =
-        ARENA_ARRAY(&l->memory, code->launches[i].n_pointers + (size_t)1, CUdeviceptr);
+static void add_calls(cuda_loaded *l, cuda_task *t, uint32_t first, uint32_t n) {
+  for (uint32_t i = first; i < first + n; i++) {
+    const cg_launch *x = &t->kernel->code.launches[i];
+    t->calls[t->n_calls++] =
+        (cuda_call){.launch = x,
+                    .n_pointers = x->n_pointers,
+                    .pointers = x->pointers,
+                    .addresses = ARENA_ARRAY(&l->memory, x->n_pointers + (size_t)1, CUdeviceptr)};
   }
+}
+
+/* The workspace of a product in a body follows the body's own scratch memory. */
+static status make_calls(cuda_loaded *l, cuda_task *t) {
+  const cuda_kernel *k = t->kernel;
   cuda_stream *s = &l->streams[t->on];
-  need_scratch(s, code->scratch_bytes);
-  if (t->kernel->indexed) {
-    t->error = l->ranks[s->rank].n_errors++;
-    l->n_errors++;
+  t->calls = ARENA_ARRAY(&l->memory, k->code.n_launches + (size_t)k->n_parts, cuda_call);
+  need_scratch(s, k->code.scratch_bytes);
+  t->error = l->ranks[s->rank].n_errors;
+  l->ranks[s->rank].n_errors += k->n_indexed;
+  l->n_errors += k->n_indexed;
+  if (k->n_parts == 0) add_calls(l, t, 0, k->code.n_launches);
+  for (uint32_t i = 0; i < k->n_parts; i++) {
+    const cuda_part *p = &k->parts[i];
+    cuda_call *call = &t->calls[t->n_calls];
+    call->workspace_at = round_up(k->code.scratch_bytes);
+    if (p->task) TRY(try_matmul(l, t, p->plan, p->task, p->starts, call));
+    if (call->matmul) t->n_calls++;
+    else add_calls(l, t, p->first, p->n_launches);
   }
+  return STATUS_OK;
+}
+
+/* The operands of a task where it has them. */
+static const cg_pointer own_starts[CUDA_MATMUL_SIDES] = {{0, 0}, {1, 0}, {2, 0}, {3, 0}};
+
+static status find_product(cuda_loaded *l, uint32_t t) {
+  const rt_task *task = &plan_of(l)->tasks[t];
+  cuda_call call = {.matmul = NULL};
+  if (task->body) return STATUS_OK;
+  TRY(try_matmul(l, &l->tasks[t], plan_of(l), task, own_starts, &call));
+  if (!call.matmul) return STATUS_OK;
+  l->tasks[t].calls = ARENA_NEW(&l->memory, cuda_call);
+  *l->tasks[t].calls = call;
+  l->tasks[t].n_calls = 1;
+  return STATUS_OK;
 }
 
 static status find_kernels(void *context) {
@@ -278,9 +312,11 @@ static status find_kernels(void *context) {
   table known;
   table_init(&known, &l->memory);
   for (uint32_t t = 0; t < plan_of(l)->n_tasks; t++) {
-    if (l->tasks[t].matmul || !l->tasks[t].is_here) continue;
+    if (!l->tasks[t].is_here) continue;
+    TRY(find_product(l, t));
+    if (l->tasks[t].n_calls > 0) continue;
     TRY(find_kernel(l, &known, t));
-    make_calls(l, &l->tasks[t]);
+    TRY(make_calls(l, &l->tasks[t]));
   }
   l->errors = ARENA_ARRAY(&l->memory, l->n_errors, cg_error);
   return STATUS_OK;
@@ -403,15 +439,15 @@ static CUdeviceptr start_of(const cuda_loaded *l, const rt_task *task, uint32_t 
 static void place_calls(cuda_loaded *l, cuda_task *t, const rt_task *task) {
   const cuda_stream *s = &l->streams[t->on];
   for (uint32_t i = 0; i < t->n_calls; i++) {
-    const cg_launch *launch = t->calls[i].launch;
-    for (uint32_t p = 0; p < launch->n_pointers; p++) {
-      const cg_pointer *from = &launch->pointers[p];
+    const cuda_call *c = &t->calls[i];
+    for (uint32_t p = 0; p < c->n_pointers; p++) {
+      const cg_pointer *from = &c->pointers[p];
       CUdeviceptr start;
       if (from->start == CG_START_SCRATCH) start = s->scratch;
       else if (from->start == CG_START_ERROR)
         start = l->ranks[s->rank].errors + t->error * sizeof(cg_error);
       else start = start_of(l, task, from->start);
-      t->calls[i].addresses[p] = start + (CUdeviceptr)from->offset_bytes;
+      c->addresses[p] = start + (CUdeviceptr)from->offset_bytes;
     }
   }
 }
@@ -427,7 +463,7 @@ void cuda_program_place(cuda_loaded *l) {
     l->bases[l->externals[i].buffer] = l->externals[i].used;
   for (uint32_t t = 0; t < plan->n_tasks; t++) {
     cuda_task *task = &l->tasks[t];
-    if (task->is_here && !task->matmul) place_calls(l, task, &plan->tasks[t]);
+    if (task->is_here) place_calls(l, task, &plan->tasks[t]);
   }
   for (uint32_t i = 0; i < l->order.copies.len; i++) {
     const cuda_copy *c = &l->order.copies.data[i];
@@ -479,7 +515,6 @@ status cuda_program_init(cuda_loaded *l) {
   TRY(connect_gpus(l));
   TRY(memory_guard(build, l));
   if (l->watched) TRY(cuda_nccl_prepare(l));
-  TRY(find_matmuls(l));
   TRY(memory_guard(find_kernels, l));
   TRY(cuda_program_compile(l));
   lay_out(l);

@@ -18,40 +18,35 @@ static CUresult make_current(cuda_loaded *l, uint32_t rank) {
 }
 
 /* ---- steps ---- */
-static CUresult run_calls(const cuda_loaded *l, const cuda_task *t, CUstream stream) {
+static CUresult run_matmul(cuda_loaded *l, const cuda_call *c, const cuda_stream *s) {
+  cublasLtHandle_t lt = l->device->gpus[l->ranks[s->rank].gpu].lt;
+  CUdeviceptr workspace = s->scratch + c->workspace_at;
+  l->failed_lt = cuda_matmul_run(l->cu, lt, c->matmul, c->addresses, workspace, s->handle);
+  return l->failed_lt == CUBLAS_STATUS_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
+static CUresult run_calls(cuda_loaded *l, const cuda_task *t, const cuda_stream *s) {
   CUresult r = CUDA_SUCCESS;
   for (uint32_t i = 0; i < t->n_calls && r == CUDA_SUCCESS; i++) {
     const cuda_call *c = &t->calls[i];
     const cg_launch *x = c->launch;
+    if (c->matmul) {
+      r = run_matmul(l, c, s);
+      continue;
+    }
     void *params[] = {c->addresses, (void *)(uintptr_t)x->numbers};
     r = l->cu->cuLaunchKernel(c->function, x->grid[0], x->grid[1], x->grid[2], x->block, 1, 1, 0,
-                              stream, params, NULL);
+                              s->handle, params, NULL);
   }
   return r;
-}
-
-static CUresult run_matmul(cuda_loaded *l, const cuda_task *t, const rt_task *task,
-                           const cuda_stream *s) {
-  const rt_plan *plan = plan_of(l);
-  const rt_view *result = &plan->views[task->result];
-  CUdeviceptr starts[4] = {l->bases[result->buffer] + (CUdeviceptr)result->offset_bytes};
-  for (uint32_t k = 0; k < task->n_operands; k++) {
-    if (task->operands[k].kind != RT_OPERAND_VIEW) continue;
-    const rt_view *v = &plan->views[task->operands[k].view];
-    starts[k + 1] = l->bases[v->buffer] + (CUdeviceptr)v->offset_bytes + t->starts[k + 1];
-  }
-  cublasLtHandle_t lt = l->device->gpus[l->ranks[s->rank].gpu].lt;
-  l->failed_lt = cuda_matmul_run(l->cu, lt, t->matmul, starts, s->scratch, s->handle);
-  return l->failed_lt == CUBLAS_STATUS_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
 static CUresult run_launch(cuda_loaded *l, uint32_t task, const cuda_stream *s) {
   const cuda_task *t = &l->tasks[task];
   CUresult r = CUDA_SUCCESS;
-  (void)nvtxRangePushA(t->matmul ? "matmul" : t->kernel->name); /* nothing without a profiler */
+  (void)nvtxRangePushA(t->kernel ? t->kernel->name : "matmul"); /* nothing without a profiler */
   if (l->spans) r = l->cu->cuEventRecord(l->timing[2 * task], s->handle);
-  if (r == CUDA_SUCCESS && t->matmul) r = run_matmul(l, t, &plan_of(l)->tasks[task], s);
-  else if (r == CUDA_SUCCESS) r = run_calls(l, t, s->handle);
+  if (r == CUDA_SUCCESS) r = run_calls(l, t, s);
   if (r == CUDA_SUCCESS && l->spans) r = l->cu->cuEventRecord(l->timing[2 * task + 1], s->handle);
   (void)nvtxRangePop();
   return r;
@@ -354,6 +349,15 @@ void cuda_launch(rt_loaded *loaded, uint32_t instr) {
 }
 
 /* Of several tasks that met a wrong index, the first in the plan is reported. */
+/* The first record of a task that was raised; n_indexed: none. */
+static uint32_t first_raised(const cuda_loaded *l, const cuda_task *t, const cg_error **why) {
+  uint32_t record = t->error, n = t->kernel ? t->kernel->n_indexed : 0, i = 0;
+  for (uint32_t r = 0; r < l->streams[t->stream].rank; r++) record += l->ranks[r].n_errors;
+  while (i < n && !l->errors[record + i].raised) i++;
+  *why = &l->errors[record + i];
+  return i;
+}
+
 static status read_errors(cuda_loaded *l) {
   uint32_t at = 0;
   for (uint32_t r = 0; r < l->n_ranks; r++) {
@@ -368,17 +372,18 @@ static status read_errors(cuda_loaded *l) {
     at += x->n_errors;
   }
   const cuda_task *first = NULL;
-  const cg_error *why = NULL;
+  const cg_error *why = NULL, *raised;
+  uint32_t record = 0;
   for (uint32_t t = 0; t < plan_of(l)->n_tasks; t++) {
     const cuda_task *task = &l->tasks[t];
-    if (!task->kernel || !task->kernel->indexed) continue;
-    uint32_t record = task->error;
-    for (uint32_t r = 0; r < l->streams[task->stream].rank; r++) record += l->ranks[r].n_errors;
-    if (!l->errors[record].raised || (first && first->instr < task->instr)) continue;
+    if (!task->kernel || (first && first->instr < task->instr)) continue;
+    uint32_t i = first_raised(l, task, &raised);
+    if (i == task->kernel->n_indexed) continue;
     first = task;
-    why = &l->errors[record];
+    record = i;
+    why = raised;
   }
-  return first ? cuda_kernel_fail(first->kernel, why) : STATUS_OK;
+  return first ? cuda_kernel_fail(first->kernel, record, why) : STATUS_OK;
 }
 
 static status failure(cuda_loaded *l) {

@@ -1,0 +1,16 @@
+/* Tasks with bodies: one kernel where there is a form for the body, step by step otherwise. */
+#ifndef WEIR_DEVICE_CUDA_KERNEL_BODY_H
+#define WEIR_DEVICE_CUDA_KERNEL_BODY_H
+
+#include "device/cuda/kernel_place.h"
+
+/* Result r of a task as the start of a cg_pointer. */
+static inline uint32_t cuda_start_of_result(const rt_task *t, uint32_t r) {
+  return r == 0 ? 0 : t->n_operands + r;
+}
+
+/* Every step by the kernel of its operation (kernel_steps.c). */
+NODISCARD status cuda_prepare_steps(const rt_plan *plan, const rt_task *task, arena *memory,
+                                    cuda_kernel *k);
+
+#endif

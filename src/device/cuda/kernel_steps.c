@@ -1,0 +1,284 @@
+/* A body step by step: each step is the kernel that its operation has alone, and values between steps are
+ * in scratch memory, which later values use again.
+ *
+ * Each step becomes a task of a small plan whose views are the operands and results of the real task and
+ * the values in scratch memory. Its kernel is written as any other; then the pointers of its launches are
+ * led to where those views really begin. */
+#include <string.h>
+
+#include "device/cuda/kernel_body.h"
+
+enum { SCRATCH_ALIGN = 256 };
+
+/* A result of a step. */
+typedef struct value {
+  uint32_t view;      /* of the small plan */
+  uint32_t last_step; /* that reads it */
+  bool in_scratch, live;
+  int64_t offset_bytes, size_bytes;
+} value;
+
+typedef struct split {
+  const rt_task *task;
+  const rt_body *body;
+  arena *memory;
+  cuda_kernel *kernel;
+  rt_plan *plan;
+  cg_pointer *where; /* by view */
+  uint32_t *first;   /* by step: its first value */
+  value *values;     /* of all steps */
+  uint32_t n_values;
+  int64_t values_bytes, scratch_bytes; /* of values; of the steps' own kernels */
+  VEC(cuda_part) parts;
+  VEC(cuda_indexed) indexed;
+} split;
+
+/* ---- views ---- */
+static uint32_t add_view(split *s, const rt_view *v, cg_pointer where) {
+  s->plan->views[s->plan->n_views] = *v;
+  s->where[s->plan->n_views] = where;
+  return s->plan->n_views++;
+}
+
+/* Tasks that share a kernel differ by multiples of CG_ALIGN: no more than that is said of the start. */
+static uint32_t add_outer(split *s, const rt_view *v, uint32_t start) {
+  rt_view moved = *v;
+  moved.offset_bytes = v->offset_bytes % CG_ALIGN + CG_ALIGN;
+  return add_view(s, &moved, (cg_pointer){start, 0});
+}
+
+static int64_t shape_bytes(const rt_shape *x) {
+  int64_t n = (int64_t)ir_dtype_size_bytes(x->dtype);
+  for (uint32_t d = 0; d < x->rank; d++) n *= x->extents[d];
+  return n;
+}
+
+static uint32_t add_scratch(split *s, const rt_shape *x) {
+  int64_t *strides = ARENA_ARRAY(s->memory, x->rank + (size_t)1, int64_t), stride = 1;
+  rt_view v = {.dtype = x->dtype, .rank = x->rank, .extents = x->extents, .strides = strides};
+  for (uint32_t d = x->rank; d-- > 0;) {
+    strides[d] = stride;
+    stride *= x->extents[d];
+  }
+  return add_view(s, &v, (cg_pointer){CG_START_SCRATCH, 0});
+}
+
+/* ---- values ---- */
+static value *value_of(const split *s, const rt_value *v) {
+  check(v->kind == RT_VALUE_STEP);
+  return &s->values[s->first[v->index] + v->result];
+}
+
+/* The first result of the task that is this value; n_results: none. */
+static uint32_t result_of(const split *s, uint32_t step, uint32_t result) {
+  uint32_t r = 0;
+  for (; r < s->body->n_results; r++) {
+    const rt_value *v = &s->body->results[r];
+    if (v->kind == RT_VALUE_STEP && v->index == step && v->result == result) break;
+  }
+  return r;
+}
+
+static void list_values(split *s) {
+  const rt_body *b = s->body;
+  for (uint32_t i = 0; i < b->n_steps; i++) {
+    s->first[i] = s->n_values;
+    s->n_values += b->steps[i].n_results;
+  }
+  s->values = ARENA_ARRAY(s->memory, s->n_values + (size_t)1, value);
+  for (uint32_t i = 0; i < b->n_steps; i++)
+    for (uint32_t k = 0; k < b->steps[i].n_operands; k++)
+      if (b->steps[i].operands[k].kind == RT_VALUE_STEP)
+        value_of(s, &b->steps[i].operands[k])->last_step = i;
+}
+
+static void place_values(split *s, const rt_plan *plan) {
+  const rt_body *b = s->body;
+  for (uint32_t i = 0; i < b->n_steps; i++)
+    for (uint32_t k = 0; k < b->steps[i].n_results; k++) {
+      value *v = &s->values[s->first[i] + k];
+      uint32_t r = result_of(s, i, k);
+      v->in_scratch = r == b->n_results;
+      v->size_bytes = shape_bytes(&b->steps[i].results[k]);
+      v->view = v->in_scratch ? add_scratch(s, &b->steps[i].results[k])
+                              : add_outer(s, &plan->views[rt_task_result(s->task, r)],
+                                          cuda_start_of_result(s->task, r));
+    }
+}
+
+/* ---- scratch memory ---- */
+static bool meets(const value *v, int64_t begin, int64_t end) {
+  return v->live && v->offset_bytes < end && begin < v->offset_bytes + v->size_bytes;
+}
+
+/* The lowest place that no live value has. */
+static void take(split *s, value *v) {
+  int64_t at = 0;
+  for (uint32_t i = 0; i < s->n_values; i++)
+    if (meets(&s->values[i], at, at + v->size_bytes)) {
+      int64_t end = s->values[i].offset_bytes + s->values[i].size_bytes;
+      at = (end + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
+      i = UINT32_MAX; /* from the first again */
+    }
+  v->offset_bytes = at;
+  v->live = true;
+  if (at + v->size_bytes > s->values_bytes) s->values_bytes = at + v->size_bytes;
+  s->where[v->view].offset_bytes = at;
+}
+
+static void take_results(split *s, uint32_t step) {
+  for (uint32_t k = 0; k < s->body->steps[step].n_results; k++) {
+    value *v = &s->values[s->first[step] + k];
+    if (v->in_scratch) take(s, v);
+  }
+}
+
+static void leave_operands(split *s, uint32_t step) {
+  for (uint32_t i = 0; i < s->n_values; i++)
+    if (s->values[i].last_step <= step) s->values[i].live = false;
+}
+
+/* ---- steps ---- */
+static rt_operand operand_of(const split *s, const rt_value *v) {
+  switch (v->kind) {
+  case RT_VALUE_NONE: break;
+  case RT_VALUE_NUMBER: return (rt_operand){.kind = RT_OPERAND_NUMBER, .number = v->number};
+  case RT_VALUE_PARAM:
+    return (rt_operand){.kind = RT_OPERAND_VIEW, .view = v->index, .sliced = v->sliced};
+  case RT_VALUE_STEP:
+    return (rt_operand){.kind = RT_OPERAND_VIEW, .view = value_of(s, v)->view, .sliced = v->sliced};
+  }
+  return (rt_operand){.kind = RT_OPERAND_NONE};
+}
+
+static rt_task *task_of(const split *s, uint32_t step) {
+  const rt_step *x = &s->body->steps[step];
+  rt_task *t = ARENA_NEW(s->memory, rt_task);
+  rt_operand *operands = ARENA_ARRAY(s->memory, x->n_operands + (size_t)1, rt_operand);
+  uint32_t *more = ARENA_ARRAY(s->memory, x->n_results, uint32_t);
+  const value *v = &s->values[s->first[step]];
+  for (uint32_t k = 0; k < x->n_operands; k++) operands[k] = operand_of(s, &x->operands[k]);
+  for (uint32_t k = 1; k < x->n_results; k++) more[k - 1] = v[k].view;
+  *t = (rt_task){.code = x->code,
+                 .result = v->view,
+                 .n_more = x->n_results - 1,
+                 .more = more,
+                 .n_operands = x->n_operands,
+                 .compute = x->compute,
+                 .operands = operands,
+                 .attrs = x->attrs,
+                 .offset = x->offset,
+                 .whole = x->whole};
+  return t;
+}
+
+/* Where pointers of a step's launches begin in the real task. */
+static cg_pointer led(const split *s, const rt_task *t, const cg_pointer *p) {
+  uint32_t view = p->start == 0               ? t->result
+                  : p->start <= t->n_operands ? t->operands[p->start - 1].view
+                                              : t->more[p->start - t->n_operands - 1];
+  cg_pointer to = s->where[view];
+  to.offset_bytes += p->offset_bytes;
+  return to;
+}
+
+static void lead(split *s, const rt_task *t, cg_launch *l) {
+  cg_pointer *to = ARENA_ARRAY(s->memory, l->n_pointers + (size_t)1, cg_pointer);
+  for (uint32_t p = 0; p < l->n_pointers; p++) {
+    to[p] = l->pointers[p];
+    if (to[p].start == CG_START_ERROR)
+      to[p].offset_bytes += (int64_t)(s->indexed.len * sizeof(cg_error));
+    else if (to[p].start == CG_START_SCRATCH)
+      to[p].offset_bytes += INT64_MIN / 2; /* not led yet: place_scratch() */
+    else to[p] = led(s, t, &to[p]);
+  }
+  l->pointers = to;
+}
+
+static const cg_pointer *starts_of(const split *s, const rt_task *t) {
+  cg_pointer *starts = ARENA_ARRAY(s->memory, t->n_operands + (size_t)1, cg_pointer);
+  for (uint32_t k = 0; k <= t->n_operands; k++) {
+    bool is_view = k == 0 || t->operands[k - 1].kind == RT_OPERAND_VIEW;
+    if (is_view) starts[k] = led(s, t, &(cg_pointer){k, 0});
+  }
+  return starts;
+}
+
+static status add_part(split *s, const rt_task *t) {
+  const cuda_kernel *own;
+  cg_kernel *code = &s->kernel->code;
+  TRY(cuda_kernel_prepare(s->plan, t, s->memory, &own));
+  cuda_part part = {.first = code->n_launches,
+                    .n_launches = own->code.n_launches,
+                    .plan = s->plan,
+                    .task = t,
+                    .starts = starts_of(s, t)};
+  for (uint32_t i = 0; i < own->code.n_launches; i++) {
+    cg_launch l = own->code.launches[i];
+    lead(s, t, &l);
+    cg_kernel_add(code, &l);
+  }
+  for (uint32_t i = 0; i < own->n_indexed; i++) vec_push(s->memory, &s->indexed, own->indexed[i]);
+  int64_t bytes = (int64_t)own->code.scratch_bytes;
+  if (bytes > s->scratch_bytes) s->scratch_bytes = bytes;
+  vec_push(s->memory, &s->parts, part);
+  return STATUS_OK;
+}
+
+/* ---- results ---- */
+/* A result that is a parameter, or a value which another result has already, is copied. */
+static status copy_results(split *s, const rt_plan *plan) {
+  for (uint32_t r = 0; r < s->body->n_results; r++) {
+    const rt_value *v = &s->body->results[r];
+    if (v->kind == RT_VALUE_STEP && result_of(s, v->index, v->result) == r) continue;
+    rt_task *t = ARENA_NEW(s->memory, rt_task);
+    rt_operand *operand = ARENA_NEW(s->memory, rt_operand);
+    *operand = operand_of(s, v);
+    *t = (rt_task){.code = IR_OP_SET, .n_operands = 1, .operands = operand};
+    t->result =
+        add_outer(s, &plan->views[rt_task_result(s->task, r)], cuda_start_of_result(s->task, r));
+    TRY(add_part(s, t));
+  }
+  return STATUS_OK;
+}
+
+/* The steps' own memory follows the values. */
+static void place_scratch(split *s) {
+  cg_kernel *code = &s->kernel->code;
+  int64_t at = (s->values_bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
+  for (uint32_t i = 0; i < code->n_launches; i++)
+    for (uint32_t p = 0; p < code->launches[i].n_pointers; p++) {
+      cg_pointer *x = (cg_pointer *)(uintptr_t)&code->launches[i].pointers[p]; /* lead() made it */
+      if (x->start == CG_START_SCRATCH && x->offset_bytes < 0)
+        x->offset_bytes += at - INT64_MIN / 2;
+    }
+  code->scratch_bytes = (size_t)(at + s->scratch_bytes);
+}
+
+status cuda_prepare_steps(const rt_plan *plan, const rt_task *task, arena *memory, cuda_kernel *k) {
+  const rt_body *b = task->body;
+  split s = {.task = task, .body = b, .memory = memory, .kernel = k};
+  size_t most = b->n_params + 2 * (size_t)b->n_results;
+  for (uint32_t i = 0; i < b->n_steps; i++) most += b->steps[i].n_results;
+  s.plan = ARENA_NEW(memory, rt_plan);
+  s.plan->seed = plan->seed;
+  s.plan->views = ARENA_ARRAY(memory, most, rt_view);
+  s.where = ARENA_ARRAY(memory, most, cg_pointer);
+  s.first = ARENA_ARRAY(memory, b->n_steps + (size_t)1, uint32_t);
+  for (uint32_t p = 0; p < b->n_params; p++)
+    (void)add_outer(&s, &plan->views[task->operands[p].view], p + 1);
+  list_values(&s);
+  place_values(&s, plan);
+  for (uint32_t i = 0; i < b->n_steps; i++) {
+    take_results(&s, i);
+    TRY(add_part(&s, task_of(&s, i)));
+    leave_operands(&s, i);
+  }
+  TRY(copy_results(&s, plan));
+  place_scratch(&s);
+  k->n_parts = s.parts.len;
+  k->parts = s.parts.data;
+  k->n_indexed = s.indexed.len;
+  k->indexed = s.indexed.data;
+  return STATUS_OK;
+}

@@ -1,0 +1,194 @@
+/* Bodies as CUDA kernels against the reference evaluator, without a GPU.
+ *
+ * Listed fusions that reach every form, and random ones: each is computed as one task with a body, and
+ * step by step. Both must agree with the reference; where the body is elementwise, with each other bit by
+ * bit. As in test_cuda_kernels, the texts are collected first, compiled by the C compiler, then run; where
+ * NVRTC is installed, every text must compile for a GPU too.
+ *
+ *   test_cuda_bodies [first seed] [random bodies] */
+#include "conform/body_kit.h"
+#include "conform/cuda_emulator.h"
+#include "conform/cuda_nvrtc.h"
+#include "conform/cuda_texts.h"
+#include "device/cuda/kernel_body.h"
+#include "fuzz/gen.h"
+#include "test.h"
+
+static bool dry_run; /* collects texts */
+static uint64_t n_bodies, n_whole, n_launches;
+
+/* ---- listed bodies ---- */
+static const char *const listed[] = {
+#include "fuzz/bodies.inc"
+};
+
+/* ---- running ---- */
+static void fill(body_case *c, const gen_program *p, uint64_t seed) {
+  for (uint32_t i = 0; i < c->f->inputs.len; i++) {
+    const char *name = ir_tensor_name(c->f, c->f->inputs.data[i]);
+    const gen_value *v = p ? &p->inputs[i] : NULL;
+    bool is_index = v ? v->fill == GEN_FILL_INDEX : name[0] == 'i';
+    int64_t bound = v ? v->index_bound : 3;
+    if (is_index) check(rt_fill_index(&c->inputs[i], bound, seed, name) == STATUS_OK);
+    else
+      rt_fill(&c->inputs[i], v && v->fill == GEN_FILL_INTEGER ? RT_FILL_INT : RT_FILL_NORMAL, seed,
+              name);
+    int64_t n;
+    check(ir_array_count(&c->inputs[i], &n));
+    for (int64_t k = 0; v && v->fill == GEN_FILL_POSITIVE && k < n; k++) {
+      char *at = (char *)c->inputs[i].data + (size_t)k * ir_dtype_size_bytes(c->inputs[i].dtype);
+      ir_element_set_f64(c->inputs[i].dtype, at,
+                         0.25 + (double)((k * 37 + (int64_t)seed) % 64) / 16);
+    }
+  }
+}
+
+/* The outputs of a kernel, in arrays of their own. */
+static status run_kernel(const body_case *c, const cuda_kernel *k, ir_array *outputs) {
+  uint32_t n = c->f->inputs.len, m = c->f->outputs.len;
+  char *starts[BODY_MAX + 2];
+  cg_error *errors = ARENA_ARRAY(c->memory, k->n_indexed + (size_t)1, cg_error);
+  for (uint32_t i = 0; i < n; i++) starts[i + 1] = c->inputs[i].data;
+  for (uint32_t r = 0; r < m; r++) {
+    int64_t size_bytes;
+    outputs[r] = c->expected[r];
+    check(ir_array_size_bytes(&outputs[r], &size_bytes));
+    outputs[r].data = arena_alloc(c->memory, (size_t)size_bytes + 16);
+    memset(outputs[r].data, 0xa5, (size_t)size_bytes);
+    starts[cuda_start_of_result(&c->task, r)] = outputs[r].data;
+  }
+  void *scratch = arena_alloc(c->memory, k->code.scratch_bytes + 16);
+  memset(scratch, 0x5a, k->code.scratch_bytes);
+  if (!emulator_run(&k->code, starts, scratch, errors))
+    return fail(STATUS_SYSTEM, "a text that was not collected");
+  for (uint32_t i = 0; i < k->n_indexed; i++)
+    if (errors[i].raised) return cuda_kernel_fail(k, i, &errors[i]);
+  return STATUS_OK;
+}
+
+static bool agrees(const body_case *c, const ir_array *outputs, const char *text, const char *how) {
+  for (uint32_t r = 0; r < c->f->outputs.len; r++) {
+    rt_comparison x = rt_compare(&outputs[r], &c->expected[r], c->least[r]);
+    if (x.ok) continue;
+    fprintf(stderr, "%s, output %u: max_rel %g, tolerance %g\n%s\n", how, r, x.max_rel, x.tolerance,
+            text);
+    return false;
+  }
+  return true;
+}
+
+static bool same_bits(const body_case *c, const ir_array *a, const ir_array *b, const char *text) {
+  for (uint32_t r = 0; r < c->f->outputs.len; r++) {
+    int64_t size_bytes;
+    check(ir_array_size_bytes(&a[r], &size_bytes));
+    if (memcmp(a[r].data, b[r].data, (size_t)size_bytes) == 0) continue;
+    fprintf(stderr, "output %u is not what its steps give\n%s\n", r, text);
+    return false;
+  }
+  return true;
+}
+
+static bool is_elementwise(const rt_body *b) {
+  for (uint32_t i = 0; i < b->n_steps; i++) {
+    ir_family family = ir_op_info_of(b->steps[i].code)->family;
+    if (family == IR_FAMILY_REDUCE || family == IR_FAMILY_MOMENT || family == IR_FAMILY_SOFTMAX ||
+        family == IR_FAMILY_NORM)
+      return false;
+  }
+  return true;
+}
+
+static status run_body(body_case *c, const char *text) {
+  const cuda_kernel *whole;
+  cuda_kernel steps = {.name = "steps"};
+  ir_array outputs[BODY_MAX], apart[BODY_MAX];
+  body_make_task(c);
+  TRY(cuda_kernel_prepare(&c->plan, &c->task, c->memory, &whole));
+  cg_kernel_init(&steps.code, c->memory);
+  TRY(cuda_prepare_steps(&c->plan, &c->task, c->memory, &steps));
+  n_bodies++;
+  n_whole += whole->n_parts == 0;
+  n_launches += whole->code.n_launches;
+  for (uint32_t i = 0; i < whole->code.n_launches; i++) emulator_add(&whole->code.launches[i]);
+  for (uint32_t i = 0; i < steps.code.n_launches; i++) emulator_add(&steps.code.launches[i]);
+  if (dry_run) return STATUS_OK;
+  TRY(run_kernel(c, whole, outputs));
+  TRY(run_kernel(c, &steps, apart));
+  (void)EXPECT(agrees(c, apart, text, "step by step"));
+  (void)EXPECT(agrees(c, outputs, text, "as one"));
+  if (is_elementwise(c->task.body)) (void)EXPECT(same_bits(c, outputs, apart, text));
+  return STATUS_OK;
+}
+
+/* ---- cases ---- */
+typedef struct job {
+  const char *text;
+  const gen_program *p;
+  uint64_t seed;
+  arena memory;
+} job;
+
+static status run_job(void *context) {
+  job *j = context;
+  body_case c = {.memory = &j->memory};
+  status st = STATUS_OK;
+  bool opened = body_open(&c, j->text);
+  if (!EXPECT(opened || j->p)) fprintf(stderr, "%s\n", j->text);
+  if (opened) {
+    fill(&c, j->p, j->seed);
+    if (body_evaluate(&c)) st = run_body(&c, j->text);
+    else (void)EXPECT(j->p != NULL);
+  }
+  ir_module_destroy(&c.module);
+  return st;
+}
+
+static void run(const char *text, const gen_program *p, uint64_t seed) {
+  job j = {.text = text, .p = p, .seed = seed};
+  unsigned before = test_failed;
+  arena_init(&j.memory, &memory_default);
+  status_clear();
+  if (!EXPECT(memory_guard(run_job, &j) == STATUS_OK)) fprintf(stderr, "%s\n", status_message());
+  if (test_failed != before) fprintf(stderr, "seed %llu\n%s\n", (unsigned long long)seed, text);
+  arena_destroy(&j.memory);
+}
+
+static void run_random(uint64_t seed) {
+  static const uint32_t families[] = {GEN_POINTWISE | GEN_VIEW,
+                                      GEN_POINTWISE | GEN_VIEW | GEN_CUT | GEN_MAKE,
+                                      GEN_POINTWISE | GEN_REDUCE | GEN_MOMENT,
+                                      GEN_ALL & ~(uint32_t)GEN_MATMUL,
+                                      GEN_POINTWISE | GEN_REDUCE | GEN_MOMENT | GEN_VIEW |
+                                          GEN_MODEL | GEN_MAKE,
+                                      GEN_ALL};
+  gen_options o = gen_options_default(seed);
+  o.families = families[seed % (sizeof families / sizeof *families)];
+  o.max_ops = 3 + (uint32_t)(seed % 9);
+  o.max_devices = 0;
+  o.max_elements = 600;
+  o.schedule = o.rfactor = o.streams = o.devices = o.symbolic = false;
+  o.dtypes = seed % 3 == 0 ? UINT32_MAX : seed % 3 == 1 ? 1U << IR_BF16 : 1U << IR_F32;
+  gen_program *p = gen_create(&o);
+  run(p->text, p, seed);
+  gen_destroy(p);
+}
+
+static void run_all(uint64_t first, uint64_t count) {
+  n_bodies = n_whole = n_launches = 0;
+  for (size_t i = 0; i < sizeof listed / sizeof *listed; i++) run(listed[i], NULL, i);
+  for (uint64_t seed = first; seed < first + count; seed++) run_random(seed);
+}
+
+int main(int argc, char **argv) {
+  uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 0;
+  uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 10) : 40;
+  dry_run = true;
+  run_all(first, count);
+  if (!EXPECT(emulator_compile())) return test_finish();
+  dry_run = false;
+  run_all(first, count);
+  compile_texts();
+  printf("%u texts, %llu bodies, %llu as one, %llu launches\n", emulator_n,
+         (unsigned long long)n_bodies, (unsigned long long)n_whole, (unsigned long long)n_launches);
+  return test_finish();
+}
