@@ -88,6 +88,11 @@ static void visit(void *context, ir_func *h, ir_instr at, uint32_t depth) {
     w->from[d->tensor.id] = w->from[d->from.id];
   if (d->tensor.id) w->from[w->buffer[d->tensor.id].id] = w->from[d->tensor.id];
   if (d->kind == IR_COMPUTE) vec_push(w->scratch, &w->ops, d->op);
+  for (uint32_t i = 0; d->kind == IR_LAUNCH && i < d->body.len; i++) {
+    ir_op op = ir_instr_at(h, d->body.data[i])->op;
+    follow(w->from, ir_op_at(h, op));
+    vec_push(w->scratch, &w->ops, op);
+  }
 }
 
 static int64_t bound_in_host(const ir_env *env, ir_tensor input, arena *scratch) {

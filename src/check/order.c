@@ -115,10 +115,17 @@ static void expect_written(check_analysis *c, uint32_t access) {
   }
 }
 
-/* Whether each element of the result depends on the operands' elements at its own place only. */
-static bool is_elementwise(ir_opcode code) {
-  ir_family family = ir_op_info_of(code)->family;
-  return family == IR_FAMILY_POINTWISE || family == IR_FAMILY_SET || family == IR_FAMILY_CAST;
+/* Whether each element of the results depends on the elements of this operand at its own place only. */
+static bool is_elementwise(const check_analysis *c, const rt_task *task, uint32_t view) {
+  if (!task->body) {
+    ir_family family = ir_op_info_of(task->code)->family;
+    return family == IR_FAMILY_POINTWISE || family == IR_FAMILY_SET || family == IR_FAMILY_CAST;
+  }
+  for (uint32_t k = 0; k < task->n_operands; k++) {
+    bool here = check_same_view(c->plan, task->operands[k].view, view);
+    if (here && !rt_body_in_place(task->body, k)) return false;
+  }
+  return true;
 }
 
 static void expect_apart(check_analysis *c, uint32_t read, uint32_t write) {
@@ -126,7 +133,7 @@ static void expect_apart(check_analysis *c, uint32_t read, uint32_t write) {
   const rt_task *task = &c->plan->tasks[c->plan->instrs[a->instr].task];
   int64_t begin, end;
   if (!check_footprints_meet(c, a->view, b->view, &begin, &end)) return;
-  if (check_same_view(c->plan, a->view, b->view) && is_elementwise(task->code)) return;
+  if (check_same_view(c->plan, a->view, b->view) && is_elementwise(c, task, a->view)) return;
   check_finding f = finding(c, CHECK_IN_TASK, write);
   set_other(c, &f, read);
   check_found(c, &f);

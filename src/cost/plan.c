@@ -21,9 +21,16 @@ double cost_post_bytes(const rt_post *post) {
   return 0;
 }
 
-static bool is_product(const rt_task *task) {
-  ir_family family = ir_op_info_of(task->code)->family;
+static bool is_product_op(ir_opcode code) {
+  ir_family family = ir_op_info_of(code)->family;
   return family == IR_FAMILY_MATMUL || family == IR_FAMILY_LINEAR || family == IR_FAMILY_SDPA;
+}
+
+static bool is_product(const rt_task *task) {
+  if (!task->body) return is_product_op(task->code);
+  for (uint32_t i = 0; i < task->body->n_steps; i++)
+    if (is_product_op(task->body->steps[i].code)) return true;
+  return false;
 }
 
 static double flops_per_ns(const rt_plan *plan, const rt_task *task, const rt_speed *m) {

@@ -28,6 +28,7 @@ static bool is_quiet(const ir_instr_data *d) {
   case IR_SHARD:
   case IR_VIEW:
   case IR_COMPUTE:
+  case IR_LAUNCH:
   case IR_GROUP_END: return false;
   }
   return false;

@@ -43,8 +43,9 @@ static void note_uses(freeing *z, ir_instr i, uint32_t at) {
   const ir_instr_data *d = ir_instr_at(z->h, i);
   z->last[z->root[d->tensor.id].id] = at;
   z->last[z->root[d->from.id].id] = at;
-  if (d->kind == IR_COMPUTE || d->kind == IR_VIEW) {
+  if (d->kind == IR_COMPUTE || d->kind == IR_VIEW || d->kind == IR_LAUNCH) {
     const ir_op_data *op = ir_op_at(z->h, d->op);
+    for (uint32_t k = 0; k < op->n_more; k++) z->last[z->root[op->more[k].id].id] = at;
     for (uint32_t k = 0; k < op->n_operands; k++) z->last[z->root[op->operands[k].id].id] = at;
     for (uint32_t k = 0; k < op->n_more; k++) z->last[z->root[op->more[k].id].id] = at;
   }

@@ -116,6 +116,7 @@ static ir_tensor root_of(const ir_func *h, ir_tensor t) {
 /* As in a fusion, random numbers go by the name of what is written; of a slice, by that of its buffer.
  * The key is not `given`: it is not printed, and the name says it again when the text is read. */
 static void key_by_name(const ir_func *h, const ir_op_data *op) {
+  if (op->code != IR_OP_UNIFORM) return;
   ir_attr *key = (ir_attr *)ir_op_attr(op, "key"); /* of the operation's own copy */
   const char *name = ir_tensor_name(h, root_of(h, op->result));
   if (!key->given) key->i = (int64_t)hash_bytes(name, strlen(name));
@@ -126,7 +127,7 @@ ir_op ir_host_op(ir_func *h, ir_opcode code, const ir_tensor *operands, uint32_t
   ir_op_data op = {.code = code, .at = at, .n_operands = n_operands, .result = tensor};
   op.operands = arena_copy(memory_of(h), operands, n_operands * sizeof *operands);
   op.attrs = ir_attrs_complete(h, ir_op_info_of(code), attrs);
-  if (code == IR_OP_UNIFORM) key_by_name(h, &op);
+  key_by_name(h, &op);
   ir_op o = {h->ops.len};
   vec_push(memory_of(h), &h->ops, op);
   return o;
@@ -137,6 +138,8 @@ void ir_host_op_more(ir_func *h, ir_op o, const ir_tensor *more, uint32_t n) {
   ir_op_at(h, o)->more = arena_copy(memory_of(h), more, n * sizeof *more);
   ir_op_at(h, o)->n_more = n;
 }
+
+void ir_host_key_by_name(const ir_func *h, ir_op op) { key_by_name(h, ir_op_at(h, op)); }
 
 /* ---- devices ---- */
 static const char *coordinate_name(ir_func *h, const ir_mesh_data *m, uint32_t axis) {
@@ -376,6 +379,7 @@ static void walk(ir_func *h, const ir_block *block, uint32_t depth, ir_instr_vis
     ir_instr at = block->data[i];
     visit(context, h, at, depth);
     const ir_instr_data d = *ir_instr_at(h, at);
+    if (d.kind == IR_LAUNCH) continue;
     walk(h, &d.body, depth + 1, visit, context);
     walk(h, &d.otherwise, depth + 1, visit, context);
   }

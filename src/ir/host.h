@@ -48,7 +48,20 @@
  * wait() makes the then current stream wait for it. A team is a line of devices through the running
  * one along a mesh axis; roots and peers are positions in the team; a device outside of the mesh skips
  * the communication. Where a tensor is not on the running device, it has no part in that role: the
- * receiver of a gather need not send. Absence from other steps is written with `if`. */
+ * receiver of a gather need not send. Absence from other steps is written with `if`.
+ *
+ * Kernels: a launch may compute several operations.
+ *
+ *   y$1, m <- kernel(x$1, w, b) {
+ *     t = x$1 * w
+ *     u = t + b
+ *     return gelu(u), amax(u, dims=[1])
+ *   }
+ *
+ * The body is a list of IR_COMPUTE instructions. Their destinations are *locals*: tensors without memory,
+ * visible in the body only, each written once and rounded to its dtype. A body reads its parameters (the
+ * operands of the launch), its locals and numbers, and may use every scalar that the launch could use. It
+ * holds operations only: no streams, loops, slices or communications, and no other kernel. */
 #ifndef WEIR_IR_HOST_H
 #define WEIR_IR_HOST_H
 
@@ -66,6 +79,7 @@ typedef enum ir_instr_kind {
   IR_SHARD,       /* tensor = shard(from, dim=, index=, parts= | chunk= | chunks=[...]): keeps it */
   IR_VIEW,        /* tensor : type = op(...): another look at the operand's memory, no copy */
   IR_COMPUTE,     /* tensor <- op(...) [at [offsets]]: runs an operation into `tensor` */
+  IR_LAUNCH,      /* tensor <- kernel(operands) { body }: several operations as one launch */
   IR_COMMUNICATE, /* name = allgather(from -> tensor, team=d.x): see ir_comm_kind */
   IR_GROUP_START, /* group_start(): the sends and receives up to group_end() are one communication */
   IR_GROUP_END,   /* name = group_end() */
@@ -143,7 +157,7 @@ typedef struct ir_instr_data {
 
   ir_op
       op; /* COMPUTE, VIEW: code, operands and attributes; its results are the destinations, of which
-               `tensor` is the first */
+               `tensor` is the first. LAUNCH: no code; operands and destinations */
   /* COMPUTE: where in the operation's whole result the destination begins, per dimension. NULL: the
    * destination is the whole result of these operands. Further results have their window where the
    * first one has its own: along the dimensions that they share with it (ir_map_result_dim()). `sliced[k]` has bit d set when operand k was
@@ -157,7 +171,8 @@ typedef struct ir_instr_data {
   ir_scalar extent;     /* FOR: 0 <= index < extent */
   ir_relation relation; /* IF: a relation b */
   ir_scalar a, b;
-  ir_block body, otherwise;
+  ir_block body, otherwise; /* LAUNCH: `body` holds its operations */
+  const ir_tensor *returns; /* LAUNCH: the local that each destination gets */
 
   ir_comm_kind
       comm; /* COMMUNICATE: sends `from`, receives into `tensor`; one of them may be none */
@@ -245,6 +260,21 @@ ir_op ir_host_op(ir_func *h, ir_opcode code, const ir_tensor *operands, uint32_t
                  const ir_attr *attrs, ir_tensor tensor, loc at);
 /* Where it writes its further results; they are copied. */
 void ir_host_op_more(ir_func *h, ir_op o, const ir_tensor *more, uint32_t n);
+
+/* ---- kernels (host_body.c) ---- */
+/* The operands and destinations of a launch. */
+ir_op ir_host_launch_op(ir_func *h, const ir_tensor *operands, uint32_t n_operands,
+                        const ir_tensor *results, uint32_t n_results, loc at);
+/* The dtype and sizes that the operation gives; false: it cannot be, which is reported. */
+bool ir_host_infer(ir_func *h, const ir_op_data *op, ir_dtype *dtype, ir_scalar sizes[IR_MAX_RANK],
+                   uint32_t *rank);
+/* Gives a local its type. */
+void ir_host_retype(ir_func *h, ir_tensor t, ir_dtype dtype, const ir_scalar *sizes, uint32_t rank);
+/* Do the two have the same dtype and sizes, to the letter? */
+bool ir_host_same_type(const ir_func *h, ir_tensor a, ir_tensor b);
+/* Random numbers of an operation without a key go by the name of its result, which has it by now. */
+void ir_host_key_by_name(const ir_func *h, ir_op op);
+
 /* The symbol me(mesh.axis). */
 ir_scalar ir_host_coordinate(ir_func *h, ir_mesh mesh, uint32_t axis);
 /* Cuts an axis of h, whose extent is that over all devices, over the devices of `mesh`: the extent
@@ -278,7 +308,8 @@ ir_scalar ir_partition_begin(ir_scalars *s, const ir_partition *p, ir_scalar n, 
 /* The same without the period: how each of them is cut. */
 ir_partition ir_partition_of_period(const ir_partition *p);
 
-/* Calls visit() for every instruction, in program order, bodies after their loop. */
+/* Calls visit() for every instruction, in program order, bodies after their loop; not for the operations
+ * inside kernels. */
 typedef void (*ir_instr_visitor)(void *context, ir_func *h, ir_instr i, uint32_t depth);
 void ir_host_walk(ir_func *h, ir_instr_visitor visit, void *context);
 

@@ -1,7 +1,7 @@
 #include "ir/host_verify.h"
 
 typedef enum life { ABSENT, LIVE, MAYBE_FREED, FREED } life;
-typedef enum definition { PARAMETER, BUFFER, SLICE } definition;
+typedef enum definition { PARAMETER, BUFFER, SLICE, LOCAL } definition;
 
 typedef struct tensor_state {
   life now;
@@ -282,6 +282,76 @@ static void check_compute(verifier *v, const ir_instr_data *d) {
   for (uint32_t k = 0; k < ir_op_n_results(op); k++) write_result(v, op, k, d->at);
 }
 
+/* ---- kernels ---- */
+static bool is_parameter(const ir_op_data *launch, ir_tensor t) {
+  for (uint32_t i = 0; i < launch->n_operands; i++) {
+    if (IR_SAME(launch->operands[i], t)) return true;
+  }
+  return false;
+}
+
+/* Locals from `first` on are those of this body so far. */
+static bool is_local(const verifier *v, uint32_t first, ir_tensor t) {
+  for (uint32_t i = first; i < v->visible.len; i++) {
+    if (IR_SAME(v->visible.data[i], t)) return true;
+  }
+  return false;
+}
+
+static void check_body_op(verifier *v, const ir_op_data *launch, uint32_t first,
+                          const ir_instr_data *d) {
+  check(d->kind == IR_COMPUTE);
+  const ir_op_data op = *ir_op_at(v->h, d->op);
+  check(IR_SAME(op.result, d->tensor));
+  for (uint32_t i = 0; i < op.n_operands; i++) {
+    ir_tensor t = op.operands[i];
+    if (t.id == 0) continue;
+    bool number = ir_tensor_at(v->h, t)->kind == IR_TENSOR_CONST;
+    if (number) use(v, t, d->at);
+    else if (!is_parameter(launch, t) && !is_local(v, first, t))
+      BROKEN(v, d->at, "the kernel reads '%s', which is not one of its parameters", name_of(v, t));
+  }
+  check_attrs(v, &op, d->at);
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(v->h, d->tensor, dims);
+  for (uint32_t i = 0; i < rank; i++) check_scalar(v, ir_axis_size(v->h, dims[i]), d->at);
+  if (d->offsets) check_scalars(v, d->offsets, rank, d->at);
+  define(v, d->tensor, LOCAL, d->tensor, d->at);
+  v->ok = ir_host_verify_compute(v->h, d) && v->ok;
+}
+
+static void check_body(verifier *v, const ir_instr_data *d, const ir_op_data *launch) {
+  uint32_t visible = v->visible.len, names = v->names.len;
+  for (uint32_t i = 0; i < d->body.len; i++) {
+    const ir_instr_data inner = *ir_instr_at(v->h, d->body.data[i]);
+    check_body_op(v, launch, visible, &inner);
+  }
+  for (uint32_t k = 0; k < ir_op_n_results(launch); k++) {
+    if (is_local(v, visible, d->returns[k])) continue;
+    BROKEN(v, d->at, "the kernel returns '%s', which it does not compute",
+           name_of(v, d->returns[k]));
+  }
+  while (v->visible.len > visible) state_of(v, v->visible.data[--v->visible.len])->now = ABSENT;
+  release(v, names);
+}
+
+static void check_launch(verifier *v, const ir_instr_data *d) {
+  const ir_op_data launch = *ir_op_at(v->h, d->op);
+  check(launch.code == IR_OP_NONE && IR_SAME(launch.result, d->tensor));
+  for (uint32_t i = 0; i < launch.n_operands; i++) use(v, launch.operands[i], d->at);
+  check_body(v, d, &launch);
+  for (uint32_t k = 0; k < ir_op_n_results(&launch); k++) {
+    ir_tensor to = ir_op_result(&launch, k);
+    use(v, to, d->at);
+    v->ok = ir_host_verify_return(v->h, d, to, d->returns[k]) && v->ok;
+    write_to(v, to, d->at);
+    for (uint32_t i = 0; i < k; i++) {
+      if (IR_SAME(ir_op_result(&launch, i), to))
+        BROKEN(v, d->at, "the kernel writes '%s' twice", name_of(v, to));
+    }
+  }
+}
+
 /* ---- streams ---- */
 static void check_stream(verifier *v, const ir_instr_data *d) {
   if (!d->stream.name) {
@@ -362,6 +432,7 @@ static void check_instr(verifier *v, const ir_instr_data *d) {
   case IR_SHARD: check_slice(v, d); return;
   case IR_VIEW: check_view(v, d); return;
   case IR_COMPUTE: check_compute(v, d); return;
+  case IR_LAUNCH: check_launch(v, d); return;
   case IR_COMMUNICATE: check_communicate(v, d); return;
   case IR_GROUP_END: claim(v, d->name, COMM, d->at); return;
   case IR_GROUP_START:

@@ -8,6 +8,8 @@
  * tell is left to binding. */
 bool ir_host_verify_slice(ir_func *h, const ir_instr_data *d);
 bool ir_host_verify_compute(ir_func *h, const ir_instr_data *d);
+/* A kernel returns local `from` into `to`: the same dtype, and extents that can be equal. */
+bool ir_host_verify_return(ir_func *h, const ir_instr_data *d, ir_tensor to, ir_tensor from);
 
 /* A communication by itself: team, positions in it, dtypes, and counts of elements that cannot fit. */
 bool ir_host_verify_communicate(ir_func *h, const ir_instr_data *d);

@@ -229,7 +229,7 @@ static first_use first_use_in(const ir_func *h, const ir_block *block) {
   for (uint32_t i = 0; i < block->len; i++) {
     const ir_instr_data *d = ir_instr_at(h, block->data[i]);
     if (d->kind == IR_SET_STREAM) return SETS;
-    bool uses = d->kind == IR_COMPUTE || d->kind == IR_WAIT_STREAM ||
+    bool uses = d->kind == IR_COMPUTE || d->kind == IR_LAUNCH || d->kind == IR_WAIT_STREAM ||
                 d->kind == IR_CURRENT_STREAM || d->kind == IR_COMMUNICATE || d->kind == IR_WAIT;
     if (uses) return INHERITS;
     bool inner =
@@ -292,7 +292,8 @@ static void walk_instr(joins *j, const ir_instr_data *d) {
   case IR_WAIT_STREAM: add_wait(j, d); return;
   case IR_COMMUNICATE:
   case IR_WAIT:
-  case IR_COMPUTE: add_work(j); return;
+  case IR_COMPUTE:
+  case IR_LAUNCH: add_work(j); return;
   case IR_FOR: walk_for(j, d); return;
   case IR_IF: walk_if(j, d); return;
   case IR_ALLOCATE:

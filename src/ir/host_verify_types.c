@@ -154,3 +154,14 @@ bool ir_host_verify_compute(ir_func *h, const ir_instr_data *d) {
   h->constraints.len = before.constraints;
   return ok;
 }
+
+bool ir_host_verify_return(ir_func *h, const ir_instr_data *d, ir_tensor to, ir_tensor from) {
+  ir_axis dims[IR_MAX_RANK];
+  ir_scalar sizes[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(h, from, dims);
+  for (uint32_t i = 0; i < rank; i++) sizes[i] = ir_axis_size(h, dims[i]);
+  bool same = ir_tensor_at(h, to)->dtype == ir_tensor_at(h, from)->dtype;
+  if (same && has_sizes(h, to, sizes, rank)) return true;
+  return broken(h, d->at, "the kernel returns %s, but '%s' is %s", ir_type_text(h, from),
+                ir_tensor_name(h, to), ir_type_text(h, to));
+}

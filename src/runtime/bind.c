@@ -172,6 +172,7 @@ static bool run_instr(binder *b, ir_instr at) {
   case IR_SHARD: return bind_shard(b, d);
   case IR_VIEW: return bind_view(b, d);
   case IR_COMPUTE: return bind_compute(b, at, d);
+  case IR_LAUNCH: return bind_launch(b, at, d);
   case IR_COMMUNICATE: return bind_communicate(b, at, d);
   case IR_GROUP_START: return bind_group_start(b, d);
   case IR_GROUP_END: return bind_group_end(b, d);
@@ -220,6 +221,7 @@ static void init(binder *b, const ir_env *env, const rt_bind_options *options) {
   map_init(&b->comm_names, &b->scratch);
   place(b, options->rank);
   b->attrs = ARENA_ARRAY(&b->scratch, h->ops.len, const rt_attr *);
+  b->bodies = ARENA_ARRAY(&b->scratch, h->ops.len, const rt_body *);
   b->clocks = ARENA_ARRAY(&b->scratch, RT_MAX_STREAMS, uint32_t *);
   for (uint32_t s = 0; s < RT_MAX_STREAMS; s++) {
     b->clocks[s] = ARENA_ARRAY(&b->scratch, RT_MAX_STREAMS, uint32_t);
@@ -314,8 +316,10 @@ status rt_bind(const ir_env *env, const rt_bind_options *options, const allocato
   c.b.max_steps = options->max_steps ? options->max_steps : RT_MAX_STEPS;
   c.b.max_bytes = options->max_bytes ? options->max_bytes : RT_MAX_PLAN_BYTES;
   arena_init(&c.b.scratch, memory);
+  arena_init(&c.b.work, memory);
   status st = memory_guard(bind_guarded, &c);
   arena_destroy(&c.b.scratch);
+  arena_destroy(&c.b.work);
   if (st != STATUS_OK) {
     rt_plan_destroy(plan);
     return st;

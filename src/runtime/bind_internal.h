@@ -36,6 +36,7 @@ typedef struct binder {
   rt_plan *plan;
   arena *memory; /* the plan's */
   arena scratch;
+  arena work; /* emptied before each kernel */
   diags *errors;
   int64_t *symbols; /* values of extents, loop indexes, streams */
   uint32_t n_symbols;
@@ -43,11 +44,13 @@ typedef struct binder {
   bool keep_waits;
   int64_t rank; /* the running device */
 
-  rt_view *views;        /* by tensor id: what it stands for now */
-  const rt_attr **attrs; /* by op: those it was bound with last */
-  bool *bound;           /* by tensor id */
-  bool *absent;          /* by tensor id: it lies on other devices */
-  map stream_names;      /* name -> stream + 1 */
+  rt_view *views;         /* by tensor id: what it stands for now */
+  const rt_attr **attrs;  /* by op: those it was bound with last */
+  const rt_body **bodies; /* by op of a launch: likewise */
+  VEC(rt_view) locals;    /* of the kernel being bound: view BIND_LOCAL_VIEW + k is number k */
+  bool *bound;            /* by tensor id */
+  bool *absent;           /* by tensor id: it lies on other devices */
+  map stream_names;       /* name -> stream + 1 */
   bind_pool pool;
   uint32_t **clocks;   /* by stream: the position of every stream it is ordered after */
   uint32_t *positions; /* by stream: instructions put on it */
@@ -82,7 +85,11 @@ bool bind_eval(binder *b, const ir_instr_data *d, ir_scalar x, int64_t *value);
 static inline void *bind_row(const bind_rows *r, uint32_t i) {
   return r->chunks.data[i / BIND_CHUNK] + (size_t)(i % BIND_CHUNK) * r->size_bytes;
 }
+/* Locals of kernels are no views of the plan, but operations are checked against them as if they were. */
+#define BIND_LOCAL UINT32_MAX               /* the buffer of a local */
+#define BIND_LOCAL_VIEW (UINT32_C(1) << 31) /* the numbers of their views begin here */
 static inline const rt_view *bind_view_at(const binder *b, uint32_t view) {
+  if (view >= BIND_LOCAL_VIEW) return &b->locals.data[view - BIND_LOCAL_VIEW];
   return bind_row(&b->all_views, view);
 }
 static inline bind_buffer *bind_buffer_at(const binder *b, uint32_t buffer) {
@@ -112,9 +119,16 @@ bool bind_select(binder *b, const ir_instr_data *d);
 bool bind_shard(binder *b, const ir_instr_data *d);
 bool bind_view(binder *b, const ir_instr_data *d); /* (bind_view.c) */
 bool bind_compute(binder *b, ir_instr at, const ir_instr_data *d);
+bool bind_launch(binder *b, ir_instr at, const ir_instr_data *d); /* (bind_body.c) */
+/* Does the tensor stand for a view here, on this device? */
+bool bind_is_bound(binder *b, const ir_instr_data *d, ir_tensor t);
+/* Puts the task on the current stream. */
+void bind_put_launch(binder *b, ir_instr at, const rt_task *task);
 uint32_t bind_add_view(binder *b, const rt_view *v);
 /* The operand number k of an operation, and its attributes with their scalars evaluated. */
 bool bind_operand(binder *b, const ir_instr_data *d, uint32_t k, ir_tensor t, rt_operand *out);
+bool bind_operands(binder *b, const ir_instr_data *d, const ir_op_data *op, arena *memory,
+                   rt_task *task);
 bool bind_attrs(binder *b, const ir_instr_data *d, const ir_op_data *op, rt_task *task);
 /* ---- communications (bind_comm.c) ---- */
 bool bind_communicate(binder *b, ir_instr at, const ir_instr_data *d);

@@ -2,7 +2,7 @@
 #include "ir/infer.h"
 #include "runtime/bind_internal.h"
 
-static bool is_bound(binder *b, const ir_instr_data *d, ir_tensor t) {
+bool bind_is_bound(binder *b, const ir_instr_data *d, ir_tensor t) {
   if (b->absent[t.id])
     return bind_error(b, d, "'%s' is not on device %lld", ir_tensor_name(b->h, t),
                       (long long)b->rank);
@@ -23,7 +23,7 @@ static bool is_broadcast(const binder *b, ir_tensor t, uint32_t dim) {
 bool bind_select(binder *b, const ir_instr_data *d) {
   int64_t index;
   if ((b->absent[d->tensor.id] = b->absent[d->from.id])) return true;
-  if (!is_bound(b, d, d->from) || !bind_eval(b, d, d->index, &index)) return false;
+  if (!bind_is_bound(b, d, d->from) || !bind_eval(b, d, d->index, &index)) return false;
   const rt_view *from = &b->views[d->from.id];
   if (is_broadcast(b, d->from, d->dim)) index = 0;
   if (index < 0 || index >= from->extents[d->dim]) {
@@ -91,7 +91,7 @@ static bool piece(binder *b, const ir_instr_data *d, int64_t n, int64_t index, i
 bool bind_shard(binder *b, const ir_instr_data *d) {
   if ((b->absent[d->tensor.id] = b->absent[d->from.id])) return true;
   int64_t index, begin = 0, length = 0;
-  if (!is_bound(b, d, d->from) || !bind_eval(b, d, d->index, &index)) return false;
+  if (!bind_is_bound(b, d, d->from) || !bind_eval(b, d, d->index, &index)) return false;
   const rt_view *from = &b->views[d->from.id];
   if (!piece(b, d, from->extents[d->dim], index, &begin, &length)) return false;
   bind_shape s = bind_shape_of(from);
@@ -116,6 +116,10 @@ static bool same_view(const void *context, uint32_t id) {
 }
 
 uint32_t bind_add_view(binder *b, const rt_view *v) {
+  if (v->buffer == BIND_LOCAL) {
+    vec_push(&b->scratch, &b->locals, *v);
+    return BIND_LOCAL_VIEW + b->locals.len - 1;
+  }
   view_key key = {b, v};
   uint64_t hash = hash_mix(hash_mix(0, v->buffer), (uint64_t)v->offset_bytes);
   hash = hash_mix(hash_mix(hash, (uintptr_t)v->extents), (uintptr_t)v->strides);
@@ -140,7 +144,7 @@ bool bind_operand(binder *b, const ir_instr_data *d, uint32_t k, ir_tensor t, rt
     out->number = arena_copy(b->memory, &number, sizeof number);
     return true;
   }
-  if (!is_bound(b, d, t)) return false;
+  if (!bind_is_bound(b, d, t)) return false;
   out->kind = RT_OPERAND_VIEW;
   out->view = bind_add_view(b, &b->views[t.id]);
   return true;
@@ -167,16 +171,9 @@ static bool bind_attr(binder *b, const ir_instr_data *d, const ir_param *p, cons
   return true;
 }
 
-/* Bit by bit: a nan is the same as itself. */
-static bool same_attr(const rt_attr *a, const rt_attr *b) {
-  return a->given == b->given && a->is_float == b->is_float && a->i == b->i &&
-         ir_number_same(ir_number_float(a->f), ir_number_float(b->f)) && a->len == b->len &&
-         a->list == b->list;
-}
-
 static bool same_attrs(const rt_attr *a, const rt_attr *b, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
-    if (!same_attr(&a[i], &b[i])) return false;
+    if (!rt_attr_equal(&a[i], &b[i])) return false;
   }
   return true;
 }
@@ -200,8 +197,9 @@ bool bind_attrs(binder *b, const ir_instr_data *d, const ir_op_data *op, rt_task
   return true;
 }
 
-static bool bind_operands(binder *b, const ir_instr_data *d, const ir_op_data *op, rt_task *task) {
-  rt_operand *operands = ARENA_ARRAY(b->memory, op->n_operands, rt_operand);
+bool bind_operands(binder *b, const ir_instr_data *d, const ir_op_data *op, arena *memory,
+                   rt_task *task) {
+  rt_operand *operands = ARENA_ARRAY(memory, op->n_operands, rt_operand);
   for (uint32_t k = 0; k < op->n_operands; k++) {
     if (!bind_operand(b, d, k, op->operands[k], &operands[k])) return false;
   }
@@ -215,7 +213,7 @@ static bool bind_results(binder *b, const ir_instr_data *d, const ir_op_data *op
   uint32_t more[RT_MAX_RESULTS];
   for (uint32_t k = 0; k < ir_op_n_results(op); k++) {
     ir_tensor t = ir_op_result(op, k);
-    if (!is_bound(b, d, t)) return false;
+    if (!bind_is_bound(b, d, t)) return false;
     uint32_t view = bind_add_view(b, &b->views[t.id]);
     if (k) more[k - 1] = view;
     else task->result = view;
@@ -242,7 +240,7 @@ static bool results_distinct(binder *b, const ir_instr_data *d, const rt_task *t
   return true;
 }
 
-static void launch(binder *b, ir_instr at, const rt_task *task) {
+void bind_put_launch(binder *b, ir_instr at, const rt_task *task) {
   rt_instr i = {.kind = RT_LAUNCH, .stream = (uint16_t)b->stream, .task = b->tasks.len};
   i.origin = at.id;
   bind_row_add(b, &b->tasks, task);
@@ -259,13 +257,13 @@ static void launch(binder *b, ir_instr at, const rt_task *task) {
 bool bind_compute(binder *b, ir_instr at, const ir_instr_data *d) {
   const ir_op_data *op = ir_op_at(b->h, d->op);
   rt_task task = {.code = op->code};
-  if (!is_bound(b, d, d->tensor) || !bind_operands(b, d, op, &task)) return false;
+  if (!bind_is_bound(b, d, d->tensor) || !bind_operands(b, d, op, b->memory, &task)) return false;
   if (!bind_attrs(b, d, op, &task) || !bind_results(b, d, op, &task)) return false;
   if (ir_op_info_of(op->code)->family == IR_FAMILY_POINTWISE) {
     task.compute = ir_infer_compute_dtype(b->h, op);
   }
   if (results_empty(b, &task)) return true; /* nothing to compute */
   if (!results_distinct(b, d, &task) || !bind_shapes_fit(b, d, &task)) return false;
-  launch(b, at, &task);
+  bind_put_launch(b, at, &task);
   return true;
 }

@@ -1,37 +1,40 @@
 /* What a plan's instructions are and cost, in words and numbers. */
 #include "runtime/plan.h"
 
-static double elements(const rt_view *v) {
+static double elements(const rt_shape *s) {
   double n = 1;
-  for (uint32_t i = 0; i < v->rank; i++) n *= (double)v->extents[i];
+  for (uint32_t i = 0; i < s->rank; i++) n *= (double)s->extents[i];
   return n;
 }
 
-static double last_extent(const rt_view *v) {
-  return v->rank ? (double)v->extents[v->rank - 1] : 1;
+static double last_extent(const rt_shape *s) {
+  return s->rank ? (double)s->extents[s->rank - 1] : 1;
+}
+
+static rt_shape shape_of(const rt_plan *plan, uint32_t view) {
+  const rt_view *v = &plan->views[view];
+  return (rt_shape){v->dtype, v->rank, v->extents};
 }
 
 /* A scatter that adds: `reduce` is its second attribute. */
-static bool adds(const rt_task *task) { return task->attrs[1].i != 0; }
+static bool adds(const rt_attr *attrs) { return attrs[1].i != 0; }
 
-double rt_task_flops(const rt_plan *plan, const rt_task *task) {
-  double n = elements(&plan->views[task->result]);
-  if (task->n_operands == 0 || task->operands[0].kind != RT_OPERAND_VIEW) return n;
-  const rt_view *x = &plan->views[task->operands[0].view];
-  switch (ir_op_info_of(task->code)->family) {
+/* One operation of n elements; x: the shapes of its operands, NULL where one is no tensor. */
+static double flops_of(ir_opcode code, const rt_attr *attrs, double n, const rt_shape *const x[3]) {
+  if (!x[0]) return n;
+  switch (ir_op_info_of(code)->family) {
   case IR_FAMILY_MATMUL:
-  case IR_FAMILY_LINEAR: return 2 * n * last_extent(x);
+  case IR_FAMILY_LINEAR: return 2 * n * last_extent(x[0]);
   case IR_FAMILY_SDPA: { /* q·kᵀ and the product with v */
-    const rt_view *k = &plan->views[task->operands[1].view];
-    double positions = (double)k->extents[k->rank - 2];
-    return 2 * positions * (n + elements(x));
+    double positions = (double)x[1]->extents[x[1]->rank - 2];
+    return 2 * positions * (n + elements(x[0]));
   }
   case IR_FAMILY_REDUCE:
   case IR_FAMILY_MOMENT:
-  case IR_FAMILY_SCAN: return elements(x);
+  case IR_FAMILY_SCAN: return elements(x[0]);
   case IR_FAMILY_SORT:
-  case IR_FAMILY_TOPK: return 4 * elements(x); /* comparisons */
-  case IR_FAMILY_SCATTER: return adds(task) ? elements(&plan->views[task->operands[2].view]) : 0;
+  case IR_FAMILY_TOPK: return 4 * elements(x[0]); /* comparisons */
+  case IR_FAMILY_SCATTER: return adds(attrs) ? elements(x[2]) : 0;
   case IR_FAMILY_SOFTMAX:
   case IR_FAMILY_NORM: return 4 * n;
   case IR_FAMILY_POINTWISE: return n;
@@ -54,17 +57,44 @@ double rt_task_flops(const rt_plan *plan, const rt_task *task) {
   return 0;
 }
 
-static double view_bytes(const rt_view *v) {
-  return elements(v) * (double)ir_dtype_size_bytes(v->dtype);
+static double step_flops(const rt_body *body, const rt_step *s) {
+  const rt_shape *x[3] = {NULL};
+  for (uint32_t k = 0; k < s->n_operands && k < 3; k++) {
+    const rt_value *v = &s->operands[k];
+    bool tensor = v->kind == RT_VALUE_PARAM || v->kind == RT_VALUE_STEP;
+    if (tensor) x[k] = rt_value_shape(body, v);
+  }
+  return flops_of(s->code, s->attrs, elements(&s->results[0]), x);
+}
+
+double rt_task_flops(const rt_plan *plan, const rt_task *task) {
+  rt_shape shapes[3];
+  const rt_shape *x[3] = {NULL};
+  double sum = 0;
+  for (uint32_t i = 0; task->body && i < task->body->n_steps; i++)
+    sum += step_flops(task->body, &task->body->steps[i]);
+  if (task->body) return sum;
+  for (uint32_t k = 0; k < task->n_operands && k < 3; k++) {
+    if (task->operands[k].kind != RT_OPERAND_VIEW) continue;
+    shapes[k] = shape_of(plan, task->operands[k].view);
+    x[k] = &shapes[k];
+  }
+  rt_shape result = shape_of(plan, task->result);
+  return flops_of(task->code, task->attrs, elements(&result), x);
+}
+
+static double view_bytes(const rt_plan *plan, uint32_t view) {
+  rt_shape s = shape_of(plan, view);
+  return elements(&s) * (double)ir_dtype_size_bytes(s.dtype);
 }
 
 double rt_task_bytes(const rt_plan *plan, const rt_task *task) {
   double bytes = 0;
   for (uint32_t k = 0; k < rt_task_n_results(task); k++)
-    bytes += view_bytes(&plan->views[rt_task_result(task, k)]);
+    bytes += view_bytes(plan, rt_task_result(task, k));
   for (uint32_t k = 0; k < task->n_operands; k++) {
-    if (task->operands[k].kind != RT_OPERAND_VIEW) continue;
-    bytes += view_bytes(&plan->views[task->operands[k].view]);
+    if (task->operands[k].kind == RT_OPERAND_VIEW)
+      bytes += view_bytes(plan, task->operands[k].view);
   }
   return bytes;
 }
@@ -167,14 +197,15 @@ static void add_stream(const rt_plan *plan, const rt_instr *i, strbuf *out) {
 static void add_launch(const rt_plan *plan, const rt_instr *i, strbuf *out) {
   const ir_func *h = plan->host;
   const ir_instr_data *d = h && i->origin ? ir_instr_at(h, (ir_instr){i->origin}) : NULL;
-  if (!d || d->kind != IR_COMPUTE) {
-    strbuf_printf(out, "%s", ir_op_info_of(plan->tasks[i->task].code)->name);
+  const char *name = rt_task_name(&plan->tasks[i->task]);
+  if (!d || (d->kind != IR_COMPUTE && d->kind != IR_LAUNCH)) {
+    strbuf_puts(out, name);
     return;
   }
   const ir_op_data *op = ir_op_at(h, d->op);
   for (uint32_t k = 0; k < ir_op_n_results(op); k++)
-    strbuf_printf(out, k ? ", %s" : "%s", ir_tensor_name(h, ir_op_result(op, k)));
-  strbuf_printf(out, " <- %s(", ir_op_info_of(op->code)->name);
+    strbuf_printf(out, "%s%s", k ? ", " : "", ir_tensor_name(h, ir_op_result(op, k)));
+  strbuf_printf(out, " <- %s(", name);
   for (uint32_t k = 0; k < op->n_operands; k++) {
     if (k) strbuf_puts(out, ", ");
     add_operand(h, op->operands[k], out);

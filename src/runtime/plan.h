@@ -84,7 +84,7 @@ typedef struct rt_operand {
  * that anybody else can see; each is rounded to its dtype, as if it had a buffer. What a task writes are
  * the values in `results`, one for each of its result views.
  *
- * Tasks whose bodies differ in nothing share one rt_body: equal bodies are equal pointers. */
+ * The iterations of a loop share one rt_body while their bodies are equal. */
 enum { RT_MAX_STEPS_OF_BODY = 256, RT_MAX_RESULTS = 16 };
 
 typedef enum rt_value_kind {
@@ -127,6 +127,16 @@ typedef struct rt_body {
   const rt_value *results; /* PARAM or STEP */
 } rt_body;
 
+bool rt_attr_equal(const rt_attr *a, const rt_attr *b);
+/* By what they compute; bodies of different plans may be equal. Equal bodies have equal hashes. */
+bool rt_body_equal(const rt_body *a, const rt_body *b);
+uint64_t rt_body_hash(const rt_body *body);
+/* A copy in `memory`; attributes, numbers and lists of extents stay where they are. */
+const rt_body *rt_body_copy(const rt_body *body, arena *memory);
+/* May a result be written where the parameter is read, element by element? Every step that depends on it
+ * computes each element from those at the same place. */
+bool rt_body_in_place(const rt_body *body, uint32_t param);
+
 /* The dtype and extents of a value that is a parameter or a result of a step. */
 const rt_shape *rt_value_shape(const rt_body *body, const rt_value *v);
 
@@ -146,6 +156,8 @@ typedef struct rt_task {
   const rt_body *body; /* NULL: a single operation */
 } rt_task;
 
+/* The name of its operation, or "kernel". */
+const char *rt_task_name(const rt_task *t);
 static inline uint32_t rt_task_n_results(const rt_task *t) { return 1 + t->n_more; }
 static inline uint32_t rt_task_result(const rt_task *t, uint32_t k) {
   return k == 0 ? t->result : t->more[k - 1];

@@ -191,7 +191,7 @@ static bool equal_places(const rt_plan *plan, const rt_task *a, const rt_task *b
 bool rt_task_equal(const rt_plan *plan, const rt_task *a, const rt_task *b, int64_t modulus_bytes) {
   if (a->code != b->code || a->compute != b->compute || a->n_operands != b->n_operands ||
       a->attrs != b->attrs || a->offset != b->offset || a->whole != b->whole ||
-      a->body != b->body || a->n_more != b->n_more)
+      a->n_more != b->n_more || !rt_body_equal(a->body, b->body))
     return false;
   for (uint32_t k = 0; k < rt_task_n_results(a); k++)
     if (!equal_views(&plan->views[rt_task_result(a, k)], &plan->views[rt_task_result(b, k)],
@@ -211,7 +211,7 @@ static uint64_t hash_view(uint64_t hash, const rt_view *v, int64_t modulus) {
 uint64_t rt_task_hash(const rt_plan *plan, const rt_task *t, int64_t modulus_bytes) {
   uint64_t hash = hash_mix(hash_mix(0, (uint64_t)t->code), (uintptr_t)t->attrs);
   hash = hash_mix(hash_mix(hash, (uintptr_t)t->offset), (uintptr_t)t->whole);
-  hash = hash_mix(hash, (uintptr_t)t->body);
+  if (t->body) hash = hash_mix(hash, rt_body_hash(t->body));
   for (uint32_t k = 0; k < rt_task_n_results(t); k++)
     hash = hash_view(hash, &plan->views[rt_task_result(t, k)], modulus_bytes);
   for (uint32_t k = 0; k < t->n_operands; k++) {

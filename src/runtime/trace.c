@@ -214,7 +214,7 @@ static void put_span(events *e, const rt_trace *t, const rt_span *s, uint32_t ti
                      uint32_t iteration) {
   const rt_instr *instr = &t->plan->instrs[s->instr];
   const char *name = instr->kind == RT_POST ? rt_comm_kind_text(t->plan->posts[instr->task].kind)
-                                            : ir_op_info_of(t->plan->tasks[instr->task].code)->name;
+                                            : rt_task_name(&t->plan->tasks[instr->task]);
   strbuf *out = next_event(e);
   strbuf_puts(out, "{\"ph\":\"X\",");
   put_pair(out, "name", name);

@@ -70,9 +70,3 @@ rt_overlap rt_view_overlap(const rt_view *v) {
   if (is_nested(steps, n)) return RT_APART;
   return steps[0].stride == 0 ? RT_OVERLAP : try_all(steps, n);
 }
-
-const rt_shape *rt_value_shape(const rt_body *body, const rt_value *v) {
-  check(v->kind == RT_VALUE_PARAM || v->kind == RT_VALUE_STEP);
-  return v->kind == RT_VALUE_PARAM ? &body->params[v->index]
-                                   : &body->steps[v->index].results[v->result];
-}

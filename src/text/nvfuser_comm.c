@@ -139,7 +139,8 @@ void text_nvfuser_put_comm(text_nvfuser *s, const ir_block *block, uint32_t at, 
   case IR_SELECT:
   case IR_SHARD:
   case IR_VIEW:
-  case IR_COMPUTE: break;
+  case IR_COMPUTE:
+  case IR_LAUNCH: break;
   }
   impossible("not a communication");
 }

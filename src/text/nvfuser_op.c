@@ -120,14 +120,15 @@ static void put_list(text_nvfuser *s, const ir_op_data *op, bool inputs) {
   strbuf_putc(s->out, '}');
 }
 
-static void put_post(text_nvfuser *s, const ir_op_data *op, ir_op handle, uint32_t depth) {
+static void put_post(text_nvfuser *s, text_unit unit, uint32_t depth) {
+  const ir_op_data *op = ir_op_at(s->h, unit.op);
   text_nvfuser_put_indent(s, depth);
   strbuf_printf(s->out, "PostOnStream (HostUnit%u, Inputs:", s->units.len);
   put_list(s, op, true);
   strbuf_puts(s->out, ", Outputs:");
   put_list(s, op, false);
   strbuf_putc(s->out, ')');
-  vec_push(s->out->memory, &s->units, handle);
+  vec_push(s->out->memory, &s->units, unit);
 }
 
 static bool is_binary(const ir_op_info *info) {
@@ -151,7 +152,12 @@ static bool put_by_name(text_nvfuser *s, const ir_op_data *op, uint32_t depth) {
 }
 
 void text_nvfuser_put_compute(text_nvfuser *s, const ir_op_data *op, ir_op handle, uint32_t depth) {
-  if (!put_by_name(s, op, depth)) put_post(s, op, handle, depth);
+  if (!put_by_name(s, op, depth)) put_post(s, (text_unit){.op = handle}, depth);
+  strbuf_putc(s->out, '\n');
+}
+
+void text_nvfuser_put_launch(text_nvfuser *s, const ir_instr_data *d, uint32_t depth) {
+  put_post(s, (text_unit){d->op, &d->body}, depth);
   strbuf_putc(s->out, '\n');
 }
 
@@ -227,9 +233,9 @@ static void put_lines(text_nvfuser *s, const ir_op_data *op) {
     strbuf_putc(s->out, '\n');
   }
   strbuf_puts(s->out, "Outputs:\n");
-  for (uint32_t k = 0; k < ir_op_n_results(op); k++) {
+  for (uint32_t i = 0; i < ir_op_n_results(op); i++) {
     strbuf_puts(s->out, "  ");
-    text_nvfuser_put_tensor(s, ir_op_result(op, k));
+    text_nvfuser_put_tensor(s, ir_op_result(op, i));
     strbuf_putc(s->out, '\n');
   }
   strbuf_putc(s->out, '\n');
@@ -237,15 +243,20 @@ static void put_lines(text_nvfuser *s, const ir_op_data *op) {
 
 void text_nvfuser_put_units(text_nvfuser *s) {
   for (uint32_t i = 0; i < s->units.len; i++) {
-    const ir_op_data *op = ir_op_at(s->h, s->units.data[i]);
+    const text_unit *unit = &s->units.data[i];
+    const ir_op_data *op = ir_op_at(s->h, unit->op);
     strbuf_printf(s->out, "\nHostUnit%u: Inputs=", i);
     put_list(s, op, true);
     strbuf_puts(s->out, " -> Outputs=");
     put_list(s, op, false);
     put_lines(s, op);
     strbuf_puts(s->out, "%kernel {\n");
-    put_result(s, op, 0);
-    put_call(s, op);
+    for (uint32_t k = 0; k < (unit->body ? unit->body->len : 1); k++) {
+      if (unit->body) op = ir_op_at(s->h, ir_instr_at(s->h, unit->body->data[k])->op);
+      if (k) strbuf_putc(s->out, '\n');
+      put_result(s, op, 0);
+      put_call(s, op);
+    }
     strbuf_puts(s->out, "\n} // %kernel\n");
   }
 }

@@ -130,7 +130,8 @@ static void put_if(text_nvfuser *s, const ir_instr_data *d, uint32_t depth) {
 }
 
 static void put_instr(text_nvfuser *s, const ir_instr_data *d, uint32_t depth) {
-  if (d->kind != IR_COMPUTE && d->kind != IR_VIEW) text_nvfuser_put_indent(s, depth);
+  bool indents = d->kind == IR_COMPUTE || d->kind == IR_VIEW || d->kind == IR_LAUNCH;
+  if (!indents) text_nvfuser_put_indent(s, depth);
   switch (d->kind) {
   case IR_ALLOCATE: put_allocate(s, d->tensor); return;
   case IR_DEALLOCATE: put_deallocate(s, d->tensor, depth); return;
@@ -143,6 +144,7 @@ static void put_instr(text_nvfuser *s, const ir_instr_data *d, uint32_t depth) {
   case IR_SHARD: put_shard(s, d); return;
   case IR_VIEW:
   case IR_COMPUTE: text_nvfuser_put_compute(s, ir_op_at(s->h, d->op), d->op, depth); return;
+  case IR_LAUNCH: text_nvfuser_put_launch(s, d, depth); return;
   case IR_COMMUNICATE:
   case IR_GROUP_START:
   case IR_GROUP_END:

@@ -7,6 +7,12 @@
 
 #include "text/text.h"
 
+/* What a PostOnStream computes: an operation, or those of a kernel. */
+typedef struct text_unit {
+  ir_op op;
+  const ir_block *body; /* NULL: the operation itself */
+} text_unit;
+
 typedef struct text_nvfuser {
   const ir_func *h;
   const text_notes *notes; /* NULL: none */
@@ -21,7 +27,7 @@ typedef struct text_nvfuser {
   uint32_t n_symbols;    /* named so far: i0, i1, … */
   uint32_t n_indexes;    /* open loops whose index is StreamIdx */
   VEC(uint32_t) streams; /* names in the order of appearance: Stream 0, 1, … */
-  VEC(ir_op) units;      /* HostUnit 0, 1, … */
+  VEC(text_unit) units;  /* HostUnit 0, 1, … */
   map numbers;           /* of communications by name, from 1; 0: the rank has no part in it */
   uint32_t n_communications;
   bool grouped; /* the open group has something for the rank */
@@ -60,6 +66,8 @@ void text_nvfuser_put_comm(text_nvfuser *s, const ir_block *block, uint32_t at, 
 
 /* ---- nvfuser_op.c ---- */
 void text_nvfuser_put_compute(text_nvfuser *s, const ir_op_data *op, ir_op handle, uint32_t depth);
+/* A kernel, as a PostOnStream. */
+void text_nvfuser_put_launch(text_nvfuser *s, const ir_instr_data *d, uint32_t depth);
 /* The bodies of what PostOnStream names. */
 void text_nvfuser_put_units(text_nvfuser *s);
 

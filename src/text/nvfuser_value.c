@@ -28,7 +28,7 @@ static void show_block(text_nvfuser *s, const ir_block *block) {
     show(s, d->from);
     if (d->kind == IR_SELECT || d->kind == IR_SHARD) s->slices[d->tensor.id] = true;
     if (d->kind == IR_SHARD) note_piece(s, d);
-    if (d->kind == IR_COMPUTE) {
+    if (d->kind == IR_COMPUTE || d->kind == IR_LAUNCH) {
       const ir_op_data *op = ir_op_at(s->h, d->op);
       for (uint32_t k = 0; k < op->n_more; k++) show(s, op->more[k]);
       for (uint32_t k = 0; k < op->n_operands; k++) show(s, op->operands[k]);

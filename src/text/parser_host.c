@@ -23,7 +23,7 @@ bool text_host_declare_stream(text_parser *p, const text_token *t) {
   return true;
 }
 
-static void leave_scope(text_parser *p, uint32_t names) {
+void text_host_leave_scope(text_parser *p, uint32_t names) {
   while (p->host->names.len > names) {
     uint32_t name = p->host->names.data[--p->host->names.len];
     ir_func_undeclare(p->f, name);
@@ -64,7 +64,7 @@ static void parse_statements(text_parser *p, ir_block *block) {
 }
 
 /* A missing } is missed by every block around it, too: the first one tells. */
-static void close_block(text_parser *p, loc opened, const char *what) {
+void text_host_close_block(text_parser *p, loc opened, const char *what) {
   if (text_accept(p, TOKEN_RBRACE)) return;
   if (!p->host->unclosed) {
     text_expected(p, arena_printf(&p->m->memory, "'}' at the end of the %s", what));
@@ -86,9 +86,9 @@ static bool parse_block(text_parser *p, loc opened, const char *what, ir_block *
   p->host->depth++;
   parse_statements(p, block);
   p->host->depth--;
-  leave_scope(p, names);
+  text_host_leave_scope(p, names);
   p->host->scope = scope;
-  close_block(p, opened, what);
+  text_host_close_block(p, opened, what);
   return true;
 }
 
@@ -127,7 +127,7 @@ static void parse_for(text_parser *p, ir_block *block) {
     ir_block_add(p->f, block, ir_host_instr(p->f, &d));
   }
   p->host->skippable -= !runs;
-  leave_scope(p, names);
+  text_host_leave_scope(p, names);
   text_host_leave_comms(p, comms);
 }
 
@@ -302,7 +302,7 @@ static void parse_body(text_parser *p, const token_list *outputs) {
   parse_statements(p, &body);
   p->f->host->body = body;
   text_begin_statement(p);
-  close_block(p, p->f->at, "host program");
+  text_host_close_block(p, p->f->at, "host program");
   p->panic = false;
   resolve_outputs(p, outputs);
   ir_func_undeclare(p->f, streams_name(p)); /* -D does not set it */

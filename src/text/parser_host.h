@@ -50,6 +50,7 @@ typedef struct text_host {
   ir_tensor destination;
   VEC(ir_tensor) more; /* where it writes its further results */
   ir_op op;
+  struct text_body *body; /* while a kernel is read (parser_host_body.c) */
 } text_host;
 
 /* ---- parser_host.c ---- */
@@ -59,6 +60,11 @@ void text_host_declare(text_parser *p, uint32_t name, ir_name_entry entry);
 bool text_host_declare_stream(text_parser *p, const text_token *name);
 /* Reports that the name stands for something already; it is then no definition. */
 bool text_host_is_taken(text_parser *p, const text_token *name);
+
+/* The names from `names` on are visible no longer. */
+void text_host_leave_scope(text_parser *p, uint32_t names);
+/* The } of a block that was opened there. */
+void text_host_close_block(text_parser *p, loc opened, const char *what);
 
 /* ---- parser_host_place.c: meshes of tensors, cuts of extents ---- */
 /* `on d`, if it stands here; none otherwise. False: reported. */
@@ -92,6 +98,18 @@ void text_host_add(text_parser *p, ir_block *block, const ir_instr_data *d);
 ir_tensor text_host_parse_tensor(text_parser *p);
 /* Consumes the statement and appends it to `block` if it could be understood. */
 void text_parse_host_step(text_parser *p, ir_block *block);
+/* The extents in p->extents, checked, in p->scalars. */
+bool text_host_resolve_sizes(text_parser *p, const text_token *name);
+/* `at [offsets] sliced [[dims], …]`, if it follows. Without `sliced` no operand is. */
+bool text_host_parse_window(text_parser *p, ir_instr_data *d);
+/* ---- parser_host_body.c: kernels ---- */
+/* kernel(…) { … } into the n tensors `to`, with the word in hand; `name` is the first destination's. */
+void text_host_parse_kernel(text_parser *p, const text_token *name, const ir_tensor *to, uint32_t n,
+                            ir_block *block);
+/* What text_build() does inside a kernel: the operation gets a local. */
+text_value text_body_build(text_parser *p, ir_opcode code, const ir_tensor *operands, uint32_t n,
+                           const ir_attr *attrs, loc at);
+
 /* What text_build() does in a host program: the operation writes to the destination. */
 text_value text_host_build(text_parser *p, ir_opcode code, const ir_tensor *operands, uint32_t n,
                            const ir_attr *attrs, loc at);

@@ -73,8 +73,7 @@ static void parse_action(text_parser *p, ir_block *block) {
 }
 
 /* ---- t : f32[n, m] = allocate(), t : f32[m, n] = transpose(x) ---- */
-/* The extents in p->extents, checked, in p->scalars. */
-static bool resolve_sizes(text_parser *p, const text_token *name) {
+bool text_host_resolve_sizes(text_parser *p, const text_token *name) {
   if (!text_resolve_stated(p)) return false;
   if (p->scalars.len > IR_MAX_RANK) {
     text_error(p, name, "a tensor has at most %d axes, not %u", IR_MAX_RANK, p->scalars.len);
@@ -158,7 +157,7 @@ static void parse_typed(text_parser *p, const text_token *name, ir_block *block)
   p->declaring = false;
   ir_mesh mesh;
   bool placed = text_host_parse_on(p, &mesh);
-  bool good = !p->panic && dtype != IR_DTYPE_NONE && resolve_sizes(p, name) && placed &&
+  bool good = !p->panic && dtype != IR_DTYPE_NONE && text_host_resolve_sizes(p, name) && placed &&
               text_host_cuts_fit(p, mesh);
   text_expect(p, TOKEN_ASSIGN, "'= allocate()' or a view of another tensor behind the type");
   if (!p->panic && good && !text_is_word(p, "allocate") &&
@@ -385,6 +384,7 @@ static void parse_definition(text_parser *p, const text_token *name, ir_block *b
 text_value text_host_build(text_parser *p, ir_opcode code, const ir_tensor *operands, uint32_t n,
                            const ir_attr *attrs, loc at) {
   text_host *host = p->host;
+  if (host->body) return text_body_build(p, code, operands, n, attrs, at);
   if (host->op.id) {
     diag_error(&p->m->errors, at,
                "operations of a host program do not nest; give the inner result a tensor");
@@ -446,8 +446,7 @@ static bool parse_masks(text_parser *p, uint32_t rank, uint32_t *masks, uint32_t
   return false;
 }
 
-/* The part behind the operation; without `sliced` no operand is. */
-static bool parse_window(text_parser *p, ir_instr_data *d) {
+bool text_host_parse_window(text_parser *p, ir_instr_data *d) {
   if (!text_is_word(p, "at")) return true;
   ir_axis dims[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(p->f, d->tensor, dims), n = ir_op_at(p->f, d->op)->n_operands;
@@ -482,6 +481,20 @@ static bool parse_more(text_parser *p) {
   return good && !p->panic;
 }
 
+static bool at_kernel(const text_parser *p) {
+  return text_is_word(p, "kernel") && text_lexer_peek(&p->lexer).kind == TOKEN_LPAREN;
+}
+
+/* A destination that is wrong is none of them: the body is read all the same. */
+static void parse_kernel(text_parser *p, const text_token *name, ir_block *block) {
+  text_host *host = p->host;
+  uint32_t n = 1 + host->more.len;
+  ir_tensor *to = ARENA_ARRAY(&p->m->memory, n, ir_tensor);
+  to[0] = host->destination;
+  for (uint32_t i = 1; i < n; i++) to[i] = host->more.data[i - 1];
+  text_host_parse_kernel(p, name, to, n, block);
+}
+
 static void parse_compute(text_parser *p, const text_token *name, ir_block *block) {
   ir_name_entry e = text_lookup(p, name, "tensor");
   bool good = parse_more(p);
@@ -495,6 +508,10 @@ static void parse_compute(text_parser *p, const text_token *name, ir_block *bloc
   if (e.kind == IR_NAME_EXTENT || e.kind == IR_NAME_MESH) {
     text_error(p, name, "'%.*s' is not a tensor", text_shown(name), text_of(p, name));
   }
+  if (at_kernel(p)) {
+    parse_kernel(p, name, block);
+    return;
+  }
   text_value v = text_parse_expr(p);
   if (p->panic) return;
   if (v.kind != TEXT_POISON && !p->host->op.id) text_refuse_lone(p, &first, v.kind);
@@ -502,7 +519,7 @@ static void parse_compute(text_parser *p, const text_token *name, ir_block *bloc
   d.tensor = p->host->destination;
   d.op = p->host->op;
   p->panic = v.kind == TEXT_POISON || !d.tensor.id || !d.op.id || !good; /* has been reported */
-  if (!p->panic && parse_window(p, &d)) text_host_add(p, block, &d);
+  if (!p->panic && text_host_parse_window(p, &d)) text_host_add(p, block, &d);
 }
 
 void text_parse_host_step(text_parser *p, ir_block *block) {

@@ -179,6 +179,80 @@ static void put_compute(const ir_func *h, const ir_instr_data *d, strbuf *out) {
   put_window(h, d, out);
 }
 
+/* ---- kernels ---- */
+/* y, z <- kernel(x, w) */
+static void put_launch(const ir_func *h, const ir_instr_data *d, strbuf *out) {
+  const ir_op_data *op = ir_op_at(h, d->op);
+  for (uint32_t k = 0; k < ir_op_n_results(op); k++) {
+    if (k) strbuf_puts(out, ", ");
+    put_tensor(h, ir_op_result(op, k), out);
+  }
+  strbuf_puts(out, " <- ");
+  put_call("kernel", out);
+  for (uint32_t k = 0; k < op->n_operands; k++) {
+    if (k) strbuf_puts(out, ", ");
+    put_tensor(h, op->operands[k], out);
+  }
+  strbuf_putc(out, ')');
+}
+
+static void put_local_op(const ir_func *h, const ir_instr_data *d, strbuf *out) {
+  text_put_expression(h, ir_op_at(h, d->op), out);
+  put_window(h, d, out);
+}
+
+static bool is_operand(const ir_func *h, const ir_block *body, ir_tensor t) {
+  for (uint32_t i = 0; i < body->len; i++) {
+    const ir_op_data *op = ir_op_at(h, ir_instr_at(h, body->data[i])->op);
+    for (uint32_t k = 0; k < op->n_operands; k++) {
+      if (IR_SAME(op->operands[k], t)) return true;
+    }
+  }
+  return false;
+}
+
+/* Operations at the end of the body that are only returned, in order and with the types of their
+ * destinations, are written into the return: how many of them? */
+static uint32_t inline_returns(const ir_func *h, const ir_instr_data *d) {
+  const ir_op_data *launch = ir_op_at(h, d->op);
+  uint32_t n = 0, k = ir_op_n_results(launch);
+  for (uint32_t i = d->body.len; i-- > 0 && k > 0;) {
+    ir_tensor t = ir_instr_at(h, d->body.data[i])->tensor;
+    while (k > 0 && !IR_SAME(d->returns[k - 1], t)) k--;
+    if (k == 0 || is_operand(h, &d->body, t)) break;
+    bool again = false;
+    for (uint32_t q = 0; q + 1 < k; q++) again = again || IR_SAME(d->returns[q], t);
+    if (again || !ir_host_same_type(h, t, ir_op_result(launch, k - 1))) break;
+    n++;
+    k--;
+  }
+  return n;
+}
+
+static void put_local(const ir_func *h, const ir_instr_data *d, strbuf *out) {
+  put_tensor(h, d->tensor, out);
+  if (ir_tensor_at(h, d->tensor)->stated) {
+    ir_scalar sizes[IR_MAX_RANK];
+    uint32_t rank = sizes_of(h, d->tensor, sizes);
+    text_put_type(h, ir_tensor_at(h, d->tensor)->dtype, sizes, rank, out);
+  }
+  strbuf_puts(out, " = ");
+  put_local_op(h, d, out);
+}
+
+static void put_return(const ir_func *h, const ir_instr_data *d, uint32_t n_inline, strbuf *out) {
+  uint32_t next = d->body.len - n_inline;
+  strbuf_puts(out, "return ");
+  for (uint32_t k = 0; k < ir_op_n_results(ir_op_at(h, d->op)); k++) {
+    if (k) strbuf_puts(out, ", ");
+    const ir_instr_data *op = next < d->body.len ? ir_instr_at(h, d->body.data[next]) : NULL;
+    bool here = op && IR_SAME(op->tensor, d->returns[k]);
+    if (here) put_local_op(h, op, out);
+    else put_tensor(h, d->returns[k], out);
+    next += here;
+  }
+}
+
 /* ---- communications ---- */
 static void put_team(const ir_func *h, const ir_instr_data *d, strbuf *out) {
   strbuf_puts(out, ", team=");
@@ -317,6 +391,7 @@ void text_print_instr(const ir_func *h, ir_instr i, strbuf *out) {
   case IR_SELECT:
   case IR_SHARD: put_slice(h, d, out); return;
   case IR_COMPUTE: put_compute(h, d, out); return;
+  case IR_LAUNCH: put_launch(h, d, out); return;
   case IR_COMMUNICATE:
   case IR_GROUP_START:
   case IR_GROUP_END:
@@ -325,12 +400,33 @@ void text_print_instr(const ir_func *h, ir_instr i, strbuf *out) {
   impossible("an instruction without a kind");
 }
 
+static void put_kernel(printing *p, ir_instr i, uint32_t depth) {
+  const ir_instr_data *d = ir_instr_at(p->h, i);
+  uint32_t n_inline = inline_returns(p->h, d);
+  strbuf_puts(p->out, " {");
+  end_line(p, i);
+  for (uint32_t k = 0; k + n_inline < d->body.len; k++) {
+    put_indent(depth + 1, p->out);
+    put_local(p->h, ir_instr_at(p->h, d->body.data[k]), p->out);
+    end_line(p, d->body.data[k]);
+  }
+  put_indent(depth + 1, p->out);
+  put_return(p->h, d, n_inline, p->out);
+  end_line(p, n_inline ? d->body.data[d->body.len - 1] : (ir_instr){0});
+  put_indent(depth, p->out);
+  strbuf_puts(p->out, "}\n");
+}
+
 static void put_block(printing *p, const ir_block *block, uint32_t depth) {
   for (uint32_t k = 0; k < block->len; k++) {
     ir_instr i = block->data[k];
     const ir_instr_data *d = ir_instr_at(p->h, i);
     put_indent(depth, p->out);
     text_print_instr(p->h, i, p->out);
+    if (d->kind == IR_LAUNCH) {
+      put_kernel(p, i, depth);
+      continue;
+    }
     if (d->kind != IR_FOR && d->kind != IR_IF) {
       end_line(p, i);
       continue;

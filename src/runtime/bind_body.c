@@ -1,0 +1,164 @@
+/* Kernels of a host program become tasks with a body. */
+#include "ir/infer.h"
+#include "runtime/bind_internal.h"
+
+typedef struct building {
+  binder *b;
+  const ir_instr_data *launch;
+  const ir_op_data *op; /* its operands and destinations */
+  rt_step *steps;
+  uint32_t n_steps;
+} building;
+
+/* ---- values ---- */
+static bool value_of(const building *w, ir_tensor t, rt_value *v) {
+  for (uint32_t i = 0; i < w->n_steps; i++) {
+    if (!IR_SAME(ir_instr_at(w->b->h, w->launch->body.data[i])->tensor, t)) continue;
+    *v = (rt_value){.kind = RT_VALUE_STEP, .index = i};
+    return true;
+  }
+  for (uint32_t i = 0; i < w->op->n_operands; i++) {
+    if (!IR_SAME(w->op->operands[i], t)) continue;
+    *v = (rt_value){.kind = RT_VALUE_PARAM, .index = i};
+    return true;
+  }
+  return false;
+}
+
+static const rt_value *values_of(building *w, const ir_op_data *op, const rt_task *task) {
+  rt_value *values = ARENA_ARRAY(&w->b->work, task->n_operands, rt_value);
+  for (uint32_t k = 0; k < task->n_operands; k++) {
+    const rt_operand *o = &task->operands[k];
+    values[k] = (rt_value){.kind = RT_VALUE_NUMBER, .number = o->number};
+    if (o->kind == RT_OPERAND_NONE) values[k].kind = RT_VALUE_NONE;
+    if (o->kind == RT_OPERAND_VIEW) {
+      bool known = value_of(w, op->operands[k], &values[k]);
+      check(known);
+    }
+    values[k].sliced = o->sliced;
+  }
+  return values;
+}
+
+/* ---- steps ---- */
+/* From here on the local has these extents, and no memory. */
+static bool bind_local(binder *b, const ir_instr_data *d) {
+  ir_axis dims[IR_MAX_RANK];
+  bind_shape s = {.view = {.buffer = BIND_LOCAL, .dtype = ir_tensor_at(b->h, d->tensor)->dtype}};
+  s.view.rank = ir_tensor_dims(b->h, d->tensor, dims);
+  int64_t stride = 1;
+  for (uint32_t i = s.view.rank; i-- > 0;) {
+    if (!bind_eval(b, d, ir_axis_size(b->h, dims[i]), &s.extents[i])) return false;
+    if (s.extents[i] < 0)
+      return bind_error(b, d, "extent %u of '%s' is negative: %lld", i,
+                        ir_tensor_name(b->h, d->tensor), (long long)s.extents[i]);
+    s.strides[i] = stride;
+    if (s.extents[i] && __builtin_mul_overflow(stride, s.extents[i], &stride))
+      return bind_error(b, d, "the extents of '%s' overflow", ir_tensor_name(b->h, d->tensor));
+  }
+  bind_tensor(b, d->tensor, &s);
+  return true;
+}
+
+static bool bind_step(building *w, const ir_instr_data *d) {
+  binder *b = w->b;
+  const ir_op_data *op = ir_op_at(b->h, d->op);
+  rt_task task = {.code = op->code};
+  if (!bind_local(b, d) || !bind_operands(b, d, op, &b->work, &task) ||
+      !bind_attrs(b, d, op, &task))
+    return false;
+  const rt_view *result = &b->views[d->tensor.id];
+  task.result = bind_add_view(b, result);
+  if (!rt_view_is_empty(result) && !bind_shapes_fit(b, d, &task)) return false;
+  rt_shape shape = {result->dtype, result->rank, result->extents};
+  rt_step step = {.code = op->code, .n_operands = task.n_operands, .attrs = task.attrs};
+  if (ir_op_info_of(op->code)->family == IR_FAMILY_POINTWISE)
+    step.compute = ir_infer_compute_dtype(b->h, op);
+  step.operands = values_of(w, op, &task);
+  step.n_results = 1;
+  step.results = arena_copy(&b->work, &shape, sizeof shape);
+  step.offset = task.offset;
+  step.whole = task.whole;
+  w->steps[w->n_steps++] = step;
+  return true;
+}
+
+/* ---- bodies ---- */
+static const rt_shape *params_of(const building *w, const rt_task *task) {
+  rt_shape *params = ARENA_ARRAY(&w->b->work, task->n_operands, rt_shape);
+  for (uint32_t k = 0; k < task->n_operands; k++) {
+    const rt_view *v = bind_view_at(w->b, task->operands[k].view);
+    params[k] = (rt_shape){v->dtype, v->rank, v->extents};
+  }
+  return params;
+}
+
+/* One body for all iterations that are alike. */
+static const rt_body *body_of(building *w, const rt_task *task) {
+  binder *b = w->b;
+  uint32_t n = ir_op_n_results(w->op);
+  rt_value *results = ARENA_ARRAY(&b->work, n, rt_value);
+  for (uint32_t k = 0; k < n; k++) {
+    bool known = value_of(w, w->launch->returns[k], &results[k]);
+    check(known);
+  }
+  rt_body body = {.n_params = task->n_operands, .n_steps = w->n_steps, .n_results = n};
+  body.params = params_of(w, task);
+  body.steps = w->steps;
+  body.results = results;
+  const rt_body **last = &b->bodies[w->launch->op.id];
+  if (!*last || !rt_body_equal(*last, &body)) *last = rt_body_copy(&body, b->memory);
+  return *last;
+}
+
+static bool bind_results(building *w, rt_task *task) {
+  binder *b = w->b;
+  const ir_instr_data *d = w->launch;
+  uint32_t *more = ARENA_ARRAY(b->memory, w->op->n_more, uint32_t);
+  for (uint32_t k = 0; k < ir_op_n_results(w->op); k++) {
+    ir_tensor to = ir_op_result(w->op, k);
+    if (!bind_is_bound(b, d, to)) return false;
+    const rt_view *v = &b->views[to.id], *made = &b->views[d->returns[k].id];
+    bool same = v->rank == made->rank;
+    for (uint32_t i = 0; same && i < v->rank; i++) same = v->extents[i] == made->extents[i];
+    if (!same)
+      return bind_error(b, d, "the kernel returns '%s' with other extents than '%s' has",
+                        ir_tensor_name(b->h, d->returns[k]), ir_tensor_name(b->h, to));
+    if (rt_view_overlap(v) != RT_APART && !rt_view_is_empty(v))
+      return bind_error(b, d, "several elements of the destination '%s' share the same bytes",
+                        ir_tensor_name(b->h, to));
+    uint32_t view = bind_add_view(b, v);
+    if (k == 0) task->result = view;
+    else more[k - 1] = view;
+  }
+  task->n_more = w->op->n_more;
+  task->more = more;
+  return true;
+}
+
+static bool all_empty(const binder *b, const rt_task *task) {
+  for (uint32_t k = 0; k < rt_task_n_results(task); k++) {
+    if (!rt_view_is_empty(bind_view_at(b, rt_task_result(task, k)))) return false;
+  }
+  return true;
+}
+
+bool bind_launch(binder *b, ir_instr at, const ir_instr_data *d) {
+  building w = {.b = b, .launch = d, .op = ir_op_at(b->h, d->op)};
+  rt_task task = {.code = IR_OP_NONE};
+  b->locals.len = 0;
+  arena_reset(&b->work);
+  w.steps = ARENA_ARRAY(&b->work, d->body.len, rt_step);
+  if (d->body.len > RT_MAX_STEPS_OF_BODY)
+    return bind_error(b, d, "a kernel has at most %d operations, not %u", RT_MAX_STEPS_OF_BODY,
+                      d->body.len);
+  if (!bind_operands(b, d, w.op, b->memory, &task)) return false;
+  for (uint32_t i = 0; i < d->body.len; i++) {
+    if (!bind_step(&w, ir_instr_at(b->h, d->body.data[i]))) return false;
+  }
+  if (!bind_results(&w, &task)) return false;
+  if (all_empty(b, &task)) return true;
+  task.body = body_of(&w, &task);
+  bind_put_launch(b, at, &task);
+  return true;
+}
