@@ -11,6 +11,7 @@
 #define WEIR_DEVICE_CPU_KERNEL_INTERNAL_H
 
 #include "device/cpu/kernels.h"
+#include "device/cpu/loops/loops.h"
 
 /* The start of every kernel. A kernel runs as a whole (`run`), or in parts.
  *
@@ -152,8 +153,6 @@ static inline int64_t cpu_walk_offset(const cpu_loops *l, const cpu_walk *w, uin
 /* What `t` is computed in: f32 for f16 and bf16, else `t`. */
 static inline ir_dtype cpu_native(ir_dtype t) { return ir_dtype_accumulator(t); }
 
-typedef void cpu_convert_fn(int64_t n, void *to, const void *from);
-/* Dense to dense, `to` and `from` apart. */
 cpu_convert_fn *cpu_convert_of(ir_dtype to, ir_dtype from);
 
 /* Elements of 1, 2, 4 or 8 bytes, steps in bytes. */
@@ -210,11 +209,6 @@ size_t cpu_copy_scratch_bytes(const cpu_copy *copy);
 void cpu_copy_run(const cpu_copy *copy, char *to, char *from, char *scratch);
 
 /* A number as an element. */
-typedef union cpu_element {
-  double f;
-  int64_t i;
-  unsigned char bytes[8];
-} cpu_element;
 cpu_element cpu_element_of(ir_dtype t, ir_number n);
 
 /* ---- one function per family ---- */

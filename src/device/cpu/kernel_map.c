@@ -1,10 +1,9 @@
 /* Pointwise operations: runs of operands are brought into dense native blocks where they are not
- * already, one loop of kernel_map_*.c computes the block, and it is stored.
+ * already, one loop of loops/map_*.c computes the block, and it is stored.
  *
  * An operand that repeats along the run is spread over its block once per run, and one that never
  * changes (a number, a scalar) once per kernel. */
 #include "device/cpu/kernel_internal.h"
-#include "device/cpu/kernel_map_table.h"
 
 enum { MAX_OPERANDS = 3 };
 
@@ -54,23 +53,6 @@ static status run_map(const cpu_kernel *k, char *const *starts, char *scratch) {
   return STATUS_OK;
 }
 
-static cpu_map_fn *const *table_of(ir_dtype native) {
-  switch (native) {
-  case IR_F64: return cpu_map_f64;
-  case IR_F32: return cpu_map_f32;
-  case IR_I64: return cpu_map_i64;
-  case IR_I32: return cpu_map_i32;
-  case IR_I8: return cpu_map_i8;
-  case IR_U8: return cpu_map_u8;
-  case IR_BOOL: return cpu_map_bool;
-  case IR_F16:
-  case IR_BF16:
-  case IR_DTYPE_NONE:
-  case IR_DTYPE_COUNT: break;
-  }
-  impossible("a type to compute in");
-}
-
 /* The choice attribute; no pointwise op has another. */
 static bool mode_of(const cpu_call *c) {
   for (const ir_param *p = c->info->params; p->kind != IR_PARAM_END; p++)
@@ -99,15 +81,9 @@ static void plan_transfers(map_kernel *m, ir_dtype compute, ir_dtype native, boo
   if (!direct) m->head.scratch_bytes = (1 + m->n_operands) * cpu_transfer_bytes(CPU_BLOCK);
 }
 
-/* gelu of a negative number is a small difference of numbers near 1, of which f32 leaves too little. */
-static ir_dtype native_of(const rt_task *task) {
-  ir_dtype native = cpu_native(task->compute);
-  return task->code == IR_OP_GELU && native == IR_F32 ? IR_F64 : native;
-}
-
 status cpu_prepare_map(const cpu_call *c, cpu_kernel **result) {
   map_kernel *m = CPU_KERNEL_NEW(c, map_kernel, run_map);
-  ir_dtype native = native_of(c->task);
+  ir_dtype native = cpu_native(c->task->compute);
   m->n_operands = c->task->n_operands;
   check(m->n_operands <= MAX_OPERANDS);
   m->views[0] = cpu_place_result(c);
@@ -115,7 +91,8 @@ status cpu_prepare_map(const cpu_call *c, cpu_kernel **result) {
   cpu_loops_make(&m->loops, CPU_BY_FIRST, c->result->rank, c->result->extents, m->views,
                  1 + m->n_operands);
   plan_transfers(m, c->task->compute, native, c->info->rule == IR_RESULT_TRUTH);
-  m->fn = table_of(native)[c->task->code];
+  m->fn = cpu_vectors()->map[native][c->task->code];
+  check(m->fn);
   m->mode = mode_of(c);
   *result = &m->head;
   return STATUS_OK;

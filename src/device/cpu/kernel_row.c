@@ -6,35 +6,8 @@
 
 #include <math.h>
 
-#include "device/cpu/kernel_fast.h"
-
-/* ---- one row ---- */
-/* The maximum is taken out first, so that no exponential overflows. NaN wins. */
-#define SOFTMAX(name, type, dtype, exponential)                                                    \
-  void name(int64_t n, const void *x_, void *y_) {                                                 \
-    const type *x = x_;                                                                            \
-    type *y = y_, top = -(type)INFINITY;                                                           \
-    cpu_element sum = {.f = 0};                                                                    \
-    for (int64_t i = 0; i < n; i++) top = (((x[i] != x[i]) | (x[i] > top))) ? x[i] : top;          \
-    for (int64_t i = 0; i < n; i++) y[i] = exponential(x[i] - top);                                \
-    cpu_fold_of(CPU_FOLD_SUM, dtype)->row(n, y, &sum, 0);                                          \
-    for (int64_t i = 0; i < n; i++) y[i] = (type)((double)y[i] / sum.f);                           \
-  }
-SOFTMAX(cpu_softmax_f32, float, IR_F32, expf)
-SOFTMAX(cpu_softmax_f64, double, IR_F64, exp)
-
-/* y = (x - mean) / deviation * weight + bias for n elements. */
-#define NORMALIZE(name, type)                                                                      \
-  static void name(int64_t n, const void *x_, const double *weight, const double *bias,            \
-                   double mean, double deviation, void *y_) {                                      \
-    const type *restrict x = x_;                                                                   \
-    type *restrict y = y_;                                                                         \
-    double scale = 1 / deviation;                                                                  \
-    for (int64_t i = 0; i < n; i++)                                                                \
-      y[i] = (type)(((double)x[i] - mean) * scale * weight[i] + bias[i]);                          \
-  }
-NORMALIZE(normalize_f32, float)
-NORMALIZE(normalize_f64, double)
+void cpu_softmax_f32(int64_t n, const void *x, void *y) { cpu_vectors()->softmax[IR_F32](n, x, y); }
+void cpu_softmax_f64(int64_t n, const void *x, void *y) { cpu_vectors()->softmax[IR_F64](n, x, y); }
 
 /* ---- kernels ---- */
 typedef struct row_kernel row_kernel;
@@ -48,7 +21,7 @@ struct row_kernel {
   ir_dtype native;
   cpu_transfer load, store;
   void (*row)(const row_kernel *m, const void *x, char *to, char *block, char *spare,
-              const double *vectors);
+              const void *const *vectors);
   /* norms */
   bool centered;
   double eps;
@@ -63,35 +36,33 @@ static const char *element_at(const row_kernel *m, const void *x, int64_t i) {
 
 /* Straight into the result if all of the row goes there. */
 static void softmax_row(const row_kernel *m, const void *x, char *to, char *block, char *spare,
-                        const double *vectors) {
+                        const void *const *vectors) {
   char *y = m->count == m->n ? cpu_store_target(&m->store, to, block) : block;
   (void)vectors;
-  (m->native == IR_F64 ? cpu_softmax_f64 : cpu_softmax_f32)(m->n, x, y);
+  cpu_vectors()->softmax[m->native](m->n, x, y);
   cpu_store(&m->store, m->count, to, element_at(m, y, m->first), spare);
 }
 
 static void norm_row(const row_kernel *m, const void *x, char *to, char *block, char *spare,
-                     const double *vectors) {
+                     const void *const *vectors) {
   cpu_element sum = {.f = 0}, squares = {.f = 0};
   double n = (double)m->n;
   char *y = cpu_store_target(&m->store, to, block);
   if (m->centered) cpu_fold_of(CPU_FOLD_SUM, m->native)->row(m->n, x, &sum, 0);
   double mean = sum.f / n;
   cpu_fold_of(CPU_FOLD_SQUARES, m->native)->row(m->n, x, &squares, mean);
-  (m->native == IR_F64 ? normalize_f64 : normalize_f32)(m->count, element_at(m, x, m->first),
-                                                        vectors, vectors + m->count, mean,
-                                                        sqrt(squares.f / n + m->eps), y);
+  cpu_vectors()->normalize[m->native](m->count, element_at(m, x, m->first), mean,
+                                      1 / sqrt(squares.f / n + m->eps), vectors[0], vectors[1], y);
   cpu_store(&m->store, m->count, to, y, spare);
 }
 
-/* Weight and bias of the window, as doubles; 1 and 0 where there are none. */
-static void load_vectors(const row_kernel *m, char *const *starts, double *to, char *scratch) {
-  for (int v = 0; v < 2; v++, to += m->count) {
+/* Weight and bias of the window in the type computed in; NULL where there are none. */
+static void load_vectors(const row_kernel *m, char *const *starts, char *to, const void **vectors) {
+  for (int v = 0; v < 2; v++) {
+    vectors[v] = NULL;
     if (m->has_vector[v])
-      cpu_load_to(&m->load_vector[v], m->count, cpu_view_start(&m->vectors[v], starts), to,
-                  scratch);
-    else
-      for (int64_t i = 0; i < m->count; i++) to[i] = v == 0;
+      vectors[v] = cpu_load(&m->load_vector[v], m->count, cpu_view_start(&m->vectors[v], starts),
+                            to + (size_t)v * cpu_transfer_bytes(m->count));
   }
 }
 
@@ -100,9 +71,9 @@ static status run_rows(const cpu_kernel *k, char *const *starts, char *scratch) 
   const row_kernel *m = (const row_kernel *)k;
   cpu_walk w = cpu_walk_start(&m->loops, m->views, starts);
   char *block = scratch + cpu_transfer_bytes(m->n), *spare = block + cpu_transfer_bytes(m->n) / 2;
-  double *vectors = (double *)(void *)(scratch + 2 * cpu_transfer_bytes(m->n));
+  const void *vectors[2] = {NULL};
   int64_t run = cpu_run_length(&m->loops);
-  if (m->row == norm_row) load_vectors(m, starts, vectors, scratch);
+  if (m->row == norm_row) load_vectors(m, starts, scratch + 2 * cpu_transfer_bytes(m->n), vectors);
   do
     for (int64_t i = 0; i < run; i++) {
       char *to = w.at[0] + i * cpu_run_step(&m->loops, 0);
@@ -154,10 +125,10 @@ status cpu_prepare_norm(const cpu_call *c, cpu_kernel **result) {
     from[axis] = 0;
     m->vectors[v] = cpu_place(c, 1 + v, from);
     ir_dtype t = m->vectors[v].dtype;
-    m->load_vector[v] =
-        cpu_transfer_load(t, m->vectors[v].strides[axis] * (int64_t)ir_dtype_size_bytes(t), IR_F64);
+    m->load_vector[v] = cpu_transfer_load_as(
+        t, m->vectors[v].strides[axis] * (int64_t)ir_dtype_size_bytes(t), t, m->native);
   }
-  m->head.scratch_bytes += cpu_transfer_bytes(m->count);
+  m->head.scratch_bytes += 2 * cpu_transfer_bytes(m->count);
   *result = &m->head;
   return STATUS_OK;
 }

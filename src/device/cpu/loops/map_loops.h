@@ -2,9 +2,10 @@
  * again after defining anew:
  *   MAP_TYPE        what memory holds            MAP_WIDE         what is computed in
  *   MAP_TABLE       the table's name             MAP_NAME(id)     a loop's name
+ *   MAP_ENTRY(id)   the loop in the table
  *   MAP_FINISH(x)   the value to store           MAP_EXPRESSION(fexpr, iexpr)   one of them
  * and what the expressions of ir/ops.def use. */
-#include "device/cpu/kernel_map_table.h"
+#include "device/cpu/loops/loops.h"
 
 /* PARAMS(X(a), X(b)) counts tensor params: it becomes 2. */
 #define X(name) 1
@@ -38,7 +39,7 @@
 #undef POINTWISE
 
 cpu_map_fn *const MAP_TABLE[IR_OP_COUNT] = {
-#define POINTWISE(id, name, result, params, fexpr, iexpr) [IR_OP_##id] = MAP_NAME(id),
+#define POINTWISE(id, name, result, params, fexpr, iexpr) [IR_OP_##id] = MAP_ENTRY(id),
 #include "ir/ops.def"
 #undef POINTWISE
 };
@@ -59,4 +60,5 @@ cpu_map_fn *const MAP_TABLE[IR_OP_COUNT] = {
 #undef MAP_WIDE
 #undef MAP_TABLE
 #undef MAP_NAME
+#undef MAP_ENTRY
 #undef MAP_FINISH

@@ -2,7 +2,7 @@
  *
  * 8-bit types are computed in 32 bits and cut, which the compiler undoes where it does not matter;
  * 32 and 64 bits are computed in themselves. Unsigned arithmetic makes everything wrap around. */
-#include "device/cpu/kernel_map_table.h"
+#include "device/cpu/loops/loops.h"
 
 #include "device/cpu/kernel_fast.h"
 
@@ -46,29 +46,33 @@ static int64_t int_pow(int64_t base, int64_t exponent) {
 #define MAP_WIDE int64_t
 #define MAP_TABLE cpu_map_i64
 #define MAP_NAME(id) i64_##id
+#define MAP_ENTRY(id) i64_##id
 #define MAP_FINISH(x) (x)
-#include "device/cpu/kernel_map_loops.h"
+#include "device/cpu/loops/map_loops.h"
 
 #define MAP_TYPE int32_t
 #define MAP_WIDE int32_t
 #define MAP_TABLE cpu_map_i32
 #define MAP_NAME(id) i32_##id
+#define MAP_ENTRY(id) i32_##id
 #define MAP_FINISH(x) (int32_t)(x)
-#include "device/cpu/kernel_map_loops.h"
+#include "device/cpu/loops/map_loops.h"
 
 #define MAP_TYPE int8_t
 #define MAP_WIDE int32_t
 #define MAP_TABLE cpu_map_i8
 #define MAP_NAME(id) i8_##id
+#define MAP_ENTRY(id) i8_##id
 #define MAP_FINISH(x) (uint8_t)(x)
-#include "device/cpu/kernel_map_loops.h"
+#include "device/cpu/loops/map_loops.h"
 
 #define MAP_TYPE uint8_t
 #define MAP_WIDE int32_t
 #define MAP_TABLE cpu_map_u8
 #define MAP_NAME(id) u8_##id
+#define MAP_ENTRY(id) u8_##id
 #define MAP_FINISH(x) (uint8_t)(x)
-#include "device/cpu/kernel_map_loops.h"
+#include "device/cpu/loops/map_loops.h"
 
 #undef INVERT
 #define INVERT(a) (!(a))
@@ -77,5 +81,6 @@ static int64_t int_pow(int64_t base, int64_t exponent) {
 #define MAP_WIDE int32_t
 #define MAP_TABLE cpu_map_bool
 #define MAP_NAME(id) bool_##id
+#define MAP_ENTRY(id) bool_##id
 #define MAP_FINISH(x) ((x) != 0)
-#include "device/cpu/kernel_map_loops.h"
+#include "device/cpu/loops/map_loops.h"

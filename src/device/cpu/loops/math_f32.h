@@ -1,0 +1,218 @@
+/* Functions of f32 in plain C without branches, so that loops over them vectorize.
+ *
+ * They use additions, products and quotients only, each rounded, and so give the same bits wherever they
+ * are compiled. docs/kernels.md says how accurate each one is; tests/conform/test_math.c measures it. */
+#ifndef WEIR_DEVICE_CPU_LOOPS_MATH_F32_H
+#define WEIR_DEVICE_CPU_LOOPS_MATH_F32_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+static inline float f32_of_bits(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+static inline uint32_t f32_bits(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+static inline double f64_of_bits(uint64_t bits) {
+  double x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+static inline uint64_t f64_bits(double x) {
+  uint64_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+
+/* 2 to the power n, from -126 to 127. */
+static inline float f32_power_of_2(int32_t n) { return f32_of_bits((uint32_t)(n + 127) << 23); }
+
+/* exp(hi + lo); |lo| is at most a small part of hi. The whole part n of the logarithm to base 2 is taken out
+ * (ln 2 in two parts, of which the first has few bits), the rest is a polynomial. Two factors make up
+ * 2 to the power n, so that overflow and subnormals come out as they should. What becomes 0 does not pass
+ * through subnormals, which processors are slow at. */
+static inline float f32_exp_sum(float hi, float lo) {
+  float x = hi < -104.0F ? 0.0F : hi;
+  x = x > 89.0F ? 89.0F : x;
+  float shifted = x * 1.44269504F + 12582912.0F; /* 1.5 * 2^23: the last place is 1 */
+  float n = shifted - 12582912.0F;
+  int32_t whole = (int32_t)(f32_bits(shifted) - 0x4b400000U), half = whole >> 1;
+  float r = ((x - n * 0.693359375F) - n * -2.12194440e-4F) + lo;
+  float p = 1.9875691500e-4F;
+  p = p * r + 1.3981999507e-3F;
+  p = p * r + 8.3334519073e-3F;
+  p = p * r + 4.1665795894e-2F;
+  p = p * r + 1.6666665459e-1F;
+  p = p * r + 5.0000001201e-1F;
+  p = (p * (r * r) + r) + 1.0F;
+  float y = p * f32_power_of_2(half) * f32_power_of_2(whole - half);
+  return hi < -104.0F ? 0.0F : y;
+}
+
+static inline float f32_exp(float x) { return f32_exp_sum(x, 0); }
+
+/* The mantissa between sqrt(1/2) and sqrt(2), and a polynomial of its distance from 1. */
+static inline float f32_log(float x) {
+  float big = x < 0x1p-126F ? x * 0x1p23F : x, adjust = x < 0x1p-126F ? -23.0F : 0.0F;
+  uint32_t bits = f32_bits(big), shifted = bits - 0x3f3504f3U; /* sqrt(1/2) */
+  float e = (float)((int32_t)shifted >> 23) + adjust;
+  float f = f32_of_bits((shifted & 0x007fffffU) + 0x3f3504f3U) - 1.0F, z = f * f;
+  float p = 7.0376836292e-2F;
+  p = p * f - 1.1514610310e-1F;
+  p = p * f + 1.1676998740e-1F;
+  p = p * f - 1.2420140846e-1F;
+  p = p * f + 1.4249322787e-1F;
+  p = p * f - 1.6668057665e-1F;
+  p = p * f + 2.0000714765e-1F;
+  p = p * f - 2.4999993993e-1F;
+  p = p * f + 3.3333331174e-1F;
+  p = p * f * z + e * -2.12194440e-4F - 0.5F * z;
+  float y = (f + p) + e * 0.693359375F;
+  y = x == INFINITY ? x : y;
+  y = x == 0 ? -INFINITY : y;
+  return x < 0 || x != x ? NAN : y;
+}
+
+static inline float f32_tanh(float x) {
+  float a = fabsf(x), z = x * x;
+  float p = -5.70498872745e-3F;
+  p = p * z + 2.06390887954e-2F;
+  p = p * z - 5.37397155531e-2F;
+  p = p * z + 1.33314422036e-1F;
+  p = p * z - 3.33332819422e-1F;
+  float small = x + x * (z * p), top = a > 10.0F ? 10.0F : a;
+  float large = 1.0F - 2.0F / (f32_exp(top + top) + 1.0F);
+  large = f32_of_bits(f32_bits(large) | (f32_bits(x) & 0x80000000U));
+  return a < 0.625F ? small : large;
+}
+
+/* exp(-a² / 2) for a >= 0. The square in two parts: a with its last 12 bits cut off has an exact one. */
+static inline float f32_exp_half_square(float a) {
+  float cut = f32_of_bits(f32_bits(a) & 0xfffff000U);
+  return f32_exp_sum(-0.5F * (cut * cut), -0.5F * ((a - cut) * (a + cut)));
+}
+
+/* The part of a normal distribution above a >= 0, divided by exp(-a² / 2): half of erfcx(a / sqrt(2)). */
+static inline float f32_tail(float a) {
+  float t = 1.0F / (1.0F + 0.35F * a);
+  float p = -0.029157886281609535F;
+  p = p * t + 0.14403091371059418F;
+  p = p * t - 0.2558389902114868F;
+  p = p * t + 0.1593196988105774F;
+  p = p * t - 0.023212352767586708F;
+  p = p * t + 0.10555250197649002F;
+  p = p * t + 0.11982128769159317F;
+  p = p * t + 0.139863520860672F;
+  p = p * t + 0.139621302485466F;
+  return p * t;
+}
+
+static inline float f32_erf(float x) {
+  float a = fabsf(x), z = x * x;
+  float p = -0.0005631421809084713F;
+  p = p * z + 0.004917551297694445F;
+  p = p * z - 0.02671131119132042F;
+  p = p * z + 0.11280179768800735F;
+  p = p * z - 0.37612324953079224F;
+  p = p * z + 1.1283791065216064F;
+  float top = a > 4.0F ? 4.0F : a, b = top * 1.41421356F;
+  float large = 1.0F - 2.0F * f32_exp(-top * top) * f32_tail(b);
+  large = f32_of_bits(f32_bits(large) | (f32_bits(x) & 0x80000000U));
+  return a < 1.0F ? x * p : large;
+}
+
+/* x times the part of a normal distribution below x; the error is relative to the result also where that
+ * is small. Beyond 14.5 there is nothing left of the part. */
+static inline float f32_gelu(float x) {
+  float a = fabsf(x), top = a > 14.5F ? 0.0F : a;
+  float part = top * (f32_exp_half_square(top) * f32_tail(top));
+  float base = x < 0 ? 0.0F : x;
+  return x < 0 ? -part : base - part;
+}
+
+/* 0.5 x (1 + tanh(u)) = x / (1 + exp(-2u)); u in f64, for errors in it count u times. */
+static inline float f32_gelu_tanh(float x) {
+  double d = (double)x, u = -1.5957691216057308 * (d + 0.044715 * d * d * d);
+  u = u < -200 ? -200 : u;
+  u = u > 200 ? 200 : u;
+  float hi = (float)u, lo = (float)(u - (double)hi), top = x < -100.0F ? -100.0F : x;
+  return top / (1.0F + f32_exp_sum(hi, lo));
+}
+
+static inline float f32_sigmoid(float x) { return 1.0F / (1.0F + f32_exp(-x)); }
+
+/* ---- functions that leave some arguments to the C library ---- */
+/* Sine and cosine up to 2^28; beyond that the quarter turns would need more bits. */
+static inline _Bool f32_turns_far(float x) { return !(fabsf(x) < 0x1p28F); }
+
+/* The sine of x + quarter turns. */
+static inline float f32_sin_turned(float x, int64_t turned) {
+  double shifted = (double)x * 0.63661977236758134308 + 0x1.8p52, n = shifted - 0x1.8p52;
+  double rest = ((double)x - n * 1.57079631090164184570) - n * 1.58932547735281966916e-08;
+  int64_t turns = (int64_t)(f64_bits(shifted) - 0x4338000000000000U) + turned;
+  float r = (float)rest, z = r * r;
+  float s = ((-1.9515295891e-4F * z + 8.3321608736e-3F) * z - 1.6666654611e-1F) * z * r + r;
+  float c =
+      ((2.443315711809948e-5F * z - 1.388731625493765e-3F) * z + 4.166664568298827e-2F) * z * z -
+      0.5F * z + 1.0F;
+  float y = turns & 1 ? c : s;
+  return f32_of_bits(f32_bits(y) ^ (uint32_t)(turns & 2) << 30);
+}
+
+/* Powers of numbers other than 0 with exponents that are not huge, in f64: exp2(b log2(|a|)). */
+static inline _Bool f32_power_special(float a, float b) {
+  float magnitude = fabsf(a);
+  return !(magnitude > 0 && magnitude < INFINITY && fabsf(b) < 0x1p30F);
+}
+
+static inline double f64_log2(double x) {
+  uint64_t shifted = f64_bits(x) - 0x3fe6a09e667f3bcdU; /* sqrt(1/2) */
+  int64_t e = (int64_t)shifted >> 52;
+  double m = f64_of_bits((shifted & 0x000fffffffffffffU) + 0x3fe6a09e667f3bcdU);
+  double s = (m - 1) / (m + 1), z = s * s, p = 1.0 / 17;
+  p = p * z + 1.0 / 15;
+  p = p * z + 1.0 / 13;
+  p = p * z + 1.0 / 11;
+  p = p * z + 1.0 / 9;
+  p = p * z + 1.0 / 7;
+  p = p * z + 1.0 / 5;
+  p = p * z + 1.0 / 3;
+  p = p * z + 1;
+  return (double)(int32_t)e + p * s * 2.8853900817779268147;
+}
+
+static inline double f64_exp2(double x) {
+  double limited = x < -300 ? -300 : x;
+  limited = limited > 300 ? 300 : limited;
+  double shifted = limited + 0x1.8p52, n = shifted - 0x1.8p52;
+  double f = (limited - n) * 0.69314718055994530942, p = 1.0 / 39916800;
+  p = p * f + 1.0 / 3628800;
+  p = p * f + 1.0 / 362880;
+  p = p * f + 1.0 / 40320;
+  p = p * f + 1.0 / 5040;
+  p = p * f + 1.0 / 720;
+  p = p * f + 1.0 / 120;
+  p = p * f + 1.0 / 24;
+  p = p * f + 1.0 / 6;
+  p = p * f + 0.5;
+  p = p * f + 1;
+  p = p * f + 1;
+  uint64_t exponent = f64_bits(shifted) - 0x4338000000000000U + 1023;
+  return p * f64_of_bits(exponent << 52);
+}
+
+static inline float f32_power(float a, float b) {
+  double y = f64_exp2((double)b * f64_log2((double)fabsf(a)));
+  int32_t whole = (int32_t)b;
+  float signless = (float)y, negative = whole & 1 ? -signless : signless;
+  negative = (float)whole == b ? negative : NAN;
+  return a < 0 ? negative : signless;
+}
+
+#endif

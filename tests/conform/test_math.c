@@ -1,0 +1,132 @@
+/* The own functions of f32 (src/device/cpu/loops/math_f32.h): how far they are from the exact result, at
+ * every level of the instruction set, and that all levels give the same bits.
+ *
+ *   test_math [every N-th number of f32] */
+#include <math.h>
+#include <stdlib.h>
+
+#include "device/cpu/kernel_internal.h"
+#include "test.h"
+
+enum { BLOCK = 4099 }; /* no multiple of any vector */
+
+typedef struct function {
+  ir_opcode code;
+  bool mode;
+  double (*exact)(double x);
+  double ulps; /* as docs/kernels.md says */
+} function;
+
+static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+static double silu(double x) { return x / (1 + exp(-x)); }
+static double gelu(double x) { return x * 0.5 * erfc(-x * 0.70710678118654752440); }
+static double gelu_tanh(double x) {
+  double u = 0.79788456080286535588 * (x + 0.044715 * x * x * x);
+  return x / (1 + exp(-2 * u));
+}
+static double rsqrt(double x) { return 1 / sqrt(x); }
+
+static const function functions[] = {
+    {IR_OP_EXP, false, exp, 2},         {IR_OP_LOG, false, log, 2},
+    {IR_OP_SIN, false, sin, 2},         {IR_OP_COS, false, cos, 2},
+    {IR_OP_TANH, false, tanh, 3},       {IR_OP_ERF, false, erf, 3},
+    {IR_OP_SIGMOID, false, sigmoid, 4}, {IR_OP_SILU, false, silu, 4},
+    {IR_OP_GELU, false, gelu, 8},       {IR_OP_GELU, true, gelu_tanh, 4},
+    {IR_OP_SQRT, false, sqrt, 0.51},    {IR_OP_RSQRT, false, rsqrt, 1.51},
+};
+
+/* How many last places of f32 lie between; below the smallest normal number those of that. */
+static double distance(float got, double exact) {
+  float rounded = (float)exact;
+  if (isnan(exact) || isnan(got)) return isnan(exact) && isnan(got) ? 0 : INFINITY;
+  if (isinf(rounded) || isinf(got))
+    return rounded == got || (isfinite(exact) && fabs(exact) > 3.402823e38) ||
+                   (isfinite(got) && fabsf(got) > 3.4e38F)
+               ? 0
+               : INFINITY;
+  double size = fabs(exact) < 0x1p-126 ? 0x1p-126 : fabs(exact);
+  return fabs((double)got - exact) / ldexp(1, ilogb(size) - 23);
+}
+
+/* sigmoid and silu become 0 where their exponential overflows. */
+static bool left_out(const function *f, float x) {
+  return (f->code == IR_OP_SIGMOID || f->code == IR_OP_SILU || f->mode) && x < -5 &&
+         f->exact((double)x) > -1e-36 && f->exact((double)x) < 1e-36;
+}
+
+static float float_of(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+static void run(const function *f, int64_t n, const float *x, float *y) {
+  const void *operands[3] = {x, x, x};
+  cpu_vectors()->map[IR_F32][f->code](n, y, operands, f->mode);
+}
+
+static bool same_bits(const float *a, const float *b, int64_t n) {
+  for (int64_t i = 0; i < n; i++)
+    if (memcmp(&a[i], &b[i], sizeof *a) != 0 && !(isnan(a[i]) && isnan(b[i]))) return false;
+  return true;
+}
+
+static const char *const levels[] = {"baseline", "avx2", "avx512"};
+
+/* Every level on a block and on a part of it: the same bits. */
+static bool levels_agree(const function *f, const float *x, const float *expected) {
+  static float y[BLOCK];
+  for (uint32_t l = 0; l < 3; l++) {
+    if (!cpu_vectors_choose(levels[l])) continue;
+    run(f, BLOCK, x, y);
+    if (!same_bits(y, expected, BLOCK)) return false;
+    run(f, BLOCK - 13, x + 13, y);
+    if (!same_bits(y, expected + 13, BLOCK - 13)) return false;
+  }
+  return true;
+}
+
+static void measure(const function *f, uint64_t step) {
+  static float x[BLOCK], y[BLOCK];
+  double worst = 0;
+  float at = 0;
+  uint64_t bits = 0;
+  while (bits < UINT64_C(1) << 32) {
+    for (int64_t i = 0; i < BLOCK; i++, bits += step) x[i] = float_of((uint32_t)bits);
+    check(cpu_vectors_choose("baseline"));
+    run(f, BLOCK, x, y);
+    for (int64_t i = 0; i < BLOCK; i++) {
+      double d = left_out(f, x[i]) ? 0 : distance(y[i], f->exact((double)x[i]));
+      if (d > worst) worst = d, at = x[i];
+    }
+    if (!EXPECT(levels_agree(f, x, y))) break;
+  }
+  printf("%-8s%s %5.2f ulp at %.9g\n", ir_op_info_of(f->code)->name, f->mode ? " tanh" : "     ",
+         worst, (double)at);
+  (void)EXPECT(worst <= f->ulps);
+}
+
+static void measure_powers(void) {
+  static const float bases[] = {0,         -0.0F, 1,         -1,        2,     -2,
+                                0.5F,      3.7F,  -1.5F,     1e-40F,    1e30F, INFINITY,
+                                -INFINITY, NAN,   0.999999F, 1.000001F, 17,    1e-20F};
+  double worst = 0;
+  for (uint32_t i = 0; i < sizeof bases / sizeof *bases; i++)
+    for (int e = -4000; e <= 4000; e++) {
+      float base[3] = {bases[i], bases[i], bases[i]}, y[3];
+      float power = e % 3 ? (float)e / 37.0F : (float)(e / 3), exponents[3] = {power, power, power};
+      const void *operands[3] = {base, exponents, base};
+      cpu_vectors()->map[IR_F32][IR_OP_POW](3, y, operands, false);
+      double d = distance(y[1], pow((double)bases[i], (double)power));
+      if (d > worst) worst = d;
+    }
+  printf("pow           %5.2f ulp\n", worst);
+  (void)EXPECT(worst <= 1);
+}
+
+int main(int argc, char **argv) {
+  uint64_t step = argc > 1 ? strtoull(argv[1], NULL, 10) : SANITIZED ? 40009 : 1009;
+  for (uint32_t i = 0; i < sizeof functions / sizeof *functions; i++) measure(&functions[i], step);
+  measure_powers();
+  return test_finish();
+}
