@@ -58,7 +58,7 @@ typedef struct weir_allocator {
  * The layout of DLPack's DLTensor (version 1), under our own names so that this header can stand
  * beside any version of dlpack.h: cast a DLTensor * to a weir_dl_tensor *. */
 typedef struct weir_dl_device {
-  int32_t device_type; /* 1: CPU */
+  int32_t device_type; /* 1 CPU, 2 CUDA, 3 CUDA pinned, 13 CUDA managed */
   int32_t device_id;
 } weir_dl_device;
 
@@ -257,7 +257,8 @@ typedef struct weir_shapes weir_shapes; /* values of a fusion's symbolic extents
 
 weir_status weir_shapes_create(weir_fusion *f, weir_shapes **result);
 void weir_shapes_destroy(weir_shapes *s);
-/* "t=6" or "inp=6x32", as on the command line. */
+/* "t=6" or "inp=6x32", as on the command line, or several with commas between them: "t=6,n=4". One that is
+ * refused binds nothing. */
 weir_status weir_shapes_define(weir_shapes *s, const char *definition);
 /* All extents of an input; `from` names their origin in messages. */
 weir_status weir_shapes_input(weir_shapes *s, weir_tensor input, const int64_t *extents,
@@ -394,8 +395,9 @@ weir_status weir_program_agree(const weir_program *p, weir_status mine, const ch
 void weir_program_busy(const weir_program *p, bool busy);
 
 /* Caller-owned memory in, caller-owned memory out. Shapes come from the inputs. `outputs` are dense or
- * strided tensors of the right shape and dtype that overlap no input; they hold the result on success
- * and anything otherwise.
+ * strided tensors of the right shape and dtype that overlap no input and no other output; they hold the
+ * result on success and anything otherwise. Tensors may be in memory of the host or of GPUs; what a program
+ * cannot use where it lies is copied (docs/api.md).
  *
  * A tensor with an entry in `input_shards` or `output_shards` is given as parts: inputs[i] or outputs[i]
  * is then ignored. An entry has one tensor for each device of this process (weir_program_devices), in

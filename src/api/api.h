@@ -40,6 +40,10 @@ void api_set_error(const char *text);
 /* ---- memory ---- */
 /* NULL: malloc and free. */
 allocator api_allocator(const weir_allocator *memory);
+/* Has an allocator that was given both functions? Refused otherwise, in the name of `function`. */
+weir_status api_check_allocator(const weir_allocator *memory, const char *function);
+/* Is the struct_size of a struct to be filled set? Likewise. */
+weir_status api_check_size(size_t struct_size, const char *function);
 /* A malloc copy for a char ** result. */
 status api_string(const strbuf *text, char **result);
 /* A whole file; *data belongs to the caller. */

@@ -2,17 +2,16 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "api/memory.h"
 #include "runtime/compare.h"
 #include "runtime/fill.h"
 #include "runtime/npy.h"
 
-enum { DL_CPU = 1 };
+/* Of DLPack. */
+enum { DL_CPU = 1, DL_CUDA = 2, DL_CUDA_HOST = 3, DL_CUDA_MANAGED = 13 };
 
 /* ---- views of tensors of the caller ---- */
 static status check_header(const weir_dl_tensor *t, const char *what) {
-  if (t->device.device_type != DL_CPU)
-    return fail(STATUS_BAD_USAGE, "%s is on a device of type %d; only the CPU (1) is supported",
-                what, t->device.device_type);
   if (t->ndim < 0 || t->ndim > IR_MAX_RANK)
     return fail(STATUS_BAD_USAGE, "%s has %d dimensions; at most %d are supported", what, t->ndim,
                 IR_MAX_RANK);
@@ -20,6 +19,43 @@ static status check_header(const weir_dl_tensor *t, const char *what) {
   for (int i = 0; i < t->ndim; i++)
     if (t->shape[i] < 0) return fail(STATUS_BAD_USAGE, "%s has a negative extent", what);
   return STATUS_OK;
+}
+
+/* The host reaches pinned and managed memory too. */
+static status find_space(const weir_dl_tensor *t, const char *what, uint32_t *space) {
+  *space = 0;
+  switch (t->device.device_type) {
+  case DL_CPU:
+  case DL_CUDA_HOST:
+  case DL_CUDA_MANAGED: return STATUS_OK;
+  case DL_CUDA: break;
+  default:
+    return fail(STATUS_BAD_USAGE,
+                "%s is on a device of type %d; supported are the CPU (1), CUDA (2), and CUDA's "
+                "pinned (3) and managed memory (13)",
+                what, t->device.device_type);
+  }
+  if (t->device.device_id < 0)
+    return fail(STATUS_BAD_USAGE, "%s is on GPU %d", what, t->device.device_id);
+  if (!api_memory())
+    return fail(STATUS_UNAVAILABLE, "%s is on a GPU, but this weir was built without CUDA", what);
+  *space = 1 + (uint32_t)t->device.device_id;
+  return STATUS_OK;
+}
+
+/* Every element is where an element may be, and none so far away that its address overflows. */
+static status check_addresses(const ir_array *a, const char *what) {
+  int64_t first, end;
+  uintptr_t start = (uintptr_t)a->data;
+  if (!ir_array_span(a, &first, &end))
+    return fail(STATUS_BAD_USAGE, "the strides of %s overflow 63 bits", what);
+  if (first == end) return STATUS_OK;
+  if (start < (uintptr_t)-first || (uint64_t)end > UINTPTR_MAX - start)
+    return fail(STATUS_BAD_USAGE, "the strides of %s lead out of the address space", what);
+  size_t size = ir_dtype_size_bytes(a->dtype);
+  if (start % size == 0) return STATUS_OK;
+  return fail(STATUS_BAD_USAGE, "the data of %s is not aligned to its elements of %zu bytes", what,
+              size);
 }
 
 status api_view(const weir_dl_tensor *t, const char *what, ir_array *result) {
@@ -35,7 +71,10 @@ status api_view(const weir_dl_tensor *t, const char *what, ir_array *result) {
   if (n > 0 && !t->data) return fail(STATUS_BAD_USAGE, "%s has no data", what);
   ir_array_dense(&a);
   if (t->strides && a.rank) memcpy(a.strides, t->strides, a.rank * sizeof *a.strides);
-  if (t->data) a.data = (char *)t->data + t->byte_offset;
+  if (t->data) a.data = (char *)((uintptr_t)t->data + t->byte_offset);
+  TRY(find_space(t, what, &a.space));
+  TRY(check_addresses(&a, what));
+  if (a.space && n > 0) TRY(api_memory()->verify(a.space, a.data, what));
   *result = a;
   return STATUS_OK;
 }
@@ -66,6 +105,7 @@ weir_status weir_array_create(weir_dtype dtype, const int64_t *extents, size_t r
   if (rank > WEIR_MAX_RANK) return api_refuse("weir_array_create: rank %zu is too large", rank);
   for (size_t i = 0; i < rank; i++)
     if (extents[i] < 0) return api_refuse("weir_array_create: an extent is negative");
+  if (api_check_allocator(memory, "weir_array_create") != WEIR_OK) return WEIR_BAD_USAGE;
   allocator a = api_allocator(memory);
   ir_array value = {.dtype = (ir_dtype)dtype, .rank = (uint32_t)rank};
   if (rank) memcpy(value.extents, extents, rank * sizeof *extents);
@@ -137,6 +177,7 @@ weir_status weir_array_compare(const weir_array *value, const weir_array *refere
 weir_status weir_array_load_npy(const char *path, const weir_allocator *memory,
                                 weir_array **result) {
   if (!path || !result) return api_refuse("weir_array_load_npy: an argument is NULL");
+  if (api_check_allocator(memory, "weir_array_load_npy") != WEIR_OK) return WEIR_BAD_USAGE;
   allocator a = api_allocator(memory);
   ir_array value;
   api_begin();

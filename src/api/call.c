@@ -130,6 +130,18 @@ allocator api_allocator(const weir_allocator *memory) {
   return memory ? (allocator){memory->alloc, memory->free, memory->context} : memory_default;
 }
 
+weir_status api_check_allocator(const weir_allocator *memory, const char *function) {
+  if (!memory || (memory->alloc && memory->free)) return WEIR_OK;
+  return api_refuse("%s: the allocator lacks a function; NULL in its place means malloc and free",
+                    function);
+}
+
+weir_status api_check_size(size_t struct_size, const char *function) {
+  if (struct_size >= sizeof struct_size) return WEIR_OK;
+  return api_refuse("%s: struct_size is %zu; set it to the size of the struct", function,
+                    struct_size);
+}
+
 status api_string(const strbuf *text, char **result) {
   char *copy = malloc(text->len + 1);
   if (!copy) return fail(STATUS_OUT_OF_MEMORY, "cannot allocate %zu bytes", text->len + 1);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/memory.h"
 #include "base/table.h"
 #include "check/check.h"
 #include "cost/cost.h"
@@ -350,6 +351,46 @@ status api_executor_plan(api_executor *x, const ir_env *env, uint64_t seed, rt_l
   return STATUS_OK;
 }
 
+/* ---- memory of devices ---- */
+
+/* Is what every rank of this process holds of a whole array contiguous there? */
+static bool pieces_are_dense(const api_executor *x, const ir_env *env, ir_tensor t,
+                             const ir_array *whole) {
+  ir_env bound = *env;
+  bound.func = x->host;
+  for (uint32_t r = 0; r < x->ranks.n; r++) {
+    rt_piece piece;
+    if (!rt_piece_of(x->host, &bound, t, (int64_t)x->ranks.first + r, &piece)) return false;
+    if (!piece.present) continue;
+    ir_array view = piece.is_box ? rt_piece_view(&piece, whole) : *whole;
+    if (!piece.is_box || !ir_array_is_dense(&view)) return false;
+  }
+  return true;
+}
+
+/* Which of the whole arrays it is; UINT32_MAX: a shard. */
+static uint32_t index_in(const ir_array *list, uint32_t n, const ir_array *a) {
+  return a >= list && a < list + n ? (uint32_t)(a - list) : UINT32_MAX;
+}
+
+bool api_executor_takes(const api_executor *x, const ir_env *env, const api_arrays *inputs,
+                        const api_arrays *outputs, const ir_array *a, uint32_t *space) {
+  const ir_func *h = x->host;
+  *space = 0;
+  if (!x->device->ops->memory) return false;
+  uint32_t in = index_in(inputs->whole, h->inputs.len, a);
+  uint32_t out = index_in(outputs->whole, h->outputs.len, a);
+  bool is_whole = in != UINT32_MAX || out != UINT32_MAX;
+  if (is_whole && api_ranks_are_many(&x->ranks)) {
+    /* processes send each other their parts of a whole output */
+    if (out != UINT32_MAX && x->ranks.n < x->ranks.world) return false;
+    return pieces_are_dense(x, env, in != UINT32_MAX ? h->inputs.data[in] : h->outputs.data[out],
+                            a);
+  }
+  *space = a->space;
+  return ir_array_is_dense(a);
+}
+
 /* ---- running ---- */
 
 typedef struct staging {
@@ -413,13 +454,15 @@ static void end_staging(staging *s, const ir_array *outputs, bool done) {
 }
 
 /* An output that is an input needs no computing, only a copy. */
-static void copy_returned_inputs(const ir_func *h, const ir_array *inputs,
-                                 const ir_array *outputs) {
+static status copy_returned_inputs(const ir_func *h, const ir_array *inputs,
+                                   const ir_array *outputs) {
   for (uint32_t i = 0; i < h->outputs.len; i++) {
     for (uint32_t k = 0; k < h->inputs.len; k++) {
-      if (IR_SAME(h->outputs.data[i], h->inputs.data[k])) ir_array_copy(&outputs[i], &inputs[k]);
+      if (IR_SAME(h->outputs.data[i], h->inputs.data[k]))
+        TRY(api_memory_copy(&outputs[i], &inputs[k]));
     }
   }
+  return STATUS_OK;
 }
 
 /* A profile may outlive the program, so its memory is its own. */
@@ -514,6 +557,6 @@ status api_executor_run(api_executor *x, const ir_env *env, const api_arrays *in
   status st = begin_staging(&s, inputs->whole, outputs->whole);
   if (st == STATUS_OK) st = run_profiled(x, loaded, &s, profile);
   end_staging(&s, outputs->whole, st == STATUS_OK);
-  if (st == STATUS_OK) copy_returned_inputs(x->host, inputs->whole, outputs->whole);
+  if (st == STATUS_OK) st = copy_returned_inputs(x->host, inputs->whole, outputs->whole);
   return st;
 }

@@ -78,6 +78,10 @@ status api_executor_bind(api_executor *x, const ir_env *env, uint64_t seed,
                          const rt_plan *const **plans, uint32_t *n);
 /* The plan of the ranks of this process, loaded on the device. */
 status api_executor_plan(api_executor *x, const ir_env *env, uint64_t seed, rt_loaded **result);
+/* Can a run use this array, in memory of a device, where it is? It is one of the two lists, whole or a shard.
+ * If not, *space is where a dense copy can be used. */
+bool api_executor_takes(const api_executor *x, const ir_env *env, const api_arrays *inputs,
+                        const api_arrays *outputs, const ir_array *a, uint32_t *space);
 /* Runs on arrays of the bound shapes; ones that are not dense go through a copy. Shards are for several
  * devices. */
 status api_executor_run(api_executor *x, const ir_env *env, const api_arrays *inputs,

@@ -21,6 +21,7 @@ static status init_module(arena *scratch, void *context) {
 
 weir_status weir_module_create(const weir_allocator *memory, weir_module **result) {
   if (!result) return api_refuse("weir_module_create: result is NULL");
+  if (api_check_allocator(memory, "weir_module_create") != WEIR_OK) return WEIR_BAD_USAGE;
   allocator a = api_allocator(memory);
   api_begin();
   weir_module *m = memory_alloc(&a, sizeof *m);
@@ -109,6 +110,7 @@ weir_status weir_module_parse(const char *name, const char *text, size_t length,
 
 weir_status weir_module_load(const char *path, const weir_allocator *memory, weir_module **result) {
   if (!path || !result) return api_refuse("weir_module_load: an argument is NULL");
+  if (api_check_allocator(memory, "weir_module_load") != WEIR_OK) return WEIR_BAD_USAGE;
   allocator a = api_allocator(memory);
   char *text = NULL;
   size_t length = 0;
@@ -229,6 +231,7 @@ static status pass_body(arena *scratch, void *context) {
 
 weir_status weir_module_run_passes(weir_module *m, const weir_pass_args *args, char **log) {
   if (!m || !args) return api_refuse("weir_module_run_passes: an argument is NULL");
+  if (api_check_size(args->struct_size, "weir_module_run_passes") != WEIR_OK) return WEIR_BAD_USAGE;
   pass_call c = {.m = m, .log = log};
   size_t n = args->struct_size < sizeof c.args ? args->struct_size : sizeof c.args;
   memcpy(&c.args, args, n);

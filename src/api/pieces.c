@@ -1,6 +1,7 @@
 /* Cutting inputs into the pieces that devices hold, and putting outputs together. */
 #include <string.h>
 
+#include "api/memory.h"
 #include "api/ranks.h"
 #include "base/table.h"
 
@@ -121,6 +122,10 @@ static status take_output(api_pieces *p, const api_arrays *outputs, uint32_t k) 
   bool viewed = has_view(s, outputs, k, p->n_outputs);
   if (viewed) s->value = given(s, outputs, k, p->n_outputs);
   bool own = s->writes_whole || api_is_sharded(outputs, k % p->n_outputs);
+  if (!own && s->value.space) { /* whose memory the host does not reach to compare them */
+    s->value.data = NULL;
+    return STATUS_OK;
+  }
   if (!viewed || !own || !ir_array_is_dense(&s->value)) TRY(use_local(p, s));
   p->out[k] = s->value.data;
   return STATUS_OK;
@@ -155,32 +160,34 @@ static status disagree(const api_pieces *p, uint32_t i, int64_t a, int64_t b) {
 }
 
 /* An output that is an input is not computed: each device has its piece. */
-static void copy_returned(api_pieces *p, uint32_t k) {
+static status copy_returned(api_pieces *p, uint32_t k) {
   uint32_t r = k / p->n_outputs;
   for (uint32_t i = 0; i < p->n_inputs; i++)
     if (IR_SAME(p->host->outputs.data[k % p->n_outputs], p->host->inputs.data[i]))
-      ir_array_copy(&p->outputs[k].value, &p->inputs[r * p->n_inputs + i].value);
+      TRY(api_memory_copy(&p->outputs[k].value, &p->inputs[r * p->n_inputs + i].value));
+  return STATUS_OK;
 }
 
-static void deliver(api_pieces *p, const api_arrays *outputs, uint32_t k) {
+static status deliver(api_pieces *p, const api_arrays *outputs, uint32_t k) {
   const slot *s = &p->outputs[k];
-  if (!s->piece.present) return;
-  copy_returned(p, k);
+  if (!p->out[k]) return STATUS_OK;
+  TRY(copy_returned(p, k));
   bool own = s->writes_whole || api_is_sharded(outputs, k % p->n_outputs);
   if (!has_view(s, outputs, k, p->n_outputs)) {
     if (own) rt_piece_put(&s->piece, &outputs->whole[k % p->n_outputs], &s->value);
-    return;
+    return STATUS_OK;
   }
   ir_array to = given(s, outputs, k, p->n_outputs);
   if (own && to.data != s->value.data) ir_array_copy(&to, &s->value);
+  return STATUS_OK;
 }
 
 static status assemble_here(api_pieces *p, const api_arrays *outputs) {
-  for (uint32_t k = 0; k < p->n * p->n_outputs; k++) deliver(p, outputs, k);
+  for (uint32_t k = 0; k < p->n * p->n_outputs; k++) TRY(deliver(p, outputs, k));
   for (uint32_t k = 0; k < p->n * p->n_outputs; k++) {
     const slot *s = &p->outputs[k];
     uint32_t i = k % p->n_outputs;
-    if (s->writes_whole || !s->piece.present || api_is_sharded(outputs, i)) continue;
+    if (s->writes_whole || !p->out[k] || api_is_sharded(outputs, i)) continue;
     bool owner_is_here =
         s->piece.owner >= p->ranks->first && s->piece.owner < p->ranks->first + p->n;
     if (owner_is_here && !rt_piece_same(&s->piece, &outputs->whole[i], &s->value))

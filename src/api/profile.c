@@ -32,6 +32,7 @@ bool weir_profile_filled(const weir_profile *p) { return p && p->plan; }
 weir_status weir_profile_stats(const weir_profile *p, weir_stats *stats) {
   if (!p || !stats) return api_refuse("weir_profile_stats: an argument is NULL");
   if (!p->plan) return api_refuse("the profile is empty: no run on a device filled it");
+  if (api_check_size(stats->struct_size, "weir_profile_stats") != WEIR_OK) return WEIR_BAD_USAGE;
   const rt_stats *s = &p->stats;
   weir_stats all = {.struct_size = stats->struct_size,
                     .launches = s->launches,
@@ -78,6 +79,8 @@ static status rank_body(arena *scratch, void *context) {
 weir_status weir_profile_rank_stats(const weir_profile *p, size_t i, weir_rank_stats *stats) {
   if (!p || !stats || i >= weir_profile_ranks(p))
     return api_refuse("weir_profile_rank_stats: there is no such device in the profile");
+  if (api_check_size(stats->struct_size, "weir_profile_rank_stats") != WEIR_OK)
+    return WEIR_BAD_USAGE;
   rank_call c = {.profile = p, .rank = (uint32_t)i};
   weir_status st = api_call(&memory_default, rank_body, &c);
   weir_rank_stats all = {.struct_size = stats->struct_size,
@@ -123,6 +126,7 @@ static status step_body(arena *scratch, void *context) {
 weir_status weir_profile_path_step(const weir_profile *p, size_t i, weir_path_step *step) {
   if (!p || !step) return api_refuse("weir_profile_path_step: an argument is NULL");
   if (i >= weir_profile_path_count(p)) return api_refuse("the critical path has no such step");
+  if (api_check_size(step->struct_size, "weir_profile_path_step") != WEIR_OK) return WEIR_BAD_USAGE;
   const rt_span *span = span_of(p, p->path[i]);
   weir_path_step all = {.struct_size = step->struct_size,
                         .instr = span->instr,

@@ -243,6 +243,7 @@ weir_status weir_compile(const weir_fusion *f, const weir_options *o, const weir
   compile_call c = {.from = api_func(f)};
   weir_status st = read_options(o, &c);
   if (st != WEIR_OK) return st;
+  if (api_check_allocator(memory, "weir_compile") != WEIR_OK) return WEIR_BAD_USAGE;
   allocator a = api_allocator(memory);
   api_begin();
   weir_program *p = NULL;

@@ -2,6 +2,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "api/memory.h"
+#include "api/overlap.h"
 #include "api/program.h"
 #include "ref/ref.h"
 
@@ -12,6 +14,7 @@ typedef struct run_call {
   ir_env env;
   ir_array *inputs, *outputs; /* whole; of those given as shards the shape */
   api_arrays in, out;
+  api_away away; /* ended by the entry point, likewise */
   check_world_report
       found; /* freed by the entry point: scratch memory may run out while it is held */
 } run_call;
@@ -97,21 +100,27 @@ static status take_inputs(run_call *c) {
   return ir_bind_check(&c->env) ? STATUS_OK : STATUS_BAD_PROGRAM;
 }
 
-/* Two positions of an output must not share memory. A zero stride is the way that happens. */
+/* Two positions of an output must not share memory. */
+static status check_own(const ir_array *a, const char *what) {
+  if (!ir_array_shares(a)) return STATUS_OK;
+  for (uint32_t d = 0; d < a->rank; d++)
+    if (a->strides[d] == 0 && a->extents[d] > 1)
+      return fail(STATUS_BAD_USAGE, "%s: elements along dimension %u share memory", what, d);
+  return fail(STATUS_BAD_USAGE, "%s: by its strides, elements share memory", what);
+}
+
 static status check_output(run_call *c, ir_tensor t, const ir_array *a, const char *what) {
-  int64_t extents[IR_MAX_RANK], n = 0;
+  int64_t extents[IR_MAX_RANK];
   uint32_t rank;
-  check(ir_env_shape(&c->env, t, extents, &rank) && ir_array_count(a, &n));
+  check(ir_env_shape(&c->env, t, extents, &rank));
   if (a->rank != rank)
     return fail(STATUS_BAD_USAGE, "%s has rank %u, but needs %u", what, a->rank, rank);
   for (uint32_t i = 0; i < rank; i++) {
     if (a->extents[i] != extents[i])
       return fail(STATUS_BAD_USAGE, "%s: extent %u is %" PRId64 ", but needs to be %" PRId64, what,
                   i, a->extents[i], extents[i]);
-    if (a->strides[i] == 0 && extents[i] > 1 && n > 0)
-      return fail(STATUS_BAD_USAGE, "%s: elements along dimension %u share memory", what, i);
   }
-  return STATUS_OK;
+  return check_own(a, what);
 }
 
 /* Shapes of shards are looked at where the placement is known; here only that no two elements share
@@ -122,11 +131,7 @@ static status take_sharded_output(run_call *c, ir_tensor t, uint32_t i, const ch
   TRY(take_shards(c, c->args.output_shards[i], t, i, f->outputs.len, what, &c->out));
   for (uint32_t r = 0; r < c->p->executor.ranks.n; r++) {
     const ir_array *a = &c->out.shards[r * f->outputs.len + i];
-    int64_t n;
-    bool empty = a->dtype && ir_array_count(a, &n) && n == 0;
-    for (uint32_t k = 0; a->dtype && !empty && k < a->rank; k++)
-      if (a->strides[k] == 0 && a->extents[k] > 1)
-        return fail(STATUS_BAD_USAGE, "%s: elements along dimension %u share memory", what, k);
+    if (a->dtype) TRY(check_own(a, what));
   }
   *whole = (ir_array){.dtype = ir_tensor_at(f, t)->dtype};
   check(ir_env_shape(&c->env, t, whole->extents, &whole->rank));
@@ -150,6 +155,51 @@ static status take_outputs(run_call *c) {
   return STATUS_OK;
 }
 
+/* ---- where they lie ---- */
+typedef struct operand_list {
+  api_operand *items;
+  size_t n;
+} operand_list;
+
+/* Whole tensors, and the shards of others. */
+static void list_side(run_call *c, const api_arrays *a, const ir_tensor *tensors, uint32_t n,
+                      const char *side, operand_list *list) {
+  bool is_output = a == &c->out;
+  for (uint32_t i = 0; i < n; i++) {
+    const char *what = label(c, side, tensors[i]);
+    bool sharded = api_is_sharded(a, i);
+    if (!sharded) list->items[list->n++] = (api_operand){&a->whole[i], what, is_output};
+    for (uint32_t r = 0; sharded && r < c->p->executor.ranks.n; r++)
+      if (a->shards[r * n + i].dtype)
+        list->items[list->n++] = (api_operand){&a->shards[r * n + i], what, is_output};
+  }
+}
+
+static operand_list list_operands(run_call *c) {
+  const ir_func *f = c->p->func;
+  size_t ranks = c->p->executor.ranks.n ? c->p->executor.ranks.n : 1;
+  size_t most = ranks * ((size_t)f->inputs.len + f->outputs.len);
+  operand_list list = {ARENA_ARRAY(c->memory, most, api_operand), 0};
+  list_side(c, &c->in, f->inputs.data, f->inputs.len, "input", &list);
+  list_side(c, &c->out, f->outputs.data, f->outputs.len, "output", &list);
+  return list;
+}
+
+/* Arrays of a device's memory that the run cannot use as they are get a copy that it can. */
+static status move_away(run_call *c, const operand_list *list, bool on_device) {
+  c->away.memory = &c->p->memory;
+  for (size_t i = 0; i < list->n; i++) {
+    const api_operand *o = &list->items[i];
+    ir_array *a = (ir_array *)o->array;
+    uint32_t space = 0;
+    if (!a->space) continue;
+    if (on_device && api_executor_takes(&c->p->executor, &c->env, &c->in, &c->out, a, &space))
+      continue;
+    TRY(api_away_move(&c->away, a, space, o->is_output));
+  }
+  return STATUS_OK;
+}
+
 /* The definition's shapes hold for its host program too: both speak of the same extents. */
 static status bind_body(void *context) {
   run_call *c = context;
@@ -157,9 +207,15 @@ static status bind_body(void *context) {
   status st = take_inputs(c);
   if (st == STATUS_OK) st = take_outputs(c);
   bool on_device = c->p->executor.device && !c->args.as_definition;
+  operand_list operands = {0};
+  if (st == STATUS_OK) {
+    operands = list_operands(c);
+    st = api_check_overlap(operands.items, operands.n, c->memory);
+  }
   if (st == STATUS_OK && on_device) {
     st = api_prove(c->p, &c->env, c->args.seed, c->memory, &c->found);
   }
+  if (st == STATUS_OK) st = move_away(c, &operands, on_device);
   if (st == STATUS_OK && on_device) {
     st = api_executor_run(&c->p->executor, &c->env, &c->in, &c->out, c->args.seed, c->args.profile);
   }
@@ -213,6 +269,7 @@ static status evaluate(run_call *c) {
   if (st == STATUS_OK) st = memory_guard(definition_body, c);
   (void)pthread_mutex_unlock(&c->p->lock);
   if (st == STATUS_OK) st = memory_guard(eval_body, c);
+  st = api_away_end(&c->away, st);
   arena_destroy(&memory);
   return st;
 }
@@ -222,6 +279,7 @@ static status execute(run_call *c) {
   (void)pthread_mutex_lock(&c->p->lock);
   c->memory = &c->p->scratch;
   status st = memory_guard(bind_body, c);
+  st = api_away_end(&c->away, st);
   check_world_report_destroy(&c->found);
   arena_reset(&c->p->scratch);
   (void)pthread_mutex_unlock(&c->p->lock);
@@ -231,6 +289,9 @@ static status execute(run_call *c) {
 weir_status weir_run(const weir_program *p, const weir_run_args *args) {
   if (!p || !args) return api_refuse("weir_run: an argument is NULL");
   run_call c = {.p = (weir_program *)p};
+  if (args->struct_size < offsetof(weir_run_args, seed))
+    return api_refuse("weir_run: struct_size is %zu; set it to sizeof(weir_run_args)",
+                      args->struct_size);
   size_t n = args->struct_size < sizeof c.args ? args->struct_size : sizeof c.args;
   memcpy(&c.args, args, n);
   if ((c.args.n_inputs && !c.args.inputs) || (c.args.n_outputs && !c.args.outputs))

@@ -63,6 +63,21 @@ static weir_status edit_shapes(weir_shapes *s, api_body body, void *context) {
   return api_edit(api_module(s->fusion), body, context);
 }
 
+/* A body that binds extents; when it is refused, all are as they were. */
+typedef bool bind_fn(weir_shapes *s, const void *context);
+
+static status bind_or_restore(weir_shapes *s, bind_fn *bind, const void *context, arena *scratch) {
+  uint32_t n = s->env.len;
+  int64_t *symbols = ARENA_ARRAY(scratch, n, int64_t);
+  const char **from = ARENA_ARRAY(scratch, n, const char *);
+  if (n) memcpy(symbols, s->env.symbols, n * sizeof *symbols);
+  if (n) memcpy(from, s->env.from, n * sizeof *from);
+  if (bind(s, context)) return STATUS_OK;
+  if (n) memcpy(s->env.symbols, symbols, n * sizeof *symbols);
+  if (n) memcpy(s->env.from, from, n * sizeof *from);
+  return STATUS_BAD_PROGRAM;
+}
+
 /* ---- definitions ---- */
 typedef struct define_call {
   weir_shapes *s;
@@ -71,8 +86,8 @@ typedef struct define_call {
 
 static bool bad_definition(ir_func *f, const char *text) {
   diag_error(&f->module->errors, api_nowhere,
-             "-D %.100s is not a definition: write t=6, or inp=6x32 for all extents; they are "
-             "integers from 0 to 2^63 - 1",
+             "-D %.100s is not a definition: write t=6, inp=6x32 for all extents, or several with "
+             "commas between them; extents are integers from 0 to 2^63 - 1",
              text);
   return false;
 }
@@ -96,7 +111,7 @@ static bool parse_extents(const char *text, int64_t *extents, uint32_t *rank) {
   return false;
 }
 
-static bool define(weir_shapes *s, const char *text) {
+static bool define_one(weir_shapes *s, const char *text) {
   ir_func *f = api_func(s->fusion);
   int64_t extents[IR_MAX_RANK];
   uint32_t rank;
@@ -114,10 +129,19 @@ static bool define(weir_shapes *s, const char *text) {
   return ir_bind_name(&s->env, name, extents[0]);
 }
 
+/* "t=6,n=4": names of the language have no commas. */
+static bool define_all(weir_shapes *s, const void *context) {
+  for (const char *text = context;; text++) {
+    size_t length = strcspn(text, ",");
+    if (!define_one(s, arena_string(&s->memory, text, length))) return false;
+    text += length;
+    if (*text == '\0') return true;
+  }
+}
+
 static status define_body(arena *scratch, void *context) {
-  (void)scratch;
   define_call *c = context;
-  return define(c->s, c->text) ? STATUS_OK : STATUS_BAD_PROGRAM;
+  return bind_or_restore(c->s, define_all, c->text, scratch);
 }
 
 weir_status weir_shapes_define(weir_shapes *s, const char *definition) {
@@ -135,14 +159,17 @@ typedef struct input_call {
   const char *from;
 } input_call;
 
+static bool bind_input(weir_shapes *s, const void *context) {
+  const input_call *c = context;
+  ir_tensor t = api_tensor(api_func(s->fusion), c->input);
+  if (!t.id) return false;
+  const char *from = arena_printf(&s->memory, "%s", c->from);
+  return ir_bind_shape(&s->env, t, c->extents, (uint32_t)c->rank, from);
+}
+
 static status input_body(arena *scratch, void *context) {
-  (void)scratch;
   input_call *c = context;
-  ir_tensor t = api_tensor(api_func(c->s->fusion), c->input);
-  if (!t.id) return STATUS_BAD_PROGRAM;
-  const char *from = arena_printf(&c->s->memory, "%s", c->from);
-  bool good = ir_bind_shape(&c->s->env, t, c->extents, (uint32_t)c->rank, from);
-  return good ? STATUS_OK : STATUS_BAD_PROGRAM;
+  return bind_or_restore(c->s, bind_input, c, scratch);
 }
 
 weir_status weir_shapes_input(weir_shapes *s, weir_tensor input, const int64_t *extents,

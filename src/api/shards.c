@@ -3,11 +3,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/memory.h"
 #include "api/program.h"
 
 /* ---- devices ---- */
 weir_status weir_program_devices(const weir_program *p, weir_devices *result) {
   if (!p || !result) return api_refuse("weir_program_devices: an argument is NULL");
+  if (api_check_size(result->struct_size, "weir_program_devices") != WEIR_OK) return WEIR_BAD_USAGE;
   const api_ranks *r = &p->executor.ranks;
   weir_devices d = {.struct_size = result->struct_size, .count = 1, .world = 1};
   if (p->executor.device)
@@ -111,6 +113,7 @@ static weir_status call(shard_call *c, api_body body) {
 weir_status weir_program_shard(const weir_program *p, const weir_shapes *s, weir_side side,
                                size_t i, int64_t device, weir_shard *result) {
   if (!p || !s || !result) return api_refuse("weir_program_shard: an argument is NULL");
+  if (api_check_size(result->struct_size, "weir_program_shard") != WEIR_OK) return WEIR_BAD_USAGE;
   shard_call c = {.p = (weir_program *)p, .shapes = s, .side = side, .i = i, .device = device};
   weir_status st = call(&c, shard_body);
   if (st != WEIR_OK) return st;
@@ -136,6 +139,7 @@ typedef struct join_state {
   ir_array *shards; /* by device of this process */
   uint64_t *hashes; /* by device of the world */
   ir_array whole;
+  api_away *away; /* of arrays that the host does not reach */
 } join_state;
 
 static status take_shards(join_state *j) {
@@ -145,6 +149,7 @@ static status take_shards(join_state *j) {
     int64_t device = (int64_t)j->ranks->first + r;
     if (given) TRY(api_view(given, j->name, &j->shards[r]));
     TRY(api_shard_check(side_text(c->side), j->name, &j->pieces[device], device, &j->shards[r]));
+    if (j->shards[r].space) TRY(api_away_move(j->away, &j->shards[r], 0, false));
   }
   return STATUS_OK;
 }
@@ -159,6 +164,7 @@ static status take_whole(join_state *j) {
     if (piece->present && !same)
       return fail(STATUS_BAD_USAGE, "the whole %s does not have the tensor's shape", j->name);
   }
+  if (j->whole.space) TRY(api_away_move(j->away, &j->whole, 0, true));
   return STATUS_OK;
 }
 
@@ -208,8 +214,17 @@ static status assemble(const join_state *j, const allocator *memory) {
   return STATUS_OK;
 }
 
+/* Nothing of it takes memory of an arena, which would not come back to free copies. */
+static status join_arrays(join_state *j, const allocator *memory) {
+  TRY(take_shards(j));
+  TRY(take_whole(j));
+  TRY(compare(j));
+  return assemble(j, memory);
+}
+
 static status join(arena *scratch, const shard_call *c) {
-  join_state j = {.c = c, .ranks = &c->p->executor.ranks};
+  api_away away = {.memory = &c->p->memory};
+  join_state j = {.c = c, .ranks = &c->p->executor.ranks, .away = &away};
   ir_tensor t = {0};
   TRY(tensor_of(c, &t));
   TRY(bind_host(c, scratch, &j.env));
@@ -218,10 +233,7 @@ static status join(arena *scratch, const shard_call *c) {
   j.shards = ARENA_ARRAY(scratch, j.ranks->n, ir_array);
   j.hashes = ARENA_ARRAY(scratch, j.ranks->world, uint64_t);
   for (int64_t d = 0; d < j.ranks->world; d++) TRY(piece_of(c, &j.env, d, &j.pieces[d]));
-  TRY(take_shards(&j));
-  TRY(take_whole(&j));
-  TRY(compare(&j));
-  return assemble(&j, &c->p->memory);
+  return api_away_end(&away, join_arrays(&j, &c->p->memory));
 }
 
 static status join_body(arena *scratch, void *context) {

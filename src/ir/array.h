@@ -1,4 +1,4 @@
-/* Arrays: concrete values of tensors in host memory, with strides counted in elements.
+/* Arrays: concrete values of tensors in memory, with strides counted in elements.
  *
  * An array does not own its memory; whoever allocated it does. A stride may be 0 (expanded) or
  * negative. Rank 0 is one element. */
@@ -15,6 +15,9 @@ typedef struct ir_array {
   int64_t extents[IR_MAX_RANK];
   int64_t strides[IR_MAX_RANK];
   void *data;
+  /* Where the data lie: 0 is memory that the host reaches. Others belong to devices (runtime/device.h);
+   * the functions here must not be given those, except where only the shape counts. */
+  uint32_t space;
 } ir_array;
 
 /* Elements, and bytes of a dense copy. False on overflow of 63 bits. */
@@ -33,5 +36,14 @@ void *ir_array_at(const ir_array *a, const int64_t *index);
 bool ir_array_next(const ir_array *a, int64_t *index);
 /* Copies elementwise between arrays of equal extents, converting dtype. */
 void ir_array_copy(const ir_array *to, const ir_array *from);
+
+/* ---- which bytes an array has (overlap.c) ---- */
+/* From the first byte to the end of the last, relative to `data`; 0 and 0 for an empty array. False on
+ * overflow of 63 bits. */
+bool ir_array_span(const ir_array *a, int64_t *first, int64_t *end);
+/* Do two positions of the array share memory? Do two arrays? Both need spans that do not overflow. Exact,
+ * except for strides where finding out would take long: those count as sharing. */
+bool ir_array_shares(const ir_array *a);
+bool ir_arrays_overlap(const ir_array *a, const ir_array *b);
 
 #endif

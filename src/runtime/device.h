@@ -72,12 +72,24 @@ typedef struct rt_outcome {
   uint32_t path_len;
 } rt_outcome;
 
+/* Memory of devices that the host does not reach. `space` of an array (ir/array.h) is 1 + the number of
+ * the device's part that has it: of a GPU. No device needs to be open. */
+typedef struct rt_memory_ops {
+  /* Is there memory of that space at `p`? BAD_USAGE says what is there, `what` names the tensor. */
+  status (*verify)(uint32_t space, const void *p, const char *what);
+  status (*alloc)(uint32_t space, size_t size_bytes, void **result);
+  void (*free)(uint32_t space, void *block);
+  /* Between arrays of one dtype and equal extents, any strides, in any spaces; returns when it is done. */
+  status (*copy)(const ir_array *to, const ir_array *from);
+} rt_memory_ops;
+
 typedef struct rt_device_ops {
   const char *name;
-  const char *summary;  /* one sentence, for `weir list devices` */
-  bool virtual_clock;   /* spans tell simulated time */
-  bool takes_adversary; /* options.adversarial means something */
-  uint32_t carriers;    /* bit c: options.carrier may be c */
+  const char *summary;         /* one sentence, for `weir list devices` */
+  bool virtual_clock;          /* spans tell simulated time */
+  bool takes_adversary;        /* options.adversarial means something */
+  uint32_t carriers;           /* bit c: options.carrier may be c */
+  const rt_memory_ops *memory; /* begin() takes addresses there too; NULL: it has none of its own */
   /* What it opens may have other operations (the adversary): go on through (*result)->ops. */
   status (*open)(const rt_device_options *options, const allocator *memory, rt_device **result);
   void (*close)(rt_device *device); /* accepts NULL */
@@ -103,7 +115,8 @@ typedef struct rt_device_ops {
                         uint32_t n, rt_loaded **result);
   void (*unload)(rt_loaded *loaded); /* accepts NULL */
 
-  /* inputs and outputs: base addresses, one per slot. spans: room for n_tasks + n_posts of them, or
+  /* inputs and outputs: base addresses, one per slot; NULL for an output that nobody wants, on devices
+   * with memory of their own. spans: room for n_tasks + n_posts of them, or
    * NULL; the k-th launch in plan order fills spans[k], post number p fills spans[n_tasks + p], and one
    * that did not run because of an earlier error leaves an empty span. A device serves one run at a time: begin() waits for the
    * run before. After a begin() that succeeded, finish() must be called, by the same thread. */

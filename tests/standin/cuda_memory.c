@@ -20,7 +20,7 @@ struct block {
   CUdeviceptr at;
   size_t size_bytes;
   CUcontext gpu; /* NULL: pinned */
-  bool freed, imported, closed, registered;
+  bool freed, imported, closed, registered, managed;
   int file;
   char *pages;
   size_t pages_bytes; /* with the last, which is closed */
@@ -38,7 +38,7 @@ static block *find(CUdeviceptr p, bool freed) {
 }
 
 const block *block_at(CUdeviceptr p) { return find(p, false); }
-CUcontext block_gpu(const block *b) { return b->gpu; }
+CUcontext block_gpu(const block *b) { return b->managed ? NULL : b->gpu; }
 
 uint32_t memory_live(CUcontext gpu) {
   uint32_t n = 0;
@@ -62,7 +62,7 @@ bool op_is_good(const op *o) {
   for (size_t i = 0; i < o->n_ranges; i++) {
     const standin_range *r = &o->ranges[i];
     if (!range_is_good(r->at, r->size_bytes, o->name)) return false;
-    CUcontext owner = find(r->at, false)->gpu;
+    CUcontext owner = block_gpu(find(r->at, false));
     if (!o->is_kernel || !owner || owner == o->gpu || o->gpu->peer[owner->index]) continue;
     standin_misuse("%s on GPU %d uses memory of GPU %d, to which it has no access", o->name,
                    o->gpu->index, owner->index);
@@ -79,7 +79,7 @@ static void protect(block *b, int how) {
 bool memory_close(const op *o) {
   bool any = false;
   for (block *b = blocks; b && o->is_kernel && standin.n_gpus > 1; b = b->next) {
-    if (b->freed || !b->gpu || b->gpu == o->gpu || o->gpu->peer[b->gpu->index]) continue;
+    if (b->freed || !block_gpu(b) || b->gpu == o->gpu || o->gpu->peer[b->gpu->index]) continue;
     protect(b, PROT_NONE);
     any = true;
   }
@@ -184,6 +184,19 @@ CUresult cuMemAlloc(CUdeviceptr *p, size_t size_bytes) {
   return CUDA_SUCCESS;
 }
 
+/* Memory that the host and all GPUs use. */
+CUresult cuMemAllocManaged(CUdeviceptr *p, size_t size_bytes, unsigned flags) {
+  ENTER(cuMemAllocManaged);
+  (void)flags;
+  CUresult r = begin_change("cuMemAllocManaged");
+  if (r != CUDA_SUCCESS) return r;
+  block *b = make(size_bytes, current());
+  if (!b) return CUDA_ERROR_OUT_OF_MEMORY;
+  b->managed = true;
+  *p = b->at;
+  return CUDA_SUCCESS;
+}
+
 static CUresult free_block(CUdeviceptr p, const char *function, bool pinned) {
   CUresult r = begin_change(function);
   if (r != CUDA_SUCCESS) return r;
@@ -277,9 +290,11 @@ static CUresult attribute(const block *b, CUpointer_attribute which, void *value
   unsigned kind = b->gpu ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
   int ordinal = b->gpu ? b->gpu->index : 0;
   unsigned long long id = b->id;
+  unsigned managed = b->managed;
   switch ((int)which) {
   case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: memcpy(value, &kind, sizeof kind); break;
   case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: memcpy(value, &ordinal, sizeof ordinal); break;
+  case CU_POINTER_ATTRIBUTE_IS_MANAGED: memcpy(value, &managed, sizeof managed); break;
   case CU_POINTER_ATTRIBUTE_BUFFER_ID: memcpy(value, &id, sizeof id); break;
   case CU_POINTER_ATTRIBUTE_CONTEXT: memcpy(value, &b->gpu, sizeof(CUcontext)); break;
   case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: memcpy(value, &b->at, sizeof b->at); break;
@@ -304,6 +319,7 @@ CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute *which, void **v
     CUresult r = CUDA_SUCCESS;
     int none = which[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ? -2 : 0;
     if (b) r = attribute(b, which[i], values[i]);
+    else if (which[i] == CU_POINTER_ATTRIBUTE_CONTEXT) memset(values[i], 0, sizeof(CUcontext));
     else memcpy(values[i], &none, sizeof none);
     if (r != CUDA_SUCCESS) return r;
   }

@@ -85,6 +85,51 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext there, CUdeviceptr from, CU
   return copy(s, "cuMemcpyPeerAsync", to, from, size_bytes, false, false);
 }
 
+/* Rows of bytes; each side is of the host, or told by its address. */
+typedef struct rows_args {
+  char *to;
+  const char *from;
+  size_t to_pitch, from_pitch, width, height;
+} rows_args;
+
+static void run_rows(op *o) {
+  const rows_args *a = o->args;
+  for (size_t i = 0; i < a->height; i++)
+    memmove(a->to + i * a->to_pitch, a->from + i * a->from_pitch, a->width);
+}
+
+CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D *c, CUstream s) {
+  ENTER(cuMemcpy2DAsync);
+  static const char name[] = "cuMemcpy2DAsync";
+  bool to_host = c->dstMemoryType == CU_MEMORYTYPE_HOST;
+  bool from_host = c->srcMemoryType == CU_MEMORYTYPE_HOST;
+  rows_args a = {to_host ? c->dstHost : (char *)(uintptr_t)c->dstDevice,
+                 from_host ? c->srcHost : (const char *)(uintptr_t)c->srcDevice,
+                 c->dstPitch,
+                 c->srcPitch,
+                 c->WidthInBytes,
+                 c->Height};
+  if (!stream_is_good(&s)) return CUDA_ERROR_INVALID_HANDLE;
+  if (c->srcXInBytes || c->srcY || c->dstXInBytes || c->dstY)
+    return MISUSE(CUDA_ERROR_INVALID_VALUE, "%s: offsets are not modelled", name);
+  if (a.height > 1 && (a.to_pitch < a.width || a.from_pitch < a.width))
+    return MISUSE(CUDA_ERROR_INVALID_VALUE, "%s: rows overlap", name);
+  if (a.width == 0 || a.height == 0) return CUDA_SUCCESS;
+  size_t to_bytes = (a.height - 1) * a.to_pitch + a.width;
+  size_t from_bytes = (a.height - 1) * a.from_pitch + a.width;
+  CUdeviceptr to = (CUdeviceptr)(uintptr_t)a.to, from = (CUdeviceptr)(uintptr_t)a.from;
+  if (to_host ? !host_is_good(a.to, to_bytes, name) : !range_is_good(to, to_bytes, name))
+    return CUDA_ERROR_INVALID_VALUE;
+  if (from_host ? !host_is_good(a.from, from_bytes, name) : !range_is_good(from, from_bytes, name))
+    return CUDA_ERROR_INVALID_VALUE;
+  op *o = op_new(name, s, sizeof a);
+  memcpy(o->args, &a, sizeof a);
+  o->run = run_rows;
+  if (!to_host) op_touch(o, to, to_bytes);
+  if (!from_host) op_touch(o, from, from_bytes);
+  return submit(s, o);
+}
+
 static CUresult copy_now(const char *name, CUdeviceptr to, CUdeviceptr from, size_t size_bytes,
                          bool to_host, bool from_host) {
   CUstream s = NULL;

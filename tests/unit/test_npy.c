@@ -87,7 +87,7 @@ static void test_round_trips(void) {
 
 static void test_strided_save(void) {
   float data[6] = {1, 2, 3, 4, 5, 6};
-  ir_array a = {IR_F32, 2, {3, 2}, {1, 3}, data}, b;
+  ir_array a = {IR_F32, 2, {3, 2}, {1, 3}, data, 0}, b;
   const char *path = path_of("strided.npy");
   EXPECT_INT(rt_npy_save(&(const ir_array *){&a}, &path, 1, &memory_default), STATUS_OK);
   EXPECT_INT(rt_npy_load(path, &memory_default, &b), STATUS_OK);
@@ -289,7 +289,7 @@ static void test_fill(void) {
 /* The value at a position does not depend on the strides or on what else is filled. */
 static void test_fill_depends_on_position(void) {
   float rows[6], columns[6];
-  ir_array a = {IR_F32, 2, {2, 3}, {3, 1}, rows}, b = {IR_F32, 2, {2, 3}, {1, 2}, columns};
+  ir_array a = {IR_F32, 2, {2, 3}, {3, 1}, rows, 0}, b = {IR_F32, 2, {2, 3}, {1, 2}, columns, 0};
   rt_fill(&a, RT_FILL_NORMAL, 5, "x");
   rt_fill(&b, RT_FILL_NORMAL, 5, "x");
   for (int i = 0; i < 2; i++)
@@ -302,7 +302,7 @@ static void test_fill_depends_on_position(void) {
 
 static rt_comparison compare(double a0, double a1, double b0, double b1, ir_dtype least) {
   double a[2] = {a0, a1}, b[2] = {b0, b1};
-  ir_array x = {IR_F64, 1, {2}, {1}, a}, y = {IR_F64, 1, {2}, {1}, b};
+  ir_array x = {IR_F64, 1, {2}, {1}, a, 0}, y = {IR_F64, 1, {2}, {1}, b, 0};
   return rt_compare(&x, &y, least);
 }
 

@@ -228,6 +228,7 @@ const rt_device_ops rt_device_cuda = {
     .summary = "streams of NVIDIA GPUs; several devices may share one",
     .takes_adversary = true,
     .carriers = 1u << RT_CARRIER_NCCL | 1u << RT_CARRIER_CUDA_IPC,
+    .memory = &cuda_memory,
     .open = device_open,
     .close = device_close,
     .attach = device_attach,

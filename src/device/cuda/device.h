@@ -8,9 +8,9 @@
  * compiled, an algorithm for every matrix product, a stream per stream of the plan, an event wherever
  * one stream waits for another. A run issues the steps and never blocks before finish().
  *
- * The caller's arrays. Those in device memory (of the rank's GPU, aligned to 256 bytes) are used where
- * they are. All others have a place in the rank's block: they are copied there by begin(), and outputs
- * back by finish(). */
+ * The caller's arrays. Those in memory of the rank's GPU, and managed ones, are used where they are if they
+ * are aligned to CUDA_BUFFER_ALIGN. All others have a place in the rank's block: they are copied there by
+ * begin(), and outputs back by finish(). */
 #ifndef WEIR_DEVICE_CUDA_DEVICE_H
 #define WEIR_DEVICE_CUDA_DEVICE_H
 
@@ -34,6 +34,10 @@ enum {
  * it has when the call, or the run that it began, is over. */
 CUcontext cuda_caller_enter(const cuda_vendor *cu);
 void cuda_caller_leave(const cuda_vendor *cu, CUcontext caller);
+
+/* ---- memory of the caller's ---- */
+/* Arrays wherever they are, without an open device (memory.c). */
+extern const rt_memory_ops cuda_memory;
 
 /* ---- GPUs ---- */
 typedef struct cuda_gpu {

@@ -3,7 +3,7 @@
 #include <string.h>
 
 enum { C, A, B, BIAS, N_SIDES };
-enum { BUFFER_ALIGN = 64, MOST_WORKSPACE = 32 << 20 };
+enum { POOL_ALIGN = 64, MOST_WORKSPACE = 32 << 20 };
 
 /* The result's dimensions but the last, as every side steps along them. */
 typedef struct product {
@@ -145,19 +145,21 @@ static bool lay(int64_t rows, int64_t row_step, int64_t columns, int64_t column_
   return false;
 }
 
-static int64_t alignment(const rt_view *v, int64_t first) {
+/* The caller's memory may begin at any multiple of CUDA_BUFFER_ALIGN. */
+static int64_t alignment(const rt_plan *plan, const rt_view *v, int64_t first) {
   int64_t size = (int64_t)ir_dtype_size_bytes(v->dtype);
-  int64_t bits = v->offset_bytes | first * size | BUFFER_ALIGN;
+  bool is_ours = plan->buffers[v->buffer].kind == RT_BUFFER_POOL;
+  int64_t bits = v->offset_bytes | first * size | (is_ours ? POOL_ALIGN : CUDA_BUFFER_ALIGN);
   return bits & -bits;
 }
 
 static void set_alignments(const product *p, cuda_matmul_shape *s) {
   uint32_t a = s->swapped ? B : A, b = s->swapped ? A : B;
   const rt_plan *plan = p->plan;
-  s->align_a = alignment(view_of(plan, p->task, a - 1), p->first[a]);
-  s->align_b = alignment(view_of(plan, p->task, b - 1), p->first[b]);
-  s->align_d = alignment(p->result, 0);
-  if (s->has_bias) s->align_bias = alignment(view_of(plan, p->task, 2), p->first[BIAS]);
+  s->align_a = alignment(plan, view_of(plan, p->task, a - 1), p->first[a]);
+  s->align_b = alignment(plan, view_of(plan, p->task, b - 1), p->first[b]);
+  s->align_d = alignment(plan, p->result, 0);
+  if (s->has_bias) s->align_bias = alignment(plan, view_of(plan, p->task, 2), p->first[BIAS]);
 }
 
 /* The result by rows is the product the other way round, by columns. */

@@ -180,29 +180,30 @@ static bool replays(const cuda_loaded *l) {
 }
 
 /* ---- the caller's arrays ---- */
-/* Whether a pointer is to memory of a GPU, and of which. */
-static bool is_on_device(const cuda_loaded *l, const void *p, uint32_t *gpu) {
+/* Whether the caller's memory is memory of a GPU, and of which; managed memory is of any. */
+static void find_array(const cuda_loaded *l, cuda_external *e) {
   CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                 CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
-  unsigned kind = 0;
+                                 CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                 CU_POINTER_ATTRIBUTE_IS_MANAGED};
+  unsigned kind = 0, managed = 0;
   int ordinal = -1;
-  void *values[] = {&kind, &ordinal};
-  CUdeviceptr address = (CUdeviceptr)(uintptr_t)p;
-  if (!p || l->cu->cuPointerGetAttributes(2, which, values, address) != CUDA_SUCCESS) return false;
-  *gpu = (uint32_t)ordinal;
-  return kind == CU_MEMORYTYPE_DEVICE;
+  void *values[] = {&kind, &ordinal, &managed};
+  CUdeviceptr p = (CUdeviceptr)(uintptr_t)e->caller;
+  e->on_device = p && l->cu->cuPointerGetAttributes(3, which, values, p) == CUDA_SUCCESS &&
+                 (kind == CU_MEMORYTYPE_DEVICE || managed);
+  e->gpu = managed ? l->ranks[e->rank].gpu : (uint32_t)ordinal;
 }
 
 /* The caller's own memory, if the rank's GPU can use it as it is; else 0. */
 static CUdeviceptr usable(const cuda_external *e, uint32_t gpu) {
   CUdeviceptr p = (CUdeviceptr)(uintptr_t)e->caller;
-  return e->on_device && !e->is_shared && e->gpu == gpu && p % CUDA_ALIGN == 0 ? p : 0;
+  return e->on_device && !e->is_shared && e->gpu == gpu && p % CUDA_BUFFER_ALIGN == 0 ? p : 0;
 }
 
 static status copy_in(cuda_loaded *l, const cuda_external *e, bool *copied) {
   size_t bytes = (size_t)plan_of(l)->buffers[e->buffer].size_bytes;
   CUstream stream = l->streams[cuda_main_stream(l, e->rank)].handle;
-  if (e->used != e->place || !e->copies_in || bytes == 0) return STATUS_OK;
+  if (e->used != e->place || !e->copies_in || bytes == 0 || !e->caller) return STATUS_OK;
   TRY(cuda_try(make_current(l, e->rank), "making a context current"));
   *copied = true;
   if (e->on_device)
@@ -216,7 +217,7 @@ static status copy_in(cuda_loaded *l, const cuda_external *e, bool *copied) {
 static status copy_out(cuda_loaded *l, const cuda_external *e, bool *copied) {
   size_t bytes = (size_t)plan_of(l)->buffers[e->buffer].size_bytes;
   CUstream stream = l->streams[cuda_main_stream(l, e->rank)].handle;
-  if (e->used != e->place || !e->is_output || bytes == 0) return STATUS_OK;
+  if (e->used != e->place || !e->is_output || bytes == 0 || !e->caller) return STATUS_OK;
   *copied = true;
   TRY(cuda_try(make_current(l, e->rank), "making a context current"));
   if (e->on_device)
@@ -247,7 +248,7 @@ static status take_arrays(cuda_loaded *l, void *const *inputs, void *const *outp
     if (!cuda_is_here(l, e->rank)) continue;
     e->caller = e->is_output ? outputs[b->slot - before * own->n_outputs]
                              : inputs[b->slot - before * own->n_inputs];
-    e->on_device = is_on_device(l, e->caller, &e->gpu);
+    find_array(l, e);
     CUdeviceptr theirs = usable(e, l->ranks[e->rank].gpu), used = theirs ? theirs : e->place;
     if (used != e->used) l->moved = true;
     e->used = used;
