@@ -54,7 +54,7 @@ case $mode in
     mkdir "$log/lib"
     ln -s "$build/tests/standin/libcuda.so.1" "$build/tests/standin/libcublasLt.so.13" "$log/lib"
     export LD_LIBRARY_PATH=$log/lib XDG_CACHE_HOME=$build/kernels WEIR_STANDIN_KERNELS=skip
-    export WEIR_STANDIN_ORDER=eager
+    export WEIR_STANDIN_ORDER=eager WEIR_CUDNN_LIBRARY=none
     [ $# -gt 0 ] || rm -rf "$build/kernels"
     at_once=${AT_ONCE:-$(nproc)} threads=${THREADS:-$(nproc)}
     all='conform seeds programs examples random'

@@ -28,7 +28,7 @@ static status collect(void *context) {
     cuda_task *task = &l->tasks[t];
     if (task->n_calls == 0 || !is_mine(c, l->streams[task->stream].rank)) continue;
     for (uint32_t i = 0; i < task->n_calls; i++)
-      if (!task->calls[i].matmul) want(c, task->calls[i].launch, &task->calls[i].function);
+      if (task->calls[i].launch) want(c, task->calls[i].launch, &task->calls[i].function);
   }
   for (uint32_t f = 0; f < l->order.folds.len; f++) {
     if (!is_mine(c, l->order.folds.data[f].rank)) continue;

@@ -29,6 +29,7 @@ static void close_gpu(cuda_device *d, cuda_gpu *g) {
   if (!g->context) return;
   (void)d->cu->cuCtxSetCurrent(g->context);
   cuda_matmuls_destroy(d->cu, g->matmuls, d->memory);
+  cuda_att_close(&g->attention, d->cu, d->memory);
   cuda_programs_close(g->programs);
   if (g->lt) (void)d->cu->cublasLtDestroy(g->lt);
   (void)d->cu->cuCtxSetCurrent(NULL);

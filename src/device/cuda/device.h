@@ -16,6 +16,7 @@
 
 #include <pthread.h>
 
+#include "device/cuda/attention.h"
 #include "device/cuda/matmul.h"
 #include "device/cuda/nccl.h"
 #include "device/cuda/order.h"
@@ -48,6 +49,7 @@ typedef struct cuda_gpu {
   cublasLtHandle_t lt;
   cuda_matmul *matmuls; /* all that were prepared, of whatever plan */
   CUfunction delay;     /* of the adversary; NULL: none */
+  cuda_att_library attention;
 } cuda_gpu;
 
 typedef struct cuda_device {
@@ -72,19 +74,22 @@ NODISCARD status cuda_gpu_open(cuda_device *d, uint32_t gpu);
 NODISCARD status cuda_gpu_connect(cuda_device *d, uint32_t a, uint32_t b, bool *can);
 
 /* ---- loaded plans ---- */
-/* One launch of a kernel, or one product by the library. */
+/* One launch of a kernel, or one product or attention by a library. */
 typedef struct cuda_call {
-  const cuda_matmul *matmul; /* NULL: a kernel */
+  const cuda_matmul *matmul;
+  const cuda_attention *attention; /* both NULL: a kernel */
+  float scale;                     /* of attention */
   CUfunction function;
   const cg_launch *launch;
   uint32_t n_pointers;
   const cg_pointer *pointers; /* what the addresses are made of */
-  CUdeviceptr *addresses; /* argument 0 of a kernel; of a product: the result and its operands */
-  size_t workspace_at;    /* of a product: where in the scratch memory its workspace begins */
+  CUdeviceptr *addresses;     /* argument 0 of a kernel; of a product: the result and its operands;
+                           * of attention: its sides */
+  size_t workspace_at;        /* of a library: where in the scratch memory its workspace begins */
 } cuda_call;
 
 typedef struct cuda_task {
-  const cuda_kernel *kernel; /* NULL: a product by the library */
+  const cuda_kernel *kernel; /* NULL: a library computes it */
   cuda_call *calls;
   uint32_t n_calls;
   uint32_t instr, launch; /* in `base.plan`; how many launches stand before it */
@@ -181,6 +186,7 @@ struct cuda_loaded {
   uint32_t issued; /* steps */
   CUresult failed; /* the first call of the driver that failed */
   cublasStatus_t failed_lt;
+  int failed_dnn; /* of cuDNN; 0: none */
   uint32_t failed_step;
   cuda_nccl_error failed_nccl;
   uint32_t current_gpu;

@@ -40,7 +40,7 @@ typedef struct cuda_indexed {
 } cuda_indexed;
 
 /* Launches [first, first + n_launches) compute `task` of `plan`. Its views begin at `starts`: the result,
- * then the operands. A device that has a library for the task may call that in their place. */
+ * then the operands, then further results. A device that has a library for the task may call that in their place. */
 typedef struct cuda_part {
   uint32_t first, n_launches;
   const rt_plan *plan; /* NULL: no operation of its own */

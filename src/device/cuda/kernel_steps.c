@@ -196,9 +196,11 @@ static void lead(split *s, const rt_task *t, cg_launch *l) {
 }
 
 static const cg_pointer *starts_of(const split *s, const rt_task *t) {
-  cg_pointer *starts = ARENA_ARRAY(s->memory, t->n_operands + (size_t)1, cg_pointer);
-  for (uint32_t k = 0; k <= t->n_operands; k++) {
-    bool is_view = k == 0 || t->operands[k - 1].kind == RT_OPERAND_VIEW;
+  uint32_t n = 1 + t->n_operands + t->n_more;
+  cg_pointer *starts = ARENA_ARRAY(s->memory, n, cg_pointer);
+  for (uint32_t k = 0; k < n; k++) {
+    bool is_operand = k > 0 && k <= t->n_operands;
+    bool is_view = !is_operand || t->operands[k - 1].kind == RT_OPERAND_VIEW;
     if (is_view) starts[k] = led(s, t, &(cg_pointer){k, 0});
   }
   return starts;

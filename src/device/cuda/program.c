@@ -233,6 +233,60 @@ static status try_matmul(cuda_loaded *l, const cuda_task *t, const rt_plan *plan
   return STATUS_OK;
 }
 
+static status open_attention(const cuda_loaded *l, cuda_gpu *g) {
+  int processors = 0;
+  if (g->attention.dnn || g->attention.why) return STATUS_OK;
+  TRY(cuda_try(
+      l->cu->cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, g->id),
+      "asking for the multiprocessors"));
+  cuda_att_open(&g->attention, g->major, g->minor, processors);
+  return STATUS_OK;
+}
+
+static void place_attention(cuda_loaded *l, const cuda_att_places *places, const cg_pointer *starts,
+                            cuda_call *call) {
+  cg_pointer *pointers = ARENA_ARRAY(&l->memory, N_ATT_SIDES, cg_pointer);
+  for (uint32_t i = 0; i < N_ATT_SIDES; i++) {
+    pointers[i] = starts[places->start[i] == ATT_NO_START ? 0 : places->start[i]];
+    pointers[i].offset_bytes += places->offset_bytes[i];
+  }
+  call->scale = places->scale;
+  call->n_pointers = N_ATT_SIDES;
+  call->pointers = pointers;
+  call->addresses = ARENA_ARRAY(&l->memory, N_ATT_SIDES, CUdeviceptr);
+}
+
+/* The same of attention that cuDNN takes. */
+static status try_attention(cuda_loaded *l, const cuda_task *t, const rt_plan *plan,
+                            const rt_task *task, const cg_pointer *starts, cuda_call *call) {
+  cuda_att_shape shape;
+  cuda_att_places places;
+  const char *why;
+  cuda_stream *s = &l->streams[t->on];
+  cuda_gpu *g = gpu_of(l, s->rank);
+  if (!cuda_att_is(task)) return STATUS_OK;
+  if (!cuda_att_shape_of(plan, task, &shape, &places, &why)) {
+    cuda_att_explain(&shape, NULL, why);
+    return STATUS_OK;
+  }
+  TRY(make_current(l, s->rank));
+  TRY(open_attention(l, g));
+  TRY(cuda_attention_get(&g->attention, l->cu, &shape, l->device->memory, &call->attention));
+  cuda_att_explain(&shape, call->attention, g->attention.why);
+  if (!call->attention) return STATUS_OK;
+  place_attention(l, &places, starts, call);
+  need_scratch(s, call->workspace_at + cuda_attention_scratch(call->attention));
+  return STATUS_OK;
+}
+
+static bool is_by_library(const cuda_call *c) { return c->matmul || c->attention; }
+
+static status try_library(cuda_loaded *l, const cuda_task *t, const rt_plan *plan,
+                          const rt_task *task, const cg_pointer *starts, cuda_call *call) {
+  TRY(try_matmul(l, t, plan, task, starts, call));
+  return call->matmul ? STATUS_OK : try_attention(l, t, plan, task, starts, call);
+}
+
 typedef struct kernel_key {
   const cuda_loaded *l;
   const rt_task *task;
@@ -285,22 +339,23 @@ static status make_calls(cuda_loaded *l, cuda_task *t) {
     const cuda_part *p = &k->parts[i];
     cuda_call *call = &t->calls[t->n_calls];
     call->workspace_at = round_up(k->code.scratch_bytes);
-    if (p->task) TRY(try_matmul(l, t, p->plan, p->task, p->starts, call));
-    if (call->matmul) t->n_calls++;
+    if (p->task) TRY(try_library(l, t, p->plan, p->task, p->starts, call));
+    if (is_by_library(call)) t->n_calls++;
     else add_calls(l, t, p->first, p->n_launches);
   }
   return STATUS_OK;
 }
 
-/* The operands of a task where it has them. */
-static const cg_pointer own_starts[CUDA_MATMUL_SIDES] = {{0, 0}, {1, 0}, {2, 0}, {3, 0}};
+/* The operands and results of a task where it has them. */
+static const cg_pointer own_starts[] = {{0, 0}, {1, 0}, {2, 0}, {3, 0}, {4, 0},
+                                        {5, 0}, {6, 0}, {7, 0}, {8, 0}, {9, 0}};
 
-static status find_product(cuda_loaded *l, uint32_t t) {
+static status find_library(cuda_loaded *l, uint32_t t) {
   const rt_task *task = &plan_of(l)->tasks[t];
   cuda_call call = {.matmul = NULL};
   if (task->body) return STATUS_OK;
-  TRY(try_matmul(l, &l->tasks[t], plan_of(l), task, own_starts, &call));
-  if (!call.matmul) return STATUS_OK;
+  TRY(try_library(l, &l->tasks[t], plan_of(l), task, own_starts, &call));
+  if (!is_by_library(&call)) return STATUS_OK;
   l->tasks[t].calls = ARENA_NEW(&l->memory, cuda_call);
   *l->tasks[t].calls = call;
   l->tasks[t].n_calls = 1;
@@ -313,7 +368,7 @@ static status find_kernels(void *context) {
   table_init(&known, &l->memory);
   for (uint32_t t = 0; t < plan_of(l)->n_tasks; t++) {
     if (!l->tasks[t].is_here) continue;
-    TRY(find_product(l, t));
+    TRY(find_library(l, t));
     if (l->tasks[t].n_calls > 0) continue;
     TRY(find_kernel(l, &known, t));
     TRY(make_calls(l, &l->tasks[t]));

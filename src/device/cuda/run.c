@@ -25,13 +25,23 @@ static CUresult run_matmul(cuda_loaded *l, const cuda_call *c, const cuda_stream
   return l->failed_lt == CUBLAS_STATUS_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
+static CUresult run_attention(cuda_loaded *l, const cuda_call *c, const cuda_stream *s) {
+  const cuda_att_library *x = &l->device->gpus[l->ranks[s->rank].gpu].attention;
+  cuda_att_run run = {.sides = c->addresses,
+                      .scale = c->scale,
+                      .scratch = s->scratch + c->workspace_at,
+                      .stream = s->handle};
+  l->failed_dnn = cuda_attention_run(x->dnn, x->run_handle, c->attention, &run);
+  return l->failed_dnn == DNN_STATUS_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
 static CUresult run_calls(cuda_loaded *l, const cuda_task *t, const cuda_stream *s) {
   CUresult r = CUDA_SUCCESS;
   for (uint32_t i = 0; i < t->n_calls && r == CUDA_SUCCESS; i++) {
     const cuda_call *c = &t->calls[i];
     const cg_launch *x = c->launch;
-    if (c->matmul) {
-      r = run_matmul(l, c, s);
+    if (c->matmul || c->attention) {
+      r = c->matmul ? run_matmul(l, c, s) : run_attention(l, c, s);
       continue;
     }
     void *params[] = {c->addresses, (void *)(uintptr_t)x->numbers};
@@ -41,10 +51,15 @@ static CUresult run_calls(cuda_loaded *l, const cuda_task *t, const cuda_stream 
   return r;
 }
 
+static const char *name_of(const cuda_task *t) {
+  if (t->kernel) return t->kernel->name;
+  return t->calls->matmul ? "matmul" : "attention (cudnn)";
+}
+
 static CUresult run_launch(cuda_loaded *l, uint32_t task, const cuda_stream *s) {
   const cuda_task *t = &l->tasks[task];
   CUresult r = CUDA_SUCCESS;
-  (void)nvtxRangePushA(t->kernel ? t->kernel->name : "matmul"); /* nothing without a profiler */
+  (void)nvtxRangePushA(name_of(t)); /* nothing without a profiler */
   if (l->spans) r = l->cu->cuEventRecord(l->timing[2 * task], s->handle);
   if (r == CUDA_SUCCESS) r = run_calls(l, t, s);
   if (r == CUDA_SUCCESS && l->spans) r = l->cu->cuEventRecord(l->timing[2 * task + 1], s->handle);
@@ -324,6 +339,7 @@ status cuda_begin(rt_loaded *loaded, void *const *inputs, void *const *outputs, 
   l->issued = 0;
   l->failed = CUDA_SUCCESS;
   l->failed_lt = CUBLAS_STATUS_SUCCESS;
+  l->failed_dnn = DNN_STATUS_SUCCESS;
   l->failed_nccl = (cuda_nccl_error){0};
   status st = l->share ? cuda_share_begin(l->share) : STATUS_OK;
   if (st == STATUS_OK) {
@@ -391,6 +407,7 @@ static status failure(cuda_loaded *l) {
   if (l->failed_nccl.result) return cuda_nccl_failure(l);
   if (l->failed_lt != CUBLAS_STATUS_SUCCESS)
     return cuda_try_lt(l->failed_lt, "issuing a matrix product");
+  if (l->failed_dnn != DNN_STATUS_SUCCESS) return cuda_att_failure(l->failed_dnn);
   return cuda_try(l->failed, "issuing a step");
 }
 

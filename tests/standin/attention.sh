@@ -1,0 +1,157 @@
+#!/bin/bash
+# Attention on the CUDA device: who computes it, and that it is right. Every shape that the library's limits
+# are about, on the stand-in, which gives nonsense where the library does.
+#
+#   attention.sh       $WEIR is the command; LD_LIBRARY_PATH names the stand-ins
+. "$(dirname "$0")/../cli/kit"
+export WEIR_CUDNN_EXPLAIN=1 XDG_CACHE_HOME=$dir/cache
+
+# goes ROUTE [OPTION...] < PROGRAM: it is right, and every attention takes the route.
+goes() {
+  local route=$1 code n
+  shift
+  cat >"$dir/a.weir"
+  "$weir" run "$dir/a.weir" --device cuda --check "$@" >"$dir/out" 2>"$dir/err"
+  code=$?
+  n=$(grep -c '^weir: attention' "$dir/err")
+  holds "exit $code: $* $(cat "$dir/a.weir" "$dir/out" "$dir/err")" test $code = 0
+  holds "$route: $(cat "$dir/a.weir" "$dir/err")" \
+    test "$n" -gt 0 -a "$(grep -c ": $route" "$dir/err")" = "$n"
+}
+
+# shape ROUTE Q K V CALL [OPTION...]: one attention of these types.
+shape() {
+  local route=$1 q=$2 k=$3 v=$4 call=$5
+  shift 5
+  goes "$route" "$@" <<END
+fusion f {
+  q : $q
+  k : $k
+  v : $v
+  o = sdpa(q, k, v$call)
+  return o
+}
+END
+}
+
+# ---- what the library takes ----
+for t in bf16 f16; do
+  for call in '' ', causal=true' ', scale=0.7' ', causal=true, scale=2'; do
+    for s in 2 17 64 65; do
+      shape cudnn "${t}[2, 3, $s, 16]" "${t}[2, 3, $s, 16]" "${t}[2, 3, $s, 16]" "$call"
+    done
+    shape cudnn "${t}[2, 2, 1, 8]" "${t}[2, 2, 200, 8]" "${t}[2, 2, 200, 8]" "$call"   # one query
+    shape cudnn "${t}[3, 40, 24]" "${t}[3, 33, 24]" "${t}[3, 33, 40]" "$call"         # one batch; other widths
+    shape cudnn "${t}[20, 8]" "${t}[33, 8]" "${t}[33, 8]" "$call"                     # none
+    shape cudnn "${t}[4, 20, 8]" "${t}[33, 8]" "${t}[33, 8]" "$call"                  # keys of one head for all
+    shape cudnn "${t}[2, 4, 20, 8]" "${t}[4, 33, 8]" "${t}[4, 33, 8]" "$call"         # of one batch for all
+    shape cudnn "${t}[2, 3, 2, 9, 8]" "${t}[2, 3, 2, 9, 8]" "${t}[2, 3, 2, 9, 8]" "$call"
+  done
+done
+
+# ---- what it cannot take ----
+shape kernel 'f32[2, 9, 8]' 'f32[2, 9, 8]' 'f32[2, 9, 8]' ''
+shape kernel 'bf16[2, 9, 12]' 'bf16[2, 9, 12]' 'bf16[2, 9, 8]' ''
+shape kernel 'bf16[2, 9, 8]' 'bf16[2, 9, 8]' 'bf16[2, 9, 12]' ', causal=true'
+shape kernel 'bf16[2, 9, 8]' 'f16[2, 9, 8]' 'bf16[2, 9, 8]' ''
+WEIR_STANDIN_ATTENTION=0 shape kernel 'bf16[2, 9, 8]' 'bf16[2, 9, 8]' 'bf16[2, 9, 8]' ''
+WEIR_CUDNN_LIBRARY=none shape kernel 'bf16[2, 9, 8]' 'bf16[2, 9, 8]' 'bf16[2, 9, 8]' ''
+WEIR_STANDIN_CUDNN_VERSION=91001 shape kernel 'bf16[2, 9, 8]' 'bf16[2, 9, 8]' 'bf16[2, 9, 8]' ''
+
+# ---- views ----
+goes cudnn <<'END'
+fusion one_buffer {          # [b, s, heads of q, k and v, d], read in place
+  x : bf16[2, 12, 9, 16]
+  y = permute(x, [0, 2, 1, 3])
+  q = slice(y, starts=[0, 0, 0, 0], stops=[2, 3, 12, 16])
+  k = slice(y, starts=[0, 3, 0, 0], stops=[2, 6, 12, 16])
+  v = slice(y, starts=[0, 6, 0, 0], stops=[2, 9, 12, 16])
+  o = permute(sdpa(q, k, v, causal=true), [0, 2, 1, 3])
+  return o
+}
+END
+# Slices of rows that are no multiple of 16 bytes, keys that lie across: right by whatever way.
+for view in 'slice(x, starts=[0, 0, 0], stops=[2, 9, 8])' 'slice(x, starts=[0, 1, 4], stops=[2, 9, 12])' \
+  'slice(x, starts=[0, 0, 2], stops=[2, 9, 10])' 'permute(slice(x, starts=[0, 0, 0], stops=[2, 8, 9]), [0, 2, 1])'; do
+  goes '' <<END
+fusion views {
+  x : bf16[2, 9, 12]
+  y = $view
+  o = sdpa(y, y, y, causal=true)
+  return o
+}
+END
+done
+
+# ---- windows ----
+goes cudnn <<'END'
+fusion queries {             # causal queries of the second device do not begin at the first key
+  mesh d = [2]
+  q : bf16[3, 8, 8]
+  k : bf16[3, 8, 8]
+  v : bf16[3, 8, 8]
+  y = sdpa(q, k, v, causal=true)
+  return y
+  schedule { q, k, v, y on d; q.outer_split(1, d); q[1] = mesh.x; y.outer_split(1, d); y[1] = mesh.x }
+}
+END
+goes '' <<'END'
+fusion more_queries {        # than keys: some windows lie past the last of them
+  mesh d = [4]
+  q : bf16[3, 16, 8]
+  k : bf16[3, 6, 8]
+  v : bf16[3, 6, 8]
+  y = sdpa(q, k, v, causal=true)
+  return y
+  schedule { q, k, v, y on d; q.outer_split(1, d); q[1] = mesh.x; y.outer_split(1, d); y[1] = mesh.x }
+}
+END
+for axis in 0 1 2; do
+  goes cudnn <<END
+fusion streamed {
+  q : bf16[4, 4, 16, 8]
+  k : bf16[4, 4, 16, 8]
+  v : bf16[4, 4, 16, 8]
+  y = sdpa(q, k, v, causal=true)
+  return y
+  schedule { y.outer_split($axis, 2); y[$axis] = stream }
+}
+END
+done
+# Several at once on streams of their own, in every order; as graphs; a workspace each.
+for mode in '--adversary 1' '--graph --repeat 3' '--adversary 2' '--adversary 3 --streams 2'; do
+  # shellcheck disable=SC2086
+  goes cudnn $mode <<'END'
+fusion streamed {
+  q : bf16[4, 4, 16, 8]
+  k : bf16[4, 4, 16, 8]
+  v : bf16[4, 4, 16, 8]
+  y = sdpa(q, k, v, causal=true)
+  return y
+  schedule { y[0] = stream }
+}
+END
+done
+
+# ---- plans that are kept ----
+again() {
+  shape cudnn 'bf16[2, 2, 24, 8]' 'bf16[2, 2, 24, 8]' 'bf16[2, 2, 24, 8]' ''
+  holds "$1: $(cat "$dir/err")" grep -q "$1" "$dir/err"
+}
+again 'the fastest of 2 plans'
+again 'a plan from disk'
+WEIR_STANDIN_CUDNN_VERSION=91902 again 'the fastest of 2 plans'
+for file in "$XDG_CACHE_HOME"/weir/*cudnn*; do printf 'x' | dd of="$file" bs=1 seek=100 conv=notrunc 2>/dev/null; done
+again 'the fastest of 2 plans'
+
+# ---- failures: of a call while plans are made another way is found, of a run it is an error ----
+for call in cudnnCreate:1 cudnnCreate:2 cudnnBackendCreateDescriptor:5 cudnnBackendSetAttribute:20 \
+  cudnnBackendFinalize:9 cudnnBackendGetAttribute:1 cudnnBackendGetAttribute:2 cudnnBackendGetAttribute:4; do
+  WEIR_STANDIN_FAIL=$call XDG_CACHE_HOME=$dir/none shape '' 'bf16[2, 9, 8]' 'bf16[2, 9, 8]' 'bf16[2, 9, 8]' ''
+  rm -rf "$dir/none"
+done
+shape cudnn 'bf16[2, 9, 8]' 'bf16[2, 9, 8]' 'bf16[2, 9, 8]' ''
+for call in cudnnSetStream:1 cudnnBackendExecute:1; do
+  WEIR_STANDIN_FAIL=$call expect 3 'error: cuda: issuing attention' run "$dir/a.weir" --device cuda
+done
+finish
