@@ -101,7 +101,8 @@ enum { CG_MAX_OPERANDS = 4 };
 typedef struct cg_step {
   ir_opcode code;
   ir_dtype compute, result;
-  bool mode; /* the op's choice attribute */
+  bool mode;  /* the op's choice attribute */
+  bool quick; /* exp: an error below 2^-15 of the value will do */
   uint32_t n_operands, operands[CG_MAX_OPERANDS];
 } cg_step;
 

@@ -21,6 +21,7 @@ static const char *quick_expression(const cg_step *step) {
 }
 
 static const char *float_expression(const cg_step *step) {
+  if (step->quick && step->code == IR_OP_EXP) return "weir_quick_exp(a)";
   bool few_bits = step->compute == IR_F16 || step->compute == IR_BF16;
   const char *quick = few_bits ? quick_expression(step) : NULL;
   if (quick) return quick;

@@ -35,6 +35,8 @@ uint32_t cg_number(cg_writer *w, int64_t value);
 uint32_t cg_number_f64(cg_writer *w, double value);
 uint32_t cg_address(cg_writer *w, const cg_view *v);
 uint32_t cg_error_address(cg_writer *w);
+/* Of error record number `record` of the task. */
+uint32_t cg_error_record(cg_writer *w, uint32_t record);
 
 /* Gives $name a value, from now on: a text, an integer as text, a number of the launch (of type ix), its
  * place in n.at, or the place of an address in p.at. Numbers are placed in the order of these calls, so
@@ -74,7 +76,7 @@ const char *cg_convert(cg_writer *w, ir_dtype to, ir_dtype from, const char *val
 ir_dtype cg_bits(ir_dtype t);
 
 /* ---- spaces (space.c) ---- */
-enum { CG_MAX_VIEWS = CG_MAX_SOURCES + 1 };
+enum { CG_MAX_VIEWS = 48 };
 
 typedef struct cg_space {
   uint32_t rank, n_views; /* rank >= 1 */
@@ -101,6 +103,9 @@ int64_t cg_space_reach(const cg_space *s);
  * becomes `last`, if that is not NULL, and is not walked; it has `last_extent` positions. */
 void cg_put_offsets(cg_writer *w, const cg_space *s, const char *item, const char *const *names,
                     const char *last, int64_t last_extent);
+
+/* What weir_div() divides by, as a number of the launch. */
+int64_t cg_magic_of(int64_t divisor);
 
 /* The most elements, up to `most`, that may be loaded at once: the view is dense along the last
  * dimension (or repeats there), and every row begins where so many elements are aligned. */

@@ -99,7 +99,7 @@ int64_t cg_space_reach(const cg_space *s) {
 
 /* ---- positions ---- */
 /* n / d == (high half of n * factor + n) >> shift for all n below 2^31. */
-static int64_t magic_of(int64_t divisor) {
+int64_t cg_magic_of(int64_t divisor) {
   uint64_t d = divisor > 0 ? (uint64_t)divisor : 1, shift = 0; /* of nothing, nothing is asked */
   while (UINT64_C(1) << shift < d) shift++;
   uint64_t factor = ((UINT64_C(1) << 32) * ((UINT64_C(1) << shift) - d)) / d + 1;
@@ -109,7 +109,7 @@ static int64_t magic_of(int64_t divisor) {
 static const char *quotient(cg_writer *w, int64_t extent, const char **extent_text) {
   *extent_text = cg_number_text(w, extent);
   if (w->wide) return cg_text(w, "r / %s", *extent_text);
-  return cg_text(w, "weir_div(r, n.at[%u])", cg_number(w, magic_of(extent)));
+  return cg_text(w, "weir_div(r, n.at[%u])", cg_number(w, cg_magic_of(extent)));
 }
 
 static void put_walk(cg_writer *w, const cg_space *s, uint32_t d, const char *const *names) {

@@ -41,7 +41,11 @@ uint32_t cg_address(cg_writer *w, const cg_view *v) {
   return add_pointer(w, (cg_pointer){v->start, v->offset_bytes});
 }
 
-uint32_t cg_error_address(cg_writer *w) { return add_pointer(w, (cg_pointer){CG_START_ERROR, 0}); }
+uint32_t cg_error_record(cg_writer *w, uint32_t record) {
+  return add_pointer(w, (cg_pointer){CG_START_ERROR, (int64_t)(record * sizeof(cg_error))});
+}
+
+uint32_t cg_error_address(cg_writer *w) { return cg_error_record(w, 0); }
 
 /* ---- text ---- */
 void cg_set(cg_writer *w, const char *name, const char *value) {

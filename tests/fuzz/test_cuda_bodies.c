@@ -5,7 +5,8 @@
  * bit. As in test_cuda_kernels, the texts are collected first, compiled by the C compiler, then run; where
  * NVRTC is installed, every text must compile for a GPU too.
  *
- *   test_cuda_bodies [first seed] [random bodies] */
+ *   test_cuda_bodies [first seed] [random bodies]
+ *   test_cuda_bodies --text 'fusion f { … }'     the kernels of a body, as text */
 #include "conform/body_kit.h"
 #include "conform/cuda_emulator.h"
 #include "conform/cuda_nvrtc.h"
@@ -179,7 +180,30 @@ static void run_all(uint64_t first, uint64_t count) {
   for (uint64_t seed = first; seed < first + count; seed++) run_random(seed);
 }
 
+static status print_texts(void *context) {
+  job *j = context;
+  body_case c = {.memory = &j->memory, .shapes_only = true};
+  const cuda_kernel *k;
+  check(body_open(&c, j->text));
+  body_make_task(&c);
+  TRY(cuda_kernel_prepare(&c.plan, &c.task, c.memory, &k));
+  for (uint32_t i = 0; i < k->code.n_launches; i++)
+    printf("/* grid %u, block %u */\n%s\n", k->code.launches[i].grid[0], k->code.launches[i].block,
+           k->code.launches[i].source);
+  ir_module_destroy(&c.module);
+  return STATUS_OK;
+}
+
+static int print_body(const char *text) {
+  job j = {.text = text};
+  arena_init(&j.memory, &memory_default);
+  bool ok = memory_guard(print_texts, &j) == STATUS_OK;
+  arena_destroy(&j.memory);
+  return ok ? 0 : 1;
+}
+
 int main(int argc, char **argv) {
+  if (argc > 2 && strcmp(argv[1], "--text") == 0) return print_body(argv[2]);
   uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 0;
   uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 10) : 40;
   dry_run = true;

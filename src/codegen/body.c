@@ -1,0 +1,19 @@
+/* Which writer takes a body. */
+#include "codegen/body_internal.h"
+
+static bool folds(const cg_body *b) {
+  for (uint32_t i = 0; i < b->nodes.len; i++)
+    if (b->nodes.data[i].kind == CG_NODE_FOLD) return true;
+  return false;
+}
+
+ir_dtype cg_fold_dtype(ir_opcode fold, ir_dtype t) {
+  if (fold != IR_OP_AMAX && fold != IR_OP_AMIN) return cg_accumulator(t);
+  if (ir_dtype_is_float(t)) return t == IR_F64 ? IR_F64 : IR_F32;
+  return t == IR_I64 ? IR_I64 : IR_I32;
+}
+
+bool cg_write_body(cg_kernel *k, const cg_body *b) {
+  if (folds(b)) return false;
+  return cg_write_body_map(k, b);
+}

@@ -1,0 +1,173 @@
+/* Nodes of bodies as text. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "codegen/body_internal.h"
+
+/* ---- walks ---- */
+static uint32_t walk_of(cg_walks *x, const cg_view *v, uint32_t rank) {
+  for (uint32_t i = 0; i < x->n; i++)
+    if (memcmp(x->views[i]->strides, v->strides, rank * sizeof *v->strides) == 0) return i;
+  if (x->n < CG_MAX_VIEWS) x->views[x->n] = v;
+  return x->n++;
+}
+
+bool cg_walks_find(cg_walks *x, const cg_body *b, arena *memory) {
+  *x = (cg_walks){.of_node = ARENA_ARRAY(memory, b->nodes.len + (size_t)1, uint32_t)};
+  for (uint32_t i = 0; i < b->n_outputs; i++)
+    x->of_output[i] = walk_of(x, &b->outputs[i].view, b->rank);
+  for (uint32_t i = 0; i < b->nodes.len; i++) {
+    const cg_node *n = &b->nodes.data[i];
+    if (n->kind == CG_NODE_LOAD || n->kind == CG_NODE_AT)
+      x->of_node[i] = walk_of(x, &n->view, b->rank);
+    if (x->n > CG_MAX_VIEWS) return false;
+  }
+  return x->n <= CG_MAX_VIEWS;
+}
+
+int64_t cg_body_reach(const cg_body *b) {
+  int64_t most = 0;
+  for (uint32_t i = 0; i < b->nodes.len; i++) {
+    const cg_node *n = &b->nodes.data[i];
+    int64_t reach = llabs(n->first) + n->n + llabs(n->low) + llabs(n->high);
+    for (uint32_t t = 0; t < n->n_terms; t++) {
+      const cg_node *from = &b->nodes.data[n->terms[t].node];
+      int64_t range = from->kind == CG_NODE_DIV ? from->high : from->n;
+      reach += range * llabs(n->terms[t].scale);
+    }
+    if (reach > most) most = reach;
+  }
+  return most;
+}
+
+/* ---- beginning ---- */
+void cg_values_begin(cg_values *x, cg_writer *w, const cg_body *b) {
+  *x = (cg_values){.w = w, .b = b};
+  x->address = ARENA_ARRAY(w->memory, b->nodes.len + (size_t)1, uint32_t);
+  x->texts = ARENA_ARRAY(w->memory, b->nodes.len + (size_t)1, const char *);
+  for (uint32_t i = 0; i < b->n_outputs; i++) x->out[i] = cg_address(w, &b->outputs[i].view);
+  for (uint32_t i = 0; i < b->nodes.len; i++) {
+    const cg_node *n = &b->nodes.data[i];
+    if (n->kind == CG_NODE_LOAD) x->address[i] = cg_address(w, &n->view);
+    if (n->kind == CG_NODE_INSIDE) x->address[i] = cg_error_record(w, n->error);
+  }
+}
+
+/* ---- values ---- */
+static const char *operand(const cg_values *x, const cg_node *n, uint32_t k) {
+  const char *text = x->texts[n->operands[k]];
+  check(text != NULL);
+  return text;
+}
+
+static ir_dtype dtype_of(const cg_values *x, uint32_t node) { return x->b->nodes.data[node].dtype; }
+
+const char *cg_place_text(const cg_values *x, uint32_t node, const char *at) {
+  const cg_node *n = &x->b->nodes.data[node];
+  cg_writer *w = x->w;
+  const char *text = at;
+  for (uint32_t t = 0; t < n->n_terms; t++)
+    text = cg_text(w, "%s + (ix)%s * %s", text, x->texts[n->terms[t].node],
+                   cg_number_text(w, n->terms[t].scale));
+  if (n->kind == CG_NODE_AT) text = cg_text(w, "%s + %s", text, cg_number_text(w, n->first));
+  return text;
+}
+
+static const char *load_text(const cg_values *x, uint32_t node, const char *at) {
+  const cg_node *n = &x->b->nodes.data[node];
+  cg_writer *w = x->w;
+  const char *text = cg_text(w, "%s(((const %s *)p.at[%u])[%s])", cg_get(w, n->dtype),
+                             cg_storage(n->dtype), x->address[node], cg_place_text(x, node, at));
+  if (n->guard == CG_NO_NODE) return text;
+  return cg_text(w, "%s ? %s : 0", x->texts[n->guard], text);
+}
+
+static const char *divided_text(const cg_values *x, const cg_node *n) {
+  cg_writer *w = x->w;
+  const char *value = cg_text(w, "(ix)%s", operand(x, n, 0)), *by = cg_number_text(w, n->n);
+  const char *quotient =
+      w->wide ? cg_text(w, "(%s / %s)", value, by)
+              : cg_text(w, "weir_div(%s, n.at[%u])", value, cg_number(w, cg_magic_of(n->n)));
+  if (n->kind == CG_NODE_DIV) return cg_text(w, "(long long)%s", quotient);
+  return cg_text(w, "(long long)(%s - %s * %s)", value, quotient, by);
+}
+
+static const char *inside_text(const cg_values *x, uint32_t node) {
+  const cg_node *n = &x->b->nodes.data[node];
+  cg_writer *w = x->w;
+  const char *index = cg_convert(w, IR_I64, dtype_of(x, n->operands[0]), operand(x, n, 0));
+  const char *guard = n->guard == CG_NO_NODE ? "" : cg_text(w, "%s && ", x->texts[n->guard]);
+  uint32_t count = cg_number(w, n->n);
+  return cg_text(w, "%sweir_inside(%s, n.at[%u], p.at[%u]) ? %s : 0", guard, index, count,
+                 x->address[node], index);
+}
+
+static const char *range_text(const cg_values *x, const cg_node *n) {
+  cg_writer *w = x->w;
+  const char *value = operand(x, n, 0);
+  uint32_t low = cg_number(w, n->low), high = cg_number(w, n->high);
+  return cg_text(w, "%s >= n.at[%u] && %s < n.at[%u]", value, low, value, high);
+}
+
+/* The value as an expression; of a step, after the lines that compute it. */
+static const char *value_text(cg_values *x, uint32_t node, const char *name, const char *at) {
+  const cg_node *n = &x->b->nodes.data[node];
+  cg_writer *w = x->w;
+  switch (n->kind) {
+  case CG_NODE_LOAD: return load_text(x, node, at);
+  case CG_NODE_AT: return cg_text(w, "(long long)(%s)", cg_place_text(x, node, at));
+  case CG_NODE_DIV:
+  case CG_NODE_MOD: return divided_text(x, n);
+  case CG_NODE_INSIDE: return inside_text(x, node);
+  case CG_NODE_RANGE: return range_text(x, n);
+  case CG_NODE_BOTH: return cg_text(w, "%s && %s", operand(x, n, 0), operand(x, n, 1));
+  case CG_NODE_CHOOSE:
+    return cg_text(w, "%s ? %s : %s", operand(x, n, 0), operand(x, n, 1), operand(x, n, 2));
+  case CG_NODE_CAST: return cg_convert(w, n->dtype, dtype_of(x, n->operands[0]), operand(x, n, 0));
+  case CG_NODE_STEP: break;
+  case CG_NODE_CONSTANT:
+  case CG_NODE_FOLD: impossible("a value that is computed elsewhere");
+  }
+  const char *operands[CG_MAX_OPERANDS] = {NULL}, *value = cg_text(w, "s%s", name);
+  for (uint32_t k = 0; k < n->n_operands; k++) {
+    bool converts = n->step.code != IR_OP_UNIFORM; /* which takes what it is given */
+    operands[k] =
+        converts ? cg_convert(w, n->step.compute, dtype_of(x, n->operands[k]), operand(x, n, k))
+                 : operand(x, n, k);
+  }
+  cg_put_step(w, &n->step, value, operands);
+  return cg_text(w, "%s(%s(%s))", cg_get(w, n->dtype), cg_of(w, n->dtype, cg_step_value(&n->step)),
+                 value);
+}
+
+void cg_put_node(cg_values *x, uint32_t node, const char *name, const char *at, bool assigned) {
+  const cg_node *n = &x->b->nodes.data[node];
+  cg_writer *w = x->w;
+  const char *plain = cg_text(w, "t%u", node);
+  if (n->kind == CG_NODE_CONSTANT) {
+    bool is_float = n->number.is_float;
+    const char *text =
+        is_float ? cg_f64_text(w, n->number.f) : cg_text(w, "n.at[%u]", cg_number(w, n->number.i));
+    x->texts[node] = cg_text(w, "((%s)%s)", cg_native(n->dtype), text);
+    return;
+  }
+  if (assigned) cg_line(w, "    {\n");
+  const char *value = value_text(x, node, plain, at);
+  if (assigned) cg_line(w, "    %s = %s;\n    }\n", name, value);
+  else cg_line(w, "    const %s %s = %s;\n", cg_native(n->dtype), name, value);
+  x->texts[node] = name;
+}
+
+const char *cg_stored_text(const cg_values *x, uint32_t node, ir_dtype t) {
+  return cg_text(x->w, "%s(%s)", cg_of(x->w, t, dtype_of(x, node)), x->texts[node]);
+}
+
+void cg_mark_cone(const cg_values *x, uint32_t target, bool *marks) {
+  const cg_node *n = &x->b->nodes.data[target];
+  if (marks[target] || x->texts[target]) return;
+  marks[target] = true;
+  for (uint32_t k = 0; k < n->n_operands; k++) cg_mark_cone(x, n->operands[k], marks);
+  for (uint32_t t = 0; t < n->n_terms; t++) cg_mark_cone(x, n->terms[t].node, marks);
+  bool guarded = n->kind == CG_NODE_LOAD || n->kind == CG_NODE_INSIDE;
+  if (guarded && n->guard != CG_NO_NODE) cg_mark_cone(x, n->guard, marks);
+}
