@@ -21,7 +21,8 @@ typedef struct cg_values {
   const cg_body *b;
   uint32_t *address; /* by node: LOAD, the place in p.at; INSIDE: of its error record */
   uint32_t out[CG_MAX_OUTPUTS];
-  const char **texts; /* by node: its value, of the native type; NULL: not there yet */
+  const char **texts;  /* by node: its value, of the native type; NULL: not there yet */
+  const char **stored; /* by node: its value as it is in memory, where that was computed */
 } cg_values;
 
 /* Adds the addresses of all nodes and outputs. */

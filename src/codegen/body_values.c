@@ -45,6 +45,7 @@ void cg_values_begin(cg_values *x, cg_writer *w, const cg_body *b) {
   *x = (cg_values){.w = w, .b = b};
   x->address = ARENA_ARRAY(w->memory, b->nodes.len + (size_t)1, uint32_t);
   x->texts = ARENA_ARRAY(w->memory, b->nodes.len + (size_t)1, const char *);
+  x->stored = ARENA_ARRAY(w->memory, b->nodes.len + (size_t)1, const char *);
   for (uint32_t i = 0; i < b->n_outputs; i++) x->out[i] = cg_address(w, &b->outputs[i].view);
   for (uint32_t i = 0; i < b->nodes.len; i++) {
     const cg_node *n = &b->nodes.data[i];
@@ -136,8 +137,11 @@ static const char *value_text(cg_values *x, uint32_t node, const char *name, con
                  : operand(x, n, k);
   }
   cg_put_step(w, &n->step, value, operands);
-  return cg_text(w, "%s(%s(%s))", cg_get(w, n->dtype), cg_of(w, n->dtype, cg_step_value(&n->step)),
-                 value);
+  const char *bits = cg_text(w, "r%u", node);
+  cg_line(w, "    const %s %s = %s(%s);\n", cg_storage(n->dtype), bits,
+          cg_of(w, n->dtype, cg_step_value(&n->step)), value);
+  x->stored[node] = bits;
+  return cg_text(w, "%s(%s)", cg_get(w, n->dtype), bits);
 }
 
 void cg_put_node(cg_values *x, uint32_t node, const char *name, const char *at, bool assigned) {
@@ -153,12 +157,14 @@ void cg_put_node(cg_values *x, uint32_t node, const char *name, const char *at, 
   }
   if (assigned) cg_line(w, "    {\n");
   const char *value = value_text(x, node, plain, at);
+  if (assigned) x->stored[node] = NULL; /* out of scope */
   if (assigned) cg_line(w, "    %s = %s;\n    }\n", name, value);
   else cg_line(w, "    const %s %s = %s;\n", cg_native(n->dtype), name, value);
   x->texts[node] = name;
 }
 
 const char *cg_stored_text(const cg_values *x, uint32_t node, ir_dtype t) {
+  if (x->stored[node] && dtype_of(x, node) == t) return x->stored[node];
   return cg_text(x->w, "%s(%s)", cg_of(x->w, t, dtype_of(x, node)), x->texts[node]);
 }
 

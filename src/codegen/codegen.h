@@ -101,8 +101,9 @@ enum { CG_MAX_OPERANDS = 4 };
 typedef struct cg_step {
   ir_opcode code;
   ir_dtype compute, result;
-  bool mode;  /* the op's choice attribute */
-  bool quick; /* exp: an error below 2^-15 of the value will do */
+  bool mode; /* the op's choice attribute */
+  /* exp: an error below 2^-15 of the value will do. uniform: from 0 to 1, of a float up to f32. */
+  bool quick;
   uint32_t n_operands, operands[CG_MAX_OPERANDS];
 } cg_step;
 

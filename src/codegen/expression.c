@@ -57,6 +57,27 @@ static const char uniform[] =
     "    } else $name = floor($name);\n"
     "  }\n";
 
+/* From 0 to 1, of at most 24 bits: exact in f32, and what rounding makes 1 is the number below. */
+static const char uniform_unit[] =
+    "  float $name;\n"
+    "  {\n"
+    "    const unsigned long long bits = weir_random($b, $a);\n"
+    "    $name = (float)(unsigned)(bits >> 40) * 5.9604644775390625e-08f;\n"
+    "    if ($get($of($name)) >= 1.0f) $name = $below;\n"
+    "  }\n";
+
+static void put_uniform_unit(cg_writer *w, const cg_step *step, const char *name,
+                             const char *const operands[CG_MAX_OPERANDS]) {
+  ir_dtype t = step->result;
+  cg_set(w, "name", name);
+  cg_set(w, "a", operands[0]);
+  cg_set(w, "b", operands[1]);
+  cg_set(w, "get", cg_get(w, t));
+  cg_set(w, "of", cg_of(w, t, IR_F32));
+  cg_set(w, "below", t == IR_BF16 ? "0.99609375f" : t == IR_F16 ? "0.99951171875f" : "0.99999994f");
+  cg_put(w, uniform_unit);
+}
+
 static void put_uniform(cg_writer *w, const cg_step *step, const char *name,
                         const char *const operands[CG_MAX_OPERANDS]) {
   bool is_float = ir_dtype_is_float(step->result);
@@ -76,7 +97,7 @@ static void put_uniform(cg_writer *w, const cg_step *step, const char *name,
 }
 
 ir_dtype cg_step_value(const cg_step *step) {
-  if (step->code == IR_OP_UNIFORM) return IR_F64;
+  if (step->code == IR_OP_UNIFORM) return step->quick ? IR_F32 : IR_F64;
   return ir_op_info_of(step->code)->rule == IR_RESULT_TRUTH ? IR_I32 : step->compute;
 }
 
@@ -94,6 +115,10 @@ void cg_put_step(cg_writer *w, const cg_step *step, const char *name,
   static const char *const letters[] = {"a", "b", "c"};
   const char *type = cg_native(step->compute);
   bool is_float = ir_dtype_is_float(step->compute);
+  if (step->code == IR_OP_UNIFORM && step->quick) {
+    put_uniform_unit(w, step, name, operands);
+    return;
+  }
   if (step->code == IR_OP_UNIFORM) {
     put_uniform(w, step, name, operands);
     return;

@@ -33,11 +33,13 @@ static void make_uniform(const cuda_call *c, cg_map *m) {
   m->sources[3] = constant(ir_number_float(ir_number_as_f64(rt_task_number(c->task, "hi"))));
   m->n_sources = 4;
   m->n_steps = 1;
-  m->steps[0] = (cg_step){.code = IR_OP_UNIFORM,
-                          .compute = IR_F64,
-                          .result = c->result->dtype,
-                          .n_operands = 4,
-                          .operands = {0, 1, 2, 3}};
+  m->steps[0] = (cg_step){
+      .code = IR_OP_UNIFORM,
+      .compute = IR_F64,
+      .result = c->result->dtype,
+      .quick = cuda_is_unit(m->sources[2].number.f, m->sources[3].number.f, c->result->dtype),
+      .n_operands = 4,
+      .operands = {0, 1, 2, 3}};
 }
 
 status cuda_prepare_maker(const cuda_call *c) {

@@ -50,6 +50,11 @@ cg_source cuda_positions(const cuda_call *c, uint32_t cut);
 /* The kernel may meet an index out of range along axis `dim`, which has `n` elements. */
 void cuda_set_indexed(const cuda_call *c, uint32_t dim, int64_t n);
 
+/* Whether a uniform is one from 0 to 1 that f32 holds (cg_step.quick). */
+static inline bool cuda_is_unit(double lo, double hi, ir_dtype t) {
+  return !(lo < 0) && !(lo > 0) && !(hi < 1) && !(hi > 1) && ir_dtype_is_float(t) && t != IR_F64;
+}
+
 /* A map over the result's space, still without sources. */
 cg_map cuda_map(const cuda_call *c, const char *name);
 

@@ -147,6 +147,7 @@ static uint32_t lower_uniform(const lower_step *s, uint32_t number) {
   double lo = ir_number_as_f64(rt_task_number(&s->task, "lo"));
   double hi = ir_number_as_f64(rt_task_number(&s->task, "hi"));
   cg_step step = {.code = IR_OP_UNIFORM, .compute = IR_F64, .result = s->result->dtype};
+  step.quick = cuda_is_unit(lo, hi, step.result);
   uint32_t operands[] = {number, lower_number(l, ir_number_int((int64_t)key)),
                          lower_number(l, ir_number_float(lo)),
                          lower_number(l, ir_number_float(hi))};
