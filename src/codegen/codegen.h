@@ -102,9 +102,9 @@ typedef struct cg_step {
   ir_opcode code;
   ir_dtype compute, result;
   bool mode; /* the op's choice attribute */
+  uint32_t n_operands, operands[CG_MAX_OPERANDS];
   /* exp: an error below 2^-15 of the value will do. uniform: from 0 to 1, of a float up to f32. */
   bool quick;
-  uint32_t n_operands, operands[CG_MAX_OPERANDS];
 } cg_step;
 
 /* Element by element: result[i] = the last step's value at i, or the last source's without steps. */

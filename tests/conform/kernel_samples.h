@@ -53,8 +53,8 @@ static void sample_bias_gelu(cg_kernel *k, int64_t rows, int64_t columns) {
               .n_steps = 2};
   m.sources[0] = (cg_source){.kind = CG_VIEW, .view = sample_view(1, columns, 1)};
   m.sources[1] = (cg_source){.kind = CG_VIEW, .view = sample_view(2, 0, 1)};
-  m.steps[0] = (cg_step){IR_OP_ADD, IR_BF16, IR_BF16, false, 2, {0, 1}};
-  m.steps[1] = (cg_step){IR_OP_GELU, IR_BF16, IR_BF16, false, 1, {2}};
+  m.steps[0] = (cg_step){IR_OP_ADD, IR_BF16, IR_BF16, false, 2, {0, 1}, false};
+  m.steps[1] = (cg_step){IR_OP_GELU, IR_BF16, IR_BF16, false, 1, {2}, false};
   cg_write_map(k, &m);
 }
 
