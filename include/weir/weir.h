@@ -399,10 +399,20 @@ void weir_program_busy(const weir_program *p, bool busy);
  * result on success and anything otherwise. Tensors may be in memory of the host or of GPUs; what a program
  * cannot use where it lies is copied (docs/api.md).
  *
+ * With `streams` the run comes after all that these streams of the caller's hold, and before all that is put on
+ * them afterwards; weir_run() returns when it is issued, and waits only where the host has to see the end
+ * (docs/api.md). If one of the streams is being captured, the program becomes part of that CUDA graph. Without
+ * streams, outputs are complete when it returns.
+ *
  * A tensor with an entry in `input_shards` or `output_shards` is given as parts: inputs[i] or outputs[i]
  * is then ignored. An entry has one tensor for each device of this process (weir_program_devices), in
  * order, NULL for a device that holds none; shapes are those of weir_program_shard(). What devices hold
  * of the same part is not compared: weir_program_join() does that. Shapes then come from `shapes`. */
+typedef struct weir_stream {
+  weir_dl_device device; /* type 2 (CUDA), and which GPU */
+  void *handle;          /* cudaStream_t or CUstream; NULL: the default stream */
+} weir_stream;
+
 typedef struct weir_run_args {
   size_t struct_size;
   const weir_dl_tensor *const *inputs; /* one per fusion input */
@@ -414,7 +424,9 @@ typedef struct weir_run_args {
   weir_profile *profile; /* NULL: keep none */
   const weir_dl_tensor *const *const *input_shards;  /* one per input; NULL: all are whole */
   const weir_dl_tensor *const *const *output_shards; /* one per output; likewise */
-  const weir_shapes *shapes; /* completed; needed where an input is given as shards */
+  const weir_shapes *shapes;  /* completed; needed where an input is given as shards */
+  const weir_stream *streams; /* of the caller, at most one per GPU */
+  size_t n_streams;
 } weir_run_args;
 
 weir_status weir_run(const weir_program *p, const weir_run_args *args);

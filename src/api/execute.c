@@ -22,6 +22,7 @@ struct api_plan {
       *world; /* of all ranks, for proofs; NULL: not yet. Those of this process are the above */
   api_pieces *pieces; /* with several ranks */
   bool decided;       /* which variant, by what the model says */
+  bool captured;      /* a CUDA graph of the caller's uses what is loaded */
   rt_loaded *loaded;  /* NULL: not yet */
 };
 
@@ -129,7 +130,7 @@ static api_plan *find_plan(api_executor *x, const ir_env *env, uint64_t seed) {
 static void drop_old_plans(api_executor *x) {
   uint32_t n = 0;
   for (api_plan **at = &x->plans; *at;) {
-    if (++n < MAX_PLANS) {
+    if ((*at)->captured || ++n < MAX_PLANS) {
       at = &(*at)->next;
       continue;
     }
@@ -508,7 +509,6 @@ static status keep_path(weir_profile *p, const rt_loaded *loaded, int64_t *wall_
 }
 
 static status run_profiled(api_executor *x, rt_loaded *loaded, staging *s, weir_profile *profile) {
-  if (!profile) return rt_run(loaded, s->in, s->out, NULL, NULL);
   api_profile_release(profile);
   api_profile_release(x->profile);
   TRY(reserve_spans(profile, loaded->plan->n_tasks + loaded->plan->n_posts));
@@ -523,40 +523,78 @@ static status run_profiled(api_executor *x, rt_loaded *loaded, staging *s, weir_
   return st;
 }
 
+/* Whether the device alone can order the run by the caller's streams: nothing is left to the host. */
+static bool is_ordered(const api_executor *x, const api_run *run) {
+  const api_arrays *sides[] = {run->inputs, run->outputs};
+  const uint32_t n[] = {x->host->inputs.len, x->host->outputs.len};
+  if (!x->device->ops->run_on || run->profile || run->copies) return false;
+  for (int side = 0; side < 2; side++)
+    for (uint32_t i = 0; i < n[side]; i++) {
+      const ir_array *a = &sides[side]->whole[i];
+      bool sharded = api_is_sharded(sides[side], i);
+      if (!sharded && (api_ranks_are_many(&x->ranks) ? !a->space : !ir_array_is_dense(a)))
+        return false;
+      for (uint32_t r = 0; sharded && r < x->ranks.n; r++)
+        if (!ir_array_is_dense(&sides[side]->shards[r * n[side] + i])) return false;
+    }
+  for (uint32_t i = 0; i < n[1]; i++) /* outputs that are inputs are copied afterwards */
+    for (uint32_t k = 0; k < n[0]; k++)
+      if (IR_SAME(x->host->outputs.data[i], x->host->inputs.data[k])) return false;
+  return true;
+}
+
+/* Before the host touches anything: what it does itself comes after the streams by waiting for them. */
+static status wait_for_streams(const api_executor *x, const api_run *run) {
+  if (run->n_streams == 0 || is_ordered(x, run)) return STATUS_OK;
+  for (uint32_t i = 0; i < run->n_streams; i++) TRY(api_memory()->wait(&run->streams[i]));
+  return STATUS_OK;
+}
+
+static status run_plan(api_executor *x, api_plan *p, staging *s, const api_run *run) {
+  bool captured = false;
+  if (run->profile) return run_profiled(x, p->loaded, s, run->profile);
+  if (run->n_streams == 0 || !is_ordered(x, run))
+    return rt_run(p->loaded, s->in, s->out, NULL, NULL);
+  status st =
+      p->loaded->ops->run_on(p->loaded, s->in, s->out, run->streams, run->n_streams, &captured);
+  p->captured = p->captured || captured;
+  return st;
+}
+
 /* Devices that only tell how long it would take leave outputs as they were. */
 static bool computes(const api_executor *x) {
   return !x->device->ops->virtual_clock && strcmp(x->device->ops->name, "null") != 0;
 }
 
-static status run_ranks(api_executor *x, const ir_env *env, const api_arrays *inputs,
-                        const api_arrays *outputs, uint64_t seed, weir_profile *profile) {
+static status run_ranks(api_executor *x, const ir_env *env, const api_run *run) {
   api_plan *p;
   staging s = {.memory = x->memory};
   x->decides = true;
-  status st = loaded_plan(x, env, seed, &p);
+  status st = loaded_plan(x, env, run->seed, &p);
   x->decides = false;
   if (st != STATUS_OK) return st;
   ir_env bound = *env;
   bound.func = x->host;
   if (!p->pieces) TRY(api_pieces_make(&x->ranks, x->host, &bound, x->memory, &p->pieces));
-  TRY(api_pieces_cut(p->pieces, inputs, outputs, &s.in, &s.out));
+  TRY(api_pieces_cut(p->pieces, run->inputs, run->outputs, &s.in, &s.out));
   (void)atomic_fetch_add(&x->ranks.waiting, 1); /* the device knows what it does */
-  st = run_profiled(x, p->loaded, &s, profile);
+  st = run_plan(x, p, &s, run);
   (void)atomic_fetch_sub(&x->ranks.waiting, 1);
   if (st != STATUS_OK || !computes(x)) return st;
-  return api_pieces_assemble(p->pieces, &bound, outputs);
+  return api_pieces_assemble(p->pieces, &bound, run->outputs);
 }
 
-status api_executor_run(api_executor *x, const ir_env *env, const api_arrays *inputs,
-                        const api_arrays *outputs, uint64_t seed, weir_profile *profile) {
-  rt_loaded *loaded;
-  if (api_ranks_are_many(&x->ranks)) return run_ranks(x, env, inputs, outputs, seed, profile);
-  TRY(api_executor_plan(x, env, seed, &loaded));
+status api_executor_run(api_executor *x, const ir_env *env, const api_run *run) {
+  api_plan *p;
+  TRY(wait_for_streams(x, run));
+  if (api_ranks_are_many(&x->ranks)) return run_ranks(x, env, run);
+  TRY(loaded_plan(x, env, run->seed, &p));
   staging s = {.memory = x->memory, .n_inputs = x->host->inputs.len};
   s.n_outputs = x->host->outputs.len;
-  status st = begin_staging(&s, inputs->whole, outputs->whole);
-  if (st == STATUS_OK) st = run_profiled(x, loaded, &s, profile);
-  end_staging(&s, outputs->whole, st == STATUS_OK);
-  if (st == STATUS_OK) st = copy_returned_inputs(x->host, inputs->whole, outputs->whole);
+  const ir_array *inputs = run->inputs->whole, *outputs = run->outputs->whole;
+  status st = begin_staging(&s, inputs, outputs);
+  if (st == STATUS_OK) st = run_plan(x, p, &s, run);
+  end_staging(&s, outputs, st == STATUS_OK);
+  if (st == STATUS_OK) st = copy_returned_inputs(x->host, inputs, outputs);
   return st;
 }

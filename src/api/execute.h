@@ -82,9 +82,16 @@ status api_executor_plan(api_executor *x, const ir_env *env, uint64_t seed, rt_l
  * If not, *space is where a dense copy can be used. */
 bool api_executor_takes(const api_executor *x, const ir_env *env, const api_arrays *inputs,
                         const api_arrays *outputs, const ir_array *a, uint32_t *space);
-/* Runs on arrays of the bound shapes; ones that are not dense go through a copy. Shards are for several
- * devices. */
-status api_executor_run(api_executor *x, const ir_env *env, const api_arrays *inputs,
-                        const api_arrays *outputs, uint64_t seed, weir_profile *profile);
+/* One run: on arrays of the bound shapes, of which those that are not dense go through a copy. Shards are for
+ * several devices. */
+typedef struct api_run {
+  const api_arrays *inputs, *outputs;
+  uint64_t seed;
+  weir_profile *profile;    /* NULL: none */
+  const rt_stream *streams; /* of the caller's; the run is ordered by them */
+  uint32_t n_streams;
+  bool copies; /* some of the arrays are copies, which the host makes or frees */
+} api_run;
+status api_executor_run(api_executor *x, const ir_env *env, const api_run *run);
 
 #endif

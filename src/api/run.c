@@ -7,6 +7,8 @@
 #include "api/program.h"
 #include "ref/ref.h"
 
+enum { MAX_STREAMS = 64, DL_CUDA = 2 };
+
 typedef struct run_call {
   weir_program *p;
   weir_run_args args;
@@ -15,6 +17,8 @@ typedef struct run_call {
   ir_array *inputs, *outputs; /* whole; of those given as shards the shape */
   api_arrays in, out;
   api_away away; /* ended by the entry point, likewise */
+  rt_stream streams[MAX_STREAMS];
+  uint32_t n_streams;
   check_world_report
       found; /* freed by the entry point: scratch memory may run out while it is held */
 } run_call;
@@ -185,8 +189,15 @@ static operand_list list_operands(run_call *c) {
   return list;
 }
 
+static status wait_for_streams(const run_call *c) {
+  for (uint32_t i = 0; i < c->n_streams; i++) TRY(api_memory()->wait(&c->streams[i]));
+  return STATUS_OK;
+}
+
 /* Arrays of a device's memory that the run cannot use as they are get a copy that it can. */
 static status move_away(run_call *c, const operand_list *list, bool on_device) {
+  bool waited =
+      false; /* what the host copies, and the definition, come after the streams by waiting */
   c->away.memory = &c->p->memory;
   for (size_t i = 0; i < list->n; i++) {
     const api_operand *o = &list->items[i];
@@ -195,9 +206,11 @@ static status move_away(run_call *c, const operand_list *list, bool on_device) {
     if (!a->space) continue;
     if (on_device && api_executor_takes(&c->p->executor, &c->env, &c->in, &c->out, a, &space))
       continue;
+    if (!waited) TRY(wait_for_streams(c));
+    waited = true;
     TRY(api_away_move(&c->away, a, space, o->is_output));
   }
-  return STATUS_OK;
+  return on_device || waited ? STATUS_OK : wait_for_streams(c);
 }
 
 /* The definition's shapes hold for its host program too: both speak of the same extents. */
@@ -217,7 +230,14 @@ static status bind_body(void *context) {
   }
   if (st == STATUS_OK) st = move_away(c, &operands, on_device);
   if (st == STATUS_OK && on_device) {
-    st = api_executor_run(&c->p->executor, &c->env, &c->in, &c->out, c->args.seed, c->args.profile);
+    st = api_executor_run(&c->p->executor, &c->env,
+                          &(api_run){.inputs = &c->in,
+                                     .outputs = &c->out,
+                                     .seed = c->args.seed,
+                                     .profile = c->args.profile,
+                                     .streams = c->streams,
+                                     .n_streams = c->n_streams,
+                                     .copies = c->away.n > 0});
   }
   return api_take_diags(&c->p->ir, st, c->memory);
 }
@@ -286,6 +306,24 @@ static status execute(run_call *c) {
   return st;
 }
 
+static weir_status take_streams(run_call *c) {
+  size_t n = c->args.n_streams;
+  if (n > MAX_STREAMS || (n && !c->args.streams))
+    return api_refuse("weir_run: %zu streams are given, or their list is NULL; at most %d can be",
+                      n, MAX_STREAMS);
+  for (size_t i = 0; i < n; i++) {
+    weir_dl_device d = c->args.streams[i].device;
+    if (d.device_type != DL_CUDA || d.device_id < 0)
+      return api_refuse("weir_run: stream %zu is of device %d of type %d; only GPUs (type 2) have "
+                        "streams",
+                        i, d.device_id, d.device_type);
+    c->streams[c->n_streams++] = (rt_stream){1 + (uint32_t)d.device_id, c->args.streams[i].handle};
+  }
+  if (n && !api_memory())
+    return api_refuse("weir_run: streams are given, but this weir was built without CUDA");
+  return WEIR_OK;
+}
+
 weir_status weir_run(const weir_program *p, const weir_run_args *args) {
   if (!p || !args) return api_refuse("weir_run: an argument is NULL");
   run_call c = {.p = (weir_program *)p};
@@ -296,6 +334,7 @@ weir_status weir_run(const weir_program *p, const weir_run_args *args) {
   memcpy(&c.args, args, n);
   if ((c.args.n_inputs && !c.args.inputs) || (c.args.n_outputs && !c.args.outputs))
     return api_refuse("weir_run: a list of tensors is NULL");
+  if (take_streams(&c) != WEIR_OK) return WEIR_BAD_USAGE;
   api_begin();
   bool on_device = p->executor.device && !c.args.as_definition;
   weir_program_busy(p, true);

@@ -72,6 +72,12 @@ typedef struct rt_outcome {
   uint32_t path_len;
 } rt_outcome;
 
+/* A stream of the caller's, on a part of a device. */
+typedef struct rt_stream {
+  uint32_t space; /* 1 + the number of the GPU */
+  void *handle;   /* CUstream; NULL: the default stream */
+} rt_stream;
+
 /* Memory of devices that the host does not reach. `space` of an array (ir/array.h) is 1 + the number of
  * the device's part that has it: of a GPU. No device needs to be open. */
 typedef struct rt_memory_ops {
@@ -81,6 +87,8 @@ typedef struct rt_memory_ops {
   void (*free)(uint32_t space, void *block);
   /* Between arrays of one dtype and equal extents, any strides, in any spaces; returns when it is done. */
   status (*copy)(const ir_array *to, const ir_array *from);
+  /* Waits for all that a stream of the caller's holds; BAD_USAGE while it is captured. */
+  status (*wait)(const rt_stream *stream);
 } rt_memory_ops;
 
 typedef struct rt_device_ops {
@@ -124,6 +132,12 @@ typedef struct rt_device_ops {
   void (*launch)(rt_loaded *loaded, uint32_t instr);
   void (*wait)(rt_loaded *loaded, uint32_t instr); /* also posts and joins */
   status (*finish)(rt_loaded *loaded);
+  /* Optional: a run that comes after what the streams hold now, and before what they get next. Returns when it
+   * is issued, except where the host must see its end: with memory of the host that is not pinned, or tasks
+   * that may fail. *captured: it has become part of a graph that the caller captures; what is loaded, and the
+   * arrays, must then outlive the graph. */
+  status (*run_on)(rt_loaded *loaded, void *const *inputs, void *const *outputs,
+                   const rt_stream *streams, uint32_t n, bool *captured);
   rt_outcome (*outcome)(
       const rt_loaded *loaded); /* of the last run; NULL unless the clock is virtual */
 } rt_device_ops;

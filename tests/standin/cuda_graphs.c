@@ -9,6 +9,7 @@ static uint64_t n_captures;
 
 /* ---- captures ---- */
 bool is_capturing_thread(void) {
+  if (is_relaxed_thread()) return false;
   for (CUstream s = standin.streams; s; s = s->next)
     if (s->capture && s->capture->origin == s && pthread_equal(s->capture->thread, pthread_self()))
       return true;
@@ -114,6 +115,19 @@ CUresult cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *status) {
   ENTER(cuStreamIsCapturing);
   if (!stream_is_good(&s)) return CUDA_ERROR_INVALID_HANDLE;
   *status = s->capture ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+  return CUDA_SUCCESS;
+}
+
+/* The mode is of the calling thread; RELAXED lets it do during a capture what the capture does not see. */
+static _Thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+bool is_relaxed_thread(void) { return thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED; }
+
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
+  ENTER(cuThreadExchangeStreamCaptureMode);
+  CUstreamCaptureMode before = thread_mode;
+  thread_mode = *mode;
+  *mode = before;
   return CUDA_SUCCESS;
 }
 

@@ -368,6 +368,13 @@ CUresult cuStreamSynchronize(CUstream s) {
   return drain(s);
 }
 
+CUresult cuStreamGetCtx(CUstream s, CUcontext *context) {
+  ENTER(cuStreamGetCtx);
+  if (!stream_is_good(&s)) return CUDA_ERROR_INVALID_HANDLE;
+  *context = s->gpu;
+  return CUDA_SUCCESS;
+}
+
 CUresult cuStreamQuery(CUstream s) {
   ENTER(cuStreamQuery);
   if (!stream_is_good(&s)) return CUDA_ERROR_INVALID_HANDLE;

@@ -117,7 +117,9 @@ void capture_leave(CUstream s); /* the stream that began one goes: it is lost */
 void graph_drop(CUgraph g);
 /* A node of a launched graph that may run; false: none at the moment. */
 bool graph_pick(const op *launch, uint32_t *index);
+/* Is the calling thread restricted by a capture of its own? */
 bool is_capturing_thread(void);
+bool is_relaxed_thread(void);
 
 /* ---- memory ---- */
 typedef struct block block;

@@ -5,13 +5,28 @@
 #include "device/cuda/speed.h"
 
 /* ---- callers ---- */
+/* Calls may lie in one another; the outermost counts. */
+static _Thread_local struct {
+  uint32_t depth;
+  CUstreamCaptureMode mode; /* the caller's */
+} relaxed;
+
+static void exchange_mode(const cuda_vendor *cu) {
+  (void)cu->cuThreadExchangeStreamCaptureMode(&relaxed.mode);
+}
+
 CUcontext cuda_caller_enter(const cuda_vendor *cu) {
   CUcontext context = NULL;
+  if (relaxed.depth++ == 0) {
+    relaxed.mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    exchange_mode(cu);
+  }
   return cu->cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : NULL;
 }
 
 void cuda_caller_leave(const cuda_vendor *cu, CUcontext caller) {
   (void)cu->cuCtxSetCurrent(caller);
+  if (--relaxed.depth == 0) exchange_mode(cu);
 }
 
 /* ---- GPUs ---- */
@@ -31,6 +46,7 @@ static void close_gpu(cuda_device *d, cuda_gpu *g) {
   cuda_matmuls_destroy(d->cu, g->matmuls, d->memory);
   cuda_att_close(&g->attention, d->cu, d->memory);
   cuda_programs_close(g->programs);
+  if (g->entry) (void)d->cu->cuEventDestroy(g->entry);
   if (g->lt) (void)d->cu->cublasLtDestroy(g->lt);
   (void)d->cu->cuCtxSetCurrent(NULL);
   (void)d->cu->cuDevicePrimaryCtxRelease(g->id);
@@ -38,6 +54,7 @@ static void close_gpu(cuda_device *d, cuda_gpu *g) {
   g->programs = NULL;
   g->matmuls = NULL;
   g->lt = NULL;
+  g->entry = NULL;
 }
 
 status cuda_gpu_open(cuda_device *d, uint32_t gpu) {
@@ -242,4 +259,5 @@ const rt_device_ops rt_device_cuda = {
     .launch = cuda_launch,
     .wait = cuda_launch,
     .finish = cuda_finish,
+    .run_on = cuda_run_on,
 };

@@ -32,7 +32,8 @@ enum {
 
 /* ---- callers ---- */
 /* Contexts belong to threads, and a caller may use CUDA too: whatever context its thread has when it calls,
- * it has when the call, or the run that it began, is over. */
+ * it has when the call, or the run that it began, is over. A capture that it has begun on a stream of its own
+ * does not forbid what is done in between: that has other streams. */
 CUcontext cuda_caller_enter(const cuda_vendor *cu);
 void cuda_caller_leave(const cuda_vendor *cu, CUcontext caller);
 
@@ -50,6 +51,7 @@ typedef struct cuda_gpu {
   cuda_matmul *matmuls; /* all that were prepared, of whatever plan */
   CUfunction delay;     /* of the adversary; NULL: none */
   cuda_att_library attention;
+  CUevent entry;        /* to follow a caller's stream; NULL: not yet */
 } cuda_gpu;
 
 typedef struct cuda_device {
@@ -132,6 +134,7 @@ typedef struct cuda_external {
   CUdeviceptr used;  /* in the last run: `place`, or the caller's own */
   void *caller;
   bool on_device; /* the caller's is memory of `gpu` */
+  bool is_pinned; /* of the host, and known to the driver */
   uint32_t gpu;
 } cuda_external;
 
@@ -195,6 +198,7 @@ struct cuda_loaded {
   CUevent *timing;   /* tracing: two per launch, then one per event; NULL: not yet */
   cuda_nccl_plan nccl;
   cuda_watched *watched; /* by stream; NULL: NCCL carries nothing out */
+  bool is_pending;       /* a run on the caller's streams was issued; the first stream ends it */
   bool is_stuck;         /* its streams never ended: nothing of it can be given back */
   bool moved;            /* some address changed since the last run */
   CUgraphExec graph;     /* NULL: not captured yet */
@@ -232,6 +236,9 @@ NODISCARD status cuda_begin(rt_loaded *loaded, void *const *inputs, void *const 
                             rt_span *spans);
 NODISCARD status cuda_finish(rt_loaded *loaded);
 void cuda_launch(rt_loaded *loaded, uint32_t instr);
+/* Between what the caller's streams hold and what comes next on them (stream.c). */
+NODISCARD status cuda_run_on(rt_loaded *loaded, void *const *inputs, void *const *outputs,
+                             const rt_stream *streams, uint32_t n, bool *captured);
 
 /* Waits for a run whose communications NCCL carries out: until all is done, or NCCL reports an error, or
  * nothing moves for the device's timeout, or another process has failed. Then communicators are aborted, so

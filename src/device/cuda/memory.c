@@ -183,9 +183,26 @@ static status memory_copy(const ir_array *to, const ir_array *from) {
   return st;
 }
 
+static status memory_wait(const rt_stream *stream) {
+  visit v = {0};
+  CUstreamCaptureStatus how = CU_STREAM_CAPTURE_STATUS_NONE;
+  status st = enter(&v, stream->space);
+  if (st == STATUS_OK)
+    st = cuda_try(v.cu->cuStreamIsCapturing(stream->handle, &how), "asking for a capture");
+  if (st == STATUS_OK && how != CU_STREAM_CAPTURE_STATUS_NONE)
+    st = fail(STATUS_BAD_USAGE,
+              "the stream is being captured, and this run needs the host: it must be "
+              "of a program on cuda, on dense tensors, without a profile");
+  if (st == STATUS_OK)
+    st = cuda_try(v.cu->cuStreamSynchronize(stream->handle), "waiting for a stream");
+  leave(&v);
+  return st;
+}
+
 const rt_memory_ops cuda_memory = {
     .verify = memory_verify,
     .alloc = memory_alloc_there,
     .free = memory_free_there,
     .copy = memory_copy,
+    .wait = memory_wait,
 };

@@ -590,6 +590,7 @@ void cuda_program_destroy(cuda_loaded *l) {
   const cuda_vendor *cu = l->cu;
   if (l->is_stuck) return; /* to free what streams still use would wait for them */
   make_any_current(l);
+  if (l->is_pending) (void)cu->cuStreamSynchronize(l->streams[0].handle);
   for (uint32_t s = 0; l->streams && s < l->n_streams; s++)
     if (l->streams[s].handle) (void)cu->cuStreamDestroy(l->streams[s].handle);
   for (uint32_t i = 0; l->events && i < l->n_events; i++)

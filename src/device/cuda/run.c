@@ -1,8 +1,8 @@
-/* Running a loaded plan: the caller's arrays in, steps onto streams, outputs back. */
+/* Running a loaded plan: steps onto streams. */
 #include <nvtx3/nvToolsExt.h>
 
 #include "base/random.h"
-#include "device/cuda/device.h"
+#include "device/cuda/run.h"
 
 static const rt_plan *plan_of(const cuda_loaded *l) { return l->plan; }
 
@@ -10,7 +10,7 @@ uint32_t cuda_main_stream(const cuda_loaded *l, uint32_t rank) {
   return rt_plan_first_stream(plan_of(l), rank);
 }
 
-static CUresult make_current(cuda_loaded *l, uint32_t rank) {
+CUresult cuda_run_make_current(cuda_loaded *l, uint32_t rank) {
   uint32_t gpu = l->ranks[rank].gpu;
   if (l->current_gpu == gpu) return CUDA_SUCCESS;
   l->current_gpu = gpu;
@@ -115,7 +115,7 @@ static CUresult delay(cuda_loaded *l, uint32_t step, const cuda_stream *s) {
 static CUresult run_step(cuda_loaded *l, uint32_t at) {
   const cuda_step *step = &l->order.steps.data[at];
   const cuda_stream *s = &l->streams[step->stream];
-  CUresult r = make_current(l, s->rank);
+  CUresult r = cuda_run_make_current(l, s->rank);
   bool works = step->kind != CUDA_RECORD && step->kind != CUDA_WAIT;
   if (r == CUDA_SUCCESS && l->device->options.adversarial && works) r = delay(l, at, s);
   if (r != CUDA_SUCCESS) return r;
@@ -139,34 +139,39 @@ void cuda_issue(cuda_loaded *l, uint32_t upto) {
 }
 
 /* ---- graphs ---- */
-/* All streams are forked from the first and joined to it again, as a capture wants it. */
-static status fork_all(cuda_loaded *l) {
+/* Copies are on the main stream of a rank, even if nothing else is. */
+static bool takes_part(const cuda_loaded *l, uint32_t stream) {
+  const cuda_stream *s = &l->streams[stream];
+  return s->used || (s->handle && stream == cuda_main_stream(l, s->rank));
+}
+
+status cuda_run_fork(cuda_loaded *l) {
   CUevent start = l->events[l->order.n_events + l->n_streams];
-  TRY(cuda_try(l->cu->cuEventRecord(start, l->streams[0].handle), "forking a capture"));
+  TRY(cuda_try(l->cu->cuEventRecord(start, l->streams[0].handle), "forking streams"));
   for (uint32_t s = 1; s < l->n_streams; s++)
-    if (l->streams[s].used)
-      TRY(cuda_try(l->cu->cuStreamWaitEvent(l->streams[s].handle, start, 0), "forking a capture"));
+    if (takes_part(l, s))
+      TRY(cuda_try(l->cu->cuStreamWaitEvent(l->streams[s].handle, start, 0), "forking streams"));
   return STATUS_OK;
 }
 
-static status join_all(cuda_loaded *l) {
+status cuda_run_join(cuda_loaded *l) {
   const CUevent *ends = l->events + l->order.n_events;
   for (uint32_t s = 1; s < l->n_streams; s++) {
-    if (!l->streams[s].used) continue;
-    TRY(cuda_try(l->cu->cuEventRecord(ends[s], l->streams[s].handle), "joining a capture"));
-    TRY(cuda_try(l->cu->cuStreamWaitEvent(l->streams[0].handle, ends[s], 0), "joining a capture"));
+    if (!takes_part(l, s)) continue;
+    TRY(cuda_try(l->cu->cuEventRecord(ends[s], l->streams[s].handle), "joining streams"));
+    TRY(cuda_try(l->cu->cuStreamWaitEvent(l->streams[0].handle, ends[s], 0), "joining streams"));
   }
   return STATUS_OK;
 }
 
 /* What failed is joined too, so that the capture can be given up. */
 static status record_all(cuda_loaded *l) {
-  TRY(fork_all(l));
+  TRY(cuda_run_fork(l));
   cuda_issue(l, l->order.steps.len);
   status st = STATUS_OK;
   if (l->failed_nccl.result) st = cuda_nccl_failure(l);
   else st = cuda_try(l->failed, "capturing a plan");
-  status joined = join_all(l);
+  status joined = cuda_run_join(l);
   return st == STATUS_OK ? joined : st;
 }
 
@@ -190,57 +195,18 @@ static status capture(cuda_loaded *l) {
   return st;
 }
 
-static bool replays(const cuda_loaded *l) {
+bool cuda_run_replays(const cuda_loaded *l) {
   return l->device->options.graph && !l->spans && l->order.steps.len > 0;
 }
 
-/* ---- the caller's arrays ---- */
-/* Whether the caller's memory is memory of a GPU, and of which; managed memory is of any. */
-static void find_array(const cuda_loaded *l, cuda_external *e) {
-  CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                 CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                                 CU_POINTER_ATTRIBUTE_IS_MANAGED};
-  unsigned kind = 0, managed = 0;
-  int ordinal = -1;
-  void *values[] = {&kind, &ordinal, &managed};
-  CUdeviceptr p = (CUdeviceptr)(uintptr_t)e->caller;
-  e->on_device = p && l->cu->cuPointerGetAttributes(3, which, values, p) == CUDA_SUCCESS &&
-                 (kind == CU_MEMORYTYPE_DEVICE || managed);
-  e->gpu = managed ? l->ranks[e->rank].gpu : (uint32_t)ordinal;
+static status launch_graph(cuda_loaded *l) {
+  TRY(cuda_try(cuda_run_make_current(l, 0), "making a context current"));
+  return cuda_try(l->cu->cuGraphLaunch(l->graph, l->streams[0].handle), "launching a graph");
 }
 
-/* The caller's own memory, if the rank's GPU can use it as it is; else 0. */
-static CUdeviceptr usable(const cuda_external *e, uint32_t gpu) {
-  CUdeviceptr p = (CUdeviceptr)(uintptr_t)e->caller;
-  return e->on_device && !e->is_shared && e->gpu == gpu && p % CUDA_BUFFER_ALIGN == 0 ? p : 0;
-}
-
-static status copy_in(cuda_loaded *l, const cuda_external *e, bool *copied) {
-  size_t bytes = (size_t)plan_of(l)->buffers[e->buffer].size_bytes;
-  CUstream stream = l->streams[cuda_main_stream(l, e->rank)].handle;
-  if (e->used != e->place || !e->copies_in || bytes == 0 || !e->caller) return STATUS_OK;
-  TRY(cuda_try(make_current(l, e->rank), "making a context current"));
-  *copied = true;
-  if (e->on_device)
-    return cuda_try(
-        l->cu->cuMemcpyDtoDAsync(e->place, (CUdeviceptr)(uintptr_t)e->caller, bytes, stream),
-        "copying an array in");
-  return cuda_try(l->cu->cuMemcpyHtoDAsync(e->place, e->caller, bytes, stream),
-                  "copying an array in");
-}
-
-static status copy_out(cuda_loaded *l, const cuda_external *e, bool *copied) {
-  size_t bytes = (size_t)plan_of(l)->buffers[e->buffer].size_bytes;
-  CUstream stream = l->streams[cuda_main_stream(l, e->rank)].handle;
-  if (e->used != e->place || !e->is_output || bytes == 0 || !e->caller) return STATUS_OK;
-  *copied = true;
-  TRY(cuda_try(make_current(l, e->rank), "making a context current"));
-  if (e->on_device)
-    return cuda_try(
-        l->cu->cuMemcpyDtoDAsync((CUdeviceptr)(uintptr_t)e->caller, e->place, bytes, stream),
-        "copying an output back");
-  return cuda_try(l->cu->cuMemcpyDtoHAsync(e->caller, e->place, bytes, stream),
-                  "copying an output back");
+status cuda_run_replay(cuda_loaded *l) {
+  if (!l->graph) TRY(capture(l));
+  return launch_graph(l);
 }
 
 static status wait_for(cuda_loaded *l, uint32_t stream) {
@@ -253,34 +219,6 @@ static status wait_for_main(cuda_loaded *l) {
   return STATUS_OK;
 }
 
-static status take_arrays(cuda_loaded *l, void *const *inputs, void *const *outputs) {
-  bool copied = false;
-  const rt_plan *own = l->base.plan;
-  uint32_t before = l->share ? l->share->me : 0; /* ranks whose slots stand before */
-  for (uint32_t i = 0; i < l->n_externals; i++) {
-    cuda_external *e = &l->externals[i];
-    const rt_buffer *b = &plan_of(l)->buffers[e->buffer];
-    if (!cuda_is_here(l, e->rank)) continue;
-    e->caller = e->is_output ? outputs[b->slot - before * own->n_outputs]
-                             : inputs[b->slot - before * own->n_inputs];
-    find_array(l, e);
-    CUdeviceptr theirs = usable(e, l->ranks[e->rank].gpu), used = theirs ? theirs : e->place;
-    if (used != e->used) l->moved = true;
-    e->used = used;
-    TRY(copy_in(l, e, &copied));
-  }
-  for (uint32_t r = 0; r < l->n_ranks; r++) {
-    const cuda_rank *x = &l->ranks[r];
-    CUstream stream = l->streams[cuda_main_stream(l, r)].handle;
-    if (x->n_errors == 0 || !cuda_is_here(l, r)) continue;
-    copied = true;
-    TRY(cuda_try(make_current(l, r), "making a context current"));
-    TRY(cuda_try(l->cu->cuMemsetD8Async(x->errors, 0, x->n_errors * sizeof(cg_error), stream),
-                 "clearing errors"));
-  }
-  return copied ? wait_for_main(l) : STATUS_OK;
-}
-
 /* Values that were never written show. */
 static status poison(cuda_loaded *l) {
   for (uint32_t r = 0; r < l->n_ranks && l->device->options.adversarial; r++) {
@@ -288,7 +226,7 @@ static status poison(cuda_loaded *l) {
     size_t bytes = (size_t)(x->pool_end - x->pool_begin);
     uint32_t s = cuda_main_stream(l, r);
     if (bytes == 0 || !cuda_is_here(l, r)) continue;
-    TRY(cuda_try(make_current(l, r), "making a context current"));
+    TRY(cuda_try(cuda_run_make_current(l, r), "making a context current"));
     TRY(cuda_try(l->cu->cuMemsetD8Async(x->pool, 0xff, bytes, l->streams[s].handle), "poisoning"));
     TRY(wait_for(l, s));
   }
@@ -296,31 +234,66 @@ static status poison(cuda_loaded *l) {
 }
 
 /* A run that fails leaves nothing behind that still uses the caller's arrays. */
-static void drain(cuda_loaded *l) {
+void cuda_run_drain(cuda_loaded *l) {
   for (uint32_t s = 0; s < l->n_streams && !l->is_stuck; s++)
     if (l->streams[s].handle) (void)l->cu->cuStreamSynchronize(l->streams[s].handle);
 }
 
 /* ---- runs ---- */
-static status start(cuda_loaded *l, void *const *inputs, void *const *outputs) {
-  if (l->is_stuck)
-    return fail(STATUS_UNAVAILABLE, "cuda: streams of an earlier run never ended; nothing more can "
-                                    "run here");
+static void reset(cuda_loaded *l, rt_span *spans) {
+  l->spans = spans;
+  l->origin_ns = spans ? rt_clock_ns() : 0;
+  l->issued = 0;
+  l->failed = CUDA_SUCCESS;
+  l->failed_lt = CUBLAS_STATUS_SUCCESS;
+  l->failed_dnn = DNN_STATUS_SUCCESS;
+  l->failed_nccl = (cuda_nccl_error){0};
   l->current_gpu = UINT32_MAX;
-  TRY(cuda_try(make_current(l, l->share ? l->share->me : 0), "making a context current"));
+}
+
+static void place(cuda_loaded *l) {
+  cuda_program_place(l);
+  forget_graph(l);
+  l->moved = false;
+}
+
+static status check_stuck(const cuda_loaded *l) {
+  if (!l->is_stuck) return STATUS_OK;
+  return fail(STATUS_UNAVAILABLE, "cuda: streams of an earlier run never ended; nothing more can "
+                                  "run here");
+}
+
+status cuda_run_settle(cuda_loaded *l) {
+  TRY(wait_for(l, 0));
+  l->is_pending = false;
+  return STATUS_OK;
+}
+
+status cuda_run_prepare(cuda_loaded *l, void *const *inputs, void *const *outputs) {
+  TRY(check_stuck(l));
+  reset(l, NULL);
+  TRY(cuda_try(cuda_run_make_current(l, 0), "making a context current"));
+  cuda_run_find(l, inputs, outputs);
+  if (l->moved) place(l);
+  return STATUS_OK;
+}
+
+static status start(cuda_loaded *l, void *const *inputs, void *const *outputs) {
+  TRY(check_stuck(l));
+  if (l->is_pending) TRY(cuda_run_settle(l));
+  TRY(cuda_try(cuda_run_make_current(l, l->share ? l->share->me : 0), "making a context current"));
   TRY(poison(l));
-  TRY(take_arrays(l, inputs, outputs));
+  cuda_run_find(l, inputs, outputs);
+  bool copied = false;
+  TRY(cuda_run_copy_in(l, &copied));
+  if (copied) TRY(wait_for_main(l));
   bool stale = l->watched && cuda_nccl_is_stale(l), moved = l->moved || stale;
   if (stale) {
     l->current_gpu = UINT32_MAX; /* communicators are made in the contexts of all */
     TRY(cuda_nccl_prepare(l));
   }
-  if (moved) { /* also if this run is traced, and replays nothing */
-    cuda_program_place(l);
-    forget_graph(l);
-  }
-  l->moved = false;
-  l->replaying = replays(l);
+  if (moved) place(l); /* also if this run is traced, and replays nothing */
+  l->replaying = cuda_run_replays(l);
   if (l->replaying && !l->graph) TRY(capture(l));
   return l->spans ? cuda_trace_begin(l) : STATUS_OK;
 }
@@ -334,20 +307,14 @@ status cuda_begin(rt_loaded *loaded, void *const *inputs, void *const *outputs, 
   cuda_loaded *l = (cuda_loaded *)loaded;
   (void)pthread_mutex_lock(&l->device->run);
   l->device->caller = cuda_caller_enter(l->cu);
-  l->spans = spans;
-  l->origin_ns = spans ? rt_clock_ns() : 0;
-  l->issued = 0;
-  l->failed = CUDA_SUCCESS;
-  l->failed_lt = CUBLAS_STATUS_SUCCESS;
-  l->failed_dnn = DNN_STATUS_SUCCESS;
-  l->failed_nccl = (cuda_nccl_error){0};
+  reset(l, spans);
   status st = l->share ? cuda_share_begin(l->share) : STATUS_OK;
   if (st == STATUS_OK) {
     st = start(l, inputs, outputs);
     if (st == STATUS_OK) return STATUS_OK;
     if (l->failed_nccl.result) cuda_nccl_abort(l->device->nccl);
     if (l->share) st = cuda_share_finish(l->share, st);
-    drain(l);
+    cuda_run_drain(l);
   }
   end_run(l->device);
   return st;
@@ -361,7 +328,7 @@ void cuda_launch(rt_loaded *loaded, uint32_t instr) {
     return;
   }
   if (instr > 0) return;
-  l->failed = make_current(l, 0);
+  l->failed = cuda_run_make_current(l, 0);
   if (l->failed == CUDA_SUCCESS) l->failed = l->cu->cuGraphLaunch(l->graph, l->streams[0].handle);
 }
 
@@ -375,13 +342,13 @@ static uint32_t first_raised(const cuda_loaded *l, const cuda_task *t, const cg_
   return i;
 }
 
-static status read_errors(cuda_loaded *l) {
+status cuda_run_errors(cuda_loaded *l) {
   uint32_t at = 0;
   for (uint32_t r = 0; r < l->n_ranks; r++) {
     const cuda_rank *x = &l->ranks[r];
     uint32_t s = cuda_main_stream(l, r);
     if (x->n_errors == 0 || !cuda_is_here(l, r)) continue;
-    TRY(cuda_try(make_current(l, r), "making a context current"));
+    TRY(cuda_try(cuda_run_make_current(l, r), "making a context current"));
     TRY(cuda_try(l->cu->cuMemcpyDtoHAsync(l->errors + at, x->errors, x->n_errors * sizeof(cg_error),
                                           l->streams[s].handle),
                  "reading errors"));
@@ -403,7 +370,7 @@ static status read_errors(cuda_loaded *l) {
   return first ? cuda_kernel_fail(first->kernel, record, why) : STATUS_OK;
 }
 
-static status failure(cuda_loaded *l) {
+status cuda_run_failure(cuda_loaded *l) {
   if (l->failed_nccl.result) return cuda_nccl_failure(l);
   if (l->failed_lt != CUBLAS_STATUS_SUCCESS)
     return cuda_try_lt(l->failed_lt, "issuing a matrix product");
@@ -423,14 +390,14 @@ static status sync_all(cuda_loaded *l) {
 
 static status complete(cuda_loaded *l) {
   if (cuda_is_mapped(l) && l->failed == CUDA_SUCCESS) l->failed = cuda_share_end(l);
-  if (l->share && l->failed != CUDA_SUCCESS) return failure(l); /* others must be told first */
-  status issued = failure(l), ran = sync_all(l);
+  if (l->share && l->failed != CUDA_SUCCESS)
+    return cuda_run_failure(l); /* others must be told first */
+  status issued = cuda_run_failure(l), ran = sync_all(l);
   if (issued != STATUS_OK) return issued;
   if (ran != STATUS_OK) return ran;
-  if (l->n_errors) TRY(read_errors(l));
+  if (l->n_errors) TRY(cuda_run_errors(l));
   bool copied = false;
-  for (uint32_t i = 0; i < l->n_externals; i++)
-    if (cuda_is_here(l, l->externals[i].rank)) TRY(copy_out(l, &l->externals[i], &copied));
+  TRY(cuda_run_copy_out(l, &copied));
   if (copied) TRY(wait_for_main(l));
   if (l->spans) cuda_trace_end(l);
   return STATUS_OK;
@@ -440,7 +407,7 @@ status cuda_finish(rt_loaded *loaded) {
   cuda_loaded *l = (cuda_loaded *)loaded;
   status st = complete(l);
   if (l->share) st = cuda_share_finish(l->share, st);
-  if (st != STATUS_OK) drain(l);
+  if (st != STATUS_OK) cuda_run_drain(l);
   end_run(l->device);
   return st;
 }

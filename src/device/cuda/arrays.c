@@ -1,0 +1,96 @@
+/* The caller's arrays of a run: where they are, copies in and out. */
+#include "device/cuda/run.h"
+
+static const rt_plan *plan_of(const cuda_loaded *l) { return l->plan; }
+
+/* Whether the caller's memory is memory of a GPU, and of which; managed memory is of any. */
+static void find_array(const cuda_loaded *l, cuda_external *e) {
+  CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                 CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                 CU_POINTER_ATTRIBUTE_IS_MANAGED};
+  unsigned kind = 0, managed = 0;
+  int ordinal = -1;
+  void *values[] = {&kind, &ordinal, &managed};
+  CUdeviceptr p = (CUdeviceptr)(uintptr_t)e->caller;
+  e->on_device = p && l->cu->cuPointerGetAttributes(3, which, values, p) == CUDA_SUCCESS &&
+                 (kind == CU_MEMORYTYPE_DEVICE || managed);
+  e->is_pinned = kind == CU_MEMORYTYPE_HOST;
+  e->gpu = managed ? l->ranks[e->rank].gpu : (uint32_t)ordinal;
+}
+
+/* The caller's own memory, if the rank's GPU can use it as it is; else 0. */
+static CUdeviceptr usable(const cuda_external *e, uint32_t gpu) {
+  CUdeviceptr p = (CUdeviceptr)(uintptr_t)e->caller;
+  return e->on_device && !e->is_shared && e->gpu == gpu && p % CUDA_BUFFER_ALIGN == 0 ? p : 0;
+}
+
+static status copy_in(cuda_loaded *l, const cuda_external *e, bool *copied) {
+  size_t bytes = (size_t)plan_of(l)->buffers[e->buffer].size_bytes;
+  CUstream stream = l->streams[cuda_main_stream(l, e->rank)].handle;
+  if (e->used != e->place || !e->copies_in || bytes == 0 || !e->caller) return STATUS_OK;
+  TRY(cuda_try(cuda_run_make_current(l, e->rank), "making a context current"));
+  *copied = true;
+  if (e->on_device)
+    return cuda_try(
+        l->cu->cuMemcpyDtoDAsync(e->place, (CUdeviceptr)(uintptr_t)e->caller, bytes, stream),
+        "copying an array in");
+  return cuda_try(l->cu->cuMemcpyHtoDAsync(e->place, e->caller, bytes, stream),
+                  "copying an array in");
+}
+
+static status copy_out(cuda_loaded *l, const cuda_external *e, bool *copied) {
+  size_t bytes = (size_t)plan_of(l)->buffers[e->buffer].size_bytes;
+  CUstream stream = l->streams[cuda_main_stream(l, e->rank)].handle;
+  if (e->used != e->place || !e->is_output || bytes == 0 || !e->caller) return STATUS_OK;
+  *copied = true;
+  TRY(cuda_try(cuda_run_make_current(l, e->rank), "making a context current"));
+  if (e->on_device)
+    return cuda_try(
+        l->cu->cuMemcpyDtoDAsync((CUdeviceptr)(uintptr_t)e->caller, e->place, bytes, stream),
+        "copying an output back");
+  return cuda_try(l->cu->cuMemcpyDtoHAsync(e->caller, e->place, bytes, stream),
+                  "copying an output back");
+}
+
+void cuda_run_find(cuda_loaded *l, void *const *inputs, void *const *outputs) {
+  const rt_plan *own = l->base.plan;
+  uint32_t before = l->share ? l->share->me : 0; /* ranks whose slots stand before */
+  for (uint32_t i = 0; i < l->n_externals; i++) {
+    cuda_external *e = &l->externals[i];
+    const rt_buffer *b = &plan_of(l)->buffers[e->buffer];
+    if (!cuda_is_here(l, e->rank)) continue;
+    e->caller = e->is_output ? outputs[b->slot - before * own->n_outputs]
+                             : inputs[b->slot - before * own->n_inputs];
+    find_array(l, e);
+    CUdeviceptr theirs = usable(e, l->ranks[e->rank].gpu), used = theirs ? theirs : e->place;
+    if (used != e->used) l->moved = true;
+    e->used = used;
+  }
+}
+
+bool cuda_run_is_pageable(const cuda_loaded *l, const cuda_external *e) {
+  bool moves = cuda_is_here(l, e->rank) && e->used == e->place && (e->copies_in || e->is_output);
+  return moves && e->caller && !e->on_device && !e->is_pinned &&
+         plan_of(l)->buffers[e->buffer].size_bytes > 0;
+}
+
+status cuda_run_copy_in(cuda_loaded *l, bool *copied) {
+  for (uint32_t i = 0; i < l->n_externals; i++)
+    if (cuda_is_here(l, l->externals[i].rank)) TRY(copy_in(l, &l->externals[i], copied));
+  for (uint32_t r = 0; r < l->n_ranks; r++) {
+    const cuda_rank *x = &l->ranks[r];
+    CUstream stream = l->streams[cuda_main_stream(l, r)].handle;
+    if (x->n_errors == 0 || !cuda_is_here(l, r)) continue;
+    *copied = true;
+    TRY(cuda_try(cuda_run_make_current(l, r), "making a context current"));
+    TRY(cuda_try(l->cu->cuMemsetD8Async(x->errors, 0, x->n_errors * sizeof(cg_error), stream),
+                 "clearing errors"));
+  }
+  return STATUS_OK;
+}
+
+status cuda_run_copy_out(cuda_loaded *l, bool *copied) {
+  for (uint32_t i = 0; i < l->n_externals; i++)
+    if (cuda_is_here(l, l->externals[i].rank)) TRY(copy_out(l, &l->externals[i], copied));
+  return STATUS_OK;
+}

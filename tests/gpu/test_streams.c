@@ -1,0 +1,320 @@
+/* weir_run() on streams of the caller: after what they hold, before what they get, issued and not waited for;
+ * many runs in flight; and as part of a CUDA graph that the caller captures.
+ *
+ * Needs a GPU, or a stand-in for one; skips where there is neither. */
+#include <stdlib.h>
+
+#include "device/cuda/vendor.h"
+#include "test.h"
+#include "weir/weir.h"
+
+enum { N = 48, BYTES = N * sizeof(float), FLIGHTS = 12, DL_CPU = 1, DL_CUDA };
+
+static const cuda_vendor *cu;
+static CUcontext context;
+
+static void must(CUresult r) { check(r == CUDA_SUCCESS); }
+
+/* ---- programs: y = 3 x - 1, over one device and over two ---- */
+static const char *const one = "fusion f { x : f32[8, 6]; t = x * 3; y = t - 1; return y }";
+static const char *const streamed =
+    "fusion f { x : f32[8, 6]; t = x * 3; y = t - 1; return y\n"
+    "schedule { t.outer_split(0, 4); t[0] = stream; y.outer_split(0, 4); y[0] = stream } }";
+static const char *const two =
+    "fusion f { mesh d = [2]; x : f32[8, 6]; t = x * 3; y = t - 1; return y\n"
+    "schedule { x, t, y on d; x.outer_split(0, 2); x[0] = mesh.x } }";
+static const char *const rows =
+    "fusion f { x : f32[8, 6]; i : i64[8]; y = index_select(x, i, dim=0); "
+    "return y }";
+
+static weir_program *compile(const char *text, const char *device, bool graph) {
+  weir_module *m = NULL;
+  weir_fusion *f = NULL;
+  weir_program *p = NULL;
+  weir_options *o = NULL;
+  EXPECT_INT(weir_options_create(&o), WEIR_OK);
+  EXPECT_INT(weir_options_set(o, "device", device), WEIR_OK);
+  EXPECT_INT(weir_options_set(o, "graph", graph ? "true" : "false"), WEIR_OK);
+  if (weir_module_parse("t", text, strlen(text), NULL, &m) != WEIR_OK ||
+      weir_module_find(m, NULL, &f) != WEIR_OK || weir_compile(f, o, NULL, &p) != WEIR_OK) {
+    EXPECT(false);
+    fprintf(stderr, "%s\n", weir_error());
+    exit(1);
+  }
+  weir_options_destroy(o);
+  weir_module_destroy(m);
+  return p;
+}
+
+/* ---- memory and streams ---- */
+static int64_t shape[2] = {8, 6};
+
+static weir_dl_tensor tensor(void *data, int type) {
+  return (weir_dl_tensor){.data = data,
+                          .device = {type, 0},
+                          .ndim = 2,
+                          .dtype = weir_dtype_to_dl(WEIR_F32),
+                          .shape = shape};
+}
+
+static void *on_gpu(size_t bytes) {
+  CUdeviceptr p = 0;
+  must(cu->cuMemAlloc(&p, bytes));
+  return (void *)(uintptr_t)p;
+}
+
+static void *pinned(size_t bytes) {
+  void *p = NULL;
+  must(cu->cuMemHostAlloc(&p, bytes, CU_MEMHOSTALLOC_PORTABLE));
+  memset(p, 0, bytes);
+  return p;
+}
+
+static CUdeviceptr address(const void *p) { return (CUdeviceptr)(uintptr_t)p; }
+static void give(void *p) { must(cu->cuMemFree(address(p))); }
+
+static CUstream stream_new(void) {
+  CUstream s = NULL;
+  must(cu->cuStreamCreateWithPriority(&s, CU_STREAM_NON_BLOCKING, 0));
+  return s;
+}
+
+static weir_status run_on(const weir_program *p, const weir_dl_tensor *x, const weir_dl_tensor *y,
+                          int gpu, CUstream s) {
+  weir_stream stream = {{DL_CUDA, gpu}, s};
+  weir_run_args args = {
+      .struct_size = sizeof args, .inputs = &x, .n_inputs = 1, .outputs = &y, .n_outputs = 1};
+  args.streams = &stream;
+  args.n_streams = 1;
+  weir_status st = weir_run(p, &args);
+  if (st != WEIR_OK) fprintf(stderr, "%s\n", weir_error());
+  return st;
+}
+
+static int wrong(const float *x, const float *y) {
+  int n = 0;
+  for (int i = 0; i < N; i++) n += y[i] != 3 * x[i] - 1;
+  return n;
+}
+
+/* ---- in order ---- */
+/* Values go to the GPU, through the program and back on one stream; nobody waits before the end. The program
+ * works on the same two arrays in every flight. */
+static void test_flights(const char *text, const char *device, bool graph, bool on_host) {
+  weir_program *p = compile(text, device, graph);
+  float *in = pinned(FLIGHTS * BYTES), *out = pinned(FLIGHTS * BYTES);
+  void *a = on_gpu(BYTES), *b = on_gpu(BYTES);
+  float host[N];
+  CUstream s = stream_new();
+  weir_dl_tensor x = tensor(a, DL_CUDA), y = on_host ? tensor(host, DL_CPU) : tensor(b, DL_CUDA);
+  for (int k = 0; k < FLIGHTS; k++) {
+    for (int i = 0; i < N; i++) in[k * N + i] = (float)(k * 100 + i);
+    must(cu->cuMemcpyHtoDAsync(address(a), in + k * N, BYTES, s));
+    EXPECT_INT(run_on(p, &x, &y, 0, s), WEIR_OK);
+    if (on_host) memcpy(out + k * N, host, BYTES); /* then it is complete when the call returns */
+    else must(cu->cuMemcpyDtoHAsync(out + k * N, address(b), BYTES, s));
+  }
+  must(cu->cuStreamSynchronize(s));
+  for (int k = 0; k < FLIGHTS; k++)
+    if (!EXPECT_INT(wrong(in + k * N, out + k * N), 0))
+      fprintf(stderr, "%s on %s, flight %d\n", text, device, k);
+  must(cu->cuStreamDestroy(s));
+  weir_program_destroy(p);
+  give(a), give(b);
+  must(cu->cuMemFreeHost(in));
+  must(cu->cuMemFreeHost(out));
+}
+
+/* The stream is held up until the host says so, which it does after the call. */
+static void test_returns(const char *text) {
+  weir_program *p = compile(text, "cuda", false);
+  float *in = pinned(BYTES), *out = pinned(BYTES);
+  uint64_t *gate = pinned(sizeof *gate);
+  void *a = on_gpu(BYTES), *b = on_gpu(BYTES);
+  CUstream s = stream_new();
+  weir_dl_tensor x = tensor(a, DL_CUDA), y = tensor(b, DL_CUDA);
+  EXPECT_INT(run_on(p, &x, &y, 0, s), WEIR_OK); /* loads it */
+  must(cu->cuStreamSynchronize(s));
+  for (int i = 0; i < N; i++) in[i] = (float)i;
+  must(cu->cuStreamWaitValue64(s, address(gate), 1, CU_STREAM_WAIT_VALUE_GEQ));
+  must(cu->cuMemcpyHtoDAsync(address(a), in, BYTES, s));
+  for (int k = 0; k < 3; k++) EXPECT_INT(run_on(p, &x, &y, 0, s), WEIR_OK);
+  must(cu->cuMemcpyDtoHAsync(out, address(b), BYTES, s));
+  EXPECT_INT(cu->cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+  __atomic_store_n(gate, 1, __ATOMIC_RELEASE);
+  must(cu->cuStreamSynchronize(s));
+  EXPECT_INT(wrong(in, out), 0);
+  must(cu->cuStreamDestroy(s));
+  weir_program_destroy(p);
+  give(a), give(b);
+  must(cu->cuMemFreeHost(in));
+  must(cu->cuMemFreeHost(out));
+  must(cu->cuMemFreeHost(gate));
+}
+
+/* A run without a stream, and one on another, come after those that are under way. */
+static void test_mixed(void) {
+  weir_program *p = compile(streamed, "cuda", false);
+  float *in = pinned(BYTES), host[2][N];
+  void *a = on_gpu(BYTES), *b = on_gpu(BYTES);
+  CUstream s = stream_new(), t = stream_new();
+  weir_dl_tensor x = tensor(a, DL_CUDA), y = tensor(b, DL_CUDA);
+  weir_dl_tensor hx = tensor(host[0], DL_CPU), hy = tensor(host[1], DL_CPU);
+  for (int i = 0; i < N; i++) in[i] = (float)i, host[0][i] = (float)-i;
+  must(cu->cuMemcpyHtoDAsync(address(a), in, BYTES, s));
+  for (int k = 0; k < 4; k++) {
+    EXPECT_INT(run_on(p, &x, &y, 0, s), WEIR_OK);
+    EXPECT_INT(run_on(p, &hx, &hy, 0, t), WEIR_OK);
+    EXPECT_INT(wrong(host[0], host[1]), 0);
+    memset(host[1], 0, sizeof host[1]);
+    const weir_dl_tensor *inputs[] = {&hx}, *outputs[] = {&hy};
+    weir_run_args args = {.struct_size = sizeof args,
+                          .inputs = inputs,
+                          .n_inputs = 1,
+                          .outputs = outputs,
+                          .n_outputs = 1};
+    EXPECT_INT(weir_run(p, &args), WEIR_OK);
+    EXPECT_INT(wrong(host[0], host[1]), 0);
+  }
+  must(cu->cuMemcpyDtoHAsync(host[1], address(b), BYTES, s));
+  must(cu->cuStreamSynchronize(s));
+  EXPECT_INT(wrong(in, host[1]), 0);
+  EXPECT_INT(run_on(p, &x, &y, 0, s), WEIR_OK);
+  weir_program_destroy(p); /* with a run under way */
+  must(cu->cuStreamSynchronize(s));
+  must(cu->cuStreamDestroy(s));
+  must(cu->cuStreamDestroy(t));
+  give(a), give(b);
+  must(cu->cuMemFreeHost(in));
+}
+
+/* ---- graphs of the caller ---- */
+static void test_capture(const char *text, bool warm, bool graph) {
+  weir_program *p = compile(text, "cuda", graph);
+  float *in = pinned(BYTES), *out = pinned(BYTES);
+  void *a = on_gpu(BYTES), *b = on_gpu(BYTES), *c = on_gpu(BYTES);
+  CUstream s = stream_new();
+  CUgraph captured = NULL;
+  CUgraphExec exec = NULL;
+  weir_dl_tensor x = tensor(a, DL_CUDA), y = tensor(b, DL_CUDA), z = tensor(c, DL_CUDA);
+  if (warm) EXPECT_INT(run_on(p, &x, &y, 0, s), WEIR_OK);
+  must(cu->cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  must(cu->cuMemcpyHtoDAsync(address(a), in, BYTES, s));
+  EXPECT_INT(run_on(p, &x, &y, 0, s), WEIR_OK);
+  EXPECT_INT(run_on(p, &y, &z, 0, s), WEIR_OK); /* twice, one after the other */
+  must(cu->cuMemcpyDtoHAsync(out, address(c), BYTES, s));
+  must(cu->cuStreamEndCapture(s, &captured));
+  must(cu->cuGraphInstantiateWithFlags(&exec, captured, 0));
+  for (int k = 0; k < 3; k++) {
+    for (int i = 0; i < N; i++) in[i] = (float)(i - 7 * k);
+    must(cu->cuGraphLaunch(exec, s));
+    must(cu->cuStreamSynchronize(s));
+    int bad = 0;
+    for (int i = 0; i < N; i++) bad += out[i] != 3 * (3 * in[i] - 1) - 1;
+    EXPECT_INT(bad, 0);
+    EXPECT_INT(run_on(p, &x, &y, 0, s), WEIR_OK); /* and not captured */
+    must(cu->cuStreamSynchronize(s));
+  }
+  must(cu->cuGraphExecDestroy(exec));
+  must(cu->cuGraphDestroy(captured));
+  must(cu->cuStreamDestroy(s));
+  weir_program_destroy(p);
+  give(a), give(b), give(c);
+  must(cu->cuMemFreeHost(in));
+  must(cu->cuMemFreeHost(out));
+}
+
+static void expect_refused(const weir_program *p, const weir_dl_tensor *x, const weir_dl_tensor *y,
+                           int gpu, CUstream s, const char *message) {
+  weir_stream stream = {{DL_CUDA, gpu}, s};
+  weir_run_args args = {
+      .struct_size = sizeof args, .inputs = &x, .n_inputs = 1, .outputs = &y, .n_outputs = 1};
+  args.streams = &stream;
+  args.n_streams = 1;
+  EXPECT_INT(weir_run(p, &args), WEIR_BAD_USAGE);
+  EXPECT_CONTAINS(weir_error(), message);
+}
+
+/* What is refused leaves the capture, and the program, as they were. */
+static void test_refused(void) {
+  weir_program *p = compile(one, "cuda", false), *cpu = compile(one, "cpu", false);
+  void *a = on_gpu(2 * BYTES), *b = on_gpu(BYTES);
+  float host[N];
+  int n_gpus = 0;
+  must(cu->cuDeviceGetCount(&n_gpus));
+  int64_t strides[2] = {1, 8};
+  CUstream s = stream_new();
+  CUgraph captured = NULL;
+  weir_dl_tensor x = tensor(a, DL_CUDA), y = tensor(b, DL_CUDA), h = tensor(host, DL_CPU), w = x;
+  w.strides = strides;
+  expect_refused(p, &x, &y, 63, s, "a stream of GPU 63 is given");
+  if (n_gpus > 1) expect_refused(p, &x, &y, 1, s, "belongs to another context");
+  must(cu->cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  expect_refused(p, &h, &y, 0, s, "all tensors must be on a GPU or in pinned");
+  expect_refused(p, &w, &y, 0, s, "is being captured");
+  expect_refused(cpu, &x, &y, 0, s, "is being captured");
+  EXPECT_INT(run_on(p, &x, &y, 0, s), WEIR_OK);
+  must(cu->cuStreamEndCapture(s, &captured));
+  must(cu->cuGraphDestroy(captured));
+  EXPECT_INT(run_on(p, &w, &y, 0, s), WEIR_OK);
+  EXPECT_INT(run_on(cpu, &x, &y, 0, s), WEIR_OK);
+  must(cu->cuStreamSynchronize(s));
+  must(cu->cuStreamDestroy(s));
+  weir_program_destroy(p);
+  weir_program_destroy(cpu);
+  give(a), give(b);
+}
+
+/* Wrong indexes are found by the call. */
+static void test_indexes(void) {
+  weir_program *p = compile(rows, "cuda", false);
+  int64_t index[8] = {0, 1, 2, 3, 4, 5, 6, 8}, extent = 8;
+  void *a = on_gpu(BYTES), *b = on_gpu(BYTES);
+  CUstream s = stream_new();
+  weir_dl_tensor x = tensor(a, DL_CUDA), y = tensor(b, DL_CUDA), i = tensor(index, DL_CPU);
+  i.ndim = 1;
+  i.shape = &extent;
+  i.dtype = weir_dtype_to_dl(WEIR_I64);
+  const weir_dl_tensor *inputs[] = {&x, &i}, *outputs[] = {&y};
+  weir_stream stream = {{DL_CUDA, 0}, s};
+  weir_run_args args = {.struct_size = sizeof args,
+                        .inputs = inputs,
+                        .n_inputs = 2,
+                        .outputs = outputs,
+                        .n_outputs = 1,
+                        .streams = &stream,
+                        .n_streams = 1};
+  EXPECT(weir_run(p, &args) != WEIR_OK);
+  EXPECT_CONTAINS(weir_error(), "8");
+  index[7] = 7;
+  EXPECT_INT(weir_run(p, &args), WEIR_OK);
+  must(cu->cuStreamSynchronize(s));
+  must(cu->cuStreamDestroy(s));
+  weir_program_destroy(p);
+  give(a), give(b);
+}
+
+int main(void) {
+  static const char *const texts[] = {one, streamed, two};
+  if (cuda_vendor_load(&cu) != STATUS_OK) {
+    printf("skipped: %s\n", status_message());
+    return EXPECT(true) ? test_finish() : 1;
+  }
+  must(cu->cuDevicePrimaryCtxRetain(&context, 0));
+  must(cu->cuCtxSetCurrent(context));
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    for (int graph = 0; graph < 2; graph++) {
+      test_flights(texts[i], "cuda", graph, false);
+      test_flights(texts[i], "cuda", graph, true);
+      test_capture(texts[i], graph, graph);
+    }
+    test_flights(texts[i], "cpu", false, false);
+    test_returns(texts[i]);
+    test_capture(texts[i], true, false);
+  }
+  test_mixed();
+  test_refused();
+  test_indexes();
+  must(cu->cuDevicePrimaryCtxRelease(0));
+  return test_finish();
+}
