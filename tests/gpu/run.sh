@@ -157,6 +157,8 @@ three_ways() {
 conform() {
   try 'conformance' "$build/tests/conform/test_cuda"
   try 'arrays of the caller' "$build/tests/gpu/test_arrays"
+  try 'tensors through the API' "$build/tests/gpu/test_api"
+  try 'streams of the caller' "$build/tests/gpu/test_streams"
   try 'threads and contexts of the caller' "$build/tests/gpu/test_callers"
   [ "$mode" = standin ] && return # the rest has texts for many minutes of the C compiler
   shards 'kernels' 12 "$build/tests/conform/test_cuda_windows" @ 1 2
