@@ -108,13 +108,6 @@ static void put_around(explaining *e, const explain_comm *c) {
 }
 
 /* ---- alternatives ---- */
-/* Is it for the extents alone to say? Iterations and devices may choose otherwise one by one. */
-static bool is_of_extents(const ir_scalars *s, ir_scalar x) {
-  const ir_scalar_node *n = ir_scalar_node_of(s, x);
-  if (n->kind == IR_SCALAR_SYMBOL) return s->symbols.data[n->value].kind == IR_SYMBOL_EXTENT;
-  return (!n->a.id || is_of_extents(s, n->a)) && (!n->b.id || is_of_extents(s, n->b));
-}
-
 /* Does one of two run, the other never? */
 static bool are_alternatives(const explaining *e, const explain_comm *a, const explain_comm *b) {
   const ir_scalars *s = &e->h->module->scalars;
@@ -122,7 +115,8 @@ static bool are_alternatives(const explaining *e, const explain_comm *a, const e
     if (!IR_SAME(a->around[i].instr, b->around[i].instr)) return false;
     if (a->around[i].otherwise == b->around[i].otherwise) continue;
     const ir_instr_data *d = ir_instr_at(e->h, a->around[i].instr);
-    return is_of_extents(s, d->a) && is_of_extents(s, d->b);
+    /* Iterations and devices may choose differently one by one. */
+    return ir_scalar_of_extents(s, d->a) && ir_scalar_of_extents(s, d->b);
   }
   return false;
 }

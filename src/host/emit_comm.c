@@ -471,9 +471,7 @@ static void emit_pieces_form(emitter *e, const comm_call *c, ir_tensor in, const
 /* ---- with and without padding ---- */
 
 static bool names_device(const ir_scalars *s, ir_scalar x) {
-  const ir_scalar_node *n = ir_scalar_node_of(s, x);
-  if (n->kind == IR_SCALAR_SYMBOL) return s->symbols.data[n->value].kind == IR_SYMBOL_RANK;
-  return (n->a.id && names_device(s, n->a)) || (n->b.id && names_device(s, n->b));
+  return ir_scalar_has(s, x, IR_SYMBOL_RANK);
 }
 
 /* Adds what is left when the dimension is cut into equal pieces, if only the extents tell; false if the

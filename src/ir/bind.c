@@ -139,15 +139,16 @@ static const char *described(ir_env *env, ir_scalar x, int64_t value) {
   return arena_printf(&f->module->memory, "%s = %" PRId64, ir_scalar_text(f, x), value);
 }
 
+static bool is_unbound(void *context, uint32_t symbol) {
+  const ir_env *env = context;
+  return scalars_of(env)->symbols.data[symbol].kind != IR_SYMBOL_EXTENT &&
+         env->symbols[symbol] == IR_UNBOUND;
+}
+
 /* Of a host program: does x depend on what only its running tells, a loop index or the device? */
-static bool varies(const ir_env *env, ir_scalar x) {
-  const ir_scalars *s = scalars_of(env);
-  const ir_scalar_node *n = ir_scalar_node_of(s, x);
-  if (n->kind == IR_SCALAR_SYMBOL) {
-    return s->symbols.data[n->value].kind != IR_SYMBOL_EXTENT &&
-           env->symbols[n->value] == IR_UNBOUND;
-  }
-  return (n->a.id && varies(env, n->a)) || (n->b.id && varies(env, n->b));
+static bool varies(ir_env *env, ir_scalar x) {
+  return !ir_scalar_of_extents(scalars_of(env), x) &&
+         ir_scalar_any_symbol(scalars_of(env), x, is_unbound, env);
 }
 
 static bool check_constraint(ir_env *env, const ir_constraint *c) {

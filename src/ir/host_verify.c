@@ -102,7 +102,7 @@ static bool check_nodes(verifier *v, ir_scalar x, loc at) {
   bool fixed = true;
   if (map_get(&v->fixed, x.id, 0)) return true;
   if (n.kind == IR_SCALAR_OVERFLOWED) {
-    BROKEN(v, at, "an integer expression overflows 64 bits");
+    BROKEN(v, at, "an integer expression %s", ir_scalar_overflow_text(s));
     fixed = false;
   } else if (n.kind == IR_SCALAR_SYMBOL) {
     const ir_symbol_data *d = &s->symbols.data[n.value];

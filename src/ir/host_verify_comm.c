@@ -56,9 +56,7 @@ static ir_scalar elements_of(ir_func *h, ir_tensor t) {
 
 /* Does x differ between devices? */
 static bool is_local(const ir_scalars *s, ir_scalar x) {
-  const ir_scalar_node *n = ir_scalar_node_of(s, x);
-  if (n->kind == IR_SCALAR_SYMBOL) return s->symbols.data[n->value].kind == IR_SYMBOL_RANK;
-  return (n->a.id && is_local(s, n->a)) || (n->b.id && is_local(s, n->b));
+  return ir_scalar_has(s, x, IR_SYMBOL_RANK);
 }
 
 /* How many times as much as it sends a device receives, and the other way round. */

@@ -109,6 +109,7 @@ static bool free_of_loops(const joins *j, ir_scalar x, const stream_set *s) {
 static bool rises(const joins *j, ir_scalar x, const stream_set *s) {
   const ir_scalar_node n = *ir_scalar_node_of(scalars_of(j), x);
   if (free_of_loops(j, x, s)) return n.kind != IR_SCALAR_CONST || n.value >= 0;
+  if (n.size > IR_SCALAR_LARGE) return false;
   switch (n.kind) {
   case IR_SCALAR_SYMBOL: return true;
   case IR_SCALAR_ADD:
@@ -157,6 +158,7 @@ static bool at_most(joins *j, ir_scalar a, ir_scalar b) {
   if (IR_SAME(a, b) || ir_scalar_le(scalars_of(j), a, b) == IR_TRUE) return true;
   const ir_scalar_node x = *ir_scalar_node_of(scalars_of(j), a);
   const ir_scalar_node y = *ir_scalar_node_of(scalars_of(j), b);
+  if (x.size > IR_SCALAR_SMALL || y.size > IR_SCALAR_SMALL) return false;
   if (y.kind == IR_SCALAR_MIN) return at_most(j, a, y.a) && at_most(j, a, y.b);
   if (x.kind == IR_SCALAR_MAX) return at_most(j, x.a, b) && at_most(j, x.b, b);
   if (x.kind == IR_SCALAR_MIN) return at_most(j, x.a, b) || at_most(j, x.b, b);

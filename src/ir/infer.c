@@ -117,7 +117,8 @@ bool infer_at_most(infer *c, ir_scalar a, ir_scalar b, const char *what) {
 
 bool infer_not_negative(infer *c, ir_scalar size) {
   ir_scalars *s = &c->f->module->scalars;
-  if (ir_scalar_is_overflow(size)) return infer_error(c, "an extent overflows 64 bits");
+  if (ir_scalar_is_overflow(size))
+    return infer_error(c, "an extent %s", ir_scalar_overflow_text(&c->f->module->scalars));
   ir_proof fits = ir_scalar_le(s, ir_scalar_const(s, 0), size);
   if (fits == IR_FALSE) {
     return infer_error(c, "an extent cannot be negative: %s", ir_scalar_text(c->f, size));
@@ -170,7 +171,8 @@ static bool write_result(infer *c, ir_inferred *to, ir_dtype dtype, const dims *
                          const dims *logical) {
   for (uint32_t i = 0; i < logical->len; i++) {
     if (ir_scalar_is_overflow(infer_size(c, logical->data[i]))) {
-      return infer_error(c, "extent %u of the result overflows 64 bits", i);
+      return infer_error(c, "extent %u of the result %s", i,
+                         ir_scalar_overflow_text(&c->f->module->scalars));
     }
   }
   ir_axes list = ir_axes_new(c->f, logical->data, logical->len);

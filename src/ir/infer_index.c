@@ -49,7 +49,8 @@ bool infer_select(infer *c) {
   int64_t value;
   if (!infer_axis(c, ir_op_attr(c->op, "dim")->i, in.len, &axis)) return false;
   ir_scalar index = ir_op_attr(c->op, "index")->scalar, size = infer_size(c, in.data[axis]);
-  if (ir_scalar_is_overflow(index)) return infer_error(c, "the index overflows 64 bits");
+  if (ir_scalar_is_overflow(index))
+    return infer_error(c, "the index %s", ir_scalar_overflow_text(&c->f->module->scalars));
   if (ir_scalar_is_const(s, index, &value) && value < 0) index = ir_scalar_add(s, size, index);
   ir_scalar zero = ir_scalar_const(s, 0), next = ir_scalar_add(s, index, ir_scalar_const(s, 1));
   bool outside = ir_scalar_lt(s, index, zero) == IR_TRUE || ir_scalar_le(s, size, index) == IR_TRUE;

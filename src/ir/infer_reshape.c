@@ -38,7 +38,8 @@ static bool fill_in(infer *c, sizes *out, ir_scalar total) {
   int64_t value;
   uint32_t unknown = IR_MAX_RANK;
   for (uint32_t i = 0; i < out->len; i++) {
-    if (ir_scalar_is_overflow(out->data[i])) return infer_error(c, "an extent overflows 64 bits");
+    if (ir_scalar_is_overflow(out->data[i]))
+      return infer_error(c, "an extent %s", ir_scalar_overflow_text(scalars_of(c)));
     if (!ir_scalar_is_const(scalars_of(c), out->data[i], &value) || value >= 0) continue;
     if (value != -1) return infer_error(c, "an extent cannot be %lld", (long long)value);
     if (unknown != IR_MAX_RANK) return infer_error(c, "only one extent can be -1");

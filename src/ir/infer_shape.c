@@ -110,12 +110,12 @@ static ir_axis resize(infer *c, ir_axis from, ir_scalar start, int64_t step, ir_
   return to;
 }
 
-/* NumPy's reading of a bound: negative constants count from the end, everything is clamped. */
+/* NumPy's reading of a bound: negative constants count from the end. */
 static ir_scalar slice_bound(infer *c, ir_scalar bound, ir_scalar size) {
   ir_scalars *s = scalars_of(c);
   int64_t value;
-  if (ir_scalar_is_const(s, bound, &value) && value < 0) bound = ir_scalar_add(s, size, bound);
-  return ir_scalar_min(s, ir_scalar_max(s, bound, constant(c, 0)), size);
+  bool from_end = ir_scalar_is_const(s, bound, &value) && value < 0;
+  return from_end ? ir_scalar_add(s, size, bound) : bound;
 }
 
 static bool slice_dim(infer *c, uint32_t i, ir_axis from, ir_axis *result) {
@@ -124,11 +124,16 @@ static bool slice_dim(infer *c, uint32_t i, ir_axis from, ir_axis *result) {
   int64_t step = steps->given ? steps->ints[i] : 1;
   if (step < 1) return infer_error(c, "steps must be 1 or larger, not %lld", (long long)step);
   ir_scalar size = infer_size(c, from);
-  ir_scalar start = slice_bound(c, ir_op_attr(c->op, "starts")->scalars[i], size);
-  ir_scalar stop = slice_bound(c, ir_op_attr(c->op, "stops")->scalars[i], size);
-  ir_scalar span = ir_scalar_max(s, ir_scalar_sub(s, stop, start), constant(c, 0));
+  ir_scalar first = slice_bound(c, ir_op_attr(c->op, "starts")->scalars[i], size);
+  ir_scalar last = slice_bound(c, ir_op_attr(c->op, "stops")->scalars[i], size);
+  /* Both are clamped to 0 … size. For the length it is enough to clamp each on one side: where the other
+   * one matters, the slice is empty. */
+  ir_scalar low = ir_scalar_max(s, first, constant(c, 0)), start = ir_scalar_min(s, low, size);
+  ir_scalar stop = ir_scalar_min(s, last, size);
+  ir_scalar span = ir_scalar_max(s, ir_scalar_sub(s, stop, low), constant(c, 0));
   ir_scalar extent = ir_scalar_ceildiv(s, span, constant(c, step));
-  if (ir_scalar_is_overflow(extent)) return infer_error(c, "a bound overflows 64 bits");
+  if (ir_scalar_is_overflow(extent))
+    return infer_error(c, "a bound %s", ir_scalar_overflow_text(s));
   bool whole = step == 1 && ir_scalar_eq(s, extent, size) == IR_TRUE;
   *result = whole ? from : resize(c, from, start, step, extent);
   return true;

@@ -1,6 +1,6 @@
-#include "ir/scalar.h"
-
 #include <string.h>
+
+#include "ir/scalar_internal.h"
 
 /* ---- interning ---- */
 
@@ -9,6 +9,8 @@ typedef struct node_key {
   const ir_scalar_node *node;
 } node_key;
 
+static bool never_negative(ir_scalars *s, ir_scalar x);
+
 static bool same_node(const void *context, uint32_t id) {
   const node_key *k = context;
   const ir_scalar_node *n = &k->s->nodes.data[id];
@@ -16,19 +18,48 @@ static bool same_node(const void *context, uint32_t id) {
          IR_SAME(n->b, k->node->b);
 }
 
-static ir_scalar intern(ir_scalars *s, ir_scalar_kind kind, int64_t value, ir_scalar a,
-                        ir_scalar b) {
-  ir_scalar_node node = {kind, value, a, b};
+static uint32_t size_with(uint32_t size, uint32_t more) {
+  return size > UINT32_MAX - more ? UINT32_MAX : size + more;
+}
+
+/* What follows from the operands. */
+static void measure(const ir_scalars *s, ir_scalar_node *n) {
+  const ir_scalar operands[] = {n->a, n->b};
+  n->size = 1;
+  if (n->kind == IR_SCALAR_SYMBOL) n->kinds = (uint8_t)(1u << s->symbols.data[n->value].kind);
+  for (uint32_t i = 0; i < 2; i++) {
+    if (operands[i].id == 0) continue;
+    const ir_scalar_node *o = &s->nodes.data[operands[i].id];
+    n->size = size_with(n->size, o->size);
+    n->kinds |= o->kinds;
+    if (o->depth >= n->depth) n->depth = (uint16_t)(o->depth + 1);
+  }
+}
+
+ir_scalar ir_scalar_intern(ir_scalars *s, ir_scalar_kind kind, int64_t value, ir_scalar a,
+                           ir_scalar b) {
+  ir_scalar_node node = {.kind = kind, .value = value, .a = a, .b = b};
   uint64_t hash =
       hash_mix(hash_mix((uint64_t)kind, (uint64_t)value), ((uint64_t)a.id << 32) | b.id);
   node_key key = {s, &node};
   uint32_t id = table_find(&s->index, hash, same_node, &key);
-  if (id == 0) {
-    id = s->nodes.len;
-    vec_push(s->memory, &s->nodes, node);
-    table_add(&s->index, hash, id);
+  if (id) return (ir_scalar){id};
+  measure(s, &node);
+  if (node.depth > IR_SCALAR_MAX_DEPTH) {
+    s->too_deep = true;
+    return IR_SCALAR_OVERFLOW;
   }
+  id = s->nodes.len;
+  vec_push(s->memory, &s->nodes, node);
+  table_add(&s->index, hash, id);
+  /* Asking for a sign asks for those below; known ones every few levels keep that shallow. */
+  if (node.depth % 32 == 31) (void)never_negative(s, (ir_scalar){id});
   return (ir_scalar){id};
+}
+
+const char *ir_scalar_overflow_text(const ir_scalars *s) {
+  _Static_assert(IR_SCALAR_MAX_DEPTH == 8192, "the text says so");
+  return s->too_deep ? "nests more than 8192 operations" : "overflows 64 bits";
 }
 
 void ir_scalars_init(ir_scalars *s, arena *memory) {
@@ -36,7 +67,7 @@ void ir_scalars_init(ir_scalars *s, arena *memory) {
   table_init(&s->index, memory);
   ir_scalar_node unused = {0};
   vec_push(memory, &s->nodes, unused);
-  (void)intern(s, IR_SCALAR_OVERFLOWED, 0, (ir_scalar){0}, (ir_scalar){0});
+  (void)ir_scalar_intern(s, IR_SCALAR_OVERFLOWED, 0, (ir_scalar){0}, (ir_scalar){0});
 }
 
 const ir_scalar_node *ir_scalar_node_of(const ir_scalars *s, ir_scalar x) {
@@ -45,13 +76,13 @@ const ir_scalar_node *ir_scalar_node_of(const ir_scalars *s, ir_scalar x) {
 }
 
 ir_scalar ir_scalar_const(ir_scalars *s, int64_t value) {
-  return intern(s, IR_SCALAR_CONST, value, (ir_scalar){0}, (ir_scalar){0});
+  return ir_scalar_intern(s, IR_SCALAR_CONST, value, (ir_scalar){0}, (ir_scalar){0});
 }
 
 ir_scalar ir_scalar_symbol(ir_scalars *s, ir_symbol_data data) {
   int64_t index = s->symbols.len;
   vec_push(s->memory, &s->symbols, data);
-  return intern(s, IR_SCALAR_SYMBOL, index, (ir_scalar){0}, (ir_scalar){0});
+  return ir_scalar_intern(s, IR_SCALAR_SYMBOL, index, (ir_scalar){0}, (ir_scalar){0});
 }
 
 bool ir_scalar_is_const(const ir_scalars *s, ir_scalar x, int64_t *value) {
@@ -82,12 +113,23 @@ static int compare_lists(const ir_scalars *s, ir_scalar a, ir_scalar b) {
   return x->len < y->len ? -1 : 1;
 }
 
+/* Small ones first, then by depth and size: large ones that differ far below are told apart here. */
+static int compare_sizes(const ir_scalar_node *x, const ir_scalar_node *y) {
+  bool p = x->size > IR_SCALAR_SMALL, q = y->size > IR_SCALAR_SMALL;
+  if (p != q) return q ? -1 : 1;
+  if (!p || (x->depth == y->depth && x->size == y->size)) return 0;
+  if (x->depth != y->depth) return x->depth < y->depth ? -1 : 1;
+  return x->size < y->size ? -1 : 1;
+}
+
 /* A total order that depends on structure only, so that printed forms never depend on hashing. */
 static int compare(const ir_scalars *s, ir_scalar a, ir_scalar b) {
   if (IR_SAME(a, b)) return 0;
   if (a.id == 0 || b.id == 0) return a.id == 0 ? -1 : 1;
   const ir_scalar_node *x = ir_scalar_node_of(s, a), *y = ir_scalar_node_of(s, b);
   if (x->kind != y->kind) return x->kind < y->kind ? -1 : 1;
+  int sizes = compare_sizes(x, y);
+  if (sizes) return sizes;
   if (x->kind == IR_SCALAR_SYMBOL) return compare_symbols(s, x->value, y->value);
   if (x->kind == IR_SCALAR_LIST) return compare_lists(s, a, b);
   if (x->value != y->value) return x->value < y->value ? -1 : 1;
@@ -97,8 +139,7 @@ static int compare(const ir_scalars *s, ir_scalar a, ir_scalar b) {
 
 /* ---- polynomials: the form in which sums and products are simplified ---- */
 
-/* Larger expressions stay as they are: correct, only less simplified. */
-enum { MAX_TERMS = 24, MAX_DEGREE = 8 };
+enum { MAX_TERMS = IR_SCALAR_MAX_TERMS, MAX_DEGREE = IR_SCALAR_MAX_DEGREE };
 
 typedef struct term {
   int64_t coef;
@@ -200,7 +241,8 @@ static fit to_poly(const ir_scalars *s, ir_scalar x, poly *p) {
   term t;
   const ir_scalar_node *n = ir_scalar_node_of(s, x);
   for (; n->kind == IR_SCALAR_ADD; n = ir_scalar_node_of(s, x)) {
-    fit f = to_term(s, n->b, &t);
+    bool kept = ir_scalar_node_of(s, n->b)->kind == IR_SCALAR_ADD; /* a sum that was too large */
+    fit f = kept ? TOO_LARGE : to_term(s, n->b, &t);
     if (f == FITS) f = add_term(s, p, &t);
     if (f != FITS) return f;
     x = n->a;
@@ -212,16 +254,17 @@ static fit to_poly(const ir_scalars *s, ir_scalar x, poly *p) {
 static ir_scalar from_term(ir_scalars *s, const term *t) {
   if (t->degree == 0) return ir_scalar_const(s, t->coef);
   ir_scalar x = t->atoms[0];
-  for (uint32_t i = 1; i < t->degree; i++) x = intern(s, IR_SCALAR_MUL, 0, x, t->atoms[i]);
+  for (uint32_t i = 1; i < t->degree; i++)
+    x = ir_scalar_intern(s, IR_SCALAR_MUL, 0, x, t->atoms[i]);
   if (t->coef == 1) return x;
-  return intern(s, IR_SCALAR_MUL, 0, ir_scalar_const(s, t->coef), x);
+  return ir_scalar_intern(s, IR_SCALAR_MUL, 0, ir_scalar_const(s, t->coef), x);
 }
 
 static ir_scalar from_poly(ir_scalars *s, const poly *p) {
   if (p->len == 0) return ir_scalar_const(s, 0);
   ir_scalar x = from_term(s, &p->terms[0]);
   for (uint32_t i = 1; i < p->len; i++) {
-    x = intern(s, IR_SCALAR_ADD, 0, x, from_term(s, &p->terms[i]));
+    x = ir_scalar_intern(s, IR_SCALAR_ADD, 0, x, from_term(s, &p->terms[i]));
   }
   return x;
 }
@@ -240,8 +283,8 @@ static bool both_const(const ir_scalars *s, ir_scalar a, ir_scalar b, int64_t *x
 static ir_scalar opaque(ir_scalars *s, ir_scalar_kind kind, ir_scalar a, ir_scalar b) {
   bool commutes = kind == IR_SCALAR_ADD || kind == IR_SCALAR_MUL || kind == IR_SCALAR_MIN ||
                   kind == IR_SCALAR_MAX;
-  if (commutes && compare(s, a, b) > 0) return intern(s, kind, 0, b, a);
-  return intern(s, kind, 0, a, b);
+  if (commutes && compare(s, a, b) > 0) return ir_scalar_intern(s, kind, 0, b, a);
+  return ir_scalar_intern(s, kind, 0, a, b);
 }
 
 static fit add_polys(const ir_scalars *s, poly *p, const poly *q) {
@@ -323,8 +366,6 @@ static bool divide(ir_scalars *s, ir_scalar a, ir_scalar b, ir_scalar *quotient,
   return true;
 }
 
-static int64_t floor_of(int64_t x, int64_t y) { return x / y - (x % y < 0 ? 1 : 0); }
-
 static bool is_zero(const ir_scalars *s, ir_scalar x) {
   int64_t v;
   return ir_scalar_is_const(s, x, &v) && v == 0;
@@ -333,15 +374,15 @@ static bool is_zero(const ir_scalars *s, ir_scalar x) {
 static ir_scalar divided(ir_scalars *s, ir_scalar_kind kind, ir_scalar a, ir_scalar b) {
   int64_t x, y;
   if (both_const(s, a, b, &x, &y) && y >= 1) {
-    if (kind == IR_SCALAR_FLOORDIV) return ir_scalar_const(s, floor_of(x, y));
-    int64_t low = floor_of(x, y);
+    if (kind == IR_SCALAR_FLOORDIV) return ir_scalar_const(s, ir_floor_of(x, y));
+    int64_t low = ir_floor_of(x, y);
     return ir_scalar_const(s, x % y == 0 ? low : low + 1);
   }
   const ir_scalar_node *n = ir_scalar_node_of(s, a);
   if (n->kind == kind) { /* (x / c) / d == x / (c * d), for both roundings */
     return divided(s, kind, n->a, ir_scalar_mul(s, n->b, b));
   }
-  return intern(s, kind, 0, a, b);
+  return ir_scalar_intern(s, kind, 0, a, b);
 }
 
 static ir_scalar divide_rounding(ir_scalars *s, ir_scalar_kind kind, ir_scalar a, ir_scalar b) {
@@ -367,79 +408,57 @@ ir_scalar ir_scalar_mod(ir_scalars *s, ir_scalar a, ir_scalar b) {
   if (IR_SAME(a, b)) return ir_scalar_const(s, 0);
   if (divide(s, a, b, &q, &r) && is_zero(s, r)) return r;
   int64_t x, y;
-  if (both_const(s, r, b, &x, &y) && y >= 1) return ir_scalar_const(s, x - y * floor_of(x, y));
+  if (both_const(s, r, b, &x, &y) && y >= 1) return ir_scalar_const(s, x - y * ir_floor_of(x, y));
   bool small =
       ir_scalar_le(s, ir_scalar_const(s, 0), r) == IR_TRUE && ir_scalar_lt(s, r, b) == IR_TRUE;
-  return small ? r : intern(s, IR_SCALAR_MOD, 0, r, b);
+  return small ? r : ir_scalar_intern(s, IR_SCALAR_MOD, 0, r, b);
+}
+
+/* Is x `rest + c`, with a constant c that is not 0? */
+static bool split_const(ir_scalars *s, ir_scalar x, ir_scalar *rest, ir_scalar *c) {
+  const ir_scalar_node n = *ir_scalar_node_of(s, x);
+  if (n.kind != IR_SCALAR_ADD || !ir_scalar_is_const(s, n.b, NULL)) return false;
+  *rest = n.a;
+  *c = n.b;
+  return true;
+}
+
+/* The least or greatest of a constant and of such a one of a constant:
+ *   max(c, max(d, x) + e)  =>  max(max(c, d + e), x + e)
+ * where that is one constant; so repeated clamping does not nest. */
+static bool clamp_again(ir_scalars *s, ir_scalar_kind kind, ir_scalar c, ir_scalar x,
+                        ir_scalar *result) {
+  ir_scalar inner = x, shift = ir_scalar_const(s, 0);
+  (void)split_const(s, x, &inner, &shift);
+  const ir_scalar_node n = *ir_scalar_node_of(s, inner);
+  if (n.kind != kind || !ir_scalar_is_const(s, c, NULL) || !ir_scalar_is_const(s, n.a, NULL))
+    return false;
+  ir_scalar bound = ir_scalar_of_kind(s, kind, c, ir_scalar_add(s, n.a, shift));
+  *result = ir_scalar_of_kind(s, kind, bound, ir_scalar_add(s, n.b, shift));
+  return true;
+}
+
+static ir_scalar choose(ir_scalars *s, ir_scalar_kind kind, ir_scalar a, ir_scalar b) {
+  ir_scalar result;
+  if (clamp_again(s, kind, a, b, &result) || clamp_again(s, kind, b, a, &result)) return result;
+  return opaque(s, kind, a, b);
 }
 
 ir_scalar ir_scalar_min(ir_scalars *s, ir_scalar a, ir_scalar b) {
   if (either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
   if (ir_scalar_le(s, a, b) == IR_TRUE) return a;
   if (ir_scalar_le(s, b, a) == IR_TRUE) return b;
-  return opaque(s, IR_SCALAR_MIN, a, b);
+  return choose(s, IR_SCALAR_MIN, a, b);
 }
 
 ir_scalar ir_scalar_max(ir_scalars *s, ir_scalar a, ir_scalar b) {
   if (either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
   if (ir_scalar_le(s, a, b) == IR_TRUE) return b;
   if (ir_scalar_le(s, b, a) == IR_TRUE) return a;
-  return opaque(s, IR_SCALAR_MAX, a, b);
-}
-
-/* ---- chunks ---- */
-
-const ir_chunk_list *ir_scalar_list_of(const ir_scalars *s, ir_scalar list) {
-  const ir_scalar_node *n = ir_scalar_node_of(s, list);
-  check(n->kind == IR_SCALAR_LIST);
-  return &s->lists.data[n->value];
-}
-
-ir_scalar ir_scalar_list(ir_scalars *s, const int64_t *lengths, uint32_t n) {
-  ir_chunk_list list = {.len = n};
-  for (uint32_t i = 0; i < n; i++) {
-    if (lengths[i] < 0 || __builtin_add_overflow(list.total, lengths[i], &list.total))
-      return IR_SCALAR_OVERFLOW;
-    if (lengths[i] > list.longest) list.longest = lengths[i];
-  }
-  uint32_t at = 0;
-  for (; at < s->lists.len; at++) {
-    const ir_chunk_list *l = &s->lists.data[at];
-    if (l->len == n && (n == 0 || memcmp(l->lengths, lengths, n * sizeof *lengths) == 0)) break;
-  }
-  if (at == s->lists.len) {
-    if (n) list.lengths = arena_copy(s->memory, lengths, n * sizeof *lengths);
-    vec_push(s->memory, &s->lists, list);
-  }
-  return intern(s, IR_SCALAR_LIST, at, (ir_scalar){0}, (ir_scalar){0});
-}
-
-static int64_t chunk_value(const ir_chunk_list *l, ir_scalar_kind kind, int64_t index) {
-  if (kind == IR_SCALAR_CHUNK) return index < 0 || index >= l->len ? 0 : l->lengths[index];
-  int64_t sum = 0;
-  for (uint32_t i = 0; i < l->len && i < index; i++) sum += l->lengths[i];
-  return sum;
-}
-
-static ir_scalar of_chunks(ir_scalars *s, ir_scalar_kind kind, ir_scalar index, ir_scalar list) {
-  int64_t i;
-  if (either_overflowed(index, list)) return IR_SCALAR_OVERFLOW;
-  const ir_chunk_list *l = ir_scalar_list_of(s, list);
-  if (ir_scalar_is_const(s, index, &i)) return ir_scalar_const(s, chunk_value(l, kind, i));
-  return intern(s, kind, 0, index, list);
-}
-
-ir_scalar ir_scalar_chunk(ir_scalars *s, ir_scalar index, ir_scalar list) {
-  return of_chunks(s, IR_SCALAR_CHUNK, index, list);
-}
-
-ir_scalar ir_scalar_chunk_start(ir_scalars *s, ir_scalar index, ir_scalar list) {
-  return of_chunks(s, IR_SCALAR_CHUNK_START, index, list);
+  return choose(s, IR_SCALAR_MAX, a, b);
 }
 
 /* ---- proofs ---- */
-
-static bool never_negative(ir_scalars *s, ir_scalar x);
 
 /* A number that the atom never exceeds: x mod c is at most c - 1. */
 static bool greatest_of_atom(const ir_scalars *s, ir_scalar atom, int64_t *greatest) {
@@ -466,7 +485,7 @@ static bool least_of_term(ir_scalars *s, const term *t, int64_t *least) {
          !__builtin_mul_overflow(t->coef, greatest, least);
 }
 
-static bool never_negative(ir_scalars *s, ir_scalar x) {
+static bool proves_not_negative(ir_scalars *s, ir_scalar x) {
   const ir_scalar_node n = *ir_scalar_node_of(s, x);
   switch (n.kind) {
   case IR_SCALAR_OVERFLOWED: return false;
@@ -484,16 +503,27 @@ static bool never_negative(ir_scalars *s, ir_scalar x) {
   case IR_SCALAR_MUL: break;
   }
   poly p;
-  if (to_poly(s, x, &p) != FITS) return false;
+  if (to_poly(s, x, &p) != FITS) return never_negative(s, n.a) && never_negative(s, n.b);
   int64_t sum = 0;
   for (uint32_t i = 0; i < p.len; i++) {
     int64_t least;
     const term *t = &p.terms[i];
     bool is_self = p.len == 1 && t->degree == 1 && IR_SAME(t->atoms[0], x); /* an opaque product */
-    if (is_self || !least_of_term(s, t, &least)) return false;
+    if (is_self) return never_negative(s, n.a) && never_negative(s, n.b);
+    if (!least_of_term(s, t, &least)) return false;
     if (__builtin_add_overflow(sum, least, &sum)) return false;
   }
   return sum >= 0;
+}
+
+enum { SIGN_UNKNOWN, SIGN_NEVER_NEGATIVE, SIGN_ANY };
+
+static bool never_negative(ir_scalars *s, ir_scalar x) {
+  if (ir_scalar_node_of(s, x)->sign == SIGN_UNKNOWN) {
+    bool never = proves_not_negative(s, x);
+    s->nodes.data[x.id].sign = never ? SIGN_NEVER_NEGATIVE : SIGN_ANY;
+  }
+  return s->nodes.data[x.id].sign == SIGN_NEVER_NEGATIVE;
 }
 
 ir_proof ir_scalar_le(ir_scalars *s, ir_scalar a, ir_scalar b) {
@@ -521,49 +551,4 @@ ir_proof ir_scalar_divides(ir_scalars *s, ir_scalar b, ir_scalar a) {
   int64_t value;
   if (ir_scalar_is_overflow(rest) || !ir_scalar_is_const(s, rest, &value)) return IR_UNKNOWN;
   return value == 0 ? IR_TRUE : IR_FALSE;
-}
-
-/* ---- evaluation ---- */
-
-static bool combine(ir_scalar_kind kind, int64_t a, int64_t b, int64_t *value) {
-  bool division = kind == IR_SCALAR_FLOORDIV || kind == IR_SCALAR_CEILDIV || kind == IR_SCALAR_MOD;
-  if (division && b < 1) return false;
-  switch (kind) {
-  case IR_SCALAR_ADD: return !__builtin_add_overflow(a, b, value);
-  case IR_SCALAR_MUL: return !__builtin_mul_overflow(a, b, value);
-  case IR_SCALAR_FLOORDIV: *value = floor_of(a, b); return true;
-  case IR_SCALAR_CEILDIV: *value = floor_of(a, b) + (a % b != 0); return true;
-  case IR_SCALAR_MOD: *value = a - b * floor_of(a, b); return true;
-  case IR_SCALAR_MIN: *value = a < b ? a : b; return true;
-  case IR_SCALAR_MAX: *value = a > b ? a : b; return true;
-  case IR_SCALAR_OVERFLOWED:
-  case IR_SCALAR_CONST:
-  case IR_SCALAR_SYMBOL:
-  case IR_SCALAR_LIST:
-  case IR_SCALAR_CHUNK:
-  case IR_SCALAR_CHUNK_START: break;
-  }
-  return false;
-}
-
-bool ir_scalar_eval(const ir_scalars *s, ir_scalar x, const int64_t *symbols, uint32_t n,
-                    int64_t *value) {
-  const ir_scalar_node *node = ir_scalar_node_of(s, x);
-  if (node->kind == IR_SCALAR_CONST) {
-    *value = node->value;
-    return true;
-  }
-  if (node->kind == IR_SCALAR_SYMBOL) {
-    if ((uint64_t)node->value >= n || symbols[node->value] == IR_UNBOUND) return false;
-    *value = symbols[node->value];
-    return true;
-  }
-  int64_t a, b;
-  bool leaf = node->kind == IR_SCALAR_OVERFLOWED || node->kind == IR_SCALAR_LIST;
-  if (leaf || !ir_scalar_eval(s, node->a, symbols, n, &a)) return false;
-  if (node->kind == IR_SCALAR_CHUNK || node->kind == IR_SCALAR_CHUNK_START) {
-    *value = chunk_value(ir_scalar_list_of(s, node->b), node->kind, a);
-    return true;
-  }
-  return ir_scalar_eval(s, node->b, symbols, n, &b) && combine(node->kind, a, b, value);
 }

@@ -7,7 +7,8 @@
  * structural (symbols by kind and declaration), so printing does not depend on hashing.
  *
  * All values are 64-bit. Arithmetic on constants that overflows gives IR_SCALAR_OVERFLOW, which
- * every operation passes on; whoever builds an extent looks for it once, at the end.
+ * every operation passes on; whoever builds an extent looks for it once, at the end. So does an
+ * expression that nests too deep; ir_scalar_overflow_text() tells which.
  *
  * Symbols stand for extents: integers >= 0. Divisors are >= 1 (checked when shapes are bound), so
  * ceildiv(n * 3, 3) is n and ceildiv(a * b, b) is a. */
@@ -55,9 +56,21 @@ typedef struct ir_symbol_data {
 
 typedef struct ir_scalar_node {
   ir_scalar_kind kind;
+  uint32_t size;  /* nodes, written out: what is shared counts every time. Stops at UINT32_MAX */
   int64_t value;  /* CONST: the value; SYMBOL, LIST: its index in the table */
-  ir_scalar a, b; /* operands; ADD and MUL chains lean to the left */
+  ir_scalar a, b; /* operands; ADD and MUL chains lean to the left; operands have smaller ids */
+  uint16_t depth; /* of nested operations; at most IR_SCALAR_MAX_DEPTH */
+  uint8_t kinds;  /* bit k: a symbol of ir_symbol_kind k occurs */
+  uint8_t sign;   /* whether it can be negative, once that is known (scalar.c) */
 } ir_scalar_node;
+
+/* Larger sums and products are not put in order: correct, only less simplified. */
+enum { IR_SCALAR_MAX_TERMS = 24, IR_SCALAR_MAX_DEGREE = 8 };
+
+/* Sharing makes a scalar exponentially larger written out than it is in memory. So only up to SMALL do
+ * functions simply recurse; larger ones are looked at node by node, each node once. What is LARGE is printed
+ * with names for its parts, or in part only. */
+enum { IR_SCALAR_SMALL = 64, IR_SCALAR_LARGE = 256, IR_SCALAR_MAX_DEPTH = 8192 };
 
 /* Lengths that follow each other. */
 typedef struct ir_chunk_list {
@@ -66,12 +79,25 @@ typedef struct ir_chunk_list {
   int64_t longest, total;
 } ir_chunk_list;
 
+/* Names for scalars that would be too long written out, while a program is printed (text/extents.c). */
+typedef struct ir_scalar_names {
+  map by_id;            /* scalar -> string */
+  bool collecting;      /* large ones are noted instead of printed */
+  VEC(ir_scalar) large; /* in the order in which they were met */
+  ir_scalar declared;   /* what a name is being declared for */
+  arena *memory;
+} ir_scalar_names;
+
 typedef struct ir_scalars {
   arena *memory;
   table index;
   VEC(ir_scalar_node) nodes;   /* by id, from 1; node 1 is the overflow */
   VEC(ir_symbol_data) symbols; /* by symbol index, from 0 */
   VEC(ir_chunk_list) lists;    /* by list index, from 0 */
+  VEC(ir_scalar) made;         /* scratch of ir_scalar_substitute() */
+  ir_scalar_names naming;      /* of the program that is printed */
+  ir_scalar_names *names;      /* those in use; NULL: not printing a program */
+  bool too_deep;               /* an expression was not built because of its depth */
 } ir_scalars;
 
 #define IR_SCALAR_OVERFLOW ((ir_scalar){1})
@@ -100,6 +126,16 @@ const ir_scalar_node *ir_scalar_node_of(const ir_scalars *s, ir_scalar x);
 const ir_chunk_list *ir_scalar_list_of(const ir_scalars *s, ir_scalar list);
 bool ir_scalar_is_const(const ir_scalars *s, ir_scalar x, int64_t *value); /* value may be NULL */
 static inline bool ir_scalar_is_overflow(ir_scalar x) { return x.id == 1; }
+/* "overflows 64 bits", or what else made an overflow of it. */
+const char *ir_scalar_overflow_text(const ir_scalars *s);
+/* Does a symbol of that kind occur in x? */
+static inline bool ir_scalar_has(const ir_scalars *s, ir_scalar x, ir_symbol_kind kind) {
+  return ir_scalar_node_of(s, x)->kinds >> kind & 1;
+}
+/* Do only extents occur in x, if any symbol does? */
+static inline bool ir_scalar_of_extents(const ir_scalars *s, ir_scalar x) {
+  return (ir_scalar_node_of(s, x)->kinds & ~(1u << IR_SYMBOL_EXTENT)) == 0;
+}
 
 /* What can be said about a comparison for all values of the symbols. */
 typedef enum ir_proof { IR_UNKNOWN, IR_TRUE, IR_FALSE } ir_proof;
@@ -117,6 +153,10 @@ ir_scalar ir_scalar_substitute(ir_scalars *s, ir_scalar x, ir_substitution with,
 ir_scalar ir_scalar_of_kind(ir_scalars *s, ir_scalar_kind kind, ir_scalar a, ir_scalar b);
 /* x with other operands. */
 ir_scalar ir_scalar_with(ir_scalars *s, ir_scalar x, ir_scalar a, ir_scalar b);
+/* Calls visit(context, index) for the symbols of x until it returns true; returns whether it did. One
+ * that occurs several times may be visited several times. */
+typedef bool (*ir_symbol_visitor)(void *context, uint32_t symbol);
+bool ir_scalar_any_symbol(const ir_scalars *s, ir_scalar x, ir_symbol_visitor visit, void *context);
 /* Does the symbol occur in x? */
 bool ir_scalar_mentions(const ir_scalars *s, ir_scalar x, uint32_t symbol);
 
@@ -127,7 +167,8 @@ bool ir_scalar_eval(const ir_scalars *s, ir_scalar x, const int64_t *symbols, ui
                     int64_t *value);
 
 /* Prints in the language's syntax. An anonymous symbol prints as `tensor.dim`, which parses back,
- * given the tensors' names. */
+ * given the tensors' names. What s->names has is printed by name. Without names, as in messages, parts of
+ * what is large (more than IR_SCALAR_LARGE) are left out: `...`. */
 typedef const char *(*ir_tensor_namer)(const void *context, uint32_t tensor);
 void ir_scalar_print(const ir_scalars *s, const strings *names, ir_scalar x, ir_tensor_namer namer,
                      const void *context, strbuf *out);

@@ -7,12 +7,22 @@ typedef struct printer {
   ir_tensor_namer namer;
   const void *context;
   strbuf *out;
+  bool brief; /* leaves out large parts */
+  uint32_t nesting;
 } printer;
 
 /* How tightly the surroundings bind: a sum inside a product needs parentheses. */
 typedef enum level { IN_SUM, IN_PRODUCT, IN_DIVISION } level;
 
 static void print(const printer *p, ir_scalar x, level where);
+
+/* NULL: none. The one that is printed is written out where its name is declared. */
+static const char *name_of(const printer *p, ir_scalar x) {
+  const ir_scalar_names *names = p->s->names;
+  if (!names || names->collecting || !names->large.len || IR_SAME(x, names->declared)) return NULL;
+  uint32_t name = map_get(&names->by_id, x.id, 0);
+  return name ? strings_text(p->names, name) : NULL;
+}
 
 static void print_symbol(const printer *p, int64_t index) {
   const ir_symbol_data *d = &p->s->symbols.data[index];
@@ -43,6 +53,29 @@ static void print_infix(const printer *p, const char *op, const ir_scalar_node *
   print(p, n->b, inside);
 }
 
+/* Is x a product as the normal form has it, behind a coefficient? */
+static bool is_plain_product(const ir_scalars *s, ir_scalar x) {
+  const ir_scalar_node *n = ir_scalar_node_of(s, x);
+  uint32_t degree = 1;
+  for (; n->kind == IR_SCALAR_MUL; n = ir_scalar_node_of(s, n->a), degree++) {
+    ir_scalar_kind kind = ir_scalar_node_of(s, n->b)->kind;
+    if (kind == IR_SCALAR_ADD || kind == IR_SCALAR_MUL) return false;
+  }
+  return degree <= IR_SCALAR_MAX_DEGREE;
+}
+
+/* Sums and products that are too large to be put in order keep their operands: one on the right has
+ * parentheses, so that it is read back as one. */
+static void print_term(const printer *p, ir_scalar x) {
+  print(p, x, ir_scalar_node_of(p->s, x)->kind == IR_SCALAR_ADD ? IN_PRODUCT : IN_SUM);
+}
+
+static void print_factor(const printer *p, ir_scalar x, bool scaled) {
+  bool apart = ir_scalar_node_of(p->s, x)->kind == IR_SCALAR_MUL;
+  if (scaled && is_plain_product(p->s, x)) apart = false;
+  print(p, x, apart ? IN_DIVISION : IN_PRODUCT);
+}
+
 /* a + (-c)*x prints as a - c*x. */
 static void print_sum(const printer *p, const ir_scalar_node *n) {
   print(p, n->a, IN_SUM);
@@ -50,25 +83,28 @@ static void print_sum(const printer *p, const ir_scalar_node *n) {
   int64_t coef = 0;
   bool product = b->kind == IR_SCALAR_MUL && ir_scalar_is_const(p->s, b->a, &coef);
   if (b->kind == IR_SCALAR_CONST) coef = b->value;
-  if (coef >= 0 || coef == INT64_MIN) {
+  if (coef >= 0 || coef == INT64_MIN || name_of(p, n->b)) {
     strbuf_puts(p->out, " + ");
-    print(p, n->b, IN_SUM);
+    print_term(p, n->b);
     return;
   }
   strbuf_puts(p->out, " - ");
   if (!product || coef != -1) strbuf_int(p->out, -coef);
   if (product && coef != -1) strbuf_puts(p->out, " * ");
-  if (product) print(p, b->b, IN_PRODUCT);
+  if (product) print_factor(p, b->b, true);
 }
 
 static void print_product(const printer *p, const ir_scalar_node *n) {
   int64_t coef;
-  if (ir_scalar_is_const(p->s, n->a, &coef) && coef == -1) {
+  bool scaled = ir_scalar_is_const(p->s, n->a, &coef);
+  if (scaled && coef == -1) {
     strbuf_putc(p->out, '-');
-    print(p, n->b, IN_PRODUCT);
+    print_factor(p, n->b, true);
     return;
   }
-  print_infix(p, " * ", n, IN_PRODUCT);
+  print(p, n->a, IN_PRODUCT);
+  strbuf_puts(p->out, " * ");
+  print_factor(p, n->b, scaled);
 }
 
 static bool needs_parentheses(ir_scalar_kind kind, level where) {
@@ -108,16 +144,29 @@ static void print_node(const printer *p, const ir_scalar_node *n) {
   }
 }
 
+/* Of something large, the outer operations and what is small inside. */
+static bool is_left_out(const printer *p, const ir_scalar_node *n) {
+  return p->brief && p->nesting > 4 && n->size > 16;
+}
+
 static void print(const printer *p, ir_scalar x, level where) {
   const ir_scalar_node *n = ir_scalar_node_of(p->s, x);
-  bool parens = needs_parentheses(n->kind, where);
+  const char *name = name_of(p, x);
+  bool parens = !name && !is_left_out(p, n) && needs_parentheses(n->kind, where);
+  printer inside = *p;
+  inside.nesting++;
   if (parens) strbuf_putc(p->out, '(');
-  print_node(p, n);
+  if (name) strbuf_puts(p->out, name);
+  else if (is_left_out(p, n)) strbuf_puts(p->out, "...");
+  else print_node(&inside, n);
   if (parens) strbuf_putc(p->out, ')');
 }
 
 void ir_scalar_print(const ir_scalars *s, const strings *names, ir_scalar x, ir_tensor_namer namer,
                      const void *context, strbuf *out) {
-  printer p = {s, names, namer, context, out};
-  print(&p, x, IN_SUM);
+  bool large = ir_scalar_node_of(s, x)->size > IR_SCALAR_LARGE;
+  printer p = {.s = s, .names = names, .namer = namer, .context = context, .out = out};
+  p.brief = large && !s->names;
+  if (large && s->names && s->names->collecting) vec_push(s->names->memory, &s->names->large, x);
+  else print(&p, x, IN_SUM);
 }

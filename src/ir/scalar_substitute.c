@@ -25,21 +25,44 @@ ir_scalar ir_scalar_with(ir_scalars *s, ir_scalar x, ir_scalar a, ir_scalar b) {
   return IR_SAME(a, n->a) && IR_SAME(b, n->b) ? x : ir_scalar_of_kind(s, n->kind, a, b);
 }
 
-ir_scalar ir_scalar_substitute(ir_scalars *s, ir_scalar x, ir_substitution with,
-                               const void *context) {
-  const ir_scalar_node node = *ir_scalar_node_of(s, x);
-  if (node.kind == IR_SCALAR_SYMBOL) {
-    ir_scalar other = with(context, (uint32_t)node.value);
-    return other.id ? other : x;
-  }
-  if (node.a.id == 0) return x;
-  ir_scalar a = ir_scalar_substitute(s, node.a, with, context);
-  return ir_scalar_with(s, x, a, ir_scalar_substitute(s, node.b, with, context));
+static ir_scalar replaced(ir_scalar x, const ir_scalar_node *n, ir_substitution with,
+                          const void *context) {
+  ir_scalar other = n->kind == IR_SCALAR_SYMBOL ? with(context, (uint32_t)n->value) : x;
+  return other.id ? other : x;
 }
 
-bool ir_scalar_mentions(const ir_scalars *s, ir_scalar x, uint32_t symbol) {
-  const ir_scalar_node *n = ir_scalar_node_of(s, x);
-  if (n->kind == IR_SCALAR_SYMBOL) return n->value == (int64_t)symbol;
-  return n->a.id != 0 &&
-         (ir_scalar_mentions(s, n->a, symbol) || ir_scalar_mentions(s, n->b, symbol));
+static ir_scalar substitute_small(ir_scalars *s, ir_scalar x, ir_substitution with,
+                                  const void *context) {
+  const ir_scalar_node n = *ir_scalar_node_of(s, x);
+  if (n.a.id == 0) return replaced(x, &n, with, context);
+  ir_scalar a = substitute_small(s, n.a, with, context);
+  return ir_scalar_with(s, x, a, substitute_small(s, n.b, with, context));
+}
+
+/* Operands have smaller ids than what they are operands of. Nodes that do not occur in x are left out. */
+static ir_scalar substitute_large(ir_scalars *s, ir_scalar x, ir_substitution with,
+                                  const void *context) {
+  s->made.len = 0;
+  for (uint32_t id = 0; id <= x.id; id++) vec_push(s->memory, &s->made, (ir_scalar){0});
+  s->made.data[x.id] = x;
+  for (uint32_t id = x.id; id > 0; id--) {
+    const ir_scalar_node *n = &s->nodes.data[id];
+    if (!s->made.data[id].id || !n->a.id) continue;
+    s->made.data[n->a.id] = n->a;
+    s->made.data[n->b.id] = n->b;
+  }
+  for (uint32_t id = 1; id <= x.id; id++) {
+    const ir_scalar_node n = s->nodes.data[id];
+    ir_scalar *made = &s->made.data[id];
+    if (!made->id) continue;
+    if (n.a.id == 0) *made = replaced(*made, &n, with, context);
+    else *made = ir_scalar_with(s, *made, s->made.data[n.a.id], s->made.data[n.b.id]);
+  }
+  return s->made.data[x.id];
+}
+
+ir_scalar ir_scalar_substitute(ir_scalars *s, ir_scalar x, ir_substitution with,
+                               const void *context) {
+  bool small = ir_scalar_node_of(s, x)->size <= IR_SCALAR_SMALL;
+  return small ? substitute_small(s, x, with, context) : substitute_large(s, x, with, context);
 }

@@ -89,9 +89,16 @@ static bool greatest_of_two(shard_ctx *c, const ir_scalar_node *n, ir_scalar *re
   return true;
 }
 
+/* Something large: extents are their own greatest value, of indexes nothing is said. */
+static bool greatest_large(const shard_ctx *c, ir_scalar x, ir_scalar *result) {
+  *result = x;
+  return ir_scalar_of_extents(&c->s, x);
+}
+
 /* A value that x never exceeds. */
 static bool greatest(shard_ctx *c, ir_scalar x, ir_scalar *result) {
   const ir_scalar_node n = *ir_scalar_node_of(&c->s, x);
+  if (n.size > IR_SCALAR_LARGE) return greatest_large(c, x, result);
   switch (n.kind) {
   case IR_SCALAR_OVERFLOWED:
   case IR_SCALAR_LIST: return false;

@@ -201,11 +201,15 @@ ir_scalar shard_index_of(shard_view *v, const shard_side *side, ir_axis a) {
 
 /* ---- leaves ---- */
 
-static void collect(const shard_ctx *c, ir_scalar x, bool seen[4]) {
-  const ir_scalar_node *n = ir_scalar_node_of(&c->s, x);
-  if (n->kind == IR_SCALAR_SYMBOL && n->value < SHARD_SLOTS) seen[c->slots[n->value].means] = true;
-  if (n->a.id) collect(c, n->a, seen);
-  if (n->b.id) collect(c, n->b, seen);
+typedef struct meanings {
+  const shard_ctx *c;
+  bool seen[4];
+} meanings;
+
+static bool collect(void *context, uint32_t symbol) {
+  meanings *m = context;
+  if (symbol < SHARD_SLOTS) m->seen[m->c->slots[symbol].means] = true;
+  return false;
 }
 
 /* The root axis of the result that the axis is a part of; none: of nothing that both sides have. */
@@ -221,8 +225,9 @@ static ir_axis dimension_of(const shard_view *v, const shard_side *side, ir_axis
 }
 
 shard_leaf shard_leaf_seen(shard_ctx *c, shard_leaf leaf) {
-  bool seen[4] = {false};
-  collect(c, leaf.index, seen);
+  meanings m = {.c = c};
+  const bool *seen = m.seen;
+  (void)ir_scalar_any_symbol(&c->s, leaf.index, collect, &m);
   leaf.present = seen[SHARD_MAPPED] || seen[SHARD_BLOCKED] || !seen[SHARD_FREE];
   leaf.mixed = seen[SHARD_BLOCKED] || (seen[SHARD_MAPPED] && seen[SHARD_FREE]);
   leaf.fixed = !seen[SHARD_MAPPED];

@@ -186,7 +186,9 @@ static void put_scalar(text_nvfuser *s, ir_scalar x) {
 }
 
 void text_nvfuser_put_scalar(text_nvfuser *s, ir_scalar x) {
-  put_scalar(s, without_chunks(&s->h->module->scalars, x));
+  ir_scalars *all = &s->h->module->scalars;
+  if (ir_scalar_node_of(all, x)->size > IR_SCALAR_LARGE) strbuf_puts(s->out, "( ... )");
+  else put_scalar(s, without_chunks(all, x));
 }
 
 /* ---- axes ---- */

@@ -88,6 +88,12 @@ static void poison_extents(text_parser *p) {
   }
 }
 
+/* A number, or a symbol that stands for one. */
+static bool is_given(const text_parser *p, ir_scalar x) {
+  ir_scalar_kind kind = ir_scalar_node_of(&p->m->scalars, x)->kind;
+  return kind == IR_SCALAR_CONST || kind == IR_SCALAR_SYMBOL;
+}
+
 static bool resolve_input_extent(text_parser *p, const text_extent *e, ir_scalar *x) {
   *x = e->scalar;
   if (e->anonymous && !x->id) {
@@ -95,12 +101,9 @@ static bool resolve_input_extent(text_parser *p, const text_extent *e, ir_scalar
     symbol.dim = (uint32_t)(e - p->extents.data);
     *x = ir_scalar_symbol(&p->m->scalars, symbol);
   }
-  if (e->name) {
-    *x = ir_build_extent(p->f, e->name, text_token_loc(&e->token));
-    return x->id != 0;
-  }
-  if (e->poison || e->anonymous || !x->id || ir_scalar_is_const(&p->m->scalars, *x, NULL))
-    return !e->poison;
+  if (e->name) *x = ir_build_extent(p->f, e->name, text_token_loc(&e->token));
+  if (e->name && !x->id) return false;
+  if (e->poison || e->anonymous || !x->id || is_given(p, *x)) return !e->poison;
   text_error(p, &e->token, "an input's extent is an integer, a name or ?");
   return false;
 }
@@ -272,6 +275,8 @@ static void parse_statement(text_parser *p, bool *returned) {
   text_begin_statement(p);
   if (is_late(p, *returned)) {
     text_advance(p);
+  } else if (text_at_named_extent(p)) {
+    text_parse_named_extent(p);
   } else if (text_is(p, TOKEN_NAME)) {
     parse_named(p);
   } else if (text_is(p, TOKEN_MESH)) {
@@ -322,6 +327,7 @@ static void parse_fusion(text_parser *p) {
   if (text_expect(p, TOKEN_LBRACE, "'{'")) {
     map_init(&p->poisoned, &p->m->memory);
     parse_body(p);
+    text_forget_extents(p);
     return;
   }
   p->f = NULL;

@@ -66,6 +66,7 @@ typedef struct text_parser {
   VEC(text_cut) cuts;
   VEC(ir_target) targets;
   strbuf name;
+  VEC(uint32_t) named; /* extents with names of their own, known to the end of the function */
 
   struct text_host *host; /* while a host program is read; parser_host.h */
 } text_parser;
@@ -124,6 +125,12 @@ const char *text_did_you_mean(text_parser *p, const text_suggestion *s);
 /* ---- parser_scalar.c: integer expressions and lists ---- */
 /* None when it is poison or the parser panics. */
 ir_scalar text_parse_scalar(text_parser *p);
+/* ---- parser_extent.c ---- */
+/* `extent` and a name: extent half = n / 2. Elsewhere the word is a name. */
+bool text_at_named_extent(const text_parser *p);
+void text_parse_named_extent(text_parser *p);
+/* The names are a matter of the text: the function does not keep them. */
+void text_forget_extents(text_parser *p);
 /* A name, an integer, a call or something in parentheses, with a minus or without. */
 ir_scalar text_parse_factor(text_parser *p);
 /* Does me( begin here? It then is parsed with the word in hand; none where it is refused. */

@@ -46,7 +46,8 @@ static text_value scalar_value(text_parser *p, ir_scalar x, loc at) {
   int64_t value;
   if (!x.id) return TEXT_POISONED;
   if (ir_scalar_is_overflow(x)) {
-    diag_error(&p->m->errors, at, "this integer expression overflows 64 bits");
+    diag_error(&p->m->errors, at, "this integer expression %s",
+               ir_scalar_overflow_text(&p->m->scalars));
     return TEXT_POISONED;
   }
   if (ir_scalar_is_const(&p->m->scalars, x, &value)) return number_value(ir_number_int(value), at);

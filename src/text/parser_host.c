@@ -191,6 +191,8 @@ static void parse_statement(text_parser *p, ir_block *block) {
     parse_for(p, block);
   } else if (text_is_word(p, "if") && begins_scalar(next)) {
     parse_if(p, block);
+  } else if (text_at_named_extent(p)) {
+    text_parse_named_extent(p);
   } else {
     text_parse_host_step(p, block);
   }
@@ -306,6 +308,7 @@ static void parse_body(text_parser *p, const token_list *outputs) {
   p->panic = false;
   resolve_outputs(p, outputs);
   ir_func_undeclare(p->f, streams_name(p)); /* -D does not set it */
+  text_forget_extents(p);
 }
 
 void text_parse_host(text_parser *p) {

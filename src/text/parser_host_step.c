@@ -272,19 +272,13 @@ static bool resolve_dim(text_parser *p, slice *s, const text_token *word, uint32
   return true;
 }
 
-/* Loop indexes and `streams` have no value when shapes are bound. */
-static bool is_extent(const ir_scalars *s, ir_scalar x) {
-  const ir_scalar_node *n = ir_scalar_node_of(s, x);
-  if (n->kind == IR_SCALAR_SYMBOL) return s->symbols.data[n->value].kind == IR_SYMBOL_EXTENT;
-  return n->kind == IR_SCALAR_CONST || (n->a.id != 0 && is_extent(s, n->a) && is_extent(s, n->b));
-}
-
 /* Chunks are the whole dimension, or cover that of a slice; what types cannot show is checked when shapes
  * are bound. */
 static void require_chunks(text_parser *p, const slice *s, ir_scalar size) {
   const ir_partition *part = &s->d.partition;
   int64_t total = 0;
-  if (part->kind != IR_CHUNKS || p->host->skippable || !is_extent(&p->m->scalars, size)) return;
+  if (part->kind != IR_CHUNKS || p->host->skippable || !ir_scalar_of_extents(&p->m->scalars, size))
+    return; /* loop indexes and `streams` have no value when shapes are bound */
   for (uint32_t i = 0; i < part->n_chunks; i++) {
     if (__builtin_add_overflow(total, part->chunks[i], &total)) return; /* the verifier tells */
   }

@@ -268,7 +268,8 @@ static ir_scalar parse_sum(text_parser *p) {
 
 static ir_scalar without_overflow(text_parser *p, const text_token *first, ir_scalar x) {
   if (p->panic || !x.id || !ir_scalar_is_overflow(x)) return p->panic ? NONE : x;
-  diag_error(&p->m->errors, text_span(p, first), "this integer expression overflows 64 bits");
+  diag_error(&p->m->errors, text_span(p, first), "this integer expression %s",
+             ir_scalar_overflow_text(scalars_of(p)));
   return NONE;
 }
 

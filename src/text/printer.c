@@ -1,5 +1,6 @@
 #include <math.h>
 
+#include "text/extents.h"
 #include "text/printer.h"
 #include "text/text.h"
 
@@ -103,7 +104,8 @@ static bool is_const(const ir_func *f, ir_tensor t) {
 static bool is_polynomial(const ir_scalars *s, ir_scalar x) {
   const ir_scalar_node *n = ir_scalar_node_of(s, x);
   if (n->kind == IR_SCALAR_SYMBOL || n->kind == IR_SCALAR_CONST) return true;
-  if (n->kind != IR_SCALAR_ADD && n->kind != IR_SCALAR_MUL) return false;
+  if ((n->kind != IR_SCALAR_ADD && n->kind != IR_SCALAR_MUL) || n->size > IR_SCALAR_LARGE)
+    return false;
   return is_polynomial(s, n->a) && is_polynomial(s, n->b);
 }
 
@@ -362,11 +364,8 @@ static void put_return(const ir_func *f, strbuf *out) {
   strbuf_putc(out, '\n');
 }
 
-void text_print_func(const ir_func *f, strbuf *out) {
-  if (f->kind == IR_FUNC_HOST) {
-    text_print_host(f, out);
-    return;
-  }
+static void put_fusion(void *context, strbuf *out) {
+  const ir_func *f = context;
   strbuf_puts(out, "fusion ");
   put_name(f, f->name, out);
   strbuf_puts(out, " {\n");
@@ -376,10 +375,16 @@ void text_print_func(const ir_func *f, strbuf *out) {
     strbuf_putc(out, '\n');
   }
   for (uint32_t i = 0; i < f->inputs.len; i++) put_input(f, f->inputs.data[i], out);
+  text_put_extents(f, out);
   for (uint32_t i = 0; i < f->order.len; i++) put_op(f, ir_op_at(f, f->order.data[i]), out);
   put_return(f, out);
   put_schedule(f, out);
   strbuf_puts(out, "}\n");
+}
+
+void text_print_func(const ir_func *f, strbuf *out) {
+  if (f->kind == IR_FUNC_HOST) text_print_host(f, out);
+  else text_print_named(f, put_fusion, (void *)f, out);
 }
 
 void text_print_module(const ir_module *m, strbuf *out) {

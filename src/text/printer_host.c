@@ -1,4 +1,5 @@
 #include "ir/host.h"
+#include "text/extents.h"
 #include "text/printer.h"
 #include "text/text.h"
 
@@ -441,9 +442,7 @@ static void put_block(printing *p, const ir_block *block, uint32_t depth) {
 }
 
 /* ---- the program ---- */
-static void put_program(printing *p) {
-  const ir_func *h = p->h;
-  strbuf *out = p->out;
+static void put_head(const ir_func *h, strbuf *out) {
   strbuf_puts(out, "host ");
   put_call(ir_name_text(h, h->name), out);
   for (uint32_t i = 1; i < h->meshes.len; i++) {
@@ -460,13 +459,21 @@ static void put_program(printing *p) {
     put_tensor(h, h->outputs.data[i], out);
   }
   strbuf_puts(out, ") {\n");
-  put_block(p, &h->host->body, 0);
+}
+
+static void put_program(void *context, strbuf *out) {
+  printing *p = context;
+  ir_scalar_names none, *names = text_begin_unnamed(p->h, &none);
+  put_head(p->h, out);
+  text_end_unnamed(p->h, names);
+  text_put_extents(p->h, out);
+  put_block(p, &p->h->host->body, 0);
   strbuf_puts(out, "}\n");
 }
 
 void text_print_host(const ir_func *h, strbuf *out) {
   printing p = {.h = h, .out = out};
-  put_program(&p);
+  text_print_named(h, put_program, &p, out);
 }
 
 enum { WIDEST = 72 }; /* lines that are longer do not move the notes of the others */
@@ -488,5 +495,5 @@ void text_print_host_noted(const ir_func *h, const text_notes *notes, strbuf *ou
   text_print_host(h, &plain);
   printing p = {.h = h, .notes = notes, .column = note_column(&plain), .out = out};
   strbuf_init(&p.note, out->memory);
-  put_program(&p);
+  text_print_named(h, put_program, &p, out);
 }

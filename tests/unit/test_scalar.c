@@ -182,6 +182,87 @@ static void test_random(void) {
   }
 }
 
+/* ---- what is shared ---- */
+
+/* Each step uses what came before several times: written out, 60 of them have more nodes than bits count. */
+enum { STEPS = 60 };
+
+static ir_scalar shared_step(ir_scalar x, ir_scalar y, uint32_t op, int64_t p, int64_t q,
+                             int64_t *value) {
+  switch (op) {
+  case 0: *value = p / 3 + q / 5; return ADD(FLOOR(x, k(3)), FLOOR(y, k(5)));
+  case 1: *value = (p + 1) / 2 + q / 4; return ADD(CEIL(x, k(2)), FLOOR(y, k(4)));
+  case 2:
+    *value = p % 7 > q / 2 ? p % 7 : q / 2;
+    return ir_scalar_max(&s, MOD(x, k(7)), FLOOR(y, k(2)));
+  default: *value = p < q + 3 ? p : q + 3; return ir_scalar_min(&s, x, ADD(y, k(3)));
+  }
+}
+
+static ir_scalar two_of_a(const void *context, uint32_t index) {
+  (void)context;
+  return index == 0 ? MUL(a, k(2)) : (ir_scalar){0};
+}
+
+static void expect_value(ir_scalar x, const int64_t *values, int64_t want) {
+  int64_t have = 0;
+  EXPECT(ir_scalar_eval(&s, x, values, 3, &have));
+  EXPECT_INT(have, want);
+}
+
+static void test_shared(void) {
+  for (int round = 0; round < 50; round++) {
+    int64_t values[3] = {draw(60), draw(60), 1 + draw(60)}, v[STEPS] = {0};
+    ir_scalar x[STEPS];
+    x[0] = ADD(a, MUL(b, k(3)));
+    x[1] = ADD(n, a);
+    v[0] = values[0] + 3 * values[1];
+    v[1] = values[2] + values[0];
+    for (int i = 2; i < STEPS; i++) {
+      int j = i - 1 - (int)draw(2);
+      x[i] = shared_step(x[i - 1], x[j], draw(4), v[i - 1], v[j], &v[i]);
+    }
+    expect_value(x[STEPS - 1], values, v[STEPS - 1]);
+    int64_t halved[3] = {values[0] / 2, values[1], values[2]}, doubled[3] = {halved[0] * 2};
+    doubled[1] = values[1];
+    doubled[2] = values[2];
+    ir_scalar y = ir_scalar_substitute(&s, x[STEPS - 1], two_of_a, NULL);
+    int64_t want = 0;
+    EXPECT(ir_scalar_eval(&s, x[STEPS - 1], doubled, 3, &want));
+    expect_value(y, halved, want);
+    EXPECT(ir_scalar_le(&s, k(0), x[STEPS - 1]) == IR_TRUE);
+    EXPECT(strlen(text(x[STEPS - 1])) < 1000);
+  }
+}
+
+static void test_mentions_shared(void) {
+  ir_scalar x = n;
+  for (int i = 0; i < STEPS; i++) x = ADD(CEIL(x, k(2)), FLOOR(x, k(3)));
+  EXPECT(ir_scalar_node_of(&s, x)->size == UINT32_MAX);
+  EXPECT(ir_scalar_mentions(&s, x, 2) && !ir_scalar_mentions(&s, x, 1));
+  EXPECT(!ir_scalar_mentions(&s, x, 1));
+}
+
+static void test_depth(void) {
+  ir_scalar x = n;
+  for (int i = 0; i < 4000; i++) x = CEIL(FLOOR(x, k(2)), k(3));
+  EXPECT(!ir_scalar_is_overflow(x));
+  EXPECT_STR(ir_scalar_overflow_text(&s), "overflows 64 bits");
+  for (int i = 0; i < 4000; i++) x = CEIL(FLOOR(x, k(2)), k(3));
+  EXPECT(ir_scalar_is_overflow(x));
+  EXPECT_STR(ir_scalar_overflow_text(&s), "nests more than 8192 operations");
+}
+
+static void test_clamping(void) {
+  ir_scalar x = n;
+  for (int i = 0; i < 9; i++) x = ir_scalar_max(&s, k(0), SUB(x, k(2)));
+  EXPECT_STR(text(x), "max(0, n - 18)");
+  x = ir_scalar_max(&s, k(9), ADD(ir_scalar_max(&s, k(1), a), k(7)));
+  EXPECT_STR(text(x), "max(9, a + 7)");
+  x = ir_scalar_min(&s, k(3), SUB(ir_scalar_min(&s, k(4), a), k(2)));
+  EXPECT_STR(text(x), "min(2, a - 2)");
+}
+
 static status all(void *context) {
   memory = context;
   strings_init(&names, memory);
@@ -195,6 +276,10 @@ static status all(void *context) {
   test_random();
   test_chunks();
   test_printing();
+  test_clamping();
+  test_shared();
+  test_mentions_shared();
+  test_depth();
   return STATUS_OK;
 }
 

@@ -766,6 +766,58 @@ static void test_many_statements(void) {
   finish(&o);
 }
 
+/* ---- extents that share parts ---- */
+
+/* A chain of `steps` slices and pads on a symbolic extent; how each is cut is drawn. */
+static char *chain(int steps, uint64_t seed) {
+  static const char *const kinds[] = {
+      "slice(t%d, starts=[1], stops=[-1])",
+      "pad(t%d, [ceildiv(t%d.0, 2), t%d.0 / 3])",
+      "slice(t%d, starts=[-3], stops=[t%d.0 / 2])",
+      "pad(t%d, [t%d.0 %% 5, m * t%d.0])",
+      "slice(t%d, starts=[t%d.0 / 4], stops=[m + 7], steps=[2])",
+      "pad(t%d, [min(t%d.0, m), max(t%d.0, 3)])",
+  };
+  char *text = malloc((size_t)steps * 80 + 256), *end = text;
+  if (!text) abort();
+  end += sprintf(end, "fusion f { x : f32[n]; y : f32[m]\nt0 = neg(x)\n");
+  for (int i = 1; i <= steps; i++) {
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    end += sprintf(end, "t%d = ", i);
+    end += sprintf(end, kinds[(seed >> 33) % 6], i - 1, i - 1, i - 1);
+    *end++ = '\n';
+  }
+  sprintf(end, "return t%d }", steps);
+  return text;
+}
+
+static void test_shared_extents(void) {
+  static const int steps[] = {3, 8, 16, 64, 64, 64, 1000};
+  for (int i = 0; i < 70; i++) {
+    outcome o = {0};
+    char *text = chain(steps[i % 7], (uint64_t)i + 1);
+    run_text(&o, text);
+    EXPECT_STR(o.messages, "");
+    EXPECT(strlen(o.printed) < 500 + 2000 * (size_t)steps[i % 7]);
+    expect_round_trip(o.printed);
+    finish(&o);
+    free(text);
+  }
+}
+
+static void test_named_extents(void) {
+  expect_statement("extent half = n / 2; y = reshape(x, [half, -1])",
+                   "  y = reshape(x, [n / 2, -1])\n");
+  expect_statement("extent half = n / 2\nextent quarter = half / 2\ny = full([quarter], 1.0)",
+                   "  y = full([n / 4], 1.0)\n");
+  expect_statement("extent = neg(x)", "  extent = neg(x)\n"); /* elsewhere the word is a name */
+  expect_wrong("extent n = 3", "3:8", "'n' is already the name of an extent");
+  expect_wrong("extent k : 3", "3:10", "expected '=' and an integer expression, found ':'");
+  expect_wrong("extent k = j", "3:12", "unknown name 'j'");
+  expect_wrong("extent k = n + 1; z : f32[k]", "3:27",
+               "an input's extent is an integer, a name or ?");
+}
+
 int main(void) {
   test_tokens();
   test_newlines();
@@ -789,5 +841,7 @@ int main(void) {
   test_garbage();
   test_prefixes();
   test_many_statements();
+  test_shared_extents();
+  test_named_extents();
   return test_finish();
 }

@@ -1,0 +1,21 @@
+/* What the files about scalars share. */
+#ifndef WEIR_IR_SCALAR_INTERNAL_H
+#define WEIR_IR_SCALAR_INTERNAL_H
+
+#include "ir/scalar.h"
+
+/* The node of that description; made if there is none. */
+ir_scalar ir_scalar_intern(ir_scalars *s, ir_scalar_kind kind, int64_t value, ir_scalar a,
+                           ir_scalar b);
+
+/* x / y rounded down, for y >= 1. */
+static inline int64_t ir_floor_of(int64_t x, int64_t y) { return x / y - (x % y < 0 ? 1 : 0); }
+
+/* What chunk and chunk_start are for an index. */
+int64_t ir_scalar_chunk_value(const ir_chunk_list *l, ir_scalar_kind kind, int64_t index);
+
+/* Bytes, one by id up to x: 1 for x and everything in it, else 0. From the allocator of the scalars' arena,
+ * to be freed there; NULL if that has no memory. */
+uint8_t *ir_scalar_reach(const ir_scalars *s, ir_scalar x);
+
+#endif
