@@ -14,6 +14,6 @@ ir_dtype cg_fold_dtype(ir_opcode fold, ir_dtype t) {
 }
 
 bool cg_write_body(cg_kernel *k, const cg_body *b) {
-  if (folds(b)) return false;
+  if (folds(b)) return cg_write_body_rows(k, b);
   return cg_write_body_map(k, b);
 }

@@ -40,7 +40,10 @@ const char *cg_of(cg_writer *w, ir_dtype to, ir_dtype from) {
 }
 
 const char *cg_convert(cg_writer *w, ir_dtype to, ir_dtype from, const char *value) {
+  bool small = from == IR_BOOL || from == IR_I8 || from == IR_U8;
   if (to == from) return value;
+  if (small && (to == IR_BF16 || to == IR_F16))
+    return cg_text(w, "((float)(%s))", value); /* exact */
   return cg_text(w, "%s(%s(%s))", cg_get(w, to), cg_of(w, to, from), value);
 }
 

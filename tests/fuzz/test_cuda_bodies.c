@@ -22,6 +22,10 @@ static uint64_t n_bodies, n_whole, n_launches;
 static const char *const listed[] = {
 #include "fuzz/bodies.inc"
 };
+static const char *const apart[] = {
+#include "fuzz/bodies_apart.inc"
+};
+enum { ANY, WHOLE, APART }; /* what is expected of a body */
 
 /* ---- running ---- */
 static void fill(body_case *c, const gen_program *p, uint64_t seed) {
@@ -99,25 +103,26 @@ static bool is_elementwise(const rt_body *b) {
   return true;
 }
 
-static status run_body(body_case *c, const char *text) {
+static status run_body(body_case *c, const char *text, int expected) {
   const cuda_kernel *whole;
   cuda_kernel steps = {.name = "steps"};
-  ir_array outputs[BODY_MAX], apart[BODY_MAX];
+  ir_array outputs[BODY_MAX], by_steps[BODY_MAX];
   body_make_task(c);
   TRY(cuda_kernel_prepare(&c->plan, &c->task, c->memory, &whole));
   cg_kernel_init(&steps.code, c->memory);
   TRY(cuda_prepare_steps(&c->plan, &c->task, c->memory, &steps));
   n_bodies++;
+  if (expected != ANY) (void)EXPECT_INT(whole->n_parts == 0 ? WHOLE : APART, expected);
   n_whole += whole->n_parts == 0;
   n_launches += whole->code.n_launches;
   for (uint32_t i = 0; i < whole->code.n_launches; i++) emulator_add(&whole->code.launches[i]);
   for (uint32_t i = 0; i < steps.code.n_launches; i++) emulator_add(&steps.code.launches[i]);
   if (dry_run) return STATUS_OK;
   TRY(run_kernel(c, whole, outputs));
-  TRY(run_kernel(c, &steps, apart));
-  (void)EXPECT(agrees(c, apart, text, "step by step"));
+  TRY(run_kernel(c, &steps, by_steps));
+  (void)EXPECT(agrees(c, by_steps, text, "step by step"));
   (void)EXPECT(agrees(c, outputs, text, "as one"));
-  if (is_elementwise(c->task.body)) (void)EXPECT(same_bits(c, outputs, apart, text));
+  if (is_elementwise(c->task.body)) (void)EXPECT(same_bits(c, outputs, by_steps, text));
   return STATUS_OK;
 }
 
@@ -126,6 +131,7 @@ typedef struct job {
   const char *text;
   const gen_program *p;
   uint64_t seed;
+  int expected;
   arena memory;
 } job;
 
@@ -137,15 +143,15 @@ static status run_job(void *context) {
   if (!EXPECT(opened || j->p)) fprintf(stderr, "%s\n", j->text);
   if (opened) {
     fill(&c, j->p, j->seed);
-    if (body_evaluate(&c)) st = run_body(&c, j->text);
+    if (body_evaluate(&c)) st = run_body(&c, j->text, j->expected);
     else (void)EXPECT(j->p != NULL);
   }
   ir_module_destroy(&c.module);
   return st;
 }
 
-static void run(const char *text, const gen_program *p, uint64_t seed) {
-  job j = {.text = text, .p = p, .seed = seed};
+static void run(const char *text, const gen_program *p, uint64_t seed, int expected) {
+  job j = {.text = text, .p = p, .seed = seed, .expected = expected};
   unsigned before = test_failed;
   arena_init(&j.memory, &memory_default);
   status_clear();
@@ -170,13 +176,14 @@ static void run_random(uint64_t seed) {
   o.schedule = o.rfactor = o.streams = o.devices = o.symbolic = false;
   o.dtypes = seed % 3 == 0 ? UINT32_MAX : seed % 3 == 1 ? 1U << IR_BF16 : 1U << IR_F32;
   gen_program *p = gen_create(&o);
-  run(p->text, p, seed);
+  run(p->text, p, seed, ANY);
   gen_destroy(p);
 }
 
 static void run_all(uint64_t first, uint64_t count) {
   n_bodies = n_whole = n_launches = 0;
-  for (size_t i = 0; i < sizeof listed / sizeof *listed; i++) run(listed[i], NULL, i);
+  for (size_t i = 0; i < sizeof listed / sizeof *listed; i++) run(listed[i], NULL, i, WHOLE);
+  for (size_t i = 0; i < sizeof apart / sizeof *apart; i++) run(apart[i], NULL, i, APART);
   for (uint64_t seed = first; seed < first + count; seed++) run_random(seed);
 }
 

@@ -195,6 +195,50 @@ static void add_output(lowering *l, uint32_t r, const uint32_t *dims) {
   o->node = lower_cast(l, lower_value(l, &l->body->results[r], at), v->dtype);
 }
 
+/* Finds which dimensions of the space in `mask`, in order, the dimensions of result r are. */
+static bool match_dims(const lowering *l, uint32_t r, uint32_t mask, uint32_t *dims) {
+  const rt_view *v = result_view(l, r);
+  uint32_t s = 0;
+  for (uint32_t d = 0; d < v->rank; d++) {
+    dims[d] = IR_MAX_RANK;
+    if (v->extents[d] == 1) continue;
+    while (s < l->rank && (!(mask >> s & 1) || l->extents[s] == 1)) s++;
+    if (s == l->rank || l->extents[s] != v->extents[d]) return false;
+    dims[d] = s++;
+  }
+  for (; s < l->rank; s++)
+    if (mask >> s & 1 && l->extents[s] != 1) return false;
+  return true;
+}
+
+/* A result is of the whole space, of its rows, or of its columns. */
+static bool add_row_output(lowering *l, uint32_t r) {
+  uint32_t all = (1U << l->rank) - 1, masks[] = {all, all & ~l->row, l->row};
+  for (int i = 0; i < 3; i++) {
+    uint32_t dims[IR_MAX_RANK], nodes = l->out->nodes.len, memos = l->memos.len;
+    uint32_t outputs = l->out->n_outputs, indexed = l->indexed.len;
+    if (!match_dims(l, r, masks[i], dims)) continue;
+    add_output(l, r, dims);
+    if (!l->failed) return true;
+    l->failed = false;
+    l->out->nodes.len = nodes;
+    l->memos.len = memos;
+    l->out->n_outputs = outputs;
+    l->indexed.len = indexed;
+    l->guard = CG_NO_NODE;
+  }
+  return false;
+}
+
+static bool lower_rows(lowering *l, cuda_kernel *k) {
+  cg_body body = {.rank = l->rank, .row = l->row};
+  l->out = &body;
+  for (uint32_t d = 0; d < l->rank; d++) body.extents[d] = l->extents[d];
+  for (uint32_t r = 0; r < l->body->n_results; r++)
+    if (!add_row_output(l, r)) return false;
+  return cg_write_body(&k->code, &body);
+}
+
 /* All results of the shape of result `first` in one map. */
 static bool lower_map(lowering *l, uint32_t first, bool *done, cuda_kernel *k) {
   const rt_view *shape = result_view(l, first);
@@ -234,7 +278,7 @@ bool cuda_lower_body(const rt_plan *plan, const rt_task *task, arena *memory, cu
   lowering l = {.plan = plan, .task = task, .body = task->body, .memory = memory};
   l.guard = CG_NO_NODE;
   if (task->body->n_results > CG_MAX_OUTPUTS || has_empty(&l)) return false;
-  if (!lower_maps(&l, k)) return false;
+  if (!(lower_find_rows(&l) ? lower_rows(&l, k) : lower_maps(&l, k))) return false;
   k->n_indexed = l.indexed.len;
   k->indexed = l.indexed.data;
   return true;

@@ -32,6 +32,9 @@ typedef struct lowering {
   VEC(cuda_indexed) indexed;
   uint32_t guard; /* of what is lowered now; CG_NO_NODE: none */
   bool failed;    /* there is no form for it */
+  /* Where there are folds: the space, and the dimensions of its rows. */
+  uint32_t rank, row;
+  int64_t extents[IR_MAX_RANK];
 } lowering;
 
 /* A step while it is lowered: `task` has its attributes and what is sliced, but no views. */

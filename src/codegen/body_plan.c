@@ -1,0 +1,244 @@
+/* How bodies with folds are computed: which threads have a row, what stays in registers. */
+#include <string.h>
+
+#include "codegen/body_rows.h"
+
+enum {
+  SMALL_BLOCK = 128,
+  MAX_BLOCK = 1024,
+  LOOPED_BLOCK = 512,
+  COLUMN_BLOCK = 256,
+  FEW_ROWS = 64,
+  LONG_ROW = 1 << 16,
+  WAVES =
+      264, /* blocks that go over all rows where columns are folded: two per multiprocessor of an H200 */
+};
+
+/* ---- spaces ---- */
+static void place(rows_writer *x, const cg_view *v, cg_view *to) {
+  uint32_t n = 0;
+  *to = *v;
+  for (int in_row = 0; in_row < 2; in_row++)
+    for (uint32_t d = 0; d < x->b->rank; d++)
+      if ((x->b->row >> d & 1) == (uint32_t)in_row) to->strides[n++] = v->strides[d];
+}
+
+static bool make_spaces(rows_writer *x, arena *memory) {
+  const cg_view *views[CG_MAX_VIEWS];
+  int64_t extents[IR_MAX_RANK];
+  uint32_t n = 0, outer = 0;
+  if (!cg_walks_find(&x->walks, x->b, memory)) return false;
+  for (uint32_t k = 0; k < x->walks.n; k++) {
+    place(x, x->walks.views[k], &x->placed[k]);
+    views[k] = &x->placed[k];
+  }
+  for (int in_row = 0; in_row < 2; in_row++)
+    for (uint32_t d = 0; d < x->b->rank; d++)
+      if ((x->b->row >> d & 1) == (uint32_t)in_row) {
+        extents[n++] = x->b->extents[d];
+        outer += in_row == 0;
+      }
+  cg_space_make(&x->outer, extents, 0, outer, views, x->walks.n, true);
+  cg_space_make(&x->inner, extents, outer, x->b->rank, views, x->walks.n, false);
+  x->n = cg_space_count(&x->inner);
+  x->rows = cg_space_count(&x->outer);
+  return x->inner.rank == 1;
+}
+
+/* ---- nodes ---- */
+static bool moves(const cg_space *s, uint32_t walk) {
+  for (uint32_t d = 0; d < s->rank; d++)
+    if (s->extents[d] > 1 && s->strides[walk][d] != 0) return true;
+  return false;
+}
+
+static void join(rows_writer *x, uint32_t i, uint32_t from) {
+  x->along[i] = x->along[i] || x->along[from];
+  x->across[i] = x->across[i] || x->across[from];
+  x->late[i] = x->late[i] || x->late[from];
+  if (x->level[from] > x->level[i]) x->level[i] = x->level[from];
+}
+
+static bool classify(rows_writer *x, uint32_t i) {
+  const cg_node *n = rows_node(x, i);
+  if (n->kind == CG_NODE_LOAD || n->kind == CG_NODE_AT) {
+    x->along[i] = moves(&x->inner, x->walks.of_node[i]);
+    x->across[i] = moves(&x->outer, x->walks.of_node[i]);
+  }
+  for (uint32_t k = 0; k < n->n_operands; k++) join(x, i, n->operands[k]);
+  for (uint32_t t = 0; t < n->n_terms; t++) join(x, i, n->terms[t].node);
+  bool guarded = n->kind == CG_NODE_LOAD || n->kind == CG_NODE_INSIDE;
+  if (guarded && n->guard != CG_NO_NODE) join(x, i, n->guard);
+  if (n->kind != CG_NODE_FOLD) return true;
+  if (x->late[i]) return false; /* a fold of what needs columns */
+  if (n->columns) {
+    x->along[i] = true;
+    x->across[i] = false;
+    x->late[i] = x->has_columns = true;
+  } else {
+    x->along[i] = false;
+    x->across[i] = true;
+    x->level[i]++;
+    if (x->level[i] > x->passes) x->passes = x->level[i];
+  }
+  return true;
+}
+
+/* What needs columns is known after all rows: it cannot differ between them. Results that do not need
+ * them must be of rows. */
+static bool fits_outputs(const rows_writer *x) {
+  for (uint32_t r = 0; r < x->b->n_outputs; r++) {
+    uint32_t node = x->b->outputs[r].node, walk = x->walks.of_output[r];
+    bool writes_rows = x->rows == 1 || moves(&x->outer, walk);
+    bool writes_along = x->n == 1 || moves(&x->inner, walk);
+    if (x->late[node] && (x->across[node] || (writes_rows && x->rows > 1) || !writes_along))
+      return false;
+    if (!x->late[node] && !writes_rows) return false;
+    if (!x->late[node] && !writes_along && x->along[node]) return false;
+  }
+  return true;
+}
+
+static bool find_nodes(rows_writer *x, arena *memory) {
+  size_t n = x->b->nodes.len + (size_t)1;
+  x->level = ARENA_ARRAY(memory, n, uint32_t);
+  x->part = ARENA_ARRAY(memory, n, uint32_t);
+  x->along = ARENA_ARRAY(memory, n, bool);
+  x->across = ARENA_ARRAY(memory, n, bool);
+  x->late = ARENA_ARRAY(memory, n, bool);
+  x->vector = ARENA_ARRAY(memory, n, bool);
+  x->spare = ARENA_ARRAY(memory, n, bool);
+  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
+    if (!classify(x, i)) return false;
+    if (rows_is_fold(x, i, true)) x->part[i] = x->n_parts++;
+  }
+  return fits_outputs(x);
+}
+
+/* ---- vectors ---- */
+static bool fits(const rows_writer *x, const cg_view *v, uint32_t walk, uint32_t width) {
+  return rows_step(x, walk) == 1 && x->n >= width && cg_rows_aligned(v, &x->outer, walk, width);
+}
+
+static bool loads_vector(const rows_writer *x, uint32_t i, uint32_t width) {
+  const cg_node *n = rows_node(x, i);
+  return n->kind == CG_NODE_LOAD && !x->late[i] && n->n_terms == 0 && n->guard == CG_NO_NODE &&
+         fits(x, &n->view, x->walks.of_node[i], width);
+}
+
+/* The widest vectors that all loads along the row, and results there, allow. */
+static bool find_width(rows_writer *x) {
+  size_t smallest = 8, largest = 1;
+  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
+    const cg_node *n = rows_node(x, i);
+    if (n->kind != CG_NODE_LOAD || !x->along[i] || n->n_terms > 0) continue;
+    size_t size = ir_dtype_size_bytes(n->dtype);
+    int64_t step = rows_step(x, x->walks.of_node[i]);
+    if (step != 0 && step != 1 && x->across[i]) return false; /* rows lie side by side */
+    if (size < smallest) smallest = size;
+    if (size > largest) largest = size;
+  }
+  x->width = cg_widest(smallest, largest);
+  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
+    const cg_node *n = rows_node(x, i);
+    if (n->kind != CG_NODE_LOAD || rows_step(x, x->walks.of_node[i]) != 1 || x->late[i]) continue;
+    if (n->n_terms > 0 || n->guard != CG_NO_NODE) continue;
+    while (x->width > 1 && !loads_vector(x, i, x->width)) x->width /= 2;
+  }
+  return true;
+}
+
+/* Whether a node is needed by a fold, of the rows or of columns; otherwise only by results. */
+static void find_spare(rows_writer *x, arena *memory) {
+  bool *needed = ARENA_ARRAY(memory, x->b->nodes.len + (size_t)1, bool);
+  cg_values none = {.b = x->b,
+                    .texts = ARENA_ARRAY(memory, x->b->nodes.len + (size_t)1, const char *)};
+  for (uint32_t i = 0; i < x->b->nodes.len; i++)
+    if (rows_is_fold(x, i, false)) cg_mark_cone(&none, i, needed);
+  for (uint32_t i = 0; i < x->b->nodes.len; i++)
+    x->spare[i] = x->vector[i] && !x->across[i] && !needed[i];
+}
+
+static uint32_t words_of(const rows_writer *x) {
+  size_t bytes = 0;
+  for (uint32_t i = 0; i < x->b->nodes.len; i++)
+    if (x->vector[i] && !x->spare[i])
+      bytes += ir_dtype_size_bytes(rows_node(x, i)->dtype) * x->width;
+  return bytes < 4 ? 1 : (uint32_t)(bytes / 4);
+}
+
+/* Accumulators of columns are registers too. */
+static uint32_t column_words(const rows_writer *x) {
+  uint32_t words = 0;
+  for (uint32_t i = 0; i < x->b->nodes.len; i++)
+    if (rows_is_fold(x, i, true))
+      words += x->width * (uint32_t)ir_dtype_size_bytes(rows_node(x, i)->dtype) / 4;
+  return words;
+}
+
+/* ---- threads ---- */
+static uint32_t power_above(int64_t n) {
+  uint32_t p = 1;
+  while (p < n) p *= 2;
+  return p;
+}
+
+/* Registers for the row: what a thread may have, less what computing takes. */
+static uint32_t most_words(uint32_t threads) {
+  return threads >= MAX_BLOCK ? 24 : threads >= 512 ? 56 : 96;
+}
+
+static void plan_kept(rows_writer *x) {
+  uint32_t words = words_of(x) + column_words(x);
+  uint32_t few = words >= 32 ? 1 : 32 / words < 4 ? 32 / words : 4;
+  int64_t items = cg_ceildiv(x->n, x->width), wanted = cg_ceildiv(items, few);
+  bool small = wanted <= 32 && !x->has_columns;
+  x->threads = small ? 32 : wanted <= SMALL_BLOCK ? SMALL_BLOCK : power_above(wanted);
+  if (x->threads > MAX_BLOCK) x->threads = MAX_BLOCK;
+  x->vectors = (uint32_t)cg_ceildiv(items, x->threads);
+  x->kept = (int64_t)x->vectors * words <= most_words(x->threads);
+  x->block = x->threads < SMALL_BLOCK ? SMALL_BLOCK : x->threads;
+}
+
+static void plan_looped(rows_writer *x) {
+  uint32_t words = words_of(x);
+  x->vectors = words >= 16 ? 1 : words >= 8 ? 2 : 4;
+  x->threads = x->block = LOOPED_BLOCK;
+}
+
+/* Nothing but columns: a block has a part of them, and goes down over rows. */
+static void plan_columns(rows_writer *x) {
+  int64_t items = cg_ceildiv(x->n, x->width);
+  x->kept = true;
+  x->vectors = 1;
+  x->threads = items >= COLUMN_BLOCK ? COLUMN_BLOCK : power_above(items);
+  x->block = COLUMN_BLOCK;
+  x->tile = (int64_t)x->threads * x->width;
+}
+
+static void plan_grid(rows_writer *x) {
+  int64_t at_once = x->block / x->threads, blocks = cg_ceildiv(x->rows, at_once);
+  int64_t tiles = cg_ceildiv(x->n, x->tile), most = cg_ceildiv(4 * WAVES, tiles);
+  if (x->passes > 0) most = x->block >= 512 ? WAVES : 2 * WAVES;
+  x->grid = blocks < most ? blocks : most;
+}
+
+static bool is_stored(const rows_writer *x, uint32_t r) {
+  const cg_output *o = &x->b->outputs[r];
+  return !x->late[o->node] && fits(x, &o->view, x->walks.of_output[r], x->width);
+}
+
+bool cg_rows_plan(rows_writer *x, arena *memory) {
+  if (!make_spaces(x, memory) || !find_nodes(x, memory) || !find_width(x)) return false;
+  if (x->rows < FEW_ROWS && x->n > LONG_ROW) return false;
+  for (uint32_t i = 0; i < x->b->nodes.len; i++) x->vector[i] = loads_vector(x, i, x->width);
+  find_spare(x, memory);
+  x->tile = x->n;
+  if (x->has_columns && x->passes == 0) plan_columns(x);
+  else plan_kept(x);
+  if (!x->kept && x->has_columns) return false;
+  if (!x->kept) plan_looped(x);
+  if (x->has_columns) plan_grid(x);
+  for (uint32_t r = 0; r < x->b->n_outputs; r++) x->stores[r] = is_stored(x, r);
+  return true;
+}

@@ -1,0 +1,440 @@
+/* Bodies with folds along rows, and along columns beside them.
+ *
+ * T threads share a row: a warp or a block. Passes over the row's elements, each of which computes the
+ * nodes that it needs from what was loaded and from the folds of earlier passes; then a pass for the
+ * results. Two forms:
+ *
+ *   kept     the row is read once, V elements at a time, and stays in registers as it was in memory
+ *   looped   the row is read again in every pass
+ *
+ * Where columns are folded, blocks go over the rows; each thread has the same elements of every row and
+ * folds them as it goes. In the end these parts go to scratch memory, and body_columns.c adds them up. */
+#include <stdlib.h>
+
+#include "codegen/body_rows.h"
+
+/* ---- folds ---- */
+const char *cg_fold_text(cg_writer *w, const cg_node *n, const char *a, const char *b) {
+  return cg_text(w, "weir_%s_%s(%s, %s)", ir_op_info_of(n->fold)->name, cg_letter(n->dtype), a, b);
+}
+
+const char *cg_fold_start(const cg_node *n) {
+  bool largest = n->fold == IR_OP_AMIN;
+  if (n->fold == IR_OP_PROD) return "1";
+  if (n->fold != IR_OP_AMAX && n->fold != IR_OP_AMIN) return "0";
+  if (ir_dtype_is_float(n->dtype)) return largest ? "WEIR_INF" : "-WEIR_INF";
+  if (n->dtype == IR_I64) return largest ? "9223372036854775807ll" : "(-9223372036854775807ll - 1)";
+  return largest ? "2147483647" : "(-2147483647 - 1)";
+}
+
+static bool folds_in(const rows_writer *x, uint32_t i, uint32_t pass) {
+  return rows_is_fold(x, i, false) && x->level[i] == pass + 1;
+}
+
+/* ---- loads ---- */
+static const char *walk_text(const rows_writer *x, uint32_t walk) {
+  return cg_text(x->w, "o%u", walk);
+}
+
+/* Is every vector of every thread there? */
+static bool is_full(const rows_writer *x) {
+  return x->kept && x->threads == x->block && x->tile == x->n &&
+         x->n == (int64_t)x->vectors * x->threads * x->width;
+}
+static bool has_tail(const rows_writer *x) { return x->n % x->width != 0; }
+
+/* The vector of a load that begins at element j of the row. */
+static void put_vector(const rows_writer *x, uint32_t i, const char *to) {
+  cg_writer *w = x->w;
+  const cg_node *n = rows_node(x, i);
+  const char *from = cg_text(w, "(const %s *)p.at[%u] + o%u + j", cg_storage(n->dtype),
+                             x->values.address[i], x->walks.of_node[i]);
+  cg_set_int(w, "V", x->width);
+  cg_set(w, "to", to);
+  cg_set(w, "from", has_tail(x) ? cg_text(w, "j + e < length ? (%s)[e] : 0", from) : "0");
+  if (!is_full(x)) cg_line(w, "    if (j + %u <= length) {\n", x->width);
+  if (x->across[i]) cg_put_vector_stream(w, n->dtype, x->width, to, from);
+  else cg_put_vector_load(w, n->dtype, x->width, to, from);
+  if (is_full(x)) return;
+  cg_put(w, "    } else {\n"
+            "#pragma unroll\n"
+            "      for (int e = 0; e < $V; e++) $to.e[e] = $from;\n"
+            "    }\n");
+}
+
+static void put_vector_loop(const rows_writer *x) {
+  cg_writer *w = x->w;
+  cg_set_int(w, "NV", x->vectors);
+  cg_set_int(w, "T", x->threads);
+  cg_set_int(w, "V", x->width);
+  cg_put(w, "#pragma unroll\n"
+            "  for (int i = 0; i < $NV; i++) {\n"
+            "    const ix j = begin + ((ix)lane + i * $T) * $V;\n");
+}
+
+static void put_types(const rows_writer *x) {
+  cg_writer *w = x->w;
+  for (uint32_t i = 0; i < x->b->nodes.len; i++)
+    if (x->vector[i]) cg_put_vector(w, cg_text(w, "v%u", i), rows_node(x, i)->dtype, x->width);
+  for (uint32_t r = 0; r < x->b->n_outputs; r++)
+    if (x->stores[r]) cg_put_vector(w, cg_text(w, "w%u", r), x->b->outputs[r].view.dtype, x->width);
+}
+
+/* The vectors that `marks` asks for. */
+static void put_loads(rows_writer *x, const bool *marks) {
+  cg_writer *w = x->w;
+  uint32_t found = 0;
+  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
+    if (!x->vector[i] || x->spare[i] || (marks && !marks[i])) continue;
+    cg_line(w, "  v%u x%u[%u];\n", i, i, x->vectors);
+    found++;
+  }
+  if (found == 0) return;
+  put_vector_loop(x);
+  for (uint32_t i = 0; i < x->b->nodes.len; i++)
+    if (x->vector[i] && !x->spare[i] && (!marks || marks[i]))
+      put_vector(x, i, cg_text(w, "x%u[i]", i));
+  cg_line(w, "  }\n");
+}
+
+/* ---- nodes ---- */
+/* Where element e of the vector at j is. */
+static const char *element_text(const rows_writer *x, uint32_t walk) {
+  int64_t step = rows_step(x, walk);
+  if (step == 0) return walk_text(x, walk);
+  if (step == 1) return cg_text(x->w, "o%u + j + e", walk);
+  return cg_text(x->w, "o%u + (j + e) * %s", walk, cg_number_text(x->w, step));
+}
+
+/* Nodes in `marks` that differ within the row, or not. */
+static void put_nodes(rows_writer *x, const bool *marks, bool along) {
+  cg_writer *w = x->w;
+  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
+    const cg_node *n = rows_node(x, i);
+    if (!marks[i] || x->along[i] != along || x->values.texts[i] || n->kind == CG_NODE_FOLD)
+      continue;
+    bool placed = n->kind == CG_NODE_LOAD || n->kind == CG_NODE_AT;
+    const char *at = "";
+    if (placed)
+      at = along ? element_text(x, x->walks.of_node[i]) : walk_text(x, x->walks.of_node[i]);
+    cg_put_node(&x->values, i, cg_text(w, "t%u", i), at, false);
+  }
+}
+
+static void forget_along(rows_writer *x) {
+  for (uint32_t i = 0; i < x->b->nodes.len; i++)
+    if (x->along[i] && rows_node(x, i)->kind != CG_NODE_CONSTANT) {
+      x->values.texts[i] = NULL;
+      x->values.stored[i] = NULL;
+    }
+}
+
+static bool *no_marks(const rows_writer *x) {
+  return ARENA_ARRAY(x->w->memory, x->b->nodes.len + (size_t)1, bool);
+}
+
+/* What a pass needs: the operands of its folds, or all results. */
+static bool *marks_of(const rows_writer *x, uint32_t pass) {
+  bool *marks = no_marks(x);
+  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
+    bool columns = pass == x->passes && rows_is_fold(x, i, true);
+    if (folds_in(x, i, pass) || columns)
+      cg_mark_cone(&x->values, rows_node(x, i)->operands[0], marks);
+  }
+  for (uint32_t r = 0; r < x->b->n_outputs && pass == x->passes; r++)
+    if (!x->late[x->b->outputs[r].node]) cg_mark_cone(&x->values, x->b->outputs[r].node, marks);
+  return marks;
+}
+
+static void name_vectors(rows_writer *x, bool spare) {
+  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
+    if (!x->vector[i] || (x->spare[i] && !spare)) continue;
+    const char *from = x->spare[i] ? "x%u.e[e]" : "x%u[i].e[e]";
+    x->values.texts[i] =
+        cg_text(x->w, "%s(%s)", cg_get(x->w, rows_node(x, i)->dtype), cg_text(x->w, from, i));
+  }
+}
+
+static void put_element_loop(const rows_writer *x) {
+  cg_writer *w = x->w;
+  cg_line(w, "#pragma unroll\n    for (int e = 0; e < %u; e++) {\n", x->width);
+  if (is_full(x)) return;
+  cg_line(w, "      if (%s >= length) continue;\n", has_tail(x) || x->width == 1 ? "j + e" : "j");
+}
+
+/* Looped: the vectors of a few turns are read at once. */
+static void put_turn(rows_writer *x, const bool *marks) {
+  cg_writer *w = x->w;
+  if (x->kept) return;
+  cg_line(w, "  for (ix begin = 0; begin < length; begin += %u) {\n",
+          x->vectors * x->threads * x->width);
+  put_loads(x, marks);
+}
+
+/* ---- a pass of folds ---- */
+static void put_fold_warp(const rows_writer *x, uint32_t i) {
+  cg_writer *w = x->w;
+  const cg_node *n = rows_node(x, i);
+  const char *name = cg_text(w, "a%u", i);
+  const char *other = cg_text(w, "__shfl_xor_sync(WEIR_ALL, %s, d)", name);
+  cg_line(w, "#pragma unroll\n  for (int d = 16; d > 0; d /= 2) %s = %s;\n", name,
+          cg_fold_text(w, n, name, other));
+  if (x->threads > 32)
+    cg_line(w, "  if (threadIdx.x %% 32 == 0) part%u[threadIdx.x / 32] = %s;\n", i, name);
+}
+
+static void put_fold_block(const rows_writer *x, uint32_t i) {
+  cg_writer *w = x->w;
+  const cg_node *n = rows_node(x, i);
+  const char *name = cg_text(w, "a%u", i);
+  cg_line(w, "  %s = part%u[0];\n#pragma unroll\n  for (int i = 1; i < %u; i++) %s = %s;\n", name,
+          i, x->threads / 32, name, cg_fold_text(w, n, name, cg_text(w, "part%u[i]", i)));
+}
+
+static void put_folds(rows_writer *x, uint32_t pass) {
+  cg_writer *w = x->w;
+  for (uint32_t i = 0; i < x->b->nodes.len; i++)
+    if (folds_in(x, i, pass)) put_fold_warp(x, i);
+  if (x->threads > 32) cg_line(w, "  __syncthreads();\n");
+  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
+    if (!folds_in(x, i, pass)) continue;
+    if (x->threads > 32) put_fold_block(x, i);
+    x->values.texts[i] = cg_text(w, "a%u", i);
+  }
+}
+
+static void put_fold_pass(rows_writer *x, uint32_t pass) {
+  cg_writer *w = x->w;
+  bool *marks = marks_of(x, pass);
+  put_nodes(x, marks, false);
+  for (uint32_t i = 0; i < x->b->nodes.len; i++)
+    if (folds_in(x, i, pass))
+      cg_line(w, "  %s a%u = %s;\n", cg_native(rows_node(x, i)->dtype), i,
+              cg_fold_start(rows_node(x, i)));
+  put_turn(x, marks);
+  name_vectors(x, false);
+  put_vector_loop(x);
+  put_element_loop(x);
+  put_nodes(x, marks, true);
+  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
+    const cg_node *n = rows_node(x, i);
+    if (!folds_in(x, i, pass)) continue;
+    const char *name = cg_text(w, "a%u", i);
+    cg_line(w, "      %s = %s;\n", name, cg_fold_text(w, n, name, x->values.texts[n->operands[0]]));
+  }
+  cg_line(w, "    }\n  }\n%s", x->kept ? "" : "  }\n");
+  forget_along(x);
+  put_folds(x, pass);
+}
+
+/* ---- results ---- */
+static bool is_row_output(const rows_writer *x, uint32_t r) {
+  const cg_output *o = &x->b->outputs[r];
+  return !x->late[o->node] && rows_step(x, x->walks.of_output[r]) == 0;
+}
+static bool is_along_output(const rows_writer *x, uint32_t r) {
+  return !x->late[x->b->outputs[r].node] && !is_row_output(x, r);
+}
+
+static void put_row_outputs(rows_writer *x) {
+  cg_writer *w = x->w;
+  for (uint32_t r = 0; r < x->b->n_outputs; r++) {
+    const cg_output *o = &x->b->outputs[r];
+    if (!is_row_output(x, r)) continue;
+    cg_line(w, "  if (lane == 0 && length > 0) ((%s *)p.at[%u])[o%u] = %s;\n",
+            cg_storage(o->view.dtype), x->values.out[r], x->walks.of_output[r],
+            cg_stored_text(&x->values, o->node, o->view.dtype));
+  }
+}
+
+static void put_element_results(rows_writer *x, const bool *marks) {
+  cg_writer *w = x->w;
+  put_nodes(x, marks, true);
+  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
+    const cg_node *n = rows_node(x, i);
+    if (!rows_is_fold(x, i, true)) continue;
+    const char *name = cg_text(w, "c%u[i][e]", i);
+    cg_line(w, "      %s = %s;\n", name, cg_fold_text(w, n, name, x->values.texts[n->operands[0]]));
+  }
+  for (uint32_t r = 0; r < x->b->n_outputs; r++) {
+    const cg_output *o = &x->b->outputs[r];
+    if (!is_along_output(x, r)) continue;
+    const char *value = cg_stored_text(&x->values, o->node, o->view.dtype);
+    uint32_t walk = x->walks.of_output[r];
+    if (x->stores[r]) cg_line(w, "      y%u.e[e] = %s;\n", r, value);
+    else
+      cg_line(w, "      ((%s *)p.at[%u])[%s] = %s;\n", cg_storage(o->view.dtype), x->values.out[r],
+              element_text(x, walk), value);
+  }
+}
+
+static void put_store(rows_writer *x, uint32_t r) {
+  cg_writer *w = x->w;
+  ir_dtype t = x->b->outputs[r].view.dtype;
+  const char *to = cg_text(w, "(%s *)p.at[%u] + o%u + j", cg_storage(t), x->values.out[r],
+                           x->walks.of_output[r]);
+  const char *from = cg_text(w, "y%u", r);
+  if (!is_full(x)) cg_line(w, "    if (j + %u <= length) {\n", x->width);
+  cg_put_vector_store(w, t, x->width, to, from);
+  if (is_full(x)) return;
+  cg_set_int(w, "V", x->width);
+  cg_set(w, "to", to);
+  cg_set(w, "from", from);
+  cg_put(w, "    } else {\n"
+            "#pragma unroll\n"
+            "      for (int e = 0; e < $V; e++) if (j + e < length) ($to)[e] = $from.e[e];\n"
+            "    }\n");
+}
+
+static bool has_along(const rows_writer *x) {
+  for (uint32_t r = 0; r < x->b->n_outputs; r++)
+    if (is_along_output(x, r)) return true;
+  return x->has_columns;
+}
+
+static void put_results(rows_writer *x) {
+  cg_writer *w = x->w;
+  bool *marks = marks_of(x, x->passes);
+  put_nodes(x, marks, false);
+  put_row_outputs(x);
+  if (!has_along(x)) return;
+  put_turn(x, marks);
+  put_vector_loop(x);
+  if (!is_full(x)) cg_line(w, "    if (j >= length) continue;\n");
+  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
+    if (!x->spare[i] || !marks[i]) continue;
+    cg_line(w, "    v%u x%u;\n", i, i);
+    put_vector(x, i, cg_text(w, "x%u", i));
+  }
+  name_vectors(x, true);
+  for (uint32_t r = 0; r < x->b->n_outputs; r++)
+    if (x->stores[r]) cg_line(w, "    w%u y%u;\n", r, r);
+  put_element_loop(x);
+  put_element_results(x, marks);
+  cg_line(w, "    }\n");
+  for (uint32_t r = 0; r < x->b->n_outputs; r++)
+    if (x->stores[r]) put_store(x, r);
+  cg_line(w, "  }\n%s", x->kept ? "" : "  }\n");
+  forget_along(x);
+}
+
+/* ---- columns ---- */
+static void put_accumulators(const rows_writer *x) {
+  cg_writer *w = x->w;
+  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
+    const cg_node *n = rows_node(x, i);
+    if (!rows_is_fold(x, i, true)) continue;
+    cg_line(w, "  %s c%u[%u][%u];\n#pragma unroll\n  for (int i = 0; i < %u; i++)\n",
+            cg_native(n->dtype), i, x->vectors, x->width, x->vectors);
+    cg_line(w, "#pragma unroll\n  for (int e = 0; e < %u; e++) c%u[i][e] = %s;\n", x->width, i,
+            cg_fold_start(n));
+  }
+}
+
+/* Parts are [part][element of the row], a plane per fold. */
+static void put_parts(rows_writer *x) {
+  cg_writer *w = x->w;
+  const char *n_text = cg_number_text(w, x->n);
+  put_vector_loop(x);
+  put_element_loop(x);
+  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
+    if (!rows_is_fold(x, i, true)) continue;
+    uint32_t plane = cg_number(w, x->part[i] * rows_plane_bytes(x));
+    cg_line(w, "      ((%s *)(p.at[%u] + n.at[%u]))[group * %s + j + e] = c%u[i][e];\n",
+            cg_native(rows_node(x, i)->dtype), x->parts, plane, n_text, i);
+  }
+  cg_line(w, "    }\n  }\n");
+}
+
+/* ---- the kernel ---- */
+static void put_offsets(rows_writer *x) {
+  cg_writer *w = x->w;
+  const char *names[CG_MAX_VIEWS];
+  cg_line(w, "  ix o0 = 0");
+  for (uint32_t k = 0; k < x->walks.n; k++) {
+    names[k] = walk_text(x, k);
+    if (k > 0) cg_line(w, ", o%u = 0", k);
+  }
+  cg_line(w, ";\n");
+  cg_put_offsets(w, &x->outer, "place", names, NULL, 0);
+}
+
+static void put_constants(rows_writer *x) {
+  cg_writer *w = x->w;
+  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
+    if (rows_node(x, i)->kind == CG_NODE_CONSTANT) cg_put_node(&x->values, i, "", "", false);
+    if (rows_is_fold(x, i, false) && x->threads > 32)
+      cg_line(w, "  __shared__ %s part%u[%u];\n", cg_native(rows_node(x, i)->dtype), i,
+              x->threads / 32);
+  }
+}
+
+static void put_row(rows_writer *x) {
+  cg_line(x->w,
+          "  const ix place = row < rows ? row : 0;\n  const ix length = row < rows ? end : 0;\n");
+  put_offsets(x);
+  if (x->kept) put_loads(x, NULL);
+  for (uint32_t pass = 0; pass < x->passes; pass++) put_fold_pass(x, pass);
+  put_results(x);
+}
+
+static void put_kernel(rows_writer *x) {
+  cg_writer *w = x->w;
+  uint32_t at_once = x->block / x->threads;
+  cg_set_int(w, "T", x->threads);
+  cg_set_int(w, "R", at_once);
+  cg_set_number(w, "rows", x->rows);
+  cg_set_number(w, "n", x->n);
+  cg_put(w, "  const int lane = (int)threadIdx.x % $T;\n"
+            "  const ix group = (ix)blockIdx.x * $R + (ix)threadIdx.x / $T;\n"
+            "  const ix rows = $rows;\n");
+  if (x->tile < x->n) {
+    cg_set_int(w, "tile", x->tile);
+    cg_put(w, "  const ix begin = (ix)blockIdx.y * $tile;\n"
+              "  const ix end = weir_least(begin + $tile, $n);\n");
+  } else if (x->kept) cg_put(w, "  const ix begin = 0, end = $n;\n");
+  else cg_put(w, "  const ix end = $n;\n");
+  put_types(x);
+  put_constants(x);
+  if (!x->has_columns) {
+    cg_line(w, "  const ix row = group;\n");
+    put_row(x);
+    return;
+  }
+  put_accumulators(x);
+  cg_line(w, "  for (ix row = group; row < rows; row += %s) {\n",
+          cg_number_text(w, x->grid * at_once));
+  if (x->passes > 0 && x->threads > 32) cg_line(w, "  __syncthreads();\n");
+  put_row(x);
+  cg_line(w, "  }\n  const ix length = end;\n");
+  put_parts(x);
+}
+
+static bool is_wide(const rows_writer *x) {
+  int64_t row = 0;
+  for (uint32_t k = 0; k < x->walks.n; k++) {
+    int64_t reach = (x->n + 1024 * 32) * (llabs(rows_step(x, k)) + 1);
+    if (reach > row) row = reach;
+  }
+  int64_t parts = x->has_columns ? rows_parts(x) * x->n : 0;
+  return cg_space_reach(&x->outer) + row + cg_body_reach(x->b) + parts > CG_NARROW_REACH;
+}
+
+bool cg_write_body_rows(cg_kernel *k, const cg_body *b) {
+  cg_writer w;
+  rows_writer x = {.w = &w, .b = b};
+  if (!cg_rows_plan(&x, k->memory)) return false;
+  cg_begin(&w, k->memory, is_wide(&x), x.block);
+  cg_values_begin(&x.values, &w, b);
+  if (x.has_columns) {
+    cg_view scratch = {.start = CG_START_SCRATCH, .offset_bytes = (int64_t)k->scratch_bytes};
+    x.parts_at = scratch.offset_bytes;
+    x.parts = cg_address(&w, &scratch);
+    k->scratch_bytes += (size_t)(x.n_parts * rows_plane_bytes(&x));
+  }
+  put_kernel(&x);
+  int64_t blocks = x.has_columns ? x.grid : cg_ceildiv(x.rows, x.block / x.threads);
+  cg_end(&w, k, "rows", blocks, cg_ceildiv(x.n, x.tile));
+  if (x.has_columns) cg_write_rows_columns(k, &x);
+  return true;
+}

@@ -1,0 +1,59 @@
+/* Rows of bodies: what planning (body_plan.c), the first launch (body_rows.c) and the one that adds up
+ * columns (body_columns.c) share. */
+#ifndef WEIR_CODEGEN_BODY_ROWS_H
+#define WEIR_CODEGEN_BODY_ROWS_H
+
+#include "codegen/body_internal.h"
+
+typedef struct rows_writer {
+  cg_writer *w;
+  const cg_body *b;
+  cg_walks walks;
+  cg_view placed[CG_MAX_VIEWS]; /* of walks: dimensions of the row last */
+  cg_space outer, inner;        /* of walks; inner has one dimension */
+  cg_values values;
+  int64_t n, rows;         /* elements of a row */
+  bool kept;               /* a row is read once, into registers; otherwise in each pass */
+  uint32_t width;          /* V: elements of a vector */
+  uint32_t vectors;        /* of a thread: all of the row, or those that are read at once */
+  uint32_t threads, block; /* of a row */
+  uint32_t passes;         /* of folds; then the results */
+  uint32_t *level;         /* by node: in which pass its value is known */
+  bool *along;             /* by node: it differs within the row */
+  bool *across;            /* by node: it differs between rows */
+  bool *late;              /* by node: it needs folds of columns */
+  bool *vector;            /* by node: a load of whole vectors */
+  bool *spare;             /* by node: a vector that only results need, the same for all rows */
+  bool stores[CG_MAX_OUTPUTS];
+  bool has_columns;
+  int64_t grid;          /* blocks that go over the rows, where columns are folded */
+  int64_t tile;          /* elements of a row that a block has; n: all */
+  int64_t parts_at;      /* of columns, in scratch memory */
+  uint32_t parts, *part; /* address of the parts; by node: which */
+  uint32_t n_parts;
+} rows_writer;
+
+static inline const cg_node *rows_node(const rows_writer *x, uint32_t i) {
+  return &x->b->nodes.data[i];
+}
+static inline int64_t rows_step(const rows_writer *x, uint32_t walk) {
+  return x->n > 1 ? x->inner.strides[walk][0] : 0;
+}
+static inline bool rows_is_fold(const rows_writer *x, uint32_t i, bool columns) {
+  const cg_node *n = rows_node(x, i);
+  return n->kind == CG_NODE_FOLD && n->columns == columns;
+}
+/* Partial results of one column. */
+static inline int64_t rows_parts(const rows_writer *x) { return x->grid * (x->block / x->threads); }
+static inline int64_t rows_plane_bytes(const rows_writer *x) {
+  return cg_ceildiv(rows_parts(x) * x->n * 8, CG_ALIGN) * CG_ALIGN;
+}
+
+/* How the kernel goes over the body; false: there is no form for it. */
+bool cg_rows_plan(rows_writer *x, arena *memory);
+const char *cg_fold_text(cg_writer *w, const cg_node *n, const char *a, const char *b);
+const char *cg_fold_start(const cg_node *n);
+/* The launch that adds up the parts of columns, and what needs them. */
+void cg_write_rows_columns(cg_kernel *k, rows_writer *x);
+
+#endif
