@@ -219,6 +219,7 @@ static bool run_form(trial *t,
   status_clear();
   if (prepare(&t->plan, &t->task, &memory, &k) != STATUS_OK) return wrong(t, status_message());
   if (run_kernel(t, k) != STATUS_OK) return wrong(t, status_message());
+  n_tiled += strcmp(k->name, "tiles") == 0;
   return true;
 }
 

@@ -156,6 +156,22 @@ static cpu_call call_of(const rt_plan *plan, const rt_task *task, arena *memory)
   return c;
 }
 
+/* One operation: as a tile program where that is as good or better, else by the kernel of its family. */
+static bool is_for_tiles(ir_family f) {
+  return f == IR_FAMILY_POINTWISE || f == IR_FAMILY_REDUCE || f == IR_FAMILY_MOMENT ||
+         f == IR_FAMILY_SOFTMAX || f == IR_FAMILY_NORM || f == IR_FAMILY_SET ||
+         f == IR_FAMILY_CAST || f == IR_FAMILY_BROADCAST || f == IR_FAMILY_SQUEEZE ||
+         f == IR_FAMILY_EXPAND || f == IR_FAMILY_PERMUTE || f == IR_FAMILY_SLICE ||
+         f == IR_FAMILY_SELECT || f == IR_FAMILY_MAKER;
+}
+
+static status prepare_one(const cpu_call *c, cpu_kernel **result) {
+  *result = NULL;
+  if (is_for_tiles(c->info->family)) TRY(cpu_prepare_single(c, result));
+  if (!*result) TRY(family_prepare(c->info->family)(c, result));
+  return STATUS_OK;
+}
+
 status cpu_kernel_prepare(const rt_plan *plan, const rt_task *task, arena *memory,
                           const cpu_kernel **result) {
   cpu_kernel *k;
@@ -166,7 +182,7 @@ status cpu_kernel_prepare(const rt_plan *plan, const rt_task *task, arena *memor
   }
   cpu_call c = call_of(plan, task, memory);
   if (rt_task_is_empty(plan, task)) k = cpu_kernel_new(&c, sizeof *k, run_nothing);
-  else TRY(family_prepare(c.info->family)(&c, &k));
+  else TRY(prepare_one(&c, &k));
   *result = k;
   return STATUS_OK;
 }

@@ -6,10 +6,9 @@
 
 #include "base/random.h"
 #include "device/cpu/kernel_internal.h"
+#include "device/cpu/kernel_make.h"
 
-typedef struct maker_kernel maker_kernel;
-
-struct maker_kernel {
+typedef struct maker_kernel {
   cpu_kernel head;
   cpu_loops loops; /* views: the result, the numbers as byte offsets */
   cpu_view views[2];
@@ -17,17 +16,18 @@ struct maker_kernel {
   ir_dtype dtype;
   cpu_element value; /* full */
   cpu_transfer store;
-  /* Writes n dense elements, from element `number` on in steps of `step`. */
-  void (*make)(const maker_kernel *m, int64_t n, int64_t number, int64_t step, char *scratch);
+  const cpu_maker *maker;
+} maker_kernel;
+
+struct cpu_maker {
+  ir_dtype dtype;
+  bool random;
   uint64_t key; /* uniform */
   double lo, hi, near_hi;
 };
 
 /* ---- elements ---- */
-static void make_iota(const maker_kernel *m, int64_t n, int64_t number, int64_t step,
-                      char *scratch) {
-  int64_t *to = (int64_t *)(void *)scratch;
-  (void)m;
+static void make_iota(int64_t n, int64_t number, int64_t step, int64_t *to) {
   for (int64_t i = 0; i < n; i++) to[i] = number + i * step;
 }
 
@@ -38,7 +38,7 @@ static double unit_fraction(uint64_t bits, ir_dtype t) {
 }
 
 /* Rounding to the dtype may reach hi; the largest of its numbers below takes its place. */
-static double below_hi(const maker_kernel *m, double value) {
+static double below_hi(const cpu_maker *m, double value) {
   cpu_element e;
   double step = fabs(m->hi) * 0x1p-54 + 0x1p-1074;
   ir_element_set_f64(m->dtype, &e, value);
@@ -49,9 +49,7 @@ static double below_hi(const maker_kernel *m, double value) {
   return value;
 }
 
-static void make_uniform(const maker_kernel *m, int64_t n, int64_t number, int64_t step,
-                         char *scratch) {
-  double *to = (double *)(void *)scratch;
+static void make_uniform(const cpu_maker *m, int64_t n, int64_t number, int64_t step, double *to) {
   bool is_float = ir_dtype_is_float(m->dtype);
   for (int64_t i = 0; i < n; i++) {
     uint64_t bits = random_bits(m->key, (uint64_t)(number + i * step));
@@ -60,6 +58,11 @@ static void make_uniform(const maker_kernel *m, int64_t n, int64_t number, int64
     else if (value >= m->near_hi) value = below_hi(m, value);
     to[i] = value;
   }
+}
+
+void cpu_maker_fill(const cpu_maker *m, int64_t n, int64_t number, int64_t step, void *to) {
+  if (m->random) make_uniform(m, n, number, step, to);
+  else make_iota(n, number, step, to);
 }
 
 /* ---- running ---- */
@@ -81,7 +84,7 @@ static void make_run(const maker_kernel *m, char *to, int64_t number, char *scra
     int64_t n = run - done < CPU_BLOCK ? run - done : CPU_BLOCK;
     char *at = to + done * m->store.step;
     char *block = cpu_store_target(&m->store, at, scratch);
-    m->make(m, n, number + done * step, step, block);
+    cpu_maker_fill(m->maker, n, number + done * step, step, block);
     cpu_store(&m->store, n, at, block, scratch + cpu_transfer_bytes(CPU_BLOCK) / 2);
   }
 }
@@ -101,17 +104,24 @@ static double near(double hi, ir_dtype t) {
   return hi - fabs(hi) * relative - (t == IR_F64 ? 0 : 0x1p-20);
 }
 
+const cpu_maker *cpu_maker_new(const rt_plan *plan, const rt_task *task, ir_dtype dtype,
+                               arena *memory) {
+  cpu_maker m = {.dtype = dtype, .random = task->code == IR_OP_UNIFORM};
+  if (m.random) {
+    m.key = random_bits(plan->seed, (uint64_t)rt_task_attr(task, "key")->i);
+    m.lo = ir_number_as_f64(rt_task_number(task, "lo"));
+    m.hi = ir_number_as_f64(rt_task_number(task, "hi"));
+    m.near_hi = near(m.hi, dtype);
+  }
+  return arena_copy(memory, &m, sizeof m);
+}
+
 static void prepare_made(const cpu_call *c, maker_kernel *m) {
   bool random = c->task->code == IR_OP_UNIFORM;
   m->head.run = run_made;
   m->head.scratch_bytes = cpu_transfer_bytes(CPU_BLOCK);
-  m->make = random ? make_uniform : make_iota;
+  m->maker = cpu_maker_new(c->plan, c->task, m->dtype, c->memory);
   m->store = cpu_transfer_store(m->dtype, cpu_run_step(&m->loops, 0), random ? IR_F64 : IR_I64);
-  if (!random) return;
-  m->key = random_bits(c->plan->seed, (uint64_t)rt_task_attr(c->task, "key")->i);
-  m->lo = ir_number_as_f64(rt_task_number(c->task, "lo"));
-  m->hi = ir_number_as_f64(rt_task_number(c->task, "hi"));
-  m->near_hi = near(m->hi, m->dtype);
 }
 
 status cpu_prepare_maker(const cpu_call *c, cpu_kernel **result) {

@@ -15,6 +15,9 @@ NODISCARD status cpu_prepare_body(const rt_plan *plan, const rt_task *task, aren
 NODISCARD status cpu_prepare_steps(const rt_plan *plan, const rt_task *task, arena *memory,
                                    cpu_kernel **result);
 
+/* One operation by a tile program; *result is NULL if there is no form for it. */
+NODISCARD status cpu_prepare_single(const cpu_call *c, cpu_kernel **result);
+
 /* Does a result of the task share a buffer with one of its operands? Then nothing may be written to it
  * before everything has been read. */
 bool cpu_body_in_place(const rt_plan *plan, const rt_task *task);

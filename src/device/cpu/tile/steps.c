@@ -276,7 +276,7 @@ status cpu_prepare_steps(const rt_plan *plan, const rt_task *task, arena *memory
   making m = {.plan = plan, .task = task, .body = task->body, .memory = memory};
   bool in_place = cpu_body_in_place(plan, task);
   m.kernel = arena_alloc(memory, sizeof *m.kernel);
-  m.kernel->head = (cpu_kernel){.run = run_steps, .name = "kernel"};
+  m.kernel->head = (cpu_kernel){.run = run_steps, .name = "steps"};
   start(&m);
   find_uses(&m);
   size_t addresses = (m.kernel->n_given + count_values(m.body)) * sizeof(char *);

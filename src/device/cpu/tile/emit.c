@@ -1,0 +1,575 @@
+/* From nodes to instructions on tiles. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/cpu/kernel_fold.h"
+#include "device/cpu/kernel_make.h"
+#include "device/cpu/tile/emit.h"
+
+/* ---- values ---- */
+static uint32_t new_value(tile_emitter *e, tile_form form, ir_dtype native, bool permanent) {
+  e->values[e->n_values] = (tile_value){.form = form, .native = native, .permanent = permanent};
+  return e->n_values++;
+}
+
+static tile_instr *add_instr(tile_emitter *e, tile_phase phase, tile_instr i) {
+  tile_code *code = &e->code[phase];
+  if (code->n == e->capacity[phase]) {
+    uint32_t capacity = 2 * code->n + 16;
+    tile_instr *list = ARENA_ARRAY(e->l->work, capacity, tile_instr);
+    if (code->n > 0) memcpy(list, code->list, code->n * sizeof *list);
+    code->list = list;
+    e->capacity[phase] = capacity;
+  }
+  code->list[code->n] = i;
+  return &code->list[code->n++];
+}
+
+static bool same_form(tile_form a, tile_form b) {
+  return a.rows == b.rows && a.columns == b.columns;
+}
+
+static bool in_phase(const tile_value *v, tile_phase phase) {
+  return v->phase == phase || v->phase == TILE_ONCE;
+}
+
+/* Value v with `form`, which is at least what it has. */
+static uint32_t spread(tile_emitter *e, tile_phase phase, uint32_t v, tile_form form) {
+  tile_value *x = &e->values[v];
+  check(in_phase(x, phase));
+  if (same_form(x->form, form)) return v;
+  for (uint32_t i = 0; i < e->n_values; i++)
+    if (e->values[i].spread_of == v + 1 && same_form(e->values[i].form, form) &&
+        in_phase(&e->values[i], phase))
+      return i;
+  phase = x->phase;
+  uint32_t to = new_value(e, form, x->native, phase == TILE_ONCE);
+  uint32_t size = (uint32_t)ir_dtype_size_bytes(x->native);
+  e->values[to].spread_of = v + 1;
+  e->values[to].phase = phase;
+  e->values[to].placed = true;
+  add_instr(e, phase,
+            (tile_instr){.kind = TILE_DO_SPREAD,
+                         .form = form,
+                         .from = e->values[v].form,
+                         .to = to,
+                         .x = {v},
+                         .size_bytes = size});
+  return to;
+}
+
+static tile_form form_of(const tile_emitter *e, uint32_t axes) {
+  return (tile_form){.rows = (axes & e->row_axes) != 0, .columns = (axes & e->column_axes) != 0};
+}
+
+static tile_form joined(tile_form a, tile_form b) {
+  return (tile_form){.rows = a.rows || b.rows, .columns = a.columns || b.columns};
+}
+
+/* Nodes that are the same for all tiles are computed once for each part. */
+static tile_phase phase_of(const tile_emitter *e, const tile_node *n, tile_phase wanted) {
+  return !n->after_fold && (n->axes & ~e->steady_axes) == 0 ? TILE_ONCE : wanted;
+}
+
+static uint32_t emit_node(tile_emitter *e, uint32_t node, tile_phase phase);
+
+/* ---- memory ---- */
+static uint32_t new_view(tile_emitter *e, uint32_t place, ir_dtype dtype, int64_t first,
+                         const int64_t *strides, int64_t size) {
+  tile_view *v = &e->views[e->n_views];
+  *v = (tile_view){.place = place, .dtype = dtype, .first_bytes = first * size};
+  for (uint32_t i = 0; i < e->n_loops; i++)
+    if (e->loop_axis[i] != TILE_NONE) v->steps[i] = strides[e->loop_axis[i]] * size;
+  return e->n_views++;
+}
+
+/* Is what a view reads or writes of a tile contiguous? */
+static bool is_dense(const tile_emitter *e, const tile_view *v, tile_form form) {
+  int64_t size = (int64_t)ir_dtype_size_bytes(v->dtype), column = v->steps[e->n_loops - 1];
+  int64_t row = v->steps[e->n_loops - 2], width = e->extents[e->n_loops - 1];
+  bool one_row = !form.rows || e->tile_rows == 1;
+  if (!form.columns) return one_row || row == size;
+  if (width > 1 && column != size) return false;
+  return one_row || (e->tile_columns >= width && row == width * size);
+}
+
+static uint32_t add_box(tile_emitter *e, const tile_box *box) {
+  tile_box *b = &e->boxes[e->n_boxes];
+  for (uint32_t i = 0; i < e->n_loops; i++) {
+    uint32_t a = e->loop_axis[i];
+    b->lo[i] = a == TILE_NONE ? 0 : box->lo[a];
+    b->hi[i] = a == TILE_NONE ? 1 : box->hi[a];
+    if (a != TILE_NONE && e->merged[a]) { /* only whole axes were merged */
+      b->lo[i] = 0;
+      b->hi[i] = e->extents[i];
+    }
+  }
+  return e->n_boxes++;
+}
+
+static uint32_t emit_load(tile_emitter *e, const tile_node *n, tile_phase phase) {
+  ir_dtype native = cpu_native(n->dtype);
+  tile_form form = form_of(e, n->axes);
+  uint32_t size = (uint32_t)ir_dtype_size_bytes(n->dtype);
+  uint32_t view = new_view(e, n->place, n->dtype, n->first, n->strides, size);
+  tile_instr i = {.kind = TILE_DO_LOAD,
+                  .form = form,
+                  .to = new_value(e, form, native, phase == TILE_ONCE),
+                  .size_bytes = (uint32_t)ir_dtype_size_bytes(native),
+                  .view = view,
+                  .guarded = n->guarded};
+  if (n->guarded) i.box = add_box(e, &n->box);
+  if (native != n->dtype) i.convert[0] = cpu_convert_of(native, n->dtype);
+  i.direct = !n->guarded && !i.convert[0] && is_dense(e, &e->views[view], form);
+  e->values[i.to].elsewhere = i.direct;
+  add_instr(e, phase, i);
+  return i.to;
+}
+
+static void store(tile_emitter *e, const tile_target *t, uint32_t v, tile_phase phase) {
+  const rt_shape *shape = rt_value_shape(e->l->body, &t->value);
+  int64_t strides[TILE_AXES] = {0}, size = (int64_t)ir_dtype_size_bytes(shape->dtype);
+  for (uint32_t d = 0; d < shape->rank; d++)
+    for (uint32_t a = 0; a < e->l->n_axes; a++)
+      strides[a] += e->l->base.coef[d][a] * t->to.strides[d];
+  uint32_t view = new_view(e, t->to.place, shape->dtype, 0, strides, size);
+  v = spread(e, phase, v, joined(e->values[v].form, e->store_form));
+  tile_value *x = &e->values[v];
+  tile_instr i = {.kind = TILE_DO_STORE,
+                  .form = x->form,
+                  .x = {v},
+                  .from_bytes = (uint32_t)ir_dtype_size_bytes(x->native),
+                  .view = view};
+  if (x->native != shape->dtype) i.convert[0] = cpu_convert_of(shape->dtype, x->native);
+  bool direct = !e->in_place && !i.convert[0] && x->phase == phase && !x->elsewhere &&
+                x->maker != 0 && is_dense(e, &e->views[view], x->form);
+  if (direct) {
+    tile_instr *maker = &e->code[phase].list[x->maker - 1];
+    maker->direct = true;
+    maker->view = view;
+    x->elsewhere = true;
+    return;
+  }
+  add_instr(e, phase, i);
+}
+
+/* ---- numbers and makers ---- */
+static uint32_t emit_number(tile_emitter *e, const tile_node *n, tile_phase phase) {
+  ir_dtype native = cpu_native(n->dtype);
+  tile_form once = {.rows = false};
+  tile_instr i = {.kind = TILE_DO_FILL,
+                  .to = new_value(e, once, native, phase == TILE_ONCE),
+                  .size_bytes = (uint32_t)ir_dtype_size_bytes(native),
+                  .value = n->value};
+  if (native != n->dtype) cpu_convert_of(native, n->dtype)(1, i.value.bytes, n->value.bytes);
+  add_instr(e, phase, i);
+  return i.to;
+}
+
+static uint32_t emit_make(tile_emitter *e, const tile_node *n, tile_phase phase) {
+  ir_dtype native = cpu_native(n->dtype);
+  ir_dtype made = n->code == IR_OP_UNIFORM ? IR_F64 : IR_I64;
+  tile_form form = form_of(e, n->axes);
+  rt_task t = tile_step_task(e->l->work, n->step);
+  tile_instr i = {.kind = TILE_DO_MAKE,
+                  .form = form,
+                  .to = new_value(e, form, native, phase == TILE_ONCE),
+                  .size_bytes = (uint32_t)ir_dtype_size_bytes(native),
+                  .maker = cpu_maker_new(e->l->plan, &t, n->dtype, e->memory),
+                  .middle = n->dtype};
+  i.view = new_view(e, TILE_NONE, IR_U8, n->first, n->strides, 1);
+  i.convert[0] = made != n->dtype ? cpu_convert_of(n->dtype, made) : NULL;
+  i.convert[1] = native != n->dtype ? cpu_convert_of(native, n->dtype) : NULL;
+  add_instr(e, phase, i);
+  return i.to;
+}
+
+/* ---- computing ---- */
+static uint32_t emit_round(tile_emitter *e, uint32_t v, ir_dtype dtype, tile_phase phase) {
+  add_instr(e, phase,
+            (tile_instr){.kind = TILE_DO_ROUND,
+                         .form = e->values[v].form,
+                         .to = v,
+                         .x = {v},
+                         .size_bytes = 4,
+                         .round = cpu_vectors()->round[dtype]});
+  e->values[v].maker = 0;
+  return v;
+}
+
+/* Values of 16 bits are rounded where they are made; one that is only stored is rounded there. */
+static bool must_round(const tile_emitter *e, uint32_t node) {
+  ir_dtype t = e->l->nodes[node].dtype;
+  return (t == IR_F16 || t == IR_BF16) && e->n_uses[node] > 0;
+}
+
+static bool mode_of(const rt_task *t) {
+  for (const ir_param *p = ir_op_info_of(t->code)->params; p->kind != IR_PARAM_END; p++)
+    if (p->kind == IR_PARAM_CHOICE) return rt_task_int(t, p->name) != 0;
+  return false;
+}
+
+static bool is_heavy(ir_opcode code) {
+  return code == IR_OP_EXP || code == IR_OP_LOG || code == IR_OP_SIN || code == IR_OP_COS ||
+         code == IR_OP_TANH || code == IR_OP_SIGMOID || code == IR_OP_ERF || code == IR_OP_SILU ||
+         code == IR_OP_GELU || code == IR_OP_POW || code == IR_OP_MOD;
+}
+
+static uint32_t emit_map(tile_emitter *e, uint32_t node, tile_phase phase) {
+  const tile_node *n = &e->l->nodes[node];
+  ir_dtype native = cpu_native(n->step->compute), made = n->dtype == IR_BOOL ? IR_BOOL : native;
+  rt_task t = tile_step_task(e->l->work, n->step);
+  tile_instr i = {.kind = TILE_DO_MAP,
+                  .map = cpu_vectors()->map[native][n->code],
+                  .mode = mode_of(&t),
+                  .size_bytes = (uint32_t)ir_dtype_size_bytes(made)};
+  check(i.map);
+  i.cost_ns = is_heavy(n->code) ? native == IR_F32 ? 0.7F : 8 : 0.1F;
+  for (uint32_t k = 0; k < n->n_x; k++) {
+    i.x[k] = emit_node(e, n->x[k], phase);
+    i.form = joined(i.form, e->values[i.x[k]].form);
+  }
+  for (uint32_t k = 0; k < n->n_x; k++) i.x[k] = spread(e, phase, i.x[k], i.form);
+  for (uint32_t k = n->n_x; k < 3; k++) i.x[k] = i.x[0];
+  i.to = new_value(e, i.form, made, phase == TILE_ONCE);
+  add_instr(e, phase, i);
+  e->values[i.to].maker = e->code[phase].n;
+  return must_round(e, node) ? emit_round(e, i.to, n->dtype, phase) : i.to;
+}
+
+static uint32_t emit_cast(tile_emitter *e, uint32_t node, tile_phase phase) {
+  const tile_node *n = &e->l->nodes[node];
+  uint32_t x = emit_node(e, n->x[0], phase);
+  ir_dtype from = e->values[x].native, native = cpu_native(n->dtype);
+  if (from == native) {
+    if (!must_round(e, node)) return x;
+    tile_instr i = {.kind = TILE_DO_ROUND,
+                    .form = e->values[x].form,
+                    .to = new_value(e, e->values[x].form, native, phase == TILE_ONCE),
+                    .x = {x},
+                    .size_bytes = 4,
+                    .round = cpu_vectors()->round[n->dtype]};
+    add_instr(e, phase, i);
+    return i.to;
+  }
+  tile_instr i = {.kind = TILE_DO_CONVERT,
+                  .form = e->values[x].form,
+                  .x = {x},
+                  .size_bytes = (uint32_t)ir_dtype_size_bytes(native),
+                  .middle = n->dtype};
+  i.to = new_value(e, i.form, native, phase == TILE_ONCE);
+  i.convert[0] = cpu_convert_of(n->dtype, from);
+  if (native != n->dtype) i.convert[1] = cpu_convert_of(native, n->dtype);
+  add_instr(e, phase, i);
+  return i.to;
+}
+
+static uint32_t emit_blend(tile_emitter *e, const tile_node *n, tile_phase phase) {
+  tile_instr i = {.kind = TILE_DO_BLEND, .guarded = true, .box = add_box(e, &n->box)};
+  i.form = form_of(e, n->axes);
+  for (uint32_t k = 0; k < 2; k++) {
+    i.x[k] = emit_node(e, n->x[k], phase);
+    i.form = joined(i.form, e->values[i.x[k]].form);
+  }
+  for (uint32_t k = 0; k < 2; k++) i.x[k] = spread(e, phase, i.x[k], i.form);
+  i.size_bytes = (uint32_t)ir_dtype_size_bytes(cpu_native(n->dtype));
+  i.to = new_value(e, i.form, cpu_native(n->dtype), phase == TILE_ONCE);
+  add_instr(e, phase, i);
+  return i.to;
+}
+
+/* ---- reductions ---- */
+static cpu_fold_kind fold_kind(ir_opcode code) {
+  if (code == IR_OP_PROD) return CPU_FOLD_PROD;
+  if (code == IR_OP_AMAX) return CPU_FOLD_MAX;
+  return code == IR_OP_AMIN ? CPU_FOLD_MIN : CPU_FOLD_SUM;
+}
+
+static void describe_fold(const tile_emitter *e, const tile_node *n, ir_dtype folded,
+                          tile_instr *i) {
+  ir_dtype wide = folded == IR_I64 ? IR_I64 : IR_F64, native = cpu_native(n->dtype);
+  rt_task t = tile_step_task(e->l->work, n->step);
+  i->fold = cpu_fold_of(fold_kind(n->code), folded);
+  i->from_bytes = (uint32_t)ir_dtype_size_bytes(folded);
+  i->size_bytes = (uint32_t)ir_dtype_size_bytes(native);
+  i->middle = n->dtype;
+  i->convert[0] = wide != n->dtype ? cpu_convert_of(n->dtype, wide) : NULL;
+  i->convert[1] = native != n->dtype ? cpu_convert_of(native, n->dtype) : NULL;
+  if (n->code == IR_OP_MEAN || n->code == IR_OP_VAR) i->divisor = (double)e->n_inner;
+  if (n->code != IR_OP_VAR) return;
+  double left = (double)e->n_inner - (double)rt_task_int(&t, "correction");
+  i->squares = cpu_fold_of(CPU_FOLD_SQUARES, folded);
+  i->second_divisor = left > 0 ? left : 0;
+}
+
+static uint32_t emit_fold(tile_emitter *e, uint32_t node, tile_phase phase) {
+  const tile_node *n = &e->l->nodes[node];
+  tile_form full = {.rows = true, .columns = true};
+  tile_instr i = {.kind = TILE_DO_FOLD};
+  bool streamed = e->stream != TILE_WHOLE;
+  uint32_t x = emit_node(e, n->x[0], streamed ? TILE_EACH : phase);
+  x = spread(e, streamed ? TILE_EACH : phase, x, full);
+  describe_fold(e, n, e->values[x].native, &i);
+  i.x[0] = x;
+  if (streamed) {
+    tile_instr fold = i;
+    fold.kind = TILE_DO_ACCUMULATE;
+    fold.form = full;
+    fold.accumulator = e->n_accumulators;
+    add_instr(e, TILE_EACH, fold);
+    ir_dtype wide = e->values[x].native == IR_I64 ? IR_I64 : IR_F64;
+    e->joins[e->n_accumulators] = cpu_fold_of(fold_kind(n->code), wide);
+    e->folds[e->n_accumulators++] = i.fold;
+    i.kind = TILE_DO_TAKE;
+    i.accumulator = fold.accumulator;
+  }
+  i.form.columns = e->stream == TILE_STREAM_COLUMNS;
+  i.form.rows = e->stream != TILE_STREAM_COLUMNS;
+  i.to = new_value(e, i.form, cpu_native(n->dtype), false);
+  if (streamed) i.x[0] = i.to;
+  add_instr(e, phase, i);
+  return i.to;
+}
+
+static uint32_t emit_rows(tile_emitter *e, uint32_t node, tile_phase phase) {
+  const tile_node *n = &e->l->nodes[node];
+  tile_form full = {.rows = true, .columns = true}, columns = {.columns = true};
+  rt_task t = tile_step_task(e->l->work, n->step);
+  tile_instr i = {.kind = TILE_DO_ROWS, .form = full, .native = cpu_native(n->dtype)};
+  i.x[0] = spread(e, phase, emit_node(e, n->x[0], phase), full);
+  for (uint32_t k = 1; k < 3; k++)
+    i.x[k] =
+        n->x[k] == TILE_NONE ? TILE_NONE : spread(e, phase, emit_node(e, n->x[k], phase), columns);
+  i.softmax = n->code == IR_OP_SOFTMAX;
+  i.centered = n->code == IR_OP_LAYER_NORM;
+  if (!i.softmax) i.eps = ir_number_as_f64(rt_task_number(&t, "eps"));
+  i.size_bytes = (uint32_t)ir_dtype_size_bytes(i.native);
+  i.to = new_value(e, full, i.native, false);
+  add_instr(e, phase, i);
+  e->values[i.to].maker = e->code[phase].n;
+  return must_round(e, node) ? emit_round(e, i.to, n->dtype, phase) : i.to;
+}
+
+static uint32_t emit_new(tile_emitter *e, uint32_t node, tile_phase phase) {
+  const tile_node *n = &e->l->nodes[node];
+  switch (n->kind) {
+  case TILE_LOAD: return emit_load(e, n, phase);
+  case TILE_NUMBER: return emit_number(e, n, phase);
+  case TILE_MAKE: return emit_make(e, n, phase);
+  case TILE_MAP: return emit_map(e, node, phase);
+  case TILE_CAST: return emit_cast(e, node, phase);
+  case TILE_BLEND: return emit_blend(e, n, phase);
+  case TILE_FOLD: return emit_fold(e, node, phase);
+  case TILE_ROWS: return emit_rows(e, node, phase);
+  }
+  impossible("a kind of node");
+}
+
+static uint32_t emit_node(tile_emitter *e, uint32_t node, tile_phase phase) {
+  phase = phase_of(e, &e->l->nodes[node], phase);
+  uint32_t *known = &e->emitted[node][phase];
+  if (*known == 0) {
+    uint32_t first = e->n_values;
+    uint32_t v = emit_new(e, node, phase);
+    for (uint32_t i = first; i < e->n_values; i++)
+      if (!e->values[i].placed) e->values[i].phase = phase, e->values[i].placed = true;
+    *known = v + 1;
+  }
+  return *known - 1;
+}
+
+/* ---- slots ---- */
+static size_t slot_bytes(const tile_emitter *e, const tile_value *v) {
+  size_t n = (v->form.rows ? (size_t)e->tile_rows : 1) *
+             (v->form.columns ? (size_t)e->tile_columns : 1) * ir_dtype_size_bytes(v->native);
+  return (n + CPU_SCRATCH_ALIGN - 1) & ~(size_t)(CPU_SCRATCH_ALIGN - 1);
+}
+
+static uint32_t n_operands(const tile_instr *i) {
+  switch (i->kind) {
+  case TILE_DO_LOAD:
+  case TILE_DO_FILL:
+  case TILE_DO_MAKE:
+  case TILE_DO_TAKE: return 0;
+  case TILE_DO_CONVERT:
+  case TILE_DO_ROUND:
+  case TILE_DO_SPREAD:
+  case TILE_DO_FOLD:
+  case TILE_DO_ACCUMULATE:
+  case TILE_DO_STORE: return 1;
+  case TILE_DO_BLEND: return 2;
+  case TILE_DO_MAP:
+  case TILE_DO_ROWS: return 3;
+  }
+  impossible("a kind of instruction");
+}
+
+static void note_uses(tile_emitter *e, tile_phase phase) {
+  for (uint32_t i = 0; i < e->code[phase].n; i++) {
+    const tile_instr *t = &e->code[phase].list[i];
+    for (uint32_t k = 0; k < n_operands(t); k++)
+      if (t->x[k] != TILE_NONE) e->values[t->x[k]].last_use = i;
+    if (t->kind == TILE_DO_STORE || t->kind == TILE_DO_ACCUMULATE) continue;
+    if (!e->values[t->to].made) e->values[t->to].made = i + 1;
+    e->values[t->to].last_use = i;
+  }
+}
+
+/* First fit among the slots of values that are alive at the same time. Slots are of one phase. */
+static size_t find_slot(const tile_emitter *e, uint32_t v, const size_t *slots, size_t first) {
+  const tile_value *x = &e->values[v];
+  size_t at = first, bytes = slot_bytes(e, x);
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (uint32_t i = 0; i < e->n_values; i++) {
+      const tile_value *y = &e->values[i];
+      if (slots[i] == SIZE_MAX || i == v) continue;
+      bool together = y->permanent || y->phase != x->phase ||
+                      (y->made <= x->last_use + 1 && x->made <= y->last_use + 1);
+      if (!together || at >= slots[i] + slot_bytes(e, y) || slots[i] >= at + bytes) continue;
+      at = slots[i] + slot_bytes(e, y);
+      moved = true;
+    }
+  }
+  return at;
+}
+
+static void place_slots(tile_emitter *e, tile_program *p) {
+  p->slots = ARENA_ARRAY(e->memory, e->n_values + 1, size_t);
+  for (uint32_t i = 0; i < e->n_values; i++) p->slots[i] = SIZE_MAX;
+  for (uint32_t phase = 0; phase < 3; phase++) note_uses(e, (tile_phase)phase);
+  size_t end = p->scratch_bytes;
+  for (int pass = 0; pass < 2; pass++) /* permanent ones first */
+    for (uint32_t i = 0; i < e->n_values; i++) {
+      tile_value *v = &e->values[i];
+      if (v->elsewhere || v->permanent != (pass == 0)) continue;
+      p->slots[i] = find_slot(e, i, p->slots, p->scratch_bytes);
+      if (p->slots[i] + slot_bytes(e, v) > end) end = p->slots[i] + slot_bytes(e, v);
+    }
+  p->scratch_bytes = end;
+}
+
+/* ---- the program ---- */
+static void count_uses(tile_emitter *e) {
+  for (uint32_t i = 0; i < e->l->n_nodes; i++)
+    for (uint32_t k = 0; k < e->l->nodes[i].n_x; k++)
+      if (e->l->nodes[i].x[k] != TILE_NONE) e->n_uses[e->l->nodes[i].x[k]]++;
+  /* A target in another memory than the first of the same node needs the rounded value there too. */
+  for (uint32_t t = 0; t < e->l->n_targets; t++)
+    for (uint32_t u = 0; u < t; u++)
+      if (e->l->targets[t].node == e->l->targets[u].node) e->n_uses[e->l->targets[t].node]++;
+}
+
+static double instr_ns(const tile_instr *i) {
+  switch (i->kind) {
+  case TILE_DO_MAP: return (double)i->cost_ns;
+  case TILE_DO_LOAD: return i->direct ? 0.1 : 0.2;
+  case TILE_DO_STORE: return 0.25;
+  case TILE_DO_ROWS: return 0.6;
+  case TILE_DO_MAKE: return 2;
+  case TILE_DO_FOLD:
+  case TILE_DO_ACCUMULATE: return 0.15;
+  case TILE_DO_FILL:
+  case TILE_DO_CONVERT:
+  case TILE_DO_ROUND:
+  case TILE_DO_SPREAD:
+  case TILE_DO_BLEND:
+  case TILE_DO_TAKE: return 0.1;
+  }
+  return 0;
+}
+
+static double code_ns(const tile_emitter *e, const tile_code *code) {
+  double ns = 30;
+  for (uint32_t i = 0; i < code->n; i++) {
+    const tile_instr *t = &code->list[i];
+    double n =
+        (t->form.rows ? (double)e->tile_rows : 1) * (t->form.columns ? (double)e->tile_columns : 1);
+    ns += 8 + n * instr_ns(t);
+  }
+  return ns;
+}
+
+static int64_t tiles(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
+
+static void count_units(const tile_emitter *e, tile_program *p) {
+  int64_t n = 1, rows = e->extents[e->n_loops - 2], columns = e->extents[e->n_loops - 1];
+  for (uint32_t i = 0; i + 2 < e->n_loops; i++) n *= e->extents[i];
+  int64_t row_tiles = tiles(rows, e->tile_rows), column_tiles = tiles(columns, e->tile_columns);
+  double tile_ns = code_ns(e, &p->each);
+  p->unit_ns = tile_ns;
+  p->n_units = n * row_tiles * column_tiles;
+  if (p->stream == TILE_WHOLE) return;
+  bool by_columns = p->stream == TILE_STREAM_COLUMNS;
+  int64_t blocks = n * (by_columns ? column_tiles : row_tiles);
+  int64_t folded = by_columns ? rows : columns, tile = by_columns ? e->tile_rows : e->tile_columns;
+  double block_ns = tile_ns * (double)tiles(folded, tile);
+  /* Spans of about 200 us where there are few blocks. */
+  int64_t spans = blocks < 64 ? (int64_t)(block_ns / 200000) : 1;
+  if (spans < 1) spans = 1;
+  if (spans > 64) spans = 64;
+  p->span = tiles(tiles(folded, tile), spans) * tile;
+  p->n_spans = tiles(folded, p->span);
+  p->n_units = blocks * p->n_spans;
+  p->unit_ns = block_ns / (double)p->n_spans + 30;
+}
+
+static tile_program *make_program(tile_emitter *e) {
+  tile_program *p = ARENA_NEW(e->memory, tile_program);
+  size_t elements = (size_t)(e->tile_rows * e->tile_columns);
+  p->n_loops = e->n_loops;
+  memcpy(p->extents, e->extents, sizeof e->extents);
+  p->tile_rows = e->tile_rows;
+  p->tile_columns = e->tile_columns;
+  p->n_views = e->n_views;
+  p->views = arena_copy(e->memory, e->views, (e->n_views + 1) * sizeof *e->views);
+  p->n_boxes = e->n_boxes;
+  p->boxes = arena_copy(e->memory, e->boxes, (e->n_boxes + 1) * sizeof *e->boxes);
+  p->stream = e->stream;
+  p->n_values = e->n_values;
+  p->n_accumulators = e->n_accumulators;
+  p->folds = arena_copy(e->memory, e->folds, (e->n_accumulators + 1) * sizeof *e->folds);
+  p->joins = arena_copy(e->memory, e->joins, (e->n_accumulators + 1) * sizeof *e->joins);
+  tile_code *codes[] = {&p->once, &p->each, &p->last};
+  for (uint32_t i = 0; i < 3; i++) {
+    codes[i]->n = e->code[i].n;
+    codes[i]->list = ARENA_ARRAY(e->memory, e->code[i].n + 1, tile_instr);
+    if (e->code[i].n > 0)
+      memcpy(codes[i]->list, e->code[i].list, e->code[i].n * sizeof(tile_instr));
+  }
+  /* Scratch: addresses of values and views, two blocks for conversions, accumulators, slots. */
+  size_t bytes = (e->n_values + e->n_views) * sizeof(char *);
+  p->temporary = (bytes + CPU_SCRATCH_ALIGN - 1) & ~(size_t)(CPU_SCRATCH_ALIGN - 1);
+  p->temporary_bytes = (elements * 8 + CPU_SCRATCH_ALIGN - 1) & ~(size_t)(CPU_SCRATCH_ALIGN - 1);
+  p->accumulators = p->temporary + 2 * p->temporary_bytes;
+  p->width = e->stream == TILE_STREAM_COLUMNS ? e->tile_columns : 1;
+  p->scratch_bytes = p->accumulators + p->n_accumulators * (size_t)p->width * sizeof(cpu_element);
+  p->scratch_bytes = (p->scratch_bytes + CPU_SCRATCH_ALIGN - 1) & ~(size_t)(CPU_SCRATCH_ALIGN - 1);
+  place_slots(e, p);
+  count_units(e, p);
+  return p;
+}
+
+size_t tile_shared_bytes(const tile_program *p) {
+  if (p->stream == TILE_WHOLE || p->n_spans == 1) return 0;
+  return (size_t)p->n_units * p->n_accumulators * (size_t)p->width * sizeof(cpu_element);
+}
+
+tile_program *tile_emit(tile_lowering *l, arena *memory, bool in_place) {
+  tile_emitter e = {.l = l, .memory = memory, .in_place = in_place};
+  uint32_t most = 4 * l->n_nodes + l->n_targets + 4;
+  if (!tile_choose_loops(&e)) return NULL;
+  e.values = ARENA_ARRAY(l->work, 4 * most, tile_value);
+  e.views = ARENA_ARRAY(l->work, most, tile_view);
+  e.boxes = ARENA_ARRAY(l->work, most, tile_box);
+  e.folds = ARENA_ARRAY(l->work, l->n_nodes + 1, const cpu_fold *);
+  e.joins = ARENA_ARRAY(l->work, l->n_nodes + 1, const cpu_fold *);
+  e.emitted = arena_array(l->work, l->n_nodes + 1, sizeof *e.emitted);
+  e.n_uses = ARENA_ARRAY(l->work, l->n_nodes + 1, uint32_t);
+  count_uses(&e);
+  tile_phase phase = e.stream == TILE_WHOLE ? TILE_EACH : TILE_LAST;
+  uint32_t *results = ARENA_ARRAY(l->work, l->n_targets + 1, uint32_t);
+  for (uint32_t t = 0; t < l->n_targets; t++) results[t] = emit_node(&e, l->targets[t].node, phase);
+  for (uint32_t t = 0; t < l->n_targets; t++) store(&e, &l->targets[t], results[t], phase);
+  return make_program(&e);
+}

@@ -1,0 +1,452 @@
+/* Running a tile program: instruction after instruction for each tile. */
+#include <math.h>
+#include <string.h>
+
+#include "device/cpu/kernel_make.h"
+#include "device/cpu/tile/program.h"
+
+typedef struct machine {
+  const tile_program *p;
+  char *const *places;
+  char **values;      /* where each value is now */
+  char **views;       /* where each view is at the outer position */
+  char *temporary[2]; /* elements on their way */
+  char *accumulators;
+  int64_t index[TILE_LOOPS]; /* of the outer loops */
+  int64_t row, column;       /* where the tile begins */
+  int64_t rows, columns;     /* how large it is */
+  const cpu_vector_loops *loops;
+} machine;
+
+static int64_t count(const machine *m, tile_form f) {
+  return (f.rows ? m->rows : 1) * (f.columns ? m->columns : 1);
+}
+
+static int64_t row_step(const machine *m, const tile_view *v) {
+  return v->steps[m->p->n_loops - 2];
+}
+static int64_t column_step(const machine *m, const tile_view *v) {
+  return v->steps[m->p->n_loops - 1];
+}
+
+static char *view_at(const machine *m, uint32_t view) {
+  const tile_view *v = &m->p->views[view];
+  return m->views[view] + m->row * row_step(m, v) + m->column * column_step(m, v);
+}
+
+/* ---- rectangles of memory ---- */
+typedef struct rectangle {
+  int64_t rows, columns;
+  int64_t row_step, column_step; /* in memory, bytes */
+  int64_t size;                  /* of an element */
+} rectangle;
+
+static rectangle rectangle_of(const machine *m, const tile_view *v, tile_form f) {
+  return (rectangle){.rows = f.rows ? m->rows : 1,
+                     .columns = f.columns ? m->columns : 1,
+                     .row_step = row_step(m, v),
+                     .column_step = column_step(m, v),
+                     .size = (int64_t)ir_dtype_size_bytes(v->dtype)};
+}
+
+/* Rows that are one run are one row. */
+static rectangle flattened(rectangle r) {
+  if (r.columns == 1 && r.rows > 1) {
+    r.columns = r.rows;
+    r.column_step = r.row_step;
+    r.rows = 1;
+  }
+  if (r.rows > 1 && r.column_step == r.size && r.row_step == r.columns * r.size) {
+    r.columns *= r.rows;
+    r.rows = 1;
+  }
+  return r;
+}
+
+static void gather(const machine *m, rectangle r, char *to, const char *from) {
+  int64_t pitch = r.columns * r.size;
+  size_t size = (size_t)r.size;
+  if (r.rows > 1 && r.row_step == r.size && r.column_step != r.size && r.column_step != 0) {
+    m->loops->transpose(size, r.rows, r.columns, to, pitch, r.size, from, r.column_step);
+    return;
+  }
+  for (int64_t i = 0; i < r.rows; i++)
+    m->loops->copy(size, r.columns, to + i * pitch, r.size, from + i * r.row_step, r.column_step);
+}
+
+static void scatter(const machine *m, rectangle r, char *to, const char *from) {
+  int64_t pitch = r.columns * r.size;
+  for (int64_t i = 0; i < r.rows; i++)
+    m->loops->copy((size_t)r.size, r.columns, to + i * r.row_step, r.column_step, from + i * pitch,
+                   r.size);
+}
+
+/* Converts while the memory is dense along columns; else by way of a block. */
+static void load_rectangle(const machine *m, const tile_instr *t, rectangle r, char *to,
+                           const char *from) {
+  r = flattened(r);
+  if (!t->convert[0]) {
+    gather(m, r, to, from);
+  } else if (r.column_step == r.size) {
+    for (int64_t i = 0; i < r.rows; i++)
+      t->convert[0](r.columns, to + i * r.columns * t->size_bytes, from + i * r.row_step);
+  } else {
+    gather(m, r, m->temporary[0], from);
+    t->convert[0](r.rows * r.columns, to, m->temporary[0]);
+  }
+}
+
+static void store_rectangle(const machine *m, const tile_instr *t, rectangle r, char *to,
+                            const char *from) {
+  r = flattened(r);
+  if (!t->convert[0]) {
+    scatter(m, r, to, from);
+  } else if (r.column_step == r.size) {
+    for (int64_t i = 0; i < r.rows; i++)
+      t->convert[0](r.columns, to + i * r.row_step, from + i * r.columns * t->from_bytes);
+  } else {
+    t->convert[0](r.rows * r.columns, m->temporary[0], from);
+    scatter(m, r, to, m->temporary[0]);
+  }
+}
+
+/* ---- boxes ---- */
+/* The part of the tile that lies inside: rows [r0, r1), columns [c0, c1), from the tile's beginning. */
+typedef struct inside {
+  int64_t r0, r1, c0, c1;
+} inside;
+
+static int64_t limited(int64_t x, int64_t n) { return x < 0 ? 0 : x > n ? n : x; }
+
+static inside box_inside(const machine *m, uint32_t box) {
+  const tile_box *b = &m->p->boxes[box];
+  uint32_t r = m->p->n_loops - 2, c = r + 1;
+  for (uint32_t i = 0; i < r; i++)
+    if (m->index[i] < b->lo[i] || m->index[i] >= b->hi[i]) return (inside){0, 0, 0, 0};
+  return (inside){limited(b->lo[r] - m->row, m->rows), limited(b->hi[r] - m->row, m->rows),
+                  limited(b->lo[c] - m->column, m->columns),
+                  limited(b->hi[c] - m->column, m->columns)};
+}
+
+/* A form that lacks a dimension has no box along it. */
+static inside form_inside(inside in, tile_form f) {
+  if (!f.rows) in.r0 = 0, in.r1 = in.r1 > in.r0 ? 1 : in.r1;
+  if (!f.columns) in.c0 = 0, in.c1 = in.c1 > in.c0 ? 1 : in.c1;
+  return in;
+}
+
+/* ---- instructions ---- */
+static void do_load(machine *m, const tile_instr *t) {
+  const tile_view *v = &m->p->views[t->view];
+  char *from = view_at(m, t->view);
+  if (t->direct) {
+    m->values[t->to] = from;
+    return;
+  }
+  rectangle r = rectangle_of(m, v, t->form);
+  char *to = m->values[t->to];
+  if (!t->guarded) {
+    load_rectangle(m, t, r, to, from);
+    return;
+  }
+  inside in = form_inside(box_inside(m, t->box), t->form);
+  int64_t width = r.columns;
+  memset(to, 0, (size_t)(r.rows * r.columns) * t->size_bytes);
+  if (in.c1 <= in.c0) return;
+  r.rows = 1;
+  r.columns = in.c1 - in.c0;
+  for (int64_t i = in.r0; i < in.r1; i++)
+    load_rectangle(m, t, r, to + (i * width + in.c0) * t->size_bytes,
+                   from + i * r.row_step + in.c0 * r.column_step);
+}
+
+static void do_store(machine *m, const tile_instr *t) {
+  const tile_view *v = &m->p->views[t->view];
+  store_rectangle(m, t, rectangle_of(m, v, t->form), view_at(m, t->view), m->values[t->x[0]]);
+}
+
+static void do_fill(machine *m, const tile_instr *t) {
+  memcpy(m->values[t->to], t->value.bytes, t->size_bytes);
+}
+
+/* n elements of the accumulators' or makers' type become those of the value. */
+static void convert_twice(machine *m, const tile_instr *t, int64_t n, char *to, const char *from) {
+  if (t->convert[0] && t->convert[1]) {
+    t->convert[0](n, m->temporary[1], from);
+    t->convert[1](n, to, m->temporary[1]);
+  } else if (t->convert[0] || t->convert[1]) {
+    (t->convert[0] ? t->convert[0] : t->convert[1])(n, to, from);
+  } else {
+    memcpy(to, from, (size_t)n * t->size_bytes);
+  }
+}
+
+static void do_make(machine *m, const tile_instr *t) {
+  const tile_view *v = &m->p->views[t->view];
+  rectangle r = rectangle_of(m, v, t->form);
+  int64_t first = v->first_bytes + m->row * r.row_step + m->column * r.column_step;
+  for (uint32_t i = 0; i + 2 < m->p->n_loops; i++) first += m->index[i] * v->steps[i];
+  for (int64_t i = 0; i < r.rows; i++)
+    cpu_maker_fill(t->maker, r.columns, first + i * r.row_step, r.column_step,
+                   m->temporary[0] + i * r.columns * 8);
+  convert_twice(m, t, r.rows * r.columns, m->values[t->to], m->temporary[0]);
+}
+
+static void do_map(machine *m, const tile_instr *t) {
+  const void *x[3] = {m->values[t->x[0]], m->values[t->x[1]], m->values[t->x[2]]};
+  if (t->direct) m->values[t->to] = view_at(m, t->view);
+  t->map(count(m, t->form), m->values[t->to], x, t->mode);
+}
+
+static void do_convert(machine *m, const tile_instr *t) {
+  convert_twice(m, t, count(m, t->form), m->values[t->to], m->values[t->x[0]]);
+}
+
+static void do_round(machine *m, const tile_instr *t) {
+  int64_t n = count(m, t->form);
+  float *to = (float *)(void *)m->values[t->to];
+  if (t->to != t->x[0]) memcpy(to, m->values[t->x[0]], (size_t)n * sizeof *to);
+  t->round(n, to);
+}
+
+static void do_spread(machine *m, const tile_instr *t) {
+  char *to = m->values[t->to];
+  const char *from = m->values[t->x[0]];
+  int64_t size = t->size_bytes, rows = t->form.rows ? m->rows : 1;
+  int64_t width = (t->form.columns ? m->columns : 1) * size;
+  for (int64_t i = 0; i < rows; i++) {
+    const char *row = t->from.rows ? from + i * (t->from.columns ? width : size) : from;
+    if (t->from.columns) memcpy(to + i * width, row, (size_t)width);
+    else m->loops->fill((size_t)size, width / size, to + i * width, size, row);
+  }
+}
+
+static void do_blend(machine *m, const tile_instr *t) {
+  inside in = form_inside(box_inside(m, t->box), t->form);
+  int64_t size = t->size_bytes, width = (t->form.columns ? m->columns : 1) * size;
+  char *to = m->values[t->to];
+  memcpy(to, m->values[t->x[1]], (size_t)(count(m, t->form) * size));
+  if (in.c1 <= in.c0) return;
+  for (int64_t i = in.r0; i < in.r1; i++)
+    memcpy(to + i * width + in.c0 * size, m->values[t->x[0]] + i * width + in.c0 * size,
+           (size_t)((in.c1 - in.c0) * size));
+}
+
+static cpu_element fold_row(const tile_instr *t, int64_t n, const char *x) {
+  cpu_element acc = t->fold->start;
+  t->fold->row(n, x, &acc, 0);
+  if (t->divisor != 0) acc.f /= t->divisor;
+  if (!t->squares) return acc;
+  double mean = acc.f;
+  acc = t->squares->start;
+  t->squares->row(n, x, &acc, mean);
+  acc.f /= t->second_divisor;
+  return acc;
+}
+
+static void do_fold(machine *m, const tile_instr *t) {
+  cpu_element *acc = (cpu_element *)(void *)m->temporary[0];
+  const char *x = m->values[t->x[0]];
+  for (int64_t i = 0; i < m->rows; i++)
+    acc[i] = fold_row(t, m->columns, x + i * m->columns * t->from_bytes);
+  convert_twice(m, t, m->rows, m->values[t->to], (const char *)acc);
+}
+
+static cpu_element *accumulator(const machine *m, uint32_t k) {
+  return (cpu_element *)(void *)m->accumulators + (int64_t)k * m->p->width;
+}
+
+static void do_accumulate(machine *m, const tile_instr *t) {
+  cpu_element *acc = accumulator(m, t->accumulator);
+  const char *x = m->values[t->x[0]];
+  if (m->p->stream == TILE_STREAM_ROWS) {
+    t->fold->row(m->columns, x, acc, 0);
+    return;
+  }
+  for (int64_t i = 0; i < m->rows; i++)
+    t->fold->column(m->columns, x + i * m->columns * t->from_bytes, acc, acc);
+}
+
+static void do_take(machine *m, const tile_instr *t) {
+  cpu_element *acc = accumulator(m, t->accumulator);
+  int64_t n = m->p->stream == TILE_STREAM_ROWS ? 1 : m->columns;
+  if (t->divisor != 0)
+    for (int64_t i = 0; i < n; i++) acc[i].f /= t->divisor;
+  convert_twice(m, t, n, m->values[t->to], (const char *)acc);
+}
+
+static void norm_row(const machine *m, const tile_instr *t, const char *x, char *y) {
+  const cpu_fold *folds = m->loops->folds[t->native];
+  cpu_element sum = {.f = 0}, squares = {.f = 0};
+  double n = (double)m->columns;
+  if (t->centered) folds[CPU_FOLD_SUM].row(m->columns, x, &sum, 0);
+  double mean = sum.f / n;
+  folds[CPU_FOLD_SQUARES].row(m->columns, x, &squares, mean);
+  m->loops->normalize[t->native](m->columns, x, mean, 1 / sqrt(squares.f / n + t->eps),
+                                 t->x[1] == TILE_NONE ? NULL : m->values[t->x[1]],
+                                 t->x[2] == TILE_NONE ? NULL : m->values[t->x[2]], y);
+}
+
+static void do_rows(machine *m, const tile_instr *t) {
+  int64_t pitch = m->columns * t->size_bytes;
+  if (t->direct) m->values[t->to] = view_at(m, t->view);
+  for (int64_t i = 0; i < m->rows; i++) {
+    const char *x = m->values[t->x[0]] + i * pitch;
+    char *y = m->values[t->to] + i * pitch;
+    if (t->softmax) m->loops->softmax[t->native](m->columns, x, y);
+    else norm_row(m, t, x, y);
+  }
+}
+
+static void run_instr(machine *m, const tile_instr *t) {
+  switch (t->kind) {
+  case TILE_DO_LOAD: do_load(m, t); return;
+  case TILE_DO_FILL: do_fill(m, t); return;
+  case TILE_DO_MAKE: do_make(m, t); return;
+  case TILE_DO_MAP: do_map(m, t); return;
+  case TILE_DO_CONVERT: do_convert(m, t); return;
+  case TILE_DO_ROUND: do_round(m, t); return;
+  case TILE_DO_SPREAD: do_spread(m, t); return;
+  case TILE_DO_BLEND: do_blend(m, t); return;
+  case TILE_DO_FOLD: do_fold(m, t); return;
+  case TILE_DO_ACCUMULATE: do_accumulate(m, t); return;
+  case TILE_DO_TAKE: do_take(m, t); return;
+  case TILE_DO_ROWS: do_rows(m, t); return;
+  case TILE_DO_STORE: do_store(m, t); return;
+  }
+}
+
+static void run_code(machine *m, const tile_code *code) {
+  for (uint32_t i = 0; i < code->n; i++) run_instr(m, &code->list[i]);
+}
+
+/* ---- units ---- */
+/* Outer position number `outer`. */
+static void set_outer(machine *m, int64_t outer) {
+  const tile_program *p = m->p;
+  for (uint32_t i = p->n_loops - 2; i-- > 0; outer /= p->extents[i])
+    m->index[i] = outer % p->extents[i];
+  for (uint32_t v = 0; v < p->n_views; v++) {
+    const tile_view *view = &p->views[v];
+    if (view->place == TILE_NONE) continue;
+    char *at = m->places[view->place] + view->first_bytes;
+    for (uint32_t i = 0; i + 2 < p->n_loops; i++) at += m->index[i] * view->steps[i];
+    m->views[v] = at;
+  }
+}
+
+static void set_tile(machine *m, int64_t row, int64_t column) {
+  const tile_program *p = m->p;
+  int64_t rows = p->extents[p->n_loops - 2] - row, columns = p->extents[p->n_loops - 1] - column;
+  m->row = row;
+  m->column = column;
+  m->rows = rows < p->tile_rows ? rows : p->tile_rows;
+  m->columns = columns < p->tile_columns ? columns : p->tile_columns;
+}
+
+static int64_t tiles(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
+
+static void run_tiles(machine *m, int64_t first, int64_t end) {
+  const tile_program *p = m->p;
+  int64_t across = tiles(p->extents[p->n_loops - 1], p->tile_columns), outer = -1;
+  int64_t down = tiles(p->extents[p->n_loops - 2], p->tile_rows);
+  int64_t column = first % across, row = first / across % down, at = first / across / down;
+  for (int64_t unit = first; unit < end; unit++) {
+    if (at != outer) set_outer(m, outer = at);
+    set_tile(m, row * p->tile_rows, column * p->tile_columns);
+    run_code(m, &p->each);
+    if (++column < across) continue;
+    column = 0;
+    if (++row < down) continue;
+    row = 0;
+    at++;
+  }
+}
+
+/* Block `block` of results: its outer position, its row or column. */
+static void set_block(machine *m, int64_t block) {
+  const tile_program *p = m->p;
+  bool columns = p->stream == TILE_STREAM_COLUMNS;
+  int64_t n =
+      columns ? tiles(p->extents[p->n_loops - 1], p->tile_columns) : p->extents[p->n_loops - 2];
+  set_outer(m, block / n);
+  set_tile(m, columns ? 0 : block % n, columns ? block % n * p->tile_columns : 0);
+}
+
+static void reset_accumulators(machine *m) {
+  for (uint32_t k = 0; k < m->p->n_accumulators; k++)
+    for (int64_t i = 0; i < m->p->width; i++) accumulator(m, k)[i] = m->p->folds[k]->start;
+}
+
+static void fold_span(machine *m, int64_t span) {
+  const tile_program *p = m->p;
+  bool columns = p->stream == TILE_STREAM_COLUMNS;
+  int64_t n = p->extents[p->n_loops - (columns ? 2 : 1)], begin = span * p->span;
+  int64_t end = begin + p->span < n ? begin + p->span : n, row = m->row, column = m->column;
+  for (int64_t at = begin; at < end;) {
+    set_tile(m, columns ? at : row, columns ? column : at);
+    run_code(m, &p->each);
+    at += columns ? m->rows : m->columns;
+  }
+  set_tile(m, row, column);
+}
+
+static size_t accumulated_bytes(const tile_program *p) {
+  return p->n_accumulators * (size_t)p->width * sizeof(cpu_element);
+}
+
+static void run_spans(machine *m, int64_t first, int64_t end, char *shared) {
+  const tile_program *p = m->p;
+  for (int64_t unit = first; unit < end; unit++) {
+    set_block(m, unit / p->n_spans);
+    reset_accumulators(m);
+    fold_span(m, unit % p->n_spans);
+    if (p->n_spans == 1) run_code(m, &p->last);
+    else
+      memcpy(shared + unit * (int64_t)accumulated_bytes(p), m->accumulators, accumulated_bytes(p));
+  }
+}
+
+static machine start(const tile_program *p, char *const *places, char *scratch) {
+  machine m = {.p = p, .places = places, .loops = cpu_vectors()};
+  m.values = (char **)(void *)scratch;
+  m.views = m.values + p->n_values;
+  for (uint32_t i = 0; i < 2; i++) m.temporary[i] = scratch + p->temporary + i * p->temporary_bytes;
+  m.accumulators = scratch + p->accumulators;
+  for (uint32_t i = 0; i < p->n_values; i++)
+    m.values[i] = p->slots[i] == SIZE_MAX ? NULL : scratch + p->slots[i];
+  set_outer(&m, 0);
+  m.rows = p->tile_rows;
+  m.columns = p->tile_columns;
+  run_code(&m, &p->once);
+  return m;
+}
+
+void tile_run(const tile_program *p, int64_t first, int64_t end, char *const *at, char *scratch,
+              char *shared) {
+  machine m = start(p, at, scratch);
+  if (p->stream == TILE_WHOLE) run_tiles(&m, first, end);
+  else run_spans(&m, first, end, shared);
+}
+
+/* Joins what the spans of each block left, in order. Accumulators are f64 or i64. */
+static void join_spans(machine *m, int64_t block, const char *shared) {
+  const tile_program *p = m->p;
+  reset_accumulators(m);
+  for (int64_t s = 0; s < p->n_spans; s++) {
+    const char *from = shared + (block * p->n_spans + s) * (int64_t)accumulated_bytes(p);
+    for (uint32_t k = 0; k < p->n_accumulators; k++)
+      p->joins[k]->column(p->width, from + (int64_t)k * p->width * 8, accumulator(m, k),
+                          accumulator(m, k));
+  }
+}
+
+void tile_finish(const tile_program *p, char *const *at, char *scratch, char *shared) {
+  if (p->stream == TILE_WHOLE || p->n_spans == 1) return;
+  machine m = start(p, at, scratch);
+  for (int64_t block = 0; block < p->n_units / p->n_spans; block++) {
+    join_spans(&m, block, shared);
+    set_block(&m, block);
+    run_code(&m, &p->last);
+  }
+}
