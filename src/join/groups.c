@@ -1,0 +1,221 @@
+/* Which operations are grouped: greedily, in program order, consumers with their producers. */
+#include "join/internal.h"
+
+const ir_instr_data *join_instr(const join_block *b, uint32_t at) {
+  return ir_instr_at(b->facts->h, b->block->data[at]);
+}
+
+static const ir_op_data *op_at(const join_block *b, uint32_t at) {
+  return ir_op_at(b->facts->h, join_instr(b, at)->op);
+}
+
+static ir_tensor root_of(const join_block *b, ir_tensor t) { return b->facts->root[t.id]; }
+
+static bool computes(const ir_instr_data *d) {
+  return d->kind == IR_COMPUTE || d->kind == IR_LAUNCH;
+}
+
+/* ---- is the order kept? ---- */
+bool join_reads(const join_block *b, uint32_t at, ir_tensor root) {
+  const ir_op_data *op = op_at(b, at);
+  for (uint32_t k = 0; k < op->n_operands; k++) {
+    if (op->operands[k].id && IR_SAME(root_of(b, op->operands[k]), root)) return true;
+  }
+  return false;
+}
+
+bool join_writes(const join_block *b, uint32_t at, ir_tensor root) {
+  const ir_op_data *op = op_at(b, at);
+  for (uint32_t k = 0; computes(join_instr(b, at)) && k < ir_op_n_results(op); k++) {
+    if (IR_SAME(root_of(b, ir_op_result(op, k)), root)) return true;
+  }
+  return false;
+}
+
+/* Does `at` write what `node` reads? */
+static bool overwrites(const join_block *b, uint32_t at, uint32_t node) {
+  const ir_op_data *op = op_at(b, node);
+  for (uint32_t k = 0; k < op->n_operands; k++) {
+    if (op->operands[k].id && join_writes(b, at, root_of(b, op->operands[k]))) return true;
+  }
+  return false;
+}
+
+/* Must what is at position `node` come before what is at `at`? */
+static bool precedes(const join_block *b, uint32_t node, uint32_t at) {
+  const ir_op_data *op = op_at(b, node);
+  for (uint32_t k = 0; computes(join_instr(b, node)) && k < ir_op_n_results(op); k++) {
+    ir_tensor root = root_of(b, ir_op_result(op, k));
+    if (join_reads(b, at, root) || join_writes(b, at, root)) return true;
+  }
+  return overwrites(b, at, node);
+}
+
+static uint32_t group_at(const join_block *b, uint32_t at) {
+  uint32_t node = b->node_at[at];
+  return node ? b->nodes[node - 1].group : JOIN_NONE;
+}
+
+/* May the operations of group g come after what is between its last one and position `to`, and is
+ * neither in g nor in `other`? */
+static bool may_move(const join_block *b, uint32_t g, uint32_t other, uint32_t to) {
+  for (uint32_t at = b->nodes[b->groups[g].last].at + 1; at < to; at++) {
+    uint32_t mine = group_at(b, at);
+    if (!computes(join_instr(b, at)) || mine == g || mine == other) continue;
+    for (uint32_t n = b->groups[g].first; n != JOIN_NONE && b->nodes[n].at < at;
+         n = b->nodes[n].next) {
+      if (precedes(b, b->nodes[n].at, at)) return false;
+    }
+  }
+  return true;
+}
+
+/* ---- may two groups be one kernel? ---- */
+/* A result that keeps its memory is read by later operations as it was written, and by no earlier one. */
+static bool stays_apart(const join_block *b, uint32_t writer, uint32_t g) {
+  const ir_instr_data *d = join_instr(b, b->nodes[writer].at);
+  ir_tensor root = root_of(b, d->tensor);
+  for (uint32_t n = b->groups[g].first; n != JOIN_NONE; n = b->nodes[n].next) {
+    uint32_t at = b->nodes[n].at;
+    const ir_op_data *op = op_at(b, at);
+    if (n != writer && join_writes(b, at, root)) return false;
+    for (uint32_t k = 0; k < op->n_operands; k++) {
+      ir_tensor t = op->operands[k];
+      if (!t.id || !IR_SAME(root_of(b, t), root)) continue;
+      if (n <= writer || !IR_SAME(t, d->tensor)) return false;
+    }
+  }
+  return true;
+}
+
+static bool all_apart(const join_block *b, uint32_t of, uint32_t g) {
+  for (uint32_t n = b->groups[of].first; n != JOIN_NONE; n = b->nodes[n].next) {
+    const ir_instr_data *d = join_instr(b, b->nodes[n].at);
+    if (d->kind == IR_VIEW || join_is_private(b->facts, d->tensor)) continue;
+    if (!stays_apart(b, n, g)) return false;
+  }
+  return true;
+}
+
+/* Operands and results at most; those inside the kernel are counted, too. */
+static bool is_small(const join_block *b, uint32_t g, uint32_t other) {
+  uint32_t nodes = 0, params = 0, results = 0;
+  for (int side = 0; side < 2; side++) {
+    uint32_t n = b->groups[side ? other : g].first;
+    for (; n != JOIN_NONE; n = b->nodes[n].next) {
+      const ir_instr_data *d = join_instr(b, b->nodes[n].at);
+      nodes++;
+      params += op_at(b, b->nodes[n].at)->n_operands;
+      results += d->kind != IR_VIEW && !join_is_private(b->facts, d->tensor);
+    }
+  }
+  return nodes <= JOIN_MAX_NODES && params <= 2 * JOIN_MAX_PARAMS && results <= JOIN_MAX_RESULTS;
+}
+
+/* Both lists in program order. */
+static void merge_lists(join_block *b, uint32_t from, uint32_t to) {
+  uint32_t x = b->groups[from].first, y = b->groups[to].first, last = JOIN_NONE;
+  uint32_t *link = &b->groups[to].first;
+  for (uint32_t n = x; n != JOIN_NONE; n = b->nodes[n].next) b->nodes[n].group = to;
+  while (x != JOIN_NONE || y != JOIN_NONE) {
+    bool takes_x = y == JOIN_NONE || (x != JOIN_NONE && x < y);
+    uint32_t *side = takes_x ? &x : &y;
+    last = *link = *side;
+    *side = b->nodes[last].next;
+    link = &b->nodes[last].next;
+  }
+  *link = JOIN_NONE;
+  b->groups[to].last = last;
+  b->groups[to].n_nodes += b->groups[from].n_nodes;
+  b->groups[from].n_nodes = 0;
+}
+
+static void try_merge(join_block *b, uint32_t producer, uint32_t consumer) {
+  join_group *p = &b->groups[producer], *c = &b->groups[consumer];
+  uint32_t at = b->nodes[c->last].at;
+  join_space both;
+  if (producer == consumer || !is_small(b, producer, consumer)) return;
+  if (!join_spaces_fit(b->facts->h, &p->space, &c->space, &both)) return;
+  if (!may_move(b, producer, consumer, at)) return;
+  bool apart = all_apart(b, producer, producer) && all_apart(b, producer, consumer) &&
+               all_apart(b, consumer, producer) && all_apart(b, consumer, consumer);
+  if (!apart) return;
+  merge_lists(b, producer, consumer);
+  c->space = both;
+}
+
+/* The node that makes the operand, in the same run; JOIN_NONE: there is none. */
+static uint32_t producer_of(const join_block *b, uint32_t node, ir_tensor t) {
+  uint32_t writer = t.id ? b->writer[t.id] : 0;
+  if (!writer || writer - 1 >= node) return JOIN_NONE;
+  return b->run_at[b->nodes[writer - 1].at] == b->run_at[b->nodes[node].at] ? writer - 1 : JOIN_NONE;
+}
+
+static void join_producers(join_block *b, uint32_t node) {
+  const ir_op_data *op = op_at(b, b->nodes[node].at);
+  for (uint32_t k = op->n_operands; k-- > 0;) {
+    uint32_t p = producer_of(b, node, op->operands[k]);
+    if (p != JOIN_NONE) try_merge(b, b->nodes[p].group, b->nodes[node].group);
+  }
+}
+
+/* ---- cheap operations ---- */
+static bool is_unchanged(const join_block *b, uint32_t node, uint32_t to) {
+  for (uint32_t at = b->nodes[node].at + 1; at < to; at++) {
+    if (computes(join_instr(b, at)) && overwrites(b, at, b->nodes[node].at)) return false;
+  }
+  return true;
+}
+
+static bool has(const join_numbers *list, uint32_t n) {
+  for (uint32_t i = 0; i < list->len; i++) {
+    if (list->data[i] == n) return true;
+  }
+  return false;
+}
+
+/* Operands first, so that the list is in an order in which it can be computed. */
+static void absorb_operands(join_block *b, uint32_t g, uint32_t node) {
+  join_group *group = &b->groups[g];
+  const ir_op_data *op = op_at(b, b->nodes[node].at);
+  for (uint32_t k = 0; k < op->n_operands; k++) {
+    uint32_t p = producer_of(b, node, op->operands[k]);
+    if (p == JOIN_NONE || b->nodes[p].group == g || has(&group->absorbed, p)) continue;
+    if (group->n_nodes + group->absorbed.len >= JOIN_MAX_NODES) return;
+    if (!join_is_private(b->facts, join_instr(b, b->nodes[p].at)->tensor)) continue;
+    if (!join_space_absorbs(b->facts->h, &group->space, &b->nodes[p].space)) continue;
+    if (!is_unchanged(b, p, b->nodes[group->last].at)) continue;
+    absorb_operands(b, g, p);
+    vec_push(b->facts->scratch, &group->absorbed, p);
+  }
+}
+
+static void absorb(join_block *b, uint32_t g) {
+  if (b->groups[g].space.light) return; /* its readers absorb it */
+  for (uint32_t n = b->groups[g].first; n != JOIN_NONE; n = b->nodes[n].next)
+    absorb_operands(b, g, n);
+}
+
+/* ---- the block ---- */
+static void add_node(join_block *b, uint32_t at) {
+  const ir_instr_data *d = join_instr(b, at);
+  join_space space;
+  if (d->kind != IR_COMPUTE && d->kind != IR_VIEW) return;
+  if (d->kind == IR_VIEW && !join_is_private(b->facts, d->tensor)) return;
+  if (!join_space_of(b->facts->h, d, &space)) return;
+  uint32_t n = b->n_nodes++;
+  b->nodes[n] = (join_node){b->block->data[at], at, n, JOIN_NONE, space};
+  b->groups[n] = (join_group){.first = n, .last = n, .n_nodes = 1, .space = space};
+  b->node_at[at] = n + 1;
+}
+
+void join_find_groups(join_block *b) {
+  for (uint32_t at = 0; at < b->block->len; at++) add_node(b, at);
+  for (uint32_t n = 0; n < b->n_nodes; n++) {
+    join_producers(b, n);
+    b->writer[join_instr(b, b->nodes[n].at)->tensor.id] = n + 1;
+  }
+  for (uint32_t n = 0; n < b->n_nodes; n++) {
+    if (b->groups[n].n_nodes) absorb(b, n);
+  }
+}

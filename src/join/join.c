@@ -1,0 +1,75 @@
+#include "join/join.h"
+
+#include "join/internal.h"
+
+/* Nothing moves past these. */
+static bool is_barrier(ir_instr_kind kind) {
+  switch (kind) {
+  case IR_CURRENT_STREAM:
+  case IR_SET_STREAM:
+  case IR_WAIT_STREAM:
+  case IR_FOR:
+  case IR_IF:
+  case IR_COMMUNICATE:
+  case IR_GROUP_START:
+  case IR_GROUP_END:
+  case IR_WAIT: return true;
+  case IR_ALLOCATE:
+  case IR_DEALLOCATE:
+  case IR_SELECT:
+  case IR_SHARD:
+  case IR_VIEW:
+  case IR_COMPUTE:
+  case IR_LAUNCH: return false;
+  }
+  return true;
+}
+
+static void note_readers(join_block *b, uint32_t at) {
+  const ir_instr_data *d = join_instr(b, at);
+  if (d->kind != IR_COMPUTE && d->kind != IR_VIEW && d->kind != IR_LAUNCH) return;
+  const ir_op_data *op = ir_op_at(b->facts->h, d->op);
+  for (uint32_t k = 0; k < op->n_operands; k++) {
+    ir_tensor t = op->operands[k];
+    if (!t.id || !join_is_private(b->facts, t)) continue;
+    vec_push(b->facts->scratch, &b->readers[b->facts->root[t.id].id], at);
+  }
+}
+
+static ir_block join_block_of(const join_facts *f, const ir_block *block, bool *changed) {
+  join_block b = {.facts = f, .block = block};
+  b.nodes = ARENA_ARRAY(f->scratch, block->len, join_node);
+  b.groups = ARENA_ARRAY(f->scratch, block->len, join_group);
+  b.node_at = ARENA_ARRAY(f->scratch, block->len, uint32_t);
+  b.run_at = ARENA_ARRAY(f->scratch, block->len, uint32_t);
+  b.writer = ARENA_ARRAY(f->scratch, f->h->tensors.len, uint32_t);
+  b.readers = ARENA_ARRAY(f->scratch, f->h->tensors.len, join_numbers);
+  uint32_t run = 0;
+  for (uint32_t at = 0; at < block->len; at++) {
+    run += is_barrier(join_instr(&b, at)->kind);
+    b.run_at[at] = run;
+    note_readers(&b, at);
+  }
+  join_find_groups(&b);
+  return join_rewrite(&b, changed);
+}
+
+/* Inner blocks first; a copy of the instruction, since adding others moves their table. */
+static ir_block join_all(const join_facts *f, ir_block block, bool *changed) {
+  for (uint32_t i = 0; i < block.len; i++) {
+    ir_instr at = block.data[i];
+    const ir_instr_data d = *ir_instr_at(f->h, at);
+    if (d.kind != IR_FOR && d.kind != IR_IF) continue;
+    ir_block body = join_all(f, d.body, changed), other = join_all(f, d.otherwise, changed);
+    ir_instr_at(f->h, at)->body = body;
+    ir_instr_at(f->h, at)->otherwise = other;
+  }
+  return block.len ? join_block_of(f, &block, changed) : block;
+}
+
+void join_kernels(ir_func *h, arena *scratch, bool *changed) {
+  join_facts facts = join_find_facts(h, scratch);
+  *changed = false;
+  h->host->body = join_all(&facts, h->host->body, changed);
+  if (*changed) join_remove_dead(h, scratch);
+}

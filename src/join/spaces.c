@@ -1,0 +1,154 @@
+/* The rule: which operations one kernel can compute.
+ *
+ * A kernel walks the positions of one space. Elementwise operations have the space of their result.
+ * A reduction has the space of its operand. If it reduces the innermost dimensions, a row of the space
+ * stays on chip and operations on the reduced values may follow, as may operations that read the reduced
+ * values together with the row:
+ *
+ *   m = mean(x, dims=[-1], keepdim=true)     reduces [n, k] from dimension 1 on
+ *   c = x - m                                the space [n, k] again
+ *   s = rsqrt(v + 1e-5)                      rows: [n, 1]
+ *
+ * If it reduces other dimensions, it is the end of its kernel. Casts, copies, makers and broadcasts are
+ * cheap: every kernel that reads them computes them again at each of its positions.
+ *
+ * Not joined: products and attention, which libraries compute; sorts, scans and operations whose result
+ * depends on values of an index; operations on a part of their result ('at') other than makers. */
+#include <string.h>
+
+#include "join/internal.h"
+
+typedef enum kind { ALONE, ELEMENT, MAKES, LOOKS, REDUCES, ROW } kind;
+
+static kind kind_of(ir_opcode code) {
+  switch (ir_op_info_of(code)->family) {
+  case IR_FAMILY_POINTWISE:
+  case IR_FAMILY_SET:
+  case IR_FAMILY_CAST: return ELEMENT;
+  case IR_FAMILY_MAKER: return MAKES;
+  case IR_FAMILY_BROADCAST:
+  case IR_FAMILY_SQUEEZE:
+  case IR_FAMILY_EXPAND: return LOOKS;
+  case IR_FAMILY_REDUCE:
+  case IR_FAMILY_MOMENT: return REDUCES;
+  case IR_FAMILY_SOFTMAX:
+  case IR_FAMILY_NORM: return ROW;
+  case IR_FAMILY_SCAN:
+  case IR_FAMILY_SORT:
+  case IR_FAMILY_TOPK:
+  case IR_FAMILY_PERMUTE:
+  case IR_FAMILY_RESHAPE:
+  case IR_FAMILY_SLICE:
+  case IR_FAMILY_PAD:
+  case IR_FAMILY_CAT:
+  case IR_FAMILY_SELECT:
+  case IR_FAMILY_GATHER:
+  case IR_FAMILY_SCATTER:
+  case IR_FAMILY_INDEX_SELECT:
+  case IR_FAMILY_ONE_HOT:
+  case IR_FAMILY_MATMUL:
+  case IR_FAMILY_LINEAR:
+  case IR_FAMILY_SDPA: return ALONE;
+  }
+  return ALONE;
+}
+
+static void take_sizes(const ir_func *h, ir_tensor t, join_space *s) {
+  ir_axis dims[IR_MAX_RANK];
+  s->rank = s->kept = ir_tensor_dims(h, t, dims);
+  for (uint32_t i = 0; i < s->rank; i++) s->sizes[i] = ir_axis_size(h, dims[i]);
+}
+
+/* From which dimension on a reduction reduces. It ends the kernel if those are not the innermost, or all:
+ * what it reads is then no row that could stay on chip. */
+static void take_reduction(const ir_op_data *op, join_space *s) {
+  const ir_attr *dims = ir_op_attr(op, "dims");
+  uint32_t reduced = dims->given ? 0 : (1u << s->rank) - 1;
+  for (uint32_t i = 0; dims->given && i < dims->len; i++) {
+    int64_t d = dims->ints[i] < 0 ? dims->ints[i] + (int64_t)s->rank : dims->ints[i];
+    reduced |= 1u << d;
+  }
+  while (s->kept > 0 && reduced >> (s->kept - 1) & 1) s->kept--;
+  s->ends = (reduced & ((1u << s->kept) - 1)) != 0 || s->kept == 0;
+}
+
+static bool is_along_last(const ir_op_data *op, uint32_t rank) {
+  if (ir_op_info_of(op->code)->family != IR_FAMILY_SOFTMAX) return true;
+  int64_t dim = ir_op_attr(op, "dim")->i;
+  return dim == -1 || dim + 1 == (int64_t)rank;
+}
+
+bool join_space_of(ir_func *h, const ir_instr_data *d, join_space *s) {
+  const ir_op_data *op = ir_op_at(h, d->op);
+  kind k = kind_of(op->code);
+  bool reads = k == REDUCES || k == ROW;
+  *s = (join_space){0};
+  if (k == ALONE || op->n_more || (d->offsets && k != MAKES)) return false;
+  if (reads && ir_tensor_at(h, op->operands[0])->kind == IR_TENSOR_CONST) return false;
+  take_sizes(h, reads ? op->operands[0] : d->tensor, s);
+  if (reads && s->rank == 0) return false;
+  if (k == REDUCES) take_reduction(op, s);
+  if (k == ROW && !is_along_last(op, s->rank)) return false;
+  if (k == ROW) s->kept = s->rank - 1;
+  ir_family family = ir_op_info_of(op->code)->family;
+  s->light = k == MAKES || k == LOOKS || family == IR_FAMILY_SET || family == IR_FAMILY_CAST;
+  return true;
+}
+
+/* ---- two spaces ---- */
+static bool same_sizes(ir_func *h, const ir_scalar *a, const ir_scalar *b, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) {
+    if (ir_func_equal(h, a[i], b[i]) != IR_TRUE) return false;
+  }
+  return true;
+}
+
+static bool is_one(const ir_func *h, ir_scalar x) {
+  int64_t n;
+  return ir_scalar_is_const(&h->module->scalars, x, &n) && n == 1;
+}
+
+/* One position per row of `full`, with the reduced dimensions gone or of size 1. */
+static bool are_rows(ir_func *h, const join_space *full, const join_space *s) {
+  if (full->kept == full->rank || s->kept < s->rank) return false;
+  if (s->rank != full->kept && s->rank != full->rank) return false;
+  for (uint32_t i = full->kept; i < s->rank; i++) {
+    if (!is_one(h, s->sizes[i])) return false;
+  }
+  return same_sizes(h, full->sizes, s->sizes, full->kept);
+}
+
+/* Each dimension of `s`, aligned at the last, is one of `full` or 1. */
+static bool stretches_to(ir_func *h, const join_space *s, const join_space *full) {
+  if (s->rank > full->rank) return false;
+  for (uint32_t i = 0; i < s->rank; i++) {
+    uint32_t k = full->rank - s->rank + i;
+    if (!is_one(h, s->sizes[i]) && ir_func_equal(h, s->sizes[i], full->sizes[k]) != IR_TRUE)
+      return false;
+  }
+  return true;
+}
+
+static bool same_reduction(const join_space *a, const join_space *b, uint32_t *kept) {
+  bool both = a->kept < a->rank && b->kept < b->rank;
+  *kept = a->kept < b->kept ? a->kept : b->kept;
+  return !both || a->kept == b->kept;
+}
+
+bool join_spaces_fit(ir_func *h, const join_space *p, const join_space *c, join_space *both) {
+  if (p->ends) return false;
+  bool same = p->rank == c->rank && same_sizes(h, p->sizes, c->sizes, p->rank);
+  if (same) {
+    *both = *c;
+    both->light = p->light && c->light;
+    if (c->ends) return p->kept == p->rank;
+    return same_reduction(p, c, &both->kept);
+  }
+  *both = *p;
+  both->light = false;
+  return are_rows(h, p, c);
+}
+
+bool join_space_absorbs(ir_func *h, const join_space *space, const join_space *small) {
+  return small->light && small->kept == small->rank && stretches_to(h, small, space);
+}
