@@ -21,6 +21,7 @@
 #include "device/cpu/adversary.h"
 #include "host/host.h"
 #include "ir/bind.h"
+#include "join/join.h"
 #include "ref/ref.h"
 #include "runtime/compare.h"
 #include "runtime/device.h"
@@ -117,6 +118,12 @@ static inline bool subject_reference(subject *s, const ir_array *in, const ir_ar
 }
 
 /* ---- host programs and plans ---- */
+/* Operations that one kernel can compute become one. */
+static inline void subject_join(subject *s, ir_func *h) {
+  bool changed;
+  join_kernels(h, &s->memory, &changed);
+}
+
 static inline ir_func *subject_lower(subject *s, bool plain) {
   host_options options = {.plain = plain};
   ir_func *h = NULL;

@@ -64,9 +64,12 @@ static void find_maker(void *context, ir_func *h, ir_instr i, uint32_t depth) {
   bool makes =
       d->kind == IR_ALLOCATE || d->kind == IR_SELECT || d->kind == IR_SHARD || d->kind == IR_VIEW;
   if (makes && IR_SAME(d->tensor, m->tensor)) m->instr = i;
+  for (uint32_t k = 0; d->kind == IR_LAUNCH && k < d->body.len; k++) {
+    if (IR_SAME(ir_instr_at(h, d->body.data[k])->tensor, m->tensor)) m->instr = i;
+  }
 }
 
-/* The buffer, slice or view in the host program. */
+/* The buffer, slice or view in the host program, or the kernel that it is a local of. */
 static void put_maker(explaining *e, ir_tensor t) {
   maker m = {.tensor = t};
   ir_host_walk(e->h, find_maker, &m);

@@ -91,6 +91,7 @@ static ir_tensor new_local(const kernel *k, ir_tensor like) {
   const ir_tensor_data t = *ir_tensor_at(k->h, like);
   ir_tensor local = ir_host_tensor(k->h, fresh_name(k, like), t.dtype, sizes, rank, t.at);
   keep_origin(k->h, local, like);
+  ir_func_declare(k->h, ir_tensor_at(k->h, local)->name, (ir_name_entry){IR_NAME_TENSOR, local.id});
   return local;
 }
 
@@ -250,7 +251,7 @@ static void put(rewriting *w, uint32_t at) {
     ir_block_add(h, &w->out, w->b->block->data[at]);
   }
   if (!k || w->b->nodes[w->b->groups[group].last].at != at) return;
-  ir_block_add(h, &w->out, launch_of(k));
+  if (k->results.len) ir_block_add(h, &w->out, launch_of(k)); /* else nothing reads what it makes */
   put_delayed(w, at);
 }
 

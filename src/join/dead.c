@@ -42,6 +42,45 @@ static bool writes_dead(const sweep *s, const ir_instr_data *d) {
   return true;
 }
 
+/* ---- kernels with some results that nothing reads ---- */
+static bool is_used(const sweep *s, const ir_instr_data *d, uint32_t n_returns, uint32_t step) {
+  ir_tensor t = ir_instr_at(s->h, d->body.data[step])->tensor;
+  for (uint32_t k = 0; k < n_returns; k++) {
+    if (IR_SAME(d->returns[k], t)) return true;
+  }
+  for (uint32_t i = step + 1; i < d->body.len; i++) {
+    const ir_op_data *op = ir_op_at(s->h, ir_instr_at(s->h, d->body.data[i])->op);
+    for (uint32_t k = 0; k < op->n_operands; k++) {
+      if (IR_SAME(op->operands[k], t)) return true;
+    }
+  }
+  return false;
+}
+
+static void drop_results(sweep *s, ir_instr at, arena *scratch) {
+  ir_instr_data d = *ir_instr_at(s->h, at);
+  const ir_op_data op = *ir_op_at(s->h, d.op);
+  uint32_t n = ir_op_n_results(&op), kept = 0;
+  ir_tensor *results = ARENA_ARRAY(scratch, n, ir_tensor);
+  ir_tensor *returns = ARENA_ARRAY(&s->h->module->memory, n, ir_tensor);
+  for (uint32_t k = 0; k < n; k++) {
+    if (is_dead(s, ir_op_result(&op, k))) continue;
+    results[kept] = ir_op_result(&op, k);
+    returns[kept++] = d.returns[k];
+  }
+  if (kept == n) return;
+  d.returns = returns;
+  for (uint32_t i = d.body.len; i-- > 0;) {
+    if (is_used(s, &d, kept, i)) continue;
+    for (uint32_t k = i; k + 1 < d.body.len; k++) d.body.data[k] = d.body.data[k + 1];
+    d.body.len--;
+  }
+  d.tensor = results[0];
+  d.op = ir_host_launch_op(s->h, op.operands, op.n_operands, results, kept, d.at);
+  *ir_instr_at(s->h, at) = d;
+}
+
+/* ---- blocks ---- */
 /* What is taken out reads nothing any more, so from the end. */
 static void mark(sweep *s, const ir_block *block, bool *out) {
   for (uint32_t i = block->len; i-- > 0;) {
@@ -63,6 +102,8 @@ static void sweep_block(sweep *s, ir_block *block, arena *scratch) {
   uint32_t kept = 0;
   for (uint32_t i = 0; i < block->len; i++) {
     if (out[i]) continue;
+    if (ir_instr_at(s->h, block->data[i])->kind == IR_LAUNCH)
+      drop_results(s, block->data[i], scratch);
     ir_instr_data *d = ir_instr_at(s->h, block->data[i]);
     if (d->kind == IR_FOR || d->kind == IR_IF) {
       sweep_block(s, &d->body, scratch);

@@ -148,7 +148,8 @@ static void try_merge(join_block *b, uint32_t producer, uint32_t consumer) {
 static uint32_t producer_of(const join_block *b, uint32_t node, ir_tensor t) {
   uint32_t writer = t.id ? b->writer[t.id] : 0;
   if (!writer || writer - 1 >= node) return JOIN_NONE;
-  return b->run_at[b->nodes[writer - 1].at] == b->run_at[b->nodes[node].at] ? writer - 1 : JOIN_NONE;
+  return b->run_at[b->nodes[writer - 1].at] == b->run_at[b->nodes[node].at] ? writer - 1
+                                                                            : JOIN_NONE;
 }
 
 static void join_producers(join_block *b, uint32_t node) {
@@ -174,6 +175,15 @@ static bool has(const join_numbers *list, uint32_t n) {
   return false;
 }
 
+/* What is at position `at` reads the operands of the node, too. */
+static void read_for(join_block *b, uint32_t node, uint32_t at) {
+  const ir_op_data *op = op_at(b, b->nodes[node].at);
+  for (uint32_t k = 0; k < op->n_operands; k++) {
+    if (op->operands[k].id)
+      vec_push(b->facts->scratch, &b->readers[root_of(b, op->operands[k]).id], at);
+  }
+}
+
 /* Operands first, so that the list is in an order in which it can be computed. */
 static void absorb_operands(join_block *b, uint32_t g, uint32_t node) {
   join_group *group = &b->groups[g];
@@ -187,6 +197,7 @@ static void absorb_operands(join_block *b, uint32_t g, uint32_t node) {
     if (!is_unchanged(b, p, b->nodes[group->last].at)) continue;
     absorb_operands(b, g, p);
     vec_push(b->facts->scratch, &group->absorbed, p);
+    read_for(b, p, b->nodes[group->last].at);
   }
 }
 

@@ -276,12 +276,20 @@ static bool bind_conditions(binder *b) {
   return ok;
 }
 
+static void look_for_memory(void *context, ir_func *h, ir_instr i, uint32_t depth) {
+  binder *b = context;
+  const ir_instr_data *d = ir_instr_at(h, i);
+  (void)depth;
+  if (d->kind == IR_ALLOCATE && !b->absent[d->tensor.id]) b->takes_part = true;
+}
+
 /* A device that has none of the program's tensors has nothing to do. */
-static bool takes_part(const binder *b) {
-  for (uint32_t i = 1; i < b->h->tensors.len; i++) {
-    if (!b->absent[i] && b->h->tensors.data[i].kind != IR_TENSOR_CONST) return true;
+static bool takes_part(binder *b) {
+  for (uint32_t i = 0; i < b->h->inputs.len; i++) {
+    if (!b->absent[b->h->inputs.data[i].id]) return true;
   }
-  return false;
+  ir_host_walk((ir_func *)b->h, look_for_memory, b);
+  return b->takes_part;
 }
 
 typedef struct bind_call {

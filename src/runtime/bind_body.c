@@ -1,6 +1,9 @@
 /* Kernels of a host program become tasks with a body. */
+#include <string.h>
+
 #include "ir/infer.h"
 #include "runtime/bind_internal.h"
+#include "runtime/task.h"
 
 typedef struct building {
   binder *b;
@@ -40,15 +43,85 @@ static const rt_value *values_of(building *w, const ir_op_data *op, const rt_tas
   return values;
 }
 
+/* ---- extents of locals ---- */
+static const rt_view *operand_view(const binder *b, const rt_task *t, uint32_t k) {
+  bool view = k < t->n_operands && t->operands[k].kind == RT_OPERAND_VIEW;
+  return view ? bind_view_at(b, t->operands[k].view) : NULL;
+}
+
+static void broadcast_extents(const binder *b, const rt_task *t, bind_shape *s) {
+  for (uint32_t d = 0; d < s->view.rank; d++) s->extents[d] = 1;
+  for (uint32_t k = 0; k < t->n_operands; k++) {
+    const rt_view *x = operand_view(b, t, k);
+    for (uint32_t p = 0; x && p < x->rank && x->rank <= s->view.rank; p++) {
+      uint32_t d = s->view.rank - x->rank + p;
+      if (x->extents[p] != 1) s->extents[d] = x->extents[p];
+    }
+  }
+}
+
+static void reduced_extents(const rt_task *t, const rt_view *x, bind_shape *s) {
+  bool named[IR_MAX_RANK], keep = rt_task_int(t, "keepdim") != 0;
+  uint32_t r = 0;
+  rt_task_dims(t, "dims", x->rank, named);
+  for (uint32_t d = 0; d < x->rank; d++) {
+    if (!named[d] || keep) s->extents[r++] = named[d] ? 1 : x->extents[d];
+  }
+}
+
+static void moved_extents(const rt_task *t, const rt_view *x, bind_shape *s) {
+  int from[IR_MAX_RANK];
+  rt_task_from(t, x->rank, from);
+  for (uint32_t d = 0; d < s->view.rank; d++)
+    s->extents[d] = from[d] == RT_NO_DIM ? 1 : x->extents[from[d]];
+}
+
+/* A slice at the end of a loop may be shorter than the program can say. So where the operands show how
+ * long the local is, they decide. False: they do not show it. */
+static bool extents_follow(const binder *b, const rt_task *t, bind_shape *s) {
+  const rt_view *x = operand_view(b, t, 0);
+  ir_family family = ir_op_info_of(t->code)->family;
+  bool same = family == IR_FAMILY_SET || family == IR_FAMILY_CAST || family == IR_FAMILY_SOFTMAX ||
+              family == IR_FAMILY_NORM;
+  bool reduces = family == IR_FAMILY_REDUCE || family == IR_FAMILY_MOMENT;
+  if (family == IR_FAMILY_POINTWISE) broadcast_extents(b, t, s);
+  else if (!x) return false;
+  else if (same) memcpy(s->extents, x->extents, x->rank * sizeof *x->extents);
+  else if (reduces) reduced_extents(t, x, s);
+  else if (rt_task_moves_dims(t)) moved_extents(t, x, s);
+  else return false;
+  return true;
+}
+
+/* An elementwise operation fills its destination, as it does outside of kernels: a dimension that has size
+ * 1 in all operands may be longer there, or have no position. Of other operations an empty destination
+ * says that nothing is computed. */
+static bool extents_returned(const building *w, const ir_instr_data *d, const rt_task *t,
+                             bind_shape *s) {
+  const ir_instr_data *launch = w->launch;
+  bool elements = ir_op_info_of(t->code)->family == IR_FAMILY_POINTWISE;
+  for (uint32_t k = 0; k < ir_op_n_results(w->op); k++) {
+    ir_tensor to = ir_op_result(w->op, k);
+    if (!IR_SAME(launch->returns[k], d->tensor) || !w->b->bound[to.id]) continue;
+    const rt_view *v = &w->b->views[to.id];
+    if (v->rank != s->view.rank || (!elements && !rt_view_is_empty(v))) return false;
+    memcpy(s->extents, v->extents, v->rank * sizeof *v->extents);
+    return true;
+  }
+  return false;
+}
+
 /* ---- steps ---- */
 /* From here on the local has these extents, and no memory. */
-static bool bind_local(binder *b, const ir_instr_data *d) {
+static bool bind_local(building *w, const ir_instr_data *d, const rt_task *task) {
+  binder *b = w->b;
   ir_axis dims[IR_MAX_RANK];
   bind_shape s = {.view = {.buffer = BIND_LOCAL, .dtype = ir_tensor_at(b->h, d->tensor)->dtype}};
   s.view.rank = ir_tensor_dims(b->h, d->tensor, dims);
+  bool follow = !d->offsets && (extents_returned(w, d, task, &s) || extents_follow(b, task, &s));
   int64_t stride = 1;
   for (uint32_t i = s.view.rank; i-- > 0;) {
-    if (!bind_eval(b, d, ir_axis_size(b->h, dims[i]), &s.extents[i])) return false;
+    if (!follow && !bind_eval(b, d, ir_axis_size(b->h, dims[i]), &s.extents[i])) return false;
     if (s.extents[i] < 0)
       return bind_error(b, d, "extent %u of '%s' is negative: %lld", i,
                         ir_tensor_name(b->h, d->tensor), (long long)s.extents[i]);
@@ -64,9 +137,8 @@ static bool bind_step(building *w, const ir_instr_data *d) {
   binder *b = w->b;
   const ir_op_data *op = ir_op_at(b->h, d->op);
   rt_task task = {.code = op->code};
-  if (!bind_local(b, d) || !bind_operands(b, d, op, &b->work, &task) ||
-      !bind_attrs(b, d, op, &task))
-    return false;
+  if (!bind_operands(b, d, op, &b->work, &task) || !bind_attrs(b, d, op, &task)) return false;
+  if (!bind_local(w, d, &task)) return false;
   const rt_view *result = &b->views[d->tensor.id];
   task.result = bind_add_view(b, result);
   if (!rt_view_is_empty(result) && !bind_shapes_fit(b, d, &task)) return false;

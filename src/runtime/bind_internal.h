@@ -42,7 +42,8 @@ typedef struct binder {
   uint32_t n_symbols;
   uint32_t stream; /* the current one */
   bool keep_waits;
-  int64_t rank; /* the running device */
+  int64_t rank;    /* the running device */
+  bool takes_part; /* it has some tensor of the program */
 
   rt_view *views;         /* by tensor id: what it stands for now */
   const rt_attr **attrs;  /* by op: those it was bound with last */
