@@ -9,7 +9,7 @@ enum { WARPS = 8, BLOCK = 32 * WARPS };
 static void put_sums(const rows_writer *x) {
   cg_writer *w = x->w;
   cg_set_number(w, "n", x->n);
-  cg_set_number(w, "parts", rows_parts(x));
+  cg_set_number(w, "parts", x->grid);
   cg_set_int(w, "warps", WARPS);
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     const cg_node *n = rows_node(x, i);

@@ -7,11 +7,12 @@ enum {
   SMALL_BLOCK = 128,
   MAX_BLOCK = 1024,
   LOOPED_BLOCK = 512,
-  COLUMN_BLOCK = 256,
+  COLUMN_THREADS = 256,
+  COLUMN_BLOCK = 512,
+  COLUMN_ROWS = 4, /* that a thread has, at least */
   FEW_ROWS = 64,
   LONG_ROW = 1 << 16,
-  WAVES =
-      264, /* blocks that go over all rows where columns are folded: two per multiprocessor of an H200 */
+  PROCESSORS = 132, /* of an H200: blocks that go over all rows fill them evenly */
 };
 
 /* ---- spaces ---- */
@@ -59,6 +60,29 @@ static void join(rows_writer *x, uint32_t i, uint32_t from) {
   if (x->level[from] > x->level[i]) x->level[i] = x->level[from];
 }
 
+uint32_t cg_rows_bare(const rows_writer *x, uint32_t i) {
+  while (rows_node(x, i)->kind == CG_NODE_CAST) i = rows_node(x, i)->operands[0];
+  return i;
+}
+
+static bool is_step(const rows_writer *x, uint32_t i, ir_opcode code) {
+  return rows_node(x, i)->kind == CG_NODE_STEP && rows_node(x, i)->step.code == code;
+}
+
+/* Of a sum of exp(g - m) with m the maximum of g: that fold. */
+static uint32_t find_top(const rows_writer *x, uint32_t i) {
+  const cg_node *sum = rows_node(x, i);
+  if (!x->online || sum->fold != IR_OP_SUM || !ir_dtype_is_float(sum->dtype)) return CG_NO_NODE;
+  uint32_t power = cg_rows_bare(x, sum->operands[0]);
+  if (!is_step(x, power, IR_OP_EXP)) return CG_NO_NODE;
+  uint32_t distance = cg_rows_bare(x, rows_node(x, power)->operands[0]);
+  if (!is_step(x, distance, IR_OP_SUB)) return CG_NO_NODE;
+  uint32_t top = cg_rows_bare(x, rows_node(x, distance)->operands[1]);
+  uint32_t g = cg_rows_bare(x, rows_node(x, distance)->operands[0]);
+  if (!rows_is_fold(x, top, false) || rows_node(x, top)->fold != IR_OP_AMAX) return CG_NO_NODE;
+  return cg_rows_bare(x, rows_node(x, top)->operands[0]) == g ? top : CG_NO_NODE;
+}
+
 static bool classify(rows_writer *x, uint32_t i) {
   const cg_node *n = rows_node(x, i);
   if (n->kind == CG_NODE_LOAD || n->kind == CG_NODE_AT) {
@@ -78,7 +102,8 @@ static bool classify(rows_writer *x, uint32_t i) {
   } else {
     x->along[i] = false;
     x->across[i] = true;
-    x->level[i]++;
+    x->top[i] = find_top(x, i);
+    x->level[i] = x->top[i] == CG_NO_NODE ? x->level[i] + 1 : x->level[x->top[i]];
     if (x->level[i] > x->passes) x->passes = x->level[i];
   }
   return true;
@@ -108,7 +133,11 @@ static bool find_nodes(rows_writer *x, arena *memory) {
   x->late = ARENA_ARRAY(memory, n, bool);
   x->vector = ARENA_ARRAY(memory, n, bool);
   x->spare = ARENA_ARRAY(memory, n, bool);
+  x->saved = ARENA_ARRAY(memory, n, bool);
+  x->top = ARENA_ARRAY(memory, n, uint32_t);
+  x->n_parts = x->passes = 0;
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
+    x->top[i] = CG_NO_NODE;
     if (!classify(x, i)) return false;
     if (rows_is_fold(x, i, true)) x->part[i] = x->n_parts++;
   }
@@ -159,6 +188,50 @@ static void find_spare(rows_writer *x, arena *memory) {
     x->spare[i] = x->vector[i] && !x->across[i] && !needed[i];
 }
 
+/* ---- values that are kept ---- */
+/* Is node i read after the first pass, by something that is not known in it? */
+static bool is_read_later(const rows_writer *x, uint32_t i) {
+  for (uint32_t r = 0; r < x->b->n_outputs; r++)
+    if (x->b->outputs[r].node == i) return true;
+  for (uint32_t c = i + 1; c < x->b->nodes.len; c++) {
+    bool first_pass = x->level[c] == 0 || (rows_is_fold(x, c, false) && x->level[c] == 1);
+    if (first_pass && !rows_is_fold(x, c, true)) continue;
+    for (uint32_t k = 0; k < rows_node(x, c)->n_operands; k++)
+      if (rows_node(x, c)->operands[k] == i) return true;
+  }
+  return false;
+}
+
+static uint32_t narrowest(const rows_writer *x, uint32_t i) {
+  while (rows_node(x, i)->kind == CG_NODE_CAST) {
+    uint32_t from = rows_node(x, i)->operands[0];
+    if (ir_dtype_size_bytes(rows_node(x, from)->dtype) >
+        ir_dtype_size_bytes(rows_node(x, i)->dtype))
+      break;
+    i = from;
+  }
+  return i;
+}
+
+/* What the first pass computes and later ones read again takes the place of what it is computed from,
+ * where it is no larger. */
+static void find_saved(rows_writer *x) {
+  size_t saved = 0, loaded = 0;
+  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
+    const cg_node *n = rows_node(x, i);
+    if (x->vector[i] && !x->spare[i]) loaded += ir_dtype_size_bytes(n->dtype);
+    if (x->level[i] > 0 || !x->along[i] || x->late[i] || !is_read_later(x, i)) continue;
+    uint32_t bare = narrowest(x, i);
+    cg_node_kind kind = rows_node(x, bare)->kind;
+    bool computes = kind == CG_NODE_STEP || kind == CG_NODE_CHOOSE || kind == CG_NODE_CAST;
+    if (!computes || x->saved[bare]) continue;
+    x->saved[bare] = true;
+    saved += ir_dtype_size_bytes(rows_node(x, bare)->dtype);
+  }
+  bool fits_in = x->passes > 0 && x->kept && saved <= loaded;
+  for (uint32_t i = 0; i < x->b->nodes.len; i++) x->saved[i] = x->saved[i] && fits_in;
+}
+
 static uint32_t words_of(const rows_writer *x) {
   size_t bytes = 0;
   for (uint32_t i = 0; i < x->b->nodes.len; i++)
@@ -185,7 +258,7 @@ static uint32_t power_above(int64_t n) {
 
 /* Registers for the row: what a thread may have, less what computing takes. */
 static uint32_t most_words(uint32_t threads) {
-  return threads >= MAX_BLOCK ? 24 : threads >= 512 ? 56 : 96;
+  return threads >= MAX_BLOCK ? 32 : threads >= 512 ? 64 : 96;
 }
 
 static void plan_kept(rows_writer *x) {
@@ -193,11 +266,19 @@ static void plan_kept(rows_writer *x) {
   uint32_t few = words >= 32 ? 1 : 32 / words < 4 ? 32 / words : 4;
   int64_t items = cg_ceildiv(x->n, x->width), wanted = cg_ceildiv(items, few);
   bool small = wanted <= 32 && !x->has_columns;
+  if (x->has_columns) wanted = cg_ceildiv(items * words, most_words(512)); /* few, with much each */
   x->threads = small ? 32 : wanted <= SMALL_BLOCK ? SMALL_BLOCK : power_above(wanted);
   if (x->threads > MAX_BLOCK) x->threads = MAX_BLOCK;
   x->vectors = (uint32_t)cg_ceildiv(items, x->threads);
   x->kept = (int64_t)x->vectors * words <= most_words(x->threads);
   x->block = x->threads < SMALL_BLOCK ? SMALL_BLOCK : x->threads;
+}
+
+/* Rows on their way, and rows that are computed: at least three blocks, or 24 warps. */
+static void plan_resident(rows_writer *x) {
+  uint32_t words = x->vectors * words_of(x);
+  if (x->has_columns || x->block > 512 || (x->block == 512 && words > 24)) return;
+  x->resident = x->block == 512 ? 2 : 768 / x->block;
 }
 
 static void plan_looped(rows_writer *x) {
@@ -211,15 +292,16 @@ static void plan_columns(rows_writer *x) {
   int64_t items = cg_ceildiv(x->n, x->width);
   x->kept = true;
   x->vectors = 1;
-  x->threads = items >= COLUMN_BLOCK ? COLUMN_BLOCK : power_above(items);
+  x->threads = items >= COLUMN_THREADS ? COLUMN_THREADS : power_above(items);
   x->block = COLUMN_BLOCK;
   x->tile = (int64_t)x->threads * x->width;
 }
 
 static void plan_grid(rows_writer *x) {
-  int64_t at_once = x->block / x->threads, blocks = cg_ceildiv(x->rows, at_once);
-  int64_t tiles = cg_ceildiv(x->n, x->tile), most = cg_ceildiv(4 * WAVES, tiles);
-  if (x->passes > 0) most = x->block >= 512 ? WAVES : 2 * WAVES;
+  int64_t tiles = cg_ceildiv(x->n, x->tile), resident = 2048 / x->block;
+  int64_t blocks = cg_ceildiv(x->rows, x->block / x->threads * (x->passes > 0 ? 1 : COLUMN_ROWS));
+  if (x->passes > 0 && resident > 1) resident /= 2; /* registers allow no more */
+  int64_t most = cg_ceildiv(PROCESSORS * resident, tiles);
   x->grid = blocks < most ? blocks : most;
 }
 
@@ -237,7 +319,13 @@ bool cg_rows_plan(rows_writer *x, arena *memory) {
   if (x->has_columns && x->passes == 0) plan_columns(x);
   else plan_kept(x);
   if (!x->kept && x->has_columns) return false;
+  if (!x->kept && !x->online) {
+    x->online = true;
+    return cg_rows_plan(x, memory);
+  }
   if (!x->kept) plan_looped(x);
+  find_saved(x);
+  plan_resident(x);
   if (x->has_columns) plan_grid(x);
   for (uint32_t r = 0; r < x->b->n_outputs; r++) x->stores[r] = is_stored(x, r);
   return true;

@@ -27,6 +27,11 @@ const char *cg_fold_start(const cg_node *n) {
   return largest ? "2147483647" : "(-2147483647 - 1)";
 }
 
+/* What is folded; of a sum with a running maximum, what that is of. */
+static uint32_t operand_of(const rows_writer *x, uint32_t i) {
+  return rows_node(x, x->top[i] == CG_NO_NODE ? i : x->top[i])->operands[0];
+}
+
 static bool folds_in(const rows_writer *x, uint32_t i, uint32_t pass) {
   return rows_is_fold(x, i, false) && x->level[i] == pass + 1;
 }
@@ -38,8 +43,7 @@ static const char *walk_text(const rows_writer *x, uint32_t walk) {
 
 /* Is every vector of every thread there? */
 static bool is_full(const rows_writer *x) {
-  return x->kept && x->threads == x->block && x->tile == x->n &&
-         x->n == (int64_t)x->vectors * x->threads * x->width;
+  return x->kept && x->tile == x->n && x->n == (int64_t)x->vectors * x->threads * x->width;
 }
 static bool has_tail(const rows_writer *x) { return x->n % x->width != 0; }
 
@@ -76,6 +80,8 @@ static void put_types(const rows_writer *x) {
   cg_writer *w = x->w;
   for (uint32_t i = 0; i < x->b->nodes.len; i++)
     if (x->vector[i]) cg_put_vector(w, cg_text(w, "v%u", i), rows_node(x, i)->dtype, x->width);
+  for (uint32_t i = 0; i < x->b->nodes.len; i++)
+    if (x->saved[i]) cg_put_vector(w, cg_text(w, "s%ut", i), rows_node(x, i)->dtype, x->width);
   for (uint32_t r = 0; r < x->b->n_outputs; r++)
     if (x->stores[r]) cg_put_vector(w, cg_text(w, "w%u", r), x->b->outputs[r].view.dtype, x->width);
 }
@@ -137,13 +143,23 @@ static bool *no_marks(const rows_writer *x) {
 static bool *marks_of(const rows_writer *x, uint32_t pass) {
   bool *marks = no_marks(x);
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
+    if (x->saved[i] && pass == 0) cg_mark_cone(&x->values, i, marks);
     bool columns = pass == x->passes && rows_is_fold(x, i, true);
-    if (folds_in(x, i, pass) || columns)
-      cg_mark_cone(&x->values, rows_node(x, i)->operands[0], marks);
+    if (folds_in(x, i, pass) || columns) cg_mark_cone(&x->values, operand_of(x, i), marks);
   }
   for (uint32_t r = 0; r < x->b->n_outputs && pass == x->passes; r++)
     if (!x->late[x->b->outputs[r].node]) cg_mark_cone(&x->values, x->b->outputs[r].node, marks);
   return marks;
+}
+
+/* What the first pass has saved. */
+static void name_saved(rows_writer *x) {
+  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
+    if (!x->saved[i]) continue;
+    x->values.stored[i] = cg_text(x->w, "k%u[i].e[e]", i);
+    x->values.texts[i] =
+        cg_text(x->w, "%s(%s)", cg_get(x->w, rows_node(x, i)->dtype), x->values.stored[i]);
+  }
 }
 
 static void name_vectors(rows_writer *x, bool spare) {
@@ -171,6 +187,104 @@ static void put_turn(rows_writer *x, const bool *marks) {
   put_loads(x, marks);
 }
 
+/* ---- sums with a running maximum ---- */
+static bool has_top(const rows_writer *x, uint32_t i) {
+  if (x->top[i] != CG_NO_NODE) return true;
+  for (uint32_t s = 0; s < x->b->nodes.len; s++)
+    if (x->top[s] == i) return true;
+  return false;
+}
+
+/* In f32 the quick exponential is as good: where its argument is large, and its error too, the value is
+ * small beside that of the maximum. */
+static const char *power_text(const rows_writer *x, uint32_t i) {
+  return rows_node(x, x->top[i])->dtype == IR_F32 ? "weir_quick_exp" : "exp";
+}
+
+static void set_pair(const rows_writer *x, uint32_t i) {
+  cg_writer *w = x->w;
+  const cg_node *top = rows_node(x, x->top[i]);
+  cg_set_int(w, "s", i);
+  cg_set_int(w, "m", x->top[i]);
+  cg_set_int(w, "V", x->width);
+  cg_set(w, "R", cg_native(top->dtype));
+  cg_set(w, "T", cg_native(rows_node(x, i)->dtype));
+  cg_set(w, "exp", power_text(x, i));
+  cg_set(w, "l", cg_letter(top->dtype));
+}
+
+static void put_tops_begin(const rows_writer *x, uint32_t pass) {
+  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
+    if (!folds_in(x, i, pass) || x->top[i] == CG_NO_NODE) continue;
+    set_pair(x, i);
+    cg_put(x->w, "    $R g$s[$V];\n"
+                 "#pragma unroll\n"
+                 "    for (int e = 0; e < $V; e++) g$s[e] = -WEIR_INF;\n");
+  }
+}
+
+static void put_tops_element(const rows_writer *x, uint32_t pass) {
+  for (uint32_t i = 0; i < x->b->nodes.len; i++)
+    if (folds_in(x, i, pass) && x->top[i] != CG_NO_NODE)
+      cg_line(x->w, "      g%u[e] = %s;\n", i, x->values.texts[operand_of(x, i)]);
+}
+
+/* A thread that has seen nothing but -inf weighs nothing. */
+static void put_tops_end(const rows_writer *x, uint32_t pass) {
+  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
+    if (!folds_in(x, i, pass) || x->top[i] == CG_NO_NODE) continue;
+    set_pair(x, i);
+    cg_put(x->w, "    {\n"
+                 "      $R top = a$m;\n"
+                 "#pragma unroll\n"
+                 "      for (int e = 0; e < $V; e++) top = weir_amax_$l(top, g$s[e]);\n"
+                 "      if (top > a$m) a$s *= ($T)$exp(a$m - top);\n"
+                 "      a$m = top;\n"
+                 "      const $R base = top == -WEIR_INF ? ($R)0 : top;\n"
+                 "      $R part = 0;\n"
+                 "#pragma unroll\n"
+                 "      for (int e = 0; e < $V; e++) part += $exp(g$s[e] - base);\n"
+                 "      a$s += ($T)part;\n"
+                 "    }\n");
+  }
+}
+
+/* Brings a pair of maximum and sum, m2 and s2, into that of the thread. */
+static const char pair[] = "    const $R t = weir_amax_$l(a$m, m2);\n"
+                           "    a$s = (a$m == -WEIR_INF ? 0 : a$s * ($T)$exp(a$m - t)) +\n"
+                           "          (m2 == -WEIR_INF ? 0 : s2 * ($T)$exp(m2 - t));\n"
+                           "    a$m = t;\n";
+
+static void put_pair_warp(const rows_writer *x, uint32_t i) {
+  cg_writer *w = x->w;
+  set_pair(x, i);
+  cg_put(w, "#pragma unroll\n"
+            "  for (int d = 16; d > 0; d /= 2) {\n"
+            "    const $R m2 = __shfl_xor_sync(WEIR_ALL, a$m, d);\n"
+            "    const $T s2 = __shfl_xor_sync(WEIR_ALL, a$s, d);\n");
+  cg_put(w, pair);
+  cg_put(w, "  }\n");
+  if (x->threads > 32)
+    cg_put(w, "  if (threadIdx.x % 32 == 0) {\n"
+              "    part$m[threadIdx.x / 32] = a$m;\n"
+              "    part$s[threadIdx.x / 32] = a$s;\n"
+              "  }\n");
+}
+
+static void put_pair_block(const rows_writer *x, uint32_t i) {
+  cg_writer *w = x->w;
+  set_pair(x, i);
+  cg_set_int(w, "warps", x->threads / 32);
+  cg_put(w, "  a$m = part$m[0];\n"
+            "  a$s = part$s[0];\n"
+            "#pragma unroll\n"
+            "  for (int i = 1; i < $warps; i++) {\n"
+            "    const $R m2 = part$m[i];\n"
+            "    const $T s2 = part$s[i];\n");
+  cg_put(w, pair);
+  cg_put(w, "  }\n");
+}
+
 /* ---- a pass of folds ---- */
 static void put_fold_warp(const rows_writer *x, uint32_t i) {
   cg_writer *w = x->w;
@@ -193,36 +307,51 @@ static void put_fold_block(const rows_writer *x, uint32_t i) {
 
 static void put_folds(rows_writer *x, uint32_t pass) {
   cg_writer *w = x->w;
-  for (uint32_t i = 0; i < x->b->nodes.len; i++)
-    if (folds_in(x, i, pass)) put_fold_warp(x, i);
+  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
+    if (!folds_in(x, i, pass)) continue;
+    if (x->top[i] != CG_NO_NODE) put_pair_warp(x, i);
+    else if (!has_top(x, i)) put_fold_warp(x, i);
+  }
   if (x->threads > 32) cg_line(w, "  __syncthreads();\n");
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     if (!folds_in(x, i, pass)) continue;
-    if (x->threads > 32) put_fold_block(x, i);
+    if (x->threads > 32 && x->top[i] != CG_NO_NODE) put_pair_block(x, i);
+    else if (x->threads > 32 && !has_top(x, i)) put_fold_block(x, i);
     x->values.texts[i] = cg_text(w, "a%u", i);
   }
 }
 
 static void put_fold_pass(rows_writer *x, uint32_t pass) {
   cg_writer *w = x->w;
+  if (pass > 0) name_saved(x);
   bool *marks = marks_of(x, pass);
   put_nodes(x, marks, false);
   for (uint32_t i = 0; i < x->b->nodes.len; i++)
     if (folds_in(x, i, pass))
       cg_line(w, "  %s a%u = %s;\n", cg_native(rows_node(x, i)->dtype), i,
               cg_fold_start(rows_node(x, i)));
+  for (uint32_t i = 0; i < x->b->nodes.len && pass == 0; i++)
+    if (x->saved[i]) cg_line(w, "  s%ut k%u[%u];\n", i, i, x->vectors);
   put_turn(x, marks);
   name_vectors(x, false);
   put_vector_loop(x);
+  put_tops_begin(x, pass);
   put_element_loop(x);
   put_nodes(x, marks, true);
+  for (uint32_t i = 0; i < x->b->nodes.len && pass == 0; i++)
+    if (x->saved[i])
+      cg_line(w, "      k%u[i].e[e] = %s;\n", i,
+              cg_stored_text(&x->values, i, rows_node(x, i)->dtype));
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     const cg_node *n = rows_node(x, i);
-    if (!folds_in(x, i, pass)) continue;
+    if (!folds_in(x, i, pass) || has_top(x, i)) continue;
     const char *name = cg_text(w, "a%u", i);
     cg_line(w, "      %s = %s;\n", name, cg_fold_text(w, n, name, x->values.texts[n->operands[0]]));
   }
-  cg_line(w, "    }\n  }\n%s", x->kept ? "" : "  }\n");
+  put_tops_element(x, pass);
+  cg_line(w, "    }\n");
+  put_tops_end(x, pass);
+  cg_line(w, "  }\n%s", x->kept ? "" : "  }\n");
   forget_along(x);
   put_folds(x, pass);
 }
@@ -241,8 +370,8 @@ static void put_row_outputs(rows_writer *x) {
   for (uint32_t r = 0; r < x->b->n_outputs; r++) {
     const cg_output *o = &x->b->outputs[r];
     if (!is_row_output(x, r)) continue;
-    cg_line(w, "  if (lane == 0 && length > 0) ((%s *)p.at[%u])[o%u] = %s;\n",
-            cg_storage(o->view.dtype), x->values.out[r], x->walks.of_output[r],
+    cg_line(w, "  if (lane == 0) ((%s *)p.at[%u])[o%u] = %s;\n", cg_storage(o->view.dtype),
+            x->values.out[r], x->walks.of_output[r],
             cg_stored_text(&x->values, o->node, o->view.dtype));
   }
 }
@@ -274,9 +403,9 @@ static void put_store(rows_writer *x, uint32_t r) {
   const char *to = cg_text(w, "(%s *)p.at[%u] + o%u + j", cg_storage(t), x->values.out[r],
                            x->walks.of_output[r]);
   const char *from = cg_text(w, "y%u", r);
-  if (!is_full(x)) cg_line(w, "    if (j + %u <= length) {\n", x->width);
+  if (has_tail(x)) cg_line(w, "    if (j + %u <= length) {\n", x->width);
   cg_put_vector_store(w, t, x->width, to, from);
-  if (is_full(x)) return;
+  if (!has_tail(x)) return;
   cg_set_int(w, "V", x->width);
   cg_set(w, "to", to);
   cg_set(w, "from", from);
@@ -294,6 +423,7 @@ static bool has_along(const rows_writer *x) {
 
 static void put_results(rows_writer *x) {
   cg_writer *w = x->w;
+  if (x->passes > 0) name_saved(x);
   bool *marks = marks_of(x, x->passes);
   put_nodes(x, marks, false);
   put_row_outputs(x);
@@ -331,16 +461,49 @@ static void put_accumulators(const rows_writer *x) {
   }
 }
 
+/* The rows that a block has at once are folded in halves, by way of shared memory. */
+static void put_halves(const rows_writer *x, uint32_t i) {
+  cg_writer *w = x->w;
+  const cg_node *n = rows_node(x, i);
+  cg_set_int(w, "k", i);
+  cg_set_int(w, "V", x->width);
+  cg_set_int(w, "T", x->threads);
+  cg_set_int(w, "half", x->block / x->threads / 2);
+  cg_set(w, "fold", cg_fold_text(w, n, cg_text(w, "c%u[0][e]", i), "all[e][threadIdx.x]"));
+  cg_put(w, "#pragma unroll 1\n"
+            "  for (int half = $half; half > 0; half /= 2) {\n"
+            "    const int place = (int)threadIdx.x - half * $T;\n"
+            "    __syncthreads();\n"
+            "    if (place >= 0 && place < half * $T) {\n"
+            "#pragma unroll\n"
+            "      for (int e = 0; e < $V; e++) all[e][place] = c$k[0][e];\n"
+            "    }\n"
+            "    __syncthreads();\n"
+            "    if ((int)threadIdx.x < half * $T) {\n"
+            "#pragma unroll\n"
+            "      for (int e = 0; e < $V; e++) c$k[0][e] = $fold;\n"
+            "    }\n"
+            "  }\n");
+}
+
 /* Parts are [part][element of the row], a plane per fold. */
 static void put_parts(rows_writer *x) {
   cg_writer *w = x->w;
   const char *n_text = cg_number_text(w, x->n);
+  for (uint32_t i = 0; i < x->b->nodes.len && x->threads < x->block; i++) {
+    if (!rows_is_fold(x, i, true)) continue;
+    cg_line(w, "  {\n  __shared__ %s all[%u][%u];\n", cg_native(rows_node(x, i)->dtype), x->width,
+            x->block / 2);
+    put_halves(x, i);
+    cg_line(w, "  }\n");
+  }
+  if (x->threads < x->block) cg_line(w, "  if (threadIdx.x >= %u) return;\n", x->threads);
   put_vector_loop(x);
   put_element_loop(x);
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     if (!rows_is_fold(x, i, true)) continue;
     uint32_t plane = cg_number(w, x->part[i] * rows_plane_bytes(x));
-    cg_line(w, "      ((%s *)(p.at[%u] + n.at[%u]))[group * %s + j + e] = c%u[i][e];\n",
+    cg_line(w, "      ((%s *)(p.at[%u] + n.at[%u]))[(ix)blockIdx.x * %s + j + e] = c%u[i][e];\n",
             cg_native(rows_node(x, i)->dtype), x->parts, plane, n_text, i);
   }
   cg_line(w, "    }\n  }\n");
@@ -356,7 +519,7 @@ static void put_offsets(rows_writer *x) {
     if (k > 0) cg_line(w, ", o%u = 0", k);
   }
   cg_line(w, ";\n");
-  cg_put_offsets(w, &x->outer, "place", names, NULL, 0);
+  cg_put_offsets(w, &x->outer, "row", names, NULL, 0);
 }
 
 static void put_constants(rows_writer *x) {
@@ -370,8 +533,7 @@ static void put_constants(rows_writer *x) {
 }
 
 static void put_row(rows_writer *x) {
-  cg_line(x->w,
-          "  const ix place = row < rows ? row : 0;\n  const ix length = row < rows ? end : 0;\n");
+  cg_line(x->w, "  const ix length = end;\n");
   put_offsets(x);
   if (x->kept) put_loads(x, NULL);
   for (uint32_t pass = 0; pass < x->passes; pass++) put_fold_pass(x, pass);
@@ -398,6 +560,7 @@ static void put_kernel(rows_writer *x) {
   put_constants(x);
   if (!x->has_columns) {
     cg_line(w, "  const ix row = group;\n");
+    if (at_once > 1) cg_line(w, "  if (row >= rows) return;\n"); /* a whole warp */
     put_row(x);
     return;
   }
@@ -416,7 +579,7 @@ static bool is_wide(const rows_writer *x) {
     int64_t reach = (x->n + 1024 * 32) * (llabs(rows_step(x, k)) + 1);
     if (reach > row) row = reach;
   }
-  int64_t parts = x->has_columns ? rows_parts(x) * x->n : 0;
+  int64_t parts = x->has_columns ? x->grid * x->n : 0;
   return cg_space_reach(&x->outer) + row + cg_body_reach(x->b) + parts > CG_NARROW_REACH;
 }
 
@@ -425,6 +588,7 @@ bool cg_write_body_rows(cg_kernel *k, const cg_body *b) {
   rows_writer x = {.w = &w, .b = b};
   if (!cg_rows_plan(&x, k->memory)) return false;
   cg_begin(&w, k->memory, is_wide(&x), x.block);
+  w.resident = x.resident;
   cg_values_begin(&x.values, &w, b);
   if (x.has_columns) {
     cg_view scratch = {.start = CG_START_SCRATCH, .offset_bytes = (int64_t)k->scratch_bytes};

@@ -16,6 +16,7 @@ typedef struct rows_writer {
   bool kept;               /* a row is read once, into registers; otherwise in each pass */
   uint32_t width;          /* V: elements of a vector */
   uint32_t vectors;        /* of a thread: all of the row, or those that are read at once */
+  uint32_t resident;       /* blocks that a multiprocessor shall have room for; 0: as it comes */
   uint32_t threads, block; /* of a row */
   uint32_t passes;         /* of folds; then the results */
   uint32_t *level;         /* by node: in which pass its value is known */
@@ -24,6 +25,11 @@ typedef struct rows_writer {
   bool *late;              /* by node: it needs folds of columns */
   bool *vector;            /* by node: a load of whole vectors */
   bool *spare;             /* by node: a vector that only results need, the same for all rows */
+  bool *saved;             /* by node: computed in the first pass, and kept for the others */
+  /* Looped: by node, a sum of exp(g - m) where m, this node, is the maximum of g: both are found in one
+   * pass, and the sum is scaled when a larger maximum comes. CG_NO_NODE: it is no such sum. */
+  uint32_t *top;
+  bool online;
   bool stores[CG_MAX_OUTPUTS];
   bool has_columns;
   int64_t grid;          /* blocks that go over the rows, where columns are folded */
@@ -43,12 +49,13 @@ static inline bool rows_is_fold(const rows_writer *x, uint32_t i, bool columns) 
   const cg_node *n = rows_node(x, i);
   return n->kind == CG_NODE_FOLD && n->columns == columns;
 }
-/* Partial results of one column. */
-static inline int64_t rows_parts(const rows_writer *x) { return x->grid * (x->block / x->threads); }
+/* Of the parts of one fold: one part per block and column. */
 static inline int64_t rows_plane_bytes(const rows_writer *x) {
-  return cg_ceildiv(rows_parts(x) * x->n * 8, CG_ALIGN) * CG_ALIGN;
+  return cg_ceildiv(x->grid * x->n * 8, CG_ALIGN) * CG_ALIGN;
 }
 
+/* The node without casts around it. */
+uint32_t cg_rows_bare(const rows_writer *x, uint32_t i);
 /* How the kernel goes over the body; false: there is no form for it. */
 bool cg_rows_plan(rows_writer *x, arena *memory);
 const char *cg_fold_text(cg_writer *w, const cg_node *n, const char *a, const char *b);
