@@ -127,6 +127,10 @@ void cg_put_vector_store(cg_writer *w, ir_dtype t, uint32_t width, const char *t
 
 static inline int64_t cg_ceildiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+/* ---- attention (sdpa_tiles.c) ---- */
+/* cg_write_sdpa() on tensor cores, if dtypes, widths and strides allow it; otherwise false. */
+bool cg_write_sdpa_tiles(cg_kernel *k, const cg_sdpa *s);
+
 /* ---- sums (reduce.c, scan.c) ---- */
 /* cg_write_reduce() that leaves alone the first `taken` bytes of the scratch memory; a multiple of
  * CG_ALIGN. */

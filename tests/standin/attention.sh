@@ -133,6 +133,22 @@ fusion streamed {
 END
 done
 
+# ---- without the library ----
+export WEIR_CUDNN_LIBRARY=none
+for axis in 0 1 2; do
+  goes kernel <<END
+fusion streamed {
+  q : bf16[2, 2, 140, 16]
+  k : bf16[2, 2, 140, 16]
+  v : bf16[2, 2, 140, 24]
+  y = sdpa(q, k, v, causal=true)
+  return y
+  schedule { y.outer_split($axis, 2); y[$axis] = stream }
+}
+END
+done
+unset WEIR_CUDNN_LIBRARY
+
 # ---- plans that are kept ----
 again() {
   shape cudnn 'bf16[2, 2, 24, 8]' 'bf16[2, 2, 24, 8]' 'bf16[2, 2, 24, 8]' ''

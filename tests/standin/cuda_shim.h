@@ -149,6 +149,37 @@ static inline unsigned __ballot_sync(unsigned mask, unsigned vote) {
     shim_value;                                                                                    \
   })
 
+/* ---- matrices of a warp ---- */
+static const void *shim_rows[SHIM_THREADS];
+static unsigned shim_words[SHIM_THREADS][6];
+
+/* Four of 8 x 8: lane 4 g + t takes of each the elements at row g, columns 2 t and 2 t + 1; turned: of the
+ * transposed one. */
+static inline void shim_matrices(unsigned *r, const void *row, int turned) {
+  shim_barrier *b = &shim_warp_barrier[threadIdx.x / 32];
+  unsigned first = threadIdx.x / 32 * 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4 * 2;
+  shim_rows[threadIdx.x] = row;
+  shim_wait(b);
+  for (unsigned i = 0; i < 4; i++) {
+    r[i] = 0;
+    for (unsigned h = 0; h < 2; h++) {
+      const unsigned short *from = shim_rows[first + 8 * i + (turned ? t + h : g)];
+      r[i] |= (unsigned)from[turned ? g : t + h] << 16 * h;
+    }
+  }
+  shim_wait(b);
+}
+
+/* What all lanes have of a product's operands: x[lane] four words of the first, y[lane] two of the second. They
+ * hold until the warp meets again. */
+static inline void shim_fragments(const unsigned mine[6], const unsigned *x[32],
+                                  const unsigned *y[32]) {
+  unsigned first = threadIdx.x / 32 * 32;
+  memcpy(shim_words[threadIdx.x], mine, sizeof shim_words[0]);
+  shim_wait(&shim_warp_barrier[threadIdx.x / 32]);
+  for (unsigned i = 0; i < 32; i++) x[i] = shim_words[first + i], y[i] = shim_words[first + i] + 4;
+}
+
 static void shim_main(void) {
   shim_call(shim_params);
   shim_fibers[threadIdx.x].done = 1;
