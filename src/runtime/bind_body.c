@@ -221,9 +221,9 @@ bool bind_launch(binder *b, ir_instr at, const ir_instr_data *d) {
   b->locals.len = 0;
   arena_reset(&b->work);
   w.steps = ARENA_ARRAY(&b->work, d->body.len, rt_step);
-  if (d->body.len > RT_MAX_STEPS_OF_BODY)
-    return bind_error(b, d, "a kernel has at most %d operations, not %u", RT_MAX_STEPS_OF_BODY,
-                      d->body.len);
+  if (w.op->n_operands > RT_MAX_OPERANDS || ir_op_n_results(w.op) > RT_MAX_RESULTS)
+    return bind_error(b, d, "a kernel has at most %d parameters and %d results, not %u and %u",
+                      RT_MAX_OPERANDS, RT_MAX_RESULTS, w.op->n_operands, ir_op_n_results(w.op));
   if (!bind_operands(b, d, w.op, b->memory, &task)) return false;
   for (uint32_t i = 0; i < d->body.len; i++) {
     if (!bind_step(&w, ir_instr_at(b->h, d->body.data[i]))) return false;

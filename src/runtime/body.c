@@ -113,8 +113,10 @@ static bool is_elementwise(ir_opcode code) {
 }
 
 bool rt_body_in_place(const rt_body *body, uint32_t param) {
+  enum { MOST_STEPS = 1024 };
   const rt_shape *shape = &body->params[param];
-  bool depends[RT_MAX_STEPS_OF_BODY] = {false};
+  bool depends[MOST_STEPS] = {false};
+  if (body->n_steps > MOST_STEPS) return false;
   for (uint32_t i = 0; i < body->n_steps; i++) {
     const rt_step *s = &body->steps[i];
     for (uint32_t k = 0; k < s->n_operands; k++) {

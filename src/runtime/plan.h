@@ -85,7 +85,7 @@ typedef struct rt_operand {
  * the values in `results`, one for each of its result views.
  *
  * The iterations of a loop share one rt_body while their bodies are equal. */
-enum { RT_MAX_STEPS_OF_BODY = 256, RT_MAX_RESULTS = 16 };
+enum { RT_MAX_RESULTS = 16 };
 
 typedef enum rt_value_kind {
   RT_VALUE_NONE,  /* an operand that was left out */
@@ -134,7 +134,7 @@ uint64_t rt_body_hash(const rt_body *body);
 /* A copy in `memory`; attributes, numbers and lists of extents stay where they are. */
 const rt_body *rt_body_copy(const rt_body *body, arena *memory);
 /* May a result be written where the parameter is read, element by element? Every step that depends on it
- * computes each element from those at the same place. */
+ * computes each element from those at the same place. Of very long bodies nobody asks: no. */
 bool rt_body_in_place(const rt_body *body, uint32_t param);
 
 /* The dtype and extents of a value that is a parameter or a result of a step. */
