@@ -30,7 +30,7 @@ trap 'rm -f "$file"' EXIT
 for line in race:weir_run race:rt_run race:cpu_kernel_run race:host_lower race:ir_array_copy \
   race:ref_eval race:src/device/cpu/device.c 'race:*' race:libweir 'race:^main$' \
   called_from_lib:libweir_core; do
-  printf '# a comment\nrace:libopenblas\n%s\n' "$line" >"$file"
+  printf '# a comment\nrace:libgomp\n%s\n' "$line" >"$file"
   [ -n "$(names_own_code "$file")" ] && ok=0 || ok=1
   count $ok "'$line' is not noticed"
 done

@@ -9,9 +9,8 @@
 #include <stdlib.h>
 
 #include "conform/kernel_cases.h"
-#include "device/cpu/blas.h"
-#include "device/cpu/dnnl.h"
 #include "device/cpu/kernels.h"
+#include "device/cpu/loops/loops.h"
 
 enum { WINDOWS = 4 };
 
@@ -34,6 +33,12 @@ static status run_task(const rt_plan *plan, const rt_task *task, char *const *ba
   return st;
 }
 
+/* Any level that the processor has. */
+static void choose_level(void) {
+  static const char *const levels[] = {"baseline", "avx2", "avx512"};
+  if (!cpu_vectors_choose(levels[below(3)])) check(cpu_vectors_choose("baseline"));
+}
+
 static void run_case(testcase *t, ir_opcode code) {
   ir_dtype dtype = t->p.dtype;
   if (!build(t, code)) {
@@ -44,10 +49,8 @@ static void run_case(testcase *t, ir_opcode code) {
   met[code][dtype] = true;
   for (int i = 0; i < WINDOWS; i++, n_windows++) {
     window w = random_window(&t->expected, i == 0);
-    cpu_blas_allow(chance(70));
-    cpu_dnnl_allow(chance(70));
-    if (!EXPECT(run_window(t, &w)))
-      fprintf(stderr, "blas %s, dnnl %d\n", cpu_blas_name(), cpu_dnnl_available());
+    choose_level();
+    if (!EXPECT(run_window(t, &w))) fprintf(stderr, "level: %s\n", cpu_vectors()->name);
   }
 }
 

@@ -1,23 +1,25 @@
-/* Products of matrices of native elements (f32, f64, i32, i64), any strides: a BLAS where it takes
- * them, else the own kernel. */
+/* Products of matrices of native elements (f32, f64, i32, i64) with any strides, on one thread. */
 #ifndef WEIR_DEVICE_CPU_KERNEL_GEMM_H
 #define WEIR_DEVICE_CPU_KERNEL_GEMM_H
 
-#include "device/cpu/blas.h"
+#include "device/cpu/gemm/unit.h"
 #include "device/cpu/kernel_internal.h"
 
 /* What matrices of `t` are multiplied in: f32, f64, i32 or i64. */
 ir_dtype cpu_gemm_native(ir_dtype t);
 
-/* Would a BLAS multiply this dtype? Asked while preparing; the answer goes to cpu_gemm_run. */
-bool cpu_gemm_uses_blas(ir_dtype native);
+/* Scratch of cpu_gemm_block(). */
+static inline size_t cpu_gemm_scratch_bytes(void) { return CPU_GEMM_PANEL_BYTES; }
 
-/* Scratch of one product. */
-size_t cpu_gemm_scratch_bytes(void);
+/* c = a * b, or c += a * b, of at most CPU_GEMM_DEPTH products per sum. c has unit strides along its
+ * rows. */
+void cpu_gemm_block(const cpu_gemm_unit *unit, const cpu_matrix *sa, const void *a,
+                    const cpu_matrix *sb, const void *b, const cpu_matrix *sc, void *c,
+                    ir_dtype native, bool accumulate, char *scratch);
 
-/* c = a * b, or c += a * b. Without elements to sum, c becomes 0 or stays. */
-void cpu_gemm_run(ir_dtype native, bool blas, const cpu_matrix *sa, const void *a,
+/* The same of any depth. */
+void cpu_gemm_run(const cpu_gemm_unit *unit, const cpu_matrix *sa, const void *a,
                   const cpu_matrix *sb, const void *b, const cpu_matrix *sc, void *c,
-                  bool accumulate, char *scratch);
+                  ir_dtype native, bool accumulate, char *scratch);
 
 #endif

@@ -5,14 +5,20 @@
  * becomes m and the others are walked: so rows of several dimensions are one product where their
  * strides allow, and a batch along which an operand repeats needs no copy of it.
  *
- * Operands of another dtype, or laid out as no BLAS takes them, are staged block by block into scratch
- * in native elements; a result of another dtype, or strided both ways, likewise on its way out. The
- * bias is copied to the result first, and the product added to it. */
-#include "device/cpu/dnnl.h"
+ * A product is cut into blocks of rows and columns; each block sums up all of k, CPU_GEMM_DEPTH at a time.
+ * Operands of another dtype are staged into scratch in native elements, rows of `a` for the whole block,
+ * columns of `b` for one panel. A result of another dtype, or without unit strides, is computed in scratch
+ * and stored at the end. A bias is there before the first product is added.
+ *
+ * Blocks are the parts of a launch: some of one product, or several products of a batch. */
+#include <string.h>
+
 #include "device/cpu/kernel_gemm.h"
 
-enum { BLOCK_M = 256, BLOCK_N = 512, BLOCK_K = 512 };
-enum { C, A, B, N_SIDES };
+enum { C, A, B, BIAS, N_SIDES };
+
+/* Less than that, 0.1 to 0.2 ms, is one part. */
+static const double small_flops = 2e7;
 
 /* A matrix that is multiplied as it lies in memory, or staged. */
 typedef struct side {
@@ -25,17 +31,25 @@ typedef struct side {
 
 typedef struct matmul_kernel {
   cpu_kernel head;
-  cpu_loops batch; /* views: c, a, b; the run is a dimension like the others */
+  const cpu_gemm_unit *unit;
+  cpu_loops batch; /* views: c, a, b, bias; the run is a dimension like the others */
   cpu_view views[N_SIDES];
+  uint32_t n_views; /* with the bias, or without */
   side sides[N_SIDES];
   int64_t m, n, k;
-  int64_t block_m, block_n, block_k;
+  int64_t block_m, block_n;     /* of a block */
+  int64_t blocks_m, blocks_n;   /* of one product */
+  int64_t items, items_at_once; /* of the batch; a part has so many of them */
   ir_dtype native;
-  bool blas, bf16; /* bf16: multiplied as such by oneDNN */
-  bool has_bias;
-  cpu_copy bias;
-  size_t offsets[N_SIDES], transfer_offset, gemm_offset; /* of scratch */
+  size_t offsets[N_SIDES], transfer_offset, panel_offset; /* of scratch */
 } matmul_kernel;
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t pieces(int64_t n, int64_t size) {
+  check(size > 0);
+  return (n + size - 1) / size;
+}
 
 /* ---- staging ---- */
 static cpu_matrix block_shape(const side *s, int64_t rows, int64_t columns) {
@@ -64,12 +78,14 @@ static lines lines_of(const side *s, const cpu_matrix *block) {
   return (lines){block->rows, block->columns, s->shape.row_stride * s->size_bytes};
 }
 
+/* Lines that repeat are loaded once. */
 static char *stage_in(const side *s, const cpu_matrix *block, char *from, char *to, char *spare) {
   lines l = lines_of(s, block);
   int64_t bytes = l.length * (int64_t)s->load.native_bytes;
   if (!s->staged) return from;
   for (int64_t i = 0; i < l.count; i++)
-    cpu_load_to(&s->load, l.length, from + i * l.step, to + i * bytes, spare);
+    if (l.step == 0 && i > 0) memcpy(to + i * bytes, to, (size_t)bytes);
+    else cpu_load_to(&s->load, l.length, from + i * l.step, to + i * bytes, spare);
   return to;
 }
 
@@ -82,54 +98,83 @@ static void stage_out(const side *s, const cpu_matrix *block, char *to, const ch
 }
 
 /* ---- running ---- */
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
-static void multiply(const matmul_kernel *g, const cpu_matrix shapes[N_SIDES],
-                     char *const at[N_SIDES], bool accumulate, char *scratch) {
-  if (g->bf16)
-    cpu_dnnl_bgemm(&shapes[A], (const uint16_t *)(void *)at[A], &shapes[B],
-                   (const uint16_t *)(void *)at[B], &shapes[C], (float *)(void *)at[C], accumulate);
-  else
-    cpu_gemm_run(g->native, g->blas, &shapes[A], at[A], &shapes[B], at[B], &shapes[C], at[C],
-                 accumulate, scratch + g->gemm_offset);
+/* The bias of a block, as the result begins. */
+static void begin_with_bias(const matmul_kernel *g, char *bias, const cpu_matrix *block, char *to,
+                            char *spare) {
+  const side *s = &g->sides[BIAS];
+  int64_t size = (int64_t)s->load.native_bytes, bytes = block->columns * size;
+  for (int64_t i = 0; i < block->rows; i++) {
+    char *row = to + i * block->row_stride * size;
+    if (i > 0 && s->shape.row_stride == 0) memcpy(row, to, (size_t)bytes);
+    else
+      cpu_load_to(&s->load, block->columns, bias + i * s->shape.row_stride * s->size_bytes, row,
+                  spare);
+  }
 }
 
-/* One block of c: all of k, in steps. */
+static void begin_with_zeros(const matmul_kernel *g, const cpu_matrix *block, char *to) {
+  int64_t size = (int64_t)ir_dtype_size_bytes(g->native);
+  for (int64_t i = 0; i < block->rows; i++)
+    memset(to + i * block->row_stride * size, 0, (size_t)(block->columns * size));
+}
+
+/* Columns of c from `shapes`, panel by panel; `at`: where the operands begin at this depth. */
+static void run_panels(const matmul_kernel *g, const cpu_matrix *a, const char *a_at, char *b_at,
+                       int64_t depth, const cpu_matrix *c, char *c_at, bool accumulate,
+                       char *scratch) {
+  const side *b = &g->sides[B];
+  int64_t size = (int64_t)ir_dtype_size_bytes(g->native);
+  int64_t step = b->staged ? g->unit->columns : c->columns;
+  for (int64_t j = 0; j < c->columns; j += step) {
+    cpu_matrix to = {c->rows, smaller(step, c->columns - j), c->row_stride, 1};
+    cpu_matrix block = block_shape(b, depth, to.columns);
+    char *from = stage_in(b, &block, block_start(b, b_at, 0, j), scratch + g->offsets[B],
+                          scratch + g->transfer_offset);
+    cpu_gemm_block(g->unit, a, a_at, &block, from, &to, c_at + j * size, g->native, accumulate,
+                   scratch + g->panel_offset);
+  }
+}
+
+/* Block (i, j) of c: all of k, in steps. */
 static void run_block(const matmul_kernel *g, char *const at[N_SIDES], int64_t i, int64_t j,
                       char *scratch) {
   const side *s = g->sides;
-  char *spare = scratch + g->transfer_offset, *from[N_SIDES];
-  int64_t m = smaller(g->block_m, g->m - i), n = smaller(g->block_n, g->n - j);
-  cpu_matrix shapes[N_SIDES] = {[C] = block_shape(&s[C], m, n)};
-  char *c = block_start(&s[C], at[C], i, j);
-  from[C] = s[C].staged ? scratch + g->offsets[C] : c;
-  if (g->has_bias) (void)stage_in(&s[C], &shapes[C], c, from[C], spare);
-  int64_t d = 0;
-  do {
-    int64_t k = smaller(g->block_k, g->k - d);
-    shapes[A] = block_shape(&s[A], m, k);
-    shapes[B] = block_shape(&s[B], k, n);
-    from[A] = stage_in(&s[A], &shapes[A], block_start(&s[A], at[A], i, d), scratch + g->offsets[A],
-                       spare);
-    from[B] = stage_in(&s[B], &shapes[B], block_start(&s[B], at[B], d, j), scratch + g->offsets[B],
-                       spare);
-    multiply(g, shapes, from, g->has_bias || d > 0, scratch);
-    d += k;
-  } while (d < g->k);
-  stage_out(&s[C], &shapes[C], c, from[C], spare);
+  bool has_bias = g->n_views > BIAS;
+  char *spare = scratch + g->transfer_offset, *c = block_start(&s[C], at[C], i, j);
+  char *to = s[C].staged ? scratch + g->offsets[C] : c;
+  cpu_matrix sc = block_shape(&s[C], smaller(g->block_m, g->m - i), smaller(g->block_n, g->n - j));
+  if (has_bias) begin_with_bias(g, block_start(&s[BIAS], at[BIAS], i, j), &sc, to, spare);
+  else if (g->k == 0) begin_with_zeros(g, &sc, to);
+  for (int64_t d = 0; d < g->k; d += CPU_GEMM_DEPTH) {
+    int64_t depth = smaller(CPU_GEMM_DEPTH, g->k - d);
+    cpu_matrix sa = block_shape(&s[A], sc.rows, depth);
+    char *a = stage_in(&s[A], &sa, block_start(&s[A], at[A], i, d), scratch + g->offsets[A], spare);
+    run_panels(g, &sa, a, block_start(&s[B], at[B], d, j), depth, &sc, to, has_bias || d > 0,
+               scratch);
+  }
+  stage_out(&s[C], &sc, c, to, spare);
 }
 
-static status run_matmul(const cpu_kernel *k, char *const *starts, char *scratch) {
+/* Where the matrices of an item of the batch begin. */
+static void find_item(const matmul_kernel *g, int64_t item, char *const *starts, char **at) {
+  for (uint32_t v = 0; v < g->n_views; v++) at[v] = cpu_view_start(&g->views[v], starts);
+  for (uint32_t d = g->batch.rank; d-- > 0; item /= g->batch.extents[d])
+    for (uint32_t v = 0; v < g->n_views; v++)
+      at[v] += item % g->batch.extents[d] * g->batch.steps[v][d];
+}
+
+/* Blocks are counted by item, then by rows, then by columns. */
+static status run_part(const cpu_kernel *k, uint32_t part, char *const *starts, char *scratch,
+                       char *shared) {
   const matmul_kernel *g = (const matmul_kernel *)k;
-  cpu_walk w = cpu_walk_start(&g->batch, g->views, starts);
-  const cpu_view *bias = g->bias.views;
-  if (g->has_bias)
-    cpu_copy_run(&g->bias, cpu_view_start(&bias[0], starts), cpu_view_start(&bias[1], starts),
-                 scratch);
-  do
-    for (int64_t i = 0; i < g->m; i += g->block_m)
-      for (int64_t j = 0; j < g->n; j += g->block_n) run_block(g, w.at, i, j, scratch);
-  while (cpu_walk_next(&g->batch, &w, 0));
+  int64_t blocks = g->blocks_m * g->blocks_n, first = part / blocks * g->items_at_once;
+  int64_t block = part % blocks, end = smaller(g->items, first + g->items_at_once);
+  (void)shared;
+  for (int64_t item = first; item < end; item++) {
+    char *at[N_SIDES] = {NULL};
+    find_item(g, item, starts, at);
+    run_block(g, at, block / g->blocks_n * g->block_m, block % g->blocks_n * g->block_n, scratch);
+  }
   return STATUS_OK;
 }
 
@@ -147,29 +192,65 @@ static void take_m(matmul_kernel *g) {
   g->m = l->extents[best];
   g->sides[C].shape.row_stride = l->steps[C][best] / g->sides[C].size_bytes;
   g->sides[A].shape.row_stride = l->steps[A][best] / g->sides[A].size_bytes;
+  if (g->n_views > BIAS)
+    g->sides[BIAS].shape.row_stride = l->steps[BIAS][best] / g->sides[BIAS].size_bytes;
   l->extents[best] = 1;
 }
 
 static void set_shapes(matmul_kernel *g) {
   cpu_matrix *c = &g->sides[C].shape, *a = &g->sides[A].shape, *b = &g->sides[B].shape;
-  c->rows = a->rows = g->m;
-  c->columns = b->columns = g->n;
+  cpu_matrix *bias = &g->sides[BIAS].shape;
+  c->rows = a->rows = bias->rows = g->m;
+  c->columns = b->columns = bias->columns = g->n;
   a->columns = b->rows = g->k;
 }
 
 static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
 
-/* Lines lie along the dimension with the smaller stride, unless that repeats. */
-static void plan_side(matmul_kernel *g, uint32_t i, bool store) {
+static void swap_strides(cpu_matrix *m) {
+  int64_t row = m->row_stride;
+  m->row_stride = m->column_stride;
+  m->column_stride = row;
+}
+
+/* Elements that are computed for m rows of n columns, which come by the panel. */
+static double padded(const matmul_kernel *g, int64_t m, int64_t n) {
+  return (double)m * (double)(pieces(n, g->unit->columns) * g->unit->columns);
+}
+
+/* c' = b' a' where the columns of c are contiguous and its rows are not, or where panels would be mostly
+ * empty. */
+static void transpose_if_better(matmul_kernel *g) {
+  side *s = g->sides;
+  bool lies_so = s[C].shape.column_stride != 1 && s[C].shape.row_stride == 1 && g->m > 1;
+  double as_is = padded(g, g->m, g->n), other_way = padded(g, g->n, g->m);
+  if (!(lies_so && as_is * 2 > other_way) && !(other_way * 2 < as_is)) return;
+  for (uint32_t i = 0; i < N_SIDES; i++) swap_strides(&s[i].shape);
+  side a = s[A];
+  s[A] = s[B], s[B] = a;
+  cpu_view view = g->views[A];
+  g->views[A] = g->views[B], g->views[B] = view;
+  int64_t steps[IR_MAX_RANK], m = g->m, bytes = sizeof steps;
+  memcpy(steps, g->batch.steps[A], (size_t)bytes);
+  memcpy(g->batch.steps[A], g->batch.steps[B], (size_t)bytes);
+  memcpy(g->batch.steps[B], steps, (size_t)bytes);
+  g->m = g->n, g->n = m;
+}
+
+/* Lines lie along the dimension with the smaller stride, unless that repeats. Units read rows of a with any
+ * strides and pack b, so only other dtypes are staged; c must have dense rows. */
+static void plan_side(matmul_kernel *g, uint32_t i) {
   side *s = &g->sides[i];
   ir_dtype t = g->views[i].dtype;
   int64_t row = magnitude(s->shape.row_stride), column = magnitude(s->shape.column_stride);
-  s->by_columns = (row != 0 && row < column) || s->shape.columns == 1;
-  s->staged = t != g->native || (g->blas && !cpu_blas_takes(&s->shape));
+  s->by_columns = i != C && i != BIAS && ((row != 0 && row < column) || s->shape.columns == 1);
+  s->staged = t != g->native || (i == C && s->shape.column_stride != 1 && s->shape.columns > 1);
   int64_t step = (s->by_columns ? s->shape.row_stride : s->shape.column_stride) * s->size_bytes;
   s->load = cpu_transfer_load(t, step, g->native);
-  if (store) s->store = cpu_transfer_store(t, step, g->native);
+  if (i != C) return;
+  s->store = cpu_transfer_store(t, step, g->native);
   s->store.direct = false;
+  if (!s->staged) s->shape.column_stride = 1;
 }
 
 static size_t reserve(matmul_kernel *g, size_t bytes) {
@@ -182,61 +263,89 @@ static size_t native_bytes(const matmul_kernel *g, int64_t rows, int64_t columns
   return (size_t)rows * (size_t)columns * ir_dtype_size_bytes(g->native);
 }
 
-/* A dimension is cut into blocks only where something staged has it. */
-static void plan_blocks(matmul_kernel *g) {
-  const side *s = g->sides;
-  g->block_m = s[A].staged || s[C].staged ? smaller(g->m, BLOCK_M) : g->m;
-  g->block_n = s[B].staged || s[C].staged ? smaller(g->n, BLOCK_N) : g->n;
-  g->block_k = s[A].staged || s[B].staged ? smaller(g->k, BLOCK_K) : g->k;
-  if (s[A].staged) g->offsets[A] = reserve(g, native_bytes(g, g->block_m, g->block_k));
-  if (s[B].staged) g->offsets[B] = reserve(g, native_bytes(g, g->block_k, g->block_n));
-  if (s[C].staged) g->offsets[C] = reserve(g, native_bytes(g, g->block_m, g->block_n));
-  int64_t longest = s[A].staged || s[B].staged || s[C].staged ? BLOCK_K : 0;
-  g->transfer_offset = reserve(g, cpu_transfer_bytes(longest));
-  g->gemm_offset = reserve(g, cpu_gemm_scratch_bytes());
+/* n cut evenly into pieces of at least `least`, which are multiples of `unit`. */
+static int64_t even_piece(int64_t n, double least, int64_t unit) {
+  int64_t count = least < (double)n ? (int64_t)((double)n / least) : 1;
+  return smaller(larger(n, 1), pieces(pieces(n, count), unit) * unit);
 }
 
-/* oneDNN multiplies bf16 as it is, into f32. */
-static void plan_bf16(matmul_kernel *g) {
-  side *a = &g->sides[A], *b = &g->sides[B], *c = &g->sides[C];
-  g->bf16 = g->native == IR_F32 && g->views[A].dtype == IR_BF16 && g->views[B].dtype == IR_BF16 &&
-            g->k > 0 && cpu_blas_takes(&a->shape) && cpu_blas_takes(&b->shape) &&
-            cpu_dnnl_available();
-  if (!g->bf16) return;
-  a->staged = b->staged = false;
-  c->staged = true;
-  c->by_columns = false;
-  int64_t step = c->shape.column_stride * c->size_bytes;
-  c->load = cpu_transfer_load(g->views[C].dtype, step, g->native);
-  c->store = cpu_transfer_store(g->views[C].dtype, step, g->native);
-  c->store.direct = false;
+static double bounded(double x, double least, double most) {
+  return x < least ? least : x > most ? most : x;
+}
+
+/* Every block packs the columns of b that it needs, and stages the rows of a: rows are cut as little as
+ * the second cache allows, columns then as the part's size says; a staged `a` is worth more columns, and
+ * where one panel is too much, rows are cut again. */
+static void plan_blocks(matmul_kernel *g) {
+  enum { STAGED_COLUMNS = 512, STAGED_ROWS = 256, LEAST_ROWS = 504, ROWS_UNIT = 12 };
+  bool staged = g->sides[A].staged;
+  double depth_flops = 2.0 * (double)larger(1, g->k);
+  double all_flops = depth_flops * (double)g->m * (double)g->n;
+  double flops = all_flops < small_flops ? all_flops : bounded(all_flops / 64, 1e7, 1.5e8);
+  int64_t rows = staged ? STAGED_ROWS : g->unit->rows, columns = g->unit->columns;
+  g->block_m = even_piece(g->m, (double)g->m / (double)pieces(g->m, rows), ROWS_UNIT);
+  double least = flops / (depth_flops * (double)g->block_m);
+  if (staged && least < STAGED_COLUMNS) least = STAGED_COLUMNS;
+  g->block_n = even_piece(g->n, least < (double)columns ? (double)columns : least, columns);
+  least = flops / (depth_flops * (double)g->block_n);
+  if (!staged && least < (double)g->block_m)
+    g->block_m = even_piece(g->m, least < LEAST_ROWS ? LEAST_ROWS : least, ROWS_UNIT);
+  g->blocks_m = pieces(g->m, g->block_m);
+  g->blocks_n = pieces(g->n, g->block_n);
+}
+
+/* Parts follow from shapes alone. */
+static void plan_parts(matmul_kernel *g) {
+  double item_flops = 2.0 * (double)g->m * (double)g->n * (double)larger(1, g->k);
+  int64_t blocks = g->blocks_m * g->blocks_n, at_once = 1;
+  g->items = 1;
+  for (uint32_t d = 0; d < g->batch.rank; d++) g->items *= g->batch.extents[d];
+  if (blocks == 1) at_once = smaller(g->items, 1 + (int64_t)(small_flops / 2 / item_flops));
+  while (pieces(g->items, at_once) * blocks > INT32_MAX) at_once *= 2;
+  g->items_at_once = at_once;
+  g->head.n_parts = (uint32_t)(pieces(g->items, at_once) * blocks);
+  g->head.run_part = run_part;
+}
+
+static void plan_scratch(matmul_kernel *g) {
+  const side *s = g->sides;
+  if (s[A].staged) g->offsets[A] = reserve(g, native_bytes(g, g->block_m, CPU_GEMM_DEPTH));
+  if (s[B].staged) g->offsets[B] = reserve(g, native_bytes(g, CPU_GEMM_DEPTH, g->unit->columns));
+  if (s[C].staged) g->offsets[C] = reserve(g, native_bytes(g, g->block_m, g->block_n));
+  int64_t longest = larger(CPU_GEMM_DEPTH, larger(g->block_n, g->block_m));
+  g->transfer_offset = reserve(g, cpu_transfer_bytes(longest));
+  g->panel_offset = reserve(g, cpu_gemm_scratch_bytes());
 }
 
 /* n_last: does the result's last dimension belong to b alone? Else n is 1. */
 static void plan(const cpu_call *c, matmul_kernel *g, bool n_last) {
   uint32_t rank = c->result->rank, outer = n_last ? rank - 1 : rank;
-  for (uint32_t i = 0; i < N_SIDES; i++)
+  for (uint32_t i = 0; i < g->n_views; i++)
     g->sides[i].size_bytes = (int64_t)ir_dtype_size_bytes(g->views[i].dtype);
   g->n = n_last ? c->result->extents[rank - 1] : 1;
   g->sides[C].shape.column_stride = n_last ? g->views[C].strides[rank - 1] : 0;
   g->sides[B].shape.column_stride = n_last ? g->views[B].strides[rank - 1] : 0;
-  cpu_loops_make(&g->batch, CPU_IN_ORDER, outer, c->result->extents, g->views, N_SIDES);
-  take_m(g);
-  set_shapes(g);
+  g->sides[BIAS].shape.column_stride = n_last ? g->views[BIAS].strides[rank - 1] : 0;
+  cpu_loops_make(&g->batch, CPU_IN_ORDER, outer, c->result->extents, g->views, g->n_views);
   g->native = cpu_gemm_native(c->result->dtype);
-  g->blas = cpu_gemm_uses_blas(g->native);
-  for (uint32_t i = 0; i < N_SIDES; i++) plan_side(g, i, i == C);
-  plan_bf16(g);
+  g->unit = cpu_gemm_unit_of(g->native);
+  take_m(g);
+  transpose_if_better(g);
+  set_shapes(g);
+  for (uint32_t i = 0; i < g->n_views; i++) plan_side(g, i);
   plan_blocks(g);
+  plan_parts(g);
+  plan_scratch(g);
 }
 
 /* a[*, m, k] and b[*, k, n]; a vector has no m, or no n. */
 status cpu_prepare_matmul(const cpu_call *c, cpu_kernel **result) {
-  matmul_kernel *g = CPU_KERNEL_NEW(c, matmul_kernel, run_matmul);
+  matmul_kernel *g = CPU_KERNEL_NEW(c, matmul_kernel, NULL);
   rt_view a = cpu_operand(c, 0), b = cpu_operand(c, 1);
   uint32_t rank = c->result->rank, has_m = a.rank > 1, has_n = b.rank > 1;
   uint32_t n_batch = rank - has_m - has_n;
   int from[IR_MAX_RANK];
+  g->n_views = BIAS;
   g->views[C] = cpu_place_result(c);
   cpu_align(c, a.rank - 1 - has_m, n_batch, from);
   if (has_m) from[n_batch] = (int)a.rank - 2;
@@ -252,24 +361,22 @@ status cpu_prepare_matmul(const cpu_call *c, cpu_kernel **result) {
   return STATUS_OK;
 }
 
-static void add_bias(const cpu_call *c, matmul_kernel *g) {
+static void place_bias(const cpu_call *c, matmul_kernel *g) {
   uint32_t rank = c->result->rank, lead = cpu_operand(c, 2).rank - 1;
   int from[IR_MAX_RANK];
   for (uint32_t d = 0; d < rank; d++) from[d] = d < lead ? (int)d : RT_NO_DIM;
   from[rank - 1] = (int)lead;
-  cpu_view bias = cpu_place(c, 2, from);
-  g->has_bias = true;
-  cpu_copy_make(&g->bias, rank, c->result->extents, &g->views[C], &bias);
-  size_t bytes = cpu_copy_scratch_bytes(&g->bias);
-  if (bytes > g->head.scratch_bytes) g->head.scratch_bytes = bytes;
+  g->views[BIAS] = cpu_place(c, 2, from);
+  g->n_views = N_SIDES;
 }
 
 /* x[*, k], weight[*w, n, k], bias[*w, n] in the result [*w, *, n]. */
 status cpu_prepare_linear(const cpu_call *c, cpu_kernel **result) {
-  matmul_kernel *g = CPU_KERNEL_NEW(c, matmul_kernel, run_matmul);
+  matmul_kernel *g = CPU_KERNEL_NEW(c, matmul_kernel, NULL);
   rt_view x = cpu_operand(c, 0), w = cpu_operand(c, 1);
   uint32_t rank = c->result->rank, lead = w.rank - 2;
   int from[IR_MAX_RANK];
+  g->n_views = BIAS;
   g->views[C] = cpu_place_result(c);
   for (uint32_t d = 0; d < rank; d++)
     from[d] = d >= lead && d + 1 < rank ? (int)(d - lead) : RT_NO_DIM;
@@ -280,8 +387,8 @@ status cpu_prepare_linear(const cpu_call *c, cpu_kernel **result) {
   g->k = x.extents[x.rank - 1];
   g->sides[A].shape.column_stride = x.strides[x.rank - 1];
   g->sides[B].shape.row_stride = w.strides[w.rank - 1];
+  if (rt_task_has_operand(c->task, 2)) place_bias(c, g);
   plan(c, g, true);
-  if (rt_task_has_operand(c->task, 2)) add_bias(c, g);
   *result = &g->head;
   return STATUS_OK;
 }

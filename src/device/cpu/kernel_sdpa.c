@@ -28,7 +28,8 @@ typedef struct sdpa_kernel {
   cpu_view views[N_SIDES];
   side sides[N_SIDES];
   int64_t first; /* position of the first query in the whole */
-  bool causal, blas;
+  bool causal;
+  const cpu_gemm_unit *unit;
   double scale;
   ir_dtype native;
   cpu_transfer store;
@@ -91,7 +92,7 @@ static void weigh(const sdpa_kernel *m, const placed *q, const placed *k, int64_
   int64_t size = (int64_t)ir_dtype_size_bytes(m->native);
   cpu_matrix keys = transposed(k->shape), out = {rows, n, stride, 1};
   keys.columns = n;
-  cpu_gemm_run(m->native, m->blas, &q->shape, q->at, &keys, k->at, &out, scores, false,
+  cpu_gemm_run(m->unit, &q->shape, q->at, &keys, k->at, &out, scores, m->native, false,
                scratch + m->gemm_offset);
   for (int64_t i = 0; i < rows; i++) {
     char *row = scores + i * stride * size;
@@ -107,7 +108,7 @@ static void mix(const sdpa_kernel *m, const placed *v, int64_t i0, int64_t rows,
   int64_t common = seen(m, i0);
   cpu_matrix weights = {rows, common, stride, 1}, values = v->shape, to = {rows, width, width, 1};
   values.rows = common;
-  cpu_gemm_run(m->native, m->blas, &weights, scores, &values, v->at, &to, out, false,
+  cpu_gemm_run(m->unit, &weights, scores, &values, v->at, &to, out, m->native, false,
                scratch + m->gemm_offset);
   for (int64_t i = 0; i < rows; i++)
     for (int64_t j = common; j < seen(m, i0 + i); j++)
@@ -170,7 +171,7 @@ static void plan_side(sdpa_kernel *m, uint32_t i) {
   side *s = &m->sides[i];
   ir_dtype t = m->views[i].dtype;
   s->size_bytes = (int64_t)ir_dtype_size_bytes(t);
-  s->staged = i != OUT && (t != m->native || !cpu_blas_takes(&s->shape));
+  s->staged = i != OUT && t != m->native;
   s->load = cpu_transfer_load(t, s->shape.column_stride * s->size_bytes, m->native);
   if (s->staged || i == OUT)
     s->offset = reserve(m, i == Q || i == OUT ? QUERIES : s->shape.rows, s->shape.columns);
@@ -185,7 +186,7 @@ static void plan(const cpu_call *c, sdpa_kernel *m) {
   m->sides[OUT].shape = (cpu_matrix){c->result->extents[rank - 2], c->result->extents[rank - 1],
                                      c->result->strides[rank - 2], c->result->strides[rank - 1]};
   m->native = cpu_native(c->result->dtype);
-  m->blas = cpu_gemm_uses_blas(m->native);
+  m->unit = cpu_gemm_unit_of(m->native);
   for (uint32_t i = 0; i < N_SIDES; i++) plan_side(m, i);
   m->store = cpu_transfer_store(c->result->dtype, s[OUT].shape.column_stride * s[OUT].size_bytes,
                                 m->native);

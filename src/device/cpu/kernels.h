@@ -63,7 +63,4 @@ NODISCARD status cpu_kernel_run_part(const cpu_kernel *k, uint32_t part, char *c
 NODISCARD status cpu_kernel_finish(const cpu_kernel *k, char *const *starts, void *scratch,
                                    void *shared);
 
-/* Which library multiplies matrices: "openblas (pthread)", "openblas (serial, locked)", "none". */
-const char *cpu_blas_name(void);
-
 #endif

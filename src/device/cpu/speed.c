@@ -7,7 +7,7 @@
 #include "device/cpu/kernel_gemm.h"
 #include "runtime/device.h"
 
-enum { SIDE = 256, COPY_BYTES = 4 << 20, TRIES = 3 };
+enum { SIDE = CPU_GEMM_DEPTH, COPY_BYTES = 4 << 20, TRIES = 3 };
 
 /* Where nothing can be measured. */
 static cpu_speed machine = {.flops_per_ns = 50, .bytes_per_ns = 10};
@@ -16,7 +16,7 @@ static pthread_once_t measured = PTHREAD_ONCE_INIT;
 static int64_t time_product(float *a, float *b, float *c, char *scratch) {
   cpu_matrix m = {SIDE, SIDE, SIDE, 1};
   int64_t start_ns = rt_clock_ns();
-  cpu_gemm_run(IR_F32, cpu_gemm_uses_blas(IR_F32), &m, a, &m, b, &m, c, false, scratch);
+  cpu_gemm_block(cpu_gemm_unit_of(IR_F32), &m, a, &m, b, &m, c, IR_F32, false, scratch);
   return rt_clock_ns() - start_ns;
 }
 

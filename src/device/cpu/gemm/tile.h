@@ -1,0 +1,164 @@
+/* The functions of one unit; included once per element type and set of instructions, by files that define
+ *
+ *   TARGET         the function attribute for the instructions
+ *   LANES_BYTES    of a vector
+ *   TILE_ROWS      of a tile, at most 8
+ *   TILE_VECTORS   per row of a tile, at most 4
+ *   A_ROWS         see cpu_gemm_unit.rows
+ * and for each unit
+ *   T, NAME        the element type, and what the names end with
+ *   ZIP            LANES_BYTES / sizeof(T): picks the masks below
+ *   MADD(x, y, s)  x * y + s of vectors
+ *
+ * A tile of 6 rows of 4 vectors takes 24 of AVX-512's 32 registers for sums, 4 for a row of the panel and 1
+ * for an element of a. */
+#define FN(name) JOIN(name, NAME)
+#define LANES ((int64_t)(LANES_BYTES / sizeof(T)))
+#define COLUMNS (TILE_VECTORS * LANES)
+
+/* Loaded from and stored to any address. */
+typedef T FN(vector) __attribute__((vector_size(LANES_BYTES), aligned(sizeof(T)), may_alias));
+
+/* c[rows x COLUMNS] = or += a[rows x depth] * b[depth x COLUMNS]; `rows` is a constant. */
+TARGET static inline __attribute__((always_inline)) void
+FN(tile)(int rows, int64_t depth, const T *restrict a, int64_t a_row, int64_t a_step,
+         const T *restrict b, int64_t b_row, T *restrict c, int64_t c_row, bool accumulate) {
+  FN(vector) s[TILE_ROWS][TILE_VECTORS];
+  UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < TILE_VECTORS; j++) s[i][j] =
+      (FN(vector)){0};
+  for (int64_t k = 0; k < depth; k++, a += a_step, b += b_row) {
+    FN(vector) y[TILE_VECTORS];
+    UNROLL for (int j = 0; j < TILE_VECTORS; j++) y[j] =
+        *(const FN(vector) *)(const void *)(b + j * LANES);
+    UNROLL for (int i = 0; i < rows; i++) {
+      FN(vector) x = EACH(a[i * a_row]);
+      UNROLL for (int j = 0; j < TILE_VECTORS; j++) s[i][j] = MADD(x, y[j], s[i][j]);
+    }
+  }
+  UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < TILE_VECTORS; j++) {
+    FN(vector) *to = (FN(vector) *)(void *)(c + i * c_row + j * LANES);
+    if (accumulate) *to += s[i][j];
+    else *to = s[i][j];
+  }
+}
+
+#define TILE_OF(n)                                                                                 \
+  case n: FN(tile)(n, depth, a, a_row, a_step, b, b_row, c, c_row, accumulate); break;
+
+TARGET static __attribute__((noinline)) void FN(tile_of)(int64_t rows, int64_t depth, const T *a,
+                                                         int64_t a_row, int64_t a_step, const T *b,
+                                                         int64_t b_row, T *c, int64_t c_row,
+                                                         bool accumulate) {
+  switch (rows) {
+    TILE_OF(1)
+    TILE_OF(2)
+    TILE_OF(3)
+    TILE_OF(4)
+#if TILE_ROWS > 4
+    TILE_OF(5)
+    TILE_OF(6)
+#endif
+  default: impossible("rows of a tile");
+  }
+}
+#undef TILE_OF
+
+/* The last columns, through a whole tile. */
+static void FN(edge)(int64_t rows, int64_t depth, const T *a, int64_t a_row, int64_t a_step,
+                     const T *b, int64_t b_row, int64_t columns, T *c, int64_t c_row,
+                     bool accumulate) {
+  T whole[TILE_ROWS * COLUMNS];
+  FN(tile_of)(rows, depth, a, a_row, a_step, b, b_row, whole, COLUMNS, false);
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < columns; j++) {
+      T *to = &c[i * c_row + j], x = whole[i * COLUMNS + j];
+      *to = accumulate ? *to + x : x;
+    }
+}
+
+static void FN(multiply)(const cpu_matrix *sa, const void *a_, const void *panel, int64_t panel_row,
+                         const cpu_matrix *sc, void *c_, bool accumulate) {
+  const T *a = a_;
+  T *c = c_;
+  for (int64_t i = 0; i < sa->rows; i += TILE_ROWS) {
+    int64_t rows = sa->rows - i < TILE_ROWS ? sa->rows - i : TILE_ROWS;
+    const T *from = a + i * sa->row_stride;
+    T *to = c + i * sc->row_stride;
+    if (sc->columns == COLUMNS) FN(tile_of)
+    (rows, sa->columns, from, sa->row_stride, sa->column_stride, panel, panel_row, to,
+     sc->row_stride, accumulate);
+    else FN(edge)(rows, sa->columns, from, sa->row_stride, sa->column_stride, panel, panel_row,
+                  sc->columns, to, sc->row_stride, accumulate);
+  }
+}
+
+/* ---- packing ---- */
+/* LANES columns of LANES elements, contiguous along k, become LANES rows. Zipping lines i and i + LANES / 2
+ * log2(LANES) times is a transposition. */
+TARGET static inline __attribute__((always_inline)) void
+FN(transpose)(const T *from, int64_t column, T *to, int64_t row) {
+  FN(vector) x[LANES_BYTES / sizeof(T)], z[LANES_BYTES / sizeof(T)];
+  UNROLL for (int i = 0; i < LANES; i++) x[i] =
+      *(const FN(vector) *)(const void *)(from + i * column);
+  UNROLL for (int n = 1; n < LANES; n *= 2) {
+    UNROLL for (int i = 0; i < LANES / 2; i++) {
+      z[2 * i] = __builtin_shufflevector(x[i], x[i + LANES / 2], JOIN(ZIP_LOW_, ZIP));
+      z[2 * i + 1] = __builtin_shufflevector(x[i], x[i + LANES / 2], JOIN(ZIP_HIGH_, ZIP));
+    }
+    UNROLL for (int i = 0; i < LANES; i++) x[i] = z[i];
+  }
+  UNROLL for (int i = 0; i < LANES; i++) * (FN(vector) *)(void *)(to + i * row) = x[i];
+}
+
+/* One by one: rows [k, rows) of columns [first, end). */
+static void FN(pack_rest)(const cpu_matrix *sb, const T *b, T *panel, int64_t k, int64_t first,
+                          int64_t end) {
+  for (; k < sb->rows; k++)
+    for (int64_t j = first; j < end; j++)
+      panel[k * COLUMNS + j] = b[k * sb->row_stride + j * sb->column_stride];
+}
+
+TARGET static void FN(pack_columns)(const cpu_matrix *sb, const T *b, T *panel) {
+  int64_t j = 0;
+  for (; j + LANES <= sb->columns; j += LANES) {
+    int64_t k = 0;
+    for (; k + LANES <= sb->rows; k += LANES) FN(transpose)
+    (b + j * sb->column_stride + k, sb->column_stride, panel + k * COLUMNS + j, COLUMNS);
+    FN(pack_rest)(sb, b, panel, k, j, j + LANES);
+  }
+  FN(pack_rest)(sb, b, panel, 0, j, sb->columns);
+}
+
+TARGET static void FN(pack_rows)(const cpu_matrix *sb, const T *b, T *panel) {
+  for (int64_t k = 0; k < sb->rows; k++) {
+    const FN(vector) *from = (const FN(vector) *)(const void *)(b + k * sb->row_stride);
+    FN(vector) *to = (FN(vector) *)(void *)(panel + k * COLUMNS);
+    UNROLL for (int j = 0; j < TILE_VECTORS; j++) to[j] = from[j];
+  }
+}
+
+static void FN(pack_few)(const cpu_matrix *sb, const T *b, T *panel) {
+  for (int64_t k = 0; k < sb->rows; k++)
+    memcpy(panel + k * COLUMNS, b + k * sb->row_stride, (size_t)sb->columns * sizeof(T));
+}
+
+static void FN(pack)(const cpu_matrix *sb, const void *b, void *panel_) {
+  T *panel = panel_;
+  if (sb->column_stride == 1 && sb->columns == COLUMNS) FN(pack_rows)(sb, b, panel);
+  else if (sb->column_stride == 1) FN(pack_few)(sb, b, panel);
+  else if (sb->row_stride == 1) FN(pack_columns)(sb, b, panel);
+  else FN(pack_rest)(sb, b, panel, 0, 0, sb->columns);
+  for (int64_t k = 0; sb->columns < COLUMNS && k < sb->rows; k++)
+    for (int64_t j = sb->columns; j < COLUMNS; j++) panel[k * COLUMNS + j] = 0;
+}
+
+static const cpu_gemm_unit FN(unit) = {
+    .columns = COLUMNS, .rows = A_ROWS, .multiply = FN(multiply), .pack = FN(pack)};
+
+#undef LANES
+#undef COLUMNS
+#undef FN
+#undef T
+#undef NAME
+#undef ZIP
+#undef MADD

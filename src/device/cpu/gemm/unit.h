@@ -1,0 +1,42 @@
+/* Units: what multiplies small blocks of matrices, one per element type and set of instructions.
+ *
+ * A unit multiplies rows of `a`, as they lie in memory, by a *panel* of `b`: `columns` columns, packed so
+ * that the elements of one row are contiguous. It keeps rows x columns sums in registers, adds up the
+ * products in the order of k, and adds the sum to the result. So an element of a product depends on its row
+ * of a, its column of b and the cuts along k, and not on the other rows and columns that are computed with
+ * it: a window of a product has the same bits as the whole.
+ *
+ * This is the whole of what depends on the processor. docs/kernels.md has figures. */
+#ifndef WEIR_DEVICE_CPU_GEMM_UNIT_H
+#define WEIR_DEVICE_CPU_GEMM_UNIT_H
+
+#include <stdbool.h>
+
+#include "ir/dtype.h"
+
+/* A matrix in memory; strides in elements. */
+typedef struct cpu_matrix {
+  int64_t rows, columns;
+  int64_t row_stride, column_stride;
+} cpu_matrix;
+
+typedef struct cpu_gemm_unit {
+  int64_t columns; /* of a panel */
+  int64_t rows;    /* of `a` to hand over at a time, so that they stay in the second cache */
+  /* c = a * panel, or c += a * panel. `panel_row`: from one row of the panel to the next. c has unit
+   * strides along its rows; of the panel's columns the first c->columns are used. */
+  void (*multiply)(const cpu_matrix *sa, const void *a, const void *panel, int64_t panel_row,
+                   const cpu_matrix *sc, void *c, bool accumulate);
+  /* Packs b, of at most `columns` columns; the others become 0. */
+  void (*pack)(const cpu_matrix *sb, const void *b, void *panel);
+} cpu_gemm_unit;
+
+enum {
+  CPU_GEMM_DEPTH = 256, /* rows of a panel at most: products along k that are summed at a time */
+  CPU_GEMM_PANEL_BYTES = 64 * CPU_GEMM_DEPTH * 4, /* the largest panel */
+};
+
+/* The unit of the level that cpu_vectors() has chosen (loops/loops.h). `native`: f32, f64, i32 or i64. */
+const cpu_gemm_unit *cpu_gemm_unit_of(ir_dtype native);
+
+#endif

@@ -1,0 +1,176 @@
+/* Products and attention that are large enough to be cut: against the reference, and bit for bit the same on
+ * one, two and four threads and in the adversary's order of parts.
+ *
+ *   test_products [seed of the inputs] */
+#include <stdlib.h>
+#include <string.h>
+
+#include "test.h"
+#include <weir/weir.h>
+
+static const char *const programs[] = {
+    /* rows and columns that fill no tile; a depth that fills no panel */
+    "a : f32[301, 131]; b : f32[131, 523]; y = matmul(a, b)",
+    "a : f64[120, 513]; b : f64[513, 200]; y = matmul(a, b)",
+    "a : f32[1100, 40]; b : f32[40, 270]; y = matmul(a, b)",
+    "a : f32[7, 2000]; b : f32[2000, 700]; y = matmul(a, b)",
+    /* one row, one column, a dot product, an outer product */
+    "a : f32[3000]; b : f32[3000, 1100]; y = matmul(a, b)",
+    "a : f32[2100, 1500]; b : f32[1500]; y = matmul(a, b)",
+    "a : f32[20000]; b : f32[20000]; y = matmul(a, b)",
+    "a : f32[2500, 1]; b : f32[1, 1100]; y = matmul(a, b)",
+    "a : f32[3000, 400]; b : f32[400, 9]; y = matmul(a, b)",
+    /* transposed operands and results */
+    "a : f32[260, 400]; b : f32[260, 130]; y = matmul(transpose(a), b)",
+    "a : f32[400, 260]; b : f32[130, 260]; y = matmul(a, transpose(b))",
+    ("a : f32[260, 400]; b : f32[130, 260]; t = matmul(transpose(a), transpose(b));"
+     "y = transpose(t)"),
+    ("a : f32[300, 2, 100]; b : f32[100, 3, 200]; s = select(a, dim=1, index=1);"
+     "t = select(b, dim=1, index=2); y = matmul(s, t)"),
+    /* other dtypes, in and out */
+    "a : bf16[300, 300]; b : bf16[300, 400]; y = matmul(a, b)",
+    "a : f16[300, 300]; b : f16[300, 400]; y = matmul(a, b)",
+    "a : bf16[300, 300]; b : bf16[400, 300]; c : bf16[400]; y = linear(a, b, c)",
+    "a : i32[130, 300]; b : i32[300, 270]; y = matmul(a, b)",
+    "a : i64[130, 300]; b : i64[300, 270]; y = matmul(a, b)",
+    "a : i8[130, 300]; b : i8[300, 270]; y = matmul(a, b)",
+    /* batches: many small products, few large ones, operands that repeat */
+    "a : f32[500, 30, 40]; b : f32[500, 40, 50]; y = matmul(a, b)",
+    "a : f32[3, 200, 150]; b : f32[3, 150, 210]; y = matmul(a, b)",
+    "a : f32[4, 100, 150]; b : f32[150, 210]; y = matmul(a, b)",
+    "a : f32[100, 150]; b : f32[7, 150, 110]; y = matmul(a, b)",
+    "a : f32[9, 300, 100]; b : f32[260, 100]; c : f32[260]; y = linear(a, b, c)",
+    "a : f32[40, 300]; b : f32[6, 170, 300]; c : f32[6, 170]; y = linear(a, b, c)",
+    /* attention: blocks of queries and keys, with rests */
+    "q : f32[1, 3, 300, 40]; k : f32[1, 3, 270, 40]; v : f32[1, 3, 270, 50]; y = sdpa(q, k, v)",
+    "q : f32[2, 600, 16]; k : f32[2, 600, 16]; v : f32[2, 600, 16]; y = sdpa(q, k, v, causal=true)",
+    ("q : f64[2, 200, 64]; k : f64[2, 333, 64]; v : f64[2, 333, 64];"
+     "y = sdpa(q, k, v, causal=true, scale=0.3)"),
+    ("q : bf16[2, 300, 64]; k : bf16[2, 300, 64]; v : bf16[2, 300, 64];"
+     "y = sdpa(q, k, v, causal=true)"),
+    "q : f16[2, 1, 64]; k : f16[2, 3000, 64]; v : f16[2, 3000, 64]; y = sdpa(q, k, v)",
+    ("x : f32[2, 300, 3, 4, 16]; q = permute(select(x, dim=2, index=0), [0, 2, 1, 3]);"
+     "k = permute(select(x, dim=2, index=1), [0, 2, 1, 3]);"
+     "v = permute(select(x, dim=2, index=2), [0, 2, 1, 3]); y = sdpa(q, k, v, causal=true)"),
+};
+
+enum { MAX_INPUTS = 4 };
+
+typedef struct example {
+  weir_module *module;
+  weir_fusion *f;
+  weir_shapes *shapes;
+  weir_array *in[MAX_INPUTS];
+  const weir_dl_tensor *views[MAX_INPUTS];
+  size_t n_in;
+  weir_tensor result;
+} example;
+
+static uint64_t seed;
+
+static weir_array *array_of(const example *e, weir_tensor t, bool fill) {
+  int64_t extents[WEIR_MAX_RANK];
+  size_t rank;
+  weir_tensor_info info;
+  weir_array *a = NULL;
+  EXPECT_INT(weir_shapes_of(e->shapes, t, extents, &rank), WEIR_OK);
+  EXPECT_INT(weir_tensor_describe(e->f, t, &info), WEIR_OK);
+  EXPECT_INT(weir_array_create(info.dtype, extents, rank, NULL, &a), WEIR_OK);
+  if (fill) EXPECT_INT(weir_array_fill(a, "normal", seed, info.name), WEIR_OK);
+  return a;
+}
+
+static bool example_make(example *e, const char *body) {
+  char text[1024];
+  (void)snprintf(text, sizeof text, "fusion f { %s; return y }", body);
+  *e = (example){0};
+  if (!EXPECT_INT(weir_module_parse(body, text, strlen(text), NULL, &e->module), WEIR_OK)) {
+    fprintf(stderr, "%s\n", weir_error());
+    return false;
+  }
+  EXPECT_INT(weir_module_find(e->module, NULL, &e->f), WEIR_OK);
+  EXPECT_INT(weir_shapes_create(e->f, &e->shapes), WEIR_OK);
+  EXPECT_INT(weir_shapes_complete(e->shapes), WEIR_OK);
+  for (; e->n_in < weir_fusion_input_count(e->f); e->n_in++) {
+    weir_tensor t;
+    EXPECT_INT(weir_fusion_input_at(e->f, e->n_in, &t), WEIR_OK);
+    e->in[e->n_in] = array_of(e, t, true);
+    e->views[e->n_in] = weir_array_tensor(e->in[e->n_in]);
+  }
+  EXPECT_INT(weir_fusion_output_at(e->f, 0, &e->result), WEIR_OK);
+  return true;
+}
+
+static void example_destroy(example *e) {
+  for (size_t i = 0; i < e->n_in; i++) weir_array_destroy(e->in[i]);
+  weir_shapes_destroy(e->shapes);
+  weir_module_destroy(e->module);
+}
+
+static weir_array *run(const example *e, const char *option, const char *value, bool definition) {
+  weir_options *o;
+  weir_program *p = NULL;
+  weir_array *out = array_of(e, e->result, false);
+  const weir_dl_tensor *view = weir_array_tensor(out);
+  EXPECT_INT(weir_options_create(&o), WEIR_OK);
+  EXPECT_INT(weir_options_set(o, option, value), WEIR_OK);
+  EXPECT_INT(weir_compile(e->f, o, NULL, &p), WEIR_OK);
+  weir_run_args args = {.struct_size = sizeof args,
+                        .inputs = e->views,
+                        .n_inputs = e->n_in,
+                        .outputs = &view,
+                        .n_outputs = 1,
+                        .as_definition = definition};
+  EXPECT_INT(weir_run(p, &args), WEIR_OK);
+  weir_program_destroy(p);
+  weir_options_destroy(o);
+  return out;
+}
+
+static size_t bytes_of(const weir_array *a) {
+  const weir_dl_tensor *t = weir_array_tensor(a);
+  size_t n = t->dtype.bits / 8U;
+  for (int d = 0; d < t->ndim; d++) n *= (size_t)t->shape[d];
+  return n;
+}
+
+static bool same_bits(const weir_array *a, const weir_array *b) {
+  return memcmp(weir_array_tensor(a)->data, weir_array_tensor(b)->data, bytes_of(a)) == 0;
+}
+
+static void expect_near(const example *e, const weir_array *value) {
+  weir_array *reference = run(e, "threads", "1", true);
+  weir_dtype least;
+  weir_comparison c;
+  EXPECT_INT(weir_fusion_least_dtype(e->f, e->result, &least), WEIR_OK);
+  EXPECT_INT(weir_array_compare(value, reference, least, &c), WEIR_OK);
+  if (!EXPECT(c.ok))
+    fprintf(stderr, "differs by %g, relatively %g, allowed %g\n", c.max_abs, c.max_rel,
+            c.tolerance);
+  weir_array_destroy(reference);
+}
+
+static void test_program(const char *body) {
+  static const char *const others[][2] = {
+      {"threads", "2"}, {"threads", "4"}, {"adversary", "0"}, {"adversary", "3"}};
+  example e;
+  unsigned before = test_failed;
+  if (example_make(&e, body)) {
+    weir_array *one = run(&e, "threads", "1", false);
+    expect_near(&e, one);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+      weir_array *other = run(&e, others[i][0], others[i][1], false);
+      EXPECT(same_bits(one, other));
+      weir_array_destroy(other);
+    }
+    weir_array_destroy(one);
+  }
+  if (test_failed != before) fprintf(stderr, "in %s\n", body);
+  example_destroy(&e);
+}
+
+int main(int argc, char **argv) {
+  seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
+  for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) test_program(programs[i]);
+  return test_finish();
+}
