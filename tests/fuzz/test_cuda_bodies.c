@@ -110,7 +110,7 @@ static status run_body(body_case *c, const char *text, int expected) {
   body_make_task(c);
   TRY(cuda_kernel_prepare(&c->plan, &c->task, c->memory, &whole));
   cg_kernel_init(&steps.code, c->memory);
-  TRY(cuda_prepare_steps(&c->plan, &c->task, c->memory, &steps));
+  TRY(cuda_prepare_steps(&c->plan, &c->task, false, c->memory, &steps));
   n_bodies++;
   if (expected != ANY) (void)EXPECT_INT(whole->n_parts == 0 ? WHOLE : APART, expected);
   n_whole += whole->n_parts == 0;

@@ -8,5 +8,5 @@ status cuda_prepare_body(const rt_plan *plan, const rt_task *task, arena *memory
   if (cuda_lower_body(plan, task, memory, k)) return STATUS_OK;
   k->code.n_launches = 0;
   k->code.scratch_bytes = 0;
-  return cuda_prepare_steps(plan, task, memory, k);
+  return cuda_prepare_steps(plan, task, true, memory, k);
 }

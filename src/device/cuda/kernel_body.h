@@ -9,8 +9,9 @@ static inline uint32_t cuda_start_of_result(const rt_task *t, uint32_t r) {
   return r == 0 ? 0 : t->n_operands + r;
 }
 
-/* Every step by the kernel of its operation (kernel_steps.c). */
-NODISCARD status cuda_prepare_steps(const rt_plan *plan, const rt_task *task, arena *memory,
-                                    cuda_kernel *k);
+/* In parts, with values between them in scratch memory (kernel_steps.c). joined: runs of steps that have a
+ * form are one part; otherwise every step is. */
+NODISCARD status cuda_prepare_steps(const rt_plan *plan, const rt_task *task, bool joined,
+                                    arena *memory, cuda_kernel *k);
 
 #endif

@@ -1,14 +1,14 @@
-/* A body step by step: each step is the kernel that its operation has alone, and values between steps are
- * in scratch memory, which later values use again.
+/* A body in parts: runs of steps that have a form are one kernel, every other step is the kernel that its
+ * operation has alone. Values between parts are in scratch memory, which later values use again.
  *
- * Each step becomes a task of a small plan whose views are the operands and results of the real task and
+ * Each part becomes a task of a small plan whose views are the operands and results of the real task and
  * the values in scratch memory. Its kernel is written as any other; then the pointers of its launches are
  * led to where those views really begin. */
 #include <string.h>
 
-#include "device/cuda/kernel_body.h"
+#include "device/cuda/lower.h"
 
-enum { SCRATCH_ALIGN = 256 };
+enum { SCRATCH_ALIGN = 256, MOST_OF_RUN = 32 };
 
 /* A result of a step. */
 typedef struct value {
@@ -126,10 +126,16 @@ static void take(split *s, value *v) {
   s->where[v->view].offset_bytes = at;
 }
 
-static void take_results(split *s, uint32_t step) {
+/* Is the value read after step `last`, or a result? */
+static bool is_wanted(const value *v, uint32_t last) {
+  return !v->in_scratch || v->last_step > last;
+}
+
+/* Those of steps first … last that others read. */
+static void take_results(split *s, uint32_t step, uint32_t last) {
   for (uint32_t k = 0; k < s->body->steps[step].n_results; k++) {
     value *v = &s->values[s->first[step] + k];
-    if (v->in_scratch) take(s, v);
+    if (v->in_scratch && (step == last || is_wanted(v, last))) take(s, v);
   }
 }
 
@@ -213,7 +219,7 @@ static status add_part(split *s, const rt_task *t) {
   cuda_part part = {.first = code->n_launches,
                     .n_launches = own->code.n_launches,
                     .plan = s->plan,
-                    .task = t,
+                    .task = t->body ? NULL : t,
                     .starts = starts_of(s, t)};
   for (uint32_t i = 0; i < own->code.n_launches; i++) {
     cg_launch l = own->code.launches[i];
@@ -225,6 +231,96 @@ static status add_part(split *s, const rt_task *t) {
   if (bytes > s->scratch_bytes) s->scratch_bytes = bytes;
   vec_push(s->memory, &s->parts, part);
   return STATUS_OK;
+}
+
+/* ---- runs of steps ---- */
+/* A run as a body of its own. */
+typedef struct run {
+  split *s;
+  uint32_t first, last;
+  VEC(rt_operand) operands;
+  VEC(rt_shape) params;
+  VEC(rt_value) results;
+  VEC(uint32_t) views; /* of the results */
+} run;
+
+/* The value as the run sees it: what comes from before it is a parameter. */
+static rt_value inside(run *r, const rt_value *v) {
+  split *s = r->s;
+  rt_value x = *v;
+  if (v->kind == RT_VALUE_NONE || v->kind == RT_VALUE_NUMBER) return x;
+  if (v->kind == RT_VALUE_STEP && v->index >= r->first) {
+    x.index -= r->first;
+    return x;
+  }
+  rt_operand o = operand_of(s, v);
+  o.sliced = 0;
+  uint32_t p = 0;
+  while (p < r->operands.len && r->operands.data[p].view != o.view) p++;
+  if (p == r->operands.len) {
+    vec_push(s->memory, &r->operands, o);
+    vec_push(s->memory, &r->params, *rt_value_shape(s->body, v));
+  }
+  x.kind = RT_VALUE_PARAM;
+  x.index = p;
+  x.result = 0;
+  return x;
+}
+
+static void add_results(run *r, uint32_t step) {
+  split *s = r->s;
+  for (uint32_t k = 0; k < s->body->steps[step].n_results; k++) {
+    const value *v = &s->values[s->first[step] + k];
+    if (!is_wanted(v, r->last)) continue;
+    rt_value x = {.kind = RT_VALUE_STEP, .index = step - r->first, .result = k};
+    vec_push(s->memory, &r->results, x);
+    vec_push(s->memory, &r->views, v->view);
+  }
+}
+
+static rt_task *task_of_run(split *s, uint32_t first, uint32_t last) {
+  run r = {.s = s, .first = first, .last = last};
+  rt_body *b = ARENA_NEW(s->memory, rt_body);
+  rt_task *t = ARENA_NEW(s->memory, rt_task);
+  rt_step *steps = ARENA_ARRAY(s->memory, last - first + (size_t)1, rt_step);
+  for (uint32_t i = first; i <= last; i++) {
+    const rt_step *from = &s->body->steps[i];
+    rt_value *operands = ARENA_ARRAY(s->memory, from->n_operands + (size_t)1, rt_value);
+    for (uint32_t k = 0; k < from->n_operands; k++) operands[k] = inside(&r, &from->operands[k]);
+    steps[i - first] = *from;
+    steps[i - first].operands = operands;
+    add_results(&r, i);
+  }
+  if (r.results.len == 0) return NULL;
+  *b = (rt_body){.n_params = r.params.len,
+                 .n_steps = last - first + 1,
+                 .n_results = r.results.len,
+                 .params = r.params.data,
+                 .steps = steps,
+                 .results = r.results.data};
+  *t = (rt_task){.result = r.views.data[0],
+                 .n_more = r.views.len - 1,
+                 .more = r.views.data + 1,
+                 .n_operands = r.operands.len,
+                 .operands = r.operands.data,
+                 .body = b};
+  return t;
+}
+
+/* The longest run from `first` on that has a form, as a task; NULL: none of two steps or more. */
+static rt_task *longest_run(split *s, uint32_t first, uint32_t *last) {
+  uint32_t end = first;
+  while (end < s->body->n_steps && end < first + MOST_OF_RUN &&
+         lower_takes(s->body->steps[end].code))
+    end++;
+  for (*last = end; *last > first + 1;) {
+    cuda_kernel tried = {.name = NULL};
+    rt_task *t = task_of_run(s, first, --*last);
+    cg_kernel_init(&tried.code, s->memory);
+    if (t && cuda_lower_body(s->plan, t, s->memory, &tried)) return t;
+  }
+  *last = first;
+  return NULL;
 }
 
 /* ---- results ---- */
@@ -257,7 +353,8 @@ static void place_scratch(split *s) {
   code->scratch_bytes = (size_t)(at + s->scratch_bytes);
 }
 
-status cuda_prepare_steps(const rt_plan *plan, const rt_task *task, arena *memory, cuda_kernel *k) {
+status cuda_prepare_steps(const rt_plan *plan, const rt_task *task, bool joined, arena *memory,
+                          cuda_kernel *k) {
   const rt_body *b = task->body;
   split s = {.task = task, .body = b, .memory = memory, .kernel = k};
   size_t most = b->n_params + 2 * (size_t)b->n_results;
@@ -271,10 +368,12 @@ status cuda_prepare_steps(const rt_plan *plan, const rt_task *task, arena *memor
     (void)add_outer(&s, &plan->views[task->operands[p].view], p + 1);
   list_values(&s);
   place_values(&s, plan);
-  for (uint32_t i = 0; i < b->n_steps; i++) {
-    take_results(&s, i);
-    TRY(add_part(&s, task_of(&s, i)));
-    leave_operands(&s, i);
+  for (uint32_t i = 0, last; i < b->n_steps; i = last + 1) {
+    rt_task *t = joined ? longest_run(&s, i, &last) : NULL;
+    if (!t) last = i;
+    for (uint32_t step = i; step <= last; step++) take_results(&s, step, last);
+    TRY(add_part(&s, t ? t : task_of(&s, i)));
+    leave_operands(&s, last);
   }
   TRY(copy_results(&s, plan));
   place_scratch(&s);

@@ -127,6 +127,13 @@ static uint32_t lower_family(const lower_step *s, const lower_index *at) {
   return lower_fail(s->l);
 }
 
+bool lower_takes(ir_opcode code) {
+  ir_family f = ir_op_info_of(code)->family;
+  return f != IR_FAMILY_SCATTER && f != IR_FAMILY_SCAN && f != IR_FAMILY_SORT &&
+         f != IR_FAMILY_TOPK && f != IR_FAMILY_MATMUL && f != IR_FAMILY_LINEAR &&
+         f != IR_FAMILY_SDPA;
+}
+
 /* ---- values ---- */
 static uint32_t recall(const lowering *l, const rt_value *v, uint32_t rank, const lower_index *at) {
   for (uint32_t i = 0; i < l->memos.len; i++) {

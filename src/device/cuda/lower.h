@@ -89,6 +89,8 @@ uint32_t lower_indexed(const lower_step *s, const lower_index *at);
 uint32_t lower_folds(const lower_step *s, const lower_index *at); /* lower_folds.c */
 
 /* ---- bodies ---- */
+/* Whether an operation can be a node, or several; others are always kernels of their own. */
+bool lower_takes(ir_opcode code);
 /* The body as one kernel (or a few, where its results have different shapes); false: there is no form. */
 bool cuda_lower_body(const rt_plan *plan, const rt_task *task, arena *memory, cuda_kernel *k);
 /* What the folds of the body go along: the space, and its row; false: there are none. */
