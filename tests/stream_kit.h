@@ -19,9 +19,9 @@
 
 #include "check/check.h"
 #include "device/cpu/adversary.h"
-#include "host/host.h"
 #include "ir/bind.h"
 #include "join/join.h"
+#include "lower_kit.h"
 #include "ref/ref.h"
 #include "runtime/compare.h"
 #include "runtime/device.h"
@@ -127,7 +127,7 @@ static inline void subject_join(subject *s, ir_func *h) {
 static inline ir_func *subject_lower(subject *s, bool plain) {
   host_options options = {.plain = plain};
   ir_func *h = NULL;
-  if (host_lower(s->func, &options, &h) != STATUS_OK) {
+  if (kit_lower(s->func, &options, &h) != STATUS_OK) {
     kit_refused(s, "lower");
     return NULL;
   }

@@ -40,11 +40,10 @@ static inline bool kit_tensor_reasons(const ir_func *f, ir_tensor t) {
 
 /* An inserted operation has a reason: because of the mark that asks for it, or of a step that the user
  * wrote and that takes several. */
-static inline bool kit_op_reasons(const ir_func *f, const ir_op_data *op, bool inserted) {
+static inline bool kit_op_reasons(const ir_func *f, const ir_op_data *op) {
   uint32_t why = op->why;
   if (!kit_tensor_reasons(f, op->result)) return false;
-  if (inserted != (why != 0)) return kit_wrong("inserted or not", ir_tensor_name(f, op->result));
-  if (!inserted) return true;
+  if (!why) return true;
   while (ir_why_at(f, why)->rule == IR_RULE_STEP && ir_why_at(f, why)->because)
     why = ir_why_at(f, why)->because;
   if (ir_why_at(f, why)->rule == IR_RULE_STEP) return ir_why_at(f, why)->at.known;
@@ -67,15 +66,29 @@ static inline void kit_instr_reason(void *context, ir_func *h, ir_instr i, uint3
   if (all->good && !said) all->good = kit_wrong("a buffer without a reason", "");
 }
 
+/* Those without a reason are the fusion's own, but for what was removed. */
+static inline bool kit_inserted(const ir_func *h) {
+  const ir_func *f = h->host->lowered, *fusion = h->host->fusion;
+  uint32_t own = 0, all = 0;
+  for (uint32_t i = 0; i < f->removed.len; i++) /* not those that the schedule made */
+    own += ir_func_lookup(fusion, f->removed.data[i].name).id < fusion->n_defined.tensors;
+  for (uint32_t i = 0; i < f->order.len; i++) {
+    const ir_op_data *op = ir_op_at(f, f->order.data[i]);
+    if (!op->why) own += ir_op_n_results(op);
+  }
+  for (uint32_t i = 0; i < fusion->order.len; i++)
+    all += ir_op_n_results(ir_op_at(fusion, fusion->order.data[i]));
+  return own == all;
+}
+
 static inline bool kit_reasons(ir_func *h) {
   const ir_func *f = h->host->lowered;
   kit_instrs all = {.good = true};
   for (uint32_t i = 0; i < f->inputs.len; i++)
     if (!kit_tensor_reasons(f, f->inputs.data[i])) return false;
   for (uint32_t i = 0; i < f->order.len; i++)
-    if (!kit_op_reasons(f, ir_op_at(f, f->order.data[i]),
-                        f->order.data[i].id >= h->host->fusion->ops.len))
-      return false;
+    if (!kit_op_reasons(f, ir_op_at(f, f->order.data[i]))) return false;
+  if (!kit_inserted(h)) return kit_wrong("an operation is inserted or not", "");
   ir_host_walk(h, kit_instr_reason, &all);
   return all.good;
 }

@@ -51,7 +51,7 @@ static void report(rt_device *d, const work *w, int repeats) {
     bench b;
     bench_args args = {.text = w->text, .ranks = w->ranks, .streams = 8, .fill = true};
     args.pipeline = HOST_COLLECTIVE;
-    args.lowered = plain ? HOST_UNSTREAMED : HOST_AS_MARKED;
+    args.variant = plain ? "unstream" : NULL;
     bench_open(&b, d, &args);
     must(cost_plan_estimate(b.parts[0], &speed, &memory_default, &said[plain]));
     took[plain] = time_us(bench_run, &b, repeats) * 1e-3;

@@ -11,8 +11,8 @@
 #include "base/random.h"
 #include "check/check.h"
 #include "device/cuda/vendor.h"
-#include "host/host.h"
 #include "ir/bind.h"
+#include "lower_kit.h"
 #include "runtime/device.h"
 #include "schedule/schedule.h"
 #include "text/text.h"
@@ -93,7 +93,7 @@ typedef struct bench_args {
   const char *const *symbols; /* name, value, name, value, …, NULL */
   uint32_t ranks, streams;
   host_pipeline pipeline;
-  host_streams lowered; /* which streams are */
+  const char *variant; /* an optional pass, or NULL */
   bool fill;
 } bench_args;
 
@@ -115,8 +115,8 @@ static inline status bench_build(void *context) {
   TRY(text_parse(&b->module, "bench.weir", c->args->text, strlen(c->args->text)));
   ir_func *f = b->module.funcs.data[0];
   if (!schedule_apply(f)) return STATUS_BAD_PROGRAM;
-  host_options lowering = {.pipeline = c->args->pipeline, .streams = c->args->lowered};
-  TRY(host_lower(f, &lowering, &h));
+  host_options lowering = {.pipeline = c->args->pipeline};
+  TRY(kit_lower_variant(f, &lowering, c->args->variant, &h));
   ir_env_init(&env, h, &b->memory);
   define(&env, c->args->symbols);
   if (!ir_bind_complete(&env) || !ir_bind_check(&env)) return STATUS_BAD_PROGRAM;

@@ -147,12 +147,16 @@ weir_status weir_module_verify(weir_module *m);
 /* ---- passes ---- */
 typedef struct weir_pass_args {
   size_t struct_size;
-  const char *passes;      /* "dce,cse"; "" is the identity */
+  const char *passes;      /* "dce,cse"; "" is the identity, "default" the whole pipeline */
   const char *print_after; /* "all", "changed", a pass's name, or NULL */
   bool time;               /* add a table of times to the log */
   const char *reproducer;  /* path of the file written when a pass fails; NULL: none */
+  const char *disable;     /* of those passes, leave these out: "cse,free"; NULL: none */
+  const char *enable;      /* optional passes to run at their place in "default"; NULL: none */
+  const char *pipeline;    /* as the option of that name; NULL: auto */
 } weir_pass_args;
-/* Runs passes over every fusion; verifies after each. *log (may be NULL) receives what print_after
+/* Runs passes over every fusion, and those for host programs over every host program; what a fusion is
+ * lowered to is listed after it. Verifies after each. *log (may be NULL) receives what print_after
  * and time produced, also when a pass failed; set it to NULL before. */
 weir_status weir_module_run_passes(weir_module *m, const weir_pass_args *args, char **log);
 

@@ -55,6 +55,8 @@ status api_executor_open(api_executor *x, ir_func *host, const api_executor_opti
                          const allocator *memory);
 void api_executor_close(api_executor *x); /* accepts a zeroed one */
 /* The preferred pipeline that the options name. */
+/* By its word; false: there is none called so. */
+bool api_find_pipeline(const char *word, host_pipeline *result);
 weir_status api_read_pipeline(const weir_options *o, host_pipeline *result);
 
 /* What a profile keeps of a run. */

@@ -68,9 +68,9 @@ static void list_passes(strbuf *out, arena *scratch) {
   (void)scratch;
   for (uint32_t i = 0; i < pass_count(); i++) {
     column(out, pass_at(i)->name, 16);
-    column(out, pass_at(i)->level == PASS_DEFINITION ? "definition" : "schedule", 10);
+    column(out, pass_level_text(pass_at(i)->level), 10);
     strbuf_puts(out, pass_at(i)->summary);
-    strbuf_putc(out, '\n');
+    strbuf_puts(out, pass_at(i)->use == PASS_OPTIONAL ? " (optional)\n" : "\n");
   }
 }
 

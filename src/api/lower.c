@@ -1,6 +1,7 @@
 /* Lowering to text. */
 #include <string.h>
 
+#include "api/passes.h"
 #include "api/program.h"
 #include "explain/explain.h"
 #include "ir/host.h"
@@ -8,28 +9,13 @@
 
 typedef struct lower_call {
   ir_func *f;
+  const weir_options *options;
   bool nvfuser, explain;
   int64_t rank; /* whose program the nvFuser style shows */
   host_pipeline pipeline;
   char **text;
 } lower_call;
 
-/* Lowering has room for as many operands. */
-enum { MAX_OPERANDS = 64 };
-
-status api_lower(ir_func *f, const host_options *options, ir_func **result) {
-  for (uint32_t i = 0; i < f->order.len; i++) {
-    const ir_op_data *op = ir_op_at(f, f->order.data[i]);
-    if (op->n_operands <= MAX_OPERANDS) continue;
-    diag_error(&f->module->errors, op->at,
-               "%s of %u tensors cannot be lowered: there is room for %d; do some of them first",
-               ir_op_info_of(op->code)->name, op->n_operands, MAX_OPERANDS);
-    return fail(STATUS_BAD_PROGRAM, "the program cannot be lowered");
-  }
-  return host_lower(f, options, result);
-}
-
-/* The nvFuser style shows the program before buffers are shrunk and freed. */
 static status lower_body(arena *scratch, void *context) {
   lower_call *c = context;
   ir_func *h = c->f;
@@ -37,8 +23,11 @@ static status lower_body(arena *scratch, void *context) {
   strbuf_init(&out, scratch);
   if (!h->host) {
     if (!api_schedule(c->f)) return STATUS_BAD_PROGRAM;
-    host_options options = {.plain = c->nvfuser, .pipeline = c->pipeline};
-    TRY(api_lower(c->f, &options, &h));
+    pass_request request = {0};
+    TRY(api_pass_request(scratch, c->options, &request));
+    request.options = (host_options){.plain = c->nvfuser, .pipeline = c->pipeline};
+    if (c->nvfuser) TRY(api_show_plain(scratch, &request));
+    TRY(api_lower(scratch, c->f, &request, &h));
     if (!ir_host_verify(h)) return fail(STATUS_BAD_PROGRAM, "the lowered program is broken");
   }
   explain_subject subject = {.h = h, .scratch = scratch};
@@ -57,7 +46,8 @@ static status lower_body(arena *scratch, void *context) {
 weir_status weir_lower(const weir_fusion *f, const weir_options *o, const char *style,
                        char **text) {
   if (!f || !style || !text) return api_refuse("weir_lower: an argument is NULL");
-  lower_call c = {.f = api_func(f), .nvfuser = strcmp(style, "nvfuser") == 0, .text = text};
+  lower_call c = {
+      .f = api_func(f), .options = o, .nvfuser = strcmp(style, "nvfuser") == 0, .text = text};
   if (o && weir_options_get_int(o, "rank", &c.rank) != WEIR_OK) return WEIR_BAD_USAGE;
   if (o && weir_options_get_bool(o, "explain", &c.explain) != WEIR_OK) return WEIR_BAD_USAGE;
   if (o && api_read_pipeline(o, &c.pipeline) != WEIR_OK) return WEIR_BAD_USAGE;
@@ -69,6 +59,7 @@ weir_status weir_lower(const weir_fusion *f, const weir_options *o, const char *
 /* ---- reasons ---- */
 typedef struct why_call {
   ir_func *f;
+  const weir_options *options;
   const weir_shapes *shapes;
   host_pipeline pipeline;
   const char *const *names;
@@ -82,8 +73,10 @@ static status why_body(arena *scratch, void *context) {
   strbuf out;
   strbuf_init(&out, scratch);
   if (!api_schedule(c->f)) return STATUS_BAD_PROGRAM;
-  host_options options = {.pipeline = c->pipeline};
-  TRY(api_lower(c->f, &options, &subject.h));
+  pass_request request = {0};
+  TRY(api_pass_request(scratch, c->options, &request));
+  request.options.pipeline = c->pipeline;
+  TRY(api_lower(scratch, c->f, &request, &subject.h));
   bool known = true;
   for (size_t i = 0; i < c->n_names; i++) {
     if (i) strbuf_putc(&out, '\n');
@@ -98,7 +91,12 @@ weir_status weir_why(const weir_fusion *f, const weir_options *o, const weir_sha
   if (!f || !text || (n_names && !names)) return api_refuse("weir_why: an argument is NULL");
   for (size_t i = 0; i < n_names; i++)
     if (!names[i]) return api_refuse("weir_why: name %zu is NULL", i);
-  why_call c = {.f = api_func(f), .shapes = s, .names = names, .n_names = n_names, .text = text};
+  why_call c = {.f = api_func(f),
+                .options = o,
+                .shapes = s,
+                .names = names,
+                .n_names = n_names,
+                .text = text};
   if (c.f->host && c.f->host->fusion) c.f = c.f->host->fusion;
   if (c.f->host)
     return api_refuse("host program '%s' was written by hand, without a fusion: its lines are all "

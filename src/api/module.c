@@ -1,5 +1,4 @@
-/* Modules: making, parsing, printing, verifying, passes. */
-#include <errno.h>
+/* Modules: making, parsing, printing, verifying. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +6,6 @@
 #include "ir/build.h"
 #include "ir/host.h"
 #include "ir/verify.h"
-#include "pass/pass.h"
 #include "schedule/schedule.h"
 #include "text/text.h"
 
@@ -186,55 +184,4 @@ static status verify_body(arena *scratch, void *context) {
 weir_status weir_module_verify(weir_module *m) {
   if (!m) return api_refuse("weir_module_verify: the module is NULL");
   return api_edit(m, verify_body, m);
-}
-
-/* ---- passes ---- */
-typedef struct pass_call {
-  weir_module *m;
-  weir_pass_args args;
-  char **log;
-} pass_call;
-
-/* NULL, or why the file could not be written. */
-static const char *write_file(const char *path, const strbuf *text) {
-  errno = 0;
-  FILE *file = fopen(path, "wb");
-  if (!file) return strerror(errno);
-  bool written = fwrite(text->data, 1, text->len, file) == text->len;
-  if (fclose(file) == 0 && written) return NULL;
-  return errno ? strerror(errno) : "writing failed";
-}
-
-/* Says with the failure itself where the reproducer is. */
-static void keep_reproducer(const pass_call *c, const strbuf *text) {
-  diags *errors = &c->m->ir.errors;
-  if (!c->args.reproducer || text->len == 0) return;
-  if (errors->errors == 0) diag_error(errors, api_nowhere, "%s", status_message());
-  const char *why = write_file(c->args.reproducer, text);
-  if (why) diag_note(errors, api_nowhere, "no reproducer in %s: %s", c->args.reproducer, why);
-  else diag_note(errors, api_nowhere, "a reproducer is in %s", c->args.reproducer);
-}
-
-static status pass_body(arena *scratch, void *context) {
-  pass_call *c = context;
-  strbuf log, reproducer;
-  strbuf_init(&log, scratch);
-  strbuf_init(&reproducer, scratch);
-  pass_request request = {c->args.passes, c->args.print_after, c->args.time};
-  for (uint32_t i = 0; i < c->m->ir.funcs.len; i++)
-    if (!api_schedule(c->m->ir.funcs.data[i])) return STATUS_BAD_PROGRAM;
-  status st = pass_run(&c->m->ir, &request, &log, &reproducer);
-  if (st != STATUS_OK) keep_reproducer(c, &reproducer);
-  status logged = c->log ? api_string(&log, c->log) : STATUS_OK;
-  return st == STATUS_OK ? logged : st;
-}
-
-weir_status weir_module_run_passes(weir_module *m, const weir_pass_args *args, char **log) {
-  if (!m || !args) return api_refuse("weir_module_run_passes: an argument is NULL");
-  if (api_check_size(args->struct_size, "weir_module_run_passes") != WEIR_OK) return WEIR_BAD_USAGE;
-  pass_call c = {.m = m, .log = log};
-  size_t n = args->struct_size < sizeof c.args ? args->struct_size : sizeof c.args;
-  memcpy(&c.args, args, n);
-  if (!c.args.passes) return api_refuse("weir_module_run_passes: no passes are given");
-  return api_edit(m, pass_body, &c);
 }

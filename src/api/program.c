@@ -2,11 +2,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/passes.h"
 #include "api/program.h"
 #include "text/text.h"
 
 typedef struct compile_call {
   const ir_func *from;
+  const weir_options *given; /* NULL: none */
   weir_program *to;
   api_executor_options options;
   const char *proof; /* when to prove a plan before it runs: auto, always or never */
@@ -70,7 +72,9 @@ static status dump(arena *scratch, const compile_call *c, ir_func *host) {
   if (wanted->host) text_print_host(host, &out);
   if (wanted->nvfuser && c->to->definition) {
     ir_func *plain;
-    TRY(api_lower(c->to->definition, &(host_options){.plain = true}, &plain));
+    pass_request request = {0};
+    TRY(api_show_plain(scratch, &request));
+    TRY(api_lower(scratch, c->to->definition, &request, &plain));
     text_print_nvfuser(plain, 0, &out);
   }
   (void)fputs(out.data, stderr);
@@ -92,18 +96,38 @@ static uint64_t hash_program(arena *scratch, const ir_func *host, const api_exec
   return hash_mix(hash_bytes(text.data, text.len), hash_mix(o->streams, (uint64_t)o->pipeline));
 }
 
+/* The same program with one more pass, quietly. */
+static status lower_with(arena *scratch, const compile_call *c, const pass_request *request,
+                         const char *pass, ir_func **result) {
+  pass_request varied = *request;
+  const char *given = request->enable;
+  varied.enable = given ? arena_printf(scratch, "%s,%s", given, pass) : pass;
+  varied.print_after = NULL;
+  varied.time = false;
+  return api_lower(scratch, c->to->func, &varied, result);
+}
+
 /* What `auto` chooses from beside the program as it is marked: if that has the device's own piece first, a
  * collective per slice; if it does not and could, that; and everything in one piece. */
-static status add_variants(ir_func *f, const ir_func *host, api_variants *v) {
+static status add_variants(arena *scratch, const compile_call *c, const pass_request *request,
+                           const ir_func *host, api_variants *v) {
   bool own_first = host->host->own_first;
-  host_options o = {.pipeline = HOST_AUTO, .streams = own_first ? HOST_BY_SLICES : HOST_BY_PIECES};
   ir_func *other;
-  TRY(api_lower(f, &o, &other));
+  TRY(lower_with(scratch, c, request, own_first ? "stream-slices" : "stream-pieces", &other));
   if (other->host->own_first != own_first) v->list[v->n++] = other;
-  o.streams = HOST_UNSTREAMED;
-  TRY(api_lower(f, &o, &v->list[v->n]));
+  TRY(lower_with(scratch, c, request, "unstream", &v->list[v->n]));
   v->n++;
   return STATUS_OK;
+}
+
+static status lower_all(arena *scratch, compile_call *c, ir_func **host) {
+  pass_request request = {0};
+  TRY(api_pass_request(scratch, c->given, &request));
+  request.options.pipeline = c->options.pipeline;
+  TRY(api_lower(scratch, c->to->func, &request, host));
+  bool choice =
+      c->options.pipeline == HOST_AUTO && (*host)->meshes.len > 1 && has_streams(c->to->func);
+  return choice ? add_variants(scratch, c, &request, *host, &c->options.variants) : STATUS_OK;
 }
 
 static status compile_host(arena *scratch, compile_call *c) {
@@ -116,12 +140,7 @@ static status compile_host(arena *scratch, compile_call *c) {
   }
   c->options.keep_waits = host->host != NULL;
   p->proves = strcmp(c->proof, "always") == 0 || (host->host && strcmp(c->proof, "auto") == 0);
-  host_options lowering = {.pipeline = c->options.pipeline};
-  if (!host->host) {
-    TRY(api_lower(p->func, &lowering, &host));
-    bool choice = lowering.pipeline == HOST_AUTO && host->meshes.len > 1 && has_streams(p->func);
-    if (choice) TRY(add_variants(p->func, host, &c->options.variants));
-  }
+  if (!host->host) TRY(lower_all(scratch, c, &host));
   TRY(dump(scratch, c, host));
   c->options.program = hash_program(scratch, host, &c->options);
   return api_executor_open(&p->executor, host, &c->options, &p->memory);
@@ -154,15 +173,19 @@ static const char *read_proof(const char *word) {
   impossible("the option is one of these");
 }
 
+bool api_find_pipeline(const char *word, host_pipeline *result) {
+  for (host_pipeline i = HOST_AUTO; i <= HOST_BROADCAST; i++) {
+    if (strcmp(host_pipeline_text(i), word) != 0) continue;
+    *result = i;
+    return true;
+  }
+  return false;
+}
+
 weir_status api_read_pipeline(const weir_options *o, host_pipeline *result) {
-  static const char *const words[] = {[HOST_AUTO] = "auto", [HOST_COLLECTIVE] = "collective",
-                                      [HOST_P2P] = "p2p",   [HOST_P2P_OFFSET] = "p2p-offset",
-                                      [HOST_RING] = "ring", [HOST_BROADCAST] = "broadcast"};
   const char *word = NULL;
   weir_status st = weir_options_get(o, "pipeline", 0, &word);
-  for (uint32_t i = 0; st == WEIR_OK && i < sizeof words / sizeof words[0]; i++) {
-    if (strcmp(words[i], word) == 0) *result = (host_pipeline)i;
-  }
+  if (st == WEIR_OK) (void)api_find_pipeline(word, result); /* the option is one of the words */
   return st;
 }
 
@@ -240,7 +263,7 @@ static status create(const allocator *given, weir_program **result) {
 weir_status weir_compile(const weir_fusion *f, const weir_options *o, const weir_allocator *memory,
                          weir_program **result) {
   if (!f || !result) return api_refuse("weir_compile: an argument is NULL");
-  compile_call c = {.from = api_func(f)};
+  compile_call c = {.from = api_func(f), .given = o};
   weir_status st = read_options(o, &c);
   if (st != WEIR_OK) return st;
   if (api_check_allocator(memory, "weir_compile") != WEIR_OK) return WEIR_BAD_USAGE;

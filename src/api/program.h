@@ -35,9 +35,6 @@ struct weir_program {
   uint32_t n_proven; /* so far */
 };
 
-/* host_lower(), for any fusion: what it has no room for is a diagnostic. (lower.c) */
-status api_lower(ir_func *f, const host_options *options, ir_func **result);
-
 /* Binds the program to completed shapes of the fusion it was compiled from. The caller holds the lock, and
  * takes the diagnostics. (check.c) */
 status api_bind_like(weir_program *p, const weir_shapes *shapes, arena *scratch, ir_env *env);

@@ -104,11 +104,9 @@ enum { REASON_COLUMN = 40 };
 /* Statements up to a mark belong to it. */
 static void put_marks(const heading *x) {
   explaining *e = x->e;
-  uint32_t first = e->h->host->fusion->statements.len;
-  if (first < e->h->host->n_spread)
-    strbuf_printf(e->out, "%sMarks that propagation added:\n", x->comment);
-  for (uint32_t i = first; i < e->h->host->n_spread; i++) {
-    ir_stmt stmt = e->f->statements.data[i];
+  if (e->f->n_spread) strbuf_printf(e->out, "%sMarks that propagation added:\n", x->comment);
+  for (uint32_t i = 0; i < e->f->n_spread; i++) {
+    ir_stmt stmt = e->f->spread[i];
     begin_line(x, "  ");
     size_t begin = e->out->len;
     text_print_stmt(e->f, &stmt, e->out);

@@ -175,6 +175,19 @@ static void report_unknown(explaining *e, const char *name) {
              o.list.data);
 }
 
+/* What the fusion has and nothing computes. */
+static bool put_removed(explaining *e, uint32_t name) {
+  for (uint32_t i = 0; i < e->f->removed.len; i++) {
+    ir_removed r = e->f->removed.data[i];
+    if (r.name != name) continue;
+    strbuf_printf(e->out, "%s is not computed: ", ir_name_text(e->f, name));
+    explain_sentence(e, r.rule, r.instead, e->out);
+    strbuf_putc(e->out, '\n');
+    return true;
+  }
+  return false;
+}
+
 bool explain_why(const explain_subject *s, const char *name, strbuf *out) {
   explaining *e = explain_begin(s, out);
   uint32_t id = strings_find(&s->h->module->names, name, strlen(name));
@@ -183,7 +196,7 @@ bool explain_why(const explain_subject *s, const char *name, strbuf *out) {
     put_tensor(e, name, a);
     return true;
   }
-  if (id && put_comms_named(e, id)) return true;
+  if (id && (put_comms_named(e, id) || put_removed(e, id))) return true;
   report_unknown(e, name);
   return false;
 }

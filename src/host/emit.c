@@ -331,9 +331,7 @@ static bool is_view(const emitter *e, const step *s) {
   const ir_tensor_data *t = ir_tensor_at(e->f, s->op->result);
   bool own_layout = t->now.allocation.data != t->defined.allocation.data;
   if (e->l->options->plain || !ir_op_is_view(s->op->code) || own_layout) return false;
-  for (uint32_t i = 0; i < e->f->outputs.len; i++) {
-    if (IR_SAME(e->f->outputs.data[i], s->op->result)) return false;
-  }
+  if (e->is_output[s->op->result.id]) return false;
   for (uint32_t q = 0; q < s->plan->axes.len; q++) { /* an inserted axis cannot be cut in a view */
     uint32_t dim;
     bool stretched;
@@ -426,6 +424,8 @@ void host_emit(lowering *l) {
     ir_func_declare(h, h->meshes.data[i].name, (ir_name_entry){IR_NAME_MESH, i});
   declare_extents(f, h);
   e.buffer = ARENA_ARRAY(&l->scratch, f->tensors.len, ir_tensor);
+  e.is_output = ARENA_ARRAY(&l->scratch, f->tensors.len, bool);
+  for (uint32_t i = 0; i < f->outputs.len; i++) e.is_output[f->outputs.data[i].id] = true;
   for (uint32_t i = 0; i < f->inputs.len; i++) {
     ir_tensor t = emit_clone(&e, f->inputs.data[i], NULL, 0);
     emit_set_buffer(&e, f->inputs.data[i], t);

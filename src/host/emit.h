@@ -55,6 +55,7 @@ typedef struct emitter {
   const own_first *own; /* the own piece of this nest is emitted, before its loops */
   ir_block *sink;       /* where instructions go; NULL: the innermost open loop */
   VEC(bool) dense;      /* by tensor id of h: its memory has no gaps */
+  bool *is_output;      /* by tensor id of f */
   VEC(bool) callers;    /* by tensor id of h: it is an input or output, in the caller's memory */
   uint32_t n_comms;
   bool assume_even; /* what is emitted runs only where pieces are equally long */

@@ -14,6 +14,8 @@ typedef struct freeing {
   uint32_t *last;  /* by tensor id: where in the block at hand it is used last */
   uint32_t *next;  /* by tensor id: the buffer freed after it */
   ir_op *source;   /* by tensor id: the operation it was allocated for */
+  bool *kept;      /* by tensor id: it is an output, or freed already */
+  uint32_t n;      /* deallocations inserted */
   VEC(comm_use) comms;
 } freeing;
 
@@ -32,6 +34,7 @@ static void note_slice(void *context, ir_func *h, ir_instr i, uint32_t depth) {
   freeing *z = context;
   const ir_instr_data *d = ir_instr_at(h, i);
   note_comm(z, d);
+  if (d->kind == IR_DEALLOCATE) z->kept[d->tensor.id] = true;
   if (d->kind == IR_ALLOCATE) z->source[d->tensor.id] = d->source;
   if (d->kind == IR_SELECT || d->kind == IR_SHARD) z->root[d->tensor.id] = z->root[d->from.id];
   if (d->kind == IR_VIEW) z->root[d->tensor.id] = z->root[ir_op_at(h, d->op)->operands[0].id];
@@ -70,19 +73,12 @@ static uint32_t past_join(const freeing *z, const ir_block *block, uint32_t i) {
   return joins ? i + 2 : i;
 }
 
-static bool is_output(const ir_func *h, ir_tensor t) {
-  for (uint32_t i = 0; i < h->outputs.len; i++) {
-    if (IR_SAME(h->outputs.data[i], t)) return true;
-  }
-  return false;
-}
-
 /* Per instruction the first of the buffers to free behind it; the others follow by z->next. */
 static uint32_t *find_frees(freeing *z, const ir_block *block) {
   uint32_t *first = ARENA_ARRAY(z->memory, block->len, uint32_t);
   for (uint32_t i = block->len; i-- > 0;) { /* backward, so that chains run in program order */
     const ir_instr_data *d = ir_instr_at(z->h, block->data[i]);
-    if (d->kind != IR_ALLOCATE || is_output(z->h, d->tensor)) continue;
+    if (d->kind != IR_ALLOCATE || z->kept[d->tensor.id]) continue;
     uint32_t at = past_join(z, block, z->last[d->tensor.id]);
     z->next[d->tensor.id] = first[at];
     first[at] = d->tensor.id;
@@ -108,19 +104,23 @@ static void free_block(freeing *z, ir_block *block) {
     for (uint32_t t = first[i]; t; t = z->next[t]) {
       ir_instr_data d = {.kind = IR_DEALLOCATE, .tensor = {t}, .source = z->source[t]};
       ir_block_add(z->h, &with_frees, ir_host_instr(z->h, &d));
+      z->n++;
     }
   }
   *block = with_frees;
 }
 
-void host_free_buffers(ir_func *h) {
+uint32_t host_free_buffers(ir_func *h) {
   arena *memory = &h->module->memory;
   freeing z = {.h = h, .memory = memory};
   z.root = ARENA_ARRAY(memory, h->tensors.len, ir_tensor);
   z.last = ARENA_ARRAY(memory, h->tensors.len, uint32_t);
   z.next = ARENA_ARRAY(memory, h->tensors.len, uint32_t);
   z.source = ARENA_ARRAY(memory, h->tensors.len, ir_op);
+  z.kept = ARENA_ARRAY(memory, h->tensors.len, bool);
+  for (uint32_t i = 0; i < h->outputs.len; i++) z.kept[h->outputs.data[i].id] = true;
   for (uint32_t i = 0; i < h->tensors.len; i++) z.root[i] = (ir_tensor){i};
   ir_host_walk(h, note_slice, &z);
   free_block(&z, &h->host->body);
+  return z.n;
 }

@@ -112,8 +112,7 @@ static bool plan_op(lowering *l, ir_op o, nest *open) {
     if ((meets && host_piece_level(plan) != (int32_t)q) || plan->axes.data[q].reduction)
       plan->axes.data[q].swizzled = false;
   }
-  bool in_one_piece = l->options->streams == HOST_UNSTREAMED || never_runs(l, &plan->axes);
-  if (in_one_piece) plan->axes.len = 0; /* one step does it */
+  if (never_runs(l, &plan->axes)) plan->axes.len = 0; /* one step does it */
   uint32_t joined = joins_pieces(l, op, plan, open) ? 1 : levels_joined(l, op, &plan->axes, open);
   open->len = joined;
   for (uint32_t q = joined; q < plan->axes.len; q++) {

@@ -40,30 +40,25 @@ typedef enum host_pipeline {
   HOST_BROADCAST,  /* iteration i: root i */
 } host_pipeline;
 
-/* Variants of one program: which of its streams are lowered. Results are the same, so that whoever knows
- * what they cost may choose. */
-typedef enum host_streams {
-  HOST_AS_MARKED,
-  HOST_UNSTREAMED, /* everything runs in one piece, as if no axis were marked stream */
-  HOST_BY_SLICES,  /* without those over pieces that lie on different devices: a collective each */
-  HOST_BY_PIECES,  /* with such, where slices of pieces are gathered: the own piece first */
-} host_streams;
+/* The word of --pipeline. */
+const char *host_pipeline_text(host_pipeline form);
 
 typedef struct host_options {
   host_pipeline pipeline;
-  host_streams streams;
   /* As the seeds print programs: buffers of logical stream axes in full before the loop, nothing
    * freed. */
   bool plain;
 } host_options;
 
-/* Lowers `f` (its schedule applied). The host program belongs to f's module but is not listed among
- * its functions. What cannot be lowered is a diagnostic and STATUS_BAD_PROGRAM. */
+/* Lowers `f`: its schedule applied and, with several devices, decomposed. The host program belongs to f's
+ * module but is not listed among its functions; no buffer is freed in it. What cannot be lowered is a
+ * diagnostic and STATUS_BAD_PROGRAM. */
 NODISCARD status host_lower(ir_func *f, const host_options *options, ir_func **result);
 
-/* Inserts a deallocate behind the last use of every buffer that is not an output: inside the loop
- * body if it is used nowhere else, otherwise behind the loop and the waits that join it. */
-void host_free_buffers(ir_func *h);
+/* Inserts a deallocate after the last use of every buffer that is neither an output nor freed already:
+ * inside the loop body if it is used nowhere else, otherwise after the loop and the waits that join it.
+ * Returns how many. */
+uint32_t host_free_buffers(ir_func *h);
 
 /* May two neighbouring operations become one step? The default says never. */
 typedef bool (*host_merge_rule)(const ir_func *f, ir_op a, ir_op b);

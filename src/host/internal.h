@@ -67,8 +67,7 @@ typedef struct own_first {
 } own_first;
 
 typedef struct lowering {
-  ir_func *f, *h; /* f: with several devices, the decomposed copy of `fusion` */
-  ir_func *fusion;
+  ir_func *f, *h;
   shard_ctx *shard; /* NULL: one device */
   ir_mesh everywhere;
   const host_options *options;
@@ -80,8 +79,7 @@ typedef struct lowering {
   bool *loop_meets; /* by loop number: devices that exchange pieces in it also meet otherwise */
   own_first *own;   /* by the number of the outermost loop of a nest */
   uint32_t n_loops;
-  ir_op *producer;   /* by tensor id of f: the operation that makes it; none for inputs */
-  uint32_t n_spread; /* statements of f when propagation was done */
+  ir_op *producer; /* by tensor id of f: the operation that makes it; none for inputs */
 } lowering;
 
 /* The stream axes of a result; reports what cannot be lowered. */
@@ -141,21 +139,12 @@ bool host_needs_device_offset(const lowering *l, const ir_op_data *op, uint32_t 
 void host_add_parts(lowering *l);
 bool host_same_partition(const ir_partition *a, const ir_partition *b);
 
-/* ---- variants.c ---- */
-/* Marks what the options ask for beside what is marked, or takes marks away. */
-void host_vary_streams(lowering *l);
-
 /* ---- own.c ---- */
 /* Finds the nests that begin with what the device has. */
 void host_find_own(lowering *l);
 /* The plan of an operation of such a nest for the device's own piece; whole: as if the loop over pieces
  * were the only one. */
 op_plan host_own_plan(const op_plan *plan, const own_first *own);
-
-/* ---- rfactor.c ---- */
-/* Makes one operation of each reduction that was rfactored, in a copy of the function: the places of its
- * steps say which parts of the reduction devices compute. */
-void host_merge_rfactors(ir_func *copy);
 
 /* Decides loops and buffers for every operation. */
 bool host_group(lowering *l);

@@ -163,10 +163,7 @@ static void show_parts(emitter *e, ir_tensor t, bool part, ir_domains *d) {
 }
 
 void emit_set_buffer(emitter *e, ir_tensor t, ir_tensor buffer) {
-  bool callers = ir_tensor_at(e->f, t)->kind == IR_TENSOR_INPUT;
-  for (uint32_t i = 0; i < e->f->outputs.len; i++) {
-    callers = callers || IR_SAME(e->f->outputs.data[i], t);
-  }
+  bool callers = ir_tensor_at(e->f, t)->kind == IR_TENSOR_INPUT || e->is_output[t.id];
   e->buffer[t.id] = buffer;
   e->callers.data[buffer.id] = callers;
 }

@@ -462,7 +462,10 @@ uint32_t ir_why_add(ir_func *f, ir_why why) {
 
 static void forget_tensors(ir_func *f) {
   bool *kept = arena_alloc(memory_of(f), f->tensors.len);
-  for (uint32_t i = 0; i < f->order.len; i++) kept[ir_op_at(f, f->order.data[i])->result.id] = true;
+  for (uint32_t i = 0; i < f->order.len; i++) {
+    const ir_op_data *op = ir_op_at(f, f->order.data[i]);
+    for (uint32_t k = 0; k < ir_op_n_results(op); k++) kept[ir_op_result(op, k).id] = true;
+  }
   for (uint32_t i = 1; i < f->tensors.len; i++) {
     ir_tensor_data *t = &f->tensors.data[i];
     if (t->kind != IR_TENSOR_RESULT || kept[i]) continue;

@@ -22,6 +22,7 @@ ir_func *ir_func_copy(const ir_func *f) {
   COPY(constraints);
   COPY(statements);
   COPY(whys);
+  COPY(removed);
   COPY(scheduled);
   copy->names = map_copy(&f->names, memory);
   copy->learned = map_copy(&f->learned, memory);

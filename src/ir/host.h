@@ -227,7 +227,6 @@ struct ir_host {
   ir_func *fusion;   /* the fusion of the same name; NULL if there is none */
   ir_func *named_by; /* whose inputs the anonymous extents belong to; NULL: its own */
   ir_func *lowered;  /* what the instructions were made from, with its reasons; NULL: by hand */
-  uint32_t n_spread; /* statements of `lowered` up to the last one that propagation added */
   ir_op source;      /* what ir_host_instr() stamps on instructions that do not say it */
   ir_rule why;
   VEC(ir_fallback) fallbacks;

@@ -134,6 +134,13 @@ typedef struct ir_stmt {
   uint32_t why;     /* 0: the user wrote it */
 } ir_stmt;
 
+/* A tensor of the fusion as it was written that is not computed any more. */
+typedef struct ir_removed {
+  uint32_t name;
+  ir_rule rule;
+  uint32_t instead; /* the name of what the rule speaks of, or 0 */
+} ir_removed;
+
 typedef enum ir_func_kind { IR_FUNC_FUSION, IR_FUNC_HOST } ir_func_kind;
 
 typedef struct ir_module ir_module;
@@ -162,6 +169,9 @@ typedef struct ir_func {
   VEC(ir_constraint) constraints;
   VEC(ir_stmt) statements;
   VEC(ir_why) whys; /* from 1; of the scheduled view */
+  VEC(ir_removed) removed;
+  const ir_stmt *spread; /* those that propagation added */
+  uint32_t n_spread;
 
   bool applied; /* the scheduled view stands */
   VEC(ir_op) scheduled;

@@ -39,6 +39,7 @@ static uint64_t op_hash(const ir_op_data *op) {
   return hash_mix(hash_bytes(op->operands, op->n_operands * sizeof *op->operands), op->code);
 }
 
+/* Outputs, what the schedule names, and what must be drawn by itself. */
 static bool *find_pinned(const ir_func *f, arena *scratch) {
   bool *pinned = arena_alloc(scratch, f->tensors.len);
   for (uint32_t i = 0; i < f->outputs.len; i++) pinned[f->outputs.data[i].id] = true;
@@ -52,6 +53,34 @@ static bool *find_pinned(const ir_func *f, arena *scratch) {
   return pinned;
 }
 
+static bool is_unique(const ir_op_data *op, const bool *pinned) {
+  bool unique = op->code == IR_OP_UNIFORM;
+  for (uint32_t k = 0; k < ir_op_n_results(op); k++)
+    unique = unique || pinned[ir_op_result(op, k).id];
+  return unique;
+}
+
+/* The operation that computes the same, which comes before; none: this is the first. */
+static ir_op find_same(const ir_func *f, table *seen, ir_op o) {
+  const ir_op_data *op = ir_op_at(f, o);
+  op_key key = {f, op};
+  uint64_t hash = op_hash(op);
+  ir_op first = {table_find(seen, hash, same_op, &key)};
+  if (!first.id) table_add(seen, hash, o.id);
+  return first;
+}
+
+/* Is there anything to do? The schedule stays applied unless there is. */
+static bool has_repeats(const ir_func *f, const bool *pinned, arena *scratch) {
+  table seen;
+  table_init(&seen, scratch);
+  for (uint32_t i = 0; i < f->order.len; i++) {
+    ir_op first = find_same(f, &seen, f->order.data[i]);
+    if (first.id && !is_unique(ir_op_at(f, f->order.data[i]), pinned)) return true;
+  }
+  return false;
+}
+
 static void redirect(ir_func *f, ir_op_data *op, const ir_tensor *instead) {
   ir_tensor *operands =
       arena_copy(&f->module->memory, op->operands, op->n_operands * sizeof *op->operands);
@@ -61,8 +90,20 @@ static void redirect(ir_func *f, ir_op_data *op, const ir_tensor *instead) {
   op->operands = operands;
 }
 
+/* What `op` makes is what `first` makes. */
+static void replace(ir_func *f, const ir_op_data *op, const ir_op_data *first, ir_tensor *instead) {
+  for (uint32_t k = 0; k < ir_op_n_results(op); k++) {
+    ir_tensor was = ir_op_result(op, k), is = ir_op_result(first, k);
+    instead[was.id] = is;
+    ir_removed removed = {ir_tensor_at(f, was)->name, IR_RULE_SAME, ir_tensor_at(f, is)->name};
+    vec_push(&f->module->memory, &f->removed, removed);
+  }
+}
+
 status pass_cse(ir_func *f, pass_ctx *ctx) {
   const bool *pinned = find_pinned(f, ctx->scratch);
+  if (!has_repeats(f, pinned, ctx->scratch)) return STATUS_OK;
+  ir_func_unschedule(f);
   ir_tensor *instead = ARENA_ARRAY(ctx->scratch, f->tensors.len, ir_tensor);
   table seen;
   table_init(&seen, ctx->scratch);
@@ -71,19 +112,12 @@ status pass_cse(ir_func *f, pass_ctx *ctx) {
     ir_op o = f->order.data[i];
     ir_op_data *op = ir_op_at(f, o);
     redirect(f, op, instead);
-    op_key key = {f, op};
-    uint64_t hash = op_hash(op);
-    ir_op first = {table_find(&seen, hash, same_op, &key)};
-    bool unique = pinned[op->result.id] || op->code == IR_OP_UNIFORM;
-    if (first.id && !unique) {
-      instead[op->result.id] = ir_op_at(f, first)->result;
-      continue;
-    }
-    if (!first.id) table_add(&seen, hash, o.id);
-    f->order.data[kept++] = o;
+    ir_op first = find_same(f, &seen, o);
+    if (first.id && !is_unique(op, pinned)) replace(f, op, ir_op_at(f, first), instead);
+    else f->order.data[kept++] = o;
   }
-  ctx->changed = kept < f->order.len;
   f->order.len = kept;
+  ctx->changed = true;
   ir_func_forget_unused(f);
   return STATUS_OK;
 }

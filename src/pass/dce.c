@@ -2,12 +2,19 @@
 #include "ir/build.h"
 #include "pass/passes.h"
 
+static bool is_live(const ir_func *f, ir_op o, const bool *live) {
+  const ir_op_data *op = ir_op_at(f, o);
+  for (uint32_t k = 0; k < ir_op_n_results(op); k++)
+    if (live[ir_op_result(op, k).id]) return true;
+  return false;
+}
+
 static bool *find_live(const ir_func *f, arena *scratch) {
   bool *live = arena_alloc(scratch, f->tensors.len);
   for (uint32_t i = 0; i < f->outputs.len; i++) live[f->outputs.data[i].id] = true;
   for (uint32_t i = f->order.len; i-- > 0;) {
     const ir_op_data *op = ir_op_at(f, f->order.data[i]);
-    if (!live[op->result.id]) continue;
+    if (!is_live(f, f->order.data[i], live)) continue;
     for (uint32_t k = 0; k < op->n_operands; k++) live[op->operands[k].id] = true;
   }
   return live;
@@ -22,6 +29,15 @@ static bool target_is_live(const ir_func *f, const map *derived, const bool *liv
   }
   const ir_tensor_data *t = ir_tensor_at(f, (ir_tensor){e.id});
   return t->kind == IR_TENSOR_INPUT || live[e.id];
+}
+
+static void note_removed(ir_func *f, uint32_t name) {
+  vec_push(&f->module->memory, &f->removed, ((ir_removed){name, IR_RULE_DEAD, 0}));
+}
+
+static void note_results(ir_func *f, const ir_op_data *op) {
+  for (uint32_t k = 0; k < ir_op_n_results(op); k++)
+    note_removed(f, ir_tensor_at(f, ir_op_result(op, k))->name);
 }
 
 static void drop_statements(ir_func *f, pass_ctx *ctx, const bool *live) {
@@ -39,20 +55,25 @@ static void drop_statements(ir_func *f, pass_ctx *ctx, const bool *live) {
     s.targets = targets;
     s.n_targets = n;
     if (n > 0) f->statements.data[kept++] = s;
+    else if (s.kind == IR_STMT_RFACTOR) note_removed(f, s.result.name);
   }
   f->statements.len = kept;
 }
 
 status pass_dce(ir_func *f, pass_ctx *ctx) {
   const bool *live = find_live(f, ctx->scratch);
+  uint32_t kept = 0, n_live = 0;
+  for (uint32_t i = 0; i < f->order.len; i++) n_live += is_live(f, f->order.data[i], live);
+  if (n_live == f->order.len) return STATUS_OK;
+  ir_func_unschedule(f);
   drop_statements(f, ctx, live);
-  uint32_t kept = 0;
   for (uint32_t i = 0; i < f->order.len; i++) {
     ir_op o = f->order.data[i];
-    if (live[ir_op_at(f, o)->result.id]) f->order.data[kept++] = o;
+    if (is_live(f, o, live)) f->order.data[kept++] = o;
+    else note_results(f, ir_op_at(f, o));
   }
-  ctx->changed = kept < f->order.len;
   f->order.len = kept;
+  ctx->changed = true;
   ir_func_forget_unused(f);
   return STATUS_OK;
 }

@@ -9,26 +9,9 @@
 #include "schedule/schedule.h"
 #include "text/text.h"
 
-static const pass_info passes[] = {
-#define PASS(name, run, level, summary) {name, level, run, summary},
-#include "pass/passes.def"
-#undef PASS
-};
-
-uint32_t pass_count(void) { return sizeof passes / sizeof *passes; }
-const pass_info *pass_at(uint32_t i) { return &passes[i]; }
-
-const pass_info *pass_find(const char *name, size_t length) {
-  for (uint32_t i = 0; i < pass_count(); i++) {
-    if (strlen(passes[i].name) == length && memcmp(passes[i].name, name, length) == 0) {
-      return &passes[i];
-    }
-  }
-  return NULL;
-}
-
 typedef struct run {
   ir_module *m;
+  VEC(ir_func *) funcs; /* what the passes run on: those of the module, or a copy of one */
   const pass_request *request;
   strbuf *log, *reproducer;
   arena scratch;
@@ -40,31 +23,7 @@ static int64_t now_ns(void) {
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Calls visit() for each name of the comma separated list; `rest` starts at that name. */
-static status each_pass(run *r, status (*visit)(run *r, const pass_info *p, const char *rest)) {
-  const char *at = r->request->passes;
-  while (*at) {
-    size_t n = strcspn(at, ",");
-    const pass_info *p = pass_find(at, n);
-    if (!p) {
-      return fail(STATUS_BAD_USAGE, "there is no pass called '%.*s'; 'weir list passes' names them",
-                  (int)n, at);
-    }
-    TRY(visit(r, p, at));
-    at += n;
-    if (*at == ',' && *++at == '\0')
-      return fail(STATUS_BAD_USAGE, "the list of passes ends in ','");
-  }
-  return STATUS_OK;
-}
-
-static status just_look(run *r, const pass_info *p, const char *rest) {
-  (void)r;
-  (void)p;
-  (void)rest;
-  return STATUS_OK;
-}
-
+/* ---- printing ---- */
 static bool wants_print(const run *r, const pass_info *p, bool changed) {
   const char *after = r->request->print_after;
   if (!after) return false;
@@ -72,71 +31,126 @@ static bool wants_print(const run *r, const pass_info *p, bool changed) {
   return strcmp(after, "changed") == 0 ? changed : strcmp(after, p->name) == 0;
 }
 
-static bool apply_and_verify(ir_module *m) {
-  bool ok = true;
-  for (uint32_t i = 0; i < m->funcs.len; i++) {
-    ir_func *f = m->funcs.data[i];
-    if (!f->host && !f->applied) ok = schedule_apply(f) && ok;
-    ok = ok && (f->host ? ir_host_verify(f) : ir_verify(f));
+static void print(const run *r, strbuf *out) {
+  for (uint32_t i = 0; i < r->funcs.len; i++) {
+    if (i) strbuf_putc(out, '\n');
+    text_print_func(r->funcs.data[i], out);
   }
-  return ok;
 }
 
+static void write_reproducer(run *r, const pass_list *list, uint32_t first, const strbuf *before) {
+  if (!r->reproducer || !r->request->verify) return;
+  strbuf_puts(r->reproducer, "# weir opt FILE --passes ");
+  for (uint32_t i = first; i < list->len; i++)
+    strbuf_printf(r->reproducer, "%s%s", i > first ? "," : "", list->data[i]->name);
+  const char *pipeline = host_pipeline_text(r->request->options.pipeline);
+  if (r->request->options.pipeline != HOST_AUTO)
+    strbuf_printf(r->reproducer, " --pipeline %s", pipeline);
+  strbuf_printf(r->reproducer, "\n%s", before->data);
+}
+
+/* ---- one pass ---- */
+static bool is_lowered(const run *r, const ir_func *fusion) {
+  for (uint32_t i = 0; i < r->funcs.len; i++) {
+    const ir_func *h = r->funcs.data[i];
+    if (h->host && h->host->fusion == fusion) return true;
+  }
+  return false;
+}
+
+static bool takes(const run *r, const pass_info *p, const ir_func *f) {
+  if (p->run == pass_lower) return !f->host && !is_lowered(r, f);
+  return (f->host != NULL) == (p->level >= PASS_HOST);
+}
+
+static void list_after(run *r, uint32_t i, ir_func *made) {
+  vec_push(&r->m->memory, &r->funcs, made);
+  for (uint32_t k = r->funcs.len - 1; k > i + 1; k--) r->funcs.data[k] = r->funcs.data[k - 1];
+  r->funcs.data[i + 1] = made;
+}
+
+/* What a definition pass changed has no scheduled view until it is derived again. */
+static bool is_scheduled(ir_func *f) { return f->host || f->applied || schedule_apply(f); }
+
 static status run_on_funcs(run *r, const pass_info *p, bool *changed) {
-  for (uint32_t i = 0; i < r->m->funcs.len; i++) {
-    ir_func *f = r->m->funcs.data[i];
-    pass_ctx ctx = {.scratch = &r->scratch};
-    if (f->host) continue; /* passes so far are about fusions */
-    if (p->level == PASS_DEFINITION) ir_func_unschedule(f);
+  for (uint32_t i = 0; i < r->funcs.len; i++) {
+    ir_func *f = r->funcs.data[i];
+    pass_ctx ctx = {.scratch = &r->scratch, .options = &r->request->options};
+    if (!takes(r, p, f)) continue;
     TRY(p->run(f, &ctx));
     *changed = *changed || ctx.changed;
+    if (ctx.made) list_after(r, i++, ctx.made);
+    if (!is_scheduled(f))
+      return fail(STATUS_BAD_PROGRAM, "the schedule does not apply after pass '%s'", p->name);
   }
   return STATUS_OK;
 }
 
-static void write_reproducer(run *r, const char *rest, const char *before) {
-  if (!r->reproducer) return;
-  strbuf_printf(r->reproducer, "# weir opt FILE --passes %s\n%s", rest, before);
+static status verify(run *r, const pass_info *p) {
+  bool ok = true;
+  for (uint32_t i = 0; i < r->funcs.len; i++) {
+    ir_func *f = r->funcs.data[i];
+    ok = ok && (f->host ? ir_host_verify(f) : ir_verify(f));
+  }
+  return ok ? STATUS_OK
+            : fail(STATUS_BAD_PROGRAM, "the program is broken after pass '%s'", p->name);
 }
 
-static status run_pass(run *r, const pass_info *p, const char *rest) {
+static status run_pass(run *r, const pass_list *list, uint32_t i) {
+  const pass_info *p = list->data[i];
   strbuf before;
   strbuf_init(&before, &r->scratch);
-  text_print_module(r->m, &before);
+  if (r->request->verify && r->reproducer) print(r, &before);
   int64_t start_ns = now_ns();
   bool changed = false;
   status st = run_on_funcs(r, p, &changed);
   int64_t time_ns = now_ns() - start_ns;
-  if (st == STATUS_OK && !apply_and_verify(r->m)) {
-    st = fail(STATUS_BAD_PROGRAM, "the program is broken after pass '%s'", p->name);
-  }
-  if (st != STATUS_OK) write_reproducer(r, rest, before.data);
+  if (st == STATUS_OK && r->request->verify) st = verify(r, p);
+  if (st != STATUS_OK) write_reproducer(r, list, i, &before);
   if (st == STATUS_OK && wants_print(r, p, changed)) {
     strbuf_printf(r->log, "# after %s\n", p->name);
-    text_print_module(r->m, r->log);
+    print(r, r->log);
   }
-  if (r->request->time) {
-    strbuf_printf(r->log, "%12.3f ms  %s\n", (double)time_ns / 1e6, p->name);
-  }
+  if (r->request->time) strbuf_printf(r->log, "%12.3f ms  %s\n", (double)time_ns / 1e6, p->name);
   return st;
 }
 
+/* ---- all passes ---- */
 /* The scratch arena must be freed even when memory runs out inside, hence the guard. */
 static status run_guarded(void *context) {
   run *r = context;
-  TRY(each_pass(r, just_look));
-  return each_pass(r, run_pass);
+  pass_list list;
+  TRY(pass_select(r->request, &r->scratch, &list));
+  for (uint32_t i = 0; i < list.len; i++) TRY(run_pass(r, &list, i));
+  return STATUS_OK;
+}
+
+static status run_all(run *r) {
+  arena_init(&r->scratch, r->m->memory.memory);
+  status st = memory_guard(run_guarded, r);
+  arena_destroy(&r->scratch);
+  return st;
 }
 
 status pass_run(ir_module *m, const pass_request *request, strbuf *log, strbuf *reproducer) {
   run r = {.m = m, .request = request, .log = log, .reproducer = reproducer};
-  const char *after = request->print_after;
-  bool special = !after || strcmp(after, "all") == 0 || strcmp(after, "changed") == 0;
-  if (!special && !pass_find(after, strlen(after))) {
-    return fail(STATUS_BAD_USAGE, "--print-after takes all, changed or a pass, not '%s'", after);
-  }
-  arena_init(&r.scratch, m->memory.memory);
-  status st = memory_guard(run_guarded, &r);
-  arena_destroy(&r.scratch);
+  for (uint32_t i = 0; i < m->funcs.len; i++) vec_push(&m->memory, &r.funcs, m->funcs.data[i]);
+  status st = run_all(&r);
+  m->funcs.len = 0;
+  for (uint32_t i = 0; i < r.funcs.len; i++) vec_push(&m->memory, &m->funcs, r.funcs.data[i]);
   return st;
+}
+
+status pass_run_fusion(ir_func *f, const pass_request *request, strbuf *log, strbuf *reproducer,
+                       ir_func **result) {
+  run r = {.m = f->module, .request = request, .log = log, .reproducer = reproducer};
+  check(!f->host && f->applied);
+  vec_push(&f->module->memory, &r.funcs, ir_func_copy(f));
+  TRY(run_all(&r));
+  ir_func *h = r.funcs.len > 1 ? r.funcs.data[1] : NULL;
+  if (!h)
+    return fail(STATUS_BAD_USAGE, "pass 'lower' did not run: there is no host program without it");
+  h->host->fusion = h->host->named_by = f;
+  *result = h;
+  return STATUS_OK;
 }

@@ -1,25 +1,48 @@
-/* Passes: the table (passes.def) and the manager.
+/* Passes: the table (passes.def), which of them run, and the manager.
  *
- * A pass rewrites a function in place. Definition passes see the fusion without its scheduled view
- * (the manager drops it and derives it again afterwards); schedule passes see it applied. After every
- * pass the manager verifies the function; when a pass or the verification fails it gives back a
- * reproducer: the text before the pass and the passes still to run. */
+ * The rows of passes.def are in the order of the default pipeline: the way from a fusion as it was
+ * written to the host program that runs. A pass rewrites a function in place. What it leaves prints,
+ * parses back, verifies and computes the same; and the rest of the pipeline makes the same of what was
+ * parsed back as of what it would have got (only reasons are lost, docs/passes.md).
+ *
+ * On request the manager verifies after every pass, and gives back a reproducer when a pass or the
+ * verification fails: the text before the pass, and the passes still to run. */
 #ifndef WEIR_PASS_PASS_H
 #define WEIR_PASS_PASS_H
 
+#include "host/host.h"
 #include "ir/ir.h"
 
 typedef struct pass_ctx {
-  arena *scratch; /* emptied after each pass */
-  bool changed;   /* set by the pass when it changed something */
+  arena *scratch;              /* emptied after all passes */
+  const host_options *options; /* preferences, which every pass may look at */
+  bool changed;                /* set by the pass when it changed something */
+  ir_func *made;               /* `lower`: the host program */
 } pass_ctx;
 
-typedef enum pass_level { PASS_DEFINITION, PASS_SCHEDULE } pass_level;
+/* What a pass looks at. Definition passes change what is computed, and with it the scheduled view, which
+ * the manager derives again; schedule and shard passes change statements and the view together; host and
+ * join passes see host programs. A list of passes must not go back from a later level to an earlier one. */
+typedef enum pass_level {
+  PASS_DEFINITION,
+  PASS_SCHEDULE,
+  PASS_SHARD,
+  PASS_HOST,
+  PASS_JOIN,
+} pass_level;
+const char *pass_level_text(pass_level level);
+
+typedef enum pass_use {
+  PASS_DEFAULT,
+  PASS_OPTIONAL, /* runs only when it is enabled or named */
+} pass_use;
 
 typedef struct pass_info {
   const char *name;
   pass_level level;
+  pass_use use;
   status (*run)(ir_func *f, pass_ctx *ctx);
+  const char *needs;   /* passes without which it has nothing to work on, separated by blanks */
   const char *summary; /* one sentence */
 } pass_info;
 
@@ -28,15 +51,34 @@ const pass_info *pass_at(uint32_t i);
 const pass_info *pass_find(const char *name, size_t length); /* NULL: no such pass */
 
 typedef struct pass_request {
-  const char *passes;      /* comma separated; "" is the identity */
+  const char *passes;  /* comma separated; "" is the identity; NULL or "default": the pipeline */
+  const char *disable; /* of those, leave out these; comma separated, or NULL */
+  const char *enable;  /* optional passes to run at their place in the default pipeline, or NULL */
   const char *print_after; /* "all", "changed", a pass's name, or NULL */
   bool time;
+  bool verify;            /* after every pass */
+  const char *reproducer; /* where the caller writes it, or NULL; the manager only hands it out */
+  host_options options;
 } pass_request;
 
-/* Runs the passes over every function of the module. Appends to `log` what was asked to be printed.
- * On failure returns the status, with diagnostics in the module, and appends a reproducer (a
- * program with the passes in a comment at its head) to `reproducer`, which may be NULL. */
+/* The passes that a request means, in order. */
+typedef struct pass_list {
+  const pass_info **data;
+  uint32_t len;
+} pass_list;
+/* BAD_USAGE: an unknown name, a pass disabled that another one needs, or levels out of order. */
+NODISCARD status pass_select(const pass_request *request, arena *memory, pass_list *result);
+
+/* Runs the passes over every function of the module. What a fusion is lowered to is listed after it.
+ * Appends to `log` what was asked to be printed. On failure returns the status, with diagnostics in the
+ * module, and appends a reproducer (a program with the passes in a comment at its head) to `reproducer`,
+ * which may be NULL. */
 NODISCARD status pass_run(ir_module *m, const pass_request *request, strbuf *log,
                           strbuf *reproducer);
+
+/* Runs the passes on a copy of the fusion `f`, which stays as it is, and gives the host program. It is
+ * not listed in the module. */
+NODISCARD status pass_run_fusion(ir_func *f, const pass_request *request, strbuf *log,
+                                 strbuf *reproducer, ir_func **result);
 
 #endif

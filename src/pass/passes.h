@@ -4,7 +4,7 @@
 
 #include "pass/pass.h"
 
-#define PASS(name, run, level, summary) status run(ir_func *f, pass_ctx *ctx);
+#define PASS(name, run, level, use, needs, summary) status run(ir_func *f, pass_ctx *ctx);
 #include "pass/passes.def"
 #undef PASS
 

@@ -3,6 +3,10 @@
 #include "shard/shard.h"
 
 status pass_propagate(ir_func *f, pass_ctx *ctx) {
-  ctx->changed = shard_propagate(f) > 0;
+  uint32_t n = shard_propagate(f);
+  f->spread = arena_copy(&f->module->memory, f->statements.data + f->statements.len - n,
+                         n * sizeof *f->spread);
+  f->n_spread = n;
+  ctx->changed = n > 0;
   return STATUS_OK;
 }

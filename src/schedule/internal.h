@@ -57,6 +57,9 @@ uint32_t schedule_n_out(const ir_transform_data *t);
 /* Makes a transform like `t` on other axes, and enters it as the definition of what it makes. */
 void schedule_transform_like(ir_func *f, ir_transform_data t, const ir_axis *in,
                              const ir_axis *out);
+/* The statement that makes a transform of the loop axis at `position`. False: it takes two axes, or belongs
+ * to the definition. (replay.c) */
+bool schedule_statement_of(const ir_transform_data *t, uint32_t position, ir_stmt *stmt);
 /* Images of axes under a copy: none where there is none. */
 ir_axis schedule_image(const map *images, ir_axis a);
 void schedule_set_image(map *images, ir_axis a, ir_axis image);

@@ -52,7 +52,7 @@ static bool replay_merge(replaying *r, const ir_transform_data *t, uint32_t posi
   return true;
 }
 
-static bool statement_of(const ir_transform_data *t, uint32_t position, ir_stmt *stmt) {
+bool schedule_statement_of(const ir_transform_data *t, uint32_t position, ir_stmt *stmt) {
   *stmt = (ir_stmt){.axis = position, .factor = t->factor, .mesh_axis = t->mesh_axis};
   switch (t->kind) {
   case IR_SPLIT: stmt->kind = IR_STMT_SPLIT; return true;
@@ -77,7 +77,7 @@ static void replay_transform(replaying *r, ir_transform_data t) {
     (void)replay_merge(r, &t, position);
     return;
   }
-  if (!statement_of(&t, position, &stmt) || !add(r, stmt)) return;
+  if (!schedule_statement_of(&t, position, &stmt) || !add(r, stmt)) return;
   for (uint32_t i = 0; i < schedule_n_out(&t); i++) {
     schedule_set_image(&r->images, t.out[i], loop_of(r).data[position + i]);
   }

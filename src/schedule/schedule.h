@@ -37,6 +37,11 @@ bool schedule_add_quiet(ir_func *f, const ir_stmt *stmt);
 uint32_t schedule_replay(ir_func *f, ir_tensor from, ir_tensor to, const ir_pair *pairs,
                          uint32_t n_pairs, bool with_marks);
 
+/* Writes the statements of `f` anew, so that they lead to the scheduled view as it is: for passes that
+ * change the view, or the definition together with it. What the tables hold then counts as defined, so that
+ * dropping the view and applying the statements gives it again. No operation may be rfactored. */
+void schedule_restate(ir_func *f);
+
 /* Which marks to repeat. */
 typedef struct schedule_marks {
   bool streams;

@@ -78,8 +78,23 @@ bool shard_fits(shard_ctx *c, const ir_op_data *op); /* all operands */
  * forward, then backward, until nothing changes. Statements have reasons (ir/why.h). Returns how many. */
 uint32_t shard_propagate(ir_func *f);
 
+/* ---- reductions in two steps ---- */
+/* What an rfactor made is not computed on its own, so it has no slices to stream; reports such. */
+bool shard_rfactors_fit(ir_func *f);
+/* Makes one operation of each reduction that was rfactored: the places of its steps say which parts of
+ * the reduction devices compute. Returns how many there were. */
+uint32_t shard_merge_rfactors(ir_func *f);
+
+/* ---- variants: the same program with other streams ---- */
+/* Drops all stream marks, as if no axis had been marked so. Returns how many. */
+uint32_t shard_forget_streams(ir_func *f);
+/* Of a decomposed function, streams what is gathered piece by piece (`pieces`: the own piece first) or
+ * takes such streams away (slices: a collective each); only beside other streams. Returns how many marks
+ * changed. */
+uint32_t shard_vary_streams(shard_ctx *c, bool pieces, arena *scratch);
+
 /* ---- decomposition ---- */
-/* Changes `f`, a working copy (ir_func_copy), so that each operation either computes from what devices
+/* Changes the function so that each operation either computes from what devices
  * hold, perhaps partial results (shard_fits()), or only moves data (shard_comm_of() gives one
  * communication): gives every tensor a mesh, marks reductions of sharded dimensions, and inserts sets,
  * before or after operations, whichever moves fewer bytes. Equal reshardings of a tensor are shared.

@@ -215,7 +215,7 @@ static status judge_trial(void *context) {
   if (ready) fill(&s);
   ready = ready && subject_reference(&s, s.in, s.expected, false);
   if (written) h = written;
-  bool lowered = ready && (h || host_lower(s.func, &options, &h) == STATUS_OK);
+  bool lowered = ready && (h || kit_lower(s.func, &options, &h) == STATUS_OK);
   if (lowered && EXPECT(team_open(&x, &s, h, t->streams, t->p->devices))) {
     judge_team(&x);
     total.programs++;

@@ -132,7 +132,7 @@ static status try_program(void *context) {
   ready = ready && ir_bind_complete(&s.env) && subject_values(&s);
   if (ready) fill(&s);
   ready = ready && subject_reference(&s, s.in, s.expected, false);
-  ready = ready && (h || host_lower(s.func, &options, &h) == STATUS_OK);
+  ready = ready && (h || kit_lower(s.func, &options, &h) == STATUS_OK);
   ready = ready && team_open(&x, &s, h, 2, p->devices);
   if (EXPECT(ready)) run_all(&x);
   else fprintf(stderr, "%s\n%s\n", kit_reason, p->text);

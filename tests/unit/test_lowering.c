@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "check/check.h"
-#include "host/host.h"
 #include "ir/verify.h"
+#include "lower_kit.h"
 #include "runtime/plan.h"
 #include "schedule/schedule.h"
 #include "test.h"
@@ -55,7 +55,7 @@ static status lower_guarded(void *context) {
   bool good = f->host ? ir_host_verify(f) : schedule_apply(f) && ir_verify(f);
   if (!good) return fail(STATUS_BAD_PROGRAM, "is not valid");
   l->h = f;
-  if (!f->host) TRY(host_lower(f, &options, &l->h));
+  if (!f->host) TRY(kit_lower(f, &options, &l->h));
   if (!ir_host_verify(l->h)) return fail(STATUS_BAD_PROGRAM, "lowers to a broken program");
   ir_env_init(&env, f, &l->module.memory);
   if (!bind_words(&env, l->bind)) return fail(STATUS_BAD_PROGRAM, "cannot be bound");

@@ -1,7 +1,7 @@
 /* Which part of a tensor every device gets: the reference's test_sharding.py, row by row, for four
  * devices. tests/rows.md has the rows. */
-#include "host/host.h"
 #include "ir/bind.h"
+#include "lower_kit.h"
 #include "runtime/piece.h"
 #include "unit/shard_kit.h"
 
@@ -28,7 +28,7 @@ static void run_row(const row *r) {
   ir_env env;
   host_options options = {.plain = false};
   if (!program("%s", r->body)) return;
-  if (!EXPECT(host_lower(f, &options, &h) == STATUS_OK)) return;
+  if (!EXPECT(kit_lower(f, &options, &h) == STATUS_OK)) return;
   ir_env_init(&env, h, &module.memory);
   EXPECT(ir_bind_complete(&env) && ir_bind_check(&env));
   for (int64_t i = 0; i < 4; i++) {

@@ -21,11 +21,13 @@ static const char inside[] =
     " schedule { x, w on d; x.outer_split(0, d); x[0] = mesh.x; w.outer_split(0, d); w[0] = mesh.x;"
     " y.outer_split(0, d); y.outer_split(1, 8); y[0] = stream; y[1] = stream } }\n";
 
+typedef enum variant { AS_MARKED, UNSTREAMED, BY_SLICES, BY_PIECES } variant;
+
 typedef struct trial {
   const char *text;
   int64_t m, k, n;
   rt_speed machine;
-  double ms[4];         /* by host_streams */
+  double ms[4];         /* by variant */
   const char *texts[4]; /* of the host programs */
   bool own_first[4];
   subject s;
@@ -40,18 +42,19 @@ static bool bind_extents(trial *t) {
   return subject_values(&t->s);
 }
 
-static bool try_variant(trial *t, host_streams streams) {
-  host_options o = {.streams = streams};
+static bool try_variant(trial *t, variant which) {
+  static const char *const passes[] = {NULL, "unstream", "stream-slices", "stream-pieces"};
+  host_options o = {0};
   ir_func *h = NULL;
   uint32_t removed;
-  if (host_lower(t->s.func, &o, &h) != STATUS_OK || !ir_host_verify(h))
+  if (kit_lower_variant(t->s.func, &o, passes[which], &h) != STATUS_OK)
     return kit_refused(&t->s, "lower");
-  t->texts[streams] = subject_print(&t->s, h);
-  t->own_first[streams] = h->host->own_first;
+  t->texts[which] = subject_print(&t->s, h);
+  t->own_first[which] = h->host->own_first;
   rt_plan *plan = subject_plan(&t->s, h, 4, false);
   if (!plan) return false;
   bool pruned = kit_ok(check_prune_waits(plan, &memory_default, &removed), "prune");
-  t->ms[streams] = cost_plan_ns(plan, &t->machine, &t->s.memory) * 1e-6;
+  t->ms[which] = cost_plan_ns(plan, &t->machine, &t->s.memory) * 1e-6;
   rt_plan_destroy(plan);
   return pruned;
 }
@@ -59,8 +62,7 @@ static bool try_variant(trial *t, host_streams streams) {
 static status try_variants(void *context) {
   trial *t = context;
   bool good = subject_open(&t->s, t->text) && bind_extents(t);
-  for (int i = HOST_AS_MARKED; good && i <= HOST_BY_PIECES; i++)
-    good = try_variant(t, (host_streams)i);
+  for (int i = AS_MARKED; good && i <= BY_PIECES; i++) good = try_variant(t, (variant)i);
   return good ? STATUS_OK : STATUS_CHECK_FAILED;
 }
 
@@ -99,17 +101,17 @@ static void test_texts(void) {
   run(&slices, by_slices, large, 1000);
   run(&pieces, by_pieces, large, 1000);
   run(&rows, inside, large, 1000);
-  EXPECT_STR(slices.texts[HOST_BY_SLICES], slices.texts[HOST_AS_MARKED]);
-  EXPECT_STR(slices.texts[HOST_BY_PIECES], pieces.texts[HOST_AS_MARKED]);
-  EXPECT_STR(pieces.texts[HOST_BY_PIECES], pieces.texts[HOST_AS_MARKED]);
-  EXPECT_STR(pieces.texts[HOST_BY_SLICES], slices.texts[HOST_AS_MARKED]);
-  EXPECT_STR(pieces.texts[HOST_UNSTREAMED], slices.texts[HOST_UNSTREAMED]);
-  EXPECT_STR(rows.texts[HOST_BY_SLICES], rows.texts[HOST_AS_MARKED]);
-  EXPECT(pieces.own_first[HOST_AS_MARKED] && rows.own_first[HOST_AS_MARKED]);
-  EXPECT(!slices.own_first[HOST_AS_MARKED] && slices.own_first[HOST_BY_PIECES]);
-  EXPECT(!pieces.own_first[HOST_BY_SLICES] && !pieces.own_first[HOST_UNSTREAMED]);
-  EXPECT(strstr(slices.texts[HOST_AS_MARKED], "allgather") != NULL);
-  EXPECT(strstr(slices.texts[HOST_UNSTREAMED], "for ") == NULL);
+  EXPECT_STR(slices.texts[BY_SLICES], slices.texts[AS_MARKED]);
+  EXPECT_STR(slices.texts[BY_PIECES], pieces.texts[AS_MARKED]);
+  EXPECT_STR(pieces.texts[BY_PIECES], pieces.texts[AS_MARKED]);
+  EXPECT_STR(pieces.texts[BY_SLICES], slices.texts[AS_MARKED]);
+  EXPECT_STR(pieces.texts[UNSTREAMED], slices.texts[UNSTREAMED]);
+  EXPECT_STR(rows.texts[BY_SLICES], rows.texts[AS_MARKED]);
+  EXPECT(pieces.own_first[AS_MARKED] && rows.own_first[AS_MARKED]);
+  EXPECT(!slices.own_first[AS_MARKED] && slices.own_first[BY_PIECES]);
+  EXPECT(!pieces.own_first[BY_SLICES] && !pieces.own_first[UNSTREAMED]);
+  EXPECT(strstr(slices.texts[AS_MARKED], "allgather") != NULL);
+  EXPECT(strstr(slices.texts[UNSTREAMED], "for ") == NULL);
   subject_close(&slices.s);
   subject_close(&pieces.s);
   subject_close(&rows.s);
@@ -121,9 +123,9 @@ static void test_large(void) {
     trial t;
     run(&t, by_slices, large, rate ? 250 : 1000);
     double limit = rate ? 8.39e6 / 0.03125e6 : 8.59e9 / 93e6; /* of transfer; of computation */
-    EXPECT(t.ms[HOST_BY_PIECES] < t.ms[HOST_BY_SLICES]);
-    EXPECT(t.ms[HOST_BY_SLICES] < t.ms[HOST_UNSTREAMED]);
-    EXPECT(t.ms[HOST_BY_PIECES] > limit && t.ms[HOST_BY_PIECES] < 1.12 * limit);
+    EXPECT(t.ms[BY_PIECES] < t.ms[BY_SLICES]);
+    EXPECT(t.ms[BY_SLICES] < t.ms[UNSTREAMED]);
+    EXPECT(t.ms[BY_PIECES] > limit && t.ms[BY_PIECES] < 1.12 * limit);
     subject_close(&t.s);
   }
 }
@@ -132,8 +134,8 @@ static void test_large(void) {
 static void test_small(void) {
   trial t;
   run(&t, by_pieces, small, 1000);
-  EXPECT(t.ms[HOST_UNSTREAMED] < t.ms[HOST_AS_MARKED]);
-  EXPECT(t.ms[HOST_UNSTREAMED] < t.ms[HOST_BY_SLICES]);
+  EXPECT(t.ms[UNSTREAMED] < t.ms[AS_MARKED]);
+  EXPECT(t.ms[UNSTREAMED] < t.ms[BY_SLICES]);
   subject_close(&t.s);
 }
 
@@ -142,8 +144,8 @@ static void test_shared(void) {
   trial t, own;
   run(&t, shared, large, 1000);
   run(&own, by_pieces, large, 1000);
-  EXPECT(t.own_first[HOST_AS_MARKED]);
-  EXPECT(t.ms[HOST_AS_MARKED] - own.ms[HOST_AS_MARKED] > 7 * 0.8);
+  EXPECT(t.own_first[AS_MARKED]);
+  EXPECT(t.ms[AS_MARKED] - own.ms[AS_MARKED] > 7 * 0.8);
   subject_close(&t.s);
   subject_close(&own.s);
 }
@@ -173,8 +175,8 @@ static void test_issue(void) {
     trial t, free;
     run_on_gpu(&t, works[i].text, works[i].ranks, true);
     run_on_gpu(&free, works[i].text, works[i].ranks, false);
-    EXPECT_INT(t.ms[HOST_AS_MARKED] < t.ms[HOST_UNSTREAMED], works[i].slices);
-    EXPECT(free.ms[HOST_AS_MARKED] < t.ms[HOST_AS_MARKED]);
+    EXPECT_INT(t.ms[AS_MARKED] < t.ms[UNSTREAMED], works[i].slices);
+    EXPECT(free.ms[AS_MARKED] < t.ms[AS_MARKED]);
     subject_close(&t.s);
     subject_close(&free.s);
   }

@@ -3,14 +3,22 @@
  *
  *   a[mesh.x, n, k]  =>  a$1[2, stream, n / s, k]        an allgather per slice
  *                    =>  a$1[stream, stream, n / s, k]   the own piece, then slices of the others' */
-#include "host/internal.h"
+#include "ir/map.h"
+#include "shard/internal.h"
 
-static bool is_stream(const lowering *l, ir_axis a) {
+typedef struct varying {
+  ir_func *f;
+  shard_ctx *c;
+  ir_classes classes;
+  uint32_t changed; /* marks */
+} varying;
+
+static bool is_stream(const varying *l, ir_axis a) {
   return ir_axis_at(l->f, a)->mark.kind == IR_MARK_STREAM;
 }
 
 /* A dimension that is in the loop domain as it is. */
-static bool is_dimension(const lowering *l, ir_tensor t, ir_axis a) {
+static bool is_dimension(const varying *l, ir_tensor t, ir_axis a) {
   const ir_tensor_data *d = ir_tensor_at(l->f, t);
   if (ir_axis_at(l->f, a)->kind != IR_AXIS_ITERATION) return false;
   for (uint32_t i = 0; i < d->now.logical.len; i++) {
@@ -21,7 +29,7 @@ static bool is_dimension(const lowering *l, ir_tensor t, ir_axis a) {
 
 /* Marks the axes that go over the same positions, or takes their marks away; only beside other streams,
  * whose reasons are theirs too. */
-static void set_marks(lowering *l, ir_axis like, bool stream) {
+static void set_marks(varying *l, ir_axis like, bool stream) {
   const ir_func *f = l->f;
   for (uint32_t i = 0; i < f->order.len; i++) {
     ir_tensor t = ir_op_at(f, f->order.data[i])->result;
@@ -38,12 +46,13 @@ static void set_marks(lowering *l, ir_axis like, bool stream) {
         continue;
       a->mark = (ir_mark){.kind = stream ? IR_MARK_STREAM : IR_MARK_NONE};
       a->why = stream ? ir_axis_at(f, other)->why : 0;
+      l->changed++;
     }
   }
 }
 
 /* The dimension of what is gathered that has one position per device; none: it is not gathered so. */
-static ir_axis gathered_dimension(const lowering *l, const ir_op_data *op, const shard_comm *m) {
+static ir_axis gathered_dimension(const varying *l, const ir_op_data *op, const shard_comm *m) {
   ir_axis dims[IR_MAX_RANK];
   if (m->kind != SHARD_ALLGATHER || m->before.axes[m->mesh_axis].cut != SHARD_WHOLE)
     return (ir_axis){0};
@@ -51,15 +60,34 @@ static ir_axis gathered_dimension(const lowering *l, const ir_op_data *op, const
   return m->to_dim >= 0 && (uint32_t)m->to_dim < rank ? dims[m->to_dim] : (ir_axis){0};
 }
 
-void host_vary_streams(lowering *l) {
-  host_streams wanted = l->options->streams;
-  if (!l->shard || (wanted != HOST_BY_SLICES && wanted != HOST_BY_PIECES)) return;
-  for (uint32_t i = 0; i < l->f->order.len; i++) {
-    const ir_op_data *op = ir_op_at(l->f, l->f->order.data[i]);
+uint32_t shard_vary_streams(shard_ctx *c, bool pieces, arena *scratch) {
+  varying v = {.f = c->f, .c = c};
+  v.classes = ir_classes_build(c->f, IR_CLASS_BROADCAST, scratch);
+  for (uint32_t i = 0; i < c->f->order.len; i++) {
+    const ir_op_data *op = ir_op_at(c->f, c->f->order.data[i]);
     shard_comm m = {0};
     if (ir_op_info_of(op->code)->family != IR_FAMILY_SET) continue;
-    if (shard_comm_of(l->shard, op, &m) != SHARD_ONE || m.mesh_axis < 0) continue;
-    ir_axis axis = wanted == HOST_BY_SLICES ? m.stream : gathered_dimension(l, op, &m);
-    if (axis.id) set_marks(l, axis, wanted == HOST_BY_PIECES);
+    if (shard_comm_of(c, op, &m) != SHARD_ONE || m.mesh_axis < 0) continue;
+    ir_axis axis = pieces ? gathered_dimension(&v, op, &m) : m.stream;
+    if (axis.id) set_marks(&v, axis, pieces);
   }
+  return v.changed;
+}
+
+/* The statement goes with the mark. */
+uint32_t shard_forget_streams(ir_func *f) {
+  uint32_t kept = 0, changed = 0;
+  for (uint32_t i = 1; i < f->axes.len; i++) {
+    ir_mark *mark = &f->axes.data[i].mark;
+    if (mark->kind != IR_MARK_STREAM) continue;
+    *mark = (ir_mark){0};
+    changed++;
+  }
+  for (uint32_t i = 0; i < f->statements.len; i++) {
+    const ir_stmt *s = &f->statements.data[i];
+    bool stream = s->kind == IR_STMT_MARK && s->mark.kind == IR_MARK_STREAM;
+    if (!stream) f->statements.data[kept++] = *s;
+  }
+  f->statements.len = kept;
+  return changed;
 }

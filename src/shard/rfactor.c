@@ -3,9 +3,9 @@
  *
  *     U[m, 4 mesh.x, r k/4] = sum(x);  T[m, r 4] = sum(U)
  *       =>  T[m, r 4 mesh.x, r k/4] = sum(x)     partial results, reduced along mesh.x */
-#include "host/internal.h"
 #include "ir/build.h"
 #include "schedule/schedule.h"
+#include "shard/shard.h"
 
 /* The tensor that is computed from the operands of the definition. */
 static ir_tensor first_step(const ir_func *f, ir_tensor t) {
@@ -55,6 +55,18 @@ static uint32_t pair_up(const ir_func *f, ir_axes from, ir_axes to, bool reducti
   return n;
 }
 
+/* What stood between T and the operands is computed with T. */
+static void note_steps(ir_func *f, ir_tensor t) {
+  uint32_t name = ir_tensor_at(f, t)->name;
+  for (;;) {
+    const ir_tensor_data *d = ir_tensor_at(f, t);
+    if (IR_SAME(d->def, d->scheduled_def)) return;
+    t = ir_op_at(f, d->scheduled_def)->operands[0];
+    ir_removed step = {ir_tensor_at(f, t)->name, IR_RULE_STEPS, name};
+    vec_push(&f->module->memory, &f->removed, step);
+  }
+}
+
 static void merge_steps(ir_func *f, ir_tensor t) {
   ir_pair pairs[IR_MAX_RANK];
   ir_axis dims[IR_MAX_RANK];
@@ -77,13 +89,52 @@ static void merge_steps(ir_func *f, ir_tensor t) {
   if (together) (void)schedule_replay_marked(f, parts, t, pairs, n, placed, NULL);
 }
 
-void host_merge_rfactors(ir_func *copy) {
-  for (uint32_t i = 0; i < copy->order.len; i++) {
-    ir_tensor t = ir_op_at(copy, copy->order.data[i])->result;
-    const ir_tensor_data *d = ir_tensor_at(copy, t);
-    if (!IR_SAME(d->def, d->scheduled_def)) merge_steps(copy, t);
+/* Has its loop domain a stream axis? */
+static bool is_streamed(const ir_func *f, ir_tensor t) {
+  ir_axes loop = ir_tensor_at(f, t)->now.loop;
+  for (uint32_t k = 0; k < loop.len; k++)
+    if (ir_axis_at(f, loop.data[k])->mark.kind == IR_MARK_STREAM) return true;
+  return false;
+}
+
+bool shard_rfactors_fit(ir_func *f) {
+  bool ok = true;
+  if (f->scheduled.len == f->order.len) return true; /* there are none */
+  for (uint32_t i = 0; i < f->scheduled.len; i++) {
+    const ir_op_data *op = ir_op_at(f, f->scheduled.data[i]);
+    bool made = op->result.id >= f->n_defined.tensors;
+    if (!made || !is_streamed(f, op->result)) continue;
+    diag_error(&f->module->errors, op->at,
+               "'%s' was made by rfactor and cannot be streamed: mark the tensor it was made from",
+               ir_tensor_name(f, op->result));
+    ok = false;
   }
-  copy->scheduled.data = arena_copy(&copy->module->memory, copy->order.data,
-                                    copy->order.len * sizeof *copy->order.data);
-  copy->scheduled.len = copy->scheduled.cap = copy->order.len;
+  return ok;
+}
+
+/* What the schedule made, and the tensors that were only looked at, are no more. */
+static void forget_steps(ir_func *f, uint32_t first) {
+  for (uint32_t i = first; i < f->tensors.len; i++) {
+    ir_tensor_data *t = &f->tensors.data[i];
+    if (ir_func_lookup(f, t->name).id == i) ir_func_undeclare(f, t->name);
+    *t = (ir_tensor_data){.kind = IR_TENSOR_CONST, .dtype = t->dtype};
+  }
+}
+
+uint32_t shard_merge_rfactors(ir_func *f) {
+  uint32_t merged = 0, n_tensors = f->n_defined.tensors;
+  for (uint32_t i = 0; i < f->order.len; i++) {
+    ir_tensor t = ir_op_at(f, f->order.data[i])->result;
+    const ir_tensor_data *d = ir_tensor_at(f, t);
+    if (IR_SAME(d->def, d->scheduled_def)) continue;
+    note_steps(f, t);
+    merge_steps(f, t);
+    merged++;
+  }
+  if (!merged) return 0;
+  forget_steps(f, n_tensors);
+  f->scheduled.data =
+      arena_copy(&f->module->memory, f->order.data, f->order.len * sizeof *f->order.data);
+  f->scheduled.len = f->scheduled.cap = f->order.len;
+  return merged;
 }
