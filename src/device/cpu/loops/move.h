@@ -11,6 +11,8 @@
 #define cpu_round_bf16 CPU_OF_LEVEL(cpu_round_bf16)
 #define cpu_row_softmax_f32 CPU_OF_LEVEL(cpu_row_softmax_f32)
 #define cpu_row_softmax_f64 CPU_OF_LEVEL(cpu_row_softmax_f64)
+#define cpu_row_weigh_f32 CPU_OF_LEVEL(cpu_row_weigh_f32)
+#define cpu_row_weigh_f64 CPU_OF_LEVEL(cpu_row_weigh_f64)
 #define cpu_row_normalize_f32 CPU_OF_LEVEL(cpu_row_normalize_f32)
 #define cpu_row_normalize_f64 CPU_OF_LEVEL(cpu_row_normalize_f64)
 
@@ -23,6 +25,8 @@ void cpu_round_f16(int64_t n, float *x);
 void cpu_round_bf16(int64_t n, float *x);
 void cpu_row_softmax_f32(int64_t n, const void *x, void *y);
 void cpu_row_softmax_f64(int64_t n, const void *x, void *y);
+void cpu_row_weigh_f32(int64_t n, void *x, double scale, void *state, void *factor);
+void cpu_row_weigh_f64(int64_t n, void *x, double scale, void *state, void *factor);
 void cpu_row_normalize_f32(int64_t n, const void *x, double mean, double scale, const void *weight,
                            const void *bias, void *y);
 void cpu_row_normalize_f64(int64_t n, const void *x, double mean, double scale, const void *weight,
