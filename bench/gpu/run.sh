@@ -5,19 +5,23 @@
 #   kernels   generated kernels beside copying
 #   overlap   communication over the host link, beside a program by hand and one in PyTorch
 #   choice    what the model of --pipeline auto says beside what happens
+#   fused     chains of operations beside copying and torch.compile
+#   bodies    the same chains, each as one body, without the rest of Weir
 #
 # Each part leaves RESULTS/PART.txt; a part that has it is not run again, so a run that was broken off can
 # go on on another machine.
 build=$1
 results=$2
 shift 2
-parts=${*:-host kernels overlap choice}
+parts=${*:-host kernels overlap choice fused bodies}
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$results" || exit 2
 
 host() { "$build/bench/gpu/host_cost"; }
 kernels() { "$build/bench/gpu/kernels"; }
 choice() { "$build/bench/gpu/choice"; }
+fused() { "$build/bench/gpu/fused" "$here/fused.py"; }
+bodies() { "$build/bench/gpu/fused" --kernels "$here/fused.py"; }
 
 overlap() {
   local work

@@ -11,22 +11,9 @@
  * whole vector. */
 #include <string.h>
 
-#include "codegen/body_internal.h"
+#include "codegen/body_map.h"
 
 enum { BLOCK = 256, MANY_ITEMS = 4 << 20, MOST_VECTORS = 4 };
-
-typedef struct map_writer {
-  cg_writer *w;
-  const cg_body *b;
-  cg_walks walks;
-  cg_space space;
-  cg_values values;
-  uint32_t width, items;
-  bool tail;
-  bool *varies; /* by node: along the last dimension */
-  bool *vector; /* by node: a load of whole vectors */
-  bool stores[CG_MAX_OUTPUTS];
-} map_writer;
 
 static const cg_node *node_at(const map_writer *x, uint32_t i) { return &x->b->nodes.data[i]; }
 
@@ -63,7 +50,7 @@ static bool is_vector(const map_writer *x, uint32_t i, uint32_t width) {
   const cg_node *n = node_at(x, i);
   uint32_t walk = x->walks.of_node[i];
   int64_t size = (int64_t)ir_dtype_size_bytes(n->dtype), bytes = width * size;
-  if (n->kind != CG_NODE_LOAD || width == 1 || step_of(x, walk) != 1) return false;
+  if (n->kind != CG_NODE_LOAD || width == 1 || step_of(x, walk) != 1 || x->crossed[i]) return false;
   if (cg_vector_width(&n->view, &x->space, walk, width) < width) return false;
   for (uint32_t t = 0; t < n->n_terms; t++)
     if (x->varies[n->terms[t].node] ||
@@ -132,14 +119,16 @@ static bool plan(map_writer *x, arena *memory) {
   cg_space_make(&x->space, x->b->extents, 0, x->b->rank, x->walks.views, x->walks.n, true);
   x->varies = ARENA_ARRAY(memory, n + (size_t)1, bool);
   x->vector = ARENA_ARRAY(memory, n + (size_t)1, bool);
-  x->width = find_width(x);
+  x->crossed = ARENA_ARRAY(memory, n + (size_t)1, bool);
+  x->tiled = cg_map_find_tiles(x, memory);
+  if (!x->tiled) x->width = find_width(x);
   x->tail = cg_space_run(&x->space) % x->width != 0;
   for (uint32_t i = 0; i < n; i++) {
     x->varies[i] = find_varies(x, i);
     x->vector[i] = is_vector(x, i, x->width);
   }
   for (uint32_t r = 0; r < x->b->n_outputs; r++) x->stores[r] = is_stored(x, r, x->width);
-  x->items = items_per_thread(x);
+  if (!x->tiled) x->items = items_per_thread(x);
   return true;
 }
 
@@ -159,7 +148,10 @@ static void put_declarations(map_writer *x) {
   if (x->tail) cg_line(w, "  ix left[%u];\n", x->items);
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     const cg_node *n = node_at(x, i);
-    if (x->vector[i]) {
+    if (x->crossed[i]) {
+      x->values.texts[i] =
+          cg_text(w, "%s(tile%u[u * %u + warp][lane].e[e])", cg_get(w, n->dtype), i, CG_TILE_WARPS);
+    } else if (x->vector[i]) {
       cg_put_vector(w, cg_text(w, "v%u", i), n->dtype, x->width);
       cg_line(w, "  v%u x%u[%u];\n", i, i, x->items);
       x->values.texts[i] = cg_text(w, "%s(x%u[u].e[e])", cg_get(w, n->dtype), i);
@@ -174,6 +166,10 @@ static void put_declarations(map_writer *x) {
 }
 
 static void put_offsets(map_writer *x) {
+  if (x->tiled) {
+    cg_map_put_tile_item(x);
+    return;
+  }
   cg_writer *w = x->w;
   const char *names[CG_MAX_VIEWS];
   int64_t run = cg_space_run(&x->space);
@@ -259,7 +255,7 @@ static void put_element(map_writer *x) {
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     const cg_node *n = node_at(x, i);
     bool placed = n->kind == CG_NODE_LOAD || n->kind == CG_NODE_AT;
-    if (x->vector[i] || !x->varies[i]) continue;
+    if (x->vector[i] || x->crossed[i] || !x->varies[i]) continue;
     const char *at = placed ? element_text(x, x->walks.of_node[i]) : "";
     cg_put_node(&x->values, i, cg_text(w, "t%u", i), at, false);
   }
@@ -298,6 +294,15 @@ static const char item_loop[] = "#pragma unroll\n"
                                 "    if (item >= count) continue;\n";
 
 static void put_loop(map_writer *x) {
+  if (x->tiled) {
+    cg_set_int(x->w, "U", x->items);
+    cg_set_int(x->w, "W", CG_TILE_WARPS);
+    cg_set_int(x->w, "V", x->width);
+    cg_put(x->w, "#pragma unroll\n"
+                 "  for (int u = 0; u < $U; u++) {\n"
+                 "    if (c0 + u * $W + warp >= columns || r0 + lane * $V >= rows) continue;\n");
+    return;
+  }
   cg_set_int(x->w, "U", x->items);
   cg_set_int(x->w, "T", x->w->block);
   cg_put(x->w, item_loop);
@@ -305,8 +310,11 @@ static void put_loop(map_writer *x) {
 
 static void put_kernel(map_writer *x) {
   cg_writer *w = x->w;
-  cg_line(w, "  const ix count = %s;\n", cg_number_text(w, count_items(x)));
-  cg_line(w, "  const ix base = (ix)blockIdx.x * %u + (ix)threadIdx.x;\n", x->items * w->block);
+  if (x->tiled) cg_map_put_tiles(x);
+  else {
+    cg_line(w, "  const ix count = %s;\n", cg_number_text(w, count_items(x)));
+    cg_line(w, "  const ix base = (ix)blockIdx.x * %u + (ix)threadIdx.x;\n", x->items * w->block);
+  }
   put_declarations(x);
   put_loop(x);
   put_item(x);
@@ -331,6 +339,8 @@ bool cg_write_body_map(cg_kernel *k, const cg_body *b) {
   cg_begin(&w, k->memory, reach > CG_NARROW_REACH, BLOCK);
   cg_values_begin(&x.values, &w, b);
   put_kernel(&x);
-  cg_end(&w, k, "body", cg_ceildiv(count_items(&x), (int64_t)BLOCK * x.items), 1);
+  int64_t blocks =
+      x.tiled ? cg_space_count(&x.tiles) : cg_ceildiv(count_items(&x), (int64_t)BLOCK * x.items);
+  cg_end(&w, k, x.tiled ? "tiles" : "body", blocks, 1);
   return true;
 }

@@ -155,7 +155,7 @@ static bool body_open(body_case *c, const char *text) {
   return true;
 }
 
-static bool body_evaluate(body_case *c) {
+static inline bool body_evaluate(body_case *c) {
   ref_options options = {.seed = BODY_SEED};
   status_clear();
   for (uint32_t i = 0; i < c->f->outputs.len; i++)

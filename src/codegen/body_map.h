@@ -1,0 +1,33 @@
+/* Maps of bodies: what body_map.c and its tiles (body_tiles.c) share. */
+#ifndef WEIR_CODEGEN_BODY_MAP_H
+#define WEIR_CODEGEN_BODY_MAP_H
+
+#include "codegen/body_internal.h"
+
+typedef struct map_writer {
+  cg_writer *w;
+  const cg_body *b;
+  cg_walks walks;
+  cg_space space;
+  cg_values values;
+  uint32_t width, items;
+  bool tail;
+  bool *varies; /* by node: along the last dimension */
+  bool *vector; /* by node: a load of whole vectors */
+  bool stores[CG_MAX_OUTPUTS];
+  bool tiled; /* loads that are dense along dimension `turned` go through shared memory */
+  uint32_t turned;
+  cg_space tiles; /* of walks, then of the row and the column that a tile begins with */
+  bool *crossed;  /* by node: such a load */
+} map_writer;
+
+enum { CG_TILE_WARPS = 8, CG_TILE_BLOCK = 32 * CG_TILE_WARPS };
+
+/* Whether tiles are wanted; then sets width and items too. */
+bool cg_map_find_tiles(map_writer *x, arena *memory);
+/* Where the block's tile is, and its loads. */
+void cg_map_put_tiles(map_writer *x);
+/* The offsets of item u of a thread, if there is one. */
+void cg_map_put_tile_item(map_writer *x);
+
+#endif
