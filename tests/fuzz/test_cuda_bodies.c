@@ -6,6 +6,8 @@
  * NVRTC is installed, every text must compile for a GPU too.
  *
  *   test_cuda_bodies [first seed] [random bodies]
+ *   test_cuda_bodies --device [first seed] [random bodies] [elements]
+ *       on a GPU, or a stand-in for one, as plans of one launch; skips where there is neither
  *   test_cuda_bodies --text 'fusion f { … }'     the kernels of a body, as text */
 #include "conform/body_kit.h"
 #include "conform/cuda_emulator.h"
@@ -13,9 +15,12 @@
 #include "conform/cuda_texts.h"
 #include "device/cuda/kernel_body.h"
 #include "fuzz/gen.h"
+#include "runtime/device.h"
 #include "test.h"
 
-static bool dry_run; /* collects texts */
+static bool dry_run;           /* collects texts */
+static rt_device *device;      /* NULL: the texts are run on the CPU */
+static int64_t elements = 600; /* of tensors of random bodies, at most */
 static uint64_t n_bodies, n_whole, n_launches;
 
 /* ---- listed bodies ---- */
@@ -126,6 +131,46 @@ static status run_body(body_case *c, const char *text, int expected) {
   return STATUS_OK;
 }
 
+/* ---- on a device ---- */
+static void make_buffer(rt_buffer *b, const ir_array *a, rt_buffer_kind kind, uint32_t slot) {
+  int64_t size_bytes;
+  check(ir_array_size_bytes(a, &size_bytes));
+  *b = (rt_buffer){.kind = kind, .slot = slot, .size_bytes = size_bytes, .name = "t"};
+}
+
+/* A plan of one launch. */
+static status run_device(body_case *c, const char *text) {
+  uint32_t n = c->f->inputs.len, m = c->f->outputs.len;
+  rt_instr launch = {.kind = RT_LAUNCH};
+  rt_loaded *loaded = NULL;
+  void *inputs[BODY_MAX], *outputs[BODY_MAX];
+  ir_array results[BODY_MAX];
+  body_make_task(c);
+  rt_plan plan = c->plan;
+  plan.buffers = ARENA_ARRAY(c->memory, n + (size_t)m, rt_buffer);
+  for (uint32_t i = 0; i < n; i++) {
+    make_buffer(&plan.buffers[i], &c->inputs[i], RT_BUFFER_INPUT, i);
+    inputs[i] = c->inputs[i].data;
+  }
+  for (uint32_t r = 0; r < m; r++) {
+    make_buffer(&plan.buffers[n + r], &c->expected[r], RT_BUFFER_OUTPUT, r);
+    results[r] = body_array(c, c->f->outputs.data[r]);
+    outputs[r] = results[r].data;
+  }
+  plan.n_buffers = n + m;
+  plan.n_inputs = n;
+  plan.n_outputs = m;
+  plan.n_streams = plan.n_instrs = plan.n_tasks = 1;
+  plan.instrs = &launch;
+  plan.tasks = &c->task;
+  n_bodies++;
+  TRY(device->ops->load(device, &plan, &loaded));
+  status st = rt_run(loaded, inputs, outputs, NULL, NULL);
+  device->ops->unload(loaded);
+  if (st == STATUS_OK) (void)EXPECT(agrees(c, results, text, "on the device"));
+  return st;
+}
+
 /* ---- cases ---- */
 typedef struct job {
   const char *text;
@@ -143,7 +188,9 @@ static status run_job(void *context) {
   if (!EXPECT(opened || j->p)) fprintf(stderr, "%s\n", j->text);
   if (opened) {
     fill(&c, j->p, j->seed);
-    if (body_evaluate(&c)) st = run_body(&c, j->text, j->expected);
+    bool evaluated = body_evaluate(&c);
+    if (evaluated && device) st = run_device(&c, j->text);
+    else if (evaluated) st = run_body(&c, j->text, j->expected);
     else (void)EXPECT(j->p != NULL);
   }
   ir_module_destroy(&c.module);
@@ -172,7 +219,7 @@ static void run_random(uint64_t seed) {
   o.families = families[seed % (sizeof families / sizeof *families)];
   o.max_ops = 3 + (uint32_t)(seed % 9);
   o.max_devices = 0;
-  o.max_elements = 600;
+  o.max_elements = elements;
   o.schedule = o.rfactor = o.streams = o.devices = o.symbolic = false;
   o.dtypes = seed % 3 == 0 ? UINT32_MAX : seed % 3 == 1 ? 1U << IR_BF16 : 1U << IR_F32;
   gen_program *p = gen_create(&o);
@@ -209,7 +256,23 @@ static int print_body(const char *text) {
   return ok ? 0 : 1;
 }
 
+static int run_on_device(int argc, char **argv) {
+  uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
+  uint64_t count = argc > 3 ? strtoull(argv[3], NULL, 10) : 10;
+  rt_device_options o = {.threads = 0};
+  if (argc > 4) elements = strtoll(argv[4], NULL, 10);
+  if (rt_device_cuda.open(&o, &memory_default, &device) != STATUS_OK) {
+    printf("skipped: %s\n", status_message());
+    return 0;
+  }
+  run_all(first, count);
+  device->ops->close(device);
+  printf("%llu bodies\n", (unsigned long long)n_bodies);
+  return test_finish();
+}
+
 int main(int argc, char **argv) {
+  if (argc > 1 && strcmp(argv[1], "--device") == 0) return run_on_device(argc, argv);
   if (argc > 2 && strcmp(argv[1], "--text") == 0) return print_body(argv[2]);
   uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 0;
   uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 10) : 40;

@@ -9,6 +9,11 @@
 #include "device/cuda/lower.h"
 
 enum { SCRATCH_ALIGN = 256, MOST_OF_RUN = 32 };
+enum {
+  OUTER,
+  SCRATCH,
+  N_BUFFERS
+}; /* of the small plan: the task's, of whatever kind, and its own */
 
 /* A result of a step. */
 typedef struct value {
@@ -44,6 +49,7 @@ static uint32_t add_view(split *s, const rt_view *v, cg_pointer where) {
 static uint32_t add_outer(split *s, const rt_view *v, uint32_t start) {
   rt_view moved = *v;
   moved.offset_bytes = v->offset_bytes % CG_ALIGN + CG_ALIGN;
+  moved.buffer = OUTER;
   return add_view(s, &moved, (cg_pointer){start, 0});
 }
 
@@ -55,7 +61,11 @@ static int64_t shape_bytes(const rt_shape *x) {
 
 static uint32_t add_scratch(split *s, const rt_shape *x) {
   int64_t *strides = ARENA_ARRAY(s->memory, x->rank + (size_t)1, int64_t), stride = 1;
-  rt_view v = {.dtype = x->dtype, .rank = x->rank, .extents = x->extents, .strides = strides};
+  rt_view v = {.buffer = SCRATCH,
+               .dtype = x->dtype,
+               .rank = x->rank,
+               .extents = x->extents,
+               .strides = strides};
   for (uint32_t d = x->rank; d-- > 0;) {
     strides[d] = stride;
     stride *= x->extents[d];
@@ -362,6 +372,10 @@ status cuda_prepare_steps(const rt_plan *plan, const rt_task *task, bool joined,
   s.plan = ARENA_NEW(memory, rt_plan);
   s.plan->seed = plan->seed;
   s.plan->views = ARENA_ARRAY(memory, most, rt_view);
+  s.plan->n_buffers = N_BUFFERS;
+  s.plan->buffers = ARENA_ARRAY(memory, N_BUFFERS, rt_buffer);
+  s.plan->buffers[OUTER].kind = RT_BUFFER_INPUT;
+  s.plan->buffers[SCRATCH].kind = RT_BUFFER_POOL;
   s.where = ARENA_ARRAY(memory, most, cg_pointer);
   s.first = ARENA_ARRAY(memory, b->n_steps + (size_t)1, uint32_t);
   for (uint32_t p = 0; p < b->n_params; p++)
