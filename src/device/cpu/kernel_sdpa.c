@@ -14,8 +14,7 @@
  * must not take part, not even as 0 · NaN: where values are not finite, queries that do not see all keys
  * of a block are computed one by one.
  *
- * k and v may have fewer heads (the third dimension from the end) than q: each serves as many heads of q,
- * in order. Parts of a launch are blocks of queries, or several items of the batch. */
+ * Parts of a launch are blocks of queries, or several items of the batch. */
 #include <math.h>
 #include <string.h>
 
@@ -24,7 +23,7 @@
 #include "device/cpu/kernel_fast.h"
 
 enum { KEYS = CPU_GEMM_DEPTH, QUERIES = 96, MOST_QUERIES = 768, LEAST_QUERIES = 384 };
-enum { OUT, Q, K, V, N_SIDES };
+enum { OUT, Q, K, V, LSE, N_SIDES }; /* LSE: log of the sum of exp of the scores, one per query */
 
 /* One matrix per item of the batch; staged into dense native rows unless it is of the native type. */
 typedef struct side {
@@ -41,6 +40,7 @@ typedef struct side {
 typedef struct sdpa_kernel {
   cpu_kernel head;
   const cpu_gemm_unit *unit;
+  uint32_t n_sides; /* with the second result, or without */
   uint32_t batch_rank;
   int64_t batch[IR_MAX_RANK]; /* extents */
   side sides[N_SIDES];
@@ -207,6 +207,18 @@ static void begin_sums(const sdpa_kernel *m, int64_t queries, char *scratch) {
     OF_TYPE(m, begin)(scratch + m->state_at + (size_t)(i * 2 * m->size));
 }
 
+static void store_lse(const sdpa_kernel *m, char *to, int64_t part, int64_t queries,
+                      const char *scratch) {
+  const side *s = &m->sides[LSE];
+  for (int64_t i = 0; i < queries; i++) {
+    const char *state = scratch + m->state_at + (size_t)(i * 2 * m->size);
+    double most = ir_element_as_f64(m->native, state);
+    double sum = ir_element_as_f64(m->native, state + m->size);
+    ir_element_set_f64(s->view.dtype, to + (part + i) * s->shape.row_stride * s->size_bytes,
+                       most + log(sum));
+  }
+}
+
 /* Without keys there is nothing to divide, and the result is 0. */
 static void store_sums(const sdpa_kernel *m, char *to, int64_t part, int64_t queries,
                        char *scratch) {
@@ -228,19 +240,13 @@ static void run_block(const sdpa_kernel *m, char *const at[N_SIDES], int64_t par
       run_queries(m, &b, at[Q], i, part, smaller(QUERIES, end - i));
   }
   store_sums(m, at[OUT], part, end - part, scratch);
+  if (m->n_sides > LSE) store_lse(m, at[LSE], part, end - part, scratch);
 }
 
 static void find_item(const sdpa_kernel *m, int64_t item, char *const *starts, char **at) {
-  for (uint32_t v = 0; v < N_SIDES; v++) at[v] = cpu_view_start(&m->sides[v].view, starts);
-  for (uint32_t d = m->batch_rank; d-- > 0; item /= m->batch[d]) {
-    int64_t index = item % m->batch[d];
-    for (uint32_t v = 0; v < N_SIDES; v++) {
-      const side *s = &m->sides[v];
-      at[v] += index * s->steps[d];
-      if (d + 1 == m->batch_rank && s->head_step)
-        at[v] += (s->first_head + index) / s->heads_each * s->head_step;
-    }
-  }
+  for (uint32_t v = 0; v < m->n_sides; v++) at[v] = cpu_view_start(&m->sides[v].view, starts);
+  for (uint32_t d = m->batch_rank; d-- > 0; item /= m->batch[d])
+    for (uint32_t v = 0; v < m->n_sides; v++) at[v] += item % m->batch[d] * m->sides[v].steps[d];
 }
 
 static status run_part(const cpu_kernel *head, uint32_t part, char *const *starts, char *scratch,
@@ -258,28 +264,12 @@ static status run_part(const cpu_kernel *head, uint32_t part, char *const *start
 }
 
 /* ---- preparing ---- */
-/* An operand with fewer heads than the result: they are found by number, not by a stride. */
-static void place_heads(const cpu_call *c, side *s, uint32_t operand, const rt_view *x,
-                        int from[IR_MAX_RANK]) {
-  if (c->result->rank < 3 || x->rank < 3) return;
-  uint32_t d = c->result->rank - 3;
-  bool cut = rt_task_sliced(c->task, operand, d);
-  int64_t heads = x->extents[x->rank - 3], all = cut ? c->result->extents[d] : c->whole[d];
-  if (heads == all || heads <= 1) return;
-  check(all % heads == 0);
-  s->first_head = cut ? 0 : c->offset[d];
-  s->heads_each = all / heads;
-  s->head_step = x->strides[x->rank - 3] * (int64_t)ir_dtype_size_bytes(x->dtype);
-  from[d] = RT_NO_DIM;
-}
-
 /* The result's dimensions that the operand has: its batch, and rows or columns as asked. */
 static void place_side(const cpu_call *c, sdpa_kernel *m, uint32_t i, bool rows, bool columns) {
   rt_view x = cpu_operand(c, i - Q);
   uint32_t rank = c->result->rank;
   int from[IR_MAX_RANK];
   cpu_align(c, x.rank - 2, rank - 2, from);
-  place_heads(c, &m->sides[i], i - Q, &x, from);
   if (rows) from[rank - 2] = (int)x.rank - 2;
   if (columns) from[rank - 1] = (int)x.rank - 1;
   m->sides[i].view = cpu_place(c, i - Q, from);
@@ -293,6 +283,12 @@ static void place_result(const cpu_call *c, sdpa_kernel *m) {
   m->sides[OUT].view = cpu_place_result(c);
   m->sides[OUT].shape = (cpu_matrix){r->extents[r->rank - 2], r->extents[r->rank - 1],
                                      r->strides[r->rank - 2], r->strides[r->rank - 1]};
+  m->n_sides = c->task->n_more > 0 ? N_SIDES : LSE;
+  if (m->n_sides == LSE) return;
+  const rt_view *lse = cpu_result(c, 1);
+  m->sides[LSE].view = cpu_place_more(c, 1);
+  m->sides[LSE].shape =
+      (cpu_matrix){lse->extents[lse->rank - 1], 1, lse->strides[lse->rank - 1], 1};
 }
 
 static void plan_side(sdpa_kernel *m, side *s) {
@@ -348,7 +344,7 @@ static void plan(const cpu_call *c, sdpa_kernel *m) {
   m->batch_rank = c->result->rank - 2;
   m->items = 1;
   for (uint32_t d = 0; d < m->batch_rank; d++) m->items *= m->batch[d] = c->result->extents[d];
-  for (uint32_t i = 0; i < N_SIDES; i++) plan_side(m, &m->sides[i]);
+  for (uint32_t i = 0; i < m->n_sides; i++) plan_side(m, &m->sides[i]);
   const side *out = &m->sides[OUT];
   m->store =
       cpu_transfer_store(c->result->dtype, out->shape.column_stride * out->size_bytes, m->native);
