@@ -5,48 +5,17 @@
 #include <math.h>
 #include <string.h>
 
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
 #include "base/status.h"
 #include "device/cpu/loops/loops.h"
 #include "device/cpu/loops/move.h"
 
 #include "device/cpu/kernel_fast.h"
-
-/* ---- narrow floats, without branches so that loops over them vectorize ---- */
-static inline uint32_t bits_of(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
-
-static inline float float_of(uint32_t bits) {
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-static inline float read_bf16(uint16_t h) { return float_of((uint32_t)h << 16); }
-
-/* Shifted into place the exponent is 112 too small; a product mends that and normalizes subnormals. */
-static inline float read_f16(uint16_t h) {
-  uint32_t magnitude = (uint32_t)(h & 0x7fff) << 13, sign = (uint32_t)(h & 0x8000) << 16;
-  uint32_t finite = bits_of(float_of(magnitude) * 0x1p112F), special = magnitude | 0x7f800000U;
-  return float_of(sign | ((h & 0x7fff) >= 0x7c00 ? special : finite));
-}
-
-static inline uint16_t bf16_from_f32(float value) {
-  uint32_t x = bits_of(value), rounded = (x + 0x7fff + (x >> 16 & 1)) >> 16;
-  return (uint16_t)((x & 0x7fffffff) > 0x7f800000U ? x >> 16 | 0x40 : rounded);
-}
-
-/* A subnormal result: adding 0.5, whose last place is f16's smallest number, rounds as wanted. */
-static inline uint16_t f16_from_f32(float value) {
-  uint32_t x = bits_of(value), sign = x >> 16 & 0x8000, m = x & 0x7fffffff;
-  uint32_t small = bits_of(float_of(m) + 0.5F) - 0x3f000000U;
-  uint32_t normal = (m + 0xc8000fffU + (m >> 13 & 1)) >> 13;
-  uint32_t large = m > 0x7f800000U ? 0x7e00 : 0x7c00;
-  uint32_t h = m < 0x38800000U ? small : normal;
-  return (uint16_t)(sign | (m >= 0x47800000U ? large : h));
-}
+/* After it: only functions of equal options are inlined. */
+#include "device/cpu/loops/narrow.h"
 
 /* ---- readers ---- */
 static inline double read_F64(double x) { return x; }
@@ -140,12 +109,12 @@ cpu_convert_fn *const cpu_conversions[IR_DTYPE_COUNT][IR_DTYPE_COUNT] = {
 #undef DTYPE
 };
 
-#define ROUND(name, write, read)                                                                   \
+#define ROUND(name, rounded)                                                                       \
   void name(int64_t n, float *x) {                                                                 \
-    for (int64_t i = 0; i < n; i++) x[i] = read(write(x[i]));                                      \
+    for (int64_t i = 0; i < n; i++) x[i] = rounded(x[i]);                                          \
   }
-ROUND(cpu_round_f16, f16_from_f32, read_f16)
-ROUND(cpu_round_bf16, bf16_from_f32, read_bf16)
+ROUND(cpu_round_f16, round_to_f16)
+ROUND(cpu_round_bf16, round_to_bf16)
 
 /* ---- strided copies ---- */
 /* Elements move as bits, whatever their type. */
@@ -182,28 +151,74 @@ typedef uint64_t __attribute__((may_alias)) bits64;
   }
 EACH_SIZE(STRIDED)
 
-/* Cache lines of the source, some neighbouring ones each, are read whole into the tile; lines of the
- * target are written whole from it. */
-#define TALL(T) ((int64_t)(256 / sizeof(T)))
-#define WIDE(T) ((int64_t)(64 / sizeof(T)))
-#define TRANSPOSE(T)                                                                               \
-  static void tile_##T(int64_t rows, int64_t n, char *to, int64_t to_row, int64_t to_step,         \
-                       const char *from, int64_t from_step) {                                      \
-    T tile[256 / sizeof(T)][64 / sizeof(T)];                                                       \
-    for (int64_t j = 0; j < n; j++) {                                                              \
-      const T *line = (const T *)(const void *)(from + j * from_step);                             \
-      for (int64_t i = 0; i < rows; i++) tile[i][j] = line[i];                                     \
+/* Blocks that are turned in vectors of 16 bytes: at(i) is row i of the source, which is column i of the
+ * target. Pairs of rows are interleaved as often as it takes. */
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define HAS_SHUFFLES
+#endif
+#endif
+
+#ifdef HAS_SHUFFLES
+typedef uint16_t u16x8 __attribute__((vector_size(16)));
+typedef uint32_t u32x4 __attribute__((vector_size(16)));
+typedef uint64_t u64x2 __attribute__((vector_size(16)));
+#define LOW_bits16(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define HIGH_bits16(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#define LOW_bits32(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
+#define HIGH_bits32(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
+#define LOW_bits64(a, b) __builtin_shufflevector(a, b, 0, 2)
+#define HIGH_bits64(a, b) __builtin_shufflevector(a, b, 1, 3)
+#define TURN(T, vector, n)                                                                         \
+  static inline void turn_##T(char *to, int64_t to_row, const char *from, int64_t from_step) {     \
+    vector x[n], y[n];                                                                             \
+    for (int k = 0; k < n; k++) memcpy(&x[k], from + k * from_step, 16);                           \
+    for (int width = 1; width < n; width *= 2) {                                                   \
+      for (int k = 0; k < n / 2; k++) {                                                            \
+        y[2 * k] = LOW_##T(x[k], x[k + n / 2]);                                                    \
+        y[2 * k + 1] = HIGH_##T(x[k], x[k + n / 2]);                                               \
+      }                                                                                            \
+      for (int k = 0; k < n; k++) x[k] = y[k];                                                     \
     }                                                                                              \
-    for (int64_t i = 0; i < rows; i++)                                                             \
-      copy_##T(n, to + i * to_row, to_step, (const char *)tile[i], sizeof(T));                     \
+    for (int k = 0; k < n; k++) memcpy(to + k * to_row, &x[k], 16);                                \
+  }
+TURN(bits16, u16x8, 8)
+TURN(bits32, u32x4, 4)
+TURN(bits64, u64x2, 2)
+#define TURNED_bits8 0
+#define TURNED_bits16 8
+#define TURNED_bits32 4
+#define TURNED_bits64 2
+#else
+#define TURNED_bits8 0
+#define TURNED_bits16 0
+#define TURNED_bits32 0
+#define TURNED_bits64 0
+#define turn_bits16(to, to_row, from, from_step) (void)0
+#define turn_bits32(to, to_row, from, from_step) (void)0
+#define turn_bits64(to, to_row, from, from_step) (void)0
+#endif
+#define turn_bits8(to, to_row, from, from_step) (void)0
+
+/* Element by element: rows [i, rows), columns [j, n). Source lines are read along. */
+#define TRANSPOSE(T)                                                                               \
+  static void turn_rest_##T(int64_t i0, int64_t rows, int64_t j0, int64_t n, char *to,             \
+                            int64_t to_row, int64_t to_step, const char *from,                     \
+                            int64_t from_step) {                                                   \
+    for (int64_t j = j0; j < n; j++) {                                                             \
+      const T *line = (const T *)(const void *)(from + j * from_step);                             \
+      for (int64_t i = i0; i < rows; i++) *(T *)(void *)(to + i * to_row + j * to_step) = line[i]; \
+    }                                                                                              \
   }                                                                                                \
   static void transpose_##T(int64_t rows, int64_t n, char *to, int64_t to_row, int64_t to_step,    \
                             const char *from, int64_t from_step) {                                 \
-    for (int64_t i = 0; i < rows; i += TALL(T))                                                    \
-      for (int64_t j = 0; j < n; j += WIDE(T))                                                     \
-        tile_##T(rows - i < TALL(T) ? rows - i : TALL(T), n - j < WIDE(T) ? n - j : WIDE(T),       \
-                 to + i * to_row + j * to_step, to_row, to_step,                                   \
-                 from + i * (int64_t)sizeof(T) + j * from_step, from_step);                        \
+    int64_t size = sizeof(T), block = to_step == size ? TURNED_##T : 0;                            \
+    int64_t whole = block ? rows / block * block : 0, columns = block ? n / block * block : 0;     \
+    for (int64_t j = 0; j < columns; j += block ? block : 1)                                       \
+      for (int64_t i = 0; i < whole; i += block ? block : 1)                                       \
+        turn_##T(to + i * to_row + j * size, to_row, from + i * size + j * from_step, from_step);  \
+    turn_rest_##T(whole, rows, 0, columns, to, to_row, to_step, from, from_step);                  \
+    turn_rest_##T(0, rows, columns, n, to, to_row, to_step, from, from_step);                      \
   }
 EACH_SIZE(TRANSPOSE)
 
@@ -217,6 +232,40 @@ void cpu_move_transpose(size_t size_bytes, int64_t rows, int64_t n, char *to, in
   }
   impossible("an element size");
 }
+
+/* Past the caches, where they would only push out what is needed again. */
+#if defined(__AVX512F__)
+enum { STREAM = 64 };
+static inline void stream(char *to, const char *from) {
+  _mm512_stream_si512((void *)to, _mm512_loadu_si512(from));
+}
+#elif defined(__AVX__)
+enum { STREAM = 32 };
+static inline void stream(char *to, const char *from) {
+  _mm256_stream_si256((__m256i *)(void *)to,
+                      _mm256_loadu_si256((const __m256i *)(const void *)from));
+}
+#elif defined(__SSE2__)
+enum { STREAM = 16 };
+static inline void stream(char *to, const char *from) {
+  _mm_stream_si128((__m128i *)(void *)to, _mm_loadu_si128((const __m128i *)(const void *)from));
+}
+#endif
+
+#if defined(__SSE2__)
+void cpu_move_stream(int64_t bytes, char *to, const char *from) {
+  int64_t head = (int64_t)(-(uintptr_t)to & 63), i;
+  if (head > bytes) head = bytes;
+  memcpy(to, from, (size_t)head);
+  for (i = head; i + 64 <= bytes; i += 64)
+    for (int k = 0; k < 64; k += STREAM) stream(to + i + k, from + i + k);
+  memcpy(to + i, from + i, (size_t)(bytes - i));
+}
+void cpu_move_fence(void) { _mm_sfence(); }
+#else
+void cpu_move_stream(int64_t bytes, char *to, const char *from) { memcpy(to, from, (size_t)bytes); }
+void cpu_move_fence(void) {}
+#endif
 
 void cpu_move_fill(size_t size_bytes, int64_t n, char *to, int64_t step, const void *value) {
   switch (size_bytes) {

@@ -53,7 +53,8 @@ typedef struct cpu_fold {
 /* ---- one level ---- */
 typedef struct cpu_vector_loops {
   const char *name; /* as in WEIR_CPU_ISA */
-  /* By the type computed in (F64 F32 I64 I32 I8 U8 BOOL), then by operation. */
+  /* By the type computed in (F64 F32 I64 I32 I8 U8 BOOL), then by operation. F16 and BF16: elements are
+   * f32, and results, unless they are truths, are rounded to that dtype. */
   cpu_map_fn *const *map[IR_DTYPE_COUNT];
   /* By the dtype converted to, then from. */
   cpu_convert_fn *const (*convert)[IR_DTYPE_COUNT];
@@ -62,6 +63,9 @@ typedef struct cpu_vector_loops {
   /* Of elements of 1, 2, 4 or 8 bytes; see kernel_internal.h. */
   void (*copy)(size_t size_bytes, int64_t n, char *to, int64_t to_step, const char *from,
                int64_t from_step);
+  /* Dense, past the caches; the fence makes it visible to others. */
+  void (*stream)(int64_t bytes, char *to, const char *from);
+  void (*fence)(void);
   void (*fill)(size_t size_bytes, int64_t n, char *to, int64_t step, const void *value);
   void (*transpose)(size_t size_bytes, int64_t rows, int64_t n, char *to, int64_t to_row,
                     int64_t to_step, const char *from, int64_t from_step);
@@ -93,6 +97,8 @@ bool cpu_vectors_choose(const char *name);
 
 #define cpu_map_f32 CPU_OF_LEVEL(cpu_map_f32)
 #define cpu_map_f64 CPU_OF_LEVEL(cpu_map_f64)
+#define cpu_map_f16 CPU_OF_LEVEL(cpu_map_f16)
+#define cpu_map_bf16 CPU_OF_LEVEL(cpu_map_bf16)
 #define cpu_map_i64 CPU_OF_LEVEL(cpu_map_i64)
 #define cpu_map_i32 CPU_OF_LEVEL(cpu_map_i32)
 #define cpu_map_i8 CPU_OF_LEVEL(cpu_map_i8)
@@ -107,6 +113,7 @@ bool cpu_vectors_choose(const char *name);
 #define cpu_rows CPU_OF_LEVEL(cpu_rows)
 
 extern cpu_map_fn *const cpu_map_f32[IR_OP_COUNT], *const cpu_map_f64[IR_OP_COUNT];
+extern cpu_map_fn *const cpu_map_f16[IR_OP_COUNT], *const cpu_map_bf16[IR_OP_COUNT];
 extern cpu_map_fn *const cpu_map_i64[IR_OP_COUNT], *const cpu_map_i32[IR_OP_COUNT];
 extern cpu_map_fn *const cpu_map_i8[IR_OP_COUNT], *const cpu_map_u8[IR_OP_COUNT];
 extern cpu_map_fn *const cpu_map_bool[IR_OP_COUNT];

@@ -8,6 +8,7 @@
 #include "device/cpu/kernel_fast.h"
 /* After it: only functions of equal options are inlined. */
 #include "device/cpu/loops/math_f32.h"
+#include "device/cpu/loops/narrow.h"
 
 #define MAP_EXPRESSION(fexpr, iexpr) fexpr
 
@@ -74,6 +75,21 @@ static inline float f32_min(float a, float b) { return (a != a) | (a < b) ? a : 
 BOTH(maxima, f32_max)
 BOTH(minima, f32_min)
 
+/* Those of f16 and bf16: computed, then rounded. */
+#define ROUNDED(name, dtype)                                                                       \
+  static void name##_##dtype(int64_t n, void *to, const void *const *x, bool mode) {               \
+    float *y = to;                                                                                 \
+    name(n, to, x, mode);                                                                          \
+    for (int64_t i = 0; i < n; i++) y[i] = round_to_##dtype(y[i]);                                 \
+  }
+#define ROUNDED_BOTH(name) ROUNDED(name, f16) ROUNDED(name, bf16)
+ROUNDED_BOTH(sines)
+ROUNDED_BOTH(cosines)
+ROUNDED_BOTH(powers)
+ROUNDED_BOTH(gelus)
+ROUNDED_BOTH(maxima)
+ROUNDED_BOTH(minima)
+
 /* Expressions of these do not serve: loops of their own take their places. */
 #define MAP_ENTRY(id)                                                                              \
   (IR_OP_##id == IR_OP_SIN    ? sines                                                              \
@@ -100,4 +116,29 @@ BOTH(minima, f32_min)
 #define MAP_TABLE cpu_map_f32
 #define MAP_NAME(id) f32_##id
 #define MAP_FINISH(x) (x)
+#include "device/cpu/loops/map_loops.h"
+
+#define MAP_ENTRY_OF(dtype, id)                                                                    \
+  (IR_OP_##id == IR_OP_SIN    ? sines_##dtype                                                      \
+   : IR_OP_##id == IR_OP_COS  ? cosines_##dtype                                                    \
+   : IR_OP_##id == IR_OP_POW  ? powers_##dtype                                                     \
+   : IR_OP_##id == IR_OP_MAX  ? maxima_##dtype                                                     \
+   : IR_OP_##id == IR_OP_MIN  ? minima_##dtype                                                     \
+   : IR_OP_##id == IR_OP_GELU ? gelus_##dtype                                                      \
+                              : dtype##_##id)
+
+#define MAP_ENTRY(id) MAP_ENTRY_OF(bf16, id)
+#define MAP_TYPE float
+#define MAP_WIDE float
+#define MAP_TABLE cpu_map_bf16
+#define MAP_NAME(id) bf16_##id
+#define MAP_FINISH(x) round_to_bf16((float)(x))
+#include "device/cpu/loops/map_loops.h"
+
+#define MAP_ENTRY(id) MAP_ENTRY_OF(f16, id)
+#define MAP_TYPE float
+#define MAP_WIDE float
+#define MAP_TABLE cpu_map_f16
+#define MAP_NAME(id) f16_##id
+#define MAP_FINISH(x) round_to_f16((float)(x))
 #include "device/cpu/loops/map_loops.h"

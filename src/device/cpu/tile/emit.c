@@ -126,6 +126,12 @@ static uint32_t emit_load(tile_emitter *e, const tile_node *n, tile_phase phase)
   return i.to;
 }
 
+static bool is_large(const rt_shape *shape) {
+  int64_t bytes = (int64_t)ir_dtype_size_bytes(shape->dtype);
+  for (uint32_t d = 0; d < shape->rank; d++) bytes *= shape->extents[d];
+  return bytes >= TILE_STREAM;
+}
+
 static void store(tile_emitter *e, const tile_target *t, uint32_t v, tile_phase phase) {
   const rt_shape *shape = rt_value_shape(e->l->body, &t->value);
   int64_t strides[TILE_AXES] = {0}, size = (int64_t)ir_dtype_size_bytes(shape->dtype);
@@ -141,7 +147,8 @@ static void store(tile_emitter *e, const tile_target *t, uint32_t v, tile_phase 
                   .from_bytes = (uint32_t)ir_dtype_size_bytes(x->native),
                   .view = view};
   if (x->native != shape->dtype) i.convert[0] = cpu_convert_of(shape->dtype, x->native);
-  bool direct = !e->in_place && !i.convert[0] && x->phase == phase && !x->elsewhere &&
+  i.stream = is_large(shape) && e->views[view].steps[e->n_loops - 1] == size;
+  bool direct = !i.stream && !e->in_place && !i.convert[0] && x->phase == phase && !x->elsewhere &&
                 x->maker != 0 && is_dense(e, &e->views[view], x->form);
   if (direct) {
     tile_instr *maker = &e->code[phase].list[x->maker - 1];
@@ -219,8 +226,9 @@ static uint32_t emit_map(tile_emitter *e, uint32_t node, tile_phase phase) {
   const tile_node *n = &e->l->nodes[node];
   ir_dtype native = cpu_native(n->step->compute), made = n->dtype == IR_BOOL ? IR_BOOL : native;
   rt_task t = tile_step_task(e->l->work, n->step);
+  bool rounds = must_round(e, node) && n->dtype == n->step->compute;
   tile_instr i = {.kind = TILE_DO_MAP,
-                  .map = cpu_vectors()->map[native][n->code],
+                  .map = cpu_vectors()->map[rounds ? n->dtype : native][n->code],
                   .mode = mode_of(&t),
                   .size_bytes = (uint32_t)ir_dtype_size_bytes(made)};
   check(i.map);
@@ -234,7 +242,7 @@ static uint32_t emit_map(tile_emitter *e, uint32_t node, tile_phase phase) {
   i.to = new_value(e, i.form, made, phase == TILE_ONCE);
   add_instr(e, phase, i);
   e->values[i.to].maker = e->code[phase].n;
-  return must_round(e, node) ? emit_round(e, i.to, n->dtype, phase) : i.to;
+  return i.to;
 }
 
 static uint32_t emit_cast(tile_emitter *e, uint32_t node, tile_phase phase) {

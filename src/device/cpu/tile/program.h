@@ -24,12 +24,13 @@
 #include "device/cpu/kernel_internal.h"
 
 enum {
-  TILE_AXES = 8,        /* of a space, at most */
-  TILE_LOOPS = 10,      /* of a program, at most */
-  TILE_DIMS = 8,        /* of a value, at most */
-  TILE_NODES = 600,     /* of a program, at most */
-  TILE_ELEMENTS = 2048, /* of a tile, about */
-  TILE_ROW = 1 << 16,   /* elements of a row that a tile may hold */
+  TILE_AXES = 8,         /* of a space, at most */
+  TILE_LOOPS = 10,       /* of a program, at most */
+  TILE_DIMS = 8,         /* of a value, at most */
+  TILE_NODES = 600,      /* of a program, at most */
+  TILE_ELEMENTS = 2048,  /* of a tile, about */
+  TILE_ROW = 1 << 16,    /* elements of a row that a tile may hold */
+  TILE_STREAM = 8 << 20, /* bytes of a result from which on it is written past the caches */
   TILE_NONE = UINT32_MAX,
 };
 
@@ -152,6 +153,7 @@ typedef struct tile_instr {
   /* LOAD, STORE, MAKE */
   uint32_t view;
   bool direct;  /* LOAD: used where it is. MAP, ROWS: computed where view says. */
+  bool stream;  /* STORE: past the caches */
   bool guarded; /* LOAD, BLEND */
   uint32_t box; /* in program->boxes */
   cpu_convert_fn *convert[2];

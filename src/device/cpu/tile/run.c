@@ -74,8 +74,13 @@ static void gather(const machine *m, rectangle r, char *to, const char *from) {
     m->loops->copy(size, r.columns, to + i * pitch, r.size, from + i * r.row_step, r.column_step);
 }
 
-static void scatter(const machine *m, rectangle r, char *to, const char *from) {
+static void scatter(const machine *m, rectangle r, bool stream, char *to, const char *from) {
   int64_t pitch = r.columns * r.size;
+  if (stream && r.column_step == r.size) {
+    for (int64_t i = 0; i < r.rows; i++)
+      m->loops->stream(pitch, to + i * r.row_step, from + i * pitch);
+    return;
+  }
   for (int64_t i = 0; i < r.rows; i++)
     m->loops->copy((size_t)r.size, r.columns, to + i * r.row_step, r.column_step, from + i * pitch,
                    r.size);
@@ -100,13 +105,13 @@ static void store_rectangle(const machine *m, const tile_instr *t, rectangle r, 
                             const char *from) {
   r = flattened(r);
   if (!t->convert[0]) {
-    scatter(m, r, to, from);
-  } else if (r.column_step == r.size) {
+    scatter(m, r, t->stream, to, from);
+  } else if (r.column_step == r.size && !t->stream) {
     for (int64_t i = 0; i < r.rows; i++)
       t->convert[0](r.columns, to + i * r.row_step, from + i * r.columns * t->from_bytes);
   } else {
     t->convert[0](r.rows * r.columns, m->temporary[0], from);
-    scatter(m, r, to, m->temporary[0]);
+    scatter(m, r, t->stream, to, m->temporary[0]);
   }
 }
 
@@ -427,6 +432,7 @@ void tile_run(const tile_program *p, int64_t first, int64_t end, char *const *at
   machine m = start(p, at, scratch);
   if (p->stream == TILE_WHOLE) run_tiles(&m, first, end);
   else run_spans(&m, first, end, shared);
+  m.loops->fence();
 }
 
 /* Joins what the spans of each block left, in order. Accumulators are f64 or i64. */
@@ -449,4 +455,5 @@ void tile_finish(const tile_program *p, char *const *at, char *scratch, char *sh
     set_block(&m, block);
     run_code(&m, &p->last);
   }
+  m.loops->fence();
 }
