@@ -130,18 +130,20 @@ static void merge_lists(join_block *b, uint32_t from, uint32_t to) {
   b->groups[from].n_nodes = 0;
 }
 
-static void try_merge(join_block *b, uint32_t producer, uint32_t consumer) {
-  join_group *p = &b->groups[producer], *c = &b->groups[consumer];
-  uint32_t at = b->nodes[c->last].at;
+typedef bool fit(ir_func *h, const join_space *a, const join_space *b, join_space *both);
+
+/* Group `a`, which ends before `b` does, becomes a part of it. */
+static void try_merge(join_block *b, uint32_t a, uint32_t into, fit *fits) {
+  join_group *first = &b->groups[a], *then = &b->groups[into];
   join_space both;
-  if (producer == consumer || !is_small(b, producer, consumer)) return;
-  if (!join_spaces_fit(b->facts->h, &p->space, &c->space, &both)) return;
-  if (!may_move(b, producer, consumer, at)) return;
-  bool apart = all_apart(b, producer, producer) && all_apart(b, producer, consumer) &&
-               all_apart(b, consumer, producer) && all_apart(b, consumer, consumer);
+  if (a == into || !is_small(b, a, into)) return;
+  if (!fits(b->facts->h, &first->space, &then->space, &both)) return;
+  if (!may_move(b, a, into, b->nodes[then->last].at)) return;
+  bool apart = all_apart(b, a, a) && all_apart(b, a, into) && all_apart(b, into, a) &&
+               all_apart(b, into, into);
   if (!apart) return;
-  merge_lists(b, producer, consumer);
-  c->space = both;
+  merge_lists(b, a, into);
+  then->space = both;
 }
 
 /* The node that makes the operand, in the same run; JOIN_NONE: there is none. */
@@ -154,9 +156,30 @@ static uint32_t producer_of(const join_block *b, uint32_t node, ir_tensor t) {
 
 static void join_producers(join_block *b, uint32_t node) {
   const ir_op_data *op = op_at(b, b->nodes[node].at);
-  for (uint32_t k = op->n_operands; k-- > 0;) {
+  for (uint32_t k = op->n_operands; k-- > 0 && !b->nodes[node].space.moves;) {
     uint32_t p = producer_of(b, node, op->operands[k]);
-    if (p != JOIN_NONE) try_merge(b, b->nodes[p].group, b->nodes[node].group);
+    if (p != JOIN_NONE) try_merge(b, b->nodes[p].group, b->nodes[node].group, join_spaces_fit);
+  }
+}
+
+/* Groups that read the same tensor, each element of it. */
+static void join_siblings(join_block *b, uint32_t node) {
+  const ir_op_data *op = op_at(b, b->nodes[node].at);
+  for (uint32_t k = 0; k < op->n_operands; k++) {
+    ir_tensor t = op->operands[k];
+    if (!t.id || ir_tensor_at(b->facts->h, t)->kind == IR_TENSOR_CONST) continue;
+    uint32_t other = b->sibling[t.id];
+    b->sibling[t.id] = node + 1;
+    if (!other || b->nodes[other - 1].space.moves || b->nodes[node].space.moves) continue;
+    if (b->run_at[b->nodes[other - 1].at] != b->run_at[b->nodes[node].at]) continue;
+    uint32_t g = b->nodes[other - 1].group, h = b->nodes[node].group;
+    if (b->nodes[b->groups[g].last].at > b->nodes[b->groups[h].last].at) {
+      uint32_t swap = g;
+      g = h;
+      h = swap;
+    }
+    if (join_space_is_whole(b->facts->h, &b->groups[h].space, t))
+      try_merge(b, g, h, join_spaces_alike);
   }
 }
 
@@ -188,7 +211,7 @@ static void read_for(join_block *b, uint32_t node, uint32_t at) {
 static void absorb_operands(join_block *b, uint32_t g, uint32_t node) {
   join_group *group = &b->groups[g];
   const ir_op_data *op = op_at(b, b->nodes[node].at);
-  for (uint32_t k = 0; k < op->n_operands; k++) {
+  for (uint32_t k = 0; k < op->n_operands && !b->nodes[node].space.moves; k++) {
     uint32_t p = producer_of(b, node, op->operands[k]);
     if (p == JOIN_NONE || b->nodes[p].group == g || has(&group->absorbed, p)) continue;
     if (group->n_nodes + group->absorbed.len >= JOIN_MAX_NODES) return;
@@ -226,6 +249,7 @@ void join_find_groups(join_block *b) {
     join_producers(b, n);
     b->writer[join_instr(b, b->nodes[n].at)->tensor.id] = n + 1;
   }
+  for (uint32_t n = 0; n < b->n_nodes; n++) join_siblings(b, n);
   for (uint32_t n = 0; n < b->n_nodes; n++) {
     if (b->groups[n].n_nodes) absorb(b, n);
   }

@@ -33,6 +33,7 @@ typedef struct join_space {
   ir_scalar sizes[IR_MAX_RANK];
   uint32_t kept; /* reductions reduce the dimensions from this one on; `rank`: nothing is reduced */
   bool ends;     /* it reduces outer dimensions: nothing that reads the result can follow */
+  bool moves;    /* it reads elements from other positions than its own */
   bool light;    /* cheap enough to be computed again for every position of a larger space */
 } join_space;
 
@@ -43,6 +44,10 @@ bool join_space_of(ir_func *h, const ir_instr_data *d, join_space *space);
 bool join_spaces_fit(ir_func *h, const join_space *producer, const join_space *consumer,
                      join_space *both);
 
+/* Can one kernel compute both, neither of which reads the other's results? */
+bool join_spaces_alike(ir_func *h, const join_space *a, const join_space *b, join_space *both);
+/* Is there an element of the tensor for each position? */
+bool join_space_is_whole(ir_func *h, const join_space *s, ir_tensor t);
 /* May a kernel of this space compute the operation of `small` at each of its positions again? */
 bool join_space_absorbs(ir_func *h, const join_space *space, const join_space *small);
 
@@ -75,6 +80,7 @@ typedef struct join_block {
   uint32_t *node_at;     /* by position: number of the node + 1 */
   uint32_t *run_at;      /* by position: the run it is in */
   uint32_t *writer;      /* by tensor id: number of the node that makes it + 1 */
+  uint32_t *sibling;     /* by tensor id: number of the last node that reads it + 1 */
   join_numbers *readers; /* by tensor id, of private roots: positions of what reads it */
 } join_block;
 

@@ -43,6 +43,7 @@ static ir_block join_block_of(const join_facts *f, const ir_block *block, bool *
   b.node_at = ARENA_ARRAY(f->scratch, block->len, uint32_t);
   b.run_at = ARENA_ARRAY(f->scratch, block->len, uint32_t);
   b.writer = ARENA_ARRAY(f->scratch, f->h->tensors.len, uint32_t);
+  b.sibling = ARENA_ARRAY(f->scratch, f->h->tensors.len, uint32_t);
   b.readers = ARENA_ARRAY(f->scratch, f->h->tensors.len, join_numbers);
   uint32_t run = 0;
   for (uint32_t at = 0; at < block->len; at++) {

@@ -10,7 +10,9 @@
  *   s = rsqrt(v + 1e-5)                      rows: [n, 1]
  *
  * If it reduces other dimensions, it is the end of its kernel. Casts, copies, makers and broadcasts are
- * cheap: every kernel that reads them computes them again at each of its positions.
+ * cheap: every kernel that reads them computes them again at each of its positions. Operations that move
+ * elements (slice, pad, cat, permute, reshape) join their readers, which then read elsewhere, but not their
+ * producers.
  *
  * Not joined: products and attention, which libraries compute; sorts, scans and operations whose result
  * depends on values of an index; operations on a part of their result ('at') other than makers. */
@@ -18,7 +20,7 @@
 
 #include "join/internal.h"
 
-typedef enum kind { ALONE, ELEMENT, MAKES, LOOKS, REDUCES, ROW } kind;
+typedef enum kind { ALONE, ELEMENT, MAKES, LOOKS, MOVES, REDUCES, ROW } kind;
 
 static kind kind_of(ir_opcode code) {
   switch (ir_op_info_of(code)->family) {
@@ -29,6 +31,12 @@ static kind kind_of(ir_opcode code) {
   case IR_FAMILY_BROADCAST:
   case IR_FAMILY_SQUEEZE:
   case IR_FAMILY_EXPAND: return LOOKS;
+  case IR_FAMILY_PERMUTE:
+  case IR_FAMILY_RESHAPE:
+  case IR_FAMILY_SLICE:
+  case IR_FAMILY_PAD:
+  case IR_FAMILY_CAT:
+  case IR_FAMILY_SELECT: return MOVES;
   case IR_FAMILY_REDUCE:
   case IR_FAMILY_MOMENT: return REDUCES;
   case IR_FAMILY_SOFTMAX:
@@ -36,12 +44,6 @@ static kind kind_of(ir_opcode code) {
   case IR_FAMILY_SCAN:
   case IR_FAMILY_SORT:
   case IR_FAMILY_TOPK:
-  case IR_FAMILY_PERMUTE:
-  case IR_FAMILY_RESHAPE:
-  case IR_FAMILY_SLICE:
-  case IR_FAMILY_PAD:
-  case IR_FAMILY_CAT:
-  case IR_FAMILY_SELECT:
   case IR_FAMILY_GATHER:
   case IR_FAMILY_SCATTER:
   case IR_FAMILY_INDEX_SELECT:
@@ -91,6 +93,7 @@ bool join_space_of(ir_func *h, const ir_instr_data *d, join_space *s) {
   if (k == ROW && !is_along_last(op, s->rank)) return false;
   if (k == ROW) s->kept = s->rank - 1;
   ir_family family = ir_op_info_of(op->code)->family;
+  s->moves = k == MOVES;
   s->light = k == MAKES || k == LOOKS || family == IR_FAMILY_SET || family == IR_FAMILY_CAST;
   return true;
 }
@@ -147,6 +150,19 @@ bool join_spaces_fit(ir_func *h, const join_space *p, const join_space *c, join_
   *both = *p;
   both->light = false;
   return are_rows(h, p, c);
+}
+
+bool join_spaces_alike(ir_func *h, const join_space *a, const join_space *b, join_space *both) {
+  *both = *b;
+  both->light = false;
+  return !a->ends && !b->ends && a->rank == b->rank && same_sizes(h, a->sizes, b->sizes, a->rank) &&
+         same_reduction(a, b, &both->kept);
+}
+
+bool join_space_is_whole(ir_func *h, const join_space *s, ir_tensor t) {
+  join_space read;
+  take_sizes(h, t, &read);
+  return read.rank == s->rank && same_sizes(h, read.sizes, s->sizes, s->rank);
 }
 
 bool join_space_absorbs(ir_func *h, const join_space *space, const join_space *small) {
