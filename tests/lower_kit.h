@@ -1,4 +1,5 @@
-/* Lowering as programs are compiled, by the default pipeline, for tests of what comes after it. */
+/* Lowering as programs are compiled, by the default pipeline but for joining, for tests of what comes after
+ * it. */
 #ifndef WEIR_TESTS_LOWER_KIT_H
 #define WEIR_TESTS_LOWER_KIT_H
 
@@ -11,7 +12,7 @@ static inline status kit_lower_variant(ir_func *f, const host_options *options, 
   strbuf log;
   strbuf_init(&log, &f->module->memory);
   pass_request request = {.enable = enable, .options = *options, .verify = true};
-  if (options->plain) request.disable = "free";
+  request.disable = options->plain ? "free,join" : "join";
   return pass_run_fusion(f, &request, &log, NULL, result);
 }
 
