@@ -17,16 +17,17 @@ static void put_sums(const rows_writer *x) {
     const char *name = cg_text(w, "a%u", i);
     uint32_t plane = cg_number(w, x->part[i] * rows_plane_bytes(x));
     cg_set(w, "T", cg_native(n->dtype));
+    cg_set(w, "P", cg_native(rows_part_dtype(x, i)));
     cg_set_int(w, "k", i);
     cg_set(w, "start", cg_fold_start(n));
     cg_set(w, "from",
-           cg_text(w, "((const %s *)(p.at[%u] + n.at[%u]))", cg_native(n->dtype), x->parts, plane));
+           cg_text(w, "((const %s *)(p.at[%u] + n.at[%u]))", cg_native(rows_part_dtype(x, i)),
+                   x->parts, plane));
     cg_set(w, "fold", cg_fold_text(w, n, name, "from[i * count + j]"));
-    cg_set(w, "again", cg_fold_text(w, n, name, cg_text(w, "all%u[i][lane]", i)));
     cg_put(w, "  $T a$k = $start;\n"
               "  __shared__ $T all$k[$warps][32];\n"
               "  {\n"
-              "    const $T *from = $from;\n"
+              "    const $P *from = $from;\n"
               "    const ix count = $n;\n"
               "#pragma unroll 4\n"
               "    for (ix i = warp; i < $parts; i += $warps)\n"

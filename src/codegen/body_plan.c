@@ -65,6 +65,14 @@ uint32_t cg_rows_bare(const rows_writer *x, uint32_t i) {
   return i;
 }
 
+uint32_t cg_rows_narrow(const rows_writer *x, uint32_t i) {
+  const cg_node *n = rows_node(x, i);
+  if (n->kind != CG_NODE_FOLD || n->fold != IR_OP_SUM || n->dtype != IR_F64) return CG_NO_NODE;
+  const cg_node *cast = rows_node(x, n->operands[0]);
+  if (cast->kind != CG_NODE_CAST) return CG_NO_NODE;
+  return rows_node(x, cast->operands[0])->dtype == IR_F32 ? cast->operands[0] : CG_NO_NODE;
+}
+
 static bool is_step(const rows_writer *x, uint32_t i, ir_opcode code) {
   return rows_node(x, i)->kind == CG_NODE_STEP && rows_node(x, i)->step.code == code;
 }
@@ -185,7 +193,7 @@ static void find_spare(rows_writer *x, arena *memory) {
   for (uint32_t i = 0; i < x->b->nodes.len; i++)
     if (rows_is_fold(x, i, false)) cg_mark_cone(&none, i, needed);
   for (uint32_t i = 0; i < x->b->nodes.len; i++)
-    x->spare[i] = x->vector[i] && !x->across[i] && !needed[i];
+    x->spare[i] = x->vector[i] && !x->across[i] && (x->has_columns || !needed[i]);
 }
 
 /* ---- values that are kept ---- */
@@ -245,7 +253,7 @@ static uint32_t column_words(const rows_writer *x) {
   uint32_t words = 0;
   for (uint32_t i = 0; i < x->b->nodes.len; i++)
     if (rows_is_fold(x, i, true))
-      words += x->width * (uint32_t)ir_dtype_size_bytes(rows_node(x, i)->dtype) / 4;
+      words += x->width * (uint32_t)ir_dtype_size_bytes(rows_part_dtype(x, i)) / 4;
   return words;
 }
 
@@ -261,12 +269,20 @@ static uint32_t most_words(uint32_t threads) {
   return threads >= MAX_BLOCK ? 32 : threads >= 512 ? 64 : 96;
 }
 
+/* With accumulators, threads that have as much as their registers hold; but as many as there can be up to
+ * 512, two vectors each. */
+static int64_t columns_wanted(int64_t items, uint32_t words) {
+  int64_t least = cg_ceildiv(items * words, most_words(512)), half = cg_ceildiv(items, 2);
+  int64_t many = half < 512 ? half : 512;
+  return least > many ? least : many;
+}
+
 static void plan_kept(rows_writer *x) {
   uint32_t words = words_of(x) + column_words(x);
   uint32_t few = words >= 32 ? 1 : 32 / words < 4 ? 32 / words : 4;
   int64_t items = cg_ceildiv(x->n, x->width), wanted = cg_ceildiv(items, few);
   bool small = wanted <= 32 && !x->has_columns;
-  if (x->has_columns) wanted = cg_ceildiv(items * words, most_words(512)); /* few, with much each */
+  if (x->has_columns) wanted = columns_wanted(items, words);
   x->threads = small ? 32 : wanted <= SMALL_BLOCK ? SMALL_BLOCK : power_above(wanted);
   if (x->threads > MAX_BLOCK) x->threads = MAX_BLOCK;
   x->vectors = (uint32_t)cg_ceildiv(items, x->threads);
@@ -300,9 +316,11 @@ static void plan_columns(rows_writer *x) {
 static void plan_grid(rows_writer *x) {
   int64_t tiles = cg_ceildiv(x->n, x->tile), resident = 2048 / x->block;
   int64_t blocks = cg_ceildiv(x->rows, x->block / x->threads * (x->passes > 0 ? 1 : COLUMN_ROWS));
-  if (x->passes > 0 && resident > 1) resident /= 2; /* registers allow no more */
+  if (x->passes > 0) resident = x->block >= 512 ? 1 : 768 / x->block; /* for their registers */
   int64_t most = cg_ceildiv(PROCESSORS * resident, tiles);
   x->grid = blocks < most ? blocks : most;
+  int64_t least = x->passes > 0 ? cg_ceildiv(x->rows, CG_PART_ROWS) : 1;
+  if (x->grid < least) x->grid = least;
 }
 
 static bool is_stored(const rows_writer *x, uint32_t r) {

@@ -47,12 +47,12 @@ static bool is_full(const rows_writer *x) {
 }
 static bool has_tail(const rows_writer *x) { return x->n % x->width != 0; }
 
-/* The vector of a load that begins at element j of the row. */
-static void put_vector(const rows_writer *x, uint32_t i, const char *to) {
+/* The vector of a load that begins at element j of the row; `offset`: o of this row, q of the next. */
+static void put_vector(const rows_writer *x, uint32_t i, const char *to, char offset) {
   cg_writer *w = x->w;
   const cg_node *n = rows_node(x, i);
-  const char *from = cg_text(w, "(const %s *)p.at[%u] + o%u + j", cg_storage(n->dtype),
-                             x->values.address[i], x->walks.of_node[i]);
+  const char *from = cg_text(w, "(const %s *)p.at[%u] + %c%u + j", cg_storage(n->dtype),
+                             x->values.address[i], offset, x->walks.of_node[i]);
   cg_set_int(w, "V", x->width);
   cg_set(w, "to", to);
   cg_set(w, "from", has_tail(x) ? cg_text(w, "j + e < length ? (%s)[e] : 0", from) : "0");
@@ -65,6 +65,9 @@ static void put_vector(const rows_writer *x, uint32_t i, const char *to) {
             "      for (int e = 0; e < $V; e++) $to.e[e] = $from;\n"
             "    }\n");
 }
+
+/* Where blocks go over rows, the next row is read as soon as the last pass has done with this one. */
+static bool goes_ahead(const rows_writer *x) { return x->has_columns && x->passes > 0; }
 
 static void put_vector_loop(const rows_writer *x) {
   cg_writer *w = x->w;
@@ -99,8 +102,18 @@ static void put_loads(rows_writer *x, const bool *marks) {
   put_vector_loop(x);
   for (uint32_t i = 0; i < x->b->nodes.len; i++)
     if (x->vector[i] && !x->spare[i] && (!marks || marks[i]))
-      put_vector(x, i, cg_text(w, "x%u[i]", i));
+      put_vector(x, i, cg_text(w, "x%u[i]", i), goes_ahead(x) ? 'q' : 'o');
   cg_line(w, "  }\n");
+}
+
+/* Vectors that are the same for all rows are loaded where they are needed. */
+static void put_spare(const rows_writer *x, const bool *marks) {
+  cg_writer *w = x->w;
+  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
+    if (!x->spare[i] || !marks[i]) continue;
+    cg_line(w, "    v%u x%u;\n", i, i);
+    put_vector(x, i, cg_text(w, "x%u", i), 'o');
+  }
 }
 
 /* ---- nodes ---- */
@@ -301,8 +314,10 @@ static void put_fold_block(const rows_writer *x, uint32_t i) {
   cg_writer *w = x->w;
   const cg_node *n = rows_node(x, i);
   const char *name = cg_text(w, "a%u", i);
-  cg_line(w, "  %s = part%u[0];\n#pragma unroll\n  for (int i = 1; i < %u; i++) %s = %s;\n", name,
-          i, x->threads / 32, name, cg_fold_text(w, n, name, cg_text(w, "part%u[i]", i)));
+  const char *other = cg_text(w, "__shfl_xor_sync(WEIR_ALL, %s, d)", name);
+  cg_line(w, "  %s = part%u[threadIdx.x %% %u];\n", name, i, x->threads / 32);
+  cg_line(w, "#pragma unroll\n  for (int d = %u; d > 0; d /= 2) %s = %s;\n", x->threads / 64, name,
+          cg_fold_text(w, n, name, other));
 }
 
 static void put_folds(rows_writer *x, uint32_t pass) {
@@ -321,6 +336,11 @@ static void put_folds(rows_writer *x, uint32_t pass) {
   }
 }
 
+static bool adds_narrow(const rows_writer *x, uint32_t i, uint32_t pass) {
+  return x->width > 1 && folds_in(x, i, pass) && !has_top(x, i) &&
+         cg_rows_narrow(x, i) != CG_NO_NODE;
+}
+
 static void put_fold_pass(rows_writer *x, uint32_t pass) {
   cg_writer *w = x->w;
   if (pass > 0) name_saved(x);
@@ -333,9 +353,12 @@ static void put_fold_pass(rows_writer *x, uint32_t pass) {
   for (uint32_t i = 0; i < x->b->nodes.len && pass == 0; i++)
     if (x->saved[i]) cg_line(w, "  s%ut k%u[%u];\n", i, i, x->vectors);
   put_turn(x, marks);
-  name_vectors(x, false);
+  name_vectors(x, true);
   put_vector_loop(x);
+  put_spare(x, marks);
   put_tops_begin(x, pass);
+  for (uint32_t i = 0; i < x->b->nodes.len; i++)
+    if (adds_narrow(x, i, pass)) cg_line(w, "    float h%u = 0;\n", i);
   put_element_loop(x);
   put_nodes(x, marks, true);
   for (uint32_t i = 0; i < x->b->nodes.len && pass == 0; i++)
@@ -345,12 +368,18 @@ static void put_fold_pass(rows_writer *x, uint32_t pass) {
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     const cg_node *n = rows_node(x, i);
     if (!folds_in(x, i, pass) || has_top(x, i)) continue;
+    if (adds_narrow(x, i, pass)) {
+      cg_line(w, "      h%u += %s;\n", i, x->values.texts[cg_rows_narrow(x, i)]);
+      continue;
+    }
     const char *name = cg_text(w, "a%u", i);
     cg_line(w, "      %s = %s;\n", name, cg_fold_text(w, n, name, x->values.texts[n->operands[0]]));
   }
   put_tops_element(x, pass);
   cg_line(w, "    }\n");
   put_tops_end(x, pass);
+  for (uint32_t i = 0; i < x->b->nodes.len; i++)
+    if (adds_narrow(x, i, pass)) cg_line(w, "    a%u += h%u;\n", i, i);
   cg_line(w, "  }\n%s", x->kept ? "" : "  }\n");
   forget_along(x);
   put_folds(x, pass);
@@ -383,7 +412,10 @@ static void put_element_results(rows_writer *x, const bool *marks) {
     const cg_node *n = rows_node(x, i);
     if (!rows_is_fold(x, i, true)) continue;
     const char *name = cg_text(w, "c%u[i][e]", i);
-    cg_line(w, "      %s = %s;\n", name, cg_fold_text(w, n, name, x->values.texts[n->operands[0]]));
+    cg_node part = *n;
+    part.dtype = rows_part_dtype(x, i);
+    uint32_t from = part.dtype == n->dtype ? n->operands[0] : cg_rows_narrow(x, i);
+    cg_line(w, "      %s = %s;\n", name, cg_fold_text(w, &part, name, x->values.texts[from]));
   }
   for (uint32_t r = 0; r < x->b->n_outputs; r++) {
     const cg_output *o = &x->b->outputs[r];
@@ -431,11 +463,7 @@ static void put_results(rows_writer *x) {
   put_turn(x, marks);
   put_vector_loop(x);
   if (!is_full(x)) cg_line(w, "    if (j >= length) continue;\n");
-  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
-    if (!x->spare[i] || !marks[i]) continue;
-    cg_line(w, "    v%u x%u;\n", i, i);
-    put_vector(x, i, cg_text(w, "x%u", i));
-  }
+  put_spare(x, marks);
   name_vectors(x, true);
   for (uint32_t r = 0; r < x->b->n_outputs; r++)
     if (x->stores[r]) cg_line(w, "    w%u y%u;\n", r, r);
@@ -444,6 +472,8 @@ static void put_results(rows_writer *x) {
   cg_line(w, "    }\n");
   for (uint32_t r = 0; r < x->b->n_outputs; r++)
     if (x->stores[r]) put_store(x, r);
+  for (uint32_t i = 0; i < x->b->nodes.len && goes_ahead(x); i++)
+    if (x->vector[i] && !x->spare[i]) put_vector(x, i, cg_text(w, "x%u[i]", i), 'q');
   cg_line(w, "  }\n%s", x->kept ? "" : "  }\n");
   forget_along(x);
 }
@@ -455,7 +485,7 @@ static void put_accumulators(const rows_writer *x) {
     const cg_node *n = rows_node(x, i);
     if (!rows_is_fold(x, i, true)) continue;
     cg_line(w, "  %s c%u[%u][%u];\n#pragma unroll\n  for (int i = 0; i < %u; i++)\n",
-            cg_native(n->dtype), i, x->vectors, x->width, x->vectors);
+            cg_native(rows_part_dtype(x, i)), i, x->vectors, x->width, x->vectors);
     cg_line(w, "#pragma unroll\n  for (int e = 0; e < %u; e++) c%u[i][e] = %s;\n", x->width, i,
             cg_fold_start(n));
   }
@@ -504,22 +534,24 @@ static void put_parts(rows_writer *x) {
     if (!rows_is_fold(x, i, true)) continue;
     uint32_t plane = cg_number(w, x->part[i] * rows_plane_bytes(x));
     cg_line(w, "      ((%s *)(p.at[%u] + n.at[%u]))[(ix)blockIdx.x * %s + j + e] = c%u[i][e];\n",
-            cg_native(rows_node(x, i)->dtype), x->parts, plane, n_text, i);
+            cg_native(rows_part_dtype(x, i)), x->parts, plane, n_text, i);
   }
   cg_line(w, "    }\n  }\n");
 }
 
 /* ---- the kernel ---- */
-static void put_offsets(rows_writer *x) {
+static void put_offsets(rows_writer *x, const char *row, char offset) {
   cg_writer *w = x->w;
   const char *names[CG_MAX_VIEWS];
-  cg_line(w, "  ix o0 = 0");
   for (uint32_t k = 0; k < x->walks.n; k++) {
-    names[k] = walk_text(x, k);
-    if (k > 0) cg_line(w, ", o%u = 0", k);
+    names[k] = cg_text(w, "%c%u", offset, k);
+    cg_line(w, "  %c%u = 0;\n", offset, k);
   }
-  cg_line(w, ";\n");
-  cg_put_offsets(w, &x->outer, "row", names, NULL, 0);
+  cg_put_offsets(w, &x->outer, row, names, NULL, 0);
+}
+
+static void put_walks(const rows_writer *x, char offset) {
+  for (uint32_t k = 0; k < x->walks.n; k++) cg_line(x->w, "  ix %c%u;\n", offset, k);
 }
 
 static void put_constants(rows_writer *x) {
@@ -534,8 +566,10 @@ static void put_constants(rows_writer *x) {
 
 static void put_row(rows_writer *x) {
   cg_line(x->w, "  const ix length = end;\n");
-  put_offsets(x);
-  if (x->kept) put_loads(x, NULL);
+  put_walks(x, 'o');
+  put_offsets(x, "row", 'o');
+  if (x->kept && !goes_ahead(x)) put_loads(x, NULL);
+  if (goes_ahead(x)) put_offsets(x, "next", 'q');
   for (uint32_t pass = 0; pass < x->passes; pass++) put_fold_pass(x, pass);
   put_results(x);
 }
@@ -565,11 +599,20 @@ static void put_kernel(rows_writer *x) {
     return;
   }
   put_accumulators(x);
-  cg_line(w, "  for (ix row = group; row < rows; row += %s) {\n",
-          cg_number_text(w, x->grid * at_once));
+  if (goes_ahead(x)) {
+    cg_line(w, "  const ix length = end;\n");
+    put_walks(x, 'q');
+    put_offsets(x, "group", 'q');
+    put_loads(x, NULL);
+  }
+  const char *stride = cg_number_text(w, x->grid * at_once);
+  cg_line(w, "  for (ix row = group; row < rows; row += %s) {\n", stride);
+  if (goes_ahead(x))
+    cg_line(w, "  const ix next = row + %s < rows ? row + %s : row;\n", stride, stride);
   if (x->passes > 0 && x->threads > 32) cg_line(w, "  __syncthreads();\n");
   put_row(x);
-  cg_line(w, "  }\n  const ix length = end;\n");
+  cg_line(w, "  }\n");
+  if (!goes_ahead(x)) cg_line(w, "  const ix length = end;\n");
   put_parts(x);
 }
 

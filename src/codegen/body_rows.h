@@ -54,6 +54,15 @@ static inline int64_t rows_plane_bytes(const rows_writer *x) {
   return cg_ceildiv(x->grid * x->n * 8, CG_ALIGN) * CG_ALIGN;
 }
 
+/* Of a sum of f32 in f64: the node that it sums, in f32; CG_NO_NODE: it is no such sum. Neighbours of a
+ * vector are added in f32 before they are added to the sum. */
+uint32_t cg_rows_narrow(const rows_writer *x, uint32_t i);
+/* Parts of columns beside rows, of at most CG_PART_ROWS rows, are likewise in f32. */
+enum { CG_PART_ROWS = 128 };
+static inline ir_dtype rows_part_dtype(const rows_writer *x, uint32_t i) {
+  bool narrow = x->passes > 0 && cg_rows_narrow(x, i) != CG_NO_NODE;
+  return narrow ? IR_F32 : rows_node(x, i)->dtype;
+}
 /* The node without casts around it. */
 uint32_t cg_rows_bare(const rows_writer *x, uint32_t i);
 /* How the kernel goes over the body; false: there is no form for it. */
