@@ -4,7 +4,7 @@
  * A block has 32 columns; its warps share the parts of each, and the first warp folds what they found. */
 #include "codegen/body_rows.h"
 
-enum { WARPS = 8, BLOCK = 32 * WARPS };
+enum { WARPS = 32, BLOCK = 32 * WARPS };
 
 static void put_sums(const rows_writer *x) {
   cg_writer *w = x->w;

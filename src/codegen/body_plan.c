@@ -315,7 +315,8 @@ static void plan_columns(rows_writer *x) {
 
 static void plan_grid(rows_writer *x) {
   int64_t tiles = cg_ceildiv(x->n, x->tile), resident = 2048 / x->block;
-  int64_t blocks = cg_ceildiv(x->rows, x->block / x->threads * (x->passes > 0 ? 1 : COLUMN_ROWS));
+  int64_t blocks =
+      cg_ceildiv(x->rows, x->block / x->threads * (x->passes > 0 ? 2 * COLUMN_ROWS : COLUMN_ROWS));
   if (x->passes > 0) resident = x->block >= 512 ? 1 : 768 / x->block; /* for their registers */
   int64_t most = cg_ceildiv(PROCESSORS * resident, tiles);
   x->grid = blocks < most ? blocks : most;
