@@ -281,3 +281,13 @@ int cli_shapes(const cli *c, weir_fusion *f, weir_shapes **result) {
   else weir_shapes_destroy(s);
   return code;
 }
+
+void cli_json_string(const char *key, const char *text) {
+  (void)printf("\"%s\": \"", key);
+  for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+    if (*c == '"' || *c == '\\') (void)printf("\\%c", *c);
+    else if (*c < 0x20) (void)printf("\\u%04x", (unsigned)*c);
+    else (void)putchar(*c);
+  }
+  (void)printf("\"");
+}

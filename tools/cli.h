@@ -27,6 +27,7 @@ int cli_opt(const cli *c);
 int cli_verify(const cli *c);
 int cli_why(const cli *c);
 int cli_list(const cli *c);
+int cli_doctor(const cli *c);
 
 enum { CLI_FAILED = 1, CLI_USAGE = 2, CLI_SYSTEM = 3 };
 
@@ -59,6 +60,9 @@ const char *cli_nearest(const char *word, const char *const *words, size_t n);
 int cli_shapes(const cli *c, weir_fusion *f, weir_shapes **result);
 /* Refuses --devices below what the fusion's meshes need. */
 int cli_check_devices(const cli *c, const weir_fusion *f);
+
+/* "key": "text", as JSON. */
+void cli_json_string(const char *key, const char *text);
 
 /* Fills in the command's operands and options from argv, and frees them. */
 int cli_parse(int argc, char **argv, const char *command, cli *result);

@@ -197,16 +197,6 @@ static void json_number(const char *key, double value) {
   else (void)printf("%.17g", value);
 }
 
-static void json_string(const char *key, const char *text) {
-  (void)printf("\"%s\": \"", key);
-  for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-    if (*c == '"' || *c == '\\') (void)printf("\\%c", *c);
-    else if (*c < 0x20) (void)printf("\\u%04x", (unsigned)*c);
-    else (void)putchar(*c);
-  }
-  (void)printf("\"");
-}
-
 static int json_output(const run_state *state, const run_tensor *t) {
   int64_t extents[WEIR_MAX_RANK];
   size_t rank = 0;
@@ -214,9 +204,9 @@ static int json_output(const run_state *state, const run_tensor *t) {
   CLI_CALL(weir_shapes_of(state->shapes, t->tensor, extents, &rank));
   if (t->value) CLI_TRY(summarise(t->value, &s));
   (void)printf("{");
-  json_string("name", t->info.name);
+  cli_json_string("name", t->info.name);
   (void)printf(", ");
-  json_string("dtype", weir_dtype_text(t->info.dtype));
+  cli_json_string("dtype", weir_dtype_text(t->info.dtype));
   (void)printf(", \"shape\": [");
   for (size_t i = 0; i < rank; i++) (void)printf("%s%" PRId64, i ? ", " : "", extents[i]);
   (void)printf("]");
@@ -233,7 +223,7 @@ static int json_output(const run_state *state, const run_tensor *t) {
 static void json_check(const run_tensor *t) {
   const weir_comparison *c = &t->comparison;
   (void)printf("{");
-  json_string("name", t->info.name);
+  cli_json_string("name", t->info.name);
   (void)printf(", ");
   json_number("max_abs", c->max_abs);
   (void)printf(", ");
@@ -261,7 +251,7 @@ static void json_step(const weir_path_step *step, const char *separator) {
   (void)printf(", ");
   json_number("end_s", (double)step->end_ns * 1e-9);
   (void)printf(", ");
-  json_string("text", step->text);
+  cli_json_string("text", step->text);
   (void)printf("}");
 }
 
@@ -282,7 +272,7 @@ static void json_path(const run_state *s) {
 static void json_stats(const run_state *s) {
   (void)printf(", \"stats\": {");
   weir_stats p;
-  json_string("device", weir_program_device(s->program));
+  cli_json_string("device", weir_program_device(s->program));
   (void)printf(", ");
   json_number("wall_s", timing_of(s).total);
   if (profiled(s, &p)) {
@@ -314,7 +304,7 @@ static void json_stats(const run_state *s) {
 
 static int report_json(const run_state *s) {
   (void)printf("{");
-  json_string("fusion", weir_fusion_name(s->fusion));
+  cli_json_string("fusion", weir_fusion_name(s->fusion));
   (void)printf(", \"outputs\": [");
   for (size_t i = 0; i < s->outputs.len; i++) {
     (void)fputs(i ? ", " : "", stdout);

@@ -163,6 +163,14 @@ weir_status weir_module_run_passes(weir_module *m, const weir_pass_args *args, c
 /* What there is: lines of `weir list`. kind: "ops", "passes", "devices", "comms", "options". */
 weir_status weir_list(const char *kind, char **text);
 
+/* What this machine has, one finding at a time: of "cpu" the "instructions" are "avx512". Devices and ways to
+ * communicate say which libraries they found and how fast they are; that takes some ms. */
+typedef struct weir_finding {
+  const char *subject, *name, *value; /* valid during the call */
+} weir_finding;
+typedef void weir_finding_fn(void *context, const weir_finding *finding);
+weir_status weir_examine(weir_finding_fn *tell, void *context);
+
 /* ---- building a fusion ---- */
 typedef struct weir_tensor {
   uint32_t id; /* 0: none */

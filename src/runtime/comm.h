@@ -28,6 +28,7 @@
 
 #include "base/memory.h"
 #include "ir/dtype.h"
+#include "runtime/examine.h"
 
 /* KIND(id, text, pieces in, pieces out), pieces as seen by a member that has them all: one, or one
  * per member of the team. */
@@ -152,6 +153,8 @@ typedef struct rt_comm_ops {
   /* Optional: when another process was last heard to make progress, or data moved, on the clock of
    * rt_clock_ns(); 0: never. For watchdogs. NULL: there are no other processes. */
   int64_t (*stirred)(rt_comm *comm);
+  /* Optional: as of a device (runtime/device.h). */
+  void (*examine)(rt_say_fn *say, void *context);
 } rt_comm_ops;
 
 /* Every endpoint begins with its operations. */

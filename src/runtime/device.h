@@ -18,6 +18,7 @@
 #ifndef WEIR_RUNTIME_DEVICE_H
 #define WEIR_RUNTIME_DEVICE_H
 
+#include "runtime/examine.h"
 #include "runtime/plan.h"
 
 typedef struct rt_device rt_device;
@@ -114,6 +115,10 @@ typedef struct rt_device_ops {
 
   /* Optional: how fast it is for a program of so many ranks in this process. May measure first. */
   rt_speed (*speed)(rt_device *device, uint32_t ranks);
+
+  /* Optional: tells which libraries and instructions it would use on this machine, and how fast it is.
+   * Opens no device and takes some ms. */
+  void (*examine)(rt_say_fn *say, void *context);
 
   status (*load)(rt_device *device, const rt_plan *plan, rt_loaded **result);
   /* Optional: the same for a world of one rank per process, with the plans of all n ranks; `plan` is that of

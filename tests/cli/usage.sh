@@ -51,6 +51,14 @@ expect 0 'inproc    devices are threads' list comms
 expect 0 'mpi       each device is a process' list comms
 expect 0 'cuda-ipc  processes of --device cuda' list comms
 
+# What the machine has.
+expect 0 'instructions' doctor
+expect 0 'GFLOP/s' doctor
+expect 0 '"cpu": {"cores": "' doctor --json
+WEIR_CPU_ISA=baseline expect 0 'instructions              baseline' doctor
+expect 2 'takes no operands' doctor now
+expect 2 'has no option --streams' doctor --streams 2
+
 # Passes: the program on standard output, the rest on standard error.
 program dead <<'END'
 fusion f {

@@ -271,6 +271,7 @@ const rt_comm_ops rt_comm_mpi = {
     .summary = "each device is a process that an MPI launcher started",
     .open = mpi_open,
     .close = mpi_close,
+    .examine = mpi_examine,
     .prepare = mpi_prepare,
     .post = mpi_post,
     .done = mpi_done,

@@ -204,6 +204,8 @@ extern mpi_engine mpi_the_engine;
 /* ---- load.c ---- */
 /* The transport of the MPI whose launcher started this process. */
 NODISCARD status mpi_load(const mpi_transport **result);
+/* Which modules there are. */
+void mpi_examine(rt_say_fn *say, void *context);
 
 /* ---- comm.c ---- */
 /* How long to wait for ranks to start, or to open a world. */

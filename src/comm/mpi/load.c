@@ -32,6 +32,15 @@ static bool find_module(const char *flavour, char *path) {
   return false;
 }
 
+void mpi_examine(rt_say_fn *say, void *context) {
+  static const mpi_flavour flavours[] = {MPI_FLAVOUR_OPENMPI, MPI_FLAVOUR_MPICH};
+  char path[PATH_BYTES];
+  for (size_t i = 0; i < sizeof flavours / sizeof *flavours; i++) {
+    const char *name = mpi_flavour_name(flavours[i]);
+    say(context, name, find_module(name, path) ? path : "no module");
+  }
+}
+
 /* MPIs load parts of themselves that look for their symbols globally. */
 static status load(const char *path, const mpi_transport **result) {
   void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL);

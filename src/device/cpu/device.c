@@ -1,9 +1,11 @@
 #define _GNU_SOURCE
 #include <sched.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "device/cpu/adversary.h"
 #include "device/cpu/device_threads.h"
+#include "device/cpu/loops/loops.h"
 #include "device/cpu/speed.h"
 
 /* Launches look for sleeping threads only this often: a wake-up costs the host about as much as
@@ -78,6 +80,18 @@ static rt_speed cpu_speed_report(rt_device *device, uint32_t ranks) {
   return (rt_speed){.flops_per_ns = s.flops_per_ns,
                     .bytes_per_ns = s.bytes_per_ns,
                     .threads = threads > ranks ? threads / ranks : 1};
+}
+
+static void cpu_examine(rt_say_fn *say, void *context) {
+  cpu_speed s = cpu_speed_of_machine();
+  char text[64];
+  (void)snprintf(text, sizeof text, "%u", count_cores());
+  say(context, "cores", text);
+  say(context, "instructions", cpu_vectors()->name);
+  (void)snprintf(text, sizeof text, "%.0f GFLOP/s", s.flops_per_ns);
+  say(context, "f32 products, one thread", text);
+  (void)snprintf(text, sizeof text, "%.0f GB/s", s.bytes_per_ns);
+  say(context, "copies, one thread", text);
 }
 
 static void cpu_notify(void *device, uint32_t rank) {
@@ -170,6 +184,7 @@ const rt_device_ops rt_device_cpu = {
     .notify = cpu_notify,
     .pulse = cpu_pulse,
     .speed = cpu_speed_report,
+    .examine = cpu_examine,
     .load = cpu_load,
     .unload = cpu_unload,
     .begin = cpu_begin,

@@ -251,6 +251,7 @@ const rt_device_ops rt_device_cuda = {
     .close = device_close,
     .attach = device_attach,
     .speed = device_speed,
+    .examine = cuda_examine,
     .pulse = device_pulse,
     .load = device_load,
     .load_spread = device_load_spread,

@@ -41,6 +41,9 @@ void cuda_caller_leave(const cuda_vendor *cu, CUcontext caller);
 /* Arrays wherever they are, without an open device (memory.c). */
 extern const rt_memory_ops cuda_memory;
 
+/* Tells which libraries there are (examine.c). */
+void cuda_examine(rt_say_fn *say, void *context);
+
 /* ---- GPUs ---- */
 typedef struct cuda_gpu {
   CUdevice id;
@@ -51,7 +54,7 @@ typedef struct cuda_gpu {
   cuda_matmul *matmuls; /* all that were prepared, of whatever plan */
   CUfunction delay;     /* of the adversary; NULL: none */
   cuda_att_library attention;
-  CUevent entry;        /* to follow a caller's stream; NULL: not yet */
+  CUevent entry; /* to follow a caller's stream; NULL: not yet */
 } cuda_gpu;
 
 typedef struct cuda_device {

@@ -9,6 +9,10 @@ static status missing_open(const rt_device_options *options, const allocator *me
               "headers are (cuda.h, nvrtc.h, cublasLt.h, nvtx3)");
 }
 
+static void missing_examine(rt_say_fn *say, void *context) {
+  say(context, "libraries", "this weir was built without the CUDA toolkit's headers");
+}
+
 static void missing_close(rt_device *device) { (void)device; }
 static void missing_unload(rt_loaded *loaded) { (void)loaded; }
 
@@ -19,5 +23,6 @@ const rt_device_ops rt_device_cuda = {
     .carriers = 1u << RT_CARRIER_NCCL | 1u << RT_CARRIER_CUDA_IPC,
     .open = missing_open,
     .close = missing_close,
+    .examine = missing_examine,
     .unload = missing_unload,
 };

@@ -1,0 +1,8 @@
+/* What a device or a backend finds on this machine, as `weir doctor` tells it. */
+#ifndef WEIR_RUNTIME_EXAMINE_H
+#define WEIR_RUNTIME_EXAMINE_H
+
+/* Both texts are valid during the call. */
+typedef void rt_say_fn(void *context, const char *name, const char *value);
+
+#endif

@@ -1,0 +1,46 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "cli.h"
+
+/* Findings of one subject come one after the other. */
+typedef struct report {
+  bool json;
+  char subject[64]; /* of the last one */
+} report;
+
+static bool is_new(report *r, const char *subject) {
+  if (strcmp(r->subject, subject) == 0) return false;
+  (void)snprintf(r->subject, sizeof r->subject, "%s", subject);
+  return true;
+}
+
+static void print_text(report *r, const weir_finding *f) {
+  (void)printf("%-6s%-26s%s\n", is_new(r, f->subject) ? f->subject : "", f->name, f->value);
+}
+
+static void print_json(report *r, const weir_finding *f) {
+  bool first = r->subject[0] == '\0';
+  if (is_new(r, f->subject)) (void)printf("%s\"%s\": {", first ? "" : "}, ", f->subject);
+  else (void)printf(", ");
+  cli_json_string(f->name, f->value);
+}
+
+static void tell(void *context, const weir_finding *f) {
+  report *r = context;
+  if (r->json) print_json(r, f);
+  else print_text(r, f);
+}
+
+int cli_doctor(const cli *c) {
+  report r = {.json = cli_flag(c, "json")};
+  if (c->n_operands != 0) return cli_usage("weir doctor takes no operands");
+  if (r.json) {
+    (void)printf("{");
+    cli_json_string("version", weir_version());
+    (void)printf(", ");
+  } else (void)printf("weir  %-26s%s\n", "version", weir_version());
+  CLI_CALL(weir_examine(tell, &r));
+  if (r.json) (void)printf("%s}\n", r.subject[0] ? "}" : "");
+  return 0;
+}
