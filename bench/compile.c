@@ -1,6 +1,7 @@
-/* What compiling costs: parse (schedule and verification included), verify and print of a generated
- * fusion of 1,000, 10,000 and 100,000 operations, in nanoseconds per operation. The cost must be
- * linear: per operation it may grow by at most 1.5x from the smallest to the largest. */
+/* What compiling costs: parse (schedule and verification included), verify, print, and lower (the whole
+ * pipeline of passes, of the same fusion without rfactors) of a generated fusion of 1,000, 10,000 and
+ * 100,000 operations, in nanoseconds per operation. The cost must be linear: per operation it may grow by
+ * at most 1.5x from the smallest to the largest. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 
 #include "weir/weir.h"
 
-enum { ROUNDS = 7, SIZES = 3 };
+enum { ROUNDS = 7, LOWERED = 3, SIZES = 3 }; /* lowering takes longest */
 
 static const double goal_growth = 1.5, goal_seconds = 0.5;
 
@@ -57,30 +58,30 @@ static void add_ops(source *s, int i) {
   s->ops++;
 }
 
-static void add_schedule(source *s, int tensors) {
+static void add_schedule(source *s, int tensors, bool rfactors) {
   put(s, "  return y%d\n  schedule {\n    x, w on d\n", tensors, 0);
   for (int i = 1; i < tensors; i += 3) {
     put(s, "    y%d.outer_split(0, d); y%d[0] = stream\n", i, i);
-    if ((i - 1) % 8 == 5)
+    if (rfactors && (i - 1) % 8 == 5)
       put(s, "    y%d.split(-1, 8); u%d", i, i), put(s, " = y%d.rfactor([-1])\n", i, 0);
   }
   put(s, "  }\n}\n", 0, 0);
 }
 
-static source make_fusion(int ops) {
+static source make_fusion(int ops, bool rfactors) {
   source s = {0};
   int i = 0;
   put(&s, "fusion bench {\n  mesh d = [2]\n  x : f32[n, 64]\n  w : f32[64, 64]\n  v : f32[64]\n", 0,
       0);
   put(&s, "  y%d = relu(x)\n", 0, 0);
   for (s.ops = 1; s.ops < ops; i++) add_ops(&s, i);
-  add_schedule(&s, i);
+  add_schedule(&s, i, rfactors);
   return s;
 }
 
 /* ---- measuring ---- */
 typedef struct cost {
-  double parse, verify, print; /* ns */
+  double parse, verify, print, lower; /* ns */
 } cost;
 
 static cost measure_once(const source *s) {
@@ -95,7 +96,21 @@ static cost measure_once(const source *s) {
   double t3 = now_ns();
   weir_string_free(text);
   weir_module_destroy(m);
-  return (cost){t1 - t0, t2 - t1, t3 - t2};
+  return (cost){.parse = t1 - t0, .verify = t2 - t1, .print = t3 - t2};
+}
+
+static double lower_once(const source *s) {
+  weir_module *m = NULL;
+  weir_fusion *f = NULL;
+  char *host = NULL;
+  require(weir_module_parse("bench.weir", s->text, s->len, NULL, &m), "parse");
+  require(weir_module_find(m, NULL, &f), "find");
+  double start = now_ns();
+  require(weir_lower(f, NULL, "weir", &host), "lower");
+  double time = now_ns() - start;
+  weir_string_free(host);
+  weir_module_destroy(m);
+  return time;
 }
 
 static int by_value(const void *a, const void *b) {
@@ -103,14 +118,14 @@ static int by_value(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
-static double median(double *values) {
-  qsort(values, ROUNDS, sizeof *values, by_value);
-  return values[ROUNDS / 2];
+static double median(double *values, size_t n) {
+  qsort(values, n, sizeof *values, by_value);
+  return values[n / 2];
 }
 
 typedef struct samples {
-  source source;
-  double parse[ROUNDS], verify[ROUNDS], print[ROUNDS]; /* ns per operation */
+  source source, lowered;
+  double parse[ROUNDS], verify[ROUNDS], print[ROUNDS], lower[LOWERED]; /* ns per operation */
 } samples;
 
 /* The sizes take turns, so that a slow spell of the machine meets all of them. */
@@ -122,10 +137,12 @@ static void measure(samples *all) {
       s->parse[round] = c.parse / s->source.ops;
       s->verify[round] = c.verify / s->source.ops;
       s->print[round] = c.print / s->source.ops;
+      if (round < LOWERED) s->lower[round] = lower_once(&s->lowered) / s->lowered.ops;
     }
   }
 }
 
+/* Of lowering only growth is judged. */
 static double total(const cost *c) { return c->parse + c->verify + c->print; }
 
 static void judge(const char *what, double value, double goal, const char *unit) {
@@ -137,17 +154,24 @@ int main(void) {
   static const int sizes[SIZES] = {1000, 10000, 100000};
   static samples all[SIZES];
   cost costs[SIZES];
-  for (int i = 0; i < SIZES; i++) all[i].source = make_fusion(sizes[i]);
-  measure(all);
-  printf("%10s %12s %12s %12s %12s %12s\n", "ops", "parse ns/op", "verify ns/op", "print ns/op",
-         "sum ns/op", "total ms");
   for (int i = 0; i < SIZES; i++) {
-    costs[i] = (cost){median(all[i].parse), median(all[i].verify), median(all[i].print)};
-    printf("%10d %12.0f %12.0f %12.0f %12.0f %12.2f\n", sizes[i], costs[i].parse, costs[i].verify,
-           costs[i].print, total(&costs[i]), total(&costs[i]) * sizes[i] * 1e-6);
+    all[i].source = make_fusion(sizes[i], true);
+    all[i].lowered = make_fusion(sizes[i], false);
+  }
+  measure(all);
+  printf("%10s %12s %12s %12s %12s %12s %12s\n", "ops", "parse ns/op", "verify ns/op",
+         "print ns/op", "sum ns/op", "total ms", "lower ns/op");
+  for (int i = 0; i < SIZES; i++) {
+    costs[i] = (cost){median(all[i].parse, ROUNDS), median(all[i].verify, ROUNDS),
+                      median(all[i].print, ROUNDS), median(all[i].lower, LOWERED)};
+    printf("%10d %12.0f %12.0f %12.0f %12.0f %12.2f %12.0f\n", sizes[i], costs[i].parse,
+           costs[i].verify, costs[i].print, total(&costs[i]), total(&costs[i]) * sizes[i] * 1e-6,
+           costs[i].lower);
     free(all[i].source.text);
+    free(all[i].lowered.text);
   }
   judge("ns/op at 100,000 over 1,000 ops", total(&costs[2]) / total(&costs[0]), goal_growth, "x");
+  judge("lower: 100,000 over 1,000 ops", costs[2].lower / costs[0].lower, goal_growth, "x");
   judge("all of 10,000 ops", total(&costs[1]) * 1e-9 * sizes[1], goal_seconds, " s");
   return 0;
 }

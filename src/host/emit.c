@@ -325,38 +325,8 @@ ir_tensor emit_destination(emitter *e, const op_plan *plan, uint32_t levels, ir_
   return at;
 }
 
-/* A result that only looks at its operand otherwise, and lives no longer than the iteration it is made
- * in, needs no memory of its own. */
-static bool is_view(const emitter *e, const step *s) {
-  const ir_tensor_data *t = ir_tensor_at(e->f, s->op->result);
-  bool own_layout = t->now.allocation.data != t->defined.allocation.data;
-  if (e->l->options->plain || !ir_op_is_view(s->op->code) || own_layout) return false;
-  if (e->is_output[s->op->result.id]) return false;
-  for (uint32_t q = 0; q < s->plan->axes.len; q++) { /* an inserted axis cannot be cut in a view */
-    uint32_t dim;
-    bool stretched;
-    if (!host_operand_dim(e->l, s->op, 0, &s->plan->axes.data[q], &dim, &stretched)) return false;
-  }
-  return s->plan->inside == s->plan->axes.len;
-}
-
-static void emit_view(emitter *e, const step *s) {
-  ir_tensor to = emit_clone(e, s->op->result, s->plan, s->plan->inside);
-  e->buffer[s->op->result.id] = to;
-  e->dense.data[to.id] = false;
-  ir_instr_data d = emit_compute(e, s, to);
-  d.kind = IR_VIEW;
-  d.offsets = NULL;
-  d.sliced = NULL;
-  emit_instr(e, &d);
-}
-
 static void emit_computation(emitter *e, step *s) {
   for (uint32_t k = 0; k < s->op->n_operands; k++) s->operands[k] = emit_operand(e, s, k);
-  if (is_view(e, s) && !emit_needs_offsets(e, s)) {
-    emit_view(e, s);
-    return;
-  }
   if (s->plan->partial && !s->plan->unreduced) {
     emit_partial_results(e, s);
     return;
@@ -424,6 +394,7 @@ void host_emit(lowering *l) {
     ir_func_declare(h, h->meshes.data[i].name, (ir_name_entry){IR_NAME_MESH, i});
   declare_extents(f, h);
   e.buffer = ARENA_ARRAY(&l->scratch, f->tensors.len, ir_tensor);
+  map_init(&e.numbers, &l->scratch);
   e.is_output = ARENA_ARRAY(&l->scratch, f->tensors.len, bool);
   for (uint32_t i = 0; i < f->outputs.len; i++) e.is_output[f->outputs.data[i].id] = true;
   for (uint32_t i = 0; i < f->inputs.len; i++) {

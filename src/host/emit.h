@@ -54,6 +54,7 @@ typedef struct emitter {
   ir_scalar n_turns;    /* how many iterations take turns on the streams there */
   const own_first *own; /* the own piece of this nest is emitted, before its loops */
   ir_block *sink;       /* where instructions go; NULL: the innermost open loop */
+  map numbers;          /* by the name of a tensor of f: where to look for a free number */
   VEC(bool) dense;      /* by tensor id of h: its memory has no gaps */
   bool *is_output;      /* by tensor id of f */
   VEC(bool) callers;    /* by tensor id of h: it is an input or output, in the caller's memory */

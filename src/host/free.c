@@ -48,7 +48,6 @@ static void note_uses(freeing *z, ir_instr i, uint32_t at) {
   z->last[z->root[d->from.id].id] = at;
   if (d->kind == IR_COMPUTE || d->kind == IR_VIEW || d->kind == IR_LAUNCH) {
     const ir_op_data *op = ir_op_at(z->h, d->op);
-    for (uint32_t k = 0; k < op->n_more; k++) z->last[z->root[op->more[k].id].id] = at;
     for (uint32_t k = 0; k < op->n_operands; k++) z->last[z->root[op->operands[k].id].id] = at;
     for (uint32_t k = 0; k < op->n_more; k++) z->last[z->root[op->more[k].id].id] = at;
   }

@@ -45,8 +45,8 @@ const char *host_pipeline_text(host_pipeline form);
 
 typedef struct host_options {
   host_pipeline pipeline;
-  /* As the seeds print programs: buffers of logical stream axes in full before the loop, nothing
-   * freed. */
+  /* As the seeds print programs: buffers of logical stream axes in full before the loop, the own piece in
+   * its place among the others. */
   bool plain;
 } host_options;
 
@@ -54,6 +54,10 @@ typedef struct host_options {
  * module but is not listed among its functions; no buffer is freed in it. What cannot be lowered is a
  * diagnostic and STATUS_BAD_PROGRAM. */
 NODISCARD status host_lower(ir_func *f, const host_options *options, ir_func **result);
+
+/* Makes views of results that only look at their operand differently, instead of copies into buffers.
+ * Returns how many. (views.c) */
+uint32_t host_make_views(ir_func *h);
 
 /* Inserts a deallocate after the last use of every buffer that is neither an output nor freed already:
  * inside the loop body if it is used nowhere else, otherwise after the loop and the waits that join it.

@@ -6,13 +6,15 @@
 
 uint32_t emit_fresh_name(emitter *e, const char *base, bool numbered) {
   strings *names = &e->h->module->names;
-  uint32_t name = strings_intern(names, base, strlen(base));
-  for (uint32_t k = 1; numbered || ir_func_lookup(e->h, name).kind != IR_NAME_NONE; k++) {
-    const char *text = arena_printf(&e->h->module->memory, "%s$%u", base, k);
+  uint32_t plain = strings_intern(names, base, strlen(base)), name = plain;
+  if (!numbered && ir_func_lookup(e->h, name).kind == IR_NAME_NONE) return name;
+  for (uint32_t k = map_get(&e->numbers, plain, 1);; k++) {
+    const char *text = arena_printf(&e->l->scratch, "%s$%u", base, k);
     name = strings_intern(names, text, strlen(text));
-    numbered = false;
+    if (ir_func_lookup(e->h, name).kind != IR_NAME_NONE) continue;
+    map_put(&e->numbers, plain, k); /* those below are taken */
+    return name;
   }
-  return name;
 }
 
 static ir_axis copy_axis(emitter *e, const ir_func *from, ir_axis a) {

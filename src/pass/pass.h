@@ -22,7 +22,8 @@ typedef struct pass_ctx {
 
 /* What a pass looks at. Definition passes change what is computed, and with it the scheduled view, which
  * the manager derives again; schedule and shard passes change statements and the view together; host and
- * join passes see host programs. A list of passes must not go back from a later level to an earlier one. */
+ * join passes see host programs. What shard passes and later ones leave is no longer what definition and
+ * schedule passes look at: a list of passes must not go back. */
 typedef enum pass_level {
   PASS_DEFINITION,
   PASS_SCHEDULE,

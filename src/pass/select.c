@@ -107,7 +107,7 @@ static status check_list(const selecting *s) {
   for (uint32_t i = 0; i < s->list.len; i++) {
     const pass_info *p = s->list.data[i], *before = i ? s->list.data[i - 1] : p;
     TRY(check_needs(s, p));
-    bool back = p->level < before->level && before->level >= PASS_SHARD;
+    bool back = p->level < PASS_HOST && p->level < before->level && before->level >= PASS_SHARD;
     if (back)
       return fail(STATUS_BAD_USAGE, "pass '%s' (%s) cannot run after '%s' (%s)", p->name,
                   pass_level_text(p->level), before->name, pass_level_text(before->level));
