@@ -154,11 +154,29 @@ static uint32_t producer_of(const join_block *b, uint32_t node, ir_tensor t) {
                                                                             : JOIN_NONE;
 }
 
+/* Are all results of the group private, and read by it and by this node alone? */
+static bool is_for_one(const join_block *b, uint32_t g, uint32_t node) {
+  for (uint32_t n = b->groups[g].first; n != JOIN_NONE; n = b->nodes[n].next) {
+    ir_tensor t = join_instr(b, b->nodes[n].at)->tensor;
+    if (!join_is_private(b->facts, t)) return false;
+    const join_numbers *readers = &b->readers[root_of(b, t).id];
+    for (uint32_t i = 0; i < readers->len; i++) {
+      uint32_t at = readers->data[i];
+      if (at != b->nodes[node].at && group_at(b, at) != g) return false;
+    }
+  }
+  return true;
+}
+
 static void join_producers(join_block *b, uint32_t node) {
   const ir_op_data *op = op_at(b, b->nodes[node].at);
-  for (uint32_t k = op->n_operands; k-- > 0 && !b->nodes[node].space.moves;) {
+  for (uint32_t k = op->n_operands; k-- > 0;) {
     uint32_t p = producer_of(b, node, op->operands[k]);
-    if (p != JOIN_NONE) try_merge(b, b->nodes[p].group, b->nodes[node].group, join_spaces_fit);
+    if (p == JOIN_NONE) continue;
+    uint32_t from = b->nodes[p].group, into = b->nodes[node].group;
+    bool moves = b->nodes[node].space.moves;
+    if (!moves) try_merge(b, from, into, join_spaces_fit);
+    else if (from != into && is_for_one(b, from, node)) try_merge(b, from, into, join_space_moves);
   }
 }
 
@@ -207,16 +225,24 @@ static void read_for(join_block *b, uint32_t node, uint32_t at) {
   }
 }
 
+/* What moves elements reads each of them at most once, so whatever space its operand has, it costs no more
+ * to compute it there; of others, the space must take it. */
+static bool may_absorb(const join_block *b, uint32_t g, uint32_t node, uint32_t p) {
+  const join_space *small = &b->nodes[p].space;
+  if (b->nodes[node].space.moves) return small->light && !small->moves;
+  return join_space_absorbs(b->facts->h, &b->groups[g].space, small);
+}
+
 /* Operands first, so that the list is in an order in which it can be computed. */
 static void absorb_operands(join_block *b, uint32_t g, uint32_t node) {
   join_group *group = &b->groups[g];
   const ir_op_data *op = op_at(b, b->nodes[node].at);
-  for (uint32_t k = 0; k < op->n_operands && !b->nodes[node].space.moves; k++) {
+  for (uint32_t k = 0; k < op->n_operands; k++) {
     uint32_t p = producer_of(b, node, op->operands[k]);
     if (p == JOIN_NONE || b->nodes[p].group == g || has(&group->absorbed, p)) continue;
     if (group->n_nodes + group->absorbed.len >= JOIN_MAX_NODES) return;
     if (!join_is_private(b->facts, join_instr(b, b->nodes[p].at)->tensor)) continue;
-    if (!join_space_absorbs(b->facts->h, &group->space, &b->nodes[p].space)) continue;
+    if (!may_absorb(b, g, node, p)) continue;
     if (!is_unchanged(b, p, b->nodes[group->last].at)) continue;
     absorb_operands(b, g, p);
     vec_push(b->facts->scratch, &group->absorbed, p);

@@ -49,6 +49,9 @@ bool join_spaces_fit(ir_func *h, const join_space *producer, const join_space *c
 
 /* Can one kernel compute both, neither of which reads the other's results? */
 bool join_spaces_alike(ir_func *h, const join_space *a, const join_space *b, join_space *both);
+/* Can one kernel compute `producer` and an operation that only moves its results? */
+bool join_space_moves(ir_func *h, const join_space *producer, const join_space *moves,
+                      join_space *both);
 /* Is there an element of the tensor for each position? */
 bool join_space_is_whole(ir_func *h, const join_space *s, ir_tensor t);
 /* May a kernel of this space compute the operation of `small` at each of its positions again? */

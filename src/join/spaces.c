@@ -11,8 +11,8 @@
  *
  * If it reduces other dimensions, it is the end of its kernel. Casts, copies, makers and broadcasts are
  * cheap: every kernel that reads them computes them again at each of its positions. Operations that move
- * elements (slice, pad, cat, permute, reshape) join their readers, which then read elsewhere, but not their
- * producers.
+ * elements (slice, pad, cat, permute, reshape, gather) join their readers, which then read elsewhere; and
+ * elementwise producers that nobody else reads, which are then computed where they are wanted.
  *
  * Not joined: products and attention, which libraries compute; sorts, scans and operations whose result
  * depends on values of an index; operations on a part of their result ('at') other than makers. */
@@ -36,7 +36,9 @@ static kind kind_of(ir_opcode code) {
   case IR_FAMILY_SLICE:
   case IR_FAMILY_PAD:
   case IR_FAMILY_CAT:
-  case IR_FAMILY_SELECT: return MOVES;
+  case IR_FAMILY_SELECT:
+  case IR_FAMILY_GATHER:
+  case IR_FAMILY_INDEX_SELECT: return MOVES;
   case IR_FAMILY_REDUCE:
   case IR_FAMILY_MOMENT: return REDUCES;
   case IR_FAMILY_SOFTMAX:
@@ -44,9 +46,7 @@ static kind kind_of(ir_opcode code) {
   case IR_FAMILY_SCAN:
   case IR_FAMILY_SORT:
   case IR_FAMILY_TOPK:
-  case IR_FAMILY_GATHER:
   case IR_FAMILY_SCATTER:
-  case IR_FAMILY_INDEX_SELECT:
   case IR_FAMILY_ONE_HOT:
   case IR_FAMILY_MATMUL:
   case IR_FAMILY_LINEAR:
@@ -157,6 +157,13 @@ bool join_spaces_alike(ir_func *h, const join_space *a, const join_space *b, joi
   both->light = false;
   return !a->ends && !b->ends && a->rank == b->rank && same_sizes(h, a->sizes, b->sizes, a->rank) &&
          same_reduction(a, b, &both->kept);
+}
+
+bool join_space_moves(ir_func *h, const join_space *p, const join_space *moves, join_space *both) {
+  (void)h;
+  *both = *moves;
+  both->light = false;
+  return p->kept == p->rank && !p->ends;
 }
 
 bool join_space_is_whole(ir_func *h, const join_space *s, ir_tensor t) {
