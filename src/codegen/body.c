@@ -13,7 +13,19 @@ ir_dtype cg_fold_dtype(ir_opcode fold, ir_dtype t) {
   return t == IR_I64 ? IR_I64 : IR_I32;
 }
 
+/* Every driver takes so many bytes of arguments. */
+static bool fits(const cg_launch *l) {
+  enum { MOST_BYTES = 4096 };
+  return (l->n_pointers + l->n_numbers) * sizeof(int64_t) <= MOST_BYTES;
+}
+
 bool cg_write_body(cg_kernel *k, const cg_body *b) {
-  if (folds(b)) return cg_write_body_rows(k, b);
-  return cg_write_body_map(k, b);
+  uint32_t before = k->n_launches;
+  size_t scratch_bytes = k->scratch_bytes;
+  bool written = folds(b) ? cg_write_body_rows(k, b) : cg_write_body_map(k, b);
+  for (uint32_t i = before; i < k->n_launches; i++) written = written && fits(&k->launches[i]);
+  if (written) return true;
+  k->n_launches = before;
+  k->scratch_bytes = scratch_bytes;
+  return false;
 }

@@ -48,7 +48,5 @@ int64_t cg_body_reach(const cg_body *b);
 
 bool cg_write_body_map(cg_kernel *k, const cg_body *b);
 bool cg_write_body_rows(cg_kernel *k, const cg_body *b);
-bool cg_write_body_columns(cg_kernel *k, const cg_body *b);
-bool cg_write_body_tiles(cg_kernel *k, const cg_body *b);
 
 #endif

@@ -102,6 +102,7 @@ static uint32_t find_width(const map_writer *x) {
 
 static int64_t count_items(const map_writer *x) {
   int64_t run = cg_space_run(&x->space);
+  check(run > 0 && x->width > 0);
   return cg_space_count(&x->space) / run * cg_ceildiv(run, x->width);
 }
 

@@ -4,10 +4,12 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { MOST_THREADS = 16 };
+enum { MOST_THREADS = 16, PATIENCE_S = 1 }; /* so long nothing is told */
 
 uint32_t cuda_compile_threads(void) {
   cpu_set_t set;
@@ -30,8 +32,29 @@ typedef struct work {
   const cuda_compile_options *options;
   cuda_job *jobs;
   uint32_t n;
-  atomic_uint next;
+  atomic_uint next, done;
+  bool on_terminal;
+  time_t begun_s;
 } work;
+
+static time_t now_s(void) {
+  struct timespec t;
+  return clock_gettime(CLOCK_MONOTONIC, &t) == 0 ? t.tv_sec : 0;
+}
+
+/* Somebody who waits at a terminal sees how far it is. */
+static void tell(work *w) {
+  uint32_t done = atomic_fetch_add(&w->done, 1) + 1;
+  if (!w->on_terminal || now_s() - w->begun_s < PATIENCE_S) return;
+  (void)fprintf(stderr, "\rcompiling kernels: %u of %u programs", done, w->n);
+  (void)fflush(stderr);
+}
+
+static void tell_end(const work *w) {
+  if (!w->on_terminal || now_s() - w->begun_s < PATIENCE_S) return;
+  (void)fprintf(stderr, "\r\33[K");
+  (void)fflush(stderr);
+}
 
 /* No contraction of products and sums: results as on the CPU, whatever is fused. A minimal language is
  * all that kernels need; what is left out (textures, launches by the device) takes a while to read. */
@@ -47,7 +70,10 @@ static void compile(const cuda_compile_options *o, cuda_job *job) {
 
 static void *take_jobs(void *context) {
   work *w = context;
-  for (uint32_t i; (i = atomic_fetch_add(&w->next, 1)) < w->n;) compile(w->options, &w->jobs[i]);
+  for (uint32_t i; (i = atomic_fetch_add(&w->next, 1)) < w->n;) {
+    compile(w->options, &w->jobs[i]);
+    tell(w);
+  }
   return NULL;
 }
 
@@ -57,11 +83,15 @@ void cuda_compile_all(const cuda_compile_options *options, cuda_job *jobs, uint3
   pthread_t threads[MOST_THREADS];
   uint32_t most = cuda_compile_threads(), n_threads = 0;
   atomic_init(&w.next, 0);
+  atomic_init(&w.done, 0);
+  w.on_terminal = n > 1 && isatty(STDERR_FILENO);
+  w.begun_s = now_s();
   while (n_threads + 1 < most && n_threads + 1 < n &&
          pthread_create(&threads[n_threads], NULL, take_jobs, &w) == 0)
     n_threads++;
   (void)take_jobs(&w);
   for (uint32_t i = 0; i < n_threads; i++) (void)pthread_join(threads[i], NULL);
+  tell_end(&w);
 }
 
 /* ---- results ---- */

@@ -5,7 +5,9 @@
  * threads compile side by side. How many: enough that the last is done early, few enough that their own
  * costs do not weigh more (cuda_compile_programs()).
  *
- * Threads do nothing but call NVRTC. All memory is allocated, and all errors are told, by the caller's:
+ * Somebody who waits at a terminal (stderr) for more than a second is told how many programs are done.
+ *
+ * Threads do nothing else but call NVRTC. All memory is allocated, and all errors are told, by the caller's:
  * in the order of the programs, whatever thread was first. */
 #ifndef WEIR_DEVICE_CUDA_KERNEL_COMPILE_H
 #define WEIR_DEVICE_CUDA_KERNEL_COMPILE_H

@@ -190,9 +190,13 @@ static rt_task *task_of(const split *s, uint32_t step) {
 
 /* Where pointers of a step's launches begin in the real task. */
 static cg_pointer led(const split *s, const rt_task *t, const cg_pointer *p) {
-  uint32_t view = p->start == 0               ? t->result
-                  : p->start <= t->n_operands ? t->operands[p->start - 1].view
-                                              : t->more[p->start - t->n_operands - 1];
+  uint32_t view = t->result;
+  if (p->start > t->n_operands) {
+    check(t->more && p->start - t->n_operands <= t->n_more);
+    view = t->more[p->start - t->n_operands - 1];
+  } else if (p->start > 0) {
+    view = t->operands[p->start - 1].view;
+  }
   cg_pointer to = s->where[view];
   to.offset_bytes += p->offset_bytes;
   return to;

@@ -238,23 +238,24 @@ static bool add_row_output(lowering *l, uint32_t r) {
 }
 
 static bool lower_rows(lowering *l, cuda_kernel *k) {
-  cg_body body = {.rank = l->rank, .row = l->row};
-  l->out = &body;
-  for (uint32_t d = 0; d < l->rank; d++) body.extents[d] = l->extents[d];
+  cg_body *body = l->out = ARENA_NEW(l->memory, cg_body);
+  body->rank = l->rank;
+  body->row = l->row;
+  for (uint32_t d = 0; d < l->rank; d++) body->extents[d] = l->extents[d];
   for (uint32_t r = 0; r < l->body->n_results; r++)
     if (!add_row_output(l, r)) return false;
-  return cg_write_body(&k->code, &body);
+  return cg_write_body(&k->code, body);
 }
 
 /* All results of the shape of result `first` in one map. */
 static bool lower_map(lowering *l, uint32_t first, bool *done, cuda_kernel *k) {
   const rt_view *shape = result_view(l, first);
   uint32_t dims[IR_MAX_RANK];
-  cg_body body = {.rank = shape->rank};
-  l->out = &body;
+  cg_body *body = l->out = ARENA_NEW(l->memory, cg_body);
+  body->rank = shape->rank;
   l->memos.len = 0;
   for (uint32_t d = 0; d < shape->rank; d++) {
-    body.extents[d] = shape->extents[d];
+    body->extents[d] = shape->extents[d];
     dims[d] = d;
   }
   for (uint32_t r = first; r < l->body->n_results && !l->failed; r++) {
@@ -262,7 +263,7 @@ static bool lower_map(lowering *l, uint32_t first, bool *done, cuda_kernel *k) {
     add_output(l, r, dims);
     done[r] = true;
   }
-  return !l->failed && cg_write_body(&k->code, &body);
+  return !l->failed && cg_write_body(&k->code, body);
 }
 
 static bool lower_maps(lowering *l, cuda_kernel *k) {

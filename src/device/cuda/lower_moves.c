@@ -91,7 +91,7 @@ static bool holds_nothing(const rt_shape *x) {
 
 static uint32_t lower_pad(const lower_step *s, const lower_index *at) {
   const rt_attr *widths = rt_task_attr(&s->task, "widths");
-  int64_t begin[IR_MAX_RANK];
+  int64_t begin[IR_MAX_RANK] = {0};
   uint32_t truth;
   uint32_t value = lower_constant(s->l, rt_task_number(&s->task, "value"), s->result->dtype);
   if (holds_nothing(lower_shape(s, 0))) return value;
