@@ -218,6 +218,11 @@ weir_status weir_fusion_input(weir_fusion *f, const char *name, weir_dtype dtype
 /* Calls operation `op` ("matmul") and names the result. */
 weir_status weir_fusion_op(weir_fusion *f, const char *name, const char *op, const weir_arg *args,
                            size_t n_args, weir_tensor *result);
+/* The same of an operation with several results ("topk": values and indices): names the first
+ * `n_names` of them. Those that are not named are not computed. */
+weir_status weir_fusion_op_results(weir_fusion *f, const char *const *names, size_t n_names,
+                                   const char *op, const weir_arg *args, size_t n_args,
+                                   weir_tensor *results);
 weir_status weir_fusion_return(weir_fusion *f, weir_tensor t);
 /* The tensor or mesh with that name. */
 weir_status weir_fusion_tensor(weir_fusion *f, const char *name, weir_tensor *result);

@@ -46,7 +46,8 @@ static const char *family_text(ir_family family) {
   case IR_FAMILY_LINEAR: return "linear algebra";
   case IR_FAMILY_SOFTMAX:
   case IR_FAMILY_NORM:
-  case IR_FAMILY_SDPA: return "model";
+  case IR_FAMILY_SDPA:
+  case IR_FAMILY_SDPA_BACKWARD: return "model";
   }
   return "";
 }
@@ -57,9 +58,11 @@ static void list_ops(strbuf *out, arena *scratch) {
     strbuf signature;
     strbuf_init(&signature, scratch);
     text_print_signature(info, &signature);
-    column(out, info->name, 12);
+    column(out, info->name, 13);
     column(out, family_text(info->family), 14);
     strbuf_puts(out, signature.data);
+    for (uint32_t k = 0; info->results && k < info->n_results; k++)
+      strbuf_printf(out, k ? ", %s" : " -> %s", info->results[k]);
     strbuf_putc(out, '\n');
   }
 }

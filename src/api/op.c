@@ -31,10 +31,11 @@ weir_arg weir_arg_ints(const char *name, const int64_t *values, size_t n) {
 /* A call while its arguments are matched. */
 typedef struct op_call {
   ir_func *f;
-  const char *name, *op;
+  const char *const *names, *op;
+  size_t n_names;
   const weir_arg *args;
   size_t n_args;
-  weir_tensor result;
+  weir_tensor results[IR_MAX_RESULTS];
 
   const ir_op_info *info;
   uint32_t given;    /* a bit per param */
@@ -225,6 +226,32 @@ static uint32_t single_tensors(const ir_op_info *info) {
   return n;
 }
 
+/* All that can be wrong with further results is looked at before anything is built. */
+static bool name_results(op_call *c) {
+  diags *errors = &c->f->module->errors;
+  if (c->n_names == 0 || c->n_names > c->info->n_results) {
+    diag_error(errors, api_nowhere, "%s has %u result%s, not %zu", c->info->name,
+               c->info->n_results, c->info->n_results == 1 ? "" : "s", c->n_names);
+    return false;
+  }
+  for (size_t i = 0; i < c->n_names; i++) {
+    c->results[i].id = api_name(c->f, c->names[i]);
+    if (!c->results[i].id) return false;
+    bool taken = ir_func_lookup(c->f, c->results[i].id).kind != IR_NAME_NONE;
+    for (size_t k = 0; k < i; k++) taken = taken || c->results[k].id == c->results[i].id;
+    if (!taken || i == 0) continue; /* the first is checked where it is built */
+    diag_error(errors, api_nowhere, "'%s' is already a name", c->names[i]);
+    return false;
+  }
+  return true;
+}
+
+static bool build_more(op_call *c, ir_tensor first) {
+  uint32_t names[IR_MAX_RESULTS], n = (uint32_t)c->n_names - 1;
+  for (uint32_t i = 0; i < n; i++) names[i] = c->results[i + 1].id;
+  return n == 0 || ir_build_more(c->f, first, names, n, api_nowhere);
+}
+
 static status op_body(arena *scratch, void *context) {
   op_call *c = context;
   ir_module *m = c->f->module;
@@ -234,25 +261,34 @@ static status op_body(arena *scratch, void *context) {
     return STATUS_BAD_PROGRAM;
   }
   api_unschedule(c->f);
-  uint32_t name = api_name(c->f, c->name);
-  if (!name) return STATUS_BAD_PROGRAM;
   c->info = ir_op_info_of(code);
+  if (!name_results(c)) return STATUS_BAD_PROGRAM;
   c->n_operands = single_tensors(c->info);
   c->operands = ARENA_ARRAY(scratch, c->n_operands + c->n_args, ir_tensor);
   for (size_t i = 0; i < c->n_args; i++)
     if (!fill(c, &c->args[i])) return STATUS_BAD_PROGRAM;
   if (!require_params(c)) return STATUS_BAD_PROGRAM;
-  ir_tensor t = ir_build_op(c->f, code, c->operands, c->n_operands, c->attrs, name, api_nowhere);
-  c->result.id = name;
-  return t.id ? STATUS_OK : STATUS_BAD_PROGRAM;
+  ir_tensor t =
+      ir_build_op(c->f, code, c->operands, c->n_operands, c->attrs, c->results[0].id, api_nowhere);
+  return t.id && build_more(c, t) ? STATUS_OK : STATUS_BAD_PROGRAM;
 }
 
 weir_status weir_fusion_op(weir_fusion *f, const char *name, const char *op, const weir_arg *args,
                            size_t n_args, weir_tensor *result) {
   if (!f || !name || !op || (n_args && !args) || !result)
     return api_refuse("weir_fusion_op: an argument is NULL");
-  op_call c = {.f = api_func(f), .name = name, .op = op, .args = args, .n_args = n_args};
+  return weir_fusion_op_results(f, &name, 1, op, args, n_args, result);
+}
+
+weir_status weir_fusion_op_results(weir_fusion *f, const char *const *names, size_t n_names,
+                                   const char *op, const weir_arg *args, size_t n_args,
+                                   weir_tensor *results) {
+  bool complete = f && names && op && (!n_args || args) && results;
+  for (size_t i = 0; complete && i < n_names; i++) complete = names[i] != NULL;
+  if (!complete) return api_refuse("weir_fusion_op_results: an argument is NULL");
+  op_call c = {.f = api_func(f), .names = names, .n_names = n_names, .op = op, .args = args};
+  c.n_args = n_args;
   weir_status st = api_edit(api_module(f), op_body, &c);
-  if (st == WEIR_OK) *result = c.result;
+  for (size_t i = 0; st == WEIR_OK && i < n_names; i++) results[i] = c.results[i];
   return st;
 }

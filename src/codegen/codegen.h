@@ -189,10 +189,25 @@ typedef struct cg_sdpa {
   int64_t extents[IR_MAX_RANK];
   int64_t keys, width; /* S, E */
   cg_view out, q, k, v;
+  cg_view lse; /* the second result, without columns */
+  bool keeps_lse;
   bool causal;
   int64_t first;
   double scale;
 } cg_sdpa;
 void cg_write_sdpa(cg_kernel *k, const cg_sdpa *s);
+
+/* Its gradients. The space is [batch …, heads of k and v, heads of q that each of them serves, row, column];
+ * `extents` has all but the last two. */
+typedef struct cg_sdpa_backward {
+  uint32_t rank;
+  int64_t extents[IR_MAX_RANK];
+  int64_t queries, keys, width, value_width, group;
+  cg_view q, k, v, out, lse, dout, dq, dk, dv;
+  uint32_t n_gradients; /* of dq, dk, dv, the first so many are wanted */
+  bool causal;
+  double scale;
+} cg_sdpa_backward;
+void cg_write_sdpa_backward(cg_kernel *k, const cg_sdpa_backward *s);
 
 #endif

@@ -14,11 +14,12 @@ static const char body[] =
     "  enum { KEYS = $keys, WARPS = $T / 32, COLUMNS = $columns };\n"
     "  __shared__ acc score[KEYS];\n"
     "  const ix L = $L, S = $S, E = $E, W = $W;\n"
-    "  const ix parts = (W + $T * COLUMNS - 1) / ($T * COLUMNS);\n"
+    "  const ix parts = W ? (W + $T * COLUMNS - 1) / ($T * COLUMNS) : 1;\n"
     "  const ix query = (ix)blockIdx.x / parts % L, batch = (ix)blockIdx.x / parts / L;\n"
     "  const ix w0 = (ix)blockIdx.x % parts * ($T * COLUMNS) + (ix)threadIdx.x;\n"
     "  const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;\n"
-    "  ix oy = 0, oq = 0, ok = 0, ov = 0;\n"
+    "  ix oy = 0, oq = 0, ok = 0, ov = 0, oz = 0;\n"
+    "  (void)oz;\n"
     "$offsets"
     "  const long long last = n.at[$first] + query + 1;\n"
     "  const ix seen = $causal && last < S ? (ix)last : S;\n"
@@ -62,15 +63,20 @@ static const char body[] =
     "    (($Y *)p.at[$y])[oy + col * $ye] = $of(y);\n"
     "  }\n";
 
+/* The sum over all keys is the same in every part. */
+static const char lse_body[] =
+    "  if (threadIdx.x == 0 && (ix)blockIdx.x % parts == 0)\n"
+    "    (($Z *)p.at[$z])[oz + query * $zl] = top == -WEIR_INF ? top : top + log(sum);\n";
+
 static const char *stride_text(cg_writer *w, const cg_sdpa *s, const cg_view *v, uint32_t back) {
   return cg_number_text(w, v->strides[s->rank - back]);
 }
 
 static int64_t reach_of(const cg_sdpa *s, const cg_space *batch) {
-  const cg_view *views[] = {&s->out, &s->q, &s->k, &s->v};
+  const cg_view *views[] = {&s->out, &s->q, &s->k, &s->v, &s->lse};
   int64_t rows = s->keys + s->extents[s->rank - 2];
   int64_t columns = s->width + s->extents[s->rank - 1] + BLOCK * COLUMNS, most = 0;
-  for (int v = 0; v < 4; v++) {
+  for (int v = 0; v < (s->keeps_lse ? 5 : 4); v++) {
     int64_t reach = llabs(views[v]->strides[s->rank - 2]) * rows +
                     llabs(views[v]->strides[s->rank - 1]) * columns;
     if (reach > most) most = reach;
@@ -82,16 +88,24 @@ static const char *pointer(cg_writer *w, const cg_view *v) {
   return cg_text(w, "%u", cg_address(w, v));
 }
 
+static void put_lse(cg_writer *w, const cg_sdpa *s) {
+  if (!s->keeps_lse) return;
+  cg_set(w, "Z", cg_storage(s->lse.dtype));
+  cg_set(w, "z", pointer(w, &s->lse));
+  cg_set(w, "zl", stride_text(w, s, &s->lse, 2));
+  cg_put(w, lse_body);
+}
+
 void cg_write_sdpa(cg_kernel *k, const cg_sdpa *s) {
   cg_writer w, piece;
   cg_space batch;
-  const cg_view *views[] = {&s->out, &s->q, &s->k, &s->v};
-  const char *names[] = {"oy", "oq", "ok", "ov"};
-  if (cg_write_sdpa_tiles(k, s)) return;
-  cg_space_make(&batch, s->extents, 0, s->rank - 2, views, 4, false);
+  const cg_view *views[] = {&s->out, &s->q, &s->k, &s->v, &s->lse};
+  const char *names[] = {"oy", "oq", "ok", "ov", "oz"};
+  if (!s->keeps_lse && cg_write_sdpa_tiles(k, s)) return;
+  cg_space_make(&batch, s->extents, 0, s->rank - 2, views, s->keeps_lse ? 5 : 4, false);
   int64_t L = s->extents[s->rank - 2], W = s->extents[s->rank - 1];
   ir_dtype acc = s->out.dtype == IR_F64 ? IR_F64 : IR_F32;
-  int64_t blocks = cg_space_count(&batch) * L * cg_ceildiv(W, BLOCK * COLUMNS);
+  int64_t blocks = cg_space_count(&batch) * L * (W ? cg_ceildiv(W, BLOCK * COLUMNS) : 1);
   cg_begin(&w, k->memory, reach_of(s, &batch) + blocks > CG_NARROW_REACH, BLOCK);
   cg_put_offsets(&w, &batch, "batch", names, NULL, 0);
   piece = w;
@@ -130,5 +144,6 @@ void cg_write_sdpa(cg_kernel *k, const cg_sdpa *s) {
   cg_set(&w, "scale", cg_f64_text(&w, s->scale));
   cg_set(&w, "of", cg_of(&w, s->out.dtype, acc));
   cg_put(&w, body);
+  put_lse(&w, s);
   cg_end(&w, k, cg_text(&w, "sdpa_%s", ir_dtype_text(s->out.dtype)), blocks, 1);
 }

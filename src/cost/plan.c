@@ -23,7 +23,8 @@ double cost_post_bytes(const rt_post *post) {
 
 static bool is_product_op(ir_opcode code) {
   ir_family family = ir_op_info_of(code)->family;
-  return family == IR_FAMILY_MATMUL || family == IR_FAMILY_LINEAR || family == IR_FAMILY_SDPA;
+  return family == IR_FAMILY_MATMUL || family == IR_FAMILY_LINEAR || family == IR_FAMILY_SDPA ||
+         family == IR_FAMILY_SDPA_BACKWARD;
 }
 
 static bool is_product(const rt_task *task) {

@@ -89,7 +89,10 @@ static void put_comms_of(explaining *e, ir_tensor t) {
     const ir_op_data *op = ir_op_at(e->f, c->source);
     bool moves =
         op->why && (IR_SAME(op->operands[0], t) || IR_SAME(explain_moved(e, c->source), t));
-    if (!IR_SAME(op->result, t) && !moves) continue;
+    bool makes = false;
+    for (uint32_t k = 0; k < ir_op_n_results(op); k++)
+      makes = makes || IR_SAME(ir_op_result(op, k), t);
+    if (!makes && !moves) continue;
     if (!any) strbuf_puts(e->out, "  communications\n");
     explain_comm_briefly(e, c);
     any = true;

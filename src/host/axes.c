@@ -168,6 +168,69 @@ bool host_stream_axes(lowering *l, ir_tensor t, stream_axes *result) {
   return true;
 }
 
+/* ---- several results ---- */
+
+/* Does every position of dimension `dim` of the result need its own slice of each operand that has it? */
+static bool reads_in_groups(const lowering *l, const ir_op_data *op, uint32_t dim) {
+  ir_axis dims[IR_MAX_RANK];
+  ir_pair pairs[IR_MAX_RANK];
+  (void)ir_tensor_dims(l->f, op->result, dims);
+  for (uint32_t k = 0; k < op->n_operands; k++) {
+    uint32_t n = ir_map_pairs_defined(l->f, op, k, pairs);
+    for (uint32_t i = 0; i < n; i++) {
+      if (pairs[i].kind == IR_PAIR_GROUP && IR_SAME(pairs[i].consumer, dims[dim])) return true;
+    }
+  }
+  return false;
+}
+
+static bool is_shared(const lowering *l, const ir_op_data *op, uint32_t dim) {
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(l->f, op->result, dims);
+  for (uint32_t k = 1; k < ir_op_n_results(op); k++) {
+    if (!ir_map_result_dim(l->f, op, k, dim)) return false;
+  }
+  bool inner = op->code == IR_OP_SDPA_BACKWARD && dim + 2 >= rank;
+  return !inner && !reads_in_groups(l, op, dim);
+}
+
+void host_drop_unshared_streams(const lowering *l, const ir_op_data *op, stream_axes *axes) {
+  uint32_t kept = 0;
+  for (uint32_t q = 0; q < axes->len; q++) {
+    const stream_axis *a = &axes->data[q];
+    if (a->reduction || is_shared(l, op, a->dim)) axes->data[kept++] = *a;
+  }
+  axes->len = kept;
+}
+
+static bool same_stream(lowering *l, const stream_axis *a, const stream_axis *b) {
+  return a->dim == b->dim && a->depth == b->depth && a->logical == b->logical &&
+         a->swizzled == b->swizzled && host_same_partition(&a->slice, &b->slice) &&
+         ir_func_equal(l->f, a->count, b->count) == IR_TRUE;
+}
+
+bool host_check_results(lowering *l, const ir_op_data *op, const stream_axes *axes) {
+  for (uint32_t k = 1; k < ir_op_n_results(op); k++) {
+    stream_axes own;
+    ir_tensor t = ir_op_result(op, k);
+    if (!host_stream_axes(l, t, &own)) return false;
+    host_drop_unshared_streams(l, op, &own);
+    bool same = own.len == axes->len;
+    for (uint32_t q = 0; same && q < own.len; q++)
+      same = same_stream(l, &own.data[q], &axes->data[q]);
+    if (same) continue;
+    diag_error(&l->f->module->errors, ir_tensor_at(l->f, t)->at,
+               "the streams of '%s' are not those of '%s': all results of %s are made in the same "
+               "loops; mark set(%s) instead",
+               ir_tensor_name(l->f, t), ir_tensor_name(l->f, op->result),
+               ir_op_info_of(op->code)->name, ir_tensor_name(l->f, t));
+    return false;
+  }
+  return true;
+}
+
+/* ---- operands ---- */
+
 /* The definition's axis that a stream axis cuts. After an rfactor the result has other axes, but the
  * same dimensions in the same order. */
 static ir_axis defined_axis(const lowering *l, ir_tensor t, const stream_axis *s) {
@@ -209,7 +272,8 @@ bool host_operand_dim(const lowering *l, const ir_op_data *op, uint32_t k, const
   ir_axis cut = across_reshape(l, op, s, defined_axis(l, op->result, s));
   uint32_t n = ir_map_pairs_defined(l->f, op, k, pairs);
   for (uint32_t i = 0; i < n; i++) {
-    if (!IR_SAME(pairs[i].consumer, cut) || pairs[i].kind == IR_PAIR_WHOLE) continue;
+    bool one_to_one = pairs[i].kind == IR_PAIR_EXACT || pairs[i].kind == IR_PAIR_BROADCAST;
+    if (!IR_SAME(pairs[i].consumer, cut) || !one_to_one) continue;
     ir_axes list = {dims, ir_tensor_dims(l->f, op->operands[k], dims)};
     check(find_axis(list, pairs[i].producer, dim));
     bool expanded = ir_axis_at(l->f, pairs[i].producer)->expanded.id != 0;
@@ -308,7 +372,8 @@ bool host_can_drop(const lowering *l, const ir_op_data *op, const stream_axis *s
   case IR_FAMILY_SORT:
   case IR_FAMILY_TOPK:
   case IR_FAMILY_SOFTMAX: return s->dim != attr_dim(l, op);
-  case IR_FAMILY_SDPA: return s->dim + 2 < rank;
+  case IR_FAMILY_SDPA:
+  case IR_FAMILY_SDPA_BACKWARD: return s->dim + 2 < rank;
   }
   return false;
 }
@@ -343,7 +408,8 @@ bool host_needs_offset(const lowering *l, const ir_op_data *op, const stream_axi
   case IR_FAMILY_SELECT:
   case IR_FAMILY_INDEX_SELECT:
   case IR_FAMILY_MATMUL:
-  case IR_FAMILY_LINEAR: return false;
+  case IR_FAMILY_LINEAR:
+  case IR_FAMILY_SDPA_BACKWARD: return false;
   }
   return false;
 }

@@ -200,7 +200,9 @@ static void fit_streams(const lowering *l, ir_tensor t, stream_axes *axes) {
 
 bool host_plan_devices(lowering *l, const ir_op_data *op, op_plan *plan) {
   if (!l->shard) return true;
-  if (!check_placement(l, op->result)) return false;
+  for (uint32_t k = 0; k < ir_op_n_results(op); k++) {
+    if (!check_placement(l, ir_op_result(op, k))) return false;
+  }
   fit_streams(l, op->result, &plan->axes);
   plan_move(l, op, plan);
   if (plan->kind != STEP_COMPUTES) return true;

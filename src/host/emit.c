@@ -298,8 +298,7 @@ ir_tensor emit_operand(emitter *e, step *s, uint32_t k) {
   return at;
 }
 
-void emit_result_buffer(emitter *e, step *s) {
-  ir_tensor t = s->op->result;
+static void emit_buffer(emitter *e, step *s, ir_tensor t) {
   uint32_t inside = s->plan->inside;
   if (e->buffer[t.id].id) return; /* with the own piece, before the loops */
   ir_instr_data d = {.kind = IR_ALLOCATE, .at = s->op->at, .why = s->plan->buffer};
@@ -309,6 +308,10 @@ void emit_result_buffer(emitter *e, step *s) {
   if (inside < e->depth) emit_before_loop(e, inside, &d);
   else emit_instr(e, &d);
   if (emit_has_reduction(s->plan)) emit_accumulator(e, s, d.tensor);
+}
+
+void emit_result_buffer(emitter *e, step *s) {
+  for (uint32_t k = 0; k < ir_op_n_results(s->op); k++) emit_buffer(e, s, ir_op_result(s->op, k));
 }
 
 ir_tensor emit_destination(emitter *e, const op_plan *plan, uint32_t levels, ir_tensor buffer) {
@@ -335,10 +338,13 @@ static void emit_computation(emitter *e, step *s) {
   ir_tensor to = {0};
   if (!emit_has_reduction(s->plan))
     to = emit_destination(e, s->plan, s->plan->axes.len, e->buffer[s->op->result.id]);
+  for (uint32_t k = 0; k < s->op->n_more; k++)
+    s->more[k] = emit_destination(e, s->plan, s->plan->axes.len, e->buffer[s->op->more[k].id]);
   host_guard g;
   emit_guard(e, ir_tensor_at(e->f, s->op->result)->mesh, &g);
   if (to.id) {
     ir_instr_data d = emit_compute(e, s, to);
+    if (s->op->n_more) ir_host_op_more(e->h, d.op, s->more, s->op->n_more);
     if (s->plan->unreduced) d.why = IR_RULE_ADDEND;
     emit_instr(e, &d);
   } else {

@@ -25,8 +25,9 @@ typedef struct taken_slice {
 typedef struct step {
   const ir_op_data *op;
   const op_plan *plan;
-  ir_tensor operands[64]; /* in h, cut */
-  uint32_t *sliced;       /* per operand: the result's dimensions it is cut along */
+  ir_tensor operands[64];         /* in h, cut */
+  ir_tensor more[IR_MAX_RESULTS]; /* in h, cut: where further results go */
+  uint32_t *sliced;               /* per operand: the result's dimensions it is cut along */
   uint32_t result_dropped;
   ir_tensor sum;  /* what the loops of a reduction add up in */
   uint32_t whole; /* bit q: operands are not cut in the loop of level q */

@@ -75,7 +75,9 @@ void emit_own_first(emitter *e, const own_first *own, uint32_t *anchor) {
   e->h->host->source = opener;
   for (uint32_t i = 0; i < own->len; i++) {
     bool of_piece = l->ops[ops[i].id].inside > 0;
-    if (of_piece) e->buffer[ir_op_at(e->f, ops[i])->result.id] = (ir_tensor){0};
+    const ir_op_data *op = ir_op_at(e->f, ops[i]);
+    for (uint32_t k = 0; of_piece && k < ir_op_n_results(op); k++)
+      e->buffer[ir_op_result(op, k).id] = (ir_tensor){0};
     l->ops[ops[i].id] = plans[i];
   }
 }

@@ -104,6 +104,8 @@ static bool plan_op(lowering *l, ir_op o, nest *open) {
   const ir_op_data *op = ir_op_at(l->f, o);
   op_plan *plan = &l->ops[o.id];
   if (!host_stream_axes(l, op->result, &plan->axes)) return false;
+  host_drop_unshared_streams(l, op, &plan->axes);
+  if (!host_check_results(l, op, &plan->axes)) return false;
   if (!host_plan_devices(l, op, plan)) return false;
   host_drop_recut_streams(l, op, plan);
   for (uint32_t q = 0; q < plan->axes.len; q++) {
@@ -121,7 +123,7 @@ static bool plan_op(lowering *l, ir_op o, nest *open) {
     open->len++;
   }
   for (uint32_t q = 0; q < plan->axes.len; q++) plan->loop[q] = open->number[q];
-  l->producer[op->result.id] = o;
+  for (uint32_t k = 0; k < ir_op_n_results(op); k++) l->producer[ir_op_result(op, k).id] = o;
   return true;
 }
 

@@ -138,7 +138,8 @@ static void rewrite(rewriting *r, ir_opcode *code) {
   case IR_FAMILY_MATMUL:
   case IR_FAMILY_LINEAR:
   case IR_FAMILY_NORM:
-  case IR_FAMILY_SDPA: return;
+  case IR_FAMILY_SDPA:
+  case IR_FAMILY_SDPA_BACKWARD: return;
   }
 }
 

@@ -363,6 +363,43 @@ ir_tensor ir_build_op(ir_func *f, ir_opcode code, const ir_tensor *operands, uin
   return op.result;
 }
 
+/* The operation asserted all it asserts when its first result was built. */
+static bool infer_results(ir_func *f, ir_op o, uint32_t n, ir_inferred *types) {
+  ir_op_data op = *ir_op_at(f, o);
+  uint32_t constraints = f->constraints.len;
+  op.n_more = n;
+  bool ok = ir_infer(f, &op, types);
+  f->constraints.len = constraints;
+  return ok;
+}
+
+bool ir_build_more(ir_func *f, ir_tensor first, const uint32_t *names, uint32_t n, loc at) {
+  ir_op o = ir_tensor_at(f, first)->def;
+  const ir_op_info *info = ir_op_info_of(ir_op_at(f, o)->code);
+  ir_counts before = counts_of(f);
+  ir_inferred types[IR_MAX_RESULTS];
+  if (n >= info->n_results) {
+    diag_error(errors_of(f), at, "%s has %u result%s, not %u", info->name, info->n_results,
+               info->n_results == 1 ? "" : "s", n + 1);
+    return false;
+  }
+  check(infer_results(f, o, n, types));
+  ir_tensor *more = ARENA_ARRAY(memory_of(f), n, ir_tensor);
+  for (uint32_t k = 0; k < n; k++) {
+    ir_tensor_data data = {.kind = IR_TENSOR_RESULT, .at = at, .def = o, .scheduled_def = o};
+    data.dtype = types[k + 1].dtype;
+    data.defined = types[k + 1].domains;
+    more[k] = new_tensor(f, &data);
+    if (report_size(f, more[k], at) && ir_build_name(f, more[k], names[k], at)) continue;
+    while (k-- > 0) ir_func_undeclare(f, names[k]);
+    (void)undo(f, before);
+    return false;
+  }
+  ir_op_at(f, o)->more = more;
+  ir_op_at(f, o)->n_more = n;
+  return true;
+}
+
 bool ir_build_name(ir_func *f, ir_tensor t, uint32_t name, loc at) {
   if (!name_is_free(f, name, at)) return false;
   ir_tensor_at(f, t)->name = name;
@@ -474,6 +511,16 @@ static void forget_tensors(ir_func *f) {
   }
 }
 
+static void assert_stated(ir_func *f, ir_tensor result) {
+  const ir_tensor_data t = *ir_tensor_at(f, result);
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = t.stated ? ir_tensor_dims(f, result, dims) : 0;
+  for (uint32_t i = 0; i < rank; i++) {
+    if (t.stated_extents[i].id == 0) continue;
+    check(stated_extent_fits(f, t.stated_extents[i], dims[i], i, result, t.at));
+  }
+}
+
 static void assert_again(ir_func *f, const ir_op_data *op) {
   ir_counts before = counts_of(f);
   ir_inferred same[IR_MAX_RESULTS];
@@ -481,13 +528,7 @@ static void assert_again(ir_func *f, const ir_op_data *op) {
   f->axes.len = before.axes;
   f->transforms.len = before.transforms;
   learn_from(f, before.constraints);
-  const ir_tensor_data t = *ir_tensor_at(f, op->result);
-  ir_axis dims[IR_MAX_RANK];
-  uint32_t rank = t.stated ? ir_tensor_dims(f, op->result, dims) : 0;
-  for (uint32_t i = 0; i < rank; i++) {
-    if (t.stated_extents[i].id == 0) continue;
-    check(stated_extent_fits(f, t.stated_extents[i], dims[i], i, op->result, t.at));
-  }
+  for (uint32_t k = 0; k < ir_op_n_results(op); k++) assert_stated(f, ir_op_result(op, k));
 }
 
 /* What the dropped operations asserted no longer holds, so all assertions are collected anew. */

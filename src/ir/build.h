@@ -37,6 +37,9 @@ ir_tensor ir_build_extent_value(ir_func *f, ir_scalar x, loc at);
  * domains. name 0: the caller names the result later with ir_build_name(). */
 ir_tensor ir_build_op(ir_func *f, ir_opcode code, const ir_tensor *operands, uint32_t n_operands,
                       const ir_attr *attrs, uint32_t name, loc at);
+/* Gives the operation that made `first` the further results that it can have, up to `n` of them, and
+ * names them. */
+bool ir_build_more(ir_func *f, ir_tensor first, const uint32_t *names, uint32_t n, loc at);
 /* The attributes with defaults in place of those left out, so readers need not look at the table. */
 const ir_attr *ir_attrs_complete(ir_func *f, const ir_op_info *info, const ir_attr *given);
 bool ir_build_name(ir_func *f, ir_tensor t, uint32_t name, loc at);

@@ -260,7 +260,8 @@ bool ir_op_is_view(ir_opcode code) {
   case IR_FAMILY_LINEAR:
   case IR_FAMILY_SOFTMAX:
   case IR_FAMILY_NORM:
-  case IR_FAMILY_SDPA: return false;
+  case IR_FAMILY_SDPA:
+  case IR_FAMILY_SDPA_BACKWARD: return false;
   }
   return false;
 }

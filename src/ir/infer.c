@@ -328,6 +328,7 @@ static bool dispatch(infer *c) {
   case IR_FAMILY_SOFTMAX: return infer_softmax(c);
   case IR_FAMILY_NORM: return infer_norm(c);
   case IR_FAMILY_SDPA: return infer_sdpa(c);
+  case IR_FAMILY_SDPA_BACKWARD: return infer_sdpa_backward(c);
   }
   impossible("an operation without a family");
 }

@@ -80,5 +80,6 @@ bool infer_linear(infer *c);
 bool infer_softmax(infer *c);
 bool infer_norm(infer *c);
 bool infer_sdpa(infer *c);
+bool infer_sdpa_backward(infer *c);
 
 #endif

@@ -67,25 +67,124 @@ bool infer_linear(infer *c) {
   return push_reduction(c, &out, kx) && infer_done(c, dtype, &out, &out);
 }
 
-/* q[*, L, E], k[*, S, E], v[*, S, Ev] -> [*, L, Ev] */
-bool infer_sdpa(infer *c) {
-  dims q = infer_dims(c, 0), k = infer_dims(c, 1), v = infer_dims(c, 2), qk, out;
-  if (q.len < 2 || k.len < 2 || v.len < 2) {
+/* ---- attention ---- */
+/* Heads of q and of k and v, which may be fewer: each of them then serves as many consecutive heads of q. */
+static bool divide_heads(infer *c, ir_axis q, ir_axis kv) {
+  ir_scalar hq = infer_size(c, q), hk = infer_size(c, kv);
+  ir_proof divides = ir_func_divides(c->f, hk, hq);
+  if (divides == IR_FALSE) {
+    return infer_error(c, "the heads of q, %s, are not a multiple of those of k and v, %s",
+                       ir_scalar_text(c->f, hq), ir_scalar_text(c->f, hk));
+  }
+  const char *what = "heads of k and v, which divide those of q";
+  if (divides == IR_UNKNOWN) ir_require(c->f, IR_REQUIRE_DIVIDES, hk, hq, what, c->op->at);
+  return true;
+}
+
+/* The head axis is the one before the positions. */
+static bool meet_heads(infer *c, ir_axis q, ir_axis k, ir_axis v, ir_axis *head) {
+  ir_axis kv;
+  if (!infer_meet(c, k, v, &kv)) return false;
+  bool alike = infer_is_one(c, q) || infer_is_one(c, kv) ||
+               ir_func_equal(c->f, infer_size(c, q), infer_size(c, kv)) == IR_TRUE;
+  if (alike) return infer_meet(c, q, kv, head);
+  *head = infer_copy_dim(c, q);
+  return divide_heads(c, q, kv);
+}
+
+static bool meet_batches(infer *c, const dims *q, const dims *k, const dims *v, dims *out) {
+  bool heads = q->len > 2 && k->len > 2 && v->len > 2;
+  uint32_t last = heads ? 3 : 2;
+  dims bq = leading(q, q->len - last), bk = leading(k, k->len - last), qk;
+  dims bv = leading(v, v->len - last);
+  ir_axis head = {0};
+  if (!infer_broadcast(c, &bq, &bk, &qk) || !infer_broadcast(c, &qk, &bv, out)) return false;
+  if (!heads) return true;
+  return meet_heads(c, q->data[q->len - 3], k->data[k->len - 3], v->data[v->len - 3], &head) &&
+         infer_push(c, out, head);
+}
+
+static bool features_fit(infer *c, const dims *q, const dims *k, const dims *v) {
+  if (q->len < 2 || k->len < 2 || v->len < 2) {
     return infer_error(c, "q, k and v need at least two axes: [..., position, feature]");
   }
-  ir_axis e = q.data[q.len - 1], s = k.data[k.len - 2];
-  if (!infer_same_size(c, infer_size(c, e), infer_size(c, k.data[k.len - 1]),
-                       "features of q and k")) {
-    return false;
-  }
-  if (!infer_same_size(c, infer_size(c, s), infer_size(c, v.data[v.len - 2]),
-                       "positions of k and v")) {
-    return false;
-  }
-  dims bq = leading(&q, q.len - 2), bk = leading(&k, k.len - 2), bv = leading(&v, v.len - 2);
-  if (!infer_broadcast(c, &bq, &bk, &qk) || !infer_broadcast(c, &qk, &bv, &out)) return false;
+  return infer_same_size(c, infer_size(c, q->data[q->len - 1]), infer_size(c, k->data[k->len - 1]),
+                         "features of q and k") &&
+         infer_same_size(c, infer_size(c, k->data[k->len - 2]), infer_size(c, v->data[v->len - 2]),
+                         "positions of k and v");
+}
+
+/* q[*, L, E], k[*, S, E], v[*, S, Ev] -> out[*, L, Ev], lse[*, L] */
+bool infer_sdpa(infer *c) {
+  dims q = infer_dims(c, 0), k = infer_dims(c, 1), v = infer_dims(c, 2), out;
+  if (!features_fit(c, &q, &k, &v) || !meet_batches(c, &q, &k, &v, &out)) return false;
   if (!infer_push(c, &out, infer_copy_dim(c, q.data[q.len - 2]))) return false;
   if (!infer_push(c, &out, infer_copy_dim(c, v.data[v.len - 1]))) return false;
   ir_dtype t = ir_infer_promote(c->f, c->op->operands, c->op->n_operands);
-  return infer_done(c, ir_dtype_is_float(t) ? t : IR_F32, &out, &out);
+  if (!ir_dtype_is_float(t)) t = IR_F32;
+  dims rows = leading(&out, out.len - 1);
+  return infer_done(c, t, &out, &out) && infer_more_like(c, 1, ir_dtype_accumulator(t), &rows);
+}
+
+/* Axes [0, n) of operand k against those of `like`. */
+static bool same_axes(infer *c, uint32_t k, const dims *like, uint32_t n, const char *what) {
+  dims d = infer_dims(c, k);
+  for (uint32_t i = 0; i < n; i++) {
+    if (!infer_same_size(c, infer_size(c, d.data[i]), infer_size(c, like->data[i]), what)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/* What the backward pass takes has the shapes that the forward pass gave, without broadcasting: a
+ * gradient would have to be added up along what was repeated. */
+static bool gradients_fit(infer *c, const dims *q, const dims *k, const dims *v) {
+  dims out = *q;
+  uint32_t n = q->len, heads = n > 2 ? n - 3 : 0;
+  static const char *const names[] = {"q", "k", "v", "out", "lse", "dout"};
+  for (uint32_t i = 0; i < c->op->n_operands; i++) {
+    uint32_t rank = infer_dims(c, i).len, want = i == 4 ? n - 1 : n;
+    if (rank == want) continue;
+    return infer_error(c, "q has %u axes, so %s has %u, not %u", n, names[i], want, rank);
+  }
+  if (!same_axes(c, 1, q, heads, "batches of q and k")) return false;
+  if (!same_axes(c, 2, k, n - 2, "batches and heads of k and v")) return false;
+  if (n > 2 && !divide_heads(c, q->data[heads], k->data[heads])) return false;
+  out.data[n - 1] = v->data[n - 1];
+  return same_axes(c, 3, &out, n, "extents of out") &&
+         same_axes(c, 4, &out, n - 1, "extents of lse") &&
+         same_axes(c, 5, &out, n, "extents of dout");
+}
+
+/* A gradient differs along what its operand only repeats. */
+static dims fresh_dims(infer *c, const dims *like) {
+  dims out = {.len = like->len};
+  for (uint32_t i = 0; i < like->len; i++) {
+    out.data[i] = infer_new_dim(c, infer_size(c, like->data[i]));
+  }
+  return out;
+}
+
+static bool operand_float(infer *c, uint32_t k, ir_dtype *t) {
+  *t = ir_tensor_at(c->f, c->op->operands[k])->dtype;
+  if (ir_dtype_is_float(*t)) return true;
+  return infer_error(c, "needs floats, not %s; cast it first", ir_dtype_text(*t));
+}
+
+/* q[*, L, E], k[*, S, E], v[*, S, Ev], out[*, L, Ev], lse[*, L], dout[*, L, Ev] -> dq, dk, dv */
+bool infer_sdpa_backward(infer *c) {
+  dims x[3] = {infer_dims(c, 0), infer_dims(c, 1), infer_dims(c, 2)};
+  if (!features_fit(c, &x[0], &x[1], &x[2]) || !gradients_fit(c, &x[0], &x[1], &x[2])) return false;
+  for (uint32_t i = 0; i < c->op->n_operands; i++) {
+    ir_dtype t;
+    if (!operand_float(c, i, &t)) return false;
+  }
+  for (uint32_t k = 0; k < 3; k++) {
+    if (!infer_wants(c, k)) continue;
+    dims d = fresh_dims(c, &x[k]);
+    ir_dtype t = ir_tensor_at(c->f, c->op->operands[k])->dtype;
+    if (!(k ? infer_more(c, k, t, &d) : infer_done(c, t, &d, &d))) return false;
+  }
+  return true;
 }

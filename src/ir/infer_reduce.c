@@ -43,7 +43,8 @@ bool infer_moment(infer *c) {
     if (!chosen[i]) out.data[out.len++] = infer_copy_dim(c, in.data[i]);
     else if (keep) out.data[out.len++] = kept_axis(c);
   }
-  return infer_done(c, float_of(operand_dtype(c, 0)), &out, &out);
+  ir_dtype t = float_of(operand_dtype(c, 0));
+  return infer_done(c, t, &out, &out) && infer_more_like(c, 1, t, &out);
 }
 
 bool infer_softmax(infer *c) {

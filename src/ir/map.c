@@ -146,8 +146,26 @@ static void softmax_pairs(pairing *m) {
   for (uint32_t i = 0; i < m->np; i++) add(m, i, i, i == axis ? IR_PAIR_WHOLE : IR_PAIR_EXACT);
 }
 
+/* The heads of operand k, its axis p, against axis r of the result. */
+static void head_pair(pairing *m, uint32_t p, uint32_t r) {
+  bool grouped = ir_axis_at(m->f, m->p[p])->kind != IR_AXIS_BROADCAST &&
+                 ir_axis_at(m->f, m->r[r])->kind != IR_AXIS_BROADCAST &&
+                 !IR_SAME(ir_axis_size(m->f, m->p[p]), ir_axis_size(m->f, m->r[r]));
+  add(m, p, r, grouped ? IR_PAIR_GROUP : IR_PAIR_EXACT);
+}
+
+static void sdpa_backward_pairs(pairing *m) {
+  uint32_t n = m->nr - 2; /* batches and heads */
+  for (uint32_t i = 0; i < n; i++) {
+    if (i + 1 == n) head_pair(m, i, i);
+    else add(m, i, i, IR_PAIR_EXACT);
+  }
+}
+
 static void sdpa_pairs(pairing *m) {
-  right_aligned(m, m->np - 2, m->nr - 2);
+  bool heads = m->np > 2 && m->nr > 2;
+  if (heads) head_pair(m, m->np - 3, m->nr - 3);
+  right_aligned(m, m->np - 2 - heads, m->nr - 2 - heads);
   if (m->operand == 0) add(m, m->np - 2, m->nr - 2, IR_PAIR_EXACT);
   if (m->operand == 2) add(m, m->np - 1, m->nr - 1, IR_PAIR_EXACT);
 }
@@ -198,6 +216,7 @@ static void pair_up(pairing *m) {
   case IR_FAMILY_SOFTMAX: softmax_pairs(m); return;
   case IR_FAMILY_NORM: norm_pairs(m); return;
   case IR_FAMILY_SDPA: sdpa_pairs(m); return;
+  case IR_FAMILY_SDPA_BACKWARD: sdpa_backward_pairs(m); return;
   }
 }
 
@@ -227,10 +246,29 @@ uint32_t ir_map_pairs_defined(const ir_func *f, const ir_op_data *op, uint32_t o
   return pairs_of(f, op, operand, false, pairs);
 }
 
-bool ir_map_result_dim(ir_opcode code, uint32_t k, uint32_t dim, uint32_t *first) {
-  check(k < ir_op_info_of(code)->n_results);
-  *first = dim;
-  return true;
+/* Those that correspond have the same place. Results have the same rank, but for the lse of attention,
+ * which has all axes of its rows. */
+bool ir_map_result_dim(const ir_func *f, const ir_op_data *op, uint32_t k, uint32_t dim) {
+  ir_axis first[IR_MAX_RANK], own[IR_MAX_RANK];
+  uint32_t n = ir_tensor_dims(f, op->result, first);
+  uint32_t rank = ir_tensor_dims(f, ir_op_result(op, k), own);
+  if (dim >= n || dim >= rank) return false;
+  if (op->code != IR_OP_SDPA_BACKWARD) return true;
+  return dim + 2 < n && IR_SAME(ir_axis_size(f, first[dim]), ir_axis_size(f, own[dim]));
+}
+
+uint32_t ir_map_result_pairs(const ir_func *f, const ir_op_data *op, uint32_t k,
+                             ir_pair pairs[IR_MAX_RANK]) {
+  ir_axis first[IR_MAX_RANK], own[IR_MAX_RANK];
+  uint32_t n = ir_tensor_dims(f, op->result, first), found = 0;
+  (void)ir_tensor_dims(f, ir_op_result(op, k), own);
+  for (uint32_t i = 0; i < n; i++) {
+    bool heads = op->code == IR_OP_SDPA_BACKWARD && i + 3 == n;
+    bool alike = ir_map_result_dim(f, op, k, i);
+    if (alike) pairs[found++] = (ir_pair){own[i], first[i], IR_PAIR_EXACT};
+    else if (heads) pairs[found++] = (ir_pair){own[i], first[i], IR_PAIR_GROUP};
+  }
+  return found;
 }
 
 ir_axis ir_map_root(const ir_func *f, ir_axes root, ir_axis a) {
@@ -268,14 +306,21 @@ static bool join(uint32_t *parent, uint32_t a, uint32_t b) {
 
 ir_axis ir_class_of(const ir_classes *c, ir_axis a) { return (ir_axis){find(c->parent, a.id)}; }
 
+static void join_list(const ir_pair *pairs, uint32_t n, ir_class_kind kind, uint32_t *parent) {
+  for (uint32_t k = 0; k < n; k++) {
+    if (kind == IR_CLASS_EXACT && pairs[k].kind == IR_PAIR_BROADCAST) continue;
+    if (pairs[k].kind == IR_PAIR_GROUP) continue;
+    (void)join(parent, pairs[k].producer.id, pairs[k].consumer.id);
+  }
+}
+
 static void join_pairs(ir_func *f, const ir_op_data *op, ir_class_kind kind, uint32_t *parent) {
   ir_pair pairs[IR_MAX_RANK];
   for (uint32_t i = 0; i < op->n_operands; i++) {
-    uint32_t n = ir_map_pairs(f, op, i, pairs);
-    for (uint32_t k = 0; k < n; k++) {
-      if (kind == IR_CLASS_EXACT && pairs[k].kind == IR_PAIR_BROADCAST) continue;
-      (void)join(parent, pairs[k].producer.id, pairs[k].consumer.id);
-    }
+    join_list(pairs, ir_map_pairs(f, op, i, pairs), kind, parent);
+  }
+  for (uint32_t k = 1; k < ir_op_n_results(op); k++) {
+    join_list(pairs, ir_map_result_pairs(f, op, k, pairs), kind, parent);
   }
 }
 

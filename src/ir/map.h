@@ -4,6 +4,8 @@
  * axis reads:
  *   EXACT      one to one, equal sizes
  *   BROADCAST  the producer's axis is a broadcast (size 1) and every consumer position reads it
+ *   GROUP      each of the producer's positions is read by as many consecutive ones of the consumer
+ *              (the heads of k and v in attention, where q has more)
  *   WHOLE      one to one in size, but each consumer position needs all producer positions
  *              (the axis of softmax, norms, cumsum and argsort): not independent, so it cannot be cut
  * Axes without a pair (dropped, inserted, indexed) are not mapped. */
@@ -12,7 +14,12 @@
 
 #include "ir/ir.h"
 
-typedef enum ir_pair_kind { IR_PAIR_EXACT, IR_PAIR_BROADCAST, IR_PAIR_WHOLE } ir_pair_kind;
+typedef enum ir_pair_kind {
+  IR_PAIR_EXACT,
+  IR_PAIR_BROADCAST,
+  IR_PAIR_GROUP,
+  IR_PAIR_WHOLE,
+} ir_pair_kind;
 
 typedef struct ir_pair {
   ir_axis producer, consumer;
@@ -28,17 +35,20 @@ uint32_t ir_map_pairs(const ir_func *f, const ir_op_data *op, uint32_t operand,
 uint32_t ir_map_pairs_defined(const ir_func *f, const ir_op_data *op, uint32_t operand,
                               ir_pair pairs[IR_MAX_RANK]);
 
-/* The results of an operation are made together, so dimensions of them correspond: does dimension `dim`
- * of result `k`, counted without reductions, walk with one of the first result, and with which? */
-bool ir_map_result_dim(ir_opcode code, uint32_t k, uint32_t dim, uint32_t *first);
+/* The results of an operation are made together, so dimensions of them correspond, those at the same
+ * place: does dimension `dim` of result `k` walk with that of the first result? */
+bool ir_map_result_dim(const ir_func *f, const ir_op_data *op, uint32_t k, uint32_t dim);
+/* The same as pairs, of the definition: result k > 0 is the producer, the first one the consumer. */
+uint32_t ir_map_result_pairs(const ir_func *f, const ir_op_data *op, uint32_t k,
+                             ir_pair pairs[IR_MAX_RANK]);
 
 /* The axis of `root` whose outermost part is `a`, by way of the splits and merges of a reshape; none
  * behind a slice or pad. */
 ir_axis ir_map_root(const ir_func *f, ir_axes root, ir_axis a);
 
 /* Classes of equivalent axes over the operations of the function.
- *   EXACT      joins EXACT and WHOLE pairs
- *   BROADCAST  joins all pairs
+ *   EXACT      joins EXACT and WHOLE pairs, and what the results of an operation share
+ *   BROADCAST  joins BROADCAST pairs too
  * Axes derived by equal transforms from equivalent axes are equivalent too. */
 typedef enum ir_class_kind { IR_CLASS_EXACT, IR_CLASS_BROADCAST } ir_class_kind;
 

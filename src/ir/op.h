@@ -21,7 +21,7 @@ typedef enum ir_family {
   IR_FAMILY_SET,
   IR_FAMILY_CAST,
   IR_FAMILY_REDUCE, /* sum prod amax amin: reduced axes stay in the logical domain as reductions */
-  IR_FAMILY_MOMENT, /* mean var */
+  IR_FAMILY_MOMENT, /* mean var var_mean */
   IR_FAMILY_SCAN,   /* cumsum */
   IR_FAMILY_SORT,   /* argsort */
   IR_FAMILY_TOPK,   /* topk topk_index */
@@ -44,6 +44,7 @@ typedef enum ir_family {
   IR_FAMILY_SOFTMAX,
   IR_FAMILY_NORM, /* layer_norm rms_norm */
   IR_FAMILY_SDPA,
+  IR_FAMILY_SDPA_BACKWARD,
 } ir_family;
 
 /* How a pointwise op's result dtype follows from its operands; see ops.def. */
@@ -73,7 +74,7 @@ typedef enum ir_param_kind {
 
 typedef enum ir_param_use { IR_USE_REQUIRED, IR_USE_OMIT, IR_USE_DEFAULT } ir_param_use;
 
-enum { IR_MAX_CHOICES = 4, IR_MAX_PARAMS = 6, IR_MAX_RESULTS = 3 };
+enum { IR_MAX_CHOICES = 4, IR_MAX_PARAMS = 8, IR_MAX_RESULTS = 3 };
 
 typedef struct ir_param {
   ir_param_kind kind;

@@ -50,7 +50,8 @@ static kind kind_of(ir_opcode code) {
   case IR_FAMILY_ONE_HOT:
   case IR_FAMILY_MATMUL:
   case IR_FAMILY_LINEAR:
-  case IR_FAMILY_SDPA: return ALONE;
+  case IR_FAMILY_SDPA:
+  case IR_FAMILY_SDPA_BACKWARD: return ALONE;
   }
   return ALONE;
 }

@@ -27,7 +27,7 @@ static bool same_attr(const ir_attr *a, const ir_attr *b) {
 static bool same_op(const void *context, uint32_t id) {
   const op_key *k = context;
   const ir_op_data *a = k->op, *b = ir_op_at(k->f, (ir_op){id});
-  if (a->code != b->code || a->n_operands != b->n_operands) return false;
+  if (a->code != b->code || a->n_operands != b->n_operands || a->n_more > b->n_more) return false;
   if (memcmp(a->operands, b->operands, a->n_operands * sizeof *a->operands) != 0) return false;
   for (uint32_t i = 0; i < ir_op_info_of(a->code)->n_attrs; i++) {
     if (!same_attr(&a->attrs[i], &b->attrs[i])) return false;

@@ -1,12 +1,13 @@
-/* dce: drops operations that reach no output, and the schedule statements of their results. */
+/* dce: drops operations that reach no output, the last results of others if nobody uses them, and the
+ * schedule statements of both. */
 #include "ir/build.h"
 #include "pass/passes.h"
 
-static bool is_live(const ir_func *f, ir_op o, const bool *live) {
-  const ir_op_data *op = ir_op_at(f, o);
-  for (uint32_t k = 0; k < ir_op_n_results(op); k++)
-    if (live[ir_op_result(op, k).id]) return true;
-  return false;
+/* How many of its results there must be, for those that somebody uses; 0: nobody does. */
+static uint32_t n_needed(const ir_op_data *op, const bool *live) {
+  uint32_t n = ir_op_n_results(op);
+  while (n > 0 && !live[ir_op_result(op, n - 1).id]) n--;
+  return n;
 }
 
 static bool *find_live(const ir_func *f, arena *scratch) {
@@ -14,8 +15,9 @@ static bool *find_live(const ir_func *f, arena *scratch) {
   for (uint32_t i = 0; i < f->outputs.len; i++) live[f->outputs.data[i].id] = true;
   for (uint32_t i = f->order.len; i-- > 0;) {
     const ir_op_data *op = ir_op_at(f, f->order.data[i]);
-    if (!is_live(f, f->order.data[i], live)) continue;
-    for (uint32_t k = 0; k < op->n_operands; k++) live[op->operands[k].id] = true;
+    uint32_t n = n_needed(op, live);
+    for (uint32_t k = 0; k < n; k++) live[ir_op_result(op, k).id] = true;
+    for (uint32_t k = 0; n && k < op->n_operands; k++) live[op->operands[k].id] = true;
   }
   return live;
 }
@@ -35,8 +37,9 @@ static void note_removed(ir_func *f, uint32_t name) {
   vec_push(&f->module->memory, &f->removed, ((ir_removed){name, IR_RULE_DEAD, 0}));
 }
 
-static void note_results(ir_func *f, const ir_op_data *op) {
-  for (uint32_t k = 0; k < ir_op_n_results(op); k++)
+/* The results from the first-th on are gone. */
+static void note_results(ir_func *f, const ir_op_data *op, uint32_t first) {
+  for (uint32_t k = first; k < ir_op_n_results(op); k++)
     note_removed(f, ir_tensor_at(f, ir_op_result(op, k))->name);
 }
 
@@ -62,15 +65,22 @@ static void drop_statements(ir_func *f, pass_ctx *ctx, const bool *live) {
 
 status pass_dce(ir_func *f, pass_ctx *ctx) {
   const bool *live = find_live(f, ctx->scratch);
-  uint32_t kept = 0, n_live = 0;
-  for (uint32_t i = 0; i < f->order.len; i++) n_live += is_live(f, f->order.data[i], live);
-  if (n_live == f->order.len) return STATUS_OK;
+  uint32_t kept = 0;
+  bool all = true;
+  for (uint32_t i = 0; i < f->order.len; i++) {
+    const ir_op_data *op = ir_op_at(f, f->order.data[i]);
+    all = all && n_needed(op, live) == ir_op_n_results(op);
+  }
+  if (all) return STATUS_OK;
   ir_func_unschedule(f);
   drop_statements(f, ctx, live);
   for (uint32_t i = 0; i < f->order.len; i++) {
     ir_op o = f->order.data[i];
-    if (is_live(f, o, live)) f->order.data[kept++] = o;
-    else note_results(f, ir_op_at(f, o));
+    uint32_t n = n_needed(ir_op_at(f, o), live);
+    note_results(f, ir_op_at(f, o), n);
+    if (n == 0) continue;
+    ir_op_at(f, o)->n_more = n - 1;
+    f->order.data[kept++] = o;
   }
   f->order.len = kept;
   ctx->changed = true;

@@ -32,6 +32,7 @@ static status call_family(const ref_call *c) {
   case IR_FAMILY_SOFTMAX: return ref_softmax(c);
   case IR_FAMILY_NORM: return ref_norm(c);
   case IR_FAMILY_SDPA: return ref_sdpa(c);
+  case IR_FAMILY_SDPA_BACKWARD: return ref_sdpa_backward(c);
   }
   check_failed(__FILE__, __LINE__, "a family of operations");
 }
@@ -40,7 +41,8 @@ static status call_family(const ref_call *c) {
 static void find_last_uses(ref_state *s) {
   for (uint32_t i = 0; i < s->n_order; i++) {
     const ir_op_data *op = ir_op_at(s->f, s->order[i]);
-    s->values[op->result.id].last_use = i;
+    for (uint32_t k = 0; k < ir_op_n_results(op); k++)
+      s->values[ir_op_result(op, k).id].last_use = i;
     for (uint32_t k = 0; k < op->n_operands; k++) s->values[op->operands[k].id].last_use = i;
   }
   for (uint32_t i = 0; i < s->f->outputs.len; i++)
@@ -58,7 +60,8 @@ static void release_unneeded(const ref_state *s, uint32_t position) {
   const ir_op_data *op = ir_op_at(s->f, s->order[position]);
   for (uint32_t k = 0; k < op->n_operands; k++)
     if (s->values[op->operands[k].id].last_use == position) release(s, op->operands[k]);
-  if (s->values[op->result.id].last_use == position) release(s, op->result);
+  for (uint32_t k = 0; k < ir_op_n_results(op); k++)
+    if (s->values[ir_op_result(op, k).id].last_use == position) release(s, ir_op_result(op, k));
 }
 
 /* ---- values ---- */
@@ -111,11 +114,14 @@ static void give_outputs(const ref_state *s, const ir_array *outputs) {
 
 static status eval_op(const ref_state *s, ir_op id) {
   ref_call c = {.state = s, .op = ir_op_at(s->f, id)};
-  ref_value *v = &s->values[c.op->result.id];
-  set_shape(s, c.op->result, &c.result);
-  TRY(ir_array_alloc(&c.result, s->options->memory));
-  v->array = c.result;
-  v->owned = true;
+  for (uint32_t k = 0; k < ir_op_n_results(c.op); k++) {
+    ref_value *v = &s->values[ir_op_result(c.op, k).id];
+    ir_array *a = k ? &c.more[k - 1] : &c.result;
+    set_shape(s, ir_op_result(c.op, k), a);
+    TRY(ir_array_alloc(a, s->options->memory));
+    v->array = *a;
+    v->owned = true;
+  }
   return call_family(&c);
 }
 

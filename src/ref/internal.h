@@ -38,7 +38,11 @@ typedef struct ref_call {
   const ref_state *state;
   const ir_op_data *op;
   ir_array result;
+  ir_array more[IR_MAX_RESULTS - 1]; /* as far as the operation has them */
 } ref_call;
+
+/* Is result k wanted? */
+static inline bool ref_wants(const ref_call *c, uint32_t k) { return k < ir_op_n_results(c->op); }
 
 /* ---- operands and attributes (access.c) ---- */
 /* The value of operand `i`; NULL when it was left out. */
@@ -146,5 +150,6 @@ NODISCARD status ref_linear(const ref_call *c);
 NODISCARD status ref_softmax(const ref_call *c);
 NODISCARD status ref_norm(const ref_call *c);
 NODISCARD status ref_sdpa(const ref_call *c);
+NODISCARD status ref_sdpa_backward(const ref_call *c);
 
 #endif

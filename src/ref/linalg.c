@@ -1,8 +1,5 @@
-/* matmul, linear and sdpa.
- *
- * matmul and linear sum, over the last axis of a common index space [result dims ..., k], the product
+/* matmul and linear: they sum, over the last axis of a common index space [result dims ..., k], the product
  * of two views with those extents; an axis that an operand does not have gets stride 0. */
-#include <math.h>
 #include <string.h>
 
 #include "ref/internal.h"
@@ -98,95 +95,5 @@ status ref_linear(const ref_call *c) {
   if (ref_is_partial(c)) return ref_reduce_partial(c, &terms);
   if (given) bias = bias_view(c, given);
   contract(c, &terms, given ? &bias : NULL);
-  return STATUS_OK;
-}
-
-/* ---- attention ---- */
-typedef struct attention {
-  ir_array q, k, v; /* with the result's batch axes */
-  uint32_t rank;
-  int64_t n_keys, width; /* S and E */
-  double scale;
-  bool causal;
-} attention;
-
-/* x with the batch axes of the result and its own last two. */
-static ir_array batched(const ref_call *c, const ir_array *x) {
-  int64_t extents[IR_MAX_RANK];
-  uint32_t rank = c->result.rank;
-  memcpy(extents, c->result.extents, sizeof extents);
-  extents[rank - 2] = x->extents[x->rank - 2];
-  extents[rank - 1] = x->extents[x->rank - 1];
-  return ref_broadcast_to(x, rank, extents);
-}
-
-static attention attention_of(const ref_call *c) {
-  attention a = {.q = batched(c, ref_operand_named(c, "q")),
-                 .k = batched(c, ref_operand_named(c, "k")),
-                 .v = batched(c, ref_operand_named(c, "v")),
-                 .rank = c->result.rank,
-                 .causal = ref_attr_int(c, "causal") != 0};
-  const ir_attr *scale = ir_op_attr(c->op, "scale");
-  a.n_keys = a.k.extents[a.rank - 2];
-  a.width = a.q.extents[a.rank - 1];
-  a.scale = scale->given ? ir_number_as_f64(scale->number) : 1 / sqrt((double)a.width);
-  return a;
-}
-
-static double element(const ir_array *a, const int64_t *index) {
-  return ir_element_as_f64(a->dtype, ir_array_at(a, index));
-}
-
-/* Query `row[rank - 2]` of its batch against key j. */
-static double score(const attention *a, const int64_t *row, int64_t j) {
-  int64_t iq[IR_MAX_RANK], ik[IR_MAX_RANK];
-  double sum = 0;
-  memcpy(iq, row, sizeof iq);
-  memcpy(ik, row, sizeof ik);
-  ik[a->rank - 2] = j;
-  for (int64_t e = 0; e < a->width; e++) {
-    iq[a->rank - 1] = ik[a->rank - 1] = e;
-    sum += element(&a->q, iq) * element(&a->k, ik);
-  }
-  return sum * a->scale;
-}
-
-/* Softmax of the scores of one query; a causal one sees the keys up to its own position. */
-static void weigh(const attention *a, const int64_t *row, int64_t n_seen, double *weights) {
-  double top = -INFINITY, sum = 0;
-  for (int64_t j = 0; j < n_seen; j++) {
-    weights[j] = score(a, row, j);
-    if (isnan(weights[j]) || weights[j] > top) top = weights[j];
-  }
-  for (int64_t j = 0; j < n_seen; j++) sum += weights[j] = exp(weights[j] - top);
-  for (int64_t j = 0; j < n_seen; j++) weights[j] /= sum;
-}
-
-static void attend(const ref_call *c, const attention *a, int64_t *row, double *weights) {
-  int64_t n_seen = a->n_keys, at[IR_MAX_RANK];
-  if (a->causal && row[a->rank - 2] < n_seen) n_seen = row[a->rank - 2] + 1;
-  weigh(a, row, n_seen, weights);
-  memcpy(at, row, sizeof at);
-  for (int64_t e = 0; e < c->result.extents[a->rank - 1]; e++) {
-    double sum = 0;
-    at[a->rank - 1] = row[a->rank - 1] = e;
-    for (int64_t j = 0; j < n_seen; j++) {
-      at[a->rank - 2] = j;
-      sum += weights[j] * element(&a->v, at);
-    }
-    ir_element_set_f64(c->result.dtype, ir_array_at(&c->result, row), sum);
-  }
-}
-
-/* Each step handles a row of the result and leaves the index at its last element. */
-status ref_sdpa(const ref_call *c) {
-  attention a = attention_of(c);
-  ir_array weights = {.dtype = IR_F64, .rank = 1, .extents = {a.n_keys}};
-  int64_t index[IR_MAX_RANK] = {0};
-  if (ref_count(&c->result) == 0) return STATUS_OK;
-  TRY(ir_array_alloc(&weights, c->state->options->memory));
-  do attend(c, &a, index, weights.data);
-  while (ir_array_next(&c->result, index));
-  memory_free(c->state->options->memory, weights.data);
   return STATUS_OK;
 }

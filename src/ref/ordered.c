@@ -5,7 +5,7 @@
 
 /* ---- rows ---- */
 typedef struct ordered_rows {
-  ref_rows from, to;
+  ref_rows from, to, more;
   int64_t index[IR_MAX_RANK];
 } ordered_rows;
 
@@ -13,7 +13,9 @@ static ordered_rows rows_of(const ref_call *c) {
   const ir_array *x = ref_operand(c, 0);
   bool chosen[IR_MAX_RANK] = {false};
   chosen[ref_attr_dim(c, "dim", x->rank)] = true;
-  return (ordered_rows){.from = ref_rows_of(x, chosen), .to = ref_rows_of(&c->result, chosen)};
+  ordered_rows r = {.from = ref_rows_of(x, chosen), .to = ref_rows_of(&c->result, chosen)};
+  if (ref_wants(c, 1)) r.more = ref_rows_of(&c->more[0], chosen);
+  return r;
 }
 
 /* ---- cumsum ---- */
@@ -72,19 +74,23 @@ static void sort(const ir_array *row, int64_t *order, int64_t n, int64_t *spare,
   merge(row, order, n, spare, descending);
 }
 
-static void write_row(const ref_call *c, const ir_array *from, const ir_array *to,
-                      const int64_t *order) {
+static void write_values(const ir_array *from, const ir_array *to, const int64_t *order) {
   for (int64_t i = 0; i < to->extents[0]; i++) {
     ir_array target = {.dtype = to->dtype, .data = ir_array_at(to, &i)};
     ir_array origin = {.dtype = from->dtype, .data = ir_array_at(from, &order[i])};
-    if (c->op->code == IR_OP_TOPK) ir_array_copy(&target, &origin);
-    else ir_element_set_i64(to->dtype, target.data, order[i]);
+    ir_array_copy(&target, &origin);
   }
+}
+
+static void write_indices(const ir_array *to, const int64_t *order) {
+  for (int64_t i = 0; i < to->extents[0]; i++)
+    ir_element_set_i64(to->dtype, ir_array_at(to, &i), order[i]);
 }
 
 /* topk is the beginning of a descending sort. */
 status ref_sort(const ref_call *c) {
   ordered_rows r = rows_of(c);
+  bool values = c->op->code == IR_OP_TOPK;
   bool descending = c->op->code != IR_OP_ARGSORT || ref_attr_int(c, "descending") != 0;
   const allocator *memory = c->state->options->memory;
   int64_t n = r.from.row.extents[0];
@@ -95,7 +101,11 @@ status ref_sort(const ref_call *c) {
     ir_array from = ref_row_at(&r.from, r.index), to = ref_row_at(&r.to, r.index);
     for (int64_t i = 0; i < n; i++) order[i] = i;
     sort(&from, order, n, order + n, descending);
-    write_row(c, &from, &to, order);
+    if (values) write_values(&from, &to, order);
+    else write_indices(&to, order);
+    if (!ref_wants(c, 1)) continue;
+    ir_array indices = ref_row_at(&r.more, r.index);
+    write_indices(&indices, order);
   } while (ir_array_next(&r.from.outer, r.index));
   memory_free(memory, order);
   return STATUS_OK;

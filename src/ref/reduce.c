@@ -1,4 +1,4 @@
-/* Reductions: sum prod amax amin, and the moments mean and var. */
+/* Reductions: sum prod amax amin, and the moments mean, var and var_mean. */
 #include <math.h>
 
 #include "ref/internal.h"
@@ -84,13 +84,13 @@ static void reduce_row(const ref_call *c, const ir_array *row, void *p) {
 
 /* Walks the result. With keepdim the axes of size 1 do not change the order of elements, so element
  * number i belongs to row number i either way. */
-static void each_row(const ref_call *c, const ref_rows *rows,
+static void each_row(const ref_call *c, const ref_rows *rows, const ir_array *result,
                      void (*reduce)(const ref_call *, const ir_array *row, void *p)) {
   int64_t index[IR_MAX_RANK] = {0}, i = 0;
-  if (ref_count(&c->result) == 0) return;
+  if (ref_count(result) == 0) return;
   do {
     ir_array row = ref_row_at(rows, index);
-    reduce(c, &row, ref_element(&c->result, i++));
+    reduce(c, &row, ref_element(result, i++));
   } while (ir_array_next(&rows->outer, index));
 }
 
@@ -108,7 +108,7 @@ status ref_reduce(const ref_call *c) {
                     c->op->code == IR_OP_AMAX ? "maximum" : "minimum");
   if (ref_is_partial(c)) return ref_reduce_partial(c, &(ref_terms){.left = *x});
   ref_rows rows = operand_rows(c);
-  each_row(c, &rows, reduce_row);
+  each_row(c, &rows, &c->result, reduce_row);
   return STATUS_OK;
 }
 
@@ -141,6 +141,7 @@ static void var_row(const ref_call *c, const ir_array *row, void *p) {
 
 status ref_moment(const ref_call *c) {
   ref_rows rows = operand_rows(c);
-  each_row(c, &rows, c->op->code == IR_OP_VAR ? var_row : mean_row);
+  each_row(c, &rows, &c->result, c->op->code == IR_OP_MEAN ? mean_row : var_row);
+  if (ref_wants(c, 1)) each_row(c, &rows, &c->more[0], mean_row);
   return STATUS_OK;
 }

@@ -2,7 +2,6 @@
  * so that no kernel ever reads or writes outside its views. */
 #include <string.h>
 
-#include "ir/map.h"
 #include "runtime/bind_internal.h"
 
 typedef struct shapes {
@@ -435,6 +434,34 @@ static bool one_hot_fits(shapes *s) {
   return true;
 }
 
+static bool same_extents(const rt_view *a, const rt_view *b, uint32_t rank) {
+  for (uint32_t i = 0; i < rank; i++) {
+    if (a->extents[i] != b->extents[i]) return false;
+  }
+  return true;
+}
+
+static bool divides(int64_t hk, int64_t hq) { return hk == hq || (hk > 0 && hq % hk == 0); }
+
+/* Does each head of k or v, the axis before the positions, serve several of q? Such are never cut into
+ * slices. */
+static bool is_grouped(const shapes *s, uint32_t k) {
+  const rt_view *q = operand(s, 0), *x = operand(s, k);
+  uint32_t head = s->r->rank - 3;
+  if (k == 0 || q->rank < 3 || x->rank < 3) return false;
+  int64_t all = q->extents[q->rank - 3], heads = x->extents[x->rank - 3];
+  return heads != all && heads != 1 && all != 1 && is_cut(s, 0, head) == is_cut(s, k, head);
+}
+
+static bool batches_fit(shapes *s, uint32_t k) {
+  const rt_view *q = operand(s, 0), *x = operand(s, k);
+  uint32_t n = s->r->rank;
+  if (!is_grouped(s, k)) return along_aligned(s, k, x->rank - 2, n - 2);
+  int64_t all = q->extents[q->rank - 3];
+  return divides(x->extents[x->rank - 3], all) && s->r->extents[n - 3] == all &&
+         along_aligned(s, k, x->rank - 3, n - 3);
+}
+
 /* With a causal mask the first row's number counts, also where q is cut. */
 static bool sdpa_fits(shapes *s) {
   const rt_view *q = operand(s, 0), *k = operand(s, 1), *v = operand(s, 2);
@@ -442,10 +469,29 @@ static bool sdpa_fits(shapes *s) {
   bool fits = q->extents[q->rank - 1] == k->extents[k->rank - 1] &&
               k->extents[k->rank - 2] == v->extents[v->rank - 2] && n >= 2 &&
               along(s, 0, q->rank - 2, n - 2) && along(s, 2, v->rank - 1, n - 1) &&
-              along_aligned(s, 0, q->rank - 2, n - 2) && along_aligned(s, 1, k->rank - 2, n - 2) &&
-              along_aligned(s, 2, v->rank - 2, n - 2);
+              batches_fit(s, 0) && batches_fit(s, 1) && batches_fit(s, 2);
   if (fits && attr(s, "causal")->i) s->kept |= 1u << (n - 2);
   return fits || mismatch(s, "extents differ");
+}
+
+/* Nothing is broadcast; heads of k and v divide those of q. */
+static bool sdpa_backward_fits(shapes *s) {
+  const rt_view *x[6];
+  uint32_t n = s->r->rank;
+  for (uint32_t i = 0; i < 6; i++) {
+    x[i] = operand(s, i);
+    if (x[i]->rank + (i == 4) != n) return mismatch(s, "ranks differ");
+  }
+  const rt_view *q = x[0], *k = x[1], *v = x[2];
+  uint32_t heads = n > 2 ? n - 3 : 0;
+  bool fits = same_extents(s->r, q, n) && same_extents(q, k, heads) && same_extents(k, v, n - 1) &&
+              q->extents[n - 1] == k->extents[n - 1] && same_extents(x[3], q, n - 1) &&
+              same_extents(x[4], q, n - 1) && same_extents(x[5], q, n - 1) &&
+              x[3]->extents[n - 1] == v->extents[n - 1] &&
+              x[5]->extents[n - 1] == v->extents[n - 1];
+  if (!fits) return mismatch(s, "extents differ");
+  return n < 3 || divides(k->extents[heads], q->extents[heads]) ||
+         mismatch(s, "heads do not divide");
 }
 
 static bool fits(shapes *s) {
@@ -477,6 +523,7 @@ static bool fits(shapes *s) {
   case IR_FAMILY_SOFTMAX: return normalized_fits(s, position(attr(s, "dim")->i, s->r->rank));
   case IR_FAMILY_NORM: return normalized_fits(s, s->r->rank - 1);
   case IR_FAMILY_SDPA: return sdpa_fits(s);
+  case IR_FAMILY_SDPA_BACKWARD: return sdpa_backward_fits(s);
   }
   return false;
 }
@@ -558,35 +605,31 @@ static bool begin_window(shapes *s) {
   return true;
 }
 
-/* Dtype and rank of result k > 0. */
-static ir_dtype more_dtype(const shapes *s, uint32_t k) {
-  (void)k;
-  return s->task->code == IR_OP_TOPK ? IR_I64 : s->r->dtype;
-}
-
-static uint32_t more_rank(const shapes *s, uint32_t k) {
-  (void)k;
-  return s->r->rank;
-}
-
-/* A further result has the extents of the first, or of the window, along the dimensions they share. */
-static bool more_fits(shapes *s, uint32_t k) {
-  const rt_view *v = bind_view_at(s->b, rt_task_result(s->task, k));
+/* ---- further results ---- */
+static bool refuse_more(shapes *s, uint32_t k) {
   const ir_op_info *info = ir_op_info_of(s->task->code);
-  bool same = v->dtype == more_dtype(s, k) && v->rank == more_rank(s, k);
-  for (uint32_t i = 0; same && i < v->rank; i++) {
-    uint32_t first;
-    if (!ir_map_result_dim(s->task->code, k, i, &first)) continue;
-    same = first < s->r->rank && v->extents[i] == s->r->extents[first];
-  }
-  if (same) return true;
   strbuf out;
   strbuf_init(&out, &s->b->scratch);
   strbuf_printf(&out, "%s: the destination of the %s, ", info->name, info->results[k]);
-  put_extents(&out, ir_tensor_name(s->b->h, ir_op_result(ir_op_at(s->b->h, s->d->op), k)), v);
+  put_extents(&out, ir_tensor_name(s->b->h, ir_op_result(ir_op_at(s->b->h, s->d->op), k)),
+              bind_view_at(s->b, rt_task_result(s->task, k)));
   strbuf_puts(&out, ", while that ");
   put_extents(&out, "of the first result", s->r);
   return bind_error(s->b, s->d, "%s", out.data);
+}
+
+/* Gradients are like their operands; other results have the extents of the first, or of its window, and
+ * the lse has one axis less. */
+static bool more_fits(shapes *s, uint32_t k) {
+  const rt_view *v = bind_view_at(s->b, rt_task_result(s->task, k)), *like = s->r;
+  bool gradient = s->task->code == IR_OP_SDPA_BACKWARD, lse = s->task->code == IR_OP_SDPA;
+  ir_dtype dtype = s->r->dtype;
+  if (gradient) like = operand(s, k);
+  if (gradient) dtype = like->dtype;
+  if (lse) dtype = ir_dtype_accumulator(dtype);
+  if (s->task->code == IR_OP_TOPK) dtype = IR_I64;
+  bool fits = v->dtype == dtype && v->rank + lse == like->rank && same_extents(v, like, v->rank);
+  return fits || refuse_more(s, k);
 }
 
 bool bind_shapes_fit(binder *b, const ir_instr_data *d, rt_task *task) {

@@ -29,6 +29,11 @@ static double flops_of(ir_opcode code, const rt_attr *attrs, double n, const rt_
     double positions = (double)x[1]->extents[x[1]->rank - 2];
     return 2 * positions * (n + elements(x[0]));
   }
+  case IR_FAMILY_SDPA_BACKWARD: { /* three products with features of q, two with those of v */
+    double positions = (double)x[1]->extents[x[1]->rank - 2], width = last_extent(x[0]);
+    double rows = width > 0 ? elements(x[0]) / width : 0;
+    return 2 * positions * rows * (3 * width + 2 * last_extent(x[2]));
+  }
   case IR_FAMILY_REDUCE:
   case IR_FAMILY_MOMENT:
   case IR_FAMILY_SCAN: return elements(x[0]);

@@ -39,6 +39,14 @@ NODISCARD status rt_task_selected(const rt_task *t, const rt_view *x, uint32_t *
 int64_t rt_task_slice_step(const rt_task *t, uint32_t d);
 int64_t rt_task_slice_start(const rt_task *t, const rt_view *x, uint32_t d, int64_t offset);
 
+/* Of attention: do k and v have fewer heads, but more than one, so that each serves several of q? */
+bool rt_task_has_groups(const rt_plan *plan, const rt_task *t);
+/* The same task, in a plan made up for it, as one in which they are repeated by an extent of 1:
+ *     q[b, 8, L, E], k[b, 2, S, E]  =>  q[b, 2, 4, L, E], k[b, 2, 1, S, E]
+ * A result or operand has at most IR_MAX_RANK - 1 axes. */
+NODISCARD status rt_task_group_heads(const rt_plan *plan, const rt_task *t, arena *memory,
+                                     rt_plan *made, rt_task *grouped);
+
 /* STATUS_BAD_PROGRAM: "gather: index 7 is outside axis 0, which has 3 elements". */
 status rt_fail_index(const char *op, int64_t index, uint32_t dim, int64_t n);
 

@@ -101,6 +101,15 @@ static uint32_t reduced_axes(const decomposing *d, ir_tensor t) {
   return mask;
 }
 
+/* Can cuts of the consumer's axis, of tensor t, be repeated on the producer's? */
+static bool repeats_cuts(const decomposing *d, ir_tensor t, const ir_pair *pair) {
+  bool bare = false;
+  schedule_marks all = {true, (uint32_t)ALL_AXES};
+  if (pair->kind == IR_PAIR_EXACT) return true;
+  return pair->kind == IR_PAIR_GROUP &&
+         shard_may_cross(d->f, t, pair->consumer, pair->producer, all, &bare) && !bare;
+}
+
 /* Pairs from the result's axes, reductions or others, to those of `to`, which stands for operand k. */
 static uint32_t backward_pairs(const decomposing *d, const ir_op_data *op, uint32_t k, ir_tensor to,
                                bool reductions, ir_pair *result) {
@@ -111,7 +120,7 @@ static uint32_t backward_pairs(const decomposing *d, const ir_op_data *op, uint3
   (void)ir_tensor_dims(d->f, to, dims);
   for (uint32_t i = 0; i < n; i++) {
     bool reduction = ir_axis_at(d->f, pairs[i].consumer)->kind == IR_AXIS_REDUCTION;
-    if (pairs[i].kind != IR_PAIR_EXACT || reduction != reductions) continue;
+    if (!repeats_cuts(d, op->result, &pairs[i]) || reduction != reductions) continue;
     for (uint32_t j = 0; j < rank; j++) {
       if (!IR_SAME(mine[j], pairs[i].producer)) continue;
       result[found++] = (ir_pair){pairs[i].consumer, dims[j], IR_PAIR_EXACT};
@@ -340,15 +349,12 @@ static void keep_key(decomposing *d, ir_op o) {
   op->attrs = attrs;
 }
 
-/* The result of `o` becomes set(of what it was), which takes over its name, place and consumers. What
- * was the result has neither marks nor a mesh. */
-static ir_op set_behind(decomposing *d, ir_op o, uint32_t k, ir_rule rule) {
+/* A result becomes set(of what it was), which takes over its name, place and consumers. What was the result
+ * has neither marks nor a mesh. */
+static ir_op set_of_result(decomposing *d, ir_tensor old, ir_why why) {
   ir_func *f = d->f;
-  ir_tensor old = result_of(d, o);
   uint32_t name = ir_tensor_at(f, old)->name, other = fresh_name(d, name);
-  keep_key(d, o);
-  ir_why why = {.rule = rule, .at = ir_op_at(f, o)->at, .from = name};
-  why.because = decided_by(d, ir_op_at(f, o), k);
+  why.from = name;
   ir_op set = add_set(d, old, other, why);
   ir_tensor now = result_of(d, set);
   mark_like(d, old, now, (schedule_marks){true, (uint32_t)ALL_AXES});
@@ -363,6 +369,13 @@ static ir_op set_behind(decomposing *d, ir_op o, uint32_t k, ir_rule rule) {
   clear_marks(d, old);
   ir_tensor_at(f, old)->mesh = (ir_mesh){0};
   return set;
+}
+
+static ir_op set_behind(decomposing *d, ir_op o, uint32_t k, ir_rule rule) {
+  ir_why why = {.rule = rule, .at = ir_op_at(d->f, o)->at};
+  keep_key(d, o);
+  why.because = decided_by(d, ir_op_at(d->f, o), k);
+  return set_of_result(d, result_of(d, o), why);
 }
 
 /* Lets the result of `o` lie as its operand k does. */
@@ -536,7 +549,91 @@ static bool counts_fit(const decomposing *d, const ir_op_data *op) {
   return true;
 }
 
-static void decompose(decomposing *d, ir_op o) {
+/* ---- several results ---- */
+/* Is `b`, an axis of result k, cut out of its dimensions as `a` is out of those of the first? */
+static bool same_axis(const ir_func *f, ir_axis a, ir_axis b, const ir_pair *pairs, uint32_t n) {
+  ir_transform da = ir_axis_at(f, a)->def, db = ir_axis_at(f, b)->def;
+  for (uint32_t i = 0; i < n; i++) {
+    if (IR_SAME(pairs[i].consumer, a)) return IR_SAME(pairs[i].producer, b);
+  }
+  if (da.id == 0 || db.id == 0) return false;
+  const ir_transform_data *x = ir_transform_at(f, da), *y = ir_transform_at(f, db);
+  if (x->kind != y->kind || !IR_SAME(x->factor, y->factor) || x->mesh_axis != y->mesh_axis ||
+      x->n_chunks != y->n_chunks || IR_SAME(x->out[0], a) != IR_SAME(y->out[0], b))
+    return false;
+  for (uint32_t i = 0; i < x->n_chunks; i++) {
+    if (x->chunks[i] != y->chunks[i]) return false;
+  }
+  bool both = x->in[1].id != 0;
+  return same_axis(f, x->in[0], y->in[0], pairs, n) &&
+         (!both || same_axis(f, x->in[1], y->in[1], pairs, n));
+}
+
+static bool is_marked(const ir_func *f, ir_axis a) {
+  ir_mark_kind kind = ir_axis_at(f, a)->mark.kind;
+  return kind == IR_MARK_STREAM || kind == IR_MARK_MESH;
+}
+
+/* Is the axis a part of a dimension that result k shares with the first? */
+static bool is_paired(const ir_func *f, ir_axis a, const ir_pair *pairs, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) {
+    if (shard_descends(f, a, pairs[i].consumer)) return true;
+  }
+  return false;
+}
+
+/* Is result k where and as it is made, with the marks of the first and no others? */
+static bool lies_like_first(const decomposing *d, const ir_op_data *op, uint32_t k) {
+  const ir_func *f = d->f;
+  const ir_tensor_data *first = ir_tensor_at(f, op->result);
+  const ir_tensor_data *own = ir_tensor_at(f, ir_op_result(op, k));
+  ir_pair pairs[IR_MAX_RANK];
+  uint32_t n = ir_map_result_pairs(f, op, k, pairs), at = 0;
+  if (!ir_mesh_same(ir_mesh_at(f, first->mesh), ir_mesh_at(f, own->mesh))) return false;
+  for (uint32_t i = 0; i < first->now.loop.len; i++) {
+    ir_axis a = first->now.loop.data[i];
+    if (!is_marked(f, a) || !is_paired(f, a, pairs, n)) continue;
+    while (at < own->now.loop.len && !is_marked(f, own->now.loop.data[at])) at++;
+    if (at == own->now.loop.len) return false;
+    ir_axis b = own->now.loop.data[at++];
+    ir_mark ma = ir_axis_at(f, a)->mark, mb = ir_axis_at(f, b)->mark;
+    if (ma.kind != mb.kind || ma.mesh_axis != mb.mesh_axis || !same_axis(f, a, b, pairs, n))
+      return false;
+  }
+  while (at < own->now.loop.len && !is_marked(f, own->now.loop.data[at])) at++;
+  return at == own->now.loop.len;
+}
+
+static void place_like_first(decomposing *d, const ir_op_data *op, uint32_t k) {
+  ir_pair pairs[IR_MAX_RANK], from_first[IR_MAX_RANK];
+  uint32_t n = ir_map_result_pairs(d->f, op, k, pairs), kept = 0;
+  ir_tensor t = ir_op_result(op, k);
+  ir_why why = {.rule = IR_RULE_RESULT, .at = op->at};
+  why.from = ir_tensor_at(d->f, op->result)->name;
+  for (uint32_t i = 0; i < n; i++) {
+    if (!repeats_cuts(d, op->result, &pairs[i])) continue;
+    from_first[kept++] = (ir_pair){pairs[i].consumer, pairs[i].producer, IR_PAIR_EXACT};
+  }
+  put_on_mesh_of(d, op->result, t);
+  (void)schedule_replay_marked(d->f, op->result, t, from_first, kept,
+                               (schedule_marks){true, (uint32_t)ALL_AXES}, &why);
+}
+
+/* Further results are made beside the first; those that are to lie otherwise are brought there:
+ *     v, i = topk(x)  =>  v, i$1 = topk(x);  i = set(i$1) */
+static void follow_first(decomposing *d, ir_op o) {
+  for (uint32_t k = 1; k < ir_op_n_results(ir_op_at(d->f, o)); k++) {
+    ir_op_data op = *ir_op_at(d->f, o);
+    if (lies_like_first(d, &op, k)) continue;
+    ir_tensor t = ir_op_result(&op, k);
+    ir_why why = {.rule = IR_RULE_APART, .at = op.at, .because = ir_tensor_at(d->f, t)->mesh_why};
+    ir_op set = set_of_result(d, t, why);
+    place_like_first(d, &op, k);
+    settle(d, set, 0);
+  }
+}
+
+static void decompose_op(decomposing *d, ir_op o) {
   ir_op_data op = *ir_op_at(d->f, o);
   if (only_moves(d, &op)) {
     settle(d, o, 0);
@@ -557,6 +654,11 @@ static void decompose(decomposing *d, ir_op o) {
     return;
   }
   vec_push(memory_of(d), &d->order, o);
+}
+
+static void decompose(decomposing *d, ir_op o) {
+  decompose_op(d, o);
+  follow_first(d, o);
 }
 
 bool shard_decompose(shard_ctx *c) {

@@ -133,6 +133,10 @@ ir_mesh shard_fresh_mesh(ir_func *f, const char *base, const int64_t *devices, i
 bool shard_is_frozen(const ir_func *f, ir_tensor t);
 /* The marks that a tensor may still get from others. */
 schedule_marks shard_open_marks(const ir_func *f, ir_tensor t);
+/* Do cuts of `axis` of a tensor, by these marks, make pieces of equal length of it and of `to`? `bare`: the
+ * axis is marked itself, as a whole. */
+bool shard_may_cross(ir_func *f, ir_tensor from, ir_axis axis, ir_axis to, schedule_marks which,
+                     bool *bare);
 /* Operands in the order in which they are asked; returns their number. */
 uint32_t shard_reference_order(const ir_func *f, const ir_op_data *op, uint32_t *order);
 

@@ -61,6 +61,15 @@ static uint32_t place_of(ir_axes axes, ir_axis a) {
   return i;
 }
 
+/* How many of the consumer's positions read one of the producer's; false: only the extents tell. */
+static bool group_of(shard_ctx *c, const ir_pair *pair, int64_t *group) {
+  int64_t many, few;
+  if (!ir_scalar_is_const(&c->s, size_of(c, pair->consumer), &many)) return false;
+  if (!ir_scalar_is_const(&c->s, size_of(c, pair->producer), &few) || few < 1) return false;
+  *group = many / few;
+  return many % few == 0;
+}
+
 static ir_scalar operand_index(shard_view *v, uint32_t dim, ir_axis a, const ir_pair *pair,
                                const ir_scalar root_index[IR_MAX_RANK]) {
   shard_ctx *c = v->c;
@@ -69,12 +78,14 @@ static ir_scalar operand_index(shard_view *v, uint32_t dim, ir_axis a, const ir_
     if (d->expanded.id == 0) return constant(c, 0);
     return symbol(c, SHARD_SLOT_OPERAND + dim, SHARD_FREE, size_of(c, a));
   }
-  if (!pair || pair->kind != IR_PAIR_EXACT) {
+  int64_t group = 1;
+  bool grouped = pair && pair->kind == IR_PAIR_GROUP && group_of(c, pair, &group);
+  if (!pair || (pair->kind != IR_PAIR_EXACT && !grouped)) {
     return symbol(c, SHARD_SLOT_OPERAND + dim, SHARD_BLOCKED, size_of(c, a));
   }
   uint32_t root = place_of(ir_tensor_at(c->f, v->to.tensor)->now.root, pair->consumer);
   c->slots[SHARD_SLOT_ROOT + root].means = SHARD_MAPPED;
-  return root_index[root];
+  return grouped ? shard_div(c, root_index[root], constant(c, group)) : root_index[root];
 }
 
 static void open_operand(shard_view *v, uint32_t operand, const ir_scalar root_index[IR_MAX_RANK]) {

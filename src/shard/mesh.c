@@ -118,6 +118,14 @@ static uint32_t placed_why(ir_func *f, const ir_op_data *op, ir_tensor operand) 
   return ir_why_add(f, why);
 }
 
+static void place_first(ir_func *f, const ir_op_data *op, ir_mesh all) {
+  ir_tensor first = {0};
+  if (ir_tensor_at(f, op->result)->mesh.id) return;
+  ir_mesh mesh = mesh_of_operands(f, op, all, &first);
+  ir_tensor_at(f, op->result)->mesh = mesh;
+  ir_tensor_at(f, op->result)->mesh_why = placed_why(f, op, first);
+}
+
 void shard_place_all(ir_func *f) {
   ir_mesh all = shard_all_devices(f);
   for (uint32_t i = 0; i < f->inputs.len; i++) {
@@ -128,10 +136,12 @@ void shard_place_all(ir_func *f) {
   }
   for (uint32_t i = 0; i < f->order.len; i++) {
     const ir_op_data op = *ir_op_at(f, f->order.data[i]);
-    if (ir_tensor_at(f, op.result)->mesh.id) continue;
-    ir_tensor first = {0};
-    ir_mesh mesh = mesh_of_operands(f, &op, all, &first);
-    ir_tensor_at(f, op.result)->mesh = mesh;
-    ir_tensor_at(f, op.result)->mesh_why = placed_why(f, &op, first);
+    place_first(f, &op, all);
+    for (uint32_t k = 1; k < ir_op_n_results(&op); k++) {
+      ir_tensor_data *t = ir_tensor_at(f, ir_op_result(&op, k));
+      if (t->mesh.id) continue;
+      t->mesh = ir_tensor_at(f, op.result)->mesh;
+      t->mesh_why = ir_tensor_at(f, op.result)->mesh_why;
+    }
   }
 }

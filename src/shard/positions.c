@@ -131,6 +131,7 @@ static bool is_free_of_positions(const ir_func *f, const ir_op_data *op, uint32_
   case IR_FAMILY_SCATTER: return all_map_exactly(f, op, dims[d]);
   case IR_FAMILY_MAKER: return op->code != IR_OP_IOTA && op->code != IR_OP_UNIFORM;
   case IR_FAMILY_SDPA: return d + 2 != rank || !ir_op_attr(op, "causal")->i;
+  case IR_FAMILY_SDPA_BACKWARD: return d + 2 < rank;
   }
   return false;
 }
@@ -164,6 +165,12 @@ static bool has_partial_around(const ir_func *f, const shard_placement *p) {
   return false;
 }
 
+/* A gradient of one position adds up what all others give: positions and features are never apart. */
+static bool cuts_gradient(const ir_func *f, const ir_op_data *op, const shard_axis *a) {
+  ir_axis dims[IR_MAX_RANK];
+  return op->code == IR_OP_SDPA_BACKWARD && a->dim + 2 >= ir_tensor_dims(f, op->result, dims);
+}
+
 bool shard_needs_whole(const ir_func *f, const ir_op_data *op) {
   shard_placement p;
   shard_placement_of(f, op->result, &p);
@@ -171,6 +178,7 @@ bool shard_needs_whole(const ir_func *f, const ir_op_data *op) {
   for (uint32_t k = 0; k < p.rank; k++) {
     const shard_axis *a = &p.axes[k];
     if (a->kind != SHARD_SHARDED || ir_mesh_size(ir_mesh_at(f, p.mesh), k) <= 1) continue;
+    if (cuts_gradient(f, op, a)) return true;
     if (!is_range(a) && !is_free_of_positions(f, op, a->dim)) return true;
   }
   return false;

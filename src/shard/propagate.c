@@ -49,7 +49,7 @@ static uint32_t common_axes(const ir_func *f, ir_mesh a, ir_mesh b) {
 /* A reference axis and the one of the target that takes over its marks. */
 typedef struct link {
   ir_axis from, to;
-  bool crossed; /* of different length: the outermost parts of a reshape */
+  bool crossed; /* of different length: the outermost parts of a reshape, or heads in groups */
 } link;
 
 static uint32_t find_links(const ir_func *f, const ir_op_data *op, uint32_t k, bool forward,
@@ -62,10 +62,25 @@ static uint32_t find_links(const ir_func *f, const ir_op_data *op, uint32_t k, b
     ir_axis mine = now->logical.data[i], root = ir_map_root(f, now->root, mine);
     bool crossed = !IR_SAME(mine, root);
     for (uint32_t j = 0; j < n_pairs && root.id && (reshape || !crossed); j++) {
-      if (pairs[j].kind != IR_PAIR_EXACT || !IR_SAME(pairs[j].consumer, root)) continue;
+      bool exact = pairs[j].kind == IR_PAIR_EXACT, group = pairs[j].kind == IR_PAIR_GROUP;
+      if ((!exact && !group) || !IR_SAME(pairs[j].consumer, root)) continue;
       ir_axis other = pairs[j].producer;
-      links[n++] = forward ? (link){other, mine, crossed} : (link){mine, other, crossed};
+      bool across = crossed || group;
+      links[n++] = forward ? (link){other, mine, across} : (link){mine, other, across};
     }
+  }
+  return n;
+}
+
+/* The same between the first result and result k; forward: from the first. */
+static uint32_t find_result_links(const ir_func *f, const ir_op_data *op, uint32_t k, bool forward,
+                                  link *links) {
+  ir_pair pairs[IR_MAX_RANK];
+  uint32_t n = ir_map_result_pairs(f, op, k, pairs);
+  for (uint32_t i = 0; i < n; i++) {
+    bool group = pairs[i].kind == IR_PAIR_GROUP;
+    links[i] = forward ? (link){pairs[i].consumer, pairs[i].producer, group}
+                       : (link){pairs[i].producer, pairs[i].consumer, group};
   }
   return n;
 }
@@ -104,9 +119,10 @@ static bool divides(ir_func *f, ir_scalar pieces, ir_axis a) {
 }
 
 /* Cuts of a dimension survive a reshape if all pieces are of equal length on both sides. */
-static bool may_cross(ir_func *f, ir_tensor from, const link *l, schedule_marks which, bool *bare) {
-  ir_scalar pieces = pieces_along(f, from, l->from, which, bare);
-  return pieces.id && divides(f, pieces, l->from) && divides(f, pieces, l->to);
+bool shard_may_cross(ir_func *f, ir_tensor from, ir_axis axis, ir_axis to, schedule_marks which,
+                     bool *bare) {
+  ir_scalar pieces = pieces_along(f, from, axis, which, bare);
+  return pieces.id && divides(f, pieces, axis) && divides(f, pieces, to);
 }
 
 /* ---- one tensor after another ---- */
@@ -147,27 +163,44 @@ static uint32_t take_bare(propagating *p, ir_tensor to, const link *l, schedule_
 }
 
 /* Lets `to` lie and iterate like `from`, as far as it is free to. */
-static void take_over(propagating *p, const ir_op_data *op, uint32_t k, bool forward) {
+static void take_along(propagating *p, ir_tensor from, ir_tensor to, const link *links,
+                       uint32_t n_links, ir_why why) {
   ir_func *f = p->f;
-  ir_tensor from = forward ? op->operands[k] : op->result;
-  ir_tensor to = forward ? op->result : op->operands[k];
-  ir_why why = {.rule = forward ? IR_RULE_FORWARD : IR_RULE_BACKWARD, .at = op->at};
   why.from = ir_tensor_at(f, from)->name;
   uint32_t n = shard_is_frozen(f, to) ? 0 : take_mesh(p, from, to, why);
   schedule_marks open = shard_open_marks(f, to);
   open.mesh_axes &= common_axes(f, ir_tensor_at(f, from)->mesh, ir_tensor_at(f, to)->mesh);
-  link links[IR_MAX_RANK];
   ir_pair pairs[IR_MAX_RANK];
-  uint32_t n_links = find_links(f, op, k, forward, links), n_pairs = 0;
+  uint32_t n_pairs = 0;
   for (uint32_t i = 0; i < n_links; i++) {
     bool bare = false;
-    if (links[i].crossed && !may_cross(f, from, &links[i], open, &bare)) continue;
+    if (links[i].crossed && !shard_may_cross(f, from, links[i].from, links[i].to, open, &bare))
+      continue;
     if (bare && links[i].crossed) n += take_bare(p, to, &links[i], open, why);
     else pairs[n_pairs++] = (ir_pair){links[i].from, links[i].to, IR_PAIR_EXACT};
   }
   if (open.streams || open.mesh_axes)
     n += schedule_replay_marked(f, from, to, pairs, n_pairs, open, &why);
   if (n) p->changed[to.id] = p->time;
+}
+
+static void take_over(propagating *p, const ir_op_data *op, uint32_t k, bool forward) {
+  link links[IR_MAX_RANK];
+  ir_why why = {.rule = forward ? IR_RULE_FORWARD : IR_RULE_BACKWARD, .at = op->at};
+  uint32_t n = find_links(p->f, op, k, forward, links);
+  if (forward) take_along(p, op->operands[k], op->result, links, n, why);
+  else take_along(p, op->result, op->operands[k], links, n, why);
+}
+
+/* All results are made where the first one is, by the same loops. */
+static void take_over_results(propagating *p, const ir_op_data *op, bool forward) {
+  link links[IR_MAX_RANK];
+  ir_why why = {.rule = IR_RULE_RESULT, .at = op->at};
+  for (uint32_t k = 1; k < ir_op_n_results(op); k++) {
+    uint32_t n = find_result_links(p->f, op, k, forward, links);
+    if (forward) take_along(p, op->result, ir_op_result(op, k), links, n, why);
+    else take_along(p, ir_op_result(op, k), op->result, links, n, why);
+  }
 }
 
 /* ---- references in order ---- */
@@ -212,7 +245,9 @@ uint32_t shard_reference_order(const ir_func *f, const ir_op_data *op, uint32_t 
 static bool must_visit(propagating *p, ir_op o, bool forward) {
   const ir_op_data *op = ir_op_at(p->f, o);
   uint32_t last = p->seen[forward][o.id];
-  bool news = last == 0 || p->changed[op->result.id] > last;
+  bool news = last == 0;
+  for (uint32_t k = 0; k < ir_op_n_results(op) && !news; k++)
+    news = p->changed[ir_op_result(op, k).id] > last;
   for (uint32_t k = 0; k < op->n_operands && !news; k++)
     news = p->changed[op->operands[k].id] > last;
   if (news) p->seen[forward][o.id] = ++p->time;
@@ -225,7 +260,9 @@ static bool visit(propagating *p, ir_op o, bool forward) {
   uint32_t before = p->f->statements.len;
   uint32_t *order = ARENA_ARRAY(&p->f->module->memory, op.n_operands + 1, uint32_t);
   uint32_t n = shard_reference_order(p->f, &op, order);
+  if (!forward) take_over_results(p, &op, false);
   for (uint32_t i = 0; i < n; i++) take_over(p, &op, order[i], forward);
+  take_over_results(p, &op, true);
   return p->f->statements.len > before;
 }
 

@@ -163,38 +163,91 @@ bool text_is_taken(text_parser *p, const text_token *name) {
   return true;
 }
 
-/* The extents of a stated type move into the module: the expression reuses the parser's buffers. */
-static void parse_stated(text_parser *p, const text_token *name, ir_dtype dtype) {
-  bool good = dtype != IR_DTYPE_NONE && text_resolve_stated(p);
-  uint32_t rank = p->extents.len;
-  const ir_scalar *extents =
-      good ? arena_copy(&p->m->memory, p->scalars.data, rank * sizeof(ir_scalar)) : NULL;
-  ir_tensor t = text_parse_definition(p, name);
-  if (!t.id || !good) return;
-  (void)ir_build_stated(p->f, t, dtype, extents, rank, text_token_loc(name));
+/* ---- definitions ---- */
+/* Adds a result with the type just read, if there was one. The extents move into the module: the rest of
+ * the statement reuses the parser's buffers. */
+static void add_result(text_parser *p, const text_token *name, bool typed, ir_dtype dtype) {
+  text_result r = {.name = *name, .typed = typed, .dtype = dtype};
+  r.good = typed && dtype != IR_DTYPE_NONE && text_resolve_stated(p);
+  r.rank = typed ? p->extents.len : 0;
+  if (r.good) r.extents = arena_copy(&p->m->memory, p->scalars.data, r.rank * sizeof(ir_scalar));
+  vec_push(&p->m->memory, &p->results, r);
 }
 
-static void parse_typed(text_parser *p, const text_token *name) {
-  ir_dtype dtype = text_parse_type(p);
-  if (!text_accept(p, TOKEN_ASSIGN)) {
-    (void)text_build_input(p, name, dtype);
-  } else if (text_is_taken(p, name)) {
+/* `, i : i64[n, 2]`, as often as there is one. */
+static void parse_more_results(text_parser *p) {
+  while (!p->panic && text_accept(p, TOKEN_COMMA)) {
+    text_token name = p->token;
+    if (!text_expect(p, TOKEN_NAME, "the name of a further result")) return;
+    bool typed = text_accept(p, TOKEN_COLON);
+    ir_dtype dtype = typed ? text_parse_type(p) : IR_DTYPE_NONE;
+    if (!p->panic) add_result(p, &name, typed, dtype);
+  }
+}
+
+static bool any_is_taken(text_parser *p) {
+  bool taken = false;
+  for (uint32_t i = 0; i < p->results.len; i++)
+    taken = text_is_taken(p, &p->results.data[i].name) || taken;
+  return taken;
+}
+
+static void poison_results(text_parser *p) {
+  for (uint32_t i = 0; i < p->results.len; i++)
+    text_poison(p, text_intern(p, &p->results.data[i].name));
+}
+
+/* Names the further results of the operation that made `first`. */
+static bool build_more(text_parser *p, ir_tensor first) {
+  uint32_t n = p->results.len - 1, *names = ARENA_ARRAY(&p->m->memory, n + 1, uint32_t);
+  for (uint32_t i = 0; i < n; i++) names[i] = text_intern(p, &p->results.data[i + 1].name);
+  if (n == 0) return true;
+  if (ir_build_more(p->f, first, names, n, text_token_loc(&p->results.data[1].name))) return true;
+  for (uint32_t i = 0; i < n; i++) text_poison(p, names[i]);
+  return false;
+}
+
+/* The expression behind the `=`, for the results that were read. */
+static void parse_results(text_parser *p) {
+  p->declaring = false;
+  if (any_is_taken(p)) {
     p->panic = true;
-  } else {
-    p->declaring = false;
-    parse_stated(p, name, dtype);
+    return;
+  }
+  ir_tensor first = text_parse_definition(p, &p->results.data[0].name);
+  if (!first.id) {
+    poison_results(p);
+    return;
+  }
+  if (!build_more(p, first)) return;
+  const ir_op_data op = *ir_op_at(p->f, ir_tensor_at(p->f, first)->def);
+  for (uint32_t i = 0; i < p->results.len; i++) {
+    const text_result *r = &p->results.data[i];
+    loc at = text_token_loc(&r->name);
+    ir_tensor t = ir_op_result(&op, i);
+    ir_tensor_at(p->f, t)->at = at;
+    if (r->good) (void)ir_build_stated(p->f, t, r->dtype, r->extents, r->rank, at);
   }
 }
 
 static void parse_named(text_parser *p) {
   text_token name = p->token;
+  ir_dtype dtype = IR_DTYPE_NONE;
   text_advance(p);
-  if (text_accept(p, TOKEN_COLON)) {
-    parse_typed(p, &name);
-  } else if (text_accept(p, TOKEN_ASSIGN)) {
-    if (text_is_taken(p, &name)) p->panic = true;
-    else (void)text_parse_definition(p, &name);
-  } else if (text_is(p, TOKEN_DOT) || text_is(p, TOKEN_LBRACKET) || text_is(p, TOKEN_COMMA) ||
+  bool typed = text_accept(p, TOKEN_COLON);
+  if (typed) dtype = text_parse_type(p);
+  if (typed && !text_is(p, TOKEN_ASSIGN) && !text_is(p, TOKEN_COMMA)) {
+    (void)text_build_input(p, &name, dtype);
+    return;
+  }
+  p->results.len = 0;
+  add_result(p, &name, typed, dtype);
+  bool several = text_is(p, TOKEN_COMMA);
+  parse_more_results(p);
+  if (p->panic) return;
+  if (text_accept(p, TOKEN_ASSIGN)) {
+    parse_results(p);
+  } else if (several || text_is(p, TOKEN_DOT) || text_is(p, TOKEN_LBRACKET) ||
              text_is(p, TOKEN_LBRACE)) {
     text_expected(p, "'=' or ':' behind the name (schedule statements stand in schedule { })");
   } else {

@@ -35,6 +35,15 @@ typedef struct text_extent {
   uint32_t cuts, n_cuts; /* in p->cuts */
 } text_extent;
 
+/* One of the results that a statement names: `v` or `v : f32[n, 2]`. */
+typedef struct text_result {
+  text_token name;
+  bool typed, good;         /* a type was written, and can be one */
+  ir_dtype dtype;           /* what it states */
+  const ir_scalar *extents; /* `?` as none */
+  uint32_t rank;
+} text_result;
+
 typedef struct text_parser {
   ir_module *m;
   ir_func *f;
@@ -65,6 +74,7 @@ typedef struct text_parser {
   VEC(text_extent) extents;
   VEC(text_cut) cuts;
   VEC(ir_target) targets;
+  VEC(text_result) results;
   strbuf name;
   VEC(uint32_t) named; /* extents with names of their own, known to the end of the function */
 

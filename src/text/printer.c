@@ -229,14 +229,20 @@ void text_put_expression(const ir_func *f, const ir_op_data *o, strbuf *out) {
   put_operand(f, o->operands[1], true, out);
 }
 
-static void put_op(const ir_func *f, const ir_op_data *o, strbuf *out) {
-  const ir_tensor_data *d = ir_tensor_at(f, o->result);
-  strbuf_puts(out, "  ");
+static void put_result(const ir_func *f, ir_tensor t, strbuf *out) {
+  const ir_tensor_data *d = ir_tensor_at(f, t);
   put_name(f, d->name, out);
-  if (d->stated) {
-    ir_axis dims[IR_MAX_RANK];
-    uint32_t rank = ir_axes_dims(f, d->defined.logical, dims);
-    text_put_type(f, d->dtype, d->stated_extents, rank, out);
+  if (!d->stated) return;
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_axes_dims(f, d->defined.logical, dims);
+  text_put_type(f, d->dtype, d->stated_extents, rank, out);
+}
+
+static void put_op(const ir_func *f, const ir_op_data *o, strbuf *out) {
+  strbuf_puts(out, "  ");
+  for (uint32_t k = 0; k < ir_op_n_results(o); k++) {
+    if (k) strbuf_puts(out, ", ");
+    put_result(f, ir_op_result(o, k), out);
   }
   strbuf_puts(out, " = ");
   text_put_expression(f, o, out);

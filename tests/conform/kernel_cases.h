@@ -28,9 +28,12 @@ typedef struct testcase {
   ir_env env;
   const ir_op_data *op;
   ir_array inputs[MAX_INPUTS], expected; /* expected is dense */
+  ir_array more[IR_MAX_RESULTS];         /* further results, from 1 on, likewise */
   char *blocks[MAX_INPUTS];              /* memory of the inputs */
   ir_dtype least;
 } testcase;
+
+enum { MAX_BUFFERS = MAX_INPUTS + IR_MAX_RESULTS };
 
 static arena memory;   /* of one program */
 static uint64_t n_cut; /* operands cut to a window */
@@ -95,8 +98,10 @@ static bool build(testcase *t, ir_opcode code) {
   strbuf_init(&text, &memory);
   strbuf_printf(&t->p.call, "%s(", info->name);
   gen_call(&t->p, code, info);
-  strbuf_printf(&text, "fusion c {\n%s  y = %s)\n  return y\n}\n",
-                t->p.inputs.len ? t->p.inputs.data : "", t->p.call.data);
+  static const char *const results[] = {"y", "y, z", "y, z, u"};
+  const char *names = results[info->n_results > 1 ? below(info->n_results) : 0];
+  strbuf_printf(&text, "fusion c {\n%s  %s = %s)\n  return %s\n}\n",
+                t->p.inputs.len ? t->p.inputs.data : "", names, t->p.call.data, names);
   t->text = text.data;
   if (text_parse(&t->module, "case", text.data, text.len) != STATUS_OK) return false;
   ir_env_init(&t->env, t->module.funcs.data[0], &memory);
@@ -113,15 +118,20 @@ static bool evaluate(testcase *t) {
     check(ir_env_shape(&t->env, f->inputs.data[i], t->inputs[i].extents, &t->inputs[i].rank));
     fill_input(t, i);
   }
-  t->expected.dtype = ir_tensor_at(f, t->op->result)->dtype;
-  check(ir_env_shape(&t->env, t->op->result, t->expected.extents, &t->expected.rank));
-  ir_array_dense(&t->expected);
-  check(ir_array_size_bytes(&t->expected, &size_bytes));
-  t->expected.data = arena_alloc(&memory, (size_t)size_bytes);
+  ir_array outputs[IR_MAX_RESULTS];
+  for (uint32_t k = 0; k < ir_op_n_results(t->op); k++) {
+    ir_array *a = k ? &t->more[k] : &t->expected;
+    a->dtype = ir_tensor_at(f, ir_op_result(t->op, k))->dtype;
+    check(ir_env_shape(&t->env, ir_op_result(t->op, k), a->extents, &a->rank));
+    ir_array_dense(a);
+    check(ir_array_size_bytes(a, &size_bytes));
+    a->data = arena_alloc(&memory, (size_t)size_bytes);
+    outputs[k] = *a;
+  }
   t->least = rt_least_dtype(f, t->op->result, &memory);
   ref_options options = {.seed = SEED_OF_UNIFORM};
   status_clear();
-  return ref_eval(&t->env, t->inputs, &t->expected, &options) == STATUS_OK;
+  return ref_eval(&t->env, t->inputs, outputs, &options) == STATUS_OK;
 }
 
 /* ---- tasks ---- */
@@ -229,7 +239,7 @@ static rt_task task_of(const testcase *t, const window *w, const rt_view *result
   rt_operand *operands = ARENA_ARRAY(&memory, t->op->n_operands + 1, rt_operand);
   rt_task task = {.code = t->op->code, .n_operands = t->op->n_operands, .operands = operands};
   bool pointwise = ir_op_info_of(t->op->code)->family == IR_FAMILY_POINTWISE;
-  plan->views = ARENA_ARRAY(&memory, MAX_INPUTS + 1, rt_view);
+  plan->views = ARENA_ARRAY(&memory, MAX_BUFFERS, rt_view);
   plan->views[plan->n_views++] = *result;
   plan->seed = SEED_OF_UNIFORM;
   for (uint32_t k = 0; k < t->op->n_operands; k++) operands[k] = operand_of(t, k, w, plan);
@@ -272,10 +282,10 @@ static ir_array window_of(const ir_array *a, const window *w) {
 static bool is_exact(ir_opcode code) {
   ir_family family = ir_op_info_of(code)->family;
   if (family == IR_FAMILY_REDUCE) return code == IR_OP_AMAX || code == IR_OP_AMIN;
-  bool computes = family == IR_FAMILY_POINTWISE || family == IR_FAMILY_MOMENT ||
-                  family == IR_FAMILY_MATMUL || family == IR_FAMILY_LINEAR ||
-                  family == IR_FAMILY_SOFTMAX || family == IR_FAMILY_NORM ||
-                  family == IR_FAMILY_SCAN || family == IR_FAMILY_SDPA;
+  bool computes =
+      family == IR_FAMILY_POINTWISE || family == IR_FAMILY_MOMENT || family == IR_FAMILY_MATMUL ||
+      family == IR_FAMILY_LINEAR || family == IR_FAMILY_SOFTMAX || family == IR_FAMILY_NORM ||
+      family == IR_FAMILY_SCAN || family == IR_FAMILY_SDPA || family == IR_FAMILY_SDPA_BACKWARD;
   return !computes;
 }
 
@@ -290,30 +300,97 @@ static bool report(const testcase *t, const window *w, const char *what) {
   return false;
 }
 
-static bool run_window(const testcase *t, const window *w) {
-  ir_array target = t->expected, values = t->expected;
-  int64_t size_bytes, dense_bytes;
+/* One result of a task, on its way. */
+typedef struct target {
+  ir_array part;
+  char *block;
+  int64_t size_bytes;
+} target;
+
+static target new_target(const ir_array *like, const window *w) {
+  ir_array whole = *like;
+  target r;
+  r.block = lay_out(&whole, false, &r.size_bytes);
+  memset(r.block, PATTERN, (size_t)r.size_bytes);
+  r.part = window_of(&whole, w);
+  return r;
+}
+
+static bool compare_target(const testcase *t, const window *w, const target *r,
+                           const ir_array *expected, ir_dtype least) {
+  ir_array values = *expected;
+  int64_t dense_bytes;
+  check(ir_array_size_bytes(&values, &dense_bytes));
+  values.data = arena_copy(&memory, expected->data, (size_t)dense_bytes);
+  ir_array taken = window_of(&values, w);
+  if (!take_window(&r->part, &taken, r->block, r->size_bytes)) return report(t, w, "wrote outside");
+  rt_comparison c = rt_compare(&values, expected, least);
+  if (c.ok && (c.max_abs == 0 || !is_exact(t->op->code))) return true;
+  fprintf(stderr, "max_abs %g max_rel %g tolerance %g\n", c.max_abs, c.max_rel, c.tolerance);
+  return report(t, w, "differs");
+}
+
+static bool has_groups(const testcase *t) {
+  uint32_t rank = t->expected.rank;
+  for (uint32_t k = 1; k < 3 && t->op->code == IR_OP_SDPA && rank > 2; k++) {
+    const ir_array *x = &t->inputs[k];
+    int64_t heads = x->rank > 2 ? x->extents[x->rank - 3] : 1;
+    if (heads != 1 && heads != t->expected.extents[rank - 3]) return true;
+  }
+  return false;
+}
+
+/* Gradients have no windows, and heads in groups are never cut. */
+static window fitting_window(const testcase *t, const window *given) {
+  window w = *given;
+  bool gradient = t->op->code == IR_OP_SDPA_BACKWARD, grouped = has_groups(t);
+  uint32_t rank = t->expected.rank;
+  for (uint32_t d = 0; d < rank; d++) {
+    if (!gradient && !(grouped && d + 3 == rank)) continue;
+    w.offset[d] = 0;
+    w.extents[d] = t->expected.extents[d];
+  }
+  if (gradient) w.windowed = false;
+  return w;
+}
+
+static window window_of_more(const testcase *t, const window *w, uint32_t k) {
+  window own = *w;
+  for (uint32_t d = 0; t->op->code == IR_OP_SDPA_BACKWARD && d < t->more[k].rank; d++)
+    own.extents[d] = t->more[k].extents[d];
+  return own;
+}
+
+static bool run_window(const testcase *t, const window *given) {
   rt_plan plan = {.n_views = 0};
-  char *block = lay_out(&target, false, &size_bytes), *bases[MAX_INPUTS + 1];
-  memset(block, PATTERN, (size_t)size_bytes);
-  for (uint32_t i = 0; i < t->p.n_inputs; i++) bases[i] = t->blocks[i];
-  bases[t->p.n_inputs] = block;
-  ir_array part = window_of(&target, w);
-  rt_view result = view_of(&part, t->p.n_inputs, block);
+  window all[IR_MAX_RESULTS] = {fitting_window(t, given)}, *w = all;
+  target results[IR_MAX_RESULTS] = {new_target(&t->expected, w)};
+  char *bases[MAX_BUFFERS];
+  uint32_t more[IR_MAX_RESULTS], n = t->p.n_inputs;
+  for (uint32_t i = 0; i < n; i++) bases[i] = t->blocks[i];
+  bases[n] = results[0].block;
+  rt_view result = view_of(&results[0].part, n, results[0].block);
   rt_task task = task_of(t, w, &result, &plan);
-  result_bytes = size_bytes;
+  for (uint32_t k = 1; k < ir_op_n_results(t->op); k++) {
+    all[k] = window_of_more(t, w, k);
+    results[k] = new_target(&t->more[k], &all[k]);
+    bases[n + k] = results[k].block;
+    more[k - 1] = plan.n_views;
+    plan.views[plan.n_views++] = view_of(&results[k].part, n + k, results[k].block);
+  }
+  task.more = more;
+  task.n_more = t->op->n_more;
+  result_bytes = results[0].size_bytes;
   status st = run_task(&plan, &task, bases);
   result_bytes = 0;
   if (st != STATUS_OK) return report(t, w, status_message());
   if (dry_run) return true;
-  check(ir_array_size_bytes(&values, &dense_bytes));
-  values.data = arena_copy(&memory, t->expected.data, (size_t)dense_bytes);
-  ir_array taken = window_of(&values, w);
-  if (!take_window(&part, &taken, block, size_bytes)) return report(t, w, "wrote outside");
-  rt_comparison r = rt_compare(&values, &t->expected, t->least);
-  if (r.ok && (r.max_abs == 0 || !is_exact(t->op->code))) return true;
-  fprintf(stderr, "max_abs %g max_rel %g tolerance %g\n", r.max_abs, r.max_rel, r.tolerance);
-  return report(t, w, "differs");
+  bool ok = compare_target(t, w, &results[0], &t->expected, t->least);
+  for (uint32_t k = 1; k < ir_op_n_results(t->op); k++) {
+    ir_dtype least = rt_least_dtype(t->env.func, ir_op_result(t->op, k), &memory);
+    ok = compare_target(t, &all[k], &results[k], &t->more[k], least) && ok;
+  }
+  return ok;
 }
 
 /* ---- errors ---- */

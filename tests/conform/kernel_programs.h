@@ -6,7 +6,7 @@
 #include "base/strbuf.h"
 #include "ir/op.h"
 
-enum { MAX_INPUTS = 4 };
+enum { MAX_INPUTS = 6 };
 
 static uint64_t rng_state;
 static uint64_t next_random(void) { return random_bits(17, rng_state++); }
@@ -344,11 +344,38 @@ static void gen_norm(program *p, bool bias) {
   if (chance(30)) strbuf_puts(&p->call, ", eps=0.01");
 }
 
+/* Fewer heads of k and v than of q; they are the last axis so far. */
+static void group_heads(shape *q, shape *k, shape *v) {
+  int64_t heads = between(2, 3), group = between(2, 3);
+  if (q->rank == 0 || k->rank == 0 || v->rank == 0) return;
+  q->d[q->rank - 1] = heads * group;
+  k->d[k->rank - 1] = v->d[v->rank - 1] = heads;
+}
+
+/* What the forward pass would have given may be anything. */
+static void gen_sdpa_backward(program *p) {
+  shape q = random_shape(0, 2), k, v, out, lse;
+  int64_t l = matrix_extent(), s = matrix_extent(), e = between(1, 9), w = between(1, 9);
+  k = v = q;
+  if (chance(40)) group_heads(&q, &k, &v);
+  out = lse = q;
+  q.d[q.rank++] = l, q.d[q.rank++] = e;
+  k.d[k.rank++] = s, k.d[k.rank++] = e;
+  v.d[v.rank++] = s, v.d[v.rank++] = w;
+  out.d[out.rank++] = l, out.d[out.rank++] = w;
+  lse.d[lse.rank++] = l;
+  const shape *shapes[] = {&q, &k, &v, &out, &lse, &out};
+  for (int i = 0; i < 6; i++) put_input(p, i ? like(p->dtype) : p->dtype, shapes[i]);
+  if (chance(50)) strbuf_puts(&p->call, ", causal=true");
+  if (chance(30)) strbuf_puts(&p->call, ", scale=0.5");
+}
+
 static void gen_sdpa(program *p) {
   shape batch = random_shape(0, 2), q = broadcastable(&batch), k = broadcastable(&batch),
         v = broadcastable(&batch);
   int64_t l = chance(15) ? between(60, 140) : matrix_extent(), s = matrix_extent();
   int64_t e = between(1, 9);
+  if (chance(30)) group_heads(&q, &k, &v);
   q.d[q.rank++] = l, q.d[q.rank++] = e;
   k.d[k.rank++] = s, k.d[k.rank++] = e;
   v.d[v.rank++] = s, v.d[v.rank++] = between(1, 9);
@@ -371,7 +398,7 @@ static void gen_call(program *p, ir_opcode code, const ir_op_info *info) {
     return;
   }
   case IR_FAMILY_REDUCE:
-  case IR_FAMILY_MOMENT: gen_reduce(p, code == IR_OP_VAR); return;
+  case IR_FAMILY_MOMENT: gen_reduce(p, code == IR_OP_VAR || code == IR_OP_VAR_MEAN); return;
   case IR_FAMILY_BROADCAST: gen_broadcast(p); return;
   case IR_FAMILY_SQUEEZE: gen_squeeze(p); return;
   case IR_FAMILY_EXPAND: gen_expand(p); return;
@@ -394,6 +421,7 @@ static void gen_call(program *p, ir_opcode code, const ir_op_info *info) {
   case IR_FAMILY_SOFTMAX: gen_softmax(p); return;
   case IR_FAMILY_NORM: gen_norm(p, code == IR_OP_LAYER_NORM); return;
   case IR_FAMILY_SDPA: gen_sdpa(p); return;
+  case IR_FAMILY_SDPA_BACKWARD: gen_sdpa_backward(p); return;
   }
 }
 

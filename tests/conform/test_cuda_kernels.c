@@ -32,12 +32,15 @@ static status run_task(const rt_plan *plan, const rt_task *task, char *const *ba
     for (uint32_t i = 0; i < k->code.n_launches; i++) emulator_add(&k->code.launches[i]);
     return STATUS_OK;
   }
-  char **starts = ARENA_ARRAY(&memory, task->n_operands + 1, char *);
-  for (uint32_t i = 0; i <= task->n_operands; i++) {
-    const rt_operand *o = i ? &task->operands[i - 1] : NULL;
-    if (o && o->kind != RT_OPERAND_VIEW) continue;
-    const rt_view *v = &plan->views[o ? o->view : task->result];
-    starts[i] = bases[v->buffer] + v->offset_bytes;
+  char **starts = ARENA_ARRAY(&memory, task->n_operands + rt_task_n_results(task), char *);
+  for (uint32_t i = 0; i < task->n_operands; i++) {
+    if (task->operands[i].kind != RT_OPERAND_VIEW) continue;
+    const rt_view *v = &plan->views[task->operands[i].view];
+    starts[i + 1] = bases[v->buffer] + v->offset_bytes;
+  }
+  for (uint32_t i = 0; i < rt_task_n_results(task); i++) {
+    const rt_view *v = &plan->views[rt_task_result(task, i)];
+    starts[i ? task->n_operands + i : 0] = bases[v->buffer] + v->offset_bytes;
   }
   void *scratch = aligned_alloc(CUDA_BUFFER_ALIGN, (k->code.scratch_bytes + 31) & ~(size_t)15);
   check(scratch != NULL);

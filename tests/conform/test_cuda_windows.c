@@ -23,16 +23,24 @@ static int64_t reach_bytes(const rt_view *v) {
   return v->offset_bytes + (last + 1) * size;
 }
 
-/* Buffers as far as views of them go; the result's may be larger. */
+/* Which result is in the buffer; UINT32_MAX: none. */
+static uint32_t result_in(const rt_plan *from, const rt_task *task, uint32_t buffer) {
+  for (uint32_t k = 0; k < rt_task_n_results(task); k++)
+    if (from->views[rt_task_result(task, k)].buffer == buffer) return k;
+  return UINT32_MAX;
+}
+
+/* Buffers as far as views of them go; the first result's may be larger. */
 static uint32_t make_buffers(const rt_plan *from, const rt_task *task, rt_buffer *buffers) {
-  uint32_t n = 0, result = from->views[task->result].buffer;
+  uint32_t n = 0;
   for (uint32_t i = 0; i < from->n_views; i++) {
     const rt_view *v = &from->views[i];
     rt_buffer *b = &buffers[v->buffer];
     int64_t bytes = reach_bytes(v);
-    if (v->buffer == result && result_bytes > bytes) bytes = result_bytes;
-    b->kind = v->buffer == result ? RT_BUFFER_OUTPUT : RT_BUFFER_INPUT;
-    b->slot = v->buffer == result ? 0 : v->buffer;
+    uint32_t result = result_in(from, task, v->buffer);
+    if (result == 0 && result_bytes > bytes) bytes = result_bytes;
+    b->kind = result != UINT32_MAX ? RT_BUFFER_OUTPUT : RT_BUFFER_INPUT;
+    b->slot = result != UINT32_MAX ? result : v->buffer;
     b->name = "t";
     if (bytes > b->size_bytes) b->size_bytes = bytes;
     if (v->buffer >= n) n = v->buffer + 1;
@@ -41,8 +49,10 @@ static uint32_t make_buffers(const rt_plan *from, const rt_task *task, rt_buffer
 }
 
 static status run_task(const rt_plan *from, const rt_task *task, char *const *bases) {
-  rt_buffer buffers[MAX_INPUTS + 1] = {0};
-  void *inputs[MAX_INPUTS + 1] = {0}, *outputs[] = {bases[from->views[task->result].buffer]};
+  rt_buffer buffers[MAX_BUFFERS] = {0};
+  void *inputs[MAX_BUFFERS] = {0}, *outputs[IR_MAX_RESULTS] = {0};
+  for (uint32_t k = 0; k < rt_task_n_results(task); k++)
+    outputs[k] = bases[from->views[rt_task_result(task, k)].buffer];
   rt_instr launch = {.kind = RT_LAUNCH};
   rt_task copy = *task;
   rt_plan plan = *from;
@@ -50,7 +60,8 @@ static status run_task(const rt_plan *from, const rt_task *task, char *const *ba
   plan.n_buffers = make_buffers(from, task, buffers);
   plan.buffers = buffers;
   plan.n_inputs = plan.n_buffers;
-  plan.n_outputs = plan.n_streams = plan.n_instrs = plan.n_tasks = 1;
+  plan.n_streams = plan.n_instrs = plan.n_tasks = 1;
+  plan.n_outputs = rt_task_n_results(task);
   plan.instrs = &launch;
   plan.tasks = &copy;
   for (uint32_t i = 0; i < plan.n_buffers; i++) inputs[i] = bases[i];

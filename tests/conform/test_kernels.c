@@ -26,7 +26,7 @@ static status run_task(const rt_plan *plan, const rt_task *task, char *const *ba
   char *room = malloc(bytes + CPU_SCRATCH_ALIGN);
   check(room != NULL);
   char *scratch = room + (CPU_SCRATCH_ALIGN - (uintptr_t)room % CPU_SCRATCH_ALIGN);
-  char **starts = ARENA_ARRAY(&memory, task->n_operands + 1, char *);
+  char **starts = ARENA_ARRAY(&memory, cpu_kernel_n_starts(task), char *);
   cpu_kernel_starts(plan, task, bases, starts);
   status st = cpu_kernel_run(k, starts, bytes ? scratch : NULL);
   free(room);
@@ -86,6 +86,7 @@ static bool may_refuse(const ir_op_info *info, ir_dtype t) {
   if (info->family == IR_FAMILY_POINTWISE && info->rule == IR_RESULT_NUMBER) return is_bool;
   if (info->family == IR_FAMILY_POINTWISE && info->rule == IR_RESULT_BITS)
     return ir_dtype_is_float(t);
+  if (info->family == IR_FAMILY_SDPA_BACKWARD) return !ir_dtype_is_float(t);
   return is_bool && (info->family == IR_FAMILY_MATMUL || info->family == IR_FAMILY_LINEAR);
 }
 

@@ -264,6 +264,47 @@ bool make_norm(model *m, model_tensor *t) {
   return true;
 }
 
+/* Fewer heads, which divide those of q: their axis is the one before the positions. */
+static void fewer_heads(model *m, model_dim *dims, uint32_t rank) {
+  if (rank < 3 || dims[rank - 3].one || !dim_is_const(&dims[rank - 3])) return;
+  int64_t heads = dims[rank - 3].size;
+  if (heads < 4 || heads % 2 || !chance(m, 40)) return;
+  dims[rank - 3] = dim_const(heads / 2);
+}
+
+static void write_attention(model *m, model_tensor *t) {
+  if (chance(m, 40)) expr_printf(t, ", causal=true");
+  if (chance(m, 40)) expr_printf(t, ", scale=0.5");
+  expr_printf(t, ")");
+}
+
+/* Inputs for all that the forward pass took and gave; their values need not fit one another. */
+bool make_sdpa_backward(model *m, model_tensor *t) {
+  uint32_t q = model_pick(m, wants_float, 2, 4), others[5];
+  model_dim dims[GEN_MAX_RANK], out[GEN_MAX_RANK];
+  uint32_t rank = m->tensors[q].rank;
+  ir_dtype dtype = m->tensors[q].dtype;
+  for (uint32_t i = 0; i < rank; i++) dims[i] = out[i] = plain(m->tensors[q].dims[i]);
+  for (uint32_t i = 0; i < rank; i++)
+    if (!dims[i].text[0]) return false; /* it must have the same one everywhere */
+  dims[rank - 2] = dim_random(m);
+  fewer_heads(m, dims, rank);
+  others[0] = model_input(m, dtype, dims, rank);
+  dims[rank - 2] = m->tensors[others[0]].dims[rank - 2];
+  dims[rank - 1] = out[rank - 1] = dim_random(m);
+  others[1] = model_input(m, dtype, dims, rank);
+  others[2] = model_input(m, dtype, out, rank);
+  others[3] = model_input(m, dtype, out, rank - 1);
+  others[4] = model_input(m, dtype, out, rank);
+  for (uint32_t i = 0; i < rank; i++) add_dim(t, plain(m->tensors[q].dims[i]));
+  t->dtype = dtype;
+  expr_printf(t, "sdpa_backward(");
+  model_use(m, t, q);
+  for (uint32_t i = 0; i < 5; i++) expr_printf(t, ", %s", m->tensors[others[i]].name);
+  write_attention(m, t);
+  return true;
+}
+
 bool make_sdpa(model *m, model_tensor *t) {
   uint32_t q = model_pick(m, wants_float, 2, 4);
   model_dim dims[GEN_MAX_RANK];
@@ -271,6 +312,7 @@ bool make_sdpa(model *m, model_tensor *t) {
   ir_dtype dtype = m->tensors[q].dtype;
   memcpy(dims, m->tensors[q].dims, sizeof dims);
   dims[rank - 2] = dim_random(m);
+  fewer_heads(m, dims, rank);
   uint32_t k = model_input(m, dtype, dims, rank);
   memcpy(dims, m->tensors[k].dims, sizeof dims);
   dims[rank - 1] = dim_random(m);
@@ -281,8 +323,6 @@ bool make_sdpa(model *m, model_tensor *t) {
   expr_printf(t, "sdpa(");
   model_use(m, t, q);
   expr_printf(t, ", %s, %s", m->tensors[k].name, m->tensors[v].name);
-  if (chance(m, 40)) expr_printf(t, ", causal=true");
-  if (chance(m, 40)) expr_printf(t, ", scale=0.5");
-  expr_printf(t, ")");
+  write_attention(m, t);
   return true;
 }

@@ -182,6 +182,7 @@ bool make_linear(model *m, model_tensor *t);
 bool make_softmax(model *m, model_tensor *t);
 bool make_norm(model *m, model_tensor *t);
 bool make_sdpa(model *m, model_tensor *t);
+bool make_sdpa_backward(model *m, model_tensor *t);
 
 void schedule_meshes(model *m);
 void schedule_write(model *m);

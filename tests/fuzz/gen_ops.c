@@ -167,9 +167,11 @@ static bool make_copy(model *m, model_tensor *t) {
 }
 
 /* ---- reductions ---- */
+static bool is_moment(ir_opcode op) { return ir_op_info_of(op)->family == IR_FAMILY_MOMENT; }
+
 static ir_dtype reduced_dtype(ir_opcode op, ir_dtype t) {
   model_tensor x = {.dtype = t};
-  if (op == IR_OP_MEAN || op == IR_OP_VAR) return wants_float(&x) ? t : IR_F32;
+  if (is_moment(op)) return wants_float(&x) ? t : IR_F32;
   bool adds = op == IR_OP_SUM || op == IR_OP_PROD;
   return adds && wants_bits(&x) ? IR_I64 : t;
 }
@@ -197,7 +199,8 @@ static void write_reduction(model *m, model_tensor *t, uint32_t who, const bool 
     expr_printf(t, "]");
   }
   if (keep || chance(m, 10)) expr_printf(t, ", keepdim=%s", keep ? "true" : "false");
-  if (t->op == IR_OP_VAR && chance(m, 50)) expr_printf(t, ", correction=%u", below(m, 2));
+  bool var = t->op == IR_OP_VAR || t->op == IR_OP_VAR_MEAN;
+  if (var && chance(m, 50)) expr_printf(t, ", correction=%u", below(m, 2));
   expr_printf(t, ")");
 }
 
@@ -213,7 +216,7 @@ static bool make_reduction(model *m, model_tensor *t) {
     if (reduced[i]) count *= x->dims[i].size;
     if (!reduced[i] || keep) t->dims[t->rank++] = reduced[i] ? dim_one() : x->dims[i];
   }
-  bool composite = op == IR_OP_MEAN || op == IR_OP_VAR;
+  bool composite = is_moment(op);
   if (count == 0 && (op == IR_OP_AMAX || op == IR_OP_AMIN)) return false;
   for (uint32_t i = 0; i < x->rank && !keep && !composite; i++)
     axes_add(t,
@@ -298,6 +301,7 @@ static const family_row families[] = {
     [IR_FAMILY_SOFTMAX] = {GEN_MODEL, make_softmax},
     [IR_FAMILY_NORM] = {GEN_MODEL, make_norm},
     [IR_FAMILY_SDPA] = {GEN_MODEL, make_sdpa},
+    [IR_FAMILY_SDPA_BACKWARD] = {GEN_MODEL, make_sdpa_backward},
 };
 
 static const family_row *row_of(ir_opcode op) {

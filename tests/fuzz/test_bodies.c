@@ -198,7 +198,7 @@ static bool adds_up(const rt_body *b) {
     bool reduces = f == IR_FAMILY_REDUCE && code != IR_OP_AMAX && code != IR_OP_AMIN;
     if (reduces || f == IR_FAMILY_MOMENT || f == IR_FAMILY_SOFTMAX || f == IR_FAMILY_NORM ||
         f == IR_FAMILY_MATMUL || f == IR_FAMILY_LINEAR || f == IR_FAMILY_SDPA ||
-        f == IR_FAMILY_SCAN)
+        f == IR_FAMILY_SDPA_BACKWARD || f == IR_FAMILY_SCAN)
       return true;
   }
   return false;

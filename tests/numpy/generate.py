@@ -979,6 +979,96 @@ def sdpa_cases():
              [Tensor("f32", sdpa(*a)), Tensor("f32", sdpa(*a, causal=True))])
 
 
+# ---- several results ----
+def lse_of(q, k, causal=False, scale=None):
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    scores = np.matmul(q, np.swapaxes(k, -1, -2)) * scale
+    if causal:
+        scores = np.where(np.tril(np.ones(scores.shape[-2:], bool)), scores, -np.inf)
+    if scores.shape[-1] == 0:
+        return np.full(scores.shape[:-1], -np.inf)
+    top = scores.max(-1, keepdims=True)
+    return (top + np.log(np.exp(scores - top).sum(-1, keepdims=True)))[..., 0]
+
+
+def spread_heads(x, heads):
+    """Each head of k or v, as often as heads of q read it."""
+    return x if x.ndim < 3 else np.repeat(x, heads // x.shape[-3], axis=-3)
+
+
+def gather_heads(x, heads):
+    """The sums over those of q that read the same one."""
+    if x.ndim < 3:
+        return x
+    return x.reshape(*x.shape[:-3], heads, x.shape[-3] // heads, *x.shape[-2:]).sum(-3)
+
+
+def sdpa_backward(q, k, v, out, lse, dout, causal=False, scale=None):
+    """out None: by the derivative of the softmax itself, without what the forward pass kept."""
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    heads, few = (q.shape[-3], k.shape[-3]) if q.ndim > 2 else (1, 1)
+    wide_k, wide_v = spread_heads(k, heads), spread_heads(v, heads)
+    scores = np.matmul(q, np.swapaxes(wide_k, -1, -2)) * scale
+    if causal:
+        scores = np.where(np.tril(np.ones(scores.shape[-2:], bool)), scores, -np.inf)
+    weights = softmax(scores, -1) if out is None else np.exp(scores - lse[..., None])
+    dweights = np.matmul(dout, np.swapaxes(wide_v, -1, -2))
+    mean = (dweights * weights if out is None else dout * out).sum(-1, keepdims=True)
+    dscores = weights * (dweights - mean) * scale
+    return (np.matmul(dscores, wide_k), gather_heads(np.matmul(np.swapaxes(dscores, -1, -2), q), few),
+            gather_heads(np.matmul(np.swapaxes(weights, -1, -2), dout), few))
+
+
+def gradient_case(name, dtypes, shapes, exact_form=False, **options):
+    """shapes: of q, k and v."""
+    tq, tk, tv = dtypes
+    q, k, v = (sample(t, s, f"{name}{n}") for n, (t, s) in enumerate(zip(dtypes, shapes)))
+    a, heads = [t.values for t in (q, k, v)], shapes[0][-3] if len(shapes[0]) > 2 else 1
+    wide = [a[0], spread_heads(a[1], heads), spread_heads(a[2], heads)]
+    tout = promote(*dtypes)
+    out = Tensor(tout, sdpa(*wide, **options))
+    lse = Tensor("f64" if tout == "f64" else "f32", lse_of(wide[0], wide[1], **options))
+    dout = sample(tout, out.values.shape, f"{name}dout")
+    kept = (None, None) if exact_form else (out.values, lse.values)
+    gradients = sdpa_backward(*a, *kept, dout.values, **options)
+    text = "".join(f", {o}={str(x).lower()}" for o, x in options.items())
+    case(f"sdpa_backward.{name}",
+         {"q": q, "k": k, "v": v, "o": out, "l": lse, "g": dout},
+         [f"y0, y1, y2 = sdpa_backward(q, k, v, o, l, g{text})",
+          f"y3, y4 = sdpa(q, k, v{text})", f"y5 = sdpa_backward(q, k, v, o, l, g{text})"],
+         [Tensor(t, x) for t, x in zip(dtypes, gradients)] + [out, lse, Tensor(tq, gradients[0])])
+
+
+def results_cases():
+    for dtype in DTYPES:
+        x = sample(dtype, (3, 4), "var_mean")
+        t = dtype if dtype in FLOATS else "f32"
+        v = x.values.astype(np.float64)
+        few = Tensor(dtype, np.round(sample(dtype, (4, 9), "ties", 0, 2).values.astype(np.float64)))
+        rows = descending(few.values, 1)[:, :3]
+        case(f"results.{dtype}", {"x": x, "z": few},
+             ["y0, y1 = var_mean(x, dims=[1])", "y2, y3 = var_mean(x, correction=1)",
+              "y4, y5 = var_mean(x, dims=[0], keepdim=true)", "y6 = var_mean(x, dims=[0])",
+              "y7, y8 = topk(z, k=3)"],
+             [Tensor(t, np.var(v, axis=1)), Tensor(t, np.mean(v, axis=1)),
+              Tensor(t, np.var(v, ddof=1)), Tensor(t, np.mean(v)),
+              Tensor(t, np.var(v, axis=0, keepdims=True)),
+              Tensor(t, np.mean(v, axis=0, keepdims=True)), Tensor(t, np.var(v, axis=0)),
+              exact(dtype, np.take_along_axis(few.values, rows, 1)), exact("i64", rows)])
+    for dtype in FLOATS:
+        gradient_case(dtype, [dtype] * 3, [(2, 3, 4), (2, 5, 4), (2, 5, 2)])
+        gradient_case(f"{dtype}.causal", [dtype] * 3, [(2, 5, 4), (2, 4, 4), (2, 4, 3)], causal=True)
+    gradient_case("mixed", ["bf16", "f32", "f16"], [(3, 4), (5, 4), (5, 2)], scale=0.25)
+    heads = [(2, 6, 3, 4), (2, 2, 5, 4), (2, 2, 5, 3)]
+    gradient_case("groups", ["f32"] * 3, heads)
+    gradient_case("groups.causal", ["f64"] * 3, heads, exact_form=True, causal=True)
+    gradient_case("softmax", ["f64"] * 3, [(2, 3, 4), (2, 5, 4), (2, 5, 2)], exact_form=True)
+    gradient_case("single", ["f32"] * 3, [(4, 3, 2), (1, 5, 2), (1, 5, 2)])
+    gradient_case("no_queries", ["f32"] * 3, [(2, 0, 4), (2, 5, 4), (2, 5, 2)])
+    gradient_case("no_keys", ["f32"] * 3, [(2, 3, 4), (2, 0, 4), (2, 0, 2)])
+    gradient_case("no_values", ["f32"] * 3, [(2, 3, 4), (2, 5, 4), (2, 5, 0)])
+
+
 # ---- whole programs ----
 def program_cases():
     x, w = sample("bf16", (4, 8), "mlp"), sample("bf16", (6, 8), "mlpw")
@@ -1005,7 +1095,7 @@ def main():
                   more_reduction_cases, shape_cases, move_cases, cat_cases, maker_cases,
                   uniform_cases, indexed_cases, matmul_cases, linear_cases, softmax_cases,
                   norm_cases, sdpa_cases, program_cases, scatter_add_cases, one_hot_cases,
-                  cumsum_cases, sort_cases):
+                  cumsum_cases, sort_cases, results_cases):
         write()
     print("# Written by generate.py; do not edit.")
     print("\n".join(lines))

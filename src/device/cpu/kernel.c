@@ -139,6 +139,7 @@ static cpu_prepare_fn *family_prepare(ir_family family) {
   case IR_FAMILY_SOFTMAX: return cpu_prepare_softmax;
   case IR_FAMILY_NORM: return cpu_prepare_norm;
   case IR_FAMILY_SDPA: return cpu_prepare_sdpa;
+  case IR_FAMILY_SDPA_BACKWARD: return cpu_prepare_sdpa_backward;
   }
   impossible("a family of operations");
 }
@@ -179,6 +180,13 @@ status cpu_kernel_prepare(const rt_plan *plan, const rt_task *task, arena *memor
     TRY(cpu_prepare_body(plan, task, memory, &k));
     *result = k;
     return STATUS_OK;
+  }
+  rt_plan made;
+  rt_task grouped;
+  if (rt_task_has_groups(plan, task)) {
+    TRY(rt_task_group_heads(plan, task, memory, &made, &grouped));
+    plan = &made;
+    task = &grouped;
   }
   cpu_call c = call_of(plan, task, memory);
   if (rt_task_is_empty(plan, task)) k = cpu_kernel_new(&c, sizeof *k, run_nothing);

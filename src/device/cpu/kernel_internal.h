@@ -95,7 +95,7 @@ cpu_view cpu_place_aligned(const cpu_call *c, uint32_t k);
 int64_t cpu_place_numbers(const cpu_call *c, uint32_t cut, cpu_view *numbers);
 
 /* ---- loops (kernel_loops.c) ---- */
-enum { CPU_MAX_VIEWS = 4 };
+enum { CPU_MAX_VIEWS = 5 };
 
 typedef struct cpu_loops {
   uint32_t n_views, rank; /* rank >= 1 */
@@ -217,6 +217,6 @@ cpu_prepare_fn cpu_prepare_map, cpu_prepare_copy, cpu_prepare_reduce, cpu_prepar
     cpu_prepare_reshape, cpu_prepare_pad, cpu_prepare_cat, cpu_prepare_maker, cpu_prepare_gather,
     cpu_prepare_scatter, cpu_prepare_index_select, cpu_prepare_matmul, cpu_prepare_linear,
     cpu_prepare_softmax, cpu_prepare_norm, cpu_prepare_sdpa, cpu_prepare_scan, cpu_prepare_sort,
-    cpu_prepare_one_hot;
+    cpu_prepare_one_hot, cpu_prepare_sdpa_backward;
 
 #endif

@@ -1,9 +1,10 @@
-/* Reductions: sum prod amax amin, and the moments mean and var.
+/* Reductions: sum prod amax amin, and the moments mean, var and var_mean.
  *
  * Two forms, by which of the operand's dimensions is densest in memory:
  *   rows      a reduced one: each result is folded from runs that lie along it
  *   columns   a kept one: a block of neighbouring results is folded from run after run across it
- * var goes over the operand twice: for the mean, then for the squared distances from it. */
+ * var goes over the operand twice: for the mean, which var_mean keeps, then for the squared distances from
+ * it. */
 #include <stdlib.h>
 
 #include "device/cpu/kernel_fold.h"
@@ -12,13 +13,15 @@ enum { COLUMNS = 2048 }; /* results folded side by side: few enough to stay in t
 
 typedef struct reduce_kernel {
   cpu_kernel head;
-  cpu_loops kept; /* views: the operand, the result */
-  cpu_view views[2];
+  cpu_loops kept; /* views: the operand, the result, the means */
+  cpu_view views[3];
   cpu_loops reduced; /* view: the operand */
   int64_t count;     /* reduced positions */
   bool columns, is_float;
   cpu_transfer load;            /* of a run of the operand: along it (rows) or across (columns) */
   cpu_transfer store;           /* of results */
+  cpu_transfer store_means;     /* var_mean */
+  bool means;                   /* they are stored */
   const cpu_fold *first;        /* the fold; for var that of the mean */
   const cpu_fold *second;       /* var: squares */
   bool divides;                 /* mean, var */
@@ -50,10 +53,11 @@ static cpu_element fold_row(const reduce_kernel *m, const cpu_fold *fold, char *
   return acc;
 }
 
-static cpu_element reduce_row(const reduce_kernel *m, char *from, char *scratch) {
+static cpu_element reduce_row(const reduce_kernel *m, char *from, char *mean, char *scratch) {
   cpu_element acc = fold_row(m, m->first, from, 0, scratch);
   divide(m, 1, &acc, m->mean_divisor);
   if (!m->second) return acc;
+  if (m->means) cpu_store(&m->store_means, 1, mean, &acc, scratch + cpu_transfer_bytes(CPU_BLOCK));
   acc = fold_row(m, m->second, from, acc.f, scratch);
   divide(m, 1, &acc, m->divisor);
   return acc;
@@ -65,7 +69,8 @@ static void run_rows(const reduce_kernel *m, char *const *starts, char *scratch)
   int64_t run = cpu_run_length(&m->kept), step = cpu_run_step(&m->kept, 0);
   do
     for (int64_t i = 0; i < run; i++) {
-      cpu_element acc = reduce_row(m, w.at[0] + i * step, scratch);
+      char *mean = m->means ? w.at[2] + i * m->store_means.step : NULL;
+      cpu_element acc = reduce_row(m, w.at[0] + i * step, mean, scratch);
       cpu_store(&m->store, 1, w.at[1] + i * m->store.step, &acc, spare);
     }
   while (cpu_walk_next(&m->kept, &w, 1));
@@ -82,7 +87,7 @@ static void fold_columns(const reduce_kernel *m, const cpu_fold *fold, int64_t n
 }
 
 /* Scratch: the block on its way in, then results, then means. */
-static const cpu_element *reduce_columns(const reduce_kernel *m, int64_t n, char *from,
+static const cpu_element *reduce_columns(const reduce_kernel *m, int64_t n, char *from, char *to,
                                          char *scratch) {
   cpu_element *acc = (cpu_element *)(void *)(scratch + cpu_transfer_bytes(COLUMNS));
   cpu_element *means = acc + COLUMNS;
@@ -90,6 +95,7 @@ static const cpu_element *reduce_columns(const reduce_kernel *m, int64_t n, char
   divide(m, n, acc, m->mean_divisor);
   if (!m->second) return acc;
   for (int64_t i = 0; i < n; i++) means[i] = acc[i];
+  if (m->means) cpu_store(&m->store_means, n, to, means, scratch);
   fold_columns(m, m->second, n, from, acc, means, scratch);
   divide(m, n, acc, m->divisor);
   return acc;
@@ -101,7 +107,8 @@ static void run_columns(const reduce_kernel *m, char *const *starts, char *scrat
   do
     for (int64_t done = 0; done < run; done += COLUMNS) {
       int64_t n = run - done < COLUMNS ? run - done : COLUMNS;
-      const cpu_element *acc = reduce_columns(m, n, w.at[0] + done * step, scratch);
+      char *mean = m->means ? w.at[2] + done * m->store_means.step : NULL;
+      const cpu_element *acc = reduce_columns(m, n, w.at[0] + done * step, mean, scratch);
       cpu_store(&m->store, n, w.at[1] + done * m->store.step, acc, scratch);
     }
   while (cpu_walk_next(&m->kept, &w, 1));
@@ -144,7 +151,9 @@ static void make_loops(const cpu_call *c, reduce_kernel *m) {
   check(n_kept == c->result->rank);
   m->views[0] = cpu_place(c, 0, from);
   m->views[1] = cpu_place_result(c);
-  cpu_loops_make(&m->kept, CPU_BY_FIRST, n_kept, c->result->extents, m->views, 2);
+  m->means = c->task->n_more > 0;
+  if (m->means) m->views[2] = cpu_place_more(c, 1);
+  cpu_loops_make(&m->kept, CPU_BY_FIRST, n_kept, c->result->extents, m->views, m->means ? 3 : 2);
   cpu_loops_make(&m->reduced, CPU_BY_FIRST, n_reduced, extents, &across, 1);
   m->count = count_of(&m->reduced);
 }
@@ -160,6 +169,9 @@ static reduce_kernel *new_reduce(const cpu_call *c, ir_dtype source_dtype) {
   m->store = cpu_transfer_store(m->views[1].dtype, cpu_run_step(&m->kept, 1),
                                 m->is_float ? IR_F64 : IR_I64);
   m->store.direct = false; /* accumulators are not in the result */
+  if (m->means)
+    m->store_means = cpu_transfer_store(m->views[2].dtype, cpu_run_step(&m->kept, 2), IR_F64);
+  m->store_means.direct = false;
   m->head.scratch_bytes = cpu_transfer_bytes(COLUMNS) + 2 * COLUMNS * sizeof(cpu_element);
   return m;
 }
@@ -190,7 +202,7 @@ status cpu_prepare_moment(const cpu_call *c, cpu_kernel **result) {
   m->first = cpu_fold_of(CPU_FOLD_SUM, source_dtype);
   m->divides = true;
   m->mean_divisor = (double)m->count;
-  if (c->task->code == IR_OP_VAR) {
+  if (c->task->code != IR_OP_MEAN) {
     double left = (double)m->count - (double)rt_task_int(c->task, "correction");
     m->second = cpu_fold_of(CPU_FOLD_SQUARES, source_dtype);
     m->divisor = left > 0 ? left : 0;

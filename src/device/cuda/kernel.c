@@ -32,6 +32,7 @@ static cuda_prepare_fn *family_prepare(ir_family family) {
   case IR_FAMILY_SOFTMAX: return cuda_prepare_softmax;
   case IR_FAMILY_NORM: return cuda_prepare_norm;
   case IR_FAMILY_SDPA: return cuda_prepare_sdpa;
+  case IR_FAMILY_SDPA_BACKWARD: return cuda_prepare_sdpa_backward;
   }
   impossible("a family of operations");
 }
@@ -39,10 +40,17 @@ static cuda_prepare_fn *family_prepare(ir_family family) {
 status cuda_kernel_prepare(const rt_plan *plan, const rt_task *task, arena *memory,
                            const cuda_kernel **result) {
   cuda_kernel *k = ARENA_NEW(memory, cuda_kernel);
+  rt_plan made;
+  rt_task grouped;
   if (task->body) {
     TRY(cuda_prepare_body(plan, task, memory, k));
     *result = k;
     return STATUS_OK;
+  }
+  if (rt_task_has_groups(plan, task)) {
+    TRY(rt_task_group_heads(plan, task, memory, &made, &grouped));
+    plan = &made;
+    task = &grouped;
   }
   cuda_call c = cuda_call_of(plan, task, k);
   k->name = c.info->name;

@@ -3,7 +3,7 @@
 
 #include "device/cuda/kernel_place.h"
 
-/* ---- sum prod amax amin mean var ---- */
+/* ---- sum prod amax amin mean var var_mean ---- */
 static int64_t reduced_count(const cg_reduce *r) {
   int64_t n = 1;
   for (uint32_t d = r->n_kept; d < r->n_kept + r->n_reduced; d++) n *= r->extents[d];
@@ -12,7 +12,7 @@ static int64_t reduced_count(const cg_reduce *r) {
 
 /* The result's dimensions but kept ones of size 1, then the reduced ones, which the result does not
  * walk. */
-static void place_reduced(const cuda_call *c, cg_reduce *r) {
+static void place_reduced(const cuda_call *c, cg_view result, cg_reduce *r) {
   rt_view x = rt_task_operand(c->plan, c->task, 0);
   bool reduced[IR_MAX_RANK], keepdim = rt_task_int(c->task, "keepdim") != 0;
   int from[IR_MAX_RANK];
@@ -22,7 +22,7 @@ static void place_reduced(const cuda_call *c, cg_reduce *r) {
     if (!reduced[d] || keepdim) from[rank++] = reduced[d] ? RT_NO_DIM : (int)d;
   check(rank == c->result->rank);
   r->x = cuda_place(c, 0, from);
-  r->result = cuda_place_result(c);
+  r->result = result;
   for (uint32_t d = 0; d < rank; d++) {
     if (from[d] == RT_NO_DIM) continue;
     r->extents[r->n_kept] = c->result->extents[d];
@@ -37,9 +37,18 @@ static void place_reduced(const cuda_call *c, cg_reduce *r) {
   }
 }
 
+/* The means of var_mean, in a launch of their own. */
+static void write_means(const cuda_call *c) {
+  cg_reduce r = {.code = IR_OP_MEAN};
+  place_reduced(c, cuda_place_more(c, 1), &r);
+  r.divisor = (double)reduced_count(&r);
+  cg_write_reduce(&c->kernel->code, &r);
+}
+
 status cuda_prepare_reduce(const cuda_call *c) {
   cg_reduce r = {.code = c->task->code};
-  place_reduced(c, &r);
+  if (r.code == IR_OP_VAR_MEAN) r.code = IR_OP_VAR;
+  place_reduced(c, cuda_place_result(c), &r);
   int64_t n = reduced_count(&r);
   if (n == 0 && (r.code == IR_OP_AMAX || r.code == IR_OP_AMIN))
     return fail(STATUS_BAD_PROGRAM, "%s: a zero-size reduction has no %s", c->info->name,
@@ -48,6 +57,7 @@ status cuda_prepare_reduce(const cuda_call *c) {
   if (r.code == IR_OP_VAR) r.divisor -= (double)rt_task_int(c->task, "correction");
   if (r.divisor < 0) r.divisor = 0;
   cg_write_reduce(&c->kernel->code, &r);
+  if (c->task->n_more) write_means(c);
   return STATUS_OK;
 }
 
@@ -200,8 +210,65 @@ status cuda_prepare_sdpa(const cuda_call *c) {
                .causal = rt_task_int(c->task, "causal") != 0,
                .first = c->offset[rank - 2]};
   for (uint32_t d = 0; d < rank; d++) s.extents[d] = c->result->extents[d];
+  s.keeps_lse = c->task->n_more > 0;
+  if (s.keeps_lse) s.lse = cuda_place_more(c, 1); /* it lacks the last dimension */
   s.scale =
       scale->given ? ir_number_as_f64(rt_task_number(c->task, "scale")) : 1 / sqrt((double)s.width);
   cg_write_sdpa(&c->kernel->code, &s);
+  return STATUS_OK;
+}
+
+/* ---- sdpa_backward ---- */
+/* `view` as it lies in the space of cg_sdpa_backward; of_keys: it has the heads of k. */
+static cg_view place_gradient(cg_view view, const rt_view *v, bool columns, bool of_keys,
+                              int64_t group) {
+  cg_view to = {.start = view.start, .dtype = view.dtype, .align = view.align};
+  uint32_t row = v->rank - 1 - columns, n = row ? row - 1 : 0;
+  int64_t head = row ? v->strides[row - 1] : 0;
+  for (uint32_t d = 0; d < n; d++) to.strides[d] = v->strides[d];
+  to.strides[n] = of_keys ? head : head * group;
+  to.strides[n + 1] = of_keys ? 0 : head;
+  to.strides[n + 2] = v->strides[row];
+  to.strides[n + 3] = columns ? v->strides[row + 1] : 0;
+  return to;
+}
+
+static cg_view gradient_operand(const cuda_call *c, uint32_t k, int64_t group) {
+  rt_view x = rt_task_operand(c->plan, c->task, k);
+  return place_gradient(cuda_place_start(c, k), &x, k != 4, k == 1 || k == 2, group);
+}
+
+static cg_view gradient_result(const cuda_call *c, uint32_t k, int64_t group) {
+  if (k >= rt_task_n_results(c->task)) return (cg_view){0};
+  cg_view v = k ? cuda_place_more(c, k) : cuda_place_result(c);
+  return place_gradient(v, &c->plan->views[rt_task_result(c->task, k)], true, k > 0, group);
+}
+
+status cuda_prepare_sdpa_backward(const cuda_call *c) {
+  rt_view q = rt_task_operand(c->plan, c->task, 0), k = rt_task_operand(c->plan, c->task, 1);
+  rt_view v = rt_task_operand(c->plan, c->task, 2);
+  const rt_attr *scale = rt_task_attr(c->task, "scale");
+  uint32_t rank = q.rank, n = rank > 2 ? rank - 3 : 0;
+  int64_t heads = rank > 2 ? k.extents[n] : 1;
+  int64_t group = rank > 2 && heads ? q.extents[n] / heads : 1;
+  if (n + 4 > IR_MAX_RANK)
+    return fail(STATUS_BAD_PROGRAM, "sdpa_backward: there are at most %d axes", IR_MAX_RANK - 1);
+  cg_sdpa_backward s = {.rank = n + 4,
+                        .queries = q.extents[rank - 2],
+                        .keys = k.extents[rank - 2],
+                        .width = q.extents[rank - 1],
+                        .value_width = v.extents[rank - 1],
+                        .group = group,
+                        .n_gradients = rt_task_n_results(c->task),
+                        .causal = rt_task_int(c->task, "causal") != 0};
+  for (uint32_t d = 0; d < n; d++) s.extents[d] = q.extents[d];
+  s.extents[n] = heads;
+  s.extents[n + 1] = group;
+  cg_view *in[] = {&s.q, &s.k, &s.v, &s.out, &s.lse, &s.dout}, *out[] = {&s.dq, &s.dk, &s.dv};
+  for (uint32_t i = 0; i < 6; i++) *in[i] = gradient_operand(c, i, group);
+  for (uint32_t i = 0; i < 3; i++) *out[i] = gradient_result(c, i, group);
+  s.scale =
+      scale->given ? ir_number_as_f64(rt_task_number(c->task, "scale")) : 1 / sqrt((double)s.width);
+  cg_write_sdpa_backward(&c->kernel->code, &s);
   return STATUS_OK;
 }

@@ -122,7 +122,8 @@ static uint32_t lower_family(const lower_step *s, const lower_index *at) {
   case IR_FAMILY_TOPK:
   case IR_FAMILY_MATMUL:
   case IR_FAMILY_LINEAR:
-  case IR_FAMILY_SDPA: return lower_fail(s->l);
+  case IR_FAMILY_SDPA:
+  case IR_FAMILY_SDPA_BACKWARD: return lower_fail(s->l);
   }
   return lower_fail(s->l);
 }

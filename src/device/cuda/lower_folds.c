@@ -183,7 +183,7 @@ static uint32_t lower_reduce(const lower_step *s, const lower_index *at) {
   ir_dtype t = lower_shape(s, 0)->dtype;
   ir_dtype acc = moment && !ir_dtype_is_float(t) ? IR_F64 : cg_fold_dtype(code, t);
   uint32_t node;
-  if (code == IR_OP_VAR) node = lower_variance(s, x, acc, columns);
+  if (code == IR_OP_VAR || code == IR_OP_VAR_MEAN) node = lower_variance(s, x, acc, columns);
   else node = fold_node(l, moment ? IR_OP_SUM : code, x, acc, columns);
   if (code == IR_OP_MEAN) node = divided(l, node, acc, (double)folded_count(s));
   return l->failed ? CG_NO_NODE : lower_cast(l, node, s->result->dtype);

@@ -55,7 +55,7 @@ bool tile_knows(const rt_body *body, const rt_step *s) {
   case IR_FAMILY_REDUCE:
   case IR_FAMILY_MOMENT:
   case IR_FAMILY_SOFTMAX:
-  case IR_FAMILY_NORM: return s->operands[0].kind != RT_VALUE_NUMBER;
+  case IR_FAMILY_NORM: return s->operands[0].kind != RT_VALUE_NUMBER && s->code != IR_OP_VAR_MEAN;
   case IR_FAMILY_SET:
   case IR_FAMILY_CAST:
   case IR_FAMILY_EXPAND: return true;
@@ -80,7 +80,8 @@ bool tile_knows(const rt_body *body, const rt_step *s) {
   case IR_FAMILY_ONE_HOT:
   case IR_FAMILY_MATMUL:
   case IR_FAMILY_LINEAR:
-  case IR_FAMILY_SDPA: return false;
+  case IR_FAMILY_SDPA:
+  case IR_FAMILY_SDPA_BACKWARD: return false;
   }
   return false;
 }
