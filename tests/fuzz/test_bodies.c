@@ -5,7 +5,9 @@
  * Random programs become one task each, with operands and results of all kinds of strides. Programs whose
  * results are exact in every order of evaluation must give the reference's elements. Of others the tile
  * programs must agree with the steps one by one: bit by bit, unless the program contains an operation that
- * adds up. */
+ * adds up. Steps run at the baseline of the instruction set, programs at each level in turn.
+ *
+ * Then a result takes the place of an operand, and bodies of pointwise operations compute windows. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,9 +22,11 @@
 
 enum { MAX_VALUES = 64, PATTERN = 0xa5 };
 
+static const char *const levels[] = {"baseline", "avx2", "avx512"};
+
 static arena memory;
 static gen_random rng;
-static uint64_t n_programs, n_tiled, n_exact;
+static uint64_t n_programs, n_tiled, n_exact, n_in_place, n_windows;
 
 static uint32_t below(uint32_t n) { return gen_below(&rng, n); }
 static bool chance(uint32_t percent) { return gen_chance(&rng, percent); }
@@ -223,23 +227,139 @@ static bool run_form(trial *t,
   return true;
 }
 
+/* ---- in place ---- */
+static bool same_type(const ir_array *a, const ir_array *b) {
+  return a->dtype == b->dtype && a->rank == b->rank &&
+         memcmp(a->extents, b->extents, a->rank * sizeof *a->extents) == 0;
+}
+
+/* The first result goes where an operand of its type is. */
+static bool run_in_place(trial *t, bool bits) {
+  const ir_func *f = t->env.func;
+  for (uint32_t k = 0; k < f->inputs.len; k++) {
+    int64_t n;
+    check(ir_array_count(&t->inputs[k], &n));
+    if (!same_type(&t->inputs[k], &t->got[0]) || n == 0) continue;
+    t->task.result = t->task.operands[k].view;
+    t->got[0] = t->inputs[k];
+    n_in_place++;
+    if (!run_form(t, cpu_prepare_body)) return false;
+    for (uint32_t i = 0; i < f->outputs.len; i++)
+      if (!compare(t, i, bits)) return wrong(t, "in place");
+    return true;
+  }
+  return true;
+}
+
+/* ---- windows ---- */
+/* Along dimension d counted from the last one: the extent, and what of it is computed. */
+typedef struct span {
+  int64_t extent, offset, length;
+} span;
+
+static bool note_extents(span *spans, const rt_shape *s) {
+  for (uint32_t d = 0; d < s->rank; d++) {
+    span *at = &spans[s->rank - 1 - d];
+    if (s->extents[d] == 0) return false;
+    if (s->extents[d] == 1) continue;
+    if (at->extent > 1 && at->extent != s->extents[d]) return false;
+    at->extent = s->extents[d];
+  }
+  return true;
+}
+
+/* False: the body has other operations than pointwise ones, or extents that do not fit together. */
+static bool choose_window(const rt_body *b, span *spans) {
+  for (uint32_t d = 0; d < IR_MAX_RANK; d++) spans[d].extent = 1;
+  for (uint32_t i = 0; i < b->n_params; i++)
+    if (!note_extents(spans, &b->params[i])) return false;
+  for (uint32_t i = 0; i < b->n_steps; i++) {
+    ir_family f = ir_op_info_of(b->steps[i].code)->family;
+    if (f != IR_FAMILY_POINTWISE && f != IR_FAMILY_SET && f != IR_FAMILY_CAST) return false;
+    if (!note_extents(spans, &b->steps[i].results[0])) return false;
+  }
+  for (uint32_t d = 0; d < IR_MAX_RANK; d++) {
+    spans[d].length = 1 + below((uint32_t)spans[d].extent);
+    spans[d].offset = below((uint32_t)(spans[d].extent - spans[d].length) + 1);
+  }
+  return true;
+}
+
+/* The part of a shape that is in the window. */
+static rt_shape window_of(const rt_shape *s, const span *spans, int64_t *offset) {
+  int64_t *extents = ARENA_ARRAY(&memory, s->rank + 1, int64_t);
+  for (uint32_t d = 0; d < s->rank; d++) {
+    const span *at = &spans[s->rank - 1 - d];
+    bool cut = s->extents[d] != 1;
+    extents[d] = cut ? at->length : 1;
+    offset[d] = cut ? at->offset : 0;
+  }
+  return (rt_shape){.dtype = s->dtype, .rank = s->rank, .extents = extents};
+}
+
+/* Operands of the task are whole; results of steps are cut already. */
+static rt_step window_step(const rt_body *b, const rt_step *s, const span *spans) {
+  rt_step out = *s;
+  int64_t *offset = ARENA_ARRAY(&memory, s->results[0].rank + 1, int64_t);
+  rt_value *operands = arena_copy(&memory, s->operands, (s->n_operands + 1) * sizeof *operands);
+  rt_shape shape = window_of(&s->results[0], spans, offset);
+  out.whole = s->results[0].extents;
+  out.offset = offset;
+  out.results = arena_copy(&memory, &shape, sizeof shape);
+  for (uint32_t k = 0; k < s->n_operands; k++)
+    if (operands[k].kind == RT_VALUE_STEP) operands[k].sliced = UINT32_MAX;
+  out.operands = operands;
+  (void)b;
+  return out;
+}
+
+static bool run_window(trial *t, const span *spans) {
+  const rt_body *b = t->body;
+  rt_step *steps = ARENA_ARRAY(&memory, b->n_steps + 1, rt_step);
+  rt_body window = *b;
+  for (uint32_t i = 0; i < b->n_steps; i++) steps[i] = window_step(b, &b->steps[i], spans);
+  window.steps = steps;
+  t->task.body = &window;
+  for (uint32_t i = 0; i < b->n_results; i++) {
+    int64_t offset[IR_MAX_RANK] = {0};
+    if (b->results[i].kind != RT_VALUE_STEP) return true;
+    const rt_shape *whole = rt_value_shape(b, &b->results[i]);
+    rt_shape shape = window_of(whole, spans, offset);
+    rt_view *v = &t->plan.views[rt_task_result(&t->task, i)];
+    v->extents = shape.extents;
+    memcpy(t->got[i].extents, shape.extents, shape.rank * sizeof *shape.extents);
+    t->expected[i].data = ir_array_at(&t->expected[i], offset);
+    memcpy(t->expected[i].extents, shape.extents, shape.rank * sizeof *shape.extents);
+  }
+  n_windows++;
+  if (!run_form(t, cpu_prepare_body)) return false;
+  for (uint32_t i = 0; i < b->n_results; i++)
+    if (!compare(t, i, true)) return wrong(t, "a window");
+  return kept_around(t) || wrong(t, "a window wrote outside");
+}
+
 static bool run_trial(trial *t) {
   const ir_func *f = t->env.func;
   ref_options options = {.seed = BODY_SEED};
   make_task(t);
   status_clear();
   if (t->exact && ref_eval(&t->env, t->inputs, t->expected, &options) != STATUS_OK) return true;
+  check(cpu_vectors_choose("baseline"));
   if (!t->exact) {
     if (!run_form(t, cpu_prepare_steps)) return true; /* a maximum of nothing */
     for (uint32_t i = 0; i < f->outputs.len; i++) ir_array_copy(&t->expected[i], &t->got[i]);
     if (!kept_around(t)) return wrong(t, "steps wrote outside");
   }
+  (void)cpu_vectors_choose(levels[below(3)]);
   if (!run_form(t, cpu_prepare_body)) return false;
   bool bits = t->exact || !adds_up(t->body);
   for (uint32_t i = 0; i < f->outputs.len; i++)
     if (!compare(t, i, bits)) return false;
   n_exact += bits;
-  return kept_around(t) || wrong(t, "wrote outside");
+  if (!kept_around(t)) return wrong(t, "wrote outside");
+  span spans[IR_MAX_RANK] = {{0}};
+  if (choose_window(t->body, spans)) return run_window(t, spans);
+  return run_in_place(t, bits);
 }
 
 static gen_options options_of(uint64_t seed) {
@@ -296,7 +416,9 @@ int main(int argc, char **argv) {
     }
   }
   for (uint64_t seed = first; seed < first + n; seed++) run_seed(seed);
-  printf("%llu bodies, %llu in tiles, %llu bit by bit\n", (unsigned long long)n_programs,
-         (unsigned long long)n_tiled, (unsigned long long)n_exact);
+  printf("%llu bodies, %llu in tiles, %llu bit by bit, %llu in place, %llu windows\n",
+         (unsigned long long)n_programs, (unsigned long long)n_tiled, (unsigned long long)n_exact,
+         (unsigned long long)n_in_place, (unsigned long long)n_windows);
+  (void)EXPECT(n < 1000 || (n_tiled > n / 2 && n_in_place > 0 && n_windows > 0));
   return test_finish();
 }

@@ -72,6 +72,16 @@ static inline float f32_min(float a, float b) { return (a != a) | (a < b) ? a : 
     (void)mode;                                                                                    \
     for (int64_t i = 0; i < n; i++) to[i] = function(x0[i], x1[i]);                                \
   }
+#define ONE(name, function)                                                                        \
+  static void name(int64_t n, void *to_, const void *const *x, bool mode) {                        \
+    float *restrict to = to_;                                                                      \
+    const float *x0 = x[0];                                                                        \
+    (void)mode;                                                                                    \
+    for (int64_t i = 0; i < n; i++) to[i] = function(x0[i]);                                       \
+  }
+ONE(sigmoids, f32_sigmoid)
+ONE(silus, f32_silu)
+
 BOTH(maxima, f32_max)
 BOTH(minima, f32_min)
 
@@ -87,18 +97,22 @@ ROUNDED_BOTH(sines)
 ROUNDED_BOTH(cosines)
 ROUNDED_BOTH(powers)
 ROUNDED_BOTH(gelus)
+ROUNDED_BOTH(sigmoids)
+ROUNDED_BOTH(silus)
 ROUNDED_BOTH(maxima)
 ROUNDED_BOTH(minima)
 
 /* Expressions of these do not serve: loops of their own take their places. */
 #define MAP_ENTRY(id)                                                                              \
-  (IR_OP_##id == IR_OP_SIN    ? sines                                                              \
-   : IR_OP_##id == IR_OP_COS  ? cosines                                                            \
-   : IR_OP_##id == IR_OP_POW  ? powers                                                             \
-   : IR_OP_##id == IR_OP_MAX  ? maxima                                                             \
-   : IR_OP_##id == IR_OP_MIN  ? minima                                                             \
-   : IR_OP_##id == IR_OP_GELU ? gelus                                                              \
-                              : f32_##id)
+  (IR_OP_##id == IR_OP_SIN       ? sines                                                           \
+   : IR_OP_##id == IR_OP_COS     ? cosines                                                         \
+   : IR_OP_##id == IR_OP_POW     ? powers                                                          \
+   : IR_OP_##id == IR_OP_MAX     ? maxima                                                          \
+   : IR_OP_##id == IR_OP_MIN     ? minima                                                          \
+   : IR_OP_##id == IR_OP_SILU    ? silus                                                           \
+   : IR_OP_##id == IR_OP_SIGMOID ? sigmoids                                                        \
+   : IR_OP_##id == IR_OP_GELU    ? gelus                                                           \
+                                 : f32_##id)
 
 #define exp(x) f32_exp(x)
 #define log(x) f32_log(x)
@@ -119,13 +133,15 @@ ROUNDED_BOTH(minima)
 #include "device/cpu/loops/map_loops.h"
 
 #define MAP_ENTRY_OF(dtype, id)                                                                    \
-  (IR_OP_##id == IR_OP_SIN    ? sines_##dtype                                                      \
-   : IR_OP_##id == IR_OP_COS  ? cosines_##dtype                                                    \
-   : IR_OP_##id == IR_OP_POW  ? powers_##dtype                                                     \
-   : IR_OP_##id == IR_OP_MAX  ? maxima_##dtype                                                     \
-   : IR_OP_##id == IR_OP_MIN  ? minima_##dtype                                                     \
-   : IR_OP_##id == IR_OP_GELU ? gelus_##dtype                                                      \
-                              : dtype##_##id)
+  (IR_OP_##id == IR_OP_SIN       ? sines_##dtype                                                   \
+   : IR_OP_##id == IR_OP_COS     ? cosines_##dtype                                                 \
+   : IR_OP_##id == IR_OP_POW     ? powers_##dtype                                                  \
+   : IR_OP_##id == IR_OP_MAX     ? maxima_##dtype                                                  \
+   : IR_OP_##id == IR_OP_MIN     ? minima_##dtype                                                  \
+   : IR_OP_##id == IR_OP_SILU    ? silus_##dtype                                                   \
+   : IR_OP_##id == IR_OP_SIGMOID ? sigmoids_##dtype                                                \
+   : IR_OP_##id == IR_OP_GELU    ? gelus_##dtype                                                   \
+                                 : dtype##_##id)
 
 #define MAP_ENTRY(id) MAP_ENTRY_OF(bf16, id)
 #define MAP_TYPE float

@@ -33,16 +33,13 @@ static inline uint64_t f64_bits(double x) {
 /* 2 to the power n, from -126 to 127. */
 static inline float f32_power_of_2(int32_t n) { return f32_of_bits((uint32_t)(n + 127) << 23); }
 
-/* exp(hi + lo); |lo| is at most a small part of hi. The whole part n of the logarithm to base 2 is taken out
- * (ln 2 in two parts, of which the first has few bits), the rest is a polynomial. Two factors make up
- * 2 to the power n, so that overflow and subnormals come out as they should. What becomes 0 does not pass
- * through subnormals, which processors are slow at. */
-static inline float f32_exp_sum(float hi, float lo) {
-  float x = hi < -104.0F ? 0.0F : hi;
-  x = x > 89.0F ? 89.0F : x;
+/* exp(x + lo) is the result times 2 to the power *whole; |lo| is at most a small part of x. The whole part
+ * of the logarithm to base 2 is taken out (ln 2 in two parts, of which the first has few bits), the rest
+ * is a polynomial: between 0.7 and 1.42. */
+static inline float f32_exp_rest(float x, float lo, int32_t *whole) {
   float shifted = x * 1.44269504F + 12582912.0F; /* 1.5 * 2^23: the last place is 1 */
   float n = shifted - 12582912.0F;
-  int32_t whole = (int32_t)(f32_bits(shifted) - 0x4b400000U), half = whole >> 1;
+  *whole = (int32_t)(f32_bits(shifted) - 0x4b400000U);
   float r = ((x - n * 0.693359375F) - n * -2.12194440e-4F) + lo;
   float p = 1.9875691500e-4F;
   p = p * r + 1.3981999507e-3F;
@@ -50,9 +47,31 @@ static inline float f32_exp_sum(float hi, float lo) {
   p = p * r + 4.1665795894e-2F;
   p = p * r + 1.6666665459e-1F;
   p = p * r + 5.0000001201e-1F;
-  p = (p * (r * r) + r) + 1.0F;
+  return (p * (r * r) + r) + 1.0F;
+}
+
+/* x times 2 to the power n, where both and the result are normal numbers; NaN may become anything. */
+static inline float f32_scaled(float x, int32_t n) {
+  return f32_of_bits(f32_bits(x) + ((uint32_t)n << 23));
+}
+
+/* All of f32. Two factors make up the power of 2, so that overflow and subnormals come out as they should.
+ * What becomes 0 does not pass through subnormals, which processors are slow at. */
+static inline float f32_exp_sum(float hi, float lo) {
+  float x = hi < -104.0F ? 0.0F : hi;
+  int32_t whole;
+  x = x > 89.0F ? 89.0F : x;
+  float p = f32_exp_rest(x, lo, &whole);
+  int32_t half = whole >> 1;
   float y = p * f32_power_of_2(half) * f32_power_of_2(whole - half);
   return hi < -104.0F ? 0.0F : y;
+}
+
+/* For x from -80 to 88; NaN may become anything. */
+static inline float f32_exp_near(float x) {
+  int32_t whole;
+  float p = f32_exp_rest(x, 0, &whole);
+  return f32_scaled(p, whole);
 }
 
 static inline float f32_exp(float x) { return f32_exp_sum(x, 0); }
@@ -87,15 +106,9 @@ static inline float f32_tanh(float x) {
   p = p * z + 1.33314422036e-1F;
   p = p * z - 3.33332819422e-1F;
   float small = x + x * (z * p), top = a > 10.0F ? 10.0F : a;
-  float large = 1.0F - 2.0F / (f32_exp(top + top) + 1.0F);
+  float large = 1.0F - 2.0F / (f32_exp_near(top + top) + 1.0F);
   large = f32_of_bits(f32_bits(large) | (f32_bits(x) & 0x80000000U));
-  return a < 0.625F ? small : large;
-}
-
-/* exp(-a² / 2) for a >= 0. The square in two parts: a with its last 12 bits cut off has an exact one. */
-static inline float f32_exp_half_square(float a) {
-  float cut = f32_of_bits(f32_bits(a) & 0xfffff000U);
-  return f32_exp_sum(-0.5F * (cut * cut), -0.5F * ((a - cut) * (a + cut)));
+  return a >= 0.625F ? large : small; /* NaN: small */
 }
 
 /* The part of a normal distribution above a >= 0, divided by exp(-a² / 2): half of erfcx(a / sqrt(2)). */
@@ -122,16 +135,20 @@ static inline float f32_erf(float x) {
   p = p * z - 0.37612324953079224F;
   p = p * z + 1.1283791065216064F;
   float top = a > 4.0F ? 4.0F : a, b = top * 1.41421356F;
-  float large = 1.0F - 2.0F * f32_exp(-top * top) * f32_tail(b);
+  float large = 1.0F - 2.0F * f32_exp_near(-top * top) * f32_tail(b);
   large = f32_of_bits(f32_bits(large) | (f32_bits(x) & 0x80000000U));
-  return a < 1.0F ? x * p : large;
+  return a >= 1.0F ? large : x * p; /* NaN: the product */
 }
 
 /* x times the part of a normal distribution below x; the error is relative to the result also where that
- * is small. Beyond 14.5 there is nothing left of the part. */
+ * is small. Beyond 14.5 there is nothing left of the part. exp(-a² / 2): the square in two parts, for a
+ * with its last 12 bits cut off has an exact one; and 2^64 times too large, so that it is normal. */
 static inline float f32_gelu(float x) {
   float a = fabsf(x), top = a > 14.5F ? 0.0F : a;
-  float part = top * (f32_exp_half_square(top) * f32_tail(top));
+  float cut = f32_of_bits(f32_bits(top) & 0xfffff000U);
+  int32_t whole;
+  float p = f32_exp_rest(-0.5F * (cut * cut), -0.5F * ((top - cut) * (top + cut)), &whole);
+  float part = f32_scaled(p, whole + 64) * f32_tail(top) * 0x1p-64F * top;
   float base = x < 0 ? 0.0F : x;
   return x < 0 ? -part : base - part;
 }
@@ -145,7 +162,24 @@ static inline float f32_gelu_tanh(float x) {
   return top / (1.0F + f32_exp_sum(hi, lo));
 }
 
-static inline float f32_sigmoid(float x) { return 1.0F / (1.0F + f32_exp(-x)); }
+/* 1 + exp(-x) for x from -88 on; NaN may become anything. */
+static inline float f32_one_and_exp(float x) {
+  float u = x > 80.0F ? -80.0F : -x;
+  return 1.0F + f32_exp_near(u > 88.0F ? 88.0F : u);
+}
+/* Below -88 both are 0. */
+static inline float f32_sigmoid(float x) {
+  float y = x < -88.0F ? 0.0F : 1.0F / f32_one_and_exp(x);
+  return x != x ? x : y;
+}
+static inline float f32_silu(float x) { return x < -88.0F ? -0.0F : x / f32_one_and_exp(x); }
+
+/* exp(x) for x <= 0, and 0 below -87: weights beside one that is 1. */
+static inline float f32_exp_weight(float x) {
+  int32_t whole;
+  float p = f32_exp_rest(x < -87.0F ? 0.0F : x, 0, &whole);
+  return x < -87.0F ? 0.0F : p * f32_power_of_2(whole);
+}
 
 /* ---- functions that leave some arguments to the C library ---- */
 /* Sine and cosine up to 2^28; beyond that the quarter turns would need more bits. */

@@ -43,8 +43,8 @@ static inline uint16_t f16_from_f32(float value) {
 
 /* The same as writing and reading, without making elements narrow in between. */
 static inline float round_to_bf16(float value) {
-  uint32_t x = bits_of(value), rounded = (x + 0x7fff + (x >> 16 & 1)) & 0xffff0000U;
-  return float_of((x & 0x7fffffff) > 0x7f800000U ? (x & 0xffff0000U) | 0x400000U : rounded);
+  uint32_t x = bits_of(value), rounded = x + 0x7fff + (x >> 16 & 1);
+  return float_of((value != value ? x | 0x400000U : rounded) & 0xffff0000U);
 }
 static inline float round_to_f16(float value) { return read_f16(f16_from_f32(value)); }
 

@@ -21,7 +21,7 @@
     type share = (type)(1 / sum.f);                                                                \
     for (int64_t i = 0; i < n; i++) y[i] = y[i] * share;                                           \
   }
-SOFTMAX(cpu_row_softmax_f32, float, cpu_folds_f32, f32_exp)
+SOFTMAX(cpu_row_softmax_f32, float, cpu_folds_f32, f32_exp_weight)
 SOFTMAX(cpu_row_softmax_f64, double, cpu_folds_f64, exp)
 
 /* Sums are taken in LANES lanes, so that they are the same at every level. Where all is -inf so far nothing

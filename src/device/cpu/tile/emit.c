@@ -120,7 +120,7 @@ static uint32_t emit_load(tile_emitter *e, const tile_node *n, tile_phase phase)
                   .guarded = n->guarded};
   if (n->guarded) i.box = add_box(e, &n->box);
   if (native != n->dtype) i.convert[0] = cpu_convert_of(native, n->dtype);
-  i.direct = !n->guarded && !i.convert[0] && is_dense(e, &e->views[view], form);
+  i.direct = !e->in_place && !n->guarded && !i.convert[0] && is_dense(e, &e->views[view], form);
   e->values[i.to].elsewhere = i.direct;
   add_instr(e, phase, i);
   return i.to;
@@ -232,6 +232,8 @@ static uint32_t emit_map(tile_emitter *e, uint32_t node, tile_phase phase) {
                   .mode = mode_of(&t),
                   .size_bytes = (uint32_t)ir_dtype_size_bytes(made)};
   check(i.map);
+  i.from_bytes = (uint32_t)ir_dtype_size_bytes(native);
+  i.heavy = is_heavy(n->code);
   i.cost_ns = is_heavy(n->code) ? native == IR_F32 ? 0.7F : 8 : 0.1F;
   for (uint32_t k = 0; k < n->n_x; k++) {
     i.x[k] = emit_node(e, n->x[k], phase);
@@ -522,6 +524,19 @@ static void count_units(const tile_emitter *e, tile_program *p) {
   p->unit_ns = block_ns / (double)p->n_spans + 30;
 }
 
+static void list_ahead(const tile_emitter *e, tile_program *p) {
+  bool heavy = false;
+  for (uint32_t i = 0; i < p->each.n; i++)
+    heavy = heavy || p->each.list[i].heavy || p->each.list[i].kind == TILE_DO_ROWS;
+  for (uint32_t i = 0; i < p->each.n && heavy && p->n_ahead < TILE_AHEAD; i++) {
+    const tile_instr *t = &p->each.list[i];
+    const tile_view *v = &p->views[t->view];
+    bool dense = t->kind == TILE_DO_LOAD && t->form.columns && !t->guarded &&
+                 v->steps[e->n_loops - 1] == (int64_t)ir_dtype_size_bytes(v->dtype);
+    if (dense) p->ahead[p->n_ahead++] = t->view;
+  }
+}
+
 static tile_program *make_program(tile_emitter *e) {
   tile_program *p = ARENA_NEW(e->memory, tile_program);
   size_t elements = (size_t)(e->tile_rows * e->tile_columns);
@@ -545,6 +560,7 @@ static tile_program *make_program(tile_emitter *e) {
     if (e->code[i].n > 0)
       memcpy(codes[i]->list, e->code[i].list, e->code[i].n * sizeof(tile_instr));
   }
+  list_ahead(e, p);
   /* Scratch: addresses of values and views, two blocks for conversions, accumulators, slots. */
   size_t bytes = (e->n_values + e->n_views) * sizeof(char *);
   p->temporary = (bytes + CPU_SCRATCH_ALIGN - 1) & ~(size_t)(CPU_SCRATCH_ALIGN - 1);

@@ -31,6 +31,7 @@ enum {
   TILE_ELEMENTS = 2048,  /* of a tile, about */
   TILE_ROW = 1 << 16,    /* elements of a row that a tile may hold */
   TILE_STREAM = 8 << 20, /* bytes of a result from which on it is written past the caches */
+  TILE_AHEAD = 6,        /* views fetched ahead, at most */
   TILE_NONE = UINT32_MAX,
 };
 
@@ -161,6 +162,7 @@ typedef struct tile_instr {
   cpu_map_fn *map;
   bool mode;
   float cost_ns; /* MAP: of an element, about */
+  bool heavy;    /* MAP: worth fetching the next tile meanwhile */
   void (*round)(int64_t n, float *x);
   cpu_element value;
   const struct cpu_maker *maker;
@@ -190,6 +192,10 @@ typedef struct tile_program {
   tile_view *views;
   uint32_t n_boxes;
   tile_box *boxes; /* per loop */
+  /* Views that are fetched ahead: those that instructions for each tile read densely, where some of these
+   * take long enough. */
+  uint32_t n_ahead;
+  uint32_t ahead[TILE_AHEAD];
   /* Once for each part; for each tile; streamed: when the reductions are complete. */
   tile_code once, each, last;
   uint32_t n_values;

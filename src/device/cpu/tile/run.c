@@ -16,7 +16,13 @@ typedef struct machine {
   int64_t row, column;       /* where the tile begins */
   int64_t rows, columns;     /* how large it is */
   const cpu_vector_loops *loops;
+  /* The next tile, fetched line by line while this one is computed. */
+  int64_t next_row, next_column; /* next_row < 0: there is none */
+  uint32_t ahead_view;
+  int64_t ahead_row, ahead_byte;
 } machine;
+
+enum { LINE = 64, FETCHED_AT_ONCE = 256 }; /* bytes; elements computed between two fetches */
 
 static int64_t count(const machine *m, tile_form f) {
   return (f.rows ? m->rows : 1) * (f.columns ? m->columns : 1);
@@ -115,6 +121,31 @@ static void store_rectangle(const machine *m, const tile_instr *t, rectangle r, 
   }
 }
 
+/* ---- fetching ahead ---- */
+/* The next `lines` lines of the next tile. */
+static void fetch(machine *m, int64_t lines) {
+  const tile_program *p = m->p;
+  while (lines > 0 && m->next_row >= 0 && m->ahead_view < p->n_ahead) {
+    const tile_view *v = &p->views[p->ahead[m->ahead_view]];
+    const char *at = m->views[p->ahead[m->ahead_view]] + m->next_column * column_step(m, v) +
+                     (m->next_row + m->ahead_row) * row_step(m, v);
+    int64_t bytes = m->columns * (int64_t)ir_dtype_size_bytes(v->dtype);
+    for (; lines > 0 && m->ahead_byte < bytes; lines--, m->ahead_byte += LINE)
+      __builtin_prefetch(at + m->ahead_byte, 0, 2);
+    if (m->ahead_byte < bytes) return;
+    m->ahead_byte = 0;
+    if (++m->ahead_row < m->rows) continue;
+    m->ahead_row = 0;
+    m->ahead_view++;
+  }
+}
+
+/* Lines of the next tile that go with `n` of `all` elements of this one. */
+static int64_t share_of(const machine *m, int64_t n, int64_t all) {
+  int64_t lines = m->p->n_ahead * (m->rows * m->columns * 4 / LINE + m->rows);
+  return lines * n / all + 1;
+}
+
 /* ---- boxes ---- */
 /* The part of the tile that lies inside: rows [r0, r1), columns [c0, c1), from the tile's beginning. */
 typedef struct inside {
@@ -199,8 +230,18 @@ static void do_make(machine *m, const tile_instr *t) {
 
 static void do_map(machine *m, const tile_instr *t) {
   const void *x[3] = {m->values[t->x[0]], m->values[t->x[1]], m->values[t->x[2]]};
+  int64_t n = count(m, t->form);
   if (t->direct) m->values[t->to] = view_at(m, t->view);
-  t->map(count(m, t->form), m->values[t->to], x, t->mode);
+  if (!t->heavy || m->p->n_ahead == 0 || n <= FETCHED_AT_ONCE) {
+    t->map(n, m->values[t->to], x, t->mode);
+    return;
+  }
+  for (int64_t done = 0; done < n; done += FETCHED_AT_ONCE) {
+    int64_t left = n - done < FETCHED_AT_ONCE ? n - done : FETCHED_AT_ONCE;
+    fetch(m, share_of(m, left, n));
+    t->map(left, m->values[t->to] + done * t->size_bytes, x, t->mode);
+    for (uint32_t k = 0; k < 3; k++) x[k] = (const char *)x[k] + left * t->from_bytes;
+  }
 }
 
 static void do_convert(machine *m, const tile_instr *t) {
@@ -298,6 +339,7 @@ static void do_rows(machine *m, const tile_instr *t) {
   for (int64_t i = 0; i < m->rows; i++) {
     const char *x = m->values[t->x[0]] + i * pitch;
     char *y = m->values[t->to] + i * pitch;
+    fetch(m, share_of(m, 1, m->rows));
     if (t->softmax) m->loops->softmax[t->native](m->columns, x, y);
     else norm_row(m, t, x, y);
   }
@@ -351,6 +393,13 @@ static void set_tile(machine *m, int64_t row, int64_t column) {
 
 static int64_t tiles(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
 
+static void set_next(machine *m, int64_t row, int64_t column) {
+  m->next_row = row;
+  m->next_column = column;
+  m->ahead_view = 0;
+  m->ahead_row = m->ahead_byte = 0;
+}
+
 static void run_tiles(machine *m, int64_t first, int64_t end) {
   const tile_program *p = m->p;
   int64_t across = tiles(p->extents[p->n_loops - 1], p->tile_columns), outer = -1;
@@ -359,10 +408,10 @@ static void run_tiles(machine *m, int64_t first, int64_t end) {
   for (int64_t unit = first; unit < end; unit++) {
     if (at != outer) set_outer(m, outer = at);
     set_tile(m, row * p->tile_rows, column * p->tile_columns);
+    if (++column == across) column = 0, row++;
+    set_next(m, row < down ? row * p->tile_rows : -1, column * p->tile_columns);
     run_code(m, &p->each);
-    if (++column < across) continue;
-    column = 0;
-    if (++row < down) continue;
+    if (row < down) continue;
     row = 0;
     at++;
   }
@@ -390,8 +439,9 @@ static void fold_span(machine *m, int64_t span) {
   int64_t end = begin + p->span < n ? begin + p->span : n, row = m->row, column = m->column;
   for (int64_t at = begin; at < end;) {
     set_tile(m, columns ? at : row, columns ? column : at);
-    run_code(m, &p->each);
     at += columns ? m->rows : m->columns;
+    set_next(m, at < end ? columns ? at : row : -1, columns ? column : at);
+    run_code(m, &p->each);
   }
   set_tile(m, row, column);
 }
@@ -413,7 +463,7 @@ static void run_spans(machine *m, int64_t first, int64_t end, char *shared) {
 }
 
 static machine start(const tile_program *p, char *const *places, char *scratch) {
-  machine m = {.p = p, .places = places, .loops = cpu_vectors()};
+  machine m = {.p = p, .places = places, .loops = cpu_vectors(), .next_row = -1};
   m.values = (char **)(void *)scratch;
   m.views = m.values + p->n_values;
   for (uint32_t i = 0; i < 2; i++) m.temporary[i] = scratch + p->temporary + i * p->temporary_bytes;

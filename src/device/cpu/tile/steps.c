@@ -2,7 +2,7 @@
  *
  * A plan is made up in which every step is a task of its own: its views are the operands and results of
  * the real task, and one dense view for each value that has no memory. A value that is a result of the
- * body is computed where it belongs, unless an operand that is read later may be in the same place.
+ * body is computed where it belongs, unless operands are in the same place.
  *
  * Places. Kernels take the addresses of their views. While a body runs, a table holds those of the task
  * first (cpu_kernel_starts), then those of its own values. */
@@ -103,8 +103,7 @@ bool cpu_body_in_place(const rt_plan *plan, const rt_task *task) {
 
 /* Which result of the task the value may be computed in; UINT32_MAX: none. */
 static uint32_t direct_result(const making *m, uint32_t step, uint32_t result, bool in_place) {
-  if (in_place && step + 1 < m->body->n_steps) return UINT32_MAX;
-  if (in_place && m->body->n_results > 1) return UINT32_MAX;
+  if (in_place) return UINT32_MAX;
   for (uint32_t r = 0; r < m->body->n_results; r++) {
     const rt_value *v = &m->body->results[r];
     if (v->kind == RT_VALUE_STEP && v->index == step && v->result == result) return r;
