@@ -3,6 +3,7 @@
 #
 #   host      what issuing costs the host
 #   kernels   generated kernels beside copying
+#   attention bf16 attention forward and backward beside PyTorch's best, and the generated kernels
 #   overlap   communication over the host link, beside a program by hand and one in PyTorch
 #   choice    what the model of --pipeline auto says beside what happens
 #   fused     chains of operations beside copying and torch.compile
@@ -13,7 +14,7 @@
 build=$1
 results=$2
 shift 2
-parts=${*:-host kernels overlap choice fused bodies}
+parts=${*:-host kernels attention overlap choice fused bodies}
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$results" || exit 2
 
@@ -22,6 +23,40 @@ kernels() { "$build/bench/gpu/kernels"; }
 choice() { "$build/bench/gpu/choice"; }
 fused() { "$build/bench/gpu/fused" "$here/fused.py"; }
 bodies() { "$build/bench/gpu/fused" --kernels "$here/fused.py"; }
+
+# Rounds in turns; medians, and Weir's time over PyTorch's. PyTorch's own cuDNN, if there is no other.
+attention() {
+  local cases=$here/attention.txt dir i
+  dir=$(mktemp -d)
+  if ! ldconfig -p | grep -q libcudnn.so.9 && [ ! -e /usr/local/cuda/lib64/libcudnn.so.9 ]; then
+    export WEIR_CUDNN_LIBRARY
+    WEIR_CUDNN_LIBRARY=$(python3 -c 'import os, nvidia.cudnn as c; print(os.path.join(list(c.__path__)[0], "lib/libcudnn.so.9"))')
+  fi
+  for i in 1 2 3; do
+    "$build/bench/gpu/attention" "$cases" >"$dir/weir.$i" || return 1
+    python3 "$here/attention.py" "$cases" >"$dir/torch.$i" || return 1
+  done
+  for i in f b64-512 b64-1k b128-1k decode; do # the others would take the kernels minutes
+    WEIR_CUDNN_LIBRARY=none "$build/bench/gpu/attention" "$cases" "$i" >>"$dir/kernel.1" || return 1
+  done
+  awk '
+    function middle(n, who) {
+      a = t[who, n, 1]; b = t[who, n, 2]; c = t[who, n, 3]
+      if (k[who, n] < 3) return a
+      return a < b ? (b < c ? b : (a < c ? c : a)) : (a < c ? a : (b < c ? c : b))
+    }
+    FNR == 1 { who = FILENAME; sub(/.*\//, "", who); sub(/\..*/, "", who) }
+    $3 == "us" { if (!seen[$1]++) name[++count] = $1; t[who, $1, ++k[who, $1]] = $2 + 0; rest[who, $1] = $0 }
+    END {
+      printf "%-16s %10s %10s %7s %10s %7s\n", "case", "weir us", "torch us", "ratio", "kernel us", "ratio"
+      for (i = 1; i <= count; i++) {
+        n = name[i]; w = middle(n, "weir"); p = middle(n, "torch"); g = middle(n, "kernel")
+        printf "%-16s %10.1f %10.1f %7.3f %10.1f %7.3f\n", n, w, p, p ? w / p : 0, g, p ? g / p : 0
+      }
+    }' "$dir"/weir.* "$dir"/torch.* "$dir"/kernel.1
+  cat "$dir/weir.3"
+  rm -rf "$dir"
+}
 
 overlap() {
   local work

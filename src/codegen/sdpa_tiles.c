@@ -162,9 +162,10 @@ static const char end[] =
     "    for (int i = 0; i < DV / 8; i++)\n"
     "      if (i * 8 < W)\n"
     "        *(unsigned *)(y + i * 8 + t * 2) =\n"
-    "            weir_pair_$t(o[i][2 * h] * part_of, o[i][2 * h + 1] * part_of);\n"
-    "$lse"
-    "  }\n";
+    "            weir_pair_$t(o[i][2 * h] * part_of, o[i][2 * h + 1] * part_of);\n";
+
+static const char lse_line[] =
+    "    if (t == 0) ((float *)p.at[$z])[oz + at * $zl] = top[h] * fabsf(scale) + log(sum[h]);\n";
 
 /* ---- what it can take ---- */
 static bool is_aligned(const cg_view *v, const cg_sdpa *s) {
@@ -182,6 +183,7 @@ static bool is_taken(const cg_sdpa *s) {
   if (t != IR_F16 && t != IR_BF16) return false;
   if (s->width > WIDEST || W > WIDEST || s->width % PIECE || W % PIECE) return false;
   if (s->width == 0 || W == 0 || s->keys == 0) return false;
+  if (s->keeps_lse && s->lse.dtype != IR_F32) return false;
   for (int i = 0; i < 4; i++)
     if (views[i]->dtype != t || !is_aligned(views[i], s)) return false;
   return true;
@@ -257,6 +259,9 @@ static void set_views(cg_writer *w, const cg_sdpa *s) {
   cg_set(w, "yl", stride_text(w, s, &s->out));
   cg_set(w, "ql", stride_text(w, s, &s->q));
   cg_set(w, "t", ir_dtype_text(s->out.dtype));
+  if (!s->keeps_lse) return;
+  cg_set_address(w, "z", &s->lse);
+  cg_set(w, "zl", stride_text(w, s, &s->lse));
 }
 
 static void put_body(cg_writer *w, const cg_sdpa *s) {
@@ -275,12 +280,14 @@ static void put_body(cg_writer *w, const cg_sdpa *s) {
   cg_put(w, scores);
   cg_put(w, weights);
   cg_put(w, end);
+  if (s->keeps_lse) cg_put(w, lse_line);
+  cg_put(w, "  }\n");
 }
 
 static int64_t reach_of(const cg_sdpa *s, const cg_space *batch) {
-  const cg_view *views[] = {&s->out, &s->q, &s->k, &s->v};
+  const cg_view *views[] = {&s->out, &s->q, &s->k, &s->v, &s->lse};
   int64_t rows = s->keys + s->extents[s->rank - 2] + ROWS + KEYS, most = 0;
-  for (int v = 0; v < 4; v++) {
+  for (int v = 0; v < (s->keeps_lse ? 5 : 4); v++) {
     int64_t reach = llabs(views[v]->strides[s->rank - 2]) * rows + 2 * WIDEST;
     if (reach > most) most = reach;
   }
@@ -290,10 +297,10 @@ static int64_t reach_of(const cg_sdpa *s, const cg_space *batch) {
 bool cg_write_sdpa_tiles(cg_kernel *k, const cg_sdpa *s) {
   cg_writer w, piece;
   cg_space batch;
-  const cg_view *views[] = {&s->out, &s->q, &s->k, &s->v};
-  const char *names[] = {"oy", "oq", "ok", "ov"};
+  const cg_view *views[] = {&s->out, &s->q, &s->k, &s->v, &s->lse};
+  const char *names[] = {"oy", "oq", "ok", "ov", "oz"};
   if (!is_taken(s)) return false;
-  cg_space_make(&batch, s->extents, 0, s->rank - 2, views, 4, false);
+  cg_space_make(&batch, s->extents, 0, s->rank - 2, views, s->keeps_lse ? 5 : 4, false);
   int64_t batches = cg_space_count(&batch);
   int64_t blocks = batches * cg_ceildiv(s->extents[s->rank - 2], ROWS);
   cg_begin(&w, k->memory, reach_of(s, &batch) + blocks > CG_NARROW_REACH, BLOCK);
@@ -302,7 +309,6 @@ bool cg_write_sdpa_tiles(cg_kernel *k, const cg_sdpa *s) {
   piece = w;
   strbuf_init(&w.body, w.memory);
   cg_set(&w, "offsets", piece.body.data);
-  cg_set(&w, "lse", "");
   set_extents(&w, s, batches);
   set_views(&w, s);
   put_body(&w, s);

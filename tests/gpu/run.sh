@@ -6,6 +6,7 @@
 #             as graphs
 #   programs  tests/gpu/programs on 1, 2, 4 and 8 devices: the same three ways
 #   examples  all fusions of all examples: the same three ways
+#   attention  forward and backward in many shapes, through cuDNN and by generated kernels, three ways
 #   random    random programs: COUNT (1,000) on streams, and COUNT on each of 1, 2, 4 and 8 devices
 #   nccl      NCCL itself with a rank per GPU, in one process and in processes, and on the stand-in with more
 #   ipc       ranks as MPI processes that open each other's memory, 2 and 4 of them
@@ -35,7 +36,7 @@ at_once=${AT_ONCE:-8}
 threads=${THREADS:-12}
 kernels=${KERNELS:-$root/build-kernels/kernels.tgz}
 count=${COUNT:-1000}
-all='conform seeds programs examples random nccl ipc sanitize'
+all='conform seeds programs examples attention random nccl ipc sanitize'
 
 case $mode in
   cuda)
@@ -250,6 +251,57 @@ examples() {
   each "examples, all fusions, $ways" <"$log/examples"
 }
 
+# Heads, heads of keys, queries, keys, width, width of values: what the library's limits are about, and a little
+# of everything. With the width 20 it is a kernel's in any case.
+attention_programs() {
+  local t call hq hk sq sk d dv file
+  while read -r hq hk sq sk d dv; do
+    for t in bf16 f16; do
+      for call in '' ', causal=true'; do
+        file=$log/attention-$t-$hq-$hk-$sq-$sk-$d-$dv-${call:+causal}.weir
+        cat >"$file" <<END
+fusion f {
+  q : ${t}[2, $hq, $sq, $d]
+  k : ${t}[2, $hk, $sk, $d]
+  v : ${t}[2, $hk, $sk, $dv]
+  g : ${t}[2, $hq, $sq, $dv]
+  o, l = sdpa(q, k, v$call)
+  dq, dk, dv = sdpa_backward(q, k, v, o, l, g$call)
+  return o, l, dq, dk, dv
+}
+END
+        three_ways "$file"
+      done
+    done
+  done <<'END'
+4 4 2 2 64 64
+4 4 17 17 64 64
+2 2 128 128 128 128
+4 2 200 200 64 64
+8 1 65 130 128 128
+4 4 130 65 96 96
+2 2 333 333 64 64
+4 4 1 200 128 128
+2 1 256 256 256 256
+2 2 100 100 192 128
+4 4 64 64 8 8
+2 2 50 70 20 20
+END
+}
+
+attention() {
+  local file=$log/attention-bf16-4-2-200-200-64-64-causal.weir
+  attention_programs | each "attention, $ways"
+  [ "$mode" = compile ] && return
+  if WEIR_CUDNN_EXPLAIN=1 "$build/weir" run "$file" --device "$device" 2>&1 | grep -q ': cudnn'; then
+    say ok 0 'attention is computed by cuDNN'
+    attention_programs >"$log/again"
+    WEIR_CUDNN_LIBRARY=none each "attention by generated kernels, $ways" <"$log/again"
+  else
+    say skip 0 'cuDNN is missing, or computes no attention: name it in WEIR_CUDNN_LIBRARY'
+  fi
+}
+
 random() {
   local n tried=$((count * 23 / 20 + 1)) options=(--threads "$threads" --seconds "${SECONDS_EACH:-100}")
   case $mode in
@@ -349,7 +401,7 @@ sanitize() {
 for part in $parts; do
   start=$SECONDS
   case $part in
-    conform | seeds | programs | examples | random | nccl | ipc | sanitize) $part ;;
+    conform | seeds | programs | examples | attention | random | nccl | ipc | sanitize) $part ;;
     *) echo "there is no part '$part'" && failed=1 ;;
   esac
   echo "== $part: $((SECONDS - start)) s"

@@ -49,6 +49,71 @@ for t in bf16 f16; do
   done
 done
 
+# gradient ROUTE DTYPE HEADS KEY_HEADS QUERIES KEYS WIDTH VALUE_WIDTH CALL [OPTION...]: result and gradients.
+gradient() {
+  local route=$1 t=$2 hq=$3 hk=$4 sq=$5 sk=$6 d=$7 dv=$8 call=$9
+  shift 9
+  goes "$route" "$@" <<END
+fusion f {
+  q : ${t}[2, $hq, $sq, $d]
+  k : ${t}[2, $hk, $sk, $d]
+  v : ${t}[2, $hk, $sk, $dv]
+  g : ${t}[2, $hq, $sq, $dv]
+  o, l = sdpa(q, k, v$call)
+  dq, dk, dv = sdpa_backward(q, k, v, o, l, g$call)
+  return o, l, dq, dk, dv
+}
+END
+}
+for call in '' ', causal=true' ', causal=true, scale=0.7'; do
+  gradient cudnn bf16 3 3 17 17 16 16 "$call"
+  gradient cudnn f16 4 2 65 65 8 16 "$call"      # groups of heads
+  gradient cudnn bf16 4 1 20 33 16 8 "$call"     # one head of keys; more keys than queries
+  gradient cudnn bf16 2 2 33 20 8 8 "$call"      # fewer
+  gradient cudnn bf16 2 2 1 40 16 16 "$call"     # one query
+  WEIR_STANDIN_CUDNN_VERSION=91400 gradient cudnn bf16 4 2 20 33 16 8 "$call" # masked by lengths
+  WEIR_CUDNN_LIBRARY=none gradient kernel bf16 4 2 70 66 16 8 "$call"
+done
+gradient kernel f32 4 2 9 12 8 8 ''
+gradient kernel bf16 4 2 9 12 12 8 ''
+gradient cudnn bf16 4 2 20 20 8 8 ', causal=true' --graph --repeat 3
+for wanted in dq 'dq, dk'; do
+  goes cudnn <<END
+fusion some {
+  q : bf16[2, 4, 20, 16]
+  k : bf16[2, 2, 33, 16]
+  g : bf16[2, 4, 20, 16]
+  o, l = sdpa(q, k, k)
+  $wanted = sdpa_backward(q, k, k, o, l, g)
+  return $wanted
+}
+END
+done
+goes cudnn --adversary 1 <<'END'
+fusion batches {
+  q : bf16[4, 4, 16, 8]
+  k : bf16[4, 2, 16, 8]
+  g : bf16[4, 4, 16, 8]
+  o, l = sdpa(q, k, k, causal=true)
+  dq, dk, dv = sdpa_backward(q, k, k, o, l, g, causal=true)
+  return o, l, dq, dk, dv
+  schedule { q[0] = stream; dq[0] = stream }
+}
+END
+# Heads over devices: whole groups, or parts of one.
+for n in 2 4; do
+  goes '' <<END
+fusion heads {
+  mesh d = [$n]
+  q : bf16[2, 8, 12, 8]
+  k : bf16[2, 2, 12, 8]
+  o, l = sdpa(q, k, k, causal=true)
+  return o, l
+  schedule { q on d; q.outer_split(1, d); q[1] = mesh.x }
+}
+END
+done
+
 # ---- what it cannot take ----
 shape kernel 'f32[2, 9, 8]' 'f32[2, 9, 8]' 'f32[2, 9, 8]' ''
 shape kernel 'bf16[2, 9, 12]' 'bf16[2, 9, 12]' 'bf16[2, 9, 8]' ''

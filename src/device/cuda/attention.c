@@ -58,7 +58,7 @@ enum { KEY_BYTES = 1024 };
 /* All of the shape, as text; the number is that of the form of graphs. */
 static size_t key_of(const cuda_att_shape *s, char key[KEY_BYTES]) {
   const int64_t *numbers = (const int64_t *)s;
-  int at = snprintf(key, KEY_BYTES, "attention 1");
+  int at = snprintf(key, KEY_BYTES, "attention 2");
   for (size_t i = 0; i < sizeof *s / sizeof *numbers; i++)
     at += snprintf(key + at, KEY_BYTES - (size_t)at, " %lld", (long long)numbers[i]);
   check(at < KEY_BYTES);
@@ -100,14 +100,19 @@ static void choose(const cuda_att_library *x, const cuda_vendor *cu, cuda_attent
   keep_on_disk(x, a, memory);
 }
 
-/* The lengths are constant: all positions count. */
+/* The lengths are constant: all positions count. Those of the keys are aligned too. */
+static size_t lengths_bytes(const cuda_attention *a) {
+  return round_up((size_t)a->shape.b * sizeof(int32_t));
+}
+
 static status make_lengths(const cuda_vendor *cu, cuda_attention *a, const allocator *memory) {
-  size_t b = (size_t)a->shape.b, bytes = 2 * b * sizeof(int32_t);
+  size_t b = (size_t)a->shape.b, half = lengths_bytes(a), bytes = 2 * half;
   int32_t *values = memory_alloc(memory, bytes);
   if (!values) return STATUS_OUT_OF_MEMORY;
+  memset(values, 0, bytes);
   for (size_t i = 0; i < b; i++) {
     values[i] = (int32_t)a->shape.sq;
-    values[b + i] = (int32_t)a->shape.skv;
+    values[half / sizeof(int32_t) + i] = (int32_t)a->shape.skv;
   }
   status st = cuda_try(cu->cuMemAlloc(&a->lengths, bytes), "allocating memory");
   if (st == STATUS_OK)
@@ -163,7 +168,7 @@ void cuda_att_explain(const cuda_att_shape *shape, const cuda_attention *a, cons
 }
 
 /* ---- runs ---- */
-/* Scratch: the workspace; of gradients, sums of rows and dQ in f32 follow. */
+/* Scratch: the workspace; of gradients, sums of rows, dQ in f32 and what nobody wants follow. */
 static size_t rows_of(const cuda_attention *a) {
   const cuda_att_shape *s = &a->shape;
   return (size_t)(s->b * s->hq * s->sq);
@@ -171,10 +176,20 @@ static size_t rows_of(const cuda_attention *a) {
 
 static size_t sums_bytes(const cuda_attention *a) { return round_up(rows_of(a) * sizeof(float)); }
 
+static size_t sum_bytes(const cuda_attention *a) {
+  return round_up(rows_of(a) * (size_t)a->shape.d * sizeof(float));
+}
+
+static size_t spare_bytes(const cuda_attention *a, uint32_t side) {
+  if (!(a->shape.spare >> side & 1)) return 0;
+  return round_up((size_t)cuda_att_reach(&a->shape, (cuda_att_side)side) * sizeof(uint16_t));
+}
+
 size_t cuda_attention_scratch(const cuda_attention *a) {
   size_t bytes = round_up(a->workspace_bytes);
   if (!a->shape.backward) return bytes;
-  return bytes + sums_bytes(a) + round_up(rows_of(a) * (size_t)a->shape.d * sizeof(float));
+  for (uint32_t i = 0; i < N_ATT_SIDES; i++) bytes += spare_bytes(a, i);
+  return bytes + sums_bytes(a) + sum_bytes(a);
 }
 
 typedef struct pack {
@@ -214,7 +229,7 @@ static void add_memory(pack *p, const cuda_attention *a, const cuda_att_run *run
   CUdeviceptr at = run->scratch + round_up(a->workspace_bytes);
   if (a->lengths) {
     add_device(p, ATT_ID_LENGTHS_Q, a->lengths);
-    add_device(p, ATT_ID_LENGTHS_K, a->lengths + (CUdeviceptr)a->shape.b * sizeof(int32_t));
+    add_device(p, ATT_ID_LENGTHS_K, a->lengths + lengths_bytes(a));
   }
   if (!a->shape.backward) return;
   add_device(p, ATT_ID_ROW_SUMS, at);
@@ -248,8 +263,12 @@ int cuda_attention_run(const cuda_dnn *dnn, void *handle, const cuda_attention *
                .n_keys = (int32_t)a->shape.skv,
                .n_queries = (int32_t)a->shape.sq};
   pack p = {.n = 0};
-  for (uint32_t i = 0; i < N_ATT_SIDES; i++)
-    if (has_side(&a->shape, i)) add_device(&p, ATT_ID_SIDES + i, run->sides[i]);
+  CUdeviceptr spare = run->scratch + round_up(a->workspace_bytes) + sums_bytes(a) + sum_bytes(a);
+  for (uint32_t i = 0; i < N_ATT_SIDES; i++) {
+    size_t bytes = spare_bytes(a, i);
+    if (has_side(&a->shape, i)) add_device(&p, ATT_ID_SIDES + i, bytes ? spare : run->sides[i]);
+    spare += bytes;
+  }
   add_memory(&p, a, run);
   add_numbers(&p, a, &n);
   int st = dnn->cudnnSetStream(handle, run->stream);

@@ -9,11 +9,7 @@ enum { B, H, S, N_STRIDES };
 enum { MOST_BACKWARD_WIDTH = 256 };
 
 bool cuda_att_is(const rt_task *task) {
-  return task->code != IR_OP_NONE && ir_op_info_of(task->code)->family == IR_FAMILY_SDPA;
-}
-
-static bool is_gradient(cuda_att_side side) {
-  return side == ATT_DQ || side == ATT_DK || side == ATT_DV;
+  return task->code == IR_OP_SDPA || task->code == IR_OP_SDPA_BACKWARD;
 }
 
 static bool is_of_keys(cuda_att_side side) {
@@ -35,6 +31,7 @@ typedef struct reading {
   const rt_view *views[N_ATT_SIDES]; /* NULL: none */
   uint32_t operand[N_ATT_SIDES];     /* NO_OPERAND: a result */
   bool used[N_ATT_SIDES];
+  const rt_view *base; /* the first result, which windows are told of */
   cuda_att_shape *shape;
   cuda_att_places *places;
   batch batch;
@@ -72,8 +69,23 @@ static void take_result(reading *r, cuda_att_side side, uint32_t k) {
   take(r, side, view, k == 0 ? 0 : r->task->n_operands + k);
 }
 
+/* Gradients that nobody wants are written too, to scratch memory. */
+static bool read_gradient(reading *r) {
+  static const cuda_att_side operands[] = {ATT_Q, ATT_K, ATT_V, ATT_O, ATT_STATS, ATT_DO};
+  static const cuda_att_side results[] = {ATT_DQ, ATT_DK, ATT_DV};
+  r->shape->backward = true;
+  for (uint32_t k = 0; k < sizeof operands / sizeof *operands; k++)
+    if (!take_operand(r, operands[k], k)) return false;
+  for (uint32_t k = 0; k < 3; k++) {
+    if (k < rt_task_n_results(r->task)) take_result(r, results[k], k);
+    else r->shape->spare |= 1 << results[k];
+  }
+  return true;
+}
+
 static bool read_sides(reading *r) {
   for (uint32_t i = 0; i < N_ATT_SIDES; i++) r->places->start[i] = ATT_NO_START;
+  if (r->task->code == IR_OP_SDPA_BACKWARD) return read_gradient(r);
   if (!take_operand(r, ATT_Q, 0) || !take_operand(r, ATT_K, 1) || !take_operand(r, ATT_V, 2))
     return false;
   take_result(r, ATT_O, 0);
@@ -88,7 +100,7 @@ static bool is_cut(const reading *r, cuda_att_side side, uint32_t d) {
 
 /* ---- dtypes and extents ---- */
 static bool read_types(reading *r) {
-  ir_dtype t = r->views[ATT_O]->dtype;
+  ir_dtype t = r->base->dtype;
   if (t != IR_F16 && t != IR_BF16) return refuse(r, "only f16 and bf16");
   for (uint32_t i = 0; i < N_ATT_SIDES; i++) {
     if (!r->used[i] || i == ATT_STATS) continue;
@@ -102,14 +114,14 @@ static bool read_types(reading *r) {
 
 static bool read_extents(reading *r) {
   cuda_att_shape *s = r->shape;
-  const rt_view *q = r->views[ATT_Q], *k = r->views[ATT_K], *o = r->views[ATT_O];
-  s->sq = o->extents[o->rank - 2];
+  const rt_view *q = r->views[ATT_Q], *k = r->views[ATT_K], *o = r->views[ATT_O], *y = r->base;
+  s->sq = y->extents[y->rank - 2];
   s->dv = o->extents[o->rank - 1];
   s->d = q->extents[q->rank - 1];
   s->skv = k->extents[k->rank - 2];
-  for (uint32_t d = 0; d < o->rank; d++)
-    if (o->extents[d] == 0) return refuse(r, "an empty result");
-  if (s->skv == 0 || s->d == 0) return refuse(r, "no keys");
+  for (uint32_t d = 0; d < y->rank; d++)
+    if (y->extents[d] == 0) return refuse(r, "an empty result");
+  if (s->skv == 0 || s->d == 0 || s->dv == 0) return refuse(r, "no keys, or no width");
   if (s->sq > INT32_MAX || s->skv > INT32_MAX) return refuse(r, "more positions than 2^31");
   if (s->d % UNIT || s->dv % UNIT) return refuse(r, "a width that is no multiple of 8");
   if (s->backward && (s->d > MOST_BACKWARD_WIDTH || s->dv > MOST_BACKWARD_WIDTH))
@@ -138,7 +150,7 @@ static bool place_group(reading *r, uint32_t d, int64_t extent, int64_t *first, 
 static bool place(reading *r, cuda_att_side side, uint32_t d) {
   batch *x = &r->batch;
   const rt_view *v = r->views[side];
-  uint32_t n = r->views[ATT_O]->rank - 2, lead = lead_of(side, v);
+  uint32_t n = r->base->rank - 2, lead = lead_of(side, v);
   if (lead > n) return refuse(r, "an operand with more dimensions than the result");
   if (d + lead < n) return true; /* it repeats */
   uint32_t own = d + lead - n;
@@ -157,10 +169,9 @@ static bool place(reading *r, cuda_att_side side, uint32_t d) {
 
 static bool read_batch(reading *r) {
   batch *x = &r->batch;
-  const rt_view *o = r->views[ATT_O];
-  x->rank = o->rank - 2;
+  x->rank = r->base->rank - 2;
   for (uint32_t d = 0; d < x->rank; d++) {
-    x->extents[d] = x->keys[d] = o->extents[d];
+    x->extents[d] = x->keys[d] = r->base->extents[d];
     for (uint32_t i = 0; i < N_ATT_SIDES; i++)
       if (r->used[i] && !place(r, (cuda_att_side)i, d)) return false;
     if (x->extents[d] % x->keys[d]) return refuse(r, "heads that do not divide");
@@ -280,7 +291,7 @@ static bool read_heads(reading *r) {
  * the bottom right. Gradients need all keys, and have no windows along the queries. */
 static bool read_mask(reading *r) {
   cuda_att_shape *s = r->shape;
-  uint32_t rank = r->views[ATT_O]->rank;
+  uint32_t rank = r->base->rank;
   int64_t first = at_offset(r, rank - 2);
   s->mask = ATT_ALL;
   if (!rt_task_int(r->task, "causal")) return true;
@@ -292,21 +303,38 @@ static bool read_mask(reading *r) {
   return true;
 }
 
-/* Queries that are not cut to the window begin further in. */
-static bool place_queries(reading *r) {
-  uint32_t rank = r->views[ATT_O]->rank;
+/* Queries that are not cut to the window begin further in, and so do values along their width. Gradients have
+ * no such windows. */
+static bool place_window(reading *r) {
+  uint32_t rank = r->base->rank;
+  int64_t row = at_offset(r, rank - 2), column = at_offset(r, rank - 1);
+  const rt_view *q = r->views[ATT_Q], *v = r->views[ATT_V];
+  int64_t size = (int64_t)ir_dtype_size_bytes(q->dtype);
+  if (r->shape->backward)
+    return (row == 0 && column == 0) || refuse(r, "a gradient of a window of positions");
+  if (!is_cut(r, ATT_Q, rank - 2))
+    r->places->offset_bytes[ATT_Q] += row * q->strides[q->rank - 2] * size;
+  if (!is_cut(r, ATT_V, rank - 1))
+    r->places->offset_bytes[ATT_V] += column * v->strides[v->rank - 1] * size;
+  return true;
+}
+
+static void set_packed(cuda_att_shape *s, cuda_att_side side) {
+  int64_t extents[4], packed;
+  cuda_att_extents(s, side, extents);
+  packed = extents[3];
+  for (uint32_t i = N_STRIDES; i-- > 0; packed *= extents[i]) s->strides[side][i] = packed;
+}
+
+/* The strides of all sides, if all of them may be. */
+static bool read_strides(reading *r) {
   for (uint32_t i = 0; i < N_ATT_SIDES; i++) {
     cuda_att_side side = (cuda_att_side)i;
-    if (!r->used[i] || is_of_keys(side) || is_gradient(side)) continue;
-    const rt_view *v = r->views[i];
-    uint32_t row = v->rank - (side == ATT_STATS ? 1 : 2);
-    int64_t first = is_cut(r, side, rank - 2) ? 0 : at_offset(r, rank - 2);
-    int64_t size = (int64_t)ir_dtype_size_bytes(v->dtype);
-    r->places->offset_bytes[i] += first * v->strides[row] * size;
+    if (r->shape->spare >> i & 1) set_packed(r->shape, side);
+    if (!r->used[i]) continue;
+    set_strides(r, side);
+    if (!check_strides(r, side)) return false;
   }
-  const rt_view *v = r->views[ATT_V]; /* a window along the width */
-  if (!is_cut(r, ATT_V, rank - 1))
-    r->places->offset_bytes[ATT_V] += at_offset(r, rank - 1) * v->strides[v->rank - 1] * 2;
   return true;
 }
 
@@ -317,15 +345,11 @@ bool cuda_att_shape_of(const rt_plan *plan, const rt_task *task, cuda_att_shape 
   memset(places, 0, sizeof *places);
   *why = NULL;
   if (!cuda_att_is(task)) return false;
+  r.base = &plan->views[task->result];
   bool ok = read_sides(&r) && read_types(&r) && read_extents(&r) && read_batch(&r) &&
-            place_queries(&r) && read_mask(&r);
+            place_window(&r) && read_mask(&r);
   if (ok) collapse(&r.batch);
-  ok = ok && read_heads(&r);
-  for (uint32_t i = 0; ok && i < N_ATT_SIDES; i++) {
-    if (!r.used[i]) continue;
-    set_strides(&r, (cuda_att_side)i);
-    ok = check_strides(&r, (cuda_att_side)i);
-  }
+  ok = ok && read_heads(&r) && read_strides(&r);
   shape->stats = r.used[ATT_STATS];
   const rt_attr *scale = rt_task_attr(task, "scale");
   places->scale = (float)(scale->given ? ir_number_as_f64(rt_task_number(task, "scale"))

@@ -36,6 +36,7 @@ typedef struct cuda_att_shape {
   int64_t b, hq, hk, sq, skv, d, dv;
   int64_t mask;
   int64_t stats;                   /* forward: they are wanted */
+  int64_t spare;                   /* bit i: side i is not wanted, and goes to scratch memory */
   int64_t strides[N_ATT_SIDES][3]; /* b, h, s; along d they are 1 */
 } cuda_att_shape;
 
