@@ -130,6 +130,9 @@ static inline int64_t cg_ceildiv(int64_t a, int64_t b) { return (a + b - 1) / b;
 /* ---- attention (sdpa_tiles.c) ---- */
 /* cg_write_sdpa() on tensor cores, if dtypes, widths and strides allow it; otherwise false. */
 bool cg_write_sdpa_tiles(cg_kernel *k, const cg_sdpa *s);
+/* cg_write_sdpa() of several queries per block, if they are several and not wide; otherwise false
+ * (sdpa_blocks.c). */
+bool cg_write_sdpa_blocks(cg_kernel *k, const cg_sdpa *s);
 
 /* ---- sums (reduce.c, scan.c) ---- */
 /* cg_write_reduce() that leaves alone the first `taken` bytes of the scratch memory; a multiple of

@@ -101,7 +101,7 @@ void cg_write_sdpa(cg_kernel *k, const cg_sdpa *s) {
   cg_space batch;
   const cg_view *views[] = {&s->out, &s->q, &s->k, &s->v, &s->lse};
   const char *names[] = {"oy", "oq", "ok", "ov", "oz"};
-  if (cg_write_sdpa_tiles(k, s)) return;
+  if (cg_write_sdpa_tiles(k, s) || cg_write_sdpa_blocks(k, s)) return;
   cg_space_make(&batch, s->extents, 0, s->rank - 2, views, s->keeps_lse ? 5 : 4, false);
   int64_t L = s->extents[s->rank - 2], W = s->extents[s->rank - 1];
   ir_dtype acc = s->out.dtype == IR_F64 ? IR_F64 : IR_F32;

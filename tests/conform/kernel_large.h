@@ -114,9 +114,14 @@ static const char *const large[] = {
     "a : bf16[3, 33, 20]; b : bf16[40, 20]; c : bf16[40]; y = linear(a, b, c)",
     "a : i8[65, 40]; b : i8[40]; y = matmul(a, b)",
     "a : f32[2, 70, 40]; b : f32[2, 130, 40]; c : f32[2, 130, 600]; y = sdpa(a, b, c)",
-    "a : bf16[2, 3, 70, 40]; b : bf16[3, 130, 40]; c : bf16[3, 130, 16]; y = sdpa(a, b, c, causal=true)",
+    "a : bf16[2, 3, 70, 40]; b : bf16[3, 130, 40]; c : bf16[3, 130, 16]; y = sdpa(a, b, c, "
+    "causal=true)",
     "a : f16[2, 65, 128]; b : f16[2, 63, 128]; c : f16[2, 63, 64]; y = sdpa(a, b, c, scale=-0.2)",
-    "a : bf16[3, 200, 32]; b : bf16[3, 70, 32]; c : bf16[3, 70, 128]; y = sdpa(a, b, c, causal=true)",
+    "a : bf16[3, 200, 32]; b : bf16[3, 70, 32]; c : bf16[3, 70, 128]; y = sdpa(a, b, c, "
+    "causal=true)",
+    "a : f32[2, 3, 70, 40]; b : f32[3, 130, 40]; c : f32[3, 130, 100]; y = sdpa(a, b, c, "
+    "causal=true)",
+    "a : f32[2, 33, 128]; b : f32[2, 40, 128]; c : f32[2, 40, 5]; y = sdpa(a, b, c, scale=-0.2)",
     "a : bf16[6, 70, 9]; b : bf16[90, 9]; c : bf16[6, 90, 24]; y = sdpa(a, b, c, causal=true)",
 };
 
