@@ -232,7 +232,8 @@ for call in cudnnCreate:1 cudnnCreate:2 cudnnBackendCreateDescriptor:5 cudnnBack
   rm -rf "$dir/none"
 done
 shape cudnn 'bf16[2, 9, 8]' 'bf16[2, 9, 8]' 'bf16[2, 9, 8]' ''
-for call in cudnnSetStream:1 cudnnBackendExecute:1; do
+WEIR_STANDIN_FAIL=cudnnBackendExecute:1 shape kernel 'bf16[2, 9, 8]' 'bf16[2, 9, 8]' 'bf16[2, 9, 8]' ''
+for call in cudnnSetStream:2 cudnnBackendExecute:2; do
   WEIR_STANDIN_FAIL=$call expect 3 'error: cuda: issuing attention' run "$dir/a.weir" --device cuda
 done
 finish

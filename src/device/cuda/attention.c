@@ -127,7 +127,8 @@ static status make(const cuda_att_library *x, const cuda_vendor *cu, cuda_attent
   dnn_graph_init(&a->g, x->dnn);
   if (cuda_att_has_lengths(&a->shape, x->dnn->version)) TRY(make_lengths(cu, a, memory));
   if (!find_on_disk(x, a, memory)) choose(x, cu, a, memory);
-  a->works = a->plan != NULL;
+  bool is_new = !a->from_disk && a->n_configs > 1; /* then it was timed */
+  a->works = a->plan != NULL && (is_new || cuda_att_runs(x, cu, a));
   if (a->works) a->workspace_bytes = cuda_att_workspace(x->dnn, a->plan);
   return STATUS_OK;
 }

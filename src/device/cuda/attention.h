@@ -82,6 +82,9 @@ size_t cuda_att_workspace(const cuda_dnn *dnn, void *plan);
  * (attention_time.c). */
 uint32_t cuda_att_fastest(const cuda_att_library *x, const cuda_vendor *cu, cuda_attention *a,
                           const cuda_att_plans *plans);
+/* Runs a->plan once, so that what the library loads on first use is not loaded within a capture. False: it
+ * cannot run; true also where there is no memory to try. */
+bool cuda_att_runs(const cuda_att_library *x, const cuda_vendor *cu, cuda_attention *a);
 
 /* ---- of a GPU, whose context is current (attention.c) ---- */
 /* Opens the library, if there is one, on first use. */

@@ -111,3 +111,11 @@ uint32_t cuda_att_fastest(const cuda_att_library *x, const cuda_vendor *cu, cuda
   a->plan = NULL;
   return best;
 }
+
+bool cuda_att_runs(const cuda_att_library *x, const cuda_vendor *cu, cuda_attention *a) {
+  timing t = {.x = x, .cu = cu, .a = a};
+  cuda_att_plans plans = {.n = 1, .plans = {a->plan}};
+  bool runs = !prepare(&t, &plans) || time_runs(&t, 1) >= 0;
+  clean_up(&t);
+  return runs;
+}
