@@ -123,6 +123,7 @@ static bool plan(map_writer *x, arena *memory) {
   x->crossed = ARENA_ARRAY(memory, n + (size_t)1, bool);
   x->tiled = cg_map_find_tiles(x, memory);
   if (!x->tiled) x->width = find_width(x);
+  check(x->width > 0);
   x->tail = cg_space_run(&x->space) % x->width != 0;
   for (uint32_t i = 0; i < n; i++) {
     x->varies[i] = find_varies(x, i);

@@ -10,8 +10,8 @@ enum {
   COLUMN_THREADS = 256,
   COLUMN_BLOCK = 512,
   COLUMN_ROWS = 4, /* that a thread has, at least */
-  FEW_ROWS = 64,
-  LONG_ROW = 1 << 16,
+  FEW_ROWS = 128,  /* long rows that are fewer would leave multiprocessors idle */
+  LONG_ROW = 8192,
   PROCESSORS = 132, /* of an H200: blocks that go over all rows fill them evenly */
 };
 
