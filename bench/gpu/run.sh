@@ -8,13 +8,14 @@
 #   choice    what the model of --pipeline auto says beside what happens
 #   fused     chains of operations beside copying and torch.compile
 #   bodies    the same chains, each as one body, without the rest of Weir
+#   block     a block of a Llama model beside torch.compile
 #
 # Each part leaves RESULTS/PART.txt; a part that has it is not run again, so a run that was broken off can
 # go on on another machine.
 build=$1
 results=$2
 shift 2
-parts=${*:-host kernels attention overlap choice fused bodies}
+parts=${*:-host kernels attention overlap choice fused bodies block}
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$results" || exit 2
 
@@ -22,6 +23,7 @@ host() { "$build/bench/gpu/host_cost"; }
 kernels() { "$build/bench/gpu/kernels"; }
 choice() { "$build/bench/gpu/choice"; }
 fused() { "$build/bench/gpu/fused" "$here/fused.py"; }
+block() { "$build/bench/gpu/block" "$here/block.weir" "$here/block.py"; }
 bodies() { "$build/bench/gpu/fused" --kernels "$here/fused.py"; }
 
 # Rounds in turns; medians, and Weir's time over PyTorch's. PyTorch's own cuDNN, if there is no other.
