@@ -1,0 +1,134 @@
+/* Random programs, joined into kernels and not: elementwise ones must give the same bits.
+ *
+ *   test_join [N] [--seed S]
+ *
+ * Runs seeds 0 … N-1 (2000). Programs of elementwise operations, makers and what moves elements are compared
+ * bit by bit, those with reductions, norms and softmax with the tolerance of their dtypes. */
+#include <stdlib.h>
+
+#include "gen.h"
+#include "machines.h"
+#include "stream_kit.h"
+#include "test.h"
+
+typedef struct trial {
+  uint64_t seed;
+  bool bits;
+  const gen_program *program;
+  subject s;
+} trial;
+
+static uint64_t n_launches[2], n_outputs;
+
+static gen_options options_of(uint64_t seed) {
+  gen_options o = gen_options_default(seed * 2654435761u + 17);
+  o.families = GEN_POINTWISE | GEN_VIEW | GEN_CUT | GEN_MAKE;
+  if (seed % 2) o.families |= GEN_REDUCE | GEN_MOMENT | GEN_MODEL;
+  o.max_ops = 12;
+  o.max_devices = 0;
+  o.max_elements = 6000;
+  o.schedule = o.streams = seed % 4 == 2;
+  o.exact_only = seed % 2 == 1; /* or rounding decides what a comparison gives */
+  return o;
+}
+
+static void fill_inputs(trial *t) {
+  for (uint32_t k = 0; k < t->s.n_in; k++) {
+    const ir_array *a = &t->s.in[k];
+    gen_random r = {.state = t->seed ^ ((uint64_t)(k + 1) << 32)};
+    bool whole = t->program->inputs[k].fill != GEN_FILL_NORMAL || !ir_dtype_is_float(a->dtype);
+    int64_t n;
+    if (!ir_array_count(a, &n)) continue;
+    for (int64_t i = 0; i < n; i++) {
+      double x = whole ? 1 + gen_below(&r, 3) : (double)gen_below(&r, 1u << 20) / (1u << 19) - 1;
+      ir_element_set_f64(a->dtype, (char *)a->data + (size_t)i * ir_dtype_size_bytes(a->dtype), x);
+    }
+  }
+}
+
+static bool bind(subject *s, const gen_program *p) {
+  ir_env_init(&s->env, s->func, &s->memory);
+  for (uint32_t i = 0; i < p->n_inputs; i++) {
+    const gen_value *v = &p->inputs[i];
+    if (!ir_bind_shape(&s->env, s->func->inputs.data[i], v->extents, v->rank, v->name))
+      return kit_refused(s, "bind");
+  }
+  return subject_values(s);
+}
+
+static bool run(trial *t, ir_func *h, int joined) {
+  rt_loaded *loaded = NULL;
+  rt_plan *plan = subject_plan(&t->s, h, 2, false);
+  if (!plan) return false;
+  n_launches[joined] += plan->n_tasks;
+  bool good = kit_ok(two_threads->ops->load(two_threads, plan, &loaded), "load") &&
+              subject_run(&t->s, loaded, NULL);
+  two_threads->ops->unload(loaded);
+  rt_plan_destroy(plan);
+  return good;
+}
+
+/* What was computed unjoined is kept as the expected values. */
+static bool keep(subject *s) {
+  for (uint32_t i = 0; i < s->n_out; i++) {
+    int64_t bytes;
+    if (!ir_array_size_bytes(&s->out[i], &bytes)) return false;
+    memcpy(s->expected[i].data, s->out[i].data, (size_t)bytes);
+  }
+  return true;
+}
+
+static bool compare(const trial *t) {
+  const subject *s = &t->s;
+  for (uint32_t i = 0; i < s->n_out; i++) {
+    n_outputs++;
+    ir_dtype least = rt_least_dtype(s->func, s->func->outputs.data[i], (arena *)&s->memory);
+    bool same = t->bits ? kit_same(&s->out[i], &s->expected[i])
+                        : rt_compare(&s->out[i], &s->expected[i], least).ok;
+    if (!same) return kit_wrong("joined and unjoined differ", t->program->outputs[i].name);
+  }
+  return true;
+}
+
+static status check_all(void *context) {
+  trial *t = context;
+  subject *s = &t->s;
+  if (!subject_open(s, t->program->text) || !bind(s, t->program)) return STATUS_CHECK_FAILED;
+  ir_func *apart = subject_lower(s, false), *joined = apart ? subject_lower(s, false) : NULL;
+  if (!joined) return STATUS_CHECK_FAILED;
+  fill_inputs(t);
+  subject_join(s, joined);
+  if (!ir_host_verify(joined)) return STATUS_CHECK_FAILED;
+  bool good = run(t, apart, 0) && keep(s) && run(t, joined, 1) && compare(t);
+  return good ? STATUS_OK : STATUS_CHECK_FAILED;
+}
+
+static void try_seed(uint64_t seed) {
+  gen_options options = options_of(seed);
+  gen_program *p = gen_create(&options);
+  trial t = {.seed = seed, .bits = seed % 2 == 0, .program = p};
+  kit_reason[0] = '\0';
+  if (!EXPECT(p->bad_stream || memory_guard(check_all, &t) == STATUS_OK))
+    fprintf(stderr, "seed %llu: %s\n%s\n", (unsigned long long)seed, kit_reason, p->text);
+  status_clear();
+  subject_close(&t.s);
+  gen_destroy(p);
+}
+
+int main(int argc, char **argv) {
+  uint64_t first = 0, count = 2000;
+  if (argc > 2 && strcmp(argv[1], "--seed") == 0) {
+    first = strtoull(argv[2], NULL, 0);
+    count = 1;
+  } else if (argc > 1) {
+    count = strtoull(argv[1], NULL, 0);
+  }
+  if (!machines_open(NULL)) return 3;
+  for (uint64_t k = 0; k < count && test_failed < 10; k++) try_seed(first + k);
+  machines_close();
+  printf("%llu programs: %llu launches, joined %llu; %llu outputs\n", (unsigned long long)count,
+         (unsigned long long)n_launches[0], (unsigned long long)n_launches[1],
+         (unsigned long long)n_outputs);
+  if (count >= 1000) EXPECT(n_launches[1] * 4 < n_launches[0] * 3); /* it does join */
+  return test_finish();
+}
