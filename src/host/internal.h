@@ -88,7 +88,7 @@ bool host_stream_axes(lowering *l, ir_tensor t, stream_axes *result);
 /* Takes away the streams along dimensions that not all results and operands have: all results are made in
  * the same loops. */
 void host_drop_unshared_streams(const lowering *l, const ir_op_data *op, stream_axes *axes);
-/* Are the streams of further results those of the first, where they share dimensions? Reports what is not. */
+/* Do streams of further results contradict those of the first? Reports those that do. */
 bool host_check_results(lowering *l, const ir_op_data *op, const stream_axes *axes);
 
 /* Which dimension of operand k is cut when the result is cut along `s`; false if none is: the operand

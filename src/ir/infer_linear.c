@@ -77,7 +77,9 @@ static bool divide_heads(infer *c, ir_axis q, ir_axis kv) {
                        ir_scalar_text(c->f, hq), ir_scalar_text(c->f, hk));
   }
   const char *what = "heads of k and v, which divide those of q";
-  if (divides == IR_UNKNOWN) ir_require(c->f, IR_REQUIRE_DIVIDES, hk, hq, what, c->op->at);
+  ir_scalars *s = &c->f->module->scalars; /* no heads at all divide themselves */
+  ir_scalar least = ir_scalar_max(s, hk, ir_scalar_const(s, 1));
+  if (divides == IR_UNKNOWN) ir_require(c->f, IR_REQUIRE_DIVIDES, least, hq, what, c->op->at);
   return true;
 }
 

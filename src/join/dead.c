@@ -14,6 +14,13 @@ static void count_op(sweep *s, const ir_instr_data *d, uint32_t by) {
   for (uint32_t k = 0; k < op->n_operands; k++) s->reads[s->root[op->operands[k].id].id] += by;
 }
 
+/* An operation has its first results, whoever reads which; so all of them stay. */
+static void keep_results(sweep *s, const ir_instr_data *d) {
+  const ir_op_data *op = ir_op_at(s->h, d->op);
+  for (uint32_t k = 0; op->n_more && k < ir_op_n_results(op); k++)
+    s->reads[s->root[ir_op_result(op, k).id].id]++;
+}
+
 static void note(void *context, ir_func *h, ir_instr i, uint32_t depth) {
   sweep *s = context;
   const ir_instr_data *d = ir_instr_at(h, i);
@@ -25,6 +32,7 @@ static void note(void *context, ir_func *h, ir_instr i, uint32_t depth) {
   }
   if (d->kind == IR_VIEW) s->root[d->tensor.id] = s->root[ir_op_at(h, d->op)->operands[0].id];
   if (d->kind == IR_COMPUTE || d->kind == IR_LAUNCH) count_op(s, d, 1);
+  if (d->kind == IR_COMPUTE) keep_results(s, d);
   if (d->kind == IR_COMMUNICATE && d->from.id) s->reads[s->root[d->from.id].id]++;
   if (d->kind == IR_COMMUNICATE && d->tensor.id) s->reads[s->root[d->tensor.id].id]++;
 }

@@ -162,6 +162,27 @@ static uint32_t take_bare(propagating *p, ir_tensor to, const link *l, schedule_
   return add_stmt(p, to, split) && add_stmt(p, to, mark);
 }
 
+static bool is_streamed(const ir_func *f, ir_tensor t) {
+  ir_axes loop = ir_tensor_at(f, t)->now.loop;
+  for (uint32_t i = 0; i < loop.len; i++) {
+    if (ir_axis_at(f, loop.data[i])->mark.kind == IR_MARK_STREAM) return true;
+  }
+  return false;
+}
+
+/* Does another result of its operation have streams? Then it gets those, and no others: all results are
+ * made in the same loops. */
+static bool has_streams_to_take(const ir_func *f, ir_tensor t) {
+  ir_op def = ir_tensor_at(f, t)->scheduled_def;
+  if (def.id == 0) return false;
+  const ir_op_data *op = ir_op_at(f, def);
+  for (uint32_t k = 0; k < ir_op_n_results(op); k++) {
+    ir_tensor other = ir_op_result(op, k);
+    if (!IR_SAME(other, t) && is_streamed(f, other)) return true;
+  }
+  return false;
+}
+
 /* Lets `to` lie and iterate like `from`, as far as it is free to. */
 static void take_along(propagating *p, ir_tensor from, ir_tensor to, const link *links,
                        uint32_t n_links, ir_why why) {
@@ -169,6 +190,7 @@ static void take_along(propagating *p, ir_tensor from, ir_tensor to, const link 
   why.from = ir_tensor_at(f, from)->name;
   uint32_t n = shard_is_frozen(f, to) ? 0 : take_mesh(p, from, to, why);
   schedule_marks open = shard_open_marks(f, to);
+  if (why.rule != IR_RULE_RESULT && has_streams_to_take(f, to)) open.streams = false;
   open.mesh_axes &= common_axes(f, ir_tensor_at(f, from)->mesh, ir_tensor_at(f, to)->mesh);
   ir_pair pairs[IR_MAX_RANK];
   uint32_t n_pairs = 0;

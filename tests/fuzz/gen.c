@@ -200,8 +200,18 @@ void model_reset(model *m, const model_mark *mark) {
 
 model_tensor *model_begin(model *m, ir_opcode op) {
   m->draft = (model_tensor){.op = op, .bound = INFINITY, .mesh = -1};
+  m->n_more = 0;
   m->serial++;
   return &m->draft;
+}
+
+model_tensor *model_more(model *m, ir_dtype dtype, double bound) {
+  model_tensor *t = &m->more[m->n_more++];
+  *t = (model_tensor){.op = m->draft.op, .dtype = dtype, .bound = bound, .mesh = -1};
+  t->further = true;
+  t->rank = m->draft.rank;
+  memcpy(t->dims, m->draft.dims, sizeof t->dims);
+  return t;
 }
 
 void model_use(model *m, model_tensor *t, uint32_t i) {
@@ -220,21 +230,50 @@ static void name_nested(model *m, const model_tensor *t, const char *statement, 
   }
 }
 
+static void write_result(model *m, const model_tensor *t) {
+  buffer_printf(&m->body, "%s", t->name);
+  if (!chance(m, 30)) return;
+  buffer_printf(&m->body, " : %s%s", ir_dtype_text(t->dtype), t->rank ? "[" : "");
+  for (uint32_t i = 0; i < t->rank; i++) {
+    const char *text = t->dims[i].text;
+    buffer_printf(&m->body, "%s%s", i ? ", " : "", text[0] && !chance(m, 10) ? text : "?");
+  }
+  buffer_printf(&m->body, "%s", t->rank ? "]" : "");
+}
+
 static void write_statement(model *m, model_tensor *t) {
   uint32_t count = 0;
   snprintf(t->name, sizeof t->name, "y%u", m->n_names++ % 1000);
   t->nested = false;
   name_nested(m, t, t->name, &count);
-  buffer_printf(&m->body, "  %s", t->name);
-  if (chance(m, 30)) {
-    buffer_printf(&m->body, " : %s%s", ir_dtype_text(t->dtype), t->rank ? "[" : "");
-    for (uint32_t i = 0; i < t->rank; i++) {
-      const char *text = t->dims[i].text;
-      buffer_printf(&m->body, "%s%s", i ? ", " : "", text[0] && !chance(m, 10) ? text : "?");
-    }
-    buffer_printf(&m->body, "%s", t->rank ? "]" : "");
+  buffer_printf(&m->body, "  ");
+  write_result(m, t);
+  for (uint32_t k = 0; k < m->n_more; k++) {
+    model_tensor *more = &m->tensors[m->n_tensors++];
+    *more = m->more[k];
+    snprintf(more->name, sizeof more->name, "y%u", m->n_names++ % 1000);
+    buffer_printf(&m->body, ", ");
+    write_result(m, more);
   }
+  m->n_more = 0;
   buffer_printf(&m->body, " = %s\n", t->text);
+}
+
+/* Further results that are too large or not exact enough are not named, nor are those behind them. */
+static void settle_more(model *m) {
+  uint32_t kept = 0, n = m->n_more;
+  bool wanted = chance(m, 60);
+  for (uint32_t k = 0; wanted && k < n && kept == k; k++) {
+    model_tensor *t = &m->more[k];
+    double largest = dtype_largest(t->dtype);
+    if (t->bound > largest) t->bound = largest;
+    bool exact = !m->options.exact_only || t->bound <= dtype_exact(t->dtype);
+    if (!exact || dims_count(t->dims, t->rank) > m->options.max_elements) continue;
+    axes_from_dims(t);
+    t->n_allocated = t->rank;
+    kept++;
+  }
+  m->n_more = kept;
 }
 
 bool model_commit(model *m, model_tensor *t) {
@@ -245,9 +284,10 @@ bool model_commit(model *m, model_tensor *t) {
   if (m->options.exact_only && t->bound > dtype_exact(t->dtype)) return false;
   if (t->n_axes == 0) axes_from_dims(t);
   t->n_allocated = t->rank;
+  if (m->n_more) settle_more(m);
   model_tensor *kept = &m->tensors[m->n_tensors++];
   *kept = *t;
-  kept->nested = chance(m, 30) && strlen(t->text) < 200;
+  kept->nested = !m->n_more && chance(m, 30) && strlen(t->text) < 200;
   for (uint32_t k = 0; kept->nested && k < t->n_nested; k++)
     m->tensors[t->nested_operands[k]].nested = false;
   if (!kept->nested) write_statement(m, kept);
@@ -266,6 +306,7 @@ static void make_operations(model *m) {
     if (m->options.families & ops_family(op)) ops_make(m, op);
   }
   for (uint32_t tries = 0; m->n_ops == 0 && tries < 1000; tries++) ops_make(m, IR_OP_SET);
+  m->n_more = 0; /* of a try that failed */
   for (uint32_t i = 0; i < m->n_tensors; i++)
     if (m->tensors[i].nested) write_statement(m, &m->tensors[i]);
 }

@@ -144,6 +144,7 @@ bool make_ordered(model *m, model_tensor *t) {
   if (top) expr_printf(t, ", k=%s", k.text);
   if (t->op == IR_OP_ARGSORT && chance(m, 50)) expr_printf(t, ", descending=true");
   write_axis(m, t, "dim", dim, x->rank);
+  if (t->op == IR_OP_TOPK) (void)model_more(m, IR_I64, (double)x->dims[dim].size);
   return true;
 }
 
@@ -302,6 +303,10 @@ bool make_sdpa_backward(model *m, model_tensor *t) {
   model_use(m, t, q);
   for (uint32_t i = 0; i < 5; i++) expr_printf(t, ", %s", m->tensors[others[i]].name);
   write_attention(m, t);
+  for (uint32_t k = 0; k < 2; k++) {
+    model_tensor *more = model_more(m, dtype, INFINITY);
+    for (uint32_t i = 0; i < rank; i++) more->dims[i] = plain(m->tensors[others[k]].dims[i]);
+  }
   return true;
 }
 
@@ -324,5 +329,6 @@ bool make_sdpa(model *m, model_tensor *t) {
   model_use(m, t, q);
   expr_printf(t, ", %s, %s", m->tensors[k].name, m->tensors[v].name);
   write_attention(m, t);
+  model_more(m, dtype == IR_F64 ? IR_F64 : IR_F32, INFINITY)->rank--;
   return true;
 }

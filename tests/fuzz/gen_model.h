@@ -58,6 +58,7 @@ typedef struct model_tensor {
   uint32_t used[2];      /* bits: mesh axes taken, by reductions and by others */
   uint32_t n_allocated;  /* dimensions of its allocation domain */
   bool factored, uneven; /* made by or cut by rfactor; has a contiguity statement */
+  bool further;          /* not the first result of its operation */
 } model_tensor;
 
 typedef struct model_mesh {
@@ -76,7 +77,9 @@ typedef struct model {
   gen_random random;
   model_tensor tensors[MODEL_TENSORS];
   uint32_t n_tensors;
-  model_tensor draft; /* the operation being made */
+  model_tensor draft;                /* the operation being made */
+  model_tensor more[IR_MAX_RESULTS]; /* the further results it has, if they are named */
+  uint32_t n_more;
   model_dim symbols[MODEL_SYMBOLS];
   bool declared[MODEL_SYMBOLS]; /* is an extent of an input */
   uint32_t n_symbols;
@@ -130,6 +133,8 @@ bool wants_bool(const model_tensor *t);
 
 /* The draft, emptied; model_commit() adds it to the program. */
 model_tensor *model_begin(model *m, ir_opcode op);
+/* The next further result of the draft: with its dimensions, until they are changed. */
+model_tensor *model_more(model *m, ir_dtype dtype, double bound);
 /* False, and nothing happened, if the result is larger or less exact than the options allow. */
 bool model_commit(model *m, model_tensor *t);
 

@@ -227,6 +227,7 @@ static bool make_reduction(model *m, model_tensor *t) {
   t->dtype = reduced_dtype(op, x->dtype);
   t->bound = reduced_bound(op, x->bound, count);
   write_reduction(m, t, who, reduced, all, keep);
+  if (op == IR_OP_VAR_MEAN) (void)model_more(m, t->dtype, INFINITY);
   return true;
 }
 

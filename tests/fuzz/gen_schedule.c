@@ -456,6 +456,7 @@ void schedule_streams(model *m) {
   for (uint32_t i = 0; i < n; i++) {
     model_tensor *t = &m->tensors[i];
     if (t->op == IR_OP_NONE && !chance(m, 10)) continue;
+    if (t->further) continue; /* it has the streams of the first result */
     if (chance(m, 12)) decorate(m, t);
     if (chance(m, share)) follow(m, t, &recipes[chance(m, 75) ? 0 : 1]);
     if (chance(m, 20)) follow(m, t, &recipes[2]);
