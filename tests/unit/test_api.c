@@ -232,6 +232,21 @@ static void test_build(void) {
   weir_module_destroy(m);
 }
 
+/* An operation with several results gives those that are named. */
+static void test_build_results(void) {
+  weir_fusion *f = NULL;
+  weir_module *m = module(&f);
+  weir_tensor x = input(f, "x", WEIR_F32, "a", "4"), all[2];
+  const char *const names[] = {"u", "i"};
+  weir_arg top[] = {T(x), weir_arg_int("k", 1)};
+  EXPECT_OK(weir_fusion_op_results(f, names, 2, "topk", top, 2, all));
+  weir_tensor_info info;
+  EXPECT_OK(weir_tensor_describe(f, all[1], &info));
+  EXPECT_STR(info.name, "i");
+  EXPECT_INT(info.dtype, WEIR_I64);
+  weir_module_destroy(m);
+}
+
 /* A refused call says why and leaves the fusion as it was. */
 static void test_build_errors(void) {
   weir_fusion *f = NULL, *other = NULL;
@@ -243,6 +258,13 @@ static void test_build_errors(void) {
   EXPECT_FAILS(weir_fusion_create(m, "f", &other), WEIR_BAD_PROGRAM, "already");
   EXPECT_FAILS(weir_fusion_create(m, "a b", &other), WEIR_BAD_PROGRAM, "cannot be");
   EXPECT_FAILS(weir_fusion_op(f, "y", "nag", one, 1, &t), WEIR_BAD_PROGRAM, "'nag'");
+  const char *const names[] = {"u", "i", "j"}, *const same[] = {"u", "u"};
+  weir_tensor all[3];
+  weir_arg top[] = {one[0], weir_arg_int("k", 1)};
+  EXPECT_FAILS(weir_fusion_op_results(f, names, 3, "topk", top, 2, all), WEIR_BAD_PROGRAM,
+               "topk has 2 results, not 3");
+  EXPECT_FAILS(weir_fusion_op_results(f, same, 2, "topk", top, 2, all), WEIR_BAD_PROGRAM,
+               "already");
   EXPECT_FAILS(weir_fusion_op(f, "y", "add", one, 1, &t), WEIR_BAD_PROGRAM, "add(a, b)");
   EXPECT_FAILS(weir_fusion_op(f, "y", "neg", two, 2, &t), WEIR_BAD_PROGRAM, "too many");
   EXPECT_FAILS(weir_fusion_op(f, "x", "neg", one, 1, &t), WEIR_BAD_PROGRAM, "already");
@@ -655,6 +677,7 @@ int main(void) {
   test_parse();
   test_long_message();
   test_build();
+  test_build_results();
   test_build_errors();
   test_schedule();
   test_shapes();
