@@ -531,6 +531,11 @@ static void assert_again(ir_func *f, const ir_op_data *op) {
   for (uint32_t k = 0; k < ir_op_n_results(op); k++) assert_stated(f, ir_op_result(op, k));
 }
 
+void ir_func_forget_repeated(ir_func *f) {
+  check(!f->applied);
+  forget_tensors(f);
+}
+
 /* What the dropped operations asserted no longer holds, so all assertions are collected anew. */
 void ir_func_forget_unused(ir_func *f) {
   check(!f->applied);

@@ -67,5 +67,7 @@ void ir_func_unschedule(ir_func *f);
 
 /* After operations were taken out of `order`: their results lose their names and count no longer. */
 void ir_func_forget_unused(ir_func *f);
+/* The same where others compute what was dropped: all that it asserted still holds. */
+void ir_func_forget_repeated(ir_func *f);
 
 #endif

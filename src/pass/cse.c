@@ -108,16 +108,22 @@ status pass_cse(ir_func *f, pass_ctx *ctx) {
   table seen;
   table_init(&seen, ctx->scratch);
   uint32_t kept = 0;
+  bool stated = false;
   for (uint32_t i = 0; i < f->order.len; i++) {
     ir_op o = f->order.data[i];
     ir_op_data *op = ir_op_at(f, o);
     redirect(f, op, instead);
     ir_op first = find_same(f, &seen, o);
-    if (first.id && !is_unique(op, pinned)) replace(f, op, ir_op_at(f, first), instead);
-    else f->order.data[kept++] = o;
+    if (first.id && !is_unique(op, pinned)) {
+      stated = stated || ir_tensor_at(f, op->result)->stated; /* which asserts more */
+      replace(f, op, ir_op_at(f, first), instead);
+    } else {
+      f->order.data[kept++] = o;
+    }
   }
   f->order.len = kept;
   ctx->changed = true;
-  ir_func_forget_unused(f);
+  if (stated) ir_func_forget_unused(f);
+  else ir_func_forget_repeated(f);
   return STATUS_OK;
 }
