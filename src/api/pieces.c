@@ -114,14 +114,20 @@ static status take_input(api_pieces *p, const api_arrays *inputs, uint32_t k) {
   return STATUS_OK;
 }
 
-/* Of devices that hold the same only one writes to the whole array. */
+/* Whether the k-th slot is written to what the caller gave. Of devices of one process that hold the same part
+ * of a whole array one is; a process has an array of its own. */
+static bool is_written(const api_pieces *p, const api_arrays *outputs, uint32_t k) {
+  return p->outputs[k].writes_whole || api_is_sharded(outputs, k % p->n_outputs) ||
+         p->n < p->ranks->world;
+}
+
 static status take_output(api_pieces *p, const api_arrays *outputs, uint32_t k) {
   slot *s = &p->outputs[k];
   p->out[k] = NULL;
   if (!s->piece.present) return STATUS_OK;
   bool viewed = has_view(s, outputs, k, p->n_outputs);
   if (viewed) s->value = given(s, outputs, k, p->n_outputs);
-  bool own = s->writes_whole || api_is_sharded(outputs, k % p->n_outputs);
+  bool own = is_written(p, outputs, k);
   if (!own && s->value.space) { /* whose memory the host does not reach to compare them */
     s->value.data = NULL;
     return STATUS_OK;
@@ -172,7 +178,7 @@ static status deliver(api_pieces *p, const api_arrays *outputs, uint32_t k) {
   const slot *s = &p->outputs[k];
   if (!p->out[k]) return STATUS_OK;
   TRY(copy_returned(p, k));
-  bool own = s->writes_whole || api_is_sharded(outputs, k % p->n_outputs);
+  bool own = is_written(p, outputs, k);
   if (!has_view(s, outputs, k, p->n_outputs)) {
     if (own) rt_piece_put(&s->piece, &outputs->whole[k % p->n_outputs], &s->value);
     return STATUS_OK;
