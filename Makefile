@@ -1,5 +1,6 @@
 # A thin front of CMake: one word per job. `make help` lists them.
 FUZZ_SECONDS ?= 60
+PREFIX ?= /usr/local
 MAKEFLAGS += --no-print-directory
 ifneq ($(shell command -v ninja),)
 export CMAKE_GENERATOR ?= Ninja
@@ -11,13 +12,20 @@ build = scripts/setup build && $(configure) && cmake --build $(1) --parallel $(s
 # gcc's TSan cannot start under the wide address randomisation of some kernels.
 unrandomised = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: weir demo test bench san mutants lint fuzz format clean help
+.PHONY: weir demo install uninstall test bench san mutants lint fuzz format clean help
 
 weir: ## build build/weir (the default)
 	@$(call build,build) --target weir
 
 demo: weir ## build, then run the flagship example and check its result
 	build/weir run examples/ag_matmul.weir --check
+
+install: ## install under PREFIX (/usr/local): the command, libweir, headers, pkg-config and CMake files; DESTDIR
+	@$(call build,build) --target weir_installed
+	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)"
+
+uninstall: ## remove what `make install` installed last
+	xargs rm -f < build/install_manifest.txt
 
 test: ## build and run every suite
 	@$(call build,build)
@@ -60,4 +68,4 @@ clean: ## remove what was built
 	rm -rf build build-asan build-tsan build-fuzz build-mutants
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s%s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s%s\n", $$1, $$2}' Makefile

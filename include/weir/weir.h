@@ -22,6 +22,10 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+/* The library hides all other names. */
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
+#endif
 
 #define WEIR_VERSION "0.1.0"
 #define WEIR_MAX_RANK 16
@@ -368,7 +372,8 @@ weir_status weir_profile_write(const weir_profile *p, const char *title, const c
 weir_status weir_program_check(const weir_program *p, const weir_shapes *s, char **report);
 /* The rank of this process if an MPI launcher started it, else -1. With --comm auto or mpi each process
  * then runs one device: weir_run() takes whole inputs on all of them, and whole outputs come together on
- * rank 0 (on other ranks an output holds that device's part only). */
+ * rank 0. On other ranks that device's part of an output is written: all of it where the output is replicated,
+ * nothing where the device has none of it. */
 int64_t weir_launch_rank(void);
 /* "cpu", "sim", …, or "ref" when the reference evaluator executes it. */
 const char *weir_program_device(const weir_program *p);
@@ -495,6 +500,9 @@ weir_status weir_array_compare(const weir_array *value, const weir_array *refere
                                weir_dtype least, weir_comparison *result);
 weir_status weir_fusion_least_dtype(const weir_fusion *f, weir_tensor t, weir_dtype *result);
 
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

@@ -1,4 +1,5 @@
 /* Finding and loading the module of the MPI whose launcher started this process. */
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,27 +10,45 @@
 
 enum { PATH_BYTES = 4096 };
 
-/* The folder of the running program, with its final '/'. */
-static bool program_folder(char *path) {
-  ssize_t n = readlink("/proc/self/exe", path, PATH_BYTES - 1);
-  if (n <= 0) return false;
-  path[n] = 0;
+static const char here_mark = 0; /* an address of this library */
+
+/* The folder of a file, with its final '/'. */
+static bool folder_of(char *path) {
   char *slash = strrchr(path, '/');
   if (!slash) return false;
   slash[1] = 0;
   return true;
 }
 
-/* Beside the program, or where it is installed. */
-static bool find_module(const char *flavour, char *path) {
-  static const char *const places[] = {"", "../", "../lib/weir/"};
-  char folder[PATH_BYTES];
-  if (!program_folder(folder)) return false;
+/* Of the file that this code is in: the shared library, or the program. */
+static bool library_folder(char *path) {
+  Dl_info here;
+  if (dladdr((const void *)&here_mark, &here) == 0 || !here.dli_fname) return false;
+  int n = snprintf(path, PATH_BYTES, "%s", here.dli_fname);
+  return n < PATH_BYTES && folder_of(path);
+}
+
+static bool program_folder(char *path) {
+  ssize_t n = readlink("/proc/self/exe", path, PATH_BYTES - 1);
+  if (n <= 0) return false;
+  path[n] = 0;
+  return folder_of(path);
+}
+
+static bool find_near(const char *folder, const char *flavour, char *path) {
+  static const char *const places[] = {"", "weir/", "../", "../lib/weir/"};
   for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
     int n = snprintf(path, PATH_BYTES, "%s%sweir-mpi-%s.so", folder, places[i], flavour);
     if (n < PATH_BYTES && access(path, R_OK) == 0) return true;
   }
   return false;
+}
+
+/* Beside the library or the program, or where they are installed. */
+static bool find_module(const char *flavour, char *path) {
+  char folder[PATH_BYTES];
+  if (library_folder(folder) && find_near(folder, flavour, path)) return true;
+  return program_folder(folder) && find_near(folder, flavour, path);
 }
 
 void mpi_examine(rt_say_fn *say, void *context) {
@@ -62,9 +81,11 @@ status mpi_load(const mpi_transport **result) {
   const char *flavour = mpi_flavour_name(launch.flavour);
   char path[PATH_BYTES];
   if (!find_module(flavour, path))
-    return fail(STATUS_UNAVAILABLE,
-                "mpi: the launcher is that of %s, but weir-mpi-%s.so is not beside the program: "
-                "it was built without it, or use another mpirun",
-                flavour, flavour);
+    return fail(
+        STATUS_UNAVAILABLE,
+        "mpi: the launcher is that of %s, but weir-mpi-%s.so is neither beside the library "
+        "nor beside the program: it was built without it, or name it in WEIR_MPI_MODULE, or "
+        "use another mpirun",
+        flavour, flavour);
   return load(path, result);
 }

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# installed.sh BUILD: installs into a temporary DESTDIR and prefix, then uses it from there as others would.
+set -euo pipefail
+build=$(cd "$1" && pwd)
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+say() { echo "installed: $*" >&2; exit 1; }
+
+# Into DESTDIR, as packages are made; then moved to where the prefix says.
+DESTDIR=$work/stage cmake --install "$build" --prefix "$work/opt/weir" >/dev/null
+mkdir "$work/opt"
+mv "$work/stage$work/opt/weir" "$work/opt/weir"
+prefix=$work/opt/weir
+[ -x "$prefix/bin/weir" ] || say "no command"
+[ -s "$prefix/share/man/man1/weir.1" ] || say "no manual page"
+[ "$("$prefix/bin/weir" --version)" = "$("$build/weir" --version)" ] || say "another command"
+
+# Only names of the header are visible, and all of them are there.
+names() { awk 'NF >= 3 { print $NF }' | sed 's/@.*//' | sort -u; }
+grep -oE '\bweir_[a-z0-9_]+\(' "$prefix/include/weir/weir.h" | tr -d '(' | sort -u >"$work/header"
+nm -D --defined-only "$prefix/lib/libweir.so" | names >"$work/shared"
+nm -g --defined-only "$prefix/lib/libweir.a" | names >"$work/static"
+for kind in shared static; do
+  diff "$work/header" "$work/$kind" || say "the $kind library has other names than the header"
+done
+readelf -d "$prefix/lib/libweir.so" | grep -q 'soname: \[libweir.so.0\]' || say "no soname"
+readelf -d "$prefix/lib/libweir.so" | grep -q TEXTREL && say "not position independent"
+
+# pkg-config: C, C++, and the static library.
+sanitize=${WEIR_TEST_SANITIZE:+-fsanitize=$WEIR_TEST_SANITIZE}
+export PKG_CONFIG_PATH=$prefix/lib/pkgconfig LD_LIBRARY_PATH=$prefix/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+if command -v pkg-config >/dev/null; then
+  flags=$(pkg-config --cflags --libs weir)
+  cc -Wall -Wextra -Werror $sanitize "$here/use_weir.c" $flags -o "$work/c"
+  "$work/c"
+  if command -v c++ >/dev/null; then
+    c++ -x c++ -std=c++11 -Wall -Wextra -Wpedantic -Werror $sanitize "$here/use_weir.c" -x none $flags -o "$work/cpp"
+    "$work/cpp"
+  else
+    echo "skipped: C++, for there is no compiler"
+  fi
+  cc $sanitize "$here/use_weir.c" $(pkg-config --cflags weir) "$prefix/lib/libweir.a" -lm -lpthread -ldl -o "$work/s"
+  env -u LD_LIBRARY_PATH "$work/s"
+else
+  echo "skipped: pkg-config is not here"
+fi
+
+# find_package.
+cmake -S "$here/project" -B "$work/project" -DCMAKE_PREFIX_PATH="$prefix" -DSOURCE="$here/use_weir.c" \
+  ${sanitize:+-DCMAKE_C_FLAGS="$sanitize"} >/dev/null
+cmake --build "$work/project" >/dev/null
+"$work/project/use_weir"
+env -u LD_LIBRARY_PATH "$work/project/use_static"
+
+# Modules are found beside the library, from a program that is elsewhere.
+for module in "$prefix"/lib/weir/weir-mpi-*.so; do
+  [ -e "$module" ] || continue
+  flavour=$(basename "$module" .so); flavour=${flavour#weir-mpi-}
+  command -v "mpirun.$flavour" >/dev/null || continue
+  [ -x "$work/c" ] && [ -z "$sanitize" ] || continue
+  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+    env -u WEIR_MPI_MODULE "mpirun.$flavour" -n 2 "$work/c" >"$work/out" 2>&1 || { cat "$work/out"; say "mpirun.$flavour"; }
+  mv "$module" "$work/module"
+  if OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+    env -u WEIR_MPI_MODULE "mpirun.$flavour" -n 2 "$work/c" >"$work/out" 2>&1; then say "runs without its module"; fi
+  grep -q WEIR_MPI_MODULE "$work/out" || { cat "$work/out"; say "the message does not name WEIR_MPI_MODULE"; }
+  mv "$work/module" "$module"
+done
