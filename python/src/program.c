@@ -1,0 +1,180 @@
+/* Program: a compiled program. */
+#include <stddef.h>
+
+#include "weir_python.h"
+
+PyObject *weir_py_program_type;
+
+static weir_py_program *self_of(PyObject *o) { return (weir_py_program *)o; }
+
+static void dealloc(PyObject *o) {
+  PyTypeObject *type = Py_TYPE(o);
+  weir_profile_destroy(self_of(o)->profile);
+  Py_BEGIN_ALLOW_THREADS;
+  weir_program_destroy(self_of(o)->program);
+  Py_END_ALLOW_THREADS;
+  freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+  release(o);
+  Py_DECREF(type);
+}
+
+/* ---- running ---- */
+enum { SMALL = 16 };
+
+/* Tensors of one side. */
+typedef struct side {
+  Py_ssize_t n;
+  weir_py_tensor small[SMALL], *items;
+  const weir_dl_tensor *small_list[SMALL], **list;
+} side;
+
+static void drop_side(side *s) {
+  for (Py_ssize_t i = 0; s->items && i < s->n; i++) weir_py_tensor_drop(&s->items[i]);
+  if (s->items != s->small) PyMem_Free(s->items);
+  if (s->list != s->small_list) PyMem_Free((void *)s->list);
+}
+
+/* The list holds the objects while the capsules are used. */
+static int take_side(PyObject *tuple, PyObject *stream, int writes, side *s) {
+  Py_ssize_t n = PyTuple_Size(tuple);
+  if (n < 0) return -1;
+  s->items = n <= SMALL ? s->small : PyMem_Calloc((size_t)n, sizeof *s->items);
+  s->list = n <= SMALL ? s->small_list : PyMem_Calloc((size_t)n, sizeof *s->list);
+  if (!s->items || !s->list) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  for (s->n = 0; s->n < n; s->n++) {
+    PyObject *o = PyTuple_GetItem(tuple, s->n);
+    if (weir_py_tensor_take(o, stream, writes, &s->items[s->n]) != 0) return -1;
+    s->list[s->n] = s->items[s->n].tensor;
+  }
+  return 0;
+}
+
+/* run(inputs, outputs, seed, as_definition, profile, stream, streams): `stream` goes to __dlpack__, `streams` are
+ * pairs of GPU and handle. */
+static PyObject *run(PyObject *o, PyObject *args) {
+  weir_py_program *self = self_of(o);
+  PyObject *inputs, *outputs, *stream, *streams;
+  unsigned long long seed;
+  int as_definition, profile;
+  side in = {0}, out = {0};
+  weir_stream given[SMALL];
+  weir_status st = WEIR_OK;
+  if (!PyArg_ParseTuple(args, "O!O!KppOO!", &PyTuple_Type, &inputs, &PyTuple_Type, &outputs, &seed,
+                        &as_definition, &profile, &stream, &PyTuple_Type, &streams))
+    return NULL;
+  Py_ssize_t n_streams = PyTuple_Size(streams);
+  if (n_streams > SMALL) return PyErr_Format(PyExc_ValueError, "too many streams");
+  for (Py_ssize_t i = 0; i < n_streams; i++) {
+    int gpu;
+    unsigned long long handle;
+    if (!PyArg_ParseTuple(PyTuple_GetItem(streams, i), "iK", &gpu, &handle)) return NULL;
+    given[i] = (weir_stream){{2, gpu}, (void *)(uintptr_t)handle};
+  }
+  if (profile && !self->profile && weir_profile_create(&self->profile) != WEIR_OK)
+    return weir_py_raise(WEIR_OUT_OF_MEMORY);
+  int ok = take_side(inputs, stream, 0, &in) == 0 && take_side(outputs, stream, 1, &out) == 0;
+  if (ok) {
+    weir_run_args a = {.struct_size = sizeof a,
+                       .inputs = in.list,
+                       .n_inputs = (size_t)in.n,
+                       .outputs = out.list,
+                       .n_outputs = (size_t)out.n,
+                       .seed = seed,
+                       .as_definition = as_definition != 0,
+                       .profile = profile ? self->profile : NULL,
+                       .streams = given,
+                       .n_streams = (size_t)n_streams};
+    Py_BEGIN_ALLOW_THREADS;
+    st = weir_run(self->program, &a);
+    Py_END_ALLOW_THREADS;
+  }
+  drop_side(&in);
+  drop_side(&out);
+  if (!ok) return NULL;
+  if (st != WEIR_OK) return weir_py_raise(st);
+  if (PyErr_CheckSignals() != 0) return NULL; /* Ctrl-C while the GIL was not held */
+  Py_RETURN_NONE;
+}
+
+/* ---- asking ---- */
+static PyObject *device(PyObject *o, PyObject *unused) {
+  (void)unused;
+  return PyUnicode_FromString(weir_program_device(self_of(o)->program));
+}
+
+static PyObject *devices(PyObject *o, PyObject *unused) {
+  (void)unused;
+  weir_devices d = {.struct_size = sizeof d};
+  weir_status st = weir_program_devices(self_of(o)->program, &d);
+  if (st != WEIR_OK) return weir_py_raise(st);
+  return Py_BuildValue("(LLL)", (long long)d.first, (long long)d.count, (long long)d.world);
+}
+
+static PyObject *stats(PyObject *o, PyObject *unused) {
+  (void)unused;
+  weir_stats s = {.struct_size = sizeof s};
+  if (!weir_profile_filled(self_of(o)->profile)) Py_RETURN_NONE;
+  weir_status st = weir_profile_stats(self_of(o)->profile, &s);
+  if (st != WEIR_OK) return weir_py_raise(st);
+  return Py_BuildValue("{sLsLsLsLsLsLsLsLsLsdsdsLsLsLsLsd}", "launches", (long long)s.launches,
+                       "waits", (long long)s.waits, "wall_ns", (long long)s.wall_ns, "host_ns",
+                       (long long)s.host_ns, "task_ns", (long long)s.task_ns, "compute_ns",
+                       (long long)s.compute_ns, "overlap_ns", (long long)s.overlap_ns, "pool_bytes",
+                       (long long)s.pool_bytes, "peak_bytes", (long long)s.peak_bytes, "flops",
+                       s.flops, "bytes", s.bytes, "posts", (long long)s.posts, "joins",
+                       (long long)s.joins, "comm_ns", (long long)s.comm_ns, "both_ns",
+                       (long long)s.both_ns, "sent_bytes", s.sent_bytes);
+}
+
+static PyObject *trace(PyObject *o, PyObject *args) {
+  const char *title, *path;
+  if (!PyArg_ParseTuple(args, "ss", &title, &path)) return NULL;
+  if (!self_of(o)->profile) return PyErr_Format(PyExc_RuntimeError, "no run kept a profile");
+  weir_status st = weir_profile_write(self_of(o)->profile, title, path);
+  if (st != WEIR_OK) return weir_py_raise(st);
+  Py_RETURN_NONE;
+}
+
+/* check(module, name, shapes) */
+static PyObject *verify(PyObject *o, PyObject *args) {
+  PyObject *module, *extents;
+  const char *name;
+  char *report = NULL;
+  weir_fusion *f = NULL;
+  if (!PyArg_ParseTuple(args, "OsO", &module, &name, &extents)) return NULL;
+  weir_status st = weir_module_find(((weir_py_module *)module)->module, name, &f);
+  if (st != WEIR_OK) return weir_py_raise(st);
+  weir_shapes *s = weir_py_shapes(f, extents, 1);
+  if (!s) return NULL;
+  Py_BEGIN_ALLOW_THREADS;
+  st = weir_program_check(self_of(o)->program, s, &report);
+  Py_END_ALLOW_THREADS;
+  PyObject *result = weir_py_text(st, report);
+  weir_shapes_destroy(s);
+  return result;
+}
+
+static PyMethodDef methods[] = {{"run", run, METH_VARARGS, NULL},
+                                {"device", device, METH_NOARGS, NULL},
+                                {"devices", devices, METH_NOARGS, NULL},
+                                {"stats", stats, METH_NOARGS, NULL},
+                                {"trace", trace, METH_VARARGS, NULL},
+                                {"verify", verify, METH_VARARGS, NULL},
+                                {NULL, NULL, 0, NULL}};
+
+static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)dealloc},
+                              {Py_tp_methods, methods},
+                              {Py_tp_doc, (void *)"A compiled program."},
+                              {0, NULL}};
+static PyType_Spec spec = {"weir._weir.Program", sizeof(weir_py_program), 0, Py_TPFLAGS_DEFAULT,
+                           slots};
+
+int weir_py_add_program(PyObject *m) {
+  weir_py_program_type = PyType_FromSpec(&spec);
+  if (!weir_py_program_type) return -1;
+  Py_INCREF(weir_py_program_type);
+  return PyModule_AddObject(m, "Program", weir_py_program_type);
+}

@@ -1,0 +1,117 @@
+/* Tensors of other packages, by DLPack: https://dmlc.github.io/dlpack. */
+#include "weir_python.h"
+
+/* The two forms that capsules have. Layouts of DLPack's C header. */
+typedef struct managed {
+  weir_dl_tensor tensor;
+  void *context;
+  void (*deleter)(struct managed *self);
+} managed;
+
+typedef struct managed_versioned {
+  uint32_t major, minor;
+  void *context;
+  void (*deleter)(struct managed_versioned *self);
+  uint64_t flags;
+  weir_dl_tensor tensor;
+} managed_versioned;
+
+enum { READ_ONLY = 1 };
+
+static PyObject *name_of_method, *name_of_version, *name_of_stream, *newest;
+
+static int prepare(void) {
+  if (newest) return 0;
+  name_of_method = PyUnicode_InternFromString("__dlpack__");
+  name_of_version = PyUnicode_InternFromString("max_version");
+  name_of_stream = PyUnicode_InternFromString("stream");
+  newest = Py_BuildValue("(ii)", 1, 0);
+  return name_of_method && name_of_version && name_of_stream && newest ? 0 : -1;
+}
+
+static PyObject *call(PyObject *method, PyObject *stream, int with_version) {
+  PyObject *none = PyTuple_New(0), *keywords = PyDict_New(), *capsule = NULL;
+  int ok = none && keywords;
+  if (ok && with_version) ok = PyDict_SetItem(keywords, name_of_version, newest) == 0;
+  if (ok && stream != Py_None) ok = PyDict_SetItem(keywords, name_of_stream, stream) == 0;
+  if (ok) capsule = PyObject_Call(method, none, keywords);
+  Py_XDECREF(none);
+  Py_XDECREF(keywords);
+  return capsule;
+}
+
+static PyObject *call_plainly(PyObject *method, PyObject *stream) {
+  return stream == Py_None ? PyObject_CallNoArgs(method) : call(method, stream, 0);
+}
+
+/* Packages older than DLPack 1.0 do not know the version's keyword; the last type seen that is of one. */
+static PyTypeObject *old_type;
+
+static PyObject *export(PyObject *object, PyObject *stream) {
+  PyObject *method = PyObject_GetAttr(object, name_of_method);
+  if (!method) {
+    PyErr_Clear();
+    PyErr_Format(PyExc_TypeError, "a tensor is needed that has __dlpack__, not %R",
+                 Py_TYPE(object));
+    return NULL;
+  }
+  PyTypeObject *type = Py_TYPE(object);
+  PyObject *capsule = type == old_type ? call_plainly(method, stream) : call(method, stream, 1);
+  if (!capsule && type != old_type && PyErr_ExceptionMatches(PyExc_TypeError)) {
+    PyErr_Clear();
+    capsule = call_plainly(method, stream);
+    if (capsule) old_type = type;
+  }
+  Py_DECREF(method);
+  return capsule;
+}
+
+static int take_versioned(PyObject *capsule, int writes, weir_py_tensor *t) {
+  const managed_versioned *m = PyCapsule_GetPointer(capsule, "dltensor_versioned");
+  if (!m) return -1;
+  if (m->major != 1) {
+    PyErr_Format(PyExc_BufferError, "DLPack %u.%u is not supported", (unsigned)m->major,
+                 (unsigned)m->minor);
+    return -1;
+  }
+  if (writes && (m->flags & READ_ONLY)) {
+    PyErr_SetString(PyExc_ValueError, "an output is read-only");
+    return -1;
+  }
+  t->tensor = &m->tensor;
+  return 0;
+}
+
+static int take_old(PyObject *capsule, weir_py_tensor *t) {
+  const managed *m = PyCapsule_GetPointer(capsule, "dltensor");
+  if (!m) return -1;
+  t->tensor = &m->tensor;
+  return 0;
+}
+
+static int take(PyObject *object, PyObject *stream, int writes, weir_py_tensor *t) {
+  t->tensor = NULL;
+  t->capsule = prepare() == 0 ? export(object, stream) : NULL;
+  if (!t->capsule) return -1;
+  int st = PyCapsule_IsValid(t->capsule, "dltensor_versioned")
+               ? take_versioned(t->capsule, writes, t)
+               : take_old(t->capsule, t);
+  if (st != 0) weir_py_tensor_drop(t);
+  return st;
+}
+
+int weir_py_tensor_take(PyObject *object, PyObject *stream, int writes, weir_py_tensor *t) {
+  if (!PyTuple_Check(object)) return take(object, stream, writes, t);
+  PyObject *bytes = PyTuple_GetItem(object, 1);
+  if (!bytes || take(bytes, stream, writes, t) != 0) return -1;
+  t->as_bool = *t->tensor;
+  t->as_bool.dtype = weir_dtype_to_dl(WEIR_BOOL);
+  t->tensor = &t->as_bool;
+  return 0;
+}
+
+/* A capsule that nobody has taken over frees what it holds. */
+void weir_py_tensor_drop(weir_py_tensor *t) {
+  Py_CLEAR(t->capsule);
+  t->tensor = NULL;
+}

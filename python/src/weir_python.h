@@ -1,0 +1,52 @@
+/* The extension module weir._weir: the C API as Python objects, thin and for the package alone.
+ *
+ * It uses Python's limited API, so that one build serves 3.9 and all later versions, and nothing but weir.h of
+ * the library. The package (python/weir) has the parts that users see. */
+#ifndef WEIR_PYTHON_H
+#define WEIR_PYTHON_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <weir/weir.h>
+
+/* weir.Error, set by the package: called with status and message. */
+extern PyObject *weir_py_error;
+/* Raises it for a failed call; NULL. */
+PyObject *weir_py_raise(weir_status st);
+
+/* A str for a char ** result, which is freed. */
+PyObject *weir_py_text(weir_status st, char *text);
+
+/* Options from a dict of str to str; NULL and an exception on failure. */
+weir_options *weir_py_options(PyObject *dict);
+
+/* ---- objects ---- */
+typedef struct weir_py_module {
+  PyObject_HEAD weir_module *module;
+} weir_py_module;
+
+typedef struct weir_py_program {
+  PyObject_HEAD weir_program *program;
+  weir_profile *profile; /* of the last run that asked for one */
+} weir_py_program;
+
+extern PyObject *weir_py_program_type;
+int weir_py_add_module(PyObject *m);  /* the type Module (module.c) */
+int weir_py_add_program(PyObject *m); /* the type Program (program.c) */
+
+/* Extents for a fusion from tuples of each input's shape, completed; NULL and an exception on failure. `shapes` may
+ * be None, or a dict of names to values: these need not be complete. */
+weir_shapes *weir_py_shapes(weir_fusion *f, PyObject *shapes, int complete);
+
+/* ---- tensors by DLPack (tensor.c) ---- */
+/* What __dlpack__ gave, held while the tensor is used. */
+typedef struct weir_py_tensor {
+  PyObject *capsule;
+  const weir_dl_tensor *tensor;
+  weir_dl_tensor as_bool; /* of ("bool", bytes): of packages that do not export bool */
+} weir_py_tensor;
+/* `stream` is passed on to __dlpack__ for tensors of GPUs: -1, or what the package found. */
+int weir_py_tensor_take(PyObject *object, PyObject *stream, int writes, weir_py_tensor *t);
+void weir_py_tensor_drop(weir_py_tensor *t);
+
+#endif

@@ -1,0 +1,324 @@
+"""Weir: tensor programs whose communication overlaps with computation.
+
+    import numpy, weir
+    f = weir.compile("fusion f { x : f32[n]; y = exp(x); return y }")
+    y = f(numpy.ones(4, "float32"))
+
+Arrays are taken by DLPack (NumPy, PyTorch, JAX, CuPy) and used where they are. See docs/python.md.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from typing import NamedTuple
+
+from . import _weir
+
+__all__ = ["Diagnostic", "Error", "ProgramError", "Module", "Program", "TensorInfo", "compile", "fusion",
+           "launch_rank", "list_of", "load", "ops", "version"]
+
+
+# ---- errors ----
+
+class Diagnostic(NamedTuple):
+    """One message about a program, and its place; line and column are 0 where it has none."""
+
+    file: str
+    line: int
+    column: int
+    severity: str
+    text: str
+
+
+_PLACE = re.compile(r"^(?P<file>[^\n:]*)(?::(?P<line>\d+):(?P<column>\d+))?: (?P<severity>error|warning|note): "
+                    r"(?P<text>.*)$", re.M)
+
+
+class Error(RuntimeError):
+    """A call of the library that failed: `status` ("BAD_PROGRAM"), the whole `message`, and `diagnostics`."""
+
+    def __init__(self, status: str, message: str):
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.diagnostics = [
+            Diagnostic(m["file"], int(m["line"] or 0), int(m["column"] or 0), m["severity"], m["text"])
+            for m in _PLACE.finditer(message)
+        ]
+
+    def __reduce__(self):
+        return type(self), (self.status, self.message)
+
+
+class ProgramError(Error, ValueError):
+    """The program, its options or the arrays given to it are wrong."""
+
+
+# In the order of weir_status.
+_STATUSES = ("OK", "CHECK_FAILED", "BAD_USAGE", "BAD_PROGRAM", "BAD_INPUT", "OUT_OF_MEMORY", "UNAVAILABLE", "SYSTEM")
+
+
+def _error(status: int, message: str) -> Exception:
+    name = _STATUSES[status]
+    return (ProgramError if name in ("BAD_USAGE", "BAD_PROGRAM") else Error)(name, message)
+
+
+_weir.set_error(_error)
+
+
+def version() -> str:
+    """The version of the library."""
+    return _weir.version()
+
+
+def launch_rank() -> int:
+    """The rank of this process if an MPI launcher started it, else -1."""
+    return _weir.launch_rank()
+
+
+def list_of(kind: str) -> str:
+    """What there is, as `weir list` prints it: "ops", "passes", "devices", "comms" or "options"."""
+    return _weir.list(kind)
+
+
+# ---- programs ----
+
+class TensorInfo(NamedTuple):
+    name: str
+    dtype: str
+    rank: int
+
+
+def _options(given: dict) -> dict:
+    """Keyword arguments as the library's options: pass_through=True is --pass-through."""
+    words = {True: "true", False: "false"}
+    return {k.replace("_", "-"): words[v] if isinstance(v, bool) else str(v) for k, v in given.items()}
+
+
+class Module:
+    """Parsed programs of one file or text."""
+
+    def __init__(self, text: str, name: str = "<text>"):
+        self._core = _weir.Module(name, text)
+        self._lock = threading.RLock()  # the library has one thread at a time use a module
+
+    @property
+    def names(self) -> list[str]:
+        """The programs in it: fusions and host programs."""
+        return [name for name, _ in self._core.names()]
+
+    def __str__(self) -> str:
+        with self._lock:
+            return self._core.print()
+
+    def compile(self, name: str | None = None, **options) -> Program:
+        """Compiles a program, the first one by default. Options are those of `weir list options`."""
+        return Program(self, self.names[0] if name is None else name, options)
+
+
+def load(source: str | os.PathLike, name: str | None = None) -> Module:
+    """Parses a file, or text if `source` has a brace or a line break in it."""
+    if isinstance(source, str) and ("{" in source or "\n" in source):
+        return Module(source, name or "<text>")
+    path = os.fspath(source)
+    with open(path, encoding="utf-8") as file:
+        return Module(file.read(), name or path)
+
+
+def compile(source: str | os.PathLike, name: str | None = None, **options) -> Program:
+    """load() and Module.compile() in one."""
+    return load(source).compile(name, **options)
+
+
+class Program:
+    """A compiled program. Call it with arrays; it returns arrays of the same kind."""
+
+    def __init__(self, module: Module, name: str, options: dict):
+        self.module = module
+        self.name = name
+        self.options = _options(options)
+        with module._lock:
+            inputs, outputs = module._core.signature(name)
+            self._core = module._core.compile(name, self.options)
+        self.inputs = [TensorInfo(*t) for t in inputs]
+        self.outputs = [TensorInfo(*t) for t in outputs]
+        self._shapes: dict = {}
+        self._run = self._core.run
+
+    def __repr__(self) -> str:
+        return f"<weir.Program {self.name} on {self.device}>"
+
+    @property
+    def device(self) -> str:
+        """What executes it: "cpu", "cuda", "sim", or "ref", the reference evaluator."""
+        return self._core.device()
+
+    @property
+    def devices(self) -> tuple[int, int, int]:
+        """Of the program's devices the first in this process, how many are, and how many there are in all."""
+        return self._core.devices()
+
+    # -- running --
+
+    def shapes(self, *inputs) -> list[tuple[int, ...]]:
+        """The outputs' shapes for shapes of the inputs."""
+        found = self._shapes.get(inputs)
+        if found is None:
+            with self.module._lock:
+                found = self.module._core.shapes(self.name, inputs)
+            if len(self._shapes) < 1024:
+                self._shapes[inputs] = found
+        return found
+
+    def _prepare(self, arrays, out):
+        if len(arrays) != len(self.inputs):
+            names = ", ".join(t.name for t in self.inputs)
+            raise TypeError(f"{self.name} takes {len(self.inputs)} arrays ({names}), but {len(arrays)} are given")
+        kind = _kind_of(arrays[0]) if arrays else _numpy_kind()
+        if out is None:
+            shapes = self.shapes(*(tuple(a.shape) for a in arrays))
+            out = tuple(kind.empty(s, t.dtype, arrays) for s, t in zip(shapes, self.outputs))
+        elif not isinstance(out, (tuple, list)):
+            out = (out,)
+        return kind, tuple(out)
+
+    def __call__(self, *arrays, out=None, seed=0, stream=None, profile=False, _as_definition=False):
+        """Runs it. `out`: arrays to write to, else new ones are made.
+
+        Arrays of a GPU are ordered by its stream: `stream`, a handle as an int, or else PyTorch's current stream
+        or the default one; the call then returns when the run is issued.
+        """
+        kind, out = self._prepare(arrays, out)
+        for_dlpack, streams = kind.order(arrays + out, stream)
+        try:
+            self._run(arrays, out, seed, _as_definition, profile, for_dlpack, streams)
+        except (BufferError, TypeError):  # not exported as they are
+            inputs, outputs = tuple(map(kind.readable, arrays)), tuple(map(kind.writable, out))
+            if all(a is b for a, b in zip(inputs + outputs, arrays + out)):
+                raise
+            self._run(inputs, outputs, seed, _as_definition, profile, for_dlpack, streams)
+        out = tuple(map(kind.give, out))
+        return out[0] if len(out) == 1 else out
+
+    def definition(self, *arrays, out=None, seed=0, stream=None):
+        """What the definition says: the reference evaluator, which accumulates in f64. Slow."""
+        return self(*arrays, out=out, seed=seed, stream=stream, _as_definition=True)
+
+    # -- asking --
+
+    def lower(self, style: str = "weir") -> str:
+        """The host program as text: "weir", which parses back, or "nvfuser"."""
+        with self.module._lock:
+            return self.module._core.lower(self.name, self.options, style)
+
+    def why(self, *names: str, **extents) -> str:
+        """Where tensors and communications come from, and what they cost for these extents."""
+        with self.module._lock:
+            return self.module._core.why(self.name, self.options, extents or None, names)
+
+    def verify(self, *shapes, **extents) -> str:
+        """Proves the plan for shapes of the inputs, or extents by name: no race, no deadlock. Raises Error with all
+        findings if it is not safe, and otherwise returns the report."""
+        with self.module._lock:
+            return self._core.verify(self.module._core, self.name, extents if extents else shapes)
+
+    @property
+    def stats(self) -> dict | None:
+        """Of the last run with profile=True: times in ns, bytes, counts."""
+        return self._core.stats()
+
+    def trace(self, path: str | os.PathLike) -> None:
+        """Writes a timeline of the last run with profile=True: .json for Perfetto, or .html."""
+        self._core.trace(self.name, os.fspath(path))
+
+
+# ---- arrays of other packages ----
+
+_NUMPY = {"f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32", "i8": "int8",
+          "u8": "uint8", "bool": "bool"}
+
+
+class _Kind:
+    """How arrays of a package are made and ordered; this one is NumPy's."""
+
+    def empty(self, shape, dtype, arrays):
+        import numpy
+        if dtype not in _NUMPY:
+            raise TypeError(f"NumPy has no {dtype}; give `out` as a PyTorch tensor")
+        return numpy.empty(shape, _NUMPY[dtype])
+
+    def order(self, arrays, stream):
+        return None, ()
+
+    def writable(self, array):
+        """Older NumPy does not export bool: ("bool", its bytes) does."""
+        return ("bool", array.view("u1")) if getattr(array, "dtype", None) == bool else array
+
+    def readable(self, array):
+        """Nor arrays that are read-only."""
+        flags = getattr(array, "flags", None)
+        return self.writable(array.copy() if flags is not None and not flags.writeable else array)
+
+    def give(self, array):
+        return array
+
+
+class _Torch(_Kind):
+    def empty(self, shape, dtype, arrays):
+        torch = sys.modules["torch"]
+        names = dict(_NUMPY, bf16="bfloat16")
+        return torch.empty(shape, dtype=getattr(torch, names[dtype]), device=arrays[0].device)
+
+    def order(self, arrays, stream):
+        gpus = {a.device.index for a in arrays if getattr(a, "is_cuda", False)}
+        if not gpus:
+            return None, ()
+        current = sys.modules["torch"].cuda.current_stream
+        return -1, tuple((g, stream if stream is not None else current(g).cuda_stream) for g in gpus)
+
+    def writable(self, array):
+        return array
+
+    def readable(self, array):
+        return array.detach() if getattr(array, "requires_grad", False) else array
+
+
+class _DLPack(_Kind):
+    """Any package: on a GPU by the default stream; outputs are NumPy's, or, for JAX, become its own."""
+
+    def order(self, arrays, stream):
+        gpus = set()
+        for a in arrays:
+            device = getattr(a, "__dlpack_device__", None)
+            kind, index = device() if device else (1, 0)
+            if kind == 2:
+                gpus.add(index)
+        return (1, tuple((g, stream or 0) for g in gpus)) if gpus else (None, ())
+
+
+class _Jax(_DLPack):
+    def give(self, array):
+        return sys.modules["jax"].numpy.asarray(array) if type(array).__module__ == "numpy" else array
+
+
+_KINDS: dict = {}
+
+
+def _numpy_kind() -> _Kind:
+    return _KINDS.setdefault("numpy", _Kind())
+
+
+def _kind_of(array) -> _Kind:
+    kind = _KINDS.get(type(array))
+    if kind is None:
+        package = {m.__module__.split(".")[0] for m in type(array).__mro__}
+        make = _Torch if "torch" in package else _Kind if "numpy" in package else \
+            _Jax if package & {"jax", "jaxlib"} else _DLPack
+        kind = _KINDS[type(array)] = make()
+    return kind
+
+
+from .tracing import fusion, ops  # noqa: E402

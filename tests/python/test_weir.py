@@ -1,0 +1,243 @@
+"""The package weir with NumPy: values, arrays of all kinds, messages, threads; what it does with PyTorch and JAX if they
+are there."""
+
+import os
+import pathlib
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+import numpy as np
+
+import weir
+
+SUM = "fusion f { x : f32[n, 4]; w : f32[4]; y = x * w; z = sum(y, dims=[1]); return y, z }"
+EXAMPLES = pathlib.Path(os.environ.get("WEIR_EXAMPLES") or pathlib.Path(__file__).resolve().parents[2] / "examples")
+
+
+class Run(unittest.TestCase):
+    def setUp(self):
+        self.f = weir.compile(SUM)
+        self.x = np.arange(12, dtype="f4").reshape(3, 4)
+        self.w = np.array([1, 2, 3, 4], "f4")
+
+    def check(self, x, w):
+        y, z = self.f(x, w)
+        np.testing.assert_array_equal(y, np.asarray(x) * np.asarray(w))
+        np.testing.assert_array_equal(z, (np.asarray(x) * np.asarray(w)).sum(1))
+
+    def test_values(self):
+        self.check(self.x, self.w)
+        self.check(np.arange(20, dtype="f4").reshape(5, 4), self.w)
+        self.check(np.empty((0, 4), "f4"), self.w)
+
+    def test_strides(self):
+        self.check(self.x.T.copy().T, self.w)
+        self.check(self.x[::-1, ::-1], self.w[::-1])
+        self.check(np.broadcast_to(self.w, (3, 4)).copy(), self.w)
+
+    def test_read_only(self):
+        self.x.flags.writeable = False
+        self.check(self.x, self.w)
+        with self.assertRaises((ValueError, BufferError, TypeError)):
+            self.f(np.ones((3, 4), "f4"), self.w, out=(self.x, np.empty(3, "f4")))
+
+    def test_outputs_of_the_caller(self):
+        whole = np.full((3, 8), -1, "f4")
+        z = np.empty(3, "f4")
+        y, z2 = self.f(self.x, self.w, out=(whole[:, ::2], z))
+        self.assertIs(z2, z)
+        np.testing.assert_array_equal(whole[:, ::2], self.x * self.w)
+        self.assertTrue((whole[:, 1::2] == -1).all())
+
+    def test_dtypes(self):
+        for name, dtype in {"f64": "f8", "f32": "f4", "f16": "f2", "i64": "i8", "i32": "i4", "i8": "i1", "u8": "u1",
+                            "bool": "?"}.items():
+            f = weir.compile(f"fusion f {{ x : {name}[n]; y = cat(x, x, dim=0); return y }}")
+            x = np.array([0, 1, 1], dtype)
+            y = f(x)
+            self.assertEqual(y.dtype, x.dtype)
+            np.testing.assert_array_equal(y, np.concatenate([x, x]))
+
+    def test_several_devices(self):
+        f = weir.load(EXAMPLES / "ag_matmul.weir").compile()
+        random = np.random.default_rng(3)
+        a = random.integers(-3, 4, (4, 2, 32, 128)).astype("f4")
+        b = random.integers(-3, 4, (128, 96)).astype("f4")
+        np.testing.assert_array_equal(f(a, b), a @ b)
+        np.testing.assert_array_equal(f.definition(a, b), a @ b)
+        self.assertEqual(f.devices, (0, 2, 2))
+
+    def test_seed(self):
+        f = weir.compile("fusion f { x : f32[n]; u = uniform([x.0]); y = u + x; return y }")
+        x = np.zeros(8, "f4")
+        np.testing.assert_array_equal(f(x, seed=1), f(x, seed=1))
+        self.assertFalse((f(x, seed=1) == f(x, seed=2)).all())
+
+    def test_threads(self):
+        wrong = []
+
+        def work(k):
+            x = np.full((3, 4), k, "f4")
+            for _ in range(50):
+                if not (self.f(x, self.w)[0] == x * self.w).all():
+                    wrong.append(k)
+
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(wrong, [])
+
+    def test_nothing_is_leaked(self):
+        before = sys.getrefcount(self.x)
+        for _ in range(100):
+            self.f(self.x, self.w)
+            with self.assertRaises(weir.ProgramError):
+                self.f(self.x, self.x)
+        self.assertLessEqual(sys.getrefcount(self.x), before + 1)
+
+
+class Ask(unittest.TestCase):
+    def setUp(self):
+        self.f = weir.load(EXAMPLES / "row_parallel_linear.weir").compile()
+
+    def test_signature(self):
+        self.assertEqual([t.name for t in self.f.inputs], ["inp", "weight", "scale"])
+        self.assertEqual(self.f.inputs[0], ("inp", "bf16", 2))
+        self.assertEqual(self.f.device, "cpu")
+        self.assertEqual(self.f.shapes((6, 32), (8, 32), ()), [(6, 8)])
+
+    def test_texts(self):
+        self.assertIn("allreduce", self.f.lower())
+        self.assertIn("because", self.f.why("c0", t=6))
+        self.assertIn("ordered", self.f.verify(t=6))
+        self.assertIn("ordered", self.f.verify((6, 32), (8, 32), ()))
+        self.assertIn("fusion", str(self.f.module))
+        self.assertIn("matmul", weir.list_of("ops"))
+        weir.load(self.f.lower())
+
+    def test_profile(self):
+        f = weir.compile(SUM)
+        self.assertIsNone(f.stats)
+        f(np.ones((3, 4), "f4"), np.ones(4, "f4"), profile=True)
+        self.assertGreater(f.stats["launches"], 0)
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "t.json"
+            f.trace(path)
+            self.assertGreater(path.stat().st_size, 100)
+
+
+class Wrong(unittest.TestCase):
+    def test_diagnostics(self):
+        with self.assertRaises(weir.ProgramError) as caught:
+            weir.load("fusion f {\n  x : f32[n]\n  y = nope(x)\n  z = matmul(x)\n  return y\n}", name="bad.weir")
+        e = caught.exception
+        self.assertEqual(e.status, "BAD_PROGRAM")
+        self.assertEqual([(d.file, d.line, d.severity) for d in e.diagnostics],
+                         [("bad.weir", 3, "error"), ("bad.weir", 4, "error")])
+        self.assertIn("nope", e.diagnostics[0].text)
+        self.assertEqual(e.diagnostics[0].column, 7)
+        again = pickle.loads(pickle.dumps(e))
+        self.assertEqual(again.diagnostics, e.diagnostics)
+
+    def test_arguments(self):
+        f = weir.compile(SUM)
+        x, w = np.ones((3, 4), "f4"), np.ones(4, "f4")
+        for arrays, kind, message in [((x,), TypeError, "takes 2 arrays"), ((x, w.astype("f8")), weir.ProgramError, "f64"),
+                                      ((x, np.ones(5, "f4")), weir.ProgramError, "w"), ((x[0], w), weir.ProgramError, "rank")]:
+            with self.assertRaisesRegex(kind, message):
+                f(*arrays)
+        with self.assertRaisesRegex(weir.ProgramError, "overlaps"):
+            f(x, w, out=(x, np.empty(3, "f4")))
+        with self.assertRaisesRegex(weir.Error, "nodevice"):
+            weir.compile(SUM, device="nodevice")
+        with self.assertRaisesRegex(weir.Error, "no-option"):
+            weir.compile(SUM, no_option=1)
+        with self.assertRaises(FileNotFoundError):
+            weir.load("nofile.weir")
+
+
+class Traced(unittest.TestCase):
+    def test_function(self):
+        @weir.fusion(meshes={"d": [2]}, schedule="x, w on d\nx.outer_split(0, 2)\nx[0] = mesh.x")
+        def g(x: "f32[n, 8]", w: "f32[8, 6]"):
+            h = x @ w
+            return 2 * weir.ops.relu(h) - 1, -h
+
+        random = np.random.default_rng(5)
+        x, w = random.integers(-3, 4, (4, 8)).astype("f4"), random.integers(-3, 4, (8, 6)).astype("f4")
+        y, h = g.compile()(x, w)
+        np.testing.assert_array_equal(y, 2 * np.maximum(x @ w, 0) - 1)
+        np.testing.assert_array_equal(h, -(x @ w))
+
+    def test_mistakes(self):
+        with self.assertRaisesRegex(TypeError, "annotate"):
+            weir.fusion(lambda x: x)
+        with self.assertRaisesRegex(TypeError, "no values"):
+
+            @weir.fusion
+            def f(x: "f32[n]"):
+                return x if x else -x
+
+
+class Process(unittest.TestCase):
+    def test_demo(self):
+        r = subprocess.run([sys.executable, "-m", "weir", "demo"], capture_output=True, text=True)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertIn("ok", r.stdout)
+
+    def test_interrupt(self):
+        """Ctrl-C ends a loop of runs, and the process is well afterwards."""
+        code = (f"import numpy as np, weir\nf = weir.compile('''{SUM}''')\nx, w = np.ones((3, 4), 'f4'), np.ones(4, 'f4')\n"
+                "print('ready', flush=True)\ntry:\n  while True: f(x, w)\nexcept KeyboardInterrupt:\n"
+                "  f(x, w); print('interrupted')\n")
+        p = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        self.assertEqual(p.stdout.readline(), "ready\n")
+        time.sleep(0.3)
+        p.send_signal(signal.SIGINT)
+        self.assertEqual(p.communicate(timeout=30)[0], "interrupted\n")
+
+
+class Torch(unittest.TestCase):
+    def test_torch(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("PyTorch is not here")
+        f = weir.compile("fusion f { x : bf16[n, 4]; y = x * 2; return y }")
+        x = torch.arange(8, dtype=torch.bfloat16).reshape(2, 4)
+        y = f(x)
+        self.assertIsInstance(y, torch.Tensor)
+        self.assertTrue(torch.equal(y, x * 2))
+        self.assertTrue(torch.equal(f(x.t().contiguous().t()), x * 2))
+        if not torch.cuda.is_available():
+            return
+        f = weir.compile("fusion f { x : bf16[n, 4]; y = x * 2; return y }", device="cuda")
+        s = torch.cuda.Stream()
+        with torch.cuda.stream(s):
+            a = torch.ones(256, 4, dtype=torch.bfloat16, device="cuda")
+            for _ in range(5):
+                a = f(a)
+            self.assertTrue(torch.equal(a, torch.full_like(a, 32)))
+
+    def test_jax(self):
+        try:
+            import jax.numpy as jnp
+        except ImportError:
+            self.skipTest("JAX is not here")
+        f = weir.compile(SUM)
+        x, w = jnp.ones((3, 4), "float32"), jnp.arange(4, dtype="float32")
+        y, z = f(x, w)
+        self.assertTrue((y == x * w).all())
+        self.assertEqual(type(y), type(x))
+
+
+if __name__ == "__main__":
+    unittest.main()
