@@ -1,6 +1,7 @@
 # libweir.so and libweir.a, with the names of the public header only. Symbols are hidden unless weir.h makes
 # them visible; in the archive, which is one object, hidden ones are made local.
-set_target_properties(weir_objects PROPERTIES C_VISIBILITY_PRESET hidden)
+set_target_properties(weir_objects PROPERTIES C_VISIBILITY_PRESET hidden
+                      POSITION_INDEPENDENT_CODE ON)
 
 add_library(libweir SHARED ${library_objects})
 set_target_properties(libweir PROPERTIES OUTPUT_NAME weir LINKER_LANGUAGE C
