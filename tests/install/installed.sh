@@ -18,7 +18,7 @@ prefix=$work/opt/weir
 
 # Only names of the header are visible, and all of them are there.
 names() { awk 'NF >= 3 { print $NF }' | sed 's/@.*//' | sort -u; }
-grep -oE '\bweir_[a-z0-9_]+\(' "$prefix/include/weir/weir.h" | tr -d '(' | sort -u >"$work/header"
+grep -v '^typedef' "$prefix/include/weir/weir.h" | grep -oE '\bweir_[a-z0-9_]+\(' | tr -d '(' | sort -u >"$work/header"
 nm -D --defined-only "$prefix/lib/libweir.so" | names >"$work/shared"
 nm -g --defined-only "$prefix/lib/libweir.a" | names >"$work/static"
 for kind in shared static; do
