@@ -169,8 +169,49 @@ static void test_program(const char *body) {
   example_destroy(&e);
 }
 
+/* Rows [row, …) of a product, computed alone, have the bits they have in the whole. */
+static const struct {
+  const char *whole, *rows;
+  int64_t row;
+} windows[] = {
+    {"a : f32[301, 600]; b : f32[600, 123]; y = matmul(a, b)",
+     ("a : f32[301, 600]; b : f32[600, 123];"
+      "y = matmul(slice(a, starts=[100, 0], stops=[147, 600]), b)"),
+     100},
+    {"a : f32[301, 600]; b : f32[123, 600]; c : f32[123]; y = linear(a, b, c)",
+     ("a : f32[301, 600]; b : f32[123, 600]; c : f32[123];"
+      "y = linear(slice(a, starts=[17, 0], stops=[18, 600]), b, c)"),
+     17},
+    {"a : bf16[40, 600]; b : bf16[600, 9]; y = matmul(a, b)",
+     ("a : bf16[40, 600]; b : bf16[600, 9];"
+      "y = matmul(slice(a, starts=[38, 0], stops=[40, 600]), b)"),
+     38},
+    {"q : f32[700, 32]; k : f32[600, 32]; v : f32[600, 32]; y = sdpa(q, k, v)",
+     ("q : f32[700, 32]; k : f32[600, 32]; v : f32[600, 32];"
+      "y = sdpa(slice(q, starts=[501, 0], stops=[700, 32]), k, v)"),
+     501},
+};
+
+static void test_windows(void) {
+  for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
+    example whole, rows;
+    if (!example_make(&whole, windows[i].whole) || !example_make(&rows, windows[i].rows)) return;
+    weir_array *all = run(&whole, "threads", "2", false), *some = run(&rows, "threads", "1", false);
+    const weir_dl_tensor *t = weir_array_tensor(all);
+    size_t row_bytes = (size_t)t->shape[1] * (t->dtype.bits / 8U);
+    const char *from = (const char *)t->data + (size_t)windows[i].row * row_bytes;
+    if (!EXPECT(memcmp(from, weir_array_tensor(some)->data, bytes_of(some)) == 0))
+      fprintf(stderr, "in %s\n", windows[i].rows);
+    weir_array_destroy(all);
+    weir_array_destroy(some);
+    example_destroy(&whole);
+    example_destroy(&rows);
+  }
+}
+
 int main(int argc, char **argv) {
   seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
   for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) test_program(programs[i]);
+  test_windows();
   return test_finish();
 }
