@@ -1,6 +1,6 @@
 """bench/tiles beside JAX and PyTorch (torch.compile where a compiler is there), two threads each, interleaved.
 
-    python bench/tiles.py BUILD/bench/tiles [ROUNDS]
+    python bench/tiles.py BUILD/bench/tiles [ROUNDS [DTYPE...]]
 
 Needs numpy, jax and torch. Prints the best time of each in ms, of processors per thread (WALL=1: on the wall),
 and Weir's divided by the better of the two.
@@ -80,7 +80,7 @@ def main():
     shapes = [(4096, 2048), (4096, 2048), (2048,), (2048,), (2048, 4096)]
     data = [np.random.default_rng(i).standard_normal(s, dtype=np.float32) for i, s in enumerate(shapes)]
     print(f"{'row':22}{'weir':>8}{'by hand':>9}{'jax':>8}{'torch':>8}{'compiled':>9}{'ratio':>7}")
-    for dtype in ("f32", "bf16"):
+    for dtype in sys.argv[3:] or ("f32", "bf16"):
         tdata = [torch.from_numpy(d).to(torch.float32 if dtype == "f32" else torch.bfloat16) for d in data]
         jdata = [jnp.asarray(d, jnp.float32 if dtype == "f32" else jnp.bfloat16) for d in data]
         for name in JAX:

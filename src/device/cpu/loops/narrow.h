@@ -27,8 +27,8 @@ static inline float read_f16(uint16_t h) {
 }
 
 static inline uint16_t bf16_from_f32(float value) {
-  uint32_t x = bits_of(value), rounded = (x + 0x7fff + (x >> 16 & 1)) >> 16;
-  return (uint16_t)((x & 0x7fffffff) > 0x7f800000U ? x >> 16 | 0x40 : rounded);
+  uint32_t x = bits_of(value), rounded = x + 0x7fff + (x >> 16 & 1);
+  return (uint16_t)((value != value ? x | 0x400000U : rounded) >> 16);
 }
 
 /* A subnormal result: adding 0.5, whose last place is f16's smallest number, rounds as wanted. */
