@@ -70,14 +70,17 @@ static rt_value body_value(const body_maker *m, ir_tensor t) {
 
 static rt_step body_step(const body_maker *m, const ir_op_data *op) {
   rt_value *operands = ARENA_ARRAY(m->memory, op->n_operands + 1, rt_value);
-  rt_shape shape = body_shape(m, op->result);
+  rt_shape *shapes = ARENA_ARRAY(m->memory, 1 + op->n_more, rt_shape);
+  shapes[0] = body_shape(m, op->result);
+  for (uint32_t r = 0; r < op->n_more; r++)
+    shapes[1 + r] = op->more[r].id ? body_shape(m, op->more[r]) : shapes[0];
   for (uint32_t k = 0; k < op->n_operands; k++) operands[k] = body_value(m, op->operands[k]);
   rt_step s = {.code = op->code,
                .n_operands = op->n_operands,
                .operands = operands,
                .attrs = body_attrs(m, op),
-               .n_results = 1,
-               .results = arena_copy(m->memory, &shape, sizeof shape)};
+               .n_results = 1 + op->n_more,
+               .results = shapes};
   if (ir_op_info_of(op->code)->family == IR_FAMILY_POINTWISE)
     s.compute = ir_infer_compute_dtype(m->f, op);
   return s;
@@ -99,6 +102,8 @@ static const rt_body *body_of(const ir_env *env, arena *memory) {
     const ir_op_data *op = ir_op_at(f, f->order.data[i]);
     steps[i] = body_step(&m, op);
     m.values[op->result.id] = (rt_value){.kind = RT_VALUE_STEP, .index = i};
+    for (uint32_t r = 0; r < op->n_more; r++)
+      m.values[op->more[r].id] = (rt_value){.kind = RT_VALUE_STEP, .index = i, .result = 1 + r};
   }
   for (uint32_t i = 0; i < f->outputs.len; i++) results[i] = body_value(&m, f->outputs.data[i]);
   rt_body b = {.n_params = f->inputs.len,
