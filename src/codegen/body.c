@@ -7,12 +7,6 @@ static bool folds(const cg_body *b) {
   return false;
 }
 
-ir_dtype cg_fold_dtype(ir_opcode fold, ir_dtype t) {
-  if (fold != IR_OP_AMAX && fold != IR_OP_AMIN) return cg_accumulator(t);
-  if (ir_dtype_is_float(t)) return t == IR_F64 ? IR_F64 : IR_F32;
-  return t == IR_I64 ? IR_I64 : IR_I32;
-}
-
 /* Every driver takes so many bytes of arguments. */
 static bool fits(const cg_launch *l) {
   enum { MOST_BYTES = 4096 };

@@ -61,8 +61,8 @@ typedef struct cg_node {
   int64_t n, low, high;
   uint32_t error; /* INSIDE: the number of the error record */
   cg_step step;
-  ir_opcode fold; /* sum prod amax amin; the value is of the accumulator's dtype, not rounded */
-  bool columns;   /* it folds along the dimensions that are not of the row */
+  ir_fold fold; /* the value is of the accumulator's dtype, not rounded */
+  bool columns; /* it folds along the dimensions that are not of the row */
 } cg_node;
 
 typedef struct cg_output {
@@ -78,9 +78,6 @@ typedef struct cg_body {
   uint32_t n_outputs;
   cg_output outputs[CG_MAX_OUTPUTS];
 } cg_body;
-
-/* The accumulator of a fold of elements of dtype t. */
-ir_dtype cg_fold_dtype(ir_opcode fold, ir_dtype t);
 
 /* Writes the body as one kernel (or two, where columns are folded). False: there is no form for it, and
  * nothing was written. */

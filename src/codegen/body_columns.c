@@ -19,7 +19,7 @@ static void put_sums(const rows_writer *x) {
     cg_set(w, "T", cg_native(n->dtype));
     cg_set(w, "P", cg_native(rows_part_dtype(x, i)));
     cg_set_int(w, "k", i);
-    cg_set(w, "start", cg_fold_start(n));
+    cg_set(w, "start", cg_fold_start(n->fold, n->dtype));
     cg_set(w, "from",
            cg_text(w, "((const %s *)(p.at[%u] + n.at[%u]))", cg_native(rows_part_dtype(x, i)),
                    x->parts, plane));

@@ -67,7 +67,7 @@ uint32_t cg_rows_bare(const rows_writer *x, uint32_t i) {
 
 uint32_t cg_rows_narrow(const rows_writer *x, uint32_t i) {
   const cg_node *n = rows_node(x, i);
-  if (n->kind != CG_NODE_FOLD || n->fold != IR_OP_SUM || n->dtype != IR_F64) return CG_NO_NODE;
+  if (n->kind != CG_NODE_FOLD || n->fold != IR_FOLD_SUM || n->dtype != IR_F64) return CG_NO_NODE;
   const cg_node *cast = rows_node(x, n->operands[0]);
   if (cast->kind != CG_NODE_CAST) return CG_NO_NODE;
   return rows_node(x, cast->operands[0])->dtype == IR_F32 ? cast->operands[0] : CG_NO_NODE;
@@ -80,14 +80,14 @@ static bool is_step(const rows_writer *x, uint32_t i, ir_opcode code) {
 /* Of a sum of exp(g - m) with m the maximum of g: that fold. */
 static uint32_t find_top(const rows_writer *x, uint32_t i) {
   const cg_node *sum = rows_node(x, i);
-  if (!x->online || sum->fold != IR_OP_SUM || !ir_dtype_is_float(sum->dtype)) return CG_NO_NODE;
+  if (!x->online || sum->fold != IR_FOLD_SUM || !ir_dtype_is_float(sum->dtype)) return CG_NO_NODE;
   uint32_t power = cg_rows_bare(x, sum->operands[0]);
   if (!is_step(x, power, IR_OP_EXP)) return CG_NO_NODE;
   uint32_t distance = cg_rows_bare(x, rows_node(x, power)->operands[0]);
   if (!is_step(x, distance, IR_OP_SUB)) return CG_NO_NODE;
   uint32_t top = cg_rows_bare(x, rows_node(x, distance)->operands[1]);
   uint32_t g = cg_rows_bare(x, rows_node(x, distance)->operands[0]);
-  if (!rows_is_fold(x, top, false) || rows_node(x, top)->fold != IR_OP_AMAX) return CG_NO_NODE;
+  if (!rows_is_fold(x, top, false) || rows_node(x, top)->fold != IR_FOLD_MAX) return CG_NO_NODE;
   return cg_rows_bare(x, rows_node(x, top)->operands[0]) == g ? top : CG_NO_NODE;
 }
 

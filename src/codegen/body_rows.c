@@ -15,16 +15,7 @@
 
 /* ---- folds ---- */
 const char *cg_fold_text(cg_writer *w, const cg_node *n, const char *a, const char *b) {
-  return cg_text(w, "weir_%s_%s(%s, %s)", ir_op_info_of(n->fold)->name, cg_letter(n->dtype), a, b);
-}
-
-const char *cg_fold_start(const cg_node *n) {
-  bool largest = n->fold == IR_OP_AMIN;
-  if (n->fold == IR_OP_PROD) return "1";
-  if (n->fold != IR_OP_AMAX && n->fold != IR_OP_AMIN) return "0";
-  if (ir_dtype_is_float(n->dtype)) return largest ? "WEIR_INF" : "-WEIR_INF";
-  if (n->dtype == IR_I64) return largest ? "9223372036854775807ll" : "(-9223372036854775807ll - 1)";
-  return largest ? "2147483647" : "(-2147483647 - 1)";
+  return cg_text(w, "%s(%s, %s)", cg_fold_name(w, n->fold, n->dtype), a, b);
 }
 
 /* What is folded; of a sum with a running maximum, what that is of. */
@@ -349,7 +340,7 @@ static void put_fold_pass(rows_writer *x, uint32_t pass) {
   for (uint32_t i = 0; i < x->b->nodes.len; i++)
     if (folds_in(x, i, pass))
       cg_line(w, "  %s a%u = %s;\n", cg_native(rows_node(x, i)->dtype), i,
-              cg_fold_start(rows_node(x, i)));
+              cg_fold_start(rows_node(x, i)->fold, rows_node(x, i)->dtype));
   for (uint32_t i = 0; i < x->b->nodes.len && pass == 0; i++)
     if (x->saved[i]) cg_line(w, "  s%ut k%u[%u];\n", i, i, x->vectors);
   put_turn(x, marks);
@@ -487,7 +478,7 @@ static void put_accumulators(const rows_writer *x) {
     cg_line(w, "  %s c%u[%u][%u];\n#pragma unroll\n  for (int i = 0; i < %u; i++)\n",
             cg_native(rows_part_dtype(x, i)), i, x->vectors, x->width, x->vectors);
     cg_line(w, "#pragma unroll\n  for (int e = 0; e < %u; e++) c%u[i][e] = %s;\n", x->width, i,
-            cg_fold_start(n));
+            cg_fold_start(n->fold, n->dtype));
   }
 }
 

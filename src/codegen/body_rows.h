@@ -68,7 +68,6 @@ uint32_t cg_rows_bare(const rows_writer *x, uint32_t i);
 /* How the kernel goes over the body; false: there is no form for it. */
 bool cg_rows_plan(rows_writer *x, arena *memory);
 const char *cg_fold_text(cg_writer *w, const cg_node *n, const char *a, const char *b);
-const char *cg_fold_start(const cg_node *n);
 /* The launch that adds up the parts of columns, and what needs them. */
 void cg_write_rows_columns(cg_kernel *k, rows_writer *x);
 

@@ -21,6 +21,7 @@
 #define WEIR_CODEGEN_CODEGEN_H
 
 #include "base/memory.h"
+#include "ir/fold.h"
 #include "ir/ir.h"
 #include "ir/op.h"
 
@@ -119,6 +120,9 @@ typedef struct cg_map {
   cg_step steps[CG_MAX_STEPS];
 } cg_map;
 void cg_write_map(cg_kernel *k, const cg_map *m);
+
+/* The accumulator of a fold of elements of dtype t. */
+ir_dtype cg_fold_dtype(ir_fold fold, ir_dtype t);
 
 /* sum prod amax amin mean var: the first n_kept dimensions are the result's, the others are folded.
  * divisor: of mean and var. */

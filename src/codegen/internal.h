@@ -64,6 +64,14 @@ const char *cg_storage(ir_dtype t);
 const char *cg_native(ir_dtype t);
 /* "f" "d" "i" "l": the native type in names of functions. */
 const char *cg_letter(ir_dtype t);
+
+/* ---- fold.c ---- */
+/* The function that folds two accumulators, and what one starts from. */
+const char *cg_fold_name(cg_writer *w, ir_fold fold, ir_dtype acc);
+const char *cg_fold_start(ir_fold fold, ir_dtype acc);
+/* Those functions for one type; wide: the type in which integers wrap around. */
+void cg_put_folds(cg_writer *w, const char *type, const char *wide, const char *letter,
+                  bool is_float);
 /* Of sums: double for f32 and f64, float for f16 and bf16; integers in themselves or wider. */
 ir_dtype cg_accumulator(ir_dtype t);
 /* "weir_get_bf16": from storage to native. */

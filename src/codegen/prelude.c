@@ -124,27 +124,6 @@ static const char floats[] = "@WEIR_DEVICE $T weir_fmod_$l($T a, $T b) {\n"
                              "  return (r < 0) != (b < 0) ? r + b : r;\n"
                              "}\n";
 
-static const char folds[] =
-    "@WEIR_DEVICE $T weir_sum_$l($T a, $T b) { return ($T)(($W)a + ($W)b); }\n"
-    "@WEIR_DEVICE $T weir_prod_$l($T a, $T b) { return ($T)(($W)a * ($W)b); }\n";
-
-/* The maximum and minimum keep NaN. */
-static const char extremes[] =
-    "@WEIR_DEVICE $T weir_amax_$l($T a, $T b) { return a != a || a > b ? a : b; }\n"
-    "@WEIR_DEVICE $T weir_amin_$l($T a, $T b) { return a != a || a < b ? a : b; }\n";
-
-/* One instruction on a GPU, where its test of NaN would be three. */
-static const char float_extremes[] =
-    "@#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n"
-    "WEIR_DEVICE float weir_$x_f(float a, float b) {\n"
-    "  float m;\n"
-    "  asm(\"$y.NaN.f32 %0, %1, %2;\" : \"=f\"(m) : \"f\"(a), \"f\"(b));\n"
-    "  return m;\n"
-    "}\n"
-    "#else\n"
-    "WEIR_DEVICE float weir_$x_f(float a, float b) { return a != a || a $z b ? a : b; }\n"
-    "#endif\n";
-
 /* Good for f16 and bf16: errors are below 2^-15 of the value. weir_tail(z) is the normal distribution's
  * tail from z >= 0 on, exp(-z * z / 2) times a polynomial in 1 / (1 + z * 3 / 8), fitted to z <= 13. */
 static const char quick[] =
@@ -375,23 +354,6 @@ static void put_plain(cg_writer *w, const char *t, const char *storage, const ch
   cg_put(w, of_any);
 }
 
-static void put_folds(cg_writer *w, const char *type, const char *wide, const char *letter) {
-  cg_set(w, "T", type);
-  cg_set(w, "W", wide);
-  cg_set(w, "l", letter);
-  cg_put(w, folds);
-  if (letter[0] != 'f') {
-    cg_put(w, extremes);
-    return;
-  }
-  for (int i = 0; i < 2; i++) {
-    cg_set(w, "x", i ? "amin" : "amax");
-    cg_set(w, "y", i ? "min" : "max");
-    cg_set(w, "z", i ? "<" : ">");
-    cg_put(w, float_extremes);
-  }
-}
-
 static void put_numbers(cg_writer *w) {
   cg_set(w, "t", "bf16");
   cg_put(w, narrow_from_others);
@@ -461,10 +423,10 @@ static char *all_pieces(cg_writer *w) {
   put_numbers(w);
   put_functions(w, integers, "long long", "l", "int", "i");
   put_functions(w, floats, "double", "d", "float", "f");
-  put_folds(w, "double", "double", "d");
-  put_folds(w, "float", "float", "f");
-  put_folds(w, "long long", "unsigned long long", "l");
-  put_folds(w, "int", "unsigned", "i");
+  cg_put_folds(w, "double", "double", "d", true);
+  cg_put_folds(w, "float", "float", "f", true);
+  cg_put_folds(w, "long long", "unsigned long long", "l", false);
+  cg_put_folds(w, "int", "unsigned", "i", false);
   cg_put(w, quick);
   cg_put(w, tensor_cores);
   for (int i = 0; i < 2; i++) {

@@ -23,26 +23,12 @@ static bool is_moment(ir_opcode code) { return code == IR_OP_MEAN || code == IR_
 
 static ir_dtype acc_of(const cg_reduce *r) {
   ir_dtype t = r->x.dtype;
-  if (r->code == IR_OP_AMAX || r->code == IR_OP_AMIN) {
-    if (ir_dtype_is_float(t)) return t == IR_F64 ? IR_F64 : IR_F32;
-    return t == IR_I64 ? IR_I64 : IR_I32;
-  }
-  return is_moment(r->code) && !ir_dtype_is_float(t) ? IR_F64 : cg_accumulator(t);
+  if (is_moment(r->code)) return ir_dtype_is_float(t) ? cg_accumulator(t) : IR_F64;
+  return cg_fold_dtype(ir_op_fold(r->code), t);
 }
 
-static const char *fold_name(cg_writer *w, ir_opcode code, ir_dtype acc) {
-  const char *name = is_moment(code) ? "sum" : ir_op_info_of(code)->name;
-  return cg_text(w, "weir_%s_%s", name, cg_letter(acc));
-}
-
-static const char *start_of(ir_opcode code, ir_dtype acc) {
-  bool largest = code == IR_OP_AMIN;
-  if (code == IR_OP_PROD) return "1";
-  if (code != IR_OP_AMAX && code != IR_OP_AMIN) return "0";
-  if (ir_dtype_is_float(acc)) return largest ? "WEIR_INF" : "-WEIR_INF";
-  if (acc == IR_I64) return largest ? "9223372036854775807ll" : "(-9223372036854775807ll - 1)";
-  return largest ? "2147483647" : "(-2147483647 - 1)";
-}
+/* Moments are made of sums. */
+static ir_fold fold_of(ir_opcode code) { return is_moment(code) ? IR_FOLD_SUM : ir_op_fold(code); }
 
 static int64_t densest(const cg_space *s) {
   int64_t step = llabs(cg_space_step(s, 0));
@@ -174,7 +160,7 @@ void cg_reduce_set_names(const reduce_writer *x) {
 static void put_pass(const reduce_writer *x, uint32_t address) {
   cg_writer *w = x->w;
   cg_reduce_set_names(x);
-  cg_set(w, "start", start_of(x->r->code, x->acc));
+  cg_set(w, "start", cg_fold_start(fold_of(x->r->code), x->acc));
   cg_set(w, "fold", x->fold);
   cg_put(w, "  $acc a[$V];\n"
             "#pragma unroll\n"
@@ -361,7 +347,7 @@ static void write_launch(cg_kernel *k, const reduce_writer *planned) {
   const cg_reduce *r = x.r;
   x.w = &w;
   cg_begin(&w, k->memory, is_wide(&x), BLOCK);
-  x.fold = fold_name(&w, r->code, x.acc);
+  x.fold = cg_fold_name(&w, fold_of(r->code), x.acc);
   put_kernel(&x);
   const char *name = cg_text(&w, "%s_%s", ir_op_info_of(r->code)->name, ir_dtype_text(r->x.dtype));
   cg_end(&w, k, name, cg_ceildiv(x.results, x.columns ? x.threads : BLOCK / x.threads), x.segments);

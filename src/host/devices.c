@@ -86,8 +86,7 @@ static bool is_recut(const lowering *l, const ir_op_data *op, const op_plan *pla
   if (m->mesh_axis < 0) return false;
   bool scatters = m->after.axes[m->mesh_axis].kind == SHARD_SHARDED;
   if (scatters && m->after.axes[m->mesh_axis].dim == dim) return true;
-  bool gathers =
-      m->before.axes[m->mesh_axis].kind == SHARD_SHARDED && m->reduce == SHARD_REDUCE_NONE;
+  bool gathers = m->before.axes[m->mesh_axis].kind == SHARD_SHARDED && !m->reduces;
   return gathers && image_of(l, op, (int32_t)m->before.axes[m->mesh_axis].dim) == (int32_t)dim;
 }
 

@@ -174,7 +174,6 @@ typedef struct comm_call {
   ir_scalar root;
   loc at;
 } comm_call;
-ir_combine emit_combine_of(shard_reduce r);
 void emit_comm(emitter *e, const comm_call *c, ir_tensor in, ir_tensor out);
 /* The same with copies where memory is not dense. */
 void emit_dense_comm(emitter *e, const comm_call *c, ir_tensor in, ir_tensor out);
@@ -219,6 +218,8 @@ void emit_copy_back(emitter *e, ir_tensor from, ir_tensor to, ir_mesh where, loc
 /* ---- streams on reduction axes (emit_reduce.c) ---- */
 bool emit_has_reduction(const op_plan *plan);
 bool emit_has_bias(const ir_op_data *op);
+/* Does it pick one of the elements, as a maximum does? Then nothing rounds, and of none there is no result. */
+bool emit_picks(const ir_op_data *op);
 /* Allocates what the loops add up in, at the place of the result's buffer, and sees to it that a sum
  * over no iterations is written too. */
 void emit_accumulator(emitter *e, step *s, ir_tensor buffer);

@@ -82,16 +82,6 @@ void emit_slicing(emitter *e, step *s) {
 
 /* ---- partial results ---- */
 
-/* What changes no maximum (or minimum). */
-static ir_number extreme(ir_dtype t, bool lowest) {
-  if (ir_dtype_is_float(t)) return ir_number_float(lowest ? -INFINITY : INFINITY);
-  if (t == IR_BOOL) return ir_number_int(!lowest);
-  if (t == IR_U8) return ir_number_int(lowest ? 0 : UINT8_MAX);
-  if (t == IR_I8) return ir_number_int(lowest ? INT8_MIN : INT8_MAX);
-  if (t == IR_I32) return ir_number_int(lowest ? INT32_MIN : INT32_MAX);
-  return ir_number_int(lowest ? INT64_MIN : INT64_MAX);
-}
-
 /* The whole reduction must not be empty, though a device's part of it may be. */
 static void require_positions(emitter *e, const step *s) {
   ir_axes axes = ir_tensor_at(e->f, s->op->result)->defined.logical;
@@ -111,17 +101,17 @@ static void emit_part(emitter *e, step *s, ir_tensor part) {
   ir_scalar n = ir_scalar_const(sc, 1), zero = ir_scalar_const(sc, 0);
   ir_axis dims[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(e->h, s->operands[0], dims);
-  bool max = s->op->code == IR_OP_AMAX;
+  ir_fold fold = ir_op_fold(s->op->code);
   ir_instr_data d = emit_compute(e, s, part);
   for (uint32_t i = 0; i < rank; i++) n = ir_scalar_mul(sc, n, ir_axis_size(e->h, dims[i]));
-  if ((!max && s->op->code != IR_OP_AMIN) || ir_scalar_lt(sc, zero, n) == IR_TRUE) {
+  if (!emit_picks(s->op) || ir_scalar_lt(sc, zero, n) == IR_TRUE) {
     emit_instr(e, &d);
     return;
   }
   require_positions(e, s);
   ir_instr_data choice = {.kind = IR_IF, .relation = IR_EQ, .a = n, .b = zero, .at = s->op->at};
   choice.why = IR_RULE_EMPTY;
-  ir_number value = extreme(ir_tensor_at(e->h, part)->dtype, max);
+  ir_number value = ir_fold_start(fold, ir_tensor_at(e->h, part)->dtype);
   ir_instr_data fill = emit_fill_number(e, part, value, s->op->at);
   fill.why = IR_RULE_EMPTY;
   ir_block_add(e->h, &choice.body, ir_host_instr(e->h, &fill));
@@ -135,8 +125,8 @@ static void reduce_along(emitter *e, step *s, uint32_t k, ir_tensor from, ir_ten
   shard_placement_of(e->f, s->op->result, &p);
   comm_call c = {.team = p.mesh, .axis = k, .at = s->op->at};
   bool sum = s->op->code == IR_OP_ADD || s->op->code == IR_OP_SUB; /* of partial results */
-  ir_opcode reduction = sum ? IR_OP_SUM : s->op->code;
-  c.combine = emit_combine_of(shard_reduce_of(reduction, ir_tensor_at(e->h, from)->dtype));
+  ir_fold fold = sum ? IR_FOLD_SUM : ir_op_fold(s->op->code);
+  c.combine = ir_fold_combine(fold, ir_tensor_at(e->h, from)->dtype);
   if (p.axes[k].kind != SHARD_SHARDED) {
     c.kind = IR_COMM_ALLREDUCE;
     emit_dense_comm(e, &c, from, to);
@@ -169,8 +159,7 @@ static uint32_t next_axis(emitter *e, const step *s, uint32_t left) {
 /* f16 tolerates about two roundings, so its partial results stay in f32 until they are added up; bf16
  * tolerates eight, and is sent as it is. */
 static bool reduces_wide(const emitter *e, const step *s) {
-  bool picks = s->op->code == IR_OP_AMAX || s->op->code == IR_OP_AMIN; /* these do not round */
-  return !picks && ir_tensor_at(e->f, s->op->result)->dtype == IR_F16;
+  return !emit_picks(s->op) && ir_tensor_at(e->f, s->op->result)->dtype == IR_F16;
 }
 
 /* A buffer for results that are not yet reduced along the mesh axes in `left`. */

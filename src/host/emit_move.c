@@ -2,20 +2,6 @@
 #include "host/emit.h"
 #include "ir/build.h"
 
-ir_combine emit_combine_of(shard_reduce r) {
-  switch (r) {
-  case SHARD_REDUCE_NONE:
-  case SHARD_REDUCE_SUM: return IR_COMBINE_SUM;
-  case SHARD_REDUCE_PROD: return IR_COMBINE_PROD;
-  case SHARD_REDUCE_MIN: return IR_COMBINE_MIN;
-  case SHARD_REDUCE_MAX: return IR_COMBINE_MAX;
-  case SHARD_REDUCE_AND: return IR_COMBINE_AND;
-  case SHARD_REDUCE_OR: return IR_COMBINE_OR;
-  case SHARD_REDUCE_XOR: return IR_COMBINE_XOR;
-  }
-  return IR_COMBINE_SUM;
-}
-
 static ir_comm_kind kind_of(shard_comm_kind kind) {
   switch (kind) {
   case SHARD_BROADCAST: return IR_COMM_BROADCAST;
@@ -256,7 +242,7 @@ void emit_move(emitter *e, step *s) {
   ir_tensor out = emit_destination(e, s->plan, s->plan->axes.len, e->buffer[s->op->result.id]);
   bool sliced = m->sliced || recuts(e, s);
   ir_tensor target = sliced ? whole_target(e, s) : out;
-  comm_call c = {.kind = kind_of(m->kind), .combine = emit_combine_of(m->reduce), .at = s->op->at};
+  comm_call c = {.kind = kind_of(m->kind), .combine = m->combine, .at = s->op->at};
   bool in_lines = m->kind == SHARD_ALLGATHER || m->kind == SHARD_ALLREDUCE ||
                   m->kind == SHARD_REDUCE_SCATTER || m->kind == SHARD_ALL_TO_ALL;
   ir_rule before = emit_because(e, s->plan->axes.len ? IR_RULE_COLLECTIVE : IR_RULE_NONE);

@@ -300,7 +300,7 @@ void emit_reduced_piece(emitter *e, step *s) {
   pipeline x = pieces_of_loop(e, s);
   comm_call c = {
       .kind = IR_COMM_REDUCE, .team = s->plan->comm->to, .axis = x.axis, .root = x.piece};
-  c.combine = emit_combine_of(s->plan->comm->reduce);
+  c.combine = s->plan->comm->combine;
   c.at = x.at;
   x.in = made_piece(&x);
   emit_result_buffer(e, s);

@@ -49,6 +49,11 @@ static ir_scalar reduced_iterations(emitter *e, const op_plan *plan) {
   return least;
 }
 
+bool emit_picks(const ir_op_data *op) {
+  ir_fold fold = ir_op_fold(op->code);
+  return fold != IR_FOLD_NONE && ir_fold_info_of(fold)->noun != NULL;
+}
+
 bool emit_has_bias(const ir_op_data *op) {
   return op->code == IR_OP_LINEAR && op->operands[2].id != 0;
 }
@@ -67,23 +72,18 @@ static bool fill_if_empty(emitter *e, const step *s, ir_tensor to, ir_instr_data
   ir_scalar n = reduced_iterations(e, s->plan), zero = ir_scalar_const(sc, 0);
   if (n.id == 0 || ir_scalar_lt(sc, zero, n) == IR_TRUE) return false;
   bool biased = emit_has_bias(s->op) && !adds_bias_last(e, s);
-  if (s->op->code == IR_OP_AMAX || s->op->code == IR_OP_AMIN || biased) {
+  if (emit_picks(s->op) || biased) {
     ir_require(e->h, IR_REQUIRE_LE, ir_scalar_const(sc, 1), n, "positions that are reduced",
                s->op->at);
     return false;
   }
-  ir_instr_data fill = emit_fill(e, to, s->op->code == IR_OP_PROD, s->op->at);
+  ir_number start = ir_fold_start(ir_op_fold(s->op->code), ir_tensor_at(e->h, to)->dtype);
+  ir_instr_data fill = emit_fill_number(e, to, start, s->op->at);
   fill.why = IR_RULE_EMPTY;
   *choice = (ir_instr_data){.kind = IR_IF, .relation = IR_EQ, .a = n, .b = zero};
   choice->why = IR_RULE_EMPTY;
   ir_block_add(e->h, &choice->body, ir_host_instr(e->h, &fill));
   return true;
-}
-
-static ir_opcode combining(const ir_op_data *op) {
-  if (op->code == IR_OP_PROD) return IR_OP_MUL;
-  if (op->code == IR_OP_AMAX) return IR_OP_MAX;
-  return op->code == IR_OP_AMIN ? IR_OP_MIN : IR_OP_ADD;
 }
 
 /* Pieces at the end may be empty; i * piece < n tells, where n is what earlier cuts leave. */
@@ -118,7 +118,8 @@ static void emit_addition(emitter *e, step *s, ir_tensor to, ir_block *block) {
   }
   ir_tensor both[2] = {to, part};
   all[n] = (ir_instr_data){.kind = IR_COMPUTE, .tensor = to, .at = s->op->at};
-  all[n++].op = ir_host_op(e->h, combining(s->op), both, 2, NULL, to, s->op->at);
+  ir_opcode merge = ir_fold_info_of(ir_op_fold(s->op->code))->merge;
+  all[n++].op = ir_host_op(e->h, merge, both, 2, NULL, to, s->op->at);
   for (uint32_t i = 0; i < n; i++) {
     all[i].why = IR_RULE_ADD;
     ir_block_add(e->h, block, ir_host_instr(e->h, &all[i]));
@@ -130,8 +131,7 @@ static void emit_addition(emitter *e, step *s, ir_tensor to, ir_block *block) {
 static bool is_narrow(ir_dtype t) { return t == IR_F16 || t == IR_BF16; }
 
 static bool adds_wide(const emitter *e, const step *s) {
-  bool picks = s->op->code == IR_OP_AMAX || s->op->code == IR_OP_AMIN; /* these do not round */
-  return !picks && is_narrow(ir_tensor_at(e->f, s->op->result)->dtype);
+  return !emit_picks(s->op) && is_narrow(ir_tensor_at(e->f, s->op->result)->dtype);
 }
 
 /* A buffer like `like`, of another dtype. */

@@ -31,8 +31,9 @@ static bool gives_parts(const lowering *l, const uses *u, ir_tensor t, const op_
   if (o.id == 0 || u->n[t.id] != 1 || !is_exact_enough(l->f, t)) return false;
   const ir_op_data *op = ir_op_at(l->f, o);
   const op_plan *made = &l->ops[o.id];
-  bool adds = op->code == IR_OP_SUM || op->code == IR_OP_MATMUL || op->code == IR_OP_ADD ||
-              op->code == IR_OP_SUB || (op->code == IR_OP_LINEAR && !op->operands[2].id);
+  bool biased = op->code == IR_OP_LINEAR && op->operands[2].id;
+  bool adds = op->code == IR_OP_ADD || op->code == IR_OP_SUB ||
+              (ir_op_fold(op->code) == IR_FOLD_SUM && !biased);
   if (!adds || !made->partial || made->axes.len != plan->axes.len) return false;
   for (uint32_t q = 0; q < made->axes.len; q++) {
     if (made->axes.data[q].reduction || made->loop[q] != plan->loop[q]) return false;

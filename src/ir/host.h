@@ -65,6 +65,7 @@
 #ifndef WEIR_IR_HOST_H
 #define WEIR_IR_HOST_H
 
+#include "ir/comm.h"
 #include "ir/ir.h"
 
 typedef enum ir_instr_kind {
@@ -85,27 +86,6 @@ typedef enum ir_instr_kind {
   IR_GROUP_END,   /* name = group_end() */
   IR_WAIT,        /* wait(name): the current stream waits for a communication or group */
 } ir_instr_kind;
-
-/* One per row of comms.def. */
-typedef enum ir_comm_kind {
-#define COMM(id, text, nvfuser, root, reduces) IR_COMM_##id,
-#include "ir/comms.def"
-  IR_COMM_COUNT
-} ir_comm_kind;
-
-typedef struct ir_comm_info {
-  const char *text, *nvfuser;
-  bool has_root, reduces;
-} ir_comm_info;
-const ir_comm_info *ir_comm_info_of(ir_comm_kind kind);
-
-/* How partial results are combined. */
-typedef enum ir_combine {
-#define COMBINE(id, text) IR_COMBINE_##id,
-#include "ir/comms.def"
-  IR_COMBINE_COUNT
-} ir_combine;
-const char *ir_combine_text(ir_combine c);
 
 typedef enum ir_relation { IR_EQ, IR_NE, IR_LT, IR_LE } ir_relation;
 

@@ -9,10 +9,8 @@ static ir_dtype operand_dtype(const infer *c, uint32_t i) {
 static ir_dtype float_of(ir_dtype t) { return ir_dtype_is_float(t) ? t : IR_F32; }
 
 /* Sums and products of integers are wide, so that they do not wrap early. */
-static ir_dtype reduced_dtype(const infer *c) {
-  ir_dtype t = operand_dtype(c, 0);
-  bool adds = c->op->code == IR_OP_SUM || c->op->code == IR_OP_PROD || c->op->code == IR_OP_CUMSUM;
-  return adds && !ir_dtype_is_float(t) ? IR_I64 : t;
+static ir_dtype reduced_dtype(ir_result_rule rule, ir_dtype t) {
+  return rule == IR_RESULT_WIDE && !ir_dtype_is_float(t) ? IR_I64 : t;
 }
 
 static ir_axis kept_axis(infer *c) {
@@ -31,7 +29,11 @@ bool infer_reduce(infer *c) {
     else a = ir_axis_new(c->f, IR_AXIS_REDUCTION, infer_size(c, in.data[i]));
     out.data[out.len++] = a;
   }
-  return infer_done(c, reduced_dtype(c), &out, &out);
+  ir_result_rule rule = ir_op_info_of(c->op->code)->rule;
+  ir_dtype t = operand_dtype(c, 0);
+  if (rule == IR_RESULT_BITS && ir_dtype_is_float(t))
+    return infer_error(c, "needs integers or bools, not %s", ir_dtype_text(t));
+  return infer_done(c, reduced_dtype(rule, t), &out, &out);
 }
 
 bool infer_moment(infer *c) {
@@ -69,7 +71,9 @@ bool infer_ordered(infer *c) {
   uint32_t axis = 0;
   if (!ordered_axis(c, &in, &axis)) return false;
   for (uint32_t i = 0; i < in.len; i++) out.data[out.len++] = infer_copy_dim(c, in.data[i]);
-  return infer_done(c, c->op->code == IR_OP_CUMSUM ? reduced_dtype(c) : IR_I64, &out, &out);
+  return infer_done(
+      c, c->op->code == IR_OP_CUMSUM ? reduced_dtype(IR_RESULT_WIDE, operand_dtype(c, 0)) : IR_I64,
+      &out, &out);
 }
 
 bool infer_topk(infer *c) {

@@ -37,6 +37,12 @@ static ir_op_info infos[IR_OP_COUNT] = {
                   .iexpr = #ix,                                                                    \
                   .params = ps},
 #define OP(id, n, fam, ps) [IR_OP_##id] = {.name = #n, .family = IR_FAMILY_##fam, .params = ps},
+#define REDUCE(id, n, result, f)                                                                   \
+  [IR_OP_##id] = {.name = #n,                                                                      \
+                  .family = IR_FAMILY_REDUCE,                                                      \
+                  .rule = IR_RESULT_##result,                                                      \
+                  .fold = IR_FOLD_##f,                                                             \
+                  .params = PARAMS(X(x), A(INTS, dims, OMIT), A(BOOL, keepdim, DEF(0)))},
 #include "ir/ops.def"
 #undef POINTWISE
 #undef OP

@@ -47,7 +47,7 @@ typedef enum ir_family {
   IR_FAMILY_SDPA_BACKWARD,
 } ir_family;
 
-/* How a pointwise op's result dtype follows from its operands; see ops.def. */
+/* How the result dtype of a pointwise operation or of a reduction follows from its operands; ops.def. */
 typedef enum ir_result_rule {
   IR_RESULT_SAME,
   IR_RESULT_NUMBER,
@@ -55,7 +55,17 @@ typedef enum ir_result_rule {
   IR_RESULT_BITS,
   IR_RESULT_TRUTH,
   IR_RESULT_CHOICE,
+  IR_RESULT_WIDE, /* of a reduction: integers and bools become i64 */
 } ir_result_rule;
+
+/* How a reduction folds elements: one per row of folds.def (ir/fold.h). */
+typedef enum ir_fold {
+  IR_FOLD_NONE,
+#define FOLD(id, ...) IR_FOLD_##id,
+#include "ir/folds.def"
+#undef FOLD
+  IR_FOLD_COUNT
+} ir_fold;
 
 typedef enum ir_param_kind {
   IR_PARAM_END,     /* closes the list */
@@ -88,7 +98,8 @@ typedef struct ir_param {
 typedef struct ir_op_info {
   const char *name;
   ir_family family;
-  ir_result_rule rule;         /* POINTWISE */
+  ir_result_rule rule;         /* POINTWISE, REDUCE */
+  ir_fold fold;                /* REDUCE */
   const char *fexpr, *iexpr;   /* POINTWISE: the scalar expressions as text, "NO" where none */
   const ir_param *params;      /* ends in IR_PARAM_END */
   uint32_t n_tensors, n_attrs; /* tensor params, attribute params */

@@ -45,7 +45,7 @@ static status add_line(const ref_call *c, uint32_t dim, int64_t *at, ref_fold *s
   for (int64_t i = 0; i < c->result.extents[dim]; i++) {
     at[dim] = i;
     const void *p = ir_array_at(&c->result, at);
-    sums[i] = ref_fold_start(c->state, IR_OP_SUM, is_float, c->result.dtype);
+    sums[i] = ref_fold_start(c->state, IR_FOLD_SUM, is_float, c->result.dtype);
     if (is_float) sums[i].f = ir_element_as_f64(c->result.dtype, p);
     else sums[i].i = ir_element_as_i64(c->result.dtype, p);
   }

@@ -10,6 +10,7 @@
 
 #include "ir/array.h"
 #include "ir/bind.h"
+#include "ir/fold.h"
 #include "ir/ir.h"
 #include "ref/ref.h"
 
@@ -111,13 +112,13 @@ status ref_reduce_partial(const ref_call *c, const ref_terms *terms);
 
 /* One accumulation, for floats and for integers. */
 typedef struct ref_fold {
-  ir_opcode code; /* SUM, PROD, AMAX or AMIN */
+  ir_fold fold;
   bool is_float;
   ir_dtype accumulator;
   double f;
   int64_t i;
 } ref_fold;
-ref_fold ref_fold_start(const ref_state *s, ir_opcode code, bool is_float, ir_dtype result);
+ref_fold ref_fold_start(const ref_state *s, ir_fold fold, bool is_float, ir_dtype result);
 void ref_fold_f64(ref_fold *fold, double value);
 void ref_fold_i64(ref_fold *fold, int64_t value);
 /* Adds the term at an index of the terms' space. */

@@ -71,7 +71,7 @@ static void contract(const ref_call *c, const ref_terms *terms, const ir_array *
   bool is_float = ir_dtype_is_float(c->result.dtype);
   if (ref_count(&c->result) == 0) return;
   do {
-    ref_fold sum = ref_fold_start(c->state, IR_OP_SUM, is_float, c->result.dtype);
+    ref_fold sum = ref_fold_start(c->state, IR_FOLD_SUM, is_float, c->result.dtype);
     for (int64_t i = 0; i < k; i++) {
       index[c->result.rank] = i;
       ref_fold_term(&sum, terms, index);

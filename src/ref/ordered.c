@@ -21,7 +21,7 @@ static ordered_rows rows_of(const ref_call *c) {
 /* ---- cumsum ---- */
 static void scan_row(const ref_call *c, const ir_array *from, const ir_array *to) {
   ref_fold sum =
-      ref_fold_start(c->state, IR_OP_SUM, ir_dtype_is_float(from->dtype), c->result.dtype);
+      ref_fold_start(c->state, IR_FOLD_SUM, ir_dtype_is_float(from->dtype), c->result.dtype);
   for (int64_t i = 0; i < from->extents[0]; i++) {
     ref_fold_term(&sum, &(ref_terms){.left = *from}, &i);
     ref_fold_store(&sum, to->dtype, ir_array_at(to, &i));

@@ -126,8 +126,7 @@ static void reduce_element(walk *w, const ref_terms *terms, const ir_array *inne
   bool is_reduce = ir_op_info_of(c->op->code)->family == IR_FAMILY_REDUCE;
   bool is_float = ir_dtype_is_float(is_reduce ? terms->left.dtype : c->result.dtype);
   int64_t index[IR_MAX_RANK] = {0}, root[IR_MAX_RANK];
-  ref_fold fold =
-      ref_fold_start(c->state, is_reduce ? c->op->code : IR_OP_SUM, is_float, c->result.dtype);
+  ref_fold fold = ref_fold_start(c->state, ir_op_fold(c->op->code), is_float, c->result.dtype);
   if (ref_count(inner) > 0) do {
       for (uint32_t i = 0; i < inner->rank; i++) w->position[inner_axes[i].id] = index[i];
       if (root_position(w, root)) ref_fold_term(&fold, terms, root);

@@ -4,43 +4,52 @@
 #include "ref/internal.h"
 
 /* ---- one accumulation ---- */
-static double float_start(ir_opcode code) {
-  if (code == IR_OP_AMAX) return -INFINITY;
-  if (code == IR_OP_AMIN) return INFINITY;
-  return code == IR_OP_PROD ? 1 : 0;
-}
-
-/* amax and amin start at the end of the dtype's range, so that a partial result without elements can
- * be stored and passed over later. */
-static int64_t int_start(ir_opcode code, ir_dtype t) {
-  int64_t end;
-  if (code != IR_OP_AMAX && code != IR_OP_AMIN) return code == IR_OP_PROD;
-  if (t == IR_BOOL) return code == IR_OP_AMIN;
-  ir_element_set_f64(t, &end, float_start(code));
-  return ir_element_as_i64(t, &end);
-}
-
-ref_fold ref_fold_start(const ref_state *s, ir_opcode code, bool is_float, ir_dtype result) {
-  return (ref_fold){.code = code,
+ref_fold ref_fold_start(const ref_state *s, ir_fold fold, bool is_float, ir_dtype result) {
+  ir_number start = ir_fold_start(fold, result);
+  return (ref_fold){.fold = fold,
                     .is_float = is_float,
                     .accumulator = ref_accumulator(s, result),
-                    .f = float_start(code),
-                    .i = int_start(code, result)};
+                    .f = ir_number_as_f64(start),
+                    .i = start.i};
 }
 
-/* NaN wins over everything in amax and amin, and stays. */
+#define NO 0 /* the operation refuses such elements */
+#define W(x) (uint64_t)(x)
+
+static double float_folded(ir_fold fold, double a, double b) {
+  switch (fold) {
+#define FOLD(id, name, start, fexpr, iexpr, ...)                                                   \
+  case IR_FOLD_##id:                                                                               \
+    return fexpr;
+#include "ir/folds.def"
+#undef FOLD
+  case IR_FOLD_NONE:
+  case IR_FOLD_COUNT: break;
+  }
+  impossible("every fold is listed");
+}
+
+static int64_t int_folded(ir_fold fold, int64_t a, int64_t b) {
+  switch (fold) {
+#define FOLD(id, name, start, fexpr, iexpr, ...)                                                   \
+  case IR_FOLD_##id:                                                                               \
+    return (int64_t)(iexpr);
+#include "ir/folds.def"
+#undef FOLD
+  case IR_FOLD_NONE:
+  case IR_FOLD_COUNT: break;
+  }
+  impossible("every fold is listed");
+}
+
 void ref_fold_f64(ref_fold *fold, double value) {
-  if (fold->code == IR_OP_AMAX) fold->f = isnan(value) || value > fold->f ? value : fold->f;
-  else if (fold->code == IR_OP_AMIN) fold->f = isnan(value) || value < fold->f ? value : fold->f;
-  else if (fold->code == IR_OP_PROD) fold->f = ref_accumulated(fold->accumulator, fold->f * value);
-  else fold->f = ref_accumulated(fold->accumulator, fold->f + value);
+  double folded = float_folded(fold->fold, value, fold->f);
+  bool picks = ir_fold_info_of(fold->fold)->noun != NULL;
+  fold->f = picks ? folded : ref_accumulated(fold->accumulator, folded);
 }
 
 void ref_fold_i64(ref_fold *fold, int64_t value) {
-  if (fold->code == IR_OP_AMAX) fold->i = value > fold->i ? value : fold->i;
-  else if (fold->code == IR_OP_AMIN) fold->i = value < fold->i ? value : fold->i;
-  else if (fold->code == IR_OP_PROD) fold->i = ref_wrap_mul(fold->i, value);
-  else fold->i = ref_wrap_add(fold->i, value);
+  fold->i = int_folded(fold->fold, value, fold->i);
 }
 
 static void fold_element(ref_fold *fold, const ir_array *a, const int64_t *index) {
@@ -70,12 +79,10 @@ void ref_fold_store(const ref_fold *fold, ir_dtype t, void *p) {
 }
 
 /* ---- sum prod amax amin ---- */
-static bool needs_elements(ir_opcode code) { return code == IR_OP_AMAX || code == IR_OP_AMIN; }
-
 static void reduce_row(const ref_call *c, const ir_array *row, void *p) {
   int64_t index[IR_MAX_RANK] = {0};
-  ref_fold fold =
-      ref_fold_start(c->state, c->op->code, ir_dtype_is_float(row->dtype), c->result.dtype);
+  bool is_float = ir_dtype_is_float(row->dtype);
+  ref_fold fold = ref_fold_start(c->state, ir_op_fold(c->op->code), is_float, c->result.dtype);
   if (ref_count(row) > 0) do
       fold_element(&fold, row, index);
     while (ir_array_next(row, index));
@@ -103,9 +110,9 @@ static ref_rows operand_rows(const ref_call *c) {
 
 status ref_reduce(const ref_call *c) {
   const ir_array *x = ref_operand(c, 0);
-  if (needs_elements(c->op->code) && ref_count(x) == 0 && ref_count(&c->result) > 0)
-    return ref_fail(c, "a zero-size reduction has no %s; reduce an axis that has elements",
-                    c->op->code == IR_OP_AMAX ? "maximum" : "minimum");
+  const char *noun = ir_fold_info_of(ir_op_fold(c->op->code))->noun;
+  if (noun && ref_count(x) == 0 && ref_count(&c->result) > 0)
+    return ref_fail(c, "a zero-size reduction has no %s; reduce an axis that has elements", noun);
   if (ref_is_partial(c)) return ref_reduce_partial(c, &(ref_terms){.left = *x});
   ref_rows rows = operand_rows(c);
   each_row(c, &rows, &c->result, reduce_row);
@@ -115,7 +122,7 @@ status ref_reduce(const ref_call *c) {
 /* ---- mean var ---- */
 static double row_mean(const ref_call *c, const ir_array *row) {
   int64_t index[IR_MAX_RANK] = {0}, n = ref_count(row);
-  ref_fold sum = ref_fold_start(c->state, IR_OP_SUM, true, c->result.dtype);
+  ref_fold sum = ref_fold_start(c->state, IR_FOLD_SUM, true, c->result.dtype);
   if (n == 0) return NAN;
   do fold_element(&sum, row, index);
   while (ir_array_next(row, index));
@@ -130,7 +137,7 @@ static void mean_row(const ref_call *c, const ir_array *row, void *p) {
 static void var_row(const ref_call *c, const ir_array *row, void *p) {
   int64_t index[IR_MAX_RANK] = {0}, n = ref_count(row);
   double divisor = (double)n - (double)ref_attr_int(c, "correction");
-  ref_fold sum = ref_fold_start(c->state, IR_OP_SUM, true, c->result.dtype);
+  ref_fold sum = ref_fold_start(c->state, IR_FOLD_SUM, true, c->result.dtype);
   double mean = ref_accumulated(sum.accumulator, row_mean(c, row));
   if (n > 0) do {
       double d = ir_element_as_f64(row->dtype, ir_array_at(row, index)) - mean;

@@ -11,6 +11,7 @@
  * replayed below the logical domain of both tensors. */
 #include <string.h>
 
+#include "ir/fold.h"
 #include "schedule/internal.h"
 
 typedef struct layout {
@@ -41,19 +42,29 @@ static bool is_cut(const rfactoring *r, ir_axis a) { return map_get(&r->cut, a.i
 static ir_opcode combiner(const ir_func *f, ir_tensor t) {
   ir_op def = ir_tensor_at(f, t)->scheduled_def;
   if (!def.id) return IR_OP_NONE;
-  const ir_op_data *op = ir_op_at(f, def);
-  ir_family family = ir_op_info_of(op->code)->family;
-  if (family == IR_FAMILY_REDUCE) return op->code;
-  return family == IR_FAMILY_MATMUL || family == IR_FAMILY_LINEAR ? IR_OP_SUM : IR_OP_NONE;
+  ir_fold fold = ir_op_fold(ir_op_at(f, def)->code);
+  return fold == IR_FOLD_NONE ? IR_OP_NONE : ir_fold_info_of(fold)->reduction;
+}
+
+/* "sum, prod, amax, amin, matmul and linear" */
+static const char *folding_operations(ir_func *f) {
+  strbuf out;
+  const char *before = NULL;
+  strbuf_init(&out, &f->module->memory);
+  for (uint32_t i = IR_OP_NONE + 1; i < IR_OP_COUNT; i++) {
+    if (ir_op_fold((ir_opcode)i) == IR_FOLD_NONE) continue;
+    if (before) strbuf_printf(&out, "%s%s", out.len ? ", " : "", before);
+    before = ir_op_info_of((ir_opcode)i)->name;
+  }
+  strbuf_printf(&out, " and %s", before);
+  return out.data;
 }
 
 static bool check_op(schedule_step *s) {
   const char *name = schedule_target_name(s);
   if (combiner(s->f, s->t) == IR_OP_NONE) {
-    return SCHEDULE_REFUSE(
-        s,
-        "%s cannot be rfactored: only results of sum, prod, amax, amin, matmul and linear can be",
-        name);
+    return SCHEDULE_REFUSE(s, "%s cannot be rfactored: only results of %s can be", name,
+                           folding_operations(s->f));
   }
   const ir_op_data *op = ir_op_at(s->f, ir_tensor_at(s->f, s->t)->scheduled_def);
   if (op->code != IR_OP_LINEAR || !ir_op_operand(op, "bias").id) return true;

@@ -19,15 +19,6 @@ const char *shard_comm_name(shard_comm_kind kind) {
   return "?";
 }
 
-shard_reduce shard_reduce_of(ir_opcode code, ir_dtype dtype) {
-  bool truth = dtype == IR_BOOL;
-  if (code == IR_OP_SUM) return SHARD_REDUCE_SUM;
-  if (code == IR_OP_PROD) return SHARD_REDUCE_PROD;
-  if (code == IR_OP_AMAX) return truth ? SHARD_REDUCE_OR : SHARD_REDUCE_MAX;
-  if (code == IR_OP_AMIN) return truth ? SHARD_REDUCE_AND : SHARD_REDUCE_MIN;
-  return SHARD_REDUCE_NONE;
-}
-
 typedef struct rule {
   shard_view v;
   shard_comm *m;
@@ -83,7 +74,8 @@ static shard_answer check_family(rule *r) {
   if (ir_tensor_at(f, op->operands[0])->dtype != ir_tensor_at(f, op->result)->dtype) {
     return computes(r, "its result has another dtype");
   }
-  r->m->reduce = shard_reduce_of(op->code, ir_tensor_at(r->v.c->f, op->result)->dtype);
+  r->m->reduces = true;
+  r->m->combine = ir_fold_combine(ir_op_fold(op->code), ir_tensor_at(r->v.c->f, op->result)->dtype);
   return SHARD_ONE;
 }
 
@@ -238,7 +230,7 @@ static shard_comm_kind moving(rule *r, bool held) {
 static shard_comm_kind decide(rule *r) {
   bool held = receivers_hold_kept(r), in_place = held && same_devices(r);
   if (!r->changes) return moving(r, held);
-  if (r->m->reduce != SHARD_REDUCE_NONE) return reducing(r, in_place);
+  if (r->m->reduces) return reducing(r, in_place);
   if (!r->to.present) return gathering(r, in_place);
   if (!r->from.present) return held ? SHARD_LOCAL_SLICE : SHARD_SCATTER;
   return recutting(r, in_place);
@@ -274,7 +266,7 @@ static void find_dims(rule *r) {
   m->from_dim = m->to_dim = SHARD_NO_DIM;
   if (!r->changes) return;
   const shard_axis *a = axis_before(r), *b = axis_after(r);
-  bool reduces = m->reduce != SHARD_REDUCE_NONE;
+  bool reduces = m->reduces;
   if (r->from.present) m->from_dim = (int32_t)a->dim;
   if (r->to.present) m->to_dim = (int32_t)b->dim;
   if (r->from.present && !r->to.present && !reduces) m->to_dim = image_dim(r, a->logical, true);

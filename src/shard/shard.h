@@ -10,6 +10,7 @@
 #ifndef WEIR_SHARD_SHARD_H
 #define WEIR_SHARD_SHARD_H
 
+#include "ir/fold.h"
 #include "ir/ir.h"
 
 /* What questions share: a prover with its own scalars, so that asking leaves no trace in the module,
@@ -126,19 +127,6 @@ typedef enum shard_comm_kind {
 } shard_comm_kind;
 const char *shard_comm_name(shard_comm_kind kind);
 
-typedef enum shard_reduce {
-  SHARD_REDUCE_NONE,
-  SHARD_REDUCE_SUM,
-  SHARD_REDUCE_PROD,
-  SHARD_REDUCE_MIN,
-  SHARD_REDUCE_MAX,
-  SHARD_REDUCE_AND,
-  SHARD_REDUCE_OR,
-  SHARD_REDUCE_XOR,
-} shard_reduce;
-/* How partial results of a reduction are combined; NONE if `code` is no reduction. */
-shard_reduce shard_reduce_of(ir_opcode code, ir_dtype dtype);
-
 typedef enum shard_answer {
   SHARD_ONE,     /* one communication, described in the result */
   SHARD_SEVERAL, /* the sharding changes along several mesh axes (`changed`): take them one by one */
@@ -150,11 +138,12 @@ enum { SHARD_NO_AXIS = -1, SHARD_NO_DIM = -1 };
 
 typedef struct shard_comm {
   shard_comm_kind kind;
-  shard_reduce reduce;
-  int32_t mesh_axis; /* along which the sharding changes; SHARD_NO_AXIS: only the mesh does */
-  uint32_t changed;  /* bit k: the sharding changes along mesh axis k */
-  uint32_t kept;     /* bit k: both sides are sharded alike along k */
-  ir_mesh from, to;  /* of operand and result */
+  bool reduces;       /* REDUCE, ALLREDUCE, REDUCE_SCATTER */
+  ir_combine combine; /* and how */
+  int32_t mesh_axis;  /* along which the sharding changes; SHARD_NO_AXIS: only the mesh does */
+  uint32_t changed;   /* bit k: the sharding changes along mesh axis k */
+  uint32_t kept;      /* bit k: both sides are sharded alike along k */
+  ir_mesh from, to;   /* of operand and result */
   int32_t from_dim, to_dim; /* the dimensions that matter: where pieces lie; SHARD_NO_DIM: none */
   bool by_iteration; /* BROADCAST, COLLECTIVE_PERMUTE: in iteration i the root or offset is i */
   ir_axis stream;    /* and whose iterations: an axis of the result's loop domain */

@@ -1,3 +1,4 @@
+#include "ir/fold.h"
 #include "text/nvfuser_style.h"
 
 /* `<out>`, and on the next line `   = `. */
@@ -37,18 +38,16 @@ static void put_product(text_nvfuser *s, const ir_op_data *op, uint32_t depth) {
 }
 
 static void put_reduction(text_nvfuser *s, const ir_op_data *op) {
-  const char *name = op->code == IR_OP_SUM    ? "add"
-                     : op->code == IR_OP_PROD ? "mul"
-                     : op->code == IR_OP_AMAX ? "fmax"
-                                              : "fmin";
-  const char *initial = op->code == IR_OP_SUM    ? "0"
-                        : op->code == IR_OP_PROD ? "1"
-                        : op->code == IR_OP_AMAX ? "-inf"
-                                                 : "inf";
+  static const char *const starts[] = {[IR_START_ZERO] = "0",
+                                       [IR_START_ONE] = "1",
+                                       [IR_START_ALL] = "-1",
+                                       [IR_START_LEAST] = "-inf",
+                                       [IR_START_GREATEST] = "inf"};
+  const ir_fold_info *fold = ir_fold_info_of(ir_op_fold(op->code));
   strbuf_puts(s->out, "reduction( ");
   text_nvfuser_put_operand(s, op->operands[0]);
-  strbuf_printf(s->out, ", op = %s, initial value = %s(%s), allreduce = false )", name,
-                ir_dtype_nvfuser(ir_tensor_at(s->h, op->result)->dtype), initial);
+  strbuf_printf(s->out, ", op = %s, initial value = %s(%s), allreduce = false )", fold->nvfuser,
+                ir_dtype_nvfuser(ir_tensor_at(s->h, op->result)->dtype), starts[fold->start]);
 }
 
 static void put_slice(text_nvfuser *s, const ir_op_data *op) {

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "gen_model.h"
+#include "ir/fold.h"
 
 /* ---- numbers ---- */
 typedef struct number {
@@ -48,6 +49,7 @@ static model_wants wants_of(ir_result_rule rule, uint32_t k) {
   case IR_RESULT_BITS: return wants_bits;
   case IR_RESULT_CHOICE: return k == 0 ? wants_bool : wants_any;
   case IR_RESULT_SAME:
+  case IR_RESULT_WIDE:
   case IR_RESULT_FLOAT:
   case IR_RESULT_TRUTH: break;
   }
@@ -172,14 +174,25 @@ static bool is_moment(ir_opcode op) { return ir_op_info_of(op)->family == IR_FAM
 static ir_dtype reduced_dtype(ir_opcode op, ir_dtype t) {
   model_tensor x = {.dtype = t};
   if (is_moment(op)) return wants_float(&x) ? t : IR_F32;
-  bool adds = op == IR_OP_SUM || op == IR_OP_PROD;
+  bool adds = ir_op_info_of(op)->rule == IR_RESULT_WIDE;
   return adds && wants_bits(&x) ? IR_I64 : t;
 }
 
 static double reduced_bound(ir_opcode op, double bound, int64_t count) {
-  if (op == IR_OP_SUM) return bound * (double)count;
-  if (op == IR_OP_PROD) return pow(fmax(bound, 1), (double)count);
-  return op == IR_OP_AMAX || op == IR_OP_AMIN ? bound : INFINITY;
+  switch (ir_op_fold(op)) {
+  case IR_FOLD_SUM: return bound * (double)count;
+  case IR_FOLD_PROD: return pow(fmax(bound, 1), (double)count);
+  case IR_FOLD_MAX:
+  case IR_FOLD_MIN: return bound;
+  case IR_FOLD_NONE: /* mean and var */
+  case IR_FOLD_COUNT: break;
+  }
+  return INFINITY;
+}
+
+static bool needs_elements(ir_opcode op) {
+  ir_fold fold = ir_op_fold(op);
+  return fold != IR_FOLD_NONE && ir_fold_info_of(fold)->noun;
 }
 
 static void write_reduction(model *m, model_tensor *t, uint32_t who, const bool *reduced, bool all,
@@ -217,7 +230,7 @@ static bool make_reduction(model *m, model_tensor *t) {
     if (!reduced[i] || keep) t->dims[t->rank++] = reduced[i] ? dim_one() : x->dims[i];
   }
   bool composite = is_moment(op);
-  if (count == 0 && (op == IR_OP_AMAX || op == IR_OP_AMIN)) return false;
+  if (count == 0 && needs_elements(op)) return false;
   for (uint32_t i = 0; i < x->rank && !keep && !composite; i++)
     axes_add(t,
              reduced[i]       ? AXIS_REDUCTION

@@ -14,9 +14,7 @@ static const char *comm_text(const ir_op_data *op) {
   case SHARD_UNSUPPORTED: return m.why;
   }
   strbuf_puts(&out, shard_comm_name(m.kind));
-  if (m.reduce)
-    strbuf_printf(&out, " %s",
-                  (const char *[]){"", "sum", "prod", "min", "max", "and", "or", "xor"}[m.reduce]);
+  if (m.reduces) strbuf_printf(&out, " %s", ir_combine_text(m.combine));
   if (m.mesh_axis != SHARD_NO_AXIS) strbuf_printf(&out, " %c", "xyz"[m.mesh_axis]);
   if (m.from_dim != SHARD_NO_DIM || m.to_dim != SHARD_NO_DIM)
     strbuf_printf(&out, " %d>%d", m.from_dim, m.to_dim);

@@ -300,7 +300,7 @@ static void check_comm(tally *n) {
   if (answer == SHARD_ONE) {
     n->kinds[d.m.kind]++;
     ok = delivers(&d) && fits(&d, &n->fitting);
-    if (!d.m.reduce) ok = ok && moves == (d.m.kind != SHARD_NONE);
+    if (!d.m.reduces) ok = ok && moves == (d.m.kind != SHARD_NONE);
   }
   n->several += answer == SHARD_SEVERAL;
   n->computes += answer == SHARD_COMPUTES;

@@ -3,6 +3,7 @@
 #define WEIR_DEVICE_CPU_KERNEL_FOLD_H
 
 #include "device/cpu/kernel_internal.h"
+#include "ir/fold.h"
 
 /* source_dtype: IR_F32, IR_F64 or IR_I64. */
 static inline const cpu_fold *cpu_fold_of(cpu_fold_kind kind, ir_dtype source_dtype) {

@@ -176,21 +176,15 @@ static reduce_kernel *new_reduce(const cpu_call *c, ir_dtype source_dtype) {
   return m;
 }
 
-static cpu_fold_kind fold_of(ir_opcode code) {
-  if (code == IR_OP_SUM) return CPU_FOLD_SUM;
-  if (code == IR_OP_PROD) return CPU_FOLD_PROD;
-  return code == IR_OP_AMAX ? CPU_FOLD_MAX : CPU_FOLD_MIN;
-}
-
 status cpu_prepare_reduce(const cpu_call *c, cpu_kernel **result) {
-  ir_opcode code = c->task->code;
+  ir_fold fold = ir_op_fold(c->task->code);
+  const char *noun = ir_fold_info_of(fold)->noun;
   ir_dtype t = cpu_operand(c, 0).dtype;
   ir_dtype source_dtype = ir_dtype_is_float(t) ? cpu_native(t) : IR_I64;
   reduce_kernel *m = new_reduce(c, source_dtype);
-  if (m->count == 0 && (code == IR_OP_AMAX || code == IR_OP_AMIN))
-    return fail(STATUS_BAD_PROGRAM, "%s: a zero-size reduction has no %s", c->info->name,
-                code == IR_OP_AMAX ? "maximum" : "minimum");
-  m->first = cpu_fold_of(fold_of(code), source_dtype);
+  if (m->count == 0 && noun)
+    return fail(STATUS_BAD_PROGRAM, "%s: a zero-size reduction has no %s", c->info->name, noun);
+  m->first = cpu_fold_of((cpu_fold_kind)fold, source_dtype);
   *result = &m->head;
   return STATUS_OK;
 }

@@ -50,9 +50,10 @@ status cuda_prepare_reduce(const cuda_call *c) {
   if (r.code == IR_OP_VAR_MEAN) r.code = IR_OP_VAR;
   place_reduced(c, cuda_place_result(c), &r);
   int64_t n = reduced_count(&r);
-  if (n == 0 && (r.code == IR_OP_AMAX || r.code == IR_OP_AMIN))
-    return fail(STATUS_BAD_PROGRAM, "%s: a zero-size reduction has no %s", c->info->name,
-                r.code == IR_OP_AMAX ? "maximum" : "minimum");
+  ir_fold fold = ir_op_fold(r.code); /* none: a moment */
+  const char *noun = fold == IR_FOLD_NONE ? NULL : ir_fold_info_of(fold)->noun;
+  if (n == 0 && noun)
+    return fail(STATUS_BAD_PROGRAM, "%s: a zero-size reduction has no %s", c->info->name, noun);
   r.divisor = (double)n;
   if (r.code == IR_OP_VAR) r.divisor -= (double)rt_task_int(c->task, "correction");
   if (r.divisor < 0) r.divisor = 0;

@@ -138,7 +138,7 @@ static bool fold_index(const lower_step *s, const lower_index *at, lower_index *
   return left == 0;
 }
 
-static uint32_t fold_node(lowering *l, ir_opcode fold, uint32_t node, ir_dtype acc, bool columns) {
+static uint32_t fold_node(lowering *l, ir_fold fold, uint32_t node, ir_dtype acc, bool columns) {
   cg_node n = {.kind = CG_NODE_FOLD, .dtype = acc, .n_operands = 1, .guard = CG_NO_NODE};
   n.operands[0] = lower_cast(l, node, acc);
   n.fold = fold;
@@ -166,9 +166,9 @@ static uint32_t lower_variance(const lower_step *s, uint32_t x, ir_dtype acc, bo
   double n = (double)folded_count(s), m = n - (double)rt_task_int(&s->task, "correction");
   if (columns) return lower_fail(l); /* it would go over the columns twice */
   uint32_t wide = lower_cast(l, x, acc);
-  uint32_t mean = divided(l, fold_node(l, IR_OP_SUM, wide, acc, false), acc, n);
+  uint32_t mean = divided(l, fold_node(l, IR_FOLD_SUM, wide, acc, false), acc, n);
   uint32_t d = lower_apply(l, IR_OP_SUB, acc, wide, mean);
-  uint32_t squares = fold_node(l, IR_OP_SUM, lower_apply(l, IR_OP_MUL, acc, d, d), acc, false);
+  uint32_t squares = fold_node(l, IR_FOLD_SUM, lower_apply(l, IR_OP_MUL, acc, d, d), acc, false);
   return divided(l, squares, acc, m > 0 ? m : 0);
 }
 
@@ -177,14 +177,15 @@ static uint32_t lower_reduce(const lower_step *s, const lower_index *at) {
   lower_index own[IR_MAX_RANK];
   bool columns, moment = s->info->family == IR_FAMILY_MOMENT;
   ir_opcode code = s->step->code;
+  ir_fold fold = moment ? IR_FOLD_SUM : ir_op_fold(code);
   if (!fold_index(s, at, own, &columns)) return lower_fail(l);
   uint32_t x = lower_operand(s, 0, own);
   if (l->failed) return CG_NO_NODE;
   ir_dtype t = lower_shape(s, 0)->dtype;
-  ir_dtype acc = moment && !ir_dtype_is_float(t) ? IR_F64 : cg_fold_dtype(code, t);
+  ir_dtype acc = moment && !ir_dtype_is_float(t) ? IR_F64 : cg_fold_dtype(fold, t);
   uint32_t node;
   if (code == IR_OP_VAR || code == IR_OP_VAR_MEAN) node = lower_variance(s, x, acc, columns);
-  else node = fold_node(l, moment ? IR_OP_SUM : code, x, acc, columns);
+  else node = fold_node(l, fold, x, acc, columns);
   if (code == IR_OP_MEAN) node = divided(l, node, acc, (double)folded_count(s));
   return l->failed ? CG_NO_NODE : lower_cast(l, node, s->result->dtype);
 }
@@ -211,12 +212,12 @@ static uint32_t shifted_exp(lowering *l, uint32_t x, uint32_t top, ir_dtype real
 static uint32_t lower_softmax(const lower_step *s, const lower_index *at) {
   lowering *l = s->l;
   ir_dtype t = s->result->dtype, real = t == IR_F64 ? IR_F64 : IR_F32,
-           acc = cg_fold_dtype(IR_OP_SUM, t);
+           acc = cg_fold_dtype(IR_FOLD_SUM, t);
   bool quick = t == IR_F16 || t == IR_BF16;
   uint32_t folded, x = row_operand(s, at, &folded);
   if (l->failed) return CG_NO_NODE;
-  uint32_t top = fold_node(l, IR_OP_AMAX, folded, real, false);
-  uint32_t sum = fold_node(l, IR_OP_SUM, shifted_exp(l, folded, top, real, quick), acc, false);
+  uint32_t top = fold_node(l, IR_FOLD_MAX, folded, real, false);
+  uint32_t sum = fold_node(l, IR_FOLD_SUM, shifted_exp(l, folded, top, real, quick), acc, false);
   uint32_t one = lower_constant(l, ir_number_float(1), acc);
   uint32_t scale = lower_apply(l, IR_OP_DIV, acc, one, sum);
   uint32_t y = lower_cast(l, shifted_exp(l, x, top, real, quick), acc);
@@ -233,19 +234,19 @@ static uint32_t with_vector(const lower_step *s, uint32_t k, ir_opcode code, ir_
 
 static uint32_t lower_norm(const lower_step *s, const lower_index *at) {
   lowering *l = s->l;
-  ir_dtype t = s->result->dtype, acc = cg_fold_dtype(IR_OP_SUM, t);
+  ir_dtype t = s->result->dtype, acc = cg_fold_dtype(IR_FOLD_SUM, t);
   double n = (double)folded_count(s);
   uint32_t folded, x = row_operand(s, at, &folded);
   if (l->failed) return CG_NO_NODE;
   x = lower_cast(l, x, acc);
   folded = lower_cast(l, folded, acc);
   if (s->step->code == IR_OP_LAYER_NORM) {
-    uint32_t mean = divided(l, fold_node(l, IR_OP_SUM, folded, acc, false), acc, n);
+    uint32_t mean = divided(l, fold_node(l, IR_FOLD_SUM, folded, acc, false), acc, n);
     x = lower_apply(l, IR_OP_SUB, acc, x, mean);
     folded = lower_apply(l, IR_OP_SUB, acc, folded, mean);
   }
   uint32_t squares = lower_apply(l, IR_OP_MUL, acc, folded, folded);
-  uint32_t q = divided(l, fold_node(l, IR_OP_SUM, squares, acc, false), acc, n);
+  uint32_t q = divided(l, fold_node(l, IR_FOLD_SUM, squares, acc, false), acc, n);
   uint32_t eps = lower_constant(l, rt_task_number(&s->task, "eps"), acc);
   uint32_t scale =
       lower_apply(l, IR_OP_RSQRT, acc, lower_apply(l, IR_OP_ADD, acc, q, eps), CG_NO_NODE);

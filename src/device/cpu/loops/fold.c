@@ -26,27 +26,39 @@ typedef float f32s __attribute__((vector_size(VECTOR_BYTES / 2)));
 #define KEEP(mask, a, b) ((f64s)(((mask) & (i64s)(a)) | (~(mask) & (i64s)(b))))
 #define KEEP_I(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
 
-/* On vectors. */
-#define ADD_V(acc, v, center) ((acc) + (v))
-#define MUL_V(acc, v, center) ((acc) * (v))
-#define MAX_V(acc, v, center) KEEP(((v) != (v)) | ((v) > (acc)), v, acc)
-#define MIN_V(acc, v, center) KEEP(((v) != (v)) | ((v) < (acc)), v, acc)
-#define SQR_V(acc, v, center) ((acc) + ((v) - (center)) * ((v) - (center)))
-#define ADD_VI(acc, v, center) ((i64s)((u64s)(acc) + (u64s)(v)))
-#define MUL_VI(acc, v, center) ((i64s)((u64s)(acc) * (u64s)(v)))
-#define MAX_VI(acc, v, center) KEEP_I((v) > (acc), v, acc)
-#define MIN_VI(acc, v, center) KEEP_I((v) < (acc), v, acc)
+/* On vectors, what folds.def says of numbers: of floats and of integers. */
+#define SUM_F(b, a, center) ((b) + (a))
+#define PROD_F(b, a, center) ((b) * (a))
+#define MAX_F(b, a, center) KEEP(((a) != (a)) | ((a) > (b)), a, b)
+#define MIN_F(b, a, center) KEEP(((a) != (a)) | ((a) < (b)), a, b)
+#define SQUARES_F(b, a, center) ((b) + ((a) - (center)) * ((a) - (center)))
+#define SUM_I(b, a, center) ((i64s)((u64s)(b) + (u64s)(a)))
+#define PROD_I(b, a, center) ((i64s)((u64s)(b) * (u64s)(a)))
+#define MAX_I(b, a, center) KEEP_I((a) > (b), a, b)
+#define MIN_I(b, a, center) KEEP_I((a) < (b), a, b)
 
 /* On numbers. */
-#define ADD_F(acc, v, center) ((acc) + (v))
-#define MUL_F(acc, v, center) ((acc) * (v))
-#define MAX_F(acc, v, center) ((((v) != (v)) | ((v) > (acc))) ? (v) : (acc))
-#define MIN_F(acc, v, center) ((((v) != (v)) | ((v) < (acc))) ? (v) : (acc))
-#define SQR_F(acc, v, center) ((acc) + ((v) - (center)) * ((v) - (center)))
-#define ADD_I(acc, v, center) ((int64_t)((uint64_t)(acc) + (uint64_t)(v)))
-#define MUL_I(acc, v, center) ((int64_t)((uint64_t)(acc) * (uint64_t)(v)))
-#define MAX_I(acc, v, center) ((v) > (acc) ? (v) : (acc))
-#define MIN_I(acc, v, center) ((v) < (acc) ? (v) : (acc))
+#define NO 0 /* the operation refuses such elements */
+#define W(x) (uint64_t)(x)
+#define FOLD(id, name, start, fexpr, iexpr, ...)                                                   \
+  static inline double id##_f64(double b, double a) { return fexpr; }                              \
+  static inline int64_t id##_i64(int64_t b, int64_t a) { return (int64_t)(iexpr); }
+#include "ir/folds.def"
+#undef FOLD
+static inline double SQUARES_f64(double b, double a, double center) {
+  return b + (a - center) * (a - center);
+}
+
+#define FLOAT_ZERO 0.0
+#define FLOAT_ONE 1.0
+#define FLOAT_ALL 0.0
+#define FLOAT_LEAST -INFINITY
+#define FLOAT_GREATEST INFINITY
+#define INT_ZERO 0
+#define INT_ONE 1
+#define INT_ALL -1
+#define INT_LEAST INT64_MIN
+#define INT_GREATEST INT64_MAX
 
 static inline void load_float(const float *x, f64s *to) {
   f32s v;
@@ -56,7 +68,8 @@ static inline void load_float(const float *x, f64s *to) {
 static inline void load_double(const double *x, f64s *to) { memcpy(to, x, sizeof *to); }
 static inline void load_int64_t(const int64_t *x, i64s *to) { memcpy(to, x, sizeof *to); }
 
-#define FOLD(name, source, wide, vector, field, begin, steps, step, join)                          \
+/* in_row, in_column: further arguments of `step`. */
+#define LOOPS(name, source, wide, vector, field, begin, steps, step, join, in_row, in_column)      \
   static void name##_row(int64_t n, const void *x_, cpu_element *acc, double center) {             \
     const source *x = x_;                                                                          \
     vector chain[CHAINS];                                                                          \
@@ -72,8 +85,8 @@ static inline void load_int64_t(const int64_t *x, i64s *to) { memcpy(to, x, size
         chain[c] = steps(chain[c], v, center);                                                     \
       }                                                                                            \
     memcpy(lane, chain, sizeof lane);                                                              \
-    for (int64_t l = 0; i + l < n; l++) lane[l] = step(lane[l], (wide)x[i + l], center);           \
-    for (int l = 0; l < LANES; l++) acc->field = join(acc->field, lane[l], 0);                     \
+    for (int64_t l = 0; i + l < n; l++) lane[l] = step(lane[l], (wide)x[i + l] in_row);            \
+    for (int l = 0; l < LANES; l++) acc->field = join(acc->field, lane[l]);                        \
   }                                                                                                \
   static void name##_column(int64_t n, const void *x_, cpu_element *acc_,                          \
                             const cpu_element *center_) {                                          \
@@ -81,36 +94,41 @@ static inline void load_int64_t(const int64_t *x, i64s *to) { memcpy(to, x, size
     wide *restrict acc = &acc_->field;                                                             \
     const wide *restrict center = &center_->field;                                                 \
     (void)center;                                                                                  \
-    for (int64_t i = 0; i < n; i++) acc[i] = step(acc[i], (wide)x[i], center[i]);                  \
+    for (int64_t i = 0; i < n; i++) acc[i] = step(acc[i], (wide)x[i] in_column);                   \
   }
 
-#define FLOAT_FOLDS(t, source)                                                                     \
-  FOLD(sum_##t, source, double, f64s, f, 0.0, ADD_V, ADD_F, ADD_F)                                 \
-  FOLD(prod_##t, source, double, f64s, f, 1.0, MUL_V, MUL_F, MUL_F)                                \
-  FOLD(max_##t, source, double, f64s, f, -INFINITY, MAX_V, MAX_F, MAX_F)                           \
-  FOLD(min_##t, source, double, f64s, f, INFINITY, MIN_V, MIN_F, MIN_F)                            \
-  FOLD(squares_##t, source, double, f64s, f, 0.0, SQR_V, SQR_F, ADD_F)
-FLOAT_FOLDS(f32, float)
-FLOAT_FOLDS(f64, double)
-FOLD(sum_i64, int64_t, int64_t, i64s, i, 0, ADD_VI, ADD_I, ADD_I)
-FOLD(prod_i64, int64_t, int64_t, i64s, i, 1, MUL_VI, MUL_I, MUL_I)
-FOLD(max_i64, int64_t, int64_t, i64s, i, INT64_MIN, MAX_VI, MAX_I, MAX_I)
-FOLD(min_i64, int64_t, int64_t, i64s, i, INT64_MAX, MIN_VI, MIN_I, MIN_I)
+/* By source: f32, f64, i64. */
+#define FOLD(id, name, start, ...)                                                                 \
+  LOOPS(id##_of_f32, float, double, f64s, f, FLOAT_##start, id##_F, id##_f64, id##_f64, , )        \
+  LOOPS(id##_of_f64, double, double, f64s, f, FLOAT_##start, id##_F, id##_f64, id##_f64, , )       \
+  LOOPS(id##_of_i64, int64_t, int64_t, i64s, i, INT_##start, id##_I, id##_i64, id##_i64, , )
+#include "ir/folds.def"
+#undef FOLD
+#define AND(x) , x
+LOOPS(SQUARES_of_f32, float, double, f64s, f, 0.0, SQUARES_F, SQUARES_f64, SUM_f64, AND(center),
+      AND(center[i]))
+LOOPS(SQUARES_of_f64, double, double, f64s, f, 0.0, SQUARES_F, SQUARES_f64, SUM_f64, AND(center),
+      AND(center[i]))
 
-#define FLOAT_ROWS(t)                                                                              \
-  {                                                                                                \
-    [CPU_FOLD_SUM] = {sum_##t##_row, sum_##t##_column, {.f = 0}},                                  \
-    [CPU_FOLD_PROD] = {prod_##t##_row, prod_##t##_column, {.f = 1}},                               \
-    [CPU_FOLD_MAX] = {max_##t##_row, max_##t##_column, {.f = -INFINITY}},                          \
-    [CPU_FOLD_MIN] = {min_##t##_row, min_##t##_column, {.f = INFINITY}},                           \
-    [CPU_FOLD_SQUARES] = {squares_##t##_row, squares_##t##_column, {.f = 0}},                      \
-  }
+const cpu_fold cpu_folds_f32[CPU_FOLD_COUNT] = {
+#define FOLD(id, name, start, ...)                                                                 \
+  [CPU_FOLD_##id] = {id##_of_f32_row, id##_of_f32_column, {.f = FLOAT_##start}},
+#include "ir/folds.def"
+#undef FOLD
+    [CPU_FOLD_SQUARES] = {SQUARES_of_f32_row, SQUARES_of_f32_column, {.f = 0}},
+};
 
-const cpu_fold cpu_folds_f32[CPU_FOLD_COUNT] = FLOAT_ROWS(f32);
-const cpu_fold cpu_folds_f64[CPU_FOLD_COUNT] = FLOAT_ROWS(f64);
+const cpu_fold cpu_folds_f64[CPU_FOLD_COUNT] = {
+#define FOLD(id, name, start, ...)                                                                 \
+  [CPU_FOLD_##id] = {id##_of_f64_row, id##_of_f64_column, {.f = FLOAT_##start}},
+#include "ir/folds.def"
+#undef FOLD
+    [CPU_FOLD_SQUARES] = {SQUARES_of_f64_row, SQUARES_of_f64_column, {.f = 0}},
+};
+
 const cpu_fold cpu_folds_i64[CPU_FOLD_COUNT] = {
-    [CPU_FOLD_SUM] = {sum_i64_row, sum_i64_column, {.i = 0}},
-    [CPU_FOLD_PROD] = {prod_i64_row, prod_i64_column, {.i = 1}},
-    [CPU_FOLD_MAX] = {max_i64_row, max_i64_column, {.i = INT64_MIN}},
-    [CPU_FOLD_MIN] = {min_i64_row, min_i64_column, {.i = INT64_MAX}},
+#define FOLD(id, name, start, ...)                                                                 \
+  [CPU_FOLD_##id] = {id##_of_i64_row, id##_of_i64_column, {.i = INT_##start}},
+#include "ir/folds.def"
+#undef FOLD
 };

@@ -33,11 +33,11 @@ typedef void cpu_map_fn(int64_t n, void *to, const void *const *x, bool mode);
 typedef void cpu_convert_fn(int64_t n, void *to, const void *from);
 
 /* ---- folds ---- */
+/* Those of ir_fold, with the same numbers, and one more. */
 typedef enum cpu_fold_kind {
-  CPU_FOLD_SUM,
-  CPU_FOLD_PROD,
-  CPU_FOLD_MAX, /* NaN wins */
-  CPU_FOLD_MIN,
+#define FOLD(id, ...) CPU_FOLD_##id = IR_FOLD_##id,
+#include "ir/folds.def"
+#undef FOLD
   CPU_FOLD_SQUARES, /* the sum of (x - center)², floats only */
   CPU_FOLD_COUNT
 } cpu_fold_kind;

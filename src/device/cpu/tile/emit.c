@@ -289,10 +289,10 @@ static uint32_t emit_blend(tile_emitter *e, const tile_node *n, tile_phase phase
 }
 
 /* ---- reductions ---- */
+/* Moments are made of sums. */
 static cpu_fold_kind fold_kind(ir_opcode code) {
-  if (code == IR_OP_PROD) return CPU_FOLD_PROD;
-  if (code == IR_OP_AMAX) return CPU_FOLD_MAX;
-  return code == IR_OP_AMIN ? CPU_FOLD_MIN : CPU_FOLD_SUM;
+  ir_fold fold = ir_op_fold(code);
+  return fold == IR_FOLD_NONE ? CPU_FOLD_SUM : (cpu_fold_kind)fold;
 }
 
 static void describe_fold(const tile_emitter *e, const tile_node *n, ir_dtype folded,
