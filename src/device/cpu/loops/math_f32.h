@@ -6,6 +6,7 @@
 #define WEIR_DEVICE_CPU_LOOPS_MATH_F32_H
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -140,6 +141,9 @@ static inline float f32_erf(float x) {
   return a >= 1.0F ? large : x * p; /* NaN: the product */
 }
 
+/* Of minus infinity the functions below are NaN, as the products that define them are. */
+static inline bool f32_is_lowest(float x) { return x < -0x1.fffffep127F; }
+
 /* x times the part of a normal distribution below x; the error is relative to the result also where that
  * is small. Beyond 14.5 there is nothing left of the part. exp(-a² / 2): the square in two parts, for a
  * with its last 12 bits cut off has an exact one; and 2^64 times too large, so that it is normal. */
@@ -149,8 +153,8 @@ static inline float f32_gelu(float x) {
   int32_t whole;
   float p = f32_exp_rest(-0.5F * (cut * cut), -0.5F * ((top - cut) * (top + cut)), &whole);
   float part = f32_scaled(p, whole + 64) * f32_tail(top) * 0x1p-64F * top;
-  float base = x < 0 ? 0.0F : x;
-  return x < 0 ? -part : base - part;
+  float base = x < 0 ? 0.0F : x, y = x < 0 ? -part : base - part;
+  return f32_is_lowest(x) ? x - x : y;
 }
 
 /* 0.5 x (1 + tanh(u)) = x / (1 + exp(-2u)); u in f64, for errors in it count u times. */
@@ -159,7 +163,7 @@ static inline float f32_gelu_tanh(float x) {
   u = u < -200 ? -200 : u;
   u = u > 200 ? 200 : u;
   float hi = (float)u, lo = (float)(u - (double)hi), top = x < -100.0F ? -100.0F : x;
-  return top / (1.0F + f32_exp_sum(hi, lo));
+  return f32_is_lowest(x) ? x - x : top / (1.0F + f32_exp_sum(hi, lo));
 }
 
 /* 1 + exp(-x) for x from -88 on; NaN may become anything. */
@@ -172,7 +176,10 @@ static inline float f32_sigmoid(float x) {
   float y = x < -88.0F ? 0.0F : 1.0F / f32_one_and_exp(x);
   return x != x ? x : y;
 }
-static inline float f32_silu(float x) { return x < -88.0F ? -0.0F : x / f32_one_and_exp(x); }
+static inline float f32_silu(float x) {
+  float y = x < -88.0F ? -0.0F : x / f32_one_and_exp(x);
+  return f32_is_lowest(x) ? x - x : y;
+}
 
 /* exp(x) for x <= 0, and 0 below -87: weights beside one that is 1. */
 static inline float f32_exp_weight(float x) {
