@@ -240,6 +240,16 @@ ir_op ir_host_op(ir_func *h, ir_opcode code, const ir_tensor *operands, uint32_t
 /* Where it writes its further results; they are copied. */
 void ir_host_op_more(ir_func *h, ir_op o, const ir_tensor *more, uint32_t n);
 
+/* ---- slices (host_slices.c) ---- */
+/* How long dimension `dim`, of that size, of what is sliced is in the slice. `iterations`: how often the loop
+ * runs whose index is that of the slice; none: it is no such index. */
+ir_scalar ir_host_slice_size(ir_func *h, const ir_instr_data *d, uint32_t dim, ir_scalar size,
+                             ir_scalar iterations);
+/* Gives all slices the sizes that a reader of the text gives them. Lowering knows more of some, and what
+ * later passes decide must not depend on that, or they would decide differently once the program has been
+ * printed and read again. */
+void ir_host_resize_slices(ir_func *h);
+
 /* ---- kernels (host_body.c) ---- */
 /* The operands and destinations of a launch. */
 ir_op ir_host_launch_op(ir_func *h, const ir_tensor *operands, uint32_t n_operands,

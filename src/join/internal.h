@@ -26,9 +26,6 @@ join_facts join_find_facts(ir_func *h, arena *scratch);
 /* Can the buffer go if all operations that read it are in one kernel with the one that writes it? */
 bool join_is_private(const join_facts *f, ir_tensor t);
 
-/* ---- slices.c ---- */
-void join_resize_slices(ir_func *h);
-
 /* ---- spaces.c: the rule ---- */
 /* The positions that a kernel walks: those of its largest results, or of what its reductions read. */
 typedef struct join_space {

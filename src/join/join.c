@@ -69,7 +69,6 @@ static ir_block join_all(const join_facts *f, ir_block block, bool *changed) {
 }
 
 void join_kernels(ir_func *h, arena *scratch, bool *changed) {
-  join_resize_slices(h);
   join_facts facts = join_find_facts(h, scratch);
   *changed = false;
   h->host->body = join_all(&facts, h->host->body, changed);

@@ -15,5 +15,7 @@ status pass_lower(ir_func *f, pass_ctx *ctx) {
     return fail(STATUS_BAD_PROGRAM, "the program cannot be lowered");
   }
   ctx->changed = true;
-  return host_lower(f, ctx->options, &ctx->made);
+  TRY(host_lower(f, ctx->options, &ctx->made));
+  ir_host_resize_slices(ctx->made);
+  return STATUS_OK;
 }

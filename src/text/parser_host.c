@@ -121,7 +121,9 @@ static void parse_for(text_parser *p, ir_block *block) {
   d.variable = declare_index(p, &name);
   p->host->skippable += !runs;
   p->host->loops++;
+  vec_push(&p->m->memory, &p->host->open, ((text_loop){d.variable, d.extent}));
   bool closed = parse_block(p, d.at, "loop", &d.body);
+  p->host->open.len--;
   p->host->loops--;
   if (closed && d.extent.id && d.variable.id) {
     ir_block_add(p->f, block, ir_host_instr(p->f, &d));

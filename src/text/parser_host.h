@@ -28,6 +28,10 @@ typedef struct text_ahead {
   ir_scalar extent;      /* of `?` */
 } text_ahead;
 
+typedef struct text_loop {
+  ir_scalar variable, extent;
+} text_loop;
+
 typedef struct text_host {
   VEC(uint32_t) names; /* declared in the open blocks, the innermost last */
   uint32_t scope;      /* where those of the innermost begin */
@@ -35,10 +39,11 @@ typedef struct text_host {
   VEC(uint32_t) comms; /* communications posted in the open loops, the innermost last */
   map comm_names;      /* the same */
   VEC(text_later) later;
-  uint32_t depth;     /* open blocks */
-  uint32_t loops;     /* open loops */
-  uint32_t skippable; /* of them, those that the extents may tell not to run at all */
-  bool unclosed;      /* a missing } has been reported */
+  uint32_t depth;      /* open blocks */
+  uint32_t loops;      /* open loops */
+  VEC(text_loop) open; /* they themselves, the innermost last */
+  uint32_t skippable;  /* of them, those that the extents may tell not to run at all */
+  bool unclosed;       /* a missing } has been reported */
 
   /* The parameters, which are looked through before they are read: their cuts may speak of extents that
    * are declared later. */

@@ -290,20 +290,27 @@ static void require_chunks(text_parser *p, const slice *s, ir_scalar size) {
              what, s->d.at);
 }
 
+/* How often the loop runs whose index this is; none: it is no index. */
+static ir_scalar iterations_of(const text_parser *p, ir_scalar index) {
+  for (uint32_t i = p->host->open.len; i-- > 0;) {
+    const text_loop *loop = &p->host->open.data[i];
+    if (loop->variable.id && IR_SAME(loop->variable, index)) return loop->extent;
+  }
+  return (ir_scalar){0};
+}
+
 /* The slice as a tensor: without the dimension, or with a shorter one. */
 static bool build_slice(text_parser *p, slice *s, const text_token *name, const text_token *word) {
   ir_axis dims[IR_MAX_RANK];
   ir_scalar sizes[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(p->f, s->d.from, dims), n = 0;
   if (!resolve_dim(p, s, word, rank)) return false;
-  const ir_scalar none = {0};
+  ir_scalar iterations = iterations_of(p, s->d.index);
   for (uint32_t i = 0; i < rank; i++) {
     ir_scalar size = ir_axis_size(p->f, dims[i]);
-    if (i != s->d.dim) sizes[n++] = size;
-    else if (s->d.kind == IR_SHARD) {
-      require_chunks(p, s, size);
-      sizes[n++] = ir_partition_length(&p->m->scalars, &s->d.partition, size, s->d.index, none);
-    }
+    if (i == s->d.dim && s->d.kind == IR_SELECT) continue;
+    if (i == s->d.dim) require_chunks(p, s, size);
+    sizes[n++] = ir_host_slice_size(p->f, &s->d, i, size, iterations);
   }
   s->d.tensor = ir_host_tensor(p->f, text_intern(p, name), ir_tensor_at(p->f, s->d.from)->dtype,
                                sizes, n, text_token_loc(name));

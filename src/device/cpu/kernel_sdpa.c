@@ -194,7 +194,8 @@ static void run_queries(const sdpa_kernel *m, const block *b, const char *q_at, 
   cpu_matrix q, c = {rows, columns, KEYS, 1};
   if (columns <= 0) return;
   const char *queries = rows_of(m, &m->sides[Q], q_at, i, rows, m->queries_at, b->scratch, &q);
-  multiply_panels(m, &q, queries, b->keys, m->depth, &c, scores, false);
+  if (m->depth > 0) multiply_panels(m, &q, queries, b->keys, m->depth, &c, scores, false);
+  else memset(scores, 0, (size_t)(rows * KEYS * m->size)); /* sums of nothing */
   weigh_rows(m, b, i, part, rows, columns, scores);
   add_values(m, b, i, rows, columns, scores,
              b->scratch + m->sums_at + (size_t)((i - part) * m->width * m->size));
@@ -304,7 +305,7 @@ static double bounded(double x, double least, double most) {
 
 /* As many queries that packing keys and values is cheap beside them; parts follow from shapes alone. */
 static void plan_parts(sdpa_kernel *m) {
-  double query_flops = 2.0 * (double)larger(1, m->n_keys) * (double)(m->depth + m->width);
+  double query_flops = 2.0 * (double)larger(1, m->n_keys) * (double)larger(1, m->depth + m->width);
   double item_flops = query_flops * (double)m->n_queries, all = item_flops * (double)m->items;
   double part_flops = bounded(all / 64, 1e7, 1.5e8);
   int64_t queries = (int64_t)bounded(part_flops / query_flops, LEAST_QUERIES, MOST_QUERIES);
