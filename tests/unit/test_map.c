@@ -36,7 +36,8 @@ static uint32_t index_of(ir_axes axes, ir_axis a) {
   return 99;
 }
 
-/* "0>1 1>b2 2>w0": producer dimension > consumer root position, b broadcast, w whole. */
+/* "0>1 1>b2 2>w0": producer dimension > consumer root position, b broadcast, g groups of
+ * heads, w whole. */
 static const char *pairs_of(const ir_func *f, const char *name, uint32_t operand) {
   ir_pair pairs[IR_MAX_RANK];
   const ir_tensor_data *t = ir_tensor_at(f, tensor(f, name));
@@ -50,7 +51,7 @@ static const char *pairs_of(const ir_func *f, const char *name, uint32_t operand
     for (uint32_t i = 0; i < n; i++) {
       if (index_of(from, pairs[i].producer) != p) continue;
       strbuf_printf(&out, "%s%u>%s%u", out.len ? " " : "", p,
-                    (const char *[]){"", "b", "w"}[pairs[i].kind],
+                    (const char *[]){"", "b", "g", "w"}[pairs[i].kind],
                     index_of(t->now.root, pairs[i].consumer));
     }
   }
