@@ -105,7 +105,8 @@ static status run_pass(run *r, const pass_list *list, uint32_t i) {
   bool changed = false;
   status st = run_on_funcs(r, p, &changed);
   int64_t time_ns = now_ns() - start_ns;
-  bool refused = st == STATUS_BAD_PROGRAM; /* with a diagnostic: the program's mistake, not the pass's */
+  bool refused =
+      st == STATUS_BAD_PROGRAM; /* with a diagnostic: the program's mistake, not the pass's */
   if (st == STATUS_OK && r->request->verify) st = verify(r, p);
   if (st != STATUS_OK && !refused) write_reproducer(r, list, i, &before);
   if (st == STATUS_OK && wants_print(r, p, changed)) {

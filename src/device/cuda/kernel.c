@@ -1,6 +1,7 @@
 /* From a task to launches: the table of families, and which tasks may share them. */
 #include "device/cuda/kernel.h"
 
+#include "device/cuda/kernel_body.h"
 #include "device/cuda/kernel_place.h"
 
 static cuda_prepare_fn *family_prepare(ir_family family) {
@@ -44,6 +45,10 @@ status cuda_kernel_prepare(const rt_plan *plan, const rt_task *task, arena *memo
   rt_task grouped;
   if (task->body) {
     TRY(cuda_prepare_body(plan, task, memory, k));
+    *result = k;
+    return STATUS_OK;
+  }
+  if (!rt_task_is_empty(plan, task) && cuda_prepare_crossed(plan, task, memory, k)) {
     *result = k;
     return STATUS_OK;
   }

@@ -61,7 +61,7 @@ static bool same_extents(const fold_shape *a, const fold_shape *b) {
 /* The row is what holds the last dimension: the reduced ones, or all others. Folds of the other kind go
  * along the other dimensions. */
 bool lower_find_rows(lowering *l) {
-  fold_shape first, f;
+  fold_shape first = {0}, f;
   bool found = false;
   uint32_t all = 0, last = 0;
   for (uint32_t i = 0; i < l->body->n_steps; i++) {
