@@ -26,10 +26,12 @@ static double flops_of(ir_opcode code, const rt_attr *attrs, double n, const rt_
   case IR_FAMILY_MATMUL:
   case IR_FAMILY_LINEAR: return 2 * n * last_extent(x[0]);
   case IR_FAMILY_SDPA: { /* q·kᵀ and the product with v */
+    check(x[1]);
     double positions = (double)x[1]->extents[x[1]->rank - 2];
     return 2 * positions * (n + elements(x[0]));
   }
   case IR_FAMILY_SDPA_BACKWARD: { /* three products with features of q, two with those of v */
+    check(x[1] && x[2]);
     double positions = (double)x[1]->extents[x[1]->rank - 2], width = last_extent(x[0]);
     double rows = width > 0 ? elements(x[0]) / width : 0;
     return 2 * positions * rows * (3 * width + 2 * last_extent(x[2]));
@@ -39,7 +41,7 @@ static double flops_of(ir_opcode code, const rt_attr *attrs, double n, const rt_
   case IR_FAMILY_SCAN: return elements(x[0]);
   case IR_FAMILY_SORT:
   case IR_FAMILY_TOPK: return 4 * elements(x[0]); /* comparisons */
-  case IR_FAMILY_SCATTER: return adds(attrs) ? elements(x[2]) : 0;
+  case IR_FAMILY_SCATTER: return adds(attrs) && x[2] ? elements(x[2]) : 0;
   case IR_FAMILY_SOFTMAX:
   case IR_FAMILY_NORM: return 4 * n;
   case IR_FAMILY_POINTWISE: return n;

@@ -356,8 +356,13 @@ static uint32_t lower_maker(tile_lowering *l, const rt_step *s, const tile_map *
 }
 
 /* ---- what goes over rows ---- */
+static uint32_t first_axes(uint32_t n) {
+  check(n < 32);
+  return (1U << n) - 1;
+}
+
 static uint32_t inner_mask(const tile_lowering *l) {
-  return ((1U << l->n_axes) - 1) & ~((1U << l->n_kept) - 1);
+  return first_axes(l->n_axes) & ~first_axes(l->n_kept);
 }
 
 /* A reduction that is needed at positions of the inner axes, or not at every kept one, is computed apart. */
@@ -366,7 +371,7 @@ static bool is_row_map(const tile_lowering *l, const tile_map *m, uint32_t rank)
   for (uint32_t d = 0; d < rank; d++)
     for (uint32_t a = 0; a < l->n_axes; a++)
       if (m->coef[d][a] != 0) used |= 1U << a;
-  return used == (1U << l->n_kept) - 1 && l->n_axes > l->n_kept;
+  return used == first_axes(l->n_kept) && l->n_axes > l->n_kept;
 }
 
 static bool is_whole_box(const tile_lowering *l, const tile_box *box) {
@@ -403,7 +408,7 @@ static uint32_t lower_fold(tile_lowering *l, const rt_step *s, const tile_map *m
                  .step = s,
                  .code = s->code,
                  .after_fold = true,
-                 .axes = (1U << l->n_kept) - 1};
+                 .axes = first_axes(l->n_kept)};
   return add_node(l, &n);
 }
 
