@@ -117,10 +117,7 @@ static void expect_written(check_analysis *c, uint32_t access) {
 
 /* Whether each element of the results depends on the elements of this operand at its own place only. */
 static bool is_elementwise(const check_analysis *c, const rt_task *task, uint32_t view) {
-  if (!task->body) {
-    ir_family family = ir_op_info_of(task->code)->family;
-    return family == IR_FAMILY_POINTWISE || family == IR_FAMILY_SET || family == IR_FAMILY_CAST;
-  }
+  if (!task->body) return ir_op_is_elementwise(task->code);
   for (uint32_t k = 0; k < task->n_operands; k++) {
     bool here = check_same_view(c->plan, task->operands[k].view, view);
     if (here && !rt_body_in_place(task->body, k)) return false;

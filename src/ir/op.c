@@ -104,6 +104,11 @@ static const struct {
              {IR_OP_EQ, "=="}, {IR_OP_NE, "!="}, {IR_OP_LT, "<"},  {IR_OP_LE, "<="},
              {IR_OP_GT, ">"},  {IR_OP_GE, ">="}};
 
+bool ir_op_is_elementwise(ir_opcode code) {
+  ir_family family = ir_op_info_of(code)->family;
+  return family == IR_FAMILY_POINTWISE || family == IR_FAMILY_SET || family == IR_FAMILY_CAST;
+}
+
 const char *ir_op_infix(ir_opcode code) {
   for (size_t i = 0; i < sizeof infix / sizeof *infix; i++) {
     if (infix[i].code == code) return infix[i].text;

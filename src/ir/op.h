@@ -112,6 +112,8 @@ const ir_op_info *ir_op_info_of(ir_opcode code);
 ir_opcode ir_op_parse(const char *name, size_t length);
 /* "+" for add, "<=" for le …; NULL when the op has no infix form. */
 const char *ir_op_infix(ir_opcode code);
+/* Does each element of the result depend on the operands' elements at its own place only? */
+bool ir_op_is_elementwise(ir_opcode code);
 
 /* ---- attribute values ---- */
 /* A number as written: integers keep all 64 bits, and 2 differs from 2.0. */

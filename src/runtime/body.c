@@ -107,11 +107,6 @@ const rt_body *rt_body_copy(const rt_body *body, arena *memory) {
 }
 
 /* ---- in place ---- */
-static bool is_elementwise(ir_opcode code) {
-  ir_family family = ir_op_info_of(code)->family;
-  return family == IR_FAMILY_POINTWISE || family == IR_FAMILY_SET || family == IR_FAMILY_CAST;
-}
-
 bool rt_body_in_place(const rt_body *body, uint32_t param) {
   enum { MOST_STEPS = 1024 };
   const rt_shape *shape = &body->params[param];
@@ -125,7 +120,7 @@ bool rt_body_in_place(const rt_body *body, uint32_t param) {
       if (v->kind == RT_VALUE_STEP && depends[v->index]) depends[i] = true;
     }
     const rt_shape *r = &s->results[0];
-    bool stays = is_elementwise(s->code) && r->rank == shape->rank &&
+    bool stays = ir_op_is_elementwise(s->code) && r->rank == shape->rank &&
                  same_list(r->extents, shape->extents, r->rank);
     if (depends[i] && !stays) return false;
   }

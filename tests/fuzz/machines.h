@@ -1,7 +1,8 @@
-/* The devices on which a thread runs random programs. */
+/* The devices on which a thread runs random programs, and the extents of those. */
 #ifndef WEIR_TESTS_FUZZ_MACHINES_H
 #define WEIR_TESTS_FUZZ_MACHINES_H
 
+#include "gen.h"
 #include "stream_kit.h"
 
 static _Thread_local rt_device *one_thread, *two_threads, *hostile;
@@ -24,6 +25,17 @@ static inline void machines_close(void) {
   for (int i = 0; i < 3; i++)
     if (cpu[i]) cpu[i]->ops->close(cpu[i]);
   for (int i = 0; i < 2; i++) rt_device_cuda.close(gpu[i]);
+}
+
+/* Inputs and outputs of a random program, with the extents that its generator chose. */
+static inline bool bind_program(subject *s, const gen_program *p) {
+  ir_env_init(&s->env, s->func, &s->memory);
+  for (uint32_t i = 0; i < p->n_inputs; i++) {
+    const gen_value *v = &p->inputs[i];
+    if (!ir_bind_shape(&s->env, s->func->inputs.data[i], v->extents, v->rank, v->name))
+      return kit_refused(s, "bind");
+  }
+  return subject_values(s);
 }
 
 #endif

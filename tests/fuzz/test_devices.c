@@ -88,16 +88,6 @@ static void fill_inputs(trial *t) {
   }
 }
 
-static bool bind(subject *s, const gen_program *p) {
-  ir_env_init(&s->env, s->func, &s->memory);
-  for (uint32_t i = 0; i < p->n_inputs; i++) {
-    const gen_value *v = &p->inputs[i];
-    if (!ir_bind_shape(&s->env, s->func->inputs.data[i], v->extents, v->rank, v->name))
-      return kit_refused(s, "bind");
-  }
-  return subject_values(s);
-}
-
 /* The inputs, each float moved by about an ulp of f32 (or of its own dtype, if that is coarser). */
 static void nudge(trial *t, ir_array *in) {
   gen_random r = {.state = ~t->seed};
@@ -324,7 +314,7 @@ static bool check_text(trial *t, ir_func *h) {
   if (strcmp(first, second) != 0) return kit_wrong("printing again differs", second);
   if (!ir_host_verify(copy)) return kit_refused(&t->again, "verify what was printed");
   t->again.func = t->again.module.funcs.data[0];
-  if (!bind(&t->again, t->program)) return false;
+  if (!bind_program(&t->again, t->program)) return false;
   for (uint32_t i = 0; i < t->s.n_in; i++) t->again.in[i] = t->s.in[i];
   return check_plans(t, &t->again, copy, false, "the printed program");
 }
@@ -364,7 +354,7 @@ static status check_all(void *context) {
   trial *t = context;
   bool good = false;
   ir_func *h = NULL, *plain = NULL;
-  if (subject_open(&t->s, t->program->text) && bind(&t->s, t->program)) {
+  if (subject_open(&t->s, t->program->text) && bind_program(&t->s, t->program)) {
     h = lower(t, false);
     plain = h ? lower(t, true) : NULL;
     good = h && plain ? check_lowered(t, h, plain) : refusal_is_expected();

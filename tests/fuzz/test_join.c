@@ -46,16 +46,6 @@ static void fill_inputs(trial *t) {
   }
 }
 
-static bool bind(subject *s, const gen_program *p) {
-  ir_env_init(&s->env, s->func, &s->memory);
-  for (uint32_t i = 0; i < p->n_inputs; i++) {
-    const gen_value *v = &p->inputs[i];
-    if (!ir_bind_shape(&s->env, s->func->inputs.data[i], v->extents, v->rank, v->name))
-      return kit_refused(s, "bind");
-  }
-  return subject_values(s);
-}
-
 static bool run(trial *t, ir_func *h, int joined) {
   rt_loaded *loaded = NULL;
   rt_plan *plan = subject_plan(&t->s, h, 2, false);
@@ -93,7 +83,8 @@ static bool compare(const trial *t) {
 static status check_all(void *context) {
   trial *t = context;
   subject *s = &t->s;
-  if (!subject_open(s, t->program->text) || !bind(s, t->program)) return STATUS_CHECK_FAILED;
+  if (!subject_open(s, t->program->text) || !bind_program(s, t->program))
+    return STATUS_CHECK_FAILED;
   ir_func *apart = subject_lower(s, false), *joined = apart ? subject_lower(s, false) : NULL;
   if (!joined) return STATUS_CHECK_FAILED;
   fill_inputs(t);

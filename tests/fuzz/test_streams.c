@@ -60,16 +60,6 @@ static void fill_inputs(trial *t) {
   }
 }
 
-static bool bind(subject *s, const gen_program *p) {
-  ir_env_init(&s->env, s->func, &s->memory);
-  for (uint32_t i = 0; i < p->n_inputs; i++) {
-    const gen_value *v = &p->inputs[i];
-    if (!ir_bind_shape(&s->env, s->func->inputs.data[i], v->extents, v->rank, v->name))
-      return kit_refused(s, "bind");
-  }
-  return subject_values(s);
-}
-
 /* ---- comparing ---- */
 /* The inputs, each float moved by about an ulp of f32 (or of its own dtype, if that is coarser). */
 static void nudge(trial *t, ir_array *in) {
@@ -177,7 +167,7 @@ static bool check_text(trial *t, ir_func *h) {
   const char *first = subject_print(&t->s, h), *second = subject_print(&t->again, t->again.func);
   if (strcmp(first, second) != 0) return kit_wrong("printing again differs", second);
   if (!ir_host_verify(t->again.func)) return kit_refused(&t->again, "verify what was printed");
-  if (!bind(&t->again, t->program)) return false;
+  if (!bind_program(&t->again, t->program)) return false;
   for (uint32_t i = 0; i < t->s.n_in; i++) t->again.in[i] = t->s.in[i];
   return check_plans(t, &t->again, t->again.func, false, "the printed program, hostile");
 }
@@ -219,7 +209,7 @@ static status check_all(void *context) {
     good = check_refusal(t);
   } else if (t->program->bad_stream) {
     kit_wrong("a stream on a merged axis or an inner part is accepted", "");
-  } else if (bind(&t->s, t->program)) {
+  } else if (bind_program(&t->s, t->program)) {
     h = subject_lower(&t->s, false);
     if (h && t->seed % 4 != 3) subject_join(&t->s, h);
     plain = h ? subject_lower(&t->s, true) : NULL;
