@@ -57,9 +57,7 @@ void emit_before_loop(emitter *e, uint32_t level, const ir_instr_data *data) {
   block->data[at] = i;
 }
 
-/* ---- loops and streams ---- */
-
-static ir_stream by_index(ir_scalar index) { return (ir_stream){.index = index}; }
+/* ---- loops ---- */
 
 /* i, j, k, …; a name that the fusion uses is avoided by repeating the letter. */
 static uint32_t variable_name(emitter *e, uint32_t depth) {
@@ -83,18 +81,6 @@ static ir_instr_data new_loop(ir_scalar variable, ir_scalar extent) {
   return (ir_instr_data){.kind = IR_FOR, .variable = variable, .extent = extent};
 }
 
-/* for i in min(count, streams) { body }: once per stream that the work loop uses. */
-static void emit_per_stream(emitter *e, ir_scalar count, const ir_instr_data *body, uint32_t n) {
-  ir_scalar i = emit_new_variable(e, 0);
-  ir_instr_data loop = new_loop(i, ir_scalar_min(emit_scalars(e), count, e->h->host->streams));
-  for (uint32_t k = 0; k < n; k++) {
-    ir_instr_data each = body[k];
-    if (each.stream.name == 0) each.stream = by_index(i);
-    ir_block_add(e->h, &loop.body, ir_host_instr(e->h, &each));
-  }
-  emit_instr(e, &loop);
-}
-
 /* main, or main_, …: a name that the fusion does not use. */
 static uint32_t stream_name(emitter *e) {
   strings *names = &e->h->module->names;
@@ -108,22 +94,11 @@ static uint32_t stream_name(emitter *e) {
   return name;
 }
 
-static void begin_streams(emitter *e, ir_scalar count) {
-  ir_rule before = emit_because(e, IR_RULE_STREAMS);
-  e->main_stream = stream_name(e);
-  ir_stream main = {.name = e->main_stream};
-  emit_instr(e, &(ir_instr_data){.kind = IR_CURRENT_STREAM, .stream = main});
-  ir_instr_data first[] = {{.kind = IR_SET_STREAM}, {.kind = IR_WAIT_STREAM, .stream = main}};
-  emit_per_stream(e, count, first, 2);
-  (void)emit_because(e, before);
-}
-
-static void end_streams(emitter *e, ir_scalar count) {
-  ir_rule before = emit_because(e, IR_RULE_JOIN);
-  ir_stream main = {.name = e->main_stream};
-  emit_instr(e, &(ir_instr_data){.kind = IR_SET_STREAM, .stream = main});
-  emit_per_stream(e, count, &(ir_instr_data){.kind = IR_WAIT_STREAM}, 1);
-  (void)emit_because(e, before);
+/* The streams of a nest begin here. */
+static void begin_streams(emitter *e) {
+  ir_instr_data main = {.kind = IR_CURRENT_STREAM, .why = IR_RULE_STREAMS};
+  main.stream.name = stream_name(e);
+  emit_instr(e, &main);
 }
 
 ir_scalar emit_slice_index(emitter *e, uint32_t number, const stream_axis *a, ir_mesh mesh,
@@ -145,29 +120,18 @@ static ir_scalar iterations(emitter *e, const op_plan *plan, uint32_t q) {
   return own->on && own->level == q ? ir_scalar_sub(emit_scalars(e), n, one) : n;
 }
 
-/* Before the loops of a nest: its streams, and what is done without them. */
+/* Before the loops of a nest: where its streams begin, and what is done beside them. */
 static void begin_nest(emitter *e, const op_plan *plan, uint32_t *anchor) {
   const own_first *own = &e->l->own[plan->loop[0]];
-  e->n_turns = iterations(e, plan, 0);
-  if (own->on && own->pairs)
-    e->n_turns = ir_scalar_mul(emit_scalars(e), e->n_turns, iterations(e, plan, 1));
-  begin_streams(e, e->n_turns);
+  begin_streams(e);
   if (own->on) emit_own_first(e, own, anchor);
 }
 
 /* Iterations take turns on the streams: those of the outermost loop; of the two outermost, if they were
  * found to be independent. */
-static void take_turn(emitter *e, const op_plan *plan, uint32_t level) {
+static bool takes_turns(const emitter *e, const op_plan *plan, uint32_t level) {
   const own_first *own = &e->l->own[plan->loop[0]];
-  bool pairs = own->on && own->pairs;
-  ir_scalars *s = emit_scalars(e);
-  if (level != pairs) return;
-  ir_scalar i = e->loops[0].variable;
-  if (pairs)
-    i = ir_scalar_add(s, ir_scalar_mul(s, i, iterations(e, plan, 1)), e->loops[1].variable);
-  ir_instr_data turn = {.kind = IR_SET_STREAM, .why = IR_RULE_STREAMS};
-  turn.stream = by_index(ir_scalar_mod(s, i, e->h->host->streams));
-  emit_instr(e, &turn);
+  return level == 0 || (level == 1 && own->on && own->pairs);
 }
 
 static void open_loop_of(emitter *e, const op_plan *plan, ir_mesh mesh) {
@@ -178,13 +142,13 @@ static void open_loop_of(emitter *e, const op_plan *plan, ir_mesh mesh) {
   ir_scalar i = emit_new_variable(e, 0), turn = i;
   ir_instr_data data = new_loop(i, iterations(e, plan, level));
   data.why = IR_RULE_LOOP;
+  data.streamed = takes_turns(e, plan, level);
   ir_instr loop = ir_host_instr(e->h, &data);
   ir_block_add(e->h, block_at(e, level), loop);
   if (own->on && own->level == level)
     turn = ir_scalar_add(emit_scalars(e), i, ir_scalar_const(emit_scalars(e), 1));
   ir_scalar index = emit_slice_index(e, number, &plan->axes.data[level], mesh, turn);
   e->loops[e->depth++] = (open_loop){number, loop, i, turn, index, anchor, e->h->host->source};
-  take_turn(e, plan, level);
 }
 
 /* Slices are visible in the block they were taken in. */
@@ -202,7 +166,6 @@ static void close_to(emitter *e, uint32_t depth) {
     e->depth--;
     forget_slices(e);
     e->h->host->source = e->loops[e->depth].opener;
-    if (e->depth == 0) end_streams(e, e->n_turns);
     emit_finishes(e, e->depth);
   }
   e->h->host->source = current;

@@ -51,8 +51,6 @@ typedef struct emitter {
   uint32_t depth;
   VEC(taken_slice) slices;
   VEC(finish) finishes; /* still to come */
-  uint32_t main_stream; /* the name of the calling stream in the open nest */
-  ir_scalar n_turns;    /* how many iterations take turns on the streams there */
   const own_first *own; /* the own piece of this nest is emitted, before its loops */
   ir_block *sink;       /* where instructions go; NULL: the innermost open loop */
   map numbers;          /* by the name of a tensor of f: where to look for a free number */

@@ -1,13 +1,12 @@
 /* What a nest of loops does with the piece that the device has, before the loops.
  *
- *   set_stream(main)
+ *   main = current_stream()
  *   a$1 = select(a, dim=0, index=0)
  *   c$1 = select(c, dim=0, index=me(d.x))
  *   c$1 <- matmul(a$1, b)
- *   for i in slices { … }
+ *   for i in slices stream { … }
  *
- * It is on the calling stream: those of the loops have waited for that one before, so they fetch other
- * pieces beside it. */
+ * It is on the calling stream. Those of the loops begin before it, so they fetch other pieces beside it. */
 #include "host/emit.h"
 
 /* The loops over slices of the own piece; the one over pieces stands at the device's own. */
@@ -66,9 +65,6 @@ void emit_own_first(emitter *e, const own_first *own, uint32_t *anchor) {
     plans[i] = l->ops[ops[i].id];
     l->ops[ops[i].id] = host_own_plan(&plans[i], own);
   }
-  ir_instr_data main = {.kind = IR_SET_STREAM, .why = IR_RULE_STREAMS};
-  main.stream.name = e->main_stream;
-  emit_instr(e, &main);
   ir_rule rule = emit_because(e, IR_RULE_OWN);
   emit_all(e, own, anchor);
   (void)emit_because(e, rule);

@@ -1,12 +1,11 @@
 /* Streams on reduction axes: iterations add their partial results, in iteration order.
  *
  *     y : f32[n] = allocate()
- *     for i in 4 {
+ *     for i in 4 stream {
  *       x$1 = shard(x, dim=1, index=i, parts=4)
  *       if i == 0 { y <- sum(x$1, dims=[1]) } else {
  *         y$1 : f32[n] = allocate()
  *         y$1 <- sum(x$1, dims=[1])
- *         wait_stream((i - 1) % streams)
  *         y <- y + y$1
  *       }
  *     }
@@ -102,20 +101,14 @@ static ir_instr_data non_empty(emitter *e, const step *s, uint32_t q) {
 }
 
 /* The partial result of a later iteration, added in iteration order:
- *     part : type = allocate();  part <- op(slices);  wait for the iteration before;  to <- to + part */
+ *     part : type = allocate();  part <- op(slices);  to <- to + part */
 static void emit_addition(emitter *e, step *s, ir_tensor to, ir_block *block) {
   ir_tensor part = emit_clone(e, s->op->result, s->plan, s->plan->axes.len);
   ir_tensor_at(e->h, part)->dtype = ir_tensor_at(e->h, to)->dtype;
   if (emit_has_bias(s->op)) s->operands[2] = (ir_tensor){0}; /* the bias is added once */
-  ir_instr_data all[4] = {{.kind = IR_ALLOCATE, .tensor = part, .at = s->op->at}};
+  ir_instr_data all[3] = {{.kind = IR_ALLOCATE, .tensor = part, .at = s->op->at}};
   uint32_t n = 1;
   all[n++] = emit_compute(e, s, part);
-  if (s->plan->axes.data[0].reduction) {
-    ir_scalars *sc = emit_scalars(e);
-    ir_scalar before = ir_scalar_sub(sc, e->loops[0].variable, ir_scalar_const(sc, 1));
-    before = ir_scalar_mod(sc, before, e->h->host->streams);
-    all[n++] = (ir_instr_data){.kind = IR_WAIT_STREAM, .stream = {.index = before}};
-  }
   ir_tensor both[2] = {to, part};
   all[n] = (ir_instr_data){.kind = IR_COMPUTE, .tensor = to, .at = s->op->at};
   ir_opcode merge = ir_fold_info_of(ir_op_fold(s->op->code))->merge;

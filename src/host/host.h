@@ -55,6 +55,11 @@ typedef struct host_options {
  * diagnostic and STATUS_BAD_PROGRAM. */
 NODISCARD status host_lower(ir_func *f, const host_options *options, ir_func **result);
 
+/* Lets the iterations of `stream` loops take turns on the worker streams: the first waits before such a
+ * loop, the waits for the iteration before where they add up, the joins after it. Returns how many loops.
+ * (streams.c) */
+uint32_t host_distribute_streams(ir_func *h);
+
 /* Makes views of results that only look at their operand differently, instead of copies into buffers.
  * Returns how many. (views.c) */
 uint32_t host_make_views(ir_func *h);

@@ -74,7 +74,7 @@ typedef enum ir_instr_kind {
   IR_CURRENT_STREAM, /* name = current_stream() */
   IR_SET_STREAM,     /* set_stream(stream) */
   IR_WAIT_STREAM,    /* wait_stream(stream) */
-  IR_FOR,            /* for i in extent { body } */
+  IR_FOR,            /* for i in extent [stream] { body } */
   IR_IF,             /* if a == b { body } else { otherwise } */
   IR_SELECT,         /* tensor = select(from, dim=, index=): a slice without that dimension */
   IR_SHARD,       /* tensor = shard(from, dim=, index=, parts= | chunk= | chunks=[...]): keeps it */
@@ -147,8 +147,10 @@ typedef struct ir_instr_data {
 
   ir_stream stream; /* CURRENT_STREAM: the name it gives; SET_STREAM, WAIT_STREAM */
 
-  ir_scalar variable;   /* FOR: the index symbol */
-  ir_scalar extent;     /* FOR: 0 <= index < extent */
+  ir_scalar variable; /* FOR: the index symbol */
+  ir_scalar extent;   /* FOR: 0 <= index < extent */
+  bool streamed;      /* FOR: iterations may take turns on the worker streams; until pass `streams`
+                    says how, they are on the current one */
   ir_relation relation; /* IF: a relation b */
   ir_scalar a, b;
   ir_block body, otherwise; /* LAUNCH: `body` holds its operations */

@@ -32,6 +32,7 @@ typedef struct verifier {
   map fixed;              /* scalars without an index */
   VEC(bool) repeats;      /* the open loops that may run more than once */
   VEC(freeing) freed;     /* deallocations so far, for the branches of an if */
+  bool streamed;          /* a stream loop is being entered */
 } verifier;
 
 #define BROKEN(v, at, ...)                                                                         \
@@ -441,10 +442,24 @@ static void check_instr(verifier *v, const ir_instr_data *d) {
   impossible("an instruction without a kind");
 }
 
+/* The workers of a stream loop begin at the current_stream() before it; of one directly inside another,
+ * together with that one's. */
+static void check_streamed(verifier *v, const ir_instr_data *d, bool *begins) {
+  if (d->kind == IR_CURRENT_STREAM) *begins = true;
+  if (d->kind != IR_FOR || !d->streamed) return;
+  if (!*begins)
+    BROKEN(v, d->at, "no 'main = current_stream()' before it says where the loop's streams begin");
+  *begins = false;
+}
+
 static void check_block(verifier *v, const ir_block *block) {
+  bool begins = v->streamed;
   for (uint32_t i = 0; i < block->len; i++) {
     const ir_instr_data d = *ir_instr_at(v->h, block->data[i]);
+    check_streamed(v, &d, &begins);
+    v->streamed = d.kind == IR_FOR && d.streamed;
     check_instr(v, &d);
+    v->streamed = false;
   }
 }
 

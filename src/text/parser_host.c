@@ -101,7 +101,7 @@ static ir_scalar declare_index(text_parser *p, const text_token *name) {
   return x;
 }
 
-/* for i in n { … } */
+/* for i in n [stream] { … } */
 static void parse_for(text_parser *p, ir_block *block) {
   text_token word = p->token;
   text_advance(p);
@@ -115,6 +115,7 @@ static void parse_for(text_parser *p, ir_block *block) {
   ir_instr_data d = {.kind = IR_FOR, .at = text_token_loc(&word)};
   d.extent = text_parse_scalar(p);
   if (p->panic) return;
+  d.streamed = text_accept(p, TOKEN_STREAM);
   uint32_t names = p->host->names.len, comms = p->host->comms.len;
   int64_t n;
   bool runs = d.extent.id && ir_scalar_is_const(&p->m->scalars, d.extent, &n) && n > 0;

@@ -356,6 +356,7 @@ static void put_for(const ir_func *h, const ir_instr_data *d, strbuf *out) {
   ir_print_scalar(h, d->variable, out);
   strbuf_puts(out, " in ");
   ir_print_scalar(h, d->extent, out);
+  if (d->streamed) strbuf_puts(out, " stream");
 }
 
 static void put_if(const ir_func *h, const ir_instr_data *d, strbuf *out) {
