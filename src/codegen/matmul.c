@@ -54,6 +54,12 @@ static ir_dtype acc_of(ir_dtype t) {
   return t == IR_I64 || t == IR_BOOL ? IR_I64 : IR_I32;
 }
 
+/* What operands and result fit in. */
+static ir_dtype widest(const cg_matmul *m) {
+  ir_dtype t = ir_dtype_promote(m->c.dtype, ir_dtype_promote(m->a.dtype, m->b.dtype));
+  return m->has_bias ? ir_dtype_promote(t, m->bias.dtype) : t;
+}
+
 static const char *stride_text(cg_writer *w, const cg_matmul *m, const cg_view *v, uint32_t back) {
   return cg_number_text(w, v->strides[m->rank - back]);
 }
@@ -99,7 +105,7 @@ void cg_write_matmul(cg_kernel *k, const cg_matmul *m) {
   cg_space_make(&batch, m->extents, 0, m->rank - 3, views, 4, false);
   const int64_t *e = &m->extents[m->rank - 3];
   int64_t tiles = cg_ceildiv(e[0], TILE) * cg_ceildiv(e[1], TILE), blocks = cg_space_count(&batch);
-  ir_dtype acc = acc_of(m->c.dtype);
+  ir_dtype acc = acc_of(widest(m));
   bool a_rows = along_first(m, &m->a, 3, 1), b_rows = along_first(m, &m->b, 1, 2);
   cg_begin(&w, k->memory, reach_of(m, &batch) > CG_NARROW_REACH, BLOCK);
   cg_put_offsets(&w, &batch, "block", names, NULL, 0);

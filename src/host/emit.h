@@ -222,9 +222,13 @@ bool emit_picks(const ir_op_data *op);
  * over no iterations is written too. */
 void emit_accumulator(emitter *e, step *s, ir_tensor buffer);
 void emit_partial(emitter *e, step *s);
-/* Partial results are made in `sum`: operands become copies of that dtype if it is f32 for a result in
- * f16 or bf16, or if only the bias, which is added later, makes the result wider than they are. */
-void emit_convert_operands(emitter *e, step *s, ir_dtype sum);
+/* Partial results are made in `sum`: the operand of a reduction becomes a copy of that dtype if it is f32
+ * for a result in f16 or bf16. */
+void emit_convert_operand(emitter *e, step *s, ir_dtype sum);
+/* sum <- sum + bias, in the dtype of the sum. */
+void emit_add_bias(emitter *e, ir_tensor sum, ir_tensor bias, loc at);
+/* matmul or linear? Those have a dtype of their own. */
+bool emit_is_product(const ir_op_data *op);
 void emit_cast(emitter *e, ir_tensor from, ir_tensor to, loc at);
 /* Finishes what the loop of `level`, which has just been closed, added up. */
 void emit_finishes(emitter *e, uint32_t level);

@@ -183,7 +183,7 @@ void emit_partial_results(emitter *e, step *s) {
   ir_tensor part = partial_buffer(e, s, plan->partial);
   host_guard g;
   emit_guard(e, mesh, &g);
-  emit_convert_operands(e, s, ir_tensor_at(e->h, part)->dtype);
+  emit_convert_operand(e, s, ir_tensor_at(e->h, part)->dtype);
   emit_part(e, s, part);
   emit_unguard(e, &g, s->op->at);
   (void)emit_because(e, IR_RULE_NONE);
@@ -198,9 +198,8 @@ void emit_partial_results(emitter *e, step *s) {
   }
   (void)emit_because(e, bias.id ? IR_RULE_BIAS : wide ? IR_RULE_WIDE : IR_RULE_NONE);
   if (!bias.id && !wide) return;
-  ir_tensor both[2] = {part, bias};
   emit_guard(e, mesh, &g);
-  if (bias.id) emit_simple(e, IR_OP_ADD, both, 2, part, s->op->at);
+  if (bias.id) emit_add_bias(e, part, bias, s->op->at);
   if (wide) emit_cast(e, part, to, s->op->at);
   emit_unguard(e, &g, s->op->at);
   (void)emit_because(e, IR_RULE_NONE);

@@ -149,25 +149,32 @@ void emit_cast(emitter *e, ir_tensor from, ir_tensor to, loc at) {
   emit_instr(e, &d);
 }
 
-/* The dtype of the operation without its bias. */
-static ir_dtype dtype_of_part(const emitter *e, const step *s) {
-  ir_dtype t = ir_tensor_at(e->h, s->operands[0])->dtype;
-  if (s->op->n_operands == 1) return t;
-  return ir_dtype_promote(t, ir_tensor_at(e->h, s->operands[1])->dtype);
+static ir_tensor copy_as(emitter *e, ir_tensor t, ir_dtype dtype, loc at) {
+  ir_tensor to = converted(e, t, dtype);
+  emit_instr(e, &(ir_instr_data){.kind = IR_ALLOCATE, .at = at, .tensor = to});
+  emit_cast(e, t, to, at);
+  return to;
 }
 
-void emit_convert_operands(emitter *e, step *s, ir_dtype sum) {
+void emit_add_bias(emitter *e, ir_tensor sum, ir_tensor bias, loc at) {
+  ir_dtype dtype = ir_tensor_at(e->h, sum)->dtype;
+  bool fits = ir_dtype_promote(dtype, ir_tensor_at(e->h, bias)->dtype) == dtype;
+  ir_tensor both[2] = {sum, fits ? bias : copy_as(e, bias, dtype, at)};
+  emit_simple(e, IR_OP_ADD, both, 2, sum, at);
+}
+
+bool emit_is_product(const ir_op_data *op) {
+  return op->code == IR_OP_MATMUL || op->code == IR_OP_LINEAR;
+}
+
+/* A product is asked for the dtype instead (emit_compute), so that its operands stay as they are. */
+void emit_convert_operand(emitter *e, step *s, ir_dtype sum) {
   bool wide = is_narrow(ir_tensor_at(e->f, s->op->result)->dtype) && sum == IR_F32;
-  if ((!wide && !emit_has_bias(s->op)) || dtype_of_part(e, s) == sum) return;
-  ir_rule before = emit_because(e, wide ? IR_RULE_WIDE : IR_RULE_BIAS_DTYPE);
-  for (uint32_t k = 0; k < s->op->n_operands; k++) {
-    ir_tensor t = s->operands[k];
-    if (t.id == 0 || ir_tensor_at(e->h, t)->dtype == sum) continue;
-    s->operands[k] = converted(e, t, sum);
-    emit_instr(e, &(ir_instr_data){.kind = IR_ALLOCATE, .at = s->op->at, .tensor = s->operands[k]});
-    ir_instr_data cast = cast_to(e, t, s->operands[k], s->op->at);
-    emit_instr(e, &cast);
-  }
+  ir_tensor t = s->operands[0];
+  if (!wide || emit_is_product(s->op) || ir_tensor_at(e->h, t)->dtype == sum) return;
+  check(s->op->n_operands == 1);
+  ir_rule before = emit_because(e, IR_RULE_WIDE);
+  s->operands[0] = copy_as(e, t, sum, s->op->at);
   (void)emit_because(e, before);
 }
 
@@ -217,10 +224,10 @@ static void emit_finish(emitter *e, const finish *f) {
   host_guard g;
   emit_guard(e, ir_tensor_at(e->f, f->op->result)->mesh, &g);
   if (f->bias) {
-    ir_tensor both[2] = {sum, emit_operand(e, &s, 2)};
-    ir_instr_data add = {.kind = IR_COMPUTE, .at = f->op->at, .tensor = sum, .why = IR_RULE_BIAS};
-    add.op = ir_host_op(e->h, IR_OP_ADD, both, 2, NULL, sum, f->op->at);
-    emit_instr(e, &add);
+    ir_tensor bias = emit_operand(e, &s, 2);
+    ir_rule before = emit_because(e, IR_RULE_BIAS);
+    emit_add_bias(e, sum, bias, f->op->at);
+    (void)emit_because(e, before);
   }
   if (f->round) {
     ir_tensor to = emit_destination(e, f->plan, f->level, e->buffer[f->op->result.id]);
@@ -243,7 +250,7 @@ void emit_finishes(emitter *e, uint32_t level) {
 
 void emit_partial(emitter *e, step *s) {
   if (adds_bias_last(e, s)) s->operands[2] = (ir_tensor){0};
-  emit_convert_operands(e, s, ir_tensor_at(e->h, s->sum)->dtype);
+  emit_convert_operand(e, s, ir_tensor_at(e->h, s->sum)->dtype);
   ir_tensor to = emit_destination(e, s->plan, s->plan->axes.len, s->sum);
   ir_scalars *sc = emit_scalars(e);
   ir_instr_data choice = {.kind = IR_IF, .relation = IR_EQ, .a = ir_scalar_const(sc, 0)};

@@ -1,5 +1,6 @@
 /* The part of an operation's result that a step computes: where it begins, and how long it is. */
 #include "host/emit.h"
+#include "ir/infer.h"
 
 ir_scalar emit_piece_begin(emitter *e, const ir_partition *p, ir_scalar n, ir_scalar index) {
   return ir_partition_begin(emit_scalars(e), p, n, index);
@@ -120,6 +121,28 @@ static ir_tensor fitting(emitter *e, const step *s, uint32_t k, ir_tensor to) {
   return which ? emit_first(e, t, which, lengths, s->op->at) : t;
 }
 
+static const ir_attr *attr_named(const ir_op_data *op, const ir_attr *attrs, const char *name) {
+  return attrs + (ir_op_attr(op, name) - op->attrs);
+}
+
+/* The attributes of a product that writes `to`: partial sums of f16 and bf16 are in f32, and those of a
+ * linear whose bias is added later have the dtype that the bias gives the result.
+ *
+ *     part : f32[m, n];  part <- matmul(a, b, dtype=f32) */
+static const ir_attr *with_dtype(emitter *e, const step *s, const ir_attr *attrs, ir_tensor to,
+                                 ir_rule *why) {
+  const ir_attr *asked = attr_named(s->op, attrs, "dtype");
+  ir_dtype dtype = ir_tensor_at(e->h, to)->dtype;
+  ir_dtype own = ir_infer_promote(e->h, s->operands, s->op->n_operands);
+  if (dtype == (asked->given ? (ir_dtype)asked->i : own)) return attrs;
+  uint32_t n = ir_op_info_of(s->op->code)->n_attrs;
+  ir_attr *result = arena_copy(&e->h->module->memory, attrs, n * sizeof *attrs);
+  result[asked - attrs] = (ir_attr){.given = dtype != own, .i = dtype};
+  bool wide = dtype != ir_tensor_at(e->f, s->op->result)->dtype;
+  *why = wide ? IR_RULE_WIDE : IR_RULE_BIAS_DTYPE;
+  return result;
+}
+
 ir_instr_data emit_compute(emitter *e, const step *s, ir_tensor to) {
   ir_axis dims[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(e->f, s->op->result, dims), n = 0;
@@ -130,6 +153,7 @@ ir_instr_data emit_compute(emitter *e, const step *s, ir_tensor to) {
   const ir_attr *attrs;
   host_rewrite(e->l, s->op, sizes, &code, &attrs);
   ir_instr_data d = {.kind = IR_COMPUTE, .at = s->op->at, .tensor = to};
+  if (emit_is_product(s->op)) attrs = with_dtype(e, s, attrs, to, &d.why);
   ir_tensor operands[64];
   for (uint32_t k = 0; k < s->op->n_operands; k++) operands[k] = fitting(e, s, k, to);
   d.op = ir_host_op(e->h, code, operands, s->op->n_operands, attrs, to, s->op->at);

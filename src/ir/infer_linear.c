@@ -1,10 +1,16 @@
 /* matmul, linear and attention: operations that contract an axis of two operands. */
 #include "ir/infer_internal.h"
 
+/* The dtype that was asked for, or that of the operands. */
 static bool contraction_dtype(infer *c, ir_dtype *result) {
   ir_dtype t = ir_infer_promote(c->f, c->op->operands, c->op->n_operands);
   if (t == IR_BOOL) return infer_error(c, "needs numbers, not bools; cast them first");
-  *result = t;
+  const ir_attr *asked = ir_op_attr(c->op, "dtype");
+  *result = asked->given ? (ir_dtype)asked->i : t;
+  if (*result == IR_BOOL || (ir_dtype_is_float(t) && !ir_dtype_is_float(*result))) {
+    return infer_error(c, "has a result of %s, which cannot be %s; cast it afterwards",
+                       ir_dtype_text(t), ir_dtype_text(*result));
+  }
   return true;
 }
 

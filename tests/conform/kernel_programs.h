@@ -300,6 +300,13 @@ static void gen_ordered(program *p, ir_opcode code) {
 /* Sometimes past the blocks of the kernels. */
 static int64_t matrix_extent(void) { return chance(6) ? between(60, 90) : extent(); }
 
+/* Now and then another dtype of the result: a float, or of integers any number. */
+static void put_product_dtype(program *p) {
+  ir_dtype t = any_float();
+  if (!ir_dtype_is_float(p->dtype) && chance(50)) t = chance(50) ? IR_I64 : IR_I32;
+  if (chance(30)) strbuf_printf(&p->call, ", dtype=%s", ir_dtype_text(t));
+}
+
 static void gen_matmul(program *p) {
   shape batch = random_shape(0, 2), a = broadcastable(&batch), b = broadcastable(&batch);
   int64_t k = chance(4) ? between(520, 600) : matrix_extent();
@@ -312,6 +319,7 @@ static void gen_matmul(program *p) {
   if (!vector) b.d[b.rank++] = chance(3) ? 530 : matrix_extent();
   put_input(p, p->dtype, &a);
   put_input(p, like(p->dtype), &b);
+  put_product_dtype(p);
 }
 
 static void gen_linear(program *p) {
@@ -324,6 +332,7 @@ static void gen_linear(program *p) {
   put_input(p, p->dtype, &x);
   put_input(p, like(p->dtype), &w);
   if (chance(50)) put_input(p, like(p->dtype), &bias);
+  put_product_dtype(p);
 }
 
 static void gen_softmax(program *p) {

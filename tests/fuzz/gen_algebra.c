@@ -155,6 +155,18 @@ static ir_dtype partner_dtype(model *m, ir_dtype t) {
   return wants_number(&x) ? x.dtype : t;
 }
 
+/* Closes the call: the dtype of the result is now and then another one, of floats a float. */
+static void end_product(model *m, model_tensor *t) {
+  model_tensor other = {.dtype = dtype_random(m)};
+  bool fits = wants_float(&other) || (wants_number(&other) && !wants_float(t));
+  if (!fits || !chance(m, 30)) {
+    expr_printf(t, ")");
+    return;
+  }
+  t->dtype = other.dtype;
+  expr_printf(t, ", dtype=%s)", ir_dtype_text(t->dtype));
+}
+
 static bool multiplies(const model_tensor *a, const model_tensor *b) {
   uint32_t inner = b->rank > 1 ? b->rank - 2 : 0;
   if (b->rank == 0 || !wants_number(b) || b->nested) return false;
@@ -205,7 +217,7 @@ bool make_matmul(model *m, model_tensor *t) {
   model_use(m, t, left);
   expr_printf(t, ", ");
   model_use(m, t, right);
-  expr_printf(t, ")");
+  end_product(m, t);
   return true;
 }
 
@@ -230,7 +242,7 @@ bool make_linear(model *m, model_tensor *t) {
   expr_printf(t, ", ");
   model_use(m, t, weight);
   if (bias) expr_printf(t, ", %s", m->tensors[add].name);
-  expr_printf(t, ")");
+  end_product(m, t);
   return true;
 }
 

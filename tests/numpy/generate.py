@@ -851,6 +851,16 @@ def matmul(a, b):
     return Tensor(product_dtype(a, b), np.matmul(numeric(a), numeric(b)))
 
 
+# Operands and a result that is asked for.
+PRODUCT_DTYPES = [("bf16", "f32"), ("f16", "f32"), ("f16", "f64"), ("f32", "bf16"), ("i8", "i32"),
+                  ("u8", "i64"), ("i8", "f16"), ("i32", "f64")]
+
+
+def wide(t, dtype):
+    """The values in what nothing of a product is lost in."""
+    return t.values.astype(np.int64 if dtype[0] == "i" else np.float64)
+
+
 def matmul_cases():
     numbers = [d for d in DTYPES if d != "bool"]
     for dtype in numbers:
@@ -869,6 +879,10 @@ def matmul_cases():
         case(f"matmul.{s}.{t}", {"a": a, "b": b}, "matmul(a, b)", matmul(a, b))
     a, b = Tensor("i8", np.full((1, 200), 100)), Tensor("i8", np.full((200, 1), 100))
     case("matmul.wraps", {"a": a, "b": b}, "matmul(a, b)", matmul(a, b))
+    for s, t in PRODUCT_DTYPES:
+        a, b = sample(s, (2, 3), "to.a"), sample(s, (3, 4), "to.b")
+        case(f"matmul.{s}.to.{t}", {"a": a, "b": b}, f"matmul(a, b, dtype={t})",
+             Tensor(t, np.matmul(wide(a, t), wide(b, t))))
 
 
 def linear(x, w, bias=None):
@@ -882,6 +896,10 @@ def linear_cases():
         x, w, b = (sample(dtype, s, f"linear{s}") for s in [(2, 3), (4, 3), (4,)])
         case(f"linear.{dtype}", {"x": x, "w": w, "b": b},
              ["y0 = linear(x, w)", "y1 = linear(x, w, b)"], [linear(x, w), linear(x, w, b)])
+    for s, t in PRODUCT_DTYPES:
+        x, w, b = (sample(s, shape, f"to{shape}") for shape in [(2, 3), (4, 3), (4,)])
+        case(f"linear.{s}.to.{t}", {"x": x, "w": w, "b": b}, f"linear(x, w, b, dtype={t})",
+             Tensor(t, np.matmul(wide(x, t), wide(w, t).T) + wide(b, t)))
     w, b = sample("f32", (4, 3), "w"), sample("f32", (4,), "b")
     for shape in [(3,), (2, 2, 3), (0, 3), (1, 1, 3)]:
         x = sample("f32", shape, "linear")

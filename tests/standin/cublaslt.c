@@ -160,12 +160,17 @@ static uint32_t alignment(const void *p) {
   return (uint32_t)(bits & -bits);
 }
 
+/* Those of the library's table that are used. */
+static bool types_fit(cudaDataType from, cudaDataType to) {
+  return from == to || (to == CUDA_R_32F && (from == CUDA_R_16F || from == CUDA_R_16BF));
+}
+
 static bool fits(const desc *d, const layout *a, const layout *b, const layout *x) {
   bool ta = d->trans_a != CUBLAS_OP_N, tb = d->trans_b != CUBLAS_OP_N;
   int64_t m = ta ? a->columns : a->rows, k = ta ? a->rows : a->columns;
   int64_t n = tb ? b->rows : b->columns, other_k = tb ? b->columns : b->rows;
   return m == x->rows && n == x->columns && k == other_k && a->batch == x->batch &&
-         b->batch == x->batch && a->type == x->type && b->type == x->type;
+         b->batch == x->batch && a->type == b->type && types_fit(a->type, x->type);
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t lt, cublasLtMatmulDesc_t d,
@@ -271,12 +276,12 @@ static double dot(const product *p, const char *a, const char *b, int64_t i, int
 
 static void run_product(void *args) {
   const product *p = args;
-  size_t size = size_of(p->ld.type);
+  size_t size = size_of(p->la.type), size_x = size_of(p->ld.type);
   memset(p->workspace, 0x5a, p->workspace_bytes);
   for (int64_t n = 0; n < p->ld.batch; n++) {
     const char *a = p->a + (size_t)(n * p->la.stride) * size;
     const char *b = p->b + (size_t)(n * p->lb.stride) * size;
-    char *x = p->x + (size_t)(n * p->ld.stride) * size;
+    char *x = p->x + (size_t)(n * p->ld.stride) * size_x;
     for (int64_t j = 0; j < p->ld.columns; j++)
       for (int64_t i = 0; i < p->ld.rows; i++) {
         double value = dot(p, a, b, i, j);

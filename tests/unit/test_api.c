@@ -564,7 +564,7 @@ static void test_passes(void) {
 
 static void test_lists(void) {
   static const char *const kinds[] = {"ops", "passes", "devices", "options"};
-  static const char *const parts[] = {"matmul(a, b)", "dce", "ref", "--streams=N"};
+  static const char *const parts[] = {"matmul(a, b, [dtype=])", "dce", "ref", "--streams=N"};
   char *text = NULL;
   for (int i = 0; i < 4; i++) {
     EXPECT_OK(weir_list(kinds[i], &text));

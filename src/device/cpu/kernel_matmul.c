@@ -317,6 +317,13 @@ static void plan_scratch(matmul_kernel *g) {
   g->panel_offset = reserve(g, cpu_gemm_scratch_bytes());
 }
 
+/* What operands and result fit in. */
+static ir_dtype widest(const matmul_kernel *g) {
+  ir_dtype t = g->views[C].dtype;
+  for (uint32_t i = A; i < g->n_views; i++) t = ir_dtype_promote(t, g->views[i].dtype);
+  return t;
+}
+
 /* n_last: does the result's last dimension belong to b alone? Else n is 1. */
 static void plan(const cpu_call *c, matmul_kernel *g, bool n_last) {
   uint32_t rank = c->result->rank, outer = n_last ? rank - 1 : rank;
@@ -327,7 +334,7 @@ static void plan(const cpu_call *c, matmul_kernel *g, bool n_last) {
   g->sides[B].shape.column_stride = n_last ? g->views[B].strides[rank - 1] : 0;
   g->sides[BIAS].shape.column_stride = n_last ? g->views[BIAS].strides[rank - 1] : 0;
   cpu_loops_make(&g->batch, CPU_IN_ORDER, outer, c->result->extents, g->views, g->n_views);
-  g->native = cpu_gemm_native(c->result->dtype);
+  g->native = cpu_gemm_native(widest(g));
   g->unit = cpu_gemm_unit_of(g->native);
   take_m(g);
   transpose_if_better(g);

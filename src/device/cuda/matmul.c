@@ -194,20 +194,26 @@ static bool set_batch(const product *p, cuda_matmul_shape *s) {
   return s->stride_a >= 0 && s->stride_b >= 0 && s->stride_d > 0 && s->stride_bias >= 0;
 }
 
-static bool has_type(ir_dtype t) {
-  return t == IR_F16 || t == IR_BF16 || t == IR_F32 || t == IR_F64;
+static bool is_narrow(ir_dtype t) { return t == IR_F16 || t == IR_BF16; }
+
+static bool takes_types(ir_dtype from, ir_dtype to) {
+  if (from == to) return is_narrow(to) || to == IR_F32 || to == IR_F64;
+  return is_narrow(from) && to == IR_F32;
+}
+
+/* Both operands have one dtype, the bias that of the result. */
+static bool types_fit(const product *p) {
+  const rt_view *a = view_of(p->plan, p->task, 0), *b = view_of(p->plan, p->task, 1);
+  if (!a || !b || a->dtype != b->dtype || !takes_types(a->dtype, p->result->dtype)) return false;
+  if (p->task->n_operands < 3 || p->task->operands[2].kind == RT_OPERAND_NONE) return true;
+  const rt_view *bias = view_of(p->plan, p->task, 2);
+  return bias && bias->dtype == p->result->dtype;
 }
 
 static bool read_product(product *p) {
-  const rt_task *task = p->task;
-  ir_family family = ir_op_info_of(task->code)->family;
+  ir_family family = ir_op_info_of(p->task->code)->family;
   if (family != IR_FAMILY_MATMUL && family != IR_FAMILY_LINEAR) return false;
-  if (!has_type(p->result->dtype)) return false;
-  for (uint32_t k = 0; k < task->n_operands; k++) {
-    if (task->operands[k].kind == RT_OPERAND_NONE) continue;
-    const rt_view *v = view_of(p->plan, task, k);
-    if (!v || v->dtype != p->result->dtype) return false;
-  }
+  if (!types_fit(p)) return false;
   if (family == IR_FAMILY_MATMUL) read_matmul(p);
   else read_linear(p);
   for (uint32_t d = 0; d < p->rank; d++) {
@@ -230,7 +236,8 @@ bool cuda_matmul_shape_of(const rt_plan *plan, const rt_task *task, cuda_matmul_
   if (p.has_bias && p.n > 1 && p.n_step[BIAS] != 1) return false;
   if (!set_layouts(&p, m, m_step, shape) || !set_batch(&p, shape)) return false;
   shape->k = p.k;
-  shape->dtype = p.result->dtype;
+  shape->dtype = view_of(plan, task, 0)->dtype;
+  shape->dtype_d = p.result->dtype;
   shape->has_bias = p.has_bias;
   set_alignments(&p, shape);
   for (uint32_t i = 0; i < 3; i++) starts->offset[i] = p.first[A + i];
@@ -239,14 +246,19 @@ bool cuda_matmul_shape_of(const rt_plan *plan, const rt_task *task, cuda_matmul_
 
 /* ---- the library ---- */
 typedef struct types {
-  cudaDataType_t data, scale;
+  cudaDataType_t from, to, scale;
   cublasComputeType_t compute;
 } types;
 
-static types types_of(ir_dtype t) {
-  if (t == IR_F64) return (types){CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F};
-  cudaDataType_t data = t == IR_F32 ? CUDA_R_32F : t == IR_F16 ? CUDA_R_16F : CUDA_R_16BF;
-  return (types){data, CUDA_R_32F, CUBLAS_COMPUTE_32F};
+static cudaDataType_t type_of(ir_dtype t) {
+  if (is_narrow(t)) return t == IR_F16 ? CUDA_R_16F : CUDA_R_16BF;
+  return t == IR_F32 ? CUDA_R_32F : CUDA_R_64F;
+}
+
+static types types_of(const cuda_matmul_shape *s) {
+  cudaDataType_t from = type_of((ir_dtype)s->dtype), to = type_of((ir_dtype)s->dtype_d);
+  if (s->dtype == IR_F64) return (types){from, to, CUDA_R_64F, CUBLAS_COMPUTE_64F};
+  return (types){from, to, CUDA_R_32F, CUBLAS_COMPUTE_32F};
 }
 
 static cublasStatus_t make_layout(const cuda_vendor *cu, cudaDataType_t type, int64_t rows,
@@ -326,13 +338,13 @@ static cublasStatus_t choose(const cuda_vendor *cu, cublasLtHandle_t lt, cuda_ma
 
 static cublasStatus_t build(const cuda_vendor *cu, cublasLtHandle_t lt, cuda_matmul *m) {
   const cuda_matmul_shape *s = &m->shape;
-  types t = types_of((ir_dtype)s->dtype);
+  types t = types_of(s);
   int64_t rows_a = s->trans_a ? s->k : s->m, columns_a = s->trans_a ? s->m : s->k;
   int64_t rows_b = s->trans_b ? s->n : s->k, columns_b = s->trans_b ? s->k : s->n;
   cublasStatus_t st = make_desc(cu, m, t);
-  if (!st) st = make_layout(cu, t.data, rows_a, columns_a, s->lda, s->batch, s->stride_a, &m->a);
-  if (!st) st = make_layout(cu, t.data, rows_b, columns_b, s->ldb, s->batch, s->stride_b, &m->b);
-  if (!st) st = make_layout(cu, t.data, s->m, s->n, s->ldd, s->batch, s->stride_d, &m->d);
+  if (!st) st = make_layout(cu, t.from, rows_a, columns_a, s->lda, s->batch, s->stride_a, &m->a);
+  if (!st) st = make_layout(cu, t.from, rows_b, columns_b, s->ldb, s->batch, s->stride_b, &m->b);
+  if (!st) st = make_layout(cu, t.to, s->m, s->n, s->ldd, s->batch, s->stride_d, &m->d);
   return st ? st : choose(cu, lt, m);
 }
 

@@ -1,8 +1,8 @@
 /* Matrix products through cublasLt.
  *
  * A product of a plan becomes one call of the library, strided batches included; operands are taken as
- * they lie, transposed or not, and a bias goes into the epilogue. What does not fit (integers, mixed
- * dtypes, strides that no leading dimension describes, several batch dimensions that do not fall
+ * they lie, transposed or not, and a bias goes into the epilogue. Operands of f16 and bf16 may have a
+ * result in f32. What does not fit (integers, other mixed dtypes, strides that no leading dimension describes, several batch dimensions that do not fall
  * together) is left to the generated kernels.
  *
  * The algorithm is chosen once per shape, when the first plan that has it is loaded, and kept with the
@@ -20,7 +20,7 @@ typedef struct cuda_matmul_shape {
   int64_t m, n, k;
   int64_t lda, ldb, ldd;
   int64_t batch, stride_a, stride_b, stride_d, stride_bias;
-  int64_t dtype; /* ir_dtype */
+  int64_t dtype, dtype_d; /* ir_dtype: of the operands; of result and bias */
   int64_t trans_a, trans_b, has_bias;
   int64_t swapped; /* a is the plan's second operand: the result is computed transposed */
   int64_t align_a, align_b, align_d, align_bias;

@@ -107,7 +107,7 @@ static status time_products(probe *p, ir_dtype dtype, int64_t side, int times, d
   memset(&shape, 0, sizeof shape);
   shape.m = shape.n = shape.k = shape.lda = shape.ldb = shape.ldd = side;
   shape.batch = 1;
-  shape.dtype = dtype;
+  shape.dtype = shape.dtype_d = dtype;
   shape.align_a = shape.align_b = shape.align_d = shape.align_bias = CUDA_ALIGN;
   TRY(cuda_matmul_get(p->cu, p->g->lt, &p->g->matmuls, &shape, p->d->memory, &x.matmul));
   if (!x.matmul) return STATUS_OK;
