@@ -39,4 +39,32 @@ END
 cp "$dir/absent.weir" "$dir/before.weir"
 holds 'no update without the command' bash -c "! '$runner' '$weir' '$dir/absent.weir' --update"
 holds 'and the file stays as it was' cmp "$dir/absent.weir" "$dir/before.weir"
+
+# FOREACH and CHECK.
+program values <<'END'
+fusion f { x : f32[n]; y = neg(x); return y }
+# FOREACH: n = 1 2
+# FOREACH: m = a b
+# RUN: echo same $((n - n)); echo other $n$m
+# CHECK: lines same
+# FOREACH: n = 1 2
+# RUN: echo "value $n"
+# RUN: printf 'a\nb1 b2\nc\nd\n' > %t/file; cat %t/file
+# CHECK: from ^b to ^c
+# CHECK: words [bc][0-9]?
+# RUN: echo "takes 12 ms"; exit 3
+# CHECK: without [0-9]+[ ]
+# RUN: printf 'x\ny\nx\n'
+# CHECK: count x
+END
+holds 'values and parts' "$runner" "$weir" "$dir/values.weir" --update
+grep '^#> \|EXIT' "$dir/values.weir" >"$dir/got"
+printf '#> %s\n' 'same 0' '[n=1]' 'value 1' '[n=2]' 'value 2' b1 b2 c 'takes ms' 2 >"$dir/expected"
+holds 'are written once where they agree' diff "$dir/expected" <(grep -v EXIT "$dir/got")
+holds 'exit codes are not hidden' grep -qx '# EXIT: 3' "$dir/got"
+holds 'and hold' "$runner" "$weir" "$dir/values.weir"
+sed 's/^#> value 2/#> value 3/' "$dir/values.weir" >"$dir/wrong.weir"
+holds 'one wrong value is noticed' bash -c "! '$runner' '$weir' '$dir/wrong.weir'"
+sed 's/# CHECK: count x/# CHECK: some x/' "$dir/values.weir" >"$dir/unknown.weir"
+holds 'an unknown part is an error' bash -c "! '$runner' '$weir' '$dir/unknown.weir'"
 finish
