@@ -115,6 +115,14 @@ static void print_ranks(const run_state *s) {
   }
 }
 
+/* How often something was made ready, in how many runs. */
+static void print_counts(const run_state *s) {
+  weir_counts n = {.struct_size = sizeof n};
+  if (weir_program_counts(s->program, &n) != WEIR_OK) return;
+  (void)printf("stats: runs=%" PRId64 " bindings=%" PRId64 " loads=%" PRId64 "\n", n.runs,
+               n.bindings, n.loads);
+}
+
 static void print_stats(const run_state *s, double total_s) {
   weir_stats p;
   (void)printf("stats: device=%s wall_s=%.6g input_bytes=%zu output_bytes=%zu "
@@ -122,6 +130,7 @@ static void print_stats(const run_state *s, double total_s) {
                weir_program_device(s->program), total_s, bytes_of(&s->inputs),
                bytes_of(&s->outputs), s->meter.peak_bytes);
   if (!profiled(s, &p)) return;
+  print_counts(s);
   int64_t instrs = p.launches + p.waits;
   (void)printf("stats: run_s=%.6g compute_s=%.6g at_once_s=%.6g communication_s=%.6g both_s=%.6g "
                "bytes_sent=%.0f\n",

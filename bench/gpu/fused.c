@@ -276,6 +276,7 @@ static void issue_kernels(const clock *k, void *context) {
       uint32_t start = x->pointers[p].start;
       CUdeviceptr base = start == CG_START_SCRATCH ? l->scratch
                          : start == CG_START_ERROR ? l->errors
+                         : start == CG_START_SEED  ? l->errors /* any number will do */
                          : start == 0              ? l->j->outputs[0].at
                          : start <= n              ? l->j->inputs[start - 1].at
                                                    : l->j->outputs[start - n].at;

@@ -378,6 +378,16 @@ int64_t weir_launch_rank(void);
 /* "cpu", "sim", …, or "ref" when the reference evaluator executes it. */
 const char *weir_program_device(const weir_program *p);
 
+/* What a program on a device has done so far. New extents are bound; other values, seeds and addresses
+ * are not. */
+typedef struct weir_counts {
+  size_t struct_size;
+  int64_t runs;
+  int64_t bindings; /* of the program to extents */
+  int64_t loads;    /* of what was bound, on the device: memory, kernels */
+} weir_counts;
+weir_status weir_program_counts(const weir_program *p, weir_counts *result);
+
 /* ---- parts of tensors, per device ----
  * A program on several devices can be given, and return, the parts that the devices of this process hold
  * in place of whole tensors. */

@@ -14,7 +14,6 @@ struct api_plan {
   api_plan *next;
   int64_t *symbols;
   uint32_t n_symbols;
-  uint64_t seed;
   rt_plan *plan;
   rt_plan **parts; /* of several ranks in this process: their plans, which `plan` joins */
   uint32_t n_parts;
@@ -109,16 +108,16 @@ void api_executor_close(api_executor *x) {
 
 /* ---- plans ---- */
 
-static bool fits(const api_plan *p, const ir_env *env, uint64_t seed) {
-  return p->seed == seed && p->n_symbols == env->len &&
+static bool fits(const api_plan *p, const ir_env *env) {
+  return p->n_symbols == env->len &&
          memcmp(p->symbols, env->symbols, env->len * sizeof *env->symbols) == 0;
 }
 
 /* Moves the plan to the front; NULL if there is none. */
-static api_plan *find_plan(api_executor *x, const ir_env *env, uint64_t seed) {
+static api_plan *find_plan(api_executor *x, const ir_env *env) {
   for (api_plan **at = &x->plans; *at; at = &(*at)->next) {
     api_plan *p = *at;
-    if (!fits(p, env, seed) || p->decided != (x->decides && x->variants.n > 0)) continue;
+    if (!fits(p, env) || p->decided != (x->decides && x->variants.n > 0)) continue;
     *at = p->next;
     p->next = x->plans;
     x->plans = p;
@@ -179,9 +178,8 @@ static status dump_plan(const api_executor *x, const rt_plan *plan) {
   return st;
 }
 
-static status bind_rank(api_executor *x, const ir_env *env, uint64_t seed, uint32_t rank,
-                        rt_plan **result) {
-  rt_bind_options options = {.streams = x->streams, .seed = seed, .keep_waits = x->keep_waits};
+static status bind_rank(api_executor *x, const ir_env *env, uint32_t rank, rt_plan **result) {
+  rt_bind_options options = {.streams = x->streams, .keep_waits = x->keep_waits};
   options.rank = rank;
   TRY(rt_bind(env, &options, x->memory, result));
   status st = prune(x, *result);
@@ -204,12 +202,11 @@ static rt_speed speed_of(const api_executor *x) {
   return s;
 }
 
-static status estimate(api_executor *x, const ir_env *env, ir_func *host, uint64_t seed,
-                       double *ns) {
+static status estimate(api_executor *x, const ir_env *env, ir_func *host, double *ns) {
   rt_plan *plan;
   ir_env bound = *env;
   bound.func = host;
-  TRY(bind_rank(x, &bound, seed, x->ranks.first, &plan));
+  TRY(bind_rank(x, &bound, x->ranks.first, &plan));
   rt_speed speed = speed_of(x);
   status st = cost_plan_estimate(plan, &speed, x->memory, ns);
   rt_plan_destroy(plan);
@@ -218,7 +215,7 @@ static status estimate(api_executor *x, const ir_env *env, ir_func *host, uint64
 
 /* A pipelined program pays for its slices with smaller steps; it is taken if the model says that it is
  * faster all the same. Of equals the last variant runs, which is the simplest. */
-static status choose_host(api_executor *x, const ir_env *env, uint64_t seed, ir_func **host) {
+static status choose_host(api_executor *x, const ir_env *env, ir_func **host) {
   const api_variants *v = &x->variants;
   uint8_t best = (uint8_t)v->n;
   double best_ns = 0;
@@ -228,7 +225,7 @@ static status choose_host(api_executor *x, const ir_env *env, uint64_t seed, ir_
   bool asked = x->ranks.first == 0; /* its word counts */
   for (uint32_t i = asked ? v->n + 1 : 0; i-- > 0;) {
     double ns;
-    TRY(estimate(x, env, i ? v->list[i - 1] : x->host, seed, &ns));
+    TRY(estimate(x, env, i ? v->list[i - 1] : x->host, &ns));
     if (i < v->n && ns >= best_ns) continue;
     best = (uint8_t)i;
     best_ns = ns;
@@ -239,35 +236,36 @@ static status choose_host(api_executor *x, const ir_env *env, uint64_t seed, ir_
 }
 
 /* One plan per rank of this process, and one of them all. */
-static status bind_ranks(api_executor *x, const ir_env *env, uint64_t seed, api_plan *p) {
+static status bind_ranks(api_executor *x, const ir_env *env, api_plan *p) {
   uint32_t first = x->ranks.first;
-  if (x->ranks.n == 1) return bind_rank(x, env, seed, first, &p->plan);
+  if (x->ranks.n == 1) return bind_rank(x, env, first, &p->plan);
   p->parts = memory_alloc(x->memory, x->ranks.n * sizeof *p->parts);
   if (!p->parts) return STATUS_OUT_OF_MEMORY;
   memset(p->parts, 0, x->ranks.n * sizeof *p->parts);
   for (p->n_parts = 0; p->n_parts < x->ranks.n; p->n_parts++)
-    TRY(bind_rank(x, env, seed, first + p->n_parts, &p->parts[p->n_parts]));
+    TRY(bind_rank(x, env, first + p->n_parts, &p->parts[p->n_parts]));
   return rt_plan_join(p->parts, p->n_parts, x->memory, &p->plan);
 }
 
-static uint64_t hash_extents(uint64_t hash, const ir_env *env, uint64_t seed) {
+static uint64_t hash_extents(uint64_t hash, const ir_env *env) {
   for (uint32_t i = 0; i < env->len; i++) hash = hash_mix(hash, (uint64_t)env->symbols[i]);
-  return hash_mix(hash, seed);
+  return hash;
 }
 
-static status make_plan(api_executor *x, const ir_env *env, uint64_t seed, api_plan **result) {
+static status make_plan(api_executor *x, const ir_env *env, api_plan **result) {
   api_plan *p = memory_alloc(x->memory, sizeof *p);
   if (!p) return STATUS_OUT_OF_MEMORY;
-  *p = (api_plan){.n_symbols = env->len, .seed = seed};
+  *p = (api_plan){.n_symbols = env->len};
   ir_env bound = *env;
   status st = STATUS_OUT_OF_MEMORY;
   p->symbols = memory_alloc(x->memory, env->len * sizeof *env->symbols);
   if (!p->symbols) goto out;
   memcpy(p->symbols, env->symbols, env->len * sizeof *env->symbols);
-  TRY_OUT(api_ranks_agree(&x->ranks, hash_extents(x->program, env, seed)));
+  TRY_OUT(api_ranks_agree(&x->ranks, hash_extents(x->program, env)));
   p->decided = x->decides && x->variants.n > 0;
-  TRY_OUT(choose_host(x, env, seed, &bound.func));
-  TRY_OUT(bind_ranks(x, &bound, seed, p));
+  TRY_OUT(choose_host(x, env, &bound.func));
+  TRY_OUT(bind_ranks(x, &bound, p));
+  x->counts.bindings++;
   if (x->dump_plan) TRY_OUT(dump_plan(x, p->plan));
   *result = p;
 out:
@@ -275,11 +273,11 @@ out:
   return st;
 }
 
-static status bound_plan(api_executor *x, const ir_env *env, uint64_t seed, api_plan **result) {
-  api_plan *p = find_plan(x, env, seed);
+static status bound_plan(api_executor *x, const ir_env *env, api_plan **result) {
+  api_plan *p = find_plan(x, env);
   if (!p) {
     drop_old_plans(x);
-    TRY(make_plan(x, env, seed, &p));
+    TRY(make_plan(x, env, &p));
     p->next = x->plans;
     x->plans = p;
   }
@@ -288,7 +286,7 @@ static status bound_plan(api_executor *x, const ir_env *env, uint64_t seed, api_
 }
 
 /* Binds the ranks of other processes too. */
-static status bind_world(api_executor *x, const ir_env *env, uint64_t seed, api_plan *p) {
+static status bind_world(api_executor *x, const ir_env *env, api_plan *p) {
   uint32_t first = x->ranks.first, n = x->ranks.world;
   ir_env bound = *env;
   bound.func = (ir_func *)p->plan->host;
@@ -296,23 +294,23 @@ static status bind_world(api_executor *x, const ir_env *env, uint64_t seed, api_
   if (!p->world) return STATUS_OUT_OF_MEMORY;
   memset(p->world, 0, n * sizeof *p->world);
   for (uint32_t r = 0; r < n; r++) {
-    if (!is_here(x, r)) TRY(bind_rank(x, &bound, seed, r, &p->world[r]));
+    if (!is_here(x, r)) TRY(bind_rank(x, &bound, r, &p->world[r]));
     else p->world[r] = p->parts ? p->parts[r - first] : p->plan;
   }
   return STATUS_OK;
 }
 
-static status need_world(api_executor *x, const ir_env *env, uint64_t seed, api_plan *p) {
-  status st = p->world ? STATUS_OK : bind_world(x, env, seed, p);
+static status need_world(api_executor *x, const ir_env *env, api_plan *p) {
+  status st = p->world ? STATUS_OK : bind_world(x, env, p);
   if (st != STATUS_OK) destroy_world(x, p);
   return st;
 }
 
-status api_executor_bind(api_executor *x, const ir_env *env, uint64_t seed,
-                         const rt_plan *const **plans, uint32_t *n) {
+status api_executor_bind(api_executor *x, const ir_env *env, const rt_plan *const **plans,
+                         uint32_t *n) {
   api_plan *p;
-  TRY(bound_plan(x, env, seed, &p));
-  TRY(need_world(x, env, seed, p));
+  TRY(bound_plan(x, env, &p));
+  TRY(need_world(x, env, p));
   *plans = (const rt_plan *const *)p->world;
   *n = x->ranks.world;
   return STATUS_OK;
@@ -326,11 +324,11 @@ static bool communicates(const api_executor *x, const api_plan *p) {
 }
 
 /* A device that reads the memory of other processes has to know what they do. */
-static status load_plan(api_executor *x, const ir_env *env, uint64_t seed, api_plan *p) {
+static status load_plan(api_executor *x, const ir_env *env, api_plan *p) {
   const rt_device_ops *ops = x->device->ops;
   bool is_spread = x->ranks.n == 1 && x->ranks.world > 1;
   if (!is_spread || !ops->load_spread) return ops->load(x->device, p->plan, &p->loaded);
-  TRY(need_world(x, env, seed, p));
+  TRY(need_world(x, env, p));
   if (!communicates(x, p)) return ops->load(x->device, p->plan, &p->loaded);
   (void)atomic_fetch_add(&x->ranks.waiting, 1); /* the device knows what it does */
   status st = ops->load_spread(x->device, p->plan, (const rt_plan *const *)p->world, x->ranks.world,
@@ -339,15 +337,18 @@ static status load_plan(api_executor *x, const ir_env *env, uint64_t seed, api_p
   return st;
 }
 
-static status loaded_plan(api_executor *x, const ir_env *env, uint64_t seed, api_plan **result) {
-  TRY(bound_plan(x, env, seed, result));
+static status loaded_plan(api_executor *x, const ir_env *env, api_plan **result) {
+  TRY(bound_plan(x, env, result));
   api_plan *p = *result;
-  return p->loaded ? STATUS_OK : load_plan(x, env, seed, p);
+  if (p->loaded) return STATUS_OK;
+  TRY(load_plan(x, env, p));
+  x->counts.loads++;
+  return STATUS_OK;
 }
 
-status api_executor_plan(api_executor *x, const ir_env *env, uint64_t seed, rt_loaded **result) {
+status api_executor_plan(api_executor *x, const ir_env *env, rt_loaded **result) {
   api_plan *p;
-  TRY(loaded_plan(x, env, seed, &p));
+  TRY(loaded_plan(x, env, &p));
   *result = p->loaded;
   return STATUS_OK;
 }
@@ -550,8 +551,19 @@ static status wait_for_streams(const api_executor *x, const api_run *run) {
   return STATUS_OK;
 }
 
+/* Processes that draw with different seeds would hold different values of the same tensor. */
+static status set_seed(api_executor *x, const api_plan *p, uint64_t seed) {
+  if (!x->has_seed || x->seed != seed) TRY(api_ranks_agree(&x->ranks, hash_mix(x->program, seed)));
+  x->has_seed = true;
+  x->seed = seed;
+  *p->plan->seed = seed;
+  return STATUS_OK;
+}
+
 static status run_plan(api_executor *x, api_plan *p, staging *s, const api_run *run) {
   bool captured = false;
+  TRY(set_seed(x, p, run->seed));
+  x->counts.runs++;
   if (run->profile) return run_profiled(x, p->loaded, s, run->profile);
   if (run->n_streams == 0 || !is_ordered(x, run))
     return rt_run(p->loaded, s->in, s->out, NULL, NULL);
@@ -570,7 +582,7 @@ static status run_ranks(api_executor *x, const ir_env *env, const api_run *run) 
   api_plan *p;
   staging s = {.memory = x->memory};
   x->decides = true;
-  status st = loaded_plan(x, env, run->seed, &p);
+  status st = loaded_plan(x, env, &p);
   x->decides = false;
   if (st != STATUS_OK) return st;
   ir_env bound = *env;
@@ -588,7 +600,7 @@ status api_executor_run(api_executor *x, const ir_env *env, const api_run *run) 
   api_plan *p;
   TRY(wait_for_streams(x, run));
   if (api_ranks_are_many(&x->ranks)) return run_ranks(x, env, run);
-  TRY(loaded_plan(x, env, run->seed, &p));
+  TRY(loaded_plan(x, env, &p));
   staging s = {.memory = x->memory, .n_inputs = x->host->inputs.len};
   s.n_outputs = x->host->outputs.len;
   const ir_array *inputs = run->inputs->whole, *outputs = run->outputs->whole;

@@ -28,7 +28,12 @@ typedef struct api_executor {
   api_ranks ranks;
   uint32_t streams;
   bool keep_waits, dump_plan;
-  api_plan *plans;       /* the most recently used first */
+  api_plan *plans; /* the most recently used first */
+  bool has_seed;   /* the last run's, which all processes have in common: */
+  uint64_t seed;
+  struct {
+    int64_t runs, bindings, loads;
+  } counts;              /* so far */
   weir_profile *profile; /* the one that looks at a plan; it is told when that goes */
 } api_executor;
 
@@ -76,10 +81,10 @@ void api_profile_release(weir_profile *p);
 
 /* The plans of all ranks for these extents, also of those that other processes run, bound on first use;
  * no memory is allocated for their buffers. */
-status api_executor_bind(api_executor *x, const ir_env *env, uint64_t seed,
-                         const rt_plan *const **plans, uint32_t *n);
+status api_executor_bind(api_executor *x, const ir_env *env, const rt_plan *const **plans,
+                         uint32_t *n);
 /* The plan of the ranks of this process, loaded on the device. */
-status api_executor_plan(api_executor *x, const ir_env *env, uint64_t seed, rt_loaded **result);
+status api_executor_plan(api_executor *x, const ir_env *env, rt_loaded **result);
 /* Can a run use this array, in memory of a device, where it is? It is one of the two lists, whole or a shard.
  * If not, *space is where a dense copy can be used. */
 bool api_executor_takes(const api_executor *x, const ir_env *env, const api_arrays *inputs,

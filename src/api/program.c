@@ -285,6 +285,20 @@ const char *weir_program_device(const weir_program *p) {
   return p && p->executor.device ? p->executor.device->ops->name : "ref";
 }
 
+weir_status weir_program_counts(const weir_program *p, weir_counts *result) {
+  if (!p || !result) return api_refuse("weir_program_counts: an argument is NULL");
+  if (api_check_size(result->struct_size, "weir_program_counts") != WEIR_OK) return WEIR_BAD_USAGE;
+  weir_program *locked = (weir_program *)p;
+  (void)pthread_mutex_lock(&locked->lock);
+  weir_counts all = {.struct_size = result->struct_size,
+                     .runs = p->executor.counts.runs,
+                     .bindings = p->executor.counts.bindings,
+                     .loads = p->executor.counts.loads};
+  (void)pthread_mutex_unlock(&locked->lock);
+  memcpy(result, &all, result->struct_size < sizeof all ? result->struct_size : sizeof all);
+  return WEIR_OK;
+}
+
 void weir_program_destroy(weir_program *p) {
   if (!p) return;
   allocator a = p->given;

@@ -42,8 +42,7 @@ status api_bind_like(weir_program *p, const weir_shapes *shapes, arena *scratch,
 /* CHECK_FAILED, with all findings as the message, unless the plan for these extents is safe; each is
  * looked at once. The caller holds the lock and destroys *found, which must be zeroed. Only inside a
  * memory_guard(). (prove.c) */
-status api_prove(weir_program *p, const ir_env *env, uint64_t seed, arena *scratch,
-                 check_world_report *found);
+status api_prove(weir_program *p, const ir_env *env, arena *scratch, check_world_report *found);
 void api_forget_proven(weir_program *p);
 
 #endif

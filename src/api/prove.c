@@ -34,12 +34,11 @@ void api_forget_proven(weir_program *p) {
   for (uint32_t i = 0; i < API_MAX_PROVEN; i++) memory_free(&p->memory, p->proven[i].symbols);
 }
 
-status api_prove(weir_program *p, const ir_env *env, uint64_t seed, arena *scratch,
-                 check_world_report *found) {
+status api_prove(weir_program *p, const ir_env *env, arena *scratch, check_world_report *found) {
   if (!p->proves || is_proven(p, env)) return STATUS_OK;
   const rt_plan *const *plans;
   uint32_t n;
-  TRY(api_executor_bind(&p->executor, env, seed, &plans, &n));
+  TRY(api_executor_bind(&p->executor, env, &plans, &n));
   check_options options = {.memory = &p->memory, .no_waits = true};
   TRY(check_world(plans, n, &options, found));
   if (found->n_found == 0) return remember(p, env);

@@ -226,7 +226,7 @@ static status bind_body(void *context) {
     st = api_check_overlap(operands.items, operands.n, c->memory);
   }
   if (st == STATUS_OK && on_device) {
-    st = api_prove(c->p, &c->env, c->args.seed, c->memory, &c->found);
+    st = api_prove(c->p, &c->env, c->memory, &c->found);
   }
   if (st == STATUS_OK) st = move_away(c, &operands, on_device);
   if (st == STATUS_OK && on_device) {

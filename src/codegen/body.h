@@ -28,6 +28,7 @@ enum {
 
 typedef enum cg_node_kind {
   CG_NODE_CONSTANT, /* `number`, an f64 or i64 */
+  CG_NODE_KEY,      /* of stream `number` of random numbers, by the seed of the run: an i64 */
   CG_NODE_LOAD, /* the element of `view` at this position, + terms; 0 where the guard is false */
   CG_NODE_AT,   /* the number first + what `view` walks to this position + terms; no memory */
   CG_NODE_DIV,  /* operand 0, an index >= 0, divided by n */
@@ -40,6 +41,11 @@ typedef enum cg_node_kind {
   CG_NODE_STEP,   /* a scalar operation; its operands are this node's */
   CG_NODE_FOLD,   /* operand 0 folded along the row dimensions, or along all others */
 } cg_node_kind;
+
+/* The same at all positions, without a load. */
+static inline bool cg_node_is_constant(cg_node_kind k) {
+  return k == CG_NODE_CONSTANT || k == CG_NODE_KEY;
+}
 
 /* Adds scale elements (of AT: scale) for each one of the node's value. */
 typedef struct cg_term {

@@ -141,7 +141,7 @@ static const char *walk_text(const map_writer *x, uint32_t walk) {
 
 /* Is it computed once per item? */
 static bool is_early(const map_writer *x, uint32_t i) {
-  return !x->varies[i] && node_at(x, i)->kind != CG_NODE_CONSTANT;
+  return !x->varies[i] && !cg_node_is_constant(node_at(x, i)->kind);
 }
 
 static void put_declarations(map_writer *x) {
@@ -159,7 +159,7 @@ static void put_declarations(map_writer *x) {
       x->values.texts[i] = cg_text(w, "%s(x%u[u].e[e])", cg_get(w, n->dtype), i);
     } else if (is_early(x, i)) {
       cg_line(w, "  %s t%u[%u];\n", cg_native(n->dtype), i, x->items);
-    } else if (n->kind == CG_NODE_CONSTANT) {
+    } else if (cg_node_is_constant(n->kind)) {
       cg_put_node(&x->values, i, "", "", false);
     }
   }

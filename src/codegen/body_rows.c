@@ -133,7 +133,7 @@ static void put_nodes(rows_writer *x, const bool *marks, bool along) {
 
 static void forget_along(rows_writer *x) {
   for (uint32_t i = 0; i < x->b->nodes.len; i++)
-    if (x->along[i] && rows_node(x, i)->kind != CG_NODE_CONSTANT) {
+    if (x->along[i] && !cg_node_is_constant(rows_node(x, i)->kind)) {
       x->values.texts[i] = NULL;
       x->values.stored[i] = NULL;
     }
@@ -548,7 +548,7 @@ static void put_walks(const rows_writer *x, char offset) {
 static void put_constants(rows_writer *x) {
   cg_writer *w = x->w;
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
-    if (rows_node(x, i)->kind == CG_NODE_CONSTANT) cg_put_node(&x->values, i, "", "", false);
+    if (cg_node_is_constant(rows_node(x, i)->kind)) cg_put_node(&x->values, i, "", "", false);
     if (rows_is_fold(x, i, false) && x->threads > 32)
       cg_line(w, "  __shared__ %s part%u[%u];\n", cg_native(rows_node(x, i)->dtype), i,
               x->threads / 32);

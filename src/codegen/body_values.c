@@ -127,6 +127,7 @@ static const char *value_text(cg_values *x, uint32_t node, const char *name, con
   case CG_NODE_CAST: return cg_convert(w, n->dtype, dtype_of(x, n->operands[0]), operand(x, n, 0));
   case CG_NODE_STEP: break;
   case CG_NODE_CONSTANT:
+  case CG_NODE_KEY:
   case CG_NODE_FOLD: impossible("a value that is computed elsewhere");
   }
   const char *operands[CG_MAX_OPERANDS] = {NULL}, *value = cg_text(w, "s%s", name);
@@ -153,6 +154,11 @@ void cg_put_node(cg_values *x, uint32_t node, const char *name, const char *at, 
     const char *text =
         is_float ? cg_f64_text(w, n->number.f) : cg_text(w, "n.at[%u]", cg_number(w, n->number.i));
     x->texts[node] = cg_text(w, "((%s)%s)", cg_native(n->dtype), text);
+    return;
+  }
+  if (n->kind == CG_NODE_KEY) {
+    cg_line(w, "  const long long %s = %s;\n", plain, cg_key_text(w, n->number.i));
+    x->texts[node] = plain;
     return;
   }
   if (assigned) cg_line(w, "    {\n");

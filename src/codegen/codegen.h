@@ -27,8 +27,13 @@
 
 /* ---- what comes out ---- */
 /* Where a pointer of a launch comes from: the start of the task's result (0), of its operand k (k + 1) or
- * of its further result k > 0 (the number of operands + k), its scratch memory, its error record; then so many bytes further. */
-enum { CG_START_SCRATCH = UINT32_MAX - 1, CG_START_ERROR = UINT32_MAX };
+ * of its further result k > 0 (the number of operands + k), its scratch memory, its error record, the
+ * seed of the run (8 bytes); then so many bytes further. */
+enum {
+  CG_START_SEED = UINT32_MAX - 2,
+  CG_START_SCRATCH = UINT32_MAX - 1,
+  CG_START_ERROR = UINT32_MAX
+};
 typedef struct cg_pointer {
   uint32_t start;
   int64_t offset_bytes;
@@ -79,6 +84,7 @@ typedef struct cg_view {
 typedef enum cg_source_kind {
   CG_VIEW,
   CG_CONSTANT, /* `number`, as an f64 or i64 */
+  CG_KEY,      /* of stream `number` of random numbers, by the seed of the run: an i64 */
   CG_POSITION, /* the view's offset at this position, in elements, + `first`: an i64, no memory */
   CG_INDEXED, /* the view, `index` elements of `step` further: an index out of 0 … n - 1 is an error */
   CG_RESHAPED, /* the element of row-major number `index` of a view with dimensions of its own */

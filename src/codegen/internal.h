@@ -35,6 +35,8 @@ uint32_t cg_number(cg_writer *w, int64_t value);
 uint32_t cg_number_f64(cg_writer *w, double value);
 uint32_t cg_address(cg_writer *w, const cg_view *v);
 uint32_t cg_error_address(cg_writer *w);
+/* The key of a stream of random numbers, as text. */
+const char *cg_key_text(cg_writer *w, int64_t number);
 /* Of error record number `record` of the task. */
 uint32_t cg_error_record(cg_writer *w, uint32_t record);
 

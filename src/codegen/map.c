@@ -43,11 +43,16 @@ static bool in_memory(const cg_source *s) {
   return s->kind == CG_VIEW || s->kind == CG_INDEXED || s->kind == CG_RESHAPED;
 }
 
+/* Does it walk through the space of the result? */
+static bool is_placed(const cg_source *s) {
+  return s->kind != CG_CONSTANT && s->kind != CG_KEY && s->kind != CG_RESHAPED;
+}
+
 static void make_space(map_writer *x) {
   const cg_view *views[CG_MAX_VIEWS] = {&x->m->result};
   for (uint32_t i = 0; i < x->m->n_sources; i++) {
     const cg_source *s = &x->m->sources[i];
-    bool placed = s->kind != CG_CONSTANT && s->kind != CG_RESHAPED;
+    bool placed = is_placed(s);
     views[1 + i] = placed ? &s->view : &nowhere;
   }
   cg_space_make(&x->space, x->m->extents, 0, x->m->rank, views, 1 + x->m->n_sources, true);
@@ -111,6 +116,7 @@ static access access_of(const map_writer *x, uint32_t i) {
   bool repeats = cg_space_step(&x->space, 1 + i) == 0;
   switch (s->kind) {
   case CG_CONSTANT:
+  case CG_KEY:
   case CG_POSITION: return NOTHING;
   case CG_VIEW: return x->width > 1 && !repeats ? VECTOR : ONCE;
   case CG_INDEXED: return x->width > 1 && finds_rows(x, i) ? VECTOR : ONE_BY_ONE;
@@ -164,6 +170,8 @@ static void put_declarations(const map_writer *x) {
       cg_line(w, "  const double x%u = %s;\n", i, cg_f64_text(w, s->number.f));
     else if (s->kind == CG_CONSTANT)
       cg_line(w, "  const long long x%u = n.at[%u];\n", i, cg_number(w, s->number.i));
+    else if (s->kind == CG_KEY)
+      cg_line(w, "  const long long x%u = %s;\n", i, cg_key_text(w, s->number.i));
     else if (s->kind != CG_RESHAPED) cg_line(w, "  ix o%u[%u];\n", i, x->items);
     if (x->access[i] == VECTOR) {
       cg_put_vector(w, cg_text(w, "v%u", i), x->dtypes[i], x->width);
@@ -231,7 +239,7 @@ static void put_item(const map_writer *x) {
   cg_line(w, "    ix c = 0;\n    o[u] = 0;\n");
   for (uint32_t i = 0; i < x->m->n_sources; i++) {
     const cg_source *s = &x->m->sources[i];
-    bool placed = s->kind != CG_CONSTANT && s->kind != CG_RESHAPED;
+    bool placed = is_placed(s);
     names[1 + i] = placed ? cg_text(w, "o%u[u]", i) : NULL;
     if (placed) cg_line(w, "    o%u[u] = 0;\n", i);
   }
@@ -253,7 +261,7 @@ static const char *raw_text(const map_writer *x, uint32_t i) {
 static const char *value_text(const map_writer *x, uint32_t i) {
   cg_writer *w = x->w;
   const cg_source *s = &x->m->sources[i];
-  if (s->kind == CG_CONSTANT) return cg_text(w, "x%u", i);
+  if (s->kind == CG_CONSTANT || s->kind == CG_KEY) return cg_text(w, "x%u", i);
   if (s->kind == CG_POSITION) {
     uint32_t step = cg_number(w, cg_space_step(&x->space, 1 + i)), first = cg_number(w, s->first);
     return cg_text(w, "((long long)o%u[u] + e * n.at[%u] + n.at[%u])", i, step, first);

@@ -113,6 +113,12 @@ const char *cg_f64_text(cg_writer *w, double value) {
   return cg_text(w, "__longlong_as_double(n.at[%u])", cg_number_f64(w, value));
 }
 
+const char *cg_key_text(cg_writer *w, int64_t number) {
+  uint32_t seed = add_pointer(w, (cg_pointer){CG_START_SEED, 0});
+  return cg_text(w, "(long long)weir_random(*(const long long *)p.at[%u], n.at[%u])", seed,
+                 cg_number(w, number));
+}
+
 /* ---- the launch ---- */
 /* $entry is the name, which needs the hash of the rest of the text. */
 static const char frame[] = "typedef struct { char *at[$pointers]; } $entry_p;\n"

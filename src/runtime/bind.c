@@ -301,6 +301,7 @@ typedef struct bind_call {
 static status bind_guarded(void *context) {
   bind_call *c = context;
   init(&c->b, c->env, c->options);
+  c->b.plan->seed = arena_copy(c->b.memory, &c->options->seed, sizeof c->options->seed);
   bind_inputs(&c->b);
   if (!bind_conditions(&c->b)) return fail(STATUS_BAD_PROGRAM, "the extents do not fit");
   if (takes_part(&c->b) && !run_block(&c->b, &c->b.h->host->body)) {
@@ -315,7 +316,7 @@ status rt_bind(const ir_env *env, const rt_bind_options *options, const allocato
                rt_plan **result) {
   rt_plan *plan = memory_alloc(memory, sizeof *plan);
   if (!plan) return STATUS_OUT_OF_MEMORY;
-  *plan = (rt_plan){.host = env->func, .n_streams = 1, .seed = options->seed};
+  *plan = (rt_plan){.host = env->func, .n_streams = 1};
   arena_init(&plan->memory, memory);
   bind_call c = {.env = env, .options = options};
   c.b = (binder){.h = env->func, .plan = plan, .memory = &plan->memory};

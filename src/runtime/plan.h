@@ -219,7 +219,9 @@ typedef struct rt_plan {
    * first_buffer[r + 1]. One rank: NULL. */
   uint32_t n_ranks;
   uint32_t *first_stream, *first_buffer;
-  uint64_t seed;
+  /* Data of a run, not of the plan: of uniform(), set before a run begins and read while it runs. In the
+   * plan's memory; joined plans share that of the first. NULL: no task of the plan draws. */
+  uint64_t *seed;
 } rt_plan;
 
 /* Binding stops, with an error at the outermost loop, after so many steps (instructions of the host
@@ -229,9 +231,9 @@ enum { RT_MAX_STEPS = 50 * 1000 * 1000 };
 
 typedef struct rt_bind_options {
   uint32_t streams; /* worker streams, >= 1 */
-  uint64_t seed;
-  int64_t rank;    /* the device that the plan is for */
-  bool keep_waits; /* also those for streams that did nothing new since the last wait */
+  uint64_t seed;    /* of the first run; *plan->seed is that of the next */
+  int64_t rank;     /* the device that the plan is for */
+  bool keep_waits;  /* also those for streams that did nothing new since the last wait */
   int64_t max_steps, max_bytes; /* 0: RT_MAX_STEPS, RT_MAX_PLAN_BYTES */
 } rt_bind_options;
 

@@ -169,7 +169,8 @@ static void body_make_task(body_case *c) {
   rt_operand *operands = ARENA_ARRAY(c->memory, n + (size_t)1, rt_operand);
   uint32_t *more = ARENA_ARRAY(c->memory, m, uint32_t);
   c->plan.views = ARENA_ARRAY(c->memory, n + (size_t)m, rt_view);
-  c->plan.seed = BODY_SEED;
+  c->plan.seed = ARENA_NEW(c->memory, uint64_t);
+  *c->plan.seed = BODY_SEED;
   for (uint32_t i = 0; i < n; i++)
     operands[i] = (rt_operand){.kind = RT_OPERAND_VIEW, .view = body_view(c, &c->inputs[i])};
   for (uint32_t i = 0; i < m; i++) (void)body_view(c, &c->expected[i]);

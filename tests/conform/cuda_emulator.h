@@ -94,6 +94,9 @@ static bool emulator_compile(void) {
   return ok;
 }
 
+/* Of the run. */
+static uint64_t emulator_seed;
+
 /* starts: of the task's result and operands, then of further results. False: the kernel was never added. */
 static bool emulator_run(const cg_kernel *k, char *const *starts, void *scratch, cg_error *error) {
   for (uint32_t i = 0; i < k->n_launches; i++) {
@@ -106,6 +109,7 @@ static bool emulator_run(const cg_kernel *k, char *const *starts, void *scratch,
       uint32_t start = l->pointers[p].start;
       char *base = start == CG_START_ERROR     ? (char *)error
                    : start == CG_START_SCRATCH ? scratch
+                   : start == CG_START_SEED    ? (char *)&emulator_seed
                                                : starts[start];
       pointers[p] = base + l->pointers[p].offset_bytes;
     }

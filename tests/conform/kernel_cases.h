@@ -241,7 +241,8 @@ static rt_task task_of(const testcase *t, const window *w, const rt_view *result
   bool pointwise = ir_op_info_of(t->op->code)->family == IR_FAMILY_POINTWISE;
   plan->views = ARENA_ARRAY(&memory, MAX_BUFFERS, rt_view);
   plan->views[plan->n_views++] = *result;
-  plan->seed = SEED_OF_UNIFORM;
+  plan->seed = ARENA_NEW(&memory, uint64_t);
+  *plan->seed = SEED_OF_UNIFORM;
   for (uint32_t k = 0; k < t->op->n_operands; k++) operands[k] = operand_of(t, k, w, plan);
   task.attrs = attrs_of(t);
   if (pointwise) task.compute = ir_infer_compute_dtype(t->env.func, t->op);

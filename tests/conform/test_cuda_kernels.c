@@ -44,6 +44,7 @@ static status run_task(const rt_plan *plan, const rt_task *task, char *const *ba
   }
   void *scratch = aligned_alloc(CUDA_BUFFER_ALIGN, (k->code.scratch_bytes + 31) & ~(size_t)15);
   check(scratch != NULL);
+  emulator_seed = plan->seed ? *plan->seed : 0;
   if (!emulator_run(&k->code, starts, scratch, &error))
     return fail(STATUS_SYSTEM, "a text that was not collected");
   free(scratch);

@@ -146,7 +146,8 @@ static void make_task(trial *t) {
   const ir_func *f = t->env.func;
   rt_operand *operands = ARENA_ARRAY(&memory, f->inputs.len + 1, rt_operand);
   uint32_t *results = ARENA_ARRAY(&memory, f->outputs.len + 1, uint32_t);
-  t->plan = (rt_plan){.seed = BODY_SEED};
+  t->plan = (rt_plan){.seed = ARENA_NEW(&memory, uint64_t)};
+  *t->plan.seed = BODY_SEED;
   t->plan.views = ARENA_ARRAY(&memory, f->inputs.len + f->outputs.len, rt_view);
   set_inputs(t, operands);
   set_outputs(t, results);

@@ -69,6 +69,7 @@ static status run_kernel(const body_case *c, const cuda_kernel *k, ir_array *out
   }
   void *scratch = arena_alloc(c->memory, k->code.scratch_bytes + 16);
   memset(scratch, 0x5a, k->code.scratch_bytes);
+  emulator_seed = *c->plan.seed;
   if (!emulator_run(&k->code, starts, scratch, errors))
     return fail(STATUS_SYSTEM, "a text that was not collected");
   for (uint32_t i = 0; i < k->n_indexed; i++)

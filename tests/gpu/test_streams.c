@@ -79,11 +79,14 @@ static CUstream stream_new(void) {
   return s;
 }
 
+static uint64_t seed; /* of the next run */
+
 static weir_status run_on(const weir_program *p, const weir_dl_tensor *x, const weir_dl_tensor *y,
                           int gpu, CUstream s) {
   weir_stream stream = {{DL_CUDA, gpu}, s};
   weir_run_args args = {
       .struct_size = sizeof args, .inputs = &x, .n_inputs = 1, .outputs = &y, .n_outputs = 1};
+  args.seed = seed;
   args.streams = &stream;
   args.n_streams = 1;
   weir_status st = weir_run(p, &args);
@@ -224,6 +227,57 @@ static void test_capture(const char *text, bool warm, bool graph) {
   must(cu->cuMemFreeHost(out));
 }
 
+/* A graph keeps the seeds it was captured with; runs outside of it have their own. */
+static void test_seeds(bool graph) {
+  static const char *const text = "fusion f { x : f32[8, 6]; y = x + uniform([8, 6]); return y }";
+  enum { SEEDS = 3 };
+  weir_program *p = compile(text, "cuda", graph), *cpu = compile(text, "cpu", false);
+  float *in = pinned(BYTES), *out = pinned(BYTES), want[SEEDS][N];
+  void *a = on_gpu(BYTES), *b[SEEDS] = {on_gpu(BYTES), on_gpu(BYTES), on_gpu(BYTES)};
+  CUstream s = stream_new();
+  CUgraph captured = NULL;
+  CUgraphExec exec = NULL;
+  for (int i = 0; i < N; i++) in[i] = (float)i;
+  must(cu->cuMemcpyHtoDAsync(address(a), in, BYTES, s));
+  weir_dl_tensor x = tensor(a, DL_CUDA), host = tensor(in, 1), y;
+  for (seed = 0; seed < SEEDS; seed++) {
+    y = tensor(want[seed], 1);
+    const weir_dl_tensor *inputs = &host, *outputs = &y;
+    weir_run_args args = {.struct_size = sizeof args, .inputs = &inputs, .n_inputs = 1};
+    args.outputs = &outputs;
+    args.n_outputs = 1;
+    args.seed = seed;
+    EXPECT_INT(weir_run(cpu, &args), WEIR_OK);
+  }
+  must(cu->cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  for (seed = 0; seed < 2; seed++) {
+    y = tensor(b[seed], DL_CUDA);
+    EXPECT_INT(run_on(p, &x, &y, 0, s), WEIR_OK);
+  }
+  must(cu->cuStreamEndCapture(s, &captured));
+  must(cu->cuGraphInstantiateWithFlags(&exec, captured, 0));
+  y = tensor(b[2], DL_CUDA);
+  for (int k = 0; k < 4; k++) {
+    if (k % 2) EXPECT_INT(run_on(p, &x, &y, 0, s), WEIR_OK);
+    must(cu->cuGraphLaunch(exec, s));
+    if (k % 2 == 0) EXPECT_INT(run_on(p, &x, &y, 0, s), WEIR_OK);
+    for (int i = 0; i < SEEDS; i++) {
+      must(cu->cuMemcpyDtoHAsync(out, address(b[i]), BYTES, s));
+      must(cu->cuStreamSynchronize(s));
+      EXPECT(memcmp(out, want[i], BYTES) == 0);
+    }
+  }
+  seed = 0;
+  must(cu->cuGraphExecDestroy(exec));
+  must(cu->cuGraphDestroy(captured));
+  must(cu->cuStreamDestroy(s));
+  weir_program_destroy(p);
+  weir_program_destroy(cpu);
+  give(a), give(b[0]), give(b[1]), give(b[2]);
+  must(cu->cuMemFreeHost(in));
+  must(cu->cuMemFreeHost(out));
+}
+
 static void expect_refused(const weir_program *p, const weir_dl_tensor *x, const weir_dl_tensor *y,
                            int gpu, CUstream s, const char *message) {
   weir_stream stream = {{DL_CUDA, gpu}, s};
@@ -313,6 +367,8 @@ int main(void) {
     test_capture(texts[i], true, false);
   }
   test_mixed();
+  test_seeds(false);
+  test_seeds(true);
   test_refused();
   test_indexes();
   must(cu->cuDevicePrimaryCtxRelease(0));

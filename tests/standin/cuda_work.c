@@ -158,6 +158,7 @@ typedef struct fill_args {
   void *to;
   size_t size_bytes;
   unsigned char value;
+  unsigned word;
 } fill_args;
 
 static void run_fill(op *o) {
@@ -175,10 +176,35 @@ CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t n, CUstream
   if (!range_is_good(to, n, "cuMemsetD8Async")) return CUDA_ERROR_INVALID_VALUE;
   op *o = op_new("cuMemsetD8Async", s, sizeof(fill_args));
   fill_args *a = o->args;
-  *a = (fill_args){(void *)(uintptr_t)to, n, value};
+  *a = (fill_args){.to = (void *)(uintptr_t)to, .size_bytes = n, .value = value};
   o->run = run_fill;
   o->is_kernel = true;
   op_touch(o, to, n);
+  return submit(s, o);
+}
+
+static void run_fill_word(op *o) {
+  const fill_args *a = o->args;
+  for (size_t i = 0; i < a->size_bytes; i += sizeof a->word)
+    memcpy((char *)a->to + i, &a->word, sizeof a->word);
+}
+
+CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t n, CUstream s) {
+  ENTER(cuMemsetD32Async);
+  size_t size_bytes = n * sizeof value;
+  if (!stream_is_good(&s)) return CUDA_ERROR_INVALID_HANDLE;
+  if (s->gpu != current())
+    return MISUSE(CUDA_ERROR_INVALID_CONTEXT, "cuMemsetD32Async on a stream of another context");
+  if (n == 0) return CUDA_SUCCESS;
+  if (to % sizeof value != 0)
+    return MISUSE(CUDA_ERROR_INVALID_VALUE, "cuMemsetD32Async of memory that is not aligned");
+  if (!range_is_good(to, size_bytes, "cuMemsetD32Async")) return CUDA_ERROR_INVALID_VALUE;
+  op *o = op_new("cuMemsetD32Async", s, sizeof(fill_args));
+  fill_args *a = o->args;
+  *a = (fill_args){.to = (void *)(uintptr_t)to, .size_bytes = size_bytes, .word = value};
+  o->run = run_fill_word;
+  o->is_kernel = true;
+  op_touch(o, to, size_bytes);
   return submit(s, o);
 }
 

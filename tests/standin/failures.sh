@@ -84,6 +84,7 @@ for library in libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13; do
 done
 
 # ---- every call ----
+echo 'fusion f { y = uniform([6]); return y }' >"$dir/draws.weir"
 # fails FUNCTION OPTION...: call 1, 2, 4, ... of the function fails, until none does.
 fails() {
   local function=$1 n=1 file=${file:-$two}
@@ -113,6 +114,7 @@ for function in $functions kernel; do
     cuEventQuery) ;; # asked only of runs that take long; one that says nothing has passed
     cuEvent*) fails "$function" --stats ;;
     cuMemHostAlloc | cuMemcpyHtoDAsync | cuMemcpyDtoHAsync) fails "$function" --link host ;;
+    cuMemsetD32Async) file=$dir/draws.weir fails "$function" ;;
     cuMemsetD8Async) fails "$function" --adversary 3 ;;
     nvrtc*)
       XDG_CACHE_HOME=$dir/out fails "$function"

@@ -22,7 +22,8 @@ typedef struct maker_kernel {
 struct cpu_maker {
   ir_dtype dtype;
   bool random;
-  uint64_t key; /* uniform */
+  const uint64_t *seed; /* uniform: of the run */
+  uint64_t number;      /* of its stream of numbers */
   double lo, hi, near_hi;
 };
 
@@ -51,8 +52,9 @@ static double below_hi(const cpu_maker *m, double value) {
 
 static void make_uniform(const cpu_maker *m, int64_t n, int64_t number, int64_t step, double *to) {
   bool is_float = ir_dtype_is_float(m->dtype);
+  uint64_t key = random_bits(*m->seed, m->number);
   for (int64_t i = 0; i < n; i++) {
-    uint64_t bits = random_bits(m->key, (uint64_t)(number + i * step));
+    uint64_t bits = random_bits(key, (uint64_t)(number + i * step));
     double value = m->lo + (m->hi - m->lo) * unit_fraction(bits, m->dtype);
     if (!is_float) value = floor(value);
     else if (value >= m->near_hi) value = below_hi(m, value);
@@ -108,7 +110,8 @@ const cpu_maker *cpu_maker_new(const rt_plan *plan, const rt_task *task, ir_dtyp
                                arena *memory) {
   cpu_maker m = {.dtype = dtype, .random = task->code == IR_OP_UNIFORM};
   if (m.random) {
-    m.key = random_bits(plan->seed, (uint64_t)rt_task_attr(task, "key")->i);
+    m.seed = plan->seed;
+    m.number = (uint64_t)rt_task_attr(task, "key")->i;
     m.lo = ir_number_as_f64(rt_task_number(task, "lo"));
     m.hi = ir_number_as_f64(rt_task_number(task, "hi"));
     m.near_hi = near(m.hi, dtype);

@@ -14,7 +14,8 @@
 
 typedef struct cpu_kernel cpu_kernel;
 
-/* Makes `task` ready; the kernel lives in `memory` and reads the plan no more. Only inside a
+/* Makes `task` ready; the kernel lives in `memory` and reads nothing of the plan any more but
+ * the seed of the run. Only inside a
  * memory_guard(). An attribute that no run could obey (a select outside its axis, the maximum of
  * nothing) is STATUS_BAD_PROGRAM. */
 NODISCARD status cpu_kernel_prepare(const rt_plan *plan, const rt_task *task, arena *memory,

@@ -74,6 +74,31 @@ bool cuda_run_is_pageable(const cuda_loaded *l, const cuda_external *e) {
          plan_of(l)->buffers[e->buffer].size_bytes > 0;
 }
 
+/* As values of the calls, so that a graph of the caller's keeps those it was captured with. */
+static status write_seed(const cuda_loaded *l, uint32_t rank, uint64_t seed) {
+  CUstream stream = l->streams[cuda_main_stream(l, rank)].handle;
+  CUdeviceptr at = l->ranks[rank].seed;
+  TRY(cuda_try(l->cu->cuMemsetD32Async(at, (unsigned)seed, 1, stream), "writing the seed"));
+  return cuda_try(l->cu->cuMemsetD32Async(at + 4, (unsigned)(seed >> 32), 1, stream),
+                  "writing the seed");
+}
+
+status cuda_run_set_seed(cuda_loaded *l, bool captured, bool *copied) {
+  uint64_t seed = *l->base.plan->seed;
+  if (!l->draws || (l->has_seed && l->seed == seed && !captured)) return STATUS_OK;
+  l->has_seed = false;
+  for (uint32_t r = 0; r < l->n_ranks; r++) {
+    if (!cuda_is_here(l, r)) continue;
+    TRY(cuda_try(cuda_run_make_current(l, r), "making a context current"));
+    TRY(write_seed(l, r, seed));
+    *copied = true;
+  }
+  l->outlived = l->outlived || captured;
+  l->has_seed = !l->outlived;
+  l->seed = seed;
+  return STATUS_OK;
+}
+
 status cuda_run_copy_in(cuda_loaded *l, bool *copied) {
   for (uint32_t i = 0; i < l->n_externals; i++)
     if (cuda_is_here(l, l->externals[i].rank)) TRY(copy_in(l, &l->externals[i], copied));

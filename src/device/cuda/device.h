@@ -152,7 +152,7 @@ typedef struct cuda_rank {
   CUdeviceptr block; /* all its memory */
   size_t block_bytes;
   int64_t pool_begin, pool_end; /* its part of the plan's pool */
-  CUdeviceptr pool, staging, errors;
+  CUdeviceptr pool, staging, errors, seed;
   uint32_t n_errors;
   void *slots;       /* pinned */
   CUevent origin;    /* tracing: what its events' times are told from; NULL: not yet */
@@ -206,6 +206,10 @@ struct cuda_loaded {
   bool moved;            /* some address changed since the last run */
   CUgraphExec graph;     /* NULL: not captured yet */
   bool replaying;        /* this run is the graph */
+  bool draws;            /* some kernel reads the seed of the run */
+  bool has_seed;         /* what ranks have as the seed is this: */
+  uint64_t seed;
+  bool outlived; /* a graph of the caller's writes its own, whenever it is launched */
 };
 
 /* The first stream of a rank, which its copies in and out are on (run.c). */

@@ -1,5 +1,4 @@
 /* Pointwise operations, makers, and what takes positions from an index tensor. */
-#include "base/random.h"
 #include "device/cuda/kernel_place.h"
 
 /* ---- pointwise ---- */
@@ -27,8 +26,8 @@ static cg_source constant(ir_number number) {
 }
 
 static void make_uniform(const cuda_call *c, cg_map *m) {
-  uint64_t key = random_bits(c->plan->seed, (uint64_t)rt_task_attr(c->task, "key")->i);
-  m->sources[1] = constant(ir_number_int((int64_t)key));
+  ir_number number = ir_number_int(rt_task_attr(c->task, "key")->i);
+  m->sources[1] = (cg_source){.kind = CG_KEY, .number = number};
   m->sources[2] = constant(ir_number_float(ir_number_as_f64(rt_task_number(c->task, "lo"))));
   m->sources[3] = constant(ir_number_float(ir_number_as_f64(rt_task_number(c->task, "hi"))));
   m->n_sources = 4;

@@ -210,7 +210,7 @@ static void lead(split *s, const rt_task *t, cg_launch *l) {
       to[p].offset_bytes += (int64_t)(s->indexed.len * sizeof(cg_error));
     else if (to[p].start == CG_START_SCRATCH)
       to[p].offset_bytes += INT64_MIN / 2; /* not led yet: place_scratch() */
-    else to[p] = led(s, t, &to[p]);
+    else if (to[p].start != CG_START_SEED) to[p] = led(s, t, &to[p]);
   }
   l->pointers = to;
 }
@@ -374,7 +374,6 @@ status cuda_prepare_steps(const rt_plan *plan, const rt_task *task, bool joined,
   size_t most = b->n_params + 2 * (size_t)b->n_results;
   for (uint32_t i = 0; i < b->n_steps; i++) most += b->steps[i].n_results;
   s.plan = ARENA_NEW(memory, rt_plan);
-  s.plan->seed = plan->seed;
   s.plan->views = ARENA_ARRAY(memory, most, rt_view);
   s.plan->n_buffers = N_BUFFERS;
   s.plan->buffers = ARENA_ARRAY(memory, N_BUFFERS, rt_buffer);

@@ -61,6 +61,8 @@ uint32_t lower_fail(lowering *l);
 /* The same node, if there is one already. */
 uint32_t lower_node(lowering *l, const cg_node *n);
 uint32_t lower_number(lowering *l, ir_number number);
+/* Of a stream of random numbers. */
+uint32_t lower_key(lowering *l, ir_number number);
 /* The number rounded to t. */
 uint32_t lower_constant(lowering *l, ir_number number, ir_dtype t);
 uint32_t lower_cast(lowering *l, uint32_t node, ir_dtype t);

@@ -1,5 +1,4 @@
 /* Steps that move, make or look up elements. */
-#include "base/random.h"
 #include "device/cuda/lower.h"
 
 /* ---- moves ---- */
@@ -143,13 +142,12 @@ uint32_t lower_moves(const lower_step *s, const lower_index *at) {
 /* ---- makers ---- */
 static uint32_t lower_uniform(const lower_step *s, uint32_t number) {
   lowering *l = s->l;
-  uint64_t key = random_bits(l->plan->seed, (uint64_t)rt_task_attr(&s->task, "key")->i);
+  ir_number key = ir_number_int(rt_task_attr(&s->task, "key")->i);
   double lo = ir_number_as_f64(rt_task_number(&s->task, "lo"));
   double hi = ir_number_as_f64(rt_task_number(&s->task, "hi"));
   cg_step step = {.code = IR_OP_UNIFORM, .compute = IR_F64, .result = s->result->dtype};
   step.quick = cuda_is_unit(lo, hi, step.result);
-  uint32_t operands[] = {number, lower_number(l, ir_number_int((int64_t)key)),
-                         lower_number(l, ir_number_float(lo)),
+  uint32_t operands[] = {number, lower_key(l, key), lower_number(l, ir_number_float(lo)),
                          lower_number(l, ir_number_float(hi))};
   return lower_step_node(l, &step, 4, operands);
 }

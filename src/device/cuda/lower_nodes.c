@@ -55,6 +55,11 @@ uint32_t lower_number(lowering *l, ir_number number) {
   return lower_node(l, &n);
 }
 
+uint32_t lower_key(lowering *l, ir_number number) {
+  cg_node n = {.kind = CG_NODE_KEY, .dtype = IR_I64, .number = number, .guard = CG_NO_NODE};
+  return lower_node(l, &n);
+}
+
 uint32_t lower_constant(lowering *l, ir_number number, ir_dtype t) {
   uint64_t bits = 0;
   if (!ir_dtype_is_float(t)) return lower_cast(l, lower_number(l, number), t);

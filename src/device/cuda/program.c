@@ -317,6 +317,8 @@ static status find_kernel(cuda_loaded *l, table *known, uint32_t t) {
 static void add_calls(cuda_loaded *l, cuda_task *t, uint32_t first, uint32_t n) {
   for (uint32_t i = first; i < first + n; i++) {
     const cg_launch *x = &t->kernel->code.launches[i];
+    for (uint32_t p = 0; p < x->n_pointers; p++)
+      if (x->pointers[p].start == CG_START_SEED) l->draws = true;
     t->calls[t->n_calls++] =
         (cuda_call){.launch = x,
                     .n_pointers = x->n_pointers,
@@ -397,8 +399,10 @@ static void lay_out(cuda_loaded *l) {
     cuda_external *e = &l->externals[i];
     e->place = reserve(&l->ranks[e->rank], (size_t)plan->buffers[e->buffer].size_bytes);
   }
-  for (uint32_t r = 0; r < l->n_ranks; r++)
+  for (uint32_t r = 0; r < l->n_ranks; r++) {
     l->ranks[r].errors = reserve(&l->ranks[r], l->ranks[r].n_errors * sizeof(cg_error));
+    l->ranks[r].seed = reserve(&l->ranks[r], l->draws ? sizeof l->seed : 0);
+  }
   for (uint32_t s = 0; s < l->n_streams; s++)
     l->streams[s].scratch = reserve(&l->ranks[l->streams[s].rank], l->streams[s].scratch_bytes);
 }
@@ -438,6 +442,7 @@ static void place_blocks(cuda_loaded *l) {
     x->pool += x->block;
     x->staging += x->block;
     x->errors += x->block;
+    x->seed += x->block;
   }
   for (uint32_t i = 0; i < l->n_externals; i++) {
     cuda_external *e = &l->externals[i];
@@ -499,6 +504,7 @@ static void place_calls(cuda_loaded *l, cuda_task *t, const rt_task *task) {
       const cg_pointer *from = &c->pointers[p];
       CUdeviceptr start;
       if (from->start == CG_START_SCRATCH) start = s->scratch;
+      else if (from->start == CG_START_SEED) start = l->ranks[s->rank].seed;
       else if (from->start == CG_START_ERROR)
         start = l->ranks[s->rank].errors + t->error * sizeof(cg_error);
       else start = start_of(l, task, from->start);

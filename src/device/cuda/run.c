@@ -286,6 +286,7 @@ static status start(cuda_loaded *l, void *const *inputs, void *const *outputs) {
   cuda_run_find(l, inputs, outputs);
   bool copied = false;
   TRY(cuda_run_copy_in(l, &copied));
+  TRY(cuda_run_set_seed(l, false, &copied));
   if (copied) TRY(wait_for_main(l));
   bool stale = l->watched && cuda_nccl_is_stale(l), moved = l->moved || stale;
   if (stale) {

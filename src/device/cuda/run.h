@@ -15,6 +15,8 @@ bool cuda_run_is_pageable(const cuda_loaded *l, const cuda_external *e);
 /* On the main streams of ranks, all that has to be copied; *copied: something was. Records of errors are
  * cleared with it. */
 NODISCARD status cuda_run_copy_in(cuda_loaded *l, bool *copied);
+/* Writes the seed of the run, if the ranks have another one, on their first streams. */
+NODISCARD status cuda_run_set_seed(cuda_loaded *l, bool captured, bool *copied);
 NODISCARD status cuda_run_copy_out(cuda_loaded *l, bool *copied);
 
 /* ---- runs (run.c) ---- */

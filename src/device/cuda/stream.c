@@ -78,6 +78,7 @@ static status issue_all(cuda_loaded *l, bool captured) {
   bool copied = false;
   TRY(cuda_run_fork(l));
   TRY(cuda_run_copy_in(l, &copied));
+  TRY(cuda_run_set_seed(l, captured, &copied));
   if (copied) TRY(cuda_run_join(l));
   l->replaying = cuda_run_replays(l) && !captured;
   if (l->replaying) TRY(cuda_run_replay(l));
