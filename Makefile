@@ -12,7 +12,7 @@ build = scripts/setup build && $(configure) && cmake --build $(1) --parallel $(s
 # gcc's TSan cannot start under the wide address randomisation of some kernels.
 unrandomised = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: weir demo install uninstall test bench san mutants lint fuzz format clean help
+.PHONY: weir demo install uninstall test soak bench san mutants lint fuzz format clean help
 
 weir: ## build build/weir (the default)
 	@$(call build,build) --target weir
@@ -27,9 +27,13 @@ install: ## install under PREFIX (/usr/local): the command, libweir, headers, pk
 uninstall: ## remove what `make install` installed last
 	xargs rm -f < build/install_manifest.txt
 
-test: ## build and run every suite
+test: ## build and run every suite: what every change must pass
 	@$(call build,build)
 	@scripts/test build
+
+soak: ## the long tests: random programs for minutes, all places where a rank can die, MPI on four ranks
+	@$(call build,build)
+	@scripts/test build soak
 
 bench: ## build and run the benchmarks
 	@$(call build,build)
