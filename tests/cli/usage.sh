@@ -45,7 +45,7 @@ holds 'a program on standard input' \
   bash -c "echo 'fusion f { x : f32[3]; return x }' | '$weir' run - | grep -qF 'x: f32[3]'"
 
 for what in ops passes devices options; do expect 0 '' list $what; done
-expect 0 'matmul(a, b)' list ops
+expect 0 'matmul(a, b, [dtype=])' list ops
 expect 0 'WEIR_PRINT_AFTER' list options
 expect 0 'inproc    devices are threads' list comms
 expect 0 'mpi       each device is a process' list comms
