@@ -130,18 +130,38 @@ static void merge_lists(join_block *b, uint32_t from, uint32_t to) {
   b->groups[from].n_nodes = 0;
 }
 
+/* Does an operation of `g` read what `other` knows only when all rows are added up? */
+static bool reads_late(const join_block *b, uint32_t g, uint32_t other) {
+  for (uint32_t n = b->groups[other].first; n != JOIN_NONE; n = b->nodes[n].next) {
+    if (!b->nodes[n].late) continue;
+    ir_tensor root = root_of(b, join_instr(b, b->nodes[n].at)->tensor);
+    for (uint32_t m = b->groups[g].first; m != JOIN_NONE; m = b->nodes[m].next) {
+      if (join_reads(b, b->nodes[m].at, root)) return true;
+    }
+  }
+  return false;
+}
+
+static void mark_late(join_block *b, uint32_t g) {
+  for (uint32_t n = b->groups[g].first; n != JOIN_NONE; n = b->nodes[n].next)
+    b->nodes[n].late = true;
+}
+
 typedef bool fit(ir_func *h, const join_space *a, const join_space *b, join_space *both);
 
 /* Group `a`, which ends before `b` does, becomes a part of it. */
 static void try_merge(join_block *b, uint32_t a, uint32_t into, fit *fits) {
   join_group *first = &b->groups[a], *then = &b->groups[into];
   join_space both;
-  if (a == into || !is_small(b, a, into)) return;
+  if (a == into || !is_small(b, a, into) || reads_late(b, a, into)) return;
+  bool late = reads_late(b, into, a);
+  if (late) fits = join_space_follows;
   if (!fits(b->facts->h, &first->space, &then->space, &both)) return;
   if (!may_move(b, a, into, b->nodes[then->last].at)) return;
   bool apart = all_apart(b, a, a) && all_apart(b, a, into) && all_apart(b, into, a) &&
                all_apart(b, into, into);
   if (!apart) return;
+  if (late) mark_late(b, into);
   merge_lists(b, a, into);
   then->space = both;
 }
@@ -264,7 +284,7 @@ static void add_node(join_block *b, uint32_t at) {
   if (d->kind == IR_VIEW && !join_is_private(b->facts, d->tensor)) return;
   if (!join_space_of(b->facts->h, d, &space)) return;
   uint32_t n = b->n_nodes++;
-  b->nodes[n] = (join_node){b->block->data[at], at, n, JOIN_NONE, space};
+  b->nodes[n] = (join_node){b->block->data[at], at, n, JOIN_NONE, space.ends, space};
   b->groups[n] = (join_group){.first = n, .last = n, .n_nodes = 1, .space = space};
   b->node_at[at] = n + 1;
 }

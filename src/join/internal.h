@@ -32,9 +32,10 @@ typedef struct join_space {
   uint32_t rank;
   ir_scalar sizes[IR_MAX_RANK];
   uint32_t kept; /* reductions reduce the dimensions from this one on; `rank`: nothing is reduced */
-  bool ends;     /* it reduces outer dimensions: nothing that reads the result can follow */
-  bool moves;    /* it reads elements from other positions than its own */
-  bool light;    /* cheap enough to be computed again for every position of a larger space */
+  bool ends; /* it reduces outer dimensions: what reads the result, if it can follow, comes last */
+  uint32_t outer; /* of one that ends: it reduces just so many, the outermost; 0: others */
+  bool moves;     /* it reads elements from other positions than its own */
+  bool light;     /* cheap enough to be computed again for every position of a larger space */
 } join_space;
 
 /* The space of one operation; false: it is always a launch of its own. */
@@ -44,6 +45,9 @@ bool join_space_of(ir_func *h, const ir_instr_data *d, join_space *space);
 bool join_spaces_fit(ir_func *h, const join_space *producer, const join_space *consumer,
                      join_space *both);
 
+/* The same if the consumer reads what is known only when all rows are added up. */
+bool join_space_follows(ir_func *h, const join_space *producer, const join_space *consumer,
+                        join_space *both);
 /* Can one kernel compute both, neither of which reads the other's results? */
 bool join_spaces_alike(ir_func *h, const join_space *a, const join_space *b, join_space *both);
 /* Can one kernel compute `producer` and an operation that only moves its results? */
@@ -62,6 +66,7 @@ typedef struct join_node {
   uint32_t at;    /* its position in the block */
   uint32_t group; /* its number in the block */
   uint32_t next;  /* of its group, in program order; JOIN_NONE: the last */
+  bool late;      /* known only when all rows of the space are added up */
   join_space space;
 } join_node;
 

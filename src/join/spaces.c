@@ -9,7 +9,10 @@
  *   c = x - m                                the space [n, k] again
  *   s = rsqrt(v + 1e-5)                      rows: [n, 1]
  *
- * If it reduces other dimensions, it is the end of its kernel. Casts, copies, makers and broadcasts are
+ * If it reduces the outermost dimensions, columns are added up while rows go by: beside operations on the
+ * space, reductions of its rows (as in the backward pass of a norm) and reductions of other columns. Only
+ * elementwise operations on its result can follow. If it reduces other dimensions, it is the end of its
+ * kernel. Casts, copies, makers and broadcasts are
  * cheap: every kernel that reads them computes them again at each of its positions. Operations that move
  * elements (slice, pad, cat, permute, reshape, gather) join their readers, which then read elsewhere; and
  * elementwise producers that nobody else reads, which are then computed where they are wanted.
@@ -73,6 +76,8 @@ static void take_reduction(const ir_op_data *op, join_space *s) {
   }
   while (s->kept > 0 && reduced >> (s->kept - 1) & 1) s->kept--;
   s->ends = (reduced & ((1u << s->kept) - 1)) != 0 || s->kept == 0;
+  while (reduced >> s->outer & 1) s->outer++;
+  if (reduced >> s->outer || s->outer == s->rank) s->outer = 0;
 }
 
 static bool is_along_last(const ir_op_data *op, uint32_t rank) {
@@ -139,25 +144,50 @@ static bool same_reduction(const join_space *a, const join_space *b, uint32_t *k
   return !both || a->kept == b->kept;
 }
 
+/* Rows beside columns, which are added up over all rows; or columns on both sides. */
+static bool same_columns(const join_space *a, const join_space *b, join_space *both) {
+  both->ends = true;
+  both->outer = a->ends ? a->outer : b->outer;
+  if (both->outer == 0 || (a->ends && b->ends && a->outer != b->outer)) return false;
+  return both->kept < both->rank ? both->outer == both->kept : a->ends && b->ends;
+}
+
+/* Two groups of one space. */
+static bool meet(const join_space *a, const join_space *b, join_space *both) {
+  *both = *b;
+  both->light = a->light && b->light;
+  if (!same_reduction(a, b, &both->kept)) return false;
+  return (!a->ends && !b->ends) || same_columns(a, b, both);
+}
+
 bool join_spaces_fit(ir_func *h, const join_space *p, const join_space *c, join_space *both) {
-  if (p->ends) return false;
-  bool same = p->rank == c->rank && same_sizes(h, p->sizes, c->sizes, p->rank);
-  if (same) {
+  if (p->rank == c->rank && same_sizes(h, p->sizes, c->sizes, p->rank)) {
+    if (!c->ends || p->ends || p->kept < p->rank) return meet(p, c, both);
     *both = *c;
-    both->light = p->light && c->light;
-    if (c->ends) return p->kept == p->rank;
-    return same_reduction(p, c, &both->kept);
+    both->light = false;
+    return true;
   }
   *both = *p;
   both->light = false;
   return are_rows(h, p, c);
 }
 
-bool join_spaces_alike(ir_func *h, const join_space *a, const join_space *b, join_space *both) {
-  *both = *b;
+bool join_space_follows(ir_func *h, const join_space *p, const join_space *c, join_space *both) {
+  *both = *p;
   both->light = false;
-  return !a->ends && !b->ends && a->rank == b->rank && same_sizes(h, a->sizes, b->sizes, a->rank) &&
-         same_reduction(a, b, &both->kept);
+  if (p->outer == 0 || c->kept < c->rank || c->ends || c->moves) return false;
+  uint32_t inner = p->rank - p->outer, extra = c->rank == p->rank ? p->outer : 0;
+  for (uint32_t i = 0; i < extra; i++) {
+    if (!is_one(h, c->sizes[i])) return false;
+  }
+  return c->rank == inner + extra && same_sizes(h, p->sizes + p->outer, c->sizes + extra, inner);
+}
+
+bool join_spaces_alike(ir_func *h, const join_space *a, const join_space *b, join_space *both) {
+  bool same = a->rank == b->rank && same_sizes(h, a->sizes, b->sizes, a->rank);
+  bool fits = same && meet(a, b, both);
+  both->light = false;
+  return fits;
 }
 
 bool join_space_moves(ir_func *h, const join_space *p, const join_space *moves, join_space *both) {
