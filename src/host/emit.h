@@ -218,6 +218,8 @@ bool emit_has_reduction(const op_plan *plan);
 bool emit_has_bias(const ir_op_data *op);
 /* Does it pick one of the elements, as a maximum does? Then nothing rounds, and of none there is no result. */
 bool emit_picks(const ir_op_data *op);
+/* Is it an error if there is nothing to reduce? */
+bool emit_refuses_nothing(const ir_op_data *op);
 /* Allocates what the loops add up in, at the place of the result's buffer, and sees to it that a sum
  * over no iterations is written too. */
 void emit_accumulator(emitter *e, step *s, ir_tensor buffer);

@@ -104,7 +104,7 @@ static void emit_part(emitter *e, step *s, ir_tensor part) {
   ir_fold fold = ir_op_fold(s->op->code);
   ir_instr_data d = emit_compute(e, s, part);
   for (uint32_t i = 0; i < rank; i++) n = ir_scalar_mul(sc, n, ir_axis_size(e->h, dims[i]));
-  if (!emit_picks(s->op) || ir_scalar_lt(sc, zero, n) == IR_TRUE) {
+  if (!emit_refuses_nothing(s->op) || ir_scalar_lt(sc, zero, n) == IR_TRUE) {
     emit_instr(e, &d);
     return;
   }

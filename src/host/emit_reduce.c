@@ -53,6 +53,10 @@ bool emit_picks(const ir_op_data *op) {
   return fold != IR_FOLD_NONE && ir_fold_info_of(fold)->noun != NULL;
 }
 
+bool emit_refuses_nothing(const ir_op_data *op) {
+  return emit_picks(op) && ir_op_attr(op, "empty")->i == 0;
+}
+
 bool emit_has_bias(const ir_op_data *op) {
   return op->code == IR_OP_LINEAR && op->operands[2].id != 0;
 }
@@ -71,7 +75,7 @@ static bool fill_if_empty(emitter *e, const step *s, ir_tensor to, ir_instr_data
   ir_scalar n = reduced_iterations(e, s->plan), zero = ir_scalar_const(sc, 0);
   if (n.id == 0 || ir_scalar_lt(sc, zero, n) == IR_TRUE) return false;
   bool biased = emit_has_bias(s->op) && !adds_bias_last(e, s);
-  if (emit_picks(s->op) || biased) {
+  if (emit_refuses_nothing(s->op) || biased) {
     ir_require(e->h, IR_REQUIRE_LE, ir_scalar_const(sc, 1), n, "positions that are reduced",
                s->op->at);
     return false;

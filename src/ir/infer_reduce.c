@@ -33,6 +33,9 @@ bool infer_reduce(infer *c) {
   ir_dtype t = operand_dtype(c, 0);
   if (rule == IR_RESULT_BITS && ir_dtype_is_float(t))
     return infer_error(c, "needs integers or bools, not %s", ir_dtype_text(t));
+  if (ir_op_attr(c->op, "empty")->i != 0 && !ir_dtype_is_float(t))
+    return infer_error(c, "starts from infinity where there is nothing: needs floats, not %s",
+                       ir_dtype_text(t));
   return infer_done(c, reduced_dtype(rule, t), &out, &out);
 }
 

@@ -42,7 +42,8 @@ static ir_op_info infos[IR_OP_COUNT] = {
                   .family = IR_FAMILY_REDUCE,                                                      \
                   .rule = IR_RESULT_##result,                                                      \
                   .fold = IR_FOLD_##f,                                                             \
-                  .params = PARAMS(X(x), A(INTS, dims, OMIT), A(BOOL, keepdim, DEF(0)))},
+                  .params = PARAMS(X(x), A(INTS, dims, OMIT), A(BOOL, keepdim, DEF(0)),            \
+                                   C(empty, 0, "error", "start"))},
 #include "ir/ops.def"
 #undef POINTWISE
 #undef OP

@@ -111,7 +111,8 @@ static ref_rows operand_rows(const ref_call *c) {
 status ref_reduce(const ref_call *c) {
   const ir_array *x = ref_operand(c, 0);
   const char *noun = ir_fold_info_of(ir_op_fold(c->op->code))->noun;
-  if (noun && ref_count(x) == 0 && ref_count(&c->result) > 0)
+  bool starts = ref_attr_int(c, "empty") != 0;
+  if (noun && !starts && ref_count(x) == 0 && ref_count(&c->result) > 0)
     return ref_fail(c, "a zero-size reduction has no %s; reduce an axis that has elements", noun);
   if (ref_is_partial(c)) return ref_reduce_partial(c, &(ref_terms){.left = *x});
   ref_rows rows = operand_rows(c);

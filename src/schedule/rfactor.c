@@ -340,9 +340,11 @@ static ir_attr dims_of_t(rfactoring *r) {
 static ir_op make_combining_op(rfactoring *r, ir_tensor u) {
   arena *memory = &r->f->module->memory;
   ir_opcode code = combiner(r->f, r->s->t);
-  check(ir_op_info_of(code)->n_attrs == 2); /* dims, keepdim */
-  ir_attr *attrs = ARENA_ARRAY(memory, 2, ir_attr);
+  const ir_op_data *of = ir_op_at(r->f, ir_tensor_at(r->f, r->s->t)->def);
+  check(ir_op_info_of(code)->n_attrs == 3); /* dims, keepdim, empty */
+  ir_attr *attrs = ARENA_ARRAY(memory, 3, ir_attr);
   attrs[0] = dims_of_t(r);
+  if (ir_op_info_of(of->code)->family == IR_FAMILY_REDUCE) attrs[2] = *ir_op_attr(of, "empty");
   ir_op_data op = {.code = code,
                    .at = r->s->stmt->at,
                    .operands = arena_copy(memory, &u, sizeof u),

@@ -129,6 +129,8 @@ void shard_place_all(ir_func *f);
 ir_mesh shard_fresh_mesh(ir_func *f, const char *base, const int64_t *devices, int64_t n);
 
 /* ---- propagate.c ---- */
+/* Propagation that only adds to tensors from number `first` on. */
+uint32_t shard_propagate_from(ir_func *f, uint32_t first);
 /* Did the user say where it lies? */
 bool shard_is_frozen(const ir_func *f, ir_tensor t);
 /* The marks that a tensor may still get from others. */

@@ -7,6 +7,7 @@
 
 typedef struct propagating {
   ir_func *f;
+  uint32_t first;    /* tensors before this one stay as they are */
   uint32_t time;     /* counts visits */
   uint32_t *changed; /* by tensor: when it last was */
   uint32_t *seen[2]; /* by operation and direction: when it was last visited */
@@ -50,23 +51,32 @@ static uint32_t common_axes(const ir_func *f, ir_mesh a, ir_mesh b) {
 typedef struct link {
   ir_axis from, to;
   bool crossed; /* of different length: the outermost parts of a reshape, or heads in groups */
+  bool whole;   /* every position needs all: devices may share them, iterations may not */
 } link;
+
+/* Is the operation computed from partial results where the axis it works along is sharded? (forms.c) */
+static bool shares_whole(ir_family family) {
+  return family == IR_FAMILY_SOFTMAX || family == IR_FAMILY_NORM;
+}
 
 static uint32_t find_links(const ir_func *f, const ir_op_data *op, uint32_t k, bool forward,
                            link *links) {
   ir_pair pairs[IR_MAX_RANK];
   const ir_domains *now = &ir_tensor_at(f, op->result)->now;
-  bool reshape = ir_op_info_of(op->code)->family == IR_FAMILY_RESHAPE;
+  ir_family family = ir_op_info_of(op->code)->family;
+  bool reshape = family == IR_FAMILY_RESHAPE;
   uint32_t n_pairs = ir_map_pairs(f, op, k, pairs), n = 0;
   for (uint32_t i = 0; i < now->logical.len; i++) {
     ir_axis mine = now->logical.data[i], root = ir_map_root(f, now->root, mine);
     bool crossed = !IR_SAME(mine, root);
     for (uint32_t j = 0; j < n_pairs && root.id && (reshape || !crossed); j++) {
       bool exact = pairs[j].kind == IR_PAIR_EXACT, group = pairs[j].kind == IR_PAIR_GROUP;
-      if ((!exact && !group) || !IR_SAME(pairs[j].consumer, root)) continue;
+      bool whole = pairs[j].kind == IR_PAIR_WHOLE && shares_whole(family);
+      if ((!exact && !group && !whole) || !IR_SAME(pairs[j].consumer, root)) continue;
       ir_axis other = pairs[j].producer;
       bool across = crossed || group;
-      links[n++] = forward ? (link){other, mine, across} : (link){mine, other, across};
+      links[n++] =
+          forward ? (link){other, mine, across, whole} : (link){mine, other, across, whole};
     }
   }
   return n;
@@ -79,8 +89,8 @@ static uint32_t find_result_links(const ir_func *f, const ir_op_data *op, uint32
   uint32_t n = ir_map_result_pairs(f, op, k, pairs);
   for (uint32_t i = 0; i < n; i++) {
     bool group = pairs[i].kind == IR_PAIR_GROUP;
-    links[i] = forward ? (link){pairs[i].consumer, pairs[i].producer, group}
-                       : (link){pairs[i].producer, pairs[i].consumer, group};
+    links[i] = forward ? (link){pairs[i].consumer, pairs[i].producer, group, false}
+                       : (link){pairs[i].producer, pairs[i].consumer, group, false};
   }
   return n;
 }
@@ -183,19 +193,41 @@ static bool has_streams_to_take(const ir_func *f, ir_tensor t) {
   return false;
 }
 
+/* The marks that `to` may get from `from`. */
+static schedule_marks common_marks(const ir_func *f, ir_tensor from, ir_tensor to, ir_rule rule) {
+  schedule_marks open = shard_open_marks(f, to);
+  if (rule != IR_RULE_RESULT && has_streams_to_take(f, to)) open.streams = false;
+  open.mesh_axes &= common_axes(f, ir_tensor_at(f, from)->mesh, ir_tensor_at(f, to)->mesh);
+  return open;
+}
+
+/* What every position of `to` needs all of may be shared by devices, but not by iterations. */
+static uint32_t take_whole(propagating *p, ir_tensor from, ir_tensor to, const link *links,
+                           uint32_t n_links, ir_why why) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < n_links; i++) {
+    schedule_marks open = common_marks(p->f, from, to, why.rule);
+    ir_pair pair = {links[i].from, links[i].to, IR_PAIR_EXACT};
+    open.streams = false;
+    if (links[i].whole && open.mesh_axes)
+      n += schedule_replay_marked(p->f, from, to, &pair, 1, open, &why);
+  }
+  return n;
+}
+
 /* Lets `to` lie and iterate like `from`, as far as it is free to. */
 static void take_along(propagating *p, ir_tensor from, ir_tensor to, const link *links,
                        uint32_t n_links, ir_why why) {
   ir_func *f = p->f;
+  if (to.id < p->first) return;
   why.from = ir_tensor_at(f, from)->name;
   uint32_t n = shard_is_frozen(f, to) ? 0 : take_mesh(p, from, to, why);
-  schedule_marks open = shard_open_marks(f, to);
-  if (why.rule != IR_RULE_RESULT && has_streams_to_take(f, to)) open.streams = false;
-  open.mesh_axes &= common_axes(f, ir_tensor_at(f, from)->mesh, ir_tensor_at(f, to)->mesh);
+  schedule_marks open = common_marks(f, from, to, why.rule);
   ir_pair pairs[IR_MAX_RANK];
   uint32_t n_pairs = 0;
   for (uint32_t i = 0; i < n_links; i++) {
     bool bare = false;
+    if (links[i].whole) continue;
     if (links[i].crossed && !shard_may_cross(f, from, links[i].from, links[i].to, open, &bare))
       continue;
     if (bare && links[i].crossed) n += take_bare(p, to, &links[i], open, why);
@@ -203,6 +235,7 @@ static void take_along(propagating *p, ir_tensor from, ir_tensor to, const link 
   }
   if (open.streams || open.mesh_axes)
     n += schedule_replay_marked(f, from, to, pairs, n_pairs, open, &why);
+  n += take_whole(p, from, to, links, n_links, why);
   if (n) p->changed[to.id] = p->time;
 }
 
@@ -288,12 +321,15 @@ static bool visit(propagating *p, ir_op o, bool forward) {
   return p->f->statements.len > before;
 }
 
-uint32_t shard_propagate(ir_func *f) {
+uint32_t shard_propagate(ir_func *f) { return shard_propagate_from(f, 0); }
+
+uint32_t shard_propagate_from(ir_func *f, uint32_t first) {
   arena *memory = &f->module->memory;
   uint32_t before = f->statements.len;
   if (before == 0) return 0;
   check(f->applied);
-  propagating p = {.f = f, .changed = ARENA_ARRAY(memory, f->tensors.len, uint32_t)};
+  propagating p = {
+      .f = f, .first = first, .changed = ARENA_ARRAY(memory, f->tensors.len, uint32_t)};
   for (int i = 0; i < 2; i++) p.seen[i] = ARENA_ARRAY(memory, f->ops.len, uint32_t);
   for (bool news = true; news;) {
     news = false;

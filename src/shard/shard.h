@@ -79,6 +79,12 @@ bool shard_fits(shard_ctx *c, const ir_op_data *op); /* all operands */
  * forward, then backward, until nothing changes. Statements have reasons (ir/why.h). Returns how many. */
 uint32_t shard_propagate(ir_func *f);
 
+/* ---- operations along sharded axes ---- */
+/* Writes operations that work along a sharded axis (softmax, norms, moments, reductions that keep their
+ * dimensions) as several that reduce along it, so that only partial results have to be sent. Returns how
+ * many. */
+uint32_t shard_write_forms(ir_func *f, arena *scratch);
+
 /* ---- reductions in two steps ---- */
 /* What an rfactor made is not computed on its own, so it has no slices to stream; reports such. */
 bool shard_rfactors_fit(ir_func *f);

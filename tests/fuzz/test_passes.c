@@ -11,6 +11,7 @@
 #include "gen.h"
 #include "ir/verify.h"
 #include "pass/pass.h"
+#include "runtime/compare.h"
 #include "stream_kit.h"
 #include "test.h"
 
@@ -99,7 +100,7 @@ static bool bind(subject *s, const gen_program *p) {
 }
 
 /* The fusion that was printed, evaluated on the same inputs. */
-static bool evaluates_alike(trial *t, const char *text) {
+static bool evaluates_alike(trial *t, const char *text, bool rounds) {
   subject *a = &t->before, *b = &t->after;
   bool good = subject_parse(b, text);
   if (good) b->func = b->module.funcs.data[0];
@@ -107,8 +108,10 @@ static bool evaluates_alike(trial *t, const char *text) {
          subject_reference(b, a->in, b->out, false);
   for (uint32_t i = 0; good && i < a->n_out; i++) {
     int64_t bytes = 0;
+    ir_dtype least = rt_least_dtype(a->func, a->func->outputs.data[i], &a->memory);
     good = ir_array_size_bytes(&a->expected[i], &bytes) &&
-           memcmp(a->expected[i].data, b->out[i].data, (size_t)bytes) == 0;
+           (memcmp(a->expected[i].data, b->out[i].data, (size_t)bytes) == 0 ||
+            (rounds && rt_compare(&b->out[i], &a->expected[i], least).ok));
   }
   subject_close(b);
   n_evaluated++;
@@ -146,7 +149,8 @@ static bool check_cut(trial *t, const pass_list *list, uint32_t k, const char *w
   if (!load(&t->second, between)) return wrong(t, &t->second, "does not parse back:", between);
   if (strcmp(print(t, &t->second), between) != 0)
     return wrong(t, NULL, "prints differently:", between);
-  if (t->program && k > 0 && !evaluates_alike(t, between))
+  bool rounds = strstr(head, "sharded-forms") != NULL; /* one operation became several */
+  if (t->program && k > 0 && !evaluates_alike(t, between, rounds))
     return wrong(t, NULL, "evaluates differently:", between);
   if (!run_passes(t, &t->second, tail)) return wrong(t, &t->second, "the rest fails:", between);
   const char *end = print(t, &t->second);

@@ -52,7 +52,7 @@ status cuda_prepare_reduce(const cuda_call *c) {
   int64_t n = reduced_count(&r);
   ir_fold fold = ir_op_fold(r.code); /* none: a moment */
   const char *noun = fold == IR_FOLD_NONE ? NULL : ir_fold_info_of(fold)->noun;
-  if (n == 0 && noun)
+  if (n == 0 && noun && !rt_task_int(c->task, "empty"))
     return fail(STATUS_BAD_PROGRAM, "%s: a zero-size reduction has no %s", c->info->name, noun);
   r.divisor = (double)n;
   if (r.code == IR_OP_VAR) r.divisor -= (double)rt_task_int(c->task, "correction");

@@ -1,0 +1,45 @@
+/* Forms: an operation that works along a sharded axis, written as operations whose reductions along that
+ * axis are partial results. Only those are sent, a few bytes per row, instead of the whole operand.
+ *
+ *     y = softmax(x[n, v mesh.x])    =>    y$1 = amax(x, dims=[1]);  …  y = y$4 / y$6
+ *
+ * forms.c decides which operations are rewritten and puts the new ones in their place; the other files
+ * write the forms. Inside of a form nothing is scheduled: propagation places the new tensors afterwards. */
+#ifndef WEIR_SHARD_FORM_H
+#define WEIR_SHARD_FORM_H
+
+#include "shard/shard.h"
+
+typedef struct form {
+  ir_func *f;
+  ir_op_data op; /* the operation that is rewritten, with its operands as they are now */
+  uint32_t dims; /* bit i: works along dimension i of its first operand */
+  ir_dtype wide; /* what it computes in: f64 for f64, else f32 */
+  ir_tensor results[IR_MAX_RESULTS]; /* what takes the place of its results */
+} form;
+
+/* ---- form_build.c: operations without a name, at the place of the one that is rewritten ---- */
+ir_tensor form_op(form *m, ir_opcode code, const ir_tensor *operands, uint32_t n,
+                  const ir_attr *attrs);
+ir_tensor form_unary(form *m, ir_opcode code, ir_tensor a);
+ir_tensor form_binary(form *m, ir_opcode code, ir_tensor a, ir_tensor b);
+/* Converted to the dtype, unless it has it. */
+ir_tensor form_cast(form *m, ir_tensor x, ir_dtype dtype);
+ir_tensor form_number(form *m, ir_number n);
+ir_tensor form_extent(form *m, ir_scalar n); /* an extent as a value */
+ir_tensor form_reduce(form *m, ir_opcode code, ir_tensor x, uint32_t dims);
+/* The maximum of floats; of nothing it is -inf, not an error. */
+ir_tensor form_greatest(form *m, ir_tensor x, uint32_t dims);
+/* The reduced dimensions back, with one position each. */
+ir_tensor form_keep(form *m, ir_tensor x, uint32_t dims, uint32_t rank);
+/* How many positions of operand 0 are reduced to one. */
+ir_scalar form_count(const form *m);
+uint32_t form_rank(const form *m); /* of operand 0 */
+
+/* ---- form_moments.c ---- */
+void form_kept_reduction(form *m); /* sum prod amax amin with keepdim */
+void form_moment(form *m);         /* mean var var_mean */
+void form_softmax(form *m);
+void form_norm(form *m); /* layer_norm rms_norm */
+
+#endif
