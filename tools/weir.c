@@ -17,6 +17,7 @@ static const struct command {
     {"verify", "FILE", "checks a program; with extents known also the order of its plan",
      cli_verify},
     {"why", "FILE NAME...", "says where a mark, a communication or a buffer comes from", cli_why},
+    {"view", "TRACE.json...", "makes a page of traces and opens it", cli_view},
     {"doctor", "", "says what this machine has, and how fast it is", cli_doctor},
     {"list", "ops|passes|devices|comms|options", "says what there is", cli_list},
 };

@@ -365,6 +365,8 @@ weir_status weir_profile_path_step(const weir_profile *p, size_t i, weir_path_st
 
 /* A trace: JSON for Perfetto and Chrome, or one self-contained page, by the path's ending. */
 weir_status weir_profile_write(const weir_profile *p, const char *title, const char *path);
+/* One self-contained page of traces that were written as JSON, for instance one per process of a run. */
+weir_status weir_trace_page(const char *const *traces, size_t n, const char *title, const char *path);
 
 /* Binds the program to the shapes and proves that its plan has no race, no use of memory before it is
  * allocated or written or after it is freed, and that every stream is joined. WEIR_CHECK_FAILED with

@@ -8,6 +8,7 @@
 #include "api/execute.h"
 #include "runtime/npy.h"
 #include "runtime/trace.h"
+#include "text/text.h"
 
 weir_status weir_profile_create(weir_profile **result) {
   if (!result) return api_refuse("weir_profile_create: an argument is NULL");
@@ -161,18 +162,67 @@ static status save(const char *path, const char *beside, const strbuf *text) {
   return fail(STATUS_SYSTEM, "%s: writing failed: %s", path, strerror(errno));
 }
 
+static status read_text(arena *scratch, const char *path, const char **result) {
+  FILE *f = fopen(path, "rb");
+  if (!f) return fail(STATUS_BAD_INPUT, "%s: cannot be read: %s", path, strerror(errno));
+  strbuf text;
+  strbuf_init(&text, scratch);
+  char part[1 << 16];
+  for (size_t n; (n = fread(part, 1, sizeof part, f)) > 0;) strbuf_add(&text, part, n);
+  bool ok = !ferror(f);
+  (void)fclose(f);
+  if (!ok) return fail(STATUS_BAD_INPUT, "%s: cannot be read", path);
+  strbuf_putc(&text, '\0');
+  if (strlen(text.data) + 1 != text.len)
+    return fail(STATUS_BAD_INPUT, "%s: not JSON: it contains a zero byte", path);
+  *result = text.data;
+  return STATUS_OK;
+}
+
 static status write_body(arena *scratch, void *context) {
   const write_call *c = context;
   rt_trace trace = {.device = c->profile->device,
                     .plan = c->profile->plan,
                     .spans = c->profile->spans,
-                    .n_spans = c->profile->n_spans};
+                    .n_spans = c->profile->n_spans,
+                    .path = c->profile->path,
+                    .path_len = c->profile->path_len,
+                    .describe = text_print_kernel};
   strbuf out;
   strbuf_init(&out, scratch);
   if (ends_in(c->path, ".html")) rt_trace_html(&trace, 1, c->title, &out);
   else rt_trace_json(&trace, 1, &out);
   const char *beside = arena_printf(scratch, "%s.tmp.%ld", c->path, (long)getpid());
   return save(c->path, beside, &out);
+}
+
+/* ---- pages of traces written earlier ---- */
+typedef struct page_call {
+  const char *const *traces;
+  size_t n;
+  const char *title, *path;
+} page_call;
+
+static status page_body(arena *scratch, void *context) {
+  const page_call *c = context;
+  const char **texts = ARENA_ARRAY(scratch, c->n, const char *);
+  for (size_t i = 0; i < c->n; i++) TRY(read_text(scratch, c->traces[i], &texts[i]));
+  strbuf out;
+  strbuf_init(&out, scratch);
+  TRY(rt_trace_page(texts, (uint32_t)c->n, c->title, &out));
+  const char *beside = arena_printf(scratch, "%s.tmp.%ld", c->path, (long)getpid());
+  return save(c->path, beside, &out);
+}
+
+weir_status weir_trace_page(const char *const *traces, size_t n, const char *title,
+                            const char *path) {
+  if (!traces || !title || !path) return api_refuse("weir_trace_page: an argument is NULL");
+  for (size_t i = 0; i < n; i++)
+    if (!traces[i]) return api_refuse("weir_trace_page: trace %zu is NULL", i);
+  if (n == 0) return api_refuse("weir_trace_page: there is no trace");
+  if (n > UINT32_MAX) return api_refuse("weir_trace_page: there are too many traces");
+  page_call c = {traces, n, title, path};
+  return api_call(&memory_default, page_body, &c);
 }
 
 weir_status weir_profile_write(const weir_profile *p, const char *title, const char *path) {

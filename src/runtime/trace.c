@@ -1,26 +1,29 @@
-#include "runtime/trace.h"
-
 #include <stdlib.h>
 #include <string.h>
 
-/* '<' is escaped so that no text can end the script it stands in. Bytes above 0x7f are UTF-8 and
- * pass as they are; the two line separators that old script engines reject cannot occur in names. */
-void rt_json_string(strbuf *out, const char *text) {
-  strbuf_putc(out, '"');
-  for (; *text; text++) {
-    unsigned char c = (unsigned char)*text;
-    if (c == '"' || c == '\\') strbuf_putc(out, '\\'), strbuf_putc(out, (char)c);
-    else if (c < 0x20 || c == '<' || c == 0x7f) strbuf_printf(out, "\\u%04x", c);
-    else strbuf_putc(out, (char)c);
-  }
-  strbuf_putc(out, '"');
-}
+#include "runtime/json.h"
+#include "runtime/trace.h"
+#include "runtime/trace_links.h"
 
 static void put_pair(strbuf *out, const char *key, const char *text) {
   rt_json_string(out, key);
   strbuf_putc(out, ':');
   rt_json_string(out, text);
 }
+
+/* ---- ranks ---- */
+static uint32_t rank_count(const rt_plan *plan) { return plan->n_ranks > 1 ? plan->n_ranks : 1; }
+
+static uint32_t first_stream(const rt_plan *plan, uint32_t rank) {
+  return plan->n_ranks > 1 ? plan->first_stream[rank] : 0;
+}
+
+static uint32_t stream_count(const rt_plan *plan, uint32_t rank) {
+  return plan->n_ranks > 1 ? plan->first_stream[rank + 1] - plan->first_stream[rank]
+                           : plan->n_streams;
+}
+
+static bool is_shown(const rt_span *s) { return s->end_ns > s->start_ns; }
 
 /* ---- what is known of a launch ---- */
 /* "t2[4x32]+256": the view it writes. */
@@ -83,7 +86,8 @@ static void put_post_args(const rt_trace *t, const rt_post *p, strbuf *out) {
     strbuf_printf(out, ",\"from\":%u", p->team[p->from]);
 }
 
-static void put_args(const rt_trace *t, const rt_span *s, uint32_t iteration, strbuf *out) {
+static void put_args(const rt_trace *t, const rt_span *s, uint32_t iteration, bool critical,
+                     strbuf *out) {
   const rt_instr *instr = &t->plan->instrs[s->instr];
   bool is_post = instr->kind == RT_POST;
   const rt_task *task = is_post ? NULL : &t->plan->tasks[instr->task];
@@ -98,19 +102,26 @@ static void put_args(const rt_trace *t, const rt_span *s, uint32_t iteration, st
     strbuf_printf(out, ",\"bytes\":%.0f,\"flops\":%.0f", rt_task_bytes(t->plan, task),
                   rt_task_flops(t->plan, task));
   put_place(t, s->instr, out);
+  if (instr->origin) strbuf_printf(out, ",\"origin\":%u", instr->origin);
+  if (critical) strbuf_puts(out, ",\"critical\":true");
   strbuf_putc(out, '}');
 }
 
-/* How often each instruction of the host program was launched before: the iteration, by span. */
+/* How often the rank launched an instruction of the host program before: the iteration, by instruction of
+ * the plan. */
 static const uint32_t *count_iterations(const rt_trace *t, arena *memory) {
-  uint32_t most = 0;
-  for (uint32_t i = 0; i < t->plan->n_instrs; i++)
-    if (t->plan->instrs[i].origin > most) most = t->plan->instrs[i].origin;
-  uint32_t *seen = ARENA_ARRAY(memory, (size_t)most + 1, uint32_t);
-  uint32_t *by_instr = ARENA_ARRAY(memory, t->plan->n_instrs, uint32_t);
-  for (uint32_t i = 0; i < t->plan->n_instrs; i++)
-    if (t->plan->instrs[i].kind == RT_LAUNCH || t->plan->instrs[i].kind == RT_POST)
-      by_instr[i] = seen[t->plan->instrs[i].origin]++;
+  const rt_plan *plan = t->plan;
+  size_t most = 0;
+  for (uint32_t i = 0; i < plan->n_instrs; i++)
+    if (plan->instrs[i].origin > most) most = plan->instrs[i].origin;
+  uint32_t *seen = ARENA_ARRAY(memory, (most + 1) * rank_count(plan), uint32_t);
+  uint32_t *by_instr = ARENA_ARRAY(memory, plan->n_instrs, uint32_t);
+  for (uint32_t i = 0; i < plan->n_instrs; i++) {
+    const rt_instr *instr = &plan->instrs[i];
+    size_t rank = rt_plan_rank(plan, instr->stream);
+    if (instr->kind == RT_LAUNCH || instr->kind == RT_POST)
+      by_instr[i] = seen[rank * (most + 1) + instr->origin]++;
+  }
   return by_instr;
 }
 
@@ -134,20 +145,6 @@ static void put_name(events *e, const char *kind, uint32_t pid, uint32_t tid, co
   put_pair(out, "name", name);
   strbuf_puts(out, "}}");
 }
-
-/* ---- ranks ---- */
-static uint32_t rank_count(const rt_plan *plan) { return plan->n_ranks > 1 ? plan->n_ranks : 1; }
-
-static uint32_t first_stream(const rt_plan *plan, uint32_t rank) {
-  return plan->n_ranks > 1 ? plan->first_stream[rank] : 0;
-}
-
-static uint32_t stream_count(const rt_plan *plan, uint32_t rank) {
-  return plan->n_ranks > 1 ? plan->first_stream[rank + 1] - plan->first_stream[rank]
-                           : plan->n_streams;
-}
-
-static bool is_shown(const rt_span *s) { return s->end_ns > s->start_ns; }
 
 /* ---- lanes of communications ---- */
 /* Events of one thread must not overlap, so those under way at once stand in lanes of their own. */
@@ -210,44 +207,206 @@ static void put_microseconds(strbuf *out, int64_t ns) {
   strbuf_printf(out, "%lld.%03d", (long long)(ns / 1000), (int)(ns % 1000));
 }
 
-static void put_span(events *e, const rt_trace *t, const rt_span *s, uint32_t tid,
-                     uint32_t iteration) {
-  const rt_instr *instr = &t->plan->instrs[s->instr];
-  const char *name = instr->kind == RT_POST ? rt_comm_kind_text(t->plan->posts[instr->task].kind)
-                                            : rt_task_name(&t->plan->tasks[instr->task]);
-  strbuf *out = next_event(e);
+/* ---- spans ---- */
+/* What is known of one process's part of a run while its events are written. */
+typedef struct writing {
+  events *e;
+  const rt_trace *t;
+  const uint32_t *iterations;
+  const bool *critical; /* by instruction */
+  lanes lanes;
+  rt_trace_links links;
+  uint32_t *next_flow;
+} writing;
+
+static uint32_t pid_of(const writing *w, const rt_span *s) {
+  return w->t->rank + rt_plan_rank(w->t->plan, s->stream);
+}
+
+/* The thread an event is shown in: its stream, or a lane of the rank's communications. */
+static uint32_t tid_of(const writing *w, uint32_t span) {
+  const rt_plan *plan = w->t->plan;
+  uint32_t stream = w->t->spans[span].stream, rank = rt_plan_rank(plan, stream);
+  if (span < plan->n_tasks) return stream - first_stream(plan, rank);
+  return stream_count(plan, rank) + w->lanes.of_post[span - plan->n_tasks];
+}
+
+static strbuf *begin_span(const writing *w, uint32_t span, const char *name, const char *category,
+                          int64_t start_ns, int64_t end_ns) {
+  strbuf *out = next_event(w->e);
   strbuf_puts(out, "{\"ph\":\"X\",");
   put_pair(out, "name", name);
-  strbuf_printf(out, ",\"pid\":%u,\"tid\":%u,\"ts\":", t->rank + rt_plan_rank(t->plan, s->stream),
-                tid);
-  put_microseconds(out, s->start_ns);
+  strbuf_printf(out, ",\"pid\":%u,\"tid\":%u,\"ts\":", pid_of(w, &w->t->spans[span]),
+                tid_of(w, span));
+  put_microseconds(out, start_ns);
   strbuf_puts(out, ",\"dur\":");
-  put_microseconds(out, s->end_ns - s->start_ns);
+  put_microseconds(out, end_ns - start_ns);
   strbuf_putc(out, ',');
-  put_args(t, s, iteration, out);
+  put_pair(out, "cat", category);
+  strbuf_putc(out, ',');
+  return out;
+}
+
+static void put_launch(const writing *w, uint32_t span) {
+  const rt_span *s = &w->t->spans[span];
+  const rt_task *task = &w->t->plan->tasks[w->t->plan->instrs[s->instr].task];
+  const char *category = !task->body && task->code == IR_OP_SET ? "copy" : "compute";
+  strbuf *out = begin_span(w, span, rt_task_name(task), category, s->start_ns, s->end_ns);
+  put_args(w->t, s, w->iterations[s->instr], w->critical[s->instr], out);
   strbuf_putc(out, '}');
 }
 
-static void put_trace(events *e, const rt_trace *t) {
+/* A communication that waited for another rank is two events, since nothing moved in the first. */
+static void put_post(const writing *w, uint32_t span) {
+  const rt_plan *plan = w->t->plan;
+  const rt_span *s = &w->t->spans[span];
+  uint32_t post = span - plan->n_tasks, last = w->links.last[post];
+  int64_t ready_ns = w->links.ready_ns[post];
+  const char *kind = rt_comm_kind_text(plan->posts[post].kind);
+  strbuf *out;
+  if (ready_ns > s->start_ns) {
+    const char *name = arena_printf(w->e->out->memory, "%s: wait for %u", kind,
+                                    pid_of(w, &w->t->spans[plan->n_tasks + last]));
+    out = begin_span(w, span, name, "wait", s->start_ns, ready_ns);
+    strbuf_printf(out, "\"args\":{\"instruction\":%u", s->instr);
+    put_place(w->t, s->instr, out);
+    if (plan->instrs[s->instr].origin)
+      strbuf_printf(out, ",\"origin\":%u", plan->instrs[s->instr].origin);
+    strbuf_puts(out, "}}");
+  }
+  out = begin_span(w, span, kind, "communication", ready_ns, s->end_ns);
+  put_args(w->t, s, w->iterations[s->instr], w->critical[s->instr], out);
+  strbuf_putc(out, '}');
+}
+
+/* ---- arrows ---- */
+static void put_flow_end(const writing *w, const char *category, bool start, uint32_t span,
+                         int64_t at_ns) {
+  strbuf *out = next_event(w->e);
+  strbuf_printf(out, "{\"ph\":\"%s\",\"id\":%u,", start ? "s" : "f\",\"bp\":\"e", *w->next_flow);
+  put_pair(out, "name", category);
+  strbuf_putc(out, ',');
+  put_pair(out, "cat", category);
+  strbuf_printf(out, ",\"pid\":%u,\"tid\":%u,\"ts\":", pid_of(w, &w->t->spans[span]),
+                tid_of(w, span));
+  put_microseconds(out, at_ns);
+  strbuf_putc(out, '}');
+}
+
+static void put_flow(const writing *w, const char *category, uint32_t from, int64_t from_ns,
+                     uint32_t to, int64_t to_ns) {
+  if (!is_shown(&w->t->spans[from]) || !is_shown(&w->t->spans[to])) return;
+  put_flow_end(w, category, true, from, from_ns);
+  put_flow_end(w, category, false, to, to_ns);
+  ++*w->next_flow;
+}
+
+/* Between ranks: from a sender to its receiver, and from the last member of a collective to those that
+ * waited for it. */
+static void put_meetings(const writing *w) {
+  const rt_span *spans = w->t->spans;
+  uint32_t first = w->t->plan->n_tasks;
+  for (uint32_t i = 0; i < w->links.len; i++) {
+    const rt_trace_link *l = &w->links.data[i];
+    uint32_t post = l->post, last = w->links.last[post];
+    bool message = rt_comm_is_message(w->t->plan->posts[post].kind);
+    if (message && l->sends) {
+      bool before = i > 0 && w->links.data[i - 1].group == l->group;
+      uint32_t to = w->links.data[before ? i - 1 : i + 1].post;
+      put_flow(w, "message", first + post, spans[first + post].start_ns, first + to,
+               spans[first + to].end_ns);
+    } else if (!message && last != post)
+      put_flow(w, "meeting", first + last, spans[first + last].start_ns, first + post,
+               w->links.ready_ns[post]);
+  }
+}
+
+/* From a communication to the first launch after a wait for it, by stream. */
+static void put_joins(const writing *w) {
+  const rt_plan *plan = w->t->plan;
+  arena *memory = w->e->out->memory;
+  uint32_t *waited = ARENA_ARRAY(memory, plan->n_streams, uint32_t); /* post + 1; 0: none */
+  for (uint32_t i = 0, task = 0; i < plan->n_instrs; i++) {
+    const rt_instr *instr = &plan->instrs[i];
+    if (instr->kind == RT_JOIN) waited[instr->stream] = instr->task + 1;
+    if (instr->kind != RT_LAUNCH) continue;
+    uint32_t post = waited[instr->stream], span = task++;
+    waited[instr->stream] = 0;
+    if (post && plan->n_tasks + post - 1 < w->t->n_spans)
+      put_flow(w, "wait", plan->n_tasks + post - 1, w->t->spans[plan->n_tasks + post - 1].end_ns,
+               span, w->t->spans[span].start_ns);
+  }
+}
+
+static const bool *mark_path(const rt_trace *t, arena *memory) {
+  bool *critical = ARENA_ARRAY(memory, (size_t)t->plan->n_instrs + 1, bool);
+  for (size_t i = 0; i < t->path_len; i++) {
+    const rt_instr *instr = &t->plan->instrs[t->path[i]];
+    if (instr->kind == RT_LAUNCH || instr->kind == RT_POST) critical[t->path[i]] = true;
+  }
+  return critical;
+}
+
+static void put_trace(events *e, const rt_trace *t, uint32_t *next_flow) {
   const rt_plan *plan = t->plan;
-  const uint32_t *iterations = count_iterations(t, e->out->memory);
-  lanes l = assign_lanes(t, e->out->memory);
-  for (uint32_t r = 0; r < rank_count(plan); r++) {
-    uint32_t n_lanes = l.used[r] || plan->n_posts == 0 ? l.used[r] : 1;
-    put_names(e, t, r, n_lanes);
-  }
+  arena *memory = e->out->memory;
+  uint32_t n_posts = t->n_spans > plan->n_tasks ? t->n_spans - plan->n_tasks : 0;
+  writing w = {.e = e, .t = t, .next_flow = next_flow};
+  w.iterations = count_iterations(t, memory);
+  w.critical = mark_path(t, memory);
+  w.lanes = assign_lanes(t, memory);
+  w.links = rt_trace_link_posts(plan, n_posts ? t->spans + plan->n_tasks : NULL, n_posts, memory);
+  for (uint32_t r = 0; r < rank_count(plan); r++)
+    put_names(e, t, r, w.lanes.used[r] || plan->n_posts == 0 ? w.lanes.used[r] : 1);
   for (uint32_t i = 0; i < t->n_spans; i++) {
-    const rt_span *s = &t->spans[i];
-    if (!is_shown(s)) continue;
-    uint32_t rank = rt_plan_rank(plan, s->stream), tid = s->stream - first_stream(plan, rank);
-    if (i >= plan->n_tasks) tid = stream_count(plan, rank) + l.of_post[i - plan->n_tasks];
-    put_span(e, t, s, tid, iterations[s->instr]);
+    if (!is_shown(&t->spans[i])) continue;
+    if (i < plan->n_tasks) put_launch(&w, i);
+    else put_post(&w, i);
   }
+  if (n_posts) put_meetings(&w), put_joins(&w);
+}
+
+/* ---- the program ---- */
+/* The text of every instruction that spans come from, once. */
+static void put_steps(const rt_trace *t, strbuf *out) {
+  const ir_func *host = t->plan->host;
+  bool *done = ARENA_ARRAY(out->memory, host->host->instrs.len + 1, bool), more = false;
+  for (uint32_t i = 0; i < t->plan->n_instrs; i++) {
+    const rt_instr *instr = &t->plan->instrs[i];
+    bool spans = instr->kind == RT_LAUNCH || instr->kind == RT_POST;
+    if (!spans || !instr->origin || instr->origin >= host->host->instrs.len || done[instr->origin])
+      continue;
+    done[instr->origin] = true;
+    strbuf text;
+    strbuf_init(&text, out->memory);
+    t->describe(host, (ir_instr){instr->origin}, &text);
+    strbuf_printf(out, "%s\n\"%u\":", more ? "," : "", instr->origin);
+    rt_json_string(out, text.data);
+    more = true;
+  }
+}
+
+static void put_program(const rt_trace *t, strbuf *out) {
+  const ir_func *host = t->plan->host;
+  strbuf_puts(out, "\"weir\":{");
+  if (host && t->describe) {
+    const source *src = &host->module->src;
+    put_pair(out, "file", src->name ? src->name : "");
+    strbuf_putc(out, ',');
+    put_pair(out, "source", src->text ? src->text : "");
+    strbuf_puts(out, ",\"steps\":{");
+    put_steps(t, out);
+    strbuf_putc(out, '}');
+  }
+  strbuf_puts(out, "},\n");
 }
 
 void rt_trace_json(const rt_trace *traces, uint32_t n, strbuf *out) {
   events e = {.out = out};
-  strbuf_puts(out, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[");
-  for (uint32_t k = 0; k < n; k++) put_trace(&e, &traces[k]);
+  uint32_t next_flow = 1;
+  strbuf_puts(out, "{\"displayTimeUnit\":\"ns\",");
+  if (n) put_program(&traces[0], out);
+  strbuf_puts(out, "\"traceEvents\":[");
+  for (uint32_t k = 0; k < n; k++) put_trace(&e, &traces[k], &next_flow);
   strbuf_puts(out, "\n]}\n");
 }

@@ -2,11 +2,17 @@
  *
  * JSON is the trace event format that Perfetto and Chrome open: a process per device, a thread per
  * stream, an event per launch; where a plan communicates, one more thread per device with an event per
- * communication, or several where they are under way at once. The page is one HTML file that needs nothing else: lanes per stream,
- * wheel to zoom, drag to move, hover for details. */
+ * communication, or several where they are under way at once. Categories are compute, copy, communication
+ * and wait: the time in which a communication waits for another rank to post its part. Arrows (flows) go
+ * from the rank that was waited for to those that waited, from a sender to its receiver, and from a
+ * communication to the launch that needed it. The member "weir" has what the page shows beside the spans:
+ * the file, and by "origin" the text of each instruction, with its body.
+ *
+ * The page is one HTML file that needs nothing else (src/runtime/page). */
 #ifndef WEIR_RUNTIME_TRACE_H
 #define WEIR_RUNTIME_TRACE_H
 
+#include "base/status.h"
 #include "base/strbuf.h"
 #include "runtime/device.h"
 
@@ -17,13 +23,16 @@ typedef struct rt_trace {
   const rt_plan *plan;
   const rt_span *spans; /* as rt_run() filled them; spans without a length are left out */
   uint32_t n_spans;
+  const uint32_t *path; /* instructions on the critical path */
+  size_t path_len;
+  /* Writes an instruction of the plan's host program as text; NULL: texts are left out. */
+  void (*describe)(const ir_func *host, ir_instr instr, strbuf *out);
 } rt_trace;
 
 /* Both need a memory_guard(): `out` grows in its arena, which also holds scratch. */
 void rt_trace_json(const rt_trace *traces, uint32_t n, strbuf *out);
 void rt_trace_html(const rt_trace *traces, uint32_t n, const char *title, strbuf *out);
-
-/* Text as a JSON string, quotes included. Safe inside a <script> too. */
-void rt_json_string(strbuf *out, const char *text);
+/* The page of traces that were written as JSON earlier. Whatever is no JSON is refused. */
+NODISCARD status rt_trace_page(const char *const *json, uint32_t n, const char *title, strbuf *out);
 
 #endif

@@ -442,6 +442,14 @@ static void put_block(printing *p, const ir_block *block, uint32_t depth) {
   }
 }
 
+void text_print_kernel(const ir_func *h, ir_instr i, strbuf *out) {
+  text_print_instr(h, i, out);
+  if (ir_instr_at(h, i)->kind != IR_LAUNCH) return;
+  printing p = {.h = h, .out = out};
+  strbuf_init(&p.note, out->memory);
+  put_kernel(&p, i, 0);
+}
+
 /* ---- the program ---- */
 static void put_head(const ir_func *h, strbuf *out) {
   strbuf_puts(out, "host ");

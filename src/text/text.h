@@ -32,6 +32,8 @@ void text_print_host_noted(const ir_func *h, const text_notes *notes, strbuf *ou
 void text_print_nvfuser_noted(const ir_func *h, int64_t rank, const text_notes *notes, strbuf *out);
 /* One instruction without its body, and one schedule statement, both on no line of their own. */
 void text_print_instr(const ir_func *h, ir_instr i, strbuf *out);
+/* The same; of a launch with a body all lines of it. */
+void text_print_kernel(const ir_func *h, ir_instr i, strbuf *out);
 void text_print_stmt(const ir_func *f, const ir_stmt *s, strbuf *out);
 /* "mesh d = [2] of {5, 2}" */
 void text_print_mesh(const ir_func *f, ir_mesh m, strbuf *out);

@@ -59,6 +59,20 @@ WEIR_CPU_ISA=baseline expect 0 'instructions              baseline' doctor
 expect 2 'takes no operands' doctor now
 expect 2 'has no option --streams' doctor --streams 2
 
+# Pages of traces that were written before.
+expect 2 'needs a trace' view
+expect 2 'no.json: cannot be read' view "$dir/no.json"
+expect 0 '' run "$neg" -D t=3 --trace "$dir/t.json"
+expect 0 "$dir/t.html" view "$dir/t.json"
+holds 'a page of a trace' grep -q traceEvents "$dir/t.html"
+expect 0 "$dir/two.html" view "$dir/t.json" "$dir/t.json" --page "$dir/two.html"
+echo '{"traceEvents": [}' >"$dir/bad.json"
+expect 2 'not JSON: line 1' view "$dir/bad.json"
+echo '[1, 2]' >"$dir/bad.json"
+expect 2 'it has no traceEvents' view "$dir/bad.json"
+printf '{"traceEvents": "a\0"}' >"$dir/bad.json"
+expect 2 'zero byte' view "$dir/bad.json"
+
 # Passes: the program on standard output, the rest on standard error.
 program dead <<'END'
 fusion f {

@@ -264,6 +264,31 @@ static void test_stats(void) {
   drop(&a);
 }
 
+/* Rank 1 computes first, so rank 0 waits for it: that is no transfer. */
+static void test_waiting(void) {
+  ranks a;
+  begin(&a, 2, 1);
+  for (uint32_t r = 0; r < 2; r++) {
+    if (r == 1) (void)kit_set(&a.k[r], 0, 0, 0);
+    uint32_t c = kit_post(&a.k[r], 0, post_of(&a, r, RT_COMM_ALLGATHER));
+    (void)kit_join(&a.k[r], 0, c);
+    (void)kit_set(&a.k[r], 0, 0, 0);
+  }
+  outcome o = simulate(end(&a));
+  arena memory;
+  arena_init(&memory, &memory_default);
+  strbuf trace;
+  strbuf_init(&trace, &memory);
+  rt_trace t = {.device = "sim", .plan = a.plan, .spans = o.spans, .n_spans = 5};
+  rt_trace_json(&t, 1, &trace);
+  EXPECT_CONTAINS(trace.data, "\"name\":\"allgather: wait for 1\",\"pid\":0,");
+  EXPECT(!strstr(trace.data, "wait for 0"));
+  EXPECT_CONTAINS(trace.data, "\"ph\":\"s\",\"id\":1,\"name\":\"meeting\"");
+  EXPECT_CONTAINS(trace.data, "\"name\":\"wait\",\"cat\":\"wait\"");
+  arena_destroy(&memory);
+  drop(&a);
+}
+
 /* Communications under way at once stand in lanes of their own. */
 static void test_lanes(void) {
   ranks a;
@@ -300,6 +325,7 @@ static status guarded(void *context) {
   test_random();
   test_stats();
   test_lanes();
+  test_waiting();
   return STATUS_OK;
 }
 

@@ -4,6 +4,7 @@
 
 #include "conform/plan_kit.h"
 #include "runtime/stats.h"
+#include "runtime/json.h"
 #include "runtime/trace.h"
 #include "test.h"
 

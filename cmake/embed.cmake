@@ -1,0 +1,20 @@
+# embed.cmake: makes C arrays of text files.
+# usage: cmake -DOUT=x.c -DHEADER=runtime/page.h -DPREFIX=rt_page -P embed.cmake FILE...
+# A file a/timeline.js becomes PREFIX_js, with a zero at its end.
+set(text "#include \"${HEADER}\"\n")
+set(after_script FALSE)
+math(EXPR last "${CMAKE_ARGC} - 1")
+foreach(i RANGE ${last})
+  set(file "${CMAKE_ARGV${i}}")
+  if(after_script)
+    get_filename_component(ending "${file}" LAST_EXT)
+    string(SUBSTRING "${ending}" 1 -1 ending)
+    file(READ "${file}" bytes HEX)
+    string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
+    string(APPEND text "const char ${PREFIX}_${ending}[] = {${bytes}0};\n")
+  endif()
+  if(file MATCHES "embed[.]cmake$")
+    set(after_script TRUE)
+  endif()
+endforeach()
+file(WRITE "${OUT}" "${text}")

@@ -1,0 +1,14 @@
+/* The little of JSON that traces need. */
+#ifndef WEIR_RUNTIME_JSON_H
+#define WEIR_RUNTIME_JSON_H
+
+#include "base/status.h"
+#include "base/strbuf.h"
+
+/* Text as a JSON string, quotes included. Safe inside a <script> too. */
+void rt_json_string(strbuf *out, const char *text);
+
+/* Is the text one JSON value? The error says where it stops being one. Values may be nested 64 deep. */
+NODISCARD status rt_json_check(const char *text);
+
+#endif
