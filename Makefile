@@ -47,9 +47,9 @@ san: ## every suite under ASan + UBSan, then under TSan
 	@$(unrandomised) scripts/test build-tsan
 comma := ,
 
-mutants: ## plant mistakes in propagation, lowering and the CUDA device; every one must fail a test (tests/mutants/table.md)
+mutants: ## plant mistakes in the sources; every one must fail a test (tests/mutants/table.md); MUTANTS=regex for some
 	@scripts/setup build
-	@scripts/mutants build-mutants
+	@scripts/mutants build-mutants $(MUTANTS)
 
 lint: ## formatting, clang-tidy and the include law
 	@scripts/setup lint

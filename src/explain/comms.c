@@ -56,6 +56,7 @@ static ir_scalar partial_bytes(explaining *e, const explain_comm *c) {
   uint32_t axis = ir_instr_at(e->h, c->instr)->team_axis, uncut = 1u << axis;
   for (uint32_t i = 0; i < e->comms_for[c->source.id].len; i++) {
     const explain_comm *later = &e->comms.data[e->comms_for[c->source.id].data[i]];
+    /* mutant: why_bytes_all_cut */
     if (later->why == IR_RULE_REDUCE && later->instr.id > c->instr.id)
       uncut |= 1u << ir_instr_at(e->h, later->instr)->team_axis;
   }
@@ -70,7 +71,9 @@ ir_scalar explain_bytes(explaining *e, const explain_comm *c) {
   if (c->why == IR_RULE_REDUCE) return partial_bytes(e, c);
   if (shard_comm_of(e->shard, op, &m) != SHARD_ONE) return (ir_scalar){0};
   bool gathers = d->kind == IR_COMMUNICATE && d->comm == IR_COMM_ALLGATHER;
+  /* mutant: why_bytes_of_exchange */
   if (m.kind == SHARD_ALL_TO_ALL && gathers) m.kind = SHARD_ALLGATHER; /* all of it arrives, also */
+  /* mutant: why_bytes_of_piece */
   m.sliced = false; /* where the device then takes its piece */
   return shard_comm_bytes(e->shard, op, &m);
 }
@@ -92,6 +95,7 @@ static void put_branch(explaining *e, const ir_instr_data *d, bool otherwise) {
       [IR_EQ] = " != ", [IR_NE] = " == ", [IR_LT] = " >= ", [IR_LE] = " > "};
   strbuf_puts(e->out, "where ");
   ir_print_scalar(e->h, d->a, e->out);
+  /* mutant: why_else_is_then */
   strbuf_puts(e->out, otherwise ? turned[d->relation] : kept[d->relation]);
   ir_print_scalar(e->h, d->b, e->out);
 }

@@ -79,6 +79,7 @@ static void write_note(void *context, const ir_func *h, ir_instr i, strbuf *out)
   const ir_instr_data *d = ir_instr_at(h, i);
   if (is_quiet(d)) return;
   bool again = IR_SAME(d->source, e->last_source) && d->why == e->last_why && d->why;
+  /* mutant: why_says_it_twice */
   if (!again || is_comm(d) || d->kind == IR_ALLOCATE) explain_instr(e, i, out);
   e->last_source = d->source;
   e->last_why = d->why;
@@ -137,6 +138,7 @@ static bool is_weight(const explaining *e, const ir_op_data *op, uint32_t name) 
   for (uint32_t k = 1; k < op->n_operands; k++) {
     for (ir_tensor t = op->operands[k]; t.id;) {
       const ir_tensor_data *d = ir_tensor_at(e->f, t);
+      /* mutant: why_nobody_is_weight */
       if (d->name == name) return true;
       bool copy = d->def.id && ir_op_at(e->f, d->def)->why;
       t = copy ? ir_op_at(e->f, d->def)->operands[0] : (ir_tensor){0};

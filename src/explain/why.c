@@ -92,6 +92,7 @@ static void put_comms_of(explaining *e, ir_tensor t) {
     bool makes = false;
     for (uint32_t k = 0; k < ir_op_n_results(op); k++)
       makes = makes || IR_SAME(ir_op_result(op, k), t);
+    /* mutant: why_forgets_moves */
     if (!makes && !moves) continue;
     if (!any) strbuf_puts(e->out, "  communications\n");
     explain_comm_briefly(e, c);

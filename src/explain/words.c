@@ -54,6 +54,7 @@ static void put_indent(strbuf *out, uint32_t n) {
 }
 
 void explain_chain(explaining *e, uint32_t why, uint32_t indent) {
+  /* mutant: why_chain_of_one */
   for (; why; why = ir_why_at(e->f, why)->because) {
     ir_why w = *ir_why_at(e->f, why);
     put_indent(e->out, indent);

@@ -22,6 +22,7 @@ static bool find_axis(ir_axes axes, ir_axis a, uint32_t *position) {
 static uint32_t dims_before(const ir_func *f, ir_axes logical, uint32_t position) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < position; i++) {
+    /* mutant: dim_counts_reductions */
     n += ir_axis_at(f, logical.data[i])->kind != IR_AXIS_REDUCTION;
   }
   return n;
@@ -33,6 +34,7 @@ static ir_partition partition_of(const ir_func *f, const ir_transform_data *t) {
     return (ir_partition){
         .kind = IR_CHUNKS, .chunks = t->chunks, .n_chunks = t->n_chunks, .ends_early = piece};
   }
+  /* mutant: split_taken_for_outer */
   return (ir_partition){.kind = t->kind == IR_SPLIT ? IR_CHUNK : IR_PARTS, .size = t->factor};
 }
 
@@ -60,6 +62,7 @@ static bool climb(lowering *l, ir_tensor t, ir_axis a, ir_axis *at, axis_path *p
   if (def.id == 0) return refuse(l, t, "does not come from one of its dimensions");
   const ir_transform_data *x = ir_transform_at(f, def);
   if (x->kind == IR_MERGE) return refuse(l, t, "comes from merged axes, which cannot be streamed");
+  /* mutant: swizzle_needs_several */
   bool placed = l->shard || ir_tensor_at(f, t)->mesh.id; /* if only on one device */
   if (x->kind == IR_SWIZZLE && (!placed || !IR_SAME(*at, a)))
     return refuse(l, t, "is swizzled, which needs several devices");
@@ -120,6 +123,7 @@ static bool describe(lowering *l, ir_tensor t, ir_axis a, stream_axis *s) {
   if (!find_path(l, t, a, &path)) return false;
   *s =
       (stream_axis){.axis = a, .logical = path.splits == 0 && path.depth == 0, .depth = path.depth};
+  /* mutant: single_device_turns */
   s->swizzled = path.swizzled && l->shard && d->mesh.id && /* a device alone is its own neighbour */
                 ir_mesh_size(ir_mesh_at(f, d->mesh), path.swizzle_axis) > 1;
   s->swizzle_axis = path.swizzle_axis;
@@ -258,6 +262,7 @@ static ir_axis across_reshape(const lowering *l, const ir_op_data *op, const str
   equal = equal && !is_cut_again(l, op, s);
   for (uint32_t i = 0; i < 2 && equal; i++) {
     ir_scalar size = ir_axis_size(l->f, sides[i]);
+    /* mutant: reshape_uneven */
     equal = ir_func_divides(l->f, s->partition.size, size) == IR_TRUE;
   }
   return equal ? root : cut;
@@ -273,8 +278,10 @@ bool host_operand_dim(const lowering *l, const ir_op_data *op, uint32_t k, const
     bool one_to_one = pairs[i].kind == IR_PAIR_EXACT || pairs[i].kind == IR_PAIR_BROADCAST;
     if (!IR_SAME(pairs[i].consumer, cut) || !one_to_one) continue;
     ir_axes list = {dims, ir_tensor_dims(l->f, op->operands[k], dims)};
+    /* mutant: operand_cut_like_result */
     check(find_axis(list, pairs[i].producer, dim));
     bool expanded = ir_axis_at(l->f, pairs[i].producer)->expanded.id != 0;
+    /* mutant: operand_never_stretched */
     *stretched = pairs[i].kind == IR_PAIR_BROADCAST && !expanded;
     return true;
   }
@@ -369,6 +376,7 @@ bool host_can_drop(const lowering *l, const ir_op_data *op, const stream_axis *s
   case IR_FAMILY_SCAN:
   case IR_FAMILY_SORT:
   case IR_FAMILY_TOPK:
+  /* mutant: ordered_axis_dropped */
   case IR_FAMILY_SOFTMAX: return s->dim != attr_dim(l, op);
   case IR_FAMILY_SDPA:
   case IR_FAMILY_SDPA_BACKWARD: return s->dim + 2 < rank;
@@ -378,6 +386,7 @@ bool host_can_drop(const lowering *l, const ir_op_data *op, const stream_axis *s
 
 bool host_needs_offset(const lowering *l, const ir_op_data *op, const stream_axis *s) {
   uint32_t rank = rank_of(l, op->result);
+  /* mutant: offset_forgotten */
   if (s->reduction) return false;
   switch (ir_op_info_of(op->code)->family) {
   case IR_FAMILY_RESHAPE: return true; /* the kernel counts elements, so it must know what is cut */
@@ -390,8 +399,10 @@ bool host_needs_offset(const lowering *l, const ir_op_data *op, const stream_axi
   case IR_FAMILY_SCAN:
   case IR_FAMILY_SORT:
   case IR_FAMILY_TOPK:
+  /* mutant: ordered_slice_alone */
   case IR_FAMILY_SOFTMAX: return s->dim == attr_dim(l, op);
   case IR_FAMILY_ONE_HOT:
+  /* mutant: one_hot_slice_alone */
   case IR_FAMILY_NORM: return s->dim + 1 == rank;
   case IR_FAMILY_SDPA: return s->dim + 2 == rank && ir_op_attr(op, "causal")->i != 0;
   case IR_FAMILY_POINTWISE:

@@ -147,6 +147,7 @@ static bool go_inside(cutting *c, const ir_transform_data *split, counted *x) {
   int32_t outer = placed_at(c, split->out[0]);
   bool given = split->kind == IR_CHUNK_SPLIT;
   if (is_alone(c, split->out[0]) || (outer >= 0 && !x->period.id)) {
+    /* mutant: cut_by_what_is_left */
     x->flat = x->flat && is_exact(c->l, split);
     return true;
   }
@@ -155,6 +156,7 @@ static bool go_inside(cutting *c, const ir_transform_data *split, counted *x) {
             : "lies in pieces of different lengths, whose positions have no common step; split by "
               "factors that divide";
   if (given || (x->period.id && !divides(c->l, step, x->period))) return false;
+  /* mutant: cut_without_period */
   x->period = step;
   x->flat = false;
   return true;
@@ -210,6 +212,7 @@ static bool cut_outer(cutting *c, const ir_transform_data *t, counted *x, int64_
     *p = (ir_partition){.kind = IR_CHUNKS, .chunks = t->chunks, .n_chunks = t->n_chunks};
     p->period = x->period;
     /* A device may have less than all chunks: the last ones then end early. */
+    /* mutant: chunks_inside_add_up */
     if (!p->period.id && !x->flat) p->period = ir_axis_size(c->l->f, t->in[0]);
     c->why = "counts chunks of given lengths in steps of several positions";
     return is_one(c->l, x->unit);
@@ -257,6 +260,7 @@ static bool add_cut(cutting *c, const way *w, uint32_t k, const shard_axis *a) {
   const ir_transform_data *last = w->len ? w->splits[w->len - 1] : NULL;
   bool good = true;
   if (!last) *p = (ir_partition){.kind = IR_CHUNK, .size = x.unit};
+  /* mutant: dev_inner_like_outer */
   else good = w->inner[w->len - 1] ? cut_inner(c, last, &x, p) : cut_outer(c, last, &x, devices, p);
   if (!good || !divide_by_rows(c, w, p)) return false;
   if (p->kind == IR_CHUNK && p->period.id) p->size = at_least_one(c->l, p->size);
@@ -354,6 +358,7 @@ bool host_fit_stream(const lowering *l, ir_tensor t, stream_axis *a) {
       unit = at_least_one(l, x.unit); /* as periods are */
     }
     if (!period.id || !divides(l, period, unit)) return false;
+    /* mutant: stream_whole_slices */
     unit = ir_host_part(l->h, p.mesh, &c.cuts[i], unit);
   }
   if (unit.id) a->partition = (ir_partition){.kind = IR_CHUNK, .size = at_least_one(l, unit)};

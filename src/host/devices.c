@@ -29,6 +29,7 @@ static bool check_placement(lowering *l, ir_tensor t) {
                     "nowhere");
     const char *why = host_cuts_problem(l, t, p.axes[k].dim);
     if (why) return refuse(l, t, why);
+    /* mutant: merged_rows_unchecked */
     host_require_cuts(l, t, p.axes[k].dim);
   }
   return true;
@@ -46,6 +47,7 @@ bool host_needs_device_offset(const lowering *l, const ir_op_data *op, uint32_t 
   ir_cut cuts[IR_MESH_MAX_RANK];
   stream_axis cut = {.dim = dim};
   if (host_cuts(l, op->result, dim, 0, cuts) == 0) return false;
+  /* mutant: dev_no_offsets */
   return op->code != IR_OP_RESHAPE && host_needs_offset(l, op, &cut);
 }
 
@@ -104,6 +106,7 @@ static bool cuts_slices(const lowering *l, const ir_op_data *op, const stream_ax
   (void)ir_tensor_dims(l->f, op->result, dims);
   ir_scalar slice = ir_partition_longest(s, &a->slice, ir_axis_size(l->f, dims[a->dim]));
   ir_scalar one = ir_scalar_const(s, 1);
+  /* mutant: slices_of_any_length */
   return ir_func_equal(l->f, p->period, ir_scalar_max(s, slice, one)) == IR_TRUE;
 }
 
@@ -155,6 +158,7 @@ static bool scatters_slices(const lowering *l, const ir_op_data *op, const op_pl
  *     x[mesh.x, n]  =>  x$1[stream, stream, n / slices] */
 static bool cuts_pieces(const op_plan *plan, const stream_axis *a) {
   int32_t q = host_piece_level(plan);
+  /* mutant: pieces_uncut */
   return q >= 0 && !a->reduction && !a->swizzled && a->depth == 1 &&
          a->dim == plan->axes.data[q].dim;
 }
@@ -167,12 +171,14 @@ void host_drop_recut_streams(const lowering *l, const ir_op_data *op, op_plan *p
     bool pieces = host_piece_level(plan) == (int32_t)q;
     bool moves = plan->kind != STEP_COMPUTES;
     bool recut = a->reduction ? moves || plan->partial : is_recut(l, op, plan, a->dim);
+    /* mutant: slices_never_gathered */
     if (recut && !pieces && gathers_slices(l, op, plan, a)) {
       plan->gathered = true;
       plan->axes.data[kept++] = *a;
       continue;
     }
     pieces = pieces || cuts_pieces(plan, a);
+    /* mutant: slices_never_scattered */
     if (recut && !pieces && scatters_slices(l, op, plan, a)) {
       plan->axes.data[kept++] = *a;
       continue;
@@ -219,6 +225,7 @@ int32_t host_piece_level(const op_plan *plan) {
   for (uint32_t q = 0; q < plan->axes.len; q++) {
     const stream_axis *a = &plan->axes.data[q];
     if (a->reduction || a->cut_short || a->depth > 0) continue;
+    /* mutant: pieces_by_dimension */
     if (IR_SAME(a->axis, plan->comm->stream)) return (int32_t)q;
   }
   return -1;

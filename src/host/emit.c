@@ -109,6 +109,7 @@ ir_scalar emit_slice_index(emitter *e, uint32_t number, const stream_axis *a, ir
   uint32_t axis = turned ? (uint32_t)turned->mesh_axis : a->swizzle_axis;
   ir_scalars *s = emit_scalars(e);
   ir_scalar n = a->count; /* pieces of devices are as many as those */
+  /* mutant: swizzle_by_devices */
   if (turned) n = ir_scalar_const(s, ir_mesh_size(ir_mesh_at(e->h, mesh), axis));
   return ir_scalar_mod(s, ir_scalar_add(s, emit_me(e, mesh, axis), i), n);
 }
@@ -117,6 +118,7 @@ ir_scalar emit_slice_index(emitter *e, uint32_t number, const stream_axis *a, ir
 static ir_scalar iterations(emitter *e, const op_plan *plan, uint32_t q) {
   const own_first *own = &e->l->own[plan->loop[0]];
   ir_scalar n = plan->axes.data[q].count, one = ir_scalar_const(emit_scalars(e), 1);
+  /* mutant: own_piece_twice */
   return own->on && own->level == q ? ir_scalar_sub(emit_scalars(e), n, one) : n;
 }
 
@@ -131,6 +133,7 @@ static void begin_nest(emitter *e, const op_plan *plan, uint32_t *anchor) {
  * found to be independent. */
 static bool takes_turns(const emitter *e, const op_plan *plan, uint32_t level) {
   const own_first *own = &e->l->own[plan->loop[0]];
+  /* mutant: own_piece_streams */
   return level == 0 || (level == 1 && own->on && own->pairs);
 }
 
@@ -145,6 +148,7 @@ static void open_loop_of(emitter *e, const op_plan *plan, ir_mesh mesh) {
   data.streamed = takes_turns(e, plan, level);
   ir_instr loop = ir_host_instr(e->h, &data);
   ir_block_add(e->h, block_at(e, level), loop);
+  /* mutant: own_piece_turn */
   if (own->on && own->level == level)
     turn = ir_scalar_add(emit_scalars(e), i, ir_scalar_const(emit_scalars(e), 1));
   ir_scalar index = emit_slice_index(e, number, &plan->axes.data[level], mesh, turn);
@@ -155,6 +159,7 @@ static void open_loop_of(emitter *e, const op_plan *plan, ir_mesh mesh) {
 static void forget_slices(emitter *e) {
   uint32_t kept = 0;
   for (uint32_t i = 0; i < e->slices.len; i++) {
+    /* mutant: slice_outlives_loop */
     if (e->slices.data[i].depth <= e->depth) e->slices.data[kept++] = e->slices.data[i];
   }
   e->slices.len = kept;
@@ -165,6 +170,7 @@ static void close_to(emitter *e, uint32_t depth) {
   while (e->depth > depth) {
     e->depth--;
     forget_slices(e);
+    /* mutant: why_next_operation */
     e->h->host->source = e->loops[e->depth].opener;
     emit_finishes(e, e->depth);
   }
@@ -196,6 +202,7 @@ ir_tensor emit_slice(emitter *e, ir_tensor from, uint32_t dim, uint32_t level, c
                      bool drops) {
   for (uint32_t i = 0; i < e->slices.len; i++) {
     const taken_slice *t = &e->slices.data[i];
+    /* mutant: slice_taken_once */
     if (IR_SAME(t->from, from) && t->dim == dim && t->level == level) return t->slice;
   }
   ir_tensor slice = emit_cut(e, from, dim, s, drops, e->loops[level].index, (loc){0});
@@ -206,6 +213,7 @@ ir_tensor emit_slice(emitter *e, ir_tensor from, uint32_t dim, uint32_t level, c
 
 /* The position of a dimension once those in `dropped` are gone. */
 uint32_t emit_renumber(uint32_t dim, uint32_t dropped) {
+  /* mutant: slice_dims_not_renumbered */
   return dim - (uint32_t)__builtin_popcount(dropped & ((1u << dim) - 1));
 }
 
@@ -214,6 +222,7 @@ uint32_t emit_renumber(uint32_t dim, uint32_t dropped) {
 static void mark_sliced(step *s, uint32_t k, uint32_t q) {
   const stream_axis *a = &s->plan->axes.data[q];
   if (a->reduction || (s->result_dropped >> a->dim & 1)) return;
+  /* mutant: offset_operands_whole */
   s->sliced[k] |= 1u << emit_renumber(a->dim, s->result_dropped);
 }
 
@@ -230,6 +239,7 @@ static stream_axis slices_of_part(emitter *e, const step *s, stream_axis a, uint
   ir_cut cuts[IR_MESH_MAX_RANK];
   ir_tensor t = s->op->operands[0];
   const shard_comm *m = s->plan->comm;
+  /* mutant: scattered_bias_whole */
   if (a.scattered && !(k == 2 && emit_has_bias(s->op))) a.partition = a.slice;
   if (!s->plan->gathered || m->before.axes[m->mesh_axis].dim != dim) return a;
   check(host_cuts(e->l, t, dim, 0, cuts) == 1);
@@ -285,6 +295,7 @@ ir_tensor emit_destination(emitter *e, const op_plan *plan, uint32_t levels, ir_
     bool drops = host_drops(e->l, plan, q);
     if (a.reduction) continue;
     if (a.scattered && plan->unreduced) a.partition = a.slice;
+    /* mutant: destination_not_sliced */
     if (q >= plan->inside) at = emit_slice(e, at, emit_renumber(a.dim, dropped), q, &a, drops);
     if (drops) dropped |= 1u << a.dim;
   }

@@ -107,6 +107,7 @@ void emit_copy_back(emitter *e, ir_tensor from, ir_tensor to, ir_mesh where, loc
 static ir_mesh mesh_of(const emitter *e, ir_tensor t) { return ir_tensor_at(e->h, t)->mesh; }
 
 /* to <- from, on the devices that have a part in what the communication sends or gets. */
+/* mutant: why_packed_by_itself */
 static void copy_for(emitter *e, const comm_call *c, ir_tensor from, ir_tensor to, bool back) {
   ir_rule before = emit_because(e, IR_RULE_PACK);
   host_guard g;
@@ -174,6 +175,7 @@ static ir_scalar size_of(const emitter *e, ir_tensor t, int32_t dim) {
 
 static bool lie_in_order(emitter *e, const comm_call *c, ir_tensor t, const pieces *p) {
   if (!emit_piece_is_range(&p->partition) || p->turn.id) return false;
+  /* mutant: dev_in_rows_ignored */
   return is_plain(e, t) && emit_is_outermost(e, t, (uint32_t)p->dim) &&
          is_even(e, &p->partition, size_of(e, t, p->dim), piece_count(e, c, p));
 }
@@ -271,6 +273,7 @@ static bool copy_strided(emitter *e, const piece_copy *c, ir_scalar n) {
   int64_t one, by, n_pieces;
   bool strided = p->kind == IR_CHUNK && ir_scalar_is_const(s, p->size, &one) && one == 1;
   if (!strided || !ir_scalar_is_const(s, p->period, &by)) return false;
+  /* mutant: strided_by_fewer */
   if (!ir_scalar_is_const(s, c->count, &n_pieces) || n_pieces != by) return false;
   ir_scalar length = ir_partition_length(s, p, n, c->index, c->count);
   ir_tensor view =
@@ -408,6 +411,7 @@ static void emit_scattering(emitter *e, const comm_call *c, ir_tensor in, const 
   if (IR_SAME(to, out)) return;
   ir_rule before = emit_because(e, even ? IR_RULE_PACK : IR_RULE_PAD);
   host_guard g, member; /* of several teams, others have got theirs already */
+  /* mutant: dev_teams_overwrite */
   emit_guard(e, c->team, &member);
   emit_guard(e, mesh_of(e, out), &g);
   ir_tensor back = even ? to : shortened(e, to, out, c->at);
@@ -483,6 +487,7 @@ static bool add_rest(emitter *e, const comm_call *c, ir_tensor t, const pieces *
   if (is_even(e, &p->partition, size, piece_count(e, c, p))) return true;
   if (p->partition.kind == IR_CHUNKS || p->partition.period.id) return false;
   ir_scalar mine = ir_scalar_mod(s, size, p->partition.size);
+  /* mutant: chunks_taken_for_even */
   if (p->partition.kind == IR_CHUNK) { /* what the last pieces lack */
     ir_scalar count = ir_scalar_const(s, piece_count(e, c, p));
     mine = ir_scalar_sub(s, ir_scalar_mul(s, count, p->partition.size), size);
@@ -518,6 +523,7 @@ void emit_pieces_comm(emitter *e, const comm_call *c, ir_tensor in, const pieces
   emit_pieces_form(e, c, in, p, out, q);
   e->assume_even = false;
   emit_end(e, before);
+  /* mutant: variants_always_even */
   before = emit_begin(e, &choice.otherwise);
   emit_pieces_form(e, c, in, p, out, q);
   emit_end(e, before);

@@ -74,6 +74,7 @@ void emit_slicing(emitter *e, step *s) {
   emit_result_buffer(e, s);
   ir_tensor to = emit_destination(e, s->plan, s->plan->axes.len, e->buffer[s->op->result.id]);
   host_guard g;
+  /* mutant: dev_slice_of_everybody */
   emit_guard(e, ir_tensor_at(e->f, s->op->result)->mesh, &g);
   uint32_t dropped = host_dropped_dims(e->l, s->op, 0);
   emit_own_piece(e, s, from, emit_renumber((uint32_t)s->plan->comm->from_dim, dropped), to);
@@ -104,6 +105,7 @@ static void emit_part(emitter *e, step *s, ir_tensor part) {
   ir_fold fold = ir_op_fold(s->op->code);
   ir_instr_data d = emit_compute(e, s, part);
   for (uint32_t i = 0; i < rank; i++) n = ir_scalar_mul(sc, n, ir_axis_size(e->h, dims[i]));
+  /* mutant: dev_empty_maximum */
   if (!emit_refuses_nothing(s->op) || ir_scalar_lt(sc, zero, n) == IR_TRUE) {
     emit_instr(e, &d);
     return;
@@ -150,6 +152,7 @@ static uint32_t next_axis(emitter *e, const step *s, uint32_t left) {
     ir_cut cuts[IR_MESH_MAX_RANK];
     if (p.axes[k].kind != SHARD_SHARDED) return k;
     (void)host_cuts(e->l, s->op->result, p.axes[k].dim, 0, cuts);
+    /* mutant: dev_inner_scatter_first */
     while (cuts[i].mesh_axis != k && !(left >> cuts[i].mesh_axis & 1)) i++;
     if (cuts[i].mesh_axis == k) return k;
   }
@@ -177,6 +180,7 @@ void emit_partial_results(emitter *e, step *s) {
   ir_mesh mesh = ir_tensor_at(e->f, s->op->result)->mesh;
   bool wide = reduces_wide(e, s);
   ir_tensor bias = emit_has_bias(s->op) ? s->operands[2] : (ir_tensor){0};
+  /* mutant: dev_bias_everywhere */
   if (bias.id) s->operands[2] = (ir_tensor){0};
   emit_result_buffer(e, s);
   (void)emit_because(e, IR_RULE_PART);

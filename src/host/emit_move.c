@@ -51,6 +51,7 @@ static int32_t image(const emitter *e, const step *s, int32_t dim) {
 static bool recuts(const emitter *e, const step *s) {
   const shard_comm *m = s->plan->comm;
   if (m->kind != SHARD_ALL_TO_ALL) return false;
+  /* mutant: dev_recut_exchanged, dev_order_ignored */
   return preimage(e, s, m->to_dim) == m->from_dim ||
          !shard_same_coordinates(e->f, m->from, m->to, (uint32_t)m->mesh_axis);
 }
@@ -88,6 +89,7 @@ static void find_pieces(emitter *e, const step *s, pieces *p, pieces *q) {
   p->dim = shown(e, s, exchanges ? preimage(e, s, m->to_dim) : m->from_dim, true);
   q->dim = shown(e, s, exchanges || gathers ? image(e, s, m->from_dim) : m->to_dim, false);
   p->count = q->count = ir_mesh_size(ir_mesh_at(e->h, gathers ? m->from : m->to), k);
+  /* mutant: padded_by_others */
   if (IR_SAME(m->from, m->to) || exchanges) return;
   if (gathers) p->whole = left_for(e, s->op->operands[0], m->before.axes[k].dim, k);
   else q->whole = left_for(e, s->op->result, m->after.axes[k].dim, k);
@@ -145,6 +147,7 @@ static ir_mesh line_beside_root(emitter *e, const shard_comm *m, const shard_tea
   const ir_mesh_data *owners = ir_mesh_at(e->h, scatters ? m->to : m->from);
   const ir_mesh_data *mesh = ir_mesh_at(e->h, ir_tensor_at(e->h, scatters ? out : in)->mesh);
   if (team->len <= ir_mesh_size(owners, (uint32_t)m->mesh_axis)) return (ir_mesh){0};
+  /* mutant: dev_root_takes_part */
   if (ir_mesh_find(mesh, team->devices[team->root]) < 0) return (ir_mesh){0};
   shard_team line = {.devices = team->devices, .len = team->len - 1};
   return team_mesh(e, &line);
@@ -195,6 +198,7 @@ static void emit_teams(emitter *e, step *s, comm_call *c, ir_tensor in, ir_tenso
     const shard_team *team = &teams.list.data[i];
     c->team = team_mesh(e, team);
     c->axis = 0;
+    /* mutant: dev_root_first */
     c->root = ir_scalar_const(emit_scalars(e), team->root < 0 ? 0 : team->root);
     if (team->len == 1) emit_local(e, c->team, in, out, c->at);
     else emit_team(e, s, c, team, in, out);

@@ -120,6 +120,7 @@ static ir_tensor piece_before(pipeline *x) {
     const stream_axis *a = &x->s->plan->axes.data[q];
     bool drops = host_drops(e->l, x->s->plan, q);
     uint32_t dim = emit_renumber(a->dim, dropped);
+    /* mutant: ring_cut_again */
     if (q >= x->s->plan->inside) at = emit_cut(e, at, dim, a, drops, e->loops[q].index, x->at);
     if (drops) dropped |= 1u << a->dim;
   }
@@ -167,6 +168,7 @@ static ir_rule form_of(const pipeline *x) {
   if (asked == HOST_RING && rings) return IR_RULE_RING;
   if (turned) return IR_RULE_OFFSET;
   bool together = asked == HOST_COLLECTIVE || asked == HOST_BROADCAST;
+  /* mutant: dev_p2p_anyway */
   return together || meets ? IR_RULE_BROADCAST : IR_RULE_P2P;
 }
 
@@ -186,6 +188,7 @@ static ir_rule preferred(host_pipeline asked) {
 static void note_form(const pipeline *x, ir_rule used) {
   const op_plan *plan = x->s->plan;
   ir_rule asked = preferred(x->e->l->options->pipeline), why = IR_RULE_MEETS;
+  /* mutant: why_form_unsaid */
   if (used == asked) return;
   if (used == IR_RULE_OFFSET) why = asked == IR_RULE_RING ? IR_RULE_SPARSE : IR_RULE_SWIZZLED;
   if (plan->axes.data[x->level].swizzled) why = IR_RULE_SWIZZLED;
@@ -215,6 +218,7 @@ void emit_piece(emitter *e, step *s, uint32_t q) {
   x.drops = host_drops(e->l, s->plan, q);
   s->whole = 1u << q;
   x.in = emit_operand(e, s, 0);
+  /* mutant: own_piece_copied */
   if (e->own && s->plan->inside > 0) { /* who reads it reads it there */
     e->buffer[s->op->result.id] = own_part(&x);
     return;
@@ -222,6 +226,7 @@ void emit_piece(emitter *e, step *s, uint32_t q) {
   emit_result_buffer(e, s);
   x.out = emit_destination(e, s->plan, s->plan->axes.len, e->buffer[s->op->result.id]);
   host_guard g;
+  /* mutant: dev_ring_unguarded */
   emit_guard(e, x.mesh, &g);
   if (e->own) copy_own(&x);
   else emit_form(&x);
@@ -259,6 +264,7 @@ static void copy_own_piece(const pipeline *x, bool drops) {
   uint32_t lost = (uint32_t)x->m->from_dim, left = (uint32_t)x->m->to_dim;
   uint32_t in = emit_renumber(lost, 1u << left), out = emit_renumber(left, 1u << lost);
   ir_tensor from = x->in, to = x->out;
+  /* mutant: own_piece_misshapen */
   if (drops && in != out) {
     const stream_axis *a = &x->s->plan->axes.data[0];
     ir_scalar zero = ir_scalar_const(emit_scalars(e), 0);

@@ -113,8 +113,10 @@ static void emit_addition(emitter *e, step *s, ir_tensor to, ir_block *block) {
   ir_instr_data all[3] = {{.kind = IR_ALLOCATE, .tensor = part, .at = s->op->at}};
   uint32_t n = 1;
   all[n++] = emit_compute(e, s, part);
+  /* mutant: reduction_not_added */
   ir_tensor both[2] = {to, part};
   all[n] = (ir_instr_data){.kind = IR_COMPUTE, .tensor = to, .at = s->op->at};
+  /* mutant: reduction_always_sum */
   ir_opcode merge = ir_fold_info_of(ir_op_fold(s->op->code))->merge;
   all[n++].op = ir_host_op(e->h, merge, both, 2, NULL, to, s->op->at);
   for (uint32_t i = 0; i < n; i++) {
@@ -269,6 +271,7 @@ void emit_partial(emitter *e, step *s) {
   ir_block later = {0};
   emit_addition(e, s, to, &later);
   for (uint32_t q = s->plan->axes.len; q-- > 0;) {
+    /* mutant: reduction_of_nothing */
     if (!s->plan->axes.data[q].reduction || s->plan->axes.data[q].logical) continue;
     ir_instr_data guard = non_empty(e, s, q);
     guard.body = later;

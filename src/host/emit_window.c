@@ -3,6 +3,7 @@
 #include "ir/infer.h"
 
 ir_scalar emit_piece_begin(emitter *e, const ir_partition *p, ir_scalar n, ir_scalar index) {
+  /* mutant: offset_zero */
   return ir_partition_begin(emit_scalars(e), p, n, index);
 }
 
@@ -64,6 +65,7 @@ static void measure(emitter *e, const step *s, ir_scalar *offsets, ir_scalar *si
     const stream_axis *a = &s->plan->axes.data[q];
     if (a->reduction) continue;
     ir_scalar i = e->loops[q].index, begin = emit_piece_begin(e, &a->partition, left[a->dim], i);
+    /* mutant: offset_innermost_only */
     offsets[a->dim] = ir_scalar_add(sc, offsets[a->dim], begin);
     left[a->dim] = ir_partition_length(sc, &a->partition, left[a->dim], i, a->count);
     sizes[a->dim] = left[a->dim];
@@ -118,6 +120,7 @@ static ir_tensor fitting(emitter *e, const step *s, uint32_t k, ir_tensor to) {
   ir_scalar lengths[IR_MAX_RANK];
   if (t.id == 0 || !e->l->shard || ir_tensor_at(e->h, t)->kind == IR_TENSOR_CONST) return t;
   uint32_t which = repeated_dims(e, s, k, to, lengths);
+  /* mutant: dev_repeats_too_long */
   return which ? emit_first(e, t, which, lengths, s->op->at) : t;
 }
 

@@ -37,6 +37,7 @@ static void note_slice(void *context, ir_func *h, ir_instr i, uint32_t depth) {
   if (d->kind == IR_DEALLOCATE) z->kept[d->tensor.id] = true;
   if (d->kind == IR_ALLOCATE) z->source[d->tensor.id] = d->source;
   if (d->kind == IR_SELECT || d->kind == IR_SHARD) z->root[d->tensor.id] = z->root[d->from.id];
+  /* mutant: free_ignores_views */
   if (d->kind == IR_VIEW) z->root[d->tensor.id] = z->root[ir_op_at(h, d->op)->operands[0].id];
 }
 
@@ -46,6 +47,7 @@ static void note_uses(freeing *z, ir_instr i, uint32_t at) {
   const ir_instr_data *d = ir_instr_at(z->h, i);
   z->last[z->root[d->tensor.id].id] = at;
   z->last[z->root[d->from.id].id] = at;
+  /* mutant: free_ignores_reads */
   if (d->kind == IR_COMPUTE || d->kind == IR_VIEW || d->kind == IR_LAUNCH) {
     const ir_op_data *op = ir_op_at(z->h, d->op);
     for (uint32_t k = 0; k < op->n_operands; k++) z->last[z->root[op->operands[k].id].id] = at;
@@ -69,6 +71,7 @@ static uint32_t past_join(const freeing *z, const ir_block *block, uint32_t i) {
   const ir_instr_data *join = ir_instr_at(z->h, block->data[i + 2]);
   bool joins = set->kind == IR_SET_STREAM && join->kind == IR_FOR && join->body.len == 1 &&
                ir_instr_at(z->h, join->body.data[0])->kind == IR_WAIT_STREAM;
+  /* mutant: free_before_join */
   return joins ? i + 2 : i;
 }
 
@@ -77,6 +80,7 @@ static uint32_t *find_frees(freeing *z, const ir_block *block) {
   uint32_t *first = ARENA_ARRAY(z->memory, block->len, uint32_t);
   for (uint32_t i = block->len; i-- > 0;) { /* backward, so that chains run in program order */
     const ir_instr_data *d = ir_instr_at(z->h, block->data[i]);
+    /* mutant: free_never */
     if (d->kind != IR_ALLOCATE || z->kept[d->tensor.id]) continue;
     uint32_t at = past_join(z, block, z->last[d->tensor.id]);
     z->next[d->tensor.id] = first[at];
@@ -117,6 +121,7 @@ uint32_t host_free_buffers(ir_func *h) {
   z.next = ARENA_ARRAY(memory, h->tensors.len, uint32_t);
   z.source = ARENA_ARRAY(memory, h->tensors.len, ir_op);
   z.kept = ARENA_ARRAY(memory, h->tensors.len, bool);
+  /* mutant: free_outputs */
   for (uint32_t i = 0; i < h->outputs.len; i++) z.kept[h->outputs.data[i].id] = true;
   for (uint32_t i = 0; i < h->tensors.len; i++) z.root[i] = (ir_tensor){i};
   ir_host_walk(h, note_slice, &z);

@@ -18,6 +18,7 @@ bool host_same_partition(const ir_partition *a, const ir_partition *b) {
 
 static bool same_loop(lowering *l, const stream_axis *a, const stream_axis *b) {
   bool alike = a->swizzled == b->swizzled && (!a->swizzled || a->swizzle_axis == b->swizzle_axis);
+  /* mutant: loops_never_shared, loops_unmapped */
   return alike && a->logical == b->logical && host_same_partition(&a->slice, &b->slice) &&
          ir_class_same(&l->classes, a->axis, b->axis) &&
          ir_func_equal(l->f, a->count, b->count) == IR_TRUE;
@@ -41,6 +42,7 @@ static bool arrives_late(const op_plan *made) {
 static uint32_t levels_with_operand(const lowering *l, const ir_op_data *op, uint32_t k,
                                     const stream_axes *axes, const nest *open, uint32_t levels) {
   ir_op producer = l->producer[op->operands[k].id];
+  /* mutant: loops_read_across */
   if (producer.id == 0) return levels;
   const op_plan *made = &l->ops[producer.id];
   for (uint32_t q = 0; q < levels; q++) {
@@ -61,6 +63,7 @@ static bool follows_operand(lowering *l, const ir_op_data *op, const stream_axes
     const op_plan *made = &l->ops[producer.id];
     if (producer.id == 0 || made->axes.len <= q || made->loop[q] != open->number[q]) continue;
     const stream_axis *theirs = &made->axes.data[q];
+    /* mutant: loops_part_for_whole */
     if (mine->logical == theirs->logical && !mine->swizzled && !theirs->swizzled &&
         mine->depth == theirs->depth && /* a device's part is not the whole */
         host_same_partition(&mine->slice, &theirs->slice) &&
@@ -73,6 +76,7 @@ static bool follows_operand(lowering *l, const ir_op_data *op, const stream_axes
 
 static uint32_t levels_joined(lowering *l, const ir_op_data *op, const stream_axes *axes,
                               const nest *open) {
+  /* mutant: loops_skip_outer */
   uint32_t n = 0;
   while (n < axes->len && n < open->len &&
          (same_loop(l, &open->axis[n], &axes->data[n]) || follows_operand(l, op, axes, open, n)))
@@ -141,6 +145,7 @@ static uint32_t levels_inside(const lowering *l, op_plan *plan) {
   for (uint32_t q = 0; q < plan->axes.len; q++) {
     const stream_axis *s = &plan->axes.data[q];
     bool late = plan->kind == STEP_EXCHANGES || plan->kind == STEP_REDUCES;
+    /* mutant: buffer_always_whole */
     if (s->reduction || late || (l->options->plain && s->logical)) {
       plan->buffer = s->reduction ? IR_RULE_SUM : late ? IR_RULE_LATE : IR_RULE_PLAIN;
       return q;
@@ -152,6 +157,7 @@ static uint32_t levels_inside(const lowering *l, op_plan *plan) {
 static void keep_within(op_plan *plan, uint32_t levels, ir_rule why) {
   if (plan->inside <= levels) return;
   plan->inside = levels;
+  /* mutant: why_buffer_unsaid */
   plan->buffer = why;
 }
 
@@ -167,11 +173,13 @@ static void place_buffers(lowering *l) {
       ir_op producer = l->producer[op->operands[k].id];
       if (producer.id == 0) continue;
       uint32_t common = common_levels(&l->ops[producer.id], &l->ops[f->order.data[i].id]);
+      /* mutant: buffer_ignores_consumers */
       keep_within(&l->ops[producer.id], common, IR_RULE_OUTSIDE);
     }
   }
   for (uint32_t i = 0; i < f->outputs.len; i++) {
     ir_op producer = l->producer[f->outputs.data[i].id];
+    /* mutant: buffer_of_output_inside */
     if (producer.id) keep_within(&l->ops[producer.id], 0, IR_RULE_OUTPUT);
   }
 }
@@ -212,6 +220,7 @@ static void turn_loops(lowering *l) {
       const shard_comm *over = pieces[plan->loop[q]];
       bool meets = over && spoils_turn(l, l->f->order.data[i], q, over);
       l->loop_meets[plan->loop[q]] = l->loop_meets[plan->loop[q]] || meets;
+      /* mutant: dev_turned_anyway */
       if (plan->axes.data[q].reduction || meets) l->loop_turns[plan->loop[q]] = NULL;
     }
   }
@@ -229,12 +238,14 @@ static void keep_ring_buffers(lowering *l) {
 
 /* A loop's slices drop their dimension if every operation in it can work that way. */
 static void choose_slices(lowering *l) {
+  /* mutant: slice_never_drops */
   for (uint32_t i = 0; i < l->n_loops; i++) l->loop_drops[i] = true;
   for (uint32_t i = 0; i < l->f->order.len; i++) {
     const ir_op_data *op = ir_op_at(l->f, l->f->order.data[i]);
     const op_plan *plan = &l->ops[l->f->order.data[i].id];
     for (uint32_t q = 0; q < plan->axes.len; q++) {
       const stream_axis *s = &plan->axes.data[q];
+      /* mutant: slice_always_drops */
       if (!s->logical || !host_can_drop(l, op, s)) l->loop_drops[plan->loop[q]] = false;
     }
   }
@@ -245,6 +256,7 @@ bool host_group(lowering *l) {
   uint32_t n;
   host_step *steps = host_segment(f, host_never_merge, &l->scratch, &n);
   nest open = {.len = 0};
+  /* mutant: dev_inputs_unchecked */
   bool ok = host_check_inputs(l);
   for (uint32_t i = 0; i < n; i++) {
     check(steps[i].len == 1);

@@ -68,12 +68,15 @@ static void judge(const lowering *l, own_first *own) {
   for (uint32_t i = 0; on && i < own->len; i++) {
     ir_op o = l->f->order.data[own->first + i];
     const op_plan *plan = &l->ops[o.id];
+    /* mutant: own_piece_of_some */
     on = fits(l, o, own, pieces);
     alike = alike && same_loops(plan, first);
     own->pairs = own->pairs && plan->axes.len > 1 && plan->loop[1] == first->loop[1];
+    /* mutant: own_piece_rounds */
     own->whole = own->whole && !is_shared(l, o, own);
   }
   if (alike && first->axes.len == 1) own->whole = true; /* there are no slices */
+  /* mutant: own_piece_last, own_piece_slices */
   own->on = on && (own->whole || alike);
 }
 

@@ -16,6 +16,7 @@ static bool is_in(uint32_t mask, uint32_t i) { return (mask >> i & 1) != 0; }
 
 static uint32_t renumber(uint32_t dim, uint32_t dropped) {
   check(dim < IR_MAX_RANK);
+  /* mutant: attr_not_renumbered */
   return dim - (uint32_t)__builtin_popcount(dropped & ((1u << dim) - 1));
 }
 
@@ -72,6 +73,7 @@ static void scalar_entries(rewriting *r, const char *name, uint32_t width, bool 
   for (uint32_t i = 0; i < a->len; i++) {
     uint32_t dim = i / width;
     if (is_in(r->result_dropped, dim)) continue;
+    /* mutant: attr_not_resized */
     list[n++] = sized && r->sizes[dim].id ? r->sizes[dim] : a->scalars[i];
   }
   a->scalars = list;
@@ -99,6 +101,7 @@ static void uniform_key(rewriting *r) {
   const char *name = ir_tensor_name(r->l->f, r->op->result);
   ir_attr *key = attr_of(r, "key");
   if (key->given) return;
+  /* mutant: attr_no_key */
   key->given = true;
   key->i = (int64_t)hash_bytes(name, strlen(name));
 }

@@ -71,16 +71,20 @@ static void fork_streams(distribution *x, ir_block *block, uint32_t at, const ir
   block->len = at + 1;
   const ir_instr_data body[] = {{.kind = IR_SET_STREAM},
                                 {.kind = IR_WAIT_STREAM, .stream = x->main}};
+  /* mutant: streams_no_first_wait */
   add_per_stream(x, block, loop, IR_RULE_STREAMS, body, 2);
   if (!beside.len) return;
+  /* mutant: own_piece_stream */
   add(x, block, loop,
       (ir_instr_data){.kind = IR_SET_STREAM, .stream = x->main, .why = IR_RULE_STREAMS});
   for (uint32_t i = 0; i < beside.len; i++) ir_block_add(x->h, block, beside.data[i]);
 }
 
 static void join_streams(distribution *x, ir_block *block, const ir_instr_data *loop) {
+  /* mutant: streams_no_way_back */
   add(x, block, loop,
       (ir_instr_data){.kind = IR_SET_STREAM, .stream = x->main, .why = IR_RULE_JOIN});
+  /* mutant: streams_no_join */
   add_per_stream(x, block, loop, IR_RULE_JOIN, &(ir_instr_data){.kind = IR_WAIT_STREAM}, 1);
 }
 
@@ -115,6 +119,7 @@ static void order_sums(distribution *x, ir_block *block, ir_scalar i) {
       order_sums(x, &d.otherwise, i);
       *ir_instr_at(x->h, at) = d;
     }
+    /* mutant: reduction_unordered */
     if (is_in_place(x, &d)) {
       ir_scalar before = ir_scalar_sub(scalars(x), i, ir_scalar_const(scalars(x), 1));
       ir_instr_data wait = {.kind = IR_WAIT_STREAM};
@@ -149,7 +154,9 @@ static void set_streams(distribution *x, ir_instr loop) {
     order_sums(x, &d.body, i);
   }
   ir_instr_data turn = {.kind = IR_SET_STREAM, .why = IR_RULE_STREAMS};
+  /* mutant: streams_no_modulo */
   turn.stream.index = ir_scalar_mod(scalars(x), i, x->h->host->streams);
+  /* mutant: streams_wait_in_loop */
   put_first(x, &d.body, &d, turn);
   d.streamed = false;
   *ir_instr_at(x->h, inner.id ? inner : loop) = d;

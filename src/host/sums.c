@@ -28,12 +28,14 @@ static bool is_exact_enough(const ir_func *f, ir_tensor t) {
 /* Can the parts that devices have of `t` be read by `plan` as they are? */
 static bool gives_parts(const lowering *l, const uses *u, ir_tensor t, const op_plan *plan) {
   ir_op o = l->producer[t.id];
+  /* mutant: sums_read_twice */
   if (o.id == 0 || u->n[t.id] != 1 || !is_exact_enough(l->f, t)) return false;
   const ir_op_data *op = ir_op_at(l->f, o);
   const op_plan *made = &l->ops[o.id];
   bool biased = op->code == IR_OP_LINEAR && op->operands[2].id;
   bool adds = op->code == IR_OP_ADD || op->code == IR_OP_SUB ||
               (ir_op_fold(op->code) == IR_FOLD_SUM && !biased);
+  /* mutant: sums_of_maxima */
   if (!adds || !made->partial || made->axes.len != plan->axes.len) return false;
   for (uint32_t q = 0; q < made->axes.len; q++) {
     if (made->axes.data[q].reduction || made->loop[q] != plan->loop[q]) return false;

@@ -93,6 +93,7 @@ static void cut_axis(emitter *e, ir_axis a, const ir_partition *p, ir_scalar ind
   ir_axis_data *x = ir_axis_at(e->h, a);
   ir_scalar *size = x->expanded.id ? &x->expanded : &x->extent;
   *size = ir_partition_length(emit_scalars(e), p, *size, index, iterations);
+  /* mutant: dev_piece_text */
   map_put(&e->h->host->cut_of, a.id, 0);
 }
 
@@ -120,6 +121,7 @@ static void cut_domains(emitter *e, ir_domains *d, const op_plan *plan, uint32_t
     for (uint32_t q = 0; q < inside && !reduction; q++) {
       const stream_axis *s = &plan->axes.data[q];
       if (s->reduction || s->dim != dim) continue;
+      /* mutant: scattered_parts_cut */
       bool whole = s->scattered && (without >> s->scatter_axis & 1);
       cut_axis(e, a, whole ? &s->slice : &s->partition, e->loops[q].index, s->count);
       gone = gone || host_drops(e->l, plan, q);
@@ -221,6 +223,7 @@ bool emit_is_dense(const emitter *e, ir_tensor t) { return e->dense.data[t.id]; 
 
 ir_axes emit_order(const emitter *e, ir_tensor t) {
   const ir_domains *d = &ir_tensor_at(e->h, t)->defined;
+  /* mutant: callers_memory_ordered */
   return e->callers.data[t.id] ? d->logical : d->allocation;
 }
 

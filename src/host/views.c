@@ -72,6 +72,7 @@ static void note_instr(void *context, ir_func *h, ir_instr i, uint32_t depth) {
   case IR_COMMUNICATE:
     note_use(v, d->from, at);
     note_change(v, d->tensor, at);
+    /* mutant: view_sent */
     if (d->from.id) root_of(v, d->from)->keeps = true;
     if (d->tensor.id) root_of(v, d->tensor)->keeps = true;
     return;
@@ -119,6 +120,7 @@ static bool has_usual_form(viewing *v, const ir_op_data *op, ir_tensor t) {
 }
 
 static bool is_changed_between(const positions *changes, uint32_t after, uint32_t last) {
+  /* mutant: view_of_what_changes */
   for (uint32_t i = 0; i < changes->len; i++)
     if (changes->data[i] > after && changes->data[i] <= last) return true;
   return false;
@@ -174,6 +176,7 @@ static uint32_t view_block(viewing *v, ir_block *block) {
     ir_instr c = computation(v, block->data[i]);
     ir_tensor t = ir_instr_at(v->h, c)->tensor;
     uint32_t from = can_look(v, c) ? find_allocation(v, block, i, t) : block->len;
+    /* mutant: view_never */
     if (from == block->len) continue;
     look(v, c);
     block->data[i] = c;

@@ -333,6 +333,7 @@ static void learn_from(ir_func *f, uint32_t first) {
   for (uint32_t i = first; i < f->constraints.len; i++) {
     const ir_constraint *c = &f->constraints.data[i];
     if (c->kind == IR_REQUIRE_EQ) ir_func_learn(f, c->a, c->b);
+    /* mutant: multiples_not_learned */
     if (c->kind == IR_REQUIRE_DIVIDES) ir_func_learn_multiple(f, c->a, c->b);
   }
 }

@@ -143,6 +143,7 @@ static void norm_pairs(pairing *m) {
 
 static void softmax_pairs(pairing *m) {
   uint32_t axis = dim_of(m, m->np);
+  /* mutant: ordered_axis_cut */
   for (uint32_t i = 0; i < m->np; i++) add(m, i, i, i == axis ? IR_PAIR_WHOLE : IR_PAIR_EXACT);
 }
 

@@ -55,6 +55,7 @@ static bool *find_pinned(const ir_func *f, arena *scratch) {
 
 static bool is_unique(const ir_op_data *op, const bool *pinned) {
   bool unique = op->code == IR_OP_UNIFORM;
+  /* mutant: cse_of_pinned */
   for (uint32_t k = 0; k < ir_op_n_results(op); k++)
     unique = unique || pinned[ir_op_result(op, k).id];
   return unique;

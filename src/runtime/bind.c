@@ -47,6 +47,7 @@ static bool stream_number(binder *b, const ir_instr_data *d, uint32_t *number) {
   if (index < 0 || !reach_stream(b, d, index + 1)) {
     return index < 0 && bind_error(b, d, "a stream cannot have the number %lld", (long long)index);
   }
+  /* mutant: plan_one_stream */
   *number = (uint32_t)index + 1;
   return true;
 }
@@ -54,6 +55,7 @@ static bool stream_number(binder *b, const ir_instr_data *d, uint32_t *number) {
 /* Positions count launches: what a stream has done that another may have to wait for. */
 static bool is_implied(const binder *b, uint32_t other) {
   for (uint32_t s = 0; s < b->plan->n_streams; s++) {
+    /* mutant: plan_no_waits */
     if (b->clocks[other][s] > b->clocks[b->stream][s]) return false;
   }
   return true;
@@ -62,6 +64,7 @@ static bool is_implied(const binder *b, uint32_t other) {
 static bool wait_stream(binder *b, ir_instr at, const ir_instr_data *d) {
   uint32_t other = 0;
   if (!stream_number(b, d, &other)) return false;
+  /* mutant: plan_all_waits */
   if (other == b->stream || (!b->keep_waits && is_implied(b, other))) return true;
   rt_instr i = {.kind = RT_WAIT, .stream = (uint16_t)b->stream, .other = (uint16_t)other};
   i.origin = at.id;
@@ -125,6 +128,7 @@ static bool run_block(binder *b, const ir_block *block);
 
 static bool run_iterations(binder *b, const ir_instr_data *d, int64_t n) {
   uint32_t symbol = (uint32_t)ir_scalar_node_of(&b->h->module->scalars, d->variable)->value;
+  /* mutant: plan_last_iteration_missing */
   for (int64_t i = 0; i < n; i++) {
     b->symbols[symbol] = i;
     if (!take_step(b, d) || !run_block(b, &d->body)) return false;
@@ -154,6 +158,7 @@ static bool run_choice(binder *b, const ir_instr_data *d) {
   case IR_LT: holds = x < y; break;
   case IR_LE: holds = x <= y; break;
   }
+  /* mutant: plan_if_always */
   return run_block(b, holds ? &d->body : &d->otherwise);
 }
 
@@ -163,6 +168,7 @@ static bool run_instr(binder *b, ir_instr at) {
   switch (d->kind) {
   case IR_ALLOCATE: return bind_allocate(b, d);
   case IR_DEALLOCATE: return bind_deallocate(b, d);
+  /* mutant: plan_main_is_current */
   case IR_CURRENT_STREAM: map_put(&b->stream_names, d->stream.name, b->stream + 1); return true;
   case IR_SET_STREAM: return stream_number(b, d, &b->stream);
   case IR_WAIT_STREAM: return wait_stream(b, at, d);
@@ -304,6 +310,7 @@ static status bind_guarded(void *context) {
   c->b.plan->seed = arena_copy(c->b.memory, &c->options->seed, sizeof c->options->seed);
   bind_inputs(&c->b);
   if (!bind_conditions(&c->b)) return fail(STATUS_BAD_PROGRAM, "the extents do not fit");
+  /* mutant: dev_everybody_takes_part */
   if (takes_part(&c->b) && !run_block(&c->b, &c->b.h->host->body)) {
     return fail(STATUS_BAD_PROGRAM, "the program does not fit these extents");
   }

@@ -112,6 +112,7 @@ static bool find_peers(posting *p) {
   if (d->comm != IR_COMM_SEND_RECV) return true;
   if (p->post.n_team != 2)
     return bind_error(p->b, d, "send_recv is for a team of two, not %u", p->post.n_team);
+  /* mutant: dev_receiver_sends */
   bool sends = p->post.me == p->post.root;
   p->post.kind = sends ? RT_COMM_SEND : RT_COMM_RECV;
   p->post.to = sends ? (int32_t)(1 - p->post.me) : RT_COMM_NOBODY;
@@ -142,6 +143,7 @@ static rt_comm_kind kind_of(ir_comm_kind kind) {
 
 static rt_comm_op op_of(ir_combine c) {
   switch (c) {
+  /* mutant: dev_sum_is_max */
   case IR_COMBINE_SUM: return RT_COMM_SUM;
   case IR_COMBINE_PROD: return RT_COMM_PROD;
   case IR_COMBINE_MIN: return RT_COMM_MIN;
@@ -173,6 +175,7 @@ static roles roles_of(const rt_post *p) {
   case RT_COMM_ALL_TO_ALL:
     return (roles){.in = true, .out = true, .in_pieces = true, .out_pieces = true};
   case RT_COMM_SEND: return (roles){.in = true};
+  /* mutant: dev_recv_nowhere */
   case RT_COMM_RECV: return (roles){.out = true};
   case RT_COMM_ALLREDUCE:
   case RT_COMM_PERMUTE: return (roles){.in = true, .out = true};
@@ -295,6 +298,7 @@ bool bind_wait(binder *b, ir_instr at, const ir_instr_data *d) {
   if (c->joined && c->joined_by == b->stream) return true;
   c->joined = true;
   c->joined_by = b->stream;
+  /* mutant: dev_no_joins */
   for (uint32_t i = 0; i < c->n; i++) put(b, at, RT_JOIN, c->first + i);
   for (uint32_t i = 0; i < c->n; i++) b->posts.data[c->first + i].joined = true;
   return true;

@@ -53,6 +53,7 @@ static void dense_strides(const binder *b, ir_tensor t, bool own, bind_shape *s)
   int64_t stride = 1;
   for (uint32_t k = order.len; k-- > 0;) {
     for (uint32_t i = 0; i < rank; i++) {
+      /* mutant: plan_dense_reversed */
       if (!IR_SAME(order.data[k], dims[i])) continue;
       s->strides[i] = stride;
       stride *= s->extents[i] > 0 ? s->extents[i] : 1;
@@ -105,6 +106,7 @@ bool bind_allocate(binder *b, const ir_instr_data *d) {
   if (!extents_of(b, d, d->tensor, &s, &buffer->size_bytes)) return false;
   buffer->allocated_at = b->instrs.len;
   buffer->name = ir_tensor_name(b->h, d->tensor);
+  /* mutant: plan_output_in_pool */
   bool output = is_output(b, d->tensor, &buffer->slot);
   dense_strides(b, d->tensor, !output, &s);
   if (output) buffer->kind = RT_BUFFER_OUTPUT;
@@ -128,6 +130,7 @@ bool bind_deallocate(binder *b, const ir_instr_data *d) {
   if (buffer->freed_at != UINT32_MAX)
     return bind_error(b, d, "'%s' is deallocated already", buffer->name);
   buffer->freed_at = b->instrs.len;
+  /* mutant: plan_no_reuse */
   bind_pool_give(&b->pool, buffer->offset_bytes, round_up(buffer->size_bytes), &row->accesses);
   return true;
 }

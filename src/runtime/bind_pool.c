@@ -60,6 +60,7 @@ static void cut(bind_piece *t, int64_t size, int64_t begin, bind_piece **a, bind
 }
 
 static bool is_safe(const bind_group *g, const uint32_t *positions, const uint32_t *clock) {
+  /* mutant: plan_reuse_too_early */
   for (uint32_t i = 0; i < g->n; i++)
     if (clock[g->streams[i]] < positions[i]) return false;
   return true;

@@ -600,6 +600,7 @@ static bool begin_window(shapes *s) {
   s->windowed = d->offsets != NULL;
   for (uint32_t i = 0; i < s->r->rank; i++) {
     s->whole[i] = s->r->extents[i];
+    /* mutant: plan_offset_ignored */
     if (d->offsets && !bind_eval(s->b, d, d->offsets[i], &s->offset[i])) return false;
   }
   return true;

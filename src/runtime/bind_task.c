@@ -25,6 +25,7 @@ bool bind_select(binder *b, const ir_instr_data *d) {
   if ((b->absent[d->tensor.id] = b->absent[d->from.id])) return true;
   if (!bind_is_bound(b, d, d->from) || !bind_eval(b, d, d->index, &index)) return false;
   const rt_view *from = &b->views[d->from.id];
+  /* mutant: plan_index_on_broadcast */
   if (is_broadcast(b, d->from, d->dim)) index = 0;
   if (index < 0 || index >= from->extents[d->dim]) {
     return bind_error(
@@ -32,6 +33,7 @@ bool bind_select(binder *b, const ir_instr_data *d) {
         (long long)index, ir_tensor_name(b->h, d->from), (long long)from->extents[d->dim], d->dim);
   }
   bind_shape s = bind_shape_of(from);
+  /* mutant: plan_select_at_0 */
   s.view.offset_bytes += index * step_bytes(from, d->dim);
   s.view.rank--;
   for (uint32_t i = d->dim; i < s.view.rank; i++) {
@@ -69,6 +71,7 @@ static bool piece(binder *b, const ir_instr_data *d, int64_t n, int64_t index, i
     if (index >= p->n_chunks) return no_piece(b, d, index);
     if (!chunks_fit(b, d, n)) return false;
     int64_t at = 0;
+    /* mutant: plan_chunks_equal */
     for (int64_t i = 0; i < index; i++) at += p->chunks[i];
     *begin = at_most(at, n);
     *length = at_most(at + p->chunks[index], n) - *begin;
@@ -84,6 +87,7 @@ static bool piece(binder *b, const ir_instr_data *d, int64_t n, int64_t index, i
   if (__builtin_mul_overflow(index, size, begin)) *begin = n;
   *begin = at_most(*begin, n);
   if (__builtin_add_overflow(*begin, size, &end)) end = n;
+  /* mutant: plan_short_piece_dropped */
   *length = at_most(end, n) - *begin;
   return true;
 }
@@ -95,6 +99,7 @@ bool bind_shard(binder *b, const ir_instr_data *d) {
   const rt_view *from = &b->views[d->from.id];
   if (!piece(b, d, from->extents[d->dim], index, &begin, &length)) return false;
   bind_shape s = bind_shape_of(from);
+  /* mutant: plan_shard_at_0 */
   s.view.offset_bytes += begin * step_bytes(from, d->dim);
   s.extents[d->dim] = length;
   bind_tensor(b, d->tensor, &s);

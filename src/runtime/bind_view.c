@@ -79,6 +79,7 @@ static void sliced(viewing *w) {
     take(w, i);
     w->s.extents[i] = span > 0 ? span / step + (span % step != 0) : 0;
     w->s.strides[i] *= step;
+    /* mutant: plan_view_at_0 */
     if (span > 0) w->s.view.offset_bytes += start * w->x->strides[i] * bytes;
   }
 }

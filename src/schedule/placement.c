@@ -128,6 +128,7 @@ static bool is_run_apart(const ir_func *f, const ir_domains *now, ir_axis a) {
 /* The slices of a stream axis are contiguous ranges of one logical axis: the axis itself, or the
  * outer part of a split of it or of what devices and outer loops leave of it. */
 static bool is_sliceable(const ir_func *f, const ir_domains *now, ir_axis a) {
+  /* mutant: stream_on_anything */
   bool outer = false; /* passed the outer part of a split on the way up */
   while (schedule_find(now->logical, a) == now->logical.len) {
     const ir_transform_data *t = ir_transform_at(f, ir_axis_at(f, a)->def);

@@ -109,6 +109,7 @@ static uint32_t replay_marks(replaying *r, ir_axis *from, uint32_t n) {
     news = false;
     for (uint32_t i = 0; i < n; i++) {
       if (done[i] || !replay_mark(r, from[i])) continue;
+      /* mutant: replay_marks_once */
       done[i] = news = true;
     }
   }
@@ -212,7 +213,9 @@ uint32_t schedule_replay_marked(ir_func *f, ir_tensor from, ir_tensor to, const 
     schedule_history h = schedule_history_of(f, now.logical, (ir_axes){chosen, n});
     for (uint32_t i = 0; i < h.len; i++) replay_transform(&r, *ir_transform_at(f, h.data[i]));
     uint32_t marked = replay_marks(&r, chosen, n);
+    /* mutant: streams_repeated_unordered */
     if (marked == n) order_streams(&r, chosen, n);
+    /* mutant: replay_leaves_splits */
     if (marked == n) return r.added;
     go_back(&r, &before);
     n = marked;

@@ -123,6 +123,7 @@ static void state_loop(restating *r) {
   memcpy(natural, r->now, n * sizeof *natural);
   state_order(r, loop);
   state_marks(r, natural, n, loop, false);
+  /* mutant: restate_no_streams */
   state_marks(r, natural, n, loop, true);
 }
 

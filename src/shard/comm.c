@@ -71,6 +71,7 @@ static shard_answer check_family(rule *r) {
     return computes(r, "it reduces other things than one axis with a position per device");
   }
   const ir_func *f = r->v.c->f;
+  /* mutant: dev_dtype_ignored */
   if (ir_tensor_at(f, op->operands[0])->dtype != ir_tensor_at(f, op->result)->dtype) {
     return computes(r, "its result has another dtype");
   }
@@ -172,6 +173,7 @@ static bool streams_over_pieces(rule *r, bool *swizzled) {
     ir_axis a = before_swizzle(f, loop.data[i], (uint32_t)r->m->mesh_axis, swizzled);
     shard_leaf leaf = shard_leaf_at(&r->v, &r->v.to, a);
     if (shard_leaf_compare(r->v.c, &r->from, &leaf) != SHARD_EQUAL) continue;
+    /* mutant: dev_any_count */
     if (!one_per_device(r, a)) continue;
     r->m->stream = loop.data[i];
     return true;

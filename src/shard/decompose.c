@@ -56,6 +56,7 @@ static ir_op add_set(decomposing *d, ir_tensor of, uint32_t name, ir_why why) {
   t.def = t.scheduled_def = (ir_op){f->ops.len};
   ir_tensor result = {f->tensors.len};
   ir_op_data op = {.code = IR_OP_SET, .at = why.at, .n_operands = 1, .result = result};
+  /* mutant: why_copy_unsaid */
   op.why = ir_why_add(f, why);
   op.operands = arena_copy(memory_of(d), &of, sizeof of);
   op.attrs = ir_attrs_complete(f, ir_op_info_of(IR_OP_SET), NULL);
@@ -69,6 +70,7 @@ static ir_tensor result_of(const decomposing *d, ir_op o) { return ir_op_at(d->f
 
 static void put_on_mesh_of(decomposing *d, ir_tensor like, ir_tensor t) {
   ir_tensor_at(d->f, t)->mesh = ir_tensor_at(d->f, like)->mesh;
+  /* mutant: why_mesh_unsaid */
   ir_tensor_at(d->f, t)->mesh_why = ir_tensor_at(d->f, like)->mesh_why;
 }
 
@@ -183,6 +185,7 @@ static uint32_t innermost(const ir_func *f, const shard_placement *p, uint32_t a
   uint32_t best = (uint32_t)__builtin_ctz(among), most = 0, inside;
   for (uint32_t left = among; left; left &= left - 1) {
     uint32_t k = (uint32_t)__builtin_ctz(left), depth = depth_of(f, &p->axes[k]);
+    /* mutant: dev_outermost_first */
     if (depth <= most) continue;
     best = k;
     most = depth;
@@ -197,6 +200,7 @@ static bool has_more_changes(const ir_func *f, shard_comm *m) {
   if (m->mesh_axis == SHARD_NO_AXIS) return false;
   uint32_t k = (uint32_t)m->mesh_axis;
   uint32_t inside = shard_cuts_inside(f, &m->before, k) | shard_cuts_inside(f, &m->after, k);
+  /* mutant: inner_cut_kept */
   m->changed |= inside;
   return inside != 0;
 }
@@ -228,6 +232,7 @@ static int32_t twisted_axis(const decomposing *d, const shard_comm *m, const sha
     const shard_axis *a = &p->axes[k];
     if (a->kind != SHARD_SHARDED || !a->swizzled || a->swizzle_axis == k) continue;
     bool turns = !same || (m->changed >> a->swizzle_axis & 1);
+    /* mutant: pieces_never_untwisted */
     if (turns && !shard_cuts_inside(d->f, p, k)) return (int32_t)k;
   }
   return -1;
@@ -271,6 +276,7 @@ static bool use_copy(decomposing *d, ir_op o, uint32_t k) {
   for (uint32_t i = 0; i < d->copies.len; i++) {
     if (!IR_SAME(d->copies.data[i].from, from)) continue;
     replace_operand(d, o, k, d->copies.data[i].to);
+    /* mutant: dev_never_shared */
     if (shard_operand_fits(d->c, ir_op_at(d->f, o), k)) return true;
   }
   replace_operand(d, o, k, from);
@@ -284,6 +290,7 @@ static uint32_t decided_by(decomposing *d, const ir_op_data *op, uint32_t operan
   shard_placement_of(d->f, op->result, &p);
   for (uint32_t k = 0; k < p.rank; k++) {
     const shard_axis *a = &p.axes[k];
+    /* mutant: why_wrong_mark */
     if (!shard_differs(d->c, op, operand, k)) continue;
     if (a->loop.id) return ir_axis_at(d->f, a->loop)->why;
   }
@@ -415,6 +422,7 @@ static void stream_what_leaves(decomposing *d, ir_tensor leaves, ir_tensor arriv
     if (!dealt || !is_streamed(d->f, arrives, theirs[a->dim])) continue;
     ir_axis_data *axis = ir_axis_at(d->f, mine[b->dim]);
     if (axis->mark.kind != IR_MARK_NONE) continue;
+    /* mutant: nothing_leaves_in_slices */
     axis->mark.kind = IR_MARK_STREAM;
     axis->why = ir_axis_at(d->f, theirs[a->dim])->why;
   }
@@ -446,6 +454,7 @@ static void reshard_result(decomposing *d, ir_op o) {
   stream_what_leaves(d, result_of(d, o), result_of(d, set));
   bool whole = shard_needs_whole(d->f, ir_op_at(d->f, o));
   if (!whole) reshard_operands(d, o);
+  /* mutant: cyclic_positions_trusted */
   if (whole || !is_local(d, o)) compute_whole(d, o, set);
   vec_push(memory_of(d), &d->order, o);
   settle(d, set, 0);
@@ -509,6 +518,7 @@ static void mark_reduction(decomposing *d, const ir_op_data *op, ir_axis r) {
   for (uint32_t i = 0; i < n; i++) {
     if (IR_SAME(pairs[i].consumer, r)) one = pairs[i];
   }
+  /* mutant: why_partial_unsaid */
   ir_why why = {.rule = IR_RULE_PARTIAL, .at = op->at, .from = ir_tensor_at(d->f, from)->name};
   (void)schedule_replay_marked(d->f, from, op->result, &one, 1, (schedule_marks){false, axes},
                                &why);
@@ -532,6 +542,7 @@ static bool only_moves(decomposing *d, const ir_op_data *op) {
   /* What is scattered around a cut that is there already does not come in pieces of that. */
   bool around = answer == SHARD_ONE && family == IR_FAMILY_REDUCE && m.mesh_axis >= 0 &&
                 shard_cuts_inside(d->f, &m.after, (uint32_t)m.mesh_axis);
+  /* mutant: scattered_around */
   return !around && answer == SHARD_ONE && m.kind != SHARD_NONE;
 }
 
@@ -643,6 +654,7 @@ static void decompose_op(decomposing *d, ir_op o) {
   mark_reductions(d, &op);
   if (!shard_fits(d->c, &op)) {
     bool partial = reduced_axes(d, op.result) != 0;
+    /* mutant: dev_always_before */
     if (!partial && !shard_prefer_before(d->c, &op)) {
       reshard_result(d, o);
       return;

@@ -227,6 +227,7 @@ static bool collect(void *context, uint32_t symbol) {
 static ir_axis dimension_of(const shard_view *v, const shard_side *side, ir_axis a) {
   const ir_func *f = v->c->f;
   ir_pair pairs[IR_MAX_RANK];
+  /* mutant: same_tensor_first_operand */
   uint32_t n = ir_map_pairs(f, v->op, v->operand, pairs);
   for (uint32_t i = 0; i < n; i++) {
     ir_axis mine = side == &v->from ? pairs[i].producer : pairs[i].consumer;

@@ -113,6 +113,7 @@ static uint32_t placed_why(ir_func *f, const ir_op_data *op, ir_tensor operand) 
   ir_why why = {.rule = operand.id ? IR_RULE_UNION : IR_RULE_ALL, .at = op->at};
   if (operand.id) {
     why.from = ir_tensor_at(f, operand)->name;
+    /* mutant: why_operand_unsaid */
     why.because = ir_tensor_at(f, operand)->mesh_why;
   }
   return ir_why_add(f, why);

@@ -24,11 +24,15 @@ bool shard_is_frozen(const ir_func *f, ir_tensor t) { return ir_tensor_at(f, t)-
 schedule_marks shard_open_marks(const ir_func *f, ir_tensor t) {
   const ir_tensor_data *d = ir_tensor_at(f, t);
   bool input = d->kind == IR_TENSOR_INPUT;
+  /* mutant: propagate_streams_onto_placed, propagate_no_streams_to_inputs */
   schedule_marks open = {.streams = !d->placed || input};
+  /* mutant: propagate_onto_placed, propagate_devices_to_inputs */
   if (!d->placed && !input) open.mesh_axes = (uint32_t)ALL_AXES;
   for (uint32_t i = 0; i < d->now.loop.len; i++) {
     const ir_axis_data *a = ir_axis_at(f, d->now.loop.data[i]);
+    /* mutant: propagate_two_streams */
     if (a->mark.kind == IR_MARK_STREAM) open.streams = false;
+    /* mutant: propagate_reduction_closes */
     if (a->mark.kind == IR_MARK_MESH && a->kind != IR_AXIS_REDUCTION)
       open.mesh_axes &= ~(1u << a->mark.mesh_axis);
   }
@@ -41,6 +45,7 @@ static uint32_t common_axes(const ir_func *f, ir_mesh a, ir_mesh b) {
   if (a.id == 0 || b.id == 0) return 0;
   const ir_mesh_data *x = ir_mesh_at(f, a), *y = ir_mesh_at(f, b);
   for (uint32_t k = 0; k < x->rank && k < y->rank; k++) {
+    /* mutant: propagate_any_mesh */
     if (ir_mesh_size(x, k) == ir_mesh_size(y, k)) mask |= 1u << k;
   }
   return mask;
@@ -72,6 +77,7 @@ static uint32_t find_links(const ir_func *f, const ir_op_data *op, uint32_t k, b
     for (uint32_t j = 0; j < n_pairs && root.id && (reshape || !crossed); j++) {
       bool exact = pairs[j].kind == IR_PAIR_EXACT, group = pairs[j].kind == IR_PAIR_GROUP;
       bool whole = pairs[j].kind == IR_PAIR_WHOLE && shares_whole(family);
+      /* mutant: propagate_not_exact */
       if ((!exact && !group && !whole) || !IR_SAME(pairs[j].consumer, root)) continue;
       ir_axis other = pairs[j].producer;
       bool across = crossed || group;
@@ -109,6 +115,7 @@ static ir_scalar pieces_along(ir_func *f, ir_tensor from, ir_axis axis, schedule
     bool outer = true;
     while (wanted && !IR_SAME(a, axis) && ir_axis_at(f, a)->def.id) {
       const ir_transform_data *t = ir_transform_at(f, ir_axis_at(f, a)->def);
+      /* mutant: propagate_reshape_inner */
       outer = outer && t->kind == IR_OUTER_SPLIT;
       if (outer && IR_SAME(a, t->out[1]))
         pieces = ir_scalar_mul(&f->module->scalars, pieces, ir_axis_size(f, t->out[0]));
@@ -132,6 +139,7 @@ static bool divides(ir_func *f, ir_scalar pieces, ir_axis a) {
 bool shard_may_cross(ir_func *f, ir_tensor from, ir_axis axis, ir_axis to, schedule_marks which,
                      bool *bare) {
   ir_scalar pieces = pieces_along(f, from, axis, which, bare);
+  /* mutant: propagate_reshape_from, propagate_reshape_to */
   return pieces.id && divides(f, pieces, axis) && divides(f, pieces, to);
 }
 
@@ -221,6 +229,7 @@ static void take_along(propagating *p, ir_tensor from, ir_tensor to, const link 
   ir_func *f = p->f;
   if (to.id < p->first) return;
   why.from = ir_tensor_at(f, from)->name;
+  /* mutant: propagate_no_mesh */
   uint32_t n = shard_is_frozen(f, to) ? 0 : take_mesh(p, from, to, why);
   schedule_marks open = common_marks(f, from, to, why.rule);
   ir_pair pairs[IR_MAX_RANK];
@@ -230,6 +239,7 @@ static void take_along(propagating *p, ir_tensor from, ir_tensor to, const link 
     if (links[i].whole) continue;
     if (links[i].crossed && !shard_may_cross(f, from, links[i].from, links[i].to, open, &bare))
       continue;
+    /* mutant: propagate_reshape_bare */
     if (bare && links[i].crossed) n += take_bare(p, to, &links[i], open, why);
     else pairs[n_pairs++] = (ir_pair){links[i].from, links[i].to, IR_PAIR_EXACT};
   }
@@ -270,8 +280,10 @@ static uint32_t weight_of(const ir_func *f, ir_tensor t) {
   for (uint32_t i = 0; i < d->now.loop.len; i++) {
     const ir_axis_data *a = ir_axis_at(f, d->now.loop.data[i]);
     bool marked = a->mark.kind == IR_MARK_STREAM || a->mark.kind == IR_MARK_MESH;
+    /* mutant: propagate_reductions_weigh */
     n += marked && a->kind != IR_AXIS_REDUCTION;
   }
+  /* mutant: propagate_mesh_weighs_nothing */
   return n * (IR_MESH_MAX_RANK + 1) + rank;
 }
 
@@ -279,6 +291,7 @@ static uint32_t weight_of(const ir_func *f, ir_tensor t) {
  * equals the one that is written first. */
 uint32_t shard_reference_order(const ir_func *f, const ir_op_data *op, uint32_t *order) {
   ir_family family = ir_op_info_of(op->code)->family;
+  /* mutant: propagate_input_first, propagate_bias_last, propagate_matmul_in_order */
   static const uint32_t linear[] = {1, 2, 0}, matmul[] = {1, 0};
   uint32_t n = 0;
   for (uint32_t i = 0; i < op->n_operands; i++) {
@@ -287,6 +300,7 @@ uint32_t shard_reference_order(const ir_func *f, const ir_op_data *op, uint32_t 
     if (family == IR_FAMILY_MATMUL) k = matmul[i];
     if (!is_reference(f, op->operands[k])) continue;
     uint32_t at = n++;
+    /* mutant: propagate_least_first, propagate_ties_backward */
     while (family != IR_FAMILY_LINEAR && family != IR_FAMILY_MATMUL && at > 0 &&
            weight_of(f, op->operands[order[at - 1]]) < weight_of(f, op->operands[k])) {
       order[at] = order[at - 1];
@@ -331,10 +345,13 @@ uint32_t shard_propagate_from(ir_func *f, uint32_t first) {
   propagating p = {
       .f = f, .first = first, .changed = ARENA_ARRAY(memory, f->tensors.len, uint32_t)};
   for (int i = 0; i < 2; i++) p.seen[i] = ARENA_ARRAY(memory, f->ops.len, uint32_t);
+  /* mutant: propagate_one_round */
   for (bool news = true; news;) {
     news = false;
+    /* mutant: propagate_no_forward */
     for (uint32_t i = 0; i < f->scheduled.len; i++)
       news = visit(&p, f->scheduled.data[i], true) || news;
+    /* mutant: propagate_no_backward */
     for (uint32_t i = f->scheduled.len; i-- > 0;)
       news = visit(&p, f->scheduled.data[i], false) || news;
   }

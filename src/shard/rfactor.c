@@ -86,6 +86,7 @@ static void merge_steps(ir_func *f, ir_tensor t) {
   schedule_marks all = {true, ~0u}, placed = {false, ~0u};
   (void)schedule_replay_marked(f, whole, t, pairs, n, all, NULL);
   n = pair_up(f, ir_tensor_at(f, parts)->now.logical, logical, true, pairs);
+  /* mutant: rfactor_forgotten */
   if (together) (void)schedule_replay_marked(f, parts, t, pairs, n, placed, NULL);
 }
 

@@ -54,6 +54,7 @@ static void put_team(text_nvfuser *s, const ir_instr_data *d) {
   const ir_mesh_data *m = ir_mesh_at(s->h, d->team);
   int64_t n = ir_mesh_size(m, d->team_axis);
   int64_t *team = ARENA_ARRAY(s->out->memory, (size_t)n, int64_t);
+  /* mutant: dev_team_of_first */
   ir_mesh_slice(m, position_in(s, d->team), d->team_axis, team);
   strbuf_puts(s->out, "team=(");
   for (int64_t i = 0; i < n; i++) {

@@ -113,6 +113,7 @@ ir_scalar text_host_extent_ahead(text_parser *p, const text_token *t) {
   text_token number = p->token;
   if (!text_expect(p, TOKEN_INT, "the number of a dimension")) return (ir_scalar){0};
   const text_ahead *e = extent_ahead(p, parameter, number.integer);
+  /* mutant: ahead_only_own */
   if (e && e->anonymous) return e->extent;
   if (e) {
     text_error(

@@ -21,6 +21,7 @@ static void find_array(const cuda_loaded *l, cuda_external *e) {
 /* The caller's own memory, if the rank's GPU can use it as it is; else 0. */
 static CUdeviceptr usable(const cuda_external *e, uint32_t gpu) {
   CUdeviceptr p = (CUdeviceptr)(uintptr_t)e->caller;
+  /* mutant: cuda_any_gpu_will_do, cuda_any_alignment_will_do */
   return e->on_device && !e->is_shared && e->gpu == gpu && p % CUDA_BUFFER_ALIGN == 0 ? p : 0;
 }
 

@@ -14,6 +14,7 @@ static void want(collected *c, const cg_launch *launch, CUfunction *to) {
 }
 
 static bool is_mine(const collected *c, uint32_t rank) {
+  /* mutant: cuda_kernels_too_equal */
   return cuda_is_here(c->l, rank) && c->l->ranks[rank].gpu == c->gpu;
 }
 

@@ -218,6 +218,7 @@ static status load(cuda_device *d, const rt_plan *plan, const rt_plan *const *pl
   status st = plans ? cuda_share_open(l, plans, n) : STATUS_OK;
   if (st == STATUS_OK) st = cuda_program_init(l);
   /* others learn why before its memory is gone, which they may be opening */
+  /* mutant: cuda_failure_kept_to_oneself */
   if (st != STATUS_OK && plans) st = cuda_world_abort(&d->world, st);
   if (st != STATUS_OK) device_unload(&l->base);
   else *result = &l->base;

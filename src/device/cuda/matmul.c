@@ -149,6 +149,7 @@ static bool lay(int64_t rows, int64_t row_step, int64_t columns, int64_t column_
 static int64_t alignment(const rt_plan *plan, const rt_view *v, int64_t first) {
   int64_t size = (int64_t)ir_dtype_size_bytes(v->dtype);
   bool is_ours = plan->buffers[v->buffer].kind == RT_BUFFER_POOL;
+  /* mutant: cuda_product_alignment */
   int64_t bits = v->offset_bytes | first * size | (is_ours ? POOL_ALIGN : CUDA_BUFFER_ALIGN);
   return bits & -bits;
 }
@@ -188,6 +189,7 @@ static bool set_batch(const product *p, cuda_matmul_shape *s) {
   if (p->rank > 1 || p->extents[0] > INT32_MAX) return false;
   s->batch = p->extents[0];
   s->stride_a = p->steps[s->swapped ? B : A][0];
+  /* mutant: cuda_product_batch */
   s->stride_b = p->steps[s->swapped ? A : B][0];
   s->stride_d = p->steps[C][0];
   s->stride_bias = p->steps[BIAS][0];
@@ -286,6 +288,7 @@ static cublasStatus_t make_desc(const cuda_vendor *cu, cuda_matmul *m, types t) 
   cublasOperation_t yes = CUBLAS_OP_T;
   cublasLtEpilogue_t bias = CUBLASLT_EPILOGUE_BIAS;
   cublasStatus_t st = cu->cublasLtMatmulDescCreate(&m->desc, t.compute, t.scale);
+  /* mutant: cuda_product_turned */
   if (!st && s->trans_a) st = set_desc(cu, m->desc, CUBLASLT_MATMUL_DESC_TRANSA, &yes, sizeof yes);
   if (!st && s->trans_b) st = set_desc(cu, m->desc, CUBLASLT_MATMUL_DESC_TRANSB, &yes, sizeof yes);
   if (st || !s->has_bias) return st;
@@ -395,6 +398,7 @@ cublasStatus_t cuda_matmul_run(const cuda_vendor *cu, cublasLtHandle_t lt, const
   const void *alpha = wide ? (const void *)&one_f64 : &one;
   const void *beta = wide ? (const void *)&zero_f64 : &zero;
   CUdeviceptr a = starts[m->shape.swapped ? B : A], b = starts[m->shape.swapped ? A : B];
+  /* mutant: cuda_product_bias */
   if (m->shape.has_bias) {
     cublasStatus_t st = set_desc(cu, m->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &starts[BIAS],
                                  sizeof starts[BIAS]);

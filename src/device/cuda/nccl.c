@@ -125,6 +125,7 @@ ncclConfig_t cuda_nccl_config(const cuda_nccl_group *g) {
   enum { MOST = 64 }; /* NCCL never takes more */
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = !g->is_apart;
+  /* mutant: cuda_nccl_whole_gpu */
   if (g->most_ctas < MOST) config.maxCTAs = g->most_ctas;
   return config;
 }
@@ -207,6 +208,7 @@ static status prepare_circle(cuda_loaded *l, cuda_nccl *n, const cuda_comm *memb
 
 /* ---- how much of a GPU ---- */
 bool cuda_nccl_needs(cuda_nccl *n, cuda_nccl_group *g, int most_ctas, bool is_apart) {
+  /* mutant: cuda_nccl_large_share_kept */
   if (g->is_made && g->most_ctas <= most_ctas && g->is_apart == is_apart) return false;
   if (g->is_made) n->generation++; /* graphs have the old ones */
   cuda_nccl_end_group(n, g, false);
@@ -281,6 +283,7 @@ bool cuda_nccl_has_failed(const cuda_loaded *l, uint32_t *circle, int *result) {
       if (!g->comms[i]) continue;
       ncclResult_t r = n->lib.ncclCommGetAsyncError(g->comms[i], &reported);
       if (r == ncclSuccess) r = reported;
+      /* mutant: cuda_nccl_errors_unseen */
       if (r == ncclSuccess || r == ncclInProgress) continue;
       *circle = k;
       *result = (int)r;

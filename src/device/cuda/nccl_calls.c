@@ -30,6 +30,7 @@ static reduction reduction_of(rt_comm_op op, ir_dtype t) {
   bool is_bool = t == IR_BOOL;
   r.dtype = dtype_of(t, &r.known);
   switch (op) {
+  /* mutant: cuda_nccl_adds_bool */
   case RT_COMM_SUM: r.op = is_bool ? ncclMax : ncclSum; break;
   case RT_COMM_PROD: r.op = is_bool ? ncclMin : ncclProd; break;
   case RT_COMM_MIN: r.op = ncclMin; break;
@@ -40,11 +41,13 @@ static reduction reduction_of(rt_comm_op op, ir_dtype t) {
   case RT_COMM_OP_COUNT: r.known = false; break;
   }
   if ((op == RT_COMM_MIN || op == RT_COMM_MAX) && ir_dtype_is_float(t)) r.known = false;
+  /* mutant: cuda_nccl_and_is_min */
   if ((op == RT_COMM_AND || op == RT_COMM_OR) && !is_bool) r.known = false;
   return r;
 }
 
 bool cuda_nccl_reduces(const rt_post *post, bool all_give) {
+  /* mutant: cuda_nccl_all_give */
   return all_give && reduction_of(post->op, post->dtype).known;
 }
 
@@ -130,6 +133,7 @@ static ncclResult_t collect(const call *x) {
   ncclResult_t r = ncclSuccess;
   for (uint32_t k = 1; k < p->n_team && r == ncclSuccess; k++) {
     uint32_t to = (p->me + k) % p->n_team, from = (p->me + p->n_team - k) % p->n_team;
+    /* mutant: cuda_nccl_collects_first_piece */
     const char *piece = p->kind == RT_COMM_REDUCE_SCATTER ? x->in + to * x->bytes : x->in;
     if (sends_all || to == p->root) r = send_to(x, piece, to);
     if (r == ncclSuccess && receives)
@@ -208,6 +212,7 @@ bool cuda_nccl_issue(cuda_loaded *l, uint32_t comm, CUstream stream) {
     l->current_gpu = UINT32_MAX; /* it may have changed that */
     if (r == ncclSuccess) r = ended;
   }
+  /* mutant: cuda_nccl_not_awaited */
   if (alone && x.comm) r = cuda_nccl_await(l, x.comm, r);
   if (r != ncclSuccess) l->failed_nccl = (cuda_nccl_error){(int)r, comm};
   return r == ncclSuccess;

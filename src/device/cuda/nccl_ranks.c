@@ -29,6 +29,7 @@ static ncclResult_t state_of(const cuda_nccl *n, ncclComm_t comm) {
 }
 
 static bool is_over(cuda_world *w, int64_t since_ns) {
+  /* mutant: cuda_nccl_joins_for_ever */
   if (cuda_world_has_failed(w)) return true;
   return cuda_world_is_still(w, since_ns);
 }
@@ -175,6 +176,7 @@ static status join(const joining *j, const fresh *f) {
   g->is_made = true;
   if (member == g->n) return STATUS_OK;
   ncclConfig_t config = cuda_nccl_config(g);
+  /* mutant: cuda_nccl_one_id */
   ncclUniqueId id = j->all[(size_t)g->devices[0] * j->ids + f->id];
   ncclComm_t *comm = &g->comms[member];
   ncclResult_t r = j->n->lib.ncclCommInitRankConfig(comm, (int)g->n, id, (int)member, &config);

@@ -123,6 +123,7 @@ static void add_join(cuda_maker *k, uint16_t stream, uint32_t post) {
     return;
   }
   /* also where nothing is written: what stood before the post is behind whoever joins it */
+  /* mutant: cuda_join_forgets_the_post */
   if (k->plan->instrs[k->meetings.instr_of_post[post]].stream != stream)
     cuda_step_add(k, CUDA_WAIT, stream, k->order->posted[post]);
   for (int h = 0; h < 2; h++) {

@@ -207,6 +207,7 @@ static int64_t longest_whole(const cuda_maker *k) {
 }
 
 int64_t cuda_longest_segment_bytes(const cuda_maker *k, int64_t bytes) {
+  /* mutant: cuda_shares_as_small_as_segments */
   return smaller(bytes, longest_whole(k));
 }
 
@@ -256,6 +257,7 @@ static void move_add(cuda_maker *k, move_list *l, uint32_t from, cuda_place here
                      cuda_place there, int64_t bytes) {
   if (here.kind == CUDA_NOWHERE || there.kind == CUDA_NOWHERE || bytes == 0) return;
   if (rank_of(k, from) == rank_of(k, to)) {
+    /* mutant: cuda_sent_to_oneself_early */
     if (from != to) need(k, lane(k, to, CUDA_KEEPS), from);
     keep(k, to, there, here, bytes);
     note(k, lane(k, to, CUDA_KEEPS), from, CUDA_READS); /* a message to oneself has two members */

@@ -70,6 +70,7 @@ static void place_memory(cuda_maker *k) {
   for (uint32_t i = 0; i < k->meetings.list.len; i++) need_memory(k, &k->meetings.list.data[i]);
   for (uint32_t i = 0; i < o->n_lanes; i++) {
     int64_t *used = &o->staging_bytes[o->rank_of_lane[i]], bytes = k->collected[i];
+    /* mutant: cuda_collected_in_one_place */
     k->collected[i] = *used;
     *used += bytes;
   }
@@ -141,6 +142,7 @@ void cuda_comms_add(cuda_maker *k, uint32_t meeting) {
   cuda_order *o = k->order;
   cuda_meeting *m = &k->meetings.list.data[meeting];
   uint32_t first = o->comms.len;
+  /* mutant: cuda_comm_before_post */
   for (uint32_t i = 0; i < m->n; i++)
     if (is_here(m, i))
       cuda_step_add(k, CUDA_WAIT, lane_of(k, m->circle, rank_of(k, m, i)), o->posted[m->posts[i]]);
@@ -152,6 +154,7 @@ void cuda_comms_add(cuda_maker *k, uint32_t meeting) {
   }
   for (uint32_t i = first; i < o->comms.len; i++) {
     const cuda_comm *c = &o->comms.data[i];
+    /* mutant: cuda_collected_not_folded */
     fold_collected(k, c, lane_of(k, m->circle, c->rank));
   }
   for (uint32_t i = 0; i < m->n; i++) {
@@ -164,6 +167,7 @@ void cuda_comms_add(cuda_maker *k, uint32_t meeting) {
 }
 
 void cuda_comms_join(cuda_maker *k, uint16_t stream, uint32_t post) {
+  /* mutant: cuda_comm_half_joined */
   for (int h = 0; h < 2; h++)
     if (k->ended[post][h] != CUDA_NOBODY) cuda_step_add(k, CUDA_WAIT, stream, k->ended[post][h]);
 }

@@ -20,6 +20,7 @@ static void drop_waits(cuda_maker *k) {
 void cuda_order_prune(cuda_maker *k) {
   cuda_order *o = k->order;
   drop_waits(k);
+  /* mutant: cuda_watch_takes_waits_for_work */
   if (k->options->as_posted) cuda_comms_mark(k);
   o->is_waited_for = ARENA_ARRAY(k->memory, o->n_events, bool);
   for (uint32_t i = 0; i < o->steps.len; i++)

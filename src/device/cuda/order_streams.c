@@ -112,6 +112,7 @@ static void put_off(sparer *x, uint32_t stream, uint32_t event) {
   const events *more = &x->behind[event];
   if (list->len + more->len >= MOST && x->alone[stream]) wait_now(x, stream, stream);
   vec_push(x->k->memory, list, event);
+  /* mutant: cuda_waits_forgotten */
   for (uint32_t i = 0; i < more->len; i++) vec_push(x->k->memory, list, more->data[i]);
 }
 
@@ -121,11 +122,13 @@ static void record(sparer *x, uint32_t stream, uint32_t event) {
   if (x->is_post[event] && x->alone[stream]) {
     wait_now(x, stream, stream);
   } else if (x->is_post[event]) {
+    /* mutant: cuda_posts_before_turns */
     if (x->done[stream] != CUDA_NOBODY) put(x, CUDA_WAIT, stream, x->done[stream]);
     for (uint32_t i = 0; i < list->len; i++) put(x, CUDA_WAIT, stream, list->data[i]);
   } else {
     for (uint32_t i = 0; i < list->len; i++)
       vec_push(x->k->memory, &x->behind[event], list->data[i]);
+    /* mutant: cuda_turns_unrecorded */
     if (x->done[stream] != CUDA_NOBODY) vec_push(x->k->memory, &x->behind[event], x->done[stream]);
   }
   put(x, CUDA_RECORD, stream, event);
@@ -146,6 +149,7 @@ static void work(sparer *x, const cuda_step *s) {
   }
   turns *t = turns_of(x, s->stream);
   if (t->first == CUDA_NOBODY) t->first = s->stream;
+  /* mutant: cuda_turns_without_waits */
   wait_now(x, s->stream, t->first);
   put(x, s->kind, t->first, s->index);
   x->done[s->stream] = x->k->order->n_events++;
@@ -163,6 +167,7 @@ static void rewrite(sparer *x) {
       else if (s->kind == CUDA_RECORD) record(x, s->stream, s->index);
       else work(x, s);
     }
+    /* mutant: cuda_calling_stream_hurries */
     for (uint32_t r = 0; r < o->n_ranks && i + 1 == plan->n_instrs; r++)
       wait_now(x, rt_plan_first_stream(plan, r), rt_plan_first_stream(plan, r));
     o->upto[i] = x->steps.len;

@@ -108,6 +108,7 @@ static void list_externals(cuda_loaded *l) {
     bool whole = c.written[b] >= buffer->size_bytes && !c.read_first[b];
     cuda_external *e = &l->externals[l->n_externals++];
     *e = (cuda_external){.buffer = b, .rank = l->rank_of_buffer[b], .is_output = is_output};
+    /* mutant: cuda_outputs_not_read */
     e->copies_in = !is_output || !whole;
     e->is_shared = cuda_is_mapped(l) && c.posted[b];
   }
@@ -155,6 +156,7 @@ static void find_recorders(cuda_loaded *l) {
   l->rank_of_event = ARENA_ARRAY(&l->memory, l->n_events, uint32_t);
   for (uint32_t i = 0; i < l->order.steps.len; i++) {
     const cuda_step *s = &l->order.steps.data[i];
+    /* mutant: cuda_events_of_first_gpu */
     if (s->kind == CUDA_RECORD) l->rank_of_event[s->index] = l->streams[s->stream].rank;
   }
   for (uint32_t e = 0; l->share && e < l->order.n_events; e++)
@@ -229,6 +231,7 @@ static status try_matmul(cuda_loaded *l, const cuda_task *t, const rt_plan *plan
   call->n_pointers = CUDA_MATMUL_SIDES;
   call->pointers = pointers;
   call->addresses = ARENA_ARRAY(&l->memory, CUDA_MATMUL_SIDES, CUdeviceptr);
+  /* mutant: cuda_workspaces_shared */
   need_scratch(s, call->workspace_at + call->matmul->workspace_bytes);
   return STATUS_OK;
 }
@@ -565,6 +568,7 @@ static status connect_gpus(cuda_loaded *l) {
     for (uint32_t b = 0; b < n && !l->through_host; b++) {
       bool can = true;
       if (a != b) TRY(cuda_gpu_connect(l->device, a, b, &can));
+      /* mutant: cuda_peers_taken_for_granted */
       l->through_host = !can;
     }
   }
@@ -595,6 +599,7 @@ static void make_any_current(const cuda_loaded *l) {
 void cuda_program_destroy(cuda_loaded *l) {
   const cuda_vendor *cu = l->cu;
   if (l->is_stuck) return; /* to free what streams still use would wait for them */
+  /* mutant: cuda_unload_without_context */
   make_any_current(l);
   if (l->is_pending) (void)cu->cuStreamSynchronize(l->streams[0].handle);
   for (uint32_t s = 0; l->streams && s < l->n_streams; s++)

@@ -122,6 +122,7 @@ static CUresult run_step(cuda_loaded *l, uint32_t at) {
   switch ((cuda_step_kind)step->kind) {
   case CUDA_LAUNCH: return run_launch(l, step->index, s);
   case CUDA_RECORD: return run_record(l, step->index, s->handle);
+  /* mutant: cuda_waits_nothing */
   case CUDA_WAIT: return run_wait(l, at, s->handle);
   case CUDA_COPY: return run_copy(l, step->index, s->handle);
   case CUDA_FOLD: return run_fold(l, step->index, s->handle);
@@ -226,6 +227,7 @@ static status poison(cuda_loaded *l) {
     size_t bytes = (size_t)(x->pool_end - x->pool_begin);
     uint32_t s = cuda_main_stream(l, r);
     if (bytes == 0 || !cuda_is_here(l, r)) continue;
+    /* mutant: cuda_poison_elsewhere */
     TRY(cuda_try(cuda_run_make_current(l, r), "making a context current"));
     TRY(cuda_try(l->cu->cuMemsetD8Async(x->pool, 0xff, bytes, l->streams[s].handle), "poisoning"));
     TRY(wait_for(l, s));
@@ -252,6 +254,7 @@ static void reset(cuda_loaded *l, rt_span *spans) {
 }
 
 static void place(cuda_loaded *l) {
+  /* mutant: cuda_graph_of_old_arrays, cuda_graph_of_arrays_before_a_trace */
   cuda_program_place(l);
   forget_graph(l);
   l->moved = false;
@@ -286,11 +289,14 @@ static status start(cuda_loaded *l, void *const *inputs, void *const *outputs) {
   cuda_run_find(l, inputs, outputs);
   bool copied = false;
   TRY(cuda_run_copy_in(l, &copied));
+  /* mutant: cuda_arrays_not_awaited */
   TRY(cuda_run_set_seed(l, false, &copied));
   if (copied) TRY(wait_for_main(l));
   bool stale = l->watched && cuda_nccl_is_stale(l), moved = l->moved || stale;
   if (stale) {
+    /* mutant: cuda_nccl_changes_contexts */
     l->current_gpu = UINT32_MAX; /* communicators are made in the contexts of all */
+    /* mutant: cuda_nccl_not_remade */
     TRY(cuda_nccl_prepare(l));
   }
   if (moved) place(l); /* also if this run is traced, and replays nothing */
@@ -300,6 +306,7 @@ static status start(cuda_loaded *l, void *const *inputs, void *const *outputs) {
 }
 
 static void end_run(cuda_device *d) {
+  /* mutant: cuda_context_not_given_back */
   cuda_caller_leave(d->cu, d->caller);
   (void)pthread_mutex_unlock(&d->run);
 }
@@ -314,6 +321,7 @@ status cuda_begin(rt_loaded *loaded, void *const *inputs, void *const *outputs, 
     st = start(l, inputs, outputs);
     if (st == STATUS_OK) return STATUS_OK;
     if (l->failed_nccl.result) cuda_nccl_abort(l->device->nccl);
+    /* mutant: cuda_failure_leaves_work */
     if (l->share) st = cuda_share_finish(l->share, st);
     cuda_run_drain(l);
   }
@@ -361,6 +369,7 @@ status cuda_run_errors(cuda_loaded *l) {
   uint32_t record = 0;
   for (uint32_t t = 0; t < plan_of(l)->n_tasks; t++) {
     const cuda_task *task = &l->tasks[t];
+    /* mutant: cuda_last_error_told */
     if (!task->kernel || (first && first->instr < task->instr)) continue;
     uint32_t i = first_raised(l, task, &raised);
     if (i == task->kernel->n_indexed) continue;
@@ -384,6 +393,7 @@ static status sync_all(cuda_loaded *l) {
   if (l->replaying) return wait_for(l, 0);
   /* time stamps come behind what others wait for, and so does what tells other processes of an end */
   bool all = l->failed != CUDA_SUCCESS || l->spans || l->share;
+  /* mutant: cuda_ends_forgotten */
   for (uint32_t s = 0; s < l->n_streams; s++)
     if (all ? l->streams[s].used : l->streams[s].is_last) TRY(wait_for(l, s));
   return STATUS_OK;
@@ -398,6 +408,7 @@ static status complete(cuda_loaded *l) {
   if (ran != STATUS_OK) return ran;
   if (l->n_errors) TRY(cuda_run_errors(l));
   bool copied = false;
+  /* mutant: cuda_outputs_not_awaited */
   TRY(cuda_run_copy_out(l, &copied));
   if (copied) TRY(wait_for_main(l));
   if (l->spans) cuda_trace_end(l);

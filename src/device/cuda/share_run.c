@@ -25,6 +25,7 @@ CUresult cuda_share_wait(cuda_loaded *l, uint32_t step, CUstream stream) {
   CUresult r = set_state(l, x->stream, (uint64_t)x->index + 1);
   if (r != CUDA_SUCCESS) return r;
   if (is_here) r = l->cu->cuStreamWaitEvent(stream, l->events[x->index], 0);
+  /* mutant: cuda_flags_of_any_run */
   else
     r = l->cu->cuStreamWaitValue64(stream, cuda_share_flag(s, s->split.flag_of[x->index]), s->run,
                                    s->wait_flags);
@@ -241,6 +242,7 @@ static status settle(cuda_share *s, status st) {
     return st;
   }
   atomic_store(&s->ranks[s->me].done, s->run);
+  /* mutant: cuda_runs_of_processes_overlap */
   for (uint32_t tries = 0; !is_over(s) && !all_done(s); tries++) {
     if (tries < YIELDS) (void)sched_yield();
     else (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
@@ -254,6 +256,7 @@ static status settle(cuda_share *s, status st) {
 static status settle_apart(cuda_share *s, status st) {
   cuda_world *w = world_of(s);
   uint8_t done = 1, all_done[RT_COMM_MAX_RANKS];
+  /* mutant: cuda_nccl_rank_alone */
   if (st == STATUS_OK)
     st = cuda_world_exchange(w, &done, all_done, sizeof done, "the end of a run");
   if (st == STATUS_OK) return STATUS_OK;

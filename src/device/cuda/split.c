@@ -58,6 +58,7 @@ static uint64_t hash_order(const rt_plan *plan, const cuda_order *o) {
     for (uint32_t k = 0; k < f->n_sources + f->n_results; k++)
       hash = hash_place(hash, &f->places[k]);
   }
+  /* mutant: cuda_nccl_other_program */
   for (uint32_t i = 0; i < o->comms.len; i++)
     hash = hash_comm(hash, &o->comms.data[i], &plan->posts[o->comms.data[i].post]);
   return hash;
@@ -77,6 +78,7 @@ void cuda_order_split(const rt_plan *plan, uint32_t rank, arena *memory, cuda_or
     if (rt_plan_rank(plan, plan->instrs[i].stream) == rank) upto[own++] = kept;
   }
   order->steps.len = kept;
+  /* mutant: cuda_part_without_its_end */
   if (own) upto[own - 1] = kept;
   order->upto = upto;
 }

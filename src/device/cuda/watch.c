@@ -192,9 +192,11 @@ static bool is_still(cuda_loaded *l, const sight *seen, int64_t moved_ns) {
 /* From time to time: errors, and whether anything moves. A graph tells nothing of its inside. */
 static status look(cuda_loaded *l, int64_t now_ns, int64_t *moved_ns) {
   sight seen = {0};
+  /* mutant: cuda_nccl_failure_unseen */
   if (l->share) TRY(l->share->endpoint->ops->error(l->share->endpoint));
   TRY(check_errors(l));
   if (!l->replaying) seen = look_at_streams(l);
+  /* mutant: cuda_watch_forgets_events */
   if (seen.moved || seen.computes) *moved_ns = now_ns;
   return is_still(l, &seen, *moved_ns) ? report_stillness(l) : STATUS_OK;
 }
@@ -217,6 +219,7 @@ static status wait_for_end(cuda_loaded *l, bool all) {
 }
 
 void cuda_watch_release(cuda_loaded *l) {
+  /* mutant: cuda_nccl_never_aborted */
   cuda_nccl_abort(l->device->nccl);
   drain(l);
 }
