@@ -39,6 +39,7 @@ typedef enum weir_status {
   WEIR_OUT_OF_MEMORY, /* an allocation failed */
   WEIR_UNAVAILABLE,   /* a device, library or feature is missing on this machine */
   WEIR_SYSTEM,        /* the operating system refused a request */
+  WEIR_CANCELLED,     /* the run was cancelled */
 } weir_status;
 
 const char *weir_version(void);
@@ -48,6 +49,25 @@ const char *weir_error(void);
 int weir_exit_code(weir_status s);
 const char *weir_status_text(weir_status s);
 void weir_string_free(char *text);
+
+/* ---- errors as data ----
+ * The diagnostics of the last failed call on this thread, as weir_error() writes them. What failed on a rank of a
+ * program carries that rank, and the place in the program where the message has one. */
+typedef enum weir_severity { WEIR_SEVERITY_ERROR, WEIR_SEVERITY_NOTE } weir_severity;
+
+typedef struct weir_diagnostic {
+  size_t struct_size;
+  weir_severity severity; /* a note belongs to the error before it */
+  const char *file;       /* "": it has no place. Strings are valid until the next call */
+  int64_t line, column;   /* from 1; 0: not known */
+  const char *text;
+  const char *suggestion; /* what to write instead; "": nothing is suggested */
+  int64_t rank;           /* of the program that failed; -1: none */
+} weir_diagnostic;
+
+size_t weir_diagnostic_count(void);
+/* False: there is no such diagnostic. Like asking for the count, it keeps the error. */
+bool weir_diagnostic_at(size_t i, weir_diagnostic *result);
 
 /* Where all memory comes from. NULL where one is accepted: malloc and free. Blocks must be aligned to
  * 16 bytes. The struct is copied; its context must outlive the objects made with it. A program calls
@@ -464,6 +484,33 @@ typedef struct weir_run_args {
 } weir_run_args;
 
 weir_status weir_run(const weir_program *p, const weir_run_args *args);
+
+/* ---- runs that go on while the caller does something else ----
+ * A program has a queue. Its runs are executed one after the other, in the order of the calls, by a thread of the
+ * program's: each uses the plan's memory when the one before it has ended, so results never mix. weir_run() comes
+ * after all runs that were begun before it. Different programs run at the same time.
+ *
+ * weir_run_async() returns at once. The lists and tensor structs of `args` are copied; data, `shapes` and `profile`
+ * must live until the run has ended. With `streams` the run comes after all that these hold at the time of the call;
+ * they do not wait for it, and must not be captured.
+ *
+ * `done` (may be NULL) is called on the program's thread when the run has ended, before anybody who waits for it goes
+ * on. It must not throw, and must not wait for other runs of the program. `result` may be NULL if nobody waits. */
+typedef struct weir_pending weir_pending;
+typedef void weir_done_fn(void *context, weir_status status, const char *message);
+
+weir_status weir_run_async(const weir_program *p, const weir_run_args *args, weir_done_fn *done,
+                           void *context, weir_pending **result);
+/* Until it has ended; gives its status, and its error becomes that of the calling thread. As often as wanted. */
+weir_status weir_pending_wait(const weir_pending *r);
+/* Has it ended? Waits for that up to `timeout_ns`; negative: for ever. */
+bool weir_pending_poll(const weir_pending *r, int64_t timeout_ns);
+/* Asks it to end: one that has not begun does not, one that is under way starts no more steps. It then ends with
+ * WEIR_CANCELLED, and outputs hold anything; the program is as before. What cannot be stopped goes on to its end: the
+ * reference evaluator, and runs that other processes take part in, for these count on it. Does not wait. */
+void weir_pending_cancel(weir_pending *r);
+/* A run that has not ended goes on all the same. weir_program_destroy() waits for all runs. */
+void weir_pending_destroy(weir_pending *r);
 
 /* ---- arrays: memory owned by the library, for programs that have none ---- */
 typedef struct weir_array weir_array;

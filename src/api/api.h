@@ -34,8 +34,17 @@ weir_status api_refuse(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void api_begin(void); /* clears the error record */
 weir_status api_end(status st);
 
-/* The message of weir_error(), of any length. */
+/* ---- errors (error.c) ----
+ * What the last failed call of a thread left: its message, and the same as a list. It never changes, and threads
+ * may share one. */
+typedef struct api_error api_error;
+/* The message of weir_error(), of any length. Its lines are read for the places that they name. */
 void api_set_error(const char *text);
+void api_set_diags(const char *text, diags *d);
+/* This thread's error, to be shown on another one; NULL: there is none, or no memory for it. */
+api_error *api_error_take(void);
+void api_error_show(api_error *e); /* NULL: none */
+void api_error_drop(api_error *e); /* accepts NULL */
 
 /* ---- memory ---- */
 /* NULL: malloc and free. */

@@ -1,5 +1,4 @@
 #include <errno.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,48 +8,13 @@
 #include "api/api.h"
 #include "text/fragment.h"
 
-/* ---- the message ----
- * Short messages live in the record of base/status. A list of diagnostics can be longer: it is kept in
- * a block of this thread, freed when the thread ends. */
-static _Thread_local char *long_text;
-static pthread_key_t long_text_key;
-static pthread_once_t long_text_once = PTHREAD_ONCE_INIT;
-static bool long_text_ready;
-
-static void make_key(void) { long_text_ready = pthread_key_create(&long_text_key, free) == 0; }
-
-static void drop_long_text(void) {
-  if (!long_text) return;
-  (void)pthread_setspecific(long_text_key, NULL);
-  free(long_text);
-  long_text = NULL;
-}
-
-void api_set_error(const char *text) {
-  (void)pthread_once(&long_text_once, make_key);
-  size_t n = strlen(text);
-  while (n > 0 && text[n - 1] == '\n') n--;
-  drop_long_text();
-  char *copy = long_text_ready ? malloc(n + 1) : NULL;
-  if (!copy || pthread_setspecific(long_text_key, copy) != 0) {
-    free(copy);
-    (void)fail(STATUS_BAD_PROGRAM, "%s", text); /* as much of it as fits */
-    return;
-  }
-  memcpy(copy, text, n);
-  copy[n] = '\0';
-  long_text = copy;
-}
-
-const char *weir_error(void) { return long_text ? long_text : status_message(); }
-
 /* ---- statuses ---- */
 #define STATUS(name, exit_code, text)                                                              \
   _Static_assert((int)STATUS_##name == (int)WEIR_##name, "statuses agree: " #name);
 #include "base/status.def"
 #undef STATUS
 
-static bool is_status(weir_status s) { return (unsigned)s <= (unsigned)WEIR_SYSTEM; }
+static bool is_status(weir_status s) { return (unsigned)s <= (unsigned)WEIR_CANCELLED; }
 int weir_exit_code(weir_status s) { return is_status(s) ? status_exit_code((status)s) : 3; }
 const char *weir_status_text(weir_status s) {
   return is_status(s) ? status_text((status)s) : "not a status";
@@ -61,7 +25,7 @@ void weir_string_free(char *text) { free(text); }
 /* ---- calls ---- */
 void api_begin(void) {
   status_clear();
-  drop_long_text();
+  api_error_show(NULL);
 }
 
 weir_status api_end(status st) {
@@ -91,9 +55,9 @@ status api_take_diags(ir_module *m, status st, arena *scratch) {
   strbuf text;
   strbuf_init(&text, scratch);
   diags_render(&m->errors, &text);
+  api_set_diags(text.data, &m->errors);
   m->errors.errors = 0;
   m->errors.entries.len = 0;
-  api_set_error(text.data);
   return st == STATUS_OK ? STATUS_BAD_PROGRAM : st;
 }
 

@@ -509,13 +509,14 @@ static status keep_path(weir_profile *p, const rt_loaded *loaded, int64_t *wall_
   return STATUS_OK;
 }
 
-static status run_profiled(api_executor *x, rt_loaded *loaded, staging *s, weir_profile *profile) {
+static status run_profiled(api_executor *x, rt_loaded *loaded, staging *s, const api_run *run) {
+  weir_profile *profile = run->profile;
   api_profile_release(profile);
   api_profile_release(x->profile);
   TRY(reserve_spans(profile, loaded->plan->n_tasks + loaded->plan->n_posts));
   profile_call c = {.x = x, .profile = profile, .loaded = loaded};
   int64_t start_ns = rt_clock_ns();
-  TRY(rt_run(loaded, s->in, s->out, profile->spans, &c.host_ns));
+  TRY(rt_run_controlled(loaded, s->in, s->out, profile->spans, &c.host_ns, run->control));
   c.wall_ns = rt_clock_ns() - start_ns;
   if (loaded->ops->outcome) TRY(keep_path(profile, loaded, &c.wall_ns));
   arena_init(&c.scratch, x->memory);
@@ -564,9 +565,9 @@ static status run_plan(api_executor *x, api_plan *p, staging *s, const api_run *
   bool captured = false;
   TRY(set_seed(x, p, run->seed));
   x->counts.runs++;
-  if (run->profile) return run_profiled(x, p->loaded, s, run->profile);
+  if (run->profile) return run_profiled(x, p->loaded, s, run);
   if (run->n_streams == 0 || !is_ordered(x, run))
-    return rt_run(p->loaded, s->in, s->out, NULL, NULL);
+    return rt_run_controlled(p->loaded, s->in, s->out, NULL, NULL, run->control);
   status st =
       p->loaded->ops->run_on(p->loaded, s->in, s->out, run->streams, run->n_streams, &captured);
   p->captured = p->captured || captured;
@@ -581,6 +582,7 @@ static bool computes(const api_executor *x) {
 static status run_ranks(api_executor *x, const ir_env *env, const api_run *run) {
   api_plan *p;
   staging s = {.memory = x->memory};
+  TRY(api_ranks_need(&x->ranks, x->memory));
   x->decides = true;
   status st = loaded_plan(x, env, &p);
   x->decides = false;
@@ -592,6 +594,7 @@ static status run_ranks(api_executor *x, const ir_env *env, const api_run *run) 
   (void)atomic_fetch_add(&x->ranks.waiting, 1); /* the device knows what it does */
   st = run_plan(x, p, &s, run);
   (void)atomic_fetch_sub(&x->ranks.waiting, 1);
+  if (st != STATUS_OK) api_ranks_renew(&x->ranks);
   if (st != STATUS_OK || !computes(x)) return st;
   return api_pieces_assemble(p->pieces, &bound, run->outputs);
 }

@@ -97,7 +97,8 @@ typedef struct api_run {
   weir_profile *profile;    /* NULL: none */
   const rt_stream *streams; /* of the caller's; the run is ordered by them */
   uint32_t n_streams;
-  bool copies; /* some of the arrays are copies, which the host makes or frees */
+  bool copies;         /* some of the arrays are copies, which the host makes or frees */
+  rt_control *control; /* by which another thread stops it; NULL: nobody does */
 } api_run;
 status api_executor_run(api_executor *x, const ir_env *env, const api_run *run);
 

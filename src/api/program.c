@@ -250,11 +250,13 @@ static status create(const allocator *given, weir_program **result) {
   if (!p) return STATUS_OUT_OF_MEMORY;
   *p = (weir_program){.memory = {locked_alloc, locked_free, p}, .given = *given};
   bool first = pthread_mutex_init(&p->lock, NULL) == 0;
-  if (first && pthread_mutex_init(&p->memory_lock, NULL) == 0) {
+  bool second = first && pthread_mutex_init(&p->memory_lock, NULL) == 0;
+  if (second && api_queue_init(&p->queue) == STATUS_OK) {
     arena_init(&p->scratch, &p->memory);
     *result = p;
     return STATUS_OK;
   }
+  if (second) (void)pthread_mutex_destroy(&p->memory_lock);
   if (first) (void)pthread_mutex_destroy(&p->lock);
   memory_free(given, p);
   return fail(STATUS_SYSTEM, "cannot make a lock");
@@ -300,7 +302,7 @@ weir_status weir_program_counts(const weir_program *p, weir_counts *result) {
 }
 
 void weir_program_destroy(weir_program *p) {
-  if (!p) return;
+  if (!p || !api_queue_close(p)) return;
   allocator a = p->given;
   api_executor_close(&p->executor);
   api_forget_proven(p);

@@ -32,22 +32,27 @@ static void pulse(void *context, rt_pulse *p) {
   if (atomic_load(&r->busy) > 0 && atomic_load(&r->waiting) == 0) p->is_busy = true;
 }
 
-static status open_world(api_ranks *r, const rt_comm_ops *ops, rt_device *device,
-                         const allocator *memory) {
+static status open_endpoints(api_ranks *r, const allocator *memory) {
+  rt_device *device = r->device;
   rt_comm_options options = {.ranks = r->world};
   options.notify = device->ops->notify;
   options.context = device;
   options.pulse = pulse;
   options.pulse_context = r;
-  r->device = device;
-  r->endpoints = memory_alloc(memory, r->world * sizeof *r->endpoints);
-  if (!r->endpoints) return STATUS_OUT_OF_MEMORY;
-  TRY(ops->open(&options, memory, r->world, r->endpoints, &r->n_endpoints));
+  TRY(r->ops->open(&options, memory, r->world, r->endpoints, &r->n_endpoints));
   r->n = r->n_endpoints;
   r->first = r->endpoints[0]->rank;
   r->world = r->endpoints[0]->n_ranks;
   if (device->ops->attach) device->ops->attach(device, r->endpoints, r->n_endpoints, r->timeout_ns);
   return STATUS_OK;
+}
+
+static status open_world(api_ranks *r, const rt_comm_ops *ops, rt_device *device,
+                         const allocator *memory) {
+  r->device = device;
+  r->ops = ops;
+  r->endpoints = memory_alloc(memory, r->world * sizeof *r->endpoints);
+  return r->endpoints ? open_endpoints(r, memory) : STATUS_OUT_OF_MEMORY;
 }
 
 int64_t api_launch_rank(void) {
@@ -84,8 +89,30 @@ status api_ranks_open(api_ranks *r, const ir_func *host, uint32_t devices, const
   return r->world > 1 ? open_world(r, ops, device, memory) : STATUS_OK;
 }
 
-void api_ranks_close(api_ranks *r, const allocator *memory) {
+static void close_endpoints(api_ranks *r) {
   for (uint32_t i = 0; i < r->n_endpoints; i++) r->endpoints[i]->ops->close(r->endpoints[i]);
+  r->n_endpoints = 0;
+}
+
+/* Whether the endpoints' world failed is no error of the caller's. */
+static bool is_failed(const api_ranks *r) {
+  bool silent = status_message()[0] == '\0';
+  bool failed = r->endpoints[0]->ops->error(r->endpoints[0]) != STATUS_OK;
+  if (silent) status_clear();
+  return failed;
+}
+
+void api_ranks_renew(api_ranks *r) {
+  if (r->n_endpoints == 0 || r->n < r->world) return;
+  if (is_failed(r)) close_endpoints(r);
+}
+
+status api_ranks_need(api_ranks *r, const allocator *memory) {
+  return r->n_endpoints || !r->endpoints ? STATUS_OK : open_endpoints(r, memory);
+}
+
+void api_ranks_close(api_ranks *r, const allocator *memory) {
+  close_endpoints(r);
   if (r->endpoints) memory_free(memory, r->endpoints);
   *r = (api_ranks){0};
 }

@@ -16,6 +16,7 @@ typedef struct api_ranks {
   uint32_t first; /* the world rank of the first of them */
   uint32_t world; /* all of them */
   rt_comm **endpoints;
+  const rt_comm_ops *ops; /* of the endpoints */
   rt_device *device;
   uint32_t n_endpoints;
   int64_t timeout_ns;
@@ -34,6 +35,10 @@ NODISCARD status api_ranks_open(api_ranks *r, const ir_func *host, uint32_t devi
                                 const char *comm, int64_t timeout_ns, rt_device *device,
                                 const allocator *memory);
 void api_ranks_close(api_ranks *r, const allocator *memory); /* accepts a zeroed one */
+/* After a failed run: a failed world whose ranks are all in this process is closed, and api_ranks_need() opens
+ * another, so that the program can run again. */
+void api_ranks_renew(api_ranks *r);
+NODISCARD status api_ranks_need(api_ranks *r, const allocator *memory);
 /* Are there several, here or elsewhere? */
 static inline bool api_ranks_are_many(const api_ranks *r) { return r->world > 1; }
 

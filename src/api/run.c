@@ -19,6 +19,7 @@ typedef struct run_call {
   api_away away; /* ended by the entry point, likewise */
   rt_stream streams[MAX_STREAMS];
   uint32_t n_streams;
+  rt_control *control; /* NULL: nobody stops it */
   check_world_report
       found; /* freed by the entry point: scratch memory may run out while it is held */
 } run_call;
@@ -88,7 +89,6 @@ static status take_sharded_input(run_call *c, ir_tensor t, uint32_t i, const cha
 
 static status take_inputs(run_call *c) {
   const ir_func *f = c->p->func;
-  TRY(check_count("inputs", c->args.n_inputs, f->inputs.len));
   c->inputs = ARENA_ARRAY(c->memory, f->inputs.len, ir_array);
   for (uint32_t i = 0; i < f->inputs.len; i++) {
     ir_tensor t = f->inputs.data[i];
@@ -145,7 +145,6 @@ static status take_sharded_output(run_call *c, ir_tensor t, uint32_t i, const ch
 
 static status take_outputs(run_call *c) {
   const ir_func *f = c->p->func;
-  TRY(check_count("outputs", c->args.n_outputs, f->outputs.len));
   c->outputs = ARENA_ARRAY(c->memory, f->outputs.len, ir_array);
   for (uint32_t i = 0; i < f->outputs.len; i++) {
     ir_tensor t = f->outputs.data[i];
@@ -237,7 +236,8 @@ static status bind_body(void *context) {
                                      .profile = c->args.profile,
                                      .streams = c->streams,
                                      .n_streams = c->n_streams,
-                                     .copies = c->away.n > 0});
+                                     .copies = c->away.n > 0,
+                                     .control = c->control});
   }
   return api_take_diags(&c->p->ir, st, c->memory);
 }
@@ -306,39 +306,59 @@ static status execute(run_call *c) {
   return st;
 }
 
-static weir_status take_streams(run_call *c) {
-  size_t n = c->args.n_streams;
-  if (n > MAX_STREAMS || (n && !c->args.streams))
-    return api_refuse("weir_run: %zu streams are given, or their list is NULL; at most %d can be",
-                      n, MAX_STREAMS);
+rt_stream api_stream(const weir_stream *s) {
+  return (rt_stream){1 + (uint32_t)s->device.device_id, s->handle};
+}
+
+static weir_status check_streams(const weir_run_args *args, const char *function) {
+  size_t n = args->n_streams;
+  if (n > MAX_STREAMS || (n && !args->streams))
+    return api_refuse("%s: %zu streams are given, or their list is NULL; at most %d can be",
+                      function, n, MAX_STREAMS);
   for (size_t i = 0; i < n; i++) {
-    weir_dl_device d = c->args.streams[i].device;
+    weir_dl_device d = args->streams[i].device;
     if (d.device_type != DL_CUDA || d.device_id < 0)
-      return api_refuse("weir_run: stream %zu is of device %d of type %d; only GPUs (type 2) have "
+      return api_refuse("%s: stream %zu is of device %d of type %d; only GPUs (type 2) have "
                         "streams",
-                        i, d.device_id, d.device_type);
-    c->streams[c->n_streams++] = (rt_stream){1 + (uint32_t)d.device_id, c->args.streams[i].handle};
+                        function, i, d.device_id, d.device_type);
   }
   if (n && !api_memory())
-    return api_refuse("weir_run: streams are given, but this weir was built without CUDA");
+    return api_refuse("%s: streams are given, but this weir was built without CUDA", function);
   return WEIR_OK;
 }
 
-weir_status weir_run(const weir_program *p, const weir_run_args *args) {
-  if (!p || !args) return api_refuse("weir_run: an argument is NULL");
-  run_call c = {.p = (weir_program *)p};
+weir_status api_run_check(const weir_program *p, const weir_run_args *args, const char *function,
+                          weir_run_args *result) {
+  if (!p || !args) return api_refuse("%s: an argument is NULL", function);
   if (args->struct_size < offsetof(weir_run_args, seed))
-    return api_refuse("weir_run: struct_size is %zu; set it to sizeof(weir_run_args)",
+    return api_refuse("%s: struct_size is %zu; set it to sizeof(weir_run_args)", function,
                       args->struct_size);
-  size_t n = args->struct_size < sizeof c.args ? args->struct_size : sizeof c.args;
-  memcpy(&c.args, args, n);
-  if ((c.args.n_inputs && !c.args.inputs) || (c.args.n_outputs && !c.args.outputs))
-    return api_refuse("weir_run: a list of tensors is NULL");
-  if (take_streams(&c) != WEIR_OK) return WEIR_BAD_USAGE;
+  *result = (weir_run_args){0};
+  memcpy(result, args, args->struct_size < sizeof *result ? args->struct_size : sizeof *result);
+  if ((result->n_inputs && !result->inputs) || (result->n_outputs && !result->outputs))
+    return api_refuse("%s: a list of tensors is NULL", function);
   api_begin();
-  bool on_device = p->executor.device && !c.args.as_definition;
+  status st = check_count("inputs", result->n_inputs, p->func->inputs.len);
+  if (st == STATUS_OK) st = check_count("outputs", result->n_outputs, p->func->outputs.len);
+  return st == STATUS_OK ? check_streams(result, function) : api_end(st);
+}
+
+status api_run_now(weir_program *p, const weir_run_args *args, rt_control *control) {
+  run_call c = {.p = p, .args = *args, .control = control};
+  for (size_t i = 0; i < args->n_streams; i++)
+    c.streams[c.n_streams++] = api_stream(&args->streams[i]);
+  bool on_device = p->executor.device && !args->as_definition;
   weir_program_busy(p, true);
   status st = on_device ? execute(&c) : evaluate(&c);
   weir_program_busy(p, false);
-  return api_end(st);
+  return st;
+}
+
+weir_status weir_run(const weir_program *p, const weir_run_args *args) {
+  weir_run_args checked;
+  weir_status refused = api_run_check(p, args, "weir_run", &checked);
+  if (refused != WEIR_OK) return refused;
+  api_begin();
+  api_queue_settle((weir_program *)p);
+  return api_end(api_run_now((weir_program *)p, &checked, NULL));
 }

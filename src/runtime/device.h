@@ -18,6 +18,8 @@
 #ifndef WEIR_RUNTIME_DEVICE_H
 #define WEIR_RUNTIME_DEVICE_H
 
+#include <pthread.h>
+
 #include "runtime/examine.h"
 #include "runtime/plan.h"
 
@@ -90,6 +92,10 @@ typedef struct rt_memory_ops {
   status (*copy)(const ir_array *to, const ir_array *from);
   /* Waits for all that a stream of the caller's holds; BAD_USAGE while it is captured. */
   status (*wait)(const rt_stream *stream);
+  /* A new stream that comes after all that a stream of the caller's holds now, for runs that are issued later;
+   * BAD_USAGE while that is captured. */
+  status (*follow)(const rt_stream *stream, rt_stream *result);
+  void (*end)(const rt_stream *followed);
 } rt_memory_ops;
 
 typedef struct rt_device_ops {
@@ -137,6 +143,10 @@ typedef struct rt_device_ops {
   void (*launch)(rt_loaded *loaded, uint32_t instr);
   void (*wait)(rt_loaded *loaded, uint32_t instr); /* also posts and joins */
   status (*finish)(rt_loaded *loaded);
+  /* Optional: from any thread, between begin() and the end of finish(). What has not begun is not run, and
+   * finish() returns CANCELLED; of several ranks the world has then failed, as after any failure. A device may go
+   * on where it cannot stop. */
+  void (*cancel)(rt_loaded *loaded);
   /* Optional: a run that comes after what the streams hold now, and before what they get next. Returns when it
    * is issued, except where the host must see its end: with memory of the host that is not pinned, or tasks
    * that may fail. *captured: it has become part of a graph that the caller captures; what is loaded, and the
@@ -159,6 +169,20 @@ struct rt_loaded {
 /* Runs a loaded plan once. `host_ns` (may be NULL) receives the time spent issuing. */
 NODISCARD status rt_run(rt_loaded *loaded, void *const *inputs, void *const *outputs,
                         rt_span *spans, int64_t *host_ns);
+
+/* By which another thread stops a run. A run that begins after it was stopped is CANCELLED at once. */
+typedef struct rt_control {
+  pthread_mutex_t lock;
+  rt_loaded *running; /* under the lock: NULL unless a device is at it */
+  bool stops;
+} rt_control;
+NODISCARD status rt_control_init(rt_control *c);
+void rt_control_destroy(rt_control *c);
+void rt_control_stop(rt_control *c); /* from any thread; clears that thread's error record */
+bool rt_control_stops(rt_control *c);
+/* The same run, which `control` (may be NULL) can stop. */
+NODISCARD status rt_run_controlled(rt_loaded *loaded, void *const *inputs, void *const *outputs,
+                                   rt_span *spans, int64_t *host_ns, rt_control *control);
 
 /* Nanoseconds on the monotonic clock. */
 int64_t rt_clock_ns(void);

@@ -18,11 +18,64 @@ static void issue(rt_loaded *loaded) {
   }
 }
 
-status rt_run(rt_loaded *loaded, void *const *inputs, void *const *outputs, rt_span *spans,
-              int64_t *host_ns) {
+/* ---- stopping ---- */
+status rt_control_init(rt_control *c) {
+  *c = (rt_control){0};
+  if (pthread_mutex_init(&c->lock, NULL) == 0) return STATUS_OK;
+  return fail(STATUS_SYSTEM, "cannot make a lock");
+}
+
+void rt_control_destroy(rt_control *c) { (void)pthread_mutex_destroy(&c->lock); }
+
+static void cancel(rt_loaded *loaded) {
+  if (loaded && loaded->ops->cancel) loaded->ops->cancel(loaded);
+}
+
+void rt_control_stop(rt_control *c) {
+  (void)pthread_mutex_lock(&c->lock);
+  if (!c->stops) cancel(c->running);
+  c->stops = true;
+  (void)pthread_mutex_unlock(&c->lock);
+}
+
+bool rt_control_stops(rt_control *c) {
+  (void)pthread_mutex_lock(&c->lock);
+  bool stops = c->stops;
+  (void)pthread_mutex_unlock(&c->lock);
+  return stops;
+}
+
+static void enter(rt_control *c, rt_loaded *loaded) {
+  if (!c) return;
+  (void)pthread_mutex_lock(&c->lock);
+  c->running = loaded;
+  if (c->stops) cancel(loaded);
+  (void)pthread_mutex_unlock(&c->lock);
+}
+
+/* Whoever stops the run now is too late; who is at it has the lock. */
+static void leave(rt_control *c) {
+  if (!c) return;
+  (void)pthread_mutex_lock(&c->lock);
+  c->running = NULL;
+  (void)pthread_mutex_unlock(&c->lock);
+}
+
+/* ---- running ---- */
+status rt_run_controlled(rt_loaded *loaded, void *const *inputs, void *const *outputs,
+                         rt_span *spans, int64_t *host_ns, rt_control *control) {
+  if (control && rt_control_stops(control)) return fail(STATUS_CANCELLED, "the run was cancelled");
   TRY(loaded->ops->begin(loaded, inputs, outputs, spans));
+  enter(control, loaded);
   int64_t start_ns = host_ns ? rt_clock_ns() : 0;
   issue(loaded);
   if (host_ns) *host_ns = rt_clock_ns() - start_ns;
-  return loaded->ops->finish(loaded);
+  status st = loaded->ops->finish(loaded);
+  leave(control);
+  return st;
+}
+
+status rt_run(rt_loaded *loaded, void *const *inputs, void *const *outputs, rt_span *spans,
+              int64_t *host_ns) {
+  return rt_run_controlled(loaded, inputs, outputs, spans, host_ns, NULL);
 }

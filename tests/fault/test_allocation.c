@@ -270,7 +270,30 @@ static weir_status run_arrays(weir_program *p, const arrays *a) {
   return weir_run(p, &args);
 }
 
-static weir_status do_run(const weir_allocator *memory) {
+/* The same begun and waited for, with one that is cancelled before it. */
+static weir_status run_later(weir_program *p, const arrays *a) {
+  const weir_dl_tensor *in[3], *out[3];
+  weir_pending *first = NULL, *second = NULL;
+  for (int i = 0; i < 3; i++) {
+    in[i] = weir_array_tensor(a->in[i]);
+    out[i] = weir_array_tensor(a->out[i]);
+  }
+  weir_run_args args = {.struct_size = sizeof args, .inputs = in, .n_inputs = 3, .outputs = out};
+  args.n_outputs = 3;
+  weir_status s = weir_run_async(p, &args, NULL, NULL, &first);
+  weir_pending_cancel(first);
+  if (s == WEIR_OK) s = weir_run_async(p, &args, NULL, NULL, &second);
+  weir_status cancelled = first ? weir_pending_wait(first) : s;
+  if (cancelled == WEIR_OUT_OF_MEMORY && s == WEIR_OK) s = cancelled;
+  if (second && s == WEIR_OK) s = weir_pending_wait(second);
+  else (void)weir_pending_poll(second, -1);
+  weir_pending_destroy(first);
+  weir_pending_destroy(second);
+  return s;
+}
+
+static weir_status compile_and(const weir_allocator *memory,
+                               weir_status (*run)(weir_program *p, const arrays *a)) {
   weir_module *m = NULL;
   weir_fusion *f = NULL;
   weir_program *p = NULL;
@@ -280,13 +303,18 @@ static weir_status do_run(const weir_allocator *memory) {
   if (s == WEIR_OK) s = weir_compile(f, NULL, memory, &p);
   weir_module_destroy(m);
   if (s == WEIR_OK) s = make_arrays(memory, &a);
-  if (s == WEIR_OK) s = run_arrays(p, &a);
+  if (s == WEIR_OK) s = run(p, &a);
   for (int i = 0; i < 3; i++) {
     weir_array_destroy(a.in[i]);
     weir_array_destroy(a.out[i]);
   }
   weir_program_destroy(p);
   return s;
+}
+
+static weir_status do_run(const weir_allocator *memory) { return compile_and(memory, run_arrays); }
+static weir_status do_run_later(const weir_allocator *memory) {
+  return compile_and(memory, run_later);
 }
 
 /* ---- files ---- */
@@ -397,6 +425,7 @@ static const scenario scenarios[] = {
     {"shapes", do_shapes, 60},
     {"why", do_why, 30},
     {"run", do_run, 2},
+    {"run later", do_run_later, 1},
     {"npy", do_npy, 1},
     {"options", do_options, 1},
     {"scheduled evaluation", do_scheduled, 4},

@@ -377,6 +377,10 @@ static void adversary_issue(rt_loaded *loaded, uint32_t instr) {
   ((adversary *)loaded)->issued[loaded->plan->instrs[instr].stream]++;
 }
 
+static void adversary_cancel(rt_loaded *loaded) {
+  cpu_errors_cancel(&((adversary *)loaded)->errors);
+}
+
 /* Waits look back in the plan, so something can always run until all is done, or a communication is
  * waited for. */
 static status adversary_finish(rt_loaded *loaded) {
@@ -491,4 +495,5 @@ const rt_device_ops cpu_adversary = {
     .launch = adversary_issue,
     .wait = adversary_issue,
     .finish = adversary_finish,
+    .cancel = adversary_cancel,
 };

@@ -161,6 +161,8 @@ static void cpu_issue(rt_loaded *loaded, uint32_t instr) {
   if (++l->issued % ROUSE_EVERY == 0) cpu_threads_rouse(l->device);
 }
 
+static void cpu_cancel(rt_loaded *loaded) { cpu_errors_cancel(&((cpu_loaded *)loaded)->errors); }
+
 static status cpu_finish(rt_loaded *loaded) {
   cpu_loaded *l = (cpu_loaded *)loaded;
   cpu_threads_finish(l->device);
@@ -191,4 +193,5 @@ const rt_device_ops rt_device_cpu = {
     .launch = cpu_issue,
     .wait = cpu_issue,
     .finish = cpu_finish,
+    .cancel = cpu_cancel,
 };

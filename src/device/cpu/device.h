@@ -64,6 +64,8 @@ void cpu_errors_keep(cpu_errors *e, uint32_t instr, uint32_t part, status st);
 /* Something other than an instruction failed: nothing more is run. An error of a task stays the one
  * reported. Takes the message of the calling thread. */
 void cpu_errors_stop(cpu_errors *e, status st);
+/* The caller wants no more of it. */
+void cpu_errors_cancel(cpu_errors *e);
 /* Ends the run: records the error for the calling thread. */
 status cpu_errors_report(cpu_errors *e);
 

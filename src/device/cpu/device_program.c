@@ -142,6 +142,11 @@ void cpu_errors_stop(cpu_errors *e, status st) {
   status_clear();
 }
 
+void cpu_errors_cancel(cpu_errors *e) {
+  status_clear();
+  cpu_errors_stop(e, fail(STATUS_CANCELLED, "the run was cancelled"));
+}
+
 status cpu_errors_report(cpu_errors *e) {
   (void)pthread_mutex_lock(&e->lock);
   status st = e->st;

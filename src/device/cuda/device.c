@@ -261,5 +261,6 @@ const rt_device_ops rt_device_cuda = {
     .launch = cuda_launch,
     .wait = cuda_launch,
     .finish = cuda_finish,
+    .cancel = cuda_cancel,
     .run_on = cuda_run_on,
 };

@@ -189,8 +189,9 @@ struct cuda_loaded {
   cg_error *errors; /* records as read back */
   uint32_t n_errors;
   /* A run. */
-  uint32_t issued; /* steps */
-  CUresult failed; /* the first call of the driver that failed */
+  uint32_t issued;        /* steps */
+  CUresult failed;        /* the first call of the driver that failed */
+  _Atomic bool cancelled; /* nothing more is issued */
   cublasStatus_t failed_lt;
   int failed_dnn; /* of cuDNN; 0: none */
   uint32_t failed_step;
@@ -242,6 +243,7 @@ void cuda_issue(cuda_loaded *l, uint32_t upto);
 NODISCARD status cuda_begin(rt_loaded *loaded, void *const *inputs, void *const *outputs,
                             rt_span *spans);
 NODISCARD status cuda_finish(rt_loaded *loaded);
+void cuda_cancel(rt_loaded *loaded);
 void cuda_launch(rt_loaded *loaded, uint32_t instr);
 /* Between what the caller's streams hold and what comes next on them (stream.c). */
 NODISCARD status cuda_run_on(rt_loaded *loaded, void *const *inputs, void *const *outputs,

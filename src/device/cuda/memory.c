@@ -199,10 +199,72 @@ static status memory_wait(const rt_stream *stream) {
   return st;
 }
 
+/* ---- runs that are issued later ---- */
+static status check_followed(const visit *v, const rt_stream *stream) {
+  CUcontext context = NULL;
+  CUstreamCaptureStatus how = CU_STREAM_CAPTURE_STATUS_NONE;
+  TRY(cuda_try(v->cu->cuStreamGetCtx(stream->handle, &context), "asking for a stream"));
+  if (context != v->context)
+    return fail(STATUS_BAD_USAGE,
+                "a stream is said to be of GPU %u, but belongs to another context",
+                stream->space - 1);
+  TRY(cuda_try(v->cu->cuStreamIsCapturing(stream->handle, &how), "asking for a capture"));
+  if (how == CU_STREAM_CAPTURE_STATUS_NONE) return STATUS_OK;
+  return fail(STATUS_BAD_USAGE,
+              "the stream is being captured: a run that is issued later cannot be "
+              "a part of that graph; use weir_run()");
+}
+
+static status order_after(const visit *v, CUstream later, CUstream first) {
+  CUevent event = NULL;
+  TRY(cuda_try(v->cu->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "making an event"));
+  status st = cuda_try(v->cu->cuEventRecord(event, first), "following a stream");
+  if (st == STATUS_OK)
+    st = cuda_try(v->cu->cuStreamWaitEvent(later, event, 0), "following a stream");
+  (void)v->cu->cuEventDestroy(event); /* once it has passed */
+  return st;
+}
+
+static status follow(const visit *v, const rt_stream *stream, CUstream *result) {
+  CUstream own = NULL;
+  TRY(check_followed(v, stream));
+  TRY(cuda_try(v->cu->cuStreamCreateWithPriority(&own, CU_STREAM_NON_BLOCKING, 0),
+               "making a stream"));
+  status st = order_after(v, own, stream->handle);
+  if (st == STATUS_OK) *result = own;
+  else (void)v->cu->cuStreamDestroy(own);
+  return st;
+}
+
+static status memory_follow(const rt_stream *stream, rt_stream *result) {
+  visit v = {0};
+  CUstream own = NULL;
+  status st = enter(&v, stream->space);
+  if (st == STATUS_OK) st = follow(&v, stream, &own);
+  if (st == STATUS_OK) {
+    *result = (rt_stream){stream->space, own};
+    v.context = NULL; /* kept while the stream lives */
+    cuda_caller_leave(v.cu, v.caller);
+  }
+  leave(&v);
+  return st;
+}
+
+static void memory_end(const rt_stream *followed) {
+  visit v = {0};
+  if (enter(&v, followed->space) == STATUS_OK) {
+    (void)v.cu->cuStreamDestroy(followed->handle);
+    (void)v.cu->cuDevicePrimaryCtxRelease(v.gpu);
+  }
+  leave(&v);
+}
+
 const rt_memory_ops cuda_memory = {
     .verify = memory_verify,
     .alloc = memory_alloc_there,
     .free = memory_free_there,
     .copy = memory_copy,
     .wait = memory_wait,
+    .follow = memory_follow,
+    .end = memory_end,
 };

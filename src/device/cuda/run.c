@@ -134,6 +134,10 @@ static CUresult run_step(cuda_loaded *l, uint32_t at) {
 
 void cuda_issue(cuda_loaded *l, uint32_t upto) {
   while (l->issued < upto && l->failed == CUDA_SUCCESS) {
+    if (atomic_load_explicit(&l->cancelled, memory_order_relaxed)) {
+      l->failed = CUDA_ERROR_UNKNOWN;
+      return;
+    }
     l->failed = run_step(l, l->issued);
     l->failed_step = l->issued++;
   }
@@ -247,6 +251,7 @@ static void reset(cuda_loaded *l, rt_span *spans) {
   l->origin_ns = spans ? rt_clock_ns() : 0;
   l->issued = 0;
   l->failed = CUDA_SUCCESS;
+  atomic_store(&l->cancelled, false);
   l->failed_lt = CUBLAS_STATUS_SUCCESS;
   l->failed_dnn = DNN_STATUS_SUCCESS;
   l->failed_nccl = (cuda_nccl_error){0};
@@ -380,7 +385,15 @@ status cuda_run_errors(cuda_loaded *l) {
   return first ? cuda_kernel_fail(first->kernel, record, why) : STATUS_OK;
 }
 
+/* Others that take part in a communication would wait for what is not issued; those runs go on. */
+void cuda_cancel(rt_loaded *loaded) {
+  cuda_loaded *l = (cuda_loaded *)loaded;
+  if (!l->share && !l->watched) atomic_store(&l->cancelled, true);
+}
+
 status cuda_run_failure(cuda_loaded *l) {
+  if (l->failed != CUDA_SUCCESS && atomic_load(&l->cancelled))
+    return fail(STATUS_CANCELLED, "the run was cancelled");
   if (l->failed_nccl.result) return cuda_nccl_failure(l);
   if (l->failed_lt != CUBLAS_STATUS_SUCCESS)
     return cuda_try_lt(l->failed_lt, "issuing a matrix product");
