@@ -40,9 +40,6 @@ static status open_endpoints(api_ranks *r, const allocator *memory) {
   options.pulse = pulse;
   options.pulse_context = r;
   TRY(r->ops->open(&options, memory, r->world, r->endpoints, &r->n_endpoints));
-  r->n = r->n_endpoints;
-  r->first = r->endpoints[0]->rank;
-  r->world = r->endpoints[0]->n_ranks;
   if (device->ops->attach) device->ops->attach(device, r->endpoints, r->n_endpoints, r->timeout_ns);
   return STATUS_OK;
 }
@@ -52,7 +49,12 @@ static status open_world(api_ranks *r, const rt_comm_ops *ops, rt_device *device
   r->device = device;
   r->ops = ops;
   r->endpoints = memory_alloc(memory, r->world * sizeof *r->endpoints);
-  return r->endpoints ? open_endpoints(r, memory) : STATUS_OUT_OF_MEMORY;
+  if (!r->endpoints) return STATUS_OUT_OF_MEMORY;
+  TRY(open_endpoints(r, memory));
+  r->n = r->n_endpoints;
+  r->first = r->endpoints[0]->rank;
+  r->world = r->endpoints[0]->n_ranks;
+  return STATUS_OK;
 }
 
 int64_t api_launch_rank(void) {
