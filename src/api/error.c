@@ -33,15 +33,23 @@ void api_error_drop(api_error *e) {
 static void drop_at_end(void *e) { api_error_drop(e); }
 static void make_key(void) { has_key = pthread_key_create(&key, drop_at_end) == 0; }
 
-void api_error_show(api_error *e) {
+/* The reference becomes this thread's. */
+static void show(api_error *e) {
   if (!shown && !e) return;
   api_error *before = shown;
   (void)pthread_once(&once, make_key);
-  if (e && (!has_key || pthread_setspecific(key, e) != 0)) e = NULL;
+  if (e && (!has_key || pthread_setspecific(key, e) != 0)) {
+    api_error_drop(e);
+    e = NULL;
+  }
   if (!e && has_key) (void)pthread_setspecific(key, NULL);
-  if (e) (void)atomic_fetch_add(&e->holders, 1);
   shown = e;
   api_error_drop(before);
+}
+
+void api_error_show(api_error *e) {
+  if (e) (void)atomic_fetch_add(&e->holders, 1);
+  show(e);
 }
 
 const char *weir_error(void) { return shown ? shown->text : status_message(); }
@@ -66,9 +74,8 @@ static api_error *create(const char *text, size_t most) {
 
 /* Becomes this thread's. */
 static void set(api_error *e, const char *text) {
-  api_error_show(e);
+  show(e);
   if (!shown) (void)fail(STATUS_BAD_PROGRAM, "%s", text); /* as much of it as fits */
-  api_error_drop(e);
 }
 
 /* What is to be written instead, where a message ends with (did you mean 'x'?). */
@@ -254,9 +261,7 @@ void api_set_error(const char *text) { set(create_from_text(text), text); }
 /* Also of a message in the record of base/status. */
 static const api_error *current(void) {
   if (shown || weir_error()[0] == '\0') return shown;
-  api_error *e = create_from_text(weir_error());
-  api_error_show(e);
-  api_error_drop(e);
+  show(create_from_text(weir_error()));
   return shown;
 }
 
