@@ -6,6 +6,7 @@
 #include "api/ranks.h"
 #include "host/host.h"
 #include "ir/bind.h"
+#include "runtime/control.h"
 #include "runtime/device.h"
 #include "runtime/stats.h"
 

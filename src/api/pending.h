@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 
 #include "api/api.h"
-#include "runtime/device.h"
+#include "runtime/control.h"
 
 typedef struct api_queue {
   pthread_mutex_t lock;

@@ -18,8 +18,6 @@
 #ifndef WEIR_RUNTIME_DEVICE_H
 #define WEIR_RUNTIME_DEVICE_H
 
-#include <pthread.h>
-
 #include "runtime/examine.h"
 #include "runtime/plan.h"
 
@@ -169,20 +167,6 @@ struct rt_loaded {
 /* Runs a loaded plan once. `host_ns` (may be NULL) receives the time spent issuing. */
 NODISCARD status rt_run(rt_loaded *loaded, void *const *inputs, void *const *outputs,
                         rt_span *spans, int64_t *host_ns);
-
-/* By which another thread stops a run. A run that begins after it was stopped is CANCELLED at once. */
-typedef struct rt_control {
-  pthread_mutex_t lock;
-  rt_loaded *running; /* under the lock: NULL unless a device is at it */
-  bool stops;
-} rt_control;
-NODISCARD status rt_control_init(rt_control *c);
-void rt_control_destroy(rt_control *c);
-void rt_control_stop(rt_control *c); /* from any thread; clears that thread's error record */
-bool rt_control_stops(rt_control *c);
-/* The same run, which `control` (may be NULL) can stop. */
-NODISCARD status rt_run_controlled(rt_loaded *loaded, void *const *inputs, void *const *outputs,
-                                   rt_span *spans, int64_t *host_ns, rt_control *control);
 
 /* Nanoseconds on the monotonic clock. */
 int64_t rt_clock_ns(void);

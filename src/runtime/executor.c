@@ -1,6 +1,6 @@
 #include <time.h>
 
-#include "runtime/device.h"
+#include "runtime/control.h"
 
 int64_t rt_clock_ns(void) {
   struct timespec t;
