@@ -116,7 +116,8 @@ static const char *value_text(cg_values *x, uint32_t node, const char *name, con
   cg_writer *w = x->w;
   switch (n->kind) {
   case CG_NODE_LOAD: return load_text(x, node, at);
-  case CG_NODE_AT: return cg_text(w, "(long long)(%s)", cg_place_text(x, node, at));
+  case CG_NODE_AT: /* wide first, so that what differs between elements is a constant */
+    return cg_text(w, "((long long)%s)", cg_place_text(x, node, at));
   case CG_NODE_DIV:
   case CG_NODE_MOD: return divided_text(x, n);
   case CG_NODE_INSIDE: return inside_text(x, node);

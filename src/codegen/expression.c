@@ -62,8 +62,7 @@ static const char uniform_unit[] =
     "  float $name;\n"
     "  {\n"
     "    const unsigned long long bits = weir_random($b, $a);\n"
-    "    $name = (float)(unsigned)(bits >> 40) * 5.9604644775390625e-08f;\n"
-    "    if ($get($of($name)) >= 1.0f) $name = $below;\n"
+    "    $name = fminf((float)(unsigned)(bits >> 40) * 5.9604644775390625e-08f, $below);\n"
     "  }\n";
 
 static void put_uniform_unit(cg_writer *w, const cg_step *step, const char *name,
@@ -72,8 +71,6 @@ static void put_uniform_unit(cg_writer *w, const cg_step *step, const char *name
   cg_set(w, "name", name);
   cg_set(w, "a", operands[0]);
   cg_set(w, "b", operands[1]);
-  cg_set(w, "get", cg_get(w, t));
-  cg_set(w, "of", cg_of(w, t, IR_F32));
   cg_set(w, "below", t == IR_BF16 ? "0.99609375f" : t == IR_F16 ? "0.99951171875f" : "0.99999994f");
   cg_put(w, uniform_unit);
 }
