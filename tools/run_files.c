@@ -129,8 +129,8 @@ static bool ends_in(const char *text, const char *ending) {
 
 static int check_trace(const char *path) {
   if (!path[0]) return 0;
-  if (!ends_in(path, ".json") && !ends_in(path, ".html"))
-    return cli_usage("%s: a trace is written to a file ending in .json or .html", path);
+  if (!ends_in(path, ".json") && !ends_in(path, ".html") && !ends_in(path, ".svg"))
+    return cli_usage("%s: a trace is written to a file ending in .json, .html or .svg", path);
   return check_target(path);
 }
 

@@ -383,7 +383,7 @@ typedef struct weir_path_step {
 size_t weir_profile_path_count(const weir_profile *p);
 weir_status weir_profile_path_step(const weir_profile *p, size_t i, weir_path_step *step);
 
-/* A trace: JSON for Perfetto and Chrome, or one self-contained page, by the path's ending. */
+/* A trace by the ending of the path: .json for Perfetto and Chrome, .html one self-contained page, .svg a picture. */
 weir_status weir_profile_write(const weir_profile *p, const char *title, const char *path);
 /* One self-contained page of traces that were written as JSON, for instance one per process of a run. */
 weir_status weir_trace_page(const char *const *traces, size_t n, const char *title, const char *path);

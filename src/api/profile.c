@@ -191,6 +191,7 @@ static status write_body(arena *scratch, void *context) {
   strbuf out;
   strbuf_init(&out, scratch);
   if (ends_in(c->path, ".html")) rt_trace_html(&trace, 1, c->title, &out);
+  else if (ends_in(c->path, ".svg")) rt_trace_svg(&trace, c->title, &out);
   else rt_trace_json(&trace, 1, &out);
   const char *beside = arena_printf(scratch, "%s.tmp.%ld", c->path, (long)getpid());
   return save(c->path, beside, &out);
@@ -228,8 +229,8 @@ weir_status weir_trace_page(const char *const *traces, size_t n, const char *tit
 weir_status weir_profile_write(const weir_profile *p, const char *title, const char *path) {
   if (!p || !title || !path) return api_refuse("weir_profile_write: an argument is NULL");
   if (!p->plan) return api_refuse("the profile is empty: no run on a device filled it");
-  if (!ends_in(path, ".json") && !ends_in(path, ".html"))
-    return api_refuse("%s: a trace is written to a file ending in .json or .html", path);
+  if (!ends_in(path, ".json") && !ends_in(path, ".html") && !ends_in(path, ".svg"))
+    return api_refuse("%s: a trace is written to a file ending in .json, .html or .svg", path);
   write_call c = {p, title, path};
   return api_call(&memory_default, write_body, &c);
 }

@@ -1,8 +1,6 @@
-#include <stdlib.h>
-#include <string.h>
-
-#include "runtime/json.h"
 #include "runtime/trace.h"
+#include "runtime/json.h"
+#include "runtime/trace_lanes.h"
 #include "runtime/trace_links.h"
 
 static void put_pair(strbuf *out, const char *key, const char *text) {
@@ -10,20 +8,6 @@ static void put_pair(strbuf *out, const char *key, const char *text) {
   strbuf_putc(out, ':');
   rt_json_string(out, text);
 }
-
-/* ---- ranks ---- */
-static uint32_t rank_count(const rt_plan *plan) { return plan->n_ranks > 1 ? plan->n_ranks : 1; }
-
-static uint32_t first_stream(const rt_plan *plan, uint32_t rank) {
-  return plan->n_ranks > 1 ? plan->first_stream[rank] : 0;
-}
-
-static uint32_t stream_count(const rt_plan *plan, uint32_t rank) {
-  return plan->n_ranks > 1 ? plan->first_stream[rank + 1] - plan->first_stream[rank]
-                           : plan->n_streams;
-}
-
-static bool is_shown(const rt_span *s) { return s->end_ns > s->start_ns; }
 
 /* ---- what is known of a launch ---- */
 /* "t2[4x32]+256": the view it writes. */
@@ -114,7 +98,7 @@ static const uint32_t *count_iterations(const rt_trace *t, arena *memory) {
   size_t most = 0;
   for (uint32_t i = 0; i < plan->n_instrs; i++)
     if (plan->instrs[i].origin > most) most = plan->instrs[i].origin;
-  uint32_t *seen = ARENA_ARRAY(memory, (most + 1) * rank_count(plan), uint32_t);
+  uint32_t *seen = ARENA_ARRAY(memory, (most + 1) * rt_trace_ranks(plan), uint32_t);
   uint32_t *by_instr = ARENA_ARRAY(memory, plan->n_instrs, uint32_t);
   for (uint32_t i = 0; i < plan->n_instrs; i++) {
     const rt_instr *instr = &plan->instrs[i];
@@ -146,61 +130,12 @@ static void put_name(events *e, const char *kind, uint32_t pid, uint32_t tid, co
   strbuf_puts(out, "}}");
 }
 
-/* ---- lanes of communications ---- */
-/* Events of one thread must not overlap, so those under way at once stand in lanes of their own. */
-enum { MAX_LANES = 16 };
-
-typedef struct lanes {
-  uint8_t *of_post;
-  uint8_t *used; /* by rank: how many */
-} lanes;
-
-typedef struct lane_order {
-  int64_t start_ns;
-  uint32_t post;
-} lane_order;
-
-static int compare_starts(const void *pa, const void *pb) {
-  const lane_order *a = pa, *b = pb;
-  if (a->start_ns != b->start_ns) return a->start_ns < b->start_ns ? -1 : 1;
-  return a->post < b->post ? -1 : a->post > b->post;
-}
-
-/* The first lane that is free; the last one when none is. */
-static lanes assign_lanes(const rt_trace *t, arena *memory) {
-  const rt_plan *plan = t->plan;
-  uint32_t n = t->n_spans > plan->n_tasks ? t->n_spans - plan->n_tasks : 0;
-  lanes l = {.of_post = ARENA_ARRAY(memory, (size_t)n + 1, uint8_t)};
-  l.used = ARENA_ARRAY(memory, rank_count(plan), uint8_t);
-  int64_t(*ends_ns)[MAX_LANES] = arena_array(memory, rank_count(plan), sizeof *ends_ns);
-  lane_order *order = ARENA_ARRAY(memory, (size_t)n + 1, lane_order);
-  for (uint32_t p = 0; p < n; p++) order[p] = (lane_order){t->spans[plan->n_tasks + p].start_ns, p};
-  if (n) qsort(order, n, sizeof *order, compare_starts);
-  for (uint32_t k = 0; k < n; k++) {
-    const rt_span *s = &t->spans[plan->n_tasks + order[k].post];
-    uint32_t rank = rt_plan_rank(plan, s->stream);
-    uint8_t lane = 0;
-    while (lane + 1 < MAX_LANES && ends_ns[rank][lane] > s->start_ns) lane++;
-    if (!is_shown(s)) continue;
-    ends_ns[rank][lane] = s->end_ns;
-    l.of_post[order[k].post] = lane;
-    if (lane >= l.used[rank]) l.used[rank] = (uint8_t)(lane + 1);
-  }
-  return l;
-}
-
-static void put_names(events *e, const rt_trace *t, uint32_t rank, uint32_t n_lanes) {
+static void put_names(events *e, const rt_trace *t, const rt_trace_lanes *l, uint32_t rank) {
   arena *memory = e->out->memory;
-  uint32_t pid = t->rank + rank, n = stream_count(t->plan, rank);
+  uint32_t pid = t->rank + rank, n = rt_trace_lane_count(l, t, rank);
   put_name(e, "process_name", pid, 0, arena_printf(memory, "%s %u", t->device, pid));
-  for (uint32_t s = 0; s < n; s++) {
-    const char *name = s == 0 ? "main stream" : arena_printf(memory, "stream %u", s - 1);
-    put_name(e, "thread_name", pid, s, name);
-  }
-  for (uint32_t k = 0; k < n_lanes; k++) {
-    const char *name = k == 0 ? "communication" : arena_printf(memory, "communication %u", k + 1);
-    put_name(e, "thread_name", pid, n + k, name);
-  }
+  for (uint32_t k = 0; k < n; k++)
+    put_name(e, "thread_name", pid, k, rt_trace_lane_name(t, rank, k, memory));
 }
 
 static void put_microseconds(strbuf *out, int64_t ns) {
@@ -214,7 +149,7 @@ typedef struct writing {
   const rt_trace *t;
   const uint32_t *iterations;
   const bool *critical; /* by instruction */
-  lanes lanes;
+  rt_trace_lanes lanes;
   rt_trace_links links;
   uint32_t *next_flow;
 } writing;
@@ -223,12 +158,8 @@ static uint32_t pid_of(const writing *w, const rt_span *s) {
   return w->t->rank + rt_plan_rank(w->t->plan, s->stream);
 }
 
-/* The thread an event is shown in: its stream, or a lane of the rank's communications. */
 static uint32_t tid_of(const writing *w, uint32_t span) {
-  const rt_plan *plan = w->t->plan;
-  uint32_t stream = w->t->spans[span].stream, rank = rt_plan_rank(plan, stream);
-  if (span < plan->n_tasks) return stream - first_stream(plan, rank);
-  return stream_count(plan, rank) + w->lanes.of_post[span - plan->n_tasks];
+  return rt_trace_lane(&w->lanes, w->t, span);
 }
 
 static strbuf *begin_span(const writing *w, uint32_t span, const char *name, const char *category,
@@ -295,7 +226,7 @@ static void put_flow_end(const writing *w, const char *category, bool start, uin
 
 static void put_flow(const writing *w, const char *category, uint32_t from, int64_t from_ns,
                      uint32_t to, int64_t to_ns) {
-  if (!is_shown(&w->t->spans[from]) || !is_shown(&w->t->spans[to])) return;
+  if (!rt_trace_shows(&w->t->spans[from]) || !rt_trace_shows(&w->t->spans[to])) return;
   put_flow_end(w, category, true, from, from_ns);
   put_flow_end(w, category, false, to, to_ns);
   ++*w->next_flow;
@@ -354,12 +285,11 @@ static void put_trace(events *e, const rt_trace *t, uint32_t *next_flow) {
   writing w = {.e = e, .t = t, .next_flow = next_flow};
   w.iterations = count_iterations(t, memory);
   w.critical = mark_path(t, memory);
-  w.lanes = assign_lanes(t, memory);
+  w.lanes = rt_trace_assign_lanes(t, memory);
   w.links = rt_trace_link_posts(plan, n_posts ? t->spans + plan->n_tasks : NULL, n_posts, memory);
-  for (uint32_t r = 0; r < rank_count(plan); r++)
-    put_names(e, t, r, w.lanes.used[r] || plan->n_posts == 0 ? w.lanes.used[r] : 1);
+  for (uint32_t r = 0; r < rt_trace_ranks(plan); r++) put_names(e, t, &w.lanes, r);
   for (uint32_t i = 0; i < t->n_spans; i++) {
-    if (!is_shown(&t->spans[i])) continue;
+    if (!rt_trace_shows(&t->spans[i])) continue;
     if (i < plan->n_tasks) put_launch(&w, i);
     else put_post(&w, i);
   }

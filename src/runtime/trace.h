@@ -32,6 +32,8 @@ typedef struct rt_trace {
 /* Both need a memory_guard(): `out` grows in its arena, which also holds scratch. */
 void rt_trace_json(const rt_trace *traces, uint32_t n, strbuf *out);
 void rt_trace_html(const rt_trace *traces, uint32_t n, const char *title, strbuf *out);
+/* A picture of what the page shows. */
+void rt_trace_svg(const rt_trace *trace, const char *title, strbuf *out);
 /* The page of traces that were written as JSON earlier. Whatever is no JSON is refused. */
 NODISCARD status rt_trace_page(const char *const *json, uint32_t n, const char *title, strbuf *out);
 

@@ -157,7 +157,7 @@ expect 0 'y: f32[5]' run "$dir/past.weir" -D n=5
 slow='--repeat 1000000000'
 # shellcheck disable=SC2086
 {
-  expect 2 'ending in .json or .html' run "$dir/waits.weir" -D n=6 $slow --trace "$dir/t.txt"
+  expect 2 'ending in .json, .html or .svg' run "$dir/waits.weir" -D n=6 $slow --trace "$dir/t.txt"
   expect 2 'cannot write' run "$dir/waits.weir" -D n=6 $slow --trace "$dir/no/t.json"
   expect 2 'cannot write' run "$dir/waits.weir" -D n=6 $slow --output "y=$dir/no/y.npy"
   expect 2 'directory' run "$dir/waits.weir" -D n=6 $slow --output "y=$dir"

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 
 #include "conform/plan_kit.h"
-#include "runtime/stats.h"
 #include "runtime/json.h"
+#include "runtime/stats.h"
 #include "runtime/trace.h"
 #include "test.h"
 
@@ -152,6 +152,23 @@ static void test_html(void) {
   kit_destroy(&k);
 }
 
+static void test_picture(void) {
+  kit k;
+  make_plan(&k);
+  strbuf s;
+  strbuf_init(&s, &k.memory);
+  rt_trace t = {.device = "cpu", .rank = 3, .plan = kit_plan(&k), .spans = spans, .n_spans = 4};
+  rt_trace_svg(&t, "a < b", &s);
+  EXPECT_CONTAINS(s.data, "<svg xmlns");
+  EXPECT_CONTAINS(s.data, ">a &lt; b</text>");
+  EXPECT_CONTAINS(s.data, ">cpu 3</text>");
+  EXPECT_CONTAINS(s.data, ">500 ns</text>");
+  EXPECT_INT(count(s.data, "height=\"16\" class=\"copy\""), 2);
+  EXPECT_INT(count(s.data, "height=\"16\" class=\"compute\""), 1);
+  EXPECT_CONTAINS(s.data, "</svg>");
+  kit_destroy(&k);
+}
+
 static void test_empty(void) {
   kit k;
   kit_init(&k, 1);
@@ -197,6 +214,7 @@ int main(void) {
   test_strings();
   test_json();
   test_html();
+  test_picture();
   test_empty();
   test_stats();
   return test_finish();
