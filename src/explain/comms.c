@@ -112,11 +112,19 @@ static void put_around(explaining *e, const explain_comm *c) {
 }
 
 /* ---- alternatives ---- */
+/* The same instruction, or parts of one branch that was taken apart (pass `order`). */
+static bool is_same_choice(const explaining *e, ir_instr a, ir_instr b) {
+  const ir_instr_data *x = ir_instr_at(e->h, a), *y = ir_instr_at(e->h, b);
+  if (IR_SAME(a, b)) return true;
+  return x->kind == IR_IF && y->kind == IR_IF && x->relation == y->relation &&
+         IR_SAME(x->a, y->a) && IR_SAME(x->b, y->b);
+}
+
 /* Does one of two run, the other never? */
 static bool are_alternatives(const explaining *e, const explain_comm *a, const explain_comm *b) {
   const ir_scalars *s = &e->h->module->scalars;
   for (uint32_t i = 0; i < a->depth && i < b->depth; i++) {
-    if (!IR_SAME(a->around[i].instr, b->around[i].instr)) return false;
+    if (!is_same_choice(e, a->around[i].instr, b->around[i].instr)) return false;
     if (a->around[i].otherwise == b->around[i].otherwise) continue;
     const ir_instr_data *d = ir_instr_at(e->h, a->around[i].instr);
     /* Iterations and devices may choose differently one by one. */

@@ -1,0 +1,136 @@
+/* How long things take, and how large they are, for nominal extents. Only ratios matter: a slow link beside a
+ * fast processor, so that communications are started generously early. */
+#include <math.h>
+
+#include "order/internal.h"
+
+struct order_estimate {
+  ir_func *h;
+  int64_t *symbols;
+  uint32_t n_symbols;
+};
+
+enum { NOMINAL_EXTENT = 1024, NOMINAL_STREAMS = 4 };
+static const double launch_ns = 2000, flops_per_ns = 100, memory_bytes_per_ns = 10;
+static const double post_ns = 20000, link_bytes_per_ns = 0.25;
+
+order_estimate *order_estimate_new(ir_func *h, arena *scratch) {
+  const ir_scalars *s = &h->module->scalars;
+  order_estimate *e = ARENA_NEW(scratch, order_estimate);
+  e->h = h;
+  e->n_symbols = s->symbols.len;
+  e->symbols = ARENA_ARRAY(scratch, e->n_symbols, int64_t);
+  for (uint32_t i = 0; i < e->n_symbols; i++) {
+    switch (s->symbols.data[i].kind) {
+    case IR_SYMBOL_EXTENT: e->symbols[i] = NOMINAL_EXTENT; break;
+    case IR_SYMBOL_INDEX:
+    case IR_SYMBOL_RANK: e->symbols[i] = 0; break;
+    case IR_SYMBOL_STREAMS: e->symbols[i] = NOMINAL_STREAMS; break;
+    }
+  }
+  return e;
+}
+
+static int64_t value(const order_estimate *e, ir_scalar x, int64_t otherwise) {
+  int64_t v;
+  bool known = ir_scalar_eval(&e->h->module->scalars, x, e->symbols, e->n_symbols, &v);
+  return known ? v : otherwise;
+}
+
+static double elements(const order_estimate *e, ir_tensor t) {
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(e->h, t, dims);
+  double n = 1;
+  for (uint32_t i = 0; i < rank; i++) {
+    int64_t size = value(e, ir_axis_size(e->h, dims[i]), NOMINAL_EXTENT);
+    n *= size > 0 ? (double)size : 0;
+  }
+  return n;
+}
+
+double order_bytes(const order_estimate *e, ir_tensor t) {
+  return elements(e, t) * (double)ir_dtype_size_bytes(ir_tensor_at(e->h, t)->dtype);
+}
+
+static double last_extent(const order_estimate *e, ir_tensor t) {
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(e->h, t, dims);
+  if (rank == 0) return 1;
+  int64_t size = value(e, ir_axis_size(e->h, dims[rank - 1]), NOMINAL_EXTENT);
+  return size > 0 ? (double)size : 0;
+}
+
+/* Attention: for every element of the result a row of scores, and a row of values. */
+static double flops(const order_estimate *e, const ir_op_data *op) {
+  ir_family family = ir_op_info_of(op->code)->family;
+  double n = elements(e, op->result);
+  if (family == IR_FAMILY_MATMUL || family == IR_FAMILY_LINEAR)
+    return 2 * n * last_extent(e, op->operands[0]);
+  if (family != IR_FAMILY_SDPA && family != IR_FAMILY_SDPA_BACKWARD) return n;
+  double keys = elements(e, op->operands[1]) / fmax(1, last_extent(e, op->operands[1]));
+  double heads = n / fmax(1, last_extent(e, op->result));
+  double per_row = fmax(1, keys / fmax(1, sqrt(heads)));
+  return (family == IR_FAMILY_SDPA ? 4 : 10) * n * per_row;
+}
+
+static double op_ns(const order_estimate *e, const ir_op_data *op) {
+  double bytes = 0;
+  for (uint32_t k = 0; k < op->n_operands; k++)
+    if (op->operands[k].id) bytes += order_bytes(e, op->operands[k]);
+  for (uint32_t k = 0; k < ir_op_n_results(op); k++) bytes += order_bytes(e, ir_op_result(op, k));
+  double compute = op->code == IR_OP_NONE ? 0 : flops(e, op) / flops_per_ns;
+  return launch_ns + fmax(compute, bytes / memory_bytes_per_ns);
+}
+
+/* As a ring moves them; what is larger of both sides is the whole. */
+static double comm_ns(const order_estimate *e, const ir_instr_data *d) {
+  double from = d->from.id ? order_bytes(e, d->from) : 0;
+  double to = d->tensor.id ? order_bytes(e, d->tensor) : 0, bytes = fmax(from, to);
+  double n = (double)ir_mesh_size(ir_mesh_at(e->h, d->team), d->team_axis);
+  double others = n > 1 ? (n - 1) / n : 0;
+  switch (d->comm) {
+  case IR_COMM_ALLREDUCE: bytes *= 2 * others; break;
+  case IR_COMM_ALLGATHER:
+  case IR_COMM_REDUCE_SCATTER:
+  case IR_COMM_ALL_TO_ALL:
+  case IR_COMM_GATHER:
+  case IR_COMM_SCATTER: bytes *= others; break;
+  case IR_COMM_BROADCAST:
+  case IR_COMM_REDUCE:
+  case IR_COMM_SEND_RECV:
+  case IR_COMM_PERMUTE:
+  case IR_COMM_SEND:
+  case IR_COMM_RECV:
+  case IR_COMM_COUNT: break;
+  }
+  return post_ns + bytes / link_bytes_per_ns;
+}
+
+static bool holds(const order_estimate *e, const ir_instr_data *d) {
+  int64_t a = value(e, d->a, 0), b = value(e, d->b, 0);
+  switch (d->relation) {
+  case IR_EQ: return a == b;
+  case IR_NE: return a != b;
+  case IR_LT: return a < b;
+  case IR_LE: return a <= b;
+  }
+  return true;
+}
+
+static void block_cost(const order_estimate *e, const ir_block *b, double times, double *work_ns,
+                       double *link_ns) {
+  double work = 0, link = 0;
+  for (uint32_t i = 0; i < b->len; i++) order_instr_cost(e, b->data[i], &work, &link);
+  *work_ns += times * work;
+  *link_ns += times * link;
+}
+
+void order_instr_cost(const order_estimate *e, ir_instr i, double *work_ns, double *link_ns) {
+  const ir_instr_data *d = ir_instr_at(e->h, i);
+  if (d->kind == IR_COMPUTE || d->kind == IR_LAUNCH) *work_ns += op_ns(e, ir_op_at(e->h, d->op));
+  if (d->kind == IR_COMMUNICATE) *link_ns += comm_ns(e, d);
+  if (d->kind == IR_IF) block_cost(e, holds(e, d) ? &d->body : &d->otherwise, 1, work_ns, link_ns);
+  if (d->kind != IR_FOR) return;
+  int64_t n = value(e, d->extent, 1);
+  block_cost(e, &d->body, n > 0 ? (double)n : 0, work_ns, link_ns);
+}

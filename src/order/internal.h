@@ -1,0 +1,88 @@
+/* Shared by the files that order a host program. */
+#ifndef WEIR_ORDER_INTERNAL_H
+#define WEIR_ORDER_INTERNAL_H
+
+#include "order/order.h"
+
+/* ---- split.c ---- */
+/* Takes apart, at their waits, the branches of the outermost block that communicate:
+ *
+ *   if n % 2 == 0 {                      if n % 2 == 0 {
+ *     c0 = allgather(w -> g, ...)          c0 = allgather(w -> g, ...)
+ *     wait(c0)                           }
+ *   } else {                       =>    if n % 2 == 0 {
+ *     ...                                  wait(c0)
+ *   }                                    } else {
+ *                                          ...
+ *                                        }
+ *
+ * Buffers that are in use at a cut are allocated before the first part. What the other branch does is not
+ * taken apart: it is for extents that do not divide. */
+typedef struct order_parts {
+  ir_block block;        /* the outermost block with all branches taken apart */
+  VEC(ir_instr) part_of; /* by position in it: the branch that it is a part of, or none */
+} order_parts;
+/* Branches in `whole` are left as they are. The program itself does not change. */
+order_parts order_split_branches(ir_func *h, arena *scratch, const map *whole);
+
+/* ---- nodes.c ---- */
+typedef enum order_kind {
+  ORDER_NAME, /* allocates or slices: costs nothing, and comes before what uses it first */
+  ORDER_WORK, /* keeps its place among the others of this kind */
+  ORDER_POST, /* posts communications */
+  ORDER_WAIT, /* waits for those of one post */
+} order_kind;
+
+typedef VEC(uint32_t) order_numbers;
+
+typedef struct order_access {
+  uint32_t root; /* the tensor whose memory it is */
+  bool writes;
+} order_access;
+
+/* Consecutive instructions of the block that stay together. */
+typedef struct order_node {
+  order_kind kind;
+  uint32_t first, len;
+  VEC(order_access) accesses;
+  order_numbers uses;      /* tensors that it names */
+  order_numbers posted;    /* names of communications that are still under way after it */
+  order_numbers waited;    /* and of those that it waits for and does not post */
+  order_numbers before;    /* nodes that must come before it, because of memory or of a wait */
+  order_numbers after;     /* the reverse */
+  uint32_t partner;        /* POST, WAIT: the other one */
+  bool ordered;            /* it posts messages, or waits and posts: it cannot be a POST */
+  double work_ns, link_ns; /* estimates */
+  /* The number of WORK nodes before it. */
+  uint32_t place;
+} order_node;
+
+typedef struct order_graph {
+  ir_func *h;
+  arena *scratch;
+  const ir_block *block;
+  VEC(order_node) nodes; /* in program order */
+  uint32_t *root;        /* by tensor id */
+  uint32_t
+      *definition; /* by tensor id: the NAME node that makes it + 1; 0: a parameter, or inside */
+  uint32_t n_work;
+  uint32_t *work; /* numbers of the WORK nodes */
+} order_graph;
+
+/* False: the program changes streams, or waits, in a way that is not understood. */
+bool order_find_nodes(order_graph *g);
+
+/* ---- estimate.c ---- */
+/* Times and sizes for nominal extents: every extent that is not a number counts 1024, the running device is
+ * the first of each mesh. */
+typedef struct order_estimate order_estimate;
+order_estimate *order_estimate_new(ir_func *h, arena *scratch);
+double order_bytes(const order_estimate *e, ir_tensor t);
+/* Adds up what the instruction computes, and how long its communications keep the link busy. */
+void order_instr_cost(const order_estimate *e, ir_instr i, double *work_ns, double *link_ns);
+
+/* ---- place.c ---- */
+/* Finds `place` of every POST and WAIT. */
+void order_place(order_graph *g, const order_estimate *e);
+
+#endif

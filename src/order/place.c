@@ -1,0 +1,218 @@
+/* Where posts and waits go: early and late, as far as memory allows. */
+#include <math.h>
+
+#include "order/internal.h"
+
+/* Work p is slot 2p + 1 of the program, posts and waits before it are slot 2p. */
+typedef struct placing {
+  order_graph *g;
+  double *live;         /* by slot: bytes of buffers in use */
+  double limit;         /* of those */
+  double *bytes;        /* by root; 0: not a buffer of the program's own */
+  order_numbers *users; /* by root: nodes */
+  double *time;         /* by place: when it comes, with nothing but work before it */
+} placing;
+
+static order_node *node(const placing *x, uint32_t i) { return &x->g->nodes.data[i]; }
+
+/* ---- memory ---- */
+static uint32_t slot(const placing *x, uint32_t i) {
+  return 2 * node(x, i)->place + (node(x, i)->kind == ORDER_WORK);
+}
+
+static void life(const placing *x, uint32_t root, uint32_t *first, uint32_t *last) {
+  const order_numbers *users = &x->users[root];
+  *first = UINT32_MAX;
+  *last = 0;
+  for (uint32_t i = 0; i < users->len; i++) {
+    uint32_t s = slot(x, users->data[i]);
+    if (s < *first) *first = s;
+    if (s > *last) *last = s;
+  }
+}
+
+static void count(placing *x, uint32_t root, double sign) {
+  uint32_t first, last;
+  life(x, root, &first, &last);
+  for (uint32_t s = first; s <= last; s++) x->live[s] += sign * x->bytes[root];
+}
+
+static void move(placing *x, uint32_t i, uint32_t place) {
+  const order_node *n = node(x, i);
+  for (uint32_t k = 0; k < n->accesses.len; k++)
+    if (x->bytes[n->accesses.data[k].root] > 0) count(x, n->accesses.data[k].root, -1);
+  node(x, i)->place = place;
+  for (uint32_t k = 0; k < n->accesses.len; k++)
+    if (x->bytes[n->accesses.data[k].root] > 0) count(x, n->accesses.data[k].root, 1);
+}
+
+static bool fits(const placing *x, uint32_t a, uint32_t b) {
+  for (uint32_t p = a < b ? a : b; p <= (a < b ? b : a); p++) {
+    if (x->live[2 * p] > x->limit) return false;
+    if (p < x->g->n_work && x->live[2 * p + 1] > x->limit) return false;
+  }
+  return true;
+}
+
+/* Moves the node to that place, or as near to it as memory allows. */
+static void approach(placing *x, uint32_t i, uint32_t to) {
+  while (node(x, i)->place != to) {
+    uint32_t from = node(x, i)->place, next = from < to ? from + 1 : from - 1;
+    move(x, i, next);
+    if (fits(x, from, next)) continue;
+    move(x, i, from);
+    return;
+  }
+}
+
+/* ---- bounds ---- */
+/* The first place at which all that the post needs has been computed. */
+static uint32_t ready(const placing *x, uint32_t i) {
+  uint32_t place = 0;
+  const order_numbers *before = &node(x, i)->before;
+  for (uint32_t k = 0; k < before->len; k++) {
+    const order_node *b = node(x, before->data[k]);
+    if (b->kind == ORDER_WORK && b->place + 1 > place) place = b->place + 1;
+  }
+  return place;
+}
+
+/* The last place at which it comes before all that needs it. */
+static uint32_t needed(const placing *x, uint32_t i) {
+  uint32_t place = x->g->n_work;
+  const order_numbers *after = &node(x, i)->after;
+  for (uint32_t k = 0; k < after->len; k++) {
+    const order_node *a = node(x, after->data[k]);
+    if (a->place < place) place = a->place;
+  }
+  return place;
+}
+
+/* ---- waits ---- */
+static bool is_cheap(const placing *x, uint32_t work) {
+  const order_node *n = node(x, work);
+  const ir_instr_data *d = ir_instr_at(x->g->h, x->g->block->data[n->first]);
+  return n->len == 1 && d->kind == IR_COMPUTE &&
+         ir_op_is_elementwise(ir_op_at(x->g->h, d->op)->code);
+}
+
+/* An elementwise operation whose result is only read by the operation after the wait stays with that: they
+ * can be one kernel. */
+static uint32_t before_chain(const placing *x, uint32_t place, uint32_t earliest) {
+  uint32_t end = place;
+  if (place == x->g->n_work || !is_cheap(x, x->g->work[place])) return place;
+  while (place > earliest && is_cheap(x, x->g->work[place - 1])) {
+    const order_numbers *after = &node(x, x->g->work[place - 1])->after;
+    bool only = after->len > 0;
+    for (uint32_t k = 0; k < after->len; k++) {
+      const order_node *a = node(x, after->data[k]);
+      only = only && a->kind == ORDER_WORK && a->place <= end;
+    }
+    if (!only) break;
+    place--;
+  }
+  return place;
+}
+
+/* First each wait is put so late that the communication has probably ended, and only then those that
+ * memory is left for right before the first use. */
+static void sink_waits(placing *x, bool fully) {
+  for (uint32_t i = x->g->nodes.len; i-- > 0;) {
+    const order_node *n = node(x, i);
+    if (n->kind != ORDER_WAIT) continue;
+    const order_node *post = node(x, n->partner);
+    uint32_t to = needed(x, i), place = n->place;
+    double end = x->time[post->place] + post->link_ns;
+    while (!fully && place < to && x->time[place] < end) place++;
+    if (fully) place = to;
+    place = before_chain(x, place, n->place);
+    if (place > n->place) approach(x, i, place);
+  }
+}
+
+/* ---- posts ---- */
+static uint32_t use_of(const placing *x, uint32_t post) {
+  return node(x, node(x, post)->partner)->place;
+}
+
+/* Posts of data that are there from the beginning, in the order in which they are needed. */
+static order_numbers find_fetches(const placing *x) {
+  order_numbers list = {0};
+  for (uint32_t i = 0; i < x->g->nodes.len; i++) {
+    if (node(x, i)->kind != ORDER_POST || ready(x, i) > 0) continue;
+    vec_push(x->g->scratch, &list, i);
+    uint32_t k = list.len - 1;
+    for (; k > 0 && use_of(x, list.data[k - 1]) > use_of(x, i); k--)
+      list.data[k] = list.data[k - 1];
+    list.data[k] = i;
+  }
+  return list;
+}
+
+/* They are fetched when the link is expected to be in time for their use, and not before: others may be in
+ * more of a hurry. But while one is waited for, the next is always under way. */
+static void place_fetches(placing *x) {
+  order_numbers list = find_fetches(x);
+  double next = INFINITY;
+  for (uint32_t k = list.len; k-- > 0;) {
+    uint32_t i = list.data[k], use = use_of(x, i), latest = needed(x, i);
+    uint32_t to = k > 0 ? use_of(x, list.data[k - 1]) : use;
+    next = fmin(next, x->time[use]) - node(x, i)->link_ns;
+    while (to > 0 && x->time[to] > next) to--;
+    approach(x, i, to < latest ? to : latest);
+  }
+}
+
+static void hoist_posts(placing *x) {
+  for (uint32_t i = 0; i < x->g->nodes.len; i++) {
+    const order_node *n = node(x, i);
+    uint32_t to = n->kind == ORDER_POST ? ready(x, i) : 0;
+    if (n->kind == ORDER_POST && to > 0 && to < n->place) approach(x, i, to);
+  }
+}
+
+/* ---- the whole ---- */
+static void measure(placing *x, const order_estimate *e) {
+  order_graph *g = x->g;
+  for (uint32_t i = 0; i < g->nodes.len; i++) {
+    order_node *n = node(x, i);
+    for (uint32_t k = n->first; k < n->first + n->len; k++)
+      order_instr_cost(e, g->block->data[k], &n->work_ns, &n->link_ns);
+    const ir_instr_data *d = ir_instr_at(g->h, g->block->data[n->first]);
+    if (d->kind == IR_ALLOCATE) x->bytes[d->tensor.id] = order_bytes(e, d->tensor);
+    for (uint32_t k = 0; n->kind != ORDER_NAME && k < n->accesses.len; k++)
+      vec_push(g->scratch, &x->users[n->accesses.data[k].root], i);
+  }
+  for (uint32_t i = 0; i < g->h->outputs.len; i++) x->bytes[g->h->outputs.data[i].id] = 0;
+  for (uint32_t p = 0; p < g->n_work; p++)
+    x->time[p + 1] = x->time[p] + node(x, g->work[p])->work_ns;
+}
+
+/* What the program needs as it is, and the largest buffer that a communication uses. */
+static void set_limit(placing *x) {
+  double peak = 0, largest = 0;
+  for (uint32_t t = 0; t < x->g->h->tensors.len; t++)
+    if (x->bytes[t] > 0 && x->users[t].len) count(x, t, 1);
+  for (uint32_t s = 0; s <= 2 * x->g->n_work; s++) peak = fmax(peak, x->live[s]);
+  for (uint32_t i = 0; i < x->g->nodes.len; i++) {
+    const order_node *n = node(x, i);
+    for (uint32_t k = 0; n->kind == ORDER_POST && k < n->accesses.len; k++)
+      largest = fmax(largest, x->bytes[n->accesses.data[k].root]);
+  }
+  x->limit = peak + largest;
+}
+
+void order_place(order_graph *g, const order_estimate *e) {
+  placing x = {.g = g};
+  x.live = ARENA_ARRAY(g->scratch, 2 * g->n_work + 1, double);
+  x.bytes = ARENA_ARRAY(g->scratch, g->h->tensors.len, double);
+  x.users = ARENA_ARRAY(g->scratch, g->h->tensors.len, order_numbers);
+  x.time = ARENA_ARRAY(g->scratch, g->n_work + 1, double);
+  measure(&x, e);
+  set_limit(&x);
+  sink_waits(&x, false);
+  place_fetches(&x);
+  hoist_posts(&x);
+  sink_waits(&x, true);
+  place_fetches(&x);
+}
