@@ -20,10 +20,9 @@ typedef struct run_tensor {
   char *path;          /* the file, unless sharded */
   run_shard *shards;   /* if sharded: one per device of this process */
   size_t n_shards;
-  weir_array *value;     /* the whole tensor; of a sharded one only for --check, or NULL */
-  weir_array *again;     /* an output of a further run, for comparison */
-  weir_array *reference; /* an output of the definition, with --check */
-  weir_comparison comparison;
+  weir_array *value;    /* the whole tensor; of a sharded one only for --check, or NULL */
+  weir_array *again;    /* an output of a further run, for comparison */
+  weir_verdict verdict; /* of an output, with --check */
 } run_tensor;
 
 typedef struct run_list {
@@ -33,7 +32,7 @@ typedef struct run_list {
 
 /* An allocator that measures. */
 typedef struct run_meter {
-  int64_t live_bytes, peak_bytes;
+  int64_t live_bytes, peak_bytes; /* now, and the most while running */
 } run_meter;
 
 typedef struct run_state {
@@ -51,6 +50,7 @@ typedef struct run_state {
   run_meter meter;
   double *times_s; /* one per repeat, sorted at the end */
   size_t n_times;
+  double rtol; /* 0: not given */
   bool check_failed;
 } run_state;
 

@@ -32,7 +32,6 @@ void run_list_free(run_list *l) {
   for (size_t i = 0; i < l->len; i++) {
     weir_array_destroy(l->data[i].value);
     weir_array_destroy(l->data[i].again);
-    weir_array_destroy(l->data[i].reference);
     for (size_t k = 0; k < l->data[i].n_shards && l->data[i].shards; k++) {
       free(l->data[i].shards[k].path);
       weir_array_destroy(l->data[i].shards[k].value);

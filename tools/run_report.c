@@ -67,10 +67,18 @@ static int print_output(const run_state *s, const run_tensor *t) {
   return 0;
 }
 
-static void print_check(const run_tensor *t) {
-  const weir_comparison *c = &t->comparison;
-  (void)printf("check: %s max_abs=%.3g max_rel=%.3g %s\n", t->info.name, c->max_abs, c->max_rel,
-               c->ok ? "ok" : "FAILED");
+static void print_check(const run_state *s, const run_tensor *t) {
+  const weir_verdict *v = &t->verdict;
+  (void)printf("check: %s max_abs=%.3g max_rel=%.3g %s\n", t->info.name, v->max_abs, v->max_rel,
+               v->ok ? "ok" : "FAILED");
+  if (v->ok) return;
+  (void)printf("check: %s", t->info.name);
+  for (size_t i = 0; i < t->info.rank; i++) (void)printf("%s%" PRId64, i ? ", " : "[", v->index[i]);
+  (void)printf("%s is %.9g, but %.9g by its definition; %s %.3g\n", t->info.rank ? "]" : "",
+               v->value, v->reference, s->rtol > 0 ? "--rtol allows" : "rounding explains",
+               v->tolerance);
+  (void)printf("check: %s %" PRId64 " of %" PRId64 " elements are wrong\n", t->info.name,
+               v->n_wrong, v->n_elements);
 }
 
 typedef struct timing {
@@ -186,7 +194,7 @@ static int report_text(const run_state *s) {
   bool check = cli_flag(s->c, "check");
   timing t = timing_of(s);
   for (size_t i = 0; i < s->outputs.len; i++) {
-    if (check) print_check(&s->outputs.data[i]);
+    if (check) print_check(s, &s->outputs.data[i]);
     else if (s->computes) CLI_TRY(print_output(s, &s->outputs.data[i]));
   }
   if (s->n_times > 1)
@@ -230,16 +238,19 @@ static int json_output(const run_state *state, const run_tensor *t) {
 }
 
 static void json_check(const run_tensor *t) {
-  const weir_comparison *c = &t->comparison;
+  const weir_verdict *v = &t->verdict;
+  const char *keys[] = {"max_abs", "max_rel", "value", "reference", "tolerance"};
+  double numbers[] = {v->max_abs, v->max_rel, v->value, v->reference, v->tolerance};
   (void)printf("{");
   cli_json_string("name", t->info.name);
-  (void)printf(", ");
-  json_number("max_abs", c->max_abs);
-  (void)printf(", ");
-  json_number("max_rel", c->max_rel);
-  (void)printf(", ");
-  json_number("tolerance", c->tolerance);
-  (void)printf(", \"ok\": %s}", c->ok ? "true" : "false");
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    (void)printf(", ");
+    json_number(keys[i], numbers[i]);
+  }
+  (void)printf(", \"index\": [");
+  for (size_t i = 0; i < t->info.rank; i++) (void)printf("%s%" PRId64, i ? ", " : "", v->index[i]);
+  (void)printf("], \"elements\": %" PRId64 ", \"wrong\": %" PRId64 ", \"ok\": %s}", v->n_elements,
+               v->n_wrong, v->ok ? "true" : "false");
 }
 
 static void json_times(const run_state *s) {

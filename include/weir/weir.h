@@ -512,6 +512,23 @@ void weir_pending_cancel(weir_pending *r);
 /* A run that has not ended goes on all the same. weir_program_destroy() waits for all runs. */
 void weir_pending_destroy(weir_pending *r);
 
+/* What a result is worth: one element of it, the worst, and what was looked at. Differences count relative
+ * to the tolerance of each element. */
+typedef struct weir_verdict {
+  double max_abs, max_rel; /* the largest difference, and it over the largest |reference| */
+  int64_t index[WEIR_MAX_RANK]; /* of the worst element */
+  double value, reference, tolerance;
+  int64_t n_elements, n_wrong; /* compared, and beyond their tolerance */
+  bool ok;                     /* none is */
+} weir_verdict;
+/* Evaluates the definition on the inputs of `args`, whole tensors, and compares what its outputs hold; one
+ * verdict for each of them. An element may differ by what rounding explains: the definition is evaluated
+ * several times with random errors where devices round, and six times the standard deviation of its value is
+ * the tolerance (docs/semantics.md). With rtol > 0 it is rtol times the largest |reference| of the output
+ * instead, and the definition is evaluated once. */
+weir_status weir_check(const weir_program *p, const weir_run_args *args, double rtol,
+                       weir_verdict *verdicts);
+
 /* ---- arrays: memory owned by the library, for programs that have none ---- */
 typedef struct weir_array weir_array;
 

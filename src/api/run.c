@@ -2,10 +2,10 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "api/judge.h"
 #include "api/memory.h"
 #include "api/overlap.h"
 #include "api/program.h"
-#include "ref/ref.h"
 
 enum { MAX_STREAMS = 64, DL_CUDA = 2 };
 
@@ -19,7 +19,8 @@ typedef struct run_call {
   api_away away; /* ended by the entry point, likewise */
   rt_stream streams[MAX_STREAMS];
   uint32_t n_streams;
-  rt_control *control; /* NULL: nobody stops it */
+  rt_control *control;            /* NULL: nobody stops it */
+  const api_judgement *judgement; /* outputs are compared, not written; NULL: the other way round */
   check_world_report
       found; /* freed by the entry point: scratch memory may run out while it is held */
 } run_call;
@@ -275,6 +276,7 @@ static status definition_body(void *context) {
 static status eval_body(void *context) {
   run_call *c = context;
   ref_options options = {.seed = c->args.seed, .memory = &c->p->memory};
+  if (c->judgement) return api_judge(&c->env, c->inputs, c->outputs, &options, c->judgement);
   return ref_eval(&c->env, c->inputs, c->outputs, &options);
 }
 
@@ -343,15 +345,19 @@ weir_status api_run_check(const weir_program *p, const weir_run_args *args, cons
   return st == STATUS_OK ? check_streams(result, function) : api_end(st);
 }
 
-status api_run_now(weir_program *p, const weir_run_args *args, rt_control *control) {
-  run_call c = {.p = p, .args = *args, .control = control};
+static status run_now(run_call *c) {
+  const weir_run_args *args = &c->args;
   for (size_t i = 0; i < args->n_streams; i++)
-    c.streams[c.n_streams++] = api_stream(&args->streams[i]);
-  bool on_device = p->executor.device && !args->as_definition;
-  weir_program_busy(p, true);
-  status st = on_device ? execute(&c) : evaluate(&c);
-  weir_program_busy(p, false);
+    c->streams[c->n_streams++] = api_stream(&args->streams[i]);
+  bool on_device = c->p->executor.device && !args->as_definition;
+  weir_program_busy(c->p, true);
+  status st = on_device ? execute(c) : evaluate(c);
+  weir_program_busy(c->p, false);
   return st;
+}
+
+status api_run_now(weir_program *p, const weir_run_args *args, rt_control *control) {
+  return run_now(&(run_call){.p = p, .args = *args, .control = control});
 }
 
 weir_status weir_run(const weir_program *p, const weir_run_args *args) {
@@ -361,4 +367,18 @@ weir_status weir_run(const weir_program *p, const weir_run_args *args) {
   api_begin();
   api_queue_settle((weir_program *)p);
   return api_end(api_run_now((weir_program *)p, &checked, NULL));
+}
+
+weir_status weir_check(const weir_program *p, const weir_run_args *args, double rtol,
+                       weir_verdict *verdicts) {
+  api_judgement j = {.rtol = rtol, .verdicts = verdicts};
+  run_call c = {.p = (weir_program *)p, .judgement = &j};
+  if (!verdicts) return api_refuse("weir_check: an argument is NULL");
+  if (!(rtol >= 0)) return api_refuse("weir_check: rtol is %g; it must not be negative", rtol);
+  weir_status refused = api_run_check(p, args, "weir_check", &c.args);
+  if (refused != WEIR_OK) return refused;
+  c.args.as_definition = true;
+  api_begin();
+  api_queue_settle(c.p);
+  return api_end(run_now(&c));
 }

@@ -3,7 +3,7 @@
 
 #include "ref/internal.h"
 
-static status call_family(const ref_call *c) {
+status ref_call_family(const ref_call *c) {
   switch (ir_op_info_of(c->op->code)->family) {
   case IR_FAMILY_POINTWISE: return ref_pointwise(c);
   case IR_FAMILY_SET:
@@ -56,7 +56,7 @@ static void release(const ref_state *s, ir_tensor t) {
   v->owned = false;
 }
 
-static void release_unneeded(const ref_state *s, uint32_t position) {
+void ref_release_unneeded(const ref_state *s, uint32_t position) {
   const ir_op_data *op = ir_op_at(s->f, s->order[position]);
   for (uint32_t k = 0; k < op->n_operands; k++)
     if (s->values[op->operands[k].id].last_use == position) release(s, op->operands[k]);
@@ -81,7 +81,7 @@ static void make_constants(const ref_state *s) {
     if (s->f->tensors.data[id].kind == IR_TENSOR_CONST) make_constant(s, (ir_tensor){id});
 }
 
-static void set_shape(const ref_state *s, ir_tensor t, ir_array *a) {
+void ref_set_shape(const ref_state *s, ir_tensor t, ir_array *a) {
   ir_axis dims[IR_MAX_RANK];
   a->dtype = ir_tensor_at(s->f, t)->dtype;
   a->rank = ir_axes_dims(s->f, ref_domains(s, t).logical, dims);
@@ -91,7 +91,7 @@ static void set_shape(const ref_state *s, ir_tensor t, ir_array *a) {
 
 static void check_shape(const ref_state *s, ir_tensor t, const ir_array *given) {
   ir_array want = {0};
-  set_shape(s, t, &want);
+  ref_set_shape(s, t, &want);
   check(given->dtype == want.dtype && given->rank == want.rank);
   for (uint32_t i = 0; i < want.rank; i++) check(given->extents[i] == want.extents[i]);
 }
@@ -104,7 +104,21 @@ static void take_inputs(const ref_state *s, const ir_array *inputs) {
   }
 }
 
-static void give_outputs(const ref_state *s, const ir_array *outputs) {
+status ref_eval_op(const ref_state *s, const ir_op_data *op, double *const *noise) {
+  ref_call c = {.state = s, .op = op};
+  for (uint32_t k = 0; k < ir_op_n_results(c.op); k++) {
+    ref_value *v = &s->values[ir_op_result(c.op, k).id];
+    ir_array *a = k ? &c.more[k - 1] : &c.result;
+    ref_set_shape(s, ir_op_result(c.op, k), a);
+    TRY(ir_array_alloc(a, s->options->memory));
+    v->array = *a;
+    v->owned = true;
+    c.noise[k] = noise ? noise[k] : NULL;
+  }
+  return ref_call_family(&c);
+}
+
+void ref_give_outputs(const ref_state *s, const ir_array *outputs) {
   for (uint32_t i = 0; i < s->f->outputs.len; i++) {
     ir_tensor t = s->f->outputs.data[i];
     check_shape(s, t, &outputs[i]);
@@ -112,46 +126,41 @@ static void give_outputs(const ref_state *s, const ir_array *outputs) {
   }
 }
 
-static status eval_op(const ref_state *s, ir_op id) {
-  ref_call c = {.state = s, .op = ir_op_at(s->f, id)};
-  for (uint32_t k = 0; k < ir_op_n_results(c.op); k++) {
-    ref_value *v = &s->values[ir_op_result(c.op, k).id];
-    ir_array *a = k ? &c.more[k - 1] : &c.result;
-    set_shape(s, ir_op_result(c.op, k), a);
-    TRY(ir_array_alloc(a, s->options->memory));
-    v->array = *a;
-    v->owned = true;
-  }
-  return call_family(&c);
-}
-
-static status eval_all(const ref_state *s, const ir_array *inputs, const ir_array *outputs) {
+/* ---- all of it ---- */
+status ref_state_begin(ref_state *s, const ir_env *env, const ref_options *options,
+                       const ir_array *inputs) {
+  const ir_func *f = env->func;
+  *s = (ref_state){.env = env, .f = f, .options = options};
+  s->scheduled = options->scheduled && f->applied;
+  s->order = s->scheduled ? f->scheduled.data : f->order.data;
+  s->n_order = s->scheduled ? f->scheduled.len : f->order.len;
+  size_t values_bytes = (f->tensors.len + 1) * sizeof *s->values;
+  s->values = memory_alloc(options->memory, values_bytes);
+  if (!s->values) return STATUS_OUT_OF_MEMORY;
+  memset(s->values, 0, values_bytes);
+  find_last_uses(s);
   take_inputs(s, inputs);
   make_constants(s);
-  for (uint32_t i = 0; i < s->n_order; i++) {
-    TRY(eval_op(s, s->order[i]));
-    release_unneeded(s, i);
-  }
-  give_outputs(s, outputs);
   return STATUS_OK;
+}
+
+void ref_state_end(ref_state *s) {
+  if (!s->values) return;
+  for (uint32_t id = 1; id < s->f->tensors.len; id++) release(s, (ir_tensor){id});
+  memory_free(s->options->memory, s->values);
 }
 
 status ref_eval(const ir_env *env, const ir_array *inputs, const ir_array *outputs,
                 const ref_options *options) {
-  const ir_func *f = env->func;
   ref_options filled = *options;
+  ref_state s;
   if (!filled.memory) filled.memory = &memory_default;
-  ref_state s = {.env = env, .f = f, .options = &filled};
-  s.scheduled = options->scheduled && f->applied;
-  s.order = s.scheduled ? f->scheduled.data : f->order.data;
-  s.n_order = s.scheduled ? f->scheduled.len : f->order.len;
-  size_t values_bytes = (f->tensors.len + 1) * sizeof *s.values;
-  s.values = memory_alloc(filled.memory, values_bytes);
-  if (!s.values) return STATUS_OUT_OF_MEMORY;
-  memset(s.values, 0, values_bytes);
-  find_last_uses(&s);
-  status st = eval_all(&s, inputs, outputs);
-  for (uint32_t id = 1; id < f->tensors.len; id++) release(&s, (ir_tensor){id});
-  memory_free(filled.memory, s.values);
+  status st = ref_state_begin(&s, env, &filled, inputs);
+  for (uint32_t i = 0; st == STATUS_OK && i < s.n_order; i++) {
+    st = ref_eval_op(&s, ir_op_at(s.f, s.order[i]), NULL);
+    ref_release_unneeded(&s, i);
+  }
+  if (st == STATUS_OK) ref_give_outputs(&s, outputs);
+  ref_state_end(&s);
   return st;
 }

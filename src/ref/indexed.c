@@ -58,6 +58,7 @@ static status add_line(const ref_call *c, uint32_t dim, int64_t *at, ref_fold *s
   for (int64_t i = 0; i < c->result.extents[dim]; i++) {
     at[dim] = i;
     ref_fold_store(&sums[i], c->result.dtype, ir_array_at(&c->result, at));
+    ref_note(c, 0, ir_array_at(&c->result, at), ref_fold_noise(&sums[i], c->result.dtype));
   }
   at[dim] = 0;
   return STATUS_OK;

@@ -18,6 +18,7 @@
 typedef struct ref_value {
   ir_array array;
   bool owned;        /* array.data is ours to free */
+  bool own;          /* of a lane above 0: differs from lane 0's */
   uint32_t last_use; /* position in the order of operations; UINT32_MAX: needed at the end */
   union {
     double f;
@@ -30,6 +31,7 @@ typedef struct ref_state {
   const ir_func *f;
   const ref_options *options;
   bool scheduled; /* evaluates the scheduled view */
+  bool wide;      /* a lane above 0: floats are f64, whatever their dtype (spread.c) */
   const ir_op *order;
   uint32_t n_order;
   ref_value *values; /* by tensor id */
@@ -40,10 +42,37 @@ typedef struct ref_call {
   const ir_op_data *op;
   ir_array result;
   ir_array more[IR_MAX_RESULTS - 1]; /* as far as the operation has them */
+  double
+      *noise[IR_MAX_RESULTS]; /* one per element of a result, all 0 so far; NULL: not asked for */
 } ref_call;
 
 /* Is result k wanted? */
 static inline bool ref_wants(const ref_call *c, uint32_t k) { return k < ir_op_n_results(c->op); }
+
+/* ---- rounding (noise.c) ----
+ * How far from the exact result of its operands a device may compute an element, beyond the rounding of the
+ * result itself: a standard deviation. Only families of REF_NOISE_NOTES say so. */
+typedef enum ref_noise {
+  REF_NOISE_NONE,   /* moves or picks elements: nothing is rounded */
+  REF_NOISE_ROUNDS, /* rounds its result */
+  REF_NOISE_NOTES,  /* rounds on the way too */
+} ref_noise;
+ref_noise ref_noise_of(const ref_state *s, const ir_op_data *op);
+/* Is the error of a device's function a bias as well, the same for all elements? */
+bool ref_noise_is_biased(const ir_op_data *op);
+/* Notes the deviation of the element at `p` of result k; does nothing where it is not asked for. What follows
+ * from infinities and NaNs among the operands is no deviation. REF_OPEN: a device that accumulates in f32 may
+ * overflow on the way, so that any result is right. */
+#define REF_OPEN 1e300
+void ref_note(const ref_call *c, uint32_t k, const void *p, double deviation);
+/* Half the distance from 1 to the next number of the dtype; of what sums of it are accumulated in. */
+double ref_unit(ir_dtype t);
+double ref_unit_sum(ir_dtype t);
+/* Smallest normal number. */
+double ref_tiny(ir_dtype t);
+/* Deviation of a sum whose n partial sums have these squares, when it ends in dtype `t`. */
+double ref_sum_noise(ir_dtype t, double squares, int64_t n);
+double ref_pointwise_noise(const ref_call *c, const double x[3], double value);
 
 /* ---- operands and attributes (access.c) ---- */
 /* The value of operand `i`; NULL when it was left out. */
@@ -117,6 +146,8 @@ typedef struct ref_fold {
   ir_dtype accumulator;
   double f;
   int64_t i;
+  double squares; /* of all values of f so far */
+  int64_t n;
 } ref_fold;
 ref_fold ref_fold_start(const ref_state *s, ir_fold fold, bool is_float, ir_dtype result);
 void ref_fold_f64(ref_fold *fold, double value);
@@ -124,8 +155,45 @@ void ref_fold_i64(ref_fold *fold, int64_t value);
 /* Adds the term at an index of the terms' space. */
 void ref_fold_term(ref_fold *fold, const ref_terms *terms, const int64_t *index);
 void ref_fold_store(const ref_fold *fold, ir_dtype t, void *p);
+/* The deviation of its value, when it ends in dtype `t`. */
+double ref_fold_noise(const ref_fold *fold, ir_dtype t);
+
+/* ---- products of matrices (product.c) ---- */
+typedef struct ref_factors {
+  int64_t m, n, k;
+  const double *a; /* m rows of k */
+  const double *b; /* k rows of n, in panels: ref_panels() */
+  double *sums;    /* m rows of n, each sum from the first term to the last */
+  double *squares; /* the same of the squares of the partial sums; NULL: not wanted */
+} ref_factors;
+int64_t ref_panels_count(int64_t n, int64_t k); /* doubles */
+/* Where element [k][j] is among them. */
+int64_t ref_panels_at(int64_t n_k, int64_t k, int64_t j);
+void ref_product(const ref_factors *f, uint32_t threads);
+
+/* ---- threads (threads.c) ---- */
+typedef void ref_task(void *context, uint32_t i);
+/* Calls task(context, i) for all i below n, on as many threads. */
+void ref_parallel(uint32_t n, uint32_t threads, ref_task *task, void *context);
+uint32_t ref_cores(void);
+/* For one thread of those that work on lanes: 1. */
+uint32_t ref_threads(const ref_call *c);
+
+/* ---- the driver's parts (eval.c) ---- */
+/* With inputs and constants. The options' allocator is given. */
+NODISCARD status ref_state_begin(ref_state *s, const ir_env *env, const ref_options *options,
+                                 const ir_array *inputs);
+void ref_state_end(ref_state *s);
+/* Makes and computes an operation's results; noise: one list per result (see ref_call), or NULL. */
+NODISCARD status ref_eval_op(const ref_state *s, const ir_op_data *op, double *const *noise);
+/* Frees what the operation at this position was the last to use. */
+void ref_release_unneeded(const ref_state *s, uint32_t position);
+/* Dtype, rank and extents of a tensor. */
+void ref_set_shape(const ref_state *s, ir_tensor t, ir_array *a);
+void ref_give_outputs(const ref_state *s, const ir_array *outputs);
 
 /* ---- one function per family ---- */
+NODISCARD status ref_call_family(const ref_call *c);
 NODISCARD status ref_pointwise(const ref_call *c);
 NODISCARD status ref_copy(const ref_call *c); /* set, cast */
 NODISCARD status ref_reduce(const ref_call *c);

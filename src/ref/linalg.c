@@ -66,7 +66,8 @@ static void add_bias(ref_fold *fold, const ir_array *bias, const int64_t *index)
   else ref_fold_i64(fold, ir_element_as_i64(bias->dtype, p));
 }
 
-static void contract(const ref_call *c, const ref_terms *terms, const ir_array *bias) {
+/* One sum after the other. */
+static void contract_each(const ref_call *c, const ref_terms *terms, const ir_array *bias) {
   int64_t index[IR_MAX_RANK] = {0}, k = terms->left.extents[c->result.rank];
   bool is_float = ir_dtype_is_float(c->result.dtype);
   if (ref_count(&c->result) == 0) return;
@@ -78,14 +79,149 @@ static void contract(const ref_call *c, const ref_terms *terms, const ir_array *
     }
     if (bias) add_bias(&sum, bias, index);
     ref_fold_store(&sum, c->result.dtype, ir_array_at(&c->result, index));
+    ref_note(c, 0, ir_array_at(&c->result, index), ref_fold_noise(&sum, c->result.dtype));
   } while (ir_array_next(&c->result, index));
+}
+
+/* ---- many sums at the same time ----
+ * Rows of the result, its last axis, whose right factor is the same make up a product of matrices. */
+typedef struct matrices {
+  const ref_call *call;
+  const ref_terms *terms;
+  const ir_array *bias;
+  int64_t n, k;
+  ref_factors f;
+  double *a, *b; /* what the factors point to */
+} matrices;
+
+static double read_at(const ir_array *a, int64_t offset) {
+  return ir_element_as_f64(a->dtype,
+                           (char *)a->data + offset * (int64_t)ir_dtype_size_bytes(a->dtype));
+}
+
+static int64_t offset_of(const ir_array *a, const int64_t *index, uint32_t rank) {
+  int64_t offset = 0;
+  for (uint32_t i = 0; i < rank; i++) offset += index[i] * a->strides[i];
+  return offset;
+}
+
+/* A result without an axis along which only the right factor changes is left to contract_each(). */
+static bool has_matrices(const ref_call *c, const ref_terms *t) {
+  uint32_t rank = c->result.rank;
+  if (!ir_dtype_is_float(c->result.dtype) || c->state->options->native_accumulate) return false;
+  if (rank == 0 || ref_count(&c->result) == 0 || t->left.extents[rank] == 0) return false;
+  return t->left.strides[rank - 1] == 0 && c->result.extents[rank - 1] > 1;
+}
+
+static void pack_right(const matrices *x, int64_t offset) {
+  const ir_array *right = &x->terms->right;
+  uint32_t rank = x->call->result.rank;
+  for (int64_t k = 0; k < x->k; k++)
+    for (int64_t j = 0; j < x->n; j++)
+      x->b[ref_panels_at(x->k, k, j)] =
+          read_at(right, offset + k * right->strides[rank] + j * right->strides[rank - 1]);
+}
+
+static void store_row(const matrices *x, int64_t row, int64_t at, int64_t *index) {
+  const ref_call *c = x->call;
+  uint32_t rank = c->result.rank;
+  for (int64_t j = 0; j < x->n; j++) {
+    void *p = ref_element(&c->result, at * x->n + j);
+    double sum = x->f.sums[row * x->n + j];
+    index[rank - 1] = j;
+    if (x->bias) sum += ir_element_as_f64(x->bias->dtype, ir_array_at(x->bias, index));
+    ir_element_set_f64(c->result.dtype, p, sum);
+    if (x->f.squares)
+      ref_note(c, 0, p,
+               ref_sum_noise(c->result.dtype, x->f.squares[row * x->n + j] + sum * sum, x->k + 1));
+  }
+  index[rank - 1] = 0;
+}
+
+/* Positions of the rows in `first`, which moves on; `at` is the number of the first of them. */
+static void multiply_rows(matrices *x, int64_t at, int64_t *first) {
+  const ref_call *c = x->call;
+  uint32_t rank = c->result.rank;
+  ir_array rows = c->result;
+  int64_t index[IR_MAX_RANK];
+  rows.rank--;
+  memcpy(index, first, sizeof index);
+  for (int64_t i = 0; i < x->f.m; i++, (void)ir_array_next(&rows, index)) {
+    int64_t offset = offset_of(&x->terms->left, index, rank - 1);
+    for (int64_t k = 0; k < x->k; k++)
+      x->a[i * x->k + k] = read_at(&x->terms->left, offset + k * x->terms->left.strides[rank]);
+  }
+  ref_product(&x->f, ref_threads(c));
+  for (int64_t i = 0; i < x->f.m; i++, (void)ir_array_next(&rows, first))
+    store_row(x, i, at + i, first);
+}
+
+enum { MOST_ROWS = 512 };
+
+static int64_t same_right(const matrices *x, const int64_t *first, int64_t offset, int64_t most) {
+  uint32_t rank = x->call->result.rank;
+  ir_array rows = x->call->result;
+  int64_t index[IR_MAX_RANK], n = 0;
+  rows.rank--;
+  memcpy(index, first, sizeof index);
+  do n++;
+  while (n < most && ir_array_next(&rows, index) &&
+         offset_of(&x->terms->right, index, rank - 1) == offset);
+  return n;
+}
+
+static void multiply_all(matrices *x) {
+  const ref_call *c = x->call;
+  int64_t index[IR_MAX_RANK] = {0}, n_rows = ref_count(&c->result) / x->n, packed = -1;
+  for (int64_t at = 0; at < n_rows; at += x->f.m) {
+    int64_t offset = offset_of(&x->terms->right, index, c->result.rank - 1);
+    int64_t left = n_rows - at;
+    if (offset != packed) pack_right(x, offset);
+    packed = offset;
+    x->f.m = same_right(x, index, offset, left < MOST_ROWS ? left : MOST_ROWS);
+    multiply_rows(x, at, index);
+  }
+}
+
+static double *doubles(const ref_call *c, int64_t n) {
+  double *p = memory_alloc(c->state->options->memory, ((size_t)n + 1) * sizeof(double));
+  if (p) memset(p, 0, ((size_t)n + 1) * sizeof(double));
+  return p;
+}
+
+static status contract(const ref_call *c, const ref_terms *terms, const ir_array *bias) {
+  const allocator *memory = c->state->options->memory;
+  if (!has_matrices(c, terms)) {
+    contract_each(c, terms, bias);
+    return STATUS_OK;
+  }
+  uint32_t rank = c->result.rank;
+  matrices x = {.call = c, .terms = terms, .bias = bias};
+  x.n = c->result.extents[rank - 1];
+  x.k = terms->left.extents[rank];
+  int64_t n_rows = ref_count(&c->result) / x.n, rows = n_rows < MOST_ROWS ? n_rows : MOST_ROWS;
+  status st = STATUS_OUT_OF_MEMORY;
+  x.f = (ref_factors){.n = x.n, .k = x.k};
+  if (!(x.a = doubles(c, rows * x.k))) goto out;
+  if (!(x.b = doubles(c, ref_panels_count(x.n, x.k)))) goto out;
+  if (!(x.f.sums = doubles(c, rows * x.n))) goto out;
+  if (c->noise[0] && !(x.f.squares = doubles(c, rows * x.n))) goto out;
+  x.f.a = x.a;
+  x.f.b = x.b;
+  multiply_all(&x);
+  st = STATUS_OK;
+out:
+  memory_free(memory, x.a);
+  memory_free(memory, x.b);
+  memory_free(memory, x.f.sums);
+  memory_free(memory, x.f.squares);
+  return st;
 }
 
 status ref_matmul(const ref_call *c) {
   ref_terms terms = matmul_terms(c);
   if (ref_is_partial(c)) return ref_reduce_partial(c, &terms);
-  contract(c, &terms, NULL);
-  return STATUS_OK;
+  return contract(c, &terms, NULL);
 }
 
 status ref_linear(const ref_call *c) {
@@ -94,6 +230,5 @@ status ref_linear(const ref_call *c) {
   ir_array bias;
   if (ref_is_partial(c)) return ref_reduce_partial(c, &terms);
   if (given) bias = bias_view(c, given);
-  contract(c, &terms, given ? &bias : NULL);
-  return STATUS_OK;
+  return contract(c, &terms, given ? &bias : NULL);
 }

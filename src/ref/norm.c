@@ -24,18 +24,24 @@ static status each_row(const ref_call *c, const ir_array *x, uint32_t dim, row_f
   return STATUS_OK;
 }
 
+/* Of a sum of n terms of one sign, relative to it, in units. */
+static double sum_units(int64_t n) { return 0.6 * sqrt((double)(n < 4096 ? n : 4096)); }
+
 /* The maximum is taken out first, so that no exponential overflows. */
 static void softmax_row(const ref_call *c, const ir_array *to, const ir_array *from) {
   int64_t n = from->extents[0];
-  double top = -INFINITY, sum = 0;
-  (void)c;
+  double top = -INFINITY, sum = 0, unit = ref_unit_sum(c->result.dtype);
   for (int64_t i = 0; i < n; i++) {
     double x = element(from, i);
     if (isnan(x) || x > top) top = x;
   }
   for (int64_t i = 0; i < n; i++) sum += exp(element(from, i) - top);
-  for (int64_t i = 0; i < n; i++)
-    ir_element_set_f64(to->dtype, ir_array_at(to, &i), exp(element(from, i) - top) / sum);
+  for (int64_t i = 0; i < n; i++) {
+    double below = element(from, i) - top, value = exp(below) / sum;
+    ir_element_set_f64(to->dtype, ir_array_at(to, &i), value);
+    if (value > 0)
+      ref_note(c, 0, ir_array_at(to, &i), unit * value * (3 + fabs(below) + sum_units(n)));
+  }
 }
 
 status ref_softmax(const ref_call *c) {
@@ -69,10 +75,13 @@ static void norm_row(const ref_call *c, const ir_array *to, const ir_array *from
   double center = centered ? mean_of(from) : 0;
   double eps = ir_number_as_f64(ref_attr_number(c, "eps"));
   double deviation = sqrt(mean_square(from, center) + eps);
+  double unit = ref_unit_sum(c->result.dtype), sums = sum_units(from->extents[0]);
   for (int64_t i = 0; i < from->extents[0]; i++) {
-    double x = (element(from, i) - center) / deviation;
-    ir_element_set_f64(to->dtype, ir_array_at(to, &i),
-                       x * vector_at(weight, i, 1) + vector_at(bias, i, 0));
+    double x = (element(from, i) - center) / deviation, w = vector_at(weight, i, 1);
+    ir_element_set_f64(to->dtype, ir_array_at(to, &i), x * w + vector_at(bias, i, 0));
+    double before = fabs(element(from, i)) + (1 + sums) * fabs(center) + (centered ? deviation : 0);
+    ref_note(c, 0, ir_array_at(to, &i),
+             unit * fabs(w) * (before / deviation + fabs(x) * (3 + sums)));
   }
 }
 

@@ -25,6 +25,7 @@ static void scan_row(const ref_call *c, const ir_array *from, const ir_array *to
   for (int64_t i = 0; i < from->extents[0]; i++) {
     ref_fold_term(&sum, &(ref_terms){.left = *from}, &i);
     ref_fold_store(&sum, to->dtype, ir_array_at(to, &i));
+    ref_note(c, 0, ir_array_at(to, &i), ref_fold_noise(&sum, to->dtype));
   }
 }
 

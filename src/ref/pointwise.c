@@ -99,12 +99,18 @@ static int64_t load_i64(const ir_array *a, const int64_t *index, ir_dtype comput
   return ir_element_as_i64(compute, &converted);
 }
 
+/* Of lanes that compute in f64, values of their own have not been rounded. */
 static void float_element(const ref_call *c, const ir_array *views, uint32_t n, ir_dtype compute,
                           bool mode, const int64_t *index) {
   double x[MAX_OPERANDS] = {0};
-  for (uint32_t i = 0; i < n; i++) x[i] = load_f64(&views[i], index, compute);
-  ir_element_set_f64(c->result.dtype, ir_array_at(&c->result, index),
-                     float_result(c->op->code, x[0], x[1], x[2], mode));
+  void *p = ir_array_at(&c->result, index);
+  for (uint32_t i = 0; i < n; i++) {
+    bool own = c->state->wide && c->state->values[c->op->operands[i].id].own;
+    x[i] = load_f64(&views[i], index, own ? IR_F64 : compute);
+  }
+  double value = float_result(c->op->code, x[0], x[1], x[2], mode);
+  ir_element_set_f64(c->result.dtype, p, value);
+  if (c->noise[0]) ref_note(c, 0, p, ref_pointwise_noise(c, x, value));
 }
 
 static void int_element(const ref_call *c, const ir_array *views, uint32_t n, ir_dtype compute,

@@ -46,6 +46,8 @@ void ref_fold_f64(ref_fold *fold, double value) {
   double folded = float_folded(fold->fold, value, fold->f);
   bool picks = ir_fold_info_of(fold->fold)->noun != NULL;
   fold->f = picks ? folded : ref_accumulated(fold->accumulator, folded);
+  fold->squares += fold->f * fold->f;
+  fold->n++;
 }
 
 void ref_fold_i64(ref_fold *fold, int64_t value) {
@@ -87,6 +89,7 @@ static void reduce_row(const ref_call *c, const ir_array *row, void *p) {
       fold_element(&fold, row, index);
     while (ir_array_next(row, index));
   ref_fold_store(&fold, c->result.dtype, p);
+  ref_note(c, 0, p, ref_fold_noise(&fold, c->result.dtype));
 }
 
 /* Walks the result. With keepdim the axes of size 1 do not change the order of elements, so element
@@ -121,17 +124,21 @@ status ref_reduce(const ref_call *c) {
 }
 
 /* ---- mean var ---- */
-static double row_mean(const ref_call *c, const ir_array *row) {
+static double row_mean(const ref_call *c, const ir_array *row, double *noise) {
   int64_t index[IR_MAX_RANK] = {0}, n = ref_count(row);
   ref_fold sum = ref_fold_start(c->state, IR_FOLD_SUM, true, c->result.dtype);
+  *noise = 0;
   if (n == 0) return NAN;
   do fold_element(&sum, row, index);
   while (ir_array_next(row, index));
+  *noise = ref_fold_noise(&sum, c->result.dtype) / (double)n;
   return sum.f / (double)n;
 }
 
 static void mean_row(const ref_call *c, const ir_array *row, void *p) {
-  ir_element_set_f64(c->result.dtype, p, row_mean(c, row));
+  double noise;
+  ir_element_set_f64(c->result.dtype, p, row_mean(c, row, &noise));
+  ref_note(c, c->op->code == IR_OP_MEAN ? 0 : 1, p, noise);
 }
 
 /* Two passes: the mean first, then the squared distances from it. */
@@ -139,12 +146,16 @@ static void var_row(const ref_call *c, const ir_array *row, void *p) {
   int64_t index[IR_MAX_RANK] = {0}, n = ref_count(row);
   double divisor = (double)n - (double)ref_attr_int(c, "correction");
   ref_fold sum = ref_fold_start(c->state, IR_FOLD_SUM, true, c->result.dtype);
-  double mean = ref_accumulated(sum.accumulator, row_mean(c, row));
+  double noise, mean = ref_accumulated(sum.accumulator, row_mean(c, row, &noise));
   if (n > 0) do {
       double d = ir_element_as_f64(row->dtype, ir_array_at(row, index)) - mean;
       ref_fold_f64(&sum, d * d);
     } while (ir_array_next(row, index));
-  ir_element_set_f64(c->result.dtype, p, sum.f / (divisor > 0 ? divisor : 0));
+  divisor = divisor > 0 ? divisor : 0;
+  ir_element_set_f64(c->result.dtype, p, sum.f / divisor);
+  noise = (double)n * noise * noise + ref_fold_noise(&sum, c->result.dtype);
+  noise += ref_unit_sum(c->result.dtype) * 2 * fabs(mean) * sqrt(sum.f); /* of each distance */
+  ref_note(c, 0, p, divisor > 0 ? noise / divisor : 0);
 }
 
 status ref_moment(const ref_call *c) {

@@ -13,6 +13,7 @@ typedef struct ref_options {
   bool native_accumulate; /* accumulate as a device would, not in f64 */
   bool scheduled;         /* evaluate the scheduled view (operations after rfactor) */
   uint64_t seed;          /* of uniform() */
+  uint32_t threads;       /* 0: one per core */
   const allocator *memory;
 } ref_options;
 
@@ -25,5 +26,20 @@ typedef struct ref_options {
  * a message that names the operation and the value. */
 NODISCARD status ref_eval(const ir_env *env, const ir_array *inputs, const ir_array *outputs,
                           const ref_options *options);
+
+/* ---- how well conditioned a result is (spread.c) ----
+ * The definition is evaluated ref_lanes() times more, in f64 and with random errors of the size that devices
+ * make where they round: in every result of its dtype, in sums of its accumulator, in functions a few units.
+ * How far these results are from the reference says how far a correct result may be.
+ *
+ * squares: one array per output, dense, with one double per element: the mean square of the distances. It is
+ * written on success. `round` picks the random errors: others for every round. Where results are decided by
+ * a comparison, a sort or a conversion to an integer, errors are REF_DECIDES times as large, so that a
+ * decision that rounding can change is changed in some of the lanes. */
+enum { REF_LANES = 12, REF_DECIDES = 4 };
+/* REF_LANES; fewer if all tensors together are so large that they would need several GiB. */
+uint32_t ref_lanes(const ir_env *env);
+NODISCARD status ref_spread(const ir_env *env, const ir_array *inputs, const ir_array *outputs,
+                            double *const *squares, uint64_t round, const ref_options *options);
 
 #endif

@@ -1,6 +1,7 @@
 #include "runtime/compare.h"
 
 #include <math.h>
+#include <string.h>
 
 static double difference_int(int64_t a, int64_t b) {
   return a > b ? (double)((uint64_t)a - (uint64_t)b) : (double)((uint64_t)b - (uint64_t)a);
@@ -45,6 +46,60 @@ rt_comparison rt_compare(const ir_array *value, const ir_array *reference, ir_dt
   if (c.max_abs > 0) c.max_rel = scale > 0 ? c.max_abs / scale : INFINITY;
   c.ok = c.max_rel <= c.tolerance;
   return c;
+}
+
+/* ---- with a tolerance for each element ---- */
+static double as_number(ir_dtype t, const void *p) {
+  return ir_dtype_is_float(t) ? ir_element_as_f64(t, p) : (double)ir_element_as_i64(t, p);
+}
+
+static double distance(ir_dtype t, const void *value, const void *reference) {
+  if (ir_dtype_is_float(t))
+    return difference_float(ir_element_as_f64(t, value), ir_element_as_f64(t, reference));
+  return difference_int(ir_element_as_i64(t, value), ir_element_as_i64(t, reference));
+}
+
+static double largest(const ir_array *a) {
+  int64_t index[IR_MAX_RANK] = {0};
+  double most = 0;
+  do {
+    double x = fabs(as_number(a->dtype, ir_array_at(a, index)));
+    if (isfinite(x) && x > most) most = x;
+  } while (ir_array_next(a, index));
+  return most;
+}
+
+/* How many times its tolerance a difference is. */
+static double times(double difference, double tolerance) {
+  if (difference <= tolerance)
+    return difference > 0 && isfinite(tolerance) ? difference / tolerance : 0;
+  return tolerance > 0 ? difference / tolerance : INFINITY;
+}
+
+rt_verdict rt_judge(const ir_array *value, const ir_array *reference, const double *squares,
+                    double rtol) {
+  int64_t index[IR_MAX_RANK] = {0}, i = 0;
+  rt_verdict v = {0};
+  double worst = -1, scale;
+  check(value->dtype == reference->dtype && value->rank == reference->rank);
+  check(ir_array_count(value, &v.n_elements));
+  if (v.n_elements == 0) return v;
+  scale = largest(reference);
+  do {
+    const void *p = ir_array_at(value, index), *q = ir_array_at(reference, index);
+    double d = distance(value->dtype, p, q);
+    double tolerance = squares ? RT_DEVIATIONS * sqrt(squares[i++]) : rtol * scale;
+    if (d > v.max_abs) v.max_abs = d;
+    if (d > tolerance) v.n_wrong++;
+    if (times(d, tolerance) <= worst) continue;
+    worst = times(d, tolerance);
+    memcpy(v.index, index, sizeof index);
+    v.value = as_number(value->dtype, p);
+    v.reference = as_number(value->dtype, q);
+    v.tolerance = tolerance;
+  } while (ir_array_next(value, index));
+  if (v.max_abs > 0) v.max_rel = scale > 0 ? v.max_abs / scale : INFINITY;
+  return v;
 }
 
 /* ---- what a tensor depends on ---- */

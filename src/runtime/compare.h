@@ -18,6 +18,21 @@ typedef struct rt_comparison {
 /* Both arrays have the same dtype and extents. */
 rt_comparison rt_compare(const ir_array *value, const ir_array *reference, ir_dtype least);
 
+/* ---- with a tolerance for each element ----
+ * `squares` has the mean square of what rounding alone changes, per element in row-major order (ref_spread());
+ * an element may be RT_DEVIATIONS times its root away from the reference. NULL: every element may be `rtol`
+ * times the largest finite |reference| away. */
+enum { RT_DEVIATIONS = 6 };
+typedef struct rt_verdict {
+  double max_abs, max_rel; /* as in rt_comparison */
+  /* The worst element: where the difference is the largest, measured by the tolerance. */
+  int64_t index[IR_MAX_RANK];
+  double value, reference, tolerance;
+  int64_t n_elements, n_wrong; /* all, and those beyond their tolerance */
+} rt_verdict;
+rt_verdict rt_judge(const ir_array *value, const ir_array *reference, const double *squares,
+                    double rtol);
+
 /* The least precise float dtype among `t` and everything its definition depends on; `t`'s own dtype
  * where that is exact. Needs a memory_guard(). */
 ir_dtype rt_least_dtype(const ir_func *f, ir_tensor t, arena *scratch);

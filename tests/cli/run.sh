@@ -108,13 +108,30 @@ fusion dot {
 }
 END
 expect 0 ' ok' run "$dir/dot.weir" -D n=2000000 --threads 1 --check
-# Adding in f32 loses the 1 that f64 keeps: the check fails, and no file is written.
+# Adding in f32 loses the 1 that f64 keeps, which rounding explains. --rtol knows nothing of that: the check
+# fails, says where, and no file is written.
 program lost <<'END'
 fusion lost { s = matmul(cat(full([1], 1e8), ones([1]), full([1], -1e8), dim=0), ones([3])); return s }
 END
-expect 1 'check: s max_abs=1 max_rel=1 FAILED' run "$dir/lost.weir" --check --output "s=$dir/lost.npy"
+expect 0 'check: s max_abs=1 max_rel=1 ok' run "$dir/lost.weir" --check
+expect 1 'check: s max_abs=1 max_rel=1 FAILED' run "$dir/lost.weir" --check --rtol 1e-3 --output "s=$dir/lost.npy"
 holds 'no output after a failed check' test ! -e "$dir/lost.npy"
-expect 1 '"ok": false' run "$dir/lost.weir" --check --json
+expect 1 'check: s is 0, but 1 by its definition; --rtol allows 0.001' run "$dir/lost.weir" --check --rtol 1e-3
+expect 1 '"ok": false' run "$dir/lost.weir" --check --rtol 1e-3 --json
+expect 2 '--rtol needs a number above 0' run "$dir/lost.weir" --check --rtol x
+expect 2 '--rtol needs a number above 0' run "$dir/lost.weir" --check --rtol nan
+expect 2 'which is not given' run "$dir/lost.weir" --rtol 1e-3
+# Exponentials of large numbers amplify rounding: a correct result passes for all seeds.
+program mlp <<'END'
+fusion mlp {
+  x : f32[64, 256]
+  w : f32[1024, 256]
+  v : f32[256, 1024]
+  y = softmax(linear(relu(linear(x, w)), v))
+  return y
+}
+END
+for seed in 1 2 3 4 5; do expect 0 ' ok' run "$dir/mlp.weir" --seed $seed --check; done
 # The reference evaluator is its own measure, however long a sum is.
 expect 0 's: f32 min=1 max=1' run "$dir/lost.weir" --device ref
 program long <<'END'

@@ -1,0 +1,118 @@
+#include "api/judge.h"
+
+#include <string.h>
+
+#include "runtime/compare.h"
+
+/* A spread of few evaluations may come out too small by chance, so that a difference that seems too large is
+ * looked at with more of them before it counts. */
+enum { MOST_LANES = 4 * REF_LANES };
+
+typedef struct trial {
+  const ir_env *env;
+  const ir_array *inputs, *values;
+  const ref_options *options;
+  const api_judgement *judgement;
+  uint32_t n;
+  ir_array *references; /* one per output */
+  double **squares;     /* sums over rounds, and of one round */
+  double **round;
+} trial;
+
+static const allocator *memory_of(const trial *t) { return t->options->memory; }
+
+static int64_t count(const ir_array *a) {
+  int64_t n = 0;
+  check(ir_array_count(a, &n));
+  return n;
+}
+
+static void *zeroed(const trial *t, size_t bytes) {
+  void *p = memory_alloc(memory_of(t), bytes + 1);
+  if (p) memset(p, 0, bytes);
+  return p;
+}
+
+static status make(trial *t) {
+  t->references = zeroed(t, t->n * sizeof *t->references);
+  t->squares = zeroed(t, t->n * sizeof *t->squares);
+  t->round = zeroed(t, t->n * sizeof *t->round);
+  if (!t->references || !t->squares || !t->round) return STATUS_OUT_OF_MEMORY;
+  for (uint32_t i = 0; i < t->n; i++) {
+    t->references[i] = t->values[i];
+    t->references[i].data = NULL;
+    TRY(ir_array_alloc(&t->references[i], memory_of(t)));
+    if (t->judgement->rtol > 0) continue;
+    size_t bytes = (size_t)count(&t->values[i]) * sizeof(double);
+    t->squares[i] = zeroed(t, bytes);
+    t->round[i] = zeroed(t, bytes);
+    if (!t->squares[i] || !t->round[i]) return STATUS_OUT_OF_MEMORY;
+  }
+  return STATUS_OK;
+}
+
+static void drop(trial *t) {
+  for (uint32_t i = 0; i < t->n; i++) {
+    if (t->references) memory_free(memory_of(t), t->references[i].data);
+    if (t->squares) memory_free(memory_of(t), t->squares[i]);
+    if (t->round) memory_free(memory_of(t), t->round[i]);
+  }
+  memory_free(memory_of(t), t->references);
+  memory_free(memory_of(t), t->squares);
+  memory_free(memory_of(t), t->round);
+}
+
+/* The mean of the rounds so far; one may be infinite. */
+static void add_round(const trial *t, int round) {
+  for (uint32_t i = 0; i < t->n; i++)
+    for (int64_t k = 0; k < count(&t->values[i]); k++)
+      t->squares[i][k] = (t->squares[i][k] * round + t->round[i][k]) / (round + 1);
+}
+
+static bool decide(const trial *t) {
+  bool ok = true;
+  for (uint32_t i = 0; i < t->n; i++) {
+    rt_verdict v = rt_judge(&t->values[i], &t->references[i], t->squares[i], t->judgement->rtol);
+    weir_verdict *to = &t->judgement->verdicts[i];
+    *to = (weir_verdict){.max_abs = v.max_abs,
+                         .max_rel = v.max_rel,
+                         .value = v.value,
+                         .reference = v.reference,
+                         .tolerance = v.tolerance,
+                         .n_elements = v.n_elements,
+                         .n_wrong = v.n_wrong,
+                         .ok = v.n_wrong == 0};
+    memcpy(to->index, v.index, sizeof to->index);
+    ok = ok && to->ok;
+  }
+  return ok;
+}
+
+static status try_rounds(const trial *t) {
+  if (t->judgement->rtol > 0) {
+    TRY(ref_eval(t->env, t->inputs, t->references, t->options));
+    (void)decide(t);
+    return STATUS_OK;
+  }
+  int rounds = MOST_LANES / (int)ref_lanes(t->env);
+  for (int round = 0; round < rounds; round++) {
+    TRY(ref_spread(t->env, t->inputs, t->references, t->round, (uint64_t)round, t->options));
+    add_round(t, round);
+    if (decide(t)) break;
+  }
+  return STATUS_OK;
+}
+
+status api_judge(const ir_env *env, const ir_array *inputs, const ir_array *values,
+                 const ref_options *options, const api_judgement *j) {
+  trial t = {.env = env,
+             .inputs = inputs,
+             .values = values,
+             .options = options,
+             .judgement = j,
+             .n = env->func->outputs.len};
+  status st = make(&t);
+  if (st == STATUS_OK) st = try_rounds(&t);
+  drop(&t);
+  return st;
+}
