@@ -4,9 +4,24 @@
 PyObject *weir_py_error;
 
 /* ---- errors and texts ---- */
+/* [(file, line, column, severity, text, suggestion, rank), ...] of the last failed call */
+static PyObject *diagnostics(void) {
+  PyObject *list = PyList_New(0);
+  weir_diagnostic d = {.struct_size = sizeof d};
+  for (size_t i = 0; list && weir_diagnostic_at(i, &d); i++) {
+    PyObject *item = Py_BuildValue("(sLLsssL)", d.file, (long long)d.line, (long long)d.column,
+                                   d.severity == WEIR_SEVERITY_NOTE ? "note" : "error", d.text,
+                                   d.suggestion, (long long)d.rank);
+    if (!item || PyList_Append(list, item) != 0) Py_CLEAR(list);
+    Py_XDECREF(item);
+  }
+  return list;
+}
+
 PyObject *weir_py_raise(weir_status st) {
   PyObject *type = weir_py_error ? weir_py_error : PyExc_RuntimeError;
-  PyObject *error = PyObject_CallFunction(type, "is", (int)st, weir_error());
+  PyObject *list = diagnostics();
+  PyObject *error = list ? PyObject_CallFunction(type, "isN", (int)st, weir_error(), list) : NULL;
   if (!error) return NULL;
   PyErr_SetObject((PyObject *)Py_TYPE(error), error);
   Py_DECREF(error);
@@ -329,6 +344,8 @@ PyMODINIT_FUNC PyInit__weir(void); /* Python finds it by name */
 
 PyMODINIT_FUNC PyInit__weir(void) {
   PyObject *m = PyModule_Create(&definition);
-  if (m && (weir_py_add_module(m) != 0 || weir_py_add_program(m) != 0)) Py_CLEAR(m);
+  if (m &&
+      (weir_py_add_module(m) != 0 || weir_py_add_program(m) != 0 || weir_py_add_pending(m) != 0))
+    Py_CLEAR(m);
   return m;
 }

@@ -19,27 +19,18 @@ static void dealloc(PyObject *o) {
 }
 
 /* ---- running ---- */
-enum { SMALL = 16 };
-
-/* Tensors of one side. */
-typedef struct side {
-  Py_ssize_t n;
-  weir_py_tensor small[SMALL], *items;
-  const weir_dl_tensor *small_list[SMALL], **list;
-} side;
-
-static void drop_side(side *s) {
+void weir_py_side_drop(weir_py_side *s) {
   for (Py_ssize_t i = 0; s->items && i < s->n; i++) weir_py_tensor_drop(&s->items[i]);
   if (s->items != s->small) PyMem_Free(s->items);
   if (s->list != s->small_list) PyMem_Free((void *)s->list);
 }
 
 /* The list holds the objects while the capsules are used. */
-static int take_side(PyObject *tuple, PyObject *stream, int writes, side *s) {
+int weir_py_side_take(PyObject *tuple, PyObject *stream, int writes, weir_py_side *s) {
   Py_ssize_t n = PyTuple_Size(tuple);
   if (n < 0) return -1;
-  s->items = n <= SMALL ? s->small : PyMem_Calloc((size_t)n, sizeof *s->items);
-  s->list = n <= SMALL ? s->small_list : PyMem_Calloc((size_t)n, sizeof *s->list);
+  s->items = n <= WEIR_PY_SMALL ? s->small : PyMem_Calloc((size_t)n, sizeof *s->items);
+  s->list = n <= WEIR_PY_SMALL ? s->small_list : PyMem_Calloc((size_t)n, sizeof *s->list);
   if (!s->items || !s->list) {
     PyErr_NoMemory();
     return -1;
@@ -52,6 +43,21 @@ static int take_side(PyObject *tuple, PyObject *stream, int writes, side *s) {
   return 0;
 }
 
+Py_ssize_t weir_py_streams(PyObject *tuple, weir_stream *list) {
+  Py_ssize_t n = PyTuple_Size(tuple);
+  if (n > WEIR_PY_SMALL) {
+    PyErr_Format(PyExc_ValueError, "too many streams");
+    return -1;
+  }
+  for (Py_ssize_t i = 0; i < n; i++) {
+    int gpu;
+    unsigned long long handle;
+    if (!PyArg_ParseTuple(PyTuple_GetItem(tuple, i), "iK", &gpu, &handle)) return -1;
+    list[i] = (weir_stream){{2, gpu}, (void *)(uintptr_t)handle};
+  }
+  return n;
+}
+
 /* run(inputs, outputs, seed, as_definition, profile, stream, streams): `stream` goes to __dlpack__, `streams` are
  * pairs of GPU and handle. */
 static PyObject *run(PyObject *o, PyObject *args) {
@@ -59,23 +65,18 @@ static PyObject *run(PyObject *o, PyObject *args) {
   PyObject *inputs, *outputs, *stream, *streams;
   unsigned long long seed;
   int as_definition, profile;
-  side in = {0}, out = {0};
-  weir_stream given[SMALL];
+  weir_py_side in = {0}, out = {0};
+  weir_stream given[WEIR_PY_SMALL];
   weir_status st = WEIR_OK;
   if (!PyArg_ParseTuple(args, "O!O!KppOO!", &PyTuple_Type, &inputs, &PyTuple_Type, &outputs, &seed,
                         &as_definition, &profile, &stream, &PyTuple_Type, &streams))
     return NULL;
-  Py_ssize_t n_streams = PyTuple_Size(streams);
-  if (n_streams > SMALL) return PyErr_Format(PyExc_ValueError, "too many streams");
-  for (Py_ssize_t i = 0; i < n_streams; i++) {
-    int gpu;
-    unsigned long long handle;
-    if (!PyArg_ParseTuple(PyTuple_GetItem(streams, i), "iK", &gpu, &handle)) return NULL;
-    given[i] = (weir_stream){{2, gpu}, (void *)(uintptr_t)handle};
-  }
+  Py_ssize_t n_streams = weir_py_streams(streams, given);
+  if (n_streams < 0) return NULL;
   if (profile && !self->profile && weir_profile_create(&self->profile) != WEIR_OK)
     return weir_py_raise(WEIR_OUT_OF_MEMORY);
-  int ok = take_side(inputs, stream, 0, &in) == 0 && take_side(outputs, stream, 1, &out) == 0;
+  int ok = weir_py_side_take(inputs, stream, 0, &in) == 0 &&
+           weir_py_side_take(outputs, stream, 1, &out) == 0;
   if (ok) {
     weir_run_args a = {.struct_size = sizeof a,
                        .inputs = in.list,
@@ -91,8 +92,8 @@ static PyObject *run(PyObject *o, PyObject *args) {
     st = weir_run(self->program, &a);
     Py_END_ALLOW_THREADS;
   }
-  drop_side(&in);
-  drop_side(&out);
+  weir_py_side_drop(&in);
+  weir_py_side_drop(&out);
   if (!ok) return NULL;
   if (st != WEIR_OK) return weir_py_raise(st);
   if (PyErr_CheckSignals() != 0) return NULL; /* Ctrl-C while the GIL was not held */
@@ -157,13 +158,11 @@ static PyObject *verify(PyObject *o, PyObject *args) {
   return result;
 }
 
-static PyMethodDef methods[] = {{"run", run, METH_VARARGS, NULL},
-                                {"device", device, METH_NOARGS, NULL},
-                                {"devices", devices, METH_NOARGS, NULL},
-                                {"stats", stats, METH_NOARGS, NULL},
-                                {"trace", trace, METH_VARARGS, NULL},
-                                {"verify", verify, METH_VARARGS, NULL},
-                                {NULL, NULL, 0, NULL}};
+static PyMethodDef methods[] = {
+    {"run", run, METH_VARARGS, NULL},       {"start", weir_py_start, METH_VARARGS, NULL},
+    {"device", device, METH_NOARGS, NULL},  {"devices", devices, METH_NOARGS, NULL},
+    {"stats", stats, METH_NOARGS, NULL},    {"trace", trace, METH_VARARGS, NULL},
+    {"verify", verify, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};
 
 static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)dealloc},
                               {Py_tp_methods, methods},

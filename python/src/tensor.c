@@ -1,4 +1,6 @@
 /* Tensors of other packages, by DLPack: https://dmlc.github.io/dlpack. */
+#include <string.h>
+
 #include "weir_python.h"
 
 /* The two forms that capsules have. Layouts of DLPack's C header. */
@@ -102,11 +104,14 @@ static int take(PyObject *object, PyObject *stream, int writes, weir_py_tensor *
 
 int weir_py_tensor_take(PyObject *object, PyObject *stream, int writes, weir_py_tensor *t) {
   if (!PyTuple_Check(object)) return take(object, stream, writes, t);
-  PyObject *bytes = PyTuple_GetItem(object, 1);
-  if (!bytes || take(bytes, stream, writes, t) != 0) return -1;
-  t->as_bool = *t->tensor;
-  t->as_bool.dtype = weir_dtype_to_dl(WEIR_BOOL);
-  t->tensor = &t->as_bool;
+  PyObject *word = PyTuple_GetItem(object, 0), *array = PyTuple_GetItem(object, 1);
+  const char *name = word ? PyUnicode_AsUTF8AndSize(word, NULL) : NULL;
+  if (!name || !array || take(array, stream, writes, t) != 0) return -1;
+  t->as_other = *t->tensor;
+  for (int d = WEIR_F64; d <= WEIR_BOOL; d++)
+    if (strcmp(weir_dtype_text((weir_dtype)d), name) == 0)
+      t->as_other.dtype = weir_dtype_to_dl((weir_dtype)d);
+  t->tensor = &t->as_other;
   return 0;
 }
 

@@ -33,6 +33,9 @@ typedef struct weir_py_program {
 extern PyObject *weir_py_program_type;
 int weir_py_add_module(PyObject *m);  /* the type Module (module.c) */
 int weir_py_add_program(PyObject *m); /* the type Program (program.c) */
+int weir_py_add_pending(PyObject *m); /* the type Pending (pending.c) */
+/* start(inputs, outputs, seed, stream, streams, callback or None): a Pending. */
+PyObject *weir_py_start(PyObject *program, PyObject *args);
 
 /* Extents for a fusion from tuples of each input's shape, completed; NULL and an exception on failure. `shapes` may
  * be None, or a dict of names to values: these need not be complete. */
@@ -43,10 +46,22 @@ weir_shapes *weir_py_shapes(weir_fusion *f, PyObject *shapes, int complete);
 typedef struct weir_py_tensor {
   PyObject *capsule;
   const weir_dl_tensor *tensor;
-  weir_dl_tensor as_bool; /* of ("bool", bytes): of packages that do not export bool */
+  weir_dl_tensor as_other; /* of (dtype, array): of dtypes that a package does not export */
 } weir_py_tensor;
 /* `stream` is passed on to __dlpack__ for tensors of GPUs: -1, or what the package found. */
 int weir_py_tensor_take(PyObject *object, PyObject *stream, int writes, weir_py_tensor *t);
 void weir_py_tensor_drop(weir_py_tensor *t);
+
+/* Tensors of one side of a run, held while it uses them (program.c). */
+enum { WEIR_PY_SMALL = 16 };
+typedef struct weir_py_side {
+  Py_ssize_t n;
+  weir_py_tensor small[WEIR_PY_SMALL], *items;
+  const weir_dl_tensor *small_list[WEIR_PY_SMALL], **list;
+} weir_py_side;
+int weir_py_side_take(PyObject *tuple, PyObject *stream, int writes, weir_py_side *s);
+void weir_py_side_drop(weir_py_side *s);
+/* Pairs of GPU and handle; the number of them, or -1 and an exception. */
+Py_ssize_t weir_py_streams(PyObject *tuple, weir_stream *list);
 
 #endif

@@ -10,60 +10,61 @@ Arrays are taken by DLPack (NumPy, PyTorch, JAX, CuPy) and used where they are. 
 from __future__ import annotations
 
 import os
-import re
 import sys
 import threading
 from typing import NamedTuple
 
 from . import _weir
 
-__all__ = ["Diagnostic", "Error", "ProgramError", "Module", "Program", "TensorInfo", "compile", "fusion",
-           "launch_rank", "list_of", "load", "ops", "version"]
+__all__ = ["Cancelled", "Diagnostic", "Error", "Module", "Pending", "Program", "ProgramError", "RawArray", "TensorInfo",
+           "Weights", "compile", "fusion", "launch_rank", "list_of", "load", "load_weights", "ops", "torch_op", "version"]
 
 
 # ---- errors ----
 
 class Diagnostic(NamedTuple):
-    """One message about a program, and its place; line and column are 0 where it has none."""
+    """One message about a program. `file` is "" and line and column are 0 where it has no place; `suggestion` is what to
+    write instead, or ""; `rank` is the rank that failed, or -1."""
 
     file: str
     line: int
     column: int
     severity: str
     text: str
-
-
-_PLACE = re.compile(r"^(?P<file>[^\n:]*)(?::(?P<line>\d+):(?P<column>\d+))?: (?P<severity>error|warning|note): "
-                    r"(?P<text>.*)$", re.M)
+    suggestion: str = ""
+    rank: int = -1
 
 
 class Error(RuntimeError):
     """A call of the library that failed: `status` ("BAD_PROGRAM"), the whole `message`, and `diagnostics`."""
 
-    def __init__(self, status: str, message: str):
+    def __init__(self, status: str, message: str, diagnostics=()):
         super().__init__(message)
         self.status = status
         self.message = message
-        self.diagnostics = [
-            Diagnostic(m["file"], int(m["line"] or 0), int(m["column"] or 0), m["severity"], m["text"])
-            for m in _PLACE.finditer(message)
-        ]
+        self.diagnostics = [Diagnostic(*d) for d in diagnostics]
 
     def __reduce__(self):
-        return type(self), (self.status, self.message)
+        return type(self), (self.status, self.message, self.diagnostics)
 
 
 class ProgramError(Error, ValueError):
     """The program, its options or the arrays given to it are wrong."""
 
 
+class Cancelled(Error):
+    """The run was cancelled."""
+
+
 # In the order of weir_status.
-_STATUSES = ("OK", "CHECK_FAILED", "BAD_USAGE", "BAD_PROGRAM", "BAD_INPUT", "OUT_OF_MEMORY", "UNAVAILABLE", "SYSTEM")
+_STATUSES = ("OK", "CHECK_FAILED", "BAD_USAGE", "BAD_PROGRAM", "BAD_INPUT", "OUT_OF_MEMORY", "UNAVAILABLE", "SYSTEM",
+             "CANCELLED")
+_CLASSES = {"BAD_USAGE": ProgramError, "BAD_PROGRAM": ProgramError, "CANCELLED": Cancelled}
 
 
-def _error(status: int, message: str) -> Exception:
+def _error(status: int, message: str, diagnostics) -> Exception:
     name = _STATUSES[status]
-    return (ProgramError if name in ("BAD_USAGE", "BAD_PROGRAM") else Error)(name, message)
+    return _CLASSES.get(name, Error)(name, message, diagnostics)
 
 
 _weir.set_error(_error)
@@ -203,6 +204,20 @@ class Program:
         out = tuple(map(kind.give, out))
         return out[0] if len(out) == 1 else out
 
+    def run_async(self, *arrays, out=None, seed=0, stream=None, callback=None) -> Pending:
+        """Begins a run and returns at once. Runs of one program are executed in the order of the calls; `callback` is
+        called without arguments, on another thread, when this one has ended."""
+        kind, out = self._prepare(arrays, out)
+        for_dlpack, streams = kind.order(arrays + out, stream)
+        try:
+            core = self._core.start(arrays, out, seed, for_dlpack, streams, callback)
+        except (BufferError, TypeError):
+            inputs, outputs = tuple(map(kind.readable, arrays)), tuple(map(kind.writable, out))
+            if all(a is b for a, b in zip(inputs + outputs, arrays + out)):
+                raise
+            core = self._core.start(inputs, outputs, seed, for_dlpack, streams, callback)
+        return Pending(core, out, kind)
+
     def definition(self, *arrays, out=None, seed=0, stream=None):
         """What the definition says: the reference evaluator, which accumulates in f64. Slow."""
         return self(*arrays, out=out, seed=seed, stream=stream, _as_definition=True)
@@ -235,6 +250,42 @@ class Program:
         self._core.trace(self.name, os.fspath(path))
 
 
+class Pending:
+    """A run under way: wait() for its outputs, or await it."""
+
+    def __init__(self, core, out, kind):
+        self._core = core
+        self._out = out
+        self._kind = kind
+
+    def done(self) -> bool:
+        """Has it ended?"""
+        return self._core.poll(0.0)
+
+    def cancel(self) -> None:
+        """Asks it to end: no further steps are begun, and wait() raises Cancelled unless it had ended before."""
+        self._core.cancel()
+
+    def wait(self, timeout: float | None = None):
+        """The outputs, as the program returns them. Raises what the run failed with, and TimeoutError after `timeout`
+        seconds. Ctrl-C cancels the run."""
+        try:
+            ended = self._core.poll(-1.0 if timeout is None else float(timeout))
+        except KeyboardInterrupt:
+            self._core.cancel()
+            raise
+        if not ended:
+            raise TimeoutError(f"the run did not end within {timeout} s")
+        self._core.result()
+        out = tuple(map(self._kind.give, self._out))
+        return out[0] if len(out) == 1 else out
+
+    def __await__(self):
+        import asyncio
+        yield from asyncio.get_running_loop().run_in_executor(None, self._core.poll, -1.0).__await__()
+        return self.wait()
+
+
 # ---- arrays of other packages ----
 
 _NUMPY = {"f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32", "i8": "int8",
@@ -255,10 +306,14 @@ class _Kind:
 
     def writable(self, array):
         """Older NumPy does not export bool: ("bool", its bytes) does."""
+        if isinstance(array, RawArray):
+            return (array.dtype, array.bits)
         return ("bool", array.view("u1")) if getattr(array, "dtype", None) == bool else array
 
     def readable(self, array):
         """Nor arrays that are read-only."""
+        if isinstance(array, RawArray):
+            return (array.dtype, array.bits)
         flags = getattr(array, "flags", None)
         return self.writable(array.copy() if flags is not None and not flags.writeable else array)
 
@@ -283,6 +338,8 @@ class _Torch(_Kind):
         return array
 
     def readable(self, array):
+        if isinstance(array, RawArray):
+            return (array.dtype, array.bits)
         return array.detach() if getattr(array, "requires_grad", False) else array
 
 
@@ -304,6 +361,24 @@ class _Jax(_DLPack):
         return sys.modules["jax"].numpy.asarray(array) if type(array).__module__ == "numpy" else array
 
 
+class RawArray:
+    """Values of a dtype that NumPy lacks, bf16, in an array of integers of the same size."""
+
+    def __init__(self, bits, dtype: str = "bf16"):
+        self.bits = bits
+        self.dtype = dtype
+
+    @property
+    def shape(self):
+        return self.bits.shape
+
+    def __getitem__(self, index):
+        return RawArray(self.bits[index], self.dtype)
+
+    def __repr__(self) -> str:
+        return f"<weir.RawArray {self.dtype}{list(self.shape)}>"
+
+
 _KINDS: dict = {}
 
 
@@ -315,10 +390,12 @@ def _kind_of(array) -> _Kind:
     kind = _KINDS.get(type(array))
     if kind is None:
         package = {m.__module__.split(".")[0] for m in type(array).__mro__}
-        make = _Torch if "torch" in package else _Kind if "numpy" in package else \
+        make = _Torch if "torch" in package else _Kind if package & {"numpy", "weir"} else \
             _Jax if package & {"jax", "jaxlib"} else _DLPack
         kind = _KINDS[type(array)] = make()
     return kind
 
 
+from .torch_op import torch_op  # noqa: E402
 from .tracing import fusion, ops  # noqa: E402
+from .weights import Weights, load_weights  # noqa: E402

@@ -1,6 +1,7 @@
 """The package weir with NumPy: values, arrays of all kinds, messages, threads; what it does with PyTorch and JAX if they
 are there."""
 
+import importlib.util
 import os
 import pathlib
 import pickle
@@ -163,6 +164,156 @@ class Wrong(unittest.TestCase):
         with self.assertRaises(FileNotFoundError):
             weir.load("nofile.weir")
 
+    def test_suggestions(self):
+        with self.assertRaises(weir.ProgramError) as caught:
+            weir.load("fusion f {\n  x : f32[n]\n  y = matmull(x, x)\n  return y\n}")
+        self.assertEqual(caught.exception.diagnostics[0].suggestion, "matmul")
+        self.assertEqual(caught.exception.diagnostics[0].rank, -1)
+
+
+LOOKUP = "fusion f { x : f32[n]; i : i64[m]; y = index_select(x, i, dim=0); return y }"
+LONG = ("fusion f {\n mesh d = [2]\n x : f32[64, 100000]\n y = set(exp(tanh(exp(tanh(exp(tanh(x)))))))\n return y\n"
+        " schedule { x, y on d; x.outer_split(0, 2); x[0] = mesh.x; y.outer_split(1, 32); y[1] = stream }\n}")
+
+
+class Async(unittest.TestCase):
+    def test_order_and_values(self):
+        f = weir.compile(SUM)
+        w = np.arange(4, dtype="f4")
+        called = []
+        runs = [f.run_async(np.full((3, 4), k, "f4"), w, callback=lambda k=k: called.append(k)) for k in range(50)]
+        for k, r in enumerate(runs):
+            y, z = r.wait()
+            np.testing.assert_array_equal(y, np.full((3, 4), k) * w)
+            self.assertTrue(r.done())
+        self.assertEqual(called, list(range(50)))
+
+    def test_arrays_live_as_long_as_the_run(self):
+        f = weir.compile(SUM)
+        for _ in range(20):
+            f.run_async(np.ones((3, 4), "f4"), np.ones(4, "f4"))  # nobody keeps anything
+
+    def test_failure(self):
+        f = weir.compile(LOOKUP)
+        x, i = np.arange(4, dtype="f4"), np.array([0, 99])
+        r = f.run_async(x, i)
+        for _ in range(2):
+            with self.assertRaisesRegex(weir.ProgramError, "99") as caught:
+                r.wait()
+        self.assertIn("99", caught.exception.diagnostics[0].text)
+        np.testing.assert_array_equal(f(x, np.array([2])), [2])
+
+    def test_callback_that_raises(self):
+        seen, hook = [], sys.unraisablehook
+        sys.unraisablehook = lambda u: seen.append(u.exc_type)
+        try:
+            weir.compile(SUM).run_async(np.ones((3, 4), "f4"), np.ones(4, "f4"), callback=lambda: 1 / 0).wait()
+        finally:
+            sys.unraisablehook = hook
+        self.assertEqual(seen, [ZeroDivisionError])
+
+    def test_cancel(self):
+        f = weir.compile(LONG)
+        x = np.zeros((64, 100000), "f4")
+        expected = f(x)
+        first, second = f.run_async(x), f.run_async(x)
+        second.cancel()
+        with self.assertRaises(weir.Cancelled):
+            second.wait()
+        with self.assertRaises(TimeoutError):
+            f.run_async(x).wait(timeout=1e-6)
+        np.testing.assert_array_equal(first.wait(), expected)
+        np.testing.assert_array_equal(f(x), expected)
+
+    def test_await(self):
+        import asyncio
+        f = weir.compile(SUM)
+
+        async def several():
+            runs = [f.run_async(np.full((3, 4), k, "f4"), np.ones(4, "f4")) for k in range(5)]
+            return [(await r)[1][0] for r in runs]
+
+        self.assertEqual(asyncio.run(several()), [0, 4, 8, 12, 16])
+
+    def test_interrupt(self):
+        """Ctrl-C cancels the run that is waited for."""
+        code = (f"import numpy as np, weir\nf = weir.compile('''{LONG}''', threads=1)\nx = np.zeros((64, 100000), 'f4')\n"
+                "out = f(x)\nruns = [f.run_async(x, out=out) for _ in range(1000)]\ntry:\n  print('ready', flush=True)\n"
+                "  runs[-1].wait()\nexcept KeyboardInterrupt:\n  print('interrupted', flush=True)\n"
+                "  for r in runs: r.cancel()\n  print('stopped')\n")
+        p = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        self.assertEqual(p.stdout.readline(), "ready\n")
+        time.sleep(0.3)
+        p.send_signal(signal.SIGINT)
+        self.assertEqual(p.communicate(timeout=60)[0], "interrupted\nstopped\n")
+        self.assertEqual(p.returncode, 0)
+
+
+def save(path, **tensors):
+    """A safetensors file; (dtype, array) for dtypes that NumPy lacks."""
+    import json
+    table, data = {}, b""
+    for name, array in tensors.items():
+        dtype, array = array if isinstance(array, tuple) else ({"f": "F32", "i": "I64"}[array.dtype.kind], array)
+        table[name] = {"dtype": dtype, "shape": array.shape, "data_offsets": [len(data), len(data) + array.nbytes]}
+        data += array.tobytes()
+    header = json.dumps(table).encode()
+    header += b" " * (-len(header) % 8)
+    path.write_bytes(len(header).to_bytes(8, "little") + header + data)
+
+
+class WeightFiles(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.w = np.arange(12, dtype="f4").reshape(3, 4)
+
+    def test_files(self):
+        half = np.array([0x3F80, 0x4000, 0x4040, 0], "u2")  # 1, 2, 3
+        save(self.folder / "a.safetensors", w=self.w, h=("BF16", half))
+        save(self.folder / "b.safetensors", i=np.array([1, 0]))
+        weights = weir.load_weights(self.folder)
+        self.assertEqual(sorted(weights), ["h", "i", "w"])
+        np.testing.assert_array_equal(weights["w"], self.w)
+        self.assertEqual(weights.shape("w"), (3, 4))
+        np.testing.assert_array_equal(weights.slice("w", 0, 1, 2), self.w[1:])
+        self.assertIsNotNone(weights["w"].base)
+        f = weir.compile("fusion f { w : f32[3, 4]; i : i64[2]; y = index_select(w, i, dim=0); return y }")
+        np.testing.assert_array_equal(f(weights["w"], weights["i"]), self.w[[1, 0]])
+        g = weir.compile("fusion f { h : bf16[n]; y = cast(h, f32) * 2; return y }")
+        np.testing.assert_array_equal(g(weights["h"]), [2, 4, 6, 0])
+        (self.folder / "m.json").write_text('{"weight_map": {"w": "a.safetensors", "h": "a.safetensors"}}')
+        self.assertEqual(sorted(weir.load_weights(self.folder / "m.json")), ["h", "w"])
+
+    def test_mapped(self):
+        """Nothing is read that nobody touches: the file may be larger than the memory."""
+        path = self.folder / "large.safetensors"
+        n = 1 << 40
+        table = b'{"w":{"dtype":"F32","shape":[%d],"data_offsets":[0,%d]}}' % (n // 4, n)
+        table += b" " * (-len(table) % 8)
+        try:
+            with open(path, "wb") as file:
+                file.write(len(table).to_bytes(8, "little") + table)
+                file.truncate(8 + len(table) + n)
+            part = weir.load_weights(path).slice("w", 0, 1 << 36, 4)
+        except OSError as why:
+            self.skipTest(f"no sparse file of this size can be made or mapped here: {why}")
+        np.testing.assert_array_equal(weir.compile("fusion f { x : f32[n]; y = x + 1; return y }")(part), np.ones(4))
+
+    def test_wrong_files(self):
+        path = self.folder / "w.safetensors"
+        for data, message in [(b"", "cut off"), (b"\xff" * 20, "cut off"), ((9).to_bytes(8, "little") + b"not json!", "JSON")]:
+            path.write_bytes(data)
+            with self.assertRaisesRegex(ValueError, message):
+                weir.load_weights(path)
+        save(path, w=self.w)
+        path.write_bytes(path.read_bytes()[:-4])
+        with self.assertRaisesRegex(ValueError, "do not fit"):
+            weir.load_weights(path)
+        with self.assertRaises(FileNotFoundError):
+            weir.load_weights(self.folder / "none.safetensors")
+
 
 class Traced(unittest.TestCase):
     def test_function(self):
@@ -193,10 +344,17 @@ class Process(unittest.TestCase):
         self.assertEqual(r.returncode, 0, r.stderr)
         self.assertIn("ok", r.stdout)
 
+    def test_examples(self):
+        for command in [["seeds.py"], ["tp_mlp.py"]]:
+            if command == ["tp_mlp.py"] and importlib.util.find_spec("torch") is None:
+                continue
+            r = subprocess.run([sys.executable, EXAMPLES / "python" / command[0]], capture_output=True, text=True)
+            self.assertEqual(r.returncode, 0, r.stdout + r.stderr)
+
     def test_interrupt(self):
         """Ctrl-C ends a loop of runs, and the process is well afterwards."""
         code = (f"import numpy as np, weir\nf = weir.compile('''{SUM}''')\nx, w = np.ones((3, 4), 'f4'), np.ones(4, 'f4')\n"
-                "print('ready', flush=True)\ntry:\n  while True: f(x, w)\nexcept KeyboardInterrupt:\n"
+                "try:\n  print('ready', flush=True)\n  while True: f(x, w)\nexcept KeyboardInterrupt:\n"
                 "  f(x, w); print('interrupted')\n")
         p = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
         self.assertEqual(p.stdout.readline(), "ready\n")
@@ -226,6 +384,41 @@ class Torch(unittest.TestCase):
             for _ in range(5):
                 a = f(a)
             self.assertTrue(torch.equal(a, torch.full_like(a, 32)))
+
+    def test_operation(self):
+        """A program within nn.Module, under torch.compile, with gradients."""
+        try:
+            import torch
+            from torch.library import custom_op  # noqa: F401
+        except ImportError:
+            self.skipTest("there is no PyTorch with torch.library.custom_op")
+        forward = weir.compile("fusion f { x : f32[n, k]; w : f32[k, m]; y = tanh(matmul(x, w)); return y }")
+        backward = weir.compile(
+            "fusion b { x : f32[n, k]; w : f32[k, m]; g : f32[n, m]; y = tanh(matmul(x, w)); h = g * (1 - y * y)\n"
+            "  dx = matmul(h, transpose(w)); dw = matmul(transpose(x), h); return dx, dw }")
+        op = weir.torch_op(forward, "weirtest::layer", backward=backward)
+
+        class Layer(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.w = torch.nn.Parameter(torch.randn(8, 5))
+
+            def forward(self, x):
+                return op(x * 2, self.w) + 1
+
+        torch.manual_seed(1)
+        layer = Layer()
+        x = torch.randn(3, 8, requires_grad=True)
+        expected = torch.tanh((x * 2) @ layer.w) + 1
+        grads = torch.autograd.grad(expected.sum(), [x, layer.w])
+        for f in (layer, torch.compile(layer, backend="aot_eager", fullgraph=True)):
+            y = f(x)
+            torch.testing.assert_close(y, expected)
+            for a, b in zip(torch.autograd.grad(y.sum(), [x, layer.w]), grads):
+                torch.testing.assert_close(a, b)
+        torch.library.opcheck(op, (x, layer.w), test_utils=("test_schema", "test_faketensor"))
+        with self.assertRaisesRegex(TypeError, "must take 3 arrays"):
+            weir.torch_op(forward, "weirtest::wrong", backward=forward)
 
     def test_jax(self):
         try:

@@ -1,0 +1,128 @@
+/* Pending: a run that goes on while Python does something else. */
+#include "weir_python.h"
+
+typedef struct pending {
+  PyObject_HEAD weir_pending *run;
+  PyObject *program; /* which the run needs */
+  weir_py_side in, out;
+} pending;
+
+static PyObject *pending_type;
+static pending *self_of(PyObject *o) { return (pending *)o; }
+
+/* The arrays are in use until it has ended. */
+static void dealloc(PyObject *o) {
+  PyTypeObject *type = Py_TYPE(o);
+  pending *p = self_of(o);
+  Py_BEGIN_ALLOW_THREADS;
+  (void)weir_pending_poll(p->run, -1);
+  weir_pending_destroy(p->run);
+  Py_END_ALLOW_THREADS;
+  weir_py_side_drop(&p->in);
+  weir_py_side_drop(&p->out);
+  Py_XDECREF(p->program);
+  freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+  release(o);
+  Py_DECREF(type);
+}
+
+/* On the program's thread. What the callable raises cannot go anywhere. */
+static void call_back(void *context, weir_status st, const char *message) {
+  (void)st, (void)message;
+  PyGILState_STATE gil = PyGILState_Ensure();
+  PyObject *callable = context, *result = PyObject_CallNoArgs(callable);
+  if (!result) PyErr_WriteUnraisable(callable);
+  Py_XDECREF(result);
+  Py_DECREF(callable);
+  PyGILState_Release(gil);
+}
+
+static weir_status start(pending *p, weir_run_args *a, PyObject *callable) {
+  weir_status st;
+  const weir_program *program = ((weir_py_program *)p->program)->program;
+  a->inputs = p->in.list;
+  a->n_inputs = (size_t)p->in.n;
+  a->outputs = p->out.list;
+  a->n_outputs = (size_t)p->out.n;
+  bool calls = callable != Py_None;
+  if (calls) Py_INCREF(callable);
+  Py_BEGIN_ALLOW_THREADS;
+  st = weir_run_async(program, a, calls ? call_back : NULL, callable, &p->run);
+  Py_END_ALLOW_THREADS;
+  if (calls && st != WEIR_OK) Py_DECREF(callable);
+  return st;
+}
+
+PyObject *weir_py_start(PyObject *program, PyObject *args) {
+  PyObject *inputs, *outputs, *stream, *streams, *callable;
+  unsigned long long seed;
+  weir_stream given[WEIR_PY_SMALL];
+  if (!PyArg_ParseTuple(args, "O!O!KOO!O", &PyTuple_Type, &inputs, &PyTuple_Type, &outputs, &seed,
+                        &stream, &PyTuple_Type, &streams, &callable))
+    return NULL;
+  Py_ssize_t n_streams = weir_py_streams(streams, given);
+  if (n_streams < 0) return NULL;
+  PyTypeObject *type = (PyTypeObject *)pending_type;
+  allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+  pending *p = (pending *)allocate(type, 0);
+  if (!p) return NULL;
+  Py_INCREF(program);
+  p->program = program;
+  int ok = weir_py_side_take(inputs, stream, 0, &p->in) == 0 &&
+           weir_py_side_take(outputs, stream, 1, &p->out) == 0;
+  weir_run_args a = {.struct_size = sizeof a, .seed = seed, .streams = given};
+  a.n_streams = (size_t)n_streams;
+  weir_status st = ok ? start(p, &a, callable) : WEIR_BAD_USAGE;
+  if (ok && st != WEIR_OK) (void)weir_py_raise(st);
+  if (st == WEIR_OK) return (PyObject *)p;
+  Py_DECREF(p);
+  return NULL;
+}
+
+/* poll(seconds): has it ended by then? Negative: for ever. Ctrl-C is looked for meanwhile. */
+static PyObject *poll(PyObject *o, PyObject *args) {
+  double seconds;
+  bool ended;
+  const double step = 0.05;
+  if (!PyArg_ParseTuple(args, "d", &seconds)) return NULL;
+  for (double left = seconds;; left -= step) {
+    double now = seconds < 0 || left > step ? step : left > 0 ? left : 0;
+    Py_BEGIN_ALLOW_THREADS;
+    ended = weir_pending_poll(self_of(o)->run, (int64_t)(now * 1e9));
+    Py_END_ALLOW_THREADS;
+    if (PyErr_CheckSignals() != 0) return NULL;
+    if (ended || (seconds >= 0 && left <= step)) return PyBool_FromLong(ended);
+  }
+}
+
+/* Raises what the run failed with; of one that has ended. */
+static PyObject *result(PyObject *o, PyObject *unused) {
+  (void)unused;
+  weir_status st = weir_pending_wait(self_of(o)->run);
+  if (st != WEIR_OK) return weir_py_raise(st);
+  Py_RETURN_NONE;
+}
+
+static PyObject *cancel(PyObject *o, PyObject *unused) {
+  (void)unused;
+  weir_pending_cancel(self_of(o)->run);
+  Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {{"poll", poll, METH_VARARGS, NULL},
+                                {"result", result, METH_NOARGS, NULL},
+                                {"cancel", cancel, METH_NOARGS, NULL},
+                                {NULL, NULL, 0, NULL}};
+
+static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)dealloc},
+                              {Py_tp_methods, methods},
+                              {Py_tp_doc, (void *)"A run under way."},
+                              {0, NULL}};
+static PyType_Spec spec = {"weir._weir.Pending", sizeof(pending), 0, Py_TPFLAGS_DEFAULT, slots};
+
+int weir_py_add_pending(PyObject *m) {
+  pending_type = PyType_FromSpec(&spec);
+  if (!pending_type) return -1;
+  Py_INCREF(pending_type);
+  return PyModule_AddObject(m, "Pending", pending_type);
+}

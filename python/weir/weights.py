@@ -1,0 +1,114 @@
+"""Weights from safetensors files, mapped into memory: a tensor is read when a program touches it, and only the part
+that it touches.
+
+    weights = weir.load_weights("model.safetensors")            # or model.safetensors.index.json, or the folder
+    y = program(x, weights["mlp.up.weight"])
+    part = weights.slice("mlp.up.weight", 0, rank * rows, rows)  # a view: no other rows are read
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import sys
+from collections.abc import Mapping
+
+# The dtypes of the format, and how NumPy has them.
+_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "<i1",
+           "U8": "<u1", "BOOL": "?"}
+_LARGEST_HEADER = 100 << 20
+
+
+def _header(path: str) -> tuple[dict, int]:
+    """The table of a file, and where its data begins."""
+    size = os.path.getsize(path)
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > min(size - 8, _LARGEST_HEADER):
+            raise ValueError(f"{path}: this is no safetensors file, or it is cut off")
+        try:
+            table = json.loads(file.read(length))
+        except ValueError as why:
+            raise ValueError(f"{path}: the header is no JSON: {why}") from None
+    table.pop("__metadata__", None)
+    for name, entry in table.items():
+        _check(path, name, entry, size - 8 - length)
+    return table, 8 + length
+
+
+def _check(path: str, name: str, entry: dict, room: int) -> None:
+    import numpy
+    begin, end = entry["data_offsets"]
+    if entry["dtype"] not in _DTYPES:
+        raise ValueError(f"{path}: {name} has dtype {entry['dtype']}, which is not supported")
+    count = 1
+    for extent in entry["shape"]:
+        count *= extent
+    if not 0 <= begin <= end <= room or end - begin != count * numpy.dtype(_DTYPES[entry["dtype"]]).itemsize:
+        raise ValueError(f"{path}: {name} has {end - begin} bytes at {begin}, which do not fit its shape or the file")
+
+
+def _map(path: str):
+    """Pages are the file's until somebody writes to them; no memory is set aside for that. NumPy exports what can be
+    written without a copy."""
+    unreserved = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+    with open(path, "rb") as file:
+        return mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE | unreserved, mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+class Weights(Mapping):
+    """Tensors by name: NumPy arrays, or weir.RawArray for bf16. Writing to one does not change the file."""
+
+    def __init__(self, paths: list[str]):
+        self._where: dict[str, tuple[str, dict, int]] = {}
+        self._maps: dict = {}
+        for path in paths:
+            table, start = _header(path)
+            self._where.update((name, (path, entry, start)) for name, entry in table.items())
+
+    def __getitem__(self, name: str):
+        import numpy
+
+        from . import RawArray
+        path, entry, start = self._where[name]
+        if path not in self._maps:
+            self._maps[path] = numpy.frombuffer(_map(path), "u1")
+        begin, end = entry["data_offsets"]
+        whole = self._maps[path][start + begin:start + end]
+        dtype = numpy.dtype(_DTYPES[entry["dtype"]])
+        if (start + begin) % dtype.itemsize:
+            whole = whole.copy()  # not aligned to its elements
+        array = numpy.asarray(whole).view(dtype).reshape(entry["shape"])
+        return RawArray(array) if entry["dtype"] == "BF16" else array
+
+    def __iter__(self):
+        return iter(self._where)
+
+    def __len__(self) -> int:
+        return len(self._where)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Without touching the data."""
+        return tuple(self._where[name][1]["shape"])
+
+    def slice(self, name: str, axis: int, begin: int, length: int):
+        """A view of `length` positions of an axis."""
+        index = [slice(None)] * len(self.shape(name))
+        index[axis] = slice(begin, begin + length)
+        return self[name][tuple(index)]
+
+
+def load_weights(path: str | os.PathLike) -> Weights:
+    """Of one file, of an index (model.safetensors.index.json), or of all files in a folder."""
+    path = os.fspath(path)
+    if os.path.isdir(path):
+        files = sorted(f for f in os.listdir(path) if f.endswith(".safetensors"))
+        if not files:
+            raise FileNotFoundError(f"{path}: there is no .safetensors file in it")
+        return Weights([os.path.join(path, f) for f in files])
+    if not path.endswith(".json"):
+        return Weights([path])
+    with open(path, encoding="utf-8") as file:
+        names = sorted(set(json.load(file)["weight_map"].values()))
+    return Weights([os.path.join(os.path.dirname(path), n) for n in names])
