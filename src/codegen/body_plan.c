@@ -6,7 +6,7 @@
 enum {
   SMALL_BLOCK = 128,
   MAX_BLOCK = 1024,
-  LOOPED_BLOCK = 512,
+  LOOPED_BLOCK = 512, /* half of it where there are rows enough: then other rows are on their way */
   COLUMN_THREADS = 256,
   COLUMN_BLOCK = 512,
   COLUMN_ROWS = 4, /* that a thread has, at least */
@@ -287,6 +287,8 @@ static void plan_kept(rows_writer *x) {
   if (x->threads > MAX_BLOCK) x->threads = MAX_BLOCK;
   x->vectors = (uint32_t)cg_ceildiv(items, x->threads);
   x->kept = (int64_t)x->vectors * words <= most_words(x->threads);
+  words += words_of(x);
+  x->early = x->has_columns && (int64_t)x->vectors * words <= most_words(x->threads);
   x->block = x->threads < SMALL_BLOCK ? SMALL_BLOCK : x->threads;
 }
 
@@ -300,7 +302,7 @@ static void plan_resident(rows_writer *x) {
 static void plan_looped(rows_writer *x) {
   uint32_t words = words_of(x);
   x->vectors = words >= 16 ? 1 : words >= 8 ? 2 : 4;
-  x->threads = x->block = LOOPED_BLOCK;
+  x->threads = x->block = x->rows >= 8 * PROCESSORS ? LOOPED_BLOCK / 2 : LOOPED_BLOCK;
 }
 
 /* Nothing but columns: a block has a part of them, and goes down over rows. */

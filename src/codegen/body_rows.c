@@ -57,8 +57,13 @@ static void put_vector(const rows_writer *x, uint32_t i, const char *to, char of
             "    }\n");
 }
 
-/* Where blocks go over rows, the next row is read as soon as the last pass has done with this one. */
+/* Where blocks go over rows, the next row is on its way while this one is computed; if registers do not
+ * hold both, it is read as soon as the last pass has done with this one. */
 static bool goes_ahead(const rows_writer *x) { return x->has_columns && x->passes > 0; }
+
+static const char *loaded_to(const rows_writer *x, uint32_t i) {
+  return cg_text(x->w, "%c%u", x->early ? 'z' : 'x', i);
+}
 
 static void put_vector_loop(const rows_writer *x) {
   cg_writer *w = x->w;
@@ -86,14 +91,28 @@ static void put_loads(rows_writer *x, const bool *marks) {
   uint32_t found = 0;
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     if (!x->vector[i] || x->spare[i] || (marks && !marks[i])) continue;
-    cg_line(w, "  v%u x%u[%u];\n", i, i, x->vectors);
+    cg_line(w, "  v%u %s[%u];\n", i, loaded_to(x, i), x->vectors);
     found++;
   }
   if (found == 0) return;
   put_vector_loop(x);
   for (uint32_t i = 0; i < x->b->nodes.len; i++)
     if (x->vector[i] && !x->spare[i] && (!marks || marks[i]))
-      put_vector(x, i, cg_text(w, "x%u[i]", i), goes_ahead(x) ? 'q' : 'o');
+      put_vector(x, i, cg_text(w, "%s[i]", loaded_to(x, i)), goes_ahead(x) ? 'q' : 'o');
+  cg_line(w, "  }\n");
+}
+
+/* The row that was on its way; the next one follows. */
+static void put_ahead(rows_writer *x) {
+  cg_writer *w = x->w;
+  for (uint32_t i = 0; i < x->b->nodes.len; i++)
+    if (x->vector[i] && !x->spare[i]) cg_line(w, "  v%u x%u[%u];\n", i, i, x->vectors);
+  put_vector_loop(x);
+  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
+    if (!x->vector[i] || x->spare[i]) continue;
+    cg_line(w, "    x%u[i] = z%u[i];\n", i, i);
+    put_vector(x, i, cg_text(w, "z%u[i]", i), 'q');
+  }
   cg_line(w, "  }\n");
 }
 
@@ -279,12 +298,13 @@ static void put_pair_block(const rows_writer *x, uint32_t i) {
   cg_writer *w = x->w;
   set_pair(x, i);
   cg_set_int(w, "warps", x->threads / 32);
-  cg_put(w, "  a$m = part$m[0];\n"
-            "  a$s = part$s[0];\n"
+  cg_set_int(w, "half", x->threads / 64);
+  cg_put(w, "  a$m = part$m[threadIdx.x % $warps];\n"
+            "  a$s = part$s[threadIdx.x % $warps];\n"
             "#pragma unroll\n"
-            "  for (int i = 1; i < $warps; i++) {\n"
-            "    const $R m2 = part$m[i];\n"
-            "    const $T s2 = part$s[i];\n");
+            "  for (int d = $half; d > 0; d /= 2) {\n"
+            "    const $R m2 = __shfl_xor_sync(WEIR_ALL, a$m, d);\n"
+            "    const $T s2 = __shfl_xor_sync(WEIR_ALL, a$s, d);\n");
   cg_put(w, pair);
   cg_put(w, "  }\n");
 }
@@ -463,7 +483,7 @@ static void put_results(rows_writer *x) {
   cg_line(w, "    }\n");
   for (uint32_t r = 0; r < x->b->n_outputs; r++)
     if (x->stores[r]) put_store(x, r);
-  for (uint32_t i = 0; i < x->b->nodes.len && goes_ahead(x); i++)
+  for (uint32_t i = 0; i < x->b->nodes.len && goes_ahead(x) && !x->early; i++)
     if (x->vector[i] && !x->spare[i]) put_vector(x, i, cg_text(w, "x%u[i]", i), 'q');
   cg_line(w, "  }\n%s", x->kept ? "" : "  }\n");
   forget_along(x);
@@ -561,6 +581,7 @@ static void put_row(rows_writer *x) {
   put_offsets(x, "row", 'o');
   if (x->kept && !goes_ahead(x)) put_loads(x, NULL);
   if (goes_ahead(x)) put_offsets(x, "next", 'q');
+  if (x->early) put_ahead(x);
   for (uint32_t pass = 0; pass < x->passes; pass++) put_fold_pass(x, pass);
   put_results(x);
 }

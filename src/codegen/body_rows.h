@@ -16,6 +16,7 @@ typedef struct rows_writer {
   bool kept;               /* a row is read once, into registers; otherwise in each pass */
   uint32_t width;          /* V: elements of a vector */
   uint32_t vectors;        /* of a thread: all of the row, or those that are read at once */
+  bool early;              /* the next row is loaded before this one is computed */
   uint32_t resident;       /* blocks that a multiprocessor shall have room for; 0: as it comes */
   uint32_t threads, block; /* of a row */
   uint32_t passes;         /* of folds; then the results */
