@@ -12,7 +12,7 @@ static inline status kit_lower_variant(ir_func *f, const host_options *options, 
   strbuf log;
   strbuf_init(&log, &f->module->memory);
   pass_request request = {.enable = enable, .options = *options, .verify = true};
-  request.disable = options->plain ? "views,free,join" : "join";
+  request.disable = options->plain ? "own-first,views,order,free,join" : "join";
   return pass_run_fusion(f, &request, &log, NULL, result);
 }
 

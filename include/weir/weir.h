@@ -268,7 +268,7 @@ weir_status weir_schedule_swizzle(weir_fusion *f, weir_tensor t, int64_t axis,
                                   const char *mesh_axis);
 weir_status weir_schedule_rfactor(weir_fusion *f, weir_tensor t, const int64_t *axes, size_t n,
                                   const char *name, weir_tensor *result);
-/* mark: "stream", "serial", "mesh.x", … */
+/* mark: "stream", "stream.ring", "serial", "mesh.x", … */
 weir_status weir_schedule_mark(weir_fusion *f, weir_tensor t, int64_t axis, const char *mark);
 weir_status weir_schedule_memory(weir_fusion *f, weir_tensor t, const char *memory);
 weir_status weir_schedule_allocate(weir_fusion *f, weir_tensor t, const int64_t *order, size_t n);

@@ -46,7 +46,7 @@ status api_pass_request(arena *scratch, const weir_options *o, pass_request *res
 }
 
 status api_show_plain(arena *scratch, pass_request *request) {
-  static const char later[] = "views,order,free,join";
+  static const char later[] = "own-first,views,order,free,join";
   request->options.plain = true;
   request->disable =
       request->disable ? arena_printf(scratch, "%s,%s", request->disable, later) : later;

@@ -25,11 +25,13 @@ static bool report(ir_func *f, const char *what, const char *text) {
 static bool parse_mark(ir_func *f, const char *text, ir_mark *mark) {
   *mark = (ir_mark){.kind = IR_MARK_STREAM};
   if (strcmp(text, "stream") == 0) return true;
+  if (strncmp(text, "stream.", 7) == 0) mark->form = ir_form_find(text + 7, strlen(text + 7));
+  if (mark->form != IR_FORM_NONE) return true;
   mark->kind = IR_MARK_SERIAL;
   if (strcmp(text, "serial") == 0) return true;
   mark->kind = IR_MARK_MESH;
   if (strncmp(text, "mesh.", 5) == 0) return text_fragment_mesh_axis(f, text, &mark->mesh_axis);
-  return report(f, "a mark is stream, serial, mesh.x, mesh.y, …", text);
+  return report(f, "a mark is stream, stream.ring, serial, mesh.x, mesh.y, …", text);
 }
 
 static bool parse_memory(ir_func *f, const char *text, ir_memory *memory) {

@@ -68,7 +68,8 @@ void explain_chain(explaining *e, uint32_t why, uint32_t indent) {
 /* ---- placements ---- */
 void explain_mesh_axis(explaining *e, ir_mesh mesh, uint32_t k) {
   strbuf_puts(e->out, ir_name_text(e->f, ir_mesh_at(e->f, mesh)->name));
-  strbuf_puts(e->out, ir_mark_text((ir_mark){IR_MARK_MESH, k}) + strlen("mesh"));
+  strbuf_puts(e->out,
+              ir_mark_text((ir_mark){.kind = IR_MARK_MESH, .mesh_axis = k}) + strlen("mesh"));
 }
 
 void explain_cut(explaining *e, const shard_axis *a, ir_mesh mesh, uint32_t k) {

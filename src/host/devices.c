@@ -220,6 +220,15 @@ bool host_plan_devices(lowering *l, const ir_op_data *op, op_plan *plan) {
   return true;
 }
 
+ir_form host_form_asked(const lowering *l, const ir_op_data *op) {
+  ir_axes loop = ir_tensor_at(l->f, op->result)->now.loop;
+  for (uint32_t i = 0; i < loop.len; i++) {
+    ir_form form = ir_axis_at(l->f, loop.data[i])->mark.form;
+    if (form != IR_FORM_NONE) return form;
+  }
+  return IR_FORM_BROADCAST;
+}
+
 int32_t host_piece_level(const op_plan *plan) {
   if (plan->kind != STEP_MOVES || !plan->comm->by_iteration) return -1;
   for (uint32_t q = 0; q < plan->axes.len; q++) {
@@ -247,11 +256,10 @@ static int32_t level_over(const op_plan *made, int32_t dim) {
 
 bool host_join_pieces(const lowering *l, const ir_op_data *op, op_plan *plan, const op_plan *made) {
   const shard_comm *m = plan->comm;
-  host_pipeline form = l->options->pipeline;
   if (plan->kind != STEP_MOVES || !plan->by_pieces || m->mesh_axis < 0) return false;
   bool exchanges = m->kind == SHARD_ALL_TO_ALL && is_whole(m, false) && is_whole(m, true) &&
                    shard_same_coordinates(l->f, m->from, m->to, (uint32_t)m->mesh_axis) &&
-                   form != HOST_COLLECTIVE && form != HOST_BROADCAST;
+                   host_form_asked(l, op) != IR_FORM_BROADCAST;
   bool reduces = m->kind == SHARD_REDUCE_SCATTER && is_whole(m, true);
   if (op->code != IR_OP_SET && exchanges) return false;
   if ((!exchanges && !reduces) || plan->axes.len > 0) return false;

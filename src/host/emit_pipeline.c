@@ -163,23 +163,23 @@ static void emit_from_owner(pipeline *x) {
 static ir_rule form_of(const pipeline *x) {
   const op_plan *plan = x->s->plan;
   bool turned = !IR_SAME(x->piece, x->i), meets = x->e->l->loop_meets[plan->loop[x->level]];
-  host_pipeline asked = x->e->l->options->pipeline;
+  ir_form asked = host_form_asked(x->e->l, x->s->op);
   bool rings = turned && emit_is_dense(x->e, x->out) && plan->inside <= x->level;
-  if (asked == HOST_RING && rings) return IR_RULE_RING;
+  if (asked == IR_FORM_RING && rings) return IR_RULE_RING;
   if (turned) return IR_RULE_OFFSET;
-  bool together = asked == HOST_COLLECTIVE || asked == HOST_BROADCAST;
   /* mutant: dev_p2p_anyway */
-  return together || meets ? IR_RULE_BROADCAST : IR_RULE_P2P;
+  return asked == IR_FORM_BROADCAST || meets ? IR_RULE_BROADCAST : IR_RULE_P2P;
 }
 
-static ir_rule preferred(host_pipeline asked) {
+static ir_rule preferred(ir_form asked) {
   switch (asked) {
-  case HOST_AUTO:
-  case HOST_P2P_OFFSET: return IR_RULE_OFFSET;
-  case HOST_P2P: return IR_RULE_P2P;
-  case HOST_RING: return IR_RULE_RING;
-  case HOST_COLLECTIVE:
-  case HOST_BROADCAST: break;
+  case IR_FORM_OFFSET:
+  case IR_FORM_OWN: return IR_RULE_OFFSET;
+  case IR_FORM_P2P: return IR_RULE_P2P;
+  case IR_FORM_RING: return IR_RULE_RING;
+  case IR_FORM_NONE:
+  case IR_FORM_BROADCAST:
+  case IR_FORM_COUNT: break;
   }
   return IR_RULE_BROADCAST;
 }
@@ -187,7 +187,7 @@ static ir_rule preferred(host_pipeline asked) {
 /* Where the form is not the preferred one: why. */
 static void note_form(const pipeline *x, ir_rule used) {
   const op_plan *plan = x->s->plan;
-  ir_rule asked = preferred(x->e->l->options->pipeline), why = IR_RULE_MEETS;
+  ir_rule asked = preferred(host_form_asked(x->e->l, x->s->op)), why = IR_RULE_MEETS;
   /* mutant: why_form_unsaid */
   if (used == asked) return;
   if (used == IR_RULE_OFFSET) why = asked == IR_RULE_RING ? IR_RULE_SPARSE : IR_RULE_SWIZZLED;
@@ -284,8 +284,9 @@ void emit_exchanged_piece(emitter *e, step *s) {
   const stream_axis *cut = &s->plan->axes.data[0];
   bool drops = host_drops(e->l, s->plan, 0);
   x.out = emit_cut(e, e->buffer[s->op->result.id], cut->dim, cut, drops, from, x.at);
-  host_pipeline asked = e->l->options->pipeline;
-  if (asked == HOST_RING || asked == HOST_P2P) emit_fallback(e, IR_RULE_OFFSET, IR_RULE_PERSONAL);
+  ir_form asked = host_form_asked(e->l, s->op);
+  if (asked == IR_FORM_RING || asked == IR_FORM_P2P)
+    emit_fallback(e, IR_RULE_OFFSET, IR_RULE_PERSONAL);
   (void)emit_because(e, IR_RULE_OWN);
   ir_instr_data c = choice(&x, x.piece, IR_EQ, x.me);
   ir_block *before = emit_begin(e, &c.body);

@@ -203,15 +203,19 @@ static bool spoils_turn(const lowering *l, ir_op o, uint32_t q, const shard_comm
          m->mesh_axis == turn->mesh_axis;
 }
 
+static bool asks_for_turn(const lowering *l, ir_op o) {
+  ir_form form = host_form_asked(l, ir_op_at(l->f, o));
+  return form == IR_FORM_OFFSET || form == IR_FORM_OWN || form == IR_FORM_RING;
+}
+
 static void turn_loops(lowering *l) {
-  host_pipeline form = l->options->pipeline;
   const shard_comm **pieces = ARENA_ARRAY(&l->scratch, l->n_loops, const shard_comm *);
-  bool turns = form == HOST_AUTO || form == HOST_P2P_OFFSET || form == HOST_RING;
   for (uint32_t i = 0; i < l->f->order.len; i++) {
     const op_plan *plan = &l->ops[l->f->order.data[i].id];
     int32_t q = host_piece_level(plan);
     if (q >= 0) pieces[plan->loop[q]] = plan->comm;
-    if (turns && q >= 0 && !plan->axes.data[q].swizzled) l->loop_turns[plan->loop[q]] = plan->comm;
+    if (q >= 0 && !plan->axes.data[q].swizzled && asks_for_turn(l, l->f->order.data[i]))
+      l->loop_turns[plan->loop[q]] = plan->comm;
     if (plan->kind == STEP_EXCHANGES) l->loop_turns[plan->loop[0]] = plan->comm;
   }
   for (uint32_t i = 0; i < l->f->order.len; i++) {
@@ -231,8 +235,9 @@ static void keep_ring_buffers(lowering *l) {
   for (uint32_t i = 0; i < l->f->order.len; i++) {
     op_plan *plan = &l->ops[l->f->order.data[i].id];
     int32_t q = host_piece_level(plan);
-    if (q < 0 || l->options->pipeline != HOST_RING || !l->loop_turns[plan->loop[q]]) continue;
-    keep_within(plan, (uint32_t)q, IR_RULE_RELAY);
+    if (q < 0 || !l->loop_turns[plan->loop[q]]) continue;
+    if (host_form_asked(l, ir_op_at(l->f, l->f->order.data[i])) == IR_FORM_RING)
+      keep_within(plan, (uint32_t)q, IR_RULE_RELAY);
   }
 }
 

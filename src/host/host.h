@@ -29,8 +29,8 @@
 
 #include "ir/host.h"
 
-/* How a stream over the pieces of a sharded axis fetches them. A preference: where a form does not
- * apply, another is used. */
+/* How a stream over the pieces of a sharded axis fetches them; pass `pipelines` writes it into the
+ * schedule. A preference: where a form does not apply, another is used. */
 typedef enum host_pipeline {
   HOST_AUTO,       /* p2p-offset */
   HOST_COLLECTIVE, /* the same as broadcast, where pieces are streamed */
@@ -44,9 +44,8 @@ typedef enum host_pipeline {
 const char *host_pipeline_text(host_pipeline form);
 
 typedef struct host_options {
-  host_pipeline pipeline;
-  /* As the seeds print programs: buffers of logical stream axes in full before the loop, the own piece in
-   * its place among the others. */
+  host_pipeline pipeline; /* lowering tells with it why a collective has no such form */
+  /* As the seeds print programs: buffers of logical stream axes in full before the loop. */
   bool plain;
 } host_options;
 

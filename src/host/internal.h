@@ -125,6 +125,8 @@ void host_require_cuts(const lowering *l, ir_tensor t, uint32_t dim);
 /* Where devices hold a part of each slice, makes the slices those of the running device's part; false if
  * such slices cannot be told apart there. */
 bool host_fit_stream(const lowering *l, ir_tensor t, stream_axis *a);
+/* The form that the schedule asks for, of a move whose stream goes over pieces; BROADCAST: none. */
+ir_form host_form_asked(const lowering *l, const ir_op_data *op);
 /* Which level of the operation's loops runs over the pieces that lie on different devices; none: -1. */
 int32_t host_piece_level(const op_plan *plan);
 /* Are slices of one of its streams cut along mesh axis k, each by itself? */

@@ -11,15 +11,16 @@
  * rows may round otherwise, and what devices hold of the same part is equal bit for bit. */
 #include "host/internal.h"
 
-/* The level that goes over the pieces of what is moved; false: nothing is. */
+/* The level that goes over the pieces of what is moved, if its own one is to come first. */
 static bool find_level(const lowering *l, own_first *own) {
   for (uint32_t i = 0; i < own->len; i++) {
-    const op_plan *plan = &l->ops[l->f->order.data[own->first + i].id];
+    ir_op o = l->f->order.data[own->first + i];
+    const op_plan *plan = &l->ops[o.id];
     int32_t q = host_piece_level(plan);
     if (q < 0) continue;
     own->level = (uint32_t)q;
     own->comm = plan->comm;
-    return true;
+    return host_form_asked(l, ir_op_at(l->f, o)) == IR_FORM_OWN;
   }
   return false;
 }
@@ -81,10 +82,8 @@ static void judge(const lowering *l, own_first *own) {
 }
 
 void host_find_own(lowering *l) {
-  host_pipeline form = l->options->pipeline;
   const ir_func *f = l->f;
   l->own = ARENA_ARRAY(&l->scratch, l->n_loops, own_first);
-  if (l->options->plain || (form != HOST_AUTO && form != HOST_P2P_OFFSET)) return;
   for (uint32_t i = 0; i < f->order.len; i++) { /* a nest's operations follow each other */
     const op_plan *plan = &l->ops[f->order.data[i].id];
     if (plan->axes.len == 0) continue;

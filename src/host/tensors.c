@@ -256,7 +256,7 @@ static void device_axes(emitter *e, ir_axis a, ir_mesh mesh, ir_axis *loop, uint
   uint32_t k = cut->cuts[0].mesh_axis;
   int64_t devices = ir_mesh_size(ir_mesh_at(e->h, mesh), k);
   ir_axis outer = ir_axis_new(e->h, IR_AXIS_ITERATION, ir_scalar_const(emit_scalars(e), devices));
-  ir_axis_at(e->h, outer)->mark = (ir_mark){IR_MARK_MESH, k};
+  ir_axis_at(e->h, outer)->mark = (ir_mark){.kind = IR_MARK_MESH, .mesh_axis = k};
   loop[(*n)++] = outer;
 }
 

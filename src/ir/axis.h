@@ -31,16 +31,30 @@ typedef enum ir_mark_kind {
   IR_MARK_MESH
 } ir_mark_kind;
 
+/* How a stream fetches pieces from devices. */
+typedef enum ir_form {
+  IR_FORM_NONE,
+#define FORM(id, word) id,
+#include "ir/forms.def"
+#undef FORM
+  IR_FORM_COUNT
+} ir_form;
+
 typedef struct ir_mark {
   ir_mark_kind kind;
   uint32_t mesh_axis; /* MESH: 0 is mesh.x, the LAST axis of the mesh, 1 is mesh.y before it, … */
+  ir_form form;       /* STREAM */
 } ir_mark;
+
+/* Do they say the same, but for the form of a stream? */
 
 static inline bool ir_mark_same(ir_mark a, ir_mark b) {
   return a.kind == b.kind && (a.kind != IR_MARK_MESH || a.mesh_axis == b.mesh_axis);
 }
-/* "stream", "serial", "mesh.x" … ; "" for no mark. Static storage. */
+/* "stream", "stream.ring", "serial", "mesh.x" … ; "" for no mark. Static storage. */
 const char *ir_mark_text(ir_mark m);
+/* The form of that name: "ring"; NONE: there is no such form. */
+ir_form ir_form_find(const char *word, size_t length);
 
 typedef struct ir_axis_data {
   ir_axis_kind kind;

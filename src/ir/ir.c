@@ -67,13 +67,32 @@ const char *ir_mark_text(ir_mark m) {
   static const char *const mesh[IR_MESH_MAX_RANK] = {
       "mesh.x", "mesh.y", "mesh.z",  "mesh.3",  "mesh.4",  "mesh.5",  "mesh.6",  "mesh.7",
       "mesh.8", "mesh.9", "mesh.10", "mesh.11", "mesh.12", "mesh.13", "mesh.14", "mesh.15"};
+  static const char *const stream[IR_FORM_COUNT] = {
+      "stream",
+#define FORM(id, word) "stream." word,
+#include "ir/forms.def"
+#undef FORM
+  };
   switch (m.kind) {
   case IR_MARK_NONE: return "";
   case IR_MARK_SERIAL: return "serial";
-  case IR_MARK_STREAM: return "stream";
+  case IR_MARK_STREAM: return stream[m.form];
   case IR_MARK_MESH: return m.mesh_axis < IR_MESH_MAX_RANK ? mesh[m.mesh_axis] : "mesh.?";
   }
   return "";
+}
+
+ir_form ir_form_find(const char *word, size_t length) {
+  static const char *const words[IR_FORM_COUNT] = {
+      "",
+#define FORM(id, word) word,
+#include "ir/forms.def"
+#undef FORM
+  };
+  for (uint32_t i = 1; i < IR_FORM_COUNT; i++) {
+    if (strlen(words[i]) == length && memcmp(words[i], word, length) == 0) return (ir_form)i;
+  }
+  return IR_FORM_NONE;
 }
 
 /* ---- names ---- */

@@ -5,7 +5,7 @@
 
 /* "x" of mesh.x. */
 static const char *letter(uint32_t k) {
-  return ir_mark_text((ir_mark){IR_MARK_MESH, k}) + sizeof "mesh." - 1;
+  return ir_mark_text((ir_mark){.kind = IR_MARK_MESH, .mesh_axis = k}) + sizeof "mesh." - 1;
 }
 
 /* The reason that a statement brings along, or that the user wrote it. */
@@ -172,7 +172,10 @@ bool schedule_mark(schedule_step *s) {
   if (!schedule_axis(s, s->stmt->axis, &position)) return false;
   ir_axis a = schedule_loop_at(s, position);
   ir_mark mark = ir_axis_at(s->f, a)->mark;
-  if (ir_mark_same(mark, s->stmt->mark) && mark.kind != IR_MARK_NONE) return true;
+  if (ir_mark_same(mark, s->stmt->mark) && mark.kind != IR_MARK_NONE) {
+    if (s->stmt->mark.form != IR_FORM_NONE) ir_axis_at(s->f, a)->mark.form = s->stmt->mark.form;
+    return true;
+  }
   if (mark.kind != IR_MARK_NONE) {
     return SCHEDULE_REFUSE(s, "axis %u of %s is already marked %s: an axis has one mark", position,
                            schedule_target_name(s), ir_mark_text(mark));

@@ -274,7 +274,7 @@ static void drop_conflicting_marks(rfactoring *r) {
   for (uint32_t i = 0; i < r->old.loop.len; i++) {
     ir_axis a = r->old.loop.data[i];
     if (is_reduction(r->f, a) || !taken_by_piece(r, ir_axis_at(r->f, a)->mark)) continue;
-    ir_axis_at(r->f, schedule_image(&r->in_u, a))->mark = (ir_mark){IR_MARK_NONE, 0};
+    ir_axis_at(r->f, schedule_image(&r->in_u, a))->mark = (ir_mark){0};
   }
 }
 

@@ -67,7 +67,7 @@ static bool mesh_factor(schedule_step *s, ir_scalar *factor) {
   }
   int64_t size = ir_mesh_size(mesh, s->stmt->mesh_axis);
   if (size == 0) {
-    ir_mark mark = {IR_MARK_MESH, s->stmt->mesh_axis};
+    ir_mark mark = {.kind = IR_MARK_MESH, .mesh_axis = s->stmt->mesh_axis};
     return SCHEDULE_REFUSE(s, "mesh %s has %u %s: there is no %s", name, mesh->rank,
                            mesh->rank == 1 ? "axis" : "axes", ir_mark_text(mark));
   }

@@ -203,7 +203,7 @@ static bool is_logical(const text_nvfuser *s, ir_tensor t, ir_axis a) {
 static void put_mark(text_nvfuser *s, ir_tensor t, ir_axis a) {
   ir_mark mark = ir_axis_at(s->h, a)->mark;
   const ir_cut_axis *cut = device_axis(s, a);
-  if (cut) mark = (ir_mark){IR_MARK_MESH, cut->cuts[0].mesh_axis};
+  if (cut) mark = (ir_mark){.kind = IR_MARK_MESH, .mesh_axis = cut->cuts[0].mesh_axis};
   switch (mark.kind) {
   case IR_MARK_NONE:
   case IR_MARK_SERIAL: strbuf_putc(s->out, 'S'); return;

@@ -161,6 +161,15 @@ static void parse_rfactor(text_parser *p, ir_stmt *s, ir_target result) {
   if (text_expect(p, TOKEN_DOT, "'.rfactor([axes])'")) parse_method(p, s);
 }
 
+/* stream, or stream.ring */
+static void parse_form(text_parser *p, ir_form *form) {
+  if (!text_accept(p, TOKEN_DOT)) return;
+  text_token t = p->token;
+  if (t.kind == TOKEN_NAME) *form = ir_form_find(text_of(p, &t), t.length);
+  if (*form == IR_FORM_NONE) text_expected(p, "broadcast, p2p, offset, ring or own");
+  else text_advance(p);
+}
+
 /* Behind T[ */
 static void parse_mark(text_parser *p, ir_stmt *s) {
   s->kind = IR_STMT_MARK;
@@ -169,6 +178,7 @@ static void parse_mark(text_parser *p, ir_stmt *s) {
   text_expect(p, TOKEN_ASSIGN, "'=' and a mark");
   if (text_accept(p, TOKEN_STREAM)) {
     s->mark.kind = IR_MARK_STREAM;
+    parse_form(p, &s->mark.form);
   } else if (text_accept(p, TOKEN_SERIAL)) {
     s->mark.kind = IR_MARK_SERIAL;
   } else if (text_is(p, TOKEN_MESH)) {

@@ -128,7 +128,7 @@ static inline bool swizzle(const char *t, int64_t axis, uint32_t k) {
 static inline bool mark(const char *t, int64_t axis, ir_mark_kind kind, uint32_t k) {
   ir_stmt s = stmt_of(IR_STMT_MARK, t);
   s.axis = axis;
-  s.mark = (ir_mark){kind, k};
+  s.mark = (ir_mark){.kind = kind, .mesh_axis = k};
   return add(s);
 }
 static inline bool stream(const char *t, int64_t axis) { return mark(t, axis, IR_MARK_STREAM, 0); }

@@ -342,6 +342,7 @@ static void test_schedule(void) {
   EXPECT_FAILS(weir_schedule_mark(f, x, 9, "stream"), WEIR_BAD_PROGRAM, "error:");
   EXPECT_FAILS(weir_schedule_mark(f, x, 1, "colour"), WEIR_BAD_PROGRAM, "'colour'");
   EXPECT_FAILS(weir_schedule_mark(f, x, 1, "mesh.q"), WEIR_BAD_PROGRAM, "mesh axis");
+  EXPECT_FAILS(weir_schedule_mark(f, x, 1, "stream.rung"), WEIR_BAD_PROGRAM, "stream.rung");
   EXPECT_FAILS(weir_schedule_split(f, x, 1, "zz"), WEIR_BAD_PROGRAM, "'zz'");
   EXPECT_FAILS(weir_schedule_split(f, x, 1, "g"), WEIR_BAD_PROGRAM, "axes");
   EXPECT_FAILS(weir_schedule_memory(f, x, "far"), WEIR_BAD_PROGRAM, "'far'");
@@ -604,7 +605,7 @@ static weir_status whole_life(const weir_allocator *memory, weir_module **m, wei
   if (st == WEIR_OK) st = weir_fusion_op(f, "y", "neg", &(weir_arg){.tensor = x}, 1, &y);
   if (st == WEIR_OK) st = weir_fusion_return(f, y);
   if (st == WEIR_OK) st = weir_schedule_outer_split(f, y, 0, "2");
-  if (st == WEIR_OK) st = weir_schedule_mark(f, y, 0, "stream");
+  if (st == WEIR_OK) st = weir_schedule_mark(f, y, 0, "stream.ring");
   if (st == WEIR_OK) st = weir_compile(f, NULL, memory, p);
   for (int i = 0; i < 2 && st == WEIR_OK; i++)
     st = weir_array_create(WEIR_F32, (const int64_t[]){4}, 1, memory, &a[i]);

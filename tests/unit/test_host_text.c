@@ -659,8 +659,8 @@ static void place_on_mesh(ir_func *h) {
   ir_tensor x = h->inputs.data[0];
   ir_tensor_at(h, x)->mesh = mesh;
   ir_axes loop = ir_tensor_at(h, x)->now.loop;
-  ir_axis_at(h, loop.data[0])->mark = (ir_mark){IR_MARK_MESH, 1};
-  ir_axis_at(h, loop.data[1])->mark = (ir_mark){IR_MARK_MESH, 0};
+  ir_axis_at(h, loop.data[0])->mark = (ir_mark){.kind = IR_MARK_MESH, .mesh_axis = 1};
+  ir_axis_at(h, loop.data[1])->mark = (ir_mark){.kind = IR_MARK_MESH, .mesh_axis = 0};
   ir_axis_at(h, loop.data[2])->kind = IR_AXIS_REDUCTION;
   ir_axis_at(h, loop.data[2])->rfactor = true;
   ir_axis_at(h, loop.data[3])->expanded = ir_axis_at(h, loop.data[2])->extent;
