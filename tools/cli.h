@@ -28,6 +28,7 @@ int cli_verify(const cli *c);
 int cli_why(const cli *c);
 int cli_list(const cli *c);
 int cli_doctor(const cli *c);
+int cli_bound(const cli *c);
 int cli_view(const cli *c);
 
 enum { CLI_FAILED = 1, CLI_USAGE = 2, CLI_SYSTEM = 3 };

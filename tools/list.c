@@ -3,7 +3,8 @@
 #include "cli.h"
 
 int cli_list(const cli *c) {
-  if (c->n_operands != 1) return cli_usage("say what: weir list ops|passes|devices|comms|options");
+  if (c->n_operands != 1)
+    return cli_usage("say what: weir list ops|passes|devices|comms|machines|options");
   char *text = NULL;
   CLI_CALL(weir_list(c->operands[0], &text));
   (void)fputs(text, stdout);

@@ -17,9 +17,11 @@ static const struct command {
     {"verify", "FILE", "checks a program; with extents known also the order of its plan",
      cli_verify},
     {"why", "FILE NAME...", "says where a mark, a communication or a buffer comes from", cli_why},
+    {"bound", "FILE", "says how fast a program could be on a machine, and where more time goes",
+     cli_bound},
     {"view", "TRACE.json...", "makes a page of traces and opens it", cli_view},
     {"doctor", "", "says what this machine has, and how fast it is", cli_doctor},
-    {"list", "ops|passes|devices|comms|options", "says what there is", cli_list},
+    {"list", "ops|passes|devices|comms|machines|options", "says what there is", cli_list},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 

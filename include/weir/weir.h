@@ -184,7 +184,8 @@ typedef struct weir_pass_args {
  * and time produced, also when a pass failed; set it to NULL before. */
 weir_status weir_module_run_passes(weir_module *m, const weir_pass_args *args, char **log);
 
-/* What there is: lines of `weir list`. kind: "ops", "passes", "devices", "comms", "options". */
+/* What there is: lines of `weir list`. kind: "ops", "passes", "devices", "comms",
+ * "machines", "options". */
 weir_status weir_list(const char *kind, char **text);
 
 /* What this machine has, one finding at a time: of "cpu" the "instructions" are "avx512". Devices and ways to
@@ -386,7 +387,25 @@ weir_status weir_profile_path_step(const weir_profile *p, size_t i, weir_path_st
 /* A trace by the ending of the path: .json for Perfetto and Chrome, .html one self-contained page, .svg a picture. */
 weir_status weir_profile_write(const weir_profile *p, const char *title, const char *path);
 /* One self-contained page of traces that were written as JSON, for instance one per process of a run. */
-weir_status weir_trace_page(const char *const *traces, size_t n, const char *title, const char *path);
+weir_status weir_trace_page(const char *const *traces, size_t n, const char *title,
+                            const char *path);
+
+/* The least time in which the devices of a machine (option machine) could do what a program asks for, and
+ * what the simulator predicts for the program as it would run. Seconds. */
+typedef struct weir_bound {
+  size_t struct_size;
+  double bound_s; /* the largest of these, each of the device for which it is largest: */
+  double compute_s, memory_s, receive_s, send_s, chain_s;
+  double predicted_s;
+  int64_t device; /* that ends last; what its time is: */
+  double computing_s, exposed_s, idle_s;
+} weir_bound;
+/* Of each communication that the device waits for with nothing to compute: where it comes from. */
+typedef void (*weir_bound_tell)(void *context, const char *place, const char *text,
+                                double exposed_s);
+/* The program must be compiled for the device sim. `tell` may be NULL. */
+weir_status weir_program_bound(weir_program *p, const weir_shapes *s, weir_bound *result,
+                               weir_bound_tell tell, void *context);
 
 /* Binds the program to the shapes and proves that its plan has no race, no use of memory before it is
  * allocated or written or after it is freed, and that every stream is joined. WEIR_CHECK_FAILED with

@@ -50,6 +50,7 @@ status api_executor_open(api_executor *x, ir_func *host, const api_executor_opti
   o.seed = o.adversarial ? (uint64_t)options->adversary : 0;
   o.graph = options->graph;
   o.link_host = options->link_host;
+  o.machine = options->has_machine ? &options->machine : NULL;
   TRY(ops->open(&o, memory, &x->device));
   x->memory = memory;
   x->host = host;
@@ -351,6 +352,21 @@ status api_executor_plan(api_executor *x, const ir_env *env, rt_loaded **result)
   TRY(loaded_plan(x, env, &p));
   *result = p->loaded;
   return STATUS_OK;
+}
+
+status api_executor_choose(api_executor *x, const ir_env *env, rt_loaded **result) {
+  x->decides = true;
+  status st = api_executor_plan(x, env, result);
+  x->decides = false;
+  return st;
+}
+
+/* The last variant is the simplest. */
+status api_executor_bind_plain(api_executor *x, const ir_env *env, uint32_t rank,
+                               rt_plan **result) {
+  ir_env bound = *env;
+  bound.func = x->variants.n ? x->variants.list[x->variants.n - 1] : x->host;
+  return bind_rank(x, &bound, rank, result);
 }
 
 /* ---- memory of devices ---- */

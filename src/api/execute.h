@@ -52,6 +52,9 @@ typedef struct api_executor_options {
   uint64_t program;  /* a hash of what all processes must have in common */
   int64_t adversary; /* a seed, or -1 */
   bool graph, link_host;
+  const char *machine_name; /* sim: "" is its default */
+  bool has_machine;
+  rt_speed machine;
   rt_carrier carrier;
   bool keep_waits; /* of a program written by hand, even where they order nothing */
   api_dump dump;   /* what to print to standard error */
@@ -86,6 +89,10 @@ status api_executor_bind(api_executor *x, const ir_env *env, const rt_plan *cons
                          uint32_t *n);
 /* The plan of the ranks of this process, loaded on the device. */
 status api_executor_plan(api_executor *x, const ir_env *env, rt_loaded **result);
+/* The same of the variant that a run would take. */
+status api_executor_choose(api_executor *x, const ir_env *env, rt_loaded **result);
+/* One rank's plan of the variant without stream loops, if there is a choice; destroyed by the caller. */
+status api_executor_bind_plain(api_executor *x, const ir_env *env, uint32_t rank, rt_plan **result);
 /* Can a run use this array, in memory of a device, where it is? It is one of the two lists, whole or a shard.
  * If not, *space is where a dense copy can be used. */
 bool api_executor_takes(const api_executor *x, const ir_env *env, const api_arrays *inputs,

@@ -6,6 +6,7 @@
 #include "pass/pass.h"
 #include "runtime/comm.h"
 #include "runtime/device.h"
+#include "runtime/machine.h"
 #include "text/text.h"
 
 enum { MOST_PADDING = 48 };
@@ -99,6 +100,19 @@ static void list_comms(strbuf *out, arena *scratch) {
   }
 }
 
+static void list_machines(strbuf *out, arena *scratch) {
+  (void)scratch;
+  for (uint32_t i = 0; i < rt_machine_count(); i++) {
+    column(out, rt_machine_name(i), 11);
+    strbuf_printf(out, "%s\n", rt_machine_summary(i));
+  }
+  strbuf_puts(out, "\nA file of lines `key = number` is a machine, too:\n");
+#define FIELD(key, member, scale, lowest, highest, need, sentence)                                 \
+  strbuf_printf(out, "  %-13s%s%s\n", key, sentence, #need[0] == 'N' ? " (needed)" : "");
+#include "runtime/machine.def"
+#undef FIELD
+}
+
 static size_t flag_width(const option_row *row) {
   return strlen(row->name) + strlen(row->placeholder) + 3;
 }
@@ -127,7 +141,7 @@ static const struct listing {
   void (*print)(strbuf *out, arena *scratch);
 } listings[] = {
     {"ops", list_ops},     {"passes", list_passes},   {"devices", list_devices},
-    {"comms", list_comms}, {"options", list_options},
+    {"comms", list_comms}, {"options", list_options}, {"machines", list_machines},
 };
 
 typedef struct list_call {
@@ -150,6 +164,7 @@ weir_status weir_list(const char *kind, char **text) {
     list_call c = {&listings[i], text};
     return api_call(&memory_default, list_body, &c);
   }
-  return api_refuse("there is no list of '%s'; there are ops, passes, devices, comms and options",
-                    kind);
+  return api_refuse(
+      "there is no list of '%s'; there are ops, passes, devices, comms, machines and options",
+      kind);
 }

@@ -4,6 +4,7 @@
 
 #include "api/passes.h"
 #include "api/program.h"
+#include "runtime/machine.h"
 #include "text/text.h"
 
 typedef struct compile_call {
@@ -189,6 +190,22 @@ weir_status api_read_pipeline(const weir_options *o, host_pipeline *result) {
   return st;
 }
 
+static status load_machine(arena *scratch, void *context) {
+  (void)scratch;
+  api_executor_options *o = context;
+  o->has_machine = true;
+  return rt_machine_load(o->machine_name, &o->machine);
+}
+
+static weir_status read_machine(const weir_options *o, api_executor_options *result) {
+  weir_status st = weir_options_get(o, "machine", 0, &result->machine_name);
+  if (st != WEIR_OK || !result->machine_name[0]) return st;
+  const rt_device_ops *device = rt_device_find(result->device);
+  if (!device || !device->virtual_clock)
+    return api_refuse("--machine is for --device sim, which runs on a virtual clock");
+  return api_call(&memory_default, load_machine, result);
+}
+
 static weir_status read_options(const weir_options *o, compile_call *c) {
   weir_options *defaults = NULL;
   int64_t streams = 0, threads = 0, devices = 0;
@@ -218,6 +235,7 @@ static weir_status read_options(const weir_options *o, compile_call *c) {
     const rt_device_ops *device = rt_device_find(result->device);
     result->device = device ? device->name : "ref";
   }
+  if (st == WEIR_OK) st = read_machine(from, result);
   c->proof = read_proof(proof);
   result->link_host = strcmp(link, "host") == 0;
   const rt_comm_ops *backend = rt_comm_find(comm);

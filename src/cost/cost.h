@@ -11,7 +11,6 @@
 
 /* Bytes that the busiest member of the team sends or receives. */
 double cost_post_bytes(const rt_post *post);
-double cost_task_ns(const rt_plan *plan, const rt_task *task, const rt_speed *s);
 /* From the start to the end of the last stream. Needs a memory_guard(). */
 double cost_plan_ns(const rt_plan *plan, const rt_speed *s, arena *scratch);
 /* The same, with memory of its own. */

@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "runtime/machine.h"
+
 double cost_post_bytes(const rt_post *post) {
   double piece = (double)post->count * (double)ir_dtype_size_bytes(post->dtype), n = post->n_team;
   switch (post->kind) {
@@ -19,33 +21,6 @@ double cost_post_bytes(const rt_post *post) {
   case RT_COMM_KIND_COUNT: break;
   }
   return 0;
-}
-
-static bool is_product_op(ir_opcode code) {
-  ir_family family = ir_op_info_of(code)->family;
-  return family == IR_FAMILY_MATMUL || family == IR_FAMILY_LINEAR || family == IR_FAMILY_SDPA ||
-         family == IR_FAMILY_SDPA_BACKWARD;
-}
-
-static bool is_product(const rt_task *task) {
-  if (!task->body) return is_product_op(task->code);
-  for (uint32_t i = 0; i < task->body->n_steps; i++)
-    if (is_product_op(task->body->steps[i].code)) return true;
-  return false;
-}
-
-static double flops_per_ns(const rt_plan *plan, const rt_task *task, const rt_speed *m) {
-  ir_dtype t = plan->views[task->result].dtype;
-  bool narrow = (t == IR_F16 || t == IR_BF16) && is_product(task);
-  return narrow && m->narrow_flops_per_ns > 0 ? m->narrow_flops_per_ns : m->flops_per_ns;
-}
-
-/* On a processor, a product reads its operands once to pack them, and only then computes. */
-double cost_task_ns(const rt_plan *plan, const rt_task *task, const rt_speed *m) {
-  double compute_ns = rt_task_flops(plan, task) / flops_per_ns(plan, task, m);
-  double memory_ns = rt_task_bytes(plan, task) / m->bytes_per_ns;
-  double sum_ns = compute_ns + memory_ns, most_ns = fmax(compute_ns, memory_ns);
-  return m->launch_ns + (m->reads_ahead ? most_ns : sum_ns);
 }
 
 typedef struct model {
@@ -99,7 +74,7 @@ static void launch(model *x, const rt_instr *i) {
   x->host += x->m->issue_ns;
   double *stream = &x->streams[i->stream], start = fmax(*stream, x->host);
   if (x->threads[best] > start) start = x->threads[best];
-  *stream = start + cost_task_ns(x->plan, &x->plan->tasks[i->task], x->m);
+  *stream = start + rt_task_ns(x->plan, &x->plan->tasks[i->task], x->m);
   x->threads[best] = *stream;
 }
 
@@ -112,11 +87,12 @@ static void post(model *x, const rt_instr *i) {
   for (int k = 0; k < 2; k++) {
     if (ways[k] && x->link[k] > start) start = x->link[k];
   }
-  double end = start + x->m->post_ns + cost_post_bytes(p) / x->m->link_bytes_per_ns;
+  rt_link link = rt_machine_link(x->m, p);
+  double end = start + x->m->post_ns + cost_post_bytes(p) / link.bytes_per_ns;
   for (int k = 0; k < 2; k++) {
     if (ways[k]) x->link[k] = end;
   }
-  x->posts[i->task] = end + x->m->link_latency_ns;
+  x->posts[i->task] = end + link.latency_ns;
 }
 
 double cost_plan_ns(const rt_plan *plan, const rt_speed *m, arena *scratch) {

@@ -43,13 +43,14 @@ typedef enum rt_carrier {
 } rt_carrier;
 
 typedef struct rt_device_options {
-  uint32_t threads; /* compute threads; 0: the number of cores (sim: one per stream) */
+  uint32_t threads; /* compute threads; 0: the number of cores (sim: one) */
   bool adversarial; /* cpu: run in a hostile but legal order drawn from `seed`; cuda: with delays */
   uint64_t seed;
   bool graph;     /* cuda: a plan is captured once and replayed */
   bool link_host; /* cuda: devices communicate through the host's memory */
   rt_carrier carrier;
   uint32_t first_gpu; /* cuda: of this process; GPUs are taken in turns from there on */
+  const struct rt_speed *machine; /* sim: the machine; NULL: rt_machine_default() */
 } rt_device_options;
 
 /* What a rank of a program on a device gets, for models; see cost/cost.h. */
@@ -63,6 +64,9 @@ typedef struct rt_speed {
   bool reads_peers; /* a reduction between ranks reads all inputs where they are */
   /* Of communications, where the device moves the data itself; 0: the endpoints' link counts. */
   double link_bytes_per_ns, link_latency_ns, post_ns;
+  /* Devices 0 … island - 1, island … 2 * island - 1, … are connected by that link; between them there is
+   * another one. island 0: all are; far figures 0: as within (runtime/machine.h). */
+  double island, far_bytes_per_ns, far_latency_ns;
 } rt_speed;
 
 /* How a run on a virtual clock went: the whole time, and the launches it is made of, one after the

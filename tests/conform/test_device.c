@@ -406,14 +406,14 @@ static void test_cpu(uint32_t threads) {
 
 /* ---- sim ---- */
 static int64_t sim_ns(const rt_plan *plan, uint32_t units, const uint32_t **path, uint32_t *len) {
-  static const sim_costs hundred = {
-      .flops_per_ns = 1e30, .bytes_per_ns = 1e30, .latency_ns = 100, .link_bytes_per_ns = 1};
+  static const rt_speed hundred = {
+      .flops_per_ns = 1e30, .bytes_per_ns = 1e30, .launch_ns = 100, .link_bytes_per_ns = 1};
   static uint32_t kept[16];
   rt_device *d = NULL;
   rt_device_options o = {.threads = units};
   rt_span spans[16];
   EXPECT_INT(rt_device_find("sim")->open(&o, &memory_default, &d), STATUS_OK);
-  sim_set_costs(d, &hundred);
+  sim_set_machine(d, &hundred);
   rt_loaded *l = load(d, plan);
   EXPECT_INT(rt_run(l, NULL, NULL, spans, NULL), STATUS_OK);
   int64_t total = sim_total_ns(l);
@@ -438,12 +438,12 @@ static void test_sim(void) {
   const uint32_t *path;
   uint32_t len;
   const rt_plan *plan = kit_plan(&k);
-  EXPECT_INT(sim_ns(plan, 0, &path, &len), 200);
+  EXPECT_INT(sim_ns(plan, 8, &path, &len), 200);
   EXPECT_INT(len, 2);
   EXPECT_INT(path[0], 0);
   EXPECT_INT(path[1], 6);
   EXPECT_INT(sim_ns(plan, 2, &path, &len), 300);
-  EXPECT_INT(sim_ns(plan, 1, &path, &len), 500);
+  EXPECT_INT(sim_ns(plan, 0, &path, &len), 500); /* streams share one unit */
   EXPECT_INT(len, 5);
   kit_destroy(&k);
 }

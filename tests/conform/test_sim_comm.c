@@ -6,11 +6,11 @@
 #include "runtime/trace.h"
 #include "test.h"
 
-static const sim_costs costs = {.flops_per_ns = 1e30,
-                                .bytes_per_ns = 1e30,
-                                .latency_ns = 100,
-                                .link_latency_ns = 1000,
-                                .link_bytes_per_ns = 1};
+static const rt_speed costs = {.flops_per_ns = 1e30,
+                               .bytes_per_ns = 1e30,
+                               .launch_ns = 100,
+                               .link_latency_ns = 1000,
+                               .link_bytes_per_ns = 1};
 
 enum { WIDTH = 10, BYTES = 80, MAX_SPANS = 64, MAX_PATH = 16 };
 
@@ -26,8 +26,9 @@ static outcome simulate(const rt_plan *plan) {
   rt_device *d = NULL;
   rt_loaded *l = NULL;
   o = (outcome){0};
-  EXPECT_INT(rt_device_find("sim")->open(&(rt_device_options){0}, &memory_default, &d), STATUS_OK);
-  sim_set_costs(d, &costs);
+  EXPECT_INT(rt_device_find("sim")->open(&(rt_device_options){.threads = 16}, &memory_default, &d),
+             STATUS_OK);
+  sim_set_machine(d, &costs);
   if (!EXPECT_INT(d->ops->load(d, plan, &l), STATUS_OK)) exit(test_finish());
   for (int r = 0; r < 2; r++) o.st = rt_run(l, NULL, NULL, o.spans, NULL);
   const uint32_t *path;

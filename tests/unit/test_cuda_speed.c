@@ -1,5 +1,6 @@
 /* From what was measured on a GPU to what a rank gets, and what a model makes of it. */
 #include "cost/cost.h"
+#include "runtime/machine.h"
 #include "device/cuda/speed.h"
 #include "test.h"
 
@@ -90,7 +91,7 @@ static double product_ns(ir_dtype t, const rt_speed *machine) {
     views[i] = (rt_view){.dtype = t, .rank = 2, .extents = extents[i], .strides = strides[i]};
   rt_plan plan = {.views = views, .n_views = 3};
   rt_task task = {.code = IR_OP_MATMUL, .result = 0, .n_operands = 2, .operands = operands};
-  return cost_task_ns(&plan, &task, machine);
+  return rt_task_ns(&plan, &task, machine);
 }
 
 static void tasks(void) {

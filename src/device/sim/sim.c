@@ -3,21 +3,13 @@
 #include <pthread.h>
 
 #include "device/sim/sim_comm.h"
+#include "runtime/machine.h"
 #include "runtime/queues.h"
-
-/* f32 matrix products 100 GFLOP/s, memory 21 GB/s, and a hop between threads that spin 50 ns. A small
- * allgather between two threads takes 650 ns; large ones read and write 10 GB/s per rank. */
-const sim_costs sim_default_costs = {.flops_per_ns = 100,
-                                     .bytes_per_ns = 21,
-                                     .latency_ns = 50,
-                                     .issue_ns = 20,
-                                     .link_latency_ns = 650,
-                                     .link_bytes_per_ns = 10};
 
 typedef struct sim_device {
   rt_device base;
   const allocator *memory;
-  sim_costs costs;
+  rt_speed machine;
   uint32_t units;
   pthread_mutex_t run; /* held from begin() to finish() */
 } sim_device;
@@ -25,7 +17,7 @@ typedef struct sim_device {
 typedef struct sim_loaded {
   rt_loaded base;
   sim_device *device;
-  sim_costs costs;
+  rt_speed machine;
   arena memory;
   rt_queues queues;
   double *durations_ns; /* by task */
@@ -48,8 +40,9 @@ static status sim_open(const rt_device_options *options, const allocator *memory
                        rt_device **result) {
   sim_device *d = memory_alloc(memory, sizeof *d);
   if (!d) return STATUS_OUT_OF_MEMORY;
-  *d = (sim_device){.base.ops = &rt_device_sim, .memory = memory, .costs = sim_default_costs};
-  d->units = options->threads;
+  *d = (sim_device){.base.ops = &rt_device_sim, .memory = memory};
+  d->machine = options->machine ? *options->machine : rt_machine_default();
+  d->units = options->threads ? options->threads : 1;
   if (pthread_mutex_init(&d->run, NULL) != 0) {
     memory_free(memory, d);
     return fail(STATUS_SYSTEM, "cannot make a lock");
@@ -65,18 +58,12 @@ static void sim_close(rt_device *device) {
   memory_free(d->memory, d);
 }
 
-void sim_set_costs(rt_device *device, const sim_costs *costs) {
+void sim_set_machine(rt_device *device, const rt_speed *machine) {
   check(device->ops == &rt_device_sim);
-  ((sim_device *)device)->costs = *costs;
+  ((sim_device *)device)->machine = *machine;
 }
 
 /* ---- loading ---- */
-static double duration_ns(const sim_costs *c, const rt_plan *plan, const rt_task *task) {
-  double compute_ns = rt_task_flops(plan, task) / c->flops_per_ns;
-  double memory_ns = rt_task_bytes(plan, task) / c->bytes_per_ns;
-  return c->latency_ns + (compute_ns > memory_ns ? compute_ns : memory_ns);
-}
-
 static uint32_t rank_count(const rt_plan *plan) { return plan->n_ranks ? plan->n_ranks : 1; }
 
 /* Each rank has its own host, which issues its instructions one after the other. */
@@ -110,12 +97,12 @@ static status build(void *context) {
   arena *memory = &l->memory;
   uint32_t most = most_streams(plan);
   rt_queues_build(plan, memory, &l->queues);
-  sim_comms_build(&l->comms, plan, &l->costs, memory);
+  sim_comms_build(&l->comms, plan, &l->machine, memory);
   count_turns(l);
-  if (l->n_units == 0 || l->n_units > most) l->n_units = most;
+  if (l->n_units > most) l->n_units = most;
   l->durations_ns = ARENA_ARRAY(memory, plan->n_tasks, double);
   for (uint32_t t = 0; t < plan->n_tasks; t++)
-    l->durations_ns[t] = duration_ns(&l->costs, plan, &plan->tasks[t]);
+    l->durations_ns[t] = rt_task_ns(plan, &plan->tasks[t], &l->machine);
   l->after = ARENA_ARRAY(memory, plan->n_streams, sim_moment *);
   for (uint32_t s = 0; s < plan->n_streams; s++)
     l->after[s] = ARENA_ARRAY(memory, l->queues.streams[s].n, sim_moment);
@@ -137,7 +124,7 @@ static status sim_load(rt_device *device, const rt_plan *plan, rt_loaded **resul
   sim_device *d = (sim_device *)device;
   sim_loaded *l = memory_alloc(d->memory, sizeof *l);
   if (!l) return STATUS_OUT_OF_MEMORY;
-  *l = (sim_loaded){.base = {&rt_device_sim, plan}, .device = d, .costs = d->costs};
+  *l = (sim_loaded){.base = {&rt_device_sim, plan}, .device = d, .machine = d->machine};
   l->n_units = d->units;
   arena_init(&l->memory, d->memory);
   status st = memory_guard(build, l);
@@ -149,7 +136,7 @@ static status sim_load(rt_device *device, const rt_plan *plan, rt_loaded **resul
 /* ---- the clock ---- */
 static sim_moment issued_at(const sim_loaded *l, uint32_t instr) {
   double turn = l->turns ? l->turns[instr] : instr;
-  return (sim_moment){l->costs.issue_ns * (turn + 1), SIM_NOBODY};
+  return (sim_moment){l->machine.issue_ns * (turn + 1), SIM_NOBODY};
 }
 
 /* When the next entry of stream s can start, units aside. */
@@ -294,7 +281,7 @@ static status sim_begin(rt_loaded *loaded, void *const *inputs, void *const *out
   sim_comms_begin(&l->comms);
   for (uint32_t i = 0; spans && l->comms.n_ops && i < loaded->plan->n_tasks; i++)
     spans[i] = (rt_span){0}; /* of those that a communication keeps from running */
-  l->end = (sim_moment){l->costs.issue_ns * l->most_turns, SIM_NOBODY};
+  l->end = (sim_moment){l->machine.issue_ns * l->most_turns, SIM_NOBODY};
   l->spans = spans;
   return STATUS_OK;
 }
@@ -364,6 +351,14 @@ static rt_outcome sim_outcome(const rt_loaded *loaded) {
   return o;
 }
 
+/* What it models is what decisions about it are made from. */
+static rt_speed sim_speed(rt_device *device, uint32_t ranks) {
+  (void)ranks;
+  rt_speed s = ((sim_device *)device)->machine;
+  s.threads = 1;
+  return s;
+}
+
 const rt_device_ops rt_device_sim = {
     .name = "sim",
     .virtual_clock = true,
@@ -377,4 +372,5 @@ const rt_device_ops rt_device_sim = {
     .wait = sim_issue,
     .finish = sim_finish,
     .outcome = sim_outcome,
+    .speed = sim_speed,
 };

@@ -1,9 +1,9 @@
 /* The sim device: runs a plan on a virtual clock. No value is computed and no memory is touched
  * (inputs and outputs may be NULL); spans hold virtual times.
  *
- * Streams run in order and waits hold, as on any device. A task takes a latency plus the larger of
- * its arithmetic and its memory traffic. It starts when its stream is free, the host has issued it
- * and a compute unit is free; units (options.threads; 0: one per stream) go to the task that could
+ * Streams run in order and waits hold, as on any device. How long a task takes is rt_task_ns() of the
+ * machine (options.machine). It starts when its stream is free, the host has issued it
+ * and a compute unit is free; units (options.threads; 0: one) go to the task that could
  * start first, of two the earlier one in the plan.
  *
  * A communication begins when all members have posted it and their links are free (sim_comm.h), and takes
@@ -14,20 +14,8 @@
 
 #include "runtime/device.h"
 
-typedef struct sim_costs {
-  double flops_per_ns;      /* of one unit */
-  double bytes_per_ns;      /* of one unit */
-  double latency_ns;        /* per task */
-  double issue_ns;          /* of the host, per instruction */
-  double link_latency_ns;   /* per step of a communication */
-  double link_bytes_per_ns; /* each way, of a rank's link */
-} sim_costs;
-
-/* One core of the machine that docs/runtime.md describes. */
-extern const sim_costs sim_default_costs;
-
 /* For plans loaded later. */
-void sim_set_costs(rt_device *device, const sim_costs *costs);
+void sim_set_machine(rt_device *device, const rt_speed *machine);
 
 /* ---- after a run ---- */
 int64_t sim_total_ns(const rt_loaded *loaded);

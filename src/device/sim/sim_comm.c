@@ -1,5 +1,7 @@
 #include "device/sim/sim_comm.h"
 
+#include "runtime/machine.h"
+
 #include <string.h>
 
 #include "base/table.h"
@@ -17,7 +19,7 @@ typedef struct queue {
 
 typedef struct matching {
   sim_comms *c;
-  const sim_costs *costs;
+  const rt_speed *machine;
   arena *memory;
   table known;
   VEC(queue) queues;
@@ -52,25 +54,26 @@ static queue *queue_of(matching *m, bool is_message, const uint32_t *team, uint3
 }
 
 /* Rings, whose steps each move a piece; broadcast and reduce as a pipeline along a chain. */
-static double duration_ns(const sim_costs *c, const rt_post *p) {
+static double duration_ns(const rt_speed *machine, const rt_post *p) {
+  rt_link link = rt_machine_link(machine, p);
   double n = p->n_team, steps = n - 1;
-  double piece_ns = (double)p->count * (double)ir_dtype_size_bytes(p->dtype) / c->link_bytes_per_ns;
+  double piece_ns = (double)p->count * (double)ir_dtype_size_bytes(p->dtype) / link.bytes_per_ns;
   if (p->n_team <= 1) return 0;
   switch (p->kind) {
   case RT_COMM_BROADCAST:
-  case RT_COMM_REDUCE: return steps * c->link_latency_ns + piece_ns;
+  case RT_COMM_REDUCE: return steps * link.latency_ns + piece_ns;
   case RT_COMM_GATHER:
   case RT_COMM_SCATTER:
   case RT_COMM_ALLGATHER:
   case RT_COMM_REDUCE_SCATTER:
-  case RT_COMM_ALL_TO_ALL: return steps * (c->link_latency_ns + piece_ns);
-  case RT_COMM_ALLREDUCE: return 2 * steps * (c->link_latency_ns + piece_ns / n);
+  case RT_COMM_ALL_TO_ALL: return steps * (link.latency_ns + piece_ns);
+  case RT_COMM_ALLREDUCE: return 2 * steps * (link.latency_ns + piece_ns / n);
   case RT_COMM_SEND:
   case RT_COMM_RECV:
   case RT_COMM_PERMUTE:
   case RT_COMM_KIND_COUNT: break;
   }
-  return c->link_latency_ns + piece_ns;
+  return link.latency_ns + piece_ns;
 }
 
 static uint32_t count_present(const matching *m, const uint32_t *team, uint32_t n) {
@@ -84,7 +87,7 @@ static uint32_t join_queue(matching *m, queue *q, uint32_t member, const rt_post
   uint32_t turn = q->next[member]++;
   if (turn == q->ops.len) {
     sim_op op = {.is_message = q->is_message, .team = q->team, .n_team = q->n_team};
-    op.duration_ns = duration_ns(m->costs, p);
+    op.duration_ns = duration_ns(m->machine, p);
     op.expected = count_present(m, q->team, q->n_team);
     if (q->is_message) {
       op.sender = q->team[0];
@@ -123,10 +126,10 @@ static void find_ranks(matching *m) {
   for (uint32_t p = 0; p < plan->n_posts; p++) m->present[plan->posts[p].rank] = true;
 }
 
-void sim_comms_build(sim_comms *c, const rt_plan *plan, const sim_costs *costs, arena *memory) {
+void sim_comms_build(sim_comms *c, const rt_plan *plan, const rt_speed *machine, arena *memory) {
   *c = (sim_comms){.plan = plan, .n_links = RT_COMM_MAX_RANKS};
   if (plan->n_posts == 0) return;
-  matching m = {.c = c, .costs = costs, .memory = memory};
+  matching m = {.c = c, .machine = machine, .memory = memory};
   table_init(&m.known, memory);
   find_ranks(&m);
   c->posts = ARENA_ARRAY(memory, plan->n_posts, sim_post);

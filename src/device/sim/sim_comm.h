@@ -53,7 +53,7 @@ typedef struct sim_comms {
 } sim_comms;
 
 /* Needs a memory_guard(). */
-void sim_comms_build(sim_comms *c, const rt_plan *plan, const sim_costs *costs, arena *memory);
+void sim_comms_build(sim_comms *c, const rt_plan *plan, const rt_speed *machine, arena *memory);
 void sim_comms_begin(sim_comms *c);
 void sim_comms_post(sim_comms *c, uint32_t post, sim_moment at);
 /* The operation that can begin first; SIM_NOBODY: none can. */

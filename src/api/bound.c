@@ -1,0 +1,105 @@
+/* The bound of a program on a machine, and what the simulator predicts for it. */
+#include <string.h>
+
+#include "api/program.h"
+#include "cost/bound.h"
+
+typedef struct bound_call {
+  weir_program *p;
+  const weir_shapes *shapes;
+  weir_bound *result;
+  weir_bound_tell tell;
+  void *context;
+} bound_call;
+
+static status bound_world(api_executor *x, const ir_env *env, arena *scratch, cost_bound *b) {
+  rt_speed machine = x->device->ops->speed(x->device, x->ranks.n);
+  for (uint32_t r = 0; r < x->ranks.world; r++) {
+    rt_plan *plan;
+    TRY(api_executor_bind_plain(x, env, r, &plan));
+    cost_bound_add(b, plan, &machine, scratch);
+    rt_plan_destroy(plan);
+  }
+  return STATUS_OK;
+}
+
+/* Exposed communications, by line: iterations of a loop are one. */
+static void tell_lines(const bound_call *c, const rt_plan *plan, const cost_spent *spent,
+                       arena *scratch) {
+  uint32_t most = 0;
+  for (uint32_t i = 0; i < plan->n_instrs; i++)
+    if (plan->instrs[i].origin > most) most = plan->instrs[i].origin;
+  int64_t *by_origin = ARENA_ARRAY(scratch, (size_t)most + 1, int64_t);
+  uint32_t *instr_of = ARENA_ARRAY(scratch, (size_t)most + 1, uint32_t);
+  for (uint32_t i = 0; i < plan->n_instrs; i++) {
+    const rt_instr *instr = &plan->instrs[i];
+    if (instr->kind != RT_POST) continue;
+    by_origin[instr->origin] += spent->by_post[instr->task];
+    instr_of[instr->origin] = i;
+  }
+  for (uint32_t o = 0; o <= most; o++) {
+    if (by_origin[o] == 0) continue;
+    strbuf place, text;
+    strbuf_init(&place, scratch);
+    strbuf_init(&text, scratch);
+    rt_place(plan, instr_of[o], &place);
+    rt_describe(plan, instr_of[o], &text);
+    size_t end = text.len > 7 ? text.len - 7 : text.len; /* without " posted" */
+    text.data[end] = '\0';
+    c->tell(c->context, place.data, text.data, (double)by_origin[o] * 1e-9);
+  }
+}
+
+static status predict(const bound_call *c, const ir_env *env, arena *scratch, weir_bound *b) {
+  api_executor *x = &c->p->executor;
+  rt_loaded *loaded;
+  TRY(api_executor_choose(x, env, &loaded));
+  const rt_plan *plan = loaded->plan;
+  rt_span *spans = ARENA_ARRAY(scratch, (size_t)plan->n_tasks + plan->n_posts + 1, rt_span);
+  TRY(rt_run(loaded, NULL, NULL, spans, NULL));
+  cost_spent spent;
+  cost_spend(plan, spans, loaded->ops->outcome(loaded).total_ns, scratch, &spent);
+  b->device = (int64_t)x->ranks.first + spent.rank;
+  b->predicted_s = (double)spent.total_ns * 1e-9;
+  b->computing_s = (double)spent.computing_ns * 1e-9;
+  b->exposed_s = (double)spent.exposed_ns * 1e-9;
+  b->idle_s = (double)(spent.total_ns - spent.computing_ns - spent.exposed_ns) * 1e-9;
+  if (c->tell) tell_lines(c, plan, &spent, scratch);
+  return STATUS_OK;
+}
+
+static status bound_both(const bound_call *c, arena *scratch) {
+  ir_env env;
+  cost_bound least = {0};
+  weir_bound b = {.struct_size = c->result->struct_size};
+  TRY(api_bind_like(c->p, c->shapes, scratch, &env));
+  TRY(bound_world(&c->p->executor, &env, scratch, &least));
+  b.compute_s = least.compute * 1e-9;
+  b.memory_s = least.memory * 1e-9;
+  b.receive_s = least.receive * 1e-9;
+  b.send_s = least.send * 1e-9;
+  b.chain_s = least.chain * 1e-9;
+  b.bound_s = cost_bound_ns(&least) * 1e-9;
+  TRY(predict(c, &env, scratch, &b));
+  memcpy(c->result, &b, b.struct_size < sizeof b ? b.struct_size : sizeof b);
+  return STATUS_OK;
+}
+
+static status bound_body(arena *scratch, void *context) {
+  const bound_call *c = context;
+  return api_take_diags(&c->p->ir, bound_both(c, scratch), scratch);
+}
+
+weir_status weir_program_bound(weir_program *p, const weir_shapes *s, weir_bound *result,
+                               weir_bound_tell tell, void *context) {
+  if (!p || !s || !result) return api_refuse("weir_program_bound: an argument is NULL");
+  if (api_check_size(result->struct_size, "weir_program_bound") != WEIR_OK) return WEIR_BAD_USAGE;
+  const rt_device *device = p->executor.device;
+  if (!device || !device->ops->virtual_clock)
+    return api_refuse("weir_program_bound: the program must be compiled for the device sim");
+  bound_call c = {p, s, result, tell, context};
+  (void)pthread_mutex_lock(&p->lock);
+  weir_status st = api_call(&p->memory, bound_body, &c);
+  (void)pthread_mutex_unlock(&p->lock);
+  return st;
+}

@@ -1,0 +1,213 @@
+#include "runtime/machine.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/number.h"
+
+/* ---- the tables ---- */
+enum need { GIVEN, NEEDED };
+
+typedef struct field {
+  const char *key;
+  size_t offset; /* in rt_speed */
+  double scale, lowest, highest;
+  enum need need;
+} field;
+
+static const field fields[] = {
+#define FIELD(key, member, scale, lowest, highest, need, sentence)                                 \
+  {key, offsetof(rt_speed, member), scale, lowest, highest, need},
+#include "runtime/machine.def"
+#undef FIELD
+};
+enum { N_FIELDS = sizeof fields / sizeof *fields };
+
+static const struct machine {
+  const char *name, *summary, *text;
+} machines[] = {
+#define MACHINE(name, sentence, figures) {name, sentence, figures},
+#include "runtime/machines.def"
+#undef MACHINE
+};
+
+uint32_t rt_machine_count(void) { return (uint32_t)(sizeof machines / sizeof *machines); }
+const char *rt_machine_name(uint32_t i) { return machines[i].name; }
+const char *rt_machine_summary(uint32_t i) { return machines[i].summary; }
+
+static double *member_of(rt_speed *m, const field *f) {
+  return (double *)(void *)((char *)m + f->offset);
+}
+
+/* ---- reading ---- */
+typedef struct reading {
+  const char *name;
+  unsigned line;
+  bool seen[N_FIELDS];
+  rt_speed result;
+} reading;
+
+static const field *find_field(const char *key, size_t n) {
+  for (const field *f = fields; f < fields + N_FIELDS; f++)
+    if (strlen(f->key) == n && memcmp(f->key, key, n) == 0) return f;
+  return NULL;
+}
+
+static status read_figure(reading *r, const field *f, const char *text, size_t n) {
+  char number[NUMBER_TEXT_MAX];
+  size_t used = n < sizeof number ? strspn(text, "0123456789.eE+-") : 0;
+  if (n == 0 || used < n || !strpbrk(text, "0123456789"))
+    return fail(STATUS_BAD_INPUT, "%s:%u: %s: '%.*s' is no number", r->name, r->line, f->key,
+                (int)n, text);
+  memcpy(number, text, n);
+  number[n] = '\0';
+  double value = number_parse(number);
+  if (!(value >= f->lowest && value <= f->highest))
+    return fail(STATUS_BAD_INPUT, "%s:%u: %s takes %g to %g, not %s", r->name, r->line, f->key,
+                f->lowest, f->highest, number);
+  bool *seen = &r->seen[f - fields];
+  if (*seen) return fail(STATUS_BAD_INPUT, "%s:%u: %s is given twice", r->name, r->line, f->key);
+  *seen = true;
+  *member_of(&r->result, f) = value * f->scale;
+  return STATUS_OK;
+}
+
+/* `key = number`, or nothing; from `at` to before `end`. */
+static status read_line(reading *r, const char *at, const char *end) {
+  static const char spaces[] = " \t\r";
+  const char *comment = memchr(at, '#', (size_t)(end - at));
+  if (comment) end = comment;
+  while (at < end && strchr(spaces, *at)) at++;
+  while (end > at && strchr(spaces, end[-1])) end--;
+  if (at == end) return STATUS_OK;
+  const char *equals = memchr(at, '=', (size_t)(end - at)), *key_end = equals, *text = equals;
+  if (!equals) return fail(STATUS_BAD_INPUT, "%s:%u: a line is `key = number`", r->name, r->line);
+  while (key_end > at && strchr(spaces, key_end[-1])) key_end--;
+  for (text++; text < end && strchr(spaces, *text);) text++;
+  const field *f = find_field(at, (size_t)(key_end - at));
+  if (f) return read_figure(r, f, text, (size_t)(end - text));
+  return fail(STATUS_BAD_INPUT,
+              "%s:%u: a machine has no '%.*s'; weir list machines shows what it has", r->name,
+              r->line, (int)(key_end - at), at);
+}
+
+static status check_all(const reading *r) {
+  for (uint32_t i = 0; i < N_FIELDS; i++)
+    if (fields[i].need == NEEDED && !r->seen[i])
+      return fail(STATUS_BAD_INPUT, "%s: %s is missing", r->name, fields[i].key);
+  if (r->result.island != floor(r->result.island))
+    return fail(STATUS_BAD_INPUT, "%s: island takes a whole number", r->name);
+  return STATUS_OK;
+}
+
+status rt_machine_parse(const char *name, const char *text, rt_speed *result) {
+  reading r = {.name = name};
+  while (*text) {
+    size_t n = strcspn(text, "\n");
+    r.line++;
+    TRY(read_line(&r, text, text + n));
+    text += n + (text[n] == '\n');
+  }
+  TRY(check_all(&r));
+  r.result.threads = 1;
+  r.result.reads_ahead = true;
+  *result = r.result;
+  return STATUS_OK;
+}
+
+/* ---- finding ---- */
+enum { MAX_FILE = 1 << 16 };
+
+static status load_file(const char *path, rt_speed *result) {
+  char text[MAX_FILE];
+  FILE *f = fopen(path, "rb");
+  if (!f)
+    return fail(STATUS_BAD_INPUT,
+                "there is no machine '%s', and no such file: %s; weir list machines shows those "
+                "built in",
+                path, strerror(errno));
+  size_t n = fread(text, 1, sizeof text, f);
+  bool ok = !ferror(f);
+  (void)fclose(f);
+  if (!ok) return fail(STATUS_BAD_INPUT, "%s: cannot be read", path);
+  if (n == sizeof text) return fail(STATUS_BAD_INPUT, "%s: too long for a machine file", path);
+  text[n] = '\0';
+  if (strlen(text) != n) return fail(STATUS_BAD_INPUT, "%s: contains a zero byte", path);
+  return rt_machine_parse(path, text, result);
+}
+
+status rt_machine_load(const char *name, rt_speed *result) {
+  for (uint32_t i = 0; i < rt_machine_count(); i++)
+    if (strcmp(machines[i].name, name) == 0)
+      return rt_machine_parse(name, machines[i].text, result);
+  return load_file(name, result);
+}
+
+rt_speed rt_machine_default(void) {
+  rt_speed result;
+  status st = rt_machine_parse(machines[0].name, machines[0].text, &result);
+  check(st == STATUS_OK);
+  return result;
+}
+
+void rt_machine_print(const rt_speed *machine, strbuf *out) {
+  rt_speed copy = *machine;
+  for (uint32_t i = 0; i < N_FIELDS; i++) {
+    double figure = *member_of(&copy, &fields[i]) / fields[i].scale;
+    if (figure != 0 || fields[i].need == NEEDED)
+      strbuf_printf(out, "%s = %.17g\n", fields[i].key, figure);
+  }
+}
+
+/* ---- what figures mean ---- */
+static bool is_far(const rt_speed *m, uint32_t a, uint32_t b) {
+  uint32_t size = (uint32_t)m->island;
+  return size && a / size != b / size;
+}
+
+static bool spans_islands(const rt_speed *m, const rt_post *p) {
+  uint32_t me = p->team[p->me];
+  bool far = false;
+  if (rt_comm_is_message(p->kind))
+    return (p->to >= 0 && is_far(m, me, p->team[p->to])) ||
+           (p->from >= 0 && is_far(m, me, p->team[p->from]));
+  for (uint32_t i = 0; i < p->n_team; i++) far = far || is_far(m, me, p->team[i]);
+  return far;
+}
+
+rt_link rt_machine_link(const rt_speed *m, const rt_post *p) {
+  rt_link link = {m->link_bytes_per_ns, m->link_latency_ns};
+  if (m->island <= 0 || !spans_islands(m, p)) return link;
+  if (m->far_bytes_per_ns > 0) link.bytes_per_ns = m->far_bytes_per_ns;
+  if (m->far_latency_ns > 0) link.latency_ns = m->far_latency_ns;
+  return link;
+}
+
+static bool is_product_op(ir_opcode code) {
+  ir_family family = ir_op_info_of(code)->family;
+  return family == IR_FAMILY_MATMUL || family == IR_FAMILY_LINEAR || family == IR_FAMILY_SDPA ||
+         family == IR_FAMILY_SDPA_BACKWARD;
+}
+
+static bool is_product(const rt_task *task) {
+  if (!task->body) return is_product_op(task->code);
+  for (uint32_t i = 0; i < task->body->n_steps; i++)
+    if (is_product_op(task->body->steps[i].code)) return true;
+  return false;
+}
+
+static double flops_per_ns(const rt_plan *plan, const rt_task *task, const rt_speed *m) {
+  ir_dtype t = plan->views[task->result].dtype;
+  bool narrow = (t == IR_F16 || t == IR_BF16) && is_product(task);
+  return narrow && m->narrow_flops_per_ns > 0 ? m->narrow_flops_per_ns : m->flops_per_ns;
+}
+
+/* On a processor, a product reads its operands once to pack them, and only then computes. */
+double rt_task_ns(const rt_plan *plan, const rt_task *task, const rt_speed *m) {
+  double compute_ns = rt_task_flops(plan, task) / flops_per_ns(plan, task, m);
+  double memory_ns = rt_task_bytes(plan, task) / m->bytes_per_ns;
+  double sum_ns = compute_ns + memory_ns, most_ns = fmax(compute_ns, memory_ns);
+  return m->launch_ns + (m->reads_ahead ? most_ns : sum_ns);
+}

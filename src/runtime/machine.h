@@ -1,0 +1,34 @@
+/* Machines as data: how fast devices and links are, for models and the simulator.
+ *
+ * A machine is one of those built in (machines.def) or a file of lines `key = number` (machine.def);
+ * `#` begins a comment. Every figure is checked when it is read. */
+#ifndef WEIR_RUNTIME_MACHINE_H
+#define WEIR_RUNTIME_MACHINE_H
+
+#include "base/strbuf.h"
+#include "runtime/device.h"
+
+uint32_t rt_machine_count(void); /* of those built in */
+const char *rt_machine_name(uint32_t i);
+const char *rt_machine_summary(uint32_t i);
+
+/* The text of a machine file; `name` is for messages. */
+NODISCARD status rt_machine_parse(const char *name, const char *text, rt_speed *result);
+/* A name of a built-in machine, or else a path. */
+NODISCARD status rt_machine_load(const char *name, rt_speed *result);
+/* What parses back to the same. */
+void rt_machine_print(const rt_speed *machine, strbuf *out);
+/* What the simulator takes when nobody says anything. */
+rt_speed rt_machine_default(void);
+
+/* The link that a communication uses: that between islands if its members, or the two ends of a message, are
+ * not all in one. */
+typedef struct rt_link {
+  double bytes_per_ns, latency_ns;
+} rt_link;
+rt_link rt_machine_link(const rt_speed *machine, const rt_post *post);
+
+/* How long one compute unit takes for a task. */
+double rt_task_ns(const rt_plan *plan, const rt_task *task, const rt_speed *machine);
+
+#endif
