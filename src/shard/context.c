@@ -1,6 +1,15 @@
 /* The context: the prover's scalars, and where devices stand in meshes. */
 #include "shard/internal.h"
 
+/* min(m, s) == s, asserted by an operation that meets a slice of m up to s, says nothing about s, but of
+ * the expression all there is to know. */
+static void note_assertion(shard_ctx *c, ir_scalar a, ir_scalar b) {
+  const ir_scalars *s = &c->f->module->scalars;
+  const ir_scalar_node *x = ir_scalar_node_of(s, a), *y = ir_scalar_node_of(s, b);
+  bool expression = x->kind != IR_SCALAR_SYMBOL && y->kind == IR_SCALAR_SYMBOL;
+  if (expression && ir_scalar_mentions(s, a, (uint32_t)y->value)) map_put(&c->asserted, a.id, b.id);
+}
+
 shard_ctx *shard_begin(ir_func *f, arena *scratch) {
   shard_ctx *c = ARENA_NEW(scratch, shard_ctx);
   c->f = f;
@@ -8,6 +17,13 @@ shard_ctx *shard_begin(ir_func *f, arena *scratch) {
   ir_scalars_init(&c->s, scratch);
   map_init(&c->translated, scratch);
   map_init(&c->extents, scratch);
+  map_init(&c->asserted, scratch);
+  for (uint32_t i = 0; i < f->constraints.len; i++) {
+    const ir_constraint *x = &f->constraints.data[i];
+    if (x->kind != IR_REQUIRE_EQ) continue;
+    note_assertion(c, x->a, x->b);
+    note_assertion(c, x->b, x->a);
+  }
   for (uint32_t i = 0; i < SHARD_SLOTS; i++) {
     c->slots[i].symbol = ir_scalar_symbol(&c->s, (ir_symbol_data){.kind = IR_SYMBOL_INDEX});
   }
@@ -42,7 +58,9 @@ static ir_scalar translate_node(shard_ctx *c, const ir_scalar_node n) {
 ir_scalar shard_translate(shard_ctx *c, ir_scalar x) {
   uint32_t known = map_get(&c->translated, x.id, 0);
   if (known) return (ir_scalar){known};
-  ir_scalar y = translate_node(c, *ir_scalar_node_of(&c->f->module->scalars, x));
+  ir_scalar same = {map_get(&c->asserted, x.id, 0)};
+  ir_scalar y = same.id ? shard_translate(c, same)
+                        : translate_node(c, *ir_scalar_node_of(&c->f->module->scalars, x));
   map_put(&c->translated, x.id, y.id);
   return y;
 }

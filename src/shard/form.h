@@ -3,20 +3,34 @@
  *
  *     y = softmax(x[n, v mesh.x])    =>    y$1 = amax(x, dims=[1]);  …  y = y$4 / y$6
  *
- * forms.c decides which operations are rewritten and puts the new ones in their place; the other files
- * write the forms. Inside of a form nothing is scheduled: propagation places the new tensors afterwards. */
+ * form_wanted.c decides which operations are rewritten, forms.c puts the new ones in their place, and the
+ * other files write them. Inside of a form nothing is scheduled: propagation places the new tensors afterwards. */
 #ifndef WEIR_SHARD_FORM_H
 #define WEIR_SHARD_FORM_H
 
 #include "shard/shard.h"
 
-typedef struct form {
+typedef struct form form;
+struct form {
   ir_func *f;
-  ir_op_data op; /* the operation that is rewritten, with its operands as they are now */
-  uint32_t dims; /* bit i: works along dimension i of its first operand */
-  ir_dtype wide; /* what it computes in: f64 for f64, else f32 */
+  void (*write)(form *m); /* builds the steps and sets `results` */
+  uint32_t why;           /* the reason of the mark that cuts the axis; then, of the steps */
+  ir_op_data op;          /* the operation that is rewritten, with its operands as they are now */
+  uint32_t dims;          /* bit i: works along dimension i of its first operand */
+  uint32_t dim;           /* of forms in pieces: the only one of these, */
+  int64_t pieces;         /* how many lie on as many devices along axis `mesh_axis` of `mesh`, */
+  ir_scalar piece;        /* and their length */
+  ir_mesh mesh;
+  uint32_t mesh_axis;
+  ir_tensor cuts[2]; /* tensors with a piece per position of dimension `dim` */
+  uint32_t n_cuts;
+  ir_dtype wide;                     /* what it computes in: f64 for f64, else f32 */
   ir_tensor results[IR_MAX_RESULTS]; /* what takes the place of its results */
-} form;
+};
+
+/* ---- form_wanted.c ---- */
+/* Is the operation cheaper in its form? */
+bool form_wanted(shard_ctx *c, const ir_op_data *op, form *result);
 
 /* ---- form_build.c: operations without a name, at the place of the one that is rewritten ---- */
 ir_tensor form_op(form *m, ir_opcode code, const ir_tensor *operands, uint32_t n,
@@ -32,6 +46,7 @@ ir_tensor form_reduce(form *m, ir_opcode code, ir_tensor x, uint32_t dims);
 ir_tensor form_greatest(form *m, ir_tensor x, uint32_t dims);
 /* The reduced dimensions back, with one position each. */
 ir_tensor form_keep(form *m, ir_tensor x, uint32_t dims, uint32_t rank);
+uint32_t form_fresh_name(ir_func *f, uint32_t base);
 /* How many positions of operand 0 are reduced to one. */
 ir_scalar form_count(const form *m);
 uint32_t form_rank(const form *m); /* of operand 0 */
@@ -41,5 +56,11 @@ void form_kept_reduction(form *m); /* sum prod amax amin with keepdim */
 void form_moment(form *m);         /* mean var var_mean */
 void form_softmax(form *m);
 void form_norm(form *m); /* layer_norm rms_norm */
+
+/* ---- form_index.c ---- */
+void form_lookup(form *m);  /* gather index_select */
+void form_scatter(form *m); /* with reduce=add */
+void form_topk(form *m);    /* topk topk_index */
+void form_cumsum(form *m);
 
 #endif

@@ -1,5 +1,7 @@
 #include "shard/form.h"
 
+#include <string.h>
+
 #include "ir/build.h"
 
 static arena *memory_of(const form *m) { return &m->f->module->memory; }
@@ -54,6 +56,14 @@ ir_tensor form_keep(form *m, ir_tensor x, uint32_t dims, uint32_t rank) {
   ir_attr attr = {.given = true, .ints = flags, .len = rank};
   for (uint32_t i = 0; i < rank; i++) flags[i] = dims >> i & 1;
   return form_op(m, IR_OP_BROADCAST, &x, 1, &attr);
+}
+
+uint32_t form_fresh_name(ir_func *f, uint32_t base) {
+  for (uint32_t k = 1;; k++) {
+    const char *text = arena_printf(&f->module->memory, "%s$%u", ir_name_text(f, base), k);
+    uint32_t name = strings_intern(&f->module->names, text, strlen(text));
+    if (ir_func_lookup(f, name).kind == IR_NAME_NONE) return name;
+  }
 }
 
 uint32_t form_rank(const form *m) {

@@ -40,6 +40,7 @@ struct shard_ctx {
   shard_slot slots[SHARD_SLOTS];
   map translated;             /* module scalar -> own scalar */
   map extents;                /* module symbol -> own symbol */
+  map asserted;               /* module expression -> the symbol in it that it is asserted to equal */
   VEC(ir_scalar) grown;       /* the same, plus one */
   VEC(ir_scalar) own_extents; /* own symbols behind the slots */
   VEC(map *) positions;       /* by mesh: device -> position + 1; NULL until asked for */
@@ -129,8 +130,8 @@ void shard_place_all(ir_func *f);
 ir_mesh shard_fresh_mesh(ir_func *f, const char *base, const int64_t *devices, int64_t n);
 
 /* ---- propagate.c ---- */
-/* Propagation that only adds to tensors from number `first` on. */
-uint32_t shard_propagate_from(ir_func *f, uint32_t first);
+/* Propagation that only adds to the tensors that are open, by number. */
+uint32_t shard_propagate_to(ir_func *f, const bool *open);
 /* Did the user say where it lies? */
 bool shard_is_frozen(const ir_func *f, ir_tensor t);
 /* The marks that a tensor may still get from others. */

@@ -7,7 +7,7 @@
 
 typedef struct propagating {
   ir_func *f;
-  uint32_t first;    /* tensors before this one stay as they are */
+  const bool *open;  /* by tensor: it may get marks; NULL: all may */
   uint32_t time;     /* counts visits */
   uint32_t *changed; /* by tensor: when it last was */
   uint32_t *seen[2]; /* by operation and direction: when it was last visited */
@@ -227,7 +227,7 @@ static uint32_t take_whole(propagating *p, ir_tensor from, ir_tensor to, const l
 static void take_along(propagating *p, ir_tensor from, ir_tensor to, const link *links,
                        uint32_t n_links, ir_why why) {
   ir_func *f = p->f;
-  if (to.id < p->first) return;
+  if (p->open && !p->open[to.id]) return;
   why.from = ir_tensor_at(f, from)->name;
   /* mutant: propagate_no_mesh */
   uint32_t n = shard_is_frozen(f, to) ? 0 : take_mesh(p, from, to, why);
@@ -335,15 +335,15 @@ static bool visit(propagating *p, ir_op o, bool forward) {
   return p->f->statements.len > before;
 }
 
-uint32_t shard_propagate(ir_func *f) { return shard_propagate_from(f, 0); }
+uint32_t shard_propagate(ir_func *f) { return shard_propagate_to(f, NULL); }
 
-uint32_t shard_propagate_from(ir_func *f, uint32_t first) {
+uint32_t shard_propagate_to(ir_func *f, const bool *open) {
   arena *memory = &f->module->memory;
   uint32_t before = f->statements.len;
   if (before == 0) return 0;
   check(f->applied);
   propagating p = {
-      .f = f, .first = first, .changed = ARENA_ARRAY(memory, f->tensors.len, uint32_t)};
+      .f = f, .open = open, .changed = ARENA_ARRAY(memory, f->tensors.len, uint32_t)};
   for (int i = 0; i < 2; i++) p.seen[i] = ARENA_ARRAY(memory, f->ops.len, uint32_t);
   /* mutant: propagate_one_round */
   for (bool news = true; news;) {

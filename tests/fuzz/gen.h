@@ -85,6 +85,8 @@ typedef struct gen_program {
 gen_program *gen_create(const gen_options *options); /* aborts when memory runs out */
 /* A program that gathers rows piece by piece and computes with each, in slices. */
 gen_program *gen_create_gathers(uint64_t seed, bool exact);
+/* A program with an operation along an axis that lies on different devices. */
+gen_program *gen_create_along(uint64_t seed, bool exact);
 void gen_destroy(gen_program *p); /* accepts NULL */
 
 /* A deterministic generator of random numbers, for the tests themselves too. */

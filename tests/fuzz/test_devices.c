@@ -412,9 +412,11 @@ static void keep_inputs(char *text) {
 static bool try_one(uint64_t seed, bool print) {
   trial t = {.seed = seed, .options = options_of(seed), .print = print, .devices = n_devices};
   bool gathers = n_devices == DEVICES && !all_devices && (seed % 16 == 3 || seed % 16 == 9);
-  gen_program *p =
-      gathers ? gen_create_gathers(seed, t.options.exact_only) : gen_create(&t.options);
-  if (seed % 5 == 2 && !gathers) keep_inputs(p->text);
+  bool along = n_devices == DEVICES && !all_devices && seed % 16 == 5;
+  gen_program *p = gathers ? gen_create_gathers(seed, t.options.exact_only)
+                   : along ? gen_create_along(seed, t.options.exact_only)
+                           : gen_create(&t.options);
+  if (seed % 5 == 2 && !gathers && !along) keep_inputs(p->text);
   t.program = p;
   t.streams = 1 + (uint32_t)(seed / 2 % 8);
   t.pipeline = (host_pipeline)(seed / 3 % 6);

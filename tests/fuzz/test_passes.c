@@ -195,6 +195,7 @@ static void try_text(trial *t) {
 static gen_program *generate(uint64_t seed) {
   gen_options o = gen_options_default(seed);
   if (seed % 8 == 7) return gen_create_gathers(seed, true);
+  if (seed % 8 == 6) return gen_create_along(seed, seed % 3 > 0);
   o.exact_only = true;
   o.symbolic = seed % 5 != 0;
   o.edges = seed % 3 == 0;

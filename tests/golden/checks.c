@@ -147,7 +147,8 @@ static void fill(ir_array *a, uint64_t key, int64_t bound) {
   }
 }
 
-static bool make_values(ir_env *env, values *v) {
+/* `given`: the inputs of another form of the program; NULL: made up. */
+static bool make_values(ir_env *env, const values *given, values *v) {
   ir_func *f = env->func;
   int64_t total = 0;
   if (f->inputs.len > MAX_ARRAYS || f->outputs.len > MAX_ARRAYS) return false;
@@ -155,7 +156,10 @@ static bool make_values(ir_env *env, values *v) {
     ir_tensor t = f->inputs.data[v->n_inputs];
     ir_array *a = &v->inputs[v->n_inputs];
     if (!allocate(env, t, a, &total)) return false;
-    fill(a, v->n_inputs + 1, index_bound(env, t));
+    int64_t bytes = 0;
+    if (given && ir_array_size_bytes(a, &bytes))
+      memcpy(a->data, given->inputs[v->n_inputs].data, (size_t)bytes);
+    else fill(a, v->n_inputs + 1, index_bound(env, t));
   }
   for (; v->n_outputs < f->outputs.len; v->n_outputs++)
     if (!allocate(env, f->outputs.data[v->n_outputs], &v->outputs[v->n_outputs], &total))
@@ -195,14 +199,15 @@ static bool bind_like(ir_env *env, const ir_env *like) {
   return true;
 }
 
-/* Evaluates with the extents of `like`, or finds some if `like` is NULL. False: could not be done. */
-static bool evaluate(ir_func *f, const char *bind, const ir_env *like, ir_env *env, values *v) {
+/* Evaluates with the extents of `like` on `given`, or finds some if they are NULL. False: could not be done. */
+static bool evaluate(ir_func *f, const char *bind, const ir_env *like, const values *given,
+                     ir_env *env, values *v) {
   ref_options options = {.seed = 1, .memory = &memory_default};
   ir_env_init(env, f, &f->module->memory);
   bool bound = like      ? bind_like(env, like) && fits(env)
                : bind[0] ? bind_given(env, bind)
                          : find_extents(env);
-  if (!bound || !make_values(env, v)) return false;
+  if (!bound || !make_values(env, given, v)) return false;
   bool good = ref_eval(env, v->inputs, v->outputs, &options) == STATUS_OK;
   status_clear();
   return good;
@@ -227,8 +232,8 @@ static bool same_results(ir_module *a, ir_module *b, const char *bind, bool roun
     *name = ir_name_text(f, f->name);
     if (f->host) continue;
     ir_func *other = fusion_called(b, *name);
-    if (other && evaluate(f, bind, NULL, &env_a, &x))
-      good = evaluate(other, "", &env_a, &env_b, &y) && same_values(f, &x, &y, rounds);
+    if (other && evaluate(f, bind, NULL, NULL, &env_a, &x))
+      good = evaluate(other, "", &env_a, &x, &env_b, &y) && same_values(f, &x, &y, rounds);
     good = good && other;
     release(&x);
     release(&y);

@@ -1,0 +1,193 @@
+/* Operations that pick positions along a sharded axis: lookups, scatters, topk and cumsum. The axis of v
+ * positions on n devices is seen as n pieces of c positions each,
+ *
+ *     x[v mesh.x, e]   =>   x$1[n mesh.x, c, e] = reshape(x)
+ *
+ * and every device works inside of its piece. What is picked by an index in another's piece does not count
+ * here. An index outside of the whole axis counts in the first piece or in the last, where it is refused as
+ * ever. */
+#include "ir/build.h"
+#include "shard/form.h"
+
+static ir_scalars *scalars_of(const form *m) { return &m->f->module->scalars; }
+
+static ir_scalar sized(const form *m, ir_tensor t, uint32_t dim) {
+  ir_axis dims[IR_MAX_RANK];
+  (void)ir_tensor_dims(m->f, t, dims);
+  return ir_axis_size(m->f, dims[dim]);
+}
+
+static ir_tensor number(form *m, int64_t n) { return form_number(m, ir_number_int(n)); }
+
+static ir_tensor with_shape(form *m, ir_opcode code, ir_tensor x, const ir_scalar *shape,
+                            uint32_t rank) {
+  ir_attr attr = {.given = true, .len = rank};
+  attr.scalars = arena_copy(&m->f->module->memory, shape, rank * sizeof *shape);
+  return form_op(m, code, &x, 1, &attr);
+}
+
+/* ---- pieces ---- */
+/* [.., v, ..] as [.., n, c, ..]; these lie as x does. */
+static ir_tensor in_pieces(form *m, ir_tensor x) {
+  ir_scalar shape[IR_MAX_RANK];
+  uint32_t rank = form_rank(m), n = 0;
+  for (uint32_t i = 0; i < rank; i++) {
+    if (i == m->dim) shape[n++] = ir_scalar_const(scalars_of(m), m->pieces);
+    shape[n++] = i == m->dim ? m->piece : sized(m, x, i);
+  }
+  m->cuts[m->n_cuts++] = with_shape(m, IR_OP_RESHAPE, x, shape, n);
+  return m->cuts[m->n_cuts - 1];
+}
+
+/* The same backwards: dimensions dim and dim + 1 as one. */
+static ir_tensor in_one(form *m, ir_tensor x, uint32_t rank) {
+  ir_scalar shape[IR_MAX_RANK];
+  for (uint32_t i = 0; i < rank; i++) shape[i] = sized(m, x, i <= m->dim ? i : i + 1);
+  shape[m->dim] = ir_scalar_mul(scalars_of(m), shape[m->dim], sized(m, x, m->dim + 1));
+  return with_shape(m, IR_OP_RESHAPE, x, shape, rank);
+}
+
+/* Only dimensions `own` of `rank` are there. */
+static ir_tensor spread(form *m, ir_tensor x, uint32_t own, uint32_t rank) {
+  return form_keep(m, x, ((1u << rank) - 1) & ~own, rank);
+}
+
+/* The numbers of the pieces, along `dim` of `rank` dimensions. */
+static ir_tensor piece_numbers(form *m, uint32_t rank) {
+  ir_attr attrs[2] = {{.given = true, .scalar = ir_scalar_const(scalars_of(m), m->pieces)}};
+  return spread(m, form_op(m, IR_OP_IOTA, NULL, 0, attrs), 1u << m->dim, rank);
+}
+
+static ir_tensor piece_starts(form *m, ir_tensor numbers) {
+  return form_binary(m, IR_OP_MUL, numbers, form_extent(m, m->piece));
+}
+
+typedef struct places {
+  ir_tensor inside; /* does the index count in this piece? */
+  ir_tensor index;  /* within the piece; 0 where it does not count */
+} places;
+
+static places places_of(form *m, ir_tensor index, uint32_t rank) {
+  ir_tensor piece = piece_numbers(m, rank), zero = number(m, 0);
+  ir_tensor at = form_binary(m, IR_OP_SUB, index, piece_starts(m, piece));
+  m->cuts[m->n_cuts++] = at; /* whatever devices the index is on */
+  ir_tensor first = form_binary(m, IR_OP_EQ, piece, zero);
+  ir_tensor last = form_binary(m, IR_OP_EQ, piece, number(m, m->pieces - 1));
+  ir_tensor above = form_binary(m, IR_OP_OR, form_binary(m, IR_OP_GE, at, zero), first);
+  ir_tensor below = form_binary(m, IR_OP_LT, at, form_extent(m, m->piece));
+  below = form_binary(m, IR_OP_OR, below, last);
+  places p = {.inside = form_binary(m, IR_OP_AND, above, below)};
+  ir_tensor choice[3] = {p.inside, at, zero};
+  p.index = form_op(m, IR_OP_WHERE, choice, 3, NULL);
+  return p;
+}
+
+static ir_tensor or_zero(form *m, ir_tensor inside, ir_tensor x) {
+  ir_tensor choice[3] = {inside, x, number(m, 0)};
+  ir_dtype dtype = ir_tensor_at(m->f, x)->dtype;
+  return form_cast(m, form_op(m, IR_OP_WHERE, choice, 3, NULL), dtype);
+}
+
+static ir_tensor picked(form *m, ir_tensor x, ir_tensor index, uint32_t dim) {
+  ir_tensor both[2] = {x, index};
+  ir_attr attr = {.given = true, .i = dim};
+  return form_op(m, IR_OP_GATHER, both, 2, &attr);
+}
+
+/* ---- gather, index_select ---- */
+/* The index of an index_select, for all other dimensions of x: [.., n, k, ..]. */
+static ir_tensor everywhere(form *m, ir_tensor index, ir_tensor x, uint32_t rank) {
+  ir_scalar shape[IR_MAX_RANK];
+  for (uint32_t i = 0; i < rank; i++) shape[i] = sized(m, i == m->dim + 1 ? index : x, i);
+  return with_shape(m, IR_OP_EXPAND, index, shape, rank);
+}
+
+/*     y = gather(x, index)   =>   g = gather(x$1, index - start of the piece), 0 where it is not inside
+ *                                 y = sum(g, over the pieces) */
+void form_lookup(form *m) {
+  uint32_t rank = form_rank(m) + 1;
+  bool selects = m->op.code == IR_OP_INDEX_SELECT;
+  ir_tensor x = in_pieces(m, m->op.operands[0]), index = m->op.operands[1];
+  uint32_t own = selects ? 2u << m->dim : ((1u << rank) - 1) & ~(1u << m->dim);
+  places p = places_of(m, spread(m, index, own, rank), rank);
+  ir_tensor at = selects ? everywhere(m, p.index, x, rank) : p.index;
+  ir_tensor g = or_zero(m, p.inside, picked(m, x, at, m->dim + 1));
+  ir_tensor y = form_reduce(m, IR_OP_SUM, g, 1u << m->dim);
+  m->results[0] = form_cast(m, y, ir_tensor_at(m->f, m->op.result)->dtype);
+}
+
+/* ---- scatter with reduce=add ---- */
+/*     y = scatter(x, index, src)   =>   y$9 = scatter(x$1, index in the piece, src or 0);  y = reshape(y$9) */
+void form_scatter(form *m) {
+  uint32_t rank = form_rank(m) + 1, all = (1u << rank) - 1;
+  ir_tensor x = in_pieces(m, m->op.operands[0]);
+  ir_tensor index = spread(m, m->op.operands[1], all & ~(1u << m->dim), rank);
+  places p = places_of(m, index, rank);
+  ir_tensor src = spread(m, m->op.operands[2], all & ~(1u << m->dim), rank);
+  ir_tensor parts[3] = {x, p.index, or_zero(m, p.inside, src)};
+  ir_attr attrs[2] = {{.given = true, .i = m->dim + 1}, {.given = true, .i = 1}};
+  m->results[0] = in_one(m, form_op(m, IR_OP_SCATTER, parts, 3, attrs), rank - 1);
+}
+
+/* ---- topk ---- */
+static ir_tensor best(form *m, ir_opcode code, ir_tensor x, uint32_t dim) {
+  ir_attr attrs[2] = {{.given = true, .scalar = ir_op_attr(&m->op, "k")->scalar},
+                      {.given = true, .i = dim}};
+  return form_op(m, code, &x, 1, attrs);
+}
+
+static ir_tensor best_indexes(form *m, ir_tensor values) {
+  uint32_t name = form_fresh_name(m->f, ir_tensor_at(m->f, m->op.result)->name);
+  check(ir_build_more(m->f, values, &name, 1, m->op.at));
+  return ir_op_at(m->f, ir_tensor_at(m->f, values)->def)->more[0];
+}
+
+/* The best of each piece, and then the best of these. Candidates are in the order of their positions, so
+ * that of equal ones the first is taken, as ever. */
+void form_topk(form *m) {
+  uint32_t rank = form_rank(m);
+  bool values_wanted = m->op.code == IR_OP_TOPK;
+  bool indexes_wanted = !values_wanted || m->op.n_more > 0;
+  ir_tensor of_piece = best(m, IR_OP_TOPK, in_pieces(m, m->op.operands[0]), m->dim + 1), at = {0};
+  if (indexes_wanted) {
+    ir_tensor starts = piece_starts(m, piece_numbers(m, rank + 1));
+    at = in_one(m, form_binary(m, IR_OP_ADD, best_indexes(m, of_piece), starts), rank);
+  }
+  ir_tensor candidates = in_one(m, of_piece, rank);
+  if (!indexes_wanted) {
+    m->results[0] = best(m, IR_OP_TOPK, candidates, m->dim);
+    return;
+  }
+  ir_tensor which = best(m, IR_OP_TOPK_INDEX, candidates, m->dim);
+  if (values_wanted) m->results[0] = picked(m, candidates, which, m->dim);
+  m->results[values_wanted] = picked(m, at, which, m->dim);
+}
+
+/* ---- cumsum ---- */
+static ir_tensor running(form *m, ir_tensor x, uint32_t dim) {
+  ir_attr attr = {.given = true, .i = dim};
+  return form_op(m, IR_OP_CUMSUM, &x, 1, &attr);
+}
+
+/* The sums of all pieces before each: a zero in front, and the last one dropped. */
+static ir_tensor sums_before(form *m, ir_tensor sums, uint32_t rank) {
+  ir_scalar widths[2 * IR_MAX_RANK];
+  for (uint32_t i = 0; i < 2 * rank; i++) widths[i] = ir_scalar_const(scalars_of(m), 0);
+  widths[2 * m->dim] = ir_scalar_const(scalars_of(m), 1);
+  widths[2 * m->dim + 1] = ir_scalar_const(scalars_of(m), -1);
+  ir_attr attrs[2] = {{.given = true, .len = 2 * rank}};
+  attrs[0].scalars = arena_copy(&m->f->module->memory, widths, 2 * rank * sizeof *widths);
+  return running(m, form_op(m, IR_OP_PAD, &sums, 1, attrs), m->dim);
+}
+
+/*     y = cumsum(x)   =>   y$2 = cumsum inside of the piece;  y = y$2 + sums of the pieces before */
+void form_cumsum(form *m) {
+  uint32_t rank = form_rank(m);
+  ir_dtype dtype = ir_tensor_at(m->f, m->op.result)->dtype;
+  ir_dtype wide = ir_dtype_is_float(dtype) ? m->wide : dtype;
+  ir_tensor x = in_pieces(m, form_cast(m, m->op.operands[0], wide));
+  ir_tensor before = sums_before(m, form_reduce(m, IR_OP_SUM, x, 2u << m->dim), rank);
+  before = form_keep(m, before, 2u << m->dim, rank + 1);
+  ir_tensor y = form_binary(m, IR_OP_ADD, running(m, x, m->dim + 1), before);
+  m->results[0] = form_cast(m, in_one(m, y, rank), dtype);
+}

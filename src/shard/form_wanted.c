@@ -1,0 +1,219 @@
+/* Which operations are written in their form for sharded axes. docs/shard.md has the rules in words. */
+#include "shard/form.h"
+#include "shard/internal.h"
+
+/* Mesh axes along which dimension `dim` is cut into pieces that can be reduced in parts. */
+static uint32_t cuts_of(const ir_func *f, ir_tensor t, uint32_t dim) {
+  shard_placement p;
+  uint32_t mask = 0;
+  shard_placement_of(f, t, &p);
+  for (uint32_t k = 0; k < p.rank; k++) {
+    const shard_axis *a = &p.axes[k];
+    bool cut = a->kind == SHARD_SHARDED && a->dim == dim && !a->swizzled;
+    if (cut && ir_mesh_size(ir_mesh_at(f, p.mesh), k) > 1) mask |= 1u << k;
+  }
+  return mask;
+}
+
+static uint32_t position(int64_t dim, uint32_t rank) {
+  return (uint32_t)(dim < 0 ? dim + (int64_t)rank : dim);
+}
+
+/* The dimensions that `dims` names. */
+static uint32_t listed_dims(const ir_op_data *op, uint32_t rank) {
+  const ir_attr *list = ir_op_attr(op, "dims");
+  uint32_t mask = 0;
+  if (!list->given) return (1u << rank) - 1;
+  for (uint32_t i = 0; i < list->len; i++) mask |= 1u << position(list->ints[i], rank);
+  return mask;
+}
+
+static bool any_cut(const ir_func *f, const ir_op_data *op, uint32_t dims) {
+  for (; dims; dims &= dims - 1) {
+    if (cuts_of(f, op->operands[0], (uint32_t)__builtin_ctz(dims))) return true;
+  }
+  return false;
+}
+
+/* Where operand and result are cut along one mesh axis, the gather and the slice that follows it move more
+ * than results per row; where the result is whole, all of it has to be gathered anyway. */
+static bool both_cut(const ir_func *f, const ir_op_data *op, uint32_t dim) {
+  return (cuts_of(f, op->operands[0], dim) & cuts_of(f, op->result, dim)) != 0;
+}
+
+/* Devices among which the result's rows are dealt out: rows that are cut along d devices are exchanged for
+ * these, which moves a d-th of what the gather does. */
+static int64_t row_devices(const form *m) {
+  shard_placement from, to;
+  int64_t n = 1;
+  shard_placement_of(m->f, m->op.operands[0], &from);
+  shard_placement_of(m->f, m->op.result, &to);
+  for (uint32_t k = 0; k < from.rank && k < to.rank; k++) {
+    bool along = from.axes[k].kind == SHARD_SHARDED && (m->dims >> from.axes[k].dim & 1);
+    bool moves = to.axes[k].kind == SHARD_SHARDED && from.axes[k].dim != to.axes[k].dim;
+    if (along && moves) n *= ir_mesh_size(ir_mesh_at(m->f, from.mesh), k);
+  }
+  return n;
+}
+
+/* Is what a row moves otherwise more than `steps` partial results, each sent twice, in bytes? An extent
+ * without a value counts as long. */
+static bool pays(const form *m, int64_t steps) {
+  int64_t n, wide = (int64_t)ir_dtype_size_bytes(m->wide);
+  int64_t size = (int64_t)ir_dtype_size_bytes(ir_tensor_at(m->f, m->op.operands[0])->dtype);
+  if (!ir_scalar_is_const(&m->f->module->scalars, form_count(m), &n)) return true;
+  return n > 2 * steps * row_devices(m) * wide / size;
+}
+
+static form begin(const ir_func *f, const ir_op_data *op) {
+  bool is_f64 = ir_tensor_at(f, op->result)->dtype == IR_F64;
+  return (form){.f = (ir_func *)f, .op = *op, .wide = is_f64 ? IR_F64 : IR_F32};
+}
+
+/* The reason of the mark that cuts one of these dimensions. */
+static uint32_t reason_of_cut(const ir_func *f, ir_tensor t, uint32_t dims) {
+  shard_placement p;
+  shard_placement_of(f, t, &p);
+  for (uint32_t k = 0; k < p.rank; k++) {
+    bool cut = p.axes[k].kind == SHARD_SHARDED && (dims >> p.axes[k].dim & 1);
+    if (cut) return ir_axis_at(f, p.axes[k].loop)->why;
+  }
+  return 0;
+}
+
+/* ---- reductions ---- */
+static bool wants_reduction(form *m, uint32_t rank) {
+  bool moment = ir_op_info_of(m->op.code)->family == IR_FAMILY_MOMENT;
+  bool kept = ir_op_attr(&m->op, "keepdim")->i != 0;
+  m->write = moment ? form_moment : form_kept_reduction;
+  m->dims = listed_dims(&m->op, rank);
+  if (!moment && !kept) return false; /* has partial results as it is */
+  return any_cut(m->f, &m->op, m->dims) && pays(m, moment && m->op.code != IR_OP_MEAN ? 2 : 1);
+}
+
+static bool wants_rows(form *m, uint32_t rank) {
+  bool norm = ir_op_info_of(m->op.code)->family == IR_FAMILY_NORM;
+  uint32_t dim = norm ? rank - 1 : position(ir_op_attr(&m->op, "dim")->i, rank);
+  m->write = norm ? form_norm : form_softmax;
+  m->dims = 1u << dim;
+  return both_cut(m->f, &m->op, dim) && pays(m, m->op.code == IR_OP_RMS_NORM ? 1 : 2);
+}
+
+/* ---- pieces ---- */
+/* Is `t` cut along `dim` by one mesh axis into ranges of equal length, provably? */
+static bool has_pieces(form *m, ir_tensor t) {
+  shard_placement p;
+  ir_axis dims[IR_MAX_RANK];
+  ir_scalars *s = &m->f->module->scalars;
+  uint32_t found = 0, rank = ir_tensor_dims(m->f, t, dims);
+  shard_placement_of(m->f, t, &p);
+  for (uint32_t k = 0; k < p.rank; k++) {
+    if (p.axes[k].kind != SHARD_SHARDED || p.axes[k].dim != m->dim) continue;
+    m->mesh_axis = k;
+    found++;
+  }
+  if (found != 1 || rank + 2 > IR_MAX_RANK) return false;
+  const shard_axis *a = &p.axes[m->mesh_axis];
+  m->mesh = p.mesh;
+  m->pieces = ir_mesh_size(ir_mesh_at(m->f, p.mesh), m->mesh_axis);
+  ir_scalar n = ir_scalar_const(s, m->pieces), size = ir_axis_size(m->f, dims[m->dim]);
+  m->piece = ir_scalar_floordiv(s, size, n);
+  bool ranges = a->cut == SHARD_OUTER && !a->nested && !a->swizzled && m->pieces > 1;
+  return ranges && ir_func_divides(m->f, n, size) == IR_TRUE &&
+         ir_scalar_eq(s, a->piece, m->piece) == IR_TRUE;
+}
+
+static bool begin_pieces(form *m, ir_tensor t, uint32_t rank, void (*write)(form *)) {
+  m->write = write;
+  m->dim = position(ir_op_attr(&m->op, "dim")->i, rank);
+  m->dims = 1u << m->dim;
+  return has_pieces(m, t);
+}
+
+static ir_scalar bytes_of(shard_ctx *c, ir_tensor t, uint32_t mesh_axis, int64_t element) {
+  ir_scalars *s = &c->f->module->scalars;
+  ir_scalar n = shard_local_elements(c, t, 1u << mesh_axis);
+  return ir_scalar_mul(s, n, ir_scalar_const(s, element));
+}
+
+/* Results are reduced across devices, twice their bytes (once if they are scattered): not if that is
+ * provably no less than the table. */
+static bool wants_lookup(shard_ctx *c, form *m, uint32_t rank) {
+  shard_placement p;
+  if (!begin_pieces(m, m->op.operands[0], rank, form_lookup)) return false;
+  shard_placement_of(m->f, m->op.result, &p);
+  ir_dtype dtype = ir_tensor_at(m->f, m->op.result)->dtype;
+  int64_t size = (int64_t)ir_dtype_size_bytes(dtype);
+  int64_t sent = !ir_dtype_is_float(dtype) ? 8 : dtype == IR_F16 ? 4 : size; /* as sums are */
+  bool scattered = m->mesh_axis < p.rank && p.axes[m->mesh_axis].kind == SHARD_SHARDED;
+  ir_scalar whole = bytes_of(c, m->op.operands[0], m->mesh_axis, size);
+  ir_scalar results = bytes_of(c, m->op.result, m->mesh_axis, scattered ? sent : 2 * sent);
+  return ir_scalar_le(&m->f->module->scalars, whole, results) != IR_TRUE;
+}
+
+/* What is scattered is where the result is; each device takes what falls into its piece. */
+static bool wants_scatter(form *m, uint32_t rank) {
+  if (!ir_op_attr(&m->op, "reduce")->i) return false;
+  return begin_pieces(m, m->op.result, rank, form_scatter);
+}
+
+/* Each device has candidates enough, and all of them are fewer bytes than the axis. */
+static bool wants_topk(form *m, uint32_t rank) {
+  int64_t k, piece;
+  const ir_scalars *s = &m->f->module->scalars;
+  if (!begin_pieces(m, m->op.operands[0], rank, form_topk)) return false;
+  if (!ir_scalar_is_const(s, ir_op_attr(&m->op, "k")->scalar, &k)) return false;
+  if (!ir_scalar_is_const(s, m->piece, &piece) || k > piece) return false;
+  int64_t size = (int64_t)ir_dtype_size_bytes(ir_tensor_at(m->f, m->op.operands[0])->dtype);
+  bool indexed = m->op.code == IR_OP_TOPK_INDEX || m->op.n_more;
+  return k * (size + (indexed ? 8 : 0)) < piece * size;
+}
+
+static bool wants_cumsum(form *m, uint32_t rank) {
+  return m->op.code == IR_OP_CUMSUM && begin_pieces(m, m->op.operands[0], rank, form_cumsum) &&
+         both_cut(m->f, &m->op, m->dim) && pays(m, 1);
+}
+
+/* ---- all of them ---- */
+bool form_wanted(shard_ctx *c, const ir_op_data *op, form *result) {
+  ir_axis axes[IR_MAX_RANK];
+  form m = begin(c->f, op);
+  bool wanted = false;
+  if (op->n_operands == 0 || op->operands[0].id == 0) return false;
+  uint32_t rank = ir_tensor_dims(c->f, op->operands[0], axes);
+  if (rank == 0) return false;
+  switch (ir_op_info_of(op->code)->family) {
+  case IR_FAMILY_REDUCE:
+  case IR_FAMILY_MOMENT: wanted = wants_reduction(&m, rank); break;
+  case IR_FAMILY_SOFTMAX:
+  case IR_FAMILY_NORM: wanted = wants_rows(&m, rank); break;
+  case IR_FAMILY_GATHER:
+  case IR_FAMILY_INDEX_SELECT: wanted = wants_lookup(c, &m, rank); break;
+  case IR_FAMILY_SCATTER: wanted = wants_scatter(&m, rank); break;
+  case IR_FAMILY_TOPK: wanted = wants_topk(&m, rank); break;
+  case IR_FAMILY_SCAN: wanted = wants_cumsum(&m, rank); break;
+  case IR_FAMILY_POINTWISE:
+  case IR_FAMILY_SET:
+  case IR_FAMILY_CAST:
+  case IR_FAMILY_SORT:
+  case IR_FAMILY_BROADCAST:
+  case IR_FAMILY_SQUEEZE:
+  case IR_FAMILY_EXPAND:
+  case IR_FAMILY_PERMUTE:
+  case IR_FAMILY_RESHAPE:
+  case IR_FAMILY_SLICE:
+  case IR_FAMILY_PAD:
+  case IR_FAMILY_CAT:
+  case IR_FAMILY_SELECT:
+  case IR_FAMILY_MAKER:
+  case IR_FAMILY_ONE_HOT:
+  case IR_FAMILY_MATMUL:
+  case IR_FAMILY_LINEAR:
+  case IR_FAMILY_SDPA:
+  case IR_FAMILY_SDPA_BACKWARD: break;
+  }
+  ir_tensor cut = m.write == form_scatter ? op->result : op->operands[0];
+  if (wanted) m.why = reason_of_cut(c->f, cut, m.dims);
+  *result = m;
+  return wanted;
+}
