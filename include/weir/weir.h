@@ -349,7 +349,7 @@ typedef struct weir_stats {
   double flops, bytes;
   int64_t posts, joins;
   int64_t comm_ns;   /* at least one communication was under way */
-  int64_t both_ns;   /* and a task ran: overlap */
+  int64_t both_ns;   /* and a task of the same device ran: overlap, of the device with most of it */
   double sent_bytes; /* to other devices */
 } weir_stats;
 

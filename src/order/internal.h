@@ -71,6 +71,8 @@ typedef struct order_graph {
 
 /* False: the program changes streams, or waits, in a way that is not understood. */
 bool order_find_nodes(order_graph *g);
+/* Is the node one elementwise operation? */
+bool order_is_cheap(const order_graph *g, uint32_t node);
 
 /* ---- estimate.c ---- */
 /* Times and sizes for nominal extents: every extent that is not a number counts 1024, the running device is
@@ -81,8 +83,14 @@ double order_bytes(const order_estimate *e, ir_tensor t);
 /* Adds up what the instruction computes, and how long its communications keep the link busy. */
 void order_instr_cost(const order_estimate *e, ir_instr i, double *work_ns, double *link_ns);
 
+/* ---- fill.c ---- */
+/* Changes the order of work so that other work comes between posts and waits. A move after which fits() says
+ * no is undone. Needs estimates of all nodes. False: nothing moved. */
+typedef bool order_fits(void *context);
+bool order_fill_waits(order_graph *g, order_fits *fits, void *context);
+
 /* ---- place.c ---- */
-/* Finds `place` of every POST and WAIT. */
+/* Finds the order of work, and `place` of every node. */
 void order_place(order_graph *g, const order_estimate *e);
 
 #endif

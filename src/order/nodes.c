@@ -269,6 +269,12 @@ static void count_work(order_graph *g) {
   }
 }
 
+bool order_is_cheap(const order_graph *g, uint32_t node) {
+  const order_node *n = &g->nodes.data[node];
+  const ir_instr_data *d = instr(g, n->first);
+  return n->len == 1 && d->kind == IR_COMPUTE && ir_op_is_elementwise(ir_op_at(g->h, d->op)->code);
+}
+
 bool order_find_nodes(order_graph *g) {
   g->root = ARENA_ARRAY(g->scratch, g->h->tensors.len, uint32_t);
   g->definition = ARENA_ARRAY(g->scratch, g->h->tensors.len, uint32_t);

@@ -89,19 +89,12 @@ static uint32_t needed(const placing *x, uint32_t i) {
 }
 
 /* ---- waits ---- */
-static bool is_cheap(const placing *x, uint32_t work) {
-  const order_node *n = node(x, work);
-  const ir_instr_data *d = ir_instr_at(x->g->h, x->g->block->data[n->first]);
-  return n->len == 1 && d->kind == IR_COMPUTE &&
-         ir_op_is_elementwise(ir_op_at(x->g->h, d->op)->code);
-}
-
 /* An elementwise operation whose result is only read by the operation after the wait stays with that: they
  * can be one kernel. */
 static uint32_t before_chain(const placing *x, uint32_t place, uint32_t earliest) {
   uint32_t end = place;
-  if (place == x->g->n_work || !is_cheap(x, x->g->work[place])) return place;
-  while (place > earliest && is_cheap(x, x->g->work[place - 1])) {
+  if (place == x->g->n_work || !order_is_cheap(x->g, x->g->work[place])) return place;
+  while (place > earliest && order_is_cheap(x->g, x->g->work[place - 1])) {
     const order_numbers *after = &node(x, x->g->work[place - 1])->after;
     bool only = after->len > 0;
     for (uint32_t k = 0; k < after->len; k++) {
@@ -184,22 +177,79 @@ static void measure(placing *x, const order_estimate *e) {
       vec_push(g->scratch, &x->users[n->accesses.data[k].root], i);
   }
   for (uint32_t i = 0; i < g->h->outputs.len; i++) x->bytes[g->h->outputs.data[i].id] = 0;
-  for (uint32_t p = 0; p < g->n_work; p++)
-    x->time[p + 1] = x->time[p] + node(x, g->work[p])->work_ns;
+}
+
+static void find_times(placing *x) {
+  for (uint32_t p = 0; p < x->g->n_work; p++)
+    x->time[p + 1] = x->time[p] + node(x, x->g->work[p])->work_ns;
+}
+
+/* Counts the memory in use anew; the most of it. */
+static double peak(placing *x) {
+  double now = 0, most = 0;
+  uint32_t first, last, end = 2 * x->g->n_work;
+  for (uint32_t s = 0; s <= end; s++) x->live[s] = 0;
+  for (uint32_t t = 0; t < x->g->h->tensors.len; t++) {
+    if (x->bytes[t] <= 0 || !x->users[t].len) continue;
+    life(x, t, &first, &last);
+    x->live[first] += x->bytes[t];
+    if (last < end) x->live[last + 1] -= x->bytes[t];
+  }
+  for (uint32_t s = 0; s <= end; s++) {
+    now = x->live[s] += now;
+    most = fmax(most, now);
+  }
+  return most;
 }
 
 /* What the program needs as it is, and the largest buffer that a communication uses. */
 static void set_limit(placing *x) {
-  double peak = 0, largest = 0;
-  for (uint32_t t = 0; t < x->g->h->tensors.len; t++)
-    if (x->bytes[t] > 0 && x->users[t].len) count(x, t, 1);
-  for (uint32_t s = 0; s <= 2 * x->g->n_work; s++) peak = fmax(peak, x->live[s]);
+  double largest = 0;
   for (uint32_t i = 0; i < x->g->nodes.len; i++) {
     const order_node *n = node(x, i);
     for (uint32_t k = 0; n->kind == ORDER_POST && k < n->accesses.len; k++)
       largest = fmax(largest, x->bytes[n->accesses.data[k].root]);
   }
-  x->limit = peak + largest;
+  x->limit = peak(x) + largest;
+}
+
+/* ---- the order of work ---- */
+/* Each post comes right after what it needs, or before its use, and each wait right after its post, or as late
+ * as what it needs itself. */
+static void start_again(placing *x) {
+  order_graph *g = x->g;
+  for (uint32_t p = 0; p < g->n_work; p++) node(x, g->work[p])->place = p;
+  for (uint32_t i = g->nodes.len; i-- > 0;) {
+    order_node *n = node(x, i);
+    if (n->kind == ORDER_WAIT) n->place = needed(x, i);
+    if (n->kind != ORDER_POST) continue;
+    n->place = ready(x, i) ? ready(x, i) : needed(x, i);
+  }
+  for (uint32_t i = 0; i < g->nodes.len; i++) {
+    order_node *n = node(x, i);
+    if (n->kind != ORDER_WAIT) continue;
+    const order_node *post = node(x, n->partner);
+    uint32_t first = post->place + (post->kind == ORDER_WORK), own = ready(x, i);
+    n->place = own > first ? own : first;
+  }
+}
+
+static bool fits_all(void *context) {
+  placing *x = context;
+  start_again(x);
+  return peak(x) <= x->limit;
+}
+
+static void fill_waits(placing *x) {
+  order_graph *g = x->g;
+  uint32_t *places = ARENA_ARRAY(g->scratch, g->nodes.len, uint32_t);
+  for (uint32_t i = 0; i < g->nodes.len; i++) places[i] = node(x, i)->place;
+  if (order_fill_waits(g, fits_all, x)) {
+    start_again(x);
+  } else {
+    for (uint32_t i = 0; i < g->nodes.len; i++) node(x, i)->place = places[i];
+  }
+  (void)peak(x);
 }
 
 void order_place(order_graph *g, const order_estimate *e) {
@@ -210,6 +260,8 @@ void order_place(order_graph *g, const order_estimate *e) {
   x.time = ARENA_ARRAY(g->scratch, g->n_work + 1, double);
   measure(&x, e);
   set_limit(&x);
+  fill_waits(&x);
+  find_times(&x);
   sink_waits(&x, false);
   place_fetches(&x);
   hoist_posts(&x);

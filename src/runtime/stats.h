@@ -17,7 +17,7 @@ typedef struct rt_stats {
   double flops, bytes;
   uint32_t posts, joins;
   int64_t comm_ns;   /* at least one communication was under way, of any rank in the plan */
-  int64_t both_ns;   /* and a task ran */
+  int64_t both_ns;   /* and a task of the same rank ran: of the rank that has most of that */
   double sent_bytes; /* to other ranks; see rt_post_bytes() */
 } rt_stats;
 
