@@ -17,8 +17,7 @@ static bool is_indexed(ir_opcode code) {
 /* The elements of the result are elements of the operand, as they are. */
 static bool only_moves(ir_opcode code) {
   ir_family f = ir_op_info_of(code)->family;
-  return f == IR_FAMILY_SET || f == IR_FAMILY_RESHAPE || f == IR_FAMILY_SELECT ||
-         ir_op_is_view(code);
+  return f == IR_FAMILY_SET || f == IR_FAMILY_SELECT || ir_op_is_view(code);
 }
 
 /* The size of the axis that `op` indexes. One that differs from iteration to iteration of a host

@@ -4,6 +4,13 @@
  *   t <- transpose(x)                =>    t : f32[m, n] = transpose(x)
  *   y <- t + 1                             y <- t + 1
  *
+ * A reshape looks at dense memory: at a buffer of the program, or at one with its dimensions in another order,
+ * which is then allocated in that order:
+ *
+ *   a : f32[h, s, 64] = allocate()         a : f32[h, s, 64] = allocate(order=[1, 0, 2])
+ *   t <- permute(a, [1, 0, 2])       =>    t : f32[s, h, 64] = permute(a, [1, 0, 2])
+ *   u <- reshape(t, [s, h * 64])           u : f32[s, h * 64] = reshape(t, [s, h * 64])
+ *
  * Communications need dense memory, so what they use keeps its buffer. So does a result whose operand is
  * written or freed again while it is still read, one that is returned, and one that has an order of its own
  * in memory. */
@@ -20,6 +27,8 @@ typedef struct facts {
   positions changes;  /* where it is written or freed */
   uint32_t n_written; /* how often */
   bool keeps;         /* it needs its own memory */
+  bool allocated;     /* by the program, so that it is dense */
+  bool reshaped;      /* by a view: it must stay dense */
 } facts;
 
 typedef struct viewing {
@@ -80,7 +89,7 @@ static void note_instr(void *context, ir_func *h, ir_instr i, uint32_t depth) {
     note_change(v, d->tensor, at);
     root_of(v, d->tensor)->keeps = true;
     return;
-  case IR_ALLOCATE:
+  case IR_ALLOCATE: v->of[d->tensor.id].allocated = true; return;
   case IR_CURRENT_STREAM:
   case IR_SET_STREAM:
   case IR_WAIT_STREAM:
@@ -126,6 +135,47 @@ static bool is_changed_between(const positions *changes, uint32_t after, uint32_
   return false;
 }
 
+/* ---- reshapes ---- */
+static bool is_plain(viewing *v, ir_tensor t) {
+  ir_axis dims[IR_MAX_RANK], stored[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(v->h, t, dims);
+  bool same = ir_axes_dims(v->h, ir_tensor_at(v->h, t)->defined.allocation, stored) == rank;
+  for (uint32_t i = 0; same && i < rank; i++) same = IR_SAME(stored[i], dims[i]);
+  return same;
+}
+
+/* Memory of the program's own, in the order of its dimensions. */
+static bool is_dense(viewing *v, ir_tensor t) {
+  const facts *x = &v->of[t.id];
+  return x->allocated && IR_SAME(x->root, t) && !x->keeps && is_plain(v, t);
+}
+
+/* The dimension of its operand that dimension i of a permute is. */
+static uint32_t permuted_dim(const ir_op_data *op, uint32_t i, uint32_t rank) {
+  if (op->code == IR_OP_TRANSPOSE) return i + 2 < rank ? i : i + 2 == rank ? rank - 1 : rank - 2;
+  int64_t dim = ir_op_attr(op, "order")->ints[i];
+  return (uint32_t)(dim < 0 ? dim + (int64_t)rank : dim);
+}
+
+/* Can the operand be allocated so that this permute of it is dense? Its rows stay rows. */
+static bool can_order(viewing *v, const ir_op_data *op) {
+  ir_axis dims[IR_MAX_RANK];
+  ir_tensor x = op->operands[0];
+  uint32_t rank = ir_tensor_dims(v->h, x, dims);
+  return ir_op_info_of(op->code)->family == IR_FAMILY_PERMUTE && is_dense(v, x) &&
+         !v->of[x.id].reshaped && rank > 0 && permuted_dim(op, rank - 1, rank) == rank - 1;
+}
+
+static void set_order(viewing *v, const ir_op_data *op) {
+  ir_tensor_data *d = ir_tensor_at(v->h, op->operands[0]);
+  ir_axis dims[IR_MAX_RANK], stored[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(v->h, op->operands[0], dims);
+  for (uint32_t i = 0; i < rank; i++) stored[i] = dims[permuted_dim(op, i, rank)];
+  d->defined.allocation = ir_axes_new(v->h, stored, rank);
+  d->defined.dense = ir_dense_default(v->h, d->defined.allocation);
+  d->now = d->defined;
+}
+
 /* Can this computation be a view instead? */
 static bool can_look(viewing *v, ir_instr i) {
   const ir_instr_data *d = ir_instr_at(v->h, i);
@@ -136,6 +186,9 @@ static bool can_look(viewing *v, ir_instr i) {
   if (!IR_SAME(t->root, d->tensor) || t->keeps || t->n_written != 1) return false;
   if (ir_tensor_at(v->h, op->operands[0])->kind == IR_TENSOR_CONST) return false;
   if (is_changed_between(&root_of(v, op->operands[0])->changes, v->at[i.id], t->last)) return false;
+  bool reshape = ir_op_info_of(op->code)->family == IR_FAMILY_RESHAPE;
+  if (reshape && !is_dense(v, op->operands[0])) return false;
+  if (t->reshaped && !reshape && !can_order(v, op)) return false;
   return has_usual_form(v, op, d->tensor);
 }
 
@@ -160,6 +213,10 @@ static ir_instr computation(const viewing *v, ir_instr i) {
 static void look(viewing *v, ir_instr i) {
   ir_instr_data *d = ir_instr_at(v->h, i);
   facts *t = &v->of[d->tensor.id], *x;
+  const ir_op_data *op = ir_op_at(v->h, d->op);
+  bool reshape = ir_op_info_of(op->code)->family == IR_FAMILY_RESHAPE;
+  if (reshape) v->of[op->operands[0].id].reshaped = true;
+  else if (t->reshaped) set_order(v, op);
   d->kind = IR_VIEW;
   d->sliced = NULL;
   t->root = v->of[ir_op_at(v->h, d->op)->operands[0].id].root;

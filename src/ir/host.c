@@ -223,6 +223,7 @@ bool ir_op_is_view(ir_opcode code) {
   case IR_FAMILY_SQUEEZE:
   case IR_FAMILY_EXPAND:
   case IR_FAMILY_PERMUTE:
+  case IR_FAMILY_RESHAPE:
   case IR_FAMILY_SLICE: return true;
   case IR_FAMILY_POINTWISE:
   case IR_FAMILY_SET:
@@ -232,7 +233,6 @@ bool ir_op_is_view(ir_opcode code) {
   case IR_FAMILY_SCAN:
   case IR_FAMILY_SORT:
   case IR_FAMILY_TOPK:
-  case IR_FAMILY_RESHAPE:
   case IR_FAMILY_PAD:
   case IR_FAMILY_CAT:
   case IR_FAMILY_SELECT:

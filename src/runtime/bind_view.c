@@ -84,6 +84,35 @@ static void sliced(viewing *w) {
   }
 }
 
+static bool is_dense(const rt_view *x) {
+  int64_t stride = 1;
+  for (uint32_t i = x->rank; i-- > 0;) {
+    if (x->extents[i] == 0) return true;
+    if (x->extents[i] != 1 && x->strides[i] != stride) return false;
+    stride *= x->extents[i];
+  }
+  return true;
+}
+
+/* The extents are those written down. */
+static bool reshaped(binder *b, const ir_instr_data *d, viewing *w) {
+  ir_axis dims[IR_MAX_RANK];
+  int64_t n = 1, have = 1;
+  if (!is_dense(w->x))
+    return bind_error(b, d, "'%s' is no view: what it reshapes is not dense in memory",
+                      ir_tensor_name(b->h, d->tensor));
+  w->s.view.rank = ir_tensor_dims(b->h, d->tensor, dims);
+  for (uint32_t i = w->s.view.rank; i-- > 0;) {
+    if (!bind_eval(b, d, ir_axis_size(b->h, dims[i]), &w->s.extents[i])) return false;
+    w->s.strides[i] = n;
+    n *= w->s.extents[i];
+  }
+  for (uint32_t i = 0; i < w->x->rank; i++) have *= w->x->extents[i];
+  if (n == have) return true;
+  return bind_error(b, d, "'%s' has %lld elements, but what it reshapes has %lld",
+                    ir_tensor_name(b->h, d->tensor), (long long)n, (long long)have);
+}
+
 static void look(viewing *w) {
   if (w->op->code == IR_OP_BROADCAST) inserted(w);
   else if (w->op->code == IR_OP_SQUEEZE) squeezed(w);
@@ -120,7 +149,9 @@ bool bind_view(binder *b, const ir_instr_data *d) {
   viewing w = {.x = bind_view_at(b, x.view), .attrs = task.attrs, .op = op};
   w.s.view = *w.x;
   w.s.view.rank = 0;
-  look(&w);
+  bool reshape = ir_op_info_of(op->code)->family == IR_FAMILY_RESHAPE;
+  if (reshape && !reshaped(b, d, &w)) return false;
+  if (!reshape) look(&w);
   if (!has_type(b, d, &w.s)) return false;
   bind_tensor(b, d->tensor, &w.s);
   return true;

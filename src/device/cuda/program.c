@@ -221,10 +221,11 @@ static status try_matmul(cuda_loaded *l, const cuda_task *t, const rt_plan *plan
   TRY(make_current(l, s->rank));
   TRY(cuda_matmul_get(l->cu, g->lt, &g->matmuls, &shape, l->device->memory, &call->matmul));
   if (!call->matmul) return STATUS_OK;
-  int64_t size = (int64_t)ir_dtype_size_bytes((ir_dtype)shape.dtype);
   cg_pointer *pointers = ARENA_ARRAY(&l->memory, CUDA_MATMUL_SIDES, cg_pointer);
   pointers[0] = starts[0];
   for (uint32_t k = 0; k < task->n_operands; k++) {
+    ir_dtype dtype = (ir_dtype)(k < 2 ? shape.dtype : shape.dtype_d);
+    int64_t size = (int64_t)ir_dtype_size_bytes(dtype);
     pointers[k + 1] = starts[k + 1];
     pointers[k + 1].offset_bytes += offsets.offset[k] * size;
   }
