@@ -55,6 +55,8 @@ status api_executor_open(api_executor *x, ir_func *host, const api_executor_opti
   x->memory = memory;
   x->host = host;
   x->variants = options->variants;
+  x->tight = options->tight;
+  x->memory_limit = options->memory_limit;
   x->program = options->program;
   x->streams = options->streams;
   x->keep_waits = options->keep_waits;
@@ -83,14 +85,21 @@ static void destroy_world(const api_executor *x, api_plan *p) {
   p->world = NULL;
 }
 
+static void destroy_parts(const api_executor *x, api_plan *p) {
+  rt_plan_destroy(p->plan);
+  for (uint32_t i = 0; i < p->n_parts; i++) rt_plan_destroy(p->parts[i]);
+  memory_free(x->memory, p->parts);
+  p->plan = NULL;
+  p->parts = NULL;
+  p->n_parts = 0;
+}
+
 static void destroy_plan(const api_executor *x, api_plan *p) {
   if (x->profile && x->profile->plan == p->plan) api_profile_release(x->profile);
   if (p->loaded) x->device->ops->unload(p->loaded);
   api_pieces_destroy(p->pieces);
   destroy_world(x, p);
-  rt_plan_destroy(p->plan);
-  for (uint32_t i = 0; i < p->n_parts; i++) rt_plan_destroy(p->parts[i]);
-  memory_free(x->memory, p->parts);
+  destroy_parts(x, p);
   memory_free(x->memory, p->symbols);
   memory_free(x->memory, p);
 }
@@ -248,6 +257,32 @@ static status bind_ranks(api_executor *x, const ir_env *env, api_plan *p) {
   return rt_plan_join(p->parts, p->n_parts, x->memory, &p->plan);
 }
 
+/* ---- memory ---- */
+static int64_t most_bytes(const api_plan *p) {
+  int64_t most = p->n_parts ? 0 : p->plan->pool_bytes;
+  for (uint32_t i = 0; i < p->n_parts; i++)
+    if (p->parts[i]->pool_bytes > most) most = p->parts[i]->pool_bytes;
+  return most;
+}
+
+/* If the plan needs more memory than there may be, another one takes its place, which overlaps less; on all
+ * ranks, if rank 0 says so. */
+static status keep_to_limit(api_executor *x, ir_env *bound, api_plan *p) {
+  if (!x->memory_limit) return STATUS_OK;
+  uint8_t tight = x->tight && most_bytes(p) > x->memory_limit;
+  TRY(api_ranks_decide(&x->ranks, &tight));
+  if (tight) {
+    destroy_parts(x, p);
+    bound->func = x->tight;
+    TRY(bind_ranks(x, bound, p));
+  }
+  if (most_bytes(p) <= x->memory_limit) return STATUS_OK;
+  return fail(
+      STATUS_BAD_USAGE,
+      "the program needs %lld bytes for the buffers of a device, more than --memory-limit %lld",
+      (long long)most_bytes(p), (long long)x->memory_limit);
+}
+
 static uint64_t hash_extents(uint64_t hash, const ir_env *env) {
   for (uint32_t i = 0; i < env->len; i++) hash = hash_mix(hash, (uint64_t)env->symbols[i]);
   return hash;
@@ -266,6 +301,7 @@ static status make_plan(api_executor *x, const ir_env *env, api_plan **result) {
   p->decided = x->decides && x->variants.n > 0;
   TRY_OUT(choose_host(x, env, &bound.func));
   TRY_OUT(bind_ranks(x, &bound, p));
+  TRY_OUT(keep_to_limit(x, &bound, p));
   x->counts.bindings++;
   if (x->dump_plan) TRY_OUT(dump_plan(x, p->plan));
   *result = p;

@@ -23,6 +23,8 @@ typedef struct api_executor {
   const allocator *memory;
   ir_func *host;
   api_variants variants;
+  ir_func *tight;       /* the program as it takes least memory; NULL: it does so anyway */
+  int64_t memory_limit; /* bytes of buffers per device; 0: none */
   bool decides; /* between those and `host`, when a plan is bound: for runs, not for proofs */
   rt_device *device;
   uint64_t program;
@@ -49,6 +51,8 @@ typedef struct api_executor_options {
   int64_t timeout_s;
   host_pipeline pipeline;
   api_variants variants;
+  ir_func *tight;
+  int64_t memory_limit;
   uint64_t program;  /* a hash of what all processes must have in common */
   int64_t adversary; /* a seed, or -1 */
   bool graph, link_host;

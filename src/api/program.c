@@ -121,11 +121,21 @@ static status add_variants(arena *scratch, const compile_call *c, const pass_req
   return STATUS_OK;
 }
 
+/* The same program without what needs memory to overlap. */
+static status add_tight(arena *scratch, compile_call *c, const pass_request *request) {
+  pass_request varied = *request;
+  varied.disable = request->disable ? arena_printf(scratch, "%s,order", request->disable) : "order";
+  varied.print_after = NULL;
+  varied.time = false;
+  return api_lower(scratch, c->to->func, &varied, &c->options.tight);
+}
+
 static status lower_all(arena *scratch, compile_call *c, ir_func **host) {
   pass_request request = {0};
   TRY(api_pass_request(scratch, c->given, &request));
   request.options.pipeline = c->options.pipeline;
   TRY(api_lower(scratch, c->to->func, &request, host));
+  if (c->options.memory_limit) TRY(add_tight(scratch, c, &request));
   bool choice =
       c->options.pipeline == HOST_AUTO && (*host)->meshes.len > 1 && has_streams(c->to->func);
   return choice ? add_variants(scratch, c, &request, *host, &c->options.variants) : STATUS_OK;
@@ -219,6 +229,7 @@ static weir_status read_options(const weir_options *o, compile_call *c) {
   if (st == WEIR_OK) st = weir_options_get_int(from, "threads", &threads);
   if (st == WEIR_OK) st = weir_options_get_int(from, "adversary", &result->adversary);
   if (st == WEIR_OK) st = weir_options_get(from, "prove", 0, &proof);
+  if (st == WEIR_OK) st = weir_options_get_int(from, "memory-limit", &result->memory_limit);
   if (st == WEIR_OK) st = weir_options_get_bool(from, "graph", &result->graph);
   if (st == WEIR_OK) st = weir_options_get(from, "link", 0, &link);
   if (st == WEIR_OK) st = weir_options_get(from, "comm", 0, &comm);
