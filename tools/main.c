@@ -11,8 +11,23 @@ static void keep_numbers(void) {
     if (fcntl(fd, F_GETFD) == -1) (void)open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
 }
 
+/* What was being written is removed; then the signal does what it would have done. */
+static void end(int signal_number) {
+  weir_saving_abandon_all();
+  (void)signal(signal_number, SIG_DFL);
+  (void)raise(signal_number);
+}
+
+/* A signal that the parent ignores, as nohup does, stays ignored. */
+static void remove_files_on(int signal_number) {
+  if (signal(signal_number, SIG_IGN) != SIG_IGN) (void)signal(signal_number, end);
+}
+
 int main(int argc, char **argv) {
   keep_numbers();
   (void)signal(SIGPIPE, SIG_IGN);
+  remove_files_on(SIGINT);
+  remove_files_on(SIGTERM);
+  remove_files_on(SIGHUP);
   return cli_main(argc, argv);
 }

@@ -107,7 +107,8 @@ bool run_may_write(const char *path, char *why, size_t n) {
   struct stat info;
   char folder[PATH_MAX];
   bool there = stat(path, &info) == 0;
-  if (strlen(path) >= PATH_MAX) return refused(why, n, path, strerror(ENAMETOOLONG));
+  if ((!there && errno == ENAMETOOLONG) || strlen(path) >= PATH_MAX)
+    return refused(why, n, path, strerror(ENAMETOOLONG));
   if (there && S_ISDIR(info.st_mode)) return refused(why, n, path, "it is a directory");
   if (there && access(path, W_OK) != 0) return refused(why, n, path, strerror(errno));
   if (there && !S_ISREG(info.st_mode)) return true; /* a device or a pipe is written as it is */

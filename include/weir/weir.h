@@ -581,6 +581,9 @@ weir_status weir_arrays_stage_npy(const weir_array *const *arrays, const char *c
                                   size_t n, weir_saving **result);
 weir_status weir_saving_commit(weir_saving *s);
 void weir_saving_destroy(weir_saving *s);
+/* Removes the temporary files of all that is being saved. For a handler of a signal that ends the process: the
+ * library installs none. */
+void weir_saving_abandon_all(void);
 /* Converts between dtypes that hold the same values (an f32 file for a bf16 input). */
 weir_status weir_array_convert(const weir_array *a, weir_dtype dtype, weir_array **result);
 

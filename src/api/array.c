@@ -3,6 +3,7 @@
 
 #include "api/api.h"
 #include "api/memory.h"
+#include "base/beside.h"
 #include "runtime/compare.h"
 #include "runtime/fill.h"
 #include "runtime/npy.h"
@@ -211,6 +212,8 @@ weir_status weir_saving_commit(weir_saving *s) {
   api_begin();
   return api_end(rt_npy_commit(staged_of(s)));
 }
+
+void weir_saving_abandon_all(void) { beside_abandon(); }
 
 void weir_saving_destroy(weir_saving *s) { rt_npy_staged_destroy(staged_of(s)); }
 

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "api/execute.h"
+#include "base/beside.h"
 #include "runtime/npy.h"
 #include "runtime/trace.h"
 #include "text/text.h"
@@ -151,15 +151,15 @@ static bool ends_in(const char *text, const char *ending) {
   return n >= m && strcmp(text + n - m, ending) == 0;
 }
 
-/* Beside the target first, so that a failure leaves an older file as it was. */
-static status save(const char *path, const char *beside, const strbuf *text) {
-  FILE *f = fopen(beside, "wb");
-  if (!f) return fail(STATUS_BAD_INPUT, "%s: cannot be written: %s", path, strerror(errno));
-  bool ok = fwrite(text->data, 1, text->len, f) == text->len;
-  ok = fclose(f) == 0 && ok;
-  if (ok && rename(beside, path) == 0) return STATUS_OK;
-  (void)remove(beside);
-  return fail(STATUS_SYSTEM, "%s: writing failed: %s", path, strerror(errno));
+static status save(const char *path, const strbuf *text) {
+  beside b;
+  status st = beside_open(&b, path, &memory_default);
+  if (st == STATUS_OK && fwrite(text->data, 1, text->len, b.file) != text->len)
+    st = beside_failed(&b);
+  if (st == STATUS_OK) st = beside_close(&b);
+  if (st == STATUS_OK) st = beside_commit(&b);
+  beside_drop(&b);
+  return st;
 }
 
 static status read_text(arena *scratch, const char *path, const char **result) {
@@ -193,8 +193,7 @@ static status write_body(arena *scratch, void *context) {
   if (ends_in(c->path, ".html")) rt_trace_html(&trace, 1, c->title, &out);
   else if (ends_in(c->path, ".svg")) rt_trace_svg(&trace, c->title, &out);
   else rt_trace_json(&trace, 1, &out);
-  const char *beside = arena_printf(scratch, "%s.tmp.%ld", c->path, (long)getpid());
-  return save(c->path, beside, &out);
+  return save(c->path, &out);
 }
 
 /* ---- pages of traces written earlier ---- */
@@ -211,8 +210,7 @@ static status page_body(arena *scratch, void *context) {
   strbuf out;
   strbuf_init(&out, scratch);
   TRY(rt_trace_page(texts, (uint32_t)c->n, c->title, &out));
-  const char *beside = arena_printf(scratch, "%s.tmp.%ld", c->path, (long)getpid());
-  return save(c->path, beside, &out);
+  return save(c->path, &out);
 }
 
 weir_status weir_trace_page(const char *const *traces, size_t n, const char *title,

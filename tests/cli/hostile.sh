@@ -57,6 +57,35 @@ expect 0 'z: f32' run "$f" -D n=3 --output y=/dev/null --output z=/dev/null
 expect 2 'both write to' run "$f" -D n=3 --output "y=$dir/a.json" --trace "$dir/../$(basename "$dir")/a.json"
 holds 'nothing was written' test ! -s "$dir/a.npy" -a ! -e "$dir/a.json"
 
+# ---- files that are replaced ----
+mkdir "$dir/own"
+touch "$dir/own/y.npy" && chmod 600 "$dir/own/y.npy"
+expect 0 '' run "$f" -D n=3 --output "y=$dir/own/y.npy"
+holds 'a file that is replaced keeps its permissions' test "$(stat -c %a "$dir/own/y.npy")" = 600
+echo precious >"$dir/victim"
+# shellcheck disable=SC2016
+holds 'links that somebody planted are not followed' bash -c '
+  for name in t.json.tmp.$$ .weir.tmp.$$.0 .weir.tmp.$$; do ln -s ../victim "$1/own/$name"; done
+  exec "$2" run "$3" -D n=3 --trace "$1/own/t.json"' - "$dir" "$weir" "$f"
+holds 'and what they point to is as it was' grep -q precious "$dir/victim"
+holds 'the trace is written' test -s "$dir/own/t.json" -a ! -L "$dir/own/t.json"
+rm "$dir"/own/.weir.tmp.* "$dir"/own/t.json.tmp.*
+long=$(printf 'a%.0s' {1..250})
+expect 0 '' run "$f" -D n=3 --output "y=$dir/own/$long.npy"
+holds 'a name as long as one may be' test -s "$dir/own/$long.npy"
+expect 2 'File name too long' run "$f" -D n=3 --output "y=$dir/own/${long}aaa.npy"
+holds 'a longer one is refused before the run' test ! -s "$dir/.out"
+for signal in INT TERM HUP; do
+  for delay in 0.02 0.05 0.08 0.11 0.15; do
+    bash -c 'trap - INT; exec "$@"' - "$weir" run "$f" -D n=400000 --output "y=$dir/own/big.npy" \
+      >/dev/null 2>&1 &
+    sleep $delay
+    kill -$signal $! 2>/dev/null
+    wait $! 2>/dev/null
+  done
+done
+holds 'a signal leaves no temporary file' test -z "$(find "$dir/own" -name '*.tmp.*')"
+
 # ---- standard streams that are closed ----
 "$weir" run "$f" -D n=3 --output "y=$dir/b.npy" >&- 2>"$dir/messages"
 holds 'a closed standard output is exit 3' test $? = 3

@@ -1,0 +1,40 @@
+/* Files that are complete or not there: written beside their target under a temporary name, then renamed.
+ *
+ *   beside b;
+ *   st = beside_open(&b, path, memory);          b.file is open
+ *   … fwrite(…, b.file) …
+ *   if (st == STATUS_OK) st = beside_close(&b);  on the disk, under the temporary name
+ *   if (st == STATUS_OK) st = beside_commit(&b); under its own
+ *   beside_drop(&b);                             in any case: removes what is not committed
+ *
+ * The temporary file is made anew, so that no link that somebody planted is followed; links in `path` itself
+ * are. A file that is replaced keeps its permissions. Devices and pipes are written as they are. */
+#ifndef WEIR_BASE_BESIDE_H
+#define WEIR_BASE_BESIDE_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+
+typedef struct beside {
+  FILE *file;       /* open from beside_open() to beside_close() */
+  const char *path; /* as given, for messages; it must live as long */
+  char *final;      /* the name at the end: `path` with links followed */
+  char *temporary;  /* NULL: written directly */
+  bool exists;      /* the temporary file does */
+  const allocator *memory;
+} beside;
+
+NODISCARD status beside_open(beside *b, const char *path, const allocator *memory);
+NODISCARD status beside_close(beside *b);
+NODISCARD status beside_commit(beside *b);
+void beside_drop(beside *b);
+/* What to say when writing to b->file failed; errno says why. */
+status beside_failed(const beside *b);
+
+/* Removes all temporary files of the process, which is about to end; for handlers of signals. */
+void beside_abandon(void);
+
+#endif
