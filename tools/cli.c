@@ -5,13 +5,48 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+/* ---- colours ---- */
+const char *cli_colour(FILE *stream, const char *code) {
+  static const struct {
+    const char *code, *text;
+  } codes[] = {{"0", "\033[0m"}, {"31", "\033[1;31m"}, {"32", "\033[32m"}, {"36", "\033[36m"}};
+  const char *no = getenv("NO_COLOR"), *terminal = getenv("TERM");
+  bool dumb = terminal && strcmp(terminal, "dumb") == 0;
+  if ((no && no[0]) || dumb || !isatty(fileno(stream))) return "";
+  for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+    if (strcmp(codes[i].code, code) == 0) return codes[i].text;
+  return "";
+}
+
+/* A line of a message: its kind has a colour, and so has a line of carets. */
+static void put_coloured(const char *line, size_t n) {
+  static const struct {
+    const char *word, *code;
+  } kinds[] = {{"error: ", "31"}, {"note: ", "36"}, {"warning: ", "36"}};
+  bool carets = n > 0 && strspn(line, " ^~") >= n && memchr(line, '^', n) != NULL;
+  if (carets)
+    (void)fprintf(stderr, "%s%.*s%s\n", cli_colour(stderr, "32"), (int)n, line,
+                  cli_colour(stderr, "0"));
+  for (size_t k = 0; !carets && k < sizeof kinds / sizeof *kinds; k++) {
+    const char *at = strstr(line, kinds[k].word);
+    size_t before = at ? (size_t)(at - line) : n, word = strlen(kinds[k].word) - 1;
+    if (before + word > n || (before > 0 && line[before - 1] != ' ')) continue;
+    (void)fprintf(stderr, "%.*s%s%.*s%s%.*s\n", (int)before, line,
+                  cli_colour(stderr, kinds[k].code), (int)word, at, cli_colour(stderr, "0"),
+                  (int)(n - before - word), at + word);
+    return;
+  }
+  if (!carets) (void)fprintf(stderr, "%.*s\n", (int)n, line);
+}
 
 /* ---- errors ---- */
 int cli_usage(const char *fmt, ...) {
   va_list args;
   if (weir_launch_rank() > 0) return CLI_USAGE;
   va_start(args, fmt);
-  (void)fputs("weir: error: ", stderr);
+  (void)fprintf(stderr, "weir: %serror:%s ", cli_colour(stderr, "31"), cli_colour(stderr, "0"));
   (void)vfprintf(stderr, fmt, args);
   (void)fputc('\n', stderr);
   va_end(args);
@@ -39,11 +74,13 @@ int cli_status(weir_status st) {
   const char *message = weir_error();
   if (is_silent(message)) return weir_exit_code(st);
   bool diagnostics = begins(message, "error: ") || strstr(message, ": error: ") != NULL;
-  if (!diagnostics) (void)fputs("weir: error: ", stderr);
+  if (!diagnostics)
+    (void)fprintf(stderr, "weir: %serror:%s ", cli_colour(stderr, "31"), cli_colour(stderr, "0"));
   for (const char *line = message; *line;) {
     size_t n = strcspn(line, "\n");
     bool bare = diagnostics && (begins(line, "error: ") || begins(line, "note: "));
-    (void)fprintf(stderr, "%s%.*s\n", bare ? "weir: " : "", (int)n, line);
+    if (bare) (void)fputs("weir: ", stderr);
+    put_coloured(line, n);
     line += line[n] ? n + 1 : n;
   }
   return weir_exit_code(st);
@@ -250,14 +287,17 @@ static char *read_stdin(size_t *length) {
   return text;
 }
 
+char *cli_stdin(size_t *length) {
+  char *text = read_stdin(length);
+  if (!text) (void)cli_usage("standard input cannot be read");
+  return text;
+}
+
 int cli_load(const char *path, weir_module **result) {
   if (strcmp(path, "-") != 0) return cli_status(weir_module_load(path, NULL, result));
   size_t length;
-  char *text = read_stdin(&length);
-  if (!text) {
-    (void)cli_usage("standard input cannot be read");
-    return CLI_SYSTEM;
-  }
+  char *text = cli_stdin(&length);
+  if (!text) return CLI_SYSTEM;
   int code = cli_status(weir_module_parse("<stdin>", text, length, NULL, result));
   free(text);
   return code;
@@ -290,4 +330,16 @@ void cli_json_string(const char *key, const char *text) {
     else (void)putchar(*c);
   }
   (void)printf("\"");
+}
+
+void cli_print(const cli *c, const char *text) {
+  if (!cli_flag(c, "json")) {
+    (void)fputs(text, stdout);
+    return;
+  }
+  (void)printf("{");
+  cli_json_string("command", c->command);
+  (void)printf(", ");
+  cli_json_string("text", text);
+  (void)printf("}\n");
 }

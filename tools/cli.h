@@ -4,6 +4,7 @@
 #ifndef WEIR_TOOLS_CLI_H
 #define WEIR_TOOLS_CLI_H
 
+#include <stdio.h>
 #include <weir/weir.h>
 
 typedef struct cli {
@@ -29,6 +30,8 @@ int cli_why(const cli *c);
 int cli_list(const cli *c);
 int cli_doctor(const cli *c);
 int cli_bound(const cli *c);
+int cli_fmt(const cli *c);
+int cli_completion(const cli *c);
 int cli_view(const cli *c);
 
 enum { CLI_FAILED = 1, CLI_USAGE = 2, CLI_SYSTEM = 3 };
@@ -48,6 +51,8 @@ int cli_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* The one FILE operand. */
 int cli_file(const cli *c, const char **path);
+/* All of standard input, to be freed; NULL when that failed, which is said. */
+char *cli_stdin(size_t *length);
 /* Parses a file, or standard input for "-". */
 int cli_load(const char *path, weir_module **result);
 
@@ -56,6 +61,11 @@ const char *cli_text(const cli *c, const char *name, size_t k); /* NULL past the
 int64_t cli_int(const cli *c, const char *name);
 bool cli_flag(const cli *c, const char *name);
 
+/* The commands by number; NULL past the last. */
+const char *cli_command_name(size_t i);
+const char *cli_command_operands(size_t i);
+const char *cli_command_summary(size_t i);
+
 /* The nearest of n words, NULL when none is near. */
 const char *cli_nearest(const char *word, const char *const *words, size_t n);
 /* Shapes of the fusion with what -D gives; destroyed by the caller. */
@@ -63,8 +73,13 @@ int cli_shapes(const cli *c, weir_fusion *f, weir_shapes **result);
 /* Refuses --devices below what the fusion's meshes need. */
 int cli_check_devices(const cli *c, const weir_fusion *f);
 
+/* A colour (as "31"; "0" ends it) for a stream that is a terminal, unless NO_COLOR is set or it has none; else "". */
+const char *cli_colour(FILE *stream, const char *code);
+
 /* "key": "text", as JSON. */
 void cli_json_string(const char *key, const char *text);
+/* What a command has to say; with --json an object that holds it as `text`. */
+void cli_print(const cli *c, const char *text);
 
 /* Fills in the command's operands and options from argv, and frees them. */
 int cli_parse(int argc, char **argv, const char *command, cli *result);

@@ -7,7 +7,7 @@ int cli_list(const cli *c) {
     return cli_usage("say what: weir list ops|passes|devices|comms|machines|options");
   char *text = NULL;
   CLI_CALL(weir_list(c->operands[0], &text));
-  (void)fputs(text, stdout);
+  cli_print(c, text);
   weir_string_free(text);
   return 0;
 }

@@ -27,7 +27,7 @@ static int lower(const cli *c, weir_module *m) {
   CLI_TRY(check_rank(c, f));
   CLI_TRY(check_definitions(c, f));
   CLI_CALL(weir_lower(f, c->options, cli_text(c, "style", 0), &text));
-  (void)fputs(text, stdout);
+  cli_print(c, text);
   weir_string_free(text);
   return 0;
 }

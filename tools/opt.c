@@ -3,10 +3,10 @@
 
 #include "cli.h"
 
-static int print_module(const weir_module *m) {
+static int print_module(const cli *c, const weir_module *m) {
   char *text = NULL;
   CLI_CALL(weir_module_print(m, &text));
-  (void)fputs(text, stdout);
+  cli_print(c, text);
   weir_string_free(text);
   return 0;
 }
@@ -47,7 +47,7 @@ static int run_passes(const cli *c, weir_module *m) {
   weir_status st = weir_module_run_passes(m, &args, &log);
   if (log) (void)fputs(log, stderr);
   weir_string_free(log);
-  return st == WEIR_OK ? print_module(m) : cli_status(st);
+  return st == WEIR_OK ? print_module(c, m) : cli_status(st);
 }
 
 int cli_opt(const cli *c) {

@@ -198,6 +198,9 @@ static int fill_input(const run_state *s, run_tensor *t) {
   uint64_t seed = (uint64_t)cli_int(s->c, "seed");
   int64_t bound;
   CLI_TRY(run_allocate_one(s, t, &t->value));
+  const char *device = cli_text(s->c, "device", 0);
+  if (strcmp(device, "sim") == 0 || strcmp(device, "null") == 0)
+    return 0; /* nothing looks at them */
   CLI_CALL(weir_shapes_index_bound(s->shapes, t->tensor, &bound));
   if (bound > 0 && has_elements(t->value))
     return cli_status(weir_array_fill_index(t->value, bound, seed, t->info.name));

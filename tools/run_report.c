@@ -69,8 +69,9 @@ static int print_output(const run_state *s, const run_tensor *t) {
 
 static void print_check(const run_state *s, const run_tensor *t) {
   const weir_verdict *v = &t->verdict;
-  (void)printf("check: %s max_abs=%.3g max_rel=%.3g %s\n", t->info.name, v->max_abs, v->max_rel,
-               v->ok ? "ok" : "FAILED");
+  (void)printf("check: %s max_abs=%.3g max_rel=%.3g %s%s%s\n", t->info.name, v->max_abs, v->max_rel,
+               cli_colour(stdout, v->ok ? "32" : "31"), v->ok ? "ok" : "FAILED",
+               cli_colour(stdout, "0"));
   if (v->ok) return;
   (void)printf("check: %s", t->info.name);
   for (size_t i = 0; i < t->info.rank; i++) (void)printf("%s%" PRId64, i ? ", " : "[", v->index[i]);
@@ -191,12 +192,15 @@ static void print_path(const run_state *s) {
 }
 
 static int report_text(const run_state *s) {
-  bool check = cli_flag(s->c, "check");
+  bool check = cli_flag(s->c, "check"), quiet = cli_flag(s->c, "quiet");
   timing t = timing_of(s);
   for (size_t i = 0; i < s->outputs.len; i++) {
+    bool wrong = check && !s->outputs.data[i].verdict.ok;
+    if (quiet && !wrong) continue;
     if (check) print_check(s, &s->outputs.data[i]);
     else if (s->computes) CLI_TRY(print_output(s, &s->outputs.data[i]));
   }
+  if (quiet) return 0;
   if (s->n_times > 1)
     (void)printf("time: min %.6g s, median %.6g s, max %.6g s of %zu runs\n", t.min, t.median,
                  t.max, s->n_times);

@@ -83,10 +83,19 @@ static int check_plan(const cli *c, weir_fusion *f, const weir_shapes *s) {
   char *report = NULL;
   CLI_CALL(weir_compile(f, c->options, NULL, &p));
   int code = cli_status(weir_program_check(p, s, &report));
-  if (code == 0 && report) code = print_report(report);
+  bool silent = cli_flag(c, "quiet") || cli_flag(c, "json");
+  if (code == 0 && report && !silent) code = print_report(report);
   weir_string_free(report);
   weir_program_destroy(p);
   return code;
+}
+
+/* One object per line. */
+static void print_json(const weir_fusion *f, bool bound) {
+  (void)printf("{");
+  cli_json_string("name", weir_fusion_name(f));
+  (void)printf(", \"host\": %s, \"bound\": %s, \"ok\": true}\n",
+               weir_fusion_is_host(f) ? "true" : "false", bound ? "true" : "false");
 }
 
 static int verify_fusion(const cli *c, weir_fusion *f) {
@@ -97,7 +106,8 @@ static int verify_fusion(const cli *c, weir_fusion *f) {
   int code = check_shapes(c, s, &bound);
   if (code == 0 && bound) code = check_plan(c, f, s);
   weir_shapes_destroy(s);
-  if (code == 0)
+  if (code == 0 && cli_flag(c, "json")) print_json(f, bound);
+  else if (code == 0 && !cli_flag(c, "quiet"))
     (void)printf("ok: %s%s%s\n", weir_fusion_is_host(f) ? "host " : "", weir_fusion_name(f),
                  bound ? "" : " (extents not bound)");
   return code;

@@ -20,17 +20,24 @@ static const struct command {
     {"bound", "FILE", "says how fast a program could be on a machine, and where more time goes",
      cli_bound},
     {"view", "TRACE.json...", "makes a page of traces and opens it", cli_view},
+    {"fmt", "FILE...", "lays out the text of programs; comments stay", cli_fmt},
     {"doctor", "", "says what this machine has, and how fast it is", cli_doctor},
     {"list", "ops|passes|devices|comms|machines|options", "says what there is", cli_list},
+    {"completion", "bash|zsh|vim",
+     "prints what a shell needs to complete these commands, or a syntax file", cli_completion},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+const char *cli_command_name(size_t i) { return i < N_COMMANDS ? commands[i].name : NULL; }
+const char *cli_command_operands(size_t i) { return i < N_COMMANDS ? commands[i].operands : NULL; }
+const char *cli_command_summary(size_t i) { return i < N_COMMANDS ? commands[i].summary : NULL; }
 
 /* ---- help ---- */
 static void print_help(void) {
   (void)printf("weir %s: tensor programs whose axes say where and when they run\n\n",
                weir_version());
   for (size_t i = 0; i < N_COMMANDS; i++)
-    (void)printf("  weir %-7s%-34s%s\n", commands[i].name, commands[i].operands,
+    (void)printf("  weir %-11s%-34s%s\n", commands[i].name, commands[i].operands,
                  commands[i].summary);
   (void)printf(
       "  weir --version | --help | COMMAND --help\n\n"

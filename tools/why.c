@@ -5,7 +5,7 @@
 static int answer(const cli *c, weir_fusion *f, const weir_shapes *s) {
   char *text = NULL;
   CLI_CALL(weir_why(f, c->options, s, c->operands + 1, c->n_operands - 1, &text));
-  (void)fputs(text, stdout);
+  cli_print(c, text);
   weir_string_free(text);
   return 0;
 }

@@ -157,6 +157,11 @@ weir_status weir_module_create(const weir_allocator *memory, weir_module **resul
 weir_status weir_module_parse(const char *name, const char *text, size_t length,
                               const weir_allocator *memory, weir_module **result);
 weir_status weir_module_load(const char *path, const weir_allocator *memory, weir_module **result);
+/* The text of a program, laid out as it should be: tokens, comments and lines stay. Freed by
+ * weir_string_free(). */
+weir_status weir_format(const char *name, const char *text, size_t length, char **result);
+/* The same for a file; with `write` it is replaced if it changes, and *result may be NULL. */
+weir_status weir_format_file(const char *path, bool write, char **result);
 void weir_module_destroy(weir_module *m);
 /* The text form; it parses back to the same module. */
 weir_status weir_module_print(const weir_module *m, char **text);

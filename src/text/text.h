@@ -14,6 +14,10 @@ enum { TEXT_MAX_NESTING = 1000 };
  * and the fusions that could be built are in m->funcs. */
 NODISCARD status text_parse(ir_module *m, const char *name, const char *text, size_t length);
 
+/* The text with its tokens, comments and lines, and blanks as they should be. It must be free of errors. Needs a
+ * memory_guard(). */
+void text_format(const char *text, size_t length, arena *memory, strbuf *out);
+
 void text_print_module(const ir_module *m, strbuf *out);
 void text_print_func(const ir_func *f, strbuf *out); /* a fusion or a host program */
 void text_print_host(const ir_func *h, strbuf *out);
