@@ -24,6 +24,7 @@ struct form {
   uint32_t mesh_axis;
   ir_tensor cuts[2]; /* tensors with a piece per position of dimension `dim` */
   uint32_t n_cuts;
+  int64_t heads;                     /* of keys, where they are fewer */
   ir_dtype wide;                     /* what it computes in: f64 for f64, else f32 */
   ir_tensor results[IR_MAX_RESULTS]; /* what takes the place of its results */
 };
@@ -62,5 +63,9 @@ void form_lookup(form *m);  /* gather index_select */
 void form_scatter(form *m); /* with reduce=add */
 void form_topk(form *m);    /* topk topk_index */
 void form_cumsum(form *m);
+
+/* ---- form_attention.c ---- */
+void form_heads(form *m);     /* sdpa with fewer heads of keys than pieces of heads */
+void form_attention(form *m); /* sdpa over keys on different devices */
 
 #endif

@@ -174,6 +174,59 @@ static bool wants_cumsum(form *m, uint32_t rank) {
          both_cut(m->f, &m->op, m->dim) && pays(m, 1);
 }
 
+/* ---- attention ---- */
+static bool is_cut_by(const ir_func *f, ir_tensor t, uint32_t mesh_axis) {
+  shard_placement p;
+  shard_placement_of(f, t, &p);
+  return mesh_axis < p.rank && p.axes[mesh_axis].kind == SHARD_SHARDED;
+}
+
+static bool const_dim(const form *m, ir_tensor t, uint32_t dim, int64_t *n) {
+  ir_axis dims[IR_MAX_RANK];
+  (void)ir_tensor_dims(m->f, t, dims);
+  return ir_scalar_is_const(&m->f->module->scalars, ir_axis_size(m->f, dims[dim]), n);
+}
+
+/* Heads of q are cut into more pieces than k has heads, and each piece reads one of them. */
+static bool wants_heads(form *m, uint32_t rank) {
+  const ir_op_data *op = &m->op;
+  int64_t heads, pieces;
+  m->dim = rank - 3;
+  m->dims = 1u << m->dim;
+  m->write = form_heads;
+  if (op->n_more || !has_pieces(m, op->operands[0]) || !both_cut(m->f, op, m->dim)) return false;
+  if (is_cut_by(m->f, op->operands[1], m->mesh_axis)) return false;
+  if (is_cut_by(m->f, op->operands[2], m->mesh_axis)) return false;
+  if (!const_dim(m, op->operands[1], m->dim, &m->heads) || m->heads < 1) return false;
+  if (!const_dim(m, op->operands[2], m->dim, &heads) || heads != m->heads) return false;
+  if (!ir_scalar_is_const(&m->f->module->scalars, m->piece, &pieces) || pieces < 1) return false;
+  return m->heads < m->pieces && m->pieces % m->heads == 0;
+}
+
+/* Keys and values are cut along their positions; of few queries, results are fewer bytes than these. */
+static bool wants_positions(form *m, uint32_t rank) {
+  const ir_op_data *op = &m->op;
+  int64_t queries, keys, wide = (int64_t)ir_dtype_size_bytes(m->wide);
+  int64_t size = (int64_t)ir_dtype_size_bytes(ir_tensor_at(m->f, op->operands[1])->dtype);
+  form values = *m;
+  m->dim = values.dim = rank - 2;
+  m->dims = 1u << m->dim;
+  m->write = form_attention;
+  if (ir_op_attr(op, "causal")->i || !has_pieces(m, op->operands[1])) return false;
+  if (!has_pieces(&values, op->operands[2]) || values.mesh_axis != m->mesh_axis) return false;
+  if (is_cut_by(m->f, op->operands[0], m->mesh_axis)) return false;
+  if (!const_dim(m, op->operands[0], m->dim, &queries)) return false;
+  if (!const_dim(m, op->operands[1], m->dim, &keys)) return false;
+  return 2 * queries * wide < keys * size;
+}
+
+static bool wants_attention(form *m, uint32_t rank) {
+  ir_axis dims[IR_MAX_RANK];
+  bool alike = rank >= 3 && rank == ir_tensor_dims(m->f, m->op.operands[1], dims) &&
+               rank == ir_tensor_dims(m->f, m->op.operands[2], dims);
+  return alike && (wants_heads(m, rank) || wants_positions(m, rank));
+}
+
 /* ---- all of them ---- */
 bool form_wanted(shard_ctx *c, const ir_op_data *op, form *result) {
   ir_axis axes[IR_MAX_RANK];
@@ -192,6 +245,7 @@ bool form_wanted(shard_ctx *c, const ir_op_data *op, form *result) {
   case IR_FAMILY_SCATTER: wanted = wants_scatter(&m, rank); break;
   case IR_FAMILY_TOPK: wanted = wants_topk(&m, rank); break;
   case IR_FAMILY_SCAN: wanted = wants_cumsum(&m, rank); break;
+  case IR_FAMILY_SDPA: wanted = wants_attention(&m, rank); break;
   case IR_FAMILY_POINTWISE:
   case IR_FAMILY_SET:
   case IR_FAMILY_CAST:
@@ -209,10 +263,11 @@ bool form_wanted(shard_ctx *c, const ir_op_data *op, form *result) {
   case IR_FAMILY_ONE_HOT:
   case IR_FAMILY_MATMUL:
   case IR_FAMILY_LINEAR:
-  case IR_FAMILY_SDPA:
   case IR_FAMILY_SDPA_BACKWARD: break;
   }
-  ir_tensor cut = m.write == form_scatter ? op->result : op->operands[0];
+  ir_tensor cut = m.write == form_scatter     ? op->result
+                  : m.write == form_attention ? op->operands[1]
+                                              : op->operands[0];
   if (wanted) m.why = reason_of_cut(c->f, cut, m.dims);
   *result = m;
   return wanted;

@@ -190,8 +190,76 @@ static void add_output(gen_program *p, const shape *s, const char *name, ir_dtyp
   for (uint32_t i = s->dim; i < v->rank; i++) v->extents[i] = v->extents[i + 1];
 }
 
+/* ---- attention ---- */
+typedef struct attention {
+  uint32_t devices;
+  bool heads_cut; /* of q; else the positions of k and v */
+  int64_t q[RANK], k[RANK];
+  bool causal, lse;
+} attention;
+
+static attention random_attention(gen_random *r) {
+  attention a = {.devices = 2 + 2 * gen_below(r, 2), .heads_cut = gen_chance(r, 50)};
+  int64_t heads = gen_chance(r, 50) ? 1 : 2, features = 1 + gen_below(r, 4);
+  a.q[0] = a.heads_cut ? (int64_t)a.devices * (1 + gen_below(r, 3)) : heads * (1 + gen_below(r, 2));
+  a.q[1] = 1 + gen_below(r, 3);
+  a.k[0] = heads;
+  a.k[1] = (int64_t)a.devices * (1 + gen_below(r, 6)) + (gen_chance(r, 20) ? 1 : 0);
+  a.q[2] = a.k[2] = features;
+  a.causal = gen_chance(r, 30);
+  a.lse = gen_chance(r, 30);
+  return a;
+}
+
+static void write_input(text_buffer *text, const char *name, const int64_t *e) {
+  buffer_printf(text, "  %s : f32[%lld, %lld, %lld]\n", name, (long long)e[0], (long long)e[1],
+                (long long)e[2]);
+}
+
+static void write_attention(text_buffer *text, const attention *a) {
+  buffer_printf(text, "fusion random {\n  mesh d = [%u]\n", a->devices);
+  write_input(text, "x0", a->q);
+  write_input(text, "x1", a->k);
+  write_input(text, "x2", a->k);
+  buffer_printf(text, "  y0%s = sdpa(x0, x1, x2%s)\n", a->lse ? ", y1" : "",
+                a->causal ? ", causal=true" : "");
+  buffer_printf(text, "  return y0%s\n  schedule {\n    x0, x1, x2 on d\n", a->lse ? ", y1" : "");
+  if (a->heads_cut) cut(text, "x0", 0, "x");
+  if (!a->heads_cut) cut(text, "x1", 1, "x");
+  if (!a->heads_cut) cut(text, "x2", 1, "x");
+  buffer_printf(text, "  }\n}\n");
+}
+
+static void add_value(gen_value *list, uint32_t *n, const char *name, const int64_t *e,
+                      uint32_t rank) {
+  gen_value *v = add(list, n, name, IR_F32, false);
+  v->rank = rank;
+  memcpy(v->extents, e, rank * sizeof *e);
+}
+
+static gen_program *create_attention(gen_random *r) {
+  attention a = random_attention(r);
+  text_buffer text = {0};
+  gen_program *p = calloc(1, sizeof *p);
+  if (!p) abort();
+  write_attention(&text, &a);
+  p->text = text.data;
+  p->inputs = calloc(3, sizeof *p->inputs);
+  p->outputs = calloc(2, sizeof *p->outputs);
+  if (!p->inputs || !p->outputs) abort();
+  add_value(p->inputs, &p->n_inputs, "x0", a.q, RANK);
+  add_value(p->inputs, &p->n_inputs, "x1", a.k, RANK);
+  add_value(p->inputs, &p->n_inputs, "x2", a.k, RANK);
+  add_value(p->outputs, &p->n_outputs, "y0", a.q, RANK);
+  if (a.lse) add_value(p->outputs, &p->n_outputs, "y1", a.q, RANK - 1);
+  p->n_ops = 1;
+  p->has_schedule = true;
+  return p;
+}
+
 gen_program *gen_create_along(uint64_t seed, bool exact) {
   gen_random r = {seed * 2 + 1};
+  if (!exact && gen_chance(&r, 20)) return create_attention(&r);
   shape s = random_shape(&r, exact);
   text_buffer text = {0};
   gen_program *p = calloc(1, sizeof *p);
