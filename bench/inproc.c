@@ -140,7 +140,7 @@ static void run_by_weir(bench *b, uint32_t me) {
   static const uint32_t team[] = {0, 1, 2, 3};
   rt_comm *comm = b->comms[me];
   rt_comm_request r = {.dtype = IR_F32, .team = team, .n_team = b->devices, .me = me};
-  r.kind = b->gathers ? RT_COMM_ALLGATHER : RT_COMM_ALLREDUCE;
+  r.kind = b->gathers ? IR_COMM_ALLGATHER : IR_COMM_ALLREDUCE;
   r.count = (int64_t)(b->bytes / sizeof(float) / (b->gathers ? b->devices : 1));
   r.in = b->in[me], r.out = b->out[me];
   for (int k = 0; k < b->repeats; k++) {

@@ -121,15 +121,15 @@ static inline void machine_collect(machine *m, uint32_t comm, rt_comm_request *r
   size_t bytes = (size_t)r->count * ir_dtype_size_bytes(r->dtype);
   m->collected[comm] = arena_alloc(&m->memory, bytes * r->n_team + 1);
   r->out = m->collected[comm];
-  if (r->kind == RT_COMM_REDUCE) r->kind = RT_COMM_GATHER;
-  else r->kind = r->kind == RT_COMM_ALLREDUCE ? RT_COMM_ALLGATHER : RT_COMM_ALL_TO_ALL;
+  if (r->kind == IR_COMM_REDUCE) r->kind = IR_COMM_GATHER;
+  else r->kind = r->kind == IR_COMM_ALLREDUCE ? IR_COMM_ALLGATHER : IR_COMM_ALL_TO_ALL;
 }
 
 static inline void machine_place_collected(machine *m, uint32_t comm) {
   const cuda_comm *c = &m->order->comms.data[comm];
   const rt_post *p = &m->plan->posts[c->post];
   size_t bytes = (size_t)p->count * ir_dtype_size_bytes(p->dtype);
-  if (!c->collects || (p->kind == RT_COMM_REDUCE && p->me != p->root)) return;
+  if (!c->collects || (p->kind == IR_COMM_REDUCE && p->me != p->root)) return;
   for (uint32_t i = 0; i < p->n_team; i++)
     if (i != p->me)
       memcpy(m->staging[c->rank] + c->staging_at + i * c->stride_bytes,
@@ -141,9 +141,9 @@ static inline void machine_post(machine *m, uint32_t comm) {
   const rt_post *p = &m->plan->posts[c->post];
   rt_comm_request r = rt_post_request(p, machine_view(m, p->in), machine_view(m, p->out));
   if (c->collects) machine_collect(m, comm, &r);
-  if (rt_comm_is_message(r.kind)) {
-    r.kind = c->receives ? RT_COMM_RECV : RT_COMM_SEND;
-    if (c->receives && p->kind == RT_COMM_PERMUTE) r.count = r.count_from;
+  if (ir_comm_is_message(r.kind)) {
+    r.kind = c->receives ? IR_COMM_RECV : IR_COMM_SEND;
+    if (c->receives && p->kind == IR_COMM_PERMUTE) r.count = r.count_from;
     if (c->receives) r.to = RT_COMM_NOBODY, r.in = NULL;
     else r.from = RT_COMM_NOBODY, r.out = NULL;
   }

@@ -148,7 +148,7 @@ static status collective(const api_ranks *r, rt_comm_request *q) {
 status api_ranks_agree(const api_ranks *r, uint64_t program) {
   int64_t mine = (int64_t)program, all[RT_COMM_MAX_RANKS];
   if (!is_spread(r)) return STATUS_OK;
-  rt_comm_request q = {.kind = RT_COMM_ALLGATHER, .dtype = IR_I64, .count = 1, .in = &mine};
+  rt_comm_request q = {.kind = IR_COMM_ALLGATHER, .dtype = IR_I64, .count = 1, .in = &mine};
   q.out = all;
   TRY(collective(r, &q));
   for (uint32_t i = 1; i < r->world; i++) {
@@ -161,7 +161,7 @@ status api_ranks_agree(const api_ranks *r, uint64_t program) {
 
 status api_ranks_decide(const api_ranks *r, uint8_t *choice) {
   if (!is_spread(r)) return STATUS_OK;
-  rt_comm_request q = {.kind = RT_COMM_BROADCAST, .dtype = IR_U8, .count = 1, .in = choice};
+  rt_comm_request q = {.kind = IR_COMM_BROADCAST, .dtype = IR_U8, .count = 1, .in = choice};
   q.out = choice;
   return collective(r, &q);
 }
@@ -169,7 +169,7 @@ status api_ranks_decide(const api_ranks *r, uint8_t *choice) {
 /* ---- data ---- */
 
 status api_ranks_exchange(const api_ranks *r, const void *mine, void *all, int64_t bytes) {
-  rt_comm_request q = {.kind = RT_COMM_ALLGATHER, .dtype = IR_U8, .count = bytes, .in = mine};
+  rt_comm_request q = {.kind = IR_COMM_ALLGATHER, .dtype = IR_U8, .count = bytes, .in = mine};
   q.out = all;
   if (is_spread(r)) return collective(r, &q);
   memcpy(all, mine, (size_t)bytes);
@@ -180,7 +180,7 @@ status api_ranks_transfer(const api_ranks *r, bool sends, uint32_t peer, void *d
                           int64_t bytes) {
   rt_comm *comm = r->endpoints[0];
   uint32_t team[2] = {0, sends ? comm->rank : peer};
-  rt_comm_request q = {.kind = sends ? RT_COMM_SEND : RT_COMM_RECV, .dtype = IR_U8, .team = team};
+  rt_comm_request q = {.kind = sends ? IR_COMM_SEND : IR_COMM_RECV, .dtype = IR_U8, .team = team};
   rt_comm_ticket ticket;
   q.n_team = 2;
   q.me = sends ? 1 : 0;
@@ -216,7 +216,7 @@ enum { PROBE_BYTES = 2 << 20, FIRST_BYTES = 512 << 10, PROBES = 2 };
 static status pass_on(const api_ranks *r, void *in, void *out, int64_t bytes, int64_t *ns) {
   uint32_t n = r->world, me = r->endpoints[0]->rank;
   rt_comm_request q = {
-      .kind = RT_COMM_PERMUTE, .dtype = IR_U8, .count = bytes, .count_from = bytes};
+      .kind = IR_COMM_PERMUTE, .dtype = IR_U8, .count = bytes, .count_from = bytes};
   q.to = (int32_t)((me + 1) % n);
   q.from = (int32_t)((me + n - 1) % n);
   q.in = in;

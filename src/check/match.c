@@ -56,13 +56,13 @@ static void take_turn(finder *f, uint32_t channel, uint32_t member, uint32_t ins
 static void sort_post(finder *f, uint32_t rank, uint32_t instr) {
   const rt_plan *plan = f->m->report->plans[rank];
   const rt_post *p = &plan->posts[plan->instrs[instr].task];
-  if (!rt_comm_is_message(p->kind)) {
+  if (!ir_comm_is_message(p->kind)) {
     take_turn(f, channel_of_team(f, p), p->me, instr);
     return;
   }
-  if (p->kind != RT_COMM_RECV && p->to >= 0)
+  if (p->kind != IR_COMM_RECV && p->to >= 0)
     take_turn(f, channel_of_pair(f, rank, p->team[p->to]), 0, instr);
-  if (p->kind != RT_COMM_SEND && p->from >= 0)
+  if (p->kind != IR_COMM_SEND && p->from >= 0)
     take_turn(f, channel_of_pair(f, p->team[p->from], rank), 1, instr);
 }
 
@@ -88,7 +88,7 @@ static bool fit(const check_match *m, const check_channel *c, uint32_t member, u
   const rt_post *b = post_of(m, c->ranks[member], c->turns[member].data[turn]);
   if (c->is_pair)
     return a->dtype == b->dtype &&
-           a->count == (b->kind == RT_COMM_PERMUTE ? b->count_from : b->count);
+           a->count == (b->kind == IR_COMM_PERMUTE ? b->count_from : b->count);
   rt_comm_request x = check_request(m->report->plans[c->ranks[0]], a);
   rt_comm_request y = check_request(m->report->plans[c->ranks[member]], b);
   return rt_comm_requests_agree(&x, &y);

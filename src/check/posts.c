@@ -117,13 +117,13 @@ enum { MEETS_TEAM = 0, MEETS_RECEIVER = 1, MEETS_SENDER = 2 };
 
 static void order_post(ordering *o, uint32_t post) {
   const rt_post *p = &o->c->plan->posts[post];
-  if (!rt_comm_is_message(p->kind)) {
+  if (!ir_comm_is_message(p->kind)) {
     expect_order(o, (uint64_t)check_team_of(&o->teams, p) << 2 | MEETS_TEAM, post);
     return;
   }
-  if (p->kind != RT_COMM_RECV && p->to >= 0)
+  if (p->kind != IR_COMM_RECV && p->to >= 0)
     expect_order(o, (uint64_t)p->team[p->to] << 2 | MEETS_RECEIVER, post);
-  if (p->kind != RT_COMM_SEND && p->from >= 0)
+  if (p->kind != IR_COMM_SEND && p->from >= 0)
     expect_order(o, (uint64_t)p->team[p->from] << 2 | MEETS_SENDER, post);
 }
 

@@ -51,7 +51,7 @@ static bool is_post(const rt_plan *plan, uint32_t instr) {
 }
 
 static const char *post_kind(const rt_plan *plan, uint32_t instr) {
-  return rt_comm_kind_text(plan->posts[plan->instrs[instr].task].kind);
+  return ir_comm_text(plan->posts[plan->instrs[instr].task].kind);
 }
 
 /* What wait() calls the communication that an instruction posts, by itself or in a group; NULL: not

@@ -75,8 +75,8 @@ static void add_request(const check_world_report *report, uint32_t rank, uint32_
 static void add_channel(const check_world_report *report, const check_meeting *f, strbuf *out) {
   const rt_post *p = post_of(report, f->rank_a, f->a);
   strbuf_puts(out, "    where: ");
-  if (rt_comm_is_message(p->kind)) {
-    bool sends = p->kind != RT_COMM_RECV && p->to >= 0 && p->team[p->to] == f->rank_b;
+  if (ir_comm_is_message(p->kind)) {
+    bool sends = p->kind != IR_COMM_RECV && p->to >= 0 && p->team[p->to] == f->rank_b;
     strbuf_printf(out, "message %u from rank %u to rank %u\n", f->turn + 1,
                   sends ? f->rank_a : f->rank_b, sends ? f->rank_b : f->rank_a);
     return;

@@ -36,16 +36,16 @@ static bool same_team(const rt_comm_request *a, const rt_comm_request *b) {
 
 /* The device that a message goes to, or comes from; -1: none. */
 static int64_t receiver(const rt_comm_request *r) {
-  return r->kind != RT_COMM_RECV && r->to >= 0 ? (int64_t)r->team[r->to] : -1;
+  return r->kind != IR_COMM_RECV && r->to >= 0 ? (int64_t)r->team[r->to] : -1;
 }
 
 static int64_t sender(const rt_comm_request *r) {
-  return r->kind != RT_COMM_SEND && r->from >= 0 ? (int64_t)r->team[r->from] : -1;
+  return r->kind != IR_COMM_SEND && r->from >= 0 ? (int64_t)r->team[r->from] : -1;
 }
 
 static bool are_ordered(const rt_comm_request *a, const rt_comm_request *b) {
-  if (rt_comm_is_message(a->kind) != rt_comm_is_message(b->kind)) return false;
-  if (!rt_comm_is_message(a->kind)) return same_team(a, b);
+  if (ir_comm_is_message(a->kind) != ir_comm_is_message(b->kind)) return false;
+  if (!ir_comm_is_message(a->kind)) return same_team(a, b);
   return (receiver(a) >= 0 && receiver(a) == receiver(b)) ||
          (sender(a) >= 0 && sender(a) == sender(b));
 }

@@ -69,7 +69,7 @@ FOLD(xor_bool, uint8_t, (x != 0) ^ (y != 0))
 #define INT_ROW(id)                                                                                \
   { sum_##id, prod_##id, min_##id, max_##id, and_##id, or_##id, xor_##id }
 
-static fold_fn *const folds[IR_DTYPE_COUNT][RT_COMM_OP_COUNT] = {
+static fold_fn *const folds[IR_DTYPE_COUNT][IR_COMBINE_COUNT] = {
     [IR_F64] = FLOAT_ROW(f64),
     [IR_F32] = FLOAT_ROW(f32),
     [IR_F16] = FLOAT_ROW(f32),
@@ -167,7 +167,7 @@ static void reduce_wide(fold_fn *fold, size_t n, uint32_t n_sources, const void 
   }
 }
 
-void rt_comm_reduce(rt_comm_op op, ir_dtype dtype, size_t n, uint32_t n_sources,
+void rt_comm_reduce(ir_combine op, ir_dtype dtype, size_t n, uint32_t n_sources,
                     const void *const *sources, void *out) {
   fold_fn *fold = folds[dtype][op];
   check(fold && n_sources > 0);

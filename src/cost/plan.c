@@ -5,22 +5,9 @@
 #include "runtime/machine.h"
 
 double cost_post_bytes(const rt_post *post) {
-  double piece = (double)post->count * (double)ir_dtype_size_bytes(post->dtype), n = post->n_team;
-  switch (post->kind) {
-  case RT_COMM_ALLGATHER:
-  case RT_COMM_REDUCE_SCATTER:
-  case RT_COMM_ALL_TO_ALL:
-  case RT_COMM_GATHER:
-  case RT_COMM_SCATTER: return piece * (n - 1);
-  case RT_COMM_ALLREDUCE: return 2 * piece * (n - 1) / n;
-  case RT_COMM_BROADCAST:
-  case RT_COMM_REDUCE: return n > 1 ? piece : 0;
-  case RT_COMM_SEND:
-  case RT_COMM_RECV: return piece;
-  case RT_COMM_PERMUTE: return post->to == RT_COMM_NOBODY ? 0 : piece;
-  case RT_COMM_KIND_COUNT: break;
-  }
-  return 0;
+  double piece = (double)post->count * (double)ir_dtype_size_bytes(post->dtype);
+  bool nothing = post->kind == IR_COMM_PERMUTE && post->to == RT_COMM_NOBODY;
+  return nothing ? 0 : ir_comm_link_bytes(post->kind, piece, post->n_team);
 }
 
 typedef struct model {
@@ -35,35 +22,26 @@ typedef struct model {
 
 /* Messages of a member, out and in. A reduction by more than two sends its result on. */
 static double messages(const rt_post *post) {
+  const ir_comm_info *info = ir_comm_info_of(post->kind);
   double n = post->n_team;
-  switch (post->kind) {
-  case RT_COMM_ALLGATHER: return n;
-  case RT_COMM_REDUCE_SCATTER:
-  case RT_COMM_ALL_TO_ALL: return 2 * (n - 1);
-  case RT_COMM_ALLREDUCE: return n > 2 ? 3 * n - 2 : n;
-  case RT_COMM_GATHER:
-  case RT_COMM_SCATTER:
-  case RT_COMM_REDUCE: return post->root == post->me ? n - 1 : 1;
-  case RT_COMM_BROADCAST:
-  case RT_COMM_SEND:
-  case RT_COMM_RECV: return 1;
-  case RT_COMM_PERMUTE: return 2;
-  case RT_COMM_KIND_COUNT: break;
-  }
-  return 0;
+  if (info->way == IR_WAY_PAIR) return post->kind == IR_COMM_PERMUTE ? 2 : 1;
+  if (info->way == IR_WAY_TWICE) return n > 2 ? 3 * n - 2 : n;
+  if (info->root == IR_ROOT_NO) return info->in == IR_PIECES_ONE ? n : 2 * (n - 1);
+  if (info->way == IR_WAY_CHAIN && !info->combines) return 1;
+  return post->root == post->me ? n - 1 : 1;
 }
 
 /* A message is a copy between a wait and a record; so is what reduces. */
 static double issue_post_ns(const rt_post *post, const rt_speed *m) {
   enum { STEPS = 3 };
-  bool reduces = rt_comm_reduces(post->kind);
+  bool reduces = ir_comm_combines(post->kind);
   return m->call_ns * STEPS * (reduces + (reduces && m->reads_peers ? 0 : messages(post)));
 }
 
 /* Which ways the bytes go that the model counts. */
-static void directions(rt_comm_kind kind, bool *out, bool *in) {
-  *out = kind != RT_COMM_RECV;
-  *in = kind != RT_COMM_SEND;
+static void directions(ir_comm_kind kind, bool *out, bool *in) {
+  *out = kind != IR_COMM_RECV;
+  *in = kind != IR_COMM_SEND;
 }
 
 static void launch(model *x, const rt_instr *i) {

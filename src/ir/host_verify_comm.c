@@ -40,7 +40,7 @@ static bool types_fit(ir_func *h, const ir_instr_data *d) {
   }
   bool bits =
       d->combine == IR_COMBINE_AND || d->combine == IR_COMBINE_OR || d->combine == IR_COMBINE_XOR;
-  if (!info->reduces || !bits || !ir_dtype_is_float(to)) return true;
+  if (!info->combines || !bits || !ir_dtype_is_float(to)) return true;
   return BROKEN(h, d->at, "op=%s combines bits; '%s' is %s", ir_combine_text(d->combine),
                 ir_tensor_name(h, d->tensor), ir_type_text(h, d->tensor));
 }

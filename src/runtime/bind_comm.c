@@ -97,7 +97,7 @@ static bool find_peers(posting *p) {
   const ir_instr_data *d = p->d;
   int64_t x;
   p->post.to = p->post.from = RT_COMM_NOBODY;
-  if (ir_comm_info_of(d->comm)->has_root) {
+  if (ir_comm_has_root(d->comm)) {
     if (!team_rank(p, d->root, "root", &x)) return false;
     p->post.root = (uint32_t)x;
   }
@@ -114,46 +114,10 @@ static bool find_peers(posting *p) {
     return bind_error(p->b, d, "send_recv is for a team of two, not %u", p->post.n_team);
   /* mutant: dev_receiver_sends */
   bool sends = p->post.me == p->post.root;
-  p->post.kind = sends ? RT_COMM_SEND : RT_COMM_RECV;
+  p->post.kind = sends ? IR_COMM_SEND : IR_COMM_RECV;
   p->post.to = sends ? (int32_t)(1 - p->post.me) : RT_COMM_NOBODY;
   p->post.from = sends ? RT_COMM_NOBODY : (int32_t)p->post.root;
   return true;
-}
-
-/* ---- kinds ---- */
-
-static rt_comm_kind kind_of(ir_comm_kind kind) {
-  switch (kind) {
-  case IR_COMM_BROADCAST: return RT_COMM_BROADCAST;
-  case IR_COMM_GATHER: return RT_COMM_GATHER;
-  case IR_COMM_ALLGATHER: return RT_COMM_ALLGATHER;
-  case IR_COMM_SCATTER: return RT_COMM_SCATTER;
-  case IR_COMM_REDUCE: return RT_COMM_REDUCE;
-  case IR_COMM_ALLREDUCE: return RT_COMM_ALLREDUCE;
-  case IR_COMM_REDUCE_SCATTER: return RT_COMM_REDUCE_SCATTER;
-  case IR_COMM_ALL_TO_ALL: return RT_COMM_ALL_TO_ALL;
-  case IR_COMM_PERMUTE: return RT_COMM_PERMUTE;
-  case IR_COMM_SEND: return RT_COMM_SEND;
-  case IR_COMM_SEND_RECV:
-  case IR_COMM_RECV:
-  case IR_COMM_COUNT: break;
-  }
-  return RT_COMM_RECV;
-}
-
-static rt_comm_op op_of(ir_combine c) {
-  switch (c) {
-  /* mutant: dev_sum_is_max */
-  case IR_COMBINE_SUM: return RT_COMM_SUM;
-  case IR_COMBINE_PROD: return RT_COMM_PROD;
-  case IR_COMBINE_MIN: return RT_COMM_MIN;
-  case IR_COMBINE_MAX: return RT_COMM_MAX;
-  case IR_COMBINE_AND: return RT_COMM_AND;
-  case IR_COMBINE_OR: return RT_COMM_OR;
-  case IR_COMBINE_XOR: return RT_COMM_XOR;
-  case IR_COMBINE_COUNT: break;
-  }
-  return RT_COMM_SUM;
 }
 
 /* ---- roles ---- */
@@ -164,24 +128,13 @@ typedef struct roles {
 } roles;
 
 static roles roles_of(const rt_post *p) {
+  const ir_comm_info *info = ir_comm_info_of(p->kind);
   bool root = p->me == p->root;
-  switch (p->kind) {
-  case RT_COMM_BROADCAST: return (roles){.in = root, .out = true};
-  case RT_COMM_GATHER: return (roles){.in = true, .out = root, .out_pieces = true};
-  case RT_COMM_ALLGATHER: return (roles){.in = true, .out = true, .out_pieces = true};
-  case RT_COMM_SCATTER: return (roles){.in = root, .out = true, .in_pieces = true};
-  case RT_COMM_REDUCE: return (roles){.in = true, .out = root};
-  case RT_COMM_REDUCE_SCATTER: return (roles){.in = true, .out = true, .in_pieces = true};
-  case RT_COMM_ALL_TO_ALL:
-    return (roles){.in = true, .out = true, .in_pieces = true, .out_pieces = true};
-  case RT_COMM_SEND: return (roles){.in = true};
-  /* mutant: dev_recv_nowhere */
-  case RT_COMM_RECV: return (roles){.out = true};
-  case RT_COMM_ALLREDUCE:
-  case RT_COMM_PERMUTE: return (roles){.in = true, .out = true};
-  case RT_COMM_KIND_COUNT: break;
-  }
-  return (roles){0};
+  return (roles){.in = info->root == IR_ROOT_SENDS ? root : p->kind != IR_COMM_RECV,
+                 /* mutant: dev_recv_nowhere */
+                 .out = info->root == IR_ROOT_RECEIVES ? root : p->kind != IR_COMM_SEND,
+                 .in_pieces = info->in == IR_PIECES_TEAM,
+                 .out_pieces = info->out == IR_PIECES_TEAM};
 }
 
 /* Elements of one piece of a buffer. A root outside the senders or receivers stands last and has no
@@ -206,8 +159,8 @@ static bool is_on(const binder *b, ir_tensor t, int64_t device) {
 
 static void find_lone_root(posting *p) {
   int64_t root = p->post.team[p->post.root];
-  if (p->post.kind == RT_COMM_GATHER) p->root_apart = !is_on(p->b, p->d->from, root);
-  if (p->post.kind == RT_COMM_SCATTER) p->root_apart = !is_on(p->b, p->d->tensor, root);
+  if (p->post.kind == IR_COMM_GATHER) p->root_apart = !is_on(p->b, p->d->from, root);
+  if (p->post.kind == IR_COMM_SCATTER) p->root_apart = !is_on(p->b, p->d->tensor, root);
 }
 
 static bool take_buffers(posting *p) {
@@ -221,7 +174,7 @@ static bool take_buffers(posting *p) {
   if (!piece_of(p, d->from, in, r.in_pieces, &in_piece)) return false;
   if (!piece_of(p, d->tensor, out, r.out_pieces, &out_piece)) return false;
   p->post.count = has_in ? in_piece : out_piece;
-  if (p->post.kind == RT_COMM_PERMUTE) {
+  if (p->post.kind == IR_COMM_PERMUTE) {
     p->post.count_from = out_piece;
     return true;
   }
@@ -247,12 +200,12 @@ static void put(binder *b, ir_instr at, rt_instr_kind kind, uint32_t post) {
 
 /* Messages are matched per pair, in whatever team they are posted: they are kept in order together. */
 static uint32_t last_on_team(const binder *b, const rt_post *post) {
-  bool message = rt_comm_is_message(post->kind);
+  bool message = ir_comm_is_message(post->kind);
   for (uint32_t i = b->posts.len; i-- > 0;) {
     const rt_post *q = &b->posts.data[i];
     bool same = q->n_team == post->n_team;
     for (uint32_t k = 0; same && k < post->n_team; k++) same = q->team[k] == post->team[k];
-    if (message ? rt_comm_is_message(q->kind) : same && !rt_comm_is_message(q->kind)) return i;
+    if (message ? ir_comm_is_message(q->kind) : same && !ir_comm_is_message(q->kind)) return i;
   }
   return RT_NO_POST;
 }
@@ -263,8 +216,9 @@ bool bind_communicate(binder *b, ir_instr at, const ir_instr_data *d) {
   uint32_t first = b->posts.len;
   if (!find_team(&p, &member)) return false;
   if (member) {
-    p.post.kind = kind_of(d->comm);
-    p.post.op = op_of(d->combine);
+    p.post.kind = d->comm == IR_COMM_SEND_RECV ? IR_COMM_RECV : d->comm;
+    /* mutant: dev_sum_is_max */
+    p.post.op = d->combine;
     p.post.dtype = ir_tensor_at(b->h, d->from.id ? d->from : d->tensor)->dtype;
     p.post.rank = (uint32_t)b->rank;
     if (!find_peers(&p) || !take_buffers(&p)) return false;

@@ -4,44 +4,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-typedef enum pieces { ONE, TEAM } pieces;
-
-static const struct {
-  const char *text;
-  pieces in, out;
-} kinds[] = {
-#define KIND(id, text, in, out) {text, in, out},
-    RT_COMM_KINDS(KIND)
-#undef KIND
-};
-
-static const char *const op_texts[] = {
-#define OP(id, text) text,
-    RT_COMM_OPS(OP)
-#undef OP
-};
-
-const char *rt_comm_kind_text(rt_comm_kind kind) { return kinds[kind].text; }
-const char *rt_comm_op_text(rt_comm_op op) { return op_texts[op]; }
-
-bool rt_comm_reduces(rt_comm_kind k) {
-  return k == RT_COMM_REDUCE || k == RT_COMM_ALLREDUCE || k == RT_COMM_REDUCE_SCATTER;
-}
-
-bool rt_comm_has_root(rt_comm_kind k) {
-  return k == RT_COMM_BROADCAST || k == RT_COMM_GATHER || k == RT_COMM_SCATTER ||
-         k == RT_COMM_REDUCE;
-}
-
-bool rt_comm_op_allowed(rt_comm_op op, ir_dtype dtype) {
-  bool bitwise = op == RT_COMM_AND || op == RT_COMM_OR || op == RT_COMM_XOR;
-  return !bitwise || !ir_dtype_is_float(dtype);
-}
-
 bool rt_comm_requests_agree(const rt_comm_request *a, const rt_comm_request *b) {
   return a->kind == b->kind && a->count == b->count && a->dtype == b->dtype &&
-         (!rt_comm_has_root(a->kind) || a->root == b->root) &&
-         (!rt_comm_reduces(a->kind) || a->op == b->op);
+         (!ir_comm_has_root(a->kind) || a->root == b->root) &&
+         (!ir_comm_combines(a->kind) || a->op == b->op);
 }
 
 /* ---- text ---- */
@@ -63,29 +29,29 @@ static int64_t device_of(const rt_comm_request *r, int32_t team_rank) {
 }
 
 static void add_peers(const rt_comm_request *r, char *text, size_t size_bytes, size_t *used) {
-  bool both = r->kind == RT_COMM_PERMUTE;
-  if ((both && r->to >= 0) || r->kind == RT_COMM_SEND)
+  bool both = r->kind == IR_COMM_PERMUTE;
+  if ((both && r->to >= 0) || r->kind == IR_COMM_SEND)
     add(text, size_bytes, used, " to rank %" PRId64, device_of(r, r->to));
   if (both && r->from >= 0) add(text, size_bytes, used, " and %" PRId64, r->count_from);
-  if ((both && r->from >= 0) || r->kind == RT_COMM_RECV)
+  if ((both && r->from >= 0) || r->kind == IR_COMM_RECV)
     add(text, size_bytes, used, " from rank %" PRId64, device_of(r, r->from));
 }
 
 void rt_comm_request_text(const rt_comm_request *r, char *text, size_t size_bytes) {
   size_t used = 0;
-  add(text, size_bytes, &used, "%s of %" PRId64 " %s", rt_comm_kind_text(r->kind), r->count,
+  add(text, size_bytes, &used, "%s of %" PRId64 " %s", ir_comm_text(r->kind), r->count,
       ir_dtype_text(r->dtype));
-  if (rt_comm_reduces(r->kind)) add(text, size_bytes, &used, " (%s)", rt_comm_op_text(r->op));
-  if (rt_comm_has_root(r->kind))
+  if (ir_comm_combines(r->kind)) add(text, size_bytes, &used, " (%s)", ir_combine_text(r->op));
+  if (ir_comm_has_root(r->kind))
     add(text, size_bytes, &used, " with root %" PRId64, device_of(r, (int32_t)r->root));
-  if (rt_comm_is_message(r->kind)) add_peers(r, text, size_bytes, &used);
+  if (ir_comm_is_message(r->kind)) add_peers(r, text, size_bytes, &used);
   if (r->origin) add(text, size_bytes, &used, " at %s", r->origin);
 }
 
 /* ---- a request by itself ---- */
 static status wrong(const rt_comm_request *r, const char *what) {
   return fail(STATUS_BAD_USAGE, "%s%s%s: %s", r->origin ? r->origin : "", r->origin ? ": " : "",
-              rt_comm_kind_text(r->kind), what);
+              ir_comm_text(r->kind), what);
 }
 
 static status check_team(const rt_comm_request *r, uint32_t rank, uint32_t n_ranks) {
@@ -104,36 +70,36 @@ static status check_team(const rt_comm_request *r, uint32_t rank, uint32_t n_ran
 
 static status check_peers(const rt_comm_request *r) {
   int32_t n = (int32_t)r->n_team;
-  bool sends = r->kind == RT_COMM_SEND || (r->kind == RT_COMM_PERMUTE && r->to != RT_COMM_NOBODY);
+  bool sends = r->kind == IR_COMM_SEND || (r->kind == IR_COMM_PERMUTE && r->to != RT_COMM_NOBODY);
   bool receives =
-      r->kind == RT_COMM_RECV || (r->kind == RT_COMM_PERMUTE && r->from != RT_COMM_NOBODY);
-  if (rt_comm_has_root(r->kind) && r->root >= r->n_team) return wrong(r, "no such root");
-  if (!rt_comm_is_message(r->kind)) return STATUS_OK;
+      r->kind == IR_COMM_RECV || (r->kind == IR_COMM_PERMUTE && r->from != RT_COMM_NOBODY);
+  if (ir_comm_has_root(r->kind) && r->root >= r->n_team) return wrong(r, "no such root");
+  if (!ir_comm_is_message(r->kind)) return STATUS_OK;
   if (sends && (r->to < 0 || r->to >= n)) return wrong(r, "no such receiver");
   if (receives && (r->from < 0 || r->from >= n)) return wrong(r, "no such sender");
   return STATUS_OK;
 }
 
 static bool uses_in(const rt_comm_request *r) {
-  bool only_root = r->kind == RT_COMM_BROADCAST || r->kind == RT_COMM_SCATTER;
-  if (rt_comm_is_message(r->kind)) return r->kind != RT_COMM_RECV && r->to >= 0;
+  bool only_root = ir_comm_info_of(r->kind)->root == IR_ROOT_SENDS;
+  if (ir_comm_is_message(r->kind)) return r->kind != IR_COMM_RECV && r->to >= 0;
   return !only_root || r->root == r->me;
 }
 
 static bool uses_out(const rt_comm_request *r) {
-  bool only_root = r->kind == RT_COMM_GATHER || r->kind == RT_COMM_REDUCE;
-  if (rt_comm_is_message(r->kind)) return r->kind != RT_COMM_SEND && r->from >= 0;
+  bool only_root = ir_comm_info_of(r->kind)->root == IR_ROOT_RECEIVES;
+  if (ir_comm_is_message(r->kind)) return r->kind != IR_COMM_SEND && r->from >= 0;
   return !only_root || r->root == r->me;
 }
 
 static int64_t out_count(const rt_comm_request *r) {
-  return r->kind == RT_COMM_PERMUTE ? r->count_from : r->count;
+  return r->kind == IR_COMM_PERMUTE ? r->count_from : r->count;
 }
 
 /* The root may have one buffer where the others have none. */
 static status check_given(const rt_comm_request *r) {
-  bool root = rt_comm_has_root(r->kind) && r->root == r->me;
-  bool from_root = r->kind == RT_COMM_BROADCAST || r->kind == RT_COMM_SCATTER;
+  bool root = ir_comm_has_root(r->kind) && r->root == r->me;
+  bool from_root = ir_comm_info_of(r->kind)->root == IR_ROOT_SENDS;
   bool in_optional = root && !from_root && r->n_team > 1;
   bool out_optional = root && from_root;
   uintptr_t mask = ir_dtype_size_bytes(r->dtype) - 1;
@@ -148,18 +114,18 @@ static status check_given(const rt_comm_request *r) {
 static status check_overlap(const rt_comm_request *r) {
   if (!uses_in(r) || !uses_out(r) || !r->in || !r->out) return STATUS_OK;
   uintptr_t size = ir_dtype_size_bytes(r->dtype), piece = (uintptr_t)r->count * size;
-  uintptr_t n_in = kinds[r->kind].in == TEAM ? r->n_team : 1;
-  uintptr_t n_out = kinds[r->kind].out == TEAM ? r->n_team : 1;
+  uintptr_t n_in = ir_comm_info_of(r->kind)->in == IR_PIECES_TEAM ? r->n_team : 1;
+  uintptr_t n_out = ir_comm_info_of(r->kind)->out == IR_PIECES_TEAM ? r->n_team : 1;
   uintptr_t in = (uintptr_t)r->in, out = (uintptr_t)r->out, mine = r->me * piece;
   if (in + n_in * piece <= out || out + n_out * ((uintptr_t)out_count(r) * size) <= in)
     return STATUS_OK;
   bool in_place = in + (n_in > n_out ? mine : 0) == out + (n_out > n_in ? mine : 0);
-  if (in_place && r->kind != RT_COMM_ALL_TO_ALL && !rt_comm_is_message(r->kind)) return STATUS_OK;
+  if (in_place && r->kind != IR_COMM_ALL_TO_ALL && !ir_comm_is_message(r->kind)) return STATUS_OK;
   return wrong(r, "input and output overlap");
 }
 
 status rt_comm_request_check(const rt_comm_request *r, uint32_t rank, uint32_t n_ranks) {
-  if ((unsigned)r->kind >= RT_COMM_KIND_COUNT)
+  if ((unsigned)r->kind >= IR_COMM_POSTED)
     return fail(STATUS_BAD_USAGE, "a communication of unknown kind %d", (int)r->kind);
   if (r->dtype <= IR_DTYPE_NONE || r->dtype >= IR_DTYPE_COUNT) return wrong(r, "no dtype");
   TRY(check_team(r, rank, n_ranks));
@@ -167,8 +133,8 @@ status rt_comm_request_check(const rt_comm_request *r, uint32_t rank, uint32_t n
   int64_t limit = INT64_MAX / 8 / r->n_team;
   if (r->count < 0 || r->count > limit || out_count(r) < 0 || out_count(r) > limit)
     return wrong(r, "an impossible number of elements");
-  if (rt_comm_reduces(r->kind) &&
-      ((unsigned)r->op >= RT_COMM_OP_COUNT || !rt_comm_op_allowed(r->op, r->dtype)))
+  if (ir_comm_combines(r->kind) &&
+      ((unsigned)r->op >= IR_COMBINE_COUNT || !ir_combine_allows(r->op, r->dtype)))
     return wrong(r, "the reduction has no meaning on this dtype");
   TRY(check_given(r));
   return check_overlap(r);

@@ -27,43 +27,8 @@
 #define WEIR_RUNTIME_COMM_H
 
 #include "base/memory.h"
-#include "ir/dtype.h"
+#include "ir/comm.h"
 #include "runtime/examine.h"
-
-/* KIND(id, text, pieces in, pieces out), pieces as seen by a member that has them all: one, or one
- * per member of the team. */
-#define RT_COMM_KINDS(KIND)                                                                        \
-  KIND(BROADCAST, "broadcast", ONE, ONE)            /* root's in -> every out */                   \
-  KIND(GATHER, "gather", ONE, TEAM)                 /* every in -> root's out, in team order */    \
-  KIND(ALLGATHER, "allgather", ONE, TEAM)           /* every in -> every out */                    \
-  KIND(SCATTER, "scatter", TEAM, ONE)               /* piece p of root's in -> out of p */         \
-  KIND(REDUCE, "reduce", ONE, ONE)                  /* all in, reduced -> root's out */            \
-  KIND(ALLREDUCE, "allreduce", ONE, ONE)            /* all in, reduced -> every out */             \
-  KIND(REDUCE_SCATTER, "reduce_scatter", TEAM, ONE) /* pieces p, reduced -> out of p */            \
-  KIND(ALL_TO_ALL, "all_to_all", TEAM, TEAM)        /* piece p of q's in -> piece q of p's out */  \
-  KIND(SEND, "send", ONE, ONE)                      /* in -> out of a recv by `to` */              \
-  KIND(RECV, "recv", ONE, ONE)                      /* out <- in of a send by `from` */            \
-  KIND(PERMUTE, "permute", ONE, ONE)                /* a send and a recv as one request */
-
-typedef enum rt_comm_kind {
-#define KIND(id, text, in, out) RT_COMM_##id,
-  RT_COMM_KINDS(KIND)
-#undef KIND
-      RT_COMM_KIND_COUNT
-} rt_comm_kind;
-
-/* Integers wrap; min and max give NaN if one element is NaN. On bool, sum and max are or, prod and
- * min are and. and, or, xor are for integers (bitwise) and bool. */
-#define RT_COMM_OPS(OP)                                                                            \
-  OP(SUM, "sum")                                                                                   \
-  OP(PROD, "prod") OP(MIN, "min") OP(MAX, "max") OP(AND, "and") OP(OR, "or") OP(XOR, "xor")
-
-typedef enum rt_comm_op {
-#define OP(id, text) RT_COMM_##id,
-  RT_COMM_OPS(OP)
-#undef OP
-      RT_COMM_OP_COUNT
-} rt_comm_op;
 
 enum { RT_COMM_MAX_RANKS = 256, RT_COMM_NOBODY = -1 };
 
@@ -76,8 +41,8 @@ enum { RT_COMM_MAX_RANKS = 256, RT_COMM_NOBODY = -1 };
  * (NULL; what is given is ignored). The root may lack the other one too: without `in` it contributes
  * nothing to a gather or reduce, without `out` it receives nothing from a broadcast or scatter. */
 typedef struct rt_comm_request {
-  rt_comm_kind kind;
-  rt_comm_op op; /* reduce, allreduce, reduce_scatter */
+  ir_comm_kind kind;
+  ir_combine op; /* reduce, allreduce, reduce_scatter */
   ir_dtype dtype;
   const uint32_t *team; /* device ids, all different; the position is the team rank */
   uint32_t n_team;
@@ -172,14 +137,6 @@ uint32_t rt_comm_count(void);
 const rt_comm_ops *rt_comm_at(uint32_t i);
 
 /* ---- for backends and messages ---- */
-const char *rt_comm_kind_text(rt_comm_kind kind);
-const char *rt_comm_op_text(rt_comm_op op);
-static inline bool rt_comm_is_message(rt_comm_kind k) { return k >= RT_COMM_SEND; }
-bool rt_comm_reduces(rt_comm_kind kind);
-bool rt_comm_has_root(rt_comm_kind kind);
-/* Whether `op` means something on `dtype`. */
-bool rt_comm_op_allowed(rt_comm_op op, ir_dtype dtype);
-
 /* What can be said of a request without its peers; BAD_USAGE with the place. */
 NODISCARD status rt_comm_request_check(const rt_comm_request *r, uint32_t rank, uint32_t n_ranks);
 /* Whether two members of a team post the same collective. */
@@ -202,7 +159,7 @@ void rt_comm_line_add_team(rt_comm_line *l, const uint32_t *devices, uint32_t n)
 
 /* out[i] = sources[0][i] op sources[1][i] op ..., in this order. f16 and bf16 are accumulated in f32
  * and rounded once. `out` is one of the first two sources, or apart from all. (src/comm/reduce.c) */
-void rt_comm_reduce(rt_comm_op op, ir_dtype dtype, size_t n, uint32_t n_sources,
+void rt_comm_reduce(ir_combine op, ir_dtype dtype, size_t n, uint32_t n_sources,
                     const void *const *sources, void *out);
 
 #endif

@@ -107,24 +107,9 @@ double rt_task_bytes(const rt_plan *plan, const rt_task *task) {
 }
 
 double rt_post_bytes(const rt_post *p) {
-  double n = p->n_team, piece = (double)p->count * (double)ir_dtype_size_bytes(p->dtype);
-  bool root = p->me == p->root, to_other = p->to >= 0 && (uint32_t)p->to != p->me;
-  if (p->n_team <= 1) return 0;
-  switch (p->kind) {
-  case RT_COMM_BROADCAST: return (p->me + 1) % p->n_team == p->root ? 0 : piece;
-  case RT_COMM_GATHER:
-  case RT_COMM_REDUCE: return root ? 0 : piece;
-  case RT_COMM_SCATTER: return root ? (n - 1) * piece : 0;
-  case RT_COMM_ALLGATHER:
-  case RT_COMM_REDUCE_SCATTER:
-  case RT_COMM_ALL_TO_ALL: return (n - 1) * piece;
-  case RT_COMM_ALLREDUCE: return 2 * (n - 1) / n * piece;
-  case RT_COMM_SEND:
-  case RT_COMM_PERMUTE: return to_other ? piece : 0;
-  case RT_COMM_RECV:
-  case RT_COMM_KIND_COUNT: break;
-  }
-  return 0;
+  double piece = (double)p->count * (double)ir_dtype_size_bytes(p->dtype);
+  bool sends = !ir_comm_is_message(p->kind) || (p->to >= 0 && (uint32_t)p->to != p->me);
+  return sends ? ir_comm_bytes(p->kind, piece, p->n_team, p->me, p->root) : 0;
 }
 
 rt_comm_request rt_post_request(const rt_post *p, const void *in, void *out) {
@@ -173,7 +158,7 @@ static void add_post(const rt_plan *plan, const rt_instr *i, strbuf *out) {
   const ir_instr_data *d = h && i->origin ? ir_instr_at(h, (ir_instr){i->origin}) : NULL;
   bool known = d && d->kind == IR_COMMUNICATE;
   if (known && d->name) strbuf_printf(out, "%s = ", ir_name_text(h, d->name));
-  strbuf_printf(out, "%s(", rt_comm_kind_text(p->kind));
+  strbuf_printf(out, "%s(", ir_comm_text(p->kind));
   if (!known) add_sides(plan, p, out);
   else {
     if (d->from.id) strbuf_printf(out, "%s ", ir_tensor_name(h, d->from));
@@ -191,7 +176,7 @@ static void add_join(const rt_plan *plan, const rt_instr *i, strbuf *out) {
       add_post(plan, &plan->instrs[k], out);
       return;
     }
-  strbuf_puts(out, rt_comm_kind_text(plan->posts[i->task].kind));
+  strbuf_puts(out, ir_comm_text(plan->posts[i->task].kind));
 }
 
 static void add_stream(const rt_plan *plan, const rt_instr *i, strbuf *out) {

@@ -165,8 +165,8 @@ static inline uint32_t rt_task_result(const rt_task *t, uint32_t k) {
 
 /* One communication, as one rank posts it; see rt_comm_request. */
 typedef struct rt_post {
-  rt_comm_kind kind;
-  rt_comm_op op;
+  ir_comm_kind kind;
+  ir_combine op;
   ir_dtype dtype;
   const uint32_t *team; /* device ids */
   uint32_t n_team, me, root;

@@ -63,10 +63,10 @@ static void put_post_args(const rt_trace *t, const rt_post *p, strbuf *out) {
   put_side(t, "reads", p->in, out);
   put_side(t, "writes", p->out, out);
   put_pair(out, "team", team.data);
-  if (rt_comm_has_root(p->kind)) strbuf_printf(out, ",\"root\":%u", p->team[p->root]);
-  if (rt_comm_is_message(p->kind) && p->to >= 0 && p->kind != RT_COMM_RECV)
+  if (ir_comm_has_root(p->kind)) strbuf_printf(out, ",\"root\":%u", p->team[p->root]);
+  if (ir_comm_is_message(p->kind) && p->to >= 0 && p->kind != IR_COMM_RECV)
     strbuf_printf(out, ",\"to\":%u", p->team[p->to]);
-  if (rt_comm_is_message(p->kind) && p->from >= 0 && p->kind != RT_COMM_SEND)
+  if (ir_comm_is_message(p->kind) && p->from >= 0 && p->kind != IR_COMM_SEND)
     strbuf_printf(out, ",\"from\":%u", p->team[p->from]);
 }
 
@@ -193,7 +193,7 @@ static void put_post(const writing *w, uint32_t span) {
   const rt_span *s = &w->t->spans[span];
   uint32_t post = span - plan->n_tasks, last = w->links.last[post];
   int64_t ready_ns = w->links.ready_ns[post];
-  const char *kind = rt_comm_kind_text(plan->posts[post].kind);
+  const char *kind = ir_comm_text(plan->posts[post].kind);
   strbuf *out;
   if (ready_ns > s->start_ns) {
     const char *name = arena_printf(w->e->out->memory, "%s: wait for %u", kind,
@@ -240,7 +240,7 @@ static void put_meetings(const writing *w) {
   for (uint32_t i = 0; i < w->links.len; i++) {
     const rt_trace_link *l = &w->links.data[i];
     uint32_t post = l->post, last = w->links.last[post];
-    bool message = rt_comm_is_message(w->t->plan->posts[post].kind);
+    bool message = ir_comm_is_message(w->t->plan->posts[post].kind);
     if (message && l->sends) {
       bool before = i > 0 && w->links.data[i - 1].group == l->group;
       uint32_t to = w->links.data[before ? i - 1 : i + 1].post;

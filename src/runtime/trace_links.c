@@ -38,13 +38,13 @@ static void add_side(sides *list, side s) { list->data[list->len++] = s; }
 
 static void add_post(sides *list, teams *known, const rt_post *p, uint32_t number) {
   side s = {.from = -1, .to = -1, .rank = p->rank, .post = number};
-  if (!rt_comm_is_message(p->kind)) {
+  if (!ir_comm_is_message(p->kind)) {
     s.team = team_of(known, p);
     add_side(list, s);
     return;
   }
-  bool gives = p->kind != RT_COMM_RECV && p->to >= 0 && (uint32_t)p->to != p->me;
-  bool takes = p->kind != RT_COMM_SEND && p->from >= 0 && (uint32_t)p->from != p->me;
+  bool gives = p->kind != IR_COMM_RECV && p->to >= 0 && (uint32_t)p->to != p->me;
+  bool takes = p->kind != IR_COMM_SEND && p->from >= 0 && (uint32_t)p->from != p->me;
   side out = s, in = s;
   out.from = in.to = p->team[p->me];
   out.sends = true;
@@ -94,7 +94,7 @@ static void order_sides(sides *s) {
 /* Who must have posted before this one's data moves: of a broadcast the root, of a reduction to one rank all
  * for the root, and so on. */
 static bool needs(const rt_post *mine, const rt_post *other) {
-  if (!rt_comm_has_root(mine->kind)) return true;
+  if (!ir_comm_has_root(mine->kind)) return true;
   return mine->me == mine->root || other->me == other->root;
 }
 

@@ -16,8 +16,8 @@ typedef struct comm {
 static uint32_t keys_of(ir_comm_kind kind) {
   const ir_comm_info *info = ir_comm_info_of(kind);
   uint32_t keys = 1u << TEAM;
-  if (info->reduces) keys |= 1u << OP;
-  if (info->has_root) keys |= 1u << ROOT;
+  if (info->combines) keys |= 1u << OP;
+  if (info->root != IR_ROOT_NO) keys |= 1u << ROOT;
   if (kind == IR_COMM_PERMUTE || kind == IR_COMM_SEND) keys |= 1u << TO;
   if (kind == IR_COMM_PERMUTE || kind == IR_COMM_RECV) keys |= 1u << FROM;
   return keys;

@@ -283,7 +283,7 @@ static void put_collective(const ir_func *h, const ir_instr_data *d, strbuf *out
   strbuf_puts(out, " -> ");
   put_tensor(h, d->tensor, out);
   put_team(h, d, out);
-  if (ir_comm_info_of(d->comm)->reduces) {
+  if (ir_comm_combines(d->comm)) {
     strbuf_puts(out, ", op=");
     strbuf_puts(out, ir_combine_text(d->combine));
   }

@@ -24,7 +24,7 @@ static void share_body(rt_comm *comm, void *context) {
   char mine[sizeof o->text[0]];
   memcpy(mine, o->text[comm->rank], sizeof mine);
   for (uint32_t i = 0; i < comm->n_ranks; i++) team[i] = i;
-  rt_comm_request r = {.kind = RT_COMM_ALLGATHER, .dtype = IR_U8, .team = team};
+  rt_comm_request r = {.kind = IR_COMM_ALLGATHER, .dtype = IR_U8, .team = team};
   r.n_team = comm->n_ranks, r.me = comm->rank, r.count = sizeof mine;
   r.in = mine, r.out = o->text;
   rt_comm_ticket t;
@@ -92,23 +92,23 @@ static void test_mismatch(rt_comm_request common, rt_comm_request odd, const cha
 }
 
 static void test_mismatches(void) {
-  rt_comm_request r = {.kind = RT_COMM_ALLREDUCE, .dtype = IR_F32, .count = 4}, odd = r;
+  rt_comm_request r = {.kind = IR_COMM_ALLREDUCE, .dtype = IR_F32, .count = 4}, odd = r;
   odd.count = 5;
   test_mismatch(r, odd, "allreduce of 4 f32 (sum)", "allreduce of 5 f32 (sum)");
-  odd = r, odd.op = RT_COMM_MAX;
+  odd = r, odd.op = IR_COMBINE_MAX;
   test_mismatch(r, odd, "(sum)", "(max)");
   odd = r, odd.dtype = IR_I32;
   test_mismatch(r, odd, "4 f32", "4 i32");
-  odd = r, odd.kind = RT_COMM_ALLGATHER;
+  odd = r, odd.kind = IR_COMM_ALLGATHER;
   test_mismatch(r, odd, "allreduce", "allgather");
-  r.kind = RT_COMM_BROADCAST, odd = r, odd.root = 1;
+  r.kind = IR_COMM_BROADCAST, odd = r, odd.root = 1;
   test_mismatch(r, odd, "with root 0", "with root 1");
 }
 
 static void message_mismatch_body(rt_comm *comm, void *context) {
   float data[8] = {0};
   rt_comm_request r = {.dtype = IR_F32, .team = three, .n_team = 2, .me = comm->rank};
-  r.kind = comm->rank ? RT_COMM_RECV : RT_COMM_SEND;
+  r.kind = comm->rank ? IR_COMM_RECV : IR_COMM_SEND;
   r.to = 1, r.from = 0, r.in = data, r.out = data, r.count = 4 + comm->rank;
   r.origin = comm->rank ? "b:2" : "a:1";
   outcome_note(context, comm->rank, post_and_wait(comm, &r, -1));
@@ -135,7 +135,7 @@ typedef struct trouble_case {
 static void trouble_body(rt_comm *comm, void *context) {
   trouble_case *c = context;
   float data[4] = {0};
-  rt_comm_request r = {.kind = RT_COMM_ALLREDUCE, .dtype = IR_F32, .n_team = c->n, .count = 4};
+  rt_comm_request r = {.kind = IR_COMM_ALLREDUCE, .dtype = IR_F32, .n_team = c->n, .count = 4};
   uint32_t team[KIT_RANKS];
   for (uint32_t i = 0; i < c->n; i++) team[i] = i;
   r.team = team, r.me = comm->rank, r.in = r.out = data, r.origin = "all.weir:3";
@@ -196,7 +196,7 @@ static void test_refusals(rt_comm *comm, rt_comm_request good) {
   expect_refused(comm, r, "not `me`");
   r = good, r.count = -1;
   expect_refused(comm, r, "impossible number");
-  r = good, r.op = RT_COMM_XOR;
+  r = good, r.op = IR_COMBINE_XOR;
   expect_refused(comm, r, "no meaning");
   r = good, r.in = NULL;
   expect_refused(comm, r, "no input");
@@ -204,9 +204,9 @@ static void test_refusals(rt_comm *comm, rt_comm_request good) {
   expect_refused(comm, r, "overlap");
   r = good, r.in = (const char *)data + 1;
   expect_refused(comm, r, "not aligned");
-  r = good, r.kind = RT_COMM_BROADCAST, r.root = 1;
+  r = good, r.kind = IR_COMM_BROADCAST, r.root = 1;
   expect_refused(comm, r, "no such root");
-  r = good, r.kind = RT_COMM_SEND, r.to = 4;
+  r = good, r.kind = IR_COMM_SEND, r.to = 4;
   expect_refused(comm, r, "no such receiver");
 }
 
@@ -217,7 +217,7 @@ static void test_bad_requests(void) {
   uint32_t n = kit_open(2, &memory_default, endpoints);
   bool first = n > 0 && endpoints[0]->rank == 0;
   float in[4] = {1, 2, 3, 4}, out[4] = {0};
-  rt_comm_request good = {.kind = RT_COMM_ALLREDUCE, .dtype = IR_F32, .team = alone, .n_team = 1};
+  rt_comm_request good = {.kind = IR_COMM_ALLREDUCE, .dtype = IR_F32, .team = alone, .n_team = 1};
   good.count = 4, good.in = in, good.out = out, good.origin = "x:1";
   if (first) {
     test_refusals(endpoints[0], good);
@@ -233,7 +233,7 @@ enum { FAULT_STEPS = 6 };
 
 /* Six collectives, two of them in flight at any time. */
 static status faults_program(rt_comm *comm) {
-  static const rt_comm_kind kinds[] = {RT_COMM_ALLREDUCE, RT_COMM_ALLGATHER, RT_COMM_BROADCAST};
+  static const ir_comm_kind kinds[] = {IR_COMM_ALLREDUCE, IR_COMM_ALLGATHER, IR_COMM_BROADCAST};
   kit_step steps[FAULT_STEPS];
   kit_part parts[FAULT_STEPS];
   status st = STATUS_OK;
@@ -295,7 +295,7 @@ static void test_faults(void) {
 static status run_by_one_thread(rt_comm **endpoints, uint32_t n, uint32_t rounds) {
   float in[3][100] = {{1}, {2}, {3}}, out[3][100] = {{0}};
   rt_comm_ticket tickets[3];
-  rt_comm_request r = {.kind = RT_COMM_ALLREDUCE, .dtype = IR_F32, .team = three, .n_team = n};
+  rt_comm_request r = {.kind = IR_COMM_ALLREDUCE, .dtype = IR_F32, .team = three, .n_team = n};
   r.count = 100;
   for (uint32_t round = 0; round < rounds; round++) {
     for (uint32_t i = 0; i < n; i++) {

@@ -76,8 +76,8 @@ static void kit_run(uint32_t ranks, kit_body *body, void *context) {
 
 /* ---- collectives ---- */
 typedef struct kit_step {
-  rt_comm_kind kind;
-  rt_comm_op op;
+  ir_comm_kind kind;
+  ir_combine op;
   ir_dtype dtype;
   uint32_t team[KIT_RANKS], n, root;
   int64_t count;
@@ -110,16 +110,16 @@ static int64_t kit_value(const kit_step *s, uint64_t rep, uint32_t p, uint32_t p
   return (int64_t)(bits % 7) - (s->dtype == IR_U8 ? 0 : 3);
 }
 
-static int64_t kit_fold(rt_comm_op op, int64_t a, int64_t b) {
+static int64_t kit_fold(ir_combine op, int64_t a, int64_t b) {
   switch (op) {
-  case RT_COMM_SUM: return a + b;
-  case RT_COMM_PROD: return a * b;
-  case RT_COMM_MIN: return a < b ? a : b;
-  case RT_COMM_MAX: return a > b ? a : b;
-  case RT_COMM_AND: return a & b;
-  case RT_COMM_OR: return a | b;
-  case RT_COMM_XOR: return a ^ b;
-  case RT_COMM_OP_COUNT: break;
+  case IR_COMBINE_SUM: return a + b;
+  case IR_COMBINE_PROD: return a * b;
+  case IR_COMBINE_MIN: return a < b ? a : b;
+  case IR_COMBINE_MAX: return a > b ? a : b;
+  case IR_COMBINE_AND: return a & b;
+  case IR_COMBINE_OR: return a | b;
+  case IR_COMBINE_XOR: return a ^ b;
+  case IR_COMBINE_COUNT: break;
   }
   abort();
 }
@@ -134,36 +134,37 @@ static int64_t kit_reduced(const kit_step *s, uint64_t rep, uint32_t piece, int6
 static int64_t kit_expected(const kit_step *s, uint64_t rep, uint32_t p, uint32_t piece,
                             int64_t i) {
   switch (s->kind) {
-  case RT_COMM_BROADCAST: return kit_value(s, rep, s->root, 0, i);
-  case RT_COMM_GATHER:
-  case RT_COMM_ALLGATHER: return kit_value(s, rep, piece, 0, i);
-  case RT_COMM_SCATTER: return kit_value(s, rep, s->root, p, i);
-  case RT_COMM_REDUCE:
-  case RT_COMM_ALLREDUCE: return kit_reduced(s, rep, 0, i);
-  case RT_COMM_REDUCE_SCATTER: return kit_reduced(s, rep, p, i);
-  case RT_COMM_ALL_TO_ALL: return kit_value(s, rep, piece, p, i);
-  case RT_COMM_SEND:
-  case RT_COMM_RECV:
-  case RT_COMM_PERMUTE:
-  case RT_COMM_KIND_COUNT: break;
+  case IR_COMM_BROADCAST: return kit_value(s, rep, s->root, 0, i);
+  case IR_COMM_GATHER:
+  case IR_COMM_ALLGATHER: return kit_value(s, rep, piece, 0, i);
+  case IR_COMM_SCATTER: return kit_value(s, rep, s->root, p, i);
+  case IR_COMM_REDUCE:
+  case IR_COMM_ALLREDUCE: return kit_reduced(s, rep, 0, i);
+  case IR_COMM_REDUCE_SCATTER: return kit_reduced(s, rep, p, i);
+  case IR_COMM_ALL_TO_ALL: return kit_value(s, rep, piece, p, i);
+  case IR_COMM_SEND:
+  case IR_COMM_RECV:
+  case IR_COMM_PERMUTE:
+  case IR_COMM_SEND_RECV:
+  case IR_COMM_COUNT: break;
   }
   abort();
 }
 
-static bool kit_many_in(rt_comm_kind k) {
-  return k == RT_COMM_SCATTER || k == RT_COMM_REDUCE_SCATTER || k == RT_COMM_ALL_TO_ALL;
+static bool kit_many_in(ir_comm_kind k) {
+  return k == IR_COMM_SCATTER || k == IR_COMM_REDUCE_SCATTER || k == IR_COMM_ALL_TO_ALL;
 }
 
-static bool kit_many_out(rt_comm_kind k) {
-  return k == RT_COMM_GATHER || k == RT_COMM_ALLGATHER || k == RT_COMM_ALL_TO_ALL;
+static bool kit_many_out(ir_comm_kind k) {
+  return k == IR_COMM_GATHER || k == IR_COMM_ALLGATHER || k == IR_COMM_ALL_TO_ALL;
 }
 
 static bool kit_has_in(const kit_step *s, uint32_t p) {
-  return (s->kind != RT_COMM_BROADCAST && s->kind != RT_COMM_SCATTER) || p == s->root;
+  return (s->kind != IR_COMM_BROADCAST && s->kind != IR_COMM_SCATTER) || p == s->root;
 }
 
 static bool kit_has_out(const kit_step *s, uint32_t p) {
-  return (s->kind != RT_COMM_GATHER && s->kind != RT_COMM_REDUCE) || p == s->root;
+  return (s->kind != IR_COMM_GATHER && s->kind != IR_COMM_REDUCE) || p == s->root;
 }
 
 /* One member's part of one step. The buffers end in bytes that nobody may touch. */
@@ -187,7 +188,7 @@ static char *kit_block(size_t bytes) {
 
 static void kit_part_make(kit_part *t, const kit_step *s, uint32_t p) {
   size_t piece = (size_t)s->count * ir_dtype_size_bytes(s->dtype);
-  bool both = s->in_place && s->kind != RT_COMM_ALL_TO_ALL && kit_has_in(s, p) && kit_has_out(s, p);
+  bool both = s->in_place && s->kind != IR_COMM_ALL_TO_ALL && kit_has_in(s, p) && kit_has_out(s, p);
   *t = (kit_part){.step = s, .p = p};
   t->in_bytes = piece * (kit_many_in(s->kind) ? s->n : 1);
   t->out_bytes = piece * (kit_many_out(s->kind) ? s->n : 1);
@@ -266,7 +267,7 @@ static void kit_part_check(const kit_part *t, uint32_t rank) {
   const kit_step *s = t->step;
   uint32_t in = kit_many_in(s->kind) ? s->n : 1, out = kit_many_out(s->kind) ? s->n : 1;
   int64_t wrong = t->out ? kit_differences(t, t->out, out, kit_expected) : 0;
-  if (wrong) kit_wrong(rt_comm_kind_text(s->kind), rank, wrong);
+  if (wrong) kit_wrong(ir_comm_text(s->kind), rank, wrong);
   bool apart = t->in_block && (!t->out || t->out_block);
   if (apart && kit_differences(t, t->in, in, kit_value)) kit_wrong("input changed", rank, 0);
   if (!kit_guard_ok(t->in_block, t->in_bytes) || !kit_guard_ok(t->out_block, t->out_bytes))

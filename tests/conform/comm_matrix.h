@@ -24,21 +24,21 @@ static void matrix_add(matrix *m, kit_step s, uint32_t team_size) {
   m->steps[m->n++] = s;
 }
 
-static void matrix_add_ops(matrix *m, rt_comm_kind kind, ir_dtype dtype, int64_t count,
+static void matrix_add_ops(matrix *m, ir_comm_kind kind, ir_dtype dtype, int64_t count,
                            uint32_t team_size) {
-  for (unsigned op = 0; op < RT_COMM_OP_COUNT; op++) {
-    kit_step s = {.kind = kind, .dtype = dtype, .count = count, .op = (rt_comm_op)op};
-    if (rt_comm_op_allowed(s.op, dtype)) matrix_add(m, s, team_size);
-    if (!rt_comm_reduces(kind)) break;
+  for (unsigned op = 0; op < IR_COMBINE_COUNT; op++) {
+    kit_step s = {.kind = kind, .dtype = dtype, .count = count, .op = (ir_combine)op};
+    if (ir_combine_allows(s.op, dtype)) matrix_add(m, s, team_size);
+    if (!ir_comm_combines(kind)) break;
   }
 }
 
 static matrix matrix_make(void) {
   matrix m = {0};
-  for (unsigned kind = 0; kind <= RT_COMM_ALL_TO_ALL; kind++)
+  for (unsigned kind = 0; kind <= IR_COMM_ALL_TO_ALL; kind++)
     for (unsigned dtype = 1; dtype < IR_DTYPE_COUNT; dtype++)
       for (uint32_t n = 1; n <= kit_ranks; n++)
-        matrix_add_ops(&m, (rt_comm_kind)kind, (ir_dtype)dtype, 0, n);
+        matrix_add_ops(&m, (ir_comm_kind)kind, (ir_dtype)dtype, 0, n);
   return m;
 }
 
@@ -46,10 +46,10 @@ static matrix matrix_make(void) {
 static matrix matrix_make_large(void) {
   static const ir_dtype dtypes[] = {IR_F32, IR_BF16, IR_I8};
   matrix m = {0};
-  for (unsigned kind = 0; kind <= RT_COMM_ALL_TO_ALL; kind++)
+  for (unsigned kind = 0; kind <= IR_COMM_ALL_TO_ALL; kind++)
     for (unsigned d = 0; d < 3; d++)
       for (uint32_t n = 2; n <= kit_ranks && n <= 5; n += kit_ranks < 5 ? 1 : 3) {
-        kit_step s = {.kind = (rt_comm_kind)kind, .dtype = dtypes[d]};
+        kit_step s = {.kind = (ir_comm_kind)kind, .dtype = dtypes[d]};
         s.count = d == 0 && !SANITIZED ? 200003 : 70001;
         matrix_add(&m, s, n);
       }
@@ -59,8 +59,8 @@ static matrix matrix_make_large(void) {
 /* Twice the size of common caches, which is where stores go past them. */
 static matrix matrix_make_huge(void) {
   matrix m = {0};
-  for (unsigned kind = 0; kind <= RT_COMM_ALL_TO_ALL; kind++) {
-    kit_step s = {.kind = (rt_comm_kind)kind, .dtype = IR_F64, .count = 3145739};
+  for (unsigned kind = 0; kind <= IR_COMM_ALL_TO_ALL; kind++) {
+    kit_step s = {.kind = (ir_comm_kind)kind, .dtype = IR_F64, .count = 3145739};
     if (SANITIZED || !kit_in_process) s.count = 20011;
     matrix_add(&m, s, 2);
   }

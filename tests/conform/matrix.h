@@ -27,21 +27,21 @@ typedef struct matrix {
   uint32_t teams[2][WORLD_RANKS]; /* in both directions: they communicate side by side */
   kit kits[WORLD_RANKS];
   rt_plan *plan;
-  rt_comm_kind kinds[MATRIX_CASES];
-  rt_comm_op ops[MATRIX_CASES];
+  ir_comm_kind kinds[MATRIX_CASES];
+  ir_combine ops[MATRIX_CASES];
   matrix_form forms[MATRIX_CASES];
   void **inputs, **expected, **outputs;
 } matrix;
 
 static inline int64_t matrix_room(const matrix *m) { return m->n * (int64_t)MATRIX_COUNT; }
 
-static inline bool matrix_may(const matrix *m, rt_comm_kind kind, matrix_form f) {
-  bool moves_in_place = kind != RT_COMM_ALL_TO_ALL && !rt_comm_is_message(kind);
+static inline bool matrix_may(const matrix *m, ir_comm_kind kind, matrix_form f) {
+  bool moves_in_place = kind != IR_COMM_ALL_TO_ALL && !ir_comm_is_message(kind);
   switch (f) {
   case MATRIX_APART:
   case MATRIX_EMPTY: return true;
   case MATRIX_IN_PLACE: return moves_in_place;
-  case MATRIX_ROOT_LACKS: return rt_comm_has_root(kind) && m->n > 1;
+  case MATRIX_ROOT_LACKS: return ir_comm_has_root(kind) && m->n > 1;
   case MATRIX_FORMS: break;
   }
   return false;
@@ -61,17 +61,17 @@ static inline uint32_t matrix_part(const matrix *m, kit *k, uint32_t buffer, uin
 
 static inline void matrix_place(const matrix *m, kit *k, uint32_t c, rt_post *p) {
   uint32_t x = 2 * c, y = 2 * c + 1; /* buffers */
-  bool gathers = p->kind == RT_COMM_ALLGATHER || p->kind == RT_COMM_GATHER;
-  bool scatters = p->kind == RT_COMM_REDUCE_SCATTER || p->kind == RT_COMM_SCATTER;
+  bool gathers = p->kind == IR_COMM_ALLGATHER || p->kind == IR_COMM_GATHER;
+  bool scatters = p->kind == IR_COMM_REDUCE_SCATTER || p->kind == IR_COMM_SCATTER;
   bool is_root = p->me == p->root, in_place = m->forms[c] == MATRIX_IN_PLACE;
   uint32_t n = m->forms[c] == MATRIX_EMPTY ? 0 : m->n, one = n > 0;
-  uint32_t taken = scatters || p->kind == RT_COMM_ALL_TO_ALL ? n : one;
-  uint32_t given = gathers || p->kind == RT_COMM_ALL_TO_ALL ? n : one;
+  uint32_t taken = scatters || p->kind == IR_COMM_ALL_TO_ALL ? n : one;
+  uint32_t given = gathers || p->kind == IR_COMM_ALL_TO_ALL ? n : one;
   p->in = matrix_part(m, k, in_place ? y : x, in_place && gathers ? p->me : 0, taken);
   p->out = matrix_part(m, k, y, in_place && scatters ? p->me : 0, given);
   bool lacks = m->forms[c] == MATRIX_ROOT_LACKS && is_root;
-  bool gives = p->kind == RT_COMM_GATHER || p->kind == RT_COMM_REDUCE;
-  bool takes = p->kind == RT_COMM_BROADCAST || p->kind == RT_COMM_SCATTER;
+  bool gives = p->kind == IR_COMM_GATHER || p->kind == IR_COMM_REDUCE;
+  bool takes = p->kind == IR_COMM_BROADCAST || p->kind == IR_COMM_SCATTER;
   if (takes && !is_root) p->in = RT_NO_VIEW;
   if (gives && !is_root) p->out = RT_NO_VIEW;
   if (gives && lacks) p->in = RT_NO_VIEW;
@@ -93,20 +93,20 @@ static inline rt_post matrix_post(const matrix *m, uint32_t c, uint32_t r) {
 }
 
 static inline void matrix_list(matrix *m) {
-  for (unsigned kind = 0; kind < RT_COMM_KIND_COUNT; kind++) {
-    for (unsigned op = 0; op < RT_COMM_OP_COUNT; op++) {
-      if (kind == RT_COMM_SEND || kind == RT_COMM_RECV) continue; /* a permute is both */
-      if (!rt_comm_op_allowed((rt_comm_op)op, m->dtype)) continue;
+  for (unsigned kind = 0; kind < IR_COMM_POSTED; kind++) {
+    for (unsigned op = 0; op < IR_COMBINE_COUNT; op++) {
+      if (kind == IR_COMM_SEND || kind == IR_COMM_RECV) continue; /* a permute is both */
+      if (!ir_combine_allows((ir_combine)op, m->dtype)) continue;
       for (unsigned f = 0; f < MATRIX_FORMS; f++) {
-        if (!matrix_may(m, (rt_comm_kind)kind, (matrix_form)f) ||
+        if (!matrix_may(m, (ir_comm_kind)kind, (matrix_form)f) ||
             (op > 0 && f != MATRIX_APART && f != (op + 1) % MATRIX_FORMS))
           continue;
         if (m->cases == MATRIX_CASES) abort();
-        m->kinds[m->cases] = (rt_comm_kind)kind;
-        m->ops[m->cases] = (rt_comm_op)op;
+        m->kinds[m->cases] = (ir_comm_kind)kind;
+        m->ops[m->cases] = (ir_combine)op;
         m->forms[m->cases++] = (matrix_form)f;
       }
-      if (!rt_comm_reduces((rt_comm_kind)kind)) break;
+      if (!ir_comm_combines((ir_comm_kind)kind)) break;
     }
   }
 }
@@ -116,7 +116,7 @@ static inline void matrix_fill(const matrix *m, uint32_t c, uint64_t key, void *
   static const uint16_t halves[] = {0x3c00, 0x4000, 0xbc00, 0},
                         brains[] = {0x3f80, 0x4000, 0xbf80, 0};
   static const int8_t numbers[] = {1, 2, -1, 0};
-  bool orders = m->ops[c] == RT_COMM_MIN || m->ops[c] == RT_COMM_MAX;
+  bool orders = m->ops[c] == IR_COMBINE_MIN || m->ops[c] == IR_COMBINE_MAX;
   for (int64_t i = 0; i < matrix_room(m); i++) {
     uint64_t bits = random_bits(key, (uint64_t)i);
     int8_t x = numbers[bits % 4];
@@ -214,8 +214,8 @@ static inline uint32_t matrix_wrong(const matrix *m, uint32_t rank) {
     uint32_t i = rank * m->cases + c;
     if (matrix_is_same(m, m->outputs[i], m->expected[i])) continue;
     wrong++;
-    fprintf(stderr, "%s (%s) of %s, form %d, rank %u of %u\n", rt_comm_kind_text(m->kinds[c]),
-            rt_comm_op_text(m->ops[c]), ir_dtype_text(m->dtype), (int)m->forms[c], rank, m->n);
+    fprintf(stderr, "%s (%s) of %s, form %d, rank %u of %u\n", ir_comm_text(m->kinds[c]),
+            ir_combine_text(m->ops[c]), ir_dtype_text(m->dtype), (int)m->forms[c], rank, m->n);
   }
   return wrong;
 }

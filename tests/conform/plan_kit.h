@@ -105,9 +105,9 @@ static inline uint32_t kit_wait(kit *k, uint32_t stream, uint32_t other) {
 
 /* Whether two posts of a rank are matched by their order: messages, or collectives of one team. */
 static inline bool kit_in_order(const rt_post *a, const rt_post *b) {
-  bool message = rt_comm_is_message(a->kind), same = a->n_team == b->n_team;
+  bool message = ir_comm_is_message(a->kind), same = a->n_team == b->n_team;
   for (uint32_t i = 0; same && i < a->n_team; i++) same = a->team[i] == b->team[i];
-  return message == rt_comm_is_message(b->kind) && (message || same);
+  return message == ir_comm_is_message(b->kind) && (message || same);
 }
 
 /* The stream posts a communication; its number. `in` and `out` are buffers, or RT_NO_VIEW. */

@@ -7,21 +7,21 @@
 #include <math.h>
 
 /* ---- element reductions ---- */
-static double fold_f64(rt_comm_op op, double a, double b, bool narrow) {
-  if (op == RT_COMM_SUM) return narrow ? (double)((float)a + (float)b) : a + b;
-  if (op == RT_COMM_PROD) return narrow ? (double)((float)a * (float)b) : a * b;
+static double fold_f64(ir_combine op, double a, double b, bool narrow) {
+  if (op == IR_COMBINE_SUM) return narrow ? (double)((float)a + (float)b) : a + b;
+  if (op == IR_COMBINE_PROD) return narrow ? (double)((float)a * (float)b) : a * b;
   if (isnan(a) || isnan(b)) return NAN;
-  return op == RT_COMM_MIN ? (a < b ? a : b) : (a > b ? a : b);
+  return op == IR_COMBINE_MIN ? (a < b ? a : b) : (a > b ? a : b);
 }
 
 /* In 64 bits, without overflow. */
-static int64_t fold_i64(rt_comm_op op, int64_t a, int64_t b) {
-  if (op == RT_COMM_SUM) return (int64_t)((uint64_t)a + (uint64_t)b);
-  if (op == RT_COMM_PROD) return (int64_t)((uint64_t)a * (uint64_t)b);
+static int64_t fold_i64(ir_combine op, int64_t a, int64_t b) {
+  if (op == IR_COMBINE_SUM) return (int64_t)((uint64_t)a + (uint64_t)b);
+  if (op == IR_COMBINE_PROD) return (int64_t)((uint64_t)a * (uint64_t)b);
   return kit_fold(op, a, b);
 }
 
-static void expected_element(rt_comm_op op, ir_dtype t, uint32_t n, const void *const *sources,
+static void expected_element(ir_combine op, ir_dtype t, uint32_t n, const void *const *sources,
                              size_t i, void *want) {
   size_t at = i * ir_dtype_size_bytes(t);
   double f = 0;
@@ -45,7 +45,7 @@ static bool same_element(ir_dtype t, const void *a, const void *b) {
 }
 
 /* Random bits: all classes of numbers. `in_place`: out is the first source. */
-static void test_reduction(rt_comm_op op, ir_dtype t, size_t n, uint32_t n_sources, bool in_place) {
+static void test_reduction(ir_combine op, ir_dtype t, size_t n, uint32_t n_sources, bool in_place) {
   enum { MAX = 1100 };
   static uint64_t data[9][MAX], out[MAX];
   const void *sources[9], *first = in_place ? (void *)out : (void *)data[0];
@@ -67,12 +67,12 @@ static void test_reduction(rt_comm_op op, ir_dtype t, size_t n, uint32_t n_sourc
 }
 
 static void test_reductions(void) {
-  for (unsigned op = 0; op < RT_COMM_OP_COUNT; op++)
+  for (unsigned op = 0; op < IR_COMBINE_COUNT; op++)
     for (unsigned t = 1; t < IR_DTYPE_COUNT; t++)
-      for (uint32_t sources = 1; sources <= 9 && rt_comm_op_allowed((rt_comm_op)op, (ir_dtype)t);
+      for (uint32_t sources = 1; sources <= 9 && ir_combine_allows((ir_combine)op, (ir_dtype)t);
            sources++)
         for (size_t n = 0; n < 1100; n = n * 3 + 1)
-          test_reduction((rt_comm_op)op, (ir_dtype)t, n, sources, n % 2);
+          test_reduction((ir_combine)op, (ir_dtype)t, n, sources, n % 2);
 }
 
 /* x + 0 widens and narrows: all f16 and bf16 come back; and random f32 round as they should. */
@@ -81,14 +81,14 @@ static void test_narrow_floats(void) {
   const void *sources[] = {all, zero};
   for (uint32_t i = 0; i < 65536; i++) all[i] = (uint16_t)i;
   for (ir_dtype t = IR_F16; t <= IR_BF16; t++) {
-    rt_comm_reduce(RT_COMM_MAX, t, 65536, 2, (const void *[]){all, all}, out);
+    rt_comm_reduce(IR_COMBINE_MAX, t, 65536, 2, (const void *[]){all, all}, out);
     uint32_t wrong = 0;
     for (uint32_t i = 0; i < 65536; i++) wrong += !same_element(t, &all[i], &out[i]);
     EXPECT_INT(wrong, 0);
     for (uint32_t round = 0; round < (SANITIZED ? 4 : 64);
          round++) { /* sums and products that need rounding */
       for (uint32_t i = 0; i < 65536; i++) zero[i] = (uint16_t)random_bits(round, i);
-      rt_comm_op op = round % 2 ? RT_COMM_SUM : RT_COMM_PROD;
+      ir_combine op = round % 2 ? IR_COMBINE_SUM : IR_COMBINE_PROD;
       rt_comm_reduce(op, t, 65536, 2, sources, out);
       for (uint32_t i = 0; i < 65536; i++) {
         uint16_t want;
@@ -132,7 +132,7 @@ static void chain_body(rt_comm *comm, void *context) {
   static int64_t in[KIT_RANKS][KIT_RANKS * N], out[KIT_RANKS][KIT_RANKS * N];
   static int64_t mid[KIT_RANKS][N], last[KIT_RANKS][N], sources[DEPTH][N];
   rt_comm_ticket tickets[2 + DEPTH + DEPTH], *t = tickets;
-  rt_comm_request r = {.kind = RT_COMM_REDUCE_SCATTER, .dtype = IR_I64, .team = team, .n_team = n};
+  rt_comm_request r = {.kind = IR_COMM_REDUCE_SCATTER, .dtype = IR_I64, .team = team, .n_team = n};
   uint32_t me = r.me = everybody(team, comm, true);
   r.count = N;
   for (int64_t i = 0; i < n * N; i++) in[me][i] = i + me;
@@ -141,12 +141,12 @@ static void chain_body(rt_comm *comm, void *context) {
       for (int i = 0; i < N; i++) sources[k][i] = k * 10000 + i;
   r.in = in[me], r.out = mid[me];
   if (comm->ops->post(comm, &r, t++)) kit_wrong("post", me, 0);
-  r.kind = RT_COMM_ALLGATHER, r.in = mid[me], r.out = out[me];
+  r.kind = IR_COMM_ALLGATHER, r.in = mid[me], r.out = out[me];
   if (comm->ops->post(comm, &r, t++)) kit_wrong("post", me, 1);
-  r.kind = RT_COMM_ALLREDUCE, r.in = r.out = mid[me];
+  r.kind = IR_COMM_ALLREDUCE, r.in = r.out = mid[me];
   for (int k = 0; k < DEPTH; k++, t++)
     if (comm->ops->post(comm, &r, t)) kit_wrong("post", me, 2);
-  r.kind = RT_COMM_BROADCAST, r.root = 1 % n, r.out = last[me];
+  r.kind = IR_COMM_BROADCAST, r.root = 1 % n, r.out = last[me];
   for (int k = 0; k < DEPTH; k++, t++) {
     r.in = sources[k];
     if (comm->ops->post(comm, &r, t)) kit_wrong("post", me, 3);
@@ -173,18 +173,18 @@ static void test_chains(void) {
 static void absent_root_body(rt_comm *comm, void *context) {
   (void)context;
   uint32_t team[RT_COMM_MAX_RANKS], n = comm->n_ranks;
-  rt_comm_request r = {.kind = RT_COMM_GATHER, .dtype = IR_I32, .team = team, .n_team = n};
+  rt_comm_request r = {.kind = IR_COMM_GATHER, .dtype = IR_I32, .team = team, .n_team = n};
   r.me = everybody(team, comm, false), r.root = n - 1, r.count = 1;
   bool root = r.me == r.root;
   int32_t in = (int32_t)r.me + 1, out[KIT_RANKS] = {-7}, all[KIT_RANKS] = {0};
   rt_comm_ticket t[4];
   r.in = root ? NULL : &in, r.out = root ? all : NULL;
   status st = comm->ops->post(comm, &r, &t[0]);
-  r.kind = RT_COMM_REDUCE, r.out = root ? &out[0] : NULL;
+  r.kind = IR_COMM_REDUCE, r.out = root ? &out[0] : NULL;
   if (st == STATUS_OK) st = comm->ops->post(comm, &r, &t[1]);
-  r.kind = RT_COMM_BROADCAST, r.in = root ? all : NULL, r.out = root ? NULL : &out[1];
+  r.kind = IR_COMM_BROADCAST, r.in = root ? all : NULL, r.out = root ? NULL : &out[1];
   if (st == STATUS_OK) st = comm->ops->post(comm, &r, &t[2]);
-  r.kind = RT_COMM_SCATTER, r.out = root ? NULL : &out[2];
+  r.kind = IR_COMM_SCATTER, r.out = root ? NULL : &out[2];
   if (st == STATUS_OK) st = comm->ops->post(comm, &r, &t[3]);
   if (st != STATUS_OK) kit_wrong("post", comm->rank, st);
   else kit_wait(comm, &t[3]);
@@ -201,7 +201,7 @@ static void ring_body(rt_comm *comm, void *context) {
   uint32_t team[RT_COMM_MAX_RANKS], n = comm->n_ranks;
   static float in[KIT_RANKS][REPS][MAX], out[KIT_RANKS][REPS][MAX];
   rt_comm_ticket tickets[REPS];
-  rt_comm_request r = {.kind = RT_COMM_PERMUTE, .dtype = IR_F32, .team = team, .n_team = n};
+  rt_comm_request r = {.kind = IR_COMM_PERMUTE, .dtype = IR_F32, .team = team, .n_team = n};
   uint32_t me = r.me = everybody(team, comm, true), left = (me + n - 1) % n;
   r.to = (int32_t)((me + 1) % n), r.from = (int32_t)left;
   for (uint32_t rep = 0; rep < REPS; rep++) {
@@ -228,9 +228,9 @@ static void line_body(rt_comm *comm, void *context) {
   bool first = me == 0, last = me + 1 == n, grouped = me % 2 == 0;
   r.in = &in, r.out = &out;
   r.to = last ? RT_COMM_NOBODY : (int32_t)me + 1, r.from = first ? RT_COMM_NOBODY : (int32_t)me - 1;
-  r.kind = grouped ? RT_COMM_PERMUTE : RT_COMM_RECV;
+  r.kind = grouped ? IR_COMM_PERMUTE : IR_COMM_RECV;
   if (comm->ops->post(comm, &r, &t[0])) kit_wrong("post", me, 0);
-  r.kind = RT_COMM_SEND;
+  r.kind = IR_COMM_SEND;
   if (!grouped && !last && comm->ops->post(comm, &r, &t[1])) kit_wrong("post", me, 1);
   kit_wait(comm, &t[0]);
   if (!grouped && !last) kit_wait(comm, &t[1]);
@@ -243,11 +243,11 @@ static void self_body(rt_comm *comm, void *context) {
   uint32_t alone[] = {comm->rank};
   float in[100], out[100] = {0};
   for (int i = 0; i < 100; i++) in[i] = (float)(i + 1);
-  rt_comm_request r = {.kind = RT_COMM_SEND, .dtype = IR_F32, .team = alone, .n_team = 1};
+  rt_comm_request r = {.kind = IR_COMM_SEND, .dtype = IR_F32, .team = alone, .n_team = 1};
   r.count = r.count_from = 100, r.in = in;
   rt_comm_ticket t;
   if (comm->ops->post(comm, &r, &t)) kit_wrong("post", comm->rank, 0);
-  r.kind = RT_COMM_RECV, r.in = NULL, r.out = out;
+  r.kind = IR_COMM_RECV, r.in = NULL, r.out = out;
   if (comm->ops->post(comm, &r, &t)) kit_wrong("post", comm->rank, 1);
   kit_wait(comm, &t);
   if (memcmp(in, out, sizeof in) != 0) kit_wrong("self", comm->rank, 0);
@@ -272,9 +272,9 @@ static void crowd_body(rt_comm *comm, void *context) {
   for (int32_t rep = 0; rep < 20; rep++) {
     rt_comm_ticket t[2];
     for (int i = 0; i < 100; i++) in[i] = (int32_t)comm->rank * (i + rep);
-    r.kind = RT_COMM_ALLREDUCE, r.count = 100, r.in = in, r.out = sums;
+    r.kind = IR_COMM_ALLREDUCE, r.count = 100, r.in = in, r.out = sums;
     if (comm->ops->post(comm, &r, &t[0])) kit_wrong("post", comm->rank, rep);
-    r.kind = RT_COMM_ALLGATHER, r.count = 1, r.in = in + 1, r.out = out;
+    r.kind = IR_COMM_ALLGATHER, r.count = 1, r.in = in + 1, r.out = out;
     if (comm->ops->post(comm, &r, &t[1])) kit_wrong("post", comm->rank, rep);
     kit_wait(comm, &t[0]);
     kit_wait(comm, &t[1]);
@@ -306,7 +306,7 @@ static void test_polling(void) {
   EXPECT_INT(kit_backend->open(&options, &memory_default, 3, endpoints, &n), STATUS_OK);
   EXPECT_INT(endpoints[0]->ops->prepare(endpoints[0], team, 2), STATUS_OK);
   for (int i = 0; i < N; i++) in[0][i] = (float)i, in[1][i] = 1;
-  rt_comm_request r = {.kind = RT_COMM_ALLREDUCE, .dtype = IR_F32, .team = team, .n_team = 2};
+  rt_comm_request r = {.kind = IR_COMM_ALLREDUCE, .dtype = IR_F32, .team = team, .n_team = 2};
   r.count = N;
   for (uint32_t rank = 0; rank < 2; rank++) {
     r.me = 1 - rank, r.in = in[rank], r.out = out[rank];

@@ -151,7 +151,7 @@ static void test_deadlock(void) {
     kit_init(&k[r], 2);
     uint32_t x = kit_buffer(&k[r], RT_BUFFER_INPUT, 0, 8), y = kit_pool(&k[r], 8);
     uint32_t z = kit_buffer(&k[r], RT_BUFFER_OUTPUT, 0, 8);
-    rt_post post = {.kind = RT_COMM_ALLREDUCE, .dtype = IR_I64, .team = team, .n_team = 2};
+    rt_post post = {.kind = IR_COMM_ALLREDUCE, .dtype = IR_I64, .team = team, .n_team = 2};
     post.count = 8;
     post.in = x;
     post.out = y;

@@ -194,7 +194,7 @@ static void test_wrong_index(void) {
     uint32_t a = kit_buffer(&k[r], RT_BUFFER_INPUT, 0, 8), t = kit_pool(&k[r], 8);
     uint32_t at = kit_buffer(&k[r], RT_BUFFER_INPUT, 1, 8);
     uint32_t y = kit_pool(&k[r], 8), z = kit_buffer(&k[r], RT_BUFFER_OUTPUT, 0, 8);
-    rt_post post = {.kind = RT_COMM_ALLREDUCE, .dtype = IR_I64, .team = team, .count = 8};
+    rt_post post = {.kind = IR_COMM_ALLREDUCE, .dtype = IR_I64, .team = team, .count = 8};
     post.n_team = launch.size;
     post.me = post.rank = r;
     post.in = t;
@@ -286,7 +286,7 @@ static void test_busy(void) {
     kit_init(&k[r], 1);
     uint32_t a = kit_buffer(&k[r], RT_BUFFER_INPUT, 0, 8);
     uint32_t z = kit_buffer(&k[r], RT_BUFFER_OUTPUT, 0, 8), u = kit_pool(&k[r], 1 << 23);
-    rt_post post = {.kind = RT_COMM_ALLREDUCE, .dtype = IR_I64, .team = team, .count = 8};
+    rt_post post = {.kind = IR_COMM_ALLREDUCE, .dtype = IR_I64, .team = team, .count = 8};
     for (int i = 0; i < 100 && r == 0; i++) (void)kit_binary(&k[r], 0, IR_OP_MUL, u, u, u);
     post.n_team = launch.size;
     post.me = post.rank = r;

@@ -84,7 +84,7 @@ static void pair_begin(pair *p, uint32_t streams) {
 }
 
 static uint32_t pair_allreduce(pair *p, uint32_t r, uint32_t stream, uint32_t in, uint32_t out) {
-  rt_post post = {.kind = RT_COMM_ALLREDUCE,
+  rt_post post = {.kind = IR_COMM_ALLREDUCE,
                   .dtype = IR_I64,
                   .team = pair_team,
                   .n_team = 2,

@@ -259,7 +259,7 @@ static void make_long(kit kits[2], int64_t width, rt_plan **plan) {
     uint32_t x = kit_buffer(k, RT_BUFFER_INPUT, 0, 16), z = kit_buffer(k, RT_BUFFER_OUTPUT, 0, 16);
     uint32_t u = kit_pool(k, width);
     for (int i = 0; i < 12 && r == 0; i++) (void)kit_binary(k, 0, IR_OP_MUL, u, u, u);
-    rt_post p = {.kind = RT_COMM_ALLREDUCE, .dtype = IR_I64, .team = team, .n_team = 2};
+    rt_post p = {.kind = IR_COMM_ALLREDUCE, .dtype = IR_I64, .team = team, .n_team = 2};
     p.me = p.rank = r;
     p.count = 16;
     p.in = x, p.out = z;

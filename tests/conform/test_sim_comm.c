@@ -57,7 +57,7 @@ static void begin(ranks *a, uint32_t n, uint32_t streams) {
   }
 }
 
-static rt_post post_of(const ranks *a, uint32_t r, rt_comm_kind kind) {
+static rt_post post_of(const ranks *a, uint32_t r, ir_comm_kind kind) {
   return (rt_post){.kind = kind,
                    .dtype = IR_I64,
                    .team = team,
@@ -88,7 +88,7 @@ static void drop(ranks *a) {
 }
 
 /* ---- one communication ---- */
-static int64_t one_ns(rt_comm_kind kind, uint32_t n) {
+static int64_t one_ns(ir_comm_kind kind, uint32_t n) {
   ranks a;
   begin(&a, n, 1);
   for (uint32_t r = 0; r < n; r++)
@@ -100,16 +100,16 @@ static int64_t one_ns(rt_comm_kind kind, uint32_t n) {
 }
 
 static void test_kinds(void) {
-  EXPECT_INT(one_ns(RT_COMM_BROADCAST, 4), 3 * 1000 + BYTES);
-  EXPECT_INT(one_ns(RT_COMM_REDUCE, 4), 3 * 1000 + BYTES);
-  EXPECT_INT(one_ns(RT_COMM_GATHER, 4), 3 * (1000 + BYTES));
-  EXPECT_INT(one_ns(RT_COMM_SCATTER, 4), 3 * (1000 + BYTES));
-  EXPECT_INT(one_ns(RT_COMM_ALLGATHER, 4), 3 * (1000 + BYTES));
-  EXPECT_INT(one_ns(RT_COMM_REDUCE_SCATTER, 4), 3 * (1000 + BYTES));
-  EXPECT_INT(one_ns(RT_COMM_ALL_TO_ALL, 4), 3 * (1000 + BYTES));
-  EXPECT_INT(one_ns(RT_COMM_ALLREDUCE, 4), 6 * (1000 + BYTES / 4));
-  EXPECT_INT(one_ns(RT_COMM_PERMUTE, 4), 1000 + BYTES); /* links send and receive at once */
-  EXPECT_INT(one_ns(RT_COMM_ALLGATHER, 1), 0);
+  EXPECT_INT(one_ns(IR_COMM_BROADCAST, 4), 3 * 1000 + BYTES);
+  EXPECT_INT(one_ns(IR_COMM_REDUCE, 4), 3 * 1000 + BYTES);
+  EXPECT_INT(one_ns(IR_COMM_GATHER, 4), 3 * (1000 + BYTES));
+  EXPECT_INT(one_ns(IR_COMM_SCATTER, 4), 3 * (1000 + BYTES));
+  EXPECT_INT(one_ns(IR_COMM_ALLGATHER, 4), 3 * (1000 + BYTES));
+  EXPECT_INT(one_ns(IR_COMM_REDUCE_SCATTER, 4), 3 * (1000 + BYTES));
+  EXPECT_INT(one_ns(IR_COMM_ALL_TO_ALL, 4), 3 * (1000 + BYTES));
+  EXPECT_INT(one_ns(IR_COMM_ALLREDUCE, 4), 6 * (1000 + BYTES / 4));
+  EXPECT_INT(one_ns(IR_COMM_PERMUTE, 4), 1000 + BYTES); /* links send and receive at once */
+  EXPECT_INT(one_ns(IR_COMM_ALLGATHER, 1), 0);
 }
 
 /* Rank 1 posts 300 ns late. Rank 0 computes meanwhile, and at the end something that needs both. */
@@ -119,7 +119,7 @@ static void test_critical_path(void) {
   for (uint32_t r = 0; r < 2; r++) {
     kit *k = &a.k[r];
     for (uint32_t i = 0; i < 3 * r; i++) (void)kit_set(k, 0, a.x[r], a.y[r]);
-    uint32_t c = kit_post(k, 0, post_of(&a, r, RT_COMM_ALLGATHER));
+    uint32_t c = kit_post(k, 0, post_of(&a, r, IR_COMM_ALLGATHER));
     for (uint32_t i = 0; i < 2; i++) (void)kit_set(k, 1, kit_pool(k, 4), a.x[r]);
     (void)kit_join(k, 1, c);
     if (r == 0) (void)kit_set(k, 1, a.x[r], a.y[r]);
@@ -147,7 +147,7 @@ static void test_links(void) {
   begin(&a, 4, 2);
   static const uint32_t teams[2][2] = {{0, 1}, {2, 3}}, crossed[] = {1, 0};
   for (uint32_t r = 0; r < 4; r++) {
-    rt_post p = post_of(&a, r, RT_COMM_ALLGATHER);
+    rt_post p = post_of(&a, r, IR_COMM_ALLGATHER);
     p.team = teams[r / 2];
     p.n_team = 2;
     p.me = r % 2;
@@ -173,7 +173,7 @@ static void test_links(void) {
 static void test_absent(void) {
   ranks a;
   begin(&a, 2, 1);
-  (void)kit_join(&a.k[0], 0, kit_post(&a.k[0], 0, post_of(&a, 0, RT_COMM_ALLREDUCE)));
+  (void)kit_join(&a.k[0], 0, kit_post(&a.k[0], 0, post_of(&a, 0, IR_COMM_ALLREDUCE)));
   (void)kit_set(&a.k[0], 0, a.x[0], a.y[0]);
   EXPECT_INT(simulate(kit_plan(&a.k[0])).total_ns, 2 * (1000 + BYTES / 2) + 100);
   EXPECT_INT(simulate(end(&a)).st, STATUS_UNAVAILABLE);
@@ -215,7 +215,7 @@ static void test_stats(void) {
   for (uint32_t r = 0; r < 2; r++) {
     kit *k = &a.k[r];
     (void)kit_set(k, 0, a.x[r], a.y[r]);
-    uint32_t c = kit_post(k, 0, post_of(&a, r, RT_COMM_ALLGATHER));
+    uint32_t c = kit_post(k, 0, post_of(&a, r, IR_COMM_ALLGATHER));
     (void)kit_set(k, 0, kit_pool(k, 4), a.x[r]);
     (void)kit_join(k, 0, c);
   }
@@ -271,7 +271,7 @@ static void test_waiting(void) {
   begin(&a, 2, 1);
   for (uint32_t r = 0; r < 2; r++) {
     if (r == 1) (void)kit_set(&a.k[r], 0, 0, 0);
-    uint32_t c = kit_post(&a.k[r], 0, post_of(&a, r, RT_COMM_ALLGATHER));
+    uint32_t c = kit_post(&a.k[r], 0, post_of(&a, r, IR_COMM_ALLGATHER));
     (void)kit_join(&a.k[r], 0, c);
     (void)kit_set(&a.k[r], 0, 0, 0);
   }
@@ -295,8 +295,8 @@ static void test_lanes(void) {
   ranks a;
   begin(&a, 2, 1);
   for (uint32_t r = 0; r < 2; r++) {
-    uint32_t c = kit_post(&a.k[r], 0, post_of(&a, r, RT_COMM_ALLGATHER));
-    uint32_t b = kit_post(&a.k[r], 0, post_of(&a, r, RT_COMM_PERMUTE));
+    uint32_t c = kit_post(&a.k[r], 0, post_of(&a, r, IR_COMM_ALLGATHER));
+    uint32_t b = kit_post(&a.k[r], 0, post_of(&a, r, IR_COMM_PERMUTE));
     (void)kit_join(&a.k[r], 0, c);
     (void)kit_join(&a.k[r], 0, b);
   }

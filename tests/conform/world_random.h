@@ -103,20 +103,20 @@ static inline void world_draw_team(world *w, world_comm *c) {
 }
 
 /* Whether the whole of a place may be both input and output. */
-static inline bool world_may_be_in_place(rt_comm_kind kind) {
-  return kind == RT_COMM_BROADCAST || kind == RT_COMM_REDUCE || kind == RT_COMM_ALLREDUCE;
+static inline bool world_may_be_in_place(ir_comm_kind kind) {
+  return kind == IR_COMM_BROADCAST || kind == IR_COMM_REDUCE || kind == IR_COMM_ALLREDUCE;
 }
 
-static inline uint64_t world_combine(rt_comm_op op, uint64_t a, uint64_t b) {
+static inline uint64_t world_combine(ir_combine op, uint64_t a, uint64_t b) {
   switch (op) {
-  case RT_COMM_SUM: return a + b;
-  case RT_COMM_PROD: return a * b;
-  case RT_COMM_MIN: return (int64_t)a < (int64_t)b ? a : b;
-  case RT_COMM_MAX: return (int64_t)a > (int64_t)b ? a : b;
-  case RT_COMM_AND: return a & b;
-  case RT_COMM_OR: return a | b;
-  case RT_COMM_XOR: return a ^ b;
-  case RT_COMM_OP_COUNT: break;
+  case IR_COMBINE_SUM: return a + b;
+  case IR_COMBINE_PROD: return a * b;
+  case IR_COMBINE_MIN: return (int64_t)a < (int64_t)b ? a : b;
+  case IR_COMBINE_MAX: return (int64_t)a > (int64_t)b ? a : b;
+  case IR_COMBINE_AND: return a & b;
+  case IR_COMBINE_OR: return a | b;
+  case IR_COMBINE_XOR: return a ^ b;
+  case IR_COMBINE_COUNT: break;
   }
   return 0;
 }
@@ -132,26 +132,27 @@ static inline uint64_t world_reduced(const world_comm *c, int64_t i) {
 static inline int64_t world_received(const world_comm *c, uint32_t me, int64_t i) {
   int64_t count = c->post.count, n = c->post.n_team, piece = i / count, at = i % count;
   switch (c->post.kind) {
-  case RT_COMM_BROADCAST: return c->sent[c->post.root][i];
-  case RT_COMM_GATHER:
-  case RT_COMM_ALLGATHER: return c->sent[piece][at];
-  case RT_COMM_SCATTER: return c->sent[c->post.root][me * count + i];
-  case RT_COMM_REDUCE:
-  case RT_COMM_ALLREDUCE: return (int64_t)world_reduced(c, i);
-  case RT_COMM_REDUCE_SCATTER: return (int64_t)world_reduced(c, me * count + i);
-  case RT_COMM_ALL_TO_ALL: return c->sent[piece][me * count + at];
-  case RT_COMM_SEND:
-  case RT_COMM_RECV:
-  case RT_COMM_PERMUTE: return c->sent[(me + n - 1) % n][i];
-  case RT_COMM_KIND_COUNT: break;
+  case IR_COMM_BROADCAST: return c->sent[c->post.root][i];
+  case IR_COMM_GATHER:
+  case IR_COMM_ALLGATHER: return c->sent[piece][at];
+  case IR_COMM_SCATTER: return c->sent[c->post.root][me * count + i];
+  case IR_COMM_REDUCE:
+  case IR_COMM_ALLREDUCE: return (int64_t)world_reduced(c, i);
+  case IR_COMM_REDUCE_SCATTER: return (int64_t)world_reduced(c, me * count + i);
+  case IR_COMM_ALL_TO_ALL: return c->sent[piece][me * count + at];
+  case IR_COMM_SEND:
+  case IR_COMM_RECV:
+  case IR_COMM_PERMUTE: return c->sent[(me + n - 1) % n][i];
+  case IR_COMM_SEND_RECV:
+  case IR_COMM_COUNT: break;
   }
   return 0;
 }
 
 static inline bool world_receives(const world_comm *c, uint32_t me, int64_t *n) {
-  bool pieces = c->post.kind == RT_COMM_GATHER || c->post.kind == RT_COMM_ALLGATHER ||
-                c->post.kind == RT_COMM_ALL_TO_ALL;
-  bool root_only = c->post.kind == RT_COMM_GATHER || c->post.kind == RT_COMM_REDUCE;
+  bool pieces = c->post.kind == IR_COMM_GATHER || c->post.kind == IR_COMM_ALLGATHER ||
+                c->post.kind == IR_COMM_ALL_TO_ALL;
+  bool root_only = c->post.kind == IR_COMM_GATHER || c->post.kind == IR_COMM_REDUCE;
   *n = pieces ? c->post.count * c->post.n_team : c->post.count;
   return c->out[me] != WORLD_NOWHERE && (!root_only || c->post.root == me);
 }
@@ -180,11 +181,11 @@ static inline void world_post_member(world *w, world_comm *c, uint32_t me, bool 
   p.to = (int32_t)((me + 1) % n);
   p.from = (int32_t)((me + n - 1) % n);
   p.count_from = p.count;
-  if (p.kind == RT_COMM_PERMUTE && apart) {
+  if (p.kind == IR_COMM_PERMUTE && apart) {
     rt_post send = p, recv = p;
-    send.kind = RT_COMM_SEND;
+    send.kind = IR_COMM_SEND;
     send.out = RT_NO_VIEW;
-    recv.kind = RT_COMM_RECV;
+    recv.kind = IR_COMM_RECV;
     recv.in = RT_NO_VIEW;
     bool sends_first = world_below(w, 2);
     if (sends_first) x->pending[c->in[me]] = world_post(w, r, s, send);
@@ -197,15 +198,15 @@ static inline void world_post_member(world *w, world_comm *c, uint32_t me, bool 
 }
 
 static inline void world_communicate(world *w) {
-  world_comm c = {.post = {.dtype = IR_I64, .op = (rt_comm_op)world_below(w, RT_COMM_OP_COUNT)}};
-  uint32_t kind = world_below(w, RT_COMM_ALL_TO_ALL + 2);
-  c.post.kind = kind <= RT_COMM_ALL_TO_ALL ? (rt_comm_kind)kind : RT_COMM_PERMUTE;
-  bool apart = c.post.kind == RT_COMM_PERMUTE && world_below(w, 2);
+  world_comm c = {.post = {.dtype = IR_I64, .op = (ir_combine)world_below(w, IR_COMBINE_COUNT)}};
+  uint32_t kind = world_below(w, IR_COMM_ALL_TO_ALL + 2);
+  c.post.kind = kind <= IR_COMM_ALL_TO_ALL ? (ir_comm_kind)kind : IR_COMM_PERMUTE;
+  bool apart = c.post.kind == IR_COMM_PERMUTE && world_below(w, 2);
   world_draw_team(w, &c);
   c.post.count = world_below(w, 8) ? w->width / c.post.n_team : 0;
   for (uint32_t m = 0; m < c.post.n_team; m++)
     if (world_may_be_in_place(c.post.kind) && world_below(w, 3) == 0) c.out[m] = c.in[m];
-  if (c.post.kind == RT_COMM_BROADCAST && c.post.n_team > 1 && world_below(w, 3) == 0)
+  if (c.post.kind == IR_COMM_BROADCAST && c.post.n_team > 1 && world_below(w, 3) == 0)
     c.out[c.post.root] = WORLD_NOWHERE;
   for (uint32_t m = 0; m < c.post.n_team; m++) {
     const world_rank *x = &w->ranks[c.post.team[m]];

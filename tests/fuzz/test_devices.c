@@ -196,7 +196,7 @@ static status tell_outputs(const team *x, rt_comm *e) {
     for (uint32_t b = 0; b < p->n_buffers; b++) {
       if (p->buffers[b].kind != RT_BUFFER_OUTPUT) continue;
       rt_comm_ticket ticket;
-      rt_comm_request q = {.kind = RT_COMM_BROADCAST, .dtype = IR_U8, .team = all, .n_team = x->n};
+      rt_comm_request q = {.kind = IR_COMM_BROADCAST, .dtype = IR_U8, .team = all, .n_team = x->n};
       q.me = e->rank;
       q.root = r;
       q.count = p->buffers[b].size_bytes;

@@ -46,7 +46,7 @@ static status be_odd(rt_comm *comm, rt_comm_request *r) {
 
 static status run(rt_comm *comm, int64_t timeout_ns) {
   static float in[COUNT], out[COUNT];
-  rt_comm_request r = {.kind = RT_COMM_ALLREDUCE, .dtype = IR_F32, .team = team, .count = COUNT};
+  rt_comm_request r = {.kind = IR_COMM_ALLREDUCE, .dtype = IR_F32, .team = team, .count = COUNT};
   r.n_team = comm->n_ranks, r.me = comm->rank, r.in = in, r.out = out, r.origin = "all.weir:3";
   bool odd = comm->rank + 1 == comm->n_ranks;
   for (int turn = 0; turn < TURNS; turn++) {

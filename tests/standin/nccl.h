@@ -112,7 +112,7 @@ ncclResult_t carry_out(party *p);
 ncclResult_t hold(const party *p);
 
 /* What a call reduces, in words of ours; false: it does not, or not so. */
-bool nccl_words(const call *c, ir_dtype *dtype, rt_comm_op *op);
+bool nccl_words(const call *c, ir_dtype *dtype, ir_combine *op);
 
 /* ---- between processes ---- */
 ncclResult_t far_make_id(ncclUniqueId *id);

@@ -148,7 +148,7 @@ typedef struct round {
   side in[MOST_RANKS];  /* `to` */
   bool folds;           /* all of `in` into `result` */
   char *result;
-  rt_comm_op op;
+  ir_combine op;
   ir_dtype dtype;
 } round_of;
 

@@ -94,7 +94,7 @@ typedef struct fold {
   struct fold *next;
   const char *sources;
   char *result;
-  rt_comm_op op;
+  ir_combine op;
   ir_dtype dtype;
   size_t count;
   int n;
@@ -108,15 +108,15 @@ static void run_fold(void *context) {
   else rt_comm_reduce(f->op, f->dtype, f->count, (uint32_t)f->n, sources, f->result);
 }
 
-bool nccl_words(const call *c, ir_dtype *dtype, rt_comm_op *op) {
+bool nccl_words(const call *c, ir_dtype *dtype, ir_combine *op) {
   static const ir_dtype dtypes[] = {
       [ncclInt8] = IR_I8,     [ncclUint8] = IR_U8,     [ncclInt32] = IR_I32,
       [ncclInt64] = IR_I64,   [ncclFloat16] = IR_F16,  [ncclFloat32] = IR_F32,
       [ncclFloat64] = IR_F64, [ncclBfloat16] = IR_BF16};
-  static const rt_comm_op ops[] = {[ncclSum] = RT_COMM_SUM,
-                                   [ncclProd] = RT_COMM_PROD,
-                                   [ncclMax] = RT_COMM_MAX,
-                                   [ncclMin] = RT_COMM_MIN};
+  static const ir_combine ops[] = {[ncclSum] = IR_COMBINE_SUM,
+                                   [ncclProd] = IR_COMBINE_PROD,
+                                   [ncclMax] = IR_COMBINE_MAX,
+                                   [ncclMin] = IR_COMBINE_MIN};
   if ((size_t)c->dtype >= sizeof dtypes / sizeof *dtypes || (int)c->op > ncclMin) return false;
   *dtype = dtypes[c->dtype];
   *op = ops[c->op];

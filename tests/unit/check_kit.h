@@ -113,16 +113,16 @@ static inline uint32_t wait_on(uint32_t stream, uint32_t other) {
 /* A communication of rank 0 with the other rank of two, posted in the order of the plan; returns its
  * number. `in` and `out` are dense f32 views, or RT_NO_VIEW. */
 static const uint32_t kit_team[] = {0, 1};
-static inline uint32_t post_on(uint32_t stream, rt_comm_kind kind, uint32_t in, uint32_t out) {
+static inline uint32_t post_on(uint32_t stream, ir_comm_kind kind, uint32_t in, uint32_t out) {
   rt_post p = {.kind = kind, .dtype = IR_F32, .team = kit_team, .n_team = 2, .in = in, .out = out};
   uint32_t view = in == RT_NO_VIEW ? out : in;
   p.count = kit_views.data[view].extents[0];
-  p.to = kind == RT_COMM_SEND ? 1 : RT_COMM_NOBODY;
-  p.from = kind == RT_COMM_RECV ? 1 : RT_COMM_NOBODY;
+  p.to = kind == IR_COMM_SEND ? 1 : RT_COMM_NOBODY;
+  p.from = kind == IR_COMM_RECV ? 1 : RT_COMM_NOBODY;
   p.joined = true;
   p.before = RT_NO_POST;
   for (uint32_t k = kit_posts.len; k-- > 0 && p.before == RT_NO_POST;)
-    if (rt_comm_is_message(kit_posts.data[k].kind) == rt_comm_is_message(kind)) p.before = k;
+    if (ir_comm_is_message(kit_posts.data[k].kind) == ir_comm_is_message(kind)) p.before = k;
   rt_instr i = {.kind = RT_POST, .stream = (uint16_t)stream, .task = kit_posts.len};
   vec_push(&kit_memory, &kit_posts, p);
   vec_push(&kit_memory, &kit_instrs, i);

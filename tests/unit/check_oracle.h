@@ -183,8 +183,8 @@ static void oracle_task(uint32_t i, const byte_set *sets, byte_set *written, ver
 
 /* Two posts with the same peers: collectives, sends, or receives. */
 static bool same_peers(uint32_t i, uint32_t j) {
-  rt_comm_kind a = plan.posts[plan.instrs[i].task].kind, b = plan.posts[plan.instrs[j].task].kind;
-  return a == b || (!rt_comm_is_message(a) && !rt_comm_is_message(b));
+  ir_comm_kind a = plan.posts[plan.instrs[i].task].kind, b = plan.posts[plan.instrs[j].task].kind;
+  return a == b || (!ir_comm_is_message(a) && !ir_comm_is_message(b));
 }
 
 static void oracle_post_order(uint32_t j, verdict *v) {

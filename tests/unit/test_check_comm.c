@@ -45,7 +45,7 @@ static uint32_t here(void) { return kit_instrs.len; }
 static void test_out_before_join(void) {
   for (uint32_t right = 0; right < 2; right++) {
     memory(1);
-    uint32_t c = post_on(0, RT_COMM_ALLREDUCE, all_of(in), all_of(t));
+    uint32_t c = post_on(0, IR_COMM_ALLREDUCE, all_of(in), all_of(t));
     if (right) join_on(0, c);
     launch(0, all_of(out), all_of(t), NONE);
     if (!right) join_on(0, c);
@@ -53,7 +53,7 @@ static void test_out_before_join(void) {
     else EXPECT_ONE(CHECK_RACE_RAW, 0, 1);
   }
   memory(1);
-  uint32_t c = post_on(0, RT_COMM_RECV, RT_NO_VIEW, all_of(t));
+  uint32_t c = post_on(0, IR_COMM_RECV, RT_NO_VIEW, all_of(t));
   launch(0, all_of(out), all_of(t), NONE);
   join_on(0, c);
   EXPECT_ONE(CHECK_RACE_RAW, 0, 1);
@@ -69,7 +69,7 @@ static void test_in_while_it_runs(void) {
   for (uint32_t writes = 0; writes < 2; writes++) {
     memory(1);
     launch(0, all_of(t), all_of(in), NONE);
-    uint32_t c = post_on(0, RT_COMM_SEND, all_of(t), RT_NO_VIEW);
+    uint32_t c = post_on(0, IR_COMM_SEND, all_of(t), RT_NO_VIEW);
     launch(0, all_of(out), all_of(t), NONE);
     if (writes) launch(0, all_of(t), all_of(in), NONE);
     join_on(0, c);
@@ -80,8 +80,8 @@ static void test_in_while_it_runs(void) {
 
 static void test_two_at_once(void) {
   memory(1);
-  uint32_t a = post_on(0, RT_COMM_ALLREDUCE, all_of(in), all_of(out));
-  uint32_t b = post_on(0, RT_COMM_RECV, RT_NO_VIEW, flat(out, 4, 4));
+  uint32_t a = post_on(0, IR_COMM_ALLREDUCE, all_of(in), all_of(out));
+  uint32_t b = post_on(0, IR_COMM_RECV, RT_NO_VIEW, flat(out, 4, 4));
   join_on(0, a);
   join_on(0, b);
   EXPECT_ONE(CHECK_RACE_WAW, 0, 1);
@@ -94,7 +94,7 @@ static void test_two_at_once(void) {
 static void test_join_elsewhere(void) {
   for (uint32_t right = 0; right < 2; right++) {
     memory(3);
-    uint32_t c = post_on(1, RT_COMM_ALLREDUCE, all_of(in), all_of(t));
+    uint32_t c = post_on(1, IR_COMM_ALLREDUCE, all_of(in), all_of(t));
     uint32_t join = join_on(2, c);
     if (right) wait_on(0, 2);
     uint32_t use = launch(0, all_of(out), all_of(t), NONE);
@@ -113,7 +113,7 @@ static void test_join_brings_the_poster(void) {
     memory(2);
     uint32_t c = 0, u = pool("u", 64, 64), write = NONE;
     if (!behind) write = launch(1, all_of(u), all_of(in), NONE);
-    c = post_on(1, RT_COMM_ALLREDUCE, all_of(in), all_of(t));
+    c = post_on(1, IR_COMM_ALLREDUCE, all_of(in), all_of(t));
     if (behind) write = launch(1, all_of(u), all_of(in), NONE);
     join_on(0, c);
     uint32_t use = launch(0, all_of(out), all_of(u), NONE);
@@ -129,8 +129,8 @@ static void test_order_of_posts(void) {
   for (uint32_t ordered = 0; ordered < 2; ordered++) {
     memory(3);
     uint32_t write = launch(1, all_of(t), all_of(in), NONE);
-    uint32_t a = post_on(1, RT_COMM_SEND, flat(in, 0, 4), RT_NO_VIEW);
-    uint32_t b = post_on(2, RT_COMM_RECV, RT_NO_VIEW, all_of(out));
+    uint32_t a = post_on(1, IR_COMM_SEND, flat(in, 0, 4), RT_NO_VIEW);
+    uint32_t b = post_on(2, IR_COMM_RECV, RT_NO_VIEW, all_of(out));
     if (!ordered) kit_posts.data[b].before = RT_NO_POST;
     join_on(2, b);
     uint32_t use = launch(2, flat(out, 0, 4), flat(t, 0, 4), NONE);
@@ -143,8 +143,8 @@ static void test_order_of_posts(void) {
 
 static void test_no_order_of_posts(void) {
   memory(3);
-  uint32_t a = post_on(1, RT_COMM_ALLREDUCE, all_of(in), all_of(t));
-  uint32_t b = post_on(2, RT_COMM_ALLREDUCE, all_of(in), all_of(out));
+  uint32_t a = post_on(1, IR_COMM_ALLREDUCE, all_of(in), all_of(t));
+  uint32_t b = post_on(2, IR_COMM_ALLREDUCE, all_of(in), all_of(out));
   kit_posts.data[b].before = RT_NO_POST;
   join_on(0, a);
   join_on(0, b);
@@ -157,7 +157,7 @@ static void test_no_order_of_posts(void) {
 static void test_memory_given_away(void) {
   memory(1);
   launch(0, all_of(t), all_of(in), NONE);
-  uint32_t c = post_on(0, RT_COMM_ALLREDUCE, all_of(t), all_of(out));
+  uint32_t c = post_on(0, IR_COMM_ALLREDUCE, all_of(t), all_of(out));
   release(t);
   uint32_t u = pool("u", 32, 64);
   uint32_t write = launch(0, all_of(u), all_of(in), NONE);
@@ -175,7 +175,7 @@ static void test_memory_given_away(void) {
 static void test_memory_given_back(void) {
   memory(1);
   launch(0, all_of(t), all_of(in), NONE);
-  uint32_t c = post_on(0, RT_COMM_ALLREDUCE, all_of(t), all_of(out));
+  uint32_t c = post_on(0, IR_COMM_ALLREDUCE, all_of(t), all_of(out));
   join_on(0, c);
   release(t);
   uint32_t u = pool("u", 32, 64);
@@ -185,10 +185,10 @@ static void test_memory_given_back(void) {
 
 static void test_unwritten(void) {
   memory(1);
-  uint32_t a = post_on(0, RT_COMM_RECV, RT_NO_VIEW, flat(t, 0, 12));
+  uint32_t a = post_on(0, IR_COMM_RECV, RT_NO_VIEW, flat(t, 0, 12));
   join_on(0, a);
   uint32_t at = here();
-  uint32_t b = post_on(0, RT_COMM_ALLREDUCE, all_of(t), all_of(out));
+  uint32_t b = post_on(0, IR_COMM_ALLREDUCE, all_of(t), all_of(out));
   join_on(0, b);
   EXPECT_ONE(CHECK_UNWRITTEN, NONE, at);
   EXPECT_INT(report.findings.data[0].begin_bytes, 48);
@@ -196,14 +196,14 @@ static void test_unwritten(void) {
 
 static void test_rules(void) {
   memory(1);
-  uint32_t c = post_on(0, RT_COMM_ALLREDUCE, flat(in, 0, 8), flat(in, 0, 8)); /* in place */
+  uint32_t c = post_on(0, IR_COMM_ALLREDUCE, flat(in, 0, 8), flat(in, 0, 8)); /* in place */
   join_on(0, c);
-  c = post_on(0, RT_COMM_ALLREDUCE, all_of(in), all_of(out));
+  c = post_on(0, IR_COMM_ALLREDUCE, all_of(in), all_of(out));
   join_on(0, c);
   EXPECT_PASS();
   memory(1);
   uint32_t at = here();
-  c = post_on(0, RT_COMM_ALLREDUCE, flat(in, 0, 8), flat(in, 4, 8));
+  c = post_on(0, IR_COMM_ALLREDUCE, flat(in, 0, 8), flat(in, 4, 8));
   join_on(0, c);
   launch(0, all_of(out), NONE, NONE);
   EXPECT_ONE(CHECK_POST_RULE, NONE, at);
@@ -213,11 +213,11 @@ static void test_rules(void) {
 /* ---- the end ---- */
 static void test_unjoined(void) {
   memory(2);
-  post_on(0, RT_COMM_ALLREDUCE, all_of(in), all_of(out));
+  post_on(0, IR_COMM_ALLREDUCE, all_of(in), all_of(out));
   EXPECT_ONE(CHECK_UNJOINED, 0, NONE);
   EXPECT_CONTAINS(text, "the program ends without waiting for the allreduce posted on stream main");
   memory(2);
-  uint32_t c = post_on(0, RT_COMM_ALLREDUCE, all_of(in), all_of(out));
+  uint32_t c = post_on(0, IR_COMM_ALLREDUCE, all_of(in), all_of(out));
   uint32_t join = join_on(1, c);
   EXPECT_ONE(CHECK_UNJOINED, 0, NONE);
   EXPECT_CONTAINS(text, "stream main needs wait_stream(0) after instruction 1, before the end");
@@ -227,7 +227,7 @@ static void test_unjoined(void) {
 /* ---- joins and waits that do nothing ---- */
 static void test_needed(void) {
   memory(2);
-  uint32_t c = post_on(0, RT_COMM_ALLREDUCE, all_of(in), all_of(t));
+  uint32_t c = post_on(0, IR_COMM_ALLREDUCE, all_of(in), all_of(t));
   uint32_t first = join_on(1, c), wait = wait_on(0, 1), second = join_on(0, c);
   launch(0, all_of(out), all_of(t), NONE);
   EXPECT_PASS();
@@ -249,7 +249,7 @@ static void test_prune_ring(void) {
   uint32_t ring[2] = {pool("a", 64, 64), pool("b", 128, 64)};
   for (uint32_t i = 0; i < 8; i++) {
     if (i >= 2) wait_on(0, 1);
-    uint32_t c = post_on(0, RT_COMM_ALLREDUCE, all_of(in), all_of(ring[i % 2]));
+    uint32_t c = post_on(0, IR_COMM_ALLREDUCE, all_of(in), all_of(ring[i % 2]));
     join_on(1, c);
     launch(1, flat(out, 2 * i, 2), flat(ring[i % 2], 0, 2), NONE);
     wait_on(0, 1);
@@ -271,7 +271,7 @@ static void many(uint32_t n, bool join_early) {
   out = output("out", 0, (int64_t)n * 64);
   uint32_t *posts = ARENA_ARRAY(&kit_memory, n, uint32_t);
   for (uint32_t k = 0; k < n; k++) {
-    posts[k] = post_on(0, RT_COMM_ALLREDUCE, all_of(in), flat(out, 16 * (int64_t)k, 16));
+    posts[k] = post_on(0, IR_COMM_ALLREDUCE, all_of(in), flat(out, 16 * (int64_t)k, 16));
     if (join_early && k >= 4) join_on(1, posts[k - 4]);
     if (join_early && k % 8 == 7) wait_on(0, 1);
   }
@@ -298,7 +298,7 @@ static void test_many(void) {
 
 static void test_out_of_memory(void) {
   memory(2);
-  uint32_t c = post_on(1, RT_COMM_ALLREDUCE, all_of(in), all_of(t));
+  uint32_t c = post_on(1, IR_COMM_ALLREDUCE, all_of(in), all_of(t));
   join_on(0, c);
   launch(0, all_of(out), all_of(t), NONE);
   finish_plan();

@@ -153,18 +153,18 @@ static uint32_t random_range(uint32_t buffer, int64_t n) {
 }
 
 static void random_post(uint32_t percent) {
-  static const rt_comm_kind kinds[] = {RT_COMM_ALLREDUCE, RT_COMM_ALLREDUCE, RT_COMM_SEND,
-                                       RT_COMM_RECV};
-  rt_comm_kind kind = kinds[below(4)];
+  static const ir_comm_kind kinds[] = {IR_COMM_ALLREDUCE, IR_COMM_ALLREDUCE, IR_COMM_SEND,
+                                       IR_COMM_RECV};
+  ir_comm_kind kind = kinds[below(4)];
   uint32_t stream = below(plan.n_streams), to = live[1 + below(n_live - 1)];
-  uint32_t from = careful && kind == RT_COMM_ALLREDUCE ? 0 : live[below(n_live)];
+  uint32_t from = careful && kind == IR_COMM_ALLREDUCE ? 0 : live[below(n_live)];
   uint32_t in = RT_NO_VIEW, out = RT_NO_VIEW;
   int64_t room = kit_buffers.data[to].size_bytes / 4, rest = kit_buffers.data[from].size_bytes / 4;
-  int64_t n = kind != RT_COMM_SEND && (kind == RT_COMM_RECV || room < rest) ? room : rest;
+  int64_t n = kind != IR_COMM_SEND && (kind == IR_COMM_RECV || room < rest) ? room : rest;
   if (chance(50)) n = 1 + below((uint32_t)n);
-  if (kind != RT_COMM_SEND) out = random_range(to, n);
-  if (kind != RT_COMM_RECV)
-    in = kind == RT_COMM_ALLREDUCE && chance(20) ? out : random_range(from, n);
+  if (kind != IR_COMM_SEND) out = random_range(to, n);
+  if (kind != IR_COMM_RECV)
+    in = kind == IR_COMM_ALLREDUCE && chance(20) ? out : random_range(from, n);
   random_waits(stream, percent);
   uint32_t p = post_on(stream, kind, in, out);
   if (chance(careful ? 2 : 20)) kit_posts.data[p].before = RT_NO_POST;

@@ -110,7 +110,7 @@ static void time_posts(uint32_t streams, bool same_stream) {
     if (i >= streams && !same_stream) wait_on(0, 1 + s);
     if (i >= streams) release(ring[s]);
     ring[s] = pool("ring", (int64_t)s * 64, 64);
-    posts[s] = post_on(poster, RT_COMM_ALLREDUCE, flat(in, 0, 16), flat(ring[s], 0, 16));
+    posts[s] = post_on(poster, IR_COMM_ALLREDUCE, flat(in, 0, 16), flat(ring[s], 0, 16));
     join_on(1 + s, posts[s]);
     launch(1 + s, flat(out, (int64_t)i * 16, 16), flat(ring[s], 0, 16), NONE);
   }

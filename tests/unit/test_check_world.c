@@ -79,18 +79,18 @@ static bool same_team(const rt_post *a, const rt_post *b) {
 /* Returns the number of the post. */
 static uint32_t post(uint32_t rank, uint32_t stream, rt_post p) {
   side *s = &sides[rank];
-  bool message = rt_comm_is_message(p.kind);
+  bool message = ir_comm_is_message(p.kind);
   p.rank = rank;
   p.dtype = p.dtype ? p.dtype : IR_F32;
   p.count = p.count ? p.count : 16;
-  p.count_from = p.kind == RT_COMM_PERMUTE ? p.count : 0;
+  p.count_from = p.kind == IR_COMM_PERMUTE ? p.count : 0;
   p.before = RT_NO_POST;
   for (uint32_t k = s->posts.len; k-- > 0 && p.before == RT_NO_POST;) {
     const rt_post *q = &s->posts.data[k];
-    if (rt_comm_is_message(q->kind) == message && (message || same_team(q, &p))) p.before = k;
+    if (ir_comm_is_message(q->kind) == message && (message || same_team(q, &p))) p.before = k;
   }
-  p.in = p.kind == RT_COMM_RECV ? RT_NO_VIEW : 0;
-  p.out = p.kind == RT_COMM_SEND ? RT_NO_VIEW : fresh(s);
+  p.in = p.kind == IR_COMM_RECV ? RT_NO_VIEW : 0;
+  p.out = p.kind == IR_COMM_SEND ? RT_NO_VIEW : fresh(s);
   vec_push(&memory, &s->posts, p);
   put(rank, RT_POST, stream, 0, s->posts.len - 1);
   return s->posts.len - 1;
@@ -99,15 +99,15 @@ static uint32_t post(uint32_t rank, uint32_t stream, rt_post p) {
 static const uint32_t everybody[] = {0, 1, 2, 3}, reversed[] = {3, 2, 1, 0};
 
 static uint32_t reduce_on(uint32_t rank, uint32_t stream, const uint32_t *team, uint32_t n) {
-  rt_post p = {.kind = RT_COMM_ALLREDUCE, .team = team, .n_team = n};
+  rt_post p = {.kind = IR_COMM_ALLREDUCE, .team = team, .n_team = n};
   while (p.team[p.me] != rank) p.me++;
   return post(rank, stream, p);
 }
 
-static uint32_t message(uint32_t rank, uint32_t stream, rt_comm_kind kind, uint32_t peer) {
+static uint32_t message(uint32_t rank, uint32_t stream, ir_comm_kind kind, uint32_t peer) {
   rt_post p = {.kind = kind, .team = everybody, .n_team = n_ranks, .me = rank};
-  p.to = kind == RT_COMM_SEND ? (int32_t)peer : RT_COMM_NOBODY;
-  p.from = kind == RT_COMM_RECV ? (int32_t)peer : RT_COMM_NOBODY;
+  p.to = kind == IR_COMM_SEND ? (int32_t)peer : RT_COMM_NOBODY;
+  p.from = kind == IR_COMM_RECV ? (int32_t)peer : RT_COMM_NOBODY;
   return post(rank, stream, p);
 }
 
@@ -176,12 +176,12 @@ static void test_mismatch(void) {
   for (uint32_t what = 0; what < 5; what++) {
     all_reduce_twice();
     rt_post *p = &sides[2].posts.data[1];
-    if (what == 0) p->kind = RT_COMM_BROADCAST;
-    if (what == 1) p->op = RT_COMM_MAX;
+    if (what == 0) p->kind = IR_COMM_BROADCAST;
+    if (what == 1) p->op = IR_COMBINE_MAX;
     if (what == 2) p->dtype = IR_I32;
     if (what == 3) p->count = 8;
     for (uint32_t r = 0; r < 4 && what == 4; r++) {
-      sides[r].posts.data[1].kind = RT_COMM_BROADCAST;
+      sides[r].posts.data[1].kind = IR_COMM_BROADCAST;
       sides[r].posts.data[1].root = r == 2;
     }
     EXPECT_ONE(CHECK_MISMATCH, 0, 1, 2, 1);
@@ -200,12 +200,12 @@ static void test_absent(void) {
   EXPECT_ONE(CHECK_ABSENT, 1, extra, 0, 1);
   EXPECT_CONTAINS(text, "rank 1 posts allreduce of 16 f32 (sum), but rank 0 never posts its part");
   begin(2);
-  join(0, 0, message(0, 0, RT_COMM_SEND, 1));
+  join(0, 0, message(0, 0, IR_COMM_SEND, 1));
   EXPECT_ONE(CHECK_ABSENT, 0, 0, 1, CHECK_NONE);
   EXPECT_CONTAINS(text, "rank 1 posts nothing there");
   EXPECT_CONTAINS(text, "where: message 1 from rank 0 to rank 1");
   begin(2);
-  join(0, 0, message(0, 0, RT_COMM_RECV, 1));
+  join(0, 0, message(0, 0, IR_COMM_RECV, 1));
   EXPECT_ONE(CHECK_ABSENT, 0, 0, 1, CHECK_NONE);
   EXPECT_CONTAINS(text, "where: message 1 from rank 1 to rank 0");
   begin(2);
@@ -218,11 +218,11 @@ static void test_absent(void) {
 static void test_messages(void) {
   for (uint32_t what = 0; what < 3; what++) {
     begin(3);
-    uint32_t a = message(0, 0, RT_COMM_SEND, 1), b = message(0, 0, RT_COMM_SEND, 2);
-    uint32_t c = message(0, 0, RT_COMM_SEND, 1);
-    uint32_t d = message(1, 0, RT_COMM_RECV, 0), e = message(1, 0, RT_COMM_RECV, 0);
-    uint32_t f = message(2, 0, RT_COMM_RECV, 0), g = message(2, 0, RT_COMM_RECV, 2);
-    uint32_t h = message(2, 0, RT_COMM_SEND, 2); /* to itself */
+    uint32_t a = message(0, 0, IR_COMM_SEND, 1), b = message(0, 0, IR_COMM_SEND, 2);
+    uint32_t c = message(0, 0, IR_COMM_SEND, 1);
+    uint32_t d = message(1, 0, IR_COMM_RECV, 0), e = message(1, 0, IR_COMM_RECV, 0);
+    uint32_t f = message(2, 0, IR_COMM_RECV, 0), g = message(2, 0, IR_COMM_RECV, 2);
+    uint32_t h = message(2, 0, IR_COMM_SEND, 2); /* to itself */
     join(0, 0, a), join(0, 0, b), join(0, 0, c), join(1, 0, d), join(1, 0, e), join(2, 0, f);
     join(2, 0, g), join(2, 0, h);
     if (what == 1) sides[1].posts.data[e].count = 4;
@@ -239,7 +239,7 @@ static void test_teams(void) {
   for (uint32_t r = 0; r < 4; r++) {
     uint32_t a = reduce_on(r, 0, r % 2 ? everybody : reversed, 4);
     uint32_t b = reduce_on(r, 0, r % 2 ? reversed : everybody, 4);
-    rt_post p = {.kind = RT_COMM_PERMUTE, .team = everybody, .n_team = 4, .me = r};
+    rt_post p = {.kind = IR_COMM_PERMUTE, .team = everybody, .n_team = 4, .me = r};
     p.to = (int32_t)(r + 1) % 4;
     p.from = (int32_t)(r + 3) % 4;
     uint32_t c = post(r, 0, p);
@@ -279,9 +279,9 @@ static void test_receive_first(void) {
   for (uint32_t right = 0; right < 2; right++) {
     begin(2);
     for (uint32_t r = 0; r < 2; r++) {
-      uint32_t a = message(r, 0, RT_COMM_RECV, 1 - r);
+      uint32_t a = message(r, 0, IR_COMM_RECV, 1 - r);
       if (!right) join(r, 0, a);
-      join(r, 0, message(r, 0, RT_COMM_SEND, 1 - r));
+      join(r, 0, message(r, 0, IR_COMM_SEND, 1 - r));
       if (right) join(r, 0, a);
     }
     if (right) EXPECT_MET(2);
@@ -314,9 +314,9 @@ static void test_crossed_teams(void) {
 static void test_through_streams(void) {
   begin(3);
   for (uint32_t r = 0; r < 3; r++) {
-    join(r, 1, message(r, 1, RT_COMM_RECV, (r + 2) % 3));
+    join(r, 1, message(r, 1, IR_COMM_RECV, (r + 2) % 3));
     wait_on(r, 2, 1);
-    join(r, 2, message(r, 2, RT_COMM_SEND, (r + 1) % 3));
+    join(r, 2, message(r, 2, IR_COMM_SEND, (r + 1) % 3));
     wait_on(r, 0, 2);
   }
   EXPECT_ONE(CHECK_DEADLOCK, 0, 1, 2, 1);
@@ -328,10 +328,10 @@ static void test_through_streams(void) {
 static void test_through_order(void) {
   begin(2);
   for (uint32_t r = 0; r < 2; r++) {
-    uint32_t a = message(r, 1, RT_COMM_RECV, 1 - r);
+    uint32_t a = message(r, 1, IR_COMM_RECV, 1 - r);
     join(r, 1, a);
-    uint32_t b = message(r, 1, RT_COMM_RECV, 1 - r); /* behind the join */
-    uint32_t c = message(r, 2, RT_COMM_SEND, 1 - r), d = message(r, 2, RT_COMM_SEND, 1 - r);
+    uint32_t b = message(r, 1, IR_COMM_RECV, 1 - r); /* behind the join */
+    uint32_t c = message(r, 2, IR_COMM_SEND, 1 - r), d = message(r, 2, IR_COMM_SEND, 1 - r);
     join(r, 0, b), join(r, 0, c), join(r, 0, d);
   }
   examine();
@@ -375,8 +375,8 @@ static void attend(uint32_t rank, const meeting *m) {
   uint32_t s = below(STREAMS);
   const uint32_t *team = m->turned ? reversed + RANKS - n_ranks : everybody;
   if (m->team) open[n_open++] = reduce_on(rank, s, team, n_ranks);
-  if (!m->team && rank == m->from) open[n_open++] = message(rank, s, RT_COMM_SEND, m->to);
-  if (!m->team && rank == m->to) open[n_open++] = message(rank, s, RT_COMM_RECV, m->from);
+  if (!m->team && rank == m->from) open[n_open++] = message(rank, s, IR_COMM_SEND, m->to);
+  if (!m->team && rank == m->to) open[n_open++] = message(rank, s, IR_COMM_RECV, m->from);
 }
 
 /* Everybody meets the same others, on streams of its own choice, and joins early or at the end. With
@@ -407,18 +407,18 @@ static uint32_t turn_of(uint32_t rank, uint32_t p, bool sends) {
   const rt_post *all = sides[rank].posts.data, *q = &all[p];
   uint32_t n = 0;
   for (uint32_t k = 0; k < p; k++)
-    n += rt_comm_is_message(q->kind)
+    n += ir_comm_is_message(q->kind)
              ? all[k].kind == q->kind && (sends ? all[k].to == q->to : all[k].from == q->from)
-             : !rt_comm_is_message(all[k].kind) && same_team(&all[k], q);
+             : !ir_comm_is_message(all[k].kind) && same_team(&all[k], q);
   return n;
 }
 
 static bool fits(uint32_t r, uint32_t p, uint32_t s, uint32_t q) {
   const rt_post *a = &sides[r].posts.data[p], *b = &sides[s].posts.data[q];
-  if (!rt_comm_is_message(a->kind))
-    return !rt_comm_is_message(b->kind) && same_team(a, b) && turn_of(r, p, 0) == turn_of(s, q, 0);
-  if (a->kind == b->kind || !rt_comm_is_message(b->kind)) return false;
-  bool sends = a->kind == RT_COMM_SEND;
+  if (!ir_comm_is_message(a->kind))
+    return !ir_comm_is_message(b->kind) && same_team(a, b) && turn_of(r, p, 0) == turn_of(s, q, 0);
+  if (a->kind == b->kind || !ir_comm_is_message(b->kind)) return false;
+  bool sends = a->kind == IR_COMM_SEND;
   uint32_t peer = (uint32_t)(sends ? a->to : a->from), back = (uint32_t)(sends ? b->from : b->to);
   return peer == s && back == r && turn_of(r, p, sends) == turn_of(s, q, !sends);
 }
@@ -506,8 +506,8 @@ static void test_random(uint64_t seed) {
 static void test_out_of_memory(void) {
   begin(2);
   for (uint32_t r = 0; r < 2; r++) {
-    join(r, 0, message(r, 0, RT_COMM_RECV, 1 - r));
-    join(r, 0, message(r, 0, RT_COMM_SEND, 1 - r));
+    join(r, 0, message(r, 0, IR_COMM_RECV, 1 - r));
+    join(r, 0, message(r, 0, IR_COMM_SEND, 1 - r));
   }
   finish();
   status st = STATUS_OUT_OF_MEMORY;
@@ -530,7 +530,7 @@ static void test_long(void) {
   begin(4);
   for (uint32_t r = 0; r < 4; r++)
     for (uint32_t k = 0; k < TIMES; k++) {
-      join(r, k % 2, message(r, k % 2, r % 2 ? RT_COMM_RECV : RT_COMM_SEND, r ^ 1));
+      join(r, k % 2, message(r, k % 2, r % 2 ? IR_COMM_RECV : IR_COMM_SEND, r ^ 1));
       join(r, k % 2, reduce_on(r, k % 2, everybody, 4));
     }
   for (uint32_t r = 0; r < 4; r++) wait_on(r, 0, 1);

@@ -49,7 +49,7 @@ static void make_chain(world *w, int64_t width) {
     kit_init(k, 1);
     uint32_t x = kit_buffer(k, RT_BUFFER_INPUT, 0, width), y = kit_pool(k, width);
     uint32_t z = kit_buffer(k, RT_BUFFER_OUTPUT, 0, width);
-    rt_post p = {.kind = RT_COMM_ALLREDUCE, .dtype = IR_I64, .team = team, .n_team = 2};
+    rt_post p = {.kind = IR_COMM_ALLREDUCE, .dtype = IR_I64, .team = team, .n_team = 2};
     p.me = p.rank = r;
     p.count = width;
     p.in = x, p.out = y;
@@ -148,7 +148,7 @@ static void two_begin(two *t, uint32_t streams) {
 static uint32_t two_broadcast(two *t, uint32_t r, uint32_t stream, uint32_t root, uint32_t in,
                               uint32_t out) {
   static const uint32_t team[] = {0, 1};
-  rt_post p = {.kind = RT_COMM_BROADCAST, .dtype = IR_I64, .team = team, .n_team = 2};
+  rt_post p = {.kind = IR_COMM_BROADCAST, .dtype = IR_I64, .team = team, .n_team = 2};
   p.me = p.rank = r;
   p.root = root;
   p.count = TWO_WIDTH;
@@ -219,9 +219,9 @@ static void test_reuse(cuda_order_options options) {
   two_expect(&t, options, (int64_t[]){101, 1});
 }
 
-static uint32_t two_message(two *t, uint32_t r, uint32_t stream, rt_comm_kind kind, uint32_t view) {
+static uint32_t two_message(two *t, uint32_t r, uint32_t stream, ir_comm_kind kind, uint32_t view) {
   static const uint32_t team[] = {0, 1};
-  bool sends = kind == RT_COMM_SEND;
+  bool sends = kind == IR_COMM_SEND;
   rt_post p = {.kind = kind, .dtype = IR_I64, .team = team, .n_team = 2, .count = TWO_WIDTH};
   p.me = p.rank = r;
   p.to = sends ? (int32_t)r : RT_COMM_NOBODY;
@@ -238,9 +238,9 @@ static void test_to_oneself(cuda_order_options options) {
   for (uint32_t r = 0; r < 2; r++) {
     kit *k = &t.w.ranks[r].k;
     uint32_t sum = kit_pool(k, TWO_WIDTH);
-    uint32_t received = two_message(&t, r, 2, RT_COMM_RECV, t.z[r]);
+    uint32_t received = two_message(&t, r, 2, IR_COMM_RECV, t.z[r]);
     (void)kit_binary(k, 1, IR_OP_ADD, sum, t.x[r], t.x[r]);
-    (void)kit_join(k, 0, two_message(&t, r, 1, RT_COMM_SEND, sum));
+    (void)kit_join(k, 0, two_message(&t, r, 1, IR_COMM_SEND, sum));
     (void)kit_join(k, 0, received);
   }
   two_expect(&t, options, (int64_t[]){2, 202});
@@ -270,7 +270,7 @@ static void test_left_in_place(cuda_order_options options) {
   for (uint32_t r = 0; r < 2; r++) {
     kit *k = &t.w.ranks[r].k;
     uint32_t sum = kit_pool(k, TWO_WIDTH);
-    rt_post p = {.kind = RT_COMM_ALLREDUCE, .dtype = IR_I64, .team = team, .n_team = 2};
+    rt_post p = {.kind = IR_COMM_ALLREDUCE, .dtype = IR_I64, .team = team, .n_team = 2};
     p.me = p.rank = r;
     p.count = TWO_WIDTH;
     p.in = t.x[r], p.out = sum;
@@ -394,12 +394,12 @@ static const rt_plan *alone_plan(kit *k) {
   kit_init(k, 1);
   uint32_t x = kit_buffer(k, RT_BUFFER_INPUT, 0, 8), z = kit_buffer(k, RT_BUFFER_OUTPUT, 0, 8);
   uint32_t u = kit_pool(k, 8);
-  rt_post p = {.kind = RT_COMM_PERMUTE, .dtype = IR_I64, .team = team, .n_team = 2, .count = 8};
+  rt_post p = {.kind = IR_COMM_PERMUTE, .dtype = IR_I64, .team = team, .n_team = 2, .count = 8};
   p.to = p.from = 1;
   p.count_from = 8;
   p.in = x, p.out = u;
   (void)kit_join(k, 0, kit_post(k, 0, p));
-  p.kind = RT_COMM_ALLREDUCE;
+  p.kind = IR_COMM_ALLREDUCE;
   p.in = u, p.out = z;
   (void)kit_join(k, 0, kit_post(k, 0, p));
   return kit_plan(k);
@@ -411,7 +411,7 @@ static bool reduces_all(const rt_post *post, bool all_give) {
 }
 
 static bool reduces_some(const rt_post *post, bool all_give) {
-  return all_give && post->op < RT_COMM_AND;
+  return all_give && post->op < IR_COMBINE_AND;
 }
 
 /* Nothing is matched with what other processes post; teams and directions have lanes of their own, and

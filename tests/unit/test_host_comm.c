@@ -87,14 +87,15 @@ static void put_comm(program *p, const char *indent, bool indexed) {
   if (kind == IR_COMM_SEND_RECV && p->size[mesh][axis] != 2) return;
   bool sends = kind != IR_COMM_RECV, receives = kind != IR_COMM_SEND;
   bool to = kind == IR_COMM_PERMUTE || !receives, from = kind == IR_COMM_PERMUTE || !sends;
-  bool group = kind >= IR_COMM_SEND && draw(2);
-  const char *keys[] = {info->has_root ? "root" : NULL, to ? "to" : NULL, from ? "from" : NULL};
+  bool group = (kind == IR_COMM_SEND || kind == IR_COMM_RECV) && draw(2);
+  const char *keys[] = {info->root != IR_ROOT_NO ? "root" : NULL, to ? "to" : NULL,
+                        from ? "from" : NULL};
   if (group) put(p, "%sgroup_start()\n%s", indent, indent);
   else put(p, "%sc%u = ", indent, p->comms);
   put(p, "%s(%s%s%s, team=m%u.%c", info->text, sends ? (draw(2) ? "x" : "z") : "",
       sends && receives ? " -> " : "", receives ? (draw(2) ? "y" : "z") : "", mesh,
       axis_name(axis));
-  if (info->reduces) put(p, ", op=%s", ir_combine_text((ir_combine)draw(IR_COMBINE_AND)));
+  if (info->combines) put(p, ", op=%s", ir_combine_text((ir_combine)draw(IR_COMBINE_AND)));
   for (uint32_t i = 0; i < 3; i++) {
     if (!keys[i]) continue;
     put(p, ", %s=n * n * m * k * k + ", keys[i]); /* no constant, which might not fit */

@@ -22,7 +22,7 @@ static void add_absent(rt_comm_line *l, const inproc_rank *r) {
     return;
   }
   bool unfinished = atomic_load(&r->ended) < atomic_load(&r->posts);
-  rt_comm_line_add(l, "; its last post is %s%s%s, %s", rt_comm_kind_text((rt_comm_kind)kind),
+  rt_comm_line_add(l, "; its last post is %s%s%s, %s", ir_comm_text((ir_comm_kind)kind),
                    origin ? " at " : "", origin ? origin : "", unfinished ? "unfinished" : "done");
 }
 

@@ -52,7 +52,7 @@ static void inproc_abort(rt_comm *comm, status why, const char *reason) {
 }
 
 static status inproc_prepare(rt_comm *comm, const uint32_t *team, uint32_t n_team) {
-  rt_comm_request r = {.kind = RT_COMM_ALLREDUCE, .dtype = IR_F32, .team = team, .n_team = n_team};
+  rt_comm_request r = {.kind = IR_COMM_ALLREDUCE, .dtype = IR_F32, .team = team, .n_team = n_team};
   while (r.me + 1 < n_team && team[r.me] != comm->rank) r.me++;
   TRY(rt_comm_request_check(&r, comm->rank, comm->n_ranks));
   inproc_queue *q;
@@ -94,14 +94,14 @@ static status post_team(inproc_rank *me, const rt_comm_request *r, rt_comm_ticke
 static status post_messages(inproc_rank *me, const rt_comm_request *r, rt_comm_ticket *ticket) {
   inproc_queue *out = NULL, *in = NULL;
   uint32_t self = me->base.rank;
-  if (r->kind != RT_COMM_RECV && r->to >= 0)
+  if (r->kind != IR_COMM_RECV && r->to >= 0)
     TRY(inproc_pair(me->world, self, r->team[r->to], &out));
-  if (r->kind != RT_COMM_SEND && r->from >= 0)
+  if (r->kind != IR_COMM_SEND && r->from >= 0)
     TRY(inproc_pair(me->world, r->team[r->from], self, &in));
   if (out) TRY(enqueue(me, out, 0, r, ticket, 0));
   if (!in) return STATUS_OK;
   rt_comm_request received = *r;
-  if (r->kind == RT_COMM_PERMUTE) received.count = r->count_from;
+  if (r->kind == IR_COMM_PERMUTE) received.count = r->count_from;
   return enqueue(me, in, 1, &received, ticket, 1);
 }
 
@@ -111,7 +111,7 @@ static status inproc_post(rt_comm *comm, const rt_comm_request *r, rt_comm_ticke
   TRY(rt_comm_request_check(r, comm->rank, comm->n_ranks));
   note(me, r);
   rt_comm_ticket t = {0};
-  status st = rt_comm_is_message(r->kind) ? post_messages(me, r, &t) : post_team(me, r, &t);
+  status st = ir_comm_is_message(r->kind) ? post_messages(me, r, &t) : post_team(me, r, &t);
   if (st != STATUS_OK) inproc_fail(me->world, st, status_message()); /* half of it may be posted */
   *ticket = t;
   return inproc_error(comm);

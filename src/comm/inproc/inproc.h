@@ -73,8 +73,8 @@ typedef enum inproc_cut {
 
 /* The running operation. */
 typedef struct inproc_job {
-  rt_comm_kind kind;
-  rt_comm_op op;
+  ir_comm_kind kind;
+  ir_combine op;
   ir_dtype dtype;
   uint32_t root;
   inproc_cut cut;

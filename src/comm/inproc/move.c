@@ -31,48 +31,37 @@ static size_t divide_up(size_t a, size_t b) { return (a + b - 1) / b; }
 
 /* In an allgather, pulling leaves the result in the cache of the one who needs it; pushing reads each
  * piece once, which counts when it comes from memory, or has many readers. */
-static inproc_cut cut_of(rt_comm_kind kind, bool pushes) {
+static inproc_cut cut_of(ir_comm_kind kind, bool pushes) {
   switch (kind) {
-  case RT_COMM_BROADCAST:
-  case RT_COMM_REDUCE:
-  case RT_COMM_ALLREDUCE:
-  case RT_COMM_SEND:
-  case RT_COMM_RECV:
-  case RT_COMM_PERMUTE: return INPROC_SLICES;
-  case RT_COMM_ALLGATHER: return pushes ? INPROC_PIECE : INPROC_PIECES;
-  case RT_COMM_GATHER:
-  case RT_COMM_SCATTER:
-  case RT_COMM_REDUCE_SCATTER: return INPROC_PIECE;
-  case RT_COMM_ALL_TO_ALL: return INPROC_PIECES;
-  case RT_COMM_KIND_COUNT: break;
+  case IR_COMM_BROADCAST:
+  case IR_COMM_REDUCE:
+  case IR_COMM_ALLREDUCE:
+  case IR_COMM_SEND:
+  case IR_COMM_RECV:
+  case IR_COMM_PERMUTE: return INPROC_SLICES;
+  case IR_COMM_ALLGATHER: return pushes ? INPROC_PIECE : INPROC_PIECES;
+  case IR_COMM_GATHER:
+  case IR_COMM_SCATTER:
+  case IR_COMM_REDUCE_SCATTER: return INPROC_PIECE;
+  case IR_COMM_ALL_TO_ALL: return INPROC_PIECES;
+  case IR_COMM_SEND_RECV:
+  case IR_COMM_COUNT: break;
   }
   impossible("a kind of communication");
 }
 
-/* Bytes written by all members together. */
+/* Bytes of the buffers of all members together. */
+static size_t buffers_bytes(const inproc_queue *q, ir_comm_root one, ir_comm_pieces pieces) {
+  bool alone = q->is_pair || ir_comm_info_of(q->job.kind)->root == one;
+  return (alone ? 1 : q->n) * (pieces == IR_PIECES_TEAM ? q->n : 1) * q->job.piece_bytes;
+}
+
 static size_t written_bytes(const inproc_queue *q) {
-  size_t n = q->n, piece = q->job.piece_bytes;
-  switch (q->job.kind) {
-  case RT_COMM_ALLGATHER:
-  case RT_COMM_ALL_TO_ALL: return n * n * piece;
-  case RT_COMM_BROADCAST:
-  case RT_COMM_ALLREDUCE:
-  case RT_COMM_GATHER:
-  case RT_COMM_SCATTER:
-  case RT_COMM_REDUCE_SCATTER: return n * piece;
-  case RT_COMM_REDUCE:
-  case RT_COMM_SEND:
-  case RT_COMM_RECV:
-  case RT_COMM_PERMUTE: return piece;
-  case RT_COMM_KIND_COUNT: break;
-  }
-  impossible("a kind of communication");
+  return buffers_bytes(q, IR_ROOT_RECEIVES, ir_comm_info_of(q->job.kind)->out);
 }
 
 static size_t read_bytes(const inproc_queue *q) {
-  bool one = q->is_pair || q->job.kind == RT_COMM_BROADCAST;
-  bool all = q->job.kind == RT_COMM_REDUCE_SCATTER || q->job.kind == RT_COMM_ALL_TO_ALL;
-  return (all ? q->n * q->n : one ? 1 : q->n) * q->job.piece_bytes;
+  return buffers_bytes(q, IR_ROOT_SENDS, ir_comm_info_of(q->job.kind)->in);
 }
 
 bool inproc_job_is_small(const inproc_queue *q) {
@@ -96,10 +85,10 @@ static uint32_t part_chunks(const inproc_queue *q, uint32_t p) {
  * chunks. */
 static size_t chunk_bytes(const inproc_queue *q) {
   size_t ends = 2, n = q->n;
-  bool pushes = q->job.kind == RT_COMM_ALLGATHER && q->job.cut == INPROC_PIECE;
-  if (q->job.kind == RT_COMM_BROADCAST || pushes) ends = 1 + n;
-  if (q->job.kind == RT_COMM_REDUCE || q->job.kind == RT_COMM_REDUCE_SCATTER) ends = n + 1;
-  if (q->job.kind == RT_COMM_ALLREDUCE) ends = 2 * n;
+  bool pushes = q->job.kind == IR_COMM_ALLGATHER && q->job.cut == INPROC_PIECE;
+  if (q->job.kind == IR_COMM_BROADCAST || pushes) ends = 1 + n;
+  if (q->job.kind == IR_COMM_REDUCE || q->job.kind == IR_COMM_REDUCE_SCATTER) ends = n + 1;
+  if (q->job.kind == IR_COMM_ALLREDUCE) ends = 2 * n;
   size_t bytes = CHUNK_BYTES / ends / CHUNK_BYTES_MIN * CHUNK_BYTES_MIN;
   if (bytes < CHUNK_BYTES_MIN) bytes = CHUNK_BYTES_MIN;
   while (divide_up(q->job.piece_bytes, bytes) * n > UINT32_MAX / (2 * n)) bytes *= 2;
@@ -194,15 +183,15 @@ static void tile_ends(tile *t, const inproc_queue *q, uint32_t p, uint32_t piece
   const inproc_member *me = &q->members[p], *root = &q->members[q->job.root];
   size_t bytes = q->job.piece_bytes;
   switch (q->job.kind) {
-  case RT_COMM_BROADCAST:
+  case IR_COMM_BROADCAST:
     add_source(t, root->in, offset);
     add_all_targets(t, q, offset);
     return;
-  case RT_COMM_GATHER:
+  case IR_COMM_GATHER:
     add_source(t, me->in, offset);
     add_target(t, root->out, p * bytes + offset);
     return;
-  case RT_COMM_ALLGATHER:
+  case IR_COMM_ALLGATHER:
     if (q->job.cut == INPROC_PIECES) {
       add_source(t, q->members[piece].in, offset);
       add_target(t, me->out, piece * bytes + offset);
@@ -211,33 +200,34 @@ static void tile_ends(tile *t, const inproc_queue *q, uint32_t p, uint32_t piece
       add_all_targets(t, q, p * bytes + offset);
     }
     return;
-  case RT_COMM_SCATTER:
+  case IR_COMM_SCATTER:
     add_source(t, root->in, p * bytes + offset);
     add_target(t, me->out, offset);
     return;
-  case RT_COMM_REDUCE:
+  case IR_COMM_REDUCE:
     add_all_sources(t, q, offset);
     add_target(t, root->out, offset);
     return;
-  case RT_COMM_ALLREDUCE:
+  case IR_COMM_ALLREDUCE:
     add_all_sources(t, q, offset);
     add_all_targets(t, q, offset);
     return;
-  case RT_COMM_REDUCE_SCATTER:
+  case IR_COMM_REDUCE_SCATTER:
     add_all_sources(t, q, p * bytes + offset);
     add_target(t, me->out, offset);
     return;
-  case RT_COMM_ALL_TO_ALL:
+  case IR_COMM_ALL_TO_ALL:
     add_source(t, q->members[piece].in, p * bytes + offset);
     add_target(t, me->out, piece * bytes + offset);
     return;
-  case RT_COMM_SEND:
-  case RT_COMM_RECV:
-  case RT_COMM_PERMUTE:
+  case IR_COMM_SEND:
+  case IR_COMM_RECV:
+  case IR_COMM_PERMUTE:
     add_source(t, q->members[0].in, offset);
     add_target(t, q->members[1].out, offset);
     return;
-  case RT_COMM_KIND_COUNT: break;
+  case IR_COMM_SEND_RECV:
+  case IR_COMM_COUNT: break;
   }
   impossible("a kind of communication");
 }

@@ -183,18 +183,18 @@ static status submit(mpi_world *w, mpi_queue *q, uint32_t member, const rt_comm_
 /* A permute is a send and a recv. Both queues exist before either half is posted. */
 static status submit_messages(mpi_world *w, const rt_comm_request *r, rt_comm_ticket *ticket) {
   mpi_queue *out = NULL, *in = NULL;
-  if (r->kind != RT_COMM_RECV && r->to >= 0) TRY(mpi_pair(w, true, r->team[r->to], &out));
-  if (r->kind != RT_COMM_SEND && r->from >= 0) TRY(mpi_pair(w, false, r->team[r->from], &in));
+  if (r->kind != IR_COMM_RECV && r->to >= 0) TRY(mpi_pair(w, true, r->team[r->to], &out));
+  if (r->kind != IR_COMM_SEND && r->from >= 0) TRY(mpi_pair(w, false, r->team[r->from], &in));
   if (out) TRY(submit(w, out, 0, r, ticket, 0));
   if (!in) return STATUS_OK;
   rt_comm_request received = *r;
-  if (r->kind == RT_COMM_PERMUTE) received.count = r->count_from;
+  if (r->kind == IR_COMM_PERMUTE) received.count = r->count_from;
   return submit(w, in, 1, &received, ticket, 1);
 }
 
 static status submit_all(mpi_world *w, const rt_comm_request *r, rt_comm_ticket *ticket) {
   note(w, r);
-  if (rt_comm_is_message(r->kind)) return submit_messages(w, r, ticket);
+  if (ir_comm_is_message(r->kind)) return submit_messages(w, r, ticket);
   mpi_queue *q;
   TRY(mpi_team(w, r->team, r->n_team, &q));
   return submit(w, q, r->me, r, ticket, 0);
@@ -216,7 +216,7 @@ static status mpi_post(rt_comm *comm, const rt_comm_request *r, rt_comm_ticket *
 }
 
 static status mpi_prepare(rt_comm *comm, const uint32_t *team, uint32_t n_team) {
-  rt_comm_request r = {.kind = RT_COMM_ALLREDUCE, .dtype = IR_F32, .team = team, .n_team = n_team};
+  rt_comm_request r = {.kind = IR_COMM_ALLREDUCE, .dtype = IR_F32, .team = team, .n_team = n_team};
   while (r.me + 1 < n_team && team[r.me] != comm->rank) r.me++;
   TRY(rt_comm_request_check(&r, comm->rank, comm->n_ranks));
   mpi_queue *q;

@@ -21,9 +21,9 @@ static void add_absent(rt_comm_line *l, const mpi_world *w, uint32_t rank) {
     rt_comm_line_add(l, " and has not said where it is");
   else if (p->last_kind < 0) rt_comm_line_add(l, ", nor anything else");
   else
-    rt_comm_line_add(l, "; its last post is %s%s%s, %s",
-                     rt_comm_kind_text((rt_comm_kind)p->last_kind), p->last_origin[0] ? " at " : "",
-                     p->last_origin, p->is_unfinished ? "unfinished" : "done");
+    rt_comm_line_add(l, "; its last post is %s%s%s, %s", ir_comm_text((ir_comm_kind)p->last_kind),
+                     p->last_origin[0] ? " at " : "", p->last_origin,
+                     p->is_unfinished ? "unfinished" : "done");
   bool answered = p->answered > 0 && p->answered == w->questions;
   if (answered && p->where[0]) rt_comm_line_add(l, "; its program has come to %s", p->where);
 }

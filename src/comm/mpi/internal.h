@@ -106,7 +106,7 @@ struct mpi_queue {
       first; /* members with a record; the first of them, whom others must agree with */
   uint32_t *devices;
   /* The running operation. */
-  rt_comm_kind kind;
+  ir_comm_kind kind;
   size_t piece_bytes, slice_bytes, chunk_bytes;
   uint32_t reduced, reduce_chunks; /* chunks of the part that this rank reduces */
   size_t reduce_bytes;

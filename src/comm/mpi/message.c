@@ -45,8 +45,8 @@ typedef struct place_body {
 /* Of a message, the devices it goes to and comes from; of a collective, team ranks are the same. */
 typedef struct post_body {
   place_body place;
-  rt_comm_kind kind;
-  rt_comm_op op;
+  ir_comm_kind kind;
+  ir_combine op;
   ir_dtype dtype;
   uint32_t root;
   int32_t to, from;
@@ -178,8 +178,8 @@ static post_body body_of_post(const mpi_queue *q, const mpi_record *r) {
                     .count_from = x->count_from,
                     .has_in = x->in != NULL,
                     .has_out = x->out != NULL};
-  bool sends = x->kind == RT_COMM_SEND || x->kind == RT_COMM_PERMUTE;
-  bool receives = x->kind == RT_COMM_RECV || x->kind == RT_COMM_PERMUTE;
+  bool sends = x->kind == IR_COMM_SEND || x->kind == IR_COMM_PERMUTE;
+  bool receives = x->kind == IR_COMM_RECV || x->kind == IR_COMM_PERMUTE;
   if (sends && x->to >= 0) body.to = (int32_t)x->team[x->to];
   if (receives && x->from >= 0) body.from = (int32_t)x->team[x->from];
   if (x->origin) (void)snprintf(body.origin, sizeof body.origin, "%s", x->origin);

@@ -17,13 +17,8 @@
 static mpi_engine *const e = &mpi_the_engine;
 
 /* ---- what goes where ---- */
-static bool many_in(rt_comm_kind k) {
-  return k == RT_COMM_SCATTER || k == RT_COMM_REDUCE_SCATTER || k == RT_COMM_ALL_TO_ALL;
-}
-
-static bool many_out(rt_comm_kind k) {
-  return k == RT_COMM_GATHER || k == RT_COMM_ALLGATHER || k == RT_COMM_ALL_TO_ALL;
-}
+static bool many_in(ir_comm_kind k) { return ir_comm_info_of(k)->in == IR_PIECES_TEAM; }
+static bool many_out(ir_comm_kind k) { return ir_comm_info_of(k)->out == IR_PIECES_TEAM; }
 
 bool mpi_op_is_small(const rt_comm_request *r) {
   return (size_t)r->count * ir_dtype_size_bytes(r->dtype) <= MPI_SMALL_BYTES;
@@ -34,21 +29,12 @@ bool mpi_op_moves(const mpi_queue *q, const rt_comm_request *r, uint32_t a, uint
   size_t piece = (size_t)r->count * ir_dtype_size_bytes(r->dtype);
   *offset = many_in(r->kind) ? b * piece : 0;
   if (q->is_pair) return a == 0 && b == 1;
-  switch (r->kind) {
-  case RT_COMM_BROADCAST:
-  case RT_COMM_SCATTER: return a == r->root;
-  case RT_COMM_GATHER:
-  case RT_COMM_REDUCE: return b == r->root && r->in != NULL;
-  case RT_COMM_ALLGATHER:
-  case RT_COMM_ALLREDUCE:
-  case RT_COMM_REDUCE_SCATTER:
-  case RT_COMM_ALL_TO_ALL: return true;
-  case RT_COMM_SEND:
-  case RT_COMM_RECV:
-  case RT_COMM_PERMUTE:
-  case RT_COMM_KIND_COUNT: break;
+  switch (ir_comm_info_of(r->kind)->root) {
+  case IR_ROOT_SENDS: return a == r->root;
+  case IR_ROOT_RECEIVES: return b == r->root && r->in != NULL;
+  case IR_ROOT_NO: break;
   }
-  impossible("a kind of communication");
+  return true;
 }
 
 static const rt_comm_request *request_at(const mpi_queue *q, uint32_t member) {
@@ -58,7 +44,7 @@ static const rt_comm_request *request_at(const mpi_queue *q, uint32_t member) {
 /* Bytes for this rank's result, or NULL if it gets none. */
 static char *out_of(const mpi_queue *q) {
   const rt_comm_request *r = request_at(q, q->me);
-  bool only_root = r->kind == RT_COMM_GATHER || r->kind == RT_COMM_REDUCE;
+  bool only_root = r->kind == IR_COMM_GATHER || r->kind == IR_COMM_REDUCE;
   if (q->is_pair ? q->me == 0 : only_root && r->root != q->me) return NULL;
   return r->out;
 }
@@ -103,7 +89,7 @@ void mpi_small_run(mpi_queue *q) {
     const char *from = small_source(q, p);
     if (!from) continue;
     char *to = out + (many_out(q->kind) ? p * bytes : 0);
-    if (rt_comm_reduces(q->kind)) sources[n++] = from;
+    if (ir_comm_combines(q->kind)) sources[n++] = from;
     else if (to != from) memcpy(to, from, bytes);
   }
   if (n > 0) reduce_into(q, bytes, n, sources, out);
@@ -134,7 +120,7 @@ static void begin_reduction(mpi_queue *q, const char *own, char *to, size_t byte
 
 static void begin_direct(mpi_queue *q) {
   const rt_comm_request *mine = request_at(q, q->me);
-  bool reduces = rt_comm_reduces(q->kind);
+  bool reduces = ir_comm_combines(q->kind);
   char *out = out_of(q);
   size_t offset;
   for (uint32_t p = 0; p < q->n; p++) {
@@ -171,7 +157,7 @@ static void begin_broadcast(mpi_queue *q) {
 /* Member p reduces slice p. The slices go to all, or to the root. */
 static void begin_sliced(mpi_queue *q) {
   const rt_comm_request *mine = request_at(q, q->me);
-  bool to_all = q->kind == RT_COMM_ALLREDUCE;
+  bool to_all = q->kind == IR_COMM_ALLREDUCE;
   size_t begin, my_begin, my_bytes = slice(q, q->me, &my_begin);
   char *out = out_of(q), *result = out ? out + my_begin : NULL;
   for (uint32_t p = 0; p < q->n; p++) {
@@ -207,8 +193,8 @@ void mpi_op_begin(mpi_queue *q) {
   if (q->is_pair && q->devices[0] == q->devices[1]) {
     q->local.from = request_at(q, 0)->in;
     q->local.to = request_at(q, 1)->out;
-  } else if (q->kind == RT_COMM_BROADCAST) begin_broadcast(q);
-  else if (q->kind == RT_COMM_REDUCE || q->kind == RT_COMM_ALLREDUCE) begin_sliced(q);
+  } else if (q->kind == IR_COMM_BROADCAST) begin_broadcast(q);
+  else if (q->kind == IR_COMM_REDUCE || q->kind == IR_COMM_ALLREDUCE) begin_sliced(q);
   else begin_direct(q);
   if (q->local.from && q->local.to != q->local.from) q->local.bytes = q->piece_bytes;
 }

@@ -78,7 +78,7 @@ static status prepare_teams(const cpu_comms *c) {
   for (uint32_t p = 0; p < c->n; p++) {
     const rt_post *post = &c->program->plan->posts[p];
     rt_comm *e = endpoint_of(c, p);
-    if (!e->ops->prepare || rt_comm_is_message(post->kind)) continue;
+    if (!e->ops->prepare || ir_comm_is_message(post->kind)) continue;
     if (before && before->team == post->team && before->rank == post->rank) continue;
     TRY(e->ops->prepare(e, post->team, post->n_team));
     before = post;
@@ -242,7 +242,7 @@ static int describe_join(const cpu_comms *c, uint32_t join, char *text, size_t s
     e->ops->describe(e, &c->tickets[post], what, sizeof what);
   else
     (void)snprintf(what, sizeof what, "rank %u waits for the %s at %s, which it has not posted",
-                   e->rank, rt_comm_kind_text(c->program->plan->posts[post].kind),
+                   e->rank, ir_comm_text(c->program->plan->posts[post].kind),
                    c->places[c->program->plan->instrs[c->at[post].instr].origin]);
   return snprintf(text, size_bytes, "%s: %s", c->places[i->origin], what);
 }

@@ -37,19 +37,19 @@ static element element_of(ir_dtype t) {
 }
 
 /* Integers wrap; a NaN among the elements gives NaN. */
-static const char *expression_of(rt_comm_op op, ir_dtype t) {
+static const char *expression_of(ir_combine op, ir_dtype t) {
   bool is_float = ir_dtype_is_float(t), is_bool = t == IR_BOOL;
   switch (op) {
-  case RT_COMM_SUM:
+  case IR_COMBINE_SUM:
     return is_bool ? "x | y" : is_float ? "x + y" : "(computed$)((unsigned long long)x + y)";
-  case RT_COMM_PROD:
+  case IR_COMBINE_PROD:
     return is_bool ? "x & y" : is_float ? "x * y" : "(computed$)((unsigned long long)x * y)";
-  case RT_COMM_MIN: return is_bool ? "x & y" : "x < y || x != x ? x : y";
-  case RT_COMM_MAX: return is_bool ? "x | y" : "x > y || x != x ? x : y";
-  case RT_COMM_AND: return "x & y";
-  case RT_COMM_OR: return "x | y";
-  case RT_COMM_XOR: return "x ^ y";
-  case RT_COMM_OP_COUNT: break;
+  case IR_COMBINE_MIN: return is_bool ? "x & y" : "x < y || x != x ? x : y";
+  case IR_COMBINE_MAX: return is_bool ? "x | y" : "x > y || x != x ? x : y";
+  case IR_COMBINE_AND: return "x & y";
+  case IR_COMBINE_OR: return "x | y";
+  case IR_COMBINE_XOR: return "x ^ y";
+  case IR_COMBINE_COUNT: break;
   }
   impossible("a reduction");
 }

@@ -59,13 +59,13 @@ static uint32_t join_circle(matching *x, uint32_t circle, uint32_t member, uint3
 static void match(matching *x, uint32_t post) {
   const rt_post *p = &x->m->plan->posts[post];
   uint32_t *halves = x->m->of_post[post];
-  if (!rt_comm_is_message(p->kind)) {
+  if (!ir_comm_is_message(p->kind)) {
     halves[0] = join_circle(x, team_circle(x, p), p->me, post);
     return;
   }
-  if (p->kind != RT_COMM_RECV && p->to >= 0)
+  if (p->kind != IR_COMM_RECV && p->to >= 0)
     halves[0] = join_circle(x, pair_circle(x, p->rank, p->team[p->to]), 0, post);
-  if (p->kind != RT_COMM_SEND && p->from >= 0)
+  if (p->kind != IR_COMM_SEND && p->from >= 0)
     halves[1] = join_circle(x, pair_circle(x, p->team[p->from], p->rank), 1, post);
 }
 
@@ -93,7 +93,7 @@ static status disagree(const matching *x, const cuda_meeting *m, uint32_t a, uin
 /* What the receiver's request says of what travels. */
 static rt_comm_request seen(const rt_plan *plan, const cuda_meeting *m, uint32_t member) {
   rt_comm_request r = rt_post_request(&plan->posts[m->posts[member]], NULL, NULL);
-  if (m->is_pair && member == 1 && r.kind == RT_COMM_PERMUTE) r.count = r.count_from;
+  if (m->is_pair && member == 1 && r.kind == IR_COMM_PERMUTE) r.count = r.count_from;
   return r;
 }
 

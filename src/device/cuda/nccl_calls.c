@@ -25,24 +25,24 @@ static ncclDataType_t dtype_of(ir_dtype t, bool *known) {
 
 /* Of bool, which is 0 or 1, or is the larger and and the smaller. Floats of which one is NaN have no
  * smallest in NCCL: min and max of floats are folded by our own kernels. */
-static reduction reduction_of(rt_comm_op op, ir_dtype t) {
+static reduction reduction_of(ir_combine op, ir_dtype t) {
   reduction r = {0};
   bool is_bool = t == IR_BOOL;
   r.dtype = dtype_of(t, &r.known);
   switch (op) {
   /* mutant: cuda_nccl_adds_bool */
-  case RT_COMM_SUM: r.op = is_bool ? ncclMax : ncclSum; break;
-  case RT_COMM_PROD: r.op = is_bool ? ncclMin : ncclProd; break;
-  case RT_COMM_MIN: r.op = ncclMin; break;
-  case RT_COMM_MAX: r.op = ncclMax; break;
-  case RT_COMM_AND: r.op = ncclMin; break;
-  case RT_COMM_OR: r.op = ncclMax; break;
-  case RT_COMM_XOR:
-  case RT_COMM_OP_COUNT: r.known = false; break;
+  case IR_COMBINE_SUM: r.op = is_bool ? ncclMax : ncclSum; break;
+  case IR_COMBINE_PROD: r.op = is_bool ? ncclMin : ncclProd; break;
+  case IR_COMBINE_MIN: r.op = ncclMin; break;
+  case IR_COMBINE_MAX: r.op = ncclMax; break;
+  case IR_COMBINE_AND: r.op = ncclMin; break;
+  case IR_COMBINE_OR: r.op = ncclMax; break;
+  case IR_COMBINE_XOR:
+  case IR_COMBINE_COUNT: r.known = false; break;
   }
-  if ((op == RT_COMM_MIN || op == RT_COMM_MAX) && ir_dtype_is_float(t)) r.known = false;
+  if ((op == IR_COMBINE_MIN || op == IR_COMBINE_MAX) && ir_dtype_is_float(t)) r.known = false;
   /* mutant: cuda_nccl_and_is_min */
-  if ((op == RT_COMM_AND || op == RT_COMM_OR) && !is_bool) r.known = false;
+  if ((op == IR_COMBINE_AND || op == IR_COMBINE_OR) && !is_bool) r.known = false;
   return r;
 }
 
@@ -127,14 +127,14 @@ static ncclResult_t all_to_all(const call *x) {
 /* The inputs of others, to be folded. */
 static ncclResult_t collect(const call *x) {
   const rt_post *p = x->p;
-  bool sends_all = p->kind != RT_COMM_REDUCE, receives = sends_all || p->me == p->root;
+  bool sends_all = p->kind != IR_COMM_REDUCE, receives = sends_all || p->me == p->root;
   char *staging =
       (char *)(uintptr_t)(x->l->ranks[x->c->rank].staging + (CUdeviceptr)x->c->staging_at);
   ncclResult_t r = ncclSuccess;
   for (uint32_t k = 1; k < p->n_team && r == ncclSuccess; k++) {
     uint32_t to = (p->me + k) % p->n_team, from = (p->me + p->n_team - k) % p->n_team;
     /* mutant: cuda_nccl_collects_first_piece */
-    const char *piece = p->kind == RT_COMM_REDUCE_SCATTER ? x->in + to * x->bytes : x->in;
+    const char *piece = p->kind == IR_COMM_REDUCE_SCATTER ? x->in + to * x->bytes : x->in;
     if (sends_all || to == p->root) r = send_to(x, piece, to);
     if (r == ncclSuccess && receives)
       r = receive_from(x, staging + from * x->c->stride_bytes, from);
@@ -148,9 +148,9 @@ static ncclResult_t reduce(const call *x) {
   reduction by = reduction_of(p->op, p->dtype);
   size_t count = (size_t)p->count;
   if (x->c->collects) return collect(x);
-  if (p->kind == RT_COMM_ALLREDUCE)
+  if (p->kind == IR_COMM_ALLREDUCE)
     return lib->ncclAllReduce(x->in, x->out, count, by.dtype, by.op, x->comm, x->stream);
-  if (p->kind == RT_COMM_REDUCE_SCATTER)
+  if (p->kind == IR_COMM_REDUCE_SCATTER)
     return lib->ncclReduceScatter(x->in, x->out, count, by.dtype, by.op, x->comm, x->stream);
   return lib->ncclReduce(x->in, p->me == p->root ? x->out : NULL, count, by.dtype, by.op,
                          (int)p->root, x->comm, x->stream);
@@ -166,19 +166,20 @@ static ncclResult_t message(call *x) {
 
 static ncclResult_t issue(call *x) {
   switch (x->p->kind) {
-  case RT_COMM_BROADCAST: return broadcast(x);
-  case RT_COMM_GATHER: return gather(x);
-  case RT_COMM_ALLGATHER:
+  case IR_COMM_BROADCAST: return broadcast(x);
+  case IR_COMM_GATHER: return gather(x);
+  case IR_COMM_ALLGATHER:
     return x->n->lib.ncclAllGather(x->in, x->out, x->bytes, ncclUint8, x->comm, x->stream);
-  case RT_COMM_SCATTER: return scatter(x);
-  case RT_COMM_REDUCE:
-  case RT_COMM_ALLREDUCE:
-  case RT_COMM_REDUCE_SCATTER: return reduce(x);
-  case RT_COMM_ALL_TO_ALL: return all_to_all(x);
-  case RT_COMM_SEND:
-  case RT_COMM_RECV:
-  case RT_COMM_PERMUTE: return message(x);
-  case RT_COMM_KIND_COUNT: break;
+  case IR_COMM_SCATTER: return scatter(x);
+  case IR_COMM_REDUCE:
+  case IR_COMM_ALLREDUCE:
+  case IR_COMM_REDUCE_SCATTER: return reduce(x);
+  case IR_COMM_ALL_TO_ALL: return all_to_all(x);
+  case IR_COMM_SEND:
+  case IR_COMM_RECV:
+  case IR_COMM_PERMUTE: return message(x);
+  case IR_COMM_SEND_RECV:
+  case IR_COMM_COUNT: break;
   }
   impossible("a kind of communication");
 }
@@ -187,7 +188,7 @@ static call call_of(cuda_loaded *l, const cuda_comm *c, CUstream stream) {
   const rt_post *p = &l->plan->posts[c->post];
   const cuda_nccl_group *g = l->nccl.groups[c->circle];
   call x = {.l = l, .n = l->device->nccl, .c = c, .p = p, .stream = stream};
-  int64_t count = p->kind == RT_COMM_PERMUTE && c->receives ? p->count_from : p->count;
+  int64_t count = p->kind == IR_COMM_PERMUTE && c->receives ? p->count_from : p->count;
   x.comm = g ? g->comms[c->member] : NULL;
   x.in = address_of(l, p->in);
   x.out = address_of(l, p->out);

@@ -38,8 +38,8 @@ bool cuda_ranges_meet(const cuda_range *a, const cuda_range *b) {
 }
 
 int64_t cuda_input_bytes(const rt_post *p) {
-  bool pieces = p->kind == RT_COMM_SCATTER || p->kind == RT_COMM_REDUCE_SCATTER ||
-                p->kind == RT_COMM_ALL_TO_ALL;
+  bool pieces = p->kind == IR_COMM_SCATTER || p->kind == IR_COMM_REDUCE_SCATTER ||
+                p->kind == IR_COMM_ALL_TO_ALL;
   return p->count * (int64_t)ir_dtype_size_bytes(p->dtype) * (pieces ? p->n_team : 1);
 }
 
@@ -282,7 +282,7 @@ static void size_stagings(cuda_maker *k) {
     const rt_post *post = &plan->posts[p];
     uint32_t rank = k->meetings.rank_of_post[p];
     cuda_staging *s = &k->stagings[rank];
-    if (!rt_comm_reduces(post->kind)) continue;
+    if (!ir_comm_combines(post->kind)) continue;
     int64_t bytes = post->count * (int64_t)ir_dtype_size_bytes(post->dtype);
     int64_t most = cuda_aligned(cuda_longest_segment_bytes(k, bytes)) * (post->n_team - 1);
     if (most > s->size_bytes) s->size_bytes = most;

@@ -90,7 +90,7 @@ typedef struct cuda_copy {
 
 /* results[j][i] = sources[0][i] op sources[1][i] op …; a result is one of the sources, or apart. */
 typedef struct cuda_fold {
-  rt_comm_op op;
+  ir_combine op;
   ir_dtype dtype;
   int64_t count;
   uint32_t n_sources, n_results;

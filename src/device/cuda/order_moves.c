@@ -290,31 +290,32 @@ static void add_moving(cuda_maker *k, int64_t bytes) {
   for (uint32_t i = 0; i < m->n; i++) {
     int64_t at = i * bytes;
     switch (p->kind) {
-    case RT_COMM_BROADCAST:
+    case IR_COMM_BROADCAST:
       if (i == root) spread_add(k, &l, i, in_of(k, i), bytes, 0);
       break;
-    case RT_COMM_ALLGATHER: spread_add(k, &l, i, in_of(k, i), bytes, at); break;
-    case RT_COMM_GATHER:
+    case IR_COMM_ALLGATHER: spread_add(k, &l, i, in_of(k, i), bytes, at); break;
+    case IR_COMM_GATHER:
       move_add(k, &l, i, in_of(k, i), root, further(out_of(k, root), at), bytes);
       break;
-    case RT_COMM_SCATTER:
+    case IR_COMM_SCATTER:
       move_add(k, &l, root, further(in_of(k, root), at), i, out_of(k, i), bytes);
       break;
-    case RT_COMM_ALL_TO_ALL:
+    case IR_COMM_ALL_TO_ALL:
       for (uint32_t j = 0; j < m->n; j++) {
         uint32_t to = (i + j) % m->n;
         move_add(k, &l, i, further(in_of(k, i), to * bytes), to, further(out_of(k, to), at), bytes);
       }
       break;
-    case RT_COMM_SEND:
-    case RT_COMM_RECV:
-    case RT_COMM_PERMUTE:
+    case IR_COMM_SEND:
+    case IR_COMM_RECV:
+    case IR_COMM_PERMUTE:
       if (i == 0) move_add(k, &l, 0, in_of(k, 0), 1, out_of(k, 1), bytes);
       break;
-    case RT_COMM_REDUCE:
-    case RT_COMM_ALLREDUCE:
-    case RT_COMM_REDUCE_SCATTER:
-    case RT_COMM_KIND_COUNT: impossible("a kind that only moves");
+    case IR_COMM_REDUCE:
+    case IR_COMM_ALLREDUCE:
+    case IR_COMM_REDUCE_SCATTER:
+    case IR_COMM_SEND_RECV:
+    case IR_COMM_COUNT: impossible("a kind that only moves");
     }
   }
   send_all(k, l.data, l.len);
@@ -527,10 +528,10 @@ static void find_before(cuda_maker *k, int64_t piece) {
   k->before.len = 0;
   for (uint32_t i = 0; i < m->n; i++) {
     const rt_post *p = post_of(k, i);
-    bool all_in = p->kind == RT_COMM_SCATTER || p->kind == RT_COMM_REDUCE_SCATTER ||
-                  p->kind == RT_COMM_ALL_TO_ALL;
+    bool all_in = p->kind == IR_COMM_SCATTER || p->kind == IR_COMM_REDUCE_SCATTER ||
+                  p->kind == IR_COMM_ALL_TO_ALL;
     bool all_out =
-        p->kind == RT_COMM_GATHER || p->kind == RT_COMM_ALLGATHER || p->kind == RT_COMM_ALL_TO_ALL;
+        p->kind == IR_COMM_GATHER || p->kind == IR_COMM_ALLGATHER || p->kind == IR_COMM_ALL_TO_ALL;
     if (!m->is_pair || i == 0) use(k, p->in, all_in ? piece * m->n : piece, false);
     int64_t out_bytes = all_out ? piece * m->n : piece;
     if (m->is_pair && i == 0) continue;
@@ -541,12 +542,12 @@ static void find_before(cuda_maker *k, int64_t piece) {
 
 /* ---- one communication ---- */
 static void add_steps(cuda_maker *k, int64_t bytes) {
-  rt_comm_kind kind = post_of(k, 0)->kind;
+  ir_comm_kind kind = post_of(k, 0)->kind;
   if (bytes == 0) return;
-  if (kind == RT_COMM_REDUCE) add_reduce(k, bytes);
-  else if (kind == RT_COMM_REDUCE_SCATTER) add_reduce_scatter(k, bytes);
-  else if (kind == RT_COMM_ALLREDUCE && exchanges(k)) add_exchange(k, bytes);
-  else if (kind == RT_COMM_ALLREDUCE) add_allreduce(k, bytes);
+  if (kind == IR_COMM_REDUCE) add_reduce(k, bytes);
+  else if (kind == IR_COMM_REDUCE_SCATTER) add_reduce_scatter(k, bytes);
+  else if (kind == IR_COMM_ALLREDUCE && exchanges(k)) add_exchange(k, bytes);
+  else if (kind == IR_COMM_ALLREDUCE) add_allreduce(k, bytes);
   else add_moving(k, bytes);
 }
 

@@ -44,13 +44,13 @@ static bool all_give(const cuda_maker *k, const cuda_meeting *m) {
 
 static bool is_collected(const cuda_maker *k, const cuda_meeting *m) {
   const rt_post *p = some_post(k, m);
-  if (m->is_pair || !rt_comm_reduces(p->kind)) return false;
+  if (m->is_pair || !ir_comm_combines(p->kind)) return false;
   return !k->options->reduces || !k->options->reduces(p, all_give(k, m));
 }
 
 /* Does this member reduce? */
 static bool folds(const rt_post *p) {
-  return (p->kind != RT_COMM_REDUCE || p->me == p->root) && p->out != RT_NO_VIEW && p->count > 0;
+  return (p->kind != IR_COMM_REDUCE || p->me == p->root) && p->out != RT_NO_VIEW && p->count > 0;
 }
 
 static void need_memory(cuda_maker *k, const cuda_meeting *m) {
@@ -90,7 +90,7 @@ static void fold_collected(cuda_maker *k, const cuda_comm *c, uint16_t stream) {
     cuda_place from = {CUDA_IN_STAGING, c->rank, c->staging_at + i * c->stride_bytes};
     if (i == p->me && p->in == RT_NO_VIEW) continue;
     if (i == p->me) from = place_of(k, p->in);
-    if (i == p->me && p->kind == RT_COMM_REDUCE_SCATTER) from.offset_bytes += i * piece_bytes(p);
+    if (i == p->me && p->kind == IR_COMM_REDUCE_SCATTER) from.offset_bytes += i * piece_bytes(p);
     places[f.n_sources++] = from;
   }
   if (f.n_sources == 0) return;

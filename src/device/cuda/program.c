@@ -84,7 +84,7 @@ static void find_coverage(cuda_loaded *l, coverage *c) {
       note_write(l, c, p->out);
       note_posted(l, c, p->in);
       note_posted(l, c, p->out);
-      bool lacks = p->kind == RT_COMM_GATHER && p->in == RT_NO_VIEW && p->out != RT_NO_VIEW;
+      bool lacks = p->kind == IR_COMM_GATHER && p->in == RT_NO_VIEW && p->out != RT_NO_VIEW;
       if (lacks) /* the root's own piece stays as it was */
         c->written[plan->views[p->out].buffer] -= p->count * (int64_t)ir_dtype_size_bytes(p->dtype);
     }

@@ -96,7 +96,7 @@ status cuda_world_exchange(cuda_world *w, const void *mine, void *all, size_t by
   uint32_t team[RT_COMM_MAX_RANKS];
   rt_comm_ticket ticket;
   for (uint32_t i = 0; i < e->n_ranks; i++) team[i] = i;
-  rt_comm_request q = {.kind = RT_COMM_ALLGATHER, .dtype = IR_U8, .team = team, .in = mine};
+  rt_comm_request q = {.kind = IR_COMM_ALLGATHER, .dtype = IR_U8, .team = team, .in = mine};
   q.n_team = e->n_ranks;
   q.me = e->rank;
   q.count = (int64_t)bytes;

@@ -95,7 +95,7 @@ void cuda_comm_text(cuda_loaded *l, uint32_t comm, char *text, size_t size_bytes
   char what[256];
   text_call c = {l, l->order.comms.data[comm].post, what, sizeof what};
   if (memory_guard(make_text, &c) != STATUS_OK)
-    (void)snprintf(what, sizeof what, "%s", rt_comm_kind_text(p->kind));
+    (void)snprintf(what, sizeof what, "%s", ir_comm_text(p->kind));
   rt_comm_line line = rt_comm_line_of(text, size_bytes);
   rt_comm_line_add(&line, "%s on team ", what);
   rt_comm_line_add_team(&line, p->team, p->n_team);

@@ -302,7 +302,7 @@ static status report_stuck(void *context) {
   rt_place(plan, x->instr, &text);
   const rt_post *p = &plan->posts[plan->instrs[x->instr].task];
   return fail(STATUS_UNAVAILABLE, "%s: rank %u waits for %s, which not all of its team post",
-              text.data, p->rank, rt_comm_kind_text(p->kind));
+              text.data, p->rank, ir_comm_text(p->kind));
 }
 
 /* Only a communication can keep a stream from its end. */

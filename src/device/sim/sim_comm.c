@@ -59,19 +59,11 @@ static double duration_ns(const rt_speed *machine, const rt_post *p) {
   double n = p->n_team, steps = n - 1;
   double piece_ns = (double)p->count * (double)ir_dtype_size_bytes(p->dtype) / link.bytes_per_ns;
   if (p->n_team <= 1) return 0;
-  switch (p->kind) {
-  case RT_COMM_BROADCAST:
-  case RT_COMM_REDUCE: return steps * link.latency_ns + piece_ns;
-  case RT_COMM_GATHER:
-  case RT_COMM_SCATTER:
-  case RT_COMM_ALLGATHER:
-  case RT_COMM_REDUCE_SCATTER:
-  case RT_COMM_ALL_TO_ALL: return steps * (link.latency_ns + piece_ns);
-  case RT_COMM_ALLREDUCE: return 2 * steps * (link.latency_ns + piece_ns / n);
-  case RT_COMM_SEND:
-  case RT_COMM_RECV:
-  case RT_COMM_PERMUTE:
-  case RT_COMM_KIND_COUNT: break;
+  switch (ir_comm_info_of(p->kind)->way) {
+  case IR_WAY_CHAIN: return steps * link.latency_ns + piece_ns;
+  case IR_WAY_RING: return steps * (link.latency_ns + piece_ns);
+  case IR_WAY_TWICE: return 2 * steps * (link.latency_ns + piece_ns / n);
+  case IR_WAY_PAIR: break;
   }
   return link.latency_ns + piece_ns;
 }
@@ -104,7 +96,7 @@ static uint32_t join_message(matching *m, const rt_post *p, bool sends) {
   uint32_t me = p->team[p->me], other = p->team[sends ? p->to : p->from];
   uint32_t pair[2] = {sends ? me : other, sends ? other : me};
   rt_post one = *p;
-  if (!sends && p->kind == RT_COMM_PERMUTE) one.count = p->count_from;
+  if (!sends && p->kind == IR_COMM_PERMUTE) one.count = p->count_from;
   return join_queue(m, queue_of(m, true, pair, 2), sends ? 0 : 1, &one);
 }
 
@@ -112,12 +104,12 @@ static void match_post(matching *m, const rt_instr *instr, uint32_t i) {
   const rt_post *p = &m->c->plan->posts[instr->task];
   sim_post *s = &m->c->posts[instr->task];
   *s = (sim_post){.ops = {SIM_NOBODY, SIM_NOBODY}, .instr = i, .stream = instr->stream};
-  if (!rt_comm_is_message(p->kind)) {
+  if (!ir_comm_is_message(p->kind)) {
     s->ops[0] = join_queue(m, queue_of(m, false, p->team, p->n_team), p->me, p);
     return;
   }
-  if (p->kind != RT_COMM_RECV && p->to >= 0) s->ops[0] = join_message(m, p, true);
-  if (p->kind != RT_COMM_SEND && p->from >= 0) s->ops[1] = join_message(m, p, false);
+  if (p->kind != IR_COMM_RECV && p->to >= 0) s->ops[0] = join_message(m, p, true);
+  if (p->kind != IR_COMM_SEND && p->from >= 0) s->ops[1] = join_message(m, p, false);
 }
 
 static void find_ranks(matching *m) {
