@@ -96,7 +96,7 @@ static void put_span(const picture *p, uint32_t i) {
     return;
   }
   int64_t ready_ns = p->links.ready_ns[i - plan->n_tasks];
-  const char *kind = rt_comm_kind_text(plan->posts[i - plan->n_tasks].kind);
+  const char *kind = ir_comm_text(plan->posts[i - plan->n_tasks].kind);
   if (ready_ns > s->start_ns) put_box(p, i, "wait", "wait", s->start_ns, ready_ns);
   put_box(p, i, "communication", kind, ready_ns, s->end_ns);
 }
