@@ -11,26 +11,26 @@ static double received_bytes(const rt_post *p) {
   bool root = p->me == p->root, other = p->from >= 0 && (uint32_t)p->from != p->me;
   if (p->n_team <= 1) return 0;
   switch (p->kind) {
-  case RT_COMM_BROADCAST:
-  case RT_COMM_SCATTER: return root ? 0 : piece;
-  case RT_COMM_GATHER: return root ? (n - 1) * piece : 0;
-  case RT_COMM_REDUCE: return root ? piece : 0;
-  case RT_COMM_ALLGATHER:
-  case RT_COMM_REDUCE_SCATTER:
-  case RT_COMM_ALL_TO_ALL: return (n - 1) * piece;
-  case RT_COMM_ALLREDUCE: return 2 * (n - 1) / n * piece;
-  case RT_COMM_RECV: return other ? piece : 0;
-  case RT_COMM_PERMUTE:
+  case IR_COMM_BROADCAST:
+  case IR_COMM_SCATTER: return root ? 0 : piece;
+  case IR_COMM_GATHER: return root ? (n - 1) * piece : 0;
+  case IR_COMM_REDUCE: return root ? piece : 0;
+  case IR_COMM_ALLGATHER:
+  case IR_COMM_REDUCE_SCATTER:
+  case IR_COMM_ALL_TO_ALL: return (n - 1) * piece;
+  case IR_COMM_ALLREDUCE: return 2 * (n - 1) / n * piece;
+  case IR_COMM_RECV: return other ? piece : 0;
+  case IR_COMM_PERMUTE:
     return other ? (double)p->count_from * (double)ir_dtype_size_bytes(p->dtype) : 0;
-  case RT_COMM_SEND:
-  case RT_COMM_KIND_COUNT: break;
+  case IR_COMM_SEND:
+  case IR_COMM_COUNT: break;
   }
   return 0;
 }
 
 /* The least number of steps: a tree's, and one for a message. */
 static double steps(const rt_post *p) {
-  return p->n_team <= 1 ? 0 : rt_comm_is_message(p->kind) ? 1 : ceil(log2(p->n_team));
+  return p->n_team <= 1 ? 0 : ir_comm_is_message(p->kind) ? 1 : ceil(log2(p->n_team));
 }
 
 /* Steps of communications one after the other, by stream; tasks may be as short as one likes. */

@@ -71,12 +71,12 @@ static void test_links(void) {
   rt_speed m;
   static const uint32_t team[] = {0, 1, 8, 9};
   EXPECT_INT(rt_machine_load("dgx-h100", &m), STATUS_OK);
-  rt_post p = {.kind = RT_COMM_ALLGATHER, .team = team, .n_team = 2, .to = -1, .from = -1};
+  rt_post p = {.kind = IR_COMM_ALLGATHER, .team = team, .n_team = 2, .to = -1, .from = -1};
   (void)EXPECT(rt_machine_link(&m, &p).bytes_per_ns == 450);
   p.n_team = 3;
   (void)EXPECT(rt_machine_link(&m, &p).bytes_per_ns == 50);
   (void)EXPECT(rt_machine_link(&m, &p).latency_ns == 10e3);
-  p = (rt_post){.kind = RT_COMM_SEND, .team = team, .n_team = 4, .me = 2, .to = 3, .from = -1};
+  p = (rt_post){.kind = IR_COMM_SEND, .team = team, .n_team = 4, .me = 2, .to = 3, .from = -1};
   (void)EXPECT(rt_machine_link(&m, &p).bytes_per_ns == 450);
   p.to = 1;
   (void)EXPECT(rt_machine_link(&m, &p).bytes_per_ns == 50);
