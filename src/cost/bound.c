@@ -7,25 +7,10 @@
 
 /* ---- the bound ---- */
 static double received_bytes(const rt_post *p) {
-  double n = p->n_team, piece = (double)p->count * (double)ir_dtype_size_bytes(p->dtype);
-  bool root = p->me == p->root, other = p->from >= 0 && (uint32_t)p->from != p->me;
-  if (p->n_team <= 1) return 0;
-  switch (p->kind) {
-  case IR_COMM_BROADCAST:
-  case IR_COMM_SCATTER: return root ? 0 : piece;
-  case IR_COMM_GATHER: return root ? (n - 1) * piece : 0;
-  case IR_COMM_REDUCE: return root ? piece : 0;
-  case IR_COMM_ALLGATHER:
-  case IR_COMM_REDUCE_SCATTER:
-  case IR_COMM_ALL_TO_ALL: return (n - 1) * piece;
-  case IR_COMM_ALLREDUCE: return 2 * (n - 1) / n * piece;
-  case IR_COMM_RECV: return other ? piece : 0;
-  case IR_COMM_PERMUTE:
-    return other ? (double)p->count_from * (double)ir_dtype_size_bytes(p->dtype) : 0;
-  case IR_COMM_SEND:
-  case IR_COMM_COUNT: break;
-  }
-  return 0;
+  int64_t count = p->kind == IR_COMM_PERMUTE ? p->count_from : p->count;
+  double piece = (double)count * (double)ir_dtype_size_bytes(p->dtype);
+  bool other = !ir_comm_is_message(p->kind) || (p->from >= 0 && (uint32_t)p->from != p->me);
+  return other ? ir_comm_bytes_in(p->kind, piece, p->n_team, p->me, p->root) : 0;
 }
 
 /* The least number of steps: a tree's, and one for a message. */

@@ -30,6 +30,18 @@ double ir_comm_bytes(ir_comm_kind kind, double piece_bytes, uint32_t n, uint32_t
   return 0;
 }
 
+double ir_comm_bytes_in(ir_comm_kind kind, double piece_bytes, uint32_t n, uint32_t me,
+                        uint32_t root) {
+  const ir_comm_info *info = &comms[kind];
+  bool is_root = me == root;
+  if (n <= 1 || kind == IR_COMM_SEND) return 0;
+  double all = info->way == IR_WAY_RING ? ((double)n - 1) * piece_bytes : piece_bytes;
+  if (info->way == IR_WAY_TWICE) all *= 2 * ((double)n - 1) / (double)n;
+  if (info->root == IR_ROOT_SENDS) return is_root ? 0 : piece_bytes;
+  if (info->root == IR_ROOT_RECEIVES) return is_root ? all : 0;
+  return all;
+}
+
 double ir_comm_link_bytes(ir_comm_kind kind, double piece_bytes, uint32_t n) {
   double others = (double)n - 1;
   switch (comms[kind].way) {

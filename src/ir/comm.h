@@ -37,6 +37,9 @@ bool ir_comm_is_message(ir_comm_kind kind);
 
 /* Bytes that one member sends, of n that take part, a piece being so large. `me`, `root`: team ranks. */
 double ir_comm_bytes(ir_comm_kind kind, double piece_bytes, uint32_t n, uint32_t me, uint32_t root);
+/* And that it receives. */
+double ir_comm_bytes_in(ir_comm_kind kind, double piece_bytes, uint32_t n, uint32_t me,
+                        uint32_t root);
 /* Bytes over the link of the member with the most to send or receive. */
 double ir_comm_link_bytes(ir_comm_kind kind, double piece_bytes, uint32_t n);
 
