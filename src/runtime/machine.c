@@ -170,7 +170,7 @@ static bool is_far(const rt_speed *m, uint32_t a, uint32_t b) {
 static bool spans_islands(const rt_speed *m, const rt_post *p) {
   uint32_t me = p->team[p->me];
   bool far = false;
-  if (rt_comm_is_message(p->kind))
+  if (ir_comm_is_message(p->kind))
     return (p->to >= 0 && is_far(m, me, p->team[p->to])) ||
            (p->from >= 0 && is_far(m, me, p->team[p->from]));
   for (uint32_t i = 0; i < p->n_team; i++) far = far || is_far(m, me, p->team[i]);
