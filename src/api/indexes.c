@@ -11,13 +11,26 @@ typedef struct index_call {
 
 static bool is_indexed(ir_opcode code) {
   return code == IR_OP_GATHER || code == IR_OP_SCATTER || code == IR_OP_INDEX_SELECT ||
-         code == IR_OP_ONE_HOT;
+         code == IR_OP_ONE_HOT || code == IR_OP_UPDATE;
 }
 
 /* The elements of the result are elements of the operand, as they are. */
 static bool only_moves(ir_opcode code) {
   ir_family f = ir_op_info_of(code)->family;
   return f == IR_FAMILY_SET || f == IR_FAMILY_SELECT || ir_op_is_view(code);
+}
+
+/* Positions at the end of the axis that an update cannot begin at. */
+static int64_t taken(const ir_env *env, const ir_op_data *op, int64_t dim) {
+  int64_t extents[IR_MAX_RANK];
+  uint32_t rank;
+  if (op->code != IR_OP_UPDATE || !ir_env_shape(env, ir_op_operand(op, "src"), extents, &rank))
+    return 0;
+  return extents[dim] > 0 ? extents[dim] - 1 : 0;
+}
+
+static ir_tensor index_of(const ir_op_data *op) {
+  return ir_op_operand(op, op->code == IR_OP_UPDATE ? "at" : "index");
 }
 
 /* The size of the axis that `op` indexes. One that differs from iteration to iteration of a host
@@ -30,7 +43,7 @@ static int64_t indexed_size(const ir_env *env, const ir_op_data *op) {
   if (!ir_env_shape(env, ir_op_operand(op, "x"), extents, &rank)) return 1;
   if (dim < 0) dim += rank;
   check(dim >= 0 && dim < rank);
-  return extents[dim];
+  return extents[dim] - taken(env, op, dim);
 }
 
 /* The least size among the axes that `input` indexes, `from` saying where each tensor's elements come
@@ -41,7 +54,7 @@ static int64_t least_size(const ir_env *env, const ir_op *ops, uint32_t n, const
   int64_t least = 0;
   for (uint32_t i = 0; i < n; i++) {
     const ir_op_data *op = ir_op_at(env->func, ops[i]);
-    if (!is_indexed(op->code) || !IR_SAME(from[ir_op_operand(op, "index").id], input)) continue;
+    if (!is_indexed(op->code) || !IR_SAME(from[index_of(op).id], input)) continue;
     int64_t size = indexed_size(env, op);
     if (!found || size < least) least = size;
     found = true;

@@ -41,6 +41,7 @@ static const char *family_text(ir_family family) {
   case IR_FAMILY_MAKER: return "maker";
   case IR_FAMILY_GATHER:
   case IR_FAMILY_SCATTER:
+  case IR_FAMILY_UPDATE:
   case IR_FAMILY_INDEX_SELECT:
   case IR_FAMILY_ONE_HOT: return "indexed";
   case IR_FAMILY_MATMUL:

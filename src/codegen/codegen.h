@@ -43,6 +43,7 @@ typedef struct cg_launch {
   const char *source; /* ends in NUL */
   size_t source_bytes;
   const char *entry;
+  bool moves;              /* it does nothing where addresses 0 and 1 are one */
   bool joins;              /* the text may stand in one program with others that do */
   uint32_t grid[3], block; /* block: threads, along x */
   uint32_t n_pointers, n_numbers;
@@ -178,7 +179,10 @@ typedef struct cg_scatter {
   cg_view result, index, source;
   int64_t result_step, index_step, source_step;
   int64_t n, low, end; /* of the whole axis; of the window */
-  bool adds;           /* to what is there, wide, rounded once: each target by one thread */
+  bool
+      runs; /* of an update: there is one index, from which on all positions of a line are targets */
+  int64_t positions; /* update: that the index may have */
+  bool adds;         /* to what is there, wide, rounded once: each target by one thread */
 } cg_scatter;
 void cg_write_scatter(cg_kernel *k, const cg_scatter *s);
 

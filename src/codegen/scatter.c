@@ -14,8 +14,9 @@ static const char body[] = "  const ix line = (ix)blockIdx.x * $T + (ix)threadId
                            "  for (ix j = 0; j < $length; j++) {\n"
                            "    const long long i = $get(((const $I *)p.at[$i])[oi + j * $is]);\n"
                            "    if (!weir_inside(i, n.at[$n], p.at[$error])) continue;\n"
-                           "    if (i < n.at[$low] || i >= n.at[$end]) continue;\n"
-                           "    (($S *)p.at[$y])[oy + (ix)(i - n.at[$low]) * $ys] = ((const $S "
+                           "    const long long to = i$next;\n"
+                           "    if (to < n.at[$low] || to >= n.at[$end]) continue;\n"
+                           "    (($S *)p.at[$y])[oy + (ix)(to - n.at[$low]) * $ys] = ((const $S "
                            "*)p.at[$s])[os + j * $ss];\n"
                            "  }\n";
 
@@ -68,7 +69,8 @@ void cg_write_scatter(cg_kernel *k, const cg_scatter *s) {
   cg_set(&w, "I", cg_storage(s->index.dtype));
   cg_set_address(&w, "i", &s->index);
   cg_set_number(&w, "is", s->index_step);
-  cg_set_place(&w, "n", s->n);
+  cg_set_place(&w, "n", s->runs ? s->positions : s->n);
+  cg_set(&w, "next", s->runs ? " + j" : "");
   cg_set_int(&w, "error", cg_error_address(&w));
   cg_set_place(&w, "low", s->low);
   cg_set_place(&w, "end", s->end);
@@ -80,5 +82,5 @@ void cg_write_scatter(cg_kernel *k, const cg_scatter *s) {
   if (s->adds) set_adding(&w, s);
   cg_put(&w, s->adds ? add_body : body);
   int64_t items = s->adds ? count * (s->end - s->low) : count;
-  cg_end(&w, k, "scatter", cg_ceildiv(items, BLOCK), 1);
+  cg_end(&w, k, s->runs ? "update" : "scatter", cg_ceildiv(items, BLOCK), 1);
 }

@@ -362,6 +362,7 @@ bool host_can_drop(const lowering *l, const ir_op_data *op, const stream_axis *s
   case IR_FAMILY_CAT:
   case IR_FAMILY_GATHER:
   case IR_FAMILY_SCATTER: return s->dim != attr_dim(l, op) && all_cut(l, op, s);
+  case IR_FAMILY_UPDATE:
   case IR_FAMILY_INDEX_SELECT: return s->dim != attr_dim(l, op);
   case IR_FAMILY_MAKER: return op->code != IR_OP_IOTA && op->code != IR_OP_UNIFORM;
   case IR_FAMILY_MATMUL: { /* a lost row or column must leave a vector, not a smaller batch */
@@ -395,6 +396,7 @@ bool host_needs_offset(const lowering *l, const ir_op_data *op, const stream_axi
   case IR_FAMILY_CAT: return s->dim == attr_dim(l, op);
   case IR_FAMILY_GATHER: return s->dim != attr_dim(l, op) && !all_cut(l, op, s);
   case IR_FAMILY_SCATTER: return s->dim == attr_dim(l, op) || !all_cut(l, op, s);
+  case IR_FAMILY_UPDATE: return s->dim == attr_dim(l, op);
   case IR_FAMILY_MAKER: return op->code == IR_OP_IOTA || op->code == IR_OP_UNIFORM;
   case IR_FAMILY_SCAN:
   case IR_FAMILY_SORT:

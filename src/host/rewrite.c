@@ -106,6 +106,18 @@ static void uniform_key(rewriting *r) {
   key->i = (int64_t)hash_bytes(name, strlen(name));
 }
 
+/* A part of x along the axis that is written to does not tell how long that is. */
+static void update_length(rewriting *r) {
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(r->l->f, r->op->result, dims);
+  uint32_t dim = positive(ir_op_attr(r->op, "dim")->i, rank);
+  ir_attr *of = attr_of(r, "of");
+  one_dim(r);
+  if (of->given || !r->sizes[dim].id) return;
+  of->given = true;
+  of->scalar = ir_axis_size(r->l->f, dims[dim]);
+}
+
 static void rewrite(rewriting *r, ir_opcode *code) {
   switch (ir_op_info_of(r->op->code)->family) {
   case IR_FAMILY_REDUCE:
@@ -130,6 +142,7 @@ static void rewrite(rewriting *r, ir_opcode *code) {
   case IR_FAMILY_SORT:
   case IR_FAMILY_TOPK:
   case IR_FAMILY_SOFTMAX: one_dim(r); return;
+  case IR_FAMILY_UPDATE: update_length(r); return;
   case IR_FAMILY_MAKER:
     if (r->op->code == IR_OP_UNIFORM) uniform_key(r);
     else if (r->op->code != IR_OP_IOTA) scalar_entries(r, "shape", 1, true);

@@ -239,6 +239,7 @@ bool ir_op_is_view(ir_opcode code) {
   case IR_FAMILY_MAKER:
   case IR_FAMILY_GATHER:
   case IR_FAMILY_SCATTER:
+  case IR_FAMILY_UPDATE:
   case IR_FAMILY_INDEX_SELECT:
   case IR_FAMILY_ONE_HOT:
   case IR_FAMILY_MATMUL:

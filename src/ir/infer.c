@@ -321,6 +321,7 @@ static bool dispatch(infer *c) {
   case IR_FAMILY_MAKER: return infer_maker(c);
   case IR_FAMILY_GATHER: return infer_gather(c);
   case IR_FAMILY_SCATTER: return infer_scatter(c);
+  case IR_FAMILY_UPDATE: return infer_update(c);
   case IR_FAMILY_INDEX_SELECT: return infer_index_select(c);
   case IR_FAMILY_ONE_HOT: return infer_one_hot(c);
   case IR_FAMILY_MATMUL: return infer_matmul(c);

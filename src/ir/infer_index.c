@@ -1,4 +1,4 @@
-/* cat, select, gather, scatter, index_select, one_hot and the makers. */
+/* cat, select, gather, scatter, update, index_select, one_hot and the makers. */
 #include "ir/infer_internal.h"
 
 static ir_dtype operand_dtype(const infer *c, uint32_t i) {
@@ -106,20 +106,50 @@ bool infer_gather(infer *c) {
   return infer_done(c, operand_dtype(c, 0), &out, &out);
 }
 
+static bool same_dtype(infer *c, uint32_t x, uint32_t src) {
+  if (operand_dtype(c, x) == operand_dtype(c, src)) return true;
+  return infer_error(c, "x and src must have one dtype, not %s and %s; cast one",
+                     ir_dtype_text(operand_dtype(c, x)), ir_dtype_text(operand_dtype(c, src)));
+}
+
 bool infer_scatter(infer *c) {
   dims x = infer_dims(c, 0), index = infer_dims(c, 1), src = infer_dims(c, 2), out = {.len = 0};
   uint32_t axis = 0;
   if (!is_index(c, 1) || !same_rank(c, &x, &index) || !same_rank(c, &src, &index)) return false;
-  if (operand_dtype(c, 0) != operand_dtype(c, 2)) {
-    return infer_error(c, "x and src must have one dtype, not %s and %s; cast one",
-                       ir_dtype_text(operand_dtype(c, 0)), ir_dtype_text(operand_dtype(c, 2)));
-  }
+  if (!same_dtype(c, 0, 2)) return false;
   if (!infer_axis(c, ir_op_attr(c->op, "dim")->i, x.len, &axis)) return false;
   if (!index_within(c, &index, &x, axis, "extent of index over x")) return false;
   if (!index_within(c, &index, &src, IR_MAX_RANK, "extent of index over src")) return false;
   for (uint32_t i = 0; i < x.len; i++) {
     ir_axis from = x.data[i];
     out.data[out.len++] = i == axis ? indexed_dim(c, from) : infer_copy_dim(c, from);
+  }
+  return infer_done(c, operand_dtype(c, 0), &out, &out);
+}
+
+/* The position is known when the program runs: whether src has room there is seen then. */
+static bool is_position(infer *c, uint32_t i) {
+  dims at = infer_dims(c, i);
+  if (!is_index(c, i)) return false;
+  bool is_tensor = ir_tensor_at(c->f, c->op->operands[i])->kind != IR_TENSOR_CONST;
+  if (is_tensor && at.len == 0) return true;
+  return infer_error(c, "the position must be a tensor without axes");
+}
+
+bool infer_update(infer *c) {
+  dims x = infer_dims(c, 0), src = infer_dims(c, 1), out = {.len = 0};
+  uint32_t axis = 0;
+  if (!is_position(c, 2) || !same_dtype(c, 0, 1)) return false;
+  if (x.len != src.len || x.len == 0)
+    return infer_error(c, "x and src must have one rank of at least 1, not %u and %u", x.len,
+                       src.len);
+  if (!infer_axis(c, ir_op_attr(c->op, "dim")->i, x.len, &axis)) return false;
+  for (uint32_t i = 0; i < x.len; i++) {
+    ir_scalar all = infer_size(c, x.data[i]), part = infer_size(c, src.data[i]);
+    bool fits = i == axis ? infer_at_most(c, part, all, "extent of src over x")
+                          : infer_same_size(c, all, part, "extents");
+    if (!fits) return false;
+    out.data[out.len++] = infer_new_dim(c, all);
   }
   return infer_done(c, operand_dtype(c, 0), &out, &out);
 }

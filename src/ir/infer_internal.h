@@ -73,6 +73,7 @@ bool infer_select(infer *c);
 bool infer_maker(infer *c);
 bool infer_gather(infer *c);
 bool infer_scatter(infer *c);
+bool infer_update(infer *c);
 bool infer_index_select(infer *c);
 bool infer_one_hot(infer *c);
 bool infer_matmul(infer *c);

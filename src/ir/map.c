@@ -188,6 +188,12 @@ static void scatter_pairs(pairing *m) {
   else equal_but(m, axis);
 }
 
+/* Each position of x is one of the result; src has a place along the others only. */
+static void update_pairs(pairing *m) {
+  if (m->operand == 0) in_order(m);
+  if (m->operand == 1) all_but(m, dim_of(m, m->np), false);
+}
+
 static void pair_up(pairing *m) {
   switch (ir_op_info_of(m->op->code)->family) {
   case IR_FAMILY_POINTWISE:
@@ -209,6 +215,7 @@ static void pair_up(pairing *m) {
   case IR_FAMILY_MAKER: return;
   case IR_FAMILY_GATHER: gather_pairs(m); return;
   case IR_FAMILY_SCATTER: scatter_pairs(m); return;
+  case IR_FAMILY_UPDATE: update_pairs(m); return;
   case IR_FAMILY_INDEX_SELECT: index_select_pairs(m); return;
   case IR_FAMILY_MATMUL: matmul_pairs(m); return;
   case IR_FAMILY_LINEAR: linear_pairs(m); return;

@@ -37,6 +37,7 @@ typedef enum ir_family {
   IR_FAMILY_MAKER, /* full zeros ones iota uniform */
   IR_FAMILY_GATHER,
   IR_FAMILY_SCATTER,
+  IR_FAMILY_UPDATE,
   IR_FAMILY_INDEX_SELECT,
   IR_FAMILY_ONE_HOT,
   IR_FAMILY_MATMUL,

@@ -50,6 +50,7 @@ static kind kind_of(ir_opcode code) {
   case IR_FAMILY_SORT:
   case IR_FAMILY_TOPK:
   case IR_FAMILY_SCATTER:
+  case IR_FAMILY_UPDATE:
   case IR_FAMILY_ONE_HOT:
   case IR_FAMILY_MATMUL:
   case IR_FAMILY_LINEAR:

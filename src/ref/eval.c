@@ -25,6 +25,7 @@ status ref_call_family(const ref_call *c) {
   case IR_FAMILY_MAKER: return ref_maker(c);
   case IR_FAMILY_GATHER: return ref_gather(c);
   case IR_FAMILY_SCATTER: return ref_scatter(c);
+  case IR_FAMILY_UPDATE: return ref_update(c);
   case IR_FAMILY_INDEX_SELECT: return ref_index_select(c);
   case IR_FAMILY_ONE_HOT: return ref_one_hot(c);
   case IR_FAMILY_MATMUL: return ref_matmul(c);

@@ -1,4 +1,5 @@
-/* Operations that take positions from an index tensor: gather scatter index_select one_hot.
+/* Operations that take positions from an index tensor: gather scatter update index_select
+ * one_hot.
  *
  * As in PyTorch an index lies in 0 .. n-1; a negative one is an error, not a count from the end. */
 #include <string.h>
@@ -94,6 +95,26 @@ status ref_scatter(const ref_call *c) {
     TRY(read_index(c, indexes, at, dim, x->extents[dim], &to[dim]));
     copy_element(&c->result, to, src, at);
   } while (ir_array_next(indexes, at));
+  return STATUS_OK;
+}
+
+status ref_update(const ref_call *c) {
+  const ir_array *x = ref_operand_named(c, "x"), *src = ref_operand_named(c, "src");
+  const ir_array *position = ref_operand_named(c, "at");
+  uint32_t dim = ref_attr_dim(c, "dim", x->rank);
+  int64_t at[IR_MAX_RANK] = {0}, to[IR_MAX_RANK];
+  ir_array_copy(&c->result, x);
+  if (ref_count(src) == 0) return STATUS_OK;
+  int64_t first = ir_element_as_i64(position->dtype, ir_array_at(position, at));
+  int64_t last = x->extents[dim] - src->extents[dim];
+  if (first < 0 || first > last)
+    return ref_fail(c, "position %lld along axis %u is not in 0 to %lld", (long long)first, dim,
+                    (long long)last);
+  do {
+    memcpy(to, at, sizeof to);
+    to[dim] += first;
+    copy_element(&c->result, to, src, at);
+  } while (ir_array_next(src, at));
   return STATUS_OK;
 }
 

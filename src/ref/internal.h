@@ -212,6 +212,7 @@ NODISCARD status ref_select(const ref_call *c);
 NODISCARD status ref_maker(const ref_call *c);
 NODISCARD status ref_gather(const ref_call *c);
 NODISCARD status ref_scatter(const ref_call *c);
+NODISCARD status ref_update(const ref_call *c);
 NODISCARD status ref_index_select(const ref_call *c);
 NODISCARD status ref_one_hot(const ref_call *c);
 NODISCARD status ref_matmul(const ref_call *c);

@@ -134,6 +134,7 @@ ref_noise ref_noise_of(const ref_state *s, const ir_op_data *op) {
   case IR_FAMILY_SELECT:
   case IR_FAMILY_MAKER:
   case IR_FAMILY_GATHER:
+  case IR_FAMILY_UPDATE:
   case IR_FAMILY_INDEX_SELECT:
   case IR_FAMILY_ONE_HOT: return REF_NOISE_NONE;
   }

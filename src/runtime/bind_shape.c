@@ -339,6 +339,25 @@ static bool scattered_fits(shapes *s) {
   return true;
 }
 
+/* The result has the extents of x, or x is cut as it is; src lies somewhere along the axis, whole. How long
+ * that is altogether, `of` says where x is cut. */
+static bool updated_fits(shapes *s) {
+  const rt_view *x = operand(s, 0), *src = operand(s, 1), *at = operand(s, 2);
+  uint32_t axis = position(attr(s, "dim")->i, x->rank);
+  if (!same_rank(s, x) || !same_rank(s, src)) return false;
+  if (!at || at->rank != 0) return mismatch(s, "the position must be a tensor without axes");
+  for (uint32_t i = 0; i < x->rank; i++) {
+    if (!along(s, 0, i, i)) return mismatch(s, "extents differ");
+    if (i == axis) s->kept |= 1u << i;
+    else if (!along(s, 1, i, i)) return mismatch(s, "extents differ");
+  }
+  const rt_attr *of = attr(s, "of");
+  if (!of->given) return true;
+  if (s->known >> axis & 1 && s->whole[axis] != of->i) return mismatch(s, "'of' is another extent");
+  set_whole(s, axis, of->i);
+  return true;
+}
+
 static bool index_selected_fits(shapes *s) {
   const rt_view *x = operand(s, 0), *index = operand(s, 1);
   uint32_t axis = position(attr(s, "dim")->i, x->rank);
@@ -513,6 +532,7 @@ static bool fits(shapes *s) {
   case IR_FAMILY_MAKER: return made_fits(s);
   case IR_FAMILY_GATHER: return gathered_fits(s);
   case IR_FAMILY_SCATTER: return scattered_fits(s);
+  case IR_FAMILY_UPDATE: return updated_fits(s);
   case IR_FAMILY_INDEX_SELECT: return index_selected_fits(s);
   case IR_FAMILY_ONE_HOT: return one_hot_fits(s);
   case IR_FAMILY_MATMUL: return matmul_fits(s);
@@ -533,8 +553,8 @@ static bool takes_window(ir_opcode code) {
   ir_family f = ir_op_info_of(code)->family;
   return f == IR_FAMILY_RESHAPE || f == IR_FAMILY_SLICE || f == IR_FAMILY_PAD ||
          f == IR_FAMILY_CAT || f == IR_FAMILY_GATHER || f == IR_FAMILY_SCATTER ||
-         f == IR_FAMILY_SOFTMAX || f == IR_FAMILY_NORM || f == IR_FAMILY_SDPA ||
-         f == IR_FAMILY_SCAN || f == IR_FAMILY_SORT || f == IR_FAMILY_TOPK ||
+         f == IR_FAMILY_UPDATE || f == IR_FAMILY_SOFTMAX || f == IR_FAMILY_NORM ||
+         f == IR_FAMILY_SDPA || f == IR_FAMILY_SCAN || f == IR_FAMILY_SORT || f == IR_FAMILY_TOPK ||
          f == IR_FAMILY_ONE_HOT || code == IR_OP_IOTA || code == IR_OP_UNIFORM;
 }
 
@@ -576,7 +596,8 @@ static bool dim_fits(const shapes *s) {
 static bool dtype_fits(const shapes *s) {
   ir_family f = ir_op_info_of(s->task->code)->family;
   bool moves = f == IR_FAMILY_RESHAPE || f == IR_FAMILY_SLICE || f == IR_FAMILY_PAD ||
-               f == IR_FAMILY_GATHER || f == IR_FAMILY_SCATTER || s->task->code == IR_OP_TOPK;
+               f == IR_FAMILY_GATHER || f == IR_FAMILY_SCATTER || f == IR_FAMILY_UPDATE ||
+               s->task->code == IR_OP_TOPK;
   bool finds = f == IR_FAMILY_SORT || s->task->code == IR_OP_TOPK_INDEX;
   return finds ? s->r->dtype == IR_I64 : !moves || s->r->dtype == operand(s, 0)->dtype;
 }

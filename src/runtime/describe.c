@@ -58,6 +58,7 @@ static double flops_of(ir_opcode code, const rt_attr *attrs, double n, const rt_
   case IR_FAMILY_SELECT:
   case IR_FAMILY_MAKER:
   case IR_FAMILY_GATHER:
+  case IR_FAMILY_UPDATE:
   case IR_FAMILY_INDEX_SELECT:
   case IR_FAMILY_ONE_HOT: return 0;
   }

@@ -154,6 +154,9 @@ int64_t rt_task_slice_start(const rt_task *t, const rt_view *x, uint32_t d, int6
 }
 
 status rt_fail_index(const char *op, int64_t index, uint32_t dim, int64_t n) {
+  if (strcmp(op, "update") == 0)
+    return fail(STATUS_BAD_PROGRAM, "%s: position %lld along axis %u is not in 0 to %lld", op,
+                (long long)index, dim, (long long)n - 1);
   return fail(STATUS_BAD_PROGRAM, "%s: index %lld is outside axis %u, which has %lld elements", op,
               (long long)index, dim, (long long)n);
 }

@@ -260,6 +260,7 @@ bool form_wanted(shard_ctx *c, const ir_op_data *op, form *result) {
   case IR_FAMILY_CAT:
   case IR_FAMILY_SELECT:
   case IR_FAMILY_MAKER:
+  case IR_FAMILY_UPDATE:
   case IR_FAMILY_ONE_HOT:
   case IR_FAMILY_MATMUL:
   case IR_FAMILY_LINEAR:

@@ -129,6 +129,7 @@ static bool is_free_of_positions(const ir_func *f, const ir_op_data *op, uint32_
   case IR_FAMILY_CAT:
   case IR_FAMILY_GATHER:
   case IR_FAMILY_SCATTER: return all_map_exactly(f, op, dims[d]);
+  case IR_FAMILY_UPDATE: return maps_exactly(f, op, 1, dims[d]);
   case IR_FAMILY_MAKER: return op->code != IR_OP_IOTA && op->code != IR_OP_UNIFORM;
   case IR_FAMILY_SDPA: return d + 2 != rank || !ir_op_attr(op, "causal")->i;
   case IR_FAMILY_SDPA_BACKWARD: return d + 2 < rank;

@@ -78,7 +78,7 @@ static rt_attr body_attr(const body_case *c, const ir_op_data *op, const ir_para
     out.i = a->number.i;
     out.f = a->number.f;
   }
-  if (p->kind == IR_PARAM_SCALAR) check(ir_env_eval(&c->env, a->scalar, &out.i));
+  if (p->kind == IR_PARAM_SCALAR && a->scalar.id) check(ir_env_eval(&c->env, a->scalar, &out.i));
   if (p->kind == IR_PARAM_SCALARS) {
     int64_t *list = ARENA_ARRAY(c->memory, a->len + (size_t)1, int64_t);
     for (uint32_t i = 0; i < a->len; i++) check(ir_env_eval(&c->env, a->scalars[i], &list[i]));

@@ -197,7 +197,7 @@ static rt_attr attr_of(const testcase *t, const ir_param *p, const ir_attr *a) {
     out.i = a->number.i;
     out.f = a->number.f;
   }
-  if (p->kind == IR_PARAM_SCALAR) check(ir_env_eval(&t->env, a->scalar, &out.i));
+  if (p->kind == IR_PARAM_SCALAR && a->scalar.id) check(ir_env_eval(&t->env, a->scalar, &out.i));
   if (p->kind == IR_PARAM_INTS || p->kind == IR_PARAM_BOOLS) out.list = a->ints;
   if (p->kind == IR_PARAM_SCALARS) {
     int64_t *list = ARENA_ARRAY(&memory, a->len + 1, int64_t);
@@ -434,6 +434,8 @@ static void expect_errors(void) {
 #define SELECT "fusion c { a : f32[3, 4]; b : i32[5]; y = index_select(a, b, dim=1); return y }"
 #define SCATTER                                                                                    \
   "fusion c { a : f32[3, 4]; b : i8[3, 2]; c : f32[3, 2]; y = scatter(a, b, c, dim=1); return y }"
+#define UPDATE                                                                                     \
+  "fusion c { a : f32[3, 4]; b : i8; c : f32[3, 2]; y = update(a, c, b, dim=1); return y }"
 #define ADD                                                                                        \
   "fusion c { a : bf16[3, 4]; b : i8[3, 2]; c : bf16[3, 2]; "                                      \
   "y = scatter(a, b, c, dim=1, reduce=add); return y }"
@@ -445,6 +447,9 @@ static void expect_errors(void) {
       {SELECT, 4, "index_select: index 4 is outside axis 1, which has 4 elements"},
       {SCATTER, 3, NULL},
       {SCATTER, 4, "scatter: index 4 is outside axis 1, which has 4 elements"},
+      {UPDATE, 2, NULL},
+      {UPDATE, 3, "update: position 3 along axis 1 is not in 0 to 2"},
+      {UPDATE, -1, "update: position -1 along axis 1 is not in 0 to 2"},
       {ADD, 3, NULL},
       {ADD, 4, "scatter: index 4 is outside axis 1, which has 4 elements"},
       {ADD, -1, "scatter: index -1 is outside axis 1, which has 4 elements"},

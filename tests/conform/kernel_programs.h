@@ -275,6 +275,17 @@ static void gen_indexed(program *p, ir_opcode code) {
   if (code == IR_OP_SCATTER && chance(60)) strbuf_puts(&p->call, ", reduce=add");
 }
 
+static void gen_update(program *p) {
+  shape s = random_shape(1, 4), src, none = {.rank = 0};
+  uint32_t dim = (uint32_t)below(s.rank);
+  src = s;
+  src.d[dim] = below(s.d[dim] + 1);
+  put_input(p, p->dtype, &s);
+  put_input(p, p->dtype, &src);
+  put_index(p, &none, s.d[dim] - src.d[dim] + 1);
+  strbuf_printf(&p->call, ", dim=%d", (int)dim);
+}
+
 static void gen_one_hot(program *p) {
   shape s = random_shape(0, 3);
   int64_t n = between(1, 9);
@@ -421,6 +432,7 @@ static void gen_call(program *p, ir_opcode code, const ir_op_info *info) {
   case IR_FAMILY_GATHER:
   case IR_FAMILY_SCATTER:
   case IR_FAMILY_INDEX_SELECT: gen_indexed(p, code); return;
+  case IR_FAMILY_UPDATE: gen_update(p); return;
   case IR_FAMILY_ONE_HOT: gen_one_hot(p); return;
   case IR_FAMILY_SCAN:
   case IR_FAMILY_SORT:

@@ -296,11 +296,18 @@ bool model_commit(model *m, model_tensor *t) {
 }
 
 /* ---- the program ---- */
+/* An update takes turns with a scatter: seeds of programs without either keep their meaning. */
+static ir_opcode draw_op(model *m) {
+  ir_opcode op = (ir_opcode)(1 + below(m, IR_OP_COUNT - 2));
+  if (op >= IR_OP_UPDATE) op++;
+  return op == IR_OP_SCATTER && chance(m, 50) ? IR_OP_UPDATE : op;
+}
+
 static void make_operations(model *m) {
   uint32_t wanted = 1 + below(m, m->options.max_ops);
   for (uint32_t tries = 0; tries < 50 * wanted && m->n_ops < wanted; tries++) {
     if (m->n_tensors > MODEL_TENSORS - 16) break;
-    ir_opcode op = (ir_opcode)(1 + below(m, IR_OP_COUNT - 1));
+    ir_opcode op = draw_op(m);
     bool structured = ops_family(op) != GEN_POINTWISE;
     if (!structured && chance(m, 40)) continue; /* they are half of the table */
     if (m->options.families & ops_family(op)) ops_make(m, op);

@@ -65,6 +65,31 @@ static bool make_scatter(model *m, model_tensor *t, uint32_t who, uint32_t dim) 
   return true;
 }
 
+/* A part of x along `dim`, as long as x elsewhere, at a position that leaves room for it. */
+static bool make_update(model *m, model_tensor *t, uint32_t who, uint32_t dim) {
+  model_dim dims[GEN_MAX_RANK];
+  const model_tensor *x = &m->tensors[who];
+  uint32_t rank = x->rank;
+  for (uint32_t i = 0; i < rank; i++) dims[i] = plain(x->dims[i]);
+  int64_t size = x->dims[dim].size, some = 1 + below(m, (uint32_t)size);
+  dims[dim] = plain(dim_const(some));
+  uint32_t src = model_input(m, x->dtype, dims, rank);
+  uint32_t at = index_input(m, NULL, 0, size - some + 1);
+  x = &m->tensors[who];
+  model_use(m, t, who);
+  expr_printf(t, ", ");
+  model_use(m, t, src);
+  expr_printf(t, ", ");
+  model_use(m, t, at);
+  t->bound = fmax(x->bound, m->tensors[src].bound);
+  for (uint32_t i = 0; i < rank; i++) {
+    model_dim d = plain(x->dims[i]);
+    d.one = d.size == 1 && dim_is_const(&d);
+    add_dim(t, d);
+  }
+  return true;
+}
+
 static bool make_index_select(model *m, model_tensor *t, uint32_t who, uint32_t dim) {
   model_dim length = plain(dim_random(m));
   uint32_t index = index_input(m, &length, 1, m->tensors[who].dims[dim].size);
@@ -88,6 +113,7 @@ bool make_indexed(model *m, model_tensor *t) {
   expr_printf(t, "%s(", ir_op_info_of(t->op)->name);
   bool ok = t->op == IR_OP_GATHER    ? make_gather(m, t, who, dim)
             : t->op == IR_OP_SCATTER ? make_scatter(m, t, who, dim)
+            : t->op == IR_OP_UPDATE  ? make_update(m, t, who, dim)
                                      : make_index_select(m, t, who, dim);
   if (t->adds) expr_printf(t, ", reduce=add");
   write_axis(m, t, "dim", dim, rank);

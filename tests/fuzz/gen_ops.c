@@ -305,6 +305,7 @@ static const family_row families[] = {
     [IR_FAMILY_MAKER] = {GEN_MAKE, make_maker},
     [IR_FAMILY_GATHER] = {GEN_INDEX, make_indexed},
     [IR_FAMILY_SCATTER] = {GEN_INDEX, make_indexed},
+    [IR_FAMILY_UPDATE] = {GEN_INDEX, make_indexed},
     [IR_FAMILY_INDEX_SELECT] = {GEN_INDEX, make_indexed},
     [IR_FAMILY_ONE_HOT] = {GEN_INDEX, make_one_hot},
     [IR_FAMILY_SCAN] = {GEN_ORDER, make_ordered},

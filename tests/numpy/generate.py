@@ -691,6 +691,37 @@ def scatter(x, index, src, dim):
     return out
 
 
+def update(x, src, at, dim):
+    out = x.copy()
+    place = [slice(None)] * x.ndim
+    place[dim] = slice(at, at + src.shape[dim])
+    out[tuple(place)] = src
+    return out
+
+
+def update_cases():
+    for number_, dtype in enumerate(DTYPES):
+        x, src = sample(dtype, (3, 5), "updated"), sample(dtype, (3, 2), "src")
+        row = sample(dtype, (1, 5), "row")
+        at = Tensor("i64" if number_ % 2 else "i32", np.array(number_ % 3))
+        case(f"update.{dtype}", {"x": x, "src": src, "row": row, "at": at},
+             ["y0 = update(x, src, at, dim=1)", "y1 = update(x, row, at, dim=-2)",
+              "y2 = update(y0, row, at, dim=0)"],
+             [exact(dtype, w) for w in
+              (update(x.values, src.values, number_ % 3, 1), update(x.values, row.values, number_ % 3, 0),
+               update(update(x.values, src.values, number_ % 3, 1), row.values, number_ % 3, 0))])
+    x, none = sample("f32", (3, 4), "whole"), Tensor("f32", np.zeros((3, 0)))
+    zero = Tensor("i64", np.array(0))
+    case("update.whole", {"x": x, "src": sample("f32", (3, 4), "other"), "at": zero},
+         "update(x, src, at, dim=1)", exact("f32", sample("f32", (3, 4), "other").values))
+    case("update.empty", {"x": x, "src": none, "at": zero}, "update(x, src, at, dim=1)",
+         exact("f32", x.values))
+    for bad in (3, -1):
+        at = Tensor("i64", np.array(bad))
+        case(f"update.outside.{bad}", {"x": x, "src": sample("f32", (3, 2), "two"), "at": at},
+             "update(x, src, at, dim=1)", fails=f"update(...): position {bad} along axis 1 is not in 0 to 2")
+
+
 def indexed_cases():
     for number_, dtype in enumerate(DTYPES):
         x, src = sample(dtype, (3, 4), "indexed"), sample(dtype, (2, 3), "src")
@@ -1113,7 +1144,7 @@ def main():
                   more_reduction_cases, shape_cases, move_cases, cat_cases, maker_cases,
                   uniform_cases, indexed_cases, matmul_cases, linear_cases, softmax_cases,
                   norm_cases, sdpa_cases, program_cases, scatter_add_cases, one_hot_cases,
-                  cumsum_cases, sort_cases, results_cases):
+                  cumsum_cases, sort_cases, results_cases, update_cases):
         write()
     print("# Written by generate.py; do not edit.")
     print("\n".join(lines))

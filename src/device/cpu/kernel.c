@@ -132,6 +132,7 @@ static cpu_prepare_fn *family_prepare(ir_family family) {
   case IR_FAMILY_MAKER: return cpu_prepare_maker;
   case IR_FAMILY_GATHER: return cpu_prepare_gather;
   case IR_FAMILY_SCATTER: return cpu_prepare_scatter;
+  case IR_FAMILY_UPDATE: return cpu_prepare_update;
   case IR_FAMILY_INDEX_SELECT: return cpu_prepare_index_select;
   case IR_FAMILY_ONE_HOT: return cpu_prepare_one_hot;
   case IR_FAMILY_MATMUL: return cpu_prepare_matmul;

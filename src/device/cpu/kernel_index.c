@@ -1,4 +1,5 @@
-/* Operations that take positions from an index tensor: gather scatter index_select one_hot.
+/* Operations that take positions from an index tensor: gather scatter update index_select
+ * one_hot.
  *
  * Indexes are read in dense blocks of i64 and checked there; an index lies in 0 .. n-1. */
 #include "device/cpu/kernel_internal.h"
@@ -14,7 +15,7 @@ typedef struct index_kernel {
   int64_t low, end; /* scatter: targets in the window */
   size_t size_bytes;
   cpu_copy copy;  /* scatter: x to result; index_select: one slice */
-  cpu_view index; /* index_select */
+  cpu_view index; /* index_select; update: the position */
   int64_t n_indexes, slice_step;
   cpu_element one; /* one_hot */
 } index_kernel;
@@ -321,6 +322,59 @@ status cpu_prepare_scatter(const cpu_call *c, cpu_kernel **result) {
   cpu_loops_make(&m->loops, CPU_IN_ORDER, rank, extents, m->views, 3);
   m->load = cpu_transfer_load(m->views[0].dtype, cpu_run_step(&m->loops, 0), IR_I64);
   m->head.scratch_bytes = cpu_transfer_bytes(CPU_BLOCK);
+  return STATUS_OK;
+}
+
+/* ---- update ---- */
+typedef struct update_kernel {
+  index_kernel base; /* `n`: positions that may be; `copy`: x to the result */
+  bool same_layout;  /* of both: where they are one, nothing is copied */
+  cpu_copy slice;    /* of src to the result, at one position */
+  int64_t rows, src_step;
+} update_kernel;
+
+static status run_update(const cpu_kernel *k, char *const *starts, char *scratch) {
+  const update_kernel *m = (const update_kernel *)k;
+  const cpu_view *copied = m->base.copy.views, *moved = m->slice.views;
+  const int64_t *at = NULL;
+  if (m->rows > 0)
+    TRY(load_indexes(&m->base, 1, cpu_view_start(&m->base.index, starts), scratch, &at));
+  int64_t first = m->rows > 0 ? *at : 0;
+  char *to = cpu_view_start(&copied[0], starts), *from = cpu_view_start(&copied[1], starts);
+  if (to != from || !m->same_layout) cpu_copy_run(&m->base.copy, to, from, scratch);
+  for (int64_t i = 0; i < m->rows; i++) {
+    int64_t row = first + i;
+    if (row < m->base.low || row >= m->base.end) continue;
+    cpu_copy_run(&m->slice, to + (row - m->base.low) * m->base.step,
+                 cpu_view_start(&moved[1], starts) + i * m->src_step, scratch);
+  }
+  return STATUS_OK;
+}
+
+/* result = x; result[p, with p[dim] = at + p[dim]] = src[p]: one copy of a slice per position. */
+status cpu_prepare_update(const cpu_call *c, cpu_kernel **result) {
+  update_kernel *m = CPU_KERNEL_NEW(c, update_kernel, run_update);
+  uint32_t rank = c->result->rank, dim = rt_task_dim(c->task, "dim", rank);
+  int64_t extents[IR_MAX_RANK];
+  cpu_view to = cpu_place_result(c), from = cpu_place_aligned(c, 0);
+  rt_view src = cpu_operand(c, 1);
+  cpu_copy_make(&m->base.copy, rank, c->result->extents, &to, &from);
+  m->same_layout = true;
+  for (uint32_t d = 0; d < rank; d++) {
+    extents[d] = d == dim ? 1 : c->result->extents[d];
+    if (c->result->extents[d] != 1 && to.strides[d] != from.strides[d]) m->same_layout = false;
+  }
+  m->rows = src.extents[dim];
+  set_axis(&m->base, c->result, dim, c->whole[dim] - m->rows + 1);
+  m->base.low = c->offset[dim];
+  m->base.end = m->base.low + c->result->extents[dim];
+  m->src_step = src.strides[dim] * (int64_t)m->base.size_bytes;
+  cpu_view lines = place_indexed(c, 1, dim);
+  cpu_copy_make(&m->slice, rank, extents, &to, &lines);
+  m->base.index = cpu_place_start(c, 2);
+  m->base.load = cpu_transfer_load(m->base.index.dtype, 0, IR_I64);
+  m->base.head.scratch_bytes = cpu_transfer_bytes(CPU_BLOCK);
+  *result = &m->base.head;
   return STATUS_OK;
 }
 

@@ -23,6 +23,7 @@ static cuda_prepare_fn *family_prepare(ir_family family) {
   case IR_FAMILY_MAKER: return cuda_prepare_maker;
   case IR_FAMILY_GATHER: return cuda_prepare_gather;
   case IR_FAMILY_SCATTER: return cuda_prepare_scatter;
+  case IR_FAMILY_UPDATE: return cuda_prepare_update;
   case IR_FAMILY_INDEX_SELECT: return cuda_prepare_index_select;
   case IR_FAMILY_SCAN: return cuda_prepare_scan;
   case IR_FAMILY_SORT:

@@ -92,7 +92,7 @@ status cuda_prepare_index_select(const cuda_call *c) {
   return STATUS_OK;
 }
 
-/* ---- scatter ---- */
+/* ---- scatter update ---- */
 /* Operand k at index position 0 along `dim` and at the window's start along the others; its strides
  * along the lines, and what it walks along one. */
 static cg_view place_lines(const cuda_call *c, uint32_t k, uint32_t dim, int64_t *step) {
@@ -141,6 +141,51 @@ status cuda_prepare_scatter(const cuda_call *c) {
   for (uint32_t d = 0; d < rank; d++)
     if (d != dim) s.result.strides[n++] = c->result->strides[d];
   s.adds = rt_task_int(c->task, "reduce") != 0;
+  cg_write_scatter(&c->kernel->code, &s);
+  return STATUS_OK;
+}
+
+/* The lines of src that belong to the window, whatever positions they are put at. */
+static bool update_extents(const cuda_call *c, uint32_t dim, cg_scatter *s) {
+  rt_view src = rt_task_operand(c->plan, c->task, 1);
+  s->length = src.extents[dim];
+  for (uint32_t d = 0; d < src.rank; d++)
+    if (d != dim) s->extents[s->rank++] = c->result->extents[d];
+  return s->length > 0;
+}
+
+/* The copy of x is left out where the result is x, in the same order. */
+static void copy_unless_same(const cuda_call *c) {
+  rt_view x = rt_task_operand(c->plan, c->task, 0);
+  cg_map copy = cuda_map(c, "copy");
+  copy.n_sources = 1;
+  copy.sources[0] = cuda_source(c, 0);
+  uint32_t first = c->kernel->code.n_launches;
+  cg_write_map(&c->kernel->code, &copy);
+  bool same =
+      x.rank == c->result->rank && copy.sources[0].view.offset_bytes == copy.result.offset_bytes;
+  for (uint32_t d = 0; same && d < x.rank; d++)
+    same = c->result->extents[d] == 1 || copy.sources[0].view.strides[d] == copy.result.strides[d];
+  for (uint32_t i = first; i < c->kernel->code.n_launches; i++)
+    c->kernel->code.launches[i].moves = same && c->kernel->code.launches[i].n_pointers == 2;
+}
+
+/* result = x; then result[p, with p[dim] = at + p[dim]] = src[p]. */
+status cuda_prepare_update(const cuda_call *c) {
+  uint32_t rank = c->result->rank, dim = rt_task_dim(c->task, "dim", rank), n = 0;
+  cg_scatter s = {.n = c->whole[dim], .low = c->offset[dim], .runs = true};
+  copy_unless_same(c);
+  bool any = update_extents(c, dim, &s);
+  s.positions = s.n - s.length + 1;
+  cuda_set_indexed(c, dim, s.positions);
+  if (!any) return STATUS_OK;
+  s.end = s.low + c->result->extents[dim];
+  s.index = cuda_place_start(c, 2);
+  s.source = place_lines(c, 1, dim, &s.source_step);
+  s.result = cuda_place_result(c);
+  s.result_step = s.result.strides[dim];
+  for (uint32_t d = 0; d < rank; d++)
+    if (d != dim) s.result.strides[n++] = c->result->strides[d];
   cg_write_scatter(&c->kernel->code, &s);
   return STATUS_OK;
 }

@@ -117,6 +117,7 @@ static uint32_t lower_family(const lower_step *s, const lower_index *at) {
   case IR_FAMILY_SOFTMAX:
   case IR_FAMILY_NORM: return lower_folds(s, at);
   case IR_FAMILY_SCATTER:
+  case IR_FAMILY_UPDATE:
   case IR_FAMILY_SCAN:
   case IR_FAMILY_SORT:
   case IR_FAMILY_TOPK:
@@ -130,9 +131,9 @@ static uint32_t lower_family(const lower_step *s, const lower_index *at) {
 
 bool lower_takes(ir_opcode code) {
   ir_family f = ir_op_info_of(code)->family;
-  return f != IR_FAMILY_SCATTER && f != IR_FAMILY_SCAN && f != IR_FAMILY_SORT &&
-         f != IR_FAMILY_TOPK && f != IR_FAMILY_MATMUL && f != IR_FAMILY_LINEAR &&
-         f != IR_FAMILY_SDPA;
+  return f != IR_FAMILY_SCATTER && f != IR_FAMILY_UPDATE && f != IR_FAMILY_SCAN &&
+         f != IR_FAMILY_SORT && f != IR_FAMILY_TOPK && f != IR_FAMILY_MATMUL &&
+         f != IR_FAMILY_LINEAR && f != IR_FAMILY_SDPA;
 }
 
 /* ---- values ---- */

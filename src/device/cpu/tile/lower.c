@@ -76,6 +76,7 @@ bool tile_knows(const rt_body *body, const rt_step *s) {
   case IR_FAMILY_TOPK:
   case IR_FAMILY_GATHER:
   case IR_FAMILY_SCATTER:
+  case IR_FAMILY_UPDATE:
   case IR_FAMILY_INDEX_SELECT:
   case IR_FAMILY_ONE_HOT:
   case IR_FAMILY_MATMUL:
