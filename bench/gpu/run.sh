@@ -2,6 +2,7 @@
 # The benchmarks on a GPU, in parts of a few minutes at most: bench/gpu/run.sh BUILD RESULTS [PART...]
 #
 #   host      what issuing costs the host
+#   calls     what calls of the C API and of the Python package cost the host
 #   kernels   generated kernels beside copying
 #   attention bf16 attention forward and backward beside PyTorch's best, and the generated kernels
 #   overlap   communication over the host link, beside a program by hand and one in PyTorch
@@ -15,11 +16,15 @@
 build=$1
 results=$2
 shift 2
-parts=${*:-host kernels attention overlap choice fused bodies block}
+parts=${*:-host calls kernels attention overlap choice fused bodies block}
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$results" || exit 2
 
 host() { "$build/bench/gpu/host_cost"; }
+calls() {
+  "$build/bench/gpu/call_cost" || return 1
+  PYTHONPATH=$build/python python3 "$here/../call_cost.py" "$build/bench/call_cost" cuda
+}
 kernels() { "$build/bench/gpu/kernels"; }
 choice() { "$build/bench/gpu/choice"; }
 fused() { "$build/bench/gpu/fused" "$here/fused.py"; }

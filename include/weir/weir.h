@@ -148,6 +148,19 @@ weir_status weir_options_get(const weir_options *o, const char *name, size_t k, 
 weir_status weir_options_get_int(const weir_options *o, const char *name, int64_t *value);
 weir_status weir_options_get_bool(const weir_options *o, const char *name, bool *value);
 
+/* Where programs compiled with these options take memory of GPUs for their plans: a caching allocator of the caller's,
+ * so that both share what there is. A block must be aligned to 256 bytes and may be used by any stream of the GPU until
+ * it is freed; alloc gives NULL where there is none. Both are called by whoever runs or destroys a program. The struct
+ * is copied; its context must outlive the programs. Memory that other processes open is not taken from there. */
+typedef struct weir_device_allocator {
+  size_t struct_size;
+  void *(*alloc)(void *context, int32_t gpu, size_t size_bytes);
+  void (*free)(void *context, int32_t gpu, void *block);
+  void *context;
+} weir_device_allocator;
+/* NULL: the driver's. */
+weir_status weir_options_set_device_allocator(weir_options *o, const weir_device_allocator *a);
+
 /* ---- modules: one or more fusions, parsed or built ---- */
 typedef struct weir_module weir_module;
 typedef struct weir_fusion weir_fusion; /* owned by its module */
@@ -539,7 +552,7 @@ void weir_pending_destroy(weir_pending *r);
 /* What a result is worth: one element of it, the worst, and what was looked at. Differences count relative
  * to the tolerance of each element. */
 typedef struct weir_verdict {
-  double max_abs, max_rel; /* the largest difference, and it over the largest |reference| */
+  double max_abs, max_rel;      /* the largest difference, and it over the largest |reference| */
   int64_t index[WEIR_MAX_RANK]; /* of the worst element */
   double value, reference, tolerance;
   int64_t n_elements, n_wrong; /* compared, and beyond their tolerance */

@@ -263,26 +263,61 @@ static PyObject *why(PyObject *o, PyObject *args) {
   return result;
 }
 
+/* ---- device memory from Python ---- */
+static void *device_alloc(void *context, int32_t gpu, size_t size_bytes) {
+  PyGILState_STATE gil = PyGILState_Ensure();
+  PyObject *callable = ((weir_py_program *)context)->alloc;
+  PyObject *result = PyObject_CallFunction(callable, "in", (int)gpu, (Py_ssize_t)size_bytes);
+  void *block = result ? PyLong_AsVoidPtr(result) : NULL;
+  if (PyErr_Occurred()) PyErr_WriteUnraisable(callable);
+  Py_XDECREF(result);
+  PyGILState_Release(gil);
+  return block;
+}
+
+static void device_free(void *context, int32_t gpu, void *block) {
+  PyGILState_STATE gil = PyGILState_Ensure();
+  PyObject *callable = ((weir_py_program *)context)->free;
+  PyObject *address = PyLong_FromVoidPtr(block);
+  PyObject *result = address ? PyObject_CallFunction(callable, "iN", (int)gpu, address) : NULL;
+  if (!result) PyErr_WriteUnraisable(callable);
+  Py_XDECREF(result);
+  PyGILState_Release(gil);
+}
+
+static weir_status compile_into(weir_py_program *to, weir_fusion *f, weir_options *options) {
+  weir_device_allocator a = {.struct_size = sizeof a, .alloc = device_alloc, .free = device_free};
+  a.context = to;
+  weir_status st = to->alloc ? weir_options_set_device_allocator(options, &a) : WEIR_OK;
+  Py_BEGIN_ALLOW_THREADS;
+  if (st == WEIR_OK) st = weir_compile(f, options, NULL, &to->program);
+  Py_END_ALLOW_THREADS;
+  return st;
+}
+
+/* compile(name, options, alloc or None, free or None) */
 static PyObject *compile(PyObject *o, PyObject *args) {
   const char *name;
-  PyObject *dict;
-  weir_program *p = NULL;
-  weir_status st;
-  if (!PyArg_ParseTuple(args, "sO!", &name, &PyDict_Type, &dict)) return NULL;
+  PyObject *dict, *alloc, *release;
+  if (!PyArg_ParseTuple(args, "sO!OO", &name, &PyDict_Type, &dict, &alloc, &release)) return NULL;
   weir_fusion *f = find(o, name);
   weir_options *options = f ? weir_py_options(dict) : NULL;
   if (!options) return NULL;
-  Py_BEGIN_ALLOW_THREADS;
-  st = weir_compile(f, options, NULL, &p);
-  Py_END_ALLOW_THREADS;
-  weir_options_destroy(options);
-  if (st != WEIR_OK) return weir_py_raise(st);
   PyTypeObject *type = (PyTypeObject *)weir_py_program_type;
   allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-  PyObject *result = allocate(type, 0);
-  if (result) ((weir_py_program *)result)->program = p;
-  else weir_program_destroy(p);
-  return result;
+  weir_py_program *result = (weir_py_program *)allocate(type, 0);
+  if (result && alloc != Py_None) {
+    Py_INCREF(alloc);
+    Py_INCREF(release);
+    result->alloc = alloc;
+    result->free = release;
+  }
+  weir_status st = result ? compile_into(result, f, options) : WEIR_OK;
+  weir_options_destroy(options);
+  if (st == WEIR_OK) return (PyObject *)result;
+  (void)weir_py_raise(st);
+  Py_DECREF(result);
+  return NULL;
 }
 
 static PyMethodDef methods[] = {

@@ -13,6 +13,8 @@ static void dealloc(PyObject *o) {
   Py_BEGIN_ALLOW_THREADS;
   weir_program_destroy(self_of(o)->program);
   Py_END_ALLOW_THREADS;
+  Py_XDECREF(self_of(o)->alloc);
+  Py_XDECREF(self_of(o)->free);
   freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
   release(o);
   Py_DECREF(type);

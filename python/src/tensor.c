@@ -20,7 +20,7 @@ typedef struct managed_versioned {
 
 enum { READ_ONLY = 1 };
 
-static PyObject *name_of_method, *name_of_version, *name_of_stream, *newest;
+static PyObject *name_of_method, *name_of_version, *name_of_stream, *newest, *nothing, *plain;
 
 static int prepare(void) {
   if (newest) return 0;
@@ -28,16 +28,74 @@ static int prepare(void) {
   name_of_version = PyUnicode_InternFromString("max_version");
   name_of_stream = PyUnicode_InternFromString("stream");
   newest = Py_BuildValue("(ii)", 1, 0);
-  return name_of_method && name_of_version && name_of_stream && newest ? 0 : -1;
+  nothing = PyTuple_New(0);
+  plain = PyDict_New();
+  return name_of_method && name_of_version && name_of_stream && newest && nothing && plain
+             ? PyDict_SetItem(plain, name_of_version, newest)
+             : -1;
+}
+
+/* ---- packages with a table of functions ----
+ * DLPack's DLPackExchangeAPI, which types have as __dlpack_c_exchange_api__: no object is made for a tensor. */
+typedef struct exchange {
+  struct {
+    uint32_t major, minor;
+    void *older;
+  } header;
+  void (*unused[3])(void);
+  int (*view)(void *object, weir_dl_tensor *result); /* may be NULL; valid while the object lives */
+} exchange;
+
+typedef struct known_type {
+  PyTypeObject *type;
+  const exchange *table; /* NULL: it has none */
+} known_type;
+
+static const exchange *find_table(PyTypeObject *type) {
+  PyObject *capsule = PyObject_GetAttrString((PyObject *)type, "__dlpack_c_exchange_api__");
+  const exchange *x = NULL;
+  if (capsule && PyCapsule_IsValid(capsule, "dlpack_exchange_api"))
+    x = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+  PyErr_Clear();
+  Py_XDECREF(capsule);
+  return x && x->header.major == 1 && x->view ? x : NULL;
+}
+
+static const exchange *table_of(PyTypeObject *type) {
+  enum { KNOWN = 8 };
+  static known_type known[KNOWN];
+  static int next;
+  for (int i = 0; i < KNOWN; i++)
+    if (known[i].type == type) return known[i].table;
+  known_type *k = &known[next++ % KNOWN];
+  Py_XDECREF((PyObject *)k->type);
+  Py_INCREF((PyObject *)type);
+  k->type = type;
+  k->table = find_table(type);
+  return k->table;
+}
+
+/* Whether it was taken that way; `stream` asks for no order, or for none but what the caller sees to. */
+static int take_by_table(PyObject *object, PyObject *stream, weir_py_tensor *t) {
+  const exchange *x = table_of(Py_TYPE(object));
+  if (!x || (stream != Py_None && PyLong_AsLong(stream) != -1)) return 0;
+  if (x->view(object, &t->as_other) != 0) {
+    PyErr_Clear(); /* __dlpack__ says why */
+    return 0;
+  }
+  Py_INCREF(object);
+  t->capsule = object;
+  t->tensor = &t->as_other;
+  return 1;
 }
 
 static PyObject *call(PyObject *method, PyObject *stream, int with_version) {
-  PyObject *none = PyTuple_New(0), *keywords = PyDict_New(), *capsule = NULL;
-  int ok = none && keywords;
+  if (with_version && stream == Py_None) return PyObject_Call(method, nothing, plain);
+  PyObject *keywords = PyDict_New(), *capsule = NULL;
+  int ok = keywords != NULL;
   if (ok && with_version) ok = PyDict_SetItem(keywords, name_of_version, newest) == 0;
   if (ok && stream != Py_None) ok = PyDict_SetItem(keywords, name_of_stream, stream) == 0;
-  if (ok) capsule = PyObject_Call(method, none, keywords);
-  Py_XDECREF(none);
+  if (ok) capsule = PyObject_Call(method, nothing, keywords);
   Py_XDECREF(keywords);
   return capsule;
 }
@@ -93,7 +151,9 @@ static int take_old(PyObject *capsule, weir_py_tensor *t) {
 
 static int take(PyObject *object, PyObject *stream, int writes, weir_py_tensor *t) {
   t->tensor = NULL;
-  t->capsule = prepare() == 0 ? export(object, stream) : NULL;
+  t->capsule = NULL;
+  if (prepare() == 0 && take_by_table(object, stream, t)) return 0;
+  t->capsule = newest ? export(object, stream) : NULL;
   if (!t->capsule) return -1;
   int st = PyCapsule_IsValid(t->capsule, "dltensor_versioned")
                ? take_versioned(t->capsule, writes, t)

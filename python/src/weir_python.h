@@ -27,7 +27,8 @@ typedef struct weir_py_module {
 
 typedef struct weir_py_program {
   PyObject_HEAD weir_program *program;
-  weir_profile *profile; /* of the last run that asked for one */
+  weir_profile *profile;  /* of the last run that asked for one */
+  PyObject *alloc, *free; /* of device memory; NULL: the driver's */
 } weir_py_program;
 
 extern PyObject *weir_py_program_type;

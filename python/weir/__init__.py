@@ -99,6 +99,24 @@ def _options(given: dict) -> dict:
     return {k.replace("_", "-"): words[v] if isinstance(v, bool) else str(v) for k, v in given.items()}
 
 
+def _device_memory(given):
+    """(alloc, free) for the memory of plans on GPUs: "torch" for PyTorch's caching allocator, or such a pair."""
+    if given is None:
+        return None, None
+    if given != "torch":
+        alloc, free = given
+        return alloc, free
+    import torch
+
+    def alloc(gpu, size_bytes):
+        try:
+            return torch.cuda.caching_allocator_alloc(size_bytes, gpu)
+        except torch.cuda.OutOfMemoryError:
+            return 0
+
+    return alloc, lambda gpu, block: torch.cuda.caching_allocator_delete(block)
+
+
 class Module:
     """Parsed programs of one file or text."""
 
@@ -140,10 +158,11 @@ class Program:
     def __init__(self, module: Module, name: str, options: dict):
         self.module = module
         self.name = name
+        alloc, free = _device_memory(options.pop("device_memory", None))
         self.options = _options(options)
         with module._lock:
             inputs, outputs = module._core.signature(name)
-            self._core = module._core.compile(name, self.options)
+            self._core = module._core.compile(name, self.options, alloc, free)
         self.inputs = [TensorInfo(*t) for t in inputs]
         self.outputs = [TensorInfo(*t) for t in outputs]
         self._shapes: dict = {}
@@ -178,7 +197,7 @@ class Program:
         if len(arrays) != len(self.inputs):
             names = ", ".join(t.name for t in self.inputs)
             raise TypeError(f"{self.name} takes {len(self.inputs)} arrays ({names}), but {len(arrays)} are given")
-        kind = _kind_of(arrays[0]) if arrays else _numpy_kind()
+        kind = (_KINDS.get(type(arrays[0])) or _kind_of(arrays[0])) if arrays else _numpy_kind()
         if out is None:
             shapes = self.shapes(*(tuple(a.shape) for a in arrays))
             out = tuple(kind.empty(s, t.dtype, arrays) for s, t in zip(shapes, self.outputs))
@@ -193,7 +212,7 @@ class Program:
         or the default one; the call then returns when the run is issued.
         """
         kind, out = self._prepare(arrays, out)
-        for_dlpack, streams = kind.order(arrays + out, stream)
+        for_dlpack, streams = kind.order(arrays, out, stream)
         try:
             self._run(arrays, out, seed, _as_definition, profile, for_dlpack, streams)
         except (BufferError, TypeError):  # not exported as they are
@@ -201,14 +220,15 @@ class Program:
             if all(a is b for a, b in zip(inputs + outputs, arrays + out)):
                 raise
             self._run(inputs, outputs, seed, _as_definition, profile, for_dlpack, streams)
-        out = tuple(map(kind.give, out))
+        if kind.gives:
+            out = tuple(map(kind.give, out))
         return out[0] if len(out) == 1 else out
 
     def run_async(self, *arrays, out=None, seed=0, stream=None, callback=None) -> Pending:
         """Begins a run and returns at once. Runs of one program are executed in the order of the calls; `callback` is
         called without arguments, on another thread, when this one has ended."""
         kind, out = self._prepare(arrays, out)
-        for_dlpack, streams = kind.order(arrays + out, stream)
+        for_dlpack, streams = kind.order(arrays, out, stream)
         try:
             core = self._core.start(arrays, out, seed, for_dlpack, streams, callback)
         except (BufferError, TypeError):
@@ -295,13 +315,15 @@ _NUMPY = {"f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", 
 class _Kind:
     """How arrays of a package are made and ordered; this one is NumPy's."""
 
+    gives = False  # outputs become something else
+
     def empty(self, shape, dtype, arrays):
         import numpy
         if dtype not in _NUMPY:
             raise TypeError(f"NumPy has no {dtype}; give `out` as a PyTorch tensor")
         return numpy.empty(shape, _NUMPY[dtype])
 
-    def order(self, arrays, stream):
+    def order(self, arrays, out, stream):
         return None, ()
 
     def writable(self, array):
@@ -327,10 +349,13 @@ class _Torch(_Kind):
         names = dict(_NUMPY, bf16="bfloat16")
         return torch.empty(shape, dtype=getattr(torch, names[dtype]), device=arrays[0].device)
 
-    def order(self, arrays, stream):
-        gpus = {a.device.index for a in arrays if getattr(a, "is_cuda", False)}
-        if not gpus:
+    def order(self, arrays, out, stream):
+        for a in arrays + out:
+            if getattr(a, "is_cuda", False):
+                break
+        else:
             return None, ()
+        gpus = {a.device.index for a in arrays + out if getattr(a, "is_cuda", False)}
         current = sys.modules["torch"].cuda.current_stream
         return -1, tuple((g, stream if stream is not None else current(g).cuda_stream) for g in gpus)
 
@@ -346,9 +371,9 @@ class _Torch(_Kind):
 class _DLPack(_Kind):
     """Any package: on a GPU by the default stream; outputs are NumPy's, or, for JAX, become its own."""
 
-    def order(self, arrays, stream):
+    def order(self, arrays, out, stream):
         gpus = set()
-        for a in arrays:
+        for a in arrays + out:
             device = getattr(a, "__dlpack_device__", None)
             kind, index = device() if device else (1, 0)
             if kind == 2:
@@ -357,6 +382,8 @@ class _DLPack(_Kind):
 
 
 class _Jax(_DLPack):
+    gives = True
+
     def give(self, array):
         return sys.modules["jax"].numpy.asarray(array) if type(array).__module__ == "numpy" else array
 

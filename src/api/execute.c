@@ -51,6 +51,7 @@ status api_executor_open(api_executor *x, ir_func *host, const api_executor_opti
   o.graph = options->graph;
   o.link_host = options->link_host;
   o.machine = options->has_machine ? &options->machine : NULL;
+  o.memory = options->device_memory;
   TRY(ops->open(&o, memory, &x->device));
   x->memory = memory;
   x->host = host;

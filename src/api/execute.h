@@ -60,10 +60,13 @@ typedef struct api_executor_options {
   bool has_machine;
   rt_speed machine;
   rt_carrier carrier;
+  rt_device_memory device_memory;
   bool keep_waits; /* of a program written by hand, even where they order nothing */
   api_dump dump;   /* what to print to standard error */
 } api_executor_options;
 
+/* What the options say of it. (options.c) */
+rt_device_memory api_device_memory(const weir_options *o);
 status api_executor_open(api_executor *x, ir_func *host, const api_executor_options *options,
                          const allocator *memory);
 void api_executor_close(api_executor *x); /* accepts a zeroed one */

@@ -1,11 +1,28 @@
 /* Options as objects of the API; the table is base/options.def. */
 #include "base/options.h"
 
-#include "api/api.h"
+#include <string.h>
+
+#include "api/execute.h"
 
 struct weir_options {
   options values;
+  rt_device_memory device_memory;
 };
+
+weir_status weir_options_set_device_allocator(weir_options *o, const weir_device_allocator *a) {
+  weir_device_allocator given = {0};
+  if (!o) return api_refuse("weir_options_set_device_allocator: the options are NULL");
+  if (a && api_check_size(a->struct_size, "weir_options_set_device_allocator") != WEIR_OK)
+    return WEIR_BAD_USAGE;
+  if (a) memcpy(&given, a, a->struct_size < sizeof given ? a->struct_size : sizeof given);
+  if (a && (!given.alloc || !given.free))
+    return api_refuse("weir_options_set_device_allocator: a function is missing");
+  o->device_memory = (rt_device_memory){given.alloc, given.free, given.context};
+  return WEIR_OK;
+}
+
+rt_device_memory api_device_memory(const weir_options *o) { return o->device_memory; }
 
 size_t weir_option_count(void) { return OPTION_ID_COUNT; }
 
@@ -33,6 +50,7 @@ weir_status weir_options_create(weir_options **result) {
   api_begin();
   weir_options *o = memory_alloc(&memory_default, sizeof *o);
   if (!o) return api_end(STATUS_OUT_OF_MEMORY);
+  o->device_memory = (rt_device_memory){0};
   options_init(&o->values, &memory_default);
   weir_status st = api_call(&memory_default, read_environment, &o->values);
   if (st == WEIR_OK) *result = o;

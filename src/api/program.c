@@ -157,9 +157,22 @@ static status compile_host(arena *scratch, compile_call *c) {
   return api_executor_open(&p->executor, host, &c->options, &p->memory);
 }
 
+/* Runs allocate nothing, and say in every check which tensor it is. */
+static void name_tensors(weir_program *p) {
+  const ir_func *f = p->func;
+  uint32_t n = f->inputs.len;
+  p->labels = ARENA_ARRAY(&p->ir.memory, (size_t)n + f->outputs.len, const char *);
+  for (uint32_t i = 0; i < n; i++)
+    p->labels[i] = arena_printf(&p->ir.memory, "input %s", ir_tensor_name(f, f->inputs.data[i]));
+  for (uint32_t i = 0; i < f->outputs.len; i++)
+    p->labels[n + i] =
+        arena_printf(&p->ir.memory, "output %s", ir_tensor_name(f, f->outputs.data[i]));
+}
+
 static status compile_body(arena *scratch, void *context) {
   compile_call *c = context;
   status st = clone(scratch, c);
+  if (st == STATUS_OK) name_tensors(c->to);
   if (st == STATUS_OK) st = compile_host(scratch, c);
   return api_take_diags(&c->to->ir, st, scratch);
 }
@@ -254,6 +267,7 @@ static weir_status read_options(const weir_options *o, compile_call *c) {
   result->carrier = rt_carrier_find(comm);
   result->devices = (uint32_t)devices;
   result->streams = (uint32_t)streams;
+  if (o) result->device_memory = api_device_memory(o);
   result->threads = (uint32_t)threads;
   weir_options_destroy(defaults);
   return st;

@@ -30,9 +30,10 @@ struct weir_program {
   /* Binding reports to the module, and a device runs one plan at a time. The reference evaluator only
    * reads, so it runs outside the lock. */
   pthread_mutex_t lock;
-  api_queue queue; /* of runs that the caller does not wait for */
-  arena scratch;   /* of runs on the device, under the lock: repeated runs find it warm */
-  bool proves;     /* a plan is proven before its first run */
+  const char **labels; /* "input x", of all inputs and then all outputs, for messages */
+  api_queue queue;     /* of runs that the caller does not wait for */
+  arena scratch;       /* of runs on the device, under the lock: repeated runs find it warm */
+  bool proves;         /* a plan is proven before its first run */
   api_proven proven[API_MAX_PROVEN];
   uint32_t n_proven; /* so far */
 };

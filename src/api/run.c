@@ -25,8 +25,9 @@ typedef struct run_call {
       found; /* freed by the entry point: scratch memory may run out while it is held */
 } run_call;
 
-static const char *label(run_call *c, const char *kind, ir_tensor t) {
-  return arena_printf(c->memory, "%s %s", kind, ir_tensor_name(c->p->func, t));
+static const char *input_label(const run_call *c, uint32_t i) { return c->p->labels[i]; }
+static const char *output_label(const run_call *c, uint32_t i) {
+  return c->p->labels[c->p->func->inputs.len + i];
 }
 
 static status check_count(const char *what, size_t given, uint32_t wanted) {
@@ -93,7 +94,7 @@ static status take_inputs(run_call *c) {
   c->inputs = ARENA_ARRAY(c->memory, f->inputs.len, ir_array);
   for (uint32_t i = 0; i < f->inputs.len; i++) {
     ir_tensor t = f->inputs.data[i];
-    const char *what = label(c, "input", t);
+    const char *what = input_label(c, i);
     if (has_shards(c->args.input_shards, i)) TRY(take_sharded_input(c, t, i, what));
     else TRY(api_view(c->args.inputs[i], what, &c->inputs[i]));
     TRY(check_dtype(&c->inputs[i], ir_tensor_at(f, t)->dtype, what));
@@ -149,7 +150,7 @@ static status take_outputs(run_call *c) {
   c->outputs = ARENA_ARRAY(c->memory, f->outputs.len, ir_array);
   for (uint32_t i = 0; i < f->outputs.len; i++) {
     ir_tensor t = f->outputs.data[i];
-    const char *what = label(c, "output", t);
+    const char *what = output_label(c, i);
     if (has_shards(c->args.output_shards, i)) TRY(take_sharded_output(c, t, i, what));
     else TRY(api_view(c->args.outputs[i], what, &c->outputs[i]));
     TRY(check_dtype(&c->outputs[i], ir_tensor_at(f, t)->dtype, what));
@@ -166,11 +167,10 @@ typedef struct operand_list {
 } operand_list;
 
 /* Whole tensors, and the shards of others. */
-static void list_side(run_call *c, const api_arrays *a, const ir_tensor *tensors, uint32_t n,
-                      const char *side, operand_list *list) {
+static void list_side(run_call *c, const api_arrays *a, uint32_t n, operand_list *list) {
   bool is_output = a == &c->out;
   for (uint32_t i = 0; i < n; i++) {
-    const char *what = label(c, side, tensors[i]);
+    const char *what = is_output ? output_label(c, i) : input_label(c, i);
     bool sharded = api_is_sharded(a, i);
     if (!sharded) list->items[list->n++] = (api_operand){&a->whole[i], what, is_output};
     for (uint32_t r = 0; sharded && r < c->p->executor.ranks.n; r++)
@@ -184,8 +184,8 @@ static operand_list list_operands(run_call *c) {
   size_t ranks = c->p->executor.ranks.n ? c->p->executor.ranks.n : 1;
   size_t most = ranks * ((size_t)f->inputs.len + f->outputs.len);
   operand_list list = {ARENA_ARRAY(c->memory, most, api_operand), 0};
-  list_side(c, &c->in, f->inputs.data, f->inputs.len, "input", &list);
-  list_side(c, &c->out, f->outputs.data, f->outputs.len, "output", &list);
+  list_side(c, &c->in, f->inputs.len, &list);
+  list_side(c, &c->out, f->outputs.len, &list);
   return list;
 }
 
@@ -253,7 +253,7 @@ static status bind_definition(run_call *c) {
   ir_env_init(&c->env, (ir_func *)f, c->memory);
   for (uint32_t i = 0; i < f->inputs.len; i++) {
     const ir_array *a = &c->inputs[i];
-    const char *what = label(c, "input", c->p->func->inputs.data[i]);
+    const char *what = input_label(c, i);
     TRY(check_dtype(a, ir_tensor_at(f, f->inputs.data[i])->dtype, what));
     if (!ir_bind_shape(&c->env, f->inputs.data[i], a->extents, a->rank, what)) {
       return STATUS_BAD_PROGRAM;
@@ -261,7 +261,7 @@ static status bind_definition(run_call *c) {
   }
   if (!ir_bind_check(&c->env)) return STATUS_BAD_PROGRAM;
   for (uint32_t i = 0; i < f->outputs.len; i++) {
-    const char *what = label(c, "output", c->p->func->outputs.data[i]);
+    const char *what = output_label(c, i);
     TRY(check_dtype(&c->outputs[i], ir_tensor_at(f, f->outputs.data[i])->dtype, what));
     TRY(check_output(c, f->outputs.data[i], &c->outputs[i], what));
   }

@@ -42,6 +42,14 @@ typedef enum rt_carrier {
   RT_CARRIER_COUNT
 } rt_carrier;
 
+/* Where a device takes its memory from; without functions: from the driver. */
+typedef struct rt_device_memory {
+  void *(*alloc)(void *context, int32_t gpu,
+                 size_t size_bytes); /* aligned to 256 bytes; NULL: none is left */
+  void (*free)(void *context, int32_t gpu, void *block);
+  void *context;
+} rt_device_memory;
+
 typedef struct rt_device_options {
   uint32_t threads; /* compute threads; 0: the number of cores (sim: one) */
   bool adversarial; /* cpu: run in a hostile but legal order drawn from `seed`; cuda: with delays */
@@ -51,6 +59,7 @@ typedef struct rt_device_options {
   rt_carrier carrier;
   uint32_t first_gpu; /* cuda: of this process; GPUs are taken in turns from there on */
   const struct rt_speed *machine; /* sim: the machine; NULL: rt_machine_default() */
+  rt_device_memory memory;        /* cuda: of plans, unless other processes open it */
 } rt_device_options;
 
 /* What a rank of a program on a device gets, for models; see cost/cost.h. */

@@ -348,6 +348,165 @@ static void test_indexes(void) {
   give(a), give(b);
 }
 
+/* ---- runs that nobody waits for at once ---- */
+static weir_pending *start_on(const weir_program *p, const weir_dl_tensor *x,
+                              const weir_dl_tensor *y, CUstream s) {
+  weir_stream stream = {{DL_CUDA, 0}, s};
+  weir_pending *r = NULL;
+  weir_run_args args = {
+      .struct_size = sizeof args, .inputs = &x, .n_inputs = 1, .outputs = &y, .n_outputs = 1};
+  args.streams = &stream;
+  args.n_streams = s ? 1 : 0;
+  if (!EXPECT_INT(weir_run_async(p, &args, NULL, NULL, &r), WEIR_OK))
+    fprintf(stderr, "%s\n", weir_error());
+  return r;
+}
+
+/* Each run comes after what the stream held at the call, which here waits for something that the caller does after
+ * all calls; what the stream gets next does not wait for the run. */
+static void test_async(const char *text, bool on_host) {
+  weir_program *p = compile(text, "cuda", false);
+  float *in = pinned(FLIGHTS * BYTES), *out = pinned(FLIGHTS * BYTES), host[FLIGHTS * N];
+  uint64_t *gate = pinned(sizeof *gate);
+  char *a = on_gpu(FLIGHTS * BYTES), *b = on_gpu(FLIGHTS * BYTES);
+  weir_pending *runs[FLIGHTS];
+  CUstream s = stream_new();
+  must(cu->cuStreamWaitValue64(s, address(gate), 1, CU_STREAM_WAIT_VALUE_GEQ));
+  for (int k = 0; k < FLIGHTS; k++) {
+    for (int i = 0; i < N; i++) in[k * N + i] = (float)(k * 100 + i);
+    must(cu->cuMemcpyHtoDAsync(address(a + (size_t)k * BYTES), in + k * N, BYTES, s));
+    weir_dl_tensor x = tensor(a + (size_t)k * BYTES, DL_CUDA);
+    weir_dl_tensor y = tensor(b + (size_t)k * BYTES, DL_CUDA);
+    if (on_host) y = tensor(host + (size_t)k * N, DL_CPU);
+    runs[k] = start_on(p, &x, &y, s);
+  }
+  EXPECT(!weir_pending_poll(runs[0], 1000000));
+  weir_pending_cancel(runs[FLIGHTS - 1]);
+  __atomic_store_n(gate, 1, __ATOMIC_RELEASE);
+  for (int k = 0; k < FLIGHTS; k++) {
+    weir_status st = weir_pending_wait(runs[k]);
+    EXPECT(st == WEIR_OK || (st == WEIR_CANCELLED && k == FLIGHTS - 1));
+    if (on_host) memcpy(out + k * N, host + (size_t)k * N, BYTES);
+    else must(cu->cuMemcpyDtoHAsync(out + k * N, address(b + (size_t)k * BYTES), BYTES, s));
+    must(cu->cuStreamSynchronize(s));
+    if (st == WEIR_OK) EXPECT_INT(wrong(in + k * N, out + k * N), 0);
+    weir_pending_destroy(runs[k]);
+  }
+  weir_dl_tensor x = tensor(a, DL_CUDA), y = tensor(b, DL_CUDA);
+  weir_pending *last = start_on(p, &x, &y, NULL); /* without a stream: inputs are ready */
+  EXPECT_INT(weir_pending_wait(last), WEIR_OK);
+  weir_pending_destroy(last);
+  must(cu->cuStreamDestroy(s));
+  weir_program_destroy(p);
+  give(a), give(b);
+  must(cu->cuMemFreeHost(in));
+  must(cu->cuMemFreeHost(out));
+  must(cu->cuMemFreeHost(gate));
+}
+
+/* A run that is issued later cannot be a part of a graph that is captured now. */
+static void test_async_refused(void) {
+  weir_program *p = compile(one, "cuda", false);
+  void *a = on_gpu(BYTES), *b = on_gpu(BYTES);
+  weir_dl_tensor x = tensor(a, DL_CUDA), y = tensor(b, DL_CUDA);
+  const weir_dl_tensor *in = &x, *out = &y;
+  CUstream s = stream_new();
+  CUgraph graph = NULL;
+  weir_pending *r = NULL;
+  weir_stream stream = {{DL_CUDA, 0}, s};
+  weir_run_args args = {
+      .struct_size = sizeof args, .inputs = &in, .n_inputs = 1, .outputs = &out, .n_outputs = 1};
+  args.streams = &stream;
+  args.n_streams = 1;
+  must(cu->cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  EXPECT_INT(weir_run_async(p, &args, NULL, NULL, &r), WEIR_BAD_USAGE);
+  EXPECT_CONTAINS(weir_error(), "being captured");
+  must(cu->cuStreamEndCapture(s, &graph));
+  if (graph) must(cu->cuGraphDestroy(graph));
+  stream.device.device_id = 99;
+  EXPECT_INT(weir_run_async(p, &args, NULL, NULL, &r), WEIR_BAD_USAGE);
+  EXPECT_CONTAINS(weir_error(), "no GPU 99");
+  EXPECT(r == NULL);
+  must(cu->cuStreamDestroy(s));
+  weir_program_destroy(p);
+  give(a), give(b);
+}
+
+/* ---- memory from the caller ---- */
+typedef struct counted {
+  int made, live;
+  size_t largest;
+  bool fails, is_odd;
+} counted;
+
+static void *counted_alloc(void *context_, int32_t gpu, size_t bytes) {
+  counted *c = context_;
+  if (c->fails || gpu != 0) return NULL;
+  c->made++;
+  c->live++;
+  if (bytes > c->largest) c->largest = bytes;
+  char *p = on_gpu(bytes + 512);
+  return c->is_odd ? p + 4 : p;
+}
+
+static void counted_free(void *context_, int32_t gpu, void *block) {
+  counted *c = context_;
+  EXPECT_INT(gpu, 0);
+  c->live--;
+  give(c->is_odd ? (char *)block - 4 : block);
+}
+
+/* Of two ranks on one GPU. */
+static void test_allocator(void) {
+  int gpus = 0;
+  must(cu->cuDeviceGetCount(&gpus));
+  if (gpus > 1) return;
+  weir_module *m = NULL;
+  weir_fusion *f = NULL;
+  weir_options *o = NULL;
+  counted c = {0};
+  weir_device_allocator a = {
+      .struct_size = sizeof a, .alloc = counted_alloc, .free = counted_free, .context = &c};
+  void *x = on_gpu(BYTES), *y = on_gpu(BYTES);
+  weir_dl_tensor in = tensor(x, DL_CUDA), out = tensor(y, DL_CUDA);
+  float values[N], results[N];
+  for (int i = 0; i < N; i++) values[i] = (float)i;
+  must(cu->cuMemcpyHtoDAsync(address(x), values, BYTES, NULL));
+  must(cu->cuCtxSynchronize());
+  EXPECT_INT(weir_module_parse("t", two, strlen(two), NULL, &m), WEIR_OK);
+  EXPECT_INT(weir_module_find(m, NULL, &f), WEIR_OK);
+  EXPECT_INT(weir_options_create(&o), WEIR_OK);
+  EXPECT_INT(weir_options_set(o, "device", "cuda"), WEIR_OK);
+  EXPECT_INT(weir_options_set_device_allocator(o, &a), WEIR_OK);
+  for (int how = 0; how < 3; how++) { /* as it should be; none left; not aligned */
+    weir_program *p = NULL;
+    c = (counted){.fails = how == 1, .is_odd = how == 2};
+    EXPECT_INT(weir_compile(f, o, NULL, &p), WEIR_OK);
+    weir_status st = how == 0 ? run_on(p, &in, &out, 0, NULL) : WEIR_OK;
+    if (how > 0) {
+      const weir_dl_tensor *inputs = &in, *outputs = &out;
+      weir_run_args args = {.struct_size = sizeof args, .inputs = &inputs, .n_inputs = 1};
+      args.outputs = &outputs;
+      args.n_outputs = 1;
+      st = weir_run(p, &args);
+    }
+    EXPECT_INT(st, how == 0 ? WEIR_OK : how == 1 ? WEIR_OUT_OF_MEMORY : WEIR_BAD_USAGE);
+    if (how == 0) EXPECT(c.made > 0 && c.live == c.made);
+    if (how == 2) EXPECT_CONTAINS(weir_error(), "aligned");
+    must(cu->cuCtxSynchronize());
+    weir_program_destroy(p);
+    EXPECT_INT(c.live, 0);
+  }
+  must(cu->cuMemcpyDtoHAsync(results, address(y), BYTES, NULL));
+  must(cu->cuCtxSynchronize());
+  EXPECT_INT(wrong(values, results), 0);
+  a.free = NULL;
+  EXPECT_INT(weir_options_set_device_allocator(o, &a), WEIR_BAD_USAGE);
+  weir_options_destroy(o);
+  weir_module_destroy(m);
+  give(x), give(y);
+}
+
 int main(void) {
   static const char *const texts[] = {one, streamed, two};
   if (cuda_vendor_load(&cu) != STATUS_OK) {
@@ -364,6 +523,8 @@ int main(void) {
     }
     test_flights(texts[i], "cpu", false, false);
     test_returns(texts[i]);
+    test_async(texts[i], false);
+    test_async(texts[i], true);
     test_capture(texts[i], true, false);
   }
   test_mixed();
@@ -371,6 +532,8 @@ int main(void) {
   test_seeds(true);
   test_refused();
   test_indexes();
+  test_async_refused();
+  test_allocator();
   must(cu->cuDevicePrimaryCtxRelease(0));
   return test_finish();
 }

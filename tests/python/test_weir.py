@@ -170,6 +170,24 @@ class Wrong(unittest.TestCase):
         self.assertEqual(caught.exception.diagnostics[0].suggestion, "matmul")
         self.assertEqual(caught.exception.diagnostics[0].rank, -1)
 
+    def test_device_memory(self):
+        """On a GPU, or a stand-in for one (tests/standin): plans use memory of the caller's allocator."""
+        code = ("import ctypes, numpy as np, weir\n"
+                "cu = ctypes.CDLL('libcuda.so.1')\nlive = []\n"
+                "def alloc(gpu, n):\n  p = ctypes.c_uint64()\n  assert cu.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(n)) == 0\n"
+                "  live.append(p.value); return p.value\n"
+                "def free(gpu, p):\n  live.remove(p); cu.cuMemFree_v2(ctypes.c_uint64(p))\n"
+                "f = weir.compile('fusion f { x : f32[n]; i : i64[2]; y = index_select(x, i, dim=0); return y }', "
+                "device='cuda', device_memory=(alloc, free))\n"
+                "assert f(np.arange(4, dtype='f4'), np.array([2, 1])).tolist() == [2, 1]\n"
+                "assert live\ndel f\nassert not live\n")
+        try:
+            weir.compile(SUM, device="cuda")
+        except weir.Error as why:
+            self.skipTest(why.message)
+        r = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        self.assertEqual(r.returncode, 0, r.stderr)
+
 
 LOOKUP = "fusion f { x : f32[n]; i : i64[m]; y = index_select(x, i, dim=0); return y }"
 LONG = ("fusion f {\n mesh d = [2]\n x : f32[64, 100000]\n y = set(exp(tanh(exp(tanh(exp(tanh(x)))))))\n return y\n"

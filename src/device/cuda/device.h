@@ -151,6 +151,7 @@ typedef struct cuda_rank {
   uint32_t gpu;
   CUdeviceptr block; /* all its memory */
   size_t block_bytes;
+  bool is_callers;              /* the block is of options.memory */
   int64_t pool_begin, pool_end; /* its part of the plan's pool */
   CUdeviceptr pool, staging, errors, seed;
   uint32_t n_errors;

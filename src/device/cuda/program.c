@@ -411,6 +411,22 @@ static void lay_out(cuda_loaded *l) {
     l->streams[s].scratch = reserve(&l->ranks[l->streams[s].rank], l->streams[s].scratch_bytes);
 }
 
+/* Memory that other processes open is the driver's: theirs would be a part of a larger block. */
+static CUresult take_block(cuda_loaded *l, cuda_rank *r) {
+  const rt_device_memory *m = &l->device->options.memory;
+  if (!m->alloc || cuda_is_mapped(l)) return l->cu->cuMemAlloc(&r->block, r->block_bytes);
+  r->block = (CUdeviceptr)(uintptr_t)m->alloc(m->context, (int32_t)r->gpu, r->block_bytes);
+  r->is_callers = r->block != 0;
+  return r->block ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static void free_block(cuda_loaded *l, cuda_rank *r) {
+  const rt_device_memory *m = &l->device->options.memory;
+  if (!r->block) return;
+  if (r->is_callers) m->free(m->context, (int32_t)r->gpu, (void *)(uintptr_t)r->block);
+  else (void)l->cu->cuMemFree(r->block);
+}
+
 static status allocate_block(cuda_loaded *l, uint32_t rank) {
   cuda_rank *r = &l->ranks[rank];
   size_t free_bytes = 0, all_bytes = 0;
@@ -418,7 +434,10 @@ static status allocate_block(cuda_loaded *l, uint32_t rank) {
   if (cuda_is_mapped(l))
     r->block_bytes =
         (r->block_bytes + CUDA_SHARED_ALIGN - 1) / CUDA_SHARED_ALIGN * CUDA_SHARED_ALIGN;
-  CUresult got = l->cu->cuMemAlloc(&r->block, r->block_bytes);
+  CUresult got = take_block(l, r);
+  if (r->block % CUDA_ALIGN)
+    return fail(STATUS_BAD_USAGE, "the device allocator gave %p, which is not aligned to %d bytes",
+                (void *)(uintptr_t)r->block, CUDA_ALIGN);
   if (got != CUDA_ERROR_OUT_OF_MEMORY) return cuda_try(got, "allocating memory");
   (void)l->cu->cuMemGetInfo(&free_bytes, &all_bytes);
   return fail(STATUS_OUT_OF_MEMORY, "cuda: device %u needs %zu bytes; GPU %u has %zu of %zu free",
@@ -614,7 +633,7 @@ void cuda_program_destroy(cuda_loaded *l) {
   cuda_share_close(l);
   for (uint32_t r = 0; l->ranks && r < l->n_ranks; r++) {
     if (gpu_of(l, r)->context) (void)cu->cuCtxSetCurrent(gpu_of(l, r)->context);
-    if (l->ranks[r].block) (void)cu->cuMemFree(l->ranks[r].block);
+    free_block(l, &l->ranks[r]);
     if (l->ranks[r].slots) (void)cu->cuMemFreeHost(l->ranks[r].slots);
   }
   memory_free(l->device->memory, l->ranks);

@@ -273,6 +273,7 @@ static status check_stuck(const cuda_loaded *l) {
 }
 
 status cuda_run_settle(cuda_loaded *l) {
+  TRY(cuda_try(cuda_run_make_current(l, 0), "making a context current"));
   TRY(wait_for(l, 0));
   l->is_pending = false;
   return STATUS_OK;
