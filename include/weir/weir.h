@@ -69,6 +69,14 @@ size_t weir_diagnostic_count(void);
 /* False: there is no such diagnostic. Like asking for the count, it keeps the error. */
 bool weir_diagnostic_at(size_t i, weir_diagnostic *result);
 
+/* ---- what the library tells while it works ----
+ * Texts that the option `dump` and others ask for, and how far long work is: "binding ranks", "compiling kernels",
+ * `done` of `total`. For the whole process; called from any thread, never two at once, and they must not call the
+ * library. NULL: texts go to standard error, and nobody is told of progress. */
+typedef void weir_log_fn(void *context, const char *text);
+typedef void weir_progress_fn(void *context, const char *what, int64_t done, int64_t total);
+void weir_log_to(weir_log_fn *text, weir_progress_fn *progress, void *context);
+
 /* Where all memory comes from. NULL where one is accepted: malloc and free. Blocks must be aligned to
  * 16 bytes. The struct is copied; its context must outlive the objects made with it. A program calls
  * it from threads of its own as well, but never from two at once. */

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "api/api.h"
+#include "base/log.h"
 #include "text/fragment.h"
 
 /* ---- statuses ---- */
@@ -21,6 +22,10 @@ const char *weir_status_text(weir_status s) {
 }
 const char *weir_version(void) { return WEIR_VERSION; }
 void weir_string_free(char *text) { free(text); }
+
+void weir_log_to(weir_log_fn *text, weir_progress_fn *progress, void *context) {
+  log_to(text, progress, context);
+}
 
 /* ---- calls ---- */
 void api_begin(void) {

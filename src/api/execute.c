@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/memory.h"
+#include "base/log.h"
 #include "base/table.h"
 #include "check/check.h"
 #include "cost/cost.h"
@@ -177,7 +178,7 @@ static status dump_guarded(void *context) {
     rt_describe(c->plan, i, &out);
     strbuf_putc(&out, '\n');
   }
-  (void)fputs(out.data, stderr);
+  log_text(out.data);
   return STATUS_OK;
 }
 
@@ -253,8 +254,11 @@ static status bind_ranks(api_executor *x, const ir_env *env, api_plan *p) {
   p->parts = memory_alloc(x->memory, x->ranks.n * sizeof *p->parts);
   if (!p->parts) return STATUS_OUT_OF_MEMORY;
   memset(p->parts, 0, x->ranks.n * sizeof *p->parts);
-  for (p->n_parts = 0; p->n_parts < x->ranks.n; p->n_parts++)
+  for (p->n_parts = 0; p->n_parts < x->ranks.n; p->n_parts++) {
+    (void)log_progress("binding ranks", p->n_parts, x->ranks.n);
     TRY(bind_rank(x, env, first + p->n_parts, &p->parts[p->n_parts]));
+  }
+  (void)log_progress("binding ranks", x->ranks.n, x->ranks.n);
   return rt_plan_join(p->parts, p->n_parts, x->memory, &p->plan);
 }
 

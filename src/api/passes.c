@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "api/execute.h"
+#include "base/log.h"
 
 /* ---- what the options ask for ---- */
 /* "a,b" of an option that may be repeated; NULL: it is not given. */
@@ -80,7 +81,7 @@ status api_lower(arena *scratch, ir_func *f, const pass_request *request, ir_fun
   strbuf_init(&reproducer, scratch);
   status st = pass_run_fusion(f, request, &log, &reproducer, result);
   if (st != STATUS_OK) keep_reproducer(&f->module->errors, request->reproducer, &reproducer);
-  if (log.len) (void)fputs(log.data, stderr);
+  if (log.len) log_text(log.data);
   return st;
 }
 

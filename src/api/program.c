@@ -4,6 +4,7 @@
 
 #include "api/passes.h"
 #include "api/program.h"
+#include "base/log.h"
 #include "runtime/machine.h"
 #include "text/text.h"
 
@@ -78,7 +79,7 @@ static status dump(arena *scratch, const compile_call *c, ir_func *host) {
     TRY(api_lower(scratch, c->to->definition, &request, &plain));
     text_print_nvfuser(plain, 0, &out);
   }
-  (void)fputs(out.data, stderr);
+  log_text(out.data);
   return STATUS_OK;
 }
 

@@ -67,6 +67,18 @@ uint32_t api_launch_local(void) {
   return mpi_launch_find(&launch) ? launch.local : 0;
 }
 
+/* Processes that all computed everything would hide that nobody shares the work. */
+static status check_launcher(void) {
+  uint32_t rank, size;
+  if (!torch_launch_find(&rank, &size)) return STATUS_OK;
+  return fail(
+      STATUS_UNAVAILABLE,
+      "torchrun started this process as rank %u of %u, but ranks in several processes "
+      "exchange data by MPI: start it with mpirun, or use --comm inproc to run all ranks in "
+      "every process",
+      rank, size);
+}
+
 status api_ranks_open(api_ranks *r, const ir_func *host, uint32_t devices, const char *comm,
                       int64_t timeout_ns, rt_device *device, const allocator *memory) {
   const rt_comm_ops *ops;
@@ -75,6 +87,7 @@ status api_ranks_open(api_ranks *r, const ir_func *host, uint32_t devices, const
   bool by_mpi = mpi_launch_find(&launch);
   *r = (api_ranks){.n = 1, .world = devices ? devices : needed, .timeout_ns = timeout_ns};
   TRY(choose(comm, &ops));
+  if (r->world > 1 && strcmp(comm, "inproc") != 0) TRY(check_launcher());
   if (strcmp(ops->name, "mpi") == 0) {
     if (!by_mpi) return fail(STATUS_BAD_USAGE, "start the program with mpirun to use --comm mpi");
     if (devices && devices != launch.size)

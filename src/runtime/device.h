@@ -57,7 +57,7 @@ typedef struct rt_device_options {
   bool graph;     /* cuda: a plan is captured once and replayed */
   bool link_host; /* cuda: devices communicate through the host's memory */
   rt_carrier carrier;
-  uint32_t first_gpu; /* cuda: of this process; GPUs are taken in turns from there on */
+  uint32_t first_gpu;             /* cuda: of this process; GPUs are taken in turns from there on */
   const struct rt_speed *machine; /* sim: the machine; NULL: rt_machine_default() */
   rt_device_memory memory;        /* cuda: of plans, unless other processes open it */
 } rt_device_options;

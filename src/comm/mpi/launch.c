@@ -35,6 +35,17 @@ static bool number_of(const char *name, uint32_t *value) {
   return true;
 }
 
+bool torch_launch_find(uint32_t *rank, uint32_t *size) {
+  uint32_t r, n;
+  mpi_launch mpi;
+  if (!getenv("MASTER_ADDR") || !number_of("RANK", &r) || !number_of("WORLD_SIZE", &n))
+    return false;
+  if (n < 2 || r >= n || mpi_launch_find(&mpi)) return false;
+  *rank = r;
+  *size = n;
+  return true;
+}
+
 bool mpi_launch_find(mpi_launch *launch) {
   for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
     mpi_launch found = {.flavour = launchers[i].flavour};

@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/log.h"
+
 enum { MOST_THREADS = 16, PATIENCE_S = 1 }; /* so long nothing is told */
 
 uint32_t cuda_compile_threads(void) {
@@ -45,6 +47,7 @@ static time_t now_s(void) {
 /* Somebody who waits at a terminal sees how far it is. */
 static void tell(work *w) {
   uint32_t done = atomic_fetch_add(&w->done, 1) + 1;
+  if (log_progress("compiling kernels", done, w->n)) return;
   if (!w->on_terminal || now_s() - w->begun_s < PATIENCE_S) return;
   (void)fprintf(stderr, "\rcompiling kernels: %u of %u programs", done, w->n);
   (void)fflush(stderr);
