@@ -50,6 +50,7 @@ status api_executor_open(api_executor *x, ir_func *host, const api_executor_opti
   o.adversarial = options->adversary >= 0;
   o.seed = o.adversarial ? (uint64_t)options->adversary : 0;
   o.graph = options->graph;
+  o.tf32 = options->tf32;
   o.link_host = options->link_host;
   o.machine = options->has_machine ? &options->machine : NULL;
   o.memory = options->device_memory;

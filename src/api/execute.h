@@ -55,7 +55,7 @@ typedef struct api_executor_options {
   int64_t memory_limit;
   uint64_t program;  /* a hash of what all processes must have in common */
   int64_t adversary; /* a seed, or -1 */
-  bool graph, link_host;
+  bool graph, tf32, link_host;
   const char *machine_name; /* sim: "" is its default */
   bool has_machine;
   rt_speed machine;

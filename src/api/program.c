@@ -245,6 +245,7 @@ static weir_status read_options(const weir_options *o, compile_call *c) {
   if (st == WEIR_OK) st = weir_options_get(from, "prove", 0, &proof);
   if (st == WEIR_OK) st = weir_options_get_int(from, "memory-limit", &result->memory_limit);
   if (st == WEIR_OK) st = weir_options_get_bool(from, "graph", &result->graph);
+  if (st == WEIR_OK) st = weir_options_get_bool(from, "tf32", &result->tf32);
   if (st == WEIR_OK) st = weir_options_get(from, "link", 0, &link);
   if (st == WEIR_OK) st = weir_options_get(from, "comm", 0, &comm);
   if (st == WEIR_OK) st = weir_options_get_int(from, "devices", &devices);

@@ -55,6 +55,7 @@ typedef struct rt_device_options {
   bool adversarial; /* cpu: run in a hostile but legal order drawn from `seed`; cuda: with delays */
   uint64_t seed;
   bool graph;     /* cuda: a plan is captured once and replayed */
+  bool tf32;      /* cuda: products of f32 in TF32 */
   bool link_host; /* cuda: devices communicate through the host's memory */
   rt_carrier carrier;
   uint32_t first_gpu;             /* cuda: of this process; GPUs are taken in turns from there on */

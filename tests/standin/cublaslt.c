@@ -258,6 +258,17 @@ typedef struct product {
   size_t workspace_bytes;
 } product;
 
+/* Of a factor in TF32 10 bits are left, rounded to the nearest. */
+static float factor(const product *p, double x) {
+  uint32_t u;
+  float f = (float)x;
+  if (p->d.compute != CUBLAS_COMPUTE_32F_FAST_TF32 || f - f != 0) return f;
+  memcpy(&u, &f, sizeof u);
+  u = (u + 0xfffU + (u >> 13 & 1U)) & ~0x1fffU;
+  memcpy(&f, &u, sizeof f);
+  return f;
+}
+
 /* Sums are f32, or f64 of f64. */
 static double dot(const product *p, const char *a, const char *b, int64_t i, int64_t j) {
   bool ta = p->d.trans_a != CUBLAS_OP_N, tb = p->d.trans_b != CUBLAS_OP_N;
@@ -269,7 +280,7 @@ static double dot(const product *p, const char *a, const char *b, int64_t i, int
   for (int64_t r = 0; r < k; r++, at_a += step_a, at_b += step_b) {
     double x = load(p->la.type, a, at_a), y = load(p->lb.type, b, at_b);
     if (p->d.compute == CUBLAS_COMPUTE_64F) wide += x * y;
-    else narrow += (float)x * (float)y;
+    else narrow += factor(p, x) * factor(p, y);
   }
   return p->d.compute == CUBLAS_COMPUTE_64F ? wide : (double)narrow;
 }

@@ -32,10 +32,15 @@ void cuda_att_open(cuda_att_library *x, int major, int minor, int processors) {
                  dnn->version);
 }
 
+static void forget_plan(const cuda_dnn *dnn, cuda_attention *a) {
+  if (a->plan) (void)dnn->cudnnBackendDestroyDescriptor(a->plan);
+  a->plan = NULL;
+  dnn_graph_destroy(&a->g);
+}
+
 static void destroy(const cuda_dnn *dnn, const cuda_vendor *cu, cuda_attention *a,
                     const allocator *memory) {
-  if (a->plan) (void)dnn->cudnnBackendDestroyDescriptor(a->plan);
-  dnn_graph_destroy(&a->g);
+  forget_plan(dnn, a);
   if (a->lengths) (void)cu->cuMemFree(a->lengths);
   memory_free(memory, a);
 }
@@ -56,10 +61,10 @@ void cuda_att_close(cuda_att_library *x, const cuda_vendor *cu, const allocator 
 enum { KEY_BYTES = 1024 };
 
 /* All of the shape, as text; the number is that of the form of graphs. */
-static size_t key_of(const cuda_att_shape *s, char key[KEY_BYTES]) {
-  const int64_t *numbers = (const int64_t *)s;
-  int at = snprintf(key, KEY_BYTES, "attention 2");
-  for (size_t i = 0; i < sizeof *s / sizeof *numbers; i++)
+static size_t key_of(const cuda_attention *a, char key[KEY_BYTES]) {
+  const int64_t *numbers = (const int64_t *)&a->shape;
+  int at = snprintf(key, KEY_BYTES, "attention %d", a->ordered ? 3 : 2);
+  for (size_t i = 0; i < sizeof a->shape / sizeof *numbers; i++)
     at += snprintf(key + at, KEY_BYTES - (size_t)at, " %lld", (long long)numbers[i]);
   check(at < KEY_BYTES);
   return (size_t)at;
@@ -68,7 +73,7 @@ static size_t key_of(const cuda_att_shape *s, char key[KEY_BYTES]) {
 static bool find_on_disk(const cuda_att_library *x, cuda_attention *a, const allocator *memory) {
   char key[KEY_BYTES];
   cuda_disk_program found;
-  cuda_disk_key wanted = {.source = key, .source_bytes = key_of(&a->shape, key), x->target};
+  cuda_disk_key wanted = {.source = key, .source_bytes = key_of(a, key), x->target};
   if (!cuda_disk_read(&x->disk, &wanted, memory, &found)) return false;
   a->plan = cuda_att_from_json(x->dnn, x->load_handle, found.image, found.image_bytes);
   memory_free(memory, (void *)(uintptr_t)found.image);
@@ -79,7 +84,7 @@ static bool find_on_disk(const cuda_att_library *x, cuda_attention *a, const all
 static void keep_on_disk(const cuda_att_library *x, const cuda_attention *a,
                          const allocator *memory) {
   char key[KEY_BYTES];
-  cuda_disk_program program = {.texts = key, .texts_bytes = key_of(&a->shape, key) + 1};
+  cuda_disk_program program = {.texts = key, .texts_bytes = key_of(a, key) + 1};
   char *json = cuda_att_json(x->dnn, a->plan, memory, &program.image_bytes);
   if (!json) return;
   program.image = json;
@@ -122,14 +127,31 @@ static status make_lengths(const cuda_vendor *cu, cuda_attention *a, const alloc
   return st;
 }
 
-static status make(const cuda_att_library *x, const cuda_vendor *cu, cuda_attention *a,
-                   const allocator *memory) {
+/* With keys that are no multiple of 128, dq was not the same in every run. The form that promises it keeps
+ * the gradients of the scores in its workspace, so it is taken where those are not too many. */
+static bool wants_order(const cuda_att_shape *s) {
+  double scores = (double)s->b * (double)s->hq * (double)s->sq * (double)s->skv;
+  return s->backward && s->skv % 128 != 0 && scores <= (double)(1 << 29);
+}
+
+static void find_plan(const cuda_att_library *x, const cuda_vendor *cu, cuda_attention *a,
+                      const allocator *memory) {
   dnn_graph_init(&a->g, x->dnn);
-  if (cuda_att_has_lengths(&a->shape, x->dnn->version)) TRY(make_lengths(cu, a, memory));
   if (!find_on_disk(x, a, memory)) choose(x, cu, a, memory);
   bool is_new = !a->from_disk && a->n_configs > 1; /* then it was timed */
   a->works = a->plan != NULL && (is_new || cuda_att_runs(x, cu, a));
   if (a->works) a->workspace_bytes = cuda_att_workspace(x->dnn, a->plan);
+}
+
+static status make(const cuda_att_library *x, const cuda_vendor *cu, cuda_attention *a,
+                   const allocator *memory) {
+  if (cuda_att_has_lengths(&a->shape, x->dnn->version)) TRY(make_lengths(cu, a, memory));
+  a->ordered = wants_order(&a->shape);
+  find_plan(x, cu, a, memory);
+  if (a->works || !a->ordered) return STATUS_OK;
+  forget_plan(x->dnn, a);
+  a->ordered = false;
+  find_plan(x, cu, a, memory);
   return STATUS_OK;
 }
 
@@ -178,6 +200,7 @@ static size_t rows_of(const cuda_attention *a) {
 static size_t sums_bytes(const cuda_attention *a) { return round_up(rows_of(a) * sizeof(float)); }
 
 static size_t sum_bytes(const cuda_attention *a) {
+  if (a->ordered) return 0;
   return round_up(rows_of(a) * (size_t)a->shape.d * sizeof(float));
 }
 
@@ -234,7 +257,7 @@ static void add_memory(pack *p, const cuda_attention *a, const cuda_att_run *run
   }
   if (!a->shape.backward) return;
   add_device(p, ATT_ID_ROW_SUMS, at);
-  add_device(p, ATT_ID_SUM_DQ, at + sums_bytes(a));
+  if (!a->ordered) add_device(p, ATT_ID_SUM_DQ, at + sums_bytes(a));
 }
 
 /* A final pack cannot be changed; making one costs less than a microsecond. */

@@ -37,7 +37,7 @@ enum {
 /* Whether the graph masks by lengths, which up to 9.15 gradients need whose keys are no multiple of 128. */
 bool cuda_att_has_lengths(const cuda_att_shape *s, size_t version);
 /* The operations of attention, or of its gradient. */
-void cuda_att_graph(dnn_graph *g, const cuda_att_shape *s);
+void cuda_att_graph(dnn_graph *g, const cuda_att_shape *s, bool ordered);
 
 /* ---- plans (attention_plan.c) ---- */
 typedef struct cuda_attention cuda_attention;
@@ -51,6 +51,7 @@ struct cuda_attention {
   CUdeviceptr lengths; /* of all queries, then of all keys; 0: none */
   uint32_t n_configs;  /* of the first engine */
   bool from_disk;
+  bool ordered; /* dq is one product, in a fixed order, of gradients of scores that are in memory */
 };
 
 /* What the plans of one GPU need. */

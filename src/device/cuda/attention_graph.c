@@ -174,7 +174,7 @@ static void *shares(graph *x, void *q, void *k, void *scale) {
   return computed(x, DNN_POINTWISE_EXP, s, NULL, x->scores);
 }
 
-static void backward(graph *x) {
+static void backward(graph *x, bool ordered) {
   dnn_graph *g = x->g;
   void *q = side(x, ATT_Q), *k = turned(x, ATT_K), *v = turned(x, ATT_V);
   void *o = side(x, ATT_O), *grad = side(x, ATT_DO), *scale = dnn_scalar(g, ATT_ID_SCALE, F32);
@@ -188,13 +188,18 @@ static void backward(graph *x) {
   into_keys(x, across(x, s), q, ATT_DK);
   void *upright = dnn_virtual_view(g, x->io, dims_of(x->s, ATT_K), strides_of(x->s, ATT_K));
   dnn_reshape(g, k, upright);
+  dnn_lengths cut = {.m = x->nq, .k = x->nk};
+  if (ordered) {
+    dnn_matmul(g, s, upright, side(x, ATT_DQ), cut);
+    return;
+  }
   dnn_dims dims = dims_of(x->s, ATT_Q);
   void *sum = dnn_tensor(g, ATT_ID_SUM_DQ, F32, dims, dnn_packed(dims));
-  dnn_matmul(g, s, upright, sum, (dnn_lengths){.m = x->nq, .k = x->nk});
+  dnn_matmul(g, s, upright, sum, cut);
   dnn_pointwise(g, DNN_POINTWISE_IDENTITY, F32, sum, NULL, side(x, ATT_DQ));
 }
 
-void cuda_att_graph(dnn_graph *g, const cuda_att_shape *s) {
+void cuda_att_graph(dnn_graph *g, const cuda_att_shape *s, bool ordered) {
   graph x = {.g = g,
              .s = s,
              .io = s->dtype == IR_BF16 ? DNN_DATA_BFLOAT16 : DNN_DATA_HALF,
@@ -204,6 +209,6 @@ void cuda_att_graph(dnn_graph *g, const cuda_att_shape *s) {
     x.nq = lengths(&x, ATT_ID_LENGTHS_Q);
     x.nk = lengths(&x, ATT_ID_LENGTHS_K);
   }
-  if (s->backward) backward(&x);
+  if (s->backward) backward(&x, ordered);
   else forward(&x);
 }

@@ -97,7 +97,7 @@ void cuda_att_build(cuda_attention *a, void *handle, void *description, uint32_t
   int64_t wanted = NO_ENGINE;
   int st = DNN_STATUS_SUCCESS;
   *result = (cuda_att_plans){.n = 0};
-  cuda_att_graph(m.g, &a->shape);
+  cuda_att_graph(m.g, &a->shape, a->ordered);
   if (most > ATT_MOST_PLANS) most = ATT_MOST_PLANS;
   ask(&m, make_graph(&m));
   if (m.g->status) return;

@@ -260,7 +260,8 @@ static cudaDataType_t type_of(ir_dtype t) {
 static types types_of(const cuda_matmul_shape *s) {
   cudaDataType_t from = type_of((ir_dtype)s->dtype), to = type_of((ir_dtype)s->dtype_d);
   if (s->dtype == IR_F64) return (types){from, to, CUDA_R_64F, CUBLAS_COMPUTE_64F};
-  return (types){from, to, CUDA_R_32F, CUBLAS_COMPUTE_32F};
+  bool tf32 = s->dtype == IR_F32 && s->tf32;
+  return (types){from, to, CUDA_R_32F, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F};
 }
 
 static cublasStatus_t make_layout(const cuda_vendor *cu, cudaDataType_t type, int64_t rows,

@@ -6,7 +6,7 @@
  * together) is left to the generated kernels.
  *
  * The algorithm is chosen once per shape, when the first plan that has it is loaded, and kept with the
- * GPU. f32 is computed in f32, never in TF32. */
+ * GPU. f32 is computed in f32, unless TF32 was asked for. */
 #ifndef WEIR_DEVICE_CUDA_MATMUL_H
 #define WEIR_DEVICE_CUDA_MATMUL_H
 
@@ -21,6 +21,7 @@ typedef struct cuda_matmul_shape {
   int64_t lda, ldb, ldd;
   int64_t batch, stride_a, stride_b, stride_d, stride_bias;
   int64_t dtype, dtype_d; /* ir_dtype: of the operands; of result and bias */
+  int64_t tf32;           /* f32 may be multiplied so; the device's option, not the task's */
   int64_t trans_a, trans_b, has_bias;
   int64_t swapped; /* a is the plan's second operand: the result is computed transposed */
   int64_t align_a, align_b, align_d, align_bias;

@@ -217,6 +217,7 @@ static status try_matmul(cuda_loaded *l, const cuda_task *t, const rt_plan *plan
   cuda_matmul_starts offsets;
   cuda_stream *s = &l->streams[t->on];
   if (!cuda_matmul_shape_of(plan, task, &shape, &offsets)) return STATUS_OK;
+  shape.tf32 = shape.dtype == IR_F32 && l->device->options.tf32;
   cuda_gpu *g = gpu_of(l, s->rank);
   TRY(make_current(l, s->rank));
   TRY(cuda_matmul_get(l->cu, g->lt, &g->matmuls, &shape, l->device->memory, &call->matmul));
