@@ -118,6 +118,11 @@ static void mark_ancestors(filling *f, uint32_t i) {
   for (uint32_t k = 0; k < before->len; k++) mark_ancestors(f, before->data[k]);
 }
 
+/* What stays before the post needs what it reads there, too. */
+static void mark_needs(filling *f, const cluster *c) {
+  for (uint32_t k = 0; k < c->members.len; k++) mark_ancestors(f, c->members.data[k]);
+}
+
 static bool is_ancestor(const filling *f, const cluster *c) {
   for (uint32_t k = 0; k < c->members.len; k++)
     if (f->mark[c->members.data[k]] == f->search) return true;
@@ -184,7 +189,10 @@ static void fill_from_before(filling *f, gap *x) {
   uint32_t end = x->start > WINDOW ? x->start - WINDOW : 0;
   for (uint32_t p = x->start; p-- > end && x->filled_ns < x->wanted_ns;) {
     const cluster *c = &f->clusters.data[f->order[p]];
-    if (!c->movable || is_ancestor(f, c) || mesh_of(f, c) != x->mesh) continue;
+    if (!c->movable || is_ancestor(f, c) || mesh_of(f, c) != x->mesh) {
+      mark_needs(f, c);
+      continue;
+    }
     if (!try_shift(f, p, x->start - 1)) return;
     x->start--;
     x->filled_ns += c->ns;
