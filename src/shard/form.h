@@ -24,8 +24,9 @@ struct form {
   uint32_t mesh_axis;
   ir_tensor cuts[2]; /* tensors with a piece per position of dimension `dim` */
   uint32_t n_cuts;
-  int64_t heads;                     /* of keys, where they are fewer */
-  ir_dtype wide;                     /* what it computes in: f64 for f64, else f32 */
+  int64_t shift; /* of a pad: positions that it adds in front; negative: at the end */
+  int64_t heads; /* of keys, where they are fewer */
+  ir_dtype wide; /* what it computes in: f64 for f64, else f32 */
   ir_tensor results[IR_MAX_RESULTS]; /* what takes the place of its results */
 };
 
@@ -63,6 +64,7 @@ void form_lookup(form *m);  /* gather index_select */
 void form_scatter(form *m); /* with reduce=add */
 void form_topk(form *m);    /* topk topk_index */
 void form_cumsum(form *m);
+void form_shift(form *m); /* pad that drops as many positions at one end as it adds at the other */
 
 /* ---- form_attention.c ---- */
 void form_heads(form *m);     /* sdpa with fewer heads of keys than pieces of heads */

@@ -191,3 +191,44 @@ void form_cumsum(form *m) {
   ir_tensor y = form_binary(m, IR_OP_ADD, running(m, x, m->dim + 1), before);
   m->results[0] = form_cast(m, in_one(m, y, rank), dtype);
 }
+
+/* ---- pad that shifts ---- */
+/* Positions first … last - 1 of each piece. */
+static ir_tensor part_of_pieces(form *m, ir_tensor x, ir_scalar first, ir_scalar last) {
+  ir_scalar *list = ARENA_ARRAY(&m->f->module->memory, 2 * IR_MAX_RANK, ir_scalar);
+  uint32_t rank = form_rank(m) + 1;
+  for (uint32_t i = 0; i < rank; i++) {
+    list[i] = i == m->dim + 1 ? first : ir_scalar_const(scalars_of(m), 0);
+    list[rank + i] = i == m->dim + 1 ? last : sized(m, x, i);
+  }
+  ir_attr attrs[3] = {{.given = true, .len = rank, .scalars = list},
+                      {.given = true, .len = rank, .scalars = list + rank}};
+  return form_op(m, IR_OP_SLICE, &x, 1, attrs);
+}
+
+/* What each piece has, for the next one (by = 1) or the one before (-1); what comes in is the pad's value. */
+static ir_tensor for_neighbours(form *m, ir_tensor x, int64_t by) {
+  uint32_t rank = form_rank(m) + 1;
+  ir_scalar *widths = ARENA_ARRAY(&m->f->module->memory, 2 * IR_MAX_RANK, ir_scalar);
+  for (uint32_t i = 0; i < 2 * rank; i++) widths[i] = ir_scalar_const(scalars_of(m), 0);
+  widths[2 * m->dim] = ir_scalar_const(scalars_of(m), by);
+  widths[2 * m->dim + 1] = ir_scalar_const(scalars_of(m), -by);
+  ir_attr attrs[2] = {{.given = true, .len = 2 * rank, .scalars = widths}};
+  attrs[1] = *ir_op_attr(&m->op, "value");
+  return form_op(m, IR_OP_PAD, &x, 1, attrs);
+}
+
+/*     y = pad(x, [-1, 1])   =>   what is left of each piece, and the first position of the next one */
+void form_shift(form *m) {
+  ir_scalars *s = scalars_of(m);
+  bool right = m->shift > 0; /* positions move to the right, over the ends of pieces */
+  ir_scalar zero = ir_scalar_const(s, 0), by = ir_scalar_const(s, right ? m->shift : -m->shift);
+  ir_scalar rest = ir_scalar_sub(s, m->piece, by);
+  ir_tensor x = in_pieces(m, m->op.operands[0]);
+  ir_tensor moves = part_of_pieces(m, x, right ? rest : zero, right ? m->piece : by);
+  ir_tensor stays = part_of_pieces(m, x, right ? zero : by, right ? rest : m->piece);
+  moves = for_neighbours(m, moves, right ? 1 : -1);
+  ir_tensor both[2] = {right ? moves : stays, right ? stays : moves};
+  ir_attr attr = {.given = true, .i = m->dim + 1};
+  m->results[0] = in_one(m, form_op(m, IR_OP_CAT, both, 2, &attr), form_rank(m));
+}

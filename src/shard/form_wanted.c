@@ -174,6 +174,35 @@ static bool wants_cumsum(form *m, uint32_t rank) {
          both_cut(m->f, &m->op, m->dim) && pays(m, 1);
 }
 
+/* Which dimension a pad shifts, and by how much; false: it does something else. */
+static bool find_shift(form *m, uint32_t rank) {
+  const ir_scalars *s = &m->f->module->scalars;
+  const ir_attr *widths = ir_op_attr(&m->op, "widths");
+  uint32_t found = 0;
+  for (uint32_t i = 0; i < rank; i++) {
+    int64_t before, after;
+    if (!ir_scalar_is_const(s, widths->scalars[2 * i], &before)) return false;
+    if (!ir_scalar_is_const(s, widths->scalars[2 * i + 1], &after)) return false;
+    if (before == 0 && after == 0) continue;
+    if (before + after != 0) return false;
+    m->dim = i;
+    m->shift = before;
+    found++;
+  }
+  return found == 1;
+}
+
+/* A few positions of each piece go to the next device, or the one before. */
+static bool wants_shift(form *m, uint32_t rank) {
+  int64_t piece;
+  if (m->op.code != IR_OP_PAD || !find_shift(m, rank)) return false;
+  m->write = form_shift;
+  m->dims = 1u << m->dim;
+  if (!has_pieces(m, m->op.operands[0]) || !both_cut(m->f, &m->op, m->dim)) return false;
+  int64_t by = m->shift > 0 ? m->shift : -m->shift;
+  return ir_scalar_is_const(&m->f->module->scalars, m->piece, &piece) && by < piece;
+}
+
 /* ---- attention ---- */
 static bool is_cut_by(const ir_func *f, ir_tensor t, uint32_t mesh_axis) {
   shard_placement p;
@@ -246,6 +275,7 @@ bool form_wanted(shard_ctx *c, const ir_op_data *op, form *result) {
   case IR_FAMILY_TOPK: wanted = wants_topk(&m, rank); break;
   case IR_FAMILY_SCAN: wanted = wants_cumsum(&m, rank); break;
   case IR_FAMILY_SDPA: wanted = wants_attention(&m, rank); break;
+  case IR_FAMILY_PAD: wanted = wants_shift(&m, rank); break;
   case IR_FAMILY_POINTWISE:
   case IR_FAMILY_SET:
   case IR_FAMILY_CAST:
@@ -256,7 +286,6 @@ bool form_wanted(shard_ctx *c, const ir_op_data *op, form *result) {
   case IR_FAMILY_PERMUTE:
   case IR_FAMILY_RESHAPE:
   case IR_FAMILY_SLICE:
-  case IR_FAMILY_PAD:
   case IR_FAMILY_CAT:
   case IR_FAMILY_SELECT:
   case IR_FAMILY_MAKER:

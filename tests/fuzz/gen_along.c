@@ -16,6 +16,7 @@ typedef enum along_op {
   GATHER,
   INDEX_SELECT,
   SCATTER,
+  SHIFT,
   N_EXACT, /* those before it do not round whole numbers */
   MEAN = N_EXACT,
   VAR_MEAN,
@@ -85,6 +86,15 @@ static void write_op(text_buffer *text, const shape *s) {
   case SCATTER:
     buffer_printf(text, "  y0 = scatter(x0, x1, x2, dim=%u, reduce=add)\n", dim);
     return;
+  case SHIFT: {
+    buffer_printf(text, "  y0 = pad(x0, [");
+    for (uint32_t i = 0; i < RANK; i++) {
+      int by = i != s->dim ? 0 : s->keeps ? (int)s->k : -(int)s->k;
+      buffer_printf(text, "%s%d, %d", i ? ", " : "", by, -by);
+    }
+    buffer_printf(text, "], value=3)\n");
+    return;
+  }
   case MEAN: buffer_printf(text, "  y0 = mean(x0, dims=[%u]%s)\n", dim, keeps); return;
   case VAR_MEAN: buffer_printf(text, "  y0, y1 = var_mean(x0, dims=[%u]%s)\n", dim, keeps); return;
   case SOFTMAX: buffer_printf(text, "  y0 = softmax(x0, dim=%u)\n", dim); return;
