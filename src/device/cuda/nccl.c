@@ -175,6 +175,16 @@ status cuda_nccl_shared_gpu(const cuda_loaded *l, uint32_t a, uint32_t b) {
               a, b, l->n_ranks, l->device->n_gpus, l->device->n_gpus == 1 ? "" : "s");
 }
 
+/* NCCL admits it from 2.30 on, if it is told to. */
+bool cuda_nccl_may_share(const cuda_nccl *n) {
+  enum { FIRST = 23000 };
+  int version = 0;
+  const char *told = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  if (n->shares) return n->shares();
+  return told && strcmp(told, "1") == 0 && n->lib.ncclGetVersion(&version) == ncclSuccess &&
+         version >= FIRST;
+}
+
 static status check_members(const cuda_loaded *l, const cuda_nccl *n, const cuda_circle *c,
                             const cuda_comm *members) {
   if (members->n < c->n)
@@ -182,7 +192,7 @@ static status check_members(const cuda_loaded *l, const cuda_nccl *n, const cuda
                 "cuda: device %u communicates with devices of other processes, whose plans are not "
                 "here",
                 l->plan->posts[members->post].rank);
-  bool may_share = n->shares && n->shares();
+  bool may_share = cuda_nccl_may_share(n);
   for (uint32_t i = 0; i < c->n && !may_share; i++)
     for (uint32_t j = 0; j < i; j++)
       if (l->ranks[members[i].rank].gpu == l->ranks[members[j].rank].gpu)

@@ -43,6 +43,8 @@ static inline bool cuda_nccl_is_to_itself(const cuda_circle *c) {
 }
 /* The group of a circle, known before or new; NULL: no memory. */
 cuda_nccl_group *cuda_nccl_group_of(cuda_nccl *n, const cuda_circle *c);
+/* Whether two members of a communicator may be on one GPU. */
+bool cuda_nccl_may_share(const cuda_nccl *n);
 /* Gives the communicators of a group back, or aborts them. */
 void cuda_nccl_end_group(cuda_nccl *n, cuda_nccl_group *g, bool abort);
 ncclConfig_t cuda_nccl_config(const cuda_nccl_group *g);

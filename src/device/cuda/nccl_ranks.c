@@ -111,7 +111,7 @@ static status meet(joining *j) {
 }
 
 static status check_gpus(const joining *j, const cuda_circle *c) {
-  bool may_share = j->n->shares && j->n->shares();
+  bool may_share = cuda_nccl_may_share(j->n);
   for (uint32_t a = 0; a < c->n && !may_share; a++)
     for (uint32_t b = 0; b < a; b++)
       if (memcmp(&j->cards[c->devices[a]].gpu, &j->cards[c->devices[b]].gpu, sizeof(CUuuid)) == 0)
