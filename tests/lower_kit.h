@@ -5,14 +5,22 @@
 
 #include "pass/pass.h"
 
-/* `enable`: an optional pass that makes a variant of the program, or NULL. A plain program is the one that
- * the nvFuser style shows. */
+/* `enable`: an optional pass that makes a variant of the program, or NULL. */
 static inline status kit_lower_variant(ir_func *f, const host_options *options, const char *enable,
                                        ir_func **result) {
   strbuf log;
   strbuf_init(&log, &f->module->memory);
   pass_request request = {.enable = enable, .options = *options, .verify = true};
-  request.disable = options->plain ? "own-first,views,order,free,join" : "join";
+  request.disable = "join";
+  return pass_run_fusion(f, &request, &log, NULL, result);
+}
+
+/* The program that the nvFuser style shows. */
+static inline status kit_lower_plain(ir_func *f, const host_options *options, ir_func **result) {
+  strbuf log;
+  strbuf_init(&log, &f->module->memory);
+  pass_request request = {.options = *options, .verify = true};
+  request.disable = PASS_NVFUSER_DISABLED;
   return pass_run_fusion(f, &request, &log, NULL, result);
 }
 

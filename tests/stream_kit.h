@@ -125,9 +125,10 @@ static inline void subject_join(subject *s, ir_func *h) {
 }
 
 static inline ir_func *subject_lower(subject *s, bool plain) {
-  host_options options = {.plain = plain};
+  host_options options = {.pipeline = HOST_AUTO};
   ir_func *h = NULL;
-  if (kit_lower(s->func, &options, &h) != STATUS_OK) {
+  status st = plain ? kit_lower_plain(s->func, &options, &h) : kit_lower(s->func, &options, &h);
+  if (st != STATUS_OK) {
     kit_refused(s, "lower");
     return NULL;
   }

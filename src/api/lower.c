@@ -25,8 +25,8 @@ static status lower_body(arena *scratch, void *context) {
     if (!api_schedule(c->f)) return STATUS_BAD_PROGRAM;
     pass_request request = {0};
     TRY(api_pass_request(scratch, c->options, &request));
-    request.options = (host_options){.plain = c->nvfuser, .pipeline = c->pipeline};
-    if (c->nvfuser) TRY(api_show_plain(scratch, &request));
+    request.options = (host_options){.pipeline = c->pipeline};
+    if (c->nvfuser) api_show_plain(scratch, &request);
     TRY(api_lower(scratch, c->f, &request, &h));
     if (!ir_host_verify(h)) return fail(STATUS_BAD_PROGRAM, "the lowered program is broken");
   }

@@ -46,12 +46,10 @@ status api_pass_request(arena *scratch, const weir_options *o, pass_request *res
                                                                               : STATUS_BAD_USAGE;
 }
 
-status api_show_plain(arena *scratch, pass_request *request) {
-  static const char later[] = "own-first,views,order,free,join";
-  request->options.plain = true;
+void api_show_plain(arena *scratch, pass_request *request) {
+  const char *also = request->disable;
   request->disable =
-      request->disable ? arena_printf(scratch, "%s,%s", request->disable, later) : later;
-  return STATUS_OK;
+      also ? arena_printf(scratch, "%s,%s", also, PASS_NVFUSER_DISABLED) : PASS_NVFUSER_DISABLED;
 }
 
 /* ---- the reproducer ---- */

@@ -9,8 +9,8 @@
  * long as the options do. The pipeline form of host_options is the caller's to fill in. */
 NODISCARD status api_pass_request(arena *scratch, const weir_options *o, pass_request *result);
 
-/* Makes it the request for what the nvFuser style shows: the program before results become views and buffers are freed. */
-NODISCARD status api_show_plain(arena *scratch, pass_request *request);
+/* Makes it the request for what the nvFuser style shows. */
+void api_show_plain(arena *scratch, pass_request *request);
 
 /* Runs the passes on a copy of `f`, for its host program. What was asked to be printed goes to standard
  * error; the reproducer of a failure to the file that the request names. */

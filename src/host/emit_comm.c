@@ -502,7 +502,7 @@ static bool has_variants(emitter *e, const comm_call *c, ir_tensor in, const pie
   ir_scalars *s = emit_scalars(e);
   bool takes_apart = c->kind == IR_COMM_SCATTER || c->kind == IR_COMM_REDUCE_SCATTER;
   bool exchanges = c->kind == IR_COMM_ALL_TO_ALL;
-  if (e->l->options->plain || p->dim < 0 || q->dim < 0) return false;
+  if (p->dim < 0 || q->dim < 0) return false;
   *rest = ir_scalar_const(s, 0);
   if ((takes_apart || exchanges) && !add_rest(e, c, in, p, rest)) return false;
   if (!takes_apart && !add_rest(e, c, out, q, rest)) return false;

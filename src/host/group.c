@@ -140,13 +140,13 @@ static uint32_t common_levels(const op_plan *a, const op_plan *b) {
 }
 
 /* The levels in which a result of its own stands complete within one iteration. */
-static uint32_t levels_inside(const lowering *l, op_plan *plan) {
+static uint32_t levels_inside(op_plan *plan, bool shrinks) {
   plan->buffer = plan->axes.len ? IR_RULE_INSIDE : IR_RULE_BUFFER;
   for (uint32_t q = 0; q < plan->axes.len; q++) {
     const stream_axis *s = &plan->axes.data[q];
     bool late = plan->kind == STEP_EXCHANGES || plan->kind == STEP_REDUCES;
     /* mutant: buffer_always_whole */
-    if (s->reduction || late || (l->options->plain && s->logical)) {
+    if (s->reduction || late || (s->logical && !shrinks)) {
       plan->buffer = s->reduction ? IR_RULE_SUM : late ? IR_RULE_LATE : IR_RULE_PLAIN;
       return q;
     }
@@ -163,9 +163,12 @@ static void keep_within(op_plan *plan, uint32_t levels, ir_rule why) {
 
 static void place_buffers(lowering *l) {
   ir_func *f = l->f;
+  bool *returned = ARENA_ARRAY(&l->scratch, f->tensors.len, bool); /* those are whole anyway */
+  for (uint32_t i = 0; i < f->outputs.len; i++) returned[f->outputs.data[i].id] = true;
   for (uint32_t i = 0; i < f->order.len; i++) {
+    ir_tensor t = ir_op_at(f, f->order.data[i])->result;
     op_plan *plan = &l->ops[f->order.data[i].id];
-    plan->inside = levels_inside(l, plan);
+    plan->inside = levels_inside(plan, returned[t.id] || ir_tensor_at(f, t)->shrinks);
   }
   for (uint32_t i = 0; i < f->order.len; i++) {
     const ir_op_data *op = ir_op_at(f, f->order.data[i]);

@@ -45,8 +45,6 @@ const char *host_pipeline_text(host_pipeline form);
 
 typedef struct host_options {
   host_pipeline pipeline; /* lowering tells with it why a collective has no such form */
-  /* As the seeds print programs: buffers of logical stream axes in full before the loop. */
-  bool plain;
 } host_options;
 
 /* Lowers `f`: its schedule applied and, with several devices, decomposed. The host program belongs to f's

@@ -488,6 +488,7 @@ void ir_func_unschedule(ir_func *f) {
     t->placed = false;
     t->mesh_why = 0;
     t->memory = IR_MEMORY_GLOBAL;
+    t->shrinks = false;
   }
   f->applied = false;
 }

@@ -59,6 +59,8 @@ typedef struct ir_tensor_data {
   bool placed;       /* by the user's `on` */
   uint32_t mesh_why; /* why it is on that mesh */
   ir_memory memory;
+  bool
+      shrinks; /* along a stream axis that is a dimension, its buffer may be as long as one slice */
 } ir_tensor_data;
 
 typedef struct ir_op_data {
@@ -107,6 +109,7 @@ typedef enum ir_stmt_kind {
   IR_STMT_ALLOCATE,
   IR_STMT_ALLOCATE_AS_LOOP,
   IR_STMT_CONTIGUITY,
+  IR_STMT_SHRINK,
 } ir_stmt_kind;
 
 typedef struct ir_target {

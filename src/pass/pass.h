@@ -62,6 +62,10 @@ typedef struct pass_request {
   host_options options;
 } pass_request;
 
+/* The nvFuser style shows programs with whole buffers and the own piece among the others, before results
+ * become views, communications are moved, memory is freed and operations are joined. */
+#define PASS_NVFUSER_DISABLED "own-first,shrink,views,order,free,join"
+
 /* The passes that a request means, in order. */
 typedef struct pass_list {
   const pass_info **data;

@@ -79,6 +79,7 @@ static bool apply_to_tensor(schedule_step *s) {
   case IR_STMT_ALLOCATE: return schedule_allocate(s);
   case IR_STMT_ALLOCATE_AS_LOOP: return schedule_allocate_as_loop(s);
   case IR_STMT_CONTIGUITY: return schedule_contiguity(s);
+  case IR_STMT_SHRINK: return schedule_shrink(s);
   }
   impossible("a statement of no kind");
 }

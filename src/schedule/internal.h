@@ -79,6 +79,7 @@ bool schedule_memory(schedule_step *s);
 bool schedule_allocate(schedule_step *s);
 bool schedule_allocate_as_loop(schedule_step *s);
 bool schedule_contiguity(schedule_step *s);
+bool schedule_shrink(schedule_step *s);
 
 /* ---- placement.c: axes and meshes ---- */
 /* Has `mesh` the mark axis `k`? Refuses what it has not. */

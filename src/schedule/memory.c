@@ -1,10 +1,15 @@
-/* memory, allocate, allocate_as_loop, contiguity: how a tensor lies in memory. */
+/* memory, shrink, allocate, allocate_as_loop, contiguity: how a tensor lies in memory. */
 #include <inttypes.h>
 
 #include "schedule/internal.h"
 
 bool schedule_memory(schedule_step *s) {
   ir_tensor_at(s->f, s->t)->memory = s->stmt->memory;
+  return true;
+}
+
+bool schedule_shrink(schedule_step *s) {
+  ir_tensor_at(s->f, s->t)->shrinks = true;
   return true;
 }
 

@@ -187,6 +187,7 @@ static void state_tensor(ir_func *f, ir_tensor of) {
   memcpy(r.now, t.now.logical.data, r.len * sizeof *r.now);
   if (t.mesh.id) add(&r, (ir_stmt){.kind = IR_STMT_ON, .mesh = t.mesh, .why = t.mesh_why});
   if (t.memory != IR_MEMORY_GLOBAL) add(&r, (ir_stmt){.kind = IR_STMT_MEMORY, .memory = t.memory});
+  if (t.shrinks) add(&r, (ir_stmt){.kind = IR_STMT_SHRINK});
   state_allocation(&r, &t);
   state_contiguity(&r, &t);
   state_loop(&r);

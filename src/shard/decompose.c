@@ -368,6 +368,7 @@ static ir_op set_of_result(decomposing *d, ir_tensor old, ir_why why) {
   put_on_mesh_of(d, old, now);
   ir_tensor_at(f, now)->placed = ir_tensor_at(f, old)->placed;
   ir_tensor_at(f, now)->memory = ir_tensor_at(f, old)->memory;
+  ir_tensor_at(f, now)->shrinks = ir_tensor_at(f, old)->shrinks;
   ir_tensor_at(f, now)->name = name;
   ir_tensor_at(f, old)->name = other;
   ir_func_declare(f, name, (ir_name_entry){IR_NAME_TENSOR, now.id});

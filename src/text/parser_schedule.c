@@ -113,6 +113,7 @@ static const struct method {
     {"allocate", IR_STMT_ALLOCATE, parse_axes},
     {"allocate_as_loop", IR_STMT_ALLOCATE_AS_LOOP, parse_nothing},
     {"contiguity", IR_STMT_CONTIGUITY, parse_contiguity},
+    {"shrink", IR_STMT_SHRINK, parse_nothing},
 };
 enum { N_METHODS = sizeof methods / sizeof methods[0] };
 

@@ -319,6 +319,7 @@ static void put_method(const ir_func *f, const ir_stmt *s, strbuf *out) {
     strbuf_puts(out, ".contiguity(");
     put_bools(s->list, s->n_list, out);
     return;
+  case IR_STMT_SHRINK: strbuf_puts(out, ".shrink("); return;
   case IR_STMT_ON:
   case IR_STMT_MARK: break;
   }

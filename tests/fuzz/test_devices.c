@@ -289,11 +289,13 @@ static bool check_plans(trial *t, subject *s, ir_func *h, bool threads, const ch
 /* ---- one program ---- */
 static ir_func *lower(trial *t, bool plain) {
   static const char *const variants[] = {NULL, "unstream", "stream-slices", "stream-pieces"};
-  host_options options = {.plain = plain, .pipeline = t->pipeline};
+  host_options options = {.pipeline = t->pipeline};
   bool varies = t->pipeline == HOST_AUTO && !plain;
   const char *variant = varies ? variants[t->seed / 18 % 4] : NULL;
   ir_func *h = NULL;
-  if (kit_lower_variant(t->s.func, &options, variant, &h) != STATUS_OK) {
+  status st = plain ? kit_lower_plain(t->s.func, &options, &h)
+                    : kit_lower_variant(t->s.func, &options, variant, &h);
+  if (st != STATUS_OK) {
     kit_refused(&t->s, "lower");
     return NULL;
   }

@@ -51,7 +51,7 @@ static status lower_guarded(void *context) {
   ir_module_init(&l->module, &memory_default);
   TRY(text_parse(&l->module, "t", l->text, strlen(l->text)));
   ir_func *f = l->module.funcs.data[l->module.funcs.len - 1];
-  host_options options = {.plain = false};
+  host_options options = {.pipeline = HOST_AUTO};
   bool good = f->host ? ir_host_verify(f) : schedule_apply(f) && ir_verify(f);
   if (!good) return fail(STATUS_BAD_PROGRAM, "is not valid");
   l->h = f;

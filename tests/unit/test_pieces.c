@@ -26,7 +26,7 @@ typedef struct row {
 static void run_row(const row *r) {
   ir_func *h;
   ir_env env;
-  host_options options = {.plain = false};
+  host_options options = {.pipeline = HOST_AUTO};
   if (!program("%s", r->body)) return;
   if (!EXPECT(kit_lower(f, &options, &h) == STATUS_OK)) return;
   ir_env_init(&env, h, &module.memory);

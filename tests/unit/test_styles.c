@@ -110,9 +110,9 @@ static status check_styles(void *context) {
   trial *t = context;
   subject s;
   bool good = subject_open(&s, t->text);
-  host_options options = {.plain = true, .pipeline = t->pipeline};
+  host_options options = {.pipeline = t->pipeline};
   ir_func *h = NULL;
-  good = good && kit_ok(kit_lower(s.func, &options, &h), "lower");
+  good = good && kit_ok(kit_lower_plain(s.func, &options, &h), "lower");
   for (int64_t rank = 0; good && rank < 8; rank++, t->compared++) good = compare(&s, h, rank);
   if (!good) fprintf(stderr, "%s\n%s\n", kit_reason, t->text);
   subject_close(&s);
