@@ -452,6 +452,8 @@ typedef struct weir_counts {
   int64_t runs;
   int64_t bindings; /* of the program to extents */
   int64_t loads;    /* of what was bound, on the device: memory, kernels */
+  int64_t in_place; /* donated inputs that were overwritten where they are */
+  int64_t copied;   /* donated inputs whose new value was computed elsewhere and copied */
 } weir_counts;
 weir_status weir_program_counts(const weir_program *p, weir_counts *result);
 
@@ -526,6 +528,9 @@ typedef struct weir_run_args {
   const weir_shapes *shapes;  /* completed; needed where an input is given as shards */
   const weir_stream *streams; /* of the caller, at most one per GPU */
   size_t n_streams;
+  /* One per output: the number of the input whose memory it is given, or -1; NULL: none. The output is then
+   * the same tensor as that input, whole, and nothing else of the run may be there. */
+  const int64_t *donated;
 } weir_run_args;
 
 weir_status weir_run(const weir_program *p, const weir_run_args *args);

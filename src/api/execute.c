@@ -22,6 +22,7 @@ struct api_plan {
       *world; /* of all ranks, for proofs; NULL: not yet. Those of this process are the above */
   api_pieces *pieces; /* with several ranks */
   bool decided;       /* which variant, by what the model says */
+  int64_t *in_place;  /* by output: the input that was asked about, twice, + whether it may be */
   bool captured;      /* a CUDA graph of the caller's uses what is loaded */
   rt_loaded *loaded;  /* NULL: not yet */
 };
@@ -104,6 +105,7 @@ static void destroy_plan(const api_executor *x, api_plan *p) {
   destroy_world(x, p);
   destroy_parts(x, p);
   memory_free(x->memory, p->symbols);
+  memory_free(x->memory, p->in_place);
   memory_free(x->memory, p);
 }
 
@@ -409,6 +411,33 @@ status api_executor_bind_plain(api_executor *x, const ir_env *env, uint32_t rank
   ir_env bound = *env;
   bound.func = x->variants.n ? x->variants.list[x->variants.n - 1] : x->host;
   return bind_rank(x, &bound, rank, result);
+}
+
+/* ---- donated inputs ---- */
+static status find_in_place(const api_executor *x, const api_plan *p, uint32_t input,
+                            uint32_t output, int64_t *answer) {
+  check_alias_result r;
+  TRY(check_alias(p->plan, input, output, x->memory, &r));
+  *answer = 2 * (int64_t)input + r.safe;
+  return STATUS_OK;
+}
+
+status api_executor_in_place(api_executor *x, const ir_env *env, uint32_t input, uint32_t output,
+                             bool *result) {
+  api_plan *p;
+  *result = false;
+  if (api_ranks_are_many(&x->ranks)) return STATUS_OK;
+  TRY(bound_plan(x, env, &p));
+  if (!p->in_place) {
+    uint32_t n = x->host->outputs.len;
+    p->in_place = memory_alloc(x->memory, n * sizeof *p->in_place);
+    if (!p->in_place) return STATUS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < n; i++) p->in_place[i] = -1;
+  }
+  int64_t *answer = &p->in_place[output];
+  if (*answer < 0 || *answer / 2 != input) TRY(find_in_place(x, p, input, output, answer));
+  *result = (*answer & 1) != 0;
+  return STATUS_OK;
 }
 
 /* ---- memory of devices ---- */

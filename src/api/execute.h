@@ -35,7 +35,7 @@ typedef struct api_executor {
   bool has_seed;   /* the last run's, which all processes have in common: */
   uint64_t seed;
   struct {
-    int64_t runs, bindings, loads;
+    int64_t runs, bindings, loads, in_place, copied;
   } counts;              /* so far */
   weir_profile *profile; /* the one that looks at a plan; it is told when that goes */
 } api_executor;
@@ -104,6 +104,9 @@ status api_executor_bind_plain(api_executor *x, const ir_env *env, uint32_t rank
  * If not, *space is where a dense copy can be used. */
 bool api_executor_takes(const api_executor *x, const ir_env *env, const api_arrays *inputs,
                         const api_arrays *outputs, const ir_array *a, uint32_t *space);
+/* Whether a run may compute this output where that input is. */
+status api_executor_in_place(api_executor *x, const ir_env *env, uint32_t input, uint32_t output,
+                             bool *result);
 /* One run: on arrays of the bound shapes, of which those that are not dense go through a copy. Shards are for
  * several devices. */
 typedef struct api_run {

@@ -340,7 +340,9 @@ weir_status weir_program_counts(const weir_program *p, weir_counts *result) {
   weir_counts all = {.struct_size = result->struct_size,
                      .runs = p->executor.counts.runs,
                      .bindings = p->executor.counts.bindings,
-                     .loads = p->executor.counts.loads};
+                     .loads = p->executor.counts.loads,
+                     .in_place = p->executor.counts.in_place,
+                     .copied = p->executor.counts.copied};
   (void)pthread_mutex_unlock(&locked->lock);
   memcpy(result, &all, result->struct_size < sizeof all ? result->struct_size : sizeof all);
   return WEIR_OK;

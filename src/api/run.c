@@ -160,6 +160,67 @@ static status take_outputs(run_call *c) {
   return STATUS_OK;
 }
 
+/* ---- donated inputs ---- */
+/* The number of the input whose memory output i has; -1: none. */
+static int64_t donated(const run_call *c, uint32_t i) {
+  return c->args.donated && c->args.donated[i] >= 0 ? c->args.donated[i] : -1;
+}
+
+static bool is_donated(const run_call *c, uint32_t input) {
+  for (uint32_t i = 0; i < c->p->func->outputs.len; i++)
+    if (donated(c, i) == (int64_t)input) return true;
+  return false;
+}
+
+static bool same_array(const ir_array *a, const ir_array *b) {
+  if (a->data != b->data || a->dtype != b->dtype || a->rank != b->rank || a->space != b->space)
+    return false;
+  for (uint32_t d = 0; d < a->rank; d++)
+    if (a->extents[d] != b->extents[d] || (a->extents[d] > 1 && a->strides[d] != b->strides[d]))
+      return false;
+  return true;
+}
+
+static status check_donated(run_call *c, uint32_t i) {
+  const ir_func *f = c->p->func;
+  int64_t from = donated(c, i);
+  const char *what = label(c, "output", f->outputs.data[i]);
+  if (from < 0) return STATUS_OK;
+  if (from >= (int64_t)f->inputs.len)
+    return fail(STATUS_BAD_USAGE, "%s is given input %" PRId64 ": there are %u", what, from,
+                f->inputs.len);
+  const char *input = label(c, "input", f->inputs.data[from]);
+  for (uint32_t k = 0; k < i; k++)
+    if (donated(c, k) == from)
+      return fail(STATUS_BAD_USAGE, "%s is given to %s already", input,
+                  label(c, "output", f->outputs.data[k]));
+  if (api_is_sharded(&c->in, (uint32_t)from) || api_is_sharded(&c->out, i))
+    return fail(STATUS_BAD_USAGE, "%s is given the memory of %s: both must be whole tensors", what,
+                input);
+  if (!same_array(&c->outputs[i], &c->inputs[from]))
+    return fail(
+        STATUS_BAD_USAGE,
+        "%s is given the memory of %s, so both must be one tensor: the same address, dtype, "
+        "extents and strides",
+        what, input);
+  return STATUS_OK;
+}
+
+/* Outputs that cannot be computed where their input is get memory of their own until the end. */
+static status place_donated(run_call *c, bool on_device) {
+  api_executor *x = &c->p->executor;
+  for (uint32_t i = 0; i < c->p->func->outputs.len; i++) {
+    int64_t from = donated(c, i);
+    bool in_place = false;
+    if (from < 0) continue;
+    if (on_device) TRY(api_executor_in_place(x, &c->env, (uint32_t)from, i, &in_place));
+    if (!in_place) TRY(api_away_move(&c->away, &c->outputs[i], c->outputs[i].space, true));
+    if (in_place) x->counts.in_place++;
+    else if (on_device) x->counts.copied++;
+  }
+  return STATUS_OK;
+}
+
 /* ---- where they lie ---- */
 typedef struct operand_list {
   api_operand *items;
@@ -172,7 +233,11 @@ static void list_side(run_call *c, const api_arrays *a, uint32_t n, operand_list
   for (uint32_t i = 0; i < n; i++) {
     const char *what = is_output ? output_label(c, i) : input_label(c, i);
     bool sharded = api_is_sharded(a, i);
-    if (!sharded) list->items[list->n++] = (api_operand){&a->whole[i], what, is_output};
+    if (is_output && donated(c, i) >= 0) continue; /* its memory is the input's */
+    bool gift = !is_output && is_donated(c, i);
+    if (gift) what = label(c, "donated input", tensors[i]);
+    bool written = is_output || gift;
+    if (!sharded) list->items[list->n++] = (api_operand){&a->whole[i], what, written};
     for (uint32_t r = 0; sharded && r < c->p->executor.ranks.n; r++)
       if (a->shards[r * n + i].dtype)
         list->items[list->n++] = (api_operand){&a->shards[r * n + i], what, is_output};
@@ -198,7 +263,6 @@ static status wait_for_streams(const run_call *c) {
 static status move_away(run_call *c, const operand_list *list, bool on_device) {
   bool waited =
       false; /* what the host copies, and the definition, come after the streams by waiting */
-  c->away.memory = &c->p->memory;
   for (size_t i = 0; i < list->n; i++) {
     const api_operand *o = &list->items[i];
     ir_array *a = (ir_array *)o->array;
@@ -219,6 +283,8 @@ static status bind_body(void *context) {
   ir_env_init(&c->env, c->p->func, c->memory);
   status st = take_inputs(c);
   if (st == STATUS_OK) st = take_outputs(c);
+  for (uint32_t i = 0; st == STATUS_OK && i < c->p->func->outputs.len; i++)
+    st = check_donated(c, i);
   bool on_device = c->p->executor.device && !c->args.as_definition;
   operand_list operands = {0};
   if (st == STATUS_OK) {
@@ -228,6 +294,8 @@ static status bind_body(void *context) {
   if (st == STATUS_OK && on_device) {
     st = api_prove(c->p, &c->env, c->memory, &c->found);
   }
+  c->away.memory = &c->p->memory;
+  if (st == STATUS_OK) st = place_donated(c, on_device);
   if (st == STATUS_OK) st = move_away(c, &operands, on_device);
   if (st == STATUS_OK && on_device) {
     st = api_executor_run(&c->p->executor, &c->env,

@@ -104,6 +104,17 @@ NODISCARD status check_wait_is_needed(const rt_plan *plan, uint32_t instr,
  * communications stay. Does nothing to a plan that does not pass, nor to one of several ranks. */
 NODISCARD status check_prune_waits(rt_plan *plan, const allocator *memory, uint32_t *removed);
 
+/* ---- donated memory ---- */
+typedef struct check_alias_result {
+  bool safe;
+  char why[200]; /* not */
+} check_alias_result;
+
+/* May output slot `output` have the memory of input slot `input`? Every read of the input must come before
+ * the output is written there, or be of the same element in the same task. Of one rank; conservative. (alias.c) */
+NODISCARD status check_alias(const rt_plan *plan, uint32_t input, uint32_t output,
+                             const allocator *memory, check_alias_result *result);
+
 /* ---- several devices ---- */
 /* Two ranks that do not meet. MISMATCH: `a` and `b` are the posts that stand in the same place. ABSENT:
  * rank_b has no post to meet `a`; b is its last one with the same peers, or CHECK_NONE. DEADLOCK: stops

@@ -115,9 +115,18 @@ static void expect_written(check_analysis *c, uint32_t access) {
   }
 }
 
+/* An update leaves what it does not write as it was. */
+static bool is_updated(const check_analysis *c, const rt_task *task, uint32_t view) {
+  if (task->code != IR_OP_UPDATE || !check_same_view(c->plan, task->operands[0].view, view))
+    return false;
+  for (uint32_t k = 1; k < task->n_operands; k++)
+    if (check_same_view(c->plan, task->operands[k].view, view)) return false;
+  return true;
+}
+
 /* Whether each element of the results depends on the elements of this operand at its own place only. */
 static bool is_elementwise(const check_analysis *c, const rt_task *task, uint32_t view) {
-  if (!task->body) return ir_op_is_elementwise(task->code);
+  if (!task->body) return ir_op_is_elementwise(task->code) || is_updated(c, task, view);
   for (uint32_t k = 0; k < task->n_operands; k++) {
     bool here = check_same_view(c->plan, task->operands[k].view, view);
     if (here && !rt_body_in_place(task->body, k)) return false;

@@ -45,6 +45,7 @@ typedef struct call {
   const weir_dl_tensor *inputs[MOST], *outputs[MOST];
   size_t n_inputs, n_outputs;
   uint64_t seed;
+  const int64_t *donated;
 } call;
 
 static weir_status run(const weir_program *p, const call *c, bool as_definition) {
@@ -54,7 +55,8 @@ static weir_status run(const weir_program *p, const call *c, bool as_definition)
                         .outputs = c->outputs,
                         .n_outputs = c->n_outputs,
                         .seed = c->seed,
-                        .as_definition = as_definition};
+                        .as_definition = as_definition,
+                        .donated = c->donated};
   weir_status st = weir_run(p, &args);
   if (st != WEIR_OK) fprintf(stderr, "%s\n", weir_error());
   return st;
@@ -133,10 +135,133 @@ static void test_numbers(void) {
   weir_program_destroy(p);
 }
 
+/* ---- donated inputs ---- */
+/* A cache that grows by a row, and what is computed from all of it. */
+static void test_cache(void) {
+  enum { S = 12, W = 8 };
+  weir_program *p = compile("fusion f { cache : f32[12, 8]; new : f32[1, 8]; at : i64\n"
+                            "  y = update(cache, new, at, dim=0)\n"
+                            "  z = sum(y, dims=[0])\n  return y, z }",
+                            NULL);
+  float cache[S * W], want[S * W], row[W], z[W];
+  int64_t shape[] = {S, W}, one[] = {1, W}, at, gifts[] = {0, -1};
+  for (int i = 0; i < S * W; i++) cache[i] = want[i] = (float)(i % 5);
+  weir_dl_tensor tc = tensor(cache, WEIR_F32, shape, 2), tn = tensor(row, WEIR_F32, one, 2);
+  weir_dl_tensor ta = tensor(&at, WEIR_I64, shape, 0), tz = tensor(z, WEIR_F32, one + 1, 1);
+  call c = {.inputs = {&tc, &tn, &ta}, .n_inputs = 3, .outputs = {&tc, &tz}, .n_outputs = 2};
+  c.donated = gifts;
+  for (at = 0; at < S; at++) {
+    float sums[W] = {0};
+    for (int i = 0; i < W; i++) want[at * W + i] = row[i] = (float)(100 * at + i);
+    for (int i = 0; i < S * W; i++) sums[i % W] += want[i];
+    EXPECT_INT(run(p, &c, at % 4 == 3), WEIR_OK); /* the definition too */
+    EXPECT(memcmp(cache, want, sizeof cache) == 0);
+    EXPECT(memcmp(z, sums, sizeof z) == 0);
+  }
+  for (at = -1; at <= S; at += S + 1) { /* nothing is lost */
+    EXPECT_INT(run(p, &c, false), WEIR_BAD_PROGRAM);
+    EXPECT_CONTAINS(weir_error(), "is not in 0 to 11");
+    EXPECT(memcmp(cache, want, sizeof cache) == 0);
+  }
+  weir_counts n = counts_of(p);
+  EXPECT_INT(n.bindings, 1);
+  EXPECT_INT(n.in_place, 9 + 2);
+  EXPECT_INT(n.copied, 0);
+  weir_program_destroy(p);
+}
+
+/* Momentum and weights are updated where they are, if each is read before it is written. */
+static void test_optimizer(const char *text, int in_place, int copied) {
+  weir_program *p = compile(text, NULL);
+  float w[N], m[N], g[N], want_w[N], want_m[N], lr = 0.25F;
+  int64_t shape[] = {N}, gifts[] = {0, 1};
+  for (int i = 0; i < N; i++)
+    w[i] = want_w[i] = (float)i, m[i] = want_m[i] = 1, g[i] = (float)(i % 5);
+  weir_dl_tensor tw = tensor(w, WEIR_F32, shape, 1), tm = tensor(m, WEIR_F32, shape, 1);
+  weir_dl_tensor tg = tensor(g, WEIR_F32, shape, 1), tl = tensor(&lr, WEIR_F32, shape, 0);
+  call c = {.inputs = {&tw, &tm, &tg, &tl}, .n_inputs = 4, .outputs = {&tw, &tm}, .n_outputs = 2};
+  c.donated = gifts;
+  for (int k = 0; k < 3; k++) {
+    for (int i = 0; i < N; i++) {
+      float before = want_m[i];
+      want_m[i] = before * 0.5F + g[i];
+      want_w[i] -= lr * before;
+    }
+    EXPECT_INT(run(p, &c, false), WEIR_OK);
+    EXPECT_INT(differ(w, want_w), 0);
+    EXPECT_INT(differ(m, want_m), 0);
+  }
+  EXPECT_INT(counts_of(p).in_place, 3 * in_place);
+  EXPECT_INT(counts_of(p).copied, 3 * copied);
+  EXPECT_INT(counts_of(p).bindings, 1);
+  weir_program_destroy(p);
+}
+
+static void test_descent(void) {
+  weir_program *p = compile("fusion f { w : f32[n]; g : f32[n]; lr : f32\n"
+                            "  loss = sum(w * w); w2 = w - lr * g; return loss, w2 }",
+                            NULL);
+  float w[N], g[N], want[N], lr, loss;
+  int64_t shape[] = {N}, gifts[] = {-1, 0};
+  for (int i = 0; i < N; i++) w[i] = want[i] = (float)i, g[i] = (float)(i % 5);
+  weir_dl_tensor tw = tensor(w, WEIR_F32, shape, 1), tg = tensor(g, WEIR_F32, shape, 1);
+  weir_dl_tensor tl = tensor(&lr, WEIR_F32, shape, 0), ts = tensor(&loss, WEIR_F32, shape, 0);
+  call c = {.inputs = {&tw, &tg, &tl}, .n_inputs = 3, .outputs = {&ts, &tw}, .n_outputs = 2};
+  c.donated = gifts;
+  for (int k = 1; k <= 3; k++) {
+    float sum = 0;
+    lr = 1.0F / (float)k;
+    for (int i = 0; i < N; i++) sum += want[i] * want[i], want[i] -= lr * g[i];
+    EXPECT_INT(run(p, &c, false), WEIR_OK);
+    EXPECT(fabsf(loss - sum) < 1e-3F * sum);
+    EXPECT_INT(differ(w, want), 0);
+  }
+  EXPECT_INT(counts_of(p).in_place + counts_of(p).copied, 3);
+  EXPECT_INT(counts_of(p).bindings, 1);
+  weir_program_destroy(p);
+}
+
+static void refused(weir_program *p, const call *c, const char *message) {
+  EXPECT_INT(run(p, c, false), WEIR_BAD_USAGE);
+  EXPECT_CONTAINS(weir_error(), message);
+}
+
+static void test_wrong_gifts(void) {
+  weir_program *p =
+      compile("fusion f { a : f32[96]; b : f32[96]; y = a + b; z = a * b; return y, z }", NULL);
+  float a[N + 8] = {0}, b[N], z[N];
+  int64_t shape[] = {N}, first[] = {0, -1}, twice[] = {0, 0}, none[] = {2, -1};
+  weir_dl_tensor ta = tensor(a, WEIR_F32, shape, 1), tb = tensor(b, WEIR_F32, shape, 1);
+  weir_dl_tensor near = tensor(a + 4, WEIR_F32, shape, 1), tz = tensor(z, WEIR_F32, shape, 1);
+  call c = {.inputs = {&ta, &tb}, .n_inputs = 2, .outputs = {&ta, &tz}, .n_outputs = 2};
+  refused(p, &c, "output y overlaps input a");
+  c.donated = none;
+  refused(p, &c, "output y is given input 2: there are 2");
+  c.donated = twice;
+  refused(p, &c, "input a is given to output y already");
+  c.donated = first;
+  c.outputs[0] = &near;
+  refused(p, &c, "both must be one tensor");
+  c.outputs[0] = &ta;
+  c.inputs[1] = &ta; /* used again */
+  refused(p, &c, "donated input a overlaps input b");
+  c.inputs[1] = &tb;
+  c.outputs[1] = &near;
+  refused(p, &c, "donated input a overlaps output z");
+  weir_program_destroy(p);
+}
+
 int main(int argc, char **argv) {
   if (argc > 1) device = argv[1];
   graph = argc > 2;
   test_seeds(drawing, NULL);
   test_numbers();
+  test_cache();
+  static const char *const head = "fusion f { w : f32[n]; m : f32[n]; g : f32[n]; lr : f32\n";
+  char text[400];
+  (void)snprintf(text, sizeof text, "%s w2 = w - lr * m; m2 = m * 0.5 + g; return w2, m2 }", head);
+  test_optimizer(text, 0, 2); /* one kernel computes both, and reads what it has written */
+  test_descent();
+  test_wrong_gifts();
   return test_finish();
 }

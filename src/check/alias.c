@@ -1,0 +1,147 @@
+/* Whether an output may have the memory of an input: a donated one.
+ *
+ * The plan with both as one buffer must pass as any plan does, which orders every read of the old value and
+ * every write of the new one that share bytes. That they come in the right order is looked at here: what is
+ * ordered is ordered as it stands in the plan, so no read may stand after a write. */
+#include <stdio.h>
+
+#include "check/check.h"
+
+enum { MOST_PAIRS = 10 * 1000 * 1000 };
+
+typedef struct alias_call {
+  const rt_plan *plan;
+  uint32_t in, out; /* buffers */
+  const allocator *memory;
+  arena scratch;
+  check_alias_result *result;
+} alias_call;
+
+typedef struct alias_access {
+  uint32_t instr, view;
+} alias_access;
+
+typedef struct alias_accesses {
+  VEC(alias_access) reads, writes; /* of the old value, of the new one */
+} alias_accesses;
+
+static status refuse(alias_call *c, uint32_t instr, const char *what) {
+  strbuf place;
+  strbuf_init(&place, &c->scratch);
+  if (instr != CHECK_NONE) rt_place(c->plan, instr, &place);
+  c->result->safe = false;
+  (void)snprintf(c->result->why, sizeof c->result->why, "%s%s%s",
+                 instr != CHECK_NONE ? place.data : "", instr != CHECK_NONE ? ": " : "", what);
+  return STATUS_OK;
+}
+
+static uint32_t buffer_of(const rt_plan *p, rt_buffer_kind kind, uint32_t slot) {
+  for (uint32_t b = 0; b < p->n_buffers; b++)
+    if (p->buffers[b].kind == kind && p->buffers[b].slot == slot) return b;
+  return CHECK_NONE;
+}
+
+/* ---- accesses ---- */
+static void note(alias_call *c, alias_accesses *all, uint32_t instr, uint32_t view, bool writes) {
+  alias_access a = {instr, view};
+  uint32_t buffer = c->plan->views[view].buffer;
+  if (buffer == c->in && !writes) vec_push(&c->scratch, &all->reads, a);
+  if (buffer == c->out && writes) vec_push(&c->scratch, &all->writes, a);
+}
+
+static void note_instr(alias_call *c, alias_accesses *all, uint32_t i) {
+  const rt_instr *instr = &c->plan->instrs[i];
+  if (instr->kind == RT_LAUNCH) {
+    const rt_task *t = &c->plan->tasks[instr->task];
+    for (uint32_t k = 0; k < t->n_operands; k++)
+      if (t->operands[k].kind == RT_OPERAND_VIEW) note(c, all, i, t->operands[k].view, false);
+    for (uint32_t k = 0; k < rt_task_n_results(t); k++) note(c, all, i, rt_task_result(t, k), true);
+  }
+  if (instr->kind == RT_POST) {
+    const rt_post *p = &c->plan->posts[instr->task];
+    if (p->in != RT_NO_VIEW) note(c, all, i, p->in, false);
+    if (p->out != RT_NO_VIEW) note(c, all, i, p->out, true);
+  }
+}
+
+/* A conservative answer: by the hulls of both. */
+static bool meet(const rt_plan *p, uint32_t a, uint32_t b) {
+  int64_t low[2], high[2];
+  const uint32_t views[2] = {a, b};
+  for (int k = 0; k < 2; k++) {
+    const rt_view *v = &p->views[views[k]];
+    low[k] = high[k] = v->offset_bytes;
+    for (uint32_t d = 0; d < v->rank; d++) {
+      if (v->extents[d] == 0) return false;
+      int64_t reach = v->strides[d] * (v->extents[d] - 1) * (int64_t)ir_dtype_size_bytes(v->dtype);
+      if (reach < 0) low[k] += reach;
+      else high[k] += reach;
+    }
+    high[k] += (int64_t)ir_dtype_size_bytes(v->dtype);
+  }
+  return low[0] < high[1] && low[1] < high[0];
+}
+
+/* A kernel of several results may read again what it has written one of them to. */
+static bool reads_again(const rt_plan *p, uint32_t instr) {
+  const rt_instr *i = &p->instrs[instr];
+  if (i->kind != RT_LAUNCH) return true;
+  const rt_task *t = &p->tasks[i->task];
+  return t->body && rt_task_n_results(t) > 1;
+}
+
+static status look_at_order(alias_call *c, const alias_accesses *all) {
+  if ((uint64_t)all->reads.len * all->writes.len > MOST_PAIRS)
+    return refuse(c, CHECK_NONE, "there are too many accesses to look at");
+  for (uint32_t w = 0; w < all->writes.len; w++)
+    for (uint32_t r = 0; r < all->reads.len; r++) {
+      const alias_access *read = &all->reads.data[r], *write = &all->writes.data[w];
+      if (read->instr < write->instr || !meet(c->plan, read->view, write->view)) continue;
+      if (read->instr > write->instr)
+        return refuse(c, read->instr, "the old value is read after the new one is written");
+      if (reads_again(c->plan, read->instr))
+        return refuse(c, read->instr, "a kernel with several results reads it");
+    }
+  return STATUS_OK;
+}
+
+/* ---- the plan with one buffer for both ---- */
+static status look_at_races(alias_call *c) {
+  rt_plan joined = *c->plan;
+  check_report report = {0};
+  joined.views = arena_copy(&c->scratch, joined.views, joined.n_views * sizeof *joined.views);
+  for (uint32_t v = 0; v < joined.n_views; v++)
+    if (joined.views[v].buffer == c->out) joined.views[v].buffer = c->in;
+  check_options options = {.memory = c->memory, .max_findings = 1, .no_waits = true};
+  TRY(check_plan(&joined, &options, &report));
+  if (report.n_found - report.count[CHECK_OUTPUT_UNWRITTEN] > 0)
+    (void)refuse(c, report.findings.data[0].b,
+                 "it would be read and written at once, or in another order of elements");
+  check_report_destroy(&report);
+  return STATUS_OK;
+}
+
+static status look(void *context) {
+  alias_call *c = context;
+  const rt_plan *p = c->plan;
+  alias_accesses all = {0};
+  if (c->out == CHECK_NONE) return refuse(c, CHECK_NONE, "nothing computes it");
+  if (c->in == CHECK_NONE) return STATUS_OK;
+  if (p->buffers[c->in].size_bytes != p->buffers[c->out].size_bytes)
+    return refuse(c, CHECK_NONE, "they have different sizes");
+  for (uint32_t i = 0; i < p->n_instrs; i++) note_instr(c, &all, i);
+  TRY(look_at_order(c, &all));
+  return c->result->safe ? look_at_races(c) : STATUS_OK;
+}
+
+status check_alias(const rt_plan *plan, uint32_t input, uint32_t output, const allocator *memory,
+                   check_alias_result *result) {
+  alias_call c = {.plan = plan, .memory = memory, .result = result};
+  *result = (check_alias_result){.safe = true};
+  c.in = buffer_of(plan, RT_BUFFER_INPUT, input);
+  c.out = buffer_of(plan, RT_BUFFER_OUTPUT, output);
+  arena_init(&c.scratch, memory);
+  status st = memory_guard(look, &c);
+  arena_destroy(&c.scratch);
+  return st;
+}
