@@ -414,6 +414,11 @@ status api_executor_bind_plain(api_executor *x, const ir_env *env, uint32_t rank
 }
 
 /* ---- donated inputs ---- */
+/* Devices that only tell how long it would take leave outputs as they were. */
+static bool computes(const api_executor *x) {
+  return !x->device->ops->virtual_clock && strcmp(x->device->ops->name, "null") != 0;
+}
+
 static status find_in_place(const api_executor *x, const api_plan *p, uint32_t input,
                             uint32_t output, int64_t *answer) {
   check_alias_result r;
@@ -425,8 +430,8 @@ static status find_in_place(const api_executor *x, const api_plan *p, uint32_t i
 status api_executor_in_place(api_executor *x, const ir_env *env, uint32_t input, uint32_t output,
                              bool *result) {
   api_plan *p;
-  *result = false;
-  if (api_ranks_are_many(&x->ranks)) return STATUS_OK;
+  *result = !computes(x); /* then nothing may be copied over it either */
+  if (*result || api_ranks_are_many(&x->ranks)) return STATUS_OK;
   TRY(bound_plan(x, env, &p));
   if (!p->in_place) {
     uint32_t n = x->host->outputs.len;
@@ -659,11 +664,6 @@ static status run_plan(api_executor *x, api_plan *p, staging *s, const api_run *
       p->loaded->ops->run_on(p->loaded, s->in, s->out, run->streams, run->n_streams, &captured);
   p->captured = p->captured || captured;
   return st;
-}
-
-/* Devices that only tell how long it would take leave outputs as they were. */
-static bool computes(const api_executor *x) {
-  return !x->device->ops->virtual_clock && strcmp(x->device->ops->name, "null") != 0;
 }
 
 static status run_ranks(api_executor *x, const ir_env *env, const api_run *run) {

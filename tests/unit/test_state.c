@@ -221,6 +221,23 @@ static void test_descent(void) {
   weir_program_destroy(p);
 }
 
+/* A device that computes nothing leaves donated memory as it was. */
+static void test_null(void) {
+  const char *before = device;
+  float a[N] = {1}, b[N];
+  int64_t shape[] = {N}, gifts[] = {0};
+  device = "null";
+  weir_program *p =
+      compile("fusion f { a : f32[96]; b : f32[96]; y = cumsum(a, dim=0) + b; return y }", NULL);
+  weir_dl_tensor ta = tensor(a, WEIR_F32, shape, 1), tb = tensor(b, WEIR_F32, shape, 1);
+  call c = {.inputs = {&ta, &tb}, .n_inputs = 2, .outputs = {&ta}, .n_outputs = 1};
+  c.donated = gifts;
+  EXPECT_INT(run(p, &c, false), WEIR_OK);
+  EXPECT(a[0] == 1 && a[1] == 0);
+  weir_program_destroy(p);
+  device = before;
+}
+
 static void refused(weir_program *p, const call *c, const char *message) {
   EXPECT_INT(run(p, c, false), WEIR_BAD_USAGE);
   EXPECT_CONTAINS(weir_error(), message);
@@ -263,5 +280,6 @@ int main(int argc, char **argv) {
   test_optimizer(text, 0, 2); /* one kernel computes both, and reads what it has written */
   test_descent();
   test_wrong_gifts();
+  if (!graph) test_null();
   return test_finish();
 }
