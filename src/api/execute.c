@@ -165,8 +165,17 @@ static status prune(const api_executor *x, rt_plan *plan) {
 
 typedef struct dump_call {
   const rt_plan *plan;
+  uint32_t first_rank;
   arena scratch;
 } dump_call;
+
+/* "main", "stream 2"; of several ranks "rank 1 main". */
+static void put_stream(const rt_plan *plan, uint32_t first_rank, uint32_t stream, strbuf *out) {
+  uint32_t rank = rt_plan_rank(plan, stream), number = stream - rt_plan_first_stream(plan, rank);
+  if (plan->n_ranks > 1) strbuf_printf(out, "rank %-3u ", first_rank + rank);
+  if (number == 0) strbuf_puts(out, "main        ");
+  else strbuf_printf(out, "stream %-3u  ", number - 1);
+}
 
 static status dump_guarded(void *context) {
   dump_call *c = context;
@@ -175,9 +184,8 @@ static status dump_guarded(void *context) {
   strbuf_printf(&out, "plan: %u instructions on %u streams, %lld bytes of buffers\n",
                 c->plan->n_instrs, c->plan->n_streams, (long long)c->plan->pool_bytes);
   for (uint32_t i = 0; i < c->plan->n_instrs; i++) {
-    uint32_t stream = c->plan->instrs[i].stream;
-    if (stream == 0) strbuf_printf(&out, "%6u  main        ", i);
-    else strbuf_printf(&out, "%6u  stream %-3u  ", i, stream - 1);
+    strbuf_printf(&out, "%6u  ", i);
+    put_stream(c->plan, c->first_rank, c->plan->instrs[i].stream, &out);
     rt_describe(c->plan, i, &out);
     strbuf_putc(&out, '\n');
   }
@@ -186,7 +194,7 @@ static status dump_guarded(void *context) {
 }
 
 static status dump_plan(const api_executor *x, const rt_plan *plan) {
-  dump_call c = {.plan = plan};
+  dump_call c = {.plan = plan, .first_rank = x->ranks.first};
   arena_init(&c.scratch, x->memory);
   status st = memory_guard(dump_guarded, &c);
   arena_destroy(&c.scratch);
