@@ -184,16 +184,15 @@ static bool same_array(const ir_array *a, const ir_array *b) {
 static status check_donated(run_call *c, uint32_t i) {
   const ir_func *f = c->p->func;
   int64_t from = donated(c, i);
-  const char *what = label(c, "output", f->outputs.data[i]);
+  const char *what = output_label(c, i);
   if (from < 0) return STATUS_OK;
   if (from >= (int64_t)f->inputs.len)
     return fail(STATUS_BAD_USAGE, "%s is given input %" PRId64 ": there are %u", what, from,
                 f->inputs.len);
-  const char *input = label(c, "input", f->inputs.data[from]);
+  const char *input = input_label(c, (uint32_t)from);
   for (uint32_t k = 0; k < i; k++)
     if (donated(c, k) == from)
-      return fail(STATUS_BAD_USAGE, "%s is given to %s already", input,
-                  label(c, "output", f->outputs.data[k]));
+      return fail(STATUS_BAD_USAGE, "%s is given to %s already", input, output_label(c, k));
   if (api_is_sharded(&c->in, (uint32_t)from) || api_is_sharded(&c->out, i))
     return fail(STATUS_BAD_USAGE, "%s is given the memory of %s: both must be whole tensors", what,
                 input);
@@ -213,8 +212,12 @@ static status place_donated(run_call *c, bool on_device) {
     int64_t from = donated(c, i);
     bool in_place = false;
     if (from < 0) continue;
-    if (on_device) TRY(api_executor_in_place(x, &c->env, (uint32_t)from, i, &in_place));
-    if (!in_place) TRY(api_away_move(&c->away, &c->outputs[i], c->outputs[i].space, true));
+    ir_array *a = &c->outputs[i];
+    uint32_t space = a->space;
+    bool usable =
+        on_device && (!space || api_executor_takes(x, &c->env, &c->in, &c->out, a, &space));
+    if (usable) TRY(api_executor_in_place(x, &c->env, (uint32_t)from, i, &in_place));
+    if (!in_place) TRY(api_away_move(&c->away, a, usable ? a->space : on_device ? space : 0, true));
     if (in_place) x->counts.in_place++;
     else if (on_device) x->counts.copied++;
   }
@@ -235,7 +238,7 @@ static void list_side(run_call *c, const api_arrays *a, uint32_t n, operand_list
     bool sharded = api_is_sharded(a, i);
     if (is_output && donated(c, i) >= 0) continue; /* its memory is the input's */
     bool gift = !is_output && is_donated(c, i);
-    if (gift) what = label(c, "donated input", tensors[i]);
+    if (gift) what = arena_printf(c->memory, "donated %s", what);
     bool written = is_output || gift;
     if (!sharded) list->items[list->n++] = (api_operand){&a->whole[i], what, written};
     for (uint32_t r = 0; sharded && r < c->p->executor.ranks.n; r++)
@@ -272,7 +275,9 @@ static status move_away(run_call *c, const operand_list *list, bool on_device) {
       continue;
     if (!waited) TRY(wait_for_streams(c));
     waited = true;
-    TRY(api_away_move(&c->away, a, space, o->is_output));
+    bool is_input =
+        a >= c->inputs && a < c->inputs + c->p->func->inputs.len; /* a donated one too */
+    TRY(api_away_move(&c->away, a, space, o->is_output && !is_input));
   }
   return on_device || waited ? STATUS_OK : wait_for_streams(c);
 }
