@@ -173,9 +173,19 @@ static int write_trace(const run_state *s) {
   return cli_status(weir_profile_write(s->profile, weir_fusion_name(s->fusion), path));
 }
 
+static int note_choice(const run_state *s) {
+  char *note = NULL;
+  if (cli_flag(s->c, "quiet")) return 0;
+  CLI_CALL(weir_program_note(s->program, &note));
+  if (note) (void)fprintf(stderr, "weir: note: %s\n", note);
+  weir_string_free(note);
+  return 0;
+}
+
 /* Of processes that mpirun started the first speaks for all: it has the whole outputs. */
 static int conclude(run_state *s) {
   if (weir_launch_rank() > 0) return 0;
+  CLI_TRY(note_choice(s));
   CLI_TRY(check_outputs(s));
   CLI_TRY(run_report(s));
   return s->check_failed ? CLI_FAILED : write_trace(s);

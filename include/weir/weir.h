@@ -444,6 +444,10 @@ weir_status weir_program_check(const weir_program *p, const weir_shapes *s, char
 int64_t weir_launch_rank(void);
 /* "cpu", "sim", …, or "ref" when the reference evaluator executes it. */
 const char *weir_program_device(const weir_program *p);
+/* How the last run that bound new extents was chosen, if that is worth saying: that streams which the program
+ * marks are not used, with the times predicted with and without them. NULL: there is nothing to say. The
+ * string is freed with weir_string_free(). */
+weir_status weir_program_note(const weir_program *p, char **note);
 
 /* What a program on a device has done so far. New extents are bound; other values, seeds and addresses
  * are not. */

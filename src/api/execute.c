@@ -241,7 +241,7 @@ static status estimate(api_executor *x, const ir_env *env, ir_func *host, double
 static status choose_host(api_executor *x, const ir_env *env, ir_func **host) {
   const api_variants *v = &x->variants;
   uint8_t best = (uint8_t)v->n;
-  double best_ns = 0;
+  double best_ns = 0, streamed_ns = 0;
   *host = x->host;
   if (!v->n || !x->decides) return STATUS_OK;
   TRY(api_ranks_measure(&x->ranks, x->memory));
@@ -249,11 +249,15 @@ static status choose_host(api_executor *x, const ir_env *env, ir_func **host) {
   for (uint32_t i = asked ? v->n + 1 : 0; i-- > 0;) {
     double ns;
     TRY(estimate(x, env, i ? v->list[i - 1] : x->host, &ns));
+    if (i < v->n && (streamed_ns == 0 || ns < streamed_ns)) streamed_ns = ns;
     if (i < v->n && ns >= best_ns) continue;
     best = (uint8_t)i;
     best_ns = ns;
   }
   TRY(api_ranks_decide(&x->ranks, &best));
+  bool unused = asked && best == v->n;
+  x->streamed_ns = unused ? streamed_ns : 0;
+  x->unstreamed_ns = unused ? best_ns : 0;
   if (best) *host = v->list[best - 1];
   return STATUS_OK;
 }

@@ -25,6 +25,9 @@ typedef struct api_executor {
   api_variants variants;
   ir_func *tight;       /* the program as it takes least memory; NULL: it does so anyway */
   int64_t memory_limit; /* bytes of buffers per device; 0: none */
+  /* What the model said of the last choice, at rank 0: of the program with its streams, and of what was taken
+   * instead without them; 0: there was no choice, or they are used. */
+  double streamed_ns, unstreamed_ns;
   bool decides; /* between those and `host`, when a plan is bound: for runs, not for proofs */
   rt_device *device;
   uint64_t program;

@@ -332,6 +332,34 @@ const char *weir_program_device(const weir_program *p) {
   return p && p->executor.device ? p->executor.device->ops->name : "ref";
 }
 
+typedef struct note_call {
+  weir_program *p;
+  char **note;
+} note_call;
+
+static status note_body(arena *scratch, void *context) {
+  note_call *c = context;
+  const api_executor *x = &c->p->executor;
+  strbuf out;
+  strbuf_init(&out, scratch);
+  strbuf_printf(&out,
+                "the program's streams are not used: predicted %.3g s with them, %.3g s without "
+                "(another --pipeline than auto uses them)",
+                x->streamed_ns * 1e-9, x->unstreamed_ns * 1e-9);
+  return api_string(&out, c->note);
+}
+
+weir_status weir_program_note(const weir_program *p, char **note) {
+  if (!p || !note) return api_refuse("weir_program_note: an argument is NULL");
+  note_call c = {.p = (weir_program *)p, .note = note};
+  *note = NULL;
+  (void)pthread_mutex_lock(&c.p->lock);
+  bool says = p->executor.streamed_ns > 0;
+  weir_status st = says ? api_call(&c.p->memory, note_body, &c) : WEIR_OK;
+  (void)pthread_mutex_unlock(&c.p->lock);
+  return st;
+}
+
 weir_status weir_program_counts(const weir_program *p, weir_counts *result) {
   if (!p || !result) return api_refuse("weir_program_counts: an argument is NULL");
   if (api_check_size(result->struct_size, "weir_program_counts") != WEIR_OK) return WEIR_BAD_USAGE;

@@ -144,4 +144,16 @@ END
 expect 0 '"min": "nan"' run "$dir/odd.weir" --json
 expect 0 '"inf"' run "$dir/odd.weir" --json --fill ones
 expect 0 'max_abs=0 max_rel=0 ok' run "$dir/odd.weir" --check
+# Streams that the program marks and that are not used are told of, once, unless --quiet.
+tiny="examples/mlp_parallel.weir --fusion overlapped -D rows=8"
+# shellcheck disable=SC2086
+{
+  "$weir" run $tiny --repeat 3 >"$dir/.out" 2>"$dir/note"
+  holds 'a note about streams' grep -q "^weir: note: the program's streams are not used: predicted [^ ]* s with them, [^ ]* s without" "$dir/note"
+  holds 'one line' test "$(wc -l <"$dir/note")" = 1
+  "$weir" run $tiny --quiet >"$dir/.out" 2>"$dir/note"
+  holds 'no note with --quiet' test ! -s "$dir/note"
+  "$weir" run $tiny --pipeline collective >"$dir/.out" 2>"$dir/note"
+  holds 'no note without a choice' test ! -s "$dir/note"
+}
 finish
