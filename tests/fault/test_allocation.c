@@ -267,7 +267,10 @@ static weir_status run_arrays(weir_program *p, const arrays *a) {
   args.as_definition = true;
   STEP(weir_run(p, &args));
   args.as_definition = false;
-  return weir_run(p, &args);
+  STEP(weir_run(p, &args));
+  weir_verdict verdicts[3];
+  STEP(weir_check(p, &args, 1e-3, verdicts));
+  return weir_check(p, &args, 0, verdicts);
 }
 
 /* The same begun and waited for, with one that is cancelled before it. */
