@@ -58,6 +58,7 @@ static inline bool refusal_is_expected(void) {
   static const char *const expected[] = {
       "is swizzled along one that is swizzled along it",
       "comes from merged axes",
+      "comes from a broadcast axis that was merged with another one",
       "the communication that",
       "stream axes must be logical axes or the outer part of a split",
       "mixes chunks of different lengths with other splits",

@@ -230,6 +230,7 @@ extents_of() {
     pipeline_stages) echo '-D rows=16' ;;
     row_parallel_linear) echo '-D t=26' ;;
     split_reduction) echo '-D rows=100' ;;
+    training_steps) echo "-D b=16 -D h=32$([ "$2" != tensor_parallel ] || echo ' -D f=64')" ;;
     transformer_forward | transformer_backward) echo '-D b=2 -D s=8' ;;
     triangle_update) echo '-D b=4 -D n=6' ;;
   esac
@@ -239,13 +240,13 @@ examples() {
   local file fusion pipeline
   for file in "$root"/examples/*.weir; do
     for fusion in $(sed -n 's/^fusion \([a-z_0-9]*\) .*/\1/p' "$file"); do
-      three_ways "$file" --fusion "$fusion" "$(extents_of "$file")"
+      three_ways "$file" --fusion "$fusion" "$(extents_of "$file" "$fusion")"
     done
   done >"$log/examples"
   for pipeline in p2p ring broadcast; do
     for fusion in permute broadcast; do
       file=$root/examples/column_parallel_linear.weir
-      three_ways "$file" --fusion $fusion "$(extents_of "$file")" --pipeline "$pipeline"
+      three_ways "$file" --fusion $fusion "$(extents_of "$file" "$fusion")" --pipeline "$pipeline"
     done
   done >>"$log/examples"
   each "examples, all fusions, $ways" <"$log/examples"
