@@ -14,7 +14,8 @@ const char *cli_colour(FILE *stream, const char *code) {
   } codes[] = {{"0", "\033[0m"}, {"31", "\033[1;31m"}, {"32", "\033[32m"}, {"36", "\033[36m"}};
   const char *no = getenv("NO_COLOR"), *terminal = getenv("TERM");
   bool dumb = terminal && strcmp(terminal, "dumb") == 0;
-  if ((no && no[0]) || dumb || !isatty(fileno(stream))) return "";
+  bool launched = weir_launch_rank() >= 0; /* whose terminal is the launcher's pipe */
+  if ((no && no[0]) || dumb || launched || !isatty(fileno(stream))) return "";
   for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
     if (strcmp(codes[i].code, code) == 0) return codes[i].text;
   return "";

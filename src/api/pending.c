@@ -88,7 +88,7 @@ static void pack_args(packer *k, const weir_pending *r, const weir_run_args *fro
   to->inputs = pack_list(k, from->inputs, from->n_inputs);
   to->outputs = pack_list(k, from->outputs, from->n_outputs);
   to->input_shards = pack_lists(k, from->input_shards, from->n_inputs, ranks);
-  to->donated = pack(k, from->donated, from->donated ? from->n_outputs * sizeof *from->donated : 0);
+  if (from->donated) to->donated = pack(k, from->donated, from->n_outputs * sizeof *from->donated);
   to->output_shards = pack_lists(k, from->output_shards, from->n_outputs, ranks);
   to->streams = pack(k, from->streams, from->n_streams * sizeof *from->streams);
 }

@@ -21,15 +21,21 @@ typedef struct cluster {
   bool movable; /* and nothing that does needs it */
 } cluster;
 
+/* A cluster that changed its place. */
+typedef struct jump {
+  uint32_t from, to;
+} jump;
+
 typedef struct filling {
   order_graph *g;
   VEC(cluster) clusters;
-  uint32_t *cluster_of; /* by node */
-  uint32_t *order;      /* of clusters */
-  uint32_t *at;         /* by cluster: its place there */
-  bool *feeds;          /* by node: a communication comes after it */
-  uint32_t *mark;       /* by node: the last search that came there */
-  uint32_t search;
+  uint32_t *cluster_of;   /* by node */
+  uint32_t *order;        /* of clusters */
+  uint32_t *at;           /* by cluster: its place there */
+  bool *feeds;            /* by node: a communication comes after it */
+  uint32_t *mark;         /* by node: the last search that came there */
+  uint32_t search, floor; /* of which clusters before place `floor` do not matter */
+  VEC(jump) jumps;        /* of the gap that is being filled */
   order_fits *fits;
   void *context;
   bool moved;
@@ -99,21 +105,44 @@ static void write_order(filling *f) {
   }
 }
 
-static bool try_shift(filling *f, uint32_t from, uint32_t to) {
+static void jump_to(filling *f, uint32_t from, uint32_t to) {
   shift(f, from, to);
+  vec_push(f->g->scratch, &f->jumps, ((jump){from, to}));
+}
+
+/* Takes jumps back, or makes them again, until `kept` of those `made` are made. */
+static void rewind_to(filling *f, uint32_t made, uint32_t kept) {
+  for (; made > kept; made--) shift(f, f->jumps.data[made - 1].to, f->jumps.data[made - 1].from);
+  for (; made < kept; made++) shift(f, f->jumps.data[made].from, f->jumps.data[made].to);
+}
+
+static bool do_fit(filling *f) {
   write_order(f);
-  bool good = f->fits(f->context);
-  if (!good) {
-    shift(f, to, from);
-    write_order(f);
+  return f->fits(f->context);
+}
+
+/* Keeps as many of the jumps as fit. To ask whether they do takes a while, so most often it is asked once. */
+static void settle(filling *f) {
+  uint32_t made = f->jumps.len, good = 0, bad = made;
+  bool all = made == 0 || do_fit(f);
+  if (all) good = made;
+  while (!all && bad - good > 1) {
+    uint32_t middle = good + (bad - good) / 2;
+    rewind_to(f, made, middle);
+    made = middle;
+    if (do_fit(f)) good = middle;
+    else bad = middle;
   }
-  f->moved = f->moved || (good && from != to);
-  return good;
+  rewind_to(f, made, good);
+  if (made != good || !all) write_order(f);
+  f->moved = f->moved || good > 0;
+  f->jumps.len = 0;
 }
 
 static void mark_ancestors(filling *f, uint32_t i) {
   const order_numbers *before = &node(f, i)->before;
   if (f->mark[i] == f->search) return;
+  if (node(f, i)->kind == ORDER_WORK && f->at[f->cluster_of[i]] < f->floor) return;
   f->mark[i] = f->search;
   for (uint32_t k = 0; k < before->len; k++) mark_ancestors(f, before->data[k]);
 }
@@ -186,14 +215,13 @@ typedef struct gap {
 } gap;
 
 static void fill_from_before(filling *f, gap *x) {
-  uint32_t end = x->start > WINDOW ? x->start - WINDOW : 0;
-  for (uint32_t p = x->start; p-- > end && x->filled_ns < x->wanted_ns;) {
+  for (uint32_t p = x->start; p-- > f->floor && x->filled_ns < x->wanted_ns;) {
     const cluster *c = &f->clusters.data[f->order[p]];
     if (!c->movable || is_ancestor(f, c) || mesh_of(f, c) != x->mesh) {
       mark_needs(f, c);
       continue;
     }
-    if (!try_shift(f, p, x->start - 1)) return;
+    jump_to(f, p, x->start - 1);
     x->start--;
     x->filled_ns += c->ns;
   }
@@ -204,7 +232,7 @@ static void fill_from_after(filling *f, gap *x) {
   for (uint32_t p = x->use + 1; p < end && x->filled_ns < x->wanted_ns; p++) {
     const cluster *c = &f->clusters.data[f->order[p]];
     if (!c->pure || mesh_of(f, c) != x->mesh || !can_precede(f, c, x->use, x->start)) continue;
-    if (!try_shift(f, p, x->use)) return;
+    jump_to(f, p, x->use);
     x->use++;
     x->filled_ns += c->ns;
   }
@@ -217,9 +245,11 @@ static void fill_wait(filling *f, uint32_t i) {
   x.mesh = mesh_of(f, &f->clusters.data[f->order[x.start - 1]]);
   for (uint32_t p = x.start; p < x.use; p++) x.filled_ns += f->clusters.data[f->order[p]].ns;
   f->search++;
+  f->floor = x.start > WINDOW ? x.start - WINDOW : 0;
   mark_ancestors(f, i);
   fill_from_before(f, &x);
   fill_from_after(f, &x);
+  settle(f);
 }
 
 /* ---- the whole ---- */

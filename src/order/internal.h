@@ -84,8 +84,8 @@ double order_bytes(const order_estimate *e, ir_tensor t);
 void order_instr_cost(const order_estimate *e, ir_instr i, double *work_ns, double *link_ns);
 
 /* ---- fill.c ---- */
-/* Changes the order of work so that other work comes between posts and waits. A move after which fits() says
- * no is undone. Needs estimates of all nodes. False: nothing moved. */
+/* Changes the order of work so that other work comes between posts and waits. Moves after which fits() says
+ * no are undone. Needs estimates of all nodes. False: nothing moved. */
 typedef bool order_fits(void *context);
 bool order_fill_waits(order_graph *g, order_fits *fits, void *context);
 

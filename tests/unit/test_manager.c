@@ -71,7 +71,7 @@ static void test_refusals(void) {
           "there is no pass called 'nothing'; 'weir list passes' names them");
   refuses((pass_request){.passes = "cse,"}, "the list of passes ends in ','");
   refuses((pass_request){.disable = "decompose"},
-          "pass 'decompose' cannot be disabled: 'lower' needs it");
+          "pass 'decompose' cannot be disabled: 'pipelines' needs it");
   refuses((pass_request){.passes = "decompose,cse"},
           "pass 'cse' (definition) cannot run after 'decompose' (shard)");
   refuses((pass_request){.print_after = "x"},
