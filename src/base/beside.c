@@ -96,8 +96,7 @@ status beside_open(beside *b, const char *path, const allocator *memory) {
   if (path[0] == '\0') return refused(b, "the file name is empty");
   if (!there && errno == ENAMETOOLONG) return refused(b, strerror(errno));
   if (there && S_ISDIR(info.st_mode)) return refused(b, "it is a directory");
-  if (there && S_ISREG(info.st_mode) && access(path, W_OK) != 0)
-    return refused(b, strerror(errno));
+  if (there && S_ISREG(info.st_mode) && access(path, W_OK) != 0) return refused(b, strerror(errno));
   if (!there || S_ISREG(info.st_mode)) {
     TRY(resolve(b));
     return open_temporary(b, there ? &info : NULL);

@@ -24,7 +24,7 @@ static bool is_member(const kernel *k, uint32_t at) {
 
 /* ---- which tensors go ---- */
 static bool read_outside(const kernel *k, ir_tensor root) {
-  const join_numbers *readers = &k->b->readers[root.id];
+  const join_numbers *readers = join_readers(k->b, root);
   for (uint32_t i = 0; i < readers->len; i++) {
     if (!is_member(k, readers->data[i])) return true;
   }
@@ -33,7 +33,7 @@ static bool read_outside(const kernel *k, ir_tensor root) {
 
 /* Does anything outside of the group read this view itself? */
 static bool view_read_outside(const kernel *k, ir_tensor view) {
-  const join_numbers *readers = &k->b->readers[k->b->facts->root[view.id].id];
+  const join_numbers *readers = join_readers(k->b, k->b->facts->root[view.id]);
   for (uint32_t i = 0; i < readers->len; i++) {
     const ir_op_data *op = ir_op_at(k->h, join_instr(k->b, readers->data[i])->op);
     for (uint32_t q = 0; !is_member(k, readers->data[i]) && q < op->n_operands; q++) {
@@ -160,7 +160,7 @@ static void add_node(kernel *k, uint32_t number) {
 typedef struct rewriting {
   const join_block *b;
   kernel *kernels; /* by group; no nodes: it is none */
-  bool *gone;      /* by tensor id: buffers and views that are locals now */
+  map gone;        /* by tensor id: buffers and views that are locals now */
   uint32_t *delay; /* by position of a deallocate: the position it moves to */
   ir_block out;
 } rewriting;
@@ -192,7 +192,7 @@ static void make_kernel(rewriting *w, uint32_t group) {
   for (uint32_t i = 0; i < k->nodes.len; i++) {
     const join_node *node = &w->b->nodes[k->nodes.data[i]];
     const ir_instr_data *d = ir_instr_at(k->h, node->instr);
-    if (node->group == group && goes(k, d)) w->gone[d->tensor.id] = true;
+    if (node->group == group && goes(k, d)) map_put(&w->gone, d->tensor.id, 1);
   }
   for (uint32_t i = 0; i < k->nodes.len; i++) add_node(k, k->nodes.data[i]);
 }
@@ -245,9 +245,9 @@ static void put(rewriting *w, uint32_t at) {
   uint32_t node = w->b->node_at[at], group = node ? w->b->nodes[node - 1].group : 0;
   const kernel *k = node && w->kernels[group].nodes.len ? &w->kernels[group] : NULL;
   bool memory = d->kind == IR_ALLOCATE || d->kind == IR_DEALLOCATE;
-  if (memory && w->gone[d->tensor.id]) return;
+  if (memory && map_get(&w->gone, d->tensor.id, 0)) return;
   if (w->delay[at]) return;
-  if (!k || (d->kind == IR_VIEW && !w->gone[d->tensor.id])) {
+  if (!k || (d->kind == IR_VIEW && !map_get(&w->gone, d->tensor.id, 0))) {
     ir_block_add(h, &w->out, w->b->block->data[at]);
   }
   if (!k || w->b->nodes[w->b->groups[group].last].at != at) return;
@@ -259,7 +259,7 @@ ir_block join_rewrite(const join_block *b, bool *changed) {
   arena *scratch = b->facts->scratch;
   rewriting w = {.b = b};
   w.kernels = ARENA_ARRAY(scratch, b->n_nodes, kernel);
-  w.gone = ARENA_ARRAY(scratch, b->facts->h->tensors.len, bool);
+  map_init(&w.gone, scratch);
   w.delay = ARENA_ARRAY(scratch, b->block->len, uint32_t);
   bool any = false;
   for (uint32_t g = 0; g < b->n_nodes; g++) {

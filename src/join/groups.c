@@ -168,7 +168,7 @@ static void try_merge(join_block *b, uint32_t a, uint32_t into, fit *fits) {
 
 /* The node that makes the operand, in the same run; JOIN_NONE: there is none. */
 static uint32_t producer_of(const join_block *b, uint32_t node, ir_tensor t) {
-  uint32_t writer = t.id ? b->writer[t.id] : 0;
+  uint32_t writer = t.id ? map_get(&b->writer, t.id, 0) : 0;
   if (!writer || writer - 1 >= node) return JOIN_NONE;
   return b->run_at[b->nodes[writer - 1].at] == b->run_at[b->nodes[node].at] ? writer - 1
                                                                             : JOIN_NONE;
@@ -179,7 +179,7 @@ static bool is_for_one(const join_block *b, uint32_t g, uint32_t node) {
   for (uint32_t n = b->groups[g].first; n != JOIN_NONE; n = b->nodes[n].next) {
     ir_tensor t = join_instr(b, b->nodes[n].at)->tensor;
     if (!join_is_private(b->facts, t)) return false;
-    const join_numbers *readers = &b->readers[root_of(b, t).id];
+    const join_numbers *readers = join_readers(b, root_of(b, t));
     for (uint32_t i = 0; i < readers->len; i++) {
       uint32_t at = readers->data[i];
       if (at != b->nodes[node].at && group_at(b, at) != g) return false;
@@ -206,8 +206,8 @@ static void join_siblings(join_block *b, uint32_t node) {
   for (uint32_t k = 0; k < op->n_operands; k++) {
     ir_tensor t = op->operands[k];
     if (!t.id || ir_tensor_at(b->facts->h, t)->kind == IR_TENSOR_CONST) continue;
-    uint32_t other = b->sibling[t.id];
-    b->sibling[t.id] = node + 1;
+    uint32_t other = map_get(&b->sibling, t.id, 0);
+    map_put(&b->sibling, t.id, node + 1);
     if (!other || b->nodes[other - 1].space.moves || b->nodes[node].space.moves) continue;
     if (b->run_at[b->nodes[other - 1].at] != b->run_at[b->nodes[node].at]) continue;
     uint32_t g = b->nodes[other - 1].group, h = b->nodes[node].group;
@@ -240,8 +240,7 @@ static bool has(const join_numbers *list, uint32_t n) {
 static void read_for(join_block *b, uint32_t node, uint32_t at) {
   const ir_op_data *op = op_at(b, b->nodes[node].at);
   for (uint32_t k = 0; k < op->n_operands; k++) {
-    if (op->operands[k].id)
-      vec_push(b->facts->scratch, &b->readers[root_of(b, op->operands[k]).id], at);
+    if (op->operands[k].id) join_add_reader(b, root_of(b, op->operands[k]), at);
   }
 }
 
@@ -293,7 +292,7 @@ void join_find_groups(join_block *b) {
   for (uint32_t at = 0; at < b->block->len; at++) add_node(b, at);
   for (uint32_t n = 0; n < b->n_nodes; n++) {
     join_producers(b, n);
-    b->writer[join_instr(b, b->nodes[n].at)->tensor.id] = n + 1;
+    map_put(&b->writer, join_instr(b, b->nodes[n].at)->tensor.id, n + 1);
   }
   for (uint32_t n = 0; n < b->n_nodes; n++) join_siblings(b, n);
   for (uint32_t n = 0; n < b->n_nodes; n++) {

@@ -84,13 +84,19 @@ typedef struct join_block {
   const ir_block *block;
   join_node *nodes;
   uint32_t n_nodes;
-  join_group *groups;    /* by number: that of its first node */
-  uint32_t *node_at;     /* by position: number of the node + 1 */
-  uint32_t *run_at;      /* by position: the run it is in */
-  uint32_t *writer;      /* by tensor id: number of the node that makes it + 1 */
-  uint32_t *sibling;     /* by tensor id: number of the last node that reads it + 1 */
-  join_numbers *readers; /* by tensor id, of private roots: positions of what reads it */
+  join_group *groups; /* by number: that of its first node */
+  uint32_t *node_at;  /* by position: number of the node + 1 */
+  uint32_t *run_at;   /* by position: the run it is in */
+  /* Maps, since there may be many small blocks and many tensors. */
+  map writer;              /* by tensor id: number of the node that makes it + 1 */
+  map sibling;             /* by tensor id: number of the last node that reads it + 1 */
+  map reader_list;         /* by tensor id, of private roots: index of its list + 1 */
+  VEC(join_numbers) lists; /* positions of what reads a root */
 } join_block;
+
+/* The positions of what reads the root. */
+const join_numbers *join_readers(const join_block *b, ir_tensor root);
+void join_add_reader(join_block *b, ir_tensor root, uint32_t at);
 
 enum { JOIN_MAX_NODES = 64, JOIN_MAX_PARAMS = 24, JOIN_MAX_RESULTS = 8 };
 

@@ -2,6 +2,22 @@
 
 #include "join/internal.h"
 
+const join_numbers *join_readers(const join_block *b, ir_tensor root) {
+  static const join_numbers none;
+  uint32_t list = map_get(&b->reader_list, root.id, 0);
+  return list ? &b->lists.data[list - 1] : &none;
+}
+
+void join_add_reader(join_block *b, ir_tensor root, uint32_t at) {
+  uint32_t list = map_get(&b->reader_list, root.id, 0);
+  if (!list) {
+    vec_push(b->facts->scratch, &b->lists, (join_numbers){0});
+    list = b->lists.len;
+    map_put(&b->reader_list, root.id, list);
+  }
+  vec_push(b->facts->scratch, &b->lists.data[list - 1], at);
+}
+
 /* Nothing moves past these. */
 static bool is_barrier(ir_instr_kind kind) {
   switch (kind) {
@@ -32,7 +48,7 @@ static void note_readers(join_block *b, uint32_t at) {
   for (uint32_t k = 0; k < op->n_operands; k++) {
     ir_tensor t = op->operands[k];
     if (!t.id || !join_is_private(b->facts, t)) continue;
-    vec_push(b->facts->scratch, &b->readers[b->facts->root[t.id].id], at);
+    join_add_reader(b, b->facts->root[t.id], at);
   }
 }
 
@@ -42,9 +58,9 @@ static ir_block join_block_of(const join_facts *f, const ir_block *block, bool *
   b.groups = ARENA_ARRAY(f->scratch, block->len, join_group);
   b.node_at = ARENA_ARRAY(f->scratch, block->len, uint32_t);
   b.run_at = ARENA_ARRAY(f->scratch, block->len, uint32_t);
-  b.writer = ARENA_ARRAY(f->scratch, f->h->tensors.len, uint32_t);
-  b.sibling = ARENA_ARRAY(f->scratch, f->h->tensors.len, uint32_t);
-  b.readers = ARENA_ARRAY(f->scratch, f->h->tensors.len, join_numbers);
+  map_init(&b.writer, f->scratch);
+  map_init(&b.sibling, f->scratch);
+  map_init(&b.reader_list, f->scratch);
   uint32_t run = 0;
   for (uint32_t at = 0; at < block->len; at++) {
     run += is_barrier(join_instr(&b, at)->kind);

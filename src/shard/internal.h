@@ -38,10 +38,10 @@ struct shard_ctx {
   arena *scratch;
   ir_scalars s; /* the prover's own */
   shard_slot slots[SHARD_SLOTS];
-  map translated;             /* module scalar -> own scalar */
-  map extents;                /* module symbol -> own symbol */
-  map asserted;               /* module expression -> the symbol in it that it is asserted to equal */
-  VEC(ir_scalar) grown;       /* the same, plus one */
+  map translated;       /* module scalar -> own scalar */
+  map extents;          /* module symbol -> own symbol */
+  map asserted;         /* module expression -> the symbol in it that it is asserted to equal */
+  VEC(ir_scalar) grown; /* the same, plus one */
   VEC(ir_scalar) own_extents; /* own symbols behind the slots */
   VEC(map *) positions;       /* by mesh: device -> position + 1; NULL until asked for */
 };

@@ -342,8 +342,7 @@ uint32_t shard_propagate_to(ir_func *f, const bool *open) {
   uint32_t before = f->statements.len;
   if (before == 0) return 0;
   check(f->applied);
-  propagating p = {
-      .f = f, .open = open, .changed = ARENA_ARRAY(memory, f->tensors.len, uint32_t)};
+  propagating p = {.f = f, .open = open, .changed = ARENA_ARRAY(memory, f->tensors.len, uint32_t)};
   for (int i = 0; i < 2; i++) p.seen[i] = ARENA_ARRAY(memory, f->ops.len, uint32_t);
   /* mutant: propagate_one_round */
   for (bool news = true; news;) {

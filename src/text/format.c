@@ -96,8 +96,7 @@ static bool wants_blank(const format *f, uint32_t i) {
     return ends_value(before)
                ? blank_before(f, i)
                : !(is_operator(before) || before == TOKEN_ASSIGN) || is_spaced(f, i - 1);
-  if (before == TOKEN_LBRACE || here == TOKEN_RBRACE)
-    return !f->list;
+  if (before == TOKEN_LBRACE || here == TOKEN_RBRACE) return !f->list;
   if (is_sign(f, i)) return before != TOKEN_ASSIGN || is_spaced(f, i - 1);
   if (is_operator(here) || here == TOKEN_ASSIGN) return is_spaced(f, i);
   if (is_operator(before) || before == TOKEN_ASSIGN) return is_spaced(f, i - 1);

@@ -1,7 +1,7 @@
 /* From what was measured on a GPU to what a rank gets, and what a model makes of it. */
 #include "cost/cost.h"
-#include "runtime/machine.h"
 #include "device/cuda/speed.h"
+#include "runtime/machine.h"
 #include "test.h"
 
 static const cuda_measured m = {
