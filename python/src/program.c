@@ -160,11 +160,47 @@ static PyObject *verify(PyObject *o, PyObject *args) {
   return result;
 }
 
-static PyMethodDef methods[] = {
-    {"run", run, METH_VARARGS, NULL},       {"start", weir_py_start, METH_VARARGS, NULL},
-    {"device", device, METH_NOARGS, NULL},  {"devices", devices, METH_NOARGS, NULL},
-    {"stats", stats, METH_NOARGS, NULL},    {"trace", trace, METH_VARARGS, NULL},
-    {"verify", verify, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};
+/* Appends (place, text, seconds) to a list; an error stays set. */
+static void tell_exposed(void *list, const char *place, const char *text, double exposed_s) {
+  PyObject *one = Py_BuildValue("(ssd)", place, text, exposed_s);
+  if (one) (void)PyList_Append(list, one);
+  Py_XDECREF(one);
+}
+
+/* bound(module, name, shapes), of a program that is compiled for the device sim */
+static PyObject *bound(PyObject *o, PyObject *args) {
+  PyObject *module, *extents;
+  const char *name;
+  weir_fusion *f = NULL;
+  weir_bound b = {.struct_size = sizeof b};
+  if (!PyArg_ParseTuple(args, "OsO", &module, &name, &extents)) return NULL;
+  weir_status st = weir_module_find(((weir_py_module *)module)->module, name, &f);
+  if (st != WEIR_OK) return weir_py_raise(st);
+  weir_shapes *s = weir_py_shapes(f, extents, 1);
+  PyObject *lines = s ? PyList_New(0) : NULL;
+  if (lines) st = weir_program_bound(self_of(o)->program, s, &b, tell_exposed, lines);
+  weir_shapes_destroy(s);
+  if (!lines) return NULL;
+  if (st != WEIR_OK || PyErr_Occurred()) {
+    Py_DECREF(lines);
+    return st != WEIR_OK ? weir_py_raise(st) : NULL;
+  }
+  return Py_BuildValue("{sdsdsdsdsdsdsdsLsdsdsdsN}", "bound_s", b.bound_s, "compute_s", b.compute_s,
+                       "memory_s", b.memory_s, "receive_s", b.receive_s, "send_s", b.send_s,
+                       "chain_s", b.chain_s, "predicted_s", b.predicted_s, "device",
+                       (long long)b.device, "computing_s", b.computing_s, "exposed_s", b.exposed_s,
+                       "idle_s", b.idle_s, "exposed", lines);
+}
+
+static PyMethodDef methods[] = {{"run", run, METH_VARARGS, NULL},
+                                {"start", weir_py_start, METH_VARARGS, NULL},
+                                {"device", device, METH_NOARGS, NULL},
+                                {"devices", devices, METH_NOARGS, NULL},
+                                {"stats", stats, METH_NOARGS, NULL},
+                                {"trace", trace, METH_VARARGS, NULL},
+                                {"verify", verify, METH_VARARGS, NULL},
+                                {"bound", bound, METH_VARARGS, NULL},
+                                {NULL, NULL, 0, NULL}};
 
 static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)dealloc},
                               {Py_tp_methods, methods},

@@ -260,13 +260,21 @@ class Program:
         with self.module._lock:
             return self._core.verify(self.module._core, self.name, extents if extents else shapes)
 
+    def bound(self, *shapes, machine: str = "threads", **extents) -> dict:
+        """The least time in which the devices of a machine (`weir list machines`, or a file) could do what the program
+        asks for, what the simulator predicts, and the communications that it waits for: seconds."""
+        options = {**self.options, "device": "sim", "machine": machine}
+        with self.module._lock:
+            core = self.module._core.compile(self.name, options, None, None)
+            return core.bound(self.module._core, self.name, extents if extents else shapes)
+
     @property
     def stats(self) -> dict | None:
         """Of the last run with profile=True: times in ns, bytes, counts."""
         return self._core.stats()
 
     def trace(self, path: str | os.PathLike) -> None:
-        """Writes a timeline of the last run with profile=True: .json for Perfetto, or .html."""
+        """Writes a timeline of the last run with profile=True: .json for Perfetto, .html or .svg."""
         self._core.trace(self.name, os.fspath(path))
 
 

@@ -134,6 +134,18 @@ class Ask(unittest.TestCase):
             f.trace(path)
             self.assertGreater(path.stat().st_size, 100)
 
+    def test_bound(self):
+        f = weir.compile("""fusion f { mesh d = [2]; x : f32[n, 8]; w : f32[8, 4]; y = matmul(x, w); return y
+          schedule { x, w on d; x.outer_split(1, d); x[1] = mesh.x; w.outer_split(0, d); w[0] = mesh.x } }""")
+        b = f.bound(n=4096, machine="hosts-1g")
+        self.assertGreater(b["bound_s"], 0)
+        self.assertGreaterEqual(b["predicted_s"], b["bound_s"])
+        self.assertEqual(len(b["exposed"]), 1)
+        self.assertIn("allreduce", b["exposed"][0][1])
+        self.assertLess(f.bound((4096, 8), (8, 4), machine="dgx-h100")["bound_s"], b["bound_s"])
+        with self.assertRaises(weir.Error):
+            f.bound(n=4096, machine="no such machine")
+
 
 class Wrong(unittest.TestCase):
     def test_diagnostics(self):
