@@ -53,13 +53,15 @@ static const char sums_end[] = "#pragma unroll\n"
                                "    count += $some;\n"
                                "  }\n";
 
-/* Rounding must not make squares negative; NaN stays. */
+/* Rounding must not make squares negative; NaN stays. Squares that overflow are infinite, not NaN: a is finite
+ * then, and a - a is 0. */
 static const char finish[] = "#pragma unroll\n"
                              "  for (int e = $W; e < $V; e++) a[0] += a[e], b[0] += b[e];\n"
                              "#pragma unroll\n"
                              "  for (int e = 0; e < $W; e++) {\n"
                              "    m[e] = k[e] - $origin + a[e] / count;\n"
                              "    s[e] = b[e] - a[e] * (a[e] / count);\n"
+                             "    if (a[e] - a[e] == 0 && b[e] - b[e] != 0) s[e] = b[e];\n"
                              "    if (s[e] < 0) s[e] = 0;\n"
                              "  }\n"
                              "  }\n";
