@@ -13,7 +13,7 @@ static void keep_numbers(void) {
 
 /* What was being written is removed; then the signal does what it would have done. */
 static void end(int signal_number) {
-  weir_saving_abandon_all();
+  weir_saving_abandon_all(); // NOLINT(bugprone-signal-handler): made for handlers, see weir.h
   (void)signal(signal_number, SIG_DFL);
   (void)raise(signal_number);
 }

@@ -65,8 +65,8 @@ weir_status weir_format_file(const char *path, bool write, char **result) {
   api_begin();
   weir_status st = api_end(api_read_file(path, &memory_default, &text, &length));
   if (st == WEIR_OK) st = weir_format(path, text, length, &formatted);
-  bool same = st == WEIR_OK && formatted && strlen(formatted) == length &&
-              memcmp(formatted, text, length) == 0;
+  check(st != WEIR_OK || formatted);
+  bool same = st == WEIR_OK && strlen(formatted) == length && memcmp(formatted, text, length) == 0;
   if (st == WEIR_OK && write && !same) st = api_end(replace(path, formatted));
   memory_free(&memory_default, text);
   if (st == WEIR_OK && result) *result = formatted;

@@ -120,6 +120,7 @@ int main(int argc, char **argv) {
     for (int code = 1; code < IR_OP_COUNT; code++)
       for (int t = 1; t < IR_DTYPE_COUNT; t++)
         run_seed(seed, (job){(ir_opcode)code, (ir_dtype)t, windows});
+  run_seed(4, (job){IR_OP_VAR_MEAN, IR_BF16, 2}); /* the sum of squares overflows */
   run_listed(first, first % 4, 4);
   run_drawn(first, drawn);
   expect_errors();
