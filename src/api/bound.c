@@ -43,9 +43,7 @@ static void tell_lines(const bound_call *c, const rt_plan *plan, const cost_spen
     strbuf_init(&place, scratch);
     strbuf_init(&text, scratch);
     rt_place(plan, instr_of[o], &place);
-    rt_describe(plan, instr_of[o], &text);
-    size_t end = text.len > 7 ? text.len - 7 : text.len; /* without " posted" */
-    text.data[end] = '\0';
+    rt_describe_post(plan, instr_of[o], &text);
     c->tell(c->context, place.data, text.data, (double)by_origin[o] * 1e-9);
   }
 }

@@ -206,6 +206,11 @@ static void add_launch(const rt_plan *plan, const rt_instr *i, strbuf *out) {
   strbuf_putc(out, ')');
 }
 
+void rt_describe_post(const rt_plan *plan, uint32_t instr, strbuf *out) {
+  check(plan->instrs[instr].kind == RT_POST);
+  add_post(plan, &plan->instrs[instr], out);
+}
+
 void rt_describe(const rt_plan *plan, uint32_t instr, strbuf *out) {
   const rt_instr *i = &plan->instrs[instr];
   switch ((rt_instr_kind)i->kind) {

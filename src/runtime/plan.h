@@ -259,6 +259,8 @@ double rt_post_bytes(const rt_post *post);
 rt_comm_request rt_post_request(const rt_post *post, const void *in, void *out);
 /* "t2$1 <- set(t1$1)" and where it stands; in `out`. */
 void rt_describe(const rt_plan *plan, uint32_t instr, strbuf *out);
+/* Of an RT_POST: "c0 = allgather(a$1 -> a$1$1)". */
+void rt_describe_post(const rt_plan *plan, uint32_t instr, strbuf *out);
 /* "file:12", where the host program has the instruction; its description if that is not known. */
 void rt_place(const rt_plan *plan, uint32_t instr, strbuf *out);
 

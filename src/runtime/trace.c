@@ -158,8 +158,11 @@ static uint32_t pid_of(const writing *w, const rt_span *s) {
   return w->t->rank + rt_plan_rank(w->t->plan, s->stream);
 }
 
-static uint32_t tid_of(const writing *w, uint32_t span) {
-  return rt_trace_lane(&w->lanes, w->t, span);
+/* Where an event is shown: the lane of a span, at a time. */
+static void put_lane(const writing *w, uint32_t span, int64_t at_ns, strbuf *out) {
+  strbuf_printf(out, ",\"pid\":%u,\"tid\":%u,\"ts\":", pid_of(w, &w->t->spans[span]),
+                rt_trace_lane(&w->lanes, w->t, span));
+  put_microseconds(out, at_ns);
 }
 
 static strbuf *begin_span(const writing *w, uint32_t span, const char *name, const char *category,
@@ -167,9 +170,7 @@ static strbuf *begin_span(const writing *w, uint32_t span, const char *name, con
   strbuf *out = next_event(w->e);
   strbuf_puts(out, "{\"ph\":\"X\",");
   put_pair(out, "name", name);
-  strbuf_printf(out, ",\"pid\":%u,\"tid\":%u,\"ts\":", pid_of(w, &w->t->spans[span]),
-                tid_of(w, span));
-  put_microseconds(out, start_ns);
+  put_lane(w, span, start_ns, out);
   strbuf_puts(out, ",\"dur\":");
   put_microseconds(out, end_ns - start_ns);
   strbuf_putc(out, ',');
@@ -181,8 +182,8 @@ static strbuf *begin_span(const writing *w, uint32_t span, const char *name, con
 static void put_launch(const writing *w, uint32_t span) {
   const rt_span *s = &w->t->spans[span];
   const rt_task *task = &w->t->plan->tasks[w->t->plan->instrs[s->instr].task];
-  const char *category = !task->body && task->code == IR_OP_SET ? "copy" : "compute";
-  strbuf *out = begin_span(w, span, rt_task_name(task), category, s->start_ns, s->end_ns);
+  strbuf *out =
+      begin_span(w, span, rt_task_name(task), rt_trace_kind(task), s->start_ns, s->end_ns);
   put_args(w->t, s, w->iterations[s->instr], w->critical[s->instr], out);
   strbuf_putc(out, '}');
 }
@@ -218,9 +219,7 @@ static void put_flow_end(const writing *w, const char *category, bool start, uin
   put_pair(out, "name", category);
   strbuf_putc(out, ',');
   put_pair(out, "cat", category);
-  strbuf_printf(out, ",\"pid\":%u,\"tid\":%u,\"ts\":", pid_of(w, &w->t->spans[span]),
-                tid_of(w, span));
-  put_microseconds(out, at_ns);
+  put_lane(w, span, at_ns, out);
   strbuf_putc(out, '}');
 }
 

@@ -9,6 +9,10 @@ uint32_t rt_trace_streams(const rt_plan *plan, uint32_t rank) {
                            : plan->n_streams;
 }
 
+const char *rt_trace_kind(const rt_task *task) {
+  return !task->body && task->code == IR_OP_SET ? "copy" : "compute";
+}
+
 bool rt_trace_shows(const rt_span *s) { return s->end_ns > s->start_ns; }
 
 enum { MAX_LANES = 16 };
