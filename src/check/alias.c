@@ -2,7 +2,7 @@
  *
  * The plan with both as one buffer must pass as any plan does, which orders every read of the old value and
  * every write of the new one that share bytes. That they come in the right order is looked at here: what is
- * ordered is ordered as it stands in the plan, so no read may stand after a write. */
+ * ordered is ordered as it is in the plan, so no read may come after a write. */
 #include <stdio.h>
 
 #include "check/check.h"

@@ -28,7 +28,7 @@ static bool find_wanted(rewriting *r) {
 }
 
 /* ---- rewriting ---- */
-/* The result takes over the name of the one it stands for, and with it all statements about it. */
+/* The result takes over the name of the one it replaces, and with it all statements about it. */
 static void take_place(rewriting *r, ir_tensor old, ir_tensor now) {
   ir_tensor_data *from = ir_tensor_at(r->f, old), *to = ir_tensor_at(r->f, now);
   uint32_t name = from->name;
@@ -110,7 +110,7 @@ static void count_one_more(ir_func *f, ir_stmt *s) {
   s->list = list;
 }
 
-/* Statements count loop axes, and a sum has one more than the operation it stands for: that goes to the end
+/* Statements count loop axes, and a sum has one more than the operation it replaces: that goes to the end
  * before anything else is stated. Forms have at most one. */
 static void move_reduction_last(ir_func *f, ir_tensor t) {
   int64_t at;

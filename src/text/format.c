@@ -1,6 +1,6 @@
 /* weir fmt: the same tokens, comments and lines, with blanks as they should be.
  *
- * What stands between two tokens of the text is read again: whether a line ends there, whether there is a
+ * What is between two tokens of the text is read again: whether a line ends there, whether there is a
  * comment, how many blanks. Lines stay lines, and columns that were lined up (before a colon, an assignment or a
  * comment, after a semicolon) stay lined up; everything else follows from the tokens. */
 #include <string.h>

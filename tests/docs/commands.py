@@ -1,6 +1,6 @@
 """commands.py WEIR PAGE... [--update]: runs the commands of pages and compares what they print.
 
-A block ```console has commands (`$ `) and their output; a line `…` stands for any lines. A block
+A block ```console has commands (`$ `) and their output; a line `…` means any lines. A block
 ```weir NAME is a file. The commands of a page run in one folder, where `examples` and `weir` are found.
 --update writes what was printed into the page, except where it has `…`."""
 import os

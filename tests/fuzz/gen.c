@@ -259,7 +259,7 @@ static void write_statement(model *m, model_tensor *t) {
   buffer_printf(&m->body, " = %s\n", t->text);
 }
 
-/* Further results that are too large or not exact enough are not named, nor are those behind them. */
+/* Further results that are too large or not exact enough are not named, nor are those after them. */
 static void settle_more(model *m) {
   uint32_t kept = 0, n = m->n_more;
   bool wanted = chance(m, 60);

@@ -330,7 +330,7 @@ static void test_through_order(void) {
   for (uint32_t r = 0; r < 2; r++) {
     uint32_t a = message(r, 1, IR_COMM_RECV, 1 - r);
     join(r, 1, a);
-    uint32_t b = message(r, 1, IR_COMM_RECV, 1 - r); /* behind the join */
+    uint32_t b = message(r, 1, IR_COMM_RECV, 1 - r); /* after the join */
     uint32_t c = message(r, 2, IR_COMM_SEND, 1 - r), d = message(r, 2, IR_COMM_SEND, 1 - r);
     join(r, 0, b), join(r, 0, c), join(r, 0, d);
   }
