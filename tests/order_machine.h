@@ -12,12 +12,12 @@
 
 #include "base/random.h"
 #include "device/cpu/kernels.h"
-#include "device/cuda/order.h"
+#include "device/issue/order.h"
 
 typedef struct machine {
   const rt_plan *plan;
   void *const *inputs, *const *outputs;
-  const cuda_order *order;
+  const issue_order *order;
   arena memory;
   char **bases, **staging, **slots;
   uint32_t n_streams;
@@ -57,7 +57,7 @@ static inline void machine_place(machine *m) {
 }
 
 static inline void machine_queues(machine *m) {
-  const cuda_order *o = m->order;
+  const issue_order *o = m->order;
   m->n_streams = m->plan->n_streams + o->n_lanes;
   m->queues = ARENA_ARRAY(&m->memory, m->n_streams, uint32_t *);
   m->lengths = ARENA_ARRAY(&m->memory, m->n_streams, uint32_t);
@@ -71,12 +71,12 @@ static inline void machine_queues(machine *m) {
   }
 }
 
-static inline char *machine_address(const machine *m, const cuda_place *p) {
+static inline char *machine_address(const machine *m, const issue_place *p) {
   switch (p->kind) {
-  case CUDA_IN_BUFFER: return m->bases[p->index] + p->offset_bytes;
-  case CUDA_IN_STAGING: return m->staging[p->index] + p->offset_bytes;
-  case CUDA_IN_SLOTS: return m->slots[p->index] + p->offset_bytes;
-  case CUDA_NOWHERE: break;
+  case ISSUE_IN_BUFFER: return m->bases[p->index] + p->offset_bytes;
+  case ISSUE_IN_STAGING: return m->staging[p->index] + p->offset_bytes;
+  case ISSUE_IN_SLOTS: return m->slots[p->index] + p->offset_bytes;
+  case ISSUE_NOWHERE: break;
   }
   return NULL;
 }
@@ -91,7 +91,7 @@ static inline void machine_task(machine *m, const rt_task *task) {
   check(cpu_kernel_run(k, starts, scratch) == STATUS_OK);
 }
 
-static inline void machine_fold(machine *m, const cuda_fold *f) {
+static inline void machine_fold(machine *m, const issue_fold *f) {
   const void *sources[RT_COMM_MAX_RANKS];
   size_t bytes = (size_t)f->count * ir_dtype_size_bytes(f->dtype);
   char *sum = arena_alloc(&m->memory, bytes);
@@ -108,11 +108,11 @@ static inline char *machine_view(const machine *m, uint32_t view) {
 }
 
 /* Are so many bytes there? Of buffers binding has made sure. */
-static inline bool machine_has(const machine *m, const cuda_place *p, int64_t bytes) {
-  const cuda_order *o = m->order;
+static inline bool machine_has(const machine *m, const issue_place *p, int64_t bytes) {
+  const issue_order *o = m->order;
   int64_t room = INT64_MAX;
-  if (p->kind == CUDA_IN_STAGING) room = o->staging_bytes[p->index];
-  if (p->kind == CUDA_IN_SLOTS) room = o->slots_bytes[p->index];
+  if (p->kind == ISSUE_IN_STAGING) room = o->staging_bytes[p->index];
+  if (p->kind == ISSUE_IN_SLOTS) room = o->slots_bytes[p->index];
   return p->offset_bytes >= 0 && p->offset_bytes <= room - bytes;
 }
 
@@ -126,7 +126,7 @@ static inline void machine_collect(machine *m, uint32_t comm, rt_comm_request *r
 }
 
 static inline void machine_place_collected(machine *m, uint32_t comm) {
-  const cuda_comm *c = &m->order->comms.data[comm];
+  const issue_comm *c = &m->order->comms.data[comm];
   const rt_post *p = &m->plan->posts[c->post];
   size_t bytes = (size_t)p->count * ir_dtype_size_bytes(p->dtype);
   if (!c->collects || (p->kind == IR_COMM_REDUCE && p->me != p->root)) return;
@@ -137,7 +137,7 @@ static inline void machine_place_collected(machine *m, uint32_t comm) {
 }
 
 static inline void machine_post(machine *m, uint32_t comm) {
-  const cuda_comm *c = &m->order->comms.data[comm];
+  const issue_comm *c = &m->order->comms.data[comm];
   const rt_post *p = &m->plan->posts[c->post];
   rt_comm_request r = rt_post_request(p, machine_view(m, p->in), machine_view(m, p->out));
   if (c->collects) machine_collect(m, comm, &r);
@@ -154,8 +154,8 @@ static inline void machine_post(machine *m, uint32_t comm) {
 
 /* All parts of the communication that are on this stream begin together. */
 static inline bool machine_comm(machine *m, uint32_t stream, uint32_t comm) {
-  const cuda_order *o = m->order;
-  const cuda_comm *c = &o->comms.data[comm];
+  const issue_order *o = m->order;
+  const issue_comm *c = &o->comms.data[comm];
   if (m->posted[comm]) {
     rt_comm *e = m->endpoints[c->rank];
     while (e->ops->progress(e)) {
@@ -166,8 +166,8 @@ static inline bool machine_comm(machine *m, uint32_t stream, uint32_t comm) {
     return true;
   }
   for (uint32_t h = m->heads[stream]; h < m->lengths[stream]; h++) {
-    const cuda_step *s = &o->steps.data[m->queues[stream][h]];
-    if (s->kind != CUDA_COMM || o->comms.data[s->index].first != c->first) break;
+    const issue_step *s = &o->steps.data[m->queues[stream][h]];
+    if (s->kind != ISSUE_COMM || o->comms.data[s->index].first != c->first) break;
     machine_post(m, s->index);
   }
   return machine_comm(m, stream, comm);
@@ -184,15 +184,15 @@ static inline void machine_world(machine *m) {
 }
 
 /* The steps of one communication's members follow one another. */
-static inline bool machine_is_together(const cuda_order *o) {
+static inline bool machine_is_together(const issue_order *o) {
   for (uint32_t i = 0; i < o->steps.len; i++) {
-    const cuda_step *s = &o->steps.data[i];
-    if (s->kind != CUDA_COMM) continue;
-    const cuda_comm *c = &o->comms.data[s->index];
+    const issue_step *s = &o->steps.data[i];
+    if (s->kind != ISSUE_COMM) continue;
+    const issue_comm *c = &o->comms.data[s->index];
     uint32_t at = s->index - c->first;
     if (at >= c->n || i < at || i + c->n - at > o->steps.len) return false;
-    const cuda_step *first = &o->steps.data[i - at];
-    if (first->kind != CUDA_COMM || first->index != c->first) return false;
+    const issue_step *first = &o->steps.data[i - at];
+    if (first->kind != ISSUE_COMM || first->index != c->first) return false;
   }
   return true;
 }
@@ -200,22 +200,22 @@ static inline bool machine_is_together(const cuda_order *o) {
 /* Whether the stream could go on; it did then. */
 static inline bool machine_advance(machine *m, uint32_t s) {
   if (m->heads[s] == m->lengths[s]) return false;
-  const cuda_order *o = m->order;
-  const cuda_step *step = &o->steps.data[m->queues[s][m->heads[s]]];
-  switch ((cuda_step_kind)step->kind) {
-  case CUDA_LAUNCH: machine_task(m, &m->plan->tasks[step->index]); break;
-  case CUDA_RECORD: m->recorded[step->index] = true; break;
-  case CUDA_WAIT:
+  const issue_order *o = m->order;
+  const issue_step *step = &o->steps.data[m->queues[s][m->heads[s]]];
+  switch ((issue_step_kind)step->kind) {
+  case ISSUE_LAUNCH: machine_task(m, &m->plan->tasks[step->index]); break;
+  case ISSUE_RECORD: m->recorded[step->index] = true; break;
+  case ISSUE_WAIT:
     if (!m->recorded[step->index]) return false;
     break;
-  case CUDA_COPY: {
-    const cuda_copy *c = &o->copies.data[step->index];
+  case ISSUE_COPY: {
+    const issue_copy *c = &o->copies.data[step->index];
     check(machine_has(m, &c->to, c->size_bytes) && machine_has(m, &c->from, c->size_bytes));
     memcpy(machine_address(m, &c->to), machine_address(m, &c->from), (size_t)c->size_bytes);
     break;
   }
-  case CUDA_FOLD: machine_fold(m, &o->folds.data[step->index]); break;
-  case CUDA_COMM:
+  case ISSUE_FOLD: machine_fold(m, &o->folds.data[step->index]); break;
+  case ISSUE_COMM:
     if (!machine_comm(m, s, step->index)) return false;
     break;
   }
@@ -241,12 +241,12 @@ static inline bool machine_finish(machine *m) {
 }
 
 /* An event is recorded once, and before anybody is told to wait for it. */
-static inline bool machine_is_issuable(const cuda_order *o, arena *memory) {
+static inline bool machine_is_issuable(const issue_order *o, arena *memory) {
   bool *recorded = ARENA_ARRAY(memory, o->n_events, bool);
   for (uint32_t i = 0; i < o->steps.len; i++) {
-    const cuda_step *s = &o->steps.data[i];
-    if (s->kind == CUDA_WAIT && !recorded[s->index]) return false;
-    if (s->kind != CUDA_RECORD) continue;
+    const issue_step *s = &o->steps.data[i];
+    if (s->kind == ISSUE_WAIT && !recorded[s->index]) return false;
+    if (s->kind != ISSUE_RECORD) continue;
     if (recorded[s->index]) return false;
     recorded[s->index] = true;
   }
@@ -254,12 +254,12 @@ static inline bool machine_is_issuable(const cuda_order *o, arena *memory) {
 }
 
 /* Whether everything came to its end; false also if the order cannot be issued. */
-static inline status machine_run(const rt_plan *plan, const cuda_order_options *options,
+static inline status machine_run(const rt_plan *plan, const issue_order_options *options,
                                  void *const *inputs, void *const *outputs, uint64_t seed) {
   machine m = {.plan = plan, .inputs = inputs, .outputs = outputs, .seed = seed};
-  cuda_order order;
+  issue_order order;
   arena_init(&m.memory, &memory_default);
-  status st = cuda_order_make(plan, options, &m.memory, &order);
+  status st = issue_order_make(plan, options, &m.memory, &order);
   m.order = &order;
   if (st == STATUS_OK) {
     machine_place(&m);

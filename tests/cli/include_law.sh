@@ -4,7 +4,8 @@ set -eu
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
 mkdir -p "$tree/docs" "$tree/include/weir" "$tree/tools" "$tree/examples" \
-  "$tree/src/base" "$tree/src/ir" "$tree/src/api" "$tree/src/comm" "$tree/src/device/cpu"
+  "$tree/src/base" "$tree/src/ir" "$tree/src/api" "$tree/src/comm" "$tree/src/device/cpu" \
+  "$tree/src/runtime" "$tree/src/device/cuda/comm" "$tree/src/device/issue"
 cp docs/architecture.md "$tree/docs"
 
 plant() { printf '/* one */\n#include %s\n' "$2" >"$tree/$1"; }
@@ -16,6 +17,10 @@ plant src/base/ok.c '<sys/stat.h>'
 plant src/api/ok.c '"device/cpu/cpu.h"'
 plant src/comm/mpi.c '"comm/mpi.h"'
 plant src/device/cpu/ok.c '"runtime/device.h"'
+plant src/device/issue/ok.c '"runtime/plan.h"'
+plant src/device/cuda/ok.c '"device/issue/order.h"'
+plant src/device/cuda/vendor.h '<cuda.h>'
+plant src/device/cuda/comm/ok.c '"device/cuda/device.h"'
 plant tools/weir.c '<weir/weir.h>'
 plant tools/run.c '"command.h"'
 scripts/include-law "$tree"
@@ -40,6 +45,11 @@ refused src/ir/bad.c '"weir/weir.h"'
 refused src/api/bad.c '"nowhere/at_all.h"'
 refused src/comm/inproc.c '"comm/mpi.h"'
 refused src/device/cpu/bad.c '"device/cuda/cuda.h"'
+refused src/device/issue/bad.c '"device/cuda/device.h"'
+refused src/device/issue/bad.h '"codegen/codegen.h"'
+refused src/device/issue/bad.c '<cuda.h>'
+refused src/device/cpu/bad.c '<nvtx3/nvToolsExt.h>'
+refused src/runtime/bad.c '<mpi.h>'
 refused tools/bad.c '"api/api.h"'
 refused examples/bad.c '"base/status.h"'
 

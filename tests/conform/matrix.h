@@ -197,7 +197,7 @@ static inline bool matrix_reduces_all(const rt_post *post, bool all_give) {
 
 static inline status matrix_run_machine(void *context) {
   matrix *m = context;
-  cuda_order_options o = {.as_posted = true, .reduces = matrix_reduces_all};
+  issue_order_options o = {.as_posted = true, .reduces = matrix_reduces_all};
   return machine_run(m->plan, &o, m->inputs, m->expected, 1);
 }
 

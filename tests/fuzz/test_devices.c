@@ -176,7 +176,7 @@ static bool reduces(const rt_post *post, bool all_give) {
 static bool run_as_gpus(trial *t, team *x, const rt_plan *plan) {
   bool good = true;
   for (uint64_t k = 0; k < 6 && good; k++) {
-    cuda_order_options o = {.staged = k % 2, .through_host = k % 2, .one_gpu = k == 2};
+    issue_order_options o = {.staged = k % 2, .through_host = k % 2, .one_gpu = k == 2};
     o.as_posted = k >= 4;
     o.large = k % 4 < 2; /* every task is: streams take turns where they can */
     if (k == 4) o.reduces = reduces;

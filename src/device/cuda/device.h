@@ -17,11 +17,11 @@
 #include <pthread.h>
 
 #include "device/cuda/attention.h"
+#include "device/cuda/comm/nccl.h"
+#include "device/cuda/comm/share.h"
 #include "device/cuda/matmul.h"
-#include "device/cuda/nccl.h"
-#include "device/cuda/order.h"
-#include "device/cuda/share.h"
 #include "device/cuda/vendor.h"
+#include "device/issue/order.h"
 #include "runtime/device.h"
 
 enum {
@@ -171,7 +171,7 @@ struct cuda_loaded {
   cuda_device *device;
   const cuda_vendor *cu;
   arena memory;
-  cuda_order order;
+  issue_order order;
   cuda_rank *ranks;
   uint32_t n_ranks;
   cuda_stream *streams; /* of the plan, then lanes */
@@ -235,7 +235,7 @@ NODISCARD status cuda_program_compile(cuda_loaded *l);
 /* The kernel of a fold, as text; needs a memory_guard() (fold.c). */
 void cuda_fold_write(cuda_loaded *l, uint32_t fold);
 void cuda_fold_place(cuda_loaded *l, uint32_t fold);
-CUdeviceptr cuda_place_address(const cuda_loaded *l, const cuda_place *p);
+CUdeviceptr cuda_place_address(const cuda_loaded *l, const issue_place *p);
 /* A kernel that does nothing for so many ns: what an adversary delays streams with. */
 extern const cg_launch cuda_delay;
 

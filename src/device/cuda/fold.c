@@ -55,7 +55,7 @@ static const char *expression_of(ir_combine op, ir_dtype t) {
 }
 
 /* One source: bits are copied, whatever they mean. */
-static void write_copy(const cuda_fold *f, uint32_t width, strbuf *out) {
+static void write_copy(const issue_fold *f, uint32_t width, strbuf *out) {
   strbuf_printf(
       out,
       "struct __align__(%u) vec$ { char x[%u]; };\n"
@@ -70,7 +70,7 @@ static void write_copy(const cuda_fold *f, uint32_t width, strbuf *out) {
 }
 
 /* Text depends on what makes code differ: op, dtype, how many, how wide. */
-static void write_text(const cuda_fold *f, uint32_t width, strbuf *out) {
+static void write_text(const issue_fold *f, uint32_t width, strbuf *out) {
   element e = element_of(f->dtype);
   strbuf_printf(out,
                 "typedef %s stored$;\ntypedef %s computed$;\n"
@@ -108,7 +108,7 @@ static void write_text(const cuda_fold *f, uint32_t width, strbuf *out) {
 
 /* ---- preparing ---- */
 /* Elements that one access may take: as many as fit 16 bytes, if all begin at a multiple of that. */
-static uint32_t width_of(const cuda_fold *f) {
+static uint32_t width_of(const issue_fold *f) {
   int64_t size = (int64_t)ir_dtype_size_bytes(f->dtype);
   int64_t bits = f->count * size;
   for (uint32_t i = 0; i < f->n_sources + f->n_results; i++) bits |= f->places[i].offset_bytes;
@@ -134,7 +134,7 @@ static void name(cuda_loaded *l, const strbuf *text, cg_launch *launch) {
 }
 
 void cuda_fold_write(cuda_loaded *l, uint32_t fold) {
-  const cuda_fold *f = &l->order.folds.data[fold];
+  const issue_fold *f = &l->order.folds.data[fold];
   cuda_fold_call *c = &l->folds[fold];
   strbuf text;
   uint32_t width = width_of(f);
@@ -151,7 +151,7 @@ void cuda_fold_write(cuda_loaded *l, uint32_t fold) {
 }
 
 void cuda_fold_place(cuda_loaded *l, uint32_t fold) {
-  const cuda_fold *f = &l->order.folds.data[fold];
+  const issue_fold *f = &l->order.folds.data[fold];
   cuda_fold_call *c = &l->folds[fold];
   int64_t *arguments = c->arguments;
   for (uint32_t i = 0; i < c->n_pointers; i++)

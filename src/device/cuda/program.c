@@ -130,8 +130,8 @@ static void place_tasks(cuda_loaded *l) {
     t->stream = instr->stream;
   }
   for (uint32_t i = 0; i < l->order.steps.len; i++) {
-    const cuda_step *s = &l->order.steps.data[i];
-    if (s->kind == CUDA_LAUNCH) l->tasks[s->index].on = s->stream;
+    const issue_step *s = &l->order.steps.data[i];
+    if (s->kind == ISSUE_LAUNCH) l->tasks[s->index].on = s->stream;
   }
 }
 
@@ -141,13 +141,13 @@ static void find_last(cuda_loaded *l) {
   bool *waited = ARENA_ARRAY(&l->memory, l->order.n_events, bool);
   bool *seen = ARENA_ARRAY(&l->memory, l->n_streams, bool);
   for (uint32_t i = n; i-- > 0;) {
-    const cuda_step *s = &l->order.steps.data[i];
+    const issue_step *s = &l->order.steps.data[i];
     cuda_stream *stream = &l->streams[s->stream];
-    if (s->kind == CUDA_WAIT) waited[s->index] = true;
+    if (s->kind == ISSUE_WAIT) waited[s->index] = true;
     stream->used = true;
-    if (seen[s->stream] || (s->kind == CUDA_RECORD && !waited[s->index])) continue;
+    if (seen[s->stream] || (s->kind == ISSUE_RECORD && !waited[s->index])) continue;
     seen[s->stream] = true;
-    stream->is_last = s->kind != CUDA_RECORD;
+    stream->is_last = s->kind != ISSUE_RECORD;
   }
 }
 
@@ -155,9 +155,9 @@ static void find_last(cuda_loaded *l) {
 static void find_recorders(cuda_loaded *l) {
   l->rank_of_event = ARENA_ARRAY(&l->memory, l->n_events, uint32_t);
   for (uint32_t i = 0; i < l->order.steps.len; i++) {
-    const cuda_step *s = &l->order.steps.data[i];
+    const issue_step *s = &l->order.steps.data[i];
     /* mutant: cuda_events_of_first_gpu */
-    if (s->kind == CUDA_RECORD) l->rank_of_event[s->index] = l->streams[s->stream].rank;
+    if (s->kind == ISSUE_RECORD) l->rank_of_event[s->index] = l->streams[s->stream].rank;
   }
   for (uint32_t e = 0; l->share && e < l->order.n_events; e++)
     l->rank_of_event[e] = l->share->split.rank_of_event[e];
@@ -171,14 +171,14 @@ enum { LARGE = 1 << 20 };
 static status build(void *context) {
   cuda_loaded *l = context;
   const rt_plan *plan = plan_of(l);
-  cuda_order_options options = {.staged = l->through_host, .through_host = l->through_host};
+  issue_order_options options = {.staged = l->through_host, .through_host = l->through_host};
   options.one_gpu = l->device->n_gpus == 1 || l->n_ranks == 1;
   if (l->share) options.one_gpu = l->device->world.one_gpu;
   options.apart = l->share != NULL;
   options.large = l->device->options.adversarial ? 1 : LARGE;
   options.as_posted = l->device->nccl != NULL;
   options.reduces = cuda_nccl_reduces;
-  TRY(cuda_order_make(plan, &options, &l->memory, &l->order));
+  TRY(issue_order_make(plan, &options, &l->memory, &l->order));
   if (l->share) cuda_share_split(l);
   l->rank_of_buffer = ARENA_ARRAY(&l->memory, plan->n_buffers, uint32_t);
   own_buffers(l);
@@ -499,13 +499,13 @@ static status make_streams(cuda_loaded *l) {
 }
 
 /* ---- addresses ---- */
-CUdeviceptr cuda_place_address(const cuda_loaded *l, const cuda_place *p) {
+CUdeviceptr cuda_place_address(const cuda_loaded *l, const issue_place *p) {
   CUdeviceptr base = 0;
   switch (p->kind) {
-  case CUDA_IN_BUFFER: base = l->bases[p->index]; break;
-  case CUDA_IN_STAGING: base = l->ranks[p->index].staging; break;
-  case CUDA_IN_SLOTS: base = (CUdeviceptr)(uintptr_t)l->ranks[p->index].slots; break;
-  case CUDA_NOWHERE: return 0;
+  case ISSUE_IN_BUFFER: base = l->bases[p->index]; break;
+  case ISSUE_IN_STAGING: base = l->ranks[p->index].staging; break;
+  case ISSUE_IN_SLOTS: base = (CUdeviceptr)(uintptr_t)l->ranks[p->index].slots; break;
+  case ISSUE_NOWHERE: return 0;
   }
   return base + (CUdeviceptr)p->offset_bytes;
 }
@@ -551,7 +551,7 @@ void cuda_program_place(cuda_loaded *l) {
     if (task->is_here) place_calls(l, task, &plan->tasks[t]);
   }
   for (uint32_t i = 0; i < l->order.copies.len; i++) {
-    const cuda_copy *c = &l->order.copies.data[i];
+    const issue_copy *c = &l->order.copies.data[i];
     l->moves[i].to = (void *)(uintptr_t)cuda_place_address(l, &c->to);
     l->moves[i].from = (void *)(uintptr_t)cuda_place_address(l, &c->from);
   }

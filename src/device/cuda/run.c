@@ -69,12 +69,12 @@ static CUresult run_launch(cuda_loaded *l, uint32_t task, const cuda_stream *s) 
 }
 
 static CUresult run_copy(cuda_loaded *l, uint32_t copy, CUstream stream) {
-  const cuda_copy *c = &l->order.copies.data[copy];
+  const issue_copy *c = &l->order.copies.data[copy];
   const cuda_move *m = &l->moves[copy];
   size_t bytes = (size_t)c->size_bytes;
   CUdeviceptr to = (CUdeviceptr)(uintptr_t)m->to, from = (CUdeviceptr)(uintptr_t)m->from;
-  if (c->to.kind == CUDA_IN_SLOTS) return l->cu->cuMemcpyDtoHAsync(m->to, from, bytes, stream);
-  if (c->from.kind == CUDA_IN_SLOTS) return l->cu->cuMemcpyHtoDAsync(to, m->from, bytes, stream);
+  if (c->to.kind == ISSUE_IN_SLOTS) return l->cu->cuMemcpyDtoHAsync(m->to, from, bytes, stream);
+  if (c->from.kind == ISSUE_IN_SLOTS) return l->cu->cuMemcpyHtoDAsync(to, m->from, bytes, stream);
   uint32_t there = l->ranks[c->to_rank].gpu, here = l->ranks[c->from_rank].gpu;
   if (there == here || l->share) /* opened memory is an address like any other */
     return l->cu->cuMemcpyDtoDAsync(to, from, bytes, stream);
@@ -114,20 +114,20 @@ static CUresult delay(cuda_loaded *l, uint32_t step, const cuda_stream *s) {
 }
 
 static CUresult run_step(cuda_loaded *l, uint32_t at) {
-  const cuda_step *step = &l->order.steps.data[at];
+  const issue_step *step = &l->order.steps.data[at];
   const cuda_stream *s = &l->streams[step->stream];
   CUresult r = cuda_run_make_current(l, s->rank);
-  bool works = step->kind != CUDA_RECORD && step->kind != CUDA_WAIT;
+  bool works = step->kind != ISSUE_RECORD && step->kind != ISSUE_WAIT;
   if (r == CUDA_SUCCESS && l->device->options.adversarial && works) r = delay(l, at, s);
   if (r != CUDA_SUCCESS) return r;
-  switch ((cuda_step_kind)step->kind) {
-  case CUDA_LAUNCH: return run_launch(l, step->index, s);
-  case CUDA_RECORD: return run_record(l, step->index, s->handle);
+  switch ((issue_step_kind)step->kind) {
+  case ISSUE_LAUNCH: return run_launch(l, step->index, s);
+  case ISSUE_RECORD: return run_record(l, step->index, s->handle);
   /* mutant: cuda_waits_nothing */
-  case CUDA_WAIT: return run_wait(l, at, s->handle);
-  case CUDA_COPY: return run_copy(l, step->index, s->handle);
-  case CUDA_FOLD: return run_fold(l, step->index, s->handle);
-  case CUDA_COMM:
+  case ISSUE_WAIT: return run_wait(l, at, s->handle);
+  case ISSUE_COPY: return run_copy(l, step->index, s->handle);
+  case ISSUE_FOLD: return run_fold(l, step->index, s->handle);
+  case ISSUE_COMM:
     return cuda_nccl_issue(l, step->index, s->handle) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
   }
   return CUDA_SUCCESS;

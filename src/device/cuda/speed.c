@@ -63,10 +63,10 @@ static void close_probe(probe *p) {
 
 /* ---- timing ---- */
 /* Issues what is timed, on p->streams[0]; what it has on the other stream it joins itself. */
-typedef status issue_fn(probe *p, const void *context);
+typedef status enqueue_fn(probe *p, const void *context);
 
 /* The least of some tries, in ns of the GPU; the first is not counted. */
-static status least_ns(probe *p, issue_fn *issue, const void *context, double *result) {
+static status least_ns(probe *p, enqueue_fn *issue, const void *context, double *result) {
   double least = 0;
   for (int i = 0; i <= TRIES; i++) {
     float ms;
@@ -89,7 +89,7 @@ typedef struct product {
 
 enum { THIRD = 2 * (COPY_BYTES / 3 / 256 * 256) };
 
-static status issue_products(probe *p, const void *context) {
+static status enqueue_products(probe *p, const void *context) {
   const product *x = context;
   CUdeviceptr third = THIRD;
   CUdeviceptr starts[4] = {p->memory, p->memory + third, p->memory + 2 * third, 0};
@@ -119,7 +119,7 @@ static status time_products(probe *p, ir_dtype dtype, int64_t side, int times, d
   for (size_t i = 0; i < 3; i++)
     TRY(cuda_try(p->cu->cuMemsetD8Async(p->memory + i * THIRD, 0, bytes, p->streams[0]),
                  "clearing memory"));
-  return least_ns(p, issue_products, &x, ns);
+  return least_ns(p, enqueue_products, &x, ns);
 }
 
 /* A product of at most that side, larger and larger until it takes long enough. */
@@ -145,7 +145,7 @@ static status measure_products(probe *p, cuda_measured *m) {
 }
 
 /* ---- memory and links ---- */
-static status issue_copy(probe *p, const void *context) {
+static status enqueue_copy(probe *p, const void *context) {
   const size_t *bytes = context;
   return cuda_try(
       p->cu->cuMemcpyDtoDAsync(p->memory, p->memory + COPY_BYTES, *bytes, p->streams[0]),
@@ -153,7 +153,7 @@ static status issue_copy(probe *p, const void *context) {
 }
 
 /* Both ways at once. */
-static status issue_crossing(probe *p, const void *context) {
+static status enqueue_crossing(probe *p, const void *context) {
   const cuda_vendor *cu = p->cu;
   char *second = (char *)p->pinned + LINK_BYTES;
   (void)context;
@@ -166,7 +166,7 @@ static status issue_crossing(probe *p, const void *context) {
 }
 
 /* A few bytes to the host, and back on another stream. */
-static status issue_hop(probe *p, const void *context) {
+static status enqueue_hop(probe *p, const void *context) {
   const cuda_vendor *cu = p->cu;
   (void)context;
   TRY(cuda_try(cu->cuMemcpyDtoHAsync(p->pinned, p->memory, HOP_BYTES, p->streams[0]), "a copy"));
@@ -181,13 +181,13 @@ static status issue_hop(probe *p, const void *context) {
 static status measure_moves(probe *p, cuda_measured *m) {
   size_t few = HOP_BYTES;
   for (size_t some = FIRST_BYTES; some <= COPY_BYTES && m->copy_ns < ENOUGH_NS; some *= 2) {
-    TRY(least_ns(p, issue_copy, &some, &m->copy_ns));
+    TRY(least_ns(p, enqueue_copy, &some, &m->copy_ns));
     m->copy_bytes = 2.0 * (double)some;
   }
-  TRY(least_ns(p, issue_copy, &few, &m->peer_hop_ns));
-  TRY(least_ns(p, issue_crossing, NULL, &m->host_ns));
+  TRY(least_ns(p, enqueue_copy, &few, &m->peer_hop_ns));
+  TRY(least_ns(p, enqueue_crossing, NULL, &m->host_ns));
   m->host_bytes = LINK_BYTES;
-  return least_ns(p, issue_hop, NULL, &m->host_hop_ns);
+  return least_ns(p, enqueue_hop, NULL, &m->host_hop_ns);
 }
 
 /* From the second GPU, where there is one. */

@@ -121,7 +121,7 @@ void cuda_trace_end(cuda_loaded *l) {
     s->start_ns = s->end_ns = start > 0 ? start : 0;
   }
   for (uint32_t i = 0; i < l->order.ends.len; i++) {
-    const cuda_end *end = &l->order.ends.data[i];
+    const issue_end *end = &l->order.ends.data[i];
     rt_span *s = post_span(l, end->post);
     int64_t at = s ? time_of_event(l, end->event) : -1;
     if (s && at > s->end_ns) s->end_ns = at;

@@ -22,8 +22,8 @@ static bool follow(cuda_loaded *l, uint32_t stream) {
   cuda_watched *w = &l->watched[stream];
   uint32_t before = w->done;
   for (uint32_t i = w->done; i < w->n; i++) {
-    const cuda_step *s = &l->order.steps.data[w->steps[i]];
-    if (s->kind != CUDA_RECORD) continue;
+    const issue_step *s = &l->order.steps.data[w->steps[i]];
+    if (s->kind != ISSUE_RECORD) continue;
     if (!has_passed(l, s->index)) break;
     w->done = i + 1;
   }
@@ -34,17 +34,17 @@ static bool follow(cuda_loaded *l, uint32_t stream) {
 static place place_of(const cuda_loaded *l, uint32_t stream, uint32_t *at) {
   const cuda_watched *w = &l->watched[stream];
   for (uint32_t i = w->done; i < w->n; i++) {
-    const cuda_step *s = &l->order.steps.data[w->steps[i]];
+    const issue_step *s = &l->order.steps.data[w->steps[i]];
     *at = w->steps[i];
-    switch ((cuda_step_kind)s->kind) {
-    case CUDA_WAIT:
+    switch ((issue_step_kind)s->kind) {
+    case ISSUE_WAIT:
       if (!has_passed(l, s->index)) return WAITS;
       break;
-    case CUDA_COMM: return COMMUNICATES;
-    case CUDA_LAUNCH:
-    case CUDA_COPY:
-    case CUDA_FOLD: return COMPUTES;
-    case CUDA_RECORD: break;
+    case ISSUE_COMM: return COMMUNICATES;
+    case ISSUE_LAUNCH:
+    case ISSUE_COPY:
+    case ISSUE_FOLD: return COMPUTES;
+    case ISSUE_RECORD: break;
     }
   }
   return IS_DONE;
@@ -235,7 +235,7 @@ status cuda_watch(cuda_loaded *l) {
 status cuda_nccl_failure(cuda_loaded *l) {
   char why[512], what[384], text[512];
   const cuda_world *w = &l->device->world;
-  const cuda_comm *c = &l->order.comms.data[l->failed_nccl.comm];
+  const issue_comm *c = &l->order.comms.data[l->failed_nccl.comm];
   uint32_t rank = l->plan->posts[c->post].rank;
   cuda_nccl_error_text(l->device->nccl, l->failed_nccl.result, why, sizeof why);
   cuda_comm_text(l, l->failed_nccl.comm, what, sizeof what);
@@ -250,7 +250,7 @@ status cuda_nccl_failure(cuda_loaded *l) {
 
 /* ---- what there is to follow ---- */
 void cuda_watch_prepare(cuda_loaded *l) {
-  const cuda_order *o = &l->order;
+  const issue_order *o = &l->order;
   l->watched = ARENA_ARRAY(&l->memory, l->n_streams, cuda_watched);
   for (uint32_t i = 0; i < o->steps.len; i++) l->watched[o->steps.data[i].stream].n++;
   for (uint32_t s = 0; s < l->n_streams; s++) {

@@ -1,5 +1,5 @@
 /* Communications as calls of NCCL. */
-#include "device/cuda/nccl_internal.h"
+#include "device/cuda/comm/nccl_internal.h"
 
 /* ---- what NCCL reduces ---- */
 typedef struct reduction {
@@ -55,7 +55,7 @@ bool cuda_nccl_reduces(const rt_post *post, bool all_give) {
 typedef struct call {
   cuda_loaded *l;
   const cuda_nccl *n;
-  const cuda_comm *c;
+  const issue_comm *c;
   const rt_post *p;
   ncclComm_t comm;
   cudaStream_t stream;
@@ -158,7 +158,7 @@ static ncclResult_t reduce(const call *x) {
 
 /* A rank's message to itself is a copy, made where it receives. */
 static ncclResult_t message(call *x) {
-  const cuda_comm *sender = &x->l->order.comms.data[x->c->first];
+  const issue_comm *sender = &x->l->order.comms.data[x->c->first];
   if (!x->comm && !x->c->receives) return ncclSuccess;
   if (!x->comm) return keep(x, x->out, address_of(x->l, x->l->plan->posts[sender->post].in));
   return x->c->receives ? receive_from(x, x->out, 0) : send_to(x, x->in, 1);
@@ -184,7 +184,7 @@ static ncclResult_t issue(call *x) {
   impossible("a kind of communication");
 }
 
-static call call_of(cuda_loaded *l, const cuda_comm *c, CUstream stream) {
+static call call_of(cuda_loaded *l, const issue_comm *c, CUstream stream) {
   const rt_post *p = &l->plan->posts[c->post];
   const cuda_nccl_group *g = l->nccl.groups[c->circle];
   call x = {.l = l, .n = l->device->nccl, .c = c, .p = p, .stream = stream};
@@ -198,7 +198,7 @@ static call call_of(cuda_loaded *l, const cuda_comm *c, CUstream stream) {
 
 bool cuda_nccl_issue(cuda_loaded *l, uint32_t comm, CUstream stream) {
   cuda_nccl *n = l->device->nccl;
-  const cuda_comm *c = &l->order.comms.data[comm];
+  const issue_comm *c = &l->order.comms.data[comm];
   call x = call_of(l, c, stream);
   ncclResult_t r = ncclSuccess;
   bool alone = l->share != NULL; /* what other members do is theirs to issue */

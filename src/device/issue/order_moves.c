@@ -1,87 +1,87 @@
 /* A communication as copies and folds on the streams of its members. */
 #include <string.h>
 
-#include "device/cuda/order_internal.h"
+#include "device/issue/order_internal.h"
 
 /* ---- members ---- */
-static const cuda_meeting *meeting_of(const cuda_maker *k) {
+static const issue_meeting *meeting_of(const issue_maker *k) {
   return &k->meetings.list.data[k->meeting];
 }
 
-static const rt_post *post_of(const cuda_maker *k, uint32_t member) {
+static const rt_post *post_of(const issue_maker *k, uint32_t member) {
   return &k->plan->posts[meeting_of(k)->posts[member]];
 }
 
-static uint32_t rank_of(const cuda_maker *k, uint32_t member) {
+static uint32_t rank_of(const issue_maker *k, uint32_t member) {
   return k->meetings.rank_of_post[meeting_of(k)->posts[member]];
 }
 
-static cuda_place place_of(const cuda_maker *k, uint32_t view) {
-  if (view == RT_NO_VIEW) return (cuda_place){.kind = CUDA_NOWHERE};
+static issue_place place_of(const issue_maker *k, uint32_t view) {
+  if (view == RT_NO_VIEW) return (issue_place){.kind = ISSUE_NOWHERE};
   const rt_view *v = &k->plan->views[view];
-  return (cuda_place){CUDA_IN_BUFFER, v->buffer, v->offset_bytes};
+  return (issue_place){ISSUE_IN_BUFFER, v->buffer, v->offset_bytes};
 }
 
-static cuda_place in_of(const cuda_maker *k, uint32_t member) {
+static issue_place in_of(const issue_maker *k, uint32_t member) {
   return place_of(k, post_of(k, member)->in);
 }
 
-static cuda_place out_of(const cuda_maker *k, uint32_t member) {
+static issue_place out_of(const issue_maker *k, uint32_t member) {
   return place_of(k, post_of(k, member)->out);
 }
 
-static cuda_place further(cuda_place p, int64_t bytes) {
+static issue_place further(issue_place p, int64_t bytes) {
   p.offset_bytes += bytes;
   return p;
 }
 
-static bool is_same(cuda_place a, cuda_place b) {
+static bool is_same(issue_place a, issue_place b) {
   return a.kind == b.kind && a.index == b.index && a.offset_bytes == b.offset_bytes;
 }
 
 /* ---- streams ---- */
 /* A stream takes part from now on: behind the communications that used the same bytes. */
-static void enter(cuda_maker *k, uint16_t stream) {
+static void enter(issue_maker *k, uint16_t stream) {
   uint32_t at = stream - k->plan->n_streams;
   if (k->entered[at]) return;
   k->entered[at] = true;
   for (uint32_t b = 0; b < k->before.len; b++) {
-    const cuda_meeting *m = &k->meetings.list.data[k->before.data[b]];
+    const issue_meeting *m = &k->meetings.list.data[k->before.data[b]];
     for (uint32_t i = m->first_end; i < m->first_end + m->n_ends; i++)
-      if (k->end_streams.data[i] != stream) cuda_step_add(k, CUDA_WAIT, stream, k->ends.data[i]);
+      if (k->end_streams.data[i] != stream) issue_step_add(k, ISSUE_WAIT, stream, k->ends.data[i]);
   }
 }
 
 /* The stream goes on when the member has posted. */
-static void need(cuda_maker *k, uint16_t stream, uint32_t member) {
+static void need(issue_maker *k, uint16_t stream, uint32_t member) {
   uint32_t at = stream - k->plan->n_streams;
   enter(k, stream);
   bool *needs = &k->needs[at * (k->order->n_ranks + 1) + member];
   if (*needs) return;
   *needs = true;
-  cuda_step_add(k, CUDA_WAIT, stream, k->order->posted[meeting_of(k)->posts[member]]);
+  issue_step_add(k, ISSUE_WAIT, stream, k->order->posted[meeting_of(k)->posts[member]]);
 }
 
-static uint16_t lane(const cuda_maker *k, uint32_t member, cuda_lane l) {
-  return cuda_lane_of(k->plan, rank_of(k, member), l);
+static uint16_t lane(const issue_maker *k, uint32_t member, issue_lane l) {
+  return issue_lane_of(k->plan, rank_of(k, member), l);
 }
 
-static uint16_t receives(const cuda_maker *k, uint32_t member) {
-  return lane(k, member, CUDA_RECEIVES);
+static uint16_t receives(const issue_maker *k, uint32_t member) {
+  return lane(k, member, ISSUE_RECEIVES);
 }
 
 /* ---- copies and folds ---- */
-static void note(cuda_maker *k, uint16_t stream, uint32_t member, uint8_t what) {
-  uint32_t at = (stream - k->plan->n_streams) * CUDA_MOST_MEMBERS;
-  if (member < CUDA_MOST_MEMBERS) k->flags[at + member] |= what;
+static void note(issue_maker *k, uint16_t stream, uint32_t member, uint8_t what) {
+  uint32_t at = (stream - k->plan->n_streams) * ISSUE_MOST_MEMBERS;
+  if (member < ISSUE_MOST_MEMBERS) k->flags[at + member] |= what;
 }
 
-static void copy(cuda_maker *k, uint16_t stream, uint32_t to, cuda_place there, uint32_t from,
-                 cuda_place here, int64_t bytes) {
-  cuda_copy c = {there, here, rank_of(k, to), rank_of(k, from), bytes};
-  if (there.kind == CUDA_IN_BUFFER) note(k, stream, to, CUDA_WRITES);
-  if (here.kind == CUDA_IN_BUFFER) note(k, stream, from, CUDA_READS);
-  cuda_step_add(k, CUDA_COPY, stream, k->order->copies.len);
+static void copy(issue_maker *k, uint16_t stream, uint32_t to, issue_place there, uint32_t from,
+                 issue_place here, int64_t bytes) {
+  issue_copy c = {there, here, rank_of(k, to), rank_of(k, from), bytes};
+  if (there.kind == ISSUE_IN_BUFFER) note(k, stream, to, ISSUE_WRITES);
+  if (here.kind == ISSUE_IN_BUFFER) note(k, stream, from, ISSUE_READS);
+  issue_step_add(k, ISSUE_COPY, stream, k->order->copies.len);
   vec_push(k->memory, &k->order->copies, c);
 }
 
@@ -89,12 +89,12 @@ static void copy(cuda_maker *k, uint16_t stream, uint32_t to, cuda_place there, 
 typedef struct targets {
   uint32_t n;
   uint32_t *members;
-  cuda_place *places;
+  issue_place *places;
 } targets;
 
-static targets targets_new(cuda_maker *k, uint32_t most) {
+static targets targets_new(issue_maker *k, uint32_t most) {
   return (targets){.members = ARENA_ARRAY(k->memory, most, uint32_t),
-                   .places = ARENA_ARRAY(k->memory, most, cuda_place)};
+                   .places = ARENA_ARRAY(k->memory, most, issue_place)};
 }
 
 enum { NO_EVENT = UINT32_MAX };
@@ -103,81 +103,81 @@ enum { NO_EVENT = UINT32_MAX };
  * member that it must come behind. */
 typedef struct part {
   uint32_t from;
-  cuda_place here;
+  issue_place here;
   int64_t bytes, at;
   uint32_t after;
   bool reduced; /* it has its own lanes */
 } part;
 
 /* Each receiver fetches it. */
-static void pull(cuda_maker *k, const part *p, const targets *t) {
+static void pull(issue_maker *k, const part *p, const targets *t) {
   for (uint32_t i = 0; i < t->n; i++) {
     uint32_t to = t->members[i];
-    uint16_t stream = lane(k, to, p->reduced ? CUDA_RECEIVES_REDUCED : CUDA_RECEIVES);
+    uint16_t stream = lane(k, to, p->reduced ? ISSUE_RECEIVES_REDUCED : ISSUE_RECEIVES);
     need(k, stream, to);
     need(k, stream, p->from);
-    if (p->after != NO_EVENT) cuda_step_add(k, CUDA_WAIT, stream, p->after);
+    if (p->after != NO_EVENT) issue_step_add(k, ISSUE_WAIT, stream, p->after);
     copy(k, stream, to, further(t->places[i], p->at), p->from, p->here, p->bytes);
-    if (p->reduced) note(k, stream, p->from, CUDA_WRITES); /* it reads an output */
+    if (p->reduced) note(k, stream, p->from, ISSUE_WRITES); /* it reads an output */
   }
 }
 
 /* Once into pinned memory, and from there to each receiver. The segment is filled again only when all
  * have taken it. */
-static void send_through_host(cuda_maker *k, const part *p, const targets *t) {
+static void send_through_host(issue_maker *k, const part *p, const targets *t) {
   uint32_t rank = rank_of(k, p->from);
-  cuda_slots *slots = &k->slots[rank];
-  uint32_t number = slots->next++ % CUDA_SLOTS;
-  cuda_slot *slot = &slots->slots[number];
-  uint16_t stream = lane(k, p->from, p->reduced ? CUDA_SENDS_REDUCED : CUDA_SENDS);
-  cuda_place pinned = {CUDA_IN_SLOTS, rank, number};
+  issue_slots *slots = &k->slots[rank];
+  uint32_t number = slots->next++ % ISSUE_SLOTS;
+  issue_slot *slot = &slots->slots[number];
+  uint16_t stream = lane(k, p->from, p->reduced ? ISSUE_SENDS_REDUCED : ISSUE_SENDS);
+  issue_place pinned = {ISSUE_IN_SLOTS, rank, number};
   if (p->bytes > slots->size_bytes) slots->size_bytes = p->bytes;
   need(k, stream, p->from);
-  if (p->after != NO_EVENT) cuda_step_add(k, CUDA_WAIT, stream, p->after);
+  if (p->after != NO_EVENT) issue_step_add(k, ISSUE_WAIT, stream, p->after);
   for (uint32_t i = 0; i < slot->n_readers; i++)
-    cuda_step_add(k, CUDA_WAIT, stream, slot->readers[i]);
+    issue_step_add(k, ISSUE_WAIT, stream, slot->readers[i]);
   copy(k, stream, p->from, pinned, p->from, p->here, p->bytes);
-  if (p->reduced) note(k, stream, p->from, CUDA_WRITES); /* it reads an output */
-  uint32_t filled = cuda_step_record(k, stream);
+  if (p->reduced) note(k, stream, p->from, ISSUE_WRITES); /* it reads an output */
+  uint32_t filled = issue_step_record(k, stream);
   slot->n_readers = 0;
   for (uint32_t i = 0; i < t->n; i++) {
     uint32_t to = t->members[i];
-    uint16_t receiver = lane(k, to, p->reduced ? CUDA_RECEIVES_REDUCED : CUDA_RECEIVES);
-    if (t->places[i].kind == CUDA_IN_BUFFER) need(k, receiver, to);
-    cuda_step_add(k, CUDA_WAIT, receiver, filled);
+    uint16_t receiver = lane(k, to, p->reduced ? ISSUE_RECEIVES_REDUCED : ISSUE_RECEIVES);
+    if (t->places[i].kind == ISSUE_IN_BUFFER) need(k, receiver, to);
+    issue_step_add(k, ISSUE_WAIT, receiver, filled);
     copy(k, receiver, to, further(t->places[i], p->at), p->from, pinned, p->bytes);
-    slot->readers[slot->n_readers++] = cuda_step_record(k, receiver);
+    slot->readers[slot->n_readers++] = issue_step_record(k, receiver);
   }
 }
 
-static void send(cuda_maker *k, const part *p, const targets *t) {
+static void send(issue_maker *k, const part *p, const targets *t) {
   if (p->bytes == 0 || t->n == 0) return;
   if (k->options->staged && k->options->through_host) send_through_host(k, p, t);
   else pull(k, p, t);
 }
 
-static void fold(cuda_maker *k, uint16_t stream, uint32_t on, int64_t count, uint32_t n_sources,
-                 uint32_t n_results, const cuda_place *places) {
+static void fold(issue_maker *k, uint16_t stream, uint32_t on, int64_t count, uint32_t n_sources,
+                 uint32_t n_results, const issue_place *places) {
   const rt_post *p = post_of(k, on);
   size_t bytes = ((size_t)n_sources + n_results) * sizeof *places;
-  cuda_fold f = {p->op, p->dtype, count, n_sources, n_results, rank_of(k, on), NULL};
+  issue_fold f = {p->op, p->dtype, count, n_sources, n_results, rank_of(k, on), NULL};
   f.places = arena_copy(k->memory, places, bytes);
-  cuda_step_add(k, CUDA_FOLD, stream, k->order->folds.len);
+  issue_step_add(k, ISSUE_FOLD, stream, k->order->folds.len);
   vec_push(k->memory, &k->order->folds, f);
 }
 
 /* What stays with its owner needs no link. The engines that copy are left to what crosses it. What is in
  * its place already is there when the communications before have brought it. */
-static void keep(cuda_maker *k, uint32_t member, cuda_place to, cuda_place from, int64_t bytes) {
+static void keep(issue_maker *k, uint32_t member, issue_place to, issue_place from, int64_t bytes) {
   bool stays = is_same(to, from);
-  if (bytes == 0 || to.kind == CUDA_NOWHERE || from.kind == CUDA_NOWHERE) return;
+  if (bytes == 0 || to.kind == ISSUE_NOWHERE || from.kind == ISSUE_NOWHERE) return;
   if (stays && k->before.len == 0) return;
-  uint16_t stream = lane(k, member, CUDA_KEEPS);
+  uint16_t stream = lane(k, member, ISSUE_KEEPS);
   int64_t size = (int64_t)ir_dtype_size_bytes(post_of(k, member)->dtype);
   need(k, stream, member);
-  note(k, stream, member, CUDA_WRITES | CUDA_READS);
+  note(k, stream, member, ISSUE_WRITES | ISSUE_READS);
   if (stays) return;
-  fold(k, stream, member, bytes / size, 1, 1, (cuda_place[]){from, to});
+  fold(k, stream, member, bytes / size, 1, 1, (issue_place[]){from, to});
 }
 
 /* ---- segments ---- */
@@ -187,13 +187,13 @@ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
  * arrive later than they leave by the time that the longest segment takes, and every segment costs the
  * engines some microseconds, in which they could move about 256 KiB: all in all least if a segment is the
  * root of that times all bytes that go the same way. */
-void cuda_segments_size(cuda_maker *k) {
+void issue_segments_size(issue_maker *k) {
   enum { LEAST = 1 << 20, MOST = 8 << 20, GAP = 256 << 10, ENOUGH = 1 << 30 };
   const rt_plan *plan = k->plan;
   int64_t bytes = 0, root = LEAST;
   for (uint32_t p = 0; p < plan->n_posts; p++) {
     const rt_post *post = &plan->posts[p];
-    if (post->in != RT_NO_VIEW) bytes = smaller(bytes + cuda_input_bytes(post), ENOUGH);
+    if (post->in != RT_NO_VIEW) bytes = smaller(bytes + issue_input_bytes(post), ENOUGH);
   }
   if (!k->options->one_gpu) bytes /= k->order->n_ranks;
   while (root < MOST && root * root < bytes * GAP) root += LEAST / 4;
@@ -201,18 +201,18 @@ void cuda_segments_size(cuda_maker *k) {
 }
 
 /* Hardly longer pieces than a segment are not cut. */
-static int64_t longest_whole(const cuda_maker *k) {
+static int64_t longest_whole(const issue_maker *k) {
   return k->options->whole_bytes ? k->options->whole_bytes
                                  : k->segment_bytes + k->segment_bytes / 2;
 }
 
-int64_t cuda_longest_segment_bytes(const cuda_maker *k, int64_t bytes) {
+int64_t issue_longest_segment_bytes(const issue_maker *k, int64_t bytes) {
   /* mutant: cuda_shares_as_small_as_segments */
   return smaller(bytes, longest_whole(k));
 }
 
 /* Others are cut into equal parts. */
-int64_t cuda_segment_bytes(const cuda_maker *k, int64_t bytes) {
+int64_t issue_segment_bytes(const issue_maker *k, int64_t bytes) {
   enum { GRAIN = 256 };
   int64_t some = k->segment_bytes;
   if (!k->options->staged || bytes <= longest_whole(k)) return bytes;
@@ -223,16 +223,16 @@ int64_t cuda_segment_bytes(const cuda_maker *k, int64_t bytes) {
 /* ---- kinds that only move ---- */
 typedef struct move {
   uint32_t from;
-  cuda_place here;
+  issue_place here;
   int64_t bytes;
   targets to;
 } move;
 
 /* Segment by segment, all of them in turn. */
-static void send_all(cuda_maker *k, const move *moves, uint32_t n) {
+static void send_all(issue_maker *k, const move *moves, uint32_t n) {
   int64_t most = 0;
   for (uint32_t i = 0; i < n; i++) most = moves[i].bytes > most ? moves[i].bytes : most;
-  int64_t step = cuda_segment_bytes(k, most);
+  int64_t step = issue_segment_bytes(k, most);
   for (int64_t at = 0; at < most; at += step) {
     for (uint32_t i = 0; i < n; i++) {
       if (at >= moves[i].bytes) continue;
@@ -244,8 +244,8 @@ static void send_all(cuda_maker *k, const move *moves, uint32_t n) {
   }
 }
 
-static void target_add(targets *t, uint32_t member, cuda_place place) {
-  if (place.kind == CUDA_NOWHERE) return;
+static void target_add(targets *t, uint32_t member, issue_place place) {
+  if (place.kind == ISSUE_NOWHERE) return;
   t->members[t->n] = member;
   t->places[t->n++] = place;
 }
@@ -253,14 +253,14 @@ static void target_add(targets *t, uint32_t member, cuda_place place) {
 typedef VEC(move) move_list;
 
 /* Member `from` sends a piece to member `to`, or keeps it. */
-static void move_add(cuda_maker *k, move_list *l, uint32_t from, cuda_place here, uint32_t to,
-                     cuda_place there, int64_t bytes) {
-  if (here.kind == CUDA_NOWHERE || there.kind == CUDA_NOWHERE || bytes == 0) return;
+static void move_add(issue_maker *k, move_list *l, uint32_t from, issue_place here, uint32_t to,
+                     issue_place there, int64_t bytes) {
+  if (here.kind == ISSUE_NOWHERE || there.kind == ISSUE_NOWHERE || bytes == 0) return;
   if (rank_of(k, from) == rank_of(k, to)) {
     /* mutant: cuda_sent_to_oneself_early */
-    if (from != to) need(k, lane(k, to, CUDA_KEEPS), from);
+    if (from != to) need(k, lane(k, to, ISSUE_KEEPS), from);
     keep(k, to, there, here, bytes);
-    note(k, lane(k, to, CUDA_KEEPS), from, CUDA_READS); /* a message to oneself has two members */
+    note(k, lane(k, to, ISSUE_KEEPS), from, ISSUE_READS); /* a message to oneself has two members */
     return;
   }
   move m = {.from = from, .here = here, .bytes = bytes, .to = targets_new(k, 1)};
@@ -269,21 +269,21 @@ static void move_add(cuda_maker *k, move_list *l, uint32_t from, cuda_place here
 }
 
 /* Member `from` sends the same to all others. */
-static void spread_add(cuda_maker *k, move_list *l, uint32_t from, cuda_place here, int64_t bytes,
+static void spread_add(issue_maker *k, move_list *l, uint32_t from, issue_place here, int64_t bytes,
                        int64_t at) {
   uint32_t n = meeting_of(k)->n;
   move m = {.from = from, .here = here, .bytes = bytes, .to = targets_new(k, n)};
   for (uint32_t i = 0; i < n; i++) {
-    cuda_place out = out_of(k, i);
-    if (out.kind != CUDA_NOWHERE) out = further(out, at);
+    issue_place out = out_of(k, i);
+    if (out.kind != ISSUE_NOWHERE) out = further(out, at);
     if (i == from) keep(k, i, out, here, bytes);
     else target_add(&m.to, i, out);
   }
   if (bytes > 0 && m.to.n > 0) vec_push(k->memory, l, m);
 }
 
-static void add_moving(cuda_maker *k, int64_t bytes) {
-  const cuda_meeting *m = meeting_of(k);
+static void add_moving(issue_maker *k, int64_t bytes) {
+  const issue_meeting *m = meeting_of(k);
   const rt_post *p = post_of(k, 0);
   uint32_t root = p->root;
   move_list l = {0};
@@ -326,26 +326,26 @@ static void add_moving(cuda_maker *k, int64_t bytes) {
 typedef struct share {
   uint32_t owner;
   int64_t begin_bytes, bytes; /* in every input */
-  cuda_place result;
+  issue_place result;
 } share;
 
 /* All sources are read where they are, and all results written where they go. */
-static void fold_direct(cuda_maker *k, const share *s, uint32_t n_results,
-                        const cuda_place *results) {
-  const cuda_meeting *m = meeting_of(k);
-  cuda_place *places = ARENA_ARRAY(k->memory, m->n + (size_t)n_results, cuda_place);
+static void fold_direct(issue_maker *k, const share *s, uint32_t n_results,
+                        const issue_place *results) {
+  const issue_meeting *m = meeting_of(k);
+  issue_place *places = ARENA_ARRAY(k->memory, m->n + (size_t)n_results, issue_place);
   uint32_t n = 0;
   if (s->bytes == 0) return;
   for (uint32_t q = 0; q < m->n; q++) {
-    cuda_place in = in_of(k, q);
-    if (in.kind == CUDA_NOWHERE) continue;
+    issue_place in = in_of(k, q);
+    if (in.kind == ISSUE_NOWHERE) continue;
     need(k, receives(k, s->owner), q);
-    note(k, receives(k, s->owner), q, CUDA_READS);
+    note(k, receives(k, s->owner), q, ISSUE_READS);
     places[n++] = further(in, s->begin_bytes);
   }
   for (uint32_t i = 0; i < n_results; i++) {
     places[n + i] = results[i];
-    note(k, receives(k, s->owner), n_results == 1 ? s->owner : i, CUDA_WRITES);
+    note(k, receives(k, s->owner), n_results == 1 ? s->owner : i, ISSUE_WRITES);
   }
   need(k, receives(k, s->owner), s->owner);
   int64_t size = (int64_t)ir_dtype_size_bytes(post_of(k, 0)->dtype);
@@ -353,24 +353,24 @@ static void fold_direct(cuda_maker *k, const share *s, uint32_t n_results,
 }
 
 /* The others' part of a segment come into memory of the owner. Returns how many sources there are. */
-static uint32_t receive_sources(cuda_maker *k, const share *s, int64_t at, int64_t bytes,
-                                cuda_place *sources) {
+static uint32_t receive_sources(issue_maker *k, const share *s, int64_t at, int64_t bytes,
+                                issue_place *sources) {
   uint32_t n = 0, rank = rank_of(k, s->owner);
-  cuda_staging *staging = &k->stagings[rank];
-  uint32_t *freed = &staging->freed[staging->next % CUDA_STAGINGS];
-  cuda_place there = {CUDA_IN_STAGING, rank, 0};
-  there.offset_bytes = (int64_t)(staging->next % CUDA_STAGINGS) * staging->size_bytes;
+  issue_staging *staging = &k->stagings[rank];
+  uint32_t *freed = &staging->freed[staging->next % ISSUE_STAGINGS];
+  issue_place there = {ISSUE_IN_STAGING, rank, 0};
+  there.offset_bytes = (int64_t)(staging->next % ISSUE_STAGINGS) * staging->size_bytes;
   enter(k, receives(k, s->owner));
-  if (*freed != CUDA_NOBODY) cuda_step_add(k, CUDA_WAIT, receives(k, s->owner), *freed);
+  if (*freed != ISSUE_NOBODY) issue_step_add(k, ISSUE_WAIT, receives(k, s->owner), *freed);
   for (uint32_t q = 0; q < meeting_of(k)->n; q++) {
-    cuda_place in = in_of(k, q);
-    if (in.kind == CUDA_NOWHERE) continue;
+    issue_place in = in_of(k, q);
+    if (in.kind == ISSUE_NOWHERE) continue;
     in = further(in, s->begin_bytes + at);
     if (q != s->owner) {
       part p = {.from = q, .here = in, .bytes = bytes, .after = NO_EVENT};
       send(k, &p, &(targets){1, (uint32_t[]){s->owner}, &there});
       in = there;
-      there = further(there, cuda_aligned(bytes));
+      there = further(there, issue_aligned(bytes));
     }
     sources[n++] = in;
   }
@@ -378,26 +378,26 @@ static uint32_t receive_sources(cuda_maker *k, const share *s, int64_t at, int64
 }
 
 /* The segment of a share that begins at `at`. Returns when it is reduced. */
-static uint32_t fold_received(cuda_maker *k, const share *s, int64_t at, int64_t step) {
+static uint32_t fold_received(issue_maker *k, const share *s, int64_t at, int64_t step) {
   int64_t bytes = smaller(step, s->bytes - at);
-  cuda_place places[RT_COMM_MAX_RANKS + 1];
+  issue_place places[RT_COMM_MAX_RANKS + 1];
   uint32_t n = receive_sources(k, s, at, bytes, places);
-  uint32_t here = cuda_step_record(k, receives(k, s->owner));
-  uint16_t stream = lane(k, s->owner, CUDA_FOLDS);
+  uint32_t here = issue_step_record(k, receives(k, s->owner));
+  uint16_t stream = lane(k, s->owner, ISSUE_FOLDS);
   places[n] = further(s->result, at);
   need(k, stream, s->owner);
-  cuda_step_add(k, CUDA_WAIT, stream, here);
-  note(k, stream, s->owner, CUDA_WRITES | CUDA_READS);
+  issue_step_add(k, ISSUE_WAIT, stream, here);
+  note(k, stream, s->owner, ISSUE_WRITES | ISSUE_READS);
   int64_t size = (int64_t)ir_dtype_size_bytes(post_of(k, 0)->dtype);
   fold(k, stream, s->owner, bytes / size, n, 1, places);
-  cuda_staging *staging = &k->stagings[rank_of(k, s->owner)];
-  uint32_t done = cuda_step_record(k, stream);
-  staging->freed[staging->next++ % CUDA_STAGINGS] = done;
+  issue_staging *staging = &k->stagings[rank_of(k, s->owner)];
+  uint32_t done = issue_step_record(k, stream);
+  staging->freed[staging->next++ % ISSUE_STAGINGS] = done;
   return done;
 }
 
 /* The segment of a reduced share goes to all others. */
-static void send_reduced(cuda_maker *k, const share *s, int64_t at, int64_t step, uint32_t after) {
+static void send_reduced(issue_maker *k, const share *s, int64_t at, int64_t step, uint32_t after) {
   uint32_t n = meeting_of(k)->n;
   targets t = targets_new(k, n);
   for (uint32_t q = 0; q < n; q++)
@@ -409,12 +409,12 @@ static void send_reduced(cuda_maker *k, const share *s, int64_t at, int64_t step
 }
 
 /* Reduced segments go out while later ones come in; a sender that waited for each would idle. */
-static void reduce_staged(cuda_maker *k, const share *shares, uint32_t n, bool spreads) {
+static void reduce_staged(issue_maker *k, const share *shares, uint32_t n, bool spreads) {
   enum { AHEAD = 2 };
   int64_t most = 0;
   for (uint32_t i = 0; i < n; i++) most = shares[i].bytes > most ? shares[i].bytes : most;
   if (most == 0) return;
-  int64_t step = cuda_segment_bytes(k, most);
+  int64_t step = issue_segment_bytes(k, most);
   uint32_t segments = (uint32_t)((most + step - 1) / step);
   uint32_t *done = ARENA_ARRAY(k->memory, (size_t)segments * n, uint32_t);
   for (uint32_t s = 0; s < segments + AHEAD; s++) {
@@ -430,16 +430,16 @@ static void reduce_staged(cuda_maker *k, const share *shares, uint32_t n, bool s
   }
 }
 
-static void add_reduce(cuda_maker *k, int64_t bytes) {
+static void add_reduce(issue_maker *k, int64_t bytes) {
   uint32_t root = post_of(k, 0)->root;
-  cuda_place out = out_of(k, root);
+  issue_place out = out_of(k, root);
   share s = {root, 0, bytes, out};
   if (k->options->staged) reduce_staged(k, &s, 1, false);
   else fold_direct(k, &s, 1, &out);
 }
 
-static void add_reduce_scatter(cuda_maker *k, int64_t bytes) {
-  const cuda_meeting *m = meeting_of(k);
+static void add_reduce_scatter(issue_maker *k, int64_t bytes) {
+  const issue_meeting *m = meeting_of(k);
   share *shares = ARENA_ARRAY(k->memory, m->n, share);
   for (uint32_t i = 0; i < m->n; i++) shares[i] = (share){i, i * bytes, bytes, out_of(k, i)};
   for (uint32_t i = 0; i < m->n && !k->options->staged; i++)
@@ -449,14 +449,14 @@ static void add_reduce_scatter(cuda_maker *k, int64_t bytes) {
 
 /* Two members that write elsewhere each receive the other's whole input and reduce it: as many bytes as
  * sharing the work, and none of them waits for a second journey. */
-static bool exchanges(const cuda_maker *k) {
+static bool exchanges(const issue_maker *k) {
   bool apart = true;
   for (uint32_t i = 0; i < meeting_of(k)->n; i++)
     apart = apart && !is_same(in_of(k, i), out_of(k, i));
   return k->options->staged && meeting_of(k)->n == 2 && apart;
 }
 
-static void add_exchange(cuda_maker *k, int64_t bytes) {
+static void add_exchange(issue_maker *k, int64_t bytes) {
   share shares[2];
   for (uint32_t i = 0; i < 2; i++) shares[i] = (share){i, 0, bytes, out_of(k, i)};
   reduce_staged(k, shares, 2, false);
@@ -464,14 +464,14 @@ static void add_exchange(cuda_maker *k, int64_t bytes) {
 
 /* Every member reduces a share; directly, it also writes it to all. One GPU does not get faster by
  * sharing with itself. */
-static void add_allreduce(cuda_maker *k, int64_t bytes) {
+static void add_allreduce(issue_maker *k, int64_t bytes) {
   enum { GRAIN = 256 };
-  const cuda_meeting *m = meeting_of(k);
+  const issue_meeting *m = meeting_of(k);
   bool alone = k->options->one_gpu && !k->options->staged;
   int64_t whole = alone ? bytes : (bytes / m->n + GRAIN - 1) / GRAIN * GRAIN;
   if (whole == 0) whole = GRAIN;
   share *shares = ARENA_ARRAY(k->memory, m->n, share);
-  cuda_place *results = ARENA_ARRAY(k->memory, m->n, cuda_place);
+  issue_place *results = ARENA_ARRAY(k->memory, m->n, issue_place);
   for (uint32_t i = 0; i < m->n; i++) {
     int64_t begin = smaller(bytes, i * whole), end = smaller(bytes, begin + whole);
     if (i + 1 == m->n) end = bytes;
@@ -484,11 +484,11 @@ static void add_allreduce(cuda_maker *k, int64_t bytes) {
 }
 
 /* ---- order between communications ---- */
-static bool clash(const cuda_use *a, int64_t begin, int64_t end, bool writes) {
+static bool clash(const issue_use *a, int64_t begin, int64_t end, bool writes) {
   return a->begin < end && begin < a->end && (a->writes || writes);
 }
 
-static void come_behind(cuda_maker *k, uint32_t meeting) {
+static void come_behind(issue_maker *k, uint32_t meeting) {
   for (uint32_t i = 0; i < k->before.len; i++)
     if (k->before.data[i] == meeting) return;
   vec_push(k->memory, &k->before, meeting);
@@ -496,35 +496,35 @@ static void come_behind(cuda_maker *k, uint32_t meeting) {
 
 /* The bytes are used by this communication. Those before it that used them come first, and are
  * forgotten where it covers them and nobody else may still have to wait. */
-static void use(cuda_maker *k, uint32_t view, int64_t bytes, bool writes) {
+static void use(issue_maker *k, uint32_t view, int64_t bytes, bool writes) {
   if (view == RT_NO_VIEW || bytes == 0) return;
   const rt_view *v = &k->plan->views[view];
-  cuda_uses *uses = &k->uses[v->buffer];
+  issue_uses *uses = &k->uses[v->buffer];
   int64_t begin = v->offset_bytes, end = begin + bytes;
   uint32_t kept = 0;
   for (uint32_t i = 0; i < uses->len; i++) {
-    cuda_use u = uses->data[i];
+    issue_use u = uses->data[i];
     bool clashes = clash(&u, begin, end, writes);
     if (clashes && u.meeting != k->meeting) come_behind(k, u.meeting);
     bool covered = writes && begin <= u.begin && u.end <= end && u.meeting != k->meeting;
     if (!covered) uses->data[kept++] = u;
   }
   uses->len = kept;
-  cuda_use mine = {begin, end, writes, k->meeting};
+  issue_use mine = {begin, end, writes, k->meeting};
   vec_push(k->memory, uses, mine);
 }
 
 /* A member's output may lie where an earlier input was that others still read. */
-static void avoid_readings(cuda_maker *k, uint32_t member, uint32_t view, int64_t bytes) {
-  const cuda_readings *list = &k->readings[rank_of(k, member)];
+static void avoid_readings(issue_maker *k, uint32_t member, uint32_t view, int64_t bytes) {
+  const issue_readings *list = &k->readings[rank_of(k, member)];
   if (view == RT_NO_VIEW || bytes == 0) return;
-  cuda_range to = cuda_range_of(k->plan, view, bytes);
+  issue_range to = issue_range_of(k->plan, view, bytes);
   for (uint32_t i = 0; i < list->len; i++)
-    if (cuda_ranges_meet(&list->data[i].range, &to)) come_behind(k, list->data[i].meeting);
+    if (issue_ranges_meet(&list->data[i].range, &to)) come_behind(k, list->data[i].meeting);
 }
 
-static void find_before(cuda_maker *k, int64_t piece) {
-  const cuda_meeting *m = meeting_of(k);
+static void find_before(issue_maker *k, int64_t piece) {
+  const issue_meeting *m = meeting_of(k);
   k->before.len = 0;
   for (uint32_t i = 0; i < m->n; i++) {
     const rt_post *p = post_of(k, i);
@@ -541,7 +541,7 @@ static void find_before(cuda_maker *k, int64_t piece) {
 }
 
 /* ---- one communication ---- */
-static void add_steps(cuda_maker *k, int64_t bytes) {
+static void add_steps(issue_maker *k, int64_t bytes) {
   ir_comm_kind kind = post_of(k, 0)->kind;
   if (bytes == 0) return;
   if (kind == IR_COMM_REDUCE) add_reduce(k, bytes);
@@ -551,28 +551,28 @@ static void add_steps(cuda_maker *k, int64_t bytes) {
   else add_moving(k, bytes);
 }
 
-static void add_ends(cuda_maker *k) {
-  cuda_meeting *m = &k->meetings.list.data[k->meeting];
+static void add_ends(issue_maker *k) {
+  issue_meeting *m = &k->meetings.list.data[k->meeting];
   m->first_end = k->ends.len;
-  for (uint32_t i = 0; i < CUDA_LANES * k->order->n_ranks; i++) {
+  for (uint32_t i = 0; i < ISSUE_LANES * k->order->n_ranks; i++) {
     if (!k->entered[i]) continue;
     uint16_t stream = (uint16_t)(k->plan->n_streams + i);
-    uint32_t event = k->recorded[i] != CUDA_NOBODY ? k->recorded[i] : cuda_step_record(k, stream);
+    uint32_t event = k->recorded[i] != ISSUE_NOBODY ? k->recorded[i] : issue_step_record(k, stream);
     vec_push(k->memory, &k->ends, event);
     vec_push(k->memory, &k->end_streams, stream);
-    for (uint32_t j = 0; j < CUDA_MOST_MEMBERS; j++)
-      vec_push(k->memory, &k->end_flags, k->flags[i * CUDA_MOST_MEMBERS + j]);
+    for (uint32_t j = 0; j < ISSUE_MOST_MEMBERS; j++)
+      vec_push(k->memory, &k->end_flags, k->flags[i * ISSUE_MOST_MEMBERS + j]);
   }
   m->n_ends = k->ends.len - m->first_end;
   m->complete = true;
 }
 
-void cuda_moves_add(cuda_maker *k, uint32_t meeting) {
+void issue_moves_add(issue_maker *k, uint32_t meeting) {
   k->meeting = meeting;
   size_t ranks = k->order->n_ranks;
-  memset(k->flags, 0, CUDA_LANES * ranks * CUDA_MOST_MEMBERS);
-  memset(k->entered, 0, CUDA_LANES * ranks * sizeof *k->entered);
-  memset(k->needs, 0, CUDA_LANES * ranks * (ranks + 1) * sizeof *k->needs);
+  memset(k->flags, 0, ISSUE_LANES * ranks * ISSUE_MOST_MEMBERS);
+  memset(k->entered, 0, ISSUE_LANES * ranks * sizeof *k->entered);
+  memset(k->needs, 0, ISSUE_LANES * ranks * (ranks + 1) * sizeof *k->needs);
   const rt_post *p = post_of(k, 0);
   int64_t bytes = p->count * (int64_t)ir_dtype_size_bytes(p->dtype);
   find_before(k, bytes);

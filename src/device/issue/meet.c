@@ -1,11 +1,11 @@
-#include "device/cuda/meet.h"
+#include "device/issue/meet.h"
 
 #include <string.h>
 
 #include "base/table.h"
 
 typedef struct matching {
-  cuda_meetings *m;
+  issue_meetings *m;
   arena *memory;
   map pairs;    /* circles, by sender and receiver */
   map turns;    /* posts so far, of a member of a circle */
@@ -16,38 +16,38 @@ typedef struct matching {
 /* Teams are few, and neighbouring posts share theirs. */
 static uint32_t team_circle(matching *x, const rt_post *p) {
   for (uint32_t i = x->m->circles.len; i-- > 0;) {
-    const cuda_circle *c = &x->m->circles.data[i];
+    const issue_circle *c = &x->m->circles.data[i];
     if (!c->is_pair && c->n == p->n_team &&
         memcmp(c->devices, p->team, p->n_team * sizeof *p->team) == 0)
       return i;
   }
-  vec_push(x->memory, &x->m->circles, ((cuda_circle){false, p->n_team, p->team}));
+  vec_push(x->memory, &x->m->circles, ((issue_circle){false, p->n_team, p->team}));
   return x->m->circles.len - 1;
 }
 
 static uint32_t pair_circle(matching *x, uint32_t sender, uint32_t receiver) {
   uint64_t key = (uint64_t)sender << 32 | receiver;
-  uint32_t found = map_get(&x->pairs, key, CUDA_NOBODY);
-  if (found != CUDA_NOBODY) return found;
+  uint32_t found = map_get(&x->pairs, key, ISSUE_NOBODY);
+  if (found != ISSUE_NOBODY) return found;
   uint32_t *devices = ARENA_ARRAY(x->memory, 2, uint32_t);
   devices[0] = sender;
   devices[1] = receiver;
   map_put(&x->pairs, key, x->m->circles.len);
-  vec_push(x->memory, &x->m->circles, ((cuda_circle){true, 2, devices}));
+  vec_push(x->memory, &x->m->circles, ((issue_circle){true, 2, devices}));
   return x->m->circles.len - 1;
 }
 
 static uint32_t join_circle(matching *x, uint32_t circle, uint32_t member, uint32_t post) {
-  const cuda_circle *c = &x->m->circles.data[circle];
+  const issue_circle *c = &x->m->circles.data[circle];
   uint64_t turn_key = (uint64_t)circle << 16 | member;
   uint32_t turn = map_get(&x->turns, turn_key, 0);
   map_put(&x->turns, turn_key, turn + 1);
   uint64_t key = (uint64_t)circle << 32 | turn;
-  uint32_t at = map_get(&x->meetings, key, CUDA_NOBODY);
-  if (at == CUDA_NOBODY) {
-    cuda_meeting m = {.is_pair = c->is_pair, .circle = circle, .n = c->n};
+  uint32_t at = map_get(&x->meetings, key, ISSUE_NOBODY);
+  if (at == ISSUE_NOBODY) {
+    issue_meeting m = {.is_pair = c->is_pair, .circle = circle, .n = c->n};
     m.posts = ARENA_ARRAY(x->memory, c->n, uint32_t);
-    for (uint32_t i = 0; i < c->n; i++) m.posts[i] = CUDA_NOBODY;
+    for (uint32_t i = 0; i < c->n; i++) m.posts[i] = ISSUE_NOBODY;
     at = x->m->list.len;
     vec_push(x->memory, &x->m->list, m);
     map_put(&x->meetings, key, at);
@@ -70,8 +70,8 @@ static void match(matching *x, uint32_t post) {
 }
 
 /* ---- what does not fit ---- */
-void cuda_meetings_text(const cuda_meetings *m, uint32_t post, arena *memory, char *text,
-                        size_t size_bytes) {
+void issue_meetings_text(const issue_meetings *m, uint32_t post, arena *memory, char *text,
+                         size_t size_bytes) {
   const rt_plan *plan = m->plan;
   rt_comm_request r = rt_post_request(&plan->posts[post], NULL, NULL);
   strbuf place;
@@ -81,29 +81,29 @@ void cuda_meetings_text(const cuda_meetings *m, uint32_t post, arena *memory, ch
   rt_comm_request_text(&r, text, size_bytes);
 }
 
-static status disagree(const matching *x, const cuda_meeting *m, uint32_t a, uint32_t b) {
+static status disagree(const matching *x, const issue_meeting *m, uint32_t a, uint32_t b) {
   char left[256], right[256];
   const rt_plan *plan = x->m->plan;
-  cuda_meetings_text(x->m, m->posts[a], x->memory, left, sizeof left);
-  cuda_meetings_text(x->m, m->posts[b], x->memory, right, sizeof right);
+  issue_meetings_text(x->m, m->posts[a], x->memory, left, sizeof left);
+  issue_meetings_text(x->m, m->posts[b], x->memory, right, sizeof right);
   return fail(STATUS_BAD_PROGRAM, "rank %u posts %s, but rank %u posts %s",
               plan->posts[m->posts[a]].rank, left, plan->posts[m->posts[b]].rank, right);
 }
 
 /* What the receiver's request says of what travels. */
-static rt_comm_request seen(const rt_plan *plan, const cuda_meeting *m, uint32_t member) {
+static rt_comm_request seen(const rt_plan *plan, const issue_meeting *m, uint32_t member) {
   rt_comm_request r = rt_post_request(&plan->posts[m->posts[member]], NULL, NULL);
   if (m->is_pair && member == 1 && r.kind == IR_COMM_PERMUTE) r.count = r.count_from;
   return r;
 }
 
-static status check_meeting(const matching *x, const cuda_meeting *m) {
+static status check_meeting(const matching *x, const issue_meeting *m) {
   const rt_plan *plan = x->m->plan;
   uint32_t first = 0;
-  while (m->posts[first] == CUDA_NOBODY) first++;
+  while (m->posts[first] == ISSUE_NOBODY) first++;
   rt_comm_request a = seen(plan, m, first);
   for (uint32_t i = first + 1; i < m->n; i++) {
-    if (m->posts[i] == CUDA_NOBODY) continue;
+    if (m->posts[i] == ISSUE_NOBODY) continue;
     rt_comm_request b = seen(plan, m, i);
     if (!rt_comm_posts_agree(m->is_pair, &a, &b)) return disagree(x, m, first, i);
   }
@@ -141,19 +141,19 @@ static void find_ranks(matching *x, uint32_t n_ranks) {
   for (uint32_t r = 0; n_ranks > 1 && r < n_ranks; r++) x->is_here[r] = true;
 }
 
-static void count_here(const matching *x, cuda_meeting *m) {
-  const cuda_circle *c = &x->m->circles.data[m->circle];
+static void count_here(const matching *x, issue_meeting *m) {
+  const issue_circle *c = &x->m->circles.data[m->circle];
   for (uint32_t i = 0; i < m->n; i++)
     m->n_here += c->devices[i] < RT_COMM_MAX_RANKS && x->is_here[c->devices[i]];
 }
 
-status cuda_meetings_make(const rt_plan *plan, bool elsewhere, arena *memory,
-                          cuda_meetings *result) {
-  *result = (cuda_meetings){.plan = plan};
+status issue_meetings_make(const rt_plan *plan, bool elsewhere, arena *memory,
+                           issue_meetings *result) {
+  *result = (issue_meetings){.plan = plan};
   uint32_t n = plan->n_posts;
   if (n == 0) return STATUS_OK;
   result->of_post = arena_array(memory, n, sizeof *result->of_post);
-  for (uint32_t p = 0; p < n; p++) result->of_post[p][0] = result->of_post[p][1] = CUDA_NOBODY;
+  for (uint32_t p = 0; p < n; p++) result->of_post[p][0] = result->of_post[p][1] = ISSUE_NOBODY;
   result->rank_of_post = ARENA_ARRAY(memory, n, uint32_t);
   result->instr_of_post = ARENA_ARRAY(memory, n, uint32_t);
   matching *x = ARENA_NEW(memory, matching);

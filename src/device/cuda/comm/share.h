@@ -20,14 +20,14 @@
  * A thread watches while a run is under way. It calls no function of CUDA: it reads states, tells the
  * endpoint whether this rank is busy, and when the world has failed, or nothing has moved for the timeout,
  * it sets all flags, so that every stream in every process goes on to its end. */
-#ifndef WEIR_DEVICE_CUDA_SHARE_H
-#define WEIR_DEVICE_CUDA_SHARE_H
+#ifndef WEIR_DEVICE_CUDA_COMM_SHARE_H
+#define WEIR_DEVICE_CUDA_COMM_SHARE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "device/cuda/split.h"
 #include "device/cuda/vendor.h"
+#include "device/issue/split.h"
 #include "runtime/device.h"
 #include "runtime/fault.h"
 
@@ -100,7 +100,7 @@ typedef struct cuda_share {
   uint32_t me, n;                  /* ranks of the plan are those of the world */
   const rt_plan *const *plans;     /* by rank */
   uint32_t first_task, first_post; /* of this rank in the plan of all */
-  cuda_split split;
+  issue_split split;
   /* The region. */
   int fd;
   char *region;

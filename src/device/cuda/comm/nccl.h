@@ -17,12 +17,12 @@
  * them, and the next run makes new ones.
  *
  * This header knows no type of NCCL: without its header at build time nccl_missing.c stands in. */
-#ifndef WEIR_DEVICE_CUDA_NCCL_H
-#define WEIR_DEVICE_CUDA_NCCL_H
+#ifndef WEIR_DEVICE_CUDA_COMM_NCCL_H
+#define WEIR_DEVICE_CUDA_COMM_NCCL_H
 
 #include "base/memory.h"
-#include "device/cuda/order.h"
 #include "device/cuda/vendor.h"
+#include "device/issue/order.h"
 
 typedef struct cuda_loaded cuda_loaded;
 typedef struct cuda_nccl cuda_nccl; /* the library, and the communicators of a device */
@@ -45,7 +45,7 @@ typedef struct cuda_nccl_error {
 NODISCARD status cuda_nccl_open(const allocator *memory, cuda_nccl **result);
 void cuda_nccl_close(cuda_nccl *n); /* accepts NULL */
 
-/* For cuda_order_options. */
+/* For issue_order_options. */
 bool cuda_nccl_reduces(const rt_post *post, bool all_give);
 /* Makes the communicators that the plan needs and that are not there; ranks that are processes all at
  * once. Two members on one GPU are UNAVAILABLE. */

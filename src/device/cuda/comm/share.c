@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "device/cuda/share.h"
+#include "device/cuda/comm/share.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "device/cuda/device.h"
-#include "device/cuda/meet.h"
+#include "device/issue/meet.h"
 
 enum { PAGE = 4096 };
 static const char START[] = "the start of the program";
@@ -234,13 +234,13 @@ status cuda_share_open(cuda_loaded *l, const rt_plan *const *plans, uint32_t n) 
 
 void cuda_share_split(cuda_loaded *l) {
   cuda_share *s = l->share;
-  cuda_order_split(l->plan, s->me, &l->memory, &l->order, &s->split);
+  issue_order_split(l->plan, s->me, &l->memory, &l->order, &s->split);
   s->texts = ARENA_ARRAY(&l->memory, l->plan->n_posts, const char *);
   s->slots = ARENA_ARRAY(&l->memory, s->n, size_t);
   s->mappings = ARENA_ARRAY(&l->memory, s->n, cuda_mapping *);
   for (uint32_t p = 0; p < l->plan->n_posts; p++) {
     char text[256];
-    cuda_meetings_text(l->order.meetings, p, &l->memory, text, sizeof text);
+    issue_meetings_text(l->order.meetings, p, &l->memory, text, sizeof text);
     s->texts[p] = arena_copy(&l->memory, text, strlen(text) + 1);
   }
 }

@@ -1,5 +1,5 @@
 /* NCCL for a build without its header: it says so. */
-#include "device/cuda/nccl.h"
+#include "device/cuda/comm/nccl.h"
 
 status cuda_nccl_open(const allocator *memory, cuda_nccl **result) {
   (void)memory, (void)result;

@@ -1,47 +1,47 @@
 /* Which posts meet: the k-th of every member of a team, the k-th send and receive of a pair. */
-#ifndef WEIR_DEVICE_CUDA_MEET_H
-#define WEIR_DEVICE_CUDA_MEET_H
+#ifndef WEIR_DEVICE_ISSUE_MEET_H
+#define WEIR_DEVICE_ISSUE_MEET_H
 
 #include "base/vec.h"
 #include "runtime/plan.h"
 
-enum { CUDA_NOBODY = UINT32_MAX };
+enum { ISSUE_NOBODY = UINT32_MAX };
 
 /* A team, or a sender and its receiver: what meets here takes effect in its order, and in no order with
  * what meets elsewhere. */
-typedef struct cuda_circle {
+typedef struct issue_circle {
   bool is_pair;
   uint32_t n;
   const uint32_t *devices; /* by member */
-} cuda_circle;
+} issue_circle;
 
 /* One communication. Of a pair, member 0 sends and member 1 receives. */
-typedef struct cuda_meeting {
+typedef struct issue_meeting {
   bool is_pair;
   uint32_t circle;
   uint32_t n;
   uint32_t n_here;            /* members that this process runs: those who arrive */
-  uint32_t *posts;            /* by member; CUDA_NOBODY: it posts none */
+  uint32_t *posts;            /* by member; ISSUE_NOBODY: it posts none */
   uint32_t arrived;           /* members, while an order is made */
   bool complete;              /* its steps stand in the order */
   uint32_t first_end, n_ends; /* events at which it has ended */
-} cuda_meeting;
+} issue_meeting;
 
-typedef struct cuda_meetings {
+typedef struct issue_meetings {
   const rt_plan *plan;
-  VEC(cuda_meeting) list;
-  VEC(cuda_circle) circles;
-  uint32_t (*of_post)[2]; /* meetings, by post; a permute may have two; CUDA_NOBODY: none */
+  VEC(issue_meeting) list;
+  VEC(issue_circle) circles;
+  uint32_t (*of_post)[2]; /* meetings, by post; a permute may have two; ISSUE_NOBODY: none */
   uint32_t *rank_of_post; /* in the plan */
   uint32_t *instr_of_post;
-} cuda_meetings;
+} issue_meetings;
 
 /* Needs a memory_guard(). Posts that meet but do not fit together are BAD_PROGRAM, a member outside
  * this process is UNAVAILABLE unless `elsewhere` allows it. */
-NODISCARD status cuda_meetings_make(const rt_plan *plan, bool elsewhere, arena *memory,
-                                    cuda_meetings *result);
+NODISCARD status issue_meetings_make(const rt_plan *plan, bool elsewhere, arena *memory,
+                                     issue_meetings *result);
 /* "allreduce of 16 f32 (sum) at f:7" */
-void cuda_meetings_text(const cuda_meetings *m, uint32_t post, arena *memory, char *text,
-                        size_t size_bytes);
+void issue_meetings_text(const issue_meetings *m, uint32_t post, arena *memory, char *text,
+                         size_t size_bytes);
 
 #endif

@@ -9,25 +9,25 @@
  *
  * Streams that wait for their turn work on one of them: slice after slice arrives, each large enough to keep
  * the GPU busy, and none before those that others of these streams wait for. */
-#include "device/cuda/order_knows.h"
+#include "device/issue/order_knows.h"
 
 typedef VEC(uint32_t) events;
 
 /* The streams of a rank that take turns. */
 typedef struct turns {
-  uint32_t *known; /* what those that had theirs knew: the same numbers as in cuda_knows */
+  uint32_t *known; /* what those that had theirs knew: the same numbers as in issue_knows */
   uint32_t last;   /* who had the last one */
   uint32_t first;  /* where they work */
 } turns;
 
 typedef struct sparer {
-  cuda_maker *k;
+  issue_maker *k;
   turns *turns; /* by rank */
   bool *alone;  /* by stream, lanes included: it takes no turns */
-  VEC(cuda_step) steps;
+  VEC(issue_step) steps;
   events *put_off; /* by stream: what it has yet to wait for before it works */
   events *behind;  /* by event: what its stream had yet to wait for when it was recorded */
-  uint32_t *done;  /* by stream that takes turns: the event behind its work; CUDA_NOBODY: none */
+  uint32_t *done;  /* by stream that takes turns: the event behind its work; ISSUE_NOBODY: none */
   bool *is_post;   /* by event: something was posted, and traces tell when */
 } sparer;
 
@@ -37,7 +37,7 @@ static turns *turns_of(const sparer *x, uint32_t stream) {
 
 /* ---- who takes turns ---- */
 /* A product may be spread over its inner dimension too. */
-static bool is_large(const cuda_maker *k, uint32_t task) {
+static bool is_large(const issue_maker *k, uint32_t task) {
   enum { INNER = 4096 };
   const rt_view *v =
       &k->plan->views[k->plan->tasks[task].result]; /* the first one tells the size */
@@ -48,7 +48,7 @@ static bool is_large(const cuda_maker *k, uint32_t task) {
 
 /* Does the launch, whose stream knows `known`, come behind all that had their turn anyway? That is so if it
  * waits for all they waited for, and for something that came later on a lane. */
-static bool is_in_turn(const sparer *x, const cuda_step *s, const uint32_t *known) {
+static bool is_in_turn(const sparer *x, const issue_step *s, const uint32_t *known) {
   const rt_plan *plan = x->k->plan;
   const turns *t = turns_of(x, s->stream);
   uint32_t n = plan->n_streams + x->k->order->n_lanes, rank = rt_plan_rank(plan, s->stream);
@@ -62,7 +62,7 @@ static bool is_in_turn(const sparer *x, const cuda_step *s, const uint32_t *know
   return later;
 }
 
-static void take_turn(sparer *x, const cuda_knows *all, uint32_t stream, const uint32_t *known) {
+static void take_turn(sparer *x, const issue_knows *all, uint32_t stream, const uint32_t *known) {
   turns *t = turns_of(x, stream);
   t->last = stream;
   for (uint32_t c = 0; c < all->n; c++)
@@ -70,40 +70,40 @@ static void take_turn(sparer *x, const cuda_knows *all, uint32_t stream, const u
 }
 
 static void find_turns(sparer *x) {
-  const cuda_maker *k = x->k;
-  const cuda_order *o = k->order;
-  cuda_knows all;
-  bool possible = k->options->large > 0 && cuda_knows_init(&all, k);
+  const issue_maker *k = x->k;
+  const issue_order *o = k->order;
+  issue_knows all;
+  bool possible = k->options->large > 0 && issue_knows_init(&all, k);
   for (uint32_t s = 0; s < k->plan->n_streams + o->n_lanes; s++)
     x->alone[s] = !possible || s >= k->plan->n_streams ||
                   s == rt_plan_first_stream(k->plan, rt_plan_rank(k->plan, s));
   if (!possible) return;
   bool *works = ARENA_ARRAY(k->memory, k->plan->n_streams, bool);
   for (uint32_t r = 0; r < o->n_ranks; r++)
-    x->turns[r] = (turns){ARENA_ARRAY(k->memory, all.n, uint32_t), CUDA_NOBODY, CUDA_NOBODY};
+    x->turns[r] = (turns){ARENA_ARRAY(k->memory, all.n, uint32_t), ISSUE_NOBODY, ISSUE_NOBODY};
   for (uint32_t i = 0; i < o->steps.len; i++) {
-    const cuda_step *s = &o->steps.data[i];
-    const uint32_t *known = cuda_knows_of(&all, s->stream);
-    if (s->kind == CUDA_LAUNCH && !x->alone[s->stream]) {
+    const issue_step *s = &o->steps.data[i];
+    const uint32_t *known = issue_knows_of(&all, s->stream);
+    if (s->kind == ISSUE_LAUNCH && !x->alone[s->stream]) {
       works[s->stream] = true;
       x->alone[s->stream] = !is_in_turn(x, s, known);
       if (!x->alone[s->stream]) take_turn(x, &all, s->stream, known);
     }
-    (void)cuda_knows_step(&all, s);
+    (void)issue_knows_step(&all, s);
   }
   for (uint32_t s = 0; s < k->plan->n_streams; s++) x->alone[s] = x->alone[s] || !works[s];
 }
 
 /* ---- steps ---- */
-static void put(sparer *x, cuda_step_kind kind, uint32_t stream, uint32_t index) {
-  cuda_step s = {.kind = (uint8_t)kind, .stream = (uint16_t)stream, .index = index};
+static void put(sparer *x, issue_step_kind kind, uint32_t stream, uint32_t index) {
+  issue_step s = {.kind = (uint8_t)kind, .stream = (uint16_t)stream, .index = index};
   vec_push(x->k->memory, &x->steps, s);
 }
 
 /* What `stream` put off, `on` waits for: the latest first, which may make others needless. */
 static void wait_now(sparer *x, uint32_t stream, uint32_t on) {
   events *list = &x->put_off[stream];
-  while (list->len > 0) put(x, CUDA_WAIT, on, list->data[--list->len]);
+  while (list->len > 0) put(x, ISSUE_WAIT, on, list->data[--list->len]);
 }
 
 static void put_off(sparer *x, uint32_t stream, uint32_t event) {
@@ -123,48 +123,48 @@ static void record(sparer *x, uint32_t stream, uint32_t event) {
     wait_now(x, stream, stream);
   } else if (x->is_post[event]) {
     /* mutant: cuda_posts_before_turns */
-    if (x->done[stream] != CUDA_NOBODY) put(x, CUDA_WAIT, stream, x->done[stream]);
-    for (uint32_t i = 0; i < list->len; i++) put(x, CUDA_WAIT, stream, list->data[i]);
+    if (x->done[stream] != ISSUE_NOBODY) put(x, ISSUE_WAIT, stream, x->done[stream]);
+    for (uint32_t i = 0; i < list->len; i++) put(x, ISSUE_WAIT, stream, list->data[i]);
   } else {
     for (uint32_t i = 0; i < list->len; i++)
       vec_push(x->k->memory, &x->behind[event], list->data[i]);
     /* mutant: cuda_turns_unrecorded */
-    if (x->done[stream] != CUDA_NOBODY) vec_push(x->k->memory, &x->behind[event], x->done[stream]);
+    if (x->done[stream] != ISSUE_NOBODY) vec_push(x->k->memory, &x->behind[event], x->done[stream]);
   }
-  put(x, CUDA_RECORD, stream, event);
+  put(x, ISSUE_RECORD, stream, event);
 }
 
 /* Nothing stands between the members of one communication. */
-static void prepare_comm(sparer *x, const cuda_step *s) {
-  const cuda_comm *c = &x->k->order->comms.data[s->index];
+static void prepare_comm(sparer *x, const issue_step *s) {
+  const issue_comm *c = &x->k->order->comms.data[s->index];
   for (uint32_t i = 0; i < c->n && s->index == c->first; i++) wait_now(x, s[i].stream, s[i].stream);
 }
 
-static void work(sparer *x, const cuda_step *s) {
-  if (s->kind == CUDA_COMM) prepare_comm(x, s);
+static void work(sparer *x, const issue_step *s) {
+  if (s->kind == ISSUE_COMM) prepare_comm(x, s);
   if (x->alone[s->stream]) {
     wait_now(x, s->stream, s->stream);
     put(x, s->kind, s->stream, s->index);
     return;
   }
   turns *t = turns_of(x, s->stream);
-  if (t->first == CUDA_NOBODY) t->first = s->stream;
+  if (t->first == ISSUE_NOBODY) t->first = s->stream;
   /* mutant: cuda_turns_without_waits */
   wait_now(x, s->stream, t->first);
   put(x, s->kind, t->first, s->index);
   x->done[s->stream] = x->k->order->n_events++;
-  put(x, CUDA_RECORD, t->first, x->done[s->stream]);
+  put(x, ISSUE_RECORD, t->first, x->done[s->stream]);
 }
 
 static void rewrite(sparer *x) {
   const rt_plan *plan = x->k->plan;
-  cuda_order *o = x->k->order;
+  issue_order *o = x->k->order;
   uint32_t at = 0;
   for (uint32_t i = 0; i < plan->n_instrs; i++) {
     for (; at < o->upto[i]; at++) {
-      const cuda_step *s = &o->steps.data[at];
-      if (s->kind == CUDA_WAIT) put_off(x, s->stream, s->index);
-      else if (s->kind == CUDA_RECORD) record(x, s->stream, s->index);
+      const issue_step *s = &o->steps.data[at];
+      if (s->kind == ISSUE_WAIT) put_off(x, s->stream, s->index);
+      else if (s->kind == ISSUE_RECORD) record(x, s->stream, s->index);
       else work(x, s);
     }
     /* mutant: cuda_calling_stream_hurries */
@@ -177,8 +177,8 @@ static void rewrite(sparer *x) {
   o->steps.cap = x->steps.cap;
 }
 
-void cuda_order_spare_streams(cuda_maker *k) {
-  const cuda_order *o = k->order;
+void issue_order_spare_streams(issue_maker *k) {
+  const issue_order *o = k->order;
   size_t n_streams = k->plan->n_streams + (size_t)o->n_lanes;
   sparer x = {.k = k, .turns = ARENA_ARRAY(k->memory, o->n_ranks, turns)};
   x.alone = ARENA_ARRAY(k->memory, n_streams, bool);
@@ -186,7 +186,7 @@ void cuda_order_spare_streams(cuda_maker *k) {
   x.put_off = arena_array(k->memory, n_streams, sizeof *x.put_off);
   x.behind = arena_array(k->memory, o->n_events, sizeof *x.behind);
   x.is_post = ARENA_ARRAY(k->memory, o->n_events, bool);
-  for (size_t s = 0; s < n_streams; s++) x.done[s] = CUDA_NOBODY;
+  for (size_t s = 0; s < n_streams; s++) x.done[s] = ISSUE_NOBODY;
   for (uint32_t p = 0; p < k->plan->n_posts; p++) x.is_post[o->posted[p]] = true;
   find_turns(&x);
   rewrite(&x);

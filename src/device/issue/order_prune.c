@@ -2,27 +2,27 @@
  *
  * Between two copies of a stream, waiting for an event that has passed long ago costs the engine that
  * copies some microseconds all the same. Very long plans keep their waits. */
-#include "device/cuda/order_knows.h"
+#include "device/issue/order_knows.h"
 
-static void drop_waits(cuda_maker *k) {
-  cuda_order *o = k->order;
-  cuda_knows x;
-  if (!cuda_knows_init(&x, k)) return;
+static void drop_waits(issue_maker *k) {
+  issue_order *o = k->order;
+  issue_knows x;
+  if (!issue_knows_init(&x, k)) return;
   uint32_t kept = 0, at = 0;
   for (uint32_t i = 0; i < k->plan->n_instrs; i++) {
     for (; at < o->upto[i]; at++)
-      if (cuda_knows_step(&x, &o->steps.data[at])) o->steps.data[kept++] = o->steps.data[at];
+      if (issue_knows_step(&x, &o->steps.data[at])) o->steps.data[kept++] = o->steps.data[at];
     o->upto[i] = kept;
   }
   o->steps.len = kept;
 }
 
-void cuda_order_prune(cuda_maker *k) {
-  cuda_order *o = k->order;
+void issue_order_prune(issue_maker *k) {
+  issue_order *o = k->order;
   drop_waits(k);
   /* mutant: cuda_watch_takes_waits_for_work */
-  if (k->options->as_posted) cuda_comms_mark(k);
+  if (k->options->as_posted) issue_comms_mark(k);
   o->is_waited_for = ARENA_ARRAY(k->memory, o->n_events, bool);
   for (uint32_t i = 0; i < o->steps.len; i++)
-    if (o->steps.data[i].kind == CUDA_WAIT) o->is_waited_for[o->steps.data[i].index] = true;
+    if (o->steps.data[i].kind == ISSUE_WAIT) o->is_waited_for[o->steps.data[i].index] = true;
 }

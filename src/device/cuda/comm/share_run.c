@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "device/cuda/device.h"
-#include "device/cuda/meet.h"
+#include "device/issue/meet.h"
 
 static cuda_world *world_of(const cuda_share *s) { return &s->loaded->device->world; }
 
@@ -20,7 +20,7 @@ static CUresult set_state(const cuda_loaded *l, uint32_t stream, uint64_t state)
 
 CUresult cuda_share_wait(cuda_loaded *l, uint32_t step, CUstream stream) {
   const cuda_share *s = l->share;
-  const cuda_step *x = &l->order.steps.data[step];
+  const issue_step *x = &l->order.steps.data[step];
   bool is_here = s->split.rank_of_event[x->index] == s->me;
   CUresult r = set_state(l, x->stream, (uint64_t)x->index + 1);
   if (r != CUDA_SUCCESS) return r;
@@ -38,7 +38,7 @@ CUresult cuda_share_wait(cuda_loaded *l, uint32_t step, CUstream stream) {
 CUresult cuda_share_record(cuda_loaded *l, uint32_t event, CUstream stream) {
   const cuda_share *s = l->share;
   uint32_t flag = s->split.flag_of[event];
-  if (flag == CUDA_NO_FLAG) return CUDA_SUCCESS;
+  if (flag == ISSUE_NO_FLAG) return CUDA_SUCCESS;
   return l->cu->cuStreamWriteValue64(stream, cuda_share_flag(s, flag), s->run,
                                      CU_STREAM_WRITE_VALUE_DEFAULT);
 }
@@ -75,11 +75,11 @@ static bool add_absent(const cuda_share *s, uint32_t post, rt_comm_line *line) {
   bool found = false;
   for (int h = 0; h < 2; h++) {
     uint32_t at = l->order.meetings->of_post[post][h];
-    if (at == CUDA_NOBODY) continue;
-    const cuda_meeting *m = &l->order.meetings->list.data[at];
+    if (at == ISSUE_NOBODY) continue;
+    const issue_meeting *m = &l->order.meetings->list.data[at];
     for (uint32_t i = 0; i < m->n; i++) {
       uint32_t flag = s->split.flag_of[l->order.posted[m->posts[i]]];
-      if (m->posts[i] == post || flag == CUDA_NO_FLAG || atomic_load(&s->flags[flag]) >= s->run)
+      if (m->posts[i] == post || flag == ISSUE_NO_FLAG || atomic_load(&s->flags[flag]) >= s->run)
         continue;
       rt_comm_line_add(line, ": rank %u has not posted it", l->plan->posts[m->posts[i]].rank);
       found = true;
@@ -92,15 +92,15 @@ static bool add_absent(const cuda_share *s, uint32_t post, rt_comm_line *line) {
 static uint32_t post_of_event(const cuda_share *s, uint32_t event, uint32_t rank) {
   const cuda_loaded *l = s->loaded;
   for (uint32_t i = 0; i < l->order.ends.len; i++) {
-    const cuda_end *end = &l->order.ends.data[i];
+    const issue_end *end = &l->order.ends.data[i];
     if (end->event == event && l->plan->posts[end->post].rank == rank) return end->post;
   }
   uint32_t flag = s->split.flag_of[event];
-  uint32_t partner = flag == CUDA_NO_FLAG ? RT_NO_POST : s->split.post_of_flag[flag];
+  uint32_t partner = flag == ISSUE_NO_FLAG ? RT_NO_POST : s->split.post_of_flag[flag];
   for (int h = 0; h < 2 && partner != RT_NO_POST; h++) {
     uint32_t at = l->order.meetings->of_post[partner][h];
-    if (at == CUDA_NOBODY) continue;
-    const cuda_meeting *m = &l->order.meetings->list.data[at];
+    if (at == ISSUE_NOBODY) continue;
+    const issue_meeting *m = &l->order.meetings->list.data[at];
     for (uint32_t i = 0; i < m->n; i++)
       if (l->plan->posts[m->posts[i]].rank == rank) return m->posts[i];
   }

@@ -2,12 +2,12 @@
  * copies and folds are done by the host, and the result must be that of the program in its own order. */
 #include "conform/rig.h"
 #include "conform/world_random.h"
-#include "device/cuda/split.h"
+#include "device/issue/split.h"
 #include "order_machine.h"
 
 typedef struct job {
   const world *w;
-  cuda_order_options options;
+  issue_order_options options;
   uint64_t seed;
 } job;
 
@@ -16,7 +16,7 @@ static status run_job(void *context) {
   return machine_run(j->w->plan, &j->options, j->w->inputs, j->w->outputs, j->seed);
 }
 
-static void test_worlds(cuda_order_options options, const char *name, int64_t width,
+static void test_worlds(issue_order_options options, const char *name, int64_t width,
                         uint32_t worlds, uint32_t runs) {
   uint32_t wrong = 0;
   for (uint32_t seed = 0; seed < worlds; seed++) {
@@ -67,7 +67,7 @@ static void make_chain(world *w, int64_t width) {
   if (rt_plan_join(plans, 2, &memory_default, &w->plan) != STATUS_OK) abort();
 }
 
-static void test_chain(cuda_order_options options, int64_t width) {
+static void test_chain(issue_order_options options, int64_t width) {
   world w;
   uint32_t wrong = 0;
   make_chain(&w, width);
@@ -85,14 +85,14 @@ static void test_chain(cuda_order_options options, int64_t width) {
 /* ---- waits ---- */
 typedef struct made {
   const rt_plan *plan;
-  cuda_order_options options;
+  issue_order_options options;
   arena memory;
-  cuda_order order;
+  issue_order order;
 } made;
 
 static status make_order(void *context) {
   made *m = context;
-  return cuda_order_make(m->plan, &m->options, &m->memory, &m->order);
+  return issue_order_make(m->plan, &m->options, &m->memory, &m->order);
 }
 
 /* Who sends what was there from the beginning waits for nothing, and no stream waits twice for the same;
@@ -106,13 +106,13 @@ static void test_waits(void) {
   bool begun[256] = {false}, *waited = ARENA_ARRAY(&m.memory, m.order.n_events, bool);
   uint32_t senders = 0, idle = 0;
   for (uint32_t i = 0; i < m.order.steps.len; i++) {
-    const cuda_step *s = &m.order.steps.data[i];
-    bool sends = s->stream == cuda_lane_of(w.plan, 0, CUDA_SENDS) ||
-                 s->stream == cuda_lane_of(w.plan, 1, CUDA_SENDS);
-    if (sends && !begun[s->stream]) EXPECT_INT(s->kind, CUDA_COPY);
+    const issue_step *s = &m.order.steps.data[i];
+    bool sends = s->stream == issue_lane_of(w.plan, 0, ISSUE_SENDS) ||
+                 s->stream == issue_lane_of(w.plan, 1, ISSUE_SENDS);
+    if (sends && !begun[s->stream]) EXPECT_INT(s->kind, ISSUE_COPY);
     senders += sends && !begun[s->stream];
     begun[s->stream] = true;
-    if (s->kind == CUDA_WAIT) waited[s->index] = true;
+    if (s->kind == ISSUE_WAIT) waited[s->index] = true;
   }
   for (uint32_t e = 0; e < m.order.n_events; e++) {
     EXPECT_INT(m.order.is_waited_for[e], waited[e]);
@@ -167,7 +167,7 @@ static void two_join(two *t) {
 }
 
 /* Rank r must end with `factor[r]` times 1, 2, 3, … */
-static void two_expect(two *t, cuda_order_options options, const int64_t factor[2]) {
+static void two_expect(two *t, issue_order_options options, const int64_t factor[2]) {
   uint32_t wrong = 0;
   if (!t->w.plan) two_join(t);
   for (uint32_t seed = 0; seed < 100; seed++) {
@@ -185,7 +185,7 @@ static void two_expect(two *t, cuda_order_options options, const int64_t factor[
 
 /* The second post may begin only behind what stands before the first, though it is on another stream
  * that waits for nothing. */
-static void test_before(cuda_order_options options) {
+static void test_before(issue_order_options options) {
   two t;
   two_begin(&t, 3);
   for (uint32_t r = 0; r < 2; r++) {
@@ -202,7 +202,7 @@ static void test_before(cuda_order_options options) {
 
 /* Rank 0 receives where its input was, in memory that another buffer has now: only when rank 1 has taken
  * it. */
-static void test_reuse(cuda_order_options options) {
+static void test_reuse(issue_order_options options) {
   two t;
   two_begin(&t, 1);
   for (uint32_t r = 0; r < 2; r++) {
@@ -232,7 +232,7 @@ static uint32_t two_message(two *t, uint32_t r, uint32_t stream, ir_comm_kind ki
 }
 
 /* A message to oneself is sent when its sender has posted it, though the receiver did long before. */
-static void test_to_oneself(cuda_order_options options) {
+static void test_to_oneself(issue_order_options options) {
   two t;
   two_begin(&t, 3);
   for (uint32_t r = 0; r < 2; r++) {
@@ -247,7 +247,7 @@ static void test_to_oneself(cuda_order_options options) {
 }
 
 /* Who joins a communication that gives it nothing still stands behind all that came before the post. */
-static void test_joined_for_nothing(cuda_order_options options, int64_t count) {
+static void test_joined_for_nothing(issue_order_options options, int64_t count) {
   two t;
   two_begin(&t, 2);
   for (uint32_t r = 0; r < 2; r++) {
@@ -263,7 +263,7 @@ static void test_joined_for_nothing(cuda_order_options options, int64_t count) {
 }
 
 /* What a broadcast leaves where it is, an allreduce of the same team before it has to bring first. */
-static void test_left_in_place(cuda_order_options options) {
+static void test_left_in_place(issue_order_options options) {
   static const uint32_t team[] = {0, 1};
   two t;
   two_begin(&t, 1);
@@ -292,10 +292,10 @@ static void test_apart(bool apart) {
   for (uint32_t r = 0; r < 2; r++) {
     uint32_t i = 0;
     while (i < m.order.steps.len &&
-           m.order.steps.data[i].stream != cuda_lane_of(w.plan, r, CUDA_RECEIVES))
+           m.order.steps.data[i].stream != issue_lane_of(w.plan, r, ISSUE_RECEIVES))
       i++;
     EXPECT(i < m.order.steps.len);
-    EXPECT_INT(m.order.steps.data[i].kind, apart ? CUDA_WAIT : CUDA_FOLD);
+    EXPECT_INT(m.order.steps.data[i].kind, apart ? ISSUE_WAIT : ISSUE_FOLD);
   }
   arena_destroy(&m.memory);
   world_destroy(&w);
@@ -317,9 +317,9 @@ static void test_links_begin(void) {
   EXPECT_INT(memory_guard(make_order, &m), STATUS_OK);
   uint32_t launches = 0, before = 0;
   for (uint32_t i = 0; i < m.order.steps.len; i++) {
-    const cuda_step *s = &m.order.steps.data[i];
-    launches += s->kind == CUDA_LAUNCH;
-    before += s->kind == CUDA_COPY && launches == 0;
+    const issue_step *s = &m.order.steps.data[i];
+    launches += s->kind == ISSUE_LAUNCH;
+    before += s->kind == ISSUE_COPY && launches == 0;
   }
   EXPECT_INT(launches, 2);
   EXPECT_INT(before, 2);
@@ -353,8 +353,8 @@ static void test_turns(int64_t large, uint32_t expected) {
   bool works[64] = {false};
   uint32_t n = 0;
   for (uint32_t i = 0; i < m.order.steps.len; i++) {
-    const cuda_step *s = &m.order.steps.data[i];
-    if (s->kind != CUDA_LAUNCH || rt_plan_rank(t.w.plan, s->stream) != 1) continue;
+    const issue_step *s = &m.order.steps.data[i];
+    if (s->kind != ISSUE_LAUNCH || rt_plan_rank(t.w.plan, s->stream) != 1) continue;
     n += !works[s->stream];
     works[s->stream] = true;
   }
@@ -380,7 +380,7 @@ static void test_passed_on(void) {
   EXPECT_INT(memory_guard(make_order, &m), STATUS_OK);
   uint32_t waits[64] = {0}, first = t.w.plan->first_stream[1];
   for (uint32_t i = 0; i < m.order.steps.len; i++)
-    if (m.order.steps.data[i].kind == CUDA_WAIT) waits[m.order.steps.data[i].stream]++;
+    if (m.order.steps.data[i].kind == ISSUE_WAIT) waits[m.order.steps.data[i].stream]++;
   for (uint32_t s = 1; s < 3; s++) EXPECT_INT(waits[s] + waits[first + s], 0);
   EXPECT_INT(waits[first], 1); /* rank 1 receives both on one lane */
   arena_destroy(&m.memory);
@@ -430,11 +430,11 @@ static void test_alone(void) {
   EXPECT_INT(a.order.n_lanes, 3);
   uint32_t waits = 0, comms = 0;
   for (uint32_t i = 0; i < a.order.steps.len; i++) {
-    const cuda_step *s = &a.order.steps.data[i];
-    waits += s->kind == CUDA_WAIT && s->stream == 0;
-    comms += s->kind == CUDA_COMM;
-    if (s->kind != CUDA_COMM) continue;
-    const cuda_comm *c = &a.order.comms.data[s->index];
+    const issue_step *s = &a.order.steps.data[i];
+    waits += s->kind == ISSUE_WAIT && s->stream == 0;
+    comms += s->kind == ISSUE_COMM;
+    if (s->kind != ISSUE_COMM) continue;
+    const issue_comm *c = &a.order.comms.data[s->index];
     EXPECT_INT(c->n, 1);
     EXPECT_INT(c->first, s->index);
     EXPECT_INT(c->receives, s->index == 1);
@@ -448,19 +448,19 @@ static void test_alone(void) {
 /* ---- a process per rank ---- */
 typedef struct processes {
   const world *w;
-  cuda_order_options options;
+  issue_order_options options;
   arena memory;
-  cuda_order orders[WORLD_RANKS];
-  cuda_split splits[WORLD_RANKS];
+  issue_order orders[WORLD_RANKS];
+  issue_split splits[WORLD_RANKS];
   uint32_t whole; /* steps of the order of all */
 } processes;
 
 static status make_parts(void *context) {
   processes *x = context;
   for (uint32_t r = 0; r < x->w->n; r++) {
-    TRY(cuda_order_make(x->w->plan, &x->options, &x->memory, &x->orders[r]));
+    TRY(issue_order_make(x->w->plan, &x->options, &x->memory, &x->orders[r]));
     x->whole = x->orders[r].steps.len;
-    cuda_order_split(x->w->plan, r, &x->memory, &x->orders[r], &x->splits[r]);
+    issue_order_split(x->w->plan, r, &x->memory, &x->orders[r], &x->splits[r]);
   }
   return STATUS_OK;
 }
@@ -474,11 +474,11 @@ static bool come_to_the_end(const processes *x) {
     moved = false;
     for (uint32_t r = 0; r < x->w->n; r++) {
       for (; at[r] < x->orders[r].steps.len; at[r]++, done++) {
-        const cuda_step *s = &x->orders[r].steps.data[at[r]];
-        bool elsewhere = s->kind == CUDA_WAIT && x->splits[r].rank_of_event[s->index] != r;
-        if (elsewhere) check(x->splits[r].flag_of[s->index] != CUDA_NO_FLAG);
-        if (s->kind == CUDA_WAIT && !recorded[s->index]) break;
-        if (s->kind == CUDA_RECORD) recorded[s->index] = true;
+        const issue_step *s = &x->orders[r].steps.data[at[r]];
+        bool elsewhere = s->kind == ISSUE_WAIT && x->splits[r].rank_of_event[s->index] != r;
+        if (elsewhere) check(x->splits[r].flag_of[s->index] != ISSUE_NO_FLAG);
+        if (s->kind == ISSUE_WAIT && !recorded[s->index]) break;
+        if (s->kind == ISSUE_RECORD) recorded[s->index] = true;
         moved = true;
       }
     }
@@ -490,7 +490,7 @@ static bool come_to_the_end(const processes *x) {
 static bool is_divided(const processes *x) {
   uint32_t steps = 0;
   for (uint32_t r = 0; r < x->w->n; r++) {
-    const cuda_order *o = &x->orders[r];
+    const issue_order *o = &x->orders[r];
     uint32_t n = x->w->ranks[r].k.plan.n_instrs;
     for (uint32_t i = 1; i < n; i++)
       if (o->upto[i] < o->upto[i - 1]) return false;
@@ -502,7 +502,7 @@ static bool is_divided(const processes *x) {
   return steps == x->whole;
 }
 
-static void test_parts(cuda_order_options options) {
+static void test_parts(issue_order_options options) {
   uint32_t wrong = 0;
   uint64_t before = 0;
   for (uint32_t seed = 0; seed < 60; seed++) {
@@ -520,17 +520,17 @@ static void test_parts(cuda_order_options options) {
 }
 
 int main(void) {
-  cuda_order_options direct = {0}, one = {.one_gpu = true}, peers = {.staged = true};
-  cuda_order_options host = {.staged = true, .through_host = true};
-  cuda_order_options turns = {.staged = true, .through_host = true, .large = 1};
-  cuda_order_options direct_turns = {.large = 1};
+  issue_order_options direct = {0}, one = {.one_gpu = true}, peers = {.staged = true};
+  issue_order_options host = {.staged = true, .through_host = true};
+  issue_order_options turns = {.staged = true, .through_host = true, .large = 1};
+  issue_order_options direct_turns = {.large = 1};
   test_worlds(direct, "direct", 24, 60, 8);
   test_worlds(direct_turns, "direct, in turns", 24, 60, 8);
   test_worlds(turns, "through the host, in turns", 24, 60, 8);
   test_worlds(one, "one GPU", 24, 60, 8);
   test_worlds(peers, "peer copies", 24, 60, 8);
   test_worlds(host, "through the host", 24, 60, 8);
-  cuda_order_options parts = {.staged = true, .whole_bytes = 64, .segment_bytes = 32};
+  issue_order_options parts = {.staged = true, .whole_bytes = 64, .segment_bytes = 32};
   test_worlds(parts, "peer copies in segments", 240, 60, 8);
   parts.through_host = true;
   test_worlds(parts, "through the host in segments", 240, 60, 8);
@@ -545,8 +545,8 @@ int main(void) {
   test_turns(TWO_WIDTH + 1, 3); /* too small */
   test_turns(0, 3);
   test_passed_on();
-  cuda_order_options posted = {.as_posted = true, .reduces = reduces_all};
-  cuda_order_options collected = {.as_posted = true}, some = {.as_posted = true};
+  issue_order_options posted = {.as_posted = true, .reduces = reduces_all};
+  issue_order_options collected = {.as_posted = true}, some = {.as_posted = true};
   some.reduces = reduces_some;
   test_worlds(posted, "as posted", 24, 60, 8);
   test_worlds(collected, "as posted, reductions collected", 24, 60, 8);
@@ -576,9 +576,9 @@ int main(void) {
   test_joined_for_nothing(posted, TWO_WIDTH);
   test_joined_for_nothing(direct, 0);
   test_joined_for_nothing(posted, 0);
-  test_parts((cuda_order_options){0});
-  test_parts((cuda_order_options){.one_gpu = true});
-  test_parts((cuda_order_options){.staged = true, .through_host = true});
+  test_parts((issue_order_options){0});
+  test_parts((issue_order_options){.one_gpu = true});
+  test_parts((issue_order_options){.staged = true, .through_host = true});
   test_parts(turns);
   return test_finish();
 }

@@ -15,27 +15,27 @@
  *
  * Nothing stands before what it waits for, in the order and therefore in every part: whatever streams
  * share, the first step that is not done can always run. Knows no CUDA. */
-#ifndef WEIR_DEVICE_CUDA_SPLIT_H
-#define WEIR_DEVICE_CUDA_SPLIT_H
+#ifndef WEIR_DEVICE_ISSUE_SPLIT_H
+#define WEIR_DEVICE_ISSUE_SPLIT_H
 
-#include "device/cuda/order.h"
+#include "device/issue/order.h"
 
-typedef struct cuda_split {
+typedef struct issue_split {
   uint32_t n_flags;
-  uint32_t *flag_of;       /* by event; CUDA_NO_FLAG: no other rank waits for it */
+  uint32_t *flag_of;       /* by event; ISSUE_NO_FLAG: no other rank waits for it */
   uint32_t *rank_of_event; /* in the plan: who records it */
   uint32_t
       *post_of_flag; /* the post that it tells of; RT_NO_POST: of none, but of what came of one */
   uint64_t hash;     /* of the order of all: processes that differ cannot run together */
-} cuda_split;
+} issue_split;
 
-enum { CUDA_NO_FLAG = UINT32_MAX };
+enum { ISSUE_NO_FLAG = UINT32_MAX };
 
 /* The rank that a stream of the order belongs to: of the plan, or a lane. */
-uint32_t cuda_rank_of_stream(const rt_plan *plan, const cuda_order *order, uint32_t stream);
+uint32_t issue_rank_of_stream(const rt_plan *plan, const issue_order *order, uint32_t stream);
 /* The order becomes that of `rank`: its steps, and `upto` by instruction of its own plan, of which the
  * last has all. Needs a memory_guard(). */
-void cuda_order_split(const rt_plan *plan, uint32_t rank, arena *memory, cuda_order *order,
-                      cuda_split *result);
+void issue_order_split(const rt_plan *plan, uint32_t rank, arena *memory, issue_order *order,
+                       issue_split *result);
 
 #endif

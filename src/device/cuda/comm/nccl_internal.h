@@ -1,7 +1,7 @@
 /* What the files about NCCL share: the library and the communicators of a device (nccl.c), calls
  * (nccl_calls.c), ranks that are processes (nccl_ranks.c). */
-#ifndef WEIR_DEVICE_CUDA_NCCL_INTERNAL_H
-#define WEIR_DEVICE_CUDA_NCCL_INTERNAL_H
+#ifndef WEIR_DEVICE_CUDA_COMM_NCCL_INTERNAL_H
+#define WEIR_DEVICE_CUDA_COMM_NCCL_INTERNAL_H
 
 #include <nccl.h>
 #include <pthread.h>
@@ -10,7 +10,7 @@
 
 typedef struct cuda_nccl_library {
 #define SYMBOL(name) __typeof__(&name) name;
-#include "device/cuda/nccl.def"
+#include "device/cuda/comm/nccl.def"
 #undef SYMBOL
 } cuda_nccl_library;
 
@@ -38,11 +38,11 @@ struct cuda_nccl {
 };
 
 /* ---- communicators (nccl.c); the lock is held ---- */
-static inline bool cuda_nccl_is_to_itself(const cuda_circle *c) {
+static inline bool cuda_nccl_is_to_itself(const issue_circle *c) {
   return c->is_pair && c->devices[0] == c->devices[1];
 }
 /* The group of a circle, known before or new; NULL: no memory. */
-cuda_nccl_group *cuda_nccl_group_of(cuda_nccl *n, const cuda_circle *c);
+cuda_nccl_group *cuda_nccl_group_of(cuda_nccl *n, const issue_circle *c);
 /* Whether two members of a communicator may be on one GPU. */
 bool cuda_nccl_may_share(const cuda_nccl *n);
 /* Gives the communicators of a group back, or aborts them. */
@@ -58,8 +58,8 @@ int cuda_nccl_share_of(int blocks, uint32_t circles);
 /* Whether the group must be made; also if it was made with more blocks than that. */
 bool cuda_nccl_needs(cuda_nccl *n, cuda_nccl_group *g, int most_ctas, bool is_apart);
 /* "team (0 1)" */
-void cuda_nccl_circle_text(const cuda_circle *c, char *text, size_t size_bytes);
-NODISCARD status cuda_nccl_no_communicator(const cuda_nccl *n, const cuda_circle *c,
+void cuda_nccl_circle_text(const issue_circle *c, char *text, size_t size_bytes);
+NODISCARD status cuda_nccl_no_communicator(const cuda_nccl *n, const issue_circle *c,
                                            ncclResult_t r);
 NODISCARD status cuda_nccl_shared_gpu(const cuda_loaded *l, uint32_t a, uint32_t b);
 

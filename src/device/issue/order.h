@@ -30,76 +30,76 @@
  * FOLD behind the COMM reduces them in team order, with the bits of the other ways.
  *
  * Knows no CUDA: tests run the steps on the CPU. */
-#ifndef WEIR_DEVICE_CUDA_ORDER_H
-#define WEIR_DEVICE_CUDA_ORDER_H
+#ifndef WEIR_DEVICE_ISSUE_ORDER_H
+#define WEIR_DEVICE_ISSUE_ORDER_H
 
 #include "base/vec.h"
-#include "device/cuda/meet.h"
+#include "device/issue/meet.h"
 #include "runtime/plan.h"
 #include "runtime/queues.h"
 
-typedef enum cuda_step_kind {
-  CUDA_LAUNCH,
-  CUDA_RECORD,
-  CUDA_WAIT,
-  CUDA_COPY,
-  CUDA_FOLD,
-  CUDA_COMM,
-} cuda_step_kind;
+typedef enum issue_step_kind {
+  ISSUE_LAUNCH,
+  ISSUE_RECORD,
+  ISSUE_WAIT,
+  ISSUE_COPY,
+  ISSUE_FOLD,
+  ISSUE_COMM,
+} issue_step_kind;
 
-typedef struct cuda_step {
-  uint8_t kind;    /* cuda_step_kind */
+typedef struct issue_step {
+  uint8_t kind;    /* issue_step_kind */
   uint16_t stream; /* below n_streams: of the plan; then lanes */
   uint32_t index; /* LAUNCH: task; RECORD, WAIT: event; COPY, FOLD, COMM: in copies, folds, comms */
-} cuda_step;
+} issue_step;
 
 /* Streams of a rank that communicate. What is reduced goes on to the others on lanes of its own, so that
  * it does not hold up what comes in meanwhile. */
-typedef enum cuda_lane {
-  CUDA_RECEIVES,
-  CUDA_SENDS,
-  CUDA_KEEPS, /* moves what stays with its owner */
-  CUDA_FOLDS, /* reduces what was received, while more comes in */
-  CUDA_RECEIVES_REDUCED,
-  CUDA_SENDS_REDUCED,
-  CUDA_LANES
-} cuda_lane;
-static inline uint16_t cuda_lane_of(const rt_plan *p, uint32_t rank, cuda_lane lane) {
-  return (uint16_t)(p->n_streams + CUDA_LANES * rank + lane);
+typedef enum issue_lane {
+  ISSUE_RECEIVES,
+  ISSUE_SENDS,
+  ISSUE_KEEPS, /* moves what stays with its owner */
+  ISSUE_FOLDS, /* reduces what was received, while more comes in */
+  ISSUE_RECEIVES_REDUCED,
+  ISSUE_SENDS_REDUCED,
+  ISSUE_LANES
+} issue_lane;
+static inline uint16_t issue_lane_of(const rt_plan *p, uint32_t rank, issue_lane lane) {
+  return (uint16_t)(p->n_streams + ISSUE_LANES * rank + lane);
 }
 
 /* Where bytes are. */
-typedef enum cuda_place_kind {
-  CUDA_IN_BUFFER,  /* `offset_bytes` into buffer `index` of the plan */
-  CUDA_IN_STAGING, /* into the memory for receiving of rank `index` */
-  CUDA_IN_SLOTS,   /* into the pinned memory for sending of rank `index` */
-  CUDA_NOWHERE,
-} cuda_place_kind;
+typedef enum issue_place_kind {
+  ISSUE_IN_BUFFER,  /* `offset_bytes` into buffer `index` of the plan */
+  ISSUE_IN_STAGING, /* into the memory for receiving of rank `index` */
+  ISSUE_IN_SLOTS,   /* into the pinned memory for sending of rank `index` */
+  ISSUE_NOWHERE,
+} issue_place_kind;
 
-typedef struct cuda_place {
-  cuda_place_kind kind;
+typedef struct issue_place {
+  issue_place_kind kind;
   uint32_t index;
   int64_t offset_bytes;
-} cuda_place;
+} issue_place;
 
-typedef struct cuda_copy {
-  cuda_place to, from;
+typedef struct issue_copy {
+  issue_place to, from;
   uint32_t to_rank, from_rank; /* in the plan; whose GPU */
   int64_t size_bytes;
-} cuda_copy;
+} issue_copy;
 
 /* results[j][i] = sources[0][i] op sources[1][i] op …; a result is one of the sources, or apart. */
-typedef struct cuda_fold {
+typedef struct issue_fold {
   ir_combine op;
   ir_dtype dtype;
   int64_t count;
   uint32_t n_sources, n_results;
-  uint32_t rank;            /* in the plan: who computes it */
-  const cuda_place *places; /* sources, then results */
-} cuda_fold;
+  uint32_t rank;             /* in the plan: who computes it */
+  const issue_place *places; /* sources, then results */
+} issue_fold;
 
 /* One member's part in a communication. */
-typedef struct cuda_comm {
+typedef struct issue_comm {
   uint32_t post;     /* in the plan */
   bool receives;     /* of messages: this is the receiving end */
   uint32_t circle;   /* in circles */
@@ -111,33 +111,33 @@ typedef struct cuda_comm {
    * for receiving. Of a reduce only the root receives, and only from members that have an input. */
   bool collects;
   int64_t staging_at, stride_bytes;
-} cuda_comm;
+} issue_comm;
 
 /* When a communication ended, as seen by one of its streams; for traces. */
-typedef struct cuda_end {
+typedef struct issue_end {
   uint32_t post, event;
-} cuda_end;
+} issue_end;
 
-typedef struct cuda_order {
-  VEC(cuda_step) steps;
+typedef struct issue_order {
+  VEC(issue_step) steps;
   uint32_t *upto; /* by instruction of the plan */
-  VEC(cuda_copy) copies;
-  VEC(cuda_fold) folds;
-  VEC(cuda_comm) comms;
-  const cuda_meetings *meetings; /* of the plan's posts */
-  const cuda_circle *circles;    /* likewise */
+  VEC(issue_copy) copies;
+  VEC(issue_fold) folds;
+  VEC(issue_comm) comms;
+  const issue_meetings *meetings; /* of the plan's posts */
+  const issue_circle *circles;    /* likewise */
   uint32_t n_circles;
   uint32_t n_lanes, *rank_of_lane; /* streams beside those of the plan */
   uint32_t n_events;
   bool *is_waited_for;    /* by event: the others are there for time stamps alone */
   uint32_t *posted;       /* by post: the event at which it was posted */
-  VEC(cuda_end) ends;     /* of all posts */
+  VEC(issue_end) ends;    /* of all posts */
   uint32_t n_ranks;       /* of the plan */
   int64_t *staging_bytes; /* by rank: memory for receiving */
   int64_t *slots_bytes;   /* by rank: pinned memory for sending */
-} cuda_order;
+} issue_order;
 
-typedef struct cuda_order_options {
+typedef struct issue_order_options {
   bool staged;       /* GPUs cannot read each other's memory, or shall not */
   bool through_host; /* then: by way of the host's memory */
   bool one_gpu;      /* all ranks are on one */
@@ -150,11 +150,11 @@ typedef struct cuda_order_options {
   int64_t large;
   /* Pieces up to `whole_bytes` are sent as they are, larger ones in segments. 0: good values. */
   int64_t whole_bytes, segment_bytes;
-} cuda_order_options;
+} issue_order_options;
 
 /* Needs a memory_guard(); the order lives in `memory`. A program whose communications do not match, or
  * wait for one another in a circle, is BAD_PROGRAM or UNAVAILABLE with the places. */
-NODISCARD status cuda_order_make(const rt_plan *plan, const cuda_order_options *options,
-                                 arena *memory, cuda_order *result);
+NODISCARD status issue_order_make(const rt_plan *plan, const issue_order_options *options,
+                                  arena *memory, issue_order *result);
 
 #endif
