@@ -39,6 +39,24 @@ NODISCARD status rt_task_selected(const rt_task *t, const rt_view *x, uint32_t *
 int64_t rt_task_slice_step(const rt_task *t, uint32_t d);
 int64_t rt_task_slice_start(const rt_task *t, const rt_view *x, uint32_t d, int64_t offset);
 
+/* ---- placing: operands as the positions of the result see them (task_place.c) ---- */
+/* Where the result begins in the whole, and the whole's extents: 0 and the result's own extents where the task
+ * has no window. */
+void rt_task_window(const rt_plan *plan, const rt_task *t, int64_t offset[IR_MAX_RANK],
+                    int64_t whole[IR_MAX_RANK]);
+/* The first `n` dimensions of an operand, aligned at the last of the first `dims` of the result: as NumPy
+ * broadcasts. */
+void rt_align(uint32_t n, uint32_t dims, int from[IR_MAX_RANK]);
+/* Operand k, of which result dimension d walks dimension from[d]; RT_NO_DIM: none, it repeats, as does an
+ * operand's dimension of size 1. Writes the strides of dimensions that walk; returns how many elements after the
+ * operand's first one the result's window begins. */
+int64_t rt_task_place(const rt_plan *plan, const rt_task *t, uint32_t k, const int *from,
+                      int64_t strides[IR_MAX_RANK]);
+/* The row-major numbers of the result's positions in the whole, as strides; returns the first one. Dimensions
+ * in `cut` count from the window's start, as if it were the whole there. */
+int64_t rt_task_place_numbers(const rt_plan *plan, const rt_task *t, uint32_t cut,
+                              int64_t strides[IR_MAX_RANK]);
+
 /* Of attention: do k and v have fewer heads, but more than one, so that each serves several of q? */
 bool rt_task_has_groups(const rt_plan *plan, const rt_task *t);
 /* The same task, in a plan made up for it, as one in which they are repeated by an extent of 1:

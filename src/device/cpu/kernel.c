@@ -49,29 +49,16 @@ cpu_view cpu_place_start(const cpu_call *c, uint32_t k) {
 }
 
 cpu_view cpu_place(const cpu_call *c, uint32_t k, const int *from) {
-  rt_view x = cpu_operand(c, k);
   cpu_view v = cpu_place_start(c, k);
-  for (uint32_t d = 0; d < c->result->rank; d++) {
-    if (from[d] == RT_NO_DIM || x.extents[from[d]] == 1) continue;
-    int64_t first = rt_task_sliced(c->task, k, d) ? 0 : c->offset[d];
-    check(first + c->result->extents[d] <= x.extents[from[d]]);
-    v.strides[d] = x.strides[from[d]];
-    cpu_view_advance(&v, first * v.strides[d]);
-  }
+  cpu_view_advance(&v, rt_task_place(c->plan, c->task, k, from, v.strides));
   return v;
-}
-
-void cpu_align(const cpu_call *c, uint32_t n, uint32_t dims, int from[IR_MAX_RANK]) {
-  check(n <= dims && dims <= c->result->rank);
-  for (uint32_t d = 0; d < IR_MAX_RANK; d++)
-    from[d] = d < dims && d + n >= dims ? (int)(d + n - dims) : RT_NO_DIM;
 }
 
 void cpu_place_lines(const cpu_call *c, uint32_t dim, cpu_view views[2],
                      int64_t extents[IR_MAX_RANK]) {
   int from[IR_MAX_RANK];
   uint32_t rank = cpu_operand(c, 0).rank;
-  cpu_align(c, rank, rank, from);
+  rt_align(rank, rank, from);
   from[dim] = RT_NO_DIM;
   views[0] = cpu_place_result(c);
   views[1] = cpu_place(c, 0, from);
@@ -80,20 +67,13 @@ void cpu_place_lines(const cpu_call *c, uint32_t dim, cpu_view views[2],
 
 cpu_view cpu_place_aligned(const cpu_call *c, uint32_t k) {
   int from[IR_MAX_RANK];
-  cpu_align(c, cpu_operand(c, k).rank, c->result->rank, from);
+  rt_align(cpu_operand(c, k).rank, c->result->rank, from);
   return cpu_place(c, k, from);
 }
 
 int64_t cpu_place_numbers(const cpu_call *c, uint32_t cut, cpu_view *numbers) {
-  int64_t stride = 1, first = 0;
   *numbers = (cpu_view){.dtype = IR_U8};
-  for (uint32_t d = c->result->rank; d-- > 0;) {
-    bool counts_here = cut >> d & 1;
-    numbers->strides[d] = stride;
-    first += counts_here ? 0 : c->offset[d] * stride;
-    stride *= counts_here ? c->result->extents[d] : c->whole[d];
-  }
-  return first;
+  return rt_task_place_numbers(c->plan, c->task, cut, numbers->strides);
 }
 
 /* ---- kernels ---- */
@@ -151,10 +131,7 @@ static cpu_call call_of(const rt_plan *plan, const rt_task *task, arena *memory)
                 .info = ir_op_info_of(task->code),
                 .memory = memory,
                 .result = &plan->views[task->result]};
-  for (uint32_t d = 0; d < c.result->rank; d++) {
-    c.offset[d] = task->offset ? task->offset[d] : 0;
-    c.whole[d] = task->whole ? task->whole[d] : c.result->extents[d];
-  }
+  rt_task_window(plan, task, c.offset, c.whole);
   return c;
 }
 

@@ -147,7 +147,7 @@ static status place_source(const cpu_call *c, cpu_view *result) {
     return STATUS_OK;
   }
   if (rt_task_moves_dims(c->task)) rt_task_from(c->task, rank, from);
-  else cpu_align(c, rank, c->result->rank, from);
+  else rt_align(rank, c->result->rank, from);
   *result = cpu_place(c, 0, from);
   return STATUS_OK;
 }

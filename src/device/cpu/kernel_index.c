@@ -102,7 +102,7 @@ status cpu_prepare_gather(const cpu_call *c, cpu_kernel **result) {
   int from[IR_MAX_RANK];
   uint32_t dim = rt_task_dim(c->task, "dim", x.rank);
   set_axis(m, &x, dim, x.extents[dim]);
-  cpu_align(c, x.rank, x.rank, from);
+  rt_align(x.rank, x.rank, from);
   m->views[0] = cpu_place_result(c);
   m->views[1] = cpu_place(c, 1, from);
   from[dim] = RT_NO_DIM;
@@ -448,7 +448,7 @@ status cpu_prepare_one_hot(const cpu_call *c, cpu_kernel **result) {
   m->low = c->offset[last];
   m->end = m->low + c->result->extents[last];
   m->one = cpu_element_of(c->result->dtype, ir_number_int(1));
-  cpu_align(c, last, last, from);
+  rt_align(last, last, from);
   m->views[0] = cpu_place_result(c);
   m->views[1] = cpu_place(c, 0, from);
   for (uint32_t d = 0; d <= last; d++) extents[d] = d == last ? 1 : c->result->extents[d];

@@ -77,11 +77,8 @@ const rt_view *cpu_result(const cpu_call *c, uint32_t k);
 cpu_view cpu_place_more(const cpu_call *c, uint32_t k);
 /* The operand's first element, repeated everywhere: all strides 0, no window. */
 cpu_view cpu_place_start(const cpu_call *c, uint32_t k);
-/* from[d]: the operand's dimension that result dimension d walks; RT_NO_DIM: none, it repeats. An
- * operand's dimension of size 1 repeats too. */
+/* As rt_task_place(). */
 cpu_view cpu_place(const cpu_call *c, uint32_t k, const int *from);
-/* The first `n` dimensions of the operand, aligned at the last of the first `dims` of the result. */
-void cpu_align(const cpu_call *c, uint32_t n, uint32_t dims, int from[IR_MAX_RANK]);
 /* The result and operand 0, of the same rank, for kernels that go along dimension `dim` themselves: there
  * the operand stays at its beginning, and the extent is 1. */
 void cpu_place_lines(const cpu_call *c, uint32_t dim, cpu_view views[2],
@@ -89,9 +86,7 @@ void cpu_place_lines(const cpu_call *c, uint32_t dim, cpu_view views[2],
 /* Broadcast as in NumPy. */
 cpu_view cpu_place_aligned(const cpu_call *c, uint32_t k);
 
-/* The row-major numbers of the result's positions in the whole, as a view whose byte offsets are the
- * numbers; returns the first one. Dimensions in `cut` count from the window's start, as if it were
- * the whole there. */
+/* As rt_task_place_numbers(), as a view whose byte offsets are the numbers. */
 int64_t cpu_place_numbers(const cpu_call *c, uint32_t cut, cpu_view *numbers);
 
 /* ---- loops (kernel_loops.c) ---- */

@@ -354,10 +354,10 @@ status cpu_prepare_matmul(const cpu_call *c, cpu_kernel **result) {
   int from[IR_MAX_RANK];
   g->n_views = BIAS;
   g->views[C] = cpu_place_result(c);
-  cpu_align(c, a.rank - 1 - has_m, n_batch, from);
+  rt_align(a.rank - 1 - has_m, n_batch, from);
   if (has_m) from[n_batch] = (int)a.rank - 2;
   g->views[A] = cpu_place(c, 0, from);
-  cpu_align(c, b.rank - 1 - has_n, n_batch, from);
+  rt_align(b.rank - 1 - has_n, n_batch, from);
   if (has_n) from[rank - 1] = (int)b.rank - 1;
   g->views[B] = cpu_place(c, 1, from);
   g->k = a.extents[a.rank - 1];

@@ -121,7 +121,7 @@ status cpu_prepare_norm(const cpu_call *c, cpu_kernel **result) {
   for (uint32_t v = 0; v < 2; v++) {
     m->has_vector[v] = rt_task_has_operand(c->task, 1 + v);
     if (!m->has_vector[v]) continue;
-    cpu_align(c, 0, c->result->rank, from);
+    rt_align(0, c->result->rank, from);
     from[axis] = 0;
     m->vectors[v] = cpu_place(c, 1 + v, from);
     ir_dtype t = m->vectors[v].dtype;

@@ -270,7 +270,7 @@ static void place_side(const cpu_call *c, sdpa_kernel *m, uint32_t i, bool rows,
   rt_view x = cpu_operand(c, i - Q);
   uint32_t rank = c->result->rank;
   int from[IR_MAX_RANK];
-  cpu_align(c, x.rank - 2, rank - 2, from);
+  rt_align(x.rank - 2, rank - 2, from);
   if (rows) from[rank - 2] = (int)x.rank - 2;
   if (columns) from[rank - 1] = (int)x.rank - 1;
   m->sides[i].view = cpu_place(c, i - Q, from);

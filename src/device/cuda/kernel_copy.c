@@ -41,7 +41,7 @@ static cg_view place_moved(const cuda_call *c) {
   uint32_t rank = rt_task_operand(c->plan, c->task, 0).rank;
   int from[IR_MAX_RANK];
   if (rt_task_moves_dims(c->task)) rt_task_from(c->task, rank, from);
-  else cuda_align(c, rank, c->result->rank, from);
+  else rt_align(rank, c->result->rank, from);
   return cuda_place(c, 0, from);
 }
 

@@ -76,7 +76,7 @@ static cg_rows place_rows(const cuda_call *c, uint32_t axis) {
   cg_rows r = {.code = c->task->code, .rank = x.rank};
   int from[IR_MAX_RANK];
   uint32_t n = 0;
-  cuda_align(c, x.rank, x.rank, from);
+  rt_align(x.rank, x.rank, from);
   from[axis] = RT_NO_DIM;
   r.x = cuda_place(c, 0, from);
   r.result = cuda_place_result(c);
@@ -101,7 +101,7 @@ static bool place_vector(const cuda_call *c, uint32_t k, cg_view *result) {
   uint32_t axis = c->result->rank - 1;
   int from[IR_MAX_RANK];
   if (!rt_task_has_operand(c->task, k)) return false;
-  cuda_align(c, 0, c->result->rank, from);
+  rt_align(0, c->result->rank, from);
   from[axis] = 0;
   *result = cuda_place(c, k, from);
   return true;
@@ -154,10 +154,10 @@ status cuda_prepare_matmul(const cuda_call *c) {
   uint32_t n_batch = rank - has_m - has_n;
   cg_matmul m = {.c = cuda_place_result(c)};
   int from[IR_MAX_RANK];
-  cuda_align(c, a.rank - 1 - has_m, n_batch, from);
+  rt_align(a.rank - 1 - has_m, n_batch, from);
   if (has_m) from[n_batch] = (int)a.rank - 2;
   m.a = cuda_place(c, 0, from);
-  cuda_align(c, b.rank - 1 - has_n, n_batch, from);
+  rt_align(b.rank - 1 - has_n, n_batch, from);
   if (has_n) from[rank - 1] = (int)b.rank - 1;
   m.b = cuda_place(c, 1, from);
   write_product(c, &m, has_n, a.extents[a.rank - 1], a.strides[a.rank - 1],
@@ -188,7 +188,7 @@ static cg_view place_side(const cuda_call *c, uint32_t k, bool rows, bool column
   rt_view x = rt_task_operand(c->plan, c->task, k);
   uint32_t rank = c->result->rank;
   int from[IR_MAX_RANK];
-  cuda_align(c, x.rank - 2, rank - 2, from);
+  rt_align(x.rank - 2, rank - 2, from);
   if (rows) from[rank - 2] = (int)x.rank - 2;
   if (columns) from[rank - 1] = (int)x.rank - 1;
   cg_view v = cuda_place(c, k, from);

@@ -16,7 +16,7 @@ static cg_lines place_axis(const cuda_call *c, uint32_t dim) {
   rt_view x = rt_task_operand(c->plan, c->task, 0);
   cg_lines l = lines_of(c, dim);
   int from[IR_MAX_RANK];
-  cuda_align(c, x.rank, x.rank, from);
+  rt_align(x.rank, x.rank, from);
   from[dim] = RT_NO_DIM;
   l.x = cuda_place(c, 0, from);
   l.x_step = x.strides[dim];
@@ -49,7 +49,7 @@ status cuda_prepare_one_hot(const cuda_call *c) {
   uint32_t last = c->result->rank - 1;
   cg_lines l = lines_of(c, last);
   int from[IR_MAX_RANK];
-  cuda_align(c, last, last, from);
+  rt_align(last, last, from);
   l.x = cuda_place(c, 0, from);
   l.n = l.count;
   l.whole = c->whole[last];

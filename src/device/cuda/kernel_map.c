@@ -60,7 +60,7 @@ static void write_indexed(const cuda_call *c, uint32_t dim, const cg_view *index
   rt_view x = rt_task_operand(c->plan, c->task, 0);
   int from[IR_MAX_RANK];
   cg_map m = cuda_map(c, "gather");
-  cuda_align(c, x.rank, x.rank, from);
+  rt_align(x.rank, x.rank, from);
   from[dim] = RT_NO_DIM;
   cuda_set_indexed(c, dim, x.extents[dim]);
   m.n_sources = 2;
@@ -76,7 +76,7 @@ static void write_indexed(const cuda_call *c, uint32_t dim, const cg_view *index
 status cuda_prepare_gather(const cuda_call *c) {
   rt_view x = rt_task_operand(c->plan, c->task, 0);
   int from[IR_MAX_RANK];
-  cuda_align(c, x.rank, x.rank, from);
+  rt_align(x.rank, x.rank, from);
   cg_view index = cuda_place(c, 1, from);
   write_indexed(c, rt_task_dim(c->task, "dim", x.rank), &index);
   return STATUS_OK;

@@ -7,10 +7,7 @@ cuda_call cuda_call_of(const rt_plan *plan, const rt_task *task, cuda_kernel *ke
                  .info = ir_op_info_of(task->code),
                  .result = &plan->views[task->result],
                  .kernel = kernel};
-  for (uint32_t d = 0; d < c.result->rank; d++) {
-    c.offset[d] = task->offset ? task->offset[d] : 0;
-    c.whole[d] = task->whole ? task->whole[d] : c.result->extents[d];
-  }
+  rt_task_window(plan, task, c.offset, c.whole);
   return c;
 }
 
@@ -48,27 +45,14 @@ cg_view cuda_place_start(const cuda_call *c, uint32_t k) {
 }
 
 cg_view cuda_place(const cuda_call *c, uint32_t k, const int *from) {
-  rt_view x = rt_task_operand(c->plan, c->task, k);
   cg_view v = cuda_place_start(c, k);
-  for (uint32_t d = 0; d < c->result->rank; d++) {
-    if (from[d] == RT_NO_DIM || x.extents[from[d]] == 1) continue;
-    int64_t first = rt_task_sliced(c->task, k, d) ? 0 : c->offset[d];
-    check(first + c->result->extents[d] <= x.extents[from[d]]);
-    v.strides[d] = x.strides[from[d]];
-    cuda_advance(&v, first * v.strides[d]);
-  }
+  cuda_advance(&v, rt_task_place(c->plan, c->task, k, from, v.strides));
   return v;
-}
-
-void cuda_align(const cuda_call *c, uint32_t n, uint32_t dims, int from[IR_MAX_RANK]) {
-  check(n <= dims && dims <= c->result->rank);
-  for (uint32_t d = 0; d < IR_MAX_RANK; d++)
-    from[d] = d < dims && d + n >= dims ? (int)(d + n - dims) : RT_NO_DIM;
 }
 
 cg_view cuda_place_aligned(const cuda_call *c, uint32_t k) {
   int from[IR_MAX_RANK];
-  cuda_align(c, rt_task_operand(c->plan, c->task, k).rank, c->result->rank, from);
+  rt_align(rt_task_operand(c->plan, c->task, k).rank, c->result->rank, from);
   return cuda_place(c, k, from);
 }
 
@@ -80,13 +64,7 @@ cg_source cuda_source(const cuda_call *c, uint32_t k) {
 
 cg_source cuda_positions(const cuda_call *c, uint32_t cut) {
   cg_source s = {.kind = CG_POSITION, .view = {.dtype = IR_I64, .align = CG_ALIGN}};
-  int64_t stride = 1;
-  for (uint32_t d = c->result->rank; d-- > 0;) {
-    bool counts_here = cut >> d & 1;
-    s.view.strides[d] = stride;
-    s.first += counts_here ? 0 : c->offset[d] * stride;
-    stride *= counts_here ? c->result->extents[d] : c->whole[d];
-  }
+  s.first = rt_task_place_numbers(c->plan, c->task, cut, s.view.strides);
   return s;
 }
 

@@ -34,17 +34,13 @@ cg_view cuda_place_result(const cuda_call *c);
 cg_view cuda_place_more(const cuda_call *c, uint32_t k);
 /* The operand's first element, repeated everywhere: all strides 0, no window. */
 cg_view cuda_place_start(const cuda_call *c, uint32_t k);
-/* from[d]: the operand's dimension that result dimension d walks; RT_NO_DIM: none, it repeats. An
- * operand's dimension of size 1 repeats too. */
+/* As rt_task_place(). */
 cg_view cuda_place(const cuda_call *c, uint32_t k, const int *from);
-/* The first `n` dimensions of the operand, aligned at the last of the first `dims` of the result. */
-void cuda_align(const cuda_call *c, uint32_t n, uint32_t dims, int from[IR_MAX_RANK]);
 /* Broadcast as in NumPy. */
 cg_view cuda_place_aligned(const cuda_call *c, uint32_t k);
 /* The same as a source of a map: a constant where it is a number. */
 cg_source cuda_source(const cuda_call *c, uint32_t k);
-/* The row-major numbers of the result's positions in the whole, as a source. Dimensions in `cut` count
- * from the window's start, as if it were the whole there. */
+/* As rt_task_place_numbers(), as a source. */
 cg_source cuda_positions(const cuda_call *c, uint32_t cut);
 
 /* The kernel may meet an index out of range along axis `dim`, which has `n` elements. */

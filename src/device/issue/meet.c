@@ -115,7 +115,7 @@ static status check_post(const matching *x, uint32_t post) {
   for (uint32_t i = 0; i < p->n_team; i++) {
     if (p->team[i] < RT_COMM_MAX_RANKS && x->is_here[p->team[i]]) continue;
     return fail(STATUS_UNAVAILABLE,
-                "cuda: device %u communicates with device %u, which another process runs; GPUs "
+                "device %u communicates with device %u, which another process runs; GPUs "
                 "communicate within one process so far: run without mpirun",
                 p->rank, p->team[i]);
   }

@@ -112,7 +112,7 @@ status issue_comms_prepare(issue_maker *k) {
   }
   if (k->plan->n_streams + lanes.len > UINT16_MAX)
     return fail(STATUS_UNAVAILABLE,
-                "cuda: the teams and pairs that communicate need %u streams, more than the %d that "
+                "the teams and pairs that communicate need %u streams, more than the %d that "
                 "can be numbered",
                 lanes.len, UINT16_MAX);
   o->n_lanes = lanes.len;
