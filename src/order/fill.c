@@ -35,7 +35,7 @@ typedef struct filling {
   bool *feeds;            /* by node: a communication comes after it */
   uint32_t *mark;         /* by node: the last search that came there */
   uint32_t search, floor; /* of which clusters before place `floor` do not matter */
-  VEC(jump) jumps;        /* of the gap that is being filled */
+  VEC(jump) jumps;        /* of the gaps that are being filled */
   order_fits *fits;
   void *context;
   bool moved;
@@ -121,12 +121,17 @@ static bool do_fit(filling *f) {
   return f->fits(f->context);
 }
 
-/* Keeps as many of the jumps as fit. To ask whether they do takes a while, so most often it is asked once. */
+static bool all_fit(filling *f) {
+  if (f->jumps.len > 0 && !do_fit(f)) return false;
+  f->moved = f->moved || f->jumps.len > 0;
+  f->jumps.len = 0;
+  return true;
+}
+
+/* Keeps as many of the jumps as fit; all of them do not. */
 static void settle(filling *f) {
   uint32_t made = f->jumps.len, good = 0, bad = made;
-  bool all = made == 0 || do_fit(f);
-  if (all) good = made;
-  while (!all && bad - good > 1) {
+  while (bad - good > 1) {
     uint32_t middle = good + (bad - good) / 2;
     rewind_to(f, made, middle);
     made = middle;
@@ -134,7 +139,7 @@ static void settle(filling *f) {
     else bad = middle;
   }
   rewind_to(f, made, good);
-  if (made != good || !all) write_order(f);
+  write_order(f);
   f->moved = f->moved || good > 0;
   f->jumps.len = 0;
 }
@@ -249,7 +254,21 @@ static void fill_wait(filling *f, uint32_t i) {
   mark_ancestors(f, i);
   fill_from_before(f, &x);
   fill_from_after(f, &x);
-  settle(f);
+}
+
+/* To ask whether jumps fit takes as long as the program is. So it is asked for all posts at once, and where
+ * they do not fit, for each half of them. */
+static void fill_waits(filling *f, const uint32_t *posts, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) fill_wait(f, posts[i]);
+  if (all_fit(f)) return;
+  if (n == 1) {
+    settle(f);
+    return;
+  }
+  rewind_to(f, f->jumps.len, 0);
+  f->jumps.len = 0;
+  fill_waits(f, posts, n / 2);
+  fill_waits(f, posts + n / 2, n - n / 2);
 }
 
 /* ---- the whole ---- */
@@ -260,7 +279,9 @@ bool order_fill_waits(order_graph *g, order_fits *fits, void *context) {
   f.mark = ARENA_ARRAY(g->scratch, g->nodes.len, uint32_t);
   find_feeders(&f);
   find_clusters(&f);
+  order_numbers posts = {0};
   for (uint32_t i = 0; i < g->nodes.len; i++)
-    if (node(&f, i)->kind == ORDER_POST) fill_wait(&f, i);
+    if (g->nodes.data[i].kind == ORDER_POST) vec_push(g->scratch, &posts, i);
+  fill_waits(&f, posts.data, posts.len);
   return f.moved;
 }
