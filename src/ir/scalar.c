@@ -308,12 +308,27 @@ static fit mul_polys(const ir_scalars *s, const poly *p, const poly *q, poly *ou
   return FITS;
 }
 
-ir_scalar ir_scalar_add(ir_scalars *s, ir_scalar a, ir_scalar b) {
-  int64_t x, y, z;
-  if (either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
-  if (both_const(s, a, b, &x, &y)) {
-    return __builtin_add_overflow(x, y, &z) ? IR_SCALAR_OVERFLOW : ir_scalar_const(s, z);
-  }
+enum { MEMO = 512 };
+
+/* The entry for such a question, whether it holds the answer or that to another one. */
+static ir_scalar_made *memo_of(ir_scalars *s, ir_scalar_kind kind, ir_scalar a, ir_scalar b) {
+  if (!s->memo) s->memo = ARENA_ARRAY(s->memory, MEMO, ir_scalar_made);
+  return &s->memo[hash_mix((uint64_t)kind, ((uint64_t)a.id << 32) | b.id) % MEMO];
+}
+
+/* The answer to a question that was asked before, or what `make` says. Overflows are not kept: to find out
+ * why tells the caller more. */
+static ir_scalar remembered(ir_scalars *s, ir_scalar_kind kind, ir_scalar a, ir_scalar b,
+                            ir_scalar make(ir_scalars *, ir_scalar, ir_scalar)) {
+  const ir_scalar_made *m = memo_of(s, kind, a, b);
+  if (m->kind == kind && IR_SAME(m->a, a) && IR_SAME(m->b, b)) return m->result;
+  ir_scalar result = make(s, a, b);
+  if (!ir_scalar_is_overflow(result))
+    *memo_of(s, kind, a, b) = (ir_scalar_made){kind, a, b, result};
+  return result;
+}
+
+static ir_scalar sum(ir_scalars *s, ir_scalar a, ir_scalar b) {
   poly p, q;
   fit f = to_poly(s, a, &p);
   if (f == FITS) f = to_poly(s, b, &q);
@@ -322,18 +337,31 @@ ir_scalar ir_scalar_add(ir_scalars *s, ir_scalar a, ir_scalar b) {
   return f == FITS ? from_poly(s, &p) : opaque(s, IR_SCALAR_ADD, a, b);
 }
 
-ir_scalar ir_scalar_mul(ir_scalars *s, ir_scalar a, ir_scalar b) {
+ir_scalar ir_scalar_add(ir_scalars *s, ir_scalar a, ir_scalar b) {
   int64_t x, y, z;
   if (either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
   if (both_const(s, a, b, &x, &y)) {
-    return __builtin_mul_overflow(x, y, &z) ? IR_SCALAR_OVERFLOW : ir_scalar_const(s, z);
+    return __builtin_add_overflow(x, y, &z) ? IR_SCALAR_OVERFLOW : ir_scalar_const(s, z);
   }
+  return remembered(s, IR_SCALAR_ADD, a, b, sum);
+}
+
+static ir_scalar product(ir_scalars *s, ir_scalar a, ir_scalar b) {
   poly p, q, r;
   fit f = to_poly(s, a, &p);
   if (f == FITS) f = to_poly(s, b, &q);
   if (f == FITS) f = mul_polys(s, &p, &q, &r);
   if (f == OVERFLOWS) return IR_SCALAR_OVERFLOW;
   return f == FITS ? from_poly(s, &r) : opaque(s, IR_SCALAR_MUL, a, b);
+}
+
+ir_scalar ir_scalar_mul(ir_scalars *s, ir_scalar a, ir_scalar b) {
+  int64_t x, y, z;
+  if (either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
+  if (both_const(s, a, b, &x, &y)) {
+    return __builtin_mul_overflow(x, y, &z) ? IR_SCALAR_OVERFLOW : ir_scalar_const(s, z);
+  }
+  return remembered(s, IR_SCALAR_MUL, a, b, product);
 }
 
 ir_scalar ir_scalar_sub(ir_scalars *s, ir_scalar a, ir_scalar b) {
@@ -386,32 +414,46 @@ static ir_scalar divided(ir_scalars *s, ir_scalar_kind kind, ir_scalar a, ir_sca
 }
 
 static ir_scalar divide_rounding(ir_scalars *s, ir_scalar_kind kind, ir_scalar a, ir_scalar b) {
-  if (either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
-  if (IR_SAME(a, b)) return ir_scalar_const(s, 1);
   ir_scalar q, r;
   if (!divide(s, a, b, &q, &r)) return divided(s, kind, a, b);
   if (is_zero(s, r)) return q;
   return ir_scalar_add(s, q, divided(s, kind, r, b));
 }
 
-ir_scalar ir_scalar_floordiv(ir_scalars *s, ir_scalar a, ir_scalar b) {
+static ir_scalar rounded_down(ir_scalars *s, ir_scalar a, ir_scalar b) {
   return divide_rounding(s, IR_SCALAR_FLOORDIV, a, b);
 }
 
-ir_scalar ir_scalar_ceildiv(ir_scalars *s, ir_scalar a, ir_scalar b) {
+static ir_scalar rounded_up(ir_scalars *s, ir_scalar a, ir_scalar b) {
   return divide_rounding(s, IR_SCALAR_CEILDIV, a, b);
 }
 
-ir_scalar ir_scalar_mod(ir_scalars *s, ir_scalar a, ir_scalar b) {
+ir_scalar ir_scalar_floordiv(ir_scalars *s, ir_scalar a, ir_scalar b) {
   if (either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
+  if (IR_SAME(a, b)) return ir_scalar_const(s, 1);
+  return remembered(s, IR_SCALAR_FLOORDIV, a, b, rounded_down);
+}
+
+ir_scalar ir_scalar_ceildiv(ir_scalars *s, ir_scalar a, ir_scalar b) {
+  if (either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
+  if (IR_SAME(a, b)) return ir_scalar_const(s, 1);
+  return remembered(s, IR_SCALAR_CEILDIV, a, b, rounded_up);
+}
+
+static ir_scalar remainder_of(ir_scalars *s, ir_scalar a, ir_scalar b) {
   ir_scalar q, r = a;
-  if (IR_SAME(a, b)) return ir_scalar_const(s, 0);
   if (divide(s, a, b, &q, &r) && is_zero(s, r)) return r;
   int64_t x, y;
   if (both_const(s, r, b, &x, &y) && y >= 1) return ir_scalar_const(s, x - y * ir_floor_of(x, y));
   bool small =
       ir_scalar_le(s, ir_scalar_const(s, 0), r) == IR_TRUE && ir_scalar_lt(s, r, b) == IR_TRUE;
   return small ? r : ir_scalar_intern(s, IR_SCALAR_MOD, 0, r, b);
+}
+
+ir_scalar ir_scalar_mod(ir_scalars *s, ir_scalar a, ir_scalar b) {
+  if (either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
+  if (IR_SAME(a, b)) return ir_scalar_const(s, 0);
+  return remembered(s, IR_SCALAR_MOD, a, b, remainder_of);
 }
 
 /* Is x `rest + c`, with a constant c that is not 0? */

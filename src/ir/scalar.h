@@ -88,6 +88,12 @@ typedef struct ir_scalar_names {
   arena *memory;
 } ir_scalar_names;
 
+/* What an operation made of two expressions; the same pairs come again and again. */
+typedef struct ir_scalar_made {
+  ir_scalar_kind kind;
+  ir_scalar a, b, result;
+} ir_scalar_made;
+
 typedef struct ir_scalars {
   arena *memory;
   table index;
@@ -95,6 +101,7 @@ typedef struct ir_scalars {
   VEC(ir_symbol_data) symbols; /* by symbol index, from 0 */
   VEC(ir_chunk_list) lists;    /* by list index, from 0 */
   VEC(ir_scalar) made;         /* scratch of ir_scalar_substitute() */
+  ir_scalar_made *memo;        /* by a hash of what is asked; NULL: nothing was */
   ir_scalar_names naming;      /* of the program that is printed */
   ir_scalar_names *names;      /* those in use; NULL: not printing a program */
   bool too_deep;               /* an expression was not built because of its depth */
