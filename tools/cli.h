@@ -30,6 +30,7 @@ int cli_why(const cli *c);
 int cli_list(const cli *c);
 int cli_doctor(const cli *c);
 int cli_bound(const cli *c);
+int cli_machine(const cli *c);
 int cli_fmt(const cli *c);
 int cli_completion(const cli *c);
 int cli_view(const cli *c);

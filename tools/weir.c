@@ -21,6 +21,8 @@ static const struct command {
      cli_bound},
     {"view", "TRACE.json...", "makes a page of traces and opens it", cli_view},
     {"fmt", "FILE...", "lays out the text of programs; comments stay", cli_fmt},
+    {"machine", "show|measure",
+     "says how fast this machine is, as choices between programs know it", cli_machine},
     {"doctor", "", "says what this machine has, and how fast it is", cli_doctor},
     {"list", "ops|passes|devices|comms|machines|options", "says what there is", cli_list},
     {"completion", "bash|zsh|vim",

@@ -44,9 +44,9 @@ static const work works[] = {
     AR("AR, 4 devices, 4096 x 8192 x 2048", 4, 512, 2048, 2048),
 };
 
-static void report(rt_device *d, const work *w, int repeats) {
+static void report(rt_device *d, const rt_speed *machine, const work *w, int repeats) {
   double said[2], took[2];
-  rt_speed speed = d->ops->speed(d, w->ranks);
+  rt_speed speed = d->ops->speed(d, machine, w->ranks);
   for (int plain = 0; plain < 2; plain++) {
     bench b;
     bench_args args = {.text = w->text, .ranks = w->ranks, .streams = 8, .fill = true};
@@ -78,11 +78,14 @@ int main(int argc, char **argv) {
   for (int host = 0; host < 2; host++) {
     rt_device *d = bench_device(&(rt_device_options){.link_host = host});
     int64_t start_ns = rt_clock_ns();
-    rt_speed one = d->ops->speed(d, 1);
+    rt_speed machine;
+    d->ops->measure(d, &machine);
     double ms = (double)(rt_clock_ns() - start_ns) * 1e-6;
+    rt_speed one = d->ops->speed(d, &machine, 1);
     print_speed(&one, host ? "over the host" : "directly");
     if (!host) printf("  measured in %.0f ms\n", ms);
-    for (size_t i = 0; i < sizeof works / sizeof *works; i++) report(d, &works[i], repeats);
+    for (size_t i = 0; i < sizeof works / sizeof *works; i++)
+      report(d, &machine, &works[i], repeats);
     d->ops->close(d);
   }
   return 0;

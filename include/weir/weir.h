@@ -222,6 +222,11 @@ typedef struct weir_finding {
 typedef void weir_finding_fn(void *context, const weir_finding *finding);
 weir_status weir_examine(weir_finding_fn *tell, void *context);
 
+/* How fast a device (options device, comm) is, as the choices of `--pipeline auto` know it: the text of a machine
+ * file, with comments that say where its figures come from. They are measured once and kept in the user's cache
+ * folder; `measure` renews them. Under an MPI launcher all processes call it, and get the same. */
+weir_status weir_machine(const weir_options *o, bool measure, char **text);
+
 /* ---- building a fusion ---- */
 typedef struct weir_tensor {
   uint32_t id; /* 0: none */

@@ -13,7 +13,7 @@ typedef struct bound_call {
 } bound_call;
 
 static status bound_world(api_executor *x, const ir_env *env, arena *scratch, cost_bound *b) {
-  rt_speed machine = x->device->ops->speed(x->device, x->ranks.n);
+  rt_speed machine = x->device->ops->speed(x->device, NULL, x->ranks.n);
   for (uint32_t r = 0; r < x->ranks.world; r++) {
     rt_plan *plan;
     TRY(api_executor_bind_plain(x, env, r, &plan));

@@ -8,6 +8,7 @@
 #include "base/table.h"
 #include "check/check.h"
 #include "cost/cost.h"
+#include "runtime/machine.h"
 
 enum { MAX_PLANS = 16 }; /* the least recently used one goes first */
 
@@ -65,6 +66,7 @@ status api_executor_open(api_executor *x, ir_func *host, const api_executor_opti
   x->streams = options->streams;
   x->keep_waits = options->keep_waits;
   x->dump_plan = options->dump.plan;
+  if (options->has_machine) x->machine = (api_machine){API_MACHINE_GIVEN, options->machine};
   return api_ranks_open(&x->ranks, host, options->devices, options->comm,
                         options->timeout_s * 1000000000, x->device, memory);
 }
@@ -215,14 +217,10 @@ static status bind_rank(api_executor *x, const ir_env *env, uint32_t rank, rt_pl
 /* ---- which variant ---- */
 
 static rt_speed speed_of(const api_executor *x) {
-  rt_speed s = {.flops_per_ns = 60, .bytes_per_ns = 10, .threads = 1};
-  if (x->device->ops->speed) s = x->device->ops->speed(x->device, x->ranks.n ? x->ranks.n : 1);
-  if (s.launch_ns <= 0) s.launch_ns = 500;
-  if (s.link_bytes_per_ns > 0) return s;
-  s.link_latency_ns = x->ranks.link_latency_ns;
-  s.link_bytes_per_ns = x->ranks.link_bytes_per_ns;
-  s.post_ns = x->ranks.n < x->ranks.world ? 250e3 : 1e3; /* another process must wake up for it */
-  return s;
+  const rt_device_ops *ops = x->device->ops;
+  const rt_speed *machine = api_machine_speed(&x->machine);
+  if (ops->speed) return ops->speed(x->device, machine, x->ranks.n ? x->ranks.n : 1);
+  return rt_machine_default();
 }
 
 static status estimate(api_executor *x, const ir_env *env, ir_func *host, double *ns) {
@@ -244,7 +242,7 @@ static status choose_host(api_executor *x, const ir_env *env, ir_func **host) {
   double best_ns = 0, streamed_ns = 0;
   *host = x->host;
   if (!v->n || !x->decides) return STATUS_OK;
-  TRY(api_ranks_measure(&x->ranks, x->memory));
+  TRY(api_machine_need(&x->machine, x->device, &x->ranks, x->memory));
   bool asked = x->ranks.first == 0; /* its word counts */
   for (uint32_t i = asked ? v->n + 1 : 0; i-- > 0;) {
     double ns;

@@ -3,6 +3,7 @@
 #define WEIR_API_EXECUTE_H
 
 #include "api/api.h"
+#include "api/machine.h"
 #include "api/ranks.h"
 #include "host/host.h"
 #include "ir/bind.h"
@@ -32,6 +33,7 @@ typedef struct api_executor {
   rt_device *device;
   uint64_t program;
   api_ranks ranks;
+  api_machine machine; /* that choices are made for */
   uint32_t streams;
   bool keep_waits, dump_plan;
   api_plan *plans; /* the most recently used first */
@@ -59,7 +61,7 @@ typedef struct api_executor_options {
   uint64_t program;  /* a hash of what all processes must have in common */
   int64_t adversary; /* a seed, or -1 */
   bool graph, tf32, link_host;
-  const char *machine_name; /* sim: "" is its default */
+  const char *machine_name; /* "": sim's default, or this one */
   bool has_machine;
   rt_speed machine;
   rt_carrier carrier;
@@ -70,6 +72,10 @@ typedef struct api_executor_options {
 
 /* What the options say of it. (options.c) */
 rt_device_memory api_device_memory(const weir_options *o);
+/* NULL: those of the environment. *proof: when to prove a plan before it runs. (program.c) */
+weir_status api_read_options(const weir_options *o, api_executor_options *result,
+                             const char **proof);
+/* host NULL: only the device and the ranks. */
 status api_executor_open(api_executor *x, ir_func *host, const api_executor_options *options,
                          const allocator *memory);
 void api_executor_close(api_executor *x); /* accepts a zeroed one */

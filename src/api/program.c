@@ -224,20 +224,17 @@ static status load_machine(arena *scratch, void *context) {
 static weir_status read_machine(const weir_options *o, api_executor_options *result) {
   weir_status st = weir_options_get(o, "machine", 0, &result->machine_name);
   if (st != WEIR_OK || !result->machine_name[0]) return st;
-  const rt_device_ops *device = rt_device_find(result->device);
-  if (!device || !device->virtual_clock)
-    return api_refuse("--machine is for --device sim, which runs on a virtual clock");
   return api_call(&memory_default, load_machine, result);
 }
 
-static weir_status read_options(const weir_options *o, compile_call *c) {
+weir_status api_read_options(const weir_options *o, api_executor_options *result,
+                             const char **when) {
   weir_options *defaults = NULL;
   int64_t streams = 0, threads = 0, devices = 0;
   const char *comm = "auto";
   weir_status st = o ? WEIR_OK : weir_options_create(&defaults);
   const weir_options *from = o ? o : defaults;
   const char *proof = "auto", *link = "auto";
-  api_executor_options *result = &c->options;
   if (st == WEIR_OK) st = weir_options_get(from, "device", 0, &result->device);
   if (st == WEIR_OK) st = weir_options_get_int(from, "streams", &streams);
   if (st == WEIR_OK) st = weir_options_get_int(from, "threads", &threads);
@@ -262,7 +259,7 @@ static weir_status read_options(const weir_options *o, compile_call *c) {
     result->device = device ? device->name : "ref";
   }
   if (st == WEIR_OK) st = read_machine(from, result);
-  c->proof = read_proof(proof);
+  *when = read_proof(proof);
   result->link_host = strcmp(link, "host") == 0;
   const rt_comm_ops *backend = rt_comm_find(comm);
   result->comm = backend ? backend->name : "auto";
@@ -311,7 +308,7 @@ weir_status weir_compile(const weir_fusion *f, const weir_options *o, const weir
                          weir_program **result) {
   if (!f || !result) return api_refuse("weir_compile: an argument is NULL");
   compile_call c = {.from = api_func(f), .given = o};
-  weir_status st = read_options(o, &c);
+  weir_status st = api_read_options(o, &c.options, &c.proof);
   if (st != WEIR_OK) return st;
   if (api_check_allocator(memory, "weir_compile") != WEIR_OK) return WEIR_BAD_USAGE;
   allocator a = api_allocator(memory);

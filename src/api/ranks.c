@@ -8,7 +8,7 @@
 
 static uint32_t devices_of(const ir_func *host) {
   int64_t most = 0;
-  for (uint32_t i = 1; i < host->meshes.len; i++) {
+  for (uint32_t i = 1; host && i < host->meshes.len; i++) {
     const ir_mesh_data *m = &host->meshes.data[i];
     for (int64_t k = 0; k < m->n_devices; k++) most = m->devices[k] > most ? m->devices[k] : most;
   }
@@ -134,7 +134,7 @@ void api_ranks_close(api_ranks *r, const allocator *memory) {
 
 /* ---- agreements between processes ---- */
 
-static bool is_spread(const api_ranks *r) { return r->n < r->world; }
+bool api_ranks_are_spread(const api_ranks *r) { return r->n < r->world; }
 
 static status wait_for(const api_ranks *r, const rt_comm_ticket *ticket) {
   rt_comm *comm = r->endpoints[0];
@@ -160,7 +160,7 @@ static status collective(const api_ranks *r, rt_comm_request *q) {
 
 status api_ranks_agree(const api_ranks *r, uint64_t program) {
   int64_t mine = (int64_t)program, all[RT_COMM_MAX_RANKS];
-  if (!is_spread(r)) return STATUS_OK;
+  if (!api_ranks_are_spread(r)) return STATUS_OK;
   rt_comm_request q = {.kind = IR_COMM_ALLGATHER, .dtype = IR_I64, .count = 1, .in = &mine};
   q.out = all;
   TRY(collective(r, &q));
@@ -172,11 +172,15 @@ status api_ranks_agree(const api_ranks *r, uint64_t program) {
   return STATUS_OK;
 }
 
-status api_ranks_decide(const api_ranks *r, uint8_t *choice) {
-  if (!is_spread(r)) return STATUS_OK;
-  rt_comm_request q = {.kind = IR_COMM_BROADCAST, .dtype = IR_U8, .count = 1, .in = choice};
-  q.out = choice;
+status api_ranks_tell(const api_ranks *r, void *data, int64_t bytes) {
+  if (!api_ranks_are_spread(r)) return STATUS_OK;
+  rt_comm_request q = {.kind = IR_COMM_BROADCAST, .dtype = IR_U8, .count = bytes, .in = data};
+  q.out = data;
   return collective(r, &q);
+}
+
+status api_ranks_decide(const api_ranks *r, uint8_t *choice) {
+  return api_ranks_tell(r, choice, 1);
 }
 
 /* ---- data ---- */
@@ -184,7 +188,7 @@ status api_ranks_decide(const api_ranks *r, uint8_t *choice) {
 status api_ranks_exchange(const api_ranks *r, const void *mine, void *all, int64_t bytes) {
   rt_comm_request q = {.kind = IR_COMM_ALLGATHER, .dtype = IR_U8, .count = bytes, .in = mine};
   q.out = all;
-  if (is_spread(r)) return collective(r, &q);
+  if (api_ranks_are_spread(r)) return collective(r, &q);
   memcpy(all, mine, (size_t)bytes);
   return STATUS_OK;
 }
@@ -223,7 +227,7 @@ status api_ranks_receive(const api_ranks *r, uint32_t from, const allocator *mem
 /* ---- how fast the link is ---- */
 
 /* Links let some bytes through at once before they slow down, so the first ones do not count. */
-enum { PROBE_BYTES = 2 << 20, FIRST_BYTES = 512 << 10, PROBES = 2 };
+enum { PROBE_BYTES = 2 << 20, FIRST_BYTES = 512 << 10, PROBES = 4 };
 
 /* Everybody sends to the next rank and receives from the one before. */
 static status pass_on(const api_ranks *r, void *in, void *out, int64_t bytes, int64_t *ns) {
@@ -261,13 +265,8 @@ static status probe(const api_ranks *r, char *memory, probes *p) {
   return STATUS_OK;
 }
 
-status api_ranks_measure(api_ranks *r, const allocator *memory) {
-  if (!is_spread(r)) { /* a copy by whoever has time */
-    r->link_latency_ns = 1000;
-    r->link_bytes_per_ns = 8;
-    return STATUS_OK;
-  }
-  if (r->link_bytes_per_ns > 0) return STATUS_OK;
+status api_ranks_measure(const api_ranks *r, const allocator *memory, double *latency_ns,
+                         double *bytes_per_ns) {
   probes p;
   char *buffer = memory_alloc(memory, 2 * (size_t)PROBE_BYTES);
   if (!buffer) return STATUS_OUT_OF_MEMORY;
@@ -276,7 +275,7 @@ status api_ranks_measure(api_ranks *r, const allocator *memory) {
   memory_free(memory, buffer);
   if (st != STATUS_OK) return st;
   int64_t transfer_ns = p.all_ns > p.first_ns + 1000 ? p.all_ns - p.first_ns : 1000;
-  r->link_latency_ns = (double)p.none_ns;
-  r->link_bytes_per_ns = (double)(PROBE_BYTES - FIRST_BYTES) / (double)transfer_ns;
+  *latency_ns = (double)p.none_ns;
+  *bytes_per_ns = (double)(PROBE_BYTES - FIRST_BYTES) / (double)transfer_ns;
   return STATUS_OK;
 }

@@ -20,7 +20,6 @@ typedef struct api_ranks {
   rt_device *device;
   uint32_t n_endpoints;
   int64_t timeout_ns;
-  double link_latency_ns, link_bytes_per_ns; /* 0: not measured yet */
   /* Calls under way, and those that wait for other processes or have left the rest to the device. With some
    * of the first and none of the second, this process does something that others may be waiting for. */
   _Atomic uint32_t busy, waiting;
@@ -30,7 +29,8 @@ typedef struct api_ranks {
 int64_t api_launch_rank(void);
 uint32_t api_launch_local(void); /* among those of this machine; else 0 */
 /* Opens the endpoints of the ranks that this process runs: all of them, or, under an MPI launcher, one.
- * `comm` is a backend's name or "auto". A program on one device needs none. */
+ * `comm` is a backend's name or "auto". A program on one device needs none. `host` NULL: as many as there are
+ * processes. */
 NODISCARD status api_ranks_open(api_ranks *r, const ir_func *host, uint32_t devices,
                                 const char *comm, int64_t timeout_ns, rt_device *device,
                                 const allocator *memory);
@@ -46,8 +46,13 @@ static inline bool api_ranks_are_many(const api_ranks *r) { return r->world > 1;
 NODISCARD status api_ranks_agree(const api_ranks *r, uint64_t program);
 /* What rank 0 chose. */
 NODISCARD status api_ranks_decide(const api_ranks *r, uint8_t *choice);
-/* Measures the link, once. */
-NODISCARD status api_ranks_measure(api_ranks *r, const allocator *memory);
+/* Whatever it is. */
+NODISCARD status api_ranks_tell(const api_ranks *r, void *data, int64_t bytes);
+/* Are there ranks in other processes? */
+bool api_ranks_are_spread(const api_ranks *r);
+/* Measures the link between processes, which all call it. */
+NODISCARD status api_ranks_measure(const api_ranks *r, const allocator *memory, double *latency_ns,
+                                   double *bytes_per_ns);
 
 /* A message between rank 0 and `peer`: of this rank to 0, or at rank 0 from it. */
 NODISCARD status api_ranks_transfer(const api_ranks *r, bool sends, uint32_t peer, void *data,

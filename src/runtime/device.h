@@ -77,6 +77,9 @@ typedef struct rt_speed {
   /* Devices 0 … island - 1, island … 2 * island - 1, … are connected by that link; between them there is
    * another one. island 0: all are; far figures 0: as within (runtime/machine.h). */
   double island, far_bytes_per_ns, far_latency_ns;
+  /* As measured, of GPUs: what the link is made from, for the ranks that share them; 0: not known. */
+  double host_bytes_per_ns, host_latency_ns, peer_bytes_per_ns, peer_latency_ns;
+  double packs; /* 1: !reads_ahead */
 } rt_speed;
 
 /* How a run on a virtual clock went: the whole time, and the launches it is made of, one after the
@@ -131,8 +134,12 @@ typedef struct rt_device_ops {
   /* Optional: what the device does; for rt_comm_options, from any thread. */
   void (*pulse)(rt_device *device, rt_pulse *pulse);
 
-  /* Optional: how fast it is for a program of so many ranks in this process. May measure first. */
-  rt_speed (*speed)(rt_device *device, uint32_t ranks);
+  /* Optional: measures how fast it is, alone: what a machine file holds. Figures that cannot be found are
+   * those built in. The link is that of ranks in this process. */
+  void (*measure)(rt_device *device, rt_speed *result);
+  /* Optional: what a rank gets of a program of so many ranks in this process, on that machine; NULL: on one of
+   * figures built in. */
+  rt_speed (*speed)(rt_device *device, const rt_speed *machine, uint32_t ranks);
 
   /* Optional: tells which libraries and instructions it would use on this machine, and how fast it is.
    * Opens no device and takes some ms. */

@@ -99,6 +99,8 @@ static status check_all(const reading *r) {
       return fail(STATUS_BAD_INPUT, "%s: %s is missing", r->name, fields[i].key);
   if (r->result.island != floor(r->result.island))
     return fail(STATUS_BAD_INPUT, "%s: island takes a whole number", r->name);
+  if (r->result.packs != floor(r->result.packs))
+    return fail(STATUS_BAD_INPUT, "%s: packs takes 0 or 1", r->name);
   return STATUS_OK;
 }
 
@@ -112,7 +114,7 @@ status rt_machine_parse(const char *name, const char *text, rt_speed *result) {
   }
   TRY(check_all(&r));
   r.result.threads = 1;
-  r.result.reads_ahead = true;
+  r.result.reads_ahead = r.result.packs == 0;
   *result = r.result;
   return STATUS_OK;
 }

@@ -240,10 +240,10 @@ static void test_speed(void) {
   peer x;
   rt_device *d = NULL;
   EXPECT_INT(rt_device_cuda.open(&(rt_device_options){0}, &memory_default, &d), STATUS_OK);
-  rt_speed all = d->ops->speed(d, launch.size);
+  rt_speed all = d->ops->speed(d, NULL, launch.size);
   d->ops->close(d);
   open_peer(&x, &(rt_device_options){0}, &memory_default, 20 * SECONDS);
-  rt_speed mine = x.device->ops->speed(x.device, 1);
+  rt_speed mine = x.device->ops->speed(x.device, NULL, 1);
   EXPECT(mine.flops_per_ns == all.flops_per_ns);
   EXPECT(mine.link_bytes_per_ns == all.link_bytes_per_ns);
   close_peer(&x);

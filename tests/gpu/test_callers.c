@@ -24,7 +24,11 @@ typedef struct job {
 static void open_device(job *j) {
   j->st = rt_device_cuda.open(j->options, &memory_default, &j->device);
 }
-static void ask_speed(job *j) { (void)j->device->ops->speed(j->device, j->w.n); }
+static void ask_speed(job *j) {
+  rt_speed machine;
+  j->device->ops->measure(j->device, &machine);
+  (void)j->device->ops->speed(j->device, &machine, j->w.n);
+}
 static void load(job *j) { j->st = j->device->ops->load(j->device, j->w.plan, &j->loaded); }
 static void run(job *j) {
   world_clear(&j->w);

@@ -79,6 +79,20 @@ static void assumed(void) {
   }
 }
 
+/* What is kept in a machine file says the same as what was measured. */
+static void kept(void) {
+  rt_speed machine = cuda_speed_rates(&m);
+  cuda_measured again = cuda_speed_figures(&machine);
+  for (int i = 0; i < 4; i++) {
+    cuda_sharing s = {.ranks = 2, .gpus = i < 2 ? 1 : 2, .through_host = i % 2};
+    rt_speed x = cuda_speed_model(&m, &s), y = cuda_speed_model(&again, &s);
+    (void)EXPECT(near(x.flops_per_ns, y.flops_per_ns) && near(x.bytes_per_ns, y.bytes_per_ns));
+    (void)EXPECT(near(x.narrow_flops_per_ns, y.narrow_flops_per_ns));
+    (void)EXPECT(near(x.link_bytes_per_ns, y.link_bytes_per_ns));
+    (void)EXPECT(near(x.link_latency_ns, y.link_latency_ns) && near(x.launch_ns, y.launch_ns));
+  }
+}
+
 /* ---- tasks ---- */
 /* The product [64, 256] x [256, 32] of a dtype: 1048576 operations. */
 static double product_ns(ir_dtype t, const rt_speed *machine) {
@@ -112,6 +126,7 @@ int main(void) {
   shared();
   links();
   assumed();
+  kept();
   tasks();
   return test_finish();
 }

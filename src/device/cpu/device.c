@@ -73,17 +73,34 @@ static void cpu_pulse(rt_device *device, rt_pulse *pulse) {
   cpu_threads_pulse((cpu_device *)device, pulse);
 }
 
+/* Between ranks of one process a communication is a copy by whoever has time. */
+static const rt_speed built_in = {.flops_per_ns = 50,
+                                  .bytes_per_ns = 10,
+                                  .launch_ns = 500,
+                                  .link_bytes_per_ns = 8,
+                                  .link_latency_ns = 1000,
+                                  .post_ns = 1000,
+                                  .packs = 1};
+
+static void cpu_measure(rt_device *device, rt_speed *result) {
+  (void)device;
+  cpu_speed s = cpu_speed_measure();
+  *result = built_in;
+  if (s.flops_per_ns > 0) result->flops_per_ns = s.flops_per_ns;
+  if (s.bytes_per_ns > 0) result->bytes_per_ns = s.bytes_per_ns;
+}
+
 /* Ranks in one process share its threads. */
-static rt_speed cpu_speed_report(rt_device *device, uint32_t ranks) {
-  cpu_speed s = cpu_speed_of_machine();
+static rt_speed cpu_speed_of(rt_device *device, const rt_speed *machine, uint32_t ranks) {
   uint32_t threads = ((cpu_device *)device)->n_threads;
-  return (rt_speed){.flops_per_ns = s.flops_per_ns,
-                    .bytes_per_ns = s.bytes_per_ns,
-                    .threads = threads > ranks ? threads / ranks : 1};
+  rt_speed s = machine ? *machine : built_in;
+  s.threads = threads > ranks ? threads / ranks : 1;
+  s.reads_ahead = s.packs == 0;
+  return s;
 }
 
 static void cpu_examine(rt_say_fn *say, void *context) {
-  cpu_speed s = cpu_speed_of_machine();
+  cpu_speed s = cpu_speed_measure();
   char text[64];
   (void)snprintf(text, sizeof text, "%u", count_cores());
   say(context, "cores", text);
@@ -185,7 +202,8 @@ const rt_device_ops rt_device_cpu = {
     .attach = cpu_attach,
     .notify = cpu_notify,
     .pulse = cpu_pulse,
-    .speed = cpu_speed_report,
+    .measure = cpu_measure,
+    .speed = cpu_speed_of,
     .examine = cpu_examine,
     .load = cpu_load,
     .unload = cpu_unload,

@@ -1,17 +1,12 @@
 #include "device/cpu/speed.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "device/cpu/kernel_gemm.h"
 #include "runtime/device.h"
 
-enum { SIDE = CPU_GEMM_DEPTH, COPY_BYTES = 4 << 20, TRIES = 3 };
-
-/* Where nothing can be measured. */
-static cpu_speed machine = {.flops_per_ns = 50, .bytes_per_ns = 10};
-static pthread_once_t measured = PTHREAD_ONCE_INIT;
+enum { SIDE = CPU_GEMM_DEPTH, COPY_BYTES = 4 << 20, TRIES = 25 };
 
 static int64_t time_product(float *a, float *b, float *c, char *scratch) {
   cpu_matrix m = {SIDE, SIDE, SIDE, 1};
@@ -30,24 +25,21 @@ static void keep_least(int64_t *least, int64_t ns) {
   if (ns > 0 && ns < *least) *least = ns;
 }
 
-static void measure(void) {
+cpu_speed cpu_speed_measure(void) {
   size_t matrix_bytes = sizeof(float) * SIDE * SIDE;
   float *matrices = calloc(3, matrix_bytes);
   char *bytes = calloc(2, COPY_BYTES), *scratch = malloc(cpu_gemm_scratch_bytes() + 64);
+  cpu_speed found = {0};
   int64_t product_ns = INT64_MAX, copy_ns = INT64_MAX;
   for (int i = 0; matrices && bytes && scratch && i < TRIES; i++) {
     float *a = matrices, *b = a + SIDE * SIDE, *c = b + SIDE * SIDE;
     keep_least(&product_ns, time_product(a, b, c, scratch));
     keep_least(&copy_ns, time_copy(bytes, bytes + COPY_BYTES));
   }
-  if (product_ns != INT64_MAX) machine.flops_per_ns = 2.0 * SIDE * SIDE * SIDE / (double)product_ns;
-  if (copy_ns != INT64_MAX) machine.bytes_per_ns = 2.0 * COPY_BYTES / (double)copy_ns;
+  if (product_ns != INT64_MAX) found.flops_per_ns = 2.0 * SIDE * SIDE * SIDE / (double)product_ns;
+  if (copy_ns != INT64_MAX) found.bytes_per_ns = 2.0 * COPY_BYTES / (double)copy_ns;
   free(matrices);
   free(bytes);
   free(scratch);
-}
-
-cpu_speed cpu_speed_of_machine(void) {
-  (void)pthread_once(&measured, measure);
-  return machine;
+  return found;
 }

@@ -1,4 +1,4 @@
-/* How fast one compute thread of this machine is; measured on first use, in about a millisecond. */
+/* How fast one compute thread of this machine is. */
 #ifndef WEIR_DEVICE_CPU_SPEED_H
 #define WEIR_DEVICE_CPU_SPEED_H
 
@@ -7,6 +7,7 @@ typedef struct cpu_speed {
   double bytes_per_ns; /* copied: read and written bytes */
 } cpu_speed;
 
-cpu_speed cpu_speed_of_machine(void);
+/* The best of some tries, which take about 30 ms; 0: there was no memory for it. */
+cpu_speed cpu_speed_measure(void);
 
 #endif

@@ -177,16 +177,21 @@ static bool all_peers(const cuda_device *d, uint32_t n) {
   return true;
 }
 
+static void device_measure(rt_device *device, rt_speed *result) {
+  cuda_device *d = (cuda_device *)device;
+  CUcontext caller = cuda_caller_enter(d->cu);
+  *result = cuda_speed_rates(cuda_speed_measure(d));
+  cuda_caller_leave(d->cu, caller);
+}
+
 /* Ranks of other processes are on the GPUs of this machine too. */
-static rt_speed device_speed(rt_device *device, uint32_t ranks) {
+static rt_speed device_speed(rt_device *device, const rt_speed *machine, uint32_t ranks) {
   cuda_device *d = (cuda_device *)device;
   if (d->world.endpoint) ranks = d->world.endpoint->n_ranks;
   cuda_sharing s = {.ranks = ranks, .gpus = d->n_gpus, .issued = d->world.endpoint ? 1 : ranks};
   s.through_host = d->options.link_host || !all_peers(d, ranks < d->n_gpus ? ranks : d->n_gpus);
-  CUcontext caller = cuda_caller_enter(d->cu);
-  const cuda_measured *m = cuda_speed_measure(d);
-  cuda_caller_leave(d->cu, caller);
-  rt_speed result = cuda_speed_model(m, &s);
+  cuda_measured m = machine ? cuda_speed_figures(machine) : (cuda_measured){0};
+  rt_speed result = cuda_speed_model(&m, &s);
   if (d->options.graph) result.issue_ns = result.call_ns = 0; /* it is launched at once */
   return result;
 }
@@ -251,6 +256,7 @@ const rt_device_ops rt_device_cuda = {
     .open = device_open,
     .close = device_close,
     .attach = device_attach,
+    .measure = device_measure,
     .speed = device_speed,
     .examine = cuda_examine,
     .pulse = device_pulse,

@@ -1,57 +1,17 @@
 /* Compiled programs on disk; see kernel_disk.h. */
 #include "device/cuda/kernel_disk.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/folder.h"
 #include "base/table.h"
 
 /* ---- the folder ---- */
-static bool only_mine(const struct stat *s, mode_t type) {
-  return (s->st_mode & S_IFMT) == type && s->st_uid == geteuid() &&
-         (s->st_mode & (S_IWGRP | S_IWOTH)) == 0;
-}
-
-/* Makes the folders of a path that are missing; what exists stays as it is. */
-static void make_folders(char *path) {
-  for (char *at = path + 1; *at; at++) {
-    if (*at != '/') continue;
-    *at = '\0';
-    (void)mkdir(path, S_IRWXU);
-    *at = '/';
-  }
-  (void)mkdir(path, S_IRWXU);
-}
-
-/* Relative values of the variables are to be ignored. */
-static bool default_folder(char *path, size_t size) {
-  const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-  int n = -1;
-  if (cache && cache[0] == '/') n = snprintf(path, size, "%s/weir", cache);
-  else if (home && home[0] == '/') n = snprintf(path, size, "%s/.cache/weir", home);
-  return n > 0 && (size_t)n < size;
-}
-
-void cuda_disk_open(cuda_disk *disk, const char *folder) {
-  char path[PATH_MAX];
-  struct stat s;
-  disk->folder = -1;
-  if (folder && folder[0] == '\0') return;
-  if (folder && strlen(folder) >= sizeof path) return;
-  if (folder) memcpy(path, folder, strlen(folder) + 1);
-  else if (!default_folder(path, sizeof path)) return;
-  make_folders(path);
-  int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0) return;
-  if (fstat(fd, &s) == 0 && only_mine(&s, S_IFDIR)) disk->folder = fd;
-  else (void)close(fd);
-}
+void cuda_disk_open(cuda_disk *disk, const char *folder) { disk->folder = folder_open(folder); }
 
 void cuda_disk_close(cuda_disk *disk) {
   if (disk->folder >= 0) (void)close(disk->folder);
@@ -77,30 +37,7 @@ static uint64_t checksum(const cuda_disk_program *p) {
   return hash_mix(hash_bytes(p->texts, p->texts_bytes), hash_bytes(p->image, p->image_bytes));
 }
 
-static bool read_all(int fd, void *to, size_t size) {
-  for (char *at = to; size > 0;) {
-    ssize_t n = read(fd, at, size);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    at += n;
-    size -= (size_t)n;
-  }
-  return true;
-}
-
-static bool write_all(int fd, const void *from, size_t size) {
-  for (const char *at = from; size > 0;) {
-    ssize_t n = write(fd, at, size);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    at += n;
-    size -= (size_t)n;
-  }
-  return true;
-}
-
-static bool fits(const head *h, const struct stat *s) {
-  uint64_t size = (uint64_t)s->st_size;
+static bool fits(const head *h, uint64_t size) {
   return memcmp(h->magic, magic, sizeof magic) == 0 && size > sizeof *h && h->image_bytes > 0 &&
          h->image_bytes < size && h->texts_bytes == size - sizeof *h - h->image_bytes;
 }
@@ -114,17 +51,15 @@ static bool has_text(const cuda_disk_program *p, const cuda_disk_key *key) {
 }
 
 /* An allocation that fails is a program that is not found: it is compiled, or fails there. */
-static bool read_file(int fd, const cuda_disk_key *key, const allocator *memory,
+static bool read_file(int fd, size_t size_bytes, const cuda_disk_key *key, const allocator *memory,
                       cuda_disk_program *program) {
-  struct stat s;
   head h;
-  if (fstat(fd, &s) != 0 || !only_mine(&s, S_IFREG) || !read_all(fd, &h, sizeof h) || !fits(&h, &s))
-    return false;
+  if (!folder_read(fd, &h, sizeof h) || !fits(&h, size_bytes)) return false;
   size_t image_bytes = (size_t)h.image_bytes, texts_bytes = (size_t)h.texts_bytes;
   char *block = memory->alloc(memory->context, image_bytes + texts_bytes);
   if (!block) return false;
   cuda_disk_program found = {block, image_bytes, block + image_bytes, texts_bytes};
-  bool ok = read_all(fd, block, image_bytes + texts_bytes) && has_text(&found, key) &&
+  bool ok = folder_read(fd, block, image_bytes + texts_bytes) && has_text(&found, key) &&
             checksum(&found) == h.checksum;
   if (ok) *program = found;
   else memory_free(memory, block);
@@ -136,9 +71,10 @@ bool cuda_disk_read(const cuda_disk *disk, const cuda_disk_key *key, const alloc
   char name[MAX_NAME];
   if (disk->folder < 0) return false;
   name_of(key, name);
-  int fd = openat(disk->folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+  size_t size_bytes;
+  int fd = folder_open_file(disk->folder, name, &size_bytes);
   if (fd < 0) return false;
-  bool found = read_file(fd, key, memory, program);
+  bool found = read_file(fd, size_bytes, key, memory, program);
   (void)close(fd);
   return found;
 }
@@ -149,8 +85,8 @@ static bool write_file(const cuda_disk *disk, const char *name, const cuda_disk_
   if (fd < 0) return false;
   head h = {.image_bytes = p->image_bytes, .texts_bytes = p->texts_bytes, .checksum = checksum(p)};
   memcpy(h.magic, magic, sizeof magic);
-  bool ok = write_all(fd, &h, sizeof h) && write_all(fd, p->image, p->image_bytes) &&
-            write_all(fd, p->texts, p->texts_bytes);
+  bool ok = folder_write(fd, &h, sizeof h) && folder_write(fd, p->image, p->image_bytes) &&
+            folder_write(fd, p->texts, p->texts_bytes);
   return close(fd) == 0 && ok;
 }
 

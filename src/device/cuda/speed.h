@@ -28,6 +28,9 @@ typedef struct cuda_sharing {
 /* What a rank of such a program gets. Where nothing was measured, numbers of a large GPU. Knows no CUDA
  * (speed_model.c). */
 rt_speed cuda_speed_model(const cuda_measured *m, const cuda_sharing *s);
+/* Measured times as the rates that a machine file holds, and back; the link is that of a rank per GPU. */
+rt_speed cuda_speed_rates(const cuda_measured *m);
+cuda_measured cuda_speed_figures(const rt_speed *machine);
 
 typedef struct cuda_device cuda_device;
 /* Measures unless it was done. What fails is left at 0: a choice can be made without. */

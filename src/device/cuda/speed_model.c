@@ -65,3 +65,33 @@ rt_speed cuda_speed_model(const cuda_measured *m, const cuda_sharing *s) {
   model_link(m, s, &out);
   return out;
 }
+
+rt_speed cuda_speed_rates(const cuda_measured *m) {
+  rt_speed r = cuda_speed_model(m, &(cuda_sharing){.ranks = 1, .gpus = 1});
+  r.host_bytes_per_ns = rate(m->host_bytes, m->host_ns, 0);
+  r.host_latency_ns = known(m->host_hop_ns, 0);
+  r.peer_bytes_per_ns = rate(m->peer_bytes, m->peer_ns, 0);
+  r.peer_latency_ns = known(m->peer_hop_ns, 0);
+  r.post_ns = 0; /* the launch again */
+  return r;
+}
+
+/* Of machines that were not measured here, the link is all there is. */
+cuda_measured cuda_speed_figures(const rt_speed *r) {
+  bool measured = r->host_bytes_per_ns > 0 || r->peer_bytes_per_ns > 0;
+  return (cuda_measured){
+      .launch_ns = r->launch_ns,
+      .f32_flops = r->flops_per_ns,
+      .f32_ns = 1,
+      .bf16_flops = r->narrow_flops_per_ns > 0 ? r->narrow_flops_per_ns : r->flops_per_ns,
+      .bf16_ns = 1,
+      .copy_bytes = r->bytes_per_ns,
+      .copy_ns = 1,
+      .host_bytes = measured ? r->host_bytes_per_ns : r->link_bytes_per_ns,
+      .host_ns = 1,
+      .peer_bytes = measured ? r->peer_bytes_per_ns : r->link_bytes_per_ns,
+      .peer_ns = 1,
+      .host_hop_ns = measured ? r->host_latency_ns : r->link_latency_ns,
+      .peer_hop_ns = measured ? r->peer_latency_ns : r->link_latency_ns,
+  };
+}

@@ -352,7 +352,8 @@ static rt_outcome sim_outcome(const rt_loaded *loaded) {
 }
 
 /* What it models is what decisions about it are made from. */
-static rt_speed sim_speed(rt_device *device, uint32_t ranks) {
+static rt_speed sim_speed(rt_device *device, const rt_speed *machine, uint32_t ranks) {
+  (void)machine;
   (void)ranks;
   rt_speed s = ((sim_device *)device)->machine;
   s.threads = 1;
