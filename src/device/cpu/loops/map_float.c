@@ -62,8 +62,8 @@ static void gelus(int64_t n, void *to_, const void *const *x_, bool mode) {
     for (int64_t i = 0; i < n; i++) to[i] = f32_gelu(x[i]);
 }
 
-static inline float f32_max(float a, float b) { return (a != a) | (a > b) ? a : b; }
-static inline float f32_min(float a, float b) { return (a != a) | (a < b) ? a : b; }
+static inline float f32_max(float a, float b) { return ((a != a) | (a > b)) ? a : b; }
+static inline float f32_min(float a, float b) { return ((a != a) | (a < b)) ? a : b; }
 
 #define BOTH(name, function)                                                                       \
   static void name(int64_t n, void *to_, const void *const *x, bool mode) {                        \
