@@ -15,6 +15,13 @@ static uint32_t devices_of(const ir_func *host) {
   return (uint32_t)most + 1;
 }
 
+/* One device can be a team, too: what it posts needs an endpoint. */
+static bool communicates(const ir_func *host) {
+  for (uint32_t i = 1; i < host->host->instrs.len; i++)
+    if (host->host->instrs.data[i].kind == IR_COMMUNICATE) return true;
+  return false;
+}
+
 static status choose(const char *name, const rt_comm_ops **ops) {
   const char *wanted = name;
   mpi_launch launch;
@@ -101,7 +108,8 @@ status api_ranks_open(api_ranks *r, const ir_func *host, uint32_t devices, const
   if (r->world > RT_COMM_MAX_RANKS)
     return fail(STATUS_BAD_USAGE, "%u devices are more than the %d supported", r->world,
                 RT_COMM_MAX_RANKS);
-  return r->world > 1 ? open_world(r, ops, device, memory) : STATUS_OK;
+  if (r->world == 1 && !communicates(host)) return STATUS_OK;
+  return open_world(r, ops, device, memory);
 }
 
 static void close_endpoints(api_ranks *r) {
