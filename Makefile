@@ -1,4 +1,5 @@
 # A thin front of CMake: one word per job. `make help` lists them.
+FUZZ ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_SECONDS ?= 60
 PREFIX ?= /usr/local
 MAKEFLAGS += --no-print-directory
@@ -56,13 +57,11 @@ lint: ## formatting, clang-tidy and the include law
 	@$(call configure,build)
 	@scripts/lint build
 
-fuzz: ## fuzz the parser for FUZZ_SECONDS (60)
+fuzz: ## fuzz the targets FUZZ (all: host, machine, npy, parser, trace) for FUZZ_SECONDS (60) each
 	@scripts/setup fuzz
 	@$(call build,build-fuzz,-DWEIR_LIBFUZZER=ON -DCMAKE_C_COMPILER=clang) \
-	  --target tests_fuzz_fuzz_parser
-	@mkdir -p build-fuzz/found
-	build-fuzz/tests/fuzz/fuzz_parser -max_total_time=$(FUZZ_SECONDS) -timeout=10 \
-	  -artifact_prefix=build-fuzz/ -dict=tests/fuzz/weir.dict build-fuzz/found tests/fuzz/corpus
+	  --target $(addprefix tests_fuzz_fuzz_,$(FUZZ))
+	@scripts/fuzz build-fuzz $(FUZZ_SECONDS) $(FUZZ)
 
 format: ## rewrite the sources in the house format
 	@scripts/setup lint

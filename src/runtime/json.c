@@ -42,8 +42,8 @@ static bool take_escape(reader *r) {
   char c = *r->at;
   if (c == '\0' || !strchr("\"\\/bfnrtu", c)) return false;
   r->at++;
-  for (int i = 0; c == 'u' && i < 4; i++)
-    if (!is_hex(*r->at++)) return false;
+  for (int i = 0; c == 'u' && i < 4; i++, r->at++)
+    if (!is_hex(*r->at)) return false;
   return true;
 }
 

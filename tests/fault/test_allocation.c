@@ -86,7 +86,7 @@ static weir_status do_parse(const weir_allocator *memory) {
 
 static weir_status do_load(const weir_allocator *memory) {
   weir_module *m = NULL;
-  weir_status s = weir_module_load("tests/fuzz/corpus/row_parallel_linear.weir", memory, &m);
+  weir_status s = weir_module_load("tests/fuzz/corpus/parser/row_parallel_linear.weir", memory, &m);
   weir_module_destroy(m);
   return s;
 }

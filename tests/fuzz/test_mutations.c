@@ -211,7 +211,8 @@ int main(int argc, char **argv) {
   bool one = argc > 2 && strcmp(argv[1], "--seed") == 0;
   if (one) first = strtoull(argv[2], NULL, 0);
   if (argc == 2) count = strtoull(argv[1], NULL, 0);
-  load_folder("tests/fuzz/corpus");
+  load_folder("tests/fuzz/corpus/parser");
+  load_folder("tests/fuzz/corpus/host");
   load_folder("tests/golden");
   load_folder("examples");
   EXPECT(n_sources > 0);
