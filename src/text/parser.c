@@ -62,7 +62,9 @@ static void unknown_dtype(text_parser *p, const text_token *t) {
     strbuf_putc(&known, ' ');
     strbuf_puts(&known, ir_dtype_text((ir_dtype)i));
   }
-  text_error(p, t, "unknown dtype '%.*s'; there are%s", text_shown(t), text_of(p, t), known.data);
+  const char *here = text_habit_dtype(p, t);
+  text_error(p, t, "unknown dtype '%.*s'%s; there are%s", text_shown(t), text_of(p, t),
+             here ? arena_printf(&p->m->memory, " (did you mean '%s'?)", here) : "", known.data);
 }
 
 ir_dtype text_parse_type(text_parser *p) {
@@ -304,6 +306,10 @@ static void parse_return(text_parser *p) {
   do {
     text_token t = p->token;
     if (!text_expect(p, TOKEN_NAME, "the name of a tensor to return")) return;
+    if (text_is(p, TOKEN_LPAREN)) {
+      text_expected(p, "a name: define the result first, y = ..., and return y");
+      return;
+    }
     ir_name_entry e = text_lookup(p, &t, "name");
     if (e.kind == IR_NAME_TENSOR) {
       (void)ir_build_output(p->f, (ir_tensor){e.id}, text_token_loc(&t));

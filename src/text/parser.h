@@ -132,6 +132,13 @@ ir_name_entry text_lookup(text_parser *p, const text_token *t, const char *kind)
 /* " (did you mean 'x'?)" or "". */
 const char *text_did_you_mean(text_parser *p, const text_suggestion *s);
 
+/* ---- habits.c: words of other systems ---- */
+/* How a function, or a dtype, that others have is written here; NULL: they are not known. */
+const char *text_habit_function(const text_parser *p, const text_token *t);
+const char *text_habit_dtype(const text_parser *p, const text_token *t);
+/* Is it the name of an operation? */
+bool text_is_function(const text_parser *p, const text_token *t);
+
 /* ---- parser_scalar.c: integer expressions and lists ---- */
 /* None when it is poison or the parser panics. */
 ir_scalar text_parse_scalar(text_parser *p);

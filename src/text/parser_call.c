@@ -1,3 +1,5 @@
+#include <string.h>
+
 #include "text/parser.h"
 #include "text/text.h"
 
@@ -51,7 +53,8 @@ static bool parse_dtype(text_parser *p, const ir_param *q, ir_attr *a) {
     a->i = ir_dtype_parse(text_of(p, &p->token), p->token.length);
   }
   if (a->i == IR_DTYPE_NONE) {
-    expected_attr(p, q, "a dtype (f32, bf16, i64, bool, ...)");
+    const char *here = text_is(p, TOKEN_NAME) ? text_habit_dtype(p, &p->token) : NULL;
+    expected_attr(p, q, here ? here : "a dtype (f32, bf16, i64, bool, ...)");
     return false;
   }
   text_advance(p);
@@ -150,6 +153,22 @@ static void refuse_argument(text_parser *p, call *c, const text_token *t, const 
   text_skip_argument(p);
 }
 
+/* The argument that names dimensions, where another word for it is given. */
+static const char *dims_of(text_parser *p, const call *c, const text_token *t) {
+  static const char *const words[] = {"axis", "axes", "dim", "dims"};
+  bool meant = false;
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    meant = meant || (strlen(words[i]) == t->length && !memcmp(words[i], text_of(p, t), t->length));
+  for (uint32_t i = 0; meant && i < c->n_params; i++) {
+    const char *name = c->info->params[i].name;
+    if (!strcmp(name, "dim") || !strcmp(name, "dims"))
+      return arena_printf(&p->m->memory, " (did you mean '%s'?)", name);
+  }
+  if (meant && c->code == IR_OP_MAX) return " (did you mean amax?)";
+  if (meant && c->code == IR_OP_MIN) return " (did you mean amin?)";
+  return "";
+}
+
 static void parse_keyword(text_parser *p, call *c) {
   text_token t = p->token;
   uint32_t param = 0;
@@ -158,8 +177,8 @@ static void parse_keyword(text_parser *p, call *c) {
   text_advance(p);
   c->by_name = true;
   if (param == c->n_params) {
-    const char *what = arena_printf(&p->m->memory, "%s has no argument '%.*s'", c->info->name,
-                                    text_shown(&t), text_of(p, &t));
+    const char *what = arena_printf(&p->m->memory, "%s has no argument '%.*s'%s", c->info->name,
+                                    text_shown(&t), text_of(p, &t), dims_of(p, c, &t));
     refuse_argument(p, c, &t, what);
   } else if (c->given & (1u << param)) {
     refuse_argument(p, c, &t,
@@ -206,14 +225,20 @@ static void require_params(text_parser *p, call *c) {
 }
 
 /* ---- calls ---- */
-static text_value refuse_function(text_parser *p, const text_token *name) {
+static const char *advice_on(text_parser *p, const text_token *name) {
+  const char *here = text_habit_function(p, name);
+  if (here) return arena_printf(&p->m->memory, "; write %s", here);
   text_suggestion s;
   text_suggest_init(&s, text_of(p, name), name->length);
   for (int code = IR_OP_NONE + 1; code < IR_OP_COUNT; code++) {
     text_suggest_offer(&s, ir_op_info_of((ir_opcode)code)->name);
   }
+  return text_did_you_mean(p, &s);
+}
+
+static text_value refuse_function(text_parser *p, const text_token *name) {
   text_error(p, name, "unknown function '%.*s'%s", text_shown(name), text_of(p, name),
-             text_did_you_mean(p, &s));
+             advice_on(p, name));
   text_advance(p);
   text_skip_argument(p);
   while (text_accept(p, TOKEN_COMMA)) text_skip_argument(p);

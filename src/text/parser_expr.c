@@ -176,6 +176,8 @@ static text_value parse_name(text_parser *p) {
   case IR_NAME_EXTENT: return scalar_value(p, (ir_scalar){e.id}, at);
   case IR_NAME_TENSOR:
     if (dot) return scalar_value(p, text_parse_extent_of(p, &t, (ir_tensor){e.id}), at);
+    if (text_is(p, TOKEN_LBRACKET))
+      text_expected(p, "an operator; write slice(x, starts=[...], stops=[...]) for a part");
     return (text_value){.kind = TEXT_TENSOR, .at = at, .tensor = {e.id}};
   case IR_NAME_MESH:
     text_error(p, &t, "'%.*s' is a mesh, which has no value in an expression", text_shown(&t),
@@ -202,13 +204,22 @@ static bool at_number(const text_parser *p) {
   return text_is(p, TOKEN_INT) || text_is(p, TOKEN_FLOAT);
 }
 
+/* What to write where a token begins no expression. */
+static const char *wanted_instead(const text_parser *p) {
+  if (text_is(p, TOKEN_LBRACKET))
+    return "an expression; tensors are listed without brackets: cat(a, b, dim=0)";
+  bool twice = p->token.offset > 0 && text_of(p, &p->token)[-1] == '*';
+  if (text_is(p, TOKEN_STAR) && twice) return "an expression; write pow(x, y) for a power";
+  return "an expression";
+}
+
 static text_value parse_primary(text_parser *p) {
   if (text_is(p, TOKEN_NAME)) return parse_name(p);
   if (at_number(p)) return parse_number(p, false);
   if (text_is(p, TOKEN_TRUE) || text_is(p, TOKEN_FALSE)) {
     text_expected(p, "a tensor or a number; write full([], 1, dtype=bool) for a truth value");
   }
-  if (!text_expect(p, TOKEN_LPAREN, "an expression")) return TEXT_POISONED;
+  if (!text_expect(p, TOKEN_LPAREN, wanted_instead(p))) return TEXT_POISONED;
   text_value v = text_enter(p) ? text_parse_expr(p) : TEXT_POISONED;
   text_expect(p, TOKEN_RPAREN, "')'");
   text_leave(p);
@@ -238,10 +249,18 @@ static text_value parse_unary(text_parser *p) {
   return p->panic ? TEXT_POISONED : negate(p, &v, at);
 }
 
+/* Operators of other languages. */
+static void refuse_infix(text_parser *p) {
+  if (text_is(p, TOKEN_AT)) text_expected(p, "an operator; write matmul(a, b) for a product");
+  if (text_is_word(p, "and")) text_expected(p, "an operator; write and(a, b)");
+  if (text_is_word(p, "or")) text_expected(p, "an operator; write or(a, b)");
+}
+
 static text_value parse_infix(text_parser *p, level least) {
   text_value left = parse_unary(p);
   for (;;) {
     const infix *op = infix_of(p->token.kind);
+    if (!p->panic && !op) refuse_infix(p);
     if (p->panic || !op || op->binds < least) return left;
     loc at = text_token_loc(&p->token);
     text_advance(p);

@@ -44,8 +44,11 @@ void text_unknown_name(text_parser *p, const text_token *t, const char *kind) {
   text_suggestion s;
   text_suggest_init(&s, text_of(p, t), t->length);
   suggest_names(p, &s, kind);
-  text_error(p, t, "unknown %s '%.*s'%s", kind, text_shown(t), text_of(p, t),
-             text_did_you_mean(p, &s));
+  const char *advice = text_did_you_mean(p, &s);
+  if (!*advice && text_is_function(p, t))
+    advice = arena_printf(&p->m->memory, "; as a function it is written %.*s(...)", text_shown(t),
+                          text_of(p, t));
+  text_error(p, t, "unknown %s '%.*s'%s", kind, text_shown(t), text_of(p, t), advice);
   text_poison(p, text_intern(p, t)); /* once is enough */
 }
 

@@ -18,6 +18,18 @@ bool text_parse_literal(text_parser *p, bool negative, int64_t *value) {
 }
 
 /* ---- extents and mesh sizes ---- */
+/* Tensors have no methods: x.sum() is sum(x), x.T is transpose(x). The name after the dot is in hand. */
+static const char *advice_on_member(text_parser *p, const text_token *tensor) {
+  const text_token *t = &p->token;
+  const char *here = text_habit_function(p, t), *of = text_of(p, tensor);
+  bool transposes = text_is_word(p, "T") || text_is_word(p, "t");
+  if (transposes || text_is_function(p, t))
+    here = arena_printf(&p->m->memory, "%.*s(%.*s)", transposes ? 9 : text_shown(t),
+                        transposes ? "transpose" : text_of(p, t), text_shown(tensor), of);
+  if (!here) return "the number of a dimension";
+  return arena_printf(&p->m->memory, "the number of a dimension; write %s", here);
+}
+
 ir_scalar text_parse_extent_of(text_parser *p, const text_token *t, ir_tensor tensor) {
   if (!text_accept(p, TOKEN_DOT)) {
     text_error(p, t, "'%.*s' is a tensor, not an integer; '%.*s.0' is its first extent",
@@ -25,6 +37,10 @@ ir_scalar text_parse_extent_of(text_parser *p, const text_token *t, ir_tensor te
     return NONE;
   }
   text_token number = p->token;
+  if (text_is(p, TOKEN_NAME)) {
+    text_expected(p, advice_on_member(p, t));
+    return NONE;
+  }
   if (!text_expect(p, TOKEN_INT, "the number of a dimension")) return NONE;
   ir_axis dims[IR_MAX_RANK];
   uint32_t rank = ir_axes_dims(p->f, ir_tensor_at(p->f, tensor)->defined.logical, dims);

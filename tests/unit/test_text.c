@@ -564,7 +564,8 @@ static void test_expression_errors(void) {
   expect_wrong("y = x + a.1", "3:11", "'a' has 1 dimensions");
   expect_wrong("y = x x", "3:7", "expected the end of the statement, found 'x'");
   expect_wrong("y = x ~ x", "3:7", "the character '~' means nothing here");
-  expect_wrong("y = x @ x", "3:7", "expected the end of the statement, found '@'");
+  expect_wrong("y = x @ x", "3:7",
+               "expected an operator; write matmul(a, b) for a product, found '@'");
   expect_wrong("y = x + 12ab", "3:9", "malformed number");
   expect_wrong("y = x +", "3:8", "expected an expression, found the end of the line");
   expect_wrong("y = (x + x", "4:1", "expected ')', found the reserved word 'return'");
@@ -578,7 +579,8 @@ static void test_expression_errors(void) {
 static void test_call_errors(void) {
   expect_wrong("y = add(x)", "3:5", "add needs b; it is add(a, b)");
   expect_wrong("y = add(x, x, x)", "3:15", "too many arguments of add; it is add(a, b)");
-  expect_wrong("y = sum(x, dim=[0])", "3:12", "sum has no argument 'dim'; it is sum(x, [dims=]");
+  expect_wrong("y = sum(x, dim=[0])", "3:12",
+               "sum has no argument 'dim' (did you mean 'dims'?); it is sum(x, [dims=]");
   expect_wrong("y = sum(x, dims=[0], dims=[1])", "3:22", "dims is given twice");
   expect_wrong("y = sum(x, x=x)", "3:12", "x is given twice");
   expect_wrong("y = sum(x=x, [1])", "3:14", "an argument without a name follows");
@@ -587,7 +589,7 @@ static void test_call_errors(void) {
   expect_wrong("y = softmax(x, dim=[1])", "3:20", "expected one integer as dim, found '['");
   expect_wrong("y = softmax(x, dim=n)", "3:20", "dim must be a constant integer");
   expect_wrong("y = sum(x, keepdim=1)", "3:20", "expected true or false as keepdim");
-  expect_wrong("y = cast(x, float)", "3:13", "expected a dtype");
+  expect_wrong("y = cast(x, float)", "3:13", "expected f32 as dtype");
   expect_wrong("y = gelu(x, approximate=cubic)", "3:25", "expected none or tanh as approximate");
   expect_wrong("y = full(4, 1)", "3:10", "expected a list like [n, 4] as shape");
   expect_wrong("y = full([4], x)", "3:15", "value must be a constant number");
