@@ -17,7 +17,7 @@ static uint32_t devices_of(const ir_func *host) {
 
 /* One device can be a team, too: what it posts needs an endpoint. */
 static bool communicates(const ir_func *host) {
-  for (uint32_t i = 1; i < host->host->instrs.len; i++)
+  for (uint32_t i = 1; host && i < host->host->instrs.len; i++)
     if (host->host->instrs.data[i].kind == IR_COMMUNICATE) return true;
   return false;
 }
