@@ -25,6 +25,7 @@ static status lower_body(arena *scratch, void *context) {
     if (!api_schedule(c->f)) return STATUS_BAD_PROGRAM;
     pass_request request = {0};
     TRY(api_pass_request(scratch, c->options, &request));
+    if (api_expect_shapes(c->f, c->options) != WEIR_OK) return STATUS_BAD_USAGE;
     request.options = (host_options){.pipeline = c->pipeline};
     if (c->nvfuser) api_show_plain(scratch, &request);
     TRY(api_lower(scratch, c->f, &request, &h));
@@ -75,6 +76,7 @@ static status why_body(arena *scratch, void *context) {
   if (!api_schedule(c->f)) return STATUS_BAD_PROGRAM;
   pass_request request = {0};
   TRY(api_pass_request(scratch, c->options, &request));
+  if (api_expect_shapes(c->f, c->options) != WEIR_OK) return STATUS_BAD_USAGE;
   request.options.pipeline = c->pipeline;
   TRY(api_lower(scratch, c->f, &request, &subject.h));
   bool known = true;

@@ -134,6 +134,7 @@ static status add_tight(arena *scratch, compile_call *c, const pass_request *req
 static status lower_all(arena *scratch, compile_call *c, ir_func **host) {
   pass_request request = {0};
   TRY(api_pass_request(scratch, c->given, &request));
+  if (api_expect_shapes(c->to->func, c->given) != WEIR_OK) return STATUS_BAD_USAGE;
   request.options.pipeline = c->options.pipeline;
   TRY(api_lower(scratch, c->to->func, &request, host));
   if (c->options.memory_limit) TRY(add_tight(scratch, c, &request));

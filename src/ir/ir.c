@@ -16,6 +16,10 @@ void ir_module_destroy(ir_module *m) {
   if (m->memory.memory) arena_destroy(&m->memory);
 }
 
+bool ir_module_expects(const ir_module *m, ir_scalar x, int64_t *value) {
+  return ir_scalar_eval(&m->scalars, x, m->expected.data, m->expected.len, value);
+}
+
 ir_func *ir_module_find(const ir_module *m, const char *name) {
   ir_func *found = NULL;
   for (uint32_t i = 0; i < m->funcs.len; i++) {

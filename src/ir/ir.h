@@ -194,12 +194,17 @@ struct ir_module {
   source src;
   diags errors;
   VEC(ir_func *) funcs;
+  /* By symbol: the value that it will probably have; IR_UNBOUND where nothing is known. Only choices among
+   * programs that are right for all values may depend on it. */
+  VEC(int64_t) expected;
 };
 
 void ir_module_init(ir_module *m, const allocator *memory);
 void ir_module_destroy(ir_module *m); /* accepts a zeroed module */
 /* By name; of a fusion and its host program the latter. NULL: no such function. */
 ir_func *ir_module_find(const ir_module *m, const char *name);
+/* The value for the extents that are expected; false: not all of its symbols are. */
+bool ir_module_expects(const ir_module *m, ir_scalar x, int64_t *value);
 
 /* ---- reading ---- */
 static inline ir_axis_data *ir_axis_at(const ir_func *f, ir_axis a) { return &f->axes.data[a.id]; }

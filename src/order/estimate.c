@@ -14,6 +14,11 @@ enum { NOMINAL_EXTENT = 1024, NOMINAL_STREAMS = 4 };
 static const double launch_ns = 2000, flops_per_ns = 100, memory_bytes_per_ns = 10;
 static const double post_ns = 20000, link_bytes_per_ns = 0.25;
 
+static int64_t expected(const ir_module *m, uint32_t symbol) {
+  bool known = symbol < m->expected.len && m->expected.data[symbol] != IR_UNBOUND;
+  return known ? m->expected.data[symbol] : NOMINAL_EXTENT;
+}
+
 order_estimate *order_estimate_new(ir_func *h, arena *scratch) {
   const ir_scalars *s = &h->module->scalars;
   order_estimate *e = ARENA_NEW(scratch, order_estimate);
@@ -22,7 +27,7 @@ order_estimate *order_estimate_new(ir_func *h, arena *scratch) {
   e->symbols = ARENA_ARRAY(scratch, e->n_symbols, int64_t);
   for (uint32_t i = 0; i < e->n_symbols; i++) {
     switch (s->symbols.data[i].kind) {
-    case IR_SYMBOL_EXTENT: e->symbols[i] = NOMINAL_EXTENT; break;
+    case IR_SYMBOL_EXTENT: e->symbols[i] = expected(h->module, i); break;
     case IR_SYMBOL_INDEX:
     case IR_SYMBOL_RANK: e->symbols[i] = 0; break;
     case IR_SYMBOL_STREAMS: e->symbols[i] = NOMINAL_STREAMS; break;

@@ -256,6 +256,14 @@ static bool cheaper(shard_ctx *c, cost a, cost b) {
   return ir_scalar_lt(&c->s, at_least_one(c, x), at_least_one(c, y)) == IR_TRUE;
 }
 
+/* Undecided for all extents: what those that are expected say. */
+static bool expected_cheaper(shard_ctx *c, cost a, cost b) {
+  int64_t x, y;
+  const ir_module *m = c->f->module;
+  return ir_module_expects(m, times(c, a.bytes, b.per), &x) &&
+         ir_module_expects(m, times(c, b.bytes, a.per), &y) && x < y;
+}
+
 bool shard_prefer_before(shard_ctx *c, const ir_op_data *op) {
   uint32_t first, count;
   cost before = cost_before(c, op, &first, &count);
@@ -269,5 +277,7 @@ bool shard_prefer_before(shard_ctx *c, const ir_op_data *op) {
   cost after = move_cost(&v, op->result, changes);
   if (cheaper(c, before, after)) return true;
   if (cheaper(c, after, before)) return false;
+  if (expected_cheaper(c, before, after)) return true;
+  if (expected_cheaper(c, after, before)) return false;
   return count > 1;
 }

@@ -57,11 +57,11 @@ static int64_t row_devices(const form *m) {
 }
 
 /* Is what a row moves otherwise more than `steps` partial results, each sent twice, in bytes? An extent
- * without a value counts as long. */
+ * that is not expected counts as long. */
 static bool pays(const form *m, int64_t steps) {
   int64_t n, wide = (int64_t)ir_dtype_size_bytes(m->wide);
   int64_t size = (int64_t)ir_dtype_size_bytes(ir_tensor_at(m->f, m->op.operands[0])->dtype);
-  if (!ir_scalar_is_const(&m->f->module->scalars, form_count(m), &n)) return true;
+  if (!ir_module_expects(m->f->module, form_count(m), &n)) return true;
   return n > 2 * steps * row_devices(m) * wide / size;
 }
 
@@ -148,7 +148,10 @@ static bool wants_lookup(shard_ctx *c, form *m, uint32_t rank) {
   bool scattered = m->mesh_axis < p.rank && p.axes[m->mesh_axis].kind == SHARD_SHARDED;
   ir_scalar whole = bytes_of(c, m->op.operands[0], m->mesh_axis, size);
   ir_scalar results = bytes_of(c, m->op.result, m->mesh_axis, scattered ? sent : 2 * sent);
-  return ir_scalar_le(&m->f->module->scalars, whole, results) != IR_TRUE;
+  int64_t a, b;
+  bool known =
+      ir_module_expects(m->f->module, whole, &a) && ir_module_expects(m->f->module, results, &b);
+  return known ? a > b : ir_scalar_le(&m->f->module->scalars, whole, results) != IR_TRUE;
 }
 
 /* What is scattered is where the result is; each device takes what falls into its piece. */

@@ -143,6 +143,11 @@ bool shard_may_cross(ir_func *f, ir_tensor from, ir_axis axis, ir_axis to, sched
 /* Operands in the order in which they are asked; returns their number. */
 uint32_t shard_reference_order(const ir_func *f, const ir_op_data *op, uint32_t *order);
 
+/* ---- product.c ---- */
+/* Mesh axes along which operand k of a matrix product leaves the word to the other one: both say something,
+ * and what the other one says moves fewer bytes. */
+uint32_t shard_product_yields(const ir_func *f, const ir_op_data *op, uint32_t k);
+
 /* ---- positions.c ---- */
 /* What an axis is a part of; none: it is no part. Of merged axes the outermost with several positions. */
 ir_axis shard_parent(const ir_func *f, ir_axis a);

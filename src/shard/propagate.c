@@ -8,6 +8,7 @@
 typedef struct propagating {
   ir_func *f;
   const bool *open;  /* by tensor: it may get marks; NULL: all may */
+  uint32_t yields;   /* mesh axes that the reference says nothing about */
   uint32_t time;     /* counts visits */
   uint32_t *changed; /* by tensor: when it last was */
   uint32_t *seen[2]; /* by operation and direction: when it was last visited */
@@ -202,10 +203,13 @@ static bool has_streams_to_take(const ir_func *f, ir_tensor t) {
 }
 
 /* The marks that `to` may get from `from`. */
-static schedule_marks common_marks(const ir_func *f, ir_tensor from, ir_tensor to, ir_rule rule) {
+static schedule_marks common_marks(const propagating *p, ir_tensor from, ir_tensor to,
+                                   ir_rule rule) {
+  const ir_func *f = p->f;
   schedule_marks open = shard_open_marks(f, to);
   if (rule != IR_RULE_RESULT && has_streams_to_take(f, to)) open.streams = false;
   open.mesh_axes &= common_axes(f, ir_tensor_at(f, from)->mesh, ir_tensor_at(f, to)->mesh);
+  open.mesh_axes &= ~p->yields;
   return open;
 }
 
@@ -214,7 +218,7 @@ static uint32_t take_whole(propagating *p, ir_tensor from, ir_tensor to, const l
                            uint32_t n_links, ir_why why) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < n_links; i++) {
-    schedule_marks open = common_marks(p->f, from, to, why.rule);
+    schedule_marks open = common_marks(p, from, to, why.rule);
     ir_pair pair = {links[i].from, links[i].to, IR_PAIR_EXACT};
     open.streams = false;
     if (links[i].whole && open.mesh_axes)
@@ -231,7 +235,7 @@ static void take_along(propagating *p, ir_tensor from, ir_tensor to, const link 
   why.from = ir_tensor_at(f, from)->name;
   /* mutant: propagate_no_mesh */
   uint32_t n = shard_is_frozen(f, to) ? 0 : take_mesh(p, from, to, why);
-  schedule_marks open = common_marks(f, from, to, why.rule);
+  schedule_marks open = common_marks(p, from, to, why.rule);
   ir_pair pairs[IR_MAX_RANK];
   uint32_t n_pairs = 0;
   for (uint32_t i = 0; i < n_links; i++) {
@@ -253,8 +257,10 @@ static void take_over(propagating *p, const ir_op_data *op, uint32_t k, bool for
   link links[IR_MAX_RANK];
   ir_why why = {.rule = forward ? IR_RULE_FORWARD : IR_RULE_BACKWARD, .at = op->at};
   uint32_t n = find_links(p->f, op, k, forward, links);
+  p->yields = forward ? shard_product_yields(p->f, op, k) : 0;
   if (forward) take_along(p, op->operands[k], op->result, links, n, why);
   else take_along(p, op->result, op->operands[k], links, n, why);
+  p->yields = 0;
 }
 
 /* All results are made where the first one is, by the same loops. */

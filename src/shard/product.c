@@ -1,0 +1,124 @@
+/* Matrix products whose operands are cut in ways that do not go together: which of them moves. */
+#include "shard/internal.h"
+
+/* How an operand is cut along a mesh axis. */
+typedef enum role {
+  ROLE_WHOLE,
+  ROLE_FREE,    /* along its own rows or columns: so is the result */
+  ROLE_REDUCED, /* along the inner dimension: devices have partial results */
+  ROLE_OTHER,   /* a batch, or in a way that nothing is known about */
+} role;
+
+typedef struct product {
+  const ir_func *f;
+  const ir_op_data *op;
+  uint32_t mesh_axis;
+  double devices;  /* along it */
+  role roles[2];   /* of the operands */
+  double bytes[3]; /* of operands and result, on a line of devices along the axis */
+} product;
+
+static role role_of(const ir_func *f, const ir_op_data *op, uint32_t k, uint32_t mesh_axis) {
+  shard_placement p;
+  ir_pair pairs[IR_MAX_RANK], others[IR_MAX_RANK];
+  shard_placement_of(f, op->operands[k], &p);
+  const shard_axis *a = &p.axes[mesh_axis];
+  if (mesh_axis >= p.rank || a->kind != SHARD_SHARDED) return ROLE_WHOLE;
+  uint32_t n = ir_map_pairs(f, op, k, pairs), m = ir_map_pairs(f, op, 1 - k, others);
+  for (uint32_t i = 0; i < n; i++) {
+    if (!IR_SAME(pairs[i].producer, a->logical) || a->swizzled) continue;
+    if (ir_axis_at(f, pairs[i].consumer)->kind == IR_AXIS_REDUCTION) return ROLE_REDUCED;
+    for (uint32_t j = 0; j < m; j++)
+      if (IR_SAME(others[j].consumer, pairs[i].consumer)) return ROLE_OTHER;
+    return ROLE_FREE;
+  }
+  return ROLE_OTHER;
+}
+
+/* False: not all extents are expected. */
+static bool find_bytes(product *x, ir_tensor t, double *bytes) {
+  ir_axis dims[IR_MAX_RANK];
+  shard_placement p;
+  uint32_t rank = ir_tensor_dims(x->f, t, dims);
+  *bytes = (double)ir_dtype_size_bytes(ir_tensor_at(x->f, t)->dtype);
+  for (uint32_t i = 0; i < rank; i++) {
+    int64_t n;
+    if (!ir_module_expects(x->f->module, ir_axis_size(x->f, dims[i]), &n)) return false;
+    *bytes *= (double)n;
+  }
+  shard_placement_of(x->f, t, &p);
+  for (uint32_t k = 0; k < p.rank; k++) {
+    bool cut = k != x->mesh_axis && p.axes[k].kind == SHARD_SHARDED;
+    if (cut) *bytes /= (double)ir_mesh_size(ir_mesh_at(x->f, p.mesh), k);
+  }
+  return true;
+}
+
+/* What each device receives if operand k, cut as it is, must be whole, or cut differently. */
+static double gathered(const product *x, uint32_t k) {
+  return x->roles[k] == ROLE_WHOLE ? 0 : x->bytes[k] * (x->devices - 1) / x->devices;
+}
+static double recut(const product *x, uint32_t k) { return gathered(x, k) / x->devices; }
+
+/* Each device has rows of operand k, and of the result. */
+static double cost_free(const product *x, uint32_t k) { return gathered(x, 1 - k); }
+
+/* Partial results are reduced, and scattered if an operand wants the result cut. */
+static double cost_reduced(const product *x) {
+  double moved = 0, times = 2;
+  for (uint32_t k = 0; k < 2; k++) {
+    if (x->roles[k] != ROLE_FREE) continue;
+    moved += recut(x, k);
+    times = 1;
+  }
+  return moved + times * x->bytes[2] * (x->devices - 1) / x->devices;
+}
+
+/* What operand k says, by its role. */
+static double cost_of(const product *x, uint32_t k) {
+  return x->roles[k] == ROLE_FREE ? cost_free(x, k) : cost_reduced(x);
+}
+
+static bool has_streams(const ir_func *f, ir_tensor t) {
+  ir_axes loop = ir_tensor_at(f, t)->now.loop;
+  for (uint32_t i = 0; i < loop.len; i++)
+    if (ir_axis_at(f, loop.data[i])->mark.kind == IR_MARK_STREAM) return true;
+  return false;
+}
+
+/* Streams say how pieces are to arrive: they are left alone. */
+static bool is_open(const ir_func *f, const ir_op_data *op) {
+  ir_family family = ir_op_info_of(op->code)->family;
+  if (family != IR_FAMILY_MATMUL && family != IR_FAMILY_LINEAR) return false;
+  const ir_tensor_data *a = ir_tensor_at(f, op->operands[0]), *b = ir_tensor_at(f, op->operands[1]);
+  if (!a->mesh.id || !b->mesh.id) return false;
+  if (!ir_mesh_same(ir_mesh_at(f, a->mesh), ir_mesh_at(f, b->mesh))) return false;
+  return !has_streams(f, op->operands[0]) && !has_streams(f, op->operands[1]) &&
+         !has_streams(f, op->result);
+}
+
+static bool open_axis(const ir_func *f, const ir_op_data *op, uint32_t mesh_axis, product *x) {
+  *x = (product){.f = f, .op = op, .mesh_axis = mesh_axis};
+  ir_mesh mesh = ir_tensor_at(f, op->operands[0])->mesh;
+  x->devices = (double)ir_mesh_size(ir_mesh_at(f, mesh), mesh_axis);
+  for (uint32_t k = 0; k < 2; k++) {
+    x->roles[k] = role_of(f, op, k, mesh_axis);
+    if (x->roles[k] == ROLE_WHOLE || x->roles[k] == ROLE_OTHER) return false;
+    if (!find_bytes(x, op->operands[k], &x->bytes[k])) return false;
+  }
+  bool same = x->roles[0] == ROLE_REDUCED && x->roles[1] == ROLE_REDUCED;
+  return !same && x->devices > 1 && find_bytes(x, op->result, &x->bytes[2]);
+}
+
+uint32_t shard_product_yields(const ir_func *f, const ir_op_data *op, uint32_t k) {
+  uint32_t yields = 0;
+  product x;
+  if (k > 1 || !is_open(f, op)) return 0;
+  uint32_t rank = ir_mesh_at(f, ir_tensor_at(f, op->operands[0])->mesh)->rank;
+  for (uint32_t axis = 0; axis < rank; axis++) {
+    if (!open_axis(f, op, axis, &x)) continue;
+    double mine = cost_of(&x, k), other = cost_of(&x, 1 - k);
+    if (other < mine && x.roles[1 - k] == ROLE_FREE) yields |= 1u << axis;
+  }
+  return yields;
+}
