@@ -19,41 +19,6 @@ static void column(strbuf *out, const char *text, size_t width) {
   strbuf_puts(out, "  ");
 }
 
-static const char *family_text(ir_family family) {
-  switch (family) {
-  case IR_FAMILY_POINTWISE: return "pointwise";
-  case IR_FAMILY_SET:
-  case IR_FAMILY_CAST: return "copy";
-  case IR_FAMILY_REDUCE:
-  case IR_FAMILY_MOMENT: return "reduction";
-  case IR_FAMILY_SCAN:
-  case IR_FAMILY_SORT:
-  case IR_FAMILY_TOPK: return "ordered";
-  case IR_FAMILY_BROADCAST:
-  case IR_FAMILY_SQUEEZE:
-  case IR_FAMILY_EXPAND:
-  case IR_FAMILY_PERMUTE:
-  case IR_FAMILY_RESHAPE:
-  case IR_FAMILY_SLICE:
-  case IR_FAMILY_PAD:
-  case IR_FAMILY_CAT:
-  case IR_FAMILY_SELECT: return "shape";
-  case IR_FAMILY_MAKER: return "maker";
-  case IR_FAMILY_GATHER:
-  case IR_FAMILY_SCATTER:
-  case IR_FAMILY_UPDATE:
-  case IR_FAMILY_INDEX_SELECT:
-  case IR_FAMILY_ONE_HOT: return "indexed";
-  case IR_FAMILY_MATMUL:
-  case IR_FAMILY_LINEAR: return "linear algebra";
-  case IR_FAMILY_SOFTMAX:
-  case IR_FAMILY_NORM:
-  case IR_FAMILY_SDPA:
-  case IR_FAMILY_SDPA_BACKWARD: return "model";
-  }
-  return "";
-}
-
 static void list_ops(strbuf *out, arena *scratch) {
   for (int code = IR_OP_NONE + 1; code < IR_OP_COUNT; code++) {
     const ir_op_info *info = ir_op_info_of((ir_opcode)code);
@@ -61,7 +26,7 @@ static void list_ops(strbuf *out, arena *scratch) {
     strbuf_init(&signature, scratch);
     text_print_signature(info, &signature);
     column(out, info->name, 13);
-    column(out, family_text(info->family), 14);
+    column(out, ir_family_info_of((ir_opcode)code)->group, 14);
     strbuf_puts(out, signature.data);
     for (uint32_t k = 0; info->results && k < info->n_results; k++)
       strbuf_printf(out, k ? ", %s" : " -> %s", info->results[k]);

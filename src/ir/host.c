@@ -217,40 +217,7 @@ ir_scalar ir_axis_whole(const ir_func *f, ir_axis a) {
   return cut ? cut->whole : ir_axis_size(f, a);
 }
 
-bool ir_op_is_view(ir_opcode code) {
-  switch (ir_op_info_of(code)->family) {
-  case IR_FAMILY_BROADCAST:
-  case IR_FAMILY_SQUEEZE:
-  case IR_FAMILY_EXPAND:
-  case IR_FAMILY_PERMUTE:
-  case IR_FAMILY_RESHAPE:
-  case IR_FAMILY_SLICE: return true;
-  case IR_FAMILY_POINTWISE:
-  case IR_FAMILY_SET:
-  case IR_FAMILY_CAST:
-  case IR_FAMILY_REDUCE:
-  case IR_FAMILY_MOMENT:
-  case IR_FAMILY_SCAN:
-  case IR_FAMILY_SORT:
-  case IR_FAMILY_TOPK:
-  case IR_FAMILY_PAD:
-  case IR_FAMILY_CAT:
-  case IR_FAMILY_SELECT:
-  case IR_FAMILY_MAKER:
-  case IR_FAMILY_GATHER:
-  case IR_FAMILY_SCATTER:
-  case IR_FAMILY_UPDATE:
-  case IR_FAMILY_INDEX_SELECT:
-  case IR_FAMILY_ONE_HOT:
-  case IR_FAMILY_MATMUL:
-  case IR_FAMILY_LINEAR:
-  case IR_FAMILY_SOFTMAX:
-  case IR_FAMILY_NORM:
-  case IR_FAMILY_SDPA:
-  case IR_FAMILY_SDPA_BACKWARD: return false;
-  }
-  return false;
-}
+bool ir_op_is_view(ir_opcode code) { return ir_family_info_of(code)->is_view; }
 
 ir_partition ir_partition_of_period(const ir_partition *p) {
   ir_partition within = *p;

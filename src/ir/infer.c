@@ -299,40 +299,11 @@ static bool all_numbers(infer *c) {
   return true;
 }
 
-static bool dispatch(infer *c) {
-  switch (ir_op_info_of(c->op->code)->family) {
-  case IR_FAMILY_POINTWISE: return infer_pointwise(c);
-  case IR_FAMILY_SET:
-  case IR_FAMILY_CAST: return infer_copy(c);
-  case IR_FAMILY_REDUCE: return infer_reduce(c);
-  case IR_FAMILY_MOMENT: return infer_moment(c);
-  case IR_FAMILY_SCAN:
-  case IR_FAMILY_SORT: return infer_ordered(c);
-  case IR_FAMILY_TOPK: return infer_topk(c);
-  case IR_FAMILY_BROADCAST: return infer_insert(c);
-  case IR_FAMILY_SQUEEZE: return infer_squeeze(c);
-  case IR_FAMILY_EXPAND: return infer_expand(c);
-  case IR_FAMILY_PERMUTE: return infer_permute(c);
-  case IR_FAMILY_RESHAPE: return infer_reshape(c);
-  case IR_FAMILY_SLICE: return infer_slice(c);
-  case IR_FAMILY_PAD: return infer_pad(c);
-  case IR_FAMILY_CAT: return infer_cat(c);
-  case IR_FAMILY_SELECT: return infer_select(c);
-  case IR_FAMILY_MAKER: return infer_maker(c);
-  case IR_FAMILY_GATHER: return infer_gather(c);
-  case IR_FAMILY_SCATTER: return infer_scatter(c);
-  case IR_FAMILY_UPDATE: return infer_update(c);
-  case IR_FAMILY_INDEX_SELECT: return infer_index_select(c);
-  case IR_FAMILY_ONE_HOT: return infer_one_hot(c);
-  case IR_FAMILY_MATMUL: return infer_matmul(c);
-  case IR_FAMILY_LINEAR: return infer_linear(c);
-  case IR_FAMILY_SOFTMAX: return infer_softmax(c);
-  case IR_FAMILY_NORM: return infer_norm(c);
-  case IR_FAMILY_SDPA: return infer_sdpa(c);
-  case IR_FAMILY_SDPA_BACKWARD: return infer_sdpa_backward(c);
-  }
-  impossible("an operation without a family");
-}
+static infer_fn *const families[] = {
+#define IR(name, ...) infer_##name
+#define FAMILY(id, group, ir, ...) [IR_FAMILY_##id] = ir,
+#include "ir/families.def"
+};
 
 bool ir_infer(ir_func *f, const ir_op_data *op, ir_inferred results[IR_MAX_RESULTS]) {
   const ir_op_info *info = ir_op_info_of(op->code);
@@ -342,5 +313,5 @@ bool ir_infer(ir_func *f, const ir_op_data *op, ir_inferred results[IR_MAX_RESUL
   if (info->family == IR_FAMILY_POINTWISE && all_numbers(&c)) {
     return infer_error(&c, "needs at least one tensor; a number alone is written full([], value)");
   }
-  return dispatch(&c);
+  return families[info->family](&c);
 }

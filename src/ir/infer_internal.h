@@ -54,33 +54,10 @@ bool infer_more(infer *c, uint32_t k, ir_dtype dtype, const dims *logical);
 /* The same with copies of axes. */
 bool infer_more_like(infer *c, uint32_t k, ir_dtype dtype, const dims *like);
 
-/* ---- one function per family ---- */
-bool infer_pointwise(infer *c);
-bool infer_copy(infer *c); /* set, cast */
-bool infer_reduce(infer *c);
-bool infer_moment(infer *c);
-bool infer_ordered(infer *c); /* cumsum, argsort */
-bool infer_topk(infer *c);
-bool infer_insert(infer *c); /* broadcast */
-bool infer_squeeze(infer *c);
-bool infer_expand(infer *c);
-bool infer_permute(infer *c);
-bool infer_reshape(infer *c);
-bool infer_slice(infer *c);
-bool infer_pad(infer *c);
-bool infer_cat(infer *c);
-bool infer_select(infer *c);
-bool infer_maker(infer *c);
-bool infer_gather(infer *c);
-bool infer_scatter(infer *c);
-bool infer_update(infer *c);
-bool infer_index_select(infer *c);
-bool infer_one_hot(infer *c);
-bool infer_matmul(infer *c);
-bool infer_linear(infer *c);
-bool infer_softmax(infer *c);
-bool infer_norm(infer *c);
-bool infer_sdpa(infer *c);
-bool infer_sdpa_backward(infer *c);
+/* ---- one function per family, by the names of families.def ---- */
+typedef bool infer_fn(infer *c);
+#define IR(name, ...) infer_##name
+#define FAMILY(id, group, ir, ...) infer_fn ir;
+#include "ir/families.def"
 
 #endif

@@ -98,6 +98,24 @@ ir_opcode ir_op_parse(const char *name, size_t length) {
   return IR_OP_NONE;
 }
 
+enum { NO_VIEW, VIEW };
+static const ir_family_info families[] = {
+#define IR(infer, pairs, view, at, cost)                                                           \
+  .is_view = view, .window = IR_WINDOW_##at, .flops = IR_FLOPS_##cost
+#define FAMILY(id, text, ir, ...) [IR_FAMILY_##id] = {.group = text, ir},
+#include "ir/families.def"
+};
+
+const ir_family_info *ir_family_info_of(ir_opcode code) {
+  return &families[ir_op_info_of(code)->family];
+}
+
+bool ir_op_is_product(ir_opcode code) {
+  ir_flops flops = ir_family_info_of(code)->flops;
+  return flops == IR_FLOPS_PRODUCT || flops == IR_FLOPS_ATTENTION ||
+         flops == IR_FLOPS_ATTENTION_BACKWARD;
+}
+
 static const struct {
   ir_opcode code;
   const char *text;

@@ -15,38 +15,48 @@ typedef enum ir_opcode {
   IR_OP_COUNT
 } ir_opcode;
 
-/* What a switch over operations looks at. All pointwise ops are one family. */
+/* What operations are told apart by: a row of families.def. All pointwise ops are one family. */
 typedef enum ir_family {
-  IR_FAMILY_POINTWISE,
-  IR_FAMILY_SET,
-  IR_FAMILY_CAST,
-  IR_FAMILY_REDUCE, /* sum prod amax amin: reduced axes stay in the logical domain as reductions */
-  IR_FAMILY_MOMENT, /* mean var var_mean */
-  IR_FAMILY_SCAN,   /* cumsum */
-  IR_FAMILY_SORT,   /* argsort */
-  IR_FAMILY_TOPK,   /* topk topk_index */
-  IR_FAMILY_BROADCAST,
-  IR_FAMILY_SQUEEZE,
-  IR_FAMILY_EXPAND,
-  IR_FAMILY_PERMUTE, /* permute transpose */
-  IR_FAMILY_RESHAPE,
-  IR_FAMILY_SLICE,
-  IR_FAMILY_PAD,
-  IR_FAMILY_CAT,
-  IR_FAMILY_SELECT,
-  IR_FAMILY_MAKER, /* full zeros ones iota uniform */
-  IR_FAMILY_GATHER,
-  IR_FAMILY_SCATTER,
-  IR_FAMILY_UPDATE,
-  IR_FAMILY_INDEX_SELECT,
-  IR_FAMILY_ONE_HOT,
-  IR_FAMILY_MATMUL,
-  IR_FAMILY_LINEAR,
-  IR_FAMILY_SOFTMAX,
-  IR_FAMILY_NORM, /* layer_norm rms_norm */
-  IR_FAMILY_SDPA,
-  IR_FAMILY_SDPA_BACKWARD,
+#define FAMILY(id, ...) IR_FAMILY_##id,
+#include "ir/families.def"
 } ir_family;
+
+/* Along which dimensions of its result an operation must know where a part begins in the whole ('at'). */
+typedef enum ir_window {
+  IR_WINDOW_NONE,      /* none: it has no 'at' */
+  IR_WINDOW_ALWAYS,    /* all: it counts elements */
+  IR_WINDOW_RESIZED,   /* those along which the operand is not cut as the result is */
+  IR_WINDOW_AT_DIM,    /* `dim` */
+  IR_WINDOW_AT_LAST,   /* the last */
+  IR_WINDOW_LOOKED_UP, /* gather: those but `dim` along which an operand is not cut */
+  IR_WINDOW_WRITTEN,   /* scatter: the same, and `dim` */
+  IR_WINDOW_CAUSAL,    /* the last but one, if a mask is causal */
+  IR_WINDOW_COUNTED,   /* all of iota and uniform, which count positions; none of other makers */
+} ir_window;
+
+/* What an operation computes, by the elements of results and operands. */
+typedef enum ir_flops {
+  IR_FLOPS_NONE,        /* it moves elements */
+  IR_FLOPS_RESULT,      /* one for each element of the result */
+  IR_FLOPS_ROWS,        /* four of them */
+  IR_FLOPS_OPERAND,     /* one for each element of the operand */
+  IR_FLOPS_COMPARISONS, /* four of them */
+  IR_FLOPS_ADDENDS,     /* scatter: one for each element of src that is added */
+  IR_FLOPS_PRODUCT,     /* two for each element of the result and position of the contracted axis */
+  IR_FLOPS_ATTENTION,   /* two products */
+  IR_FLOPS_ATTENTION_BACKWARD, /* five products */
+} ir_flops;
+
+typedef struct ir_family_info {
+  const char *group; /* as `weir list ops` says it */
+  bool is_view;      /* the result can be the operand's memory, looked at differently */
+  ir_window window;
+  ir_flops flops;
+} ir_family_info;
+
+const ir_family_info *ir_family_info_of(ir_opcode code);
+/* Does it multiply matrices? */
+bool ir_op_is_product(ir_opcode code);
 
 /* How the result dtype of a pointwise operation or of a reduction follows from its operands; ops.def. */
 typedef enum ir_result_rule {

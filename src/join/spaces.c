@@ -25,40 +25,13 @@
 
 typedef enum kind { ALONE, ELEMENT, MAKES, LOOKS, MOVES, REDUCES, ROW } kind;
 
-static kind kind_of(ir_opcode code) {
-  switch (ir_op_info_of(code)->family) {
-  case IR_FAMILY_POINTWISE:
-  case IR_FAMILY_SET:
-  case IR_FAMILY_CAST: return ELEMENT;
-  case IR_FAMILY_MAKER: return MAKES;
-  case IR_FAMILY_BROADCAST:
-  case IR_FAMILY_SQUEEZE:
-  case IR_FAMILY_EXPAND: return LOOKS;
-  case IR_FAMILY_PERMUTE:
-  case IR_FAMILY_RESHAPE:
-  case IR_FAMILY_SLICE:
-  case IR_FAMILY_PAD:
-  case IR_FAMILY_CAT:
-  case IR_FAMILY_SELECT:
-  case IR_FAMILY_GATHER:
-  case IR_FAMILY_INDEX_SELECT: return MOVES;
-  case IR_FAMILY_REDUCE:
-  case IR_FAMILY_MOMENT: return REDUCES;
-  case IR_FAMILY_SOFTMAX:
-  case IR_FAMILY_NORM: return ROW;
-  case IR_FAMILY_SCAN:
-  case IR_FAMILY_SORT:
-  case IR_FAMILY_TOPK:
-  case IR_FAMILY_SCATTER:
-  case IR_FAMILY_UPDATE:
-  case IR_FAMILY_ONE_HOT:
-  case IR_FAMILY_MATMUL:
-  case IR_FAMILY_LINEAR:
-  case IR_FAMILY_SDPA:
-  case IR_FAMILY_SDPA_BACKWARD: return ALONE;
-  }
-  return ALONE;
-}
+static const uint8_t kinds[] = {
+#define JOIN(kind) kind
+#define FAMILY(id, group, ir, shard, host, join, ...) [IR_FAMILY_##id] = join,
+#include "ir/families.def"
+};
+
+static kind kind_of(ir_opcode code) { return kinds[ir_op_info_of(code)->family]; }
 
 static void take_sizes(const ir_func *h, ir_tensor t, join_space *s) {
   ir_axis dims[IR_MAX_RANK];

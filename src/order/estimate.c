@@ -66,16 +66,15 @@ static double last_extent(const order_estimate *e, ir_tensor t) {
 }
 
 /* Attention: for every element of the result a row of scores, and a row of values. */
-static double flops(const order_estimate *e, const ir_op_data *op) {
-  ir_family family = ir_op_info_of(op->code)->family;
+static double op_flops(const order_estimate *e, const ir_op_data *op) {
+  ir_flops flops = ir_family_info_of(op->code)->flops;
   double n = elements(e, op->result);
-  if (family == IR_FAMILY_MATMUL || family == IR_FAMILY_LINEAR)
-    return 2 * n * last_extent(e, op->operands[0]);
-  if (family != IR_FAMILY_SDPA && family != IR_FAMILY_SDPA_BACKWARD) return n;
+  if (flops == IR_FLOPS_PRODUCT) return 2 * n * last_extent(e, op->operands[0]);
+  if (!ir_op_is_product(op->code)) return n;
   double keys = elements(e, op->operands[1]) / fmax(1, last_extent(e, op->operands[1]));
   double heads = n / fmax(1, last_extent(e, op->result));
   double per_row = fmax(1, keys / fmax(1, sqrt(heads)));
-  return (family == IR_FAMILY_SDPA ? 4 : 10) * n * per_row;
+  return (flops == IR_FLOPS_ATTENTION ? 4 : 10) * n * per_row;
 }
 
 static double op_ns(const order_estimate *e, const ir_op_data *op) {
@@ -83,7 +82,7 @@ static double op_ns(const order_estimate *e, const ir_op_data *op) {
   for (uint32_t k = 0; k < op->n_operands; k++)
     if (op->operands[k].id) bytes += order_bytes(e, op->operands[k]);
   for (uint32_t k = 0; k < ir_op_n_results(op); k++) bytes += order_bytes(e, ir_op_result(op, k));
-  double compute = op->code == IR_OP_NONE ? 0 : flops(e, op) / flops_per_ns;
+  double compute = op->code == IR_OP_NONE ? 0 : op_flops(e, op) / flops_per_ns;
   return launch_ns + fmax(compute, bytes / memory_bytes_per_ns);
 }
 

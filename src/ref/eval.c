@@ -3,39 +3,14 @@
 
 #include "ref/internal.h"
 
+static ref_fn *const families[] = {
+#define REF(eval, noise) ref_##eval
+#define FAMILY(id, group, ir, shard, host, join, ref, ...) [IR_FAMILY_##id] = ref,
+#include "ir/families.def"
+};
+
 status ref_call_family(const ref_call *c) {
-  switch (ir_op_info_of(c->op->code)->family) {
-  case IR_FAMILY_POINTWISE: return ref_pointwise(c);
-  case IR_FAMILY_SET:
-  case IR_FAMILY_CAST: return ref_copy(c);
-  case IR_FAMILY_REDUCE: return ref_reduce(c);
-  case IR_FAMILY_MOMENT: return ref_moment(c);
-  case IR_FAMILY_SCAN: return ref_scan(c);
-  case IR_FAMILY_SORT:
-  case IR_FAMILY_TOPK: return ref_sort(c);
-  case IR_FAMILY_BROADCAST: return ref_broadcast(c);
-  case IR_FAMILY_SQUEEZE: return ref_squeeze(c);
-  case IR_FAMILY_EXPAND: return ref_expand(c);
-  case IR_FAMILY_PERMUTE: return ref_permute(c);
-  case IR_FAMILY_RESHAPE: return ref_reshape(c);
-  case IR_FAMILY_SLICE: return ref_slice(c);
-  case IR_FAMILY_PAD: return ref_pad(c);
-  case IR_FAMILY_CAT: return ref_cat(c);
-  case IR_FAMILY_SELECT: return ref_select(c);
-  case IR_FAMILY_MAKER: return ref_maker(c);
-  case IR_FAMILY_GATHER: return ref_gather(c);
-  case IR_FAMILY_SCATTER: return ref_scatter(c);
-  case IR_FAMILY_UPDATE: return ref_update(c);
-  case IR_FAMILY_INDEX_SELECT: return ref_index_select(c);
-  case IR_FAMILY_ONE_HOT: return ref_one_hot(c);
-  case IR_FAMILY_MATMUL: return ref_matmul(c);
-  case IR_FAMILY_LINEAR: return ref_linear(c);
-  case IR_FAMILY_SOFTMAX: return ref_softmax(c);
-  case IR_FAMILY_NORM: return ref_norm(c);
-  case IR_FAMILY_SDPA: return ref_sdpa(c);
-  case IR_FAMILY_SDPA_BACKWARD: return ref_sdpa_backward(c);
-  }
-  check_failed(__FILE__, __LINE__, "a family of operations");
+  return families[ir_op_info_of(c->op->code)->family](c);
 }
 
 /* ---- lifetimes ---- */

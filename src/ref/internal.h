@@ -194,32 +194,8 @@ void ref_give_outputs(const ref_state *s, const ir_array *outputs);
 
 /* ---- one function per family ---- */
 NODISCARD status ref_call_family(const ref_call *c);
-NODISCARD status ref_pointwise(const ref_call *c);
-NODISCARD status ref_copy(const ref_call *c); /* set, cast */
-NODISCARD status ref_reduce(const ref_call *c);
-NODISCARD status ref_moment(const ref_call *c);
-NODISCARD status ref_scan(const ref_call *c);
-NODISCARD status ref_sort(const ref_call *c); /* argsort, topk, topk_index */
-NODISCARD status ref_broadcast(const ref_call *c);
-NODISCARD status ref_squeeze(const ref_call *c);
-NODISCARD status ref_expand(const ref_call *c);
-NODISCARD status ref_permute(const ref_call *c);
-NODISCARD status ref_reshape(const ref_call *c);
-NODISCARD status ref_slice(const ref_call *c);
-NODISCARD status ref_pad(const ref_call *c);
-NODISCARD status ref_cat(const ref_call *c);
-NODISCARD status ref_select(const ref_call *c);
-NODISCARD status ref_maker(const ref_call *c);
-NODISCARD status ref_gather(const ref_call *c);
-NODISCARD status ref_scatter(const ref_call *c);
-NODISCARD status ref_update(const ref_call *c);
-NODISCARD status ref_index_select(const ref_call *c);
-NODISCARD status ref_one_hot(const ref_call *c);
-NODISCARD status ref_matmul(const ref_call *c);
-NODISCARD status ref_linear(const ref_call *c);
-NODISCARD status ref_softmax(const ref_call *c);
-NODISCARD status ref_norm(const ref_call *c);
-NODISCARD status ref_sdpa(const ref_call *c);
-NODISCARD status ref_sdpa_backward(const ref_call *c);
-
+typedef status ref_fn(const ref_call *c);
+#define REF(eval, noise) ref_##eval
+#define FAMILY(id, group, ir, shard, host, join, ref, ...) NODISCARD ref_fn ref;
+#include "ir/families.def"
 #endif

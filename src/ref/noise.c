@@ -83,62 +83,62 @@ static bool picks(ir_opcode code) {
   return false;
 }
 
-static ref_noise pointwise_noise(ir_opcode code) {
-  if (picks(code)) return REF_NOISE_NONE;
-  return is_function(code) || is_division(code) ? REF_NOISE_NOTES : REF_NOISE_ROUNDS;
+/* ---- families, by the names of families.def ---- */
+typedef ref_noise noise_fn(const ref_state *s, const ir_op_data *op);
+
+static ref_noise noise_none(const ref_state *s, const ir_op_data *op) {
+  (void)s, (void)op;
+  return REF_NOISE_NONE;
 }
 
-bool ref_noise_is_biased(const ir_op_data *op) {
-  ir_family family = ir_op_info_of(op->code)->family;
-  return is_function(op->code) || family == IR_FAMILY_SOFTMAX || family == IR_FAMILY_SDPA ||
-         family == IR_FAMILY_SDPA_BACKWARD;
+static ref_noise noise_sums(const ref_state *s, const ir_op_data *op) {
+  (void)s, (void)op;
+  return REF_NOISE_NOTES;
+}
+
+/* Sums of exponentials. */
+static ref_noise noise_biased(const ref_state *s, const ir_op_data *op) {
+  return noise_sums(s, op);
+}
+
+static ref_noise noise_pointwise(const ref_state *s, const ir_op_data *op) {
+  (void)s;
+  if (picks(op->code)) return REF_NOISE_NONE;
+  return is_function(op->code) || is_division(op->code) ? REF_NOISE_NOTES : REF_NOISE_ROUNDS;
 }
 
 /* A cast to a dtype that holds all values of the operand's is exact. */
-static ref_noise cast_noise(const ref_state *s, const ir_op_data *op) {
+static ref_noise noise_cast(const ref_state *s, const ir_op_data *op) {
   ir_dtype from = ir_tensor_at(s->f, op->operands[0])->dtype;
   ir_dtype to = ir_tensor_at(s->f, op->result)->dtype;
   bool exact = !ir_dtype_is_float(from) || ref_unit(to) <= ref_unit(from);
   return exact ? REF_NOISE_NONE : REF_NOISE_ROUNDS;
 }
 
+static ref_noise noise_reduce(const ref_state *s, const ir_op_data *op) {
+  (void)s;
+  return ir_fold_info_of(ir_op_fold(op->code))->noun ? REF_NOISE_NONE : REF_NOISE_NOTES;
+}
+
+static ref_noise noise_scatter(const ref_state *s, const ir_op_data *op) {
+  (void)s;
+  const ir_attr *reduce = ir_op_attr(op, "reduce");
+  return reduce->given && reduce->i ? REF_NOISE_NOTES : REF_NOISE_NONE;
+}
+
+static noise_fn *const families[] = {
+#define REF(eval, noise) noise_##noise
+#define FAMILY(id, group, ir, shard, host, join, ref, ...) [IR_FAMILY_##id] = ref,
+#include "ir/families.def"
+};
+
+bool ref_noise_is_biased(const ir_op_data *op) {
+  return is_function(op->code) || families[ir_op_info_of(op->code)->family] == noise_biased;
+}
+
 ref_noise ref_noise_of(const ref_state *s, const ir_op_data *op) {
   if (!ir_dtype_is_float(ir_tensor_at(s->f, op->result)->dtype)) return REF_NOISE_NONE;
-  switch (ir_op_info_of(op->code)->family) {
-  case IR_FAMILY_POINTWISE: return pointwise_noise(op->code);
-  case IR_FAMILY_CAST: return cast_noise(s, op);
-  case IR_FAMILY_REDUCE:
-    return ir_fold_info_of(ir_op_fold(op->code))->noun ? REF_NOISE_NONE : REF_NOISE_NOTES;
-  case IR_FAMILY_MOMENT:
-  case IR_FAMILY_SCAN:
-  case IR_FAMILY_MATMUL:
-  case IR_FAMILY_LINEAR:
-  case IR_FAMILY_SOFTMAX:
-  case IR_FAMILY_NORM:
-  case IR_FAMILY_SDPA:
-  case IR_FAMILY_SDPA_BACKWARD: return REF_NOISE_NOTES;
-  case IR_FAMILY_SCATTER:
-    return ir_op_attr(op, "reduce")->given && ir_op_attr(op, "reduce")->i ? REF_NOISE_NOTES
-                                                                          : REF_NOISE_NONE;
-  case IR_FAMILY_SET:
-  case IR_FAMILY_SORT:
-  case IR_FAMILY_TOPK:
-  case IR_FAMILY_BROADCAST:
-  case IR_FAMILY_SQUEEZE:
-  case IR_FAMILY_EXPAND:
-  case IR_FAMILY_PERMUTE:
-  case IR_FAMILY_RESHAPE:
-  case IR_FAMILY_SLICE:
-  case IR_FAMILY_PAD:
-  case IR_FAMILY_CAT:
-  case IR_FAMILY_SELECT:
-  case IR_FAMILY_MAKER:
-  case IR_FAMILY_GATHER:
-  case IR_FAMILY_UPDATE:
-  case IR_FAMILY_INDEX_SELECT:
-  case IR_FAMILY_ONE_HOT: return REF_NOISE_NONE;
-  }
-  check_failed(__FILE__, __LINE__, "a family of operations");
+  return families[ir_op_info_of(op->code)->family](s, op);
 }
 
 /* ---- functions ---- */

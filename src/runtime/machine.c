@@ -187,16 +187,10 @@ rt_link rt_machine_link(const rt_speed *m, const rt_post *p) {
   return link;
 }
 
-static bool is_product_op(ir_opcode code) {
-  ir_family family = ir_op_info_of(code)->family;
-  return family == IR_FAMILY_MATMUL || family == IR_FAMILY_LINEAR || family == IR_FAMILY_SDPA ||
-         family == IR_FAMILY_SDPA_BACKWARD;
-}
-
 static bool is_product(const rt_task *task) {
-  if (!task->body) return is_product_op(task->code);
+  if (!task->body) return ir_op_is_product(task->code);
   for (uint32_t i = 0; i < task->body->n_steps; i++)
-    if (is_product_op(task->body->steps[i].code)) return true;
+    if (ir_op_is_product(task->body->steps[i].code)) return true;
   return false;
 }
 
