@@ -61,8 +61,16 @@ static int run_into(run_state *s, weir_array **(*slot)(run_tensor *), const doub
   const weir_dl_tensor **inputs = tensors_of(&s->inputs, slot_value);
   const weir_dl_tensor **outputs = tensors_of(&s->outputs, slot);
   run_shard_lists in = {0}, out = {0};
+  int64_t *donated = rtol ? NULL : run_donated_list(s);
   bool made = rtol || (run_shard_lists_make(&s->inputs, false, &in) &&
-                       run_shard_lists_make(&s->outputs, slot == slot_again, &out));
+                       run_shard_lists_make(&s->outputs, slot == slot_again, &out) && donated);
+  for (size_t i = 0; i < s->outputs.len && made && inputs && outputs && !rtol; i++) {
+    if (donated[i] < 0) continue;
+    inputs[donated[i]] = outputs[i];
+    if (in.lists && in.lists[donated[i]])
+      memcpy((void *)in.lists[donated[i]], out.lists[i],
+             s->outputs.data[i].n_shards * sizeof(void *));
+  }
   weir_run_args args = {.struct_size = sizeof args,
                         .inputs = inputs,
                         .n_inputs = s->inputs.len,
@@ -72,11 +80,13 @@ static int run_into(run_state *s, weir_array **(*slot)(run_tensor *), const doub
                         .profile = rtol ? NULL : s->profile,
                         .input_shards = in.lists,
                         .output_shards = out.lists,
+                        .donated = donated,
                         .shapes = s->shapes};
   int code =
       inputs && outputs && made ? cli_status(run_or_check(s, &args, rtol)) : run_out_of_memory();
   free((void *)inputs);
   free((void *)outputs);
+  free(donated);
   run_shard_lists_free(&in);
   run_shard_lists_free(&out);
   return code;
@@ -118,13 +128,14 @@ static int run_repeats(run_state *s) {
   CLI_TRY(run_allocate(s, slot_value));
   if (n > 1) CLI_TRY(run_allocate(s, slot_again));
   for (size_t i = 0; i < n; i++) {
+    run_fill_donated(s, i == 0 ? slot_value : slot_again, i > 0);
     double start = now_s();
     CLI_TRY(run_into(s, i == 0 ? slot_value : slot_again, NULL));
     s->times_s[s->n_times++] = now_s() - start;
     if (i > 0) CLI_TRY(same_again(s, i));
   }
   qsort(s->times_s, n, sizeof *s->times_s, by_size);
-  return 0;
+  return run_check_donated(s);
 }
 
 /* ---- checking ---- */
@@ -204,6 +215,7 @@ static int execute(run_state *s, const char *path) {
   CLI_CALL(weir_module_find(s->module, fusion[0] ? fusion : NULL, &s->fusion));
   CLI_TRY(cli_check_devices(s->c, s->fusion));
   CLI_TRY(run_prepare(s));
+  CLI_TRY(run_take_donations(s));
   CLI_TRY(compile(s));
   weir_program_busy(s->program, true);
   CLI_TRY(run_take_shards(s));

@@ -1,5 +1,5 @@
 /* The parts of `weir run`: run.c drives, run_files.c finds inputs and outputs, run_shards.c those that
- * are one file per device, run_report.c prints. */
+ * are one file per device, run_donate.c donated inputs, run_report.c prints. */
 #ifndef WEIR_TOOLS_RUN_H
 #define WEIR_TOOLS_RUN_H
 
@@ -15,10 +15,11 @@ typedef struct run_shard {
 typedef struct run_tensor {
   weir_tensor tensor;
   weir_tensor_info info;
-  const char *pattern; /* of --input or --output; NULL: none */
-  bool sharded;        /* the pattern has %r */
-  char *path;          /* the file, unless sharded */
-  run_shard *shards;   /* if sharded: one per device of this process */
+  struct run_tensor *donor; /* of an output: the input whose memory it is given; NULL: none */
+  const char *pattern;      /* of --input or --output; NULL: none */
+  bool sharded;             /* the pattern has %r */
+  char *path;               /* the file, unless sharded */
+  run_shard *shards;        /* if sharded: one per device of this process */
   size_t n_shards;
   weir_array *value;    /* the whole tensor; of a sharded one only for --check, or NULL */
   weir_array *again;    /* an output of a further run, for comparison */
@@ -89,6 +90,17 @@ typedef struct run_shard_lists {
 } run_shard_lists;
 bool run_shard_lists_make(const run_list *l, bool again, run_shard_lists *result);
 void run_shard_lists_free(const run_shard_lists *lists);
+
+/* ---- run_donate.c ---- */
+/* Takes --donate, when shapes are known. */
+int run_take_donations(run_state *s);
+/* Before a run whose outputs go to `slot`: what is donated is a copy there, so that the input stays for other runs
+ * and for --check. */
+void run_fill_donated(const run_state *s, weir_array **(*slot)(run_tensor *t), bool again);
+/* For weir_run_args: by output the number of its donor, or -1; NULL: no memory. */
+int64_t *run_donated_list(const run_state *s);
+/* After the runs: all of them were overwritten where they are, or an error that says why not. */
+int run_check_donated(const run_state *s);
 
 /* ---- run_report.c ---- */
 int run_report(const run_state *s);

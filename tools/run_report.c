@@ -128,8 +128,11 @@ static void print_ranks(const run_state *s) {
 static void print_counts(const run_state *s) {
   weir_counts n = {.struct_size = sizeof n};
   if (weir_program_counts(s->program, &n) != WEIR_OK) return;
-  (void)printf("stats: runs=%" PRId64 " bindings=%" PRId64 " loads=%" PRId64 "\n", n.runs,
-               n.bindings, n.loads);
+  (void)printf("stats: runs=%" PRId64 " bindings=%" PRId64 " loads=%" PRId64, n.runs, n.bindings,
+               n.loads);
+  if (n.in_place + n.copied > 0)
+    (void)printf(" in_place=%" PRId64 " copied=%" PRId64, n.in_place, n.copied);
+  (void)printf("\n");
 }
 
 static void print_stats(const run_state *s, double total_s) {

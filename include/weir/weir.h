@@ -466,6 +466,11 @@ typedef struct weir_counts {
 } weir_counts;
 weir_status weir_program_counts(const weir_program *p, weir_counts *result);
 
+/* Whether a run with these completed shapes computes output `output` in the memory of input `input`, should that
+ * be donated. *why is then NULL; otherwise it says what is in the way, and is freed with weir_string_free(). */
+weir_status weir_program_donation(const weir_program *p, const weir_shapes *s, size_t input,
+                                  size_t output, char **why);
+
 /* ---- parts of tensors, per device ----
  * A program on several devices can be given, and return, the parts that the devices of this process hold
  * in place of whole tensors. */
@@ -538,7 +543,7 @@ typedef struct weir_run_args {
   const weir_stream *streams; /* of the caller, at most one per GPU */
   size_t n_streams;
   /* One per output: the number of the input whose memory it is given, or -1; NULL: none. The output is then
-   * the same tensor as that input, whole, and nothing else of the run may be there. */
+   * the same tensor as that input, or the same shards, and nothing else of the run may be there. */
   const int64_t *donated;
 } weir_run_args;
 

@@ -6,7 +6,6 @@
 #include "api/memory.h"
 #include "base/log.h"
 #include "base/table.h"
-#include "check/check.h"
 #include "cost/cost.h"
 #include "runtime/machine.h"
 
@@ -23,7 +22,8 @@ struct api_plan {
       *world; /* of all ranks, for proofs; NULL: not yet. Those of this process are the above */
   api_pieces *pieces; /* with several ranks */
   bool decided;       /* which variant, by what the model says */
-  int64_t *in_place;  /* by output: the input that was asked about, twice, + whether it may be */
+  int64_t *donated;   /* by output, the plan's key; NULL: none */
+  bool *in_place;     /* those that are computed where their input is */
   bool captured;      /* a CUDA graph of the caller's uses what is loaded */
   rt_loaded *loaded;  /* NULL: not yet */
 };
@@ -107,6 +107,7 @@ static void destroy_plan(const api_executor *x, api_plan *p) {
   destroy_world(x, p);
   destroy_parts(x, p);
   memory_free(x->memory, p->symbols);
+  memory_free(x->memory, p->donated);
   memory_free(x->memory, p->in_place);
   memory_free(x->memory, p);
 }
@@ -130,11 +131,17 @@ static bool fits(const api_plan *p, const ir_env *env) {
          memcmp(p->symbols, env->symbols, env->len * sizeof *env->symbols) == 0;
 }
 
+static bool same_gifts(const api_executor *x, const api_plan *p) {
+  if (!p->donated || !x->donated) return p->donated == x->donated;
+  return memcmp(p->donated, x->donated, x->host->outputs.len * sizeof *p->donated) == 0;
+}
+
 /* Moves the plan to the front; NULL if there is none. */
 static api_plan *find_plan(api_executor *x, const ir_env *env) {
   for (api_plan **at = &x->plans; *at; at = &(*at)->next) {
     api_plan *p = *at;
-    if (!fits(p, env) || p->decided != (x->decides && x->variants.n > 0)) continue;
+    if (!fits(p, env) || p->decided != (x->decides && x->variants.n > 0) || !same_gifts(x, p))
+      continue;
     *at = p->next;
     p->next = x->plans;
     x->plans = p;
@@ -260,10 +267,18 @@ static status choose_host(api_executor *x, const ir_env *env, ir_func **host) {
   return STATUS_OK;
 }
 
+static status donate(const api_executor *x, api_plan *p, rt_plan *const *plans, uint32_t n) {
+  if (!p->donated) return STATUS_OK;
+  return api_donate_plans(plans, n, p->donated, x->memory, p->in_place);
+}
+
 /* One plan per rank of this process, and one of them all. */
 static status bind_ranks(api_executor *x, const ir_env *env, api_plan *p) {
   uint32_t first = x->ranks.first;
-  if (x->ranks.n == 1) return bind_rank(x, env, first, &p->plan);
+  if (x->ranks.n == 1) {
+    TRY(bind_rank(x, env, first, &p->plan));
+    return donate(x, p, &p->plan, 1);
+  }
   p->parts = memory_alloc(x->memory, x->ranks.n * sizeof *p->parts);
   if (!p->parts) return STATUS_OUT_OF_MEMORY;
   memset(p->parts, 0, x->ranks.n * sizeof *p->parts);
@@ -272,6 +287,7 @@ static status bind_ranks(api_executor *x, const ir_env *env, api_plan *p) {
     TRY(bind_rank(x, env, first + p->n_parts, &p->parts[p->n_parts]));
   }
   (void)log_progress("binding ranks", x->ranks.n, x->ranks.n);
+  TRY(donate(x, p, p->parts, p->n_parts));
   return rt_plan_join(p->parts, p->n_parts, x->memory, &p->plan);
 }
 
@@ -301,9 +317,23 @@ static status keep_to_limit(api_executor *x, ir_env *bound, api_plan *p) {
       (long long)most_bytes(p), (long long)x->memory_limit);
 }
 
-static uint64_t hash_extents(uint64_t hash, const ir_env *env) {
+/* What all processes must agree on before they bind. */
+static uint64_t hash_key(const api_executor *x, const ir_env *env) {
+  uint64_t hash = x->program;
   for (uint32_t i = 0; i < env->len; i++) hash = hash_mix(hash, (uint64_t)env->symbols[i]);
+  for (uint32_t i = 0; x->donated && i < x->host->outputs.len; i++)
+    hash = hash_mix(hash, (uint64_t)x->donated[i]);
   return hash;
+}
+
+static status keep_gifts(const api_executor *x, api_plan *p) {
+  uint32_t n = x->host->outputs.len;
+  if (!x->donated) return STATUS_OK;
+  p->donated = memory_alloc(x->memory, n * sizeof *p->donated);
+  p->in_place = memory_alloc(x->memory, n * sizeof *p->in_place);
+  if (!p->donated || !p->in_place) return STATUS_OUT_OF_MEMORY;
+  memcpy(p->donated, x->donated, n * sizeof *p->donated);
+  return STATUS_OK;
 }
 
 static status make_plan(api_executor *x, const ir_env *env, api_plan **result) {
@@ -315,7 +345,8 @@ static status make_plan(api_executor *x, const ir_env *env, api_plan **result) {
   p->symbols = memory_alloc(x->memory, env->len * sizeof *env->symbols);
   if (!p->symbols) goto out;
   memcpy(p->symbols, env->symbols, env->len * sizeof *env->symbols);
-  TRY_OUT(api_ranks_agree(&x->ranks, hash_extents(x->program, env)));
+  TRY_OUT(keep_gifts(x, p));
+  TRY_OUT(api_ranks_agree(&x->ranks, hash_key(x, env)));
   p->decided = x->decides && x->variants.n > 0;
   TRY_OUT(choose_host(x, env, &bound.func));
   TRY_OUT(bind_ranks(x, &bound, p));
@@ -340,6 +371,18 @@ static status bound_plan(api_executor *x, const ir_env *env, api_plan **result) 
   return STATUS_OK;
 }
 
+/* As the process of that rank does. */
+static status bind_other(api_executor *x, const ir_env *env, api_plan *p, uint32_t rank) {
+  bool *in_place = NULL;
+  TRY(bind_rank(x, env, rank, &p->world[rank]));
+  if (!p->donated) return STATUS_OK;
+  in_place = memory_alloc(x->memory, x->host->outputs.len * sizeof *in_place);
+  if (!in_place) return STATUS_OUT_OF_MEMORY;
+  status st = api_donate_plans(&p->world[rank], 1, p->donated, x->memory, in_place);
+  memory_free(x->memory, in_place);
+  return st;
+}
+
 /* Binds the ranks of other processes too. */
 static status bind_world(api_executor *x, const ir_env *env, api_plan *p) {
   uint32_t first = x->ranks.first, n = x->ranks.world;
@@ -349,8 +392,8 @@ static status bind_world(api_executor *x, const ir_env *env, api_plan *p) {
   if (!p->world) return STATUS_OUT_OF_MEMORY;
   memset(p->world, 0, n * sizeof *p->world);
   for (uint32_t r = 0; r < n; r++) {
-    if (!is_here(x, r)) TRY(bind_rank(x, &bound, r, &p->world[r]));
-    else p->world[r] = p->parts ? p->parts[r - first] : p->plan;
+    if (is_here(x, r)) p->world[r] = p->parts ? p->parts[r - first] : p->plan;
+    else TRY(bind_other(x, &bound, p, r));
   }
   return STATUS_OK;
 }
@@ -429,29 +472,39 @@ static bool computes(const api_executor *x) {
   return !x->device->ops->virtual_clock && strcmp(x->device->ops->name, "null") != 0;
 }
 
-static status find_in_place(const api_executor *x, const api_plan *p, uint32_t input,
-                            uint32_t output, int64_t *answer) {
-  check_alias_result r;
-  TRY(check_alias(p->plan, input, output, x->memory, &r));
-  *answer = 2 * (int64_t)input + r.safe;
+/* The plan that a run would take. */
+static status plan_of_run(api_executor *x, const ir_env *env, const int64_t *donated,
+                          api_plan **result) {
+  bool many = api_ranks_are_many(&x->ranks);
+  if (many) TRY(api_ranks_need(&x->ranks, x->memory));
+  x->decides = many;
+  x->donated = donated;
+  status st = bound_plan(x, env, result);
+  x->decides = false;
+  x->donated = NULL;
+  return st;
+}
+
+status api_executor_donate(api_executor *x, const ir_env *env, const int64_t *donated,
+                           bool *in_place) {
+  api_plan *p;
+  bool all = !computes(x); /* then nothing may be copied over them either */
+  for (uint32_t i = 0; i < x->host->outputs.len; i++) in_place[i] = all && donated[i] >= 0;
+  if (all) return STATUS_OK;
+  TRY(plan_of_run(x, env, donated, &p));
+  memcpy(in_place, p->in_place, x->host->outputs.len * sizeof *in_place);
   return STATUS_OK;
 }
 
-status api_executor_in_place(api_executor *x, const ir_env *env, uint32_t input, uint32_t output,
-                             bool *result) {
+status api_executor_donation(api_executor *x, const ir_env *env, uint32_t input, uint32_t output,
+                             check_alias_result *result) {
   api_plan *p;
-  *result = !computes(x); /* then nothing may be copied over it either */
-  if (*result || api_ranks_are_many(&x->ranks)) return STATUS_OK;
-  TRY(bound_plan(x, env, &p));
-  if (!p->in_place) {
-    uint32_t n = x->host->outputs.len;
-    p->in_place = memory_alloc(x->memory, n * sizeof *p->in_place);
-    if (!p->in_place) return STATUS_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < n; i++) p->in_place[i] = -1;
-  }
-  int64_t *answer = &p->in_place[output];
-  if (*answer < 0 || *answer / 2 != input) TRY(find_in_place(x, p, input, output, answer));
-  *result = (*answer & 1) != 0;
+  TRY(plan_of_run(x, env, NULL, &p));
+  rt_plan *const *plans = p->n_parts ? p->parts : &p->plan;
+  uint32_t n = p->n_parts ? p->n_parts : 1;
+  *result = (check_alias_result){.safe = true};
+  for (uint32_t r = 0; r < n && result->safe; r++)
+    TRY(check_alias(plans[r], input, output, x->memory, result));
   return STATUS_OK;
 }
 
@@ -681,8 +734,10 @@ static status run_ranks(api_executor *x, const ir_env *env, const api_run *run) 
   staging s = {.memory = x->memory};
   TRY(api_ranks_need(&x->ranks, x->memory));
   x->decides = true;
+  x->donated = run->donated;
   status st = loaded_plan(x, env, &p);
   x->decides = false;
+  x->donated = NULL;
   if (st != STATUS_OK) return st;
   ir_env bound = *env;
   bound.func = x->host;
@@ -700,11 +755,14 @@ status api_executor_run(api_executor *x, const ir_env *env, const api_run *run) 
   api_plan *p;
   TRY(wait_for_streams(x, run));
   if (api_ranks_are_many(&x->ranks)) return run_ranks(x, env, run);
-  TRY(loaded_plan(x, env, &p));
+  x->donated = run->donated;
+  status st = loaded_plan(x, env, &p);
+  x->donated = NULL;
+  if (st != STATUS_OK) return st;
   staging s = {.memory = x->memory, .n_inputs = x->host->inputs.len};
   s.n_outputs = x->host->outputs.len;
   const ir_array *inputs = run->inputs->whole, *outputs = run->outputs->whole;
-  status st = begin_staging(&s, inputs, outputs);
+  st = begin_staging(&s, inputs, outputs);
   if (st == STATUS_OK) st = run_plan(x, p, &s, run);
   end_staging(&s, outputs, st == STATUS_OK);
   if (st == STATUS_OK) st = copy_returned_inputs(x->host, inputs, outputs);

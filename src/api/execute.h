@@ -5,6 +5,7 @@
 #include "api/api.h"
 #include "api/machine.h"
 #include "api/ranks.h"
+#include "check/check.h"
 #include "host/host.h"
 #include "ir/bind.h"
 #include "runtime/control.h"
@@ -29,7 +30,9 @@ typedef struct api_executor {
   /* What the model said of the last choice, at rank 0: of the program with its streams, and of what was taken
    * instead without them; 0: there was no choice, or they are used. */
   double streamed_ns, unstreamed_ns;
-  bool decides; /* between those and `host`, when a plan is bound: for runs, not for proofs */
+  /* What the plan that is looked for is for; set while a run or a question looks. */
+  bool decides;           /* between those and `host`: for runs, not for proofs */
+  const int64_t *donated; /* by output the input whose memory it is given, or -1; NULL: none */
   rt_device *device;
   uint64_t program;
   api_ranks ranks;
@@ -113,13 +116,25 @@ status api_executor_bind_plain(api_executor *x, const ir_env *env, uint32_t rank
  * If not, *space is where a dense copy can be used. */
 bool api_executor_takes(const api_executor *x, const ir_env *env, const api_arrays *inputs,
                         const api_arrays *outputs, const ir_array *a, uint32_t *space);
-/* Whether a run may compute this output where that input is. */
-status api_executor_in_place(api_executor *x, const ir_env *env, uint32_t input, uint32_t output,
-                             bool *result);
+/* By output, which of those that are `donated` a run computes where their input is. */
+status api_executor_donate(api_executor *x, const ir_env *env, const int64_t *donated,
+                           bool *in_place);
+/* Whether a run could; if not, `why` says what is in the way, and where. */
+status api_executor_donation(api_executor *x, const ir_env *env, uint32_t input, uint32_t output,
+                             check_alias_result *result);
+/* Of one whole tensor for both: does every device of this process have the same part of it to itself, for reading
+ * and for writing, contiguous in it? (donate.c) */
+bool api_donate_whole(const api_executor *x, const ir_env *env, uint32_t input, uint32_t output,
+                      const ir_array *whole);
+/* Computes donated outputs where their inputs are, in the plans of all these ranks or, where one of them may not, in
+ * none. (donate.c) */
+status api_donate_plans(rt_plan *const *plans, uint32_t n, const int64_t *donated,
+                        const allocator *memory, bool *in_place);
 /* One run: on arrays of the bound shapes, of which those that are not dense go through a copy. Shards are for
  * several devices. */
 typedef struct api_run {
   const api_arrays *inputs, *outputs;
+  const int64_t *donated; /* as it was given to api_executor_donate(); NULL: none */
   uint64_t seed;
   weir_profile *profile;    /* NULL: none */
   const rt_stream *streams; /* of the caller's; the run is ordered by them */

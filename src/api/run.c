@@ -19,7 +19,9 @@ typedef struct run_call {
   api_away away; /* ended by the entry point, likewise */
   rt_stream streams[MAX_STREAMS];
   uint32_t n_streams;
-  rt_control *control;            /* NULL: nobody stops it */
+  rt_control *control; /* NULL: nobody stops it */
+  int64_t *
+      gifts; /* by output: the donated input that the plan overwrites if it can, or -1; NULL: none */
   const api_judgement *judgement; /* outputs are compared, not written; NULL: the other way round */
   check_world_report
       found; /* freed by the entry point: scratch memory may run out while it is held */
@@ -172,6 +174,20 @@ static bool is_donated(const run_call *c, uint32_t input) {
   return false;
 }
 
+/* Arrays of an output: itself, or its shards, by device of this process. */
+static uint32_t arrays_of(const run_call *c, uint32_t output) {
+  return api_is_sharded(&c->out, output) ? c->p->executor.ranks.n : 1;
+}
+static ir_array *array_at(const api_arrays *a, uint32_t n, uint32_t i, uint32_t device) {
+  return (ir_array *)(api_is_sharded(a, i) ? &a->shards[device * n + i] : &a->whole[i]);
+}
+static ir_array *output_array(const run_call *c, uint32_t i, uint32_t device) {
+  return array_at(&c->out, c->p->func->outputs.len, i, device);
+}
+static ir_array *input_array(const run_call *c, uint32_t i, uint32_t device) {
+  return array_at(&c->in, c->p->func->inputs.len, i, device);
+}
+
 static bool same_array(const ir_array *a, const ir_array *b) {
   if (a->data != b->data || a->dtype != b->dtype || a->rank != b->rank || a->space != b->space)
     return false;
@@ -193,32 +209,71 @@ static status check_donated(run_call *c, uint32_t i) {
   for (uint32_t k = 0; k < i; k++)
     if (donated(c, k) == from)
       return fail(STATUS_BAD_USAGE, "%s is given to %s already", input, output_label(c, k));
-  if (api_is_sharded(&c->in, (uint32_t)from) || api_is_sharded(&c->out, i))
-    return fail(STATUS_BAD_USAGE, "%s is given the memory of %s: both must be whole tensors", what,
+  if (api_is_sharded(&c->in, (uint32_t)from) != api_is_sharded(&c->out, i))
+    return fail(STATUS_BAD_USAGE,
+                "%s is given the memory of %s: both must be whole tensors, or both shards", what,
                 input);
-  if (!same_array(&c->outputs[i], &c->inputs[from]))
-    return fail(
-        STATUS_BAD_USAGE,
-        "%s is given the memory of %s, so both must be one tensor: the same address, dtype, "
-        "extents and strides",
-        what, input);
+  for (uint32_t r = 0; r < arrays_of(c, i); r++)
+    if (!same_array(output_array(c, i, r), input_array(c, (uint32_t)from, r)))
+      return fail(STATUS_BAD_USAGE,
+                  "%s is given the memory of %s, so both must be one tensor: the same address, "
+                  "dtype, extents and strides",
+                  what, input);
   return STATUS_OK;
 }
 
-/* Outputs that cannot be computed where their input is get memory of their own until the end. */
+/* Could the device overwrite the memory of input `from` with output i, where it is? */
+static bool may_overwrite(run_call *c, uint32_t from, uint32_t i) {
+  const api_executor *x = &c->p->executor;
+  if (!api_is_sharded(&c->out, i) && !api_donate_whole(x, &c->env, from, i, output_array(c, i, 0)))
+    return false;
+  for (uint32_t r = 0; r < arrays_of(c, i); r++) {
+    const ir_array *a = output_array(c, i, r);
+    uint32_t space;
+    if (a->space && !api_executor_takes(x, &c->env, &c->in, &c->out, a, &space)) return false;
+    if (api_is_sharded(&c->out, i) && a->dtype && !ir_array_is_dense(a)) return false;
+  }
+  return true;
+}
+
+/* An output that is not computed where its input is gets memory of its own until the end. */
+static status keep_apart(run_call *c, uint32_t i, bool on_device) {
+  for (uint32_t r = 0; r < arrays_of(c, i); r++) {
+    ir_array *a = output_array(c, i, r);
+    uint32_t space = 0;
+    if (!a->dtype) continue;
+    if (a->space && on_device &&
+        api_executor_takes(&c->p->executor, &c->env, &c->in, &c->out, a, &space))
+      space = a->space;
+    TRY(api_away_move(&c->away, a, space, true));
+  }
+  return STATUS_OK;
+}
+
+static bool any_donated(const run_call *c) {
+  for (uint32_t i = 0; i < c->p->func->outputs.len; i++)
+    if (donated(c, i) >= 0) return true;
+  return false;
+}
+
 static status place_donated(run_call *c, bool on_device) {
   api_executor *x = &c->p->executor;
-  for (uint32_t i = 0; i < c->p->func->outputs.len; i++) {
+  uint32_t n = c->p->func->outputs.len;
+  if (!any_donated(c)) return STATUS_OK;
+  bool *in_place = ARENA_ARRAY(c->memory, n, bool);
+  c->gifts = ARENA_ARRAY(c->memory, n, int64_t);
+  bool any = false;
+  for (uint32_t i = 0; i < n; i++) {
     int64_t from = donated(c, i);
-    bool in_place = false;
-    if (from < 0) continue;
-    ir_array *a = &c->outputs[i];
-    uint32_t space = a->space;
-    bool usable =
-        on_device && (!space || api_executor_takes(x, &c->env, &c->in, &c->out, a, &space));
-    if (usable) TRY(api_executor_in_place(x, &c->env, (uint32_t)from, i, &in_place));
-    if (!in_place) TRY(api_away_move(&c->away, a, usable ? a->space : on_device ? space : 0, true));
-    if (in_place) x->counts.in_place++;
+    c->gifts[i] = from >= 0 && on_device && may_overwrite(c, (uint32_t)from, i) ? from : -1;
+    any = any || c->gifts[i] >= 0;
+  }
+  if (any) TRY(api_executor_donate(x, &c->env, c->gifts, in_place));
+  else c->gifts = NULL;
+  for (uint32_t i = 0; i < n; i++) {
+    if (donated(c, i) < 0) continue;
+    if (!in_place[i]) TRY(keep_apart(c, i, on_device));
+    if (in_place[i]) x->counts.in_place++;
     else if (on_device) x->counts.copied++;
   }
   return STATUS_OK;
@@ -243,7 +298,7 @@ static void list_side(run_call *c, const api_arrays *a, uint32_t n, operand_list
     if (!sharded) list->items[list->n++] = (api_operand){&a->whole[i], what, written};
     for (uint32_t r = 0; sharded && r < c->p->executor.ranks.n; r++)
       if (a->shards[r * n + i].dtype)
-        list->items[list->n++] = (api_operand){&a->shards[r * n + i], what, is_output};
+        list->items[list->n++] = (api_operand){&a->shards[r * n + i], what, written};
   }
 }
 
@@ -262,6 +317,13 @@ static status wait_for_streams(const run_call *c) {
   return STATUS_OK;
 }
 
+/* A donated one too. */
+static bool is_input(const run_call *c, const ir_array *a) {
+  uint32_t n = c->p->func->inputs.len;
+  bool shard = c->in.shards && a >= c->in.shards && a < c->in.shards + c->p->executor.ranks.n * n;
+  return shard || (a >= c->inputs && a < c->inputs + n);
+}
+
 /* Arrays of a device's memory that the run cannot use as they are get a copy that it can. */
 static status move_away(run_call *c, const operand_list *list, bool on_device) {
   bool waited =
@@ -275,9 +337,7 @@ static status move_away(run_call *c, const operand_list *list, bool on_device) {
       continue;
     if (!waited) TRY(wait_for_streams(c));
     waited = true;
-    bool is_input =
-        a >= c->inputs && a < c->inputs + c->p->func->inputs.len; /* a donated one too */
-    TRY(api_away_move(&c->away, a, space, o->is_output && !is_input));
+    TRY(api_away_move(&c->away, a, space, o->is_output && !is_input(c, a)));
   }
   return on_device || waited ? STATUS_OK : wait_for_streams(c);
 }
@@ -306,6 +366,7 @@ static status bind_body(void *context) {
     st = api_executor_run(&c->p->executor, &c->env,
                           &(api_run){.inputs = &c->in,
                                      .outputs = &c->out,
+                                     .donated = c->gifts,
                                      .seed = c->args.seed,
                                      .profile = c->args.profile,
                                      .streams = c->streams,

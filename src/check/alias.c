@@ -35,12 +35,6 @@ static status refuse(alias_call *c, uint32_t instr, const char *what) {
   return STATUS_OK;
 }
 
-static uint32_t buffer_of(const rt_plan *p, rt_buffer_kind kind, uint32_t slot) {
-  for (uint32_t b = 0; b < p->n_buffers; b++)
-    if (p->buffers[b].kind == kind && p->buffers[b].slot == slot) return b;
-  return CHECK_NONE;
-}
-
 /* ---- accesses ---- */
 static void note(alias_call *c, alias_accesses *all, uint32_t instr, uint32_t view, bool writes) {
   alias_access a = {instr, view};
@@ -82,12 +76,13 @@ static bool meet(const rt_plan *p, uint32_t a, uint32_t b) {
   return low[0] < high[1] && low[1] < high[0];
 }
 
-/* A kernel of several results may read again what it has written one of them to. */
+/* A kernel of several results may read again what it has written one of them to, unless it goes over them
+ * once. */
 static bool reads_again(const rt_plan *p, uint32_t instr) {
   const rt_instr *i = &p->instrs[instr];
   if (i->kind != RT_LAUNCH) return true;
   const rt_task *t = &p->tasks[i->task];
-  return t->body && rt_task_n_results(t) > 1;
+  return t->body && rt_task_n_results(t) > 1 && !rt_body_is_sweep(t->body);
 }
 
 static status look_at_order(alias_call *c, const alias_accesses *all) {
@@ -138,8 +133,8 @@ status check_alias(const rt_plan *plan, uint32_t input, uint32_t output, const a
                    check_alias_result *result) {
   alias_call c = {.plan = plan, .memory = memory, .result = result};
   *result = (check_alias_result){.safe = true};
-  c.in = buffer_of(plan, RT_BUFFER_INPUT, input);
-  c.out = buffer_of(plan, RT_BUFFER_OUTPUT, output);
+  c.in = rt_plan_buffer(plan, RT_BUFFER_INPUT, input);
+  c.out = rt_plan_buffer(plan, RT_BUFFER_OUTPUT, output);
   arena_init(&c.scratch, memory);
   status st = memory_guard(look, &c);
   arena_destroy(&c.scratch);

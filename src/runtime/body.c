@@ -126,3 +126,15 @@ bool rt_body_in_place(const rt_body *body, uint32_t param) {
   }
   return true;
 }
+
+bool rt_body_is_sweep(const rt_body *body) {
+  const rt_shape *first = rt_value_shape(body, &body->results[0]);
+  for (uint32_t i = 0; i < body->n_steps; i++)
+    if (!ir_op_is_elementwise(body->steps[i].code)) return false;
+  for (uint32_t r = 1; r < body->n_results; r++) {
+    const rt_shape *shape = rt_value_shape(body, &body->results[r]);
+    if (shape->rank != first->rank || !same_list(shape->extents, first->extents, shape->rank))
+      return false;
+  }
+  return true;
+}

@@ -224,18 +224,27 @@ void rt_describe(const rt_plan *plan, uint32_t instr, strbuf *out) {
   }
 }
 
-/* Counts lines itself: the table of the source grows on demand, and belongs to who reports errors. */
-void rt_place(const rt_plan *plan, uint32_t instr, strbuf *out) {
+/* The line of an instruction; 0: not known. Counts lines itself: the table of the source grows on demand, and
+ * belongs to who reports errors. */
+static uint32_t line_of(const rt_plan *plan, uint32_t instr) {
   uint32_t origin = plan->instrs[instr].origin, line = 1;
   const ir_func *h = plan->host;
-  if (h && origin && origin < h->host->instrs.len) {
-    loc at = h->host->instrs.data[origin].at;
-    const source *src = &h->module->src;
-    if (at.known && src->text && at.offset <= src->length) {
-      for (uint32_t k = 0; k < at.offset; k++) line += src->text[k] == '\n';
-      strbuf_printf(out, "%s:%u", src->name, line);
-      return;
-    }
-  }
-  rt_describe(plan, instr, out);
+  if (!h || !origin || origin >= h->host->instrs.len) return 0;
+  loc at = h->host->instrs.data[origin].at;
+  const source *src = &h->module->src;
+  if (!at.known || !src->text || at.offset > src->length) return 0;
+  for (uint32_t k = 0; k < at.offset; k++) line += src->text[k] == '\n';
+  return line;
+}
+
+void rt_place(const rt_plan *plan, uint32_t instr, strbuf *out) {
+  uint32_t line = line_of(plan, instr);
+  if (line) strbuf_printf(out, "%s:%u", plan->host->module->src.name, line);
+  else rt_describe(plan, instr, out);
+}
+
+status rt_fail_at(const rt_plan *plan, uint32_t instr, status st, const char *message) {
+  uint32_t line = instr < plan->n_instrs ? line_of(plan, instr) : 0;
+  if (!line) return fail(st, "%s", message);
+  return fail(st, "%s:%u: %s", plan->host->module->src.name, line, message);
 }

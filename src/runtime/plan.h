@@ -49,6 +49,7 @@ typedef struct rt_buffer {
   uint32_t slot;
   int64_t offset_bytes, size_bytes;
   uint32_t allocated_at, freed_at; /* instruction numbers; freed_at UINT32_MAX: never */
+  bool updated;                    /* an input that holds an output in the end (rt_plan_donate) */
   const char *name;                /* of the host tensor */
 } rt_buffer;
 
@@ -136,6 +137,10 @@ const rt_body *rt_body_copy(const rt_body *body, arena *memory);
 /* May a result be written where the parameter is read, element by element? Every step that depends on it
  * computes each element from those at the same place. Of very long bodies nobody asks: no. */
 bool rt_body_in_place(const rt_body *body, uint32_t param);
+
+/* Are all results of one shape, each element computed from those of the parameters at its own place? Then they
+ * are computed in one sweep, and a result may be where a parameter is. */
+bool rt_body_is_sweep(const rt_body *body);
 
 /* The dtype and extents of a value that is a parameter or a result of a step. */
 const rt_shape *rt_value_shape(const rt_body *body, const rt_value *v);
@@ -245,6 +250,12 @@ void rt_plan_destroy(rt_plan *plan);
 /* The plans of ranks 0 … n - 1 as one plan for a process that runs them all. They must outlive it. */
 NODISCARD status rt_plan_join(rt_plan *const *plans, uint32_t n, const allocator *memory,
                               rt_plan **result);
+/* Output slot `output` is computed where input slot `input` is: all its views are in that buffer, which is
+ * `updated`, and its own has no bytes. Runs are given the same address for both. Of one rank's plan, where
+ * check_alias() says that it may. */
+void rt_plan_donate(rt_plan *plan, uint32_t input, uint32_t output);
+/* The buffer of a caller's tensor; UINT32_MAX: the plan has none. */
+uint32_t rt_plan_buffer(const rt_plan *plan, rt_buffer_kind kind, uint32_t slot);
 /* Which rank the stream belongs to: an index in the plan, 0 … n_ranks - 1. */
 uint32_t rt_plan_rank(const rt_plan *plan, uint32_t stream);
 /* The calling stream of such a rank. */
@@ -263,5 +274,7 @@ void rt_describe(const rt_plan *plan, uint32_t instr, strbuf *out);
 void rt_describe_post(const rt_plan *plan, uint32_t instr, strbuf *out);
 /* "file:12", where the host program has the instruction; its description if that is not known. */
 void rt_place(const rt_plan *plan, uint32_t instr, strbuf *out);
+/* Fails with the message, after the place of the instruction where that is known. Allocates nothing. */
+status rt_fail_at(const rt_plan *plan, uint32_t instr, status st, const char *message);
 
 #endif

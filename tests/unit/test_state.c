@@ -221,6 +221,65 @@ static void test_descent(void) {
   weir_program_destroy(p);
 }
 
+/* Each device overwrites its own shard. With the second one elsewhere the shards are no longer one tensor. */
+static void test_shards(void) {
+  enum { HALF = N / 2 };
+  weir_program *p = compile("fusion f { mesh d = [2]; w : f32[2, 48]; g : f32[2, 48]\n"
+                            "  y = w - 0.5 * g; return y\n"
+                            "  schedule { w, g on d; w[0] = mesh.x; g[0] = mesh.x } }",
+                            "2");
+  float w[2][HALF], g[2][HALF], want[2][HALF], other[HALF];
+  int64_t shape[] = {1, HALF}, gifts[] = {0};
+  weir_dl_tensor tw[2], tg[2], away = tensor(other, WEIR_F32, shape, 2);
+  for (int r = 0; r < 2; r++) {
+    for (int i = 0; i < HALF; i++) want[r][i] = w[r][i] = (float)(r * 100 + i), g[r][i] = (float)i;
+    tw[r] = tensor(w[r], WEIR_F32, shape, 2);
+    tg[r] = tensor(g[r], WEIR_F32, shape, 2);
+  }
+  const weir_dl_tensor *ws[] = {&tw[0], &tw[1]}, *gs[] = {&tg[0], &tg[1]}, *ys[] = {&tw[0], &tw[1]};
+  const weir_dl_tensor *const *inputs[] = {ws, gs}, *const * outputs[] = {ys};
+  const weir_dl_tensor *none[] = {NULL, NULL};
+  weir_run_args args = {.struct_size = sizeof args, .inputs = none, .n_inputs = 2};
+  args.outputs = none;
+  args.n_outputs = 1;
+  args.input_shards = inputs;
+  args.output_shards = outputs;
+  args.donated = gifts;
+  weir_module *m = NULL;
+  weir_fusion *f = NULL;
+  weir_shapes *shapes = NULL;
+  static const char text[] =
+      "fusion f { w : f32[2, 48]; g : f32[2, 48]; y = w - 0.5 * g; return y }";
+  EXPECT_INT(weir_module_parse("shapes", text, sizeof text - 1, NULL, &m), WEIR_OK);
+  EXPECT_INT(weir_module_find(m, NULL, &f), WEIR_OK);
+  EXPECT_INT(weir_shapes_create(f, &shapes), WEIR_OK);
+  EXPECT_INT(weir_shapes_complete(shapes), WEIR_OK);
+  args.shapes = shapes;
+  for (int k = 0; k < 3; k++) {
+    for (int r = 0; r < 2; r++)
+      for (int i = 0; i < HALF; i++) want[r][i] -= 0.5F * g[r][i];
+    if (!EXPECT_INT(weir_run(p, &args), WEIR_OK)) fprintf(stderr, "%s\n", weir_error());
+    EXPECT(memcmp(w, want, sizeof w) == 0);
+  }
+  EXPECT_INT(counts_of(p).in_place, 3);
+  EXPECT_INT(counts_of(p).copied, 0);
+  EXPECT_INT(counts_of(p).bindings, 1);
+  ys[1] = &away;
+  EXPECT_INT(weir_run(p, &args), WEIR_BAD_USAGE);
+  EXPECT_CONTAINS(weir_error(), "both must be one tensor");
+  ys[1] = &tw[1];
+  gs[1] = &tw[0]; /* donated memory is used again */
+  EXPECT_INT(weir_run(p, &args), WEIR_BAD_USAGE);
+  EXPECT_CONTAINS(weir_error(), "donated input w overlaps input g");
+  char *why = NULL;
+  EXPECT_INT(weir_program_donation(p, shapes, 0, 0, &why), WEIR_OK);
+  EXPECT(why == NULL);
+  EXPECT_INT(weir_program_donation(p, shapes, 2, 0, &why), WEIR_BAD_USAGE);
+  weir_shapes_destroy(shapes);
+  weir_module_destroy(m);
+  weir_program_destroy(p);
+}
+
 /* A device that computes nothing leaves donated memory as it was. */
 static void test_null(void) {
   const char *before = device;
@@ -277,8 +336,9 @@ int main(int argc, char **argv) {
   static const char *const head = "fusion f { w : f32[n]; m : f32[n]; g : f32[n]; lr : f32\n";
   char text[400];
   (void)snprintf(text, sizeof text, "%s w2 = w - lr * m; m2 = m * 0.5 + g; return w2, m2 }", head);
-  test_optimizer(text, 0, 2); /* one kernel computes both, and reads what it has written */
+  test_optimizer(text, 2, 0);
   test_descent();
+  test_shards();
   test_wrong_gifts();
   if (!graph) test_null();
   return test_finish();

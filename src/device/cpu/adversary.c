@@ -394,7 +394,7 @@ static status adversary_finish(rt_loaded *loaded) {
   }
   while (a->n_held) release_one(a);
   cpu_comms_end(&a->comms);
-  status st = cpu_errors_report(&a->errors);
+  status st = cpu_errors_report(&a->errors, a->base.plan);
   (void)pthread_mutex_unlock(&a->device->run);
   return st;
 }

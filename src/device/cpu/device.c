@@ -188,7 +188,7 @@ static status cpu_finish(rt_loaded *loaded) {
     atomic_store(&l->device->communicates, false);
     cpu_comms_end(&l->comms);
   }
-  status st = cpu_errors_report(&l->errors);
+  status st = cpu_errors_report(&l->errors, loaded->plan);
   (void)pthread_mutex_unlock(&l->device->run);
   return st;
 }

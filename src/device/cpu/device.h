@@ -53,6 +53,7 @@ typedef struct cpu_errors {
   _Atomic uint32_t first; /* instruction; UINT32_MAX: none; 0: no task runs any more */
   pthread_mutex_t lock;   /* of what follows */
   status st;
+  bool placed;          /* an instruction failed, and not something else */
   uint32_t instr, part; /* that failed */
   char message[2048];
 } cpu_errors;
@@ -66,8 +67,8 @@ void cpu_errors_keep(cpu_errors *e, uint32_t instr, uint32_t part, status st);
 void cpu_errors_stop(cpu_errors *e, status st);
 /* The caller wants no more of it. */
 void cpu_errors_cancel(cpu_errors *e);
-/* Ends the run: records the error for the calling thread. */
-status cpu_errors_report(cpu_errors *e);
+/* Ends the run: records the error for the calling thread, with the line of the task that failed. */
+status cpu_errors_report(cpu_errors *e, const rt_plan *plan);
 
 /* ---- running (device_program.c) ---- */
 /* A run of a loaded program, as launches see it. */

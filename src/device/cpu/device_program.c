@@ -111,6 +111,7 @@ void cpu_program_bind(cpu_program *p, void *const *inputs, void *const *outputs)
 /* ---- errors ---- */
 void cpu_errors_reset(cpu_errors *e) {
   e->st = STATUS_OK;
+  e->placed = false;
   atomic_store_explicit(&e->first, UINT32_MAX, memory_order_relaxed);
 }
 
@@ -128,6 +129,7 @@ void cpu_errors_keep(cpu_errors *e, uint32_t instr, uint32_t part, status st) {
   bool same = e->st != STATUS_OK && instr == first && instr == e->instr;
   if (instr < first || (same && part < e->part)) {
     take_message(e, instr, part, st);
+    e->placed = true;
     atomic_store_explicit(&e->first, instr, memory_order_relaxed);
   }
   (void)pthread_mutex_unlock(&e->lock);
@@ -147,10 +149,10 @@ void cpu_errors_cancel(cpu_errors *e) {
   cpu_errors_stop(e, fail(STATUS_CANCELLED, "the run was cancelled"));
 }
 
-status cpu_errors_report(cpu_errors *e) {
+status cpu_errors_report(cpu_errors *e, const rt_plan *plan) {
   (void)pthread_mutex_lock(&e->lock);
   status st = e->st;
-  if (st != STATUS_OK) (void)fail(st, "%s", e->message);
+  if (st != STATUS_OK) (void)rt_fail_at(plan, e->placed ? e->instr : UINT32_MAX, st, e->message);
   (void)pthread_mutex_unlock(&e->lock);
   return st;
 }

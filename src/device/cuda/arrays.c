@@ -42,7 +42,7 @@ static status copy_in(cuda_loaded *l, const cuda_external *e, bool *copied) {
 static status copy_out(cuda_loaded *l, const cuda_external *e, bool *copied) {
   size_t bytes = (size_t)plan_of(l)->buffers[e->buffer].size_bytes;
   CUstream stream = l->streams[cuda_main_stream(l, e->rank)].handle;
-  if (e->used != e->place || !e->is_output || bytes == 0 || !e->caller) return STATUS_OK;
+  if (e->used != e->place || !e->copies_out || bytes == 0 || !e->caller) return STATUS_OK;
   *copied = true;
   TRY(cuda_try(cuda_run_make_current(l, e->rank), "making a context current"));
   if (e->on_device)
@@ -70,7 +70,7 @@ void cuda_run_find(cuda_loaded *l, void *const *inputs, void *const *outputs) {
 }
 
 bool cuda_run_is_pageable(const cuda_loaded *l, const cuda_external *e) {
-  bool moves = cuda_is_here(l, e->rank) && e->used == e->place && (e->copies_in || e->is_output);
+  bool moves = cuda_is_here(l, e->rank) && e->used == e->place && (e->copies_in || e->copies_out);
   return moves && e->caller && !e->on_device && !e->is_pinned &&
          plan_of(l)->buffers[e->buffer].size_bytes > 0;
 }

@@ -131,7 +131,7 @@ typedef struct cuda_stream {
 /* The caller's memory for one slot. */
 typedef struct cuda_external {
   uint32_t buffer, rank;
-  bool is_output, copies_in;
+  bool is_output, copies_in, copies_out;
   bool is_shared;    /* other processes read or write it: always in its place */
   CUdeviceptr place; /* in the rank's block */
   CUdeviceptr used;  /* in the last run: `place`, or the caller's own */

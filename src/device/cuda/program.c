@@ -110,6 +110,7 @@ static void list_externals(cuda_loaded *l) {
     *e = (cuda_external){.buffer = b, .rank = l->rank_of_buffer[b], .is_output = is_output};
     /* mutant: cuda_outputs_not_read */
     e->copies_in = !is_output || !whole;
+    e->copies_out = is_output || buffer->updated;
     e->is_shared = cuda_is_mapped(l) && c.posted[b];
   }
 }

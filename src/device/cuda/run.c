@@ -1,5 +1,6 @@
 /* Running a loaded plan: steps onto streams. */
 #include <nvtx3/nvToolsExt.h>
+#include <stdio.h>
 
 #include "base/random.h"
 #include "device/cuda/run.h"
@@ -358,6 +359,24 @@ static uint32_t first_raised(const cuda_loaded *l, const cuda_task *t, const cg_
   return i;
 }
 
+static uint32_t instr_of(const cuda_loaded *l, const cuda_task *task) {
+  const rt_plan *plan = plan_of(l);
+  uint32_t number = (uint32_t)(task - l->tasks), i = 0;
+  while (i < plan->n_instrs &&
+         (plan->instrs[i].kind != RT_LAUNCH || plan->instrs[i].task != number))
+    i++;
+  return i;
+}
+
+static status fail_in(const cuda_loaded *l, const cuda_task *task, uint32_t record,
+                      const cg_error *why) {
+  char message[256];
+  status st = cuda_kernel_fail(task->kernel, record, why);
+  (void)snprintf(message, sizeof message, "%s", status_message());
+  status_clear();
+  return rt_fail_at(plan_of(l), instr_of(l, task), st, message);
+}
+
 status cuda_run_errors(cuda_loaded *l) {
   uint32_t at = 0;
   for (uint32_t r = 0; r < l->n_ranks; r++) {
@@ -384,7 +403,7 @@ status cuda_run_errors(cuda_loaded *l) {
     record = i;
     why = raised;
   }
-  return first ? cuda_kernel_fail(first->kernel, record, why) : STATUS_OK;
+  return first ? fail_in(l, first, record, why) : STATUS_OK;
 }
 
 /* Others that take part in a communication would wait for what is not issued; those runs go on. */
