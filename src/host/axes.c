@@ -330,11 +330,6 @@ static uint32_t attr_dim(const lowering *l, const ir_op_data *op) {
   return (uint32_t)(dim < 0 ? dim + rank_of(l, op->operands[0]) : dim);
 }
 
-/* The whole operand is needed along a transformed axis (reshape, slice, pad). */
-static bool is_transformed(const lowering *l, const ir_op_data *op, const stream_axis *s) {
-  return !is_cut(l, op, 0, s);
-}
-
 static bool all_cut(const lowering *l, const ir_op_data *op, const stream_axis *s) {
   for (uint32_t k = 0; k < op->n_operands; k++) {
     if (!is_cut(l, op, k, s)) return false;
@@ -342,85 +337,75 @@ static bool all_cut(const lowering *l, const ir_op_data *op, const stream_axis *
   return true;
 }
 
-bool host_can_drop(const lowering *l, const ir_op_data *op, const stream_axis *s) {
-  uint32_t rank = rank_of(l, op->result);
-  if (s->reduction) return false;
-  switch (ir_op_info_of(op->code)->family) {
-  case IR_FAMILY_POINTWISE:
-  case IR_FAMILY_SET:
-  case IR_FAMILY_CAST:
-  case IR_FAMILY_BROADCAST:
-  case IR_FAMILY_SQUEEZE:
-  case IR_FAMILY_EXPAND:
-  case IR_FAMILY_PERMUTE: return true;
-  case IR_FAMILY_REDUCE:
-  case IR_FAMILY_MOMENT:
-  case IR_FAMILY_RESHAPE:
-  case IR_FAMILY_SLICE:
-  case IR_FAMILY_PAD:
-  case IR_FAMILY_SELECT: return is_cut(l, op, 0, s);
-  case IR_FAMILY_CAT:
-  case IR_FAMILY_GATHER:
-  case IR_FAMILY_SCATTER: return s->dim != attr_dim(l, op) && all_cut(l, op, s);
-  case IR_FAMILY_UPDATE:
-  case IR_FAMILY_INDEX_SELECT: return s->dim != attr_dim(l, op);
-  case IR_FAMILY_MAKER: return op->code != IR_OP_IOTA && op->code != IR_OP_UNIFORM;
-  case IR_FAMILY_MATMUL: { /* a lost row or column must leave a vector, not a smaller batch */
-    uint32_t ra = rank_of(l, op->operands[0]), rb = rank_of(l, op->operands[1]);
-    uint32_t columns = rb > 1 ? 1 : 0, rows = ra > 1 ? 1 : 0;
-    if (s->dim + columns + rows < rank) return true;
-    return columns && s->dim + 1 == rank ? rb == 2 : ra == 2;
-  }
-  case IR_FAMILY_LINEAR:
-  case IR_FAMILY_ONE_HOT:
-  case IR_FAMILY_NORM: return s->dim + 1 < rank;
-  case IR_FAMILY_SCAN:
-  case IR_FAMILY_SORT:
-  case IR_FAMILY_TOPK:
+/* ---- may an iteration leave out dimension s->dim of the result? By the names of families.def ---- */
+typedef bool drops_fn(const lowering *l, const ir_op_data *op, const stream_axis *s);
+
+static bool drops_always(const lowering *l, const ir_op_data *op, const stream_axis *s) {
+  (void)l, (void)op, (void)s;
+  return true;
+}
+
+static bool drops_cut(const lowering *l, const ir_op_data *op, const stream_axis *s) {
+  return is_cut(l, op, 0, s);
+}
+
+static bool drops_beside_dim(const lowering *l, const ir_op_data *op, const stream_axis *s) {
   /* mutant: ordered_axis_dropped */
-  case IR_FAMILY_SOFTMAX: return s->dim != attr_dim(l, op);
-  case IR_FAMILY_SDPA:
-  case IR_FAMILY_SDPA_BACKWARD: return s->dim + 2 < rank;
-  }
-  return false;
+  return s->dim != attr_dim(l, op);
+}
+
+static bool drops_cut_beside_dim(const lowering *l, const ir_op_data *op, const stream_axis *s) {
+  return s->dim != attr_dim(l, op) && all_cut(l, op, s);
+}
+
+static bool drops_beside_last(const lowering *l, const ir_op_data *op, const stream_axis *s) {
+  return s->dim + 1 < rank_of(l, op->result);
+}
+
+static bool drops_beside_last_two(const lowering *l, const ir_op_data *op, const stream_axis *s) {
+  return s->dim + 2 < rank_of(l, op->result);
+}
+
+static bool drops_maker(const lowering *l, const ir_op_data *op, const stream_axis *s) {
+  (void)l, (void)s;
+  return op->code != IR_OP_IOTA && op->code != IR_OP_UNIFORM;
+}
+
+/* A lost row or column must leave a vector, not a smaller batch. */
+static bool drops_matmul(const lowering *l, const ir_op_data *op, const stream_axis *s) {
+  uint32_t rank = rank_of(l, op->result);
+  uint32_t ra = rank_of(l, op->operands[0]), rb = rank_of(l, op->operands[1]);
+  uint32_t columns = rb > 1 ? 1 : 0, rows = ra > 1 ? 1 : 0;
+  if (s->dim + columns + rows < rank) return true;
+  return columns && s->dim + 1 == rank ? rb == 2 : ra == 2;
+}
+
+static drops_fn *const drops[] = {
+#define HOST(drops, rewrite) drops_##drops
+#define FAMILY(id, group, ir, shard, host, ...) [IR_FAMILY_##id] = host,
+#include "ir/families.def"
+};
+
+bool host_can_drop(const lowering *l, const ir_op_data *op, const stream_axis *s) {
+  return !s->reduction && drops[ir_op_info_of(op->code)->family](l, op, s);
 }
 
 bool host_needs_offset(const lowering *l, const ir_op_data *op, const stream_axis *s) {
   uint32_t rank = rank_of(l, op->result);
   /* mutant: offset_forgotten */
   if (s->reduction) return false;
-  switch (ir_op_info_of(op->code)->family) {
-  case IR_FAMILY_RESHAPE: return true; /* the kernel counts elements, so it must know what is cut */
-  case IR_FAMILY_SLICE:
-  case IR_FAMILY_PAD: return is_transformed(l, op, s);
-  case IR_FAMILY_CAT: return s->dim == attr_dim(l, op);
-  case IR_FAMILY_GATHER: return s->dim != attr_dim(l, op) && !all_cut(l, op, s);
-  case IR_FAMILY_SCATTER: return s->dim == attr_dim(l, op) || !all_cut(l, op, s);
-  case IR_FAMILY_UPDATE: return s->dim == attr_dim(l, op);
-  case IR_FAMILY_MAKER: return op->code == IR_OP_IOTA || op->code == IR_OP_UNIFORM;
-  case IR_FAMILY_SCAN:
-  case IR_FAMILY_SORT:
-  case IR_FAMILY_TOPK:
+  switch (ir_family_info_of(op->code)->window) {
+  case IR_WINDOW_NONE: return false;
+  case IR_WINDOW_ALWAYS: return true;
+  case IR_WINDOW_RESIZED: return !is_cut(l, op, 0, s);
   /* mutant: ordered_slice_alone */
-  case IR_FAMILY_SOFTMAX: return s->dim == attr_dim(l, op);
-  case IR_FAMILY_ONE_HOT:
+  case IR_WINDOW_AT_DIM: return s->dim == attr_dim(l, op);
   /* mutant: one_hot_slice_alone */
-  case IR_FAMILY_NORM: return s->dim + 1 == rank;
-  case IR_FAMILY_SDPA: return s->dim + 2 == rank && ir_op_attr(op, "causal")->i != 0;
-  case IR_FAMILY_POINTWISE:
-  case IR_FAMILY_SET:
-  case IR_FAMILY_CAST:
-  case IR_FAMILY_REDUCE:
-  case IR_FAMILY_MOMENT:
-  case IR_FAMILY_BROADCAST:
-  case IR_FAMILY_SQUEEZE:
-  case IR_FAMILY_EXPAND:
-  case IR_FAMILY_PERMUTE:
-  case IR_FAMILY_SELECT:
-  case IR_FAMILY_INDEX_SELECT:
-  case IR_FAMILY_MATMUL:
-  case IR_FAMILY_LINEAR:
-  case IR_FAMILY_SDPA_BACKWARD: return false;
+  case IR_WINDOW_AT_LAST: return s->dim + 1 == rank;
+  case IR_WINDOW_LOOKED_UP: return s->dim != attr_dim(l, op) && !all_cut(l, op, s);
+  case IR_WINDOW_WRITTEN: return s->dim == attr_dim(l, op) || !all_cut(l, op, s);
+  case IR_WINDOW_CAUSAL: return s->dim + 2 == rank && ir_op_attr(op, "causal")->i != 0;
+  case IR_WINDOW_COUNTED: return op->code == IR_OP_IOTA || op->code == IR_OP_UNIFORM;
   }
   return false;
 }

@@ -7,6 +7,7 @@
 typedef struct rewriting {
   lowering *l;
   const ir_op_data *op;
+  ir_opcode code; /* what it becomes */
   ir_attr *attrs;
   uint32_t result_dropped, operand_dropped; /* masks; of operand 0 */
   const ir_scalar *sizes;
@@ -36,14 +37,14 @@ static ir_attr *attr_of(rewriting *r, const char *name) {
 }
 
 /* dim=: one dimension of operand 0. */
-static void one_dim(rewriting *r) {
+static void rewrite_dim(rewriting *r) {
   ir_attr *a = attr_of(r, "dim");
   a->i = renumber(positive(a->i, rank_of(r, r->op->operands[0])), r->operand_dropped);
   a->given = true;
 }
 
 /* dims=[...]: a set of dimensions of operand 0; none of them is dropped. */
-static void dim_set(rewriting *r) {
+static void rewrite_dims(rewriting *r) {
   ir_attr *a = attr_of(r, "dims");
   if (!a->given) return;
   int64_t *list = ARENA_ARRAY(memory_of(r), a->len, int64_t);
@@ -80,7 +81,7 @@ static void scalar_entries(rewriting *r, const char *name, uint32_t width, bool 
   a->len = n;
 }
 
-static void permutation(rewriting *r, ir_opcode *code) {
+static void rewrite_order(rewriting *r) {
   uint32_t rank = rank_of(r, r->op->result), n = 0;
   bool transpose = r->op->code == IR_OP_TRANSPOSE;
   if (transpose && r->result_dropped == 0) return;
@@ -91,7 +92,7 @@ static void permutation(rewriting *r, ir_opcode *code) {
     if (!transpose) from = positive(ir_op_attr(r->op, "order")->ints[d], rank);
     if (!is_in(r->result_dropped, d)) list[n++] = renumber(from, r->operand_dropped);
   }
-  *code = IR_OP_PERMUTE;
+  r->code = IR_OP_PERMUTE;
   r->attrs = ARENA_ARRAY(memory_of(r), 1, ir_attr);
   r->attrs[0] = (ir_attr){.given = true, .len = n, .ints = list};
 }
@@ -107,67 +108,55 @@ static void uniform_key(rewriting *r) {
 }
 
 /* A part of x along the axis that is written to does not tell how long that is. */
-static void update_length(rewriting *r) {
+static void rewrite_update(rewriting *r) {
   ir_axis dims[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(r->l->f, r->op->result, dims);
   uint32_t dim = positive(ir_op_attr(r->op, "dim")->i, rank);
   ir_attr *of = attr_of(r, "of");
-  one_dim(r);
+  rewrite_dim(r);
   if (of->given || !r->sizes[dim].id) return;
   of->given = true;
   of->scalar = ir_axis_size(r->l->f, dims[dim]);
 }
 
-static void rewrite(rewriting *r, ir_opcode *code) {
-  switch (ir_op_info_of(r->op->code)->family) {
-  case IR_FAMILY_REDUCE:
-  case IR_FAMILY_MOMENT:
-  case IR_FAMILY_SQUEEZE: dim_set(r); return;
-  case IR_FAMILY_BROADCAST: int_entries(r, "axes"); return;
-  case IR_FAMILY_EXPAND:
-  case IR_FAMILY_RESHAPE: scalar_entries(r, "shape", 1, true); return;
-  case IR_FAMILY_PERMUTE: permutation(r, code); return;
-  case IR_FAMILY_SLICE:
-    scalar_entries(r, "starts", 1, false);
-    scalar_entries(r, "stops", 1, false);
-    int_entries(r, "steps");
-    return;
-  case IR_FAMILY_PAD: scalar_entries(r, "widths", 2, false); return;
-  case IR_FAMILY_CAT:
-  case IR_FAMILY_SELECT:
-  case IR_FAMILY_GATHER:
-  case IR_FAMILY_SCATTER:
-  case IR_FAMILY_INDEX_SELECT:
-  case IR_FAMILY_SCAN:
-  case IR_FAMILY_SORT:
-  case IR_FAMILY_TOPK:
-  case IR_FAMILY_SOFTMAX: one_dim(r); return;
-  case IR_FAMILY_UPDATE: update_length(r); return;
-  case IR_FAMILY_MAKER:
-    if (r->op->code == IR_OP_UNIFORM) uniform_key(r);
-    else if (r->op->code != IR_OP_IOTA) scalar_entries(r, "shape", 1, true);
-    return;
-  case IR_FAMILY_POINTWISE:
-  case IR_FAMILY_SET:
-  case IR_FAMILY_CAST:
-  case IR_FAMILY_ONE_HOT: /* a part of its last axis is a window, and n the whole's */
-  case IR_FAMILY_MATMUL:
-  case IR_FAMILY_LINEAR:
-  case IR_FAMILY_NORM:
-  case IR_FAMILY_SDPA:
-  case IR_FAMILY_SDPA_BACKWARD: return;
-  }
+/* ---- what becomes of attributes, by the names of families.def ---- */
+typedef void rewrite_fn(rewriting *r);
+
+static void rewrite_none(rewriting *r) { (void)r; }
+
+static void rewrite_axes(rewriting *r) { int_entries(r, "axes"); }
+
+static void rewrite_shape(rewriting *r) { scalar_entries(r, "shape", 1, true); }
+
+static void rewrite_ranges(rewriting *r) {
+  scalar_entries(r, "starts", 1, false);
+  scalar_entries(r, "stops", 1, false);
+  int_entries(r, "steps");
 }
+
+static void rewrite_widths(rewriting *r) { scalar_entries(r, "widths", 2, false); }
+
+static void rewrite_maker(rewriting *r) {
+  if (r->op->code == IR_OP_UNIFORM) uniform_key(r);
+  else if (r->op->code != IR_OP_IOTA) rewrite_shape(r);
+}
+
+static rewrite_fn *const families[] = {
+#define HOST(drops, rewrite) rewrite_##rewrite
+#define FAMILY(id, group, ir, shard, host, ...) [IR_FAMILY_##id] = host,
+#include "ir/families.def"
+};
 
 void host_rewrite(lowering *l, const ir_op_data *op, const ir_scalar *sizes, ir_opcode *code,
                   const ir_attr **attrs) {
   const op_plan *plan = &l->ops[ir_tensor_at(l->f, op->result)->def.id];
   uint32_t n = ir_op_info_of(op->code)->n_attrs;
-  rewriting r = {.l = l, .op = op, .sizes = sizes};
+  rewriting r = {.l = l, .op = op, .sizes = sizes, .code = op->code};
   r.attrs = arena_copy(&l->f->module->memory, op->attrs, n * sizeof *op->attrs);
   r.result_dropped = host_dropped_result(l, plan);
   if (op->n_operands) r.operand_dropped = host_dropped_dims(l, op, 0);
-  *code = op->code;
-  if (plan->axes.len > 0 || op->code == IR_OP_UNIFORM || l->shard) rewrite(&r, code);
+  if (plan->axes.len > 0 || op->code == IR_OP_UNIFORM || l->shard)
+    families[ir_op_info_of(op->code)->family](&r);
+  *code = r.code;
   *attrs = r.attrs;
 }

@@ -22,45 +22,25 @@ static bool adds(const rt_attr *attrs) { return attrs[1].i != 0; }
 /* One operation of n elements; x: the shapes of its operands, NULL where one is no tensor. */
 static double flops_of(ir_opcode code, const rt_attr *attrs, double n, const rt_shape *const x[3]) {
   if (!x[0]) return n;
-  switch (ir_op_info_of(code)->family) {
-  case IR_FAMILY_MATMUL:
-  case IR_FAMILY_LINEAR: return 2 * n * last_extent(x[0]);
-  case IR_FAMILY_SDPA: { /* q·kᵀ and the product with v */
+  switch (ir_family_info_of(code)->flops) {
+  case IR_FLOPS_NONE: return 0;
+  case IR_FLOPS_RESULT: return n;
+  case IR_FLOPS_ROWS: return 4 * n;
+  case IR_FLOPS_OPERAND: return elements(x[0]);
+  case IR_FLOPS_COMPARISONS: return 4 * elements(x[0]);
+  case IR_FLOPS_ADDENDS: return adds(attrs) && x[2] ? elements(x[2]) : 0;
+  case IR_FLOPS_PRODUCT: return 2 * n * last_extent(x[0]);
+  case IR_FLOPS_ATTENTION: { /* q·kᵀ and the product with v */
     check(x[1]);
     double positions = (double)x[1]->extents[x[1]->rank - 2];
     return 2 * positions * (n + elements(x[0]));
   }
-  case IR_FAMILY_SDPA_BACKWARD: { /* three products with features of q, two with those of v */
+  case IR_FLOPS_ATTENTION_BACKWARD: { /* three products with features of q, two with those of v */
     check(x[1] && x[2]);
     double positions = (double)x[1]->extents[x[1]->rank - 2], width = last_extent(x[0]);
     double rows = width > 0 ? elements(x[0]) / width : 0;
     return 2 * positions * rows * (3 * width + 2 * last_extent(x[2]));
   }
-  case IR_FAMILY_REDUCE:
-  case IR_FAMILY_MOMENT:
-  case IR_FAMILY_SCAN: return elements(x[0]);
-  case IR_FAMILY_SORT:
-  case IR_FAMILY_TOPK: return 4 * elements(x[0]); /* comparisons */
-  case IR_FAMILY_SCATTER: return adds(attrs) && x[2] ? elements(x[2]) : 0;
-  case IR_FAMILY_SOFTMAX:
-  case IR_FAMILY_NORM: return 4 * n;
-  case IR_FAMILY_POINTWISE: return n;
-  case IR_FAMILY_SET:
-  case IR_FAMILY_CAST:
-  case IR_FAMILY_BROADCAST:
-  case IR_FAMILY_SQUEEZE:
-  case IR_FAMILY_EXPAND:
-  case IR_FAMILY_PERMUTE:
-  case IR_FAMILY_RESHAPE:
-  case IR_FAMILY_SLICE:
-  case IR_FAMILY_PAD:
-  case IR_FAMILY_CAT:
-  case IR_FAMILY_SELECT:
-  case IR_FAMILY_MAKER:
-  case IR_FAMILY_GATHER:
-  case IR_FAMILY_UPDATE:
-  case IR_FAMILY_INDEX_SELECT:
-  case IR_FAMILY_ONE_HOT: return 0;
   }
   return 0;
 }

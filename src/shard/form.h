@@ -12,6 +12,7 @@
 
 typedef struct form form;
 struct form {
+  shard_ctx *ctx;
   ir_func *f;
   void (*write)(form *m); /* builds the steps and sets `results` */
   uint32_t why;           /* the reason of the mark that cuts the axis; then, of the steps */

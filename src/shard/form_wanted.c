@@ -138,7 +138,7 @@ static ir_scalar bytes_of(shard_ctx *c, ir_tensor t, uint32_t mesh_axis, int64_t
 
 /* Results are reduced across devices, twice their bytes (once if they are scattered): not if that is
  * provably no less than the table. */
-static bool wants_lookup(shard_ctx *c, form *m, uint32_t rank) {
+static bool wants_lookup(form *m, uint32_t rank) {
   shard_placement p;
   if (!begin_pieces(m, m->op.operands[0], rank, form_lookup)) return false;
   shard_placement_of(m->f, m->op.result, &p);
@@ -146,8 +146,8 @@ static bool wants_lookup(shard_ctx *c, form *m, uint32_t rank) {
   int64_t size = (int64_t)ir_dtype_size_bytes(dtype);
   int64_t sent = !ir_dtype_is_float(dtype) ? 8 : dtype == IR_F16 ? 4 : size; /* as sums are */
   bool scattered = m->mesh_axis < p.rank && p.axes[m->mesh_axis].kind == SHARD_SHARDED;
-  ir_scalar whole = bytes_of(c, m->op.operands[0], m->mesh_axis, size);
-  ir_scalar results = bytes_of(c, m->op.result, m->mesh_axis, scattered ? sent : 2 * sent);
+  ir_scalar whole = bytes_of(m->ctx, m->op.operands[0], m->mesh_axis, size);
+  ir_scalar results = bytes_of(m->ctx, m->op.result, m->mesh_axis, scattered ? sent : 2 * sent);
   int64_t a, b;
   bool known =
       ir_module_expects(m->f->module, whole, &a) && ir_module_expects(m->f->module, results, &b);
@@ -259,45 +259,28 @@ static bool wants_attention(form *m, uint32_t rank) {
   return alike && (wants_heads(m, rank) || wants_positions(m, rank));
 }
 
-/* ---- all of them ---- */
+/* ---- all of them, by the names of families.def ---- */
+typedef bool wants_fn(form *m, uint32_t rank);
+
+static bool wants_none(form *m, uint32_t rank) {
+  (void)m, (void)rank;
+  return false;
+}
+
+static wants_fn *const families[] = {
+#define SHARD(positions, wants) wants_##wants
+#define FAMILY(id, group, ir, shard, ...) [IR_FAMILY_##id] = shard,
+#include "ir/families.def"
+};
+
 bool form_wanted(shard_ctx *c, const ir_op_data *op, form *result) {
   ir_axis axes[IR_MAX_RANK];
   form m = begin(c->f, op);
-  bool wanted = false;
+  m.ctx = c;
   if (op->n_operands == 0 || op->operands[0].id == 0) return false;
   uint32_t rank = ir_tensor_dims(c->f, op->operands[0], axes);
   if (rank == 0) return false;
-  switch (ir_op_info_of(op->code)->family) {
-  case IR_FAMILY_REDUCE:
-  case IR_FAMILY_MOMENT: wanted = wants_reduction(&m, rank); break;
-  case IR_FAMILY_SOFTMAX:
-  case IR_FAMILY_NORM: wanted = wants_rows(&m, rank); break;
-  case IR_FAMILY_GATHER:
-  case IR_FAMILY_INDEX_SELECT: wanted = wants_lookup(c, &m, rank); break;
-  case IR_FAMILY_SCATTER: wanted = wants_scatter(&m, rank); break;
-  case IR_FAMILY_TOPK: wanted = wants_topk(&m, rank); break;
-  case IR_FAMILY_SCAN: wanted = wants_cumsum(&m, rank); break;
-  case IR_FAMILY_SDPA: wanted = wants_attention(&m, rank); break;
-  case IR_FAMILY_PAD: wanted = wants_shift(&m, rank); break;
-  case IR_FAMILY_POINTWISE:
-  case IR_FAMILY_SET:
-  case IR_FAMILY_CAST:
-  case IR_FAMILY_SORT:
-  case IR_FAMILY_BROADCAST:
-  case IR_FAMILY_SQUEEZE:
-  case IR_FAMILY_EXPAND:
-  case IR_FAMILY_PERMUTE:
-  case IR_FAMILY_RESHAPE:
-  case IR_FAMILY_SLICE:
-  case IR_FAMILY_CAT:
-  case IR_FAMILY_SELECT:
-  case IR_FAMILY_MAKER:
-  case IR_FAMILY_UPDATE:
-  case IR_FAMILY_ONE_HOT:
-  case IR_FAMILY_MATMUL:
-  case IR_FAMILY_LINEAR:
-  case IR_FAMILY_SDPA_BACKWARD: break;
-  }
+  bool wanted = families[ir_op_info_of(op->code)->family](&m, rank);
   ir_tensor cut = m.write == form_scatter     ? op->result
                   : m.write == form_attention ? op->operands[1]
                                               : op->operands[0];

@@ -99,42 +99,53 @@ static bool all_map_exactly(const ir_func *f, const ir_op_data *op, ir_axis dim)
   return true;
 }
 
-/* Is each position of dimension `d` computed alike, wherever it lies? */
+/* ---- is each position of dimension `d` computed alike, wherever it lies? By the names of families.def ---- */
+typedef struct positions {
+  const ir_func *f;
+  const ir_op_data *op;
+  ir_axis dims[IR_MAX_RANK]; /* of the result */
+  uint32_t rank, d;
+} positions;
+
+typedef bool positions_fn(const positions *p);
+
+static bool positions_anywhere(const positions *p) {
+  (void)p;
+  return true;
+}
+
+static bool positions_exact(const positions *p) {
+  return maps_exactly(p->f, p->op, 0, p->dims[p->d]);
+}
+
+static bool positions_second_exact(const positions *p) {
+  return maps_exactly(p->f, p->op, 1, p->dims[p->d]);
+}
+
+static bool positions_all_exact(const positions *p) {
+  return all_map_exactly(p->f, p->op, p->dims[p->d]);
+}
+
+static bool positions_maker(const positions *p) {
+  return p->op->code != IR_OP_IOTA && p->op->code != IR_OP_UNIFORM;
+}
+
+static bool positions_causal(const positions *p) {
+  return p->d + 2 != p->rank || !ir_op_attr(p->op, "causal")->i;
+}
+
+static bool positions_beside_last_two(const positions *p) { return p->d + 2 < p->rank; }
+
+static positions_fn *const families[] = {
+#define SHARD(positions, wants) positions_##positions
+#define FAMILY(id, group, ir, shard, ...) [IR_FAMILY_##id] = shard,
+#include "ir/families.def"
+};
+
 static bool is_free_of_positions(const ir_func *f, const ir_op_data *op, uint32_t d) {
-  ir_axis dims[IR_MAX_RANK];
-  uint32_t rank = ir_tensor_dims(f, op->result, dims);
-  switch (ir_op_info_of(op->code)->family) {
-  case IR_FAMILY_POINTWISE:
-  case IR_FAMILY_SET:
-  case IR_FAMILY_CAST:
-  case IR_FAMILY_REDUCE:
-  case IR_FAMILY_MOMENT:
-  case IR_FAMILY_BROADCAST:
-  case IR_FAMILY_SQUEEZE:
-  case IR_FAMILY_EXPAND:
-  case IR_FAMILY_PERMUTE:
-  case IR_FAMILY_SELECT:
-  case IR_FAMILY_INDEX_SELECT:
-  case IR_FAMILY_MATMUL:
-  case IR_FAMILY_LINEAR: return true;
-  case IR_FAMILY_RESHAPE:
-  case IR_FAMILY_SLICE:
-  case IR_FAMILY_PAD:
-  case IR_FAMILY_SOFTMAX:
-  case IR_FAMILY_SCAN:
-  case IR_FAMILY_SORT:
-  case IR_FAMILY_TOPK:
-  case IR_FAMILY_ONE_HOT:
-  case IR_FAMILY_NORM: return maps_exactly(f, op, 0, dims[d]);
-  case IR_FAMILY_CAT:
-  case IR_FAMILY_GATHER:
-  case IR_FAMILY_SCATTER: return all_map_exactly(f, op, dims[d]);
-  case IR_FAMILY_UPDATE: return maps_exactly(f, op, 1, dims[d]);
-  case IR_FAMILY_MAKER: return op->code != IR_OP_IOTA && op->code != IR_OP_UNIFORM;
-  case IR_FAMILY_SDPA: return d + 2 != rank || !ir_op_attr(op, "causal")->i;
-  case IR_FAMILY_SDPA_BACKWARD: return d + 2 < rank;
-  }
-  return false;
+  positions p = {.f = f, .op = op, .d = d};
+  p.rank = ir_tensor_dims(f, op->result, p.dims);
+  return families[ir_op_info_of(op->code)->family](&p);
 }
 
 /* A slice or pad along a cut dimension is none of what a device holds. */

@@ -90,40 +90,11 @@ static status run_nothing(const cpu_kernel *k, char *const *starts, char *scratc
   return STATUS_OK;
 }
 
-static cpu_prepare_fn *family_prepare(ir_family family) {
-  switch (family) {
-  case IR_FAMILY_POINTWISE: return cpu_prepare_map;
-  case IR_FAMILY_REDUCE: return cpu_prepare_reduce;
-  case IR_FAMILY_MOMENT: return cpu_prepare_moment;
-  case IR_FAMILY_SCAN: return cpu_prepare_scan;
-  case IR_FAMILY_SORT:
-  case IR_FAMILY_TOPK: return cpu_prepare_sort;
-  case IR_FAMILY_SET:
-  case IR_FAMILY_CAST:
-  case IR_FAMILY_BROADCAST:
-  case IR_FAMILY_SQUEEZE:
-  case IR_FAMILY_EXPAND:
-  case IR_FAMILY_PERMUTE:
-  case IR_FAMILY_SLICE:
-  case IR_FAMILY_SELECT: return cpu_prepare_copy;
-  case IR_FAMILY_RESHAPE: return cpu_prepare_reshape;
-  case IR_FAMILY_PAD: return cpu_prepare_pad;
-  case IR_FAMILY_CAT: return cpu_prepare_cat;
-  case IR_FAMILY_MAKER: return cpu_prepare_maker;
-  case IR_FAMILY_GATHER: return cpu_prepare_gather;
-  case IR_FAMILY_SCATTER: return cpu_prepare_scatter;
-  case IR_FAMILY_UPDATE: return cpu_prepare_update;
-  case IR_FAMILY_INDEX_SELECT: return cpu_prepare_index_select;
-  case IR_FAMILY_ONE_HOT: return cpu_prepare_one_hot;
-  case IR_FAMILY_MATMUL: return cpu_prepare_matmul;
-  case IR_FAMILY_LINEAR: return cpu_prepare_linear;
-  case IR_FAMILY_SOFTMAX: return cpu_prepare_softmax;
-  case IR_FAMILY_NORM: return cpu_prepare_norm;
-  case IR_FAMILY_SDPA: return cpu_prepare_sdpa;
-  case IR_FAMILY_SDPA_BACKWARD: return cpu_prepare_sdpa_backward;
-  }
-  impossible("a family of operations");
-}
+static cpu_prepare_fn *const families[] = {
+#define CPU(kernel, tile) cpu_prepare_##kernel
+#define FAMILY(id, group, ir, shard, host, join, ref, runtime, cpu, ...) [IR_FAMILY_##id] = cpu,
+#include "ir/families.def"
+};
 
 static cpu_call call_of(const rt_plan *plan, const rt_task *task, arena *memory) {
   cpu_call c = {.plan = plan,
@@ -147,7 +118,7 @@ static bool is_for_tiles(ir_family f) {
 static status prepare_one(const cpu_call *c, cpu_kernel **result) {
   *result = NULL;
   if (is_for_tiles(c->info->family)) TRY(cpu_prepare_single(c, result));
-  if (!*result) TRY(family_prepare(c->info->family)(c, result));
+  if (!*result) TRY(families[c->info->family](c, result));
   return STATUS_OK;
 }
 

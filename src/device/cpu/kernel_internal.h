@@ -208,10 +208,8 @@ cpu_element cpu_element_of(ir_dtype t, ir_number n);
 
 /* ---- one function per family ---- */
 typedef status cpu_prepare_fn(const cpu_call *c, cpu_kernel **result);
-cpu_prepare_fn cpu_prepare_map, cpu_prepare_copy, cpu_prepare_reduce, cpu_prepare_moment,
-    cpu_prepare_reshape, cpu_prepare_pad, cpu_prepare_cat, cpu_prepare_maker, cpu_prepare_gather,
-    cpu_prepare_scatter, cpu_prepare_update, cpu_prepare_index_select, cpu_prepare_matmul,
-    cpu_prepare_linear, cpu_prepare_softmax, cpu_prepare_norm, cpu_prepare_sdpa, cpu_prepare_scan,
-    cpu_prepare_sort, cpu_prepare_one_hot, cpu_prepare_sdpa_backward;
+#define CPU(kernel, tile) cpu_prepare_##kernel
+#define FAMILY(id, group, ir, shard, host, join, ref, runtime, cpu, ...) cpu_prepare_fn cpu;
+#include "ir/families.def"
 
 #endif

@@ -57,11 +57,9 @@ cg_map cuda_map(const cuda_call *c, const char *name);
 /* ---- one function per family ---- */
 typedef status cuda_prepare_fn(const cuda_call *c);
 
-cuda_prepare_fn cuda_prepare_map, cuda_prepare_copy, cuda_prepare_reshape, cuda_prepare_pad,
-    cuda_prepare_cat, cuda_prepare_maker, cuda_prepare_gather, cuda_prepare_scatter,
-    cuda_prepare_update, cuda_prepare_index_select, cuda_prepare_reduce, cuda_prepare_matmul,
-    cuda_prepare_linear, cuda_prepare_softmax, cuda_prepare_norm, cuda_prepare_sdpa,
-    cuda_prepare_scan, cuda_prepare_sort, cuda_prepare_one_hot, cuda_prepare_sdpa_backward;
+#define CUDA(kernel, body) cuda_prepare_##kernel
+#define FAMILY(id, group, ir, shard, host, join, ref, runtime, cpu, cuda) cuda_prepare_fn cuda;
+#include "ir/families.def"
 
 /* Of a task with a body. */
 NODISCARD status cuda_prepare_body(const rt_plan *plan, const rt_task *task, arena *memory,

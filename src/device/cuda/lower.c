@@ -94,47 +94,19 @@ static uint32_t lower_pointwise(const lower_step *s, const lower_index *at) {
   return l->failed ? CG_NO_NODE : lower_step_node(l, &step, s->step->n_operands, operands);
 }
 
-static uint32_t lower_family(const lower_step *s, const lower_index *at) {
-  switch (s->info->family) {
-  case IR_FAMILY_POINTWISE: return lower_pointwise(s, at);
-  case IR_FAMILY_SET:
-  case IR_FAMILY_CAST:
-  case IR_FAMILY_BROADCAST:
-  case IR_FAMILY_SQUEEZE:
-  case IR_FAMILY_EXPAND:
-  case IR_FAMILY_PERMUTE:
-  case IR_FAMILY_SLICE:
-  case IR_FAMILY_SELECT:
-  case IR_FAMILY_RESHAPE:
-  case IR_FAMILY_PAD:
-  case IR_FAMILY_CAT: return lower_moves(s, at);
-  case IR_FAMILY_MAKER: return lower_makes(s, at);
-  case IR_FAMILY_GATHER:
-  case IR_FAMILY_INDEX_SELECT:
-  case IR_FAMILY_ONE_HOT: return lower_indexed(s, at);
-  case IR_FAMILY_REDUCE:
-  case IR_FAMILY_MOMENT:
-  case IR_FAMILY_SOFTMAX:
-  case IR_FAMILY_NORM: return lower_folds(s, at);
-  case IR_FAMILY_SCATTER:
-  case IR_FAMILY_UPDATE:
-  case IR_FAMILY_SCAN:
-  case IR_FAMILY_SORT:
-  case IR_FAMILY_TOPK:
-  case IR_FAMILY_MATMUL:
-  case IR_FAMILY_LINEAR:
-  case IR_FAMILY_SDPA:
-  case IR_FAMILY_SDPA_BACKWARD: return lower_fail(s->l);
-  }
+/* ---- families, by the names of families.def ---- */
+static uint32_t lower_none(const lower_step *s, const lower_index *at) {
+  (void)at;
   return lower_fail(s->l);
 }
 
-bool lower_takes(ir_opcode code) {
-  ir_family f = ir_op_info_of(code)->family;
-  return f != IR_FAMILY_SCATTER && f != IR_FAMILY_UPDATE && f != IR_FAMILY_SCAN &&
-         f != IR_FAMILY_SORT && f != IR_FAMILY_TOPK && f != IR_FAMILY_MATMUL &&
-         f != IR_FAMILY_LINEAR && f != IR_FAMILY_SDPA;
-}
+static lower_fn *const families[] = {
+#define CUDA(kernel, body) lower_##body
+#define FAMILY(id, group, ir, shard, host, join, ref, runtime, cpu, cuda) [IR_FAMILY_##id] = cuda,
+#include "ir/families.def"
+};
+
+bool lower_takes(ir_opcode code) { return families[ir_op_info_of(code)->family] != lower_none; }
 
 /* ---- values ---- */
 static uint32_t recall(const lowering *l, const rt_value *v, uint32_t rank, const lower_index *at) {
@@ -156,7 +128,7 @@ static uint32_t lower_result(lowering *l, const rt_value *v, const lower_index *
   if (node != CG_NO_NODE) return node;
   if (v->result > 0) return lower_fail(l);
   begin_step(l, step, &s);
-  node = lower_family(&s, at);
+  node = families[s.info->family](&s, at);
   if (l->failed || node == CG_NO_NODE) return lower_fail(l);
   lower_memo m = {.step = v->index, .result = v->result, .guard = l->guard, .node = node};
   m.at = arena_copy(l->memory, at, (rank + (size_t)1) * sizeof *at);

@@ -85,10 +85,9 @@ void lower_unravel(lowering *l, lower_index i, const rt_shape *shape, lower_inde
 
 /* ---- families ---- */
 /* Of one step, at an index; CG_NO_NODE: there is no form for it. */
-uint32_t lower_moves(const lower_step *s, const lower_index *at); /* lower_moves.c */
-uint32_t lower_makes(const lower_step *s, const lower_index *at);
-uint32_t lower_indexed(const lower_step *s, const lower_index *at);
-uint32_t lower_folds(const lower_step *s, const lower_index *at); /* lower_folds.c */
+typedef uint32_t lower_fn(const lower_step *s, const lower_index *at);
+lower_fn lower_moves, lower_makes, lower_indexed; /* lower_moves.c */
+lower_fn lower_folds;                             /* lower_folds.c */
 
 /* ---- bodies ---- */
 /* Whether an operation can be a node, or several; others are always kernels of their own. */

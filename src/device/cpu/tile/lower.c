@@ -48,43 +48,41 @@ static bool shapes_fit(const rt_body *body, const rt_step *s) {
   return true;
 }
 
-bool tile_knows(const rt_body *body, const rt_step *s) {
-  if (!shapes_fit(body, s)) return false;
-  switch (ir_op_info_of(s->code)->family) {
-  case IR_FAMILY_POINTWISE: return s->n_operands <= 3;
-  case IR_FAMILY_REDUCE:
-  case IR_FAMILY_MOMENT:
-  case IR_FAMILY_SOFTMAX:
-  case IR_FAMILY_NORM: return s->operands[0].kind != RT_VALUE_NUMBER && s->code != IR_OP_VAR_MEAN;
-  case IR_FAMILY_SET:
-  case IR_FAMILY_CAST:
-  case IR_FAMILY_EXPAND: return true;
-  case IR_FAMILY_BROADCAST:
-  case IR_FAMILY_SQUEEZE:
-  case IR_FAMILY_PERMUTE:
-  case IR_FAMILY_SLICE:
-  case IR_FAMILY_SELECT:
-  case IR_FAMILY_PAD: return s->operands[0].kind != RT_VALUE_NUMBER;
-  case IR_FAMILY_RESHAPE: return s->offset == NULL && s->operands[0].kind != RT_VALUE_NUMBER;
-  case IR_FAMILY_CAT:
-    for (uint32_t k = 0; k < s->n_operands; k++)
-      if (s->operands[k].kind == RT_VALUE_NUMBER) return false;
-    return s->n_operands <= 8;
-  case IR_FAMILY_MAKER: return true;
-  case IR_FAMILY_SCAN:
-  case IR_FAMILY_SORT:
-  case IR_FAMILY_TOPK:
-  case IR_FAMILY_GATHER:
-  case IR_FAMILY_SCATTER:
-  case IR_FAMILY_UPDATE:
-  case IR_FAMILY_INDEX_SELECT:
-  case IR_FAMILY_ONE_HOT:
-  case IR_FAMILY_MATMUL:
-  case IR_FAMILY_LINEAR:
-  case IR_FAMILY_SDPA:
-  case IR_FAMILY_SDPA_BACKWARD: return false;
-  }
+/* ---- which steps can be tiles, by the names of families.def ---- */
+typedef bool takes_fn(const rt_step *s);
+
+static bool takes_never(const rt_step *s) {
+  (void)s;
   return false;
+}
+
+static bool takes_always(const rt_step *s) {
+  (void)s;
+  return true;
+}
+
+static bool takes_tensor(const rt_step *s) { return s->operands[0].kind != RT_VALUE_NUMBER; }
+
+static bool takes_row(const rt_step *s) { return takes_tensor(s) && s->code != IR_OP_VAR_MEAN; }
+
+static bool takes_pointwise(const rt_step *s) { return s->n_operands <= 3; }
+
+static bool takes_reshape(const rt_step *s) { return s->offset == NULL && takes_tensor(s); }
+
+static bool takes_cat(const rt_step *s) {
+  for (uint32_t k = 0; k < s->n_operands; k++)
+    if (s->operands[k].kind == RT_VALUE_NUMBER) return false;
+  return s->n_operands <= 8;
+}
+
+static takes_fn *const takes[] = {
+#define CPU(kernel, tile) takes_##tile
+#define FAMILY(id, group, ir, shard, host, join, ref, runtime, cpu, ...) [IR_FAMILY_##id] = cpu,
+#include "ir/families.def"
+};
+
+bool tile_knows(const rt_body *body, const rt_step *s) {
+  return shapes_fit(body, s) && takes[ir_op_info_of(s->code)->family](s);
 }
 
 /* ---- nodes ---- */
