@@ -519,6 +519,7 @@ static void run_path(const char *path) {
 int main(int argc, char **argv) {
   struct stat info;
   binary = getenv("WEIR") ? getenv("WEIR") : "build/weir";
+  (void)setenv("LC_ALL", "C", 1); /* commands like sort go by it */
   for (int i = 1; i < argc; i++) {
     bool is_binary = !is_case(argv[i]) && stat(argv[i], &info) == 0 && S_ISREG(info.st_mode);
     if (strcmp(argv[i], "--update") == 0) update = true;
