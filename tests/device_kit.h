@@ -195,4 +195,12 @@ static inline bool team_step(team *t) {
   return kit_ok(team_steps(t), "in program order") && team_assemble(t);
 }
 
+/* The endpoints of all ranks of a program, in this process. */
+static inline status kit_ranks_open(api_ranks *r, const ir_func *host, uint32_t devices,
+                                    int64_t timeout_ns, rt_device *device) {
+  api_place place;
+  TRY(api_place_find(host, "inproc", NULL, devices, &place));
+  return api_ranks_open(r, &place, timeout_ns, device, &memory_default);
+}
+
 #endif

@@ -169,6 +169,53 @@ typedef struct weir_device_allocator {
 /* NULL: the driver's. */
 weir_status weir_options_set_device_allocator(weir_options *o, const weir_device_allocator *a);
 
+/* ---- worlds: processes that run programs together, each of them one device ----
+ * Without one, a program that needs several devices finds its ranks by itself: under mpirun (OpenMPI, or PMIx and
+ * PMI, as of Slurm and MPICH) by MPI; under torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT) over
+ * TCP; and else all of them are threads of this process. A caller that has its own ranks makes a world of them, from
+ * one of these:
+ *
+ *   mpi_comm   an MPI_Comm; MPI then carries what ranks say, and on CPUs their data. It is copied. MPI must have been
+ *              initialised with MPI_THREAD_MULTIPLE, and must not be finalised before the world is destroyed;
+ *   exchange   a function by which all ranks give some bytes and get those of all, with `rank` and `size`. Called by
+ *              weir_world_create() alone, a few times, on the calling thread. It must not throw.
+ *   nothing    what the environment says.
+ *
+ * With the last two, ranks talk over TCP, and so do their data on CPUs. On GPUs data goes by NCCL or between
+ * GPUs in any case (option comm).
+ *
+ * All ranks make a world together, and compile the programs that use it in the same order. A world fails as a whole:
+ * when a rank dies, or an operation of one fails, all ranks' runs end with a message that names the rank. Programs
+ * of a failed world can only be destroyed; the process goes on, and a new world can be made in it, of the ranks that
+ * are left. */
+typedef struct weir_world weir_world;
+/* `all` has room for size * size_bytes, and receives what every rank gave as `mine`, in order. Anything but WEIR_OK
+ * is the status of weir_world_create(). */
+typedef weir_status weir_exchange_fn(void *context, const void *mine, void *all, size_t size_bytes);
+
+typedef struct weir_world_args {
+  size_t struct_size;
+  const void *mpi_comm; /* the address of an MPI_Comm */
+  weir_exchange_fn *exchange;
+  void *context;
+  int64_t rank, size; /* of the exchange; size 0 where another one knows them */
+} weir_world_args;
+/* args NULL: from the environment. Waits for all ranks, 60 s at most (WEIR_MPI_START_SECONDS). */
+weir_status weir_world_create(const weir_world_args *args, weir_world **result);
+/* Accepts NULL. Programs that use the world keep it. Of an MPI communicator all ranks must come here. */
+void weir_world_destroy(weir_world *w);
+
+typedef struct weir_world_info {
+  size_t struct_size;
+  int64_t rank, size;
+  int64_t local;       /* which of its machine's ranks this is */
+  const char *carrier; /* "mpi", "tcp": how ranks talk */
+} weir_world_info;
+weir_status weir_world_describe(const weir_world *w, weir_world_info *result);
+
+/* Programs compiled with these options run on this world. NULL: the environment's. */
+weir_status weir_options_set_world(weir_options *o, const weir_world *w);
+
 /* ---- modules: one or more fusions, parsed or built ---- */
 typedef struct weir_module weir_module;
 typedef struct weir_fusion weir_fusion; /* owned by its module */
@@ -442,8 +489,8 @@ weir_status weir_program_bound(weir_program *p, const weir_shapes *s, weir_bound
  * allocated or written or after it is freed, and that every stream is joined. WEIR_CHECK_FAILED with
  * all findings otherwise. *report (may be NULL) lists waits that could be left out. */
 weir_status weir_program_check(const weir_program *p, const weir_shapes *s, char **report);
-/* The rank of this process if an MPI launcher started it, else -1. With --comm auto or mpi each process
- * then runs one device: weir_run() takes whole inputs on all of them, and whole outputs come together on
+/* The rank of this process if a launcher started it, of MPI or torchrun, else -1. Unless --comm is inproc each
+ * process then runs one device: weir_run() takes whole inputs on all of them, and whole outputs come together on
  * rank 0. On other ranks that device's part of an output is written: all of it where the output is replicated,
  * nothing where the device has none of it. */
 int64_t weir_launch_rank(void);

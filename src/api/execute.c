@@ -43,12 +43,13 @@ status api_executor_open(api_executor *x, ir_func *host, const api_executor_opti
     return fail(STATUS_BAD_USAGE,
                 "device '%s' does not communicate by --comm %s; see weir list comms", ops->name,
                 rt_carrier_name(options->carrier));
-  int64_t launched = api_launch_rank();
-  if (options->carrier == RT_CARRIER_CUDA_IPC && launched < 0)
-    return fail(STATUS_BAD_USAGE, "start the program with mpirun to use --comm cuda-ipc");
+  api_place place;
+  TRY(api_place_find(host, options->comm, options->group, options->devices, &place));
+  if (options->carrier == RT_CARRIER_CUDA_IPC && !place.is_spread)
+    return fail(STATUS_BAD_USAGE,
+                "start the program with mpirun or torchrun to use --comm cuda-ipc");
   rt_device_options o = {.threads = options->threads, .carrier = options->carrier};
-  bool is_spread = launched >= 0 && strcmp(options->comm, "inproc") != 0;
-  o.first_gpu = is_spread ? api_launch_local() : 0;
+  o.first_gpu = place.is_spread ? place.local : 0;
   o.adversarial = options->adversary >= 0;
   o.seed = o.adversarial ? (uint64_t)options->adversary : 0;
   o.graph = options->graph;
@@ -67,8 +68,7 @@ status api_executor_open(api_executor *x, ir_func *host, const api_executor_opti
   x->keep_waits = options->keep_waits;
   x->dump_plan = options->dump.plan;
   if (options->has_machine) x->machine = (api_machine){API_MACHINE_GIVEN, options->machine};
-  return api_ranks_open(&x->ranks, host, options->devices, options->comm,
-                        options->timeout_s * 1000000000, x->device, memory);
+  return api_ranks_open(&x->ranks, &place, options->timeout_s * 1000000000, x->device, memory);
 }
 
 void api_profile_release(weir_profile *p) {

@@ -69,12 +69,15 @@ typedef struct api_executor_options {
   rt_speed machine;
   rt_carrier carrier;
   rt_device_memory device_memory;
+  rt_group *group; /* of the caller's world; NULL: as the launcher says */
   bool keep_waits; /* of a program written by hand, even where they order nothing */
   api_dump dump;   /* what to print to standard error */
 } api_executor_options;
 
 /* What the options say of it. (options.c) */
 rt_device_memory api_device_memory(const weir_options *o);
+rt_group *api_group_of(const weir_world *w);      /* (world.c) */
+rt_group *api_world_group(const weir_options *o); /* NULL: none */
 /* NULL: those of the environment. *proof: when to prove a plan before it runs. (program.c) */
 weir_status api_read_options(const weir_options *o, api_executor_options *result,
                              const char **proof);

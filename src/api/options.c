@@ -8,6 +8,7 @@
 struct weir_options {
   options values;
   rt_device_memory device_memory;
+  rt_group *group; /* retained; NULL: none */
 };
 
 weir_status weir_options_set_device_allocator(weir_options *o, const weir_device_allocator *a) {
@@ -23,6 +24,17 @@ weir_status weir_options_set_device_allocator(weir_options *o, const weir_device
 }
 
 rt_device_memory api_device_memory(const weir_options *o) { return o->device_memory; }
+
+weir_status weir_options_set_world(weir_options *o, const weir_world *w) {
+  if (!o) return api_refuse("weir_options_set_world: the options are NULL");
+  rt_group *before = o->group;
+  o->group = w ? api_group_of(w) : NULL;
+  if (o->group) o->group->retain(o->group);
+  if (before) before->release(before);
+  return WEIR_OK;
+}
+
+rt_group *api_world_group(const weir_options *o) { return o->group; }
 
 size_t weir_option_count(void) { return OPTION_ID_COUNT; }
 
@@ -51,6 +63,7 @@ weir_status weir_options_create(weir_options **result) {
   weir_options *o = memory_alloc(&memory_default, sizeof *o);
   if (!o) return api_end(STATUS_OUT_OF_MEMORY);
   o->device_memory = (rt_device_memory){0};
+  o->group = NULL;
   options_init(&o->values, &memory_default);
   weir_status st = api_call(&memory_default, read_environment, &o->values);
   if (st == WEIR_OK) *result = o;
@@ -61,6 +74,7 @@ weir_status weir_options_create(weir_options **result) {
 void weir_options_destroy(weir_options *o) {
   if (!o) return;
   options_destroy(&o->values);
+  if (o->group) o->group->release(o->group);
   memory_free(&memory_default, o);
 }
 

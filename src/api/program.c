@@ -268,6 +268,7 @@ weir_status api_read_options(const weir_options *o, api_executor_options *result
   result->devices = (uint32_t)devices;
   result->streams = (uint32_t)streams;
   if (o) result->device_memory = api_device_memory(o);
+  if (o) result->group = api_world_group(o);
   result->threads = (uint32_t)threads;
   weir_options_destroy(defaults);
   return st;

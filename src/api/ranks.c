@@ -4,8 +4,6 @@
 
 #include "comm/mpi/launch.h"
 
-/* ---- endpoints ---- */
-
 static uint32_t devices_of(const ir_func *host) {
   int64_t most = 0;
   for (uint32_t i = 1; host && i < host->meshes.len; i++) {
@@ -22,14 +20,87 @@ static bool communicates(const ir_func *host) {
   return false;
 }
 
-static status choose(const char *name, const rt_comm_ops **ops) {
-  const char *wanted = name;
-  mpi_launch launch;
-  if (strcmp(name, "auto") == 0) wanted = mpi_launch_find(&launch) ? "mpi" : "inproc";
-  *ops = rt_comm_find(wanted);
-  if (*ops) return STATUS_OK;
-  return fail(STATUS_BAD_USAGE, "there is no communication backend '%s'", wanted);
+/* ---- where the ranks are ---- */
+static bool is_of_processes(const rt_comm_ops *ops) {
+  return ops == &rt_comm_mpi || ops == &rt_comm_tcp;
 }
+
+/* A program for one device runs in each process of torchrun by itself, unless more are asked for. */
+static const rt_comm_ops *default_backend(const api_place *p, bool has_program) {
+  mpi_launch mpi;
+  torch_launch torch;
+  if (p->group) return p->group->ops;
+  if (mpi_launch_find(&mpi)) return &rt_comm_mpi;
+  bool together = !has_program || p->world > 1;
+  return together && torch_launch_find(&torch) ? &rt_comm_tcp : &rt_comm_inproc;
+}
+
+static status choose(const char *name, bool has_program, api_place *p) {
+  p->ops = strcmp(name, "auto") == 0 ? default_backend(p, has_program) : rt_comm_find(name);
+  if (!p->ops) return fail(STATUS_BAD_USAGE, "there is no communication backend '%s'", name);
+  if (p->group && p->ops != p->group->ops)
+    return fail(STATUS_BAD_USAGE, "--comm %s, but the world that was given communicates by %s",
+                name, p->group->ops->name);
+  p->is_spread = is_of_processes(p->ops);
+  return STATUS_OK;
+}
+
+/* How many processes there are, and which of its machine's this is. */
+static status find_processes(api_place *p, uint32_t *size) {
+  mpi_launch mpi;
+  torch_launch torch;
+  bool by_mpi = mpi_launch_find(&mpi);
+  if (p->group) {
+    *size = p->group->size;
+    p->local = p->group->local;
+  } else if (p->ops == &rt_comm_mpi && by_mpi) {
+    *size = mpi.size;
+    p->local = mpi.local;
+  } else if (p->ops == &rt_comm_tcp && torch_launch_find(&torch)) {
+    *size = torch.size;
+    p->local = torch.local;
+  } else {
+    return fail(STATUS_BAD_USAGE, "start the program with %s to use --comm %s",
+                p->ops == &rt_comm_mpi ? "mpirun" : "torchrun", p->ops->name);
+  }
+  return STATUS_OK;
+}
+
+static const char *starter(const api_place *p) {
+  if (p->group) return "the world has";
+  return p->ops == &rt_comm_mpi ? "mpirun started" : "torchrun started";
+}
+
+status api_place_find(const ir_func *host, const char *comm, rt_group *group, uint32_t devices,
+                      api_place *result) {
+  uint32_t needed = devices_of(host), size = 1;
+  api_place p = {.group = group, .world = devices ? devices : needed};
+  TRY(choose(comm, host != NULL, &p));
+  if (p.is_spread) {
+    TRY(find_processes(&p, &size));
+    if (devices && devices != size)
+      return fail(STATUS_BAD_USAGE, "--devices %u, but %s %u ranks", devices, starter(&p), size);
+    p.world = size;
+  }
+  if (needed > p.world)
+    return fail(STATUS_BAD_PROGRAM, "the program needs %u devices, but there are %u", needed,
+                p.world);
+  if (p.world > RT_COMM_MAX_RANKS)
+    return fail(STATUS_BAD_USAGE, "%u devices are more than the %d supported", p.world,
+                RT_COMM_MAX_RANKS);
+  p.needs_endpoints = p.world > 1 || communicates(host);
+  *result = p;
+  return STATUS_OK;
+}
+
+int64_t api_launch_rank(void) {
+  mpi_launch mpi;
+  torch_launch torch;
+  if (mpi_launch_find(&mpi)) return mpi.rank;
+  return torch_launch_find(&torch) ? (int64_t)torch.rank : -1;
+}
+
+/* ---- endpoints ---- */
 
 /* Computing outside a run counts too: binding, proving, the definition. */
 static void pulse(void *context, rt_pulse *p) {
@@ -41,7 +112,7 @@ static void pulse(void *context, rt_pulse *p) {
 
 static status open_endpoints(api_ranks *r, const allocator *memory) {
   rt_device *device = r->device;
-  rt_comm_options options = {.ranks = r->world};
+  rt_comm_options options = {.ranks = r->world, .group = r->group};
   options.notify = device->ops->notify;
   options.context = device;
   options.pulse = pulse;
@@ -64,52 +135,11 @@ static status open_world(api_ranks *r, const rt_comm_ops *ops, rt_device *device
   return STATUS_OK;
 }
 
-int64_t api_launch_rank(void) {
-  mpi_launch launch;
-  return mpi_launch_find(&launch) ? (int64_t)launch.rank : -1;
-}
-
-uint32_t api_launch_local(void) {
-  mpi_launch launch = {0};
-  return mpi_launch_find(&launch) ? launch.local : 0;
-}
-
-/* Processes that all computed everything would hide that nobody shares the work. */
-static status check_launcher(void) {
-  uint32_t rank, size;
-  if (!torch_launch_find(&rank, &size)) return STATUS_OK;
-  return fail(
-      STATUS_UNAVAILABLE,
-      "torchrun started this process as rank %u of %u, but ranks in several processes "
-      "exchange data by MPI: start it with mpirun, or use --comm inproc to run all ranks in "
-      "every process",
-      rank, size);
-}
-
-status api_ranks_open(api_ranks *r, const ir_func *host, uint32_t devices, const char *comm,
-                      int64_t timeout_ns, rt_device *device, const allocator *memory) {
-  const rt_comm_ops *ops;
-  mpi_launch launch = {.size = 1};
-  uint32_t needed = devices_of(host);
-  bool by_mpi = mpi_launch_find(&launch);
-  *r = (api_ranks){.n = 1, .world = devices ? devices : needed, .timeout_ns = timeout_ns};
-  TRY(choose(comm, &ops));
-  if (r->world > 1 && strcmp(comm, "inproc") != 0) TRY(check_launcher());
-  if (strcmp(ops->name, "mpi") == 0) {
-    if (!by_mpi) return fail(STATUS_BAD_USAGE, "start the program with mpirun to use --comm mpi");
-    if (devices && devices != launch.size)
-      return fail(STATUS_BAD_USAGE, "--devices %u, but mpirun started %u ranks", devices,
-                  launch.size);
-    r->world = launch.size;
-  }
-  if (needed > r->world)
-    return fail(STATUS_BAD_PROGRAM, "the program needs %u devices, but there are %u", needed,
-                r->world);
-  if (r->world > RT_COMM_MAX_RANKS)
-    return fail(STATUS_BAD_USAGE, "%u devices are more than the %d supported", r->world,
-                RT_COMM_MAX_RANKS);
-  if (r->world == 1 && !communicates(host)) return STATUS_OK;
-  return open_world(r, ops, device, memory);
+status api_ranks_open(api_ranks *r, const api_place *place, int64_t timeout_ns, rt_device *device,
+                      const allocator *memory) {
+  *r = (api_ranks){.n = 1, .world = place->world, .timeout_ns = timeout_ns, .group = place->group};
+  if (r->group) r->group->retain(r->group);
+  return place->needs_endpoints ? open_world(r, place->ops, device, memory) : STATUS_OK;
 }
 
 static void close_endpoints(api_ranks *r) {
@@ -137,6 +167,7 @@ status api_ranks_need(api_ranks *r, const allocator *memory) {
 void api_ranks_close(api_ranks *r, const allocator *memory) {
   close_endpoints(r);
   if (r->endpoints) memory_free(memory, r->endpoints);
+  if (r->group) r->group->release(r->group);
   *r = (api_ranks){0};
 }
 

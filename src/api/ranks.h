@@ -17,6 +17,7 @@ typedef struct api_ranks {
   uint32_t world; /* all of them */
   rt_comm **endpoints;
   const rt_comm_ops *ops; /* of the endpoints */
+  rt_group *group;        /* that the caller has given, retained; NULL: none */
   rt_device *device;
   uint32_t n_endpoints;
   int64_t timeout_ns;
@@ -25,15 +26,25 @@ typedef struct api_ranks {
   _Atomic uint32_t busy, waiting;
 } api_ranks;
 
-/* Of this process under an MPI launcher; else -1. */
+/* Of this process under a launcher, of MPI or torchrun; else -1. */
 int64_t api_launch_rank(void);
-uint32_t api_launch_local(void); /* among those of this machine; else 0 */
-/* Opens the endpoints of the ranks that this process runs: all of them, or, under an MPI launcher, one.
- * `comm` is a backend's name or "auto". A program on one device needs none. `host` NULL: as many as there are
- * processes. */
-NODISCARD status api_ranks_open(api_ranks *r, const ir_func *host, uint32_t devices,
-                                const char *comm, int64_t timeout_ns, rt_device *device,
-                                const allocator *memory);
+
+/* How the ranks of a program are spread over processes. */
+typedef struct api_place {
+  const rt_comm_ops *ops;
+  rt_group *group; /* that the caller has given, or NULL */
+  uint32_t world;  /* ranks */
+  uint32_t local;  /* of this rank among those of its machine */
+  bool is_spread;  /* one in each process; else all are in this one */
+  bool needs_endpoints;
+} api_place;
+/* `comm` is a backend's name or "auto"; `devices` 0: as many as the program needs; `host`
+ * NULL: as many as there are processes. */
+NODISCARD status api_place_find(const ir_func *host, const char *comm, rt_group *group,
+                                uint32_t devices, api_place *result);
+/* Opens the endpoints of the ranks that this process runs. A program on one device needs none. */
+NODISCARD status api_ranks_open(api_ranks *r, const api_place *place, int64_t timeout_ns,
+                                rt_device *device, const allocator *memory);
 void api_ranks_close(api_ranks *r, const allocator *memory); /* accepts a zeroed one */
 /* After a failed run: a failed world whose ranks are all in this process is closed, and api_ranks_need() opens
  * another, so that the program can run again. */

@@ -73,7 +73,12 @@ typedef struct rt_pulse {
   char where[128]; /* the place in its program that it has come to, "file:12", or "" */
 } rt_pulse;
 
+/* Processes that know each other, each of them one rank. Any number of worlds may be opened in it, by all of
+ * them in the same order. Counted: whoever keeps one retains it. */
+typedef struct rt_group rt_group;
+
 typedef struct rt_comm_options {
+  rt_group *group; /* NULL: that of the launcher, where the backend knows groups */
   uint32_t ranks; /* of the world; 0: what the launcher says (inproc: must be given) */
   /* Called from any thread when a ticket of `rank` became done, or there is work in which progress()
    * of `rank` can help; for executors whose threads sleep. Must not block or call back. May be NULL. */
@@ -121,6 +126,14 @@ typedef struct rt_comm_ops {
   /* Optional: as of a device (runtime/device.h). */
   void (*examine)(rt_say_fn *say, void *context);
 } rt_comm_ops;
+
+struct rt_group {
+  const rt_comm_ops *ops; /* of its endpoints */
+  uint32_t rank, size;
+  uint32_t local; /* among the ranks of this machine */
+  void (*retain)(rt_group *group);
+  void (*release)(rt_group *group); /* the last one may wait for other ranks, for a bounded time after a failure */
+};
 
 /* Every endpoint begins with its operations. */
 struct rt_comm {

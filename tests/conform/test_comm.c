@@ -1,8 +1,8 @@
 /* What every communication backend must do. Started by an MPI launcher the test is for mpi, otherwise
  * for inproc, which has all its ranks in this process and is asked a few more things. */
-#include "comm/mpi/launch.h"
 #include "conform/comm_failures.h"
 #include "conform/comm_matrix.h"
+#include "mpi/launched.h"
 
 #include <math.h>
 
@@ -350,17 +350,18 @@ static void test_in_process(void) {
 }
 
 /* Without arithmetic, which does not depend on the backend. */
-static void choose_mpi(const mpi_launch *launch) {
-  kit_backend = &rt_comm_mpi;
+static void choose_processes(const mpi_launch *launch, const rt_comm_ops *ops) {
+  kit_backend = ops;
   kit_in_process = false;
   if (launch->size < kit_ranks) kit_ranks = launch->size;
 }
 
 int main(void) {
   mpi_launch launch;
+  const rt_comm_ops *ops;
   kit_backend = &rt_comm_inproc;
-  if (mpi_launch_find(&launch)) {
-    choose_mpi(&launch);
+  if (launched_find(&launch, &ops)) {
+    choose_processes(&launch, ops);
   } else {
     test_reductions();
     test_narrow_floats();

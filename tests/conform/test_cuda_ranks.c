@@ -7,10 +7,11 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "comm/mpi/launch.h"
+#include "mpi/launched.h"
 #include "conform/matrix.h"
 
 static mpi_launch launch;
+static const rt_comm_ops *backend;
 static bool uses_nccl;
 
 /* ---- a device in a world ---- */
@@ -32,7 +33,7 @@ static void open_peer(peer *x, const rt_device_options *o, const allocator *memo
   if (uses_nccl) own.carrier = RT_CARRIER_NCCL;
   rt_comm_options c = {.ranks = launch.size, .pulse = pulse, .pulse_context = x};
   bool good = EXPECT_INT(rt_device_cuda.open(&own, memory, &x->device), STATUS_OK) &&
-              EXPECT_INT(rt_comm_mpi.open(&c, &memory_default, 1, &x->endpoint, &n), STATUS_OK);
+              EXPECT_INT(backend->open(&c, &memory_default, 1, &x->endpoint, &n), STATUS_OK);
   if (!good) {
     fprintf(stderr, "%s\n", status_message());
     exit(test_finish());
@@ -372,7 +373,7 @@ int main(int argc, char **argv) {
   uint32_t n = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 12;
   uses_nccl = argc > 2 && strcmp(argv[2], "nccl") == 0;
   uint32_t least = uses_nccl ? 1 : 2;
-  if (!mpi_launch_find(&launch) || launch.size < least || launch.size > WORLD_RANKS) {
+  if (!launched_find(&launch, &backend) || launch.size < least || launch.size > WORLD_RANKS) {
     printf("skipped: to be started by an MPI launcher, with %u to %d ranks\n", least, WORLD_RANKS);
     return 0;
   }

@@ -50,11 +50,9 @@ static uint32_t survives(team *x, rt_plan *const *plans) {
   rt_loaded *loaded = NULL;
   uint32_t k = 0;
   int64_t timeout_ns = INT64_C(20000000000);
-  bool ready =
-      kit_ok(rt_plan_join(plans, x->n, &memory_default, &plan), "join") &&
-      kit_ok(api_ranks_open(&world, x->h, x->n, "inproc", timeout_ns, hostile, &memory_default),
-             "open the world") &&
-      kit_ok(hostile->ops->load(hostile, plan, &loaded), "load");
+  bool ready = kit_ok(rt_plan_join(plans, x->n, &memory_default, &plan), "join") &&
+               kit_ok(kit_ranks_open(&world, x->h, x->n, timeout_ns, hostile), "open the world") &&
+               kit_ok(hostile->ops->load(hostile, plan, &loaded), "load");
   if (!EXPECT(ready)) fprintf(stderr, "%s\n", kit_reason);
   for (; ready && k < SEEDS; k++) {
     cpu_adversary_reseed(loaded, nth_seed(k, plan->n_streams));

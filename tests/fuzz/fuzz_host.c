@@ -101,10 +101,9 @@ static bool is_proven(team *t) {
 static void run_hostile(team *t, const rt_plan *plan, bool fails) {
   api_ranks world = {0};
   rt_loaded *loaded = NULL;
-  require(kit_ok(api_ranks_open(&world, t->h, t->n, "inproc", INT64_C(20000000000), hostile,
-                                &memory_default),
-                 "open the world"),
-          "cannot run", kit_reason);
+  require(
+      kit_ok(kit_ranks_open(&world, t->h, t->n, INT64_C(20000000000), hostile), "open the world"),
+      "cannot run", kit_reason);
   bool good = kit_ok(hostile->ops->load(hostile, plan, &loaded), "load");
   for (uint64_t k = 0; good && k < ORDERS; k++) {
     cpu_adversary_reseed(loaded, k);

@@ -13,7 +13,7 @@
  * are loaded and not run, which leaves their kernels in the cache on disk. */
 #include <stdlib.h>
 
-#include "comm/mpi/launch.h"
+#include "mpi/launched.h"
 #include "crowd.h"
 #include "device_kit.h"
 #include "gen.h"
@@ -55,6 +55,7 @@ static bool compile_only;
 /* --ranks: the same, of this process. */
 static struct {
   mpi_launch launch;
+  const rt_comm_ops *backend;
   rt_device *devices[2];
   rt_comm *endpoints[2];
 } spread;
@@ -147,9 +148,8 @@ static bool compare(trial *t, const subject *s, const char *how) {
 static bool run_on(trial *t, team *x, rt_device *device, const rt_plan *plan, const char *how) {
   api_ranks world = {0};
   rt_loaded *loaded = NULL;
-  bool good = kit_ok(
-      api_ranks_open(&world, x->h, x->n, "inproc", INT64_C(20000000000), device, &memory_default),
-      "open the world");
+  bool good =
+      kit_ok(kit_ranks_open(&world, x->h, x->n, INT64_C(20000000000), device), "open the world");
   int64_t began_ns = rt_clock_ns();
   good = good && kit_ok(device->ops->load(device, plan, &loaded), "load");
   int64_t loaded_ns = rt_clock_ns();
@@ -508,7 +508,7 @@ static void pulse(void *context, rt_pulse *p) {
 }
 
 static bool open_spread(bool by_nccl) {
-  if (!mpi_launch_find(&spread.launch) || spread.launch.size > DEVICES)
+  if (!launched_find(&spread.launch, &spread.backend) || spread.launch.size > DEVICES)
     return kit_wrong("start it with mpirun, with up to 8 ranks", "");
   for (uint32_t i = 0; i < 2; i++) {
     uint32_t n;
@@ -519,7 +519,7 @@ static bool open_spread(bool by_nccl) {
     rt_device *d = kit_gpu(way);
     if (!d) return false;
     rt_comm_options o = {.ranks = spread.launch.size, .pulse = pulse, .pulse_context = d};
-    status st = rt_comm_mpi.open(&o, &memory_default, 1, &spread.endpoints[i], &n);
+    status st = spread.backend->open(&o, &memory_default, 1, &spread.endpoints[i], &n);
     if (!kit_ok(st, "open the world")) return false;
     d->ops->attach(d, &spread.endpoints[i], 1, INT64_C(20000000000));
     spread.devices[i] = d;
@@ -566,7 +566,7 @@ static bool try_numbered(uint64_t at) {
 
 int main(int argc, char **argv) {
   asked = read_arguments(argc, argv);
-  if (asked.ranks && mpi_launch_find(&spread.launch)) n_devices = spread.launch.size;
+  if (asked.ranks && launched_find(&spread.launch, &spread.backend)) n_devices = spread.launch.size;
   crowd c = {.count = asked.count + known_first(), .seconds = asked.seconds};
   c.failures = asked.failures;
   c.threads = asked.ranks ? 1 : asked.threads;

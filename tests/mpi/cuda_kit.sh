@@ -10,6 +10,8 @@ trap 'rm -rf "$dir"' EXIT
 cp tests/mpi/programs.weir "$dir"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 options=() keeps_going=(--enable-recovery)
+local_rank=OMPI_COMM_WORLD_LOCAL_RANK
+[ "$flavour" = tcp ] && keeps_going=(--keep-going) local_rank=LOCAL_RANK
 [ "$flavour" = openmpi ] && options=(--oversubscribe --bind-to none)
 last=$((n - 1))
 
@@ -23,7 +25,7 @@ wrong() {
 # value, is for the last rank.
 cat >"$dir/rank" <<END
 #!/bin/bash
-me=\${OMPI_COMM_WORLD_RANK:-\${PMI_RANK:-0}}
+me=\${OMPI_COMM_WORLD_RANK:-\${PMI_RANK:-\${RANK:-0}}}
 [ -n "\${ONLY_LAST:-}" ] && [ "\$me" = $last ] && export "\$ONLY_LAST"
 "$weir" run "$dir/programs.weir" --device cuda $how "\$@"
 code=\$?

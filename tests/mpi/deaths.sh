@@ -17,6 +17,7 @@ if [ "$flavour" = openmpi ]; then
   options=(--oversubscribe --bind-to none)
   keeps_going=(--enable-recovery)
 fi
+[ "$flavour" = tcp ] && keeps_going=(--keep-going)
 
 wrong() {
   echo "$flavour, $n ranks: $what, WEIR_FAULT=$WEIR_FAULT: $1"
@@ -73,8 +74,8 @@ dies() {
     [ -z "$every" ] && k=$((runs % n))
     launch "die:$k:$i" 20 "${keeps_going[@]}" -- --fusion "$@" --check --timeout 10
     if is_done; then break; fi
-    if [ "$flavour" = openmpi ]; then check_survivors $k; fi
-    [ "$flavour" = openmpi ] || [ $rc != 0 ] || wrong 'exit status 0'
+    if [ "$flavour" != mpich ]; then check_survivors $k; fi
+    [ "$flavour" != mpich ] || [ $rc != 0 ] || wrong 'exit status 0'
     [ $failed = 0 ] || return
     if [ -n "$every" ]; then i=$((i + 1)); else i=$((4 * i + 1)); fi
   done
@@ -84,7 +85,7 @@ dies() {
 case $n in
 2)
   dies sums_2
-  if [ "$flavour" = openmpi ] || [ -n "$every" ]; then
+  if [ "$flavour" != mpich ] || [ -n "$every" ]; then
     dies ag_matmul_2 --pipeline collective
     dies pieces_2 -D t=8 --pipeline p2p
     dies pieces_2 -D t=8 --pipeline ring

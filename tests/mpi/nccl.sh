@@ -16,7 +16,7 @@ for case in "${cases[@]}"; do
   read -r -a words <<<"$case"
   WEIR_STANDIN_NCCL=strict WEIR_STANDIN_GPUS=$n passes "${words[@]}"
 done
-[ "$flavour" = openmpi ] || report
+[ "$flavour" != mpich ] || report
 
 # ---- a rank that dies, in the middle of a call of others ----
 dies 1
@@ -25,7 +25,7 @@ dies 1
 
 # ---- what is refused ----
 ends 2 'graph cannot capture communications between processes' $small --graph
-ONLY_LAST=OMPI_COMM_WORLD_LOCAL_RANK=0 WEIR_STANDIN_NCCL=strict WEIR_STANDIN_GPUS=2 \
+ONLY_LAST=$local_rank=0 WEIR_STANDIN_NCCL=strict WEIR_STANDIN_GPUS=2 \
   ends 3 'NCCL wants a GPU for every device, but devices 0 and 1 share one' $small
 
 # ---- a rank that is late, or fails; one that never ends or does not come is in test_cuda_ranks ----

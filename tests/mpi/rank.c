@@ -7,8 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "comm/mpi/launch.h"
-#include "runtime/comm.h"
+#include "mpi/launched.h"
 
 enum { ODD_TURN = 20, TURNS = 2000, COUNT = 50000 };
 
@@ -61,13 +60,14 @@ static status run(rt_comm *comm, int64_t timeout_ns) {
 int main(int argc, char **argv) {
   mpi_launch launch;
   what = argc > 1 ? argv[1] : "";
-  bool launched = mpi_launch_find(&launch);
+  const rt_comm_ops *ops;
+  bool launched = launched_find(&launch, &ops);
   if (launched && is("absent") && launch.rank + 1 == launch.size) return 0;
   rt_comm *comm = NULL;
   rt_comm_options options = {.pulse = pulse};
   uint32_t n = 0;
   for (uint32_t i = 0; i < RT_COMM_MAX_RANKS; i++) team[i] = i;
-  status st = rt_comm_mpi.open(&options, &memory_default, 1, &comm, &n);
+  status st = ops->open(&options, &memory_default, 1, &comm, &n);
   int64_t seconds = is("silent") || is("slow") ? 1 : 10;
   if (st == STATUS_OK) st = run(comm, seconds * 1000000000);
   FILE *file = argc > 2 ? fopen(argv[2], "a") : stdout;
@@ -75,6 +75,6 @@ int main(int argc, char **argv) {
   fprintf(file, "rank %u: %s\n", launched ? launch.rank : 0,
           st == STATUS_OK ? "done" : status_message());
   (void)fclose(file);
-  rt_comm_mpi.close(comm);
+  ops->close(comm);
   return status_exit_code(st);
 }

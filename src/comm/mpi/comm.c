@@ -8,8 +8,6 @@
 
 enum { START_SECONDS = 60 };
 
-static mpi_engine *const e = &mpi_the_engine;
-
 int64_t mpi_start_timeout_ns(void) {
   const char *text = getenv("WEIR_MPI_START_SECONDS");
   double seconds = text ? strtod(text, NULL) : 0;
@@ -17,17 +15,19 @@ int64_t mpi_start_timeout_ns(void) {
 }
 
 /* ---- opening ---- */
-static status check_options(const rt_comm_options *options, uint32_t room) {
+static status check_options(mpi_engine *e, const rt_comm_options *options, uint32_t room) {
   uint32_t n = options->ranks, size = e->place.size;
   if (n > size)
-    return fail(STATUS_BAD_USAGE, "mpi: %u ranks are wanted, but the launcher started %u", n, size);
+    return fail(STATUS_BAD_USAGE, "%s: %u ranks are wanted, but there are %u", e->base.ops->name, n,
+                size);
   if (n > RT_COMM_MAX_RANKS || room == 0)
-    return fail(STATUS_BAD_USAGE, "mpi: %u ranks; 1 to %d are possible", n, RT_COMM_MAX_RANKS);
+    return fail(STATUS_BAD_USAGE, "%s: %u ranks; 1 to %d are possible", e->base.ops->name, n,
+                RT_COMM_MAX_RANKS);
   return STATUS_OK;
 }
 
 /* OK: all are there; UNAVAILABLE: somebody will not come; the lock is held. */
-static status look_who_came(uint32_t epoch, bool *all) {
+static status look_who_came(mpi_engine *e, uint32_t epoch, bool *all) {
   *all = true;
   if (e->is_broken) return fail(STATUS_SYSTEM, "%s", e->broken_text);
   for (uint32_t r = 0; r < e->place.size; r++) {
@@ -35,83 +35,112 @@ static status look_who_came(uint32_t epoch, bool *all) {
     if (p->epoch >= epoch) continue;
     *all = false;
     if (p->is_dead || p->said_bye)
-      return fail(STATUS_UNAVAILABLE, "mpi: rank %u ended before it opened its endpoint", r);
+      return fail(STATUS_UNAVAILABLE, "%s: rank %u ended before it opened its endpoint",
+                  e->base.ops->name, r);
   }
   return STATUS_OK;
 }
 
-static status fail_by_absence(uint32_t epoch) {
+static status fail_by_absence(mpi_engine *e, uint32_t epoch) {
   uint32_t r = 0;
   while (r + 1 < e->place.size && e->processes[r].epoch >= epoch) r++;
-  return fail(STATUS_UNAVAILABLE, "mpi: rank %u has not opened its endpoint within %g s", r,
-              (double)mpi_start_timeout_ns() * 1e-9);
+  return fail(STATUS_UNAVAILABLE, "%s: rank %u has not opened its endpoint within %g s",
+              e->base.ops->name, r, (double)mpi_start_timeout_ns() * 1e-9);
 }
 
-static status meet(uint32_t epoch) {
+static status meet(mpi_engine *e, uint32_t epoch) {
   int64_t end_ns = rt_clock_ns() + mpi_start_timeout_ns();
   status st = STATUS_OK;
   bool all = false;
   for (uint32_t tries = 0; st == STATUS_OK && !all; tries++) {
-    mpi_engine_lock();
-    if (mpi_engine_poll()) tries = 0;
-    st = look_who_came(epoch, &all);
-    if (st == STATUS_OK && !all && rt_clock_ns() > end_ns) st = fail_by_absence(epoch);
-    mpi_engine_unlock();
+    mpi_engine_lock(e);
+    if (mpi_engine_poll(e)) tries = 0;
+    st = look_who_came(e, epoch, &all);
+    if (st == STATUS_OK && !all && rt_clock_ns() > end_ns) st = fail_by_absence(e, epoch);
+    mpi_engine_unlock(e);
     if (!all) mpi_pause(tries);
   }
   return st;
 }
 
 /* All processes take part, also those whose rank is not in this world. */
-static mpi_world *enter(const rt_comm_options *options, const allocator *memory, uint32_t *epoch) {
-  mpi_engine_lock();
+static mpi_world *enter(mpi_engine *e, const rt_comm_options *options, const allocator *memory,
+                        uint32_t *epoch) {
+  mpi_engine_lock(e);
   *epoch = ++e->epochs;
-  mpi_world *w = mpi_world_create(options, memory, &rt_comm_mpi, *epoch);
+  mpi_world *w = mpi_world_create(e, options, memory, e->base.ops, *epoch);
   if (w) {
     w->next = e->worlds;
     e->worlds = w;
     e->processes[e->place.rank].epoch = *epoch;
-    mpi_say_open(*epoch);
+    mpi_say_open(e, *epoch);
   }
-  mpi_engine_unlock();
+  mpi_engine_unlock(e);
   return w;
 }
 
-static void first_meeting(void) {
-  mpi_engine_lock();
+static void first_meeting(mpi_engine *e) {
+  mpi_engine_lock(e);
   for (uint32_t r = 0; r < e->place.size; r++)
     e->n_here += e->processes[r].host == e->processes[e->place.rank].host;
-  e->transport->met();
-  mpi_engine_unlock();
+  if (e->transport->met) e->transport->met(e->link);
+  mpi_engine_unlock(e);
 }
 
 static void destroy(mpi_world *w) {
-  mpi_engine_lock();
+  mpi_engine *e = w->engine;
+  mpi_engine_lock(e);
   mpi_world **link = &e->worlds;
   while (*link != w) link = &(*link)->next;
   *link = w->next;
   mpi_io_detach(w);
   mpi_world_destroy(w);
-  mpi_engine_unlock();
+  mpi_engine_unlock(e);
 }
 
-static status mpi_open(const rt_comm_options *options, const allocator *memory, uint32_t room,
-                       rt_comm **endpoints, uint32_t *count) {
-  TRY(mpi_engine_start());
-  rt_comm_options wanted = *options;
-  if (wanted.ranks == 0) wanted.ranks = e->place.size;
-  TRY(check_options(&wanted, room));
+static status open_in(mpi_engine *e, const rt_comm_options *wanted, const allocator *memory,
+                      rt_comm **endpoints, uint32_t *count) {
   uint32_t epoch;
-  mpi_world *w = enter(&wanted, memory, &epoch);
+  mpi_world *w = enter(e, wanted, memory, &epoch);
   if (!w) return STATUS_OUT_OF_MEMORY;
-  status st = meet(epoch);
-  if (st == STATUS_OK && epoch == 1) first_meeting();
-  bool takes_part = w->base.rank < wanted.ranks;
+  status st = meet(e, epoch);
+  if (st == STATUS_OK && epoch == 1) first_meeting(e);
+  bool takes_part = w->base.rank < wanted->ranks;
   if (st != STATUS_OK || !takes_part) destroy(w);
   if (st != STATUS_OK) return st;
   if (takes_part) endpoints[0] = &w->base;
   *count = takes_part;
   return STATUS_OK;
+}
+
+/* An endpoint is a user of its engine. */
+static status open_group(mpi_engine *e, const rt_comm_options *options, const allocator *memory,
+                         uint32_t room, rt_comm **endpoints, uint32_t *count) {
+  rt_comm_options wanted = *options;
+  if (wanted.ranks == 0) wanted.ranks = e->place.size;
+  status st = check_options(e, &wanted, room);
+  if (st == STATUS_OK) st = open_in(e, &wanted, memory, endpoints, count);
+  if (st != STATUS_OK || *count == 0) mpi_engine_release(e);
+  return st;
+}
+
+static status open_with(const rt_comm_ops *ops, const rt_comm_options *options,
+                        const allocator *memory, uint32_t room, rt_comm **endpoints,
+                        uint32_t *count) {
+  rt_group *group = options->group;
+  if (group) group->retain(group);
+  else TRY(mpi_group_of_launcher(ops, &group));
+  return open_group((mpi_engine *)group, options, memory, room, endpoints, count);
+}
+
+static status mpi_open(const rt_comm_options *options, const allocator *memory, uint32_t room,
+                       rt_comm **endpoints, uint32_t *count) {
+  return open_with(&rt_comm_mpi, options, memory, room, endpoints, count);
+}
+
+static status tcp_open(const rt_comm_options *options, const allocator *memory, uint32_t room,
+                       rt_comm **endpoints, uint32_t *count) {
+  return open_with(&rt_comm_tcp, options, memory, room, endpoints, count);
 }
 
 /* ---- failure ---- */
@@ -122,9 +151,10 @@ static status mpi_error(rt_comm *comm) {
 
 static void mpi_end(rt_comm *comm, status why, const char *reason) {
   mpi_world *w = (mpi_world *)comm;
-  mpi_engine_lock();
+  mpi_engine *e = w->engine;
+  mpi_engine_lock(e);
   mpi_world_fail(w, why, reason);
-  mpi_engine_unlock();
+  mpi_engine_unlock(e);
   mpi_world_settle(w);
 }
 
@@ -143,16 +173,18 @@ static void check_nobody_waits(mpi_world *w) {
 static void mpi_close(rt_comm *comm) {
   if (!comm) return;
   mpi_world *w = (mpi_world *)comm;
-  mpi_engine_lock();
-  (void)mpi_engine_poll();
+  mpi_engine *e = w->engine;
+  mpi_engine_lock(e);
+  (void)mpi_engine_poll(e);
   w->peers[w->base.rank].has_left = true;
   check_nobody_waits(w);
-  mpi_engine_unlock();
+  mpi_engine_unlock(e);
   mpi_world_settle(w);
-  mpi_engine_lock();
+  mpi_engine_lock(e);
   mpi_say_leave(w);
-  mpi_engine_unlock();
+  mpi_engine_unlock(e);
   destroy(w);
+  mpi_engine_release(e);
 }
 
 /* ---- posting ---- */
@@ -163,6 +195,7 @@ static void note(mpi_world *w, const rt_comm_request *r) {
 
 static status submit(mpi_world *w, mpi_queue *q, uint32_t member, const rt_comm_request *request,
                      rt_comm_ticket *ticket, uint32_t half) {
+  mpi_engine *e = q->world->engine;
   mpi_record *r = mpi_record_take(w);
   if (!r) return STATUS_OUT_OF_MEMORY;
   r->request = *request;
@@ -202,6 +235,7 @@ static status submit_all(mpi_world *w, const rt_comm_request *r, rt_comm_ticket 
 
 static status mpi_post(rt_comm *comm, const rt_comm_request *r, rt_comm_ticket *ticket) {
   mpi_world *w = (mpi_world *)comm;
+  mpi_engine *e = w->engine;
   TRY(mpi_error(comm));
   TRY(rt_comm_request_check(r, comm->rank, comm->n_ranks));
   rt_comm_ticket t = {0};
@@ -209,13 +243,14 @@ static status mpi_post(rt_comm *comm, const rt_comm_request *r, rt_comm_ticket *
   status st = submit_all(w, r, &t);
   (void)pthread_mutex_unlock(&e->submit_lock);
   if (st != STATUS_OK) mpi_end(comm, st, status_message()); /* half of it may be posted */
-  mpi_engine_kick();
-  mpi_engine_wake();
+  mpi_engine_kick(e);
+  mpi_engine_wake(e);
   *ticket = t;
   return mpi_error(comm);
 }
 
 static status mpi_prepare(rt_comm *comm, const uint32_t *team, uint32_t n_team) {
+  mpi_engine *e = ((mpi_world *)comm)->engine;
   rt_comm_request r = {.kind = IR_COMM_ALLREDUCE, .dtype = IR_F32, .team = team, .n_team = n_team};
   while (r.me + 1 < n_team && team[r.me] != comm->rank) r.me++;
   TRY(rt_comm_request_check(&r, comm->rank, comm->n_ranks));
@@ -233,8 +268,8 @@ static bool mpi_done(rt_comm *comm, const rt_comm_ticket *ticket) {
 
 /* Who finds nothing to do here goes to sleep; the progress thread then looks more often. */
 static bool mpi_progress(rt_comm *comm) {
-  (void)comm;
-  bool moved = mpi_engine_drive();
+  mpi_engine *e = ((mpi_world *)comm)->engine;
+  bool moved = mpi_engine_drive(e);
   if (!moved && !atomic_load(&e->is_awaited)) atomic_store(&e->is_awaited, true);
   return moved;
 }
@@ -249,10 +284,11 @@ static void time_out(rt_comm *comm, const rt_comm_ticket *ticket, int64_t timeou
 static int64_t mpi_stirred(rt_comm *comm) { return atomic_load(&((mpi_world *)comm)->stirred_ns); }
 
 static status mpi_wait(rt_comm *comm, const rt_comm_ticket *ticket, int64_t timeout_ns) {
+  mpi_engine *e = ((mpi_world *)comm)->engine;
   int64_t start_ns = timeout_ns >= 0 ? rt_clock_ns() : 0;
   (void)atomic_fetch_add(&e->waiters, 1);
   for (uint32_t tries = 0; !mpi_done(comm, ticket); tries++) {
-    if (mpi_engine_drive()) {
+    if (mpi_engine_drive(e)) {
       tries = 0;
       continue;
     }
@@ -266,19 +302,22 @@ static status mpi_wait(rt_comm *comm, const rt_comm_ticket *ticket, int64_t time
   return mpi_is_complete(ticket) ? STATUS_OK : mpi_error(comm);
 }
 
+#define OPERATIONS                                                                                 \
+  .close = mpi_close, .prepare = mpi_prepare, .post = mpi_post, .done = mpi_done,                  \
+  .progress = mpi_progress, .wait = mpi_wait, .abort = mpi_end, .error = mpi_error,                \
+  .describe = mpi_describe, .stirred = mpi_stirred
+
 const rt_comm_ops rt_comm_mpi = {
     .name = "mpi",
     .summary = "each device is a process that an MPI launcher started",
     .open = mpi_open,
-    .close = mpi_close,
     .examine = mpi_examine,
-    .prepare = mpi_prepare,
-    .post = mpi_post,
-    .done = mpi_done,
-    .progress = mpi_progress,
-    .wait = mpi_wait,
-    .abort = mpi_end,
-    .error = mpi_error,
-    .describe = mpi_describe,
-    .stirred = mpi_stirred,
+    OPERATIONS,
+};
+
+const rt_comm_ops rt_comm_tcp = {
+    .name = "tcp",
+    .summary = "each device is a process that torchrun or a caller's world started, without MPI",
+    .open = tcp_open,
+    OPERATIONS,
 };

@@ -90,16 +90,17 @@ static bool have_all_answered(const mpi_world *w) {
 
 /* The lock is held, but given away between looks. */
 static void ask(mpi_world *w) {
+  mpi_engine *e = w->engine;
   int64_t end_ns = rt_clock_ns() + ANSWER_NS;
   w->questions++;
   for (uint32_t r = 0; r < w->base.n_ranks; r++)
     if (is_asked(w, r)) mpi_say_question(w, r);
   for (uint32_t tries = 0; !have_all_answered(w) && rt_clock_ns() < end_ns; tries++) {
-    if (mpi_engine_poll()) tries = 0;
-    if (mpi_the_engine.is_broken) return;
-    mpi_engine_unlock();
+    if (mpi_engine_poll(e)) tries = 0;
+    if (e->is_broken) return;
+    mpi_engine_unlock(e);
     mpi_pause(tries);
-    mpi_engine_lock();
+    mpi_engine_lock(e);
   }
 }
 
@@ -113,17 +114,18 @@ static void add_silent(rt_comm_line *l, const mpi_world *w) {
 }
 
 void mpi_describe(rt_comm *comm, const rt_comm_ticket *ticket, char *text, size_t size_bytes) {
+  mpi_engine *e = ((mpi_world *)comm)->engine;
   mpi_world *w = (mpi_world *)comm;
   uint64_t depth;
   const mpi_record *r;
   rt_comm_line l = rt_comm_line_of(text, size_bytes);
-  mpi_engine_lock();
-  (void)mpi_engine_poll(); /* what was posted is in its queue now */
+  mpi_engine_lock(e);
+  (void)mpi_engine_poll(e); /* what was posted is in its queue now */
   ask(w);
   for (int h = 0; h < 2; h++)
     if ((r = record_of(ticket, h, &depth))) add_wait(&l, r->queue, r, depth);
   if (l.used > 0) add_silent(&l, w);
-  mpi_engine_unlock();
+  mpi_engine_unlock(e);
   if (l.used == 0) rt_comm_line_add(&l, "rank %u waits for nothing", comm->rank);
 }
 

@@ -1,7 +1,8 @@
-/* Inside the mpi backend: each rank is a process, and what it says to others goes through a transport
- * (transport.h) that a loaded module provides.
+/* Inside the backends mpi and tcp: each rank is a process, and what it says to others goes through a
+ * transport (transport.h): MPI, by a loaded module, or TCP.
  *
- * The *engine*, one per process, owns the transport, a progress thread and all buffers that MPI sees.
+ * An *engine*, one per group of processes (group.h), owns a link of the transport, a progress thread and all
+ * buffers that the transport sees. One serves all worlds of the group.
  * Whoever holds `engine.lock` is its driver: the progress thread, a thread in wait() or progress(), or
  * a poster that finds it free. Nobody else calls MPI or touches the buffers of requests, so when a
  * world has failed, which only a driver can say, the caller's buffers are the caller's again.
@@ -25,6 +26,7 @@
 #include <stdalign.h>
 #include <stdatomic.h>
 
+#include "comm/mpi/group.h"
 #include "comm/mpi/launch.h"
 #include "comm/mpi/transport.h"
 #include "runtime/comm.h"
@@ -41,6 +43,7 @@ enum {
   MPI_LINE_BYTES = 64,
 };
 
+typedef struct mpi_engine mpi_engine;
 typedef struct mpi_world mpi_world;
 typedef struct mpi_queue mpi_queue;
 typedef struct mpi_stream mpi_stream;
@@ -49,6 +52,7 @@ typedef struct mpi_stream mpi_stream;
 typedef enum mpi_io_kind { MPI_IO_SEND, MPI_IO_CHUNK, MPI_IO_CONTROL } mpi_io_kind;
 
 typedef struct mpi_io {
+  mpi_engine *engine;
   mpi_io_kind kind;
   bool has_arrived;
   bool is_abandoned;            /* of a world that failed: the other side may never take it */
@@ -137,6 +141,7 @@ typedef enum mpi_state { MPI_WELL, MPI_FAILING, MPI_FAILED } mpi_state;
 
 struct mpi_world {
   rt_comm base;
+  mpi_engine *engine;
   const allocator *memory;
   mpi_world *next;
   uint32_t epoch;
@@ -174,11 +179,19 @@ typedef struct mpi_process {
   int64_t died_ns;
 } mpi_process;
 
-typedef struct mpi_engine {
+/* A thread starts as STARTING. USELESS: the link could not be had, and nothing else will happen. */
+typedef enum mpi_phase { MPI_STARTING, MPI_RUNNING, MPI_ENDING, MPI_USELESS, MPI_ENDED } mpi_phase;
+
+struct mpi_engine {
+  rt_group base;
+  uint32_t users;   /* under the lock of the list of engines */
+  mpi_engine *next; /* in that list */
   pthread_mutex_t lock, submit_lock;
   mpi_record *submit_first, *submit_last; /* under submit_lock */
   _Atomic bool has_submitted;
   const mpi_transport *transport;
+  const void *given; /* to its start() */
+  void *link;
   mpi_place place;
   mpi_process *processes; /* by rank */
   mpi_world *worlds;
@@ -197,13 +210,23 @@ typedef struct mpi_engine {
   _Atomic uint32_t waiters;
   _Atomic bool is_awaited; /* a thread that called progress() has nothing else to do */
   _Atomic bool is_starved; /* a stream's window was found nearly empty */
-} mpi_engine;
-
-extern mpi_engine mpi_the_engine;
+  struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed, wake;
+    pthread_t handle;
+    mpi_phase phase;
+    _Atomic bool sleeps;
+    bool ends, is_exit;
+    status why;
+    char reason[256];
+  } thread;
+};
 
 /* ---- load.c ---- */
 /* The transport of the MPI whose launcher started this process. */
 NODISCARD status mpi_load(const mpi_transport **result);
+/* That of the MPI which this process has loaded, or that of the launcher. */
+NODISCARD status mpi_load_present(const mpi_transport **result);
 /* Which modules there are. */
 void mpi_examine(rt_say_fn *say, void *context);
 
@@ -212,41 +235,51 @@ void mpi_examine(rt_say_fn *say, void *context);
 int64_t mpi_start_timeout_ns(void);
 
 /* ---- thread.c: the progress thread, starting and ending ---- */
-/* Once per process; waits for the other ranks for a bounded time. */
-NODISCARD status mpi_engine_start(void);
+/* Starts the transport on a thread of the engine; waits for the other ranks for a bounded time. `group` is
+ * already filled in as far as it is known. The engine has one user. */
+NODISCARD status mpi_engine_start(const mpi_transport *transport, const void *given,
+                                  const rt_group *group, mpi_engine **result);
+void mpi_engine_retain(mpi_engine *e);
+/* The last user ends it; waits for other ranks if the transport ends together. Accepts NULL. */
+void mpi_engine_release(mpi_engine *e);
 /* Tells the progress thread that there is something to do. */
-void mpi_engine_wake(void);
+void mpi_engine_wake(mpi_engine *e);
+
+/* Equal for processes that can see each other's ids: this boot, this process namespace. */
+uint64_t mpi_machine_hash(void);
 
 /* ---- engine.c: driving; the lock is held, unless said otherwise ---- */
 /* Looks at MPI once and does what follows from it; false: nothing happened. */
-bool mpi_engine_poll(void);
+bool mpi_engine_poll(mpi_engine *e);
 /* Without the lock: takes it, polls, releases it; false: nothing happened, or somebody else drives. */
-bool mpi_engine_drive(void);
+bool mpi_engine_drive(mpi_engine *e);
 /* Without the lock: handles new posts, unless somebody else drives, who then does. */
-void mpi_engine_kick(void);
-void mpi_engine_lock(void);
-void mpi_engine_unlock(void);
+void mpi_engine_kick(mpi_engine *e);
+void mpi_engine_lock(mpi_engine *e);
+void mpi_engine_unlock(mpi_engine *e);
 /* A buffer; NULL: no memory, and the engine is broken. */
-mpi_io *mpi_io_take(mpi_io_kind kind, size_t room_bytes);
+mpi_io *mpi_io_take(mpi_engine *e, mpi_io_kind kind, size_t room_bytes);
 void mpi_io_free(mpi_io *io);
 /* Both own the buffer until it comes back. */
 void mpi_io_send(mpi_io *io, mpi_lane lane, uint32_t to, int32_t tag, size_t size_bytes);
 void mpi_io_receive(mpi_io *io, mpi_lane lane, int32_t from, int32_t tag, size_t size_bytes);
 /* What is under way for this world is nobody's any more. */
 void mpi_io_detach(mpi_world *w);
-void mpi_engine_break(const char *what);
+void mpi_engine_break(mpi_engine *e, const char *what);
 /* Begins to receive control messages. */
-bool mpi_engine_listen(void);
+bool mpi_engine_listen(mpi_engine *e);
 /* Whether messages are not yet with the other side that will be. */
-bool mpi_engine_is_sending(void);
+bool mpi_engine_is_sending(mpi_engine *e);
 /* Whether all ranks have said goodbye, or are dead. */
-bool mpi_engine_all_said_bye(void);
+bool mpi_engine_all_said_bye(mpi_engine *e);
+/* What it has taken; nobody drives it any more. */
+void mpi_engine_free_buffers(mpi_engine *e);
 /* Waits a little; `tries` counts from 0 since something happened. */
 void mpi_pause(uint32_t tries);
 
 /* ---- message.c: control messages; the lock is held ---- */
-void mpi_say_open(uint32_t epoch);
-void mpi_say_bye(void);
+void mpi_say_open(mpi_engine *e, uint32_t epoch);
+void mpi_say_bye(mpi_engine *e);
 void mpi_say_leave(mpi_world *w);
 void mpi_say_reason(mpi_world *w, bool is_verdict, uint32_t to);
 /* To everybody: this rank makes progress. */
@@ -260,10 +293,10 @@ void mpi_say_payload(mpi_queue *q, mpi_record *r);
 bool mpi_hear(mpi_io *io);
 
 /* ---- world.c ---- */
-mpi_world *mpi_world_create(const rt_comm_options *options, const allocator *memory,
+mpi_world *mpi_world_create(mpi_engine *e, const rt_comm_options *options, const allocator *memory,
                             const rt_comm_ops *ops, uint32_t epoch);
 void mpi_world_destroy(mpi_world *w);
-mpi_world *mpi_world_of(uint32_t epoch);
+mpi_world *mpi_world_of(mpi_engine *e, uint32_t epoch);
 /* Find or create; submit_lock is held. */
 NODISCARD status mpi_team(mpi_world *w, const uint32_t *devices, uint32_t n, mpi_queue **result);
 NODISCARD status mpi_pair(mpi_world *w, bool sends, uint32_t other, mpi_queue **result);

@@ -35,14 +35,15 @@ static bool number_of(const char *name, uint32_t *value) {
   return true;
 }
 
-bool torch_launch_find(uint32_t *rank, uint32_t *size) {
-  uint32_t r, n;
+bool torch_launch_find(torch_launch *launch) {
+  torch_launch l = {.address = getenv("MASTER_ADDR")};
   mpi_launch mpi;
-  if (!getenv("MASTER_ADDR") || !number_of("RANK", &r) || !number_of("WORLD_SIZE", &n))
-    return false;
-  if (n < 2 || r >= n || mpi_launch_find(&mpi)) return false;
-  *rank = r;
-  *size = n;
+  if (!l.address || !number_of("RANK", &l.rank) || !number_of("WORLD_SIZE", &l.size)) return false;
+  if (l.size < 2 || l.rank >= l.size || mpi_launch_find(&mpi)) return false;
+  l.local = l.rank;
+  (void)number_of("LOCAL_RANK", &l.local);
+  (void)number_of("MASTER_PORT", &l.port);
+  *launch = l;
   return true;
 }
 

@@ -20,8 +20,13 @@ const char *mpi_flavour_name(mpi_flavour flavour);
 /* False: no launcher, or one that does not say rank and size. Sets *launch only if true. */
 bool mpi_launch_find(mpi_launch *launch);
 
-/* Whether torchrun, or something that speaks like it, started this process as one of several; not looked for where
- * there is an MPI launcher. Its ranks have no MPI to talk by. */
-bool torch_launch_find(uint32_t *rank, uint32_t *size);
+/* What torchrun, or something that speaks like it, put into the environment. */
+typedef struct torch_launch {
+  uint32_t rank, size, local, port;
+  const char *address; /* of rank 0's machine */
+} torch_launch;
+
+/* False: it started no process, or only one. Not looked for where there is an MPI launcher. */
+bool torch_launch_find(torch_launch *launch);
 
 #endif

@@ -71,21 +71,52 @@ static status load(const char *path, const mpi_transport **result) {
   return STATUS_OK;
 }
 
+static bool given_module(const char **path) {
+  *path = getenv("WEIR_MPI_MODULE");
+  return *path && **path;
+}
+
+static status load_flavour(const char *what, mpi_flavour wanted, const mpi_transport **result) {
+  const char *flavour = mpi_flavour_name(wanted), *given;
+  char path[PATH_BYTES];
+  if (given_module(&given)) return load(given, result);
+  if (find_module(flavour, path)) return load(path, result);
+  return fail(STATUS_UNAVAILABLE,
+              "mpi: %s is that of %s, but weir-mpi-%s.so is neither beside the library nor beside "
+              "the program: it was built without it, or name it in WEIR_MPI_MODULE, or use another "
+              "mpirun",
+              what, flavour, flavour);
+}
+
 status mpi_load(const mpi_transport **result) {
-  const char *given = getenv("WEIR_MPI_MODULE");
-  if (given && *given) return load(given, result);
+  const char *given;
   mpi_launch launch;
+  if (given_module(&given)) return load(given, result);
   if (!mpi_launch_find(&launch))
     return fail(STATUS_UNAVAILABLE, "mpi: this process was not started by an MPI launcher "
                                     "(mpirun -n 2 ...)");
-  const char *flavour = mpi_flavour_name(launch.flavour);
-  char path[PATH_BYTES];
-  if (!find_module(flavour, path))
-    return fail(
-        STATUS_UNAVAILABLE,
-        "mpi: the launcher is that of %s, but weir-mpi-%s.so is neither beside the library "
-        "nor beside the program: it was built without it, or name it in WEIR_MPI_MODULE, or "
-        "use another mpirun",
-        flavour, flavour);
-  return load(path, result);
+  return load_flavour("the launcher", launch.flavour, result);
+}
+
+/* Symbols that one of them has alone. */
+static bool present_flavour(mpi_flavour *flavour) {
+  mpi_launch launch;
+  bool open = dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world") != NULL;
+  if (!open && !dlsym(RTLD_DEFAULT, "MPIR_Process")) {
+    if (!mpi_launch_find(&launch)) return false;
+    *flavour = launch.flavour;
+    return true;
+  }
+  *flavour = open ? MPI_FLAVOUR_OPENMPI : MPI_FLAVOUR_MPICH;
+  return true;
+}
+
+status mpi_load_present(const mpi_transport **result) {
+  mpi_flavour flavour = MPI_FLAVOUR_OPENMPI;
+  const char *given;
+  if (!present_flavour(&flavour) && !given_module(&given))
+    return fail(STATUS_UNAVAILABLE,
+                "mpi: the program has loaded neither OpenMPI nor MPICH, and no launcher of theirs "
+                "started it");
+  return load_flavour("the MPI of this process", flavour, result);
 }

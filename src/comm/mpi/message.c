@@ -77,8 +77,6 @@ _Static_assert(sizeof(head) + sizeof(post_body) <= PAYLOAD_OFFSET, "a payload ha
 _Static_assert(PAYLOAD_OFFSET + MPI_SMALL_BYTES <= MPI_CONTROL_BYTES, "payloads fit");
 _Static_assert(sizeof(head) % 8 == 0 && PAYLOAD_OFFSET % MPI_LINE_BYTES == 0, "alignment");
 
-static mpi_engine *const e = &mpi_the_engine;
-
 /* Position i is device i: a message that another rank posts names devices. */
 static uint32_t everybody[RT_COMM_MAX_RANKS];
 
@@ -86,8 +84,8 @@ static uint32_t everybody[RT_COMM_MAX_RANKS];
 static void *body_of(mpi_io *io) { return io->data + sizeof(head); }
 
 /* A message to be filled in; NULL: no memory. */
-static mpi_io *begin(message_kind kind, uint32_t epoch) {
-  mpi_io *io = mpi_io_take(MPI_IO_SEND, MPI_CONTROL_BYTES);
+static mpi_io *begin(mpi_engine *e, message_kind kind, uint32_t epoch) {
+  mpi_io *io = mpi_io_take(e, MPI_IO_SEND, MPI_CONTROL_BYTES);
   if (!io) return NULL;
   head h = {.kind = kind, .from = e->place.rank, .epoch = epoch};
   memcpy(io->data, &h, sizeof h);
@@ -100,53 +98,54 @@ static void finish(mpi_io *io, uint32_t to, size_t size_bytes) {
   mpi_io_send(io, MPI_LANE_CONTROL, to, 0, size_bytes);
 }
 
-static void say(message_kind kind, uint32_t epoch, uint32_t to, const void *body, size_t bytes) {
-  mpi_io *io = begin(kind, epoch);
+static void say(mpi_engine *e, message_kind kind, uint32_t epoch, uint32_t to, const void *body,
+                size_t bytes) {
+  mpi_io *io = begin(e, kind, epoch);
   if (!io) return;
   if (bytes > 0) memcpy(body_of(io), body, bytes);
   finish(io, to, sizeof(head) + bytes);
 }
 
-void mpi_say_open(uint32_t epoch) {
+void mpi_say_open(mpi_engine *e, uint32_t epoch) {
   const mpi_process *me = &e->processes[e->place.rank];
   open_body body = {.host = me->host, .pid = me->pid};
   for (uint32_t r = 0; r < e->place.size; r++)
-    if (r != e->place.rank) say(OPEN, epoch, r, &body, sizeof body);
+    if (r != e->place.rank) say(e, OPEN, epoch, r, &body, sizeof body);
 }
 
-void mpi_say_bye(void) {
+void mpi_say_bye(mpi_engine *e) {
   for (uint32_t r = 0; r < e->place.size; r++)
-    if (r != e->place.rank && !e->processes[r].is_dead) say(BYE, 0, r, NULL, 0);
+    if (r != e->place.rank && !e->processes[r].is_dead) say(e, BYE, 0, r, NULL, 0);
 }
 
 void mpi_say_leave(mpi_world *w) {
   for (uint32_t r = 0; r < w->base.n_ranks; r++)
     if (r != w->base.rank && !w->peers[r].has_left && !w->peers[r].has_died)
-      say(LEAVE, w->epoch, r, NULL, 0);
+      say(w->engine, LEAVE, w->epoch, r, NULL, 0);
 }
 
 void mpi_say_reason(mpi_world *w, bool is_verdict, uint32_t to) {
   reason_body body = {.why = w->why};
   memcpy(body.text, w->reason, sizeof body.text);
-  say(is_verdict ? VERDICT : PROPOSAL, w->epoch, to, &body, sizeof body);
+  say(w->engine, is_verdict ? VERDICT : PROPOSAL, w->epoch, to, &body, sizeof body);
 }
 
 void mpi_say_beat(mpi_world *w) {
   for (uint32_t r = 0; r < w->base.n_ranks; r++)
     if (r != w->base.rank && !w->peers[r].has_left && !w->peers[r].has_died)
-      say(BEAT, w->epoch, r, NULL, 0);
+      say(w->engine, BEAT, w->epoch, r, NULL, 0);
 }
 
 void mpi_say_question(mpi_world *w, uint32_t to) {
   question_body body = {.number = w->questions};
-  say(QUESTION, w->epoch, to, &body, sizeof body);
+  say(w->engine, QUESTION, w->epoch, to, &body, sizeof body);
 }
 
 static void announce(mpi_queue *q) {
   team_body body = {.id = q->id, .n = q->n};
   memcpy(body.devices, q->devices, q->n * sizeof *q->devices);
   for (uint32_t p = 0; p < q->n; p++)
-    if (p != q->me) say(TEAM, q->world->epoch, q->devices[p], &body, sizeof body);
+    if (p != q->me) say(q->world->engine, TEAM, q->world->epoch, q->devices[p], &body, sizeof body);
   q->is_announced = true;
 }
 
@@ -198,7 +197,7 @@ void mpi_say_post(mpi_queue *q, mpi_record *r) {
   r->payload_sent = is_at_front(q, r);
   for (uint32_t k = 1; k < q->n; k++) {
     uint32_t p = (q->me + k) % q->n;
-    mpi_io *io = begin(POST, q->world->epoch);
+    mpi_io *io = begin(q->world->engine, POST, q->world->epoch);
     if (!io) return;
     body.has_payload = r->payload_sent && has_payload(q, r, q->me, p);
     memcpy(body_of(io), &body, plain - sizeof(head));
@@ -214,7 +213,7 @@ void mpi_say_payload(mpi_queue *q, mpi_record *r) {
   for (uint32_t k = 1; k < q->n; k++) {
     uint32_t p = (q->me + k) % q->n;
     if (!has_payload(q, r, q->me, p)) continue;
-    mpi_io *io = begin(PAYLOAD, q->world->epoch);
+    mpi_io *io = begin(q->world->engine, PAYLOAD, q->world->epoch);
     if (!io) return;
     memcpy(body_of(io), &place, sizeof place);
     finish(io, q->devices[p], add_payload(io, q, r, p));
@@ -222,7 +221,7 @@ void mpi_say_payload(mpi_queue *q, mpi_record *r) {
 }
 
 /* ---- hearing ---- */
-static void hear_open(const head *h, const void *data) {
+static void hear_open(mpi_engine *e, const head *h, const void *data) {
   open_body body;
   memcpy(&body, data, sizeof body);
   mpi_process *p = &e->processes[h->from];
@@ -236,6 +235,7 @@ static void hear_open(const head *h, const void *data) {
 }
 
 static void hear_team(mpi_world *w, const head *h, const void *data) {
+  mpi_engine *e = w->engine;
   team_body body;
   memcpy(&body, data, sizeof body);
   mpi_queue *q = NULL;
@@ -252,6 +252,7 @@ static void hear_team(mpi_world *w, const head *h, const void *data) {
 }
 
 static mpi_queue *queue_at(mpi_world *w, const head *h, const place_body *place) {
+  mpi_engine *e = w->engine;
   if (!place->is_pair) return w->peers[h->from].teams[place->team - 1];
   mpi_queue *q = NULL;
   (void)pthread_mutex_lock(&e->submit_lock);
@@ -297,6 +298,7 @@ static bool keep_payload(mpi_record *r, mpi_io *io) {
 }
 
 static bool hear_post(mpi_world *w, const head *h, mpi_io *io) {
+  mpi_engine *e = w->engine;
   post_body body = {0};
   size_t bytes = h->size_bytes - sizeof *h;
   memcpy(&body, body_of(io), bytes < sizeof body ? bytes : sizeof body);
@@ -343,6 +345,7 @@ static void hear_reason(mpi_world *w, const head *h, const void *data) {
 }
 
 static void hear_question(mpi_world *w, const head *h, const void *data) {
+  mpi_engine *e = w->engine;
   question_body body;
   memcpy(&body, data, sizeof body);
   answer_body answer = {.number = body.number};
@@ -354,7 +357,7 @@ static void hear_question(mpi_world *w, const head *h, const void *data) {
   rt_pulse now = {0};
   if (w->pulse) w->pulse(w->pulse_context, &now);
   memcpy(answer.where, now.where, sizeof answer.where);
-  say(ANSWER, w->epoch, h->from, &answer, sizeof answer);
+  say(w->engine, ANSWER, w->epoch, h->from, &answer, sizeof answer);
 }
 
 static void hear_answer(mpi_world *w, const head *h, const void *data) {
@@ -391,7 +394,7 @@ static bool hear_in(mpi_world *w, const head *h, mpi_io *io) {
 }
 
 /* A process that ends without closing has left all the same. */
-static void hear_bye(uint32_t rank) {
+static void hear_bye(mpi_engine *e, uint32_t rank) {
   e->processes[rank].said_bye = true;
   for (mpi_world *w = e->worlds; w; w = w->next) {
     if (rank >= w->base.n_ranks || w->peers[rank].has_left) continue;
@@ -403,8 +406,8 @@ static void hear_bye(uint32_t rank) {
 bool mpi_hear(mpi_io *io) {
   head h;
   memcpy(&h, io->data, sizeof h);
-  if (h.kind == OPEN) hear_open(&h, body_of(io));
-  if (h.kind == BYE) hear_bye(h.from);
-  mpi_world *w = mpi_world_of(h.epoch);
+  if (h.kind == OPEN) hear_open(io->engine, &h, body_of(io));
+  if (h.kind == BYE) hear_bye(io->engine, h.from);
+  mpi_world *w = mpi_world_of(io->engine, h.epoch);
   return w ? hear_in(w, &h, io) : true;
 }

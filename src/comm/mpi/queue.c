@@ -5,8 +5,6 @@
 
 enum { STEPS = 8 }; /* before others have their turn */
 
-static mpi_engine *const e = &mpi_the_engine;
-
 /* ---- disagreement ---- */
 /* The posts at the front of members a and b. The lower device is named first, on all ranks. */
 static void check_agreement(mpi_queue *q, uint32_t a, uint32_t b) {
@@ -55,6 +53,7 @@ static void set_active(mpi_queue *q, bool on) {
 }
 
 static void record_free(mpi_world *w, mpi_record *r) {
+  mpi_engine *e = w->engine;
   mpi_io_free(r->payload);
   r->payload = NULL;
   (void)pthread_mutex_lock(&e->submit_lock);
@@ -65,6 +64,7 @@ static void record_free(mpi_world *w, mpi_record *r) {
 
 /* The records go; behind them stand the next ones. */
 static void end_operation(mpi_queue *q) {
+  mpi_engine *e = q->world->engine;
   mpi_world *w = q->world;
   uint32_t ended = 0;
   q->is_running = false;
@@ -101,6 +101,7 @@ static void begin_operation(mpi_queue *q) {
 
 /* True: the operation at the front is over. */
 static bool advance_one(mpi_queue *q, bool chunks) {
+  mpi_engine *e = q->world->engine;
   if (!q->is_running) begin_operation(q);
   if (!q->is_small) {
     bool moved = true, over = false;
@@ -117,6 +118,7 @@ static bool advance_one(mpi_queue *q, bool chunks) {
 }
 
 void mpi_queue_advance(mpi_queue *q, bool chunks) {
+  mpi_engine *e = q->world->engine;
   while (q->present == q->n && mpi_world_state(q->world) == MPI_WELL) {
     if (!advance_one(q, chunks) || e->is_broken) return;
     end_operation(q);

@@ -14,8 +14,6 @@
 
 #include "comm/mpi/internal.h"
 
-static mpi_engine *const e = &mpi_the_engine;
-
 /* ---- what goes where ---- */
 static bool many_in(ir_comm_kind k) { return ir_comm_info_of(k)->in == IR_PIECES_TEAM; }
 static bool many_out(ir_comm_kind k) { return ir_comm_info_of(k)->out == IR_PIECES_TEAM; }
@@ -52,6 +50,7 @@ static char *out_of(const mpi_queue *q) {
 /* `out` may be a source only where rt_comm_reduce() allows it. */
 static void reduce_into(const mpi_queue *q, size_t bytes, uint32_t n, const void *const *sources,
                         char *out) {
+  mpi_engine *e = q->world->engine;
   const rt_comm_request *r = request_at(q, q->me);
   char *to = out;
   for (uint32_t i = 2; i < n; i++)
@@ -156,6 +155,7 @@ static void begin_broadcast(mpi_queue *q) {
 
 /* Member p reduces slice p. The slices go to all, or to the root. */
 static void begin_sliced(mpi_queue *q) {
+  mpi_engine *e = q->world->engine;
   const rt_comm_request *mine = request_at(q, q->me);
   bool to_all = q->kind == IR_COMM_ALLREDUCE;
   size_t begin, my_begin, my_bytes = slice(q, q->me, &my_begin);
@@ -229,6 +229,7 @@ static bool may_reduce(const mpi_queue *q) {
 }
 
 static bool step_reduction(mpi_queue *q) {
+  mpi_engine *e = q->world->engine;
   const void *sources[RT_COMM_MAX_RANKS];
   uint32_t n;
   bool moved = false;

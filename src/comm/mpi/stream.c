@@ -18,24 +18,26 @@ void mpi_stream_open(mpi_stream *s, const mpi_queue *q, const char *from, char *
 }
 
 static int32_t tag_of(const mpi_queue *q, uint32_t id) {
-  uint32_t worlds = ((uint32_t)mpi_the_engine.place.max_tag >> MPI_QUEUE_BITS);
+  mpi_engine *e = q->world->engine;
+  uint32_t worlds = ((uint32_t)e->place.max_tag >> MPI_QUEUE_BITS);
   uint32_t world = worlds > 0 ? q->world->epoch % worlds : 0;
   return (int32_t)(world << MPI_QUEUE_BITS | (q->is_pair ? 0 : id));
 }
 
 /* So many chunks of a stream were begun at once. If that is not its beginning, it has stood still. */
-static void note_begun(const mpi_stream *s, uint32_t n) {
-  if (n + 1 >= MPI_WINDOW && s->begun > n) atomic_store(&mpi_the_engine.is_starved, true);
+static void note_begun(mpi_engine *e, const mpi_stream *s, uint32_t n) {
+  if (n + 1 >= MPI_WINDOW && s->begun > n) atomic_store(&e->is_starved, true);
 }
 
 /* The second phase goes behind the first, as both have one tag. */
 bool mpi_stream_send(mpi_queue *q, uint32_t member, uint32_t phase) {
+  mpi_engine *e = q->world->engine;
   mpi_member *m = &q->members[member];
   mpi_stream *s = &m->out[phase];
   uint32_t n = 0;
   if (phase > 0 && m->out[0].begun < m->out[0].chunks) return false;
   while (s->begun < s->chunks && s->in_flight < MPI_WINDOW && (!s->ready || s->begun < *s->ready)) {
-    mpi_io *io = mpi_io_take(MPI_IO_SEND, MPI_CHUNK_BYTES);
+    mpi_io *io = mpi_io_take(e, MPI_IO_SEND, MPI_CHUNK_BYTES);
     if (!io) return false;
     size_t bytes = mpi_chunk_bytes(q, s->bytes, s->begun);
     memcpy(io->data, s->from + s->begun * s->stride_bytes, bytes);
@@ -46,14 +48,15 @@ bool mpi_stream_send(mpi_queue *q, uint32_t member, uint32_t phase) {
     mpi_io_send(io, MPI_LANE_DATA, m->device, tag_of(q, q->id), bytes);
     n++;
   }
-  note_begun(s, n);
+  note_begun(q->world->engine, s, n);
   return n > 0;
 }
 
 static bool begin_receives(mpi_queue *q, mpi_member *m, mpi_stream *s) {
+  mpi_engine *e = q->world->engine;
   uint32_t n = 0;
   while (s->begun < s->chunks && s->begun < s->ended + MPI_WINDOW) {
-    mpi_io *io = mpi_io_take(MPI_IO_CHUNK, MPI_CHUNK_BYTES);
+    mpi_io *io = mpi_io_take(e, MPI_IO_CHUNK, MPI_CHUNK_BYTES);
     if (!io) return false;
     io->world = q->world;
     s->window[s->begun % MPI_WINDOW] = io;
@@ -62,7 +65,7 @@ static bool begin_receives(mpi_queue *q, mpi_member *m, mpi_stream *s) {
     mpi_io_receive(io, MPI_LANE_DATA, (int32_t)m->device, tag_of(q, m->remote_id), bytes);
     n++;
   }
-  note_begun(s, n);
+  note_begun(q->world->engine, s, n);
   return n > 0;
 }
 

@@ -32,59 +32,45 @@ enum {
   LAZY_NS = 1000000,   /* if all have something else to do */
 };
 
-static mpi_engine *const e = &mpi_the_engine;
-
-typedef enum phase { NEW, STARTING, RUNNING, ENDING, USELESS, ENDED } phase;
-
-static struct {
-  pthread_mutex_t lock;
-  pthread_cond_t changed, wake;
-  pthread_t handle;
-  phase phase;
-  _Atomic bool sleeps;
-  bool ends;
-  status why;
-  char reason[256];
-} thread = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
 /* ---- sleeping ---- */
 static struct timespec time_of(int64_t ns) {
   return (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
 }
 
-void mpi_engine_wake(void) {
-  if (!atomic_load(&thread.sleeps)) return;
-  (void)pthread_mutex_lock(&thread.lock);
-  if (thread.sleeps) (void)pthread_cond_signal(&thread.wake);
-  thread.sleeps = false;
-  (void)pthread_mutex_unlock(&thread.lock);
+void mpi_engine_wake(mpi_engine *e) {
+  if (!atomic_load(&e->thread.sleeps)) return;
+  (void)pthread_mutex_lock(&e->thread.lock);
+  if (e->thread.sleeps) (void)pthread_cond_signal(&e->thread.wake);
+  e->thread.sleeps = false;
+  (void)pthread_mutex_unlock(&e->thread.lock);
 }
 
-static bool is_ending(void) {
-  (void)pthread_mutex_lock(&thread.lock);
-  bool ends = thread.ends;
-  (void)pthread_mutex_unlock(&thread.lock);
+static bool is_ending(mpi_engine *e) {
+  (void)pthread_mutex_lock(&e->thread.lock);
+  bool ends = e->thread.ends;
+  (void)pthread_mutex_unlock(&e->thread.lock);
   return ends;
 }
 
-static void sleep_until_woken(int64_t ns) {
+static void sleep_until_woken(mpi_engine *e, int64_t ns) {
   struct timespec until = time_of(rt_clock_ns() + ns);
-  (void)pthread_mutex_lock(&thread.lock);
-  thread.sleeps = !thread.ends;
-  while (thread.sleeps && pthread_cond_timedwait(&thread.wake, &thread.lock, &until) != ETIMEDOUT) {
+  (void)pthread_mutex_lock(&e->thread.lock);
+  e->thread.sleeps = !e->thread.ends;
+  while (e->thread.sleeps &&
+         pthread_cond_timedwait(&e->thread.wake, &e->thread.lock, &until) != ETIMEDOUT) {
   }
-  thread.sleeps = false;
-  (void)pthread_mutex_unlock(&thread.lock);
+  e->thread.sleeps = false;
+  (void)pthread_mutex_unlock(&e->thread.lock);
 }
 
 /* Whether some operation of this rank is not done. */
-static bool has_work(void) {
+static bool has_work(mpi_engine *e) {
   bool work = false;
-  mpi_engine_lock();
+  mpi_engine_lock(e);
   for (mpi_world *w = e->worlds; w; w = w->next)
     work |= mpi_world_state(w) == MPI_FAILING ||
             (mpi_world_state(w) == MPI_WELL && atomic_load(&w->unfinished) > 0);
-  mpi_engine_unlock();
+  mpi_engine_unlock(e);
   return work;
 }
 
@@ -92,19 +78,19 @@ static bool has_work(void) {
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* The next pause. `moved`: since the last one; `starved`: so much that a window had become empty. */
-static int64_t next_nap_ns(int64_t nap_ns, bool moved, bool starved) {
+static int64_t next_nap_ns(mpi_engine *e, int64_t nap_ns, bool moved, bool starved) {
   bool awaited = atomic_load(&e->is_awaited);
   if (awaited && moved) return EAGER_NS;
   if (starved) return nap_ns / 2 > EAGER_NS ? nap_ns / 2 : EAGER_NS;
   return smaller(nap_ns + nap_ns / 2, awaited ? PATIENT_NS : LAZY_NS);
 }
 
-static void rest(int64_t quiet_ns, int64_t nap_ns) {
+static void rest(mpi_engine *e, int64_t quiet_ns, int64_t nap_ns) {
   bool spare = 2 * e->n_here <= e->cores;
   if (atomic_load(&e->waiters) > 0) {
     (void)nanosleep(&(struct timespec){.tv_nsec = PATIENT_NS}, NULL);
-  } else if (!has_work() && quiet_ns > BUSY_NS) {
-    sleep_until_woken(IDLE_NS);
+  } else if (!has_work(e) && quiet_ns > BUSY_NS) {
+    sleep_until_woken(e, IDLE_NS);
   } else if (spare) {
     (void)sched_yield();
   } else {
@@ -112,18 +98,18 @@ static void rest(int64_t quiet_ns, int64_t nap_ns) {
   }
 }
 
-static void run(void) {
+static void run(mpi_engine *e) {
   int64_t event_ns = rt_clock_ns(), nap_ns = EAGER_NS;
   bool moved = false;
-  while (!is_ending()) {
-    if (mpi_engine_drive()) {
+  while (!is_ending(e)) {
+    if (mpi_engine_drive(e)) {
       event_ns = rt_clock_ns();
       moved = true;
       continue;
     }
-    nap_ns = next_nap_ns(nap_ns, moved, atomic_exchange(&e->is_starved, false));
+    nap_ns = next_nap_ns(e, nap_ns, moved, atomic_exchange(&e->is_starved, false));
     moved = false;
-    rest(rt_clock_ns() - event_ns, nap_ns);
+    rest(e, rt_clock_ns() - event_ns, nap_ns);
   }
 }
 
@@ -133,8 +119,7 @@ static uint64_t mix(uint64_t h, const char *text) {
   return h;
 }
 
-/* Equal for processes that can see each other's ids: this boot, this process namespace. */
-static uint64_t host_hash(void) {
+uint64_t mpi_machine_hash(void) {
   char boot[64] = "", space[64] = "";
   FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
   if (f && !fgets(boot, sizeof boot, f)) boot[0] = 0;
@@ -145,16 +130,16 @@ static uint64_t host_hash(void) {
   return mix(mix(14695981039346656037U, boot), space);
 }
 
-static status make_engine(void) {
+static status make_engine(mpi_engine *e) {
   e->processes = memory_alloc(&memory_default, e->place.size * sizeof *e->processes);
   e->scratch = memory_alloc(&memory_default, MPI_CHUNK_BYTES);
   if (!e->processes || !e->scratch) return STATUS_OUT_OF_MEMORY;
   for (uint32_t r = 0; r < e->place.size; r++) e->processes[r] = (mpi_process){.pid_fd = -1};
-  e->processes[e->place.rank].host = host_hash();
+  e->processes[e->place.rank].host = mpi_machine_hash();
   e->processes[e->place.rank].pid = (int)getpid();
   long cores = sysconf(_SC_NPROCESSORS_ONLN);
   e->cores = cores > 0 ? (uint32_t)cores : 1;
-  if (!mpi_engine_listen()) return fail(STATUS_SYSTEM, "%s", e->broken_text);
+  if (!mpi_engine_listen(e)) return fail(STATUS_SYSTEM, "%s", e->broken_text);
   return STATUS_OK;
 }
 
@@ -165,105 +150,223 @@ static bool is_crowded(void) {
   return here > cores;
 }
 
-static status start(void) {
-  TRY(mpi_load(&e->transport));
-  if (!e->transport->start(is_crowded(), &e->place))
-    return fail(STATUS_SYSTEM, "mpi: %s", e->transport->error());
-  return make_engine();
+static status start(mpi_engine *e) {
+  if (!e->transport->start(e->given, is_crowded(), &e->place, &e->link))
+    return fail(STATUS_SYSTEM, "%s: %s", e->base.ops->name, e->transport->error());
+  e->base.rank = e->place.rank;
+  e->base.size = e->place.size;
+  e->base.local = e->place.local;
+  return make_engine(e);
 }
 
-static void enter(phase next, status why) {
-  (void)pthread_mutex_lock(&thread.lock);
-  thread.phase = next;
-  thread.why = why;
-  (void)snprintf(thread.reason, sizeof thread.reason, "%s", status_message());
-  (void)pthread_cond_broadcast(&thread.changed);
-  (void)pthread_mutex_unlock(&thread.lock);
+static void enter(mpi_engine *e, mpi_phase next, status why) {
+  (void)pthread_mutex_lock(&e->thread.lock);
+  e->thread.phase = next;
+  e->thread.why = why;
+  (void)snprintf(e->thread.reason, sizeof e->thread.reason, "%s", status_message());
+  (void)pthread_cond_broadcast(&e->thread.changed);
+  (void)pthread_mutex_unlock(&e->thread.lock);
 }
 
 /* ---- ending ---- */
-/* MPI_Finalize waits for all ranks, so it is called only when all have come here. A rank may compute
+static bool has_lost_somebody(const mpi_engine *e) {
+  for (uint32_t r = 0; r < e->place.size; r++)
+    if (e->processes[r].is_dead && !e->processes[r].said_bye) return true;
+  return false;
+}
+
+/* Says goodbye. True: what was to be said is said, and, where all end together, by everybody. A rank may compute
  * for long before it does; not when there was a failure. */
-static void end(void) {
+static bool part(mpi_engine *e) {
   int64_t deadline_ns = rt_clock_ns() + FAILED_BYE_SECONDS * (int64_t)1000000000;
-  mpi_engine_lock();
-  mpi_say_bye();
-  mpi_engine_unlock();
+  bool together = e->transport->ends_together;
+  mpi_engine_lock(e);
+  mpi_say_bye(e);
+  mpi_engine_unlock(e);
   for (uint32_t tries = 0;; tries++) {
-    mpi_engine_lock();
-    if (mpi_engine_poll()) tries = 0;
-    bool all = mpi_engine_all_said_bye(), broken = e->is_broken, failed = e->has_failed;
-    for (uint32_t r = 0; r < e->place.size; r++)
-      broken |= e->processes[r].is_dead && !e->processes[r].said_bye;
-    bool sent = !mpi_engine_is_sending();
-    mpi_engine_unlock();
-    if (broken || (failed && rt_clock_ns() > deadline_ns)) return;
-    if (all && sent) break;
+    mpi_engine_lock(e);
+    if (mpi_engine_poll(e)) tries = 0;
+    bool all = !together || mpi_engine_all_said_bye(e), broken = e->is_broken;
+    bool failed = e->has_failed || !together;
+    broken |= has_lost_somebody(e);
+    bool sent = !mpi_engine_is_sending(e);
+    mpi_engine_unlock(e);
+    if (broken || (failed && rt_clock_ns() > deadline_ns)) return false;
+    if (all && sent) return true;
     mpi_pause(tries);
   }
-  enter(ENDING, STATUS_OK);
-  e->transport->end(e->has_failed);
+}
+
+/* A link that ends together and has lost a rank cannot be ended: it stays, and with it what it holds. */
+static void end(mpi_engine *e) {
+  bool parted = part(e);
+  enter(e, MPI_ENDING, STATUS_OK);
+  if (!parted && e->transport->ends_together) return;
+  e->transport->end(e->link, e->has_failed, e->thread.is_exit);
+  e->link = NULL;
 }
 
 static void *thread_main(void *context) {
-  (void)context;
-  status st = start();
-  enter(st == STATUS_OK ? RUNNING : USELESS, st);
+  mpi_engine *e = context;
+  status st = start(e);
+  enter(e, st == STATUS_OK ? MPI_RUNNING : MPI_USELESS, st);
   if (st != STATUS_OK) return NULL;
-  run();
-  end();
-  enter(ENDED, STATUS_OK);
+  run(e);
+  end(e);
+  enter(e, MPI_ENDED, STATUS_OK);
   return NULL;
 }
 
 /* Waits, with the lock held, until the phase is not `from` any more; false: it takes too long. */
-static bool leave_phase(phase from, int64_t timeout_ns) {
+static bool leave_phase(mpi_engine *e, mpi_phase from, int64_t timeout_ns) {
   struct timespec until = time_of(rt_clock_ns() + timeout_ns);
-  while (thread.phase == from)
-    if (timeout_ns < 0) (void)pthread_cond_wait(&thread.changed, &thread.lock);
-    else if (pthread_cond_timedwait(&thread.changed, &thread.lock, &until) == ETIMEDOUT)
+  while (e->thread.phase == from)
+    if (timeout_ns < 0) (void)pthread_cond_wait(&e->thread.changed, &e->thread.lock);
+    else if (pthread_cond_timedwait(&e->thread.changed, &e->thread.lock, &until) == ETIMEDOUT)
       return false;
   return true;
 }
 
-/* Of the process. If MPI does not let go in time, it ends without it. */
+/* True: the thread has ended. If the transport does not let go in time, the process goes on without it. */
+static bool finish(mpi_engine *e, bool is_exit) {
+  (void)pthread_mutex_lock(&e->thread.lock);
+  e->thread.ends = true;
+  e->thread.is_exit = is_exit;
+  e->thread.sleeps = false;
+  (void)pthread_cond_signal(&e->thread.wake);
+  (void)leave_phase(e, MPI_RUNNING, -1);
+  (void)leave_phase(e, MPI_ENDING, END_SECONDS * (int64_t)1000000000);
+  bool ended = e->thread.phase == MPI_ENDED || e->thread.phase == MPI_USELESS;
+  (void)pthread_mutex_unlock(&e->thread.lock);
+  return ended;
+}
+
+/* ---- all engines of the process ---- */
+static struct {
+  pthread_mutex_t lock;
+  mpi_engine *first;
+  bool is_watched; /* at the process's end */
+} engines = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static mpi_engine *take_engine(void) {
+  (void)pthread_mutex_lock(&engines.lock);
+  mpi_engine *e = engines.first;
+  if (e) engines.first = e->next;
+  (void)pthread_mutex_unlock(&engines.lock);
+  return e;
+}
+
+/* Ranks that others still wait for say goodbye; what engines hold goes with the process. */
 static void at_exit(void) {
-  (void)pthread_mutex_lock(&thread.lock);
-  thread.ends = true;
-  thread.sleeps = false;
-  (void)pthread_cond_signal(&thread.wake);
-  (void)leave_phase(RUNNING, -1);
-  (void)leave_phase(ENDING, END_SECONDS * (int64_t)1000000000);
-  (void)pthread_mutex_unlock(&thread.lock);
+  for (mpi_engine *e; (e = take_engine());) (void)finish(e, true);
+}
+
+static void enlist(mpi_engine *e) {
+  (void)pthread_mutex_lock(&engines.lock);
+  e->next = engines.first;
+  engines.first = e;
+  if (!engines.is_watched) (void)atexit(at_exit);
+  engines.is_watched = true;
+  (void)pthread_mutex_unlock(&engines.lock);
+}
+
+/* False: the process is ending, and at_exit() has it. */
+static bool delist(mpi_engine *e) {
+  (void)pthread_mutex_lock(&engines.lock);
+  mpi_engine **link = &engines.first;
+  while (*link && *link != e) link = &(*link)->next;
+  bool found = *link != NULL;
+  if (found) *link = e->next;
+  (void)pthread_mutex_unlock(&engines.lock);
+  return found;
+}
+
+void mpi_engine_retain(mpi_engine *e) {
+  (void)pthread_mutex_lock(&engines.lock);
+  e->users++;
+  (void)pthread_mutex_unlock(&engines.lock);
+}
+
+static bool drop_user(mpi_engine *e) {
+  (void)pthread_mutex_lock(&engines.lock);
+  bool last = --e->users == 0;
+  (void)pthread_mutex_unlock(&engines.lock);
+  return last;
 }
 
 /* ---- from outside ---- */
-static status begin(void) {
-  pthread_condattr_t monotonic;
-  (void)pthread_condattr_init(&monotonic);
-  (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-  (void)pthread_cond_init(&thread.changed, &monotonic);
-  (void)pthread_cond_init(&thread.wake, &monotonic);
-  (void)pthread_condattr_destroy(&monotonic);
-  thread.phase = STARTING;
-  if (pthread_create(&thread.handle, NULL, thread_main, NULL)) {
-    thread.phase = USELESS;
-    return thread.why = fail(STATUS_SYSTEM, "mpi: no thread can be started");
-  }
-  (void)pthread_detach(thread.handle);
-  (void)atexit(at_exit);
-  return STATUS_OK;
+static void destroy(mpi_engine *e) {
+  for (uint32_t r = 0; e->processes && r < e->place.size; r++)
+    if (e->processes[r].pid_fd >= 0) (void)close(e->processes[r].pid_fd);
+  mpi_engine_free_buffers(e);
+  memory_free(&memory_default, e->processes);
+  memory_free(&memory_default, e->scratch);
+  (void)pthread_cond_destroy(&e->thread.changed);
+  (void)pthread_cond_destroy(&e->thread.wake);
+  (void)pthread_mutex_destroy(&e->thread.lock);
+  (void)pthread_mutex_destroy(&e->lock);
+  (void)pthread_mutex_destroy(&e->submit_lock);
+  memory_free(&memory_default, e);
 }
 
-status mpi_engine_start(void) {
-  (void)pthread_mutex_lock(&thread.lock);
-  status st = thread.phase == NEW ? begin() : STATUS_OK;
-  if (st == STATUS_OK && !leave_phase(STARTING, mpi_start_timeout_ns()))
-    st = fail(STATUS_UNAVAILABLE, "mpi: not all ranks started within %g s",
+void mpi_engine_release(mpi_engine *e) {
+  if (!e || !drop_user(e) || !delist(e)) return;
+  bool ended = finish(e, false);
+  if (!ended || e->link) return;
+  (void)pthread_join(e->thread.handle, NULL);
+  destroy(e);
+}
+
+static void retain(rt_group *group) { mpi_engine_retain((mpi_engine *)group); }
+static void release(rt_group *group) { mpi_engine_release((mpi_engine *)group); }
+
+static mpi_engine *create(const mpi_transport *transport, const void *given,
+                          const rt_group *group) {
+  pthread_condattr_t monotonic;
+  mpi_engine *e = memory_alloc(&memory_default, sizeof *e);
+  if (!e) return NULL;
+  *e = (mpi_engine){.base = *group, .users = 1, .transport = transport, .given = given};
+  e->base.retain = retain;
+  e->base.release = release;
+  (void)pthread_mutex_init(&e->lock, NULL);
+  (void)pthread_mutex_init(&e->submit_lock, NULL);
+  (void)pthread_mutex_init(&e->thread.lock, NULL);
+  (void)pthread_condattr_init(&monotonic);
+  (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  (void)pthread_cond_init(&e->thread.changed, &monotonic);
+  (void)pthread_cond_init(&e->thread.wake, &monotonic);
+  (void)pthread_condattr_destroy(&monotonic);
+  return e;
+}
+
+/* What did not start in time may still be starting: it keeps what it uses. */
+static status await_start(mpi_engine *e) {
+  (void)pthread_mutex_lock(&e->thread.lock);
+  status st = STATUS_OK;
+  if (!leave_phase(e, MPI_STARTING, mpi_start_timeout_ns()))
+    st = fail(STATUS_UNAVAILABLE, "%s: not all ranks started within %g s", e->base.ops->name,
               (double)mpi_start_timeout_ns() * 1e-9);
-  if (st == STATUS_OK && thread.phase == USELESS) st = fail(thread.why, "%s", thread.reason);
-  if (st == STATUS_OK && thread.phase == ENDED)
-    st = fail(STATUS_BAD_USAGE, "mpi: the process is ending");
-  (void)pthread_mutex_unlock(&thread.lock);
+  else if (e->thread.phase == MPI_USELESS) st = fail(e->thread.why, "%s", e->thread.reason);
+  (void)pthread_mutex_unlock(&e->thread.lock);
   return st;
+}
+
+status mpi_engine_start(const mpi_transport *transport, const void *given, const rt_group *group,
+                        mpi_engine **result) {
+  mpi_engine *e = create(transport, given, group);
+  if (!e) return STATUS_OUT_OF_MEMORY;
+  if (pthread_create(&e->thread.handle, NULL, thread_main, e)) {
+    destroy(e);
+    return fail(STATUS_SYSTEM, "%s: no thread can be started", group->ops->name);
+  }
+  status st = await_start(e);
+  if (st != STATUS_OK) {
+    if (e->thread.phase != MPI_USELESS) return st;
+    (void)pthread_join(e->thread.handle, NULL);
+    destroy(e);
+    return st;
+  }
+  enlist(e);
+  *result = e;
+  return STATUS_OK;
 }

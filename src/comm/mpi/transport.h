@@ -1,8 +1,10 @@
-/* What the backend asks of MPI: the border between the library, which knows no MPI, and the modules
- * weir-mpi-<flavour>.so, which are this interface compiled against one mpi.h each.
+/* What the engine asks of whatever carries messages between processes: MPI or TCP. It is also the border
+ * between the library, which knows no MPI, and the modules weir-mpi-<flavour>.so, which are this interface
+ * compiled against one mpi.h each.
  *
- * All calls are made by one thread at a time. Requests are known by the caller's token, and no call
- * waits for another rank but start() and end(). */
+ * A *link* is a transport that has started; a process may have several. All calls for one link are made by
+ * one thread at a time. Requests are known by the caller's token, and no call waits for another rank but
+ * start() and end(). */
 #ifndef WEIR_COMM_MPI_TRANSPORT_H
 #define WEIR_COMM_MPI_TRANSPORT_H
 
@@ -17,26 +19,34 @@ typedef enum mpi_lane { MPI_LANE_CONTROL, MPI_LANE_DATA, MPI_LANE_COUNT } mpi_la
 
 typedef struct mpi_place {
   uint32_t rank, size;
+  uint32_t local; /* among the ranks of this machine */
   int32_t max_tag;
 } mpi_place;
 
 typedef struct mpi_transport {
   size_t size_bytes; /* of this structure; counts as its version */
-  /* Sets what can be set from inside, and initialises MPI. Waits until all ranks have come. */
-  bool (*start)(bool crowded, mpi_place *place);
+  /* MPI: `given` is an MPI_Comm * whose ranks take part, or NULL for MPI_COMM_WORLD; what can be set from
+   * inside is set, and MPI is initialised. TCP: a tcp_link, which becomes the transport's. Waits until all
+   * ranks have come. */
+  bool (*start)(const void *given, bool crowded, mpi_place *place, void **link);
   /* Begin a message of at most 2 GiB; the data must stay until poll() returns the token. */
-  bool (*send)(mpi_lane lane, uint32_t to, int32_t tag, const void *data, size_t size_bytes,
-               void *token);
-  bool (*receive)(mpi_lane lane, int32_t from, int32_t tag, void *data, size_t size_bytes,
-                  void *token);
+  bool (*send)(void *link, mpi_lane lane, uint32_t to, int32_t tag, const void *data,
+               size_t size_bytes, void *token);
+  bool (*receive)(void *link, mpi_lane lane, int32_t from, int32_t tag, void *data,
+                  size_t size_bytes, void *token);
   /* The tokens of requests that ended, valid until the next call; false: MPI reports an error. */
-  bool (*poll)(void *const **tokens, uint32_t *count);
+  bool (*poll)(void *link, void *const **tokens, uint32_t *count);
+  /* Optional: whether the connection to this rank has ended. Requests of that rank do not end any more; sends
+   * to it do. */
+  bool (*is_lost)(void *link, uint32_t rank);
   /* All ranks have heard from each other. What they needed to find each other can go, so that nothing
    * is left behind if one is killed. */
-  void (*met)(void);
-  /* Waits until all ranks have come. has_failed: messages may be under way that nobody receives. */
-  void (*end)(bool has_failed);
-  /* Of the last call that returned false. */
+  void (*met)(void *link);
+  /* The link is gone afterwards. With ends_together all ranks have said goodbye before, and end() waits for
+   * them. has_failed: messages may be under way that nobody receives. is_exit: the process ends. */
+  void (*end)(void *link, bool has_failed, bool is_exit);
+  bool ends_together;
+  /* Of the calling thread's last call that returned false. */
   const char *(*error)(void);
 } mpi_transport;
 

@@ -13,8 +13,6 @@
 
 enum { DECIDE_SECONDS = 3, BEAT_NS = 200000000 };
 
-static mpi_engine *const e = &mpi_the_engine;
-
 /* ---- queues; submit_lock is held ---- */
 static mpi_queue *queue_create(mpi_world *w, const uint32_t *devices, uint32_t n) {
   size_t members = sizeof(mpi_queue) + n * sizeof(mpi_member);
@@ -97,6 +95,7 @@ static void set_reason(mpi_world *w, status why, const char *reason) {
 }
 
 void mpi_world_decide(mpi_world *w, status why, const char *reason, bool tell) {
+  mpi_engine *e = w->engine;
   if (mpi_world_state(w) == MPI_FAILED) return;
   set_reason(w, why, reason);
   e->has_failed = true;
@@ -107,6 +106,7 @@ void mpi_world_decide(mpi_world *w, status why, const char *reason, bool tell) {
 }
 
 static void propose(mpi_world *w) {
+  mpi_engine *e = w->engine;
   w->arbiter = arbiter_of(w);
   w->decide_ns = rt_clock_ns() + DECIDE_SECONDS * (int64_t)1000000000;
   if (w->arbiter == w->base.rank || e->is_broken) mpi_world_decide(w, w->why, w->reason, true);
@@ -139,6 +139,7 @@ void mpi_world_tick(mpi_world *w, int64_t now_ns) {
 }
 
 static void fail_by_death(mpi_world *w, uint32_t rank) {
+  mpi_engine *e = w->engine;
   char text[MPI_REASON_BYTES];
   (void)snprintf(text, sizeof text, "rank %u (process %d) has died", rank, e->processes[rank].pid);
   mpi_world_fail(w, STATUS_UNAVAILABLE, text);
@@ -146,6 +147,7 @@ static void fail_by_death(mpi_world *w, uint32_t rank) {
 
 /* The i-th of all queues, or NULL: teams, then pairs. They do not go away while the lock is held. */
 static mpi_queue *queue_at(mpi_world *w, uint32_t i) {
+  mpi_engine *e = w->engine;
   (void)pthread_mutex_lock(&e->submit_lock);
   mpi_queue *q = i < MPI_MAX_TEAMS ? w->teams[i] : w->pairs[i - MPI_MAX_TEAMS];
   (void)pthread_mutex_unlock(&e->submit_lock);
@@ -170,15 +172,16 @@ void mpi_world_peer_gone(mpi_world *w, uint32_t rank) {
 }
 
 void mpi_world_settle(mpi_world *w) {
+  mpi_engine *e = w->engine;
   (void)atomic_fetch_add(&e->waiters, 1);
   for (uint32_t tries = 0; mpi_world_state(w) == MPI_FAILING; tries++)
-    if (mpi_engine_drive()) tries = 0;
+    if (mpi_engine_drive(e)) tries = 0;
     else mpi_pause(tries);
   (void)atomic_fetch_sub(&e->waiters, 1);
 }
 
 /* ---- opening and closing ---- */
-mpi_world *mpi_world_of(uint32_t epoch) {
+mpi_world *mpi_world_of(mpi_engine *e, uint32_t epoch) {
   mpi_world *w = e->worlds;
   while (w && w->epoch != epoch) w = w->next;
   return w;
@@ -201,11 +204,11 @@ static status tables_create(mpi_world *w) {
   return STATUS_OK;
 }
 
-mpi_world *mpi_world_create(const rt_comm_options *options, const allocator *memory,
+mpi_world *mpi_world_create(mpi_engine *e, const rt_comm_options *options, const allocator *memory,
                             const rt_comm_ops *ops, uint32_t epoch) {
   mpi_world *w = memory_alloc(memory, sizeof *w);
   if (!w) return NULL;
-  *w = (mpi_world){.memory = memory, .epoch = epoch, .last_kind = -1};
+  *w = (mpi_world){.engine = e, .memory = memory, .epoch = epoch, .last_kind = -1};
   w->base = (rt_comm){.ops = ops, .rank = e->place.rank, .n_ranks = options->ranks};
   w->notify = options->notify;
   w->context = options->context;

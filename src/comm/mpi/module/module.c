@@ -10,19 +10,24 @@
 
 extern const mpi_transport weir_mpi_transport;
 
-static MPI_Comm lanes[MPI_LANE_COUNT];
-static bool is_ours; /* else the program that embeds Weir has initialised MPI, and ends it */
-static char message[MPI_MAX_ERROR_STRING + 64];
+static _Thread_local char message[MPI_MAX_ERROR_STRING + 64];
 
 /* Requests that have not ended, and the tokens of those that have, for poll(). */
-static struct {
+typedef struct active_requests {
   MPI_Request *requests;
   void **tokens, **ended;
   bool *receives;
   int *indexes;
   MPI_Status *statuses;
   int count, room;
-} active;
+} active_requests;
+
+typedef struct link {
+  MPI_Comm lanes[MPI_LANE_COUNT];
+  bool is_ours;     /* else the program that embeds Weir has initialised MPI, and ends it */
+  bool is_launched; /* all of MPI_COMM_WORLD, not a communicator of the program's */
+  active_requests active;
+} link;
 
 static bool failed(const char *what, int code) {
   char text[MPI_MAX_ERROR_STRING] = "unknown error";
@@ -52,10 +57,10 @@ static void set_defaults(bool crowded) {
 #endif
 }
 
-static bool initialise(void) {
+static bool initialise(link *l) {
   int before = 0, provided = MPI_THREAD_SINGLE;
   (void)MPI_Initialized(&before);
-  is_ours = !before;
+  l->is_ours = !before;
   int code = before ? MPI_Query_thread(&provided)
                     : MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided);
   if (code != MPI_SUCCESS) return failed("MPI_Init_thread", code);
@@ -65,20 +70,51 @@ static bool initialise(void) {
   return true;
 }
 
-static bool start(bool crowded, mpi_place *place) {
-  set_defaults(crowded);
-  if (!initialise()) return false;
+/* Its rank among those that share memory. */
+static uint32_t local_rank(MPI_Comm all, int rank) {
+  MPI_Comm here;
+  int local = rank;
+  if (MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &here) != MPI_SUCCESS)
+    return (uint32_t)rank;
+  (void)MPI_Comm_rank(here, &local);
+  (void)MPI_Comm_free(&here);
+  return (uint32_t)local;
+}
+
+static bool join(link *l, MPI_Comm all, mpi_place *place) {
   for (int i = 0; i < MPI_LANE_COUNT; i++) {
-    int code = MPI_Comm_dup(MPI_COMM_WORLD, &lanes[i]);
-    if (code == MPI_SUCCESS) code = MPI_Comm_set_errhandler(lanes[i], MPI_ERRORS_RETURN);
+    int code = MPI_Comm_dup(all, &l->lanes[i]);
+    if (code == MPI_SUCCESS) code = MPI_Comm_set_errhandler(l->lanes[i], MPI_ERRORS_RETURN);
     if (code != MPI_SUCCESS) return failed("MPI_Comm_dup", code);
   }
   int rank, size, *max_tag, found = 0;
-  (void)MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  (void)MPI_Comm_size(MPI_COMM_WORLD, &size);
+  (void)MPI_Comm_rank(all, &rank);
+  (void)MPI_Comm_size(all, &size);
   (void)MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &max_tag, &found);
-  *place = (mpi_place){(uint32_t)rank, (uint32_t)size, found ? *max_tag : 32767};
+  *place = (mpi_place){.rank = (uint32_t)rank, .size = (uint32_t)size};
+  place->local = local_rank(l->lanes[0], rank);
+  place->max_tag = found ? *max_tag : 32767;
   return true;
+}
+
+static bool start(const void *given, bool crowded, mpi_place *place, void **result) {
+  const MPI_Comm *all = given;
+  int before = 0, inter = 0;
+  (void)MPI_Initialized(&before);
+  if (all && !before) return refused("the program has a communicator, but has not called MPI_Init");
+  if (all && *all == MPI_COMM_NULL) return refused("the communicator is MPI_COMM_NULL");
+  if (all && (MPI_Comm_test_inter(*all, &inter) != MPI_SUCCESS || inter))
+    return refused("the communicator connects two groups; one of a single group is needed");
+  link *l = calloc(1, sizeof *l);
+  if (!l) return refused("out of memory");
+  l->is_launched = !all;
+  set_defaults(crowded);
+  if (initialise(l) && join(l, all ? *all : MPI_COMM_WORLD, place)) {
+    *result = l;
+    return true;
+  }
+  free(l);
+  return false;
 }
 
 /* ---- shared memory ---- */
@@ -106,7 +142,8 @@ static void find_segment(void) {
 static void find_segment(void) {}
 #endif
 
-static void remove_segment(void) {
+static void remove_segment(void *self) {
+  if (!((link *)self)->is_launched) return;
   find_segment();
   if (segment[0] && remove(segment) != 0) segment[0] = 0;
 }
@@ -117,88 +154,92 @@ static void restore_segment(void) {
 }
 
 /* ---- requests ---- */
-static bool grow(void) {
-  int room = active.room ? 2 * active.room : 256;
-  MPI_Request *requests = realloc(active.requests, (size_t)room * sizeof *requests);
-  if (requests) active.requests = requests;
-  void **tokens = realloc(active.tokens, (size_t)room * sizeof *tokens);
-  if (tokens) active.tokens = tokens;
-  void **ended = realloc(active.ended, (size_t)room * sizeof *ended);
-  if (ended) active.ended = ended;
-  int *indexes = realloc(active.indexes, (size_t)room * sizeof *indexes);
-  if (indexes) active.indexes = indexes;
-  bool *receives = realloc(active.receives, (size_t)room * sizeof *receives);
-  if (receives) active.receives = receives;
-  MPI_Status *statuses = realloc(active.statuses, (size_t)room * sizeof *statuses);
-  if (statuses) active.statuses = statuses;
+static bool grow(link *l) {
+  int room = l->active.room ? 2 * l->active.room : 256;
+  MPI_Request *requests = realloc(l->active.requests, (size_t)room * sizeof *requests);
+  if (requests) l->active.requests = requests;
+  void **tokens = realloc(l->active.tokens, (size_t)room * sizeof *tokens);
+  if (tokens) l->active.tokens = tokens;
+  void **ended = realloc(l->active.ended, (size_t)room * sizeof *ended);
+  if (ended) l->active.ended = ended;
+  int *indexes = realloc(l->active.indexes, (size_t)room * sizeof *indexes);
+  if (indexes) l->active.indexes = indexes;
+  bool *receives = realloc(l->active.receives, (size_t)room * sizeof *receives);
+  if (receives) l->active.receives = receives;
+  MPI_Status *statuses = realloc(l->active.statuses, (size_t)room * sizeof *statuses);
+  if (statuses) l->active.statuses = statuses;
   if (!requests || !tokens || !ended || !indexes || !receives || !statuses)
     return refused("out of memory");
-  active.room = room;
+  l->active.room = room;
   return true;
 }
 
-static bool add(const char *what, int code, bool receives, void *token) {
+static bool add(link *l, const char *what, int code, bool receives, void *token) {
   if (code != MPI_SUCCESS) return failed(what, code);
-  active.receives[active.count] = receives;
-  active.tokens[active.count++] = token;
+  l->active.receives[l->active.count] = receives;
+  l->active.tokens[l->active.count++] = token;
   return true;
 }
 
-static bool begin_send(mpi_lane lane, uint32_t to, int32_t tag, const void *data, size_t size_bytes,
-                       void *token) {
-  if (active.count == active.room && !grow()) return false;
-  int code = MPI_Isend(data, (int)size_bytes, MPI_BYTE, (int)to, tag, lanes[lane],
-                       &active.requests[active.count]);
-  return add("MPI_Isend", code, false, token);
+static bool begin_send(void *self, mpi_lane lane, uint32_t to, int32_t tag, const void *data,
+                       size_t size_bytes, void *token) {
+  link *l = self;
+  if (l->active.count == l->active.room && !grow(l)) return false;
+  int code = MPI_Isend(data, (int)size_bytes, MPI_BYTE, (int)to, tag, l->lanes[lane],
+                       &l->active.requests[l->active.count]);
+  return add(l, "MPI_Isend", code, false, token);
 }
 
-static bool begin_receive(mpi_lane lane, int32_t from, int32_t tag, void *data, size_t size_bytes,
-                          void *token) {
-  if (active.count == active.room && !grow()) return false;
+static bool begin_receive(void *self, mpi_lane lane, int32_t from, int32_t tag, void *data,
+                          size_t size_bytes, void *token) {
+  link *l = self;
+  if (l->active.count == l->active.room && !grow(l)) return false;
   int source = from == MPI_FROM_ANYBODY ? MPI_ANY_SOURCE : from;
-  int code = MPI_Irecv(data, (int)size_bytes, MPI_BYTE, source, tag, lanes[lane],
-                       &active.requests[active.count]);
-  return add("MPI_Irecv", code, true, token);
+  int code = MPI_Irecv(data, (int)size_bytes, MPI_BYTE, source, tag, l->lanes[lane],
+                       &l->active.requests[l->active.count]);
+  return add(l, "MPI_Irecv", code, true, token);
 }
 
 /* The requests of those that ended are null by now. */
-static void close_gaps(void) {
+static void close_gaps(link *l) {
   int kept = 0;
-  for (int i = 0; i < active.count; i++) {
-    if (active.requests[i] == MPI_REQUEST_NULL) continue;
-    active.requests[kept] = active.requests[i];
-    active.receives[kept] = active.receives[i];
-    active.tokens[kept++] = active.tokens[i];
+  for (int i = 0; i < l->active.count; i++) {
+    if (l->active.requests[i] == MPI_REQUEST_NULL) continue;
+    l->active.requests[kept] = l->active.requests[i];
+    l->active.receives[kept] = l->active.receives[i];
+    l->active.tokens[kept++] = l->active.tokens[i];
   }
-  active.count = kept;
+  l->active.count = kept;
 }
 
 /* The error of the first request that has one. */
-static int error_in(int ended, int code) {
+static int error_in(const link *l, int ended, int code) {
   for (int i = 0; i < ended && code == MPI_ERR_IN_STATUS; i++)
-    if (active.statuses[i].MPI_ERROR != MPI_SUCCESS) code = active.statuses[i].MPI_ERROR;
+    if (l->active.statuses[i].MPI_ERROR != MPI_SUCCESS) code = l->active.statuses[i].MPI_ERROR;
   return code;
 }
 
-static bool poll_requests(void *const **tokens, uint32_t *count) {
+static bool poll_requests(void *self, void *const **tokens, uint32_t *count) {
+  link *l = self;
   int ended = 0;
-  int code = MPI_Testsome(active.count, active.requests, &ended, active.indexes, active.statuses);
-  if (code != MPI_SUCCESS) return failed("MPI_Testsome", error_in(ended, code));
+  int code = MPI_Testsome(l->active.count, l->active.requests, &ended, l->active.indexes,
+                          l->active.statuses);
+  if (code != MPI_SUCCESS) return failed("MPI_Testsome", error_in(l, ended, code));
   if (ended == MPI_UNDEFINED) ended = 0;
-  for (int i = 0; i < ended; i++) active.ended[i] = active.tokens[active.indexes[i]];
-  if (ended > 0) close_gaps();
-  *tokens = active.ended;
+  for (int i = 0; i < ended; i++) l->active.ended[i] = l->active.tokens[l->active.indexes[i]];
+  if (ended > 0) close_gaps(l);
+  *tokens = l->active.ended;
   *count = (uint32_t)ended;
   return true;
 }
 
 /* ---- ending ---- */
 /* Messages that nobody waits for are there only after failures. */
-static void take_message(mpi_lane lane) {
+static void take_message(link *l, mpi_lane lane) {
   MPI_Message found;
   MPI_Status about;
   int there = 0, size_bytes = 0;
-  if (MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, lanes[lane], &there, &found, &about) || !there)
+  if (MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, l->lanes[lane], &there, &found, &about) || !there)
     return;
   (void)MPI_Get_count(&about, MPI_BYTE, &size_bytes);
   void *data = malloc(size_bytes > 0 ? (size_t)size_bytes : 1);
@@ -208,22 +249,40 @@ static void take_message(mpi_lane lane) {
 
 /* Receives are taken back; sends get a little time to end. After a failure messages may still come
  * that nobody will receive. Leaves nothing that MPI could complain of, unless another rank is late. */
-static void clear(bool has_failed) {
+static void clear(link *l, bool has_failed) {
   double start_s = MPI_Wtime(), least_s = has_failed ? 0.1 : 0;
   void *const *tokens;
   uint32_t count;
-  for (int i = 0; i < active.count; i++)
-    if (active.receives[i]) (void)MPI_Cancel(&active.requests[i]);
+  for (int i = 0; i < l->active.count; i++)
+    if (l->active.receives[i]) (void)MPI_Cancel(&l->active.requests[i]);
   do {
-    for (int lane = 0; lane < MPI_LANE_COUNT; lane++) take_message((mpi_lane)lane);
-    if (!poll_requests(&tokens, &count)) return;
-  } while (MPI_Wtime() - start_s < (active.count > 0 ? 0.5 : least_s));
+    for (int lane = 0; lane < MPI_LANE_COUNT; lane++) take_message(l, (mpi_lane)lane);
+    if (!poll_requests(l, &tokens, &count)) return;
+  } while (MPI_Wtime() - start_s < (l->active.count > 0 ? 0.5 : least_s));
 }
 
-static void end(bool has_failed) {
-  clear(has_failed);
-  restore_segment();
-  if (is_ours) (void)MPI_Finalize();
+static void free_link(link *l) {
+  for (int i = 0; i < MPI_LANE_COUNT; i++) (void)MPI_Comm_free(&l->lanes[i]);
+  free(l->active.requests);
+  free(l->active.tokens);
+  free(l->active.ended);
+  free(l->active.receives);
+  free(l->active.indexes);
+  free(l->active.statuses);
+  free(l);
+}
+
+/* At the end of the process the program may have ended MPI before. */
+static void end(void *self, bool has_failed, bool is_exit) {
+  link *l = self;
+  int is_over = 0;
+  (void)MPI_Finalized(&is_over);
+  if (is_over) return;
+  clear(l, has_failed);
+  if (l->is_launched) restore_segment();
+  bool finalizes = l->is_ours && is_exit;
+  if (!is_exit) free_link(l);
+  if (finalizes) (void)MPI_Finalize();
 }
 
 const mpi_transport weir_mpi_transport = {
@@ -234,6 +293,7 @@ const mpi_transport weir_mpi_transport = {
     .poll = poll_requests,
     .met = remove_segment,
     .end = end,
+    .ends_together = true,
     .error = error_text,
 };
 #endif

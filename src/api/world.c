@@ -1,0 +1,102 @@
+/* Worlds of the caller: groups of processes (comm/mpi/group.h) as objects of the API. */
+#include <string.h>
+
+#include "api/api.h"
+#include "api/execute.h"
+#include "comm/mpi/group.h"
+#include "comm/mpi/launch.h"
+
+struct weir_world {
+  rt_group *group;
+};
+
+rt_group *api_group_of(const weir_world *w) { return w->group; }
+
+/* ---- where it comes from ---- */
+typedef struct world_call {
+  weir_world_args args;
+  rt_group *group;
+} world_call;
+
+/* What a caller's function says in weir_error()'s place is kept: an error of its own Weir calls. */
+static status by_caller(void *context, const void *mine, void *all, size_t size_bytes) {
+  const weir_world_args *a = context;
+  weir_status st = a->exchange(a->context, mine, all, size_bytes);
+  if (st == WEIR_OK) return STATUS_OK;
+  return fail((status)st, "the exchange function failed on rank %lld: %s", (long long)a->rank,
+              weir_status_text(st));
+}
+
+static status from_exchange(const weir_world_args *a, rt_group **result) {
+  if (a->size < 1 || a->size > RT_COMM_MAX_RANKS || a->rank < 0 || a->rank >= a->size)
+    return fail(STATUS_BAD_USAGE,
+                "weir_world_create: rank %lld of %lld; 1 to %d ranks are possible",
+                (long long)a->rank, (long long)a->size, RT_COMM_MAX_RANKS);
+  mpi_exchange x = {.rank = (uint32_t)a->rank, .size = (uint32_t)a->size, .exchange = by_caller};
+  x.context = (void *)a;
+  return tcp_group_create(&x, result);
+}
+
+static status from_environment(rt_group **result) {
+  mpi_launch mpi;
+  torch_launch torch;
+  if (mpi_launch_find(&mpi)) return mpi_group_of_launcher(&rt_comm_mpi, result);
+  if (torch_launch_find(&torch)) return mpi_group_of_launcher(&rt_comm_tcp, result);
+  return fail(STATUS_UNAVAILABLE,
+              "the environment names no ranks: start the program with mpirun or torchrun, or give "
+              "weir_world_create() an MPI communicator or an exchange function");
+}
+
+static status check_size(const weir_world_args *a, const rt_group *g) {
+  if (a->size == 0 || (a->size == g->size && a->rank == g->rank)) return STATUS_OK;
+  return fail(STATUS_BAD_USAGE,
+              "weir_world_create: rank %lld of %lld is asked for, but this is rank %u of %u",
+              (long long)a->rank, (long long)a->size, g->rank, g->size);
+}
+
+static status create_body(arena *scratch, void *context) {
+  world_call *c = context;
+  const weir_world_args *a = &c->args;
+  (void)scratch;
+  if (a->exchange) return from_exchange(a, &c->group);
+  if (a->mpi_comm) TRY(mpi_group_of_communicator(a->mpi_comm, &c->group));
+  else TRY(from_environment(&c->group));
+  return check_size(a, c->group);
+}
+
+weir_status weir_world_create(const weir_world_args *args, weir_world **result) {
+  world_call c = {0};
+  if (!result) return api_refuse("weir_world_create: result is NULL");
+  if (args && api_check_size(args->struct_size, "weir_world_create") != WEIR_OK)
+    return WEIR_BAD_USAGE;
+  if (args)
+    memcpy(&c.args, args, args->struct_size < sizeof c.args ? args->struct_size : sizeof c.args);
+  if (c.args.mpi_comm && c.args.exchange)
+    return api_refuse("weir_world_create: a world is made from one thing, and several are given");
+  weir_world *w = memory_alloc(&memory_default, sizeof *w);
+  if (!w) return api_end(STATUS_OUT_OF_MEMORY);
+  weir_status st = api_call(&memory_default, create_body, &c);
+  w->group = c.group;
+  if (st == WEIR_OK) *result = w;
+  else weir_world_destroy(w);
+  return st;
+}
+
+void weir_world_destroy(weir_world *w) {
+  if (!w) return;
+  if (w->group) w->group->release(w->group);
+  memory_free(&memory_default, w);
+}
+
+weir_status weir_world_describe(const weir_world *w, weir_world_info *result) {
+  if (!w || !result) return api_refuse("weir_world_describe: an argument is NULL");
+  if (api_check_size(result->struct_size, "weir_world_describe") != WEIR_OK) return WEIR_BAD_USAGE;
+  const rt_group *g = w->group;
+  weir_world_info all = {.struct_size = result->struct_size,
+                         .rank = g->rank,
+                         .size = g->size,
+                         .local = g->local,
+                         .carrier = g->ops->name};
+  memcpy(result, &all, result->struct_size < sizeof all ? result->struct_size : sizeof all);
+  return WEIR_OK;
+}

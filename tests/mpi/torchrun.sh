@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# torchrun.sh [--keep-going] -n N COMMAND... [: -n M COMMAND...]: starts processes with the environment that
+# torchrun gives them. If one fails the others have a few seconds to end by themselves, or, with --keep-going, as
+# long as they like. The exit code is that of one that failed.
+keep_going=
+[ "$1" = --keep-going ] && keep_going=1 && shift
+ranks=() commands=() part=()
+add() {
+  for ((i = 0; i < part[1]; i++)); do commands+=("$(printf '%q ' "${part[@]:2}")"); done
+  part=()
+}
+for word in "$@"; do
+  if [ "$word" = : ]; then add; else part+=("$word"); fi
+done
+add
+export MASTER_ADDR=127.0.0.1 WORLD_SIZE=${#commands[@]}
+export MASTER_PORT=$((20000 + (RANDOM * 32768 + RANDOM) % 12000))
+for rank in "${!commands[@]}"; do
+  RANK=$rank LOCAL_RANK=$rank bash -c "exec ${commands[$rank]}" &
+  ranks+=($!)
+done
+end() { kill -KILL "${ranks[@]}" 2>/dev/null; }
+trap 'end; exit 143' TERM INT
+code=0
+for _ in "${ranks[@]}"; do
+  wait -n
+  rc=$?
+  [ $rc = 0 ] && continue
+  if [ $code = 0 ] && [ -z "$keep_going" ]; then { sleep 4 && end; } & fi
+  [ $code = 0 ] && code=$rc
+done
+exit $code
