@@ -182,10 +182,42 @@ static int compile(run_state *s) {
   return 0;
 }
 
+/* ---- traces ---- */
+/* One file per device: x.%r.html. */
+static bool trace_is_per_rank(const run_state *s) {
+  bool per_rank = false;
+  (void)run_check_pattern("trace", cli_text(s->c, "trace", 0), &per_rank);
+  return per_rank;
+}
+
+/* Of all processes on one page, which rank 0 writes. */
+static int gather_trace(const run_state *s) {
+  if (!cli_text(s->c, "trace", 0)[0] || trace_is_per_rank(s)) return 0;
+  return cli_status(weir_profile_gather(s->program, s->profile));
+}
+
+static int write_rank(const run_state *s, size_t i) {
+  weir_rank_stats r = {.struct_size = sizeof r};
+  CLI_CALL(weir_profile_rank_stats(s->profile, i, &r));
+  char *path = run_expand(cli_text(s->c, "trace", 0), r.device);
+  if (!path) return run_out_of_memory();
+  int code = cli_status(weir_profile_write_rank(s->profile, i, weir_fusion_name(s->fusion), path));
+  free(path);
+  return code;
+}
+
 static int write_trace(const run_state *s) {
-  const char *path = cli_text(s->c, "trace", 0);
-  if (!path[0]) return 0;
-  return cli_status(weir_profile_write(s->profile, weir_fusion_name(s->fusion), path));
+  const char *pattern = cli_text(s->c, "trace", 0);
+  if (!pattern[0]) return 0;
+  if (trace_is_per_rank(s)) {
+    for (size_t i = 0; i < weir_profile_ranks(s->profile); i++) CLI_TRY(write_rank(s, i));
+    return 0;
+  }
+  char *path = run_expand(pattern, 0);
+  if (!path) return run_out_of_memory();
+  int code = cli_status(weir_profile_write(s->profile, weir_fusion_name(s->fusion), path));
+  free(path);
+  return code;
 }
 
 static int note_choice(const run_state *s) {
@@ -199,7 +231,7 @@ static int note_choice(const run_state *s) {
 
 /* Of processes that mpirun started the first speaks for all: it has the whole outputs. */
 static int conclude(run_state *s) {
-  if (weir_launch_rank() > 0) return 0;
+  if (weir_launch_rank() > 0) return trace_is_per_rank(s) ? write_trace(s) : 0;
   CLI_TRY(note_choice(s));
   CLI_TRY(check_outputs(s));
   CLI_TRY(run_report(s));
@@ -221,6 +253,7 @@ static int execute(run_state *s, const char *path) {
   CLI_TRY(run_take_shards(s));
   CLI_TRY(run_repeats(s));
   CLI_TRY(run_join_outputs(s));
+  CLI_TRY(gather_trace(s));
   return run_save(s, conclude(s));
 }
 

@@ -128,10 +128,16 @@ static bool ends_in(const char *text, const char *ending) {
 }
 
 static int check_trace(const char *path) {
+  bool per_rank;
   if (!path[0]) return 0;
+  CLI_TRY(run_check_pattern("trace", path, &per_rank));
   if (!ends_in(path, ".json") && !ends_in(path, ".html") && !ends_in(path, ".svg"))
     return cli_usage("%s: a trace is written to a file ending in .json, .html or .svg", path);
-  return check_target(path);
+  char *first = run_expand(path, 0);
+  if (!first) return run_out_of_memory();
+  int code = check_target(first);
+  free(first);
+  return code;
 }
 
 bool run_same_target(const char *a, const char *b) {

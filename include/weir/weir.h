@@ -464,6 +464,13 @@ weir_status weir_profile_path_step(const weir_profile *p, size_t i, weir_path_st
 
 /* A trace by the ending of the path: .json for Perfetto and Chrome, .html one self-contained page, .svg a picture. */
 weir_status weir_profile_write(const weir_profile *p, const char *title, const char *path);
+/* The same of one device of this process: the i-th of weir_profile_ranks(). */
+weir_status weir_profile_write_rank(const weir_profile *p, size_t i, const char *title,
+                                    const char *path);
+/* All processes of a program call it, each with the profile of the same run: that of rank 0 then has the devices of
+ * all of them. Its statistics stay those of rank 0. Clocks of different machines are compared; times of one machine
+ * are exact. */
+weir_status weir_profile_gather(const weir_program *p, weir_profile *profile);
 /* One self-contained page of traces that were written as JSON, for instance one per process of a run. */
 weir_status weir_trace_page(const char *const *traces, size_t n, const char *title,
                             const char *path);

@@ -75,6 +75,7 @@ void api_profile_release(weir_profile *p) {
   if (!p || !p->owner) return;
   p->owner->profile = NULL;
   p->owner = NULL;
+  api_profile_drop_world(p);
   p->plan = NULL;
   p->path_len = 0;
 }
@@ -218,6 +219,33 @@ static status bind_rank(api_executor *x, const ir_env *env, uint32_t rank, rt_pl
   if (st == STATUS_OK) return st;
   rt_plan_destroy(*result);
   *result = NULL;
+  return st;
+}
+
+typedef struct other_call {
+  api_executor *x;
+  const api_plan *like;
+  uint32_t rank;
+  rt_plan **result;
+  arena scratch;
+} other_call;
+
+static status other_guarded(void *context) {
+  other_call *c = context;
+  ir_env env;
+  ir_env_init(&env, (ir_func *)c->like->plan->host, &c->scratch);
+  memcpy(env.symbols, c->like->symbols, c->like->n_symbols * sizeof *env.symbols);
+  return bind_rank(c->x, &env, c->rank, c->result);
+}
+
+status api_executor_bind_other(api_executor *x, const rt_plan *plan, uint32_t rank,
+                               rt_plan **result) {
+  other_call c = {.x = x, .like = x->plans, .rank = rank, .result = result};
+  while (c.like && c.like->plan != plan) c.like = c.like->next;
+  check(c.like);
+  arena_init(&c.scratch, x->memory);
+  status st = memory_guard(other_guarded, &c);
+  arena_destroy(&c.scratch);
   return st;
 }
 
@@ -673,6 +701,7 @@ static status run_profiled(api_executor *x, rt_loaded *loaded, staging *s, const
   int64_t start_ns = rt_clock_ns();
   TRY(rt_run_controlled(loaded, s->in, s->out, profile->spans, &c.host_ns, run->control));
   c.wall_ns = rt_clock_ns() - start_ns;
+  profile->origin_ns = x->device->ops->virtual_clock ? 0 : start_ns;
   if (loaded->ops->outcome) TRY(keep_path(profile, loaded, &c.wall_ns));
   arena_init(&c.scratch, x->memory);
   status st = memory_guard(profile_guarded, &c);

@@ -98,12 +98,19 @@ struct weir_profile {
   rt_span *spans;
   uint32_t n_spans, room;
   uint32_t first_rank;      /* the device of the plan's first rank */
+  int64_t origin_ns;        /* of the spans, by this process's clock */
+  rt_plan **world;          /* of a profile of all processes: their plans, which are its own, and which */
+  uint32_t n_world;         /* `plan` joins then; NULL and 0: of this process */
   uint32_t *path, path_len; /* of a virtual clock: the critical path's instructions */
   rt_stats stats;
 };
 
 /* The profile looks at no plan any more. */
 void api_profile_release(weir_profile *p);
+void api_profile_drop_world(weir_profile *p); /* (profile_world.c) */
+/* What `rank` runs where `plan`, of this executor, is what the ranks of this process run; destroyed by the caller. */
+status api_executor_bind_other(api_executor *x, const rt_plan *plan, uint32_t rank,
+                               rt_plan **result);
 
 /* The plans of all ranks for these extents, also of those that other processes run, bound on first use;
  * no memory is allocated for their buffers. */

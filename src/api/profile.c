@@ -1,7 +1,5 @@
 /* Profiles: what ran when in a run. */
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "api/execute.h"
@@ -144,6 +142,8 @@ weir_status weir_profile_path_step(const weir_profile *p, size_t i, weir_path_st
 typedef struct write_call {
   const weir_profile *profile;
   const char *title, *path;
+  bool of_rank; /* what `rank` of the plan did, and nothing else */
+  uint32_t rank;
 } write_call;
 
 static bool ends_in(const char *text, const char *ending) {
@@ -162,29 +162,24 @@ static status save(const char *path, const strbuf *text) {
   return st;
 }
 
-static status read_text(arena *scratch, const char *path, const char **result) {
-  FILE *f = fopen(path, "rb");
-  if (!f) return fail(STATUS_BAD_INPUT, "%s: cannot be read: %s", path, strerror(errno));
-  strbuf text;
-  strbuf_init(&text, scratch);
-  char part[1 << 16];
-  for (size_t n; (n = fread(part, 1, sizeof part, f)) > 0;) strbuf_add(&text, part, n);
-  bool ok = !ferror(f);
-  (void)fclose(f);
-  if (!ok) return fail(STATUS_BAD_INPUT, "%s: cannot be read", path);
-  strbuf_putc(&text, '\0');
-  if (strlen(text.data) + 1 != text.len)
-    return fail(STATUS_BAD_INPUT, "%s: not JSON: it contains a zero byte", path);
-  *result = text.data;
-  return STATUS_OK;
+/* Spans without a length are not shown. */
+static const rt_span *spans_of(const write_call *c, arena *scratch) {
+  const weir_profile *p = c->profile;
+  if (!c->of_rank) return p->spans;
+  rt_span *spans = arena_copy(scratch, p->spans, p->n_spans * sizeof *spans);
+  for (uint32_t i = 0; i < p->n_spans; i++)
+    if (rt_plan_rank(p->plan, spans[i].stream) != c->rank) spans[i].end_ns = spans[i].start_ns;
+  return spans;
 }
 
 static status write_body(arena *scratch, void *context) {
   const write_call *c = context;
   rt_trace trace = {.device = c->profile->device,
+                    .rank = c->profile->first_rank,
                     .plan = c->profile->plan,
-                    .spans = c->profile->spans,
+                    .spans = spans_of(c, scratch),
                     .n_spans = c->profile->n_spans,
+                    .sparse = c->of_rank,
                     .path = c->profile->path,
                     .path_len = c->profile->path_len,
                     .describe = text_print_kernel};
@@ -201,15 +196,28 @@ typedef struct page_call {
   const char *const *traces;
   size_t n;
   const char *title, *path;
+  char **texts; /* freed by the entry point */
 } page_call;
+
+static status read_trace(const char *path, char **result) {
+  char *text;
+  size_t length;
+  TRY(api_read_file(path, &memory_default, &text, &length));
+  *result = memory_alloc(&memory_default, length + 1);
+  if (*result) memcpy(*result, text, length), (*result)[length] = '\0';
+  memory_free(&memory_default, text);
+  if (!*result) return STATUS_OUT_OF_MEMORY;
+  if (strlen(*result) != length)
+    return fail(STATUS_BAD_INPUT, "%s: not JSON: it contains a zero byte", path);
+  return STATUS_OK;
+}
 
 static status page_body(arena *scratch, void *context) {
   const page_call *c = context;
-  const char **texts = ARENA_ARRAY(scratch, c->n, const char *);
-  for (size_t i = 0; i < c->n; i++) TRY(read_text(scratch, c->traces[i], &texts[i]));
+  for (size_t i = 0; i < c->n; i++) TRY(read_trace(c->traces[i], &c->texts[i]));
   strbuf out;
   strbuf_init(&out, scratch);
-  TRY(rt_trace_page(texts, (uint32_t)c->n, c->title, &out));
+  TRY(rt_trace_page((const char *const *)c->texts, (uint32_t)c->n, c->title, &out));
   return save(c->path, &out);
 }
 
@@ -220,15 +228,33 @@ weir_status weir_trace_page(const char *const *traces, size_t n, const char *tit
     if (!traces[i]) return api_refuse("weir_trace_page: trace %zu is NULL", i);
   if (n == 0) return api_refuse("weir_trace_page: there is no trace");
   if (n > UINT32_MAX) return api_refuse("weir_trace_page: there are too many traces");
-  page_call c = {traces, n, title, path};
-  return api_call(&memory_default, page_body, &c);
+  api_begin();
+  char **texts = memory_alloc(&memory_default, n * sizeof *texts);
+  if (!texts) return api_end(STATUS_OUT_OF_MEMORY);
+  memset(texts, 0, n * sizeof *texts);
+  page_call c = {traces, n, title, path, texts};
+  weir_status st = api_call(&memory_default, page_body, &c);
+  for (size_t i = 0; i < n; i++) memory_free(&memory_default, texts[i]);
+  memory_free(&memory_default, texts);
+  return st;
+}
+
+static weir_status write_profile(write_call c) {
+  if (!c.profile->plan) return api_refuse("the profile is empty: no run on a device filled it");
+  if (!ends_in(c.path, ".json") && !ends_in(c.path, ".html") && !ends_in(c.path, ".svg"))
+    return api_refuse("%s: a trace is written to a file ending in .json, .html or .svg", c.path);
+  return api_call(&memory_default, write_body, &c);
 }
 
 weir_status weir_profile_write(const weir_profile *p, const char *title, const char *path) {
   if (!p || !title || !path) return api_refuse("weir_profile_write: an argument is NULL");
-  if (!p->plan) return api_refuse("the profile is empty: no run on a device filled it");
-  if (!ends_in(path, ".json") && !ends_in(path, ".html") && !ends_in(path, ".svg"))
-    return api_refuse("%s: a trace is written to a file ending in .json, .html or .svg", path);
-  write_call c = {p, title, path};
-  return api_call(&memory_default, write_body, &c);
+  return write_profile((write_call){.profile = p, .title = title, .path = path});
+}
+
+weir_status weir_profile_write_rank(const weir_profile *p, size_t i, const char *title,
+                                    const char *path) {
+  if (!p || !title || !path) return api_refuse("weir_profile_write_rank: an argument is NULL");
+  if (p->plan && i >= weir_profile_ranks(p))
+    return api_refuse("weir_profile_write_rank: there is no such device in the profile");
+  return write_profile((write_call){p, title, path, .of_rank = true, .rank = (uint32_t)i});
 }

@@ -264,6 +264,8 @@ void check_deadlock(check_match *m);
 
 /* ---- report.c, for report_ranks.c ---- */
 void check_add_instr(const check_report *report, uint32_t instr, strbuf *out);
+/* "checked 3 streams": the noun in its number. */
+void check_add_count(strbuf *out, const char *before, uint64_t n, const char *noun);
 bool check_add_place(const rt_plan *plan, uint32_t instr, strbuf *out);
 /* As check_finding_text(), for the ranks that the text `who` names ("rank 3: "). */
 void check_add_finding(const check_report *report, const check_finding *f, const char *who,

@@ -299,17 +299,23 @@ void check_waits_text(const check_report *report, strbuf *out) {
   }
 }
 
+void check_add_count(strbuf *out, const char *before, uint64_t n, const char *noun) {
+  strbuf_printf(out, "%s%" PRIu64 " %s%s", before, n, noun, n == 1 ? "" : "s");
+}
+
 static void totals_text(const check_report *report, strbuf *out) {
   const rt_plan *plan = report->plan;
-  strbuf_printf(out, "checked %u instructions on %u streams: ", plan->n_instrs, plan->n_streams);
+  check_add_count(out, "checked ", plan->n_instrs, "instruction");
+  check_add_count(out, " on ", plan->n_streams, "stream");
   if (report->n_found == 0) {
-    strbuf_printf(out, "ordered; %u waits, %u of them redundant", report->waits.len,
-                  report->n_redundant);
+    check_add_count(out, ": ordered; ", report->waits.len, "wait");
+    strbuf_printf(out, ", %u of them redundant", report->n_redundant);
     if (report->n_unexamined) strbuf_printf(out, ", %u not examined", report->n_unexamined);
     strbuf_putc(out, '\n');
     return;
   }
-  strbuf_printf(out, "%" PRIu64 " errors\n", report->n_found);
+  check_add_count(out, ": ", report->n_found, "error");
+  strbuf_putc(out, '\n');
   for (uint32_t k = 0; k < CHECK_KIND_COUNT; k++)
     if (report->count[k])
       strbuf_printf(out, "    %" PRIu64 " x %s\n", report->count[k],

@@ -187,18 +187,21 @@ static totals sum(const check_world_report *report) {
 }
 
 static void totals_text(const check_world_report *report, const totals *t, strbuf *out) {
-  strbuf_printf(out, "checked %u devices with %" PRIu64 " instructions on %" PRIu64 " streams: ",
-                report->n_ranks, t->instrs, t->streams);
+  check_add_count(out, "checked ", report->n_ranks, "device");
+  check_add_count(out, " with ", t->instrs, "instruction");
+  check_add_count(out, " on ", t->streams, "stream");
   if (report->n_found) {
-    strbuf_printf(out, "%" PRIu64 " errors\n", report->n_found);
+    check_add_count(out, ": ", report->n_found, "error");
+    strbuf_putc(out, '\n');
     for (uint32_t k = 0; k < CHECK_KIND_COUNT; k++)
       if (t->count[k])
         strbuf_printf(out, "    %" PRIu64 " x %s\n", t->count[k], check_kind_name((check_kind)k));
     return;
   }
-  strbuf_printf(out, "ordered; %" PRIu64 " communications match, and all get to their end; ",
-                report->n_met);
-  strbuf_printf(out, "%" PRIu64 " waits, %" PRIu64 " of them redundant", t->waits, t->redundant);
+  check_add_count(out, ": ordered; ", report->n_met, "communication");
+  strbuf_printf(out, " %s, and all get to their end", report->n_met == 1 ? "matches" : "match");
+  check_add_count(out, "; ", t->waits, "wait");
+  strbuf_printf(out, ", %" PRIu64 " of them redundant", t->redundant);
   if (t->unexamined) strbuf_printf(out, ", %" PRIu64 " not examined", t->unexamined);
   strbuf_putc(out, '\n');
 }

@@ -277,6 +277,14 @@ static const bool *mark_path(const rt_trace *t, arena *memory) {
   return critical;
 }
 
+static bool is_shown(const rt_trace *t, uint32_t rank) {
+  if (!t->sparse) return true;
+  for (uint32_t i = 0; i < t->n_spans; i++)
+    if (rt_trace_shows(&t->spans[i]) && rt_plan_rank(t->plan, t->spans[i].stream) == rank)
+      return true;
+  return false;
+}
+
 static void put_trace(events *e, const rt_trace *t, uint32_t *next_flow) {
   const rt_plan *plan = t->plan;
   arena *memory = e->out->memory;
@@ -286,7 +294,8 @@ static void put_trace(events *e, const rt_trace *t, uint32_t *next_flow) {
   w.critical = mark_path(t, memory);
   w.lanes = rt_trace_assign_lanes(t, memory);
   w.links = rt_trace_link_posts(plan, n_posts ? t->spans + plan->n_tasks : NULL, n_posts, memory);
-  for (uint32_t r = 0; r < rt_trace_ranks(plan); r++) put_names(e, t, &w.lanes, r);
+  for (uint32_t r = 0; r < rt_trace_ranks(plan); r++)
+    if (is_shown(t, r)) put_names(e, t, &w.lanes, r);
   for (uint32_t i = 0; i < t->n_spans; i++) {
     if (!rt_trace_shows(&t->spans[i])) continue;
     if (i < plan->n_tasks) put_launch(&w, i);

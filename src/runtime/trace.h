@@ -25,6 +25,7 @@ typedef struct rt_trace {
   uint32_t n_spans;
   const uint32_t *path; /* instructions on the critical path */
   size_t path_len;
+  bool sparse; /* ranks of which no span is shown are left out */
   /* Writes an instruction of the plan's host program as text; NULL: texts are left out. */
   void (*describe)(const ir_func *host, ir_instr instr, strbuf *out);
 } rt_trace;
