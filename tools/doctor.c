@@ -7,6 +7,7 @@
 typedef struct report {
   bool json;
   char subject[64]; /* of the last one */
+  int to_do;
 } report;
 
 static bool is_new(report *r, const char *subject) {
@@ -15,8 +16,19 @@ static bool is_new(report *r, const char *subject) {
   return true;
 }
 
+/* "NCCL to do": how to get what is missing. */
+static bool is_to_do(const char *name) {
+  static const char ending[] = " to do";
+  size_t n = strlen(name);
+  return n > sizeof ending && strcmp(name + n - (sizeof ending - 1), ending) == 0;
+}
+
 static void print_text(report *r, const weir_finding *f) {
-  (void)printf("%-6s%-26s%s\n", is_new(r, f->subject) ? f->subject : "", f->name, f->value);
+  bool to_do = is_to_do(f->name);
+  r->to_do += to_do;
+  (void)printf("%-6s%s%-26s%s%s\n", is_new(r, f->subject) ? f->subject : "",
+               to_do ? cli_colour(stdout, "36") : "", to_do ? "  to do" : f->name, f->value,
+               to_do ? cli_colour(stdout, "0") : "");
 }
 
 static void print_json(report *r, const weir_finding *f) {
@@ -39,8 +51,12 @@ int cli_doctor(const cli *c) {
     (void)printf("{");
     cli_json_string("version", weir_version());
     (void)printf(", ");
-  } else (void)printf("weir  %-26s%s\n", "version", weir_version());
+  } else {
+    (void)printf("weir  %-26s%s\n", "version", weir_version());
+    (void)is_new(&r, "weir");
+  }
   CLI_CALL(weir_examine(tell, &r));
   if (r.json) (void)printf("%s}\n", r.subject[0] ? "}" : "");
+  else if (r.to_do == 0) (void)puts("nothing is missing that this machine could use");
   return 0;
 }

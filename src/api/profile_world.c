@@ -29,7 +29,7 @@ typedef struct ahead {
 
 /* All learn the others' time before anybody is through: what was told was earlier than when it was heard. */
 static status compare_clocks(const api_ranks *r, clocks *all, ahead *result) {
-  int64_t before[RT_COMM_MAX_RANKS];
+  int64_t before[RT_COMM_MAX_RANKS] = {0};
   clocks mine = {.before_ns = rt_clock_ns()};
   TRY(api_ranks_exchange(r, &mine.before_ns, before, sizeof mine.before_ns));
   mine.after_ns = rt_clock_ns();
@@ -62,8 +62,8 @@ typedef struct gathering {
 
 static status align(gathering *g) {
   const api_ranks *r = &g->x->ranks;
-  clocks all[RT_COMM_MAX_RANKS];
-  ahead found[RT_COMM_MAX_RANKS];
+  clocks all[RT_COMM_MAX_RANKS] = {0};
+  ahead found[RT_COMM_MAX_RANKS] = {0};
   for (uint32_t k = 0; k < r->world; k++) found[k] = (ahead){INT64_MIN, INT64_MAX};
   for (int i = 0; i < ROUNDS; i++) TRY(compare_clocks(r, all, found));
   TRY(api_ranks_exchange(r, &g->profile->origin_ns, g->origin_ns, sizeof *g->origin_ns));

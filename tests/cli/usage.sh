@@ -54,14 +54,20 @@ expect 0 'cuda-ipc  processes of --device cuda' list comms
 # What the machine has.
 expect 0 'instructions' doctor
 expect 0 'GFLOP/s' doctor
-expect 0 '"cpu": {"cores": "' doctor --json
+expect 0 '"cores": "' doctor --json
 WEIR_CPU_ISA=baseline expect 0 'instructions              baseline' doctor
+expect 0 'compiled by' doctor
+# What is missing, and the command that installs it: a command alone in a folder has no modules.
+mkdir -p "$dir/alone" && cp "$weir" "$dir/alone/weir"
+weir=$dir/alone/weir expect 0 'openmpi-bin libopenmpi-dev' doctor
+weir=$dir/alone/weir expect 0 '"mpich to do": "sudo apt install' doctor --json
+holds 'no launcher' bash -c "env PATH=/nowhere '$weir' doctor | grep -qF 'there is no mpirun'"
 expect 2 'takes no operands' doctor now
 expect 2 'has no option --streams' doctor --streams 2
 
 # Pages of traces that were written before.
 expect 2 'needs a trace' view
-expect 2 'no.json: cannot be read' view "$dir/no.json"
+expect 2 'no.json: error: cannot read' view "$dir/no.json"
 expect 0 '' run "$neg" -D t=3 --trace "$dir/t.json"
 expect 0 "$dir/t.html" view "$dir/t.json"
 holds 'a page of a trace' grep -q traceEvents "$dir/t.html"

@@ -51,13 +51,33 @@ static bool find_module(const char *flavour, char *path) {
   return program_folder(folder) && find_near(folder, flavour, path);
 }
 
-void mpi_examine(rt_say_fn *say, void *context) {
-  static const mpi_flavour flavours[] = {MPI_FLAVOUR_OPENMPI, MPI_FLAVOUR_MPICH};
-  char path[PATH_BYTES];
-  for (size_t i = 0; i < sizeof flavours / sizeof *flavours; i++) {
-    const char *name = mpi_flavour_name(flavours[i]);
-    say(context, name, find_module(name, path) ? path : "no module");
+/* Is there such a command on the PATH? */
+static bool on_path(const char *command) {
+  const char *path = getenv("PATH");
+  for (const char *end; path && *path; path = *end ? end + 1 : end) {
+    char file[PATH_BYTES];
+    end = strchr(path, ':') ? strchr(path, ':') : path + strlen(path);
+    int n = snprintf(file, sizeof file, "%.*s/%s", (int)(end - path), path, command);
+    if (n < PATH_BYTES && access(file, X_OK) == 0) return true;
   }
+  return false;
+}
+
+static void examine_flavour(const char *name, const char *install, rt_say_fn *say, void *context) {
+  char path[PATH_BYTES], to_do[64];
+  bool module = find_module(name, path);
+  say(context, name, module ? path : "this weir was built without it");
+  (void)snprintf(to_do, sizeof to_do, "%s to do", name);
+  if (!module) say(context, to_do, install);
+}
+
+void mpi_examine(rt_say_fn *say, void *context) {
+  examine_flavour("openmpi", "sudo apt install openmpi-bin libopenmpi-dev, then build Weir again",
+                  say, context);
+  examine_flavour("mpich", "sudo apt install mpich libmpich-dev, then build Weir again", say,
+                  context);
+  say(context, "launcher", on_path("mpirun") ? "mpirun is there" : "there is no mpirun");
+  if (!on_path("mpirun")) say(context, "launcher to do", "sudo apt install openmpi-bin");
 }
 
 /* MPIs load parts of themselves that look for their symbols globally. */

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "device/cpu/adversary.h"
@@ -99,12 +100,27 @@ static rt_speed cpu_speed_of(rt_device *device, const rt_speed *machine, uint32_
   return s;
 }
 
+/* "model name      : Intel(R) Xeon(R)", the first of them. */
+static bool read_model(char *text, size_t size) {
+  FILE *f = fopen("/proc/cpuinfo", "r");
+  bool found = false;
+  while (f && !found && fgets(text, (int)size, f)) found = strncmp(text, "model name", 10) == 0;
+  if (f) (void)fclose(f);
+  const char *colon = found ? strchr(text, ':') : NULL;
+  if (!colon) return false;
+  memmove(text, colon + 2, strlen(colon + 2) + 1);
+  text[strcspn(text, "\n")] = '\0';
+  return true;
+}
+
 static void cpu_examine(rt_say_fn *say, void *context) {
   cpu_speed s = cpu_speed_measure();
-  char text[64];
+  char text[256];
+  if (read_model(text, sizeof text)) say(context, "model", text);
   (void)snprintf(text, sizeof text, "%u", count_cores());
   say(context, "cores", text);
   say(context, "instructions", cpu_vectors()->name);
+  say(context, "products", "Weir's own for these instructions; no BLAS is used");
   (void)snprintf(text, sizeof text, "%.0f GFLOP/s", s.flops_per_ns);
   say(context, "f32 products, one thread", text);
   (void)snprintf(text, sizeof text, "%.0f GB/s", s.bytes_per_ns);

@@ -11,6 +11,8 @@ static status missing_open(const rt_device_options *options, const allocator *me
 
 static void missing_examine(rt_say_fn *say, void *context) {
   say(context, "libraries", "this weir was built without the CUDA toolkit's headers");
+  say(context, "libraries to do",
+      "sudo apt install cuda-toolkit (NVIDIA's repository), then build Weir again");
 }
 
 static void missing_close(rt_device *device) { (void)device; }
