@@ -41,6 +41,11 @@ void emit_guard_if(emitter *e, ir_scalar a, ir_scalar b, host_guard *g) {
   g->before = emit_begin(e, &g->body);
 }
 
+void emit_guard_at_most(emitter *e, ir_scalar a, ir_scalar b, host_guard *g) {
+  emit_guard_if(e, a, b, g);
+  g->relation = IR_LE;
+}
+
 /* if 0 <= me(mesh.x) { body }; slices taken inside are not seen outside. */
 void emit_unguard(emitter *e, host_guard *g, loc at) {
   if (!g->on) return;

@@ -14,6 +14,7 @@ static ir_comm_kind kind_of(shard_comm_kind kind) {
   case SHARD_SEND_RECV: return IR_COMM_SEND_RECV;
   case SHARD_ALL_TO_ALL: return IR_COMM_ALL_TO_ALL;
   case SHARD_COLLECTIVE_PERMUTE: return IR_COMM_PERMUTE;
+  case SHARD_SHIFT:
   case SHARD_NONE:
   case SHARD_LOCAL_SLICE: break;
   }
@@ -239,6 +240,10 @@ void emit_move(emitter *e, step *s) {
   int32_t level = host_piece_level(s->plan);
   if (level >= 0) {
     emit_piece(e, s, (uint32_t)level);
+    return;
+  }
+  if (m->kind == SHARD_SHIFT) {
+    emit_shift(e, s);
     return;
   }
   ir_tensor in = emit_operand(e, s, 0);

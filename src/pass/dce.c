@@ -37,8 +37,9 @@ static void note_removed(ir_func *f, uint32_t name) {
   vec_push(&f->module->memory, &f->removed, ((ir_removed){name, IR_RULE_DEAD, 0}));
 }
 
-/* The results from the first-th on are gone. */
+/* The results from the first-th on are gone. Steps of a sharded form were never there for the user. */
 static void note_results(ir_func *f, const ir_op_data *op, uint32_t first) {
+  if (op->why) return;
   for (uint32_t k = first; k < ir_op_n_results(op); k++)
     note_removed(f, ir_tensor_at(f, ir_op_result(op, k))->name);
 }

@@ -114,6 +114,7 @@ static cost comm_cost(const shard_comm *m, ir_scalar whole, int64_t n, int64_t k
   case SHARD_ALLREDUCE: return (cost){times(c, whole, 2 * (n - 1)), n};
   case SHARD_GATHER:
   case SHARD_REDUCE: return (cost){whole, m->sliced ? k : 1};
+  case SHARD_SHIFT: return (cost){whole, n};
   case SHARD_SCATTER:
   case SHARD_SEND_RECV: return (cost){whole, k};
   case SHARD_ALL_TO_ALL: return (cost){times(c, whole, n - 1), n * k};

@@ -15,6 +15,7 @@ const char *shard_comm_name(shard_comm_kind kind) {
   case SHARD_SEND_RECV: return "send_recv";
   case SHARD_ALL_TO_ALL: return "all_to_all";
   case SHARD_COLLECTIVE_PERMUTE: return "collective_permute";
+  case SHARD_SHIFT: return "shift";
   }
   return "?";
 }
@@ -62,11 +63,34 @@ static shard_answer unsupported(rule *r, const char *why) {
   return SHARD_UNSUPPORTED;
 }
 
+/* A pad that drops as many positions at one end of a dimension as it adds at the other, where devices have one
+ * position each? Then each device's goes to another one. */
+static bool is_shift(rule *r) {
+  const ir_func *f = r->v.c->f;
+  const ir_scalars *s = &f->module->scalars;
+  const ir_attr *widths = ir_op_attr(r->v.op, "widths");
+  if (!r->changes || r->v.from.coords != r->v.to.coords) return false;
+  const shard_axis *a = axis_before(r), *b = axis_after(r);
+  bool dealt = a->kind == SHARD_SHARDED && b->kind == SHARD_SHARDED && a->cut == SHARD_WHOLE &&
+               b->cut == SHARD_WHOLE && a->dim == b->dim && !a->swizzled && !b->swizzled;
+  int64_t n = ir_mesh_size(ir_mesh_at(f, r->m->from), (uint32_t)r->m->mesh_axis);
+  for (uint32_t i = 0; dealt && i < widths->len; i += 2) {
+    int64_t before, after;
+    if (!ir_scalar_is_const(s, widths->scalars[i], &before)) return false;
+    if (!ir_scalar_is_const(s, widths->scalars[i + 1], &after)) return false;
+    bool shifts = before && before + after == 0 && before < n && -before < n;
+    if (i / 2 == a->dim ? !shifts : before || after) return false;
+    if (i / 2 == a->dim) r->m->shift = before;
+  }
+  return dealt;
+}
+
 static shard_answer check_family(rule *r) {
   const ir_op_data *op = r->v.op;
   ir_family family = ir_op_info_of(op->code)->family;
   if (family == IR_FAMILY_SET || family == IR_FAMILY_SQUEEZE) return SHARD_ONE;
-  if (family != IR_FAMILY_REDUCE) return computes(r, "it is no set, squeeze or reduction");
+  if (family == IR_FAMILY_PAD && is_shift(r)) return SHARD_ONE;
+  if (family != IR_FAMILY_REDUCE) return computes(r, "it is no set, squeeze, reduction or shift");
   if (!only_reduces_devices(r)) {
     return computes(r, "it reduces other things than one axis with a position per device");
   }
@@ -231,6 +255,7 @@ static shard_comm_kind moving(rule *r, bool held) {
 
 static shard_comm_kind decide(rule *r) {
   bool held = receivers_hold_kept(r), in_place = held && same_devices(r);
+  if (r->m->shift) return SHARD_SHIFT;
   if (!r->changes) return moving(r, held);
   if (r->m->reduces) return reducing(r, in_place);
   if (!r->to.present) return gathering(r, in_place);

@@ -537,7 +537,8 @@ static void mark_reductions(decomposing *d, const ir_op_data *op) {
 static bool only_moves(decomposing *d, const ir_op_data *op) {
   shard_comm m;
   ir_family family = ir_op_info_of(op->code)->family;
-  if (family != IR_FAMILY_SET && family != IR_FAMILY_REDUCE) return false;
+  if (family != IR_FAMILY_SET && family != IR_FAMILY_REDUCE && family != IR_FAMILY_PAD)
+    return false;
   shard_answer answer = shard_comm_of(d->c, op, &m);
   if (answer == SHARD_SEVERAL) return family == IR_FAMILY_SET;
   /* What is scattered around a cut that is there already does not come in pieces of that. */

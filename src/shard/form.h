@@ -25,13 +25,23 @@ struct form {
   uint32_t mesh_axis;
   ir_tensor cuts[2]; /* tensors with a piece per position of dimension `dim` */
   uint32_t n_cuts;
-  int64_t shift; /* of a pad: positions that it adds in front; negative: at the end */
-  int64_t heads; /* of keys, where they are fewer */
-  ir_dtype wide; /* what it computes in: f64 for f64, else f32 */
+  int64_t shift;    /* of a shift: positions that come in in front; negative: at the end, */
+  ir_tensor source; /* of which tensor, */
+  ir_tensor
+      enters; /* and what comes in; none: the number `value`, or, if it wraps, the other end */
+  int64_t enters_from; /* its first position that does */
+  ir_number value;
+  bool wraps;
+  form *widest;    /* of shifts of one tensor: the one that moves most positions; NULL: itself */
+  ir_tensor moved; /* of the widest: what has come from the neighbours, once it is written */
+  int64_t heads;   /* of keys, where they are fewer */
+  ir_dtype wide;   /* what it computes in: f64 for f64, else f32 */
   ir_tensor results[IR_MAX_RESULTS]; /* what takes the place of its results */
 };
 
 /* ---- form_wanted.c ---- */
+/* Is `t` cut along `dim` by one mesh axis into ranges of equal length, provably? */
+bool form_has_pieces(form *m, ir_tensor t);
 /* Is the operation cheaper in its form? */
 bool form_wanted(shard_ctx *c, const ir_op_data *op, form *result);
 
@@ -65,7 +75,20 @@ void form_lookup(form *m);  /* gather index_select */
 void form_scatter(form *m); /* with reduce=add */
 void form_topk(form *m);    /* topk topk_index */
 void form_cumsum(form *m);
-void form_shift(form *m); /* pad that drops as many positions at one end as it adds at the other */
+/* [.., v, ..] as [.., n, c, ..]; these lie as x does. */
+ir_tensor form_in_pieces(form *m, ir_tensor x);
+/* The same backwards: dimensions dim and dim + 1 as one. */
+ir_tensor form_in_one(form *m, ir_tensor x, uint32_t rank);
+/* The numbers of the pieces, along `dim` of `rank` dimensions. */
+ir_tensor form_piece_numbers(form *m, uint32_t rank);
+
+/* ---- form_shift.c ---- */
+/* Does it drop as many positions at one end of a dimension as come in at the other (pad; slice of a pad; cat of
+ * a slice and something else)? Sets what the form says about shifts. */
+bool form_is_shift(form *m, uint32_t rank);
+void form_shift(form *m);
+/* Shifts of one tensor in one direction send what crosses ends of pieces once. */
+void form_share_shifts(form **forms, uint32_t n);
 
 /* ---- form_attention.c ---- */
 void form_heads(form *m);     /* sdpa with fewer heads of keys than pieces of heads */

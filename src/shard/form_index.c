@@ -27,8 +27,7 @@ static ir_tensor with_shape(form *m, ir_opcode code, ir_tensor x, const ir_scala
 }
 
 /* ---- pieces ---- */
-/* [.., v, ..] as [.., n, c, ..]; these lie as x does. */
-static ir_tensor in_pieces(form *m, ir_tensor x) {
+ir_tensor form_in_pieces(form *m, ir_tensor x) {
   ir_scalar shape[IR_MAX_RANK];
   uint32_t rank = form_rank(m), n = 0;
   for (uint32_t i = 0; i < rank; i++) {
@@ -39,8 +38,7 @@ static ir_tensor in_pieces(form *m, ir_tensor x) {
   return m->cuts[m->n_cuts - 1];
 }
 
-/* The same backwards: dimensions dim and dim + 1 as one. */
-static ir_tensor in_one(form *m, ir_tensor x, uint32_t rank) {
+ir_tensor form_in_one(form *m, ir_tensor x, uint32_t rank) {
   ir_scalar shape[IR_MAX_RANK];
   for (uint32_t i = 0; i < rank; i++) shape[i] = sized(m, x, i <= m->dim ? i : i + 1);
   shape[m->dim] = ir_scalar_mul(scalars_of(m), shape[m->dim], sized(m, x, m->dim + 1));
@@ -52,8 +50,7 @@ static ir_tensor spread(form *m, ir_tensor x, uint32_t own, uint32_t rank) {
   return form_keep(m, x, ((1u << rank) - 1) & ~own, rank);
 }
 
-/* The numbers of the pieces, along `dim` of `rank` dimensions. */
-static ir_tensor piece_numbers(form *m, uint32_t rank) {
+ir_tensor form_piece_numbers(form *m, uint32_t rank) {
   ir_attr attrs[2] = {{.given = true, .scalar = ir_scalar_const(scalars_of(m), m->pieces)}};
   return spread(m, form_op(m, IR_OP_IOTA, NULL, 0, attrs), 1u << m->dim, rank);
 }
@@ -68,7 +65,7 @@ typedef struct places {
 } places;
 
 static places places_of(form *m, ir_tensor index, uint32_t rank) {
-  ir_tensor piece = piece_numbers(m, rank), zero = number(m, 0);
+  ir_tensor piece = form_piece_numbers(m, rank), zero = number(m, 0);
   ir_tensor at = form_binary(m, IR_OP_SUB, index, piece_starts(m, piece));
   m->cuts[m->n_cuts++] = at; /* whatever devices the index is on */
   ir_tensor first = form_binary(m, IR_OP_EQ, piece, zero);
@@ -107,7 +104,7 @@ static ir_tensor everywhere(form *m, ir_tensor index, ir_tensor x, uint32_t rank
 void form_lookup(form *m) {
   uint32_t rank = form_rank(m) + 1;
   bool selects = m->op.code == IR_OP_INDEX_SELECT;
-  ir_tensor x = in_pieces(m, m->op.operands[0]), index = m->op.operands[1];
+  ir_tensor x = form_in_pieces(m, m->op.operands[0]), index = m->op.operands[1];
   uint32_t own = selects ? 2u << m->dim : ((1u << rank) - 1) & ~(1u << m->dim);
   places p = places_of(m, spread(m, index, own, rank), rank);
   ir_tensor at = selects ? everywhere(m, p.index, x, rank) : p.index;
@@ -120,13 +117,13 @@ void form_lookup(form *m) {
 /*     y = scatter(x, index, src)   =>   y$9 = scatter(x$1, index in the piece, src or 0);  y = reshape(y$9) */
 void form_scatter(form *m) {
   uint32_t rank = form_rank(m) + 1, all = (1u << rank) - 1;
-  ir_tensor x = in_pieces(m, m->op.operands[0]);
+  ir_tensor x = form_in_pieces(m, m->op.operands[0]);
   ir_tensor index = spread(m, m->op.operands[1], all & ~(1u << m->dim), rank);
   places p = places_of(m, index, rank);
   ir_tensor src = spread(m, m->op.operands[2], all & ~(1u << m->dim), rank);
   ir_tensor parts[3] = {x, p.index, or_zero(m, p.inside, src)};
   ir_attr attrs[2] = {{.given = true, .i = m->dim + 1}, {.given = true, .i = 1}};
-  m->results[0] = in_one(m, form_op(m, IR_OP_SCATTER, parts, 3, attrs), rank - 1);
+  m->results[0] = form_in_one(m, form_op(m, IR_OP_SCATTER, parts, 3, attrs), rank - 1);
 }
 
 /* ---- topk ---- */
@@ -148,12 +145,13 @@ void form_topk(form *m) {
   uint32_t rank = form_rank(m);
   bool values_wanted = m->op.code == IR_OP_TOPK;
   bool indexes_wanted = !values_wanted || m->op.n_more > 0;
-  ir_tensor of_piece = best(m, IR_OP_TOPK, in_pieces(m, m->op.operands[0]), m->dim + 1), at = {0};
+  ir_tensor of_piece = best(m, IR_OP_TOPK, form_in_pieces(m, m->op.operands[0]), m->dim + 1),
+            at = {0};
   if (indexes_wanted) {
-    ir_tensor starts = piece_starts(m, piece_numbers(m, rank + 1));
-    at = in_one(m, form_binary(m, IR_OP_ADD, best_indexes(m, of_piece), starts), rank);
+    ir_tensor starts = piece_starts(m, form_piece_numbers(m, rank + 1));
+    at = form_in_one(m, form_binary(m, IR_OP_ADD, best_indexes(m, of_piece), starts), rank);
   }
-  ir_tensor candidates = in_one(m, of_piece, rank);
+  ir_tensor candidates = form_in_one(m, of_piece, rank);
   if (!indexes_wanted) {
     m->results[0] = best(m, IR_OP_TOPK, candidates, m->dim);
     return;
@@ -185,50 +183,9 @@ void form_cumsum(form *m) {
   uint32_t rank = form_rank(m);
   ir_dtype dtype = ir_tensor_at(m->f, m->op.result)->dtype;
   ir_dtype wide = ir_dtype_is_float(dtype) ? m->wide : dtype;
-  ir_tensor x = in_pieces(m, form_cast(m, m->op.operands[0], wide));
+  ir_tensor x = form_in_pieces(m, form_cast(m, m->op.operands[0], wide));
   ir_tensor before = sums_before(m, form_reduce(m, IR_OP_SUM, x, 2u << m->dim), rank);
   before = form_keep(m, before, 2u << m->dim, rank + 1);
   ir_tensor y = form_binary(m, IR_OP_ADD, running(m, x, m->dim + 1), before);
-  m->results[0] = form_cast(m, in_one(m, y, rank), dtype);
-}
-
-/* ---- pad that shifts ---- */
-/* Positions first … last - 1 of each piece. */
-static ir_tensor part_of_pieces(form *m, ir_tensor x, ir_scalar first, ir_scalar last) {
-  ir_scalar *list = ARENA_ARRAY(&m->f->module->memory, 2 * IR_MAX_RANK, ir_scalar);
-  uint32_t rank = form_rank(m) + 1;
-  for (uint32_t i = 0; i < rank; i++) {
-    list[i] = i == m->dim + 1 ? first : ir_scalar_const(scalars_of(m), 0);
-    list[rank + i] = i == m->dim + 1 ? last : sized(m, x, i);
-  }
-  ir_attr attrs[3] = {{.given = true, .len = rank, .scalars = list},
-                      {.given = true, .len = rank, .scalars = list + rank}};
-  return form_op(m, IR_OP_SLICE, &x, 1, attrs);
-}
-
-/* What each piece has, for the next one (by = 1) or the one before (-1); what comes in is the pad's value. */
-static ir_tensor for_neighbours(form *m, ir_tensor x, int64_t by) {
-  uint32_t rank = form_rank(m) + 1;
-  ir_scalar *widths = ARENA_ARRAY(&m->f->module->memory, 2 * IR_MAX_RANK, ir_scalar);
-  for (uint32_t i = 0; i < 2 * rank; i++) widths[i] = ir_scalar_const(scalars_of(m), 0);
-  widths[2 * m->dim] = ir_scalar_const(scalars_of(m), by);
-  widths[2 * m->dim + 1] = ir_scalar_const(scalars_of(m), -by);
-  ir_attr attrs[2] = {{.given = true, .len = 2 * rank, .scalars = widths}};
-  attrs[1] = *ir_op_attr(&m->op, "value");
-  return form_op(m, IR_OP_PAD, &x, 1, attrs);
-}
-
-/*     y = pad(x, [-1, 1])   =>   what is left of each piece, and the first position of the next one */
-void form_shift(form *m) {
-  ir_scalars *s = scalars_of(m);
-  bool right = m->shift > 0; /* positions move to the right, over the ends of pieces */
-  ir_scalar zero = ir_scalar_const(s, 0), by = ir_scalar_const(s, right ? m->shift : -m->shift);
-  ir_scalar rest = ir_scalar_sub(s, m->piece, by);
-  ir_tensor x = in_pieces(m, m->op.operands[0]);
-  ir_tensor moves = part_of_pieces(m, x, right ? rest : zero, right ? m->piece : by);
-  ir_tensor stays = part_of_pieces(m, x, right ? zero : by, right ? rest : m->piece);
-  moves = for_neighbours(m, moves, right ? 1 : -1);
-  ir_tensor both[2] = {right ? moves : stays, right ? stays : moves};
-  ir_attr attr = {.given = true, .i = m->dim + 1};
-  m->results[0] = in_one(m, form_op(m, IR_OP_CAT, both, 2, &attr), form_rank(m));
+  m->results[0] = form_cast(m, form_in_one(m, y, rank), dtype);
 }

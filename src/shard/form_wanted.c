@@ -100,8 +100,7 @@ static bool wants_rows(form *m, uint32_t rank) {
 }
 
 /* ---- pieces ---- */
-/* Is `t` cut along `dim` by one mesh axis into ranges of equal length, provably? */
-static bool has_pieces(form *m, ir_tensor t) {
+bool form_has_pieces(form *m, ir_tensor t) {
   shard_placement p;
   ir_axis dims[IR_MAX_RANK];
   ir_scalars *s = &m->f->module->scalars;
@@ -127,7 +126,7 @@ static bool begin_pieces(form *m, ir_tensor t, uint32_t rank, void (*write)(form
   m->write = write;
   m->dim = position(ir_op_attr(&m->op, "dim")->i, rank);
   m->dims = 1u << m->dim;
-  return has_pieces(m, t);
+  return form_has_pieces(m, t);
 }
 
 static ir_scalar bytes_of(shard_ctx *c, ir_tensor t, uint32_t mesh_axis, int64_t element) {
@@ -177,33 +176,16 @@ static bool wants_cumsum(form *m, uint32_t rank) {
          both_cut(m->f, &m->op, m->dim) && pays(m, 1);
 }
 
-/* Which dimension a pad shifts, and by how much; false: it does something else. */
-static bool find_shift(form *m, uint32_t rank) {
-  const ir_scalars *s = &m->f->module->scalars;
-  const ir_attr *widths = ir_op_attr(&m->op, "widths");
-  uint32_t found = 0;
-  for (uint32_t i = 0; i < rank; i++) {
-    int64_t before, after;
-    if (!ir_scalar_is_const(s, widths->scalars[2 * i], &before)) return false;
-    if (!ir_scalar_is_const(s, widths->scalars[2 * i + 1], &after)) return false;
-    if (before == 0 && after == 0) continue;
-    if (before + after != 0) return false;
-    m->dim = i;
-    m->shift = before;
-    found++;
-  }
-  return found == 1;
-}
-
 /* A few positions of each piece go to the next device, or the one before. */
 static bool wants_shift(form *m, uint32_t rank) {
   int64_t piece;
-  if (m->op.code != IR_OP_PAD || !find_shift(m, rank)) return false;
+  if (!form_is_shift(m, rank)) return false;
   m->write = form_shift;
   m->dims = 1u << m->dim;
-  if (!has_pieces(m, m->op.operands[0]) || !both_cut(m->f, &m->op, m->dim)) return false;
+  if (!form_has_pieces(m, m->source)) return false;
+  bool cut = (cuts_of(m->f, m->source, m->dim) & cuts_of(m->f, m->op.result, m->dim)) != 0;
   int64_t by = m->shift > 0 ? m->shift : -m->shift;
-  return ir_scalar_is_const(&m->f->module->scalars, m->piece, &piece) && by < piece;
+  return cut && ir_scalar_is_const(&m->f->module->scalars, m->piece, &piece) && by < piece;
 }
 
 /* ---- attention ---- */
@@ -226,7 +208,8 @@ static bool wants_heads(form *m, uint32_t rank) {
   m->dim = rank - 3;
   m->dims = 1u << m->dim;
   m->write = form_heads;
-  if (op->n_more || !has_pieces(m, op->operands[0]) || !both_cut(m->f, op, m->dim)) return false;
+  if (op->n_more || !form_has_pieces(m, op->operands[0]) || !both_cut(m->f, op, m->dim))
+    return false;
   if (is_cut_by(m->f, op->operands[1], m->mesh_axis)) return false;
   if (is_cut_by(m->f, op->operands[2], m->mesh_axis)) return false;
   if (!const_dim(m, op->operands[1], m->dim, &m->heads) || m->heads < 1) return false;
@@ -244,8 +227,8 @@ static bool wants_positions(form *m, uint32_t rank) {
   m->dim = values.dim = rank - 2;
   m->dims = 1u << m->dim;
   m->write = form_attention;
-  if (ir_op_attr(op, "causal")->i || !has_pieces(m, op->operands[1])) return false;
-  if (!has_pieces(&values, op->operands[2]) || values.mesh_axis != m->mesh_axis) return false;
+  if (ir_op_attr(op, "causal")->i || !form_has_pieces(m, op->operands[1])) return false;
+  if (!form_has_pieces(&values, op->operands[2]) || values.mesh_axis != m->mesh_axis) return false;
   if (is_cut_by(m->f, op->operands[0], m->mesh_axis)) return false;
   if (!const_dim(m, op->operands[0], m->dim, &queries)) return false;
   if (!const_dim(m, op->operands[1], m->dim, &keys)) return false;
@@ -283,6 +266,7 @@ bool form_wanted(shard_ctx *c, const ir_op_data *op, form *result) {
   bool wanted = families[ir_op_info_of(op->code)->family](&m, rank);
   ir_tensor cut = m.write == form_scatter     ? op->result
                   : m.write == form_attention ? op->operands[1]
+                  : m.write == form_shift     ? m.source
                                               : op->operands[0];
   if (wanted) m.why = reason_of_cut(c->f, cut, m.dims);
   *result = m;

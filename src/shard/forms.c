@@ -24,6 +24,7 @@ static bool find_wanted(rewriting *r) {
     r->forms[o.id] = arena_copy(r->scratch, &m, sizeof m);
     r->n++;
   }
+  form_share_shifts(r->forms, r->f->ops.len);
   return r->n > 0;
 }
 
@@ -58,6 +59,8 @@ static void rewrite(rewriting *r, ir_op o) {
   form *m = r->forms[o.id];
   uint32_t first = r->f->ops.len, base = ir_tensor_at(r->f, op.result)->name;
   m->op = op; /* what its operands were has perhaps been rewritten */
+  if (r->instead[m->source.id].id) m->source = r->instead[m->source.id];
+  if (r->instead[m->enters.id].id) m->enters = r->instead[m->enters.id];
   m->write(m);
   for (uint32_t k = 0; k < ir_op_n_results(&op); k++)
     take_place(r, ir_op_result(&op, k), m->results[k]);

@@ -130,6 +130,7 @@ typedef enum shard_comm_kind {
   SHARD_SEND_RECV, /* one sender for each receiver */
   SHARD_ALL_TO_ALL,
   SHARD_COLLECTIVE_PERMUTE, /* in iteration i of a swizzled loop, from (me + i) to (me - i) mod n */
+  SHARD_SHIFT, /* one position per device, from me to me + shift; a pad's value where none comes from */
 } shard_comm_kind;
 const char *shard_comm_name(shard_comm_kind kind);
 
@@ -153,6 +154,7 @@ typedef struct shard_comm {
   int32_t from_dim, to_dim; /* the dimensions that matter: where pieces lie; SHARD_NO_DIM: none */
   bool by_iteration; /* BROADCAST, COLLECTIVE_PERMUTE: in iteration i the root or offset is i */
   ir_axis stream;    /* and whose iterations: an axis of the result's loop domain */
+  int64_t shift;     /* SHIFT: by how many devices; negative: to those before */
   bool sliced;       /* GATHER, REDUCE: the receiver takes only its piece along to_dim */
   /* May the memory of both be handed over as it is? Else copies go in between. */
   bool from_dense, to_dense; /* pieces outermost, and everything dense */
@@ -161,8 +163,8 @@ typedef struct shard_comm {
   const char *why; /* UNSUPPORTED, COMPUTES */
 } shard_comm;
 
-/* What operand 0 -> result needs. The operation is a communication if it is a set, a squeeze, or a
- * reduction of one dimension that is sharded one position per device. */
+/* What operand 0 -> result needs. The operation is a communication if it is a set, a squeeze, a
+ * reduction of one dimension that is sharded one position per device, or a pad that shifts such a dimension. */
 shard_answer shard_comm_of(shard_ctx *c, const ir_op_data *op, shard_comm *result);
 
 /* One team of a communication: device ids, in the order of their pieces. A team of one device is a

@@ -181,6 +181,7 @@ shard_teams shard_comm_teams(shard_ctx *c, const shard_comm *m, int64_t device) 
   case SHARD_REDUCE_SCATTER: line_teams(&g, true, SHARD_ROOT_NONE); break;
   case SHARD_ALLGATHER:
   case SHARD_ALLREDUCE:
+  case SHARD_SHIFT:
   case SHARD_ALL_TO_ALL: line_teams(&g, false, SHARD_ROOT_NONE); break;
   case SHARD_COLLECTIVE_PERMUTE: line_teams(&g, false, SHARD_ROOT_ITERATION); break;
   case SHARD_SEND_RECV: pair_teams(&g); break;

@@ -17,6 +17,8 @@ typedef enum along_op {
   INDEX_SELECT,
   SCATTER,
   SHIFT,
+  ROLL,
+  WINDOWS,
   N_EXACT, /* those before it do not round whole numbers */
   MEAN = N_EXACT,
   VAR_MEAN,
@@ -71,6 +73,53 @@ static void write_type(text_buffer *text, const char *name, const char *dtype, c
   buffer_printf(text, "]\n");
 }
 
+/* slice(x, …): positions first … last - 1 along the dimension. */
+static void write_slice(text_buffer *text, const shape *s, const char *x, int64_t first,
+                        int64_t last) {
+  buffer_printf(text, "slice(%s, starts=[", x);
+  for (uint32_t i = 0; i < RANK; i++)
+    buffer_printf(text, "%s%lld", i ? ", " : "", i == s->dim ? (long long)first : 0);
+  buffer_printf(text, "], stops=[");
+  for (uint32_t i = 0; i < RANK; i++) {
+    int64_t n = i == s->dim ? last : s->extents[i];
+    if (i == s->other) buffer_printf(text, "%sn", i ? ", " : "");
+    else buffer_printf(text, "%s%lld", i ? ", " : "", (long long)n);
+  }
+  buffer_printf(text, "])");
+}
+
+/* Rolled to the right or to the left; if it is streamed, what comes in is another end. */
+static void write_roll(text_buffer *text, const shape *s) {
+  int64_t n = s->extents[s->dim], cut = s->keeps ? n - s->k : s->k;
+  buffer_printf(text, "  y0 = cat(");
+  if (s->streamed) write_slice(text, s, "x0", 0, n - cut);
+  else write_slice(text, s, "x0", cut, n);
+  buffer_printf(text, ", ");
+  write_slice(text, s, "x0", 0, cut);
+  buffer_printf(text, ", dim=%u)\n", s->dim);
+}
+
+/* A sum of windows of what was padded, or of two that were put together. */
+static void write_windows(text_buffer *text, const shape *s) {
+  int64_t n = s->extents[s->dim];
+  if (s->keeps) {
+    buffer_printf(text, "  p0 = pad(x0, [");
+    for (uint32_t i = 0; i < RANK; i++)
+      buffer_printf(text, "%s%d, %d", i ? ", " : "", i == s->dim, i == s->dim ? 2 : 0);
+    buffer_printf(text, "], value=2)\n");
+  } else {
+    buffer_printf(text, "  o0 = ");
+    write_slice(text, s, "x0", 0, 3);
+    buffer_printf(text, "\n  p0 = cat(%s, dim=%u)\n", s->index_cut ? "o0, x0" : "x0, o0", s->dim);
+  }
+  buffer_printf(text, "  y0 = ");
+  for (int64_t i = 0; i < 3; i++) {
+    buffer_printf(text, "%s", i ? " + " : "");
+    write_slice(text, s, "p0", i * s->k / 2, i * s->k / 2 + n);
+  }
+  buffer_printf(text, "\n");
+}
+
 static void write_op(text_buffer *text, const shape *s) {
   const char *keeps = s->keeps ? ", keepdim=true" : "";
   long long k = (long long)s->k;
@@ -95,6 +144,8 @@ static void write_op(text_buffer *text, const shape *s) {
     buffer_printf(text, "], value=3)\n");
     return;
   }
+  case ROLL: write_roll(text, s); return;
+  case WINDOWS: write_windows(text, s); return;
   case MEAN: buffer_printf(text, "  y0 = mean(x0, dims=[%u]%s)\n", dim, keeps); return;
   case VAR_MEAN: buffer_printf(text, "  y0, y1 = var_mean(x0, dims=[%u]%s)\n", dim, keeps); return;
   case SOFTMAX: buffer_printf(text, "  y0 = softmax(x0, dim=%u)\n", dim); return;

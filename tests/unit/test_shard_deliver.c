@@ -117,6 +117,7 @@ static bool team_delivers(delivery *d, const shard_team *t) {
   switch (d->m.kind) {
   case SHARD_NONE:
   case SHARD_LOCAL_SLICE: return false; /* have no teams */
+  case SHARD_SHIFT: return false; /* no set or reduction shifts */
   case SHARD_ALLGATHER:
   case SHARD_ALL_TO_ALL:
   case SHARD_GATHER:
@@ -272,6 +273,7 @@ static bool team_fits(const delivery *d, const shard_team *t) {
     break;
   case SHARD_NONE:
   case SHARD_LOCAL_SLICE:
+  case SHARD_SHIFT:
   case SHARD_ALL_TO_ALL:
   case SHARD_COLLECTIVE_PERMUTE: return true;
   }

@@ -1,0 +1,270 @@
+/* Operations that move all positions of a sharded axis by a few: only what crosses the ends of pieces is sent,
+ * to the neighbour.
+ *
+ *     y = pad(x, [1, -1])                        y[0] is the pad's value
+ *     y = slice(pad(x, [1, 1]), 0, v)            the same
+ *     y = slice(cat(o, x), 0, v)                 y[0] is o
+ *     y = cat(o, slice(x, 0, v - 1))             y[0] is o
+ *     y = cat(slice(x, v - 1, v), slice(x, 0, v - 1))   y[0] is the last of x */
+#include "ir/build.h"
+#include "shard/form.h"
+
+static ir_scalars *scalars_of(const form *m) { return &m->f->module->scalars; }
+
+static ir_scalar constant(const form *m, int64_t n) { return ir_scalar_const(scalars_of(m), n); }
+
+static bool is_const(const form *m, ir_scalar x, int64_t *n) {
+  return ir_scalar_is_const(scalars_of(m), x, n);
+}
+
+static ir_scalar length(const form *m, ir_tensor t, uint32_t dim) {
+  ir_axis dims[IR_MAX_RANK];
+  (void)ir_tensor_dims(m->f, t, dims);
+  return ir_axis_size(m->f, dims[dim]);
+}
+
+static bool same_length(const form *m, ir_tensor a, ir_tensor b, uint32_t dim) {
+  return ir_scalar_eq(scalars_of(m), length(m, a, dim), length(m, b, dim)) == IR_TRUE;
+}
+
+static int64_t width(const form *m) { return m->shift > 0 ? m->shift : -m->shift; }
+
+/* ---- what is a shift ---- */
+
+/* The operation that makes `t`, if it is of that kind. */
+static const ir_op_data *made_by(const form *m, ir_tensor t, ir_opcode code) {
+  ir_op def = ir_tensor_at(m->f, t)->def;
+  const ir_op_data *op = def.id ? ir_op_at(m->f, def) : NULL;
+  return op && op->code == code ? op : NULL;
+}
+
+static bool has_dtype_of_result(const form *m) {
+  return ir_tensor_at(m->f, m->source)->dtype == ir_tensor_at(m->f, m->op.result)->dtype;
+}
+
+/* What a pad or slice adds in front (or, if negative, drops) along its only dimension that changes. */
+typedef struct change {
+  uint32_t dim;
+  int64_t before;
+} change;
+
+static bool pad_change(const form *m, const ir_op_data *op, uint32_t rank, change *result) {
+  const ir_attr *widths = ir_op_attr(op, "widths");
+  uint32_t found = 0;
+  for (uint32_t i = 0; i < rank; i++) {
+    int64_t before, after;
+    if (!is_const(m, widths->scalars[2 * i], &before)) return false;
+    if (!is_const(m, widths->scalars[2 * i + 1], &after)) return false;
+    if (before == 0 && after == 0) continue;
+    *result = (change){i, before};
+    found++;
+  }
+  return found == 1;
+}
+
+static bool slice_change(const form *m, const ir_op_data *op, uint32_t rank, change *result) {
+  const ir_attr *starts = ir_op_attr(op, "starts"), *steps = ir_op_attr(op, "steps");
+  uint32_t found = 0;
+  for (uint32_t i = 0; i < rank; i++) {
+    int64_t start;
+    if (steps->given && steps->ints[i] != 1) return false;
+    if (same_length(m, op->operands[0], op->result, i)) continue;
+    if (!is_const(m, starts->scalars[i], &start) || start < 0) return false;
+    *result = (change){i, -start};
+    found++;
+  }
+  return found == 1;
+}
+
+static bool is_pad_shift(form *m, uint32_t rank) {
+  change c;
+  if (!pad_change(m, &m->op, rank, &c)) return false;
+  m->dim = c.dim;
+  m->shift = c.before;
+  m->source = m->op.operands[0];
+  m->value = ir_op_attr(&m->op, "value")->number;
+  return m->shift != 0 && same_length(m, m->source, m->op.result, m->dim);
+}
+
+/* A window of what was padded, as long as that was before. */
+static bool is_window_of_pad(form *m, uint32_t rank, change window) {
+  const ir_op_data *pad = made_by(m, m->op.operands[0], IR_OP_PAD);
+  change around;
+  if (!pad || !pad_change(m, pad, rank, &around) || window.dim != around.dim) return false;
+  m->shift = around.before + window.before;
+  m->source = pad->operands[0];
+  m->value = ir_op_attr(pad, "value")->number;
+  return around.before >= 0 && same_length(m, m->source, m->op.result, m->dim);
+}
+
+/* A window of two that were put together, as long as one of them. */
+static bool is_window_of_cat(form *m, uint32_t rank, change window) {
+  const ir_op_data *cat = made_by(m, m->op.operands[0], IR_OP_CAT);
+  if (!cat || cat->n_operands != 2) return false;
+  int64_t dim = ir_op_attr(cat, "dim")->i, front = 0;
+  if ((dim < 0 ? dim + rank : dim) != (int64_t)m->dim) return false;
+  for (uint32_t k = 0; k < 2; k++) { /* operand k comes in */
+    m->source = cat->operands[1 - k];
+    m->enters = cat->operands[k];
+    if (!same_length(m, m->source, m->op.result, m->dim) || !has_dtype_of_result(m)) continue;
+    if (k == 0 && !is_const(m, length(m, m->enters, m->dim), &front)) continue;
+    m->shift = (k == 0 ? front : 0) + window.before;
+    m->enters_from = k == 0 ? -window.before : 0;
+    return k == 0 ? m->shift >= 0 : true;
+  }
+  return false;
+}
+
+static bool is_window(form *m, uint32_t rank) {
+  change window;
+  if (!slice_change(m, &m->op, rank, &window)) return false;
+  m->dim = window.dim;
+  if (is_window_of_pad(m, rank, window)) return true;
+  return is_window_of_cat(m, rank, window);
+}
+
+/* The slice that gives all but `by` positions of the longer operand: its tensor; none: it is no such. */
+static ir_tensor sliced(const form *m, ir_tensor t, uint32_t dim, uint32_t rank, int64_t from) {
+  const ir_op_data *op = made_by(m, t, IR_OP_SLICE);
+  change c;
+  if (!op || !slice_change(m, op, rank, &c)) return (ir_tensor){0};
+  return c.dim == dim && c.before == -from ? op->operands[0] : (ir_tensor){0};
+}
+
+static bool is_cat_shift(form *m, uint32_t rank) {
+  int64_t dim = ir_op_attr(&m->op, "dim")->i, by, whole;
+  if (m->op.n_operands != 2) return false;
+  m->dim = (uint32_t)(dim < 0 ? dim + rank : dim);
+  for (uint32_t k = 0; k < 2; k++) { /* operand k comes in */
+    ir_tensor enters = m->op.operands[k], rest = m->op.operands[1 - k];
+    if (!is_const(m, length(m, enters, m->dim), &by) || by < 1) continue;
+    m->source = sliced(m, rest, m->dim, rank, k == 0 ? 0 : by);
+    if (!m->source.id || !same_length(m, m->source, m->op.result, m->dim)) continue;
+    if (!has_dtype_of_result(m)) continue;
+    m->shift = k == 0 ? by : -by;
+    if (!is_const(m, length(m, m->source, m->dim), &whole)) return false;
+    ir_tensor end = sliced(m, enters, m->dim, rank, k == 0 ? whole - by : 0);
+    m->wraps = end.id && IR_SAME(end, m->source);
+    if (!m->wraps) m->enters = enters;
+    return true;
+  }
+  return false;
+}
+
+bool form_is_shift(form *m, uint32_t rank) {
+  if (m->op.code == IR_OP_PAD) return is_pad_shift(m, rank);
+  if (m->op.code == IR_OP_SLICE) return is_window(m, rank);
+  return m->op.code == IR_OP_CAT && is_cat_shift(m, rank);
+}
+
+/* ---- its form ---- */
+
+/* Positions first … last - 1 along a dimension. */
+static ir_tensor part(form *m, ir_tensor x, uint32_t dim, ir_scalar first, ir_scalar last) {
+  ir_scalar *list = ARENA_ARRAY(&m->f->module->memory, 2 * IR_MAX_RANK, ir_scalar);
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(m->f, x, dims);
+  for (uint32_t i = 0; i < rank; i++) {
+    list[i] = i == dim ? first : constant(m, 0);
+    list[rank + i] = i == dim ? last : length(m, x, i);
+  }
+  ir_attr attrs[3] = {{.given = true, .len = rank, .scalars = list},
+                      {.given = true, .len = rank, .scalars = list + rank}};
+  return form_op(m, IR_OP_SLICE, &x, 1, attrs);
+}
+
+/* What each piece has, for the one `by` pieces further; what comes in is `value`. */
+static ir_tensor for_neighbours(form *m, ir_tensor x, int64_t by, ir_number value) {
+  uint32_t rank = form_rank(m) + 1;
+  ir_scalar *widths = ARENA_ARRAY(&m->f->module->memory, 2 * IR_MAX_RANK, ir_scalar);
+  for (uint32_t i = 0; i < 2 * rank; i++) widths[i] = constant(m, 0);
+  widths[2 * m->dim] = constant(m, by);
+  widths[2 * m->dim + 1] = constant(m, -by);
+  ir_attr attrs[2] = {{.given = true, .len = 2 * rank, .scalars = widths}};
+  attrs[1] = (ir_attr){.given = true, .number = value};
+  return form_op(m, IR_OP_PAD, &x, 1, attrs);
+}
+
+/* The piece at the end gets something else. */
+static ir_tensor with_end(form *m, ir_tensor moved, ir_tensor end) {
+  ir_tensor numbers = form_piece_numbers(m, form_rank(m) + 1);
+  ir_tensor which = form_number(m, ir_number_int(m->shift > 0 ? 0 : m->pieces - 1));
+  ir_tensor choice[3] = {form_binary(m, IR_OP_EQ, numbers, which), end, moved};
+  return form_op(m, IR_OP_WHERE, choice, 3, NULL);
+}
+
+/* What crosses the ends of pieces, by that many positions. */
+static ir_tensor crossing(form *m, ir_tensor x, int64_t by) {
+  ir_scalar n = constant(m, by), rest = ir_scalar_sub(scalars_of(m), m->piece, n);
+  if (m->shift > 0) return part(m, x, m->dim + 1, rest, m->piece);
+  return part(m, x, m->dim + 1, constant(m, 0), n);
+}
+
+/* What comes from the neighbours, of the widest of all shifts of the tensor. */
+static ir_tensor moved_by_widest(form *m, ir_tensor x) {
+  form *widest = m->widest ? m->widest : m;
+  int64_t all = width(widest), by = width(m), first = m->shift > 0 ? all - by : 0;
+  if (!widest->moved.id)
+    widest->moved = for_neighbours(m, crossing(m, x, all), m->shift > 0 ? 1 : -1, widest->value);
+  if (all == by) return widest->moved;
+  return part(m, widest->moved, m->dim + 1, constant(m, first), constant(m, first + by));
+}
+
+/* The one end of a roll goes to the other one. */
+static ir_tensor other_end(form *m, ir_tensor x) {
+  int64_t by = m->shift > 0 ? 1 - m->pieces : m->pieces - 1;
+  return for_neighbours(m, crossing(m, x, width(m)), by, m->value);
+}
+
+static ir_tensor what_comes(form *m, ir_tensor x) {
+  ir_tensor moved = moved_by_widest(m, x);
+  if (m->wraps) return with_end(m, moved, other_end(m, x));
+  if (!m->enters.id) return moved;
+  int64_t from = m->enters_from, n = width(m);
+  ir_tensor end = part(m, m->enters, m->dim, constant(m, from), constant(m, from + n));
+  return with_end(m, moved, form_keep(m, end, 1u << m->dim, form_rank(m) + 1));
+}
+
+/* Moved by nothing. */
+static void write_same(form *m) { m->results[0] = form_op(m, IR_OP_SET, &m->source, 1, NULL); }
+
+/* What is left of each piece, and the first or last positions of its neighbour. */
+void form_shift(form *m) {
+  ir_scalars *s = scalars_of(m);
+  if (m->shift == 0) {
+    write_same(m);
+    return;
+  }
+  bool right = m->shift > 0; /* positions move to the right, over the ends of pieces */
+  ir_scalar zero = constant(m, 0), by = constant(m, width(m));
+  ir_scalar rest = ir_scalar_sub(s, m->piece, by);
+  ir_tensor x = form_in_pieces(m, m->source);
+  uint32_t inside = m->dim + 1;
+  ir_tensor stays = part(m, x, inside, right ? zero : by, right ? rest : m->piece);
+  ir_tensor moves = what_comes(m, x);
+  ir_tensor both[2] = {right ? moves : stays, right ? stays : moves};
+  ir_attr attr = {.given = true, .i = inside};
+  m->results[0] = form_in_one(m, form_op(m, IR_OP_CAT, both, 2, &attr), form_rank(m));
+}
+
+/* ---- several of one tensor ---- */
+
+static bool goes_with(const form *a, const form *b) {
+  bool same = IR_SAME(a->source, b->source) && a->dim == b->dim && a->mesh_axis == b->mesh_axis;
+  bool way = (a->shift > 0) == (b->shift > 0) && b->shift != 0;
+  return same && way && (b->enters.id || b->wraps || ir_number_same(a->value, b->value));
+}
+
+void form_share_shifts(form **forms, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) {
+    form *a = forms[i];
+    if (!a || a->write != form_shift || a->shift == 0) continue;
+    form *widest = a;
+    for (uint32_t k = 0; k < n; k++) {
+      form *b = forms[k];
+      bool shifts = b && b->write == form_shift && goes_with(b, a);
+      if (shifts && (width(b) > width(widest) || (width(b) == width(widest) && k < i))) widest = b;
+    }
+    a->widest = widest;
+  }
+}
