@@ -169,6 +169,17 @@ static bool is_kernel(const join_group *g) {
   return g->n_nodes > 0 && g->n_nodes + g->absorbed.len > 1;
 }
 
+/* A product reads nothing that its epilogue makes. */
+static void put_product_first(kernel *k) {
+  for (uint32_t i = k->nodes.len; i-- > 1;) {
+    uint32_t n = k->nodes.data[i];
+    if (!k->b->nodes[n].space.product) continue;
+    memmove(k->nodes.data + 1, k->nodes.data, i * sizeof n);
+    k->nodes.data[0] = n;
+    return;
+  }
+}
+
 /* In the order of their positions: a node comes after what it reads. */
 static void order_nodes(kernel *k, const join_group *g) {
   const join_block *b = k->b;
@@ -182,6 +193,7 @@ static void order_nodes(kernel *k, const join_group *g) {
       k->nodes.data[q - 1] = swap;
     }
   }
+  put_product_first(k);
 }
 
 static void make_kernel(rewriting *w, uint32_t group) {
@@ -201,7 +213,7 @@ static ir_instr launch_of(const kernel *k) {
   const join_group *g = &k->b->groups[k->group];
   const ir_instr_data last = *ir_instr_at(k->h, k->b->nodes[g->last].instr);
   ir_instr_data d = {.kind = IR_LAUNCH, .at = last.at, .source = last.source};
-  d.why = IR_RULE_KERNEL;
+  d.why = g->space.product ? IR_RULE_EPILOGUE : IR_RULE_KERNEL;
   d.tensor = k->results.data[0];
   d.op = ir_host_launch_op(k->h, k->params.data, k->params.len, k->results.data, k->results.len,
                            last.at);
@@ -224,7 +236,9 @@ static bool uses(const kernel *k, ir_tensor root) {
 
 static void delay_frees(rewriting *w, const kernel *k) {
   uint32_t last = w->b->nodes[w->b->groups[k->group].last].at;
-  uint32_t first = w->b->nodes[k->nodes.data[0]].at;
+  uint32_t first = w->b->nodes[w->b->groups[k->group].first].at;
+  for (uint32_t i = 0; i < k->nodes.len; i++)
+    if (w->b->nodes[k->nodes.data[i]].at < first) first = w->b->nodes[k->nodes.data[i]].at;
   for (uint32_t at = first; at < last; at++) {
     const ir_instr_data *d = join_instr(w->b, at);
     if (d->kind != IR_DEALLOCATE || !uses(k, d->tensor)) continue;

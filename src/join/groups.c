@@ -42,7 +42,7 @@ static bool overwrites(const join_block *b, uint32_t at, uint32_t node) {
 }
 
 /* Must what is at position `node` come before what is at `at`? */
-static bool precedes(const join_block *b, uint32_t node, uint32_t at) {
+bool join_precedes(const join_block *b, uint32_t node, uint32_t at) {
   const ir_op_data *op = op_at(b, node);
   for (uint32_t k = 0; computes(join_instr(b, node)) && k < ir_op_n_results(op); k++) {
     ir_tensor root = root_of(b, ir_op_result(op, k));
@@ -58,13 +58,13 @@ static uint32_t group_at(const join_block *b, uint32_t at) {
 
 /* May the operations of group g come after what is between its last one and position `to`, and is
  * neither in g nor in `other`? */
-static bool may_move(const join_block *b, uint32_t g, uint32_t other, uint32_t to) {
+bool join_may_move(const join_block *b, uint32_t g, uint32_t other, uint32_t to) {
   for (uint32_t at = b->nodes[b->groups[g].last].at + 1; at < to; at++) {
     uint32_t mine = group_at(b, at);
     if (!computes(join_instr(b, at)) || mine == g || mine == other) continue;
     for (uint32_t n = b->groups[g].first; n != JOIN_NONE && b->nodes[n].at < at;
          n = b->nodes[n].next) {
-      if (precedes(b, b->nodes[n].at, at)) return false;
+      if (join_precedes(b, b->nodes[n].at, at)) return false;
     }
   }
   return true;
@@ -88,7 +88,7 @@ static bool stays_apart(const join_block *b, uint32_t writer, uint32_t g) {
   return true;
 }
 
-static bool all_apart(const join_block *b, uint32_t of, uint32_t g) {
+bool join_all_apart(const join_block *b, uint32_t of, uint32_t g) {
   for (uint32_t n = b->groups[of].first; n != JOIN_NONE; n = b->nodes[n].next) {
     const ir_instr_data *d = join_instr(b, b->nodes[n].at);
     if (d->kind == IR_VIEW || join_is_private(b->facts, d->tensor)) continue;
@@ -113,7 +113,7 @@ static bool is_small(const join_block *b, uint32_t g, uint32_t other) {
 }
 
 /* Both lists in program order. */
-static void merge_lists(join_block *b, uint32_t from, uint32_t to) {
+void join_merge_lists(join_block *b, uint32_t from, uint32_t to) {
   uint32_t x = b->groups[from].first, y = b->groups[to].first, last = JOIN_NONE;
   uint32_t *link = &b->groups[to].first;
   for (uint32_t n = x; n != JOIN_NONE; n = b->nodes[n].next) b->nodes[n].group = to;
@@ -154,20 +154,21 @@ static void try_merge(join_block *b, uint32_t a, uint32_t into, fit *fits) {
   join_group *first = &b->groups[a], *then = &b->groups[into];
   join_space both;
   if (a == into || !is_small(b, a, into) || reads_late(b, a, into)) return;
+  if (first->space.product || then->space.product) return;
   bool late = reads_late(b, into, a);
   if (late) fits = join_space_follows;
   if (!fits(b->facts->h, &first->space, &then->space, &both)) return;
-  if (!may_move(b, a, into, b->nodes[then->last].at)) return;
-  bool apart = all_apart(b, a, a) && all_apart(b, a, into) && all_apart(b, into, a) &&
-               all_apart(b, into, into);
+  if (!join_may_move(b, a, into, b->nodes[then->last].at)) return;
+  bool apart = join_all_apart(b, a, a) && join_all_apart(b, a, into) &&
+               join_all_apart(b, into, a) && join_all_apart(b, into, into);
   if (!apart) return;
   if (late) mark_late(b, into);
-  merge_lists(b, a, into);
+  join_merge_lists(b, a, into);
   then->space = both;
 }
 
 /* The node that makes the operand, in the same run; JOIN_NONE: there is none. */
-static uint32_t producer_of(const join_block *b, uint32_t node, ir_tensor t) {
+uint32_t join_producer_of(const join_block *b, uint32_t node, ir_tensor t) {
   uint32_t writer = t.id ? map_get(&b->writer, t.id, 0) : 0;
   if (!writer || writer - 1 >= node) return JOIN_NONE;
   return b->run_at[b->nodes[writer - 1].at] == b->run_at[b->nodes[node].at] ? writer - 1
@@ -191,7 +192,7 @@ static bool is_for_one(const join_block *b, uint32_t g, uint32_t node) {
 static void join_producers(join_block *b, uint32_t node) {
   const ir_op_data *op = op_at(b, b->nodes[node].at);
   for (uint32_t k = op->n_operands; k-- > 0;) {
-    uint32_t p = producer_of(b, node, op->operands[k]);
+    uint32_t p = join_producer_of(b, node, op->operands[k]);
     if (p == JOIN_NONE) continue;
     uint32_t from = b->nodes[p].group, into = b->nodes[node].group;
     bool moves = b->nodes[node].space.moves;
@@ -203,6 +204,7 @@ static void join_producers(join_block *b, uint32_t node) {
 /* Groups that read the same tensor, each element of it. */
 static void join_siblings(join_block *b, uint32_t node) {
   const ir_op_data *op = op_at(b, b->nodes[node].at);
+  if (b->nodes[node].space.product) return;
   for (uint32_t k = 0; k < op->n_operands; k++) {
     ir_tensor t = op->operands[k];
     if (!t.id || ir_tensor_at(b->facts->h, t)->kind == IR_TENSOR_CONST) continue;
@@ -257,7 +259,7 @@ static void absorb_operands(join_block *b, uint32_t g, uint32_t node) {
   join_group *group = &b->groups[g];
   const ir_op_data *op = op_at(b, b->nodes[node].at);
   for (uint32_t k = 0; k < op->n_operands; k++) {
-    uint32_t p = producer_of(b, node, op->operands[k]);
+    uint32_t p = join_producer_of(b, node, op->operands[k]);
     if (p == JOIN_NONE || b->nodes[p].group == g || has(&group->absorbed, p)) continue;
     if (group->n_nodes + group->absorbed.len >= JOIN_MAX_NODES) return;
     if (!join_is_private(b->facts, join_instr(b, b->nodes[p].at)->tensor)) continue;
@@ -270,7 +272,8 @@ static void absorb_operands(join_block *b, uint32_t g, uint32_t node) {
 }
 
 static void absorb(join_block *b, uint32_t g) {
-  if (b->groups[g].space.light) return; /* its readers absorb it */
+  if (b->groups[g].space.light) return;   /* its readers absorb it */
+  if (b->groups[g].space.product) return; /* it has what it takes */
   for (uint32_t n = b->groups[g].first; n != JOIN_NONE; n = b->nodes[n].next)
     absorb_operands(b, g, n);
 }
@@ -294,6 +297,7 @@ void join_find_groups(join_block *b) {
     join_producers(b, n);
     map_put(&b->writer, join_instr(b, b->nodes[n].at)->tensor.id, n + 1);
   }
+  join_epilogues(b);
   for (uint32_t n = 0; n < b->n_nodes; n++) join_siblings(b, n);
   for (uint32_t n = 0; n < b->n_nodes; n++) {
     if (b->groups[n].n_nodes) absorb(b, n);

@@ -36,6 +36,7 @@ typedef struct join_space {
   uint32_t outer; /* of one that ends: it reduces just so many, the outermost; 0: others */
   bool moves;     /* it reads elements from other positions than its own */
   bool light;     /* cheap enough to be computed again for every position of a larger space */
+  bool product;   /* a product, with what follows it (epilogue.c) */
 } join_space;
 
 /* The space of one operation; false: it is always a launch of its own. */
@@ -53,6 +54,7 @@ bool join_spaces_alike(ir_func *h, const join_space *a, const join_space *b, joi
 /* Can one kernel compute `producer` and an operation that only moves its results? */
 bool join_space_moves(ir_func *h, const join_space *producer, const join_space *moves,
                       join_space *both);
+bool join_space_same(ir_func *h, const join_space *a, const join_space *b);
 /* Is there an element of the tensor for each position? */
 bool join_space_is_whole(ir_func *h, const join_space *s, ir_tensor t);
 /* May a kernel of this space compute the operation of `small` at each of its positions again? */
@@ -106,6 +108,24 @@ const ir_instr_data *join_instr(const join_block *b, uint32_t at);
 /* Does the operation at that position read or write memory of `root`? */
 bool join_reads(const join_block *b, uint32_t at, ir_tensor root);
 bool join_writes(const join_block *b, uint32_t at, ir_tensor root);
+
+/* Must what is at position `before` come before what is at `at`? */
+bool join_precedes(const join_block *b, uint32_t before, uint32_t at);
+/* May the operations of group g come after what is between its last one and position `to`, and is neither in
+ * g nor in `other`? */
+bool join_may_move(const join_block *b, uint32_t g, uint32_t other, uint32_t to);
+/* Is what group `of` leaves in memory read by group g only after it is written, and as it was? */
+bool join_all_apart(const join_block *b, uint32_t of, uint32_t g);
+/* Group `from` becomes a part of group `to`. */
+void join_merge_lists(join_block *b, uint32_t from, uint32_t to);
+/* The node that makes the operand, in the same run; JOIN_NONE: there is none. */
+uint32_t join_producer_of(const join_block *b, uint32_t node, ir_tensor t);
+
+/* ---- epilogue.c: the rule for products ---- */
+/* A product that may have an epilogue. */
+bool join_is_product(const ir_func *h, const ir_instr_data *d);
+/* Products take what follows them, once consumers are joined with their producers. */
+void join_epilogues(join_block *b);
 
 /* ---- build.c ---- */
 /* The block with a kernel for every group of two or more. */

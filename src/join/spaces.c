@@ -17,7 +17,7 @@
  * elements (slice, pad, cat, permute, reshape, gather) join their readers, which then read elsewhere; and
  * elementwise producers that nobody else reads, which are then computed where they are wanted.
  *
- * Not joined: products and attention, which libraries compute; sorts, scans and operations whose result
+ * Products take what follows them (epilogue.c). Not joined: attention, which libraries compute; sorts, scans and operations whose result
  * depends on values of an index; operations on a part of their result ('at') other than makers. */
 #include <string.h>
 
@@ -64,7 +64,11 @@ bool join_space_of(ir_func *h, const ir_instr_data *d, join_space *s) {
   const ir_op_data *op = ir_op_at(h, d->op);
   kind k = kind_of(op->code);
   bool reads = k == REDUCES || k == ROW;
-  *s = (join_space){0};
+  *s = (join_space){.product = join_is_product(h, d)};
+  if (s->product) {
+    take_sizes(h, d->tensor, s);
+    return s->rank > 0;
+  }
   if (k == ALONE || op->n_more || (d->offsets && k != MAKES)) return false;
   if (reads && ir_tensor_at(h, op->operands[0])->kind == IR_TENSOR_CONST) return false;
   take_sizes(h, reads ? op->operands[0] : d->tensor, s);
@@ -158,8 +162,7 @@ bool join_space_follows(ir_func *h, const join_space *p, const join_space *c, jo
 }
 
 bool join_spaces_alike(ir_func *h, const join_space *a, const join_space *b, join_space *both) {
-  bool same = a->rank == b->rank && same_sizes(h, a->sizes, b->sizes, a->rank);
-  bool fits = same && meet(a, b, both);
+  bool fits = join_space_same(h, a, b) && meet(a, b, both);
   both->light = false;
   return fits;
 }
@@ -169,6 +172,10 @@ bool join_space_moves(ir_func *h, const join_space *p, const join_space *moves, 
   *both = *moves;
   both->light = false;
   return p->kept == p->rank && !p->ends;
+}
+
+bool join_space_same(ir_func *h, const join_space *a, const join_space *b) {
+  return a->rank == b->rank && same_sizes(h, a->sizes, b->sizes, a->rank);
 }
 
 bool join_space_is_whole(ir_func *h, const join_space *s, ir_tensor t) {

@@ -1,6 +1,7 @@
 /* The stand-in for the library of matrix products: plain loops, put on the stream as any other work.
  * Pointers must keep the alignment that the algorithm was chosen for, and workspaces are scribbled on. */
 #include <cublasLt.h>
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -173,6 +174,19 @@ static bool fits(const desc *d, const layout *a, const layout *b, const layout *
          b->batch == x->batch && a->type == b->type && types_fit(a->type, x->type);
 }
 
+static bool same_shape(const layout *c, const layout *x) {
+  return c->rows == x->rows && c->columns == x->columns && c->batch == x->batch &&
+         c->type == x->type;
+}
+
+static bool has_bias(const desc *d) {
+  return d->epilogue == CUBLASLT_EPILOGUE_BIAS || d->epilogue == CUBLASLT_EPILOGUE_GELU_BIAS;
+}
+
+static bool has_gelu(const desc *d) {
+  return d->epilogue == CUBLASLT_EPILOGUE_GELU || d->epilogue == CUBLASLT_EPILOGUE_GELU_BIAS;
+}
+
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t lt, cublasLtMatmulDesc_t d,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t x,
@@ -181,11 +195,16 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t lt, cublasLtMatmu
   const preference *p = (const preference *)(void *)pref;
   const desc *what = (const desc *)(void *)d;
   const char *products = getenv("WEIR_STANDIN_PRODUCTS");
-  (void)lt, (void)c;
+  const char *epilogues = getenv("WEIR_STANDIN_EPILOGUES");
+  (void)lt;
   *n = 0;
   if (standin_fails("cublasLtMatmulAlgoGetHeuristic")) return CUBLAS_STATUS_INTERNAL_ERROR;
   if (!fits(what, (const layout *)(void *)a, (const layout *)(void *)b, (const layout *)(void *)x))
     standin_misuse("cublasLt: matrices that do not fit");
+  if (!same_shape((const layout *)(void *)c, (const layout *)(void *)x))
+    standin_misuse("cublasLt: a sum of matrices that do not fit");
+  bool plain = what->epilogue == CUBLASLT_EPILOGUE_DEFAULT && c == x;
+  if (!plain && epilogues && epilogues[0] == '0') return CUBLAS_STATUS_NOT_SUPPORTED;
   if (asked < 1 || (products && products[0] == '0')) return CUBLAS_STATUS_NOT_SUPPORTED;
   chosen choice = {.align_bias = alignment(what->bias)};
   memcpy(choice.align, p->align, sizeof choice.align);
@@ -252,8 +271,8 @@ static size_t size_of(cudaDataType type) {
 /* ---- products ---- */
 typedef struct product {
   desc d;
-  layout la, lb, ld;
-  const char *a, *b;
+  layout la, lb, lc, ld;
+  const char *a, *b, *c; /* c: or NULL */
   char *x, *workspace;
   size_t workspace_bytes;
 } product;
@@ -285,6 +304,21 @@ static double dot(const product *p, const char *a, const char *b, int64_t i, int
   return p->d.compute == CUBLAS_COMPUTE_64F ? wide : (double)narrow;
 }
 
+static double gelu(double x) {
+  return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+}
+
+/* Element (i, j) of product n: the sum of all, then the activation, in f32 or in f64, and rounded once. */
+static double finish(const product *p, double value, int64_t n, int64_t i, int64_t j) {
+  double more[2] = {0, 0};
+  if (p->c) more[0] = load(p->lc.type, p->c, n * p->lc.stride + j * p->lc.ld + i);
+  if (has_bias(&p->d)) more[1] = load(p->ld.type, p->d.bias, n * p->d.bias_stride + i);
+  for (int k = 0; k < 2; k++)
+    value = p->d.compute == CUBLAS_COMPUTE_64F ? value + more[k]
+                                               : (double)((float)value + (float)more[k]);
+  return has_gelu(&p->d) ? gelu(value) : value;
+}
+
 static void run_product(void *args) {
   const product *p = args;
   size_t size = size_of(p->la.type), size_x = size_of(p->ld.type);
@@ -295,12 +329,7 @@ static void run_product(void *args) {
     char *x = p->x + (size_t)(n * p->ld.stride) * size_x;
     for (int64_t j = 0; j < p->ld.columns; j++)
       for (int64_t i = 0; i < p->ld.rows; i++) {
-        double value = dot(p, a, b, i, j);
-        if (p->d.epilogue == CUBLASLT_EPILOGUE_BIAS) {
-          double bias = load(p->ld.type, p->d.bias, n * p->d.bias_stride + i);
-          value = p->d.compute == CUBLAS_COMPUTE_64F ? value + bias
-                                                     : (double)((float)value + (float)bias);
-        }
+        double value = finish(p, dot(p, a, b, i, j), n, i, j);
         store(p->ld.type, x, j * p->ld.ld + i, value);
       }
   }
@@ -311,9 +340,8 @@ static standin_range range_of(const void *p, const layout *l) {
   return (standin_range){(CUdeviceptr)(uintptr_t)p, (size_t)last * size_of(l->type)};
 }
 
-static bool is_one(cudaDataType scale, const void *alpha, const void *beta) {
-  if (scale == CUDA_R_64F) return *(const double *)alpha == 1 && *(const double *)beta == 0;
-  return *(const float *)alpha == 1 && *(const float *)beta == 0;
+static double factor_of(cudaDataType scale, const void *x) {
+  return scale == CUDA_R_64F ? *(const double *)x : (double)*(const float *)x;
 }
 
 static void check_alignments(const cublasLtMatmulAlgo_t *algo, const product *p) {
@@ -321,7 +349,9 @@ static void check_alignments(const cublasLtMatmulAlgo_t *algo, const product *p)
   memcpy(&c, algo, sizeof c);
   if ((uintptr_t)p->a % c.align[0] || (uintptr_t)p->b % c.align[1] || (uintptr_t)p->x % c.align[3])
     standin_misuse("cublasLt: a matrix is aligned less than its algorithm was told");
-  if (p->d.epilogue == CUBLASLT_EPILOGUE_BIAS && (uintptr_t)p->d.bias % c.align_bias)
+  if (p->c && (uintptr_t)p->c % c.align[2])
+    standin_misuse("cublasLt: what is added is aligned less than its algorithm was told");
+  if (has_bias(&p->d) && (uintptr_t)p->d.bias % c.align_bias)
     standin_misuse("cublasLt: a bias is aligned less than its algorithm was told");
 }
 
@@ -331,29 +361,33 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t lt, cublasLtMatmulDesc_t d, const
                               cublasLtMatrixLayout_t lc, void *x, cublasLtMatrixLayout_t lx,
                               const cublasLtMatmulAlgo_t *algo, void *workspace,
                               size_t workspace_bytes, cudaStream_t stream) {
-  (void)lt, (void)c, (void)lc;
+  (void)lt;
   if (standin_fails("cublasLtMatmul")) return CUBLAS_STATUS_EXECUTION_FAILED;
   product p = {.a = a, .b = b, .x = x, .workspace = workspace, .workspace_bytes = workspace_bytes};
   memcpy(&p.d, d, sizeof p.d);
   memcpy(&p.la, la, sizeof p.la);
   memcpy(&p.lb, lb, sizeof p.lb);
   memcpy(&p.ld, lx, sizeof p.ld);
-  if (!is_one(p.d.scale, alpha, beta)) standin_misuse("cublasLt: factors that are not modelled");
+  double one = factor_of(p.d.scale, alpha), adds = factor_of(p.d.scale, beta);
+  if (one != 1 || (adds != 0 && adds != 1))
+    standin_misuse("cublasLt: factors that are not modelled");
+  memcpy(&p.lc, lc, sizeof p.lc);
+  p.c = adds != 0 ? c : NULL;
   check_alignments(algo, &p);
   int64_t bias_length = (p.ld.batch - 1) * p.d.bias_stride + p.ld.rows;
-  bool has_bias = p.d.epilogue == CUBLASLT_EPILOGUE_BIAS;
-  standin_range ranges[] = {
-      range_of(a, &p.la),
-      range_of(b, &p.lb),
-      range_of(x, &p.ld),
-      {(CUdeviceptr)(uintptr_t)workspace, workspace_bytes},
-      {(CUdeviceptr)(uintptr_t)p.d.bias, has_bias ? (size_t)bias_length * size_of(p.ld.type) : 0}};
+  size_t bias_bytes = has_bias(&p.d) ? (size_t)bias_length * size_of(p.ld.type) : 0;
+  standin_range ranges[] = {range_of(a, &p.la),
+                            range_of(b, &p.lb),
+                            range_of(x, &p.ld),
+                            {(CUdeviceptr)(uintptr_t)workspace, workspace_bytes},
+                            {(CUdeviceptr)(uintptr_t)p.d.bias, bias_bytes},
+                            p.c ? range_of(c, &p.lc) : (standin_range){0, 0}};
   standin_work work = {.name = "cublasLtMatmul",
                        .run = run_product,
                        .args = &p,
                        .args_bytes = sizeof p,
                        .ranges = ranges,
-                       .n_ranges = 5};
+                       .n_ranges = 6};
   return standin_submit((CUstream)stream, &work) == CUDA_SUCCESS ? CUBLAS_STATUS_SUCCESS
                                                                  : CUBLAS_STATUS_EXECUTION_FAILED;
 }

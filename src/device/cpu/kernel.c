@@ -96,7 +96,7 @@ static cpu_prepare_fn *const families[] = {
 #include "ir/families.def"
 };
 
-static cpu_call call_of(const rt_plan *plan, const rt_task *task, arena *memory) {
+cpu_call cpu_call_of(const rt_plan *plan, const rt_task *task, arena *memory) {
   cpu_call c = {.plan = plan,
                 .task = task,
                 .info = ir_op_info_of(task->code),
@@ -137,7 +137,7 @@ status cpu_kernel_prepare(const rt_plan *plan, const rt_task *task, arena *memor
     plan = &made;
     task = &grouped;
   }
-  cpu_call c = call_of(plan, task, memory);
+  cpu_call c = cpu_call_of(plan, task, memory);
   if (rt_task_is_empty(plan, task)) k = cpu_kernel_new(&c, sizeof *k, run_nothing);
   else TRY(prepare_one(&c, &k));
   *result = k;

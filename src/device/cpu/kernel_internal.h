@@ -45,7 +45,9 @@ typedef struct cpu_call {
   /* Where the result begins in the whole, and the whole's extents; 0 and the result's own extents
    * where there is no window. */
   int64_t offset[IR_MAX_RANK], whole[IR_MAX_RANK];
+  const struct cpu_epilogue *epilogue; /* of a product: what follows it; NULL: nothing */
 } cpu_call;
+cpu_call cpu_call_of(const rt_plan *plan, const rt_task *task, arena *memory);
 
 /* A kernel of `size_bytes`, its head filled in. */
 void *cpu_kernel_new(const cpu_call *c, size_t size_bytes,
@@ -90,7 +92,7 @@ cpu_view cpu_place_aligned(const cpu_call *c, uint32_t k);
 int64_t cpu_place_numbers(const cpu_call *c, uint32_t cut, cpu_view *numbers);
 
 /* ---- loops (kernel_loops.c) ---- */
-enum { CPU_MAX_VIEWS = 5 };
+enum { CPU_MAX_VIEWS = 8 };
 
 typedef struct cpu_loops {
   uint32_t n_views, rank; /* rank >= 1 */

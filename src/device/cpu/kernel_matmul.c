@@ -10,12 +10,15 @@
  * columns of `b` for one panel. A result of another dtype, or without unit strides, is computed in scratch
  * and stored at the end. A bias is there before the first product is added.
  *
+ * What follows the product in a body (kernel_epilogue.h) overwrites each finished block.
+ *
  * Blocks are the parts of a launch: some of one product, or several products of a batch. */
 #include <string.h>
 
+#include "device/cpu/kernel_epilogue.h"
 #include "device/cpu/kernel_gemm.h"
 
-enum { C, A, B, BIAS, N_SIDES };
+enum { C, A, B, BIAS, N_SIDES, OTHERS = N_SIDES, MOST_SIDES = N_SIDES + CPU_MAX_OTHERS };
 
 /* Less than that, 0.1 to 0.2 ms, is one part. */
 static const double small_flops = 2e7;
@@ -32,16 +35,19 @@ typedef struct side {
 typedef struct matmul_kernel {
   cpu_kernel head;
   const cpu_gemm_unit *unit;
-  cpu_loops batch; /* views: c, a, b, bias; the run is a dimension like the others */
-  cpu_view views[N_SIDES];
-  uint32_t n_views; /* with the bias, or without */
-  side sides[N_SIDES];
+  cpu_loops batch; /* views: c, a, b, bias, others; the run is a dimension like the others */
+  cpu_view views[MOST_SIDES];
+  uint32_t n_views; /* with the bias and the others, or without */
+  bool has_bias;
+  side sides[MOST_SIDES];
+  const cpu_kernel
+      *after[2][2]; /* for blocks of full size, and with less rows or columns; or NULL */
   int64_t m, n, k;
   int64_t block_m, block_n;     /* of a block */
   int64_t blocks_m, blocks_n;   /* of one product */
   int64_t items, items_at_once; /* of the batch; a part has so many of them */
   ir_dtype native;
-  size_t offsets[N_SIDES], transfer_offset, panel_offset; /* of scratch */
+  size_t offsets[N_SIDES], transfer_offset, panel_offset, after_offset; /* of scratch */
 } matmul_kernel;
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -135,11 +141,23 @@ static void run_panels(const matmul_kernel *g, const cpu_matrix *a, const char *
   }
 }
 
+/* What follows, on a finished block. */
+static status run_after(const matmul_kernel *g, char *const *at, int64_t i, int64_t j,
+                        char *scratch) {
+  const cpu_kernel *k = g->after[i + g->block_m > g->m][j + g->block_n > g->n];
+  char *starts[2 + CPU_MAX_OTHERS];
+  if (!k) return STATUS_OK;
+  starts[0] = starts[1] = block_start(&g->sides[C], at[C], i, j);
+  for (uint32_t v = OTHERS; v < g->n_views; v++)
+    starts[2 + v - OTHERS] = block_start(&g->sides[v], at[v], i, j);
+  return cpu_kernel_run(k, starts, scratch + g->after_offset);
+}
+
 /* Block (i, j) of c: all of k, in steps. */
-static void run_block(const matmul_kernel *g, char *const at[N_SIDES], int64_t i, int64_t j,
+static void run_block(const matmul_kernel *g, char *const *at, int64_t i, int64_t j,
                       char *scratch) {
   const side *s = g->sides;
-  bool has_bias = g->n_views > BIAS;
+  bool has_bias = g->has_bias;
   char *spare = scratch + g->transfer_offset, *c = block_start(&s[C], at[C], i, j);
   char *to = s[C].staged ? scratch + g->offsets[C] : c;
   cpu_matrix sc = block_shape(&s[C], smaller(g->block_m, g->m - i), smaller(g->block_n, g->n - j));
@@ -171,9 +189,11 @@ static status run_part(const cpu_kernel *k, uint32_t part, char *const *starts, 
   int64_t block = part % blocks, end = smaller(g->items, first + g->items_at_once);
   (void)shared;
   for (int64_t item = first; item < end; item++) {
-    char *at[N_SIDES] = {NULL};
+    char *at[MOST_SIDES] = {NULL};
+    int64_t i = block / g->blocks_n * g->block_m, j = block % g->blocks_n * g->block_n;
     find_item(g, item, starts, at);
-    run_block(g, at, block / g->blocks_n * g->block_m, block % g->blocks_n * g->block_n, scratch);
+    run_block(g, at, i, j, scratch);
+    TRY(run_after(g, at, i, j, scratch));
   }
   return STATUS_OK;
 }
@@ -190,10 +210,8 @@ static void take_m(matmul_kernel *g) {
   g->m = 1;
   if (best == l->rank || l->extents[best] == 1) return;
   g->m = l->extents[best];
-  g->sides[C].shape.row_stride = l->steps[C][best] / g->sides[C].size_bytes;
-  g->sides[A].shape.row_stride = l->steps[A][best] / g->sides[A].size_bytes;
-  if (g->n_views > BIAS)
-    g->sides[BIAS].shape.row_stride = l->steps[BIAS][best] / g->sides[BIAS].size_bytes;
+  for (uint32_t v = 0; v < g->n_views; v++)
+    if (v != B) g->sides[v].shape.row_stride = l->steps[v][best] / g->sides[v].size_bytes;
   l->extents[best] = 1;
 }
 
@@ -225,7 +243,7 @@ static void transpose_if_better(matmul_kernel *g) {
   bool lies_so = s[C].shape.column_stride != 1 && s[C].shape.row_stride == 1 && g->m > 1;
   double as_is = padded(g, g->m, g->n), other_way = padded(g, g->n, g->m);
   if (!(lies_so && as_is * 2 > other_way) && !(other_way * 2 < as_is)) return;
-  for (uint32_t i = 0; i < N_SIDES; i++) swap_strides(&s[i].shape);
+  for (uint32_t i = 0; i < MOST_SIDES; i++) swap_strides(&s[i].shape);
   side a = s[A];
   s[A] = s[B], s[B] = a;
   cpu_view view = g->views[A];
@@ -320,29 +338,65 @@ static void plan_scratch(matmul_kernel *g) {
 /* What operands and result fit in. */
 static ir_dtype widest(const matmul_kernel *g) {
   ir_dtype t = g->views[C].dtype;
-  for (uint32_t i = A; i < g->n_views; i++) t = ir_dtype_promote(t, g->views[i].dtype);
+  for (uint32_t i = A; i < (g->has_bias ? N_SIDES : BIAS); i++)
+    t = ir_dtype_promote(t, g->views[i].dtype);
   return t;
 }
 
+/* ---- what follows ---- */
+/* Where the body's task has the operands, and what is read besides. Without a bias, one that is nowhere. */
+static void place_others(const cpu_epilogue *e, matmul_kernel *g) {
+  for (uint32_t v = A; v < g->n_views; v++) g->views[v].start = e->starts[g->views[v].start];
+  if (!g->has_bias) g->views[BIAS] = (cpu_view){.dtype = g->views[C].dtype};
+  for (uint32_t i = 0; i < e->n_others; i++) g->views[OTHERS + i] = e->others[i];
+  g->n_views = OTHERS + e->n_others;
+}
+
+/* One kernel per shape of blocks. */
+static status prepare_after(const cpu_call *c, matmul_kernel *g) {
+  cpu_epilogue_block b;
+  size_t bytes = 0;
+  for (uint32_t v = 0; v < g->n_views; v++) {
+    uint32_t to = v < OTHERS ? 0 : 1 + v - OTHERS;
+    if (v > C && v < OTHERS) continue;
+    b.row_strides[to] = g->sides[v].shape.row_stride;
+    b.column_strides[to] = g->sides[v].shape.column_stride;
+  }
+  for (int i = 0; i < 4; i++) {
+    b.rows = i & 2 ? g->m % g->block_m : g->block_m;
+    b.columns = i & 1 ? g->n % g->block_n : g->block_n;
+    if (b.rows == 0 || b.columns == 0) continue;
+    const cpu_kernel **k = &g->after[i >> 1][i & 1];
+    TRY(cpu_epilogue_kernel(c->epilogue, &b, c->memory, k));
+    if (cpu_kernel_scratch_bytes(*k) > bytes) bytes = cpu_kernel_scratch_bytes(*k);
+  }
+  g->after_offset = reserve(g, bytes);
+  return STATUS_OK;
+}
+
 /* n_last: does the result's last dimension belong to b alone? Else n is 1. */
-static void plan(const cpu_call *c, matmul_kernel *g, bool n_last) {
+static status plan(const cpu_call *c, matmul_kernel *g, bool n_last) {
   uint32_t rank = c->result->rank, outer = n_last ? rank - 1 : rank;
+  g->has_bias = g->n_views > BIAS;
+  if (c->epilogue) place_others(c->epilogue, g);
   for (uint32_t i = 0; i < g->n_views; i++)
     g->sides[i].size_bytes = (int64_t)ir_dtype_size_bytes(g->views[i].dtype);
   g->n = n_last ? c->result->extents[rank - 1] : 1;
   g->sides[C].shape.column_stride = n_last ? g->views[C].strides[rank - 1] : 0;
   g->sides[B].shape.column_stride = n_last ? g->views[B].strides[rank - 1] : 0;
-  g->sides[BIAS].shape.column_stride = n_last ? g->views[BIAS].strides[rank - 1] : 0;
+  for (uint32_t i = BIAS; i < g->n_views; i++)
+    g->sides[i].shape.column_stride = n_last ? g->views[i].strides[rank - 1] : 0;
   cpu_loops_make(&g->batch, CPU_IN_ORDER, outer, c->result->extents, g->views, g->n_views);
   g->native = cpu_gemm_native(widest(g));
   g->unit = cpu_gemm_unit_of(g->native);
   take_m(g);
   transpose_if_better(g);
   set_shapes(g);
-  for (uint32_t i = 0; i < g->n_views; i++) plan_side(g, i);
+  for (uint32_t i = 0; i < (g->has_bias ? N_SIDES : BIAS); i++) plan_side(g, i);
   plan_blocks(g);
   plan_parts(g);
   plan_scratch(g);
+  return c->epilogue ? prepare_after(c, g) : STATUS_OK;
 }
 
 /* a[*, m, k] and b[*, k, n]; a vector has no m, or no n. */
@@ -363,7 +417,7 @@ status cpu_prepare_matmul(const cpu_call *c, cpu_kernel **result) {
   g->k = a.extents[a.rank - 1];
   g->sides[A].shape.column_stride = a.strides[a.rank - 1];
   g->sides[B].shape.row_stride = b.strides[has_n ? b.rank - 2 : 0];
-  plan(c, g, has_n);
+  TRY(plan(c, g, has_n));
   *result = &g->head;
   return STATUS_OK;
 }
@@ -395,7 +449,7 @@ status cpu_prepare_linear(const cpu_call *c, cpu_kernel **result) {
   g->sides[A].shape.column_stride = x.strides[x.rank - 1];
   g->sides[B].shape.row_stride = w.strides[w.rank - 1];
   if (rt_task_has_operand(c->task, 2)) place_bias(c, g);
-  plan(c, g, true);
+  TRY(plan(c, g, true));
   *result = &g->head;
   return STATUS_OK;
 }

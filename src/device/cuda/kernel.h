@@ -46,6 +46,10 @@ typedef struct cuda_part {
   const rt_plan *plan; /* NULL: no operation of its own */
   const rt_task *task;
   const cg_pointer *starts;
+  /* A product with what follows it, in place of this part and of all after it; or NULL. */
+  const rt_task *whole;
+  const struct cuda_after *after;
+  const cg_pointer *whole_starts;
 } cuda_part;
 
 typedef struct cuda_kernel {

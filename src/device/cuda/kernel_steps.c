@@ -3,10 +3,14 @@
  *
  * Each part becomes a task of a small plan whose views are the operands and results of the real task and
  * the values in scratch memory. Its kernel is written as any other; then the pointers of its launches are
- * led to where those views really begin. */
+ * led to where those views really begin.
+ *
+ * A product with elementwise steps after it needs no scratch memory: it is computed where the result will be,
+ * and the others in place. Where a library has the whole of it (matmul.h), it may compute that in one call. */
 #include <string.h>
 
 #include "device/cuda/lower.h"
+#include "device/cuda/matmul.h"
 
 enum { SCRATCH_ALIGN = 256, MOST_OF_RUN = 32 };
 enum {
@@ -36,6 +40,7 @@ typedef struct split {
   int64_t values_bytes, scratch_bytes; /* of values; of the steps' own kernels */
   VEC(cuda_part) parts;
   VEC(cuda_indexed) indexed;
+  bool in_place; /* step 0 is a product that is computed in the result's place */
 } split;
 
 /* ---- views ---- */
@@ -102,12 +107,43 @@ static void list_values(split *s) {
         value_of(s, &b->steps[i].operands[k])->last_step = i;
 }
 
+/* ---- products with epilogues ---- */
+static bool is_product(ir_opcode code) {
+  ir_family family = ir_op_info_of(code)->family;
+  return family == IR_FAMILY_MATMUL || family == IR_FAMILY_LINEAR;
+}
+
+static bool is_like(const rt_shape *a, const rt_view *b) {
+  if (a->dtype != b->dtype || a->rank != b->rank) return false;
+  for (uint32_t d = 0; d < a->rank; d++)
+    if (a->extents[d] != b->extents[d]) return false;
+  return true;
+}
+
+/* A product, then steps that compute each element from those at the same place, the last one the result; and
+ * nothing that is read lies where the result will. */
+static bool fits_in_place(const rt_plan *plan, const rt_task *task) {
+  const rt_body *b = task->body;
+  const rt_view *result = &plan->views[task->result];
+  bool fits = b->n_results == 1 && b->results[0].kind == RT_VALUE_STEP && b->n_steps > 1 &&
+              b->results[0].index + 1 == b->n_steps && is_product(b->steps[0].code) &&
+              is_like(&b->steps[0].results[0], result);
+  for (uint32_t i = 1; fits && i < b->n_steps; i++) {
+    rt_shape x = b->steps[i].results[0];
+    x.dtype = result->dtype;
+    fits = ir_op_is_elementwise(b->steps[i].code) && !b->steps[i].offset && is_like(&x, result);
+  }
+  for (uint32_t k = 0; fits && k < task->n_operands; k++)
+    fits = plan->views[task->operands[k].view].buffer != result->buffer;
+  return fits;
+}
+
 static void place_values(split *s, const rt_plan *plan) {
   const rt_body *b = s->body;
   for (uint32_t i = 0; i < b->n_steps; i++)
     for (uint32_t k = 0; k < b->steps[i].n_results; k++) {
       value *v = &s->values[s->first[i] + k];
-      uint32_t r = result_of(s, i, k);
+      uint32_t r = s->in_place && i == 0 ? 0 : result_of(s, i, k);
       v->in_scratch = r == b->n_results;
       v->size_bytes = shape_bytes(&b->steps[i].results[k]);
       v->view = v->in_scratch ? add_scratch(s, &b->steps[i].results[k])
@@ -367,10 +403,22 @@ static void place_scratch(split *s) {
   code->scratch_bytes = (size_t)(at + s->scratch_bytes);
 }
 
+/* The whole in one call, if the library has it. */
+static void offer_whole(split *s) {
+  cuda_after *after = ARENA_NEW(s->memory, cuda_after);
+  uint32_t result = s->values[s->n_values - 1].view;
+  const rt_task *t = s->in_place ? cuda_after_of(s->body, result, s->memory, after) : NULL;
+  if (!t) return;
+  s->parts.data[0].whole = t;
+  s->parts.data[0].after = after;
+  s->parts.data[0].whole_starts = starts_of(s, t);
+}
+
 status cuda_prepare_steps(const rt_plan *plan, const rt_task *task, bool joined, arena *memory,
                           cuda_kernel *k) {
   const rt_body *b = task->body;
   split s = {.task = task, .body = b, .memory = memory, .kernel = k};
+  s.in_place = joined && fits_in_place(plan, task);
   size_t most = b->n_params + 2 * (size_t)b->n_results;
   for (uint32_t i = 0; i < b->n_steps; i++) most += b->steps[i].n_results;
   s.plan = ARENA_NEW(memory, rt_plan);
@@ -393,6 +441,7 @@ status cuda_prepare_steps(const rt_plan *plan, const rt_task *task, bool joined,
     leave_operands(&s, last);
   }
   TRY(copy_results(&s, plan));
+  offer_whole(&s);
   place_scratch(&s);
   k->n_parts = s.parts.len;
   k->parts = s.parts.data;

@@ -2,13 +2,14 @@
 
 #include <string.h>
 
-enum { C, A, B, BIAS, N_SIDES };
+enum { C, A, B, BIAS, ADDED, N_SIDES };
 enum { POOL_ALIGN = 64, MOST_WORKSPACE = 32 << 20 };
 
 /* The result's dimensions but the last, as every side steps along them. */
 typedef struct product {
   const rt_plan *plan;
   const rt_task *task;
+  cuda_after after;
   const rt_view *result;
   uint32_t rank;
   int64_t extents[IR_MAX_RANK];
@@ -82,6 +83,25 @@ static void read_linear(product *p) {
   if (bias) place(p, BIAS, rank - 1, (int)lead, &p->n_step[BIAS]);
   p->n_step[C] = p->result->strides[rank - 1];
   p->has_bias = bias != NULL;
+}
+
+/* Operands that follow the product, aligned with the result at the last dimension. */
+static void read_aligned(product *p, uint32_t side) {
+  const rt_view *x = view_of(p->plan, p->task, side - 1);
+  uint32_t rank = p->result->rank;
+  for (uint32_t d = 0; d < rank; d++) {
+    int from = d + x->rank >= rank ? (int)(d + x->rank - rank) : NO_DIM;
+    place(p, side, d, from, d + 1 == rank ? &p->n_step[side] : &p->steps[side][d]);
+  }
+}
+
+/* False: the result is a vector, for which the library is not made. */
+static bool read_after(product *p) {
+  if ((p->after.bias || p->after.added) && p->rank == p->result->rank) return false;
+  if (p->after.bias) read_aligned(p, BIAS);
+  if (p->after.added) read_aligned(p, ADDED);
+  p->has_bias = p->has_bias || p->after.bias;
+  return true;
 }
 
 /* ---- dimensions ---- */
@@ -160,7 +180,19 @@ static void set_alignments(const product *p, cuda_matmul_shape *s) {
   s->align_a = alignment(plan, view_of(plan, p->task, a - 1), p->first[a]);
   s->align_b = alignment(plan, view_of(plan, p->task, b - 1), p->first[b]);
   s->align_d = alignment(plan, p->result, 0);
+  s->align_c = s->align_d;
   if (s->has_bias) s->align_bias = alignment(plan, view_of(plan, p->task, 2), p->first[BIAS]);
+  if (s->has_c) s->align_c = alignment(plan, view_of(plan, p->task, 3), p->first[ADDED]);
+}
+
+/* What is added lies as the result does: its columns are as far apart as they like. */
+static bool lay_added(const product *p, int64_t rows, int64_t row_step, int64_t columns,
+                      int64_t column_step, cuda_matmul_shape *s) {
+  int64_t trans;
+  s->ldc = 0;
+  if (!p->after.added) return true;
+  if ((rows > 1 && row_step == 0) || (columns > 1 && column_step == 0)) return false;
+  return lay(rows, row_step, columns, column_step, &trans, &s->ldc) && !trans;
 }
 
 /* The result by rows is the product the other way round, by columns. */
@@ -173,14 +205,16 @@ static bool set_layouts(const product *p, int64_t m, const int64_t m_step[N_SIDE
     s->n = m;
     s->ldd = ld;
     return lay(p->n, p->n_step[B], p->k, p->k_step[B], &s->trans_a, &s->lda) &&
-           lay(p->k, p->k_step[A], m, m_step[A], &s->trans_b, &s->ldb);
+           lay(p->k, p->k_step[A], m, m_step[A], &s->trans_b, &s->ldb) &&
+           lay_added(p, p->n, p->n_step[ADDED], m, m_step[ADDED], s);
   }
   if (p->has_bias || !lay(m, m_step[C], p->n, p->n_step[C], &trans, &ld) || trans) return false;
   s->m = m;
   s->n = p->n;
   s->ldd = ld;
   return lay(m, m_step[A], p->k, p->k_step[A], &s->trans_a, &s->lda) &&
-         lay(p->k, p->k_step[B], p->n, p->n_step[B], &s->trans_b, &s->ldb);
+         lay(p->k, p->k_step[B], p->n, p->n_step[B], &s->trans_b, &s->ldb) &&
+         lay_added(p, m, m_step[ADDED], p->n, p->n_step[ADDED], s);
 }
 
 static bool set_batch(const product *p, cuda_matmul_shape *s) {
@@ -193,7 +227,9 @@ static bool set_batch(const product *p, cuda_matmul_shape *s) {
   s->stride_b = p->steps[s->swapped ? A : B][0];
   s->stride_d = p->steps[C][0];
   s->stride_bias = p->steps[BIAS][0];
-  return s->stride_a >= 0 && s->stride_b >= 0 && s->stride_d > 0 && s->stride_bias >= 0;
+  s->stride_c = p->steps[ADDED][0];
+  return s->stride_c >= 0 && s->stride_a >= 0 && s->stride_b >= 0 && s->stride_d > 0 &&
+         s->stride_bias >= 0;
 }
 
 static bool is_narrow(ir_dtype t) { return t == IR_F16 || t == IR_BF16; }
@@ -203,13 +239,16 @@ static bool takes_types(ir_dtype from, ir_dtype to) {
   return is_narrow(from) && to == IR_F32;
 }
 
-/* Both operands have one dtype, the bias that of the result. */
+/* Both operands have one dtype, others that of the result. */
 static bool types_fit(const product *p) {
   const rt_view *a = view_of(p->plan, p->task, 0), *b = view_of(p->plan, p->task, 1);
   if (!a || !b || a->dtype != b->dtype || !takes_types(a->dtype, p->result->dtype)) return false;
-  if (p->task->n_operands < 3 || p->task->operands[2].kind == RT_OPERAND_NONE) return true;
-  const rt_view *bias = view_of(p->plan, p->task, 2);
-  return bias && bias->dtype == p->result->dtype;
+  for (uint32_t k = 2; k < p->task->n_operands; k++) {
+    const rt_view *x = view_of(p->plan, p->task, k);
+    if (p->task->operands[k].kind != RT_OPERAND_NONE && (!x || x->dtype != p->result->dtype))
+      return false;
+  }
+  return !p->after.gelu || is_narrow(p->result->dtype);
 }
 
 static bool read_product(product *p) {
@@ -218,6 +257,7 @@ static bool read_product(product *p) {
   if (!types_fit(p)) return false;
   if (family == IR_FAMILY_MATMUL) read_matmul(p);
   else read_linear(p);
+  if (!read_after(p)) return false;
   for (uint32_t d = 0; d < p->rank; d++) {
     p->extents[d] = p->result->extents[d];
     p->steps[C][d] = p->result->strides[d];
@@ -226,9 +266,10 @@ static bool read_product(product *p) {
   return p->n > 0 && p->k > 0;
 }
 
-bool cuda_matmul_shape_of(const rt_plan *plan, const rt_task *task, cuda_matmul_shape *shape,
-                          cuda_matmul_starts *starts) {
+bool cuda_matmul_shape_of(const rt_plan *plan, const rt_task *task, const cuda_after *after,
+                          cuda_matmul_shape *shape, cuda_matmul_starts *starts) {
   product p = {.plan = plan, .task = task, .result = &plan->views[task->result]};
+  if (after) p.after = *after;
   int64_t m_step[N_SIDES];
   memset(shape, 0, sizeof *shape);
   if (!read_product(&p)) return false;
@@ -241,8 +282,10 @@ bool cuda_matmul_shape_of(const rt_plan *plan, const rt_task *task, cuda_matmul_
   shape->dtype = view_of(plan, task, 0)->dtype;
   shape->dtype_d = p.result->dtype;
   shape->has_bias = p.has_bias;
+  shape->has_c = p.after.added;
+  shape->has_gelu = p.after.gelu;
   set_alignments(&p, shape);
-  for (uint32_t i = 0; i < 3; i++) starts->offset[i] = p.first[A + i];
+  for (uint32_t i = 0; i < 4; i++) starts->offset[i] = p.first[A + i];
   return shape->m <= INT32_MAX && shape->n <= INT32_MAX && shape->k <= INT32_MAX;
 }
 
@@ -284,17 +327,23 @@ static cublasStatus_t set_desc(const cuda_vendor *cu, cublasLtMatmulDesc_t desc,
   return cu->cublasLtMatmulDescSetAttribute(desc, which, value, size_bytes);
 }
 
+static cublasLtEpilogue_t epilogue_of(const cuda_matmul_shape *s) {
+  if (s->has_gelu) return s->has_bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+  return s->has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
 static cublasStatus_t make_desc(const cuda_vendor *cu, cuda_matmul *m, types t) {
   const cuda_matmul_shape *s = &m->shape;
   cublasOperation_t yes = CUBLAS_OP_T;
-  cublasLtEpilogue_t bias = CUBLASLT_EPILOGUE_BIAS;
+  cublasLtEpilogue_t epilogue = epilogue_of(s);
   cublasStatus_t st = cu->cublasLtMatmulDescCreate(&m->desc, t.compute, t.scale);
   /* mutant: cuda_product_turned */
   if (!st && s->trans_a) st = set_desc(cu, m->desc, CUBLASLT_MATMUL_DESC_TRANSA, &yes, sizeof yes);
   if (!st && s->trans_b) st = set_desc(cu, m->desc, CUBLASLT_MATMUL_DESC_TRANSB, &yes, sizeof yes);
+  if (!st && epilogue != CUBLASLT_EPILOGUE_DEFAULT)
+    st = set_desc(cu, m->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
   if (st || !s->has_bias) return st;
   void *pointer = (void *)(uintptr_t)s->align_bias; /* only its alignment counts here */
-  st = set_desc(cu, m->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &bias, sizeof bias);
   if (!st) st = set_desc(cu, m->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &pointer, sizeof pointer);
   if (!st && s->batch > 1)
     st = set_desc(cu, m->desc, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, &s->stride_bias,
@@ -310,7 +359,7 @@ static cublasStatus_t set_preferences(const cuda_vendor *cu, cublasLtMatmulPrefe
     uint32_t value;
   } alignments[] = {{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, (uint32_t)s->align_a},
                     {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, (uint32_t)s->align_b},
-                    {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)s->align_d},
+                    {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)s->align_c},
                     {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, (uint32_t)s->align_d}};
   cublasStatus_t st = cu->cublasLtMatmulPreferenceSetAttribute(
       pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
@@ -327,8 +376,8 @@ static cublasStatus_t choose(const cuda_vendor *cu, cublasLtHandle_t lt, cuda_ma
   cublasStatus_t st = cu->cublasLtMatmulPreferenceCreate(&pref);
   if (!st) st = set_preferences(cu, pref, &m->shape);
   if (!st)
-    st = cu->cublasLtMatmulAlgoGetHeuristic(lt, m->desc, m->a, m->b, m->d, m->d, pref, 1, &found,
-                                            &n);
+    st = cu->cublasLtMatmulAlgoGetHeuristic(lt, m->desc, m->a, m->b, m->c ? m->c : m->d, m->d, pref,
+                                            1, &found, &n);
   if (pref) (void)cu->cublasLtMatmulPreferenceDestroy(pref);
   m->works = !st && n > 0 && found.state == CUBLAS_STATUS_SUCCESS;
   if (m->works) {
@@ -349,12 +398,14 @@ static cublasStatus_t build(const cuda_vendor *cu, cublasLtHandle_t lt, cuda_mat
   if (!st) st = make_layout(cu, t.from, rows_a, columns_a, s->lda, s->batch, s->stride_a, &m->a);
   if (!st) st = make_layout(cu, t.from, rows_b, columns_b, s->ldb, s->batch, s->stride_b, &m->b);
   if (!st) st = make_layout(cu, t.to, s->m, s->n, s->ldd, s->batch, s->stride_d, &m->d);
+  if (!st && s->has_c) st = make_layout(cu, t.to, s->m, s->n, s->ldc, s->batch, s->stride_c, &m->c);
   return st ? st : choose(cu, lt, m);
 }
 
 static void destroy(const cuda_vendor *cu, cuda_matmul *m, const allocator *memory) {
   if (m->a) (void)cu->cublasLtMatrixLayoutDestroy(m->a);
   if (m->b) (void)cu->cublasLtMatrixLayoutDestroy(m->b);
+  if (m->c) (void)cu->cublasLtMatrixLayoutDestroy(m->c);
   if (m->d) (void)cu->cublasLtMatrixLayoutDestroy(m->d);
   if (m->desc) (void)cu->cublasLtMatmulDescDestroy(m->desc);
   memory_free(memory, m);
@@ -391,13 +442,13 @@ status cuda_matmul_get(const cuda_vendor *cu, cublasLtHandle_t lt, cuda_matmul *
 }
 
 cublasStatus_t cuda_matmul_run(const cuda_vendor *cu, cublasLtHandle_t lt, const cuda_matmul *m,
-                               const CUdeviceptr starts[4], CUdeviceptr workspace,
+                               const CUdeviceptr starts[CUDA_MATMUL_SIDES], CUdeviceptr workspace,
                                CUstream stream) {
   static const float one = 1, zero = 0;
   static const double one_f64 = 1, zero_f64 = 0;
   bool wide = m->shape.dtype == IR_F64;
   const void *alpha = wide ? (const void *)&one_f64 : &one;
-  const void *beta = wide ? (const void *)&zero_f64 : &zero;
+  const void *beta = m->c ? alpha : wide ? (const void *)&zero_f64 : &zero;
   CUdeviceptr a = starts[m->shape.swapped ? B : A], b = starts[m->shape.swapped ? A : B];
   /* mutant: cuda_product_bias */
   if (m->shape.has_bias) {
@@ -406,7 +457,8 @@ cublasStatus_t cuda_matmul_run(const cuda_vendor *cu, cublasLtHandle_t lt, const
     if (st != CUBLAS_STATUS_SUCCESS) return st;
   }
   void *d = (void *)(uintptr_t)starts[C];
+  const void *c = m->c ? (const void *)(uintptr_t)starts[ADDED] : d;
   return cu->cublasLtMatmul(lt, m->desc, alpha, (const void *)(uintptr_t)a, m->a,
-                            (const void *)(uintptr_t)b, m->b, beta, d, m->d, d, m->d, &m->algo,
-                            (void *)(uintptr_t)workspace, m->workspace_bytes, stream);
+                            (const void *)(uintptr_t)b, m->b, beta, c, m->c ? m->c : m->d, d, m->d,
+                            &m->algo, (void *)(uintptr_t)workspace, m->workspace_bytes, stream);
 }

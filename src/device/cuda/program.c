@@ -213,11 +213,12 @@ static void need_scratch(cuda_stream *s, size_t bytes) {
 /* A product that the library takes becomes `call`. `starts`: of the result and the operands.
  * call->matmul stays NULL: kernels compute it. */
 static status try_matmul(cuda_loaded *l, const cuda_task *t, const rt_plan *plan,
-                         const rt_task *task, const cg_pointer *starts, cuda_call *call) {
+                         const rt_task *task, const cuda_after *after, const cg_pointer *starts,
+                         cuda_call *call) {
   cuda_matmul_shape shape;
   cuda_matmul_starts offsets;
   cuda_stream *s = &l->streams[t->on];
-  if (!cuda_matmul_shape_of(plan, task, &shape, &offsets)) return STATUS_OK;
+  if (!cuda_matmul_shape_of(plan, task, after, &shape, &offsets)) return STATUS_OK;
   shape.tf32 = shape.dtype == IR_F32 && l->device->options.tf32;
   cuda_gpu *g = gpu_of(l, s->rank);
   TRY(make_current(l, s->rank));
@@ -289,7 +290,7 @@ static bool is_by_library(const cuda_call *c) { return c->matmul || c->attention
 
 static status try_library(cuda_loaded *l, const cuda_task *t, const rt_plan *plan,
                           const rt_task *task, const cg_pointer *starts, cuda_call *call) {
-  TRY(try_matmul(l, t, plan, task, starts, call));
+  TRY(try_matmul(l, t, plan, task, NULL, starts, call));
   return call->matmul ? STATUS_OK : try_attention(l, t, plan, task, starts, call);
 }
 
@@ -347,6 +348,11 @@ static status make_calls(cuda_loaded *l, cuda_task *t) {
     const cuda_part *p = &k->parts[i];
     cuda_call *call = &t->calls[t->n_calls];
     call->workspace_at = round_up(k->code.scratch_bytes);
+    if (p->whole) TRY(try_matmul(l, t, p->plan, p->whole, p->after, p->whole_starts, call));
+    if (is_by_library(call)) {
+      t->n_calls++;
+      return STATUS_OK;
+    }
     if (p->task) TRY(try_library(l, t, p->plan, p->task, p->starts, call));
     if (is_by_library(call)) t->n_calls++;
     else add_calls(l, t, p->first, p->n_launches);

@@ -92,7 +92,7 @@ enum { THIRD = 2 * (COPY_BYTES / 3 / 256 * 256) };
 static status enqueue_products(probe *p, const void *context) {
   const product *x = context;
   CUdeviceptr third = THIRD;
-  CUdeviceptr starts[4] = {p->memory, p->memory + third, p->memory + 2 * third, 0};
+  CUdeviceptr starts[CUDA_MATMUL_SIDES] = {p->memory, p->memory + third, p->memory + 2 * third};
   for (int i = 0; i < x->times; i++)
     TRY(cuda_try_lt(
         cuda_matmul_run(p->cu, p->g->lt, x->matmul, starts, p->workspace, p->streams[0]),

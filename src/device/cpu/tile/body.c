@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "device/cpu/kernel_epilogue.h"
 #include "device/cpu/tile/program.h"
 
 /* How the value of a step is had. */
@@ -432,6 +433,8 @@ static status prepare_request(request *r) {
 status cpu_prepare_body(const rt_plan *plan, const rt_task *task, arena *memory,
                         cpu_kernel **result) {
   request r = {.plan = plan, .task = task, .body = task->body, .memory = memory};
+  TRY(cpu_prepare_epilogue(plan, task, memory, result));
+  if (*result) return STATUS_OK;
   r.in_place = cpu_body_in_place(plan, task);
   TRY(prepare_request(&r));
   if (!r.result) return cpu_prepare_steps(plan, task, memory, result);
