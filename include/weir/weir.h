@@ -496,6 +496,10 @@ weir_status weir_program_bound(weir_program *p, const weir_shapes *s, weir_bound
  * allocated or written or after it is freed, and that every stream is joined. WEIR_CHECK_FAILED with
  * all findings otherwise. *report (may be NULL) lists waits that could be left out. */
 weir_status weir_program_check(const weir_program *p, const weir_shapes *s, char **report);
+/* Does all that a run with these shapes needs and that depends on nothing else: binds the program, compiles and
+ * loads its kernels, allocates its memory. Such a run then only issues. If the program has several processes, all
+ * of them call this. Nothing is to be done for the reference evaluator. */
+weir_status weir_program_prepare(const weir_program *p, const weir_shapes *s);
 /* The rank of this process if a launcher started it, of MPI or torchrun, else -1. Unless --comm is inproc each
  * process then runs one device: weir_run() takes whole inputs on all of them, and whole outputs come together on
  * rank 0. On other ranks that device's part of an output is written: all of it where the output is replicated,

@@ -167,6 +167,25 @@ static void tell_exposed(void *list, const char *place, const char *text, double
   Py_XDECREF(one);
 }
 
+/* prepare(module, name, shapes) */
+static PyObject *prepare(PyObject *o, PyObject *args) {
+  PyObject *module, *extents;
+  const char *name;
+  weir_fusion *f = NULL;
+  if (!PyArg_ParseTuple(args, "OsO", &module, &name, &extents)) return NULL;
+  weir_status st = weir_module_find(((weir_py_module *)module)->module, name, &f);
+  if (st != WEIR_OK) return weir_py_raise(st);
+  weir_shapes *s = weir_py_shapes(f, extents, 1);
+  if (!s) return NULL;
+  const weir_program *p = self_of(o)->program;
+  Py_BEGIN_ALLOW_THREADS;
+  st = weir_program_prepare(p, s);
+  Py_END_ALLOW_THREADS;
+  weir_shapes_destroy(s);
+  if (st != WEIR_OK) return weir_py_raise(st);
+  Py_RETURN_NONE;
+}
+
 /* bound(module, name, shapes), of a program that is compiled for the device sim */
 static PyObject *bound(PyObject *o, PyObject *args) {
   PyObject *module, *extents;
@@ -192,15 +211,12 @@ static PyObject *bound(PyObject *o, PyObject *args) {
                        "idle_s", b.idle_s, "exposed", lines);
 }
 
-static PyMethodDef methods[] = {{"run", run, METH_VARARGS, NULL},
-                                {"start", weir_py_start, METH_VARARGS, NULL},
-                                {"device", device, METH_NOARGS, NULL},
-                                {"devices", devices, METH_NOARGS, NULL},
-                                {"stats", stats, METH_NOARGS, NULL},
-                                {"trace", trace, METH_VARARGS, NULL},
-                                {"verify", verify, METH_VARARGS, NULL},
-                                {"bound", bound, METH_VARARGS, NULL},
-                                {NULL, NULL, 0, NULL}};
+static PyMethodDef methods[] = {
+    {"run", run, METH_VARARGS, NULL},       {"start", weir_py_start, METH_VARARGS, NULL},
+    {"device", device, METH_NOARGS, NULL},  {"devices", devices, METH_NOARGS, NULL},
+    {"stats", stats, METH_NOARGS, NULL},    {"trace", trace, METH_VARARGS, NULL},
+    {"verify", verify, METH_VARARGS, NULL}, {"prepare", prepare, METH_VARARGS, NULL},
+    {"bound", bound, METH_VARARGS, NULL},   {NULL, NULL, 0, NULL}};
 
 static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)dealloc},
                               {Py_tp_methods, methods},

@@ -238,6 +238,12 @@ class Program:
             core = self._core.start(inputs, outputs, seed, for_dlpack, streams, callback)
         return Pending(core, out, kind)
 
+    def prepare(self, *shapes, **extents) -> None:
+        """Does what the first run for shapes of the inputs, or extents by name, would do besides running: binds,
+        compiles and loads kernels, allocates memory."""
+        with self.module._lock:
+            self._core.prepare(self.module._core, self.name, extents if extents else shapes)
+
     def definition(self, *arrays, out=None, seed=0, stream=None):
         """What the definition says: the reference evaluator, which accumulates in f64. Slow."""
         return self(*arrays, out=out, seed=seed, stream=stream, _as_definition=True)

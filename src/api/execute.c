@@ -513,6 +513,15 @@ static status plan_of_run(api_executor *x, const ir_env *env, const int64_t *don
   return st;
 }
 
+status api_executor_prepare(api_executor *x, const ir_env *env) {
+  api_plan *p;
+  TRY(plan_of_run(x, env, NULL, &p));
+  if (p->loaded) return STATUS_OK;
+  TRY(load_plan(x, env, p));
+  x->counts.loads++;
+  return STATUS_OK;
+}
+
 status api_executor_donate(api_executor *x, const ir_env *env, const int64_t *donated,
                            bool *in_place) {
   api_plan *p;

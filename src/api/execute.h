@@ -120,6 +120,8 @@ status api_executor_bind(api_executor *x, const ir_env *env, const rt_plan *cons
 status api_executor_plan(api_executor *x, const ir_env *env, rt_loaded **result);
 /* The same of the variant that a run would take. */
 status api_executor_choose(api_executor *x, const ir_env *env, rt_loaded **result);
+/* Binds and loads the plan that a run would take. */
+status api_executor_prepare(api_executor *x, const ir_env *env);
 /* One rank's plan of the variant without stream loops, if there is a choice; destroyed by the caller. */
 status api_executor_bind_plain(api_executor *x, const ir_env *env, uint32_t rank, rt_plan **result);
 /* Can a run use this array, in memory of a device, where it is? It is one of the two lists, whole or a shard.

@@ -27,11 +27,14 @@ static const char *const rows =
     "fusion f { x : f32[8, 6]; i : i64[8]; y = index_select(x, i, dim=0); "
     "return y }";
 
+static bool prepares; /* what is compiled */
+
 static weir_program *compile(const char *text, const char *device, bool graph) {
   weir_module *m = NULL;
   weir_fusion *f = NULL;
   weir_program *p = NULL;
   weir_options *o = NULL;
+  weir_shapes *s = NULL;
   EXPECT_INT(weir_options_create(&o), WEIR_OK);
   EXPECT_INT(weir_options_set(o, "device", device), WEIR_OK);
   EXPECT_INT(weir_options_set(o, "graph", graph ? "true" : "false"), WEIR_OK);
@@ -41,6 +44,10 @@ static weir_program *compile(const char *text, const char *device, bool graph) {
     fprintf(stderr, "%s\n", weir_error());
     exit(1);
   }
+  EXPECT_INT(weir_shapes_create(f, &s), WEIR_OK);
+  EXPECT_INT(weir_shapes_complete(s), WEIR_OK);
+  if (prepares) EXPECT_INT(weir_program_prepare(p, s), WEIR_OK);
+  weir_shapes_destroy(s);
   weir_options_destroy(o);
   weir_module_destroy(m);
   return p;
@@ -365,7 +372,9 @@ static weir_pending *start_on(const weir_program *p, const weir_dl_tensor *x,
 /* Each run comes after what the stream held at the call, which here waits for something that the caller does after
  * all calls; what the stream gets next does not wait for the run. */
 static void test_async(const char *text, bool on_host) {
+  prepares = true; /* to load a program while the stream is held up may wait for that */
   weir_program *p = compile(text, "cuda", false);
+  prepares = false;
   float *in = pinned(FLIGHTS * BYTES), *out = pinned(FLIGHTS * BYTES), host[FLIGHTS * N];
   uint64_t *gate = pinned(sizeof *gate);
   char *a = on_gpu(FLIGHTS * BYTES), *b = on_gpu(FLIGHTS * BYTES);

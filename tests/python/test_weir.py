@@ -134,6 +134,14 @@ class Ask(unittest.TestCase):
             f.trace(path)
             self.assertGreater(path.stat().st_size, 100)
 
+    def test_prepare(self):
+        f = weir.compile("fusion f { x : f32[n, 8]; y = x + 1; return y }")
+        f.prepare(n=4)
+        f.prepare((4, 8))
+        self.assertTrue((f(np.ones((4, 8), np.float32)) == 2).all())
+        with self.assertRaises(weir.Error):
+            f.prepare((4, 9))
+
     def test_bound(self):
         f = weir.compile("""fusion f { mesh d = [2]; x : f32[n, 8]; w : f32[8, 4]; y = matmul(x, w); return y
           schedule { x, w on d; x.outer_split(1, d); x[1] = mesh.x; w.outer_split(0, d); w[0] = mesh.x } }""")
