@@ -34,6 +34,7 @@ int cli_machine(const cli *c);
 int cli_fmt(const cli *c);
 int cli_completion(const cli *c);
 int cli_view(const cli *c);
+int cli_draw(const cli *c);
 
 enum { CLI_FAILED = 1, CLI_USAGE = 2, CLI_SYSTEM = 3 };
 

@@ -29,6 +29,14 @@ static void open_page(const char *path) {
 
 static int view(const cli *c, const char *path) {
   CLI_CALL(weir_trace_page(c->operands, c->n_operands, c->operands[0], path));
+  if (cli_flag(c, "json")) {
+    (void)printf("{");
+    cli_json_string("command", "view");
+    (void)printf(", ");
+    cli_json_string("page", path);
+    (void)printf("}\n");
+    return 0;
+  }
   (void)printf("%s\n", path);
   (void)fflush(stdout);
   open_page(path);

@@ -17,6 +17,7 @@ static const struct command {
     {"verify", "FILE", "checks a program; with extents known also the order of its plan",
      cli_verify},
     {"why", "FILE NAME...", "says where a mark, a communication or a buffer comes from", cli_why},
+    {"draw", "FILE", "draws what devices hold and the host program, as SVG", cli_draw},
     {"bound", "FILE", "says how fast a program could be on a machine, and where more time goes",
      cli_bound},
     {"view", "TRACE.json...", "makes a page of traces and opens it", cli_view},

@@ -397,6 +397,13 @@ typedef struct weir_program weir_program;
  * its fusion, or "nvfuser". With the option `explain`, reasons stand in it as comments. */
 weir_status weir_lower(const weir_fusion *f, const weir_options *o, const char *style, char **text);
 
+/* A picture of it, as SVG: meshes, the pieces of tensors that devices hold, and the host program with a lane for each
+ * stream and for communications. `s`, which may be NULL, has the extents: without all of them tensors are left out. */
+weir_status weir_draw(const weir_fusion *f, const weir_options *o, const weir_shapes *s,
+                      char **text);
+/* Writes a text to a file: all of it, or the file stays as it was. */
+weir_status weir_text_write(const char *text, const char *path);
+
 /* Where things come from: for each name, of a tensor of the fusion, of one of its host program or of a
  * communication (as weir_lower writes them), where it lies and why, down to the lines of the program,
  * and what its communications cost. `s`, which may be NULL and need not be complete, gives extents for

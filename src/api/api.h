@@ -56,6 +56,8 @@ weir_status api_check_size(size_t struct_size, const char *function);
 /* A malloc copy for a char ** result. */
 status api_string(const strbuf *text, char **result);
 /* A whole file; *data belongs to the caller. */
+/* Writes a file: all of it, or it stays as it was. */
+status api_save(const char *path, const char *text, size_t length);
 status api_read_file(const char *path, const allocator *memory, char **data, size_t *length);
 
 /* ---- handles ---- */

@@ -3,6 +3,7 @@
 
 #include "api/passes.h"
 #include "api/program.h"
+#include "draw/draw.h"
 #include "explain/explain.h"
 #include "ir/host.h"
 #include "text/text.h"
@@ -10,27 +11,34 @@
 typedef struct lower_call {
   ir_func *f;
   const weir_options *options;
+  const weir_shapes *shapes; /* of weir_draw() */
   bool nvfuser, explain;
   int64_t rank; /* whose program the nvFuser style shows */
   host_pipeline pipeline;
   char **text;
 } lower_call;
 
+/* A host program is taken as it is. */
+static status host_of(arena *scratch, const lower_call *c, ir_func **result) {
+  *result = c->f;
+  if (c->f->host) return STATUS_OK;
+  if (!api_schedule(c->f)) return STATUS_BAD_PROGRAM;
+  pass_request request = {0};
+  TRY(api_pass_request(scratch, c->options, &request));
+  if (api_expect_shapes(c->f, c->options) != WEIR_OK) return STATUS_BAD_USAGE;
+  request.options = (host_options){.pipeline = c->pipeline};
+  if (c->nvfuser) api_show_plain(scratch, &request);
+  TRY(api_lower(scratch, c->f, &request, result));
+  if (ir_host_verify(*result)) return STATUS_OK;
+  return fail(STATUS_BAD_PROGRAM, "the lowered program is broken");
+}
+
 static status lower_body(arena *scratch, void *context) {
   lower_call *c = context;
-  ir_func *h = c->f;
+  ir_func *h;
   strbuf out;
   strbuf_init(&out, scratch);
-  if (!h->host) {
-    if (!api_schedule(c->f)) return STATUS_BAD_PROGRAM;
-    pass_request request = {0};
-    TRY(api_pass_request(scratch, c->options, &request));
-    if (api_expect_shapes(c->f, c->options) != WEIR_OK) return STATUS_BAD_USAGE;
-    request.options = (host_options){.pipeline = c->pipeline};
-    if (c->nvfuser) api_show_plain(scratch, &request);
-    TRY(api_lower(scratch, c->f, &request, &h));
-    if (!ir_host_verify(h)) return fail(STATUS_BAD_PROGRAM, "the lowered program is broken");
-  }
+  TRY(host_of(scratch, c, &h));
   explain_subject subject = {.h = h, .scratch = scratch};
   bool explain = c->explain && h->host->lowered;
   if (!c->nvfuser && h->host->fusion) {
@@ -55,6 +63,29 @@ weir_status weir_lower(const weir_fusion *f, const weir_options *o, const char *
   if (!c.nvfuser && strcmp(style, "weir") != 0)
     return api_refuse("there is no style '%s'; there are weir and nvfuser", style);
   return api_edit(api_module(f), lower_body, &c);
+}
+
+/* ---- pictures ---- */
+static status draw_body(arena *scratch, void *context) {
+  lower_call *c = context;
+  ir_func *h;
+  strbuf out;
+  strbuf_init(&out, scratch);
+  TRY(host_of(scratch, c, &h));
+  ir_env env = {0};
+  const ir_env *given = c->shapes ? api_shapes_env(c->shapes) : NULL;
+  if (given) env = *given;
+  env.func = h;
+  draw_program(h, given ? &env : NULL, scratch, &out);
+  return api_string(&out, c->text);
+}
+
+weir_status weir_draw(const weir_fusion *f, const weir_options *o, const weir_shapes *s,
+                      char **text) {
+  if (!f || !text) return api_refuse("weir_draw: an argument is NULL");
+  lower_call c = {.f = api_func(f), .options = o, .shapes = s, .text = text};
+  if (o && api_read_pipeline(o, &c.pipeline) != WEIR_OK) return WEIR_BAD_USAGE;
+  return api_edit(api_module(f), draw_body, &c);
 }
 
 /* ---- reasons ---- */

@@ -151,15 +151,20 @@ static bool ends_in(const char *text, const char *ending) {
   return n >= m && strcmp(text + n - m, ending) == 0;
 }
 
-static status save(const char *path, const strbuf *text) {
+status api_save(const char *path, const char *text, size_t length) {
   beside b;
   status st = beside_open(&b, path, &memory_default);
-  if (st == STATUS_OK && fwrite(text->data, 1, text->len, b.file) != text->len)
-    st = beside_failed(&b);
+  if (st == STATUS_OK && fwrite(text, 1, length, b.file) != length) st = beside_failed(&b);
   if (st == STATUS_OK) st = beside_close(&b);
   if (st == STATUS_OK) st = beside_commit(&b);
   beside_drop(&b);
   return st;
+}
+
+weir_status weir_text_write(const char *text, const char *path) {
+  if (!text || !path) return api_refuse("weir_text_write: an argument is NULL");
+  api_begin();
+  return api_end(api_save(path, text, strlen(text)));
 }
 
 /* Spans without a length are not shown. */
@@ -188,7 +193,7 @@ static status write_body(arena *scratch, void *context) {
   if (ends_in(c->path, ".html")) rt_trace_html(&trace, 1, c->title, &out);
   else if (ends_in(c->path, ".svg")) rt_trace_svg(&trace, c->title, &out);
   else rt_trace_json(&trace, 1, &out);
-  return save(c->path, &out);
+  return api_save(c->path, out.data, out.len);
 }
 
 /* ---- pages of traces written earlier ---- */
@@ -218,7 +223,7 @@ static status page_body(arena *scratch, void *context) {
   strbuf out;
   strbuf_init(&out, scratch);
   TRY(rt_trace_page((const char *const *)c->texts, (uint32_t)c->n, c->title, &out));
-  return save(c->path, &out);
+  return api_save(c->path, out.data, out.len);
 }
 
 weir_status weir_trace_page(const char *const *traces, size_t n, const char *title,

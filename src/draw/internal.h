@@ -1,0 +1,35 @@
+/* Shared by the files that draw. Lengths are in pixels. */
+#ifndef WEIR_DRAW_INTERNAL_H
+#define WEIR_DRAW_INTERNAL_H
+
+#include "draw/draw.h"
+
+typedef struct draw_picture {
+  const ir_func *host;
+  const ir_env *env;
+  arena *scratch;
+  strbuf *out;
+  double width, y; /* used so far */
+} draw_picture;
+
+enum { DRAW_MARGIN = 16, DRAW_MOST = 1200 };
+
+/* ---- svg.c ---- */
+void draw_rect(draw_picture *p, const char *class, double x, double y, double w, double h);
+/* In the colour of a device. */
+void draw_device_rect(draw_picture *p, int64_t device, double x, double y, double w, double h);
+void draw_text(draw_picture *p, const char *class, double x, double y, const char *text);
+/* Cut off to what fits in `w`, in a font of fixed width; all of it is shown when somebody points at it. */
+void draw_cut_text(draw_picture *p, const char *class, double x, double y, double w,
+                   const char *text);
+/* A path with an arrow at its end. */
+void draw_arrow(draw_picture *p, const char *class, double x0, double y0, double x1, double y1);
+/* The picture may be this wide. */
+void draw_reach(draw_picture *p, double x);
+
+/* ---- parts, below what was drawn before ---- */
+void draw_meshes(draw_picture *p);  /* pieces.c */
+void draw_tensors(draw_picture *p); /* pieces.c */
+void draw_lanes(draw_picture *p);   /* lanes.c */
+
+#endif

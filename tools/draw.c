@@ -1,0 +1,46 @@
+#include <stdio.h>
+
+#include "cli.h"
+
+/* With every extent known, tensors are drawn too. */
+static int define(const cli *c, weir_fusion *f, weir_shapes **result) {
+  CLI_TRY(cli_shapes(c, f, result));
+  if (weir_shapes_unbound(*result) == 0) return cli_status(weir_shapes_complete(*result));
+  if (weir_fusion_devices(f) > 1)
+    (void)fprintf(stderr, "weir: note: extents are not known: -D NAME=VALUE shows what devices "
+                          "hold of the tensors\n");
+  weir_shapes_destroy(*result);
+  *result = NULL;
+  return 0;
+}
+
+static int print(const cli *c, const char *text) {
+  const char *path = cli_text(c, "out", 0);
+  if (path[0]) return cli_status(weir_text_write(text, path));
+  cli_print(c, text);
+  return 0;
+}
+
+static int draw(const cli *c, weir_fusion *f) {
+  weir_shapes *s = NULL;
+  char *text = NULL;
+  int code = define(c, f, &s);
+  if (code == 0) code = cli_status(weir_draw(f, c->options, s, &text));
+  if (code == 0) code = print(c, text);
+  weir_string_free(text);
+  weir_shapes_destroy(s);
+  return code;
+}
+
+int cli_draw(const cli *c) {
+  const char *path, *name = cli_text(c, "fusion", 0);
+  weir_module *m = NULL;
+  weir_fusion *f = NULL;
+  CLI_TRY(cli_file(c, &path));
+  CLI_TRY(cli_load(path, &m));
+  int code = cli_status(weir_module_find(m, name[0] ? name : NULL, &f));
+  if (code == 0) code = cli_check_devices(c, f);
+  if (code == 0) code = draw(c, f);
+  weir_module_destroy(m);
+  return code;
+}
