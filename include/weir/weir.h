@@ -531,6 +531,18 @@ typedef struct weir_counts {
 } weir_counts;
 weir_status weir_program_counts(const weir_program *p, weir_counts *result);
 
+/* The buffers of a program bound to completed shapes, on the device that needs most for them: one pool, in which
+ * buffers share bytes that are not in use at the same time. `text` (may be NULL) is freed with weir_string_free():
+ * which values are in use where most are, with their lines and bytes. Nothing is run. */
+typedef struct weir_memory {
+  size_t struct_size;
+  int64_t device;
+  int64_t pool_bytes;
+  int64_t live_bytes; /* the most in use at once, in the order of the plan */
+} weir_memory;
+weir_status weir_program_memory(const weir_program *p, const weir_shapes *s, weir_memory *result,
+                                char **text);
+
 /* Whether a run with these completed shapes computes output `output` in the memory of input `input`, should that
  * be donated. *why is then NULL; otherwise it says what is in the way, and is freed with weir_string_free(). */
 weir_status weir_program_donation(const weir_program *p, const weir_shapes *s, size_t input,

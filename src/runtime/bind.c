@@ -259,6 +259,7 @@ static void finish(binder *b) {
   p->n_inputs = b->h->inputs.len;
   p->n_outputs = b->h->outputs.len;
   p->pool_bytes = b->pool.size_bytes;
+  bind_place(b);
 }
 
 /* What lowering could not know: conditions on the extents that the host program relies on. */

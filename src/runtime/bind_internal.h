@@ -115,6 +115,9 @@ bool bind_deallocate(binder *b, const ir_instr_data *d);
 void bind_inputs(binder *b);
 void bind_touch(binder *b, uint32_t buffer); /* by the instruction just put on the current stream */
 
+/* When all is bound: places the buffers of the pool again, by their whole lives. (bind_place.c) */
+void bind_place(binder *b);
+
 /* ---- slices and tasks (bind_task.c) ---- */
 bool bind_select(binder *b, const ir_instr_data *d);
 bool bind_shard(binder *b, const ir_instr_data *d);

@@ -5,8 +5,7 @@
  * thus shared by the iterations of one stream, and a loop over many iterations needs as many of them
  * as there are streams. */
 #include "runtime/bind_internal.h"
-
-enum { ALIGN_BYTES = 64 };
+#include "runtime/lives.h"
 
 static bool is_output(const binder *b, ir_tensor t, uint32_t *slot) {
   for (uint32_t i = 0; i < b->h->outputs.len; i++) {
@@ -85,15 +84,10 @@ void bind_inputs(binder *b) {
 
 /* ---- the pool ---- */
 
-static int64_t round_up(int64_t bytes) {
-  int64_t size = bytes > 0 ? bytes : 1;
-  return (size + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
-}
-
 static bool place_in_pool(binder *b, const ir_instr_data *d, bind_buffer *row) {
   rt_buffer *buffer = &row->buffer;
   if (buffer->size_bytes > INT64_MAX / 4) return bind_error(b, d, "the buffer is too large");
-  return bind_pool_take(&b->pool, b->clocks[b->stream], round_up(buffer->size_bytes),
+  return bind_pool_take(&b->pool, b->clocks[b->stream], rt_pool_bytes(buffer->size_bytes),
                         &buffer->offset_bytes, &row->accesses) ||
          bind_error(b, d, "the buffers together are too large");
 }
@@ -131,7 +125,7 @@ bool bind_deallocate(binder *b, const ir_instr_data *d) {
     return bind_error(b, d, "'%s' is deallocated already", buffer->name);
   buffer->freed_at = b->instrs.len;
   /* mutant: plan_no_reuse */
-  bind_pool_give(&b->pool, buffer->offset_bytes, round_up(buffer->size_bytes), &row->accesses);
+  bind_pool_give(&b->pool, buffer->offset_bytes, rt_pool_bytes(buffer->size_bytes), &row->accesses);
   return true;
 }
 

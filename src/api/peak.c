@@ -1,0 +1,134 @@
+/* Which values take the memory of a program's buffers where they take most. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/program.h"
+#include "runtime/lives.h"
+
+typedef struct peak_call {
+  weir_program *p;
+  const weir_shapes *shapes;
+  weir_memory *result;
+  char **text;
+  arena *scratch;
+  const rt_plan *plan; /* of the rank that needs most */
+  uint32_t rank, at;
+  rt_lives lives;
+} peak_call;
+
+typedef struct peak_value {
+  uint32_t buffer, made; /* by instruction */
+  int64_t bytes;
+} peak_value;
+
+static bool writes(const rt_plan *plan, uint32_t instr, uint32_t buffer) {
+  const rt_instr *i = &plan->instrs[instr];
+  if (i->kind == RT_POST) {
+    uint32_t out = plan->posts[i->task].out;
+    return out != RT_NO_VIEW && plan->views[out].buffer == buffer;
+  }
+  if (i->kind != RT_LAUNCH) return false;
+  const rt_task *t = &plan->tasks[i->task];
+  for (uint32_t k = 0; k < rt_task_n_results(t); k++)
+    if (plan->views[rt_task_result(t, k)].buffer == buffer) return true;
+  return false;
+}
+
+/* The instruction that made what the buffer holds at the peak. */
+static uint32_t maker(const peak_call *c, uint32_t buffer) {
+  uint32_t first = c->lives.of[buffer].first;
+  for (uint32_t i = c->at + 1; i-- > first;)
+    if (writes(c->plan, i, buffer)) return i;
+  return first;
+}
+
+static int by_bytes(const void *a, const void *b) {
+  const peak_value *x = a, *y = b;
+  if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+  return x->buffer < y->buffer ? -1 : 1;
+}
+
+static uint32_t find_values(const peak_call *c, peak_value *values) {
+  uint32_t n = 0;
+  for (uint32_t b = 0; b < c->plan->n_buffers; b++) {
+    const rt_life *life = &c->lives.of[b];
+    if (!life->used || life->first > c->at || life->end <= c->at) continue;
+    values[n++] = (peak_value){b, maker(c, b), rt_pool_bytes(c->plan->buffers[b].size_bytes)};
+  }
+  qsort(values, n, sizeof *values, by_bytes);
+  return n;
+}
+
+static void put_place(const peak_call *c, uint32_t instr, strbuf *out) {
+  strbuf place;
+  strbuf_init(&place, c->scratch);
+  rt_place(c->plan, instr, &place);
+  rt_describe(c->plan, instr, out);
+  strbuf_printf(out, "  (%s)\n", place.data);
+}
+
+static status explain(peak_call *c, int64_t live_bytes) {
+  const rt_plan *plan = c->plan;
+  peak_value *values = ARENA_ARRAY(c->scratch, plan->n_buffers + (size_t)1, peak_value);
+  uint32_t n = live_bytes > 0 ? find_values(c, values) : 0;
+  strbuf out;
+  strbuf_init(&out, c->scratch);
+  strbuf_printf(&out, "pool of %lld bytes", (long long)plan->pool_bytes);
+  if (api_ranks_are_many(&c->p->executor.ranks)) strbuf_printf(&out, " on device %u", c->rank);
+  if (n == 0) strbuf_puts(&out, ": the program has no buffers of its own\n");
+  else {
+    strbuf_printf(&out, "; at most %lld bytes are in use at once, %.3f of it, first at\n  ",
+                  (long long)live_bytes, (double)live_bytes / (double)plan->pool_bytes);
+    put_place(c, c->at, &out);
+    strbuf_puts(&out, "by\n");
+  }
+  for (uint32_t i = 0; i < n; i++) {
+    strbuf_printf(&out, "%12lld bytes  ", (long long)values[i].bytes);
+    put_place(c, values[i].made, &out);
+  }
+  return api_string(&out, c->text);
+}
+
+static status look(peak_call *c) {
+  const rt_plan *const *plans;
+  uint32_t n;
+  ir_env env;
+  TRY(api_bind_like(c->p, c->shapes, c->scratch, &env));
+  TRY(api_executor_bind(&c->p->executor, &env, &plans, &n));
+  for (uint32_t r = 0; r < n; r++) {
+    if (c->plan && plans[r]->pool_bytes <= c->plan->pool_bytes) continue;
+    c->plan = plans[r];
+    c->rank = r;
+  }
+  rt_lives_find(c->plan, c->scratch, &c->lives);
+  int64_t live_bytes = rt_lives_peak(&c->lives, c->scratch, &c->at);
+  if (c->text) TRY(explain(c, live_bytes));
+  c->result->device = c->rank;
+  c->result->pool_bytes = c->plan->pool_bytes;
+  c->result->live_bytes = live_bytes;
+  return STATUS_OK;
+}
+
+static status peak_body(arena *scratch, void *context) {
+  peak_call *c = context;
+  c->scratch = scratch;
+  return api_take_diags(&c->p->ir, look(c), scratch);
+}
+
+weir_status weir_program_memory(const weir_program *p, const weir_shapes *s, weir_memory *result,
+                                char **text) {
+  weir_memory all = {0};
+  if (!p || !s || !result) return api_refuse("weir_program_memory: an argument is NULL");
+  if (api_check_size(result->struct_size, "weir_program_memory") != WEIR_OK) return WEIR_BAD_USAGE;
+  if (text) *text = NULL;
+  if (!p->executor.device)
+    return api_refuse("the reference evaluator has no plan whose memory could be explained");
+  peak_call c = {.p = (weir_program *)p, .shapes = s, .result = &all, .text = text};
+  (void)pthread_mutex_lock(&c.p->lock);
+  weir_status st = api_call(&p->memory, peak_body, &c);
+  (void)pthread_mutex_unlock(&c.p->lock);
+  all.struct_size = result->struct_size;
+  size_t n = result->struct_size < sizeof all ? result->struct_size : sizeof all;
+  if (st == WEIR_OK) memcpy(result, &all, n);
+  return st;
+}

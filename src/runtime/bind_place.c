@@ -1,0 +1,214 @@
+/* Memory of the pool, planned over the whole program.
+ *
+ * While a program is bound its buffers are placed one by one, without knowing what comes (bind_pool.h). When all
+ * is known they are placed again, the largest first, each at the lowest place where no buffer is that may be in use
+ * at the same time: of two that share bytes, every access to the one is ordered before every access to the other.
+ *
+ * Before that, results that can be where an operand is are put there: a task computes it element by element, reads
+ * the operand as the result is written, and nobody needs the operand afterwards.
+ *
+ *   y <- gelu(x); dealloc x          ⇒   x <- gelu(x), and what was in y is in x
+ *
+ * What is better is kept. */
+#include "runtime/bind_internal.h"
+#include "runtime/lives.h"
+
+/* Looking at pairs of buffers takes too long beyond: some ms. */
+enum { MOST_BUFFERS = 2048, MOST_STEPS = 4 * 1000 * 1000 };
+
+typedef struct placer {
+  rt_plan *plan;
+  arena *memory;
+  rt_lives lives;
+  uint32_t *moved;    /* by buffer: the one that it became a part of, or itself */
+  int64_t *offset;    /* by buffer */
+  uint32_t *order;    /* buffers that are placed, the largest first */
+  uint32_t *conflict; /* of the one that is placed now, by offset */
+  uint32_t n, steps;
+  int64_t size_bytes; /* of the pool */
+} placer;
+
+/* ---- results where an operand is ---- */
+static uint32_t root(const placer *p, uint32_t buffer) {
+  while (p->moved[buffer] != buffer) buffer = p->moved[buffer];
+  return buffer;
+}
+
+static bool is_pool(const placer *p, uint32_t buffer) {
+  return p->plan->buffers[buffer].kind == RT_BUFFER_POOL;
+}
+
+static bool is_whole(const placer *p, const rt_view *v) {
+  int64_t bytes = (int64_t)ir_dtype_size_bytes(v->dtype);
+  for (uint32_t d = 0; d < v->rank; d++) bytes *= v->extents[d];
+  return v->offset_bytes == 0 && bytes == p->plan->buffers[v->buffer].size_bytes;
+}
+
+/* One element after the other of both, at the same places. */
+static bool same_places(const rt_view *a, const rt_view *b) {
+  if (a->rank != b->rank || ir_dtype_size_bytes(a->dtype) != ir_dtype_size_bytes(b->dtype))
+    return false;
+  for (uint32_t d = 0; d < a->rank; d++)
+    if (a->extents[d] != b->extents[d] || (a->extents[d] > 1 && a->strides[d] != b->strides[d]))
+      return false;
+  return true;
+}
+
+/* A copy onto itself would hide that something is out of order: what is written is what was read. */
+static bool is_elementwise(const rt_task *t, uint32_t operand) {
+  if (!t->body) return t->code != IR_OP_SET && t->n_more == 0 && ir_op_is_elementwise(t->code);
+  return rt_body_is_sweep(t->body) && rt_body_in_place(t->body, operand);
+}
+
+/* Is the task the last to touch what the operand is in, and reads it in no other way? */
+static bool is_last(const placer *p, const rt_task *t, uint32_t instr, uint32_t operand) {
+  const rt_view *x = &p->plan->views[t->operands[operand].view];
+  uint32_t buffer = root(p, x->buffer);
+  if (!is_pool(p, x->buffer) || p->lives.of[buffer].end != instr + 1) return false;
+  for (uint32_t k = 0; k < t->n_operands; k++) {
+    if (t->operands[k].kind != RT_OPERAND_VIEW || k == operand) continue;
+    const rt_view *other = &p->plan->views[t->operands[k].view];
+    if (root(p, other->buffer) != buffer) continue;
+    if (!is_whole(p, other) || !same_places(other, x) || !is_elementwise(t, k)) return false;
+  }
+  return true;
+}
+
+/* All accesses to the operand but this one are ordered before it, and those to the result after. */
+static bool follows(const placer *p, uint32_t stream, uint32_t in, uint32_t out) {
+  uint32_t n = p->plan->n_streams;
+  const uint32_t *last = &p->lives.last[in * n], *known = &p->lives.known[out * n];
+  for (uint32_t s = 0; s < n; s++)
+    if (last[s] > known[s] + (s == stream)) return false;
+  return true;
+}
+
+static bool may_follow(const placer *p, const rt_task *t, uint32_t instr, uint32_t operand,
+                       const rt_view *y) {
+  if (t->operands[operand].kind != RT_OPERAND_VIEW) return false;
+  const rt_view *x = &p->plan->views[t->operands[operand].view];
+  uint32_t in = root(p, x->buffer);
+  return is_last(p, t, instr, operand) && is_whole(p, x) && same_places(x, y) &&
+         p->plan->buffers[in].size_bytes == p->plan->buffers[y->buffer].size_bytes &&
+         is_elementwise(t, operand) && follows(p, p->plan->instrs[instr].stream, in, y->buffer);
+}
+
+static void put_in_place(placer *p, const rt_task *t, uint32_t instr, uint32_t result) {
+  const rt_view *y = &p->plan->views[rt_task_result(t, result)];
+  uint32_t out = y->buffer;
+  if (!is_pool(p, out) || p->moved[out] != out || p->lives.of[out].first != instr ||
+      !is_whole(p, y))
+    return;
+  for (uint32_t k = 0; k < t->n_operands; k++) {
+    if (!may_follow(p, t, instr, k, y)) continue;
+    uint32_t in = root(p, p->plan->views[t->operands[k].view].buffer);
+    p->moved[out] = in;
+    rt_lives_merge(&p->lives, in, out);
+    return;
+  }
+}
+
+static void find_in_place(placer *p) {
+  for (uint32_t i = 0; i < p->plan->n_instrs; i++) {
+    if (p->plan->instrs[i].kind != RT_LAUNCH) continue;
+    const rt_task *t = &p->plan->tasks[p->plan->instrs[i].task];
+    for (uint32_t k = 0; k < rt_task_n_results(t); k++) put_in_place(p, t, i, k);
+  }
+}
+
+/* ---- places ---- */
+static int64_t bytes_of(const placer *p, uint32_t buffer) {
+  return rt_pool_bytes(p->plan->buffers[buffer].size_bytes);
+}
+
+static bool comes_first(const placer *p, uint32_t a, uint32_t b) {
+  int64_t x = bytes_of(p, a), y = bytes_of(p, b);
+  return x != y ? x > y : a < b;
+}
+
+/* Shell's sort: no allocation, and the same result everywhere. */
+static void sort_by_size(placer *p) {
+  for (uint32_t gap = p->n / 2; gap > 0; gap /= 2)
+    for (uint32_t i = gap; i < p->n; i++) {
+      uint32_t b = p->order[i], k = i;
+      for (; k >= gap && comes_first(p, b, p->order[k - gap]); k -= gap)
+        p->order[k] = p->order[k - gap];
+      p->order[k] = b;
+    }
+}
+
+/* Those placed before that may be in use at the same time, by offset. */
+static uint32_t find_conflicts(placer *p, uint32_t at) {
+  uint32_t n = 0, b = p->order[at];
+  const rt_life *life = &p->lives.of[b];
+  for (uint32_t i = 0; i < at; i++) {
+    uint32_t other = p->order[i];
+    const rt_life *theirs = &p->lives.of[other];
+    if (theirs->end <= life->first && rt_lives_before(&p->lives, other, b)) continue;
+    if (life->end <= theirs->first && rt_lives_before(&p->lives, b, other)) continue;
+    uint32_t k = n++;
+    for (; k > 0 && p->offset[p->conflict[k - 1]] > p->offset[other]; k--)
+      p->conflict[k] = p->conflict[k - 1];
+    p->conflict[k] = other;
+    p->steps += n - k;
+  }
+  p->steps += at;
+  return n;
+}
+
+static void place_one(placer *p, uint32_t at) {
+  uint32_t b = p->order[at], n = find_conflicts(p, at);
+  int64_t size = bytes_of(p, b), end = 0;
+  for (uint32_t k = 0; k < n; k++) {
+    uint32_t other = p->conflict[k];
+    if (p->offset[other] - end >= size) break;
+    int64_t after = p->offset[other] + bytes_of(p, other);
+    if (after > end) end = after;
+  }
+  p->offset[b] = end;
+  if (end + size > p->size_bytes) p->size_bytes = end + size;
+}
+
+/* False: it takes too long. */
+static bool place_all(placer *p) {
+  for (uint32_t b = 0; b < p->plan->n_buffers; b++)
+    if (p->lives.of[b].used) p->order[p->n++] = b;
+  sort_by_size(p);
+  for (uint32_t i = 0; i < p->n && p->steps <= MOST_STEPS; i++) place_one(p, i);
+  return p->steps <= MOST_STEPS;
+}
+
+/* ---- the plan ---- */
+/* Buffers live from their first access to their last: of those that share bytes, one is gone before the other is
+ * there. What became part of another one has no bytes. */
+static void keep(const placer *p) {
+  rt_plan *plan = p->plan;
+  for (uint32_t v = 0; v < plan->n_views; v++)
+    plan->views[v].buffer = root(p, plan->views[v].buffer);
+  for (uint32_t b = 0; b < plan->n_buffers; b++) {
+    rt_buffer *buffer = &plan->buffers[b];
+    const rt_life *life = &p->lives.of[b];
+    if (buffer->kind != RT_BUFFER_POOL) continue;
+    buffer->offset_bytes = p->offset[b];
+    if (!life->used) buffer->size_bytes = 0;
+    buffer->allocated_at = life->first;
+    buffer->freed_at = life->used ? life->end : life->first;
+  }
+  plan->pool_bytes = p->size_bytes;
+}
+
+void bind_place(binder *b) {
+  rt_plan *plan = b->plan;
+  uint32_t n = plan->n_buffers, at;
+  if (n == 0 || n > MOST_BUFFERS || plan->pool_bytes == 0) return;
+  placer p = {.plan = plan, .memory = &b->scratch};
+  rt_lives_find(plan, p.memory, &p.lives);
+  p.moved = ARENA_ARRAY(p.memory, n, uint32_t);
+  for (uint32_t i = 0; i < n; i++) p.moved[i] = i;
+  find_in_place(&p);
+  if (plan->pool_bytes <= rt_lives_peak(&p.lives, p.memory, &at)) return;
+  p.offset = ARENA_ARRAY(p.memory, n, int64_t);
+  p.order = ARENA_ARRAY(p.memory, n, uint32_t);
+  p.conflict = ARENA_ARRAY(p.memory, n, uint32_t);
+  if (place_all(&p) && p.size_bytes < plan->pool_bytes) keep(&p);
+}

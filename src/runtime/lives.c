@@ -1,0 +1,112 @@
+#include "runtime/lives.h"
+
+#include <string.h>
+
+typedef struct finder {
+  rt_lives *l;
+  uint32_t n_streams;
+  uint32_t *
+      clocks; /* by stream and stream: the position of the second that the first is ordered after */
+  uint32_t *positions; /* by stream */
+} finder;
+
+int64_t rt_pool_bytes(int64_t size_bytes) {
+  int64_t size = size_bytes > 0 ? size_bytes : 1;
+  return (size + RT_POOL_ALIGN - 1) / RT_POOL_ALIGN * RT_POOL_ALIGN;
+}
+
+/* The first access of a stream knows least. */
+static void touch(finder *f, uint32_t view, uint32_t instr, uint32_t stream) {
+  rt_lives *l = f->l;
+  uint32_t buffer = l->plan->views[view].buffer, n = f->n_streams;
+  if (l->plan->buffers[buffer].kind != RT_BUFFER_POOL) return;
+  rt_life *life = &l->of[buffer];
+  uint32_t *last = &l->last[buffer * n], *known = &l->known[buffer * n];
+  const uint32_t *clock = &f->clocks[stream * n];
+  if (!life->used) *life = (rt_life){true, instr, instr};
+  for (uint32_t s = 0; s < n && last[stream] == 0; s++) {
+    uint32_t seen = s == stream ? f->positions[s] - 1 : clock[s];
+    if (life->end == life->first || seen < known[s]) known[s] = seen;
+  }
+  life->end = instr + 1;
+  last[stream] = f->positions[stream];
+}
+
+static void touch_post(finder *f, const rt_post *p, uint32_t instr, uint32_t stream) {
+  if (p->in != RT_NO_VIEW) touch(f, p->in, instr, stream);
+  if (p->out != RT_NO_VIEW) touch(f, p->out, instr, stream);
+}
+
+static void touch_task(finder *f, const rt_task *t, uint32_t instr, uint32_t stream) {
+  for (uint32_t k = 0; k < rt_task_n_results(t); k++) touch(f, rt_task_result(t, k), instr, stream);
+  for (uint32_t k = 0; k < t->n_operands; k++)
+    if (t->operands[k].kind == RT_OPERAND_VIEW) touch(f, t->operands[k].view, instr, stream);
+}
+
+static void wait_for(finder *f, uint32_t stream, uint32_t other) {
+  uint32_t *clock = &f->clocks[stream * f->n_streams];
+  const uint32_t *seen = &f->clocks[other * f->n_streams];
+  for (uint32_t s = 0; s < f->n_streams; s++)
+    if (seen[s] > clock[s]) clock[s] = seen[s];
+}
+
+static void walk(finder *f) {
+  const rt_plan *plan = f->l->plan;
+  for (uint32_t i = 0; i < plan->n_instrs; i++) {
+    const rt_instr *instr = &plan->instrs[i];
+    uint32_t s = instr->stream;
+    if (instr->kind == RT_WAIT) {
+      wait_for(f, s, instr->other);
+      continue;
+    }
+    f->clocks[s * f->n_streams + s] = ++f->positions[s];
+    if (instr->kind == RT_LAUNCH) touch_task(f, &plan->tasks[instr->task], i, s);
+    else touch_post(f, &plan->posts[instr->task], i, s);
+  }
+}
+
+void rt_lives_find(const rt_plan *plan, arena *memory, rt_lives *result) {
+  size_t n = plan->n_streams, all = plan->n_buffers * n;
+  *result = (rt_lives){.plan = plan};
+  result->of = ARENA_ARRAY(memory, plan->n_buffers + (size_t)1, rt_life);
+  result->last = ARENA_ARRAY(memory, all + 1, uint32_t);
+  result->known = ARENA_ARRAY(memory, all + 1, uint32_t);
+  finder f = {.l = result, .n_streams = plan->n_streams};
+  f.clocks = ARENA_ARRAY(memory, n * n, uint32_t);
+  f.positions = ARENA_ARRAY(memory, n, uint32_t);
+  walk(&f);
+}
+
+bool rt_lives_before(const rt_lives *l, uint32_t a, uint32_t b) {
+  uint32_t n = l->plan->n_streams;
+  const uint32_t *last = &l->last[a * n], *known = &l->known[b * n];
+  for (uint32_t s = 0; s < n; s++)
+    if (last[s] > known[s]) return false;
+  return true;
+}
+
+void rt_lives_merge(const rt_lives *l, uint32_t a, uint32_t b) {
+  uint32_t n = l->plan->n_streams;
+  for (uint32_t s = 0; s < n; s++)
+    if (l->last[b * n + s] > l->last[a * n + s]) l->last[a * n + s] = l->last[b * n + s];
+  if (l->of[b].end > l->of[a].end) l->of[a].end = l->of[b].end;
+  l->of[b].used = false;
+}
+
+int64_t rt_lives_peak(const rt_lives *l, arena *memory, uint32_t *at) {
+  const rt_plan *plan = l->plan;
+  int64_t *change = ARENA_ARRAY(memory, plan->n_instrs + (size_t)1, int64_t), now = 0, peak = 0;
+  for (uint32_t b = 0; b < plan->n_buffers; b++) {
+    if (!l->of[b].used) continue;
+    change[l->of[b].first] += rt_pool_bytes(plan->buffers[b].size_bytes);
+    change[l->of[b].end] -= rt_pool_bytes(plan->buffers[b].size_bytes);
+  }
+  *at = 0;
+  for (uint32_t i = 0; i < plan->n_instrs; i++) {
+    now += change[i];
+    if (now <= peak) continue;
+    peak = now;
+    *at = i;
+  }
+  return peak;
+}

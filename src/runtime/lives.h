@@ -1,0 +1,37 @@
+/* When the buffers of a plan hold values: from the first access to the last one, in plan order and by what the
+ * streams are ordered after. */
+#ifndef WEIR_RUNTIME_LIVES_H
+#define WEIR_RUNTIME_LIVES_H
+
+#include "runtime/plan.h"
+
+/* A buffer of the pool; `used` is false of all others, and of those that nothing touches. Instructions [first,
+ * end) touch it; a communication does so from its post to the last join. */
+typedef struct rt_life {
+  bool used;
+  uint32_t first, end;
+} rt_life;
+
+typedef struct rt_lives {
+  const rt_plan *plan;
+  rt_life *of; /* by buffer */
+  /* By buffer and stream: the position of the last access there, 0: none; and what every first access is ordered
+   * after, itself not included. */
+  uint32_t *last, *known;
+} rt_lives;
+
+/* Needs a memory_guard(). Of one rank's plan. */
+void rt_lives_find(const rt_plan *plan, arena *memory, rt_lives *result);
+/* Is every access to `a` ordered before every one to `b`? */
+bool rt_lives_before(const rt_lives *l, uint32_t a, uint32_t b);
+/* `b` becomes a part of `a`, which it follows. */
+void rt_lives_merge(const rt_lives *l, uint32_t a, uint32_t b);
+/* The most bytes in use at once, in plan order, each buffer rounded up to RT_POOL_ALIGN; `at` is the first
+ * instruction with that many. */
+int64_t rt_lives_peak(const rt_lives *l, arena *memory, uint32_t *at);
+
+enum { RT_POOL_ALIGN = 64 };
+/* What a buffer takes of the pool. */
+int64_t rt_pool_bytes(int64_t size_bytes);
+
+#endif
