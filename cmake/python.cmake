@@ -41,4 +41,7 @@ endforeach()
 suite_test(python weir ${python} tests/python/test_weir.py)
 set_property(TEST python/weir APPEND PROPERTY ENVIRONMENT PYTHONPATH=${PROJECT_BINARY_DIR}/python
              PYTHONDONTWRITEBYTECODE=1)
+suite_test(python world ${python} tests/python/test_world.py)
+set_property(TEST python/world APPEND PROPERTY ENVIRONMENT PYTHONPATH=${PROJECT_BINARY_DIR}/python
+             PYTHONDONTWRITEBYTECODE=1)
 suite_test(python wheel bash tests/python/wheel.sh ${python} ${PROJECT_BINARY_DIR})

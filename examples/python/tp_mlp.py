@@ -1,7 +1,8 @@
 """A tensor-parallel MLP on two ranks, in PyTorch, checked against PyTorch.
 
-    mpirun -n 2 python examples/python/tp_mlp.py      # a process per rank
-    python examples/python/tp_mlp.py                  # both ranks in this process
+    torchrun --nproc-per-node 2 examples/python/tp_mlp.py     # a process per rank
+    mpirun -n 2 python examples/python/tp_mlp.py              # the same by MPI
+    python examples/python/tp_mlp.py                          # both ranks in this process
 
 The first weight is cut by columns, the second by rows; what Weir adds is the allreduce, and slices of the rows by which
 it overlaps the products.

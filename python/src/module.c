@@ -285,21 +285,26 @@ static void device_free(void *context, int32_t gpu, void *block) {
   PyGILState_Release(gil);
 }
 
-static weir_status compile_into(weir_py_program *to, weir_fusion *f, weir_options *options) {
+static weir_status compile_into(weir_py_program *to, weir_fusion *f, weir_options *options,
+                                const weir_world *world) {
   weir_device_allocator a = {.struct_size = sizeof a, .alloc = device_alloc, .free = device_free};
   a.context = to;
   weir_status st = to->alloc ? weir_options_set_device_allocator(options, &a) : WEIR_OK;
+  if (st == WEIR_OK) st = weir_options_set_world(options, world);
   Py_BEGIN_ALLOW_THREADS;
   if (st == WEIR_OK) st = weir_compile(f, options, NULL, &to->program);
   Py_END_ALLOW_THREADS;
   return st;
 }
 
-/* compile(name, options, alloc or None, free or None) */
+/* compile(name, options, alloc or None, free or None, world or None) */
 static PyObject *compile(PyObject *o, PyObject *args) {
   const char *name;
-  PyObject *dict, *alloc, *release;
-  if (!PyArg_ParseTuple(args, "sO!OO", &name, &PyDict_Type, &dict, &alloc, &release)) return NULL;
+  PyObject *dict, *alloc, *release, *given;
+  weir_world *world;
+  if (!PyArg_ParseTuple(args, "sO!OOO", &name, &PyDict_Type, &dict, &alloc, &release, &given))
+    return NULL;
+  if (weir_py_world_of(given, &world) != 0) return NULL;
   weir_fusion *f = find(o, name);
   weir_options *options = f ? weir_py_options(dict) : NULL;
   if (!options) return NULL;
@@ -312,7 +317,7 @@ static PyObject *compile(PyObject *o, PyObject *args) {
     result->alloc = alloc;
     result->free = release;
   }
-  weir_status st = result ? compile_into(result, f, options) : WEIR_OK;
+  weir_status st = result ? compile_into(result, f, options, world) : WEIR_OK;
   weir_options_destroy(options);
   if (st == WEIR_OK) return (PyObject *)result;
   (void)weir_py_raise(st);
@@ -371,6 +376,7 @@ static PyMethodDef functions[] = {{"set_error", set_error, METH_O, NULL},
                                   {"version", version, METH_NOARGS, NULL},
                                   {"list", list, METH_VARARGS, NULL},
                                   {"launch_rank", launch_rank, METH_NOARGS, NULL},
+                                  {"log_to", weir_py_log_to, METH_VARARGS, NULL},
                                   {NULL, NULL, 0, NULL}};
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "_weir", NULL, -1, functions, NULL, NULL, NULL, NULL};
@@ -379,8 +385,8 @@ PyMODINIT_FUNC PyInit__weir(void); /* Python finds it by name */
 
 PyMODINIT_FUNC PyInit__weir(void) {
   PyObject *m = PyModule_Create(&definition);
-  if (m &&
-      (weir_py_add_module(m) != 0 || weir_py_add_program(m) != 0 || weir_py_add_pending(m) != 0))
+  if (m && (weir_py_add_module(m) != 0 || weir_py_add_program(m) != 0 ||
+            weir_py_add_pending(m) != 0 || weir_py_add_world(m) != 0))
     Py_CLEAR(m);
   return m;
 }

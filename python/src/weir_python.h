@@ -31,10 +31,19 @@ typedef struct weir_py_program {
   PyObject *alloc, *free; /* of device memory; NULL: the driver's */
 } weir_py_program;
 
+typedef struct weir_py_world {
+  PyObject_HEAD weir_world *world;
+} weir_py_world;
+
 extern PyObject *weir_py_program_type;
 int weir_py_add_module(PyObject *m);  /* the type Module (module.c) */
 int weir_py_add_program(PyObject *m); /* the type Program (program.c) */
 int weir_py_add_pending(PyObject *m); /* the type Pending (pending.c) */
+int weir_py_add_world(PyObject *m);   /* the type World (world.c) */
+/* None: no world. Not 0: an exception. */
+int weir_py_world_of(PyObject *o, weir_world **result);
+/* log_to(text or None, progress or None) */
+PyObject *weir_py_log_to(PyObject *m, PyObject *args);
 /* start(inputs, outputs, seed, stream, streams, callback or None): a Pending. */
 PyObject *weir_py_start(PyObject *program, PyObject *args);
 

@@ -17,7 +17,8 @@ from typing import NamedTuple
 from . import _weir
 
 __all__ = ["Cancelled", "Diagnostic", "Error", "Module", "Pending", "Program", "ProgramError", "RawArray", "TensorInfo",
-           "Weights", "compile", "fusion", "launch_rank", "list_of", "load", "load_weights", "ops", "torch_op", "version"]
+           "Weights", "World", "compile", "fusion", "launch_rank", "list_of", "load", "load_weights", "log_to", "ops", "torch_op",
+           "version"]
 
 
 # ---- errors ----
@@ -76,13 +77,57 @@ def version() -> str:
 
 
 def launch_rank() -> int:
-    """The rank of this process if an MPI launcher started it, else -1."""
+    """The rank of this process if mpirun or torchrun started it, else -1."""
     return _weir.launch_rank()
 
 
 def list_of(kind: str) -> str:
     """What there is, as `weir list` prints it: "ops", "passes", "devices", "comms" or "options"."""
     return _weir.list(kind)
+
+
+def log_to(text=None, progress=None) -> None:
+    """Who is told while the library works: `text(str)` what it would write to standard error, `progress(what, done,
+    total)` how far long work is. Called from any thread, and must not call the library. None: nobody."""
+    _weir.log_to(text, progress)
+
+
+# ---- worlds ----
+
+class World:
+    """Processes that run programs together, each of them one device: `weir.compile(..., world=world)`.
+
+        World()                                     # of mpirun or torchrun; also what programs use without one
+        World(mpi=MPI.COMM_WORLD)                   # of mpi4py
+        World(exchange, rank=r, size=n)             # exchange(bytes) gives a list of the bytes of all ranks
+        World.of_torch()                            # of torch.distributed, which is initialised
+
+    All ranks make it, and compile programs for it, in the same order. It ends with the last program that uses it.
+    """
+
+    def __init__(self, exchange=None, *, rank: int = 0, size: int = 0, mpi=None):
+        address = 0
+        if mpi is not None:
+            from mpi4py import MPI
+            address = MPI._addressof(mpi)
+        self._core = _weir.World(exchange, rank, size, address)
+        self.rank, self.size, self.local, self.carrier = self._core.describe()
+
+    @classmethod
+    def of_torch(cls, group=None) -> World:
+        """The ranks of a process group of torch.distributed, the default one if none is given."""
+        import torch.distributed as dist
+        size = dist.get_world_size(group)
+
+        def exchange(mine):
+            every = [None] * size
+            dist.all_gather_object(every, mine, group)
+            return every
+
+        return cls(exchange, rank=dist.get_rank(group), size=size)
+
+    def __repr__(self) -> str:
+        return f"<weir.World: rank {self.rank} of {self.size}, by {self.carrier}>"
 
 
 # ---- programs ----
@@ -159,10 +204,11 @@ class Program:
         self.module = module
         self.name = name
         alloc, free = _device_memory(options.pop("device_memory", None))
+        self.world = options.pop("world", None)
         self.options = _options(options)
         with module._lock:
             inputs, outputs = module._core.signature(name)
-            self._core = module._core.compile(name, self.options, alloc, free)
+            self._core = module._core.compile(name, self.options, alloc, free, self.world._core if self.world else None)
         self.inputs = [TensorInfo(*t) for t in inputs]
         self.outputs = [TensorInfo(*t) for t in outputs]
         self._shapes: dict = {}
@@ -271,7 +317,7 @@ class Program:
         asks for, what the simulator predicts, and the communications that it waits for: seconds."""
         options = {**self.options, "device": "sim", "machine": machine}
         with self.module._lock:
-            core = self.module._core.compile(self.name, options, None, None)
+            core = self.module._core.compile(self.name, {**options, "comm": "inproc"}, None, None, None)
             return core.bound(self.module._core, self.name, extents if extents else shapes)
 
     @property

@@ -208,6 +208,40 @@ static bool skip_file(const char **at, const char *end, line_parts *l) {
   return false;
 }
 
+/* What failed on a rank says so in its text: "rank 2 (process 7) has died", "NCCL failed at rank 1's allreduce of 8
+ * f32 (sum) at two.weir:4 on team (0 1)". */
+static void find_rank(const char *at, const char *end, line_parts *l) {
+  const char *p = at;
+  if (skip_word(&p, "rank ") && skip_number(&p, &l->rank)) return;
+  for (p = at; p < end; p++) {
+    const char *q = p;
+    if (skip_word(&q, " at rank ") && skip_number(&q, &l->rank) && *q == '\'') return;
+  }
+  l->rank = -1;
+}
+
+/* A name without spaces that has a letter, then a line; not the address of a machine. */
+static bool read_at(const char *at, const char *end, line_parts *l) {
+  bool has_letter = false;
+  for (const char *p = at; p < end && !isspace((unsigned char)*p); p++) {
+    const char *q = p + 1;
+    has_letter |= isalpha((unsigned char)*p) != 0;
+    if (*p != ':' || !has_letter || !skip_number(&q, &l->line)) continue;
+    l->file = at;
+    l->file_length = (size_t)(p - at);
+    return true;
+  }
+  l->line = 0;
+  return false;
+}
+
+static void find_place(const char *at, const char *end, line_parts *l) {
+  for (const char *p = at; p < end; p++) {
+    const char *q = p;
+    if (skip_word(&q, " at ") && read_at(q, end, l)) return;
+  }
+}
+
 static line_parts read_line(const char *at, const char *end) {
   line_parts l = {.file = ""};
   skip_rank(&at, &l.rank);
@@ -216,6 +250,8 @@ static line_parts read_line(const char *at, const char *end) {
   if (skip_severity(&at, &l.severity) || skip_file(&at, end, &l)) l.is_headed = true;
   l.text = at;
   l.text_length = (size_t)(end - at);
+  if (l.rank < 0) find_rank(at, end, &l);
+  if (l.rank >= 0 && l.line == 0) find_place(at, end, &l);
   return l;
 }
 

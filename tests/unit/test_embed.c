@@ -58,6 +58,15 @@ static void test_texts(void) {
   EXPECT_INT(weir_diagnostic_count(), 2);
   expect(0, "f.weir", 12, 0, "rank 0 waits", "", 3);
   expect(1, "g.weir", 7, 9, "posted here", "", -1);
+  api_set_error(
+      "rank 2 (process 7) has died; rank 0 waits for allreduce of 8 f32 (sum) at f.weir:4");
+  expect(0, "f.weir", 4, 0, "has died", "", 2);
+  api_set_error("cuda: NCCL failed at rank 1's send of 8 f32 at a/b.weir:31 on team (0 1): remote");
+  expect(0, "a/b.weir", 31, 0, "NCCL failed", "", 1);
+  api_set_error("tcp: rank 1 does not reach rank 0 at 127.0.0.1:80: refused");
+  expect(0, "", 0, 0, "does not reach", "", -1);
+  api_set_error("rank 3: f.weir:12: rank 0 waits for an allreduce\n    source\n    ^~~\n"
+                "g.weir:7:9: note: posted here");
   weir_diagnostic d = {.struct_size = sizeof d};
   EXPECT(weir_diagnostic_at(1, &d) && d.severity == WEIR_SEVERITY_NOTE);
   static const char *const odd[] = {"",

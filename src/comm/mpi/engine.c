@@ -243,12 +243,12 @@ static void free_list_of(mpi_io *io) {
 }
 
 void mpi_engine_free_buffers(mpi_engine *e) {
+  for (uint32_t i = 0; e->control && i < CONTROL_RECEIVES; i++) /* the others are under way */
+    if (e->control[i] && e->control[i]->has_arrived) memory_free(&memory_default, e->control[i]);
   for (mpi_io *io = e->under_way, *older; io; io = older) {
     older = io->older;
     memory_free(&memory_default, io);
   }
-  for (uint32_t i = 0; e->control && i < CONTROL_RECEIVES; i++)
-    if (e->control[i] && e->control[i]->has_arrived) memory_free(&memory_default, e->control[i]);
   free_list_of(e->free_control);
   free_list_of(e->free_chunks);
   memory_free(&memory_default, e->control);

@@ -138,13 +138,6 @@ void mpi_world_tick(mpi_world *w, int64_t now_ns) {
     mpi_world_decide(w, w->why, w->reason, true);
 }
 
-static void fail_by_death(mpi_world *w, uint32_t rank) {
-  mpi_engine *e = w->engine;
-  char text[MPI_REASON_BYTES];
-  (void)snprintf(text, sizeof text, "rank %u (process %d) has died", rank, e->processes[rank].pid);
-  mpi_world_fail(w, STATUS_UNAVAILABLE, text);
-}
-
 /* The i-th of all queues, or NULL: teams, then pairs. They do not go away while the lock is held. */
 static mpi_queue *queue_at(mpi_world *w, uint32_t i) {
   mpi_engine *e = w->engine;
@@ -162,6 +155,28 @@ mpi_queue *mpi_world_queue(mpi_world *w, uint32_t *i) {
     if (*i < MPI_MAX_TEAMS) *i = MPI_MAX_TEAMS;
   }
   return NULL;
+}
+
+/* What this rank waits for, or where it is: "" if nothing is known. */
+static void describe_own(mpi_world *w, char *text, size_t size_bytes) {
+  rt_pulse now = {0};
+  uint32_t at = 0;
+  text[0] = 0;
+  for (mpi_queue *q; (q = mpi_world_queue(w, &at));) {
+    if (!q->members[q->me].head) continue;
+    mpi_describe_waiter(q, text, size_bytes);
+    if (text[0]) return;
+  }
+  if (w->pulse) w->pulse(w->pulse_context, &now);
+  if (now.where[0]) (void)snprintf(text, size_bytes, "rank %u is at %s", w->base.rank, now.where);
+}
+
+static void fail_by_death(mpi_world *w, uint32_t rank) {
+  char text[MPI_REASON_BYTES], own[MPI_REASON_BYTES / 2];
+  describe_own(w, own, sizeof own);
+  (void)snprintf(text, sizeof text, "rank %u (process %d) has died%s%s", rank,
+                 w->engine->processes[rank].pid, own[0] ? "; " : "", own);
+  mpi_world_fail(w, STATUS_UNAVAILABLE, text);
 }
 
 void mpi_world_peer_gone(mpi_world *w, uint32_t rank) {
