@@ -238,7 +238,11 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice d) {
   return CUDA_SUCCESS;
 }
 
+/* A driver that has given up tells so here too, but the context becomes current. */
 CUresult cuCtxSetCurrent(CUcontext c) {
+  (void)pthread_mutex_lock(&standin.lock);
+  if (standin.sticky != CUDA_SUCCESS) current_context = c;
+  (void)pthread_mutex_unlock(&standin.lock);
   ENTER(cuCtxSetCurrent);
   if (c && !is_context(c)) return MISUSE(CUDA_ERROR_INVALID_CONTEXT, "this is no context");
   current_context = c;

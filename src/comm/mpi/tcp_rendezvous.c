@@ -16,7 +16,7 @@
 #include "comm/mpi/tcp_socket.h"
 #include "runtime/device.h"
 
-enum { PORTS = 16, FIRST_PORT = 29500, ANSWER_SECONDS = 2 };
+enum { PORTS = 16, FIRST_PORT = 29500, ANSWER_SECONDS = 5 };
 
 typedef struct greeting {
   char magic[8];
@@ -85,6 +85,8 @@ static bool admit(circle *c, int socket, uint32_t *n) {
   greeting theirs, mine = greeting_of(c);
   if (!tcp_get(socket, &theirs, sizeof theirs, soon(c)) || !is_ours(c, &theirs)) return false;
   if (!tcp_put(socket, &mine, sizeof mine, soon(c))) return false;
+  if (!tcp_get(socket, &(char){0}, 1, soon(c)))
+    return false; /* gave up meanwhile, and comes again */
   bool fits = theirs.size == mine.size && theirs.rank > 0 && theirs.rank < mine.size;
   if (!fits) {
     (void)fail(STATUS_BAD_USAGE, "tcp: rank %u has a world of %u ranks, rank 0 one of %u",
@@ -126,30 +128,40 @@ static status gather_all(circle *c) {
 }
 
 /* ---- the others ---- */
-/* Whether rank 0 of this run answers there. */
-static bool knock(circle *c, const tcp_address *at, greeting *theirs) {
+/* Whether rank 0 of this run answers there. A port where nobody listens may connect to itself, if the system has
+ * chosen it for this side. */
+static bool greet_first(const circle *c, int socket, greeting *theirs) {
   greeting mine = greeting_of(c);
+  return tcp_put(socket, &mine, sizeof mine, soon(c)) &&
+         tcp_get(socket, theirs, sizeof *theirs, soon(c)) && is_ours(c, theirs) &&
+         theirs->rank == 0 && tcp_put(socket, &(char){0}, 1, soon(c));
+}
+
+typedef enum answer { IS_FIRST, IS_NOT_THERE, HAS_NO_WAY } answer;
+
+static answer knock(circle *c, const tcp_address *at, greeting *theirs) {
   int s = tcp_dial(at, soon(c));
-  if (s < 0) return false;
+  if (s < 0) return errno == ECONNREFUSED || errno == ECONNRESET ? IS_NOT_THERE : HAS_NO_WAY;
   tcp_tune(s);
-  if (tcp_put(s, &mine, sizeof mine, soon(c)) && tcp_get(s, theirs, sizeof *theirs, soon(c)) &&
-      is_ours(c, theirs)) {
+  if (greet_first(c, s, theirs)) {
     c->sockets[0] = s;
-    return true;
+    return IS_FIRST;
   }
   (void)close(s);
-  return false;
+  return IS_NOT_THERE;
 }
 
 static bool look(circle *c, const struct addrinfo *found, greeting *theirs) {
-  for (const struct addrinfo *a = found; a; a = a->ai_next)
-    for (uint16_t i = 0; i < c->n_ports; i++) {
+  for (const struct addrinfo *a = found; a; a = a->ai_next) {
+    answer got = IS_NOT_THERE;
+    for (uint16_t i = 0; i < c->n_ports && got == IS_NOT_THERE; i++) {
       tcp_address at;
-      if (!tcp_address_of(a->ai_addr, &at)) continue;
+      if (!tcp_address_of(a->ai_addr, &at)) break;
       at.port = (uint16_t)(c->first_port + i);
-      if (knock(c, &at, theirs)) return true;
-      if (errno == EHOSTUNREACH || errno == ENETUNREACH || errno == ETIMEDOUT) break;
+      got = knock(c, &at, theirs);
     }
+    if (got == IS_FIRST) return true;
+  }
   return false;
 }
 
