@@ -323,6 +323,16 @@ int cli_shapes(const cli *c, weir_fusion *f, weir_shapes **result) {
   return code;
 }
 
+int cli_known_shapes(const cli *c, weir_fusion *f, weir_shapes **result) {
+  CLI_TRY(cli_shapes(c, f, result));
+  if (weir_shapes_unbound(*result) > 0) return 0;
+  int code = cli_status(weir_shapes_complete(*result));
+  if (code == 0) return 0;
+  weir_shapes_destroy(*result);
+  *result = NULL;
+  return code;
+}
+
 void cli_json_string(const char *key, const char *text) {
   (void)printf("\"%s\": \"", key);
   for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
@@ -343,4 +353,17 @@ void cli_print(const cli *c, const char *text) {
   (void)printf(", ");
   cli_json_string("text", text);
   (void)printf("}\n");
+}
+
+int cli_notes(const cli *c, const weir_program *p) {
+  char *notes = NULL;
+  if (cli_flag(c, "quiet")) return 0;
+  CLI_CALL(weir_program_note(p, &notes));
+  for (const char *line = notes; line && *line;) {
+    size_t n = strcspn(line, "\n");
+    (void)fprintf(stderr, "weir: note: %.*s\n", (int)n, line);
+    line += line[n] ? n + 1 : n;
+  }
+  weir_string_free(notes);
+  return 0;
 }

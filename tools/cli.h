@@ -72,6 +72,8 @@ const char *cli_command_summary(size_t i);
 const char *cli_nearest(const char *word, const char *const *words, size_t n);
 /* Shapes of the fusion with what -D gives; destroyed by the caller. */
 int cli_shapes(const cli *c, weir_fusion *f, weir_shapes **result);
+/* The same; complete if the file or -D fixes every extent. */
+int cli_known_shapes(const cli *c, weir_fusion *f, weir_shapes **result);
 /* Refuses --devices below what the fusion's meshes need. */
 int cli_check_devices(const cli *c, const weir_fusion *f);
 
@@ -82,6 +84,9 @@ const char *cli_colour(FILE *stream, const char *code);
 void cli_json_string(const char *key, const char *text);
 /* What a command has to say; with --json an object that holds it as `text`. */
 void cli_print(const cli *c, const char *text);
+
+/* What is worth saying about how the program runs, a line each on standard error; nothing with --quiet. */
+int cli_notes(const cli *c, const weir_program *p);
 
 /* Fills in the command's operands and options from argv, and frees them. */
 int cli_parse(int argc, char **argv, const char *command, cli *result);

@@ -2,14 +2,6 @@
 
 #include "cli.h"
 
-/* One host program serves every shape; extents that are given must still fit the fusion. */
-static int check_definitions(const cli *c, weir_fusion *f) {
-  weir_shapes *s = NULL;
-  CLI_TRY(cli_shapes(c, f, &s));
-  weir_shapes_destroy(s);
-  return 0;
-}
-
 /* The rank must be one of the devices. */
 static int check_rank(const cli *c, const weir_fusion *f) {
   int64_t devices = cli_int(c, "devices"), rank = cli_int(c, "rank");
@@ -18,18 +10,26 @@ static int check_rank(const cli *c, const weir_fusion *f) {
   return cli_usage("there is no rank %lld among %lld devices", (long long)rank, (long long)devices);
 }
 
+/* One host program serves every shape; with all extents known it is the one that a run takes. Of processes that
+ * mpirun started the first speaks for all. */
+static int lower_for_shapes(const cli *c, weir_fusion *f) {
+  weir_shapes *s = NULL;
+  char *text = NULL;
+  CLI_TRY(cli_known_shapes(c, f, &s));
+  int code = cli_status(weir_lower_for(f, c->options, s, cli_text(c, "style", 0), &text));
+  if (code == 0 && weir_launch_rank() <= 0) cli_print(c, text);
+  weir_string_free(text);
+  weir_shapes_destroy(s);
+  return code;
+}
+
 static int lower(const cli *c, weir_module *m) {
   const char *name = cli_text(c, "fusion", 0);
   weir_fusion *f = NULL;
-  char *text = NULL;
   CLI_CALL(weir_module_find(m, name[0] ? name : NULL, &f));
   CLI_TRY(cli_check_devices(c, f));
   CLI_TRY(check_rank(c, f));
-  CLI_TRY(check_definitions(c, f));
-  CLI_CALL(weir_lower(f, c->options, cli_text(c, "style", 0), &text));
-  cli_print(c, text);
-  weir_string_free(text);
-  return 0;
+  return lower_for_shapes(c, f);
 }
 
 int cli_lower(const cli *c) {

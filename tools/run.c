@@ -220,19 +220,10 @@ static int write_trace(const run_state *s) {
   return code;
 }
 
-static int note_choice(const run_state *s) {
-  char *note = NULL;
-  if (cli_flag(s->c, "quiet")) return 0;
-  CLI_CALL(weir_program_note(s->program, &note));
-  if (note) (void)fprintf(stderr, "weir: note: %s\n", note);
-  weir_string_free(note);
-  return 0;
-}
-
 /* Of processes that mpirun started the first speaks for all: it has the whole outputs. */
 static int conclude(run_state *s) {
   if (weir_launch_rank() > 0) return trace_is_per_rank(s) ? write_trace(s) : 0;
-  CLI_TRY(note_choice(s));
+  CLI_TRY(cli_notes(s->c, s->program));
   CLI_TRY(check_outputs(s));
   CLI_TRY(run_report(s));
   return s->check_failed ? CLI_FAILED : write_trace(s);

@@ -85,6 +85,7 @@ static int check_plan(const cli *c, weir_fusion *f, const weir_shapes *s) {
   int code = cli_status(weir_program_check(p, s, &report));
   bool silent = cli_flag(c, "quiet") || cli_flag(c, "json");
   if (code == 0 && report && !silent) code = print_report(report);
+  if (code == 0 && !silent) code = cli_notes(c, p);
   weir_string_free(report);
   weir_program_destroy(p);
   return code;

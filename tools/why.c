@@ -7,7 +7,7 @@
 static int answer(const cli *c, weir_fusion *f, const weir_shapes *s) {
   char *text = NULL;
   CLI_CALL(weir_why(f, c->options, s, c->operands + 1, c->n_operands - 1, &text));
-  cli_print(c, text);
+  if (weir_launch_rank() <= 0) cli_print(c, text);
   weir_string_free(text);
   return 0;
 }
@@ -61,7 +61,6 @@ static int explain_plan(const cli *c, weir_fusion *f, weir_shapes *s) {
   const char *text;
   if (!cli_flag(c, "memory") && !cli_text(c, "donate", 0)) return 0;
   CLI_CALL(weir_shapes_complete(s));
-  CLI_CALL(weir_options_set(c->options, "device", "null"));
   CLI_CALL(weir_compile(f, c->options, NULL, &p));
   int code = explain_memory(c, p, s);
   for (size_t i = 0; code == 0 && (text = cli_text(c, "donate", i)) != NULL; i++)
@@ -77,7 +76,7 @@ static int why(const cli *c, weir_module *m) {
   weir_shapes *s = NULL;
   CLI_CALL(weir_module_find(m, name[0] ? name : NULL, &f));
   CLI_TRY(cli_check_devices(c, f));
-  CLI_TRY(cli_shapes(c, f, &s));
+  CLI_TRY(cli_known_shapes(c, f, &s));
   int code = c->n_operands > 1 ? answer(c, f, s) : 0;
   if (code == 0) code = explain_plan(c, f, s);
   weir_shapes_destroy(s);

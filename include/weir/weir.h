@@ -396,6 +396,10 @@ typedef struct weir_program weir_program;
 /* The host program a fusion is lowered to, as text. style: "weir", which parses back and stands behind
  * its fusion, or "nvfuser". With the option `explain`, reasons stand in it as comments. */
 weir_status weir_lower(const weir_fusion *f, const weir_options *o, const char *style, char **text);
+/* The same for shapes that are complete: of the programs that `--pipeline auto` chooses from, the one that a run
+ * takes with these options (device, comm, machine among them). NULL, or not complete: as weir_lower. */
+weir_status weir_lower_for(const weir_fusion *f, const weir_options *o, const weir_shapes *s,
+                           const char *style, char **text);
 
 /* A picture of it, as SVG: meshes, the pieces of tensors that devices hold, and the host program with a lane for each
  * stream and for communications. `s`, which may be NULL, has the extents: without all of them tensors are left out. */
@@ -407,7 +411,7 @@ weir_status weir_text_write(const char *text, const char *path);
 /* Where things come from: for each name, of a tensor of the fusion, of one of its host program or of a
  * communication (as weir_lower writes them), where it lies and why, down to the lines of the program,
  * and what its communications cost. `s`, which may be NULL and need not be complete, gives extents for
- * numbers. A name that is not known is WEIR_BAD_USAGE. */
+ * numbers; if it is complete, the program is the one that a run takes. A name that is not known is WEIR_BAD_USAGE. */
 weir_status weir_why(const weir_fusion *f, const weir_options *o, const weir_shapes *s,
                      const char *const *names, size_t n_names, char **text);
 
@@ -514,9 +518,10 @@ weir_status weir_program_prepare(const weir_program *p, const weir_shapes *s);
 int64_t weir_launch_rank(void);
 /* "cpu", "sim", …, or "ref" when the reference evaluator executes it. */
 const char *weir_program_device(const weir_program *p);
-/* How the last run that bound new extents was chosen, if that is worth saying: that streams which the program
- * marks are not used, with the times predicted with and without them. NULL: there is nothing to say. The
- * string is freed with weir_string_free(). */
+/* What is worth saying about the program as it ran last, or was checked: that streams which it marks are not used,
+ * with the times predicted with and without them; marks that no loop came of; movements of many bytes that another
+ * mark would avoid. Several lines are separated by newlines. NULL: there is nothing to say. The string is freed
+ * with weir_string_free(). */
 weir_status weir_program_note(const weir_program *p, char **note);
 
 /* What a program on a device has done so far. New extents are bound; other values, seeds and addresses

@@ -94,6 +94,7 @@ status api_view(const weir_dl_tensor *t, const char *what, ir_array *result);
 status api_shapes_input(const weir_shapes *s, uint32_t i, int64_t extents[IR_MAX_RANK],
                         uint32_t *rank);
 
+bool api_shapes_complete(const weir_shapes *s); /* NULL: no */
 /* What is known of the extents; NULL: no shapes were given. */
 const ir_env *api_shapes_env(const weir_shapes *s);
 

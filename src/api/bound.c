@@ -51,7 +51,7 @@ static void tell_lines(const bound_call *c, const rt_plan *plan, const cost_spen
 static status predict(const bound_call *c, const ir_env *env, arena *scratch, weir_bound *b) {
   api_executor *x = &c->p->executor;
   rt_loaded *loaded;
-  TRY(api_executor_choose(x, env, &loaded));
+  TRY(api_executor_plan(x, env, &loaded));
   const rt_plan *plan = loaded->plan;
   rt_span *spans = ARENA_ARRAY(scratch, (size_t)plan->n_tasks + plan->n_posts + 1, rt_span);
   TRY(rt_run(loaded, NULL, NULL, spans, NULL));

@@ -21,7 +21,6 @@ struct api_plan {
   rt_plan *
       *world; /* of all ranks, for proofs; NULL: not yet. Those of this process are the above */
   api_pieces *pieces; /* with several ranks */
-  bool decided;       /* which variant, by what the model says */
   int64_t *donated;   /* by output, the plan's key; NULL: none */
   bool *in_place;     /* those that are computed where their input is */
   bool captured;      /* a CUDA graph of the caller's uses what is loaded */
@@ -141,8 +140,7 @@ static bool same_gifts(const api_executor *x, const api_plan *p) {
 static api_plan *find_plan(api_executor *x, const ir_env *env) {
   for (api_plan **at = &x->plans; *at; at = &(*at)->next) {
     api_plan *p = *at;
-    if (!fits(p, env) || p->decided != (x->decides && x->variants.n > 0) || !same_gifts(x, p))
-      continue;
+    if (!fits(p, env) || !same_gifts(x, p)) continue;
     *at = p->next;
     p->next = x->plans;
     x->plans = p;
@@ -270,18 +268,18 @@ static status estimate(api_executor *x, const ir_env *env, ir_func *host, double
 }
 
 /* A pipelined program pays for its slices with smaller steps; it is taken if the model says that it is
- * faster all the same. Of equals the last variant runs, which is the simplest. */
-static status choose_host(api_executor *x, const ir_env *env, ir_func **host) {
+ * faster all the same. Of equals the last variant runs, which is the simplest. 0 is the program as it is marked. */
+static status choose(api_executor *x, const ir_env *env, uint8_t *choice) {
   const api_variants *v = &x->variants;
   uint8_t best = (uint8_t)v->n;
   double best_ns = 0, streamed_ns = 0;
-  *host = x->host;
-  if (!v->n || !x->decides) return STATUS_OK;
+  *choice = 0;
+  if (!v->n) return STATUS_OK;
   TRY(api_machine_need(&x->machine, x->device, &x->ranks, x->memory));
   bool asked = x->ranks.first == 0; /* its word counts */
   for (uint32_t i = asked ? v->n + 1 : 0; i-- > 0;) {
     double ns;
-    TRY(estimate(x, env, i ? v->list[i - 1] : x->host, &ns));
+    TRY(estimate(x, env, i ? v->list[i - 1].host : x->host, &ns));
     if (i < v->n && (streamed_ns == 0 || ns < streamed_ns)) streamed_ns = ns;
     if (i < v->n && ns >= best_ns) continue;
     best = (uint8_t)i;
@@ -291,7 +289,22 @@ static status choose_host(api_executor *x, const ir_env *env, ir_func **host) {
   bool unused = asked && best == v->n;
   x->streamed_ns = unused ? streamed_ns : 0;
   x->unstreamed_ns = unused ? best_ns : 0;
-  if (best) *host = v->list[best - 1];
+  *choice = best;
+  return STATUS_OK;
+}
+
+static status choose_host(api_executor *x, const ir_env *env, ir_func **host) {
+  uint8_t choice;
+  TRY(choose(x, env, &choice));
+  *host = choice ? x->variants.list[choice - 1].host : x->host;
+  if (x->variants.shown[choice]) log_text(x->variants.shown[choice]);
+  return STATUS_OK;
+}
+
+status api_executor_choose(api_executor *x, const ir_env *env, const char **pass) {
+  uint8_t choice;
+  TRY(choose(x, env, &choice));
+  *pass = choice ? x->variants.list[choice - 1].pass : NULL;
   return STATUS_OK;
 }
 
@@ -375,7 +388,6 @@ static status make_plan(api_executor *x, const ir_env *env, api_plan **result) {
   memcpy(p->symbols, env->symbols, env->len * sizeof *env->symbols);
   TRY_OUT(keep_gifts(x, p));
   TRY_OUT(api_ranks_agree(&x->ranks, hash_key(x, env)));
-  p->decided = x->decides && x->variants.n > 0;
   TRY_OUT(choose_host(x, env, &bound.func));
   TRY_OUT(bind_ranks(x, &bound, p));
   TRY_OUT(keep_to_limit(x, &bound, p));
@@ -479,18 +491,20 @@ status api_executor_plan(api_executor *x, const ir_env *env, rt_loaded **result)
   return STATUS_OK;
 }
 
-status api_executor_choose(api_executor *x, const ir_env *env, rt_loaded **result) {
-  x->decides = true;
-  status st = api_executor_plan(x, env, result);
-  x->decides = false;
-  return st;
+ir_func *api_executor_last(const api_executor *x, arena *scratch, ir_env *env) {
+  if (!x->plans) return NULL;
+  ir_func *host = (ir_func *)x->plans->plan->host;
+  ir_env_init(env, host, scratch);
+  for (uint32_t i = 0; i < env->len && i < x->plans->n_symbols; i++)
+    env->symbols[i] = x->plans->symbols[i];
+  return host;
 }
 
 /* The last variant is the simplest. */
 status api_executor_bind_plain(api_executor *x, const ir_env *env, uint32_t rank,
                                rt_plan **result) {
   ir_env bound = *env;
-  bound.func = x->variants.n ? x->variants.list[x->variants.n - 1] : x->host;
+  bound.func = x->variants.n ? x->variants.list[x->variants.n - 1].host : x->host;
   return bind_rank(x, &bound, rank, result);
 }
 
@@ -503,12 +517,9 @@ static bool computes(const api_executor *x) {
 /* The plan that a run would take. */
 static status plan_of_run(api_executor *x, const ir_env *env, const int64_t *donated,
                           api_plan **result) {
-  bool many = api_ranks_are_many(&x->ranks);
-  if (many) TRY(api_ranks_need(&x->ranks, x->memory));
-  x->decides = many;
+  if (api_ranks_are_many(&x->ranks)) TRY(api_ranks_need(&x->ranks, x->memory));
   x->donated = donated;
   status st = bound_plan(x, env, result);
-  x->decides = false;
   x->donated = NULL;
   return st;
 }
@@ -771,10 +782,8 @@ static status run_ranks(api_executor *x, const ir_env *env, const api_run *run) 
   api_plan *p;
   staging s = {.memory = x->memory};
   TRY(api_ranks_need(&x->ranks, x->memory));
-  x->decides = true;
   x->donated = run->donated;
   status st = loaded_plan(x, env, &p);
-  x->decides = false;
   x->donated = NULL;
   if (st != STATUS_OK) return st;
   ir_env bound = *env;

@@ -15,9 +15,16 @@
 typedef struct api_plan api_plan;
 
 /* The same program with other streams, of which one may be chosen. */
+enum { API_MAX_VARIANTS = 2 };
+typedef struct api_variant {
+  ir_func *host;
+  const char *pass; /* that makes it, an optional one */
+} api_variant;
 typedef struct api_variants {
-  ir_func *list[2];
+  api_variant list[API_MAX_VARIANTS];
   uint32_t n; /* 0: there is no choice */
+  /* What to print of the program that is chosen: of the one as it is marked, and of these; NULL: nothing. */
+  const char *shown[1 + API_MAX_VARIANTS];
 } api_variants;
 
 /* One run at a time uses it; the caller holds the lock. */
@@ -30,9 +37,9 @@ typedef struct api_executor {
   /* What the model said of the last choice, at rank 0: of the program with its streams, and of what was taken
    * instead without them; 0: there was no choice, or they are used. */
   double streamed_ns, unstreamed_ns;
-  /* What the plan that is looked for is for; set while a run or a question looks. */
-  bool decides;           /* between those and `host`: for runs, not for proofs */
-  const int64_t *donated; /* by output the input whose memory it is given, or -1; NULL: none */
+  /* What the plan that is looked for is for; set while a run or a question looks: by output the input whose memory
+   * it is given, or -1; NULL: none. */
+  const int64_t *donated;
   rt_device *device;
   uint64_t program;
   api_ranks ranks;
@@ -58,6 +65,7 @@ typedef struct api_executor_options {
   uint32_t devices; /* 0: as many as the program needs */
   int64_t timeout_s;
   host_pipeline pipeline;
+  bool chooses; /* between variants */
   api_variants variants;
   ir_func *tight;
   int64_t memory_limit;
@@ -118,10 +126,12 @@ status api_executor_bind(api_executor *x, const ir_env *env, const rt_plan *cons
                          uint32_t *n);
 /* The plan of the ranks of this process, loaded on the device. */
 status api_executor_plan(api_executor *x, const ir_env *env, rt_loaded **result);
-/* The same of the variant that a run would take. */
-status api_executor_choose(api_executor *x, const ir_env *env, rt_loaded **result);
 /* Binds and loads the plan that a run would take. */
 status api_executor_prepare(api_executor *x, const ir_env *env);
+/* The pass that makes the variant which a run takes; NULL: it takes the program as it is marked. */
+status api_executor_choose(api_executor *x, const ir_env *env, const char **pass);
+/* The host program of the last plan that was bound or used, and its extents; NULL: there is none. */
+ir_func *api_executor_last(const api_executor *x, arena *scratch, ir_env *env);
 /* One rank's plan of the variant without stream loops, if there is a choice; destroyed by the caller. */
 status api_executor_bind_plain(api_executor *x, const ir_env *env, uint32_t rank, rt_plan **result);
 /* Can a run use this array, in memory of a device, where it is? It is one of the two lists, whole or a shard.

@@ -15,6 +15,7 @@ typedef struct lower_call {
   bool nvfuser, explain;
   int64_t rank; /* whose program the nvFuser style shows */
   host_pipeline pipeline;
+  const char *variant; /* the pass that makes it; NULL: as it is marked */
   char **text;
 } lower_call;
 
@@ -27,6 +28,7 @@ static status host_of(arena *scratch, const lower_call *c, ir_func **result) {
   TRY(api_pass_request(scratch, c->options, &request));
   if (api_expect_shapes(c->f, c->options) != WEIR_OK) return STATUS_BAD_USAGE;
   request.options = (host_options){.pipeline = c->pipeline};
+  api_pass_also(scratch, c->variant, &request.enable);
   if (c->nvfuser) api_show_plain(scratch, &request);
   TRY(api_lower(scratch, c->f, &request, result));
   if (ir_host_verify(*result)) return STATUS_OK;
@@ -54,6 +56,11 @@ static status lower_body(arena *scratch, void *context) {
 
 weir_status weir_lower(const weir_fusion *f, const weir_options *o, const char *style,
                        char **text) {
+  return weir_lower_for(f, o, NULL, style, text);
+}
+
+weir_status weir_lower_for(const weir_fusion *f, const weir_options *o, const weir_shapes *s,
+                           const char *style, char **text) {
   if (!f || !style || !text) return api_refuse("weir_lower: an argument is NULL");
   lower_call c = {
       .f = api_func(f), .options = o, .nvfuser = strcmp(style, "nvfuser") == 0, .text = text};
@@ -62,6 +69,8 @@ weir_status weir_lower(const weir_fusion *f, const weir_options *o, const char *
   if (o && api_read_pipeline(o, &c.pipeline) != WEIR_OK) return WEIR_BAD_USAGE;
   if (!c.nvfuser && strcmp(style, "weir") != 0)
     return api_refuse("there is no style '%s'; there are weir and nvfuser", style);
+  weir_status st = api_choose_pass(f, o, s, &c.variant);
+  if (st != WEIR_OK) return st;
   return api_edit(api_module(f), lower_body, &c);
 }
 
@@ -94,6 +103,7 @@ typedef struct why_call {
   const weir_options *options;
   const weir_shapes *shapes;
   host_pipeline pipeline;
+  const char *variant;
   const char *const *names;
   size_t n_names;
   char **text;
@@ -109,6 +119,7 @@ static status why_body(arena *scratch, void *context) {
   TRY(api_pass_request(scratch, c->options, &request));
   if (api_expect_shapes(c->f, c->options) != WEIR_OK) return STATUS_BAD_USAGE;
   request.options.pipeline = c->pipeline;
+  api_pass_also(scratch, c->variant, &request.enable);
   TRY(api_lower(scratch, c->f, &request, &subject.h));
   bool known = true;
   for (size_t i = 0; i < c->n_names; i++) {
@@ -136,5 +147,6 @@ weir_status weir_why(const weir_fusion *f, const weir_options *o, const weir_sha
                       "the reasons it has",
                       ir_name_text(c.f, c.f->name));
   if (o && api_read_pipeline(o, &c.pipeline) != WEIR_OK) return WEIR_BAD_USAGE;
-  return api_edit(api_module(f), why_body, &c);
+  weir_status st = f == (const weir_fusion *)c.f ? api_choose_pass(f, o, s, &c.variant) : WEIR_OK;
+  return st == WEIR_OK ? api_edit(api_module(f), why_body, &c) : st;
 }

@@ -46,10 +46,13 @@ status api_pass_request(arena *scratch, const weir_options *o, pass_request *res
                                                                               : STATUS_BAD_USAGE;
 }
 
+void api_pass_also(arena *scratch, const char *pass, const char **list) {
+  if (!pass) return;
+  *list = *list ? arena_printf(scratch, "%s,%s", *list, pass) : pass;
+}
+
 void api_show_plain(arena *scratch, pass_request *request) {
-  const char *also = request->disable;
-  request->disable =
-      also ? arena_printf(scratch, "%s,%s", also, PASS_NVFUSER_DISABLED) : PASS_NVFUSER_DISABLED;
+  api_pass_also(scratch, PASS_NVFUSER_DISABLED, &request->disable);
 }
 
 /* ---- the reproducer ---- */

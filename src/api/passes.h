@@ -12,6 +12,8 @@ NODISCARD status api_pass_request(arena *scratch, const weir_options *o, pass_re
 /* Extents that the options define (`define`) are those that choices among equivalent programs go by: what moves
  * fewest bytes, and what is worth waiting for. What is computed is right for all extents. */
 NODISCARD weir_status api_expect_shapes(ir_func *f, const weir_options *o);
+/* One more pass in a list of them; NULL: none. */
+void api_pass_also(arena *scratch, const char *pass, const char **list);
 
 /* Makes it the request for what the nvFuser style shows. */
 void api_show_plain(arena *scratch, pass_request *request);

@@ -5,6 +5,8 @@
 #include "api/passes.h"
 #include "api/program.h"
 #include "base/log.h"
+#include "explain/explain.h"
+#include "ir/host.h"
 #include "runtime/machine.h"
 #include "text/text.h"
 
@@ -14,6 +16,10 @@ typedef struct compile_call {
   weir_program *to;
   api_executor_options options;
   const char *proof; /* when to prove a plan before it runs: auto, always or never */
+  /* Only for the choice between variants, quietly: */
+  bool chooses;
+  const weir_shapes *shapes;
+  const char *pass;
 } compile_call;
 
 static void print_all(const ir_func *f, strbuf *out) {
@@ -65,22 +71,46 @@ static status clone(arena *scratch, compile_call *c) {
   return STATUS_OK;
 }
 
-/* What WEIR_DUMP asks for, to standard error. */
-static status dump(arena *scratch, const compile_call *c, ir_func *host) {
+/* ---- what WEIR_DUMP asks for, to standard error ---- */
+/* NULL: nothing. `pass` makes this one of the variants. */
+static status show_host(arena *scratch, const compile_call *c, ir_func *host, const char *pass,
+                        const char **shown) {
   const api_dump *wanted = &c->options.dump;
   strbuf out;
-  strbuf_init(&out, scratch);
-  if (wanted->fusion && c->to->definition) text_print_func(c->to->definition, &out);
+  strbuf_init(&out, &c->to->ir.memory);
   if (wanted->host) text_print_host(host, &out);
   if (wanted->nvfuser && c->to->definition) {
     ir_func *plain;
     pass_request request = {0};
+    api_pass_also(scratch, pass, &request.enable);
     api_show_plain(scratch, &request);
     TRY(api_lower(scratch, c->to->definition, &request, &plain));
     text_print_nvfuser(plain, 0, &out);
   }
-  log_text(out.data);
+  *shown = out.len ? out.data : NULL;
   return STATUS_OK;
+}
+
+/* What is chosen is shown when it is. */
+static status dump(arena *scratch, compile_call *c, ir_func *host) {
+  api_variants *v = &c->options.variants;
+  strbuf out;
+  strbuf_init(&out, scratch);
+  if (c->options.dump.fusion && c->to->definition) text_print_func(c->to->definition, &out);
+  if (out.len) log_text(out.data);
+  TRY(show_host(scratch, c, host, NULL, &v->shown[0]));
+  for (uint32_t i = 0; i < v->n; i++)
+    TRY(show_host(scratch, c, v->list[i].host, v->list[i].pass, &v->shown[i + 1]));
+  if (v->n || !v->shown[0]) return STATUS_OK;
+  log_text(v->shown[0]);
+  v->shown[0] = NULL;
+  return STATUS_OK;
+}
+
+static bool has_stream_loops(const ir_func *host) {
+  for (uint32_t i = 1; i < host->host->instrs.len; i++)
+    if (host->host->instrs.data[i].kind == IR_SET_STREAM) return true;
+  return false;
 }
 
 static bool has_streams(const ir_func *f) {
@@ -102,8 +132,7 @@ static uint64_t hash_program(arena *scratch, const ir_func *host, const api_exec
 static status lower_with(arena *scratch, const compile_call *c, const pass_request *request,
                          const char *pass, ir_func **result) {
   pass_request varied = *request;
-  const char *given = request->enable;
-  varied.enable = given ? arena_printf(scratch, "%s,%s", given, pass) : pass;
+  api_pass_also(scratch, pass, &varied.enable);
   varied.print_after = NULL;
   varied.time = false;
   return api_lower(scratch, c->to->func, &varied, result);
@@ -114,18 +143,20 @@ static status lower_with(arena *scratch, const compile_call *c, const pass_reque
 static status add_variants(arena *scratch, const compile_call *c, const pass_request *request,
                            const ir_func *host, api_variants *v) {
   bool own_first = host->host->own_first;
-  ir_func *other;
-  TRY(lower_with(scratch, c, request, own_first ? "stream-slices" : "stream-pieces", &other));
-  if (other->host->own_first != own_first) v->list[v->n++] = other;
-  TRY(lower_with(scratch, c, request, "unstream", &v->list[v->n]));
-  v->n++;
+  api_variant other = {.pass = own_first ? "stream-slices" : "stream-pieces"};
+  TRY(lower_with(scratch, c, request, other.pass, &other.host));
+  if (other.host->host->own_first != own_first) v->list[v->n++] = other;
+  else if (!has_stream_loops(host)) return STATUS_OK; /* no loop came of any mark */
+  other.pass = "unstream";
+  TRY(lower_with(scratch, c, request, other.pass, &other.host));
+  v->list[v->n++] = other;
   return STATUS_OK;
 }
 
 /* The same program without what needs memory to overlap. */
 static status add_tight(arena *scratch, compile_call *c, const pass_request *request) {
   pass_request varied = *request;
-  varied.disable = request->disable ? arena_printf(scratch, "%s,order", request->disable) : "order";
+  api_pass_also(scratch, "order", &varied.disable);
   varied.print_after = NULL;
   varied.time = false;
   return api_lower(scratch, c->to->func, &varied, &c->options.tight);
@@ -136,10 +167,11 @@ static status lower_all(arena *scratch, compile_call *c, ir_func **host) {
   TRY(api_pass_request(scratch, c->given, &request));
   if (api_expect_shapes(c->to->func, c->given) != WEIR_OK) return STATUS_BAD_USAGE;
   request.options.pipeline = c->options.pipeline;
+  if (c->chooses) request.print_after = NULL;
+  if (c->chooses) request.time = false;
   TRY(api_lower(scratch, c->to->func, &request, host));
   if (c->options.memory_limit) TRY(add_tight(scratch, c, &request));
-  bool choice =
-      c->options.pipeline == HOST_AUTO && (*host)->meshes.len > 1 && has_streams(c->to->func);
+  bool choice = c->options.chooses && (*host)->meshes.len > 1 && has_streams(c->to->func);
   return choice ? add_variants(scratch, c, &request, *host, &c->options.variants) : STATUS_OK;
 }
 
@@ -154,7 +186,8 @@ static status compile_host(arena *scratch, compile_call *c) {
   c->options.keep_waits = host->host != NULL;
   p->proves = strcmp(c->proof, "always") == 0 || (host->host && strcmp(c->proof, "auto") == 0);
   if (!host->host) TRY(lower_all(scratch, c, &host));
-  TRY(dump(scratch, c, host));
+  if (c->chooses && !c->options.variants.n) return STATUS_OK;
+  if (!c->chooses) TRY(dump(scratch, c, host));
   c->options.program = hash_program(scratch, host, &c->options);
   return api_executor_open(&p->executor, host, &c->options, &p->memory);
 }
@@ -200,6 +233,7 @@ static const char *read_proof(const char *word) {
 }
 
 bool api_find_pipeline(const char *word, host_pipeline *result) {
+  if (strcmp(word, "marked") == 0) word = "auto"; /* and nothing is chosen */
   for (host_pipeline i = HOST_AUTO; i <= HOST_BROADCAST; i++) {
     if (strcmp(host_pipeline_text(i), word) != 0) continue;
     *result = i;
@@ -235,7 +269,7 @@ weir_status api_read_options(const weir_options *o, api_executor_options *result
   const char *comm = "auto";
   weir_status st = o ? WEIR_OK : weir_options_create(&defaults);
   const weir_options *from = o ? o : defaults;
-  const char *proof = "auto", *link = "auto";
+  const char *proof = "auto", *link = "auto", *pipeline = "auto";
   if (st == WEIR_OK) st = weir_options_get(from, "device", 0, &result->device);
   if (st == WEIR_OK) st = weir_options_get_int(from, "streams", &streams);
   if (st == WEIR_OK) st = weir_options_get_int(from, "threads", &threads);
@@ -249,6 +283,7 @@ weir_status api_read_options(const weir_options *o, api_executor_options *result
   if (st == WEIR_OK) st = weir_options_get_int(from, "devices", &devices);
   if (st == WEIR_OK) st = weir_options_get_int(from, "timeout", &result->timeout_s);
   if (st == WEIR_OK) st = api_read_pipeline(from, &result->pipeline);
+  if (st == WEIR_OK) st = weir_options_get(from, "pipeline", 0, &pipeline);
   for (size_t i = 0; st == WEIR_OK; i++) {
     const char *word = NULL;
     st = weir_options_get(from, "dump", i, &word);
@@ -262,6 +297,7 @@ weir_status api_read_options(const weir_options *o, api_executor_options *result
   if (st == WEIR_OK) st = read_machine(from, result);
   *when = read_proof(proof);
   result->link_host = strcmp(link, "host") == 0;
+  result->chooses = strcmp(pipeline, "auto") == 0;
   const rt_comm_ops *backend = rt_comm_find(comm);
   result->comm = backend ? backend->name : "auto";
   result->carrier = rt_carrier_find(comm);
@@ -325,6 +361,35 @@ weir_status weir_compile(const weir_fusion *f, const weir_options *o, const weir
   return st;
 }
 
+/* ---- only the choice ---- */
+static status choose_body(arena *scratch, void *context) {
+  compile_call *c = context;
+  weir_program *p = c->to;
+  ir_env env;
+  TRY(compile_body(scratch, context));
+  if (!p->executor.device) return STATUS_OK;
+  status st = api_bind_like(p, c->shapes, scratch, &env);
+  if (st == STATUS_OK) st = api_executor_choose(&p->executor, &env, &c->pass);
+  return api_take_diags(&p->ir, st, scratch);
+}
+
+weir_status api_choose_pass(const weir_fusion *f, const weir_options *o, const weir_shapes *s,
+                            const char **pass) {
+  compile_call c = {.from = api_func(f), .given = o, .chooses = true, .shapes = s};
+  *pass = NULL;
+  if (!api_shapes_complete(s) || c.from->host) return WEIR_OK;
+  weir_status st = api_read_options(o, &c.options, &c.proof);
+  if (st != WEIR_OK || strcmp(c.options.device, "ref") == 0) return st;
+  c.options.dump = (api_dump){0};
+  api_begin();
+  status made = create(&memory_default, &c.to);
+  if (made != STATUS_OK) return api_end(made);
+  st = api_call(&c.to->memory, choose_body, &c);
+  weir_program_destroy(c.to);
+  *pass = c.pass; /* a word that stays */
+  return st;
+}
+
 int64_t weir_launch_rank(void) { return api_launch_rank(); }
 
 const char *weir_program_device(const weir_program *p) {
@@ -336,15 +401,27 @@ typedef struct note_call {
   char **note;
 } note_call;
 
+static void note_choice(const api_executor *x, strbuf *out) {
+  if (x->streamed_ns > 0)
+    strbuf_printf(out,
+                  "the program's streams are not used: predicted %.3g s with them, %.3g s without "
+                  "(--pipeline marked uses them)\n",
+                  x->streamed_ns * 1e-9, x->unstreamed_ns * 1e-9);
+}
+
 static status note_body(arena *scratch, void *context) {
   note_call *c = context;
   const api_executor *x = &c->p->executor;
+  explain_subject subject = {.scratch = scratch};
+  ir_env env;
   strbuf out;
   strbuf_init(&out, scratch);
-  strbuf_printf(&out,
-                "the program's streams are not used: predicted %.3g s with them, %.3g s without "
-                "(another --pipeline than auto uses them)",
-                x->streamed_ns * 1e-9, x->unstreamed_ns * 1e-9);
+  note_choice(x, &out);
+  subject.h = api_executor_last(x, scratch, &env);
+  subject.env = &env;
+  if (subject.h && subject.h->host->lowered) explain_notes(&subject, &out);
+  if (out.len == 0) return STATUS_OK;
+  out.data[--out.len] = '\0'; /* lines are separated */
   return api_string(&out, c->note);
 }
 
@@ -353,8 +430,7 @@ weir_status weir_program_note(const weir_program *p, char **note) {
   note_call c = {.p = (weir_program *)p, .note = note};
   *note = NULL;
   (void)pthread_mutex_lock(&c.p->lock);
-  bool says = p->executor.streamed_ns > 0;
-  weir_status st = says ? api_call(&c.p->memory, note_body, &c) : WEIR_OK;
+  weir_status st = api_call(&c.p->memory, note_body, &c);
   (void)pthread_mutex_unlock(&c.p->lock);
   return st;
 }

@@ -38,6 +38,11 @@ struct weir_program {
   uint32_t n_proven; /* so far */
 };
 
+/* The optional pass that makes the variant of the fusion which a run with these options and shapes takes; NULL: it
+ * takes the program as it is marked, or the shapes are not complete. (program.c) */
+weir_status api_choose_pass(const weir_fusion *f, const weir_options *o, const weir_shapes *s,
+                            const char **pass);
+
 /* Binds the program to completed shapes of the fusion it was compiled from. The caller holds the lock, and
  * takes the diagnostics. (check.c) */
 status api_bind_like(weir_program *p, const weir_shapes *shapes, arena *scratch, ir_env *env);

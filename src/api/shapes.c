@@ -45,6 +45,8 @@ void weir_shapes_destroy(weir_shapes *s) {
   memory_free(memory, s);
 }
 
+bool api_shapes_complete(const weir_shapes *s) { return s && s->complete; }
+
 const ir_env *api_shapes_env(const weir_shapes *s) { return s ? &s->env : NULL; }
 
 status api_shapes_input(const weir_shapes *s, uint32_t i, int64_t extents[IR_MAX_RANK],

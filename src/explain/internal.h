@@ -52,6 +52,10 @@ void explain_chain(explaining *e, uint32_t why, uint32_t indent);
 void explain_cut(explaining *e, const shard_axis *a, ir_mesh mesh, uint32_t k);
 /* The mesh of a lowered tensor, what each axis of it means, its streams; with the reasons of each. */
 void explain_placement(explaining *e, ir_tensor t);
+/* Why no loop came of a stream axis of f; NULL: one did. */
+const ir_unstreamed *explain_unstreamed(const explaining *e, ir_axis a);
+/* "its reduction", "dimension 1": along which axis of t's logical domain a loop axis goes. */
+void explain_along(explaining *e, const ir_domains *d, ir_axis a);
 /* "d.x" */
 void explain_mesh_axis(explaining *e, ir_mesh mesh, uint32_t k);
 const char *explain_name(const explaining *e, ir_tensor t); /* of f */
@@ -69,6 +73,18 @@ void explain_comm_briefly(explaining *e, const explain_comm *c);
 ir_tensor explain_moved(const explaining *e, ir_op o);
 
 /* ---- lowered.c ---- */
+/* An operand, and how the operation needs it or its result lies; it was moved from one to the other. */
+typedef struct explain_conflict {
+  const ir_op_data *op; /* which needs the one or makes the other */
+  ir_tensor from, to;
+  ir_tensor result; /* whose placement decides */
+} explain_conflict;
+/* By tensor: the first operation that reads it; of an inserted set the one it was made for. */
+ir_op *explain_find_readers(const explaining *e);
+/* Is the operation a set that was inserted because placements differ? */
+bool explain_find_conflict(const explaining *e, ir_op o, const ir_op *readers, explain_conflict *c);
+/* Do they, along mesh axis k? */
+bool explain_differs(const explaining *e, const explain_conflict *c, uint32_t k);
 /* The sentence about an instruction, in few words. */
 void explain_instr(explaining *e, ir_instr i, strbuf *out);
 

@@ -123,8 +123,7 @@ static void put_marks(const heading *x) {
 }
 
 /* ---- conflicts ---- */
-/* By tensor: the first operation that reads it; of an inserted set the one it was made for. */
-static ir_op *find_readers(const explaining *e) {
+ir_op *explain_find_readers(const explaining *e) {
   ir_op *reader = ARENA_ARRAY(e->s->scratch, e->f->tensors.len, ir_op);
   for (uint32_t i = e->f->order.len; i-- > 0;) {
     const ir_op_data *op = ir_op_at(e->f, e->f->order.data[i]);
@@ -155,15 +154,8 @@ static const char *order_of(const explaining *e, const ir_op_data *op, uint32_t 
   return is_weight(e, op, name) ? " (weights come before activations)" : "";
 }
 
-/* An operand, and how the operation needs it or its result lies; it was moved from one to the other. */
-typedef struct conflict {
-  const ir_op_data *op; /* which needs the one or makes the other */
-  ir_tensor from, to;
-  ir_tensor result; /* whose placement decides */
-} conflict;
-
 /* What the result has along mesh axis k, and where that comes from. */
-static void put_kept(const heading *x, const conflict *c, uint32_t k) {
+static void put_kept(const heading *x, const explain_conflict *c, uint32_t k) {
   explaining *e = x->e;
   const ir_tensor_data *t = ir_tensor_at(e->f, c->result);
   shard_placement p;
@@ -183,7 +175,7 @@ static void put_kept(const heading *x, const conflict *c, uint32_t k) {
   strbuf_putc(e->out, '\n');
 }
 
-static void put_conflict(const heading *x, const conflict *c, uint32_t k) {
+static void put_conflict(const heading *x, const explain_conflict *c, uint32_t k) {
   explaining *e = x->e;
   shard_placement a, b;
   shard_placement_of(e->f, c->from, &a);
@@ -203,7 +195,7 @@ static void put_conflict(const heading *x, const conflict *c, uint32_t k) {
   put_kept(x, c, k);
 }
 
-static bool differs(const explaining *e, const conflict *c, uint32_t k) {
+bool explain_differs(const explaining *e, const explain_conflict *c, uint32_t k) {
   shard_placement a, b;
   shard_placement_of(e->f, c->from, &a);
   shard_placement_of(e->f, c->to, &b);
@@ -212,11 +204,11 @@ static bool differs(const explaining *e, const conflict *c, uint32_t k) {
   return a.axes[k].dim != b.axes[k].dim || a.axes[k].cut != b.axes[k].cut;
 }
 
-/* Is the operation a set that was inserted because placements differ? */
-static bool find_conflict(const explaining *e, ir_op o, const ir_op *readers, conflict *c) {
+bool explain_find_conflict(const explaining *e, ir_op o, const ir_op *readers,
+                           explain_conflict *c) {
   const ir_op_data *op = ir_op_at(e->f, o);
   ir_rule rule = op->why ? ir_why_at(e->f, op->why)->rule : IR_RULE_NONE;
-  *c = (conflict){.to = op->result, .result = op->result};
+  *c = (explain_conflict){.to = op->result, .result = op->result};
   if (rule != IR_RULE_BEFORE && rule != IR_RULE_AFTER && rule != IR_RULE_WHOLE) return false;
   c->from = explain_moved(e, o);
   ir_op other = rule == IR_RULE_BEFORE ? readers[op->result.id] : ir_tensor_at(e->f, c->from)->def;
@@ -228,13 +220,13 @@ static bool find_conflict(const explaining *e, ir_op o, const ir_op *readers, co
 
 static void put_conflicts(const heading *x) {
   explaining *e = x->e;
-  const ir_op *readers = find_readers(e);
+  const ir_op *readers = explain_find_readers(e);
   bool any = false;
   for (uint32_t i = 0; i < e->f->order.len; i++) {
-    conflict c;
-    if (!find_conflict(e, e->f->order.data[i], readers, &c)) continue;
+    explain_conflict c;
+    if (!explain_find_conflict(e, e->f->order.data[i], readers, &c)) continue;
     for (uint32_t k = 0; k < IR_MESH_MAX_RANK; k++) {
-      if (!differs(e, &c, k)) continue;
+      if (!explain_differs(e, &c, k)) continue;
       if (!any) strbuf_printf(e->out, "%sOperands that are cut otherwise:\n", x->comment);
       any = true;
       put_conflict(x, &c, k);

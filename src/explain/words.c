@@ -125,15 +125,33 @@ static uint32_t logical_place(const explaining *e, const ir_domains *d, ir_axis 
   }
 }
 
-static void put_stream(explaining *e, const ir_domains *d, ir_axis a) {
+const ir_unstreamed *explain_unstreamed(const explaining *e, ir_axis a) {
+  const ir_host *host = e->h->host;
+  for (uint32_t i = 0; i < host->unstreamed.len; i++)
+    if (IR_SAME(host->unstreamed.data[i].axis, a)) return &host->unstreamed.data[i];
+  return NULL;
+}
+
+void explain_along(explaining *e, const ir_domains *d, ir_axis a) {
   uint32_t place = logical_place(e, d, a), dim = 0;
-  bool reduction = ir_axis_at(e->f, a)->kind == IR_AXIS_REDUCTION;
   for (uint32_t i = 0; i < place; i++)
     dim += ir_axis_at(e->f, d->logical.data[i])->kind != IR_AXIS_REDUCTION;
-  if (reduction) strbuf_puts(e->out, "  streamed along its reduction, in ");
-  else strbuf_printf(e->out, "  streamed along dimension %u, in ", dim);
+  if (ir_axis_at(e->f, a)->kind == IR_AXIS_REDUCTION) strbuf_puts(e->out, "its reduction");
+  else strbuf_printf(e->out, "dimension %u", dim);
+}
+
+static void put_stream(explaining *e, const ir_domains *d, ir_axis a) {
+  const ir_unstreamed *unused = explain_unstreamed(e, a);
+  strbuf_puts(e->out, unused ? "  marked as a stream along " : "  streamed along ");
+  explain_along(e, d, a);
+  strbuf_puts(e->out, ", in ");
   ir_print_scalar(e->f, ir_axis_size(e->f, a), e->out);
-  strbuf_puts(e->out, " slices\n");
+  strbuf_puts(e->out, unused ? " slices, but made in one piece\n      " : " slices\n");
+  if (unused) {
+    ir_tensor t = ir_op_at(e->f, unused->source)->result;
+    explain_sentence(e, unused->why, ir_tensor_at(e->f, t)->name, e->out);
+    strbuf_putc(e->out, '\n');
+  }
   explain_chain(e, ir_axis_at(e->f, a)->why, 6);
 }
 

@@ -104,13 +104,32 @@ static bool joins_pieces(lowering *l, const ir_op_data *op, op_plan *plan, const
   return host_join_pieces(l, op, plan, made);
 }
 
+static bool has_axis(const stream_axes *axes, ir_axis a) {
+  for (uint32_t q = 0; q < axes->len; q++)
+    if (IR_SAME(axes->data[q].axis, a)) return true;
+  return false;
+}
+
+/* Remembers what is gone of the axes before. */
+static void note_dropped(lowering *l, ir_op o, const stream_axes *before, const stream_axes *now,
+                         ir_rule why) {
+  for (uint32_t q = 0; q < before->len; q++) {
+    ir_unstreamed u = {o, before->data[q].axis, why};
+    if (!has_axis(now, u.axis)) vec_push(&l->h->module->memory, &l->h->host->unstreamed, u);
+  }
+}
+
 static bool plan_op(lowering *l, ir_op o, nest *open) {
   const ir_op_data *op = ir_op_at(l->f, o);
   op_plan *plan = &l->ops[o.id];
+  stream_axes marked, shared, fitting;
   if (!host_stream_axes(l, op->result, &plan->axes)) return false;
+  marked = plan->axes;
   host_drop_unshared_streams(l, op, &plan->axes);
+  shared = plan->axes;
   if (!host_check_results(l, op, &plan->axes)) return false;
   if (!host_plan_devices(l, op, plan)) return false;
+  fitting = plan->axes;
   host_drop_recut_streams(l, op, plan);
   for (uint32_t q = 0; q < plan->axes.len; q++) {
     /* Devices that meet must have the same slice, and those that add up the same order. */
@@ -118,8 +137,11 @@ static bool plan_op(lowering *l, ir_op o, nest *open) {
     if ((meets && host_piece_level(plan) != (int32_t)q) || plan->axes.data[q].reduction)
       plan->axes.data[q].swizzled = false;
   }
-  if (never_runs(l, &plan->axes)) plan->axes.len = 0; /* one step does it */
+  if (never_runs(l, &plan->axes)) fitting.len = plan->axes.len = 0; /* one step does it */
   uint32_t joined = joins_pieces(l, op, plan, open) ? 1 : levels_joined(l, op, &plan->axes, open);
+  note_dropped(l, o, &marked, &shared, IR_RULE_UNSHARED);
+  note_dropped(l, o, &shared, &fitting, IR_RULE_UNFIT);
+  if (!arrives_late(plan)) note_dropped(l, o, &fitting, &plan->axes, IR_RULE_RECUT);
   open->len = joined;
   for (uint32_t q = joined; q < plan->axes.len; q++) {
     open->axis[q] = plan->axes.data[q];

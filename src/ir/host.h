@@ -202,6 +202,13 @@ typedef struct ir_fallback {
   ir_rule used, why;
 } ir_fallback;
 
+/* A stream axis of a result of ir_host.lowered that no loop came of. */
+typedef struct ir_unstreamed {
+  ir_op source;
+  ir_axis axis;
+  ir_rule why;
+} ir_unstreamed;
+
 struct ir_host {
   VEC(ir_instr_data) instrs; /* from 1 */
   ir_block body;
@@ -212,6 +219,7 @@ struct ir_host {
   ir_op source;      /* what ir_host_instr() stamps on instructions that do not say it */
   ir_rule why;
   VEC(ir_fallback) fallbacks;
+  VEC(ir_unstreamed) unstreamed;
   bool own_first;         /* a loop over pieces has the device's own before it */
   VEC(ir_origin) origins; /* by tensor id; empty for a program written by hand */
   VEC(ir_cut_axis) cut;

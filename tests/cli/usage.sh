@@ -20,7 +20,7 @@ expect 2 'has no option -Q' run "$neg" -Q
 expect 2 'needs a value' run "$neg" --streams
 expect 2 'an integer' run "$neg" --streams=many
 expect 2 'from 1 to' run "$neg" --streams 0
-expect 2 'one of auto|collective' run "$neg" --pipeline fast
+expect 2 'one of auto|marked|collective' run "$neg" --pipeline fast
 expect 2 'needs a file' run
 expect 2 'takes one file' run "$neg" "$neg"
 expect 2 'cannot read' run "$dir/missing.weir"

@@ -518,6 +518,7 @@ static void run_path(const char *path) {
 
 int main(int argc, char **argv) {
   struct stat info;
+  (void)setenv("XDG_CACHE_HOME", "/dev/null", 1); /* nothing is kept: figures are those built in */
   binary = getenv("WEIR") ? getenv("WEIR") : "build/weir";
   (void)setenv("LC_ALL", "C", 1); /* commands like sort go by it */
   for (int i = 1; i < argc; i++) {
