@@ -172,6 +172,12 @@ typedef struct walk {
 
 /* `value` is what is joined to the option; otherwise the next argument is taken. */
 static int set_option(cli *c, walk *w, const weir_option_info *info, const char *value) {
+  static const char sample[] = "sample:";
+  if (value && strcmp(info->name, "check") == 0 && strncmp(value, sample, sizeof sample - 1) == 0 &&
+      takes(info, c->command)) {
+    CLI_CALL(weir_options_set(c->options, "sample", value + sizeof sample - 1));
+    value = "true";
+  }
   if (!takes(info, c->command))
     return cli_usage("weir %s has no option --%s (weir %s has)", c->command, info->name,
                      info->commands);

@@ -77,6 +77,7 @@ static int run_into(run_state *s, weir_array **(*slot)(run_tensor *), const doub
                         .outputs = outputs,
                         .n_outputs = s->outputs.len,
                         .seed = (uint64_t)cli_int(s->c, "seed"),
+                        .check_rows = cli_int(s->c, "sample"),
                         .profile = rtol ? NULL : s->profile,
                         .input_shards = in.lists,
                         .output_shards = out.lists,
@@ -157,6 +158,8 @@ static int check_outputs(run_state *s) {
 static int take_rtol(run_state *s) {
   const char *text = cli_text(s->c, "rtol", 0);
   char *end = NULL;
+  if (cli_int(s->c, "sample") && !cli_flag(s->c, "check"))
+    return cli_usage("--sample is for --check, which is not given");
   if (!text[0]) return 0;
   s->rtol = strtod(text, &end);
   if (*end || !(s->rtol > 0) || s->rtol > 1e300)

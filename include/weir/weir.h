@@ -627,6 +627,9 @@ typedef struct weir_run_args {
   /* One per output: the number of the input whose memory it is given, or -1; NULL: none. The output is then
    * the same tensor as that input, or the same shards, and nothing else of the run may be there. */
   const int64_t *donated;
+  /* Of weir_check(): so many rows of each output, positions of all dimensions but the last, are looked at, chosen at
+   * random by `seed`; 0: all. */
+  int64_t check_rows;
 } weir_run_args;
 
 weir_status weir_run(const weir_program *p, const weir_run_args *args);

@@ -17,6 +17,8 @@ typedef struct trial {
   ir_array *references; /* one per output */
   double **squares;     /* sums over rounds, and of one round */
   double **round;
+  ref_options sampled; /* with those rows that count */
+  arena scratch;
 } trial;
 
 static const allocator *memory_of(const trial *t) { return t->options->memory; }
@@ -72,7 +74,10 @@ static void add_round(const trial *t, int round) {
 static bool decide(const trial *t) {
   bool ok = true;
   for (uint32_t i = 0; i < t->n; i++) {
-    rt_verdict v = rt_judge(&t->values[i], &t->references[i], t->squares[i], t->judgement->rtol);
+    const uint8_t *rows =
+        t->options->rows ? t->options->rows[t->env->func->outputs.data[i].id] : NULL;
+    rt_verdict v =
+        rt_judge(&t->values[i], &t->references[i], t->squares[i], t->judgement->rtol, rows);
     weir_verdict *to = &t->judgement->verdicts[i];
     *to = (weir_verdict){.max_abs = v.max_abs,
                          .max_rel = v.max_rel,
@@ -103,6 +108,14 @@ static status try_rounds(const trial *t) {
   return STATUS_OK;
 }
 
+static status choose_rows(void *context) {
+  trial *t = context;
+  t->sampled = *t->options;
+  t->sampled.rows = ref_sample(t->env, t->judgement->rows, t->options->seed, &t->scratch);
+  t->options = &t->sampled;
+  return STATUS_OK;
+}
+
 status api_judge(const ir_env *env, const ir_array *inputs, const ir_array *values,
                  const ref_options *options, const api_judgement *j) {
   trial t = {.env = env,
@@ -111,8 +124,11 @@ status api_judge(const ir_env *env, const ir_array *inputs, const ir_array *valu
              .options = options,
              .judgement = j,
              .n = env->func->outputs.len};
+  arena_init(&t.scratch, options->memory);
   status st = make(&t);
+  if (st == STATUS_OK && j->rows) st = memory_guard(choose_rows, &t);
   if (st == STATUS_OK) st = try_rounds(&t);
   drop(&t);
+  arena_destroy(&t.scratch);
   return st;
 }

@@ -6,7 +6,8 @@
 #include "ref/ref.h"
 
 typedef struct api_judgement {
-  double rtol; /* 0: by how results spread */
+  double rtol;  /* 0: by how results spread */
+  int64_t rows; /* of each output, at random; 0: all */
   weir_verdict *verdicts;
 } api_judgement;
 

@@ -511,6 +511,8 @@ weir_status weir_check(const weir_program *p, const weir_run_args *args, double 
   if (!(rtol >= 0)) return api_refuse("weir_check: rtol is %g; it must not be negative", rtol);
   weir_status refused = api_run_check(p, args, "weir_check", &c.args);
   if (refused != WEIR_OK) return refused;
+  if (c.args.check_rows < 0) return api_refuse("weir_check: check_rows must not be negative");
+  j.rows = c.args.check_rows;
   c.args.as_definition = true;
   api_begin();
   api_queue_settle(c.p);

@@ -138,48 +138,69 @@ static void store_row(const matrices *x, int64_t row, int64_t at, int64_t *index
   index[rank - 1] = 0;
 }
 
-/* Positions of the rows in `first`, which moves on; `at` is the number of the first of them. */
-static void multiply_rows(matrices *x, int64_t at, int64_t *first) {
-  const ref_call *c = x->call;
-  uint32_t rank = c->result.rank;
-  ir_array rows = c->result;
-  int64_t index[IR_MAX_RANK];
-  rows.rank--;
-  memcpy(index, first, sizeof index);
-  for (int64_t i = 0; i < x->f.m; i++, (void)ir_array_next(&rows, index)) {
-    int64_t offset = offset_of(&x->terms->left, index, rank - 1);
-    for (int64_t k = 0; k < x->k; k++)
-      x->a[i * x->k + k] = read_at(&x->terms->left, offset + k * x->terms->left.strides[rank]);
-  }
-  ref_product(&x->f, ref_threads(c));
-  for (int64_t i = 0; i < x->f.m; i++, (void)ir_array_next(&rows, first))
-    store_row(x, i, at + i, first);
+/* The position of a row in the result, whose last index is 0. */
+static void row_index(const matrices *x, int64_t row, int64_t *index) {
+  const ir_array *r = &x->call->result;
+  index[r->rank - 1] = 0;
+  for (uint32_t d = r->rank - 1; d-- > 0; row /= r->extents[d]) index[d] = row % r->extents[d];
 }
 
 enum { MOST_ROWS = 512 };
 
-static int64_t same_right(const matrices *x, const int64_t *first, int64_t offset, int64_t most) {
+/* Rows of the result with the same right factor. */
+typedef struct row_list {
+  int64_t data[MOST_ROWS];
+  int64_t len, right; /* the factor's offset */
+} row_list;
+
+static void multiply_rows(matrices *x, const row_list *rows) {
+  const ir_array *left = &x->terms->left;
   uint32_t rank = x->call->result.rank;
-  ir_array rows = x->call->result;
-  int64_t index[IR_MAX_RANK], n = 0;
-  rows.rank--;
-  memcpy(index, first, sizeof index);
-  do n++;
-  while (n < most && ir_array_next(&rows, index) &&
-         offset_of(&x->terms->right, index, rank - 1) == offset);
-  return n;
+  int64_t index[IR_MAX_RANK];
+  x->f.m = rows->len;
+  for (int64_t i = 0; i < rows->len; i++) {
+    row_index(x, rows->data[i], index);
+    int64_t offset = offset_of(left, index, rank - 1);
+    for (int64_t k = 0; k < x->k; k++)
+      x->a[i * x->k + k] = read_at(left, offset + k * left->strides[rank]);
+  }
+  ref_product(&x->f, ref_threads(x->call));
+  for (int64_t i = 0; i < rows->len; i++) {
+    row_index(x, rows->data[i], index);
+    store_row(x, i, rows->data[i], index);
+  }
+}
+
+/* What nobody looks at is 0. */
+static bool is_asked(const matrices *x, int64_t row) {
+  const ref_call *c = x->call;
+  const uint8_t *const *sample = c->state->options->rows;
+  const uint8_t *rows = sample ? sample[c->op->result.id] : NULL;
+  if (!rows || rows[row]) return true;
+  memset(ref_element(&c->result, row * x->n), 0,
+         (size_t)x->n * ir_dtype_size_bytes(c->result.dtype));
+  return false;
 }
 
 static void multiply_all(matrices *x) {
-  const ref_call *c = x->call;
-  int64_t index[IR_MAX_RANK] = {0}, n_rows = ref_count(&c->result) / x->n, packed = -1;
-  for (int64_t at = 0; at < n_rows; at += x->f.m) {
-    int64_t offset = offset_of(&x->terms->right, index, c->result.rank - 1);
-    int64_t left = n_rows - at;
-    if (offset != packed) pack_right(x, offset);
-    packed = offset;
-    x->f.m = same_right(x, index, offset, left < MOST_ROWS ? left : MOST_ROWS);
-    multiply_rows(x, at, index);
+  uint32_t rank = x->call->result.rank;
+  int64_t n_rows = ref_count(&x->call->result) / x->n, packed = -1, index[IR_MAX_RANK];
+  row_list rows = {.len = 0};
+  for (int64_t row = 0; row <= n_rows; row++) {
+    if (row < n_rows && !is_asked(x, row)) continue;
+    int64_t right = -1;
+    if (row < n_rows) {
+      row_index(x, row, index);
+      right = offset_of(&x->terms->right, index, rank - 1);
+    }
+    if (rows.len && (right != rows.right || rows.len == MOST_ROWS)) {
+      if (rows.right != packed) pack_right(x, rows.right);
+      packed = rows.right;
+      multiply_rows(x, &rows);
+      rows.len = 0;
+    }
+    rows.right = right;
+    if (row < n_rows) rows.data[rows.len++] = row;
   }
 }
 

@@ -15,7 +15,13 @@ typedef struct ref_options {
   uint64_t seed;          /* of uniform() */
   uint32_t threads;       /* 0: one per core */
   const allocator *memory;
+  /* By tensor: a flag for each row, a position of all dimensions but the last, that is looked at in the end; NULL: all
+   * are. Others may hold anything. As ref_sample() makes them; NULL: everything is looked at. */
+  const uint8_t *const *rows;
 } ref_options;
+
+/* For `n` random rows of each output. Needs a memory_guard(). (sample.c) */
+const uint8_t *const *ref_sample(const ir_env *env, int64_t n, uint64_t seed, arena *memory);
 
 /* Evaluates with the extents of `env` (complete and checked). inputs: one array per fusion input, of
  * the bound shape, any strides. outputs: one array per fusion output, of the bound shape, memory

@@ -57,8 +57,11 @@ static void add_errors(const spread *s, uint32_t lane, uint32_t k, ir_array *val
   double *to = value->data, bias = 0;
   uint64_t key = random_bits(s->key, ((uint64_t)s->position * 64 + lane) * 4 + k);
   int64_t n = ref_count(value);
+  const uint8_t *const *sample = s->inside.rows;
+  const uint8_t *rows = sample ? sample[ir_op_result(s->op, k).id] : NULL;
   if (ref_noise_is_biased(s->op)) bias = draw(random_bits(key, UINT64_MAX)) / 4;
   for (int64_t i = 0; i < n; i++) {
+    if (rows && !rows[i / value->extents[value->rank - 1]]) continue;
     uint64_t bits = random_bits(key, (uint64_t)i);
     double size = own_noise(reference->dtype, as_double(reference, i), to[i]);
     if (s->noise[k]) size += s->noise[k][i];

@@ -59,12 +59,17 @@ static double distance(ir_dtype t, const void *value, const void *reference) {
   return difference_int(ir_element_as_i64(t, value), ir_element_as_i64(t, reference));
 }
 
-static double largest(const ir_array *a) {
-  int64_t index[IR_MAX_RANK] = {0};
+/* Is element i, in row-major order, looked at? */
+static bool is_asked(const ir_array *a, const uint8_t *rows, int64_t i) {
+  return !rows || rows[i / a->extents[a->rank - 1]];
+}
+
+static double largest(const ir_array *a, const uint8_t *rows) {
+  int64_t index[IR_MAX_RANK] = {0}, i = 0;
   double most = 0;
   do {
     double x = fabs(as_number(a->dtype, ir_array_at(a, index)));
-    if (isfinite(x) && x > most) most = x;
+    if (is_asked(a, rows, i++) && isfinite(x) && x > most) most = x;
   } while (ir_array_next(a, index));
   return most;
 }
@@ -77,18 +82,22 @@ static double times(double difference, double tolerance) {
 }
 
 rt_verdict rt_judge(const ir_array *value, const ir_array *reference, const double *squares,
-                    double rtol) {
+                    double rtol, const uint8_t *rows) {
   int64_t index[IR_MAX_RANK] = {0}, i = 0;
   rt_verdict v = {0};
   double worst = -1, scale;
   check(value->dtype == reference->dtype && value->rank == reference->rank);
-  check(ir_array_count(value, &v.n_elements));
-  if (v.n_elements == 0) return v;
-  scale = largest(reference);
+  int64_t n;
+  check(ir_array_count(value, &n));
+  if (n == 0) return v;
+  scale = largest(reference, rows);
   do {
+    double square = squares ? squares[i] : 0;
+    if (!is_asked(value, rows, i++)) continue;
+    v.n_elements++;
     const void *p = ir_array_at(value, index), *q = ir_array_at(reference, index);
     double d = distance(value->dtype, p, q);
-    double tolerance = squares ? RT_DEVIATIONS * sqrt(squares[i++]) : rtol * scale;
+    double tolerance = squares ? RT_DEVIATIONS * sqrt(square) : rtol * scale;
     if (d > v.max_abs) v.max_abs = d;
     if (d > tolerance) v.n_wrong++;
     if (times(d, tolerance) <= worst) continue;

@@ -21,17 +21,18 @@ rt_comparison rt_compare(const ir_array *value, const ir_array *reference, ir_dt
 /* ---- with a tolerance for each element ----
  * `squares` has the mean square of what rounding alone changes, per element in row-major order (ref_spread());
  * an element may be RT_DEVIATIONS times its root away from the reference. NULL: every element may be `rtol`
- * times the largest finite |reference| away. */
+ * times the largest finite |reference| away. `rows`, a flag for each position of all dimensions but the last, says
+ * which elements are looked at; NULL: all. */
 enum { RT_DEVIATIONS = 6 };
 typedef struct rt_verdict {
   double max_abs, max_rel; /* as in rt_comparison */
   /* The worst element: where the difference is the largest, measured by the tolerance. */
   int64_t index[IR_MAX_RANK];
   double value, reference, tolerance;
-  int64_t n_elements, n_wrong; /* all, and those beyond their tolerance */
+  int64_t n_elements, n_wrong; /* looked at, and those beyond their tolerance */
 } rt_verdict;
 rt_verdict rt_judge(const ir_array *value, const ir_array *reference, const double *squares,
-                    double rtol);
+                    double rtol, const uint8_t *rows);
 
 /* The least precise float dtype among `t` and everything its definition depends on; `t`'s own dtype
  * where that is exact. Needs a memory_guard(). */

@@ -120,6 +120,17 @@ expect 1 'check: s is 0, but 1 by its definition; --rtol allows 0.001' run "$dir
 expect 1 '"ok": false' run "$dir/lost.weir" --check --rtol 1e-3 --json
 expect 2 '--rtol needs a number above 0' run "$dir/lost.weir" --check --rtol x
 expect 2 '--rtol needs a number above 0' run "$dir/lost.weir" --check --rtol nan
+# A sample: so many rows of the output.
+program rows <<'END'
+fusion rows { a : f32[40, 16]; b : f32[16, 8]; c = softmax(matmul(tanh(a), b)); d = relu(matmul(a, b)); return c, d }
+END
+expect 0 'check: d max_abs=' run "$dir/rows.weir" --check=sample:3
+expect 0 '"elements": 24, "wrong": 0' run "$dir/rows.weir" --check=sample:3 --json
+expect 0 '"elements": 320, "wrong": 0' run "$dir/rows.weir" --check=sample:100 --json
+expect 1 'elements are wrong' run "$dir/rows.weir" --check=sample:7 --rtol 1e-300
+expect 2 'true or false' run "$dir/rows.weir" --check=some
+expect 2 '--sample takes' run "$dir/rows.weir" --check=sample:x
+expect 2 'which is not given' run "$dir/rows.weir" --sample 3
 expect 2 'which is not given' run "$dir/lost.weir" --rtol 1e-3
 # Exponentials of large numbers amplify rounding: a correct result passes for all seeds.
 program mlp <<'END'
