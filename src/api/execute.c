@@ -42,6 +42,10 @@ status api_executor_open(api_executor *x, ir_func *host, const api_executor_opti
     return fail(STATUS_BAD_USAGE,
                 "device '%s' does not communicate by --comm %s; see weir list comms", ops->name,
                 rt_carrier_name(options->carrier));
+  if (options->deterministic && ops->measure && strcmp(ops->name, "cpu") != 0)
+    return fail(STATUS_BAD_USAGE,
+                "device '%s' does not know --deterministic: its libraries choose how they add up",
+                ops->name);
   api_place place;
   TRY(api_place_find(host, options->comm, options->group, options->devices, &place));
   if (options->carrier == RT_CARRIER_CUDA_IPC && !place.is_spread)

@@ -65,7 +65,8 @@ typedef struct api_executor_options {
   uint32_t devices; /* 0: as many as the program needs */
   int64_t timeout_s;
   host_pipeline pipeline;
-  bool chooses; /* between variants */
+  bool chooses;       /* between variants */
+  bool deterministic; /* what is chosen changes no bits */
   api_variants variants;
   ir_func *tight;
   int64_t memory_limit;
@@ -105,10 +106,10 @@ struct weir_profile {
   const char *device;
   rt_span *spans;
   uint32_t n_spans, room;
-  uint32_t first_rank;      /* the device of the plan's first rank */
-  int64_t origin_ns;        /* of the spans, by this process's clock */
-  rt_plan **world;          /* of a profile of all processes: their plans, which are its own, and which */
-  uint32_t n_world;         /* `plan` joins then; NULL and 0: of this process */
+  uint32_t first_rank; /* the device of the plan's first rank */
+  int64_t origin_ns;   /* of the spans, by this process's clock */
+  rt_plan **world;  /* of a profile of all processes: their plans, which are its own, and which */
+  uint32_t n_world; /* `plan` joins then; NULL and 0: of this process */
   uint32_t *path, path_len; /* of a virtual clock: the critical path's instructions */
   rt_stats stats;
 };

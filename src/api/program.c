@@ -120,12 +120,22 @@ static bool has_streams(const ir_func *f) {
   return false;
 }
 
+/* Is a reduction cut by a stream? Without it the sum would be another one. */
+static bool adds_up(const ir_func *f) {
+  for (uint32_t i = 1; i < f->axes.len; i++) {
+    const ir_axis_data *a = &f->axes.data[i];
+    if (a->mark.kind == IR_MARK_STREAM && a->kind == IR_AXIS_REDUCTION) return true;
+  }
+  return false;
+}
+
 /* What all processes of a run must have in common, extents apart. */
 static uint64_t hash_program(arena *scratch, const ir_func *host, const api_executor_options *o) {
   strbuf text;
   strbuf_init(&text, scratch);
   text_print_host(host, &text);
-  return hash_mix(hash_bytes(text.data, text.len), hash_mix(o->streams, (uint64_t)o->pipeline));
+  uint64_t how = hash_mix(o->streams, (uint64_t)o->pipeline);
+  return hash_mix(hash_bytes(text.data, text.len), hash_mix(how, o->deterministic));
 }
 
 /* The same program with one more pass, quietly. */
@@ -171,7 +181,8 @@ static status lower_all(arena *scratch, compile_call *c, ir_func **host) {
   if (c->chooses) request.time = false;
   TRY(api_lower(scratch, c->to->func, &request, host));
   if (c->options.memory_limit) TRY(add_tight(scratch, c, &request));
-  bool choice = c->options.chooses && (*host)->meshes.len > 1 && has_streams(c->to->func);
+  bool choice = c->options.chooses && (*host)->meshes.len > 1 && has_streams(c->to->func) &&
+                !(c->options.deterministic && adds_up(c->to->func));
   return choice ? add_variants(scratch, c, &request, *host, &c->options.variants) : STATUS_OK;
 }
 
@@ -278,6 +289,7 @@ weir_status api_read_options(const weir_options *o, api_executor_options *result
   if (st == WEIR_OK) st = weir_options_get_int(from, "memory-limit", &result->memory_limit);
   if (st == WEIR_OK) st = weir_options_get_bool(from, "graph", &result->graph);
   if (st == WEIR_OK) st = weir_options_get_bool(from, "tf32", &result->tf32);
+  if (st == WEIR_OK) st = weir_options_get_bool(from, "deterministic", &result->deterministic);
   if (st == WEIR_OK) st = weir_options_get(from, "link", 0, &link);
   if (st == WEIR_OK) st = weir_options_get(from, "comm", 0, &comm);
   if (st == WEIR_OK) st = weir_options_get_int(from, "devices", &devices);

@@ -72,6 +72,7 @@ XDG_CACHE_HOME=/dev/null holds "twelve runs with nothing kept" bits
 expect 2 'takes one word' machine
 expect 2 'takes one word' machine shows
 expect 2 'is not measured' machine show --device sim
+expect 0 '' run "$dir/wgrad.weir" -D m=16 -D n=64 -D k=64 --deterministic
 expect 2 "there is no machine" run "$dir/wgrad.weir" -D m=16 -D n=64 -D k=64 --machine "$dir/missing"
 expect 2 "is no number" run "$dir/wgrad.weir" -D m=16 -D n=64 -D k=64 --machine <(echo 'f32_gflops = x')
 finish
