@@ -9,14 +9,15 @@
 #   choice    what the model of --pipeline auto says beside what happens
 #   fused     chains of operations beside copying and torch.compile
 #   bodies    the same chains, each as one body, without the rest of Weir
-#   block     a block of a Llama model beside torch.compile
+#   block     blocks of Llama and GPT models beside torch.compile, with the memory of both
+#   never     random programs, joined and not
 #
 # Each part leaves RESULTS/PART.txt; a part that has it is not run again, so a run that was broken off can
 # go on on another machine.
 build=$1
 results=$2
 shift 2
-parts=${*:-host calls kernels attention overlap choice fused bodies block}
+parts=${*:-host calls kernels attention overlap choice fused bodies block never}
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$results" || exit 2
 
@@ -44,6 +45,7 @@ calls() {
 kernels() { "$build/bench/gpu/kernels"; }
 choice() { "$build/bench/gpu/choice"; }
 fused() { "$build/bench/gpu/fused" "$here/fused.py"; }
+never() { "$build/bench/gpu/never_slower" 60 && "$build/bench/gpu/never_slower" 20 --products; }
 block() { "$build/bench/gpu/block" "$here/block.weir" "$here/block.py"; }
 bodies() { "$build/bench/gpu/fused" --kernels "$here/fused.py"; }
 

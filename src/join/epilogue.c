@@ -248,26 +248,36 @@ static bool are_apart(const join_block *b, uint32_t product, uint32_t g) {
   return join_all_apart(b, product, g) && join_all_apart(b, g, product);
 }
 
-static void try_product(join_block *b, uint32_t product) {
+/* False: it takes nothing. */
+static bool try_product(join_block *b, uint32_t product) {
   ir_tensor t = result_of(b, product);
   uint32_t reader = join_is_private(b->facts, t) && join_readers(b, t)->len
                         ? b->node_at[join_readers(b, t)->data[0]]
                         : 0;
   uint32_t g = reader ? b->nodes[reader - 1].group : JOIN_NONE;
-  if (g == JOIN_NONE || is_read_elsewhere(b, t, g) || !are_apart(b, product, g)) return;
+  if (g == JOIN_NONE || is_read_elsewhere(b, t, g) || !are_apart(b, product, g)) return false;
   if (fits_whole(b, product, g)) {
     join_merge_lists(b, product, g);
-    b->groups[g].space.product = true;
-    return;
+    return b->groups[g].space.product = true;
   }
   chain c = find_chain(b, product, g);
-  if (b->groups[g].space.product || c.n == 0 || c.n == b->groups[g].n_nodes) return;
+  if (b->groups[g].space.product || c.n == 0 || c.n == b->groups[g].n_nodes) return false;
   uint32_t to = b->nodes[c.nodes[c.n - 1]].at;
-  if (may_follow(b, product, g, to) && !is_in_the_way(b, product, &c, g, to))
-    take_chain(b, product, &c, g);
+  if (!may_follow(b, product, g, to) || is_in_the_way(b, product, &c, g, to)) return false;
+  take_chain(b, product, &c, g);
+  return true;
 }
 
+static bool is_alone(const join_block *b, uint32_t node) {
+  return b->nodes[node].space.product && b->nodes[node].group == node &&
+         b->groups[node].n_nodes == 1;
+}
+
+/* Of two for one sum, the later; what one takes may be the beginning of another's group. */
 void join_epilogues(join_block *b) {
-  for (uint32_t n = b->n_nodes; n-- > 0;) /* of two for one sum, the later */
-    if (b->nodes[n].space.product) try_product(b, n);
+  for (bool again = true; again;) {
+    again = false;
+    for (uint32_t n = b->n_nodes; n-- > 0;)
+      if (is_alone(b, n) && try_product(b, n)) again = true;
+  }
 }

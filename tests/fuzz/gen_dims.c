@@ -35,11 +35,17 @@ bool dim_is_const(const model_dim *d) {
   return d->text[0] && d->text[strspn(d->text, "0123456789")] == '\0';
 }
 
+static int64_t large_size(model *m) {
+  static const int64_t sizes[] = {64, 128, 200, 500, 512, 1000, 1024, 2048, 4096};
+  return sizes[below(m, 9)];
+}
+
 static model_dim random_symbol(model *m) {
   if (m->n_symbols < MODEL_SYMBOLS && (m->n_symbols == 0 || chance(m, 35))) {
     static const int64_t sizes[] = {2, 3, 4, 4, 6, 8};
     model_dim *d = &m->symbols[m->n_symbols];
     d->size = sizes[below(m, 6)];
+    if (m->options.large) d->size = large_size(m);
     if (m->options.edges && chance(m, 15)) d->size = chance(m, 70) ? 1 : 0;
     snprintf(d->text, sizeof d->text, "%c", "nmkt"[m->n_symbols++]);
   }
@@ -51,7 +57,7 @@ model_dim dim_random(model *m) {
   if (m->options.edges && chance(m, 3)) return dim_const(0);
   if (m->options.edges && chance(m, 12)) return dim_one();
   if (m->options.symbolic && chance(m, 45)) return random_symbol(m);
-  return dim_const(sizes[below(m, 8)]);
+  return dim_const(m->options.large ? large_size(m) : sizes[below(m, 8)]);
 }
 
 bool dim_meet(const model_dim *a, const model_dim *b, model_dim *result) {

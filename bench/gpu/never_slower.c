@@ -1,0 +1,33 @@
+/* never_slower on a GPU, with tensors in its memory. */
+#include "never_slower.h"
+#include "device/cuda/vendor.h"
+
+static const cuda_vendor *cu;
+
+static void *take(size_t size_bytes) {
+  CUdeviceptr p = 0;
+  return cu->cuMemAlloc(&p, size_bytes) == CUDA_SUCCESS ? (void *)(uintptr_t)p : NULL;
+}
+
+static void give_back(void *block) { (void)cu->cuMemFree((CUdeviceptr)(uintptr_t)block); }
+
+static void copy(void *to, const void *from, size_t size_bytes) {
+  if (cu->cuMemcpyHtoDAsync((CUdeviceptr)(uintptr_t)to, from, size_bytes, NULL) != CUDA_SUCCESS ||
+      cu->cuCtxSynchronize() != CUDA_SUCCESS)
+    exit(1);
+}
+
+int main(int argc, char **argv) {
+  static const place memory = {256 << 20, 32 << 20, take, give_back, copy};
+  rt_device *device = kit_gpu((rt_device_options){.threads = 0});
+  CUcontext context = NULL;
+  if (!device) {
+    printf("skipped: %s\n", kit_reason);
+    return 0;
+  }
+  if (cuda_vendor_load(&cu) != STATUS_OK ||
+      cu->cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
+      cu->cuCtxSetCurrent(context) != CUDA_SUCCESS)
+    return 1;
+  return never_slower(argc, argv, device, &memory);
+}

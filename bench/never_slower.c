@@ -1,0 +1,14 @@
+/* never_slower on two threads of the CPU. */
+#include "never_slower.h"
+
+static void copy(void *to, const void *from, size_t size_bytes) { memcpy(to, from, size_bytes); }
+
+int main(int argc, char **argv) {
+  static const place memory = {4 << 20, 1 << 20, malloc, free, copy};
+  rt_device *device = kit_device(2, false);
+  if (!device) {
+    fprintf(stderr, "%s\n", kit_reason);
+    return 3;
+  }
+  return never_slower(argc, argv, device, &memory);
+}

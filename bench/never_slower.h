@@ -1,0 +1,237 @@
+/* Is joining ever slower? Random programs, joined into kernels and not, in turns.
+ *
+ *   never_slower [N] [--seed S] [--rounds R] [--products] [--show]
+ *
+ * Takes the first N (200) programs of the generator from seed S on that run for a millisecond or more unjoined,
+ * and times both in R (9) rounds. A program's ratio is that of the least times of both, which what else the
+ * machine does disturbs least. Prints the geometric mean, how many are above 1.05, and the worst; --show their
+ * texts, too. --products: products and
+ * what follows them.
+ *
+ * Who includes this says where tensors are, and how large they are at most. */
+#ifndef WEIR_BENCH_NEVER_SLOWER_H
+#define WEIR_BENCH_NEVER_SLOWER_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "fuzz/gen.h"
+#include "stream_kit.h"
+
+enum { MOST_ROUNDS = 99, MOST_PROGRAMS = 2000, N_WORST = 8, FILLED = 1 << 20 };
+
+/* Memory that a run reads and writes; some bytes of it. */
+typedef struct place {
+  int64_t most_elements, most_of_products;
+  void *(*take)(size_t size_bytes);
+  void (*give_back)(void *block);
+  void (*copy)(void *to, const void *from, size_t size_bytes);
+} place;
+static const double least_s = 1e-3, enough_s = 4e-3;
+
+typedef struct result {
+  uint64_t seed;
+  double ratio, apart_s, joined_s;
+} result;
+
+static struct {
+  uint64_t n, seed;
+  int rounds;
+  bool products, show;
+  const place *place;
+  rt_device *device;
+} asked = {.n = 200, .rounds = 9};
+
+static result results[MOST_PROGRAMS];
+static uint32_t n_results;
+
+typedef struct trial {
+  const gen_program *program;
+  subject s;
+  void **in, **out;
+  rt_plan *plans[2]; /* unjoined, joined */
+  rt_loaded *loaded[2];
+  result result;
+  bool counts;
+} trial;
+
+static double now_s(void) {
+  struct timespec t;
+  (void)clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static double least(const double *x, int n) {
+  double found = x[0];
+  for (int i = 1; i < n; i++) found = x[i] < found ? x[i] : found;
+  return found;
+}
+
+/* ---- a program ---- */
+static gen_options options_of(uint64_t seed) {
+  gen_options o = gen_options_default(seed * 2654435761u + 5);
+  o.families = GEN_POINTWISE | GEN_VIEW | GEN_CUT | GEN_MAKE | GEN_REDUCE | GEN_MOMENT | GEN_MODEL;
+  if (asked.products) o.families = GEN_POINTWISE | GEN_MATMUL | GEN_REDUCE | GEN_MODEL;
+  o.dtypes = 1u << IR_F32 | 1u << IR_BF16;
+  o.max_ops = 12;
+  o.max_devices = 0;
+  o.max_elements = asked.products ? asked.place->most_of_products : asked.place->most_elements;
+  o.schedule = o.edges = false;
+  o.large = true;
+  return o;
+}
+
+/* Numbers from 1 to 3, whatever the dtype. */
+static void fill(void *to, ir_dtype dtype, size_t size_bytes) {
+  static char block[8 * FILLED];
+  size_t size = ir_dtype_size_bytes(dtype),
+         n = size_bytes / size < FILLED ? size_bytes / size : FILLED;
+  gen_random r = {.state = 1};
+  for (size_t i = 0; i < n; i++)
+    ir_element_set_f64(dtype, block + i * size, 1 + (int)gen_below(&r, 3));
+  for (size_t at = 0; at < size_bytes; at += n * size)
+    asked.place->copy((char *)to + at, block,
+                      size_bytes - at < n * size ? size_bytes - at : n * size);
+}
+
+/* Both plans have the same inputs and outputs. */
+static bool make_arrays(trial *t) {
+  const rt_plan *plan = t->plans[0];
+  t->in = ARENA_ARRAY(&t->s.memory, plan->n_inputs + (size_t)1, void *);
+  t->out = ARENA_ARRAY(&t->s.memory, plan->n_outputs + (size_t)1, void *);
+  for (uint32_t i = 0; i < plan->n_buffers; i++) {
+    const rt_buffer *x = &plan->buffers[i];
+    if (x->kind == RT_BUFFER_POOL) continue;
+    void *block = asked.place->take((size_t)x->size_bytes + 1);
+    if (!block) return kit_wrong("memory", "");
+    *(x->kind == RT_BUFFER_INPUT ? &t->in[x->slot] : &t->out[x->slot]) = block;
+    if (x->kind != RT_BUFFER_INPUT) continue;
+    ir_tensor input = plan->host->inputs.data[x->slot];
+    fill(block, ir_tensor_at(plan->host, input)->dtype, (size_t)x->size_bytes);
+  }
+  return true;
+}
+
+static void drop_arrays(trial *t) {
+  for (uint32_t i = 0; t->in && i < t->plans[0]->n_inputs; i++) asked.place->give_back(t->in[i]);
+  for (uint32_t i = 0; t->out && i < t->plans[0]->n_outputs; i++) asked.place->give_back(t->out[i]);
+}
+
+static bool load(trial *t, int joined) {
+  ir_func *h = subject_lower(&t->s, false);
+  rt_bind_options options = {.streams = 1, .seed = KIT_SEED};
+  ir_env env;
+  if (!h) return false;
+  if (joined) subject_join(&t->s, h);
+  ir_env_init(&env, h, &t->s.memory);
+  for (uint32_t i = 0; i < t->program->n_inputs; i++) {
+    const gen_value *v = &t->program->inputs[i];
+    if (!ir_bind_shape(&env, h->inputs.data[i], v->extents, v->rank, v->name)) return false;
+  }
+  return kit_ok(rt_bind(&env, &options, &memory_default, &t->plans[joined]), "bind") &&
+         kit_ok(asked.device->ops->load(asked.device, t->plans[joined], &t->loaded[joined]),
+                "load");
+}
+
+static bool run_for(trial *t, int joined, int times, double *s) {
+  double begin = now_s();
+  for (int i = 0; i < times; i++)
+    if (!kit_ok(rt_run(t->loaded[joined], t->in, t->out, NULL, NULL), "run")) return false;
+  *s = (now_s() - begin) / times;
+  return true;
+}
+
+static bool measure(trial *t) {
+  double apart[MOST_ROUNDS] = {0}, joined[MOST_ROUNDS] = {0}, first, again;
+  if (!run_for(t, 0, 1, &first) || !run_for(t, 1, 1, &again) || !run_for(t, 0, 1, &first))
+    return false;
+  if (first < least_s) return true;
+  int times = first < enough_s ? (int)(enough_s / first) + 1 : 1;
+  for (int r = 0; r < asked.rounds; r++) {
+    bool swap = r % 2 == 1;
+    double *a = &apart[r], *j = &joined[r];
+    if (!run_for(t, swap, times, swap ? j : a) || !run_for(t, !swap, times, swap ? a : j))
+      return false;
+  }
+  t->result.apart_s = least(apart, asked.rounds);
+  t->result.joined_s = least(joined, asked.rounds);
+  t->result.ratio = t->result.joined_s / t->result.apart_s;
+  t->counts = true;
+  return true;
+}
+
+static status try_program(void *context) {
+  trial *t = context;
+  if (!subject_open(&t->s, t->program->text)) return STATUS_CHECK_FAILED;
+  bool good = load(t, 0) && load(t, 1) && t->plans[0]->n_tasks != t->plans[1]->n_tasks;
+  return good && make_arrays(t) && measure(t) ? STATUS_OK : STATUS_CHECK_FAILED;
+}
+
+static void try_seed(uint64_t seed, bool show) {
+  gen_options options = options_of(seed);
+  gen_program *p = gen_create(&options);
+  trial t = {.program = p, .result = {.seed = seed}};
+  if (show) printf("seed %llu\n%s\n", (unsigned long long)seed, p->text);
+  bool runs = !show && !p->bad_stream && memory_guard(try_program, &t) == STATUS_OK;
+  status_clear();
+  drop_arrays(&t);
+  for (int i = 0; i < 2; i++) {
+    if (t.loaded[i]) asked.device->ops->unload(t.loaded[i]);
+    if (t.plans[i]) rt_plan_destroy(t.plans[i]);
+  }
+  if (runs && t.counts) results[n_results++] = t.result;
+  subject_close(&t.s);
+  gen_destroy(p);
+}
+
+/* ---- the table ---- */
+static int by_ratio(const void *a, const void *b) {
+  double x = ((const result *)a)->ratio, y = ((const result *)b)->ratio;
+  return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static void report(uint64_t tried) {
+  double sum = 0;
+  uint32_t above = 0;
+  for (uint32_t i = 0; i < n_results; i++) {
+    sum += log(results[i].ratio);
+    above += results[i].ratio > 1.05;
+  }
+  qsort(results, n_results, sizeof *results, by_ratio);
+  printf("%u programs of %llu tried: joined over unjoined %.3f in the geometric mean, worst %.3f, "
+         "%u above 1.05\n",
+         n_results, (unsigned long long)tried, exp(sum / n_results), results[0].ratio, above);
+  for (uint32_t i = 0; i < N_WORST && i < n_results; i++)
+    printf("  seed %6llu  %.3f  unjoined %8.3f ms, joined %8.3f ms\n",
+           (unsigned long long)results[i].seed, results[i].ratio, results[i].apart_s * 1e3,
+           results[i].joined_s * 1e3);
+  for (uint32_t i = 0; asked.show && i < 3 && i < n_results; i++) try_seed(results[i].seed, true);
+}
+
+static void read_arguments(int argc, char **argv) {
+  for (int i = 1; i < argc; i++) {
+    if (strcmp(argv[i], "--products") == 0) asked.products = true;
+    else if (strcmp(argv[i], "--show") == 0) asked.show = true;
+    else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
+      asked.seed = strtoull(argv[++i], NULL, 0);
+    else if (strcmp(argv[i], "--rounds") == 0 && i + 1 < argc) asked.rounds = atoi(argv[++i]);
+    else asked.n = strtoull(argv[i], NULL, 0);
+  }
+  if (asked.n > MOST_PROGRAMS) asked.n = MOST_PROGRAMS;
+  if (asked.rounds < 1 || asked.rounds > MOST_ROUNDS) asked.rounds = 9;
+}
+
+static int never_slower(int argc, char **argv, rt_device *device, const place *where) {
+  uint64_t tried = 0;
+  read_arguments(argc, argv);
+  asked.device = device;
+  asked.place = where;
+  for (; n_results < asked.n && tried < 40 * asked.n; tried++) try_seed(asked.seed + tried, false);
+  if (n_results) report(tried);
+  device->ops->close(device);
+  return 0;
+}
+
+#endif
