@@ -321,6 +321,7 @@ static void put_kernel(map_writer *x) {
   put_loop(x);
   put_item(x);
   cg_line(w, "  }\n");
+  if (x->tiled) cg_map_put_turns(x);
   put_loop(x);
   for (uint32_t r = 0; r < x->b->n_outputs; r++)
     if (x->stores[r]) cg_line(w, "    w%u y%u;\n", r, r);

@@ -142,9 +142,12 @@ void cg_map_put_tiles(map_writer *x) {
   cg_line(w, "  const ix columns = %s;\n", cg_number_text(w, x->space.extents[x->turned]));
   for (uint32_t i = 0; i < x->b->nodes.len; i++)
     if (x->crossed[i]) put_load(x, i);
+}
+
+void cg_map_put_turns(map_writer *x) {
   for (uint32_t i = 0; i < x->b->nodes.len; i++)
     if (x->crossed[i]) put_turn(x, i);
-  cg_line(w, "  __syncthreads();\n");
+  cg_line(x->w, "  __syncthreads();\n");
 }
 
 void cg_map_put_tile_item(map_writer *x) {
