@@ -1,12 +1,11 @@
 /* Is joining ever slower? Random programs, joined into kernels and not, in turns.
  *
- *   never_slower [N] [--seed S] [--rounds R] [--products] [--show]
+ *   never_slower [N] [--seed S] [--rounds R] [--seconds T] [--products] [--show]
  *
  * Takes the first N (200) programs of the generator from seed S on that run for a millisecond or more unjoined,
  * and times both in R (9) rounds. A program's ratio is that of the least times of both, which what else the
  * machine does disturbs least. Prints the geometric mean, how many are above 1.05, and the worst; --show their
- * texts, too. --products: products and
- * what follows them.
+ * texts, too. It ends after T seconds, if there are fewer. --products: products and what follows them.
  *
  * Who includes this says where tensors are, and how large they are at most. */
 #ifndef WEIR_BENCH_NEVER_SLOWER_H
@@ -39,10 +38,11 @@ typedef struct result {
 static struct {
   uint64_t n, seed;
   int rounds;
+  double seconds;
   bool products, show;
   const place *place;
   rt_device *device;
-} asked = {.n = 200, .rounds = 9};
+} asked = {.n = 200, .rounds = 9, .seconds = 1e9};
 
 static result results[MOST_PROGRAMS];
 static uint32_t n_results;
@@ -216,6 +216,8 @@ static void read_arguments(int argc, char **argv) {
     else if (strcmp(argv[i], "--show") == 0) asked.show = true;
     else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
       asked.seed = strtoull(argv[++i], NULL, 0);
+    else if (strcmp(argv[i], "--seconds") == 0 && i + 1 < argc)
+      asked.seconds = strtod(argv[++i], NULL);
     else if (strcmp(argv[i], "--rounds") == 0 && i + 1 < argc) asked.rounds = atoi(argv[++i]);
     else asked.n = strtoull(argv[i], NULL, 0);
   }
@@ -228,7 +230,9 @@ static int never_slower(int argc, char **argv, rt_device *device, const place *w
   read_arguments(argc, argv);
   asked.device = device;
   asked.place = where;
-  for (; n_results < asked.n && tried < 40 * asked.n; tried++) try_seed(asked.seed + tried, false);
+  double end = now_s() + asked.seconds;
+  for (; n_results < asked.n && tried < 40 * asked.n && now_s() < end; tried++)
+    try_seed(asked.seed + tried, false);
   if (n_results) report(tried);
   device->ops->close(device);
   return 0;

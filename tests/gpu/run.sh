@@ -161,6 +161,9 @@ conform() {
   try 'tensors through the API' "$build/tests/gpu/test_api"
   try 'streams of the caller' "$build/tests/gpu/test_streams"
   try 'threads and contexts of the caller' "$build/tests/gpu/test_callers"
+  local products=10
+  [ "$mode" = cuda ] && products=400
+  try 'products with epilogues' "$build/tests/fuzz/test_epilogues" $products --cuda
   [ "$mode" = standin ] && return # the rest has texts for many minutes of the C compiler
   shards 'bodies' 12 "$build/tests/fuzz/test_cuda_bodies" --device @ 40 20000
   shards 'kernels' 12 "$build/tests/conform/test_cuda_windows" @ 1 2

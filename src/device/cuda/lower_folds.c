@@ -1,4 +1,6 @@
 /* Steps that fold: reductions, moments, softmax, norms; as folds and elementwise nodes around them. */
+#include <math.h>
+
 #include "device/cuda/lower.h"
 
 /* ---- the space ---- */
@@ -156,7 +158,11 @@ static int64_t folded_count(const lower_step *s) {
 }
 
 /* ---- reductions and moments ---- */
+/* By a power of two as a product, which is the same number and much sooner there. */
 static uint32_t divided(lowering *l, uint32_t node, ir_dtype t, double by) {
+  int exponent;
+  if (by > 0 && frexp(by, &exponent) == 0.5)
+    return lower_apply(l, IR_OP_MUL, t, node, lower_constant(l, ir_number_float(1 / by), t));
   return lower_apply(l, IR_OP_DIV, t, node, lower_constant(l, ir_number_float(by), t));
 }
 
