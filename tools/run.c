@@ -248,6 +248,7 @@ static int execute(run_state *s, const char *path) {
   CLI_TRY(run_repeats(s));
   CLI_TRY(run_join_outputs(s));
   CLI_TRY(gather_trace(s));
+  CLI_TRY(run_bound(s));
   return run_save(s, conclude(s));
 }
 

@@ -53,6 +53,7 @@ typedef struct run_state {
   size_t n_times;
   double rtol; /* 0: not given */
   bool check_failed;
+  weir_bound bound; /* with --stats, on several devices; bound_s 0: not known */
 } run_state;
 
 /* ---- run_files.c ---- */
@@ -105,5 +106,8 @@ int run_check_donated(const run_state *s);
 /* ---- run_report.c ---- */
 int run_report(const run_state *s);
 size_t run_size_bytes(const weir_array *a);
+
+/* With --stats: how fast the program could be, and is predicted to be. All processes call it. */
+int run_bound(run_state *s);
 
 #endif

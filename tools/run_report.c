@@ -135,6 +135,24 @@ static void print_counts(const run_state *s) {
   (void)printf("\n");
 }
 
+/* Of devices that compute; the others are predictions themselves. */
+int run_bound(run_state *s) {
+  const char *device = weir_program_device(s->program);
+  if (!cli_flag(s->c, "stats") || !s->computes || strcmp(device, "ref") == 0) return 0;
+  s->bound.struct_size = sizeof s->bound;
+  return cli_status(weir_program_bound(s->program, s->shapes, &s->bound, NULL, NULL));
+}
+
+/* What could be, what the model says, and what was: of the last run. */
+static void print_bound(const run_state *s, const weir_stats *p) {
+  const weir_bound *b = &s->bound;
+  double run_s = (double)p->wall_ns * 1e-9;
+  if (b->bound_s <= 0 || b->predicted_s <= 0) return;
+  (void)printf("stats: bound_s=%.6g predicted_s=%.6g measured_s=%.6g measured/bound=%.2f "
+               "measured/predicted=%.2f\n",
+               b->bound_s, b->predicted_s, run_s, run_s / b->bound_s, run_s / b->predicted_s);
+}
+
 static void print_stats(const run_state *s, double total_s) {
   weir_stats p;
   (void)printf("stats: device=%s wall_s=%.6g input_bytes=%zu output_bytes=%zu "
@@ -149,6 +167,7 @@ static void print_stats(const run_state *s, double total_s) {
                (double)p.wall_ns * 1e-9, (double)p.compute_ns * 1e-9, (double)p.overlap_ns * 1e-9,
                (double)p.comm_ns * 1e-9, (double)p.both_ns * 1e-9, p.sent_bytes);
   print_ranks(s);
+  print_bound(s, &p);
   (void)printf("stats: launches=%" PRId64 " waits=%" PRId64 " host_ns_per_instruction=%.1f "
                "pool_bytes=%" PRId64 " flops=%.6g bytes=%.6g\n",
                p.launches, p.waits, instrs ? (double)p.host_ns / (double)instrs : 0.0, p.pool_bytes,
@@ -312,6 +331,8 @@ static void json_stats(const run_state *s) {
                {"communication_s", (double)p.comm_ns * 1e-9},
                {"both_s", (double)p.both_ns * 1e-9},
                {"bytes_sent", p.sent_bytes},
+               {"bound_s", s->bound.bound_s},
+               {"predicted_s", s->bound.predicted_s},
                {"host_s", (double)p.host_ns * 1e-9},
                {"host_ns_per_instruction",
                 p.launches + p.waits ? (double)p.host_ns / (double)(p.launches + p.waits) : 0},

@@ -499,7 +499,8 @@ typedef struct weir_bound {
 /* Of each communication that the device waits for with nothing to compute: where it comes from. */
 typedef void (*weir_bound_tell)(void *context, const char *place, const char *text,
                                 double exposed_s);
-/* The program must be compiled for the device sim. `tell` may be NULL. */
+/* On the machine that the option machine names, or that the device is (weir_machine()). Under an MPI launcher all
+ * processes call it. `tell` may be NULL. */
 weir_status weir_program_bound(weir_program *p, const weir_shapes *s, weir_bound *result,
                                weir_bound_tell tell, void *context);
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "api/program.h"
+#include "api/simulate.h"
 #include "cost/bound.h"
 
 typedef struct bound_call {
@@ -13,7 +14,7 @@ typedef struct bound_call {
 } bound_call;
 
 static status bound_world(api_executor *x, const ir_env *env, arena *scratch, cost_bound *b) {
-  rt_speed machine = x->device->ops->speed(x->device, NULL, x->ranks.n);
+  rt_speed machine = api_executor_speed(x);
   for (uint32_t r = 0; r < x->ranks.world; r++) {
     rt_plan *plan;
     TRY(api_executor_bind_plain(x, env, r, &plan));
@@ -48,29 +49,62 @@ static void tell_lines(const bound_call *c, const rt_plan *plan, const cost_spen
   }
 }
 
-static status predict(const bound_call *c, const ir_env *env, arena *scratch, weir_bound *b) {
+typedef struct spend_call {
+  const bound_call *c;
+  const rt_plan *plan;
+  const rt_span *spans;
+  int64_t total_ns, first_rank;
+  arena *scratch;
+  weir_bound *b;
+} spend_call;
+
+static status spend(void *context) {
+  const spend_call *s = context;
+  cost_spent spent;
+  cost_spend(s->plan, s->spans, s->total_ns, s->scratch, &spent);
+  s->b->device = s->first_rank + spent.rank;
+  s->b->predicted_s = (double)spent.total_ns * 1e-9;
+  s->b->computing_s = (double)spent.computing_ns * 1e-9;
+  s->b->exposed_s = (double)spent.exposed_ns * 1e-9;
+  s->b->idle_s = (double)(spent.total_ns - spent.computing_ns - spent.exposed_ns) * 1e-9;
+  if (s->c->tell) tell_lines(s->c, s->plan, &spent, s->scratch);
+  return STATUS_OK;
+}
+
+/* The device is the simulator itself. */
+static status predict_here(const bound_call *c, const ir_env *env, arena *scratch, weir_bound *b) {
   api_executor *x = &c->p->executor;
   rt_loaded *loaded;
   TRY(api_executor_plan(x, env, &loaded));
   const rt_plan *plan = loaded->plan;
   rt_span *spans = ARENA_ARRAY(scratch, (size_t)plan->n_tasks + plan->n_posts + 1, rt_span);
   TRY(rt_run(loaded, NULL, NULL, spans, NULL));
-  cost_spent spent;
-  cost_spend(plan, spans, loaded->ops->outcome(loaded).total_ns, scratch, &spent);
-  b->device = (int64_t)x->ranks.first + spent.rank;
-  b->predicted_s = (double)spent.total_ns * 1e-9;
-  b->computing_s = (double)spent.computing_ns * 1e-9;
-  b->exposed_s = (double)spent.exposed_ns * 1e-9;
-  b->idle_s = (double)(spent.total_ns - spent.computing_ns - spent.exposed_ns) * 1e-9;
-  if (c->tell) tell_lines(c, plan, &spent, scratch);
-  return STATUS_OK;
+  spend_call call = {c,       plan, spans, loaded->ops->outcome(loaded).total_ns, x->ranks.first,
+                     scratch, b};
+  return spend(&call);
+}
+
+/* The program that runs, on all devices, wherever they are. */
+static status predict(const bound_call *c, const ir_env *env, arena *scratch, weir_bound *b) {
+  api_executor *x = &c->p->executor;
+  api_simulation sim = {.memory = x->memory};
+  ir_func *host;
+  if (x->device->ops->virtual_clock) return predict_here(c, env, scratch, b);
+  TRY(api_executor_host(x, env, &host));
+  status st = api_simulate(x, env, host, &sim);
+  spend_call call = {c, sim.plan, sim.spans, sim.total_ns, 0, scratch, b};
+  if (st == STATUS_OK) st = memory_guard(spend, &call);
+  api_simulation_end(&sim);
+  return st;
 }
 
 static status bound_both(const bound_call *c, arena *scratch) {
   ir_env env;
   cost_bound least = {0};
   weir_bound b = {.struct_size = c->result->struct_size};
+  api_executor *x = &c->p->executor;
   TRY(api_bind_like(c->p, c->shapes, scratch, &env));
+  TRY(api_machine_need(&x->machine, x->device, &x->ranks, x->memory));
   TRY(bound_world(&c->p->executor, &env, scratch, &least));
   b.compute_s = least.compute * 1e-9;
   b.memory_s = least.memory * 1e-9;
@@ -92,9 +126,8 @@ weir_status weir_program_bound(weir_program *p, const weir_shapes *s, weir_bound
                                weir_bound_tell tell, void *context) {
   if (!p || !s || !result) return api_refuse("weir_program_bound: an argument is NULL");
   if (api_check_size(result->struct_size, "weir_program_bound") != WEIR_OK) return WEIR_BAD_USAGE;
-  const rt_device *device = p->executor.device;
-  if (!device || !device->ops->virtual_clock)
-    return api_refuse("weir_program_bound: the program must be compiled for the device sim");
+  if (!p->executor.device)
+    return api_refuse("weir_program_bound: the reference evaluator executes this program");
   bound_call c = {p, s, result, tell, context};
   (void)pthread_mutex_lock(&p->lock);
   weir_status st = api_call(&p->memory, bound_body, &c);

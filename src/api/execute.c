@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/memory.h"
+#include "api/simulate.h"
 #include "base/log.h"
 #include "base/table.h"
 #include "cost/cost.h"
@@ -213,7 +214,7 @@ static status dump_plan(const api_executor *x, const rt_plan *plan) {
   return st;
 }
 
-static status bind_rank(api_executor *x, const ir_env *env, uint32_t rank, rt_plan **result) {
+status api_executor_bind_rank(api_executor *x, const ir_env *env, uint32_t rank, rt_plan **result) {
   rt_bind_options options = {.streams = x->streams, .keep_waits = x->keep_waits};
   options.rank = rank;
   TRY(rt_bind(env, &options, x->memory, result));
@@ -237,7 +238,7 @@ static status other_guarded(void *context) {
   ir_env env;
   ir_env_init(&env, (ir_func *)c->like->plan->host, &c->scratch);
   memcpy(env.symbols, c->like->symbols, c->like->n_symbols * sizeof *env.symbols);
-  return bind_rank(c->x, &env, c->rank, c->result);
+  return api_executor_bind_rank(c->x, &env, c->rank, c->result);
 }
 
 status api_executor_bind_other(api_executor *x, const rt_plan *plan, uint32_t rank,
@@ -253,19 +254,30 @@ status api_executor_bind_other(api_executor *x, const rt_plan *plan, uint32_t ra
 
 /* ---- which variant ---- */
 
-static rt_speed speed_of(const api_executor *x) {
+rt_speed api_executor_speed(const api_executor *x) {
   const rt_device_ops *ops = x->device->ops;
   const rt_speed *machine = api_machine_speed(&x->machine);
   if (ops->speed) return ops->speed(x->device, machine, x->ranks.n ? x->ranks.n : 1);
   return rt_machine_default();
 }
 
+/* Do devices have parts of the program that others have not, as stages of a pipeline? */
+static bool has_stages(const api_executor *x, const ir_func *host) {
+  for (uint32_t i = 1; i < host->meshes.len; i++)
+    if (host->meshes.data[i].n_devices < (int64_t)x->ranks.world) return true;
+  return false;
+}
+
+/* Where devices do different things, the time of one says nothing: all are simulated. */
 static status estimate(api_executor *x, const ir_env *env, ir_func *host, double *ns) {
+  enum { MOST_SIMULATED = 64 };
+  if (has_stages(x, host) && x->ranks.world <= MOST_SIMULATED)
+    return api_simulate_ns(x, env, host, ns);
   rt_plan *plan;
   ir_env bound = *env;
   bound.func = host;
-  TRY(bind_rank(x, &bound, x->ranks.first, &plan));
-  rt_speed speed = speed_of(x);
+  TRY(api_executor_bind_rank(x, &bound, x->ranks.first, &plan));
+  rt_speed speed = api_executor_speed(x);
   status st = cost_plan_estimate(plan, &speed, x->memory, ns);
   rt_plan_destroy(plan);
   return st;
@@ -321,7 +333,7 @@ static status donate(const api_executor *x, api_plan *p, rt_plan *const *plans, 
 static status bind_ranks(api_executor *x, const ir_env *env, api_plan *p) {
   uint32_t first = x->ranks.first;
   if (x->ranks.n == 1) {
-    TRY(bind_rank(x, env, first, &p->plan));
+    TRY(api_executor_bind_rank(x, env, first, &p->plan));
     return donate(x, p, &p->plan, 1);
   }
   p->parts = memory_alloc(x->memory, x->ranks.n * sizeof *p->parts);
@@ -329,7 +341,7 @@ static status bind_ranks(api_executor *x, const ir_env *env, api_plan *p) {
   memset(p->parts, 0, x->ranks.n * sizeof *p->parts);
   for (p->n_parts = 0; p->n_parts < x->ranks.n; p->n_parts++) {
     (void)log_progress("binding ranks", p->n_parts, x->ranks.n);
-    TRY(bind_rank(x, env, first + p->n_parts, &p->parts[p->n_parts]));
+    TRY(api_executor_bind_rank(x, env, first + p->n_parts, &p->parts[p->n_parts]));
   }
   (void)log_progress("binding ranks", x->ranks.n, x->ranks.n);
   TRY(donate(x, p, p->parts, p->n_parts));
@@ -418,7 +430,7 @@ static status bound_plan(api_executor *x, const ir_env *env, api_plan **result) 
 /* As the process of that rank does. */
 static status bind_other(api_executor *x, const ir_env *env, api_plan *p, uint32_t rank) {
   bool *in_place = NULL;
-  TRY(bind_rank(x, env, rank, &p->world[rank]));
+  TRY(api_executor_bind_rank(x, env, rank, &p->world[rank]));
   if (!p->donated) return STATUS_OK;
   in_place = memory_alloc(x->memory, x->host->outputs.len * sizeof *in_place);
   if (!in_place) return STATUS_OUT_OF_MEMORY;
@@ -495,6 +507,18 @@ status api_executor_plan(api_executor *x, const ir_env *env, rt_loaded **result)
   return STATUS_OK;
 }
 
+status api_executor_host(api_executor *x, const ir_env *env, ir_func **host) {
+  for (const api_plan *p = x->plans; p; p = p->next) {
+    if (!fits(p, env)) continue;
+    *host = (ir_func *)p->plan->host;
+    return STATUS_OK;
+  }
+  uint8_t choice;
+  TRY(choose(x, env, &choice));
+  *host = choice ? x->variants.list[choice - 1].host : x->host;
+  return STATUS_OK;
+}
+
 ir_func *api_executor_last(const api_executor *x, arena *scratch, ir_env *env) {
   if (!x->plans) return NULL;
   ir_func *host = (ir_func *)x->plans->plan->host;
@@ -509,7 +533,7 @@ status api_executor_bind_plain(api_executor *x, const ir_env *env, uint32_t rank
                                rt_plan **result) {
   ir_env bound = *env;
   bound.func = x->variants.n ? x->variants.list[x->variants.n - 1].host : x->host;
-  return bind_rank(x, &bound, rank, result);
+  return api_executor_bind_rank(x, &bound, rank, result);
 }
 
 /* ---- donated inputs ---- */

@@ -131,8 +131,14 @@ status api_executor_plan(api_executor *x, const ir_env *env, rt_loaded **result)
 status api_executor_prepare(api_executor *x, const ir_env *env);
 /* The pass that makes the variant which a run takes; NULL: it takes the program as it is marked. */
 status api_executor_choose(api_executor *x, const ir_env *env, const char **pass);
+/* The host program that runs with these extents take, or took. */
+status api_executor_host(api_executor *x, const ir_env *env, ir_func **host);
 /* The host program of the last plan that was bound or used, and its extents; NULL: there is none. */
 ir_func *api_executor_last(const api_executor *x, arena *scratch, ir_env *env);
+/* One rank's plan of env->func; destroyed by the caller. */
+status api_executor_bind_rank(api_executor *x, const ir_env *env, uint32_t rank, rt_plan **result);
+/* What a rank gets of the machine that choices are made for. */
+rt_speed api_executor_speed(const api_executor *x);
 /* One rank's plan of the variant without stream loops, if there is a choice; destroyed by the caller. */
 status api_executor_bind_plain(api_executor *x, const ir_env *env, uint32_t rank, rt_plan **result);
 /* Can a run use this array, in memory of a device, where it is? It is one of the two lists, whole or a shard.

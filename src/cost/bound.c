@@ -63,8 +63,9 @@ void cost_bound_add(cost_bound *b, const rt_plan *plan, const rt_speed *m, arena
     receive += received_bytes(&plan->posts[p]) / link.bytes_per_ns;
     send += rt_post_bytes(&plan->posts[p]) / link.bytes_per_ns;
   }
-  b->compute = fmax(b->compute, task_ns(plan, m));
-  b->memory = fmax(b->memory, caller_bytes(plan) / m->bytes_per_ns);
+  double threads = m->threads ? m->threads : 1; /* the rates are of one */
+  b->compute = fmax(b->compute, task_ns(plan, m) / threads);
+  b->memory = fmax(b->memory, caller_bytes(plan) / m->bytes_per_ns / threads);
   b->receive = fmax(b->receive, receive);
   b->send = fmax(b->send, send);
   b->chain = fmax(b->chain, chain_ns(plan, m, scratch));
