@@ -110,9 +110,13 @@ static void pulse(void *context, rt_pulse *p) {
   if (atomic_load(&r->busy) > 0 && atomic_load(&r->waiting) == 0) p->is_busy = true;
 }
 
+/* Starting processes takes longer than a message: they get some seconds however short the timeout is. */
+static const int64_t least_start_ns = INT64_C(10000000000);
+
 static status open_endpoints(api_ranks *r, const allocator *memory) {
   rt_device *device = r->device;
   rt_comm_options options = {.ranks = r->world, .group = r->group};
+  options.start_ns = r->timeout_ns > least_start_ns ? r->timeout_ns : least_start_ns;
   options.notify = device->ops->notify;
   options.context = device;
   options.pulse = pulse;

@@ -79,7 +79,9 @@ typedef struct rt_group rt_group;
 
 typedef struct rt_comm_options {
   rt_group *group; /* NULL: that of the launcher, where the backend knows groups */
-  uint32_t ranks; /* of the world; 0: what the launcher says (inproc: must be given) */
+  uint32_t ranks;  /* of the world; 0: what the launcher says (inproc: must be given) */
+  int64_t
+      start_ns; /* how long the other processes have to start and to come; 0: as the backend thinks */
   /* Called from any thread when a ticket of `rank` became done, or there is work in which progress()
    * of `rank` can help; for executors whose threads sleep. Must not block or call back. May be NULL. */
   void (*notify)(void *context, uint32_t rank);
@@ -132,7 +134,9 @@ struct rt_group {
   uint32_t rank, size;
   uint32_t local; /* among the ranks of this machine */
   void (*retain)(rt_group *group);
-  void (*release)(rt_group *group); /* the last one may wait for other ranks, for a bounded time after a failure */
+  void (*release)(
+      rt_group
+          *group); /* the last one may wait for other ranks, for a bounded time after a failure */
 };
 
 /* Every endpoint begins with its operations. */

@@ -1,4 +1,5 @@
 /* The operations of the mpi backend. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,11 +8,14 @@
 #include "runtime/device.h"
 
 enum { START_SECONDS = 60 };
+static _Atomic int64_t asked_ns; /* by whoever opened an endpoint last; 0: nobody */
 
 int64_t mpi_start_timeout_ns(void) {
   const char *text = getenv("WEIR_MPI_START_SECONDS");
   double seconds = text ? strtod(text, NULL) : 0;
-  return (int64_t)((seconds > 0 ? seconds : START_SECONDS) * 1e9);
+  int64_t asked = atomic_load(&asked_ns);
+  if (seconds > 0) return (int64_t)(seconds * 1e9);
+  return asked > 0 ? asked : START_SECONDS * INT64_C(1000000000);
 }
 
 /* ---- opening ---- */
@@ -128,6 +132,7 @@ static status open_with(const rt_comm_ops *ops, const rt_comm_options *options,
                         const allocator *memory, uint32_t room, rt_comm **endpoints,
                         uint32_t *count) {
   rt_group *group = options->group;
+  if (options->start_ns > 0) atomic_store(&asked_ns, options->start_ns);
   if (group) group->retain(group);
   else TRY(mpi_group_of_launcher(ops, &group));
   return open_group((mpi_engine *)group, options, memory, room, endpoints, count);
