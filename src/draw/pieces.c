@@ -24,7 +24,8 @@ static void draw_mesh(draw_picture *p, const ir_mesh_data *m, double x) {
   draw_text(p, "head", x, p->y + 12,
             arena_printf(p->scratch, "mesh %s", ir_name_text(p->host, m->name)));
   for (int64_t i = 0; i < m->n_devices; i++) {
-    double left = x + (double)(i % columns * CELL), top = p->y + 20 + (double)(i / columns * CELL);
+    int64_t column = i % columns, row = i / columns;
+    double left = x + (double)(column * CELL), top = p->y + 20 + (double)(row * CELL);
     draw_device_rect(p, m->devices[i], left, top, CELL, CELL);
     draw_rect(p, "outline", left, top, CELL, CELL);
     draw_text(p, "on", left + CELL / 2.0, top + CELL / 2.0 + 4,
