@@ -5,7 +5,7 @@
 
 static const rt_device_ops *const devices[] = {
 #define DEVICE(id) &rt_device_##id,
-#include "runtime/backends.def"
+#include "base/devices.def"
 #undef DEVICE
 };
 

@@ -5,6 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char device_words[] =
+#define DEVICE(id) #id "|"
+#include "base/devices.def"
+#undef DEVICE
+    "ref";
+
 static const option_row rows[OPTION_ID_COUNT] = {
 #define OPTION(id_, field_, name_, letter_, kind_, placeholder_, initial_, low_, high_, commands_, \
                help_)                                                                              \

@@ -454,22 +454,11 @@ static void emit_exchange(emitter *e, const comm_call *c, ir_tensor in, const pi
 
 static void emit_pieces_form(emitter *e, const comm_call *c, ir_tensor in, const pieces *p,
                              ir_tensor out, const pieces *q) {
-  switch (c->kind) {
-  case IR_COMM_GATHER:
-  case IR_COMM_ALLGATHER: emit_gathering(e, c, in, p, out, q); return;
-  case IR_COMM_SCATTER:
-  case IR_COMM_REDUCE_SCATTER: emit_scattering(e, c, in, p, out, q); return;
-  case IR_COMM_ALL_TO_ALL: emit_exchange(e, c, in, p, out, q); return;
-  case IR_COMM_BROADCAST:
-  case IR_COMM_REDUCE:
-  case IR_COMM_ALLREDUCE:
-  case IR_COMM_SEND_RECV:
-  case IR_COMM_PERMUTE:
-  case IR_COMM_SEND:
-  case IR_COMM_RECV:
-  case IR_COMM_COUNT: break;
-  }
-  emit_dense_comm(e, c, in, out);
+  bool gives = ir_comm_in_pieces(c->kind), takes = ir_comm_out_pieces(c->kind);
+  if (gives && takes) emit_exchange(e, c, in, p, out, q);
+  else if (gives) emit_scattering(e, c, in, p, out, q);
+  else if (takes) emit_gathering(e, c, in, p, out, q);
+  else emit_dense_comm(e, c, in, out);
 }
 
 /* ---- with and without padding ---- */
@@ -500,12 +489,11 @@ static bool add_rest(emitter *e, const comm_call *c, ir_tensor t, const pieces *
 static bool has_variants(emitter *e, const comm_call *c, ir_tensor in, const pieces *p,
                          ir_tensor out, const pieces *q, ir_scalar *rest) {
   ir_scalars *s = emit_scalars(e);
-  bool takes_apart = c->kind == IR_COMM_SCATTER || c->kind == IR_COMM_REDUCE_SCATTER;
-  bool exchanges = c->kind == IR_COMM_ALL_TO_ALL;
+  bool gives = ir_comm_in_pieces(c->kind), takes = ir_comm_out_pieces(c->kind);
   if (p->dim < 0 || q->dim < 0) return false;
   *rest = ir_scalar_const(s, 0);
-  if ((takes_apart || exchanges) && !add_rest(e, c, in, p, rest)) return false;
-  if (!takes_apart && !add_rest(e, c, out, q, rest)) return false;
+  if (gives && !add_rest(e, c, in, p, rest)) return false;
+  if ((takes || !gives) && !add_rest(e, c, out, q, rest)) return false;
   return !ir_scalar_is_const(s, *rest, NULL) && !names_device(s, *rest);
 }
 

@@ -28,6 +28,13 @@ typedef struct ir_comm_info {
   ir_comm_way way;
 } ir_comm_info;
 const ir_comm_info *ir_comm_info_of(ir_comm_kind kind);
+/* Has a member's input a piece for each member of the team? Its output? */
+static inline bool ir_comm_in_pieces(ir_comm_kind kind) {
+  return ir_comm_info_of(kind)->in == IR_PIECES_TEAM;
+}
+static inline bool ir_comm_out_pieces(ir_comm_kind kind) {
+  return ir_comm_info_of(kind)->out == IR_PIECES_TEAM;
+}
 
 const char *ir_comm_text(ir_comm_kind kind);
 bool ir_comm_combines(ir_comm_kind kind);

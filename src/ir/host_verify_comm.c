@@ -61,22 +61,9 @@ static bool is_local(const ir_scalars *s, ir_scalar x) {
 
 /* How many times as much as it sends a device receives, and the other way round. */
 static void shares(const ir_instr_data *d, int64_t team, int64_t *sent, int64_t *received) {
-  *sent = *received = 1;
-  switch (d->comm) {
-  case IR_COMM_GATHER:
-  case IR_COMM_ALLGATHER: *sent = team; return;
-  case IR_COMM_SCATTER:
-  case IR_COMM_REDUCE_SCATTER: *received = team; return;
-  case IR_COMM_BROADCAST:
-  case IR_COMM_REDUCE:
-  case IR_COMM_ALLREDUCE:
-  case IR_COMM_ALL_TO_ALL:
-  case IR_COMM_SEND_RECV:
-  case IR_COMM_PERMUTE:
-  case IR_COMM_SEND:
-  case IR_COMM_RECV:
-  case IR_COMM_COUNT: return;
-  }
+  bool in = ir_comm_in_pieces(d->comm), out = ir_comm_out_pieces(d->comm);
+  *sent = out && !in ? team : 1;
+  *received = in && !out ? team : 1;
 }
 
 /* A root that stands last in a gather or scatter without the tensor the pieces are of has no piece. */

@@ -92,21 +92,9 @@ static double comm_ns(const order_estimate *e, const ir_instr_data *d) {
   double to = d->tensor.id ? order_bytes(e, d->tensor) : 0, bytes = fmax(from, to);
   double n = (double)ir_mesh_size(ir_mesh_at(e->h, d->team), d->team_axis);
   double others = n > 1 ? (n - 1) / n : 0;
-  switch (d->comm) {
-  case IR_COMM_ALLREDUCE: bytes *= 2 * others; break;
-  case IR_COMM_ALLGATHER:
-  case IR_COMM_REDUCE_SCATTER:
-  case IR_COMM_ALL_TO_ALL:
-  case IR_COMM_GATHER:
-  case IR_COMM_SCATTER: bytes *= others; break;
-  case IR_COMM_BROADCAST:
-  case IR_COMM_REDUCE:
-  case IR_COMM_SEND_RECV:
-  case IR_COMM_PERMUTE:
-  case IR_COMM_SEND:
-  case IR_COMM_RECV:
-  case IR_COMM_COUNT: break;
-  }
+  ir_comm_way way = ir_comm_info_of(d->comm)->way;
+  if (way == IR_WAY_RING) bytes *= others;
+  if (way == IR_WAY_TWICE) bytes *= 2 * others;
   return post_ns + bytes / link_bytes_per_ns;
 }
 

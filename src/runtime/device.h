@@ -192,9 +192,9 @@ NODISCARD status rt_run(rt_loaded *loaded, void *const *inputs, void *const *out
 /* Nanoseconds on the monotonic clock. */
 int64_t rt_clock_ns(void);
 
-/* The table of devices (backends.def): rt_device_cpu and so on. */
+/* The table of devices (base/devices.def): rt_device_cpu and so on. */
 #define DEVICE(id) extern const rt_device_ops rt_device_##id;
-#include "runtime/backends.def"
+#include "base/devices.def"
 #undef DEVICE
 const rt_device_ops *rt_device_find(const char *name); /* NULL: no such device */
 uint32_t rt_device_count(void);

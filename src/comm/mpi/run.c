@@ -42,7 +42,7 @@ static const rt_comm_request *request_at(const mpi_queue *q, uint32_t member) {
 /* Bytes for this rank's result, or NULL if it gets none. */
 static char *out_of(const mpi_queue *q) {
   const rt_comm_request *r = request_at(q, q->me);
-  bool only_root = r->kind == IR_COMM_GATHER || r->kind == IR_COMM_REDUCE;
+  bool only_root = ir_comm_info_of(r->kind)->root == IR_ROOT_RECEIVES;
   if (q->is_pair ? q->me == 0 : only_root && r->root != q->me) return NULL;
   return r->out;
 }

@@ -218,14 +218,12 @@ static void each_access(adversary *a, const rt_task *t, void (*visit)(adversary 
 /* How many bytes of `out` the poster receives. */
 static size_t received_bytes(const adversary *a, const rt_post *p) {
   const rt_view *v = &a->base.plan->views[p->out];
-  bool root_only = p->kind == IR_COMM_GATHER || p->kind == IR_COMM_REDUCE;
-  bool pieces =
-      p->kind == IR_COMM_GATHER || p->kind == IR_COMM_ALLGATHER || p->kind == IR_COMM_ALL_TO_ALL;
+  bool root_only = ir_comm_info_of(p->kind)->root == IR_ROOT_RECEIVES;
   bool nothing = (root_only && p->me != p->root) || p->kind == IR_COMM_SEND ||
                  (p->kind == IR_COMM_PERMUTE && p->from < 0);
   int64_t count = p->kind == IR_COMM_PERMUTE ? p->count_from : p->count, room = 1;
   for (uint32_t d = 0; d < v->rank; d++) room *= v->extents[d];
-  if (pieces) count *= p->n_team;
+  if (ir_comm_out_pieces(p->kind)) count *= p->n_team;
   return nothing ? 0 : (size_t)(count < room ? count : room) * ir_dtype_size_bytes(p->dtype);
 }
 

@@ -38,8 +38,7 @@ bool issue_ranges_meet(const issue_range *a, const issue_range *b) {
 }
 
 int64_t issue_input_bytes(const rt_post *p) {
-  bool pieces = p->kind == IR_COMM_SCATTER || p->kind == IR_COMM_REDUCE_SCATTER ||
-                p->kind == IR_COMM_ALL_TO_ALL;
+  bool pieces = ir_comm_in_pieces(p->kind);
   return p->count * (int64_t)ir_dtype_size_bytes(p->dtype) * (pieces ? p->n_team : 1);
 }
 

@@ -528,10 +528,7 @@ static void find_before(issue_maker *k, int64_t piece) {
   k->before.len = 0;
   for (uint32_t i = 0; i < m->n; i++) {
     const rt_post *p = post_of(k, i);
-    bool all_in = p->kind == IR_COMM_SCATTER || p->kind == IR_COMM_REDUCE_SCATTER ||
-                  p->kind == IR_COMM_ALL_TO_ALL;
-    bool all_out =
-        p->kind == IR_COMM_GATHER || p->kind == IR_COMM_ALLGATHER || p->kind == IR_COMM_ALL_TO_ALL;
+    bool all_in = ir_comm_in_pieces(p->kind), all_out = ir_comm_out_pieces(p->kind);
     if (!m->is_pair || i == 0) use(k, p->in, all_in ? piece * m->n : piece, false);
     int64_t out_bytes = all_out ? piece * m->n : piece;
     if (m->is_pair && i == 0) continue;
