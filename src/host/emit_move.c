@@ -2,25 +2,6 @@
 #include "host/emit.h"
 #include "ir/build.h"
 
-static ir_comm_kind kind_of(shard_comm_kind kind) {
-  switch (kind) {
-  case SHARD_BROADCAST: return IR_COMM_BROADCAST;
-  case SHARD_GATHER: return IR_COMM_GATHER;
-  case SHARD_ALLGATHER: return IR_COMM_ALLGATHER;
-  case SHARD_SCATTER: return IR_COMM_SCATTER;
-  case SHARD_REDUCE: return IR_COMM_REDUCE;
-  case SHARD_ALLREDUCE: return IR_COMM_ALLREDUCE;
-  case SHARD_REDUCE_SCATTER: return IR_COMM_REDUCE_SCATTER;
-  case SHARD_SEND_RECV: return IR_COMM_SEND_RECV;
-  case SHARD_ALL_TO_ALL: return IR_COMM_ALL_TO_ALL;
-  case SHARD_COLLECTIVE_PERMUTE: return IR_COMM_PERMUTE;
-  case SHARD_SHIFT:
-  case SHARD_NONE:
-  case SHARD_LOCAL_SLICE: break;
-  }
-  impossible("a communication that moves nothing");
-}
-
 /* ---- the dimensions that pieces are cut from ---- */
 
 static int32_t shown(const emitter *e, const step *s, int32_t dim, bool of_operand) {
@@ -99,12 +80,8 @@ static void find_pieces(emitter *e, const step *s, pieces *p, pieces *q) {
 /* ---- one communication ---- */
 
 static void emit_one(emitter *e, step *s, const comm_call *c, ir_tensor in, ir_tensor out) {
-  const shard_comm *m = s->plan->comm;
   pieces p, q;
-  bool by_pieces = m->kind == SHARD_GATHER || m->kind == SHARD_ALLGATHER ||
-                   m->kind == SHARD_SCATTER || m->kind == SHARD_REDUCE_SCATTER ||
-                   m->kind == SHARD_ALL_TO_ALL;
-  if (!by_pieces) {
+  if (!ir_comm_in_pieces(c->kind) && !ir_comm_out_pieces(c->kind)) {
     emit_dense_comm(e, c, in, out);
     return;
   }
@@ -251,9 +228,8 @@ void emit_move(emitter *e, step *s) {
   ir_tensor out = emit_destination(e, s->plan, s->plan->axes.len, e->buffer[s->op->result.id]);
   bool sliced = m->sliced || recuts(e, s);
   ir_tensor target = sliced ? whole_target(e, s) : out;
-  comm_call c = {.kind = kind_of(m->kind), .combine = m->combine, .at = s->op->at};
-  bool in_lines = m->kind == SHARD_ALLGATHER || m->kind == SHARD_ALLREDUCE ||
-                  m->kind == SHARD_REDUCE_SCATTER || m->kind == SHARD_ALL_TO_ALL;
+  comm_call c = {.kind = shard_comm_posted(m->kind), .combine = m->combine, .at = s->op->at};
+  bool in_lines = shard_comm_is_in_lines(m->kind);
   ir_rule before = emit_because(e, s->plan->axes.len ? IR_RULE_COLLECTIVE : IR_RULE_NONE);
   note_across(e, s);
   if (in_lines) {

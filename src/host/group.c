@@ -222,10 +222,8 @@ static bool spoils_turn(const lowering *l, ir_op o, uint32_t q, const shard_comm
   const shard_comm *m = plan->comm;
   bool same = IR_SAME(m->from, turn->from) && m->mesh_axis == turn->mesh_axis;
   if (host_piece_level(plan) == (int32_t)q) return !same;
-  bool in_lines = m->kind == SHARD_ALLGATHER || m->kind == SHARD_ALLREDUCE ||
-                  m->kind == SHARD_REDUCE_SCATTER || m->kind == SHARD_ALL_TO_ALL;
-  return !in_lines || !IR_SAME(m->from, turn->from) || !IR_SAME(m->to, turn->from) ||
-         m->mesh_axis == turn->mesh_axis;
+  return !shard_comm_is_in_lines(m->kind) || !IR_SAME(m->from, turn->from) ||
+         !IR_SAME(m->to, turn->from) || m->mesh_axis == turn->mesh_axis;
 }
 
 static bool asks_for_turn(const lowering *l, ir_op o) {

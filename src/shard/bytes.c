@@ -107,7 +107,7 @@ static cost comm_cost(const shard_comm *m, ir_scalar whole, int64_t n, int64_t k
   case SHARD_LOCAL_SLICE: return (cost){ir_scalar_const(scalars_of(c), 0), 1};
   case SHARD_ALLGATHER:
   case SHARD_REDUCE_SCATTER:
-  case SHARD_COLLECTIVE_PERMUTE: return (cost){times(c, whole, n - 1), n};
+  case SHARD_PERMUTE: return (cost){times(c, whole, n - 1), n};
   case SHARD_BROADCAST:
     if (m->by_iteration) return (cost){times(c, whole, n - 1), n};
     return (cost){whole, 1};
@@ -118,8 +118,11 @@ static cost comm_cost(const shard_comm *m, ir_scalar whole, int64_t n, int64_t k
   case SHARD_SCATTER:
   case SHARD_SEND_RECV: return (cost){whole, k};
   case SHARD_ALL_TO_ALL: return (cost){times(c, whole, n - 1), n * k};
+  case SHARD_SEND:
+  case SHARD_RECV:
+  case SHARD_KINDS: break;
   }
-  impossible("every kind is listed");
+  impossible("a kind that no change of placement needs");
 }
 
 ir_scalar shard_comm_bytes(shard_ctx *c, const ir_op_data *op, const shard_comm *m) {

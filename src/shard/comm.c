@@ -1,23 +1,22 @@
 /* Which communication a change of placement needs. */
 #include "shard/internal.h"
 
+ir_comm_kind shard_comm_posted(shard_comm_kind kind) {
+  check(kind >= (shard_comm_kind)SHARD_FIRST_COMM);
+  return (ir_comm_kind)(kind - SHARD_FIRST_COMM);
+}
+
 const char *shard_comm_name(shard_comm_kind kind) {
-  switch (kind) {
-  case SHARD_NONE: return "none";
-  case SHARD_LOCAL_SLICE: return "local_slice";
-  case SHARD_BROADCAST: return "broadcast";
-  case SHARD_GATHER: return "gather";
-  case SHARD_ALLGATHER: return "allgather";
-  case SHARD_SCATTER: return "scatter";
-  case SHARD_REDUCE: return "reduce";
-  case SHARD_ALLREDUCE: return "allreduce";
-  case SHARD_REDUCE_SCATTER: return "reduce_scatter";
-  case SHARD_SEND_RECV: return "send_recv";
-  case SHARD_ALL_TO_ALL: return "all_to_all";
-  case SHARD_COLLECTIVE_PERMUTE: return "collective_permute";
-  case SHARD_SHIFT: return "shift";
-  }
-  return "?";
+  static const char *const others[] = {
+      [SHARD_NONE] = "none", [SHARD_LOCAL_SLICE] = "local_slice", [SHARD_SHIFT] = "shift"};
+  bool other = kind < (shard_comm_kind)SHARD_FIRST_COMM;
+  return other ? others[kind] : ir_comm_text(shard_comm_posted(kind));
+}
+
+bool shard_comm_is_in_lines(shard_comm_kind kind) {
+  if (kind < (shard_comm_kind)SHARD_FIRST_COMM) return false;
+  const ir_comm_info *info = ir_comm_info_of(shard_comm_posted(kind));
+  return info->root == IR_ROOT_NO && info->way != IR_WAY_PAIR;
 }
 
 typedef struct rule {
@@ -211,7 +210,7 @@ static shard_comm_kind gathering(rule *r, bool in_place) {
   if (axis_before(r)->swizzled || !streams_over_pieces(r, &swizzled)) return SHARD_ALLGATHER;
   if (swizzled && r->v.from.coords != r->v.to.coords) return SHARD_ALLGATHER; /* other offsets */
   r->m->by_iteration = true;
-  return swizzled ? SHARD_COLLECTIVE_PERMUTE : SHARD_BROADCAST;
+  return swizzled ? SHARD_PERMUTE : SHARD_BROADCAST;
 }
 
 static shard_leaf unswizzled(rule *r, const shard_side *side, const shard_axis *a) {

@@ -117,21 +117,24 @@ bool shard_same_devices(const ir_func *f, ir_mesh a, ir_mesh b);
 bool shard_same_coordinates(const ir_func *f, ir_mesh a, ir_mesh b, uint32_t axis);
 
 /* ---- communications ---- */
+/* What a change of placement needs: nothing that is sent, messages, or one of the kinds of ir/comms.def. Of those,
+ *   GATHER, REDUCE  are one communication per receiver,
+ *   SEND_RECV       has one sender for each receiver,
+ *   PERMUTE         goes, in iteration i of a swizzled loop, from (me + i) to (me - i) mod n. */
 typedef enum shard_comm_kind {
   SHARD_NONE,        /* all data is in place */
   SHARD_LOCAL_SLICE, /* every device takes its piece of what it holds */
-  SHARD_BROADCAST,
-  SHARD_GATHER, /* one communication per receiver */
-  SHARD_ALLGATHER,
-  SHARD_SCATTER,
-  SHARD_REDUCE, /* one communication per receiver */
-  SHARD_ALLREDUCE,
-  SHARD_REDUCE_SCATTER,
-  SHARD_SEND_RECV, /* one sender for each receiver */
-  SHARD_ALL_TO_ALL,
-  SHARD_COLLECTIVE_PERMUTE, /* in iteration i of a swizzled loop, from (me + i) to (me - i) mod n */
   SHARD_SHIFT, /* one position per device, from me to me + shift; a pad's value where none comes from */
+#define COMM(id, ...) SHARD_##id,
+#include "ir/comms.def"
+  SHARD_KINDS
 } shard_comm_kind;
+enum { SHARD_FIRST_COMM = SHARD_KINDS - IR_COMM_COUNT };
+
+/* Of a kind that is one of ir/comms.def. */
+ir_comm_kind shard_comm_posted(shard_comm_kind kind);
+/* Is it a collective of the devices along one mesh axis, all alike? */
+bool shard_comm_is_in_lines(shard_comm_kind kind);
 const char *shard_comm_name(shard_comm_kind kind);
 
 typedef enum shard_answer {

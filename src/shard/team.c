@@ -183,8 +183,11 @@ shard_teams shard_comm_teams(shard_ctx *c, const shard_comm *m, int64_t device) 
   case SHARD_ALLREDUCE:
   case SHARD_SHIFT:
   case SHARD_ALL_TO_ALL: line_teams(&g, false, SHARD_ROOT_NONE); break;
-  case SHARD_COLLECTIVE_PERMUTE: line_teams(&g, false, SHARD_ROOT_ITERATION); break;
+  case SHARD_PERMUTE: line_teams(&g, false, SHARD_ROOT_ITERATION); break;
   case SHARD_SEND_RECV: pair_teams(&g); break;
+  case SHARD_SEND:
+  case SHARD_RECV:
+  case SHARD_KINDS: impossible("a kind that no change of placement needs");
   }
   return g.result;
 }

@@ -168,7 +168,7 @@ static void streams(void) {
   if (SET(same, X0 "y.outer_split(0, 2); y[0] = stream"))
     EXPECT_COMM("y", "broadcast x 0>0 (1 0 *i)");
   if (SET(same, X0 "y.outer_split(0, 2); y.swizzle(0, mesh.x); y[0] = stream"))
-    EXPECT_COMM("y", "collective_permute x 0>0 (1 0 *i)");
+    EXPECT_COMM("y", "permute x 0>0 (1 0 *i)");
   if (SET(same, X0 "y.outer_split(0, 4); y[0] = stream")) /* other pieces than the devices' */
     EXPECT_COMM("y", "allgather x 0>0 (1 0)");
   if (SET(same, X0 "y.outer_split(1, 3); y[1] = stream")) EXPECT_COMM("y", "allgather x 0>0 (1 0)");

@@ -98,7 +98,7 @@ static void slice_of(ir_tensor t, int64_t device, int64_t iteration, elements *e
 }
 
 static bool iterates(delivery *d, const shard_team *t) {
-  bool permutes = d->m.kind == SHARD_COLLECTIVE_PERMUTE, ok = true;
+  bool permutes = d->m.kind == SHARD_PERMUTE, ok = true;
   for (int64_t me = 0; me < (int64_t)t->len; me++) {
     d->served[t->devices[me]] = true;
     for (int64_t i = 0; i < (int64_t)t->len; i++) {
@@ -116,8 +116,11 @@ static bool iterates(delivery *d, const shard_team *t) {
 static bool team_delivers(delivery *d, const shard_team *t) {
   switch (d->m.kind) {
   case SHARD_NONE:
+  case SHARD_SEND:
+  case SHARD_RECV:
+  case SHARD_KINDS:
   case SHARD_LOCAL_SLICE: return false; /* have no teams */
-  case SHARD_SHIFT: return false; /* no set or reduction shifts */
+  case SHARD_SHIFT: return false;       /* no set or reduction shifts */
   case SHARD_ALLGATHER:
   case SHARD_ALL_TO_ALL:
   case SHARD_GATHER:
@@ -131,7 +134,7 @@ static bool team_delivers(delivery *d, const shard_team *t) {
     return root_sends(d, t, true);
   case SHARD_SEND_RECV: return root_sends(d, t, false);
   case SHARD_BROADCAST: return d->m.by_iteration ? iterates(d, t) : root_sends(d, t, false);
-  case SHARD_COLLECTIVE_PERMUTE: return iterates(d, t);
+  case SHARD_PERMUTE: return iterates(d, t);
   }
   return false;
 }
@@ -274,8 +277,11 @@ static bool team_fits(const delivery *d, const shard_team *t) {
   case SHARD_NONE:
   case SHARD_LOCAL_SLICE:
   case SHARD_SHIFT:
+  case SHARD_SEND:
+  case SHARD_RECV:
+  case SHARD_KINDS:
   case SHARD_ALL_TO_ALL:
-  case SHARD_COLLECTIVE_PERMUTE: return true;
+  case SHARD_PERMUTE: return true;
   }
   return same_cells(&before, &after);
 }
@@ -292,7 +298,7 @@ static bool fits(const delivery *d, uint32_t *counted) {
 
 typedef struct tally {
   uint32_t fitting;
-  uint32_t kinds[SHARD_COLLECTIVE_PERMUTE + 1], several, computes, unsupported;
+  uint32_t kinds[SHARD_KINDS], several, computes, unsupported;
 } tally;
 
 static void check_comm(tally *n) {
@@ -361,7 +367,8 @@ static void comm_case(uint64_t seed, tally *n) {
 static void communications(void) {
   tally n = {0};
   for (uint64_t seed = 0; seed < 12000; seed++) comm_case(seed, &n);
-  for (uint32_t k = 0; k <= SHARD_COLLECTIVE_PERMUTE; k++) {
+  for (uint32_t k = 0; k < SHARD_KINDS; k++) {
+    if (k == SHARD_SHIFT || k == SHARD_SEND || k == SHARD_RECV) continue;
     printf("%s %u, ", shard_comm_name((shard_comm_kind)k), n.kinds[k]);
     EXPECT(n.kinds[k] >= 5);
   }
