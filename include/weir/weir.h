@@ -177,11 +177,13 @@ weir_status weir_options_set_device_allocator(weir_options *o, const weir_device
  *
  *   mpi_comm   an MPI_Comm; MPI then carries what ranks say, and on CPUs their data. It is copied. MPI must have been
  *              initialised with MPI_THREAD_MULTIPLE, and must not be finalised before the world is destroyed;
+ *   nccl_comm  an ncclComm_t of the libnccl.so.2 that this process has loaded. It tells who is there and on which GPUs,
+ *              and carries the exchange of this call; it is not used afterwards, and remains the caller's;
  *   exchange   a function by which all ranks give some bytes and get those of all, with `rank` and `size`. Called by
  *              weir_world_create() alone, a few times, on the calling thread. It must not throw.
  *   nothing    what the environment says.
  *
- * With the last two, ranks talk over TCP, and so do their data on CPUs. On GPUs data goes by NCCL or between
+ * With the last three, ranks talk over TCP, and so do their data on CPUs. On GPUs data goes by NCCL or between
  * GPUs in any case (option comm).
  *
  * All ranks make a world together, and compile the programs that use it in the same order. A world fails as a whole:
@@ -196,6 +198,7 @@ typedef weir_status weir_exchange_fn(void *context, const void *mine, void *all,
 typedef struct weir_world_args {
   size_t struct_size;
   const void *mpi_comm; /* the address of an MPI_Comm */
+  void *nccl_comm;      /* an ncclComm_t */
   weir_exchange_fn *exchange;
   void *context;
   int64_t rank, size; /* of the exchange; size 0 where another one knows them */

@@ -57,18 +57,20 @@ static weir_status exchange(void *context, const void *mine, void *all, size_t s
   return rc == 0 ? WEIR_OK : WEIR_UNAVAILABLE;
 }
 
-/* World(exchange or None, rank, size, address of an MPI_Comm or 0) */
+/* World(exchange or None, rank, size, address of an MPI_Comm or 0, an ncclComm_t or 0) */
 static PyObject *create(PyTypeObject *type, PyObject *args, PyObject *keywords) {
   exchange_call c = {0};
   long long rank, size;
-  unsigned long long communicator;
+  unsigned long long communicator, nccl;
   weir_world *w = NULL;
   weir_status st;
   (void)keywords;
-  if (!PyArg_ParseTuple(args, "OLLK", &c.callable, &rank, &size, &communicator)) return NULL;
+  if (!PyArg_ParseTuple(args, "OLLKK", &c.callable, &rank, &size, &communicator, &nccl))
+    return NULL;
   weir_world_args a = {.struct_size = sizeof a, .rank = rank, .size = size};
   c.size = (Py_ssize_t)size;
   a.mpi_comm = (const void *)(uintptr_t)communicator;
+  a.nccl_comm = (void *)(uintptr_t)nccl;
   if (c.callable != Py_None) a.exchange = exchange, a.context = &c;
   Py_BEGIN_ALLOW_THREADS;
   st = weir_world_create(&a, &w);

@@ -99,18 +99,19 @@ class World:
 
         World()                                     # of mpirun or torchrun; also what programs use without one
         World(mpi=MPI.COMM_WORLD)                   # of mpi4py
+        World(nccl=address)                         # an ncclComm_t of the NCCL that this process has loaded
         World(exchange, rank=r, size=n)             # exchange(bytes) gives a list of the bytes of all ranks
         World.of_torch()                            # of torch.distributed, which is initialised
 
     All ranks make it, and compile programs for it, in the same order. It ends with the last program that uses it.
     """
 
-    def __init__(self, exchange=None, *, rank: int = 0, size: int = 0, mpi=None):
+    def __init__(self, exchange=None, *, rank: int = 0, size: int = 0, mpi=None, nccl: int = 0):
         address = 0
         if mpi is not None:
             from mpi4py import MPI
             address = MPI._addressof(mpi)
-        self._core = _weir.World(exchange, rank, size, address)
+        self._core = _weir.World(exchange, rank, size, address, nccl)
         self.rank, self.size, self.local, self.carrier = self._core.describe()
 
     @classmethod

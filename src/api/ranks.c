@@ -52,7 +52,7 @@ static status find_processes(api_place *p, uint32_t *size) {
   bool by_mpi = mpi_launch_find(&mpi);
   if (p->group) {
     *size = p->group->size;
-    p->local = p->group->local;
+    p->local = p->group->gpu >= 0 ? (uint32_t)p->group->gpu : p->group->local;
   } else if (p->ops == &rt_comm_mpi && by_mpi) {
     *size = mpi.size;
     p->local = mpi.local;

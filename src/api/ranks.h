@@ -34,7 +34,7 @@ typedef struct api_place {
   const rt_comm_ops *ops;
   rt_group *group; /* that the caller has given, or NULL */
   uint32_t world;  /* ranks */
-  uint32_t local;  /* of this rank among those of its machine */
+  uint32_t local;  /* of this rank among those of its machine, or the GPU that it is on */
   bool is_spread;  /* one in each process; else all are in this one */
   bool needs_endpoints;
 } api_place;

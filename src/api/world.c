@@ -32,8 +32,24 @@ static status from_exchange(const weir_world_args *a, rt_group **result) {
     return fail(STATUS_BAD_USAGE,
                 "weir_world_create: rank %lld of %lld; 1 to %d ranks are possible",
                 (long long)a->rank, (long long)a->size, RT_COMM_MAX_RANKS);
-  mpi_exchange x = {.rank = (uint32_t)a->rank, .size = (uint32_t)a->size, .exchange = by_caller};
+  mpi_exchange x = {
+      .rank = (uint32_t)a->rank, .size = (uint32_t)a->size, .gpu = -1, .exchange = by_caller};
   x.context = (void *)a;
+  return tcp_group_create(&x, result);
+}
+
+static status by_nccl(void *context, const void *mine, void *all, size_t size_bytes) {
+  return rt_device_find("cuda")->caller_exchange(context, mine, all, size_bytes);
+}
+
+static status from_nccl(void *comm, rt_group **result) {
+  const rt_device_ops *cuda = rt_device_find("cuda");
+  rt_caller_comm about;
+  if (!cuda || !cuda->caller_comm)
+    return fail(STATUS_UNAVAILABLE, "a communicator of NCCL is given to a build without CUDA");
+  TRY(cuda->caller_comm(comm, &about));
+  mpi_exchange x = {.rank = about.rank, .size = about.size, .gpu = about.gpu, .exchange = by_nccl};
+  x.context = comm;
   return tcp_group_create(&x, result);
 }
 
@@ -59,7 +75,8 @@ static status create_body(arena *scratch, void *context) {
   const weir_world_args *a = &c->args;
   (void)scratch;
   if (a->exchange) return from_exchange(a, &c->group);
-  if (a->mpi_comm) TRY(mpi_group_of_communicator(a->mpi_comm, &c->group));
+  if (a->nccl_comm) TRY(from_nccl(a->nccl_comm, &c->group));
+  else if (a->mpi_comm) TRY(mpi_group_of_communicator(a->mpi_comm, &c->group));
   else TRY(from_environment(&c->group));
   return check_size(a, c->group);
 }
@@ -71,7 +88,7 @@ weir_status weir_world_create(const weir_world_args *args, weir_world **result) 
     return WEIR_BAD_USAGE;
   if (args)
     memcpy(&c.args, args, args->struct_size < sizeof c.args ? args->struct_size : sizeof c.args);
-  if (c.args.mpi_comm && c.args.exchange)
+  if (!!c.args.mpi_comm + !!c.args.nccl_comm + !!c.args.exchange > 1)
     return api_refuse("weir_world_create: a world is made from one thing, and several are given");
   weir_world *w = memory_alloc(&memory_default, sizeof *w);
   if (!w) return api_end(STATUS_OUT_OF_MEMORY);

@@ -133,6 +133,7 @@ struct rt_group {
   const rt_comm_ops *ops; /* of its endpoints */
   uint32_t rank, size;
   uint32_t local; /* among the ranks of this machine */
+  int32_t gpu;    /* that this rank is on, if it is known; -1 */
   void (*retain)(rt_group *group);
   void (*release)(
       rt_group

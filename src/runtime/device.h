@@ -113,6 +113,12 @@ typedef struct rt_memory_ops {
   void (*end)(const rt_stream *followed);
 } rt_memory_ops;
 
+/* A communicator that the caller has from the device's own library, NCCL. */
+typedef struct rt_caller_comm {
+  uint32_t rank, size;
+  int32_t gpu; /* that this rank of it is on */
+} rt_caller_comm;
+
 typedef struct rt_device_ops {
   const char *name;
   const char *summary;         /* one sentence, for `weir list devices` */
@@ -140,6 +146,11 @@ typedef struct rt_device_ops {
   /* Optional: what a rank gets of a program of so many ranks in this process, on that machine; NULL: on one of
    * figures built in. */
   rt_speed (*speed)(rt_device *device, const rt_speed *machine, uint32_t ranks);
+
+  /* Optional: who is in a communicator of the caller's, and an exchange by it: each rank gives `size_bytes` and gets
+   * those of all. No device needs to be open. */
+  status (*caller_comm)(void *comm, rt_caller_comm *result);
+  status (*caller_exchange)(void *comm, const void *mine, void *all, size_t size_bytes);
 
   /* Optional: tells which libraries and instructions it would use on this machine, and how fast it is.
    * Opens no device and takes some ms. */

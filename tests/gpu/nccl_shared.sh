@@ -1,7 +1,8 @@
 #!/bin/bash
 # Several ranks on one GPU through the vendor's NCCL: tests/gpu/nccl_shared.sh BUILD
 #
-# NCCL admits that from 2.30 on, with NCCL_MULTI_RANK_GPU_ENABLE=1. WEIR_NCCL_LIBRARY names such a library, which must
+# NCCL admits that from 2.30 on, with NCCL_MULTI_RANK_GPU_ENABLE=1. WEIR_NCCL_LIBRARY names such a library (by default
+# that of Python's package nvidia-nccl, which PyTorch brings), which must
 # have the kernels of all reductions and dtypes of the tests: f32, f64, f16, bf16, i8, u8, i32, i64 with sum, prod, min
 # and max. Skips where it is missing, too old, or there is no GPU. In one process and under mpirun, with 2, 4 and 8
 # ranks; ends with "N passed, N failed".
@@ -16,7 +17,11 @@ skip() {
   echo "skipped: $1"
   exit 0
 }
-[ -n "${WEIR_NCCL_LIBRARY:-}" ] || skip 'WEIR_NCCL_LIBRARY names no NCCL of 2.30 or later'
+if [ -z "${WEIR_NCCL_LIBRARY:-}" ]; then
+  WEIR_NCCL_LIBRARY=$(python3 -c 'import os, nvidia.nccl as n; print(os.path.join(list(n.__path__)[0], "lib/libnccl.so.2"))' 2>/dev/null)
+  export WEIR_NCCL_LIBRARY
+fi
+[ -n "$WEIR_NCCL_LIBRARY" ] || skip 'WEIR_NCCL_LIBRARY names no NCCL of 2.30 or later'
 [ -e "$WEIR_NCCL_LIBRARY" ] || skip "there is no $WEIR_NCCL_LIBRARY"
 
 try() { # WHAT COMMAND...
@@ -55,6 +60,12 @@ for n in 2 4 8; do
     done
     try "worlds of $n processes" "${launcher[@]}" "$build/tests/conform/test_cuda_ranks" 12 nccl
   fi
+done
+# Ranks that torchrun starts: over TCP, and with communicators that the program made.
+for n in 2 4 8; do
+  sed "s/@D/$n/g" "$root/tests/gpu/programs/ar_matmul.weir" >"$log/tcp-$n.weir"
+  try "torchrun of $n" "$root/tests/mpi/torchrun.sh" -n "$n" "$build/weir" run "$log/tcp-$n.weir" --device cuda --comm nccl --check
+  try "communicators of the caller, $n" "$root/tests/mpi/torchrun.sh" -n "$n" "$build/tests/gpu/test_nccl_world"
 done
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -160,6 +160,8 @@ static ncclResult_t join_far(ncclComm_t *comm, int n, const ncclUniqueId *id, in
   ncclComm_t c = calloc(1, sizeof *c);
   if (!c) return refuse(ncclSystemError, "no memory");
   c->rank = rank;
+  c->n = n;
+  TRY_CU(cu.cuCtxGetDevice(&c->gpu));
   c->ctas = ctas_of(config);
   ncclResult_t r = far_join(id, n, rank, &c->far);
   if (r == ncclSuccess) *comm = c;
@@ -183,7 +185,7 @@ API ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id
   ncclComm_t c = calloc(1, sizeof *c);
   bool taken = !w || !c || w->members[rank];
   if (!taken) {
-    *c = (struct ncclComm){.w = w, .rank = rank, .ctas = ctas_of(config)};
+    *c = (struct ncclComm){.w = w, .rank = rank, .n = n, .ctas = ctas_of(config)};
     w->members[rank] = c;
     w->joined++;
   }
@@ -193,6 +195,7 @@ API ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id
     return refuse(ncclInvalidArgument, "rank %d has joined before", rank);
   }
   TRY_CU(cu.cuCtxGetCurrent(&c->context));
+  TRY_CU(cu.cuCtxGetDevice(&c->gpu));
   *comm = c;
   if (w->joined == 1) joining[n_joining++] = w;
   if (w->joined == n) {
@@ -224,6 +227,24 @@ static ncclResult_t leave_any(ncclComm_t c, bool aborts) {
   ncclResult_t r = far_leave(c->far, aborts);
   if (r == ncclSuccess) free(c);
   return r;
+}
+
+API ncclResult_t ncclCommUserRank(const ncclComm_t c, int *rank) {
+  ENTER(ncclCommUserRank);
+  *rank = c->rank;
+  return ncclSuccess;
+}
+
+API ncclResult_t ncclCommCount(const ncclComm_t c, int *count) {
+  ENTER(ncclCommCount);
+  *count = c->n;
+  return ncclSuccess;
+}
+
+API ncclResult_t ncclCommCuDevice(const ncclComm_t c, int *gpu) {
+  ENTER(ncclCommCuDevice);
+  *gpu = c->gpu;
+  return ncclSuccess;
 }
 
 API ncclResult_t ncclCommFinalize(ncclComm_t c) {

@@ -15,6 +15,7 @@
 /* What is used of the driver, whichever it is. */
 #define DRIVER(F)                                                                                  \
   F(cuCtxGetCurrent)                                                                               \
+  F(cuCtxGetDevice)                                                                                \
   F(cuCtxSetCurrent)                                                                               \
   F(cuEventCreate)                                                                                 \
   F(cuEventDestroy)                                                                                \
@@ -68,7 +69,7 @@ typedef struct world {
 struct ncclComm {
   world *w; /* of ranks in this process; NULL: */
   far *far; /* of ranks in different ones */
-  int rank;
+  int rank, n, gpu;
   CUcontext context;
   unsigned long ctas; /* blocks that it may take */
   ncclResult_t error;

@@ -10,7 +10,8 @@
 #include "base/random.h"
 #include "test.h"
 
-enum { N = 64, KINDS = 4, THREADS = 8, RUNS = SANITIZED ? 60 : 1000 };
+enum { N = 64, KINDS = 4, THREADS = 8 };
+static int n_runs = SANITIZED ? 60 : 1000; /* of each thread; test_async N: so many */
 
 #define EXPECT_OK(call)                                                                            \
   do {                                                                                             \
@@ -401,7 +402,7 @@ static void *hammer(void *context) {
   one *runs = calloc(AT_ONCE, sizeof *runs);
   int kinds[AT_ONCE];
   bool stops[AT_ONCE];
-  for (int done = 0; done < RUNS; done += AT_ONCE) {
+  for (int done = 0; done < n_runs; done += AT_ONCE) {
     for (int k = 0; k < AT_ONCE; k++) {
       uint64_t bits = random_bits(w->index, (uint64_t)(done + k));
       kinds[k] = (int)(bits % KINDS);
@@ -435,10 +436,11 @@ static void test_many(void) {
     stopped += workers[t].stopped;
   }
   for (int k = 0; k < KINDS; k++) weir_program_destroy(programs[k]);
-  printf("%d runs by %d threads, %u cancelled\n", RUNS * THREADS, THREADS, stopped);
+  printf("%d runs by %d threads, %u cancelled\n", n_runs * THREADS, THREADS, stopped);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+  if (argc > 1) n_runs = atoi(argv[1]);
   test_results("cpu");
   test_results("ref");
   test_errors();

@@ -19,7 +19,7 @@ static struct {
 
 static status start_mpi(const void *communicator, mpi_engine **result) {
   const mpi_transport *transport;
-  rt_group group = {.ops = &rt_comm_mpi};
+  rt_group group = {.ops = &rt_comm_mpi, .gpu = -1};
   if (communicator) TRY(mpi_load_present(&transport));
   else TRY(mpi_load(&transport));
   return mpi_engine_start(transport, communicator, &group, result);
@@ -34,10 +34,9 @@ static status launch_mpi(mpi_engine **result) {
   return st;
 }
 
-static status start_tcp(tcp_link *link, mpi_engine **result) {
-  rt_group group = {.ops = &rt_comm_tcp};
-  status st = mpi_engine_start(&tcp_transport, link, &group, result);
-  return st;
+static status start_tcp(tcp_link *link, int32_t gpu, mpi_engine **result) {
+  rt_group group = {.ops = &rt_comm_tcp, .gpu = gpu};
+  return mpi_engine_start(&tcp_transport, link, &group, result);
 }
 
 static status launch_tcp(mpi_engine **result) {
@@ -48,7 +47,7 @@ static status launch_tcp(mpi_engine **result) {
                 "tcp: the environment does not say who takes part: RANK, WORLD_SIZE, MASTER_ADDR "
                 "and MASTER_PORT, as torchrun sets them");
   TRY(tcp_rendezvous(&launch, &link));
-  return start_tcp(link, result);
+  return start_tcp(link, -1, result);
 }
 
 static status launch(const rt_comm_ops *ops, rt_group **result) {
@@ -90,7 +89,7 @@ status tcp_group_create(const mpi_exchange *x, rt_group **result) {
   tcp_link *link;
   mpi_engine *e;
   TRY(tcp_connect(x, &link));
-  TRY(start_tcp(link, &e));
+  TRY(start_tcp(link, x->gpu, &e));
   *result = &e->base;
   return STATUS_OK;
 }

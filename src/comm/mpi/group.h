@@ -15,6 +15,7 @@ NODISCARD status mpi_group_of_communicator(const void *communicator, rt_group **
  * `size_bytes` and gets those of all, in the order of ranks. */
 typedef struct mpi_exchange {
   uint32_t rank, size;
+  int32_t gpu; /* that this rank is on; -1: not known */
   status (*exchange)(void *context, const void *mine, void *all, size_t size_bytes);
   void *context;
 } mpi_exchange;

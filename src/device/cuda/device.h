@@ -39,6 +39,9 @@ void cuda_caller_leave(const cuda_vendor *cu, CUcontext caller);
 
 /* ---- memory of the caller's ---- */
 /* Arrays wherever they are, without an open device (memory.c). */
+/* Of rt_device_ops. (comm/caller.c) */
+NODISCARD status cuda_caller_comm(void *comm, rt_caller_comm *result);
+NODISCARD status cuda_caller_exchange(void *comm, const void *mine, void *all, size_t size_bytes);
 extern const rt_memory_ops cuda_memory;
 
 /* Tells which libraries there are (examine.c). */
