@@ -18,7 +18,7 @@ static void copy(void *to, const void *from, size_t size_bytes) {
 }
 
 int main(int argc, char **argv) {
-  static const place memory = {256 << 20, 32 << 20, take, give_back, copy};
+  static const place memory = {256 << 20, 32 << 20, 2e12, take, give_back, copy};
   rt_device *device = kit_gpu((rt_device_options){.threads = 0});
   CUcontext context = NULL;
   if (!device) {

@@ -147,6 +147,20 @@ static void mark_late(join_block *b, uint32_t g) {
     b->nodes[n].late = true;
 }
 
+/* What has borders is not read through tiles, so it is not permuted in the same kernel. */
+static bool turns_borders(const join_block *b, uint32_t g, uint32_t other) {
+  bool turns = false, borders = false;
+  for (int side = 0; side < 2; side++) {
+    uint32_t n = b->groups[side ? other : g].first;
+    for (; n != JOIN_NONE; n = b->nodes[n].next) {
+      ir_opcode code = op_at(b, b->nodes[n].at)->code;
+      turns = turns || ir_op_info_of(code)->family == IR_FAMILY_PERMUTE;
+      borders = borders || join_is_border(code);
+    }
+  }
+  return turns && borders;
+}
+
 typedef bool fit(ir_func *h, const join_space *a, const join_space *b, join_space *both);
 
 /* Group `a`, which ends before `b` does, becomes a part of it. */
@@ -154,7 +168,7 @@ static void try_merge(join_block *b, uint32_t a, uint32_t into, fit *fits) {
   join_group *first = &b->groups[a], *then = &b->groups[into];
   join_space both;
   if (a == into || !is_small(b, a, into) || reads_late(b, a, into)) return;
-  if (first->space.product || then->space.product) return;
+  if (first->space.product || then->space.product || turns_borders(b, a, into)) return;
   bool late = reads_late(b, into, a);
   if (late) fits = join_space_follows;
   if (!fits(b->facts->h, &first->space, &then->space, &both)) return;

@@ -54,6 +54,8 @@ bool join_spaces_alike(ir_func *h, const join_space *a, const join_space *b, joi
 /* Can one kernel compute `producer` and an operation that only moves its results? */
 bool join_space_moves(ir_func *h, const join_space *producer, const join_space *moves,
                       join_space *both);
+/* A pad or a cat: what is read depends on the position. */
+bool join_is_border(ir_opcode code);
 bool join_space_same(ir_func *h, const join_space *a, const join_space *b);
 /* Is there an element of the tensor for each position? */
 bool join_space_is_whole(ir_func *h, const join_space *s, ir_tensor t);

@@ -14,7 +14,8 @@
  * elementwise operations on its result can follow. If it reduces other dimensions, it is the end of its
  * kernel. Casts, copies, makers and broadcasts are
  * cheap: every kernel that reads them computes them again at each of its positions. Operations that move
- * elements (slice, pad, cat, permute, reshape, gather) join their readers, which then read elsewhere; and
+ * elements (slice, pad, cat, permute, reshape, gather) join their readers, which then read elsewhere (but not a
+ * pad or cat of very short rows, nor one that is permuted: neither can be read in vectors); and
  * elementwise producers that nobody else reads, which are then computed where they are wanted.
  *
  * Products take what follows them (epilogue.c). Not joined: attention, which libraries compute; sorts, scans and operations whose result
@@ -60,6 +61,21 @@ static bool is_along_last(const ir_op_data *op, uint32_t rank) {
   return dim == -1 || dim + 1 == (int64_t)rank;
 }
 
+bool join_is_border(ir_opcode code) {
+  ir_family family = ir_op_info_of(code)->family;
+  return family == IR_FAMILY_PAD || family == IR_FAMILY_CAT;
+}
+
+/* Parts of very short rows are quicker put together by a kernel of their own. */
+static bool is_short(const ir_func *h, const ir_op_data *op, ir_tensor t) {
+  enum { SHORT = 8 };
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(h, t, dims);
+  int64_t n;
+  return join_is_border(op->code) && rank > 0 &&
+         ir_scalar_is_const(&h->module->scalars, ir_axis_size(h, dims[rank - 1]), &n) && n < SHORT;
+}
+
 bool join_space_of(ir_func *h, const ir_instr_data *d, join_space *s) {
   const ir_op_data *op = ir_op_at(h, d->op);
   kind k = kind_of(op->code);
@@ -69,6 +85,7 @@ bool join_space_of(ir_func *h, const ir_instr_data *d, join_space *s) {
     take_sizes(h, d->tensor, s);
     return s->rank > 0;
   }
+  if (is_short(h, op, d->tensor)) return false;
   if (k == ALONE || op->n_more || (d->offsets && k != MAKES)) return false;
   if (reads && ir_tensor_at(h, op->operands[0])->kind == IR_TENSOR_CONST) return false;
   take_sizes(h, reads ? op->operands[0] : d->tensor, s);
