@@ -184,6 +184,7 @@ static status cpu_begin(rt_loaded *loaded, void *const *inputs, void *const *out
   l->device->current = l;
   for (uint32_t i = 0; i < l->device->n_threads; i++) atomic_store(&l->device->threads[i].at, 0);
   if (l->comms.n) atomic_store(&l->device->communicates, true);
+  atomic_store(&l->device->fair, l->comms.n && loaded->plan->n_ranks > l->device->n_threads);
   cpu_threads_enter(l->device);
   return STATUS_OK;
 }

@@ -62,6 +62,47 @@ void cpu_threads_notify(cpu_device *d) {
   wake_one(d);
 }
 
+/* ---- which of the ready streams ---- */
+/* The owner of a stream, before it makes it ready: how far it is. */
+static void tell_next(cpu_loaded *l, uint32_t s, uint32_t head) {
+  const rt_queue *q = &l->program.queues.streams[s];
+  uint32_t next = head < q->n ? q->entries[head].instr : UINT32_MAX;
+  atomic_store_explicit(&l->device->nexts[s], next, memory_order_relaxed);
+}
+
+/* The one that is least far; false: none is ready. */
+static bool find_last(cpu_device *d, uint32_t *s, uint32_t *next) {
+  *next = UINT32_MAX;
+  bool found = false;
+  for (uint32_t w = 0; w < CPU_BIT_WORDS; w++)
+    for (uint64_t bits = atomic_load(&d->ready.words[w]); bits; bits &= bits - 1) {
+      uint32_t i = w * 64 + (uint32_t)__builtin_ctzll(bits);
+      uint32_t at = atomic_load_explicit(&d->nexts[i], memory_order_relaxed);
+      if (found && at >= *next) continue;
+      found = true;
+      *next = at;
+      *s = i;
+    }
+  return found;
+}
+
+static bool take_ready(cpu_device *d, uint32_t from, uint32_t *s) {
+  uint32_t next;
+  if (!atomic_load_explicit(&d->fair, memory_order_relaxed))
+    return cpu_bits_take(&d->ready, from, s);
+  while (find_last(d, s, &next))
+    if (cpu_bits_clear(&d->ready, *s)) return true;
+  return false;
+}
+
+/* Is a stream ready that is behind this instruction by more than one of each rank? */
+static bool others_are_behind(cpu_loaded *l, uint32_t instr) {
+  uint32_t s, next;
+  return atomic_load_explicit(&l->device->fair, memory_order_relaxed) &&
+         find_last(l->device, &s, &next) && next < UINT32_MAX &&
+         next + l->base.plan->n_ranks < instr;
+}
+
 /* ---- streams ---- */
 void cpu_stream_issue(cpu_loaded *l, uint32_t s) {
   cpu_stream *q = &l->streams[s];
@@ -70,6 +111,7 @@ void cpu_stream_issue(cpu_loaded *l, uint32_t s) {
   /* Idle: nobody but this thread touches it until its bit is set. */
   (void)atomic_fetch_or_explicit(&q->word, 1, memory_order_relaxed);
   (void)atomic_fetch_add(&l->device->active, 1);
+  tell_next(l, s, q->head);
   cpu_bits_set(&l->device->ready, s);
 }
 
@@ -108,6 +150,7 @@ static bool hold(cpu_device *d) {
 static bool block(cpu_loaded *l, uint32_t s, const rt_entry *e, uint32_t *head) {
   cpu_stream *own = &l->streams[s], *other = &l->streams[e->other];
   own->head = *head;
+  tell_next(l, s, *head);
   atomic_store_explicit(&own->need, e->target, memory_order_relaxed);
   (void)atomic_fetch_add(&l->device->active, 1);
   cpu_bits_set(&other->waiters, s);
@@ -152,6 +195,7 @@ static bool pass_joins(cpu_loaded *l) {
 static bool block_at_join(cpu_loaded *l, uint32_t s, const rt_entry *e, uint32_t *head) {
   cpu_stream *own = &l->streams[s];
   own->head = *head;
+  tell_next(l, s, *head);
   atomic_store(&own->join, *head);
   (void)atomic_fetch_add(&l->device->active, 1);
   cpu_bits_set(&l->device->joining, s);
@@ -381,15 +425,28 @@ static bool step(cpu_thread *me, cpu_loaded *l, uint32_t s, uint32_t *head) {
   return true;
 }
 
+/* Makes an owned stream ready again before a task, if others are behind. */
+static bool give_back(cpu_loaded *l, uint32_t s, uint32_t head) {
+  const rt_entry *e = &l->program.queues.streams[s].entries[head];
+  if (e->kind != RT_LAUNCH || !others_are_behind(l, e->instr)) return false;
+  l->streams[s].head = head;
+  tell_next(l, s, head);
+  cpu_bits_set(&l->device->ready, s);
+  return true;
+}
+
 /* Runs an owned stream until it is idle or blocked. After that the loaded program may be gone. */
 static void run_stream(cpu_thread *me, uint32_t s) {
   cpu_loaded *l = me->device->current;
   cpu_stream *q = &l->streams[s];
   uint32_t head = q->head;
   uint64_t word = atomic_load_explicit(&q->word, memory_order_acquire);
+  uint32_t first = head;
   do {
-    while (head < word / 2)
+    while (head < word / 2) {
+      if (head > first && give_back(l, s, head)) return;
       if (!step(me, l, s, &head)) return;
+    }
     q->head = head;
   } while (!atomic_compare_exchange_strong_explicit(&q->word, &word, word & ~(uint64_t)1,
                                                     memory_order_acq_rel, memory_order_acquire));
@@ -420,7 +477,7 @@ static bool search_shares(cpu_thread *me) {
 /* Looks for a ready stream for a while. */
 static bool search(cpu_thread *me, uint32_t from, uint32_t *s) {
   for (uint32_t i = 0; !is_over(me); i++) {
-    if (cpu_bits_take(&me->device->ready, from, s)) return true;
+    if (take_ready(me->device, from, s)) return true;
     if (atomic_load_explicit(&me->device->communicates, memory_order_relaxed)) {
       if (search_comms(me)) i = 0;
       else i += HELP_SPINS - 1;
@@ -449,7 +506,7 @@ static void rest(cpu_thread *me) {
 /* The next stream to run; false when there is no more work for this thread. */
 static bool find(cpu_thread *me, uint32_t from, uint32_t *s) {
   cpu_device *d = me->device;
-  if (cpu_bits_take(&d->ready, from, s)) return true;
+  if (take_ready(d, from, s)) return true;
   (void)atomic_fetch_add(&d->searching, 1);
   bool found = search(me, from, s);
   while (!found && !is_over(me)) {

@@ -11,6 +11,11 @@
  * stream is ready while a thread sleeps and nobody searches; so at most one thread is woken per task
  * started, and no system call is made while threads are awake.
  *
+ * Fairness. With more ranks than threads, a stream that ran to its end would leave others with nothing to wait for
+ * but it. Ready streams are then taken by the number of their next instruction, which tells how far their rank has
+ * come, since those of all ranks are interleaved; and before a task, a thread gives its stream back if one that is
+ * ready is behind by more than a round. Only the order of tasks changes, in which nothing is computed differently.
+ *
  * Shared launches. A kernel may consist of parts (kernels.h). The thread that owns the stream opens its
  * share, takes parts from a counter, and leaves when all are done. Threads that search help: after ready
  * streams and communications, they take one part of an open share at a time. A thread enters a share by
@@ -100,6 +105,9 @@ struct cpu_device {
   alignas(CPU_LINE_BYTES) cpu_bits sleeping; /* threads */
   _Atomic uint32_t searching;                /* threads, and those woken to search */
   _Atomic bool closing;
+  _Atomic bool fair; /* the current run has more ranks than threads */
+  _Atomic uint32_t
+      nexts[CPU_MAX_THREADS]; /* then: of streams that are ready, their next instruction */
   cpu_thread threads[];
 };
 
