@@ -209,9 +209,11 @@ static void join_producers(join_block *b, uint32_t node) {
     uint32_t p = join_producer_of(b, node, op->operands[k]);
     if (p == JOIN_NONE) continue;
     uint32_t from = b->nodes[p].group, into = b->nodes[node].group;
-    bool moves = b->nodes[node].space.moves;
-    if (!moves) try_merge(b, from, into, join_spaces_fit);
-    else if (from != into && is_for_one(b, from, node)) try_merge(b, from, into, join_space_moves);
+    const join_space *s = &b->nodes[node].space;
+    bool alone =
+        s->moves || (s->ends && s->outer == 0); /* of what it reads, nothing else is kept */
+    if (alone && (from == into || !is_for_one(b, from, node))) continue;
+    try_merge(b, from, into, s->moves ? join_space_moves : join_spaces_fit);
   }
 }
 
