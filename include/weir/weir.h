@@ -537,6 +537,7 @@ typedef struct weir_counts {
   int64_t loads;    /* of what was bound, on the device: memory, kernels */
   int64_t in_place; /* donated inputs that were overwritten where they are */
   int64_t copied;   /* donated inputs whose new value was computed elsewhere and copied */
+  int64_t proofs;   /* of what was bound, before its first run (option prove) */
 } weir_counts;
 weir_status weir_program_counts(const weir_program *p, weir_counts *result);
 

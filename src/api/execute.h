@@ -50,7 +50,7 @@ typedef struct api_executor {
   bool has_seed;   /* the last run's, which all processes have in common: */
   uint64_t seed;
   struct {
-    int64_t runs, bindings, loads, in_place, copied;
+    int64_t runs, bindings, loads, in_place, copied, proofs;
   } counts;              /* so far */
   weir_profile *profile; /* the one that looks at a plan; it is told when that goes */
 } api_executor;

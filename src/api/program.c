@@ -186,6 +186,11 @@ static status lower_all(arena *scratch, compile_call *c, ir_func **host) {
   return choice ? add_variants(scratch, c, &request, *host, &c->options.variants) : STATUS_OK;
 }
 
+static api_proof proof_of(const char *word, bool by_hand) {
+  if (strcmp(word, "never") == 0) return API_PROOF_NEVER;
+  return by_hand || strcmp(word, "always") == 0 ? API_PROOF_ALWAYS : API_PROOF_CHEAP;
+}
+
 static status compile_host(arena *scratch, compile_call *c) {
   weir_program *p = c->to;
   ir_func *host = p->func;
@@ -195,7 +200,7 @@ static status compile_host(arena *scratch, compile_call *c) {
                                                   "the fusion, and there is none");
   }
   c->options.keep_waits = host->host != NULL;
-  p->proves = strcmp(c->proof, "always") == 0 || (host->host && strcmp(c->proof, "auto") == 0);
+  p->proof = proof_of(c->proof, host->host != NULL);
   if (!host->host) TRY(lower_all(scratch, c, &host));
   if (c->chooses && !c->options.variants.n) return STATUS_OK;
   if (!c->chooses) TRY(dump(scratch, c, host));
@@ -457,7 +462,8 @@ weir_status weir_program_counts(const weir_program *p, weir_counts *result) {
                      .bindings = p->executor.counts.bindings,
                      .loads = p->executor.counts.loads,
                      .in_place = p->executor.counts.in_place,
-                     .copied = p->executor.counts.copied};
+                     .copied = p->executor.counts.copied,
+                     .proofs = p->executor.counts.proofs};
   (void)pthread_mutex_unlock(&locked->lock);
   memcpy(result, &all, result->struct_size < sizeof all ? result->struct_size : sizeof all);
   return WEIR_OK;

@@ -17,6 +17,9 @@ typedef struct api_proven {
 
 enum { API_MAX_PROVEN = 16 }; /* as many as plans are kept */
 
+/* CHEAP: if that takes about a millisecond at most, and this process runs all devices. */
+typedef enum api_proof { API_PROOF_NEVER, API_PROOF_CHEAP, API_PROOF_ALWAYS } api_proof;
+
 struct weir_program {
   /* What everything of the program comes from: the caller's, one call at a time, since compute threads and
    * the threads of communication allocate too. */
@@ -33,7 +36,7 @@ struct weir_program {
   const char **labels; /* "input x", of all inputs and then all outputs, for messages */
   api_queue queue;     /* of runs that the caller does not wait for */
   arena scratch;       /* of runs on the device, under the lock: repeated runs find it warm */
-  bool proves;         /* a plan is proven before its first run */
+  api_proof proof;     /* whether a plan is proven before its first run */
   api_proven proven[API_MAX_PROVEN];
   uint32_t n_proven; /* so far */
 };

@@ -104,6 +104,39 @@ static void test_repeats_allocate_nothing(void) {
   EXPECT_INT(faults.live, 0);
 }
 
+/* What a fusion is lowered to: where that is cheap. */
+static int64_t count_proofs(const char *text, const char *prove) {
+  weir_program *p = NULL;
+  weir_counts counts = {.struct_size = sizeof counts};
+  float y[MOST];
+  if (!EXPECT(compile(text, prove, NULL, &p) == WEIR_OK)) return -1;
+  EXPECT(run(p, 5, y) == WEIR_OK && run(p, 5, y) == WEIR_OK);
+  EXPECT(weir_program_counts(p, &counts) == WEIR_OK);
+  weir_program_destroy(p);
+  return counts.proofs;
+}
+
+static void test_lowered(void) {
+  static const char small[] = "fusion f { x : f32[n]; y = neg(x); return y }\n";
+  static const char large[] = "host large(x : f32[n]) -> (y) {\n"
+                              "  y : f32[n] = allocate()\n"
+                              "  y <- neg(x)\n"
+                              "  for i in 5000 {\n"
+                              "    y <- neg(y)\n"
+                              "  }\n"
+                              "}\n";
+  static char chain[1 << 17];
+  size_t used = (size_t)snprintf(chain, sizeof chain, "fusion f { x : f32[n]; t0 = cumsum(x, 0)\n");
+  for (int i = 1; i < 2100; i++)
+    used += (size_t)snprintf(chain + used, sizeof chain - used, "t%d = cumsum(t%d, 0)\n", i, i - 1);
+  (void)snprintf(chain + used, sizeof chain - used, "return t2099 }\n");
+  EXPECT_INT(count_proofs(chain, "auto"), 0);
+  EXPECT_INT(count_proofs(chain, "always"), 1);
+  EXPECT_INT(count_proofs(small, "auto"), 1);
+  EXPECT_INT(count_proofs(small, "never"), 0);
+  EXPECT_INT(count_proofs(large, "auto"), 1);
+}
+
 static weir_status compile_and_run(const char *text, const weir_allocator *memory) {
   weir_program *p = NULL;
   float y[MOST];
@@ -131,6 +164,7 @@ static void test_every_failing_allocation(const char *text, weir_status at_the_e
 int main(void) {
   test_findings();
   test_many_extents();
+  test_lowered();
   test_repeats_allocate_nothing();
   test_every_failing_allocation(safe, WEIR_OK);
   test_every_failing_allocation(racy, WEIR_CHECK_FAILED);
