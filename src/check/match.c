@@ -2,13 +2,7 @@
  *
  * Posts of a rank with the same peers have an order (posts.c proves it), and it is that of the plan. */
 #include "check/internal.h"
-
-typedef struct finder {
-  check_match *m;
-  check_teams teams;
-  VEC(uint32_t) channel_of_team; /* + 1; 0: none yet */
-  map pairs;                     /* sender and receiver -> channel + 1 */
-} finder;
+#include "runtime/meet.h"
 
 void check_met(check_match *m, const check_meeting *f) {
   check_world_report *r = m->report;
@@ -26,54 +20,30 @@ static uint32_t new_channel(check_match *m, uint32_t n) {
   return m->channels.len - 1;
 }
 
-static uint32_t channel_of_team(finder *f, const rt_post *post) {
-  uint32_t team = check_team_of(&f->teams, post);
-  while (f->channel_of_team.len <= team) vec_push(f->m->scratch, &f->channel_of_team, 0);
-  if (f->channel_of_team.data[team]) return f->channel_of_team.data[team] - 1;
-  uint32_t k = new_channel(f->m, post->n_team);
-  for (uint32_t i = 0; i < post->n_team; i++) f->m->channels.data[k].ranks[i] = post->team[i];
-  f->channel_of_team.data[team] = k + 1;
-  return k;
-}
-
-static uint32_t channel_of_pair(finder *f, uint32_t sender, uint32_t receiver) {
-  uint64_t key = (uint64_t)sender << 32 | receiver;
-  uint32_t found = map_get(&f->pairs, key, 0);
-  if (found) return found - 1;
-  uint32_t k = new_channel(f->m, 2);
-  check_channel *c = &f->m->channels.data[k];
-  c->is_pair = true;
-  c->ranks[0] = sender;
-  c->ranks[1] = receiver;
-  map_put(&f->pairs, key, k + 1);
-  return k;
-}
-
-static void take_turn(finder *f, uint32_t channel, uint32_t member, uint32_t instr) {
-  vec_push(f->m->scratch, &f->m->channels.data[channel].turns[member], instr);
-}
-
-static void sort_post(finder *f, uint32_t rank, uint32_t instr) {
-  const rt_plan *plan = f->m->report->plans[rank];
-  const rt_post *p = &plan->posts[plan->instrs[instr].task];
-  if (!ir_comm_is_message(p->kind)) {
-    take_turn(f, channel_of_team(f, p), p->me, instr);
-    return;
+/* A circle is a channel, of the same number. */
+static void take_turn(check_match *m, const rt_meet *meet, rt_part part, uint32_t instr) {
+  if (part.circle == RT_NO_CIRCLE) return;
+  const rt_circle *circle = &meet->circles.data[part.circle];
+  if (part.circle == m->channels.len) {
+    uint32_t k = new_channel(m, circle->n);
+    check_channel *c = &m->channels.data[k];
+    c->is_pair = circle->is_pair;
+    for (uint32_t i = 0; i < circle->n; i++) c->ranks[i] = circle->devices[i];
   }
-  if (p->kind != IR_COMM_RECV && p->to >= 0)
-    take_turn(f, channel_of_pair(f, rank, p->team[p->to]), 0, instr);
-  if (p->kind != IR_COMM_SEND && p->from >= 0)
-    take_turn(f, channel_of_pair(f, p->team[p->from], rank), 1, instr);
+  vec_push(m->scratch, &m->channels.data[part.circle].turns[part.member], instr);
 }
 
 static void find_channels(check_match *m) {
-  finder f = {.m = m};
-  check_teams_init(&f.teams, m->scratch);
-  map_init(&f.pairs, m->scratch);
+  rt_meet meet;
+  rt_part parts[2];
+  rt_meet_init(&meet, m->scratch);
   for (uint32_t r = 0; r < m->report->n_ranks; r++) {
     const rt_plan *plan = m->report->plans[r];
-    for (uint32_t i = 0; i < plan->n_instrs; i++)
-      if (plan->instrs[i].kind == RT_POST) sort_post(&f, r, i);
+    for (uint32_t i = 0; i < plan->n_instrs; i++) {
+      if (plan->instrs[i].kind != RT_POST) continue;
+      rt_meet_post(&meet, &plan->posts[plan->instrs[i].task], parts);
+      for (int h = 0; h < 2; h++) take_turn(m, &meet, parts[h], i);
+    }
   }
 }
 

@@ -1,72 +1,33 @@
 #include "device/issue/meet.h"
 
-#include <string.h>
-
-#include "base/table.h"
-
 typedef struct matching {
   issue_meetings *m;
   arena *memory;
-  map pairs;    /* circles, by sender and receiver */
-  map turns;    /* posts so far, of a member of a circle */
   map meetings; /* by circle and turn */
   bool is_here[RT_COMM_MAX_RANKS];
 } matching;
 
-/* Teams are few, and neighbouring posts share theirs. */
-static uint32_t team_circle(matching *x, const rt_post *p) {
-  for (uint32_t i = x->m->circles.len; i-- > 0;) {
-    const issue_circle *c = &x->m->circles.data[i];
-    if (!c->is_pair && c->n == p->n_team &&
-        memcmp(c->devices, p->team, p->n_team * sizeof *p->team) == 0)
-      return i;
-  }
-  vec_push(x->memory, &x->m->circles, ((issue_circle){false, p->n_team, p->team}));
-  return x->m->circles.len - 1;
-}
-
-static uint32_t pair_circle(matching *x, uint32_t sender, uint32_t receiver) {
-  uint64_t key = (uint64_t)sender << 32 | receiver;
-  uint32_t found = map_get(&x->pairs, key, ISSUE_NOBODY);
-  if (found != ISSUE_NOBODY) return found;
-  uint32_t *devices = ARENA_ARRAY(x->memory, 2, uint32_t);
-  devices[0] = sender;
-  devices[1] = receiver;
-  map_put(&x->pairs, key, x->m->circles.len);
-  vec_push(x->memory, &x->m->circles, ((issue_circle){true, 2, devices}));
-  return x->m->circles.len - 1;
-}
-
-static uint32_t join_circle(matching *x, uint32_t circle, uint32_t member, uint32_t post) {
-  const issue_circle *c = &x->m->circles.data[circle];
-  uint64_t turn_key = (uint64_t)circle << 16 | member;
-  uint32_t turn = map_get(&x->turns, turn_key, 0);
-  map_put(&x->turns, turn_key, turn + 1);
-  uint64_t key = (uint64_t)circle << 32 | turn;
+static uint32_t join_meeting(matching *x, rt_part part, uint32_t post) {
+  if (part.circle == RT_NO_CIRCLE) return ISSUE_NOBODY;
+  const rt_circle *c = &x->m->meet.circles.data[part.circle];
+  uint64_t key = (uint64_t)part.circle << 32 | part.turn;
   uint32_t at = map_get(&x->meetings, key, ISSUE_NOBODY);
   if (at == ISSUE_NOBODY) {
-    issue_meeting m = {.is_pair = c->is_pair, .circle = circle, .n = c->n};
+    issue_meeting m = {.is_pair = c->is_pair, .circle = part.circle, .n = c->n};
     m.posts = ARENA_ARRAY(x->memory, c->n, uint32_t);
     for (uint32_t i = 0; i < c->n; i++) m.posts[i] = ISSUE_NOBODY;
     at = x->m->list.len;
     vec_push(x->memory, &x->m->list, m);
     map_put(&x->meetings, key, at);
   }
-  x->m->list.data[at].posts[member] = post;
+  x->m->list.data[at].posts[part.member] = post;
   return at;
 }
 
 static void match(matching *x, uint32_t post) {
-  const rt_post *p = &x->m->plan->posts[post];
-  uint32_t *halves = x->m->of_post[post];
-  if (!ir_comm_is_message(p->kind)) {
-    halves[0] = join_circle(x, team_circle(x, p), p->me, post);
-    return;
-  }
-  if (p->kind != IR_COMM_RECV && p->to >= 0)
-    halves[0] = join_circle(x, pair_circle(x, p->rank, p->team[p->to]), 0, post);
-  if (p->kind != IR_COMM_SEND && p->from >= 0)
-    halves[1] = join_circle(x, pair_circle(x, p->team[p->from], p->rank), 1, post);
+  rt_part parts[2];
+  rt_meet_post(&x->m->meet, &x->m->plan->posts[post], parts);
+  for (int h = 0; h < 2; h++) x->m->of_post[post][h] = join_meeting(x, parts[h], post);
 }
 
 /* ---- what does not fit ---- */
@@ -142,7 +103,7 @@ static void find_ranks(matching *x, uint32_t n_ranks) {
 }
 
 static void count_here(const matching *x, issue_meeting *m) {
-  const issue_circle *c = &x->m->circles.data[m->circle];
+  const rt_circle *c = &x->m->meet.circles.data[m->circle];
   for (uint32_t i = 0; i < m->n; i++)
     m->n_here += c->devices[i] < RT_COMM_MAX_RANKS && x->is_here[c->devices[i]];
 }
@@ -154,13 +115,12 @@ status issue_meetings_make(const rt_plan *plan, bool elsewhere, arena *memory,
   if (n == 0) return STATUS_OK;
   result->of_post = arena_array(memory, n, sizeof *result->of_post);
   for (uint32_t p = 0; p < n; p++) result->of_post[p][0] = result->of_post[p][1] = ISSUE_NOBODY;
+  rt_meet_init(&result->meet, memory);
   result->rank_of_post = ARENA_ARRAY(memory, n, uint32_t);
   result->instr_of_post = ARENA_ARRAY(memory, n, uint32_t);
   matching *x = ARENA_NEW(memory, matching);
   x->m = result;
   x->memory = memory;
-  map_init(&x->pairs, memory);
-  map_init(&x->turns, memory);
   map_init(&x->meetings, memory);
   find_ranks(x, plan->n_ranks);
   find_posts(x);

@@ -1,19 +1,11 @@
-/* Which posts meet: the k-th of every member of a team, the k-th send and receive of a pair. */
+/* The communications of a plan: the posts that meet (runtime/meet.h), and whether they fit. */
 #ifndef WEIR_DEVICE_ISSUE_MEET_H
 #define WEIR_DEVICE_ISSUE_MEET_H
 
 #include "base/vec.h"
-#include "runtime/plan.h"
+#include "runtime/meet.h"
 
 enum { ISSUE_NOBODY = UINT32_MAX };
-
-/* A team, or a sender and its receiver: what meets here takes effect in its order, and in no order with
- * what meets elsewhere. */
-typedef struct issue_circle {
-  bool is_pair;
-  uint32_t n;
-  const uint32_t *devices; /* by member */
-} issue_circle;
 
 /* One communication. Of a pair, member 0 sends and member 1 receives. */
 typedef struct issue_meeting {
@@ -30,7 +22,7 @@ typedef struct issue_meeting {
 typedef struct issue_meetings {
   const rt_plan *plan;
   VEC(issue_meeting) list;
-  VEC(issue_circle) circles;
+  rt_meet meet;           /* its circles */
   uint32_t (*of_post)[2]; /* meetings, by post; a permute may have two; ISSUE_NOBODY: none */
   uint32_t *rank_of_post; /* in the plan */
   uint32_t *instr_of_post;

@@ -368,8 +368,8 @@ status issue_order_make(const rt_plan *plan, const issue_order_options *options,
   prepare(k);
   TRY(issue_meetings_make(plan, options->as_posted, memory, &k->meetings));
   result->meetings = &k->meetings;
-  result->circles = k->meetings.circles.data;
-  result->n_circles = k->meetings.circles.len;
+  result->circles = k->meetings.meet.circles.data;
+  result->n_circles = k->meetings.meet.circles.len;
   TRY(make_lanes(k));
   issue_segments_size(k);
   size_stagings(k);

@@ -125,7 +125,7 @@ typedef struct issue_order {
   VEC(issue_fold) folds;
   VEC(issue_comm) comms;
   const issue_meetings *meetings; /* of the plan's posts */
-  const issue_circle *circles;    /* likewise */
+  const rt_circle *circles;       /* likewise */
   uint32_t n_circles;
   uint32_t n_lanes, *rank_of_lane; /* streams beside those of the plan */
   uint32_t n_events;

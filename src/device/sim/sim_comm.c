@@ -1,57 +1,20 @@
 #include "device/sim/sim_comm.h"
 
 #include "runtime/machine.h"
-
-#include <string.h>
-
-#include "base/table.h"
-#include "base/vec.h"
+#include "runtime/meet.h"
 
 /* ---- matching ---- */
-/* The operations of one team, or of one sender and receiver, in order. */
-typedef struct queue {
-  bool is_message;
-  const uint32_t *team;
-  uint32_t n_team;
-  VEC(uint32_t) ops;
-  uint32_t *next; /* by member: which of them its next post is */
-} queue;
+typedef VEC(uint32_t) turns; /* operations of one circle, in order */
 
 typedef struct matching {
   sim_comms *c;
   const rt_speed *machine;
   arena *memory;
-  table known;
-  VEC(queue) queues;
+  rt_meet meet;
+  VEC(turns) circles;
   VEC(sim_op) ops;
   bool present[RT_COMM_MAX_RANKS]; /* ranks in the plan */
 } matching;
-
-typedef struct queue_key {
-  const matching *m;
-  queue wanted;
-} queue_key;
-
-static bool is_wanted(const void *context, uint32_t value) {
-  const queue_key *k = context;
-  const queue *q = &k->m->queues.data[value - 1];
-  return q->is_message == k->wanted.is_message && q->n_team == k->wanted.n_team &&
-         memcmp(q->team, k->wanted.team, q->n_team * sizeof *q->team) == 0;
-}
-
-static queue *queue_of(matching *m, bool is_message, const uint32_t *team, uint32_t n) {
-  queue_key key = {m, {.is_message = is_message, .team = team, .n_team = n}};
-  uint64_t hash = hash_mix(is_message, hash_bytes(team, n * sizeof *team));
-  uint32_t found = table_find(&m->known, hash, is_wanted, &key);
-  if (!found) {
-    key.wanted.team = arena_copy(m->memory, team, n * sizeof *team);
-    key.wanted.next = ARENA_ARRAY(m->memory, n, uint32_t);
-    vec_push(m->memory, &m->queues, key.wanted);
-    found = m->queues.len;
-    table_add(&m->known, hash, found);
-  }
-  return &m->queues.data[found - 1];
-}
 
 /* Rings, whose steps each move a piece; broadcast and reduce as a pipeline along a chain. */
 static double duration_ns(const rt_speed *machine, const rt_post *p) {
@@ -74,42 +37,36 @@ static uint32_t count_present(const matching *m, const uint32_t *team, uint32_t 
   return present;
 }
 
-/* The operation that the next post of a member is part of. */
-static uint32_t join_queue(matching *m, queue *q, uint32_t member, const rt_post *p) {
-  uint32_t turn = q->next[member]++;
-  if (turn == q->ops.len) {
-    sim_op op = {.is_message = q->is_message, .team = q->team, .n_team = q->n_team};
+/* The operation that a post is part of. */
+static uint32_t join_op(matching *m, rt_part part, const rt_post *p) {
+  while (m->circles.len <= part.circle) vec_push(m->memory, &m->circles, ((turns){0}));
+  const rt_circle *c = &m->meet.circles.data[part.circle];
+  turns *t = &m->circles.data[part.circle];
+  if (part.turn == t->len) {
+    sim_op op = {.is_message = c->is_pair, .team = c->devices, .n_team = c->n};
     op.duration_ns = duration_ns(m->machine, p);
-    op.expected = count_present(m, q->team, q->n_team);
-    if (q->is_message) {
-      op.sender = q->team[0];
-      op.receiver = q->team[1];
+    op.expected = count_present(m, c->devices, c->n);
+    if (c->is_pair) {
+      op.sender = c->devices[0];
+      op.receiver = c->devices[1];
     }
-    vec_push(m->memory, &q->ops, m->ops.len);
+    vec_push(m->memory, t, m->ops.len);
     vec_push(m->memory, &m->ops, op);
   }
-  return q->ops.data[turn];
+  return t->data[part.turn];
 }
 
-/* Half of a message. To itself, a rank sends and receives both. */
-static uint32_t join_message(matching *m, const rt_post *p, bool sends) {
-  uint32_t me = p->team[p->me], other = p->team[sends ? p->to : p->from];
-  uint32_t pair[2] = {sends ? me : other, sends ? other : me};
-  rt_post one = *p;
-  if (!sends && p->kind == IR_COMM_PERMUTE) one.count = p->count_from;
-  return join_queue(m, queue_of(m, true, pair, 2), sends ? 0 : 1, &one);
-}
-
+/* To itself, a rank sends and receives both. */
 static void match_post(matching *m, const rt_instr *instr, uint32_t i) {
   const rt_post *p = &m->c->plan->posts[instr->task];
   sim_post *s = &m->c->posts[instr->task];
+  rt_post received = *p;
+  rt_part parts[2];
   *s = (sim_post){.ops = {SIM_NOBODY, SIM_NOBODY}, .instr = i, .stream = instr->stream};
-  if (!ir_comm_is_message(p->kind)) {
-    s->ops[0] = join_queue(m, queue_of(m, false, p->team, p->n_team), p->me, p);
-    return;
-  }
-  if (p->kind != IR_COMM_RECV && p->to >= 0) s->ops[0] = join_message(m, p, true);
-  if (p->kind != IR_COMM_SEND && p->from >= 0) s->ops[1] = join_message(m, p, false);
+  if (p->kind == IR_COMM_PERMUTE) received.count = p->count_from;
+  rt_meet_post(&m->meet, p, parts);
+  if (parts[0].circle != RT_NO_CIRCLE) s->ops[0] = join_op(m, parts[0], p);
+  if (parts[1].circle != RT_NO_CIRCLE) s->ops[1] = join_op(m, parts[1], &received);
 }
 
 static void find_ranks(matching *m) {
@@ -122,7 +79,7 @@ void sim_comms_build(sim_comms *c, const rt_plan *plan, const rt_speed *machine,
   *c = (sim_comms){.plan = plan, .n_links = RT_COMM_MAX_RANKS};
   if (plan->n_posts == 0) return;
   matching m = {.c = c, .machine = machine, .memory = memory};
-  table_init(&m.known, memory);
+  rt_meet_init(&m.meet, memory);
   find_ranks(&m);
   c->posts = ARENA_ARRAY(memory, plan->n_posts, sim_post);
   for (uint32_t i = 0; i < plan->n_instrs; i++)

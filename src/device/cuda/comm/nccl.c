@@ -93,7 +93,7 @@ void cuda_nccl_leave(cuda_nccl *n) {
 
 bool cuda_nccl_is_waiting(int result) { return result == (int)ncclInProgress; }
 
-static cuda_nccl_group *find_group(const cuda_nccl *n, const issue_circle *c) {
+static cuda_nccl_group *find_group(const cuda_nccl *n, const rt_circle *c) {
   for (cuda_nccl_group *g = n->groups; g; g = g->next)
     if (g->is_pair == c->is_pair && g->n == c->n &&
         memcmp(g->devices, c->devices, c->n * sizeof *c->devices) == 0)
@@ -101,7 +101,7 @@ static cuda_nccl_group *find_group(const cuda_nccl *n, const issue_circle *c) {
   return NULL;
 }
 
-static cuda_nccl_group *add_group(cuda_nccl *n, const issue_circle *c) {
+static cuda_nccl_group *add_group(cuda_nccl *n, const rt_circle *c) {
   cuda_nccl_group *g = memory_alloc(n->memory, sizeof *g + c->n * sizeof *c->devices);
   ncclComm_t *comms = memory_alloc(n->memory, c->n * sizeof *comms);
   if (!g || !comms) {
@@ -116,7 +116,7 @@ static cuda_nccl_group *add_group(cuda_nccl *n, const issue_circle *c) {
   return g;
 }
 
-cuda_nccl_group *cuda_nccl_group_of(cuda_nccl *n, const issue_circle *c) {
+cuda_nccl_group *cuda_nccl_group_of(cuda_nccl *n, const rt_circle *c) {
   cuda_nccl_group *known = find_group(n, c);
   return known ? known : add_group(n, c);
 }
@@ -151,7 +151,7 @@ static ncclResult_t join_members(const cuda_loaded *l, cuda_nccl *n, cuda_nccl_g
   return r == ncclSuccess ? ended : r;
 }
 
-void cuda_nccl_circle_text(const issue_circle *c, char *text, size_t size_bytes) {
+void cuda_nccl_circle_text(const rt_circle *c, char *text, size_t size_bytes) {
   rt_comm_line line = rt_comm_line_of(text, size_bytes);
   if (c->is_pair) rt_comm_line_add(&line, "device %u to device %u", c->devices[0], c->devices[1]);
   else {
@@ -160,7 +160,7 @@ void cuda_nccl_circle_text(const issue_circle *c, char *text, size_t size_bytes)
   }
 }
 
-status cuda_nccl_no_communicator(const cuda_nccl *n, const issue_circle *c, ncclResult_t r) {
+status cuda_nccl_no_communicator(const cuda_nccl *n, const rt_circle *c, ncclResult_t r) {
   char why[512], who[256];
   cuda_nccl_error_text(n, (int)r, why, sizeof why);
   cuda_nccl_circle_text(c, who, sizeof who);
@@ -185,7 +185,7 @@ bool cuda_nccl_may_share(const cuda_nccl *n) {
          version >= FIRST;
 }
 
-static status check_members(const cuda_loaded *l, const cuda_nccl *n, const issue_circle *c,
+static status check_members(const cuda_loaded *l, const cuda_nccl *n, const rt_circle *c,
                             const issue_comm *members) {
   if (members->n < c->n)
     return fail(STATUS_UNAVAILABLE,
@@ -201,7 +201,7 @@ static status check_members(const cuda_loaded *l, const cuda_nccl *n, const issu
 }
 
 static status prepare_circle(cuda_loaded *l, cuda_nccl *n, const issue_comm *members, int most) {
-  const issue_circle *c = &l->order.circles[members->circle];
+  const rt_circle *c = &l->order.circles[members->circle];
   if (cuda_nccl_is_to_itself(c)) return STATUS_OK;
   TRY(check_members(l, n, c, members));
   cuda_nccl_group *g = cuda_nccl_group_of(n, c);

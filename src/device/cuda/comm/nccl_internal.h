@@ -38,11 +38,11 @@ struct cuda_nccl {
 };
 
 /* ---- communicators (nccl.c); the lock is held ---- */
-static inline bool cuda_nccl_is_to_itself(const issue_circle *c) {
+static inline bool cuda_nccl_is_to_itself(const rt_circle *c) {
   return c->is_pair && c->devices[0] == c->devices[1];
 }
 /* The group of a circle, known before or new; NULL: no memory. */
-cuda_nccl_group *cuda_nccl_group_of(cuda_nccl *n, const issue_circle *c);
+cuda_nccl_group *cuda_nccl_group_of(cuda_nccl *n, const rt_circle *c);
 /* Whether two members of a communicator may be on one GPU. */
 bool cuda_nccl_may_share(const cuda_nccl *n);
 /* Gives the communicators of a group back, or aborts them. */
@@ -58,9 +58,8 @@ int cuda_nccl_share_of(int blocks, uint32_t circles);
 /* Whether the group must be made; also if it was made with more blocks than that. */
 bool cuda_nccl_needs(cuda_nccl *n, cuda_nccl_group *g, int most_ctas, bool is_apart);
 /* "team (0 1)" */
-void cuda_nccl_circle_text(const issue_circle *c, char *text, size_t size_bytes);
-NODISCARD status cuda_nccl_no_communicator(const cuda_nccl *n, const issue_circle *c,
-                                           ncclResult_t r);
+void cuda_nccl_circle_text(const rt_circle *c, char *text, size_t size_bytes);
+NODISCARD status cuda_nccl_no_communicator(const cuda_nccl *n, const rt_circle *c, ncclResult_t r);
 NODISCARD status cuda_nccl_shared_gpu(const cuda_loaded *l, uint32_t a, uint32_t b);
 
 /* ---- ranks that are processes (nccl_ranks.c) ---- */

@@ -78,7 +78,7 @@ typedef struct card {
 
 /* A circle that needs a communicator. */
 typedef struct fresh {
-  const issue_circle *circle;
+  const rt_circle *circle;
   cuda_nccl_group *group;
   uint32_t id; /* which of those that its first member makes */
 } fresh;
@@ -110,7 +110,7 @@ static status meet(joining *j) {
   return STATUS_OK;
 }
 
-static status check_gpus(const joining *j, const issue_circle *c) {
+static status check_gpus(const joining *j, const rt_circle *c) {
   bool may_share = cuda_nccl_may_share(j->n);
   for (uint32_t a = 0; a < c->n && !may_share; a++)
     for (uint32_t b = 0; b < a; b++)
@@ -129,7 +129,7 @@ static status list_fresh(joining *j) {
   int most = cuda_nccl_share_of(blocks, cuda_nccl_most_circles(j->l));
   for (uint32_t i = 0; i < o->comms.len; i += o->comms.data[i].n) {
     uint32_t at = o->comms.data[i].circle;
-    const issue_circle *c = &o->circles[at];
+    const rt_circle *c = &o->circles[at];
     if (j->l->nccl.groups[at] || cuda_nccl_is_to_itself(c)) continue;
     TRY(check_gpus(j, c));
     cuda_nccl_group *g = cuda_nccl_group_of(j->n, c);
@@ -158,7 +158,7 @@ static status exchange_ids(joining *j) {
 }
 
 /* What the others, if they fail, have to say comes first. */
-static status not_joined(const joining *j, const issue_circle *c, ncclResult_t r) {
+static status not_joined(const joining *j, const rt_circle *c, ncclResult_t r) {
   cuda_world *w = &j->l->device->world;
   char who[256], text[512];
   if (r != ncclInProgress && !cuda_world_listen(w)) return cuda_nccl_no_communicator(j->n, c, r);

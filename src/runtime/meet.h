@@ -1,0 +1,37 @@
+/* Which posts meet: the k-th of every member of a team, the k-th send and receive of a pair. The one place that says
+ * so; the checker, the simulator, traces and devices each keep what they need of a meeting. */
+#ifndef WEIR_RUNTIME_MEET_H
+#define WEIR_RUNTIME_MEET_H
+
+#include "base/table.h"
+#include "base/vec.h"
+#include "runtime/plan.h"
+
+/* A team, or a sender and its receiver: what meets here takes effect in its order, and in no order with
+ * what meets elsewhere. */
+typedef struct rt_circle {
+  bool is_pair;
+  uint32_t n;
+  const uint32_t *devices; /* by member; of a pair 0 sends and 1 receives */
+  uint32_t *turns;         /* by member: posts so far */
+} rt_circle;
+
+/* What a post is in a meeting: member `member`, in turn `turn` of circle `circle`. */
+typedef struct rt_part {
+  uint32_t circle; /* RT_NO_CIRCLE: the post has no such part */
+  uint32_t member, turn;
+} rt_part;
+enum { RT_NO_CIRCLE = UINT32_MAX };
+
+typedef struct rt_meet {
+  arena *memory;
+  table known;
+  VEC(rt_circle) circles;
+} rt_meet;
+
+void rt_meet_init(rt_meet *m, arena *memory);
+/* The next post of its rank. parts[0]: in a collective, or as the sender of a message; parts[1]: as the receiver. A
+ * permute may have both. Only inside a memory_guard(). */
+void rt_meet_post(rt_meet *m, const rt_post *p, rt_part parts[2]);
+
+#endif
