@@ -115,16 +115,41 @@ static status follow_streams(weir_pending *r) {
   return STATUS_OK;
 }
 
+/* Drivers may answer a call only after all that streams hold, and keep other threads from calling meanwhile. If the
+ * streams wait for something that the caller does next, that would never end. So the run makes none before the
+ * streams have come to where they were when it was asked for. */
+static status await_streams(weir_pending *r) {
+  struct timespec pause = {.tv_nsec = 20000};
+  for (size_t i = 0; i < r->n_follow; i++) {
+    rt_stream own = api_stream(&r->follow[i]);
+    bool passed = false;
+    for (;;) {
+      if (rt_control_stops(&r->control)) return STATUS_CANCELLED;
+      TRY(api_memory()->passed(&own, &passed));
+      if (passed) break;
+      (void)nanosleep(&pause, NULL);
+      if (pause.tv_nsec < 500000) pause.tv_nsec *= 2;
+    }
+  }
+  return STATUS_OK;
+}
+
 /* The run is on streams of ours; when these are through, it has ended. */
-static status end_streams(weir_pending *r, status st) {
+static status wait_for_end(const weir_pending *r, status st) {
   for (size_t i = 0; i < r->n_follow; i++) {
     rt_stream own = api_stream(&r->follow[i]);
     status ended = api_memory()->wait(&own);
     if (st == STATUS_OK) st = ended;
+  }
+  return st;
+}
+
+static void end_streams(weir_pending *r) {
+  for (size_t i = 0; i < r->n_follow; i++) {
+    rt_stream own = api_stream(&r->follow[i]);
     api_memory()->end(&own);
   }
   r->n_follow = 0;
-  return st;
 }
 
 /* ---- objects ---- */
@@ -183,9 +208,10 @@ static void drop_args(weir_pending *r) {
 
 /* ---- the queue's thread ---- */
 static status execute(weir_pending *r) {
-  status st = STATUS_CANCELLED;
-  if (!rt_control_stops(&r->control)) st = api_run_now(r->program, &r->args, &r->control);
-  return end_streams(r, st);
+  status st = rt_control_stops(&r->control) ? STATUS_CANCELLED : await_streams(r);
+  if (st == STATUS_OK) st = wait_for_end(r, api_run_now(r->program, &r->args, &r->control));
+  end_streams(r);
+  return st;
 }
 
 static void tell(weir_pending *r, status st) {
@@ -305,7 +331,7 @@ static status begin(weir_pending *r, const weir_run_args *args) {
   status st = follow_streams(r);
   if (st == STATUS_OK) st = append(r);
   if (st == STATUS_OK) return st;
-  st = end_streams(r, st);
+  end_streams(r);
   drop_args(r);
   return st;
 }

@@ -110,6 +110,7 @@ typedef struct rt_memory_ops {
   /* A new stream that comes after all that a stream of the caller's holds now, for runs that are issued later;
    * BAD_USAGE while that is captured. */
   status (*follow)(const rt_stream *stream, rt_stream *result);
+  status (*passed)(const rt_stream *followed, bool *yes); /* does not wait */
   void (*end)(const rt_stream *followed);
 } rt_memory_ops;
 

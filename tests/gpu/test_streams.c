@@ -372,7 +372,7 @@ static weir_pending *start_on(const weir_program *p, const weir_dl_tensor *x,
 /* Each run comes after what the stream held at the call, which here waits for something that the caller does after
  * all calls; what the stream gets next does not wait for the run. */
 static void test_async(const char *text, bool on_host) {
-  prepares = true; /* to load a program while the stream is held up may wait for that */
+  prepares = !on_host;
   weir_program *p = compile(text, "cuda", false);
   prepares = false;
   float *in = pinned(FLIGHTS * BYTES), *out = pinned(FLIGHTS * BYTES), host[FLIGHTS * N];

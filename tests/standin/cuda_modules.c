@@ -54,6 +54,7 @@ static bool skips_kernels(void) {
 
 CUresult cuModuleLoadData(CUmodule *m, const void *image) {
   ENTER(cuModuleLoadData);
+  if (random_draw() % 2) settle_holding();
   const image_head *head = image;
   if (!current()) return MISUSE(CUDA_ERROR_INVALID_CONTEXT, "a module without a context");
   bool known = memcmp(head->magic, image_magic, sizeof head->magic) == 0, skips = skips_kernels();

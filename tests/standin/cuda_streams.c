@@ -307,6 +307,30 @@ CUresult drain(CUstream s) {
   return r;
 }
 
+static unsigned holders;
+
+CUresult drain_holding(CUstream s) {
+  holders++;
+  CUresult r = drain(s);
+  holders--;
+  wake();
+  return r;
+}
+
+void settle_holding(void) {
+  bool waited = true;
+  while (waited) { /* the list changes while the lock is given back */
+    CUstream s = standin.streams;
+    while (s && (s->gpu != current() || s->capture || (!s->head && !s->busy))) s = s->next;
+    waited = s != NULL;
+    if (s) (void)drain_holding(s);
+  }
+}
+
+void wait_for_holders(void) {
+  while (holders) (void)pthread_cond_wait(&changed, &standin.lock);
+}
+
 /* Whoever asks again and again must see it come. */
 static CUresult not_ready(void) {
   forced = true;
@@ -408,6 +432,7 @@ static bool event_is_good(CUevent e) {
 CUresult cuEventCreate(CUevent *e, unsigned flags) {
   ENTER(cuEventCreate);
   if (!current()) return MISUSE(CUDA_ERROR_INVALID_CONTEXT, "an event without a context");
+  wait_for_holders();
   *e = calloc(1, sizeof **e);
   if (!*e) abort();
   (*e)->gpu = current();

@@ -26,7 +26,8 @@ static bool host_is_good(const void *p, size_t size_bytes, const char *used) {
   return !b || range_is_good((CUdeviceptr)(uintptr_t)p, size_bytes, used);
 }
 
-/* Of pageable memory the driver may take the bytes at once, or later: both happen. */
+/* Of pageable memory the driver may take the bytes at once, or later: both happen. To pageable memory it may wait for
+ * the end of the copy. */
 static CUresult copy(CUstream s, const char *name, CUdeviceptr to, CUdeviceptr from,
                      size_t size_bytes, bool to_host, bool from_host) {
   if (!stream_is_good(&s)) return CUDA_ERROR_INVALID_HANDLE;
@@ -46,7 +47,9 @@ static CUresult copy(CUstream s, const char *name, CUdeviceptr to, CUdeviceptr f
   o->run = run_copy;
   if (!to_host) op_touch(o, to, size_bytes);
   if (!from_host) op_touch(o, from, size_bytes);
-  return submit(s, o);
+  bool waits = to_host && !block_at(to) && !s->capture && random_draw() % 2;
+  CUresult r = submit(s, o);
+  return waits && r == CUDA_SUCCESS ? drain_holding(s) : r;
 }
 
 CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void *from, size_t size_bytes, CUstream s) {

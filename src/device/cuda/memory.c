@@ -250,6 +250,16 @@ static status memory_follow(const rt_stream *stream, rt_stream *result) {
   return st;
 }
 
+static status memory_passed(const rt_stream *followed, bool *yes) {
+  visit v = {0};
+  status st = enter(&v, followed->space);
+  CUresult r = st == STATUS_OK ? v.cu->cuStreamQuery(followed->handle) : CUDA_SUCCESS;
+  *yes = r != CUDA_ERROR_NOT_READY;
+  if (st == STATUS_OK && *yes) st = cuda_try(r, "asking for a stream");
+  leave(&v);
+  return st;
+}
+
 static void memory_end(const rt_stream *followed) {
   visit v = {0};
   if (enter(&v, followed->space) == STATUS_OK) {
@@ -266,5 +276,6 @@ const rt_memory_ops cuda_memory = {
     .copy = memory_copy,
     .wait = memory_wait,
     .follow = memory_follow,
+    .passed = memory_passed,
     .end = memory_end,
 };
