@@ -258,7 +258,8 @@ static mpi_engine *take_engine(void) {
 
 /* Ranks that others still wait for say goodbye; what engines hold goes with the process. */
 static void at_exit(void) {
-  for (mpi_engine *e; (e = take_engine());) (void)finish(e, true);
+  for (mpi_engine *e; (e = take_engine());)
+    if (finish(e, true)) (void)pthread_join(e->thread.handle, NULL);
 }
 
 static void enlist(mpi_engine *e) {
