@@ -27,7 +27,7 @@ static status host_of(arena *scratch, const lower_call *c, ir_func **result) {
   pass_request request = {0};
   TRY(api_pass_request(scratch, c->options, &request));
   if (api_expect_shapes(c->f, c->options) != WEIR_OK) return STATUS_BAD_USAGE;
-  request.options = (host_options){.pipeline = c->pipeline};
+  request.options.pipeline = c->pipeline;
   api_pass_also(scratch, c->variant, &request.enable);
   if (c->nvfuser) api_show_plain(scratch, &request);
   TRY(api_lower(scratch, c->f, &request, result));

@@ -7,6 +7,7 @@
 
 #include "api/execute.h"
 #include "base/log.h"
+#include "runtime/machine.h"
 
 /* ---- what the options ask for ---- */
 /* "a,b" of an option that may be repeated; NULL: it is not given. */
@@ -31,11 +32,26 @@ static bool dumps_passes(const weir_options *o) {
   return false;
 }
 
+/* The links that the program is for: of the machine that is named, or, in one process, of threads. */
+static status read_link(const weir_options *o, host_options *result) {
+  const char *machine = "", *device = "";
+  rt_speed speed = rt_machine_default();
+  if (weir_options_get(o, "machine", 0, &machine) != WEIR_OK) return STATUS_BAD_USAGE;
+  if (weir_options_get(o, "device", 0, &device) != WEIR_OK) return STATUS_BAD_USAGE;
+  if (machine[0]) TRY(rt_machine_load(machine, &speed));
+  bool threads = strcmp(device, "cuda") != 0 && api_launch_rank() < 0;
+  if (!machine[0] && !threads) return STATUS_OK;
+  result->link_latency_ns = speed.link_latency_ns;
+  result->link_bytes_per_ns = speed.link_bytes_per_ns;
+  return STATUS_OK;
+}
+
 status api_pass_request(arena *scratch, const weir_options *o, pass_request *result) {
   if (!o) return STATUS_OK;
   const char *after = "";
   TRY(read_list(scratch, o, "disable", &result->disable));
   TRY(read_list(scratch, o, "enable", &result->enable));
+  TRY(read_link(o, &result->options));
   if (weir_options_get(o, "print-after", 0, &after) != WEIR_OK) return STATUS_BAD_USAGE;
   if (!after[0] && dumps_passes(o)) after = "all";
   result->print_after = after[0] ? after : NULL;

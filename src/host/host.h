@@ -45,6 +45,8 @@ const char *host_pipeline_text(host_pipeline form);
 
 typedef struct host_options {
   host_pipeline pipeline; /* lowering tells with it why a collective has no such form */
+  /* Of the links that the program is for; 0: not known. */
+  double link_latency_ns, link_bytes_per_ns;
 } host_options;
 
 /* Lowers `f`: its schedule applied and, with several devices, decomposed. The host program belongs to f's

@@ -64,7 +64,7 @@ typedef struct pass_request {
 
 /* The nvFuser style shows programs with whole buffers and the own piece among the others, before results
  * become views, communications are moved, memory is freed and operations are joined. */
-#define PASS_NVFUSER_DISABLED "own-first,shrink,views,order,free,join"
+#define PASS_NVFUSER_DISABLED "own-first,shrink,buckets,views,order,free,join"
 
 /* The passes that a request means, in order. */
 typedef struct pass_list {
