@@ -78,7 +78,7 @@ static int run_into(run_state *s, weir_array **(*slot)(run_tensor *), const doub
                         .n_outputs = s->outputs.len,
                         .seed = (uint64_t)cli_int(s->c, "seed"),
                         .check_rows = cli_int(s->c, "sample"),
-                        .profile = rtol ? NULL : s->profile,
+                        .profile = rtol || !s->is_last ? NULL : s->profile,
                         .input_shards = in.lists,
                         .output_shards = out.lists,
                         .donated = donated,
@@ -122,6 +122,11 @@ static int by_size(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
+static int64_t allocations_of(const run_state *s) {
+  weir_counts n = {.struct_size = sizeof n};
+  return weir_program_counts(s->program, &n) == WEIR_OK ? n.allocations : 0;
+}
+
 static int run_repeats(run_state *s) {
   size_t n = (size_t)cli_int(s->c, "repeat");
   s->times_s = calloc(n, sizeof *s->times_s);
@@ -129,6 +134,9 @@ static int run_repeats(run_state *s) {
   CLI_TRY(run_allocate(s, slot_value));
   if (n > 1) CLI_TRY(run_allocate(s, slot_again));
   for (size_t i = 0; i < n; i++) {
+    s->is_last = i + 1 == n;
+    if (i == 1) s->allocations = -allocations_of(s);
+    if (i > 1 && s->is_last) s->allocations += allocations_of(s);
     run_fill_donated(s, i == 0 ? slot_value : slot_again, i > 0);
     double start = now_s();
     CLI_TRY(run_into(s, i == 0 ? slot_value : slot_again, NULL));

@@ -47,11 +47,13 @@ typedef struct run_state {
   weir_devices devices;
   run_list inputs, outputs;
   bool repeats;       /* more than one run */
+  bool is_last;       /* of them, which is profiled */
   char problem[1000]; /* what went wrong with a shard of this process */
   run_meter meter;
   double *times_s; /* one per repeat, sorted at the end */
   size_t n_times;
-  double rtol; /* 0: not given */
+  int64_t allocations; /* of the runs between the first and the last, which is profiled */
+  double rtol;         /* 0: not given */
   bool check_failed;
   weir_bound bound; /* with --stats, on several devices; bound_s 0: not known */
 } run_state;

@@ -132,6 +132,7 @@ static void print_counts(const run_state *s) {
                n.loads);
   if (n.in_place + n.copied > 0)
     (void)printf(" in_place=%" PRId64 " copied=%" PRId64, n.in_place, n.copied);
+  if (s->n_times > 2) (void)printf(" allocations_between_runs=%" PRId64, s->allocations);
   (void)printf("\n");
 }
 

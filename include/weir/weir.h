@@ -538,6 +538,10 @@ typedef struct weir_counts {
   int64_t in_place; /* donated inputs that were overwritten where they are */
   int64_t copied;   /* donated inputs whose new value was computed elsewhere and copied */
   int64_t proofs;   /* of what was bound, before its first run (option prove) */
+  int64_t plans,
+      plan_bytes;  /* that are kept now; the bytes of buffers count where plans do not share them */
+  int64_t evicted; /* plans that went to make room for others */
+  int64_t allocations; /* from the program's allocator */
 } weir_counts;
 weir_status weir_program_counts(const weir_program *p, weir_counts *result);
 

@@ -10,8 +10,6 @@
 #include "cost/cost.h"
 #include "runtime/machine.h"
 
-enum { MAX_PLANS = 16 }; /* the least recently used one goes first */
-
 struct api_plan {
   api_plan *next;
   int64_t *symbols;
@@ -67,6 +65,7 @@ status api_executor_open(api_executor *x, ir_func *host, const api_executor_opti
   x->variants = options->variants;
   x->tight = options->tight;
   x->memory_limit = options->memory_limit;
+  x->plan_cache = options->plan_cache;
   x->program = options->program;
   x->streams = options->streams;
   x->keep_waits = options->keep_waits;
@@ -154,16 +153,36 @@ static api_plan *find_plan(api_executor *x, const ir_env *env) {
   return NULL;
 }
 
-static void drop_old_plans(api_executor *x) {
-  uint32_t n = 0;
+/* Its own memory, and that of its buffers if the device keeps it for this plan alone. */
+static int64_t bytes_of(const api_executor *x, const api_plan *p) {
+  const rt_device_ops *ops = x->device->ops;
+  int64_t bytes = (int64_t)p->plan->memory.used_bytes;
+  for (uint32_t i = 0; i < p->n_parts; i++) bytes += (int64_t)p->parts[i]->memory.used_bytes;
+  return bytes + (p->loaded && !ops->shares_pool ? p->plan->pool_bytes : 0);
+}
+
+void api_executor_kept(const api_executor *x, int64_t *plans, int64_t *bytes) {
+  *plans = *bytes = 0;
+  for (const api_plan *p = x->plans; p; p = p->next) {
+    *plans += 1;
+    *bytes += bytes_of(x, p);
+  }
+}
+
+/* Keeps plans of at most so many bytes, the most recently used ones, and those that a caller's graph needs. */
+static void drop_old_plans(api_executor *x, int64_t most_bytes) {
+  int64_t bytes = 0;
   for (api_plan **at = &x->plans; *at;) {
-    if ((*at)->captured || ++n < MAX_PLANS) {
-      at = &(*at)->next;
+    api_plan *p = *at;
+    bytes += bytes_of(x, p);
+    if (p->captured || bytes <= most_bytes) {
+      at = &p->next;
       continue;
     }
-    api_plan *p = *at;
+    bytes -= bytes_of(x, p);
     *at = p->next;
     destroy_plan(x, p);
+    x->counts.evicted++;
   }
 }
 
@@ -418,7 +437,7 @@ out:
 static status bound_plan(api_executor *x, const ir_env *env, api_plan **result) {
   api_plan *p = find_plan(x, env);
   if (!p) {
-    drop_old_plans(x);
+    drop_old_plans(x, x->plan_cache);
     TRY(make_plan(x, env, &p));
     p->next = x->plans;
     x->plans = p;
@@ -491,11 +510,27 @@ static status load_plan(api_executor *x, const ir_env *env, api_plan *p) {
   return st;
 }
 
+/* All plans but the first, which is in use. Not with other processes, which load when this one does. */
+static bool drop_others(api_executor *x) {
+  api_plan *first = x->plans;
+  if (!first->next || x->ranks.n < x->ranks.world) return false;
+  x->plans = first->next;
+  drop_old_plans(x, 0);
+  first->next = x->plans;
+  x->plans = first;
+  return true;
+}
+
 static status loaded_plan(api_executor *x, const ir_env *env, api_plan **result) {
   TRY(bound_plan(x, env, result));
   api_plan *p = *result;
   if (p->loaded) return STATUS_OK;
-  TRY(load_plan(x, env, p));
+  status st = load_plan(x, env, p);
+  if (st == STATUS_OUT_OF_MEMORY && drop_others(x)) {
+    status_clear();
+    st = load_plan(x, env, p);
+  }
+  if (st != STATUS_OK) return st;
   x->counts.loads++;
   return STATUS_OK;
 }

@@ -34,6 +34,7 @@ typedef struct api_executor {
   api_variants variants;
   ir_func *tight;       /* the program as it takes least memory; NULL: it does so anyway */
   int64_t memory_limit; /* bytes of buffers per device; 0: none */
+  int64_t plan_cache;   /* bytes of plans that are kept beside the one in use */
   /* What the model said of the last choice, at rank 0: of the program with its streams, and of what was taken
    * instead without them; 0: there was no choice, or they are used. */
   double streamed_ns, unstreamed_ns;
@@ -50,7 +51,7 @@ typedef struct api_executor {
   bool has_seed;   /* the last run's, which all processes have in common: */
   uint64_t seed;
   struct {
-    int64_t runs, bindings, loads, in_place, copied, proofs;
+    int64_t runs, bindings, loads, in_place, copied, evicted, proofs;
   } counts;              /* so far */
   weir_profile *profile; /* the one that looks at a plan; it is told when that goes */
 } api_executor;
@@ -69,7 +70,7 @@ typedef struct api_executor_options {
   bool deterministic; /* what is chosen changes no bits */
   api_variants variants;
   ir_func *tight;
-  int64_t memory_limit;
+  int64_t memory_limit, plan_cache;
   uint64_t program;  /* a hash of what all processes must have in common */
   int64_t adversary; /* a seed, or -1 */
   bool graph, tf32, link_host;
@@ -98,6 +99,9 @@ void api_executor_close(api_executor *x); /* accepts a zeroed one */
 /* By its word; false: there is none called so. */
 bool api_find_pipeline(const char *word, host_pipeline *result);
 weir_status api_read_pipeline(const weir_options *o, host_pipeline *result);
+
+/* Plans that are kept, and the memory they take. */
+void api_executor_kept(const api_executor *x, int64_t *plans, int64_t *bytes);
 
 /* What a profile keeps of a run. */
 struct weir_profile {

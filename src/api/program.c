@@ -292,6 +292,7 @@ weir_status api_read_options(const weir_options *o, api_executor_options *result
   if (st == WEIR_OK) st = weir_options_get_int(from, "adversary", &result->adversary);
   if (st == WEIR_OK) st = weir_options_get(from, "prove", 0, &proof);
   if (st == WEIR_OK) st = weir_options_get_int(from, "memory-limit", &result->memory_limit);
+  if (st == WEIR_OK) st = weir_options_get_int(from, "plan-cache", &result->plan_cache);
   if (st == WEIR_OK) st = weir_options_get_bool(from, "graph", &result->graph);
   if (st == WEIR_OK) st = weir_options_get_bool(from, "tf32", &result->tf32);
   if (st == WEIR_OK) st = weir_options_get_bool(from, "deterministic", &result->deterministic);
@@ -331,6 +332,7 @@ static void *locked_alloc(void *context, size_t size_bytes) {
   weir_program *p = context;
   (void)pthread_mutex_lock(&p->memory_lock);
   void *block = p->given.alloc(p->given.context, size_bytes);
+  p->n_allocations++;
   (void)pthread_mutex_unlock(&p->memory_lock);
   return block;
 }
@@ -463,7 +465,12 @@ weir_status weir_program_counts(const weir_program *p, weir_counts *result) {
                      .loads = p->executor.counts.loads,
                      .in_place = p->executor.counts.in_place,
                      .copied = p->executor.counts.copied,
+                     .evicted = p->executor.counts.evicted,
                      .proofs = p->executor.counts.proofs};
+  api_executor_kept(&p->executor, &all.plans, &all.plan_bytes);
+  (void)pthread_mutex_lock(&locked->memory_lock);
+  all.allocations = p->n_allocations;
+  (void)pthread_mutex_unlock(&locked->memory_lock);
   (void)pthread_mutex_unlock(&locked->lock);
   memcpy(result, &all, result->struct_size < sizeof all ? result->struct_size : sizeof all);
   return WEIR_OK;

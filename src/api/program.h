@@ -26,6 +26,7 @@ struct weir_program {
   allocator memory;
   allocator given;
   pthread_mutex_t memory_lock;
+  int64_t n_allocations; /* so far; under memory_lock */
   ir_module ir;
   ir_func *func;         /* whose inputs and outputs the caller sees: a fusion or a host program */
   ir_func *definition;   /* the fusion; NULL for a host program that has none */

@@ -70,13 +70,10 @@ typedef struct rig {
 /* Scratch of the kernels that the test brings. */
 static void size_scratch(cpu_program *p, uint32_t threads, uint32_t n_parts) {
   size_t bytes = (50 + n_parts) * sizeof(int64_t) + 2 * CPU_SCRATCH_ALIGN;
-  void *aligned;
-  memory_free(p->allocator, p->scratch_block);
   p->scratch_bytes = (bytes + CPU_LINE_BYTES - 1) / CPU_LINE_BYTES * CPU_LINE_BYTES;
   p->piece_bytes = p->scratch_bytes + CPU_LINE_BYTES;
-  check(cpu_alloc_aligned(p->allocator, p->piece_bytes * threads, &p->scratch_block, &aligned) ==
-        STATUS_OK);
-  p->scratch = aligned;
+  p->threads = threads;
+  check(cpu_program_reserve(p) == STATUS_OK);
 }
 
 /* One launch per output, on worker streams in turn. */

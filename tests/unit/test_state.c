@@ -1,6 +1,7 @@
 /* What changes from run to run without anything being bound anew. As a program of its own it runs on the
  * device cpu; with arguments on another: test_state DEVICE [graph]. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "test.h"
 #include "weir/weir.h"
@@ -327,6 +328,105 @@ static void test_wrong_gifts(void) {
   weir_program_destroy(p);
 }
 
+/* ---- many shapes ---- */
+/* An allocator that measures. */
+typedef struct meter {
+  int64_t live_bytes, most_bytes;
+} meter;
+
+static void *meter_alloc(void *context, size_t bytes) {
+  meter *m = context;
+  int64_t *block = malloc(bytes + 16);
+  if (!block) return NULL;
+  *block = (int64_t)bytes;
+  m->live_bytes += (int64_t)bytes;
+  if (m->live_bytes > m->most_bytes) m->most_bytes = m->live_bytes;
+  return block + 2;
+}
+
+static void meter_free(void *context, void *block) {
+  meter *m = context;
+  if (!block) return;
+  m->live_bytes -= ((int64_t *)block)[-2];
+  free((int64_t *)block - 2);
+}
+
+enum { SHAPES = 40, LONGEST = 3000 };
+
+/* Two buffers of 4096 n bytes in the pool. */
+static weir_program *compile_shapes(const char *cache, meter *m) {
+  static const char text[] =
+      "fusion f { x : f32[n]; w : f32[1, 1024]\n"
+      "  y = sum(cumsum(reshape(x, [n, 1]) * w, dim=0), dims=[1]); return y }";
+  weir_module *module = NULL;
+  weir_fusion *f = NULL;
+  weir_program *p = NULL;
+  weir_options *o = NULL;
+  weir_allocator memory = {meter_alloc, meter_free, m};
+  EXPECT_INT(weir_module_parse("test", text, sizeof text - 1, NULL, &module), WEIR_OK);
+  EXPECT_INT(weir_module_find(module, NULL, &f), WEIR_OK);
+  EXPECT_INT(weir_options_create(&o), WEIR_OK);
+  EXPECT_INT(weir_options_set(o, "device", device), WEIR_OK);
+  EXPECT_INT(weir_options_set(o, "plan-cache", cache), WEIR_OK);
+  if (!EXPECT_INT(weir_compile(f, o, &memory, &p), WEIR_OK)) fprintf(stderr, "%s\n", weir_error());
+  weir_options_destroy(o);
+  weir_module_destroy(module);
+  return p;
+}
+
+static void run_shape(const weir_program *p, int64_t n) {
+  static float x[LONGEST], y[LONGEST], w[1024];
+  int64_t shape[] = {n}, one[] = {1, 1024};
+  double sum = 0;
+  for (int64_t i = 0; i < n; i++) x[i] = (float)(i % 3);
+  for (int i = 0; i < 1024; i++) w[i] = 1.0F / 1024;
+  weir_dl_tensor tx = tensor(x, WEIR_F32, shape, 1), tw = tensor(w, WEIR_F32, one, 2);
+  weir_dl_tensor ty = tensor(y, WEIR_F32, shape, 1);
+  call c = {.inputs = {&tx, &tw}, .n_inputs = 2, .outputs = {&ty}, .n_outputs = 1};
+  EXPECT_INT(run(p, &c, false), WEIR_OK);
+  for (int64_t i = 0; i < n; i++) sum += (double)x[i];
+  EXPECT(fabs((double)y[n - 1] - sum) <= 1e-3 * sum);
+}
+
+/* Plans share their memory, so many shapes need little more than the largest, and once all were seen nothing is
+ * bound, loaded or allocated any more. */
+static void test_shapes(void) {
+  meter m = {0};
+  weir_program *p = compile_shapes("1000000000", &m);
+  for (int64_t k = 1; k <= SHAPES; k++) run_shape(p, k * LONGEST / SHAPES);
+  weir_counts first = counts_of(p), n;
+  EXPECT_INT(first.bindings, SHAPES);
+  EXPECT_INT(first.plans, SHAPES);
+  for (int64_t k = SHAPES; k >= 1; k--) run_shape(p, k * LONGEST / SHAPES);
+  n = counts_of(p);
+  EXPECT_INT(n.bindings, SHAPES);
+  EXPECT_INT(n.loads, SHAPES);
+  EXPECT_INT(n.evicted, 0);
+  EXPECT(n.plan_bytes > 0);
+  if (strcmp(device, "cpu") == 0) {
+    EXPECT_INT(n.allocations, first.allocations);
+    EXPECT(m.live_bytes < 9 * 1024 * (int64_t)LONGEST); /* the largest has 8 of them */
+  }
+  weir_program_destroy(p);
+  EXPECT_INT(m.live_bytes, 0);
+}
+
+/* With room for few, the least recently used ones go. */
+static void test_cache_bytes(void) {
+  meter m = {0};
+  weir_program *p = compile_shapes("1", &m);
+  for (int i = 0; i < 3; i++) {
+    run_shape(p, 10);
+    run_shape(p, 10);
+    run_shape(p, 20);
+  }
+  weir_counts n = counts_of(p);
+  EXPECT_INT(n.bindings, 6);
+  EXPECT_INT(n.plans, 1);
+  EXPECT_INT(n.evicted, 5);
+  weir_program_destroy(p);
+}
+
 int main(int argc, char **argv) {
   if (argc > 1) device = argv[1];
   graph = argc > 2;
@@ -340,6 +440,8 @@ int main(int argc, char **argv) {
   test_descent();
   test_shards();
   test_wrong_gifts();
+  test_shapes();
+  test_cache_bytes();
   if (!graph) test_null();
   return test_finish();
 }

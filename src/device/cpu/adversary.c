@@ -15,6 +15,7 @@ typedef struct adversary_device {
   uint64_t seed;
   pthread_mutex_t run;
   cpu_world world;
+  cpu_pool pool;
   _Atomic uint64_t done; /* for other processes: entries, and whether a task runs */
   _Atomic bool is_busy;
 } adversary_device;
@@ -422,7 +423,9 @@ static status count_accesses(void *context) {
 static void adversary_unload(rt_loaded *loaded) {
   adversary *a = (adversary *)loaded;
   if (!a) return;
+  (void)pthread_mutex_lock(&a->device->run);
   cpu_program_destroy(&a->program);
+  (void)pthread_mutex_unlock(&a->device->run);
   (void)pthread_mutex_destroy(&a->errors.lock);
   memory_free(a->device->memory, a);
 }
@@ -436,7 +439,12 @@ static status adversary_load(rt_device *device, const rt_plan *plan, rt_loaded *
     memory_free(d->memory, a);
     return fail(STATUS_SYSTEM, "cannot make a lock");
   }
-  status st = cpu_program_init(&a->program, plan, 1, d->memory);
+  status st = cpu_program_init(&a->program, plan, 1, &d->pool, d->memory);
+  if (st == STATUS_OK) {
+    (void)pthread_mutex_lock(&d->run);
+    st = cpu_program_reserve(&a->program);
+    (void)pthread_mutex_unlock(&d->run);
+  }
   if (st == STATUS_OK) st = cpu_comms_init(&a->comms, &a->program, &d->world, &a->errors);
   if (st == STATUS_OK) st = memory_guard(count_accesses, a);
   if (st != STATUS_OK) adversary_unload(&a->base);
@@ -471,6 +479,7 @@ static status adversary_open(const rt_device_options *options, const allocator *
   adversary_device *d = memory_alloc(memory, sizeof *d);
   if (!d) return STATUS_OUT_OF_MEMORY;
   *d = (adversary_device){.base.ops = &cpu_adversary, .memory = memory, .seed = options->seed};
+  d->pool.memory = memory;
   if (pthread_mutex_init(&d->run, NULL) != 0) {
     memory_free(memory, d);
     return fail(STATUS_SYSTEM, "cannot make a lock");

@@ -33,6 +33,7 @@ static status device_new(uint32_t threads, uint32_t cores, const allocator *memo
                         &aligned));
   cpu_device *d = aligned;
   *d = (cpu_device){.base.ops = &rt_device_cpu, .memory = memory, .block = block};
+  d->pool.memory = memory;
   d->n_threads = threads;
   d->cores = cores;
   d->world.fault.after = RT_NEVER;
@@ -137,7 +138,9 @@ static void cpu_unload(rt_loaded *loaded) {
   cpu_loaded *l = (cpu_loaded *)loaded;
   if (!l) return;
   const allocator *memory = l->device->memory;
+  (void)pthread_mutex_lock(&l->device->run);
   cpu_program_destroy(&l->program);
+  (void)pthread_mutex_unlock(&l->device->run);
   (void)pthread_mutex_destroy(&l->errors.lock);
   memory_free(memory, l->streams_block);
   memory_free(memory, l);
@@ -154,7 +157,11 @@ static status cpu_load(rt_device *device, const rt_plan *plan, rt_loaded **resul
   }
   void *aligned;
   status st;
-  TRY_OUT(cpu_program_init(&l->program, plan, d->n_threads, d->memory));
+  TRY_OUT(cpu_program_init(&l->program, plan, d->n_threads, &d->pool, d->memory));
+  (void)pthread_mutex_lock(&d->run);
+  st = cpu_program_reserve(&l->program);
+  (void)pthread_mutex_unlock(&d->run);
+  if (st != STATUS_OK) goto out;
   TRY_OUT(cpu_comms_init(&l->comms, &l->program, &d->world, &l->errors));
   TRY_OUT(cpu_alloc_aligned(d->memory, plan->n_streams * sizeof(cpu_stream), &l->streams_block,
                             &aligned));
@@ -214,6 +221,7 @@ const rt_device_ops rt_device_cpu = {
     .name = "cpu",
     .summary = "streams on threads of this machine",
     .takes_adversary = true,
+    .shares_pool = true,
     .open = cpu_open,
     .close = cpu_close,
     .attach = cpu_attach,

@@ -20,6 +20,16 @@ NODISCARD status cpu_alloc_aligned(const allocator *memory, size_t size_bytes, v
                                    void **aligned);
 
 /* ---- programs (device_program.c) ---- */
+/* Memory for buffers and scratch. All programs of a device share one, since one of them runs at a time: it is as
+ * large as the largest needs. */
+typedef struct cpu_pool {
+  const allocator *memory;
+  void *block;
+  char *base; /* of the block, aligned */
+  size_t size_bytes;
+  uint32_t users; /* programs */
+} cpu_pool;
+
 typedef struct cpu_program {
   const rt_plan *plan;
   const allocator *allocator;
@@ -30,20 +40,21 @@ typedef struct cpu_program {
   char **bases;       /* by buffer */
   uint32_t *external; /* buffers that are the caller's memory */
   uint32_t n_external;
-  char *pool;
-  void *pool_block;
+  cpu_pool *shared;
+  bool counted;  /* as one of its users */
+  char *pool;    /* where buffers are, as of the last run */
   char *scratch; /* one piece per compute thread: for kernels, then for the starts of a task */
   size_t scratch_bytes, piece_bytes;
-  uint32_t max_starts;
-  void *scratch_block;
+  uint32_t max_starts, threads;
 } cpu_program;
 
-/* Prepares every task and allocates all that `threads` threads need to run them. On failure nothing
- * is left behind. */
+/* Prepares every task for `threads` threads. On failure nothing is left behind. */
 NODISCARD status cpu_program_init(cpu_program *p, const rt_plan *plan, uint32_t threads,
-                                  const allocator *memory);
+                                  cpu_pool *shared, const allocator *memory);
+/* Makes the pool large enough for it. No program of the device may run meanwhile, nor while one is destroyed. */
+NODISCARD status cpu_program_reserve(cpu_program *p);
 void cpu_program_destroy(cpu_program *p); /* accepts a zeroed program */
-/* Takes the caller's memory for the next run. */
+/* Takes the caller's memory for the next run, and the pool as it is now. */
 void cpu_program_bind(cpu_program *p, void *const *inputs, void *const *outputs);
 
 /* ---- errors of tasks (device_program.c) ----

@@ -65,43 +65,73 @@ static status prepare(void *context) {
   return STATUS_OK;
 }
 
-static status allocate(cpu_program *p, uint32_t threads) {
-  void *aligned;
-  TRY(cpu_alloc_aligned(p->allocator, (size_t)p->plan->pool_bytes, &p->pool_block, &aligned));
-  p->pool = aligned;
+/* ---- memory ---- */
+static size_t whole_lines(size_t bytes) {
+  return (bytes + CPU_LINE_BYTES - 1) / CPU_LINE_BYTES * CPU_LINE_BYTES;
+}
+
+static status size_pieces(cpu_program *p) {
+  size_t starts_bytes = p->max_starts * sizeof(char *);
+  size_t most = (SIZE_MAX / 2) / p->threads - starts_bytes - 2 * (size_t)CPU_LINE_BYTES;
+  if (p->scratch_bytes > most)
+    return fail(STATUS_OUT_OF_MEMORY, "scratch of %zu bytes is too large", p->scratch_bytes);
+  p->scratch_bytes = whole_lines(p->scratch_bytes);
+  p->piece_bytes = p->scratch_bytes + whole_lines(starts_bytes);
+  return STATUS_OK;
+}
+
+status cpu_program_reserve(cpu_program *p) {
+  cpu_pool *pool = p->shared;
+  void *block, *aligned;
+  size_t bytes = whole_lines((size_t)p->plan->pool_bytes) + p->piece_bytes * p->threads;
+  if (!p->counted) pool->users++;
+  p->counted = true;
+  if (pool->block && pool->size_bytes >= bytes) return STATUS_OK;
+  TRY(cpu_alloc_aligned(pool->memory, bytes, &block, &aligned));
+  memory_free(pool->memory, pool->block);
+  pool->block = block;
+  pool->base = aligned;
+  pool->size_bytes = bytes;
+  return STATUS_OK;
+}
+
+static void leave_pool(cpu_program *p) {
+  cpu_pool *pool = p->shared;
+  if (!p->counted || --pool->users > 0) return;
+  memory_free(pool->memory, pool->block);
+  *pool = (cpu_pool){.memory = pool->memory};
+}
+
+/* Another program may have made the pool larger since the last run, elsewhere. */
+static void find_pool(cpu_program *p) {
+  if (p->pool == p->shared->base) return;
+  p->pool = p->shared->base;
+  p->scratch = p->pool + whole_lines((size_t)p->plan->pool_bytes);
   for (uint32_t b = 0; b < p->plan->n_buffers; b++) {
     const rt_buffer *buffer = &p->plan->buffers[b];
     if (buffer->kind == RT_BUFFER_POOL) p->bases[b] = p->pool + buffer->offset_bytes;
   }
-  size_t line = CPU_LINE_BYTES, starts_bytes = p->max_starts * sizeof(char *);
-  if (p->scratch_bytes > SIZE_MAX / threads - starts_bytes - 2 * line)
-    return fail(STATUS_OUT_OF_MEMORY, "scratch of %zu bytes is too large", p->scratch_bytes);
-  p->scratch_bytes = (p->scratch_bytes + line - 1) / line * line;
-  p->piece_bytes = p->scratch_bytes + (starts_bytes + line - 1) / line * line;
-  TRY(cpu_alloc_aligned(p->allocator, p->piece_bytes * threads, &p->scratch_block, &aligned));
-  p->scratch = aligned;
-  return STATUS_OK;
 }
 
-status cpu_program_init(cpu_program *p, const rt_plan *plan, uint32_t threads,
+status cpu_program_init(cpu_program *p, const rt_plan *plan, uint32_t threads, cpu_pool *shared,
                         const allocator *memory) {
-  *p = (cpu_program){.plan = plan, .allocator = memory};
+  *p = (cpu_program){.plan = plan, .threads = threads, .shared = shared, .allocator = memory};
   arena_init(&p->memory, memory);
   status st = memory_guard(prepare, p);
-  if (st == STATUS_OK) st = allocate(p, threads);
+  if (st == STATUS_OK) st = size_pieces(p);
   if (st != STATUS_OK) cpu_program_destroy(p);
   return st;
 }
 
 void cpu_program_destroy(cpu_program *p) {
   if (!p->allocator) return;
-  memory_free(p->allocator, p->pool_block);
-  memory_free(p->allocator, p->scratch_block);
+  leave_pool(p);
   arena_destroy(&p->memory);
   *p = (cpu_program){0};
 }
 
 void cpu_program_bind(cpu_program *p, void *const *inputs, void *const *outputs) {
+  find_pool(p);
   for (uint32_t i = 0; i < p->n_external; i++) {
     const rt_buffer *b = &p->plan->buffers[p->external[i]];
     p->bases[p->external[i]] = b->kind == RT_BUFFER_INPUT ? inputs[b->slot] : outputs[b->slot];

@@ -93,6 +93,7 @@ struct cpu_device {
   pthread_mutex_t run; /* held from begin() to finish() */
   cpu_loaded *current; /* read only by who holds one of `active` */
   cpu_world world;
+  cpu_pool pool;
   uint64_t seen_moves; /* of the thread in finish(): when something moved last */
   int64_t moved_ns;
   alignas(CPU_LINE_BYTES) cpu_bits ready;
