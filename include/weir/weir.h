@@ -545,6 +545,12 @@ typedef struct weir_counts {
 } weir_counts;
 weir_status weir_program_counts(const weir_program *p, weir_counts *result);
 
+/* For an extent with a capacity (`extent s <= 8192`): the smallest bucket that holds `length` positions. Buckets
+ * are 64, 128, 256, … and the capacity. A length that is over the capacity is refused. Inputs whose extent is a
+ * bucket, with the length as an input without dimensions, bind the program once per bucket (docs/api.md). */
+weir_status weir_program_bucket(const weir_program *p, const char *extent, int64_t length,
+                                int64_t *bucket);
+
 /* The buffers of a program bound to completed shapes, on the device that needs most for them: one pool, in which
  * buffers share bytes that are not in use at the same time. `text` (may be NULL) is freed with weir_string_free():
  * which values are in use where most are, with their lines and bytes. Nothing is run. */

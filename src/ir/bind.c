@@ -245,6 +245,21 @@ static bool check_axes(ir_env *env, ir_tensor t) {
   return ok;
 }
 
+/* How long extents get at most, where inputs declare that. */
+static bool check_capacities(ir_env *env) {
+  ir_func *f = env->func;
+  bool ok = true;
+  for (uint32_t i = 0; i < env->len; i++) {
+    const ir_symbol_data *d = &f->module->scalars.symbols.data[i];
+    if (!ir_func_has_capacity(f, i) || env->symbols[i] == IR_UNBOUND) continue;
+    if (env->symbols[i] <= d->capacity) continue;
+    diag_error(errors_of(env), f->at, "extent '%s' is %" PRId64 ", over its capacity of %" PRId64,
+               ir_name_text(f, d->name), env->symbols[i], d->capacity);
+    ok = false;
+  }
+  return ok;
+}
+
 /* Sizes are looked at only if the constraints hold: what breaks those makes nonsense of them, too. */
 bool ir_bind_check(ir_env *env) {
   ir_func *f = env->func;
@@ -252,6 +267,7 @@ bool ir_bind_check(ir_env *env) {
   for (uint32_t i = 0; i < f->constraints.len; i++) {
     ok = check_constraint(env, &f->constraints.data[i]) && ok;
   }
+  ok = check_capacities(env) && ok;
   const bool hold = ok;
   for (uint32_t i = 1; i < f->tensors.len; i++) {
     ir_tensor t = {i};

@@ -249,6 +249,8 @@ typedef struct ir_name_entry {
   uint32_t id; /* ir_tensor, ir_scalar or ir_mesh */
 } ir_name_entry;
 ir_name_entry ir_func_lookup(const ir_func *f, uint32_t name);
+/* Is the symbol an extent of this function, and is it said how long it gets at most? */
+bool ir_func_has_capacity(const ir_func *f, uint32_t symbol);
 void ir_func_declare(ir_func *f, uint32_t name, ir_name_entry entry);
 void ir_func_undeclare(ir_func *f, uint32_t name);
 

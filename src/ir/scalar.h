@@ -49,9 +49,10 @@ typedef enum ir_symbol_kind {
 
 typedef struct ir_symbol_data {
   ir_symbol_kind kind;
-  uint32_t name;   /* interned string; 0 for an anonymous extent (?) */
-  uint32_t tensor; /* the input tensor that declares it, 0 if none; RANK: the mesh */
-  uint32_t dim;    /* and which of its dimensions; RANK: which mark axis of the mesh */
+  uint32_t name;    /* interned string; 0 for an anonymous extent (?) */
+  uint32_t tensor;  /* the input tensor that declares it, 0 if none; RANK: the mesh */
+  uint32_t dim;     /* and which of its dimensions; RANK: which mark axis of the mesh */
+  int64_t capacity; /* EXTENT: the most it may be; 0: nothing is said */
 } ir_symbol_data;
 
 typedef struct ir_scalar_node {

@@ -1,4 +1,4 @@
-/* Named extents: extent half = n / 2 */
+/* Named extents: extent half = n / 2; capacities: extent n <= 8192 */
 #include "text/parser_host.h"
 
 bool text_at_named_extent(const text_parser *p) {
@@ -19,10 +19,44 @@ static void declare(text_parser *p, uint32_t name, ir_scalar x) {
   vec_push(&p->m->memory, &p->named, name);
 }
 
+/* The symbol of that name, among those that inputs declare; NULL: there is none. */
+static ir_symbol_data *find_symbol(text_parser *p, const text_token *name) {
+  ir_name_entry e = ir_func_lookup(p->f, text_intern(p, name));
+  if (e.kind != IR_NAME_EXTENT) return NULL;
+  const ir_scalar_node *n = ir_scalar_node_of(&p->m->scalars, (ir_scalar){e.id});
+  if (n->kind != IR_SCALAR_SYMBOL) return NULL;
+  ir_symbol_data *d = &p->m->scalars.symbols.data[n->value];
+  return d->kind == IR_SYMBOL_EXTENT && d->name ? d : NULL;
+}
+
+/* extent n <= 8192 */
+static void parse_capacity(text_parser *p, const text_token *name) {
+  text_token at = p->token;
+  int64_t most = 0;
+  text_advance(p);
+  ir_scalar x = text_parse_scalar(p);
+  if (!x.id) return;
+  ir_symbol_data *symbol = find_symbol(p, name);
+  if (!symbol)
+    diag_error(&p->m->errors, text_token_loc(name),
+               "'%s' is no extent that an input declares: only those have a capacity",
+               ir_name_text(p->f, text_intern(p, name)));
+  else if (!ir_scalar_is_const(&p->m->scalars, x, &most) || most < 1)
+    diag_error(&p->m->errors, text_token_loc(&at), "a capacity is a number above 0");
+  else if (symbol->capacity)
+    diag_error(&p->m->errors, text_token_loc(name), "'%s' has a capacity already",
+               ir_name_text(p->f, text_intern(p, name)));
+  else symbol->capacity = most;
+}
+
 void text_parse_named_extent(text_parser *p) {
   text_advance(p);
   text_token name = p->token;
   text_advance(p);
+  if (p->token.kind == TOKEN_LE) {
+    parse_capacity(p, &name);
+    return;
+  }
   if (is_taken(p, &name)) {
     p->panic = true;
     return;

@@ -93,15 +93,48 @@ static bool parse_block(text_parser *p, loc opened, const char *what, ir_block *
 }
 
 /* ---- loops and branches ---- */
-static ir_scalar declare_index(text_parser *p, const text_token *name) {
+/* What the index of a loop counts: from `start` by `step`; both none: from 0 by 1. */
+typedef struct loop_range {
+  ir_scalar start, step;
+} loop_range;
+
+/* The counter, from 0 by 1. The name stands for what it means in the range. */
+static ir_scalar declare_index(text_parser *p, const text_token *name, const loop_range *range) {
   if (text_host_is_taken(p, name)) return (ir_scalar){0};
+  ir_scalars *s = &p->m->scalars;
   ir_symbol_data symbol = {.kind = IR_SYMBOL_INDEX, .name = text_intern(p, name)};
-  ir_scalar x = ir_scalar_symbol(&p->m->scalars, symbol);
-  text_host_declare(p, symbol.name, (ir_name_entry){IR_NAME_EXTENT, x.id});
+  ir_scalar x = ir_scalar_symbol(s, symbol), value = x;
+  if (range->start.id) value = ir_scalar_add(s, range->start, ir_scalar_mul(s, range->step, x));
+  text_host_declare(p, symbol.name, (ir_name_entry){IR_NAME_EXTENT, value.id});
   return x;
 }
 
-/* for i in n [stream] { … } */
+/* n, or start to stop [step s]: how many iterations there are. */
+static ir_scalar parse_range(text_parser *p, loop_range *range) {
+  ir_scalars *s = &p->m->scalars;
+  ir_scalar none = {0}, first = text_parse_scalar(p);
+  int64_t value;
+  if (p->panic || !text_is_word(p, "to")) return first;
+  text_advance(p);
+  ir_scalar stop = text_parse_scalar(p);
+  range->step = ir_scalar_const(s, 1);
+  if (!p->panic && text_is_word(p, "step")) {
+    text_token at = p->token;
+    text_advance(p);
+    range->step = text_parse_scalar(p);
+    if (range->step.id && ir_scalar_is_const(s, range->step, &value) && value < 1) {
+      diag_error(&p->m->errors, text_token_loc(&at), "a step is at least 1, not %lld",
+                 (long long)value);
+      return none;
+    }
+  }
+  if (p->panic || !first.id || !stop.id || !range->step.id) return none;
+  range->start = first;
+  ir_scalar length = ir_scalar_max(s, ir_scalar_const(s, 0), ir_scalar_sub(s, stop, first));
+  return ir_scalar_ceildiv(s, length, range->step);
+}
+
+/* for i in n [stream] { … }, for i in a to b [step c] [stream] { … } */
 static void parse_for(text_parser *p, ir_block *block) {
   text_token word = p->token;
   text_advance(p);
@@ -113,13 +146,14 @@ static void parse_for(text_parser *p, ir_block *block) {
   }
   text_advance(p);
   ir_instr_data d = {.kind = IR_FOR, .at = text_token_loc(&word)};
-  d.extent = text_parse_scalar(p);
+  loop_range range = {0};
+  d.extent = parse_range(p, &range);
   if (p->panic) return;
   d.streamed = text_accept(p, TOKEN_STREAM);
   uint32_t names = p->host->names.len, comms = p->host->comms.len;
   int64_t n;
   bool runs = d.extent.id && ir_scalar_is_const(&p->m->scalars, d.extent, &n) && n > 0;
-  d.variable = declare_index(p, &name);
+  d.variable = declare_index(p, &name, &range);
   p->host->skippable += !runs;
   p->host->loops++;
   vec_push(&p->m->memory, &p->host->open, ((text_loop){d.variable, d.extent}));

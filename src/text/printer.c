@@ -371,6 +371,18 @@ static void put_return(const ir_func *f, strbuf *out) {
   strbuf_putc(out, '\n');
 }
 
+/* Of the extents that inputs declare, in their order. */
+static void put_capacities(const ir_func *f, strbuf *out) {
+  const ir_scalars *s = &f->module->scalars;
+  for (uint32_t i = 0; i < s->symbols.len; i++) {
+    const ir_symbol_data *d = &s->symbols.data[i];
+    if (!ir_func_has_capacity(f, i)) continue;
+    strbuf_puts(out, "  extent ");
+    put_name(f, d->name, out);
+    strbuf_printf(out, " <= %lld\n", (long long)d->capacity);
+  }
+}
+
 static void put_fusion(void *context, strbuf *out) {
   const ir_func *f = context;
   strbuf_puts(out, "fusion ");
@@ -382,6 +394,7 @@ static void put_fusion(void *context, strbuf *out) {
     strbuf_putc(out, '\n');
   }
   for (uint32_t i = 0; i < f->inputs.len; i++) put_input(f, f->inputs.data[i], out);
+  put_capacities(f, out);
   text_put_extents(f, out);
   for (uint32_t i = 0; i < f->order.len; i++) put_op(f, ir_op_at(f, f->order.data[i]), out);
   put_return(f, out);

@@ -268,6 +268,13 @@ static weir_status run_arrays(weir_program *p, const arrays *a) {
   STEP(weir_run(p, &args));
   args.as_definition = false;
   STEP(weir_run(p, &args));
+  const int64_t donated[] = {-1, -1, 0};
+  args.donated = donated;
+  out[2] = in[0];
+  STEP(weir_run(p, &args));
+  args.donated = NULL;
+  out[2] = weir_array_tensor(a->out[2]);
+  STEP(weir_run(p, &args)); /* the check is of a run that is over */
   weir_verdict verdicts[3];
   STEP(weir_check(p, &args, 1e-3, verdicts));
   return weir_check(p, &args, 0, verdicts);
