@@ -15,7 +15,7 @@ typedef struct api_proven {
   uint32_t len;
 } api_proven;
 
-enum { API_MAX_PROVEN = 16 }; /* as many as plans are kept */
+enum { API_MAX_PROVEN = 256 }; /* beyond that, old ones are proven again */
 
 /* CHEAP: if that takes about a millisecond at most, and this process runs all devices. */
 typedef enum api_proof { API_PROOF_NEVER, API_PROOF_CHEAP, API_PROOF_ALWAYS } api_proof;

@@ -11,7 +11,7 @@ static bool is_same(const api_proven *v, const ir_env *env) {
 }
 
 static bool is_proven(const weir_program *p, const ir_env *env) {
-  for (uint32_t i = 0; i < API_MAX_PROVEN; i++) {
+  for (uint32_t i = 0; i < API_MAX_PROVEN && i < p->n_proven; i++) {
     if (is_same(&p->proven[i], env)) return true;
   }
   return false;
