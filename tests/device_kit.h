@@ -61,7 +61,7 @@ static inline void team_close(team *t) {
 static inline bool team_open(team *t, subject *s, ir_func *h, uint32_t streams, uint32_t devices) {
   *t = (team){.s = s, .h = h};
   if (!team_bind(t)) return false;
-  rt_bind_options options = {.streams = streams, .seed = KIT_SEED};
+  rt_bind_options options = {.streams = streams, .seed = KIT_SEED, .world = devices};
   for (; t->n < devices; t->n++) {
     options.rank = t->n;
     if (rt_bind(&t->env, &options, &memory_default, &t->plans[t->n]) == STATUS_OK) continue;
@@ -200,7 +200,8 @@ static inline status kit_ranks_open(api_ranks *r, const ir_func *host, uint32_t 
                                     int64_t timeout_ns, rt_device *device) {
   api_place place;
   TRY(api_place_find(host, "inproc", NULL, devices, &place));
-  return api_ranks_open(r, &place, timeout_ns, device, &memory_default);
+  TRY(api_ranks_open(r, &place, timeout_ns, device, &memory_default));
+  return api_ranks_need(r, &memory_default);
 }
 
 #endif

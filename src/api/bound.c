@@ -19,7 +19,9 @@ static status bound_world(api_executor *x, const ir_env *env, arena *scratch, co
     rt_plan *plan;
     TRY(api_executor_bind_plain(x, env, r, &plan));
     cost_bound_add(b, plan, &machine, scratch);
+    bool all = plan->alike && machine.island <= 0; /* the other ranks have the same */
     rt_plan_destroy(plan);
+    if (all) break;
   }
   return STATUS_OK;
 }

@@ -25,11 +25,8 @@ status api_bind_like(weir_program *p, const weir_shapes *shapes, arena *scratch,
 }
 
 static status check_bound(check_call *c, const ir_env *env, arena *scratch) {
-  const rt_plan *const *plans;
-  uint32_t n;
-  TRY(api_executor_bind(&c->p->executor, env, &plans, &n));
   check_options options = {.memory = &c->p->memory};
-  TRY(check_world(plans, n, &options, &c->found));
+  TRY(api_executor_check(&c->p->executor, env, &options, &c->found));
   strbuf text;
   strbuf_init(&text, scratch);
   check_world_text(&c->found, &text);

@@ -14,11 +14,9 @@ struct api_plan {
   api_plan *next;
   int64_t *symbols;
   uint32_t n_symbols;
-  rt_plan *plan;
-  rt_plan **parts; /* of several ranks in this process: their plans, which `plan` joins */
-  uint32_t n_parts;
-  rt_plan *
-      *world; /* of all ranks, for proofs; NULL: not yet. Those of this process are the above */
+  rt_plan *own;    /* of the first rank of this process */
+  rt_plan **ranks; /* by rank of the world, `own` among them; NULL: not bound yet */
+  rt_plan *plan;   /* that a device loads: `own`, or this process's ranks as one. NULL: not yet */
   api_pieces *pieces; /* with several ranks */
   int64_t *donated;   /* by output, the plan's key; NULL: none */
   bool *in_place;     /* those that are computed where their input is */
@@ -88,28 +86,19 @@ static bool is_here(const api_executor *x, uint32_t rank) {
   return rank >= x->ranks.first && rank - x->ranks.first < x->ranks.n;
 }
 
-static void destroy_world(const api_executor *x, api_plan *p) {
-  for (uint32_t r = 0; p->world && r < x->ranks.world; r++)
-    if (!is_here(x, r)) rt_plan_destroy(p->world[r]);
-  memory_free(x->memory, p->world);
-  p->world = NULL;
-}
-
-static void destroy_parts(const api_executor *x, api_plan *p) {
-  rt_plan_destroy(p->plan);
-  for (uint32_t i = 0; i < p->n_parts; i++) rt_plan_destroy(p->parts[i]);
-  memory_free(x->memory, p->parts);
-  p->plan = NULL;
-  p->parts = NULL;
-  p->n_parts = 0;
+static void destroy_ranks(const api_executor *x, api_plan *p) {
+  if (p->plan != p->own) rt_plan_destroy(p->plan);
+  for (uint32_t r = 0; p->ranks && r < x->ranks.world; r++) rt_plan_destroy(p->ranks[r]);
+  memory_free(x->memory, p->ranks);
+  p->plan = p->own = NULL;
+  p->ranks = NULL;
 }
 
 static void destroy_plan(const api_executor *x, api_plan *p) {
-  if (x->profile && x->profile->plan == p->plan) api_profile_release(x->profile);
+  if (p->plan && x->profile && x->profile->plan == p->plan) api_profile_release(x->profile);
   if (p->loaded) x->device->ops->unload(p->loaded);
   api_pieces_destroy(p->pieces);
-  destroy_world(x, p);
-  destroy_parts(x, p);
+  destroy_ranks(x, p);
   memory_free(x->memory, p->symbols);
   memory_free(x->memory, p->donated);
   memory_free(x->memory, p->in_place);
@@ -236,6 +225,7 @@ static status dump_plan(const api_executor *x, const rt_plan *plan) {
 status api_executor_bind_rank(api_executor *x, const ir_env *env, uint32_t rank, rt_plan **result) {
   rt_bind_options options = {.streams = x->streams, .keep_waits = x->keep_waits};
   options.rank = rank;
+  options.world = x->ranks.world;
   TRY(rt_bind(env, &options, x->memory, result));
   status st = prune(x, *result);
   if (st == STATUS_OK) return st;
@@ -348,30 +338,74 @@ static status donate(const api_executor *x, api_plan *p, rt_plan *const *plans, 
   return api_donate_plans(plans, n, p->donated, x->memory, p->in_place);
 }
 
-/* One plan per rank of this process, and one of them all. */
-static status bind_ranks(api_executor *x, const ir_env *env, api_plan *p) {
+/* As the process of that rank does. */
+static status donate_other(const api_executor *x, const api_plan *p, rt_plan *const *plan) {
+  bool *in_place = memory_alloc(x->memory, x->host->outputs.len * sizeof *in_place);
+  if (!in_place) return STATUS_OUT_OF_MEMORY;
+  status st = api_donate_plans(plan, 1, p->donated, x->memory, in_place);
+  memory_free(x->memory, in_place);
+  return st;
+}
+
+/* Ranks first … first + n - 1 of the world. */
+static status need_ranks(api_executor *x, const ir_env *env, api_plan *p, uint32_t first,
+                         uint32_t n) {
+  ir_env bound = *env;
+  bound.func = (ir_func *)p->own->host;
+  for (uint32_t i = 0; i < n; i++) {
+    rt_plan **plan = &p->ranks[first + i];
+    (void)log_progress("binding ranks", i, n);
+    if (*plan) continue;
+    TRY(api_executor_bind_rank(x, &bound, first + i, plan));
+    if (p->donated && !is_here(x, first + i)) TRY(donate_other(x, p, plan));
+  }
+  (void)log_progress("binding ranks", n, n);
+  return STATUS_OK;
+}
+
+static status need_own_ranks(api_executor *x, const ir_env *env, api_plan *p) {
+  return need_ranks(x, env, p, x->ranks.first, x->ranks.n);
+}
+
+/* Binds the first rank of this process. The others follow when they are needed: of ranks that are alike, this
+ * one tells what there is to know; but what is donated is decided for all of them. */
+static status bind_own(api_executor *x, const ir_env *env, api_plan *p) {
+  size_t bytes = x->ranks.world * sizeof *p->ranks;
   uint32_t first = x->ranks.first;
+  p->ranks = memory_alloc(x->memory, bytes);
+  if (!p->ranks) return STATUS_OUT_OF_MEMORY;
+  memset(p->ranks, 0, bytes);
+  TRY(api_executor_bind_rank(x, env, first, &p->ranks[first]));
+  p->own = p->ranks[first];
+  if (!p->donated) return STATUS_OK;
+  TRY(need_own_ranks(x, env, p));
+  p->own->alike = NULL;
+  return donate(x, p, &p->ranks[first], x->ranks.n);
+}
+
+/* Of more ranks than this that are alike, one is shown and simulated. */
+enum { MOST_SHOWN = 64 };
+
+static bool one_stands_for_all(const api_executor *x, const api_plan *p) {
+  return p->own->alike && x->ranks.n > MOST_SHOWN;
+}
+
+/* One plan of all ranks of this process. */
+static status need_plan(api_executor *x, const ir_env *env, api_plan *p) {
+  if (p->plan) return STATUS_OK;
   if (x->ranks.n == 1) {
-    TRY(api_executor_bind_rank(x, env, first, &p->plan));
-    return donate(x, p, &p->plan, 1);
+    p->plan = p->own;
+    return STATUS_OK;
   }
-  p->parts = memory_alloc(x->memory, x->ranks.n * sizeof *p->parts);
-  if (!p->parts) return STATUS_OUT_OF_MEMORY;
-  memset(p->parts, 0, x->ranks.n * sizeof *p->parts);
-  for (p->n_parts = 0; p->n_parts < x->ranks.n; p->n_parts++) {
-    (void)log_progress("binding ranks", p->n_parts, x->ranks.n);
-    TRY(api_executor_bind_rank(x, env, first + p->n_parts, &p->parts[p->n_parts]));
-  }
-  (void)log_progress("binding ranks", x->ranks.n, x->ranks.n);
-  TRY(donate(x, p, p->parts, p->n_parts));
-  return rt_plan_join(p->parts, p->n_parts, x->memory, &p->plan);
+  TRY(need_own_ranks(x, env, p));
+  return rt_plan_join(&p->ranks[x->ranks.first], x->ranks.n, x->memory, &p->plan);
 }
 
 /* ---- memory ---- */
-static int64_t most_bytes(const api_plan *p) {
-  int64_t most = p->n_parts ? 0 : p->plan->pool_bytes;
-  for (uint32_t i = 0; i < p->n_parts; i++)
-    if (p->parts[i]->pool_bytes > most) most = p->parts[i]->pool_bytes;
+static int64_t most_bytes(const api_executor *x, const api_plan *p) {
+  int64_t most = 0;
+  for (uint32_t r = 0; r < x->ranks.world; r++)
+    if (p->ranks[r] && p->ranks[r]->pool_bytes > most) most = p->ranks[r]->pool_bytes;
   return most;
 }
 
@@ -379,18 +413,20 @@ static int64_t most_bytes(const api_plan *p) {
  * ranks, if rank 0 says so. */
 static status keep_to_limit(api_executor *x, ir_env *bound, api_plan *p) {
   if (!x->memory_limit) return STATUS_OK;
-  uint8_t tight = x->tight && most_bytes(p) > x->memory_limit;
+  if (!p->own->alike) TRY(need_own_ranks(x, bound, p));
+  uint8_t tight = x->tight && most_bytes(x, p) > x->memory_limit;
   TRY(api_ranks_decide(&x->ranks, &tight));
   if (tight) {
-    destroy_parts(x, p);
+    destroy_ranks(x, p);
     bound->func = x->tight;
-    TRY(bind_ranks(x, bound, p));
+    TRY(bind_own(x, bound, p));
+    if (!p->own->alike) TRY(need_own_ranks(x, bound, p));
   }
-  if (most_bytes(p) <= x->memory_limit) return STATUS_OK;
+  if (most_bytes(x, p) <= x->memory_limit) return STATUS_OK;
   return fail(
       STATUS_BAD_USAGE,
       "the program needs %lld bytes for the buffers of a device, more than --memory-limit %lld",
-      (long long)most_bytes(p), (long long)x->memory_limit);
+      (long long)most_bytes(x, p), (long long)x->memory_limit);
 }
 
 /* What all processes must agree on before they bind. */
@@ -424,10 +460,11 @@ static status make_plan(api_executor *x, const ir_env *env, api_plan **result) {
   TRY_OUT(keep_gifts(x, p));
   TRY_OUT(api_ranks_agree(&x->ranks, hash_key(x, env)));
   TRY_OUT(choose_host(x, env, &bound.func));
-  TRY_OUT(bind_ranks(x, &bound, p));
+  TRY_OUT(bind_own(x, &bound, p));
   TRY_OUT(keep_to_limit(x, &bound, p));
   x->counts.bindings++;
-  if (x->dump_plan) TRY_OUT(dump_plan(x, p->plan));
+  if (x->dump_plan && !one_stands_for_all(x, p)) TRY_OUT(need_plan(x, &bound, p));
+  if (x->dump_plan) TRY_OUT(dump_plan(x, p->plan ? p->plan : p->own));
   *result = p;
 out:
   if (st != STATUS_OK) destroy_plan(x, p);
@@ -446,53 +483,35 @@ static status bound_plan(api_executor *x, const ir_env *env, api_plan **result) 
   return STATUS_OK;
 }
 
-/* As the process of that rank does. */
-static status bind_other(api_executor *x, const ir_env *env, api_plan *p, uint32_t rank) {
-  bool *in_place = NULL;
-  TRY(api_executor_bind_rank(x, env, rank, &p->world[rank]));
-  if (!p->donated) return STATUS_OK;
-  in_place = memory_alloc(x->memory, x->host->outputs.len * sizeof *in_place);
-  if (!in_place) return STATUS_OUT_OF_MEMORY;
-  status st = api_donate_plans(&p->world[rank], 1, p->donated, x->memory, in_place);
-  memory_free(x->memory, in_place);
-  return st;
-}
-
-/* Binds the ranks of other processes too. */
-static status bind_world(api_executor *x, const ir_env *env, api_plan *p) {
-  uint32_t first = x->ranks.first, n = x->ranks.world;
-  ir_env bound = *env;
-  bound.func = (ir_func *)p->plan->host;
-  p->world = memory_alloc(x->memory, n * sizeof *p->world);
-  if (!p->world) return STATUS_OUT_OF_MEMORY;
-  memset(p->world, 0, n * sizeof *p->world);
-  for (uint32_t r = 0; r < n; r++) {
-    if (is_here(x, r)) p->world[r] = p->parts ? p->parts[r - first] : p->plan;
-    else TRY(bind_other(x, &bound, p, r));
-  }
-  return STATUS_OK;
-}
-
-static status need_world(api_executor *x, const ir_env *env, api_plan *p) {
-  status st = p->world ? STATUS_OK : bind_world(x, env, p);
-  if (st != STATUS_OK) destroy_world(x, p);
-  return st;
-}
-
 status api_executor_bind(api_executor *x, const ir_env *env, const rt_plan *const **plans,
                          uint32_t *n) {
   api_plan *p;
   TRY(bound_plan(x, env, &p));
-  TRY(need_world(x, env, p));
-  *plans = (const rt_plan *const *)p->world;
-  *n = x->ranks.world;
+  *n = p->own->alike ? 1 : x->ranks.world;
+  if (!p->own->alike) TRY(need_ranks(x, env, p, 0, *n));
+  *plans = (const rt_plan *const *)&p->ranks[p->own->alike ? x->ranks.first : 0];
   return STATUS_OK;
+}
+
+status api_executor_check(api_executor *x, const ir_env *env, const check_options *options,
+                          check_world_report *report) {
+  api_plan *p;
+  uint32_t n = x->ranks.world;
+  TRY(bound_plan(x, env, &p));
+  if (p->own->alike) {
+    TRY(check_alike(p->own, n, options, report));
+    /* Of few ranks, messages name each that does not meet another. */
+    if (report->meetings.len == 0 || n > MOST_SHOWN) return STATUS_OK;
+    check_world_report_destroy(report);
+  }
+  TRY(need_ranks(x, env, p, 0, n));
+  return check_world((const rt_plan *const *)p->ranks, n, options, report);
 }
 
 /* Whether any rank posts anything: all processes answer alike. */
 static bool communicates(const api_executor *x, const api_plan *p) {
   for (uint32_t r = 0; r < x->ranks.world; r++)
-    if (p->world[r]->n_posts > 0) return true;
+    if (p->ranks[r]->n_posts > 0) return true;
   return false;
 }
 
@@ -500,11 +519,14 @@ static bool communicates(const api_executor *x, const api_plan *p) {
 static status load_plan(api_executor *x, const ir_env *env, api_plan *p) {
   const rt_device_ops *ops = x->device->ops;
   bool is_spread = x->ranks.n == 1 && x->ranks.world > 1;
+  TRY(api_ranks_need(&x->ranks, x->memory));
+  if (!p->plan && ops->virtual_clock && one_stands_for_all(x, p)) p->plan = p->own;
+  TRY(need_plan(x, env, p));
   if (!is_spread || !ops->load_spread) return ops->load(x->device, p->plan, &p->loaded);
-  TRY(need_world(x, env, p));
+  TRY(need_ranks(x, env, p, 0, x->ranks.world));
   if (!communicates(x, p)) return ops->load(x->device, p->plan, &p->loaded);
   (void)atomic_fetch_add(&x->ranks.waiting, 1); /* the device knows what it does */
-  status st = ops->load_spread(x->device, p->plan, (const rt_plan *const *)p->world, x->ranks.world,
+  status st = ops->load_spread(x->device, p->plan, (const rt_plan *const *)p->ranks, x->ranks.world,
                                &p->loaded);
   (void)atomic_fetch_sub(&x->ranks.waiting, 1);
   return st;
@@ -545,7 +567,7 @@ status api_executor_plan(api_executor *x, const ir_env *env, rt_loaded **result)
 status api_executor_host(api_executor *x, const ir_env *env, ir_func **host) {
   for (const api_plan *p = x->plans; p; p = p->next) {
     if (!fits(p, env)) continue;
-    *host = (ir_func *)p->plan->host;
+    *host = (ir_func *)p->own->host;
     return STATUS_OK;
   }
   uint8_t choice;
@@ -556,7 +578,7 @@ status api_executor_host(api_executor *x, const ir_env *env, ir_func **host) {
 
 ir_func *api_executor_last(const api_executor *x, arena *scratch, ir_env *env) {
   if (!x->plans) return NULL;
-  ir_func *host = (ir_func *)x->plans->plan->host;
+  ir_func *host = (ir_func *)x->plans->own->host;
   ir_env_init(env, host, scratch);
   for (uint32_t i = 0; i < env->len && i < x->plans->n_symbols; i++)
     env->symbols[i] = x->plans->symbols[i];
@@ -611,8 +633,9 @@ status api_executor_donation(api_executor *x, const ir_env *env, uint32_t input,
                              check_alias_result *result) {
   api_plan *p;
   TRY(plan_of_run(x, env, NULL, &p));
-  rt_plan *const *plans = p->n_parts ? p->parts : &p->plan;
-  uint32_t n = p->n_parts ? p->n_parts : 1;
+  TRY(need_own_ranks(x, env, p));
+  rt_plan *const *plans = &p->ranks[x->ranks.first];
+  uint32_t n = x->ranks.n;
   *result = (check_alias_result){.safe = true};
   for (uint32_t r = 0; r < n && result->safe; r++)
     TRY(check_alias(plans[r], input, output, x->memory, result));

@@ -125,10 +125,14 @@ void api_profile_drop_world(weir_profile *p); /* (profile_world.c) */
 status api_executor_bind_other(api_executor *x, const rt_plan *plan, uint32_t rank,
                                rt_plan **result);
 
-/* The plans of all ranks for these extents, also of those that other processes run, bound on first use;
- * no memory is allocated for their buffers. */
+/* The plans of all ranks for these extents, also of those that other processes run, bound on first use; or of
+ * one, where all are alike. No memory is allocated for their buffers. */
 status api_executor_bind(api_executor *x, const ir_env *env, const rt_plan *const **plans,
                          uint32_t *n);
+/* Checks the plans of all ranks for these extents, also of those that other processes run, bound on first use;
+ * no memory is allocated for their buffers. Of ranks that are alike one is bound, and stands for all. */
+status api_executor_check(api_executor *x, const ir_env *env, const check_options *options,
+                          check_world_report *report);
 /* The plan of the ranks of this process, loaded on the device. */
 status api_executor_plan(api_executor *x, const ir_env *env, rt_loaded **result);
 /* Binds and loads the plan that a run would take. */

@@ -98,7 +98,7 @@ static status look(peak_call *c) {
   for (uint32_t r = 0; r < n; r++) {
     if (c->plan && plans[r]->pool_bytes <= c->plan->pool_bytes) continue;
     c->plan = plans[r];
-    c->rank = r;
+    c->rank = n > 1 ? r : c->p->executor.ranks.first;
   }
   rt_lives_find(c->plan, c->scratch, &c->lives);
   int64_t live_bytes = rt_lives_peak(&c->lives, c->scratch, &c->at);

@@ -54,7 +54,7 @@ status api_prove(weir_program *p, const ir_env *env, arena *scratch, check_world
   if (cheaply && !is_cheap(plans, n)) return remember(p, env);
   p->executor.counts.proofs++;
   check_options options = {.memory = &p->memory, .no_waits = true};
-  TRY(check_world(plans, n, &options, found));
+  TRY(api_executor_check(&p->executor, env, &options, found));
   if (found->n_found == 0) return remember(p, env);
   strbuf text;
   strbuf_init(&text, scratch);

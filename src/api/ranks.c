@@ -85,9 +85,9 @@ status api_place_find(const ir_func *host, const char *comm, rt_group *group, ui
   if (needed > p.world)
     return fail(STATUS_BAD_PROGRAM, "the program needs %u devices, but there are %u", needed,
                 p.world);
-  if (p.world > RT_COMM_MAX_RANKS)
+  if (p.world > IR_MESH_MAX_DEVICES)
     return fail(STATUS_BAD_USAGE, "%u devices are more than the %d supported", p.world,
-                RT_COMM_MAX_RANKS);
+                IR_MESH_MAX_DEVICES);
   p.needs_endpoints = p.world > 1 || communicates(host);
   *result = p;
   return STATUS_OK;
@@ -131,7 +131,12 @@ static status open_world(api_ranks *r, const rt_comm_ops *ops, rt_device *device
   r->device = device;
   r->ops = ops;
   r->endpoints = memory_alloc(memory, r->world * sizeof *r->endpoints);
-  if (!r->endpoints) return STATUS_OUT_OF_MEMORY;
+  r->everybody = memory_alloc(memory, r->world * sizeof *r->everybody);
+  r->answers = memory_alloc(memory, r->world * sizeof *r->answers);
+  if (!r->endpoints || !r->everybody || !r->answers) return STATUS_OUT_OF_MEMORY;
+  for (uint32_t i = 0; i < r->world; i++) r->everybody[i] = i;
+  r->n = r->world;
+  if (!is_of_processes(ops)) return STATUS_OK; /* endpoints are opened when something is loaded */
   TRY(open_endpoints(r, memory));
   r->n = r->n_endpoints;
   r->first = r->endpoints[0]->rank;
@@ -170,7 +175,9 @@ status api_ranks_need(api_ranks *r, const allocator *memory) {
 
 void api_ranks_close(api_ranks *r, const allocator *memory) {
   close_endpoints(r);
-  if (r->endpoints) memory_free(memory, r->endpoints);
+  memory_free(memory, r->endpoints);
+  memory_free(memory, r->everybody);
+  memory_free(memory, r->answers);
   if (r->group) r->group->release(r->group);
   *r = (api_ranks){0};
 }
@@ -190,10 +197,8 @@ static status wait_for(const api_ranks *r, const rt_comm_ticket *ticket) {
 
 static status collective(const api_ranks *r, rt_comm_request *q) {
   rt_comm *comm = r->endpoints[0];
-  uint32_t team[RT_COMM_MAX_RANKS];
   rt_comm_ticket ticket;
-  for (uint32_t i = 0; i < r->world; i++) team[i] = i;
-  q->team = team;
+  q->team = r->everybody;
   q->n_team = r->world;
   q->me = comm->rank;
   q->origin = "the start of the program";
@@ -202,7 +207,7 @@ static status collective(const api_ranks *r, rt_comm_request *q) {
 }
 
 status api_ranks_agree(const api_ranks *r, uint64_t program) {
-  int64_t mine = (int64_t)program, all[RT_COMM_MAX_RANKS];
+  int64_t mine = (int64_t)program, *all = r->answers;
   if (!api_ranks_are_spread(r)) return STATUS_OK;
   rt_comm_request q = {.kind = IR_COMM_ALLGATHER, .dtype = IR_I64, .count = 1, .in = &mine};
   q.out = all;

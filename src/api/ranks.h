@@ -20,6 +20,8 @@ typedef struct api_ranks {
   rt_group *group;        /* that the caller has given, retained; NULL: none */
   rt_device *device;
   uint32_t n_endpoints;
+  uint32_t *everybody; /* 0 … world - 1 */
+  int64_t *answers;    /* one per rank, for agreements */
   int64_t timeout_ns;
   /* Calls under way, and those that wait for other processes or have left the rest to the device. With some
    * of the first and none of the second, this process does something that others may be waiting for. */

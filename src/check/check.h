@@ -133,9 +133,10 @@ typedef struct check_stop {
 
 typedef struct check_world_report {
   arena memory;
-  const rt_plan *const *plans; /* must outlive the report for its text */
   uint32_t n_ranks;
-  check_report *ranks;         /* what is wrong with each by itself */
+  uint32_t n_plans;            /* n_ranks, or 1 where all ranks are alike */
+  const rt_plan *const *plans; /* must outlive the report for its text */
+  check_report *ranks;         /* what is wrong with each plan by itself */
   VEC(check_meeting) meetings; /* those kept */
   VEC(check_stop) stops;
   uint64_t n_found;                 /* in all, of all ranks; 0: the program passes */
@@ -146,6 +147,10 @@ typedef struct check_world_report {
 /* The plans of ranks 0 … n - 1, checked one by one and together. Communications are matched if no plan
  * breaks the rules of posts, and deadlocks are looked for if they all match. */
 NODISCARD status check_world(const rt_plan *const *plans, uint32_t n, const check_options *options,
+                             check_world_report *report);
+/* The same of n ranks that are all alike (plan->alike), by the plan of one of them: at a cost that does not depend
+ * on n. A meeting that is found stands for one of each rank (docs/scale.md). */
+NODISCARD status check_alike(const rt_plan *plan, uint32_t n, const check_options *options,
                              check_world_report *report);
 void check_world_report_destroy(check_world_report *report); /* accepts a zeroed report */
 

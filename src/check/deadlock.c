@@ -27,6 +27,7 @@ typedef struct world {
   uint32_t *ready, n_ready;
 } world;
 
+/* Ranks count plans here: of ranks that are alike there is one. */
 static const rt_plan *plan_of(const world *w, uint32_t rank) { return w->m->report->plans[rank]; }
 
 /* ---- setting up ---- */
@@ -57,7 +58,7 @@ static void set_up_rank(world *w, uint32_t rank) {
 
 static void set_up(world *w) {
   arena *memory = w->m->scratch;
-  uint32_t n = w->m->report->n_ranks, meetings = w->m->n_meetings;
+  uint32_t n = w->m->report->n_plans, meetings = w->m->n_meetings;
   w->first_stream = ARENA_ARRAY(memory, n, uint32_t);
   for (uint32_t r = 0; r < n; r++) {
     w->first_stream[r] = w->n_streams;
@@ -140,8 +141,31 @@ static void go(world *w, uint32_t stream) {
 }
 
 /* ---- standing ---- */
+/* The rank that a plan is of, as the world counts. */
+static uint32_t rank_of(const world *w, uint32_t plan) {
+  return w->m->alike ? plan_of(w, 0)->posts[0].rank : plan;
+}
+
 static check_stop stop_at(const queue *q, uint32_t for_rank, uint32_t for_instr) {
   return (check_stop){q->rank, q->instrs[q->at], for_rank, for_instr};
+}
+
+/* What is seen from one of ranks that are alike, seen from `rank`. */
+static void look_from(const world *w, uint32_t rank, check_stop *stop) {
+  uint32_t step = check_step_between(w->m, rank_of(w, 0), stop->for_rank);
+  stop->rank = rank;
+  stop->for_rank = check_step_from(w->m, rank, step, false);
+}
+
+/* Of ranks that are alike: member k of a meeting, seen from the rank that has posted, or will post, `post`
+ * there. */
+static uint32_t partner_of(const world *w, const check_channel *c, uint32_t meeting, uint32_t k,
+                           uint32_t post) {
+  const rt_plan *plan = plan_of(w, 0);
+  uint32_t turn = meeting - c->first_meeting, side = 0, rank = c->ranks[0];
+  while (side < c->n && plan->instrs[c->turns[side].data[turn]].task != post) side++;
+  if (side == k || !c->is_pair) return rank;
+  return check_step_from(w->m, rank, c->step, k == 0);
 }
 
 /* Whom a stream that stands waits for. */
@@ -151,17 +175,18 @@ static check_stop stop_of(const world *w, const queue *q) {
   const rt_instr *instr = &plan->instrs[i];
   if (instr->kind == RT_WAIT) {
     const queue *other = &w->streams[w->first_stream[rank] + instr->other];
-    return stop_at(q, rank, other->instrs[w->target[rank][i] - 1]);
+    return stop_at(q, rank_of(w, rank), other->instrs[w->target[rank][i] - 1]);
   }
   if (instr->kind == RT_POST)
-    return stop_at(q, rank, w->post_at[rank][plan->posts[instr->task].before]);
+    return stop_at(q, rank_of(w, rank), w->post_at[rank][plan->posts[instr->task].before]);
   uint32_t meeting = open_meeting(w, rank, instr->task);
-  if (meeting == CHECK_NONE) return stop_at(q, rank, w->post_at[rank][instr->task]);
+  if (meeting == CHECK_NONE) return stop_at(q, rank_of(w, rank), w->post_at[rank][instr->task]);
   const check_channel *c = &w->m->channels.data[w->m->channel_of[meeting]];
   for (uint32_t k = 0; k < c->n; k++) {
     uint32_t at = c->turns[k].data[meeting - c->first_meeting];
-    uint32_t post = plan_of(w, c->ranks[k])->instrs[at].task;
-    if (!w->posted[c->ranks[k]][post]) return stop_at(q, c->ranks[k], at);
+    uint32_t of = check_plan_number(w->m->report, c->ranks[k]);
+    if (!w->posted[of][plan_of(w, of)->instrs[at].task])
+      return stop_at(q, w->m->alike ? partner_of(w, c, meeting, k, instr->task) : of, at);
   }
   impossible("a meeting that takes place");
 }
@@ -169,8 +194,8 @@ static check_stop stop_of(const world *w, const queue *q) {
 /* CHECK_NONE: for something that is nowhere in the plan. */
 static uint32_t stream_for(const world *w, const check_stop *stop) {
   if (stop->for_instr == CHECK_NONE) return CHECK_NONE;
-  return w->first_stream[stop->for_rank] +
-         plan_of(w, stop->for_rank)->instrs[stop->for_instr].stream;
+  uint32_t plan = check_plan_number(w->m->report, stop->for_rank);
+  return w->first_stream[plan] + plan_of(w, plan)->instrs[stop->for_instr].stream;
 }
 
 /* The cycle begins with the lowest rank that waits for another one. */
@@ -186,9 +211,11 @@ static uint32_t first_of(const check_stop *stops, uint32_t n) {
 static void report_cycle(world *w, uint32_t start) {
   check_world_report *r = w->m->report;
   VEC(check_stop) found = {0};
-  uint32_t s = start;
+  uint32_t s = start, rank = rank_of(w, 0);
   do {
     check_stop stop = stop_of(w, &w->streams[s]);
+    if (w->m->alike) look_from(w, rank, &stop);
+    rank = stop.for_rank;
     vec_push(w->m->scratch, &found, stop);
     s = stream_for(w, &stop);
   } while (s != start && s != CHECK_NONE);

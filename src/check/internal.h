@@ -237,6 +237,9 @@ typedef struct check_channel {
   uint32_t n;
   uint32_t *ranks; /* by member */
   check_turns *turns;
+  uint32_t
+      step; /* of a pair of ranks that are alike: how far it is from sender to receiver (alike.c) */
+  uint32_t times;         /* how many such channels there are: 1, unless ranks are alike */
   uint32_t first_meeting; /* number of the first; one per turn */
 } check_channel;
 
@@ -248,6 +251,8 @@ typedef struct check_part {
 typedef struct check_match {
   arena *scratch;
   check_world_report *report;
+  const ir_mesh_data *alike; /* all ranks are; NULL: each has its plan */
+  const uint32_t *positions; /* by rank, in that mesh */
   uint32_t max_findings;
   VEC(check_channel) channels;
   uint32_t n_meetings;
@@ -255,6 +260,20 @@ typedef struct check_match {
   uint32_t **first_part; /* by rank and post: number + 1 in `parts`; 0: none */
   uint32_t *channel_of;  /* by meeting */
 } check_match;
+
+/* Which of the plans is that of a rank. */
+static inline uint32_t check_plan_number(const check_world_report *r, uint32_t rank) {
+  return r->n_plans == 1 ? 0 : rank;
+}
+static inline const rt_plan *check_plan_of(const check_world_report *r, uint32_t rank) {
+  return r->plans[check_plan_number(r, rank)];
+}
+
+/* ---- alike.c: steps from rank to rank in a mesh, as positions in it ---- */
+void check_alike_begin(check_match *m);
+/* From one rank to another; and where a step leads to, forward or back. */
+uint32_t check_step_between(const check_match *m, uint32_t from, uint32_t to);
+uint32_t check_step_from(const check_match *m, uint32_t rank, uint32_t step, bool back);
 
 /* False: something does not fit. */
 bool check_match_posts(check_match *m);

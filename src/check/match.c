@@ -6,50 +6,89 @@
 
 void check_met(check_match *m, const check_meeting *f) {
   check_world_report *r = m->report;
-  r->count[f->kind]++;
-  r->n_found++;
+  uint64_t times = m->alike ? r->n_ranks : 1;
+  r->count[f->kind] += times;
+  r->n_found += times;
   if (r->meetings.len < m->max_findings) vec_push(&r->memory, &r->meetings, *f);
 }
 
 /* ---- channels ---- */
 static uint32_t new_channel(check_match *m, uint32_t n) {
-  check_channel c = {.n = n};
+  check_channel c = {.n = n, .times = 1};
   c.ranks = ARENA_ARRAY(m->scratch, n, uint32_t);
   c.turns = ARENA_ARRAY(m->scratch, n, check_turns);
   vec_push(m->scratch, &m->channels, c);
   return m->channels.len - 1;
 }
 
-/* A circle is a channel, of the same number. */
+/* A circle is a channel, of the same number. Of ranks that are alike, a team has one member, and all pairs that
+ * are as far from each other are one. */
+static void open_channel(check_match *m, const rt_circle *circle, uint32_t me) {
+  bool is_team = m->alike && !circle->is_pair;
+  uint32_t number = new_channel(m, is_team ? 1 : circle->n);
+  check_channel *c = &m->channels.data[number];
+  c->is_pair = circle->is_pair;
+  for (uint32_t i = 0; i < c->n; i++) c->ranks[i] = circle->devices[is_team ? me : i];
+  if (!m->alike) return;
+  c->times = m->report->n_ranks / (is_team ? circle->n : 1);
+  if (c->is_pair) c->step = check_step_between(m, c->ranks[0], c->ranks[1]);
+}
+
 static void take_turn(check_match *m, const rt_meet *meet, rt_part part, uint32_t instr) {
   if (part.circle == RT_NO_CIRCLE) return;
   const rt_circle *circle = &meet->circles.data[part.circle];
-  if (part.circle == m->channels.len) {
-    uint32_t k = new_channel(m, circle->n);
-    check_channel *c = &m->channels.data[k];
-    c->is_pair = circle->is_pair;
-    for (uint32_t i = 0; i < circle->n; i++) c->ranks[i] = circle->devices[i];
+  if (part.circle == m->channels.len) open_channel(m, circle, part.member);
+  uint32_t member = m->alike && !circle->is_pair ? 0 : part.member;
+  vec_push(m->scratch, &m->channels.data[part.circle].turns[member], instr);
+}
+
+/* Of ranks that are alike: a message, as if all were sent by the rank that was bound. What it receives from a step
+ * back is what the rank a step ahead receives from it. */
+static rt_part half_of(const check_match *m, rt_meet *meet, const rt_post *p, bool sends) {
+  uint32_t step = sends ? check_step_between(m, p->rank, p->team[p->to])
+                        : check_step_between(m, p->team[p->from], p->rank);
+  uint32_t pair[2] = {p->rank, check_step_from(m, p->rank, step, false)};
+  rt_post half = {.kind = sends ? IR_COMM_SEND : IR_COMM_RECV, .team = pair, .n_team = 2};
+  half.me = sends ? 0 : 1;
+  half.to = sends ? 1 : RT_COMM_NOBODY;
+  half.from = sends ? RT_COMM_NOBODY : 0;
+  rt_part parts[2];
+  rt_meet_post(meet, &half, parts);
+  return parts[sends ? 0 : 1];
+}
+
+static void meet_alike(const check_match *m, rt_meet *meet, const rt_post *p, rt_part parts[2]) {
+  if (!ir_comm_is_message(p->kind)) {
+    rt_meet_post(meet, p, parts);
+    return;
   }
-  vec_push(m->scratch, &m->channels.data[part.circle].turns[part.member], instr);
+  parts[0] = parts[1] = (rt_part){.circle = RT_NO_CIRCLE};
+  if (p->kind != IR_COMM_RECV && p->to >= 0) parts[0] = half_of(m, meet, p, true);
+  if (p->kind != IR_COMM_SEND && p->from >= 0) parts[1] = half_of(m, meet, p, false);
+}
+
+/* A circle is new when its first part is taken: the other half comes after that. */
+static void sort_post(check_match *m, rt_meet *meet, const rt_post *p, uint32_t instr) {
+  rt_part parts[2];
+  if (m->alike) meet_alike(m, meet, p, parts);
+  else rt_meet_post(meet, p, parts);
+  for (int h = 0; h < 2; h++) take_turn(m, meet, parts[h], instr);
 }
 
 static void find_channels(check_match *m) {
   rt_meet meet;
-  rt_part parts[2];
   rt_meet_init(&meet, m->scratch);
-  for (uint32_t r = 0; r < m->report->n_ranks; r++) {
+  for (uint32_t r = 0; r < m->report->n_plans; r++) {
     const rt_plan *plan = m->report->plans[r];
-    for (uint32_t i = 0; i < plan->n_instrs; i++) {
-      if (plan->instrs[i].kind != RT_POST) continue;
-      rt_meet_post(&meet, &plan->posts[plan->instrs[i].task], parts);
-      for (int h = 0; h < 2; h++) take_turn(m, &meet, parts[h], i);
-    }
+    for (uint32_t i = 0; i < plan->n_instrs; i++)
+      if (plan->instrs[i].kind == RT_POST)
+        sort_post(m, &meet, &plan->posts[plan->instrs[i].task], i);
   }
 }
 
 /* ---- meetings ---- */
 static const rt_post *post_of(const check_match *m, uint32_t rank, uint32_t instr) {
-  const rt_plan *plan = m->report->plans[rank];
+  const rt_plan *plan = check_plan_of(m->report, rank);
   return &plan->posts[plan->instrs[instr].task];
 }
 
@@ -59,8 +98,8 @@ static bool fit(const check_match *m, const check_channel *c, uint32_t member, u
   if (c->is_pair)
     return a->dtype == b->dtype &&
            a->count == (b->kind == IR_COMM_PERMUTE ? b->count_from : b->count);
-  rt_comm_request x = check_request(m->report->plans[c->ranks[0]], a);
-  rt_comm_request y = check_request(m->report->plans[c->ranks[member]], b);
+  rt_comm_request x = check_request(check_plan_of(m->report, c->ranks[0]), a);
+  rt_comm_request y = check_request(check_plan_of(m->report, c->ranks[member]), b);
   return rt_comm_requests_agree(&x, &y);
 }
 
@@ -102,15 +141,16 @@ static bool compare_channel(check_match *m, check_channel *c) {
 }
 
 static void add_part(check_match *m, uint32_t rank, uint32_t instr, uint32_t meeting) {
-  uint32_t *first = &m->first_part[rank][m->report->plans[rank]->instrs[instr].task];
+  uint32_t k = check_plan_number(m->report, rank);
+  uint32_t *first = &m->first_part[k][m->report->plans[k]->instrs[instr].task];
   vec_push(m->scratch, &m->parts, ((check_part){meeting, *first}));
   *first = m->parts.len;
 }
 
 static void index_parts(check_match *m) {
-  m->first_part = ARENA_ARRAY(m->scratch, m->report->n_ranks, uint32_t *);
+  m->first_part = ARENA_ARRAY(m->scratch, m->report->n_plans, uint32_t *);
   m->channel_of = ARENA_ARRAY(m->scratch, m->n_meetings, uint32_t);
-  for (uint32_t r = 0; r < m->report->n_ranks; r++)
+  for (uint32_t r = 0; r < m->report->n_plans; r++)
     m->first_part[r] = ARENA_ARRAY(m->scratch, m->report->plans[r]->n_posts, uint32_t);
   for (uint32_t k = 0; k < m->channels.len; k++) {
     const check_channel *c = &m->channels.data[k];
@@ -126,9 +166,10 @@ bool check_match_posts(check_match *m) {
   bool good = true;
   find_channels(m);
   for (uint32_t k = 0; k < m->channels.len; k++) {
-    if (!compare_channel(m, &m->channels.data[k])) good = false;
+    check_channel *c = &m->channels.data[k];
+    if (!compare_channel(m, c)) good = false;
+    m->report->n_met += (uint64_t)(m->n_meetings - c->first_meeting) * c->times;
   }
-  m->report->n_met = m->n_meetings;
   if (good) index_parts(m);
   return good;
 }

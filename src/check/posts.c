@@ -20,7 +20,7 @@ rt_comm_request check_request(const rt_plan *plan, const rt_post *p) {
 bool check_post_fits(const rt_plan *plan, const rt_post *post, const char **why) {
   rt_comm_request r = check_request(plan, post);
   status_clear();
-  bool fits = rt_comm_request_check(&r, post->rank, RT_COMM_MAX_RANKS) == STATUS_OK;
+  bool fits = rt_comm_request_check(&r, post->rank, IR_MESH_MAX_DEVICES) == STATUS_OK;
   *why = fits ? "" : status_message();
   return fits;
 }
@@ -35,9 +35,20 @@ static check_finding finding(check_kind kind, uint32_t a, uint32_t b) {
                          .view_b = CHECK_NONE};
 }
 
-static bool expect_rules(check_analysis *c, uint32_t instr, const rt_post *post) {
+/* Posts of one team follow one another, and the team is looked at once. */
+static bool keeps_rules(const check_analysis *c, const rt_post *post, const rt_post *last) {
   const char *why;
-  if (check_post_fits(c->plan, post, &why)) return true;
+  bool known = last && last->team == post->team && last->n_team == post->n_team &&
+               last->me == post->me && last->rank == post->rank && last->dtype == post->dtype;
+  if (!known || (unsigned)post->kind >= IR_COMM_POSTED) return check_post_fits(c->plan, post, &why);
+  rt_comm_request r = check_request(c->plan, post);
+  status_clear();
+  return rt_comm_request_check_rest(&r) == STATUS_OK;
+}
+
+static bool expect_rules(check_analysis *c, uint32_t instr, const rt_post *post,
+                         const rt_post *last) {
+  if (keeps_rules(c, post, last)) return true;
   check_finding f = finding(CHECK_POST_RULE, CHECK_NONE, instr);
   check_found(c, &f);
   status_clear();
@@ -130,6 +141,7 @@ static void order_post(ordering *o, uint32_t post) {
 void check_posts(check_analysis *c) {
   const rt_plan *plan = c->plan;
   ordering o = {.c = c};
+  const rt_post *last = NULL; /* that keeps the rules */
   if (plan->n_posts == 0) return;
   check_teams_init(&o.teams, c->scratch);
   map_init(&o.last, c->scratch);
@@ -137,6 +149,8 @@ void check_posts(check_analysis *c) {
     if (plan->instrs[i].kind != RT_POST) continue;
     uint32_t post = plan->instrs[i].task;
     expect_kept(c, i, &plan->posts[post], c->first_join[post]);
-    if (expect_rules(c, i, &plan->posts[post])) order_post(&o, post);
+    if (!expect_rules(c, i, &plan->posts[post], last)) continue;
+    last = &plan->posts[post];
+    order_post(&o, post);
   }
 }

@@ -4,15 +4,16 @@
 typedef struct ranks_call {
   const check_options *options;
   check_world_report *report;
+  const ir_mesh_data *alike;
   arena scratch;
 } ranks_call;
 
 static status check_each(const ranks_call *call) {
   check_world_report *r = call->report;
-  for (uint32_t k = 0; k < r->n_ranks; k++) {
+  for (uint32_t k = 0; k < r->n_plans; k++) {
     TRY(check_plan(r->plans[k], call->options, &r->ranks[k]));
     r->ranks[k].rank = r->n_ranks > 1 ? k : CHECK_NONE;
-    r->n_found += r->ranks[k].n_found;
+    r->n_found += r->ranks[k].n_found * (call->alike ? r->n_ranks : 1);
   }
   return STATUS_OK;
 }
@@ -32,7 +33,9 @@ static status match_guarded(void *context) {
   check_world_report *r = call->report;
   uint32_t most = call->options ? call->options->max_findings : 0;
   check_match m = {.scratch = &call->scratch, .report = r, .max_findings = most ? most : 100};
-  for (uint32_t k = 0; k < r->n_ranks; k++)
+  m.alike = call->alike;
+  if (m.alike) check_alike_begin(&m);
+  for (uint32_t k = 0; k < r->n_plans; k++)
     if (r->ranks[k].count[CHECK_POST_RULE] || r->ranks[k].count[CHECK_POST_ORDER]) return STATUS_OK;
   if (check_match_posts(&m)) check_deadlock(&m);
   return STATUS_OK;
@@ -41,31 +44,43 @@ static status match_guarded(void *context) {
 static status make_room(void *context) {
   ranks_call *call = context;
   check_world_report *r = call->report;
-  r->plans = arena_copy(&r->memory, r->plans, r->n_ranks * sizeof(const rt_plan *));
-  r->ranks = ARENA_ARRAY(&r->memory, r->n_ranks, check_report);
+  r->plans = arena_copy(&r->memory, r->plans, r->n_plans * sizeof(const rt_plan *));
+  r->ranks = ARENA_ARRAY(&r->memory, r->n_plans, check_report);
   return STATUS_OK;
+}
+
+static status check_all(ranks_call *call, check_world_report *report) {
+  const allocator *memory =
+      call->options && call->options->memory ? call->options->memory : &memory_default;
+  check_world_report *r = call->report;
+  arena_init(&call->scratch, memory);
+  arena_init(&r->memory, memory);
+  status st = memory_guard(make_room, call);
+  if (st == STATUS_OK) st = check_each(call);
+  if (st == STATUS_OK) st = memory_guard(match_guarded, call);
+  arena_destroy(&call->scratch);
+  if (st == STATUS_OK) *report = *r;
+  else check_world_report_destroy(r);
+  return st;
 }
 
 status check_world(const rt_plan *const *plans, uint32_t n, const check_options *options,
                    check_world_report *report) {
-  check_world_report r = {.plans = plans, .n_ranks = n};
-  ranks_call call = {.options = options, .report = &r};
-  const allocator *memory = options && options->memory ? options->memory : &memory_default;
+  check_world_report r = {.plans = plans, .n_ranks = n, .n_plans = n};
   TRY(expect_ranks(&r));
-  arena_init(&call.scratch, memory);
-  arena_init(&r.memory, memory);
-  status st = memory_guard(make_room, &call);
-  if (st == STATUS_OK) st = check_each(&call);
-  if (st == STATUS_OK) st = memory_guard(match_guarded, &call);
-  arena_destroy(&call.scratch);
-  if (st == STATUS_OK) *report = r;
-  else check_world_report_destroy(&r);
-  return st;
+  return check_all(&(ranks_call){.options = options, .report = &r}, report);
+}
+
+status check_alike(const rt_plan *plan, uint32_t n, const check_options *options,
+                   check_world_report *report) {
+  check_world_report r = {.plans = &plan, .n_ranks = n, .n_plans = 1};
+  check(plan->alike && plan->alike->n_devices == n);
+  return check_all(&(ranks_call){.options = options, .report = &r, .alike = plan->alike}, report);
 }
 
 void check_world_report_destroy(check_world_report *r) {
   if (r->n_ranks == 0) return;
-  for (uint32_t k = 0; r->ranks && k < r->n_ranks; k++) check_report_destroy(&r->ranks[k]);
+  for (uint32_t k = 0; r->ranks && k < r->n_plans; k++) check_report_destroy(&r->ranks[k]);
   arena_destroy(&r->memory);
   *r = (check_world_report){0};
 }

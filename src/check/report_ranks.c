@@ -36,7 +36,7 @@ static const char *who(const check_world_report *report, uint32_t from, const rt
   strbuf_init(&list, memory);
   strbuf_init(&text, memory);
   for (uint32_t r = from; r < report->n_ranks; r++) {
-    if (!has_finding(&report->ranks[r], plan, f)) continue;
+    if (!has_finding(&report->ranks[check_plan_number(report, r)], plan, f)) continue;
     if (first == CHECK_NONE) first = r;
     strbuf_printf(&list, "%s%u", n++ ? ", " : "", r);
     last = r;
@@ -59,14 +59,14 @@ static void rank_text(const check_world_report *report, uint32_t rank, strbuf *o
 
 /* ---- meetings ---- */
 static const rt_post *post_of(const check_world_report *report, uint32_t rank, uint32_t instr) {
-  const rt_plan *plan = report->plans[rank];
+  const rt_plan *plan = check_plan_of(report, rank);
   return &plan->posts[plan->instrs[instr].task];
 }
 
 static void add_request(const check_world_report *report, uint32_t rank, uint32_t instr,
                         strbuf *out) {
   char text[160];
-  rt_comm_request r = check_request(report->plans[rank], post_of(report, rank, instr));
+  rt_comm_request r = check_request(check_plan_of(report, rank), post_of(report, rank, instr));
   rt_comm_request_text(&r, text, sizeof text);
   strbuf_puts(out, text);
 }
@@ -88,7 +88,9 @@ static void add_channel(const check_world_report *report, const check_meeting *f
 
 static void add_instr_of(const check_world_report *report, uint32_t rank, uint32_t instr,
                          strbuf *out) {
-  check_add_instr(&report->ranks[rank], instr, out);
+  check_report one = report->ranks[check_plan_number(report, rank)];
+  one.rank = report->n_ranks > 1 ? rank : CHECK_NONE;
+  check_add_instr(&one, instr, out);
 }
 
 static void mismatch_text(const check_world_report *report, const check_meeting *f, strbuf *out) {
@@ -119,7 +121,7 @@ static void absent_text(const check_world_report *report, const check_meeting *f
 }
 
 static void add_waiter(const check_world_report *report, const check_stop *s, strbuf *out) {
-  const rt_plan *plan = report->plans[s->rank];
+  const rt_plan *plan = check_plan_of(report, s->rank);
   add_instr_of(report, s->rank, s->instr, out);
   if (plan->instrs[s->instr].kind == RT_POST)
     strbuf_puts(out, "      comes after a post of the same rank\n");
@@ -128,9 +130,9 @@ static void add_waiter(const check_world_report *report, const check_stop *s, st
     return;
   }
   strbuf_printf(out, "      until rank %u gets past instruction %u: ", s->for_rank, s->for_instr);
-  rt_describe(report->plans[s->for_rank], s->for_instr, out);
+  rt_describe(check_plan_of(report, s->for_rank), s->for_instr, out);
   strbuf_puts(out, "  (");
-  if (!check_add_place(report->plans[s->for_rank], s->for_instr, out))
+  if (!check_add_place(check_plan_of(report, s->for_rank), s->for_instr, out))
     strbuf_puts(out, "place not known");
   strbuf_puts(out, ")\n");
 }
@@ -157,7 +159,7 @@ static void deadlock_text(const check_world_report *report, const check_meeting 
 }
 
 static void meeting_text(const check_world_report *report, const check_meeting *f, strbuf *out) {
-  if (check_add_place(report->plans[f->rank_a], f->a, out)) strbuf_puts(out, ": ");
+  if (check_add_place(check_plan_of(report, f->rank_a), f->a, out)) strbuf_puts(out, ": ");
   strbuf_puts(out, "error: ");
   if (f->kind == CHECK_MISMATCH) mismatch_text(report, f, out);
   else if (f->kind == CHECK_ABSENT) absent_text(report, f, out);
@@ -170,18 +172,24 @@ typedef struct totals {
   uint64_t count[CHECK_KIND_COUNT];
 } totals;
 
+/* Ranks that are alike share a plan, and count each. */
+static uint32_t times_of(const check_world_report *report) {
+  return report->n_ranks / report->n_plans;
+}
+
 static totals sum(const check_world_report *report) {
-  totals t = {.kept = report->meetings.len};
+  uint64_t times = times_of(report);
+  totals t = {.kept = report->meetings.len * times};
   memcpy(t.count, report->count, sizeof t.count);
-  for (uint32_t r = 0; r < report->n_ranks; r++) {
+  for (uint32_t r = 0; r < report->n_plans; r++) {
     const check_report *one = &report->ranks[r];
-    t.instrs += one->plan->n_instrs;
-    t.streams += one->plan->n_streams;
-    t.waits += one->waits.len;
-    t.redundant += one->n_redundant;
-    t.unexamined += one->n_unexamined;
-    t.kept += one->findings.len;
-    for (uint32_t k = 0; k < CHECK_KIND_COUNT; k++) t.count[k] += one->count[k];
+    t.instrs += times * one->plan->n_instrs;
+    t.streams += times * one->plan->n_streams;
+    t.waits += times * one->waits.len;
+    t.redundant += times * one->n_redundant;
+    t.unexamined += times * one->n_unexamined;
+    t.kept += times * one->findings.len;
+    for (uint32_t k = 0; k < CHECK_KIND_COUNT; k++) t.count[k] += times * one->count[k];
   }
   return t;
 }
@@ -206,18 +214,21 @@ static void totals_text(const check_world_report *report, const totals *t, strbu
   strbuf_putc(out, '\n');
 }
 
+enum { MOST_NOTED = 64 }; /* ranks that are alike: of more, notes are given once */
+
 void check_world_text(const check_world_report *report, strbuf *out) {
   if (report->n_ranks == 1 && report->meetings.len == 0) {
     check_report_text(&report->ranks[0], out);
     return;
   }
   totals t = sum(report);
-  for (uint32_t r = 0; r < report->n_ranks; r++) rank_text(report, r, out);
+  for (uint32_t r = 0; r < report->n_plans; r++) rank_text(report, r, out);
   for (uint32_t k = 0; k < report->meetings.len; k++)
     meeting_text(report, &report->meetings.data[k], out);
   if (report->n_found > t.kept)
     strbuf_printf(out, "error: and %" PRIu64 " more errors\n", report->n_found - t.kept);
-  for (uint32_t r = 0; r < report->n_ranks && report->n_found == 0; r++)
-    check_waits_text(&report->ranks[r], out);
+  uint32_t most = times_of(report) < MOST_NOTED ? report->n_ranks : 1;
+  for (uint32_t r = 0; r < most && report->n_found == 0; r++)
+    check_waits_text(&report->ranks[check_plan_number(report, r)], out);
   totals_text(report, &t, out);
 }

@@ -17,7 +17,10 @@ bool bind_error(binder *b, const ir_instr_data *d, const char *fmt, ...) {
 
 bool bind_eval(binder *b, const ir_instr_data *d, ir_scalar x, int64_t *value) {
   const ir_scalars *s = &b->h->module->scalars;
-  if (ir_scalar_eval(s, x, b->symbols, b->n_symbols, value)) return true;
+  if (ir_scalar_eval(s, x, b->symbols, b->n_symbols, value)) {
+    if (b->alike && ir_scalar_has(s, x, IR_SYMBOL_RANK)) bind_alike_value(b, x, *value);
+    return true;
+  }
   return bind_error(
       b, d, "%s cannot be computed: it overflows, divides by a number below 1 or has no value",
       ir_scalar_text((ir_func *)b->h, x));
@@ -25,12 +28,27 @@ bool bind_eval(binder *b, const ir_instr_data *d, ir_scalar x, int64_t *value) {
 
 /* ---- streams ---- */
 
+static void make_clocks(binder *b, uint32_t room) {
+  uint32_t **clocks = ARENA_ARRAY(&b->scratch, room, uint32_t *);
+  uint32_t *positions = ARENA_ARRAY(&b->scratch, room, uint32_t);
+  for (uint32_t s = 0; s < room; s++) {
+    clocks[s] = ARENA_ARRAY(&b->scratch, room, uint32_t);
+    if (s >= b->clock_room) continue;
+    memcpy(clocks[s], b->clocks[s], b->clock_room * sizeof *clocks[s]);
+    positions[s] = b->positions[s];
+  }
+  b->clocks = clocks;
+  b->positions = positions;
+  b->clock_room = room;
+}
+
 /* A clock for each stream up to `stream`; new ones know only of themselves. */
 static bool reach_stream(binder *b, const ir_instr_data *d, int64_t stream) {
   if (stream < 0 || stream >= RT_MAX_STREAMS) {
     return bind_error(b, d, "there is no stream %lld; streams are numbered 0 to %d",
                       (long long)stream - 1, RT_MAX_STREAMS - 2);
   }
+  if (stream >= b->clock_room) make_clocks(b, 2 * (uint32_t)stream);
   if (stream >= b->plan->n_streams) b->plan->n_streams = (uint32_t)stream + 1;
   return true;
 }
@@ -228,11 +246,9 @@ static void init(binder *b, const ir_env *env, const rt_bind_options *options) {
   place(b, options->rank);
   b->attrs = ARENA_ARRAY(&b->scratch, h->ops.len, const rt_attr *);
   b->bodies = ARENA_ARRAY(&b->scratch, h->ops.len, const rt_body *);
-  b->clocks = ARENA_ARRAY(&b->scratch, RT_MAX_STREAMS, uint32_t *);
-  for (uint32_t s = 0; s < RT_MAX_STREAMS; s++) {
-    b->clocks[s] = ARENA_ARRAY(&b->scratch, RT_MAX_STREAMS, uint32_t);
-  }
-  b->positions = ARENA_ARRAY(&b->scratch, RT_MAX_STREAMS, uint32_t);
+  make_clocks(b, 8);
+  b->turns = ARENA_ARRAY(&b->scratch, h->tensors.len, bind_turn);
+  bind_alike_begin(b, options->world);
   b->instrs.size_bytes = sizeof(rt_instr);
   b->tasks.size_bytes = sizeof(rt_task);
   b->all_views.size_bytes = sizeof(rt_view);
@@ -260,6 +276,7 @@ static void finish(binder *b) {
   p->n_outputs = b->h->outputs.len;
   p->pool_bytes = b->pool.size_bytes;
   bind_place(b);
+  p->alike = bind_alike_end(b);
 }
 
 /* What lowering could not know: conditions on the extents that the host program relies on. */
@@ -346,9 +363,14 @@ status rt_bind(const ir_env *env, const rt_bind_options *options, const allocato
 }
 
 uint32_t rt_plan_rank(const rt_plan *plan, uint32_t stream) {
-  uint32_t r = 0;
-  while (r + 1 < plan->n_ranks && stream >= plan->first_stream[r + 1]) r++;
-  return r;
+  uint32_t first = 0, n = plan->n_ranks;
+  while (n > 1) { /* it is one of the n ranks from `first` on */
+    uint32_t half = n / 2;
+    bool later = stream >= plan->first_stream[first + half];
+    first += later ? half : 0;
+    n = later ? n - half : half;
+  }
+  return first;
 }
 
 uint32_t rt_plan_first_stream(const rt_plan *plan, uint32_t rank) {

@@ -140,7 +140,7 @@ static bool bind_step(building *w, const ir_instr_data *d) {
   if (!bind_operands(b, d, op, &b->work, &task) || !bind_attrs(b, d, op, &task)) return false;
   if (!bind_local(w, d, &task)) return false;
   const rt_view *result = &b->views[d->tensor.id];
-  task.result = bind_add_view(b, result);
+  task.result = bind_add_view(b, d->tensor);
   if (!rt_view_is_empty(result) && !bind_shapes_fit(b, d, &task)) return false;
   rt_shape shape = {result->dtype, result->rank, result->extents};
   rt_step step = {.code = op->code, .n_operands = task.n_operands, .attrs = task.attrs};
@@ -199,7 +199,7 @@ static bool bind_results(building *w, rt_task *task) {
     if (rt_view_overlap(v) != RT_APART && !rt_view_is_empty(v))
       return bind_error(b, d, "several elements of the destination '%s' share the same bytes",
                         ir_tensor_name(b->h, to));
-    uint32_t view = bind_add_view(b, v);
+    uint32_t view = bind_add_view(b, to);
     if (k == 0) task->result = view;
     else more[k - 1] = view;
   }

@@ -44,6 +44,7 @@ typedef struct posting {
   binder *b;
   const ir_instr_data *d;
   rt_post post;
+  uint32_t team;   /* in b->teams */
   bool root_apart; /* gather, scatter: the root has no piece of its own */
 } posting;
 
@@ -60,34 +61,67 @@ static bool take_buffer(posting *p, ir_tensor t, bool role, uint32_t *view, int6
   if (!is_dense(v))
     return bind_error(p->b, p->d, "the memory of '%s' has gaps; communicate a dense copy of it",
                       name_of(p, t));
-  *view = bind_add_view(p->b, v);
+  *view = bind_add_view(p->b, t);
   *count = elements(v);
   return true;
 }
 
 /* ---- team ---- */
 
-static bool find_team(posting *p, bool *member) {
-  binder *b = p->b;
-  const ir_mesh_data *m = ir_mesh_at(b->h, p->d->team);
-  int64_t at = ir_mesh_find(m, b->rank), line[RT_COMM_MAX_RANKS];
-  *member = at >= 0;
-  if (!*member) return true;
-  int64_t n = ir_mesh_size(m, p->d->team_axis);
-  if (n > RT_COMM_MAX_RANKS)
-    return bind_error(b, p->d, "a team of %lld devices is larger than the %d supported",
-                      (long long)n, RT_COMM_MAX_RANKS);
-  ir_mesh_slice(m, at, p->d->team_axis, line);
-  uint32_t *team = ARENA_ARRAY(b->memory, (size_t)n, uint32_t);
-  for (int64_t i = 0; i < n; i++) team[i] = (uint32_t)line[i];
-  p->post.team = team;
-  p->post.n_team = (uint32_t)n;
-  p->post.me = (uint32_t)ir_mesh_coordinate(m, at, p->d->team_axis);
+static bool same_team(const bind_team *t, const int64_t *line, uint32_t n) {
+  bool same = t->n == n;
+  for (uint32_t k = 0; same && k < n; k++) same = t->devices[k] == line[k];
+  return same;
+}
+
+/* Each list of devices is there once, so that those of one team have one address. */
+static uint32_t team_of(binder *b, const int64_t *line, uint32_t n) {
+  for (uint32_t i = 0; i < b->teams.len; i++)
+    if (same_team(&b->teams.data[i], line, n)) return i;
+  uint32_t *devices = ARENA_ARRAY(b->memory, n, uint32_t);
+  for (uint32_t k = 0; k < n; k++) devices[k] = (uint32_t)line[k];
+  vec_push(&b->scratch, &b->teams, ((bind_team){.devices = devices, .n = n}));
+  return b->teams.len - 1;
+}
+
+static bind_line find_line(binder *b, ir_mesh mesh, uint32_t axis) {
+  const ir_mesh_data *m = ir_mesh_at(b->h, mesh);
+  int64_t at = ir_mesh_find(m, b->rank);
+  bind_line l = {.mesh = mesh, .axis = axis, .member = at >= 0};
+  if (!l.member) return l;
+  uint32_t n = (uint32_t)ir_mesh_size(m, axis);
+  int64_t *line = ARENA_ARRAY(&b->scratch, n, int64_t);
+  ir_mesh_slice(m, at, axis, line);
+  l.team = team_of(b, line, n);
+  l.me = (uint32_t)ir_mesh_coordinate(m, at, axis);
+  return l;
+}
+
+static const bind_line *line_of(binder *b, ir_mesh mesh, uint32_t axis) {
+  for (uint32_t i = 0; i < b->lines.len; i++) {
+    const bind_line *l = &b->lines.data[i];
+    if (IR_SAME(l->mesh, mesh) && l->axis == axis) return l;
+  }
+  bind_line l = find_line(b, mesh, axis);
+  vec_push(&b->scratch, &b->lines, l);
+  return &b->lines.data[b->lines.len - 1];
+}
+
+static bool find_team(posting *p) {
+  const bind_line *l = line_of(p->b, p->d->team, p->d->team_axis);
+  if (!l->member) return false;
+  p->team = l->team;
+  p->post.team = p->b->teams.data[l->team].devices;
+  p->post.n_team = p->b->teams.data[l->team].n;
+  p->post.me = l->me;
   return true;
 }
 
 static bool team_rank(posting *p, ir_scalar x, const char *what, int64_t *rank) {
-  if (!bind_eval(p->b, p->d, x, rank)) return false;
+  uint32_t axis;
+  if (!bind_eval_turning(p->b, p->d, x, rank, &axis)) return false;
+  uint32_t wanted = ir_comm_has_root(p->d->comm) ? 0 : p->d->team_axis + 1;
+  if (axis != wanted && p->post.n_team > 1) bind_unlike(p->b);
   if (*rank >= 0 && *rank < p->post.n_team) return true;
   return bind_error(p->b, p->d, "the %s is %lld, but the team has members 0 to %u", what,
                     (long long)*rank, p->post.n_team - 1);
@@ -100,6 +134,7 @@ static bool find_peers(posting *p) {
   if (ir_comm_has_root(d->comm)) {
     if (!team_rank(p, d->root, "root", &x)) return false;
     p->post.root = (uint32_t)x;
+    if (p->post.n_team > 1) bind_unlike(p->b); /* the root does something else */
   }
   if (d->comm == IR_COMM_SEND || d->comm == IR_COMM_PERMUTE) {
     if (!team_rank(p, d->to, "receiver", &x)) return false;
@@ -198,31 +233,28 @@ static void put(binder *b, ir_instr at, rt_instr_kind kind, uint32_t post) {
   if (p->out != RT_NO_VIEW) bind_touch(b, bind_view_at(b, p->out)->buffer);
 }
 
-/* Messages are matched per pair, in whatever team they are posted: they are kept in order together. */
-static uint32_t last_on_team(const binder *b, const rt_post *post) {
-  bool message = ir_comm_is_message(post->kind);
-  for (uint32_t i = b->posts.len; i-- > 0;) {
-    const rt_post *q = &b->posts.data[i];
-    bool same = q->n_team == post->n_team;
-    for (uint32_t k = 0; same && k < post->n_team; k++) same = q->team[k] == post->team[k];
-    if (message ? ir_comm_is_message(q->kind) : same && !ir_comm_is_message(q->kind)) return i;
-  }
-  return RT_NO_POST;
+/* Messages are matched per pair, in whatever team they are posted: they are kept in order together. Here
+ * and now, this post becomes the last one. */
+static uint32_t last_on_team(posting *p) {
+  binder *b = p->b;
+  uint32_t *last =
+      ir_comm_is_message(p->post.kind) ? &b->last_message : &b->teams.data[p->team].last;
+  uint32_t before = *last ? *last - 1 : RT_NO_POST;
+  *last = b->posts.len + 1;
+  return before;
 }
 
 bool bind_communicate(binder *b, ir_instr at, const ir_instr_data *d) {
   posting p = {.b = b, .d = d};
-  bool member;
   uint32_t first = b->posts.len;
-  if (!find_team(&p, &member)) return false;
-  if (member) {
+  if (find_team(&p)) {
     p.post.kind = d->comm == IR_COMM_SEND_RECV ? IR_COMM_RECV : d->comm;
     /* mutant: dev_sum_is_max */
     p.post.op = d->combine;
     p.post.dtype = ir_tensor_at(b->h, d->from.id ? d->from : d->tensor)->dtype;
     p.post.rank = (uint32_t)b->rank;
     if (!find_peers(&p) || !take_buffers(&p)) return false;
-    p.post.before = last_on_team(b, &p.post);
+    p.post.before = last_on_team(&p);
     vec_push(&b->scratch, &b->posts, p.post);
     put(b, at, RT_POST, first);
   }

@@ -31,6 +31,24 @@ typedef struct bind_comms {
   uint32_t joined_by; /* the last stream that waited */
 } bind_comms;
 
+/* How a view turns with the rank: on the next one along an axis of the mesh it is one block further, within
+ * its period; at the end it begins again. */
+typedef struct bind_turn {
+  uint32_t axis; /* mark axis of the mesh + 1; 0: it is the same on all ranks */
+  int64_t block_bytes, period_bytes;
+} bind_turn;
+
+/* A team of devices, each list once; and the team along an axis of a mesh that this rank is in. */
+typedef struct bind_team {
+  const uint32_t *devices;
+  uint32_t n, last; /* the last collective posted there + 1 */
+} bind_team;
+typedef struct bind_line {
+  ir_mesh mesh;
+  uint32_t axis, team, me;
+  bool member;
+} bind_line;
+
 typedef struct binder {
   const ir_func *h;
   rt_plan *plan;
@@ -53,6 +71,7 @@ typedef struct binder {
   bool *absent;           /* by tensor id: it lies on other devices */
   map stream_names;       /* name -> stream + 1 */
   bind_pool pool;
+  uint32_t clock_room; /* streams that there are clocks for */
   uint32_t **clocks;   /* by stream: the position of every stream it is ordered after */
   uint32_t *positions; /* by stream: instructions put on it */
 
@@ -64,6 +83,9 @@ typedef struct binder {
   bind_rows all_views;     /* rt_view */
   bind_rows buffers;       /* bind_buffer */
   VEC(rt_post) posts;
+  VEC(bind_team) teams;
+  VEC(bind_line) lines;
+  uint32_t last_message; /* the last message posted + 1 */
   VEC(bind_comms) comms;
   map comm_names; /* name -> position in `comms` + 1 */
   bool in_group;
@@ -71,6 +93,14 @@ typedef struct binder {
   table view_index;
   VEC(bind_numbers) lists; /* one of each */
   table list_index;
+
+  /* ---- are all ranks alike? (bind_alike.c) ---- */
+  const ir_mesh_data *alike; /* the mesh of all ranks, as long as they may be */
+  bind_turn *turns;          /* by tensor */
+  VEC(bind_turn) view_turns; /* by view */
+  uint32_t n_same;
+  uint8_t *same;       /* by scalar: its value is known to be the same on all ranks */
+  int64_t alike_steps; /* that looking may still take */
 } binder;
 
 /* A view while its extents and strides are made. */
@@ -128,12 +158,32 @@ bool bind_launch(binder *b, ir_instr at, const ir_instr_data *d); /* (bind_body.
 bool bind_is_bound(binder *b, const ir_instr_data *d, ir_tensor t);
 /* Puts the task on the current stream. */
 void bind_put_launch(binder *b, ir_instr at, const rt_task *task);
-uint32_t bind_add_view(binder *b, const rt_view *v);
+/* The view that the tensor stands for now. */
+uint32_t bind_add_view(binder *b, ir_tensor t);
 /* The operand number k of an operation, and its attributes with their scalars evaluated. */
 bool bind_operand(binder *b, const ir_instr_data *d, uint32_t k, ir_tensor t, rt_operand *out);
 bool bind_operands(binder *b, const ir_instr_data *d, const ir_op_data *op, arena *memory,
                    rt_task *task);
 bool bind_attrs(binder *b, const ir_instr_data *d, const ir_op_data *op, rt_task *task);
+/* ---- are all ranks alike? (bind_alike.c) ---- */
+/* In a world of so many. */
+void bind_alike_begin(binder *b, uint32_t world);
+/* They are not. */
+static inline void bind_unlike(binder *b) { b->alike = NULL; }
+/* A scalar with coordinates in it has this value here: do all ranks have it? */
+void bind_alike_value(binder *b, ir_scalar x, int64_t value);
+/* A value that may also turn with the rank: *axis is the mark axis + 1 along which the next rank has the next
+ * value, modulo the size of the mesh; 0: the value is the same on all ranks. */
+bool bind_eval_turning(binder *b, const ir_instr_data *d, ir_scalar x, int64_t *value,
+                       uint32_t *axis);
+/* `part` is position `index`, which turns along `axis`, of `n` blocks of `from`. */
+void bind_turn_part(binder *b, ir_tensor part, ir_tensor from, uint32_t axis, int64_t n,
+                    int64_t block_bytes);
+/* A view of the plan that the tensor stands for; `known`: it was there before. */
+void bind_turn_note(binder *b, ir_tensor t, uint32_t view, bool known);
+/* When everything is bound and has its place: the mesh, or NULL. */
+const ir_mesh_data *bind_alike_end(binder *b);
+
 /* ---- communications (bind_comm.c) ---- */
 bool bind_communicate(binder *b, ir_instr at, const ir_instr_data *d);
 bool bind_group_start(binder *b, const ir_instr_data *d);

@@ -48,6 +48,7 @@ void bind_tensor(binder *b, ir_tensor t, const bind_shape *shape) {
   v->extents = bind_list(b, shape->extents, v->rank, alike ? old.extents : NULL);
   v->strides = bind_list(b, shape->strides, v->rank, alike ? old.strides : NULL);
   b->bound[t.id] = true;
+  b->turns[t.id] = (bind_turn){0};
 }
 
 /* ---- rows ---- */

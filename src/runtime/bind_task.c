@@ -22,11 +22,13 @@ static bool is_broadcast(const binder *b, ir_tensor t, uint32_t dim) {
 
 bool bind_select(binder *b, const ir_instr_data *d) {
   int64_t index;
+  uint32_t axis;
   if ((b->absent[d->tensor.id] = b->absent[d->from.id])) return true;
-  if (!bind_is_bound(b, d, d->from) || !bind_eval(b, d, d->index, &index)) return false;
+  if (!bind_is_bound(b, d, d->from) || !bind_eval_turning(b, d, d->index, &index, &axis))
+    return false;
   const rt_view *from = &b->views[d->from.id];
   /* mutant: plan_index_on_broadcast */
-  if (is_broadcast(b, d->from, d->dim)) index = 0;
+  if (is_broadcast(b, d->from, d->dim)) index = 0, axis = 0;
   if (index < 0 || index >= from->extents[d->dim]) {
     return bind_error(
         b, d, "index %lld is out of range: '%s' has %lld positions along dimension %u",
@@ -41,6 +43,7 @@ bool bind_select(binder *b, const ir_instr_data *d) {
     s.strides[i] = s.strides[i + 1];
   }
   bind_tensor(b, d->tensor, &s);
+  bind_turn_part(b, d->tensor, d->from, axis, from->extents[d->dim], step_bytes(from, d->dim));
   return true;
 }
 
@@ -95,7 +98,9 @@ static bool piece(binder *b, const ir_instr_data *d, int64_t n, int64_t index, i
 bool bind_shard(binder *b, const ir_instr_data *d) {
   if ((b->absent[d->tensor.id] = b->absent[d->from.id])) return true;
   int64_t index, begin = 0, length = 0;
-  if (!bind_is_bound(b, d, d->from) || !bind_eval(b, d, d->index, &index)) return false;
+  uint32_t axis;
+  if (!bind_is_bound(b, d, d->from) || !bind_eval_turning(b, d, d->index, &index, &axis))
+    return false;
   const rt_view *from = &b->views[d->from.id];
   if (!piece(b, d, from->extents[d->dim], index, &begin, &length)) return false;
   bind_shape s = bind_shape_of(from);
@@ -103,6 +108,10 @@ bool bind_shard(binder *b, const ir_instr_data *d) {
   s.view.offset_bytes += begin * step_bytes(from, d->dim);
   s.extents[d->dim] = length;
   bind_tensor(b, d->tensor, &s);
+  bool even = d->partition.kind != IR_CHUNKS && length > 0 && begin == index * length &&
+              from->extents[d->dim] % length == 0;
+  bind_turn_part(b, d->tensor, d->from, axis, even ? from->extents[d->dim] / length : 0,
+                 length * step_bytes(from, d->dim));
   return true;
 }
 
@@ -120,7 +129,8 @@ static bool same_view(const void *context, uint32_t id) {
          a->extents == v->extents && a->strides == v->strides;
 }
 
-uint32_t bind_add_view(binder *b, const rt_view *v) {
+uint32_t bind_add_view(binder *b, ir_tensor t) {
+  const rt_view *v = &b->views[t.id];
   if (v->buffer == BIND_LOCAL) {
     vec_push(&b->scratch, &b->locals, *v);
     return BIND_LOCAL_VIEW + b->locals.len - 1;
@@ -129,9 +139,9 @@ uint32_t bind_add_view(binder *b, const rt_view *v) {
   uint64_t hash = hash_mix(hash_mix(0, v->buffer), (uint64_t)v->offset_bytes);
   hash = hash_mix(hash_mix(hash, (uintptr_t)v->extents), (uintptr_t)v->strides);
   uint32_t found = table_find(&b->view_index, hash, same_view, &key);
-  if (found) return found - 1;
-  uint32_t id = bind_row_add(b, &b->all_views, v);
-  table_add(&b->view_index, hash, id + 1);
+  uint32_t id = found ? found - 1 : bind_row_add(b, &b->all_views, v);
+  if (!found) table_add(&b->view_index, hash, id + 1);
+  bind_turn_note(b, t, id, found != 0);
   return id;
 }
 
@@ -151,7 +161,7 @@ bool bind_operand(binder *b, const ir_instr_data *d, uint32_t k, ir_tensor t, rt
   }
   if (!bind_is_bound(b, d, t)) return false;
   out->kind = RT_OPERAND_VIEW;
-  out->view = bind_add_view(b, &b->views[t.id]);
+  out->view = bind_add_view(b, t);
   return true;
 }
 
@@ -219,7 +229,7 @@ static bool bind_results(binder *b, const ir_instr_data *d, const ir_op_data *op
   for (uint32_t k = 0; k < ir_op_n_results(op); k++) {
     ir_tensor t = ir_op_result(op, k);
     if (!bind_is_bound(b, d, t)) return false;
-    uint32_t view = bind_add_view(b, &b->views[t.id]);
+    uint32_t view = bind_add_view(b, t);
     if (k) more[k - 1] = view;
     else task->result = view;
   }

@@ -154,5 +154,6 @@ bool bind_view(binder *b, const ir_instr_data *d) {
   if (!reshape) look(&w);
   if (!has_type(b, d, &w.s)) return false;
   bind_tensor(b, d->tensor, &w.s);
+  b->turns[d->tensor.id] = b->turns[op->operands[0].id];
   return true;
 }

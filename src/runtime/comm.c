@@ -3,6 +3,9 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+
+#include "ir/mesh.h"
 
 bool rt_comm_requests_agree(const rt_comm_request *a, const rt_comm_request *b) {
   return a->kind == b->kind && a->count == b->count && a->dtype == b->dtype &&
@@ -56,7 +59,9 @@ static status wrong(const rt_comm_request *r, const char *what) {
 
 static status check_team(const rt_comm_request *r, uint32_t rank, uint32_t n_ranks) {
   if (!r->team || r->n_team == 0 || r->n_team > n_ranks) return wrong(r, "no team, or too large");
-  uint64_t seen[RT_COMM_MAX_RANKS / 64] = {0};
+  uint64_t seen[IR_MESH_MAX_DEVICES / 64];
+  check(n_ranks <= IR_MESH_MAX_DEVICES);
+  memset(seen, 0, (n_ranks + 63) / 64 * sizeof *seen);
   for (uint32_t i = 0; i < r->n_team; i++) {
     uint32_t device = r->team[i];
     if (device >= n_ranks) return wrong(r, "the team has a device that does not exist");
@@ -129,6 +134,10 @@ status rt_comm_request_check(const rt_comm_request *r, uint32_t rank, uint32_t n
     return fail(STATUS_BAD_USAGE, "a communication of unknown kind %d", (int)r->kind);
   if (r->dtype <= IR_DTYPE_NONE || r->dtype >= IR_DTYPE_COUNT) return wrong(r, "no dtype");
   TRY(check_team(r, rank, n_ranks));
+  return rt_comm_request_check_rest(r);
+}
+
+status rt_comm_request_check_rest(const rt_comm_request *r) {
   TRY(check_peers(r));
   int64_t limit = INT64_MAX / 8 / r->n_team;
   if (r->count < 0 || r->count > limit || out_count(r) < 0 || out_count(r) > limit)

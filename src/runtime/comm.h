@@ -30,7 +30,8 @@
 #include "ir/comm.h"
 #include "runtime/examine.h"
 
-enum { RT_COMM_MAX_RANKS = 256, RT_COMM_NOBODY = -1 };
+/* Of ranks that exchange data; those that are only checked or simulated may be more. */
+enum { RT_COMM_MAX_RANKS = 1 << 14, RT_COMM_NOBODY = -1 };
 
 /* Buffers are dense and aligned for their dtype. Pieces of a buffer lie one behind the other in team
  * order. `in` and `out` are apart, or in place as in NCCL:
@@ -157,6 +158,8 @@ const rt_comm_ops *rt_comm_at(uint32_t i);
 /* ---- for backends and messages ---- */
 /* What can be said of a request without its peers; BAD_USAGE with the place. */
 NODISCARD status rt_comm_request_check(const rt_comm_request *r, uint32_t rank, uint32_t n_ranks);
+/* The same, where dtype and team are known to be right: they are those of an earlier request. */
+NODISCARD status rt_comm_request_check_rest(const rt_comm_request *r);
 /* Whether two members of a team post the same collective. */
 bool rt_comm_requests_agree(const rt_comm_request *a, const rt_comm_request *b);
 /* "allreduce of 16 f32 (sum) at f:7"; at most `size_bytes`, with the final NUL. */

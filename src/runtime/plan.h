@@ -201,7 +201,8 @@ typedef struct rt_instr {
   uint32_t origin; /* ir_instr in the host program, for messages and traces */
 } rt_instr;
 
-enum { RT_MAX_STREAMS = 256 };
+/* Streams have 16 bits. */
+enum { RT_MAX_STREAMS = 1 << 16 };
 
 typedef struct rt_plan {
   arena memory;
@@ -227,6 +228,9 @@ typedef struct rt_plan {
   /* Data of a run, not of the plan: of uniform(), set before a run begins and read while it runs. In the
    * plan's memory; joined plans share that of the first. NULL: no task of the plan draws. */
   uint64_t *seed;
+  /* Of one rank of several: the plans of all ranks are this one, turned along the axes of this mesh, which
+   * has all of them (bind_alike.c, docs/scale.md). NULL: they may differ. */
+  const ir_mesh_data *alike;
 } rt_plan;
 
 /* Binding stops, with an error at the outermost loop, after so many steps (instructions of the host
@@ -238,7 +242,9 @@ typedef struct rt_bind_options {
   uint32_t streams; /* worker streams, >= 1 */
   uint64_t seed;    /* of the first run; *plan->seed is that of the next */
   int64_t rank;     /* the device that the plan is for */
-  bool keep_waits;  /* also those for streams that did nothing new since the last wait */
+  uint32_t
+      world; /* of so many; with it, plan->alike says whether they are all alike. 0: not asked */
+  bool keep_waits; /* also those for streams that did nothing new since the last wait */
   int64_t max_steps, max_bytes; /* 0: RT_MAX_STEPS, RT_MAX_PLAN_BYTES */
 } rt_bind_options;
 

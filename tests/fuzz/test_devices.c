@@ -13,11 +13,12 @@
  * are loaded and not run, which leaves their kernels in the cache on disk. */
 #include <stdlib.h>
 
-#include "mpi/launched.h"
+#include "alike_kit.h"
 #include "crowd.h"
 #include "device_kit.h"
 #include "gen.h"
 #include "machines.h"
+#include "mpi/launched.h"
 #include "order_machine.h"
 #include "refusals.h"
 #include "test.h"
@@ -60,6 +61,7 @@ static struct {
   rt_comm *endpoints[2];
 } spread;
 static _Atomic uint64_t n_launches, n_posts, n_compared, n_outputs, n_streamed, n_own;
+static _Atomic uint64_t n_worlds, n_alike, n_changed;
 static gpu_times spent;
 
 /* ---- values ---- */
@@ -257,6 +259,18 @@ static bool check_together(team *x) {
   return passes;
 }
 
+/* What one of ranks that are alike tells of all. */
+static bool check_alike_ranks(team *x) {
+  enum { CHANGED = 6 };
+  alike_counts c = {0};
+  if (!alike_judge(x->plans, x->n, 1 + x->plans[0]->n_instrs / CHANGED, &c))
+    return kit_wrong("one of ranks that are alike tells something else", "");
+  n_worlds += c.worlds;
+  n_alike += c.alike;
+  n_changed += c.mutants;
+  return true;
+}
+
 static bool check_ranks(team *x) {
   for (uint32_t r = 0; r < x->n; r++) {
     if (!subject_passes(x->s, x->plans[r], NULL)) return false;
@@ -264,7 +278,7 @@ static bool check_ranks(team *x) {
       n_launches += x->plans[r]->instrs[i].kind == RT_LAUNCH;
     n_posts += x->plans[r]->n_posts;
   }
-  return check_together(x);
+  return check_together(x) && check_alike_ranks(x);
 }
 
 /* As a program runs them: without the waits they can do without. */
@@ -475,11 +489,13 @@ static arguments read_arguments(int argc, char **argv) {
 static void print_summary(uint64_t done, double seconds) {
   refusals_print();
   printf("%llu programs in %.1f s: %llu refused, %llu with stream loops, %llu begin with the own "
-         "piece, %llu launches, %llu communications, %llu of %llu outputs compared\n",
+         "piece, %llu launches, %llu communications, %llu of %llu outputs compared; ranks are "
+         "alike in "
+         "%llu of %llu worlds, %llu changes\n",
          (unsigned long long)done, seconds, (unsigned long long)n_refused,
          (unsigned long long)n_streamed, (unsigned long long)n_own, (unsigned long long)n_launches,
-         (unsigned long long)n_posts, (unsigned long long)n_compared,
-         (unsigned long long)n_outputs);
+         (unsigned long long)n_posts, (unsigned long long)n_compared, (unsigned long long)n_outputs,
+         (unsigned long long)n_alike, (unsigned long long)n_worlds, (unsigned long long)n_changed);
 }
 
 /* Found by longer runs. */

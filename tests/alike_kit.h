@@ -1,0 +1,139 @@
+/* Ranks that are alike: is what one of them tells of all true? The plans of all ranks are compared, and checked
+ * as they are and with one instruction changed on all ranks; both ways to check must agree (docs/scale.md). */
+#ifndef WEIR_TESTS_ALIKE_KIT_H
+#define WEIR_TESTS_ALIKE_KIT_H
+
+#include <stdio.h>
+
+#include "check/check.h"
+
+typedef struct alike_counts {
+  uint32_t worlds, alike, mutants, killed;
+} alike_counts;
+
+typedef enum alike_change { ALIKE_BLANK, ALIKE_COUNT, ALIKE_SWAP, ALIKE_CHANGES } alike_change;
+
+static inline const rt_plan *alike_one(rt_plan *const *plans, uint32_t n) {
+  for (uint32_t r = 0; r < n; r++)
+    if (plans[r]->alike) return plans[r];
+  return NULL;
+}
+
+/* The same instructions on the same streams; what they touch may lie elsewhere. */
+static inline bool alike_same_plan(const rt_plan *a, const rt_plan *b) {
+  bool same = a->n_instrs == b->n_instrs && a->n_streams == b->n_streams &&
+              a->n_tasks == b->n_tasks && a->n_posts == b->n_posts &&
+              a->n_buffers == b->n_buffers && a->pool_bytes == b->pool_bytes;
+  for (uint32_t i = 0; same && i < a->n_instrs; i++) {
+    const rt_instr *x = &a->instrs[i], *y = &b->instrs[i];
+    same = x->kind == y->kind && x->stream == y->stream && x->other == y->other &&
+           x->task == y->task && x->origin == y->origin;
+  }
+  for (uint32_t i = 0; same && i < a->n_buffers; i++)
+    same = a->buffers[i].kind == b->buffers[i].kind &&
+           a->buffers[i].offset_bytes == b->buffers[i].offset_bytes &&
+           a->buffers[i].size_bytes == b->buffers[i].size_bytes;
+  return same;
+}
+
+static inline uint64_t alike_redundant(const check_world_report *r) {
+  uint64_t n = 0;
+  for (uint32_t k = 0; k < r->n_plans; k++) n += r->ranks[k].n_redundant;
+  return n * (r->n_ranks / r->n_plans);
+}
+
+/* Both ways to check; *passes is what the whole world says. */
+static inline bool alike_checks_agree(rt_plan *const *plans, uint32_t n, const rt_plan *one,
+                                      bool *passes) {
+  check_world_report all, by_one;
+  if (check_world((const rt_plan *const *)plans, n, NULL, &all) != STATUS_OK) return false;
+  bool agree = check_alike(one, n, NULL, &by_one) == STATUS_OK;
+  *passes = all.n_found == 0;
+  if (agree) {
+    agree = *passes == (by_one.n_found == 0);
+    for (int k = 0; k < CHECK_KIND_COUNT; k++) agree &= !all.count[k] == !by_one.count[k];
+    if (*passes)
+      agree &= all.n_met == by_one.n_met && alike_redundant(&all) == alike_redundant(&by_one);
+    check_world_report_destroy(&by_one);
+  }
+  check_world_report_destroy(&all);
+  return agree;
+}
+
+static inline void alike_swap(rt_plan *plan, uint32_t i) {
+  rt_instr t = plan->instrs[i];
+  plan->instrs[i] = plan->instrs[i + 1];
+  plan->instrs[i + 1] = t;
+}
+
+/* Changes instruction i; `old` takes it back (count and swap undo themselves). False: it cannot be. */
+static inline bool alike_apply(rt_plan *plan, uint32_t i, alike_change change, bool back,
+                               rt_instr *old) {
+  rt_instr *instr = &plan->instrs[i];
+  switch (change) {
+  case ALIKE_BLANK:
+    if (instr->kind == RT_LAUNCH) return false;
+    if (!back) *old = *instr;
+    *instr = back ? *old
+                  : (rt_instr){.kind = RT_WAIT,
+                               .stream = instr->stream,
+                               .other = instr->stream,
+                               .origin = instr->origin};
+    return true;
+  case ALIKE_COUNT: {
+    if (instr->kind != RT_POST) return false;
+    rt_post *p = &plan->posts[instr->task];
+    if (p->kind != IR_COMM_SEND && p->kind != IR_COMM_PERMUTE) return false;
+    p->count += back ? 1 : -1;
+    return true;
+  }
+  case ALIKE_SWAP:
+    if (!back && (i + 1 >= plan->n_instrs || instr->kind == RT_LAUNCH)) return false;
+    alike_swap(plan, i);
+    return true;
+  case ALIKE_CHANGES: break;
+  }
+  return false;
+}
+
+static inline bool alike_mutant(rt_plan *const *plans, uint32_t n, const rt_plan *one, uint32_t i,
+                                alike_change change, alike_counts *counts) {
+  rt_instr old[64];
+  bool passes = true;
+  check(n <= 64);
+  for (uint32_t r = 0; r < n; r++)
+    if (!alike_apply(plans[r], i, change, false, &old[r])) return true;
+  bool agree = alike_checks_agree(plans, n, one, &passes);
+  for (uint32_t r = 0; r < n; r++) (void)alike_apply(plans[r], i, change, true, &old[r]);
+  counts->mutants++;
+  counts->killed += !passes;
+  if (!agree)
+    fprintf(stderr, "one of %u ranks tells something else: change %d of instruction %u\n", n,
+            (int)change, i);
+  return agree;
+}
+
+/* Plans of n ranks, bound with world = n. Of each `every` instructions one is changed; 0: none. */
+static inline bool alike_judge(rt_plan *const *plans, uint32_t n, uint32_t every,
+                               alike_counts *counts) {
+  const rt_plan *one = alike_one(plans, n);
+  bool passes;
+  counts->worlds += n > 1;
+  if (!one) return true;
+  counts->alike++;
+  for (uint32_t r = 0; r < n; r++) {
+    if (alike_same_plan(one, plans[r])) continue;
+    fprintf(stderr, "rank %u is not like the others\n", r);
+    return false;
+  }
+  if (!alike_checks_agree(plans, n, one, &passes)) {
+    fprintf(stderr, "one of %u ranks tells something else\n", n);
+    return false;
+  }
+  for (uint32_t i = 0; every && i < one->n_instrs; i += every)
+    for (int c = 0; c < ALIKE_CHANGES; c++)
+      if (!alike_mutant(plans, n, one, i, (alike_change)c, counts)) return false;
+  return true;
+}
+
+#endif

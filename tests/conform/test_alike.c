@@ -1,0 +1,140 @@
+/* Ranks that are alike, of programs on 2 to 64 devices: what the checker finds by one of them is what it finds by
+ * all, for the plans as they are and with each wait, join and post changed on all ranks. */
+#include "alike_kit.h"
+#include "api/ranks.h"
+#include "stream_kit.h"
+#include "test.h"
+
+enum { MOST = 64 };
+
+typedef struct program {
+  const char *name, *text; /* every @ becomes the number of devices */
+  host_pipeline pipeline;
+  bool alike;
+} program;
+
+#define AG_MATMUL                                                                                  \
+  "fusion f {\n  mesh d = [@]\n  a : f32[@, 3, 5]\n  b : f32[5, 2]\n  c = matmul(a, b)\n"          \
+  "  return c\n  schedule { a, b, c on d; a[0] = mesh.x; c[0] = stream }\n}\n"
+
+static const program programs[] = {
+    {"ring", AG_MATMUL, HOST_RING, true},
+    {"p2p-offset", AG_MATMUL, HOST_P2P_OFFSET, true},
+    {"p2p", AG_MATMUL, HOST_P2P, false},
+    {"broadcasts", AG_MATMUL, HOST_COLLECTIVE, false},
+    {"slices",
+     "fusion f {\n  mesh d = [@]\n  a : f32[4, @, 2, 5]\n  b : f32[5, 2]\n  c = matmul(a, b)\n"
+     "  return c\n  schedule { a, b, c on d; a[1] = mesh.x; c[0] = stream }\n}\n",
+     HOST_AUTO, true},
+    {"gathered weights",
+     "fusion f {\n  mesh d = [@]\n  x : f32[@, @]\n  w : f32[@, 8]\n  g = set(w)\n"
+     "  y = relu(matmul(x, g))\n  dw = matmul(transpose(x), y)\n  return y, dw\n"
+     "  schedule { x, w, g, dw on d; x.outer_split(0, d); x[0] = mesh.x; w.outer_split(0, d);\n"
+     "    w[0] = mesh.x; dw.outer_split(0, d); dw[0] = mesh.x }\n}\n",
+     HOST_AUTO, true},
+    {"row-parallel",
+     "fusion f {\n  mesh d = [@]\n  x : f32[4, @]\n  w : f32[@, 3]\n  y = relu(matmul(x, w))\n"
+     "  return y\n  schedule { x, w on d; x.outer_split(1, d); x[1] = mesh.x;\n"
+     "    w.outer_split(0, d); w[0] = mesh.x }\n}\n",
+     HOST_AUTO, true},
+    {"uneven pieces",
+     "fusion f {\n  mesh d = [@]\n  x : f32[2, 67]\n  y = sum(neg(x), dims=[1])\n  return y\n"
+     "  schedule { x on d; x.outer_split(1, d); x[1] = mesh.x }\n}\n",
+     HOST_AUTO, false},
+    /* Memory that turns, and is read where it does not. */
+    {"read in order",
+     "host f(mesh d = [@], a : f32[@@x, 3] on d) -> (c) {\n  all : f32[@, 3] on d = allocate()\n"
+     "  c : f32[@, 3] on d = allocate()\n  for i in @ {\n"
+     "    p = select(all, dim=0, index=(me(d.x) + i) % @)\n    q = select(a, dim=0, index=0)\n"
+     "    p <- set(q)\n  }\n  for i in @ {\n    p$1 = select(all, dim=0, index=i)\n"
+     "    r = select(c, dim=0, index=i)\n    r <- set(p$1)\n  }\n  deallocate(all)\n}\n",
+     HOST_AUTO, false},
+    {"turns and is read whole",
+     "host f(mesh d = [@], a : f32[@@x, 3] on d) -> (c) {\n  all : f32[@, 3] on d = allocate()\n"
+     "  c : f32[@, 3] on d = allocate()\n  for i in @ {\n"
+     "    p = select(all, dim=0, index=(me(d.x) + i) % @)\n    q = select(a, dim=0, index=0)\n"
+     "    p <- set(q)\n  }\n  c <- neg(all)\n  deallocate(all)\n}\n",
+     HOST_AUTO, true},
+    /* Nobody receives before it has sent, and nobody gets there. */
+    {"deadlock",
+     "host f(mesh d = [@], a : f32[@@x, 3] on d) -> (c) {\n  c : f32[@@x, 3] on d = allocate()\n"
+     "  r = recv(c, from=(me(d.x) + 1) % @, team=d.x)\n  wait(r)\n"
+     "  s = send(a, to=(me(d.x) + @ - 1) % @, team=d.x)\n  wait(s)\n}\n",
+     HOST_AUTO, true},
+    /* What is sent one step is received by nobody. */
+    {"absent",
+     "host f(mesh d = [@], a : f32[@@x, 3] on d) -> (c) {\n  c : f32[@@x, 3] on d = allocate()\n"
+     "  group_start()\n  recv(c, from=(me(d.x) + 1) % @, team=d.x)\n"
+     "  send(a, to=(me(d.x) + 1) % @, team=d.x)\n  s = group_end()\n  wait(s)\n}\n",
+     HOST_AUTO, true},
+};
+
+typedef struct trial {
+  const program *p;
+  uint32_t devices, streams;
+  alike_counts *counts;
+} trial;
+
+static const char *text_of(const program *p, uint32_t devices, arena *memory) {
+  strbuf out;
+  strbuf_init(&out, memory);
+  for (const char *c = p->text; *c; c++) {
+    bool mark = c[0] == '@' && c[1] == 'x'; /* @x marks an axis */
+    if (*c == '@' && !mark) strbuf_printf(&out, "%u", devices);
+    else strbuf_putc(&out, *c);
+  }
+  return out.data;
+}
+
+static bool bind_all(const trial *t, ir_func *h, arena *memory, rt_plan **plans) {
+  ir_env env;
+  ir_env_init(&env, h, memory);
+  rt_bind_options options = {.streams = t->streams, .world = t->devices};
+  for (uint32_t r = 0; r < t->devices; r++) {
+    options.rank = r;
+    if (rt_bind(&env, &options, &memory_default, &plans[r]) != STATUS_OK) return false;
+  }
+  return true;
+}
+
+static status judge_trial(void *context) {
+  const trial *t = context;
+  subject s;
+  arena memory;
+  rt_plan *plans[MOST] = {0};
+  host_options options = {.pipeline = t->p->pipeline};
+  arena_init(&memory, &memory_default);
+  bool ready = subject_parse(&s, text_of(t->p, t->devices, &memory));
+  ir_func *h = ready && s.func->host ? s.func : NULL;
+  ready = ready && (h || (schedule_apply(s.func) && kit_lower(s.func, &options, &h) == STATUS_OK));
+  ready = ready && bind_all(t, h, &memory, plans);
+  if (!EXPECT(ready)) fprintf(stderr, "%s on %u: %s\n", t->p->name, t->devices, status_message());
+  if (ready) {
+    bool is_alike = alike_one(plans, t->devices) != NULL;
+    if (!EXPECT_INT(is_alike, t->p->alike || t->devices == 1))
+      fprintf(stderr, "%s on %u devices\n", t->p->name, t->devices);
+    uint32_t every = 1 + plans[0]->n_instrs * t->devices / 3000;
+    if (!EXPECT(alike_judge(plans, t->devices, every, t->counts)))
+      fprintf(stderr, "%s on %u devices\n", t->p->name, t->devices);
+  }
+  for (uint32_t r = 0; r < t->devices; r++) rt_plan_destroy(plans[r]);
+  subject_close(&s);
+  arena_destroy(&memory);
+  return STATUS_OK;
+}
+
+int main(void) {
+  static const uint32_t devices[] = {2, 3, 8, 64};
+  alike_counts counts = {0};
+  for (uint32_t i = 0; i < sizeof programs / sizeof *programs; i++)
+    for (uint32_t k = 0; k < 4; k++)
+      for (uint32_t streams = 1; streams <= 3; streams += 2) {
+        trial t = {&programs[i], devices[k], streams, &counts};
+        EXPECT(memory_guard(judge_trial, &t) == STATUS_OK);
+        status_clear();
+      }
+  printf("%u worlds, %u alike; %u changes on all ranks, %u found\n", counts.worlds, counts.alike,
+         counts.mutants, counts.killed);
+  EXPECT(counts.mutants > 1000 && counts.killed > 500 && counts.killed < counts.mutants);
+  return test_finish();
+}
