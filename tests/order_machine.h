@@ -14,6 +14,8 @@
 #include "device/cpu/kernels.h"
 #include "device/issue/order.h"
 
+enum { MACHINE_RANKS = 256 };
+
 typedef struct machine {
   const rt_plan *plan;
   void *const *inputs, *const *outputs;
@@ -23,7 +25,7 @@ typedef struct machine {
   uint32_t n_streams;
   uint32_t **queues, *lengths, *heads; /* steps, by stream */
   bool *recorded;
-  rt_comm *endpoints[RT_COMM_MAX_RANKS];
+  rt_comm *endpoints[MACHINE_RANKS];
   uint32_t n_endpoints;
   bool *posted; /* by comm */
   rt_comm_ticket *tickets;
@@ -92,7 +94,7 @@ static inline void machine_task(machine *m, const rt_task *task) {
 }
 
 static inline void machine_fold(machine *m, const issue_fold *f) {
-  const void *sources[RT_COMM_MAX_RANKS];
+  const void *sources[MACHINE_RANKS];
   size_t bytes = (size_t)f->count * ir_dtype_size_bytes(f->dtype);
   char *sum = arena_alloc(&m->memory, bytes);
   for (uint32_t i = 0; i < f->n_sources; i++) sources[i] = machine_address(m, &f->places[i]);
@@ -179,8 +181,8 @@ static inline void machine_world(machine *m) {
   m->tickets = ARENA_ARRAY(&m->memory, m->order->comms.len, rt_comm_ticket);
   m->collected = ARENA_ARRAY(&m->memory, m->order->comms.len, char *);
   if (m->order->comms.len == 0) return;
-  check(rt_comm_inproc.open(&o, &memory_default, RT_COMM_MAX_RANKS, m->endpoints,
-                            &m->n_endpoints) == STATUS_OK);
+  check(rt_comm_inproc.open(&o, &memory_default, MACHINE_RANKS, m->endpoints, &m->n_endpoints) ==
+        STATUS_OK);
 }
 
 /* The steps of one communication's members follow one another. */

@@ -41,7 +41,7 @@ static void share_body(rt_comm *comm, void *context) {
 static bool expect_outcome(outcome *o, uint32_t n, status st, const char *part) {
   bool shares = !kit_in_process, sees = kit_in_process;
   if (shares) {
-    rt_comm *endpoints[RT_COMM_MAX_RANKS];
+    rt_comm *endpoints[KIT_MOST_RANKS];
     sees = kit_open(n, &memory_default, endpoints) > 0;
     kit_run_on(endpoints, sees, share_body, o);
   }
@@ -213,7 +213,7 @@ static void test_refusals(rt_comm *comm, rt_comm_request good) {
 /* After refusals the world is as before. */
 static void test_bad_requests(void) {
   static const uint32_t alone[] = {0};
-  rt_comm *endpoints[RT_COMM_MAX_RANKS];
+  rt_comm *endpoints[KIT_MOST_RANKS];
   uint32_t n = kit_open(2, &memory_default, endpoints);
   bool first = n > 0 && endpoints[0]->rank == 0;
   float in[4] = {1, 2, 3, 4}, out[4] = {0};
@@ -262,7 +262,7 @@ static void faults_body(rt_comm *comm, void *context) {
 
 /* True: a post failed. */
 static bool test_fault(uint32_t rank, rt_comm_faults faults) {
-  rt_comm *endpoints[RT_COMM_MAX_RANKS], *wrapped = NULL;
+  rt_comm *endpoints[KIT_MOST_RANKS], *wrapped = NULL;
   outcome o = {0};
   uint32_t n = kit_open(few(), &memory_default, endpoints);
   for (uint32_t i = 0; i < n; i++)
@@ -314,12 +314,12 @@ static void test_memory(void) {
   memory_faults faults = {0};
   status st = STATUS_OUT_OF_MEMORY;
   for (; st == STATUS_OUT_OF_MEMORY; faults.fail_at++) {
-    rt_comm *endpoints[RT_COMM_MAX_RANKS];
+    rt_comm *endpoints[KIT_MOST_RANKS];
     rt_comm_options options = {.ranks = 3};
     uint32_t n = 0;
     faults.calls = 0;
     allocator memory = memory_faulty(&faults);
-    st = kit_backend->open(&options, &memory, RT_COMM_MAX_RANKS, endpoints, &n);
+    st = kit_backend->open(&options, &memory, KIT_MOST_RANKS, endpoints, &n);
     if (st == STATUS_OK) st = run_by_one_thread(endpoints, n, 1);
     uint64_t calls = faults.calls;
     if (st == STATUS_OK) st = run_by_one_thread(endpoints, n, 100);

@@ -128,7 +128,7 @@ static uint32_t everybody(uint32_t *team, const rt_comm *comm, bool reversed) {
 static void chain_body(rt_comm *comm, void *context) {
   (void)context;
   enum { N = 1024, DEPTH = 8 };
-  uint32_t team[RT_COMM_MAX_RANKS], n = comm->n_ranks;
+  uint32_t team[KIT_MOST_RANKS], n = comm->n_ranks;
   static int64_t in[KIT_RANKS][KIT_RANKS * N], out[KIT_RANKS][KIT_RANKS * N];
   static int64_t mid[KIT_RANKS][N], last[KIT_RANKS][N], sources[DEPTH][N];
   rt_comm_ticket tickets[2 + DEPTH + DEPTH], *t = tickets;
@@ -172,7 +172,7 @@ static void test_chains(void) {
 /* Roots that contribute or receive nothing. */
 static void absent_root_body(rt_comm *comm, void *context) {
   (void)context;
-  uint32_t team[RT_COMM_MAX_RANKS], n = comm->n_ranks;
+  uint32_t team[KIT_MOST_RANKS], n = comm->n_ranks;
   rt_comm_request r = {.kind = IR_COMM_GATHER, .dtype = IR_I32, .team = team, .n_team = n};
   r.me = everybody(team, comm, false), r.root = n - 1, r.count = 1;
   bool root = r.me == r.root;
@@ -198,7 +198,7 @@ static void absent_root_body(rt_comm *comm, void *context) {
 static void ring_body(rt_comm *comm, void *context) {
   (void)context;
   enum { REPS = 32, MAX = 4000 };
-  uint32_t team[RT_COMM_MAX_RANKS], n = comm->n_ranks;
+  uint32_t team[KIT_MOST_RANKS], n = comm->n_ranks;
   static float in[KIT_RANKS][REPS][MAX], out[KIT_RANKS][REPS][MAX];
   rt_comm_ticket tickets[REPS];
   rt_comm_request r = {.kind = IR_COMM_PERMUTE, .dtype = IR_F32, .team = team, .n_team = n};
@@ -220,7 +220,7 @@ static void ring_body(rt_comm *comm, void *context) {
 /* A shift along the line: its ends have one neighbour; odd members use plain send and recv. */
 static void line_body(rt_comm *comm, void *context) {
   (void)context;
-  uint32_t team[RT_COMM_MAX_RANKS], n = comm->n_ranks;
+  uint32_t team[KIT_MOST_RANKS], n = comm->n_ranks;
   int64_t in = comm->rank, out = -1;
   rt_comm_request r = {.dtype = IR_I64, .team = team, .n_team = n, .count = 1, .count_from = 1};
   uint32_t me = r.me = everybody(team, comm, false);
@@ -265,8 +265,8 @@ static void test_messages(void) {
 /* ---- many ranks ---- */
 static void crowd_body(rt_comm *comm, void *context) {
   (void)context;
-  uint32_t team[RT_COMM_MAX_RANKS], n = comm->n_ranks;
-  int32_t in[100], out[RT_COMM_MAX_RANKS], sums[100];
+  uint32_t team[KIT_MOST_RANKS], n = comm->n_ranks;
+  int32_t in[100], out[KIT_MOST_RANKS], sums[100];
   rt_comm_request r = {.dtype = IR_I32, .team = team, .n_team = n};
   r.me = everybody(team, comm, false);
   for (int32_t rep = 0; rep < 20; rep++) {
@@ -300,7 +300,7 @@ static void test_polling(void) {
   static float in[2][N], out[2][N];
   static const uint32_t team[] = {1, 0};
   rt_comm_options options = {.ranks = 3, .notify = count_notice};
-  rt_comm *endpoints[RT_COMM_MAX_RANKS];
+  rt_comm *endpoints[KIT_MOST_RANKS];
   rt_comm_ticket t[2];
   uint32_t n;
   EXPECT_INT(kit_backend->open(&options, &memory_default, 3, endpoints, &n), STATUS_OK);
@@ -346,7 +346,7 @@ static void test_in_process(void) {
   test_memory();
   test_open_limits();
   kit_run(64, crowd_body, NULL);
-  if (!SANITIZED) kit_run(RT_COMM_MAX_RANKS, crowd_body, NULL);
+  if (!SANITIZED) kit_run(KIT_MOST_RANKS, crowd_body, NULL);
 }
 
 /* Without arithmetic, which does not depend on the backend. */

@@ -9,10 +9,10 @@
 
 #include "mpi/launched.h"
 
-enum { ODD_TURN = 20, TURNS = 2000, COUNT = 50000 };
+enum { ODD_TURN = 20, TURNS = 2000, COUNT = 50000, MOST_RANKS = 64 };
 
 static const char *what;
-static uint32_t team[RT_COMM_MAX_RANKS];
+static uint32_t team[MOST_RANKS];
 
 static _Atomic bool computes;
 
@@ -66,7 +66,7 @@ int main(int argc, char **argv) {
   rt_comm *comm = NULL;
   rt_comm_options options = {.pulse = pulse};
   uint32_t n = 0;
-  for (uint32_t i = 0; i < RT_COMM_MAX_RANKS; i++) team[i] = i;
+  for (uint32_t i = 0; i < MOST_RANKS; i++) team[i] = i;
   status st = ops->open(&options, &memory_default, 1, &comm, &n);
   int64_t seconds = is("silent") || is("slow") ? 1 : 10;
   if (st == STATUS_OK) st = run(comm, seconds * 1000000000);

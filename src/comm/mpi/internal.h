@@ -129,6 +129,7 @@ struct mpi_queue {
 typedef struct mpi_peer {
   bool has_left, has_died;
   mpi_queue **teams; /* by the id that the peer gives them */
+  uint32_t *told;    /* the devices of a team, which it tells in parts */
   /* Its last answer to a question: where it is. */
   uint64_t answered; /* the question's number */
   int last_kind;     /* -1: has posted nothing */

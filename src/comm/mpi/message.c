@@ -32,8 +32,10 @@ typedef struct open_body {
   int pid;
 } open_body;
 
+/* A part of a team: n_part devices from `first` on, of n. Parts come in order. */
+enum { TEAM_PART = 256 };
 typedef struct team_body {
-  uint32_t id, n, devices[RT_COMM_MAX_RANKS];
+  uint32_t id, n, first, n_part, devices[TEAM_PART];
 } team_body;
 
 /* Which queue: a team by the sender's number, or the pair. */
@@ -143,9 +145,13 @@ void mpi_say_question(mpi_world *w, uint32_t to) {
 
 static void announce(mpi_queue *q) {
   team_body body = {.id = q->id, .n = q->n};
-  memcpy(body.devices, q->devices, q->n * sizeof *q->devices);
-  for (uint32_t p = 0; p < q->n; p++)
-    if (p != q->me) say(q->world->engine, TEAM, q->world->epoch, q->devices[p], &body, sizeof body);
+  for (body.first = 0; body.first < q->n; body.first += TEAM_PART) {
+    body.n_part = q->n - body.first < TEAM_PART ? q->n - body.first : TEAM_PART;
+    memcpy(body.devices, q->devices + body.first, body.n_part * sizeof *q->devices);
+    for (uint32_t p = 0; p < q->n; p++)
+      if (p != q->me)
+        say(q->world->engine, TEAM, q->world->epoch, q->devices[p], &body, sizeof body);
+  }
   q->is_announced = true;
 }
 
@@ -234,13 +240,30 @@ static void hear_open(mpi_engine *e, const head *h, const void *data) {
 #endif
 }
 
+/* Adds a part to what the peer has told so far; NULL: no memory. */
+static const uint32_t *add_part(mpi_world *w, mpi_peer *peer, const team_body *body) {
+  if (body->first == 0) {
+    memory_free(w->memory, peer->told);
+    peer->told = memory_alloc(w->memory, body->n * sizeof *peer->told);
+  }
+  if (peer->told)
+    memcpy(peer->told + body->first, body->devices, body->n_part * sizeof *peer->told);
+  return peer->told;
+}
+
 static void hear_team(mpi_world *w, const head *h, const void *data) {
   mpi_engine *e = w->engine;
   team_body body;
   memcpy(&body, data, sizeof body);
   mpi_queue *q = NULL;
+  const uint32_t *devices = add_part(w, &w->peers[h->from], &body);
+  if (!devices) {
+    mpi_world_fail(w, STATUS_OUT_OF_MEMORY, "no memory for the team of another rank");
+    return;
+  }
+  if (body.first + body.n_part < body.n) return;
   (void)pthread_mutex_lock(&e->submit_lock);
-  status st = mpi_team(w, body.devices, body.n, &q);
+  status st = mpi_team(w, devices, body.n, &q);
   (void)pthread_mutex_unlock(&e->submit_lock);
   if (st != STATUS_OK) {
     mpi_world_fail(w, st, status_message());
@@ -286,7 +309,8 @@ static rt_comm_request request_of(const mpi_queue *q, const post_body *b, uint32
                        .in = b->has_in ? &something : NULL,
                        .out = b->has_out ? &something : NULL};
   if (!q->is_pair) return r;
-  for (uint32_t i = 0; i < RT_COMM_MAX_RANKS; i++) everybody[i] = i;
+  if (b->to >= 0) everybody[b->to] = (uint32_t)b->to;
+  if (b->from >= 0) everybody[b->from] = (uint32_t)b->from;
   r.team = everybody, r.n_team = RT_COMM_MAX_RANKS;
   return r;
 }

@@ -262,6 +262,8 @@ void mpi_world_destroy(mpi_world *w) {
   records_free(w, w->free_records);
   memory_free(w->memory, w->teams);
   memory_free(w->memory, w->pairs);
+  for (uint32_t r = 0; w->peers && r < w->base.n_ranks; r++)
+    memory_free(w->memory, w->peers[r].told);
   memory_free(w->memory, w->peers);
   memory_free(w->memory, w);
 }

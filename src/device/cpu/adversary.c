@@ -27,11 +27,12 @@ typedef struct adversary {
   cpu_errors errors;
   uint64_t seed, draws;
   policy policy;
-  uint32_t last;                     /* BURST: the stream that ran */
-  uint16_t priority[RT_MAX_STREAMS]; /* STARVE: streams, the first runnable one runs */
-  uint32_t head[RT_MAX_STREAMS];     /* entries done, by stream */
-  uint32_t issued[RT_MAX_STREAMS];   /* entries issued */
-  uint32_t *accesses, *left;         /* of each buffer: in all, and still to come */
+  uint32_t last;             /* BURST: the stream that ran */
+  uint16_t *priority;        /* STARVE: streams, the first runnable one runs */
+  uint16_t *list;            /* of streams: scratch */
+  uint32_t *head;            /* entries done, by stream */
+  uint32_t *issued;          /* entries issued */
+  uint32_t *accesses, *left; /* of each buffer: in all, and still to come */
   cpu_run run;
   cpu_comms comms;
   pace pace;
@@ -40,6 +41,11 @@ typedef struct adversary {
   uint32_t n_held;
   int64_t moved_ns; /* 0: something moved just now */
 } adversary;
+
+/* Of `head` and `issued`. */
+static size_t streams_bytes(const adversary *a) {
+  return a->base.plan->n_streams * sizeof *a->head;
+}
 
 /* ---- choosing ---- */
 static policy policy_of(uint64_t seed) {
@@ -72,7 +78,7 @@ static pace pace_of(uint64_t seed, uint32_t n_streams) {
 /* Streams of the victim's rank behind those of others; both keep their order. */
 static void starve_rank(adversary *a, uint32_t victim) {
   const rt_plan *plan = a->base.plan;
-  uint16_t mates[RT_MAX_STREAMS];
+  uint16_t *mates = a->list;
   uint32_t rank = rt_plan_rank(plan, victim), n_others = 0, n_mates = 0;
   for (uint32_t k = 0; k < plan->n_streams; k++) {
     uint16_t s = a->priority[k];
@@ -138,7 +144,7 @@ static uint32_t most_urgent(adversary *a) {
 
 /* False when no stream can run. */
 static bool choose(adversary *a, uint32_t *stream) {
-  uint16_t list[RT_MAX_STREAMS];
+  uint16_t *list = a->list;
   uint32_t n = list_runnable(a, list);
   if (n == 0) return false;
   switch (a->policy) {
@@ -293,8 +299,9 @@ static void idle(adversary *a) {
   if (cpu_comms_is_failing(&a->comms)) cpu_comms_abort(&a->comms);
   else if (timeout_ns <= 0 || now_ns - a->moved_ns < timeout_ns) (void)nanosleep(&a_while, NULL);
   else {
-    uint32_t joins[RT_MAX_STREAMS], n = 0;
-    for (uint32_t s = 0; s < a->base.plan->n_streams; s++)
+    enum { MOST_JOINS = 4096 }; /* that a message is made of */
+    uint32_t joins[MOST_JOINS], n = 0;
+    for (uint32_t s = 0; s < a->base.plan->n_streams && n < MOST_JOINS; s++)
       if (a->head[s] < a->issued[s] && next_entry(a, s)->kind != RT_WAIT)
         joins[n++] = next_entry(a, s)->instr;
     cpu_comms_time_out(&a->comms, joins, n);
@@ -357,8 +364,8 @@ static status adversary_begin(rt_loaded *loaded, void *const *inputs, void *cons
   }
   cpu_program_bind(&a->program, inputs, outputs);
   cpu_errors_reset(&a->errors);
-  memset(a->head, 0, sizeof a->head);
-  memset(a->issued, 0, sizeof a->issued);
+  memset(a->head, 0, streams_bytes(a));
+  memset(a->issued, 0, streams_bytes(a));
   if (loaded->plan->n_buffers)
     memcpy(a->left, a->accesses, loaded->plan->n_buffers * sizeof *a->left);
   a->draws = 0;
@@ -384,11 +391,11 @@ static void adversary_cancel(rt_loaded *loaded) {
  * waited for. */
 static status adversary_finish(rt_loaded *loaded) {
   adversary *a = (adversary *)loaded;
-  uint32_t stream;
+  uint32_t stream = 0;
   for (;;) {
     if (a->pace == MIXED && a->comms.n && draw(a, 3) == 0) (void)stir(a);
     if (choose(a, &stream)) run_entry(a, stream);
-    else if (memcmp(a->head, a->issued, sizeof a->head) == 0) break;
+    else if (memcmp(a->head, a->issued, streams_bytes(a)) == 0) break;
     else if (!stir(a)) idle(a);
   }
   while (a->n_held) release_one(a);
@@ -402,6 +409,10 @@ static status adversary_finish(rt_loaded *loaded) {
 static status count_accesses(void *context) {
   adversary *a = context;
   const rt_plan *plan = a->base.plan;
+  a->priority = ARENA_ARRAY(&a->program.memory, plan->n_streams, uint16_t);
+  a->list = ARENA_ARRAY(&a->program.memory, plan->n_streams, uint16_t);
+  a->head = ARENA_ARRAY(&a->program.memory, plan->n_streams, uint32_t);
+  a->issued = ARENA_ARRAY(&a->program.memory, plan->n_streams, uint32_t);
   a->accesses = ARENA_ARRAY(&a->program.memory, plan->n_buffers, uint32_t);
   a->left = ARENA_ARRAY(&a->program.memory, plan->n_buffers, uint32_t);
   a->held = ARENA_ARRAY(&a->program.memory, plan->n_posts, const rt_entry *);

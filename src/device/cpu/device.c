@@ -37,6 +37,10 @@ static status device_new(uint32_t threads, uint32_t cores, const allocator *memo
   d->n_threads = threads;
   d->cores = cores;
   d->world.fault.after = RT_NEVER;
+  cpu_bits_init(&d->ready, d->stream_words[0], 64);
+  cpu_bits_init(&d->joining, d->stream_words[1], 64);
+  cpu_bits_init(&d->sharing, d->thread_words[0], threads);
+  cpu_bits_init(&d->sleeping, d->thread_words[1], threads);
   for (uint32_t i = 0; i < threads; i++) d->threads[i] = (cpu_thread){.device = d, .index = i};
   if (pthread_mutex_init(&d->run, NULL) != 0) {
     memory_free(memory, block);
@@ -143,7 +147,38 @@ static void cpu_unload(rt_loaded *loaded) {
   (void)pthread_mutex_unlock(&l->device->run);
   (void)pthread_mutex_destroy(&l->errors.lock);
   memory_free(memory, l->streams_block);
+  memory_free(memory, l->waiter_words);
   memory_free(memory, l);
+}
+
+/* Which streams may block on each: those of its rank. */
+static uint32_t waiter_words(const rt_plan *plan, uint32_t stream, uint32_t *first) {
+  uint32_t rank = rt_plan_rank(plan, stream);
+  *first = rt_plan_first_stream(plan, rank);
+  return cpu_bits_words((plan->first_stream ? plan->first_stream[rank + 1] : plan->n_streams) -
+                        *first);
+}
+
+static status make_streams(cpu_loaded *l, const rt_plan *plan) {
+  cpu_device *d = l->device;
+  void *aligned;
+  size_t words = 0;
+  uint32_t first;
+  TRY(cpu_alloc_aligned(d->memory, plan->n_streams * sizeof(cpu_stream), &l->streams_block,
+                        &aligned));
+  l->streams = aligned;
+  for (uint32_t s = 0; s < plan->n_streams; s++) words += waiter_words(plan, s, &first);
+  l->waiter_words = memory_alloc(d->memory, (words + 1) * sizeof *l->waiter_words);
+  if (!l->waiter_words) return STATUS_OUT_OF_MEMORY;
+  memset((void *)l->waiter_words, 0, words * sizeof *l->waiter_words);
+  for (uint32_t s = 0, at = 0; s < plan->n_streams; s++) {
+    uint32_t n = waiter_words(plan, s, &l->streams[s].first);
+    cpu_bits_init(&l->streams[s].waiters, &l->waiter_words[at], 64 * n);
+    at += n;
+  }
+  cpu_bits_grow(&d->ready, plan->n_streams);
+  cpu_bits_grow(&d->joining, plan->n_streams);
+  return STATUS_OK;
 }
 
 static status cpu_load(rt_device *device, const rt_plan *plan, rt_loaded **result) {
@@ -155,7 +190,6 @@ static status cpu_load(rt_device *device, const rt_plan *plan, rt_loaded **resul
     memory_free(d->memory, l);
     return fail(STATUS_SYSTEM, "cannot make a lock");
   }
-  void *aligned;
   status st;
   TRY_OUT(cpu_program_init(&l->program, plan, d->n_threads, &d->pool, d->memory));
   (void)pthread_mutex_lock(&d->run);
@@ -163,9 +197,7 @@ static status cpu_load(rt_device *device, const rt_plan *plan, rt_loaded **resul
   (void)pthread_mutex_unlock(&d->run);
   if (st != STATUS_OK) goto out;
   TRY_OUT(cpu_comms_init(&l->comms, &l->program, &d->world, &l->errors));
-  TRY_OUT(cpu_alloc_aligned(d->memory, plan->n_streams * sizeof(cpu_stream), &l->streams_block,
-                            &aligned));
-  l->streams = aligned;
+  TRY_OUT(make_streams(l, plan));
   *result = &l->base;
 out:
   if (st != STATUS_OK) cpu_unload(&l->base);
@@ -173,6 +205,16 @@ out:
 }
 
 /* ---- runs ---- */
+static void cpu_stream_reset(cpu_stream *s) {
+  atomic_store_explicit(&s->word, 0, memory_order_relaxed);
+  s->head = 0;
+  for (uint32_t w = 0; w < cpu_bits_n(&s->waiters); w++)
+    atomic_store_explicit(&s->waiters.words[w], 0, memory_order_relaxed);
+  atomic_store_explicit(&s->need, 0, memory_order_relaxed);
+  atomic_store_explicit(&s->join, 0, memory_order_relaxed);
+  atomic_store_explicit(&s->completed, 0, memory_order_relaxed);
+}
+
 static status cpu_begin(rt_loaded *loaded, void *const *inputs, void *const *outputs,
                         rt_span *spans) {
   cpu_loaded *l = (cpu_loaded *)loaded;
@@ -184,7 +226,7 @@ static status cpu_begin(rt_loaded *loaded, void *const *inputs, void *const *out
     return st;
   }
   cpu_program_bind(&l->program, inputs, outputs);
-  for (uint32_t s = 0; s < loaded->plan->n_streams; s++) l->streams[s] = (cpu_stream){0};
+  for (uint32_t s = 0; s < loaded->plan->n_streams; s++) cpu_stream_reset(&l->streams[s]);
   cpu_errors_reset(&l->errors);
   l->issued = 0;
   l->run = (cpu_run){&l->program, &l->errors, spans, origin_ns};

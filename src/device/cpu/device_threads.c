@@ -74,7 +74,7 @@ static void tell_next(cpu_loaded *l, uint32_t s, uint32_t head) {
 static bool find_last(cpu_device *d, uint32_t *s, uint32_t *next) {
   *next = UINT32_MAX;
   bool found = false;
-  for (uint32_t w = 0; w < CPU_BIT_WORDS; w++)
+  for (uint32_t w = 0; w < cpu_bits_n(&d->ready); w++)
     for (uint64_t bits = atomic_load(&d->ready.words[w]); bits; bits &= bits - 1) {
       uint32_t i = w * 64 + (uint32_t)__builtin_ctzll(bits);
       uint32_t at = atomic_load_explicit(&d->nexts[i], memory_order_relaxed);
@@ -119,12 +119,12 @@ void cpu_stream_issue(cpu_loaded *l, uint32_t s) {
 static void signal_waiters(cpu_loaded *l, uint32_t t, uint32_t count) {
   cpu_stream *q = &l->streams[t];
   atomic_store(&q->completed, count);
-  for (uint32_t w = 0; w < CPU_BIT_WORDS; w++) {
+  for (uint32_t w = 0; w < cpu_bits_n(&q->waiters); w++) {
     uint64_t bits = atomic_load(&q->waiters.words[w]);
     for (; bits; bits &= bits - 1) {
-      uint32_t s = w * 64 + (uint32_t)__builtin_ctzll(bits);
+      uint32_t i = w * 64 + (uint32_t)__builtin_ctzll(bits), s = q->first + i;
       uint32_t need = atomic_load_explicit(&l->streams[s].need, memory_order_relaxed);
-      if (need <= count && cpu_bits_clear(&q->waiters, s)) cpu_bits_set(&l->device->ready, s);
+      if (need <= count && cpu_bits_clear(&q->waiters, i)) cpu_bits_set(&l->device->ready, s);
     }
   }
 }
@@ -153,8 +153,9 @@ static bool block(cpu_loaded *l, uint32_t s, const rt_entry *e, uint32_t *head) 
   tell_next(l, s, *head);
   atomic_store_explicit(&own->need, e->target, memory_order_relaxed);
   (void)atomic_fetch_add(&l->device->active, 1);
-  cpu_bits_set(&other->waiters, s);
-  bool back = atomic_load(&other->completed) >= e->target && cpu_bits_clear(&other->waiters, s);
+  uint32_t i = s - other->first;
+  cpu_bits_set(&other->waiters, i);
+  bool back = atomic_load(&other->completed) >= e->target && cpu_bits_clear(&other->waiters, i);
   if (back) *head = own->head;
   release(l->device);
   return back;
@@ -181,7 +182,7 @@ static const rt_entry *join_of(const cpu_loaded *l, uint32_t s) {
 static bool pass_joins(cpu_loaded *l) {
   cpu_bits *joining = &l->device->joining;
   bool passed = false;
-  for (uint32_t w = 0; w < CPU_BIT_WORDS; w++)
+  for (uint32_t w = 0; w < cpu_bits_n(joining); w++)
     for (uint64_t bits = atomic_load(&joining->words[w]); bits; bits &= bits - 1) {
       uint32_t s = w * 64 + (uint32_t)__builtin_ctzll(bits);
       if (!cpu_comms_may_pass(&l->comms, join_of(l, s)) || !cpu_bits_clear(joining, s)) continue;
@@ -256,11 +257,12 @@ static uint64_t count_moves(const cpu_device *d, bool *busy) {
   return n;
 }
 
+enum { MOST_JOINS = 4096 }; /* that a message is made of */
+
 static void time_out(cpu_loaded *l) {
-  uint32_t joins[RT_MAX_STREAMS], n = 0;
-  for (uint32_t s = 0; s < l->base.plan->n_streams; s++)
-    if (atomic_load(&l->device->joining.words[s / 64]) >> (s % 64) & 1)
-      joins[n++] = join_of(l, s)->instr;
+  uint32_t joins[MOST_JOINS], n = 0;
+  for (uint32_t s = 0; s < l->base.plan->n_streams && n < MOST_JOINS; s++)
+    if (cpu_bits_has(&l->device->joining, s)) joins[n++] = join_of(l, s)->instr;
   if (n) cpu_comms_time_out(&l->comms, joins, n);
 }
 
@@ -519,7 +521,7 @@ static bool find(cpu_thread *me, uint32_t from, uint32_t *s) {
 
 static void compute(cpu_thread *me) {
   uint32_t s = me->index;
-  while (find(me, (s + 1) % RT_MAX_STREAMS, &s)) {
+  while (find(me, s + 1, &s)) {
     move(me, 1);
     run_stream(me, s);
     move(me, 1);

@@ -37,7 +37,7 @@
 #include "device/cpu/device_bits.h"
 #include "device/cpu/device_comm.h"
 
-enum { CPU_MAX_THREADS = RT_MAX_STREAMS };
+enum { CPU_MAX_THREADS = 256 };
 
 typedef struct cpu_stream {
   alignas(CPU_LINE_BYTES) _Atomic uint64_t word; /* 2 * entries issued + active */
@@ -45,7 +45,8 @@ typedef struct cpu_stream {
   _Atomic uint32_t need;      /* while blocked: what the other stream must have completed */
   _Atomic uint32_t join;      /* while blocked at a join: its entry */
   _Atomic uint32_t completed; /* entries done, as of the last one that signals */
-  cpu_bits waiters;           /* streams blocked on this one */
+  cpu_bits waiters; /* streams of its rank, counted from `first`, that are blocked on this one */
+  uint32_t first;   /* stream of its rank */
 } cpu_stream;
 
 typedef struct cpu_device cpu_device;
@@ -56,6 +57,7 @@ typedef struct cpu_loaded {
   cpu_program program;
   cpu_stream *streams;
   void *streams_block;
+  _Atomic uint64_t *waiter_words;
   uint32_t issued; /* instructions of this run */
   cpu_run run;
   cpu_errors errors;
@@ -108,7 +110,9 @@ struct cpu_device {
   _Atomic bool closing;
   _Atomic bool fair; /* the current run has more ranks than threads */
   _Atomic uint32_t
-      nexts[CPU_MAX_THREADS]; /* then: of streams that are ready, their next instruction */
+      nexts[RT_MAX_STREAMS]; /* then: of streams that are ready, their next instruction */
+  _Atomic uint64_t thread_words[2][CPU_MAX_THREADS / 64]; /* of `sharing` and `sleeping` */
+  _Atomic uint64_t stream_words[2][RT_MAX_STREAMS / 64];  /* of `ready` and `joining` */
   cpu_thread threads[];
 };
 

@@ -13,7 +13,7 @@ typedef struct matching {
   rt_meet meet;
   VEC(turns) circles;
   VEC(sim_op) ops;
-  bool present[RT_COMM_MAX_RANKS]; /* ranks in the plan */
+  bool *present; /* by rank: it is in the plan */
 } matching;
 
 /* Rings, whose steps each move a piece; broadcast and reduce as a pipeline along a chain. */
@@ -69,15 +69,26 @@ static void match_post(matching *m, const rt_instr *instr, uint32_t i) {
   if (parts[1].circle != RT_NO_CIRCLE) s->ops[1] = join_op(m, parts[1], &received);
 }
 
+/* Ranks that are named anywhere. */
+static uint32_t count_ranks(const rt_plan *plan) {
+  uint32_t n = plan->n_ranks;
+  for (uint32_t p = 0; p < plan->n_posts; p++)
+    for (uint32_t i = 0; i < plan->posts[p].n_team; i++)
+      if (plan->posts[p].team[i] >= n) n = plan->posts[p].team[i] + 1;
+  return n;
+}
+
 static void find_ranks(matching *m) {
   const rt_plan *plan = m->c->plan;
+  m->present = ARENA_ARRAY(m->memory, m->c->n_links, bool);
   for (uint32_t r = 0; plan->n_ranks > 1 && r < plan->n_ranks; r++) m->present[r] = true;
   for (uint32_t p = 0; p < plan->n_posts; p++) m->present[plan->posts[p].rank] = true;
 }
 
 void sim_comms_build(sim_comms *c, const rt_plan *plan, const rt_speed *machine, arena *memory) {
-  *c = (sim_comms){.plan = plan, .n_links = RT_COMM_MAX_RANKS};
+  *c = (sim_comms){.plan = plan};
   if (plan->n_posts == 0) return;
+  c->n_links = count_ranks(plan);
   matching m = {.c = c, .machine = machine, .memory = memory};
   rt_meet_init(&m.meet, memory);
   find_ranks(&m);
