@@ -145,8 +145,11 @@ static api_plan *find_plan(api_executor *x, const ir_env *env) {
 /* Its own memory, and that of its buffers if the device keeps it for this plan alone. */
 static int64_t bytes_of(const api_executor *x, const api_plan *p) {
   const rt_device_ops *ops = x->device->ops;
-  int64_t bytes = (int64_t)p->plan->memory.used_bytes;
-  for (uint32_t i = 0; i < p->n_parts; i++) bytes += (int64_t)p->parts[i]->memory.used_bytes;
+  bool joined = p->plan && p->plan != p->own;
+  int64_t bytes = joined ? (int64_t)p->plan->memory.used_bytes : 0;
+  if (!p->ranks && p->own) bytes += (int64_t)p->own->memory.used_bytes;
+  for (uint32_t r = 0; p->ranks && r < x->ranks.world; r++)
+    if (p->ranks[r]) bytes += (int64_t)p->ranks[r]->memory.used_bytes;
   return bytes + (p->loaded && !ops->shares_pool ? p->plan->pool_bytes : 0);
 }
 
