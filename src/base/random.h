@@ -18,12 +18,6 @@ static inline uint64_t random_bits(uint64_t key, uint64_t index) {
   return random_mix(random_mix(key + golden) + (index + 1) * golden);
 }
 
-/* 16 bits of element `index` of a stream, as the highest of a number whose others are 0: four neighbours share
- * what random_bits() gives, for elements that cannot use more. */
-static inline uint64_t random_quarter(uint64_t key, uint64_t index) {
-  return random_bits(key, index / 4) << (index % 4 * 16) >> 48 << 48;
-}
-
 /* Uniform in [0, 1), 53 bits. */
 static inline double random_unit(uint64_t bits) { return (double)(bits >> 11) * 0x1p-53; }
 

@@ -70,8 +70,7 @@ const char *cg_place_text(const cg_values *x, uint32_t node, const char *at) {
   for (uint32_t t = 0; t < n->n_terms; t++)
     text = cg_text(w, "%s + (ix)%s * %s", text, x->texts[n->terms[t].node],
                    cg_number_text(w, n->terms[t].scale));
-  if (n->kind == CG_NODE_AT && n->first != 0)
-    text = cg_text(w, "%s + %s", text, cg_number_text(w, n->first));
+  if (n->kind == CG_NODE_AT) text = cg_text(w, "%s + %s", text, cg_number_text(w, n->first));
   return text;
 }
 

@@ -48,7 +48,7 @@ static const char uniform[] =
     "  double $name;\n"
     "  {\n"
     "    const double lo = $c, hi = $d;\n"
-    "    const unsigned long long bits = $random($b, $a);\n"
+    "    const unsigned long long bits = weir_random($b, $a);\n"
     "    $name = lo + (hi - lo) * $unit;\n"
     "    if ($float) {\n"
     "      double step = fabs(hi) * 5.5511151231257827e-17 + 4.9406564584124654e-324;\n"
@@ -61,19 +61,14 @@ static const char uniform[] =
 static const char uniform_unit[] =
     "  float $name;\n"
     "  {\n"
-    "    const unsigned long long bits = $random($b, $a);\n"
+    "    const unsigned long long bits = weir_random($b, $a);\n"
     "    $name = fminf((float)(unsigned)(bits >> 40) * 5.9604644775390625e-08f, $below);\n"
     "  }\n";
-
-static const char *random_of(ir_dtype t) {
-  return t == IR_F16 || t == IR_BF16 ? "weir_quarter" : "weir_random";
-}
 
 static void put_uniform_unit(cg_writer *w, const cg_step *step, const char *name,
                              const char *const operands[CG_MAX_OPERANDS]) {
   ir_dtype t = step->result;
   cg_set(w, "name", name);
-  cg_set(w, "random", random_of(t));
   cg_set(w, "a", operands[0]);
   cg_set(w, "b", operands[1]);
   cg_set(w, "below", t == IR_BF16 ? "0.99609375f" : t == IR_F16 ? "0.99951171875f" : "0.99999994f");
@@ -92,7 +87,6 @@ static void put_uniform(cg_writer *w, const cg_step *step, const char *name,
   cg_set(w, "c", operands[2]);
   cg_set(w, "d", operands[3]);
   cg_set(w, "unit", unit);
-  cg_set(w, "random", random_of(step->result));
   cg_set(w, "float", is_float ? "1" : "0");
   cg_set(w, "get", cg_get(w, step->result));
   cg_set(w, "of", cg_of(w, step->result, IR_F64));

@@ -176,10 +176,6 @@ static const char others[] =
     "  return weir_mix(weir_mix((unsigned long long)key + golden) +\n"
     "                  ((unsigned long long)index + 1) * golden);\n"
     "}\n"
-    /* 16 bits, the highest; neighbours of one vector share the rest of the work. */
-    "@WEIR_DEVICE unsigned long long weir_quarter(long long key, long long index) {\n"
-    "  return weir_random(key, index >> 2) << (int)((index & 3) * 16) >> 48 << 48;\n"
-    "}\n"
     /* Of several indexes out of range one is told. */
     "@typedef struct { long long index; unsigned raised, pad; } weir_error;\n"
     "@WEIR_DEVICE int weir_inside(long long index, long long n, char *error) {\n"

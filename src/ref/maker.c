@@ -39,13 +39,10 @@ static void uniform_element(const ref_call *c, uint64_t bits, double lo, double 
 
 static void make_uniform(const ref_call *c, int64_t n) {
   uint64_t key = uniform_key(c);
-  bool narrow = c->result.dtype == IR_F16 || c->result.dtype == IR_BF16;
   double lo = ir_number_as_f64(ref_attr_number(c, "lo"));
   double hi = ir_number_as_f64(ref_attr_number(c, "hi"));
-  for (int64_t i = 0; i < n; i++) {
-    uint64_t bits = narrow ? random_quarter(key, (uint64_t)i) : random_bits(key, (uint64_t)i);
-    uniform_element(c, bits, lo, hi, ref_element(&c->result, i));
-  }
+  for (int64_t i = 0; i < n; i++)
+    uniform_element(c, random_bits(key, (uint64_t)i), lo, hi, ref_element(&c->result, i));
 }
 
 /* ---- the others ---- */

@@ -51,11 +51,10 @@ static double below_hi(const cpu_maker *m, double value) {
 }
 
 static void make_uniform(const cpu_maker *m, int64_t n, int64_t number, int64_t step, double *to) {
-  bool is_float = ir_dtype_is_float(m->dtype), narrow = m->dtype == IR_F16 || m->dtype == IR_BF16;
+  bool is_float = ir_dtype_is_float(m->dtype);
   uint64_t key = random_bits(*m->seed, m->number);
   for (int64_t i = 0; i < n; i++) {
-    uint64_t index = (uint64_t)(number + i * step);
-    uint64_t bits = narrow ? random_quarter(key, index) : random_bits(key, index);
+    uint64_t bits = random_bits(key, (uint64_t)(number + i * step));
     double value = m->lo + (m->hi - m->lo) * unit_fraction(bits, m->dtype);
     if (!is_float) value = floor(value);
     else if (value >= m->near_hi) value = below_hi(m, value);
