@@ -150,7 +150,7 @@ static int64_t bytes_of(const api_executor *x, const api_plan *p) {
   if (!p->ranks && p->own) bytes += (int64_t)p->own->memory.used_bytes;
   for (uint32_t r = 0; p->ranks && r < x->ranks.world; r++)
     if (p->ranks[r]) bytes += (int64_t)p->ranks[r]->memory.used_bytes;
-  return bytes + (p->loaded && !ops->shares_pool ? p->plan->pool_bytes : 0);
+  return bytes + (p->plan && p->loaded && !ops->shares_pool ? p->plan->pool_bytes : 0);
 }
 
 void api_executor_kept(const api_executor *x, int64_t *plans, int64_t *bytes) {

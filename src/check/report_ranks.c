@@ -174,7 +174,7 @@ typedef struct totals {
 
 /* Ranks that are alike share a plan, and count each. */
 static uint32_t times_of(const check_world_report *report) {
-  return report->n_ranks / report->n_plans;
+  return report->n_plans > 0 ? report->n_ranks / report->n_plans : 1;
 }
 
 static totals sum(const check_world_report *report) {

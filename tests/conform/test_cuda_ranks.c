@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "mpi/launched.h"
 #include "conform/matrix.h"
+#include "mpi/launched.h"
 
 static mpi_launch launch;
 static const rt_comm_ops *backend;

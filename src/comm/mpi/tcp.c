@@ -275,7 +275,11 @@ static early *take_early(lists *list, int32_t tag) {
 }
 
 static bool deliver(tcp_link *l, receiving *r, const char *data, size_t bytes) {
-  if (bytes > r->room_bytes) return refused("a message is longer than what waits for it");
+  if (bytes > r->room_bytes) {
+    r->next = l->free_receivings;
+    l->free_receivings = r;
+    return refused("a message is longer than what waits for it");
+  }
   memcpy(r->data, data, bytes);
   return finish_receive(l, r);
 }

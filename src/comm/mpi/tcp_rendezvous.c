@@ -232,7 +232,8 @@ static void choose_ports(circle *c) {
 }
 
 static status meet(circle *c, tcp_link **result) {
-  mpi_exchange x = {.rank = c->launch->rank, .size = c->launch->size, .gpu = -1, .exchange = by_first};
+  mpi_exchange x = {
+      .rank = c->launch->rank, .size = c->launch->size, .gpu = -1, .exchange = by_first};
   x.context = c;
   TRY(c->launch->rank == 0 ? gather_all(c) : find_first(c));
   return tcp_connect(&x, result);

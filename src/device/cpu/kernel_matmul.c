@@ -362,9 +362,11 @@ static status prepare_after(const cpu_call *c, matmul_kernel *g) {
     b.row_strides[to] = g->sides[v].shape.row_stride;
     b.column_strides[to] = g->sides[v].shape.column_stride;
   }
+  int64_t block_m = g->block_m, block_n = g->block_n;
+  check(block_m > 0 && block_n > 0);
   for (int i = 0; i < 4; i++) {
-    b.rows = i & 2 ? g->m % g->block_m : g->block_m;
-    b.columns = i & 1 ? g->n % g->block_n : g->block_n;
+    b.rows = i & 2 ? g->m % block_m : block_m;
+    b.columns = i & 1 ? g->n % block_n : block_n;
     if (b.rows == 0 || b.columns == 0) continue;
     const cpu_kernel **k = &g->after[i >> 1][i & 1];
     TRY(cpu_epilogue_kernel(c->epilogue, &b, c->memory, k));

@@ -22,23 +22,23 @@ typedef struct caller_nccl {
 } caller_nccl;
 
 /* dlsym() gives an object's address for a function's. */
-static bool take(void *library, const char *name, void *function) {
+static void take(void *library, const char *name, void *function) {
   void *found = dlsym(library, name);
   memcpy(function, &found, sizeof found);
-  return found != NULL;
 }
 
 static status find_library(caller_nccl *n) {
   void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
   if (!library) library = RTLD_DEFAULT; /* linked into the program */
-  bool all = take(library, "ncclCommUserRank", &n->user_rank) &&
-             take(library, "ncclCommCount", &n->count) &&
-             take(library, "ncclCommCuDevice", &n->gpu) &&
-             take(library, "ncclCommGetAsyncError", &n->async_error) &&
-             take(library, "ncclAllGather", &n->allgather) &&
-             take(library, "ncclGetErrorString", &n->error_text);
+  take(library, "ncclCommUserRank", &n->user_rank);
+  take(library, "ncclCommCount", &n->count);
+  take(library, "ncclCommCuDevice", &n->gpu);
+  take(library, "ncclCommGetAsyncError", &n->async_error);
+  take(library, "ncclAllGather", &n->allgather);
+  take(library, "ncclGetErrorString", &n->error_text);
   if (library) (void)dlclose(library); /* the caller keeps it */
-  if (all) return STATUS_OK;
+  if (n->user_rank && n->count && n->gpu && n->async_error && n->allgather && n->error_text)
+    return STATUS_OK;
   return fail(STATUS_UNAVAILABLE,
               "a communicator of NCCL is given, but this process has not loaded libnccl.so.2");
 }
@@ -50,7 +50,7 @@ static status check_call(const caller_nccl *n, int result) {
 }
 
 status cuda_caller_comm(void *comm, rt_caller_comm *result) {
-  caller_nccl n;
+  caller_nccl n = {0};
   int rank = -1, size = 0, gpu = -1;
   TRY(find_library(&n));
   TRY(check_call(&n, n.user_rank(comm, &rank)));
