@@ -124,7 +124,6 @@ bool bind_deallocate(binder *b, const ir_instr_data *d) {
   if (buffer->freed_at != UINT32_MAX)
     return bind_error(b, d, "'%s' is deallocated already", buffer->name);
   buffer->freed_at = b->instrs.len;
-  /* mutant: plan_no_reuse */
   bind_pool_give(&b->pool, buffer->offset_bytes, rt_pool_bytes(buffer->size_bytes), &row->accesses);
   return true;
 }

@@ -210,5 +210,6 @@ void bind_place(binder *b) {
   p.offset = ARENA_ARRAY(p.memory, n, int64_t);
   p.order = ARENA_ARRAY(p.memory, n, uint32_t);
   p.conflict = ARENA_ARRAY(p.memory, n, uint32_t);
+  /* mutant: plan_not_placed */
   if (place_all(&p) && p.size_bytes < plan->pool_bytes) keep(&p);
 }
