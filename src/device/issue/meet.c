@@ -75,10 +75,11 @@ static status check_post(const matching *x, uint32_t post) {
   const rt_post *p = &x->m->plan->posts[post];
   for (uint32_t i = 0; i < p->n_team; i++) {
     if (p->team[i] < RT_COMM_MAX_RANKS && x->is_here[p->team[i]]) continue;
-    return fail(STATUS_UNAVAILABLE,
-                "device %u communicates with device %u, which another process runs; GPUs "
-                "communicate within one process so far: run without mpirun",
-                p->rank, p->team[i]);
+    return fail(
+        STATUS_UNAVAILABLE,
+        "device %u communicates with device %u, which another process runs; use --comm nccl "
+        "or cuda-ipc, or run without a launcher",
+        p->rank, p->team[i]);
   }
   return STATUS_OK;
 }
