@@ -15,18 +15,28 @@ done
 add
 export MASTER_ADDR=127.0.0.1 WORLD_SIZE=${#commands[@]}
 export MASTER_PORT=$((20000 + (RANDOM * 32768 + RANDOM) % 12000))
+started=$(mktemp)
+end() { xargs -r kill -KILL <"$started" 2>/dev/null; }
+trap 'rm -f "$started"' EXIT
+trap 'end; exit 143' TERM INT
+# One shell per rank, each waited for by its process id: `wait -n` may miss one of two that end together.
+rank() {
+  trap - TERM INT EXIT
+  bash -c "exec ${commands[$1]}" &
+  echo $! >>"$started"
+  wait $!
+  local rc=$?
+  if [ $rc != 0 ] && [ -z "$keep_going" ]; then { sleep 4 && end; } >/dev/null 2>&1 & fi
+  exit $rc
+}
 for rank in "${!commands[@]}"; do
-  RANK=$rank LOCAL_RANK=$rank bash -c "exec ${commands[$rank]}" &
+  RANK=$rank LOCAL_RANK=$rank rank "$rank" &
   ranks+=($!)
 done
-end() { kill -KILL "${ranks[@]}" 2>/dev/null; }
-trap 'end; exit 143' TERM INT
 code=0
-for _ in "${ranks[@]}"; do
-  wait -n
+for pid in "${ranks[@]}"; do
+  wait "$pid"
   rc=$?
-  [ $rc = 0 ] && continue
-  if [ $code = 0 ] && [ -z "$keep_going" ]; then { sleep 4 && end; } & fi
   [ $code = 0 ] && code=$rc
 done
 exit $code
