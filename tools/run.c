@@ -40,9 +40,13 @@ static double now_s(void) {
 static weir_array **slot_value(run_tensor *t) { return &t->value; }
 static weir_array **slot_again(run_tensor *t) { return &t->again; }
 
+static const weir_dl_tensor *whole_of(const run_tensor *t, const weir_array *value) {
+  return value || !t->bare.dtype.bits ? weir_array_tensor(value) : &t->bare;
+}
+
 static const weir_dl_tensor **tensors_of(const run_list *l, weir_array **(*slot)(run_tensor *)) {
   const weir_dl_tensor **list = calloc(l->len + 1, sizeof(const weir_dl_tensor *));
-  for (size_t i = 0; list && i < l->len; i++) list[i] = weir_array_tensor(*slot(&l->data[i]));
+  for (size_t i = 0; list && i < l->len; i++) list[i] = whole_of(&l->data[i], *slot(&l->data[i]));
   return list;
 }
 
@@ -100,7 +104,7 @@ static bool same_bytes(const weir_array *a, const weir_array *b) {
 }
 
 static bool same_output(const run_tensor *t) {
-  bool same = t->sharded || same_bytes(t->value, t->again);
+  bool same = t->sharded || !t->value || same_bytes(t->value, t->again);
   for (size_t k = 0; k < t->n_shards; k++)
     same = same && same_bytes(t->shards[k].value, t->shards[k].again);
   return same;
@@ -182,7 +186,6 @@ static int compile(run_state *s) {
   CLI_CALL(weir_compile(s->fusion, s->c->options, &memory, &s->program));
   s->meter = (run_meter){0}; /* from here on, what running needs */
   const char *device = weir_program_device(s->program);
-  s->computes = strcmp(device, "sim") != 0 && strcmp(device, "null") != 0;
   bool wants_values = cli_flag(s->c, "check") || cli_text(s->c, "output", 0);
   if (!s->computes && wants_values)
     return cli_usage("--device %s computes no values to check or write", device);
@@ -244,6 +247,8 @@ static int conclude(run_state *s) {
  * processes may wait for this one, whatever it does. */
 static int execute(run_state *s, const char *path) {
   const char *fusion = cli_text(s->c, "fusion", 0);
+  const char *device = cli_text(s->c, "device", 0);
+  s->computes = strcmp(device, "sim") != 0 && strcmp(device, "null") != 0;
   CLI_TRY(take_rtol(s));
   CLI_TRY(cli_load(path, &s->module));
   CLI_CALL(weir_module_find(s->module, fusion[0] ? fusion : NULL, &s->fusion));

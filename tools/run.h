@@ -21,7 +21,10 @@ typedef struct run_tensor {
   char *path;               /* the file, unless sharded */
   run_shard *shards;        /* if sharded: one per device of this process */
   size_t n_shards;
-  weir_array *value;    /* the whole tensor; of a sharded one only for --check, or NULL */
+  weir_array *value; /* the whole tensor; of a sharded one only for --check, or NULL */
+  /* Where the device computes nothing, in place of `value`: a shape without data. */
+  weir_dl_tensor bare;
+  int64_t extents[WEIR_MAX_RANK];
   weir_array *again;    /* an output of a further run, for comparison */
   weir_verdict verdict; /* of an output, with --check */
 } run_tensor;
@@ -64,7 +67,7 @@ int run_prepare(run_state *s);
 /* Writes the outputs that have a path, all or none: of all processes, if they write shards. `code` is what
  * this process has come to so far; the result what all have. */
 int run_save(const run_state *s, int code);
-/* Zeroed arrays for all whole outputs; `slot` says where. */
+/* Zeroed arrays for all whole outputs; `slot` says where. On a device that computes nothing they have no data. */
 int run_allocate(const run_state *s, weir_array **(*slot)(run_tensor *t));
 int run_allocate_one(const run_state *s, const run_tensor *t, weir_array **result);
 void run_list_free(run_list *l);
@@ -108,6 +111,7 @@ int run_check_donated(const run_state *s);
 /* ---- run_report.c ---- */
 int run_report(const run_state *s);
 size_t run_size_bytes(const weir_array *a);
+size_t run_tensor_bytes(const weir_dl_tensor *t);
 
 /* With --stats: how fast the program could be, and is predicted to be. All processes call it. */
 int run_bound(run_state *s);

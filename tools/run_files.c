@@ -197,16 +197,22 @@ int run_allocate_one(const run_state *s, const run_tensor *t, weir_array **resul
   return cli_status(weir_array_create(t->info.dtype, extents, rank, NULL, result));
 }
 
+static int shape_only(const run_state *s, run_tensor *t) {
+  size_t rank;
+  CLI_CALL(weir_shapes_of(s->shapes, t->tensor, t->extents, &rank));
+  t->bare = (weir_dl_tensor){.device = {1, 0}, .ndim = (int32_t)rank, .shape = t->extents};
+  t->bare.dtype = weir_dtype_to_dl(t->info.dtype);
+  return 0;
+}
+
 static bool has_elements(const weir_array *a) { return run_size_bytes(a) > 0; }
 
 static int fill_input(const run_state *s, run_tensor *t) {
   if (t->value || t->sharded) return 0;
   uint64_t seed = (uint64_t)cli_int(s->c, "seed");
   int64_t bound;
+  if (!s->computes) return shape_only(s, t);
   CLI_TRY(run_allocate_one(s, t, &t->value));
-  const char *device = cli_text(s->c, "device", 0);
-  if (strcmp(device, "sim") == 0 || strcmp(device, "null") == 0)
-    return 0; /* nothing looks at them */
   CLI_CALL(weir_shapes_index_bound(s->shapes, t->tensor, &bound));
   if (bound > 0 && has_elements(t->value))
     return cli_status(weir_array_fill_index(t->value, bound, seed, t->info.name));
@@ -245,7 +251,8 @@ int run_prepare(run_state *s) {
 int run_allocate(const run_state *s, weir_array **(*slot)(run_tensor *t)) {
   for (size_t i = 0; i < s->outputs.len; i++) {
     run_tensor *t = &s->outputs.data[i];
-    if (!t->sharded) CLI_TRY(run_allocate_one(s, t, slot(t)));
+    if (t->sharded) continue;
+    CLI_TRY(s->computes ? run_allocate_one(s, t, slot(t)) : shape_only(s, t));
   }
   return 0;
 }

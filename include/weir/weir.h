@@ -609,7 +609,8 @@ void weir_program_busy(const weir_program *p, bool busy);
 /* Caller-owned memory in, caller-owned memory out. Shapes come from the inputs. `outputs` are dense or
  * strided tensors of the right shape and dtype that overlap no input and no other output; they hold the
  * result on success and anything otherwise. Tensors may be in memory of the host or of GPUs; what a program
- * cannot use where it lies is copied (docs/api.md).
+ * cannot use where it lies is copied (docs/api.md). Devices that compute nothing (sim, null) look at shapes only:
+ * tensors of theirs may have no data.
  *
  * With `streams` the run comes after all that these streams of the caller's hold, and before all that is put on
  * them afterwards; weir_run() returns when it is issued, and waits only where the host has to see the end

@@ -87,8 +87,8 @@ struct weir_array {
   weir_dl_tensor tensor; /* the view of `value` */
 };
 /* A view of a caller's tensor; `what` names it in messages ("input x"). Checks everything but dtype
- * and shape. */
-status api_view(const weir_dl_tensor *t, const char *what, ir_array *result);
+ * and shape. With `shape_only` it may have no data. */
+status api_view(const weir_dl_tensor *t, const char *what, bool shape_only, ir_array *result);
 
 /* Extents of the fusion's i-th input, from completed shapes. */
 status api_shapes_input(const weir_shapes *s, uint32_t i, int64_t extents[IR_MAX_RANK],

@@ -59,7 +59,7 @@ static status check_addresses(const ir_array *a, const char *what) {
               size);
 }
 
-status api_view(const weir_dl_tensor *t, const char *what, ir_array *result) {
+status api_view(const weir_dl_tensor *t, const char *what, bool shape_only, ir_array *result) {
   if (!t) return fail(STATUS_BAD_USAGE, "%s is NULL", what);
   TRY(check_header(t, what));
   weir_dtype dtype;
@@ -69,10 +69,14 @@ status api_view(const weir_dl_tensor *t, const char *what, ir_array *result) {
   if (a.rank) memcpy(a.extents, t->shape, a.rank * sizeof *a.extents);
   if (!ir_array_count(&a, &n) || !ir_array_size_bytes(&a, &bytes))
     return fail(STATUS_BAD_USAGE, "the size of %s overflows 63 bits", what);
-  if (n > 0 && !t->data) return fail(STATUS_BAD_USAGE, "%s has no data", what);
+  if (n > 0 && !t->data && !shape_only) return fail(STATUS_BAD_USAGE, "%s has no data", what);
   ir_array_dense(&a);
   if (t->strides && a.rank) memcpy(a.strides, t->strides, a.rank * sizeof *a.strides);
-  if (t->data) a.data = (char *)((uintptr_t)t->data + t->byte_offset);
+  if (!t->data) {
+    *result = a;
+    return STATUS_OK;
+  }
+  a.data = (char *)((uintptr_t)t->data + t->byte_offset);
   TRY(find_space(t, what, &a.space));
   TRY(check_addresses(&a, what));
   if (a.space && n > 0) TRY(api_memory()->verify(a.space, a.data, what));

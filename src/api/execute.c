@@ -597,8 +597,7 @@ status api_executor_bind_plain(api_executor *x, const ir_env *env, uint32_t rank
 }
 
 /* ---- donated inputs ---- */
-/* Devices that only tell how long it would take leave outputs as they were. */
-static bool computes(const api_executor *x) {
+bool api_executor_computes(const api_executor *x) {
   return !x->device->ops->virtual_clock && strcmp(x->device->ops->name, "null") != 0;
 }
 
@@ -624,7 +623,7 @@ status api_executor_prepare(api_executor *x, const ir_env *env) {
 status api_executor_donate(api_executor *x, const ir_env *env, const int64_t *donated,
                            bool *in_place) {
   api_plan *p;
-  bool all = !computes(x); /* then nothing may be copied over them either */
+  bool all = !api_executor_computes(x); /* then nothing may be copied over them either */
   for (uint32_t i = 0; i < x->host->outputs.len; i++) in_place[i] = all && donated[i] >= 0;
   if (all) return STATUS_OK;
   TRY(plan_of_run(x, env, donated, &p));
@@ -875,6 +874,7 @@ static status run_ranks(api_executor *x, const ir_env *env, const api_run *run) 
   status st = loaded_plan(x, env, &p);
   x->donated = NULL;
   if (st != STATUS_OK) return st;
+  if (!api_executor_computes(x)) return run_plan(x, p, &s, run);
   ir_env bound = *env;
   bound.func = x->host;
   if (!p->pieces) TRY(api_pieces_make(&x->ranks, x->host, &bound, x->memory, &p->pieces));
@@ -882,9 +882,9 @@ static status run_ranks(api_executor *x, const ir_env *env, const api_run *run) 
   (void)atomic_fetch_add(&x->ranks.waiting, 1); /* the device knows what it does */
   st = run_plan(x, p, &s, run);
   (void)atomic_fetch_sub(&x->ranks.waiting, 1);
-  if (st != STATUS_OK) api_ranks_renew(&x->ranks);
-  if (st != STATUS_OK || !computes(x)) return st;
-  return api_pieces_assemble(p->pieces, &bound, run->outputs);
+  if (st == STATUS_OK) return api_pieces_assemble(p->pieces, &bound, run->outputs);
+  api_ranks_renew(&x->ranks);
+  return st;
 }
 
 status api_executor_run(api_executor *x, const ir_env *env, const api_run *run) {
@@ -895,6 +895,7 @@ status api_executor_run(api_executor *x, const ir_env *env, const api_run *run) 
   status st = loaded_plan(x, env, &p);
   x->donated = NULL;
   if (st != STATUS_OK) return st;
+  if (!api_executor_computes(x)) return run_plan(x, p, &(staging){0}, run);
   staging s = {.memory = x->memory, .n_inputs = x->host->inputs.len};
   s.n_outputs = x->host->outputs.len;
   const ir_array *inputs = run->inputs->whole, *outputs = run->outputs->whole;

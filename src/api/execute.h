@@ -143,6 +143,8 @@ status api_executor_choose(api_executor *x, const ir_env *env, const char **pass
 status api_executor_host(api_executor *x, const ir_env *env, ir_func **host);
 /* The host program of the last plan that was bound or used, and its extents; NULL: there is none. */
 ir_func *api_executor_last(const api_executor *x, arena *scratch, ir_env *env);
+/* Devices that only tell how long it would take need no data, and leave outputs as they were. */
+bool api_executor_computes(const api_executor *x);
 /* One rank's plan of env->func; destroyed by the caller. */
 status api_executor_bind_rank(api_executor *x, const ir_env *env, uint32_t rank, rt_plan **result);
 /* What a rank gets of the machine that choices are made for. */

@@ -30,6 +30,7 @@ status api_check_overlap(const api_operand *operands, size_t n, arena *scratch) 
   size_t used = 0;
   for (size_t i = 0; i < n; i++) {
     int64_t first, end;
+    if (!operands[i].array->data) continue; /* empty, or of a run that computes nothing */
     check(ir_array_span(operands[i].array, &first, &end));
     if (first == end) continue;
     intptr_t base = (intptr_t)operands[i].array->data;

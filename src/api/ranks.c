@@ -169,7 +169,9 @@ void api_ranks_renew(api_ranks *r) {
   if (is_failed(r)) close_endpoints(r);
 }
 
+/* A device that moves no data needs no endpoints, but processes agree through theirs. */
 status api_ranks_need(api_ranks *r, const allocator *memory) {
+  if (r->device && !r->device->ops->attach && !api_ranks_are_spread(r)) return STATUS_OK;
   return r->n_endpoints || !r->endpoints ? STATUS_OK : open_endpoints(r, memory);
 }
 

@@ -43,6 +43,16 @@ static status check_dtype(const ir_array *a, ir_dtype wanted, const char *what) 
               ir_dtype_text(wanted));
 }
 
+static bool is_on_device(const run_call *c) {
+  return c->p->executor.device && !c->args.as_definition;
+}
+
+/* A device that computes nothing needs no data. */
+static status view(const run_call *c, const weir_dl_tensor *t, const char *what, ir_array *result) {
+  bool shape_only = is_on_device(c) && !api_executor_computes(&c->p->executor);
+  return api_view(t, what, shape_only, result);
+}
+
 /* ---- shards ---- */
 static bool has_shards(const weir_dl_tensor *const *const *lists, uint32_t i) {
   return lists && lists[i];
@@ -52,7 +62,7 @@ static bool has_shards(const weir_dl_tensor *const *const *lists, uint32_t i) {
 static status take_shards(run_call *c, const weir_dl_tensor *const *list, ir_tensor t, uint32_t i,
                           uint32_t n, const char *what, api_arrays *a) {
   const api_ranks *ranks = &c->p->executor.ranks;
-  if (!c->p->executor.device || c->args.as_definition)
+  if (!is_on_device(c))
     return fail(STATUS_BAD_USAGE,
                 "%s is given as shards, but the reference evaluator takes whole "
                 "tensors",
@@ -65,7 +75,7 @@ static status take_shards(run_call *c, const weir_dl_tensor *const *list, ir_ten
   for (uint32_t r = 0; r < ranks->n; r++) {
     ir_array *shard = (ir_array *)&a->shards[r * n + i];
     if (!list[r]) continue;
-    TRY(api_view(list[r], what, shard));
+    TRY(view(c, list[r], what, shard));
     TRY(check_dtype(shard, ir_tensor_at(c->p->func, t)->dtype, what));
   }
   return STATUS_OK;
@@ -76,7 +86,7 @@ static status take_only_shard(run_call *c, const weir_dl_tensor *const *list, co
                               ir_array *whole, api_arrays *a, uint32_t i) {
   if (api_ranks_are_many(&c->p->executor.ranks)) return STATUS_OK;
   ((bool *)a->sharded)[i] = false;
-  return api_view(list[0], what, whole);
+  return view(c, list[0], what, whole);
 }
 
 static status take_sharded_input(run_call *c, ir_tensor t, uint32_t i, const char *what) {
@@ -98,7 +108,7 @@ static status take_inputs(run_call *c) {
     ir_tensor t = f->inputs.data[i];
     const char *what = input_label(c, i);
     if (has_shards(c->args.input_shards, i)) TRY(take_sharded_input(c, t, i, what));
-    else TRY(api_view(c->args.inputs[i], what, &c->inputs[i]));
+    else TRY(view(c, c->args.inputs[i], what, &c->inputs[i]));
     TRY(check_dtype(&c->inputs[i], ir_tensor_at(f, t)->dtype, what));
     if (!ir_bind_shape(&c->env, t, c->inputs[i].extents, c->inputs[i].rank, what))
       return STATUS_BAD_PROGRAM;
@@ -154,7 +164,7 @@ static status take_outputs(run_call *c) {
     ir_tensor t = f->outputs.data[i];
     const char *what = output_label(c, i);
     if (has_shards(c->args.output_shards, i)) TRY(take_sharded_output(c, t, i, what));
-    else TRY(api_view(c->args.outputs[i], what, &c->outputs[i]));
+    else TRY(view(c, c->args.outputs[i], what, &c->outputs[i]));
     TRY(check_dtype(&c->outputs[i], ir_tensor_at(f, t)->dtype, what));
     TRY(check_output(c, t, &c->outputs[i], what));
   }
@@ -350,7 +360,7 @@ static status bind_body(void *context) {
   if (st == STATUS_OK) st = take_outputs(c);
   for (uint32_t i = 0; st == STATUS_OK && i < c->p->func->outputs.len; i++)
     st = check_donated(c, i);
-  bool on_device = c->p->executor.device && !c->args.as_definition;
+  bool on_device = is_on_device(c);
   operand_list operands = {0};
   if (st == STATUS_OK) {
     operands = list_operands(c);
@@ -483,7 +493,7 @@ static status run_now(run_call *c) {
   const weir_run_args *args = &c->args;
   for (size_t i = 0; i < args->n_streams; i++)
     c->streams[c->n_streams++] = api_stream(&args->streams[i]);
-  bool on_device = c->p->executor.device && !args->as_definition;
+  bool on_device = is_on_device(c);
   weir_program_busy(c->p, true);
   status st = on_device ? execute(c) : evaluate(c);
   weir_program_busy(c->p, false);

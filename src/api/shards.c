@@ -147,7 +147,7 @@ static status take_shards(join_state *j) {
   for (uint32_t r = 0; r < j->ranks->n; r++) {
     const weir_dl_tensor *given = c->shards[r];
     int64_t device = (int64_t)j->ranks->first + r;
-    if (given) TRY(api_view(given, j->name, &j->shards[r]));
+    if (given) TRY(api_view(given, j->name, false, &j->shards[r]));
     TRY(api_shard_check(side_text(c->side), j->name, &j->pieces[device], device, &j->shards[r]));
     if (j->shards[r].space) TRY(api_away_move(j->away, &j->shards[r], 0, false));
   }
@@ -156,7 +156,7 @@ static status take_shards(join_state *j) {
 
 static status take_whole(join_state *j) {
   if (!j->c->assembles || j->ranks->first > 0) return STATUS_OK;
-  TRY(api_view(j->c->whole, j->name, &j->whole));
+  TRY(api_view(j->c->whole, j->name, false, &j->whole));
   for (int64_t d = 0; d < j->ranks->world; d++) {
     const rt_piece *piece = &j->pieces[d];
     bool same = j->whole.rank == piece->rank &&

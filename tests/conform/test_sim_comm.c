@@ -6,11 +6,11 @@
 #include "runtime/trace.h"
 #include "test.h"
 
-static const rt_speed costs = {.flops_per_ns = 1e30,
-                               .bytes_per_ns = 1e30,
-                               .launch_ns = 100,
-                               .link_latency_ns = 1000,
-                               .link_bytes_per_ns = 1};
+static rt_speed costs = {.flops_per_ns = 1e30,
+                         .bytes_per_ns = 1e30,
+                         .launch_ns = 100,
+                         .link_latency_ns = 1000,
+                         .link_bytes_per_ns = 1};
 
 enum { WIDTH = 10, BYTES = 80, MAX_SPANS = 64, MAX_PATH = 16 };
 
@@ -110,6 +110,15 @@ static void test_kinds(void) {
   EXPECT_INT(one_ns(IR_COMM_ALLREDUCE, 4), 6 * (1000 + BYTES / 4));
   EXPECT_INT(one_ns(IR_COMM_PERMUTE, 4), 1000 + BYTES); /* links send and receive at once */
   EXPECT_INT(one_ns(IR_COMM_ALLGATHER, 1), 0);
+}
+
+/* Once for each communication, however many steps it has; a team of one does nothing. */
+static void test_post_time(void) {
+  costs.post_ns = 70;
+  EXPECT_INT(one_ns(IR_COMM_ALLGATHER, 4), 70 + 3 * (1000 + BYTES));
+  EXPECT_INT(one_ns(IR_COMM_PERMUTE, 4), 70 + 1000 + BYTES);
+  EXPECT_INT(one_ns(IR_COMM_ALLREDUCE, 1), 0);
+  costs.post_ns = 0;
 }
 
 /* Rank 1 posts 300 ns late. Rank 0 computes meanwhile, and at the end something that needs both. */
@@ -320,6 +329,7 @@ static void test_lanes(void) {
 static status guarded(void *context) {
   (void)context;
   test_kinds();
+  test_post_time();
   test_critical_path();
   test_links();
   test_absent();

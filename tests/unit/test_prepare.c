@@ -78,9 +78,32 @@ static void test_refused(void) {
   destroy(&x);
 }
 
+/* The simulator looks at shapes only: 64 TiB of input and no data. A device that computes needs it. */
+static void test_shape_only(const char *device, weir_status wanted) {
+  made x = make(device, "n=4398046511104");
+  int64_t shape[2] = {INT64_C(4398046511104), 4};
+  weir_dl_tensor a = {
+      .device = {1, 0}, .ndim = 2, .dtype = weir_dtype_to_dl(WEIR_F32), .shape = shape};
+  weir_dl_tensor b = {.device = {1, 0}, .ndim = 1, .dtype = a.dtype, .shape = shape + 1};
+  const weir_dl_tensor *inputs = &a, *outputs = &b;
+  weir_run_args args = {.struct_size = sizeof args,
+                        .inputs = &inputs,
+                        .n_inputs = 1,
+                        .outputs = &outputs,
+                        .n_outputs = 1};
+  EXPECT_INT(weir_run(x.p, &args), wanted);
+  if (wanted != WEIR_OK) EXPECT_CONTAINS(weir_error(), "input x has no data");
+  args.as_definition = true; /* computes on every device */
+  EXPECT_INT(weir_run(x.p, &args), WEIR_BAD_USAGE);
+  destroy(&x);
+}
+
 int main(void) {
   test_loads_once();
   test_reference();
   test_refused();
+  test_shape_only("sim", WEIR_OK);
+  test_shape_only("null", WEIR_OK);
+  test_shape_only("cpu", WEIR_BAD_USAGE);
   return test_finish();
 }

@@ -17,11 +17,10 @@ typedef struct matching {
 } matching;
 
 /* Rings, whose steps each move a piece; broadcast and reduce as a pipeline along a chain. */
-static double duration_ns(const rt_speed *machine, const rt_post *p) {
+static double steps_ns(const rt_speed *machine, const rt_post *p) {
   rt_link link = rt_machine_link(machine, p);
   double n = p->n_team, steps = n - 1;
   double piece_ns = (double)p->count * (double)ir_dtype_size_bytes(p->dtype) / link.bytes_per_ns;
-  if (p->n_team <= 1) return 0;
   switch (ir_comm_info_of(p->kind)->way) {
   case IR_WAY_CHAIN: return steps * link.latency_ns + piece_ns;
   case IR_WAY_RING: return steps * (link.latency_ns + piece_ns);
@@ -29,6 +28,10 @@ static double duration_ns(const rt_speed *machine, const rt_post *p) {
   case IR_WAY_PAIR: break;
   }
   return link.latency_ns + piece_ns;
+}
+
+static double duration_ns(const rt_speed *machine, const rt_post *p) {
+  return p->n_team <= 1 ? 0 : machine->post_ns + steps_ns(machine, p);
 }
 
 static uint32_t count_present(const matching *m, const uint32_t *team, uint32_t n) {
