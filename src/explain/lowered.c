@@ -148,8 +148,7 @@ static bool is_weight(const explaining *e, const ir_op_data *op, uint32_t name) 
 
 /* Why the operand of that name came before others. */
 static const char *order_of(const explaining *e, const ir_op_data *op, uint32_t name) {
-  ir_family family = ir_op_info_of(op->code)->family;
-  if (family != IR_FAMILY_LINEAR && family != IR_FAMILY_MATMUL)
+  if (!ir_op_is_product(op->code))
     return " (the operand with more marks comes first, then the one written first)";
   return is_weight(e, op, name) ? " (weights come before activations)" : "";
 }

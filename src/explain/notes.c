@@ -23,12 +23,6 @@ static void note_stream(explaining *e, const ir_unstreamed *u) {
 }
 
 /* ---- movements ---- */
-static bool is_output(const ir_func *f, ir_tensor t) {
-  for (uint32_t i = 0; i < f->outputs.len; i++)
-    if (IR_SAME(f->outputs.data[i], t)) return true;
-  return false;
-}
-
 /* Bytes that the busiest device receives for an operation; 0: not known. */
 static int64_t bytes_for(explaining *e, ir_op o) {
   for (uint32_t i = 0; e->s->env && i < e->comms_for[o.id].len; i++) {
@@ -44,7 +38,7 @@ static bool is_unmarked(const explaining *e, const explain_conflict *c, uint32_t
   const ir_tensor_data *t = ir_tensor_at(e->f, c->result);
   shard_placement p;
   shard_placement_of(e->f, c->result, &p);
-  return t->placed && !is_output(e->f, c->result) && k < p.rank && !p.axes[k].loop.id;
+  return t->placed && !ir_func_returns(e->f, c->result) && k < p.rank && !p.axes[k].loop.id;
 }
 
 /* Two operands that are cut differently where each element needs only its counterpart. */

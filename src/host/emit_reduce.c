@@ -169,15 +169,11 @@ void emit_add_bias(emitter *e, ir_tensor sum, ir_tensor bias, loc at) {
   emit_simple(e, IR_OP_ADD, both, 2, sum, at);
 }
 
-bool emit_is_product(const ir_op_data *op) {
-  return op->code == IR_OP_MATMUL || op->code == IR_OP_LINEAR;
-}
-
 /* A product is asked for the dtype instead (emit_compute), so that its operands stay as they are. */
 void emit_convert_operand(emitter *e, step *s, ir_dtype sum) {
   bool wide = is_narrow(ir_tensor_at(e->f, s->op->result)->dtype) && sum == IR_F32;
   ir_tensor t = s->operands[0];
-  if (!wide || emit_is_product(s->op) || ir_tensor_at(e->h, t)->dtype == sum) return;
+  if (!wide || ir_op_is_product(s->op->code) || ir_tensor_at(e->h, t)->dtype == sum) return;
   check(s->op->n_operands == 1);
   ir_rule before = emit_because(e, IR_RULE_WIDE);
   s->operands[0] = copy_as(e, t, sum, s->op->at);

@@ -156,7 +156,7 @@ ir_instr_data emit_compute(emitter *e, const step *s, ir_tensor to) {
   const ir_attr *attrs;
   host_rewrite(e->l, s->op, sizes, &code, &attrs);
   ir_instr_data d = {.kind = IR_COMPUTE, .at = s->op->at, .tensor = to};
-  if (emit_is_product(s->op)) attrs = with_dtype(e, s, attrs, to, &d.why);
+  if (ir_op_is_product(s->op->code)) attrs = with_dtype(e, s, attrs, to, &d.why);
   ir_tensor operands[64];
   for (uint32_t k = 0; k < s->op->n_operands; k++) operands[k] = fitting(e, s, k, to);
   d.op = ir_host_op(e->h, code, operands, s->op->n_operands, attrs, to, s->op->at);

@@ -10,12 +10,12 @@ typedef struct comm_use {
 typedef struct freeing {
   ir_func *h;
   arena *memory;
-  ir_tensor *root; /* by tensor id: the buffer a slice is a part of, or the tensor itself */
-  uint32_t *last;  /* by tensor id: where in the block at hand it is used last */
-  uint32_t *next;  /* by tensor id: the buffer freed after it */
-  ir_op *source;   /* by tensor id: the operation it was allocated for */
-  bool *kept;      /* by tensor id: it is an output, or freed already */
-  uint32_t n;      /* deallocations inserted */
+  uint32_t *root; /* ir_host_roots() */
+  uint32_t *last; /* by tensor id: where in the block at hand it is used last */
+  uint32_t *next; /* by tensor id: the buffer freed after it */
+  ir_op *source;  /* by tensor id: the operation it was allocated for */
+  bool *kept;     /* by tensor id: it is an output, or freed already */
+  uint32_t n;     /* deallocations inserted */
   VEC(comm_use) comms;
 } freeing;
 
@@ -29,32 +29,29 @@ static void note_comm(freeing *z, const ir_instr_data *d) {
   }
 }
 
-static void note_slice(void *context, ir_func *h, ir_instr i, uint32_t depth) {
+static void note_buffer(void *context, ir_func *h, ir_instr i, uint32_t depth) {
   (void)depth;
   freeing *z = context;
   const ir_instr_data *d = ir_instr_at(h, i);
   note_comm(z, d);
   if (d->kind == IR_DEALLOCATE) z->kept[d->tensor.id] = true;
   if (d->kind == IR_ALLOCATE) z->source[d->tensor.id] = d->source;
-  if (d->kind == IR_SELECT || d->kind == IR_SHARD) z->root[d->tensor.id] = z->root[d->from.id];
-  /* mutant: free_ignores_views */
-  if (d->kind == IR_VIEW) z->root[d->tensor.id] = z->root[ir_op_at(h, d->op)->operands[0].id];
 }
 
 static void note_block(freeing *z, const ir_block *block, uint32_t at);
 
 static void note_uses(freeing *z, ir_instr i, uint32_t at) {
   const ir_instr_data *d = ir_instr_at(z->h, i);
-  z->last[z->root[d->tensor.id].id] = at;
-  z->last[z->root[d->from.id].id] = at;
+  z->last[z->root[d->tensor.id]] = at;
+  z->last[z->root[d->from.id]] = at;
   /* mutant: free_ignores_reads */
   if (d->kind == IR_COMPUTE || d->kind == IR_VIEW || d->kind == IR_LAUNCH) {
     const ir_op_data *op = ir_op_at(z->h, d->op);
-    for (uint32_t k = 0; k < op->n_operands; k++) z->last[z->root[op->operands[k].id].id] = at;
-    for (uint32_t k = 0; k < op->n_more; k++) z->last[z->root[op->more[k].id].id] = at;
+    for (uint32_t k = 0; k < op->n_operands; k++) z->last[z->root[op->operands[k].id]] = at;
+    for (uint32_t k = 0; k < op->n_more; k++) z->last[z->root[op->more[k].id]] = at;
   }
   for (uint32_t k = 0; d->kind == IR_WAIT && k < z->comms.len; k++) {
-    if (z->comms.data[k].name == d->name) z->last[z->root[z->comms.data[k].tensor.id].id] = at;
+    if (z->comms.data[k].name == d->name) z->last[z->root[z->comms.data[k].tensor.id]] = at;
   }
   note_block(z, &d->body, at);
   note_block(z, &d->otherwise, at);
@@ -116,15 +113,14 @@ static void free_block(freeing *z, ir_block *block) {
 uint32_t host_free_buffers(ir_func *h) {
   arena *memory = &h->module->memory;
   freeing z = {.h = h, .memory = memory};
-  z.root = ARENA_ARRAY(memory, h->tensors.len, ir_tensor);
+  z.root = ir_host_roots(h, memory);
   z.last = ARENA_ARRAY(memory, h->tensors.len, uint32_t);
   z.next = ARENA_ARRAY(memory, h->tensors.len, uint32_t);
   z.source = ARENA_ARRAY(memory, h->tensors.len, ir_op);
   z.kept = ARENA_ARRAY(memory, h->tensors.len, bool);
   /* mutant: free_outputs */
   for (uint32_t i = 0; i < h->outputs.len; i++) z.kept[h->outputs.data[i].id] = true;
-  for (uint32_t i = 0; i < h->tensors.len; i++) z.root[i] = (ir_tensor){i};
-  ir_host_walk(h, note_slice, &z);
+  ir_host_walk(h, note_buffer, &z);
   free_block(&z, &h->host->body);
   return z.n;
 }

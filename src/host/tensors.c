@@ -9,8 +9,7 @@ uint32_t emit_fresh_name(emitter *e, const char *base, bool numbered) {
   uint32_t plain = strings_intern(names, base, strlen(base)), name = plain;
   if (!numbered && ir_func_lookup(e->h, name).kind == IR_NAME_NONE) return name;
   for (uint32_t k = map_get(&e->numbers, plain, 1);; k++) {
-    const char *text = arena_printf(&e->l->scratch, "%s$%u", base, k);
-    name = strings_intern(names, text, strlen(text));
+    name = ir_name_numbered(e->h->module, base, k);
     if (ir_func_lookup(e->h, name).kind != IR_NAME_NONE) continue;
     map_put(&e->numbers, plain, k); /* those below are taken */
     return name;

@@ -51,7 +51,5 @@ ir_number ir_fold_start(ir_fold fold, ir_dtype t) {
 }
 
 ir_fold ir_op_fold(ir_opcode code) {
-  const ir_op_info *info = ir_op_info_of(code);
-  bool adds = info->family == IR_FAMILY_MATMUL || info->family == IR_FAMILY_LINEAR;
-  return adds ? IR_FOLD_SUM : info->fold;
+  return ir_op_is_product(code) ? IR_FOLD_SUM : ir_op_info_of(code)->fold;
 }

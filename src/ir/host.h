@@ -312,6 +312,9 @@ ir_partition ir_partition_of_period(const ir_partition *p);
 typedef void (*ir_instr_visitor)(void *context, ir_func *h, ir_instr i, uint32_t depth);
 void ir_host_walk(ir_func *h, ir_instr_visitor visit, void *context);
 
+/* By tensor id: the buffer whose memory the tensor is a part or a view of; its own id: it is a buffer. */
+uint32_t *ir_host_roots(ir_func *h, arena *memory);
+
 /* Structure: every name defined before use and visible there, no use after deallocate, types of
  * operations (where the destination is the whole result), slices within their tensor, streams named
  * before use, outputs allocated, every stream that got work joined by the stream the program was

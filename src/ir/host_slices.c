@@ -1,4 +1,4 @@
-/* Sizes of slices, as their instructions tell them. */
+/* Slices: their sizes, as their instructions tell them, and the buffers that they are parts of. */
 #include "ir/build.h"
 #include "ir/host.h"
 
@@ -9,6 +9,23 @@ ir_scalar ir_host_slice_size(ir_func *h, const ir_instr_data *d, uint32_t dim, i
   partition.ends_early = false;
   if (dim != d->dim || d->kind != IR_SHARD) return size;
   return ir_partition_length(&h->module->scalars, &partition, size, d->index, iterations);
+}
+
+/* ---- whose memory it is ---- */
+static void note_root(void *context, ir_func *h, ir_instr i, uint32_t depth) {
+  uint32_t *root = context;
+  const ir_instr_data *d = ir_instr_at(h, i);
+  (void)depth;
+  if (d->kind == IR_SELECT || d->kind == IR_SHARD) root[d->tensor.id] = root[d->from.id];
+  /* mutant: free_ignores_views */
+  if (d->kind == IR_VIEW) root[d->tensor.id] = root[ir_op_at(h, d->op)->operands[0].id];
+}
+
+uint32_t *ir_host_roots(ir_func *h, arena *memory) {
+  uint32_t *root = ARENA_ARRAY(memory, h->tensors.len, uint32_t);
+  for (uint32_t t = 0; t < h->tensors.len; t++) root[t] = t;
+  ir_host_walk(h, note_root, root);
+  return root;
 }
 
 /* ---- all slices of a program ---- */

@@ -62,6 +62,18 @@ uint32_t ir_tensor_dims(const ir_func *f, ir_tensor t, ir_axis dims[IR_MAX_RANK]
   return ir_axes_dims(f, ir_tensor_at(f, t)->defined.logical, dims);
 }
 
+bool ir_axes_streamed(const ir_func *f, ir_axes axes) {
+  for (uint32_t i = 0; i < axes.len; i++)
+    if (ir_axis_at(f, axes.data[i])->mark.kind == IR_MARK_STREAM) return true;
+  return false;
+}
+
+bool ir_func_returns(const ir_func *f, ir_tensor t) {
+  for (uint32_t i = 0; i < f->outputs.len; i++)
+    if (IR_SAME(f->outputs.data[i], t)) return true;
+  return false;
+}
+
 ir_scalar ir_axis_size(const ir_func *f, ir_axis a) {
   const ir_axis_data *d = ir_axis_at(f, a);
   return d->expanded.id ? d->expanded : d->extent;
@@ -106,6 +118,18 @@ enum { KIND_SHIFT = 29 };
 ir_name_entry ir_func_lookup(const ir_func *f, uint32_t name) {
   uint32_t packed = map_get(&f->names, name, 0);
   return (ir_name_entry){(ir_name_kind)(packed >> KIND_SHIFT), packed & ((1u << KIND_SHIFT) - 1)};
+}
+
+uint32_t ir_name_numbered(ir_module *m, const char *base, uint32_t k) {
+  const char *text = arena_printf(&m->memory, "%s$%u", base, k);
+  return strings_intern(&m->names, text, strlen(text));
+}
+
+uint32_t ir_func_fresh_name(const ir_func *f, uint32_t base) {
+  for (uint32_t k = 1;; k++) {
+    uint32_t name = ir_name_numbered(f->module, ir_name_text(f, base), k);
+    if (ir_func_lookup(f, name).kind == IR_NAME_NONE) return name;
+  }
 }
 
 void ir_func_declare(ir_func *f, uint32_t name, ir_name_entry entry) {

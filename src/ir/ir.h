@@ -225,6 +225,7 @@ static inline const char *ir_tensor_name(const ir_func *f, ir_tensor t) {
   return ir_name_text(f, ir_tensor_at(f, t)->name);
 }
 
+bool ir_func_returns(const ir_func *f, ir_tensor t);
 /* The attribute called `name`; it must be in the op's table row. */
 const ir_attr *ir_op_attr(const ir_op_data *o, const char *name);
 /* The operand of the tensor param called `name`; none when left out. */
@@ -234,6 +235,8 @@ ir_tensor ir_op_operand(const ir_op_data *o, const char *name);
 uint32_t ir_tensor_dims(const ir_func *f, ir_tensor t, ir_axis dims[IR_MAX_RANK]);
 /* The same of any list of axes. */
 uint32_t ir_axes_dims(const ir_func *f, ir_axes axes, ir_axis dims[IR_MAX_RANK]);
+/* Has one of them a stream mark? */
+bool ir_axes_streamed(const ir_func *f, ir_axes axes);
 /* How many elements the axis counts: its expanded size if expanded, else its extent. */
 ir_scalar ir_axis_size(const ir_func *f, ir_axis a);
 
@@ -249,6 +252,10 @@ typedef struct ir_name_entry {
   uint32_t id; /* ir_tensor, ir_scalar or ir_mesh */
 } ir_name_entry;
 ir_name_entry ir_func_lookup(const ir_func *f, uint32_t name);
+/* The name base$k. */
+uint32_t ir_name_numbered(ir_module *m, const char *base, uint32_t k);
+/* base$1, base$2, …: the first that names nothing in the function. */
+uint32_t ir_func_fresh_name(const ir_func *f, uint32_t base);
 /* Is the symbol an extent of this function, and is it said how long it gets at most? */
 bool ir_func_has_capacity(const ir_func *f, uint32_t symbol);
 void ir_func_declare(ir_func *f, uint32_t name, ir_name_entry entry);

@@ -110,7 +110,9 @@ const ir_family_info *ir_family_info_of(ir_opcode code) {
   return &families[ir_op_info_of(code)->family];
 }
 
-bool ir_op_is_product(ir_opcode code) {
+bool ir_op_is_product(ir_opcode code) { return ir_family_info_of(code)->flops == IR_FLOPS_PRODUCT; }
+
+bool ir_op_multiplies(ir_opcode code) {
   ir_flops flops = ir_family_info_of(code)->flops;
   return flops == IR_FLOPS_PRODUCT || flops == IR_FLOPS_ATTENTION ||
          flops == IR_FLOPS_ATTENTION_BACKWARD;

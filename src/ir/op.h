@@ -55,8 +55,10 @@ typedef struct ir_family_info {
 } ir_family_info;
 
 const ir_family_info *ir_family_info_of(ir_opcode code);
-/* Does it multiply matrices? */
+/* Is it matmul or linear? */
 bool ir_op_is_product(ir_opcode code);
+/* Does it multiply matrices? Products do, and attention. */
+bool ir_op_multiplies(ir_opcode code);
 
 /* How the result dtype of a pointwise operation or of a reduction follows from its operands; ops.def. */
 typedef enum ir_result_rule {

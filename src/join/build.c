@@ -50,11 +50,8 @@ static bool goes(const kernel *k, const ir_instr_data *d) {
 
 /* ---- locals ---- */
 static uint32_t fresh_name(const kernel *k, ir_tensor like) {
-  ir_module *m = k->h->module;
-  const char *base = ir_tensor_name(k->h, like);
   for (uint32_t i = 1;; i++) {
-    const char *text = arena_printf(k->b->facts->scratch, "%s$%u", base, i);
-    uint32_t name = strings_intern(&m->names, text, strlen(text));
+    uint32_t name = ir_name_numbered(k->h->module, ir_tensor_name(k->h, like), i);
     if (map_get(k->b->facts->names, name, 0)) continue;
     map_put(k->b->facts->names, name, 1);
     return name;

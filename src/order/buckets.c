@@ -22,7 +22,7 @@ typedef struct bucketing {
   arena *scratch;
   const order_estimate *e;
   order_limits limits;
-  uint32_t *root; /* by tensor: the buffer that it is a part of */
+  uint32_t *root; /* ir_host_roots() */
   VEC(bucket) list;
   uint32_t first_open; /* of those, or later */
   uint32_t *last_of;   /* by position: the bucket, + 1, whose last member it is */
@@ -181,8 +181,7 @@ static void put(bucketing *b, ir_instr_data d) {
 
 static uint32_t fresh_name(bucketing *b) {
   for (;;) {
-    const char *text = arena_printf(&b->h->module->memory, "bucket$%u", ++b->n_names);
-    uint32_t name = strings_intern(&b->h->module->names, text, strlen(text));
+    uint32_t name = ir_name_numbered(b->h->module, "bucket", ++b->n_names);
     const ir_func *fusion = b->h->host->fusion;
     bool taken = ir_func_lookup(b->h, name).kind || (fusion && ir_func_lookup(fusion, name).kind);
     if (!taken) return name;
@@ -332,24 +331,14 @@ static uint32_t mark_members(bucketing *b) {
   return n;
 }
 
-static void find_roots(void *context, ir_func *h, ir_instr i, uint32_t depth) {
-  bucketing *b = context;
-  const ir_instr_data *d = ir_instr_at(h, i);
-  (void)depth;
-  if (d->kind == IR_SELECT || d->kind == IR_SHARD) b->root[d->tensor.id] = b->root[d->from.id];
-  if (d->kind == IR_VIEW) b->root[d->tensor.id] = b->root[ir_op_at(h, d->op)->operands[0].id];
-}
-
 void order_fill_buckets(ir_func *h, order_limits limits, arena *scratch, bool *changed) {
   bucketing b = {.h = h, .scratch = scratch, .limits = limits};
   const ir_block body = h->host->body;
   ir_op stamped = h->host->source;
   b.e = order_estimate_new(h, scratch);
-  b.root = ARENA_ARRAY(scratch, h->tensors.len, uint32_t);
+  b.root = ir_host_roots(h, scratch);
   b.last_of = ARENA_ARRAY(scratch, body.len + 1, uint32_t);
   b.moves = arena_alloc(scratch, body.len + 1);
-  for (uint32_t t = 0; t < h->tensors.len; t++) b.root[t] = t;
-  ir_host_walk(h, find_roots, &b);
   find_buckets(&b);
   *changed = mark_members(&b) > 0;
   if (!*changed) return;

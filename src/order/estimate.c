@@ -70,7 +70,7 @@ static double op_flops(const order_estimate *e, const ir_op_data *op) {
   ir_flops flops = ir_family_info_of(op->code)->flops;
   double n = elements(e, op->result);
   if (flops == IR_FLOPS_PRODUCT) return 2 * n * last_extent(e, op->operands[0]);
-  if (!ir_op_is_product(op->code)) return n;
+  if (!ir_op_multiplies(op->code)) return n;
   double keys = elements(e, op->operands[1]) / fmax(1, last_extent(e, op->operands[1]));
   double heads = n / fmax(1, last_extent(e, op->result));
   double per_row = fmax(1, keys / fmax(1, sqrt(heads)));

@@ -44,7 +44,6 @@ static void note_op(order_graph *g, order_node *n, const ir_instr_data *d) {
 /* Memory that only gets another name is not touched. */
 static void note_slice(order_graph *g, order_node *n, const ir_instr_data *d) {
   ir_tensor from = d->kind == IR_VIEW ? ir_op_at(g->h, d->op)->operands[0] : d->from;
-  g->root[d->tensor.id] = g->root[from.id];
   add(g, &n->uses, from.id);
 }
 
@@ -276,9 +275,8 @@ bool order_is_cheap(const order_graph *g, uint32_t node) {
 }
 
 bool order_find_nodes(order_graph *g) {
-  g->root = ARENA_ARRAY(g->scratch, g->h->tensors.len, uint32_t);
+  g->root = ir_host_roots(g->h, g->scratch);
   g->definition = ARENA_ARRAY(g->scratch, g->h->tensors.len, uint32_t);
-  for (uint32_t t = 0; t < g->h->tensors.len; t++) g->root[t] = t;
   for (uint32_t at = 0; at < g->block->len;) {
     uint32_t len = node_length(g, at);
     if (!len) return false;

@@ -5,7 +5,7 @@ typedef struct splitting {
   ir_func *h;
   arena *scratch;
   uint32_t *parts; /* by tensor id: bit k is set if part k of the branch at hand uses its memory */
-  uint32_t *root;  /* by tensor id: the buffer that a slice is a part of */
+  uint32_t *root;  /* ir_host_roots() */
   map names;       /* interned name -> how many tensors have it */
   order_parts *made;
 } splitting;
@@ -45,8 +45,6 @@ static void note_block(const splitting *s, const ir_block *b, uint32_t part);
 /* What a communication uses is in use in the part after it, too: the wait is there. */
 static void note(const splitting *s, ir_instr i, uint32_t part) {
   const ir_instr_data *d = at(s, i);
-  if (d->kind == IR_SELECT || d->kind == IR_SHARD) s->root[d->tensor.id] = s->root[d->from.id];
-  if (d->kind == IR_VIEW) s->root[d->tensor.id] = s->root[ir_op_at(s->h, d->op)->operands[0].id];
   for (uint32_t k = part; k <= part + (d->kind == IR_COMMUNICATE); k++) {
     use(s, d->tensor, k);
     use(s, d->from, k);
@@ -138,9 +136,8 @@ order_parts order_split_branches(ir_func *h, arena *scratch, const map *whole) {
   order_parts made = {0};
   splitting s = {.h = h, .scratch = scratch, .made = &made};
   s.parts = ARENA_ARRAY(scratch, h->tensors.len, uint32_t);
-  s.root = ARENA_ARRAY(scratch, h->tensors.len, uint32_t);
+  s.root = ir_host_roots(h, scratch);
   map_init(&s.names, scratch);
-  for (uint32_t t = 0; t < h->tensors.len; t++) s.root[t] = t;
   ir_host_walk(h, count_name, &s);
   for (uint32_t i = 0; i < h->host->body.len; i++) {
     ir_instr at_hand = h->host->body.data[i];

@@ -24,19 +24,13 @@ static bool goes_over_pieces(const shard_comm *m, ir_axis a) {
   return m->by_iteration ? IR_SAME(m->stream, a) : m->kind == SHARD_ALL_TO_ALL;
 }
 
-static bool has_streams(const ir_func *f, ir_axes loop) {
-  for (uint32_t i = 0; i < loop.len; i++) {
-    if (ir_axis_at(f, loop.data[i])->mark.kind == IR_MARK_STREAM) return true;
-  }
-  return false;
-}
-
 static uint32_t write_form(shard_ctx *c, ir_func *f, const ir_op_data *op, ir_form form) {
   ir_axes loop = ir_tensor_at(f, op->result)->now.loop;
   ir_family family = ir_op_info_of(op->code)->family;
   shard_comm m = {0};
   uint32_t n = 0;
-  if ((family != IR_FAMILY_SET && family != IR_FAMILY_REDUCE) || !has_streams(f, loop)) return 0;
+  if ((family != IR_FAMILY_SET && family != IR_FAMILY_REDUCE) || !ir_axes_streamed(f, loop))
+    return 0;
   if (shard_comm_of(c, op, &m) != SHARD_ONE || m.mesh_axis < 0) return 0;
   for (uint32_t i = 0; i < loop.len; i++) {
     ir_mark *mark = &ir_axis_at(f, loop.data[i])->mark;

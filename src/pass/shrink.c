@@ -28,13 +28,6 @@ static bool can_shrink(const ir_func *f, ir_tensor t) {
   return false;
 }
 
-static bool is_output(const ir_func *f, ir_tensor t) {
-  for (uint32_t i = 0; i < f->outputs.len; i++) {
-    if (IR_SAME(f->outputs.data[i], t)) return true;
-  }
-  return false;
-}
-
 static void add_shrink(ir_func *f, ir_tensor t) {
   ir_target *target = ARENA_NEW(&f->module->memory, ir_target);
   target->name = ir_tensor_at(f, t)->name;
@@ -45,7 +38,7 @@ static void add_shrink(ir_func *f, ir_tensor t) {
 status pass_shrink(ir_func *f, pass_ctx *ctx) {
   for (uint32_t i = 0; i < f->order.len; i++) {
     ir_tensor t = ir_op_at(f, f->order.data[i])->result;
-    if (!can_shrink(f, t) || is_output(f, t)) continue;
+    if (!can_shrink(f, t) || ir_func_returns(f, t)) continue;
     add_shrink(f, t);
     ctx->changed = true;
   }

@@ -188,9 +188,9 @@ rt_link rt_machine_link(const rt_speed *m, const rt_post *p) {
 }
 
 static bool is_product(const rt_task *task) {
-  if (!task->body) return ir_op_is_product(task->code);
+  if (!task->body) return ir_op_multiplies(task->code);
   for (uint32_t i = 0; i < task->body->n_steps; i++)
-    if (ir_op_is_product(task->body->steps[i].code)) return true;
+    if (ir_op_multiplies(task->body->steps[i].code)) return true;
   return false;
 }
 

@@ -30,14 +30,6 @@ static void report(decomposing *d, const ir_op_data *op, const char *why) {
 }
 
 /* ---- building ---- */
-static uint32_t fresh_name(decomposing *d, uint32_t base) {
-  for (uint32_t k = 1;; k++) {
-    const char *text = arena_printf(memory_of(d), "%s$%u", ir_name_text(d->f, base), k);
-    uint32_t name = strings_intern(&d->f->module->names, text, strlen(text));
-    if (ir_func_lookup(d->f, name).kind == IR_NAME_NONE) return name;
-  }
-}
-
 /* set(of), not yet in the order; its dimensions are those of `of`, without marks or a mesh. */
 static ir_op add_set(decomposing *d, ir_tensor of, uint32_t name, ir_why why) {
   ir_func *f = d->f;
@@ -161,7 +153,7 @@ static ir_op insert_between(decomposing *d, ir_op o, ir_tensor like, uint32_t ax
   ir_op_data op = *ir_op_at(d->f, o);
   uint32_t name = ir_tensor_at(d->f, op.result)->name;
   ir_why why = {.rule = IR_RULE_STEP, .at = op.at, .from = name, .because = op.why};
-  ir_op first = add_set(d, op.operands[0], fresh_name(d, name), why);
+  ir_op first = add_set(d, op.operands[0], ir_func_fresh_name(d->f, name), why);
   ir_tensor t = result_of(d, first);
   put_on_mesh_of(d, like, t);
   mark_like(d, like, t, (schedule_marks){false, axes});
@@ -302,7 +294,7 @@ static void copy_operand(decomposing *d, ir_op o, uint32_t k) {
   uint32_t name = ir_tensor_at(d->f, op.operands[k])->name;
   ir_why why = {.rule = IR_RULE_BEFORE, .at = op.at, .from = name};
   why.because = decided_by(d, &op, k);
-  ir_op set = add_set(d, op.operands[k], fresh_name(d, name), why);
+  ir_op set = add_set(d, op.operands[k], ir_func_fresh_name(d->f, name), why);
   ir_tensor t = result_of(d, set);
   place_for(d, &op, k, t);
   settle(d, set, 0);
@@ -360,7 +352,7 @@ static void keep_key(decomposing *d, ir_op o) {
  * has neither marks nor a mesh. */
 static ir_op set_of_result(decomposing *d, ir_tensor old, ir_why why) {
   ir_func *f = d->f;
-  uint32_t name = ir_tensor_at(f, old)->name, other = fresh_name(d, name);
+  uint32_t name = ir_tensor_at(f, old)->name, other = ir_func_fresh_name(d->f, name);
   why.from = name;
   ir_op set = add_set(d, old, other, why);
   ir_tensor now = result_of(d, set);

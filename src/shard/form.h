@@ -59,7 +59,6 @@ ir_tensor form_reduce(form *m, ir_opcode code, ir_tensor x, uint32_t dims);
 ir_tensor form_greatest(form *m, ir_tensor x, uint32_t dims);
 /* The reduced dimensions back, with one position each. */
 ir_tensor form_keep(form *m, ir_tensor x, uint32_t dims, uint32_t rank);
-uint32_t form_fresh_name(ir_func *f, uint32_t base);
 /* How many positions of operand 0 are reduced to one. */
 ir_scalar form_count(const form *m);
 uint32_t form_rank(const form *m); /* of operand 0 */

@@ -69,7 +69,7 @@ void form_attention(form *m) {
   ir_tensor all[3] = {form_keep(m, m->op.operands[0], 1, rank), pieces_first(m, m->op.operands[1]),
                       pieces_first(m, m->op.operands[2])};
   ir_tensor out = form_op(m, IR_OP_SDPA, all, 3, attrs_of(m));
-  uint32_t name = form_fresh_name(m->f, ir_tensor_at(m->f, m->op.result)->name);
+  uint32_t name = ir_func_fresh_name(m->f, ir_tensor_at(m->f, m->op.result)->name);
   check(ir_build_more(m->f, out, &name, 1, m->op.at));
   ir_tensor lse = ir_op_at(m->f, ir_tensor_at(m->f, out)->def)->more[0];
   ir_tensor top = form_greatest(m, lse, 1);

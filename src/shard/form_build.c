@@ -58,14 +58,6 @@ ir_tensor form_keep(form *m, ir_tensor x, uint32_t dims, uint32_t rank) {
   return form_op(m, IR_OP_BROADCAST, &x, 1, &attr);
 }
 
-uint32_t form_fresh_name(ir_func *f, uint32_t base) {
-  for (uint32_t k = 1;; k++) {
-    const char *text = arena_printf(&f->module->memory, "%s$%u", ir_name_text(f, base), k);
-    uint32_t name = strings_intern(&f->module->names, text, strlen(text));
-    if (ir_func_lookup(f, name).kind == IR_NAME_NONE) return name;
-  }
-}
-
 uint32_t form_rank(const form *m) {
   ir_axis dims[IR_MAX_RANK];
   return ir_tensor_dims(m->f, m->op.operands[0], dims);

@@ -134,7 +134,7 @@ static ir_tensor best(form *m, ir_opcode code, ir_tensor x, uint32_t dim) {
 }
 
 static ir_tensor best_indexes(form *m, ir_tensor values) {
-  uint32_t name = form_fresh_name(m->f, ir_tensor_at(m->f, m->op.result)->name);
+  uint32_t name = ir_func_fresh_name(m->f, ir_tensor_at(m->f, m->op.result)->name);
   check(ir_build_more(m->f, values, &name, 1, m->op.at));
   return ir_op_at(m->f, ir_tensor_at(m->f, values)->def)->more[0];
 }

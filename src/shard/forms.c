@@ -50,7 +50,7 @@ static void name_steps(rewriting *r, form *m, uint32_t first, uint32_t base) {
     ir_tensor t = f->ops.data[i].result;
     if (ir_tensor_at(f, t)->name) continue; /* a result of what was written */
     f->ops.data[i].why = m->why;
-    check(ir_build_name(f, t, form_fresh_name(f, base), m->op.at));
+    check(ir_build_name(f, t, ir_func_fresh_name(f, base), m->op.at));
   }
 }
 

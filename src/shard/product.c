@@ -80,16 +80,12 @@ static double cost_of(const product *x, uint32_t k) {
 }
 
 static bool has_streams(const ir_func *f, ir_tensor t) {
-  ir_axes loop = ir_tensor_at(f, t)->now.loop;
-  for (uint32_t i = 0; i < loop.len; i++)
-    if (ir_axis_at(f, loop.data[i])->mark.kind == IR_MARK_STREAM) return true;
-  return false;
+  return ir_axes_streamed(f, ir_tensor_at(f, t)->now.loop);
 }
 
 /* Streams say how pieces are to arrive: they are left alone. */
 static bool is_open(const ir_func *f, const ir_op_data *op) {
-  ir_family family = ir_op_info_of(op->code)->family;
-  if (family != IR_FAMILY_MATMUL && family != IR_FAMILY_LINEAR) return false;
+  if (!ir_op_is_product(op->code)) return false;
   const ir_tensor_data *a = ir_tensor_at(f, op->operands[0]), *b = ir_tensor_at(f, op->operands[1]);
   if (!a->mesh.id || !b->mesh.id) return false;
   if (!ir_mesh_same(ir_mesh_at(f, a->mesh), ir_mesh_at(f, b->mesh))) return false;

@@ -181,14 +181,6 @@ static uint32_t take_bare(propagating *p, ir_tensor to, const link *l, schedule_
   return add_stmt(p, to, split) && add_stmt(p, to, mark);
 }
 
-static bool is_streamed(const ir_func *f, ir_tensor t) {
-  ir_axes loop = ir_tensor_at(f, t)->now.loop;
-  for (uint32_t i = 0; i < loop.len; i++) {
-    if (ir_axis_at(f, loop.data[i])->mark.kind == IR_MARK_STREAM) return true;
-  }
-  return false;
-}
-
 /* Does another result of its operation have streams? Then it gets those, and no others: all results are
  * made in the same loops. */
 static bool has_streams_to_take(const ir_func *f, ir_tensor t) {
@@ -197,7 +189,8 @@ static bool has_streams_to_take(const ir_func *f, ir_tensor t) {
   const ir_op_data *op = ir_op_at(f, def);
   for (uint32_t k = 0; k < ir_op_n_results(op); k++) {
     ir_tensor other = ir_op_result(op, k);
-    if (!IR_SAME(other, t) && is_streamed(f, other)) return true;
+    if (IR_SAME(other, t)) continue;
+    if (ir_axes_streamed(f, ir_tensor_at(f, other)->now.loop)) return true;
   }
   return false;
 }
@@ -307,7 +300,7 @@ uint32_t shard_reference_order(const ir_func *f, const ir_op_data *op, uint32_t 
     if (!is_reference(f, op->operands[k])) continue;
     uint32_t at = n++;
     /* mutant: propagate_least_first, propagate_ties_backward */
-    while (family != IR_FAMILY_LINEAR && family != IR_FAMILY_MATMUL && at > 0 &&
+    while (!ir_op_is_product(op->code) && at > 0 &&
            weight_of(f, op->operands[order[at - 1]]) < weight_of(f, op->operands[k])) {
       order[at] = order[at - 1];
       at--;

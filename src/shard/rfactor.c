@@ -90,21 +90,13 @@ static void merge_steps(ir_func *f, ir_tensor t) {
   if (together) (void)schedule_replay_marked(f, parts, t, pairs, n, placed, NULL);
 }
 
-/* Has its loop domain a stream axis? */
-static bool is_streamed(const ir_func *f, ir_tensor t) {
-  ir_axes loop = ir_tensor_at(f, t)->now.loop;
-  for (uint32_t k = 0; k < loop.len; k++)
-    if (ir_axis_at(f, loop.data[k])->mark.kind == IR_MARK_STREAM) return true;
-  return false;
-}
-
 bool shard_rfactors_fit(ir_func *f) {
   bool ok = true;
   if (f->scheduled.len == f->order.len) return true; /* there are none */
   for (uint32_t i = 0; i < f->scheduled.len; i++) {
     const ir_op_data *op = ir_op_at(f, f->scheduled.data[i]);
     bool made = op->result.id >= f->n_defined.tensors;
-    if (!made || !is_streamed(f, op->result)) continue;
+    if (!made || !ir_axes_streamed(f, ir_tensor_at(f, op->result)->now.loop)) continue;
     diag_error(&f->module->errors, op->at,
                "'%s' was made by rfactor and cannot be streamed: mark the tensor it was made from",
                ir_tensor_name(f, op->result));

@@ -136,7 +136,7 @@ static bool is_binary(const ir_op_info *info) {
 
 static bool put_by_name(text_nvfuser *s, const ir_op_data *op, uint32_t depth) {
   const ir_op_info *info = ir_op_info_of(op->code);
-  bool product = op->code == IR_OP_MATMUL || op->code == IR_OP_LINEAR;
+  bool product = ir_op_is_product(op->code);
   bool reduction = info->family == IR_FAMILY_REDUCE, slice = op->code == IR_OP_SLICE;
   bool select = op->code == IR_OP_SELECT, set = op->code == IR_OP_SET;
   if (!product && !reduction && !slice && !select && !set && !is_binary(info)) return false;

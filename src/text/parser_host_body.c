@@ -23,11 +23,8 @@ static bool is_free(text_parser *p, uint32_t name) {
 /* base$1, base$2, …: the first that is free. */
 static uint32_t fresh_name(text_parser *p) {
   for (uint32_t k = 1;; k++) {
-    p->name.len = 0;
-    strbuf_puts(&p->name, strings_text(&p->m->names, body_of(p)->base));
-    strbuf_putc(&p->name, '$');
-    strbuf_int(&p->name, k);
-    uint32_t name = strings_intern(&p->m->names, p->name.data, p->name.len);
+    const char *base = strings_text(&p->m->names, body_of(p)->base);
+    uint32_t name = ir_name_numbered(p->m, base, k);
     if (is_free(p, name)) return name;
   }
 }

@@ -2,10 +2,7 @@
 
 #include "device/cpu/tile/body.h"
 
-static bool is_product(const rt_step *s) {
-  ir_family family = ir_op_info_of(s->code)->family;
-  return (family == IR_FAMILY_MATMUL || family == IR_FAMILY_LINEAR) && !s->offset;
-}
+static bool is_product(const rt_step *s) { return ir_op_is_product(s->code) && !s->offset; }
 
 static bool same_extents(const rt_shape *a, const rt_view *b) {
   if (a->rank != b->rank) return false;

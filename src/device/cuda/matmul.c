@@ -252,10 +252,8 @@ static bool types_fit(const product *p) {
 }
 
 static bool read_product(product *p) {
-  ir_family family = ir_op_info_of(p->task->code)->family;
-  if (family != IR_FAMILY_MATMUL && family != IR_FAMILY_LINEAR) return false;
-  if (!types_fit(p)) return false;
-  if (family == IR_FAMILY_MATMUL) read_matmul(p);
+  if (!ir_op_is_product(p->task->code) || !types_fit(p)) return false;
+  if (p->task->code == IR_OP_MATMUL) read_matmul(p);
   else read_linear(p);
   if (!read_after(p)) return false;
   for (uint32_t d = 0; d < p->rank; d++) {

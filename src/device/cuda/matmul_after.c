@@ -54,8 +54,7 @@ static bool take_step(making *m, uint32_t i) {
 
 static bool take_product(const making *m) {
   const rt_step *s = &m->body->steps[0];
-  ir_family family = ir_op_info_of(s->code)->family;
-  if ((family != IR_FAMILY_MATMUL && family != IR_FAMILY_LINEAR) || s->offset) return false;
+  if (!ir_op_is_product(s->code) || s->offset) return false;
   for (uint32_t k = 0; k < s->n_operands; k++) {
     const rt_value *v = &s->operands[k];
     if (v->kind == RT_VALUE_NONE) continue;
