@@ -40,7 +40,7 @@ static void print_help(void) {
   (void)printf("weir %s: tensor programs whose axes say where and when they run\n\n",
                weir_version());
   for (size_t i = 0; i < N_COMMANDS; i++)
-    (void)printf("  weir %-11s%-34s%s\n", commands[i].name, commands[i].operands,
+    (void)printf("  weir %-11s%-44s%s\n", commands[i].name, commands[i].operands,
                  commands[i].summary);
   (void)printf(
       "  weir --version | --help | COMMAND --help\n\n"

@@ -1,10 +1,12 @@
 """commands.py WEIR PAGE... [--update]: runs the commands of pages and compares what they print.
 
 A block ```console has commands (`$ `) and their output; a line `…` means any lines. A block
-```weir NAME is a file. The commands of a page run in one folder, where `examples` and `weir` are found.
---update writes what was printed into the page, except where it has `…`."""
+```weir NAME is a file, and so is ```text NAME. The commands of a page run in one folder, where `examples` and
+`weir` are found. A picture that they write and docs/pictures has under the same name must be the same.
+--update writes what was printed into the page, except where it has `…`, and replaces pictures."""
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,8 +18,14 @@ def run(command, folder, environment):
     return done.stdout.splitlines()
 
 
+def loosely(line):
+    """How far rounding went depends on the processor's instructions."""
+    return re.sub(r"(max_abs|max_rel)=\S+", r"\1=", line)
+
+
 def matches(expected, printed):
-    """Exactly, apart from lines `…`."""
+    """Exactly, apart from lines `…` and from how far results were off."""
+    expected, printed = [loosely(l) for l in expected], [loosely(l) for l in printed]
     pattern = "".join("(.*\n)*" if line == "…" else re.escape(line) + "\n" for line in expected)
     return re.fullmatch(pattern, "".join(line + "\n" for line in printed)) is not None
 
@@ -42,6 +50,19 @@ def play(block, folder, environment, where, failures):
     return result
 
 
+def pictures(folder, source, page, update, failures):
+    for name in sorted(os.listdir(folder)):
+        made, kept = os.path.join(folder, name), os.path.join(source, "docs", "pictures", name)
+        if not name.endswith(".svg") or not os.path.exists(kept):
+            continue
+        with open(made, "rb") as a, open(kept, "rb") as b:
+            if a.read() == b.read():
+                continue
+        failures.append(f"{page}: docs/pictures/{name} is not what the command writes")
+        if update:
+            shutil.copyfile(made, kept)
+
+
 def check(page, weir, update):
     root = os.path.dirname(os.path.abspath(weir))
     source = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
@@ -55,19 +76,20 @@ def check(page, weir, update):
         at = 0
         while at < len(lines):
             text.append(lines[at])
-            fence = re.fullmatch(r"```(console|weir)( (\S+))?", lines[at])
+            fence = re.fullmatch(r"```(console|weir|text)( (\S+))?", lines[at])
             at += 1
             if not fence:
                 continue
             end = lines.index("```", at)
             block = lines[at:end]
-            if fence[1] == "weir" and fence[3]:
+            if fence[1] != "console" and fence[3]:
                 with open(os.path.join(folder, fence[3]), "w", encoding="utf-8") as f:
                     f.write("\n".join(block) + "\n")
             elif fence[1] == "console":
                 block = play(block, folder, environment, f"{page}:{at + 1}", failures)
             text += block
             at = end
+        pictures(folder, source, page, update, failures)
     if update and failures:
         with open(page, "w", encoding="utf-8") as f:
             f.write("\n".join(text) + "\n")

@@ -1,0 +1,107 @@
+"""facts.py WEIR: what pages say of the command is what the command says.
+
+Links and anchors lead somewhere, pictures are well-formed and used, the index has every page, and the tables of
+passes, operations, options and commands are those that `weir` prints."""
+import glob
+import os
+import re
+import subprocess
+import sys
+import xml.dom.minidom
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+WEIR = os.path.abspath(sys.argv[1])
+failures = []
+
+
+def expect(truth, what):
+    if not truth:
+        failures.append(what)
+
+
+def read(path):
+    with open(os.path.join(ROOT, path), encoding="utf-8") as f:
+        return f.read()
+
+
+def weir(*arguments):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("WEIR_")}
+    return subprocess.run([WEIR, *arguments], text=True, check=True, stdout=subprocess.PIPE, env=environment).stdout
+
+
+def pages():
+    names = ["README.md", "CONTRIBUTING.md"] + glob.glob("docs/**/*.md", root_dir=ROOT, recursive=True)
+    return sorted(names + glob.glob("tests/*.md", root_dir=ROOT))
+
+
+def prose(text):
+    """A page without its blocks of code."""
+    return re.sub(r"^ *```.*?^ *```", "", text, flags=re.M | re.S)
+
+
+def anchors(text):
+    """As GitHub makes them of headings."""
+    heads = re.findall(r"^#+ (.*)$", prose(text), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in heads}
+
+
+def links():
+    for page in pages():
+        for target in re.findall(r"\]\(([^)\s]+)\)", prose(read(page))):
+            if re.match(r"[a-z]+:", target):
+                continue
+            path, _, anchor = target.partition("#")
+            full = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
+            expect(os.path.exists(os.path.join(ROOT, full)), f"{page}: {target} leads nowhere")
+            if anchor and full.endswith(".md") and os.path.exists(os.path.join(ROOT, full)):
+                expect(anchor in anchors(read(full)), f"{page}: {full} has no heading #{anchor}")
+
+
+def index():
+    listed = read("docs/README.md")
+    for page in glob.glob("docs/*.md", root_dir=ROOT):
+        name = os.path.basename(page)
+        expect(name == "README.md" or f"({name})" in listed, f"docs/README.md: {name} is missing")
+
+
+def pictures():
+    used = "".join(read(p) for p in pages())
+    for picture in glob.glob("docs/pictures/*.svg", root_dir=ROOT):
+        xml.dom.minidom.parse(os.path.join(ROOT, picture))
+        expect(f"pictures/{os.path.basename(picture)})" in used, f"{picture}: no page shows it")
+
+
+def passes():
+    expect(weir("list", "passes") in read("docs/passes.md"), "docs/passes.md: not the list of `weir list passes`")
+
+
+def operations():
+    text = read("docs/language.md")
+    for line in weir("list", "ops").splitlines():
+        name = re.match(r"\w+", line)
+        if name and "(" in line:
+            expect(re.search(r"`%s\(" % name[0], text), f"docs/language.md: operation {name[0]} is missing")
+
+
+def options():
+    text = read("docs/cli.md") + read("docs/passes.md")
+    known = set(re.findall(r"^--([\w-]+)", weir("list", "options"), flags=re.M))
+    for name in sorted(known):
+        expect(f"--{name}" in text, f"docs/cli.md: option --{name} is missing")
+    for page in ("docs/cli.md", "docs/passes.md", "docs/weir.1"):
+        for name in re.findall(r"--([a-z][\w-]+)", read(page).replace("\\-", "-")):
+            expect(name in known | {"help", "version", "no-python", "nproc-per-node"}, f"{page}: there is no --{name}")
+
+
+def commands():
+    manual, cli = read("docs/weir.1"), read("docs/cli.md")
+    for name in re.findall(r"^  weir (\w+) ", weir("--help"), flags=re.M):
+        expect(f".B weir {name}\n" in manual, f"docs/weir.1: the synopsis lacks weir {name}")
+        expect(f".TP\n.B {name}\n" in manual, f"docs/weir.1: weir {name} is not described")
+        expect(f"## weir {name}\n" in cli, f"docs/cli.md: weir {name} is not described")
+
+
+for check in (links, index, pictures, passes, operations, options, commands):
+    check()
+print("\n".join(failures))
+sys.exit(1 if failures else 0)
