@@ -14,8 +14,8 @@
 
 #include <stdlib.h>
 
-#include "api/ranks.h"
 #include "device/cpu/kernels.h"
+#include "session/pieces.h"
 #include "stream_kit.h"
 
 enum { TEAM_MAX = 16 };
@@ -33,8 +33,8 @@ typedef struct team {
   ir_env env;
   uint32_t n;
   rt_plan *plans[TEAM_MAX];
-  api_ranks ranks;
-  api_pieces *pieces;
+  session_ranks ranks;
+  session_pieces *pieces;
   void **in, **out; /* addresses for all ranks */
   rt_comm *endpoints[TEAM_MAX];
   uint32_t n_endpoints;
@@ -54,7 +54,7 @@ static inline bool team_bind(team *t) {
 
 static inline void team_close(team *t) {
   for (uint32_t i = 0; i < t->n_endpoints; i++) t->endpoints[i]->ops->close(t->endpoints[i]);
-  api_pieces_destroy(t->pieces);
+  session_pieces_destroy(t->pieces);
   for (uint32_t r = 0; r < t->n; r++) rt_plan_destroy(t->plans[r]);
 }
 
@@ -67,8 +67,8 @@ static inline bool team_open(team *t, subject *s, ir_func *h, uint32_t streams, 
     if (rt_bind(&t->env, &options, &memory_default, &t->plans[t->n]) == STATUS_OK) continue;
     return kit_refused(s, status_message());
   }
-  t->ranks = (api_ranks){.n = devices, .world = devices};
-  return kit_ok(api_pieces_make(&t->ranks, h, &t->env, &memory_default, &t->pieces), "pieces");
+  t->ranks = (session_ranks){.n = devices, .world = devices};
+  return kit_ok(session_pieces_make(&t->ranks, h, &t->env, &memory_default, &t->pieces), "pieces");
 }
 
 /* Cuts the inputs; the outputs are filled with something else. */
@@ -77,13 +77,13 @@ static inline void team_cut(team *t) {
     int64_t bytes;
     if (ir_array_size_bytes(&t->s->out[i], &bytes)) memset(t->s->out[i].data, 0x5b, (size_t)bytes);
   }
-  api_arrays in = {.whole = t->s->in}, out = {.whole = t->s->out};
-  (void)kit_ok(api_pieces_cut(t->pieces, &in, &out, &t->in, &t->out), "cut");
+  session_arrays in = {.whole = t->s->in}, out = {.whole = t->s->out};
+  (void)kit_ok(session_pieces_cut(t->pieces, &in, &out, &t->in, &t->out), "cut");
 }
 
 static inline bool team_assemble(team *t) {
-  api_arrays out = {.whole = t->s->out};
-  return kit_ok(api_pieces_assemble(t->pieces, &t->env, &out), "assemble");
+  session_arrays out = {.whole = t->s->out};
+  return kit_ok(session_pieces_assemble(t->pieces, &t->env, &out), "assemble");
 }
 
 /* ---- in program order ---- */
@@ -196,12 +196,12 @@ static inline bool team_step(team *t) {
 }
 
 /* The endpoints of all ranks of a program, in this process. */
-static inline status kit_ranks_open(api_ranks *r, const ir_func *host, uint32_t devices,
+static inline status kit_ranks_open(session_ranks *r, const ir_func *host, uint32_t devices,
                                     int64_t timeout_ns, rt_device *device) {
-  api_place place;
-  TRY(api_place_find(host, "inproc", NULL, devices, &place));
-  TRY(api_ranks_open(r, &place, timeout_ns, device, &memory_default));
-  return api_ranks_need(r, &memory_default);
+  session_place place;
+  TRY(session_place_find(host, "inproc", NULL, devices, &place));
+  TRY(session_ranks_open(r, &place, timeout_ns, device, &memory_default));
+  return session_ranks_need(r, &memory_default);
 }
 
 #endif

@@ -12,6 +12,10 @@
 #include "ir/array.h"
 #include "ir/bind.h"
 #include "ir/ir.h"
+#include "runtime/comm.h"
+#include "runtime/device.h"
+
+typedef struct session_profile session_profile; /* session/profile.h: what a weir_profile is */
 
 struct weir_module {
   ir_module ir; /* first: ir_func.module is the weir_module */
@@ -60,11 +64,17 @@ status api_string(const strbuf *text, char **result);
 status api_save(const char *path, const char *text, size_t length);
 status api_read_file(const char *path, const allocator *memory, char **data, size_t *length);
 
+/* ---- what options hold beside the table (options.c, world.c) ---- */
+rt_device_memory api_device_memory(const weir_options *o);
+rt_group *api_world_group(const weir_options *o); /* NULL: none */
+rt_group *api_group_of(const weir_world *w);
+
 /* ---- handles ---- */
 static inline ir_func *api_func(const weir_fusion *f) { return (ir_func *)f; }
 static inline weir_module *api_module(const weir_fusion *f) {
   return (weir_module *)api_func(f)->module;
 }
+static inline session_profile *api_profile(const weir_profile *p) { return (session_profile *)p; }
 /* None, with a diagnostic, when the fusion has no such tensor or mesh. */
 ir_tensor api_tensor(ir_func *f, weir_tensor t);
 ir_mesh api_mesh(ir_func *f, weir_mesh m);

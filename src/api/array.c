@@ -2,11 +2,11 @@
 #include <string.h>
 
 #include "api/api.h"
-#include "api/memory.h"
 #include "base/beside.h"
 #include "runtime/compare.h"
 #include "runtime/fill.h"
 #include "runtime/npy.h"
+#include "session/memory.h"
 
 /* Of DLPack. */
 enum { DL_CPU = 1, DL_CUDA = 2, DL_CUDA_HOST = 3, DL_CUDA_MANAGED = 13 };
@@ -38,7 +38,7 @@ static status find_space(const weir_dl_tensor *t, const char *what, uint32_t *sp
   }
   if (t->device.device_id < 0)
     return fail(STATUS_BAD_USAGE, "%s is on GPU %d", what, t->device.device_id);
-  if (!api_memory())
+  if (!session_memory())
     return fail(STATUS_UNAVAILABLE, "%s is on a GPU, but this weir was built without CUDA", what);
   *space = 1 + (uint32_t)t->device.device_id;
   return STATUS_OK;
@@ -79,7 +79,7 @@ status api_view(const weir_dl_tensor *t, const char *what, bool shape_only, ir_a
   a.data = (char *)((uintptr_t)t->data + t->byte_offset);
   TRY(find_space(t, what, &a.space));
   TRY(check_addresses(&a, what));
-  if (a.space && n > 0) TRY(api_memory()->verify(a.space, a.data, what));
+  if (a.space && n > 0) TRY(session_memory()->verify(a.space, a.data, what));
   *result = a;
   return STATUS_OK;
 }

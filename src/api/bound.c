@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "api/program.h"
-#include "api/simulate.h"
+#include "choose/simulate.h"
 #include "cost/bound.h"
 
 typedef struct bound_call {
@@ -13,11 +13,11 @@ typedef struct bound_call {
   void *context;
 } bound_call;
 
-static status bound_world(api_executor *x, const ir_env *env, arena *scratch, cost_bound *b) {
-  rt_speed machine = api_executor_speed(x);
+static status bound_world(session *x, const ir_env *env, arena *scratch, cost_bound *b) {
+  rt_speed machine = session_speed(x);
   for (uint32_t r = 0; r < x->ranks.world; r++) {
     rt_plan *plan;
-    TRY(api_executor_bind_plain(x, env, r, &plan));
+    TRY(session_bind_plain(x, env, r, &plan));
     cost_bound_add(b, plan, &machine, scratch);
     bool all = plan->alike && machine.island <= 0; /* the other ranks have the same */
     rt_plan_destroy(plan);
@@ -75,9 +75,9 @@ static status spend(void *context) {
 
 /* The device is the simulator itself. */
 static status predict_here(const bound_call *c, const ir_env *env, arena *scratch, weir_bound *b) {
-  api_executor *x = &c->p->executor;
+  session *x = &c->p->session;
   rt_loaded *loaded;
-  TRY(api_executor_plan(x, env, &loaded));
+  TRY(session_load(x, env, &loaded));
   const rt_plan *plan = loaded->plan;
   rt_span *spans = ARENA_ARRAY(scratch, (size_t)plan->n_tasks + plan->n_posts + 1, rt_span);
   TRY(rt_run(loaded, NULL, NULL, spans, NULL));
@@ -88,15 +88,16 @@ static status predict_here(const bound_call *c, const ir_env *env, arena *scratc
 
 /* The program that runs, on all devices, wherever they are. */
 static status predict(const bound_call *c, const ir_env *env, arena *scratch, weir_bound *b) {
-  api_executor *x = &c->p->executor;
-  api_simulation sim = {.memory = x->memory};
+  session *x = &c->p->session;
+  choose_simulation sim = {.memory = x->memory};
   ir_func *host;
   if (x->device->ops->virtual_clock) return predict_here(c, env, scratch, b);
-  TRY(api_executor_host(x, env, &host));
-  status st = api_simulate(x, env, host, &sim);
+  TRY(session_host(x, env, &host));
+  choose_world world = session_world(x);
+  status st = choose_simulate(&world, env, host, &sim);
   spend_call call = {c, sim.plan, sim.spans, sim.total_ns, 0, scratch, b};
   if (st == STATUS_OK) st = memory_guard(spend, &call);
-  api_simulation_end(&sim);
+  choose_simulation_end(&sim);
   return st;
 }
 
@@ -104,10 +105,10 @@ static status bound_both(const bound_call *c, arena *scratch) {
   ir_env env;
   cost_bound least = {0};
   weir_bound b = {.struct_size = c->result->struct_size};
-  api_executor *x = &c->p->executor;
+  session *x = &c->p->session;
   TRY(api_bind_like(c->p, c->shapes, scratch, &env));
-  TRY(api_machine_need(&x->machine, x->device, &x->ranks, x->memory));
-  TRY(bound_world(&c->p->executor, &env, scratch, &least));
+  TRY(session_machine_need(&x->machine, x->device, &x->ranks, x->memory));
+  TRY(bound_world(&c->p->session, &env, scratch, &least));
   b.compute_s = least.compute * 1e-9;
   b.memory_s = least.memory * 1e-9;
   b.receive_s = least.receive * 1e-9;
@@ -128,7 +129,7 @@ weir_status weir_program_bound(weir_program *p, const weir_shapes *s, weir_bound
                                weir_bound_tell tell, void *context) {
   if (!p || !s || !result) return api_refuse("weir_program_bound: an argument is NULL");
   if (api_check_size(result->struct_size, "weir_program_bound") != WEIR_OK) return WEIR_BAD_USAGE;
-  if (!p->executor.device)
+  if (!p->session.device)
     return api_refuse("weir_program_bound: the reference evaluator executes this program");
   bound_call c = {p, s, result, tell, context};
   (void)pthread_mutex_lock(&p->lock);

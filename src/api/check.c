@@ -24,15 +24,22 @@ status api_bind_like(weir_program *p, const weir_shapes *shapes, arena *scratch,
   return ir_bind_check(env) ? STATUS_OK : STATUS_BAD_PROGRAM;
 }
 
+status api_unsafe(const check_world_report *found, arena *scratch) {
+  strbuf text;
+  strbuf_init(&text, scratch);
+  check_world_text(found, &text);
+  api_set_error(text.data);
+  return fail(STATUS_CHECK_FAILED, "the plan is not safe");
+}
+
 static status check_bound(check_call *c, const ir_env *env, arena *scratch) {
   check_options options = {.memory = &c->p->memory};
-  TRY(api_executor_check(&c->p->executor, env, &options, &c->found));
+  TRY(session_check(&c->p->session, env, &options, &c->found));
+  if (c->found.n_found > 0) return api_unsafe(&c->found, scratch);
   strbuf text;
   strbuf_init(&text, scratch);
   check_world_text(&c->found, &text);
-  if (c->found.n_found == 0) return c->report ? api_string(&text, c->report) : STATUS_OK;
-  api_set_error(text.data);
-  return fail(STATUS_CHECK_FAILED, "the plan is not safe");
+  return c->report ? api_string(&text, c->report) : STATUS_OK;
 }
 
 static status check_body(arena *scratch, void *context) {
@@ -46,7 +53,7 @@ static status check_body(arena *scratch, void *context) {
 weir_status weir_program_check(const weir_program *p, const weir_shapes *s, char **report) {
   if (!p || !s) return api_refuse("weir_program_check: an argument is NULL");
   if (report) *report = NULL;
-  if (!p->executor.device) return WEIR_OK; /* no plan, no order to prove */
+  if (!p->session.device) return WEIR_OK; /* no plan, no order to prove */
   check_call c = {.p = (weir_program *)p, .shapes = s, .report = report};
   (void)pthread_mutex_lock(&c.p->lock);
   weir_status st = api_call(&p->memory, check_body, &c);

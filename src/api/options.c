@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "api/execute.h"
+#include "api/api.h"
 
 struct weir_options {
   options values;

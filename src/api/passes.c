@@ -5,9 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/execute.h"
+#include "api/program.h"
 #include "base/log.h"
 #include "runtime/machine.h"
+#include "session/ranks.h"
 
 /* ---- what the options ask for ---- */
 /* "a,b" of an option that may be repeated; NULL: it is not given. */
@@ -39,7 +40,7 @@ static status read_link(const weir_options *o, host_options *result) {
   if (weir_options_get(o, "machine", 0, &machine) != WEIR_OK) return STATUS_BAD_USAGE;
   if (weir_options_get(o, "device", 0, &device) != WEIR_OK) return STATUS_BAD_USAGE;
   if (machine[0]) TRY(rt_machine_load(machine, &speed));
-  bool threads = strcmp(device, "cuda") != 0 && api_launch_rank() < 0;
+  bool threads = strcmp(device, "cuda") != 0 && session_launch_rank() < 0;
   if (!machine[0] && !threads) return STATUS_OK;
   result->link_latency_ns = speed.link_latency_ns;
   result->link_bytes_per_ns = speed.link_bytes_per_ns;

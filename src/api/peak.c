@@ -74,7 +74,7 @@ static status explain(peak_call *c, int64_t live_bytes) {
   strbuf out;
   strbuf_init(&out, c->scratch);
   strbuf_printf(&out, "pool of %lld bytes", (long long)plan->pool_bytes);
-  if (api_ranks_are_many(&c->p->executor.ranks)) strbuf_printf(&out, " on device %u", c->rank);
+  if (session_ranks_are_many(&c->p->session.ranks)) strbuf_printf(&out, " on device %u", c->rank);
   if (n == 0) strbuf_puts(&out, ": the program has no buffers of its own\n");
   else {
     strbuf_printf(&out, "; at most %lld bytes are in use at once, %.3f of it, first at\n  ",
@@ -94,11 +94,11 @@ static status look(peak_call *c) {
   uint32_t n;
   ir_env env;
   TRY(api_bind_like(c->p, c->shapes, c->scratch, &env));
-  TRY(api_executor_bind(&c->p->executor, &env, &plans, &n));
+  TRY(session_bind(&c->p->session, &env, &plans, &n));
   for (uint32_t r = 0; r < n; r++) {
     if (c->plan && plans[r]->pool_bytes <= c->plan->pool_bytes) continue;
     c->plan = plans[r];
-    c->rank = n > 1 ? r : c->p->executor.ranks.first;
+    c->rank = n > 1 ? r : c->p->session.ranks.first;
   }
   rt_lives_find(c->plan, c->scratch, &c->lives);
   int64_t live_bytes = rt_lives_peak(&c->lives, c->scratch, &c->at);
@@ -121,7 +121,7 @@ weir_status weir_program_memory(const weir_program *p, const weir_shapes *s, wei
   if (!p || !s || !result) return api_refuse("weir_program_memory: an argument is NULL");
   if (api_check_size(result->struct_size, "weir_program_memory") != WEIR_OK) return WEIR_BAD_USAGE;
   if (text) *text = NULL;
-  if (!p->executor.device)
+  if (!p->session.device)
     return api_refuse("the reference evaluator has no plan whose memory could be explained");
   peak_call c = {.p = (weir_program *)p, .shapes = s, .result = &all, .text = text};
   (void)pthread_mutex_lock(&c.p->lock);

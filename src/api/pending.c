@@ -5,8 +5,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "api/memory.h"
 #include "api/program.h"
+#include "session/memory.h"
 
 /* It may outlive its program, so its memory is its own; what is copied for the run is the program's. */
 struct weir_pending {
@@ -83,7 +83,7 @@ pack_lists(packer *k, const weir_dl_tensor *const *const *lists, size_t n, size_
 static void pack_args(packer *k, const weir_pending *r, const weir_run_args *from,
                       weir_run_args *to) {
   const weir_program *p = r->program;
-  size_t ranks = p->executor.ranks.n ? p->executor.ranks.n : 1;
+  size_t ranks = p->session.ranks.n ? p->session.ranks.n : 1;
   *to = *from;
   to->inputs = pack_list(k, from->inputs, from->n_inputs);
   to->outputs = pack_list(k, from->outputs, from->n_outputs);
@@ -109,7 +109,7 @@ static status copy_args(weir_pending *r, const weir_run_args *from) {
 static status follow_streams(weir_pending *r) {
   for (size_t i = 0; i < r->args.n_streams; i++) {
     rt_stream theirs = api_stream(&r->args.streams[i]), own;
-    TRY(api_memory()->follow(&theirs, &own));
+    TRY(session_memory()->follow(&theirs, &own));
     r->follow[r->n_follow++].handle = own.handle;
   }
   return STATUS_OK;
@@ -125,7 +125,7 @@ static status await_streams(weir_pending *r) {
     bool passed = false;
     for (;;) {
       if (rt_control_stops(&r->control)) return STATUS_CANCELLED;
-      TRY(api_memory()->passed(&own, &passed));
+      TRY(session_memory()->passed(&own, &passed));
       if (passed) break;
       (void)nanosleep(&pause, NULL);
       if (pause.tv_nsec < 500000) pause.tv_nsec *= 2;
@@ -138,7 +138,7 @@ static status await_streams(weir_pending *r) {
 static status wait_for_end(const weir_pending *r, status st) {
   for (size_t i = 0; i < r->n_follow; i++) {
     rt_stream own = api_stream(&r->follow[i]);
-    status ended = api_memory()->wait(&own);
+    status ended = session_memory()->wait(&own);
     if (st == STATUS_OK) st = ended;
   }
   return st;
@@ -147,7 +147,7 @@ static status wait_for_end(const weir_pending *r, status st) {
 static void end_streams(weir_pending *r) {
   for (size_t i = 0; i < r->n_follow; i++) {
     rt_stream own = api_stream(&r->follow[i]);
-    api_memory()->end(&own);
+    session_memory()->end(&own);
   }
   r->n_follow = 0;
 }
@@ -403,7 +403,7 @@ void weir_pending_cancel(weir_pending *r) {
   if (!r) return;
   (void)pthread_mutex_lock(&r->lock);
   bool is_over = r->is_telling;
-  bool is_spread = !is_over && r->program->executor.ranks.n < r->program->executor.ranks.world;
+  bool is_spread = !is_over && r->program->session.ranks.n < r->program->session.ranks.world;
   (void)pthread_mutex_unlock(&r->lock);
   if (!is_over && !is_spread) rt_control_stop(&r->control);
 }

@@ -8,8 +8,9 @@ typedef struct prepare_call {
 
 static status prepare(const prepare_call *c, arena *scratch) {
   ir_env env;
+  rt_loaded *loaded;
   TRY(api_bind_like(c->p, c->shapes, scratch, &env));
-  return c->p->executor.device ? api_executor_prepare(&c->p->executor, &env) : STATUS_OK;
+  return c->p->session.device ? session_load(&c->p->session, &env, &loaded) : STATUS_OK;
 }
 
 static status prepare_body(arena *scratch, void *context) {

@@ -2,37 +2,51 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/execute.h"
+#include "api/program.h"
 #include "base/beside.h"
 #include "runtime/npy.h"
 #include "runtime/trace.h"
+#include "session/profile.h"
 #include "text/text.h"
 
 weir_status weir_profile_create(weir_profile **result) {
   if (!result) return api_refuse("weir_profile_create: an argument is NULL");
   api_begin();
-  weir_profile *p = memory_alloc(&memory_default, sizeof *p);
+  session_profile *p = memory_alloc(&memory_default, sizeof *p);
   if (!p) return api_end(STATUS_OUT_OF_MEMORY);
-  *p = (weir_profile){0};
-  *result = p;
+  *p = (session_profile){0};
+  *result = (weir_profile *)p;
   return WEIR_OK;
 }
 
 void weir_profile_destroy(weir_profile *p) {
   if (!p) return;
-  api_profile_release(p);
-  memory_free(&memory_default, p->spans);
-  memory_free(&memory_default, p->path);
+  session_profile_drop(api_profile(p));
   memory_free(&memory_default, p);
 }
 
-bool weir_profile_filled(const weir_profile *p) { return p && p->plan; }
+bool weir_profile_filled(const weir_profile *p) { return p && api_profile(p)->plan; }
+
+weir_status weir_profile_gather(const weir_program *p, weir_profile *profile) {
+  session_profile *q = api_profile(profile);
+  if (!p || !profile) return api_refuse("weir_profile_gather: an argument is NULL");
+  if (!q->plan) return api_refuse("the profile is empty: no run on a device filled it");
+  session *x = &((weir_program *)p)->session;
+  if (q->owner != x) return api_refuse("the profile is of a run of another program");
+  if (!session_ranks_are_spread(&x->ranks) || q->world) return WEIR_OK;
+  api_begin();
+  (void)pthread_mutex_lock(&((weir_program *)p)->lock);
+  status st = session_profile_gather(x, q);
+  (void)pthread_mutex_unlock(&((weir_program *)p)->lock);
+  return api_end(st);
+}
 
 weir_status weir_profile_stats(const weir_profile *p, weir_stats *stats) {
   if (!p || !stats) return api_refuse("weir_profile_stats: an argument is NULL");
-  if (!p->plan) return api_refuse("the profile is empty: no run on a device filled it");
+  if (!weir_profile_filled(p))
+    return api_refuse("the profile is empty: no run on a device filled it");
   if (api_check_size(stats->struct_size, "weir_profile_stats") != WEIR_OK) return WEIR_BAD_USAGE;
-  const rt_stats *s = &p->stats;
+  const rt_stats *s = &api_profile(p)->stats;
   weir_stats all = {.struct_size = stats->struct_size,
                     .launches = s->launches,
                     .waits = s->waits,
@@ -55,22 +69,25 @@ weir_status weir_profile_stats(const weir_profile *p, weir_stats *stats) {
 }
 
 /* ---- the critical path ---- */
-size_t weir_profile_path_count(const weir_profile *p) { return p && p->plan ? p->path_len : 0; }
+size_t weir_profile_path_count(const weir_profile *p) {
+  return weir_profile_filled(p) ? api_profile(p)->path_len : 0;
+}
 
 size_t weir_profile_ranks(const weir_profile *p) {
-  if (!p || !p->plan) return 0;
-  return p->plan->n_ranks ? p->plan->n_ranks : 1;
+  if (!weir_profile_filled(p)) return 0;
+  uint32_t n = api_profile(p)->plan->n_ranks;
+  return n ? n : 1;
 }
 
 typedef struct rank_call {
-  const weir_profile *profile;
+  const session_profile *profile;
   uint32_t rank;
   rt_rank_stats stats;
 } rank_call;
 
 static status rank_body(arena *scratch, void *context) {
   rank_call *c = context;
-  const weir_profile *p = c->profile;
+  const session_profile *p = c->profile;
   rt_stats_of_rank(p->plan, p->spans, p->n_spans, c->rank, scratch, &c->stats);
   return STATUS_OK;
 }
@@ -80,10 +97,10 @@ weir_status weir_profile_rank_stats(const weir_profile *p, size_t i, weir_rank_s
     return api_refuse("weir_profile_rank_stats: there is no such device in the profile");
   if (api_check_size(stats->struct_size, "weir_profile_rank_stats") != WEIR_OK)
     return WEIR_BAD_USAGE;
-  rank_call c = {.profile = p, .rank = (uint32_t)i};
+  rank_call c = {.profile = api_profile(p), .rank = (uint32_t)i};
   weir_status st = api_call(&memory_default, rank_body, &c);
   weir_rank_stats all = {.struct_size = stats->struct_size,
-                         .device = (int64_t)p->first_rank + (int64_t)i,
+                         .device = (int64_t)api_profile(p)->first_rank + (int64_t)i,
                          .compute_ns = c.stats.compute_ns,
                          .comm_ns = c.stats.comm_ns,
                          .both_ns = c.stats.both_ns,
@@ -95,7 +112,7 @@ weir_status weir_profile_rank_stats(const weir_profile *p, size_t i, weir_rank_s
 }
 
 /* Spans of tasks stand in plan order, those of communications behind them by number. */
-static const rt_span *span_of(const weir_profile *p, uint32_t instr) {
+static const rt_span *span_of(const session_profile *p, uint32_t instr) {
   const rt_instr *i = &p->plan->instrs[instr];
   if (i->kind == RT_POST || i->kind == RT_JOIN) return &p->spans[p->plan->n_tasks + i->task];
   uint32_t low = 0, high = p->plan->n_tasks;
@@ -108,7 +125,7 @@ static const rt_span *span_of(const weir_profile *p, uint32_t instr) {
 }
 
 typedef struct step_call {
-  const weir_profile *profile;
+  const session_profile *profile;
   uint32_t instr;
   weir_path_step *step;
 } step_call;
@@ -126,13 +143,13 @@ weir_status weir_profile_path_step(const weir_profile *p, size_t i, weir_path_st
   if (!p || !step) return api_refuse("weir_profile_path_step: an argument is NULL");
   if (i >= weir_profile_path_count(p)) return api_refuse("the critical path has no such step");
   if (api_check_size(step->struct_size, "weir_profile_path_step") != WEIR_OK) return WEIR_BAD_USAGE;
-  const rt_span *span = span_of(p, p->path[i]);
+  const rt_span *span = span_of(api_profile(p), api_profile(p)->path[i]);
   weir_path_step all = {.struct_size = step->struct_size,
                         .instr = span->instr,
                         .stream = (int64_t)span->stream - 1,
                         .start_ns = span->start_ns,
                         .end_ns = span->end_ns};
-  step_call c = {p, span->instr, &all};
+  step_call c = {api_profile(p), span->instr, &all};
   weir_status st = api_call(&memory_default, step_body, &c);
   if (st == WEIR_OK)
     memcpy(step, &all, step->struct_size < sizeof all ? step->struct_size : sizeof all);
@@ -140,7 +157,7 @@ weir_status weir_profile_path_step(const weir_profile *p, size_t i, weir_path_st
 }
 
 typedef struct write_call {
-  const weir_profile *profile;
+  const session_profile *profile;
   const char *title, *path;
   bool of_rank; /* what `rank` of the plan did, and nothing else */
   uint32_t rank;
@@ -169,7 +186,7 @@ weir_status weir_text_write(const char *text, const char *path) {
 
 /* Spans without a length are not shown. */
 static const rt_span *spans_of(const write_call *c, arena *scratch) {
-  const weir_profile *p = c->profile;
+  const session_profile *p = c->profile;
   if (!c->of_rank) return p->spans;
   rt_span *spans = arena_copy(scratch, p->spans, p->n_spans * sizeof *spans);
   for (uint32_t i = 0; i < p->n_spans; i++)
@@ -253,13 +270,14 @@ static weir_status write_profile(write_call c) {
 
 weir_status weir_profile_write(const weir_profile *p, const char *title, const char *path) {
   if (!p || !title || !path) return api_refuse("weir_profile_write: an argument is NULL");
-  return write_profile((write_call){.profile = p, .title = title, .path = path});
+  return write_profile((write_call){.profile = api_profile(p), .title = title, .path = path});
 }
 
 weir_status weir_profile_write_rank(const weir_profile *p, size_t i, const char *title,
                                     const char *path) {
   if (!p || !title || !path) return api_refuse("weir_profile_write_rank: an argument is NULL");
-  if (p->plan && i >= weir_profile_ranks(p))
+  if (weir_profile_filled(p) && i >= weir_profile_ranks(p))
     return api_refuse("weir_profile_write_rank: there is no such device in the profile");
-  return write_profile((write_call){p, title, path, .of_rank = true, .rank = (uint32_t)i});
+  return write_profile(
+      (write_call){api_profile(p), title, path, .of_rank = true, .rank = (uint32_t)i});
 }

@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "api/judge.h"
-#include "api/memory.h"
 #include "api/overlap.h"
 #include "api/program.h"
+#include "session/memory.h"
 
 enum { MAX_STREAMS = 64, DL_CUDA = 2 };
 
@@ -15,8 +15,8 @@ typedef struct run_call {
   arena *memory; /* of this call */
   ir_env env;
   ir_array *inputs, *outputs; /* whole; of those given as shards the shape */
-  api_arrays in, out;
-  api_away away; /* ended by the entry point, likewise */
+  session_arrays in, out;
+  session_away away; /* ended by the entry point, likewise */
   rt_stream streams[MAX_STREAMS];
   uint32_t n_streams;
   rt_control *control; /* NULL: nobody stops it */
@@ -44,12 +44,12 @@ static status check_dtype(const ir_array *a, ir_dtype wanted, const char *what) 
 }
 
 static bool is_on_device(const run_call *c) {
-  return c->p->executor.device && !c->args.as_definition;
+  return c->p->session.device && !c->args.as_definition;
 }
 
 /* A device that computes nothing needs no data. */
 static status view(const run_call *c, const weir_dl_tensor *t, const char *what, ir_array *result) {
-  bool shape_only = is_on_device(c) && !api_executor_computes(&c->p->executor);
+  bool shape_only = is_on_device(c) && !session_computes(&c->p->session);
   return api_view(t, what, shape_only, result);
 }
 
@@ -60,8 +60,8 @@ static bool has_shards(const weir_dl_tensor *const *const *lists, uint32_t i) {
 
 /* The devices of this process hold parts of tensor i; `n` tensors are on this side. */
 static status take_shards(run_call *c, const weir_dl_tensor *const *list, ir_tensor t, uint32_t i,
-                          uint32_t n, const char *what, api_arrays *a) {
-  const api_ranks *ranks = &c->p->executor.ranks;
+                          uint32_t n, const char *what, session_arrays *a) {
+  const session_ranks *ranks = &c->p->session.ranks;
   if (!is_on_device(c))
     return fail(STATUS_BAD_USAGE,
                 "%s is given as shards, but the reference evaluator takes whole "
@@ -83,8 +83,8 @@ static status take_shards(run_call *c, const weir_dl_tensor *const *list, ir_ten
 
 /* The only device of a program holds all. */
 static status take_only_shard(run_call *c, const weir_dl_tensor *const *list, const char *what,
-                              ir_array *whole, api_arrays *a, uint32_t i) {
-  if (api_ranks_are_many(&c->p->executor.ranks)) return STATUS_OK;
+                              ir_array *whole, session_arrays *a, uint32_t i) {
+  if (session_ranks_are_many(&c->p->session.ranks)) return STATUS_OK;
   ((bool *)a->sharded)[i] = false;
   return view(c, list[0], what, whole);
 }
@@ -147,7 +147,7 @@ static status take_sharded_output(run_call *c, ir_tensor t, uint32_t i, const ch
   const ir_func *f = c->p->func;
   ir_array *whole = &c->outputs[i];
   TRY(take_shards(c, c->args.output_shards[i], t, i, f->outputs.len, what, &c->out));
-  for (uint32_t r = 0; r < c->p->executor.ranks.n; r++) {
+  for (uint32_t r = 0; r < c->p->session.ranks.n; r++) {
     const ir_array *a = &c->out.shards[r * f->outputs.len + i];
     if (a->dtype) TRY(check_own(a, what));
   }
@@ -186,10 +186,10 @@ static bool is_donated(const run_call *c, uint32_t input) {
 
 /* Arrays of an output: itself, or its shards, by device of this process. */
 static uint32_t arrays_of(const run_call *c, uint32_t output) {
-  return api_is_sharded(&c->out, output) ? c->p->executor.ranks.n : 1;
+  return session_is_sharded(&c->out, output) ? c->p->session.ranks.n : 1;
 }
-static ir_array *array_at(const api_arrays *a, uint32_t n, uint32_t i, uint32_t device) {
-  return (ir_array *)(api_is_sharded(a, i) ? &a->shards[device * n + i] : &a->whole[i]);
+static ir_array *array_at(const session_arrays *a, uint32_t n, uint32_t i, uint32_t device) {
+  return (ir_array *)(session_is_sharded(a, i) ? &a->shards[device * n + i] : &a->whole[i]);
 }
 static ir_array *output_array(const run_call *c, uint32_t i, uint32_t device) {
   return array_at(&c->out, c->p->func->outputs.len, i, device);
@@ -219,7 +219,7 @@ static status check_donated(run_call *c, uint32_t i) {
   for (uint32_t k = 0; k < i; k++)
     if (donated(c, k) == from)
       return fail(STATUS_BAD_USAGE, "%s is given to %s already", input, output_label(c, k));
-  if (api_is_sharded(&c->in, (uint32_t)from) != api_is_sharded(&c->out, i))
+  if (session_is_sharded(&c->in, (uint32_t)from) != session_is_sharded(&c->out, i))
     return fail(STATUS_BAD_USAGE,
                 "%s is given the memory of %s: both must be whole tensors, or both shards", what,
                 input);
@@ -234,14 +234,15 @@ static status check_donated(run_call *c, uint32_t i) {
 
 /* Could the device overwrite the memory of input `from` with output i, where it is? */
 static bool may_overwrite(run_call *c, uint32_t from, uint32_t i) {
-  const api_executor *x = &c->p->executor;
-  if (!api_is_sharded(&c->out, i) && !api_donate_whole(x, &c->env, from, i, output_array(c, i, 0)))
+  const session *x = &c->p->session;
+  if (!session_is_sharded(&c->out, i) &&
+      !session_donate_whole(x, &c->env, from, i, output_array(c, i, 0)))
     return false;
   for (uint32_t r = 0; r < arrays_of(c, i); r++) {
     const ir_array *a = output_array(c, i, r);
     uint32_t space;
-    if (a->space && !api_executor_takes(x, &c->env, &c->in, &c->out, a, &space)) return false;
-    if (api_is_sharded(&c->out, i) && a->dtype && !ir_array_is_dense(a)) return false;
+    if (a->space && !session_takes(x, &c->env, &c->in, &c->out, a, &space)) return false;
+    if (session_is_sharded(&c->out, i) && a->dtype && !ir_array_is_dense(a)) return false;
   }
   return true;
 }
@@ -252,10 +253,9 @@ static status keep_apart(run_call *c, uint32_t i, bool on_device) {
     ir_array *a = output_array(c, i, r);
     uint32_t space = 0;
     if (!a->dtype) continue;
-    if (a->space && on_device &&
-        api_executor_takes(&c->p->executor, &c->env, &c->in, &c->out, a, &space))
+    if (a->space && on_device && session_takes(&c->p->session, &c->env, &c->in, &c->out, a, &space))
       space = a->space;
-    TRY(api_away_move(&c->away, a, space, true));
+    TRY(session_away_move(&c->away, a, space, true));
   }
   return STATUS_OK;
 }
@@ -267,7 +267,7 @@ static bool any_donated(const run_call *c) {
 }
 
 static status place_donated(run_call *c, bool on_device) {
-  api_executor *x = &c->p->executor;
+  session *x = &c->p->session;
   uint32_t n = c->p->func->outputs.len;
   if (!any_donated(c)) return STATUS_OK;
   bool *in_place = ARENA_ARRAY(c->memory, n, bool);
@@ -278,7 +278,7 @@ static status place_donated(run_call *c, bool on_device) {
     c->gifts[i] = from >= 0 && on_device && may_overwrite(c, (uint32_t)from, i) ? from : -1;
     any = any || c->gifts[i] >= 0;
   }
-  if (any) TRY(api_executor_donate(x, &c->env, c->gifts, in_place));
+  if (any) TRY(session_donate(x, &c->env, c->gifts, in_place));
   else c->gifts = NULL;
   for (uint32_t i = 0; i < n; i++) {
     if (donated(c, i) < 0) continue;
@@ -296,17 +296,17 @@ typedef struct operand_list {
 } operand_list;
 
 /* Whole tensors, and the shards of others. */
-static void list_side(run_call *c, const api_arrays *a, uint32_t n, operand_list *list) {
+static void list_side(run_call *c, const session_arrays *a, uint32_t n, operand_list *list) {
   bool is_output = a == &c->out;
   for (uint32_t i = 0; i < n; i++) {
     const char *what = is_output ? output_label(c, i) : input_label(c, i);
-    bool sharded = api_is_sharded(a, i);
+    bool sharded = session_is_sharded(a, i);
     if (is_output && donated(c, i) >= 0) continue; /* its memory is the input's */
     bool gift = !is_output && is_donated(c, i);
     if (gift) what = arena_printf(c->memory, "donated %s", what);
     bool written = is_output || gift;
     if (!sharded) list->items[list->n++] = (api_operand){&a->whole[i], what, written};
-    for (uint32_t r = 0; sharded && r < c->p->executor.ranks.n; r++)
+    for (uint32_t r = 0; sharded && r < c->p->session.ranks.n; r++)
       if (a->shards[r * n + i].dtype)
         list->items[list->n++] = (api_operand){&a->shards[r * n + i], what, written};
   }
@@ -314,7 +314,7 @@ static void list_side(run_call *c, const api_arrays *a, uint32_t n, operand_list
 
 static operand_list list_operands(run_call *c) {
   const ir_func *f = c->p->func;
-  size_t ranks = c->p->executor.ranks.n ? c->p->executor.ranks.n : 1;
+  size_t ranks = c->p->session.ranks.n ? c->p->session.ranks.n : 1;
   size_t most = ranks * ((size_t)f->inputs.len + f->outputs.len);
   operand_list list = {ARENA_ARRAY(c->memory, most, api_operand), 0};
   list_side(c, &c->in, f->inputs.len, &list);
@@ -323,14 +323,14 @@ static operand_list list_operands(run_call *c) {
 }
 
 static status wait_for_streams(const run_call *c) {
-  for (uint32_t i = 0; i < c->n_streams; i++) TRY(api_memory()->wait(&c->streams[i]));
+  for (uint32_t i = 0; i < c->n_streams; i++) TRY(session_memory()->wait(&c->streams[i]));
   return STATUS_OK;
 }
 
 /* A donated one too. */
 static bool is_input(const run_call *c, const ir_array *a) {
   uint32_t n = c->p->func->inputs.len;
-  bool shard = c->in.shards && a >= c->in.shards && a < c->in.shards + c->p->executor.ranks.n * n;
+  bool shard = c->in.shards && a >= c->in.shards && a < c->in.shards + c->p->session.ranks.n * n;
   return shard || (a >= c->inputs && a < c->inputs + n);
 }
 
@@ -343,13 +343,17 @@ static status move_away(run_call *c, const operand_list *list, bool on_device) {
     ir_array *a = (ir_array *)o->array;
     uint32_t space = 0;
     if (!a->space) continue;
-    if (on_device && api_executor_takes(&c->p->executor, &c->env, &c->in, &c->out, a, &space))
-      continue;
+    if (on_device && session_takes(&c->p->session, &c->env, &c->in, &c->out, a, &space)) continue;
     if (!waited) TRY(wait_for_streams(c));
     waited = true;
-    TRY(api_away_move(&c->away, a, space, o->is_output && !is_input(c, a)));
+    TRY(session_away_move(&c->away, a, space, o->is_output && !is_input(c, a)));
   }
   return on_device || waited ? STATUS_OK : wait_for_streams(c);
+}
+
+static status prove(run_call *c) {
+  TRY(session_prove(&c->p->session, &c->env, &c->found));
+  return c->found.n_found > 0 ? api_unsafe(&c->found, c->memory) : STATUS_OK;
 }
 
 /* The definition's shapes hold for its host program too: both speak of the same extents. */
@@ -367,22 +371,22 @@ static status bind_body(void *context) {
     st = api_check_overlap(operands.items, operands.n, c->memory);
   }
   /* With donated memory another plan runs, whose proof would not be for free. */
-  bool proves = on_device && !(c->args.donated && c->p->proof == API_PROOF_CHEAP);
-  if (st == STATUS_OK && proves) st = api_prove(c->p, &c->env, c->memory, &c->found);
+  bool proves = on_device && !(c->args.donated && c->p->session.proof == SESSION_PROOF_CHEAP);
+  if (st == STATUS_OK && proves) st = prove(c);
   c->away.memory = &c->p->memory;
   if (st == STATUS_OK) st = place_donated(c, on_device);
   if (st == STATUS_OK) st = move_away(c, &operands, on_device);
   if (st == STATUS_OK && on_device) {
-    st = api_executor_run(&c->p->executor, &c->env,
-                          &(api_run){.inputs = &c->in,
-                                     .outputs = &c->out,
-                                     .donated = c->gifts,
-                                     .seed = c->args.seed,
-                                     .profile = c->args.profile,
-                                     .streams = c->streams,
-                                     .n_streams = c->n_streams,
-                                     .copies = c->away.n > 0,
-                                     .control = c->control});
+    st = session_run(&c->p->session, &c->env,
+                     &(session_run_args){.inputs = &c->in,
+                                         .outputs = &c->out,
+                                         .donated = c->gifts,
+                                         .seed = c->args.seed,
+                                         .profile = api_profile(c->args.profile),
+                                         .streams = c->streams,
+                                         .n_streams = c->n_streams,
+                                         .copies = c->away.n > 0,
+                                         .control = c->control});
   }
   return api_take_diags(&c->p->ir, st, c->memory);
 }
@@ -435,7 +439,7 @@ static status evaluate(run_call *c) {
   if (st == STATUS_OK) st = memory_guard(definition_body, c);
   (void)pthread_mutex_unlock(&c->p->lock);
   if (st == STATUS_OK) st = memory_guard(eval_body, c);
-  st = api_away_end(&c->away, st);
+  st = session_away_end(&c->away, st);
   arena_destroy(&memory);
   return st;
 }
@@ -445,7 +449,7 @@ static status execute(run_call *c) {
   (void)pthread_mutex_lock(&c->p->lock);
   c->memory = &c->p->scratch;
   status st = memory_guard(bind_body, c);
-  st = api_away_end(&c->away, st);
+  st = session_away_end(&c->away, st);
   check_world_report_destroy(&c->found);
   arena_reset(&c->p->scratch);
   (void)pthread_mutex_unlock(&c->p->lock);
@@ -468,7 +472,7 @@ static weir_status check_streams(const weir_run_args *args, const char *function
                         "streams",
                         function, i, d.device_id, d.device_type);
   }
-  if (n && !api_memory())
+  if (n && !session_memory())
     return api_refuse("%s: streams are given, but this weir was built without CUDA", function);
   return WEIR_OK;
 }

@@ -3,16 +3,17 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/memory.h"
 #include "api/program.h"
+#include "session/memory.h"
+#include "session/pieces.h"
 
 /* ---- devices ---- */
 weir_status weir_program_devices(const weir_program *p, weir_devices *result) {
   if (!p || !result) return api_refuse("weir_program_devices: an argument is NULL");
   if (api_check_size(result->struct_size, "weir_program_devices") != WEIR_OK) return WEIR_BAD_USAGE;
-  const api_ranks *r = &p->executor.ranks;
+  const session_ranks *r = &p->session.ranks;
   weir_devices d = {.struct_size = result->struct_size, .count = 1, .world = 1};
-  if (p->executor.device)
+  if (p->session.device)
     d.first = (int64_t)r->first, d.count = (int64_t)r->n, d.world = (int64_t)r->world;
   size_t n = result->struct_size < sizeof d ? result->struct_size : sizeof d;
   memcpy(result, &d, n);
@@ -21,40 +22,6 @@ weir_status weir_program_devices(const weir_program *p, weir_devices *result) {
 
 /* ---- the part of a device ---- */
 static const char *side_text(weir_side side) { return side == WEIR_INPUT ? "input" : "output"; }
-
-static void add_shape(rt_comm_line *l, const int64_t *extents, uint32_t rank) {
-  rt_comm_line_add(l, "[");
-  for (uint32_t i = 0; i < rank; i++) rt_comm_line_add(l, "%s%" PRId64, i ? ", " : "", extents[i]);
-  rt_comm_line_add(l, "]");
-}
-
-static status wrong_shape(const char *side, const char *name, const rt_piece *piece, int64_t device,
-                          const ir_array *shard) {
-  char text[512];
-  rt_comm_line l = rt_comm_line_of(text, sizeof text);
-  rt_comm_line_add(&l, "the shard of %s %s on device %" PRId64 " has shape ", side, name, device);
-  add_shape(&l, shard->extents, shard->rank);
-  rt_comm_line_add(&l, ", but needs ");
-  add_shape(&l, piece->extents, piece->rank);
-  return fail(STATUS_BAD_USAGE, "%s", text);
-}
-
-status api_shard_check(const char *side, const char *name, const rt_piece *piece, int64_t device,
-                       const ir_array *shard) {
-  bool is_given = shard->dtype != 0;
-  if (!is_given && piece->present)
-    return fail(STATUS_BAD_USAGE, "device %" PRId64 " holds a part of %s %s, but no shard is given",
-                device, side, name);
-  if (is_given && !piece->present)
-    return fail(STATUS_BAD_USAGE,
-                "device %" PRId64 " holds nothing of %s %s, but a shard is "
-                "given",
-                device, side, name);
-  if (!is_given) return STATUS_OK;
-  bool same = shard->rank == piece->rank &&
-              memcmp(shard->extents, piece->extents, piece->rank * sizeof *piece->extents) == 0;
-  return same ? STATUS_OK : wrong_shape(side, name, piece, device, shard);
-}
 
 typedef struct shard_call {
   weir_program *p;
@@ -69,7 +36,7 @@ typedef struct shard_call {
 } shard_call;
 
 static status tensor_of(const shard_call *c, ir_tensor *result) {
-  const ir_func *host = c->p->executor.host;
+  const ir_func *host = c->p->session.host;
   uint32_t n = c->side == WEIR_INPUT ? host->inputs.len : host->outputs.len;
   if (c->i >= n) return fail(STATUS_BAD_USAGE, "the program has %u %ss", n, side_text(c->side));
   *result = c->side == WEIR_INPUT ? host->inputs.data[c->i] : host->outputs.data[c->i];
@@ -79,15 +46,15 @@ static status tensor_of(const shard_call *c, ir_tensor *result) {
 static status piece_of(const shard_call *c, const ir_env *env, int64_t device, rt_piece *piece) {
   ir_tensor t = {0};
   TRY(tensor_of(c, &t));
-  if (rt_piece_of(c->p->executor.host, env, t, device, piece)) return STATUS_OK;
+  if (rt_piece_of(c->p->session.host, env, t, device, piece)) return STATUS_OK;
   return fail(STATUS_BAD_PROGRAM, "the part of '%s' on device %" PRId64 " cannot be computed",
-              ir_tensor_name(c->p->executor.host, t), device);
+              ir_tensor_name(c->p->session.host, t), device);
 }
 
 /* In the shapes of the host program, which are those of its fusion. */
 static status bind_host(const shard_call *c, arena *scratch, ir_env *env) {
   TRY(api_bind_like(c->p, c->shapes, scratch, env));
-  env->func = c->p->executor.host;
+  env->func = c->p->session.host;
   return STATUS_OK;
 }
 
@@ -100,7 +67,7 @@ static status shard_body(arena *scratch, void *context) {
 }
 
 static weir_status call(shard_call *c, api_body body) {
-  if (!c->p->executor.device)
+  if (!c->p->session.device)
     return api_refuse("the reference evaluator has no devices: it takes whole tensors");
   if (c->side != WEIR_INPUT && c->side != WEIR_OUTPUT)
     return api_refuse("a side is WEIR_INPUT or WEIR_OUTPUT");
@@ -132,14 +99,14 @@ weir_status weir_program_shard(const weir_program *p, const weir_shapes *s, weir
 /* ---- putting together ---- */
 typedef struct join_state {
   const shard_call *c;
-  const api_ranks *ranks;
+  const session_ranks *ranks;
   const char *name;
   ir_env env;
   rt_piece *pieces; /* by device of the world */
   ir_array *shards; /* by device of this process */
   uint64_t *hashes; /* by device of the world */
   ir_array whole;
-  api_away *away; /* of arrays that the host does not reach */
+  session_away *away; /* of arrays that the host does not reach */
 } join_state;
 
 static status take_shards(join_state *j) {
@@ -148,8 +115,9 @@ static status take_shards(join_state *j) {
     const weir_dl_tensor *given = c->shards[r];
     int64_t device = (int64_t)j->ranks->first + r;
     if (given) TRY(api_view(given, j->name, false, &j->shards[r]));
-    TRY(api_shard_check(side_text(c->side), j->name, &j->pieces[device], device, &j->shards[r]));
-    if (j->shards[r].space) TRY(api_away_move(j->away, &j->shards[r], 0, false));
+    TRY(session_shard_check(side_text(c->side), j->name, &j->pieces[device], device,
+                            &j->shards[r]));
+    if (j->shards[r].space) TRY(session_away_move(j->away, &j->shards[r], 0, false));
   }
   return STATUS_OK;
 }
@@ -164,17 +132,18 @@ static status take_whole(join_state *j) {
     if (piece->present && !same)
       return fail(STATUS_BAD_USAGE, "the whole %s does not have the tensor's shape", j->name);
   }
-  if (j->whole.space) TRY(api_away_move(j->away, &j->whole, 0, true));
+  if (j->whole.space) TRY(session_away_move(j->away, &j->whole, 0, true));
   return STATUS_OK;
 }
 
 /* Devices that hold the same part must hold the same values; every process finds out by itself. */
 static status compare(join_state *j) {
-  const api_ranks *r = j->ranks;
+  const session_ranks *r = j->ranks;
   for (uint32_t k = 0; k < r->n; k++)
-    if (j->pieces[r->first + k].present) j->hashes[r->first + k] = api_array_hash(&j->shards[k]);
+    if (j->pieces[r->first + k].present)
+      j->hashes[r->first + k] = session_array_hash(&j->shards[k]);
   uint64_t mine = j->hashes[r->first];
-  if (r->n < r->world) TRY(api_ranks_exchange(r, &mine, j->hashes, sizeof mine));
+  if (r->n < r->world) TRY(session_ranks_exchange(r, &mine, j->hashes, sizeof mine));
   for (int64_t d = 0; d < r->world; d++) {
     int64_t owner = j->pieces[d].owner;
     if (j->pieces[d].present && j->hashes[d] != j->hashes[owner])
@@ -193,23 +162,24 @@ static status give(const join_state *j, const allocator *memory) {
   int64_t bytes;
   if (!j->pieces[me].present || j->pieces[me].owner != me) return STATUS_OK;
   check(ir_array_size_bytes(&dense, &bytes));
-  if (ir_array_is_dense(&dense)) return api_ranks_transfer(j->ranks, true, 0, dense.data, bytes);
+  if (ir_array_is_dense(&dense))
+    return session_ranks_transfer(j->ranks, true, 0, dense.data, bytes);
   TRY(ir_array_alloc(&dense, memory));
   ir_array_copy(&dense, &j->shards[0]);
-  status st = api_ranks_transfer(j->ranks, true, 0, dense.data, bytes);
+  status st = session_ranks_transfer(j->ranks, true, 0, dense.data, bytes);
   memory_free(memory, dense.data);
   return st;
 }
 
 static status assemble(const join_state *j, const allocator *memory) {
-  const api_ranks *r = j->ranks;
+  const session_ranks *r = j->ranks;
   if (!j->c->assembles) return STATUS_OK;
   if (r->first > 0) return give(j, memory);
   for (uint32_t d = 0; d < r->world; d++) {
     const rt_piece *piece = &j->pieces[d];
     if (!piece->present || piece->owner != d) continue;
     if (d < r->n) rt_piece_put(piece, &j->whole, &j->shards[d]);
-    else TRY(api_piece_receive(r, d, memory, piece, &j->whole));
+    else TRY(session_piece_receive(r, d, memory, piece, &j->whole));
   }
   return STATUS_OK;
 }
@@ -223,17 +193,17 @@ static status join_arrays(join_state *j, const allocator *memory) {
 }
 
 static status join(arena *scratch, const shard_call *c) {
-  api_away away = {.memory = &c->p->memory};
-  join_state j = {.c = c, .ranks = &c->p->executor.ranks, .away = &away};
+  session_away away = {.memory = &c->p->memory};
+  join_state j = {.c = c, .ranks = &c->p->session.ranks, .away = &away};
   ir_tensor t = {0};
   TRY(tensor_of(c, &t));
   TRY(bind_host(c, scratch, &j.env));
-  j.name = ir_tensor_name(c->p->executor.host, t);
+  j.name = ir_tensor_name(c->p->session.host, t);
   j.pieces = ARENA_ARRAY(scratch, j.ranks->world, rt_piece);
   j.shards = ARENA_ARRAY(scratch, j.ranks->n, ir_array);
   j.hashes = ARENA_ARRAY(scratch, j.ranks->world, uint64_t);
   for (int64_t d = 0; d < j.ranks->world; d++) TRY(piece_of(c, &j.env, d, &j.pieces[d]));
-  return api_away_end(&away, join_arrays(&j, &c->p->memory));
+  return session_away_end(&away, join_arrays(&j, &c->p->memory));
 }
 
 static status join_body(arena *scratch, void *context) {
@@ -258,10 +228,10 @@ typedef struct verdict {
   char text[1020];
 } verdict;
 
-static status agree(const api_ranks *r, const verdict *mine, const allocator *memory) {
+static status agree(const session_ranks *r, const verdict *mine, const allocator *memory) {
   verdict *all = memory_alloc(memory, r->world * sizeof *all);
   if (!all) return STATUS_OUT_OF_MEMORY;
-  status st = api_ranks_exchange(r, mine, all, sizeof *mine);
+  status st = session_ranks_exchange(r, mine, all, sizeof *mine);
   for (uint32_t i = 0; st == STATUS_OK && i < r->world; i++) {
     all[i].text[sizeof all[i].text - 1] = 0;
     if (all[i].st == STATUS_OK) continue;
@@ -274,11 +244,11 @@ static status agree(const api_ranks *r, const verdict *mine, const allocator *me
 
 weir_status weir_program_agree(const weir_program *p, weir_status mine, const char *message) {
   if (!p) return api_refuse("weir_program_agree: the program is NULL");
-  const api_ranks *r = &p->executor.ranks;
+  const session_ranks *r = &p->session.ranks;
   verdict v = {.st = (int32_t)mine};
   (void)snprintf(v.text, sizeof v.text, "%s", message ? message : "");
   api_begin();
-  if (!p->executor.device || r->n == r->world)
+  if (!p->session.device || r->n == r->world)
     return api_end(mine == WEIR_OK ? STATUS_OK : fail((status)mine, "%s", v.text));
   (void)pthread_mutex_lock((pthread_mutex_t *)&p->lock);
   status st = agree(r, &v, &p->memory);
@@ -288,7 +258,7 @@ weir_status weir_program_agree(const weir_program *p, weir_status mine, const ch
 
 void weir_program_busy(const weir_program *p, bool busy) {
   if (!p) return;
-  _Atomic uint32_t *count = &((weir_program *)p)->executor.ranks.busy;
+  _Atomic uint32_t *count = &((weir_program *)p)->session.ranks.busy;
   if (busy) (void)atomic_fetch_add(count, 1);
   else (void)atomic_fetch_sub(count, 1);
 }

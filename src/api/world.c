@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "api/api.h"
-#include "api/execute.h"
 #include "comm/mpi/group.h"
 #include "comm/mpi/launch.h"
 

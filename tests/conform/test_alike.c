@@ -1,7 +1,7 @@
 /* Ranks that are alike, of programs on 2 to 64 devices: what the checker finds by one of them is what it finds by
  * all, for the plans as they are and with each wait, join and post changed on all ranks. */
 #include "alike_kit.h"
-#include "api/ranks.h"
+#include "session/ranks.h"
 #include "stream_kit.h"
 #include "test.h"
 

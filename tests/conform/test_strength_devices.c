@@ -45,7 +45,7 @@ static uint64_t nth_seed(uint32_t k, uint32_t n_streams) {
 
 /* How many seeds give the right result, up to the first that does not. */
 static uint32_t survives(team *x, rt_plan *const *plans) {
-  api_ranks world = {0};
+  session_ranks world = {0};
   rt_plan *plan = NULL;
   rt_loaded *loaded = NULL;
   uint32_t k = 0;
@@ -64,7 +64,7 @@ static uint32_t survives(team *x, rt_plan *const *plans) {
   }
   status_clear();
   if (loaded) hostile->ops->unload(loaded);
-  api_ranks_close(&world, &memory_default);
+  session_ranks_close(&world, &memory_default);
   rt_plan_destroy(plan);
   return k;
 }

@@ -99,7 +99,7 @@ static bool is_proven(team *t) {
 
 /* ---- running ---- */
 static void run_hostile(team *t, const rt_plan *plan, bool fails) {
-  api_ranks world = {0};
+  session_ranks world = {0};
   rt_loaded *loaded = NULL;
   require(
       kit_ok(kit_ranks_open(&world, t->h, t->n, INT64_C(20000000000), hostile), "open the world"),
@@ -115,7 +115,7 @@ static void run_hostile(team *t, const rt_plan *plan, bool fails) {
   require(good || fails, "a proven program fails in another order", kit_reason);
   if (loaded) hostile->ops->unload(loaded);
   hostile->ops->attach(hostile, NULL, 0, 0); /* the next world is another */
-  api_ranks_close(&world, &memory_default);
+  session_ranks_close(&world, &memory_default);
 }
 
 /* What a proof does not promise: that an index is inside its axis, and that copies of an output are equal. */
@@ -135,8 +135,8 @@ static bool run_in_order(team *t) {
 
 static void run(team *t) {
   rt_plan *plan = NULL;
-  t->ranks = (api_ranks){.n = t->n, .world = t->n};
-  if (!kit_ok(api_pieces_make(&t->ranks, t->h, &t->env, &memory_default, &t->pieces), "pieces"))
+  t->ranks = (session_ranks){.n = t->n, .world = t->n};
+  if (!kit_ok(session_pieces_make(&t->ranks, t->h, &t->env, &memory_default, &t->pieces), "pieces"))
     return;
   require(kit_ok(rt_plan_join(t->plans, t->n, &memory_default, &plan), "join"), "cannot be joined",
           kit_reason);

@@ -148,7 +148,7 @@ static bool compare(trial *t, const subject *s, const char *how) {
 
 /* ---- running ---- */
 static bool run_on(trial *t, team *x, rt_device *device, const rt_plan *plan, const char *how) {
-  api_ranks world = {0};
+  session_ranks world = {0};
   rt_loaded *loaded = NULL;
   bool good =
       kit_ok(kit_ranks_open(&world, x->h, x->n, INT64_C(20000000000), device), "open the world");
@@ -164,7 +164,7 @@ static bool run_on(trial *t, team *x, rt_device *device, const rt_plan *plan, co
   int64_t ran_ns = rt_clock_ns();
   if (loaded) device->ops->unload(loaded);
   if (device == gpu[0] || device == gpu[1]) gpu_times_add(&spent, began_ns, loaded_ns, ran_ns);
-  api_ranks_close(&world, &memory_default);
+  session_ranks_close(&world, &memory_default);
   return good;
 }
 

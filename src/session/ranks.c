@@ -1,4 +1,4 @@
-#include "api/ranks.h"
+#include "session/ranks.h"
 
 #include <string.h>
 
@@ -26,7 +26,7 @@ static bool is_of_processes(const rt_comm_ops *ops) {
 }
 
 /* A program for one device runs in each process of torchrun by itself, unless more are asked for. */
-static const rt_comm_ops *default_backend(const api_place *p, bool has_program) {
+static const rt_comm_ops *default_backend(const session_place *p, bool has_program) {
   mpi_launch mpi;
   torch_launch torch;
   if (p->group) return p->group->ops;
@@ -35,7 +35,7 @@ static const rt_comm_ops *default_backend(const api_place *p, bool has_program) 
   return together && torch_launch_find(&torch) ? &rt_comm_tcp : &rt_comm_inproc;
 }
 
-static status choose(const char *name, bool has_program, api_place *p) {
+static status choose(const char *name, bool has_program, session_place *p) {
   p->ops = strcmp(name, "auto") == 0 ? default_backend(p, has_program) : rt_comm_find(name);
   if (!p->ops) return fail(STATUS_BAD_USAGE, "there is no communication backend '%s'", name);
   if (p->group && p->ops != p->group->ops)
@@ -46,7 +46,7 @@ static status choose(const char *name, bool has_program, api_place *p) {
 }
 
 /* How many processes there are, and which of its machine's this is. */
-static status find_processes(api_place *p, uint32_t *size) {
+static status find_processes(session_place *p, uint32_t *size) {
   mpi_launch mpi;
   torch_launch torch;
   bool by_mpi = mpi_launch_find(&mpi);
@@ -66,15 +66,15 @@ static status find_processes(api_place *p, uint32_t *size) {
   return STATUS_OK;
 }
 
-static const char *starter(const api_place *p) {
+static const char *starter(const session_place *p) {
   if (p->group) return "the world has";
   return p->ops == &rt_comm_mpi ? "mpirun started" : "torchrun started";
 }
 
-status api_place_find(const ir_func *host, const char *comm, rt_group *group, uint32_t devices,
-                      api_place *result) {
+status session_place_find(const ir_func *host, const char *comm, rt_group *group, uint32_t devices,
+                          session_place *result) {
   uint32_t needed = devices_of(host), size = 1;
-  api_place p = {.group = group, .world = devices ? devices : needed};
+  session_place p = {.group = group, .world = devices ? devices : needed};
   TRY(choose(comm, host != NULL, &p));
   if (p.is_spread) {
     TRY(find_processes(&p, &size));
@@ -93,7 +93,7 @@ status api_place_find(const ir_func *host, const char *comm, rt_group *group, ui
   return STATUS_OK;
 }
 
-int64_t api_launch_rank(void) {
+int64_t session_launch_rank(void) {
   mpi_launch mpi;
   torch_launch torch;
   if (mpi_launch_find(&mpi)) return mpi.rank;
@@ -104,7 +104,7 @@ int64_t api_launch_rank(void) {
 
 /* Computing outside a run counts too: binding, proving, the definition. */
 static void pulse(void *context, rt_pulse *p) {
-  const api_ranks *r = context;
+  const session_ranks *r = context;
   *p = (rt_pulse){0};
   if (r->device->ops->pulse) r->device->ops->pulse(r->device, p);
   if (atomic_load(&r->busy) > 0 && atomic_load(&r->waiting) == 0) p->is_busy = true;
@@ -113,7 +113,7 @@ static void pulse(void *context, rt_pulse *p) {
 /* Starting processes takes longer than a message: they get some seconds however short the timeout is. */
 static const int64_t least_start_ns = INT64_C(10000000000);
 
-static status open_endpoints(api_ranks *r, const allocator *memory) {
+static status open_endpoints(session_ranks *r, const allocator *memory) {
   rt_device *device = r->device;
   rt_comm_options options = {.ranks = r->world, .group = r->group};
   options.start_ns = r->timeout_ns > least_start_ns ? r->timeout_ns : least_start_ns;
@@ -126,7 +126,7 @@ static status open_endpoints(api_ranks *r, const allocator *memory) {
   return STATUS_OK;
 }
 
-static status open_world(api_ranks *r, const rt_comm_ops *ops, rt_device *device,
+static status open_world(session_ranks *r, const rt_comm_ops *ops, rt_device *device,
                          const allocator *memory) {
   r->device = device;
   r->ops = ops;
@@ -144,60 +144,61 @@ static status open_world(api_ranks *r, const rt_comm_ops *ops, rt_device *device
   return STATUS_OK;
 }
 
-status api_ranks_open(api_ranks *r, const api_place *place, int64_t timeout_ns, rt_device *device,
-                      const allocator *memory) {
-  *r = (api_ranks){.n = 1, .world = place->world, .timeout_ns = timeout_ns, .group = place->group};
+status session_ranks_open(session_ranks *r, const session_place *place, int64_t timeout_ns,
+                          rt_device *device, const allocator *memory) {
+  *r = (session_ranks){
+      .n = 1, .world = place->world, .timeout_ns = timeout_ns, .group = place->group};
   if (r->group) r->group->retain(r->group);
   return place->needs_endpoints ? open_world(r, place->ops, device, memory) : STATUS_OK;
 }
 
-static void close_endpoints(api_ranks *r) {
+static void close_endpoints(session_ranks *r) {
   for (uint32_t i = 0; i < r->n_endpoints; i++) r->endpoints[i]->ops->close(r->endpoints[i]);
   r->n_endpoints = 0;
 }
 
 /* Whether the endpoints' world failed is no error of the caller's. */
-static bool is_failed(const api_ranks *r) {
+static bool is_failed(const session_ranks *r) {
   bool silent = status_message()[0] == '\0';
   bool failed = r->endpoints[0]->ops->error(r->endpoints[0]) != STATUS_OK;
   if (silent) status_clear();
   return failed;
 }
 
-void api_ranks_renew(api_ranks *r) {
+void session_ranks_renew(session_ranks *r) {
   if (r->n_endpoints == 0 || r->n < r->world) return;
   if (is_failed(r)) close_endpoints(r);
 }
 
 /* A device that moves no data needs no endpoints, but processes agree through theirs. */
-status api_ranks_need(api_ranks *r, const allocator *memory) {
-  if (r->device && !r->device->ops->attach && !api_ranks_are_spread(r)) return STATUS_OK;
+status session_ranks_need(session_ranks *r, const allocator *memory) {
+  if (r->device && !r->device->ops->attach && !session_ranks_are_spread(r)) return STATUS_OK;
   return r->n_endpoints || !r->endpoints ? STATUS_OK : open_endpoints(r, memory);
 }
 
-void api_ranks_close(api_ranks *r, const allocator *memory) {
+void session_ranks_close(session_ranks *r, const allocator *memory) {
   close_endpoints(r);
   memory_free(memory, r->endpoints);
   memory_free(memory, r->everybody);
   memory_free(memory, r->answers);
   if (r->group) r->group->release(r->group);
-  *r = (api_ranks){0};
+  *r = (session_ranks){0};
 }
 
 /* ---- agreements between processes ---- */
 
-bool api_ranks_are_spread(const api_ranks *r) { return r->n < r->world; }
+bool session_ranks_are_spread(const session_ranks *r) { return r->n < r->world; }
 
-static status wait_for(const api_ranks *r, const rt_comm_ticket *ticket) {
+static status wait_for(const session_ranks *r, const rt_comm_ticket *ticket) {
   rt_comm *comm = r->endpoints[0];
-  _Atomic uint32_t *waiting = &((api_ranks *)r)->waiting;
+  _Atomic uint32_t *waiting = &((session_ranks *)r)->waiting;
   (void)atomic_fetch_add(waiting, 1);
   status st = comm->ops->wait(comm, ticket, r->timeout_ns);
   (void)atomic_fetch_sub(waiting, 1);
   return st;
 }
 
-static status collective(const api_ranks *r, rt_comm_request *q) {
+static status collective(const session_ranks *r, rt_comm_request *q) {
   rt_comm *comm = r->endpoints[0];
   rt_comm_ticket ticket;
   q->team = r->everybody;
@@ -208,9 +209,9 @@ static status collective(const api_ranks *r, rt_comm_request *q) {
   return wait_for(r, &ticket);
 }
 
-status api_ranks_agree(const api_ranks *r, uint64_t program) {
+status session_ranks_agree(const session_ranks *r, uint64_t program) {
   int64_t mine = (int64_t)program, *all = r->answers;
-  if (!api_ranks_are_spread(r)) return STATUS_OK;
+  if (!session_ranks_are_spread(r)) return STATUS_OK;
   rt_comm_request q = {.kind = IR_COMM_ALLGATHER, .dtype = IR_I64, .count = 1, .in = &mine};
   q.out = all;
   TRY(collective(r, &q));
@@ -222,29 +223,29 @@ status api_ranks_agree(const api_ranks *r, uint64_t program) {
   return STATUS_OK;
 }
 
-status api_ranks_tell(const api_ranks *r, void *data, int64_t bytes) {
-  if (!api_ranks_are_spread(r)) return STATUS_OK;
+status session_ranks_tell(const session_ranks *r, void *data, int64_t bytes) {
+  if (!session_ranks_are_spread(r)) return STATUS_OK;
   rt_comm_request q = {.kind = IR_COMM_BROADCAST, .dtype = IR_U8, .count = bytes, .in = data};
   q.out = data;
   return collective(r, &q);
 }
 
-status api_ranks_decide(const api_ranks *r, uint8_t *choice) {
-  return api_ranks_tell(r, choice, 1);
+status session_ranks_decide(const session_ranks *r, uint8_t *choice) {
+  return session_ranks_tell(r, choice, 1);
 }
 
 /* ---- data ---- */
 
-status api_ranks_exchange(const api_ranks *r, const void *mine, void *all, int64_t bytes) {
+status session_ranks_exchange(const session_ranks *r, const void *mine, void *all, int64_t bytes) {
   rt_comm_request q = {.kind = IR_COMM_ALLGATHER, .dtype = IR_U8, .count = bytes, .in = mine};
   q.out = all;
-  if (api_ranks_are_spread(r)) return collective(r, &q);
+  if (session_ranks_are_spread(r)) return collective(r, &q);
   memcpy(all, mine, (size_t)bytes);
   return STATUS_OK;
 }
 
-status api_ranks_transfer(const api_ranks *r, bool sends, uint32_t peer, void *data,
-                          int64_t bytes) {
+status session_ranks_transfer(const session_ranks *r, bool sends, uint32_t peer, void *data,
+                              int64_t bytes) {
   rt_comm *comm = r->endpoints[0];
   uint32_t team[2] = {0, sends ? comm->rank : peer};
   rt_comm_request q = {.kind = sends ? IR_COMM_SEND : IR_COMM_RECV, .dtype = IR_U8, .team = team};
@@ -261,14 +262,14 @@ status api_ranks_transfer(const api_ranks *r, bool sends, uint32_t peer, void *d
   return wait_for(r, &ticket);
 }
 
-status api_ranks_receive(const api_ranks *r, uint32_t from, const allocator *memory,
-                         const ir_array *view) {
+status session_ranks_receive(const session_ranks *r, uint32_t from, const allocator *memory,
+                             const ir_array *view) {
   ir_array local = *view;
   int64_t bytes;
   local.data = NULL;
   check(ir_array_size_bytes(&local, &bytes));
   TRY(ir_array_alloc(&local, memory));
-  status st = api_ranks_transfer(r, false, from, local.data, bytes);
+  status st = session_ranks_transfer(r, false, from, local.data, bytes);
   if (st == STATUS_OK) ir_array_copy(view, &local);
   memory_free(memory, local.data);
   return st;
@@ -280,7 +281,7 @@ status api_ranks_receive(const api_ranks *r, uint32_t from, const allocator *mem
 enum { PROBE_BYTES = 2 << 20, FIRST_BYTES = 512 << 10, PROBES = 4 };
 
 /* Everybody sends to the next rank and receives from the one before. */
-static status pass_on(const api_ranks *r, void *in, void *out, int64_t bytes, int64_t *ns) {
+static status pass_on(const session_ranks *r, void *in, void *out, int64_t bytes, int64_t *ns) {
   uint32_t n = r->world, me = r->endpoints[0]->rank;
   rt_comm_request q = {
       .kind = IR_COMM_PERMUTE, .dtype = IR_U8, .count = bytes, .count_from = bytes};
@@ -298,14 +299,14 @@ typedef struct probes {
   int64_t none_ns, first_ns, all_ns; /* for 8 bytes, FIRST_BYTES, PROBE_BYTES */
 } probes;
 
-static status probe_size(const api_ranks *r, char *memory, int64_t bytes, int64_t *least_ns) {
+static status probe_size(const session_ranks *r, char *memory, int64_t bytes, int64_t *least_ns) {
   int64_t ns;
   TRY(pass_on(r, memory, memory + PROBE_BYTES, bytes, &ns));
   if (ns < *least_ns) *least_ns = ns;
   return STATUS_OK;
 }
 
-static status probe(const api_ranks *r, char *memory, probes *p) {
+static status probe(const session_ranks *r, char *memory, probes *p) {
   *p = (probes){INT64_MAX, INT64_MAX, INT64_MAX};
   for (int i = 0; i < PROBES; i++) {
     TRY(probe_size(r, memory, 8, &p->none_ns));
@@ -315,8 +316,8 @@ static status probe(const api_ranks *r, char *memory, probes *p) {
   return STATUS_OK;
 }
 
-status api_ranks_measure(const api_ranks *r, const allocator *memory, double *latency_ns,
-                         double *bytes_per_ns) {
+status session_ranks_measure(const session_ranks *r, const allocator *memory, double *latency_ns,
+                             double *bytes_per_ns) {
   probes p;
   char *buffer = memory_alloc(memory, 2 * (size_t)PROBE_BYTES);
   if (!buffer) return STATUS_OUT_OF_MEMORY;

@@ -1,9 +1,10 @@
-/* Cutting inputs into the pieces that devices hold, and putting outputs together. */
+#include "session/pieces.h"
+
+#include <inttypes.h>
 #include <string.h>
 
-#include "api/memory.h"
-#include "api/ranks.h"
 #include "base/table.h"
+#include "session/memory.h"
 
 /* The piece of one tensor on one rank. `local` is dense memory of its own, allocated when it is needed
  * for the first time; `value` is where the piece lies in this run: there, in the whole array, or in the
@@ -14,16 +15,17 @@ typedef struct slot {
   bool writes_whole; /* an output: this rank's piece is the one that counts */
 } slot;
 
-struct api_pieces {
+struct session_pieces {
   const allocator *memory;
-  const api_ranks *ranks;
+  const session_ranks *ranks;
   const ir_func *host;
   uint32_t n_inputs, n_outputs, n;
   slot *inputs, *outputs; /* by rank, then by tensor */
   void **in, **out;
 };
 
-static status measure(const api_pieces *p, const ir_env *env, ir_tensor t, uint32_t r, slot *s) {
+static status measure(const session_pieces *p, const ir_env *env, ir_tensor t, uint32_t r,
+                      slot *s) {
   int64_t device = (int64_t)p->ranks->first + r;
   if (!rt_piece_of(p->host, env, t, device, &s->piece))
     return fail(STATUS_BAD_PROGRAM, "the part of '%s' on device %lld cannot be computed",
@@ -35,7 +37,7 @@ static status measure(const api_pieces *p, const ir_env *env, ir_tensor t, uint3
   return STATUS_OK;
 }
 
-static status make_slots(api_pieces *p, const ir_env *env) {
+static status make_slots(session_pieces *p, const ir_env *env) {
   for (uint32_t r = 0; r < p->n; r++) {
     for (uint32_t i = 0; i < p->n_inputs; i++) {
       slot *s = &p->inputs[r * p->n_inputs + i];
@@ -49,12 +51,12 @@ static status make_slots(api_pieces *p, const ir_env *env) {
   return STATUS_OK;
 }
 
-status api_pieces_make(const api_ranks *r, const ir_func *host, const ir_env *env,
-                       const allocator *memory, api_pieces **result) {
+status session_pieces_make(const session_ranks *r, const ir_func *host, const ir_env *env,
+                           const allocator *memory, session_pieces **result) {
   uint32_t n_in = host->inputs.len, n_out = host->outputs.len, n = r->n * (n_in + n_out);
-  api_pieces *p = memory_alloc(memory, sizeof *p);
+  session_pieces *p = memory_alloc(memory, sizeof *p);
   if (!p) return STATUS_OUT_OF_MEMORY;
-  *p = (api_pieces){
+  *p = (session_pieces){
       .memory = memory, .ranks = r, .host = host, .n_inputs = n_in, .n_outputs = n_out};
   p->n = r->n;
   status st = STATUS_OUT_OF_MEMORY;
@@ -67,11 +69,11 @@ status api_pieces_make(const api_ranks *r, const ir_func *host, const ir_env *en
     st = make_slots(p, env);
   }
   if (st == STATUS_OK) *result = p;
-  else api_pieces_destroy(p);
+  else session_pieces_destroy(p);
   return st;
 }
 
-void api_pieces_destroy(api_pieces *p) {
+void session_pieces_destroy(session_pieces *p) {
   if (!p) return;
   for (uint32_t i = 0; p->inputs && i < p->n * (p->n_inputs + p->n_outputs); i++)
     memory_free(p->memory, p->inputs[i].local.data);
@@ -81,22 +83,22 @@ void api_pieces_destroy(api_pieces *p) {
 }
 
 /* The k-th slot's array as the caller gave it: its shard, or the piece of the whole one. */
-static ir_array given(const slot *s, const api_arrays *a, uint32_t k, uint32_t n) {
-  return api_is_sharded(a, k % n) ? a->shards[k] : rt_piece_view(&s->piece, &a->whole[k % n]);
+static ir_array given(const slot *s, const session_arrays *a, uint32_t k, uint32_t n) {
+  return session_is_sharded(a, k % n) ? a->shards[k] : rt_piece_view(&s->piece, &a->whole[k % n]);
 }
 
 /* Is there a view of it in what the caller gave? */
-static bool has_view(const slot *s, const api_arrays *a, uint32_t k, uint32_t n) {
-  return api_is_sharded(a, k % n) || s->piece.is_box;
+static bool has_view(const slot *s, const session_arrays *a, uint32_t k, uint32_t n) {
+  return session_is_sharded(a, k % n) || s->piece.is_box;
 }
 
-static status use_local(const api_pieces *p, slot *s) {
+static status use_local(const session_pieces *p, slot *s) {
   if (!s->local.data) TRY(ir_array_alloc(&s->local, p->memory));
   s->value = s->local;
   return STATUS_OK;
 }
 
-static status take_input(api_pieces *p, const api_arrays *inputs, uint32_t k) {
+static status take_input(session_pieces *p, const session_arrays *inputs, uint32_t k) {
   slot *s = &p->inputs[k];
   p->in[k] = NULL;
   if (!s->piece.present) return STATUS_OK;
@@ -116,12 +118,12 @@ static status take_input(api_pieces *p, const api_arrays *inputs, uint32_t k) {
 
 /* Whether the k-th slot is written to what the caller gave. Of devices of one process that hold the same part
  * of a whole array one is; a process has an array of its own. */
-static bool is_written(const api_pieces *p, const api_arrays *outputs, uint32_t k) {
-  return p->outputs[k].writes_whole || api_is_sharded(outputs, k % p->n_outputs) ||
+static bool is_written(const session_pieces *p, const session_arrays *outputs, uint32_t k) {
+  return p->outputs[k].writes_whole || session_is_sharded(outputs, k % p->n_outputs) ||
          p->n < p->ranks->world;
 }
 
-static status take_output(api_pieces *p, const api_arrays *outputs, uint32_t k) {
+static status take_output(session_pieces *p, const session_arrays *outputs, uint32_t k) {
   slot *s = &p->outputs[k];
   p->out[k] = NULL;
   if (!s->piece.present) return STATUS_OK;
@@ -137,18 +139,52 @@ static status take_output(api_pieces *p, const api_arrays *outputs, uint32_t k) 
   return STATUS_OK;
 }
 
+static void add_shape(rt_comm_line *l, const int64_t *extents, uint32_t rank) {
+  rt_comm_line_add(l, "[");
+  for (uint32_t i = 0; i < rank; i++) rt_comm_line_add(l, "%s%" PRId64, i ? ", " : "", extents[i]);
+  rt_comm_line_add(l, "]");
+}
+
+static status wrong_shape(const char *side, const char *name, const rt_piece *piece, int64_t device,
+                          const ir_array *shard) {
+  char text[512];
+  rt_comm_line l = rt_comm_line_of(text, sizeof text);
+  rt_comm_line_add(&l, "the shard of %s %s on device %" PRId64 " has shape ", side, name, device);
+  add_shape(&l, shard->extents, shard->rank);
+  rt_comm_line_add(&l, ", but needs ");
+  add_shape(&l, piece->extents, piece->rank);
+  return fail(STATUS_BAD_USAGE, "%s", text);
+}
+
+status session_shard_check(const char *side, const char *name, const rt_piece *piece,
+                           int64_t device, const ir_array *shard) {
+  bool is_given = shard->dtype != 0;
+  if (!is_given && piece->present)
+    return fail(STATUS_BAD_USAGE, "device %" PRId64 " holds a part of %s %s, but no shard is given",
+                device, side, name);
+  if (is_given && !piece->present)
+    return fail(STATUS_BAD_USAGE,
+                "device %" PRId64 " holds nothing of %s %s, but a shard is "
+                "given",
+                device, side, name);
+  if (!is_given) return STATUS_OK;
+  bool same = shard->rank == piece->rank &&
+              memcmp(shard->extents, piece->extents, piece->rank * sizeof *piece->extents) == 0;
+  return same ? STATUS_OK : wrong_shape(side, name, piece, device, shard);
+}
+
 /* Shards of a caller must be what the placement says. */
-static status check_shards(const api_pieces *p, const char *side, const api_arrays *a,
+static status check_shards(const session_pieces *p, const char *side, const session_arrays *a,
                            const slot *slots, const ir_tensor *tensors, uint32_t n) {
   for (uint32_t k = 0; k < p->n * n; k++)
-    if (api_is_sharded(a, k % n))
-      TRY(api_shard_check(side, ir_tensor_name(p->host, tensors[k % n]), &slots[k].piece,
-                          (int64_t)p->ranks->first + k / n, &a->shards[k]));
+    if (session_is_sharded(a, k % n))
+      TRY(session_shard_check(side, ir_tensor_name(p->host, tensors[k % n]), &slots[k].piece,
+                              (int64_t)p->ranks->first + k / n, &a->shards[k]));
   return STATUS_OK;
 }
 
-status api_pieces_cut(api_pieces *p, const api_arrays *inputs, const api_arrays *outputs,
-                      void ***in, void ***out) {
+status session_pieces_cut(session_pieces *p, const session_arrays *inputs,
+                          const session_arrays *outputs, void ***in, void ***out) {
   TRY(check_shards(p, "input", inputs, p->inputs, p->host->inputs.data, p->n_inputs));
   TRY(check_shards(p, "output", outputs, p->outputs, p->host->outputs.data, p->n_outputs));
   for (uint32_t k = 0; k < p->n * p->n_inputs; k++) TRY(take_input(p, inputs, k));
@@ -160,21 +196,21 @@ status api_pieces_cut(api_pieces *p, const api_arrays *inputs, const api_arrays 
 
 /* ---- assembling ---- */
 
-static status disagree(const api_pieces *p, uint32_t i, int64_t a, int64_t b) {
+static status disagree(const session_pieces *p, uint32_t i, int64_t a, int64_t b) {
   return fail(STATUS_CHECK_FAILED, "devices %lld and %lld disagree on output %s", (long long)a,
               (long long)b, ir_tensor_name(p->host, p->host->outputs.data[i]));
 }
 
 /* An output that is an input is not computed: each device has its piece. */
-static status copy_returned(api_pieces *p, uint32_t k) {
+static status copy_returned(session_pieces *p, uint32_t k) {
   uint32_t r = k / p->n_outputs;
   for (uint32_t i = 0; i < p->n_inputs; i++)
     if (IR_SAME(p->host->outputs.data[k % p->n_outputs], p->host->inputs.data[i]))
-      TRY(api_memory_copy(&p->outputs[k].value, &p->inputs[r * p->n_inputs + i].value));
+      TRY(session_memory_copy(&p->outputs[k].value, &p->inputs[r * p->n_inputs + i].value));
   return STATUS_OK;
 }
 
-static status deliver(api_pieces *p, const api_arrays *outputs, uint32_t k) {
+static status deliver(session_pieces *p, const session_arrays *outputs, uint32_t k) {
   const slot *s = &p->outputs[k];
   if (!p->out[k]) return STATUS_OK;
   TRY(copy_returned(p, k));
@@ -188,12 +224,12 @@ static status deliver(api_pieces *p, const api_arrays *outputs, uint32_t k) {
   return STATUS_OK;
 }
 
-static status assemble_here(api_pieces *p, const api_arrays *outputs) {
+static status assemble_here(session_pieces *p, const session_arrays *outputs) {
   for (uint32_t k = 0; k < p->n * p->n_outputs; k++) TRY(deliver(p, outputs, k));
   for (uint32_t k = 0; k < p->n * p->n_outputs; k++) {
     const slot *s = &p->outputs[k];
     uint32_t i = k % p->n_outputs;
-    if (s->writes_whole || !p->out[k] || api_is_sharded(outputs, i)) continue;
+    if (s->writes_whole || !p->out[k] || session_is_sharded(outputs, i)) continue;
     bool owner_is_here =
         s->piece.owner >= p->ranks->first && s->piece.owner < p->ranks->first + p->n;
     if (owner_is_here && !rt_piece_same(&s->piece, &outputs->whole[i], &s->value))
@@ -204,7 +240,7 @@ static status assemble_here(api_pieces *p, const api_arrays *outputs) {
 
 /* ---- from other processes ---- */
 
-uint64_t api_array_hash(const ir_array *a) {
+uint64_t session_array_hash(const ir_array *a) {
   int64_t n, index[IR_MAX_RANK] = {0};
   uint64_t hash = 0;
   if (!ir_array_count(a, &n) || n == 0) return hash;
@@ -216,14 +252,14 @@ uint64_t api_array_hash(const ir_array *a) {
 
 /* What rank `from` holds of output i reaches rank 0: the data, or, of what somebody else speaks for, a
  * hash to compare. */
-static status give(api_pieces *p, uint32_t i) {
+static status give(session_pieces *p, uint32_t i) {
   slot *s = &p->outputs[i];
   int64_t bytes;
   if (!s->piece.present) return STATUS_OK;
-  uint64_t hash = api_array_hash(&s->value);
-  if (!s->writes_whole) return api_ranks_transfer(p->ranks, true, 0, &hash, sizeof hash);
+  uint64_t hash = session_array_hash(&s->value);
+  if (!s->writes_whole) return session_ranks_transfer(p->ranks, true, 0, &hash, sizeof hash);
   check(ir_array_size_bytes(&s->value, &bytes));
-  return api_ranks_transfer(p->ranks, true, 0, s->value.data, bytes);
+  return session_ranks_transfer(p->ranks, true, 0, s->value.data, bytes);
 }
 
 static ir_array dense_like(const rt_piece *piece, ir_dtype dtype) {
@@ -233,39 +269,41 @@ static ir_array dense_like(const rt_piece *piece, ir_dtype dtype) {
   return local;
 }
 
-status api_piece_receive(const api_ranks *r, uint32_t from, const allocator *memory,
-                         const rt_piece *piece, const ir_array *whole) {
+status session_piece_receive(const session_ranks *r, uint32_t from, const allocator *memory,
+                             const rt_piece *piece, const ir_array *whole) {
   if (piece->is_box) {
     ir_array view = rt_piece_view(piece, whole);
-    return api_ranks_receive(r, from, memory, &view);
+    return session_ranks_receive(r, from, memory, &view);
   }
   ir_array local = dense_like(piece, whole->dtype);
   TRY(ir_array_alloc(&local, memory));
-  status st = api_ranks_receive(r, from, memory, &local);
+  status st = session_ranks_receive(r, from, memory, &local);
   if (st == STATUS_OK) rt_piece_put(piece, whole, &local);
   memory_free(memory, local.data);
   return st;
 }
 
-static status receive(api_pieces *p, const ir_env *env, uint32_t i, uint32_t from,
+static status receive(session_pieces *p, const ir_env *env, uint32_t i, uint32_t from,
                       const ir_array *output) {
   rt_piece piece;
   uint64_t theirs = 0;
   check(rt_piece_of(p->host, env, p->host->outputs.data[i], from, &piece));
   if (!piece.present) return STATUS_OK;
-  if (piece.owner == from) return api_piece_receive(p->ranks, from, p->memory, &piece, output);
+  if (piece.owner == from) return session_piece_receive(p->ranks, from, p->memory, &piece, output);
   ir_array local = dense_like(&piece, output->dtype);
   TRY(ir_array_alloc(&local, p->memory));
   rt_piece_take(&piece, output, &local);
-  status st = api_ranks_transfer(p->ranks, false, from, &theirs, sizeof theirs);
-  if (st == STATUS_OK && theirs != api_array_hash(&local)) st = disagree(p, i, piece.owner, from);
+  status st = session_ranks_transfer(p->ranks, false, from, &theirs, sizeof theirs);
+  if (st == STATUS_OK && theirs != session_array_hash(&local))
+    st = disagree(p, i, piece.owner, from);
   memory_free(p->memory, local.data);
   return st;
 }
 
 /* Owners come before those who hold the same: they are the first in their mesh, but not the lowest
  * rank, so two rounds are needed. */
-static status receive_all(api_pieces *p, const ir_env *env, uint32_t i, const ir_array *output) {
+static status receive_all(session_pieces *p, const ir_env *env, uint32_t i,
+                          const ir_array *output) {
   for (int round = 0; round < 2; round++) {
     for (uint32_t from = 1; from < p->ranks->world; from++) {
       rt_piece piece;
@@ -276,11 +314,12 @@ static status receive_all(api_pieces *p, const ir_env *env, uint32_t i, const ir
   return STATUS_OK;
 }
 
-status api_pieces_assemble(api_pieces *p, const ir_env *env, const api_arrays *outputs) {
+status session_pieces_assemble(session_pieces *p, const ir_env *env,
+                               const session_arrays *outputs) {
   TRY(assemble_here(p, outputs));
   if (p->n == p->ranks->world) return STATUS_OK;
   for (uint32_t i = 0; i < p->n_outputs; i++) {
-    if (api_is_sharded(outputs, i)) continue;
+    if (session_is_sharded(outputs, i)) continue;
     if (p->ranks->first == 0) TRY(receive_all(p, env, i, &outputs->whole[i]));
     else TRY(give(p, i));
   }

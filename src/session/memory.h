@@ -1,32 +1,32 @@
 /* Where the caller's tensors lie, and copies of those that a program cannot use there. */
-#ifndef WEIR_API_MEMORY_H
-#define WEIR_API_MEMORY_H
+#ifndef WEIR_SESSION_MEMORY_H
+#define WEIR_SESSION_MEMORY_H
 
 #include "ir/array.h"
 #include "runtime/device.h"
 
 /* The memory operations of GPUs; NULL: this build has none. */
-const rt_memory_ops *api_memory(void);
+const rt_memory_ops *session_memory(void);
 /* ir_array_copy() between arrays of one dtype, wherever they are. */
-NODISCARD status api_memory_copy(const ir_array *to, const ir_array *from);
+NODISCARD status session_memory_copy(const ir_array *to, const ir_array *from);
 
-/* Arrays that a run uses copies of: the list's entry is the copy until api_away_end(). */
-typedef struct api_moved {
+/* Arrays that a run uses copies of: the list's entry is the copy until session_away_end(). */
+typedef struct session_moved {
   ir_array *entry;
   ir_array original;
   bool is_output;
-} api_moved;
+} session_moved;
 
-typedef struct api_away {
+typedef struct session_away {
   const allocator *memory;
-  api_moved *moved;
+  session_moved *moved;
   uint32_t n, room;
-} api_away;
+} session_away;
 
 /* Makes *a a dense copy in `space` of what it was; outputs are not copied before the run. */
-NODISCARD status api_away_move(api_away *w, ir_array *a, uint32_t space, bool is_output);
+NODISCARD status session_away_move(session_away *w, ir_array *a, uint32_t space, bool is_output);
 /* Puts the originals back, with what the copies of outputs hold if the run went well, and frees all. Gives
  * `st`, or how that failed. */
-NODISCARD status api_away_end(api_away *w, status st);
+NODISCARD status session_away_end(session_away *w, status st);
 
 #endif

@@ -1,0 +1,50 @@
+/* Which of the equivalent programs runs: the policy.
+ *
+ * Lowering can give several programs that compute the same: as the fusion is marked, with other forms of its
+ * pipelines, or without streams. The cost model says how long each takes for the extents of a run, and the fastest
+ * is taken. This room decides; how a program is bound to its extents is the caller's knowledge, given as a function. */
+#ifndef WEIR_CHOOSE_CHOOSE_H
+#define WEIR_CHOOSE_CHOOSE_H
+
+#include "ir/bind.h"
+#include "runtime/device.h"
+#include "runtime/plan.h"
+
+enum { CHOOSE_MAX_VARIANTS = 2 };
+
+/* The same program with other streams. */
+typedef struct choose_variant {
+  ir_func *host;
+  const char *pass; /* that makes it, an optional one */
+} choose_variant;
+
+typedef struct choose_variants {
+  choose_variant list[CHOOSE_MAX_VARIANTS]; /* the last one is the simplest */
+  uint32_t n;                               /* 0: there is no choice */
+  /* What to print of the program that is chosen: of the one as it is marked, and of these; NULL: nothing. */
+  const char *shown[1 + CHOOSE_MAX_VARIANTS];
+} choose_variants;
+
+/* The ranks and the machine that a choice is made for. */
+typedef struct choose_world {
+  const allocator *memory;
+  rt_speed speed; /* what a rank gets of the machine */
+  uint32_t ranks; /* all of them */
+  uint32_t rank;  /* the one that is looked at where all do the same */
+  /* One rank's plan of env->func; destroyed by the caller. */
+  status (*bind)(void *context, const ir_env *env, uint32_t rank, rt_plan **result);
+  void *context;
+} choose_world;
+
+typedef struct choose_choice {
+  uint8_t best; /* 0: the program as it is marked; i: variant i - 1 */
+  /* What the model says of the fastest program with streams, and of the one without that is taken instead; both 0:
+   * streams are used. */
+  double streamed_ns, unstreamed_ns;
+} choose_choice;
+
+/* Among `marked` and at least one variant. */
+NODISCARD status choose_pick(const choose_world *w, const ir_env *env, ir_func *marked,
+                             const choose_variants *v, choose_choice *result);
+
+#endif

@@ -1,0 +1,59 @@
+/* Plans on the device. */
+#include "session/plans.h"
+
+/* Whether any rank posts anything: all processes answer alike. */
+static bool communicates(const session *x, const session_plan *p) {
+  for (uint32_t r = 0; r < x->ranks.world; r++)
+    if (p->ranks[r]->n_posts > 0) return true;
+  return false;
+}
+
+/* A device that reads the memory of other processes has to know what they do. */
+static status load_plan(session *x, const ir_env *env, session_plan *p) {
+  const rt_device_ops *ops = x->device->ops;
+  bool is_spread = x->ranks.n == 1 && x->ranks.world > 1;
+  if (!p->plan && ops->virtual_clock && session_plan_is_typical(x, p)) p->plan = p->own;
+  TRY(session_plan_need_joined(x, env, p));
+  if (!is_spread || !ops->load_spread) return ops->load(x->device, p->plan, &p->loaded);
+  TRY(session_plan_need_ranks(x, env, p, 0, x->ranks.world));
+  if (!communicates(x, p)) return ops->load(x->device, p->plan, &p->loaded);
+  (void)atomic_fetch_add(&x->ranks.waiting, 1); /* the device knows what it does */
+  status st = ops->load_spread(x->device, p->plan, (const rt_plan *const *)p->ranks, x->ranks.world,
+                               &p->loaded);
+  (void)atomic_fetch_sub(&x->ranks.waiting, 1);
+  return st;
+}
+
+/* All plans but the first, which is in use. Not with other processes, which load when this one does. */
+static bool drop_others(session *x) {
+  session_plan *first = x->plans;
+  if (!first->next || x->ranks.n < x->ranks.world) return false;
+  x->plans = first->next;
+  session_plans_evict(x, 0);
+  first->next = x->plans;
+  x->plans = first;
+  return true;
+}
+
+status session_plan_loaded(session *x, const ir_env *env, const int64_t *donated,
+                           session_plan **result) {
+  session_plan *p;
+  TRY(session_ranks_need(&x->ranks, x->memory));
+  TRY(session_plan_bound(x, env, donated, &p));
+  *result = p;
+  if (p->loaded) return STATUS_OK;
+  status st = load_plan(x, env, p);
+  if (st == STATUS_OUT_OF_MEMORY && drop_others(x)) {
+    status_clear();
+    st = load_plan(x, env, p);
+  }
+  if (st == STATUS_OK) x->counts.loads++;
+  return st;
+}
+
+status session_load(session *x, const ir_env *env, rt_loaded **result) {
+  session_plan *p;
+  TRY(session_plan_loaded(x, env, NULL, &p));
+  *result = p->loaded;
+  return STATUS_OK;
+}

@@ -1,0 +1,168 @@
+#include "session/machine.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/machine.h"
+#include "runtime/measured.h"
+
+enum { HOST_NAME = 64 };
+
+typedef struct machine_call {
+  session_machine *result;
+  rt_device *device;
+  const session_ranks *ranks;
+  const allocator *memory;
+  bool renew;
+  bool kept; /* what was measured now */
+  rt_measured_key key;
+  arena scratch;
+} machine_call;
+
+/* ---- hosts ---- */
+/* Names from elsewhere become part of a file that is read again. */
+static void clean(char name[HOST_NAME]) {
+  name[HOST_NAME - 1] = '\0';
+  for (char *c = name; *c; c++)
+    if (*c <= ' ' || *c > '~' || *c == '#') *c = '_';
+  if (!name[0]) memcpy(name, "?", 2);
+}
+
+static status find_hosts(machine_call *c) {
+  const session_ranks *r = c->ranks;
+  uint32_t n = session_ranks_are_spread(r) ? r->world : 1;
+  char mine[HOST_NAME] = "", *all = ARENA_ARRAY(&c->scratch, (size_t)n * HOST_NAME, char);
+  strbuf text;
+  (void)gethostname(mine, sizeof mine);
+  clean(mine);
+  TRY(session_ranks_exchange(r, mine, all, HOST_NAME));
+  strbuf_init(&text, &c->scratch);
+  for (uint32_t i = 0; i < n; i++) {
+    clean(all + (size_t)i * HOST_NAME);
+    strbuf_printf(&text, "%s%s", i ? " " : "", all + (size_t)i * HOST_NAME);
+  }
+  c->key = (rt_measured_key){.device = c->device->ops->name, .ranks = n, .hosts = text.data};
+  c->key.comm = n > 1 ? r->ops->name : "inproc";
+  return STATUS_OK;
+}
+
+/* ---- figures ---- */
+/* Another process must wake up for a communication. Between hosts of 10 Gbit/s, where nothing is measured. */
+static void assume_link(rt_speed *s) {
+  s->link_bytes_per_ns = 1;
+  s->link_latency_ns = 30e3;
+  s->post_ns = 250e3;
+}
+
+static status measure(machine_call *c, rt_speed *s) {
+  bool spread = session_ranks_are_spread(c->ranks);
+  rt_speed link = {0};
+  if (spread)
+    TRY(session_ranks_measure(c->ranks, c->memory, &link.link_latency_ns, &link.link_bytes_per_ns));
+  if (c->ranks->first != 0) return STATUS_OK;
+  c->device->ops->measure(c->device, s);
+  if (!spread) return STATUS_OK;
+  assume_link(s);
+  s->link_latency_ns = link.link_latency_ns;
+  s->link_bytes_per_ns = link.link_bytes_per_ns;
+  return STATUS_OK;
+}
+
+static void build_in(machine_call *c, rt_speed *s) {
+  *s = c->device->ops->speed(c->device, NULL, 1);
+  if (session_ranks_are_spread(c->ranks)) assume_link(s);
+}
+
+/* Of several processes that measure at once, the first that keeps its figures speaks for all. */
+static bool keep(machine_call *c, rt_speed *s) {
+  rt_speed kept;
+  if (!rt_measured_write(&c->key, s, c->renew, &c->scratch) ||
+      rt_measured_read(&c->key, &kept) != RT_MEASURED_FOUND)
+    return false;
+  *s = kept;
+  return true;
+}
+
+static status find(machine_call *c) {
+  bool asked = c->ranks->first == 0;
+  session_machine m = {0};
+  uint8_t state = RT_MEASURED_MISSING;
+  TRY(find_hosts(c));
+  if (asked) state = (uint8_t)rt_measured_read(&c->key, &m.speed);
+  if (c->renew) state = RT_MEASURED_MISSING;
+  TRY(session_ranks_decide(c->ranks, &state));
+  m.origin = SESSION_MACHINE_KEPT;
+  if (state == RT_MEASURED_MISSING) {
+    m.origin = SESSION_MACHINE_MEASURED;
+    TRY(measure(c, &m.speed));
+    c->kept = asked && keep(c, &m.speed);
+    if (!c->kept && !c->renew) state = RT_MEASURED_NOWHERE;
+  }
+  if (state == RT_MEASURED_NOWHERE) {
+    m.origin = SESSION_MACHINE_BUILT_IN;
+    build_in(c, &m.speed);
+  }
+  TRY(session_ranks_tell(c->ranks, &m, sizeof m));
+  *c->result = m;
+  return STATUS_OK;
+}
+
+static status find_guarded(void *context) { return find(context); }
+
+static status find_machine(machine_call *c) {
+  arena_init(&c->scratch, c->memory);
+  status st = memory_guard(find_guarded, c);
+  arena_destroy(&c->scratch);
+  return st;
+}
+
+status session_machine_need(session_machine *m, rt_device *device, const session_ranks *ranks,
+                            const allocator *memory) {
+  machine_call c = {.result = m, .device = device, .ranks = ranks, .memory = memory};
+  if (m->origin != SESSION_MACHINE_UNKNOWN || !device->ops->measure) return STATUS_OK;
+  return find_machine(&c);
+}
+
+const rt_speed *session_machine_speed(const session_machine *m) {
+  return m->origin == SESSION_MACHINE_UNKNOWN ? NULL : &m->speed;
+}
+
+/* ---- for people ---- */
+typedef struct describe_call {
+  machine_call *call;
+  strbuf *out;
+} describe_call;
+
+static void print(const machine_call *c, strbuf *out) {
+  bool measured = c->result->origin == SESSION_MACHINE_MEASURED;
+  strbuf path;
+  strbuf_init(&path, out->memory);
+  if (!rt_measured_path(&c->key, &path))
+    strbuf_puts(&path, "a folder: neither XDG_CACHE_HOME nor HOME names one");
+  strbuf_printf(out, "# device %s, communication %s, hosts %s\n", c->key.device, c->key.comm,
+                c->key.hosts);
+  if (c->result->origin == SESSION_MACHINE_KEPT) strbuf_puts(out, "# measured earlier, kept in ");
+  else if (measured && c->kept) strbuf_puts(out, "# measured, kept in ");
+  else strbuf_printf(out, "# %s: nothing can be kept in ", measured ? "measured" : "built in");
+  strbuf_printf(out, "%s\n", path.data);
+  rt_machine_print(&c->result->speed, out);
+}
+
+static status describe_guarded(void *context) {
+  const describe_call *d = context;
+  TRY(find(d->call));
+  print(d->call, d->out);
+  return STATUS_OK;
+}
+
+status session_machine_describe(session_machine *m, rt_device *device, const session_ranks *ranks,
+                                bool renew, const allocator *memory, strbuf *out) {
+  machine_call c = {.result = m, .device = device, .ranks = ranks, .memory = memory};
+  describe_call d = {&c, out};
+  c.renew = renew;
+  *m = (session_machine){0};
+  arena_init(&c.scratch, memory);
+  status st = memory_guard(describe_guarded, &d);
+  arena_destroy(&c.scratch);
+  return st;
+}

@@ -1,0 +1,35 @@
+/* The machine that choices between programs are made for.
+ *
+ * The same command must give the same bits whatever else the machine does, so choices depend on figures that stay:
+ * given by the option machine, kept from an earlier measurement (runtime/measured.h), or built in where nothing
+ * can be kept. All processes of a run go by what rank 0 found. */
+#ifndef WEIR_SESSION_MACHINE_H
+#define WEIR_SESSION_MACHINE_H
+
+#include "runtime/device.h"
+#include "session/ranks.h"
+
+typedef enum session_machine_origin {
+  SESSION_MACHINE_UNKNOWN,
+  SESSION_MACHINE_GIVEN,
+  SESSION_MACHINE_KEPT,     /* measured earlier */
+  SESSION_MACHINE_MEASURED, /* now */
+  SESSION_MACHINE_BUILT_IN
+} session_machine_origin;
+
+typedef struct session_machine {
+  session_machine_origin origin;
+  rt_speed speed;
+} session_machine;
+
+/* Finds it out unless it is known; all processes call it. */
+NODISCARD status session_machine_need(session_machine *m, rt_device *device,
+                                      const session_ranks *ranks, const allocator *memory);
+/* Finds it out again, measuring even what is kept if `renew`, and prints it with where it comes from. */
+NODISCARD status session_machine_describe(session_machine *m, rt_device *device,
+                                          const session_ranks *ranks, bool renew,
+                                          const allocator *memory, strbuf *out);
+/* For rt_device_ops.speed: NULL if it knows best itself. */
+const rt_speed *session_machine_speed(const session_machine *m);
+
+#endif

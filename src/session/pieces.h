@@ -1,0 +1,33 @@
+/* How whole tensors become the pieces that devices hold, and pieces become whole tensors again. */
+#ifndef WEIR_SESSION_PIECES_H
+#define WEIR_SESSION_PIECES_H
+
+#include "runtime/piece.h"
+#include "session/ranks.h"
+
+/* Is this what `device` holds of the tensor? `side` and `name` are for the message. */
+NODISCARD status session_shard_check(const char *side, const char *name, const rt_piece *piece,
+                                     int64_t device, const ir_array *shard);
+/* Depends on dtype, extents and values only. */
+uint64_t session_array_hash(const ir_array *a);
+
+/* Where the pieces of a plan's inputs and outputs lie; made once per plan. */
+typedef struct session_pieces session_pieces;
+NODISCARD status session_pieces_make(const session_ranks *r, const ir_func *host, const ir_env *env,
+                                     const allocator *memory, session_pieces **result);
+void session_pieces_destroy(session_pieces *p); /* accepts NULL */
+/* Cuts the inputs and gives the addresses for the device, rank by rank. Dense shards are used where they
+ * lie. */
+NODISCARD status session_pieces_cut(session_pieces *p, const session_arrays *inputs,
+                                    const session_arrays *outputs, void ***in, void ***out);
+/* Puts the outputs together, on rank 0's process, or into the shards; CHECK_FAILED if devices that should
+ * hold the same part of a whole output do not. */
+NODISCARD status session_pieces_assemble(session_pieces *p, const ir_env *env,
+                                         const session_arrays *outputs);
+
+/* At rank 0: what `from` sends of a tensor becomes a part of the whole of it. */
+NODISCARD status session_piece_receive(const session_ranks *r, uint32_t from,
+                                       const allocator *memory, const rt_piece *piece,
+                                       const ir_array *whole);
+
+#endif

@@ -1,0 +1,360 @@
+#include "session/plans.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "base/table.h"
+#include "session/profile.h"
+
+/* Whether a rank of the world runs in this process. */
+static bool is_here(const session *x, uint32_t rank) {
+  return rank >= x->ranks.first && rank - x->ranks.first < x->ranks.n;
+}
+
+static void destroy_ranks(const session *x, session_plan *p) {
+  if (p->plan != p->own) rt_plan_destroy(p->plan);
+  for (uint32_t r = 0; p->ranks && r < x->ranks.world; r++) rt_plan_destroy(p->ranks[r]);
+  memory_free(x->memory, p->ranks);
+  p->plan = p->own = NULL;
+  p->ranks = NULL;
+}
+
+static void destroy_plan(const session *x, session_plan *p) {
+  if (p->plan && x->profile && x->profile->plan == p->plan) session_profile_release(x->profile);
+  if (p->loaded) x->device->ops->unload(p->loaded);
+  session_pieces_destroy(p->pieces);
+  destroy_ranks(x, p);
+  memory_free(x->memory, p->symbols);
+  memory_free(x->memory, p->donated);
+  memory_free(x->memory, p->in_place);
+  memory_free(x->memory, p);
+}
+
+void session_plans_close(session *x) {
+  while (x->plans) {
+    session_plan *next = x->plans->next;
+    destroy_plan(x, x->plans);
+    x->plans = next;
+  }
+}
+
+/* ---- the cache ---- */
+
+static bool fits(const session_plan *p, const ir_env *env) {
+  return p->n_symbols == env->len &&
+         memcmp(p->symbols, env->symbols, env->len * sizeof *env->symbols) == 0;
+}
+
+static bool same_gifts(const session *x, const session_plan *p, const int64_t *donated) {
+  if (!p->donated || !donated) return p->donated == donated;
+  return memcmp(p->donated, donated, x->host->outputs.len * sizeof *p->donated) == 0;
+}
+
+/* Moves the plan to the front; NULL if there is none. */
+static session_plan *find_plan(session *x, const ir_env *env, const int64_t *donated) {
+  for (session_plan **at = &x->plans; *at; at = &(*at)->next) {
+    session_plan *p = *at;
+    if (!fits(p, env) || !same_gifts(x, p, donated)) continue;
+    *at = p->next;
+    p->next = x->plans;
+    x->plans = p;
+    return p;
+  }
+  return NULL;
+}
+
+/* Its own memory, and that of its buffers if the device keeps it for this plan alone. */
+static int64_t bytes_of(const session *x, const session_plan *p) {
+  const rt_device_ops *ops = x->device->ops;
+  bool joined = p->plan && p->plan != p->own;
+  int64_t bytes = joined ? (int64_t)p->plan->memory.used_bytes : 0;
+  if (!p->ranks && p->own) bytes += (int64_t)p->own->memory.used_bytes;
+  for (uint32_t r = 0; p->ranks && r < x->ranks.world; r++)
+    if (p->ranks[r]) bytes += (int64_t)p->ranks[r]->memory.used_bytes;
+  return bytes + (p->plan && p->loaded && !ops->shares_pool ? p->plan->pool_bytes : 0);
+}
+
+void session_kept(const session *x, int64_t *plans, int64_t *bytes) {
+  *plans = *bytes = 0;
+  for (const session_plan *p = x->plans; p; p = p->next) {
+    *plans += 1;
+    *bytes += bytes_of(x, p);
+  }
+}
+
+void session_plans_evict(session *x, int64_t most_bytes) {
+  int64_t bytes = 0;
+  for (session_plan **at = &x->plans; *at;) {
+    session_plan *p = *at;
+    bytes += bytes_of(x, p);
+    if (p->captured || bytes <= most_bytes) {
+      at = &p->next;
+      continue;
+    }
+    bytes -= bytes_of(x, p);
+    *at = p->next;
+    destroy_plan(x, p);
+    x->counts.evicted++;
+  }
+}
+
+/* ---- one rank ---- */
+
+/* Loops wait for what precedes them without asking whether they depend on it; the checker knows. The
+ * proof takes about 2 us per launch; plans for which that would be half a second keep their waits. */
+static status prune(const session *x, rt_plan *plan) {
+  enum { MOST_LAUNCHES = 250 * 1000, LONGEST = 2 * 1000 * 1000 };
+  uint32_t removed;
+  if (x->keep_waits || plan->n_tasks > MOST_LAUNCHES || plan->n_instrs > LONGEST) return STATUS_OK;
+  return check_prune_waits(plan, x->memory, &removed);
+}
+
+status session_bind_rank(session *x, const ir_env *env, uint32_t rank, rt_plan **result) {
+  rt_bind_options options = {.streams = x->streams, .keep_waits = x->keep_waits};
+  options.rank = rank;
+  options.world = x->ranks.world;
+  TRY(rt_bind(env, &options, x->memory, result));
+  status st = prune(x, *result);
+  if (st == STATUS_OK) return st;
+  rt_plan_destroy(*result);
+  *result = NULL;
+  return st;
+}
+
+typedef struct other_call {
+  session *x;
+  const session_plan *like;
+  uint32_t rank;
+  rt_plan **result;
+  arena scratch;
+} other_call;
+
+static status other_guarded(void *context) {
+  other_call *c = context;
+  ir_env env;
+  ir_env_init(&env, (ir_func *)c->like->plan->host, &c->scratch);
+  memcpy(env.symbols, c->like->symbols, c->like->n_symbols * sizeof *env.symbols);
+  return session_bind_rank(c->x, &env, c->rank, c->result);
+}
+
+status session_bind_other(session *x, const rt_plan *plan, uint32_t rank, rt_plan **result) {
+  other_call c = {.x = x, .like = x->plans, .rank = rank, .result = result};
+  while (c.like && c.like->plan != plan) c.like = c.like->next;
+  check(c.like);
+  arena_init(&c.scratch, x->memory);
+  status st = memory_guard(other_guarded, &c);
+  arena_destroy(&c.scratch);
+  return st;
+}
+
+/* The last variant is the simplest. */
+status session_bind_plain(session *x, const ir_env *env, uint32_t rank, rt_plan **result) {
+  ir_env bound = *env;
+  bound.func = x->variants.n ? x->variants.list[x->variants.n - 1].host : x->host;
+  return session_bind_rank(x, &bound, rank, result);
+}
+
+/* ---- the ranks of a plan ---- */
+
+static status donate(const session *x, session_plan *p, rt_plan *const *plans, uint32_t n) {
+  if (!p->donated) return STATUS_OK;
+  return session_donate_plans(plans, n, p->donated, x->memory, p->in_place);
+}
+
+/* As the process of that rank does. */
+static status donate_other(const session *x, const session_plan *p, rt_plan *const *plan) {
+  bool *in_place = memory_alloc(x->memory, x->host->outputs.len * sizeof *in_place);
+  if (!in_place) return STATUS_OUT_OF_MEMORY;
+  status st = session_donate_plans(plan, 1, p->donated, x->memory, in_place);
+  memory_free(x->memory, in_place);
+  return st;
+}
+
+status session_plan_need_ranks(session *x, const ir_env *env, session_plan *p, uint32_t first,
+                               uint32_t n) {
+  ir_env bound = *env;
+  bound.func = (ir_func *)p->own->host;
+  for (uint32_t i = 0; i < n; i++) {
+    rt_plan **plan = &p->ranks[first + i];
+    (void)log_progress("binding ranks", i, n);
+    if (*plan) continue;
+    TRY(session_bind_rank(x, &bound, first + i, plan));
+    if (p->donated && !is_here(x, first + i)) TRY(donate_other(x, p, plan));
+  }
+  (void)log_progress("binding ranks", n, n);
+  return STATUS_OK;
+}
+
+status session_plan_need_own(session *x, const ir_env *env, session_plan *p) {
+  return session_plan_need_ranks(x, env, p, x->ranks.first, x->ranks.n);
+}
+
+/* Binds the first rank of this process. The others follow when they are needed: of ranks that are alike, this
+ * one tells what there is to know; but what is donated is decided for all of them. */
+static status bind_own(session *x, const ir_env *env, session_plan *p) {
+  size_t bytes = x->ranks.world * sizeof *p->ranks;
+  uint32_t first = x->ranks.first;
+  p->ranks = memory_alloc(x->memory, bytes);
+  if (!p->ranks) return STATUS_OUT_OF_MEMORY;
+  memset(p->ranks, 0, bytes);
+  TRY(session_bind_rank(x, env, first, &p->ranks[first]));
+  p->own = p->ranks[first];
+  if (!p->donated) return STATUS_OK;
+  TRY(session_plan_need_own(x, env, p));
+  p->own->alike = NULL;
+  return donate(x, p, &p->ranks[first], x->ranks.n);
+}
+
+bool session_plan_is_typical(const session *x, const session_plan *p) {
+  return p->own->alike && x->ranks.n > SESSION_MOST_SHOWN;
+}
+
+status session_plan_need_joined(session *x, const ir_env *env, session_plan *p) {
+  if (p->plan) return STATUS_OK;
+  if (x->ranks.n == 1) {
+    p->plan = p->own;
+    return STATUS_OK;
+  }
+  TRY(session_plan_need_own(x, env, p));
+  return rt_plan_join(&p->ranks[x->ranks.first], x->ranks.n, x->memory, &p->plan);
+}
+
+/* ---- memory ---- */
+static int64_t most_bytes(const session *x, const session_plan *p) {
+  int64_t most = 0;
+  for (uint32_t r = 0; r < x->ranks.world; r++)
+    if (p->ranks[r] && p->ranks[r]->pool_bytes > most) most = p->ranks[r]->pool_bytes;
+  return most;
+}
+
+/* If the plan needs more memory than there may be, another one takes its place, which overlaps less; on all
+ * ranks, if rank 0 says so. */
+static status keep_to_limit(session *x, ir_env *bound, session_plan *p) {
+  if (!x->memory_limit) return STATUS_OK;
+  if (!p->own->alike) TRY(session_plan_need_own(x, bound, p));
+  uint8_t tight = x->tight && most_bytes(x, p) > x->memory_limit;
+  TRY(session_ranks_decide(&x->ranks, &tight));
+  if (tight) {
+    destroy_ranks(x, p);
+    bound->func = x->tight;
+    TRY(bind_own(x, bound, p));
+    if (!p->own->alike) TRY(session_plan_need_own(x, bound, p));
+  }
+  if (most_bytes(x, p) <= x->memory_limit) return STATUS_OK;
+  return fail(
+      STATUS_BAD_USAGE,
+      "the program needs %lld bytes for the buffers of a device, more than --memory-limit %lld",
+      (long long)most_bytes(x, p), (long long)x->memory_limit);
+}
+
+/* ---- binding ---- */
+
+/* What all processes must agree on before they bind. */
+static uint64_t hash_key(const session *x, const ir_env *env, const int64_t *donated) {
+  uint64_t hash = x->program;
+  for (uint32_t i = 0; i < env->len; i++) hash = hash_mix(hash, (uint64_t)env->symbols[i]);
+  for (uint32_t i = 0; donated && i < x->host->outputs.len; i++)
+    hash = hash_mix(hash, (uint64_t)donated[i]);
+  return hash;
+}
+
+static status keep_gifts(const session *x, const int64_t *donated, session_plan *p) {
+  uint32_t n = x->host->outputs.len;
+  if (!donated) return STATUS_OK;
+  p->donated = memory_alloc(x->memory, n * sizeof *p->donated);
+  p->in_place = memory_alloc(x->memory, n * sizeof *p->in_place);
+  if (!p->donated || !p->in_place) return STATUS_OUT_OF_MEMORY;
+  memcpy(p->donated, donated, n * sizeof *p->donated);
+  return STATUS_OK;
+}
+
+static status choose_host(session *x, const ir_env *env, ir_func **host) {
+  uint8_t choice;
+  TRY(session_pick(x, env, &choice));
+  *host = choice ? x->variants.list[choice - 1].host : x->host;
+  if (x->variants.shown[choice]) log_text(x->variants.shown[choice]);
+  return STATUS_OK;
+}
+
+static status make_plan(session *x, const ir_env *env, const int64_t *donated,
+                        session_plan **result) {
+  session_plan *p = memory_alloc(x->memory, sizeof *p);
+  if (!p) return STATUS_OUT_OF_MEMORY;
+  *p = (session_plan){.n_symbols = env->len};
+  ir_env bound = *env;
+  status st = STATUS_OUT_OF_MEMORY;
+  p->symbols = memory_alloc(x->memory, env->len * sizeof *env->symbols);
+  if (!p->symbols) goto out;
+  memcpy(p->symbols, env->symbols, env->len * sizeof *env->symbols);
+  TRY_OUT(keep_gifts(x, donated, p));
+  TRY_OUT(session_ranks_agree(&x->ranks, hash_key(x, env, donated)));
+  TRY_OUT(choose_host(x, env, &bound.func));
+  TRY_OUT(bind_own(x, &bound, p));
+  TRY_OUT(keep_to_limit(x, &bound, p));
+  x->counts.bindings++;
+  if (x->dump_plan && !session_plan_is_typical(x, p))
+    TRY_OUT(session_plan_need_joined(x, &bound, p));
+  if (x->dump_plan) TRY_OUT(session_show_plan(x, p->plan ? p->plan : p->own));
+  *result = p;
+out:
+  if (st != STATUS_OK) destroy_plan(x, p);
+  return st;
+}
+
+status session_plan_bound(session *x, const ir_env *env, const int64_t *donated,
+                          session_plan **result) {
+  session_plan *p = find_plan(x, env, donated);
+  if (!p) {
+    session_plans_evict(x, x->plan_cache);
+    TRY(make_plan(x, env, donated, &p));
+    p->next = x->plans;
+    x->plans = p;
+  }
+  *result = p;
+  return STATUS_OK;
+}
+
+status session_bind(session *x, const ir_env *env, const rt_plan *const **plans, uint32_t *n) {
+  session_plan *p;
+  TRY(session_plan_bound(x, env, NULL, &p));
+  *n = p->own->alike ? 1 : x->ranks.world;
+  if (!p->own->alike) TRY(session_plan_need_ranks(x, env, p, 0, *n));
+  *plans = (const rt_plan *const *)&p->ranks[p->own->alike ? x->ranks.first : 0];
+  return STATUS_OK;
+}
+
+status session_check(session *x, const ir_env *env, const check_options *options,
+                     check_world_report *report) {
+  session_plan *p;
+  uint32_t n = x->ranks.world;
+  TRY(session_plan_bound(x, env, NULL, &p));
+  if (p->own->alike) {
+    TRY(check_alike(p->own, n, options, report));
+    /* Of few ranks, messages name each that does not meet another. */
+    if (report->meetings.len == 0 || n > SESSION_MOST_SHOWN) return STATUS_OK;
+    check_world_report_destroy(report);
+  }
+  TRY(session_plan_need_ranks(x, env, p, 0, n));
+  return check_world((const rt_plan *const *)p->ranks, n, options, report);
+}
+
+status session_host(session *x, const ir_env *env, ir_func **host) {
+  for (const session_plan *p = x->plans; p; p = p->next) {
+    if (!fits(p, env)) continue;
+    *host = (ir_func *)p->own->host;
+    return STATUS_OK;
+  }
+  uint8_t choice;
+  TRY(session_pick(x, env, &choice));
+  *host = choice ? x->variants.list[choice - 1].host : x->host;
+  return STATUS_OK;
+}
+
+ir_func *session_last(const session *x, arena *scratch, ir_env *env) {
+  if (!x->plans) return NULL;
+  ir_func *host = (ir_func *)x->plans->own->host;
+  ir_env_init(env, host, scratch);
+  for (uint32_t i = 0; i < env->len && i < x->plans->n_symbols; i++)
+    env->symbols[i] = x->plans->symbols[i];
+  return host;
+}

@@ -1,0 +1,51 @@
+/* The plans of a session: what is kept for the extents of a run. For the files of this room. */
+#ifndef WEIR_SESSION_PLANS_H
+#define WEIR_SESSION_PLANS_H
+
+#include "session/pieces.h"
+#include "session/session.h"
+
+struct session_plan {
+  session_plan *next;
+  int64_t *symbols; /* the key: extents, and what is donated */
+  uint32_t n_symbols;
+  int64_t *donated; /* by output; NULL: none */
+  bool *in_place;   /* those that are computed where their input is */
+  rt_plan *own;     /* of the first rank of this process */
+  rt_plan **ranks;  /* by rank of the world, `own` among them; NULL: not bound yet */
+  rt_plan *plan;    /* that a device loads: `own`, or this process's ranks as one. NULL: not yet */
+  session_pieces *pieces; /* with several ranks */
+  bool captured;          /* a CUDA graph of the caller's uses what is loaded */
+  rt_loaded *loaded;      /* NULL: not yet */
+};
+
+/* Of more ranks than this that are alike, one is shown and simulated. */
+enum { SESSION_MOST_SHOWN = 64 };
+
+/* The plan of a run with these extents and `donated` inputs (NULL: none), bound if there is none yet. */
+NODISCARD status session_plan_bound(session *x, const ir_env *env, const int64_t *donated,
+                                    session_plan **result);
+/* The same, loaded on the device. */
+NODISCARD status session_plan_loaded(session *x, const ir_env *env, const int64_t *donated,
+                                     session_plan **result);
+/* Binds ranks first … first + n - 1 of the world. */
+NODISCARD status session_plan_need_ranks(session *x, const ir_env *env, session_plan *p,
+                                         uint32_t first, uint32_t n);
+/* Those of this process; and one plan of them all. */
+NODISCARD status session_plan_need_own(session *x, const ir_env *env, session_plan *p);
+NODISCARD status session_plan_need_joined(session *x, const ir_env *env, session_plan *p);
+/* Are there so many ranks, all alike, that one is enough to show and simulate? */
+bool session_plan_is_typical(const session *x, const session_plan *p);
+/* Keeps plans of at most so many bytes, the most recently used ones, and those that a caller's graph needs. */
+void session_plans_evict(session *x, int64_t most_bytes);
+void session_plans_close(session *x);
+/* The variant for these extents: 0 is the program as it is marked. (session.c) */
+NODISCARD status session_pick(session *x, const ir_env *env, uint8_t *choice);
+/* Prints it to standard error. (show.c) */
+NODISCARD status session_show_plan(const session *x, const rt_plan *plan);
+/* Computes donated outputs where their inputs are, in the plans of all these ranks or, where one of them may not, in
+ * none. (donate.c) */
+NODISCARD status session_donate_plans(rt_plan *const *plans, uint32_t n, const int64_t *donated,
+                                      const allocator *memory, bool *in_place);
+
+#endif
