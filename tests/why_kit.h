@@ -7,8 +7,8 @@
 #include "explain/explain.h"
 #include "stream_kit.h"
 
-/* Does the chain end at a line of the user's (or, for a mesh, where nothing places the tensor)? Each
- * reason is younger than the one it rests on, so chains end. */
+/* Does the chain end at a line of the user's (or, for a mesh, where nothing places the tensor; or at a stream that
+ * pass slice-products added)? Each reason is younger than the one it rests on, so chains end. */
 static inline bool kit_chain(const ir_func *f, uint32_t why, bool mesh, const char *what) {
   if (why == 0 || why >= f->whys.len) return kit_wrong("no reason", what);
   while (ir_why_at(f, why)->because) {
@@ -22,6 +22,7 @@ static inline bool kit_chain(const ir_func *f, uint32_t why, bool mesh, const ch
   }
   const ir_why *last = ir_why_at(f, why);
   if (!last->at.known) return kit_wrong("a reason without a place", what);
+  if (!mesh && last->rule == IR_RULE_SLICED) return true;
   if (last->rule == IR_RULE_USER || (mesh && last->rule == IR_RULE_ALL)) return true;
   return kit_wrong("a chain that does not end at the user's line", what);
 }

@@ -79,6 +79,12 @@ bool shard_fits(shard_ctx *c, const ir_op_data *op); /* all operands */
  * forward, then backward, until nothing changes. Statements have reasons (ir/why.h). Returns how many. */
 uint32_t shard_propagate(ir_func *f);
 
+/* ---- products that meet a communication ---- */
+/* Adds statements to the schedule of `f` that stream such products: along the pieces of what is gathered for them,
+ * or along a dimension of what is reduced or gathered afterwards. Nothing lies elsewhere than without them. Returns
+ * how many streams it added. */
+uint32_t shard_slice_products(ir_func *f, arena *scratch);
+
 /* ---- operations along sharded axes ---- */
 /* Writes operations that work along a sharded axis (softmax, norms, moments, reductions that keep their
  * dimensions) as several that reduce along it, so that only partial results have to be sent. Returns how

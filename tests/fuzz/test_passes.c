@@ -15,8 +15,8 @@
 #include "stream_kit.h"
 #include "test.h"
 
-static const char *const variants[] = {NULL,           NULL, NULL, "unstream", "stream-slices",
-                                       "stream-pieces"};
+static const char *const variants[] = {
+    NULL, NULL, NULL, "unstream", "stream-slices", "stream-pieces", "slice-products"};
 
 typedef struct trial {
   const char *text, *where;
@@ -214,7 +214,7 @@ static void try_seed(uint64_t seed, bool shown) {
   gen_program *p = generate(seed);
   trial t = {.text = p->text, .where = where, .program = p, .print = shown};
   t.pipeline = (host_pipeline)(seed / 3 % 6);
-  t.variant = variants[seed / 2 % 6];
+  t.variant = variants[seed / 2 % 7];
   if (shown) printf("%s\n", p->text);
   try_text(&t);
   gen_destroy(p);
