@@ -1,8 +1,8 @@
 /* Products that meet a communication, computed slice by slice. Written as the statements that a user would write:
  *
- *   y = linear(x[mesh.x t], w)     x is gathered        y.outer_split(0, d);  y[0] = stream    piece by piece
- *   y[mesh.x t] = linear(h, w)     partial results      y.outer_split(1, d);  y[1] = stream    a reduce-scatter per slice
- *   y = linear(h, w)                                    y.outer_split(0, d);  y[0] = stream    an allreduce per slice
+ *   y = linear(x[mesh.x t], w)     y.outer_split(0, d);  y[0] = stream    x arrives piece by piece
+ *   y[mesh.x t] = linear(h, w)     y.outer_split(2, d);  y[2] = stream    a reduce-scatter per slice
+ *   y = linear(h, w)               y.outer_split(0, d);  y[0] = stream    an allreduce per slice
  *
  * What moves is read off a copy of the function that is propagated and decomposed. docs/overlap.md has the rules. */
 #include "ir/build.h"
@@ -29,18 +29,6 @@ typedef struct slicing {
   bool *wished;    /* by tensor */
   VEC(wish) wishes;
 } slicing;
-
-static bool is_product(const ir_op_data *op) {
-  ir_family family = ir_op_info_of(op->code)->family;
-  return family == IR_FAMILY_MATMUL || family == IR_FAMILY_LINEAR;
-}
-
-static bool is_streamed(const ir_func *f, ir_tensor t) {
-  ir_axes loop = ir_tensor_at(f, t)->now.loop;
-  for (uint32_t i = 0; i < loop.len; i++)
-    if (ir_axis_at(f, loop.data[i])->mark.kind == IR_MARK_STREAM) return true;
-  return false;
-}
 
 static bool find_axis(ir_axes axes, ir_axis a, uint32_t *place) {
   for (uint32_t i = 0; i < axes.len; i++) {
@@ -154,7 +142,8 @@ static bool want_result(slicing *s, const ir_op_data *op) {
 }
 
 static void look_at(slicing *s, const ir_op_data *op) {
-  if (!is_product(op) || is_streamed(s->g, op->result)) return;
+  if (!ir_op_is_product(op->code)) return;
+  if (ir_axes_streamed(s->g, ir_tensor_at(s->g, op->result)->now.loop)) return;
   if (want_pieces(s, op, 0) || want_pieces(s, op, 1)) return;
   if (!want_reductions(s, op)) (void)want_result(s, op);
 }
