@@ -1,9 +1,9 @@
-/* Worlds of the caller: groups of processes (comm/mpi/group.h) as objects of the API. */
+/* Worlds of the caller: groups of processes (comm/processes/group.h) as objects of the API. */
 #include <string.h>
 
 #include "api/api.h"
-#include "comm/mpi/group.h"
-#include "comm/mpi/launch.h"
+#include "comm/processes/group.h"
+#include "comm/processes/launch.h"
 
 struct weir_world {
   rt_group *group;

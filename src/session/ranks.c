@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "comm/mpi/launch.h"
+#include "comm/processes/launch.h"
 
 static uint32_t devices_of(const ir_func *host) {
   int64_t most = 0;

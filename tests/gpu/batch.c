@@ -26,7 +26,7 @@
 #include <unistd.h>
 
 #include "../tools/cli.h"
-#include "comm/mpi/launch.h"
+#include "comm/processes/launch.h"
 #include "runtime/device.h"
 #include "test.h"
 

@@ -2,7 +2,7 @@
 #ifndef WEIR_TESTS_MPI_LAUNCHED_H
 #define WEIR_TESTS_MPI_LAUNCHED_H
 
-#include "comm/mpi/launch.h"
+#include "comm/processes/launch.h"
 #include "runtime/comm.h"
 
 /* False: none. The flavour means nothing for torchrun. */

@@ -1,7 +1,7 @@
 /* Matching posts: the same records in every process, in the same order. */
 #include <stdio.h>
 
-#include "comm/mpi/internal.h"
+#include "comm/processes/internal.h"
 
 enum { STEPS = 8 }; /* before others have their turn */
 

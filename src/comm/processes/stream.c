@@ -1,7 +1,7 @@
 /* Chunks from one member to another. */
 #include <string.h>
 
-#include "comm/mpi/internal.h"
+#include "comm/processes/internal.h"
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 

@@ -1,7 +1,7 @@
 /* Messages about who waits for whom. Where another rank is, it must be asked. */
 #include <stdio.h>
 
-#include "comm/mpi/internal.h"
+#include "comm/processes/internal.h"
 #include "runtime/device.h"
 
 enum { ANSWER_NS = 1000000000 }; /* for all answers */

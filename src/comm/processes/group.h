@@ -1,6 +1,6 @@
 /* Groups of processes that run programs together, each of them one rank (runtime/comm.h). */
-#ifndef WEIR_COMM_MPI_GROUP_H
-#define WEIR_COMM_MPI_GROUP_H
+#ifndef WEIR_COMM_PROCESSES_GROUP_H
+#define WEIR_COMM_PROCESSES_GROUP_H
 
 #include "runtime/comm.h"
 

@@ -4,12 +4,12 @@
  * connection that ends before its rank has said goodbye tells, at once and across machines, that the rank has
  * died. There is no encryption: connections are for the ranks' own network. A connection counts only if both
  * sides show what the exchange has told them, 16 random bytes of each rank. */
-#ifndef WEIR_COMM_MPI_TCP_H
-#define WEIR_COMM_MPI_TCP_H
+#ifndef WEIR_COMM_PROCESSES_TCP_H
+#define WEIR_COMM_PROCESSES_TCP_H
 
-#include "comm/mpi/group.h"
-#include "comm/mpi/launch.h"
-#include "comm/mpi/transport.h"
+#include "comm/processes/group.h"
+#include "comm/processes/launch.h"
+#include "comm/processes/transport.h"
 
 extern const mpi_transport tcp_transport;
 

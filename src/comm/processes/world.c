@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "comm/mpi/internal.h"
+#include "comm/processes/internal.h"
 #include "runtime/device.h"
 
 enum { DECIDE_SECONDS = 3, BEAT_NS = 200000000 };

@@ -1,6 +1,6 @@
 /* Sockets, with deadlines on the clock of rt_clock_ns(). Used while ranks connect; later nothing blocks. */
-#ifndef WEIR_COMM_MPI_TCP_SOCKET_H
-#define WEIR_COMM_MPI_TCP_SOCKET_H
+#ifndef WEIR_COMM_PROCESSES_TCP_SOCKET_H
+#define WEIR_COMM_PROCESSES_TCP_SOCKET_H
 
 #include <netinet/in.h>
 #include <stdbool.h>

@@ -1,12 +1,12 @@
 /* Where groups of processes come from. */
-#include "comm/mpi/group.h"
+#include "comm/processes/group.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "comm/mpi/internal.h"
-#include "comm/mpi/tcp.h"
+#include "comm/processes/internal.h"
+#include "comm/processes/tcp.h"
 
 /* ---- what the launcher started ----
  * MPI starts once in a process, so a start that failed is remembered. */

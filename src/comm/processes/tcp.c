@@ -1,7 +1,7 @@
 /* Messages over connections: a head, then the data. A message goes where a receive waits for it, or into memory
  * of its own until one does. */
 #define _GNU_SOURCE
-#include "comm/mpi/tcp.h"
+#include "comm/processes/tcp.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "comm/mpi/tcp_socket.h"
+#include "comm/processes/tcp_socket.h"
 
 enum {
   CONTROL_BYTES = 4096, /* no message of the control lane is longer */

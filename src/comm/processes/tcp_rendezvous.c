@@ -11,9 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "comm/mpi/internal.h"
-#include "comm/mpi/tcp.h"
-#include "comm/mpi/tcp_socket.h"
+#include "comm/processes/internal.h"
+#include "comm/processes/tcp.h"
+#include "comm/processes/tcp_socket.h"
 #include "runtime/device.h"
 
 enum { PORTS = 16, FIRST_PORT = 29500, ANSWER_SECONDS = 5 };

@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "comm/mpi/internal.h"
+#include "comm/processes/internal.h"
 
 typedef enum message_kind {
   OPEN,     /* a world; also who the sender is */

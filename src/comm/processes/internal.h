@@ -19,16 +19,16 @@
  * holds after a failure belongs to the caller.
  *
  * Control messages of one rank arrive in order. Locks: `lock` before `submit_lock`. */
-#ifndef WEIR_COMM_MPI_INTERNAL_H
-#define WEIR_COMM_MPI_INTERNAL_H
+#ifndef WEIR_COMM_PROCESSES_INTERNAL_H
+#define WEIR_COMM_PROCESSES_INTERNAL_H
 
 #include <pthread.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 
-#include "comm/mpi/group.h"
-#include "comm/mpi/launch.h"
-#include "comm/mpi/transport.h"
+#include "comm/processes/group.h"
+#include "comm/processes/launch.h"
+#include "comm/processes/transport.h"
 #include "runtime/comm.h"
 
 enum {

@@ -1,7 +1,7 @@
 /* Whether an MPI launcher started this process, and as what. Looks at the environment only: cheap, and
  * true whether or not a module for that MPI was built. */
-#ifndef WEIR_COMM_MPI_LAUNCH_H
-#define WEIR_COMM_MPI_LAUNCH_H
+#ifndef WEIR_COMM_PROCESSES_LAUNCH_H
+#define WEIR_COMM_PROCESSES_LAUNCH_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/mpi/transport.h"
+#include "comm/processes/transport.h"
 
 extern const mpi_transport weir_mpi_transport;
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "comm/mpi/internal.h"
+#include "comm/processes/internal.h"
 
 enum { PATH_BYTES = 4096 };
 

@@ -11,9 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "comm/mpi/internal.h"
-#include "comm/mpi/tcp.h"
-#include "comm/mpi/tcp_socket.h"
+#include "comm/processes/internal.h"
+#include "comm/processes/tcp.h"
+#include "comm/processes/tcp_socket.h"
 #include "runtime/device.h"
 
 enum { ADDRESSES = 8, TOKEN_BYTES = 16, DIAL_SECONDS = 5 };

@@ -5,8 +5,8 @@
  * A *link* is a transport that has started; a process may have several. All calls for one link are made by
  * one thread at a time. Requests are known by the caller's token, and no call waits for another rank but
  * start() and end(). */
-#ifndef WEIR_COMM_MPI_TRANSPORT_H
-#define WEIR_COMM_MPI_TRANSPORT_H
+#ifndef WEIR_COMM_PROCESSES_TRANSPORT_H
+#define WEIR_COMM_PROCESSES_TRANSPORT_H
 
 #include <stdbool.h>
 #include <stddef.h>

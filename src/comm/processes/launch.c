@@ -1,4 +1,4 @@
-#include "comm/mpi/launch.h"
+#include "comm/processes/launch.h"
 
 #include <stddef.h>
 #include <stdlib.h>

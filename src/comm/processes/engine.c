@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "comm/mpi/internal.h"
+#include "comm/processes/internal.h"
 #include "runtime/device.h"
 
 enum {

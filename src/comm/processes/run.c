@@ -12,7 +12,7 @@
  *   gather, scatter, allgather, all_to_all, messages: pieces to where they belong */
 #include <string.h>
 
-#include "comm/mpi/internal.h"
+#include "comm/processes/internal.h"
 
 /* ---- what goes where ---- */
 static bool many_in(ir_comm_kind k) { return ir_comm_info_of(k)->in == IR_PIECES_TEAM; }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/mpi/internal.h"
+#include "comm/processes/internal.h"
 #include "runtime/device.h"
 
 enum { START_SECONDS = 60 };

@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "comm/mpi/internal.h"
+#include "comm/processes/internal.h"
 #include "runtime/device.h"
 
 enum {

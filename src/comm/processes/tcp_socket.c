@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "comm/mpi/tcp_socket.h"
+#include "comm/processes/tcp_socket.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
