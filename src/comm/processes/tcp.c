@@ -117,15 +117,19 @@ void tcp_link_adopt(tcp_link *l, mpi_lane lane, uint32_t rank, int socket) {
   connection_of(l, lane, rank)->socket = socket;
 }
 
+static void free_receivings(receiving *r) {
+  for (receiving *next; r; r = next) {
+    next = r->next;
+    free(r);
+  }
+}
+
 static void free_lists(lists *list) {
   for (early *m = list->first_early, *next; m; m = next) {
     next = m->next;
     free(m);
   }
-  for (receiving *r = list->first, *next; r; r = next) {
-    next = r->next;
-    free(r);
-  }
+  free_receivings(list->first);
 }
 
 static void free_sendings(sending *s) {
@@ -149,10 +153,7 @@ void tcp_link_destroy(tcp_link *l) {
   for (uint32_t r = 0; l->data && r < l->place.size; r++) free_lists(&l->data[r]);
   free_lists(&l->control);
   free_sendings(l->free_sendings);
-  for (receiving *r = l->free_receivings, *next; r; r = next) {
-    next = r->next;
-    free(r);
-  }
+  free_receivings(l->free_receivings);
   free(l->connections);
   free(l->data);
   free(l->lost);
@@ -246,9 +247,13 @@ static bool begin_send(void *self, mpi_lane lane, uint32_t to, int32_t tag, cons
 }
 
 /* ---- receiving ---- */
-static bool finish_receive(tcp_link *l, receiving *r) {
+static void give_back(tcp_link *l, receiving *r) {
   r->next = l->free_receivings;
   l->free_receivings = r;
+}
+
+static bool finish_receive(tcp_link *l, receiving *r) {
+  give_back(l, r);
   return note_ended(l, r->token);
 }
 
@@ -276,8 +281,7 @@ static early *take_early(lists *list, int32_t tag) {
 
 static bool deliver(tcp_link *l, receiving *r, const char *data, size_t bytes) {
   if (bytes > r->room_bytes) {
-    r->next = l->free_receivings;
-    l->free_receivings = r;
+    give_back(l, r);
     return refused("a message is longer than what waits for it");
   }
   memcpy(r->data, data, bytes);

@@ -75,16 +75,18 @@ static int listen_at(const tcp_sockaddr *where) {
   return s;
 }
 
+/* A socket of IPv6 takes calls over IPv4 too; a machine may have only the latter. */
+static int listen_everywhere(uint16_t port) {
+  tcp_sockaddr v6 = tcp_sockaddr_of(&(tcp_address){.family = AF_INET6, .port = port});
+  tcp_sockaddr v4 = tcp_sockaddr_of(&(tcp_address){.family = AF_INET, .port = port});
+  int s = listen_at(&v6);
+  return s >= 0 ? s : listen_at(&v4);
+}
+
 int tcp_listen(bool only_here, uint16_t port, uint16_t *bound) {
-  tcp_address here = {.family = AF_INET, .port = port, .bytes = {127, 0, 0, 1}};
-  tcp_address all[] = {{.family = AF_INET6, .port = port}, {.family = AF_INET, .port = port}};
-  int s = -1;
-  for (int i = only_here ? 2 : 0; i < 3 && s < 0; i++) {
-    if (i == 2 && !only_here) break;
-    tcp_sockaddr where = tcp_sockaddr_of(only_here ? &here : &all[i]);
-    s = listen_at(&where);
-  }
-  tcp_sockaddr got = {.size = sizeof got.as};
+  tcp_address local = {.family = AF_INET, .port = port, .bytes = {127, 0, 0, 1}};
+  tcp_sockaddr here = tcp_sockaddr_of(&local), got = {.size = sizeof got.as};
+  int s = only_here ? listen_at(&here) : listen_everywhere(port);
   tcp_address found;
   if (s < 0) return s;
   if (getsockname(s, &got.as.any, &got.size) != 0 || !tcp_address_of(&got.as.any, &found))
