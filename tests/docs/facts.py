@@ -71,6 +71,20 @@ def pictures():
         expect(f"pictures/{os.path.basename(picture)})" in used, f"{picture}: no page shows it")
 
 
+def rooms():
+    """In the picture a room is above all that it may include."""
+    at = {name: float(y) for y, name in re.findall(r'y="(\d+)" class="mid">([\w/.]+)<', read("docs/pictures/rooms.svg"))}
+    law = re.search(r"<!-- include law -->(.*?)<!--", read("docs/architecture.md"), flags=re.S)[1]
+    parts = lambda room: [r for r in at if r.startswith(room[:-1])] if room.endswith("*") else [room]
+    for row in re.findall(r"^\| `(.*)` \| (.*) \|$", law, flags=re.M):
+        for room in parts(row[0].replace("weir", "weir.h") if row[0] == "weir" else row[0]):
+            expect(room in at, f"docs/pictures/rooms.svg: {room} is missing")
+            for below in re.findall(r"`([^`]*)`", row[1]):
+                for other in parts("weir.h" if below == "weir" else below):
+                    truth = room == other or at.get(room, 0) < at.get(other, 0)
+                    expect(truth, f"docs/pictures/rooms.svg: {room} is not above {other}")
+
+
 def passes():
     expect(weir("list", "passes") in read("docs/passes.md"), "docs/passes.md: not the list of `weir list passes`")
 
@@ -101,7 +115,7 @@ def commands():
         expect(f"## weir {name}\n" in cli, f"docs/cli.md: weir {name} is not described")
 
 
-for check in (links, index, pictures, passes, operations, options, commands):
+for check in (links, index, pictures, rooms, passes, operations, options, commands):
     check()
 print("\n".join(failures))
 sys.exit(1 if failures else 0)
