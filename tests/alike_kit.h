@@ -1,11 +1,13 @@
 /* Ranks that are alike: is what one of them tells of all true? The plans of all ranks are compared, and checked
- * as they are and with one instruction changed on all ranks; both ways to check must agree (docs/scale.md). */
+ * as they are and with one instruction changed on all ranks; both ways to check must agree, and both ways to
+ * simulate must take the same time (docs/scale.md). */
 #ifndef WEIR_TESTS_ALIKE_KIT_H
 #define WEIR_TESTS_ALIKE_KIT_H
 
 #include <stdio.h>
 
 #include "check/check.h"
+#include "runtime/device.h"
 
 typedef struct alike_counts {
   uint32_t worlds, alike, mutants, killed;
@@ -113,6 +115,59 @@ static inline bool alike_mutant(rt_plan *const *plans, uint32_t n, const rt_plan
   return agree;
 }
 
+/* ---- the simulator: the ranks that are enough take as long as all ---- */
+static inline bool alike_time(const rt_plan *plan, const rt_speed *machine, int64_t *ns) {
+  rt_device_options o = {.machine = machine, .threads = 2};
+  rt_device *d = NULL;
+  rt_loaded *l = NULL;
+  bool ok = rt_device_find("sim")->open(&o, &memory_default, &d) == STATUS_OK;
+  ok = ok && d->ops->load(d, plan, &l) == STATUS_OK;
+  *ns = -1;
+  if (ok && rt_run(l, NULL, NULL, NULL, NULL) == STATUS_OK) *ns = l->ops->outcome(l).total_ns;
+  status_clear(); /* those that do not meet never end */
+  if (l) d->ops->unload(l);
+  if (d) d->ops->close(d);
+  return ok;
+}
+
+static inline bool alike_time_agrees(rt_plan *const *plans, uint32_t n, const rt_speed *machine) {
+  rt_plan *all = NULL, *some = NULL;
+  rt_device *d = NULL;
+  int64_t by_all = 0, by_some = -2;
+  bool ok = rt_device_find("sim")->open(&(rt_device_options){.machine = machine}, &memory_default,
+                                        &d) == STATUS_OK;
+  uint32_t enough = ok ? d->ops->enough(d, plans[0]) : 0;
+  ok = ok && rt_plan_join(plans, n, &memory_default, &all) == STATUS_OK;
+  ok = ok && alike_time(all, machine, &by_all);
+  if (ok && enough > 1) {
+    ok = rt_plan_join(plans, enough, &memory_default, &some) == STATUS_OK;
+    if (ok) some->alike = plans[0]->alike;
+  }
+  ok = ok && alike_time(some ? some : plans[0], machine, &by_some) && by_all == by_some;
+  if (!ok)
+    fprintf(stderr, "%u of %u ranks with islands of %g take %lld ns, all %lld ns\n", enough, n,
+            machine->island, (long long)by_some, (long long)by_all);
+  rt_plan_destroy(some);
+  rt_plan_destroy(all);
+  if (d) d->ops->close(d);
+  return ok;
+}
+
+static inline bool alike_times_agree(rt_plan *const *plans, uint32_t n) {
+  static const double islands[] = {0, 2, 3, 8};
+  rt_speed m = {.flops_per_ns = 1, .bytes_per_ns = 3, .launch_ns = 50, .issue_ns = 7};
+  m.link_bytes_per_ns = 0.5;
+  m.link_latency_ns = 300;
+  m.far_bytes_per_ns = 0.1;
+  m.far_latency_ns = 1100;
+  m.threads = 2;
+  for (uint32_t i = 0; plans[0]->alike && i < 4; i++) {
+    m.island = islands[i];
+    if (!alike_time_agrees(plans, n, &m)) return false;
+  }
+  return true;
+}
+
 /* Plans of n ranks, bound with world = n. Of each `every` instructions one is changed; 0: none. */
 static inline bool alike_judge(rt_plan *const *plans, uint32_t n, uint32_t every,
                                alike_counts *counts) {
@@ -130,6 +185,7 @@ static inline bool alike_judge(rt_plan *const *plans, uint32_t n, uint32_t every
     fprintf(stderr, "one of %u ranks tells something else\n", n);
     return false;
   }
+  if (!alike_times_agree(plans, n)) return false;
   for (uint32_t i = 0; every && i < one->n_instrs; i += every)
     for (int c = 0; c < ALIKE_CHANGES; c++)
       if (!alike_mutant(plans, n, one, i, (alike_change)c, counts)) return false;

@@ -12,23 +12,10 @@ void check_alike_begin(check_match *m) {
   m->positions = positions;
 }
 
-/* Adds positions coordinate by coordinate, or subtracts them. */
-static uint32_t moved(const ir_mesh_data *m, uint32_t at, uint32_t by, bool back) {
-  uint32_t result = 0, stride = 1;
-  for (uint32_t k = m->rank; k-- > 0;) {
-    uint32_t n = (uint32_t)m->shape[k], x = at % n, y = by % n;
-    result += stride * ((back ? x + n - y : x + y) % n);
-    stride *= n;
-    at /= n;
-    by /= n;
-  }
-  return result;
-}
-
 uint32_t check_step_between(const check_match *m, uint32_t from, uint32_t to) {
-  return moved(m->alike, m->positions[to], m->positions[from], true);
+  return ir_mesh_moved(m->alike, m->positions[to], m->positions[from], true);
 }
 
 uint32_t check_step_from(const check_match *m, uint32_t rank, uint32_t step, bool back) {
-  return (uint32_t)m->alike->devices[moved(m->alike, m->positions[rank], step, back)];
+  return (uint32_t)m->alike->devices[ir_mesh_moved(m->alike, m->positions[rank], step, back)];
 }

@@ -39,3 +39,15 @@ bool ir_mesh_same(const ir_mesh_data *a, const ir_mesh_data *b) {
   if (memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) != 0) return false;
   return memcmp(a->devices, b->devices, (size_t)a->n_devices * sizeof *a->devices) == 0;
 }
+
+uint32_t ir_mesh_moved(const ir_mesh_data *m, uint32_t at, uint32_t by, bool back) {
+  uint32_t result = 0, stride = 1;
+  for (uint32_t k = m->rank; k-- > 0;) {
+    uint32_t n = (uint32_t)m->shape[k], x = at % n, y = by % n;
+    result += stride * ((back ? x + n - y : x + y) % n);
+    stride *= n;
+    at /= n;
+    by /= n;
+  }
+  return result;
+}

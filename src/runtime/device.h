@@ -158,6 +158,9 @@ typedef struct rt_device_ops {
    * Opens no device and takes some ms. */
   void (*examine)(rt_say_fn *say, void *context);
 
+  /* Optional: of ranks that are alike (plan->alike), how many are enough to load: 1 is that of the plan, more are
+   * the first ones, joined in a plan that has `alike` too. NULL: all. */
+  uint32_t (*enough)(const rt_device *device, const rt_plan *plan);
   status (*load)(rt_device *device, const rt_plan *plan, rt_loaded **result);
   /* Optional: the same for a world of one rank per process, with the plans of all n ranks; `plan` is that of
    * this one. All processes call it at once, and wait for one another: for devices that read and write

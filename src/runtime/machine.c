@@ -164,7 +164,7 @@ void rt_machine_print(const rt_speed *machine, strbuf *out) {
 }
 
 /* ---- what figures mean ---- */
-static bool is_far(const rt_speed *m, uint32_t a, uint32_t b) {
+bool rt_machine_is_far(const rt_speed *m, uint32_t a, uint32_t b) {
   uint32_t size = (uint32_t)m->island;
   return size && a / size != b / size;
 }
@@ -173,18 +173,21 @@ static bool spans_islands(const rt_speed *m, const rt_post *p) {
   uint32_t me = p->team[p->me];
   bool far = false;
   if (ir_comm_is_message(p->kind))
-    return (p->to >= 0 && is_far(m, me, p->team[p->to])) ||
-           (p->from >= 0 && is_far(m, me, p->team[p->from]));
-  for (uint32_t i = 0; i < p->n_team; i++) far = far || is_far(m, me, p->team[i]);
+    return (p->to >= 0 && rt_machine_is_far(m, me, p->team[p->to])) ||
+           (p->from >= 0 && rt_machine_is_far(m, me, p->team[p->from]));
+  for (uint32_t i = 0; i < p->n_team; i++) far = far || rt_machine_is_far(m, me, p->team[i]);
   return far;
 }
 
-rt_link rt_machine_link(const rt_speed *m, const rt_post *p) {
+rt_link rt_machine_link_of(const rt_speed *m, bool far) {
   rt_link link = {m->link_bytes_per_ns, m->link_latency_ns};
-  if (m->island <= 0 || !spans_islands(m, p)) return link;
-  if (m->far_bytes_per_ns > 0) link.bytes_per_ns = m->far_bytes_per_ns;
-  if (m->far_latency_ns > 0) link.latency_ns = m->far_latency_ns;
+  if (far && m->far_bytes_per_ns > 0) link.bytes_per_ns = m->far_bytes_per_ns;
+  if (far && m->far_latency_ns > 0) link.latency_ns = m->far_latency_ns;
   return link;
+}
+
+rt_link rt_machine_link(const rt_speed *m, const rt_post *p) {
+  return rt_machine_link_of(m, m->island > 0 && spans_islands(m, p));
 }
 
 static bool is_product(const rt_task *task) {

@@ -27,6 +27,8 @@ typedef struct rt_link {
   double bytes_per_ns, latency_ns;
 } rt_link;
 rt_link rt_machine_link(const rt_speed *machine, const rt_post *post);
+bool rt_machine_is_far(const rt_speed *machine, uint32_t a, uint32_t b); /* in different islands */
+rt_link rt_machine_link_of(const rt_speed *machine, bool far);
 
 /* How long one compute unit takes for a task. */
 double rt_task_ns(const rt_plan *plan, const rt_task *task, const rt_speed *machine);

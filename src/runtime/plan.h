@@ -229,7 +229,8 @@ typedef struct rt_plan {
    * plan's memory; joined plans share that of the first. NULL: no task of the plan draws. */
   uint64_t *seed;
   /* Of one rank of several: the plans of all ranks are this one, turned along the axes of this mesh, which
-   * has all of them (bind_alike.c, docs/scale.md). NULL: they may differ. */
+   * has all of them (bind_alike.c, docs/scale.md). NULL: they may differ. Of a plan that joins some of such ranks:
+   * they stand for all of them. */
   const ir_mesh_data *alike;
 } rt_plan;
 

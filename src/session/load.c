@@ -8,11 +8,24 @@ static bool communicates(const session *x, const session_plan *p) {
   return false;
 }
 
+/* Of ranks that are alike those that the device needs. */
+static status join_enough(session *x, const ir_env *env, session_plan *p) {
+  uint32_t n = x->device->ops->enough(x->device, p->own);
+  if (n == 1) {
+    p->plan = p->own;
+    return STATUS_OK;
+  }
+  TRY(session_plan_need_ranks(x, env, p, 0, n));
+  TRY(rt_plan_join(p->ranks, n, x->memory, &p->plan));
+  p->plan->alike = p->own->alike;
+  return STATUS_OK;
+}
+
 /* A device that reads the memory of other processes has to know what they do. */
 static status load_plan(session *x, const ir_env *env, session_plan *p) {
   const rt_device_ops *ops = x->device->ops;
   bool is_spread = x->ranks.n == 1 && x->ranks.world > 1;
-  if (!p->plan && ops->virtual_clock && session_plan_is_typical(x, p)) p->plan = p->own;
+  if (!p->plan && ops->enough && session_plan_is_typical(x, p)) TRY(join_enough(x, env, p));
   TRY(session_plan_need_joined(x, env, p));
   if (!is_spread || !ops->load_spread) return ops->load(x->device, p->plan, &p->loaded);
   TRY(session_plan_need_ranks(x, env, p, 0, x->ranks.world));

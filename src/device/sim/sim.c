@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include "device/sim/sim_alike.h"
 #include "device/sim/sim_comm.h"
 #include "runtime/machine.h"
 #include "runtime/queues.h"
@@ -131,6 +132,10 @@ static status sim_load(rt_device *device, const rt_plan *plan, rt_loaded **resul
   if (st != STATUS_OK) sim_unload(&l->base);
   else *result = &l->base;
   return st;
+}
+
+static uint32_t sim_enough(const rt_device *device, const rt_plan *plan) {
+  return sim_alike_enough(plan, &((const sim_device *)device)->machine);
 }
 
 /* ---- the clock ---- */
@@ -366,6 +371,7 @@ const rt_device_ops rt_device_sim = {
     .summary = "a virtual clock instead of work: timeline and critical path of a plan",
     .open = sim_open,
     .close = sim_close,
+    .enough = sim_enough,
     .load = sim_load,
     .unload = sim_unload,
     .begin = sim_begin,

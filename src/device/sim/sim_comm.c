@@ -1,10 +1,14 @@
 #include "device/sim/sim_comm.h"
 
+#include "device/sim/sim_alike.h"
 #include "runtime/machine.h"
 #include "runtime/meet.h"
 
 /* ---- matching ---- */
-typedef VEC(uint32_t) turns; /* operations of one circle, in order */
+typedef struct turns {
+  VEC(uint32_t) ops; /* of one circle, in order */
+  rt_link link;
+} turns;
 
 typedef struct matching {
   sim_comms *c;
@@ -14,11 +18,11 @@ typedef struct matching {
   VEC(turns) circles;
   VEC(sim_op) ops;
   bool *present; /* by rank: it is in the plan */
+  sim_alike alike;
 } matching;
 
 /* Rings, whose steps each move a piece; broadcast and reduce as a pipeline along a chain. */
-static double steps_ns(const rt_speed *machine, const rt_post *p) {
-  rt_link link = rt_machine_link(machine, p);
+static double steps_ns(rt_link link, const rt_post *p) {
   double n = p->n_team, steps = n - 1;
   double piece_ns = (double)p->count * (double)ir_dtype_size_bytes(p->dtype) / link.bytes_per_ns;
   switch (ir_comm_info_of(p->kind)->way) {
@@ -30,8 +34,8 @@ static double steps_ns(const rt_speed *machine, const rt_post *p) {
   return link.latency_ns + piece_ns;
 }
 
-static double duration_ns(const rt_speed *machine, const rt_post *p) {
-  return p->n_team <= 1 ? 0 : machine->post_ns + steps_ns(machine, p);
+static double duration_ns(const rt_speed *machine, rt_link link, const rt_post *p) {
+  return p->n_team <= 1 ? 0 : machine->post_ns + steps_ns(link, p);
 }
 
 static uint32_t count_present(const matching *m, const uint32_t *team, uint32_t n) {
@@ -40,23 +44,65 @@ static uint32_t count_present(const matching *m, const uint32_t *team, uint32_t 
   return present;
 }
 
+static rt_link link_of(const matching *m, const rt_circle *c, const rt_post *p) {
+  bool far = c->n > 1 && sim_alike_is_far(&m->alike, c->devices[0], c->devices[1]);
+  if (c->is_pair || (m->alike.mesh && m->alike.n == 1)) return rt_machine_link_of(m->machine, far);
+  return rt_machine_link(m->machine, p);
+}
+
+/* Whose links it takes, and who posts it: of a message of ranks that are alike, those that stand for its ends. */
+static sim_op new_op(matching *m, const rt_circle *c) {
+  sim_op op = {.is_message = c->is_pair, .team = c->devices, .n_team = c->n};
+  op.expected = count_present(m, c->devices, c->n);
+  if (!m->alike.mesh) return op;
+  uint32_t *team = ARENA_ARRAY(m->memory, c->n, uint32_t);
+  op.n_team = 0;
+  for (uint32_t i = 0; i < c->n; i++) {
+    uint32_t rank = c->is_pair ? sim_alike_of(&m->alike, c->devices[i]) : c->devices[i];
+    if (m->present[rank]) team[op.n_team++] = rank;
+  }
+  op.team = team;
+  if (c->is_pair) op.expected = c->n;
+  return op;
+}
+
 /* The operation that a post is part of. */
 static uint32_t join_op(matching *m, rt_part part, const rt_post *p) {
-  while (m->circles.len <= part.circle) vec_push(m->memory, &m->circles, ((turns){0}));
   const rt_circle *c = &m->meet.circles.data[part.circle];
+  while (m->circles.len <= part.circle)
+    vec_push(m->memory, &m->circles, ((turns){.link = link_of(m, c, p)}));
   turns *t = &m->circles.data[part.circle];
-  if (part.turn == t->len) {
-    sim_op op = {.is_message = c->is_pair, .team = c->devices, .n_team = c->n};
-    op.duration_ns = duration_ns(m->machine, p);
-    op.expected = count_present(m, c->devices, c->n);
-    if (c->is_pair) {
-      op.sender = c->devices[0];
-      op.receiver = c->devices[1];
-    }
-    vec_push(m->memory, t, m->ops.len);
+  if (part.turn == t->ops.len) {
+    sim_op op = part.turn ? m->ops.data[t->ops.data[0]] : new_op(m, c);
+    op.duration_ns = duration_ns(m->machine, t->link, p);
+    vec_push(m->memory, &t->ops, m->ops.len);
     vec_push(m->memory, &m->ops, op);
   }
-  return t->data[part.turn];
+  return t->ops.data[part.turn];
+}
+
+/* As rt_meet_post(), of a rank that stands for others. */
+static rt_part half_of(matching *m, const rt_post *p, bool sends) {
+  uint32_t pair[2], me = p->team[p->me];
+  if (sends) sim_alike_pair(&m->alike, me, p->team[p->to], pair);
+  else sim_alike_pair(&m->alike, p->team[p->from], me, pair);
+  rt_post half = {.kind = sends ? IR_COMM_SEND : IR_COMM_RECV, .team = pair, .n_team = 2};
+  half.me = sends ? 0 : 1;
+  half.to = sends ? 1 : RT_COMM_NOBODY;
+  half.from = sends ? RT_COMM_NOBODY : 0;
+  rt_part parts[2];
+  rt_meet_post(&m->meet, &half, parts);
+  return parts[sends ? 0 : 1];
+}
+
+static void meet(matching *m, const rt_post *p, rt_part parts[2]) {
+  if (!m->alike.mesh || !ir_comm_is_message(p->kind)) {
+    rt_meet_post(&m->meet, p, parts);
+    return;
+  }
+  parts[0] = parts[1] = (rt_part){.circle = RT_NO_CIRCLE};
+  if (p->kind != IR_COMM_RECV && p->to >= 0) parts[0] = half_of(m, p, true);
+  if (p->kind != IR_COMM_SEND && p->from >= 0) parts[1] = half_of(m, p, false);
 }
 
 /* To itself, a rank sends and receives both. */
@@ -67,7 +113,7 @@ static void match_post(matching *m, const rt_instr *instr, uint32_t i) {
   rt_part parts[2];
   *s = (sim_post){.ops = {SIM_NOBODY, SIM_NOBODY}, .instr = i, .stream = instr->stream};
   if (p->kind == IR_COMM_PERMUTE) received.count = p->count_from;
-  rt_meet_post(&m->meet, p, parts);
+  meet(m, p, parts);
   if (parts[0].circle != RT_NO_CIRCLE) s->ops[0] = join_op(m, parts[0], p);
   if (parts[1].circle != RT_NO_CIRCLE) s->ops[1] = join_op(m, parts[1], &received);
 }
@@ -95,6 +141,7 @@ void sim_comms_build(sim_comms *c, const rt_plan *plan, const rt_speed *machine,
   matching m = {.c = c, .machine = machine, .memory = memory};
   rt_meet_init(&m.meet, memory);
   find_ranks(&m);
+  sim_alike_begin(&m.alike, plan, machine, memory);
   c->posts = ARENA_ARRAY(memory, plan->n_posts, sim_post);
   for (uint32_t i = 0; i < plan->n_instrs; i++)
     if (plan->instrs[i].kind == RT_POST) match_post(&m, &plan->instrs[i], i);

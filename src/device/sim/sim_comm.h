@@ -22,9 +22,9 @@ static inline sim_moment sim_later(sim_moment a, sim_moment b) { return b.ns > a
 
 typedef struct sim_op {
   bool is_message;
-  const uint32_t *team; /* collective: world ranks */
+  const uint32_t
+      *team; /* world ranks whose links it takes; of a message the sender, then the receiver */
   uint32_t n_team;
-  uint32_t sender, receiver; /* message: world ranks */
   double duration_ns;
   uint32_t expected; /* posts in this plan */
   /* ---- of a run ---- */
