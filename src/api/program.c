@@ -4,6 +4,7 @@
 
 #include "api/passes.h"
 #include "api/program.h"
+#include "api/variants.h"
 #include "base/log.h"
 #include "explain/explain.h"
 #include "ir/host.h"
@@ -105,28 +106,6 @@ static status dump(arena *scratch, compile_call *c, ir_func *host) {
   return STATUS_OK;
 }
 
-static bool has_stream_loops(const ir_func *host) {
-  for (uint32_t i = 1; i < host->host->instrs.len; i++)
-    if (host->host->instrs.data[i].kind == IR_SET_STREAM) return true;
-  return false;
-}
-
-static bool has_streams(const ir_func *f) {
-  for (uint32_t i = 1; i < f->axes.len; i++) {
-    if (f->axes.data[i].mark.kind == IR_MARK_STREAM) return true;
-  }
-  return false;
-}
-
-/* Is a reduction cut by a stream? Without it the sum would be another one. */
-static bool adds_up(const ir_func *f) {
-  for (uint32_t i = 1; i < f->axes.len; i++) {
-    const ir_axis_data *a = &f->axes.data[i];
-    if (a->mark.kind == IR_MARK_STREAM && a->kind == IR_AXIS_REDUCTION) return true;
-  }
-  return false;
-}
-
 /* What all processes of a run must have in common, extents apart. */
 static uint64_t hash_program(arena *scratch, const ir_func *host, const api_options *o) {
   strbuf text;
@@ -134,31 +113,6 @@ static uint64_t hash_program(arena *scratch, const ir_func *host, const api_opti
   text_print_host(host, &text);
   uint64_t how = hash_mix(o->session.streams, (uint64_t)o->pipeline);
   return hash_mix(hash_bytes(text.data, text.len), hash_mix(how, o->session.deterministic));
-}
-
-/* The same program with one more pass, quietly. */
-static status lower_with(arena *scratch, const compile_call *c, const pass_request *request,
-                         const char *pass, ir_func **result) {
-  pass_request varied = *request;
-  api_pass_also(scratch, pass, &varied.enable);
-  varied.print_after = NULL;
-  varied.time = false;
-  return api_lower(scratch, c->to->func, &varied, result);
-}
-
-/* What `auto` chooses from beside the program as it is marked: if that has the device's own piece first, a
- * collective per slice; if it does not and could, that; and everything in one piece. */
-static status add_variants(arena *scratch, const compile_call *c, const pass_request *request,
-                           const ir_func *host, choose_variants *v) {
-  bool own_first = host->host->own_first;
-  choose_variant other = {.pass = own_first ? "stream-slices" : "stream-pieces"};
-  TRY(lower_with(scratch, c, request, other.pass, &other.host));
-  if (other.host->host->own_first != own_first) v->list[v->n++] = other;
-  else if (!has_stream_loops(host)) return STATUS_OK; /* no loop came of any mark */
-  other.pass = "unstream";
-  TRY(lower_with(scratch, c, request, other.pass, &other.host));
-  v->list[v->n++] = other;
-  return STATUS_OK;
 }
 
 /* The same program without what needs memory to overlap. */
@@ -179,10 +133,10 @@ static status lower_all(arena *scratch, compile_call *c, ir_func **host) {
   if (c->chooses) request.time = false;
   TRY(api_lower(scratch, c->to->func, &request, host));
   if (c->options.session.memory_limit) TRY(add_tight(scratch, c, &request));
-  bool choice = c->options.chooses && (*host)->meshes.len > 1 && has_streams(c->to->func) &&
-                !(c->options.session.deterministic && adds_up(c->to->func));
-  return choice ? add_variants(scratch, c, &request, *host, &c->options.session.variants)
-                : STATUS_OK;
+  api_varied varied = {.fusion = c->to->func, .host = *host, .request = &request};
+  varied.deterministic = c->options.session.deterministic;
+  if (!c->options.chooses) return STATUS_OK;
+  return api_find_variants(&varied, scratch, &c->options.session.variants);
 }
 
 static session_proof proof_of(const char *word, bool by_hand) {
@@ -320,12 +274,19 @@ typedef struct note_call {
   char **note;
 } note_call;
 
+/* Which program was taken, where that may surprise; only rank 0 knows the times. */
 static void note_choice(const session *x, strbuf *out) {
-  if (x->streamed_ns > 0)
+  const choose_choice *c = &x->choice;
+  const char *added = c->best ? x->variants.list[c->best - 1].added : NULL;
+  if (c->ns == 0) return;
+  if (added)
+    strbuf_printf(out, "products are sliced: predicted %.3g s, %.3g s without (as %s)\n",
+                  c->ns * 1e-9, c->plain_ns * 1e-9, added);
+  else if (c->best && c->best == x->variants.plain)
     strbuf_printf(out,
                   "the program's streams are not used: predicted %.3g s with them, %.3g s without "
                   "(--pipeline marked uses them)\n",
-                  x->streamed_ns * 1e-9, x->unstreamed_ns * 1e-9);
+                  c->streamed_ns * 1e-9, c->plain_ns * 1e-9);
 }
 
 static status note_body(arena *scratch, void *context) {

@@ -10,11 +10,25 @@ static bool has_stages(const choose_world *w, const ir_func *host) {
   return false;
 }
 
-/* Where devices do different things, the time of one says nothing: all are simulated. */
-static status estimate(const choose_world *w, const ir_env *env, ir_func *host, double *ns) {
-  enum { MOST_SIMULATED = 64 };
-  if (has_stages(w, host) && w->ranks <= MOST_SIMULATED)
-    return choose_simulate_ns(w, env, host, ns);
+/* Is there a variant that the user did not mark? */
+static bool adds_streams(const choose_variants *v) {
+  for (uint32_t i = 0; i < v->n; i++)
+    if (v->list[i].added) return true;
+  return false;
+}
+
+enum { MOST_SIMULATED = 64, LEAST_GAIN_NS = 20000 };
+
+/* Where devices do different things, the time of one says nothing: all are simulated. So they are where streams are
+ * added, since the model of one rank knows no steps of collectives, and no devices that are asked by several. */
+static bool must_simulate(const choose_world *w, const choose_variants *v, const ir_func *host) {
+  return w->ranks <= MOST_SIMULATED && (adds_streams(v) || has_stages(w, host));
+}
+
+static status estimate(const choose_world *w, const ir_env *env, const choose_variants *v,
+                       uint32_t i, ir_func *marked, double *ns) {
+  ir_func *host = i ? v->list[i - 1].host : marked;
+  if (must_simulate(w, v, host)) return choose_simulate_ns(w, env, host, ns);
   rt_plan *plan;
   ir_env bound = *env;
   bound.func = host;
@@ -24,21 +38,36 @@ static status estimate(const choose_world *w, const ir_env *env, ir_func *host, 
   return st;
 }
 
+/* Is it worth looking at? Of the choice so far something must be left to gain. */
+static bool may_gain(const choose_world *w, const choose_variants *v, uint32_t i,
+                     double so_far_ns) {
+  if (i == 0 || !v->list[i - 1].added) return true;
+  return w->ranks <= MOST_SIMULATED && so_far_ns > LEAST_GAIN_NS;
+}
+
+/* Is the variant faster than the one before? What the user did not mark must promise more than the model may be
+ * wrong by. */
+static bool is_faster(const choose_variants *v, uint32_t i, double ns, double before_ns) {
+  if (i == 0 || !v->list[i - 1].added) return ns < before_ns;
+  return ns * 1.03 < before_ns && ns + LEAST_GAIN_NS < before_ns;
+}
+
 /* A pipelined program pays for its slices with smaller steps; it is taken if the model says that it is
- * faster all the same. Of equals the last variant runs. */
+ * faster all the same. Of equals the one without streams runs. */
 status choose_pick(const choose_world *w, const ir_env *env, ir_func *marked,
                    const choose_variants *v, choose_choice *result) {
-  uint8_t best = (uint8_t)v->n;
-  double best_ns = 0, streamed_ns = 0;
+  choose_choice c = {.best = v->plain};
+  TRY(estimate(w, env, v, v->plain, marked, &c.plain_ns));
+  c.ns = c.plain_ns;
   for (uint32_t i = v->n + 1; i-- > 0;) {
     double ns;
-    TRY(estimate(w, env, i ? v->list[i - 1].host : marked, &ns));
-    if (i < v->n && (streamed_ns == 0 || ns < streamed_ns)) streamed_ns = ns;
-    if (i < v->n && ns >= best_ns) continue;
-    best = (uint8_t)i;
-    best_ns = ns;
+    if (i == v->plain || !may_gain(w, v, i, c.ns)) continue;
+    TRY(estimate(w, env, v, i, marked, &ns));
+    if (c.streamed_ns == 0 || ns < c.streamed_ns) c.streamed_ns = ns;
+    if (!is_faster(v, i, ns, c.ns)) continue;
+    c.best = (uint8_t)i;
+    c.ns = ns;
   }
-  bool unused = best == v->n;
-  *result = (choose_choice){best, unused ? streamed_ns : 0, unused ? best_ns : 0};
+  *result = c;
   return STATUS_OK;
 }

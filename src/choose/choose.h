@@ -15,12 +15,14 @@ enum { CHOOSE_MAX_VARIANTS = 2 };
 /* The same program with other streams. */
 typedef struct choose_variant {
   ir_func *host;
-  const char *pass; /* that makes it, an optional one */
+  const char *pass;  /* that makes it, an optional one */
+  const char *added; /* the statements that it adds, which the user did not write; NULL: none */
 } choose_variant;
 
 typedef struct choose_variants {
-  choose_variant list[CHOOSE_MAX_VARIANTS]; /* the last one is the simplest */
-  uint32_t n;                               /* 0: there is no choice */
+  choose_variant list[CHOOSE_MAX_VARIANTS];
+  uint32_t n;    /* 0: there is no choice */
+  uint8_t plain; /* the one without streams: 0 is the program as it is marked, i variant i - 1 */
   /* What to print of the program that is chosen: of the one as it is marked, and of these; NULL: nothing. */
   const char *shown[1 + CHOOSE_MAX_VARIANTS];
 } choose_variants;
@@ -38,9 +40,8 @@ typedef struct choose_world {
 
 typedef struct choose_choice {
   uint8_t best; /* 0: the program as it is marked; i: variant i - 1 */
-  /* What the model says of the fastest program with streams, and of the one without that is taken instead; both 0:
-   * streams are used. */
-  double streamed_ns, unstreamed_ns;
+  /* What the model says of it, of the one without streams, and of the fastest with some. */
+  double ns, plain_ns, streamed_ns;
 } choose_choice;
 
 /* Among `marked` and at least one variant. */

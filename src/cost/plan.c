@@ -10,6 +10,13 @@ double cost_post_bytes(const rt_post *post) {
   return nothing ? 0 : ir_comm_link_bytes(post->kind, piece, post->n_team);
 }
 
+/* While a thread is idle because what comes next waits. Work of other streams, which a program writes later, is
+ * done then. */
+typedef struct gap {
+  double from, to;
+} gap;
+enum { MOST_GAPS = 32 };
+
 typedef struct model {
   const rt_plan *plan;
   const rt_speed *m;
@@ -18,6 +25,8 @@ typedef struct model {
   double *posts;   /* when each communication is done */
   double link[2];  /* when it is free, out and in */
   double host;     /* when it has issued what came so far */
+  gap *gaps;       /* the latest, in a ring */
+  uint32_t n_gaps;
 } model;
 
 /* Messages of a member, out and in. A reduction by more than two sends its result on. */
@@ -44,6 +53,22 @@ static void directions(ir_comm_kind kind, bool *out, bool *in) {
   *in = kind != IR_COMM_SEND;
 }
 
+/* Does the work fit a gap? It takes as much of the earliest. */
+static bool fill_gap(model *x, double ready, double takes, double *start) {
+  uint32_t n = x->n_gaps < MOST_GAPS ? x->n_gaps : MOST_GAPS;
+  gap *best = NULL;
+  for (uint32_t i = 0; i < n; i++) {
+    gap *g = &x->gaps[i];
+    if (fmax(g->from, ready) + takes <= g->to && (!best || g->from < best->from)) best = g;
+  }
+  if (!best) return false;
+  *start = fmax(best->from, ready);
+  gap after = {*start + takes, best->to};
+  best->to = *start;
+  if (after.to > after.from) x->gaps[x->n_gaps++ % MOST_GAPS] = after;
+  return true;
+}
+
 static void launch(model *x, const rt_instr *i) {
   uint32_t best = 0;
   for (uint32_t t = 1; t < x->m->threads; t++) {
@@ -51,9 +76,13 @@ static void launch(model *x, const rt_instr *i) {
   }
   x->host += x->m->issue_ns;
   double *stream = &x->streams[i->stream], start = fmax(*stream, x->host);
-  if (x->threads[best] > start) start = x->threads[best];
-  *stream = start + rt_task_ns(x->plan, &x->plan->tasks[i->task], x->m);
-  x->threads[best] = *stream;
+  double takes = rt_task_ns(x->plan, &x->plan->tasks[i->task], x->m);
+  if (!fill_gap(x, start, takes, &start)) {
+    if (start > x->threads[best]) x->gaps[x->n_gaps++ % MOST_GAPS] = (gap){x->threads[best], start};
+    start = fmax(start, x->threads[best]);
+    x->threads[best] = start + takes;
+  }
+  *stream = start + takes;
 }
 
 static void post(model *x, const rt_instr *i) {
@@ -77,6 +106,7 @@ double cost_plan_ns(const rt_plan *plan, const rt_speed *m, arena *scratch) {
   model x = {.plan = plan, .m = m};
   x.streams = ARENA_ARRAY(scratch, plan->n_streams, double);
   x.threads = ARENA_ARRAY(scratch, m->threads, double);
+  x.gaps = ARENA_ARRAY(scratch, MOST_GAPS, gap);
   x.posts = ARENA_ARRAY(scratch, plan->n_posts, double);
   for (uint32_t k = 0; k < plan->n_instrs; k++) {
     const rt_instr *i = &plan->instrs[k];

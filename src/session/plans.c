@@ -147,10 +147,9 @@ status session_bind_other(session *x, const rt_plan *plan, uint32_t rank, rt_pla
   return st;
 }
 
-/* The last variant is the simplest. */
 status session_bind_plain(session *x, const ir_env *env, uint32_t rank, rt_plan **result) {
   ir_env bound = *env;
-  bound.func = x->variants.n ? x->variants.list[x->variants.n - 1].host : x->host;
+  bound.func = x->variants.plain ? x->variants.list[x->variants.plain - 1].host : x->host;
   return session_bind_rank(x, &bound, rank, result);
 }
 

@@ -115,8 +115,7 @@ status session_pick(session *x, const ir_env *env, uint8_t *choice) {
   choose_world world = session_world(x);
   if (x->ranks.first == 0) TRY(choose_pick(&world, env, x->host, &x->variants, &c));
   TRY(session_ranks_decide(&x->ranks, &c.best));
-  x->streamed_ns = c.streamed_ns;
-  x->unstreamed_ns = c.unstreamed_ns;
+  x->choice = c;
   *choice = c.best;
   return STATUS_OK;
 }

@@ -41,9 +41,7 @@ typedef struct session {
   ir_func *tight;       /* the program as it takes least memory; NULL: it does so anyway */
   int64_t memory_limit; /* bytes of buffers per device; 0: none */
   int64_t plan_cache;   /* bytes of plans that are kept beside the one in use */
-  /* What the model said of the last choice, at rank 0: of the program with its streams, and of what was taken
-   * instead without them; 0: there was no choice, or they are used. */
-  double streamed_ns, unstreamed_ns;
+  choose_choice choice; /* the last one; its times only at rank 0 */
   rt_device *device;
   uint64_t program;
   session_ranks ranks;

@@ -1,0 +1,99 @@
+/* What `auto` chooses from: the same program with other streams. */
+#include "api/variants.h"
+
+#include <string.h>
+
+#include "ir/build.h"
+#include "ir/host.h"
+#include "shard/shard.h"
+#include "text/text.h"
+
+typedef struct varying {
+  const api_varied *of;
+  arena *scratch;
+  choose_variants *to;
+} varying;
+
+static bool has_stream_loops(const ir_func *host) {
+  for (uint32_t i = 1; i < host->host->instrs.len; i++)
+    if (host->host->instrs.data[i].kind == IR_SET_STREAM) return true;
+  return false;
+}
+
+static bool has_streams(const ir_func *f) {
+  for (uint32_t i = 1; i < f->axes.len; i++) {
+    if (f->axes.data[i].mark.kind == IR_MARK_STREAM) return true;
+  }
+  return false;
+}
+
+/* Is a reduction cut by a stream? Without it the sum would be another one. */
+static bool adds_up(const ir_func *f) {
+  for (uint32_t i = 1; i < f->axes.len; i++) {
+    const ir_axis_data *a = &f->axes.data[i];
+    if (a->mark.kind == IR_MARK_STREAM && a->kind == IR_AXIS_REDUCTION) return true;
+  }
+  return false;
+}
+
+/* The same program with one more pass, quietly. */
+static status lower_with(const varying *v, const char *pass, ir_func **result) {
+  pass_request varied = *v->of->request;
+  api_pass_also(v->scratch, pass, &varied.enable);
+  varied.print_after = NULL;
+  varied.time = false;
+  return api_lower(v->scratch, v->of->fusion, &varied, result);
+}
+
+/* ---- of a program with streams ---- */
+/* If it has the device's own piece first, a collective per slice; if it does not and could, that; and everything
+ * in one piece. */
+static status vary_streams(varying *v) {
+  const ir_func *host = v->of->host;
+  bool own_first = host->host->own_first;
+  choose_variant other = {.pass = own_first ? "stream-slices" : "stream-pieces"};
+  TRY(lower_with(v, other.pass, &other.host));
+  if (other.host->host->own_first != own_first) v->to->list[v->to->n++] = other;
+  else if (!has_stream_loops(host)) return STATUS_OK; /* no loop came of any mark */
+  other.pass = "unstream";
+  TRY(lower_with(v, other.pass, &other.host));
+  v->to->list[v->to->n++] = other;
+  v->to->plain = (uint8_t)v->to->n;
+  return STATUS_OK;
+}
+
+/* ---- of one without ---- */
+/* "y.outer_split(0, d); y[0] = stream": the statements from number `first` on. */
+static const char *print_added(const ir_func *f, uint32_t first) {
+  enum { MOST_SHOWN = 6 };
+  strbuf out;
+  strbuf_init(&out, &f->module->memory);
+  uint32_t n = f->statements.len - first;
+  for (uint32_t i = 0; i < n && i < MOST_SHOWN; i++) {
+    if (i) strbuf_puts(&out, "; ");
+    text_print_stmt(f, &f->statements.data[first + i], &out);
+  }
+  if (n > MOST_SHOWN)
+    strbuf_printf(&out, "; … (%u more: --enable slice-products --print-after slice-products)",
+                  n - MOST_SHOWN);
+  return out.data;
+}
+
+/* Products that meet a communication, slice by slice. */
+static status slice_products(varying *v) {
+  ir_func *sliced = ir_func_copy(v->of->fusion);
+  uint32_t before = sliced->statements.len;
+  if (shard_slice_products(sliced, v->scratch) == 0) return STATUS_OK;
+  if (v->of->deterministic && adds_up(sliced)) return STATUS_OK;
+  choose_variant other = {.pass = "slice-products", .added = print_added(sliced, before)};
+  TRY(lower_with(v, other.pass, &other.host));
+  if (has_stream_loops(other.host)) v->to->list[v->to->n++] = other; /* it is not disabled */
+  return STATUS_OK;
+}
+
+status api_find_variants(const api_varied *of, arena *scratch, choose_variants *result) {
+  varying v = {.of = of, .scratch = scratch, .to = result};
+  if (of->host->meshes.len <= 1) return STATUS_OK;
+  if (!has_streams(of->fusion)) return slice_products(&v);
+  return of->deterministic && adds_up(of->fusion) ? STATUS_OK : vary_streams(&v);
+}
