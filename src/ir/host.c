@@ -304,6 +304,10 @@ static ir_scalar length_of_chunk(ir_scalars *s, const ir_partition *p, ir_scalar
 static ir_scalar length_over_periods(ir_scalars *s, const ir_partition *p, ir_scalar n,
                                      ir_scalar index, ir_scalar iterations) {
   ir_partition within = ir_partition_of_period(p);
+  if (p->kind == IR_CHUNK && !IR_SAME(n, p->period) && ir_scalar_le(s, n, p->period) == IR_TRUE) {
+    ir_scalar left = ir_scalar_sub(s, n, ir_scalar_mul(s, index, p->size)); /* one period */
+    return ir_scalar_max(s, ir_scalar_min(s, p->size, left), ir_scalar_const(s, 0));
+  }
   ir_scalar length = ir_partition_length(s, &within, p->period, index, iterations);
   ir_scalar rest = ir_scalar_mod(s, n, p->period), zero = ir_scalar_const(s, 0);
   if (ir_scalar_eq(s, rest, zero) == IR_TRUE)

@@ -527,6 +527,38 @@ static bool least_of_term(ir_scalars *s, const term *t, int64_t *least) {
          !__builtin_mul_overflow(t->coef, greatest, least);
 }
 
+/* What a term is never less than: c * d * ceildiv(x, d) >= c * x, and max(x, y) >= y. */
+static bool term_below(ir_scalars *s, const term *t, ir_scalar *below) {
+  for (uint32_t i = 0; i < t->degree; i++) {
+    if (!never_negative(s, t->atoms[i])) return false;
+  }
+  for (uint32_t i = 0; i < t->degree && t->coef > 0; i++) {
+    const ir_scalar_node n = *ir_scalar_node_of(s, t->atoms[i]);
+    int64_t d = 1;
+    bool divided = n.kind == IR_SCALAR_CEILDIV && ir_scalar_is_const(s, n.b, &d);
+    if ((!divided && n.kind != IR_SCALAR_MAX) || t->coef % d) continue;
+    *below = ir_scalar_mul(s, ir_scalar_const(s, t->coef / d), divided ? n.a : n.b);
+    for (uint32_t j = 0; j < t->degree; j++) {
+      if (j != i) *below = ir_scalar_mul(s, *below, t->atoms[j]);
+    }
+    return true;
+  }
+  return false;
+}
+
+/* Is what x is never less than never negative? Not asked of what is large, where it could go on for long. */
+static bool proves_below(ir_scalars *s, ir_scalar x, const poly *p) {
+  if (ir_scalar_node_of(s, x)->size > IR_SCALAR_SMALL) return false;
+  for (uint32_t i = 0; i < p->len; i++) {
+    ir_scalar below;
+    if (!term_below(s, &p->terms[i], &below)) continue;
+    ir_scalar less = ir_scalar_sub(s, from_term(s, &p->terms[i]), below);
+    below = ir_scalar_sub(s, x, less);
+    return !ir_scalar_is_overflow(below) && never_negative(s, below);
+  }
+  return false;
+}
+
 static bool proves_not_negative(ir_scalars *s, ir_scalar x) {
   const ir_scalar_node n = *ir_scalar_node_of(s, x);
   switch (n.kind) {
@@ -552,10 +584,10 @@ static bool proves_not_negative(ir_scalars *s, ir_scalar x) {
     const term *t = &p.terms[i];
     bool is_self = p.len == 1 && t->degree == 1 && IR_SAME(t->atoms[0], x); /* an opaque product */
     if (is_self) return never_negative(s, n.a) && never_negative(s, n.b);
-    if (!least_of_term(s, t, &least)) return false;
+    if (!least_of_term(s, t, &least)) return proves_below(s, x, &p);
     if (__builtin_add_overflow(sum, least, &sum)) return false;
   }
-  return sum >= 0;
+  return sum >= 0 || proves_below(s, x, &p);
 }
 
 enum { SIGN_UNKNOWN, SIGN_NEVER_NEGATIVE, SIGN_ANY };

@@ -198,21 +198,42 @@ static uint32_t chosen_axes(const ir_func *f, ir_axes loop, schedule_marks which
   return n;
 }
 
+static bool is_size(const replaying *r, ir_axis a, ir_scalar size) {
+  return ir_func_equal(r->f, ir_axis_size(r->f, a), size) == IR_TRUE;
+}
+
+/*   to [… n …], n = again * size * step  =>  [… again, size, step …], where they are more than 1 */
+static bool take_part(replaying *r, const schedule_part *part) {
+  ir_scalar one = ir_scalar_const(&r->f->module->scalars, 1);
+  uint32_t at;
+  schedule_set_image(&r->images, part->from, part->to);
+  if (!find_free(r, part->from, &at)) return false;
+  ir_stmt split = {.kind = IR_STMT_SPLIT, .axis = at, .factor = part->step};
+  if (!IR_SAME(part->step, one) && !add(r, split)) return false;
+  split.factor = part->size;
+  bool again = !is_size(r, loop_of(r).data[at], part->size);
+  if (again && !add(r, split)) return false;
+  schedule_set_image(&r->images, part->from, loop_of(r).data[at + again]);
+  return true;
+}
+
 /* A mark that cannot be repeated takes the transforms that were made for it along: the others try
  * again. */
-uint32_t schedule_replay_marked(ir_func *f, ir_tensor from, ir_tensor to, const ir_pair *pairs,
-                                uint32_t n_pairs, schedule_marks which, const ir_why *why) {
+static uint32_t replay_chosen(const replaying *first, ir_tensor from, const ir_pair *pairs,
+                              uint32_t n_pairs, const schedule_part *part, schedule_marks which) {
+  ir_func *f = first->f;
   if (!f->applied) (void)schedule_apply(f);
   ir_domains now = ir_tensor_at(f, from)->now;
   ir_axis chosen[IR_MAX_RANK];
   uint32_t n = chosen_axes(f, now.loop, which, chosen);
-  while (n && ir_tensor_at(f, to)->name) {
-    replaying r = {.f = f, .to = to, .why = why};
+  while (n && ir_tensor_at(f, first->to)->name) {
+    replaying r = *first;
     state before = state_of(&r);
     start(&r, pairs, n_pairs);
+    bool taken = !part || take_part(&r, part);
     schedule_history h = schedule_history_of(f, now.logical, (ir_axes){chosen, n});
     for (uint32_t i = 0; i < h.len; i++) replay_transform(&r, *ir_transform_at(f, h.data[i]));
-    uint32_t marked = replay_marks(&r, chosen, n);
+    uint32_t marked = taken ? replay_marks(&r, chosen, n) : 0;
     /* mutant: streams_repeated_unordered */
     if (marked == n) order_streams(&r, chosen, n);
     /* mutant: replay_leaves_splits */
@@ -221,6 +242,18 @@ uint32_t schedule_replay_marked(ir_func *f, ir_tensor from, ir_tensor to, const 
     n = marked;
   }
   return 0;
+}
+
+uint32_t schedule_replay_marked(ir_func *f, ir_tensor from, ir_tensor to, const ir_pair *pairs,
+                                uint32_t n_pairs, schedule_marks which, const ir_why *why) {
+  replaying r = {.f = f, .to = to, .why = why};
+  return replay_chosen(&r, from, pairs, n_pairs, NULL, which);
+}
+
+uint32_t schedule_replay_part(ir_func *f, ir_tensor from, ir_tensor to, const schedule_part *part,
+                              schedule_marks which, const ir_why *why) {
+  replaying r = {.f = f, .to = to, .why = why};
+  return replay_chosen(&r, from, NULL, 0, part, which);
 }
 
 uint32_t schedule_replay(ir_func *f, ir_tensor from, ir_tensor to, const ir_pair *pairs,

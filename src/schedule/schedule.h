@@ -55,4 +55,16 @@ bool schedule_has_mark(schedule_marks which, ir_mark mark);
 uint32_t schedule_replay_marked(ir_func *f, ir_tensor from, ir_tensor to, const ir_pair *pairs,
                                 uint32_t n_pairs, schedule_marks which, const ir_why *why);
 
+/* An axis of one tensor that is a part of a loop axis of another: `size` steps of `step` positions of it,
+ * again and again if that is not all. A size and a step that together divide the axis. */
+typedef struct schedule_part {
+  ir_axis from, to;
+  ir_scalar step, size;
+} schedule_part;
+
+/* The same across a reshape: splits the loop axis of `to` so that the part is an axis of its own, and
+ * repeats on that what was done to `part.from`. */
+uint32_t schedule_replay_part(ir_func *f, ir_tensor from, ir_tensor to, const schedule_part *part,
+                              schedule_marks which, const ir_why *why);
+
 #endif

@@ -106,7 +106,9 @@ bool schedule_split(schedule_step *s) {
   ir_scalar rest = remainder_of(f, a, factor);
   if (!check_size(s, rest, "split")) return false;
   ir_scalar one = constant(f, 1);
-  if (ir_scalar_le(&f->module->scalars, one, factor) != IR_TRUE) {
+  /* b * s in pieces of s are b pieces, also of nothing: no division is left. */
+  bool exact = IR_SAME(ir_scalar_mul(&f->module->scalars, rest, factor), ir_axis_size(f, a));
+  if (!exact && ir_scalar_le(&f->module->scalars, one, factor) != IR_TRUE) {
     ir_require(f, IR_REQUIRE_LE, one, factor, "the factor of a split", s->stmt->at);
   }
   bool outer = s->stmt->kind == IR_STMT_OUTER_SPLIT;

@@ -4,19 +4,9 @@
 #include "base/table.h"
 #include "ir/build.h"
 #include "schedule/schedule.h"
-#include "shard/internal.h"
+#include "shard/decompose.h"
 
-typedef struct copied {
-  ir_tensor from, to;
-} copied;
-
-typedef struct decomposing {
-  ir_func *f;
-  shard_ctx *c;
-  VEC(ir_op) order;
-  VEC(copied) copies; /* sets inserted before operations */
-  bool ok;
-} decomposing;
+typedef shard_decomposing decomposing;
 
 enum { ALL_AXES = -1 };
 
@@ -58,9 +48,13 @@ static ir_op add_set(decomposing *d, ir_tensor of, uint32_t name, ir_why why) {
   return t.def;
 }
 
+ir_op shard_add_set(decomposing *d, ir_tensor of, ir_why why) {
+  return add_set(d, of, ir_func_fresh_name(d->f, ir_tensor_at(d->f, of)->name), why);
+}
+
 static ir_tensor result_of(const decomposing *d, ir_op o) { return ir_op_at(d->f, o)->result; }
 
-static void put_on_mesh_of(decomposing *d, ir_tensor like, ir_tensor t) {
+void shard_put_on_mesh_of(decomposing *d, ir_tensor like, ir_tensor t) {
   ir_tensor_at(d->f, t)->mesh = ir_tensor_at(d->f, like)->mesh;
   /* mutant: why_mesh_unsaid */
   ir_tensor_at(d->f, t)->mesh_why = ir_tensor_at(d->f, like)->mesh_why;
@@ -95,8 +89,7 @@ static uint32_t reduced_axes(const decomposing *d, ir_tensor t) {
   return mask;
 }
 
-/* Can cuts of the consumer's axis, of tensor t, be repeated on the producer's? */
-static bool repeats_cuts(const decomposing *d, ir_tensor t, const ir_pair *pair) {
+bool shard_repeats_cuts(const decomposing *d, ir_tensor t, const ir_pair *pair) {
   bool bare = false;
   schedule_marks all = {true, (uint32_t)ALL_AXES};
   if (pair->kind == IR_PAIR_EXACT) return true;
@@ -114,7 +107,7 @@ static uint32_t backward_pairs(const decomposing *d, const ir_op_data *op, uint3
   (void)ir_tensor_dims(d->f, to, dims);
   for (uint32_t i = 0; i < n; i++) {
     bool reduction = ir_axis_at(d->f, pairs[i].consumer)->kind == IR_AXIS_REDUCTION;
-    if (!repeats_cuts(d, op->result, &pairs[i]) || reduction != reductions) continue;
+    if (!shard_repeats_cuts(d, op->result, &pairs[i]) || reduction != reductions) continue;
     for (uint32_t j = 0; j < rank; j++) {
       if (!IR_SAME(mine[j], pairs[i].producer)) continue;
       result[found++] = (ir_pair){pairs[i].consumer, dims[j], IR_PAIR_EXACT};
@@ -123,19 +116,22 @@ static uint32_t backward_pairs(const decomposing *d, const ir_op_data *op, uint3
   return found;
 }
 
-/* Places `to`, which stands for operand k, as the operation needs it. */
-static void place_for(decomposing *d, const ir_op_data *op, uint32_t k, ir_tensor to) {
+void shard_place_for(decomposing *d, const ir_op_data *op, uint32_t k, ir_tensor to) {
   ir_pair pairs[IR_MAX_RANK];
   bool bias = op->code == IR_OP_LINEAR && k == 2; /* added when partial results have been reduced */
   uint32_t reduced = bias ? 0 : reduced_axes(d, op->result);
   ir_why why = {.rule = IR_RULE_BACKWARD, .at = op->at};
   why.from = ir_tensor_at(d->f, op->result)->name;
-  put_on_mesh_of(d, op->result, to);
+  shard_put_on_mesh_of(d, op->result, to);
   uint32_t n = backward_pairs(d, op, k, to, true, pairs);
   schedule_marks reductions = {true, (uint32_t)ALL_AXES}, others = {true, ~reduced};
   (void)schedule_replay_marked(d->f, op->result, to, pairs, n, reductions, &why);
   n = backward_pairs(d, op, k, to, false, pairs);
   (void)schedule_replay_marked(d->f, op->result, to, pairs, n, others, &why);
+  if (ir_op_info_of(op->code)->family != IR_FAMILY_RESHAPE) return;
+  ir_op_data seen = *op;
+  seen.operands = &to;
+  (void)shard_cross_reshape(d->f, &seen, false, (uint32_t)ALL_AXES, &why);
 }
 
 /* ---- sets along several mesh axes ---- */
@@ -155,14 +151,12 @@ static ir_op insert_between(decomposing *d, ir_op o, ir_tensor like, uint32_t ax
   ir_why why = {.rule = IR_RULE_STEP, .at = op.at, .from = name, .because = op.why};
   ir_op first = add_set(d, op.operands[0], ir_func_fresh_name(d->f, name), why);
   ir_tensor t = result_of(d, first);
-  put_on_mesh_of(d, like, t);
+  shard_put_on_mesh_of(d, like, t);
   mark_like(d, like, t, (schedule_marks){false, axes});
   mark_like(d, op.result, t, (schedule_marks){true, 0});
   replace_operand(d, o, 0, t);
   return first;
 }
-
-static void settle(decomposing *d, ir_op o, uint32_t depth);
 
 /* How many transforms lie between the marked axis and its dimension. */
 static uint32_t depth_of(const ir_func *f, const shard_axis *a) {
@@ -213,8 +207,8 @@ static void split_changes(decomposing *d, ir_op o, const shard_comm *m, uint32_t
   ir_tensor like = adds ? op.result : op.operands[0];
   uint32_t axes = adds ? to & ~(1u << last) : from & ~(1u << innermost(d->f, &m->before, lost));
   ir_op first = insert_between(d, o, like, axes);
-  settle(d, first, depth + 1);
-  settle(d, o, depth + 1);
+  shard_settle(d, first, depth + 1);
+  shard_settle(d, o, depth + 1);
 }
 
 /* A mesh axis whose pieces turn along one that changes, or that another mesh does not have so. */
@@ -240,13 +234,12 @@ static bool untwist(decomposing *d, ir_op o, const shard_comm *m, uint32_t depth
   uint32_t from = sharded_axes(&m->before), to = sharded_axes(&m->after);
   ir_op first = before >= 0 ? insert_between(d, o, op.operands[0], from & ~(1u << before))
                             : insert_between(d, o, op.result, to & ~(1u << after));
-  settle(d, first, depth + 1);
-  settle(d, o, depth + 1);
+  shard_settle(d, first, depth + 1);
+  shard_settle(d, o, depth + 1);
   return true;
 }
 
-/* Puts a set, squeeze or reduction that only moves data into the order, in as many steps as it takes. */
-static void settle(decomposing *d, ir_op o, uint32_t depth) {
+void shard_settle(decomposing *d, ir_op o, uint32_t depth) {
   ir_op_data op = *ir_op_at(d->f, o);
   shard_comm m;
   switch (shard_comm_of(d->c, &op, &m)) {
@@ -294,19 +287,22 @@ static void copy_operand(decomposing *d, ir_op o, uint32_t k) {
   uint32_t name = ir_tensor_at(d->f, op.operands[k])->name;
   ir_why why = {.rule = IR_RULE_BEFORE, .at = op.at, .from = name};
   why.because = decided_by(d, &op, k);
-  ir_op set = add_set(d, op.operands[k], ir_func_fresh_name(d->f, name), why);
+  ir_op set = shard_add_set(d, op.operands[k], why);
   ir_tensor t = result_of(d, set);
-  place_for(d, &op, k, t);
-  settle(d, set, 0);
-  vec_push(memory_of(d), &d->copies, ((copied){op.operands[k], t}));
+  shard_place_for(d, &op, k, t);
+  shard_settle(d, set, 0);
+  vec_push(memory_of(d), &d->copies, ((shard_copied){op.operands[k], t}));
   replace_operand(d, o, k, t);
 }
 
+void shard_reshard_operand(decomposing *d, ir_op o, uint32_t k) {
+  if (shard_operand_fits(d->c, ir_op_at(d->f, o), k) || use_copy(d, o, k)) return;
+  /* mutant: views_copied_apart */
+  if (!shard_copy_viewed(d, o, k)) copy_operand(d, o, k);
+}
+
 static void reshard_operands(decomposing *d, ir_op o) {
-  for (uint32_t k = 0; k < ir_op_at(d->f, o)->n_operands; k++) {
-    if (shard_operand_fits(d->c, ir_op_at(d->f, o), k) || use_copy(d, o, k)) continue;
-    copy_operand(d, o, k);
-  }
+  for (uint32_t k = 0; k < ir_op_at(d->f, o)->n_operands; k++) shard_reshard_operand(d, o, k);
 }
 
 /* ---- after ---- */
@@ -348,16 +344,14 @@ static void keep_key(decomposing *d, ir_op o) {
   op->attrs = attrs;
 }
 
-/* A result becomes set(of what it was), which takes over its name, place and consumers. What was the result
- * has neither marks nor a mesh. */
-static ir_op set_of_result(decomposing *d, ir_tensor old, ir_why why) {
+ir_op shard_set_of_result(decomposing *d, ir_tensor old, ir_why why) {
   ir_func *f = d->f;
   uint32_t name = ir_tensor_at(f, old)->name, other = ir_func_fresh_name(d->f, name);
   why.from = name;
   ir_op set = add_set(d, old, other, why);
   ir_tensor now = result_of(d, set);
   mark_like(d, old, now, (schedule_marks){true, (uint32_t)ALL_AXES});
-  put_on_mesh_of(d, old, now);
+  shard_put_on_mesh_of(d, old, now);
   ir_tensor_at(f, now)->placed = ir_tensor_at(f, old)->placed;
   ir_tensor_at(f, now)->memory = ir_tensor_at(f, old)->memory;
   ir_tensor_at(f, now)->shrinks = ir_tensor_at(f, old)->shrinks;
@@ -375,7 +369,7 @@ static ir_op set_behind(decomposing *d, ir_op o, uint32_t k, ir_rule rule) {
   ir_why why = {.rule = rule, .at = ir_op_at(d->f, o)->at};
   keep_key(d, o);
   why.because = decided_by(d, ir_op_at(d->f, o), k);
-  return set_of_result(d, result_of(d, o), why);
+  return shard_set_of_result(d, result_of(d, o), why);
 }
 
 /* Lets the result of `o` lie as its operand k does. */
@@ -385,7 +379,7 @@ static void place_like_operand(decomposing *d, ir_op o, uint32_t k) {
   uint32_t n = ir_map_pairs(d->f, &op, k, pairs);
   ir_why why = {.rule = IR_RULE_FORWARD, .at = op.at};
   why.from = ir_tensor_at(d->f, op.operands[k])->name;
-  put_on_mesh_of(d, op.operands[k], op.result);
+  shard_put_on_mesh_of(d, op.operands[k], op.result);
   (void)schedule_replay_marked(d->f, op.operands[k], op.result, pairs, n,
                                (schedule_marks){false, (uint32_t)ALL_AXES}, &why);
 }
@@ -423,8 +417,7 @@ static void stream_what_leaves(decomposing *d, ir_tensor leaves, ir_tensor arriv
 
 static bool counts_fit(const decomposing *d, const ir_op_data *op);
 
-/* Can every device compute its part of the result, as it is placed, from what it holds? */
-static bool is_local(decomposing *d, ir_op o) {
+bool shard_is_local(decomposing *d, ir_op o) {
   const ir_op_data *op = ir_op_at(d->f, o);
   return shard_fits(d->c, op) && counts_fit(d, op) && !shard_needs_whole(d->f, op);
 }
@@ -432,7 +425,7 @@ static bool is_local(decomposing *d, ir_op o) {
 /* Everybody computes the whole of what `set` copies, and that takes its part. */
 static void compute_whole(decomposing *d, ir_op o, ir_op set) {
   clear_marks(d, result_of(d, o));
-  put_on_mesh_of(d, result_of(d, set), result_of(d, o));
+  shard_put_on_mesh_of(d, result_of(d, set), result_of(d, o));
   reshard_operands(d, o);
   ir_op_data op = *ir_op_at(d->f, o);
   if (!shard_fits(d->c, &op)) report(d, &op, "an operand cannot be brought to all devices");
@@ -448,9 +441,9 @@ static void reshard_result(decomposing *d, ir_op o) {
   bool whole = shard_needs_whole(d->f, ir_op_at(d->f, o));
   if (!whole) reshard_operands(d, o);
   /* mutant: cyclic_positions_trusted */
-  if (whole || !is_local(d, o)) compute_whole(d, o, set);
+  if (whole || !shard_is_local(d, o)) compute_whole(d, o, set);
   vec_push(memory_of(d), &d->order, o);
-  settle(d, set, 0);
+  shard_settle(d, set, 0);
 }
 
 /* The last resort. */
@@ -458,7 +451,7 @@ static void compute_everywhere(decomposing *d, ir_op o) {
   ir_op set = set_behind(d, o, 0, IR_RULE_WHOLE);
   compute_whole(d, o, set);
   vec_push(memory_of(d), &d->order, o);
-  settle(d, set, 0);
+  shard_settle(d, set, 0);
 }
 
 /* ---- reductions ---- */
@@ -554,94 +547,10 @@ static bool counts_fit(const decomposing *d, const ir_op_data *op) {
   return true;
 }
 
-/* ---- several results ---- */
-/* Is `b`, an axis of result k, cut out of its dimensions as `a` is out of those of the first? */
-static bool same_axis(const ir_func *f, ir_axis a, ir_axis b, const ir_pair *pairs, uint32_t n) {
-  ir_transform da = ir_axis_at(f, a)->def, db = ir_axis_at(f, b)->def;
-  for (uint32_t i = 0; i < n; i++) {
-    if (IR_SAME(pairs[i].consumer, a)) return IR_SAME(pairs[i].producer, b);
-  }
-  if (da.id == 0 || db.id == 0) return false;
-  const ir_transform_data *x = ir_transform_at(f, da), *y = ir_transform_at(f, db);
-  if (x->kind != y->kind || !IR_SAME(x->factor, y->factor) || x->mesh_axis != y->mesh_axis ||
-      x->n_chunks != y->n_chunks || IR_SAME(x->out[0], a) != IR_SAME(y->out[0], b))
-    return false;
-  for (uint32_t i = 0; i < x->n_chunks; i++) {
-    if (x->chunks[i] != y->chunks[i]) return false;
-  }
-  bool both = x->in[1].id != 0;
-  return same_axis(f, x->in[0], y->in[0], pairs, n) &&
-         (!both || same_axis(f, x->in[1], y->in[1], pairs, n));
-}
-
-static bool is_marked(const ir_func *f, ir_axis a) {
-  ir_mark_kind kind = ir_axis_at(f, a)->mark.kind;
-  return kind == IR_MARK_STREAM || kind == IR_MARK_MESH;
-}
-
-/* Is the axis a part of a dimension that result k shares with the first? */
-static bool is_paired(const ir_func *f, ir_axis a, const ir_pair *pairs, uint32_t n) {
-  for (uint32_t i = 0; i < n; i++) {
-    if (shard_descends(f, a, pairs[i].consumer)) return true;
-  }
-  return false;
-}
-
-/* Is result k where and as it is made, with the marks of the first and no others? */
-static bool lies_like_first(const decomposing *d, const ir_op_data *op, uint32_t k) {
-  const ir_func *f = d->f;
-  const ir_tensor_data *first = ir_tensor_at(f, op->result);
-  const ir_tensor_data *own = ir_tensor_at(f, ir_op_result(op, k));
-  ir_pair pairs[IR_MAX_RANK];
-  uint32_t n = ir_map_result_pairs(f, op, k, pairs), at = 0;
-  if (!ir_mesh_same(ir_mesh_at(f, first->mesh), ir_mesh_at(f, own->mesh))) return false;
-  for (uint32_t i = 0; i < first->now.loop.len; i++) {
-    ir_axis a = first->now.loop.data[i];
-    if (!is_marked(f, a) || !is_paired(f, a, pairs, n)) continue;
-    while (at < own->now.loop.len && !is_marked(f, own->now.loop.data[at])) at++;
-    if (at == own->now.loop.len) return false;
-    ir_axis b = own->now.loop.data[at++];
-    ir_mark ma = ir_axis_at(f, a)->mark, mb = ir_axis_at(f, b)->mark;
-    if (ma.kind != mb.kind || ma.mesh_axis != mb.mesh_axis || !same_axis(f, a, b, pairs, n))
-      return false;
-  }
-  while (at < own->now.loop.len && !is_marked(f, own->now.loop.data[at])) at++;
-  return at == own->now.loop.len;
-}
-
-static void place_like_first(decomposing *d, const ir_op_data *op, uint32_t k) {
-  ir_pair pairs[IR_MAX_RANK], from_first[IR_MAX_RANK];
-  uint32_t n = ir_map_result_pairs(d->f, op, k, pairs), kept = 0;
-  ir_tensor t = ir_op_result(op, k);
-  ir_why why = {.rule = IR_RULE_RESULT, .at = op->at};
-  why.from = ir_tensor_at(d->f, op->result)->name;
-  for (uint32_t i = 0; i < n; i++) {
-    if (!repeats_cuts(d, op->result, &pairs[i])) continue;
-    from_first[kept++] = (ir_pair){pairs[i].consumer, pairs[i].producer, IR_PAIR_EXACT};
-  }
-  put_on_mesh_of(d, op->result, t);
-  (void)schedule_replay_marked(d->f, op->result, t, from_first, kept,
-                               (schedule_marks){true, (uint32_t)ALL_AXES}, &why);
-}
-
-/* Further results are made beside the first; those that are to lie otherwise are brought there:
- *     v, i = topk(x)  =>  v, i$1 = topk(x);  i = set(i$1) */
-static void follow_first(decomposing *d, ir_op o) {
-  for (uint32_t k = 1; k < ir_op_n_results(ir_op_at(d->f, o)); k++) {
-    ir_op_data op = *ir_op_at(d->f, o);
-    if (lies_like_first(d, &op, k)) continue;
-    ir_tensor t = ir_op_result(&op, k);
-    ir_why why = {.rule = IR_RULE_APART, .at = op.at, .because = ir_tensor_at(d->f, t)->mesh_why};
-    ir_op set = set_of_result(d, t, why);
-    place_like_first(d, &op, k);
-    settle(d, set, 0);
-  }
-}
-
 static void decompose_op(decomposing *d, ir_op o) {
   ir_op_data op = *ir_op_at(d->f, o);
   if (only_moves(d, &op)) {
-    settle(d, o, 0);
+    shard_settle(d, o, 0);
     return;
   }
   shard_unmark_repeated(d->f, &op);
@@ -655,7 +564,7 @@ static void decompose_op(decomposing *d, ir_op o) {
     }
     reshard_operands(d, o);
   }
-  if (!is_local(d, o)) {
+  if (!shard_is_local(d, o)) {
     compute_everywhere(d, o);
     return;
   }
@@ -664,7 +573,7 @@ static void decompose_op(decomposing *d, ir_op o) {
 
 static void decompose(decomposing *d, ir_op o) {
   decompose_op(d, o);
-  follow_first(d, o);
+  shard_follow_first(d, o);
 }
 
 bool shard_decompose(shard_ctx *c) {

@@ -143,6 +143,12 @@ bool shard_may_cross(ir_func *f, ir_tensor from, ir_axis axis, ir_axis to, sched
 /* Operands in the order in which they are asked; returns their number. */
 uint32_t shard_reference_order(const ir_func *f, const ir_op_data *op, uint32_t *order);
 
+/* ---- reshape.c ---- */
+/* Repeats cuts along these mesh axes on the other side of a reshape, where what is cut is a whole part of a
+ * dimension there, inner or outer. Forward: from the operand. Returns how many statements were added. */
+uint32_t shard_cross_reshape(ir_func *f, const ir_op_data *op, bool forward, uint32_t mesh_axes,
+                             const ir_why *why);
+
 /* ---- product.c ---- */
 /* Mesh axes along which operand k of a matrix product leaves the word to the other one: both say something,
  * and what the other one says moves fewer bytes. */

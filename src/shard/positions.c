@@ -105,6 +105,7 @@ typedef struct positions {
   const ir_op_data *op;
   ir_axis dims[IR_MAX_RANK]; /* of the result */
   uint32_t rank, d;
+  const shard_axis *cut; /* of dimension d; no range */
 } positions;
 
 typedef bool positions_fn(const positions *p);
@@ -116,6 +117,11 @@ static bool positions_anywhere(const positions *p) {
 
 static bool positions_exact(const positions *p) {
   return maps_exactly(p->f, p->op, 0, p->dims[p->d]);
+}
+
+/* Parts with the same elements have them in the same order, that of the whole, on both sides of a reshape. */
+static bool positions_in_order(const positions *p) {
+  return positions_exact(p) || (!p->cut->swizzled && p->cut->cut != SHARD_MERGED);
 }
 
 static bool positions_second_exact(const positions *p) {
@@ -142,8 +148,8 @@ static positions_fn *const families[] = {
 #include "ir/families.def"
 };
 
-static bool is_free_of_positions(const ir_func *f, const ir_op_data *op, uint32_t d) {
-  positions p = {.f = f, .op = op, .d = d};
+static bool is_free_of_positions(const ir_func *f, const ir_op_data *op, const shard_axis *cut) {
+  positions p = {.f = f, .op = op, .d = cut->dim, .cut = cut};
   p.rank = ir_tensor_dims(f, op->result, p.dims);
   return families[ir_op_info_of(op->code)->family](&p);
 }
@@ -191,7 +197,7 @@ bool shard_needs_whole(const ir_func *f, const ir_op_data *op) {
     const shard_axis *a = &p.axes[k];
     if (a->kind != SHARD_SHARDED || ir_mesh_size(ir_mesh_at(f, p.mesh), k) <= 1) continue;
     if (cuts_gradient(f, op, a)) return true;
-    if (!is_range(a) && !is_free_of_positions(f, op, a->dim)) return true;
+    if (!is_range(a) && !is_free_of_positions(f, op, a)) return true;
   }
   return false;
 }

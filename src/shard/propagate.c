@@ -246,6 +246,17 @@ static void take_along(propagating *p, ir_tensor from, ir_tensor to, const link 
   if (n) p->changed[to.id] = p->time;
 }
 
+/* Cuts of dimensions that a reshape merges or splits, and that the other side has as parts. */
+static void take_parts(propagating *p, const ir_op_data *op, bool forward, ir_why why) {
+  ir_tensor from = forward ? op->operands[0] : op->result;
+  ir_tensor to = forward ? op->result : op->operands[0];
+  if (p->open && !p->open[to.id]) return;
+  why.from = ir_tensor_at(p->f, from)->name;
+  uint32_t open = common_marks(p, from, to, why.rule).mesh_axes;
+  /* mutant: propagate_no_parts */
+  if (open && shard_cross_reshape(p->f, op, forward, open, &why)) p->changed[to.id] = p->time;
+}
+
 static void take_over(propagating *p, const ir_op_data *op, uint32_t k, bool forward) {
   link links[IR_MAX_RANK];
   ir_why why = {.rule = forward ? IR_RULE_FORWARD : IR_RULE_BACKWARD, .at = op->at};
@@ -253,6 +264,7 @@ static void take_over(propagating *p, const ir_op_data *op, uint32_t k, bool for
   p->yields = forward ? shard_product_yields(p->f, op, k) : 0;
   if (forward) take_along(p, op->operands[k], op->result, links, n, why);
   else take_along(p, op->result, op->operands[k], links, n, why);
+  if (ir_op_info_of(op->code)->family == IR_FAMILY_RESHAPE) take_parts(p, op, forward, why);
   p->yields = 0;
 }
 

@@ -75,6 +75,13 @@ static void test_proofs(void) {
   EXPECT(ir_scalar_le(&s, ADD(n, k(1)), n) == IR_FALSE);
   EXPECT(ir_scalar_lt(&s, MOD(n, k(4)), k(4)) == IR_TRUE);
   EXPECT(ir_scalar_lt(&s, n, k(4)) == IR_UNKNOWN);
+  EXPECT(ir_scalar_le(&s, n, MUL(k(4), CEIL(n, k(4)))) == IR_TRUE);
+  EXPECT(ir_scalar_le(&s, n, MUL(k(3), CEIL(n, k(4)))) == IR_UNKNOWN);
+  EXPECT(ir_scalar_le(&s, n, MUL(k(8), CEIL(n, k(4)))) == IR_TRUE);
+  EXPECT(ir_scalar_le(&s, MUL(n, a), MUL(MUL(k(4), a), CEIL(n, k(4)))) == IR_TRUE);
+  EXPECT(ir_scalar_le(&s, MUL(n, a), ir_scalar_max(&s, k(1), MUL(MUL(k(4), a), CEIL(n, k(4))))) ==
+         IR_TRUE);
+  EXPECT(ir_scalar_lt(&s, n, MUL(k(4), CEIL(n, k(4)))) == IR_UNKNOWN);
   EXPECT(ir_scalar_divides(&s, k(3), MUL(n, k(6))) == IR_TRUE);
   EXPECT(ir_scalar_divides(&s, k(4), ADD(MUL(n, k(8)), k(2))) == IR_FALSE);
   EXPECT(ir_scalar_divides(&s, k(4), n) == IR_UNKNOWN);

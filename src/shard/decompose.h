@@ -1,0 +1,49 @@
+/* What the files of decomposition share: the copy that is being changed, and its steps. */
+#ifndef WEIR_SHARD_DECOMPOSE_H
+#define WEIR_SHARD_DECOMPOSE_H
+
+#include "shard/internal.h"
+
+typedef struct shard_copied {
+  ir_tensor from, to;
+} shard_copied;
+
+typedef struct shard_decomposing {
+  ir_func *f;
+  shard_ctx *c;
+  VEC(ir_op) order;
+  VEC(shard_copied) copies; /* sets inserted before operations */
+  bool ok;
+} shard_decomposing;
+
+/* ---- decompose.c ---- */
+void shard_put_on_mesh_of(shard_decomposing *d, ir_tensor like, ir_tensor t);
+/* Can cuts of the consumer's axis, of tensor t, be repeated on the producer's? */
+bool shard_repeats_cuts(const shard_decomposing *d, ir_tensor t, const ir_pair *pair);
+/* Places `to`, which stands for operand k, as the operation needs it. */
+void shard_place_for(shard_decomposing *d, const ir_op_data *op, uint32_t k, ir_tensor to);
+/* Puts a set, squeeze or reduction that only moves data into the order, in as many steps as it takes. */
+void shard_settle(shard_decomposing *d, ir_op o, uint32_t depth);
+/* A result becomes set(of what it was), which takes over its name, place and consumers. What was the result
+ * has neither marks nor a mesh. */
+ir_op shard_set_of_result(shard_decomposing *d, ir_tensor old, ir_why why);
+/* Lets operand k of `o` be one that fits: a copy that there is, or a new one. */
+void shard_reshard_operand(shard_decomposing *d, ir_op o, uint32_t k);
+/* set(of), under a fresh name, not in the order; without marks or a mesh. */
+ir_op shard_add_set(shard_decomposing *d, ir_tensor of, ir_why why);
+/* Can every device compute its part of the result, as it is placed, from what it holds? */
+bool shard_is_local(shard_decomposing *d, ir_op o);
+
+/* ---- decompose_results.c ---- */
+/* Further results are made beside the first; those that are to lie elsewhere are brought there:
+ *     v, i = topk(x)  =>  v, i$1 = topk(x);  i = set(i$1) */
+void shard_follow_first(shard_decomposing *d, ir_op o);
+
+/* ---- decompose_views.c ---- */
+/* Operand k is a rearrangement of a tensor that others read too: that is brought over, once for all of them, and
+ * rearranged there.
+ *     r = reshape(x);  op(r)  =>  x$1 = set(x);  r$1 = reshape(x$1);  op(r$1)
+ * False: it is not, or does not fit then. */
+bool shard_copy_viewed(shard_decomposing *d, ir_op o, uint32_t k);
+
+#endif
