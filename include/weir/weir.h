@@ -590,7 +590,8 @@ typedef struct weir_shard {
   int64_t owner; /* of the devices that hold the same part, the one that speaks for them */
   bool scattered;
 } weir_shard;
-/* Of the i-th input or output, for completed shapes. Not for the reference evaluator. */
+/* Of the i-th input or output, for completed shapes, or for shapes in which all extents of inputs that its own depend
+ * on are known. Not for the reference evaluator. */
 weir_status weir_program_shard(const weir_program *p, const weir_shapes *s, weir_side side,
                                size_t i, int64_t device, weir_shard *result);
 /* Compares what devices hold of the same part of a tensor, an error if they differ, and, if asked for,

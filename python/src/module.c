@@ -90,29 +90,62 @@ static weir_status bind_names(weir_shapes *s, PyObject *dict) {
   return WEIR_OK;
 }
 
-weir_shapes *weir_py_shapes(weir_fusion *f, PyObject *shapes, int complete) {
-  weir_shapes *s = NULL;
-  weir_status st = weir_shapes_create(f, &s);
-  if (st == WEIR_OK && PyDict_Check(shapes)) st = bind_names(s, shapes);
-  else if (st == WEIR_OK && shapes != Py_None) {
-    Py_ssize_t n = PySequence_Size(shapes);
-    if (n != (Py_ssize_t)weir_fusion_input_count(f)) {
-      if (!PyErr_Occurred())
-        PyErr_Format(PyExc_TypeError, "%s takes %zu inputs, but %zd are given", weir_fusion_name(f),
-                     weir_fusion_input_count(f), n);
-      st = WEIR_BAD_USAGE;
-    }
-    for (Py_ssize_t i = 0; st == WEIR_OK && i < n; i++) {
-      PyObject *shape = PySequence_GetItem(shapes, i);
-      st = shape ? bind_input(s, f, (size_t)i, shape) : WEIR_BAD_USAGE;
-      Py_XDECREF(shape);
-    }
+/* Those that are not None. */
+static weir_status bind_inputs(weir_shapes *s, weir_fusion *f, PyObject *shapes) {
+  Py_ssize_t n = PySequence_Size(shapes);
+  weir_status st = WEIR_OK;
+  if (n != (Py_ssize_t)weir_fusion_input_count(f)) {
+    if (!PyErr_Occurred())
+      PyErr_Format(PyExc_TypeError, "%s takes %zu inputs, but %zd are given", weir_fusion_name(f),
+                   weir_fusion_input_count(f), n);
+    return WEIR_BAD_USAGE;
   }
+  for (Py_ssize_t i = 0; st == WEIR_OK && i < n; i++) {
+    PyObject *shape = PySequence_GetItem(shapes, i);
+    if (!shape) st = WEIR_BAD_USAGE;
+    else if (shape != Py_None) st = bind_input(s, f, (size_t)i, shape);
+    Py_XDECREF(shape);
+  }
+  return st;
+}
+
+/* Takes the shapes. */
+static weir_shapes *finish_shapes(weir_shapes *s, weir_status st, int complete) {
   if (st == WEIR_OK && complete) st = weir_shapes_complete(s);
   if (st == WEIR_OK) return s;
   if (!PyErr_Occurred()) (void)weir_py_raise(st);
   weir_shapes_destroy(s);
   return NULL;
+}
+
+weir_shapes *weir_py_shapes(weir_fusion *f, PyObject *shapes, int complete) {
+  weir_shapes *s = NULL;
+  weir_status st = weir_shapes_create(f, &s);
+  if (st == WEIR_OK && PyDict_Check(shapes)) st = bind_names(s, shapes);
+  else if (st == WEIR_OK && shapes != Py_None) st = bind_inputs(s, f, shapes);
+  return finish_shapes(s, st, complete);
+}
+
+/* ---- shapes in capsules ---- */
+static const char *capsule_name = "weir.shapes";
+
+static void drop_shapes(PyObject *capsule) {
+  weir_shapes_destroy(PyCapsule_GetPointer(capsule, capsule_name));
+}
+
+PyObject *weir_py_bind(weir_fusion *f, PyObject *shapes, PyObject *extents, int complete) {
+  weir_shapes *s = NULL;
+  weir_status st = weir_shapes_create(f, &s);
+  if (st == WEIR_OK) st = bind_names(s, extents);
+  if (st == WEIR_OK) st = bind_inputs(s, f, shapes);
+  s = finish_shapes(s, st, complete);
+  PyObject *capsule = s ? PyCapsule_New(s, capsule_name, drop_shapes) : NULL;
+  if (s && !capsule) weir_shapes_destroy(s);
+  return capsule;
+}
+
+weir_shapes *weir_py_bound(PyObject *capsule) {
+  return PyCapsule_GetPointer(capsule, capsule_name);
 }
 
 /* ---- the type ---- */
@@ -199,19 +232,14 @@ static PyObject *signature(PyObject *o, PyObject *args) {
   return f ? Py_BuildValue("(NN)", tensors(f, 0), tensors(f, 1)) : NULL;
 }
 
-/* shapes(name, [shape, ...]): those of the outputs. */
-static PyObject *output_shapes(PyObject *o, PyObject *args) {
-  const char *name;
-  PyObject *inputs;
-  if (!PyArg_ParseTuple(args, "sO", &name, &inputs)) return NULL;
-  weir_fusion *f = find(o, name);
-  weir_shapes *s = f ? weir_py_shapes(f, inputs, 1) : NULL;
-  PyObject *list = s ? PyList_New(0) : NULL;
-  for (size_t i = 0; list && i < weir_fusion_output_count(f); i++) {
+static PyObject *list_shapes(weir_fusion *f, const weir_shapes *s, int inputs) {
+  size_t n = inputs ? weir_fusion_input_count(f) : weir_fusion_output_count(f);
+  PyObject *list = PyList_New(0);
+  for (size_t i = 0; list && i < n; i++) {
     int64_t extents[WEIR_MAX_RANK];
     size_t rank = 0;
     weir_tensor t;
-    weir_status st = weir_fusion_output_at(f, i, &t);
+    weir_status st = inputs ? weir_fusion_input_at(f, i, &t) : weir_fusion_output_at(f, i, &t);
     if (st == WEIR_OK) st = weir_shapes_of(s, t, extents, &rank);
     if (st != WEIR_OK) (void)weir_py_raise(st);
     PyObject *shape = st == WEIR_OK ? PyTuple_New((Py_ssize_t)rank) : NULL;
@@ -220,8 +248,36 @@ static PyObject *output_shapes(PyObject *o, PyObject *args) {
     if (!shape || PyList_Append(list, shape) != 0) Py_CLEAR(list);
     Py_XDECREF(shape);
   }
+  return list;
+}
+
+/* shapes(name, [shape, ...] or a capsule, of_inputs=False): those of the outputs, or of the inputs. */
+static PyObject *output_shapes(PyObject *o, PyObject *args) {
+  const char *name;
+  PyObject *inputs;
+  int of_inputs = 0;
+  if (!PyArg_ParseTuple(args, "sO|p", &name, &inputs, &of_inputs)) return NULL;
+  weir_fusion *f = find(o, name);
+  if (!f) return NULL;
+  if (PyCapsule_CheckExact(inputs)) {
+    const weir_shapes *bound = weir_py_bound(inputs);
+    return bound ? list_shapes(f, bound, of_inputs) : NULL;
+  }
+  weir_shapes *s = weir_py_shapes(f, inputs, 1);
+  PyObject *list = s ? list_shapes(f, s, of_inputs) : NULL;
   weir_shapes_destroy(s);
   return list;
+}
+
+/* bind(name, [shape or None, ...], {extent: value}, complete): a capsule; the module must live as long. */
+static PyObject *bind(PyObject *o, PyObject *args) {
+  const char *name;
+  PyObject *shapes, *extents;
+  int complete;
+  if (!PyArg_ParseTuple(args, "sOO!p", &name, &shapes, &PyDict_Type, &extents, &complete))
+    return NULL;
+  weir_fusion *f = find(o, name);
+  return f ? weir_py_bind(f, shapes, extents, complete) : NULL;
 }
 
 static PyObject *lower(PyObject *o, PyObject *args) {
@@ -325,11 +381,15 @@ static PyObject *compile(PyObject *o, PyObject *args) {
   return NULL;
 }
 
-static PyMethodDef methods[] = {
-    {"print", print, METH_NOARGS, NULL},          {"names", names, METH_NOARGS, NULL},
-    {"signature", signature, METH_VARARGS, NULL}, {"shapes", output_shapes, METH_VARARGS, NULL},
-    {"lower", lower, METH_VARARGS, NULL},         {"why", why, METH_VARARGS, NULL},
-    {"compile", compile, METH_VARARGS, NULL},     {NULL, NULL, 0, NULL}};
+static PyMethodDef methods[] = {{"print", print, METH_NOARGS, NULL},
+                                {"names", names, METH_NOARGS, NULL},
+                                {"signature", signature, METH_VARARGS, NULL},
+                                {"shapes", output_shapes, METH_VARARGS, NULL},
+                                {"bind", bind, METH_VARARGS, NULL},
+                                {"lower", lower, METH_VARARGS, NULL},
+                                {"why", why, METH_VARARGS, NULL},
+                                {"compile", compile, METH_VARARGS, NULL},
+                                {NULL, NULL, 0, NULL}};
 static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)dealloc},
                               {Py_tp_new, (void *)create},
                               {Py_tp_methods, methods},

@@ -3,7 +3,7 @@
 
 typedef struct pending {
   PyObject_HEAD weir_pending *run;
-  PyObject *program; /* which the run needs */
+  PyObject *program, *rest; /* which the run needs */
   weir_py_side in, out;
 } pending;
 
@@ -21,6 +21,7 @@ static void dealloc(PyObject *o) {
   weir_py_side_drop(&p->in);
   weir_py_side_drop(&p->out);
   Py_XDECREF(p->program);
+  Py_XDECREF(p->rest);
   freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
   release(o);
   Py_DECREF(type);
@@ -40,10 +41,6 @@ static void call_back(void *context, weir_status st, const char *message) {
 static weir_status start(pending *p, weir_run_args *a, PyObject *callable) {
   weir_status st;
   const weir_program *program = ((weir_py_program *)p->program)->program;
-  a->inputs = p->in.list;
-  a->n_inputs = (size_t)p->in.n;
-  a->outputs = p->out.list;
-  a->n_outputs = (size_t)p->out.n;
   bool calls = callable != Py_None;
   if (calls) Py_INCREF(callable);
   Py_BEGIN_ALLOW_THREADS;
@@ -54,11 +51,12 @@ static weir_status start(pending *p, weir_run_args *a, PyObject *callable) {
 }
 
 PyObject *weir_py_start(PyObject *program, PyObject *args) {
-  PyObject *inputs, *outputs, *stream, *streams, *callable;
+  PyObject *inputs, *outputs, *stream, *streams, *callable, *rest;
+  int64_t donated[WEIR_PY_OUTPUTS];
   unsigned long long seed;
   weir_stream given[WEIR_PY_SMALL];
-  if (!PyArg_ParseTuple(args, "O!O!KOO!O", &PyTuple_Type, &inputs, &PyTuple_Type, &outputs, &seed,
-                        &stream, &PyTuple_Type, &streams, &callable))
+  if (!PyArg_ParseTuple(args, "O!O!KOO!OO", &PyTuple_Type, &inputs, &PyTuple_Type, &outputs, &seed,
+                        &stream, &PyTuple_Type, &streams, &callable, &rest))
     return NULL;
   Py_ssize_t n_streams = weir_py_streams(streams, given);
   if (n_streams < 0) return NULL;
@@ -68,10 +66,13 @@ PyObject *weir_py_start(PyObject *program, PyObject *args) {
   if (!p) return NULL;
   Py_INCREF(program);
   p->program = program;
-  int ok = weir_py_side_take(inputs, stream, 0, &p->in) == 0 &&
-           weir_py_side_take(outputs, stream, 1, &p->out) == 0;
+  Py_INCREF(rest);
+  p->rest = rest;
   weir_run_args a = {.struct_size = sizeof a, .seed = seed, .streams = given};
   a.n_streams = (size_t)n_streams;
+  int ok = weir_py_side_take(inputs, stream, 0, &p->in) == 0 &&
+           weir_py_side_take(outputs, stream, 1, &p->out) == 0 &&
+           weir_py_run_args(&p->in, &p->out, rest, donated, &a) == 0;
   weir_status st = ok ? start(p, &a, callable) : WEIR_BAD_USAGE;
   if (ok && st != WEIR_OK) (void)weir_py_raise(st);
   if (st == WEIR_OK) return (PyObject *)p;

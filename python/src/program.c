@@ -21,75 +21,34 @@ static void dealloc(PyObject *o) {
 }
 
 /* ---- running ---- */
-void weir_py_side_drop(weir_py_side *s) {
-  for (Py_ssize_t i = 0; s->items && i < s->n; i++) weir_py_tensor_drop(&s->items[i]);
-  if (s->items != s->small) PyMem_Free(s->items);
-  if (s->list != s->small_list) PyMem_Free((void *)s->list);
-}
-
-/* The list holds the objects while the capsules are used. */
-int weir_py_side_take(PyObject *tuple, PyObject *stream, int writes, weir_py_side *s) {
-  Py_ssize_t n = PyTuple_Size(tuple);
-  if (n < 0) return -1;
-  s->items = n <= WEIR_PY_SMALL ? s->small : PyMem_Calloc((size_t)n, sizeof *s->items);
-  s->list = n <= WEIR_PY_SMALL ? s->small_list : PyMem_Calloc((size_t)n, sizeof *s->list);
-  if (!s->items || !s->list) {
-    PyErr_NoMemory();
-    return -1;
-  }
-  for (s->n = 0; s->n < n; s->n++) {
-    PyObject *o = PyTuple_GetItem(tuple, s->n);
-    if (weir_py_tensor_take(o, stream, writes, &s->items[s->n]) != 0) return -1;
-    s->list[s->n] = s->items[s->n].tensor;
-  }
-  return 0;
-}
-
-Py_ssize_t weir_py_streams(PyObject *tuple, weir_stream *list) {
-  Py_ssize_t n = PyTuple_Size(tuple);
-  if (n > WEIR_PY_SMALL) {
-    PyErr_Format(PyExc_ValueError, "too many streams");
-    return -1;
-  }
-  for (Py_ssize_t i = 0; i < n; i++) {
-    int gpu;
-    unsigned long long handle;
-    if (!PyArg_ParseTuple(PyTuple_GetItem(tuple, i), "iK", &gpu, &handle)) return -1;
-    list[i] = (weir_stream){{2, gpu}, (void *)(uintptr_t)handle};
-  }
-  return n;
-}
-
-/* run(inputs, outputs, seed, as_definition, profile, stream, streams): `stream` goes to __dlpack__, `streams` are
- * pairs of GPU and handle. */
+/* run(inputs, outputs, seed, as_definition, profile, stream, streams, rest): `stream` goes to __dlpack__, `streams` are
+ * pairs of GPU and handle, `rest` is that of weir_py_run_args(). */
 static PyObject *run(PyObject *o, PyObject *args) {
   weir_py_program *self = self_of(o);
-  PyObject *inputs, *outputs, *stream, *streams;
+  PyObject *inputs, *outputs, *stream, *streams, *rest;
   unsigned long long seed;
   int as_definition, profile;
+  int64_t donated[WEIR_PY_OUTPUTS];
   weir_py_side in = {0}, out = {0};
   weir_stream given[WEIR_PY_SMALL];
   weir_status st = WEIR_OK;
-  if (!PyArg_ParseTuple(args, "O!O!KppOO!", &PyTuple_Type, &inputs, &PyTuple_Type, &outputs, &seed,
-                        &as_definition, &profile, &stream, &PyTuple_Type, &streams))
+  if (!PyArg_ParseTuple(args, "O!O!KppOO!O", &PyTuple_Type, &inputs, &PyTuple_Type, &outputs, &seed,
+                        &as_definition, &profile, &stream, &PyTuple_Type, &streams, &rest))
     return NULL;
   Py_ssize_t n_streams = weir_py_streams(streams, given);
   if (n_streams < 0) return NULL;
   if (profile && !self->profile && weir_profile_create(&self->profile) != WEIR_OK)
     return weir_py_raise(WEIR_OUT_OF_MEMORY);
+  weir_run_args a = {.struct_size = sizeof a,
+                     .seed = seed,
+                     .as_definition = as_definition != 0,
+                     .profile = profile ? self->profile : NULL,
+                     .streams = given,
+                     .n_streams = (size_t)n_streams};
   int ok = weir_py_side_take(inputs, stream, 0, &in) == 0 &&
-           weir_py_side_take(outputs, stream, 1, &out) == 0;
+           weir_py_side_take(outputs, stream, 1, &out) == 0 &&
+           weir_py_run_args(&in, &out, rest, donated, &a) == 0;
   if (ok) {
-    weir_run_args a = {.struct_size = sizeof a,
-                       .inputs = in.list,
-                       .n_inputs = (size_t)in.n,
-                       .outputs = out.list,
-                       .n_outputs = (size_t)out.n,
-                       .seed = seed,
-                       .as_definition = as_definition != 0,
-                       .profile = profile ? self->profile : NULL,
-                       .streams = given,
-                       .n_streams = (size_t)n_streams};
     Py_BEGIN_ALLOW_THREADS;
     st = weir_run(self->program, &a);
     Py_END_ALLOW_THREADS;
@@ -114,6 +73,32 @@ static PyObject *devices(PyObject *o, PyObject *unused) {
   weir_status st = weir_program_devices(self_of(o)->program, &d);
   if (st != WEIR_OK) return weir_py_raise(st);
   return Py_BuildValue("(LLL)", (long long)d.first, (long long)d.count, (long long)d.world);
+}
+
+static PyObject *extents_of(const int64_t *list, size_t n) {
+  PyObject *t = PyTuple_New((Py_ssize_t)n);
+  for (size_t k = 0; t && k < n; k++)
+    (void)PyTuple_SetItem(t, (Py_ssize_t)k, PyLong_FromLongLong(list[k]));
+  return t;
+}
+
+/* shard(shapes, is_output, number, device): (begin, extents, whole, owner, scattered), or None if it holds nothing. */
+static PyObject *shard(PyObject *o, PyObject *args) {
+  PyObject *capsule;
+  int is_output;
+  Py_ssize_t i;
+  long long d;
+  weir_shard r = {.struct_size = sizeof r};
+  if (!PyArg_ParseTuple(args, "OpnL", &capsule, &is_output, &i, &d)) return NULL;
+  weir_shapes *s = weir_py_bound(capsule);
+  if (!s) return NULL;
+  weir_status st = weir_program_shard(self_of(o)->program, s, is_output ? WEIR_OUTPUT : WEIR_INPUT,
+                                      (size_t)i, d, &r);
+  if (st != WEIR_OK) return weir_py_raise(st);
+  if (!r.present) Py_RETURN_NONE;
+  return Py_BuildValue("(NNNLN)", extents_of(r.begin, r.rank), extents_of(r.extents, r.rank),
+                       extents_of(r.whole, r.rank), (long long)r.owner,
+                       PyBool_FromLong(r.scattered));
 }
 
 static PyObject *stats(PyObject *o, PyObject *unused) {
@@ -211,12 +196,17 @@ static PyObject *bound(PyObject *o, PyObject *args) {
                        "idle_s", b.idle_s, "exposed", lines);
 }
 
-static PyMethodDef methods[] = {
-    {"run", run, METH_VARARGS, NULL},       {"start", weir_py_start, METH_VARARGS, NULL},
-    {"device", device, METH_NOARGS, NULL},  {"devices", devices, METH_NOARGS, NULL},
-    {"stats", stats, METH_NOARGS, NULL},    {"trace", trace, METH_VARARGS, NULL},
-    {"verify", verify, METH_VARARGS, NULL}, {"prepare", prepare, METH_VARARGS, NULL},
-    {"bound", bound, METH_VARARGS, NULL},   {NULL, NULL, 0, NULL}};
+static PyMethodDef methods[] = {{"run", run, METH_VARARGS, NULL},
+                                {"start", weir_py_start, METH_VARARGS, NULL},
+                                {"device", device, METH_NOARGS, NULL},
+                                {"devices", devices, METH_NOARGS, NULL},
+                                {"stats", stats, METH_NOARGS, NULL},
+                                {"trace", trace, METH_VARARGS, NULL},
+                                {"verify", verify, METH_VARARGS, NULL},
+                                {"prepare", prepare, METH_VARARGS, NULL},
+                                {"bound", bound, METH_VARARGS, NULL},
+                                {"shard", shard, METH_VARARGS, NULL},
+                                {NULL, NULL, 0, NULL}};
 
 static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)dealloc},
                               {Py_tp_methods, methods},

@@ -44,12 +44,15 @@ int weir_py_add_world(PyObject *m);   /* the type World (world.c) */
 int weir_py_world_of(PyObject *o, weir_world **result);
 /* log_to(text or None, progress or None) */
 PyObject *weir_py_log_to(PyObject *m, PyObject *args);
-/* start(inputs, outputs, seed, stream, streams, callback or None): a Pending. */
+/* start(inputs, outputs, seed, stream, streams, callback or None, rest): a Pending. */
 PyObject *weir_py_start(PyObject *program, PyObject *args);
 
 /* Extents for a fusion from tuples of each input's shape, completed; NULL and an exception on failure. `shapes` may
  * be None, or a dict of names to values: these need not be complete. */
 weir_shapes *weir_py_shapes(weir_fusion *f, PyObject *shapes, int complete);
+/* The same in a capsule, from shapes of those inputs that are not None and from a dict; and back again. */
+PyObject *weir_py_bind(weir_fusion *f, PyObject *shapes, PyObject *extents, int complete);
+weir_shapes *weir_py_bound(PyObject *capsule);
 
 /* ---- tensors by DLPack (tensor.c) ---- */
 /* What __dlpack__ gave, held while the tensor is used. */
@@ -62,16 +65,23 @@ typedef struct weir_py_tensor {
 int weir_py_tensor_take(PyObject *object, PyObject *stream, int writes, weir_py_tensor *t);
 void weir_py_tensor_drop(weir_py_tensor *t);
 
-/* Tensors of one side of a run, held while it uses them (program.c). */
+/* Tensors of one side of a run, held while it uses them (side.c). An entry of the tuple is a tensor, or a list of the
+ * parts that the devices of this process hold: a tensor or None for each. */
 enum { WEIR_PY_SMALL = 16 };
 typedef struct weir_py_side {
-  Py_ssize_t n;
+  Py_ssize_t n, n_items;
   weir_py_tensor small[WEIR_PY_SMALL], *items;
   const weir_dl_tensor *small_list[WEIR_PY_SMALL], **list;
+  const weir_dl_tensor **parts, *const **shards; /* by entry; NULL: all are whole */
 } weir_py_side;
 int weir_py_side_take(PyObject *tuple, PyObject *stream, int writes, weir_py_side *s);
 void weir_py_side_drop(weir_py_side *s);
 /* Pairs of GPU and handle; the number of them, or -1 and an exception. */
 Py_ssize_t weir_py_streams(PyObject *tuple, weir_stream *list);
+/* Fills in both sides and `rest`: None, or (a capsule of shapes or None, a number per output of the input whose memory
+ * it is given or -1). `donated` has room for `WEIR_PY_OUTPUTS`. Not 0: an exception. */
+enum { WEIR_PY_OUTPUTS = 256 };
+int weir_py_run_args(const weir_py_side *in, const weir_py_side *out, PyObject *rest,
+                     int64_t *donated, weir_run_args *a);
 
 #endif

@@ -15,10 +15,11 @@ import threading
 from typing import NamedTuple
 
 from . import _weir
+from .arrays import KINDS, RawArray, Shard, Shards, each, flat, kind_of, numpy_kind
 
-__all__ = ["Cancelled", "Diagnostic", "Error", "Module", "Pending", "Program", "ProgramError", "RawArray", "TensorInfo",
-           "Weights", "World", "compile", "fusion", "launch_rank", "list_of", "load", "load_weights", "log_to", "ops", "torch_op",
-           "version"]
+__all__ = ["Cancelled", "Diagnostic", "Error", "Fusion", "Mesh", "Module", "Pending", "Program", "ProgramError", "RawArray",
+           "Schedule", "Shard", "Shards", "TensorInfo", "Weights", "World", "compile", "fusion", "launch_rank", "list_of",
+           "load", "load_weights", "log_to", "ops", "serial", "stream", "torch_op", "version"]
 
 
 # ---- errors ----
@@ -198,6 +199,18 @@ def compile(source: str | os.PathLike, name: str | None = None, **options) -> Pr
     return load(source).compile(name, **options)
 
 
+def _has_shards(out) -> bool:
+    return type(out) is Shards or (isinstance(out, (tuple, list)) and Shards in map(type, out))
+
+
+def _exported(kind, arrays, out) -> tuple[tuple, tuple]:
+    """Arrays in a form that their package exports; raises again if that is the one they have."""
+    inputs, outputs = each(kind.readable, arrays), each(kind.writable, out)
+    if all(a is b for a, b in zip(flat(inputs + outputs), flat(arrays + out))):
+        raise
+    return inputs, outputs
+
+
 class Program:
     """A compiled program. Call it with arrays; it returns arrays of the same kind."""
 
@@ -213,6 +226,7 @@ class Program:
         self.inputs = [TensorInfo(*t) for t in inputs]
         self.outputs = [TensorInfo(*t) for t in outputs]
         self._shapes: dict = {}
+        self._bound: dict = {}
         self._run = self._core.run
 
     def __repr__(self) -> str:
@@ -240,49 +254,152 @@ class Program:
                 self._shapes[inputs] = found
         return found
 
-    def _prepare(self, arrays, out):
+    def _count(self, arrays):
         if len(arrays) != len(self.inputs):
             names = ", ".join(t.name for t in self.inputs)
             raise TypeError(f"{self.name} takes {len(self.inputs)} arrays ({names}), but {len(arrays)} are given")
-        kind = (_KINDS.get(type(arrays[0])) or _kind_of(arrays[0])) if arrays else _numpy_kind()
+
+    def _prepare(self, arrays, out):
+        self._count(arrays)
+        kind = (KINDS.get(type(arrays[0])) or kind_of(arrays[0])) if arrays else numpy_kind()
         if out is None:
             shapes = self.shapes(*(tuple(a.shape) for a in arrays))
             out = tuple(kind.empty(s, t.dtype, arrays) for s, t in zip(shapes, self.outputs))
-        elif not isinstance(out, (tuple, list)):
-            out = (out,)
-        return kind, tuple(out)
+        elif not isinstance(out, tuple):
+            out = tuple(out) if type(out) is list else (out,)
+        return kind, out
 
-    def __call__(self, *arrays, out=None, seed=0, stream=None, profile=False, _as_definition=False):
+    def _prepare_parts(self, arrays, out, donate, whole, extents):
+        """The same where tensors are shards or inputs are donated; and what the library needs to know of it."""
+        self._count(arrays)
+        every = flat(arrays)
+        kind = kind_of(every[0]) if every else numpy_kind()
+        shapes = self._bind(tuple(None if type(a) is Shards else tuple(a.shape) for a in arrays), extents or {})
+        donated = self._donated(donate, shapes) if donate else None
+        if out is None:
+            out = self._empty(kind, arrays, shapes, donated, whole)
+        elif not isinstance(out, tuple):
+            out = tuple(out) if type(out) is list else (out,)
+        return kind, out, (shapes, donated)
+
+    def _empty(self, kind, arrays, shapes, donated, whole) -> tuple:
+        """Outputs: donated inputs, new arrays, or a new one for each device."""
+        first, count, _ = self.devices
+        every = flat(arrays)
+        of = next((a for a in arrays if type(a) is Shards), [None] * count)  # the part of a device is where its others are
+        with self.module._lock:
+            extents = self.module._core.shapes(self.name, shapes)
+        out = []
+        for i, t in enumerate(self.outputs):
+            if donated and donated[i] >= 0:
+                out.append(arrays[donated[i]])
+            elif whole:
+                out.append(kind.empty(extents[i], t.dtype, every))
+            else:
+                parts = [self._core.shard(shapes, True, i, first + d) for d in range(count)]
+                out.append(Shards(*(p and kind.empty(p[1], t.dtype, every if of[d] is None else (of[d],))
+                                    for d, p in enumerate(parts))))
+        return tuple(out)
+
+    def _bind(self, shapes: tuple, extents: dict, complete: bool = True):
+        """Extents of whole tensors, from shapes of some inputs and values by name."""
+        key = (shapes, tuple(sorted(extents.items())), complete)
+        found = self._bound.get(key)
+        if found is None:
+            with self.module._lock:
+                found = self.module._core.bind(self.name, shapes, extents, complete)
+            if len(self._bound) < 1024:
+                self._bound[key] = found
+        return found
+
+    def _number(self, name: str, side: list, what: str) -> int:
+        for i, t in enumerate(side):
+            if t.name == name:
+                return i
+        raise ValueError(f"{self.name} has no {what} called {name!r}: it has {', '.join(t.name for t in side)}")
+
+    def _donated(self, donate, shapes) -> tuple:
+        """For each output the number of the input whose memory it is given, or -1."""
+        pairs = donate if isinstance(donate, dict) else dict.fromkeys([donate] if isinstance(donate, str) else donate)
+        result = [-1] * len(self.outputs)
+        for given, wanted in pairs.items():
+            i = self._number(given, self.inputs, "input")
+            o = self._alike(i, shapes) if wanted is None else self._number(wanted, self.outputs, "output")
+            if result[o] >= 0:
+                raise ValueError(f"two inputs are donated to output {self.outputs[o].name}")
+            result[o] = i
+        return tuple(result)
+
+    def _alike(self, i: int, shapes) -> int:
+        """The only output of the dtype and shape of input i."""
+        with self.module._lock:
+            extents = self.module._core.shapes(self.name, shapes)
+            mine = self.inputs[i].dtype, self.module._core.shapes(self.name, shapes, True)[i]
+        found = [o for o, t in enumerate(self.outputs) if (t.dtype, extents[o]) == mine]
+        if len(found) != 1:
+            raise ValueError(f"{len(found)} outputs have the dtype and shape of {self.inputs[i].name}: "
+                             f"name one, as donate={{{self.inputs[i].name!r}: output}}")
+        return found[0]
+
+    def shard(self, name: str, *shapes, device: int | None = None, **extents) -> Shard | None:
+        """What a device, the first of this process by default, holds of an input or output, for shapes of the inputs
+        (None for those that are not known) or extents by name; None: nothing. Those it depends on are enough."""
+        side, is_output = self.inputs, False
+        if name not in (t.name for t in side) and name in (t.name for t in self.outputs):
+            side, is_output = self.outputs, True
+        number = self._number(name, side, "input or output")
+        bound = self._bind(shapes or (None,) * len(self.inputs), extents, complete=False)
+        part = self._core.shard(bound, is_output, number, self.devices[0] if device is None else device)
+        return None if part is None else Shard(*part)
+
+    def cut(self, name: str, array, **extents) -> Shards:
+        """What the devices of this process hold of a whole array for input `name`: views of it."""
+        number = self._number(name, self.inputs, "input")
+        shapes = tuple(tuple(array.shape) if i == number else None for i in range(len(self.inputs)))
+        first, count, _ = self.devices
+        parts = [self.shard(name, *shapes, device=first + d, **extents) for d in range(count)]
+        return Shards(*(None if p is None else array[p.index] for p in parts))
+
+    def __call__(self, *arrays, out=None, seed=0, stream=None, profile=False, donate=None, whole=True, extents=None,
+                 _as_definition=False):
         """Runs it. `out`: arrays to write to, else new ones are made.
 
         Arrays of a GPU are ordered by its stream: `stream`, a handle as an int, or else PyTorch's current stream
         or the default one; the call then returns when the run is issued.
+
+        Inputs and `out` may be Shards, and outputs are if `whole` is False; `extents` gives extents of whole tensors that
+        no array tells. `donate`: inputs whose memory outputs are given, as {input: output}, or names of inputs.
         """
-        kind, out = self._prepare(arrays, out)
-        for_dlpack, streams = kind.order(arrays, out, stream)
+        rest = None
+        if donate or extents or not whole or Shards in map(type, arrays) or _has_shards(out):
+            kind, out, rest = self._prepare_parts(arrays, out, donate, whole, extents)
+        else:
+            kind, out = self._prepare(arrays, out)
+        for_dlpack, streams = kind.order(*((arrays, out) if rest is None else (flat(arrays), flat(out))), stream)
         try:
-            self._run(arrays, out, seed, _as_definition, profile, for_dlpack, streams)
+            self._run(arrays, out, seed, _as_definition, profile, for_dlpack, streams, rest)
         except (BufferError, TypeError):  # not exported as they are
-            inputs, outputs = tuple(map(kind.readable, arrays)), tuple(map(kind.writable, out))
-            if all(a is b for a, b in zip(inputs + outputs, arrays + out)):
-                raise
-            self._run(inputs, outputs, seed, _as_definition, profile, for_dlpack, streams)
+            inputs, outputs = _exported(kind, arrays, out)
+            self._run(inputs, outputs, seed, _as_definition, profile, for_dlpack, streams, rest)
         if kind.gives:
-            out = tuple(map(kind.give, out))
+            out = each(kind.give, out)
         return out[0] if len(out) == 1 else out
 
-    def run_async(self, *arrays, out=None, seed=0, stream=None, callback=None) -> Pending:
+    def run_async(self, *arrays, out=None, seed=0, stream=None, callback=None, donate=None, whole=True,
+                  extents=None) -> Pending:
         """Begins a run and returns at once. Runs of one program are executed in the order of the calls; `callback` is
         called without arguments, on another thread, when this one has ended."""
-        kind, out = self._prepare(arrays, out)
-        for_dlpack, streams = kind.order(arrays, out, stream)
+        rest = None
+        if donate or extents or not whole or Shards in map(type, arrays) or _has_shards(out):
+            kind, out, rest = self._prepare_parts(arrays, out, donate, whole, extents)
+        else:
+            kind, out = self._prepare(arrays, out)
+        for_dlpack, streams = kind.order(flat(arrays), flat(out), stream)
         try:
-            core = self._core.start(arrays, out, seed, for_dlpack, streams, callback)
+            core = self._core.start(arrays, out, seed, for_dlpack, streams, callback, rest)
         except (BufferError, TypeError):
-            inputs, outputs = tuple(map(kind.readable, arrays)), tuple(map(kind.writable, out))
-            if all(a is b for a, b in zip(inputs + outputs, arrays + out)):
-                raise
-            core = self._core.start(inputs, outputs, seed, for_dlpack, streams, callback)
+            inputs, outputs = _exported(kind, arrays, out)
+            core = self._core.start(inputs, outputs, seed, for_dlpack, streams, callback, rest)
         return Pending(core, out, kind)
 
     def prepare(self, *shapes, **extents) -> None:
@@ -358,7 +475,7 @@ class Pending:
         if not ended:
             raise TimeoutError(f"the run did not end within {timeout} s")
         self._core.result()
-        out = tuple(map(self._kind.give, self._out))
+        out = each(self._kind.give, self._out)
         return out[0] if len(out) == 1 else out
 
     def __await__(self):
@@ -367,123 +484,7 @@ class Pending:
         return self.wait()
 
 
-# ---- arrays of other packages ----
-
-_NUMPY = {"f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32", "i8": "int8",
-          "u8": "uint8", "bool": "bool"}
-
-
-class _Kind:
-    """How arrays of a package are made and ordered; this one is NumPy's."""
-
-    gives = False  # outputs become something else
-
-    def empty(self, shape, dtype, arrays):
-        import numpy
-        if dtype not in _NUMPY:
-            raise TypeError(f"NumPy has no {dtype}; give `out` as a PyTorch tensor")
-        return numpy.empty(shape, _NUMPY[dtype])
-
-    def order(self, arrays, out, stream):
-        return None, ()
-
-    def writable(self, array):
-        """Older NumPy does not export bool: ("bool", its bytes) does."""
-        if isinstance(array, RawArray):
-            return (array.dtype, array.bits)
-        return ("bool", array.view("u1")) if getattr(array, "dtype", None) == bool else array
-
-    def readable(self, array):
-        """Nor arrays that are read-only."""
-        if isinstance(array, RawArray):
-            return (array.dtype, array.bits)
-        flags = getattr(array, "flags", None)
-        return self.writable(array.copy() if flags is not None and not flags.writeable else array)
-
-    def give(self, array):
-        return array
-
-
-class _Torch(_Kind):
-    def empty(self, shape, dtype, arrays):
-        torch = sys.modules["torch"]
-        names = dict(_NUMPY, bf16="bfloat16")
-        return torch.empty(shape, dtype=getattr(torch, names[dtype]), device=arrays[0].device)
-
-    def order(self, arrays, out, stream):
-        for a in arrays + out:
-            if getattr(a, "is_cuda", False):
-                break
-        else:
-            return None, ()
-        gpus = {a.device.index for a in arrays + out if getattr(a, "is_cuda", False)}
-        current = sys.modules["torch"].cuda.current_stream
-        return -1, tuple((g, stream if stream is not None else current(g).cuda_stream) for g in gpus)
-
-    def writable(self, array):
-        return array
-
-    def readable(self, array):
-        if isinstance(array, RawArray):
-            return (array.dtype, array.bits)
-        return array.detach() if getattr(array, "requires_grad", False) else array
-
-
-class _DLPack(_Kind):
-    """Any package: on a GPU by the default stream; outputs are NumPy's, or, for JAX, become its own."""
-
-    def order(self, arrays, out, stream):
-        gpus = set()
-        for a in arrays + out:
-            device = getattr(a, "__dlpack_device__", None)
-            kind, index = device() if device else (1, 0)
-            if kind == 2:
-                gpus.add(index)
-        return (1, tuple((g, stream or 0) for g in gpus)) if gpus else (None, ())
-
-
-class _Jax(_DLPack):
-    gives = True
-
-    def give(self, array):
-        return sys.modules["jax"].numpy.asarray(array) if type(array).__module__ == "numpy" else array
-
-
-class RawArray:
-    """Values of a dtype that NumPy lacks, bf16, in an array of integers of the same size."""
-
-    def __init__(self, bits, dtype: str = "bf16"):
-        self.bits = bits
-        self.dtype = dtype
-
-    @property
-    def shape(self):
-        return self.bits.shape
-
-    def __getitem__(self, index):
-        return RawArray(self.bits[index], self.dtype)
-
-    def __repr__(self) -> str:
-        return f"<weir.RawArray {self.dtype}{list(self.shape)}>"
-
-
-_KINDS: dict = {}
-
-
-def _numpy_kind() -> _Kind:
-    return _KINDS.setdefault("numpy", _Kind())
-
-
-def _kind_of(array) -> _Kind:
-    kind = _KINDS.get(type(array))
-    if kind is None:
-        package = {m.__module__.split(".")[0] for m in type(array).__mro__}
-        make = _Torch if "torch" in package else _Kind if package & {"numpy", "weir"} else \
-            _Jax if package & {"jax", "jaxlib"} else _DLPack
-        kind = _KINDS[type(array)] = make()
-    return kind
-
-
 from .torch_op import torch_op  # noqa: E402
-from .tracing import fusion, ops  # noqa: E402
+from .schedules import Mesh, Schedule, serial, stream  # noqa: E402
+from .tracing import Fusion, fusion, ops  # noqa: E402
 from .weights import Weights, load_weights  # noqa: E402

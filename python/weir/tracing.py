@@ -5,49 +5,207 @@
         return weir.ops.gelu(x @ w)
 
 The function is called once; what it does with its arguments becomes the text of a program, which is parsed,
-checked and compiled like any other.
+checked and compiled like any other. A mistake is reported at the line of the function that made it.
 """
 
 from __future__ import annotations
 
+import contextvars
+import functools
 import inspect
-from typing import NamedTuple
+import numbers
+import re
+
+from . import _weir
+from .schedules import Mesh, Schedule, _place
+
+_TRACE: contextvars.ContextVar = contextvars.ContextVar("weir.trace")
+_DTYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
+           "int8": "i8", "uint8": "u8", "bool": "bool"}
+_WORD = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
+
+
+@functools.cache
+def _results() -> dict[str, int]:
+    """How many results an operation has, for those with several."""
+    lines = _weir.list("ops").splitlines()
+    return {line.split()[0]: line.split(" -> ")[1].count(",") + 1 for line in lines if " -> " in line}
+
+
+class _Line:
+    """A statement: names, what they are given, and where in Python it was written."""
+
+    def __init__(self, names: list[str], text: str, place: tuple[str, int]):
+        self.names = names
+        self.text = text
+        self.place = place
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.names)} {self.text}"
 
 
 class _Trace:
-    def __init__(self):
-        self.lines: list[str] = []
+    def __init__(self, name: str):
+        self.name = name
+        self.lines: list[_Line] = []
         self.names: set[str] = set()
 
-    def add(self, text: str) -> Tensor:
-        name = f"t{len(self.lines)}"
-        while name in self.names:
-            name += "_"
-        self.names.add(name)
-        self.lines.append(f"{name} = {text}")
-        return Tensor(self, name)
+    def fresh(self, wanted: str) -> str:
+        while wanted in self.names:
+            wanted += "_"
+        self.names.add(wanted)
+        return wanted
 
+    def add(self, text: str, op: str = "") -> Tensor:
+        name = self.fresh(f"t{len(self.lines)}")
+        self.lines.append(_Line([name], f"= {text}", _place()))
+        return Tensor(self, self.lines[-1], 0, op)
+
+    def program(self, results: list[str]) -> tuple[str, list[tuple[str, int]]]:
+        """The text without its last brace, and where each of its lines was written."""
+        lines = [f"fusion {self.name} {{", *(f"  {x}" for x in self.lines), "  return " + ", ".join(results)]
+        places = [("", 0), *(line.place for line in self.lines), ("", 0)]
+        return "\n".join(lines), places
+
+
+def _current(what: str) -> _Trace:
+    trace = _TRACE.get(None)
+    if trace is None:
+        raise RuntimeError(f"{what} is for functions that weir.fusion traces")
+    return trace
+
+
+# ---- values ----
 
 def _text(value) -> str:
     if isinstance(value, Tensor):
+        if value._trace is not _TRACE.get(None):
+            raise ValueError(f"{value!r} belongs to another function that was traced")
         return value.name
-    if isinstance(value, bool):
+    if isinstance(value, Extent):
+        return value.text
+    if isinstance(value, (bool, type(None))) or type(value).__name__ in ("bool_", "bool"):
+        if value is None:
+            raise TypeError("None cannot be an argument of an operation: leave the argument out")
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(_text, value)) + "]"
-    if isinstance(value, (int, float, str)):
-        return str(value)
+    if isinstance(value, numbers.Integral):
+        return str(int(value))
+    if isinstance(value, numbers.Real):
+        return repr(float(value))
+    if isinstance(value, str):
+        return value
+    name = getattr(value, "__name__", str(value)).rpartition(".")[2]  # numpy.float32, torch.float32, dtype('float32')
+    if name in _DTYPES:
+        return _DTYPES[name]
     raise TypeError(f"{value!r} cannot be an argument of an operation")
 
 
+class Extent:
+    """A length known when the program runs: x.shape[0]. Sums, products, // and % of extents and integers are extents."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str):
+        self.text = text
+
+    def __repr__(self) -> str:
+        return f"<weir extent {self.text}>"
+
+    def __bool__(self):
+        raise TypeError("an extent has no value yet to decide by")
+
+    def _with(self, sign, other, swapped=False):
+        if not isinstance(other, (Extent, numbers.Integral)):
+            return NotImplemented
+        a, b = (other, self) if swapped else (self, other)
+        return Extent(f"({_text(a)} {sign} {_text(b)})")
+
+    def __add__(self, other):
+        return self._with("+", other)
+
+    def __radd__(self, other):
+        return self._with("+", other, True)
+
+    def __sub__(self, other):
+        return self._with("-", other)
+
+    def __rsub__(self, other):
+        return self._with("-", other, True)
+
+    def __mul__(self, other):
+        return self._with("*", other)
+
+    def __rmul__(self, other):
+        return self._with("*", other, True)
+
+    def __floordiv__(self, other):
+        return self._with("/", other)
+
+    def __rfloordiv__(self, other):
+        return self._with("/", other, True)
+
+    def __mod__(self, other):
+        return self._with("%", other)
+
+
+def _operand(value) -> str:
+    """In an expression on tensors extents are written apart."""
+    return f"extent({value.text})" if isinstance(value, Extent) else _text(value)
+
+
+def _operator(sign: str, swapped: bool = False):
+    def method(self, other):
+        if not isinstance(other, (Tensor, Extent, numbers.Real)):
+            return NotImplemented
+        a, b = (other, self) if swapped else (self, other)
+        return self._trace.add(f"{_operand(a)} {sign} {_operand(b)}")
+
+    return method
+
+
+def _function(op: str, swapped: bool = False):
+    def method(self, other):
+        if not isinstance(other, (Tensor, Extent, numbers.Real)):
+            return NotImplemented
+        a, b = (other, self) if swapped else (self, other)
+        return self._trace.add(f"{op}({_operand(a)}, {_operand(b)})")
+
+    return method
+
+
 class Tensor:
-    """A tensor of a function that is traced: it has a name and no values."""
+    """A tensor of a function that is traced: it has a name and no values. Operators, x[1:, 3], x.shape, x.dtype, and
+    every operation as a method: x.sum(dims=[1]), x.reshape([n, 8])."""
 
-    __slots__ = ("_trace", "name")
+    __slots__ = ("_trace", "_line", "_number", "_op", "_info")
+    __hash__ = object.__hash__
 
-    def __init__(self, trace: _Trace, name: str):
+    def __init__(self, trace: _Trace, line: _Line, number: int, op: str = ""):
         self._trace = trace
-        self.name = name
+        self._line = line
+        self._number = number
+        self._op = op
+        self._info = None
+
+    @property
+    def name(self) -> str:
+        return self._line.names[self._number]
+
+    def named(self, name: str) -> Tensor:
+        """Gives it a name, by which schedules and messages call it; returns it."""
+        if not isinstance(name, str) or not _WORD.match(name):
+            raise ValueError(f"{name!r} cannot be the name of a tensor")
+        if name in self._trace.names:
+            raise ValueError(f"two tensors of {self._trace.name} are called {name}")
+        if self._line.text.startswith(":"):
+            raise ValueError(f"{self.name} is an input, which is called as the parameter")
+        if any(re.search(rf"\b{re.escape(self.name)}\b", line.text) for line in self._trace.lines):
+            raise ValueError(f"{self!r} was used already: name a tensor where it is made")
+        self._trace.names.add(name)
+        self._line.names[self._number] = name
+        return self
 
     def __repr__(self) -> str:
         return f"<weir tensor {self.name}>"
@@ -55,102 +213,262 @@ class Tensor:
     def __bool__(self):
         raise TypeError("a traced tensor has no values to decide by: use weir.ops.where")
 
-    def _binary(self, operator, other, swapped=False):
-        if not isinstance(other, (Tensor, int, float)):
-            return NotImplemented
-        a, b = (other, self) if swapped else (self, other)
-        return self._trace.add(f"{_text(a)} {operator} {_text(b)}")
+    def __iter__(self):
+        """The results of an operation that has several: v, i = ops.topk(x, k=2)."""
+        n = _results().get(self._op, 1)
+        if n == 1:
+            raise TypeError(f"{self!r} is one tensor, which cannot be taken apart")
+        for k in range(len(self._line.names), n):
+            self._line.names.append(self._trace.fresh(f"{self._line.names[0]}_{k}"))
+        return iter([self, *(Tensor(self._trace, self._line, k) for k in range(1, n))])
 
-    def __add__(self, other):
-        return self._binary("+", other)
+    # -- what it is --
 
-    def __radd__(self, other):
-        return self._binary("+", other, True)
+    def _describe(self) -> tuple[str, int]:
+        if self._info is None:
+            text, places = self._trace.program([self.name])
+            (_, dtype, rank), = _parse(self._trace.name, text + "\n}\n", places).signature(self._trace.name)[1]
+            self._info = dtype, rank
+        return self._info
 
-    def __sub__(self, other):
-        return self._binary("-", other)
+    @property
+    def dtype(self) -> str:
+        return self._describe()[0]
 
-    def __rsub__(self, other):
-        return self._binary("-", other, True)
+    @property
+    def ndim(self) -> int:
+        return self._describe()[1]
 
-    def __mul__(self, other):
-        return self._binary("*", other)
+    @property
+    def shape(self) -> tuple[Extent, ...]:
+        return tuple(Extent(f"{self.name}.{k}") for k in range(self.ndim))
 
-    def __rmul__(self, other):
-        return self._binary("*", other, True)
+    @property
+    def T(self) -> Tensor:
+        """The last two dimensions change places."""
+        return self._trace.add(f"transpose({self.name})")
 
-    def __truediv__(self, other):
-        return self._binary("/", other)
+    def __getitem__(self, index) -> Tensor:
+        return _index(self, index if isinstance(index, tuple) else (index,))
 
-    def __rtruediv__(self, other):
-        return self._binary("/", other, True)
+    def __getattr__(self, op: str):
+        if op.startswith("_"):
+            raise AttributeError(op)
+        return functools.partial(_method, op, self)
+
+    # -- operators --
+
+    __add__, __radd__ = _operator("+"), _operator("+", True)
+    __sub__, __rsub__ = _operator("-"), _operator("-", True)
+    __mul__, __rmul__ = _operator("*"), _operator("*", True)
+    __truediv__, __rtruediv__ = _operator("/"), _operator("/", True)
+    __lt__, __le__, __gt__, __ge__ = _operator("<"), _operator("<="), _operator(">"), _operator(">=")
+    __eq__, __ne__ = _operator("=="), _operator("!=")
+    __pow__, __rpow__ = _function("pow"), _function("pow", True)
+    __mod__, __rmod__ = _function("mod"), _function("mod", True)
+    __and__, __or__, __xor__ = _function("and"), _function("or"), _function("xor")
+    __matmul__ = _function("matmul")
 
     def __neg__(self):
         return self._trace.add(f"neg({self.name})")
 
-    def __matmul__(self, other):
-        return self._trace.add(f"matmul({self.name}, {_text(other)})")
+    def __abs__(self):
+        return self._trace.add(f"abs({self.name})")
+
+    def __invert__(self):
+        return self._trace.add(f"not({self.name})")
+
+
+def _index(x: Tensor, index: tuple) -> Tensor:
+    """x[1:-1, ..., 0, None]: a slice, then dimensions that go and come. Negative ends count from the end."""
+    given = sum(i is not None and i is not Ellipsis for i in index)
+    if sum(i is Ellipsis for i in index) > 1:
+        raise IndexError("an index has one ellipsis at most")
+    if given > x.ndim:
+        raise IndexError(f"{x!r} has {x.ndim} dimensions, and {given} indices are given")
+    at = next((k for k, i in enumerate(index) if i is Ellipsis), len(index))
+    full = [*index[:at], *[slice(None)] * (x.ndim - given), *index[at + 1:]]
+    starts, stops, steps, dropped, added, d, place = [], [], [], [], [], 0, 0
+    for i in full:
+        if i is None:
+            added.append(place)
+            place += 1
+            continue
+        start, stop, step = _range(x, d, i)
+        starts.append(start), stops.append(stop), steps.append(step)
+        if isinstance(i, slice):
+            place += 1
+        else:
+            dropped.append(d)
+        d += 1
+    y = x
+    if any(i is not None and not (isinstance(i, slice) and i == slice(None)) for i in full):
+        words = f"slice({x.name}, starts={_text(starts)}, stops={_text(stops)}"
+        y = x._trace.add(words + (f", steps={_text(steps)})" if any(s != 1 for s in steps) else ")"))
+    if dropped:
+        y = x._trace.add(f"squeeze({y.name}, dims={_text(dropped)})")
+    if added:
+        y = x._trace.add(f"broadcast({y.name}, {_text([k in added for k in range(place)])})")
+    return y
+
+
+def _range(x: Tensor, d: int, i) -> tuple:
+    """Start, stop and step of one index."""
+    def end(value, otherwise):
+        if value is None:
+            return otherwise
+        if isinstance(value, numbers.Integral):
+            return int(value) if value >= 0 else Extent(f"({x.name}.{d} - {-int(value)})")
+        if isinstance(value, Extent):
+            return value
+        raise TypeError(f"{value!r} cannot be an index: slices, integers, ... and None can, and ops.index_select takes a "
+                        "tensor")
+
+    if not isinstance(i, slice):
+        start = end(i, None)
+        return start, start + 1, 1
+    if i.step is not None and not (isinstance(i.step, numbers.Integral) and i.step > 0):
+        raise IndexError("a step is an integer of at least 1")
+    return end(i.start, 0), end(i.stop, Extent(f"{x.name}.{d}")), int(i.step or 1)
+
+
+# ---- operations ----
+
+def _call(op: str, args, keywords) -> Tensor:
+    if not _WORD.match(op):
+        raise AttributeError(op)
+    words = [_text(a) for a in args] + [f"{k}={_text(v)}" for k, v in keywords.items()]
+    return _current(f"ops.{op}").add(f"{op}({', '.join(words)})", op)
+
+
+def _method(op: str, x: Tensor, *args, **keywords) -> Tensor:
+    """x.reshape(2, -1) is x.reshape([2, -1])."""
+    if op in ("reshape", "permute", "expand") and args and all(isinstance(a, (numbers.Integral, Extent)) for a in args):
+        args = (list(args),)
+    return _call(op, (x, *args), keywords)
 
 
 class _Ops:
-    """Every operation of `weir list ops`: ops.matmul(a, b), ops.sum(x, dims=[1])."""
+    """Every operation of `weir list ops`: ops.matmul(a, b), ops.sum(x, dims=[1]), v, i = ops.topk(x, k=2)."""
 
     def __getattr__(self, op: str):
         if op.startswith("__"):
             raise AttributeError(op)
 
         def call(*args, **keywords) -> Tensor:
-            tensors = [a for a in (*args, *keywords.values()) if isinstance(a, Tensor)]
-            for a in (*args, *keywords.values()):
-                if isinstance(a, (list, tuple)):
-                    tensors += [t for t in a if isinstance(t, Tensor)]
-            if not tensors:
-                raise TypeError(f"ops.{op} needs a traced tensor among its arguments")
-            words = [_text(a) for a in args] + [f"{k}={_text(v)}" for k, v in keywords.items()]
-            return tensors[0]._trace.add(f"{op}({', '.join(words)})")
+            if op == "cat" and args and isinstance(args[0], (list, tuple)):
+                args = (*args[0], *args[1:])
+            return _call(op, args, keywords)
 
         call.__name__ = op
         return call
+
+    def __dir__(self):
+        return [line.split()[0] for line in _weir.list("ops").splitlines() if line.strip()]
 
 
 ops = _Ops()
 
 
-class Fusion(NamedTuple):
+# ---- programs ----
+
+def _parse(name: str, text: str, places):
+    """The parsed module; mistakes are told at their places in Python."""
+    from . import Diagnostic, ProgramError
+    try:
+        return _weir.Module(f"<{name}>", text)
+    except ProgramError as error:
+        lines, found, message = text.splitlines(), [], []
+        for d in error.diagnostics:
+            file, line = places[d.line - 1] if 0 < d.line <= len(places) else ("", 0)
+            written = lines[d.line - 1] if 0 < d.line <= len(lines) else ""
+            if line:
+                d = Diagnostic(file, line, 0, d.severity, d.text, d.suggestion, d.rank)
+            found.append(d)
+            message.append(f"{d.file}:{d.line}: {d.severity}: {d.text}" + (f"\n    {written.strip()}" if line else ""))
+        raise ProgramError(error.status, "\n".join(message) or error.message, found) from None
+
+
+class Fusion:
     """A traced function: its text, and programs compiled from it."""
 
-    name: str
-    text: str
+    def __init__(self, name: str, definition: str, places, schedule: Schedule):
+        self.name = name
+        self._definition = definition  # without its last brace
+        self._places = places
+        meshes = [str(m) for m in schedule.meshes.values()]
+        first, rest = definition.split("\n", 1)
+        lines = [first, *(f"  {m}" for m in meshes), rest]
+        where = [places[0], *[("", 0)] * len(meshes), *places[1:]]
+        if schedule.statements:
+            lines += ["  schedule {", *(f"    {x}" for x in schedule.statements), "  }"]
+            where += [("", 0), *schedule.places, ("", 0)]
+        self.text = "\n".join([*lines, "}", ""])
+        self._module = _parse(name, self.text, where)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"<weir.Fusion {self.name}>"
+
+    def scheduled(self, schedule: Schedule) -> Fusion:
+        """The same definition with another schedule."""
+        return Fusion(self.name, self._definition, self._places, schedule)
+
+    def load(self):
+        """A Module with this program."""
+        from . import load
+        return load(self.text, self.name)
 
     def compile(self, **options):
-        from . import load
-        return load(self.text, self.name).compile(self.name, **options)
+        return self.load().compile(self.name, **options)
 
 
-def _trace(function, meshes: dict, schedule: str) -> Fusion:
-    trace = _Trace()
+def _trace(function, meshes, schedule) -> Fusion:
+    trace = _Trace(function.__name__)
     arguments = []
     for name, parameter in inspect.signature(function).parameters.items():
         if not isinstance(parameter.annotation, str):
             raise TypeError(f"{function.__name__}: annotate {name} with its type as text, like \"f32[n, 64]\"")
-        kind = parameter.annotation.strip("'\"")
         trace.names.add(name)
-        trace.lines.append(f"{name} : {kind}")
-        arguments.append(Tensor(trace, name))
-    result = function(*arguments)
-    results = result if isinstance(result, (tuple, list)) else (result,)
-    if not results or not all(isinstance(t, Tensor) for t in results):
-        raise TypeError(f"{function.__name__} must return traced tensors")
-    lines = [f"mesh {k} = {_text(list(v))}" for k, v in meshes.items()] + trace.lines
-    lines.append("return " + ", ".join(t.name for t in results))
-    if schedule:
-        lines.append("schedule {\n" + schedule + "\n}")
-    return Fusion(function.__name__, f"fusion {function.__name__} {{\n" + "\n".join(lines) + "\n}\n")
+        line = _Line([name], f": {parameter.annotation.strip(chr(39) + chr(34))}", _first_line(function))
+        trace.lines.append(line)
+        arguments.append(Tensor(trace, line, 0))
+    token = _TRACE.set(trace)
+    try:
+        result = function(*arguments)
+        results = result if isinstance(result, (tuple, list)) else (result,)
+        if not results or not all(isinstance(t, Tensor) for t in results):
+            raise TypeError(f"{function.__name__} must return traced tensors")
+        text, places = trace.program([_text(t) for t in results])
+    finally:
+        _TRACE.reset(token)
+    return Fusion(function.__name__, text, places, _schedule(meshes, schedule))
 
 
-def fusion(function=None, *, meshes: dict | None = None, schedule: str = ""):
-    """Traces a function whose parameters are annotated with types. `meshes` are device meshes by name, and
-    `schedule` statements of the language about the parameters."""
+def _first_line(function) -> tuple[str, int]:
+    code = getattr(function, "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code else ("", 0)
+
+
+def _schedule(meshes, schedule) -> Schedule:
+    """From objects, or from text and meshes by name."""
+    if isinstance(schedule, Schedule):
+        result = schedule
+    else:
+        result = Schedule()
+        for statement in (schedule or "").splitlines():
+            if statement.strip():
+                result.add(statement.strip())
+    for mesh in [Mesh(k, *v) for k, v in meshes.items()] if isinstance(meshes, dict) else meshes or ():
+        result.use(mesh)
+    return result
+
+
+def fusion(function=None, *, meshes=None, schedule: Schedule | str = ""):
+    """Traces a function whose parameters are annotated with types. `schedule`: a Schedule, or statements of the language
+    as text, for which `meshes` declares device meshes: Mesh objects, or shapes by name."""
     if function is None:
-        return lambda f: _trace(f, meshes or {}, schedule)
-    return _trace(function, meshes or {}, schedule)
+        return lambda f: _trace(f, meshes, schedule)
+    return _trace(function, meshes, schedule)

@@ -100,7 +100,10 @@ struct weir_array {
  * and shape. With `shape_only` it may have no data. */
 status api_view(const weir_dl_tensor *t, const char *what, bool shape_only, ir_array *result);
 
-/* Extents of the fusion's i-th input, from completed shapes. */
+/* Extents of the fusion's i-th input, if they are known. */
+bool api_shapes_known(const weir_shapes *s, uint32_t i, int64_t extents[IR_MAX_RANK],
+                      uint32_t *rank);
+/* The same, from completed shapes. */
 status api_shapes_input(const weir_shapes *s, uint32_t i, int64_t extents[IR_MAX_RANK],
                         uint32_t *rank);
 

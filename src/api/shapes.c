@@ -49,14 +49,16 @@ bool api_shapes_complete(const weir_shapes *s) { return s && s->complete; }
 
 const ir_env *api_shapes_env(const weir_shapes *s) { return s ? &s->env : NULL; }
 
+bool api_shapes_known(const weir_shapes *s, uint32_t i, int64_t extents[IR_MAX_RANK],
+                      uint32_t *rank) {
+  const ir_func *f = api_func(s->fusion);
+  return i < f->inputs.len && ir_env_shape(&s->env, f->inputs.data[i], extents, rank);
+}
+
 status api_shapes_input(const weir_shapes *s, uint32_t i, int64_t extents[IR_MAX_RANK],
                         uint32_t *rank) {
-  const ir_func *f = api_func(s->fusion);
-  if (!s->complete || i >= f->inputs.len ||
-      !ir_env_shape(&s->env, f->inputs.data[i], extents, rank)) {
-    return fail(STATUS_BAD_USAGE, "the shapes are not complete");
-  }
-  return STATUS_OK;
+  if (s->complete && api_shapes_known(s, i, extents, rank)) return STATUS_OK;
+  return fail(STATUS_BAD_USAGE, "the shapes are not complete");
 }
 
 static weir_status edit_shapes(weir_shapes *s, api_body body, void *context) {

@@ -47,8 +47,9 @@ static status piece_of(const shard_call *c, const ir_env *env, int64_t device, r
   ir_tensor t = {0};
   TRY(tensor_of(c, &t));
   if (rt_piece_of(c->p->session.host, env, t, device, piece)) return STATUS_OK;
-  return fail(STATUS_BAD_PROGRAM, "the part of '%s' on device %" PRId64 " cannot be computed",
-              ir_tensor_name(c->p->session.host, t), device);
+  return fail(STATUS_BAD_PROGRAM, "the part of '%s' on device %" PRId64 " cannot be computed%s",
+              ir_tensor_name(c->p->session.host, t), device,
+              api_shapes_complete(c->shapes) ? "" : ": not all of its extents are known");
 }
 
 /* In the shapes of the host program, which are those of its fusion. */
@@ -58,10 +59,26 @@ static status bind_host(const shard_call *c, arena *scratch, ir_env *env) {
   return STATUS_OK;
 }
 
+/* Of shapes that are not complete, the inputs whose extents are known. */
+static status bind_known(const shard_call *c, arena *scratch, ir_env *env) {
+  const ir_func *f = c->p->func;
+  ir_env_init(env, (ir_func *)f, scratch);
+  for (uint32_t i = 0; i < f->inputs.len; i++) {
+    int64_t extents[IR_MAX_RANK];
+    uint32_t rank;
+    bool known = api_shapes_known(c->shapes, i, extents, &rank);
+    if (known && !ir_bind_shape(env, f->inputs.data[i], extents, rank, "the given shapes"))
+      return STATUS_BAD_PROGRAM;
+  }
+  env->func = c->p->session.host;
+  return STATUS_OK;
+}
+
 static status shard_body(arena *scratch, void *context) {
   shard_call *c = context;
   ir_env env;
-  status st = bind_host(c, scratch, &env);
+  status st =
+      api_shapes_complete(c->shapes) ? bind_host(c, scratch, &env) : bind_known(c, scratch, &env);
   if (st == STATUS_OK) st = piece_of(c, &env, c->device, &c->piece);
   return api_take_diags(&c->p->ir, st, scratch);
 }

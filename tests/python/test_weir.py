@@ -366,14 +366,280 @@ class Traced(unittest.TestCase):
         np.testing.assert_array_equal(y, 2 * np.maximum(x @ w, 0) - 1)
         np.testing.assert_array_equal(h, -(x @ w))
 
-    def test_mistakes(self):
-        with self.assertRaisesRegex(TypeError, "annotate"):
-            weir.fusion(lambda x: x)
-        with self.assertRaisesRegex(TypeError, "no values"):
+    def results(self, function, *arrays):
+        return weir.fusion(function).compile()(*arrays)
 
+    def test_operators(self):
+        def f(x: "f32[n, 4]", i: "i64[n, 4]"):
+            m = (x < 1) & (x != 0) | ~(x >= -2)
+            return abs(x) ** 2 / 4 - 1 % (abs(x) + 2), weir.ops.where(m, x, -x), i % 3 == 1
+
+        x, i = np.arange(-6, 6, dtype="f4").reshape(3, 4), np.arange(12).reshape(3, 4)
+        y, z, b = self.results(f, x, i)
+        np.testing.assert_array_equal(y, np.abs(x) ** 2 / 4 - 1 % (np.abs(x) + 2))
+        np.testing.assert_array_equal(z, np.where((x < 1) & (x != 0) | ~(x >= -2), x, -x))
+        np.testing.assert_array_equal(b, i % 3 == 1)
+
+    def test_indices(self):
+        x = np.arange(120, dtype="f4").reshape(4, 5, 6)
+        for index in [np.s_[1:3], np.s_[:, -2:], np.s_[..., 0], np.s_[2], np.s_[-1, 1:-1, ::2], np.s_[:, None, 3],
+                      np.s_[..., None], np.s_[1:, ..., 5], np.s_[:]]:
+            def f(x: "f32[a, b, 6]"):
+                return x[index] * 1
+
+            with self.subTest(index=index):
+                np.testing.assert_array_equal(self.results(f, x), x[index])
+        with self.assertRaisesRegex(IndexError, "3 dimensions, and 4"):
+            @weir.fusion
+            def g(x: "f32[a, b, 6]"):
+                return x[0, 0, 0, 0]
+
+    def test_shapes(self):
+        def f(x: "f32[b, s, 8]"):
+            b, s, e = x.shape
+            assert (x.ndim, x.dtype, (x > 0).dtype) == (3, "f32", "bool")
+            y = x.reshape(b * s, e).T.sum(dims=[1]).cast(np.float64)
+            return y / s, x.permute(0, 2, 1).reshape(b, e // 2, 2 * s)[:, :, : s + 1]
+
+        x = np.arange(48, dtype="f4").reshape(2, 3, 8)
+        y, z = self.results(f, x)
+        np.testing.assert_array_equal(y, x.reshape(6, 8).sum(0).astype("f8") / 3)
+        np.testing.assert_array_equal(z, x.transpose(0, 2, 1).reshape(2, 4, 6)[:, :, :4])
+
+    def test_several_results(self):
+        def f(x: "f32[n, 6]"):
+            v, i = weir.ops.topk(x, k=2)
+            m = weir.ops.var_mean(x, dims=[1])
+            return v, i, m, weir.ops.cat([v, v], dim=1), weir.ops.iota(x.shape[0])
+
+        x = np.array([[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 8]], "f4")
+        v, i, m, c, n = self.results(f, x)
+        np.testing.assert_array_equal(v, [[9, 5], [8, 6]])
+        np.testing.assert_array_equal(i, [[5, 4], [5, 1]])
+        np.testing.assert_allclose(m, x.var(1), rtol=1e-6)
+        np.testing.assert_array_equal(c, [[9, 5, 9, 5], [8, 6, 8, 6]])
+        np.testing.assert_array_equal(n, [0, 1])
+
+    def test_schedules(self):
+        """Every statement, as an object and as text."""
+        g, e = weir.Mesh("g", 2, 3), weir.Mesh("e", 2, devices=[3, 1])
+
+        @weir.fusion
+        def f(x: "f32[n, 12]", w: "f32[12, 4]", v: "f32[4]"):
+            return (x @ w).named("h").sum(dims=[0]) * v
+
+        s = weir.Schedule()
+        s["x"].on(g).outer_split(0, g.y).mark(0, g.y).outer_split(2, g.x).mark(2, g.x).outer_split(1, 2)
+        s["x"].mark(1, weir.stream.ring).reorder({0: 1, 1: 0}).mark(0, weir.serial).merge(0)
+        s["w"].outer_split(0, [5, 7]).split(2, 2).swizzle(0, g.x).on(g).memory("symmetric").contiguity([True, False])
+        s["v"].shard(0, e.x).allocate([0]).allocate_as_loop()
+        s["h"].split(2, 4).rfactor([2], "part")
+        self.assertEqual(str(s).splitlines(), [
+            "x on g", "x.outer_split(0, g.y)", "x[0] = mesh.y", "x.outer_split(2, g.x)", "x[2] = mesh.x",
+            "x.outer_split(1, 2)", "x[1] = stream.ring", "x.reorder(0 -> 1, 1 -> 0)", "x[0] = serial", "x.merge(0)",
+            "w.outer_split(0, [5, 7])", "w.split(2, 2)", "w.swizzle(0, mesh.x)", "w on g", "w.memory(symmetric)",
+            "w.contiguity([true, false])", "v on e", "v.outer_split(0, e)", "v[0] = mesh.x", "v.allocate([0])",
+            "v.allocate_as_loop()", "h.split(2, 4)", "part = h.rfactor([2])"])
+        self.assertEqual([str(m) for m in s.meshes.values()], ["mesh g = [2, 3]", "mesh e = [2] of {3, 1}"])
+
+    def test_scheduled(self):
+        d = weir.Mesh("d", 2)
+
+        @weir.fusion
+        def f(x: "f32[n, 8]", w: "f32[6, 8]"):
+            return weir.ops.linear(x, w)
+
+        s = weir.Schedule()
+        s["w"].shard(0, d.x)
+        s["x"].outer_split(0, 3).mark(0, weir.stream)
+        x, w = np.arange(48, dtype="f4").reshape(6, 8), np.ones((6, 8), "f4")
+        self.assertEqual(f.compile().devices, (0, 1, 1))
+        program = f.scheduled(s).compile()
+        self.assertEqual(program.devices, (0, 2, 2))
+        np.testing.assert_array_equal(program(x, w), x @ w.T)
+
+    def place(self, make):
+        """The line of the mistake, counted from the function that is traced."""
+        with self.assertRaises(weir.ProgramError) as caught:
+            make()
+        (d,) = caught.exception.diagnostics
+        self.assertEqual(d.file, __file__)
+        self.assertIn(f"{__file__}:{d.line}: error:", str(caught.exception))
+        return d.line - make.__code__.co_firstlineno
+
+    def test_places(self):
+        """A mistake is where Python wrote it."""
+        def wrong_shape():
+            @weir.fusion
+            def f(x: "f32[n, 8]", w: "f32[9, 4]"):
+                h = x * 2
+                return h @ w
+
+        def wrong_op():
             @weir.fusion
             def f(x: "f32[n]"):
-                return x if x else -x
+                return weir.ops.softmaxx(x)
+
+        def wrong_statement():
+            s = weir.Schedule()
+            s["x"].split(0, 2)
+            s["x"].split(7, 2)
+            weir.fusion(twice).scheduled(s)
+
+        def twice(x: "f32[n]"):
+            return x * 2
+
+        self.assertEqual(self.place(wrong_shape), 4)
+        self.assertEqual(self.place(wrong_op), 3)
+        self.assertEqual(self.place(wrong_statement), 3)
+
+    def test_mistakes(self):
+        def fails(error, words, function):
+            with self.assertRaisesRegex(error, words):
+                weir.fusion(function)
+
+        other = []
+
+        def keeps(x: "f32[n]"):
+            other.append(x)
+            return x * 2
+
+        def decides(x: "f32[n]"):
+            return x if x else -x
+
+        def takes_other(x: "f32[n]"):
+            return x + other[0]
+
+        def unpacks(x: "f32[n]"):
+            a, b = x * 2
+            return a
+
+        def names_twice(x: "f32[n]"):
+            return (x * 2).named("x")
+
+        def names_late(x: "f32[n]"):
+            h = x * 2
+            y = h + 1
+            h.named("h")
+            return y
+
+        def returns_number(x: "f32[n]"):
+            return 2
+
+        fails(TypeError, "annotate", lambda x: x)
+        fails(TypeError, "no values", decides)
+        weir.fusion(keeps)
+        fails(ValueError, "another function", takes_other)
+        fails(TypeError, "taken apart", unpacks)
+        fails(ValueError, "two tensors", names_twice)
+        fails(ValueError, "used already", names_late)
+        fails(TypeError, "must return", returns_number)
+        with self.assertRaisesRegex(RuntimeError, "weir.fusion traces"):
+            weir.ops.zeros([2])
+        with self.assertRaisesRegex(ValueError, "two meshes"):
+            s = weir.Schedule()
+            s.on(weir.Mesh("d", 2), "x").on(weir.Mesh("d", 3), "y")
+        for wrong in [lambda: weir.Mesh("d"), lambda: weir.Mesh("d", 0), lambda: weir.Mesh("d d", 2), lambda: weir.Mesh("d", 2).y]:
+            self.assertRaises(ValueError, wrong)
+
+
+ROWS = """fusion f {
+  mesh d = [2]
+  x : f32[n, 8]; w : f32[6, 8]
+  y = linear(x, w)
+  return y
+  schedule { w, y on d; w.outer_split(0, d); w[0] = mesh.x; y.outer_split(1, d); y[1] = mesh.x }
+}"""
+
+
+class Sharded(unittest.TestCase):
+    def setUp(self):
+        self.f = weir.compile(ROWS)
+        self.x, self.w = np.arange(16, dtype="f4").reshape(2, 8), np.arange(48, dtype="f4").reshape(6, 8)
+
+    def test_parts(self):
+        part = self.f.shard("w", device=1)  # its own extents are enough
+        self.assertEqual((part.begin, part.extents, part.whole, part.owner, part.scattered), ((3, 0), (3, 8), (6, 8), 1, False))
+        self.assertEqual(self.f.shard("y", n=2, device=1).begin, (0, 3))
+        self.assertEqual(self.f.shard("y", (2, 8), None, device=1).whole, (2, 6))
+        with self.assertRaisesRegex(weir.ProgramError, "not all of its extents are known"):
+            self.f.shard("x")
+        with self.assertRaisesRegex(ValueError, "it has x, w"):
+            self.f.cut("z", self.w)
+
+    def test_runs(self):
+        w = self.f.cut("w", self.w)
+        self.assertEqual([p.shape for p in w], [(3, 8), (3, 8)])
+        self.assertTrue(np.shares_memory(w[1], self.w))
+        y = self.x @ self.w.T
+        np.testing.assert_array_equal(self.f(self.x, w), y)
+        parts = self.f(self.x, w, whole=False)
+        self.assertIsInstance(parts, weir.Shards)
+        np.testing.assert_array_equal(np.concatenate(parts, 1), y)
+        np.testing.assert_array_equal(np.concatenate(self.f.run_async(self.x, w, whole=False).wait(), 1), y)
+        out = weir.Shards(np.empty((2, 3), "f4"), np.empty((2, 3), "f4"))
+        self.assertIs(self.f(self.x, self.w, out=out), out)
+        np.testing.assert_array_equal(np.concatenate(out, 1), y)
+
+    def test_extents(self):
+        """What no array tells is given."""
+        text = ROWS.replace("x : f32[n, 8]", "x : f32[n, k]").replace("w : f32[6, 8]", "w : f32[m, k]")
+        f = weir.compile(text)
+        np.testing.assert_array_equal(f(self.x, f.cut("w", self.w), extents={"m": 6}), self.x @ self.w.T)
+        with self.assertRaisesRegex(weir.ProgramError, "no value: m"):
+            f(self.x, f.cut("w", self.w))
+
+    def test_wrong(self):
+        with self.assertRaisesRegex(weir.ProgramError, r"has shape \[2, 8\], but needs \[3, 8\]"):
+            self.f(self.x, weir.Shards(self.w[:2], self.w[3:]))
+        with self.assertRaisesRegex(weir.ProgramError, "no shard is given"):
+            self.f(self.x, weir.Shards(self.w[:3], None))
+        with self.assertRaises(weir.ProgramError):
+            self.f(self.x, weir.Shards(self.w[:3]))
+
+    def test_scattered(self):
+        f = weir.compile("fusion f { mesh d = [2]; x : f32[8]; y = x * 2; return y; schedule { x on d; x.split(0, 2); "
+                         "x[1] = mesh.x } }")
+        with self.assertRaisesRegex(ValueError, "scattered"):
+            f.cut("x", np.ones(8, "f4"))
+
+
+class Donated(unittest.TestCase):
+    STEP = "fusion f { w : f32[n]; g : f32[n]; s : f32[]; new = w - g * s; norm = sum(g * g); return new, norm }"
+
+    def setUp(self):
+        self.w, self.g, self.s = np.arange(4, dtype="f4"), np.ones(4, "f4"), np.array(0.5, "f4")
+
+    def test_donated(self):
+        f = weir.compile(self.STEP)
+        for how in [{"w": "new"}, "w", ["w"]]:
+            w = self.w.copy()
+            new, norm = f(w, self.g, self.s, donate=how)
+            self.assertIs(new, w)
+            np.testing.assert_array_equal(w, self.w - 0.5)
+            self.assertEqual(norm, 4)
+        pending = f.run_async(w, self.g, self.s, donate="w")
+        self.assertIs(pending.wait()[0], w)
+        np.testing.assert_array_equal(w, self.w - 1)
+
+    def test_shards(self):
+        f = weir.compile(self.STEP.replace("w : f32[n]", "mesh d = [2]; w : f32[n]").replace(
+            "return new, norm", "return new, norm; schedule { w, g on d; w.outer_split(0, d); w[0] = mesh.x; "
+            "g.outer_split(0, d); g[0] = mesh.x }"))
+        w = weir.Shards(*(part.copy() for part in f.cut("w", self.w)))
+        new, norm = f(w, f.cut("g", self.g), self.s, donate="w", extents={"n": 4})
+        self.assertIs(new, w)
+        np.testing.assert_array_equal(np.concatenate(w), self.w - 0.5)
+
+    def test_wrong(self):
+        f = weir.compile(self.STEP)
+        for how, words in [({"v": "new"}, "no input called 'v'"), ({"w": "old"}, "no output called 'old'"),
+                           ({"w": "new", "g": "new"}, "two inputs"), ({"w": "norm"}, "norm")]:
+            with self.assertRaisesRegex(ValueError, words):
+                f(self.w, self.g, self.s, donate=how)
+        two = weir.compile("fusion f { w : f32[n]; a = w + 1; b = w + 2; return a, b }")
+        with self.assertRaisesRegex(ValueError, "2 outputs have the dtype and shape of w"):
+            two(self.w, donate="w")
 
 
 class Process(unittest.TestCase):

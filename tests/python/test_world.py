@@ -104,6 +104,19 @@ class Worlds(unittest.TestCase):
         """One line: nothing names the ranks but the environment."""
         self.all_end(Ranks(self, "assert check(weir.compile(SUM)) == (int(os.environ['RANK']), 1, 2)", 2, torchrun(2)))
 
+    def test_shards(self):
+        """Each rank has its own part of the weights and of the result, and no more."""
+        text = """
+            f = weir.compile(SUM.replace(
+                "w[0] = mesh.x }", "w[0] = mesh.x;  y on d;  y.outer_split(0, d);  y[0] = mesh.x }"))
+            me = int(os.environ["RANK"])
+            mine = [np.ascontiguousarray(part) for part in (x[:, 4 * me:4 * me + 4], w[4 * me:4 * me + 4])]
+            assert f.shard("w").begin == (4 * me, 0) and f.shard("x", n=6).extents == (6, 4)
+            (y,) = f(*map(weir.Shards, mine), whole=False, extents={"n": 6})
+            assert (y == (x @ w)[3 * me:3 * me + 3]).all(), y
+        """
+        self.all_end(Ranks(self, text, 2, torchrun(2)))
+
     def test_environment(self):
         text = """
             world = weir.World()

@@ -135,6 +135,25 @@ static void test_places(void) {
   setup_free(&s);
 }
 
+/* Of a tensor whose own extents are known; others need not be. */
+static void test_partial_shapes(void) {
+  setup s;
+  weir_shapes *some = NULL;
+  weir_shard h = {.struct_size = sizeof h};
+  weir_tensor x;
+  const int64_t extents[] = {N, K};
+  EXPECT_INT(setup_make("cpu", NULL, &s), WEIR_OK);
+  EXPECT_INT(weir_shapes_create(s.f, &some), WEIR_OK);
+  EXPECT_INT(weir_program_shard(s.p, some, WEIR_INPUT, 0, 1, &h), WEIR_BAD_PROGRAM);
+  EXPECT_CONTAINS(weir_error(), "not all of its extents are known");
+  EXPECT_INT(weir_fusion_input_at(s.f, 0, &x), WEIR_OK);
+  EXPECT_INT(weir_shapes_input(some, x, extents, 2, NULL), WEIR_OK);
+  EXPECT_INT(weir_program_shard(s.p, some, WEIR_INPUT, 0, 1, &h), WEIR_OK);
+  EXPECT(h.begin[0] == 3 && h.extents[0] == 2 && h.whole[0] == N);
+  weir_shapes_destroy(some);
+  setup_free(&s);
+}
+
 static void test_run(bool fortran) {
   setup s;
   tensors t;
@@ -265,6 +284,7 @@ static void test_memory(void) {
 
 int main(void) {
   test_places();
+  test_partial_shapes();
   test_run(false);
   test_run(true);
   test_replicas();

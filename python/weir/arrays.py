@@ -1,0 +1,166 @@
+"""Arrays of other packages: how they are made, ordered by streams and handed over; and what devices hold of a tensor."""
+
+from __future__ import annotations
+
+import sys
+from typing import NamedTuple
+
+_NUMPY = {"f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32", "i8": "int8",
+          "u8": "uint8", "bool": "bool"}
+
+
+class Kind:
+    """How arrays of a package are made and ordered; this one is NumPy's."""
+
+    gives = False  # outputs become something else
+
+    def empty(self, shape, dtype, arrays):
+        import numpy
+        if dtype not in _NUMPY:
+            raise TypeError(f"NumPy has no {dtype}; give `out` as a PyTorch tensor")
+        return numpy.empty(shape, _NUMPY[dtype])
+
+    def order(self, arrays, out, stream):
+        return None, ()
+
+    def writable(self, array):
+        """Older NumPy does not export bool: ("bool", its bytes) does."""
+        if isinstance(array, RawArray):
+            return (array.dtype, array.bits)
+        return ("bool", array.view("u1")) if getattr(array, "dtype", None) == bool else array
+
+    def readable(self, array):
+        """Nor arrays that are read-only."""
+        if isinstance(array, RawArray):
+            return (array.dtype, array.bits)
+        flags = getattr(array, "flags", None)
+        return self.writable(array.copy() if flags is not None and not flags.writeable else array)
+
+    def give(self, array):
+        return array
+
+
+class _Torch(Kind):
+    def empty(self, shape, dtype, arrays):
+        torch = sys.modules["torch"]
+        names = dict(_NUMPY, bf16="bfloat16")
+        return torch.empty(shape, dtype=getattr(torch, names[dtype]), device=arrays[0].device)
+
+    def order(self, arrays, out, stream):
+        for a in arrays + out:
+            if getattr(a, "is_cuda", False):
+                break
+        else:
+            return None, ()
+        gpus = {a.device.index for a in arrays + out if getattr(a, "is_cuda", False)}
+        current = sys.modules["torch"].cuda.current_stream
+        return -1, tuple((g, stream if stream is not None else current(g).cuda_stream) for g in gpus)
+
+    def writable(self, array):
+        return array
+
+    def readable(self, array):
+        if isinstance(array, RawArray):
+            return (array.dtype, array.bits)
+        return array.detach() if getattr(array, "requires_grad", False) else array
+
+
+class _DLPack(Kind):
+    """Any package: on a GPU by the default stream; outputs are NumPy's, or, for JAX, become its own."""
+
+    def order(self, arrays, out, stream):
+        gpus = set()
+        for a in arrays + out:
+            device = getattr(a, "__dlpack_device__", None)
+            kind, index = device() if device else (1, 0)
+            if kind == 2:
+                gpus.add(index)
+        return (1, tuple((g, stream or 0) for g in gpus)) if gpus else (None, ())
+
+
+class _Jax(_DLPack):
+    gives = True
+
+    def give(self, array):
+        return sys.modules["jax"].numpy.asarray(array) if type(array).__module__ == "numpy" else array
+
+
+class RawArray:
+    """Values of a dtype that NumPy lacks, bf16, in an array of integers of the same size."""
+
+    def __init__(self, bits, dtype: str = "bf16"):
+        self.bits = bits
+        self.dtype = dtype
+
+    @property
+    def shape(self):
+        return self.bits.shape
+
+    def __getitem__(self, index):
+        return RawArray(self.bits[index], self.dtype)
+
+    def __repr__(self) -> str:
+        return f"<weir.RawArray {self.dtype}{list(self.shape)}>"
+
+
+KINDS: dict = {}
+
+
+def numpy_kind() -> Kind:
+    return KINDS.setdefault("numpy", Kind())
+
+
+def kind_of(array) -> Kind:
+    kind = KINDS.get(type(array))
+    if kind is None:
+        package = {m.__module__.split(".")[0] for m in type(array).__mro__}
+        make = _Torch if "torch" in package else Kind if package & {"numpy", "weir"} else \
+            _Jax if package & {"jax", "jaxlib"} else _DLPack
+        kind = KINDS[type(array)] = make()
+    return kind
+
+
+class Shard(NamedTuple):
+    """What a device holds of a tensor: a box in the whole tensor or, `scattered`, positions in order that are no single
+    range of each dimension; `begin` is then the first. `owner`: of the devices that hold the same, the first."""
+
+    begin: tuple[int, ...]
+    extents: tuple[int, ...]
+    whole: tuple[int, ...]
+    owner: int
+    scattered: bool
+
+    @property
+    def index(self) -> tuple[slice, ...]:
+        """array[shard.index] is this part of a whole array."""
+        if self.scattered:
+            raise ValueError("the device holds scattered positions, which are no slice of the tensor")
+        return tuple(slice(b, b + n) for b, n in zip(self.begin, self.extents))
+
+
+class Shards(list):
+    """What the devices of this process hold of a tensor: an array for each of them, in order, None for one that holds
+    nothing. Shards(a) where the process has one device."""
+
+    def __init__(self, *parts):
+        super().__init__(parts)
+
+    def __repr__(self) -> str:
+        return f"weir.Shards({', '.join(map(repr, self))})"
+
+
+def flat(arrays) -> tuple:
+    """All arrays, those of shards included."""
+    every = []
+    for a in arrays:
+        if type(a) is Shards:
+            every += [x for x in a if x is not None]
+        else:
+            every.append(a)
+    return tuple(every)
+
+
+def each(function, arrays) -> tuple:
+    """function(array) of all, shards as lists."""
+    return tuple(Shards(*(x if x is None else function(x) for x in a)) if type(a) is Shards else function(a)
+                 for a in arrays)
