@@ -101,6 +101,35 @@ static PyObject *shard(PyObject *o, PyObject *args) {
                        PyBool_FromLong(r.scattered));
 }
 
+/* bucket(extent, length) */
+static PyObject *bucket(PyObject *o, PyObject *args) {
+  const char *extent;
+  long long length;
+  int64_t found = 0;
+  if (!PyArg_ParseTuple(args, "sL", &extent, &length)) return NULL;
+  weir_status st = weir_program_bucket(self_of(o)->program, extent, length, &found);
+  return st == WEIR_OK ? PyLong_FromLongLong(found) : weir_py_raise(st);
+}
+
+static PyObject *counts(PyObject *o, PyObject *unused) {
+  (void)unused;
+  weir_counts n = {.struct_size = sizeof n};
+  weir_status st = weir_program_counts(self_of(o)->program, &n);
+  if (st != WEIR_OK) return weir_py_raise(st);
+  return Py_BuildValue("{sLsLsLsLsLsL}", "runs", (long long)n.runs, "bindings",
+                       (long long)n.bindings, "loads", (long long)n.loads, "allocations",
+                       (long long)n.allocations, "in_place", (long long)n.in_place, "copied",
+                       (long long)n.copied);
+}
+
+static PyObject *note(PyObject *o, PyObject *unused) {
+  (void)unused;
+  char *text = NULL;
+  weir_status st = weir_program_note(self_of(o)->program, &text);
+  if (st == WEIR_OK && !text) Py_RETURN_NONE;
+  return weir_py_text(st, text);
+}
+
 static PyObject *stats(PyObject *o, PyObject *unused) {
   (void)unused;
   weir_stats s = {.struct_size = sizeof s};
@@ -196,17 +225,14 @@ static PyObject *bound(PyObject *o, PyObject *args) {
                        "idle_s", b.idle_s, "exposed", lines);
 }
 
-static PyMethodDef methods[] = {{"run", run, METH_VARARGS, NULL},
-                                {"start", weir_py_start, METH_VARARGS, NULL},
-                                {"device", device, METH_NOARGS, NULL},
-                                {"devices", devices, METH_NOARGS, NULL},
-                                {"stats", stats, METH_NOARGS, NULL},
-                                {"trace", trace, METH_VARARGS, NULL},
-                                {"verify", verify, METH_VARARGS, NULL},
-                                {"prepare", prepare, METH_VARARGS, NULL},
-                                {"bound", bound, METH_VARARGS, NULL},
-                                {"shard", shard, METH_VARARGS, NULL},
-                                {NULL, NULL, 0, NULL}};
+static PyMethodDef methods[] = {
+    {"run", run, METH_VARARGS, NULL},       {"start", weir_py_start, METH_VARARGS, NULL},
+    {"device", device, METH_NOARGS, NULL},  {"devices", devices, METH_NOARGS, NULL},
+    {"stats", stats, METH_NOARGS, NULL},    {"trace", trace, METH_VARARGS, NULL},
+    {"verify", verify, METH_VARARGS, NULL}, {"prepare", prepare, METH_VARARGS, NULL},
+    {"bound", bound, METH_VARARGS, NULL},   {"shard", shard, METH_VARARGS, NULL},
+    {"bucket", bucket, METH_VARARGS, NULL}, {"counts", counts, METH_NOARGS, NULL},
+    {"note", note, METH_NOARGS, NULL},      {NULL, NULL, 0, NULL}};
 
 static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)dealloc},
                               {Py_tp_methods, methods},

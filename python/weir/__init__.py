@@ -227,6 +227,8 @@ class Program:
         self.outputs = [TensorInfo(*t) for t in outputs]
         self._shapes: dict = {}
         self._bound: dict = {}
+        self._whole: set = set()  # shapes for which every rank has all of every output
+        self._spread = self.devices[1] < self.devices[2]
         self._run = self._core.run
 
     def __repr__(self) -> str:
@@ -263,7 +265,10 @@ class Program:
         self._count(arrays)
         kind = (KINDS.get(type(arrays[0])) or kind_of(arrays[0])) if arrays else numpy_kind()
         if out is None:
-            shapes = self.shapes(*(tuple(a.shape) for a in arrays))
+            given = tuple(tuple(a.shape) for a in arrays)
+            shapes = self.shapes(*given)
+            if self._spread:
+                self._check_whole(self._bind(given, {}))
             out = tuple(kind.empty(s, t.dtype, arrays) for s, t in zip(shapes, self.outputs))
         elif not isinstance(out, tuple):
             out = tuple(out) if type(out) is list else (out,)
@@ -282,6 +287,18 @@ class Program:
             out = tuple(out) if type(out) is list else (out,)
         return kind, out, (shapes, donated)
 
+    def _check_whole(self, shapes, donated=None) -> None:
+        """A rank that holds a part of an output cannot return all of it."""
+        if (shapes, donated) in self._whole:
+            return
+        for i, t in enumerate(self.outputs):
+            for d in range(self.devices[2]) if not donated or donated[i] < 0 else ():
+                part = self._core.shard(shapes, True, i, d)
+                if part is not None and part[1] != part[2]:
+                    raise ValueError(f"output {t.name} is cut over the ranks, and none of them has all of it: ask for the parts "
+                                     "(whole=False), or have the schedule put it on its mesh without a cut")
+        self._whole.add((shapes, donated))
+
     def _empty(self, kind, arrays, shapes, donated, whole) -> tuple:
         """Outputs: donated inputs, new arrays, or a new one for each device."""
         first, count, _ = self.devices
@@ -289,6 +306,8 @@ class Program:
         of = next((a for a in arrays if type(a) is Shards), [None] * count)  # the part of a device is where its others are
         with self.module._lock:
             extents = self.module._core.shapes(self.name, shapes)
+        if whole and self._spread:
+            self._check_whole(shapes, donated)
         out = []
         for i, t in enumerate(self.outputs):
             if donated and donated[i] >= 0:
@@ -437,6 +456,23 @@ class Program:
         with self.module._lock:
             core = self.module._core.compile(self.name, {**options, "comm": "inproc"}, None, None, None)
             return core.bound(self.module._core, self.name, extents if extents else shapes)
+
+    def bucket(self, extent: str, length: int) -> int:
+        """For an extent with a capacity: how many positions a run is given that uses `length` of them. All lengths of a
+        bucket run what was bound for the first."""
+        return self._core.bucket(extent, length)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Since it was compiled: runs, bindings and loads of plans, allocations, and donated inputs that were overwritten
+        in place or copied."""
+        return self._core.counts()
+
+    @property
+    def note(self) -> str | None:
+        """What is worth saying about the program as it ran last: streams that it marks and does not use, movements of many
+        bytes that another mark would avoid."""
+        return self._core.note()
 
     @property
     def stats(self) -> dict | None:

@@ -49,6 +49,7 @@ class _Trace:
         self.name = name
         self.lines: list[_Line] = []
         self.names: set[str] = set()
+        self.renamed: dict[str, str] = {}  # names given to tensors after they were made
 
     def fresh(self, wanted: str) -> str:
         while wanted in self.names:
@@ -63,7 +64,9 @@ class _Trace:
 
     def program(self, results: list[str]) -> tuple[str, list[tuple[str, int]]]:
         """The text without its last brace, and where each of its lines was written."""
-        lines = [f"fusion {self.name} {{", *(f"  {x}" for x in self.lines), "  return " + ", ".join(results)]
+        body = "\n".join([*(f"  {x}" for x in self.lines), "  return " + ", ".join(results)])
+        body = re.sub(r"\b[A-Za-z_]\w*", lambda m: self.renamed.get(m[0], m[0]), body)
+        lines = [f"fusion {self.name} {{", body]
         places = [("", 0), *(line.place for line in self.lines), ("", 0)]
         return "\n".join(lines), places
 
@@ -81,7 +84,7 @@ def _text(value) -> str:
     if isinstance(value, Tensor):
         if value._trace is not _TRACE.get(None):
             raise ValueError(f"{value!r} belongs to another function that was traced")
-        return value.name
+        return value._id
     if isinstance(value, Extent):
         return value.text
     if isinstance(value, (bool, type(None))) or type(value).__name__ in ("bool_", "bool"):
@@ -190,21 +193,25 @@ class Tensor:
         self._info = None
 
     @property
-    def name(self) -> str:
+    def _id(self) -> str:
         return self._line.names[self._number]
+
+    @property
+    def name(self) -> str:
+        return self._trace.renamed.get(self._id, self._id)
 
     def named(self, name: str) -> Tensor:
         """Gives it a name, by which schedules and messages call it; returns it."""
         if not isinstance(name, str) or not _WORD.match(name):
             raise ValueError(f"{name!r} cannot be the name of a tensor")
-        if name in self._trace.names:
-            raise ValueError(f"two tensors of {self._trace.name} are called {name}")
         if self._line.text.startswith(":"):
             raise ValueError(f"{self.name} is an input, which is called as the parameter")
-        if any(re.search(rf"\b{re.escape(self.name)}\b", line.text) for line in self._trace.lines):
-            raise ValueError(f"{self!r} was used already: name a tensor where it is made")
+        if self._id in self._trace.renamed:
+            raise ValueError(f"{self!r} has a name already")
+        if name in self._trace.names:
+            raise ValueError(f"two tensors of {self._trace.name} are called {name}")
         self._trace.names.add(name)
-        self._line.names[self._number] = name
+        self._trace.renamed[self._id] = name
         return self
 
     def __repr__(self) -> str:
@@ -226,7 +233,7 @@ class Tensor:
 
     def _describe(self) -> tuple[str, int]:
         if self._info is None:
-            text, places = self._trace.program([self.name])
+            text, places = self._trace.program([self._id])
             (_, dtype, rank), = _parse(self._trace.name, text + "\n}\n", places).signature(self._trace.name)[1]
             self._info = dtype, rank
         return self._info
@@ -241,12 +248,12 @@ class Tensor:
 
     @property
     def shape(self) -> tuple[Extent, ...]:
-        return tuple(Extent(f"{self.name}.{k}") for k in range(self.ndim))
+        return tuple(Extent(f"{self._id}.{k}") for k in range(self.ndim))
 
     @property
     def T(self) -> Tensor:
         """The last two dimensions change places."""
-        return self._trace.add(f"transpose({self.name})")
+        return self._trace.add(f"transpose({self._id})")
 
     def __getitem__(self, index) -> Tensor:
         return _index(self, index if isinstance(index, tuple) else (index,))
@@ -270,13 +277,13 @@ class Tensor:
     __matmul__ = _function("matmul")
 
     def __neg__(self):
-        return self._trace.add(f"neg({self.name})")
+        return self._trace.add(f"neg({self._id})")
 
     def __abs__(self):
-        return self._trace.add(f"abs({self.name})")
+        return self._trace.add(f"abs({self._id})")
 
     def __invert__(self):
-        return self._trace.add(f"not({self.name})")
+        return self._trace.add(f"not({self._id})")
 
 
 def _index(x: Tensor, index: tuple) -> Tensor:
@@ -303,12 +310,12 @@ def _index(x: Tensor, index: tuple) -> Tensor:
         d += 1
     y = x
     if any(i is not None and not (isinstance(i, slice) and i == slice(None)) for i in full):
-        words = f"slice({x.name}, starts={_text(starts)}, stops={_text(stops)}"
+        words = f"slice({x._id}, starts={_text(starts)}, stops={_text(stops)}"
         y = x._trace.add(words + (f", steps={_text(steps)})" if any(s != 1 for s in steps) else ")"))
     if dropped:
-        y = x._trace.add(f"squeeze({y.name}, dims={_text(dropped)})")
+        y = x._trace.add(f"squeeze({y._id}, dims={_text(dropped)})")
     if added:
-        y = x._trace.add(f"broadcast({y.name}, {_text([k in added for k in range(place)])})")
+        y = x._trace.add(f"broadcast({y._id}, {_text([k in added for k in range(place)])})")
     return y
 
 
@@ -318,7 +325,7 @@ def _range(x: Tensor, d: int, i) -> tuple:
         if value is None:
             return otherwise
         if isinstance(value, numbers.Integral):
-            return int(value) if value >= 0 else Extent(f"({x.name}.{d} - {-int(value)})")
+            return int(value) if value >= 0 else Extent(f"({x._id}.{d} - {-int(value)})")
         if isinstance(value, Extent):
             return value
         raise TypeError(f"{value!r} cannot be an index: slices, integers, ... and None can, and ops.index_select takes a "
@@ -329,7 +336,7 @@ def _range(x: Tensor, d: int, i) -> tuple:
         return start, start + 1, 1
     if i.step is not None and not (isinstance(i.step, numbers.Integral) and i.step > 0):
         raise IndexError("a step is an integer of at least 1")
-    return end(i.start, 0), end(i.stop, Extent(f"{x.name}.{d}")), int(i.step or 1)
+    return end(i.start, 0), end(i.stop, Extent(f"{x._id}.{d}")), int(i.step or 1)
 
 
 # ---- operations ----
@@ -425,19 +432,18 @@ class Fusion:
         return self.load().compile(self.name, **options)
 
 
-def _trace(function, meshes, schedule) -> Fusion:
+def _trace(function, meshes, schedule, types, capacities) -> Fusion:
     trace = _Trace(function.__name__)
-    arguments = []
-    for name, parameter in inspect.signature(function).parameters.items():
-        if not isinstance(parameter.annotation, str):
-            raise TypeError(f"{function.__name__}: annotate {name} with its type as text, like \"f32[n, 64]\"")
+    arguments = {}
+    for name, kind in (types or _annotations(function)).items():
         trace.names.add(name)
-        line = _Line([name], f": {parameter.annotation.strip(chr(39) + chr(34))}", _first_line(function))
-        trace.lines.append(line)
-        arguments.append(Tensor(trace, line, 0))
+        trace.lines.append(_Line([name], f": {kind}", _first_line(function)))
+        arguments[name] = Tensor(trace, trace.lines[-1], 0)
+    for name, most in (capacities or {}).items():
+        trace.lines.append(_Line(["extent"], f"{name} <= {_text(most)}", _first_line(function)))
     token = _TRACE.set(trace)
     try:
-        result = function(*arguments)
+        result = function(**arguments)
         results = result if isinstance(result, (tuple, list)) else (result,)
         if not results or not all(isinstance(t, Tensor) for t in results):
             raise TypeError(f"{function.__name__} must return traced tensors")
@@ -445,6 +451,15 @@ def _trace(function, meshes, schedule) -> Fusion:
     finally:
         _TRACE.reset(token)
     return Fusion(function.__name__, text, places, _schedule(meshes, schedule))
+
+
+def _annotations(function) -> dict[str, str]:
+    types = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if not isinstance(parameter.annotation, str):
+            raise TypeError(f"{function.__name__}: annotate {name} with its type as text, like \"f32[n, 64]\"")
+        types[name] = parameter.annotation.strip("'\"")
+    return types
 
 
 def _first_line(function) -> tuple[str, int]:
@@ -466,9 +481,11 @@ def _schedule(meshes, schedule) -> Schedule:
     return result
 
 
-def fusion(function=None, *, meshes=None, schedule: Schedule | str = ""):
-    """Traces a function whose parameters are annotated with types. `schedule`: a Schedule, or statements of the language
-    as text, for which `meshes` declares device meshes: Mesh objects, or shapes by name."""
+def fusion(function=None, *, types: dict[str, str] | None = None, meshes=None, schedule: Schedule | str = "",
+           capacities: dict[str, int] | None = None):
+    """Traces a function whose parameters are annotated with types; `types` gives them by name instead, and the function is
+    then called with these names. `schedule`: a Schedule, or statements of the language as text, for which `meshes` declares
+    device meshes: Mesh objects, or shapes by name. `capacities`: the most that extents can be, by name (Program.bucket)."""
     if function is None:
-        return lambda f: _trace(f, meshes, schedule)
-    return _trace(function, meshes, schedule)
+        return lambda f: _trace(f, meshes, schedule, types, capacities)
+    return _trace(function, meshes, schedule, types, capacities)

@@ -406,6 +406,20 @@ class Traced(unittest.TestCase):
         np.testing.assert_array_equal(y, x.reshape(6, 8).sum(0).astype("f8") / 3)
         np.testing.assert_array_equal(z, x.transpose(0, 2, 1).reshape(2, 4, 6)[:, :, :4])
 
+    def test_names(self):
+        """At any time, of results and of tensors that were used."""
+        @weir.fusion(types={"x": "f32[n, 4]", "k": "f32[n, 4]"}, capacities={"n": 8})
+        def f(x, k):
+            v, i = weir.ops.topk(x + k, k=2)
+            y = v.reshape(v.shape[0], 2) * v
+            v.named("best"), i.named("where")
+            return y, i
+
+        self.assertIn("  best, where = topk(t3, k=2)\n  t5 = reshape(best, [best.0, 2])\n  t6 = t5 * best\n", f.text)
+        self.assertIn("  extent n <= 8\n", f.text)
+        self.assertEqual(f.compile().bucket("n", 3), 8)
+        self.assertEqual([t.name for t in f.compile().outputs], ["t6", "where"])
+
     def test_several_results(self):
         def f(x: "f32[n, 6]"):
             v, i = weir.ops.topk(x, k=2)
@@ -517,11 +531,8 @@ class Traced(unittest.TestCase):
         def names_twice(x: "f32[n]"):
             return (x * 2).named("x")
 
-        def names_late(x: "f32[n]"):
-            h = x * 2
-            y = h + 1
-            h.named("h")
-            return y
+        def names_again(x: "f32[n]"):
+            return (x * 2).named("h").named("g")
 
         def returns_number(x: "f32[n]"):
             return 2
@@ -532,7 +543,7 @@ class Traced(unittest.TestCase):
         fails(ValueError, "another function", takes_other)
         fails(TypeError, "taken apart", unpacks)
         fails(ValueError, "two tensors", names_twice)
-        fails(ValueError, "used already", names_late)
+        fails(ValueError, "has a name", names_again)
         fails(TypeError, "must return", returns_number)
         with self.assertRaisesRegex(RuntimeError, "weir.fusion traces"):
             weir.ops.zeros([2])
@@ -649,7 +660,7 @@ class Process(unittest.TestCase):
         self.assertIn("ok", r.stdout)
 
     def test_examples(self):
-        for command in [["seeds.py"], ["tp_mlp.py"]]:
+        for command in [["seeds.py"], ["llama.py"], ["tp_mlp.py"]]:
             if command == ["tp_mlp.py"] and importlib.util.find_spec("torch") is None:
                 continue
             r = subprocess.run([sys.executable, EXAMPLES / "python" / command[0]], capture_output=True, text=True)

@@ -114,6 +114,21 @@ class Worlds(unittest.TestCase):
             assert f.shard("w").begin == (4 * me, 0) and f.shard("x", n=6).extents == (6, 4)
             (y,) = f(*map(weir.Shards, mine), whole=False, extents={"n": 6})
             assert (y == (x @ w)[3 * me:3 * me + 3]).all(), y
+            for given in [(x, w), tuple(map(weir.Shards, mine))]:  # no rank has all of y
+                try:
+                    f(*given, extents={"n": 6})
+                except ValueError as why:
+                    assert "y is cut over the ranks" in str(why), why
+                else:
+                    assert False
+        """
+        self.all_end(Ranks(self, text, 2, torchrun(2)))
+
+    def test_llama(self):
+        """Decoding on two ranks, each with its part of the weights and caches."""
+        text = f"""
+            import runpy
+            runpy.run_path({str(EXAMPLES / "python" / "llama.py")!r}, run_name="__main__")
         """
         self.all_end(Ranks(self, text, 2, torchrun(2)))
 
