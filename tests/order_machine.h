@@ -99,7 +99,7 @@ static inline void machine_fold(machine *m, const issue_fold *f) {
   char *sum = arena_alloc(&m->memory, bytes);
   for (uint32_t i = 0; i < f->n_sources; i++) sources[i] = machine_address(m, &f->places[i]);
   if (f->n_sources == 1) memcpy(sum, sources[0], bytes);
-  else rt_comm_reduce(f->op, f->dtype, (size_t)f->count, f->n_sources, sources, sum);
+  else rt_comm_reduce(f->op, f->dtype, 0, (size_t)f->count, f->n_sources, sources, sum);
   for (uint32_t i = 0; i < f->n_results; i++)
     memcpy(machine_address(m, &f->places[f->n_sources + i]), sum, bytes);
 }

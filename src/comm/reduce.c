@@ -137,44 +137,44 @@ static void narrow(ir_dtype t, size_t n, const float *from, uint16_t *to) {
     for (size_t i = 0; i < n; i++) to[i] = narrow_bf16(from[i]);
 }
 
-static void reduce_narrow(fold_fn *fold, ir_dtype t, size_t n, uint32_t n_sources,
+static void reduce_narrow(fold_fn *fold, ir_dtype t, size_t from, size_t n, uint32_t n_sources,
                           const void *const *sources, uint16_t *out) {
   float sum[BLOCK], next[BLOCK];
   for (size_t done = 0; done < n; done += BLOCK) {
     size_t len = n - done < BLOCK ? n - done : BLOCK;
-    widen(t, len, (const uint16_t *)sources[0] + done, sum);
+    widen(t, len, (const uint16_t *)sources[0] + from + done, sum);
     for (uint32_t k = 1; k < n_sources; k++) {
-      widen(t, len, (const uint16_t *)sources[k] + done, next);
+      widen(t, len, (const uint16_t *)sources[k] + from + done, next);
       fold(len, 2, (const void *const[]){sum, next}, sum);
     }
     narrow(t, len, sum, out + done);
   }
 }
 
-static uint32_t smaller(uint32_t a, uint32_t b) { return a < b ? a : b; }
-
 /* The first pass reads WIDTH sources, each other one the result so far and WIDTH - 1 more. */
-static void reduce_wide(fold_fn *fold, size_t n, uint32_t n_sources, const void *const *sources,
-                        void *out) {
-  uint32_t done = smaller(n_sources, WIDTH);
-  fold(n, done, sources, out);
-  while (done < n_sources) {
-    const void *pass[WIDTH] = {out};
-    uint32_t more = smaller(n_sources - done, WIDTH - 1);
-    memcpy(pass + 1, sources + done, more * sizeof *pass);
-    fold(n, more + 1, pass, out);
-    done += more;
+static void reduce_wide(fold_fn *fold, size_t from_bytes, size_t n, uint32_t n_sources,
+                        const void *const *sources, void *out) {
+  const void *pass[WIDTH];
+  for (uint32_t done = 0; done < n_sources;) {
+    uint32_t width = done > 0;
+    while (width < WIDTH && done < n_sources)
+      pass[width++] = (const char *)sources[done++] + from_bytes;
+    fold(n, width, pass, out);
+    pass[0] = out;
   }
 }
 
-void rt_comm_reduce(ir_combine op, ir_dtype dtype, size_t n, uint32_t n_sources,
+void rt_comm_reduce(ir_combine op, ir_dtype dtype, size_t from, size_t n, uint32_t n_sources,
                     const void *const *sources, void *out) {
   fold_fn *fold = folds[dtype][op];
+  size_t size = ir_dtype_size_bytes(dtype);
   check(fold && n_sources > 0);
   if (n_sources == 1) {
-    if (out != sources[0]) memcpy(out, sources[0], n * ir_dtype_size_bytes(dtype));
+    const char *only = (const char *)sources[0] + from * size;
+    if (out != only) memcpy(out, only, n * size);
     return;
   }
-  if (dtype == IR_F16 || dtype == IR_BF16) reduce_narrow(fold, dtype, n, n_sources, sources, out);
-  else reduce_wide(fold, n, n_sources, sources, out);
+  if (dtype == IR_F16 || dtype == IR_BF16)
+    reduce_narrow(fold, dtype, from, n, n_sources, sources, out);
+  else reduce_wide(fold, from * size, n, n_sources, sources, out);
 }

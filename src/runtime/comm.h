@@ -178,9 +178,10 @@ void rt_comm_line_add(rt_comm_line *l, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* "(0 1 2)" */
 void rt_comm_line_add_team(rt_comm_line *l, const uint32_t *devices, uint32_t n);
 
-/* out[i] = sources[0][i] op sources[1][i] op ..., in this order. f16 and bf16 are accumulated in f32
- * and rounded once. `out` is one of the first two sources, or apart from all. (src/comm/reduce.c) */
-void rt_comm_reduce(ir_combine op, ir_dtype dtype, size_t n, uint32_t n_sources,
+/* out[i] = sources[0][from + i] op sources[1][from + i] op ..., in this order, i < n. f16 and bf16 are
+ * accumulated in f32 and rounded once. `out` is where one of the first two sources begins, or apart from all.
+ * (src/comm/reduce.c) */
+void rt_comm_reduce(ir_combine op, ir_dtype dtype, size_t from, size_t n, uint32_t n_sources,
                     const void *const *sources, void *out);
 
 #endif

@@ -55,7 +55,9 @@ static void test_reduction(ir_combine op, ir_dtype t, size_t n, uint32_t n_sourc
     for (size_t i = 0; i < MAX; i++) data[0][i] &= 0x0101010101010101;
   memcpy(out, data[0], sizeof out);
   for (uint32_t s = 0; s < n_sources; s++) sources[s] = s ? data[s] : first;
-  rt_comm_reduce(op, t, n, n_sources, sources, out);
+  size_t half = n / 2, middle = half * ir_dtype_size_bytes(t); /* in two steps */
+  rt_comm_reduce(op, t, 0, half, n_sources, sources, out);
+  rt_comm_reduce(op, t, half, n - half, n_sources, sources, (char *)out + middle);
   sources[0] = data[0];
   size_t size = ir_dtype_size_bytes(t), wrong = 0;
   for (size_t i = 0; i < n; i++) {
@@ -81,7 +83,7 @@ static void test_narrow_floats(void) {
   const void *sources[] = {all, zero};
   for (uint32_t i = 0; i < 65536; i++) all[i] = (uint16_t)i;
   for (ir_dtype t = IR_F16; t <= IR_BF16; t++) {
-    rt_comm_reduce(IR_COMBINE_MAX, t, 65536, 2, (const void *[]){all, all}, out);
+    rt_comm_reduce(IR_COMBINE_MAX, t, 0, 65536, 2, (const void *[]){all, all}, out);
     uint32_t wrong = 0;
     for (uint32_t i = 0; i < 65536; i++) wrong += !same_element(t, &all[i], &out[i]);
     EXPECT_INT(wrong, 0);
@@ -89,7 +91,7 @@ static void test_narrow_floats(void) {
          round++) { /* sums and products that need rounding */
       for (uint32_t i = 0; i < 65536; i++) zero[i] = (uint16_t)random_bits(round, i);
       ir_combine op = round % 2 ? IR_COMBINE_SUM : IR_COMBINE_PROD;
-      rt_comm_reduce(op, t, 65536, 2, sources, out);
+      rt_comm_reduce(op, t, 0, 65536, 2, sources, out);
       for (uint32_t i = 0; i < 65536; i++) {
         uint16_t want;
         expected_element(op, t, 2, sources, i, &want);

@@ -208,7 +208,7 @@ static void take(void *args) {
     if (!r->folds) memcpy(r->in[i].to + r->at, c->data, bytes);
   }
   if (r->folds && bytes)
-    rt_comm_reduce(r->op, r->dtype, bytes / ir_dtype_size_bytes(r->dtype), (uint32_t)r->f->n,
+    rt_comm_reduce(r->op, r->dtype, 0, bytes / ir_dtype_size_bytes(r->dtype), (uint32_t)r->f->n,
                    sources, r->result + r->at);
   for (int i = 0; i < r->f->n; i++)
     if (part(r, &r->in[i])) (void)atomic_fetch_add(&channel_of(r->f, i, r->f->me)->taken, 1);

@@ -105,7 +105,7 @@ static void run_fold(void *context) {
   const void *sources[MOST_RANKS];
   for (int i = 0; i < f->n; i++) sources[i] = f->sources + (size_t)i * CHUNK_BYTES;
   if (f->n == 1) memcpy(f->result, sources[0], f->count * ir_dtype_size_bytes(f->dtype));
-  else rt_comm_reduce(f->op, f->dtype, f->count, (uint32_t)f->n, sources, f->result);
+  else rt_comm_reduce(f->op, f->dtype, 0, f->count, (uint32_t)f->n, sources, f->result);
 }
 
 bool nccl_words(const call *c, ir_dtype *dtype, ir_combine *op) {

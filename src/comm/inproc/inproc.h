@@ -60,7 +60,7 @@ typedef struct inproc_member {
   alignas(INPROC_LINE_BYTES) _Atomic uint64_t left; /* inproc_range of chunks nobody has taken */
   _Atomic bool is_tended;                           /* a thread takes them from the front */
   uint32_t chunks;                                  /* of its part */
-  const char *in;                                   /* of the running operation */
+  const void *in;                                   /* of the running operation */
   char *out;
 } inproc_member;
 
@@ -95,6 +95,10 @@ struct inproc_queue {
   bool is_running;   /* there is a job */
   inproc_job job;    /* of those who hold a chunk, and of the holder of the lock otherwise */
   uint64_t finished; /* operations */
+  /* Of all members that have one: what the job reads, and writes. */
+  const void **ins;
+  char **outs;
+  uint32_t n_ins, n_outs;
   alignas(INPROC_LINE_BYTES) _Atomic uint32_t remaining; /* chunks not done */
   alignas(INPROC_LINE_BYTES) _Atomic uint32_t helpers;   /* threads that may touch buffers */
   inproc_member members[];

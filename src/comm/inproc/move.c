@@ -109,10 +109,13 @@ uint32_t inproc_job_make(inproc_queue *q) {
   j->cut = cut_of(r->kind, j->streams || q->n > 2);
   j->chunk_bytes = chunk_bytes(q);
   uint32_t total = 0;
+  q->n_ins = q->n_outs = 0;
   for (uint32_t p = 0; p < q->n; p++) {
     inproc_member *m = &q->members[p];
     m->in = m->head->request.in;
     m->out = m->head->request.out;
+    if (m->in) q->ins[q->n_ins++] = m->in;
+    if (m->out) q->outs[q->n_outs++] = m->out;
     m->chunks = part_chunks(q, p);
     total += m->chunks;
   }
@@ -155,27 +158,36 @@ static void copy(char *to, const char *from, size_t bytes, bool streams) {
 /* ---- chunks ---- */
 /* Bytes to be copied, or reduced, from all sources to all targets. */
 typedef struct tile {
-  const void *sources[RT_COMM_MAX_RANKS];
-  char *targets[RT_COMM_MAX_RANKS];
+  const void *const *sources;
+  char *const *targets;
   uint32_t n_sources, n_targets;
+  size_t from, to; /* where it begins in each source, and in each target */
   size_t bytes;
 } tile;
 
 /* A root that contributes or receives nothing has no buffer. */
-static void add_source(tile *t, const char *base, size_t offset) {
-  if (base) t->sources[t->n_sources++] = base + offset;
+static void set_source(tile *t, const inproc_member *m, size_t offset) {
+  t->sources = &m->in;
+  t->n_sources = m->in != NULL;
+  t->from = offset;
 }
 
-static void add_target(tile *t, char *base, size_t offset) {
-  if (base) t->targets[t->n_targets++] = base + offset;
+static void set_target(tile *t, const inproc_member *m, size_t offset) {
+  t->targets = &m->out;
+  t->n_targets = m->out != NULL;
+  t->to = offset;
 }
 
-static void add_all_sources(tile *t, const inproc_queue *q, size_t offset) {
-  for (uint32_t i = 0; i < q->n; i++) add_source(t, q->members[i].in, offset);
+static void set_all_sources(tile *t, const inproc_queue *q, size_t offset) {
+  t->sources = q->ins;
+  t->n_sources = q->n_ins;
+  t->from = offset;
 }
 
-static void add_all_targets(tile *t, const inproc_queue *q, size_t offset) {
-  for (uint32_t i = 0; i < q->n; i++) add_target(t, q->members[i].out, offset);
+static void set_all_targets(tile *t, const inproc_queue *q, size_t offset) {
+  t->targets = q->outs;
+  t->n_targets = q->n_outs;
+  t->to = offset;
 }
 
 /* `piece` counts pieces of a buffer that has several, `offset` bytes within one. */
@@ -184,47 +196,47 @@ static void tile_ends(tile *t, const inproc_queue *q, uint32_t p, uint32_t piece
   size_t bytes = q->job.piece_bytes;
   switch (q->job.kind) {
   case IR_COMM_BROADCAST:
-    add_source(t, root->in, offset);
-    add_all_targets(t, q, offset);
+    set_source(t, root, offset);
+    set_all_targets(t, q, offset);
     return;
   case IR_COMM_GATHER:
-    add_source(t, me->in, offset);
-    add_target(t, root->out, p * bytes + offset);
+    set_source(t, me, offset);
+    set_target(t, root, p * bytes + offset);
     return;
   case IR_COMM_ALLGATHER:
     if (q->job.cut == INPROC_PIECES) {
-      add_source(t, q->members[piece].in, offset);
-      add_target(t, me->out, piece * bytes + offset);
+      set_source(t, &q->members[piece], offset);
+      set_target(t, me, piece * bytes + offset);
     } else {
-      add_source(t, me->in, offset);
-      add_all_targets(t, q, p * bytes + offset);
+      set_source(t, me, offset);
+      set_all_targets(t, q, p * bytes + offset);
     }
     return;
   case IR_COMM_SCATTER:
-    add_source(t, root->in, p * bytes + offset);
-    add_target(t, me->out, offset);
+    set_source(t, root, p * bytes + offset);
+    set_target(t, me, offset);
     return;
   case IR_COMM_REDUCE:
-    add_all_sources(t, q, offset);
-    add_target(t, root->out, offset);
+    set_all_sources(t, q, offset);
+    set_target(t, root, offset);
     return;
   case IR_COMM_ALLREDUCE:
-    add_all_sources(t, q, offset);
-    add_all_targets(t, q, offset);
+    set_all_sources(t, q, offset);
+    set_all_targets(t, q, offset);
     return;
   case IR_COMM_REDUCE_SCATTER:
-    add_all_sources(t, q, p * bytes + offset);
-    add_target(t, me->out, offset);
+    set_all_sources(t, q, p * bytes + offset);
+    set_target(t, me, offset);
     return;
   case IR_COMM_ALL_TO_ALL:
-    add_source(t, q->members[piece].in, p * bytes + offset);
-    add_target(t, me->out, piece * bytes + offset);
+    set_source(t, &q->members[piece], p * bytes + offset);
+    set_target(t, me, piece * bytes + offset);
     return;
   case IR_COMM_SEND:
   case IR_COMM_RECV:
   case IR_COMM_PERMUTE:
-    add_source(t, q->members[0].in, offset);
-    add_target(t, q->members[1].out, offset);
+    set_source(t, &q->members[0], offset);
+    set_target(t, &q->members[1], offset);
     return;
   case IR_COMM_SEND_RECV:
   case IR_COMM_COUNT: break;
@@ -245,40 +257,39 @@ static void tile_make(tile *t, const inproc_queue *q, uint32_t p, uint32_t chunk
   }
   size_t offset = chunk * j->chunk_bytes;
   t->bytes = smaller(j->chunk_bytes, len - offset);
-  t->n_sources = t->n_targets = 0;
   tile_ends(t, q, p, piece, begin + offset);
 }
 
 /* In place, the source is one of the targets. */
 static void tile_copy(const tile *t, bool streams) {
-  const char *from = t->sources[0];
+  const char *from = (const char *)t->sources[0] + t->from;
   size_t block = t->n_targets > 1 ? COPY_BLOCK_BYTES : t->bytes;
   for (size_t done = 0; done < t->bytes; done += block) {
     size_t len = smaller(block, t->bytes - done);
     for (uint32_t i = 0; i < t->n_targets; i++)
-      if (t->targets[i] != from) copy(t->targets[i] + done, from + done, len, streams);
+      if (t->targets[i] + t->to != from)
+        copy(t->targets[i] + t->to + done, from + done, len, streams);
   }
 }
 
 /* Whether the first target may hold partial results: no source read after the first pass is there. */
 static bool may_reduce_there(const tile *t) {
   for (uint32_t i = 2; i < t->n_sources; i++)
-    if (t->sources[i] == t->targets[0]) return false;
+    if ((const char *)t->sources[i] + t->from == t->targets[0] + t->to) return false;
   return true;
 }
 
 static void tile_reduce(const tile *t, const inproc_job *j) {
   alignas(INPROC_LINE_BYTES) char block[BLOCK_BYTES];
-  const void *sources[RT_COMM_MAX_RANKS];
   bool direct = !j->streams && may_reduce_there(t);
   size_t size = ir_dtype_size_bytes(j->dtype);
   for (size_t done = 0; done < t->bytes; done += BLOCK_BYTES) {
     size_t len = smaller(BLOCK_BYTES, t->bytes - done);
-    char *result = direct ? t->targets[0] + done : block;
-    for (uint32_t i = 0; i < t->n_sources; i++) sources[i] = (const char *)t->sources[i] + done;
-    rt_comm_reduce(j->op, j->dtype, len / size, t->n_sources, sources, result);
+    char *result = direct ? t->targets[0] + t->to + done : block;
+    size_t from = (t->from + done) / size;
+    rt_comm_reduce(j->op, j->dtype, from, len / size, t->n_sources, t->sources, result);
     for (uint32_t i = direct; i < t->n_targets; i++)
-      copy(t->targets[i] + done, result, len, j->streams);
+      copy(t->targets[i] + t->to + done, result, len, j->streams);
   }
 }
 

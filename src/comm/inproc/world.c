@@ -29,12 +29,14 @@ static void queue_init(inproc_queue *q, inproc_world *w, const uint32_t *devices
 /* One block: the queue, its members, its tables. */
 static inproc_queue *queue_create(inproc_world *w, const uint32_t *devices, uint32_t n) {
   size_t members = sizeof(inproc_queue) + n * sizeof(inproc_member);
-  size_t tables = (n + w->n_ranks) * sizeof(uint32_t);
+  size_t ends = 2 * n * sizeof(void *), tables = (n + w->n_ranks) * sizeof(uint32_t);
   void *block;
-  inproc_queue *q = inproc_alloc(w->memory, members + tables, &block);
+  inproc_queue *q = inproc_alloc(w->memory, members + ends + tables, &block);
   if (!q) return NULL;
   q->block = block;
-  q->devices = (uint32_t *)(void *)((char *)q + members);
+  q->ins = (const void **)(void *)((char *)q + members);
+  q->outs = (char **)(void *)(q->ins + n);
+  q->devices = (uint32_t *)(void *)(q->outs + n);
   q->positions = (int32_t *)(q->devices + n);
   queue_init(q, w, devices, n);
   q->id = atomic_load(&w->n_queues);

@@ -109,6 +109,7 @@ struct mpi_queue {
   uint32_t present,
       first; /* members with a record; the first of them, whom others must agree with */
   uint32_t *devices;
+  const void **sources; /* room for one of each member, to reduce them */
   /* The running operation. */
   ir_comm_kind kind;
   size_t piece_bytes, slice_bytes, chunk_bytes;

@@ -48,14 +48,13 @@ static char *out_of(const mpi_queue *q) {
 }
 
 /* `out` may be a source only where rt_comm_reduce() allows it. */
-static void reduce_into(const mpi_queue *q, size_t bytes, uint32_t n, const void *const *sources,
-                        char *out) {
+static void reduce_into(const mpi_queue *q, size_t bytes, uint32_t n, char *out) {
   mpi_engine *e = q->world->engine;
   const rt_comm_request *r = request_at(q, q->me);
   char *to = out;
   for (uint32_t i = 2; i < n; i++)
-    if (sources[i] == out) to = e->scratch;
-  rt_comm_reduce(r->op, r->dtype, bytes / ir_dtype_size_bytes(r->dtype), n, sources, to);
+    if (q->sources[i] == out) to = e->scratch;
+  rt_comm_reduce(r->op, r->dtype, 0, bytes / ir_dtype_size_bytes(r->dtype), n, q->sources, to);
   if (to != out) memcpy(out, to, bytes);
 }
 
@@ -81,17 +80,16 @@ static const char *small_source(const mpi_queue *q, uint32_t p) {
 void mpi_small_run(mpi_queue *q) {
   char *out = out_of(q);
   size_t bytes = q->piece_bytes;
-  const void *sources[RT_COMM_MAX_RANKS];
   uint32_t n = 0;
   if (!out || bytes == 0) return;
   for (uint32_t p = 0; p < q->n; p++) {
     const char *from = small_source(q, p);
     if (!from) continue;
     char *to = out + (many_out(q->kind) ? p * bytes : 0);
-    if (ir_comm_combines(q->kind)) sources[n++] = from;
+    if (ir_comm_combines(q->kind)) q->sources[n++] = from;
     else if (to != from) memcpy(to, from, bytes);
   }
-  if (n > 0) reduce_into(q, bytes, n, sources, out);
+  if (n > 0) reduce_into(q, bytes, n, out);
 }
 
 /* ---- large operations: setting up ---- */
@@ -209,13 +207,13 @@ static bool step_local(mpi_queue *q) {
 }
 
 /* The next chunk of every contribution, in team order; false: one is missing. */
-static bool reduction_sources(const mpi_queue *q, const void **sources, uint32_t *n) {
+static bool find_sources(const mpi_queue *q, uint32_t *n) {
   *n = 0;
   for (uint32_t p = 0; p < q->n; p++) {
     const mpi_stream *s = &q->members[p].in[0];
     const char *own = q->reduce_own ? q->reduce_own + q->reduced * q->chunk_bytes : NULL;
     const char *from = p == q->me ? own : s->chunks > 0 ? mpi_stream_chunk(s) : NULL;
-    if (from) sources[(*n)++] = from;
+    if (from) q->sources[(*n)++] = from;
     else if (p != q->me && s->chunks > 0) return false;
   }
   return true;
@@ -230,13 +228,12 @@ static bool may_reduce(const mpi_queue *q) {
 
 static bool step_reduction(mpi_queue *q) {
   mpi_engine *e = q->world->engine;
-  const void *sources[RT_COMM_MAX_RANKS];
   uint32_t n;
   bool moved = false;
-  while (q->reduced < q->reduce_chunks && may_reduce(q) && reduction_sources(q, sources, &n)) {
+  while (q->reduced < q->reduce_chunks && may_reduce(q) && find_sources(q, &n)) {
     size_t bytes = mpi_chunk_bytes(q, q->reduce_bytes, q->reduced);
     char *to = q->reduce_to ? q->reduce_to + q->reduced * q->chunk_bytes : e->scratch;
-    reduce_into(q, bytes, n, sources, to);
+    reduce_into(q, bytes, n, to);
     for (uint32_t p = 0; p < q->n; p++)
       if (q->members[p].in[0].chunks > 0) mpi_stream_release(&q->members[p].in[0]);
     q->reduced++;

@@ -16,12 +16,13 @@ enum { DECIDE_SECONDS = 3, BEAT_NS = 200000000 };
 /* ---- queues; submit_lock is held ---- */
 static mpi_queue *queue_create(mpi_world *w, const uint32_t *devices, uint32_t n) {
   size_t members = sizeof(mpi_queue) + n * sizeof(mpi_member);
-  mpi_queue *q = memory_alloc(w->memory, members + n * sizeof *devices);
+  mpi_queue *q = memory_alloc(w->memory, members + n * (sizeof(void *) + sizeof *devices));
   if (!q) return NULL;
   memset(q, 0, members);
   q->world = w;
   q->n = n;
-  q->devices = (uint32_t *)(void *)((char *)q + members);
+  q->sources = (const void **)(void *)((char *)q + members);
+  q->devices = (uint32_t *)(void *)(q->sources + n);
   memcpy(q->devices, devices, n * sizeof *devices);
   for (uint32_t i = n; i-- > 0;) {
     q->members[i].queue = q;

@@ -54,6 +54,7 @@ static status build(void *context) {
   c->states = arena_array(memory, c->n, sizeof *c->states);
   c->tickets = ARENA_ARRAY(memory, c->n, rt_comm_ticket);
   c->places = ARENA_ARRAY(memory, (size_t)most + 1, const char *);
+  c->told = ARENA_ARRAY(memory, c->n_ranks, bool);
   find_posts(c);
   return STATUS_OK;
 }
@@ -251,13 +252,13 @@ static int describe_join(const cpu_comms *c, uint32_t join, char *text, size_t s
 static void describe_joins(const cpu_comms *c, const uint32_t *joins, uint32_t n, char *text,
                            size_t size_bytes) {
   enum { SHOWN = 3 };
-  bool seen[RT_COMM_MAX_RANKS] = {0};
   size_t used = 0;
   uint32_t ranks = 0;
+  memset(c->told, 0, c->n_ranks);
   for (uint32_t k = 0; k < n && used < size_bytes; k++) {
     uint32_t rank = c->at[c->program->plan->instrs[joins[k]].task].rank;
-    if (seen[rank]) continue;
-    seen[rank] = true;
+    if (c->told[rank]) continue;
+    c->told[rank] = true;
     if (ranks++ >= SHOWN) continue;
     if (ranks > 1) used += (size_t)snprintf(text + used, size_bytes - used, "; ");
     if (used < size_bytes)

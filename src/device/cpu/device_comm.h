@@ -41,6 +41,7 @@ typedef struct cpu_comms {
   _Atomic uint8_t *states; /* cpu_post_state, by post */
   rt_comm_ticket *tickets; /* by post; of those posted */
   const char **places;     /* "file:7" by host instruction */
+  bool *told;              /* by rank: the message names what it waits for */
   _Atomic bool stopped;    /* the world has failed */
   _Atomic uint32_t oldest; /* traced runs: posts before it are done */
   rt_span *spans;          /* of the posts, or NULL */

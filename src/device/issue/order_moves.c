@@ -380,7 +380,7 @@ static uint32_t receive_sources(issue_maker *k, const share *s, int64_t at, int6
 /* The segment of a share that begins at `at`. Returns when it is reduced. */
 static uint32_t fold_received(issue_maker *k, const share *s, int64_t at, int64_t step) {
   int64_t bytes = smaller(step, s->bytes - at);
-  issue_place places[RT_COMM_MAX_RANKS + 1];
+  issue_place *places = ARENA_ARRAY(k->memory, meeting_of(k)->n + (size_t)1, issue_place);
   uint32_t n = receive_sources(k, s, at, bytes, places);
   uint32_t here = issue_step_record(k, receives(k, s->owner));
   uint16_t stream = lane(k, s->owner, ISSUE_FOLDS);

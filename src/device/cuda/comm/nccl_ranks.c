@@ -87,7 +87,8 @@ typedef struct joining {
   cuda_loaded *l;
   cuda_nccl *n;
   uint32_t me, n_ranks;
-  card cards[RT_COMM_MAX_RANKS];
+  card *cards;   /* by rank */
+  uint32_t *led; /* by rank: communicators that it makes, as the first member */
   fresh *list;
   uint32_t len;
   uint32_t ids; /* of the rank that makes most */
@@ -123,7 +124,6 @@ static status check_gpus(const joining *j, const rt_circle *c) {
 static status list_fresh(joining *j) {
   const issue_order *o = &j->l->order;
   int blocks = j->cards[0].blocks;
-  uint32_t led[RT_COMM_MAX_RANKS] = {0};
   for (uint32_t r = 1; r < j->n_ranks; r++)
     if (j->cards[r].blocks < blocks) blocks = j->cards[r].blocks;
   int most = cuda_nccl_share_of(blocks, cuda_nccl_most_circles(j->l));
@@ -136,8 +136,9 @@ static status list_fresh(joining *j) {
     if (!g) return STATUS_OUT_OF_MEMORY;
     j->l->nccl.groups[at] = g;
     if (!cuda_nccl_needs(j->n, g, most, true)) continue;
-    j->list[j->len++] = (fresh){c, g, led[c->devices[0]]++};
-    if (led[c->devices[0]] > j->ids) j->ids = led[c->devices[0]];
+    uint32_t *led = &j->led[c->devices[0]];
+    j->list[j->len++] = (fresh){c, g, (*led)++};
+    if (*led > j->ids) j->ids = *led;
   }
   return STATUS_OK;
 }
@@ -197,16 +198,18 @@ static status join_all(joining *j) {
 }
 
 status cuda_nccl_join(cuda_loaded *l, cuda_nccl *n) {
-  joining *j = memory_alloc(n->memory, sizeof *j);
-  fresh *list = memory_alloc(n->memory, (l->order.n_circles + (size_t)1) * sizeof *list);
-  status st = j && list ? STATUS_OK : STATUS_OUT_OF_MEMORY;
-  if (j) *j = (joining){.l = l, .n = n, .me = l->share->me, .n_ranks = l->share->n, .list = list};
-  if (st == STATUS_OK) st = join_all(j);
-  if (j) {
-    memory_free(n->memory, j->mine);
-    memory_free(n->memory, j->all);
-  }
-  memory_free(n->memory, list);
-  memory_free(n->memory, j);
+  joining j = {.l = l, .n = n, .me = l->share->me, .n_ranks = l->share->n};
+  size_t led_bytes = j.n_ranks * sizeof *j.led;
+  j.cards = memory_alloc(n->memory, j.n_ranks * sizeof *j.cards);
+  j.led = memory_alloc(n->memory, led_bytes);
+  j.list = memory_alloc(n->memory, (l->order.n_circles + (size_t)1) * sizeof *j.list);
+  status st = j.cards && j.led && j.list ? STATUS_OK : STATUS_OUT_OF_MEMORY;
+  if (j.led) memset(j.led, 0, led_bytes);
+  if (st == STATUS_OK) st = join_all(&j);
+  memory_free(n->memory, j.mine);
+  memory_free(n->memory, j.all);
+  memory_free(n->memory, j.cards);
+  memory_free(n->memory, j.led);
+  memory_free(n->memory, j.list);
   return st;
 }
