@@ -24,6 +24,7 @@ END
 
 # bits MACHINE...: a line per set of bits of twelve runs under load, with other figures of the machine each time.
 bits() {
+  loads=
   for i in 1 2 3; do (while :; do :; done) & loads="$loads $!"; done
   for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
     "$weir" run "$dir/wgrad.weir" -D m=16 -D n=64 -D k=64 -q "$@" --output w="$dir/w.npy" || echo failed
@@ -32,7 +33,6 @@ bits() {
   kill $loads; wait $loads 2>/dev/null
   [ "$(wc -l <"$dir/bits")" = 1 ] && ! grep -q failed "$dir/bits"
 }
-loads=
 holds "twelve runs of one command" bits
 kept=$(echo "$dir"/cache/weir/machine-*)
 holds "figures are kept" test -s "$kept"
@@ -43,13 +43,11 @@ cp "$dir/bits" "$dir/first"
 for link in "link_gb_s = 1000" "link_gb_s = 0.001"; do
   printf 'f32_gflops = 1\nmemory_gb_s = 10\nlaunch_us = 0\n%s\n' "$link" >"$kept"
   chmod 600 "$kept"
-  loads=
   holds "twelve runs, $link" bits
   cat "$dir/bits" >>"$dir/all"
 done
 holds "choices followed the figures" test "$(sort -u "$dir/all" | wc -l)" = 2
 cp "$kept" "$dir/slow"
-loads=
 holds "a machine that is given comes first" bits --machine "$dir/slow"
 holds "and has its bits" cmp "$dir/bits" <(tail -n 1 "$dir/all")
 
@@ -67,7 +65,6 @@ expect 0 'built in: nothing can be kept' machine show
 expect 0 '# measured: nothing can be kept' machine measure
 XDG_CACHE_HOME=/dev/null expect 0 'built in: nothing can be kept in /dev/null/weir' machine show
 XDG_CACHE_HOME= HOME= expect 0 'neither XDG_CACHE_HOME nor HOME' machine show
-loads=
 XDG_CACHE_HOME=/dev/null holds "twelve runs with nothing kept" bits
 expect 2 'takes one word' machine
 expect 2 'takes one word' machine shows

@@ -181,15 +181,6 @@ static bool agrees(const trial *t, bool bits, const char *what) {
   return true;
 }
 
-static bool keep(subject *s) {
-  for (uint32_t i = 0; i < s->n_out; i++) {
-    int64_t bytes;
-    if (!ir_array_size_bytes(&s->out[i], &bytes)) return false;
-    memcpy(s->expected[i].data, s->out[i].data, (size_t)bytes);
-  }
-  return true;
-}
-
 static bool compare_all(trial *t, ir_func *apart, ir_func *joined) {
   subject *s = &t->s;
   bool by_reference = t->cuda || !t->large;
@@ -198,7 +189,7 @@ static bool compare_all(trial *t, ir_func *apart, ir_func *joined) {
     return run(t, gpu[0], joined, true) && agrees(t, false, "the GPU and the reference differ");
   if (!run(t, two_threads, joined, true)) return false;
   if (by_reference && !agrees(t, false, "joined and the reference differ")) return false;
-  return keep(s) && run(t, two_threads, apart, false) &&
+  return subject_keep(s) && run(t, two_threads, apart, false) &&
          agrees(t, !t->reduces, "joined and unjoined differ");
 }
 
