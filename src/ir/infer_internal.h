@@ -12,6 +12,8 @@ typedef struct infer {
   ir_inferred *results;
 } infer;
 
+static inline ir_scalars *infer_scalars(const infer *c) { return &c->f->module->scalars; }
+
 /* A list of axes under construction. */
 typedef struct dims {
   ir_axis data[IR_MAX_RANK];

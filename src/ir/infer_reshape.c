@@ -25,11 +25,9 @@ typedef struct multiple {
   ir_scalar extent, by, value;
 } multiple;
 
-static ir_scalars *scalars_of(infer *c) { return &c->f->module->scalars; }
-
 static ir_scalar product(infer *c, const ir_scalar *x, uint32_t n) {
-  ir_scalar p = ir_scalar_const(scalars_of(c), 1);
-  for (uint32_t i = 0; i < n; i++) p = ir_scalar_mul(scalars_of(c), p, x[i]);
+  ir_scalar p = ir_scalar_const(infer_scalars(c), 1);
+  for (uint32_t i = 0; i < n; i++) p = ir_scalar_mul(infer_scalars(c), p, x[i]);
   return p;
 }
 
@@ -39,19 +37,19 @@ static bool fill_in(infer *c, sizes *out, ir_scalar total) {
   uint32_t unknown = IR_MAX_RANK;
   for (uint32_t i = 0; i < out->len; i++) {
     if (ir_scalar_is_overflow(out->data[i]))
-      return infer_error(c, "an extent %s", ir_scalar_overflow_text(scalars_of(c)));
-    if (!ir_scalar_is_const(scalars_of(c), out->data[i], &value) || value >= 0) continue;
+      return infer_error(c, "an extent %s", ir_scalar_overflow_text(infer_scalars(c)));
+    if (!ir_scalar_is_const(infer_scalars(c), out->data[i], &value) || value >= 0) continue;
     if (value != -1) return infer_error(c, "an extent cannot be %lld", (long long)value);
     if (unknown != IR_MAX_RANK) return infer_error(c, "only one extent can be -1");
     unknown = i;
   }
   if (unknown == IR_MAX_RANK) return true;
-  out->data[unknown] = ir_scalar_const(scalars_of(c), 1);
+  out->data[unknown] = ir_scalar_const(infer_scalars(c), 1);
   ir_scalar rest = product(c, out->data, out->len);
-  if (ir_scalar_is_const(scalars_of(c), rest, &value) && value == 0) {
+  if (ir_scalar_is_const(infer_scalars(c), rest, &value) && value == 0) {
     return infer_error(c, "-1 is undetermined beside an extent of 0");
   }
-  ir_proof divides = ir_scalar_divides(scalars_of(c), rest, total);
+  ir_proof divides = ir_scalar_divides(infer_scalars(c), rest, total);
   if (divides == IR_FALSE) {
     return infer_error(c, "%s elements cannot be divided into groups of %s",
                        ir_scalar_text(c->f, total), ir_scalar_text(c->f, rest));
@@ -59,7 +57,7 @@ static bool fill_in(infer *c, sizes *out, ir_scalar total) {
   if (divides == IR_UNKNOWN) {
     ir_require(c->f, IR_REQUIRE_DIVIDES, rest, total, "the extent -1 of reshape", c->op->at);
   }
-  out->data[unknown] = ir_scalar_floordiv(scalars_of(c), total, rest);
+  out->data[unknown] = ir_scalar_floordiv(infer_scalars(c), total, rest);
   return true;
 }
 
@@ -71,18 +69,18 @@ static ir_scalar put_in(const void *context, uint32_t symbol) {
 }
 
 static ir_scalar under(infer *c, const multiple *m, ir_scalar x) {
-  return ir_scalar_substitute(scalars_of(c), ir_func_resolve(c->f, x), put_in, m);
+  return ir_scalar_substitute(infer_scalars(c), ir_func_resolve(c->f, x), put_in, m);
 }
 
 static bool are_equal(infer *c, const multiple *m, ir_scalar x, ir_scalar y) {
   if (ir_scalar_is_overflow(x)) return false;
   if (ir_func_equal(c->f, x, y) == IR_TRUE) return true;
-  return m->value.id && ir_scalar_eq(scalars_of(c), under(c, m, x), under(c, m, y)) == IR_TRUE;
+  return m->value.id && ir_scalar_eq(infer_scalars(c), under(c, m, x), under(c, m, y)) == IR_TRUE;
 }
 
 /* Is there an e / d in x with which the two counts are equal if d divides e? */
 static bool find_multiple(infer *c, ir_scalar x, ir_scalar total, ir_scalar other, multiple *m) {
-  ir_scalars *s = scalars_of(c);
+  ir_scalars *s = infer_scalars(c);
   const ir_scalar_node n = *ir_scalar_node_of(s, x);
   const ir_scalar_node e = n.a.id ? *ir_scalar_node_of(s, n.a) : (ir_scalar_node){0};
   bool divides = n.kind == IR_SCALAR_FLOORDIV && e.kind == IR_SCALAR_SYMBOL &&
@@ -131,7 +129,7 @@ static group next_group(infer *c, const multiple *known, const ir_scalar *a, uin
 }
 
 static ir_axis merge(infer *c, ir_axis outer, ir_axis inner) {
-  ir_scalar n = ir_scalar_mul(scalars_of(c), infer_size(c, outer), infer_size(c, inner));
+  ir_scalar n = ir_scalar_mul(infer_scalars(c), infer_size(c, outer), infer_size(c, inner));
   ir_axis to = ir_axis_new(c->f, IR_AXIS_ITERATION, n);
   ir_transform_data t = {.kind = IR_MERGE, .in = {outer, inner}, .out = {to}};
   (void)ir_transform_new(c->f, &t);

@@ -1,13 +1,11 @@
 /* Operations that move, insert, drop, cut or stretch axes without computing. */
 #include "ir/infer_internal.h"
 
-static ir_scalars *scalars_of(infer *c) { return &c->f->module->scalars; }
-
 static ir_dtype operand_dtype(const infer *c) {
   return ir_tensor_at(c->f, c->op->operands[0])->dtype;
 }
 
-static ir_scalar constant(infer *c, int64_t v) { return ir_scalar_const(scalars_of(c), v); }
+static ir_scalar constant(infer *c, int64_t v) { return ir_scalar_const(infer_scalars(c), v); }
 
 bool infer_insert(infer *c) {
   dims in = infer_dims(c, 0), out = {.len = 0};
@@ -46,13 +44,13 @@ bool infer_squeeze(infer *c) {
 
 static bool expand_dim(infer *c, ir_axis from, ir_scalar size, ir_axis *result) {
   int64_t value;
-  bool keep = ir_scalar_is_const(scalars_of(c), size, &value) && value == -1;
+  bool keep = ir_scalar_is_const(infer_scalars(c), size, &value) && value == -1;
   if (keep || !infer_is_one(c, from)) {
     *result = infer_copy_dim(c, from);
     return keep || infer_same_size(c, infer_size(c, from), size, "extents");
   }
   *result = ir_axis_new(c->f, IR_AXIS_BROADCAST, constant(c, 1));
-  if (!(ir_scalar_is_const(scalars_of(c), size, &value) && value == 1)) {
+  if (!(ir_scalar_is_const(infer_scalars(c), size, &value) && value == 1)) {
     ir_axis_at(c->f, *result)->expanded = size;
   }
   return infer_not_negative(c, size);
@@ -112,14 +110,14 @@ static ir_axis resize(infer *c, ir_axis from, ir_scalar start, int64_t step, ir_
 
 /* NumPy's reading of a bound: negative constants count from the end. */
 static ir_scalar slice_bound(infer *c, ir_scalar bound, ir_scalar size) {
-  ir_scalars *s = scalars_of(c);
+  ir_scalars *s = infer_scalars(c);
   int64_t value;
   bool from_end = ir_scalar_is_const(s, bound, &value) && value < 0;
   return from_end ? ir_scalar_add(s, size, bound) : bound;
 }
 
 static bool slice_dim(infer *c, uint32_t i, ir_axis from, ir_axis *result) {
-  ir_scalars *s = scalars_of(c);
+  ir_scalars *s = infer_scalars(c);
   const ir_attr *steps = ir_op_attr(c->op, "steps");
   int64_t step = steps->given ? steps->ints[i] : 1;
   if (step < 1) return infer_error(c, "steps must be 1 or larger, not %lld", (long long)step);
@@ -166,7 +164,7 @@ static bool pad_value_fits(infer *c) {
 }
 
 bool infer_pad(infer *c) {
-  ir_scalars *s = scalars_of(c);
+  ir_scalars *s = infer_scalars(c);
   dims in = infer_dims(c, 0), root = {.len = in.len}, out = {.len = in.len};
   const ir_attr *widths = ir_op_attr(c->op, "widths");
   if (widths->len != 2 * in.len) {

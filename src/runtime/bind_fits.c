@@ -96,10 +96,7 @@ bool fit_same_rank(shapes *s, const rt_view *x) {
 }
 
 bool fit_same_extents(const rt_view *a, const rt_view *b, uint32_t rank) {
-  for (uint32_t i = 0; i < rank; i++) {
-    if (a->extents[i] != b->extents[i]) return false;
-  }
-  return true;
+  return rt_extents_same(rank, a->extents, rank, b->extents);
 }
 
 /* ---- families ---- */

@@ -109,6 +109,8 @@ typedef struct rt_shape {
   const int64_t *extents;
 } rt_shape;
 
+bool rt_extents_same(uint32_t a_rank, const int64_t *a, uint32_t b_rank, const int64_t *b);
+
 /* One operation. Everything has the meaning it has in rt_task. */
 typedef struct rt_step {
   ir_opcode code;

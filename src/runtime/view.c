@@ -1,4 +1,4 @@
-/* Views that have no elements, and views whose elements share bytes. */
+/* Extents, views that have no elements, and views whose elements share bytes. */
 #include <stdlib.h>
 
 #include "runtime/plan.h"
@@ -6,6 +6,12 @@
 typedef struct step {
   int64_t stride, extent; /* stride >= 0, extent >= 2 */
 } step;
+
+bool rt_extents_same(uint32_t a_rank, const int64_t *a, uint32_t b_rank, const int64_t *b) {
+  for (uint32_t d = 0; d < a_rank && a_rank == b_rank; d++)
+    if (a[d] != b[d]) return false;
+  return a_rank == b_rank;
+}
 
 bool rt_view_is_empty(const rt_view *v) {
   for (uint32_t d = 0; d < v->rank; d++)

@@ -39,6 +39,8 @@ struct form {
   ir_tensor results[IR_MAX_RESULTS]; /* what takes the place of its results */
 };
 
+static inline ir_scalars *form_scalars(const form *m) { return &m->f->module->scalars; }
+
 /* ---- form_wanted.c ---- */
 /* Is `t` cut along `dim` by one mesh axis into ranges of equal length, provably? */
 bool form_has_pieces(form *m, ir_tensor t);

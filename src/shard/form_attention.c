@@ -2,8 +2,6 @@
 #include "ir/build.h"
 #include "shard/form.h"
 
-static ir_scalars *scalars_of(const form *m) { return &m->f->module->scalars; }
-
 static ir_tensor number(form *m, int64_t n) { return form_number(m, ir_number_int(n)); }
 
 static const ir_attr *attrs_of(const form *m) { return m->op.attrs; }
@@ -20,7 +18,7 @@ static ir_tensor heads_for_pieces(form *m, ir_tensor k, ir_tensor index) {
 /*     y = sdpa(q[8 mesh.x, ..], k[2, ..], v)   on 4 devices
  *       =>   y = sdpa(q, index_select(k, [0, 0, 1, 1]), index_select(v, [0, 0, 1, 1])) */
 void form_heads(form *m) {
-  ir_attr attrs[2] = {{.given = true, .scalar = ir_scalar_const(scalars_of(m), m->pieces)}};
+  ir_attr attrs[2] = {{.given = true, .scalar = ir_scalar_const(form_scalars(m), m->pieces)}};
   ir_tensor piece = form_op(m, IR_OP_IOTA, NULL, 0, attrs);
   ir_tensor share = number(m, m->pieces / m->heads);
   ir_tensor index = form_cast(m, form_binary(m, IR_OP_DIV, piece, share), IR_I64);
@@ -38,7 +36,7 @@ static ir_tensor pieces_first(form *m, ir_tensor k) {
   uint32_t rank = ir_tensor_dims(m->f, k, dims), n = 0;
   order[0] = m->dim;
   for (uint32_t i = 0; i < rank; i++) {
-    if (i == m->dim) shape[n++] = ir_scalar_const(scalars_of(m), m->pieces);
+    if (i == m->dim) shape[n++] = ir_scalar_const(form_scalars(m), m->pieces);
     shape[n++] = i == m->dim ? m->piece : ir_axis_size(m->f, dims[i]);
     order[i + 1] = i < m->dim ? i : i + 1;
   }

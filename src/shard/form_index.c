@@ -9,8 +9,6 @@
 #include "ir/build.h"
 #include "shard/form.h"
 
-static ir_scalars *scalars_of(const form *m) { return &m->f->module->scalars; }
-
 static ir_scalar sized(const form *m, ir_tensor t, uint32_t dim) {
   ir_axis dims[IR_MAX_RANK];
   (void)ir_tensor_dims(m->f, t, dims);
@@ -31,7 +29,7 @@ ir_tensor form_in_pieces(form *m, ir_tensor x) {
   ir_scalar shape[IR_MAX_RANK];
   uint32_t rank = form_rank(m), n = 0;
   for (uint32_t i = 0; i < rank; i++) {
-    if (i == m->dim) shape[n++] = ir_scalar_const(scalars_of(m), m->pieces);
+    if (i == m->dim) shape[n++] = ir_scalar_const(form_scalars(m), m->pieces);
     shape[n++] = i == m->dim ? m->piece : sized(m, x, i);
   }
   m->cuts[m->n_cuts++] = with_shape(m, IR_OP_RESHAPE, x, shape, n);
@@ -41,7 +39,7 @@ ir_tensor form_in_pieces(form *m, ir_tensor x) {
 ir_tensor form_in_one(form *m, ir_tensor x, uint32_t rank) {
   ir_scalar shape[IR_MAX_RANK];
   for (uint32_t i = 0; i < rank; i++) shape[i] = sized(m, x, i <= m->dim ? i : i + 1);
-  shape[m->dim] = ir_scalar_mul(scalars_of(m), shape[m->dim], sized(m, x, m->dim + 1));
+  shape[m->dim] = ir_scalar_mul(form_scalars(m), shape[m->dim], sized(m, x, m->dim + 1));
   return with_shape(m, IR_OP_RESHAPE, x, shape, rank);
 }
 
@@ -51,7 +49,7 @@ static ir_tensor spread(form *m, ir_tensor x, uint32_t own, uint32_t rank) {
 }
 
 ir_tensor form_piece_numbers(form *m, uint32_t rank) {
-  ir_attr attrs[2] = {{.given = true, .scalar = ir_scalar_const(scalars_of(m), m->pieces)}};
+  ir_attr attrs[2] = {{.given = true, .scalar = ir_scalar_const(form_scalars(m), m->pieces)}};
   return spread(m, form_op(m, IR_OP_IOTA, NULL, 0, attrs), 1u << m->dim, rank);
 }
 
@@ -170,9 +168,9 @@ static ir_tensor running(form *m, ir_tensor x, uint32_t dim) {
 /* The sums of all pieces before each: a zero in front, and the last one dropped. */
 static ir_tensor sums_before(form *m, ir_tensor sums, uint32_t rank) {
   ir_scalar widths[2 * IR_MAX_RANK];
-  for (uint32_t i = 0; i < 2 * rank; i++) widths[i] = ir_scalar_const(scalars_of(m), 0);
-  widths[2 * m->dim] = ir_scalar_const(scalars_of(m), 1);
-  widths[2 * m->dim + 1] = ir_scalar_const(scalars_of(m), -1);
+  for (uint32_t i = 0; i < 2 * rank; i++) widths[i] = ir_scalar_const(form_scalars(m), 0);
+  widths[2 * m->dim] = ir_scalar_const(form_scalars(m), 1);
+  widths[2 * m->dim + 1] = ir_scalar_const(form_scalars(m), -1);
   ir_attr attrs[2] = {{.given = true, .len = 2 * rank}};
   attrs[0].scalars = arena_copy(&m->f->module->memory, widths, 2 * rank * sizeof *widths);
   return running(m, form_op(m, IR_OP_PAD, &sums, 1, attrs), m->dim);

@@ -9,12 +9,10 @@
 #include "ir/build.h"
 #include "shard/form.h"
 
-static ir_scalars *scalars_of(const form *m) { return &m->f->module->scalars; }
-
-static ir_scalar constant(const form *m, int64_t n) { return ir_scalar_const(scalars_of(m), n); }
+static ir_scalar constant(const form *m, int64_t n) { return ir_scalar_const(form_scalars(m), n); }
 
 static bool is_const(const form *m, ir_scalar x, int64_t *n) {
-  return ir_scalar_is_const(scalars_of(m), x, n);
+  return ir_scalar_is_const(form_scalars(m), x, n);
 }
 
 static ir_scalar length(const form *m, ir_tensor t, uint32_t dim) {
@@ -24,7 +22,7 @@ static ir_scalar length(const form *m, ir_tensor t, uint32_t dim) {
 }
 
 static bool same_length(const form *m, ir_tensor a, ir_tensor b, uint32_t dim) {
-  return ir_scalar_eq(scalars_of(m), length(m, a, dim), length(m, b, dim)) == IR_TRUE;
+  return ir_scalar_eq(form_scalars(m), length(m, a, dim), length(m, b, dim)) == IR_TRUE;
 }
 
 static int64_t width(const form *m) { return m->shift > 0 ? m->shift : -m->shift; }
@@ -195,7 +193,7 @@ static ir_tensor with_end(form *m, ir_tensor moved, ir_tensor end) {
 
 /* What crosses the ends of pieces, by that many positions. */
 static ir_tensor crossing(form *m, ir_tensor x, int64_t by) {
-  ir_scalar n = constant(m, by), rest = ir_scalar_sub(scalars_of(m), m->piece, n);
+  ir_scalar n = constant(m, by), rest = ir_scalar_sub(form_scalars(m), m->piece, n);
   if (m->shift > 0) return part(m, x, m->dim + 1, rest, m->piece);
   return part(m, x, m->dim + 1, constant(m, 0), n);
 }
@@ -230,7 +228,7 @@ static void write_same(form *m) { m->results[0] = form_op(m, IR_OP_SET, &m->sour
 
 /* What is left of each piece, and the first or last positions of its neighbour. */
 void form_shift(form *m) {
-  ir_scalars *s = scalars_of(m);
+  ir_scalars *s = form_scalars(m);
   if (m->shift == 0) {
     write_same(m);
     return;

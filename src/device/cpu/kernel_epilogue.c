@@ -4,20 +4,16 @@
 
 static bool is_product(const rt_step *s) { return ir_op_is_product(s->code) && !s->offset; }
 
-static bool same_extents(const rt_shape *a, const rt_view *b) {
-  if (a->rank != b->rank) return false;
-  for (uint32_t d = 0; d < a->rank; d++)
-    if (a->extents[d] != b->extents[d]) return false;
-  return true;
-}
-
 /* ---- the form ---- */
 /* The only product, which reads parameters and is computed like the result. */
 static bool find_product(cpu_epilogue *e, const rt_view *result) {
   const rt_body *b = e->body;
   uint32_t found = 0;
   for (uint32_t s = 0; s < b->n_steps; s++) {
-    if (b->steps[s].n_results != 1 || !same_extents(&b->steps[s].results[0], result)) return false;
+    const rt_shape *made = b->steps[s].results;
+    if (b->steps[s].n_results != 1 ||
+        !rt_extents_same(made->rank, made->extents, result->rank, result->extents))
+      return false;
     if (!is_product(&b->steps[s])) continue;
     e->product = s;
     found++;

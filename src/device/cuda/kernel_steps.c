@@ -109,10 +109,7 @@ static void list_values(split *s) {
 
 /* ---- products with epilogues ---- */
 static bool is_like(const rt_shape *a, const rt_view *b) {
-  if (a->dtype != b->dtype || a->rank != b->rank) return false;
-  for (uint32_t d = 0; d < a->rank; d++)
-    if (a->extents[d] != b->extents[d]) return false;
-  return true;
+  return a->dtype == b->dtype && rt_extents_same(a->rank, a->extents, b->rank, b->extents);
 }
 
 /* A product, then steps that compute each element from those at the same place, the last one the result; and

@@ -150,13 +150,6 @@ uint32_t lower_value(lowering *l, const rt_value *v, const lower_index *at) {
 }
 
 /* ---- bodies ---- */
-static bool same_extents(const rt_view *a, const rt_view *b) {
-  if (a->rank != b->rank) return false;
-  for (uint32_t d = 0; d < a->rank; d++)
-    if (a->extents[d] != b->extents[d]) return false;
-  return true;
-}
-
 static const rt_view *result_view(const lowering *l, uint32_t r) {
   return &l->plan->views[rt_task_result(l->task, r)];
 }
@@ -233,7 +226,9 @@ static bool lower_map(lowering *l, uint32_t first, bool *done, cuda_kernel *k) {
     dims[d] = d;
   }
   for (uint32_t r = first; r < l->body->n_results && !l->failed; r++) {
-    if (done[r] || !same_extents(shape, result_view(l, r))) continue;
+    const rt_view *other = result_view(l, r);
+    if (done[r] || !rt_extents_same(shape->rank, shape->extents, other->rank, other->extents))
+      continue;
     add_output(l, r, dims);
     done[r] = true;
   }

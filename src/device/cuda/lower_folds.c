@@ -53,13 +53,6 @@ static uint32_t long_dims(const fold_shape *f) {
   return mask;
 }
 
-static bool same_extents(const fold_shape *a, const fold_shape *b) {
-  if (a->rank != b->rank) return false;
-  for (uint32_t d = 0; d < a->rank; d++)
-    if (a->extents[d] != b->extents[d]) return false;
-  return true;
-}
-
 /* The row is what holds the last dimension: the reduced ones, or all others. Folds of the other kind go
  * along the other dimensions. */
 bool lower_find_rows(lowering *l) {
@@ -76,7 +69,9 @@ bool lower_find_rows(lowering *l) {
       l->row = first.mask & last ? first.mask & all : all & ~first.mask;
     }
     uint32_t mask = f.mask & all;
-    if (!same_extents(&first, &f) || (mask != l->row && mask != (all & ~l->row))) return false;
+    if (!rt_extents_same(first.rank, first.extents, f.rank, f.extents) ||
+        (mask != l->row && mask != (all & ~l->row)))
+      return false;
   }
   if (!found || l->row == 0) return false;
   l->rank = first.rank;

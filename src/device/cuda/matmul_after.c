@@ -15,18 +15,11 @@ static bool is_last_dim(const rt_shape *x, const rt_shape *result) {
   return true;
 }
 
-static bool same_extents(const rt_shape *a, const rt_shape *b) {
-  if (a->rank != b->rank) return false;
-  for (uint32_t d = 0; d < a->rank; d++)
-    if (a->extents[d] != b->extents[d]) return false;
-  return true;
-}
-
 /* Parameter v of the body is added: as a tensor of the result's shape, or as a bias. */
 static bool take_sum(making *m, const rt_value *v, const rt_shape *result) {
   if (v->kind != RT_VALUE_PARAM) return false;
   const rt_shape *x = rt_value_shape(m->body, v);
-  bool whole = same_extents(x, result);
+  bool whole = rt_extents_same(x->rank, x->extents, result->rank, result->extents);
   bool *taken = whole ? &m->after->added : &m->after->bias;
   rt_operand *to = &m->operands[whole ? 3 : 2];
   if (*taken || to->kind != RT_OPERAND_NONE || (!whole && !is_last_dim(x, result))) return false;
