@@ -61,15 +61,25 @@ static void note_block(freeing *z, const ir_block *block, uint32_t at) {
   for (uint32_t i = 0; i < block->len; i++) note_uses(z, block->data[i], at);
 }
 
-/* Behind a work loop come the instructions that join its streams; memory is free only after them. */
+/* Does the loop set the stream of each iteration, or is it directly around one that does? */
+static bool is_work_loop(const freeing *z, ir_instr i) {
+  const ir_instr_data *d = ir_instr_at(z->h, i);
+  return d->kind == IR_FOR && d->body.len > 1 &&
+         ir_instr_at(z->h, d->body.data[0])->kind == IR_SET_STREAM;
+}
+
+/* After the work loops of a nest come the instructions that join its streams; memory is free only after them. */
 static uint32_t past_join(const freeing *z, const ir_block *block, uint32_t i) {
-  if (ir_instr_at(z->h, block->data[i])->kind != IR_FOR || i + 2 >= block->len) return i;
+  uint32_t used = i;
+  if (ir_instr_at(z->h, block->data[i])->kind != IR_FOR) return used;
+  while (i + 1 < block->len && is_work_loop(z, block->data[i + 1])) i++;
+  if (i + 2 >= block->len) return used;
   const ir_instr_data *set = ir_instr_at(z->h, block->data[i + 1]);
   const ir_instr_data *join = ir_instr_at(z->h, block->data[i + 2]);
   bool joins = set->kind == IR_SET_STREAM && join->kind == IR_FOR && join->body.len == 1 &&
                ir_instr_at(z->h, join->body.data[0])->kind == IR_WAIT_STREAM;
   /* mutant: free_before_join */
-  return joins ? i + 2 : i;
+  return joins ? i + 2 : used;
 }
 
 /* Per instruction the first of the buffers to free behind it; the others follow by z->next. */

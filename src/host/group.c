@@ -291,11 +291,12 @@ bool host_group(lowering *l) {
     ok = plan_op(l, f->order.data[steps[i].first], &open) && ok;
   }
   if (!ok) return false;
+  host_add_parts(l);
+  host_split_phases(l);
   l->loop_drops = arena_alloc(&l->scratch, l->n_loops);
   l->loop_turns = ARENA_ARRAY(&l->scratch, l->n_loops, const shard_comm *);
   l->loop_meets = ARENA_ARRAY(&l->scratch, l->n_loops, bool);
   place_buffers(l);
-  host_add_parts(l);
   turn_loops(l);
   keep_ring_buffers(l);
   choose_slices(l);

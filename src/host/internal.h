@@ -66,6 +66,11 @@ typedef struct own_first {
   bool pairs; /* all of them are in the two outermost loops, whose iterations take turns together */
 } own_first;
 
+/* A loop that goes on where another one ended, iteration by iteration, on the same streams. */
+typedef struct loop_phase {
+  uint32_t loop, after; /* UINT32_MAX: none, it begins anew */
+} loop_phase;
+
 typedef struct lowering {
   ir_func *f, *h;
   shard_ctx *shard; /* NULL: one device */
@@ -79,6 +84,7 @@ typedef struct lowering {
   bool *loop_meets; /* by loop number: devices that exchange pieces in it also meet otherwise */
   own_first *own;   /* by the number of the outermost loop of a nest */
   uint32_t n_loops;
+  VEC(loop_phase) phases;
   ir_op *producer; /* by tensor id of f: the operation that makes it; none for inputs */
 } lowering;
 
@@ -146,6 +152,12 @@ bool host_needs_device_offset(const lowering *l, const ir_op_data *op, uint32_t 
 /* Lets partial results that are only added be added before they are reduced. (sums.c) */
 void host_add_parts(lowering *l);
 bool host_same_partition(const ir_partition *a, const ir_partition *b);
+
+/* ---- phases.c ---- */
+/* Splits loops in which communications depend on one another, so that iterations take turns with them. */
+void host_split_phases(lowering *l);
+/* Does the loop go on where `before` ended? */
+bool host_continues(const lowering *l, uint32_t loop, uint32_t before);
 
 /* ---- own.c ---- */
 /* Finds the nests that begin with what the device has. */

@@ -14,7 +14,9 @@
  *
  * All first waits come before the work, so that no worker waits for work of another one. What is between
  * current_stream() and the loop stays on the calling stream, beside the workers. Iterations that add to
- * the same memory do so in order: before an addition the stream waits for that of the iteration before. */
+ * the same memory do so in order: before an addition the stream waits for that of the iteration before.
+ * Stream loops that follow each other are phases of one nest (phases.c): their iterations are on the same streams,
+ * which are joined after the last loop. */
 #include <string.h>
 
 #include "host/host.h"
@@ -164,27 +166,33 @@ static void set_streams(distribution *x, ir_instr loop) {
 }
 
 /* ---- blocks ---- */
+static bool is_stream_loop(const distribution *x, const ir_block *block, uint32_t k) {
+  if (k >= block->len) return false;
+  const ir_instr_data *d = ir_instr_at(x->h, block->data[k]);
+  return d->kind == IR_FOR && d->streamed;
+}
+
 static uint32_t distribute_block(distribution *x, ir_block *block) {
   ir_block with = {0};
   uint32_t n = 0, from = UINT32_MAX; /* where the streams of the next loop begin */
+  bool forked = false;               /* or: it goes on with those of the loop before */
   for (uint32_t k = 0; k < block->len; k++) {
     ir_instr at = block->data[k];
     ir_instr_data d = *ir_instr_at(x->h, at);
     if (d.kind == IR_CURRENT_STREAM) from = with.len;
-    bool turns = d.kind == IR_FOR && d.streamed && from < with.len;
+    bool turns = d.kind == IR_FOR && d.streamed && (from < with.len || forked);
     if (turns) {
       set_streams(x, at);
-      fork_streams(x, &with, from, &d);
+      if (!forked) fork_streams(x, &with, from, &d);
     } else if (d.kind == IR_FOR || d.kind == IR_IF) {
       n += distribute_block(x, &d.body) + distribute_block(x, &d.otherwise);
       *ir_instr_at(x->h, at) = d;
     }
     ir_block_add(x->h, &with, at);
-    if (turns) {
-      join_streams(x, &with, &d);
-      from = UINT32_MAX;
-      n++;
-    }
+    forked = turns && is_stream_loop(x, block, k + 1);
+    if (turns && !forked) join_streams(x, &with, &d);
+    if (turns) from = UINT32_MAX;
+    n += turns;
   }
   *block = with;
   return n;

@@ -443,20 +443,24 @@ static void check_instr(verifier *v, const ir_instr_data *d) {
 }
 
 /* The workers of a stream loop begin at the current_stream() before it; of one directly inside another,
- * together with that one's. */
-static void check_streamed(verifier *v, const ir_instr_data *d, bool *begins) {
+ * together with that one's; of one directly after another, they go on. */
+static void check_streamed(verifier *v, const ir_instr_data *d, bool *begins, bool *went_on) {
   if (d->kind == IR_CURRENT_STREAM) *begins = true;
-  if (d->kind != IR_FOR || !d->streamed) return;
+  if (d->kind != IR_FOR || !d->streamed) {
+    if (*went_on) *begins = false;
+    *went_on = false;
+    return;
+  }
   if (!*begins)
     BROKEN(v, d->at, "no 'main = current_stream()' before it says where the loop's streams begin");
-  *begins = false;
+  *went_on = true;
 }
 
 static void check_block(verifier *v, const ir_block *block) {
-  bool begins = v->streamed;
+  bool begins = v->streamed, went_on = false;
   for (uint32_t i = 0; i < block->len; i++) {
     const ir_instr_data d = *ir_instr_at(v->h, block->data[i]);
-    check_streamed(v, &d, &begins);
+    check_streamed(v, &d, &begins, &went_on);
     v->streamed = d.kind == IR_FOR && d.streamed;
     check_instr(v, &d);
     v->streamed = false;
