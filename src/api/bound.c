@@ -19,7 +19,8 @@ static status bound_world(session *x, const ir_env *env, arena *scratch, cost_bo
     rt_plan *plan;
     TRY(session_bind_plain(x, env, r, &plan));
     cost_bound_add(b, plan, &machine, scratch);
-    bool all = plan->alike && machine.island <= 0; /* the other ranks have the same */
+    /* Then the other ranks have the same. */
+    bool all = plan->alike && machine.island <= 0 && !rt_plan_has_roots(plan);
     rt_plan_destroy(plan);
     if (all) break;
   }

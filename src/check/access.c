@@ -101,9 +101,13 @@ static void add_task(check_analysis *c, uint32_t step, const rt_task *task) {
     add_access(c, step, rt_task_result(task, k), true);
 }
 
-static void add_post(check_analysis *c, uint32_t step, const rt_post *post) {
-  if (post->in != RT_NO_VIEW) add_access(c, step, post->in, false);
-  if (post->out != RT_NO_VIEW) add_access(c, step, post->out, true);
+static void add_post(check_analysis *c, uint32_t step, const rt_post *given) {
+  rt_post post = c->options.any_root ? rt_post_at_root(given) : *given;
+  if (post.in != RT_NO_VIEW) add_access(c, step, post.in, false);
+  if (post.out == RT_NO_VIEW) return;
+  add_access(c, step, post.out, true);
+  bool by_root = ir_comm_info_of(post.kind)->root == IR_ROOT_RECEIVES && post.n_team > 1;
+  c->accesses.data[c->accesses.len - 1].rooted = c->options.any_root && by_root;
 }
 
 /* Reads before the writes. */

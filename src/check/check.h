@@ -76,6 +76,9 @@ typedef struct check_options {
   uint32_t max_boxes;      /* per view before bytes are compared conservatively. 0: 4096 */
   uint64_t max_wait_steps; /* spent on judging waits. 0: 2^31 */
   bool no_waits;           /* leave waits unexamined */
+  /* The plan stands for all ranks, which are alike: every member of a collective may be its root. What a root
+   * receives counts as written when each member was it once. */
+  bool any_root;
 } check_options;
 
 typedef struct check_report {
@@ -103,6 +106,8 @@ NODISCARD status check_wait_is_needed(const rt_plan *plan, uint32_t instr,
  * left is needed (but for very long plans, where judging the last ones may take too long). Joins of
  * communications stay. Does nothing to a plan that does not pass, nor to one of several ranks. */
 NODISCARD status check_prune_waits(rt_plan *plan, const allocator *memory, uint32_t *removed);
+/* The same of a plan that stands for all ranks (any_root): waits stay that some rank needs. */
+NODISCARD status check_prune_alike(rt_plan *plan, const allocator *memory, uint32_t *removed);
 
 /* ---- donated memory ---- */
 typedef struct check_alias_result {
@@ -149,7 +154,8 @@ typedef struct check_world_report {
 NODISCARD status check_world(const rt_plan *const *plans, uint32_t n, const check_options *options,
                              check_world_report *report);
 /* The same of n ranks that are all alike (plan->alike), by the plan of one of them: at a cost that does not depend
- * on n. A meeting that is found stands for one of each rank (docs/scale.md). */
+ * on n. A meeting that is found stands for one of each rank (docs/scale.md). Where collectives have roots, what it
+ * finds in the plan itself may be no fault of any rank; that it finds nothing is as true as always. */
 NODISCARD status check_alike(const rt_plan *plan, uint32_t n, const check_options *options,
                              check_world_report *report);
 void check_world_report_destroy(check_world_report *report); /* accepts a zeroed report */

@@ -163,6 +163,7 @@ typedef struct check_access {
   uint32_t instr, step, view;
   uint32_t line;
   bool write;
+  bool rooted; /* a write by the root of a collective alone (check_options.any_root) */
 } check_access;
 
 /* Line `line` must have happened up to access number `bound` before step `step`. */
@@ -223,6 +224,8 @@ typedef struct check_teams {
   arena *memory;
   table index;
   VEC(const rt_post *) first; /* a post of each */
+  const rt_post *last;        /* the one that was asked for before, and its team */
+  uint32_t number;
 } check_teams;
 void check_teams_init(check_teams *t, arena *memory);
 uint32_t check_team_of(check_teams *t, const rt_post *post);

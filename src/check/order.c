@@ -11,6 +11,10 @@ typedef struct walk {
   uint32_t *known;  /* row per stream: up to where conflicts were found and dealt with */
   uint32_t *last;   /* per line: number + 1 of its last access */
   check_search search;
+  /* Of writes by roots: a number by team and view, the roots seen of each, and how many. */
+  check_teams teams;
+  map team_views, roots;
+  VEC(uint32_t) n_roots;
 } walk;
 
 static uint32_t *row(const walk *w, uint32_t *rows, uint32_t line) {
@@ -204,15 +208,34 @@ static void settle_conflicts(walk *w, uint32_t step, uint32_t stream) {
   s->n_touched = 0;
 }
 
+/* A root writes, on one rank. When each member of the team was it once, for the same view, all ranks have
+ * written. */
+static bool is_written(walk *w, const check_access *a) {
+  const rt_plan *plan = w->c->plan;
+  if (!a->write || !a->rooted) return a->write;
+  const rt_post *post = &plan->posts[plan->instrs[a->instr].task];
+  uint64_t team = (uint64_t)check_team_of(&w->teams, post) << 32;
+  uint32_t number = map_get(&w->team_views, team | a->view, 0);
+  if (number == 0) {
+    vec_push(w->c->scratch, &w->n_roots, 0);
+    map_put(&w->team_views, team | a->view, number = w->n_roots.len);
+  }
+  uint64_t root = (uint64_t)number << 32 | post->root;
+  if (map_get(&w->roots, root, 0) == 0) w->n_roots.data[number - 1]++;
+  map_put(&w->roots, root, 1);
+  return w->n_roots.data[number - 1] == post->n_team;
+}
+
 static void take_effect(walk *w, uint32_t access) {
   check_analysis *c = w->c;
   const check_access *a = &c->accesses.data[access];
   const check_footprint *f = &c->footprints[a->view];
   check_region *r = check_region_of(c, a->view);
   check_cover *cover = c->covers[c->object_of[check_view(c, a->view)->buffer]];
+  bool written = is_written(w, a);
   for (uint32_t p = f->first; p < f->first + f->n; p++) {
     check_tree_insert(&r->tree, c->pieces.data[p], a->line, access, a->write);
-    if (cover && a->write && f->exact) check_cover_add(cover, c->scratch, check_piece(c, r, p));
+    if (cover && written && f->exact) check_cover_add(cover, c->scratch, check_piece(c, r, p));
   }
   w->last[a->line] = access + 1;
 }
@@ -315,6 +338,9 @@ void check_order(check_analysis *c) {
   w.search.need = ARENA_ARRAY(c->scratch, n, uint32_t);
   w.search.by = ARENA_ARRAY(c->scratch, n, uint32_t);
   w.search.touched = ARENA_ARRAY(c->scratch, n, uint32_t);
+  check_teams_init(&w.teams, c->scratch);
+  map_init(&w.roots, c->scratch);
+  map_init(&w.team_views, c->scratch);
   for (uint32_t s = 0; s < c->steps.len; s++) {
     if (c->steps.data[s].kind == CHECK_STEP_WAIT) visit_wait(&w, &c->steps.data[s]);
     else visit_accesses(&w, s);

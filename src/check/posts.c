@@ -46,9 +46,19 @@ static bool keeps_rules(const check_analysis *c, const rt_post *post, const rt_p
   return rt_comm_request_check_rest(&r) == STATUS_OK;
 }
 
+/* Also as the root posts it, where every member may be that. */
+static bool keeps_rules_anywhere(const check_analysis *c, const rt_post *post,
+                                 const rt_post *last) {
+  if (!keeps_rules(c, post, last)) return false;
+  if (!c->options.any_root || !post->root_view) return true;
+  rt_post at_root = rt_post_at_root(post);
+  rt_comm_request r = check_request(c->plan, &at_root); /* of the same team */
+  return rt_comm_request_check_rest(&r) == STATUS_OK;
+}
+
 static bool expect_rules(check_analysis *c, uint32_t instr, const rt_post *post,
                          const rt_post *last) {
-  if (keeps_rules(c, post, last)) return true;
+  if (keeps_rules_anywhere(c, post, last)) return true;
   check_finding f = finding(CHECK_POST_RULE, CHECK_NONE, instr);
   check_found(c, &f);
   status_clear();
@@ -56,8 +66,9 @@ static bool expect_rules(check_analysis *c, uint32_t instr, const rt_post *post,
 }
 
 /* A buffer must stay until somebody has waited. */
-static void expect_kept(check_analysis *c, uint32_t instr, const rt_post *post, uint32_t joined) {
-  const uint32_t views[] = {post->in, post->out};
+static void expect_kept(check_analysis *c, uint32_t instr, const rt_post *given, uint32_t joined) {
+  rt_post post = c->options.any_root ? rt_post_at_root(given) : *given;
+  const uint32_t views[] = {post.in, post.out};
   for (int k = 0; k < 2; k++) {
     if (views[k] == RT_NO_VIEW) continue;
     uint32_t buffer = check_view(c, views[k])->buffer;
@@ -92,7 +103,7 @@ static bool same_team(const void *context, uint32_t value) {
   return true;
 }
 
-uint32_t check_team_of(check_teams *t, const rt_post *post) {
+static uint32_t find_team(check_teams *t, const rt_post *post) {
   uint64_t hash = hash_bytes(post->team, post->n_team * sizeof *post->team);
   team_key key = {t, post};
   uint32_t found = table_find(&t->index, hash, same_team, &key);
@@ -100,6 +111,13 @@ uint32_t check_team_of(check_teams *t, const rt_post *post) {
   vec_push(t->memory, &t->first, post);
   table_add(&t->index, hash, t->first.len);
   return t->first.len - 1;
+}
+
+uint32_t check_team_of(check_teams *t, const rt_post *post) {
+  const rt_post *last = t->last;
+  if (last && last->team == post->team && last->n_team == post->n_team) return t->number;
+  t->last = post;
+  return t->number = find_team(t, post);
 }
 
 typedef struct ordering {

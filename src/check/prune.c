@@ -228,10 +228,18 @@ static void prune(check_analysis *c, void *context) {
   p->n_dropped = s.n_dropped;
 }
 
-status check_prune_waits(rt_plan *plan, const allocator *memory, uint32_t *removed) {
+static status prune_plan(rt_plan *plan, bool any_root, const allocator *memory, uint32_t *removed) {
   pruning p = {.plan = plan};
-  check_options options = {.memory = memory, .max_findings = 1};
+  check_options options = {.memory = memory, .max_findings = 1, .any_root = any_root};
   if (plan->n_ranks <= 1) TRY(check_analyse(plan, &options, prune, &p));
   *removed = p.n_dropped;
   return STATUS_OK;
+}
+
+status check_prune_waits(rt_plan *plan, const allocator *memory, uint32_t *removed) {
+  return prune_plan(plan, false, memory, removed);
+}
+
+status check_prune_alike(rt_plan *plan, const allocator *memory, uint32_t *removed) {
+  return prune_plan(plan, true, memory, removed);
 }

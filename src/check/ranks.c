@@ -74,8 +74,10 @@ status check_world(const rt_plan *const *plans, uint32_t n, const check_options 
 status check_alike(const rt_plan *plan, uint32_t n, const check_options *options,
                    check_world_report *report) {
   check_world_report r = {.plans = &plan, .n_ranks = n, .n_plans = 1};
+  check_options o = options ? *options : (check_options){0};
   check(plan->alike && plan->alike->n_devices == n);
-  return check_all(&(ranks_call){.options = options, .report = &r, .alike = plan->alike}, report);
+  o.any_root = true;
+  return check_all(&(ranks_call){.options = &o, .report = &r, .alike = plan->alike}, report);
 }
 
 void check_world_report_destroy(check_world_report *r) {

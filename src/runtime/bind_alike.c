@@ -6,7 +6,8 @@
  *   - as the position of a slice in a dimension that has as many blocks as the mesh has devices along the
  *     axis. The memory of the buffer then turns with the rank, and so must everything that touches it: each
  *     view of that buffer is one block, or has all blocks alike.
- * Whatever else depends on a coordinate makes ranks unlike; so does a root, which does what others do not. */
+ * Whatever else depends on a coordinate makes ranks unlike. The root of a collective does what others do not: it
+ * touches one more buffer. Each post of such a collective has that, too. */
 #include "runtime/bind_internal.h"
 
 /* Evaluations of scalars for other ranks. */

@@ -134,7 +134,7 @@ static bool find_peers(posting *p) {
   if (ir_comm_has_root(d->comm)) {
     if (!team_rank(p, d->root, "root", &x)) return false;
     p->post.root = (uint32_t)x;
-    if (p->post.n_team > 1) bind_unlike(p->b); /* the root does something else */
+    if (p->post.n_team > 1 && d->comm == IR_COMM_SEND_RECV) bind_unlike(p->b); /* others receive */
   }
   if (d->comm == IR_COMM_SEND || d->comm == IR_COMM_PERMUTE) {
     if (!team_rank(p, d->to, "receiver", &x)) return false;
@@ -198,6 +198,22 @@ static void find_lone_root(posting *p) {
   if (p->post.kind == IR_COMM_SCATTER) p->root_apart = !is_on(p->b, p->d->tensor, root);
 }
 
+/* What the root touches and this rank does not. It counts as touched, so that the plan has the same places on all
+ * ranks. */
+static void take_root_view(posting *p) {
+  const ir_comm_info *info = ir_comm_info_of(p->post.kind);
+  bool sends = info->root == IR_ROOT_SENDS;
+  ir_tensor t = sends ? p->d->from : p->d->tensor;
+  if (!p->b->alike || info->root == IR_ROOT_NO || p->post.me == p->post.root) return;
+  if (t.id == 0 || p->b->absent[t.id]) return;
+  bool pieces = (sends ? info->in : info->out) == IR_PIECES_TEAM;
+  int64_t count = p->post.count * (pieces ? p->post.n_team : 1);
+  bool fits =
+      p->b->bound[t.id] && is_dense(&p->b->views[t.id]) && elements(&p->b->views[t.id]) == count;
+  if (fits) p->post.root_view = bind_add_view(p->b, t) + 1;
+  else bind_unlike(p->b); /* the root's plan says what is wrong */
+}
+
 static bool take_buffers(posting *p) {
   const ir_instr_data *d = p->d;
   roles r = roles_of(&p->post);
@@ -231,6 +247,7 @@ static void put(binder *b, ir_instr at, rt_instr_kind kind, uint32_t post) {
   const rt_post *p = &b->posts.data[post];
   if (p->in != RT_NO_VIEW) bind_touch(b, bind_view_at(b, p->in)->buffer);
   if (p->out != RT_NO_VIEW) bind_touch(b, bind_view_at(b, p->out)->buffer);
+  if (p->root_view) bind_touch(b, bind_view_at(b, p->root_view - 1)->buffer);
 }
 
 /* Messages are matched per pair, in whatever team they are posted: they are kept in order together. Here
@@ -254,6 +271,7 @@ bool bind_communicate(binder *b, ir_instr at, const ir_instr_data *d) {
     p.post.dtype = ir_tensor_at(b->h, d->from.id ? d->from : d->tensor)->dtype;
     p.post.rank = (uint32_t)b->rank;
     if (!find_peers(&p) || !take_buffers(&p)) return false;
+    take_root_view(&p);
     p.post.before = last_on_team(&p);
     vec_push(&b->scratch, &b->posts, p.post);
     put(b, at, RT_POST, first);

@@ -93,6 +93,23 @@ double rt_post_bytes(const rt_post *p) {
   return sends ? ir_comm_bytes(p->kind, piece, p->n_team, p->me, p->root) : 0;
 }
 
+rt_post rt_post_at_root(const rt_post *p) {
+  rt_post r = *p;
+  if (!p->root_view) return r;
+  r.me = p->root;
+  r.rank = p->team[p->root];
+  if (ir_comm_info_of(p->kind)->root == IR_ROOT_SENDS) r.in = p->root_view - 1;
+  else r.out = p->root_view - 1;
+  r.root_view = 0;
+  return r;
+}
+
+bool rt_plan_has_roots(const rt_plan *plan) {
+  for (uint32_t p = 0; p < plan->n_posts; p++)
+    if (plan->posts[p].n_team > 1 && ir_comm_has_root(plan->posts[p].kind)) return true;
+  return false;
+}
+
 rt_comm_request rt_post_request(const rt_post *p, const void *in, void *out) {
   return (rt_comm_request){.kind = p->kind,
                            .op = p->op,

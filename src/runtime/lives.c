@@ -35,6 +35,7 @@ static void touch(finder *f, uint32_t view, uint32_t instr, uint32_t stream) {
 static void touch_post(finder *f, const rt_post *p, uint32_t instr, uint32_t stream) {
   if (p->in != RT_NO_VIEW) touch(f, p->in, instr, stream);
   if (p->out != RT_NO_VIEW) touch(f, p->out, instr, stream);
+  if (p->root_view) touch(f, p->root_view - 1, instr, stream);
 }
 
 static void touch_task(finder *f, const rt_task *t, uint32_t instr, uint32_t stream) {

@@ -46,7 +46,11 @@ static rt_part half_of(rt_meet *m, uint32_t sender, uint32_t receiver, uint32_t 
 void rt_meet_post(rt_meet *m, const rt_post *p, rt_part parts[2]) {
   parts[0] = parts[1] = (rt_part){.circle = RT_NO_CIRCLE};
   if (!ir_comm_is_message(p->kind)) {
-    parts[0] = part_of(m, circle_of(m, false, p->team, p->n_team), p->me);
+    if (m->team != p->team || m->n_team != p->n_team)
+      m->circle = circle_of(m, false, p->team, p->n_team);
+    m->team = p->team;
+    m->n_team = p->n_team;
+    parts[0] = part_of(m, m->circle, p->me);
     return;
   }
   uint32_t me = p->team[p->me];

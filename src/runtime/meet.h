@@ -27,6 +27,8 @@ typedef struct rt_meet {
   arena *memory;
   table known;
   VEC(rt_circle) circles;
+  const uint32_t *team; /* of the last collective, and its circle */
+  uint32_t n_team, circle;
 } rt_meet;
 
 void rt_meet_init(rt_meet *m, arena *memory);

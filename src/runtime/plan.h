@@ -180,7 +180,10 @@ typedef struct rt_post {
   int32_t to, from;
   int64_t count, count_from; /* elements per piece */
   uint32_t in, out;          /* views, dense; RT_NO_VIEW: none */
-  uint32_t rank;             /* who posts it */
+  /* Of ranks that are alike, where another rank is the root: the view + 1 that this one would read or write in its
+   * place (rt_post_at_root). 0: none. */
+  uint32_t root_view;
+  uint32_t rank; /* who posts it */
   /* The post of this rank that must come before it, whatever the streams do: those of one team are
    * matched by their order. RT_NO_POST: none. */
   uint32_t before;
@@ -275,6 +278,10 @@ double rt_task_flops(const rt_plan *plan, const rt_task *task);
 double rt_task_bytes(const rt_plan *plan, const rt_task *task);
 /* Bytes that the poster sends to other ranks; of collectives as a ring of the members does. */
 double rt_post_bytes(const rt_post *post);
+/* As its root posts it. */
+rt_post rt_post_at_root(const rt_post *post);
+/* Does any post have a root, in a team of several? */
+bool rt_plan_has_roots(const rt_plan *plan);
 /* What is posted, with `in` and `out` as the addresses of its views; it has no origin yet. */
 rt_comm_request rt_post_request(const rt_post *post, const void *in, void *out);
 /* "t2$1 <- set(t1$1)" and where it stands; in `out`. */

@@ -50,6 +50,7 @@ static void add_posts(joining *j, const rt_plan *from) {
     *q = from->posts[i];
     if (q->in != RT_NO_VIEW) q->in += j->views;
     if (q->out != RT_NO_VIEW) q->out += j->views;
+    if (q->root_view) q->root_view += j->views;
     if (q->before != RT_NO_POST) q->before += j->posts;
   }
 }

@@ -100,13 +100,18 @@ void session_plans_evict(session *x, int64_t most_bytes) {
 
 /* ---- one rank ---- */
 
+/* One rank is shown and proven for all, if they are alike. */
+static bool is_one_of_many(const session *x) { return x->ranks.n > SESSION_MOST_SHOWN; }
+
 /* Loops wait for what precedes them without asking whether they depend on it; the checker knows. The
  * proof takes about 2 us per launch; plans for which that would be half a second keep their waits. */
 static status prune(const session *x, rt_plan *plan) {
   enum { MOST_LAUNCHES = 250 * 1000, LONGEST = 2 * 1000 * 1000 };
   uint32_t removed;
+  bool any_root = plan->alike && is_one_of_many(x); /* waits that some rank needs stay */
   if (x->keep_waits || plan->n_tasks > MOST_LAUNCHES || plan->n_instrs > LONGEST) return STATUS_OK;
-  return check_prune_waits(plan, x->memory, &removed);
+  return any_root ? check_prune_alike(plan, x->memory, &removed)
+                  : check_prune_waits(plan, x->memory, &removed);
 }
 
 status session_bind_rank(session *x, const ir_env *env, uint32_t rank, rt_plan **result) {
@@ -205,7 +210,7 @@ static status bind_own(session *x, const ir_env *env, session_plan *p) {
 }
 
 bool session_plan_is_typical(const session *x, const session_plan *p) {
-  return p->own->alike && x->ranks.n > SESSION_MOST_SHOWN;
+  return p->own->alike && is_one_of_many(x);
 }
 
 status session_plan_need_joined(session *x, const ir_env *env, session_plan *p) {
@@ -313,13 +318,27 @@ status session_plan_bound(session *x, const ir_env *env, const int64_t *donated,
   return STATUS_OK;
 }
 
+/* Where collectives have roots, waits are taken out so that the plan is that of its own rank; of many ranks that it is
+ * that of all. */
+static bool stands_for_all(const session *x, const session_plan *p) {
+  return p->own->alike && (is_one_of_many(x) || !rt_plan_has_roots(p->own));
+}
+
 status session_bind(session *x, const ir_env *env, const rt_plan *const **plans, uint32_t *n) {
   session_plan *p;
   TRY(session_plan_bound(x, env, NULL, &p));
-  *n = p->own->alike ? 1 : x->ranks.world;
-  if (!p->own->alike) TRY(session_plan_need_ranks(x, env, p, 0, *n));
-  *plans = (const rt_plan *const *)&p->ranks[p->own->alike ? x->ranks.first : 0];
+  bool one = stands_for_all(x, p);
+  *n = one ? 1 : x->ranks.world;
+  if (!one) TRY(session_plan_need_ranks(x, env, p, 0, *n));
+  *plans = (const rt_plan *const *)&p->ranks[one ? x->ranks.first : 0];
   return STATUS_OK;
+}
+
+/* Of few ranks, messages name each that does not meet another. A root is looked at as if all ranks were it: what is
+ * found then may be no fault of any. */
+static bool is_conclusive(const check_world_report *r, uint32_t n, bool has_roots) {
+  if (has_roots) return r->n_found == 0;
+  return r->meetings.len == 0 || n > SESSION_MOST_SHOWN;
 }
 
 status session_check(session *x, const ir_env *env, const check_options *options,
@@ -327,10 +346,9 @@ status session_check(session *x, const ir_env *env, const check_options *options
   session_plan *p;
   uint32_t n = x->ranks.world;
   TRY(session_plan_bound(x, env, NULL, &p));
-  if (p->own->alike) {
+  if (stands_for_all(x, p)) {
     TRY(check_alike(p->own, n, options, report));
-    /* Of few ranks, messages name each that does not meet another. */
-    if (report->meetings.len == 0 || n > SESSION_MOST_SHOWN) return STATUS_OK;
+    if (is_conclusive(report, n, rt_plan_has_roots(p->own))) return STATUS_OK;
     check_world_report_destroy(report);
   }
   TRY(session_plan_need_ranks(x, env, p, 0, n));
