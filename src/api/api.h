@@ -86,6 +86,8 @@ uint32_t api_name(ir_func *f, const char *name);
 
 /* Parses, applies and verifies into an initialised module; reports to its diagnostics. */
 status api_parse(ir_module *m, const char *name, const char *text, size_t length);
+/* Applies the schedules of all functions and verifies them; likewise. */
+void api_verify(ir_module *m);
 /* Makes the scheduled view stand, or drops it before the definition changes. */
 bool api_schedule(ir_func *f);
 void api_unschedule(ir_func *f);

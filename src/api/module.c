@@ -50,7 +50,7 @@ static void verify(ir_func *f) {
   else (void)ir_verify(f);
 }
 
-static void verify_all(ir_module *m) {
+void api_verify(ir_module *m) {
   for (uint32_t i = 0; i < m->funcs.len; i++) {
     ir_func *f = m->funcs.data[i];
     if (api_schedule(f)) verify(f);
@@ -177,7 +177,7 @@ weir_status weir_module_print(const weir_module *m, char **text) {
 static status verify_body(arena *scratch, void *context) {
   (void)scratch;
   weir_module *m = context;
-  verify_all(&m->ir);
+  api_verify(&m->ir);
   return STATUS_OK;
 }
 

@@ -7,6 +7,7 @@
 #include "api/variants.h"
 #include "base/log.h"
 #include "explain/explain.h"
+#include "ir/build.h"
 #include "ir/host.h"
 #include "text/text.h"
 
@@ -21,53 +22,34 @@ typedef struct compile_call {
   const char *pass;
 } compile_call;
 
-static void print_all(const ir_func *f, strbuf *out) {
-  const ir_func *fusion = f->host ? f->host->fusion : NULL;
-  if (fusion) text_print_func(fusion, out);
-  text_print_func(f, out);
+static bool is_placed(const ir_func *f) {
+  for (uint32_t i = 0; i < f->order.len; i++)
+    if (!ir_op_at(f, f->order.data[i])->at.known) return false;
+  for (uint32_t i = 0; i < f->statements.len; i++)
+    if (!f->statements.data[i].at.known) return false;
+  return true;
 }
 
-/* The function of that name and kind. */
-static ir_func *same_function(const ir_module *m, const ir_func *f) {
-  for (uint32_t i = 0; i < m->funcs.len; i++) {
-    ir_func *g = m->funcs.data[i];
-    if (g->kind == f->kind && strcmp(ir_name_text(g, g->name), ir_name_text(f, f->name)) == 0)
-      return g;
-  }
-  return NULL;
+/* So that later messages show a line of it, a fusion that was built or changed by calls gets a text. */
+static void place(ir_func *f) {
+  ir_module *m = f->module;
+  strbuf text;
+  strbuf_init(&text, &m->memory);
+  text_print_placed(f, &text);
+  m->src = (source){.name = arena_printf(&m->memory, "<%s>", ir_name_text(f, f->name))};
+  m->src.text = text.data;
+  m->src.length = (uint32_t)text.len;
 }
 
-/* From the source it was parsed from, so that later messages point there; false if the function has
- * been changed since, or was never text. */
-static bool clone_source(arena *scratch, compile_call *c, const strbuf *text) {
-  const source *src = &c->from->module->src;
-  ir_module *m = &c->to->ir;
-  if (!src->text || api_parse(m, src->name, src->text, src->length) != STATUS_OK) return false;
-  c->to->func = same_function(m, c->from);
-  if (!c->to->func) return false;
-  strbuf again;
-  strbuf_init(&again, scratch);
-  print_all(c->to->func, &again);
-  return again.len == text->len && memcmp(again.data, text->data, text->len) == 0;
-}
-
-/* Through text, a fusion becomes independent of the module it was built in. */
+/* A copy, independent of the module that the fusion was built in. */
 static status clone(arena *scratch, compile_call *c) {
   ir_module *m = &c->to->ir;
-  strbuf text;
-  strbuf_init(&text, scratch);
-  print_all(c->from, &text);
   ir_module_init(m, &c->to->memory);
-  if (!clone_source(scratch, c, &text)) {
-    ir_module_destroy(m);
-    ir_module_init(m, &c->to->memory);
-    const char *name = arena_printf(scratch, "<%s>", ir_name_text(c->from, c->from->name));
-    TRY(api_parse(m, name, text.data, text.len));
-    c->to->func = same_function(m, c->from);
-  }
-  check(c->to->func != NULL);
-  c->to->definition = c->to->func->host ? c->to->func->host->fusion : c->to->func;
-  return STATUS_OK;
+  ir_func *f = c->to->func = ir_func_copy_to(c->from, m, scratch);
+  c->to->definition = f->host ? f->host->fusion : f;
+  if (!f->host && !is_placed(f)) place(f);
+  api_verify(m);
+  return m->errors.errors ? STATUS_BAD_PROGRAM : STATUS_OK;
 }
 
 /* ---- what WEIR_DUMP asks for, to standard error ---- */

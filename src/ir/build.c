@@ -159,7 +159,7 @@ const uint8_t *ir_dense_default(ir_func *f, ir_axes allocation) {
 
 void ir_require(ir_func *f, ir_constraint_kind kind, ir_scalar a, ir_scalar b, const char *what,
                 loc at) {
-  ir_constraint c = {kind, a, b, at, what};
+  ir_constraint c = {.kind = kind, .a = a, .b = b, .at = at, .what = what};
   vec_push(memory_of(f), &f->constraints, c);
 }
 
@@ -329,9 +329,10 @@ static ir_counts counts_of(const ir_func *f) {
 }
 
 /* Equalities become known only once the operation that asserts them stands. */
-static void learn_from(ir_func *f, uint32_t first) {
+static void learn_from(ir_func *f, ir_op op, uint32_t first) {
   for (uint32_t i = first; i < f->constraints.len; i++) {
-    const ir_constraint *c = &f->constraints.data[i];
+    ir_constraint *c = &f->constraints.data[i];
+    c->op = op;
     if (c->kind == IR_REQUIRE_EQ) ir_func_learn(f, c->a, c->b);
     /* mutant: multiples_not_learned */
     if (c->kind == IR_REQUIRE_DIVIDES) ir_func_learn_multiple(f, c->a, c->b);
@@ -358,7 +359,7 @@ ir_tensor ir_build_op(ir_func *f, ir_opcode code, const ir_tensor *operands, uin
   op.result = new_tensor(f, &data);
   vec_push(memory_of(f), &f->ops, op);
   if (!report_size(f, op.result, at)) return undo(f, before);
-  learn_from(f, before.constraints);
+  learn_from(f, o, before.constraints);
   vec_push(memory_of(f), &f->order, o);
   if (name) (void)ir_build_name(f, op.result, name, at);
   return op.result;
@@ -523,13 +524,14 @@ static void assert_stated(ir_func *f, ir_tensor result) {
   }
 }
 
-static void assert_again(ir_func *f, const ir_op_data *op) {
+static void assert_again(ir_func *f, ir_op o) {
+  const ir_op_data *op = ir_op_at(f, o);
   ir_counts before = counts_of(f);
   ir_inferred same[IR_MAX_RESULTS];
   check(ir_infer(f, op, same));
   f->axes.len = before.axes;
   f->transforms.len = before.transforms;
-  learn_from(f, before.constraints);
+  learn_from(f, o, before.constraints);
   for (uint32_t k = 0; k < ir_op_n_results(op); k++) assert_stated(f, ir_op_result(op, k));
 }
 
@@ -544,5 +546,5 @@ void ir_func_forget_unused(ir_func *f) {
   forget_tensors(f);
   f->constraints.len = 0;
   map_init(&f->learned, memory_of(f));
-  for (uint32_t i = 0; i < f->order.len; i++) assert_again(f, ir_op_at(f, f->order.data[i]));
+  for (uint32_t i = 0; i < f->order.len; i++) assert_again(f, f->order.data[i]);
 }

@@ -20,6 +20,11 @@ ir_mesh ir_build_mesh(ir_func *f, uint32_t name, const int64_t *shape, uint32_t 
 /* A copy that a pass may change as it likes: it is not listed in the module, shares the symbols and the
  * handles of `f`, and keeps its scheduled view. */
 ir_func *ir_func_copy(const ir_func *f);
+/* A copy in another module, which must be empty and may outlive that of `f`: as if the text of `f` had been parsed
+ * there, but messages still point to the source that `f` came from. A host program brings its fusion with it. What is
+ * derived from the definition and the statements is not copied: the scheduled view and reasons. The names of the
+ * module keep their ids; of its scalars only those come along that are used. */
+ir_func *ir_func_copy_to(const ir_func *f, ir_module *to, arena *scratch);
 
 /* The scalar of a named extent, declared on first use. */
 ir_scalar ir_build_extent(ir_func *f, uint32_t name, loc at);

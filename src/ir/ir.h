@@ -92,6 +92,7 @@ typedef struct ir_constraint {
   ir_scalar a, b;
   loc at;
   const char *what; /* "extents of add", for the message */
+  ir_op op;         /* of the definition that asserts it; none: a statement, or a stated type */
 } ir_constraint;
 
 /* ---- schedule statements, as written ---- */

@@ -239,14 +239,12 @@ static void put_result(const ir_func *f, ir_tensor t, strbuf *out) {
 }
 
 static void put_op(const ir_func *f, const ir_op_data *o, strbuf *out) {
-  strbuf_puts(out, "  ");
   for (uint32_t k = 0; k < ir_op_n_results(o); k++) {
     if (k) strbuf_puts(out, ", ");
     put_result(f, ir_op_result(o, k), out);
   }
   strbuf_puts(out, " = ");
   text_put_expression(f, o, out);
-  strbuf_putc(out, '\n');
 }
 
 /* ---- the schedule ---- */
@@ -349,15 +347,40 @@ void text_print_stmt(const ir_func *f, const ir_stmt *s, strbuf *out) {
   }
 }
 
-static void put_schedule(const ir_func *f, strbuf *out) {
+/* What is printed, and what notes where; NULL: nothing does. */
+typedef struct fusion_text {
+  const ir_func *f;
+  ir_func *placed;
+} fusion_text;
+
+/* What was printed since `begin`. */
+static loc place_since(size_t begin, const strbuf *out) {
+  return (loc){(uint32_t)begin, (uint32_t)(out->len - begin), true};
+}
+
+static void put_schedule(const fusion_text *t, strbuf *out) {
+  const ir_func *f = t->f;
   if (f->statements.len == 0) return;
   strbuf_puts(out, "  schedule {\n");
   for (uint32_t i = 0; i < f->statements.len; i++) {
     strbuf_puts(out, "    ");
+    size_t begin = out->len;
     text_print_stmt(f, &f->statements.data[i], out);
+    if (t->placed) t->placed->statements.data[i].at = place_since(begin, out);
     strbuf_putc(out, '\n');
   }
   strbuf_puts(out, "  }\n");
+}
+
+static void put_ops(const fusion_text *t, strbuf *out) {
+  for (uint32_t i = 0; i < t->f->order.len; i++) {
+    ir_op_data *o = ir_op_at(t->f, t->f->order.data[i]);
+    strbuf_puts(out, "  ");
+    size_t begin = out->len;
+    put_op(t->f, o, out);
+    if (t->placed) o->at = place_since(begin, out);
+    strbuf_putc(out, '\n');
+  }
 }
 
 /* ---- functions and modules ---- */
@@ -384,7 +407,8 @@ static void put_capacities(const ir_func *f, strbuf *out) {
 }
 
 static void put_fusion(void *context, strbuf *out) {
-  const ir_func *f = context;
+  const fusion_text *t = context;
+  const ir_func *f = t->f;
   strbuf_puts(out, "fusion ");
   put_name(f, f->name, out);
   strbuf_puts(out, " {\n");
@@ -396,15 +420,22 @@ static void put_fusion(void *context, strbuf *out) {
   for (uint32_t i = 0; i < f->inputs.len; i++) put_input(f, f->inputs.data[i], out);
   put_capacities(f, out);
   text_put_extents(f, out);
-  for (uint32_t i = 0; i < f->order.len; i++) put_op(f, ir_op_at(f, f->order.data[i]), out);
+  put_ops(t, out);
   put_return(f, out);
-  put_schedule(f, out);
+  put_schedule(t, out);
   strbuf_puts(out, "}\n");
 }
 
 void text_print_func(const ir_func *f, strbuf *out) {
   if (f->kind == IR_FUNC_HOST) text_print_host(f, out);
-  else text_print_named(f, put_fusion, (void *)f, out);
+  else text_print_named(f, put_fusion, &(fusion_text){f, NULL}, out);
+}
+
+void text_print_placed(ir_func *f, strbuf *out) {
+  text_print_named(f, put_fusion, &(fusion_text){f, f}, out);
+  for (uint32_t i = 0; i < f->constraints.len; i++)
+    if (f->constraints.data[i].op.id)
+      f->constraints.data[i].at = ir_op_at(f, f->constraints.data[i].op)->at;
 }
 
 void text_print_module(const ir_module *m, strbuf *out) {

@@ -20,6 +20,9 @@ void text_format(const char *text, size_t length, arena *memory, strbuf *out);
 
 void text_print_module(const ir_module *m, strbuf *out);
 void text_print_func(const ir_func *f, strbuf *out); /* a fusion or a host program */
+/* A fusion into an empty text, and the places of its operations and statements become those in the text: what was never
+ * text gets messages that show a line. */
+void text_print_placed(ir_func *f, strbuf *out);
 void text_print_host(const ir_func *h, strbuf *out);
 /* A host program in the notation of nvFuser's dumps, as the device `rank` runs it. It does not parse
  * back. */

@@ -473,6 +473,31 @@ static void test_run_errors(void) {
 }
 
 /* A wrong index is found while running; the output stays as it was. */
+/* A fusion that was never text has one for messages: they show the line of the operation. */
+static void test_built_places(void) {
+  weir_fusion *f = NULL;
+  weir_module *m = module(&f);
+  weir_program *p = NULL;
+  weir_tensor x = input(f, "x", WEIR_F32, "n", NULL), y = input(f, "y", WEIR_F32, "m", NULL);
+  weir_arg twice_args[] = {weir_arg_tensor(NULL, x), weir_arg_int(NULL, 2)};
+  weir_tensor d = op(f, "d", "mul", twice_args, 2);
+  weir_arg args[] = {weir_arg_tensor(NULL, d), weir_arg_tensor(NULL, y)};
+  EXPECT_OK(weir_fusion_return(f, op(f, "z", "add", args, 2)));
+  EXPECT_OK(weir_compile(f, NULL, NULL, &p));
+  weir_module_destroy(m);
+  float a[4] = {0}, b[5] = {0}, c[4];
+  int64_t four[] = {4}, five[] = {5};
+  weir_dl_tensor in[] = {tensor(a, WEIR_F32, four, 1), tensor(b, WEIR_F32, five, 1)};
+  weir_dl_tensor out = tensor(c, WEIR_F32, four, 1);
+  const weir_dl_tensor *inputs[] = {&in[0], &in[1]}, *outputs[] = {&out};
+  weir_run_args run_args = {.struct_size = sizeof run_args, .inputs = inputs, .n_inputs = 2};
+  run_args.outputs = outputs;
+  run_args.n_outputs = 1;
+  EXPECT_FAILS(weir_run(p, &run_args), WEIR_BAD_PROGRAM,
+               ":5:3: error: extents of add: n = 4 must equal m = 5\n      z = d + y\n");
+  weir_program_destroy(p);
+}
+
 static void test_run_fails_late(void) {
   weir_program *p = compile("fusion f { i : i64[2]; x = iota(3); y = index_select(x, i, dim=0); "
                             "return y }");
@@ -684,6 +709,7 @@ int main(void) {
   test_shapes();
   test_run_strided();
   test_run_errors();
+  test_built_places();
   test_run_fails_late();
   test_threads();
   test_arrays();
