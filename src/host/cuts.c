@@ -9,6 +9,7 @@
  *     [n/8, 2 mesh.x, 4]        pieces of 4 in every 8
  *     [n/4, 4 mesh.x]           pieces of 1 in every 4
  *     [2 mesh.y, n/8, 4 mesh.x] parts=2 along y, and of that pieces of 1 in every 4 along x */
+#include "base/table.h"
 #include "host/internal.h"
 #include "ir/build.h"
 
@@ -301,18 +302,50 @@ static const char *find_cuts(const lowering *l, ir_tensor t, uint32_t dim, uint3
   return NULL;
 }
 
+/* ---- kept ---- */
+
+struct host_cut_store {
+  arena *memory;
+  map index; /* by tensor, dimension and the mesh axes left out: in `list`, from 1 */
+  VEC(cutting *) list;
+};
+
+struct host_cut_store *host_cut_store_new(arena *memory) {
+  struct host_cut_store *s = ARENA_NEW(memory, struct host_cut_store);
+  s->memory = memory;
+  map_init(&s->index, memory);
+  return s;
+}
+
+/* With `why` if the dimension cannot be cut so. */
+static const cutting *cuts_of(const lowering *l, ir_tensor t, uint32_t dim, uint32_t without) {
+  struct host_cut_store *s = l->cuts;
+  uint64_t key = ((uint64_t)t.id << 8 | dim) << IR_MESH_MAX_RANK | without;
+  uint32_t at = map_get(&s->index, key, 0);
+  if (at) return s->list.data[at - 1];
+  cutting *c = ARENA_NEW(s->memory, cutting);
+  c->why = find_cuts(l, t, dim, without, c);
+  vec_push(s->memory, &s->list, c);
+  map_put(&s->index, key, s->list.len);
+  return c;
+}
+
+static const cutting *good_cuts_of(const lowering *l, ir_tensor t, uint32_t dim, uint32_t without) {
+  const cutting *c = cuts_of(l, t, dim, without);
+  check(!c->why);
+  return c;
+}
+
 const char *host_cuts_problem(const lowering *l, ir_tensor t, uint32_t dim) {
-  cutting c;
-  return find_cuts(l, t, dim, 0, &c);
+  return cuts_of(l, t, dim, 0)->why;
 }
 
 void host_require_cuts(const lowering *l, ir_tensor t, uint32_t dim) {
-  cutting c;
-  check(!find_cuts(l, t, dim, 0, &c));
-  for (uint32_t i = 0; i < c.n; i++) {
-    if (!c.rows[i].id) continue;
+  const cutting *c = good_cuts_of(l, t, dim, 0);
+  for (uint32_t i = 0; i < c->n; i++) {
+    if (!c->rows[i].id) continue;
     ir_require(
-        l->h, IR_REQUIRE_DIVIDES, c.rows[i], c.piece[i],
+        l->h, IR_REQUIRE_DIVIDES, c->rows[i], c->piece[i],
         "pieces of merged axes must be whole rows of the first of them (or cut one dimension "
         "instead)",
         ir_tensor_at(l->f, t)->at);
@@ -320,19 +353,18 @@ void host_require_cuts(const lowering *l, ir_tensor t, uint32_t dim) {
 }
 
 uint32_t host_cuts(const lowering *l, ir_tensor t, uint32_t dim, uint32_t without,
-                   ir_cut cuts[IR_MESH_MAX_RANK]) {
-  cutting c;
+                   const ir_cut **cuts) {
   if (!l->shard) return 0;
-  check(!find_cuts(l, t, dim, without, &c));
-  for (uint32_t i = 0; i < c.n; i++) cuts[i] = c.cuts[i];
-  return c.n;
+  const cutting *c = good_cuts_of(l, t, dim, without);
+  if (cuts) *cuts = c->cuts;
+  return c->n;
 }
 
 ir_cut host_cut_along(const lowering *l, ir_tensor t, uint32_t k) {
   shard_placement p;
-  ir_cut cuts[IR_MESH_MAX_RANK];
+  const ir_cut *cuts;
   shard_placement_of(l->f, t, &p);
-  uint32_t n = host_cuts(l, t, p.axes[k].dim, 0, cuts), i = 0;
+  uint32_t n = host_cuts(l, t, p.axes[k].dim, 0, &cuts), i = 0;
   while (i < n && cuts[i].mesh_axis != k) i++;
   if (i < n) return cuts[i];
   ir_scalar one = ir_scalar_const(scalars_of(l), 1); /* one device has all of it */
@@ -347,7 +379,7 @@ bool host_fit_stream(const lowering *l, ir_tensor t, stream_axis *a) {
   shard_placement p;
   ir_scalar unit = {0};
   if (!l->shard || a->reduction || find_way(l, t, a->axis, &mine)) return true;
-  check(!find_cuts(l, t, a->dim, 0, &c));
+  c = *good_cuts_of(l, t, a->dim, 0);
   shard_placement_of(l->f, t, &p);
   for (uint32_t i = 0; i < c.n; i++) {
     check(!find_way(l, t, p.axes[c.cuts[i].mesh_axis].loop, &other));

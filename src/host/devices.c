@@ -44,9 +44,8 @@ bool host_check_inputs(lowering *l) {
 }
 
 bool host_needs_device_offset(const lowering *l, const ir_op_data *op, uint32_t dim) {
-  ir_cut cuts[IR_MESH_MAX_RANK];
   stream_axis cut = {.dim = dim};
-  if (host_cuts(l, op->result, dim, 0, cuts) == 0) return false;
+  if (host_cuts(l, op->result, dim, 0, NULL) == 0) return false;
   /* mutant: dev_no_offsets */
   return op->code != IR_OP_RESHAPE && host_needs_offset(l, op, &cut);
 }
@@ -79,10 +78,9 @@ static int32_t image_of(const lowering *l, const ir_op_data *op, int32_t dim) {
 /* Does the move, or the reduction of partial results, take the dimension apart or put it together? A
  * stream along it then has no slices of its own, but for the pieces themselves. */
 static bool is_recut(const lowering *l, const ir_op_data *op, const op_plan *plan, uint32_t dim) {
-  ir_cut all[IR_MESH_MAX_RANK], kept[IR_MESH_MAX_RANK];
   if (plan->kind == STEP_COMPUTES) {
-    return host_cuts(l, op->result, dim, 0, all) !=
-           host_cuts(l, op->result, dim, plan->partial, kept);
+    return host_cuts(l, op->result, dim, 0, NULL) !=
+           host_cuts(l, op->result, dim, plan->partial, NULL);
   }
   const shard_comm *m = plan->comm;
   if (m->mesh_axis < 0) return false;
@@ -116,13 +114,13 @@ static bool cuts_slices(const lowering *l, const ir_op_data *op, const stream_ax
 static bool gathers_slices(const lowering *l, const ir_op_data *op, const op_plan *plan,
                            const stream_axis *a) {
   const shard_comm *m = plan->comm;
-  ir_cut cuts[IR_MESH_MAX_RANK];
+  const ir_cut *cuts;
   if (plan->kind != STEP_MOVES || m->kind != SHARD_ALLGATHER || a->reduction || a->swizzled ||
-      a->depth || host_cuts(l, op->result, a->dim, 0, cuts))
+      a->depth || host_cuts(l, op->result, a->dim, 0, NULL))
     return false;
   uint32_t from = m->before.axes[m->mesh_axis].dim;
   if (host_cuts_problem(l, op->operands[0], from)) return false; /* that has been said */
-  uint32_t n = host_cuts(l, op->operands[0], from, 0, cuts);
+  uint32_t n = host_cuts(l, op->operands[0], from, 0, &cuts);
   return n == 1 && cuts_slices(l, op, a, &cuts[0]);
 }
 
@@ -145,9 +143,9 @@ static bool takes_apart(const lowering *l, const ir_op_data *op, const op_plan *
  *     y$1[stream, n]  =>  y[stream, mesh.x, n] */
 static bool scatters_slices(const lowering *l, const ir_op_data *op, const op_plan *plan,
                             stream_axis *a) {
-  ir_cut cuts[IR_MESH_MAX_RANK];
+  const ir_cut *cuts;
   if (a->reduction || a->swizzled || a->depth || plan->kind == STEP_EXCHANGES) return false;
-  if (host_cuts(l, op->result, a->dim, 0, cuts) != 1) return false;
+  if (host_cuts(l, op->result, a->dim, 0, &cuts) != 1) return false;
   if (!cuts_slices(l, op, a, &cuts[0])) return false;
   a->scatter_axis = cuts[0].mesh_axis;
   a->scattered = takes_apart(l, op, plan, cuts[0].mesh_axis, a->dim);

@@ -237,16 +237,17 @@ static uint32_t levels_cut(const emitter *e, const step *s, uint32_t k) {
  * scatters them it has them whole; but for a bias, which is added behind that. */
 static stream_axis slices_of_part(emitter *e, const step *s, stream_axis a, uint32_t k,
                                   uint32_t dim) {
-  ir_cut cuts[IR_MESH_MAX_RANK];
+  const ir_cut *cuts;
   ir_tensor t = s->op->operands[0];
   const shard_comm *m = s->plan->comm;
   /* mutant: scattered_bias_whole */
   if (a.scattered && !(k == 2 && emit_has_bias(s->op))) a.partition = a.slice;
   if (!s->plan->gathered || m->before.axes[m->mesh_axis].dim != dim) return a;
-  check(host_cuts(e->l, t, dim, 0, cuts) == 1);
+  check(host_cuts(e->l, t, dim, 0, &cuts) == 1);
   ir_scalar period = cuts[0].partition.period, one = ir_scalar_const(emit_scalars(e), 1);
-  cuts[0].partition = ir_partition_of_period(&cuts[0].partition);
-  ir_scalar part = ir_host_part(e->h, ir_tensor_at(e->f, t)->mesh, &cuts[0], period);
+  ir_cut within = cuts[0];
+  within.partition = ir_partition_of_period(&cuts[0].partition);
+  ir_scalar part = ir_host_part(e->h, ir_tensor_at(e->f, t)->mesh, &within, period);
   a.partition = (ir_partition){.kind = IR_CHUNK, .size = ir_scalar_max(emit_scalars(e), part, one)};
   return a;
 }

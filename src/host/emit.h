@@ -234,8 +234,6 @@ void emit_partial(emitter *e, step *s);
 void emit_convert_operand(emitter *e, step *s, ir_dtype sum);
 /* sum <- sum + bias, in the dtype of the sum. */
 void emit_add_bias(emitter *e, ir_tensor sum, ir_tensor bias, loc at);
-/* matmul or linear? Those have a dtype of their own. */
-bool emit_is_product(const ir_op_data *op);
 void emit_cast(emitter *e, ir_tensor from, ir_tensor to, loc at);
 /* Finishes what the loop of `level`, which has just been closed, added up. */
 void emit_finishes(emitter *e, uint32_t level);

@@ -10,12 +10,12 @@ ir_scalar emit_me(emitter *e, ir_mesh mesh, uint32_t axis) {
 
 ir_scalar emit_device_begin(emitter *e, ir_tensor t, uint32_t dim) {
   ir_scalars *s = emit_scalars(e);
-  ir_cut cuts[IR_MESH_MAX_RANK];
+  const ir_cut *cuts;
   ir_axis dims[IR_MAX_RANK];
   (void)ir_tensor_dims(e->f, t, dims);
   ir_mesh mesh = ir_tensor_at(e->f, t)->mesh;
   ir_scalar begin = ir_scalar_const(s, 0), n = ir_axis_size(e->f, dims[dim]);
-  uint32_t count = host_cuts(e->l, t, dim, 0, cuts);
+  uint32_t count = host_cuts(e->l, t, dim, 0, &cuts);
   for (uint32_t i = 0; i < count; i++) {
     ir_scalar me = ir_host_cut_index(e->h, mesh, &cuts[i]);
     begin = ir_scalar_add(s, begin, emit_piece_begin(e, &cuts[i].partition, n, me));
@@ -154,12 +154,12 @@ static uint32_t next_axis(emitter *e, const step *s, uint32_t left) {
   shard_placement_of(e->f, s->op->result, &p);
   for (uint32_t rest = left; rest; rest &= rest - 1) {
     uint32_t k = (uint32_t)__builtin_ctz(rest), i = 0;
-    ir_cut cuts[IR_MESH_MAX_RANK];
+    const ir_cut *cuts;
     if (p.axes[k].kind != SHARD_SHARDED) return k;
-    (void)host_cuts(e->l, s->op->result, p.axes[k].dim, 0, cuts);
+    uint32_t n = host_cuts(e->l, s->op->result, p.axes[k].dim, 0, &cuts);
     /* mutant: dev_inner_scatter_first */
-    while (cuts[i].mesh_axis != k && !(left >> cuts[i].mesh_axis & 1)) i++;
-    if (cuts[i].mesh_axis == k) return k;
+    while (i < n && cuts[i].mesh_axis != k && !(left >> cuts[i].mesh_axis & 1)) i++;
+    if (i == n || cuts[i].mesh_axis == k) return k;
   }
   return (uint32_t)__builtin_ctz(left);
 }

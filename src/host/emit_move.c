@@ -41,11 +41,11 @@ static bool recuts(const emitter *e, const step *s) {
 /* What is left of the dimension by the cuts around that along mesh axis k, if there are any. Between
  * meshes a device has other coordinates on either side, and pieces are as long as its own tell. */
 static ir_scalar left_for(emitter *e, ir_tensor t, uint32_t dim, uint32_t k) {
-  ir_cut cuts[IR_MESH_MAX_RANK];
+  const ir_cut *cuts;
   ir_axis dims[IR_MAX_RANK];
   (void)ir_tensor_dims(e->f, t, dims);
   ir_scalar n = ir_axis_size(e->f, dims[dim]);
-  uint32_t count = host_cuts(e->l, t, dim, 0, cuts), i = 0;
+  uint32_t count = host_cuts(e->l, t, dim, 0, &cuts), i = 0;
   for (; i < count && cuts[i].mesh_axis != k; i++)
     n = ir_host_part(e->h, ir_tensor_at(e->f, t)->mesh, &cuts[i], n);
   return i ? n : (ir_scalar){0};

@@ -39,8 +39,8 @@ static void mark_parts(emitter *e, const step *s) {
 
 /* The length of the running device's part of dimension d; false if that is the whole dimension. */
 static bool part_length(emitter *e, const step *s, uint32_t d, ir_scalar *length) {
-  ir_cut cuts[IR_MESH_MAX_RANK];
-  uint32_t n = host_cuts(e->l, s->op->result, d, s->plan->partial, cuts);
+  const ir_cut *cuts;
+  uint32_t n = host_cuts(e->l, s->op->result, d, s->plan->partial, &cuts);
   ir_mesh mesh = ir_tensor_at(e->f, s->op->result)->mesh;
   for (uint32_t i = 0; i < n; i++) *length = ir_host_part(e->h, mesh, &cuts[i], *length);
   return n > 0;
@@ -97,14 +97,13 @@ static uint32_t repeated_dims(emitter *e, const step *s, uint32_t k, ir_tensor t
   (void)ir_tensor_dims(e->f, s->op->operands[k], mine);
   (void)ir_tensor_dims(e->h, to, part);
   for (uint32_t d = 0; d < rank; d++) {
-    ir_cut cuts[IR_MESH_MAX_RANK];
     stream_axis cut = {.dim = d};
     uint32_t dim;
     bool stretched;
-    if ((s->result_dropped >> d & 1) || !host_cuts(e->l, s->op->result, d, 0, cuts)) continue;
+    if ((s->result_dropped >> d & 1) || !host_cuts(e->l, s->op->result, d, 0, NULL)) continue;
     if (!host_operand_dim(e->l, s->op, k, &cut, &dim, &stretched)) continue;
     if (!ir_axis_at(e->f, mine[dim])->expanded.id ||
-        host_cuts(e->l, s->op->operands[k], dim, 0, cuts))
+        host_cuts(e->l, s->op->operands[k], dim, 0, NULL))
       continue;
     uint32_t at = emit_renumber(dim, dropped);
     lengths[at] = ir_axis_size(e->h, part[emit_renumber(d, s->result_dropped)]);

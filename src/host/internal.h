@@ -85,7 +85,8 @@ typedef struct lowering {
   own_first *own;   /* by the number of the outermost loop of a nest */
   uint32_t n_loops;
   VEC(loop_phase) phases;
-  ir_op *producer; /* by tensor id of f: the operation that makes it; none for inputs */
+  struct host_cut_store *cuts; /* what cuts.c has derived */
+  ir_op *producer;             /* by tensor id of f: the operation that makes it; none for inputs */
 } lowering;
 
 /* The stream axes of a result; reports what cannot be lowered. */
@@ -118,10 +119,12 @@ void host_rewrite(lowering *l, const ir_op_data *op, const ir_scalar *sizes, ir_
                   const ir_attr **attrs);
 
 /* ---- cuts.c, devices.c ---- */
+struct host_cut_store *host_cut_store_new(arena *memory);
 /* How dimension `dim` of `t` is cut over the devices of its mesh, outermost first; their number. Cuts
- * along the mesh axes in `without` (a mask) do not count. */
+ * along the mesh axes in `without` (a mask) do not count. `cuts`: may be NULL. Derived once, from the
+ * scheduled view, and kept; from here on the host program has them on its axes (ir_host_cut()). */
 uint32_t host_cuts(const lowering *l, ir_tensor t, uint32_t dim, uint32_t without,
-                   ir_cut cuts[IR_MESH_MAX_RANK]);
+                   const ir_cut **cuts);
 /* The cut along one mesh axis, along which the tensor is sharded. */
 ir_cut host_cut_along(const lowering *l, ir_tensor t, uint32_t mesh_axis);
 /* Why the dimension cannot be cut as it is placed; NULL: it can. */

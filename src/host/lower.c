@@ -35,6 +35,7 @@ static status lower_guarded(void *context) {
     l->shard = shard_begin(f, &l->scratch);
     l->everywhere = shard_all_devices(f);
   }
+  l->cuts = host_cut_store_new(&l->scratch);
   l->classes = ir_classes_build(f, IR_CLASS_BROADCAST, &l->scratch);
   l->ops = ARENA_ARRAY(&l->scratch, f->ops.len, op_plan);
   l->producer = ARENA_ARRAY(&l->scratch, f->tensors.len, ir_op);

@@ -51,11 +51,11 @@ static bool lies_like(const lowering *l, ir_tensor a, ir_tensor b) {
   const ir_tensor_data *x = ir_tensor_at(l->f, a), *y = ir_tensor_at(l->f, b);
   if (rank != ir_tensor_dims(l->f, b, others) || !IR_SAME(x->mesh, y->mesh)) return false;
   for (uint32_t d = 0; d < rank; d++) {
-    ir_cut mine[IR_MESH_MAX_RANK], theirs[IR_MESH_MAX_RANK];
-    uint32_t n = host_cuts(l, a, d, 0, mine);
+    const ir_cut *mine, *theirs;
+    uint32_t n = host_cuts(l, a, d, 0, &mine);
     if (ir_func_equal(l->f, ir_axis_size(l->f, dims[d]), ir_axis_size(l->f, others[d])) != IR_TRUE)
       return false;
-    if (n != host_cuts(l, b, d, 0, theirs)) return false;
+    if (n != host_cuts(l, b, d, 0, &theirs)) return false;
     for (uint32_t i = 0; i < n; i++) {
       if (mine[i].mesh_axis != theirs[i].mesh_axis || mine[i].turn != theirs[i].turn ||
           !host_same_partition(&mine[i].partition, &theirs[i].partition))

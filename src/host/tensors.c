@@ -138,10 +138,10 @@ static void cut_over_devices(emitter *e, ir_tensor t, uint32_t without, ir_domai
   ir_mesh mesh = ir_tensor_at(e->f, t)->mesh;
   uint32_t dim = 0;
   for (uint32_t i = 0; i < d->logical.len; i++) {
-    ir_cut cuts[IR_MESH_MAX_RANK];
+    const ir_cut *cuts;
     ir_axis a = d->logical.data[i];
     if (ir_axis_at(e->h, a)->kind == IR_AXIS_REDUCTION) continue;
-    uint32_t n = host_cuts(e->l, t, dim++, without, cuts);
+    uint32_t n = host_cuts(e->l, t, dim++, without, &cuts);
     if (n) ir_host_cut(e->h, a, mesh, cuts, n);
   }
 }
