@@ -64,7 +64,7 @@ static status vary_streams(varying *v) {
 
 /* ---- of one without ---- */
 /* "y.outer_split(0, d); y[0] = stream": the statements from number `first` on. */
-static const char *print_added(const ir_func *f, uint32_t first) {
+static const char *print_added(const ir_func *f, uint32_t first, const char *pass) {
   enum { MOST_SHOWN = 6 };
   strbuf out;
   strbuf_init(&out, &f->module->memory);
@@ -74,26 +74,38 @@ static const char *print_added(const ir_func *f, uint32_t first) {
     text_print_stmt(f, &f->statements.data[first + i], &out);
   }
   if (n > MOST_SHOWN)
-    strbuf_printf(&out, "; … (%u more: --enable slice-products --print-after slice-products)",
-                  n - MOST_SHOWN);
+    strbuf_printf(&out, "; … (%u more: --enable %s --print-after %s)", n - MOST_SHOWN, pass, pass);
   return out.data;
 }
 
+static bool is_smallest_mesh(const ir_func *f) {
+  for (uint32_t i = 1; i < f->meshes.len; i++)
+    if (f->meshes.data[i].n_devices > 2) return false;
+  return true;
+}
+
 /* Products that meet a communication, slice by slice. */
-static status slice_products(varying *v) {
+static status slice_products(varying *v, bool halves) {
   ir_func *sliced = ir_func_copy(v->of->fusion);
   uint32_t before = sliced->statements.len;
-  if (shard_slice_products(sliced, v->scratch) == 0) return STATUS_OK;
+  choose_variant other = {.pass = halves ? "halve-products" : "slice-products"};
+  if (shard_slice_products(sliced, halves, v->scratch) == 0) return STATUS_OK;
   if (v->of->deterministic && adds_up(sliced)) return STATUS_OK;
-  choose_variant other = {.pass = "slice-products", .added = print_added(sliced, before)};
+  other.added = print_added(sliced, before, other.pass);
+  if (v->to->n && strcmp(v->to->list[0].added, other.added) == 0) return STATUS_OK;
   TRY(lower_with(v, other.pass, &other.host));
   if (has_stream_loops(other.host)) v->to->list[v->to->n++] = other; /* it is not disabled */
   return STATUS_OK;
 }
 
+static status slice_either_way(varying *v) {
+  TRY(slice_products(v, false));
+  return v->to->n && !is_smallest_mesh(v->of->fusion) ? slice_products(v, true) : STATUS_OK;
+}
+
 status api_find_variants(const api_varied *of, arena *scratch, choose_variants *result) {
   varying v = {.of = of, .scratch = scratch, .to = result};
   if (of->host->meshes.len <= 1) return STATUS_OK;
-  if (!has_streams(of->fusion)) return slice_products(&v);
+  if (!has_streams(of->fusion)) return slice_either_way(&v);
   return of->deterministic && adds_up(of->fusion) ? STATUS_OK : vary_streams(&v);
 }

@@ -13,7 +13,7 @@ typedef struct api_varied {
 } api_varied;
 
 /* Lowers the fusion with other streams: of a program that has some, those of other forms and none; of one that has
- * none, those of pass slice-products. */
+ * none, those of passes slice-products and halve-products. */
 NODISCARD status api_find_variants(const api_varied *of, arena *scratch, choose_variants *result);
 
 #endif

@@ -81,9 +81,9 @@ uint32_t shard_propagate(ir_func *f);
 
 /* ---- products that meet a communication ---- */
 /* Adds statements to the schedule of `f` that stream such products: along the pieces of what is gathered for them,
- * or along a dimension of what is reduced or gathered afterwards. Nothing lies elsewhere than without them. Returns
- * how many streams it added. */
-uint32_t shard_slice_products(ir_func *f, arena *scratch);
+ * or along a dimension of what is reduced or gathered afterwards, in as many slices as there are devices, or two
+ * (`halves`). Nothing lies elsewhere than without them. Returns how many streams it added. */
+uint32_t shard_slice_products(ir_func *f, bool halves, arena *scratch);
 
 /* ---- operations along sharded axes ---- */
 /* Writes operations that work along a sharded axis (softmax, norms, moments, reductions that keep their

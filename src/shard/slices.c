@@ -4,7 +4,7 @@
  *   y[mesh.x t] = linear(h, w)     y.outer_split(2, d);  y[2] = stream    a reduce-scatter per slice
  *   y = linear(h, w)               y.outer_split(0, d);  y[0] = stream    an allreduce per slice
  *
- * What moves is read off a copy of the function that is propagated and decomposed. docs/overlap.md has the rules. */
+ * With `halves` those that are reduced have two slices. What moves is read off a copy of the function that is propagated and decomposed. docs/overlap.md has the rules. */
 #include "ir/build.h"
 #include "shard/internal.h"
 
@@ -15,6 +15,7 @@ typedef struct wish {
   ir_mesh mesh;  /* as many slices as it has devices along */
   uint32_t mesh_axis;
   bool whole;            /* the axis has one position per device: it needs no split */
+  bool halves;           /* or: two slices */
   const int64_t *chunks; /* or: slices of these lengths */
   uint32_t n_chunks;
 } wish;
@@ -24,6 +25,7 @@ typedef struct slicing {
   ir_func *g; /* a copy: decomposed */
   shard_ctx *c;
   arena *scratch;
+  bool halves;     /* two slices of what is reduced */
   ir_op *producer; /* by tensor of the copy; none for inputs */
   ir_op *gather;   /* by tensor of the copy: the first set that reads it */
   bool *wished;    /* by tensor */
@@ -110,15 +112,16 @@ static bool want_slices(slicing *s, ir_tensor t, ir_mesh mesh, uint32_t mesh_axi
   ir_tensor of = written(s, t);
   shard_placement p;
   ir_axes logical = ir_tensor_at(s->g, t)->now.logical;
-  int64_t slices = ir_mesh_size(ir_mesh_at(s->g, mesh), mesh_axis);
+  int64_t slices = s->halves ? 2 : ir_mesh_size(ir_mesh_at(s->g, mesh), mesh_axis);
+  wish w = {.of = of, .mesh = mesh, .mesh_axis = mesh_axis, .halves = s->halves};
   shard_placement_of(s->g, t, &p);
   for (uint32_t i = 0; i < logical.len && of.id; i++) {
     ir_axis a = logical.data[i];
     bool cut = ir_axis_at(s->g, a)->kind != IR_AXIS_ITERATION || !has_room(s, a, slices);
     for (uint32_t k = 0; k < p.rank; k++)
       cut = cut || (p.axes[k].kind == SHARD_SHARDED && IR_SAME(p.axes[k].logical, a));
-    if (!cut && want(s, (wish){.of = of, .axis = i, .mesh = mesh, .mesh_axis = mesh_axis}))
-      return true;
+    w.axis = i;
+    if (!cut && want(s, w)) return true;
   }
   return false;
 }
@@ -173,9 +176,10 @@ static bool add(ir_func *f, ir_tensor t, ir_stmt stmt) {
 static bool split(ir_func *f, const wish *w, uint32_t place) {
   if (w->whole) return true;
   ir_stmt stmt = {.kind = IR_STMT_OUTER_SPLIT, .axis = place, .mesh = w->mesh};
-  stmt.factor_is_mesh = true;
+  stmt.factor_is_mesh = !w->halves;
   stmt.mesh_axis = w->mesh_axis;
   stmt.mesh_axis_named = ir_mesh_at(f, w->mesh)->rank > 1;
+  if (w->halves) stmt.factor = ir_scalar_const(&f->module->scalars, 2);
   if (w->n_chunks) {
     stmt = (ir_stmt){.kind = IR_STMT_CHUNK_SPLIT, .axis = place, .n_list = w->n_chunks};
     stmt.list = w->chunks;
@@ -235,8 +239,8 @@ static uint32_t grant(slicing *s, const ir_func *placed) {
   return kept;
 }
 
-uint32_t shard_slice_products(ir_func *f, arena *scratch) {
-  slicing s = {.f = f, .scratch = scratch};
+uint32_t shard_slice_products(ir_func *f, bool halves, arena *scratch) {
+  slicing s = {.f = f, .scratch = scratch, .halves = halves};
   if (!shard_is_distributed(f) || f->scheduled.len != f->order.len) return 0;
   ir_func *placed = ir_func_copy(f);
   (void)shard_propagate(placed);

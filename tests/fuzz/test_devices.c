@@ -302,11 +302,11 @@ static bool check_plans(trial *t, subject *s, ir_func *h, bool threads, const ch
 
 /* ---- one program ---- */
 static ir_func *lower(trial *t, bool plain) {
-  static const char *const variants[] = {NULL, "unstream", "stream-slices", "stream-pieces",
-                                         "slice-products"};
+  static const char *const variants[] = {
+      NULL, "unstream", "stream-slices", "stream-pieces", "slice-products", "halve-products"};
   host_options options = {.pipeline = t->pipeline};
   bool varies = t->pipeline == HOST_AUTO && !plain;
-  const char *variant = varies ? variants[t->seed / 18 % 5] : NULL;
+  const char *variant = varies ? variants[t->seed / 18 % 6] : NULL;
   ir_func *h = NULL;
   status st = plain ? kit_lower_plain(t->s.func, &options, &h)
                     : kit_lower_variant(t->s.func, &options, variant, &h);
