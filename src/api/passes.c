@@ -53,6 +53,8 @@ status api_pass_request(arena *scratch, const weir_options *o, pass_request *res
   TRY(read_list(scratch, o, "disable", &result->disable));
   TRY(read_list(scratch, o, "enable", &result->enable));
   TRY(read_link(o, &result->options));
+  if (weir_options_get_bool(o, "deterministic", &result->options.deterministic) != WEIR_OK)
+    return STATUS_BAD_USAGE;
   if (weir_options_get(o, "print-after", 0, &after) != WEIR_OK) return STATUS_BAD_USAGE;
   if (!after[0] && dumps_passes(o)) after = "all";
   result->print_after = after[0] ? after : NULL;

@@ -209,8 +209,6 @@ static void place_buffers(lowering *l) {
   }
 }
 
-/* With one piece per iteration, device c begins with its own, so that not all ask the same one first;
- * unless iterations add up, whose order must not depend on the device. */
 /* Does the operation communicate, other than piece by piece in level q, among devices that a turn along
  * this mesh axis gives different slices? */
 static bool spoils_turn(const lowering *l, ir_op o, uint32_t q, const shard_comm *turn) {
@@ -226,11 +224,22 @@ static bool spoils_turn(const lowering *l, ir_op o, uint32_t q, const shard_comm
          !IR_SAME(m->to, turn->from) || m->mesh_axis == turn->mesh_axis;
 }
 
+/* What iterations add up has the order of the pieces, on all devices the same; where each device has a part of the
+ * result to itself, the order may be its own. */
+static bool adds_in_turn(const lowering *l, ir_op o, const shard_comm *turn) {
+  const ir_op_data *op = ir_op_at(l->f, o);
+  shard_placement p;
+  if (l->options->deterministic || ir_op_fold(op->code) != IR_FOLD_SUM) return false;
+  shard_placement_of(l->f, op->result, &p);
+  return IR_SAME(p.mesh, turn->from) && p.axes[turn->mesh_axis].kind == SHARD_SHARDED;
+}
+
 static bool asks_for_turn(const lowering *l, ir_op o) {
   ir_form form = host_form_asked(l, ir_op_at(l->f, o));
   return form == IR_FORM_OFFSET || form == IR_FORM_OWN || form == IR_FORM_RING;
 }
 
+/* With one piece per iteration, device c begins with its own, so that not all ask the same one at once. */
 static void turn_loops(lowering *l) {
   const shard_comm **pieces = ARENA_ARRAY(&l->scratch, l->n_loops, const shard_comm *);
   for (uint32_t i = 0; i < l->f->order.len; i++) {
@@ -247,8 +256,10 @@ static void turn_loops(lowering *l) {
       const shard_comm *over = pieces[plan->loop[q]];
       bool meets = over && spoils_turn(l, l->f->order.data[i], q, over);
       l->loop_meets[plan->loop[q]] = l->loop_meets[plan->loop[q]] || meets;
+      bool ordered =
+          plan->axes.data[q].reduction && !(over && adds_in_turn(l, l->f->order.data[i], over));
       /* mutant: dev_turned_anyway */
-      if (plan->axes.data[q].reduction || meets) l->loop_turns[plan->loop[q]] = NULL;
+      if (ordered || meets) l->loop_turns[plan->loop[q]] = NULL;
     }
   }
 }
