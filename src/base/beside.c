@@ -21,7 +21,7 @@ status beside_failed(const beside *b) {
 }
 
 /* ---- names that a signal removes ----
- * A name is put here before its file is made; files beyond so many at a time are left behind. */
+ * A name is put here before its file is made; files beyond so many at a time are left over. */
 static _Atomic(const char *) names[MOST_NAMES];
 
 static void remember(const char *name) {

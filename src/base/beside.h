@@ -7,7 +7,7 @@
  *   if (st == STATUS_OK) st = beside_commit(&b); under its own
  *   beside_drop(&b);                             in any case: removes what is not committed
  *
- * The temporary file is made anew, so that no link that somebody planted is followed; links in `path` itself
+ * The temporary file is a new one, so that no planted link is followed; links in `path` itself
  * are. A file that is replaced keeps its permissions. Devices and pipes are written as they are. */
 #ifndef WEIR_BASE_BESIDE_H
 #define WEIR_BASE_BESIDE_H

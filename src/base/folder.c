@@ -50,7 +50,7 @@ int folder_open(const char *given) {
 }
 
 /* ---- files ---- */
-/* Opening a pipe must not wait for somebody who writes. */
+/* Opening a pipe must not wait for a writer. */
 int folder_open_file(int folder, const char *name, size_t *size_bytes) {
   struct stat s;
   int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);

@@ -1,6 +1,6 @@
 /* The folder where one user's things are kept between processes, and files in it.
  *
- * What somebody else could have written is not used: neither a folder nor a file. Nothing here is an error:
+ * What another user could have written is not used: neither a folder nor a file. Nothing here is an error:
  * without the folder, things are made again. */
 #ifndef WEIR_BASE_FOLDER_H
 #define WEIR_BASE_FOLDER_H

@@ -9,10 +9,10 @@
 typedef void log_text_fn(void *context, const char *text);
 typedef void log_progress_fn(void *context, const char *what, int64_t done, int64_t total);
 
-/* For the whole process. Both are called from any thread, but never two at once. NULL: standard error; nobody. */
+/* For the whole process. Both are called from any thread, but never two at once. NULL: standard error; no progress. */
 void log_to(log_text_fn *text, log_progress_fn *progress, void *context);
 void log_text(const char *text);
-/* "compiling kernels": `done` of `total` so far. False: nobody listens. */
+/* "compiling kernels": `done` of `total` so far. False: nothing listens. */
 bool log_progress(const char *what, int64_t done, int64_t total);
 
 #endif

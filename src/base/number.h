@@ -1,7 +1,7 @@
 /* Numbers as text, whatever the locale of the program: the decimal point is a point.
  *
  * A program that embeds the library may have called setlocale(), and strtod() and printf() would then
- * read and write decimal commas. What stands in files must not depend on that. */
+ * read and write decimal commas. The content of files must not depend on that. */
 #ifndef WEIR_BASE_NUMBER_H
 #define WEIR_BASE_NUMBER_H
 

@@ -5,7 +5,7 @@
  *   - a wrong program (the user's):     a diagnostic with line and column (diag.h), many per run;
  *   - the world failed:                 return fail(STATUS_X, "fmt", ...).
  *
- * fail() records the message for this thread. The first error wins: while a record stands, later
+ * fail() records the message for this thread. The first error wins: while there is a record, later
  * calls of fail() keep it, so the message names the cause and not what followed from it. */
 #ifndef WEIR_BASE_STATUS_H
 #define WEIR_BASE_STATUS_H
@@ -30,7 +30,7 @@ int status_exit_code(status s);
 /* Records the message (first error wins) and returns `s`. */
 status fail(status s, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
-/* The standing message of this thread, "" when there is none. Valid until the next call here. */
+/* The message of this thread, "" when there is none. Valid until the next call here. */
 const char *status_message(void);
 void status_clear(void);
 

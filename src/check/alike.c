@@ -1,4 +1,4 @@
-/* Ranks that are alike: one stands for all (docs/scale.md).
+/* Ranks that are alike: one is checked for all (docs/scale.md).
  *
  * The plans of such ranks go over into one another when all of them are moved along the mesh. So a message to
  * the rank that is a step away is met by what that rank posts; and that is what this rank posts for the one

@@ -15,7 +15,7 @@
  *   - stream 0 ends after all tasks of all streams;
  *   - communications keep to the rules of runtime/comm.h, and those that meet the same peers are posted
  *     in a certain order;
- *   - a task's result overlaps none of its operands, unless the operand is the very same view and the
+ *   - a task's result overlaps none of its operands, unless the operand is the same view and the
  *     operation works element by element; and no two elements of its results share bytes.
  * Bytes are compared exactly, so that interleaved slices of one tensor are known to be disjoint; where
  * that would take too long, the answer is conservative and the finding says `may`. docs/checker.md has
@@ -39,7 +39,7 @@ typedef enum check_kind {
   CHECK_KIND_COUNT
 } check_kind;
 
-/* One finding. Of two instructions `a` stands first in the plan.
+/* One finding. Of two instructions `a` is first in the plan.
  *
  * Races and REUSE are reported once per missing wait: for the first task `b` of a stream that needs it,
  * with the last task `a` of the other stream that `b` must come after. Tasks that the same wait would
@@ -121,7 +121,7 @@ NODISCARD status check_alias(const rt_plan *plan, uint32_t input, uint32_t outpu
                              const allocator *memory, check_alias_result *result);
 
 /* ---- several devices ---- */
-/* Two ranks that do not meet. MISMATCH: `a` and `b` are the posts that stand in the same place. ABSENT:
+/* Two ranks that do not meet. MISMATCH: `a` and `b` are the posts at the same position. ABSENT:
  * rank_b has no post to meet `a`; b is its last one with the same peers, or CHECK_NONE. DEADLOCK: stops
  * [first, first + n) are a cycle; `a` and `b` are where two of its ranks wait for others. */
 typedef struct check_meeting {
@@ -131,7 +131,7 @@ typedef struct check_meeting {
   uint32_t first, n;
 } check_meeting;
 
-/* A stream that stands at `instr` until rank `for_rank` gets past `for_instr`. */
+/* A stream that is stuck at `instr` until rank `for_rank` gets past `for_instr`. */
 typedef struct check_stop {
   uint32_t rank, instr, for_rank, for_instr;
 } check_stop;
@@ -154,7 +154,7 @@ typedef struct check_world_report {
 NODISCARD status check_world(const rt_plan *const *plans, uint32_t n, const check_options *options,
                              check_world_report *report);
 /* The same of n ranks that are all alike (plan->alike), by the plan of one of them: at a cost that does not depend
- * on n. A meeting that is found stands for one of each rank (docs/scale.md). Where collectives have roots, what it
+ * on n. A meeting that is found is one of each rank (docs/scale.md). Where collectives have roots, what it
  * finds in the plan itself may be no fault of any rank; that it finds nothing is as true as always. */
 NODISCARD status check_alike(const rt_plan *plan, uint32_t n, const check_options *options,
                              check_world_report *report);
@@ -171,7 +171,7 @@ void check_waits_text(const check_report *report, strbuf *out);
 void check_report_text(const check_report *report, strbuf *out);
 /* The same of several ranks; what several of them have in common is said once. */
 void check_world_text(const check_world_report *report, strbuf *out);
-/* Where the instruction stands in the host program's text; false: not known. */
+/* Where the instruction is in the host program's text; false: not known. */
 bool check_instr_place(const rt_plan *plan, uint32_t instr, arena *memory, const char **file,
                        uint32_t *line, uint32_t *column);
 

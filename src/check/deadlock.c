@@ -1,8 +1,8 @@
 /* Do all ranks get to their ends? Every stream goes as far as it can: nothing that happens makes
- * something else impossible, so the order in which they are let go does not matter, and what then
- * stands stands in every execution.
+ * something else impossible, so the order in which they are let go does not matter, and a stream
+ * that is stuck then is stuck in every execution.
  *
- * A stream that stands waits for another to get somewhere, which stands too. Following that ends in a
+ * A stuck stream waits for another to get somewhere, which is stuck too. Following that ends in a
  * cycle, and the cycle is what is reported. */
 #include "check/internal.h"
 
@@ -140,7 +140,7 @@ static void go(world *w, uint32_t stream) {
   wake(w, &q->waiters);
 }
 
-/* ---- standing ---- */
+/* ---- stuck streams ---- */
 /* The rank that a plan is of, as the world counts. */
 static uint32_t rank_of(const world *w, uint32_t plan) {
   return w->m->alike ? plan_of(w, 0)->posts[0].rank : plan;
@@ -168,7 +168,7 @@ static uint32_t partner_of(const world *w, const check_channel *c, uint32_t meet
   return check_step_from(w->m, rank, c->step, k == 0);
 }
 
-/* Whom a stream that stands waits for. */
+/* What a stuck stream waits for. */
 static check_stop stop_of(const world *w, const queue *q) {
   uint32_t rank = q->rank, i = q->instrs[q->at];
   const rt_plan *plan = plan_of(w, rank);
@@ -243,8 +243,8 @@ static void find_cycles(world *w) {
       s = stream_for(w, &stop);
       if (s == CHECK_NONE) report_cycle(w, first);
     }
-    bool stands = s != CHECK_NONE && w->streams[s].at < w->streams[s].n;
-    if (stands && seen[s] == first + 1) report_cycle(w, s);
+    bool stuck = s != CHECK_NONE && w->streams[s].at < w->streams[s].n;
+    if (stuck && seen[s] == first + 1) report_cycle(w, s);
   }
 }
 

@@ -11,7 +11,7 @@
  * An access is one view that one task or communication reads or writes. Accesses are numbered in plan
  * order; the clock of line u holds for every line s a bound: accesses of s below it happen before what
  * u does next. Every task has at least its write, every communication a buffer, so these numbers also
- * stand for tasks and communications. */
+ * identify tasks and communications. */
 #ifndef WEIR_CHECK_INTERNAL_H
 #define WEIR_CHECK_INTERNAL_H
 

@@ -103,7 +103,7 @@ static bool fit(const check_match *m, const check_channel *c, uint32_t member, u
   return rt_comm_requests_agree(&x, &y);
 }
 
-/* A member that does not come; with nobody there, the channel has ended. */
+/* A member that does not come; if none comes, the channel has ended. */
 static bool somebody_absent(check_match *m, const check_channel *c, uint32_t turn) {
   check_meeting f = {
       .kind = CHECK_ABSENT, .turn = turn, .rank_a = CHECK_NONE, .rank_b = CHECK_NONE};

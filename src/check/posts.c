@@ -65,7 +65,7 @@ static bool expect_rules(check_analysis *c, uint32_t instr, const rt_post *post,
   return false;
 }
 
-/* A buffer must stay until somebody has waited. */
+/* A buffer must stay until a stream has waited. */
 static void expect_kept(check_analysis *c, uint32_t instr, const rt_post *given, uint32_t joined) {
   rt_post post = c->options.any_root ? rt_post_at_root(given) : *given;
   const uint32_t views[] = {post.in, post.out};

@@ -1,6 +1,6 @@
 /* Taking out waits that a plan can do without.
  *
- * The walk (order.c) leaves behind what must stay ordered, the edges. A sweep from the end to the start
+ * The walk (order.c) leaves what must stay ordered, the edges. A sweep from the end to the start
  * carries along what each line (steps.c) still has to know, and decides each wait with all earlier ones
  * in place: if its line knows enough without it, it goes; otherwise it stays, and what it brings is from
  * there on needed of the line waited for. Posts and joins bring what they bring, and stay.

@@ -230,7 +230,7 @@ static void add_wait_for(const rt_plan *plan, uint32_t instr, strbuf *out) {
   else strbuf_printf(out, "to wait for the %s", post_kind(plan, instr));
 }
 
-/* Where another stream waits for the communication already; CHECK_NONE: nobody does. */
+/* Where another stream waits for the communication already; CHECK_NONE: none does. */
 static uint32_t joined_at(const rt_plan *plan, uint32_t instr) {
   for (uint32_t i = plan->n_instrs; is_post(plan, instr) && i-- > instr;)
     if (plan->instrs[i].kind == RT_JOIN && plan->instrs[i].task == plan->instrs[instr].task)
@@ -248,7 +248,7 @@ static void end_remedy(const rt_plan *plan, const check_finding *f, strbuf *out)
 static void add_remedy(const rt_plan *plan, const check_finding *f, strbuf *out) {
   if (f->kind == CHECK_UNJOINED) end_remedy(plan, f, out);
   if (f->kind == CHECK_FREED_IN_FLIGHT) {
-    strbuf_puts(out, "    to do: deallocate it behind ");
+    strbuf_puts(out, "    to do: deallocate it after ");
     add_wait_for(plan, f->b, out);
     strbuf_putc(out, '\n');
   }

@@ -11,7 +11,7 @@
  *     the chain waits for u
  *     the lane waits for u
  *
- * With that, happens-before is that of launches and waits alone. A lane is used again only when nobody
+ * With that, happens-before is that of launches and waits alone. A lane is used again only when no stream
  * will join its last communication any more, so a join always means the newest one.
  *
  * That a communication has ended when the next one of its lane is posted must not depend on waits that
@@ -26,7 +26,7 @@ typedef struct lane {
 } lane;
 
 typedef VEC(uint32_t)
-    counts; /* by lane: how many of its communications have ended; 0 behind the end */
+    counts; /* by lane: how many of its communications have ended; 0 past the end */
 
 /* What a line knows of the ends of communications. */
 typedef struct knowledge {

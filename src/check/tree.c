@@ -52,7 +52,7 @@ static uint32_t widest(const builder *b, uint32_t node) {
   return best;
 }
 
-/* Orders [from, to) so that what stands before `middle` is not larger, what follows not smaller. */
+/* Orders [from, to) so that what is before `middle` is not larger, what follows not smaller. */
 static void select_middle(builder *b, uint32_t from, uint32_t to, uint32_t middle, uint32_t c) {
   while (to - from > 1) {
     int64_t pivot = coordinate(b, from + (to - from) / 2, c);

@@ -1,6 +1,6 @@
 /* Which waits are needed, for all waits of a plan that passes.
  *
- * The walk (order.c) left behind what must stay ordered, the edges. A wait is judged by following what
+ * The walk (order.c) left what must stay ordered, the edges. A wait is judged by following what
  * its absence changes: `lost` clocks of those lines that know less than they should. A task of such a
  * line may miss an edge: the wait is needed. Another wait may bring the line up to date again. When
  * no line is left behind, or the plan ends, the wait was redundant. */

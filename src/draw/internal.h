@@ -19,7 +19,7 @@ void draw_rect(draw_picture *p, const char *class, double x, double y, double w,
 /* In the colour of a device. */
 void draw_device_rect(draw_picture *p, int64_t device, double x, double y, double w, double h);
 void draw_text(draw_picture *p, const char *class, double x, double y, const char *text);
-/* Cut off to what fits in `w`, in a font of fixed width; all of it is shown when somebody points at it. */
+/* Cut off to what fits in `w`, in a font of fixed width; all of it is shown when the pointer is on it. */
 void draw_cut_text(draw_picture *p, const char *class, double x, double y, double w,
                    const char *text);
 /* A path with an arrow at its end. */

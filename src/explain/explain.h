@@ -20,7 +20,7 @@ typedef struct explain_subject {
 bool explain_why(const explain_subject *s, const char *name, strbuf *out);
 
 /* The host program with its reasons as comments: first the marks that propagation added, where operands
- * lie otherwise than they are needed, and preferred forms of communication that did not apply. */
+ * do not lie as they are needed, and preferred forms of communication that did not apply. */
 void explain_host(const explain_subject *s, host_pipeline asked, strbuf *out);
 /* The same in the other style, as the device `rank` runs it. */
 void explain_nvfuser(const explain_subject *s, host_pipeline asked, int64_t rank, strbuf *out);

@@ -46,7 +46,7 @@ void explain_place(explaining *e, loc at);
 uint32_t explain_line(explaining *e, loc at);
 /* The rule's sentence, about the tensor of that name. */
 void explain_sentence(explaining *e, ir_rule rule, uint32_t name, strbuf *out);
-/* A reason and those before it, one line each: the sentence, and the place behind it. */
+/* A reason and those before it, one line each: the sentence, and then the place. */
 void explain_chain(explaining *e, uint32_t why, uint32_t indent);
 /* "dimension 1 in 2 ranges" */
 void explain_cut(explaining *e, const shard_axis *a, ir_mesh mesh, uint32_t k);

@@ -132,7 +132,7 @@ ir_op *explain_find_readers(const explaining *e) {
   return reader;
 }
 
-/* Is this the name of an operand behind the first, or of what it is a copy of? */
+/* Is this the name of an operand after the first, or of what it is a copy of? */
 static bool is_weight(const explaining *e, const ir_op_data *op, uint32_t name) {
   for (uint32_t k = 1; k < op->n_operands; k++) {
     for (ir_tensor t = op->operands[k]; t.id;) {
@@ -226,7 +226,7 @@ static void put_conflicts(const heading *x) {
     if (!explain_find_conflict(e, e->f->order.data[i], readers, &c)) continue;
     for (uint32_t k = 0; k < IR_MESH_MAX_RANK; k++) {
       if (!explain_differs(e, &c, k)) continue;
-      if (!any) strbuf_printf(e->out, "%sOperands that are cut otherwise:\n", x->comment);
+      if (!any) strbuf_printf(e->out, "%sOperands that are cut differently:\n", x->comment);
       any = true;
       put_conflict(x, &c, k);
     }

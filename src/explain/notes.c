@@ -60,7 +60,7 @@ static void note_move(explaining *e, const explain_conflict *c, uint32_t k, int6
                   "since %s is put on the mesh without a mark: mark it, or leave it out of `on`\n",
                   result);
   else
-    strbuf_printf(e->out, "which is cut otherwise than %s: marked alike, nothing would move\n",
+    strbuf_printf(e->out, "which is cut differently from %s: marked alike, nothing would move\n",
                   result);
 }
 

@@ -15,7 +15,7 @@ explaining *explain_begin(const explain_subject *s, strbuf *out) {
 }
 
 /* ---- finding a name ---- */
-/* A tensor of the host program, and that of the lowered copy it stands for. One may be none. */
+/* A tensor of the host program, and that of the lowered copy it comes from. One may be none. */
 typedef struct asked {
   ir_tensor host, lowered;
 } asked;

@@ -1,6 +1,6 @@
 /* Arrays: concrete values of tensors in memory, with strides counted in elements.
  *
- * An array does not own its memory; whoever allocated it does. A stride may be 0 (expanded) or
+ * An array does not own its memory; its allocator does. A stride may be 0 (expanded) or
  * negative. Rank 0 is one element. */
 #ifndef WEIR_IR_ARRAY_H
 #define WEIR_IR_ARRAY_H

@@ -1,7 +1,7 @@
 /* Binding: from the shapes of the inputs to a value for every symbolic extent.
  *
  * Three sources give values: a name (-D t=6), all extents of a tensor (-D inp=6x32), and an input's
- * actual shape. The first value of a symbol stands; a later, different one is an error that names
+ * actual shape. The first value of a symbol counts; a later, different one is an error that names
  * both. Errors are diagnostics of the module. */
 #ifndef WEIR_IR_BIND_H
 #define WEIR_IR_BIND_H

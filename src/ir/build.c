@@ -21,7 +21,7 @@ ir_func *ir_build_unlisted(ir_module *m, ir_func_kind kind, uint32_t name, loc a
   return f;
 }
 
-/* The names of the module know the functions they stand for, so that a file of many stays cheap. */
+/* The names of the module know the functions they name, so that a file of many stays cheap. */
 ir_func *ir_build_find(const ir_module *m, ir_func_kind kind, uint32_t name) {
   uint32_t position = strings_attached(&m->names, name, (uint32_t)kind);
   return position ? m->funcs.data[position - 1] : NULL;
@@ -176,7 +176,7 @@ ir_scalar ir_build_extent(ir_func *f, uint32_t name, loc at) {
 }
 
 static ir_tensor new_tensor(ir_func *f, const ir_tensor_data *data) {
-  check(!f->applied); /* definitions grow only while no scheduled view stands */
+  check(!f->applied); /* definitions grow only while no scheduled view is applied */
   ir_tensor t = {f->tensors.len};
   vec_push(memory_of(f), &f->tensors, *data);
   ir_tensor_data *d = ir_tensor_at(f, t);
@@ -328,7 +328,7 @@ static ir_counts counts_of(const ir_func *f) {
                      f->constraints.len};
 }
 
-/* Equalities become known only once the operation that asserts them stands. */
+/* Equalities become known only once the operation that asserts them exists. */
 static void learn_from(ir_func *f, ir_op op, uint32_t first) {
   for (uint32_t i = first; i < f->constraints.len; i++) {
     ir_constraint *c = &f->constraints.data[i];
@@ -540,7 +540,7 @@ void ir_func_forget_repeated(ir_func *f) {
   forget_tensors(f);
 }
 
-/* What the dropped operations asserted no longer holds, so all assertions are collected anew. */
+/* What the dropped operations asserted no longer holds, so all assertions are collected again. */
 void ir_func_forget_unused(ir_func *f) {
   check(!f->applied);
   forget_tensors(f);

@@ -28,7 +28,7 @@ ir_func *ir_func_copy_to(const ir_func *f, ir_module *to, arena *scratch);
 
 /* The scalar of a named extent, declared on first use. */
 ir_scalar ir_build_extent(ir_func *f, uint32_t name, loc at);
-/* An extent is a constant >= 0 or a symbol; none stands for `?`, an anonymous symbol. */
+/* An extent is a constant >= 0 or a symbol; none means `?`, an anonymous symbol. */
 ir_tensor ir_build_input(ir_func *f, uint32_t name, ir_dtype dtype, const ir_scalar *extents,
                          uint32_t rank, loc at);
 
@@ -49,7 +49,7 @@ bool ir_build_more(ir_func *f, ir_tensor first, const uint32_t *names, uint32_t 
 const ir_attr *ir_attrs_complete(ir_func *f, const ir_op_info *info, const ir_attr *given);
 bool ir_build_name(ir_func *f, ir_tensor t, uint32_t name, loc at);
 
-/* States the type of `t`, which is checked; an extent that is none stands for `?`. */
+/* States the type of `t`, which is checked; an extent that is none means `?`. */
 bool ir_build_stated(ir_func *f, ir_tensor t, ir_dtype dtype, const ir_scalar *extents,
                      uint32_t rank, loc at);
 bool ir_build_output(ir_func *f, ir_tensor t, loc at);

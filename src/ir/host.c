@@ -272,7 +272,7 @@ static ir_scalar chunk_length(ir_scalars *s, const ir_partition *p, ir_scalar in
   return ir_scalar_chunk(s, index, ir_scalar_list(s, p->chunks, p->n_chunks));
 }
 
-/* No piece that an index below the count reaches begins behind the end. Pieces of a given length always
+/* No piece that an index below the count reaches begins past the end. Pieces of a given length always
  * begin before it; of equal parts the last ones need not, unless there are one or two. */
 static bool begins_inside(ir_scalars *s, const ir_partition *p, ir_scalar piece, ir_scalar count,
                           ir_scalar n) {

@@ -104,7 +104,7 @@ typedef struct ir_partition {
   uint32_t n_chunks;
   bool ends_early; /* CHUNKS: what is cut is itself a piece, which may be shorter than they are */
   /* Cuts over devices only. With one, each `period` positions, the last perhaps fewer, are cut like a
-   * dimension of that length, and piece i is what is i-th in all of them, one behind the other. */
+   * dimension of that length, and piece i is what is i-th in all of them, contiguous. */
   ir_scalar period;
 } ir_partition;
 

@@ -50,7 +50,7 @@ static tensor_state *state_of(const verifier *v, ir_tensor t) {
 
 /* ---- names ---- */
 /* Each name means one thing at a time, or the text would not say what the program does. A stream may
- * be named again, and so may a communication, whose name stands to the end of its loop; parameters
+ * be named again, and so may a communication, whose name is visible to the end of its loop; parameters
  * share their extents. */
 static void claim(verifier *v, uint32_t name, name_use how, loc at) {
   name_use before = (name_use)map_get(&v->uses, name, FREE);
@@ -95,7 +95,7 @@ static bool is_open(const verifier *v, ir_scalar symbol) {
   return false;
 }
 
-/* Loop indexes stand inside their loops only. What has none is looked at once: parts of parts repeat
+/* Loop indexes are used inside their loops only. What has none is looked at once: parts of parts repeat
  * the same expressions many times over. True: there is none. */
 static bool check_nodes(verifier *v, ir_scalar x, loc at) {
   const ir_scalars *s = &v->h->module->scalars;
@@ -394,7 +394,7 @@ static void check_for(verifier *v, const ir_instr_data *d) {
   release_comms(v, comms);
 }
 
-/* Freed in one branch only: nobody knows behind the if. */
+/* Freed in one branch only: not known after the if. */
 static void merge_branches(verifier *v, uint32_t first, uint32_t second) {
   for (uint32_t i = first; i < v->freed.len; i++) {
     state_of(v, v->freed.data[i].tensor)->branches |= i < second ? 1 : 2;

@@ -66,7 +66,7 @@ static void shares(const ir_instr_data *d, int64_t team, int64_t *sent, int64_t 
   *received = in && !out ? team : 1;
 }
 
-/* A root that stands last in a gather or scatter without the tensor the pieces are of has no piece. */
+/* A root that is last in a gather or scatter without the tensor the pieces are of has no piece. */
 static bool is_apart(const ir_func *h, const ir_instr_data *d) {
   ir_tensor one = d->comm == IR_COMM_GATHER ? d->from : d->tensor;
   ir_mesh mesh = one.id ? ir_tensor_at(h, one)->mesh : (ir_mesh){0};
@@ -233,7 +233,7 @@ static void walk_for(posts *p, const ir_instr_data *d) {
   }
 }
 
-/* Behind the if there is what reaches the end of either branch. */
+/* After the if there is what reaches the end of either branch. */
 static void walk_if(posts *p, const ir_instr_data *d) {
   uint32_t n = p->reach.len;
   uint32_t *before = arena_copy(memory_of(p), p->reach.data, n * sizeof *before);
@@ -266,7 +266,7 @@ static void check_member(posts *p, const ir_instr_data *d, bool grouped, loc gro
     p->ok = BROKEN(p->h, d->at, "in a group '%s' has no name of its own: wait for the group",
                    ir_comm_info_of(d->comm)->text);
   } else if (grouped && !message && d->kind != IR_GROUP_END) {
-    p->ok = BROKEN(p->h, d->at, "only send and recv stand between group_start() and group_end()");
+    p->ok = BROKEN(p->h, d->at, "only send and recv may be between group_start() and group_end()");
     diag_note(errors, group, "the group begins here");
   }
 }

@@ -13,7 +13,7 @@ typedef struct stream_set {
   uint32_t n_loops;
 } stream_set;
 
-/* Work that somebody must still wait for. To wait for one owner is enough: the later ones are streams
+/* Work that a stream must still wait for. To wait for one owner is enough: the later ones are streams
  * that waited for the work themselves. */
 typedef struct work {
   VEC(stream_set) owners;
@@ -165,7 +165,7 @@ static bool at_most(joins *j, ir_scalar a, ir_scalar b) {
   return y.kind == IR_SCALAR_MAX && (at_most(j, a, y.a) || at_most(j, a, y.b));
 }
 
-/* Has who waits for all of `on` waited for all of `s`? */
+/* Has a stream that waits for all of `on` waited for all of `s`? */
 static bool covers(joins *j, const stream_set *on, const stream_set *s) {
   ir_scalar end, needed;
   if (same_set(j, on, s)) return true;
@@ -272,7 +272,7 @@ static void walk_for(joins *j, const ir_instr_data *d) {
   end_loop(j, l, serial, waits);
 }
 
-/* Behind an if, a worker may be current if it is behind one of the branches. */
+/* After an if, a worker may be current if it is after one of the branches. */
 static void walk_if(joins *j, const ir_instr_data *d) {
   stream_set before = j->current;
   walk(j, &d->body);

@@ -138,7 +138,7 @@ static bool masks_fit(ir_func *h, const ir_instr_data *d) {
   return true;
 }
 
-/* Inference appends axes and constraints; they go again, the types in the program stand. */
+/* Inference appends axes and constraints; they are removed again, and the types in the program stay. */
 bool ir_host_verify_compute(ir_func *h, const ir_instr_data *d) {
   if (d->offsets) return masks_fit(h, d);
   ir_counts before = {h->axes.len, h->transforms.len, h->tensors.len, h->ops.len,

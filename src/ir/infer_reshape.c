@@ -116,7 +116,7 @@ static bool equal_products(infer *c, const multiple *m, const ir_scalar *a, uint
   return are_equal(c, m, product(c, a, p), product(c, b, q));
 }
 
-/* The smallest leading group, single axes first. An axis of size 1 may stand alone: (1, 0), (0, 1). */
+/* The smallest leading group, single axes first. An axis of size 1 may be alone: (1, 0), (0, 1). */
 static group next_group(infer *c, const multiple *known, const ir_scalar *a, uint32_t n,
                         const ir_scalar *b, uint32_t m) {
   if (n && m && equal_products(c, known, a, 1, b, 1)) return (group){1, 1};

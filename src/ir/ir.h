@@ -11,7 +11,7 @@
  *     rfactor. It can be thrown away and derived again at any time, so text needs to carry only the
  *     definition and the statements, and everything prints and parses back exactly.
  *
- * Derived objects are appended behind the defined ones (`n_defined`), so dropping the scheduled view
+ * Derived objects are appended after the defined ones (`n_defined`), so dropping the scheduled view
  * is a truncation. */
 #ifndef WEIR_IR_IR_H
 #define WEIR_IR_IR_H
@@ -177,7 +177,7 @@ typedef struct ir_func {
   const ir_stmt *spread; /* those that propagation added */
   uint32_t n_spread;
 
-  bool applied; /* the scheduled view stands */
+  bool applied; /* the scheduled view is up to date */
   VEC(ir_op) scheduled;
   ir_counts n_defined; /* valid while `applied` */
 

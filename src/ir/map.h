@@ -26,7 +26,7 @@ typedef struct ir_pair {
   ir_pair_kind kind;
 } ir_pair;
 
-/* Pairs between operand number `operand` of `op` and its result, in the scheduled view if it stands
+/* Pairs between operand number `operand` of `op` and its result, in the scheduled view if it is applied
  * and in the definition otherwise. Writes at most IR_MAX_RANK pairs, returns their number. */
 uint32_t ir_map_pairs(const ir_func *f, const ir_op_data *op, uint32_t operand,
                       ir_pair pairs[IR_MAX_RANK]);
@@ -43,7 +43,7 @@ uint32_t ir_map_result_pairs(const ir_func *f, const ir_op_data *op, uint32_t k,
                              ir_pair pairs[IR_MAX_RANK]);
 
 /* The axis of `root` whose outermost part is `a`, by way of the splits and merges of a reshape; none
- * behind a slice or pad. */
+ * of a slice or pad. */
 ir_axis ir_map_root(const ir_func *f, ir_axes root, ir_axis a);
 
 /* Classes of equivalent axes over the operations of the function.

@@ -92,8 +92,8 @@ bool ir_scalar_is_const(const ir_scalars *s, ir_scalar x, int64_t *value) {
   return true;
 }
 
-/* Symbols by what they stand for, then by declaration; devices by mesh and axis, as they are made when
- * somebody asks for them. */
+/* Symbols by what they mean, then by declaration; devices by mesh and axis, as they are made when they are
+ * first asked for. */
 static int compare_symbols(const ir_scalars *s, int64_t a, int64_t b) {
   static const int orders[] = {
       [IR_SYMBOL_EXTENT] = 0, [IR_SYMBOL_STREAMS] = 1, [IR_SYMBOL_RANK] = 2, [IR_SYMBOL_INDEX] = 3};

@@ -7,10 +7,10 @@
  * structural (symbols by kind and declaration), so printing does not depend on hashing.
  *
  * All values are 64-bit. Arithmetic on constants that overflows gives IR_SCALAR_OVERFLOW, which
- * every operation passes on; whoever builds an extent looks for it once, at the end. So does an
+ * every operation passes on; code that builds an extent looks for it once, at the end. So does an
  * expression that nests too deep; ir_scalar_overflow_text() tells which.
  *
- * Symbols stand for extents: integers >= 0. Divisors are >= 1 (checked when shapes are bound), so
+ * Symbols are extents: integers >= 0. Divisors are >= 1 (checked when shapes are bound), so
  * ceildiv(n * 3, 3) is n and ceildiv(a * b, b) is a. */
 #ifndef WEIR_IR_SCALAR_H
 #define WEIR_IR_SCALAR_H
@@ -39,7 +39,7 @@ typedef enum ir_scalar_kind {
   IR_SCALAR_CHUNK_START,
 } ir_scalar_kind;
 
-/* What a symbol stands for. Extents come from input shapes; the others are bound by host programs. */
+/* What a symbol means. Extents come from input shapes; the others are bound by host programs. */
 typedef enum ir_symbol_kind {
   IR_SYMBOL_EXTENT,
   IR_SYMBOL_INDEX,

@@ -53,7 +53,7 @@ static void print_infix(const printer *p, const char *op, const ir_scalar_node *
   print(p, n->b, inside);
 }
 
-/* Is x a product as the normal form has it, behind a coefficient? */
+/* Is x a product as the normal form has it, after a coefficient? */
 static bool is_plain_product(const ir_scalars *s, ir_scalar x) {
   const ir_scalar_node *n = ir_scalar_node_of(s, x);
   uint32_t degree = 1;

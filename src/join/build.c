@@ -12,7 +12,7 @@ typedef struct kernel {
   ir_func *h;
   uint32_t group;
   join_numbers nodes; /* in the order of the body */
-  map local;          /* tensor id -> id of the local that stands for it in the body */
+  map local;          /* tensor id -> id of its local in the body */
   ir_block body;
   VEC(ir_tensor) params, results, returns;
 } kernel;

@@ -14,7 +14,7 @@ static void count_op(sweep *s, const ir_instr_data *d, uint32_t by) {
   for (uint32_t k = 0; k < op->n_operands; k++) s->reads[s->root[op->operands[k].id].id] += by;
 }
 
-/* An operation has its first results, whoever reads which; so all of them stay. */
+/* An operation has its first results, whichever are read; so all of them stay. */
 static void keep_results(sweep *s, const ir_instr_data *d) {
   const ir_op_data *op = ir_op_at(s->h, d->op);
   for (uint32_t k = 0; op->n_more && k < ir_op_n_results(op); k++)

@@ -16,7 +16,7 @@
  * cheap: every kernel that reads them computes them again at each of its positions. Operations that move
  * elements (slice, pad, cat, permute, reshape, gather) join their readers, which then read elsewhere (but not a
  * pad or cat of very short rows, nor one that is permuted: neither can be read in vectors); and
- * elementwise producers that nobody else reads, which are then computed where they are wanted.
+ * elementwise producers that nothing else reads, which are then computed where they are wanted.
  *
  * Products take what follows them (epilogue.c). Not joined: attention, which libraries compute; sorts, scans and operations whose result
  * depends on values of an index; operations on a part of their result ('at') other than makers. */

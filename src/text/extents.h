@@ -6,7 +6,7 @@
  *     extent e0 = max(0, n - 2) + ceildiv(max(0, n - 2), 2)
  *     extent e1 = e0 + ceildiv(e0, 2)
  *
- * A name stands for the very scalar, so what is read back is the same program and prints the same. */
+ * A name means the scalar itself, so what is read back is the same program and prints the same. */
 #ifndef WEIR_TEXT_EXTENTS_H
 #define WEIR_TEXT_EXTENTS_H
 

@@ -58,7 +58,7 @@ typedef struct text_token {
   uint32_t offset, length;
   uint32_t indent;  /* column, from 0, of the first token on its line */
   bool first;       /* this is that token */
-  uint64_t integer; /* INT: at most 2^63, which is an int64 only behind a minus sign */
+  uint64_t integer; /* INT: at most 2^63, which is an int64 only after a minus sign */
   double real;      /* FLOAT */
 } text_token;
 

@@ -171,7 +171,7 @@ static void put_note(text_nvfuser *s, ir_instr i, uint32_t depth) {
   strbuf_putc(s->out, '\n');
 }
 
-/* Who is not in a mesh skips what is done there, and who is does it without asking. */
+/* A device outside of a mesh skips what is done there; one inside does it without a condition. */
 static void put_block(text_nvfuser *s, const ir_block *block, uint32_t depth) {
   for (uint32_t i = 0; i < block->len; i++) {
     const ir_instr_data *d = ir_instr_at(s->h, block->data[i]);

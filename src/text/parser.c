@@ -6,7 +6,7 @@ static bool continues_expression(text_token_kind kind) {
   return kind == TOKEN_DOT || kind == TOKEN_LPAREN || (kind >= TOKEN_PLUS && kind <= TOKEN_PERCENT);
 }
 
-/* Behind an @. */
+/* After an @. */
 static void parse_cut(text_parser *p, const text_token *at) {
   text_cut cut = {.token = *at};
   if (!text_parse_mesh_axis(p, &cut.mesh_axis)) return;
@@ -90,7 +90,7 @@ static void poison_extents(text_parser *p) {
   }
 }
 
-/* A number, or a symbol that stands for one. */
+/* A number, or a symbol that means one. */
 static bool is_given(const text_parser *p, ir_scalar x) {
   ir_scalar_kind kind = ir_scalar_node_of(&p->m->scalars, x)->kind;
   return kind == IR_SCALAR_CONST || kind == IR_SCALAR_SYMBOL;
@@ -209,7 +209,7 @@ static bool build_more(text_parser *p, ir_tensor first) {
   return false;
 }
 
-/* The expression behind the `=`, for the results that were read. */
+/* The expression after the `=`, for the results that were read. */
 static void parse_results(text_parser *p) {
   p->declaring = false;
   if (any_is_taken(p)) {
@@ -251,9 +251,9 @@ static void parse_named(text_parser *p) {
     parse_results(p);
   } else if (several || text_is(p, TOKEN_DOT) || text_is(p, TOKEN_LBRACKET) ||
              text_is(p, TOKEN_LBRACE)) {
-    text_expected(p, "'=' or ':' behind the name (schedule statements stand in schedule { })");
+    text_expected(p, "'=' or ':' after the name (schedule statements belong in schedule { })");
   } else {
-    text_expected(p, "'=' or ':' behind the name");
+    text_expected(p, "'=' or ':' after the name");
   }
 }
 
@@ -319,7 +319,7 @@ static void parse_return(text_parser *p) {
   } while (text_accept(p, TOKEN_COMMA));
 }
 
-/* Nothing but schedules may stand behind the return. */
+/* Nothing but schedules may follow the return. */
 static bool is_late(text_parser *p, bool returned) {
   if (!returned || text_is(p, TOKEN_SCHEDULE) || text_is(p, TOKEN_BAD)) return false;
   const char *what = text_is(p, TOKEN_RETURN)

@@ -15,7 +15,7 @@
 #include "text/lexer.h"
 #include "text/suggest.h"
 
-/* `@x`, `@x/2` or `@x[3, 5]` behind an extent: a cut over the devices of a mesh. */
+/* `@x`, `@x/2` or `@x[3, 5]` after an extent: a cut over the devices of a mesh. */
 typedef struct text_cut {
   text_token token; /* the @ */
   uint32_t mesh_axis;
@@ -25,7 +25,7 @@ typedef struct text_cut {
 } text_cut;
 
 /* One extent of a written type. A lone name is kept as a name: it declares an extent in an input and
- * refers to one in a stated type, and which of them it is shows only behind the type. */
+ * refers to one in a stated type, and which of them it is shows only after the type. */
 typedef struct text_extent {
   text_token token;
   uint32_t name;    /* a lone name; else 0 */
@@ -49,7 +49,7 @@ typedef struct text_parser {
   ir_func *f;
   text_lexer lexer;
   text_token token; /* in hand, not yet consumed */
-  uint32_t end;     /* offset behind the token consumed last */
+  uint32_t end;     /* offset after the token consumed last */
 
   uint32_t depth;   /* nesting of the statement */
   bool panic;       /* skip to the next statement */
@@ -64,7 +64,7 @@ typedef struct text_parser {
   uint32_t nested;
   ir_tensor newest;
 
-  /* Stacks: nested calls push behind the part of the outer ones. */
+  /* Stacks: nested calls push after the part of the outer ones. */
   VEC(ir_tensor) operands;
   VEC(ir_attr) attrs;
 
@@ -127,7 +127,7 @@ void text_poison(text_parser *p, uint32_t name);
 /* Reports that nothing is called so, with the nearest name; once per name, silent about poison. Of a
  * "communication" only those of the host program are near. */
 void text_unknown_name(text_parser *p, const text_token *t, const char *kind);
-/* What the name stands for; IR_NAME_NONE is reported or poison. */
+/* What the name means; IR_NAME_NONE is reported or poison. */
 ir_name_entry text_lookup(text_parser *p, const text_token *t, const char *kind);
 /* " (did you mean 'x'?)" or "". */
 const char *text_did_you_mean(text_parser *p, const text_suggestion *s);
@@ -158,9 +158,9 @@ ir_scalar text_parse_coordinate(text_parser *p);
 ir_scalar text_host_own_extent(text_parser *p);
 bool text_host_is_ahead(text_parser *p, const text_token *t);
 ir_scalar text_host_extent_ahead(text_parser *p, const text_token *t);
-/* Behind the name of a tensor or mesh: `.k` or `.x`. */
+/* After the name of a tensor or mesh: `.k` or `.x`. */
 ir_scalar text_parse_extent_of(text_parser *p, const text_token *t, ir_tensor tensor);
-/* x, y, z or a number, behind a dot. Panics and returns false otherwise. */
+/* x, y, z or a number, after a dot. Panics and returns false otherwise. */
 bool text_parse_mesh_axis(text_parser *p, uint32_t *axis);
 /* d.x, or d where the mesh has one axis. False: it panics, or has been reported. */
 bool text_parse_mesh_and_axis(text_parser *p, ir_mesh *mesh, uint32_t *axis);
@@ -174,7 +174,7 @@ bool text_parse_ints(text_parser *p, const char *what, const int64_t **list, uin
 bool text_parse_bools(text_parser *p, const char *what, const int64_t **list, uint32_t *n);
 bool text_parse_scalars(text_parser *p, const char *what, const ir_scalar **list, uint32_t *n);
 
-/* The integer in hand, which may be 2^63 only if a minus stands before it. */
+/* The integer in hand, which may be 2^63 only after a minus. */
 bool text_parse_literal(text_parser *p, bool negative, int64_t *value);
 
 /* ---- parser.c: types, inputs ---- */
@@ -187,14 +187,14 @@ void text_parse_mesh(text_parser *p);
 bool text_resolve_stated(text_parser *p);
 /* Declares an input of the type just read, or poisons its names and returns none. */
 ir_tensor text_build_input(text_parser *p, const text_token *name, ir_dtype dtype);
-/* Reports that the name stands for something already. Asked before an expression is built, so that
+/* Reports that the name is taken. Asked before an expression is built, so that
  * its nested names do not clash as well. */
 bool text_is_taken(text_parser *p, const text_token *name);
 
 /* ---- parser_host.c ---- */
 /* host NAME(…) -> (…) { … }, with the word in hand. */
 void text_parse_host(text_parser *p);
-/* Host programs whose fusion stands behind them in the file. */
+/* Host programs whose fusion follows them in the file. */
 void text_link_hosts(ir_module *m);
 
 /* ---- parser_expr.c, parser_call.c: expressions ---- */
@@ -223,13 +223,13 @@ text_value text_build(text_parser *p, ir_opcode code, const ir_tensor *operands,
                       const ir_attr *attrs, loc at);
 /* name ( …, with the name consumed and ( in hand. */
 text_value text_parse_call(text_parser *p, const text_token *name);
-/* Reports that `first` up to here is a name, number or extent where an operation must stand. */
+/* Reports that `first` up to here is a name, number or extent where an operation is needed. */
 void text_refuse_lone(text_parser *p, const text_token *first, text_value_kind kind);
-/* The expression behind `name =`, built and named; none when it failed. */
+/* The expression after `name =`, built and named; none when it failed. */
 ir_tensor text_parse_definition(text_parser *p, const text_token *name);
 
 /* ---- parser_schedule.c ---- */
-/* { … } behind the word schedule. */
+/* { … } after the word schedule. */
 void text_parse_schedule(text_parser *p);
 
 #endif

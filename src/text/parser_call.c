@@ -91,7 +91,7 @@ static bool parse_number(text_parser *p, const ir_param *q, ir_attr *a) {
   return false;
 }
 
-/* One integer stands for a list of one: dims=1. */
+/* One integer is a list of one: dims=1. */
 static bool parse_ints(text_parser *p, const ir_param *q, ir_attr *a) {
   if (text_is(p, TOKEN_LBRACKET)) return text_parse_ints(p, q->name, &a->ints, &a->len);
   int64_t value;

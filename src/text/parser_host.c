@@ -44,7 +44,7 @@ static uint32_t streams_name(text_parser *p) {
   return strings_intern(&p->m->names, "streams", strlen("streams"));
 }
 
-/* Behind the parameters, so that in products and sums `streams` follows every extent, as it does in a
+/* After the parameters, so that in products and sums `streams` follows every extent, as it does in a
  * program that was lowered. */
 static void declare_streams(text_parser *p) {
   ir_symbol_data symbol = {.kind = IR_SYMBOL_STREAMS, .name = streams_name(p)};
@@ -98,7 +98,7 @@ typedef struct loop_range {
   ir_scalar start, step;
 } loop_range;
 
-/* The counter, from 0 by 1. The name stands for what it means in the range. */
+/* The counter, from 0 by 1. The name means its expression in the range. */
 static ir_scalar declare_index(text_parser *p, const text_token *name, const loop_range *range) {
   if (text_host_is_taken(p, name)) return (ir_scalar){0};
   ir_scalars *s = &p->m->scalars;
@@ -260,7 +260,7 @@ static void refuse_streams(text_parser *p, const text_token *at) {
 /* The braces around its devices hide that the parentheses are still open. */
 static void parse_mesh(text_parser *p) {
   uint32_t depth = p->lexer.depth;
-  if (p->f->inputs.len) text_error(p, &p->token, "meshes stand before the tensors");
+  if (p->f->inputs.len) text_error(p, &p->token, "meshes come before the tensors");
   text_parse_mesh(p);
   text_skip_newlines(p);
   if (!text_is(p, TOKEN_RPAREN) && p->lexer.depth == 0) p->lexer.depth = depth;

@@ -3,14 +3,14 @@
  * A name of a host program is visible from its statement to the end of its block. The function's table
  * of names holds what is visible at the moment: leaving a block takes its names out again. Names of
  * streams and of communications live in tables of their own, but no name is two things. A name of a
- * communication is visible to the end of the loop around it, also behind the `if` that posts it. */
+ * communication is visible to the end of the loop around it, also after the `if` that posts it. */
 #ifndef WEIR_TEXT_PARSER_HOST_H
 #define WEIR_TEXT_PARSER_HOST_H
 
 #include "ir/host.h"
 #include "text/parser.h"
 
-/* The cuts of a parameter's dimension, which are made behind all parameters, when all is known that
+/* The cuts of a parameter's dimension, which are made after all parameters, when all is known that
  * they may speak of. */
 typedef struct text_later {
   ir_axis axis;
@@ -63,7 +63,7 @@ typedef struct text_host {
 void text_host_declare(text_parser *p, uint32_t name, ir_name_entry entry);
 /* A stream may be named again in its block; false if the name is something else, which is reported. */
 bool text_host_declare_stream(text_parser *p, const text_token *name);
-/* Reports that the name stands for something already; it is then no definition. */
+/* Reports that the name is taken; it is then no definition. */
 bool text_host_is_taken(text_parser *p, const text_token *name);
 
 /* The names from `names` on are visible no longer. */
@@ -72,7 +72,7 @@ void text_host_leave_scope(text_parser *p, uint32_t names);
 void text_host_close_block(text_parser *p, loc opened, const char *what);
 
 /* ---- parser_host_place.c: meshes of tensors, cuts of extents ---- */
-/* `on d`, if it stands here; none otherwise. False: reported. */
+/* `on d`, if it is here; none otherwise. False: reported. */
 bool text_host_parse_on(text_parser *p, ir_mesh *mesh);
 /* Declares the extents of all parameters, with the first of them in hand. */
 void text_host_read_ahead(text_parser *p);

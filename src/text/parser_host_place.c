@@ -1,4 +1,4 @@
-/* Where the tensors of a host program are: `on d` behind a type, and the cuts `@x` of its extents. */
+/* Where the tensors of a host program are: `on d` after a type, and the cuts `@x` of its extents. */
 #include "ir/build.h"
 #include "text/parser_host.h"
 
@@ -213,7 +213,7 @@ static bool axes_differ(text_parser *p) {
 bool text_host_cuts_fit(text_parser *p, ir_mesh mesh) {
   if (p->cuts.len && !mesh.id) {
     text_error(p, &p->cuts.data[0].token,
-               "an extent is cut over the devices of a mesh: write 'on d' behind the type");
+               "an extent is cut over the devices of a mesh: write 'on d' after the type");
     return false;
   }
   bool good = axes_differ(p);

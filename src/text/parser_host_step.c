@@ -121,7 +121,7 @@ static void parse_allocate_call(text_parser *p, const int64_t **order, uint32_t 
   text_expect(p, TOKEN_RPAREN, "')'");
 }
 
-/* t : f32[m, n] = transpose(x): the type is behind us, and stands in p->scalars. */
+/* t : f32[m, n] = transpose(x): the type has been read, and is in p->scalars. */
 static void parse_view(text_parser *p, const text_token *name, ir_dtype dtype, ir_mesh mesh,
                        ir_block *block) {
   ir_instr_data d = {.kind = IR_VIEW, .at = text_token_loc(name)};
@@ -159,7 +159,7 @@ static void parse_typed(text_parser *p, const text_token *name, ir_block *block)
   bool placed = text_host_parse_on(p, &mesh);
   bool good = !p->panic && dtype != IR_DTYPE_NONE && text_host_resolve_sizes(p, name) && placed &&
               text_host_cuts_fit(p, mesh);
-  text_expect(p, TOKEN_ASSIGN, "'= allocate()' or a view of another tensor behind the type");
+  text_expect(p, TOKEN_ASSIGN, "'= allocate()' or a view of another tensor after the type");
   if (!p->panic && good && !text_is_word(p, "allocate") &&
       text_lexer_peek(&p->lexer).kind == TOKEN_LPAREN) {
     parse_view(p, name, dtype, mesh, block);
@@ -478,7 +478,7 @@ static bool parse_more(text_parser *p) {
     good = good && t.id;
     vec_push(&p->m->memory, &p->host->more, t);
   }
-  if (!p->panic && !at_arrow(p)) text_expected(p, "',' or '<-' behind a destination");
+  if (!p->panic && !at_arrow(p)) text_expected(p, "',' or '<-' after a destination");
   return good && !p->panic;
 }
 
@@ -538,5 +538,5 @@ void text_parse_host_step(text_parser *p, ir_block *block) {
   if (text_accept(p, TOKEN_COLON)) parse_typed(p, &name, block);
   else if (text_accept(p, TOKEN_ASSIGN)) parse_definition(p, &name, block);
   else if (at_arrow(p) || text_is(p, TOKEN_COMMA)) parse_compute(p, &name, block);
-  else text_expected(p, "':', '=' or '<-' behind the name");
+  else text_expected(p, "':', '=' or '<-' after the name");
 }

@@ -149,7 +149,7 @@ ir_scalar text_parse_coordinate(text_parser *p) {
   text_expect(p, TOKEN_RPAREN, "')'");
   if (p->panic || !good) return NONE;
   if (p->host) return ir_host_coordinate(p->f, mesh, axis);
-  text_error(p, &word, "me() is the coordinate of a device: it stands in host programs only");
+  text_error(p, &word, "me() is the coordinate of a device: it is for host programs only");
   return NONE;
 }
 

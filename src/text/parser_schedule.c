@@ -13,14 +13,14 @@ static bool parse_mesh_factor(text_parser *p, ir_stmt *s) {
   if (e.kind != IR_NAME_MESH) return false;
   text_advance(p);
   bool dot = text_is(p, TOKEN_DOT);
-  text_token_kind behind = p->token.kind;
+  text_token_kind after = p->token.kind;
   for (uint32_t i = 0; dot && i < 2; i++) {
     text_advance(p);
-    behind = p->token.kind;
+    after = p->token.kind;
   }
   p->lexer = lexer;
   p->token = t;
-  if (behind != TOKEN_RPAREN) return false;
+  if (after != TOKEN_RPAREN) return false;
   text_advance(p);
   s->factor_is_mesh = true;
   s->mesh = (ir_mesh){e.id};
@@ -134,7 +134,7 @@ static const struct method *find_method(text_parser *p) {
   return NULL;
 }
 
-/* Behind the dot. */
+/* After the dot. */
 static void parse_method(text_parser *p, ir_stmt *s) {
   text_token name = p->token;
   const struct method *m = find_method(p);
@@ -171,7 +171,7 @@ static void parse_form(text_parser *p, ir_form *form) {
   else text_advance(p);
 }
 
-/* Behind T[ */
+/* After T[ */
 static void parse_mark(text_parser *p, ir_stmt *s) {
   s->kind = IR_STMT_MARK;
   parse_axis(p, s);
@@ -190,7 +190,7 @@ static void parse_mark(text_parser *p, ir_stmt *s) {
   }
 }
 
-/* T, U on M, behind the first name. */
+/* T, U on M, after the first name. */
 static void parse_on(text_parser *p, ir_stmt *s) {
   s->kind = IR_STMT_ON;
   while (text_accept(p, TOKEN_COMMA)) {
@@ -224,7 +224,7 @@ static void dispatch(text_parser *p, ir_stmt *s) {
   else if (text_accept(p, TOKEN_LBRACKET)) parse_mark(p, s);
   else if (text_accept(p, TOKEN_ASSIGN)) parse_rfactor(p, s, target);
   else if (text_is(p, TOKEN_COMMA) || text_is_word(p, "on")) parse_on(p, s);
-  else text_expected(p, "'on', '.', '[' or '=' behind the name");
+  else text_expected(p, "'on', '.', '[' or '=' after the name");
 }
 
 static void parse_statement(text_parser *p) {
@@ -245,7 +245,7 @@ static void parse_statement(text_parser *p) {
 
 void text_parse_schedule(text_parser *p) {
   text_skip_newlines(p);
-  if (!text_expect(p, TOKEN_LBRACE, "'{' behind schedule")) return;
+  if (!text_expect(p, TOKEN_LBRACE, "'{' after schedule")) return;
   for (;;) {
     while (text_accept(p, TOKEN_NEWLINE) || text_accept(p, TOKEN_SEMICOLON)) continue;
     if (text_is(p, TOKEN_RBRACE) || text_at_item(p)) break;

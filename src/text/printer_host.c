@@ -42,7 +42,7 @@ static void put_order(const ir_func *h, ir_tensor t, strbuf *out) {
   text_put_ints(order, rank, out);
 }
 
-/* A sum or a quotient behind `/` needs parentheses. */
+/* A sum or a quotient after `/` needs parentheses. */
 static void put_factor(const ir_func *h, ir_scalar x, strbuf *out) {
   const ir_scalar_node *n = ir_scalar_node_of(&h->module->scalars, x);
   bool atom = n->kind == IR_SCALAR_CONST || n->kind == IR_SCALAR_SYMBOL ||
@@ -54,7 +54,7 @@ static void put_factor(const ir_func *h, ir_scalar x, strbuf *out) {
   if (!atom) strbuf_putc(out, ')');
 }
 
-/* @x, @x/2, @x[3, 5], behind the axis + and one that the pieces turn along, behind all of it % and a
+/* @x, @x/2, @x[3, 5], after the axis + and one that the pieces turn along, after all of it % and a
  * period: how the dimension is cut over devices. */
 static void put_cuts(const ir_func *h, ir_axis a, strbuf *out) {
   const ir_cut_axis *cut = ir_host_cut_of(h, a);
@@ -77,7 +77,7 @@ static void put_cuts(const ir_func *h, ir_axis a, strbuf *out) {
   }
 }
 
-/* An anonymous extent is declared where it stands. */
+/* An anonymous extent is declared where it occurs. */
 static bool is_anonymous(const ir_func *h, ir_scalar x) {
   const ir_scalars *s = &h->module->scalars;
   const ir_scalar_node *n = ir_scalar_node_of(s, x);
@@ -323,7 +323,7 @@ typedef struct printing {
   strbuf note, *out;
 } printing;
 
-/* Ends the line of an instruction, with its note behind it. */
+/* Ends the line of an instruction with its note. */
 static void end_line(printing *p, ir_instr i) {
   strbuf *out = p->out;
   p->note.len = 0;
@@ -487,7 +487,7 @@ void text_print_host(const ir_func *h, strbuf *out) {
 
 enum { WIDEST = 72 }; /* lines that are longer do not move the notes of the others */
 
-/* Behind the longest instruction, but for very long ones; the first line is none. */
+/* After the longest instruction, except very long ones; the first line is none. */
 static size_t note_column(const strbuf *plain) {
   size_t longest = 0, begin = 0;
   for (size_t i = 0; i < plain->len; i++) {

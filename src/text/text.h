@@ -28,12 +28,12 @@ void text_print_host(const ir_func *h, strbuf *out);
  * back. */
 void text_print_nvfuser(const ir_func *h, int64_t rank, strbuf *out);
 
-/* Somebody's words about instructions: writes one line without its end, or nothing. */
+/* Notes of a caller about instructions: writes one line without its end, or nothing. */
 typedef struct text_notes {
   void (*write)(void *context, const ir_func *h, ir_instr i, strbuf *out);
   void *context;
 } text_notes;
-/* The same with notes as comments, behind the lines of a host program (`#`; it parses back to the same)
+/* The same with notes as comments, after the lines of a host program (`#`; it parses back to the same)
  * or above those of the other style. */
 void text_print_host_noted(const ir_func *h, const text_notes *notes, strbuf *out);
 void text_print_nvfuser_noted(const ir_func *h, int64_t rank, const text_notes *notes, strbuf *out);
@@ -45,7 +45,7 @@ void text_print_stmt(const ir_func *f, const ir_stmt *s, strbuf *out);
 /* "mesh d = [2] of {5, 2}" */
 void text_print_mesh(const ir_func *f, ir_mesh m, strbuf *out);
 /* How an operation is called: "var(x, [dims=], keepdim=false, correction=0)". What may be left out
- * stands in brackets or shows its default. */
+ * is in brackets or shows its default. */
 void text_print_signature(const ir_op_info *info, strbuf *out);
 
 #endif

@@ -107,7 +107,7 @@ fusion beside {
 }
 END
 expect 0 'note: line 4: each device receives 2097152 bytes of' run "$dir/moves.weir" -D m=1024 -D k=1024
-expect 0 'note: line 17: each device receives 1048576 bytes of b, which is cut otherwise than y' run "$dir/moves.weir" --fusion beside -D m=1024 -D k=1024
+expect 0 'note: line 17: each device receives 1048576 bytes of b, which is cut differently from y' run "$dir/moves.weir" --fusion beside -D m=1024 -D k=1024
 "$weir" run "$dir/moves.weir" -D m=10 -D k=10 2>"$dir/note" >"$dir/.out"
 holds "few bytes are not worth a note" test ! -s "$dir/note"
 finish

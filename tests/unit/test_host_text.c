@@ -287,11 +287,11 @@ static void test_syntax(void) {
   expect_refused(around("  for i on n { }\n"), 1, "5:9: error: expected 'in' and the number of");
   expect_refused(around("  if n = m { }\n"), 1,
                  "5:8: error: expected ==, !=, <, <=, > or >=, found '='");
-  expect_refused(around("  y\n"), 1, "expected ':', '=' or '<-' behind the name");
-  expect_refused(around("  y < - exp(x)\n"), 1, "expected ':', '=' or '<-' behind the name");
+  expect_refused(around("  y\n"), 1, "expected ':', '=' or '<-' after the name");
+  expect_refused(around("  y < - exp(x)\n"), 1, "expected ':', '=' or '<-' after the name");
   expect_refused(around("  return y\n"), 1, "5:3: error: expected a statement, found the reserved");
   expect_refused(around("  z : f32[n]\n"), 1,
-                 "expected '= allocate()' or a view of another tensor behind the type");
+                 "expected '= allocate()' or a view of another tensor after the type");
   expect_refused(around("  z = allocate()\n"), 1, "expected the type in front");
   expect_refused(around("  z = add(x, x)\n"), 1, "operations are written 'y <- op(...)'");
   expect_refused(around("  y <- set(x) y\n"), 1, "5:15: error: expected the end of the statement");

@@ -624,7 +624,7 @@ static void test_item_errors(void) {
                 "an input's extent is an integer, a name or ?");
   expect_errors("fusion f { x : f32[-1]; return x }", 1, "1:12", "");
   expect_errors("fusion f { x.merge(0); x : f32; return x }", 1, "1:13",
-                "expected '=' or ':' behind the name (schedule statements stand in schedule");
+                "expected '=' or ':' after the name (schedule statements belong in schedule");
   expect_errors("fusion f { mesh d = [2] of {0, 1; x : f32; return x }", 1, "1:33",
                 "expected ',' or '}', found ';'");
 }
@@ -648,7 +648,7 @@ static void test_schedule_errors(void) {
   expect_errors(SCHEDULE("x.reorder(0, 1)"), 1, "2:12", "expected '->' and the new position");
   expect_errors(SCHEDULE("x.contiguity([1])"), 1, "2:15", "expected true or false in the contig");
   expect_errors(SCHEDULE("stream = x"), 1, "2:1", "expected a schedule statement");
-  expect_errors(SCHEDULE("x y"), 1, "2:3", "expected 'on', '.', '[' or '=' behind the name");
+  expect_errors(SCHEDULE("x y"), 1, "2:3", "expected 'on', '.', '[' or '=' after the name");
 #undef SCHEDULE
 }
 
