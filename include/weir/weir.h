@@ -72,7 +72,7 @@ bool weir_diagnostic_at(size_t i, weir_diagnostic *result);
 /* ---- what the library tells while it works ----
  * Texts that the option `dump` and others ask for, and how far long work is: "binding ranks", "compiling kernels",
  * `done` of `total`. For the whole process; called from any thread, never two at once, and they must not call the
- * library. NULL: texts go to standard error, and nobody is told of progress. */
+ * library. NULL: texts go to standard error, and progress is not reported. */
 typedef void weir_log_fn(void *context, const char *text);
 typedef void weir_progress_fn(void *context, const char *what, int64_t done, int64_t total);
 void weir_log_to(weir_log_fn *text, weir_progress_fn *progress, void *context);
@@ -87,7 +87,7 @@ typedef struct weir_allocator {
 } weir_allocator;
 
 /* ---- tensors in memory ----
- * The layout of DLPack's DLTensor (version 1), under our own names so that this header can stand
+ * The layout of DLPack's DLTensor (version 1), under our own names so that this header can be used
  * beside any version of dlpack.h: cast a DLTensor * to a weir_dl_tensor *. */
 typedef struct weir_dl_device {
   int32_t device_type; /* 1 CPU, 2 CUDA, 3 CUDA pinned, 13 CUDA managed */
@@ -158,8 +158,8 @@ weir_status weir_options_get_bool(const weir_options *o, const char *name, bool 
 
 /* Where programs compiled with these options take memory of GPUs for their plans: a caching allocator of the caller's,
  * so that both share what there is. A block must be aligned to 256 bytes and may be used by any stream of the GPU until
- * it is freed; alloc gives NULL where there is none. Both are called by whoever runs or destroys a program. The struct
- * is copied; its context must outlive the programs. Memory that other processes open is not taken from there. */
+ * it is freed; alloc gives NULL where there is none. Both are called by the thread that runs or destroys a program. The
+ * struct is copied; its context must outlive the programs. Memory that other processes open is not taken from there. */
 typedef struct weir_device_allocator {
   size_t struct_size;
   void *(*alloc)(void *context, int32_t gpu, size_t size_bytes);
@@ -177,8 +177,8 @@ weir_status weir_options_set_device_allocator(weir_options *o, const weir_device
  *
  *   mpi_comm   an MPI_Comm; MPI then carries what ranks say, and on CPUs their data. It is copied. MPI must have been
  *              initialised with MPI_THREAD_MULTIPLE, and must not be finalised before the world is destroyed;
- *   nccl_comm  an ncclComm_t of the libnccl.so.2 that this process has loaded. It tells who is there and on which GPUs,
- *              and carries the exchange of this call; it is not used afterwards, and remains the caller's;
+ *   nccl_comm  an ncclComm_t of the libnccl.so.2 that this process has loaded. It tells which ranks there are and on
+ *              which GPUs, and carries the exchange of this call; it is not used afterwards, and remains the caller's;
  *   exchange   a function by which all ranks give some bytes and get those of all, with `rank` and `size`. Called by
  *              weir_world_create() alone, a few times, on the calling thread. It must not throw.
  *   nothing    what the environment says.
@@ -396,8 +396,8 @@ weir_status weir_shapes_of(const weir_shapes *s, weir_tensor t, int64_t *extents
 /* ---- compiling and running ---- */
 typedef struct weir_program weir_program;
 
-/* The host program a fusion is lowered to, as text. style: "weir", which parses back and stands behind
- * its fusion, or "nvfuser". With the option `explain`, reasons stand in it as comments. */
+/* The host program a fusion is lowered to, as text. style: "weir", which parses back and follows
+ * its fusion, or "nvfuser". With the option `explain`, reasons are in it as comments. */
 weir_status weir_lower(const weir_fusion *f, const weir_options *o, const char *style, char **text);
 /* The same for shapes that are complete: of the programs that `--pipeline auto` chooses from, the one that a run
  * takes with these options (device, comm, machine among them). NULL, or not complete: as weir_lower. */
@@ -660,8 +660,8 @@ weir_status weir_run(const weir_program *p, const weir_run_args *args);
  * must live until the run has ended. With `streams` the run comes after all that these hold at the time of the call;
  * they do not wait for it, and must not be captured.
  *
- * `done` (may be NULL) is called on the program's thread when the run has ended, before anybody who waits for it goes
- * on. It must not throw, and must not wait for other runs of the program. `result` may be NULL if nobody waits. */
+ * `done` (may be NULL) is called on the program's thread when the run has ended, before threads that wait for it go
+ * on. It must not throw, and must not wait for other runs of the program. `result` may be NULL if no thread waits. */
 typedef struct weir_pending weir_pending;
 typedef void weir_done_fn(void *context, weir_status status, const char *message);
 
@@ -714,7 +714,7 @@ weir_status weir_array_fill_index(weir_array *a, int64_t bound, uint64_t seed, c
 weir_status weir_shapes_index_bound(const weir_shapes *s, weir_tensor input, int64_t *bound);
 
 /* NumPy's .npy, versions 1 to 3, C and Fortran order, either byte order. Saving writes beside the
- * target and renames, so a failure leaves nothing behind; bf16 is written as f32. */
+ * target and renames, so a failure leaves no file; bf16 is written as f32. */
 weir_status weir_array_load_npy(const char *path, const weir_allocator *memory,
                                 weir_array **result);
 weir_status weir_array_save_npy(const weir_array *a, const char *path);

@@ -1,7 +1,7 @@
 /* softmax layer_norm rms_norm of rows that lie side by side in memory, as along the first of two
  * dimensions.
  *
- * A thread has $V neighbouring rows, loaded at once; $T threads stand side by side, and $L of them share
+ * A thread has $V neighbouring rows, loaded at once; $T threads are side by side, and $L of them share
  * the elements of a row. So a block reads strips of some sectors, and has many loads on their way. The
  * elements are read again in every pass: of softmax two, in the first of which maximum and sum are found
  * together.

@@ -44,11 +44,11 @@ typedef struct cg_launch {
   size_t source_bytes;
   const char *entry;
   bool moves;              /* it does nothing where addresses 0 and 1 are one */
-  bool joins;              /* the text may stand in one program with others that do */
+  bool joins;              /* the text may be in one program with others that may */
   uint32_t grid[3], block; /* block: threads, along x */
   uint32_t n_pointers, n_numbers;
   const cg_pointer *pointers; /* argument 0: n_pointers addresses */
-  const int64_t *numbers;     /* argument 1: as it stands; never empty */
+  const int64_t *numbers;     /* argument 1, as it is; never empty */
 } cg_launch;
 
 /* Launches that run one after the other. */
@@ -56,13 +56,13 @@ typedef struct cg_kernel {
   arena *memory;
   uint32_t n_launches, cap_launches;
   cg_launch *launches;
-  size_t scratch_bytes; /* memory of the device that nobody else uses meanwhile */
+  size_t scratch_bytes; /* memory of the device that nothing else uses meanwhile */
 } cg_kernel;
 
 void cg_kernel_init(cg_kernel *k, arena *memory);
 void cg_kernel_add(cg_kernel *k, const cg_launch *launch);
 
-/* What a kernel that met an index outside its axis leaves behind; zeroed before the run. */
+/* What a kernel that met an index outside its axis reports; zeroed before the run. */
 typedef struct cg_error {
   int64_t index;
   uint32_t raised, pad;

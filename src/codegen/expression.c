@@ -98,7 +98,7 @@ ir_dtype cg_step_value(const cg_step *step) {
   return ir_op_info_of(step->code)->rule == IR_RESULT_TRUTH ? IR_I32 : step->compute;
 }
 
-/* A bool computed as an int is 0 or 1 again before anybody else sees it. */
+/* A bool computed as an int is 0 or 1 again before anything else sees it. */
 static void put_expression(cg_writer *w, const cg_step *step, const char *name, bool is_float) {
   const ir_op_info *info = ir_op_info_of(step->code);
   const char *expression = is_float ? float_expression(step) : info->iexpr;

@@ -82,7 +82,7 @@ const char *cg_get(cg_writer *w, ir_dtype t);
 const char *cg_of(cg_writer *w, ir_dtype to, ir_dtype from);
 /* `value`, of the native type of `from`, rounded to `to`, in the native type of that. */
 const char *cg_convert(cg_writer *w, ir_dtype to, ir_dtype from, const char *value);
-/* Elements of one size move alike: the dtype that stands for all of them. */
+/* Elements of one size move alike: the dtype that is used for all of them. */
 ir_dtype cg_bits(ir_dtype t);
 
 /* ---- spaces (space.c) ---- */
@@ -104,7 +104,7 @@ static inline int64_t cg_space_step(const cg_space *s, uint32_t view) {
   return s->strides[view][s->rank - 1];
 }
 /* The farthest that any view walks from its start, either way, in elements; at least the count. Beyond
- * CG_NARROW_REACH positions need 64 bits; it leaves room for the threads behind the last item. */
+ * CG_NARROW_REACH positions need 64 bits; it leaves room for the threads after the last item. */
 int64_t cg_space_reach(const cg_space *s);
 #define CG_NARROW_REACH (INT32_MAX - (1 << 20))
 

@@ -383,7 +383,7 @@ static void put_functions(cg_writer *w, const char *template, const char *a, con
 /* ---- what a text needs of it ---- */
 enum { MOST_PIECES = 128 };
 
-/* A function, or the like. It begins behind an @; its name is the first one in it. */
+/* A function, or the like. It begins after an @; its name is the first one in it. */
 typedef struct piece {
   const char *text, *name;
   int length; /* of the name */

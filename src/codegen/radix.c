@@ -4,7 +4,7 @@
  * 64. A warp has neighbouring numbers, and goes through them 32 at a time, in order. For each digit the
  * threads that have the same one find each other by votes; a number's rank is how many before it in the
  * warp have its digit. With the sums over all digits and warps that is its place, where it goes by way of
- * shared memory. Places beyond the line's end have the largest key and stay behind. */
+ * shared memory. Places beyond the line's end have the largest key and stay last. */
 #include "codegen/sort.h"
 
 enum { DIGITS = 256, WARPS = CG_RADIX_BLOCK / 32, SHARED_BYTES = 32 << 10 };

@@ -3,7 +3,7 @@
  * Two forms, by which dimension of the operand is densest in memory:
  *   rows      a reduced one: some threads of a warp, or a block, fold one result
  *   columns   a kept one: neighbouring threads fold neighbouring results, and the threads of a block
- *             that stand below one another share the work of a column
+ *             of one column share its work
  * Either way a thread folds `items`, up to V elements loaded at once, then the threads of a result are
  * folded: first those of one warp, then the warps by way of shared memory, a thread per result. Where
  * there are few results and much to fold, it is cut into segments (blockIdx.y) whose parts go to scratch

@@ -2,7 +2,7 @@
  *
  * Two forms, by what is dense in memory:
  *   along    the line itself: a block goes along it, E neighbouring elements per thread; the threads of a
- *            warp add up by a butterfly in which each keeps what stands before it, the warps by way of
+ *            warp add up by a butterfly in which each keeps the sum before it, the warps by way of
  *            shared memory
  *   across   neighbouring threads have neighbouring lines; scan_across.c, where those are many
  * Where lines are few and long they are cut into segments (blockIdx.y). A launch before sums up each
@@ -20,7 +20,7 @@ typedef struct scan_writer {
   bool along;
   uint32_t width, out_width; /* elements loaded, and stored, at once */
   uint32_t each;             /* of a thread, along: E */
-  int64_t lines, end;        /* end: as far as anybody asks for */
+  int64_t lines, end;        /* end: as far as results are asked for */
   int64_t segments, segment; /* elements of one */
   ir_dtype acc;
 } scan_writer;

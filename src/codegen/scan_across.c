@@ -2,7 +2,7 @@
  *
  * A block has a strip of lines: $T threads side by side, each with $V of them, loaded at once, and $L
  * threads below one another. It goes down the strip, $U elements of each line per thread. The threads of a
- * warp add up by a butterfly in which each keeps what stands before it; what the groups (warps, or threads
+ * warp add up by a butterfly in which each keeps the sum before it; what the groups (warps, or threads
  * side by side if those are more) begin with, the first threads find in shared memory, a line each. */
 #include <stdlib.h>
 

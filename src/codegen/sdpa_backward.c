@@ -116,7 +116,7 @@ enum { N_IN = 6, N_VIEWS = 8 };
 /* A view under its letter: $Q, $q, $getq, $ql, $qe, $qh. */
 static void set_view(cg_writer *w, const cg_sdpa_backward *s, char letter, const cg_view *v) {
   char name[8];
-  uint32_t at = s->rank; /* of the group, rows and columns behind it */
+  uint32_t at = s->rank; /* of the group, then rows and columns */
   name[0] = (char)(letter - 'a' + 'A'), name[1] = 0;
   cg_set(w, cg_text(w, "%s", name), cg_storage(v->dtype));
   cg_set(w, cg_text(w, "%c", letter), cg_text(w, "%u", cg_address(w, v)));

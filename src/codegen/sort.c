@@ -3,7 +3,7 @@
  * An element becomes a number: a key that grows as the order does, and its place in the line, by which
  * equal elements keep their order and all numbers differ. A block sorts in shared memory: some short
  * lines by a bitonic network; a long line, or a piece of one, by digits of 8 bits of the key, the lowest
- * first (radix.c). Sorted pieces go to scratch memory, as far as anybody asks for them, and in a second
+ * first (radix.c). Sorted pieces go to scratch memory, as far as they are asked for, and in a second
  * launch each element finds its place: in every other piece it counts, by bisection, those that come
  * before it. */
 #include "codegen/sort.h"

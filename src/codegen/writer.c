@@ -81,7 +81,7 @@ static const char *value_of(const cg_writer *w, const char *name, size_t length)
   check_failed(__FILE__, __LINE__, name);
 }
 
-/* A name is letters only: $t_of_d is t with something behind it. */
+/* A name is letters only: $t_of_d is t, followed by something. */
 void cg_put(cg_writer *w, const char *template) {
   while (*template) {
     size_t plain = strcspn(template, "$"), length = 0;

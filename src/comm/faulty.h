@@ -1,8 +1,8 @@
 /* An endpoint around an endpoint that makes things go wrong, for tests.
  *
  * Posts are counted from 0. One of them can fail, which ends the world with the given status; and one
- * can be late: it and all posts behind it are held back, in order, until the delay is over and the
- * endpoint is called again; or only those that must stay behind it, because they are on the same team
+ * can be late: it and all posts after it are held back, in order, until the delay is over and the
+ * endpoint is called again; or only those that must stay after it, because they are on the same team
  * or between the same ranks, so that all others overtake it. post() itself never blocks. */
 #ifndef WEIR_COMM_FAULTY_H
 #define WEIR_COMM_FAULTY_H

@@ -171,7 +171,7 @@ static void multiply_rows(matrices *x, const row_list *rows) {
   }
 }
 
-/* What nobody looks at is 0. */
+/* Rows that nothing looks at are 0. */
 static bool is_asked(const matrices *x, int64_t row) {
   const ref_call *c = x->call;
   const uint8_t *const *sample = c->state->options->rows;

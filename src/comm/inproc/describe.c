@@ -1,4 +1,4 @@
-/* Messages about who waits for whom. */
+/* Messages about which rank waits for which. */
 #include <stdio.h>
 
 #include "comm/inproc/inproc.h"

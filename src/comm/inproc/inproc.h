@@ -1,10 +1,10 @@
 /* Inside the in-process backend: ranks are threads of one process, and read each other's memory.
  *
  * A *queue* matches posts: one per team, and one per pair (sender, receiver). Each member's posts
- * stand in order; when all members have one, the operation at the front runs, one per queue at a time.
+ * are in order; when all members have one, the operation at the front runs, one per queue at a time.
  *
  * Running it is cut into *parts*, one per member (what that member would do in a textbook algorithm),
- * and parts into *chunks*. Whoever calls progress() or wait(), of whatever rank, takes chunks: those
+ * and parts into *chunks*. A thread that calls progress() or wait(), of whatever rank, takes chunks: those
  * of its own part first, then the others'. So nothing depends on a certain thread being scheduled,
  * and with fewer cores than ranks a few threads do all the work while the others sleep.
  *
@@ -57,7 +57,7 @@ typedef struct inproc_member {
   inproc_record *blocks;                             /* all its records, to free them */
   inproc_rank *rank;
   inproc_queue *queue;
-  alignas(INPROC_LINE_BYTES) _Atomic uint64_t left; /* inproc_range of chunks nobody has taken */
+  alignas(INPROC_LINE_BYTES) _Atomic uint64_t left; /* inproc_range of chunks not taken yet */
   _Atomic bool is_tended;                           /* a thread takes them from the front */
   uint32_t chunks;                                  /* of its part */
   const void *in;                                   /* of the running operation */
@@ -148,7 +148,7 @@ NODISCARD status inproc_pair(inproc_world *w, uint32_t sender, uint32_t receiver
                              inproc_queue **result);
 /* Memory aligned to a cache line and zeroed; *block is what to free. */
 void *inproc_alloc(const allocator *memory, size_t size_bytes, void **block);
-/* First reason wins. Wakes everybody. */
+/* First reason wins. Wakes all sleepers. */
 void inproc_fail(inproc_world *w, status why, const char *reason);
 /* Whether no thread moves data of this rank any more; only after a failure is it so for good. */
 bool inproc_is_quiet(inproc_rank *r);
@@ -158,11 +158,11 @@ void inproc_quiesce(inproc_rank *r);
 NODISCARD status inproc_enqueue(inproc_queue *q, uint32_t member, const rt_comm_request *request,
                                 rt_comm_ticket *ticket, uint32_t half);
 /* Takes at most `budget` chunks of the running operation, those of part `first` before others, and
- * ends the operation if they were the last. Of a part that somebody is at, the last `leave` are left to
+ * ends the operation if they were the last. Of a part that a thread is at, the last `leave` are left to
  * him: what another core does must come back from its cache the next time. */
 bool inproc_help(inproc_queue *q, uint32_t first, uint32_t budget, uint32_t leave);
 
-/* ---- describe.c: who waits for whom ---- */
+/* ---- describe.c: which rank waits for which ---- */
 void inproc_describe(rt_comm *comm, const rt_comm_ticket *ticket, char *text, size_t size_bytes);
 /* "(0 2 1)" */
 void inproc_team_text(const inproc_queue *q, char *text, size_t size_bytes);

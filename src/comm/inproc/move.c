@@ -29,7 +29,7 @@ enum {
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 static size_t divide_up(size_t a, size_t b) { return (a + b - 1) / b; }
 
-/* In an allgather, pulling leaves the result in the cache of the one who needs it; pushing reads each
+/* In an allgather, pulling leaves the result in the cache of the rank that needs it; pushing reads each
  * piece once, which counts when it comes from memory, or has many readers. */
 static inproc_cut cut_of(ir_comm_kind kind, bool pushes) {
   switch (kind) {

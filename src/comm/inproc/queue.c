@@ -11,7 +11,7 @@ enum { RING_RECORDS = 8 };
 typedef enum front_change { NOTHING = 0, ENDED = 1, STARTED = 2, STARTED_SMALL = 4 } front_change;
 
 /* ---- records ---- */
-/* Makes room behind `tail`. A block's first record only links the blocks, to free them by. */
+/* Makes room after `tail`. A block's first record only links the blocks, to free them by. */
 static status ring_grow(inproc_queue *q, inproc_member *m) {
   inproc_record *block = memory_alloc(q->world->memory, RING_RECORDS * sizeof *block);
   if (!block) return STATUS_OUT_OF_MEMORY;
@@ -70,7 +70,7 @@ static void set_active(inproc_queue *q, bool on) {
   else (void)atomic_fetch_and(word, ~bit);
 }
 
-/* `remaining` first: whoever takes a chunk may be done with it before the other parts are out. */
+/* `remaining` first: a thread that takes a chunk may be done with it before the other parts are out. */
 static void start_operation(inproc_queue *q, uint32_t chunks) {
   q->is_running = true;
   atomic_store_explicit(&q->remaining, chunks, memory_order_relaxed);
@@ -104,7 +104,7 @@ static void tell(inproc_queue *q, unsigned change) {
 }
 
 /* ---- helping ---- */
-/* The next chunk of a part, unless it is one of the last `leave` and somebody is at them. */
+/* The next chunk of a part, unless it is one of the last `leave` and a thread is at them. */
 static bool take(inproc_member *m, bool own, uint32_t leave, uint32_t *chunk) {
   uint64_t left = atomic_load_explicit(&m->left, memory_order_relaxed);
   for (;;) {
@@ -120,7 +120,7 @@ static bool take(inproc_member *m, bool own, uint32_t leave, uint32_t *chunk) {
   }
 }
 
-/* After a failure nobody may touch buffers any more, since their owners free them. */
+/* After a failure no thread may touch buffers any more, since their owners free them. */
 static bool enter(inproc_queue *q) {
   (void)atomic_fetch_add(&q->helpers, 1);
   if (!atomic_load(&q->world->failed)) return true;
@@ -180,7 +180,7 @@ bool inproc_help(inproc_queue *q, uint32_t first, uint32_t budget, uint32_t leav
     unsigned change = finish(q);
     tell(q, change);
     if (!(change & STARTED_SMALL)) break;
-    budget = UINT32_MAX, leave = 0; /* nobody was woken for it */
+    budget = UINT32_MAX, leave = 0; /* no thread was woken for it */
   }
   (void)atomic_fetch_sub(&q->helpers, 1);
   return helped;

@@ -120,7 +120,7 @@ static void time_out(inproc_rank *r, const rt_comm_ticket *ticket, int64_t timeo
   inproc_fail(r->world, STATUS_UNAVAILABLE, text);
 }
 
-/* A failure ends the wait when nobody touches the caller's buffers any more. */
+/* A failure ends the wait when no thread touches the caller's buffers any more. */
 static bool is_over(inproc_rank *r, const rt_comm_ticket *ticket) {
   if (inproc_is_complete(ticket)) return true;
   if (!atomic_load(&r->world->failed)) return false;

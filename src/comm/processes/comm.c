@@ -8,7 +8,7 @@
 #include "runtime/device.h"
 
 enum { START_SECONDS = 60 };
-static _Atomic int64_t asked_ns; /* by whoever opened an endpoint last; 0: nobody */
+static _Atomic int64_t asked_ns; /* by the call that opened an endpoint last; 0: none */
 
 int64_t mpi_start_timeout_ns(void) {
   const char *text = getenv("WEIR_MPI_START_SECONDS");
@@ -30,7 +30,7 @@ static status check_options(mpi_engine *e, const rt_comm_options *options, uint3
   return STATUS_OK;
 }
 
-/* OK: all are there; UNAVAILABLE: somebody will not come; the lock is held. */
+/* OK: all are there; UNAVAILABLE: a rank will not come; the lock is held. */
 static status look_who_came(mpi_engine *e, uint32_t epoch, bool *all) {
   *all = true;
   if (e->is_broken) return fail(STATUS_SYSTEM, "%s", e->broken_text);

@@ -1,4 +1,4 @@
-/* Messages about who waits for whom. Where another rank is, it must be asked. */
+/* Messages about which rank waits for which. Another rank must be asked where it is. */
 #include <stdio.h>
 
 #include "comm/processes/internal.h"
@@ -28,7 +28,7 @@ static void add_absent(rt_comm_line *l, const mpi_world *w, uint32_t rank) {
   if (answered && p->where[0]) rt_comm_line_add(l, "; its program has come to %s", p->where);
 }
 
-/* The record of a member `depth` behind its front, or NULL. */
+/* The record of a member `depth` after its front, or NULL. */
 static const mpi_record *record_at(const mpi_member *m, uint64_t depth) {
   const mpi_record *r = m->head;
   for (; r && depth > 0; depth--) r = r->next;
@@ -72,7 +72,7 @@ static const mpi_record *record_of(const rt_comm_ticket *t, int half, uint64_t *
   return record_at(m, *depth);
 }
 
-/* Whom to ask where they are, and whom to wait for: everybody, as the rank at fault may be one that a rank
+/* Whom to ask where they are, and whom to wait for: all, as the rank at fault may be one that a rank
  * at fault waits for. */
 static bool is_asked(const mpi_world *w, uint32_t rank) {
   return rank != w->base.rank && !w->peers[rank].has_left && !w->peers[rank].has_died;

@@ -87,7 +87,7 @@ bool mpi_engine_is_sending(mpi_engine *e) {
   return false;
 }
 
-/* Without MPI nobody can be asked: every world decides for itself. */
+/* Without MPI there is nothing to ask: every world decides for itself. */
 void mpi_engine_break(mpi_engine *e, const char *what) {
   if (e->is_broken) return;
   e->is_broken = true;
@@ -97,7 +97,7 @@ void mpi_engine_break(mpi_engine *e, const char *what) {
 }
 
 /* ---- what ended ---- */
-/* A chunk whose world is gone is nobody's. */
+/* A chunk whose world is gone has no owner. */
 static void ended(mpi_io *io) {
   unlink_under_way(io);
   io->has_arrived = true;
@@ -209,7 +209,7 @@ bool mpi_engine_poll(mpi_engine *e) {
 
 void mpi_engine_lock(mpi_engine *e) { (void)pthread_mutex_lock(&e->lock); }
 
-/* Posts that came while somebody else had the lock are his to handle. */
+/* Posts that came while another thread had the lock are that thread's to handle. */
 void mpi_engine_unlock(mpi_engine *e) {
   (void)pthread_mutex_unlock(&e->lock);
   mpi_engine_kick(e);

@@ -3,8 +3,8 @@
  *
  * An *engine*, one per group of processes (group.h), owns a link of the transport, a progress thread and all
  * buffers that the transport sees. One serves all worlds of the group.
- * Whoever holds `engine.lock` is its driver: the progress thread, a thread in wait() or progress(), or
- * a poster that finds it free. Nobody else calls MPI or touches the buffers of requests, so when a
+ * The thread that holds `engine.lock` is its driver: the progress thread, a thread in wait() or progress(), or
+ * a poster that finds it free. No other thread calls MPI or touches the buffers of requests, so when a
  * world has failed, which only a driver can say, the caller's buffers are the caller's again.
  *
  * A post becomes a *record*. Posters put theirs into a list, under `engine.submit_lock`,
@@ -13,8 +13,8 @@
  * other member of the queue by a control message, so each process sees the records of all members, and
  * finds disagreements by itself. When all members have a record at the front the operation runs.
  *
- * Small operations: each member sends what the others need right behind (or within) that message, and
- * everybody computes the result from it. Large ones: *streams* of chunks between pairs of members
+ * Small operations: each member sends what the others need right after (or within) that message, and
+ * every member computes the result from it. Large ones: *streams* of chunks between pairs of members
  * (stream.c, run.c), copied through buffers of the engine on both sides. So nothing that MPI still
  * holds after a failure belongs to the caller.
  *
@@ -60,7 +60,7 @@ typedef struct mpi_io {
   struct mpi_io *next;          /* of those that are free */
   struct mpi_io *older, *newer; /* of those under way */
   mpi_world *world;             /* NULL: closed meanwhile */
-  mpi_stream *stream;           /* NULL: nobody counts it */
+  mpi_stream *stream;           /* NULL: it is not counted */
   alignas(16) char data[];
 } mpi_io;
 
@@ -253,9 +253,9 @@ uint64_t mpi_machine_hash(void);
 /* ---- engine.c: driving; the lock is held, unless said otherwise ---- */
 /* Looks at MPI once and does what follows from it; false: nothing happened. */
 bool mpi_engine_poll(mpi_engine *e);
-/* Without the lock: takes it, polls, releases it; false: nothing happened, or somebody else drives. */
+/* Without the lock: takes it, polls, releases it; false: nothing happened, or another thread drives. */
 bool mpi_engine_drive(mpi_engine *e);
-/* Without the lock: handles new posts, unless somebody else drives, who then does. */
+/* Without the lock: handles new posts, unless another thread drives, which then does. */
 void mpi_engine_kick(mpi_engine *e);
 void mpi_engine_lock(mpi_engine *e);
 void mpi_engine_unlock(mpi_engine *e);
@@ -265,7 +265,7 @@ void mpi_io_free(mpi_io *io);
 /* Both own the buffer until it comes back. */
 void mpi_io_send(mpi_io *io, mpi_lane lane, uint32_t to, int32_t tag, size_t size_bytes);
 void mpi_io_receive(mpi_io *io, mpi_lane lane, int32_t from, int32_t tag, size_t size_bytes);
-/* What is under way for this world is nobody's any more. */
+/* What is under way for this world has no owner any more. */
 void mpi_io_detach(mpi_world *w);
 void mpi_engine_break(mpi_engine *e, const char *what);
 /* Begins to receive control messages. */
@@ -274,7 +274,7 @@ bool mpi_engine_listen(mpi_engine *e);
 bool mpi_engine_is_sending(mpi_engine *e);
 /* Whether all ranks have said goodbye, or are dead. */
 bool mpi_engine_all_said_bye(mpi_engine *e);
-/* What it has taken; nobody drives it any more. */
+/* What it has taken; no thread drives it any more. */
 void mpi_engine_free_buffers(mpi_engine *e);
 /* Waits a little; `tries` counts from 0 since something happened. */
 void mpi_pause(uint32_t tries);
@@ -284,7 +284,7 @@ void mpi_say_open(mpi_engine *e, uint32_t epoch);
 void mpi_say_bye(mpi_engine *e);
 void mpi_say_leave(mpi_world *w);
 void mpi_say_reason(mpi_world *w, bool is_verdict, uint32_t to);
-/* To everybody: this rank makes progress. */
+/* To all ranks: this rank makes progress. */
 void mpi_say_beat(mpi_world *w);
 void mpi_say_question(mpi_world *w, uint32_t to);
 /* A local record, with its payloads if it is small and at the front. */

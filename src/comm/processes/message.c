@@ -54,7 +54,7 @@ typedef struct post_body {
   int32_t to, from;
   int64_t count, count_from;
   bool has_in, has_out, has_payload;
-  char origin[MPI_ORIGIN_BYTES]; /* cut off behind its end */
+  char origin[MPI_ORIGIN_BYTES]; /* cut off after its end */
 } post_body;
 
 typedef struct reason_body {
@@ -80,7 +80,7 @@ _Static_assert(PAYLOAD_OFFSET + MPI_SMALL_BYTES <= MPI_CONTROL_BYTES, "payloads 
 _Static_assert(sizeof(head) % 8 == 0 && PAYLOAD_OFFSET % MPI_LINE_BYTES == 0, "alignment");
 
 /* Position i is device i: a message that another rank posts names devices. */
-static uint32_t everybody[RT_COMM_MAX_RANKS];
+static uint32_t all_ranks[RT_COMM_MAX_RANKS];
 
 /* ---- saying ---- */
 static void *body_of(mpi_io *io) { return io->data + sizeof(head); }
@@ -309,9 +309,9 @@ static rt_comm_request request_of(const mpi_queue *q, const post_body *b, uint32
                        .in = b->has_in ? &something : NULL,
                        .out = b->has_out ? &something : NULL};
   if (!q->is_pair) return r;
-  if (b->to >= 0) everybody[b->to] = (uint32_t)b->to;
-  if (b->from >= 0) everybody[b->from] = (uint32_t)b->from;
-  r.team = everybody, r.n_team = RT_COMM_MAX_RANKS;
+  if (b->to >= 0) all_ranks[b->to] = (uint32_t)b->to;
+  if (b->from >= 0) all_ranks[b->from] = (uint32_t)b->from;
+  r.team = all_ranks, r.n_team = RT_COMM_MAX_RANKS;
   return r;
 }
 

@@ -62,7 +62,7 @@ static void record_free(mpi_world *w, mpi_record *r) {
   (void)pthread_mutex_unlock(&e->submit_lock);
 }
 
-/* The records go; behind them stand the next ones. */
+/* The records are removed; the next ones follow. */
 static void end_operation(mpi_queue *q) {
   mpi_engine *e = q->world->engine;
   mpi_world *w = q->world;

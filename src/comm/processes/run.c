@@ -7,7 +7,7 @@
  *   kind                      first phase                          second phase
  *   broadcast                 from the previous to the next member, chunk by chunk
  *   reduce                    slice p of every input to member p   slices to the root
- *   allreduce                 the same                             slices to everybody
+ *   allreduce                 the same                             slices to all members
  *   reduce_scatter            piece p of every input to member p
  *   gather, scatter, allgather, all_to_all, messages: pieces to where they belong */
 #include <string.h>
@@ -219,7 +219,7 @@ static bool find_sources(const mpi_queue *q, uint32_t *n) {
   return true;
 }
 
-/* A result for the root alone stands in the scratch buffer, and must leave at once. */
+/* A result for the root alone is in the scratch buffer, and must leave at once. */
 static bool may_reduce(const mpi_queue *q) {
   if (q->reduce_to) return true;
   const mpi_stream *out = q->members[request_at(q, q->me)->root].out;

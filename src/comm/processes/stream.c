@@ -24,12 +24,12 @@ static int32_t tag_of(const mpi_queue *q, uint32_t id) {
   return (int32_t)(world << MPI_QUEUE_BITS | (q->is_pair ? 0 : id));
 }
 
-/* So many chunks of a stream were begun at once. If that is not its beginning, it has stood still. */
+/* So many chunks of a stream were begun at once. If that is not its beginning, it was stalled. */
 static void note_begun(mpi_engine *e, const mpi_stream *s, uint32_t n) {
   if (n + 1 >= MPI_WINDOW && s->begun > n) atomic_store(&e->is_starved, true);
 }
 
-/* The second phase goes behind the first, as both have one tag. */
+/* The second phase goes after the first, as both have one tag. */
 bool mpi_stream_send(mpi_queue *q, uint32_t member, uint32_t phase) {
   mpi_engine *e = q->world->engine;
   mpi_member *m = &q->members[member];

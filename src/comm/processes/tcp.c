@@ -16,7 +16,7 @@
 
 enum {
   CONTROL_BYTES = 4096, /* no message of the control lane is longer */
-  EARLY_BYTES = 8 << 20 /* of one rank's data that nobody waits for yet; then it has to wait */
+  EARLY_BYTES = 8 << 20 /* of one rank's data that nothing waits for yet; then it has to wait */
 };
 
 typedef struct head {
@@ -40,7 +40,7 @@ typedef struct receiving {
   void *token;
 } receiving;
 
-/* Came before anybody waited for it. */
+/* Came before it was waited for. */
 typedef struct early {
   struct early *next;
   int32_t tag;
@@ -67,7 +67,7 @@ typedef struct connection {
 struct tcp_link {
   mpi_place place;
   connection *connections; /* by lane, then by rank */
-  lists *data, control;    /* control: from anybody */
+  lists *data, control;    /* control: from any rank */
   bool *lost;              /* by rank */
   struct pollfd *polled;
   uint32_t *polled_at; /* connections */
@@ -324,7 +324,7 @@ static bool keep_early(lists *list, early *m) {
 }
 
 /* ---- a connection's next message ---- */
-/* A receive from anybody is bound to a message only when all of it is here: another rank's may be faster. */
+/* A receive from any rank is bound to a message only when all of it is here: another rank's may be faster. */
 static bool begin_message(tcp_link *l, connection *c) {
   bool is_control = c->lists == &l->control;
   if (is_control && c->head.bytes > CONTROL_BYTES) return refused("a message is too long");

@@ -20,7 +20,7 @@ enum { ADDRESSES = 8, TOKEN_BYTES = 16, DIAL_SECONDS = 5 };
 
 static const char magic[8] = "weir-1";
 
-/* First round: who is there. */
+/* First round: which ranks there are. */
 typedef struct card {
   char magic[8];
   uint32_t rank, size;
@@ -55,7 +55,7 @@ typedef struct meeting {
   tcp_link *link;
 } meeting;
 
-/* ---- who is there ---- */
+/* ---- which ranks there are ---- */
 static uint64_t machine_id(void) {
   struct stat network = {0};
   uint64_t h = mpi_machine_hash();

@@ -1,10 +1,10 @@
 /* The progress thread: it starts MPI, drives it while ranks compute, and ends it.
  *
  * MPI makes no progress by itself, and has nothing to sleep on. With operations under way the thread
- * looks as often as cores allow; while somebody waits, who looks himself, and when nothing is under way,
+ * looks as often as cores allow; while a thread waits, which looks itself, and when nothing is under way,
  * it looks every few milliseconds, to hear of failures.
  *
- * Without a core to spare each look takes one from a thread that computes. If somebody has nothing to do
+ * Without a core to spare each look takes one from a thread that computes. If a thread has nothing to do
  * until an operation ends (`engine.is_awaited`), looks are frequent; otherwise it is enough to look
  * before the windows of the streams are empty, so the pauses follow what each look finds. */
 #define _GNU_SOURCE
@@ -28,7 +28,7 @@ enum {
   BUSY_NS = 2000000,   /* how long it stays alert after the last event */
   IDLE_NS = 2000000,   /* between looks otherwise */
   EAGER_NS = 100000,   /* between looks with operations under way and no core to spare, at first */
-  PATIENT_NS = 500000, /* and at last, if somebody waits for them */
+  PATIENT_NS = 500000, /* and at last, if a thread waits for them */
   LAZY_NS = 1000000,   /* if all have something else to do */
 };
 
@@ -175,7 +175,7 @@ static bool has_lost_somebody(const mpi_engine *e) {
   return false;
 }
 
-/* Says goodbye. True: what was to be said is said, and, where all end together, by everybody. A rank may compute
+/* Says goodbye. True: what was to be said is said, and, where all end together, by all ranks. A rank may compute
  * for long before it does; not when there was a failure. */
 static bool part(mpi_engine *e) {
   int64_t deadline_ns = rt_clock_ns() + FAILED_BYE_SECONDS * (int64_t)1000000000;

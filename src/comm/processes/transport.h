@@ -40,10 +40,10 @@ typedef struct mpi_transport {
    * to it do. */
   bool (*is_lost)(void *link, uint32_t rank);
   /* All ranks have heard from each other. What they needed to find each other can go, so that nothing
-   * is left behind if one is killed. */
+   * is left over if one is killed. */
   void (*met)(void *link);
   /* The link is gone afterwards. With ends_together all ranks have said goodbye before, and end() waits for
-   * them. has_failed: messages may be under way that nobody receives. is_exit: the process ends. */
+   * them. has_failed: messages may be under way that are never received. is_exit: the process ends. */
   void (*end)(void *link, bool has_failed, bool is_exit);
   bool ends_together;
   /* Of the calling thread's last call that returned false. */

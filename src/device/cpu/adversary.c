@@ -75,7 +75,7 @@ static pace pace_of(uint64_t seed, uint32_t n_streams) {
   return EAGER;
 }
 
-/* Streams of the victim's rank behind those of others; both keep their order. */
+/* Streams of the victim's rank after those of others; both keep their order. */
 static void starve_rank(adversary *a, uint32_t victim) {
   const rt_plan *plan = a->base.plan;
   uint16_t *mates = a->list;
@@ -289,7 +289,7 @@ static void run_post(adversary *a, const rt_entry *e) {
   each_side(a, p, after_access);
 }
 
-/* No stream can run and nothing moves: other processes may, or nobody. */
+/* No stream can run and nothing moves: other processes may, or none. */
 static void idle(adversary *a) {
   static const struct timespec a_while = {.tv_nsec = 100000};
   int64_t now_ns = rt_clock_ns(), timeout_ns = a->device->world.timeout_ns;
@@ -425,7 +425,7 @@ static status count_accesses(void *context) {
     case RT_JOIN: each_side(a, &plan->posts[instr->task], count_access); break;
     }
   }
-  /* What nobody joins may be used until the end. */
+  /* What no stream joins may be used until the end. */
   for (uint32_t p = 0; p < plan->n_posts; p++)
     if (!plan->posts[p].joined) each_side(a, &plan->posts[p], count_access);
   return STATUS_OK;

@@ -79,7 +79,7 @@ static void cpu_pulse(rt_device *device, rt_pulse *pulse) {
   cpu_threads_pulse((cpu_device *)device, pulse);
 }
 
-/* Between ranks of one process a communication is a copy by whoever has time. */
+/* Between ranks of one process a communication is a copy by an idle thread. */
 static const rt_speed built_in = {.flops_per_ns = 50,
                                   .bytes_per_ns = 10,
                                   .launch_ns = 500,

@@ -48,7 +48,7 @@ typedef struct cpu_program {
   uint32_t max_starts, threads;
 } cpu_program;
 
-/* Prepares every task for `threads` threads. On failure nothing is left behind. */
+/* Prepares every task for `threads` threads. On failure nothing is left over. */
 NODISCARD status cpu_program_init(cpu_program *p, const rt_plan *plan, uint32_t threads,
                                   cpu_pool *shared, const allocator *memory);
 /* Makes the pool large enough for it. No program of the device may run meanwhile, nor while one is destroyed. */
@@ -58,7 +58,7 @@ void cpu_program_destroy(cpu_program *p); /* accepts a zeroed program */
 void cpu_program_bind(cpu_program *p, void *const *inputs, void *const *outputs);
 
 /* ---- errors of tasks (device_program.c) ----
- * The failing task that comes first in the plan is the one reported. Tasks behind it are skipped,
+ * The failing task that comes first in the plan is the one reported. Tasks after it are skipped,
  * those before it still run, so the error is the same in every order of execution. */
 typedef struct cpu_errors {
   _Atomic uint32_t first; /* instruction; UINT32_MAX: none; 0: no task runs any more */

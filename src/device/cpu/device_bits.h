@@ -1,5 +1,5 @@
 /* Sets of streams or threads, changed by many threads at once. Setting and clearing a bit is
- * how something passes from one thread to another: whoever clears a bit that was set has it. */
+ * how something passes from one thread to another: the thread that clears a bit that was set has it. */
 #ifndef WEIR_DEVICE_CPU_DEVICE_BITS_H
 #define WEIR_DEVICE_CPU_DEVICE_BITS_H
 

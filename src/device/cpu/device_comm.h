@@ -4,8 +4,8 @@
  * A stream at a join may pass in the last two. It is never let past a communication that may still
  * touch its buffers, so when all streams are done, the caller's memory is the caller's again.
  *
- * Errors. A failed task or a refused post leaves the others as they are: what stands before it in the
- * plan still runs, nothing behind it does. When nothing moves any more (or the run is over) the executor
+ * Errors. A failed task or a refused post leaves the others as they are: what comes before it in the
+ * plan still runs, nothing after it does. When nothing moves any more (or the run is over) the executor
  * aborts the world, and all joins pass. A world that has failed stops the run at once. */
 #ifndef WEIR_DEVICE_CPU_DEVICE_COMM_H
 #define WEIR_DEVICE_CPU_DEVICE_COMM_H
@@ -25,7 +25,7 @@ void cpu_world_attach(cpu_world *w, rt_comm *const *endpoints, uint32_t n, int64
 
 typedef enum cpu_post_state { CPU_UNPOSTED, CPU_POSTED, CPU_DONE, CPU_SKIPPED } cpu_post_state;
 
-/* Where a post stands in the plan. */
+/* Where a post is in the plan. */
 typedef struct cpu_post_place {
   uint32_t instr;
   uint16_t stream, rank; /* rank: in the plan */
@@ -71,9 +71,9 @@ int64_t cpu_world_stirred_ns(const cpu_world *w);
 bool cpu_comms_is_failing(const cpu_comms *c);
 /* Ends the world for that. */
 void cpu_comms_abort(cpu_comms *c);
-/* Ends the world because nothing moves; `joins`: the RT_JOINs that streams stand at, which it sorts. */
+/* Ends the world because nothing moves; `joins`: the RT_JOINs that streams are at, which it sorts. */
 void cpu_comms_time_out(cpu_comms *c, uint32_t *joins, uint32_t n);
-/* All streams are done: waits for what nobody joined, and settles which error the run has. */
+/* All streams are done: waits for what no stream joined, and settles which error the run has. */
 void cpu_comms_end(cpu_comms *c);
 
 #endif

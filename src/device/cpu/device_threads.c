@@ -26,7 +26,7 @@ static void park(cpu_thread *me) {
     (void)syscall(SYS_futex, &me->token, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
 }
 
-/* For so long at most; true: nobody came. */
+/* For so long at most; true: not woken. */
 static bool park_for(cpu_thread *me, int64_t limit_ns) {
   struct timespec limit = {.tv_sec = limit_ns / 1000000000, .tv_nsec = limit_ns % 1000000000};
   if (atomic_exchange_explicit(&me->token, 0, memory_order_acquire)) return false;
@@ -35,7 +35,7 @@ static bool park_for(cpu_thread *me, int64_t limit_ns) {
     (void)atomic_fetch_add(&me->device->searching, 1);
     return true;
   }
-  park(me); /* somebody has taken the bit: the token is here, or will be */
+  park(me); /* another thread has taken the bit: the token is here, or will be */
   return false;
 }
 
@@ -108,7 +108,7 @@ void cpu_stream_issue(cpu_loaded *l, uint32_t s) {
   cpu_stream *q = &l->streams[s];
   uint64_t old = atomic_fetch_add_explicit(&q->word, 2, memory_order_acq_rel);
   if (old & 1) return;
-  /* Idle: nobody but this thread touches it until its bit is set. */
+  /* Idle: only this thread touches it until its bit is set. */
   (void)atomic_fetch_or_explicit(&q->word, 1, memory_order_relaxed);
   (void)atomic_fetch_add(&l->device->active, 1);
   tell_next(l, s, q->head);
@@ -129,7 +129,7 @@ static void signal_waiters(cpu_loaded *l, uint32_t t, uint32_t count) {
   }
 }
 
-/* Whoever holds one of `active` keeps the run from ending: each stream that is not idle, and each
+/* A holder of one of `active` keeps the run from ending: each stream that is not idle, and each
  * thread that is giving one up. The last one to go wakes the thread in finish(). */
 static void release(cpu_device *d) {
   if (atomic_fetch_sub(&d->active, 1) == 1 && cpu_bits_clear(&d->sleeping, 0)) wake(d, 0);
@@ -143,7 +143,7 @@ static bool hold(cpu_device *d) {
   return false;
 }
 
-/* Gives stream s up to whoever completes what it waits for at `head`; true: it came back. As soon
+/* Gives stream s to the thread that completes what it waits for at `head`; true: it came back. As soon
  * as the bit is set, others may take the stream, run it, and even block it on the same stream again
  * before this thread looks. So if it gets the bit back it goes on from where they came to, and until
  * then it holds the run itself, since the stream may end it. */
@@ -178,7 +178,7 @@ static const rt_entry *join_of(const cpu_loaded *l, uint32_t s) {
   return &l->program.queues.streams[s].entries[atomic_load(&l->streams[s].join)];
 }
 
-/* Makes ready who waits for what is done; false: nobody. */
+/* Makes streams ready that wait for what is done; false: there are none. */
 static bool pass_joins(cpu_loaded *l) {
   cpu_bits *joining = &l->device->joining;
   bool passed = false;
@@ -266,7 +266,7 @@ static void time_out(cpu_loaded *l) {
   if (n) cpu_comms_time_out(&l->comms, joins, n);
 }
 
-/* In finish(), after a sleep that nobody ended. */
+/* In finish(), after a sleep that ran out. */
 static void watch(cpu_device *d) {
   bool busy;
   cpu_loaded *l = d->current;
@@ -324,7 +324,7 @@ static bool may_spin(const cpu_device *d) {
   return atomic_load_explicit(&running, memory_order_relaxed) <= d->cores;
 }
 
-/* Wakes two threads at most if there are parts for more than those that search: who comes calls the next
+/* Wakes two threads at most if there are parts for more than those that search: each that comes calls the next
  * ones. */
 static void call_helpers(cpu_device *d, uint32_t parts) {
   for (uint32_t i = 0, thread; i < 2; i++) {
@@ -342,7 +342,7 @@ static bool take_part(cpu_device *d, uint32_t owner, uint32_t *part) {
   return *part < n;
 }
 
-/* After a failure nobody takes another part; all before the one that failed are taken. */
+/* After a failure no thread takes another part; all before the one that failed are taken. */
 static void run_part(cpu_thread *me, cpu_share *share, uint32_t part) {
   if (!cpu_launch_run_part(share->launch, part, me->index))
     atomic_store_explicit(&share->next, share->launch->n_parts, memory_order_relaxed);
@@ -367,7 +367,7 @@ static void leave_share(cpu_share *share) {
     (void)syscall(SYS_futex, &share->helpers, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-/* Runs the parts of a launch, with the help of who is idle. */
+/* Runs the parts of a launch, with the help of idle threads. */
 static void run_parts(void *executor, const cpu_launch *launch) {
   cpu_thread *me = executor;
   cpu_device *d = me->device;

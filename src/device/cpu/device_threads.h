@@ -1,14 +1,14 @@
 /* Compute threads: who runs which stream, and who sleeps.
  *
  * A stream is idle (all it was given is done) or active. An active stream is in exactly one place:
- *   ready    its bit is in device.ready, and whoever clears the bit owns it;
+ *   ready    its bit is in device.ready, and the thread that clears the bit owns it;
  *   owned    by the thread that runs its entries;
  *   blocked  its bit is in the `waiters` of the stream it waits for, or in device.joining if it waits
- *            for a communication; whoever clears the bit makes it ready (or, if that is the thread that
+ *            for a communication; the thread that clears the bit makes it ready (or, if that is the thread that
  *            set it, goes on).
  *
  * A thread runs tasks, searches, or sleeps. Before it starts a task, it makes sure that no other
- * stream is ready while a thread sleeps and nobody searches; so at most one thread is woken per task
+ * stream is ready while a thread sleeps and none searches; so at most one thread is woken per task
  * started, and no system call is made while threads are awake.
  *
  * Fairness. With more ranks than threads, a stream that ran to its end would leave others with nothing to wait for
@@ -19,7 +19,7 @@
  * Shared launches. A kernel may consist of parts (kernels.h). The thread that owns the stream opens its
  * share, takes parts from a counter, and leaves when all are done. Threads that search help: after ready
  * streams and communications, they take one part of an open share at a time. A thread enters a share by
- * counting itself in, and then looks whether it is open; the owner closes it, and then waits until nobody
+ * counting itself in, and then looks whether it is open; the owner closes it, and then waits until no thread
  * is counted: so what the share points to is there for all who saw it open.
  *
  * All decisions to sleep follow one pattern, with sequentially consistent operations on both sides:
@@ -101,10 +101,10 @@ struct cpu_device {
   alignas(CPU_LINE_BYTES) cpu_bits ready;
   _Atomic uint32_t active;                   /* streams, and threads that look at the run */
   _Atomic bool communicates;                 /* the current run does */
-  _Atomic bool news;                         /* notify() was called since somebody looked */
+  _Atomic bool news;                         /* notify() was called since a thread looked */
   alignas(CPU_LINE_BYTES) cpu_bits joining;  /* streams blocked at a join */
   _Atomic uint64_t notices;                  /* calls of notify() */
-  alignas(CPU_LINE_BYTES) cpu_bits sharing;  /* threads whose launch has parts that nobody took */
+  alignas(CPU_LINE_BYTES) cpu_bits sharing;  /* threads whose launch has parts that are not taken */
   alignas(CPU_LINE_BYTES) cpu_bits sleeping; /* threads */
   _Atomic uint32_t searching;                /* threads, and those woken to search */
   _Atomic bool closing;
@@ -120,9 +120,9 @@ struct cpu_device {
 NODISCARD status cpu_threads_start(cpu_device *d);
 void cpu_threads_stop(cpu_device *d);
 
-/* Puts the next entry of stream `s` where threads see it. Wakes nobody. */
+/* Puts the next entry of stream `s` where threads see it. Wakes no thread. */
 void cpu_stream_issue(cpu_loaded *l, uint32_t s);
-/* Wakes a thread if a stream is ready and nobody looks for one. */
+/* Wakes a thread if a stream is ready and none looks for one. */
 void cpu_threads_rouse(cpu_device *d);
 /* Something about communications may have changed. */
 void cpu_threads_notify(cpu_device *d);

@@ -17,7 +17,7 @@
  *
  * Parts are independent: they write different bytes, may run in any order and at the same time, and none
  * reads what another writes. How many there are follows from the shapes alone, never from the machine or
- * from who is idle, so that results do not depend on either. A part should take 50 us or more, some
+ * from idle threads, so that results do not depend on either. A part should take 50 us or more, some
  * 500 us at most; work below 100 us stays whole, because waking a thread costs that much.
  *
  * What parts leave for one another lies in `shared`, of `shared_bytes`: one per launch, contents
@@ -139,7 +139,7 @@ static inline bool cpu_walk_next(const cpu_loops *l, cpu_walk *w, uint32_t inner
   return cpu_walk_step(l, w, inner, l->n_views);
 }
 
-/* Where view `v` stands, from its start; for views that are not memory. */
+/* Where view `v` is, from its start; for views that are not memory. */
 static inline int64_t cpu_walk_offset(const cpu_loops *l, const cpu_walk *w, uint32_t v) {
   int64_t offset = 0;
   for (uint32_t d = 0; d + 1 < l->rank; d++) offset += w->index[d] * l->steps[v][d];

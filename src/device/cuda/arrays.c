@@ -55,7 +55,7 @@ static status copy_out(cuda_loaded *l, const cuda_external *e, bool *copied) {
 
 void cuda_run_find(cuda_loaded *l, void *const *inputs, void *const *outputs) {
   const rt_plan *own = l->base.plan;
-  uint32_t before = l->share ? l->share->me : 0; /* ranks whose slots stand before */
+  uint32_t before = l->share ? l->share->me : 0; /* ranks whose slots come before */
   for (uint32_t i = 0; i < l->n_externals; i++) {
     cuda_external *e = &l->externals[i];
     const rt_buffer *b = &plan_of(l)->buffers[e->buffer];

@@ -191,7 +191,7 @@ void cuda_att_explain(const cuda_att_shape *shape, const cuda_attention *a, cons
 }
 
 /* ---- runs ---- */
-/* Scratch: the workspace; of gradients, sums of rows, dQ in f32 and what nobody wants follow. */
+/* Scratch: the workspace; of gradients, sums of rows, dQ in f32 and gradients that are not wanted follow. */
 static size_t rows_of(const cuda_attention *a) {
   const cuda_att_shape *s = &a->shape;
   return (size_t)(s->b * s->hq * s->sq);

@@ -69,7 +69,7 @@ static void take_result(reading *r, cuda_att_side side, uint32_t k) {
   take(r, side, view, k == 0 ? 0 : r->task->n_operands + k);
 }
 
-/* Gradients that nobody wants are written too, to scratch memory. */
+/* Gradients that are not wanted are written too, to scratch memory. */
 static bool read_gradient(reading *r) {
   static const cuda_att_side operands[] = {ATT_Q, ATT_K, ATT_V, ATT_O, ATT_STATS, ATT_DO};
   static const cuda_att_side results[] = {ATT_DQ, ATT_DK, ATT_DV};

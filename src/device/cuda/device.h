@@ -1,6 +1,6 @@
 /* Inside the CUDA device: GPUs, loaded plans, runs.
  *
- * A device of the runtime stands for the GPUs of this machine. Each rank of a plan is a *virtual device*:
+ * A device of the runtime serves the GPUs of this machine. Each rank of a plan is a *virtual device*:
  * it has its own streams and its own memory on GPU number rank mod the number of GPUs, so any number of
  * ranks run on one.
  *
@@ -100,7 +100,7 @@ typedef struct cuda_task {
   const cuda_kernel *kernel; /* NULL: a library computes it */
   cuda_call *calls;
   uint32_t n_calls;
-  uint32_t instr, launch; /* in `base.plan`; how many launches stand before it */
+  uint32_t instr, launch; /* in `base.plan`; how many launches come before it */
   uint16_t stream;        /* of the plan */
   uint16_t on;            /* in `streams`: where it is launched */
   bool is_here;           /* this process runs it; otherwise nothing else is set */
@@ -233,7 +233,7 @@ NODISCARD status cuda_program_init(cuda_loaded *l);
 void cuda_program_destroy(cuda_loaded *l);
 /* Addresses of everything, after a caller's array moved. */
 void cuda_program_place(cuda_loaded *l);
-/* The functions of all kernels, compiled where nobody did before (compile.c). */
+/* The functions of all kernels, compiled where they were not before (compile.c). */
 NODISCARD status cuda_program_compile(cuda_loaded *l);
 /* The kernel of a fold, as text; needs a memory_guard() (fold.c). */
 void cuda_fold_write(cuda_loaded *l, uint32_t fold);

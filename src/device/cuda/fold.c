@@ -10,7 +10,7 @@
 enum { THREADS = 256, MOST_BLOCKS = 1024, VECTOR_BYTES = 16 };
 
 /* ---- text ---- */
-/* $ stands for a hash of the text: names behind which it is clash with no other text's. */
+/* $ becomes a hash of the text: names that end in it clash with no other text's. */
 typedef struct element {
   const char *stored, *computed; /* C types */
   const char *load, *store;      /* bodies of functions from one to the other, of x */

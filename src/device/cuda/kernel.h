@@ -114,7 +114,7 @@ typedef struct cuda_wanted {
   struct cuda_entry *entry; /* of the cache, meanwhile */
 } cuda_wanted;
 
-/* The functions of launches, compiled if nobody did before: all that is missing at once, which is much
+/* The functions of launches, compiled if they were not before: all that is missing at once, which is much
  * quicker than one by one. If one cannot be had, `function` means nothing. */
 NODISCARD status cuda_programs_get_all(cuda_programs *programs, cuda_wanted *wanted, uint32_t n);
 /* The same of one. */

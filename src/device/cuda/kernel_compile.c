@@ -44,7 +44,7 @@ static time_t now_s(void) {
   return clock_gettime(CLOCK_MONOTONIC, &t) == 0 ? t.tv_sec : 0;
 }
 
-/* Somebody who waits at a terminal sees how far it is. */
+/* A terminal shows how far it is. */
 static void tell(work *w) {
   uint32_t done = atomic_fetch_add(&w->done, 1) + 1;
   if (log_progress("compiling kernels", done, w->n)) return;

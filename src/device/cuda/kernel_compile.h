@@ -5,7 +5,7 @@
  * threads compile side by side. How many: enough that the last is done early, few enough that their own
  * costs do not weigh more (cuda_compile_programs()).
  *
- * Somebody who waits at a terminal (stderr) for more than a second is told how many programs are done.
+ * On a terminal (stderr), after more than a second, it says how many programs are done.
  *
  * Threads do nothing else but call NVRTC. All memory is allocated, and all errors are told, by the caller's:
  * in the order of the programs, whatever thread was first. */

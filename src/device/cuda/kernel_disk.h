@@ -1,10 +1,10 @@
 /* Compiled programs on disk, so that the next process need not compile them again.
  *
  * One file per program in a folder that only its user can write; what lies there is machine code that
- * will run, so a folder or file that somebody else could have written is not used at all. A program may
+ * will run, so a folder or file that another user could have written is not used at all. A program may
  * have been made of several texts: its file then has a name for each of them (hard links, or copies where
  * there are none). A file carries the texts it was made of and a checksum: one that does not fit, or is
- * damaged, counts as missing and is written anew. Files appear under their name complete (they are
+ * damaged, counts as missing and is written again. Files appear under their name complete (they are
  * renamed), so any number of processes may read and write at the same time. Nothing here is an error:
  * without a cache programs are compiled. */
 #ifndef WEIR_DEVICE_CUDA_KERNEL_DISK_H

@@ -21,7 +21,7 @@ struct cuda_entry {
   entry *next;
   uint64_t hash;
   program *program; /* NULL: being made */
-  void *function;   /* NULL: nobody asked for it yet */
+  void *function;   /* NULL: not asked for yet */
   /* While it is made: who wants it, the next of all that are made, and of the same unit. */
   const cg_launch *launch;
   entry *next_missing, *next_joined;
@@ -158,7 +158,7 @@ static program *add_program(cuda_programs *p, void *module) {
 }
 
 /* ---- on disk ---- */
-/* All texts of the program are known now, also those that nobody wants yet. */
+/* All texts of the program are known now, also those that are not wanted yet. */
 static void add_texts(cuda_programs *p, const cuda_disk_program *d, program *x) {
   for (const char *at = d->texts; at < d->texts + d->texts_bytes; at += strlen(at) + 1) {
     size_t bytes = strlen(at);
@@ -198,7 +198,7 @@ static void read_missing(cuda_programs *p) {
 /* Texts that are compiled together. */
 typedef struct unit {
   entry *first, **end;
-  char *texts; /* one behind the other */
+  char *texts; /* contiguous */
   size_t texts_bytes;
   cuda_job job;
 } unit;

@@ -136,7 +136,7 @@ static void place_tasks(cuda_loaded *l) {
   }
 }
 
-/* A run is over when the streams are whose end nobody else waits for. */
+/* A run is over when the streams are whose end no other stream waits for. */
 static void find_last(cuda_loaded *l) {
   uint32_t n = l->order.steps.len;
   bool *waited = ARENA_ARRAY(&l->memory, l->order.n_events, bool);
@@ -399,7 +399,7 @@ static CUdeviceptr reserve(cuda_rank *r, size_t bytes) {
   return at;
 }
 
-/* What other processes must know of a rank's block stands first, where they can tell too. */
+/* What other processes must know of a rank's block comes first, where they can tell too. */
 static void lay_out(cuda_loaded *l) {
   const rt_plan *plan = plan_of(l);
   for (uint32_t r = 0; r < l->n_ranks; r++) {

@@ -241,7 +241,7 @@ static status poison(cuda_loaded *l) {
   return STATUS_OK;
 }
 
-/* A run that fails leaves nothing behind that still uses the caller's arrays. */
+/* After a run that fails nothing still uses the caller's arrays. */
 void cuda_run_drain(cuda_loaded *l) {
   for (uint32_t s = 0; s < l->n_streams && !l->is_stuck; s++)
     if (l->streams[s].handle) (void)l->cu->cuStreamSynchronize(l->streams[s].handle);
@@ -425,7 +425,7 @@ status cuda_run_failure(cuda_loaded *l) {
 static status sync_all(cuda_loaded *l) {
   if (l->watched) return cuda_watch(l);
   if (l->replaying) return wait_for(l, 0);
-  /* time stamps come behind what others wait for, and so does what tells other processes of an end */
+  /* time stamps come after what others wait for, and so does what tells other processes of an end */
   bool all = l->failed != CUDA_SUCCESS || l->spans || l->share;
   /* mutant: cuda_ends_forgotten */
   for (uint32_t s = 0; s < l->n_streams; s++)

@@ -18,7 +18,7 @@ static const cuda_measured assumed = {
     .peer_hop_ns = 5e3,
 };
 
-/* What issuing a small product, which is launched behind many others, takes the host, over one call. */
+/* What issuing a small product, which is launched after many others, takes the host, over one call. */
 enum { CALLS = 4 };
 
 static double rate(double amount, double ns, double otherwise) {

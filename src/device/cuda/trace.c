@@ -1,6 +1,6 @@
 /* When steps ran, on the host's time line.
  *
- * Every launch stands between two events with time stamps, and every event of the order has a twin with
+ * Every launch is between two events with time stamps, and every event of the order has a twin with
  * one. GPUs have no common clock: times are told relative to the rank's `origin`, which passed
  * when the run began, soon after the host looked at its clock. */
 #include "device/cuda/device.h"
@@ -30,7 +30,7 @@ static uint32_t rank_of_task(const cuda_loaded *l, uint32_t task) {
   return l->streams[l->tasks[task].stream].rank;
 }
 
-/* An event of another process is seen here when somebody has waited for it. */
+/* An event of another process is seen here when a stream has waited for it. */
 static uint32_t who_sees(const cuda_loaded *l, uint32_t event) {
   uint32_t rank = l->rank_of_event[event];
   return cuda_is_here(l, rank) ? rank : l->share->me;

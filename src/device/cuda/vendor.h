@@ -1,6 +1,6 @@
 /* The vendor's libraries, loaded when the first device is opened: the binary needs none of them to start.
  *
- * Every function used stands in one table per library (driver.def, nvrtc.def, cublaslt.def); types come
+ * Every function used is in one table per library (driver.def, nvrtc.def, cublaslt.def); types come
  * from the toolkit's headers. A function is called as cu->cuMemAlloc(...). */
 #ifndef WEIR_DEVICE_CUDA_VENDOR_H
 #define WEIR_DEVICE_CUDA_VENDOR_H

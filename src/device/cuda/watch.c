@@ -1,6 +1,6 @@
 /* Waiting for a run that may never end by itself: one whose communications NCCL carries out.
  *
- * Every stream is followed through its steps by the events that it records. What it stands at tells whether
+ * Every stream is followed through its steps by the events that it records. The step it is at tells whether
  * something may still happen without the help of others: a stream that computes or copies moves, one that
  * waits for an event does not, one that is inside a communication moves only if it comes to its end. */
 #include <sched.h>
@@ -30,7 +30,7 @@ static bool follow(cuda_loaded *l, uint32_t stream) {
   return w->done > before;
 }
 
-/* `at`: the step it stands at. */
+/* `at`: the step it is at. */
 static place place_of(const cuda_loaded *l, uint32_t stream, uint32_t *at) {
   const cuda_watched *w = &l->watched[stream];
   for (uint32_t i = w->done; i < w->n; i++) {
@@ -243,7 +243,7 @@ status cuda_nccl_failure(cuda_loaded *l) {
     (void)snprintf(text, sizeof text, "rank %u waits for %s", rank, what);
     return cuda_world_give_up(w, text);
   }
-  /* what a dead rank leaves behind looks like an error of the network */
+  /* a rank that has died looks like an error of the network */
   if (l->share && cuda_world_listen(w)) return w->endpoint->ops->error(w->endpoint);
   return fail(STATUS_UNAVAILABLE, "cuda: NCCL failed at rank %u's %s: %s", rank, what, why);
 }

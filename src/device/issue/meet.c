@@ -98,7 +98,7 @@ static void find_posts(matching *x) {
   }
 }
 
-/* A rank that posts nothing is here too, but then nobody can wait for it with success. */
+/* A rank that posts nothing is here too, but then no rank can wait for it with success. */
 static void find_ranks(matching *x, uint32_t n_ranks) {
   for (uint32_t r = 0; n_ranks > 1 && r < n_ranks; r++) x->is_here[r] = true;
 }

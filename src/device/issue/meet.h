@@ -15,7 +15,7 @@ typedef struct issue_meeting {
   uint32_t n_here;            /* members that this process runs: those who arrive */
   uint32_t *posts;            /* by member; ISSUE_NOBODY: it posts none */
   uint32_t arrived;           /* members, while an order is made */
-  bool complete;              /* its steps stand in the order */
+  bool complete;              /* its steps are in the order */
   uint32_t first_end, n_ends; /* events at which it has ended */
 } issue_meeting;
 

@@ -51,7 +51,7 @@ static bool is_over(const issue_maker *k, uint32_t post) {
   return k->is_posted[post];
 }
 
-/* Whether all that the entry waits for stands in the order. */
+/* Whether all that the entry waits for is in the order. */
 static bool is_ready(const issue_maker *k, const rt_entry *e) {
   switch ((rt_instr_kind)e->kind) {
   case RT_LAUNCH: return true;
@@ -65,7 +65,7 @@ static bool is_ready(const issue_maker *k, const rt_entry *e) {
   return true;
 }
 
-/* Posts that are matched by their order happen in that order, and all that stands before the earlier one
+/* Posts that are matched by their order happen in that order, and all that comes before the earlier one
  * before the later one. */
 static void add_post(issue_maker *k, uint16_t stream, uint32_t post) {
   uint32_t before = k->plan->posts[post].before;
@@ -121,7 +121,7 @@ static void add_join(issue_maker *k, uint16_t stream, uint32_t post) {
     issue_comms_join(k, stream, post);
     return;
   }
-  /* also where nothing is written: what stood before the post is behind whoever joins it */
+  /* also where nothing is written: what came before the post is done for a stream that joins it */
   /* mutant: cuda_join_forgets_the_post */
   if (k->plan->instrs[k->meetings.instr_of_post[post]].stream != stream)
     issue_step_add(k, ISSUE_WAIT, stream, k->order->posted[post]);
@@ -152,7 +152,7 @@ static void overwrite(issue_maker *k, uint16_t stream, uint32_t result) {
     bool meets = issue_ranges_meet(&r.range, &to);
     if (meets && r.stream != stream) wait_ends(k, stream, r.meeting, r.member, ISSUE_READS);
     if (meets) r.stream = stream;
-    /* whoever comes later is ordered behind this task, unless both write between each other's bytes */
+    /* what comes later is ordered after this task, unless both write between each other's bytes */
     bool gone =
         meets && to.begin <= r.range.begin && r.range.end <= to.end && fills(plan, result, &to);
     if (!gone) list->data[kept++] = r;

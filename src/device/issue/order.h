@@ -1,14 +1,14 @@
 /* The order in which a plan is issued to streams of GPUs, communications included.
  *
  * A stream of a GPU takes an order to wait for an event only after the event was recorded, and what is
- * recorded later is not waited for. So the host must issue in an order in which everything stands behind
+ * recorded later is not waited for. So the host must issue in an order in which everything comes after
  * what it waits for. A plan's own order is not always one: a join may come before another rank's post.
  * This room finds such an order when the plan is loaded, as a flat list of *steps*:
  *
  *   LAUNCH  a task
  *   RECORD  an event on a stream          WAIT  a stream for an event
  *   COPY    bytes from place to place     FOLD  several sources into several results, element by element
- *   COMM    one member's part in a communication that somebody else carries out
+ *   COMM    one member's part in a communication that a library carries out
  *
  * Posts of all ranks are matched here, and each communication becomes copies and folds on streams of
  * its own, the rank's *lanes*. Nothing is left to decide in a run: to
@@ -22,12 +22,12 @@
  * carry them out, also with members in other processes. Every post becomes a COMM (a permute two of them,
  * one that sends and one that receives) on a lane that belongs to its rank and its *circle*, which is a
  * team, or a sender and its receiver: what meets in one circle stays in its order, what meets in different
- * ones never waits for one another. Its lane is behind the post, and nothing stands between the COMMs of
+ * ones never waits for one another. Its lane is after the post, and nothing is between the COMMs of
  * the members of one communication that are in this process: they can be handed over together. They do
- * when the last of them has posted. Who joins a post waits for the end of its COMM, which must mean that
- * the output is written and that the input may be overwritten. What whoever carries it out does not reduce
+ * when the last of them has posted. A join of a post waits for the end of its COMM, which must mean that
+ * the output is written and that the input may be overwritten. What the library does not reduce
  * (`reduces`) it only collects: the inputs of the others come into the rank's memory for receiving, and a
- * FOLD behind the COMM reduces them in team order, with the bits of the other ways.
+ * FOLD after the COMM reduces them in team order, with the bits of the other ways.
  *
  * Knows no CUDA: tests run the steps on the CPU. */
 #ifndef WEIR_DEVICE_ISSUE_ORDER_H

@@ -45,8 +45,8 @@ typedef struct issue_range {
   int64_t begin, end;
 } issue_range;
 
-/* An input of a communication that its poster has joined, while others may still read it: who writes
- * there next comes behind them. */
+/* An input of a communication that its poster has joined, while others may still read it: what writes
+ * there next comes after them. */
 typedef struct issue_reading {
   issue_range range;
   uint32_t meeting, member;
@@ -87,9 +87,9 @@ typedef struct issue_maker {
   int64_t *collected;        /* as posted: by lane, where its part of the memory for receiving is */
   /* Of the communication that is being turned into steps: */
   uint32_t meeting;
-  VEC(uint32_t) before; /* meetings that it must come behind */
+  VEC(uint32_t) before; /* meetings that it must come after */
   bool *entered;        /* by lane of all ranks: the stream takes part */
-  bool *needs;          /* the same, times members: it is behind that member's post */
+  bool *needs;          /* the same, times members: it is after that member's post */
   uint8_t *flags;       /* by lane, ISSUE_MOST_MEMBERS for each: what it does for which member */
 } issue_maker;
 
@@ -112,13 +112,13 @@ int64_t issue_longest_segment_bytes(const issue_maker *k, int64_t bytes);
 /* Lets fewer streams wait (order_streams.c), and drops the waits that change nothing. */
 void issue_order_spare_streams(issue_maker *k);
 void issue_order_prune(issue_maker *k);
-/* The steps of a communication all of whose posts stand in the order. */
+/* The steps of a communication all of whose posts are in the order. */
 void issue_moves_add(issue_maker *k, uint32_t meeting);
 
 /* The same of one that is left as it was posted (order_posts.c), and waiting for its end. */
 void issue_comms_add(issue_maker *k, uint32_t meeting);
 void issue_comms_join(issue_maker *k, uint16_t stream, uint32_t post);
-/* An event behind all work that a stream waits behind: who watches can tell one from the other. */
+/* An event after all work that a stream waits for: a watcher can tell one from the other. */
 void issue_comms_mark(issue_maker *k);
 /* A lane for every member of a circle that posts there. More streams than can be numbered are refused. */
 NODISCARD status issue_comms_prepare(issue_maker *k);

@@ -15,7 +15,7 @@ typedef struct issue_knows {
 
 /* False: the order is too long to know all that about it. */
 bool issue_knows_init(issue_knows *x, const issue_maker *k);
-/* A step goes by. False: it is a wait that changes nothing, for the stream stands behind the event's work
+/* A step goes by. False: it is a wait that changes nothing, for the stream is after the event's work
  * already: because of an earlier wait, directly or by way of other streams, or because there was no work. */
 bool issue_knows_step(issue_knows *x, const issue_step *s);
 

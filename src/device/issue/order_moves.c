@@ -40,7 +40,7 @@ static bool is_same(issue_place a, issue_place b) {
 }
 
 /* ---- streams ---- */
-/* A stream takes part from now on: behind the communications that used the same bytes. */
+/* A stream takes part from now on: after the communications that used the same bytes. */
 static void enter(issue_maker *k, uint16_t stream) {
   uint32_t at = stream - k->plan->n_streams;
   if (k->entered[at]) return;
@@ -100,7 +100,7 @@ static targets targets_new(issue_maker *k, uint32_t most) {
 enum { NO_EVENT = UINT32_MAX };
 
 /* A part of what a member has, and how far into the targets' places it goes. `after`: an event of the
- * member that it must come behind. */
+ * member that it must come after. */
 typedef struct part {
   uint32_t from;
   issue_place here;
@@ -495,7 +495,7 @@ static void come_behind(issue_maker *k, uint32_t meeting) {
 }
 
 /* The bytes are used by this communication. Those before it that used them come first, and are
- * forgotten where it covers them and nobody else may still have to wait. */
+ * forgotten where it covers them and no other stream may still have to wait. */
 static void use(issue_maker *k, uint32_t view, int64_t bytes, bool writes) {
   if (view == RT_NO_VIEW || bytes == 0) return;
   const rt_view *v = &k->plan->views[view];

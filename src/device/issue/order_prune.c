@@ -1,4 +1,4 @@
-/* Waits that change nothing, and events that nobody waits for.
+/* Waits that change nothing, and events that nothing waits for.
  *
  * Between two copies of a stream, waiting for an event that has passed long ago costs the engine that
  * copies some microseconds all the same. Very long plans keep their waits. */

@@ -4,7 +4,7 @@
  * with a stream for each of 8 slices a transfer takes 2% longer than with one for all of them. Two rewritings;
  * neither lets work wait for anything it would not have waited for.
  *
- * A wait with no work behind it is not made by the stream it stands on, but by those that wait for that
+ * A wait that no work follows is not made by the stream it is on, but by those that wait for that
  * stream later. The calling stream makes all of its own at the end.
  *
  * Streams that wait for their turn work on one of them: slice after slice arrives, each large enough to keep
@@ -26,8 +26,8 @@ typedef struct sparer {
   bool *alone;  /* by stream, lanes included: it takes no turns */
   VEC(issue_step) steps;
   events *put_off; /* by stream: what it has yet to wait for before it works */
-  events *behind;  /* by event: what its stream had yet to wait for when it was recorded */
-  uint32_t *done;  /* by stream that takes turns: the event behind its work; ISSUE_NOBODY: none */
+  events *owed;    /* by event: what its stream had yet to wait for when it was recorded */
+  uint32_t *done;  /* by stream that takes turns: the event after its work; ISSUE_NOBODY: none */
   bool *is_post;   /* by event: something was posted, and traces tell when */
 } sparer;
 
@@ -46,7 +46,7 @@ static bool is_large(const issue_maker *k, uint32_t task) {
   return n >= least || rt_task_flops(k->plan, &k->plan->tasks[task]) >= 2 * INNER * least;
 }
 
-/* Does the launch, whose stream knows `known`, come behind all that had their turn anyway? That is so if it
+/* Does the launch, whose stream knows `known`, come after all that had their turn anyway? That is so if it
  * waits for all they waited for, and for something that came later on a lane. */
 static bool is_in_turn(const sparer *x, const issue_step *s, const uint32_t *known) {
   const rt_plan *plan = x->k->plan;
@@ -109,7 +109,7 @@ static void wait_now(sparer *x, uint32_t stream, uint32_t on) {
 static void put_off(sparer *x, uint32_t stream, uint32_t event) {
   enum { MOST = 32 };
   events *list = &x->put_off[stream];
-  const events *more = &x->behind[event];
+  const events *more = &x->owed[event];
   if (list->len + more->len >= MOST && x->alone[stream]) wait_now(x, stream, stream);
   vec_push(x->k->memory, list, event);
   /* mutant: cuda_waits_forgotten */
@@ -126,15 +126,14 @@ static void record(sparer *x, uint32_t stream, uint32_t event) {
     if (x->done[stream] != ISSUE_NOBODY) put(x, ISSUE_WAIT, stream, x->done[stream]);
     for (uint32_t i = 0; i < list->len; i++) put(x, ISSUE_WAIT, stream, list->data[i]);
   } else {
-    for (uint32_t i = 0; i < list->len; i++)
-      vec_push(x->k->memory, &x->behind[event], list->data[i]);
+    for (uint32_t i = 0; i < list->len; i++) vec_push(x->k->memory, &x->owed[event], list->data[i]);
     /* mutant: cuda_turns_unrecorded */
-    if (x->done[stream] != ISSUE_NOBODY) vec_push(x->k->memory, &x->behind[event], x->done[stream]);
+    if (x->done[stream] != ISSUE_NOBODY) vec_push(x->k->memory, &x->owed[event], x->done[stream]);
   }
   put(x, ISSUE_RECORD, stream, event);
 }
 
-/* Nothing stands between the members of one communication. */
+/* Nothing is between the members of one communication. */
 static void prepare_comm(sparer *x, const issue_step *s) {
   const issue_comm *c = &x->k->order->comms.data[s->index];
   for (uint32_t i = 0; i < c->n && s->index == c->first; i++) wait_now(x, s[i].stream, s[i].stream);
@@ -184,7 +183,7 @@ void issue_order_spare_streams(issue_maker *k) {
   x.alone = ARENA_ARRAY(k->memory, n_streams, bool);
   x.done = ARENA_ARRAY(k->memory, n_streams, uint32_t);
   x.put_off = arena_array(k->memory, n_streams, sizeof *x.put_off);
-  x.behind = arena_array(k->memory, o->n_events, sizeof *x.behind);
+  x.owed = arena_array(k->memory, o->n_events, sizeof *x.owed);
   x.is_post = ARENA_ARRAY(k->memory, o->n_events, bool);
   for (size_t s = 0; s < n_streams; s++) x.done[s] = ISSUE_NOBODY;
   for (uint32_t p = 0; p < k->plan->n_posts; p++) x.is_post[o->posted[p]] = true;

@@ -33,7 +33,7 @@ static uint64_t hash_place(uint64_t hash, const issue_place *p) {
   return hash_mix(hash, (uint64_t)p->offset_bytes);
 }
 
-/* What was posted, where somebody else carries it out. */
+/* What was posted, where a library carries it out. */
 static uint64_t hash_comm(uint64_t hash, const issue_comm *c, const rt_post *p) {
   hash = hash_mix(hash, (uint64_t)c->circle << 32 | c->member);
   hash = hash_mix(hash, (uint64_t)p->kind << 32 | (uint64_t)p->op << 16 | (uint64_t)p->dtype);

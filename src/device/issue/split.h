@@ -1,6 +1,6 @@
 /* One rank's part of an order, for ranks that are processes of their own.
  *
- * All processes make the same order of the same plan of all ranks, and each issues only what stands on
+ * All processes make the same order of the same plan of all ranks, and each issues only what is on
  * streams of its own rank:
  *
  *   order of all           process 0              process 1
@@ -13,7 +13,7 @@
  * processes see: the run that recorded it last. Every event is recorded once in a run, so "at least the
  * number of this run" is what a wait for it means.
  *
- * Nothing stands before what it waits for, in the order and therefore in every part: whatever streams
+ * Everything comes after what it waits for, in the order and therefore in every part: whatever streams
  * share, the first step that is not done can always run. Knows no CUDA. */
 #ifndef WEIR_DEVICE_ISSUE_SPLIT_H
 #define WEIR_DEVICE_ISSUE_SPLIT_H

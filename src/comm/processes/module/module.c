@@ -118,7 +118,7 @@ static bool start(const void *given, bool crowded, mpi_place *place, void **resu
 }
 
 /* ---- shared memory ---- */
-/* OpenMPI keeps the file behind a rank's shared memory until the end, and nobody removes it if mpirun
+/* OpenMPI keeps the file of a rank's shared memory until the end, and nothing removes it if mpirun
  * is killed. Once all ranks have it mapped its name is not needed; but it must be there again for
  * MPI_Finalize, which complains otherwise. */
 static char segment[512];
@@ -234,7 +234,7 @@ static bool poll_requests(void *self, void *const **tokens, uint32_t *count) {
 }
 
 /* ---- ending ---- */
-/* Messages that nobody waits for are there only after failures. */
+/* Messages that nothing waits for are there only after failures. */
 static void take_message(link *l, mpi_lane lane) {
   MPI_Message found;
   MPI_Status about;
@@ -248,7 +248,7 @@ static void take_message(link *l, mpi_lane lane) {
 }
 
 /* Receives are taken back; sends get a little time to end. After a failure messages may still come
- * that nobody will receive. Leaves nothing that MPI could complain of, unless another rank is late. */
+ * that will not be received. Leaves nothing that MPI could complain of, unless another rank is late. */
 static void clear(link *l, bool has_failed) {
   double start_s = MPI_Wtime(), least_s = has_failed ? 0.1 : 0;
   void *const *tokens;

@@ -10,7 +10,7 @@
 NODISCARD status cpu_prepare_body(const rt_plan *plan, const rt_task *task, arena *memory,
                                   cpu_kernel **result);
 
-/* The form that every body has: each step is the kernel of its operation, and results of steps that nobody
+/* The form that every body has: each step is the kernel of its operation, and results of steps that nothing
  * else sees are dense arrays in scratch memory. */
 NODISCARD status cpu_prepare_steps(const rt_plan *plan, const rt_task *task, arena *memory,
                                    cpu_kernel **result);

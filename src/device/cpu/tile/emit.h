@@ -28,7 +28,7 @@ typedef struct tile_emitter {
   uint32_t n_loops;
   int64_t extents[TILE_LOOPS];
   uint32_t loop_axis[TILE_LOOPS]; /* the innermost axis of each; TILE_NONE: a loop of 1 */
-  bool merged[TILE_AXES];         /* it stands for several axes */
+  bool merged[TILE_AXES];         /* it is several axes */
   int64_t tile_rows, tile_columns;
   uint32_t row_axes, column_axes;
   uint32_t steady_axes; /* what depends on these only is the same for all tiles */

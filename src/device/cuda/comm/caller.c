@@ -1,4 +1,4 @@
-/* NCCL communicators of the caller: who is in one, and an exchange of bytes by it, for worlds (api/world.c).
+/* NCCL communicators of the caller: which ranks are in one, and an exchange of bytes by it, for worlds (api/world.c).
  *
  * A communicator belongs to the library that made it, which the caller has loaded: its functions are taken from there,
  * by name, so no header is needed. */

@@ -6,7 +6,7 @@
  * loaded that needs them, and kept with the device for later plans. Where all ranks are in one process, the
  * members of one communication are issued as one group, as NCCL wants it from a single thread. Where ranks
  * are processes, each issues its own part of the order that all have made (split.h): as in one process,
- * nothing stands before what it waits for.
+ * every step comes after what it waits for.
  *
  * NCCL moves everything as bytes and reduces what it can: sum, prod, min, max of numbers, and of bool all
  * but xor. Other reductions, and those whose root has no input, are collected by sends and receives and
@@ -16,7 +16,7 @@
  * UNAVAILABLE: all communicators of the device are aborted, which lets go of the streams that wait in
  * them, and the next run makes new ones.
  *
- * This header knows no type of NCCL: without its header at build time nccl_missing.c stands in. */
+ * This header knows no type of NCCL: without its header at build time nccl_missing.c is used. */
 #ifndef WEIR_DEVICE_CUDA_COMM_NCCL_H
 #define WEIR_DEVICE_CUDA_COMM_NCCL_H
 
@@ -32,7 +32,7 @@ typedef struct cuda_nccl_group cuda_nccl_group; /* the communicators of a circle
 /* What a loaded plan has of it. */
 typedef struct cuda_nccl_plan {
   cuda_nccl_group **groups; /* by circle; NULL: a rank that sends to itself needs none */
-  uint64_t generation;      /* of the communicators; they are made anew after an abort */
+  uint64_t generation;      /* of the communicators; they are made again after an abort */
 } cuda_nccl_plan;
 
 /* A call that failed. */

@@ -66,7 +66,7 @@ NODISCARD status cuda_nccl_shared_gpu(const cuda_loaded *l, uint32_t a, uint32_t
 /* Makes the groups of a plan that are not made: part of loading, on all ranks. The lock is held. */
 NODISCARD status cuda_nccl_join(cuda_loaded *l, cuda_nccl *n);
 /* Waits until what was begun on a communicator is done by NCCL's part of the host, which may have to wait
- * for the other members. IN_PROGRESS: the world has failed, or nobody has moved for the timeout. */
+ * for the other members. IN_PROGRESS: the world has failed, or no rank has moved for the timeout. */
 ncclResult_t cuda_nccl_await(const cuda_loaded *l, ncclComm_t comm, ncclResult_t begun);
 /* Gives a communicator back, but does not wait long for the others. */
 void cuda_nccl_finalize(cuda_nccl *n, ncclComm_t comm);

@@ -391,7 +391,7 @@ static status connect(cuda_loaded *l, card *cards) {
   TRY(register_region(l));
   for (uint32_t r = 0; r < s->n; r++)
     if (r != s->me) TRY(map_block(l, &cards[r], r));
-  /* nobody needs the descriptor any more */
+  /* the descriptor is not needed any more */
   TRY(cuda_world_exchange(w, &here, all_here, sizeof here, START));
   return cuda_share_watch(s);
 }

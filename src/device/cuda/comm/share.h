@@ -35,10 +35,10 @@ struct cuda_device;
 struct cuda_loaded;
 
 #define CUDA_ENDED UINT64_MAX
-#define CUDA_RELEASED (UINT64_C(1) << 62) /* a flag that lets everybody go on */
+#define CUDA_RELEASED (UINT64_C(1) << 62) /* a flag that lets all ranks go on */
 
 /* ---- what a device knows of the world ---- */
-/* An allocation of another process, opened here. It is known by who has it, where, and the number that the
+/* An allocation of another process, opened here. It is known by its process, address, and the number that the
  * driver gave it: memory that was freed and allocated again is another allocation, whatever is in it. */
 typedef struct cuda_mapping {
   struct cuda_mapping *next;
@@ -73,7 +73,7 @@ void cuda_world_tell(cuda_world *w, bool is_busy, bool moved); /* and whether it
 /* `bytes` of every rank, in their order. `what`: what all are at, for messages. */
 NODISCARD status cuda_world_exchange(cuda_world *w, const void *mine, void *all, size_t bytes,
                                      const char *what);
-/* Whether nobody has moved for the timeout: not this rank since then, nor any other that tells. */
+/* Whether no rank has moved for the timeout: not this rank since then, nor any other that tells. */
 bool cuda_world_is_still(const cuda_world *w, int64_t since_ns);
 bool cuda_world_has_failed(const cuda_world *w);
 /* The same, but gives the endpoint a moment to learn why something went wrong here. */
@@ -90,7 +90,7 @@ typedef struct cuda_shared_head {
 
 typedef struct cuda_shared_rank {
   _Atomic uint64_t done;   /* the last run that this rank has done */
-  _Atomic uint64_t closed; /* it uses nobody's memory any more */
+  _Atomic uint64_t closed; /* it uses no other rank's memory any more */
   char rest[48];           /* of the cache line */
 } cuda_shared_rank;
 

@@ -34,7 +34,7 @@ CUresult cuda_share_wait(cuda_loaded *l, uint32_t step, CUstream stream) {
   return l->cu->cuEventRecord(l->timing[2 * (size_t)l->plan->n_tasks + x->index], stream);
 }
 
-/* What was written before is seen by whoever sees the flag. */
+/* A process that sees the flag sees what was written before. */
 CUresult cuda_share_record(cuda_loaded *l, uint32_t event, CUstream stream) {
   const cuda_share *s = l->share;
   uint32_t flag = s->split.flag_of[event];
@@ -68,8 +68,8 @@ static view look(const cuda_share *s) {
   return v;
 }
 
-/* ---- who waits for what ---- */
-/* ": rank 1 has not posted it"; false: all have, as far as anybody waits for that. */
+/* ---- which rank waits for what ---- */
+/* ": rank 1 has not posted it"; false: all have, as far as that is waited for. */
 static bool add_absent(const cuda_share *s, uint32_t post, rt_comm_line *line) {
   const cuda_loaded *l = s->loaded;
   bool found = false;
@@ -153,7 +153,7 @@ static void give_up(const cuda_share *s) {
   if (cuda_world_give_up(world_of(s), text) != STATUS_OK) status_clear();
 }
 
-/* Whether nobody has moved for too long. The lock is held. */
+/* Whether no rank has moved for too long. The lock is held. */
 static bool is_stuck(cuda_share *s, cuda_world *w) {
   int64_t now_ns = rt_clock_ns();
   view v = look(s);
