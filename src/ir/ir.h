@@ -176,6 +176,8 @@ typedef struct ir_func {
   VEC(ir_removed) removed;
   const ir_stmt *spread; /* those that propagation added */
   uint32_t n_spread;
+  const struct shard_choice
+      *choice; /* how propagation settles conflicts (shard/choose.c); NULL: not decided */
 
   bool applied; /* the scheduled view is up to date */
   VEC(ir_op) scheduled;

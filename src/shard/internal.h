@@ -130,7 +130,7 @@ void shard_place_all(ir_func *f);
 ir_mesh shard_fresh_mesh(ir_func *f, const char *base, const int64_t *devices, int64_t n);
 
 /* ---- propagate.c ---- */
-/* Propagation that only adds to the tensors that are open, by number. */
+/* Propagation that only adds to the tensors that are open, by number; NULL: to all. */
 uint32_t shard_propagate_to(ir_func *f, const bool *open);
 /* Did the user say where it lies? */
 bool shard_is_frozen(const ir_func *f, ir_tensor t);
@@ -150,9 +150,31 @@ uint32_t shard_cross_reshape(ir_func *f, const ir_op_data *op, bool forward, uin
                              const ir_why *why);
 
 /* ---- product.c ---- */
-/* Mesh axes along which operand k of a matrix product leaves the word to the other one: both say something,
- * and what the other one says moves fewer bytes. */
-uint32_t shard_product_yields(const ir_func *f, const ir_op_data *op, uint32_t k);
+/* Products whose operands are cut in ways that do not go together. Of two that are cut along rows and columns the
+ * second one may yield, of two of which one is cut along the inner dimension that one: it is gathered then.
+ * Products of the same extents are a class, and do the same. */
+enum { SHARD_MAX_CLASSES = 64 };
+typedef struct shard_choice {
+  const uint8_t *class_of; /* by operation, plus 1; 0: of no class */
+  uint32_t n_ops;
+  uint64_t yields; /* bit c: those of class c */
+  bool by_cost;    /* no class is asked: who yields moves fewer bytes, where extents are expected */
+  uint64_t *met;   /* classes that had such operands are added; NULL: nobody asks */
+  uint64_t *gave;  /* those of them that yielded */
+} shard_choice;
+/* Mesh axes along which operand k of a matrix product leaves the word to the other one. */
+uint32_t shard_product_yields(const ir_func *f, const ir_op_data *op, uint32_t k,
+                              const shard_choice *choice);
+
+/* ---- choose.c ---- */
+/* Decides for the function what moves the fewest bytes in all, unless that has been decided. */
+void shard_choose(ir_func *f);
+
+/* ---- moved.c ---- */
+/* Bytes that each device receives in a decomposed function, by the extents that are expected; others count as
+ * SHARD_USUAL_EXTENT. */
+enum { SHARD_USUAL_EXTENT = 1024 };
+double shard_moved_bytes(shard_ctx *c);
 
 /* ---- positions.c ---- */
 /* What an axis is a part of; none: it is no part. Of merged axes the outermost with several positions. */

@@ -100,21 +100,40 @@ static bool open_axis(const ir_func *f, const ir_op_data *op, uint32_t mesh_axis
   for (uint32_t k = 0; k < 2; k++) {
     x->roles[k] = role_of(f, op, k, mesh_axis);
     if (x->roles[k] == ROLE_WHOLE || x->roles[k] == ROLE_OTHER) return false;
-    if (!find_bytes(x, op->operands[k], &x->bytes[k])) return false;
   }
   bool same = x->roles[0] == ROLE_REDUCED && x->roles[1] == ROLE_REDUCED;
-  return !same && x->devices > 1 && find_bytes(x, op->result, &x->bytes[2]);
+  return !same && x->devices > 1;
 }
 
-uint32_t shard_product_yields(const ir_func *f, const ir_op_data *op, uint32_t k) {
+/* The operand that may be gathered. */
+static uint32_t yielder(const product *x) { return x->roles[0] == ROLE_REDUCED ? 0 : 1; }
+
+static bool yields_by_cost(product *x, uint32_t k) {
+  for (uint32_t i = 0; i < 2; i++) {
+    if (!find_bytes(x, x->op->operands[i], &x->bytes[i])) return false;
+  }
+  return find_bytes(x, x->op->result, &x->bytes[2]) && cost_of(x, 1 - k) < cost_of(x, k);
+}
+
+static uint32_t class_of(const ir_func *f, const ir_op_data *op, const shard_choice *choice) {
+  uint32_t id = ir_tensor_at(f, op->result)->scheduled_def.id;
+  return id < choice->n_ops ? choice->class_of[id] : 0;
+}
+
+uint32_t shard_product_yields(const ir_func *f, const ir_op_data *op, uint32_t k,
+                              const shard_choice *choice) {
   uint32_t yields = 0;
   product x;
   if (k > 1 || !is_open(f, op)) return 0;
   uint32_t rank = ir_mesh_at(f, ir_tensor_at(f, op->operands[0])->mesh)->rank;
+  uint32_t class = class_of(f, op, choice);
+  uint64_t bit = class ? (uint64_t)1 << (class - 1) : 0;
   for (uint32_t axis = 0; axis < rank; axis++) {
-    if (!open_axis(f, op, axis, &x)) continue;
-    double mine = cost_of(&x, k), other = cost_of(&x, 1 - k);
-    if (other < mine && x.roles[1 - k] == ROLE_FREE) yields |= 1u << axis;
+    if (!open_axis(f, op, axis, &x) || yielder(&x) != k) continue;
+    bool does = choice->by_cost || !class ? yields_by_cost(&x, k) : (choice->yields & bit) != 0;
+    if (choice->met) *choice->met |= bit;
+    if (does && choice->gave) *choice->gave |= bit;
+    if (does) yields |= 1u << axis;
   }
   return yields;
 }

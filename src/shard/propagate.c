@@ -7,7 +7,8 @@
 
 typedef struct propagating {
   ir_func *f;
-  const bool *open;  /* by tensor: it may get marks; NULL: all may */
+  const bool *open; /* by tensor: it may get marks; NULL: all may */
+  const shard_choice *choice;
   uint32_t yields;   /* mesh axes that the reference says nothing about */
   uint32_t time;     /* counts visits */
   uint32_t *changed; /* by tensor: when it last was */
@@ -261,7 +262,7 @@ static void take_over(propagating *p, const ir_op_data *op, uint32_t k, bool for
   link links[IR_MAX_RANK];
   ir_why why = {.rule = forward ? IR_RULE_FORWARD : IR_RULE_BACKWARD, .at = op->at};
   uint32_t n = find_links(p->f, op, k, forward, links);
-  p->yields = forward ? shard_product_yields(p->f, op, k) : 0;
+  p->yields = forward ? shard_product_yields(p->f, op, k, p->choice) : 0;
   if (forward) take_along(p, op->operands[k], op->result, links, n, why);
   else take_along(p, op->result, op->operands[k], links, n, why);
   if (ir_op_info_of(op->code)->family == IR_FAMILY_RESHAPE) take_parts(p, op, forward, why);
@@ -346,14 +347,19 @@ static bool visit(propagating *p, ir_op o, bool forward) {
   return p->f->statements.len > before;
 }
 
-uint32_t shard_propagate(ir_func *f) { return shard_propagate_to(f, NULL); }
+uint32_t shard_propagate(ir_func *f) {
+  if (f->statements.len) shard_choose(f);
+  return shard_propagate_to(f, NULL);
+}
 
 uint32_t shard_propagate_to(ir_func *f, const bool *open) {
   arena *memory = &f->module->memory;
   uint32_t before = f->statements.len;
   if (before == 0) return 0;
   check(f->applied);
+  static const shard_choice by_cost = {.by_cost = true};
   propagating p = {.f = f, .open = open, .changed = ARENA_ARRAY(memory, f->tensors.len, uint32_t)};
+  p.choice = f->choice ? f->choice : &by_cost;
   for (int i = 0; i < 2; i++) p.seen[i] = ARENA_ARRAY(memory, f->ops.len, uint32_t);
   /* mutant: propagate_one_round */
   for (bool news = true; news;) {

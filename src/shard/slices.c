@@ -244,6 +244,7 @@ uint32_t shard_slice_products(ir_func *f, bool halves, arena *scratch) {
   if (!shard_is_distributed(f) || f->scheduled.len != f->order.len) return 0;
   ir_func *placed = ir_func_copy(f);
   (void)shard_propagate(placed);
+  f->choice = placed->choice; /* what is sliced is placed by the same choice */
   s.g = ir_func_copy(placed);
   s.c = shard_begin(s.g, scratch);
   diags before = f->module->errors;

@@ -1,0 +1,130 @@
+/* Which operands of products yield: what moves the fewest bytes in all.
+ *
+ * Each conflict by itself has a cheap side, but what is cheap for one product may lead to others that are not:
+ * gathering small weights leaves activations cut along the sequence, and then keys and values have to be gathered.
+ * So placements are tried: propagated, decomposed, and their bytes added up. At first all by the order of operands,
+ * and all by their own cost; then the better one with the other side for one class of products after another. */
+#include "ir/build.h"
+#include "shard/internal.h"
+
+typedef struct choosing {
+  ir_func *f;
+  uint8_t *classes;
+  uint64_t of_inputs; /* classes of products with inputs of the program */
+  uint32_t tries;     /* that are left */
+} choosing;
+
+/* ---- classes ---- */
+static bool same_sizes(const ir_func *f, ir_tensor a, ir_tensor b) {
+  ir_axis x[IR_MAX_RANK], y[IR_MAX_RANK];
+  uint32_t n = ir_tensor_dims(f, a, x);
+  if (n != ir_tensor_dims(f, b, y)) return false;
+  for (uint32_t i = 0; i < n; i++)
+    if (!IR_SAME(ir_axis_size(f, x[i]), ir_axis_size(f, y[i]))) return false;
+  return true;
+}
+
+static bool same_class(const ir_func *f, const ir_op_data *a, const ir_op_data *b) {
+  return a->code == b->code && same_sizes(f, a->operands[0], b->operands[0]) &&
+         same_sizes(f, a->operands[1], b->operands[1]);
+}
+
+static bool has_input(const ir_func *f, const ir_op_data *op) {
+  for (uint32_t k = 0; k < 2; k++)
+    if (ir_tensor_at(f, op->operands[k])->kind == IR_TENSOR_INPUT) return true;
+  return false;
+}
+
+/* False: there is no product, or there are too many kinds of them. */
+static bool find_classes(choosing *c) {
+  const ir_func *f = c->f;
+  ir_op first[SHARD_MAX_CLASSES];
+  uint32_t n = 0;
+  c->classes = ARENA_ARRAY(&f->module->memory, f->ops.len, uint8_t);
+  for (uint32_t i = 0; i < f->scheduled.len; i++) {
+    const ir_op_data *op = ir_op_at(f, f->scheduled.data[i]);
+    uint32_t k = 0;
+    if (!ir_op_is_product(op->code)) continue;
+    while (k < n && !same_class(f, op, ir_op_at(f, first[k]))) k++;
+    if (k == SHARD_MAX_CLASSES) return false;
+    if (k == n) first[n++] = f->scheduled.data[i];
+    c->classes[f->scheduled.data[i].id] = (uint8_t)(k + 1);
+    if (has_input(f, op)) c->of_inputs |= (uint64_t)1 << k;
+  }
+  return n > 0;
+}
+
+/* ---- trying ---- */
+typedef struct trial {
+  shard_choice choice;
+  uint64_t met, gave;
+  double bytes;
+} trial;
+
+static trial try_choice(choosing *c, uint64_t yields, bool by_cost) {
+  trial t = {.bytes = -1};
+  diags before = c->f->module->errors;
+  ir_func *copy = ir_func_copy(c->f);
+  t.choice = (shard_choice){c->classes, c->f->ops.len, yields, by_cost, &t.met, &t.gave};
+  copy->choice = &t.choice;
+  (void)shard_propagate_to(copy, NULL);
+  t.choice.met = t.choice.gave = NULL;
+  if (t.met) {
+    (void)shard_write_forms(copy, &c->f->module->memory);
+    shard_ctx *ctx = shard_begin(copy, &c->f->module->memory);
+    if (shard_decompose(ctx)) t.bytes = shard_moved_bytes(ctx);
+  }
+  c->f->module->errors = before;
+  if (c->tries) c->tries--;
+  return t;
+}
+
+static bool is_better(const trial *a, const trial *b) {
+  return a->bytes >= 0 && (b->bytes < 0 || a->bytes < b->bytes);
+}
+
+/* Takes the other side for one class after another, until none of them is better. */
+static void improve(choosing *c, uint64_t may, trial *best) {
+  for (uint32_t k = 0, since = 0; since < SHARD_MAX_CLASSES && c->tries; k++, since++) {
+    uint64_t bit = (uint64_t)1 << k % SHARD_MAX_CLASSES;
+    uint64_t yields = best->choice.by_cost ? best->gave : best->choice.yields;
+    if (!(best->met & may & bit)) continue;
+    trial other = try_choice(c, yields ^ bit, false);
+    if (!is_better(&other, best)) continue;
+    *best = other;
+    since = 0;
+  }
+}
+
+static bool all_expected(const ir_func *f) {
+  for (uint32_t i = 0; i < f->inputs.len; i++) {
+    ir_axis dims[IR_MAX_RANK];
+    uint32_t n = ir_tensor_dims(f, f->inputs.data[i], dims);
+    int64_t value;
+    for (uint32_t d = 0; d < n; d++)
+      if (!ir_module_expects(f->module, ir_axis_size(f, dims[d]), &value)) return false;
+  }
+  return true;
+}
+
+/* Large programs are tried less often. */
+static uint32_t tries_for(const ir_func *f) {
+  enum { LEAST = 3, MOST = 40, OPS = 12000 };
+  uint32_t n = OPS / (f->order.len + 1);
+  return n < LEAST ? LEAST : n > MOST ? MOST : n;
+}
+
+void shard_choose(ir_func *f) {
+  choosing c = {.f = f, .tries = tries_for(f)};
+  if (f->choice || f->scheduled.len != f->order.len) return; /* reductions in two steps: not yet */
+  if (!shard_is_distributed(f) || !find_classes(&c)) return;
+  trial best = try_choice(&c, 0, false);
+  if (best.met && all_expected(f)) {
+    trial cheap = try_choice(&c, 0, true);
+    if (is_better(&cheap, &best)) best = cheap;
+    improve(&c, UINT64_MAX, &best);
+  } else if (best.met) {
+    improve(&c, ~c.of_inputs, &best);
+  }
+  f->choice = arena_copy(&f->module->memory, &best.choice, sizeof best.choice);
+}

@@ -1,0 +1,78 @@
+/* How many bytes a decomposed function moves in all. */
+#include "shard/internal.h"
+
+typedef struct moving {
+  shard_ctx *c;
+  int64_t *values; /* by symbol */
+  uint32_t *reads; /* by tensor: how often it is read, as an output too */
+  double *
+      partial; /* by tensor: bytes of partial results that may be added to others before they are reduced */
+  double total;
+} moving;
+
+static double value_of(const moving *m, ir_scalar x) {
+  const ir_scalars *s = &m->c->f->module->scalars;
+  int64_t value = 0;
+  return ir_scalar_eval(s, x, m->values, s->symbols.len, &value) ? (double)value : 0;
+}
+
+static void begin(moving *m) {
+  const ir_func *f = m->c->f;
+  const ir_module *module = f->module;
+  uint32_t n = module->scalars.symbols.len;
+  m->values = ARENA_ARRAY(m->c->scratch, n + 1, int64_t);
+  m->reads = ARENA_ARRAY(m->c->scratch, f->tensors.len, uint32_t);
+  m->partial = ARENA_ARRAY(m->c->scratch, f->tensors.len, double);
+  for (uint32_t i = 0; i < n; i++) {
+    bool known = i < module->expected.len && module->expected.data[i] != IR_UNBOUND;
+    m->values[i] = known ? module->expected.data[i] : SHARD_USUAL_EXTENT;
+  }
+  for (uint32_t i = 0; i < f->order.len; i++) {
+    const ir_op_data *op = ir_op_at(f, f->order.data[i]);
+    for (uint32_t k = 0; k < op->n_operands; k++) m->reads[op->operands[k].id]++;
+  }
+  for (uint32_t i = 0; i < f->outputs.len; i++) m->reads[f->outputs.data[i].id]++;
+}
+
+/* What is read elsewhere than in a sum of partial results is reduced for that. */
+static void settle_operands(moving *m, const ir_op_data *op) {
+  bool adds = op->code == IR_OP_ADD || op->code == IR_OP_SUB;
+  bool both = adds && m->partial[op->operands[0].id] > 0 && m->partial[op->operands[1].id] > 0;
+  if (both) m->partial[op->result.id] = m->partial[op->operands[0].id];
+  for (uint32_t k = 0; k < op->n_operands; k++) {
+    double *bytes = &m->partial[op->operands[k].id];
+    if (!both) m->total += *bytes;
+    *bytes = 0;
+  }
+}
+
+static void reduce(moving *m, const ir_op_data *op) {
+  const ir_func *f = m->c->f;
+  shard_placement p;
+  double bytes = m->partial[op->result.id];
+  shard_placement_of(f, op->result, &p);
+  for (uint32_t k = 0; k < p.rank; k++) {
+    bool several = p.mesh.id && ir_mesh_size(ir_mesh_at(f, p.mesh), k) > 1;
+    if (p.axes[k].reduced.id && several)
+      bytes += value_of(m, shard_partial_bytes(m->c, op, k, 1u << k));
+  }
+  bool alone = m->reads[op->result.id] == 1;
+  m->partial[op->result.id] = alone ? bytes : 0;
+  if (!alone) m->total += bytes;
+}
+
+double shard_moved_bytes(shard_ctx *c) {
+  moving m = {.c = c};
+  const ir_func *f = c->f;
+  begin(&m);
+  for (uint32_t i = 0; i < f->order.len; i++) {
+    const ir_op_data *op = ir_op_at(f, f->order.data[i]);
+    shard_comm comm;
+    settle_operands(&m, op);
+    bool moves = shard_comm_of(c, op, &comm) == SHARD_ONE;
+    if (moves) m.total += value_of(&m, shard_comm_bytes(c, op, &comm));
+    else reduce(&m, op);
+  }
+  for (uint32_t i = 0; i < f->outputs.len; i++) m.total += m.partial[f->outputs.data[i].id];
+  return m.total;
+}
