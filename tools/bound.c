@@ -78,14 +78,4 @@ static int bound(const cli *c, weir_fusion *f) {
   return code;
 }
 
-int cli_bound(const cli *c) {
-  const char *path, *name = cli_text(c, "fusion", 0);
-  weir_module *m = NULL;
-  weir_fusion *f = NULL;
-  CLI_TRY(cli_file(c, &path));
-  CLI_TRY(cli_load(path, &m));
-  int code = cli_status(weir_module_find(m, name[0] ? name : NULL, &f));
-  if (code == 0) code = bound(c, f);
-  weir_module_destroy(m);
-  return code;
-}
+int cli_bound(const cli *c) { return cli_with_fusion(c, bound); }

@@ -310,6 +310,18 @@ int cli_load(const char *path, weir_module **result) {
   return code;
 }
 
+int cli_with_fusion(const cli *c, int (*action)(const cli *c, weir_fusion *f)) {
+  const char *path, *name = cli_text(c, "fusion", 0);
+  weir_module *m = NULL;
+  weir_fusion *f = NULL;
+  CLI_TRY(cli_file(c, &path));
+  CLI_TRY(cli_load(path, &m));
+  int code = cli_status(weir_module_find(m, name[0] ? name : NULL, &f));
+  if (code == 0) code = action(c, f);
+  weir_module_destroy(m);
+  return code;
+}
+
 int cli_check_devices(const cli *c, const weir_fusion *f) {
   int64_t given = cli_int(c, "devices"), needed = weir_fusion_devices(f);
   if (given == 0 || given >= needed) return 0;

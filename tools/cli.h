@@ -57,6 +57,8 @@ int cli_file(const cli *c, const char **path);
 char *cli_stdin(size_t *length);
 /* Parses a file, or standard input for "-". */
 int cli_load(const char *path, weir_module **result);
+/* Loads the one file of the command line, finds the fusion that it names, and does something with it. */
+int cli_with_fusion(const cli *c, int (*action)(const cli *c, weir_fusion *f));
 
 /* Options of known name and kind. */
 const char *cli_text(const cli *c, const char *name, size_t k); /* NULL past the last of a list */

@@ -24,6 +24,7 @@ static int print(const cli *c, const char *text) {
 static int draw(const cli *c, weir_fusion *f) {
   weir_shapes *s = NULL;
   char *text = NULL;
+  CLI_TRY(cli_check_devices(c, f));
   int code = define(c, f, &s);
   if (code == 0) code = cli_status(weir_draw(f, c->options, s, &text));
   if (code == 0) code = print(c, text);
@@ -32,15 +33,4 @@ static int draw(const cli *c, weir_fusion *f) {
   return code;
 }
 
-int cli_draw(const cli *c) {
-  const char *path, *name = cli_text(c, "fusion", 0);
-  weir_module *m = NULL;
-  weir_fusion *f = NULL;
-  CLI_TRY(cli_file(c, &path));
-  CLI_TRY(cli_load(path, &m));
-  int code = cli_status(weir_module_find(m, name[0] ? name : NULL, &f));
-  if (code == 0) code = cli_check_devices(c, f);
-  if (code == 0) code = draw(c, f);
-  weir_module_destroy(m);
-  return code;
-}
+int cli_draw(const cli *c) { return cli_with_fusion(c, draw); }

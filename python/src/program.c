@@ -155,16 +155,23 @@ static PyObject *trace(PyObject *o, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-/* check(module, name, shapes) */
-static PyObject *verify(PyObject *o, PyObject *args) {
+/* The arguments (module, name, shapes) of questions about a program; NULL: an exception is set. */
+static weir_shapes *complete_shapes(PyObject *args) {
   PyObject *module, *extents;
   const char *name;
-  char *report = NULL;
   weir_fusion *f = NULL;
   if (!PyArg_ParseTuple(args, "OsO", &module, &name, &extents)) return NULL;
   weir_status st = weir_module_find(((weir_py_module *)module)->module, name, &f);
-  if (st != WEIR_OK) return weir_py_raise(st);
-  weir_shapes *s = weir_py_shapes(f, extents, 1);
+  if (st == WEIR_OK) return weir_py_shapes(f, extents, 1);
+  (void)weir_py_raise(st);
+  return NULL;
+}
+
+/* verify(module, name, shapes) */
+static PyObject *verify(PyObject *o, PyObject *args) {
+  char *report = NULL;
+  weir_status st;
+  weir_shapes *s = complete_shapes(args);
   if (!s) return NULL;
   Py_BEGIN_ALLOW_THREADS;
   st = weir_program_check(self_of(o)->program, s, &report);
@@ -183,13 +190,8 @@ static void tell_exposed(void *list, const char *place, const char *text, double
 
 /* prepare(module, name, shapes) */
 static PyObject *prepare(PyObject *o, PyObject *args) {
-  PyObject *module, *extents;
-  const char *name;
-  weir_fusion *f = NULL;
-  if (!PyArg_ParseTuple(args, "OsO", &module, &name, &extents)) return NULL;
-  weir_status st = weir_module_find(((weir_py_module *)module)->module, name, &f);
-  if (st != WEIR_OK) return weir_py_raise(st);
-  weir_shapes *s = weir_py_shapes(f, extents, 1);
+  weir_status st;
+  weir_shapes *s = complete_shapes(args);
   if (!s) return NULL;
   const weir_program *p = self_of(o)->program;
   Py_BEGIN_ALLOW_THREADS;
@@ -202,14 +204,9 @@ static PyObject *prepare(PyObject *o, PyObject *args) {
 
 /* bound(module, name, shapes), of a program that is compiled for the device sim */
 static PyObject *bound(PyObject *o, PyObject *args) {
-  PyObject *module, *extents;
-  const char *name;
-  weir_fusion *f = NULL;
   weir_bound b = {.struct_size = sizeof b};
-  if (!PyArg_ParseTuple(args, "OsO", &module, &name, &extents)) return NULL;
-  weir_status st = weir_module_find(((weir_py_module *)module)->module, name, &f);
-  if (st != WEIR_OK) return weir_py_raise(st);
-  weir_shapes *s = weir_py_shapes(f, extents, 1);
+  weir_status st = WEIR_OK;
+  weir_shapes *s = complete_shapes(args);
   PyObject *lines = s ? PyList_New(0) : NULL;
   if (lines) st = weir_program_bound(self_of(o)->program, s, &b, tell_exposed, lines);
   weir_shapes_destroy(s);

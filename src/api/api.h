@@ -57,6 +57,8 @@ allocator api_allocator(const weir_allocator *memory);
 weir_status api_check_allocator(const weir_allocator *memory, const char *function);
 /* Is the struct_size of a struct to be filled set? Likewise. */
 weir_status api_check_size(size_t struct_size, const char *function);
+/* Copies a struct whose size the caller's header may have differently: what both have of it. */
+void api_copy_sized(void *to, const void *from, size_t struct_size, size_t size_here);
 /* A malloc copy for a char ** result. */
 status api_string(const strbuf *text, char **result);
 /* A whole file; *data belongs to the caller. */

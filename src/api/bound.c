@@ -1,9 +1,7 @@
 /* The bound of a program on a machine, and what the simulator predicts for it. */
-#include <string.h>
-
+#include "cost/bound.h"
 #include "api/program.h"
 #include "choose/simulate.h"
-#include "cost/bound.h"
 
 typedef struct bound_call {
   weir_program *p;
@@ -102,7 +100,8 @@ static status predict(const bound_call *c, const ir_env *env, arena *scratch, we
   return st;
 }
 
-static status bound_both(const bound_call *c, arena *scratch) {
+static status bound_both(arena *scratch, void *context) {
+  const bound_call *c = context;
   ir_env env;
   cost_bound least = {0};
   weir_bound b = {.struct_size = c->result->struct_size};
@@ -117,13 +116,8 @@ static status bound_both(const bound_call *c, arena *scratch) {
   b.chain_s = least.chain * 1e-9;
   b.bound_s = cost_bound_ns(&least) * 1e-9;
   TRY(predict(c, &env, scratch, &b));
-  memcpy(c->result, &b, b.struct_size < sizeof b ? b.struct_size : sizeof b);
+  api_copy_sized(c->result, &b, b.struct_size, sizeof b);
   return STATUS_OK;
-}
-
-static status bound_body(arena *scratch, void *context) {
-  const bound_call *c = context;
-  return api_take_diags(&c->p->ir, bound_both(c, scratch), scratch);
 }
 
 weir_status weir_program_bound(weir_program *p, const weir_shapes *s, weir_bound *result,
@@ -133,8 +127,5 @@ weir_status weir_program_bound(weir_program *p, const weir_shapes *s, weir_bound
   if (!p->session.device)
     return api_refuse("weir_program_bound: the reference evaluator executes this program");
   bound_call c = {p, s, result, tell, context};
-  (void)pthread_mutex_lock(&p->lock);
-  weir_status st = api_call(&p->memory, bound_body, &c);
-  (void)pthread_mutex_unlock(&p->lock);
-  return st;
+  return api_ask(p, bound_both, &c);
 }

@@ -111,6 +111,10 @@ weir_status api_check_size(size_t struct_size, const char *function) {
                     struct_size);
 }
 
+void api_copy_sized(void *to, const void *from, size_t struct_size, size_t size_here) {
+  memcpy(to, from, struct_size < size_here ? struct_size : size_here);
+}
+
 status api_string(const strbuf *text, char **result) {
   char *copy = malloc(text->len + 1);
   if (!copy) return fail(STATUS_OUT_OF_MEMORY, "cannot allocate %zu bytes", text->len + 1);

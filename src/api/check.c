@@ -45,9 +45,8 @@ static status check_bound(check_call *c, const ir_env *env, arena *scratch) {
 static status check_body(arena *scratch, void *context) {
   check_call *c = context;
   ir_env env;
-  status st = api_bind_like(c->p, c->shapes, scratch, &env);
-  if (st == STATUS_OK) st = check_bound(c, &env, scratch);
-  return api_take_diags(&c->p->ir, st, scratch);
+  TRY(api_bind_like(c->p, c->shapes, scratch, &env));
+  return check_bound(c, &env, scratch);
 }
 
 weir_status weir_program_check(const weir_program *p, const weir_shapes *s, char **report) {
@@ -55,9 +54,7 @@ weir_status weir_program_check(const weir_program *p, const weir_shapes *s, char
   if (report) *report = NULL;
   if (!p->session.device) return WEIR_OK; /* no plan, no order to prove */
   check_call c = {.p = (weir_program *)p, .shapes = s, .report = report};
-  (void)pthread_mutex_lock(&c.p->lock);
-  weir_status st = api_call(&p->memory, check_body, &c);
+  weir_status st = api_ask(p, check_body, &c);
   check_world_report_destroy(&c.found);
-  (void)pthread_mutex_unlock(&c.p->lock);
   return st;
 }

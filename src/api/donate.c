@@ -8,7 +8,8 @@ typedef struct donation_call {
   char **why;
 } donation_call;
 
-static status ask(const donation_call *c, arena *scratch) {
+static status ask(arena *scratch, void *context) {
+  const donation_call *c = context;
   const ir_func *f = c->p->func;
   check_alias_result answer = {0};
   ir_env env;
@@ -23,11 +24,6 @@ static status ask(const donation_call *c, arena *scratch) {
   return answer.safe ? STATUS_OK : api_string(&text, c->why);
 }
 
-static status donation_body(arena *scratch, void *context) {
-  donation_call *c = context;
-  return api_take_diags(&c->p->ir, ask(c, scratch), scratch);
-}
-
 weir_status weir_program_donation(const weir_program *p, const weir_shapes *s, size_t input,
                                   size_t output, char **why) {
   if (!p || !s || !why) return api_refuse("weir_program_donation: an argument is NULL");
@@ -35,8 +31,5 @@ weir_status weir_program_donation(const weir_program *p, const weir_shapes *s, s
   if (!p->session.device)
     return api_refuse("the reference evaluator overwrites nothing: it has no plan");
   donation_call c = {(weir_program *)p, s, input, output, why};
-  (void)pthread_mutex_lock(&c.p->lock);
-  weir_status st = api_call(&p->memory, donation_body, &c);
-  (void)pthread_mutex_unlock(&c.p->lock);
-  return st;
+  return api_ask(p, ask, &c);
 }

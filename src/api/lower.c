@@ -11,7 +11,7 @@
 typedef struct lower_call {
   ir_func *f;
   const weir_options *options;
-  const weir_shapes *shapes; /* of weir_draw() */
+  const weir_shapes *shapes; /* of weir_draw() and weir_why() */
   bool nvfuser, explain;
   int64_t rank; /* whose program the nvFuser style shows */
   host_pipeline pipeline;
@@ -19,10 +19,8 @@ typedef struct lower_call {
   char **text;
 } lower_call;
 
-/* A host program is taken as it is. */
-static status host_of(arena *scratch, const lower_call *c, ir_func **result) {
-  *result = c->f;
-  if (c->f->host) return STATUS_OK;
+/* Lowers the fusion as the options say. */
+static status lower_fusion(arena *scratch, const lower_call *c, ir_func **result) {
   if (!api_schedule(c->f)) return STATUS_BAD_PROGRAM;
   pass_request request = {0};
   TRY(api_pass_request(scratch, c->options, &request));
@@ -30,7 +28,14 @@ static status host_of(arena *scratch, const lower_call *c, ir_func **result) {
   request.options.pipeline = c->pipeline;
   api_pass_also(scratch, c->variant, &request.enable);
   if (c->nvfuser) api_show_plain(scratch, &request);
-  TRY(api_lower(scratch, c->f, &request, result));
+  return api_lower(scratch, c->f, &request, result);
+}
+
+/* A host program is taken as it is. */
+static status host_of(arena *scratch, const lower_call *c, ir_func **result) {
+  *result = c->f;
+  if (c->f->host) return STATUS_OK;
+  TRY(lower_fusion(scratch, c, result));
   if (ir_host_verify(*result)) return STATUS_OK;
   return fail(STATUS_BAD_PROGRAM, "the lowered program is broken");
 }
@@ -99,35 +104,24 @@ weir_status weir_draw(const weir_fusion *f, const weir_options *o, const weir_sh
 
 /* ---- reasons ---- */
 typedef struct why_call {
-  ir_func *f;
-  const weir_options *options;
-  const weir_shapes *shapes;
-  host_pipeline pipeline;
-  const char *variant;
+  lower_call lower;
   const char *const *names;
   size_t n_names;
-  char **text;
 } why_call;
 
 static status why_body(arena *scratch, void *context) {
-  why_call *c = context;
-  explain_subject subject = {.env = api_shapes_env(c->shapes), .scratch = scratch};
+  const why_call *c = context;
+  explain_subject subject = {.env = api_shapes_env(c->lower.shapes), .scratch = scratch};
   strbuf out;
   strbuf_init(&out, scratch);
-  if (!api_schedule(c->f)) return STATUS_BAD_PROGRAM;
-  pass_request request = {0};
-  TRY(api_pass_request(scratch, c->options, &request));
-  if (api_expect_shapes(c->f, c->options) != WEIR_OK) return STATUS_BAD_USAGE;
-  request.options.pipeline = c->pipeline;
-  api_pass_also(scratch, c->variant, &request.enable);
-  TRY(api_lower(scratch, c->f, &request, &subject.h));
+  TRY(lower_fusion(scratch, &c->lower, &subject.h));
   bool known = true;
   for (size_t i = 0; i < c->n_names; i++) {
     if (i) strbuf_putc(&out, '\n');
     known = explain_why(&subject, c->names[i], &out) && known;
   }
   if (!known) return fail(STATUS_BAD_USAGE, "a name is not known");
-  return api_string(&out, c->text);
+  return api_string(&out, c->lower.text);
 }
 
 weir_status weir_why(const weir_fusion *f, const weir_options *o, const weir_shapes *s,
@@ -135,18 +129,14 @@ weir_status weir_why(const weir_fusion *f, const weir_options *o, const weir_sha
   if (!f || !text || (n_names && !names)) return api_refuse("weir_why: an argument is NULL");
   for (size_t i = 0; i < n_names; i++)
     if (!names[i]) return api_refuse("weir_why: name %zu is NULL", i);
-  why_call c = {.f = api_func(f),
-                .options = o,
-                .shapes = s,
-                .names = names,
-                .n_names = n_names,
-                .text = text};
-  if (c.f->host && c.f->host->fusion) c.f = c.f->host->fusion;
-  if (c.f->host)
+  lower_call l = {.f = api_func(f), .options = o, .shapes = s, .text = text};
+  if (l.f->host && l.f->host->fusion) l.f = l.f->host->fusion;
+  if (l.f->host)
     return api_refuse("host program '%s' was written by hand, without a fusion: its lines are all "
                       "the reasons it has",
-                      ir_name_text(c.f, c.f->name));
-  if (o && api_read_pipeline(o, &c.pipeline) != WEIR_OK) return WEIR_BAD_USAGE;
-  weir_status st = f == (const weir_fusion *)c.f ? api_choose_pass(f, o, s, &c.variant) : WEIR_OK;
+                      ir_name_text(l.f, l.f->name));
+  if (o && api_read_pipeline(o, &l.pipeline) != WEIR_OK) return WEIR_BAD_USAGE;
+  weir_status st = f == (const weir_fusion *)l.f ? api_choose_pass(f, o, s, &l.variant) : WEIR_OK;
+  why_call c = {l, names, n_names};
   return st == WEIR_OK ? api_edit(api_module(f), why_body, &c) : st;
 }

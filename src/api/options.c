@@ -1,8 +1,6 @@
 /* Options as objects of the API; the table is base/options.def. */
 #include "base/options.h"
 
-#include <string.h>
-
 #include "api/api.h"
 
 struct weir_options {
@@ -16,7 +14,7 @@ weir_status weir_options_set_device_allocator(weir_options *o, const weir_device
   if (!o) return api_refuse("weir_options_set_device_allocator: the options are NULL");
   if (a && api_check_size(a->struct_size, "weir_options_set_device_allocator") != WEIR_OK)
     return WEIR_BAD_USAGE;
-  if (a) memcpy(&given, a, a->struct_size < sizeof given ? a->struct_size : sizeof given);
+  if (a) api_copy_sized(&given, a, a->struct_size, sizeof given);
   if (a && (!given.alloc || !given.free))
     return api_refuse("weir_options_set_device_allocator: a function is missing");
   o->device_memory = (rt_device_memory){given.alloc, given.free, given.context};

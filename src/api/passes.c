@@ -137,8 +137,7 @@ weir_status weir_module_run_passes(weir_module *m, const weir_pass_args *args, c
   if (!m || !args) return api_refuse("weir_module_run_passes: an argument is NULL");
   if (api_check_size(args->struct_size, "weir_module_run_passes") != WEIR_OK) return WEIR_BAD_USAGE;
   pass_call c = {.m = m, .log = log};
-  size_t n = args->struct_size < sizeof c.args ? args->struct_size : sizeof c.args;
-  memcpy(&c.args, args, n);
+  api_copy_sized(&c.args, args, args->struct_size, sizeof c.args);
   if (!c.args.passes) return api_refuse("weir_module_run_passes: no passes are given");
   return api_edit(m, pass_body, &c);
 }

@@ -1,6 +1,5 @@
 /* Which values take the memory of a program's buffers where they take most. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "api/program.h"
 #include "runtime/lives.h"
@@ -89,7 +88,9 @@ static status explain(peak_call *c, int64_t live_bytes) {
   return api_string(&out, c->text);
 }
 
-static status look(peak_call *c) {
+static status look(arena *scratch, void *context) {
+  peak_call *c = context;
+  c->scratch = scratch;
   const rt_plan *const *plans;
   uint32_t n;
   ir_env env;
@@ -109,12 +110,6 @@ static status look(peak_call *c) {
   return STATUS_OK;
 }
 
-static status peak_body(arena *scratch, void *context) {
-  peak_call *c = context;
-  c->scratch = scratch;
-  return api_take_diags(&c->p->ir, look(c), scratch);
-}
-
 weir_status weir_program_memory(const weir_program *p, const weir_shapes *s, weir_memory *result,
                                 char **text) {
   weir_memory all = {0};
@@ -124,11 +119,8 @@ weir_status weir_program_memory(const weir_program *p, const weir_shapes *s, wei
   if (!p->session.device)
     return api_refuse("the reference evaluator has no plan whose memory could be explained");
   peak_call c = {.p = (weir_program *)p, .shapes = s, .result = &all, .text = text};
-  (void)pthread_mutex_lock(&c.p->lock);
-  weir_status st = api_call(&p->memory, peak_body, &c);
-  (void)pthread_mutex_unlock(&c.p->lock);
+  weir_status st = api_ask(p, look, &c);
   all.struct_size = result->struct_size;
-  size_t n = result->struct_size < sizeof all ? result->struct_size : sizeof all;
-  if (st == WEIR_OK) memcpy(result, &all, n);
+  if (st == WEIR_OK) api_copy_sized(result, &all, result->struct_size, sizeof all);
   return st;
 }

@@ -64,7 +64,7 @@ weir_status weir_profile_stats(const weir_profile *p, weir_stats *stats) {
                     .comm_ns = s->comm_ns,
                     .both_ns = s->both_ns,
                     .sent_bytes = s->sent_bytes};
-  memcpy(stats, &all, stats->struct_size < sizeof all ? stats->struct_size : sizeof all);
+  api_copy_sized(stats, &all, stats->struct_size, sizeof all);
   return WEIR_OK;
 }
 
@@ -106,8 +106,7 @@ weir_status weir_profile_rank_stats(const weir_profile *p, size_t i, weir_rank_s
                          .both_ns = c.stats.both_ns,
                          .posts = c.stats.posts,
                          .sent_bytes = c.stats.sent_bytes};
-  if (st == WEIR_OK)
-    memcpy(stats, &all, stats->struct_size < sizeof all ? stats->struct_size : sizeof all);
+  if (st == WEIR_OK) api_copy_sized(stats, &all, stats->struct_size, sizeof all);
   return st;
 }
 
@@ -151,8 +150,7 @@ weir_status weir_profile_path_step(const weir_profile *p, size_t i, weir_path_st
                         .end_ns = span->end_ns};
   step_call c = {api_profile(p), span->instr, &all};
   weir_status st = api_call(&memory_default, step_body, &c);
-  if (st == WEIR_OK)
-    memcpy(step, &all, step->struct_size < sizeof all ? step->struct_size : sizeof all);
+  if (st == WEIR_OK) api_copy_sized(step, &all, step->struct_size, sizeof all);
   return st;
 }
 

@@ -245,6 +245,26 @@ weir_status api_choose_pass(const weir_fusion *f, const weir_options *o, const w
   return st;
 }
 
+/* ---- asking ---- */
+typedef struct ask_call {
+  weir_program *p;
+  api_body body;
+  void *context;
+} ask_call;
+
+static status ask_body(arena *scratch, void *context) {
+  const ask_call *c = context;
+  return api_take_diags(&c->p->ir, c->body(scratch, c->context), scratch);
+}
+
+weir_status api_ask(const weir_program *p, api_body body, void *context) {
+  ask_call c = {(weir_program *)p, body, context};
+  (void)pthread_mutex_lock(&c.p->lock);
+  weir_status st = api_call(&p->memory, ask_body, &c);
+  (void)pthread_mutex_unlock(&c.p->lock);
+  return st;
+}
+
 int64_t weir_launch_rank(void) { return session_launch_rank(); }
 
 const char *weir_program_device(const weir_program *p) {
@@ -291,10 +311,7 @@ weir_status weir_program_note(const weir_program *p, char **note) {
   if (!p || !note) return api_refuse("weir_program_note: an argument is NULL");
   note_call c = {.p = (weir_program *)p, .note = note};
   *note = NULL;
-  (void)pthread_mutex_lock(&c.p->lock);
-  weir_status st = api_call(&c.p->memory, note_body, &c);
-  (void)pthread_mutex_unlock(&c.p->lock);
-  return st;
+  return api_ask(p, note_body, &c);
 }
 
 weir_status weir_program_counts(const weir_program *p, weir_counts *result) {
@@ -315,7 +332,7 @@ weir_status weir_program_counts(const weir_program *p, weir_counts *result) {
   all.allocations = p->n_allocations;
   (void)pthread_mutex_unlock(&locked->memory_lock);
   (void)pthread_mutex_unlock(&locked->lock);
-  memcpy(result, &all, result->struct_size < sizeof all ? result->struct_size : sizeof all);
+  api_copy_sized(result, &all, result->struct_size, sizeof all);
   return WEIR_OK;
 }
 

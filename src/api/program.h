@@ -55,6 +55,10 @@ struct weir_program {
 weir_status api_choose_pass(const weir_fusion *f, const weir_options *o, const weir_shapes *s,
                             const char **pass);
 
+/* Asks a program something: runs the body under the program's lock, with a scratch arena and a guard; diagnostics of
+ * the program become the message. (program.c) */
+weir_status api_ask(const weir_program *p, api_body body, void *context);
+
 /* Binds the program to completed shapes of the fusion it was compiled from. The caller holds the lock, and
  * takes the diagnostics. (check.c) */
 status api_bind_like(weir_program *p, const weir_shapes *shapes, arena *scratch, ir_env *env);

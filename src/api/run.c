@@ -484,7 +484,7 @@ weir_status api_run_check(const weir_program *p, const weir_run_args *args, cons
     return api_refuse("%s: struct_size is %zu; set it to sizeof(weir_run_args)", function,
                       args->struct_size);
   *result = (weir_run_args){0};
-  memcpy(result, args, args->struct_size < sizeof *result ? args->struct_size : sizeof *result);
+  api_copy_sized(result, args, args->struct_size, sizeof *result);
   if ((result->n_inputs && !result->inputs) || (result->n_outputs && !result->outputs))
     return api_refuse("%s: a list of tensors is NULL", function);
   api_begin();

@@ -15,8 +15,7 @@ weir_status weir_program_devices(const weir_program *p, weir_devices *result) {
   weir_devices d = {.struct_size = result->struct_size, .count = 1, .world = 1};
   if (p->session.device)
     d.first = (int64_t)r->first, d.count = (int64_t)r->n, d.world = (int64_t)r->world;
-  size_t n = result->struct_size < sizeof d ? result->struct_size : sizeof d;
-  memcpy(result, &d, n);
+  api_copy_sized(result, &d, result->struct_size, sizeof d);
   return WEIR_OK;
 }
 
@@ -88,10 +87,7 @@ static weir_status call(shard_call *c, api_body body) {
     return api_refuse("the reference evaluator has no devices: it takes whole tensors");
   if (c->side != WEIR_INPUT && c->side != WEIR_OUTPUT)
     return api_refuse("a side is WEIR_INPUT or WEIR_OUTPUT");
-  (void)pthread_mutex_lock(&c->p->lock);
-  weir_status st = api_call(&c->p->memory, body, c);
-  (void)pthread_mutex_unlock(&c->p->lock);
-  return st;
+  return api_ask(c->p, body, c);
 }
 
 weir_status weir_program_shard(const weir_program *p, const weir_shapes *s, weir_side side,
@@ -108,8 +104,7 @@ weir_status weir_program_shard(const weir_program *p, const weir_shapes *s, weir
   r.scattered = c.piece.present && !c.piece.is_box;
   memcpy(r.extents, c.piece.extents, sizeof r.extents);
   memcpy(r.whole, c.piece.whole, sizeof r.whole);
-  size_t n = result->struct_size < sizeof r ? result->struct_size : sizeof r;
-  memcpy(result, &r, n);
+  api_copy_sized(result, &r, result->struct_size, sizeof r);
   return WEIR_OK;
 }
 
@@ -209,7 +204,8 @@ static status join_arrays(join_state *j, const allocator *memory) {
   return assemble(j, memory);
 }
 
-static status join(arena *scratch, const shard_call *c) {
+static status join_body(arena *scratch, void *context) {
+  const shard_call *c = context;
   session_away away = {.memory = &c->p->memory};
   join_state j = {.c = c, .ranks = &c->p->session.ranks, .away = &away};
   ir_tensor t = {0};
@@ -221,11 +217,6 @@ static status join(arena *scratch, const shard_call *c) {
   j.hashes = ARENA_ARRAY(scratch, j.ranks->world, uint64_t);
   for (int64_t d = 0; d < j.ranks->world; d++) TRY(piece_of(c, &j.env, d, &j.pieces[d]));
   return session_away_end(&away, join_arrays(&j, &c->p->memory));
-}
-
-static status join_body(arena *scratch, void *context) {
-  shard_call *c = context;
-  return api_take_diags(&c->p->ir, join(scratch, c), scratch);
 }
 
 weir_status weir_program_join(const weir_program *p, const weir_shapes *s, weir_side side, size_t i,

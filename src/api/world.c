@@ -1,5 +1,4 @@
 /* Worlds of the caller: groups of processes (comm/processes/group.h) as objects of the API. */
-#include <string.h>
 
 #include "api/api.h"
 #include "comm/processes/group.h"
@@ -85,8 +84,7 @@ weir_status weir_world_create(const weir_world_args *args, weir_world **result) 
   if (!result) return api_refuse("weir_world_create: result is NULL");
   if (args && api_check_size(args->struct_size, "weir_world_create") != WEIR_OK)
     return WEIR_BAD_USAGE;
-  if (args)
-    memcpy(&c.args, args, args->struct_size < sizeof c.args ? args->struct_size : sizeof c.args);
+  if (args) api_copy_sized(&c.args, args, args->struct_size, sizeof c.args);
   if (!!c.args.mpi_comm + !!c.args.nccl_comm + !!c.args.exchange > 1)
     return api_refuse("weir_world_create: a world is made from one thing, and several are given");
   weir_world *w = memory_alloc(&memory_default, sizeof *w);
@@ -113,6 +111,6 @@ weir_status weir_world_describe(const weir_world *w, weir_world_info *result) {
                          .size = g->size,
                          .local = g->local,
                          .carrier = g->ops->name};
-  memcpy(result, &all, result->struct_size < sizeof all ? result->struct_size : sizeof all);
+  api_copy_sized(result, &all, result->struct_size, sizeof all);
   return WEIR_OK;
 }

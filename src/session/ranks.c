@@ -172,8 +172,9 @@ void session_ranks_renew(session_ranks *r) {
 
 /* A device that moves no data needs no endpoints, but processes agree through theirs. */
 status session_ranks_need(session_ranks *r, const allocator *memory) {
-  if (r->device && !r->device->ops->attach && !session_ranks_are_spread(r)) return STATUS_OK;
-  return r->n_endpoints || !r->endpoints ? STATUS_OK : open_endpoints(r, memory);
+  if (r->n_endpoints || !r->endpoints) return STATUS_OK;
+  bool unused = !r->device->ops->attach && !session_ranks_are_spread(r);
+  return unused ? STATUS_OK : open_endpoints(r, memory);
 }
 
 void session_ranks_close(session_ranks *r, const allocator *memory) {

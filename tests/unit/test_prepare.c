@@ -1,4 +1,6 @@
 /* weir_program_prepare(): what a run needs is there before it. */
+#include <stdlib.h>
+
 #include "test.h"
 #include "weir/weir.h"
 
@@ -13,20 +15,22 @@ typedef struct made {
   weir_shapes *s;
 } made;
 
-static made make(const char *device, const char *n) {
+static made make_with(const char *device, const char *n, const weir_allocator *memory) {
   made x = {0};
   weir_options *o = NULL;
   EXPECT_INT(weir_module_parse("t", text, strlen(text), NULL, &x.m), WEIR_OK);
   EXPECT_INT(weir_module_find(x.m, NULL, &x.f), WEIR_OK);
   EXPECT_INT(weir_options_create(&o), WEIR_OK);
   EXPECT_INT(weir_options_set(o, "device", device), WEIR_OK);
-  EXPECT_INT(weir_compile(x.f, o, NULL, &x.p), WEIR_OK);
+  EXPECT_INT(weir_compile(x.f, o, memory, &x.p), WEIR_OK);
   EXPECT_INT(weir_shapes_create(x.f, &x.s), WEIR_OK);
   if (n) EXPECT_INT(weir_shapes_define(x.s, n), WEIR_OK);
   if (n) EXPECT_INT(weir_shapes_complete(x.s), WEIR_OK);
   weir_options_destroy(o);
   return x;
 }
+
+static made make(const char *device, const char *n) { return make_with(device, n, NULL); }
 
 static void destroy(made *x) {
   weir_shapes_destroy(x->s);
@@ -98,6 +102,50 @@ static void test_shape_only(const char *device, weir_status wanted) {
   destroy(&x);
 }
 
+/* ---- memory that runs out once ---- */
+typedef struct failing {
+  int64_t left; /* calls until one fails; negative: none does */
+} failing;
+
+static void *failing_alloc(void *context, size_t bytes) {
+  failing *f = context;
+  return f->left-- == 0 ? NULL : malloc(bytes);
+}
+
+static void failing_free(void *context, void *block) {
+  (void)context;
+  free(block);
+}
+
+/* Where the device has no memory for a plan, others go and it is loaded all the same: as in a run. */
+static void test_drops_others(void) {
+  int dropped = 0, refused = 0;
+  for (int64_t k = 0; k < 400; k++) {
+    failing f = {-1};
+    weir_allocator memory = {failing_alloc, failing_free, &f};
+    weir_counts n = {.struct_size = sizeof n};
+    made x = make_with("cpu", "n=3", &memory);
+    weir_shapes *other = NULL;
+    EXPECT_INT(weir_program_prepare(x.p, x.s), WEIR_OK);
+    EXPECT_INT(weir_shapes_create(x.f, &other), WEIR_OK);
+    EXPECT_INT(weir_shapes_define(other, "n=5"), WEIR_OK);
+    EXPECT_INT(weir_shapes_complete(other), WEIR_OK);
+    f.left = k;
+    weir_status st = weir_program_prepare(x.p, other);
+    bool was_enough = f.left >= 0;
+    f.left = -1;
+    EXPECT_INT(weir_program_counts(x.p, &n), WEIR_OK);
+    EXPECT(st == WEIR_OK || st == WEIR_OUT_OF_MEMORY);
+    dropped += st == WEIR_OK && n.evicted == 1;
+    refused += st == WEIR_OUT_OF_MEMORY;
+    weir_shapes_destroy(other);
+    destroy(&x);
+    if (was_enough) break;
+  }
+  EXPECT(dropped > 0);
+  EXPECT(refused > 0); /* memory of the program itself */
+}
+
 int main(void) {
   test_loads_once();
   test_reference();
@@ -105,5 +153,6 @@ int main(void) {
   test_shape_only("sim", WEIR_OK);
   test_shape_only("null", WEIR_OK);
   test_shape_only("cpu", WEIR_BAD_USAGE);
+  test_drops_others();
   return test_finish();
 }
