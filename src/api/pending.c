@@ -1,15 +1,15 @@
 #include "api/pending.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <time.h>
 
 #include "api/program.h"
-#include "session/memory.h"
+#include "session/follow.h"
 
 /* It may outlive its program, so its memory is its own; what is copied for the run is the program's. */
 struct weir_pending {
+  session_job job; /* first */
   pthread_mutex_t lock;
   pthread_cond_t changed;
   uint32_t holders; /* the caller, and the queue */
@@ -18,18 +18,14 @@ struct weir_pending {
   status st;
   api_error *error;
   weir_program *program;
+  const session_queue *queue; /* of the program, which may be gone */
   rt_control control;
   weir_done_fn *done;
   void *context;
   weir_run_args args;
-  void *block;         /* of the copies in `args` */
-  weir_stream *follow; /* streams that follow the caller's, in the block */
-  size_t n_follow;
-  weir_pending *next;
+  void *block; /* of the copies in `args` */
+  session_follow follow;
 };
-
-/* The program whose runs this thread executes. */
-static _Thread_local const weir_program *working_for;
 
 /* ---- copies of arguments ----
  * Filled in two passes, of which the first only counts. */
@@ -101,55 +97,17 @@ static status copy_args(weir_pending *r, const weir_run_args *from) {
   if (!k.block) return STATUS_OUT_OF_MEMORY;
   k.used = 0;
   pack_args(&k, r, from, &r->args);
-  r->follow = (weir_stream *)r->args.streams;
   return STATUS_OK;
 }
 
-/* ---- streams ---- */
+/* The run is on streams of ours that follow the caller's. */
 static status follow_streams(weir_pending *r) {
+  weir_stream *streams = (weir_stream *)r->args.streams; /* in the block */
   for (size_t i = 0; i < r->args.n_streams; i++) {
-    rt_stream theirs = api_stream(&r->args.streams[i]), own;
-    TRY(session_memory()->follow(&theirs, &own));
-    r->follow[r->n_follow++].handle = own.handle;
+    TRY(session_follow_add(&r->follow, api_stream(&streams[i])));
+    streams[i].handle = r->follow.streams[i].handle;
   }
   return STATUS_OK;
-}
-
-/* Drivers may answer a call only after all that streams hold, and keep other threads from calling meanwhile. If the
- * streams wait for something that the caller does next, that would never end. So the run makes none before the
- * streams have come to where they were when it was asked for. */
-static status await_streams(weir_pending *r) {
-  struct timespec pause = {.tv_nsec = 20000};
-  for (size_t i = 0; i < r->n_follow; i++) {
-    rt_stream own = api_stream(&r->follow[i]);
-    bool passed = false;
-    for (;;) {
-      if (rt_control_stops(&r->control)) return STATUS_CANCELLED;
-      TRY(session_memory()->passed(&own, &passed));
-      if (passed) break;
-      (void)nanosleep(&pause, NULL);
-      if (pause.tv_nsec < 500000) pause.tv_nsec *= 2;
-    }
-  }
-  return STATUS_OK;
-}
-
-/* The run is on streams of ours; when these are through, it has ended. */
-static status wait_for_end(const weir_pending *r, status st) {
-  for (size_t i = 0; i < r->n_follow; i++) {
-    rt_stream own = api_stream(&r->follow[i]);
-    status ended = session_memory()->wait(&own);
-    if (st == STATUS_OK) st = ended;
-  }
-  return st;
-}
-
-static void end_streams(weir_pending *r) {
-  for (size_t i = 0; i < r->n_follow; i++) {
-    rt_stream own = api_stream(&r->follow[i]);
-    session_memory()->end(&own);
-  }
-  r->n_follow = 0;
 }
 
 /* ---- objects ---- */
@@ -165,41 +123,6 @@ static void release(weir_pending *r) {
   memory_free(&memory_default, r);
 }
 
-/* A condition whose waits can end by the monotonic clock. */
-static bool make_condition(pthread_cond_t *c) {
-  pthread_condattr_t how;
-  if (pthread_condattr_init(&how) != 0) return false;
-  bool made =
-      pthread_condattr_setclock(&how, CLOCK_MONOTONIC) == 0 && pthread_cond_init(c, &how) == 0;
-  (void)pthread_condattr_destroy(&how);
-  return made;
-}
-
-static status make_lock(pthread_mutex_t *lock, pthread_cond_t *changed) {
-  if (pthread_mutex_init(lock, NULL) != 0) return fail(STATUS_SYSTEM, "cannot make a lock");
-  if (make_condition(changed)) return STATUS_OK;
-  (void)pthread_mutex_destroy(lock);
-  return fail(STATUS_SYSTEM, "cannot make a lock");
-}
-
-static status create(const weir_program *p, weir_pending **result) {
-  weir_pending *r = memory_alloc(&memory_default, sizeof *r);
-  if (!r) return STATUS_OUT_OF_MEMORY;
-  *r = (weir_pending){.program = (weir_program *)p, .holders = 1};
-  status st = make_lock(&r->lock, &r->changed);
-  if (st == STATUS_OK) {
-    st = rt_control_init(&r->control);
-    if (st == STATUS_OK) {
-      *result = r;
-      return st;
-    }
-    (void)pthread_cond_destroy(&r->changed);
-    (void)pthread_mutex_destroy(&r->lock);
-  }
-  memory_free(&memory_default, r);
-  return st;
-}
-
 /* What the run needed goes while the program is there. */
 static void drop_args(weir_pending *r) {
   memory_free(&r->program->memory, r->block);
@@ -208,9 +131,11 @@ static void drop_args(weir_pending *r) {
 
 /* ---- the queue's thread ---- */
 static status execute(weir_pending *r) {
-  status st = rt_control_stops(&r->control) ? STATUS_CANCELLED : await_streams(r);
-  if (st == STATUS_OK) st = wait_for_end(r, api_run_now(r->program, &r->args, &r->control));
-  end_streams(r);
+  status st = rt_control_stops(&r->control) ? STATUS_CANCELLED
+                                            : session_follow_await(&r->follow, &r->control);
+  if (st == STATUS_OK)
+    st = session_follow_finish(&r->follow, api_run_now(r->program, &r->args, &r->control));
+  session_follow_end(&r->follow);
   return st;
 }
 
@@ -233,105 +158,41 @@ static void end(weir_pending *r) {
   release(r);
 }
 
-/* The next one; NULL: there will be none. */
-static weir_pending *take_next(api_queue *q) {
-  (void)pthread_mutex_lock(&q->lock);
-  while (!q->first && !q->closing) (void)pthread_cond_wait(&q->changed, &q->lock);
-  weir_pending *r = q->first;
-  if (r) q->first = r->next;
-  if (!q->first) q->last = NULL;
-  (void)pthread_mutex_unlock(&q->lock);
-  return r;
-}
-
-static void count_end(api_queue *q) {
-  (void)pthread_mutex_lock(&q->lock);
-  (void)atomic_fetch_add(&q->ended, 1);
-  (void)pthread_cond_broadcast(&q->changed);
-  (void)pthread_mutex_unlock(&q->lock);
-}
-
-static void *work(void *context) {
-  weir_program *p = context;
-  weir_pending *r;
-  working_for = p;
-  while ((r = take_next(&p->queue))) {
-    api_begin();
-    status st = execute(r);
-    drop_args(r);
-    tell(r, st);
-    end(r);
-    count_end(&p->queue);
-  }
-  working_for = NULL;
-  if (p->queue.is_orphan) weir_program_destroy(p);
-  return NULL;
-}
-
-/* Signals are for the caller's threads. */
-static status start_worker(api_queue *q, weir_program *p) {
-  sigset_t all, before;
-  if (q->has_worker) return STATUS_OK;
-  (void)sigfillset(&all);
-  (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-  q->has_worker = pthread_create(&q->worker, NULL, work, p) == 0;
-  (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-  return q->has_worker ? STATUS_OK : fail(STATUS_SYSTEM, "cannot start a thread");
-}
-
-static status append(weir_pending *r) {
-  api_queue *q = &r->program->queue;
-  (void)pthread_mutex_lock(&q->lock);
-  status st = start_worker(q, r->program);
-  if (st == STATUS_OK) {
-    if (q->last) q->last->next = r;
-    else q->first = r;
-    q->last = r;
-    (void)atomic_fetch_add(&q->asked, 1);
-    (void)pthread_cond_broadcast(&q->changed);
-  }
-  (void)pthread_mutex_unlock(&q->lock);
-  return st;
-}
-
-/* ---- queues ---- */
-status api_queue_init(api_queue *q) { return make_lock(&q->lock, &q->changed); }
-
-void api_queue_settle(weir_program *p) {
-  api_queue *q = &p->queue;
-  uint64_t asked = atomic_load(&q->asked);
-  if (atomic_load(&q->ended) >= asked || working_for == p) return;
-  (void)pthread_mutex_lock(&q->lock);
-  while (atomic_load(&q->ended) < asked) (void)pthread_cond_wait(&q->changed, &q->lock);
-  (void)pthread_mutex_unlock(&q->lock);
-}
-
-bool api_queue_close(weir_program *p) {
-  api_queue *q = &p->queue;
-  bool is_own = working_for == p;
-  (void)pthread_mutex_lock(&q->lock);
-  q->closing = true;
-  q->is_orphan = q->is_orphan || is_own;
-  (void)pthread_cond_broadcast(&q->changed);
-  (void)pthread_mutex_unlock(&q->lock);
-  if (is_own) {
-    (void)pthread_detach(q->worker);
-    q->has_worker = false;
-    return false;
-  }
-  if (q->has_worker && !q->is_orphan) (void)pthread_join(q->worker, NULL);
-  (void)pthread_cond_destroy(&q->changed);
-  (void)pthread_mutex_destroy(&q->lock);
-  return true;
+static void run(session_job *j) {
+  weir_pending *r = (weir_pending *)j;
+  api_begin();
+  status st = execute(r);
+  drop_args(r);
+  tell(r, st);
+  end(r);
 }
 
 /* ---- entry points ---- */
+static status create(const weir_program *p, weir_pending **result) {
+  weir_pending *r = memory_alloc(&memory_default, sizeof *r);
+  if (!r) return STATUS_OUT_OF_MEMORY;
+  *r = (weir_pending){.program = (weir_program *)p, .holders = 1, .queue = &p->queue};
+  r->job.run = run;
+  status st = session_lock_init(&r->lock, &r->changed);
+  if (st == STATUS_OK) {
+    st = rt_control_init(&r->control);
+    if (st == STATUS_OK) {
+      *result = r;
+      return st;
+    }
+    (void)pthread_cond_destroy(&r->changed);
+    (void)pthread_mutex_destroy(&r->lock);
+  }
+  memory_free(&memory_default, r);
+  return st;
+}
+
 static status begin(weir_pending *r, const weir_run_args *args) {
   TRY(copy_args(r, args));
   status st = follow_streams(r);
-  if (st == STATUS_OK) st = append(r);
+  if (st == STATUS_OK) st = session_queue_append(&r->program->queue, &r->job);
   if (st == STATUS_OK) return st;
-  end_streams(r);
+  session_follow_end(&r->follow);
   drop_args(r);
   return st;
 }
@@ -359,7 +220,7 @@ weir_status weir_run_async(const weir_program *p, const weir_run_args *args, wei
 
 /* Where the callback of the run itself asks, it is as good as ended. */
 static bool has_ended(const weir_pending *r) {
-  return r->has_ended || (r->is_telling && working_for == r->program);
+  return r->has_ended || (r->is_telling && session_queue_is_mine(r->queue));
 }
 
 static struct timespec time_after(int64_t ns) {
@@ -390,7 +251,7 @@ bool weir_pending_poll(const weir_pending *pending, int64_t timeout_ns) {
 
 weir_status weir_pending_wait(const weir_pending *r) {
   if (!r) return api_refuse("weir_pending_wait: the run is NULL");
-  if (working_for == r->program && !weir_pending_poll(r, 0))
+  if (session_queue_is_mine(r->queue) && !weir_pending_poll(r, 0))
     return api_refuse("weir_pending_wait: a callback waits for a later run of its own program");
   (void)weir_pending_poll(r, -1);
   api_begin();

@@ -4,8 +4,8 @@
 
 #include "api/passes.h"
 #include "api/program.h"
-#include "api/variants.h"
 #include "base/log.h"
+#include "choose/variants.h"
 #include "explain/explain.h"
 #include "ir/build.h"
 #include "ir/host.h"
@@ -97,13 +97,41 @@ static uint64_t hash_program(arena *scratch, const ir_func *host, const api_opti
   return hash_mix(hash_bytes(text.data, text.len), hash_mix(how, o->session.deterministic));
 }
 
-/* The same program without what needs memory to overlap. */
+/* ---- other programs of the same fusion, lowered quietly ---- */
+static status lower_varied(arena *scratch, const compile_call *c, pass_request varied,
+                           ir_func **result) {
+  varied.print_after = NULL;
+  varied.time = false;
+  return api_lower(scratch, c->to->func, &varied, result);
+}
+
+typedef struct variant_call {
+  arena *scratch;
+  const compile_call *c;
+  const pass_request *request;
+} variant_call;
+
+static status lower_variant(void *context, const char *pass, ir_func **result) {
+  const variant_call *v = context;
+  pass_request varied = *v->request;
+  api_pass_also(v->scratch, pass, &varied.enable);
+  return lower_varied(v->scratch, v->c, varied, result);
+}
+
+static status add_variants(arena *scratch, compile_call *c, const pass_request *request,
+                           const ir_func *host) {
+  variant_call call = {scratch, c, request};
+  choose_varied varied = {.fusion = c->to->func, .host = host, .lower = lower_variant};
+  varied.deterministic = c->options.session.deterministic;
+  varied.context = &call;
+  return choose_find_variants(&varied, scratch, &c->options.session.variants);
+}
+
+/* Without what needs memory to overlap. */
 static status add_tight(arena *scratch, compile_call *c, const pass_request *request) {
   pass_request varied = *request;
   api_pass_also(scratch, "order", &varied.disable);
-  varied.print_after = NULL;
-  varied.time = false;
-  return api_lower(scratch, c->to->func, &varied, &c->options.session.tight);
+  return lower_varied(scratch, c, varied, &c->options.session.tight);
 }
 
 static status lower_all(arena *scratch, compile_call *c, ir_func **host) {
@@ -115,10 +143,7 @@ static status lower_all(arena *scratch, compile_call *c, ir_func **host) {
   if (c->chooses) request.time = false;
   TRY(api_lower(scratch, c->to->func, &request, host));
   if (c->options.session.memory_limit) TRY(add_tight(scratch, c, &request));
-  api_varied varied = {.fusion = c->to->func, .host = *host, .request = &request};
-  varied.deterministic = c->options.session.deterministic;
-  if (!c->options.chooses) return STATUS_OK;
-  return api_find_variants(&varied, scratch, &c->options.session.variants);
+  return c->options.chooses ? add_variants(scratch, c, &request, *host) : STATUS_OK;
 }
 
 static session_proof proof_of(const char *word, bool by_hand) {
@@ -179,13 +204,15 @@ static void locked_free(void *context, void *block) {
   (void)pthread_mutex_unlock(&p->memory_lock);
 }
 
+static void destroy_later(void *program) { weir_program_destroy(program); }
+
 static status create(const allocator *given, weir_program **result) {
   weir_program *p = memory_alloc(given, sizeof *p);
   if (!p) return STATUS_OUT_OF_MEMORY;
   *p = (weir_program){.memory = {locked_alloc, locked_free, p}, .given = *given};
   bool first = pthread_mutex_init(&p->lock, NULL) == 0;
   bool second = first && pthread_mutex_init(&p->memory_lock, NULL) == 0;
-  if (second && api_queue_init(&p->queue) == STATUS_OK) {
+  if (second && session_queue_init(&p->queue, destroy_later, p) == STATUS_OK) {
     arena_init(&p->scratch, &p->memory);
     *result = p;
     return STATUS_OK;
@@ -337,7 +364,7 @@ weir_status weir_program_counts(const weir_program *p, weir_counts *result) {
 }
 
 void weir_program_destroy(weir_program *p) {
-  if (!p || !api_queue_close(p)) return;
+  if (!p || !session_queue_close(&p->queue)) return;
   allocator a = p->given;
   session_close(&p->session);
   arena_destroy(&p->scratch);

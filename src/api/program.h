@@ -7,6 +7,7 @@
 #include "api/pending.h"
 #include "check/check.h"
 #include "host/host.h"
+#include "session/queue.h"
 #include "session/session.h"
 
 /* What to print to standard error. */
@@ -46,7 +47,7 @@ struct weir_program {
    * reads, so it runs outside the lock. */
   pthread_mutex_t lock;
   const char **labels; /* "input x", of all inputs and then all outputs, for messages */
-  api_queue queue;     /* of runs that the caller does not wait for */
+  session_queue queue; /* of runs that the caller does not wait for */
   arena scratch;       /* of runs on the device, under the lock: repeated runs find it warm */
 };
 

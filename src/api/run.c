@@ -5,9 +5,10 @@
 #include "api/judge.h"
 #include "api/overlap.h"
 #include "api/program.h"
+#include "session/follow.h"
 #include "session/memory.h"
 
-enum { MAX_STREAMS = 64, DL_CUDA = 2 };
+enum { DL_CUDA = 2 };
 
 typedef struct run_call {
   weir_program *p;
@@ -17,7 +18,7 @@ typedef struct run_call {
   ir_array *inputs, *outputs; /* whole; of those given as shards the shape */
   session_arrays in, out;
   session_away away; /* ended by the entry point, likewise */
-  rt_stream streams[MAX_STREAMS];
+  rt_stream streams[SESSION_MAX_STREAMS];
   uint32_t n_streams;
   rt_control *control; /* NULL: nobody stops it */
   int64_t *
@@ -462,9 +463,9 @@ rt_stream api_stream(const weir_stream *s) {
 
 static weir_status check_streams(const weir_run_args *args, const char *function) {
   size_t n = args->n_streams;
-  if (n > MAX_STREAMS || (n && !args->streams))
+  if (n > SESSION_MAX_STREAMS || (n && !args->streams))
     return api_refuse("%s: %zu streams are given, or their list is NULL; at most %d can be",
-                      function, n, MAX_STREAMS);
+                      function, n, SESSION_MAX_STREAMS);
   for (size_t i = 0; i < n; i++) {
     weir_dl_device d = args->streams[i].device;
     if (d.device_type != DL_CUDA || d.device_id < 0)
@@ -513,7 +514,7 @@ weir_status weir_run(const weir_program *p, const weir_run_args *args) {
   weir_status refused = api_run_check(p, args, "weir_run", &checked);
   if (refused != WEIR_OK) return refused;
   api_begin();
-  api_queue_settle((weir_program *)p);
+  session_queue_settle(&((weir_program *)p)->queue);
   return api_end(api_run_now((weir_program *)p, &checked, NULL));
 }
 
@@ -529,6 +530,6 @@ weir_status weir_check(const weir_program *p, const weir_run_args *args, double 
   j.rows = c.args.check_rows;
   c.args.as_definition = true;
   api_begin();
-  api_queue_settle(c.p);
+  session_queue_settle(&c.p->queue);
   return api_end(run_now(&c));
 }

@@ -1,5 +1,4 @@
 /* Worlds of the caller: groups of processes (comm/processes/group.h) as objects of the API. */
-
 #include "api/api.h"
 #include "comm/processes/group.h"
 #include "comm/processes/launch.h"

@@ -1,5 +1,5 @@
 /* What `auto` chooses from: the same program with other streams. */
-#include "api/variants.h"
+#include "choose/variants.h"
 
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "text/text.h"
 
 typedef struct varying {
-  const api_varied *of;
+  const choose_varied *of;
   arena *scratch;
   choose_variants *to;
 } varying;
@@ -36,13 +36,8 @@ static bool adds_up(const ir_func *f) {
   return false;
 }
 
-/* The same program with one more pass, quietly. */
 static status lower_with(const varying *v, const char *pass, ir_func **result) {
-  pass_request varied = *v->of->request;
-  api_pass_also(v->scratch, pass, &varied.enable);
-  varied.print_after = NULL;
-  varied.time = false;
-  return api_lower(v->scratch, v->of->fusion, &varied, result);
+  return v->of->lower(v->of->context, pass, result);
 }
 
 /* ---- of a program with streams ---- */
@@ -103,7 +98,7 @@ static status slice_either_way(varying *v) {
   return v->to->n && !is_smallest_mesh(v->of->fusion) ? slice_products(v, true) : STATUS_OK;
 }
 
-status api_find_variants(const api_varied *of, arena *scratch, choose_variants *result) {
+status choose_find_variants(const choose_varied *of, arena *scratch, choose_variants *result) {
   varying v = {.of = of, .scratch = scratch, .to = result};
   if (of->host->meshes.len <= 1) return STATUS_OK;
   if (!has_streams(of->fusion)) return slice_either_way(&v);
