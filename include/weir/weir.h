@@ -69,8 +69,8 @@ size_t weir_diagnostic_count(void);
 /* False: there is no such diagnostic. Like asking for the count, it keeps the error. */
 bool weir_diagnostic_at(size_t i, weir_diagnostic *result);
 
-/* ---- what the library tells while it works ----
- * Texts that the option `dump` and others ask for, and how far long work is: "binding ranks", "compiling kernels",
+/* ---- texts and progress while the library works ----
+ * Texts that the option `dump` and others ask for, and the progress of long work: "binding ranks", "compiling kernels",
  * `done` of `total`. For the whole process; called from any thread, never two at once, and they must not call the
  * library. NULL: texts go to standard error, and progress is not reported. */
 typedef void weir_log_fn(void *context, const char *text);
@@ -175,7 +175,7 @@ weir_status weir_options_set_device_allocator(weir_options *o, const weir_device
  * TCP; and else all of them are threads of this process. A caller that has its own ranks makes a world of them, from
  * one of these:
  *
- *   mpi_comm   an MPI_Comm; MPI then carries what ranks say, and on CPUs their data. It is copied. MPI must have been
+ *   mpi_comm   an MPI_Comm; MPI then carries control messages, and on CPUs the data. It is copied. MPI must have been
  *              initialised with MPI_THREAD_MULTIPLE, and must not be finalised before the world is destroyed;
  *   nccl_comm  an ncclComm_t of the libnccl.so.2 that this process has loaded. It tells which ranks there are and on
  *              which GPUs, and carries the exchange of this call; it is not used afterwards, and remains the caller's;
@@ -183,7 +183,7 @@ weir_status weir_options_set_device_allocator(weir_options *o, const weir_device
  *              weir_world_create() alone, a few times, on the calling thread. It must not throw.
  *   nothing    what the environment says.
  *
- * With the last three, ranks talk over TCP, and so do their data on CPUs. On GPUs data goes by NCCL or between
+ * With the last three, control messages go over TCP, and on CPUs the data too. On GPUs data goes by NCCL or between
  * GPUs in any case (option comm).
  *
  * All ranks make a world together, and compile the programs that use it in the same order. A world fails as a whole:
@@ -205,7 +205,7 @@ typedef struct weir_world_args {
 } weir_world_args;
 /* args NULL: from the environment. Waits for all ranks, 60 s at most (WEIR_MPI_START_SECONDS). */
 weir_status weir_world_create(const weir_world_args *args, weir_world **result);
-/* Accepts NULL. Programs that use the world keep it. Of an MPI communicator all ranks must come here. */
+/* Accepts NULL. Programs that use the world keep it. For a world of an MPI communicator all ranks must call this. */
 void weir_world_destroy(weir_world *w);
 
 typedef struct weir_world_info {
@@ -228,7 +228,7 @@ weir_status weir_module_create(const weir_allocator *memory, weir_module **resul
 weir_status weir_module_parse(const char *name, const char *text, size_t length,
                               const weir_allocator *memory, weir_module **result);
 weir_status weir_module_load(const char *path, const weir_allocator *memory, weir_module **result);
-/* The text of a program, laid out as it should be: tokens, comments and lines stay. Freed by
+/* The text of a program, laid out as by `weir fmt`: tokens, comments and lines stay. Freed by
  * weir_string_free(). */
 weir_status weir_format(const char *name, const char *text, size_t length, char **result);
 /* The same for a file; with `write` it is replaced if it changes, and *result may be NULL. */
@@ -260,7 +260,7 @@ typedef struct weir_pass_args {
  * and time produced, also when a pass failed; set it to NULL before. */
 weir_status weir_module_run_passes(weir_module *m, const weir_pass_args *args, char **log);
 
-/* What there is: lines of `weir list`. kind: "ops", "passes", "devices", "comms",
+/* The lines of `weir list`. kind: "ops", "passes", "devices", "comms",
  * "machines", "options". */
 weir_status weir_list(const char *kind, char **text);
 
@@ -404,8 +404,9 @@ weir_status weir_lower(const weir_fusion *f, const weir_options *o, const char *
 weir_status weir_lower_for(const weir_fusion *f, const weir_options *o, const weir_shapes *s,
                            const char *style, char **text);
 
-/* A picture of it, as SVG: meshes, the pieces of tensors that devices hold, and the host program with a lane for each
- * stream and for communications. `s`, which may be NULL, has the extents: without all of them tensors are left out. */
+/* A picture of the lowered program, as SVG: meshes, the pieces of tensors that devices hold, and the host program with
+ * a lane for each stream and for communications. `s`, which may be NULL, has the extents: without all of them tensors
+ * are left out. */
 weir_status weir_draw(const weir_fusion *f, const weir_options *o, const weir_shapes *s,
                       char **text);
 /* Writes a text to a file: all of it, or the file stays as it was. */
@@ -419,13 +420,13 @@ weir_status weir_why(const weir_fusion *f, const weir_options *o, const weir_sha
                      const char *const *names, size_t n_names, char **text);
 
 /* Compiles a fusion, or takes a host program as it is. The program keeps what it needs; the module may
- * be destroyed. Options: device, devices, comm, timeout, streams, threads, pipeline, adversary, prove, dump;
- * NULL: the defaults. */
+ * be destroyed. It reads the options that `run` has on the command line, except those about files, values and
+ * reports. NULL: the defaults. */
 weir_status weir_compile(const weir_fusion *f, const weir_options *o, const weir_allocator *memory,
                          weir_program **result);
 void weir_program_destroy(weir_program *p);
 
-/* What ran when in a run: kept when it is passed to weir_run(). Written while the program lives. */
+/* What ran when in a run: filled when it is passed to weir_run(). Read and write it while the program lives. */
 typedef struct weir_profile weir_profile;
 
 typedef struct weir_stats {
@@ -464,7 +465,7 @@ size_t weir_profile_ranks(const weir_profile *p);
 weir_status weir_profile_rank_stats(const weir_profile *p, size_t i, weir_rank_stats *stats);
 
 /* Of a run on a virtual clock (device sim), whose `wall_ns` is the simulated time: the tasks that make
- * it as long as it is. Each started when the one before it ended, the first when the host issued it.
+ * up its length. Each started when the one before it ended, the first when the host issued it.
  * There are none where the host's issuing takes longer than all tasks, and on other devices. */
 typedef struct weir_path_step {
   size_t struct_size;
@@ -513,7 +514,7 @@ weir_status weir_program_bound(weir_program *p, const weir_shapes *s, weir_bound
 weir_status weir_program_check(const weir_program *p, const weir_shapes *s, char **report);
 /* Does all that a run with these shapes needs and that depends on nothing else: binds the program, compiles and
  * loads its kernels, allocates its memory. Such a run then only issues. If the program has several processes, all
- * of them call this. Nothing is to be done for the reference evaluator. */
+ * of them call this. For the reference evaluator it does nothing. */
 weir_status weir_program_prepare(const weir_program *p, const weir_shapes *s);
 /* The rank of this process if a launcher started it, of MPI or torchrun, else -1. Unless --comm is inproc each
  * process then runs one device: weir_run() takes whole inputs on all of them, and whole outputs come together on
@@ -522,9 +523,9 @@ weir_status weir_program_prepare(const weir_program *p, const weir_shapes *s);
 int64_t weir_launch_rank(void);
 /* "cpu", "sim", …, or "ref" when the reference evaluator executes it. */
 const char *weir_program_device(const weir_program *p);
-/* What is worth saying about the program as it ran last, or was checked: that streams which it marks are not used,
- * with the times predicted with and without them; marks that no loop came of; movements of many bytes that another
- * mark would avoid. Several lines are separated by newlines. NULL: there is nothing to say. The string is freed
+/* Notes about the program as it ran last, or was checked: that streams which it marks are not used,
+ * with the times predicted with and without them; marks that made no loop; movements of many bytes that another
+ * mark would avoid. Several lines are separated by newlines. NULL: there are none. The string is freed
  * with weir_string_free(). */
 weir_status weir_program_note(const weir_program *p, char **note);
 
@@ -540,7 +541,7 @@ typedef struct weir_counts {
   int64_t proofs;   /* of what was bound, before its first run (option prove) */
   int64_t plans,
       plan_bytes;  /* that are kept now; the bytes of buffers count where plans do not share them */
-  int64_t evicted; /* plans that went to make room for others */
+  int64_t evicted; /* plans that were dropped to make room for others */
   int64_t allocations; /* from the program's allocator */
 } weir_counts;
 weir_status weir_program_counts(const weir_program *p, weir_counts *result);
@@ -587,7 +588,7 @@ typedef struct weir_shard {
   bool present; /* false: the device is not in the tensor's mesh, and nothing below counts */
   size_t rank;
   int64_t begin[WEIR_MAX_RANK], extents[WEIR_MAX_RANK], whole[WEIR_MAX_RANK];
-  int64_t owner; /* of the devices that hold the same part, the one that speaks for them */
+  int64_t owner; /* of the devices that hold the same part, the one that represents them */
   bool scattered;
 } weir_shard;
 /* Of the i-th input or output, for completed shapes, or for shapes in which all extents of inputs that its own depend
@@ -600,7 +601,7 @@ weir_status weir_program_shard(const weir_program *p, const weir_shapes *s, weir
 weir_status weir_program_join(const weir_program *p, const weir_shapes *s, weir_side side, size_t i,
                               const weir_dl_tensor *const *shards, bool assemble_whole,
                               const weir_dl_tensor *whole);
-/* All processes of a program call it; each says whether it is well so far, and if not why. WEIR_OK if all
+/* All processes of a program call it; each gives its status so far, and if it failed why. WEIR_OK if all
  * are; otherwise the status of the first that is not, with its message, on all of them. */
 weir_status weir_program_agree(const weir_program *p, weir_status mine, const char *message);
 /* Between two calls this process does something, and other ranks that wait for it should not give up.
@@ -608,13 +609,13 @@ weir_status weir_program_agree(const weir_program *p, weir_status mine, const ch
 void weir_program_busy(const weir_program *p, bool busy);
 
 /* Caller-owned memory in, caller-owned memory out. Shapes come from the inputs. `outputs` are dense or
- * strided tensors of the right shape and dtype that overlap no input and no other output; they hold the
- * result on success and anything otherwise. Tensors may be in memory of the host or of GPUs; what a program
- * cannot use where it lies is copied (docs/api.md). Devices that compute nothing (sim, null) look at shapes only:
- * tensors of theirs may have no data.
+ * strided tensors of the right shape and dtype that overlap no input and no other output. They hold the
+ * result on success; after a failure their content is undefined. Tensors may be in memory of the host or of
+ * GPUs; what a program cannot use in place is copied (docs/api.md). Devices that compute nothing (sim, null)
+ * look at shapes only: their tensors may have no data.
  *
- * With `streams` the run comes after all that these streams of the caller's hold, and before all that is put on
- * them afterwards; weir_run() returns when it is issued, and waits only where the host has to see the end
+ * With `streams` the run comes after all work that is on these streams of the caller's, and before all that is
+ * put on them afterwards; weir_run() returns when it is issued, and waits only where the host has to see the end
  * (docs/api.md). If one of the streams is being captured, the program becomes part of that CUDA graph. Without
  * streams, outputs are complete when it returns.
  *
@@ -672,14 +673,14 @@ weir_status weir_pending_wait(const weir_pending *r);
 /* Has it ended? Waits for that up to `timeout_ns`; negative: for ever. */
 bool weir_pending_poll(const weir_pending *r, int64_t timeout_ns);
 /* Asks it to end: one that has not begun does not, one that is under way starts no more steps. It then ends with
- * WEIR_CANCELLED, and outputs hold anything; the program is as before. What cannot be stopped goes on to its end: the
- * reference evaluator, and runs that other processes take part in, for these count on it. Does not wait. */
+ * WEIR_CANCELLED, and the content of outputs is undefined; the program is not affected. What cannot be stopped runs to
+ * its end: the reference evaluator, and runs in which other processes take part. Does not wait. */
 void weir_pending_cancel(weir_pending *r);
 /* A run that has not ended goes on all the same. weir_program_destroy() waits for all runs. */
 void weir_pending_destroy(weir_pending *r);
 
-/* What a result is worth: one element of it, the worst, and what was looked at. Differences count relative
- * to the tolerance of each element. */
+/* The result of a check: the worst element, and what was compared. Differences count relative to the
+ * tolerance of each element. */
 typedef struct weir_verdict {
   double max_abs, max_rel;      /* the largest difference, and it over the largest |reference| */
   int64_t index[WEIR_MAX_RANK]; /* of the worst element */
@@ -695,7 +696,7 @@ typedef struct weir_verdict {
 weir_status weir_check(const weir_program *p, const weir_run_args *args, double rtol,
                        weir_verdict *verdicts);
 
-/* ---- arrays: memory owned by the library, for programs that have none ---- */
+/* ---- arrays: memory owned by the library, for callers without arrays of their own ---- */
 typedef struct weir_array weir_array;
 
 weir_status weir_array_create(weir_dtype dtype, const int64_t *extents, size_t rank,
@@ -722,7 +723,7 @@ weir_status weir_array_save_npy(const weir_array *a, const char *path);
 weir_status weir_arrays_save_npy(const weir_array *const *arrays, const char *const *paths,
                                  size_t n);
 /* In two steps: complete under temporary names, then renamed; what is destroyed before that leaves
- * nothing behind. For several processes that must all succeed (weir_program_agree). */
+ * no file. For several processes that must all succeed (weir_program_agree). */
 typedef struct weir_saving weir_saving;
 weir_status weir_arrays_stage_npy(const weir_array *const *arrays, const char *const *paths,
                                   size_t n, weir_saving **result);
