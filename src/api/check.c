@@ -33,7 +33,7 @@ status api_unsafe(const check_world_report *found, arena *scratch) {
 }
 
 static status check_bound(check_call *c, const ir_env *env, arena *scratch) {
-  check_options options = {.memory = &c->p->memory};
+  check_options options = {.memory = &c->p->memory, .trusted = true};
   TRY(session_check(&c->p->session, env, &options, &c->found));
   if (c->found.n_found > 0) return api_unsafe(&c->found, scratch);
   strbuf text;

@@ -29,19 +29,25 @@ static check_options complete(const check_options *given) {
   return o;
 }
 
+check_report check_report_new(const rt_plan *plan, const allocator *memory) {
+  check_report r = {.plan = plan, .rank = CHECK_NONE};
+  if (plan->n_posts && plan->n_ranks <= 1) r.rank = plan->posts[0].rank;
+  arena_init(&r.memory, memory);
+  return r;
+}
+
 static status run(const rt_plan *plan, const check_options *options, uint32_t skip,
                   check_call *call, check_report *report) {
   arena scratch;
-  check_report r = {.plan = plan, .rank = CHECK_NONE};
-  if (plan->n_posts && plan->n_ranks <= 1) r.rank = plan->posts[0].rank;
+  check_options all = complete(options);
+  check_report r = check_report_new(plan, all.memory);
   call->c = (check_analysis){.plan = plan,
-                             .options = complete(options),
+                             .options = all,
                              .skip = skip,
                              .scratch = &scratch,
                              .report = &r,
                              .boxes_left = ALL_BOXES};
   arena_init(&scratch, call->c.options.memory);
-  arena_init(&r.memory, call->c.options.memory);
   status st = memory_guard(analyse, call);
   arena_destroy(&scratch);
   if (st == STATUS_OK) *report = r;

@@ -79,6 +79,7 @@ typedef struct check_options {
   /* The plan stands for all ranks, which are alike: every member of a collective may be its root. What a root
    * receives counts as written when each member was it once. */
   bool any_root;
+  bool trusted; /* plans that have passed (rt_plan.passed) are not looked at again by themselves */
 } check_options;
 
 typedef struct check_report {

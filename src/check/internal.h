@@ -201,6 +201,8 @@ typedef struct check_analysis {
 } check_analysis;
 
 /* ---- check.c ---- */
+/* Of which nothing is known: that of a plan that passes. */
+check_report check_report_new(const rt_plan *plan, const allocator *memory);
 /* Analyses the plan but for its waits, and hands over what was found. */
 NODISCARD status check_analyse(const rt_plan *plan, const check_options *options,
                                void (*then)(check_analysis *c, void *context), void *context);

@@ -208,10 +208,19 @@ static void take_out(rt_plan *plan, const sweep *s) {
   plan->n_instrs = n;
 }
 
+static bool has_waits(const rt_plan *plan) {
+  for (uint32_t i = 0; i < plan->n_instrs; i++)
+    if (plan->instrs[i].kind == RT_WAIT) return true;
+  return false;
+}
+
 static void prune(check_analysis *c, void *context) {
   pruning *p = context;
   uint32_t n_steps = c->steps.len, n = c->n_lines;
   if (c->report->n_found) return;
+  p->plan->passed = true;
+  p->plan->passed_for_all = c->options.any_root || !rt_plan_has_roots(p->plan);
+  if (!has_waits(p->plan)) return;
   sweep s = {.c = c, .n_lines = n};
   s.dropped = ARENA_ARRAY(c->scratch, n_steps, bool);
   s.n_lessons = ARENA_ARRAY(c->scratch, (size_t)n_steps + 1, uint32_t);

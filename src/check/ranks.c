@@ -8,10 +8,20 @@ typedef struct ranks_call {
   arena scratch;
 } ranks_call;
 
+/* Has it passed, and are there no waits to judge? */
+static bool is_trusted(const check_options *o, const rt_plan *plan) {
+  if (!o || !o->trusted || !(o->any_root ? plan->passed_for_all : plan->passed)) return false;
+  for (uint32_t i = 0; i < plan->n_instrs && !o->no_waits; i++)
+    if (plan->instrs[i].kind == RT_WAIT) return false;
+  return true;
+}
+
 static status check_each(const ranks_call *call) {
   check_world_report *r = call->report;
   for (uint32_t k = 0; k < r->n_plans; k++) {
-    TRY(check_plan(r->plans[k], call->options, &r->ranks[k]));
+    if (is_trusted(call->options, r->plans[k]))
+      r->ranks[k] = check_report_new(r->plans[k], r->memory.memory);
+    else TRY(check_plan(r->plans[k], call->options, &r->ranks[k]));
     r->ranks[k].rank = r->n_ranks > 1 ? k : CHECK_NONE;
     r->n_found += r->ranks[k].n_found * (call->alike ? r->n_ranks : 1);
   }

@@ -14,7 +14,9 @@
 #include "runtime/lives.h"
 
 /* Looking at pairs of buffers takes too long beyond: some ms. */
-enum { MOST_BUFFERS = 2048, MOST_STEPS = 4 * 1000 * 1000 };
+enum { MOST_BUFFERS = 2048, MOST_STEPS = 4 * 1000 * 1000, SPAN = 32 };
+
+typedef VEC(uint32_t) placed_list;
 
 typedef struct placer {
   rt_plan *plan;
@@ -26,6 +28,9 @@ typedef struct placer {
   uint32_t *conflict; /* of the one that is placed now, by offset */
   uint32_t n, steps;
   int64_t size_bytes; /* of the pool */
+  /* Of a plan in order: buffers that are placed, by spans of instructions that they live in. */
+  placed_list *spans;
+  uint32_t *seen; /* by buffer: the last one that was compared with it, + 1 */
 } placer;
 
 /* ---- results where an operand is ---- */
@@ -137,23 +142,51 @@ static void sort_by_size(placer *p) {
     }
 }
 
+/* May they be in use at the same time? */
+static bool meets(const placer *p, uint32_t a, uint32_t b) {
+  const rt_life *x = &p->lives.of[a], *y = &p->lives.of[b];
+  if (x->end <= y->first && rt_lives_before(&p->lives, a, b)) return false;
+  return y->end > x->first || !rt_lives_before(&p->lives, b, a);
+}
+
+/* `other`, which is placed, among the n by offset. */
+static void add_conflict(placer *p, uint32_t n, uint32_t other) {
+  uint32_t k = n;
+  for (; k > 0 && p->offset[p->conflict[k - 1]] > p->offset[other]; k--)
+    p->conflict[k] = p->conflict[k - 1];
+  p->conflict[k] = other;
+  p->steps += n + 1 - k;
+}
+
 /* Those placed before that may be in use at the same time, by offset. */
-static uint32_t find_conflicts(placer *p, uint32_t at) {
-  uint32_t n = 0, b = p->order[at];
-  const rt_life *life = &p->lives.of[b];
-  for (uint32_t i = 0; i < at; i++) {
-    uint32_t other = p->order[i];
-    const rt_life *theirs = &p->lives.of[other];
-    if (theirs->end <= life->first && rt_lives_before(&p->lives, other, b)) continue;
-    if (life->end <= theirs->first && rt_lives_before(&p->lives, b, other)) continue;
-    uint32_t k = n++;
-    for (; k > 0 && p->offset[p->conflict[k - 1]] > p->offset[other]; k--)
-      p->conflict[k] = p->conflict[k - 1];
-    p->conflict[k] = other;
-    p->steps += n - k;
-  }
+static uint32_t compare_all(placer *p, uint32_t at) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < at; i++)
+    if (meets(p, p->order[i], p->order[at])) add_conflict(p, n++, p->order[i]);
   p->steps += at;
   return n;
+}
+
+/* In a plan in order, only those that live at the same time can be. */
+static uint32_t compare_near(placer *p, uint32_t b) {
+  const rt_life *life = &p->lives.of[b];
+  uint32_t n = 0;
+  for (uint32_t s = life->first / SPAN; s <= (life->end - 1) / SPAN; s++) {
+    placed_list *near = &p->spans[s];
+    for (uint32_t k = 0; k < near->len; k++) {
+      uint32_t other = near->data[k];
+      if (p->seen[other] != b + 1 && meets(p, other, b)) add_conflict(p, n++, other);
+      p->seen[other] = b + 1;
+    }
+    p->steps += near->len + 1;
+    vec_push(p->memory, near, b);
+    p->seen[b] = b + 1;
+  }
+  return n;
+}
+
+static uint32_t find_conflicts(placer *p, uint32_t at) {
+  return p->spans ? compare_near(p, p->order[at]) : compare_all(p, at);
 }
 
 static void place_one(placer *p, uint32_t at) {
@@ -210,6 +243,8 @@ void bind_place(binder *b) {
   p.offset = ARENA_ARRAY(p.memory, n, int64_t);
   p.order = ARENA_ARRAY(p.memory, n, uint32_t);
   p.conflict = ARENA_ARRAY(p.memory, n, uint32_t);
+  p.seen = ARENA_ARRAY(p.memory, n, uint32_t);
+  if (p.lives.in_order) p.spans = ARENA_ARRAY(p.memory, plan->n_instrs / SPAN + 1, placed_list);
   /* mutant: plan_not_placed */
   if (place_all(&p) && p.size_bytes < plan->pool_bytes) keep(&p);
 }

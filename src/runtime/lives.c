@@ -76,11 +76,15 @@ void rt_lives_find(const rt_plan *plan, arena *memory, rt_lives *result) {
   f.clocks = ARENA_ARRAY(memory, n * n, uint32_t);
   f.positions = ARENA_ARRAY(memory, n, uint32_t);
   walk(&f);
+  uint32_t busy = 0;
+  for (uint32_t s = 0; s < plan->n_streams; s++) busy += f.positions[s] > 0;
+  result->in_order = busy <= 1;
 }
 
 bool rt_lives_before(const rt_lives *l, uint32_t a, uint32_t b) {
   uint32_t n = l->plan->n_streams;
   const uint32_t *last = &l->last[a * n], *known = &l->known[b * n];
+  if (l->in_order) return l->of[a].end <= l->of[b].first;
   for (uint32_t s = 0; s < n; s++)
     if (last[s] > known[s]) return false;
   return true;

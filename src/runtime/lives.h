@@ -18,6 +18,8 @@ typedef struct rt_lives {
   /* By buffer and stream: the position of the last access there, 0: none; and what every first access is ordered
    * after, itself not included. */
   uint32_t *last, *known;
+  bool
+      in_order; /* one stream makes all accesses: lives that do not overlap in the plan are ordered */
 } rt_lives;
 
 /* Needs a memory_guard(). Of one rank's plan. */

@@ -237,6 +237,9 @@ typedef struct rt_plan {
    * has all of them (bind_alike.c, docs/scale.md). NULL: they may differ. Of a plan that joins some of such ranks:
    * they stand for all of them. */
   const ir_mesh_data *alike;
+  /* It has passed the checker as it is, when waits were taken out: by itself, or as one that stands for all ranks.
+   * Whoever changes it takes that back. */
+  bool passed, passed_for_all;
 } rt_plan;
 
 /* Binding stops, with an error at the outermost loop, after so many steps (instructions of the host

@@ -14,5 +14,6 @@ void rt_plan_donate(rt_plan *plan, uint32_t input, uint32_t output) {
   for (uint32_t v = 0; v < plan->n_views; v++)
     if (plan->views[v].buffer == out) plan->views[v].buffer = in;
   plan->buffers[in].updated = true;
+  plan->passed = plan->passed_for_all = false;
   plan->buffers[out].size_bytes = 0;
 }
