@@ -1,6 +1,7 @@
 /* Element reductions of all dtypes, in team order. */
 #include <string.h>
 
+#include "ir/narrow.h"
 #include "runtime/comm.h"
 
 /* gcc's -O2 leaves loops of unknown length scalar; see device/cpu for the second option. */
@@ -81,60 +82,21 @@ static fold_fn *const folds[IR_DTYPE_COUNT][IR_COMBINE_COUNT] = {
     [IR_BOOL] = {or_bool, and_bool, and_bool, or_bool, and_bool, or_bool, xor_bool},
 };
 
-/* ---- narrow floats, without branches, so that loops over them vectorize ---- */
-static inline float as_float(uint32_t bits) {
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-static inline uint32_t as_bits(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
-
-static inline float widen_bf16(uint16_t h) { return as_float((uint32_t)h << 16); }
-
-/* Rounds to nearest even by carrying into the kept half; NaN would carry to infinity. */
-static inline uint16_t narrow_bf16(float value) {
-  uint32_t bits = as_bits(value), odd = bits >> 16 & 1;
-  uint32_t rounded = (bits + 0x7fff + odd) >> 16, nan = bits >> 16 | 0x40;
-  return (uint16_t)(value != value ? nan : rounded);
-}
-
-/* The exponents differ by 112; multiplying by 2^112 also gives subnormals theirs. */
-static inline float widen_f16(uint16_t h) {
-  uint32_t magnitude = (uint32_t)(h & 0x7fff) << 13, sign = (uint32_t)(h & 0x8000) << 16;
-  uint32_t finite = as_bits(as_float(magnitude) * 0x1p112F), special = magnitude | 0x7f800000;
-  return as_float(sign | ((h & 0x7c00) == 0x7c00 ? special : finite));
-}
-
-/* Three cases: below 2^-14 the result is subnormal, and adding 0.5 leaves its bits, rounded, at the
- * bottom of the mantissa; from 65520 on, and for NaN, special; else as bf16, with the exponent moved. */
-static inline uint16_t narrow_f16(float value) {
-  uint32_t bits = as_bits(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
-  uint32_t small = as_bits(as_float(magnitude) + 0.5F) - as_bits(0.5F);
-  uint32_t normal = (magnitude - (112U << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
-  uint32_t special = magnitude > 0x7f800000 ? 0x7e00 : 0x7c00;
-  uint32_t result = magnitude < (113U << 23) ? small : normal;
-  return (uint16_t)(sign | (magnitude >= 0x477ff000 ? special : result));
-}
-
+/* ---- narrow floats ---- */
 enum { BLOCK = 1024 };
 
 static void widen(ir_dtype t, size_t n, const uint16_t *from, float *to) {
   if (t == IR_F16)
-    for (size_t i = 0; i < n; i++) to[i] = widen_f16(from[i]);
+    for (size_t i = 0; i < n; i++) to[i] = ir_f16_as_f32(from[i]);
   else
-    for (size_t i = 0; i < n; i++) to[i] = widen_bf16(from[i]);
+    for (size_t i = 0; i < n; i++) to[i] = ir_bf16_as_f32(from[i]);
 }
 
 static void narrow(ir_dtype t, size_t n, const float *from, uint16_t *to) {
   if (t == IR_F16)
-    for (size_t i = 0; i < n; i++) to[i] = narrow_f16(from[i]);
+    for (size_t i = 0; i < n; i++) to[i] = ir_f32_as_f16(from[i]);
   else
-    for (size_t i = 0; i < n; i++) to[i] = narrow_bf16(from[i]);
+    for (size_t i = 0; i < n; i++) to[i] = ir_f32_as_bf16(from[i]);
 }
 
 static void reduce_narrow(fold_fn *fold, ir_dtype t, size_t from, size_t n, uint32_t n_sources,

@@ -20,6 +20,8 @@ ir_mesh ir_build_mesh(ir_func *f, uint32_t name, const int64_t *shape, uint32_t 
 /* A copy that a pass may change as it likes: it is not listed in the module, shares the symbols and the
  * handles of `f`, and keeps its scheduled view. */
 ir_func *ir_func_copy(const ir_func *f);
+/* Gives a function that was assigned tables of its own in `memory`; lists inside their records stay shared. */
+void ir_func_own_tables(ir_func *f, arena *memory);
 /* A copy in another module, which must be empty and may outlive that of `f`: as if the text of `f` had been parsed
  * there, but messages still point to the source that `f` came from. A host program brings its fusion with it. What is
  * derived from the definition and the statements is not copied: the scheduled view and reasons. The names of the

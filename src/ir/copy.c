@@ -1,30 +1,34 @@
 #include "ir/build.h"
 
 /* Lists inside the records are never changed in place, so copying the tables is enough. */
-#define COPY(field)                                                                                \
+#define OWN(field)                                                                                 \
   do {                                                                                             \
-    copy->field.data = arena_copy(memory, f->field.data, f->field.len * sizeof *f->field.data);    \
-    copy->field.cap = f->field.len;                                                                \
+    f->field.data = arena_copy(memory, f->field.data, f->field.len * sizeof *f->field.data);       \
+    f->field.cap = f->field.len;                                                                   \
   } while (0)
+
+void ir_func_own_tables(ir_func *f, arena *memory) {
+  OWN(axes);
+  OWN(transforms);
+  OWN(meshes);
+  OWN(tensors);
+  OWN(ops);
+  OWN(inputs);
+  OWN(order);
+  OWN(outputs);
+  OWN(constraints);
+  OWN(statements);
+  OWN(whys);
+  OWN(removed);
+  OWN(scheduled);
+  f->names = map_copy(&f->names, memory);
+}
 
 ir_func *ir_func_copy(const ir_func *f) {
   arena *memory = &f->module->memory;
   ir_func *copy = ARENA_NEW(memory, ir_func);
   *copy = *f;
-  COPY(axes);
-  COPY(transforms);
-  COPY(meshes);
-  COPY(tensors);
-  COPY(ops);
-  COPY(inputs);
-  COPY(order);
-  COPY(outputs);
-  COPY(constraints);
-  COPY(statements);
-  COPY(whys);
-  COPY(removed);
-  COPY(scheduled);
-  copy->names = map_copy(&f->names, memory);
+  ir_func_own_tables(copy, memory);
   copy->learned = map_copy(&f->learned, memory);
   copy->numbers = map_copy(&f->numbers, memory);
   return copy;

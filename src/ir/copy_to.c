@@ -269,12 +269,6 @@ static void copy_maps(copying *c, const ir_func *f, ir_func *copy, arena *scratc
 
 /* ---- functions and modules ---- */
 
-#define COPY(field)                                                                                \
-  do {                                                                                             \
-    OWN(copy->field.data, copy->field.len);                                                        \
-    copy->field.cap = copy->field.len;                                                             \
-  } while (0)
-
 /* They speak of tables that are not copied. */
 static void forget_reasons(ir_func *f) {
   f->spread = NULL;
@@ -295,18 +289,7 @@ static ir_func *copy_tables(copying *c, const ir_func *f, ir_func *fusion) {
   ir_func *copy = ARENA_NEW(memory, ir_func);
   *copy = *f;
   copy->module = c->to;
-  COPY(axes);
-  COPY(transforms);
-  COPY(meshes);
-  COPY(tensors);
-  COPY(ops);
-  COPY(inputs);
-  COPY(order);
-  COPY(outputs);
-  COPY(constraints);
-  COPY(statements);
-  COPY(scheduled);
-  copy->names = map_copy(&f->names, memory);
+  ir_func_own_tables(copy, memory);
   ir_func_unschedule(copy);
   own_lists(memory, copy);
   forget_reasons(copy);

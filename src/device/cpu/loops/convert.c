@@ -15,13 +15,13 @@
 
 #include "device/cpu/kernel_fast.h"
 /* After it: only functions of equal options are inlined. */
-#include "device/cpu/loops/narrow.h"
+#include "ir/narrow.h"
 
 /* ---- readers ---- */
 static inline double read_F64(double x) { return x; }
 static inline float read_F32(float x) { return x; }
-static inline float read_F16(uint16_t x) { return read_f16(x); }
-static inline float read_BF16(uint16_t x) { return read_bf16(x); }
+static inline float read_F16(uint16_t x) { return ir_f16_as_f32(x); }
+static inline float read_BF16(uint16_t x) { return ir_bf16_as_f32(x); }
 static inline int64_t read_I64(int64_t x) { return x; }
 static inline int32_t read_I32(int32_t x) { return x; }
 static inline int32_t read_I8(int8_t x) { return x; }
@@ -70,8 +70,8 @@ static inline uint8_t u8_from_i64(int64_t x) { return (uint8_t)(uint64_t)x; }
   _Generic((x), double : of_double, float : of_float, int64_t : of_i64, int32_t : of_i32)(x)
 #define write_F64(x) ((double)(x))
 #define write_F32(x) ((float)(x))
-#define write_F16(x) BY_CARRIER(x, ir_f16_from_f64, f16_from_f32, f16_from_i64, f16_from_i32)
-#define write_BF16(x) BY_CARRIER(x, ir_bf16_from_f64, bf16_from_f32, bf16_from_i64, bf16_from_i32)
+#define write_F16(x) BY_CARRIER(x, ir_f16_from_f64, ir_f32_as_f16, f16_from_i64, f16_from_i32)
+#define write_BF16(x) BY_CARRIER(x, ir_bf16_from_f64, ir_f32_as_bf16, bf16_from_i64, bf16_from_i32)
 #define write_I64(x) BY_CARRIER(x, i64_from_f64, i64_from_f64, i64_from_i64, i64_from_i64)
 #define write_I32(x) BY_CARRIER(x, i32_from_f64, i32_from_f64, i32_from_i64, i32_from_i64)
 #define write_I8(x) BY_CARRIER(x, i8_from_f64, i8_from_f64, i8_from_i64, i8_from_i64)
@@ -113,8 +113,8 @@ cpu_convert_fn *const cpu_conversions[IR_DTYPE_COUNT][IR_DTYPE_COUNT] = {
   void name(int64_t n, float *x) {                                                                 \
     for (int64_t i = 0; i < n; i++) x[i] = rounded(x[i]);                                          \
   }
-ROUND(cpu_round_f16, round_to_f16)
-ROUND(cpu_round_bf16, round_to_bf16)
+ROUND(cpu_round_f16, ir_f32_round_f16)
+ROUND(cpu_round_bf16, ir_f32_round_bf16)
 
 /* ---- strided copies ---- */
 /* Elements move as bits, whatever their type. */

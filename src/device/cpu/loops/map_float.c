@@ -8,7 +8,7 @@
 #include "device/cpu/kernel_fast.h"
 /* After it: only functions of equal options are inlined. */
 #include "device/cpu/loops/math_f32.h"
-#include "device/cpu/loops/narrow.h"
+#include "ir/narrow.h"
 
 #define MAP_EXPRESSION(fexpr, iexpr) fexpr
 
@@ -90,7 +90,7 @@ BOTH(minima, f32_min)
   static void name##_##dtype(int64_t n, void *to, const void *const *x, bool mode) {               \
     float *y = to;                                                                                 \
     name(n, to, x, mode);                                                                          \
-    for (int64_t i = 0; i < n; i++) y[i] = round_to_##dtype(y[i]);                                 \
+    for (int64_t i = 0; i < n; i++) y[i] = ir_f32_round_##dtype(y[i]);                             \
   }
 #define ROUNDED_BOTH(name) ROUNDED(name, f16) ROUNDED(name, bf16)
 ROUNDED_BOTH(sines)
@@ -148,7 +148,7 @@ ROUNDED_BOTH(minima)
 #define MAP_WIDE float
 #define MAP_TABLE cpu_map_bf16
 #define MAP_NAME(id) bf16_##id
-#define MAP_FINISH(x) round_to_bf16((float)(x))
+#define MAP_FINISH(x) ir_f32_round_bf16((float)(x))
 #include "device/cpu/loops/map_loops.h"
 
 #define MAP_ENTRY(id) MAP_ENTRY_OF(f16, id)
@@ -156,5 +156,5 @@ ROUNDED_BOTH(minima)
 #define MAP_WIDE float
 #define MAP_TABLE cpu_map_f16
 #define MAP_NAME(id) f16_##id
-#define MAP_FINISH(x) round_to_f16((float)(x))
+#define MAP_FINISH(x) ir_f32_round_f16((float)(x))
 #include "device/cpu/loops/map_loops.h"

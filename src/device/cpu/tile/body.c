@@ -33,8 +33,6 @@ typedef struct tile_kernel {
   size_t starts_at, inner_at;
 } tile_kernel;
 
-enum { NO_PLACE = UINT32_MAX };
-
 /* ---- running ---- */
 /* A kernel that is one program: its places are the starts of the task. */
 static status run_part(const cpu_kernel *k, uint32_t part, char *const *starts, char *scratch,
@@ -58,7 +56,7 @@ static status run_item(const tile_item *t, char *const *places, char **starts, c
     return STATUS_OK;
   }
   for (uint32_t i = 0; i < t->n_starts; i++)
-    starts[i] = t->places[i] == NO_PLACE ? NULL : places[t->places[i]];
+    starts[i] = t->places[i] == TILE_NO_PLACE ? NULL : places[t->places[i]];
   return cpu_kernel_run(t->kernel, starts, scratch);
 }
 
@@ -134,27 +132,9 @@ static void add_item(planner *p, tile_item item, size_t bytes) {
   if (bytes > p->kernel->head.scratch_bytes) p->kernel->head.scratch_bytes = bytes;
 }
 
-static rt_operand operand_of(planner *p, const rt_value *v, uint32_t *place) {
-  rt_operand o = {.sliced = v->sliced};
-  *place = NO_PLACE;
-  switch (v->kind) {
-  case RT_VALUE_NONE: break;
-  case RT_VALUE_NUMBER:
-    o.kind = RT_OPERAND_NUMBER;
-    o.number = v->number;
-    break;
-  case RT_VALUE_PARAM:
-    o.kind = RT_OPERAND_VIEW;
-    o.view = v->index;
-    *place = 1 + v->index;
-    break;
-  case RT_VALUE_STEP:
-    o.kind = RT_OPERAND_VIEW;
-    o.view = p->views[v->index];
-    *place = p->steps[v->index][0].place;
-    break;
-  }
-  return o;
+static rt_operand operand_of(const planner *p, const rt_value *v, uint32_t *place) {
+  if (v->kind != RT_VALUE_STEP) return tile_operand(v, 0, 0, place);
+  return tile_operand(v, p->views[v->index], p->steps[v->index][0].place, place);
 }
 
 static status add_kernel(planner *p, uint32_t step) {

@@ -13,7 +13,7 @@
 typedef struct step_call {
   const cpu_kernel *kernel;
   uint32_t n_starts;
-  const uint32_t *places; /* of its starts, in the table; NO_PLACE: a number */
+  const uint32_t *places; /* of its starts, in the table; TILE_NO_PLACE: a number */
 } step_call;
 
 typedef struct steps_kernel {
@@ -25,12 +25,10 @@ typedef struct steps_kernel {
   size_t inner_table;
 } steps_kernel;
 
-enum { NO_PLACE = UINT32_MAX };
-
 /* ---- running ---- */
 static status run_call(const step_call *call, char *const *at, char **starts, char *scratch) {
   for (uint32_t i = 0; i < call->n_starts; i++)
-    starts[i] = call->places[i] == NO_PLACE ? NULL : at[call->places[i]];
+    starts[i] = call->places[i] == TILE_NO_PLACE ? NULL : at[call->places[i]];
   return cpu_kernel_run(call->kernel, starts, scratch);
 }
 
@@ -161,11 +159,15 @@ static void place_value(making *m, uint32_t step, uint32_t result, size_t first,
   if (v->at + v->bytes > m->kernel->inner) m->kernel->inner = v->at + v->bytes;
 }
 
-static rt_operand operand_of(const making *m, const rt_value *v, uint32_t *place) {
+rt_operand tile_operand(const rt_value *v, uint32_t view, uint32_t at, uint32_t *place) {
   rt_operand o = {.sliced = v->sliced};
-  *place = NO_PLACE;
+  *place = TILE_NO_PLACE;
   switch (v->kind) {
   case RT_VALUE_NONE: break;
+  case RT_VALUE_NUMBER:
+    o.kind = RT_OPERAND_NUMBER;
+    o.number = v->number;
+    break;
   case RT_VALUE_PARAM:
     o.kind = RT_OPERAND_VIEW;
     o.view = v->index;
@@ -173,15 +175,17 @@ static rt_operand operand_of(const making *m, const rt_value *v, uint32_t *place
     break;
   case RT_VALUE_STEP:
     o.kind = RT_OPERAND_VIEW;
-    o.view = m->values[v->index][v->result].view;
-    *place = m->values[v->index][v->result].place;
-    break;
-  case RT_VALUE_NUMBER:
-    o.kind = RT_OPERAND_NUMBER;
-    o.number = v->number;
+    o.view = view;
+    *place = at;
     break;
   }
   return o;
+}
+
+static rt_operand operand_of(const making *m, const rt_value *v, uint32_t *place) {
+  if (v->kind != RT_VALUE_STEP) return tile_operand(v, 0, 0, place);
+  const own_value *made = &m->values[v->index][v->result];
+  return tile_operand(v, made->view, made->place, place);
 }
 
 static status add_call(making *m, const rt_task *t, const uint32_t *places) {
