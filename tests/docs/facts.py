@@ -1,7 +1,7 @@
 """facts.py WEIR: what pages say of the command is what the command says.
 
-Links and anchors lead somewhere, pictures are well-formed and used, the index has every page, and the tables of
-passes, operations, options and commands are those that `weir` prints."""
+Links and anchors lead somewhere, commands with output are run, pictures are well-formed and used, the index has every
+page, and the tables of passes, operations, options and commands are those that `weir` prints."""
 import glob
 import os
 import re
@@ -30,7 +30,7 @@ def weir(*arguments):
 
 
 def pages():
-    names = ["README.md", "CONTRIBUTING.md"] + glob.glob("docs/**/*.md", root_dir=ROOT, recursive=True)
+    names = ["README.md", "CONTRIBUTING.md", "examples/README.md"] + glob.glob("docs/**/*.md", root_dir=ROOT, recursive=True)
     return sorted(names + glob.glob("tests/*.md", root_dir=ROOT))
 
 
@@ -55,6 +55,14 @@ def links():
             expect(os.path.exists(os.path.join(ROOT, full)), f"{page}: {target} leads nowhere")
             if anchor and full.endswith(".md") and os.path.exists(os.path.join(ROOT, full)):
                 expect(anchor in anchors(read(full)), f"{page}: {full} has no heading #{anchor}")
+
+
+def blocks():
+    """Commands with output are in blocks that commands.py runs."""
+    for page in pages():
+        for fence, block in re.findall(r"^```(.*)\n(.*?)^```", read(page), flags=re.M | re.S):
+            expect(fence == "console" or not re.search(r"^\$ (build/)?weir ", block, flags=re.M),
+                   f"{page}: a command in a block that is not ```console is not run")
 
 
 def index():
@@ -116,7 +124,7 @@ def commands():
         expect(f"## weir {name}\n" in cli, f"docs/cli.md: weir {name} is not described")
 
 
-for check in (links, index, pictures, rooms, passes, operations, options, commands):
+for check in (links, blocks, index, pictures, rooms, passes, operations, options, commands):
     check()
 print("\n".join(failures))
 sys.exit(1 if failures else 0)
