@@ -3,7 +3,8 @@
  * Each conflict by itself has a cheap side, but what is cheap for one product may lead to others that are not:
  * gathering small weights leaves activations cut along the sequence, and then keys and values have to be gathered.
  * So placements are tried: propagated, decomposed, and their bytes added up. At first all by the order of operands,
- * and all by their own cost; then the better one with the other side for one class of products after another. */
+ * all by their own cost, and all that yield; then the best one with something else for one class of products after
+ * another. */
 #include "ir/build.h"
 #include "shard/internal.h"
 
@@ -61,11 +62,11 @@ typedef struct trial {
   double bytes;
 } trial;
 
-static trial try_choice(choosing *c, uint64_t yields, bool by_cost) {
+static trial try_choice(choosing *c, uint64_t yields, uint64_t both, bool by_cost) {
   trial t = {.bytes = -1};
   diags before = c->f->module->errors;
   ir_func *copy = ir_func_copy(c->f);
-  t.choice = (shard_choice){c->classes, c->f->ops.len, yields, by_cost, &t.met, &t.gave};
+  t.choice = (shard_choice){c->classes, c->f->ops.len, yields, both, by_cost, &t.met, &t.gave};
   copy->choice = &t.choice;
   (void)shard_propagate_to(copy, NULL);
   t.choice.met = t.choice.gave = NULL;
@@ -83,13 +84,22 @@ static bool is_better(const trial *a, const trial *b) {
   return a->bytes >= 0 && (b->bytes < 0 || a->bytes < b->bytes);
 }
 
-/* Takes the other side for one class after another, until none of them is better. */
+/* Yields nobody, one operand, or both: what the class does `turn` steps on from what it does. */
+static trial try_other(choosing *c, const trial *best, uint64_t bit, uint32_t turn) {
+  uint64_t yields = best->choice.by_cost ? best->gave : best->choice.yields,
+           both = best->choice.both;
+  uint32_t now = both & bit ? 2 : yields & bit ? 1 : 0, then = (now + turn) % 3;
+  yields = then == 1 ? yields | bit : yields & ~bit;
+  both = then == 2 ? both | bit : both & ~bit;
+  return try_choice(c, yields, both, false);
+}
+
+/* Lets one class after another do something else, until nothing is better. */
 static void improve(choosing *c, uint64_t may, trial *best) {
-  for (uint32_t k = 0, since = 0; since < SHARD_MAX_CLASSES && c->tries; k++, since++) {
-    uint64_t bit = (uint64_t)1 << k % SHARD_MAX_CLASSES;
-    uint64_t yields = best->choice.by_cost ? best->gave : best->choice.yields;
+  for (uint32_t k = 0, since = 0; since < 2 * SHARD_MAX_CLASSES && c->tries; k++, since++) {
+    uint64_t bit = (uint64_t)1 << k / 2 % SHARD_MAX_CLASSES;
     if (!(best->met & may & bit)) continue;
-    trial other = try_choice(c, yields ^ bit, false);
+    trial other = try_other(c, best, bit, 1 + k % 2);
     if (!is_better(&other, best)) continue;
     *best = other;
     since = 0;
@@ -118,10 +128,11 @@ void shard_choose(ir_func *f) {
   choosing c = {.f = f, .tries = tries_for(f)};
   if (f->choice || f->scheduled.len != f->order.len) return; /* reductions in two steps: not yet */
   if (!shard_is_distributed(f) || !find_classes(&c)) return;
-  trial best = try_choice(&c, 0, false);
+  trial best = try_choice(&c, 0, 0, false);
   if (best.met && all_expected(f)) {
-    trial cheap = try_choice(&c, 0, true);
-    if (is_better(&cheap, &best)) best = cheap;
+    trial starts[] = {try_choice(&c, 0, 0, true), try_choice(&c, UINT64_MAX, 0, false)};
+    for (uint32_t i = 0; i < 2; i++)
+      if (is_better(&starts[i], &best)) best = starts[i];
     improve(&c, UINT64_MAX, &best);
   } else if (best.met) {
     improve(&c, ~c.of_inputs, &best);

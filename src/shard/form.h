@@ -16,6 +16,7 @@ struct form {
   ir_func *f;
   void (*write)(form *m); /* builds the steps and sets `results` */
   uint32_t why;           /* the reason of the mark that cuts the axis; then, of the steps */
+  uint32_t first;         /* of the operations that forms are written with */
   ir_op_data op;          /* the operation that is rewritten, with its operands as they are now */
   uint32_t dims;          /* bit i: works along dimension i of its first operand */
   uint32_t dim;           /* of forms in pieces: the only one of these, */
@@ -88,6 +89,8 @@ ir_tensor form_piece_numbers(form *m, uint32_t rank);
  * a slice and something else)? Sets what the form says about shifts. */
 bool form_is_shift(form *m, uint32_t rank);
 void form_shift(form *m);
+/* The tensor that the operation shifts, all dimensions as long as before; none: it is no shift. */
+ir_tensor form_shifted(ir_func *f, const ir_op_data *op);
 /* Shifts of one tensor in one direction send what crosses ends of pieces once. */
 void form_share_shifts(form **forms, uint32_t n);
 

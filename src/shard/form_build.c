@@ -6,8 +6,31 @@
 
 static arena *memory_of(const form *m) { return &m->f->module->memory; }
 
+static bool same_attrs(const ir_op_info *info, const ir_attr *a, const ir_attr *b) {
+  for (uint32_t i = 0; i < info->n_attrs; i++) {
+    bool lists = a[i].len && a[i].len == b[i].len && a[i].ints && b[i].ints;
+    if (a[i].len != b[i].len || a[i].i != b[i].i || a[i].given != b[i].given) return false;
+    if (lists && memcmp(a[i].ints, b[i].ints, a[i].len * sizeof *a[i].ints) != 0) return false;
+  }
+  return true;
+}
+
+/* The sum of another form that is the same: a mean, and the mean of a variance. */
+static ir_tensor find_sum(form *m, ir_tensor x, const ir_attr *attrs) {
+  for (uint32_t i = m->first; i < m->f->ops.len; i++) {
+    const ir_op_data *op = &m->f->ops.data[i];
+    if (op->code != IR_OP_SUM || !IR_SAME(op->operands[0], x)) continue;
+    if (same_attrs(ir_op_info_of(IR_OP_SUM), op->attrs,
+                   ir_attrs_complete(m->f, ir_op_info_of(IR_OP_SUM), attrs)))
+      return op->result;
+  }
+  return (ir_tensor){0};
+}
+
 ir_tensor form_op(form *m, ir_opcode code, const ir_tensor *operands, uint32_t n,
                   const ir_attr *attrs) {
+  ir_tensor there = code == IR_OP_SUM ? find_sum(m, operands[0], attrs) : (ir_tensor){0};
+  if (there.id) return there;
   ir_tensor t = ir_build_op(m->f, code, operands, n, attrs, 0, m->op.at);
   check(t.id != 0);
   return t;

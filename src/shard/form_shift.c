@@ -84,15 +84,25 @@ static bool is_pad_shift(form *m, uint32_t rank) {
   return m->shift != 0 && same_length(m, m->source, m->op.result, m->dim);
 }
 
-/* A window of what was padded, as long as that was before. */
-static bool is_window_of_pad(form *m, uint32_t rank, change window) {
+/* A window of what was padded, as long as that was before: along one dimension at most it lies elsewhere. */
+static bool is_window_of_pad(form *m, uint32_t rank) {
   const ir_op_data *pad = made_by(m, m->op.operands[0], IR_OP_PAD);
-  change around;
-  if (!pad || !pad_change(m, pad, rank, &around) || window.dim != around.dim) return false;
-  m->shift = around.before + window.before;
+  const ir_attr *starts = ir_op_attr(&m->op, "starts"), *steps = ir_op_attr(&m->op, "steps");
+  if (!pad) return false;
+  const ir_attr *widths = ir_op_attr(pad, "widths");
   m->source = pad->operands[0];
   m->value = ir_op_attr(pad, "value")->number;
-  return around.before >= 0 && same_length(m, m->source, m->op.result, m->dim);
+  m->shift = 0;
+  for (uint32_t i = 0; i < rank; i++) {
+    int64_t before, start;
+    if (steps->given && steps->ints[i] != 1) return false;
+    if (!is_const(m, widths->scalars[2 * i], &before) || before < 0) return false;
+    if (!is_const(m, starts->scalars[i], &start) || start < 0) return false;
+    if (!same_length(m, m->source, m->op.result, i) || (before != start && m->shift)) return false;
+    if (before != start || (before && !m->shift)) m->dim = i;
+    if (before != start) m->shift = before - start;
+  }
+  return true;
 }
 
 /* A window of two that were put together, as long as one of them. */
@@ -115,9 +125,9 @@ static bool is_window_of_cat(form *m, uint32_t rank, change window) {
 
 static bool is_window(form *m, uint32_t rank) {
   change window;
+  if (is_window_of_pad(m, rank)) return true;
   if (!slice_change(m, &m->op, rank, &window)) return false;
   m->dim = window.dim;
-  if (is_window_of_pad(m, rank, window)) return true;
   return is_window_of_cat(m, rank, window);
 }
 
@@ -153,6 +163,20 @@ bool form_is_shift(form *m, uint32_t rank) {
   if (m->op.code == IR_OP_PAD) return is_pad_shift(m, rank);
   if (m->op.code == IR_OP_SLICE) return is_window(m, rank);
   return m->op.code == IR_OP_CAT && is_cat_shift(m, rank);
+}
+
+ir_tensor form_shifted(ir_func *f, const ir_op_data *op) {
+  bool may = op->code == IR_OP_PAD || op->code == IR_OP_SLICE || op->code == IR_OP_CAT;
+  if (!may) return (ir_tensor){0};
+  form m = {.f = f, .op = *op};
+  ir_axis dims[IR_MAX_RANK], others[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(f, op->result, dims);
+  if (!form_is_shift(&m, rank) || ir_tensor_dims(f, m.source, others) != rank)
+    return (ir_tensor){0};
+  for (uint32_t i = 0; i < rank; i++) {
+    if (!same_length(&m, m.source, op->result, i)) return (ir_tensor){0};
+  }
+  return m.source;
 }
 
 /* ---- its form ---- */

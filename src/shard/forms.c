@@ -13,6 +13,7 @@ typedef struct rewriting {
   form **forms;       /* by operation; NULL: it stays as it is */
   ir_tensor *instead; /* by tensor: what took its place */
   uint32_t n;
+  uint32_t first; /* operation that is new */
 } rewriting;
 
 static bool find_wanted(rewriting *r) {
@@ -58,6 +59,7 @@ static void rewrite(rewriting *r, ir_op o) {
   ir_op_data op = *ir_op_at(r->f, o);
   form *m = r->forms[o.id];
   uint32_t first = r->f->ops.len, base = ir_tensor_at(r->f, op.result)->name;
+  m->first = r->first;
   m->op = op; /* what its operands were has perhaps been rewritten */
   if (r->instead[m->source.id].id) m->source = r->instead[m->source.id];
   if (r->instead[m->enters.id].id) m->enters = r->instead[m->enters.id];
@@ -192,6 +194,7 @@ uint32_t shard_write_forms(ir_func *f, arena *scratch) {
   if (!find_wanted(&r)) return 0;
   r.instead = ARENA_ARRAY(scratch, n_tensors, ir_tensor);
   drop_view(f);
+  r.first = f->ops.len;
   rewrite_all(&r);
   move_reductions(&r, n_ops);
   check(schedule_apply(f));

@@ -151,13 +151,15 @@ uint32_t shard_cross_reshape(ir_func *f, const ir_op_data *op, bool forward, uin
 
 /* ---- product.c ---- */
 /* Products whose operands are cut in ways that do not go together. Of two that are cut along rows and columns the
- * second one may yield, of two of which one is cut along the inner dimension that one: it is gathered then.
+ * second one may yield, of two of which one is cut along the inner dimension that one, and the one that is not cut
+ * along a batch: it is gathered or exchanged then. Or both do, and those who read the result say how it is cut.
  * Products of the same extents are a class, and do the same. */
 enum { SHARD_MAX_CLASSES = 64 };
 typedef struct shard_choice {
   const uint8_t *class_of; /* by operation, plus 1; 0: of no class */
   uint32_t n_ops;
   uint64_t yields; /* bit c: those of class c */
+  uint64_t both;   /* the same: both operands yield */
   bool by_cost;    /* no class is asked: who yields moves fewer bytes, where extents are expected */
   uint64_t *met;   /* classes that had such operands are added; NULL: nobody asks */
   uint64_t *gave;  /* those of them that yielded */

@@ -6,7 +6,8 @@ typedef enum role {
   ROLE_WHOLE,
   ROLE_FREE,    /* along its own rows or columns: so is the result */
   ROLE_REDUCED, /* along the inner dimension: devices have partial results */
-  ROLE_OTHER,   /* a batch, or in a way that nothing is known about */
+  ROLE_BATCH,   /* along a dimension that both operands have */
+  ROLE_OTHER,   /* in a way that nothing is known about */
 } role;
 
 typedef struct product {
@@ -29,7 +30,7 @@ static role role_of(const ir_func *f, const ir_op_data *op, uint32_t k, uint32_t
     if (!IR_SAME(pairs[i].producer, a->logical) || a->swizzled) continue;
     if (ir_axis_at(f, pairs[i].consumer)->kind == IR_AXIS_REDUCTION) return ROLE_REDUCED;
     for (uint32_t j = 0; j < m; j++)
-      if (IR_SAME(others[j].consumer, pairs[i].consumer)) return ROLE_OTHER;
+      if (IR_SAME(others[j].consumer, pairs[i].consumer)) return ROLE_BATCH;
     return ROLE_FREE;
   }
   return ROLE_OTHER;
@@ -101,14 +102,18 @@ static bool open_axis(const ir_func *f, const ir_op_data *op, uint32_t mesh_axis
     x->roles[k] = role_of(f, op, k, mesh_axis);
     if (x->roles[k] == ROLE_WHOLE || x->roles[k] == ROLE_OTHER) return false;
   }
-  bool same = x->roles[0] == ROLE_REDUCED && x->roles[1] == ROLE_REDUCED;
+  bool same = x->roles[0] == x->roles[1] && x->roles[0] != ROLE_FREE;
   return !same && x->devices > 1;
 }
 
-/* The operand that may be gathered. */
-static uint32_t yielder(const product *x) { return x->roles[0] == ROLE_REDUCED ? 0 : 1; }
+/* The operand that may be gathered, or exchanged. */
+static uint32_t yielder(const product *x) {
+  if (x->roles[0] == ROLE_BATCH || x->roles[1] == ROLE_BATCH) return x->roles[0] == ROLE_BATCH;
+  return x->roles[0] == ROLE_REDUCED ? 0 : 1;
+}
 
 static bool yields_by_cost(product *x, uint32_t k) {
+  if (x->roles[1 - k] == ROLE_BATCH) return false;
   for (uint32_t i = 0; i < 2; i++) {
     if (!find_bytes(x, x->op->operands[i], &x->bytes[i])) return false;
   }
@@ -129,9 +134,11 @@ uint32_t shard_product_yields(const ir_func *f, const ir_op_data *op, uint32_t k
   uint32_t class = class_of(f, op, choice);
   uint64_t bit = class ? (uint64_t)1 << (class - 1) : 0;
   for (uint32_t axis = 0; axis < rank; axis++) {
-    if (!open_axis(f, op, axis, &x) || yielder(&x) != k) continue;
-    bool does = choice->by_cost || !class ? yields_by_cost(&x, k) : (choice->yields & bit) != 0;
+    if (!open_axis(f, op, axis, &x)) continue;
     if (choice->met) *choice->met |= bit;
+    bool may = yielder(&x) == k, asked = !choice->by_cost && class;
+    bool does = asked ? (choice->both & bit) || (may && (choice->yields & bit))
+                      : may && yields_by_cost(&x, k);
     if (does && choice->gave) *choice->gave |= bit;
     if (does) yields |= 1u << axis;
   }

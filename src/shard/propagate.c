@@ -3,6 +3,7 @@
 
 #include "ir/build.h"
 #include "schedule/schedule.h"
+#include "shard/form.h"
 #include "shard/internal.h"
 
 typedef struct propagating {
@@ -62,8 +63,9 @@ typedef struct link {
 } link;
 
 /* Is the operation computed from partial results where the axis it works along is sharded? (forms.c) */
-static bool shares_whole(ir_family family) {
-  return family == IR_FAMILY_SOFTMAX || family == IR_FAMILY_NORM;
+static bool shares_whole(const ir_op_data *op) {
+  ir_family family = ir_op_info_of(op->code)->family;
+  return family == IR_FAMILY_SOFTMAX || family == IR_FAMILY_NORM || op->code == IR_OP_CUMSUM;
 }
 
 static uint32_t find_links(const ir_func *f, const ir_op_data *op, uint32_t k, bool forward,
@@ -78,7 +80,7 @@ static uint32_t find_links(const ir_func *f, const ir_op_data *op, uint32_t k, b
     bool crossed = !IR_SAME(mine, root);
     for (uint32_t j = 0; j < n_pairs && root.id && (reshape || !crossed); j++) {
       bool exact = pairs[j].kind == IR_PAIR_EXACT, group = pairs[j].kind == IR_PAIR_GROUP;
-      bool whole = pairs[j].kind == IR_PAIR_WHOLE && shares_whole(family);
+      bool whole = pairs[j].kind == IR_PAIR_WHOLE && shares_whole(op);
       /* mutant: propagate_not_exact */
       if ((!exact && !group && !whole) || !IR_SAME(pairs[j].consumer, root)) continue;
       ir_axis other = pairs[j].producer;
@@ -207,6 +209,9 @@ static schedule_marks common_marks(const propagating *p, ir_tensor from, ir_tens
   return open;
 }
 
+/* Is it a step of a form? These have a form no more. */
+static bool is_step(const propagating *p, ir_tensor t) { return p->open && p->open[t.id]; }
+
 /* What every position of `to` needs all of may be shared by devices, but not by iterations. */
 static uint32_t take_whole(propagating *p, ir_tensor from, ir_tensor to, const link *links,
                            uint32_t n_links, ir_why why) {
@@ -215,7 +220,7 @@ static uint32_t take_whole(propagating *p, ir_tensor from, ir_tensor to, const l
     schedule_marks open = common_marks(p, from, to, why.rule);
     ir_pair pair = {links[i].from, links[i].to, IR_PAIR_EXACT};
     open.streams = false;
-    if (links[i].whole && open.mesh_axes)
+    if (links[i].whole && open.mesh_axes && !is_step(p, to))
       n += schedule_replay_marked(p->f, from, to, &pair, 1, open, &why);
   }
   return n;
@@ -258,6 +263,20 @@ static void take_parts(propagating *p, const ir_op_data *op, bool forward, ir_wh
   if (open && shard_cross_reshape(p->f, op, forward, open, &why)) p->changed[to.id] = p->time;
 }
 
+/* A shift of a tensor by a few positions lies as that does: devices send what crosses the ends of their pieces. */
+static void take_shifted(propagating *p, const ir_op_data *op, bool forward, ir_why why) {
+  ir_axis from[IR_MAX_RANK], to[IR_MAX_RANK];
+  link links[IR_MAX_RANK];
+  ir_tensor shifted = form_shifted(p->f, op);
+  if (!shifted.id) return;
+  (void)ir_axes_dims(p->f, ir_tensor_at(p->f, shifted)->now.logical, from);
+  uint32_t n = ir_axes_dims(p->f, ir_tensor_at(p->f, op->result)->now.logical, to);
+  for (uint32_t i = 0; i < n; i++)
+    links[i] = forward ? (link){from[i], to[i], false, true} : (link){to[i], from[i], false, true};
+  if (forward) take_along(p, shifted, op->result, links, n, why);
+  else take_along(p, op->result, shifted, links, n, why);
+}
+
 static void take_over(propagating *p, const ir_op_data *op, uint32_t k, bool forward) {
   link links[IR_MAX_RANK];
   ir_why why = {.rule = forward ? IR_RULE_FORWARD : IR_RULE_BACKWARD, .at = op->at};
@@ -266,6 +285,7 @@ static void take_over(propagating *p, const ir_op_data *op, uint32_t k, bool for
   if (forward) take_along(p, op->operands[k], op->result, links, n, why);
   else take_along(p, op->result, op->operands[k], links, n, why);
   if (ir_op_info_of(op->code)->family == IR_FAMILY_RESHAPE) take_parts(p, op, forward, why);
+  if (k == 0) take_shifted(p, op, forward, why);
   p->yields = 0;
 }
 

@@ -7,7 +7,7 @@ bad() { echo "$*"; failed=$((failed + 1)); }
 # Prints the bytes of the busiest device; fails if the program does, or a result is wrong.
 bytes_of() {
   local out
-  out=$("$WEIR" run "tests/programs/$1.weir" $(sed 's/^/-D /; s/,/ -D /g' <<<"$2") --check --stats 2>&1) || { echo "$out"; return 1; }
+  out=$("$WEIR" run "tests/programs/$1.weir" $(sed 's/^-$//; s/^./-D &/; s/,/ -D /g' <<<"$2") --check --stats 2>&1) || { echo "$out"; return 1; }
   grep -q '^check: ' <<<"$out" || { echo "nothing was checked: $out"; return 1; }
   grep '^check: ' <<<"$out" | grep -v ' ok$' && return 1
   awk '/^stats: on=/ { for (i = 1; i <= NF; i++) if (sub(/^bytes_sent=/, "", $i) && $i + 0 > most) most = $i + 0 }

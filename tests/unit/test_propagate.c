@@ -136,6 +136,17 @@ static const row forward_rows[] = {
     {"sdpa, keys are not in the result",
      "q : f32[b, h, s, c]; k : f32[b, h, t, c]; v : f32[b, h, t, c]; y = sdpa(q, k, v); return y",
      DEVICES_ON(k, 2) STREAM(v, 3), "y", "y[b, h, s, 3 stream, ceildiv(c, 3)] on d"},
+    {"cumsum", "x : f32[n, 8]; y = cumsum(x, dim=1); return y", DEVICES_ON(x, 1), "y",
+     "y[n, 2 mesh.x, 4] on d"},
+    {"a shift", "x : f32[8, n]; y = pad(x, [1, -1, 0, 0]); return y", DEVICES_ON(x, 0), "y",
+     "y[2 mesh.x, 4, n] on d"},
+    {"a window of a pad",
+     "x : f32[8, 6]; p = pad(x, [1, 1, 2, 2]); y = slice(p, starts=[0, 2], stops=[8, 8]); return y",
+     "x on g; x.outer_split(0, g.y); x[0] = mesh.y; x.outer_split(2, g.x); x[2] = mesh.x", "p y",
+     "p[10, 10] on g; y[2 mesh.y, 4, 3 mesh.x, 2] on g"},
+    {"a window that is shorter",
+     "x : f32[8]; p = pad(x, [1, 1]); y = slice(p, starts=[0], stops=[7]); return y",
+     DEVICES_ON(x, 0), "y", "y[7] on d"},
 };
 static void test_forward(void) { RUN_ROWS(forward_rows); }
 
