@@ -6,7 +6,6 @@
 #include "api/program.h"
 #include "base/log.h"
 #include "choose/variants.h"
-#include "explain/explain.h"
 #include "ir/build.h"
 #include "ir/host.h"
 #include "text/text.h"
@@ -56,7 +55,7 @@ static status clone(arena *scratch, compile_call *c) {
 /* NULL: nothing. `pass` makes this one of the variants. */
 static status show_host(arena *scratch, const compile_call *c, ir_func *host, const char *pass,
                         const char **shown) {
-  const session_dump *wanted = &c->options.dump;
+  const api_dump *wanted = &c->options.dump;
   strbuf out;
   strbuf_init(&out, &c->to->ir.memory);
   if (wanted->host) text_print_host(host, &out);
@@ -261,7 +260,7 @@ weir_status api_choose_pass(const weir_fusion *f, const weir_options *o, const w
   if (!api_shapes_complete(s) || c.from->host) return WEIR_OK;
   weir_status st = api_read_options(o, &c.options);
   if (st != WEIR_OK || strcmp(c.options.session.device, "ref") == 0) return st;
-  c.options.dump = (session_dump){0};
+  c.options.dump = (api_dump){0};
   c.options.session.dump_plan = false;
   api_begin();
   status made = create(&memory_default, &c.to);
@@ -272,95 +271,10 @@ weir_status api_choose_pass(const weir_fusion *f, const weir_options *o, const w
   return st;
 }
 
-/* ---- asking ---- */
-typedef struct ask_call {
-  weir_program *p;
-  api_body body;
-  void *context;
-} ask_call;
-
-static status ask_body(arena *scratch, void *context) {
-  const ask_call *c = context;
-  return api_take_diags(&c->p->ir, c->body(scratch, c->context), scratch);
-}
-
-weir_status api_ask(const weir_program *p, api_body body, void *context) {
-  ask_call c = {(weir_program *)p, body, context};
-  (void)pthread_mutex_lock(&c.p->lock);
-  weir_status st = api_call(&p->memory, ask_body, &c);
-  (void)pthread_mutex_unlock(&c.p->lock);
-  return st;
-}
-
 int64_t weir_launch_rank(void) { return session_launch_rank(); }
 
 const char *weir_program_device(const weir_program *p) {
   return p && p->session.device ? p->session.device->ops->name : "ref";
-}
-
-typedef struct note_call {
-  weir_program *p;
-  char **note;
-} note_call;
-
-/* Which program was taken, where that may surprise; only rank 0 knows the times. */
-static void note_choice(const session *x, strbuf *out) {
-  const choose_choice *c = &x->choice;
-  const char *added = c->best ? x->variants.list[c->best - 1].added : NULL;
-  if (c->ns == 0) return;
-  if (added)
-    strbuf_printf(out, "products are sliced: predicted %.3g s, %.3g s without (as %s)\n",
-                  c->ns * 1e-9, c->plain_ns * 1e-9, added);
-  else if (c->best && c->best == x->variants.plain)
-    strbuf_printf(out,
-                  "the program's streams are not used: predicted %.3g s with them, %.3g s without "
-                  "(--pipeline marked uses them)\n",
-                  c->streamed_ns * 1e-9, c->plain_ns * 1e-9);
-}
-
-static status note_body(arena *scratch, void *context) {
-  note_call *c = context;
-  const session *x = &c->p->session;
-  explain_subject subject = {.scratch = scratch};
-  ir_env env;
-  strbuf out;
-  strbuf_init(&out, scratch);
-  note_choice(x, &out);
-  subject.h = session_last(x, scratch, &env);
-  subject.env = &env;
-  if (subject.h && subject.h->host->lowered) explain_notes(&subject, &out);
-  if (out.len == 0) return STATUS_OK;
-  out.data[--out.len] = '\0'; /* lines are separated */
-  return api_string(&out, c->note);
-}
-
-weir_status weir_program_note(const weir_program *p, char **note) {
-  if (!p || !note) return api_refuse("weir_program_note: an argument is NULL");
-  note_call c = {.p = (weir_program *)p, .note = note};
-  *note = NULL;
-  return api_ask(p, note_body, &c);
-}
-
-weir_status weir_program_counts(const weir_program *p, weir_counts *result) {
-  if (!p || !result) return api_refuse("weir_program_counts: an argument is NULL");
-  if (api_check_size(result->struct_size, "weir_program_counts") != WEIR_OK) return WEIR_BAD_USAGE;
-  weir_program *locked = (weir_program *)p;
-  (void)pthread_mutex_lock(&locked->lock);
-  weir_counts all = {.struct_size = result->struct_size,
-                     .runs = p->session.counts.runs,
-                     .bindings = p->session.counts.bindings,
-                     .loads = p->session.counts.loads,
-                     .in_place = p->session.counts.in_place,
-                     .copied = p->session.counts.copied,
-                     .evicted = p->session.counts.evicted,
-                     .proofs = p->session.counts.proofs};
-  session_kept(&p->session, &all.plans, &all.plan_bytes);
-  (void)pthread_mutex_lock(&locked->memory_lock);
-  all.allocations = p->n_allocations;
-  (void)pthread_mutex_unlock(&locked->memory_lock);
-  (void)pthread_mutex_unlock(&locked->lock);
-  api_copy_sized(result, &all, result->struct_size, sizeof all);
-  return WEIR_OK;
 }
 
 void weir_program_destroy(weir_program *p) {

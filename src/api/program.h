@@ -11,9 +11,9 @@
 #include "session/session.h"
 
 /* What to print to standard error. */
-typedef struct session_dump {
+typedef struct api_dump {
   bool fusion, host, nvfuser;
-} session_dump;
+} api_dump;
 
 /* What the options say about compiling and running. Words outlive the options. */
 typedef struct api_options {
@@ -22,7 +22,7 @@ typedef struct api_options {
   bool chooses;             /* between variants */
   const char *machine_name; /* "": sim's default, or this one */
   const char *proof;        /* when to prove a plan before it runs: auto, always or never */
-  session_dump dump;
+  api_dump dump;
 } api_options;
 
 /* NULL: those of the environment. (settings.c) */
@@ -57,14 +57,14 @@ weir_status api_choose_pass(const weir_fusion *f, const weir_options *o, const w
                             const char **pass);
 
 /* Asks a program something: runs the body under the program's lock, with a scratch arena and a guard; diagnostics of
- * the program become the message. (program.c) */
+ * the program become the message. (ask.c) */
 weir_status api_ask(const weir_program *p, api_body body, void *context);
 
 /* Binds the program to completed shapes of the fusion it was compiled from. The caller holds the lock, and
- * takes the diagnostics. (check.c) */
+ * takes the diagnostics. (ask.c) */
 status api_bind_like(weir_program *p, const weir_shapes *shapes, arena *scratch, ir_env *env);
 
-/* CHECK_FAILED, with all findings as the message. Needs a memory_guard(). (check.c) */
+/* CHECK_FAILED, with all findings as the message. Needs a memory_guard(). (ask.c) */
 status api_unsafe(const check_world_report *found, arena *scratch);
 
 #endif

@@ -5,7 +5,7 @@ tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
 mkdir -p "$tree/docs" "$tree/include/weir" "$tree/tools" "$tree/examples" \
   "$tree/src/base" "$tree/src/ir" "$tree/src/api" "$tree/src/comm" "$tree/src/device/cpu" \
-  "$tree/src/runtime" "$tree/src/device/cuda/comm" "$tree/src/device/issue"
+  "$tree/src/runtime" "$tree/src/session" "$tree/src/choose" "$tree/src/device/cuda/comm" "$tree/src/device/issue"
 cp docs/architecture.md "$tree/docs"
 
 plant() { printf '/* one */\n#include %s\n' "$2" >"$tree/$1"; }
@@ -50,6 +50,9 @@ refused src/device/issue/bad.h '"codegen/codegen.h"'
 refused src/device/issue/bad.c '<cuda.h>'
 refused src/device/cpu/bad.c '<nvtx3/nvToolsExt.h>'
 refused src/runtime/bad.c '<mpi.h>'
+refused src/session/bad.c '<weir/weir.h>'
+refused src/session/bad.h '"api/program.h"'
+refused src/choose/bad.c '"session/session.h"'
 refused tools/bad.c '"api/api.h"'
 refused examples/bad.c '"base/status.h"'
 

@@ -1,14 +1,11 @@
 /* Which values take the memory of a program's buffers where they take most. */
 #include <stdlib.h>
 
-#include "api/program.h"
 #include "runtime/lives.h"
+#include "session/questions.h"
 
 typedef struct peak_call {
-  weir_program *p;
-  const weir_shapes *shapes;
-  weir_memory *result;
-  char **text;
+  const session *x;
   arena *scratch;
   const rt_plan *plan; /* of the rank that needs most */
   uint32_t rank, at;
@@ -66,61 +63,43 @@ static void put_place(const peak_call *c, uint32_t instr, strbuf *out) {
   strbuf_printf(out, "  (%s)\n", place.data);
 }
 
-static status explain(peak_call *c, int64_t live_bytes) {
+static void explain(peak_call *c, int64_t live_bytes, strbuf *out) {
   const rt_plan *plan = c->plan;
   peak_value *values = ARENA_ARRAY(c->scratch, plan->n_buffers + (size_t)1, peak_value);
   uint32_t n = live_bytes > 0 ? find_values(c, values) : 0;
-  strbuf out;
-  strbuf_init(&out, c->scratch);
-  strbuf_printf(&out, "pool of %lld bytes", (long long)plan->pool_bytes);
-  if (session_ranks_are_many(&c->p->session.ranks)) strbuf_printf(&out, " on device %u", c->rank);
-  if (n == 0) strbuf_puts(&out, ": the program has no buffers of its own\n");
+  strbuf_printf(out, "pool of %lld bytes", (long long)plan->pool_bytes);
+  if (session_ranks_are_many(&c->x->ranks)) strbuf_printf(out, " on device %u", c->rank);
+  if (n == 0) strbuf_puts(out, ": the program has no buffers of its own\n");
   else {
-    strbuf_printf(&out, "; at most %lld bytes are in use at once, %.3f of it, first at\n  ",
+    strbuf_printf(out, "; at most %lld bytes are in use at once, %.3f of it, first at\n  ",
                   (long long)live_bytes, (double)live_bytes / (double)plan->pool_bytes);
-    put_place(c, c->at, &out);
-    strbuf_puts(&out, "by\n");
+    put_place(c, c->at, out);
+    strbuf_puts(out, "by\n");
   }
   for (uint32_t i = 0; i < n; i++) {
-    strbuf_printf(&out, "%12lld bytes  ", (long long)values[i].bytes);
-    put_place(c, values[i].made, &out);
+    strbuf_printf(out, "%12lld bytes  ", (long long)values[i].bytes);
+    put_place(c, values[i].made, out);
   }
-  return api_string(&out, c->text);
 }
 
-static status look(arena *scratch, void *context) {
-  peak_call *c = context;
-  c->scratch = scratch;
-  const rt_plan *const *plans;
-  uint32_t n;
-  ir_env env;
-  TRY(api_bind_like(c->p, c->shapes, c->scratch, &env));
-  TRY(session_bind(&c->p->session, &env, &plans, &n));
+static void find_rank(peak_call *c, const rt_plan *const *plans, uint32_t n) {
   for (uint32_t r = 0; r < n; r++) {
     if (c->plan && plans[r]->pool_bytes <= c->plan->pool_bytes) continue;
     c->plan = plans[r];
-    c->rank = n > 1 ? r : c->p->session.ranks.first;
+    c->rank = n > 1 ? r : c->x->ranks.first;
   }
-  rt_lives_find(c->plan, c->scratch, &c->lives);
-  int64_t live_bytes = rt_lives_peak(&c->lives, c->scratch, &c->at);
-  if (c->text) TRY(explain(c, live_bytes));
-  c->result->device = c->rank;
-  c->result->pool_bytes = c->plan->pool_bytes;
-  c->result->live_bytes = live_bytes;
-  return STATUS_OK;
 }
 
-weir_status weir_program_memory(const weir_program *p, const weir_shapes *s, weir_memory *result,
-                                char **text) {
-  weir_memory all = {0};
-  if (!p || !s || !result) return api_refuse("weir_program_memory: an argument is NULL");
-  if (api_check_size(result->struct_size, "weir_program_memory") != WEIR_OK) return WEIR_BAD_USAGE;
-  if (text) *text = NULL;
-  if (!p->session.device)
-    return api_refuse("the reference evaluator has no plan whose memory could be explained");
-  peak_call c = {.p = (weir_program *)p, .shapes = s, .result = &all, .text = text};
-  weir_status st = api_ask(p, look, &c);
-  all.struct_size = result->struct_size;
-  if (st == WEIR_OK) api_copy_sized(result, &all, result->struct_size, sizeof all);
-  return st;
+status session_find_peak(session *x, const ir_env *env, arena *scratch, session_peak *result,
+                         strbuf *out) {
+  peak_call c = {.x = x, .scratch = scratch};
+  const rt_plan *const *plans;
+  uint32_t n;
+  TRY(session_bind(x, env, &plans, &n));
+  find_rank(&c, plans, n);
+  rt_lives_find(c.plan, scratch, &c.lives);
+  int64_t live_bytes = rt_lives_peak(&c.lives, scratch, &c.at);
+  if (out) explain(&c, live_bytes, out);
+  *result = (session_peak){c.rank, c.plan->pool_bytes, live_bytes};
+  return STATUS_OK;
 }

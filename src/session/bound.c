@@ -1,13 +1,10 @@
 /* The bound of a program on a machine, and what the simulator predicts for it. */
-#include "cost/bound.h"
-#include "api/program.h"
 #include "choose/simulate.h"
+#include "session/questions.h"
 
 typedef struct bound_call {
-  weir_program *p;
-  const weir_shapes *shapes;
-  weir_bound *result;
-  weir_bound_tell tell;
+  session *x;
+  session_exposed tell;
   void *context;
 } bound_call;
 
@@ -56,25 +53,25 @@ typedef struct spend_call {
   const rt_span *spans;
   int64_t total_ns, first_rank;
   arena *scratch;
-  weir_bound *b;
+  session_bound *b;
 } spend_call;
 
 static status spend(void *context) {
   const spend_call *s = context;
   cost_spent spent;
   cost_spend(s->plan, s->spans, s->total_ns, s->scratch, &spent);
-  s->b->device = s->first_rank + spent.rank;
-  s->b->predicted_s = (double)spent.total_ns * 1e-9;
-  s->b->computing_s = (double)spent.computing_ns * 1e-9;
-  s->b->exposed_s = (double)spent.exposed_ns * 1e-9;
-  s->b->idle_s = (double)(spent.total_ns - spent.computing_ns - spent.exposed_ns) * 1e-9;
+  s->b->rank = s->first_rank + spent.rank;
+  s->b->total_ns = spent.total_ns;
+  s->b->computing_ns = spent.computing_ns;
+  s->b->exposed_ns = spent.exposed_ns;
   if (s->c->tell) tell_lines(s->c, s->plan, &spent, s->scratch);
   return STATUS_OK;
 }
 
 /* The device is the simulator itself. */
-static status predict_here(const bound_call *c, const ir_env *env, arena *scratch, weir_bound *b) {
-  session *x = &c->p->session;
+static status predict_here(const bound_call *c, const ir_env *env, arena *scratch,
+                           session_bound *b) {
+  session *x = c->x;
   rt_loaded *loaded;
   TRY(session_load(x, env, &loaded));
   const rt_plan *plan = loaded->plan;
@@ -86,8 +83,8 @@ static status predict_here(const bound_call *c, const ir_env *env, arena *scratc
 }
 
 /* The program that runs, on all devices, wherever they are. */
-static status predict(const bound_call *c, const ir_env *env, arena *scratch, weir_bound *b) {
-  session *x = &c->p->session;
+static status predict(const bound_call *c, const ir_env *env, arena *scratch, session_bound *b) {
+  session *x = c->x;
   choose_simulation sim = {.memory = x->memory};
   ir_func *host;
   if (x->device->ops->virtual_clock) return predict_here(c, env, scratch, b);
@@ -100,32 +97,11 @@ static status predict(const bound_call *c, const ir_env *env, arena *scratch, we
   return st;
 }
 
-static status bound_both(arena *scratch, void *context) {
-  const bound_call *c = context;
-  ir_env env;
-  cost_bound least = {0};
-  weir_bound b = {.struct_size = c->result->struct_size};
-  session *x = &c->p->session;
-  TRY(api_bind_like(c->p, c->shapes, scratch, &env));
+status session_find_bound(session *x, const ir_env *env, arena *scratch, session_exposed tell,
+                          void *context, session_bound *result) {
+  bound_call c = {x, tell, context};
+  *result = (session_bound){0};
   TRY(session_machine_need(&x->machine, x->device, &x->ranks, x->memory));
-  TRY(bound_world(&c->p->session, &env, scratch, &least));
-  b.compute_s = least.compute * 1e-9;
-  b.memory_s = least.memory * 1e-9;
-  b.receive_s = least.receive * 1e-9;
-  b.send_s = least.send * 1e-9;
-  b.chain_s = least.chain * 1e-9;
-  b.bound_s = cost_bound_ns(&least) * 1e-9;
-  TRY(predict(c, &env, scratch, &b));
-  api_copy_sized(c->result, &b, b.struct_size, sizeof b);
-  return STATUS_OK;
-}
-
-weir_status weir_program_bound(weir_program *p, const weir_shapes *s, weir_bound *result,
-                               weir_bound_tell tell, void *context) {
-  if (!p || !s || !result) return api_refuse("weir_program_bound: an argument is NULL");
-  if (api_check_size(result->struct_size, "weir_program_bound") != WEIR_OK) return WEIR_BAD_USAGE;
-  if (!p->session.device)
-    return api_refuse("weir_program_bound: the reference evaluator executes this program");
-  bound_call c = {p, s, result, tell, context};
-  return api_ask(p, bound_both, &c);
+  TRY(bound_world(x, env, scratch, &result->least));
+  return predict(&c, env, scratch, result);
 }

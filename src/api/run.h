@@ -1,0 +1,54 @@
+/* One run: the caller's arrays on their way to the session or the reference evaluator. For run*.c. */
+#ifndef WEIR_API_RUN_H
+#define WEIR_API_RUN_H
+
+#include "api/judge.h"
+#include "api/program.h"
+#include "session/follow.h"
+#include "session/memory.h"
+
+typedef struct api_run {
+  weir_program *p;
+  weir_run_args args;
+  arena *memory; /* of this call */
+  ir_env env;
+  ir_array *inputs, *outputs; /* whole; of those given as shards the shape */
+  session_arrays in, out;
+  session_away away; /* ended by the entry point, likewise */
+  rt_stream streams[SESSION_MAX_STREAMS];
+  uint32_t n_streams;
+  rt_control *control; /* NULL: nobody stops it */
+  int64_t *
+      gifts; /* by output: the donated input that the plan overwrites if it can, or -1; NULL: none */
+  const api_judgement *judgement; /* outputs are compared, not written; NULL: the other way round */
+  check_world_report
+      found; /* freed by the entry point: scratch memory may run out while it is held */
+} api_run;
+
+static inline const char *api_run_input_label(const api_run *c, uint32_t i) {
+  return c->p->labels[i];
+}
+static inline const char *api_run_output_label(const api_run *c, uint32_t i) {
+  return c->p->labels[c->p->func->inputs.len + i];
+}
+static inline bool api_run_on_device(const api_run *c) {
+  return c->p->session.device && !c->args.as_definition;
+}
+
+/* ---- arrays (run_arrays.c) ---- */
+NODISCARD status api_run_check_count(const char *what, size_t given, uint32_t wanted);
+NODISCARD status api_run_check_dtype(const ir_array *a, ir_dtype wanted, const char *what);
+/* Is `a` of the shape of tensor t in the environment, and do no two positions share memory? */
+NODISCARD status api_run_check_output(api_run *c, ir_tensor t, const ir_array *a, const char *what);
+/* Views of the caller's arrays and shards; inputs bind the extents. */
+NODISCARD status api_run_take_inputs(api_run *c);
+NODISCARD status api_run_take_outputs(api_run *c);
+
+/* ---- donated inputs (run_donated.c) ---- */
+/* The number of the input whose memory output i has; -1: none. */
+int64_t api_run_donated(const api_run *c, uint32_t i);
+NODISCARD status api_run_check_donated(api_run *c, uint32_t i);
+/* Decides which donated inputs the run overwrites; other outputs get memory of their own until the end. */
+NODISCARD status api_run_place_donated(api_run *c, bool on_device);
+
+#endif

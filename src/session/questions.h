@@ -1,0 +1,31 @@
+/* What a session can say about a program without running it for results. */
+#ifndef WEIR_SESSION_QUESTIONS_H
+#define WEIR_SESSION_QUESTIONS_H
+
+#include "cost/bound.h"
+#include "session/session.h"
+
+/* ---- memory (peak.c) ---- */
+typedef struct session_peak {
+  uint32_t rank; /* the one that needs most */
+  int64_t pool_bytes, live_bytes;
+} session_peak;
+/* How much memory buffers take where they take most; in words, with the values that take it, into `out` unless that is
+ * NULL. Needs a memory_guard(). */
+NODISCARD status session_find_peak(session *x, const ir_env *env, arena *scratch,
+                                   session_peak *result, strbuf *out);
+
+/* ---- time (bound.c) ---- */
+/* An exposed communication: its line, what it is, and how long nothing is computed beside it. */
+typedef void (*session_exposed)(void *context, const char *place, const char *text,
+                                double exposed_s);
+typedef struct session_bound {
+  cost_bound least; /* what no schedule can be faster than */
+  int64_t rank;     /* the one that ends last, as predicted: */
+  int64_t total_ns, computing_ns, exposed_ns;
+} session_bound;
+/* The bound, and the simulator's prediction for what a run takes. Needs a memory_guard(). */
+NODISCARD status session_find_bound(session *x, const ir_env *env, arena *scratch,
+                                    session_exposed tell, void *context, session_bound *result);
+
+#endif
