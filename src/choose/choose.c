@@ -1,5 +1,7 @@
 #include "choose/choose.h"
 
+#include <math.h>
+
 #include "choose/simulate.h"
 #include "cost/cost.h"
 
@@ -17,32 +19,40 @@ static bool adds_streams(const choose_variants *v) {
   return false;
 }
 
-enum { MOST_SIMULATED = 64, LEAST_GAIN_NS = 20000 };
+enum { MOST_INSTRS = 100 * 1000, LEAST_GAIN_NS = 20000 };
 
-/* Where devices do different things, the time of one says nothing: all are simulated. So they are where streams are
- * added, since the model of one rank knows no steps of collectives, and no devices that are asked by several. */
-static bool must_simulate(const choose_world *w, const choose_variants *v, const ir_func *host) {
-  return w->ranks <= MOST_SIMULATED && (adds_streams(v) || has_stages(w, host));
-}
-
-static status estimate(const choose_world *w, const ir_env *env, const choose_variants *v,
-                       uint32_t i, ir_func *marked, double *ns) {
-  ir_func *host = i ? v->list[i - 1].host : marked;
-  if (must_simulate(w, v, host)) return choose_simulate_ns(w, env, host, ns);
+static status model_rank(const choose_world *w, const ir_env *env, ir_func *host, bool *is_small,
+                         double *ns) {
   rt_plan *plan;
   ir_env bound = *env;
   bound.func = host;
   TRY(w->bind(w->context, &bound, w->rank, &plan));
   status st = cost_plan_estimate(plan, &w->speed, w->memory, ns);
+  *is_small = (uint64_t)plan->n_instrs * w->ranks <= MOST_INSTRS;
   rt_plan_destroy(plan);
   return st;
+}
+
+/* Where devices do different things, the time of one says nothing: all are simulated. So they are where streams are
+ * added, since the model of one rank knows no steps of collectives, and no devices that are asked by several; if
+ * that would take long, none are added. */
+static status estimate(const choose_world *w, const ir_env *env, const choose_variants *v,
+                       uint32_t i, ir_func *marked, double *ns) {
+  ir_func *host = i ? v->list[i - 1].host : marked;
+  bool few = w->ranks <= CHOOSE_MOST_RANKS, small;
+  if (few && has_stages(w, host)) return choose_simulate_ns(w, env, host, ns);
+  TRY(model_rank(w, env, host, &small, ns));
+  if (!adds_streams(v)) return STATUS_OK;
+  if (few && small) return choose_simulate_ns(w, env, host, ns);
+  if (i) *ns = INFINITY;
+  return STATUS_OK;
 }
 
 /* Is it worth looking at? Of the choice so far something must be left to gain. */
 static bool may_gain(const choose_world *w, const choose_variants *v, uint32_t i,
                      double so_far_ns) {
   if (i == 0 || !v->list[i - 1].added) return true;
-  return w->ranks <= MOST_SIMULATED && so_far_ns > LEAST_GAIN_NS;
+  return w->ranks <= CHOOSE_MOST_RANKS && so_far_ns > LEAST_GAIN_NS;
 }
 
 /* Is the variant faster than the one before? What the user did not mark must promise more than the model may be

@@ -10,7 +10,8 @@
 #include "runtime/device.h"
 #include "runtime/plan.h"
 
-enum { CHOOSE_MAX_VARIANTS = 2 };
+/* Streams are added only for as many ranks as are simulated together. */
+enum { CHOOSE_MAX_VARIANTS = 2, CHOOSE_MOST_RANKS = 64 };
 
 /* The same program with other streams. */
 typedef struct choose_variant {

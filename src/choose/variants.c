@@ -57,7 +57,7 @@ static status vary_streams(varying *v) {
   return STATUS_OK;
 }
 
-/* ---- of one without ---- */
+/* ---- of one without, or where no loop comes of them ---- */
 /* "y.outer_split(0, d); y[0] = stream": the statements from number `first` on. */
 static const char *print_added(const ir_func *f, uint32_t first, const char *pass) {
   enum { MOST_SHOWN = 6 };
@@ -73,10 +73,11 @@ static const char *print_added(const ir_func *f, uint32_t first, const char *pas
   return out.data;
 }
 
-static bool is_smallest_mesh(const ir_func *f) {
+static int64_t most_devices(const ir_func *f) {
+  int64_t most = 0;
   for (uint32_t i = 1; i < f->meshes.len; i++)
-    if (f->meshes.data[i].n_devices > 2) return false;
-  return true;
+    if (f->meshes.data[i].n_devices > most) most = f->meshes.data[i].n_devices;
+  return most;
 }
 
 /* Products that meet a communication, slice by slice. */
@@ -85,8 +86,9 @@ static status slice_products(varying *v, bool halves) {
   uint32_t before = sliced->statements.len;
   choose_variant other = {.pass = halves ? "halve-products" : "slice-products"};
   if (shard_slice_products(sliced, halves, v->scratch) == 0) return STATUS_OK;
-  if (v->of->deterministic && adds_up(sliced)) return STATUS_OK;
   other.added = print_added(sliced, before, other.pass);
+  (void)shard_propagate(sliced); /* streams reach reductions, too */
+  if (v->of->deterministic && adds_up(sliced)) return STATUS_OK;
   if (v->to->n && strcmp(v->to->list[0].added, other.added) == 0) return STATUS_OK;
   TRY(lower_with(v, other.pass, &other.host));
   if (has_stream_loops(other.host)) v->to->list[v->to->n++] = other; /* it is not disabled */
@@ -94,13 +96,17 @@ static status slice_products(varying *v, bool halves) {
 }
 
 static status slice_either_way(varying *v) {
+  int64_t devices = most_devices(v->of->fusion);
+  if (devices > CHOOSE_MOST_RANKS) return STATUS_OK;
   TRY(slice_products(v, false));
-  return v->to->n && !is_smallest_mesh(v->of->fusion) ? slice_products(v, true) : STATUS_OK;
+  return v->to->n && devices > 2 ? slice_products(v, true) : STATUS_OK;
 }
 
 status choose_find_variants(const choose_varied *of, arena *scratch, choose_variants *result) {
   varying v = {.of = of, .scratch = scratch, .to = result};
   if (of->host->meshes.len <= 1) return STATUS_OK;
-  if (!has_streams(of->fusion)) return slice_either_way(&v);
-  return of->deterministic && adds_up(of->fusion) ? STATUS_OK : vary_streams(&v);
+  bool fixed = of->deterministic && adds_up(of->fusion);
+  if (has_streams(of->fusion) && !fixed) TRY(vary_streams(&v));
+  bool streams = has_streams(of->fusion) && has_stream_loops(of->host);
+  return result->n || streams ? STATUS_OK : slice_either_way(&v);
 }

@@ -15,7 +15,7 @@ typedef struct wish {
   ir_mesh mesh;  /* as many slices as it has devices along */
   uint32_t mesh_axis;
   bool whole;            /* the axis has one position per device: it needs no split */
-  bool halves;           /* or: two slices */
+  int64_t slices;        /* or: so many; 0: one per device */
   const int64_t *chunks; /* or: slices of these lengths */
   uint32_t n_chunks;
 } wish;
@@ -112,8 +112,11 @@ static bool want_slices(slicing *s, ir_tensor t, ir_mesh mesh, uint32_t mesh_axi
   ir_tensor of = written(s, t);
   shard_placement p;
   ir_axes logical = ir_tensor_at(s->g, t)->now.logical;
-  int64_t slices = s->halves ? 2 : ir_mesh_size(ir_mesh_at(s->g, mesh), mesh_axis);
-  wish w = {.of = of, .mesh = mesh, .mesh_axis = mesh_axis, .halves = s->halves};
+  enum { MOST_SLICES = 8 };
+  int64_t devices = ir_mesh_size(ir_mesh_at(s->g, mesh), mesh_axis);
+  wish w = {.of = of, .mesh = mesh, .mesh_axis = mesh_axis};
+  if (s->halves || devices > MOST_SLICES) w.slices = s->halves ? 2 : MOST_SLICES;
+  int64_t slices = w.slices ? w.slices : devices;
   shard_placement_of(s->g, t, &p);
   for (uint32_t i = 0; i < logical.len && of.id; i++) {
     ir_axis a = logical.data[i];
@@ -176,10 +179,10 @@ static bool add(ir_func *f, ir_tensor t, ir_stmt stmt) {
 static bool split(ir_func *f, const wish *w, uint32_t place) {
   if (w->whole) return true;
   ir_stmt stmt = {.kind = IR_STMT_OUTER_SPLIT, .axis = place, .mesh = w->mesh};
-  stmt.factor_is_mesh = !w->halves;
+  stmt.factor_is_mesh = !w->slices;
   stmt.mesh_axis = w->mesh_axis;
   stmt.mesh_axis_named = ir_mesh_at(f, w->mesh)->rank > 1;
-  if (w->halves) stmt.factor = ir_scalar_const(&f->module->scalars, 2);
+  if (w->slices) stmt.factor = ir_scalar_const(&f->module->scalars, w->slices);
   if (w->n_chunks) {
     stmt = (ir_stmt){.kind = IR_STMT_CHUNK_SPLIT, .axis = place, .n_list = w->n_chunks};
     stmt.list = w->chunks;
