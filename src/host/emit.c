@@ -153,7 +153,7 @@ static void open_loop_of(emitter *e, const op_plan *plan, ir_mesh mesh) {
   if (own->on && own->level == level)
     turn = ir_scalar_add(emit_scalars(e), i, ir_scalar_const(emit_scalars(e), 1));
   ir_scalar index = emit_slice_index(e, number, &plan->axes.data[level], mesh, turn);
-  e->loops[e->depth++] = (open_loop){number, loop, i, turn, index, anchor, e->h->host->source};
+  e->loops[e->depth++] = (open_loop){number, loop, i, turn, index, anchor};
 }
 
 /* Slices are visible in the block they were taken in. */
@@ -171,8 +171,6 @@ static void close_to(emitter *e, uint32_t depth) {
   while (e->depth > depth) {
     e->depth--;
     forget_slices(e);
-    /* mutant: why_next_operation */
-    e->h->host->source = e->loops[e->depth].opener;
     emit_finishes(e, e->depth);
   }
   e->h->host->source = current;

@@ -11,7 +11,6 @@ typedef struct open_loop {
   ir_scalar turn;  /* the iteration: the variable, or one more where the own piece came before */
   ir_scalar index; /* of the slices: the iteration, or turned by the device's coordinate */
   uint32_t anchor; /* where in the block around it to put what must come before it */
-  ir_op opener;    /* the operation it was opened for */
 } open_loop;
 
 /* A slice that was already taken in an open loop. */

@@ -16,7 +16,7 @@ static uint32_t open_own(emitter *e, const op_plan *plan, const own_first *own, 
   uint32_t n = 0, level = own->whole ? 0 : own->level;
   for (uint32_t q = 0; q < plan->axes.len; q++) {
     open_loop *loop = &e->loops[q];
-    *loop = (open_loop){.number = plan->loop[q], .opener = e->h->host->source};
+    *loop = (open_loop){.number = plan->loop[q]};
     if (q == 0) loop->anchor = anchor;
     if (q == level) {
       loop->index = me;

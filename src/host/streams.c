@@ -33,6 +33,7 @@ typedef struct distribution {
 static ir_scalars *scalars(const distribution *x) { return &x->h->module->scalars; }
 
 static void add(distribution *x, ir_block *block, const ir_instr_data *like, ir_instr_data d) {
+  /* mutant: why_streams_unsaid */
   d.source = like->source;
   if (d.why == IR_RULE_NONE) d.why = like->why;
   ir_block_add(x->h, block, ir_host_instr(x->h, &d));
