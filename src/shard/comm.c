@@ -332,6 +332,5 @@ shard_answer shard_comm_of(shard_ctx *c, const ir_op_data *op, shard_comm *resul
   if (answer != SHARD_ONE) return answer;
   result->kind = decide(&r);
   find_dims(&r);
-  shard_comm_layout(&r.v, result);
   return SHARD_ONE;
 }

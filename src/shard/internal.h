@@ -191,7 +191,4 @@ void shard_unmark_repeated(ir_func *f, const ir_op_data *op);
 /* Can the operation not be computed on local parts, though devices hold what they need? */
 bool shard_needs_whole(const ir_func *f, const ir_op_data *op);
 
-/* ---- layout.c ---- */
-void shard_comm_layout(shard_view *v, shard_comm *m);
-
 #endif

@@ -165,9 +165,6 @@ typedef struct shard_comm {
   ir_axis stream;    /* and whose iterations: an axis of the result's loop domain */
   int64_t shift;     /* SHIFT: by how many devices; negative: to those before */
   bool sliced;       /* GATHER, REDUCE: the receiver takes only its piece along to_dim */
-  /* May the memory of both be handed over as it is? Else copies go in between. */
-  bool from_dense, to_dense; /* pieces outermost, and everything dense */
-  bool same_order;           /* the dimensions lie in the same order on both sides */
   shard_placement before, after;
   const char *why; /* UNSUPPORTED, COMPUTES */
 } shard_comm;

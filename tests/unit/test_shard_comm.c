@@ -271,48 +271,6 @@ static void participation(void) {
   EXPECT_INT(shard_comm_piece(ctx, &m, true, 0), 0);
 }
 
-/* ---- layout ---- */
-
-static const char *layout(const char *name) {
-  shard_comm m;
-  if (shard_comm_of(ctx, def(name), &m) != SHARD_ONE) return "no communication";
-  if (m.from_dense && m.to_dense) return m.same_order ? "fits" : "order";
-  return m.from_dense ? "to" : m.to_dense ? "from" : "both";
-}
-
-static void layouts(void) {
-  const char *same = "mesh p = [2]\nmesh q = [2]";
-  if (SET(same, X0)) EXPECT_STR(layout("y"), "fits");
-  if (SET(same, X1)) EXPECT_STR(layout("y"), "both");
-  /* Allgather_CompliantAllocation, NonCompliantAllocation, NoncontiguousOutput */
-  if (SET(same, X1 "x.allocate([1, 0]); y.allocate([1, 0])")) EXPECT_STR(layout("y"), "fits");
-  if (SET(same, X1 "x.allocate([1, 0])")) EXPECT_STR(layout("y"), "to");
-  if (SET(same, X0 "y.contiguity([false, true])")) EXPECT_STR(layout("y"), "to");
-  if (SET(same, X0 "x.contiguity([true, false])")) EXPECT_STR(layout("y"), "from");
-  if (SET(same, X0 "x.allocate_as_loop()")) EXPECT_STR(layout("y"), "fits");
-  if (SET(same, X1 "x.reorder(1 -> 0, 2 -> 1); x.allocate_as_loop(); y.allocate([1, 0])"))
-    EXPECT_STR(layout("y"), "fits");
-  /* every second row: the pieces are no ranges, unless memory is split likewise */
-  const char *inner = "x.split(0, 2); x[1] = mesh.x; ";
-  char with[256];
-  if (SET(same, inner)) EXPECT_STR(layout("y"), "to");
-  snprintf(with, sizeof with, "%sy.split(0, 2); y.reorder(1 -> 0); y.allocate_as_loop()", inner);
-  if (SET(same, with)) EXPECT_STR(layout("y"), "fits");
-  if (program("mesh d = [2]\nx : f32[3, 2, 5]\ny = set(x)\nreturn y\n"
-              "schedule { x, y on d; x[1] = mesh.x }"))
-    EXPECT_STR(layout("y"), "to"); /* the operand's has one local position */
-  if (program("mesh d = [2]\nx : f32[1, 4, 5]\ny = set(x)\nreturn y\n"
-              "schedule { x, y on d; x.outer_split(1, 2); x[1] = mesh.x }"))
-    EXPECT_STR(layout("y"), "fits"); /* an axis of one position does not count */
-  if (program("mesh d = [2]\nx : f32[s, 2, 5]\ny = set(x)\nreturn y\n"
-              "schedule { x, y on d; x[1] = mesh.x; x[0] = stream; y[0] = stream }"))
-    EXPECT_STR(layout("y"), "fits"); /* nor does a stream */
-  if (SUM("sum", same, "")) EXPECT_STR(layout("y"), "fits");
-  if (SUM("sum", same, "y.allocate([1, 0])")) EXPECT_STR(layout("y"), "order");
-  if (SUM("sum", same, "y.outer_split(2, 2); y[2] = mesh.x")) EXPECT_STR(layout("y"), "both");
-  if (SUM("sum", same, "y.outer_split(1, 2); y[1] = mesh.x")) EXPECT_STR(layout("y"), "fits");
-}
-
 /* ---- bytes ---- */
 
 static const char *bytes(const char *name) {
@@ -358,7 +316,6 @@ int main(void) {
   cubes();
   swizzles();
   participation();
-  layouts();
   byte_counts();
   forget();
   return test_finish();
