@@ -1,6 +1,8 @@
 /* Running a program on caller-owned memory. */
 #include "api/run.h"
 
+#include <string.h>
+
 #include "api/overlap.h"
 
 enum { DL_CUDA = 2 };
@@ -146,7 +148,7 @@ static status definition_body(void *context) {
 static status eval_body(void *context) {
   api_run *c = context;
   ref_options options = {.seed = c->args.seed, .memory = &c->p->memory};
-  if (c->judgement) return api_judge(&c->env, c->inputs, c->outputs, &options, c->judgement);
+  if (c->judgement) return session_judge(&c->env, c->inputs, c->outputs, &options, c->judgement);
   return ref_eval(&c->env, c->inputs, c->outputs, &options);
 }
 
@@ -239,9 +241,34 @@ weir_status weir_run(const weir_program *p, const weir_run_args *args) {
   return api_end(api_run_now((weir_program *)p, &checked, NULL));
 }
 
+static weir_verdict verdict_of(const rt_verdict *v) {
+  weir_verdict w = {.max_abs = v->max_abs,
+                    .max_rel = v->max_rel,
+                    .value = v->value,
+                    .reference = v->reference,
+                    .tolerance = v->tolerance,
+                    .n_elements = v->n_elements,
+                    .n_wrong = v->n_wrong,
+                    .ok = v->n_wrong == 0};
+  memcpy(w.index, v->index, sizeof w.index);
+  return w;
+}
+
+static status judge(api_run *c, session_judgement *j, weir_verdict *verdicts) {
+  uint32_t n = c->p->func->outputs.len;
+  j->verdicts = memory_alloc(&c->p->memory, (n + (size_t)1) * sizeof *j->verdicts);
+  if (!j->verdicts) return STATUS_OUT_OF_MEMORY;
+  memset(j->verdicts, 0, n * sizeof *j->verdicts);
+  session_queue_settle(&c->p->queue);
+  status st = run_now(c);
+  for (uint32_t i = 0; st == STATUS_OK && i < n; i++) verdicts[i] = verdict_of(&j->verdicts[i]);
+  memory_free(&c->p->memory, j->verdicts);
+  return st;
+}
+
 weir_status weir_check(const weir_program *p, const weir_run_args *args, double rtol,
                        weir_verdict *verdicts) {
-  api_judgement j = {.rtol = rtol, .verdicts = verdicts};
+  session_judgement j = {.rtol = rtol};
   api_run c = {.p = (weir_program *)p, .judgement = &j};
   if (!verdicts) return api_refuse("weir_check: an argument is NULL");
   if (!(rtol >= 0)) return api_refuse("weir_check: rtol is %g; it must not be negative", rtol);
@@ -251,6 +278,5 @@ weir_status weir_check(const weir_program *p, const weir_run_args *args, double 
   j.rows = c.args.check_rows;
   c.args.as_definition = true;
   api_begin();
-  session_queue_settle(&c.p->queue);
-  return api_end(run_now(&c));
+  return api_end(judge(&c, &j, verdicts));
 }

@@ -2,9 +2,9 @@
 #ifndef WEIR_API_RUN_H
 #define WEIR_API_RUN_H
 
-#include "api/judge.h"
 #include "api/program.h"
 #include "session/follow.h"
+#include "session/judge.h"
 #include "session/memory.h"
 
 typedef struct api_run {
@@ -20,7 +20,8 @@ typedef struct api_run {
   rt_control *control; /* NULL: nobody stops it */
   int64_t *
       gifts; /* by output: the donated input that the plan overwrites if it can, or -1; NULL: none */
-  const api_judgement *judgement; /* outputs are compared, not written; NULL: the other way round */
+  const session_judgement
+      *judgement; /* outputs are compared, not written; NULL: the other way round */
   check_world_report
       found; /* freed by the entry point: scratch memory may run out while it is held */
 } api_run;

@@ -7,9 +7,9 @@
  * the check makes. Values that nothing rounds must be equal, so that there the next number is an error. */
 #include <stdlib.h>
 
-#include "api/judge.h"
 #include "gen.h"
 #include "machines.h"
+#include "session/judge.h"
 #include "test.h"
 
 enum { N_ROUNDS = 8, FIRST_ROUND = 100 };
@@ -50,15 +50,15 @@ static void fill_inputs(trial *t) {
 }
 
 /* rows: of each output; 0: all. */
-static bool judge(trial *t, int64_t rows, weir_verdict *verdicts) {
+static bool judge(trial *t, int64_t rows, rt_verdict *verdicts) {
   ref_options options = {.seed = KIT_SEED, .memory = &memory_default, .threads = 1};
-  api_judgement j = {.rows = rows, .verdicts = verdicts};
-  return kit_ok(api_judge(&t->s.env, t->s.in, t->s.out, &options, &j), "judge");
+  session_judgement j = {.rows = rows, .verdicts = verdicts};
+  return kit_ok(session_judge(&t->s.env, t->s.in, t->s.out, &options, &j), "judge");
 }
 
-static bool all_right(const trial *t, const weir_verdict *verdicts) {
+static bool all_right(const trial *t, const rt_verdict *verdicts) {
   for (uint32_t i = 0; i < t->s.n_out; i++) {
-    if (verdicts[i].ok) continue;
+    if (verdicts[i].n_wrong == 0) continue;
     char text[200];
     snprintf(text, sizeof text,
              "%s: element %lld... is %.9g, by the definition %.9g, explained %.3g",
@@ -132,7 +132,7 @@ static double smallest_step(ir_dtype t, double x) {
 
 static bool plant(trial *t, gen_random *r) {
   double *squares[KIT_VALUES];
-  weir_verdict verdicts[KIT_VALUES];
+  rt_verdict verdicts[KIT_VALUES];
   uint32_t k = gen_below(r, t->s.n_out);
   int64_t n = 0;
   ir_array *a = &t->s.out[k];
@@ -150,7 +150,7 @@ static bool plant(trial *t, gen_random *r) {
   store(a, e, wrong);
   if (!judge(t, 0, verdicts)) return false;
   store(a, e, was);
-  if (!verdicts[k].ok) return true;
+  if (verdicts[k].n_wrong != 0) return true;
   n_missed++;
   char text[200];
   snprintf(text, sizeof text, "%s: element %lld is %.9g, made %.9g; explained %.3g",
@@ -175,7 +175,7 @@ static bool run(trial *t) {
 
 static status check_all(void *context) {
   trial *t = context;
-  weir_verdict verdicts[KIT_VALUES];
+  rt_verdict verdicts[KIT_VALUES];
   gen_random r = {.state = t->seed * 77 + 5};
   if (!subject_open(&t->s, t->program->text) || !bind_program(&t->s, t->program)) return STATUS_OK;
   fill_inputs(t);

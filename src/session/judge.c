@@ -1,8 +1,6 @@
-#include "api/judge.h"
+#include "session/judge.h"
 
 #include <string.h>
-
-#include "runtime/compare.h"
 
 /* A spread of few evaluations may come out too small by chance, so that a difference that seems too large is
  * looked at with more of them before it counts. */
@@ -12,7 +10,7 @@ typedef struct trial {
   const ir_env *env;
   const ir_array *inputs, *values;
   const ref_options *options;
-  const api_judgement *judgement;
+  const session_judgement *judgement;
   uint32_t n;
   ir_array *references; /* one per output */
   double **squares;     /* sums over rounds, and of one round */
@@ -76,19 +74,9 @@ static bool decide(const trial *t) {
   for (uint32_t i = 0; i < t->n; i++) {
     const uint8_t *rows =
         t->options->rows ? t->options->rows[t->env->func->outputs.data[i].id] : NULL;
-    rt_verdict v =
-        rt_judge(&t->values[i], &t->references[i], t->squares[i], t->judgement->rtol, rows);
-    weir_verdict *to = &t->judgement->verdicts[i];
-    *to = (weir_verdict){.max_abs = v.max_abs,
-                         .max_rel = v.max_rel,
-                         .value = v.value,
-                         .reference = v.reference,
-                         .tolerance = v.tolerance,
-                         .n_elements = v.n_elements,
-                         .n_wrong = v.n_wrong,
-                         .ok = v.n_wrong == 0};
-    memcpy(to->index, v.index, sizeof to->index);
-    ok = ok && to->ok;
+    rt_verdict *to = &t->judgement->verdicts[i];
+    *to = rt_judge(&t->values[i], &t->references[i], t->squares[i], t->judgement->rtol, rows);
+    ok = ok && to->n_wrong == 0;
   }
   return ok;
 }
@@ -116,8 +104,8 @@ static status choose_rows(void *context) {
   return STATUS_OK;
 }
 
-status api_judge(const ir_env *env, const ir_array *inputs, const ir_array *values,
-                 const ref_options *options, const api_judgement *j) {
+status session_judge(const ir_env *env, const ir_array *inputs, const ir_array *values,
+                     const ref_options *options, const session_judgement *j) {
   trial t = {.env = env,
              .inputs = inputs,
              .values = values,
