@@ -38,6 +38,11 @@ uint32_t ir_map_pairs_defined(const ir_func *f, const ir_op_data *op, uint32_t o
   return pairs_of(f, op, operand, false, pairs);
 }
 
+/* As far as the program says, by what it asserts too: looking that up changes nothing but tables of scalars. */
+static bool are_equal(const ir_func *f, ir_axis a, ir_axis b) {
+  return ir_func_equal((ir_func *)f, ir_axis_size(f, a), ir_axis_size(f, b)) == IR_TRUE;
+}
+
 /* Those that correspond have the same place. Results have the same rank, but for the lse of attention,
  * which has all axes of its rows. */
 bool ir_map_result_dim(const ir_func *f, const ir_op_data *op, uint32_t k, uint32_t dim) {
@@ -46,7 +51,7 @@ bool ir_map_result_dim(const ir_func *f, const ir_op_data *op, uint32_t k, uint3
   uint32_t rank = ir_tensor_dims(f, ir_op_result(op, k), own);
   if (dim >= n || dim >= rank) return false;
   if (op->code != IR_OP_SDPA_BACKWARD) return true;
-  return dim + 2 < n && IR_SAME(ir_axis_size(f, first[dim]), ir_axis_size(f, own[dim]));
+  return dim + 2 < n && are_equal(f, first[dim], own[dim]);
 }
 
 uint32_t ir_map_result_pairs(const ir_func *f, const ir_op_data *op, uint32_t k,

@@ -80,11 +80,15 @@ static ir_scalar operand_index(shard_view *v, uint32_t dim, ir_axis a, const ir_
   }
   int64_t group = 1;
   bool grouped = pair && pair->kind == IR_PAIR_GROUP && group_of(c, pair, &group);
-  if (!pair || (pair->kind != IR_PAIR_EXACT && !grouped)) {
-    return symbol(c, SHARD_SLOT_OPERAND + dim, SHARD_BLOCKED, size_of(c, a));
+  bool exact = pair && pair->kind == IR_PAIR_EXACT;
+  uint32_t root = 0;
+  if (exact || (pair && pair->kind == IR_PAIR_GROUP)) {
+    root = place_of(ir_tensor_at(c->f, v->to.tensor)->now.root, pair->consumer);
+    /* mutant: unknown_groups_free */
+    c->slots[SHARD_SLOT_ROOT + root].means =
+        SHARD_MAPPED; /* even if only the extents tell to what */
   }
-  uint32_t root = place_of(ir_tensor_at(c->f, v->to.tensor)->now.root, pair->consumer);
-  c->slots[SHARD_SLOT_ROOT + root].means = SHARD_MAPPED;
+  if (!exact && !grouped) return symbol(c, SHARD_SLOT_OPERAND + dim, SHARD_BLOCKED, size_of(c, a));
   return grouped ? shard_div(c, root_index[root], constant(c, group)) : root_index[root];
 }
 
