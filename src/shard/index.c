@@ -65,13 +65,17 @@ static bool greatest_product(shard_ctx *c, const ir_scalar_node *n, ir_scalar *r
   return true;
 }
 
-/* x / ceildiv(n, f) < f for every x < n, which plain arithmetic on bounds does not see. */
+/* x / ceildiv(n, f) < f for every x < n, and x / d < k for every x < d * k, which plain arithmetic on bounds does
+ * not see. */
 static bool greatest_quotient(shard_ctx *c, const ir_scalar_node *n, ir_scalar *result) {
-  ir_scalar a, one = ir_scalar_const(&c->s, 1);
+  ir_scalar a;
   if (!greatest(c, n->a, &a)) return false;
+  ir_scalar below = ir_scalar_add(&c->s, a, ir_scalar_const(&c->s, 1));
   const ir_scalar_node d = *ir_scalar_node_of(&c->s, n->b);
-  bool part = d.kind == IR_SCALAR_CEILDIV && IR_SAME(d.a, ir_scalar_add(&c->s, a, one));
-  *result = part ? one_less(c, d.b) : ir_scalar_floordiv(&c->s, a, n->b);
+  bool part = d.kind == IR_SCALAR_CEILDIV && IR_SAME(d.a, below);
+  if (part) *result = one_less(c, d.b);
+  else if (divides(c, n->b, below)) *result = one_less(c, ir_scalar_floordiv(&c->s, below, n->b));
+  else *result = ir_scalar_floordiv(&c->s, a, n->b);
   return true;
 }
 
