@@ -311,7 +311,7 @@ int cli_load(const char *path, weir_module **result) {
 }
 
 int cli_with_fusion(const cli *c, int (*action)(const cli *c, weir_fusion *f)) {
-  const char *path, *name = cli_text(c, "fusion", 0);
+  const char *path = "", *name = cli_text(c, "fusion", 0);
   weir_module *m = NULL;
   weir_fusion *f = NULL;
   CLI_TRY(cli_file(c, &path));
