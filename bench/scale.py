@@ -2,9 +2,10 @@
 """bench/scale.py [--weir PATH] [--limit SECONDS] [COUNT...]: verify and simulate programs for COUNT devices
 (8, 64, 512 and 4096 by default), with the time and the peak memory of each command.
 
-Programs: an allgather and a matmul as a ring, by allgathers of slices, and by a broadcast per device; a fully
-sharded training step; a transformer block forward and backward, tensor-parallel over all devices, and on a mesh
-of data-parallel groups of 8. What one device holds does not depend on COUNT."""
+Programs: an allgather and a matmul as a ring, as messages to and from all in turn, by allgathers of slices, and by a
+broadcast per device; the same with pieces of unequal length, and a sum of such pieces; a fully sharded training
+step; a transformer block forward and backward, tensor-parallel over all devices, and on a mesh of data-parallel
+groups of 8; and 96 tensor-parallel layers forward. What one device holds does not depend on COUNT."""
 import argparse
 import os
 import pathlib
@@ -47,6 +48,52 @@ def slices(n):
 """ % (n, n)
 
 
+def uneven(n):
+    """The last device has less than the others."""
+    return """fusion uneven {
+  mesh d = [%d]
+  a : f32[%d, 64]
+  b : f32[64, 32]
+  c = matmul(a, b)
+  return c
+  schedule { a, b, c on d; a.outer_split(0, d); a[0] = mesh.x }
+}
+""" % (n, 16 * n - 5)
+
+
+def uneven_sum(n):
+    return """fusion uneven {
+  mesh d = [%d]
+  x : f32[2, %d]
+  y = sum(neg(x), dims=[1])
+  return y
+  schedule { x on d; x.outer_split(1, d); x[1] = mesh.x }
+}
+""" % (n, 16 * n - 5)
+
+
+def layers(n, depth=96):
+    """A head of 8 features for each device, and 4 times as many hidden ones; 96 layers."""
+    e, text, marks = 8 * n, "", ""
+    for i in range(depth):
+        text += "".join("  w%s%d : f32[%d, %d]\n" % (k, i, e, e) for k in "qkvo")
+        text += "  u%d : f32[%d, %d]\n  d%d : f32[%d, %d]\n" % (i, 4 * e, e, i, e, 4 * e)
+        marks += "    wq{0}, wk{0}, wv{0}, wo{0}, u{0}, d{0} on d\n".format(i)
+        marks += "".join("    %s%d.outer_split(0, d); %s%d[0] = mesh.x\n" % (k, i, k, i)
+                         for k in ("wq", "wk", "wv", "u"))
+        marks += "".join("    %s%d.outer_split(1, d); %s%d[1] = mesh.x\n" % (k, i, k, i)
+                         for k in ("wo", "d"))
+    for i in range(depth):
+        text += "  n%d = layer_norm(x%d)\n" % (i, i)
+        text += "".join("  {0}{1} = permute(reshape(linear(n{1}, w{0}{1}), [b, s, {2}, 8]), [0, 2, 1, 3])\n"
+                        .format(k, i, n) for k in "qkv")
+        text += ("  a{0} = sdpa(q{0}, k{0}, v{0}, causal=true, scale=0.05)\n"
+                 "  r{0} = x{0} + linear(reshape(permute(a{0}, [0, 2, 1, 3]), [b, s, {2}]), wo{0})\n"
+                 "  x{1} = r{0} + linear(gelu(linear(layer_norm(r{0}), u{0})), d{0})\n").format(i, i + 1, e)
+    return "fusion layers {\n  mesh d = [%d]\n  x0 : f32[b, s, %d]\n%s  return x%d\n  schedule {\n%s  }\n}\n" % (
+        n, e, text, depth, marks)
+
+
 def fsdp(n):
     return fusion("training_steps.weir", "fsdp").replace("mesh d = [2]", "mesh d = [%d]" % n)
 
@@ -68,11 +115,16 @@ def groups(n):
 
 programs = [
     ("ag_matmul ring", ring, lambda n: ["--pipeline", "ring"]),
+    ("ag_matmul p2p-offset", ring, lambda n: ["--pipeline", "p2p-offset"]),
+    ("ag_matmul p2p", ring, lambda n: ["--pipeline", "p2p"]),
     ("ag_matmul slices", slices, lambda n: []),
     ("ag_matmul broadcasts", ring, lambda n: ["--pipeline", "collective"]),
+    ("ag_matmul uneven", uneven, lambda n: []),
+    ("sum of uneven pieces", uneven_sum, lambda n: []),
     ("fsdp", fsdp, lambda n: ["-D", "b=%d" % (2 * n), "-D", "h=%d" % (2 * n)]),
     ("transformer tensor", lambda n: transformer(n, "[%d]" % n), lambda n: ["-D", "b=2", "-D", "s=16"]),
     ("transformer groups", groups, lambda n: ["-D", "b=%d" % (n // 4), "-D", "s=16"]),
+    ("transformer 96 layers", layers, lambda n: ["-D", "b=2", "-D", "s=16"]),
 ]
 
 
@@ -98,6 +150,7 @@ def main():
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--weir", default=str(root / "build" / "weir"))
     options.add_argument("--limit", type=int, default=60, help="seconds of processor time of a command")
+    options.add_argument("--machine", default="dgx-h100", help="that is simulated")
     options.add_argument("--only", default="", help="programs whose name has this in it")
     options.add_argument("counts", type=int, nargs="*", default=[8, 64, 512, 4096])
     o = options.parse_args()
@@ -110,7 +163,7 @@ def main():
                 path = os.path.join(folder, "p.weir")
                 pathlib.Path(path).write_text(make(n))
                 results = [measure([o.weir] + command + [path] + defines(n), o.limit, 8 << 30)
-                           for command in (["verify"], ["run", "--device", "sim"])]
+                           for command in (["verify"], ["run", "--device", "sim", "--machine", o.machine])]
                 print("%-22s %6d  %-24s %s" % (name, n, results[0], results[1]))
                 sys.stdout.flush()
 
