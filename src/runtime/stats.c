@@ -19,15 +19,19 @@ typedef struct times {
   int64_t task_ns, compute_ns, overlap_ns, comm_ns, both_ns;
 } times;
 
-enum { ALL_RANKS = UINT32_MAX };
+/* Spans of some ranks: those in the list, or all n if it is NULL. */
+typedef struct chosen {
+  const uint32_t *list;
+  uint32_t n;
+} chosen;
 
-/* The spans of one rank, or of all, as edges; how many edges. */
-static size_t list_edges(const rt_plan *plan, const rt_span *spans, uint32_t n, uint32_t rank,
-                         edge *edges, times *t) {
+/* As edges; how many. */
+static size_t list_edges(const rt_plan *plan, const rt_span *spans, chosen c, edge *edges,
+                         times *t) {
   size_t len = 0;
-  for (uint32_t i = 0; i < n; i++) {
+  for (uint32_t k = 0; k < c.n; k++) {
+    uint32_t i = c.list ? c.list[k] : k;
     bool task = i < plan->n_tasks;
-    if (rank != ALL_RANKS && rt_plan_rank(plan, spans[i].stream) != rank) continue;
     edges[len++] = (edge){spans[i].start_ns, task, !task};
     edges[len++] = (edge){spans[i].end_ns, (int8_t)-task, (int8_t) - !task};
     if (task) t->task_ns += spans[i].end_ns - spans[i].start_ns;
@@ -35,11 +39,10 @@ static size_t list_edges(const rt_plan *plan, const rt_span *spans, uint32_t n, 
   return len;
 }
 
-static times measure(const rt_plan *plan, const rt_span *spans, uint32_t n, uint32_t rank,
-                     arena *scratch) {
+static times measure(const rt_plan *plan, const rt_span *spans, chosen c, arena *scratch) {
   times t = {0};
-  edge *edges = ARENA_ARRAY(scratch, (size_t)n * 2, edge);
-  size_t len = list_edges(plan, spans, n, rank, edges, &t);
+  edge *edges = ARENA_ARRAY(scratch, (size_t)c.n * 2, edge);
+  size_t len = list_edges(plan, spans, c, edges, &t);
   if (len) qsort(edges, len, sizeof *edges, compare_edges);
   int tasks = 0, comms = 0;
   for (size_t i = 0; i + 1 < len; i++) {
@@ -54,12 +57,34 @@ static times measure(const rt_plan *plan, const rt_span *spans, uint32_t n, uint
   return t;
 }
 
+/* The spans of rank r are those from first[r] to below first[r + 1] in the list. */
+typedef struct grouped {
+  uint32_t *list, *first;
+} grouped;
+
+static grouped group_by_rank(const rt_plan *plan, const rt_span *spans, uint32_t n,
+                             arena *scratch) {
+  uint32_t n_ranks = plan->n_ranks ? plan->n_ranks : 1;
+  uint32_t *rank_of = ARENA_ARRAY(scratch, plan->n_streams, uint32_t);
+  grouped g = {ARENA_ARRAY(scratch, n, uint32_t), ARENA_ARRAY(scratch, n_ranks + 2, uint32_t)};
+  for (uint32_t s = 0; s < plan->n_streams; s++) rank_of[s] = rt_plan_rank(plan, s);
+  for (uint32_t i = 0; i < n; i++) g.first[rank_of[spans[i].stream] + 2]++;
+  for (uint32_t r = 2; r < n_ranks + 2; r++) g.first[r] += g.first[r - 1];
+  for (uint32_t i = 0; i < n; i++) g.list[g.first[rank_of[spans[i].stream] + 1]++] = i;
+  return g;
+}
+
+static chosen spans_of(const grouped *g, uint32_t rank) {
+  return (chosen){&g->list[g->first[rank]], g->first[rank + 1] - g->first[rank]};
+}
+
 /* What one rank computes while another communicates is no overlap. */
 static int64_t most_overlap(const rt_plan *plan, const rt_span *spans, uint32_t n, arena *scratch) {
   int64_t most_ns = 0;
   uint32_t n_ranks = plan->n_ranks ? plan->n_ranks : 1;
+  grouped g = group_by_rank(plan, spans, n, scratch);
   for (uint32_t r = 0; r < n_ranks; r++) {
-    int64_t both_ns = measure(plan, spans, n, r, scratch).both_ns;
+    int64_t both_ns = measure(plan, spans, spans_of(&g, r), scratch).both_ns;
     if (both_ns > most_ns) most_ns = both_ns;
   }
   return most_ns;
@@ -104,7 +129,7 @@ void rt_stats_make(const rt_plan *plan, const rt_span *spans, uint32_t n_spans, 
   rt_stats s = {.wall_ns = wall_ns, .host_ns = host_ns, .pool_bytes = plan->pool_bytes};
   for (uint32_t i = 0; i < plan->n_instrs; i++) count_instr(plan, &plan->instrs[i], &s);
   if (spans) {
-    times t = measure(plan, spans, n_spans, ALL_RANKS, scratch);
+    times t = measure(plan, spans, (chosen){NULL, n_spans}, scratch);
     s.task_ns = t.task_ns;
     s.compute_ns = t.compute_ns;
     s.overlap_ns = t.overlap_ns;
@@ -125,7 +150,8 @@ void rt_stats_of_rank(const rt_plan *plan, const rt_span *spans, uint32_t n_span
     s.sent_bytes += rt_post_bytes(&plan->posts[instr->task]);
   }
   if (spans) {
-    times t = measure(plan, spans, n_spans, rank, scratch);
+    grouped g = group_by_rank(plan, spans, n_spans, scratch);
+    times t = measure(plan, spans, spans_of(&g, rank), scratch);
     s.compute_ns = t.compute_ns;
     s.comm_ns = t.comm_ns;
     s.both_ns = t.both_ns;

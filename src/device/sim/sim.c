@@ -24,12 +24,17 @@ typedef struct sim_loaded {
   double *durations_ns; /* by task */
   sim_moment **after;   /* by stream and entry: when it was done */
   uint32_t *head;       /* by stream: entries done */
-  uint32_t *causes;     /* by instruction, then by operation: what its start waited for */
-  uint32_t *turns;      /* by instruction: its number among those of its rank; NULL: one rank */
-  uint16_t *ranks;      /* by stream */
-  uint32_t most_turns;  /* of a rank */
-  sim_moment *units;    /* when each is free, rank by rank */
-  uint32_t n_units;     /* of a rank */
+  /* A stream that goes no further is in one place: in `starts`, a heap of those whose next entry is a launch, or in a
+   * list of those that wait for a stream, a post or an operation (by number; stream + 1, 0: none). `moved` are
+   * streams that may go further now. */
+  uint32_t *starts, n_starts, *moved, n_moved;
+  uint32_t *stream_waiters, *post_waiters, *op_waiters, *next_waiter;
+  uint32_t *causes;    /* by instruction, then by operation: what its start waited for */
+  uint32_t *turns;     /* by instruction: its number among those of its rank; NULL: one rank */
+  uint16_t *ranks;     /* by stream */
+  uint32_t most_turns; /* of a rank */
+  sim_moment *units;   /* when each is free, rank by rank */
+  uint32_t n_units;    /* of a rank */
   sim_comms comms;
   uint32_t *path, path_len;
   sim_moment end;
@@ -111,6 +116,12 @@ static status build(void *context) {
   l->causes = ARENA_ARRAY(memory, (size_t)plan->n_instrs + l->comms.n_ops, uint32_t);
   l->path = ARENA_ARRAY(memory, (size_t)l->queues.n_launches + l->comms.n_ops, uint32_t);
   l->units = ARENA_ARRAY(memory, (size_t)rank_count(plan) * l->n_units, sim_moment);
+  l->starts = ARENA_ARRAY(memory, plan->n_streams, uint32_t);
+  l->moved = ARENA_ARRAY(memory, plan->n_streams, uint32_t);
+  l->stream_waiters = ARENA_ARRAY(memory, plan->n_streams, uint32_t);
+  l->next_waiter = ARENA_ARRAY(memory, plan->n_streams, uint32_t);
+  l->post_waiters = ARENA_ARRAY(memory, plan->n_posts, uint32_t);
+  l->op_waiters = ARENA_ARRAY(memory, l->comms.n_ops, uint32_t);
   return STATUS_OK;
 }
 
@@ -173,45 +184,72 @@ static bool pass(sim_loaded *l, const rt_entry *e, sim_moment *t) {
   return true;
 }
 
+/* ---- streams that can start ---- */
+/* The task that could start first; of two the earlier one in the plan. */
+static bool comes_first(const sim_loaded *l, uint32_t a, uint32_t b) {
+  double x = ready_at(l, a).ns, y = ready_at(l, b).ns;
+  const rt_queue *q = l->queues.streams;
+  return x != y ? x < y : q[a].entries[l->head[a]].instr < q[b].entries[l->head[b]].instr;
+}
+
+static void add_start(sim_loaded *l, uint32_t s) {
+  uint32_t at = l->n_starts++;
+  for (; at > 0 && comes_first(l, s, l->starts[(at - 1) / 2]); at = (at - 1) / 2)
+    l->starts[at] = l->starts[(at - 1) / 2];
+  l->starts[at] = s;
+}
+
+static void take_first_start(sim_loaded *l) {
+  uint32_t last = l->starts[--l->n_starts], at = 0, child;
+  for (; (child = 2 * at + 1) < l->n_starts; at = child) {
+    if (child + 1 < l->n_starts && comes_first(l, l->starts[child + 1], l->starts[child])) child++;
+    if (!comes_first(l, l->starts[child], last)) break;
+    l->starts[at] = l->starts[child];
+  }
+  l->starts[at] = last;
+}
+
+/* ---- streams that wait ---- */
+static void wake(sim_loaded *l, uint32_t *waiters) {
+  for (uint32_t s = *waiters; s; s = l->next_waiter[s - 1]) l->moved[l->n_moved++] = s - 1;
+  *waiters = 0;
+}
+
+/* Where a stream waits that cannot pass this entry. */
+static uint32_t *waiters_for(sim_loaded *l, const rt_entry *e) {
+  if (e->kind == RT_WAIT) return &l->stream_waiters[e->other];
+  if (e->kind == RT_POST) return &l->post_waiters[l->base.plan->posts[e->task].before];
+  return &l->op_waiters[sim_comms_open(&l->comms, e->task)];
+}
+
+static void hold(sim_loaded *l, uint32_t s, const rt_entry *e) {
+  uint32_t *waiters = waiters_for(l, e);
+  l->next_waiter[s] = *waiters;
+  *waiters = s + 1;
+}
+
 /* Passes the entries at the head of stream s that hold nothing up any more. */
 static void pass_waits(sim_loaded *l, uint32_t s) {
   const rt_queue *q = &l->queues.streams[s];
+  uint32_t before = l->head[s];
   for (; l->head[s] < q->n; l->head[s]++) {
+    const rt_entry *e = &q->entries[l->head[s]];
     sim_moment t = ready_at(l, s);
-    if (!pass(l, &q->entries[l->head[s]], &t)) return;
-    l->after[s][l->head[s]] = t;
+    if (e->kind == RT_LAUNCH) add_start(l, s);
+    else if (!pass(l, e, &t)) hold(l, s, e);
+    else {
+      l->after[s][l->head[s]] = t;
+      if (e->kind == RT_POST) wake(l, &l->post_waiters[e->task]);
+      continue;
+    }
+    break;
   }
+  if (l->head[s] != before) wake(l, &l->stream_waiters[s]);
 }
 
 /* One pass may let another stream pass. */
 static void pass_all_waits(sim_loaded *l) {
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (uint32_t s = 0; s < l->queues.n_streams; s++) {
-      uint32_t before = l->head[s];
-      pass_waits(l, s);
-      if (l->head[s] != before) moved = true;
-    }
-  }
-}
-
-static bool can_launch(const sim_loaded *l, uint32_t s) {
-  const rt_queue *q = &l->queues.streams[s];
-  return l->head[s] < q->n && q->entries[l->head[s]].kind == RT_LAUNCH;
-}
-
-/* The stream whose task starts first; SIM_NOBODY when none is left. */
-static uint32_t first_stream(const sim_loaded *l) {
-  uint32_t best = SIM_NOBODY, best_instr = 0;
-  double best_ns = 0;
-  for (uint32_t s = 0; s < l->queues.n_streams; s++) {
-    if (!can_launch(l, s)) continue;
-    double ns = ready_at(l, s).ns;
-    uint32_t instr = l->queues.streams[s].entries[l->head[s]].instr;
-    bool better = best == SIM_NOBODY || ns < best_ns || (ns == best_ns && instr < best_instr);
-    if (better) best = s, best_ns = ns, best_instr = instr;
-  }
-  return best;
+  while (l->n_moved) pass_waits(l, l->moved[--l->n_moved]);
 }
 
 static uint32_t first_unit(const sim_moment *units, uint32_t n) {
@@ -229,6 +267,8 @@ static void launch(sim_loaded *l, uint32_t s) {
   sim_moment end = {start.ns + l->durations_ns[e->task], e->instr};
   l->causes[e->instr] = start.cause;
   l->after[s][l->head[s]++] = units[unit] = end;
+  l->moved[l->n_moved++] = s;
+  wake(l, &l->stream_waiters[s]);
   l->end = sim_later(l->end, end);
   if (l->spans)
     l->spans[e->launch] =
@@ -237,16 +277,20 @@ static void launch(sim_loaded *l, uint32_t s) {
 
 static void communicate(sim_loaded *l, uint32_t op) {
   l->causes[l->base.plan->n_instrs + op] = sim_comms_start(&l->comms, op);
+  wake(l, &l->op_waiters[op]);
   l->end = sim_later(l->end, l->comms.ops[op].end);
 }
 
 /* The task or communication that can start first; false when none is left. */
 static bool advance(sim_loaded *l) {
-  uint32_t s = first_stream(l), op = sim_comms_first(&l->comms);
+  uint32_t s = l->n_starts ? l->starts[0] : SIM_NOBODY, op = sim_comms_first(&l->comms);
   if (s == SIM_NOBODY && op == SIM_NOBODY) return false;
   if (op != SIM_NOBODY && (s == SIM_NOBODY || l->comms.ops[op].ready.ns <= ready_at(l, s).ns))
     communicate(l, op);
-  else launch(l, s);
+  else {
+    take_first_start(l);
+    launch(l, s);
+  }
   return true;
 }
 
@@ -280,7 +324,13 @@ static status sim_begin(rt_loaded *loaded, void *const *inputs, void *const *out
   (void)inputs, (void)outputs;
   sim_loaded *l = (sim_loaded *)loaded;
   (void)pthread_mutex_lock(&l->device->run);
-  for (uint32_t s = 0; s < l->queues.n_streams; s++) l->head[s] = 0;
+  l->n_starts = l->n_moved = 0;
+  for (uint32_t s = l->queues.n_streams; s-- > 0;) {
+    l->head[s] = l->stream_waiters[s] = 0;
+    l->moved[l->n_moved++] = s;
+  }
+  for (uint32_t p = 0; p < loaded->plan->n_posts; p++) l->post_waiters[p] = 0;
+  for (uint32_t k = 0; k < l->comms.n_ops; k++) l->op_waiters[k] = 0;
   uint32_t n_units = rank_count(loaded->plan) * l->n_units;
   for (uint32_t u = 0; u < n_units; u++) l->units[u] = (sim_moment){0, SIM_NOBODY};
   sim_comms_begin(&l->comms);

@@ -225,6 +225,14 @@ bool sim_comms_may_post(const sim_comms *c, uint32_t post, sim_moment *at) {
   return c->posts[before].is_posted;
 }
 
+uint32_t sim_comms_open(const sim_comms *c, uint32_t post) {
+  for (uint32_t h = 0; h < 2; h++) {
+    uint32_t k = c->posts[post].ops[h];
+    if (k != SIM_NOBODY && !c->ops[k].is_done) return k;
+  }
+  return SIM_NOBODY;
+}
+
 bool sim_comms_end(const sim_comms *c, uint32_t post, sim_moment *end) {
   *end = (sim_moment){0, SIM_NOBODY};
   for (uint32_t h = 0; h < 2; h++) {

@@ -62,6 +62,8 @@ uint32_t sim_comms_first(const sim_comms *c);
 uint32_t sim_comms_start(sim_comms *c, uint32_t op);
 /* Whether it may be posted; then no earlier than at this moment. */
 bool sim_comms_may_post(const sim_comms *c, uint32_t post, sim_moment *at);
+/* An operation of the post of which the end is not known; SIM_NOBODY: none. */
+uint32_t sim_comms_open(const sim_comms *c, uint32_t post);
 /* Whether it is known when the communication ends. */
 bool sim_comms_end(const sim_comms *c, uint32_t post, sim_moment *end);
 
