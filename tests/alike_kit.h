@@ -12,6 +12,7 @@
 typedef struct alike_counts {
   uint32_t worlds, alike, mutants, killed;
   uint32_t doubts; /* where collectives have roots: one finds something, all do not */
+  uint32_t kinds;  /* worlds of several kinds of ranks */
 } alike_counts;
 
 typedef enum alike_change { ALIKE_BLANK, ALIKE_COUNT, ALIKE_SWAP, ALIKE_CHANGES } alike_change;
@@ -69,6 +70,44 @@ static inline bool alike_checks_agree(rt_plan *const *plans, uint32_t n, const r
   return agree;
 }
 
+/* ---- ranks of several kinds ---- */
+enum { ALIKE_KINDS = 8 };
+
+/* A plan of each kind; 0: they are not known, or too many. */
+static inline uint32_t alike_kinds(rt_plan *const *plans, uint32_t n, const rt_plan **kinds,
+                                   uint32_t *times) {
+  uint32_t n_kinds = 0;
+  for (uint32_t r = 0; r < n; r++) {
+    bool taken = false;
+    if (!plans[r]->kin) return 0;
+    for (uint32_t k = 0; k < n_kinds; k++) taken = taken || !kinds[k]->differs[r];
+    if (taken) continue;
+    if (n_kinds == ALIKE_KINDS) return 0;
+    kinds[n_kinds] = plans[r];
+    times[n_kinds] = 0;
+    for (uint32_t i = 0; i < n; i++) times[n_kinds] += !plans[r]->differs[i];
+    n_kinds++;
+  }
+  return n_kinds;
+}
+
+/* If the kinds pass, so does the world. */
+static inline bool alike_kinds_agree(rt_plan *const *plans, uint32_t n, bool *passes,
+                                     alike_counts *counts) {
+  const rt_plan *kinds[ALIKE_KINDS];
+  uint32_t times[ALIKE_KINDS], n_kinds = alike_kinds(plans, n, kinds, times);
+  check_world_report all, few = {0};
+  bool known = false;
+  if (check_world((const rt_plan *const *)plans, n, NULL, &all) != STATUS_OK) return false;
+  bool agree = check_kin(kinds, times, n_kinds, n, NULL, &known, &few) == STATUS_OK;
+  *passes = all.n_found == 0;
+  if (known) agree &= *passes && few.n_met == all.n_met;
+  counts->doubts += *passes && !known;
+  check_world_report_destroy(&few);
+  check_world_report_destroy(&all);
+  return agree;
+}
+
 static inline void alike_swap(rt_plan *plan, uint32_t i) {
   rt_instr t = plan->instrs[i];
   plan->instrs[i] = plan->instrs[i + 1];
@@ -110,9 +149,13 @@ static inline bool alike_mutant(rt_plan *const *plans, uint32_t n, const rt_plan
   rt_instr old[64];
   bool passes = true;
   check(n <= 64);
-  for (uint32_t r = 0; r < n; r++)
-    if (!alike_apply(plans[r], i, change, false, &old[r])) return true;
-  bool agree = alike_checks_agree(plans, n, one, &passes, counts);
+  uint32_t changed = 0;
+  while (changed < n && alike_apply(plans[changed], i, change, false, &old[changed])) changed++;
+  for (uint32_t r = 0; changed < n && r < changed; r++)
+    (void)alike_apply(plans[r], i, change, true, &old[r]);
+  if (changed < n) return true; /* ranks of several kinds do not all have it there */
+  bool agree = one ? alike_checks_agree(plans, n, one, &passes, counts)
+                   : alike_kinds_agree(plans, n, &passes, counts);
   for (uint32_t r = 0; r < n; r++) (void)alike_apply(plans[r], i, change, true, &old[r]);
   counts->mutants++;
   counts->killed += !passes;
@@ -175,13 +218,39 @@ static inline bool alike_times_agree(rt_plan *const *plans, uint32_t n) {
   return true;
 }
 
+/* Ranks of one kind have one plan, and say the same of the others. */
+static inline bool alike_judge_kinds(rt_plan *const *plans, uint32_t n, uint32_t every,
+                                     alike_counts *counts) {
+  const rt_plan *kinds[ALIKE_KINDS];
+  uint32_t times[ALIKE_KINDS], n_kinds = alike_kinds(plans, n, kinds, times);
+  bool passes, same = true, as_long = true;
+  if (n_kinds == 0) return true;
+  counts->kinds++;
+  for (uint32_t k = 0; k < n_kinds; k++)
+    for (uint32_t r = 0; r < n; r++) {
+      bool like = !kinds[k]->differs[r];
+      for (uint32_t i = 0; like && same && i < n; i++)
+        same = plans[r]->differs[i] == kinds[k]->differs[i];
+      if (!same || (like && !alike_same_plan(kinds[k], plans[r]))) {
+        fprintf(stderr, "rank %u is not like the others of its kind\n", r);
+        return false;
+      }
+      as_long = as_long && plans[r]->n_instrs == plans[0]->n_instrs;
+    }
+  if (!alike_kinds_agree(plans, n, &passes, counts)) return false;
+  for (uint32_t i = 0; as_long && every && i < plans[0]->n_instrs; i += every)
+    for (int c = 0; c < ALIKE_CHANGES; c++)
+      if (!alike_mutant(plans, n, NULL, i, (alike_change)c, counts)) return false;
+  return true;
+}
+
 /* Plans of n ranks, bound with world = n. Of each `every` instructions one is changed; 0: none. */
 static inline bool alike_judge(rt_plan *const *plans, uint32_t n, uint32_t every,
                                alike_counts *counts) {
   const rt_plan *one = alike_one(plans, n);
   bool passes;
   counts->worlds += n > 1;
-  if (!one) return true;
+  if (!one) return alike_judge_kinds(plans, n, every, counts);
   counts->alike++;
   for (uint32_t r = 0; r < n; r++) {
     if (alike_same_plan(one, plans[r])) continue;

@@ -140,7 +140,8 @@ typedef struct check_stop {
 typedef struct check_world_report {
   arena memory;
   uint32_t n_ranks;
-  uint32_t n_plans;            /* n_ranks, or 1 where all ranks are alike */
+  uint32_t n_plans;      /* n_ranks, or 1 where all ranks are alike, or one of each kind */
+  const uint32_t *times; /* by plan, of several kinds: how many ranks it stands for; else NULL */
   const rt_plan *const *plans; /* must outlive the report for its text */
   check_report *ranks;         /* what is wrong with each plan by itself */
   VEC(check_meeting) meetings; /* those kept */
@@ -159,6 +160,12 @@ NODISCARD status check_world(const rt_plan *const *plans, uint32_t n, const chec
  * finds in the plan itself may be no fault of any rank; that it finds nothing is as true as always. */
 NODISCARD status check_alike(const rt_plan *plan, uint32_t n, const check_options *options,
                              check_world_report *report);
+/* The same of n ranks of a few kinds, by a plan of each (plan->kin); plans[k] stands for times[k] ranks. They must post
+ * and wait alike: *known is false if not, and if anything is found. There is no report then: all ranks are to be
+ * checked. (kin.c) */
+NODISCARD status check_kin(const rt_plan *const *plans, const uint32_t *times, uint32_t n_plans,
+                           uint32_t n, const check_options *options, bool *known,
+                           check_world_report *report);
 void check_world_report_destroy(check_world_report *report); /* accepts a zeroed report */
 
 /* ---- text; only inside a memory_guard() ----

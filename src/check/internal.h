@@ -280,6 +280,9 @@ void check_alike_begin(check_match *m);
 uint32_t check_step_between(const check_match *m, uint32_t from, uint32_t to);
 uint32_t check_step_from(const check_match *m, uint32_t rank, uint32_t step, bool back);
 
+/* Do the plans of two kinds of ranks post and wait alike? (kin.c) */
+bool check_same_posts(const check_match *m, const rt_plan *a, const rt_plan *b);
+
 /* False: something does not fit. */
 bool check_match_posts(check_match *m);
 void check_met(check_match *m, const check_meeting *f);

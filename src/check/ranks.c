@@ -5,6 +5,7 @@ typedef struct ranks_call {
   const check_options *options;
   check_world_report *report;
   const ir_mesh_data *alike;
+  bool differ; /* of several kinds: they do not post alike */
   arena scratch;
 } ranks_call;
 
@@ -23,7 +24,7 @@ static status check_each(const ranks_call *call) {
       r->ranks[k] = check_report_new(r->plans[k], r->memory.memory);
     else TRY(check_plan(r->plans[k], call->options, &r->ranks[k]));
     r->ranks[k].rank = r->n_ranks > 1 ? k : CHECK_NONE;
-    r->n_found += r->ranks[k].n_found * (call->alike ? r->n_ranks : 1);
+    r->n_found += r->ranks[k].n_found * (r->times ? r->times[k] : call->alike ? r->n_ranks : 1);
   }
   return STATUS_OK;
 }
@@ -45,9 +46,15 @@ static status match_guarded(void *context) {
   check_match m = {.scratch = &call->scratch, .report = r, .max_findings = most ? most : 100};
   m.alike = call->alike;
   if (m.alike) check_alike_begin(&m);
+  for (uint32_t k = 1; m.alike && k < r->n_plans; k++)
+    if (!check_same_posts(&m, r->plans[0], r->plans[k])) call->differ = true;
+  if (call->differ) return STATUS_OK;
   for (uint32_t k = 0; k < r->n_plans; k++)
     if (r->ranks[k].count[CHECK_POST_RULE] || r->ranks[k].count[CHECK_POST_ORDER]) return STATUS_OK;
+  uint32_t n_plans = r->n_plans;
+  if (m.alike) r->n_plans = 1; /* the others do the same */
   if (check_match_posts(&m)) check_deadlock(&m);
+  r->n_plans = n_plans;
   return STATUS_OK;
 }
 
@@ -56,6 +63,7 @@ static status make_room(void *context) {
   check_world_report *r = call->report;
   r->plans = arena_copy(&r->memory, r->plans, r->n_plans * sizeof(const rt_plan *));
   r->ranks = ARENA_ARRAY(&r->memory, r->n_plans, check_report);
+  if (r->times) r->times = arena_copy(&r->memory, r->times, r->n_plans * sizeof *r->times);
   return STATUS_OK;
 }
 
@@ -88,6 +96,19 @@ status check_alike(const rt_plan *plan, uint32_t n, const check_options *options
   check(plan->alike && plan->alike->n_devices == n);
   o.any_root = true;
   return check_all(&(ranks_call){.options = &o, .report = &r, .alike = plan->alike}, report);
+}
+
+status check_kin(const rt_plan *const *plans, const uint32_t *times, uint32_t n_plans, uint32_t n,
+                 const check_options *options, bool *known, check_world_report *report) {
+  check_world_report r = {.plans = plans, .n_ranks = n, .n_plans = n_plans, .times = times};
+  check_options o = options ? *options : (check_options){0};
+  ranks_call call = {.options = &o, .report = &r, .alike = plans[0]->kin};
+  check(call.alike && call.alike->n_devices == n);
+  o.any_root = true;
+  TRY(check_all(&call, report));
+  *known = !call.differ && report->n_found == 0;
+  if (!*known) check_world_report_destroy(report);
+  return STATUS_OK;
 }
 
 void check_world_report_destroy(check_world_report *r) {

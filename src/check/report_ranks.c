@@ -173,16 +173,17 @@ typedef struct totals {
 } totals;
 
 /* Ranks that are alike share a plan, and count each. */
-static uint32_t times_of(const check_world_report *report) {
+static uint32_t times_of(const check_world_report *report, uint32_t plan) {
+  if (report->times) return report->times[plan];
   return report->n_plans > 0 ? report->n_ranks / report->n_plans : 1;
 }
 
 static totals sum(const check_world_report *report) {
-  uint64_t times = times_of(report);
-  totals t = {.kept = report->meetings.len * times};
+  totals t = {.kept = report->meetings.len * (uint64_t)times_of(report, 0)};
   memcpy(t.count, report->count, sizeof t.count);
   for (uint32_t r = 0; r < report->n_plans; r++) {
     const check_report *one = &report->ranks[r];
+    uint64_t times = times_of(report, r);
     t.instrs += times * one->plan->n_instrs;
     t.streams += times * one->plan->n_streams;
     t.waits += times * one->waits.len;
@@ -227,8 +228,9 @@ void check_world_text(const check_world_report *report, strbuf *out) {
     meeting_text(report, &report->meetings.data[k], out);
   if (report->n_found > t.kept)
     strbuf_printf(out, "error: and %" PRIu64 " more errors\n", report->n_found - t.kept);
-  uint32_t most = times_of(report) < MOST_NOTED ? report->n_ranks : 1;
+  bool each = !report->times && times_of(report, 0) < MOST_NOTED;
+  uint32_t most = each ? report->n_ranks : report->n_plans;
   for (uint32_t r = 0; r < most && report->n_found == 0; r++)
-    check_waits_text(&report->ranks[check_plan_number(report, r)], out);
+    check_waits_text(&report->ranks[each ? check_plan_number(report, r) : r], out);
   totals_text(report, &t, out);
 }

@@ -276,7 +276,7 @@ static void finish(binder *b) {
   p->n_outputs = b->h->outputs.len;
   p->pool_bytes = b->pool.size_bytes;
   bind_place(b);
-  p->alike = bind_alike_end(b);
+  bind_alike_end(b);
 }
 
 /* What lowering could not know: conditions on the extents that the host program relies on. */

@@ -6,7 +6,7 @@
  *   - as the position of a slice in a dimension that has as many blocks as the mesh has devices along the
  *     axis. The memory of the buffer then turns with the rank, and so must everything that touches it: each
  *     view of that buffer is one block, or has all blocks alike.
- * Whatever else depends on a coordinate makes ranks unlike. The root of a collective does what others do not: it
+ * Ranks that have another value elsewhere are not like this one; those that have the same may still be. The root of a collective does what others do not: it
  * touches one more buffer. Each post of such a collective has that, too. */
 #include "runtime/bind_internal.h"
 
@@ -26,7 +26,9 @@ void bind_alike_begin(binder *b, uint32_t world) {
   b->alike = mesh_of_all(b->h, world);
   b->alike_steps = MOST_STEPS;
   b->n_same = b->h->module->scalars.nodes.len;
-  if (b->alike) b->same = ARENA_ARRAY(&b->scratch, b->n_same, uint8_t);
+  if (!b->alike) return;
+  b->same = ARENA_ARRAY(&b->scratch, b->n_same, uint8_t);
+  b->differs = ARENA_ARRAY(&b->scratch, world, bool);
 }
 
 /* ---- values that are the same ---- */
@@ -67,21 +69,34 @@ static bool is_same_at(binder *b, const coordinates *c, int64_t position, ir_sca
          there == value;
 }
 
-static bool is_same(binder *b, ir_scalar x, int64_t value) {
+/* Ranks at that position, of the mesh or along the axis, have another plan. */
+static void set_apart(binder *b, const coordinates *c, int64_t position) {
+  const ir_mesh_data *m = b->alike;
+  b->any_differs = true;
+  if (!c->one_axis || m->rank == 1) b->differs[position] = true;
+  for (int64_t p = 0; c->one_axis && m->rank > 1 && p < m->n_devices; p++)
+    if (ir_mesh_coordinate(m, p, c->list[0].axis) == position) b->differs[p] = true;
+}
+
+/* False: it would take too long. */
+static bool compare(binder *b, ir_scalar x, int64_t value) {
   coordinates c;
   if (!find_coordinates(b, x, &c)) return false;
   int64_t n = c.one_axis ? ir_mesh_size(b->alike, c.list[0].axis) : b->alike->n_devices;
-  if ((b->alike_steps -= n) < 0) return false;
-  bool same = true;
-  for (int64_t i = 0; same && i < n; i++) same = is_same_at(b, &c, i, x, value);
+  for (int64_t i = 0; i < n && b->alike_steps >= 0; i++) {
+    b->alike_steps--;
+    if (is_same_at(b, &c, i, x, value)) continue;
+    set_apart(b, &c, i);
+    if (b->alike->rank > 1) b->alike_steps -= b->alike->n_devices;
+  }
   for (uint32_t i = 0; i < c.n; i++) b->symbols[c.list[i].symbol] = c.list[i].here;
-  return same;
+  return b->alike_steps >= 0;
 }
 
 void bind_alike_value(binder *b, ir_scalar x, int64_t value) {
   check(x.id < b->n_same);
   if (b->same[x.id]) return;
-  if (!is_same(b, x, value)) bind_unlike(b);
+  if (!compare(b, x, value)) bind_unlike(b);
   else if (!ir_scalar_has(&b->h->module->scalars, x, IR_SYMBOL_INDEX)) b->same[x.id] = 1;
 }
 
@@ -243,11 +258,22 @@ static bool are_alone(binder *b, const bind_turn *turns) {
   return true;
 }
 
-const ir_mesh_data *bind_alike_end(binder *b) {
-  if (!b->alike) return NULL;
+/* Does all memory that turns do so as a whole? */
+static bool turns_fit(binder *b) {
   check(b->view_turns.len == b->all_views.len);
   bind_turn *turns = ARENA_ARRAY(&b->scratch, b->buffers.len, bind_turn);
   bool any = false;
-  if (!turns_of_buffers(b, turns, &any)) return NULL;
-  return !any || (views_fit(b, turns) && are_alone(b, turns)) ? b->alike : NULL;
+  if (!turns_of_buffers(b, turns, &any)) return false;
+  return !any || (views_fit(b, turns) && are_alone(b, turns));
+}
+
+void bind_alike_end(binder *b) {
+  if (!b->alike || !turns_fit(b)) return;
+  if (!b->any_differs) b->plan->alike = b->alike;
+  else {
+    bool *differs = ARENA_ARRAY(b->memory, (size_t)b->alike->n_devices, bool);
+    for (int64_t p = 0; p < b->alike->n_devices; p++) differs[b->alike->devices[p]] = b->differs[p];
+    b->plan->kin = b->alike;
+    b->plan->differs = differs;
+  }
 }

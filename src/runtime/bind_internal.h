@@ -99,7 +99,9 @@ typedef struct binder {
   bind_turn *turns;          /* by tensor */
   VEC(bind_turn) view_turns; /* by view */
   uint32_t n_same;
-  uint8_t *same;       /* by scalar: its value is known to be the same on all ranks */
+  uint8_t *same; /* by scalar: ranks that have another value are known */
+  bool *differs; /* by position in the mesh: the rank's plan is another one */
+  bool any_differs;
   int64_t alike_steps; /* that looking may still take */
 } binder;
 
@@ -170,7 +172,7 @@ bool bind_attrs(binder *b, const ir_instr_data *d, const ir_op_data *op, rt_task
 void bind_alike_begin(binder *b, uint32_t world);
 /* They are not. */
 static inline void bind_unlike(binder *b) { b->alike = NULL; }
-/* A scalar with coordinates in it has this value here: do all ranks have it? */
+/* A scalar with coordinates in it has this value here: which ranks have it? */
 void bind_alike_value(binder *b, ir_scalar x, int64_t value);
 /* A value that may also turn with the rank: *axis is the mark axis + 1 along which the next rank has the next
  * value, modulo the size of the mesh; 0: the value is the same on all ranks. */
@@ -181,8 +183,8 @@ void bind_turn_part(binder *b, ir_tensor part, ir_tensor from, uint32_t axis, in
                     int64_t block_bytes);
 /* A view of the plan that the tensor stands for; `known`: it was there before. */
 void bind_turn_note(binder *b, ir_tensor t, uint32_t view, bool known);
-/* When everything is bound and has its place: the mesh, or NULL. */
-const ir_mesh_data *bind_alike_end(binder *b);
+/* When everything is bound and has its place: tells the plan. */
+void bind_alike_end(binder *b);
 
 /* ---- communications (bind_comm.c) ---- */
 bool bind_communicate(binder *b, ir_instr at, const ir_instr_data *d);

@@ -108,7 +108,8 @@ static bool is_one_of_many(const session *x) { return x->ranks.n > SESSION_MOST_
 static status prune(const session *x, rt_plan *plan) {
   enum { MOST_LAUNCHES = 250 * 1000, LONGEST = 2 * 1000 * 1000 };
   uint32_t removed;
-  bool any_root = plan->alike && is_one_of_many(x); /* waits that some rank needs stay */
+  /* Waits that some rank needs stay. */
+  bool any_root = (plan->alike || plan->kin) && is_one_of_many(x);
   if (x->keep_waits || plan->n_tasks > MOST_LAUNCHES || plan->n_instrs > LONGEST) return STATUS_OK;
   return any_root ? check_prune_alike(plan, x->memory, &removed)
                   : check_prune_waits(plan, x->memory, &removed);
@@ -205,7 +206,7 @@ static status bind_own(session *x, const ir_env *env, session_plan *p) {
   p->own = p->ranks[first];
   if (!p->donated) return STATUS_OK;
   TRY(session_plan_need_own(x, env, p));
-  p->own->alike = NULL;
+  p->own->alike = p->own->kin = NULL;
   return donate(x, p, &p->ranks[first], x->ranks.n);
 }
 
@@ -341,6 +342,27 @@ static bool is_conclusive(const check_world_report *r, uint32_t n, bool has_root
   return r->meetings.len == 0 || n > SESSION_MOST_SHOWN;
 }
 
+/* A rank of each kind of those that are alike. *known: they are few, and all is well. */
+static status check_kinds(session *x, const ir_env *env, session_plan *p,
+                          const check_options *options, bool *known, check_world_report *report) {
+  enum { MOST_KINDS = 8 };
+  const rt_plan *kinds[MOST_KINDS];
+  uint32_t times[MOST_KINDS] = {0}, n = x->ranks.world, n_kinds = 0, left = n;
+  *known = false;
+  for (uint32_t r = 0; r < n && left > 0; r++) {
+    bool taken = false;
+    for (uint32_t k = 0; k < n_kinds; k++) taken = taken || !kinds[k]->differs[r];
+    if (taken) continue;
+    if (n_kinds == MOST_KINDS) return STATUS_OK;
+    TRY(session_plan_need_ranks(x, env, p, r, 1));
+    const rt_plan *plan = kinds[n_kinds] = p->ranks[r];
+    if (!plan->kin) return STATUS_OK;
+    for (uint32_t i = 0; i < n; i++) times[n_kinds] += !plan->differs[i];
+    left -= times[n_kinds++];
+  }
+  return check_kin(kinds, times, n_kinds, n, options, known, report);
+}
+
 status session_check(session *x, const ir_env *env, const check_options *options,
                      check_world_report *report) {
   session_plan *p;
@@ -351,6 +373,9 @@ status session_check(session *x, const ir_env *env, const check_options *options
     if (is_conclusive(report, n, rt_plan_has_roots(p->own))) return STATUS_OK;
     check_world_report_destroy(report);
   }
+  bool known = false;
+  if (p->own->kin && is_one_of_many(x)) TRY(check_kinds(x, env, p, options, &known, report));
+  if (known) return STATUS_OK;
   TRY(session_plan_need_ranks(x, env, p, 0, n));
   return check_world((const rt_plan *const *)p->ranks, n, options, report);
 }

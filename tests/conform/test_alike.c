@@ -41,6 +41,28 @@ static const program programs[] = {
      "fusion f {\n  mesh d = [@]\n  x : f32[2, 67]\n  y = sum(neg(x), dims=[1])\n  return y\n"
      "  schedule { x on d; x.outer_split(1, d); x[1] = mesh.x }\n}\n",
      HOST_AUTO, false},
+    {"gathered uneven pieces",
+     "fusion f {\n  mesh d = [@]\n  a : f32[67, 3]\n  b : f32[3, 2]\n  c = matmul(a, b)\n  return "
+     "c\n"
+     "  schedule { a, b, c on d; a.outer_split(0, d); a[0] = mesh.x }\n}\n",
+     HOST_AUTO, false},
+    /* Two kinds: the last rank waits for something else, sends more, or does not send. */
+    {"one waits",
+     "host f(mesh d = [@], a : f32[@@x, 3] on d) -> (c) {\n  c : f32[@@x, 3] on d = allocate()\n"
+     "  t : f32[3] on d = allocate()\n  main = current_stream()\n  set_stream(0)\n  "
+     "wait_stream(main)\n"
+     "  q = select(a, dim=0, index=0)\n  t <- neg(q)\n  set_stream(main)\n"
+     "  if me(d.x) == 1 {\n    wait_stream(0)\n  }\n  p = select(c, dim=0, index=0)\n  p <- "
+     "neg(t)\n"
+     "  wait_stream(0)\n  deallocate(t)\n}\n",
+     HOST_AUTO, false},
+    {"one is absent",
+     "host f(mesh d = [@], a : f32[@@x, 3] on d) -> (c) {\n  c : f32[@@x, 3] on d = allocate()\n"
+     "  t : f32[3] on d = allocate()\n  q = select(a, dim=0, index=0)\n  p = select(c, dim=0, "
+     "index=0)\n"
+     "  p <- neg(q)\n  if me(d.x) == 1 {\n    t <- neg(q)\n  } else {\n"
+     "    r = allreduce(q -> t, team=d.x, op=sum)\n    wait(r)\n  }\n  deallocate(t)\n}\n",
+     HOST_AUTO, false},
     /* Memory that turns, and is read where it does not. */
     {"read in order",
      "host f(mesh d = [@], a : f32[@@x, 3] on d) -> (c) {\n  all : f32[@, 3] on d = allocate()\n"
@@ -167,8 +189,9 @@ int main(void) {
         EXPECT(memory_guard(judge_trial, &t) == STATUS_OK);
         status_clear();
       }
-  printf("%u worlds, %u alike; %u changes on all ranks, %u found, %u in doubt\n", counts.worlds,
-         counts.alike, counts.mutants, counts.killed, counts.doubts);
+  printf("%u worlds, %u alike, %u of a few kinds; %u changes on all ranks, %u found, %u in doubt\n",
+         counts.worlds, counts.alike, counts.kinds, counts.mutants, counts.killed, counts.doubts);
+  EXPECT(counts.kinds > 10);
   EXPECT(counts.mutants > 1000 && counts.killed > 500 && counts.killed < counts.mutants);
   return test_finish();
 }
