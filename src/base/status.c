@@ -5,10 +5,10 @@
 #include <stdlib.h>
 
 static const struct {
-  const char *name, *text;
+  const char *text;
   int exit_code;
 } table[] = {
-#define STATUS(name, exit_code, text) {#name, text, exit_code},
+#define STATUS(name, exit_code, text) {text, exit_code},
 #include "base/status.def"
 #undef STATUS
 };
@@ -17,7 +17,6 @@ static const struct {
 static _Thread_local char message[2048];
 static _Thread_local bool standing;
 
-const char *status_name(status s) { return table[s].name; }
 const char *status_text(status s) { return table[s].text; }
 int status_exit_code(status s) { return table[s].exit_code; }
 

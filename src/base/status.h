@@ -22,8 +22,7 @@ typedef enum status {
 #define NODISCARD __attribute__((warn_unused_result))
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
 
-/* The constant's name ("BAD_PROGRAM"), its meaning, and the exit code of the command line. */
-const char *status_name(status s);
+/* Its meaning, and the exit code of the command line. */
 const char *status_text(status s);
 int status_exit_code(status s);
 

@@ -68,15 +68,6 @@ status mpi_group_of_launcher(const rt_comm_ops *ops, rt_group **result) {
   return st;
 }
 
-void mpi_group_forget(const rt_group *g) {
-  (void)pthread_mutex_lock(&launched.lock);
-  mpi_engine *e = launched.engine;
-  bool same = e && &e->base == g && g->ops == &rt_comm_tcp;
-  if (same) launched.engine = NULL;
-  (void)pthread_mutex_unlock(&launched.lock);
-  if (same) mpi_engine_release(e);
-}
-
 /* ---- what the caller has ---- */
 status mpi_group_of_communicator(const void *communicator, rt_group **result) {
   mpi_engine *e;

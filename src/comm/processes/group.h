@@ -4,11 +4,9 @@
 
 #include "runtime/comm.h"
 
-/* The group that a launcher started, the same at every call until mpi_group_forget(): MPI's, or one over TCP
- * that torchrun's environment describes. */
+/* The group that a launcher started, the same at every call: MPI's, or one over TCP that torchrun's environment
+ * describes. */
 NODISCARD status mpi_group_of_launcher(const rt_comm_ops *ops, rt_group **result);
-/* That group is not given again, as it has failed; the next call looks for another one. */
-void mpi_group_forget(const rt_group *g);
 /* The ranks of an MPI_Comm, which is copied. MPI must have been initialised with MPI_THREAD_MULTIPLE. */
 NODISCARD status mpi_group_of_communicator(const void *communicator, rt_group **result);
 /* Connected over TCP. The exchange is called from within, a few times and on all ranks alike: each gives

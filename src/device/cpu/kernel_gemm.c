@@ -39,19 +39,3 @@ void cpu_gemm_block(const cpu_gemm_unit *unit, const cpu_matrix *sa, const void 
                    (char *)c + j * size, accumulate);
   }
 }
-
-void cpu_gemm_run(const cpu_gemm_unit *unit, const cpu_matrix *sa, const void *a,
-                  const cpu_matrix *sb, const void *b, const cpu_matrix *sc, void *c,
-                  ir_dtype native, bool accumulate, char *scratch) {
-  int64_t size = (int64_t)ir_dtype_size_bytes(native);
-  for (int64_t i = 0; sb->rows == 0 && !accumulate && i < sc->rows; i++)
-    memset((char *)c + i * sc->row_stride * size, 0, (size_t)(sc->columns * size));
-  for (int64_t d = 0; d < sb->rows; d += CPU_GEMM_DEPTH) {
-    int64_t depth = sb->rows - d < CPU_GEMM_DEPTH ? sb->rows - d : CPU_GEMM_DEPTH;
-    cpu_matrix x = {sa->rows, depth, sa->row_stride, sa->column_stride};
-    cpu_matrix y = {depth, sb->columns, sb->row_stride, sb->column_stride};
-    cpu_gemm_block(unit, &x, (const char *)a + d * sa->column_stride * size, &y,
-                   (const char *)b + d * sb->row_stride * size, sc, c, native, accumulate || d > 0,
-                   scratch);
-  }
-}

@@ -17,9 +17,4 @@ void cpu_gemm_block(const cpu_gemm_unit *unit, const cpu_matrix *sa, const void 
                     const cpu_matrix *sb, const void *b, const cpu_matrix *sc, void *c,
                     ir_dtype native, bool accumulate, char *scratch);
 
-/* The same of any depth. */
-void cpu_gemm_run(const cpu_gemm_unit *unit, const cpu_matrix *sa, const void *a,
-                  const cpu_matrix *sb, const void *b, const cpu_matrix *sc, void *c,
-                  ir_dtype native, bool accumulate, char *scratch);
-
 #endif

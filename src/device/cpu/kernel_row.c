@@ -2,12 +2,9 @@
  *
  * The row is the operand's, whole; the result may be a window of it. Rows are brought into dense
  * native elements; sums are taken in double. */
-#include "device/cpu/kernel_row.h"
+#include "device/cpu/kernel_fold.h"
 
 #include <math.h>
-
-void cpu_softmax_f32(int64_t n, const void *x, void *y) { cpu_vectors()->softmax[IR_F32](n, x, y); }
-void cpu_softmax_f64(int64_t n, const void *x, void *y) { cpu_vectors()->softmax[IR_F64](n, x, y); }
 
 /* ---- kernels ---- */
 typedef struct row_kernel row_kernel;
