@@ -130,6 +130,7 @@ static status add_variants(arena *scratch, compile_call *c, const pass_request *
 static status add_tight(arena *scratch, compile_call *c, const pass_request *request) {
   pass_request varied = *request;
   api_pass_also(scratch, "order", &varied.disable);
+  varied.options.one_phase = true;
   return lower_varied(scratch, c, varied, &c->options.session.tight);
 }
 

@@ -303,7 +303,7 @@ bool host_group(lowering *l) {
   }
   if (!ok) return false;
   host_add_parts(l);
-  host_split_phases(l);
+  if (!l->options->one_phase) host_split_phases(l);
   l->loop_drops = arena_alloc(&l->scratch, l->n_loops);
   l->loop_turns = ARENA_ARRAY(&l->scratch, l->n_loops, const shard_comm *);
   l->loop_meets = ARENA_ARRAY(&l->scratch, l->n_loops, bool);

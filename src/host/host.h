@@ -47,6 +47,7 @@ typedef struct host_options {
   host_pipeline pipeline; /* lowering tells with it why a collective has no such form */
   /* Of the links that the program is for; 0: not known. */
   double link_latency_ns, link_bytes_per_ns;
+  bool one_phase; /* loops are not split (phases.c), which would need buffers for all iterations */
   bool deterministic; /* iterations add up in the order of the pieces, whatever the form */
 } host_options;
 
