@@ -200,6 +200,9 @@ struct ir_module {
   /* By symbol: the value that it will probably have; IR_UNBOUND where nothing is known. Only choices among
    * programs that are right for all values may depend on it. */
   VEC(int64_t) expected;
+  const struct shard_choice
+      *choice; /* the one decided last, and for what: variants of a program ask again */
+  uint64_t choice_key;
 };
 
 void ir_module_init(ir_module *m, const allocator *memory);

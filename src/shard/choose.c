@@ -124,10 +124,39 @@ static uint32_t tries_for(const ir_func *f) {
   return n < LEAST ? LEAST : n > MOST ? MOST : n;
 }
 
+/* ---- what was decided already ---- */
+static uint64_t hash_stmt(uint64_t h, const ir_stmt *s) {
+  const uint64_t fields[] = {s->kind,      s->mesh.id,        s->factor_is_mesh,
+                             s->mesh_axis, (uint64_t)s->axis, s->factor.id,
+                             s->mark.kind, s->mark.mesh_axis, s->mark.form};
+  for (uint32_t i = 0; i < sizeof fields / sizeof *fields; i++) h = hash_mix(h, fields[i]);
+  for (uint32_t i = 0; i < s->n_targets; i++) h = hash_mix(h, s->targets[i].name);
+  for (uint32_t i = 0; i < s->n_list; i++) h = hash_mix(h, (uint64_t)s->list[i]);
+  return h;
+}
+
+/* Of all that a choice depends on; handles mean the same in all copies of a function. */
+static uint64_t key_of(const ir_func *f) {
+  const ir_module *m = f->module;
+  uint64_t h = hash_bytes(m->expected.data, m->expected.len * sizeof *m->expected.data);
+  for (uint32_t i = 0; i < f->order.len; i++) {
+    const ir_op_data *op = ir_op_at(f, f->order.data[i]);
+    h = hash_mix(hash_mix(h, f->order.data[i].id), op->code);
+    for (uint32_t k = 0; k < op->n_operands; k++) h = hash_mix(h, op->operands[k].id);
+  }
+  for (uint32_t i = 0; i < f->statements.len; i++) h = hash_stmt(h, &f->statements.data[i]);
+  return hash_mix(h, f->name);
+}
+
 void shard_choose(ir_func *f) {
   choosing c = {.f = f, .tries = tries_for(f)};
   if (f->choice || f->scheduled.len != f->order.len) return; /* reductions in two steps: not yet */
   if (!shard_is_distributed(f) || !find_classes(&c)) return;
+  uint64_t key = key_of(f);
+  if (f->module->choice && f->module->choice_key == key) {
+    f->choice = f->module->choice;
+    return;
+  }
   trial best = try_choice(&c, 0, 0, false);
   if (best.met && all_expected(f)) {
     trial starts[] = {try_choice(&c, 0, 0, true), try_choice(&c, UINT64_MAX, 0, false)};
@@ -138,4 +167,6 @@ void shard_choose(ir_func *f) {
     improve(&c, ~c.of_inputs, &best);
   }
   f->choice = arena_copy(&f->module->memory, &best.choice, sizeof best.choice);
+  f->module->choice = f->choice;
+  f->module->choice_key = key;
 }
