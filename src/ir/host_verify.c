@@ -445,9 +445,9 @@ static void check_instr(verifier *v, const ir_instr_data *d) {
 /* The workers of a stream loop begin at the current_stream() before it; of one directly inside another,
  * together with that one's; of one directly after another, they go on. */
 static void check_streamed(verifier *v, const ir_instr_data *d, bool *begins, bool *went_on) {
-  if (d->kind == IR_CURRENT_STREAM) *begins = true;
   if (d->kind != IR_FOR || !d->streamed) {
     if (*went_on) *begins = false;
+    if (d->kind == IR_CURRENT_STREAM) *begins = true;
     *went_on = false;
     return;
   }
