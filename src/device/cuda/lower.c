@@ -217,7 +217,7 @@ static bool lower_rows(lowering *l, cuda_kernel *k) {
 /* All results of the shape of result `first` in one map. */
 static bool lower_map(lowering *l, uint32_t first, bool *done, cuda_kernel *k) {
   const rt_view *shape = result_view(l, first);
-  uint32_t dims[IR_MAX_RANK];
+  uint32_t dims[IR_MAX_RANK] = {0};
   cg_body *body = l->out = ARENA_NEW(l->memory, cg_body);
   body->rank = shape->rank;
   l->memos.len = 0;
