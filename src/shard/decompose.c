@@ -268,9 +268,7 @@ static bool use_copy(decomposing *d, ir_op o, uint32_t k) {
   return false;
 }
 
-/* What decides how the operation needs its operand: the first mark of the result along a mesh axis that
- * differs, or else its mesh. */
-static uint32_t decided_by(decomposing *d, const ir_op_data *op, uint32_t operand) {
+uint32_t shard_decided_by(decomposing *d, const ir_op_data *op, uint32_t operand) {
   shard_placement p;
   shard_placement_of(d->f, op->result, &p);
   for (uint32_t k = 0; k < p.rank; k++) {
@@ -286,7 +284,7 @@ static void copy_operand(decomposing *d, ir_op o, uint32_t k) {
   ir_op_data op = *ir_op_at(d->f, o);
   uint32_t name = ir_tensor_at(d->f, op.operands[k])->name;
   ir_why why = {.rule = IR_RULE_BEFORE, .at = op.at, .from = name};
-  why.because = decided_by(d, &op, k);
+  why.because = shard_decided_by(d, &op, k);
   ir_op set = shard_add_set(d, op.operands[k], why);
   ir_tensor t = result_of(d, set);
   shard_place_for(d, &op, k, t);
@@ -368,7 +366,7 @@ ir_op shard_set_of_result(decomposing *d, ir_tensor old, ir_why why) {
 static ir_op set_behind(decomposing *d, ir_op o, uint32_t k, ir_rule rule) {
   ir_why why = {.rule = rule, .at = ir_op_at(d->f, o)->at};
   keep_key(d, o);
-  why.because = decided_by(d, ir_op_at(d->f, o), k);
+  why.because = shard_decided_by(d, ir_op_at(d->f, o), k);
   return shard_set_of_result(d, result_of(d, o), why);
 }
 

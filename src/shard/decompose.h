@@ -22,6 +22,9 @@ void shard_put_on_mesh_of(shard_decomposing *d, ir_tensor like, ir_tensor t);
 bool shard_repeats_cuts(const shard_decomposing *d, ir_tensor t, const ir_pair *pair);
 /* Places `to`, which stands for operand k, as the operation needs it. */
 void shard_place_for(shard_decomposing *d, const ir_op_data *op, uint32_t k, ir_tensor to);
+/* What decides how the operation needs its operand: the reason of the first mark of the result along a mesh axis that
+ * differs, or else of its mesh. */
+uint32_t shard_decided_by(shard_decomposing *d, const ir_op_data *op, uint32_t operand);
 /* Puts a set, squeeze or reduction that only moves data into the order, in as many steps as it takes. */
 void shard_settle(shard_decomposing *d, ir_op o, uint32_t depth);
 /* A result becomes set(of what it was), which takes over its name, place and consumers. What was the result

@@ -50,9 +50,11 @@ static ir_op repeat(decomposing *d, ir_op o, ir_why why) {
   return t.def;
 }
 
+/* What was only tried is nobody's result any more. */
 static void forget(ir_func *f, ir_tensor t) {
-  ir_func_undeclare(f, ir_tensor_at(f, t)->name);
-  ir_tensor_at(f, t)->name = 0;
+  ir_tensor_data *x = ir_tensor_at(f, t);
+  ir_func_undeclare(f, x->name);
+  *x = (ir_tensor_data){.kind = IR_TENSOR_CONST, .dtype = x->dtype};
 }
 
 /* Would a copy of what `o` rearranges fit it? */
@@ -74,6 +76,7 @@ bool shard_copy_viewed(decomposing *d, ir_op o, uint32_t k) {
     return false;
   ir_op def = ir_tensor_at(d->f, old)->scheduled_def;
   ir_why why = {.rule = IR_RULE_BEFORE, .at = op.at, .from = ir_tensor_at(d->f, old)->name};
+  why.because = shard_decided_by(d, &op, k);
   ir_op again = repeat(d, def, why);
   ir_tensor t = ir_op_at(d->f, again)->result;
   shard_place_for(d, &op, k, t);
