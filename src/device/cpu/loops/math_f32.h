@@ -10,16 +10,8 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline float f32_of_bits(uint32_t bits) {
-  float x;
-  memcpy(&x, &bits, sizeof x);
-  return x;
-}
-static inline uint32_t f32_bits(float x) {
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
+#include "ir/narrow.h"
+
 static inline double f64_of_bits(uint64_t bits) {
   double x;
   memcpy(&x, &bits, sizeof x);
@@ -32,7 +24,7 @@ static inline uint64_t f64_bits(double x) {
 }
 
 /* 2 to the power n, from -126 to 127. */
-static inline float f32_power_of_2(int32_t n) { return f32_of_bits((uint32_t)(n + 127) << 23); }
+static inline float f32_power_of_2(int32_t n) { return ir_f32_of_bits((uint32_t)(n + 127) << 23); }
 
 /* exp(x + lo) is the result times 2 to the power *whole; |lo| is at most a small part of x. The whole part
  * of the logarithm to base 2 is taken out (ln 2 in two parts, of which the first has few bits), the rest
@@ -40,7 +32,7 @@ static inline float f32_power_of_2(int32_t n) { return f32_of_bits((uint32_t)(n 
 static inline float f32_exp_rest(float x, float lo, int32_t *whole) {
   float shifted = x * 1.44269504F + 12582912.0F; /* 1.5 * 2^23: the last place is 1 */
   float n = shifted - 12582912.0F;
-  *whole = (int32_t)(f32_bits(shifted) - 0x4b400000U);
+  *whole = (int32_t)(ir_f32_bits(shifted) - 0x4b400000U);
   float r = ((x - n * 0.693359375F) - n * -2.12194440e-4F) + lo;
   float p = 1.9875691500e-4F;
   p = p * r + 1.3981999507e-3F;
@@ -53,7 +45,7 @@ static inline float f32_exp_rest(float x, float lo, int32_t *whole) {
 
 /* x times 2 to the power n, where both and the result are normal numbers; NaN may become anything. */
 static inline float f32_scaled(float x, int32_t n) {
-  return f32_of_bits(f32_bits(x) + ((uint32_t)n << 23));
+  return ir_f32_of_bits(ir_f32_bits(x) + ((uint32_t)n << 23));
 }
 
 /* All of f32. Two factors make up the power of 2, so that overflow and subnormals come out as they should.
@@ -80,9 +72,9 @@ static inline float f32_exp(float x) { return f32_exp_sum(x, 0); }
 /* The mantissa between sqrt(1/2) and sqrt(2), and a polynomial of its distance from 1. */
 static inline float f32_log(float x) {
   float big = x < 0x1p-126F ? x * 0x1p23F : x, adjust = x < 0x1p-126F ? -23.0F : 0.0F;
-  uint32_t bits = f32_bits(big), shifted = bits - 0x3f3504f3U; /* sqrt(1/2) */
+  uint32_t bits = ir_f32_bits(big), shifted = bits - 0x3f3504f3U; /* sqrt(1/2) */
   float e = (float)((int32_t)shifted >> 23) + adjust;
-  float f = f32_of_bits((shifted & 0x007fffffU) + 0x3f3504f3U) - 1.0F, z = f * f;
+  float f = ir_f32_of_bits((shifted & 0x007fffffU) + 0x3f3504f3U) - 1.0F, z = f * f;
   float p = 7.0376836292e-2F;
   p = p * f - 1.1514610310e-1F;
   p = p * f + 1.1676998740e-1F;
@@ -108,7 +100,7 @@ static inline float f32_tanh(float x) {
   p = p * z - 3.33332819422e-1F;
   float small = x + x * (z * p), top = a > 10.0F ? 10.0F : a;
   float large = 1.0F - 2.0F / (f32_exp_near(top + top) + 1.0F);
-  large = f32_of_bits(f32_bits(large) | (f32_bits(x) & 0x80000000U));
+  large = ir_f32_of_bits(ir_f32_bits(large) | (ir_f32_bits(x) & 0x80000000U));
   return a >= 0.625F ? large : small; /* NaN: small */
 }
 
@@ -137,7 +129,7 @@ static inline float f32_erf(float x) {
   p = p * z + 1.1283791065216064F;
   float top = a > 4.0F ? 4.0F : a, b = top * 1.41421356F;
   float large = 1.0F - 2.0F * f32_exp_near(-top * top) * f32_tail(b);
-  large = f32_of_bits(f32_bits(large) | (f32_bits(x) & 0x80000000U));
+  large = ir_f32_of_bits(ir_f32_bits(large) | (ir_f32_bits(x) & 0x80000000U));
   return a >= 1.0F ? large : x * p; /* NaN: the product */
 }
 
@@ -149,7 +141,7 @@ static inline bool f32_is_lowest(float x) { return x < -0x1.fffffep127F; }
  * with its last 12 bits cut off has an exact one; and 2^64 times too large, so that it is normal. */
 static inline float f32_gelu(float x) {
   float a = fabsf(x), top = a > 14.5F ? 0.0F : a;
-  float cut = f32_of_bits(f32_bits(top) & 0xfffff000U);
+  float cut = ir_f32_of_bits(ir_f32_bits(top) & 0xfffff000U);
   int32_t whole;
   float p = f32_exp_rest(-0.5F * (cut * cut), -0.5F * ((top - cut) * (top + cut)), &whole);
   float part = f32_scaled(p, whole + 64) * f32_tail(top) * 0x1p-64F * top;
@@ -203,7 +195,7 @@ static inline float f32_sin_turned(float x, int64_t turned) {
       ((2.443315711809948e-5F * z - 1.388731625493765e-3F) * z + 4.166664568298827e-2F) * z * z -
       0.5F * z + 1.0F;
   float y = turns & 1 ? c : s;
-  return f32_of_bits(f32_bits(y) ^ (uint32_t)(turns & 2) << 30);
+  return ir_f32_of_bits(ir_f32_bits(y) ^ (uint32_t)(turns & 2) << 30);
 }
 
 /* Powers of numbers other than 0 with exponents that are not huge, in f64: exp2(b log2(|a|)). */
