@@ -199,10 +199,6 @@ def compile(source: str | os.PathLike, name: str | None = None, **options) -> Pr
     return load(source).compile(name, **options)
 
 
-def _has_shards(out) -> bool:
-    return type(out) is Shards or (isinstance(out, (tuple, list)) and Shards in map(type, out))
-
-
 def _exported(kind, arrays, out) -> tuple[tuple, tuple]:
     """Arrays in a form that their package exports; raises again if that is the one they have."""
     inputs, outputs = each(kind.readable, arrays), each(kind.writable, out)
@@ -256,13 +252,15 @@ class Program:
                 self._shapes[inputs] = found
         return found
 
-    def _count(self, arrays):
+    def _ready(self, arrays, out, donate, whole, extents):
+        """How arrays are handed over, the outputs, and what the library needs to know of shards and donated inputs."""
         if len(arrays) != len(self.inputs):
             names = ", ".join(t.name for t in self.inputs)
             raise TypeError(f"{self.name} takes {len(self.inputs)} arrays ({names}), but {len(arrays)} are given")
-
-    def _prepare(self, arrays, out):
-        self._count(arrays)
+        if out is not None and not isinstance(out, tuple):
+            out = tuple(out) if type(out) is list else (out,)
+        if donate or extents or not whole or Shards in map(type, arrays) or (out and Shards in map(type, out)):
+            return self._ready_parts(arrays, out, donate, whole, extents)
         kind = (KINDS.get(type(arrays[0])) or kind_of(arrays[0])) if arrays else numpy_kind()
         if out is None:
             given = tuple(tuple(a.shape) for a in arrays)
@@ -270,21 +268,16 @@ class Program:
             if self._spread:
                 self._check_whole(self._bind(given, {}))
             out = tuple(kind.empty(s, t.dtype, arrays) for s, t in zip(shapes, self.outputs))
-        elif not isinstance(out, tuple):
-            out = tuple(out) if type(out) is list else (out,)
-        return kind, out
+        return kind, out, None
 
-    def _prepare_parts(self, arrays, out, donate, whole, extents):
-        """The same where tensors are shards or inputs are donated; and what the library needs to know of it."""
-        self._count(arrays)
+    def _ready_parts(self, arrays, out, donate, whole, extents):
+        """The same where tensors are shards or inputs are donated."""
         every = flat(arrays)
         kind = kind_of(every[0]) if every else numpy_kind()
         shapes = self._bind(tuple(None if type(a) is Shards else tuple(a.shape) for a in arrays), extents or {})
         donated = self._donated(donate, shapes) if donate else None
         if out is None:
             out = self._empty(kind, arrays, shapes, donated, whole)
-        elif not isinstance(out, tuple):
-            out = tuple(out) if type(out) is list else (out,)
         return kind, out, (shapes, donated)
 
     def _check_whole(self, shapes, donated=None) -> None:
@@ -389,11 +382,7 @@ class Program:
         Inputs and `out` may be Shards, and outputs are if `whole` is False; `extents` gives extents of whole tensors that
         no array tells. `donate`: inputs whose memory outputs are given, as {input: output}, or names of inputs.
         """
-        rest = None
-        if donate or extents or not whole or Shards in map(type, arrays) or _has_shards(out):
-            kind, out, rest = self._prepare_parts(arrays, out, donate, whole, extents)
-        else:
-            kind, out = self._prepare(arrays, out)
+        kind, out, rest = self._ready(arrays, out, donate, whole, extents)
         for_dlpack, streams = kind.order(*((arrays, out) if rest is None else (flat(arrays), flat(out))), stream)
         try:
             self._run(arrays, out, seed, _as_definition, profile, for_dlpack, streams, rest)
@@ -408,11 +397,7 @@ class Program:
                   extents=None) -> Pending:
         """Begins a run and returns at once. Runs of one program are executed in the order of the calls; `callback` is
         called without arguments, on another thread, when this one has ended."""
-        rest = None
-        if donate or extents or not whole or Shards in map(type, arrays) or _has_shards(out):
-            kind, out, rest = self._prepare_parts(arrays, out, donate, whole, extents)
-        else:
-            kind, out = self._prepare(arrays, out)
+        kind, out, rest = self._ready(arrays, out, donate, whole, extents)
         for_dlpack, streams = kind.order(flat(arrays), flat(out), stream)
         try:
             core = self._core.start(arrays, out, seed, for_dlpack, streams, callback, rest)
