@@ -76,7 +76,7 @@ typedef struct check_options {
   uint32_t max_boxes;      /* per view before bytes are compared conservatively. 0: 4096 */
   uint64_t max_wait_steps; /* spent on judging waits. 0: 2^31 */
   bool no_waits;           /* leave waits unexamined */
-  /* The plan stands for all ranks, which are alike: every member of a collective may be its root. What a root
+  /* The plan represents all ranks, which are alike: every member of a collective may be its root. What a root
    * receives counts as written when each member was it once. */
   bool any_root;
   bool trusted; /* plans that have passed (rt_plan.passed) are not looked at again by themselves */
@@ -107,7 +107,7 @@ NODISCARD status check_wait_is_needed(const rt_plan *plan, uint32_t instr,
  * left is needed (but for very long plans, where judging the last ones may take too long). Joins of
  * communications stay. Does nothing to a plan that does not pass, nor to one of several ranks. */
 NODISCARD status check_prune_waits(rt_plan *plan, const allocator *memory, uint32_t *removed);
-/* The same of a plan that stands for all ranks (any_root): waits stay that some rank needs. */
+/* The same of a plan that represents all ranks (any_root): waits stay that some rank needs. */
 NODISCARD status check_prune_alike(rt_plan *plan, const allocator *memory, uint32_t *removed);
 
 /* ---- donated memory ---- */
@@ -141,7 +141,7 @@ typedef struct check_world_report {
   arena memory;
   uint32_t n_ranks;
   uint32_t n_plans;      /* n_ranks, or 1 where all ranks are alike, or one of each kind */
-  const uint32_t *times; /* by plan, of several kinds: how many ranks it stands for; else NULL */
+  const uint32_t *times; /* by plan, of several kinds: how many ranks it represents; else NULL */
   const rt_plan *const *plans; /* must outlive the report for its text */
   check_report *ranks;         /* what is wrong with each plan by itself */
   VEC(check_meeting) meetings; /* those kept */
@@ -160,7 +160,7 @@ NODISCARD status check_world(const rt_plan *const *plans, uint32_t n, const chec
  * finds in the plan itself may be no fault of any rank; that it finds nothing is as true as always. */
 NODISCARD status check_alike(const rt_plan *plan, uint32_t n, const check_options *options,
                              check_world_report *report);
-/* The same of n ranks of a few kinds, by a plan of each (plan->kin); plans[k] stands for times[k] ranks. They must post
+/* The same of n ranks of a few kinds, by a plan of each (plan->kin); plans[k] represents times[k] ranks. They must post
  * and wait alike: *known is false if not, and if anything is found. There is no report then: all ranks are to be
  * checked. (kin.c) */
 NODISCARD status check_kin(const rt_plan *const *plans, const uint32_t *times, uint32_t n_plans,

@@ -63,7 +63,7 @@ typedef struct emitter {
 /* ---- tensors (tensors.c) ---- */
 /* A name like `base` that is free in h: base itself, or base$1, base$2, … */
 uint32_t emit_fresh_name(emitter *e, const char *base, bool numbered);
-/* The tensor of h that stands for input, constant or buffer `t` of f; `inside` levels of the open
+/* The tensor of h that represents input, constant or buffer `t` of f; `inside` levels of the open
  * nest are cut off already. */
 ir_tensor emit_clone(emitter *e, ir_tensor t, const op_plan *plan, uint32_t inside);
 /* The same without the cuts along the mesh axes in `without`: for partial results. */
@@ -104,7 +104,7 @@ ir_scalar emit_slice_index(emitter *e, uint32_t number, const stream_axis *a, ir
 ir_scalars *emit_scalars(emitter *e);
 /* Puts an instruction before open loop `level`, behind what was put there earlier. */
 void emit_before_loop(emitter *e, uint32_t level, const ir_instr_data *data);
-/* The slice of `buffer`, which stands for the plan's result, in the first `levels` loops. */
+/* The slice of `buffer`, which represents the plan's result, in the first `levels` loops. */
 ir_tensor emit_destination(emitter *e, const op_plan *plan, uint32_t levels, ir_tensor buffer);
 /* Operand k as the operation needs it: cut where the result is. */
 ir_tensor emit_operand(emitter *e, step *s, uint32_t k);

@@ -259,7 +259,7 @@ static void device_axes(emitter *e, ir_axis a, ir_mesh mesh, ir_axis *loop, uint
   loop[(*n)++] = outer;
 }
 
-/* The axes `to` in the order that `allocation` gives to the axes `from` they stand for. */
+/* The axes `to` in the order that `allocation` gives to the axes `from` they represent. */
 static ir_axes order_like(emitter *e, ir_axes allocation, const ir_axis *from, const ir_axis *to,
                           uint32_t n) {
   ir_axis list[IR_MAX_RANK];

@@ -188,7 +188,7 @@ static uint32_t fresh_name(bucketing *b) {
   }
 }
 
-/* It stands for the same tensor of the fusion as `like`. */
+/* It represents the same tensor of the fusion as `like`. */
 static void note_origin(bucketing *b, ir_tensor like, ir_tensor t) {
   ir_host *host = b->h->host;
   if (like.id >= host->origins.len) return;

@@ -24,7 +24,7 @@ typedef struct bind_buffer {
   bind_accesses accesses; /* of a pool buffer */
 } bind_buffer;
 
-/* What a name of a communication or group stands for now: posts [first, first + n). */
+/* What a name of a communication or group represents now: posts [first, first + n). */
 typedef struct bind_comms {
   uint32_t first, n;
   bool posted, joined;
@@ -63,7 +63,7 @@ typedef struct binder {
   int64_t rank;    /* the running device */
   bool takes_part; /* it has some tensor of the program */
 
-  rt_view *views;         /* by tensor id: what it stands for now */
+  rt_view *views;         /* by tensor id: what it represents now */
   const rt_attr **attrs;  /* by op: those it was bound with last */
   const rt_body **bodies; /* by op of a launch: likewise */
   VEC(rt_view) locals;    /* of the kernel being bound: view BIND_LOCAL_VIEW + k is number k */
@@ -138,7 +138,7 @@ void *bind_rows_flat(binder *b, const bind_rows *r);
  * equal, or NULL. */
 const int64_t *bind_list(binder *b, const int64_t *list, uint32_t n, const int64_t *likely);
 bind_shape bind_shape_of(const rt_view *v);
-/* From here on `t` stands for this view. */
+/* From here on `t` represents this view. */
 void bind_tensor(binder *b, ir_tensor t, const bind_shape *shape);
 
 /* ---- memory (bind_memory.c) ---- */
@@ -156,11 +156,11 @@ bool bind_shard(binder *b, const ir_instr_data *d);
 bool bind_view(binder *b, const ir_instr_data *d); /* (bind_view.c) */
 bool bind_compute(binder *b, ir_instr at, const ir_instr_data *d);
 bool bind_launch(binder *b, ir_instr at, const ir_instr_data *d); /* (bind_body.c) */
-/* Does the tensor stand for a view here, on this device? */
+/* Does the tensor represent a view here, on this device? */
 bool bind_is_bound(binder *b, const ir_instr_data *d, ir_tensor t);
 /* Puts the task on the current stream. */
 void bind_put_launch(binder *b, ir_instr at, const rt_task *task);
-/* The view that the tensor stands for now. */
+/* The view that the tensor represents now. */
 uint32_t bind_add_view(binder *b, ir_tensor t);
 /* The operand number k of an operation, and its attributes with their scalars evaluated. */
 bool bind_operand(binder *b, const ir_instr_data *d, uint32_t k, ir_tensor t, rt_operand *out);
@@ -181,7 +181,7 @@ bool bind_eval_turning(binder *b, const ir_instr_data *d, ir_scalar x, int64_t *
 /* `part` is position `index`, which turns along `axis`, of `n` blocks of `from`. */
 void bind_turn_part(binder *b, ir_tensor part, ir_tensor from, uint32_t axis, int64_t n,
                     int64_t block_bytes);
-/* A view of the plan that the tensor stands for; `known`: it was there before. */
+/* A view of the plan that the tensor represents; `known`: it was there before. */
 void bind_turn_note(binder *b, ir_tensor t, uint32_t view, bool known);
 /* When everything is bound and has its place: tells the plan. */
 void bind_alike_end(binder *b);

@@ -235,13 +235,13 @@ typedef struct rt_plan {
   uint64_t *seed;
   /* Of one rank of several: the plans of all ranks are this one, turned along the axes of this mesh, which
    * has all of them (bind_alike.c, docs/scale.md). NULL: they may differ. Of a plan that joins some of such ranks:
-   * they stand for all of them. */
+   * they represent all of them. */
   const ir_mesh_data *alike;
   /* Where ranks are not alike, but some are: `kin` is the mesh of all ranks, and by rank, whether its plan differs from
    * this one. NULL: all are alike, or it is not known. */
   const ir_mesh_data *kin;
   const bool *differs;
-  /* It has passed the checker as it is, when waits were taken out: by itself, or as one that stands for all ranks.
+  /* It has passed the checker as it is, when waits were taken out: by itself, or as one that represents all ranks.
    * Whoever changes it takes that back. */
   bool passed, passed_for_all;
 } rt_plan;

@@ -92,7 +92,7 @@ static bool apply_stmt(ir_func *f, const ir_stmt *stmt, bool quiet) {
 }
 
 /* ---- the order of operations ---- */
-/* The operations that now stand for `op`, which came before all rfactors of this batch: its result's
+/* The operations that now represent `op`, which came before all rfactors of this batch: its result's
  * definition, and before it those of the tensors that the batch put in between. */
 static void emit_chain(ir_func *f, ir_op op, uint32_t n_tensors) {
   arena *memory = &f->module->memory;

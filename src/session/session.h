@@ -104,7 +104,7 @@ void session_kept(const session *x, int64_t *plans, int64_t *bytes);
 NODISCARD status session_bind(session *x, const ir_env *env, const rt_plan *const **plans,
                               uint32_t *n);
 /* Checks the plans of all ranks for these extents, also of those that other processes run; no memory is allocated for
- * their buffers. Of ranks that are alike one is bound, and stands for all. */
+ * their buffers. Of ranks that are alike one is bound, and represents all. */
 NODISCARD status session_check(session *x, const ir_env *env, const check_options *options,
                                check_world_report *report);
 /* Checks them before their first run, as `proof` says: each is looked at once. If there are findings, the plan is not

@@ -97,7 +97,7 @@ bool shard_repeats_cuts(const decomposing *d, ir_tensor t, const ir_pair *pair) 
          shard_may_cross(d->f, t, pair->consumer, pair->producer, all, &bare) && !bare;
 }
 
-/* Pairs from the result's axes, reductions or others, to those of `to`, which stands for operand k. */
+/* Pairs from the result's axes, reductions or others, to those of `to`, which represents operand k. */
 static uint32_t backward_pairs(const decomposing *d, const ir_op_data *op, uint32_t k, ir_tensor to,
                                bool reductions, ir_pair *result) {
   ir_pair pairs[IR_MAX_RANK];

@@ -20,7 +20,7 @@ typedef struct shard_decomposing {
 void shard_put_on_mesh_of(shard_decomposing *d, ir_tensor like, ir_tensor t);
 /* Can cuts of the consumer's axis, of tensor t, be repeated on the producer's? */
 bool shard_repeats_cuts(const shard_decomposing *d, ir_tensor t, const ir_pair *pair);
-/* Places `to`, which stands for operand k, as the operation needs it. */
+/* Places `to`, which represents operand k, as the operation needs it. */
 void shard_place_for(shard_decomposing *d, const ir_op_data *op, uint32_t k, ir_tensor to);
 /* What decides how the operation needs its operand: the reason of the first mark of the result along a mesh axis that
  * differs, or else of its mesh. */

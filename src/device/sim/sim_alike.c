@@ -57,7 +57,7 @@ uint32_t sim_alike_enough(const rt_plan *plan, const rt_speed *machine) {
   return n <= MOST_RANKS ? n : 1;
 }
 
-/* ---- who stands for whom ---- */
+/* ---- which rank represents which ---- */
 void sim_alike_begin(sim_alike *a, const rt_plan *plan, const rt_speed *machine, arena *memory) {
   *a = (sim_alike){.mesh = plan->alike, .machine = machine};
   if (!a->mesh) return;

@@ -1,8 +1,8 @@
-/* Ranks that are alike (docs/scale.md) on the virtual clock: some are simulated and stand for all.
+/* Ranks that are alike (docs/scale.md) on the virtual clock: some are simulated and represent all.
  *
  * Where they all have the same links, one is enough: it meets itself. What it sends a step ahead in the mesh is
  * what it receives from a step back. With islands, a step may lead out of an island on one rank and not on the
- * next. Then the ranks are simulated up to the distance at which islands repeat: rank r stands for r + n, r + 2n
+ * next. Then the ranks are simulated up to the distance at which islands repeat: rank r represents r + n, r + 2n
  * and so on. If that distance is too long, one rank is simulated, and a step that leads to another island
  * anywhere counts as far everywhere: the slowest link paces a ring. */
 #ifndef WEIR_DEVICE_SIM_SIM_ALIKE_H
@@ -11,7 +11,7 @@
 #include "device/sim/sim.h"
 
 typedef struct sim_alike {
-  const ir_mesh_data *mesh; /* NULL: each rank stands for itself */
+  const ir_mesh_data *mesh; /* NULL: each rank represents itself */
   const rt_speed *machine;
   uint32_t n;          /* ranks that are simulated; of several they are 0 … n - 1 */
   uint32_t rank;       /* the only one */
@@ -24,9 +24,9 @@ uint32_t sim_alike_enough(const rt_plan *plan, const rt_speed *machine);
 void sim_alike_begin(sim_alike *a, const rt_plan *plan, const rt_speed *machine, arena *memory);
 /* The rank that is simulated for this one. */
 uint32_t sim_alike_of(const sim_alike *a, uint32_t rank);
-/* A message as the rank that stands for its sender sends it. */
+/* A message as the rank that represents its sender sends it. */
 void sim_alike_pair(const sim_alike *a, uint32_t sender, uint32_t receiver, uint32_t pair[2]);
-/* Is it between islands? Of one rank that stands for all: anywhere. */
+/* Is it between islands? Of one rank that represents all: anywhere. */
 bool sim_alike_is_far(const sim_alike *a, uint32_t from, uint32_t to);
 
 #endif

@@ -50,7 +50,7 @@ static rt_link link_of(const matching *m, const rt_circle *c, const rt_post *p) 
   return rt_machine_link(m->machine, p);
 }
 
-/* Whose links it takes, and who posts it: of a message of ranks that are alike, those that stand for its ends. */
+/* Whose links it takes, and who posts it: of a message of ranks that are alike, those that represent its ends. */
 static sim_op new_op(matching *m, const rt_circle *c) {
   sim_op op = {.is_message = c->is_pair, .team = c->devices, .n_team = c->n};
   op.expected = count_present(m, c->devices, c->n);
@@ -81,7 +81,7 @@ static uint32_t join_op(matching *m, rt_part part, const rt_post *p) {
   return t->ops.data[part.turn];
 }
 
-/* As rt_meet_post(), of a rank that stands for others. */
+/* As rt_meet_post(), of a rank that represents others. */
 static rt_part half_of(matching *m, const rt_post *p, bool sends) {
   uint32_t pair[2], me = p->team[p->me];
   if (sends) sim_alike_pair(&m->alike, me, p->team[p->to], pair);
