@@ -234,7 +234,7 @@ static int write_trace(const run_state *s) {
   return code;
 }
 
-/* Of processes that mpirun started the first speaks for all: it has the whole outputs. */
+/* Of processes that mpirun started the first prints for all: it has the whole outputs. */
 static int conclude(run_state *s) {
   if (weir_launch_rank() > 0) return trace_is_per_rank(s) ? write_trace(s) : 0;
   CLI_TRY(cli_notes(s->c, s->program));
@@ -243,7 +243,7 @@ static int conclude(run_state *s) {
   return s->check_failed ? CLI_FAILED : write_trace(s);
 }
 
-/* Files are written when everything else is done: a failure leaves none behind. From compiling on, other
+/* Files are written when everything else is done: a failure leaves none. From compiling on, other
  * processes may wait for this one, whatever it does. */
 static int execute(run_state *s, const char *path) {
   const char *fusion = cli_text(s->c, "fusion", 0);

@@ -257,7 +257,7 @@ int run_allocate(const run_state *s, weir_array **(*slot)(run_tensor *t)) {
   return 0;
 }
 
-/* Whole outputs are on the process that speaks for all; shards on each. */
+/* Whole outputs are on the process that prints for all; shards on each. */
 static size_t files_of(const run_state *s, const weir_array **arrays, const char **paths) {
   size_t n = 0;
   for (size_t i = 0; i < s->outputs.len; i++) {

@@ -1,7 +1,7 @@
 /* Files of shards: x.%r.npy is one file for each device that holds a part of x.
  *
  * Under mpirun each process reads and writes the files of its own device only, and what goes wrong in
- * one of them is told to all: a failure that only one rank knows of is agreed on before anybody goes on. */
+ * one of them is told to all: a failure that only one rank knows of is agreed on before any goes on. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>

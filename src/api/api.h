@@ -31,7 +31,7 @@ weir_status api_call(const allocator *memory, api_body body, void *context);
 /* The same for a body that may change the module or report to its diagnostics; with diagnostics the
  * call fails, the message is all of them, and they are dropped. */
 weir_status api_edit(weir_module *m, api_body body, void *context);
-/* The part of api_edit() behind the body: diagnostics, if any, become the message. Needs a guard. */
+/* The part of api_edit() after the body: diagnostics, if any, become the message. Needs a guard. */
 status api_take_diags(ir_module *m, status st, arena *scratch);
 /* For entry points without memory: records the message and gives the status. */
 weir_status api_refuse(const char *fmt, ...) PRINTF_LIKE(1, 2);
@@ -90,7 +90,7 @@ uint32_t api_name(ir_func *f, const char *name);
 status api_parse(ir_module *m, const char *name, const char *text, size_t length);
 /* Applies the schedules of all functions and verifies them; likewise. */
 void api_verify(ir_module *m);
-/* Makes the scheduled view stand, or drops it before the definition changes. */
+/* Derives the scheduled view, or drops it before the definition changes. */
 bool api_schedule(ir_func *f);
 void api_unschedule(ir_func *f);
 

@@ -1,4 +1,4 @@
-/* The table of devices. It stands here because only this room may see all of them. */
+/* The table of devices. It is here because only this room may see all of them. */
 #include <string.h>
 
 #include "runtime/device.h"

@@ -65,7 +65,7 @@ static bool has_errors(const ir_module *m, uint32_t begin, uint32_t end) {
   return m->errors.errors > DIAG_LIMIT;
 }
 
-/* A schedule is judged only if its fusion was understood: errors that follow from others help nobody. */
+/* A schedule is judged only if its fusion was understood: errors that follow from others are of no help. */
 static void verify_understood(ir_module *m) {
   for (uint32_t i = 0; i < m->funcs.len; i++) {
     ir_func *f = m->funcs.data[i];

@@ -110,7 +110,7 @@ weir_status weir_profile_rank_stats(const weir_profile *p, size_t i, weir_rank_s
   return st;
 }
 
-/* Spans of tasks stand in plan order, those of communications behind them by number. */
+/* Spans of tasks are in plan order, those of communications follow by number. */
 static const rt_span *span_of(const session_profile *p, uint32_t instr) {
   const rt_instr *i = &p->plan->instrs[instr];
   if (i->kind == RT_POST || i->kind == RT_JOIN) return &p->spans[p->plan->n_tasks + i->task];

@@ -17,7 +17,7 @@ typedef struct api_run {
   session_away away; /* ended by the entry point, likewise */
   rt_stream streams[SESSION_MAX_STREAMS];
   uint32_t n_streams;
-  rt_control *control; /* NULL: nobody stops it */
+  rt_control *control; /* NULL: it cannot be stopped */
   int64_t *
       gifts; /* by output: the donated input that the plan overwrites if it can, or -1; NULL: none */
   const session_judgement

@@ -3,7 +3,7 @@
  *   steps    the plan as accesses and waits of lines: streams, and what runs beside them (steps.c)
  *   region   memory whose bytes can meet: one caller's slot, or pool buffers that overlap (access.c)
  *   grid     a region's mixed-radix coordinates, in which slices are boxes (grid.c)
- *   tree     who touched which box last, per line (tree.c)
+ *   tree     the last access to each box, per line (tree.c)
  *   cover    which boxes of a buffer are written (cover.c)
  *   order    one walk over the plan with vector clocks: findings, and what must stay ordered (order.c)
  *   waits    which waits that order needs (waits.c)

@@ -189,7 +189,7 @@ static uint32_t *numbers(const check_analysis *c, uint32_t value) {
   return list;
 }
 
-/* The step that a wait of the plan is, for those who go by instruction. */
+/* The step that a wait of the plan is, for callers that go by instruction. */
 static void number_steps(check_analysis *c) {
   c->step_of = ARENA_ARRAY(c->scratch, (size_t)c->plan->n_instrs + 1, uint32_t);
   for (uint32_t s = c->steps.len; s-- > 0;) c->step_of[c->steps.data[s].instr] = s;

@@ -1,6 +1,6 @@
 /* Which of the equivalent programs runs: the policy.
  *
- * Lowering can give several programs that compute the same: as the fusion is marked, with other forms of its
+ * Lowering can make several programs that compute the same: as the fusion is marked, with other forms of its
  * pipelines, or without streams. The cost model says how long each takes for the extents of a run, and the fastest
  * is taken. This room decides; how a program is bound to its extents is the caller's knowledge, given as a function. */
 #ifndef WEIR_CHOOSE_CHOOSE_H

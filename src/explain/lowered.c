@@ -19,7 +19,7 @@ static bool is_quiet(const ir_instr_data *d) {
   case IR_WAIT_STREAM:
   case IR_GROUP_START:
   case IR_WAIT: return true;
-  case IR_COMMUNICATE: return !d->name; /* its group speaks for it */
+  case IR_COMMUNICATE: return !d->name; /* its group is explained instead */
   case IR_FOR: return d->why == IR_RULE_STREAMS;
   case IR_ALLOCATE:
   case IR_CURRENT_STREAM:

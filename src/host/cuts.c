@@ -1,7 +1,7 @@
 /* How the dimensions of a tensor are cut over devices.
  *
  * A device's part of a dimension is the positions at which every marked axis has the device's coordinate,
- * one behind the other. Cuts are taken from the outermost axis inwards, so that each of them cuts what
+ * made contiguous. Cuts are taken from the outermost axis inwards, so that each of them cuts what
  * those before it leave: an axis counts steps of `unit` positions, and begins again every `period`
  * positions if an axis around it is not fixed on the device.
  *

@@ -232,7 +232,7 @@ static uint32_t levels_cut(const emitter *e, const step *s, uint32_t k) {
 }
 
 /* The stream on the operand of a step that gathers slices: a device has a part of each. Of one that
- * scatters them it has them whole; but for a bias, which is added behind that. */
+ * scatters them it has them whole; except for a bias, which is added afterwards. */
 static stream_axis slices_of_part(emitter *e, const step *s, stream_axis a, uint32_t k,
                                   uint32_t dim) {
   const ir_cut *cuts;

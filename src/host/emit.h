@@ -102,7 +102,7 @@ ir_tensor emit_slice(emitter *e, ir_tensor from, uint32_t dim, uint32_t level, c
 ir_scalar emit_slice_index(emitter *e, uint32_t number, const stream_axis *a, ir_mesh mesh,
                            ir_scalar i);
 ir_scalars *emit_scalars(emitter *e);
-/* Puts an instruction before open loop `level`, behind what was put there earlier. */
+/* Puts an instruction before open loop `level`, after what was put there earlier. */
 void emit_before_loop(emitter *e, uint32_t level, const ir_instr_data *data);
 /* The slice of `buffer`, which represents the plan's result, in the first `levels` loops. */
 ir_tensor emit_destination(emitter *e, const op_plan *plan, uint32_t levels, ir_tensor buffer);

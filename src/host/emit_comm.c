@@ -1,4 +1,4 @@
-/* Communications, and the copies around those that need their pieces one behind the other. */
+/* Communications, and the copies around those that need contiguous pieces. */
 #include <string.h>
 
 #include "host/emit.h"
@@ -180,7 +180,7 @@ static bool lie_in_order(emitter *e, const comm_call *c, ir_tensor t, const piec
          is_even(e, &p->partition, size_of(e, t, p->dim), piece_count(e, c, p));
 }
 
-/* A buffer for n pieces like the longest of `t`, one behind the other. */
+/* A buffer for n contiguous pieces like the longest of `t`. */
 static ir_tensor pieces_buffer(emitter *e, const comm_call *c, ir_tensor t, const pieces *p) {
   ir_scalar sizes[IR_MAX_RANK + 1];
   uint32_t rank = sizes_of(e, t, sizes + 1);

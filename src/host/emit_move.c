@@ -27,9 +27,9 @@ static int32_t image(const emitter *e, const step *s, int32_t dim) {
   return -1;
 }
 
-/* Does the exchange cut one dimension in another way, or among the same devices in another order? What
- * goes to whom is then no matter of the sender's place; everybody gets everything instead, and takes its
- * new piece. */
+/* Does the exchange cut one dimension in another way, or among the same devices in another order? The
+ * receiver of a position then does not follow from the sender's place; every device gets everything
+ * instead, and takes its new piece. */
 static bool recuts(const emitter *e, const step *s) {
   const shard_comm *m = s->plan->comm;
   if (m->kind != SHARD_ALL_TO_ALL) return false;

@@ -9,7 +9,7 @@
  * It is on the calling stream. Those of the loops begin before it, so they fetch other pieces beside it. */
 #include "host/emit.h"
 
-/* The loops over slices of the own piece; the one over pieces stands at the device's own. */
+/* The loops over slices of the own piece; the one over pieces is at the device's own. */
 static uint32_t open_own(emitter *e, const op_plan *plan, const own_first *own, uint32_t anchor,
                          ir_instr_data *loops) {
   ir_scalar me = emit_me(e, own->comm->from, (uint32_t)own->comm->mesh_axis);

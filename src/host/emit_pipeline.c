@@ -219,7 +219,7 @@ void emit_piece(emitter *e, step *s, uint32_t q) {
   s->whole = 1u << q;
   x.in = emit_operand(e, s, 0);
   /* mutant: own_piece_copied */
-  if (e->own && s->plan->inside > 0) { /* who reads it reads it there */
+  if (e->own && s->plan->inside > 0) { /* readers read it there */
     e->buffer[s->op->result.id] = own_part(&x);
     return;
   }
@@ -257,7 +257,7 @@ static ir_tensor made_piece(const pipeline *x) {
 }
 
 /* The device's own piece. Operand and result have lost different dimensions to the loop, and each has one
- * position of what the other has lost: where those stand at different places, both lose them.
+ * position of what the other has lost: where those are different dimensions, both lose them.
  *     [a mesh.x, b, c stream]  =>  [a stream, b, c mesh.x]:   [1, b] and [b, 1]  =>  [b] and [b] */
 static void copy_own_piece(const pipeline *x, bool drops) {
   emitter *e = x->e;

@@ -1,7 +1,7 @@
-/* Puts a deallocate behind the last use of every buffer. */
+/* Puts a deallocate after the last use of every buffer. */
 #include "host/host.h"
 
-/* A buffer that a communication uses until somebody waits for it. */
+/* A buffer that a communication uses until it is waited for. */
 typedef struct comm_use {
   uint32_t name; /* of the communication or group; 0: of the group that is open */
   ir_tensor tensor;
@@ -82,7 +82,7 @@ static uint32_t past_join(const freeing *z, const ir_block *block, uint32_t i) {
   return joins ? i + 2 : used;
 }
 
-/* Per instruction the first of the buffers to free behind it; the others follow by z->next. */
+/* Per instruction the first of the buffers to free after it; the others follow by z->next. */
 static uint32_t *find_frees(freeing *z, const ir_block *block) {
   uint32_t *first = ARENA_ARRAY(z->memory, block->len, uint32_t);
   for (uint32_t i = block->len; i-- > 0;) { /* backward, so that chains run in program order */

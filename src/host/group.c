@@ -34,7 +34,7 @@ static bool read_as_made(const lowering *l, const ir_op_data *op, uint32_t k,
          dim == made->dim;
 }
 
-/* What comes piece by piece is complete only behind the loop. */
+/* What comes piece by piece is complete only after the loop. */
 static bool arrives_late(const op_plan *made) {
   return made->kind == STEP_EXCHANGES || made->kind == STEP_REDUCES;
 }
@@ -161,7 +161,7 @@ static uint32_t common_levels(const op_plan *a, const op_plan *b) {
   return n;
 }
 
-/* The levels in which a result of its own stands complete within one iteration. */
+/* The levels in which a result of its own is complete within one iteration. */
 static uint32_t levels_inside(op_plan *plan, bool shrinks) {
   plan->buffer = plan->axes.len ? IR_RULE_INSIDE : IR_RULE_BUFFER;
   for (uint32_t q = 0; q < plan->axes.len; q++) {

@@ -19,7 +19,7 @@
  * Devices. A program for several devices is first decomposed (shard_decompose()), so that each step
  * computes from what devices hold or only moves data. Tensors have the extents of the running device's
  * part, as if a loop over devices were fixed at its coordinates; steps that move data become
- * communications, with copies where a collective needs pieces one behind the other.
+ * communications, with copies where a collective needs contiguous pieces.
  *
  * Streams. Only the outermost loop of a nest changes streams: iteration i runs on stream i mod
  * `streams`; of a nest that begins with the device's own piece, the two outermost. All workers wait for the calling stream in a loop of their own before the work loop, and

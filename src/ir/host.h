@@ -162,8 +162,8 @@ typedef struct ir_instr_data {
   ir_mesh team;       /* and along which of its axes */
   uint32_t team_axis;
   ir_scalar root; /* a position in the team, where the kind has one */
-  ir_scalar to;   /* PERMUTE, SEND: whom to send to */
-  ir_scalar peer; /* PERMUTE, RECV: whom to receive from */
+  ir_scalar to;   /* PERMUTE, SEND: the receiver */
+  ir_scalar peer; /* PERMUTE, RECV: the sender */
   uint32_t name;  /* COMMUNICATE, GROUP_END: its name, interned; 0 inside a group. WAIT: for what */
 } ir_instr_data;
 

@@ -45,7 +45,7 @@ static bool is_kind(const ir_instr_data *d) {
           d->comm == IR_COMM_ALLGATHER);
 }
 
-/* Has the mesh all devices of the program? What is computed for a bucket is computed by everybody. */
+/* Has the mesh all devices of the program? What is computed for a bucket is computed on all devices. */
 static bool is_everywhere(const bucketing *b, ir_tensor t) {
   if (!t.id || !ir_tensor_at(b->h, t)->mesh.id) return false;
   const ir_mesh_data *mesh = ir_mesh_at(b->h, ir_tensor_at(b->h, t)->mesh);
@@ -120,7 +120,8 @@ static void look_inside(touching *t, ir_instr i) {
   for (uint32_t k = 0; k < d->otherwise.len; k++) look_inside(t, d->otherwise.data[k]);
 }
 
-/* What is too late for whom: results that are needed now, data that change, and too much work since. */
+/* What can no longer be joined:
+ * results that are needed now, data that change, and too much work since. */
 static void pass_by(bucketing *b, uint32_t i) {
   double work = 0, link = 0;
   ir_instr at = b->h->host->body.data[i];

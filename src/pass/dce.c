@@ -1,9 +1,9 @@
-/* dce: drops operations that reach no output, the last results of others if nobody uses them, and the
+/* dce: drops operations that reach no output, the last results of others if nothing uses them, and the
  * schedule statements of both. */
 #include "ir/build.h"
 #include "pass/passes.h"
 
-/* How many of its results there must be, for those that somebody uses; 0: nobody does. */
+/* How many of its results there must be, for those that are used; 0: none is. */
 static uint32_t n_needed(const ir_op_data *op, const bool *live) {
   uint32_t n = ir_op_n_results(op);
   while (n > 0 && !live[ir_op_result(op, n - 1).id]) n--;

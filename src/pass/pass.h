@@ -5,7 +5,7 @@
  * parses back, verifies and computes the same; and the rest of the pipeline makes the same of what was
  * parsed back as of what it would have got (only reasons are lost, docs/passes.md).
  *
- * On request the manager verifies after every pass, and gives back a reproducer when a pass or the
+ * On request the manager verifies after every pass, and returns a reproducer when a pass or the
  * verification fails: the text before the pass, and the passes still to run. */
 #ifndef WEIR_PASS_PASS_H
 #define WEIR_PASS_PASS_H
@@ -81,7 +81,7 @@ NODISCARD status pass_select(const pass_request *request, arena *memory, pass_li
 NODISCARD status pass_run(ir_module *m, const pass_request *request, strbuf *log,
                           strbuf *reproducer);
 
-/* Runs the passes on a copy of the fusion `f`, which stays as it is, and gives the host program. It is
+/* Runs the passes on a copy of the fusion `f`, which stays as it is, and returns the host program. It is
  * not listed in the module. */
 NODISCARD status pass_run_fusion(ir_func *f, const pass_request *request, strbuf *log,
                                  strbuf *reproducer, ir_func **result);

@@ -2,7 +2,7 @@
  *
  *   a$1[0] = stream    =>    a$1[0] = stream.ring        with --pipeline ring
  *
- * A form that the program gives is kept. */
+ * A form that the program states is kept. */
 #include "pass/passes.h"
 #include "schedule/schedule.h"
 #include "shard/shard.h"

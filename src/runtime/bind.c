@@ -214,7 +214,7 @@ static bool run_block(binder *b, const ir_block *block) {
 
 /* ---- the whole ---- */
 
-/* Where the running device stands in each mesh, and which tensors it does not have. */
+/* The place of the running device in each mesh, and which tensors it does not have. */
 static void place(binder *b, int64_t rank) {
   const ir_func *h = b->h;
   b->rank = rank;

@@ -172,7 +172,7 @@ static roles roles_of(const rt_post *p) {
                  .out_pieces = info->out == IR_PIECES_TEAM};
 }
 
-/* Elements of one piece of a buffer. A root outside the senders or receivers stands last and has no
+/* Elements of one piece of a buffer. A root outside the senders or receivers comes last and has no
  * piece, so there may be one piece less than members. */
 static bool piece_of(posting *p, ir_tensor t, int64_t all, bool pieces, int64_t *one) {
   int64_t n = p->post.n_team;

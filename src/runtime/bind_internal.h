@@ -130,7 +130,7 @@ static inline bind_buffer *bind_buffer_at(const binder *b, uint32_t buffer) {
 }
 /* A copy of what `value` points at, and its number. */
 uint32_t bind_row_add(binder *b, bind_rows *r, const void *value);
-/* All of them, one after the other, in the plan's memory. */
+/* All of them, contiguous, in the plan's memory. */
 void *bind_rows_flat(binder *b, const bind_rows *r);
 
 /* ---- lists (bind_list.c) ---- */

@@ -40,7 +40,7 @@ bind_shape bind_shape_of(const rt_view *v) {
   return s;
 }
 
-/* Slices of a loop differ in their offsets: what the tensor stood for before is a good guess. */
+/* Slices of a loop differ in their offsets: what the tensor named before is a good guess. */
 void bind_tensor(binder *b, ir_tensor t, const bind_shape *shape) {
   rt_view *v = &b->views[t.id], old = *v;
   bool alike = old.extents && old.rank == shape->view.rank;

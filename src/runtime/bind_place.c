@@ -5,7 +5,7 @@
  * at the same time: of two that share bytes, every access to the one is ordered before every access to the other.
  *
  * Before that, results that can be where an operand is are put there: a task computes it element by element, reads
- * the operand as the result is written, and nobody needs the operand afterwards.
+ * the operand as the result is written, and nothing needs the operand afterwards.
  *
  *   y <- gelu(x); dealloc x          ⇒   x <- gelu(x), and what was in y is in x
  *

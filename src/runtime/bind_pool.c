@@ -100,7 +100,7 @@ static bind_group *new_group(bind_pool *p, const bind_accesses *accesses) {
   return g;
 }
 
-/* The group of these streams, which stand in ascending order. */
+/* The group of these streams, which are in ascending order. */
 static bind_group *group_of(bind_pool *p, const bind_accesses *accesses) {
   group_key key = {p, accesses};
   uint64_t hash = accesses->len;
@@ -195,8 +195,8 @@ static void add_access(bind_pool *p, bind_accesses *list, bind_access a) {
   vec_push(p->memory, list, a);
 }
 
-/* What the stream's clock has passed happens before this access: whoever waits for this one has then
- * waited for the others too. */
+/* What the stream's clock has passed happens before this access: a stream that waits for this one has
+ * then waited for the others too. */
 void bind_pool_touch(bind_pool *p, bind_accesses *accesses, uint32_t stream,
                      const uint32_t *clock) {
   uint32_t n = 0;
@@ -248,7 +248,7 @@ static bool is_usable(const bind_piece *t, const uint32_t *clock) {
   return t && t->group && is_safe(t->group, t->numbers, clock);
 }
 
-/* The bytes of safe pieces one behind the other, from `at` on. */
+/* The bytes of contiguous safe pieces, from `at` on. */
 static int64_t run_bytes(const bind_pool *p, const uint32_t *clock, int64_t at) {
   int64_t end = at;
   for (const bind_piece *t; is_usable(t = piece_at(&p->begins, p, end), clock);) end += t->size;

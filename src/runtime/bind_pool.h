@@ -1,5 +1,5 @@
-/* The pool of a plan while it is bound: which ranges are free, and who must be waited for before one
- * is used again.
+/* The pool of a plan while it is bound: which ranges are free, and which streams must be waited
+ * for before one is used again.
  *
  * A range that was given back remembers the last access of each stream to it. It is *safe* for a stream
  * whose clock has passed all of them; that is the proof that its reuse is ordered.
@@ -7,7 +7,7 @@
  * Free ranges whose accesses are by the same streams form a group, most often those of one stream. In a
  * group neighbours are one range, and a tree ordered by size finds the smallest safe one that is large
  * enough. If no range is, safe neighbours of different groups serve together; and if that is not enough
- * either, the pool grows behind its last safe ranges. */
+ * either, the pool grows after its last safe ranges. */
 #ifndef WEIR_RUNTIME_BIND_POOL_H
 #define WEIR_RUNTIME_BIND_POOL_H
 

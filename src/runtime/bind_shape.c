@@ -4,7 +4,7 @@
 
 #include "runtime/bind_fits.h"
 
-/* The result's window lies inside its whole along dimension i; an empty one may lie behind it. */
+/* The result's window lies inside its whole along dimension i; an empty one may begin at its end. */
 static bool inside(const shapes *s, uint32_t i) {
   int64_t begin = s->offset[i], n = s->r->extents[i];
   if (n == 0) return begin >= 0;

@@ -6,7 +6,7 @@
  *   POST  a compute thread calls post() when the stream gets there, and goes on: post() neither
  *         blocks nor, once a team has been used before, allocates;
  *   JOIN  the stream is not run until done() is true. Threads that have nothing else to do call
- *         progress(): in process, it is they who move the data.
+ *         progress(): in process, these threads move the data.
  *
  * Matching. Collectives on one team (the same devices in the same order) are matched by position: the
  * k-th post of one member meets the k-th of every other. Messages are matched per (sender, receiver)
@@ -33,8 +33,8 @@
 /* Of ranks that exchange data; those that are only checked or simulated may be more. */
 enum { RT_COMM_MAX_RANKS = 1 << 14, RT_COMM_NOBODY = -1 };
 
-/* Buffers are dense and aligned for their dtype. Pieces of a buffer lie one behind the other in team
- * order. `in` and `out` are apart, or in place as in NCCL:
+/* Buffers are dense and aligned for their dtype. Pieces of a buffer are contiguous, in team order.
+ * `in` and `out` are apart, or in place as in NCCL:
  *   in == out                  broadcast, reduce, allreduce
  *   in == out + me pieces      allgather, gather
  *   out == in + me pieces      reduce_scatter, scatter
@@ -75,7 +75,7 @@ typedef struct rt_pulse {
 } rt_pulse;
 
 /* Processes that know each other, each of them one rank. Any number of worlds may be opened in it, by all of
- * them in the same order. Counted: whoever keeps one retains it. */
+ * them in the same order. Reference-counted: an owner retains it. */
 typedef struct rt_group rt_group;
 
 typedef struct rt_comm_options {
@@ -113,8 +113,8 @@ typedef struct rt_comm_ops {
   /* Does a bounded part of the work that waits, of any rank; false: there was none. */
   bool (*progress)(rt_comm *comm);
   /* Helps, then sleeps, until the ticket is done. After `timeout_ns` (negative: never) without progress of
-   * any other process that tells its own, the world fails with UNAVAILABLE and a message about who waits
-   * for whom. */
+   * any other process that tells its own, the world fails with UNAVAILABLE and a message that says
+   * which rank waits for which. */
   status (*wait)(rt_comm *comm, const rt_comm_ticket *ticket, int64_t timeout_ns);
   /* Ends the world. The first reason wins. */
   void (*abort)(rt_comm *comm, status why, const char *reason);

@@ -123,7 +123,7 @@ static ir_dtype known(const ir_func *f, const ir_dtype *least, ir_tensor t) {
   return data->kind == IR_TENSOR_INPUT ? data->dtype : least[t.id];
 }
 
-/* Operations stand in program order, so every operand is known before its use. */
+/* Operations are in program order, so every operand is known before its use. */
 ir_dtype rt_least_dtype(const ir_func *f, ir_tensor t, arena *scratch) {
   ir_dtype own = ir_tensor_at(f, t)->dtype;
   if (!ir_dtype_is_float(own)) return own;

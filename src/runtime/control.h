@@ -9,7 +9,7 @@
 /* By which another thread stops a run. A run that begins after it was stopped is CANCELLED at once. */
 typedef struct rt_control {
   pthread_mutex_t lock;
-  rt_loaded *running; /* under the lock: NULL unless a device is at it */
+  rt_loaded *running; /* under the lock: NULL unless a device runs it */
   bool stops;
 } rt_control;
 NODISCARD status rt_control_init(rt_control *c);

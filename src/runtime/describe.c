@@ -166,7 +166,7 @@ static void add_post(const rt_plan *plan, const rt_instr *i, strbuf *out) {
   strbuf_putc(out, ')');
 }
 
-/* The post is known by its number; where it stands, by looking. */
+/* The post is known by its number; its place is found by a search. */
 static void add_join(const rt_plan *plan, const rt_instr *i, strbuf *out) {
   strbuf_puts(out, "waits for ");
   for (uint32_t k = 0; k < plan->n_instrs; k++)
@@ -222,7 +222,7 @@ void rt_describe(const rt_plan *plan, uint32_t instr, strbuf *out) {
 }
 
 /* The line of an instruction; 0: not known. Counts lines itself: the table of the source grows on demand, and
- * belongs to who reports errors. */
+ * belongs to the code that reports errors. */
 static uint32_t line_of(const rt_plan *plan, uint32_t instr) {
   uint32_t origin = plan->instrs[instr].origin, line = 1;
   const ir_func *h = plan->host;

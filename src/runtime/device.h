@@ -33,7 +33,7 @@ typedef struct rt_span {
   uint16_t worker; /* which compute thread */
 } rt_span;
 
-/* Who moves data between devices (carriers.def). */
+/* What moves data between devices (carriers.def). */
 typedef enum rt_carrier {
   RT_CARRIER_NONE, /* the device itself, or the endpoints */
 #define CARRIER(ID, name, summary) RT_CARRIER_##ID,
@@ -134,10 +134,10 @@ typedef struct rt_device_ops {
 
   /* Between runs: the endpoints that plans communicate through, from now on; endpoints[i] is of rank i in
    * the plan (rt_plan_rank). If nothing at all moves for `timeout_ns` (<= 0: never) while streams wait
-   * for communications, the run fails with UNAVAILABLE and says who waits for whom; what moves in
+   * for communications, the run fails with UNAVAILABLE and says which rank waits for which; what moves in
    * other processes counts, as far as they tell. NULL: the device needs none. */
   void (*attach)(rt_device *device, rt_comm *const *endpoints, uint32_t n, int64_t timeout_ns);
-  void (*notify)(void *device, uint32_t rank); /* for rt_comm_options; NULL: nobody sleeps */
+  void (*notify)(void *device, uint32_t rank); /* for rt_comm_options; NULL: no thread sleeps */
 
   /* Optional: what the device does; for rt_comm_options, from any thread. */
   void (*pulse)(rt_device *device, rt_pulse *pulse);
@@ -149,8 +149,8 @@ typedef struct rt_device_ops {
    * figures built in. */
   rt_speed (*speed)(rt_device *device, const rt_speed *machine, uint32_t ranks);
 
-  /* Optional: who is in a communicator of the caller's, and an exchange by it: each rank gives `size_bytes` and gets
-   * those of all. No device needs to be open. */
+  /* Optional: the members of a communicator of the caller's, and an exchange through it: each rank passes
+   * `size_bytes` bytes and gets those of all. No device needs to be open. */
   status (*caller_comm)(void *comm, rt_caller_comm *result);
   status (*caller_exchange)(void *comm, const void *mine, void *all, size_t size_bytes);
 
@@ -169,7 +169,7 @@ typedef struct rt_device_ops {
                         uint32_t n, rt_loaded **result);
   void (*unload)(rt_loaded *loaded); /* accepts NULL */
 
-  /* inputs and outputs: base addresses, one per slot; NULL for an output that nobody wants, on devices
+  /* inputs and outputs: base addresses, one per slot; NULL for an output that is not wanted, on devices
    * with memory of their own. spans: room for n_tasks + n_posts of them, or
    * NULL; the k-th launch in plan order fills spans[k], post number p fills spans[n_tasks + p], and one
    * that did not run because of an earlier error leaves an empty span. A device serves one run at a time: begin() waits for the

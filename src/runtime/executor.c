@@ -53,7 +53,7 @@ static void enter(rt_control *c, rt_loaded *loaded) {
   (void)pthread_mutex_unlock(&c->lock);
 }
 
-/* Whoever stops the run now is too late; who is at it has the lock. */
+/* A stop that comes now is too late; one in progress holds the lock. */
 static void leave(rt_control *c) {
   if (!c) return;
   (void)pthread_mutex_lock(&c->lock);

@@ -1,4 +1,4 @@
-/* Values for inputs that nobody gave: a function of kind, seed, name, position and dtype only, so
+/* Values for inputs that were not given: a function of kind, seed, name, position and dtype only, so
  * every device count and schedule sees the same ones. */
 #ifndef WEIR_RUNTIME_FILL_H
 #define WEIR_RUNTIME_FILL_H

@@ -18,7 +18,7 @@ NODISCARD status rt_machine_parse(const char *name, const char *text, rt_speed *
 NODISCARD status rt_machine_load(const char *name, rt_speed *result);
 /* What parses back to the same. */
 void rt_machine_print(const rt_speed *machine, strbuf *out);
-/* What the simulator takes when nobody says anything. */
+/* The simulator's defaults. */
 rt_speed rt_machine_default(void);
 
 /* The link that a communication uses: that between islands if its members, or the two ends of a message, are

@@ -1,7 +1,7 @@
 /* Measurements of machines, kept between processes: what is chosen by them must not depend on the moment.
  *
  * One machine file (machine.h) per device, way to communicate and hosts, in the user's cache folder
- * (base/folder.h). The first one written counts, for everybody, until it is renewed. */
+ * (base/folder.h). The first one written counts, for all processes, until it is renewed. */
 #ifndef WEIR_RUNTIME_MEASURED_H
 #define WEIR_RUNTIME_MEASURED_H
 
@@ -21,7 +21,7 @@ typedef enum rt_measured {
 
 /* A file that cannot be used counts as missing; what is wrong with it, is said (base/log.h). */
 rt_measured rt_measured_read(const rt_measured_key *key, rt_speed *result);
-/* Keeps it, unless `renew`, only if nothing is kept yet. Read it again: somebody else may have been faster. False:
+/* Keeps it, unless `renew`, only if nothing is kept yet. Read it again: another process may have been faster. False:
  * it could not be kept. */
 bool rt_measured_write(const rt_measured_key *key, const rt_speed *machine, bool renew,
                        arena *scratch);

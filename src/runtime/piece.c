@@ -120,7 +120,7 @@ static void box_at(const rt_piece *p, const int64_t *from, const ir_array *whole
   for (int i = 0; i < 2; i++) views[i].data = (char *)views[i].data + offsets[i] * bytes;
 }
 
-/* On to the next box, the last dimension first; false behind the last one. */
+/* On to the next box, the last dimension first; false after the last one. */
 static bool next_box(const rt_piece *p, int64_t *from, const int64_t *lengths) {
   for (uint32_t d = p->rank; d-- > 0;) {
     from[d] += lengths[d];

@@ -19,7 +19,7 @@ typedef struct rt_piece {
   int64_t whole[IR_MAX_RANK], extents[IR_MAX_RANK];
   rt_piece_cut cuts[IR_MAX_RANK][IR_MESH_MAX_RANK]; /* each cuts what the one before leaves */
   uint32_t n_cuts[IR_MAX_RANK];
-  /* Of the devices that hold the same piece, the first in the mesh: it speaks for them. */
+  /* Of the devices that hold the same piece, the first in the mesh: it represents them. */
   int64_t owner;
 } rt_piece;
 

@@ -8,8 +8,8 @@
  *
  * Happens-before in a plan: instructions of one stream run in order; an RT_WAIT of stream s on stream
  * t orders everything put on t before the RT_WAIT (in plan order) before everything put on s after it.
- * A communication begins after what stands before its RT_POST on the stream, and runs beside the stream;
- * what stands behind an RT_JOIN for it, on whichever stream, comes after its end. Nothing else orders
+ * A communication begins after what is before its RT_POST on the stream, and runs beside the stream;
+ * what is after an RT_JOIN for it, on any stream, comes after its end. Nothing else orders
  * anything. */
 #ifndef WEIR_RUNTIME_PLAN_H
 #define WEIR_RUNTIME_PLAN_H
@@ -82,7 +82,7 @@ typedef struct rt_operand {
  *
  * A body is a list of steps in program order. Step i computes one operation from the parameters of the
  * body (the operands of its task), numbers, and results of earlier steps. Results of steps have no memory
- * that anybody else can see; each is rounded to its dtype, as if it had a buffer. What a task writes are
+ * that anything else can see; each is rounded to its dtype, as if it had a buffer. What a task writes are
  * the values in `results`, one for each of its result views.
  *
  * The iterations of a loop share one rt_body while their bodies are equal. */
@@ -137,7 +137,7 @@ uint64_t rt_body_hash(const rt_body *body);
 /* A copy in `memory`; attributes, numbers and lists of extents stay where they are. */
 const rt_body *rt_body_copy(const rt_body *body, arena *memory);
 /* May a result be written where the parameter is read, element by element? Every step that depends on it
- * computes each element from those at the same place. Of very long bodies nobody asks: no. */
+ * computes each element from those at the same place. For very long bodies the answer is no. */
 bool rt_body_in_place(const rt_body *body, uint32_t param);
 
 /* Are all results of one shape, each element computed from those of the parameters at its own place? Then they
@@ -183,7 +183,7 @@ typedef struct rt_post {
   /* Of ranks that are alike, where another rank is the root: the view + 1 that this one would read or write in its
    * place (rt_post_at_root). 0: none. */
   uint32_t root_view;
-  uint32_t rank; /* who posts it */
+  uint32_t rank; /* the rank that posts it */
   /* The post of this rank that must come before it, whatever the streams do: those of one team are
    * matched by their order. RT_NO_POST: none. */
   uint32_t before;
@@ -242,7 +242,7 @@ typedef struct rt_plan {
   const ir_mesh_data *kin;
   const bool *differs;
   /* It has passed the checker as it is, when waits were taken out: by itself, or as one that represents all ranks.
-   * Whoever changes it takes that back. */
+   * A change to the plan clears it. */
   bool passed, passed_for_all;
 } rt_plan;
 
@@ -291,7 +291,7 @@ rt_post rt_post_at_root(const rt_post *post);
 bool rt_plan_has_roots(const rt_plan *plan);
 /* What is posted, with `in` and `out` as the addresses of its views; it has no origin yet. */
 rt_comm_request rt_post_request(const rt_post *post, const void *in, void *out);
-/* "t2$1 <- set(t1$1)" and where it stands; in `out`. */
+/* "t2$1 <- set(t1$1)" and its place; in `out`. */
 void rt_describe(const rt_plan *plan, uint32_t instr, strbuf *out);
 /* Of an RT_POST: "c0 = allgather(a$1 -> a$1$1)". */
 void rt_describe_post(const rt_plan *plan, uint32_t instr, strbuf *out);

@@ -1,6 +1,6 @@
 /* The plans of several ranks as one, for devices that share a process.
  *
- * Streams, buffers, views, tasks and posts of rank r stand behind those of rank r - 1; the inputs and
+ * Streams, buffers, views, tasks and posts of rank r follow those of rank r - 1; the inputs and
  * outputs of rank r are slots r * n_inputs ... Nothing orders instructions of different ranks but their
  * communications. Instructions are interleaved, so that all ranks begin at once. */
 #include "runtime/plan.h"

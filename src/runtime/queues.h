@@ -1,7 +1,7 @@
 /* The queues of a plan: what each stream runs, in order, with waits as positions on a timeline.
  *
  * A wait of stream s on stream t means "everything put on t before this". The plan is known in full
- * when it is loaded, so that is a number: how many entries of t stand before the wait. A device then
+ * when it is loaded, so that is a number: how many entries of t are before the wait. A device then
  * needs one counter per stream and no events:
  *
  *   plan                 queue of 1         queue of 2
@@ -19,7 +19,7 @@
 typedef struct rt_entry {
   uint32_t instr;  /* in the plan */
   uint32_t task;   /* LAUNCH; POST, JOIN: in plan->posts */
-  uint32_t launch; /* LAUNCH: how many launches stand before it in the plan; its span's place */
+  uint32_t launch; /* LAUNCH: how many launches are before it in the plan; its span's place */
   uint32_t target; /* WAIT: entries of `other` that must be complete; 0: nothing to wait for */
   uint16_t other;  /* WAIT */
   uint8_t kind;    /* rt_instr_kind */

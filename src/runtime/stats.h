@@ -9,7 +9,7 @@ typedef struct rt_stats {
   uint32_t launches, waits;
   int64_t wall_ns;
   int64_t host_ns;    /* spent issuing */
-  int64_t task_ns;    /* of all tasks, one after the other */
+  int64_t task_ns;    /* the sum over all tasks */
   int64_t compute_ns; /* at least one task ran */
   int64_t overlap_ns; /* two or more tasks ran at once */
   int64_t pool_bytes; /* of the plan's own memory */
@@ -31,7 +31,7 @@ typedef struct rt_rank_stats {
 } rt_rank_stats;
 
 /* spans: n_spans of them, NULL if the run was not traced (the times are then 0). Those of the posts
- * stand behind n_tasks others; they may be left out.
+ * follow the n_tasks of the tasks; they may be left out.
  * Needs a memory_guard(); `scratch` may be destroyed afterwards. */
 void rt_stats_make(const rt_plan *plan, const rt_span *spans, uint32_t n_spans, int64_t wall_ns,
                    int64_t host_ns, arena *scratch, rt_stats *result);

@@ -24,7 +24,7 @@ uint32_t rt_task_dim(const rt_task *t, const char *name, uint32_t rank);
 /* Which of `rank` dimensions the list names; all when it was left out. */
 void rt_task_dims(const rt_task *t, const char *name, uint32_t rank, bool named[IR_MAX_RANK]);
 
-/* ---- operations that look at their operand otherwise ---- */
+/* ---- operations that see their operand in another shape ---- */
 enum { RT_NO_DIM = -1 };
 /* Is it a broadcast, squeeze, permute or transpose? */
 bool rt_task_moves_dims(const rt_task *t);

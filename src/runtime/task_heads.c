@@ -36,7 +36,7 @@ static const int64_t *with_two(grouping *g, const int64_t *list, uint32_t rank, 
   return to;
 }
 
-/* `from_end`: the head axis, counted from behind. Fewer heads than a group has are those of k or v. */
+/* `from_end`: the head axis, counted from the end. Fewer heads than a group has are those of k or v. */
 static uint32_t add_view(grouping *g, uint32_t view, uint32_t from_end) {
   rt_view v = g->plan->views[view];
   if (v.rank >= from_end) {
@@ -51,7 +51,7 @@ static uint32_t add_view(grouping *g, uint32_t view, uint32_t from_end) {
   return g->n++;
 }
 
-/* Bits of the result's dimensions behind the head move up; it itself becomes two. */
+/* Bits of the result's dimensions after the head move up; the head itself becomes two. */
 static uint32_t moved(uint32_t mask, uint32_t at) {
   uint32_t below = mask & ((1u << at) - 1), head = mask >> at & 1, above = mask >> (at + 1);
   return below | head << at | head << (at + 1) | above << (at + 2);

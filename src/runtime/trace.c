@@ -112,7 +112,7 @@ static const uint32_t *count_iterations(const rt_trace *t, arena *memory) {
 /* ---- events ---- */
 typedef struct events {
   strbuf *out;
-  bool more; /* one stands already */
+  bool more; /* one is there already */
 } events;
 
 static strbuf *next_event(events *e) {

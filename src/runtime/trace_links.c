@@ -91,7 +91,7 @@ static void order_sides(sides *s) {
   if (s->len) qsort(s->data, s->len, sizeof *s->data, compare_meetings);
 }
 
-/* Who must have posted before this one's data moves: of a broadcast the root, of a reduction to one rank all
+/* The ranks that must have posted before this one's data moves: of a broadcast the root, of a reduction to one rank all
  * for the root, and so on. */
 static bool needs(const rt_post *mine, const rt_post *other) {
   if (!ir_comm_has_root(mine->kind)) return true;

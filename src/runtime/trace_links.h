@@ -16,7 +16,7 @@ typedef struct rt_trace_links {
   const rt_trace_link *data;
   uint32_t len;
   /* By post: when its data could move, because the last of its group had posted; its own start if it waited
-   * for nobody or that is not known. */
+   * for no other or that is not known. */
   const int64_t *ready_ns;
   const uint32_t *last; /* by post: the post that it waited for; itself if none */
 } rt_trace_links;

@@ -52,7 +52,7 @@ static int compare_places(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* All places, sorted: a pair that is equal stands together. */
+/* All places, sorted: equal ones are neighbours. */
 static rt_overlap try_all(const step *steps, uint32_t n) {
   int64_t places[MAX_ELEMENTS] = {0};
   int64_t count = 1;

@@ -35,7 +35,7 @@ ir_axis schedule_loop_at(const schedule_step *s, uint32_t position);
 /* Replaces `n_old` axes of the loop domain at `position` by `n_new` others. */
 void schedule_loop_splice(ir_func *f, ir_tensor t, uint32_t position, uint32_t n_old,
                           const ir_axis *axes, uint32_t n_new);
-/* "[3 stream, ceildiv(t, 3), r 8]": sizes, r before reductions, marks behind. For messages. */
+/* "[3 stream, ceildiv(t, 3), r 8]": sizes, r before reductions, marks after them. For messages. */
 const char *schedule_axes_text(ir_func *f, ir_axes axes);
 /* The position of `a` in the list; its length when it is not there. */
 uint32_t schedule_find(ir_axes axes, ir_axis a);

@@ -41,7 +41,7 @@ static bool read_order(schedule_step *s, uint32_t n, uint32_t order[IR_MAX_RANK]
 }
 
 /*   allocate([1, 0]):  logical [a, r, b]  =>  allocation [b, r, a]
- * Reductions have no memory and keep their places. Memory is dense until contiguity says otherwise. */
+ * Reductions have no memory and keep their places. Memory is dense unless contiguity says it is not. */
 bool schedule_allocate(schedule_step *s) {
   ir_func *f = s->f;
   ir_axis dims[IR_MAX_RANK], list[IR_MAX_RANK];

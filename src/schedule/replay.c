@@ -20,7 +20,7 @@ static bool add(replaying *r, ir_stmt stmt) {
   return good;
 }
 
-/* The place of an axis's image, if it is a loop axis of `to` that nobody has marked. */
+/* The place of an axis's image, if it is a loop axis of `to` without a mark. */
 static bool find_free(const replaying *r, ir_axis a, uint32_t *position) {
   ir_axis image = schedule_image(&r->images, a);
   *position = schedule_find(loop_of(r), image);
@@ -28,7 +28,7 @@ static bool find_free(const replaying *r, ir_axis a, uint32_t *position) {
          ir_axis_at(r->f, image)->mark.kind == IR_MARK_NONE;
 }
 
-/* Moves the second image behind the first, as merge wants them. */
+/* Moves the second image to the place after the first, as merge needs it. */
 static bool bring_together(replaying *r, ir_axis second, uint32_t first_at, uint32_t *merge_at) {
   uint32_t at = schedule_find(loop_of(r), schedule_image(&r->images, second));
   *merge_at = first_at;
@@ -101,7 +101,7 @@ static bool replay_mark(replaying *r, ir_axis from) {
 }
 
 /* Puts those axes first that could be marked, in their order, and returns how many. An iteration over
- * parts may need the mark of another axis, wherever that stands: what is refused is tried again when
+ * parts may need the mark of another axis, wherever that is: what is refused is tried again when
  * others have been marked. */
 static uint32_t replay_marks(replaying *r, ir_axis *from, uint32_t n) {
   bool done[IR_MAX_RANK] = {0};
@@ -135,7 +135,7 @@ bool schedule_has_mark(schedule_marks which, ir_mark mark) {
   return mark.kind == IR_MARK_MESH && (which.mesh_axes >> mark.mesh_axis & 1);
 }
 
-/* Streams nest in the order of the loop domain: the images of those of `from` stand in their order.
+/* Streams nest in the order of the loop domain: the images of those of `from` are in their order.
  *   from [s0, s1, n]   to [m, image of s1, image of s0]  =>  [m, image of s0, image of s1] */
 static void order_streams(replaying *r, const ir_axis *from, uint32_t len) {
   int64_t at[IR_MAX_RANK], sorted[IR_MAX_RANK];
@@ -160,7 +160,7 @@ static void order_streams(replaying *r, const ir_axis *from, uint32_t len) {
 }
 
 /* ---- all of a mark or nothing ---- */
-/* What statements about one tensor change: its loop domain, the marks in it, and what stands at the end
+/* What statements about one tensor change: its loop domain, the marks in it, and the end
  * of the tables. */
 typedef struct state {
   ir_axes loop;

@@ -50,7 +50,7 @@ typedef struct schedule_marks {
 bool schedule_has_mark(schedule_marks which, ir_mark mark);
 
 /* The same for those loop axes of `from` that bear one of these marks, and only the transforms that
- * lead to them. A mark that is refused leaves no transforms behind. `why`: the reason of the marks, each
+ * lead to them. A mark that is refused leaves no transforms. `why`: the reason of the marks, each
  * because of that of the mark it repeats; NULL: they keep their reasons. */
 uint32_t schedule_replay_marked(ir_func *f, ir_tensor from, ir_tensor to, const ir_pair *pairs,
                                 uint32_t n_pairs, schedule_marks which, const ir_why *why);

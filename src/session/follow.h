@@ -19,7 +19,7 @@ NODISCARD status session_follow_add(session_follow *f, rt_stream theirs);
  * streams wait for something that the caller does next, that would never end. So before a run makes calls, it waits
  * until the streams have come to where they were when it was asked for; CANCELLED if it is stopped meanwhile. */
 NODISCARD status session_follow_await(const session_follow *f, rt_control *control);
-/* The run is on these streams: when they are through, it has ended. Gives `st`, or how that failed. */
+/* The run is on these streams: when they are done, it has ended. Returns `st`, or why waiting failed. */
 NODISCARD status session_follow_finish(const session_follow *f, status st);
 void session_follow_end(session_follow *f);
 

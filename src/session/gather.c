@@ -16,7 +16,7 @@ typedef struct ahead {
   int64_t least_ns, most_ns;
 } ahead;
 
-/* All learn the others' time before anybody is through: what was told was earlier than when it was heard. */
+/* Every rank learns the times of the others before any leaves: a time that was sent is earlier than its receipt. */
 static status compare_clocks(const session_ranks *r, int64_t *before, clocks *all, ahead *result) {
   clocks mine = {.before_ns = rt_clock_ns()};
   TRY(session_ranks_exchange(r, &mine.before_ns, before, sizeof mine.before_ns));

@@ -73,7 +73,7 @@ static void build_in(machine_call *c, rt_speed *s) {
   if (session_ranks_are_spread(c->ranks)) assume_link(s);
 }
 
-/* Of several processes that measure at once, the first that keeps its figures speaks for all. */
+/* Of several processes that measure at once, the first that stores its figures decides for all. */
 static bool keep(machine_call *c, rt_speed *s) {
   rt_speed kept;
   if (!rt_measured_write(&c->key, s, c->renew, &c->scratch) ||

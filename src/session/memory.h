@@ -25,8 +25,8 @@ typedef struct session_away {
 
 /* Makes *a a dense copy in `space` of what it was; outputs are not copied before the run. */
 NODISCARD status session_away_move(session_away *w, ir_array *a, uint32_t space, bool is_output);
-/* Puts the originals back, with what the copies of outputs hold if the run went well, and frees all. Gives
- * `st`, or how that failed. */
+/* Puts the originals back, with what the copies of outputs hold if the run went well, and frees all. Returns
+ * `st`, or why that failed. */
 NODISCARD status session_away_end(session_away *w, status st);
 
 #endif

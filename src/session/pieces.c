@@ -250,8 +250,8 @@ uint64_t session_array_hash(const ir_array *a) {
   return hash;
 }
 
-/* What rank `from` holds of output i reaches rank 0: the data, or, of what somebody else speaks for, a
- * hash to compare. */
+/* What rank `from` holds of output i reaches rank 0: the data, or, where another rank represents it,
+ * a hash to compare. */
 static status give(session_pieces *p, uint32_t i) {
   slot *s = &p->outputs[i];
   int64_t bytes;
@@ -300,7 +300,7 @@ static status receive(session_pieces *p, const ir_env *env, uint32_t i, uint32_t
   return st;
 }
 
-/* Owners come before those who hold the same: they are the first in their mesh, but not the lowest
+/* Owners come before the holders of replicas: they are the first in their mesh, but not the lowest
  * rank, so two rounds are needed. */
 static status receive_all(session_pieces *p, const ir_env *env, uint32_t i,
                           const ir_array *output) {

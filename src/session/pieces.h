@@ -16,8 +16,8 @@ typedef struct session_pieces session_pieces;
 NODISCARD status session_pieces_make(const session_ranks *r, const ir_func *host, const ir_env *env,
                                      const allocator *memory, session_pieces **result);
 void session_pieces_destroy(session_pieces *p); /* accepts NULL */
-/* Cuts the inputs and gives the addresses for the device, rank by rank. Dense shards are used where they
- * lie. */
+/* Cuts the inputs and returns the addresses for the device, rank by rank. Dense shards are used where
+ * they are. */
 NODISCARD status session_pieces_cut(session_pieces *p, const session_arrays *inputs,
                                     const session_arrays *outputs, void ***in, void ***out);
 /* Puts the outputs together, on rank 0's process, or into the shards; CHECK_FAILED if devices that should

@@ -281,7 +281,7 @@ status session_ranks_receive(const session_ranks *r, uint32_t from, const alloca
 /* Links let some bytes through at once before they slow down, so the first ones do not count. */
 enum { PROBE_BYTES = 2 << 20, FIRST_BYTES = 512 << 10, PROBES = 4 };
 
-/* Everybody sends to the next rank and receives from the one before. */
+/* Each rank sends to the next one and receives from the one before. */
 static status pass_on(const session_ranks *r, void *in, void *out, int64_t bytes, int64_t *ns) {
   uint32_t n = r->world, me = r->endpoints[0]->rank;
   rt_comm_request q = {

@@ -153,7 +153,7 @@ typedef struct session_run_args {
   const rt_stream *streams; /* of the caller's; the run is ordered by them */
   uint32_t n_streams;
   bool copies;         /* some of the arrays are copies, which the host makes or frees */
-  rt_control *control; /* by which another thread stops it; NULL: nobody does */
+  rt_control *control; /* by which another thread stops it; NULL: none does */
 } session_run_args;
 NODISCARD status session_run(session *x, const ir_env *env, const session_run_args *run);
 

@@ -241,7 +241,7 @@ static shard_comm_kind reducing(rule *r, bool in_place) {
   return SHARD_REDUCE;
 }
 
-/* Only the mesh changes: pieces go from owner to owner, or everything to everybody. */
+/* Only the mesh changes: pieces go from owner to owner, or everything to every device. */
 static shard_comm_kind moving(rule *r, bool held) {
   bool marked = false;
   for (uint32_t k = 0; k < IR_MESH_MAX_RANK; k++) {

@@ -1,4 +1,4 @@
-/* The context: the prover's scalars, and where devices stand in meshes. */
+/* The context: the prover's scalars, and the places of devices in meshes. */
 #include "shard/internal.h"
 
 /* min(m, s) == s, asserted by an operation that meets a slice of m up to s, says nothing about s, but of

@@ -144,7 +144,7 @@ static uint32_t sharded_axes(const shard_placement *p) {
 }
 
 /* Puts a tensor between operand and result of `o`, with the marks of `like` along `axes`; the new set
- * is behind o in the chain, and returned. */
+ * follows o in the chain, and is returned. */
 static ir_op insert_between(decomposing *d, ir_op o, ir_tensor like, uint32_t axes) {
   ir_op_data op = *ir_op_at(d->f, o);
   uint32_t name = ir_tensor_at(d->f, op.result)->name;
@@ -420,7 +420,7 @@ bool shard_is_local(decomposing *d, ir_op o) {
   return shard_fits(d->c, op) && counts_fit(d, op) && !shard_needs_whole(d->f, op);
 }
 
-/* Everybody computes the whole of what `set` copies, and that takes its part. */
+/* Every device computes the whole of what `set` copies, and `set` takes its part. */
 static void compute_whole(decomposing *d, ir_op o, ir_op set) {
   clear_marks(d, result_of(d, o));
   shard_put_on_mesh_of(d, result_of(d, set), result_of(d, o));

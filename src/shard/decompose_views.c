@@ -50,7 +50,7 @@ static ir_op repeat(decomposing *d, ir_op o, ir_why why) {
   return t.def;
 }
 
-/* What was only tried is nobody's result any more. */
+/* What was only tried is no longer a result of any operation. */
 static void forget(ir_func *f, ir_tensor t) {
   ir_tensor_data *x = ir_tensor_at(f, t);
   ir_func_undeclare(f, x->name);

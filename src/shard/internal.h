@@ -42,7 +42,7 @@ struct shard_ctx {
   map extents;          /* module symbol -> own symbol */
   map asserted;         /* module expression -> the symbol in it that it is asserted to equal */
   VEC(ir_scalar) grown; /* the same, plus one */
-  VEC(ir_scalar) own_extents; /* own symbols behind the slots */
+  VEC(ir_scalar) own_extents; /* own symbols after the slots */
   VEC(map *) positions;       /* by mesh: device -> position + 1; NULL until asked for */
 };
 
@@ -152,7 +152,7 @@ uint32_t shard_cross_reshape(ir_func *f, const ir_op_data *op, bool forward, uin
 /* ---- product.c ---- */
 /* Products whose operands are cut in ways that do not go together. Of two that are cut along rows and columns the
  * second one may yield, of two of which one is cut along the inner dimension that one, and the one that is not cut
- * along a batch: it is gathered or exchanged then. Or both do, and those who read the result say how it is cut.
+ * along a batch: it is gathered or exchanged then. Or both do, and the readers of the result decide how it is cut.
  * Products of the same extents are a class, and do the same. */
 enum { SHARD_MAX_CLASSES = 64 };
 typedef struct shard_choice {
@@ -161,7 +161,7 @@ typedef struct shard_choice {
   uint64_t yields; /* bit c: those of class c */
   uint64_t both;   /* the same: both operands yield */
   bool by_cost;    /* no class is asked: who yields moves fewer bytes, where extents are expected */
-  uint64_t *met;   /* classes that had such operands are added; NULL: nobody asks */
+  uint64_t *met;   /* classes that had such operands are added; NULL: not asked for */
   uint64_t *gave;  /* those of them that yielded */
 } shard_choice;
 /* Mesh axes along which operand k of a matrix product leaves the word to the other one. */

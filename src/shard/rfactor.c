@@ -55,7 +55,7 @@ static uint32_t pair_up(const ir_func *f, ir_axes from, ir_axes to, bool reducti
   return n;
 }
 
-/* What stood between T and the operands is computed with T. */
+/* What was between T and the operands is computed with T. */
 static void note_steps(ir_func *f, ir_tensor t) {
   uint32_t name = ir_tensor_at(f, t)->name;
   for (;;) {

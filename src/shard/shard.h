@@ -178,8 +178,9 @@ shard_answer shard_comm_of(shard_ctx *c, const ir_op_data *op, shard_comm *resul
 typedef struct shard_team {
   const int64_t *devices;
   uint32_t len;
-  int32_t root; /* index in the team: who sends (broadcast, scatter, send_recv) or receives (gather,
-                   reduce); SHARD_ROOT_NONE, or SHARD_ROOT_ITERATION: the iteration's number */
+  int32_t root; /* index in the team of the sender (broadcast, scatter, send_recv) or the
+                   receiver (gather, reduce); SHARD_ROOT_NONE, or SHARD_ROOT_ITERATION: the
+                   iteration's number */
 } shard_team;
 enum { SHARD_ROOT_NONE = -1, SHARD_ROOT_ITERATION = -2 };
 

@@ -1,4 +1,4 @@
-/* Who takes part: teams, roots and pieces of a communication, device by device. */
+/* The members: teams, roots and pieces of a communication, device by device. */
 #include "shard/internal.h"
 
 typedef struct gathering {
@@ -88,7 +88,7 @@ static members line(gathering *g, bool after, int64_t device) {
   return t;
 }
 
-/* Whoever stands first in its line along the changed axis speaks for it. */
+/* The first device of a line along the changed axis represents the line. */
 static bool leads(const gathering *g, ir_mesh mesh, int64_t device) {
   return shard_coordinate(g->c, mesh, device, (uint32_t)g->m->mesh_axis) == 0;
 }
@@ -106,7 +106,7 @@ static void line_teams(gathering *g, bool after, int32_t root) {
   }
 }
 
-/* Gather, reduce: the senders' line, and the receiver behind it if it is no sender. */
+/* Gather, reduce: the senders' line, and after it the receiver if it is no sender. */
 static void receiver_teams(gathering *g) {
   const ir_mesh_data *to = mesh_of(g, g->m->to);
   for (int64_t i = 0; i < to->n_devices; i++) {

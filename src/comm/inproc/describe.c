@@ -26,7 +26,7 @@ static void add_absent(rt_comm_line *l, const inproc_rank *r) {
                    origin ? " at " : "", origin ? origin : "", unfinished ? "unfinished" : "done");
 }
 
-/* Those who have left are named first: the others may still come. */
+/* Ranks that have left are named first: the others may still come. */
 static void add_missing(rt_comm_line *l, const inproc_queue *q, uint64_t turn) {
   enum { SHOWN = 4 };
   bool left[RT_COMM_MAX_RANKS]; /* a rank may leave meanwhile */

@@ -91,9 +91,9 @@ struct inproc_queue {
   int32_t *positions; /* by rank: which member, or -1 */
   pthread_mutex_t lock;
   uint32_t present;  /* members that have a post */
-  uint32_t first;    /* the first of them to come, whom the others must agree with */
+  uint32_t first;    /* the first of them to come, with which the others must agree */
   bool is_running;   /* there is a job */
-  inproc_job job;    /* of those who hold a chunk, and of the holder of the lock otherwise */
+  inproc_job job;    /* of the holders of a chunk; else of the holder of the lock */
   uint64_t finished; /* operations */
   /* Of all members that have one: what the job reads, and writes. */
   const void **ins;

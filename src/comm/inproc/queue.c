@@ -97,7 +97,7 @@ static unsigned advance(inproc_queue *q) {
   return change;
 }
 
-/* Without the lock. A small operation is for the caller to run, others wake some who may help. */
+/* Without the lock. A small operation is for the caller to run, others wake some threads that may help. */
 static void tell(inproc_queue *q, unsigned change) {
   if (change & ENDED) inproc_wake(q, UINT32_MAX);
   else if (change & STARTED) inproc_wake(q, q->world->cores);
@@ -160,7 +160,7 @@ static uint32_t run_chunks(inproc_queue *q, uint32_t first, uint32_t budget, uin
   return taken;
 }
 
-/* Called by the one who did the last chunk. */
+/* Called by the thread that did the last chunk. */
 static unsigned finish(inproc_queue *q) {
   (void)pthread_mutex_lock(&q->lock);
   set_active(q, false);

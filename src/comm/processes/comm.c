@@ -271,7 +271,7 @@ static bool mpi_done(rt_comm *comm, const rt_comm_ticket *ticket) {
   return mpi_is_complete(ticket) || mpi_world_state((mpi_world *)comm) == MPI_FAILED;
 }
 
-/* Who finds nothing to do here goes to sleep; the progress thread then looks more often. */
+/* A thread that finds nothing to do here goes to sleep; the progress thread then looks more often. */
 static bool mpi_progress(rt_comm *comm) {
   mpi_engine *e = ((mpi_world *)comm)->engine;
   bool moved = mpi_engine_drive(e);

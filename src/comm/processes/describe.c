@@ -35,7 +35,7 @@ static const mpi_record *record_at(const mpi_member *m, uint64_t depth) {
   return r;
 }
 
-/* Those who have left or died are named first: the others may still come. */
+/* Ranks that have left or died are named first: the others may still come. */
 static void add_missing(rt_comm_line *l, const mpi_queue *q, uint64_t depth) {
   enum { SHOWN = 4 };
   uint32_t absent = 0;
@@ -72,7 +72,7 @@ static const mpi_record *record_of(const rt_comm_ticket *t, int half, uint64_t *
   return record_at(m, *depth);
 }
 
-/* Whom to ask where they are, and whom to wait for: all, as the rank at fault may be one that a rank
+/* The ranks to ask where they are, and to wait for: all, as the rank at fault may be one that a rank
  * at fault waits for. */
 static bool is_asked(const mpi_world *w, uint32_t rank) {
   return rank != w->base.rank && !w->peers[rank].has_left && !w->peers[rank].has_died;

@@ -107,7 +107,7 @@ struct mpi_queue {
   bool is_announced;
   bool is_running, is_small, is_active;
   uint32_t present,
-      first; /* members with a record; the first of them, whom others must agree with */
+      first; /* members with a record; the first of them, with which others must agree */
   uint32_t *devices;
   const void **sources; /* room for one of each member, to reduce them */
   /* The running operation. */

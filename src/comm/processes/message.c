@@ -9,7 +9,7 @@
 #include "comm/processes/internal.h"
 
 typedef enum message_kind {
-  OPEN,     /* a world; also who the sender is */
+  OPEN,     /* a world; also the sender's rank */
   BYE,      /* the process ends */
   LEAVE,    /* the endpoint is closed */
   TEAM,     /* the sender's number for a team */

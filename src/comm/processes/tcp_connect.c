@@ -198,7 +198,7 @@ static status dial_all(meeting *m) {
   return STATUS_OK;
 }
 
-/* Who does not know this rank's token is a stranger, and gets no answer. */
+/* A peer that does not know this rank's token is a stranger, and gets no answer. */
 static bool welcome(meeting *m, int socket) {
   hello theirs, mine = {.rank = m->x->rank};
   int64_t until_ns = sooner(rt_clock_ns() + 1000000000, m->deadline_ns);
@@ -236,7 +236,7 @@ static status connect_all(meeting *m) {
   return accept_all(m);
 }
 
-/* The first rank that is not well speaks for all. */
+/* The first rank that is not well decides for all. */
 static status agree(const meeting *m, status st) {
   outcome mine = {.why = st}, *all = memory_alloc(&memory_default, m->x->size * sizeof *all);
   if (!all) return STATUS_OUT_OF_MEMORY;

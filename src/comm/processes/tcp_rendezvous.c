@@ -24,7 +24,7 @@ typedef struct greeting {
   uint32_t rank, size;
 } greeting;
 
-/* Of rank 0 to those who came: whether all did. */
+/* From rank 0 to those that came: whether all did. */
 typedef struct verdict {
   uint32_t why; /* a status */
   char text[240];

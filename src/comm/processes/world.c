@@ -1,6 +1,6 @@
 /* Worlds: their queues, and how they fail.
  *
- * A world fails with one reason everywhere. Who finds one proposes it to the arbiter, the lowest rank
+ * A world fails with one reason everywhere. A rank that finds one proposes it to the arbiter, the lowest rank
  * that is still there; the arbiter takes the first and tells all ranks. In between the world is
  * FAILING: nothing moves, and no rank is told yet. If the arbiter is gone the next one is asked; if it
  * does not answer, each decides for itself. */

@@ -115,7 +115,7 @@ void cpu_stream_issue(cpu_loaded *l, uint32_t s) {
   cpu_bits_set(&l->device->ready, s);
 }
 
-/* Publishes that `count` entries of stream t are done, and makes ready who waited for that. */
+/* Publishes that `count` entries of stream t are done, and makes ready the streams that waited for that. */
 static void signal_waiters(cpu_loaded *l, uint32_t t, uint32_t count) {
   cpu_stream *q = &l->streams[t];
   atomic_store(&q->completed, count);
@@ -228,7 +228,7 @@ static void move(cpu_thread *me, uint64_t n) {
 }
 
 /* Moves data and looks at joins; false: there was nothing to do. `all`: leaves nothing out. Large
- * operations wake one thread at most when they begin, so who found work calls the next. */
+ * operations wake one thread at most when they begin, so a thread that found work wakes the next. */
 static bool help(cpu_thread *me, bool all) {
   cpu_device *d = me->device;
   if (!atomic_load(&d->communicates) || !hold(d)) return false;
@@ -460,7 +460,7 @@ static bool is_over(const cpu_thread *me) {
   return me->index == 0 ? atomic_load(&me->device->active) == 0 : atomic_load(&me->device->closing);
 }
 
-/* Who moves data or runs a part does not search. */
+/* A thread that moves data or runs a part does not search. */
 static bool search_comms(cpu_thread *me) {
   (void)atomic_fetch_sub(&me->device->searching, 1);
   bool helped = help(me, false);

@@ -1,4 +1,4 @@
-/* Compute threads: who runs which stream, and who sleeps.
+/* Compute threads: which thread runs which stream, and which sleep.
  *
  * A stream is idle (all it was given is done) or active. An active stream is in exactly one place:
  *   ready    its bit is in device.ready, and the thread that clears the bit owns it;
@@ -20,13 +20,13 @@
  * share, takes parts from a counter, and leaves when all are done. Threads that search help: after ready
  * streams and communications, they take one part of an open share at a time. A thread enters a share by
  * counting itself in, and then looks whether it is open; the owner closes it, and then waits until no thread
- * is counted: so what the share points to is there for all who saw it open.
+ * is counted: so what the share points to is there for all that saw it open.
  *
  * All decisions to sleep follow one pattern, with sequentially consistent operations on both sides:
  *   sleeper: announce itself, then look for work;   other: publish work, then look for sleepers.
  *
  * Communications. Threads that search move data and look whether joins can pass; what happens while all
- * are busy or asleep is told by notify(), which sets `news` and wakes one. Only who holds one of `active`
+ * are busy or asleep is told by notify(), which sets `news` and wakes one. Only a thread that holds one of `active`
  * may do so, since the run may end under the others. The thread in finish() sleeps for a short time at
  * most, and sees when nothing moves any more. */
 #ifndef WEIR_DEVICE_CPU_DEVICE_THREADS_H
@@ -93,7 +93,7 @@ struct cpu_device {
   void *block; /* what to free */
   uint32_t n_threads, n_started, cores;
   pthread_mutex_t run; /* held from begin() to finish() */
-  cpu_loaded *current; /* read only by who holds one of `active` */
+  cpu_loaded *current; /* read only by holders of one of `active` */
   cpu_world world;
   cpu_pool pool;
   uint64_t seen_moves; /* of the thread in finish(): when something moved last */

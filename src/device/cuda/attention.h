@@ -96,7 +96,7 @@ void cuda_att_close(cuda_att_library *x, const cuda_vendor *cu, const allocator 
 NODISCARD status cuda_attention_get(cuda_att_library *x, const cuda_vendor *cu,
                                     const cuda_att_shape *shape, const allocator *memory,
                                     const cuda_attention **result);
-/* With WEIR_CUDNN_EXPLAIN set: a line on standard error that says who computes it. NULL: a kernel, since
+/* With WEIR_CUDNN_EXPLAIN set: a line on standard error that says what computes it. NULL: a kernel, since
  * `why`; if that is NULL too, the library refused. */
 void cuda_att_explain(const cuda_att_shape *shape, const cuda_attention *a, const char *why);
 /* Bytes of scratch that a run needs, aligned to 256. */

@@ -286,9 +286,9 @@ static bool read_heads(reading *r) {
 }
 
 /* ---- masks ---- */
-/* A causal query sees the keys up to its position in the whole, so keys past the last query's are none of
- * anybody's: without them the window's last query sees all, which is what the library calls aligned at
- * the bottom right. Gradients need all keys, and have no windows along the queries. */
+/* A causal query sees the keys up to its position in the whole, so no query
+ * sees keys past the last query's: without them the window's last query sees all, which the library calls
+ * aligned at the bottom right. Gradients need all keys, and have no windows along the queries. */
 static bool read_mask(reading *r) {
   cuda_att_shape *s = r->shape;
   uint32_t rank = r->base->rank;

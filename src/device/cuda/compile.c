@@ -51,7 +51,7 @@ static status compile_gpu(cuda_loaded *l, uint32_t gpu) {
   return STATUS_OK;
 }
 
-/* The first rank on a GPU speaks for all there. */
+/* The first rank on a GPU compiles for all there. */
 status cuda_program_compile(cuda_loaded *l) {
   bool done[CUDA_MAX_GPUS] = {false};
   for (uint32_t r = 0; r < l->n_ranks; r++) {

@@ -22,7 +22,7 @@ struct cuda_entry {
   uint64_t hash;
   program *program; /* NULL: being made */
   void *function;   /* NULL: not asked for yet */
-  /* While it is made: who wants it, the next of all that are made, and of the same unit. */
+  /* While it is made: what needs it, the next of all that are made, and of the same unit. */
   const cg_launch *launch;
   entry *next_missing, *next_joined;
   size_t source_bytes;

@@ -12,7 +12,7 @@ typedef struct issue_meeting {
   bool is_pair;
   uint32_t circle;
   uint32_t n;
-  uint32_t n_here;            /* members that this process runs: those who arrive */
+  uint32_t n_here;            /* members that this process runs: those that arrive */
   uint32_t *posts;            /* by member; ISSUE_NOBODY: it posts none */
   uint32_t arrived;           /* members, while an order is made */
   bool complete;              /* its steps are in the order */

@@ -85,7 +85,7 @@ static void add_post(issue_maker *k, uint16_t stream, uint32_t post) {
 
 /* ---- joins ----
  * A join promises that the output is written and that the input may be overwritten. Only the first is
- * waited for at once; who overwrites the input waits for the rest. */
+ * waited for at once; an overwrite of the input waits for the rest. */
 static bool concerns(const issue_maker *k, const issue_meeting *m, uint32_t end, uint32_t member,
                      uint8_t what) {
   if (m->n > ISSUE_MOST_MEMBERS) return what == ISSUE_WRITES;

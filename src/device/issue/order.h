@@ -94,7 +94,7 @@ typedef struct issue_fold {
   ir_dtype dtype;
   int64_t count;
   uint32_t n_sources, n_results;
-  uint32_t rank;             /* in the plan: who computes it */
+  uint32_t rank;             /* in the plan: the rank that computes it */
   const issue_place *places; /* sources, then results */
 } issue_fold;
 

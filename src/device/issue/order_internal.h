@@ -10,7 +10,7 @@ enum {
   ISSUE_STAGINGS = 4, /* segments that a rank can have received and not reduced yet */
 };
 
-/* A segment of pinned memory: who must have taken it before it is filled again. */
+/* A segment of pinned memory: the readers that must be done before it is filled again. */
 typedef struct issue_slot {
   uint32_t *readers; /* events */
   uint32_t n_readers;

@@ -16,7 +16,7 @@ typedef VEC(uint32_t) events;
 /* The streams of a rank that take turns. */
 typedef struct turns {
   uint32_t *known; /* what those that had theirs knew: the same numbers as in issue_knows */
-  uint32_t last;   /* who had the last one */
+  uint32_t last;   /* the stream that had the last one */
   uint32_t first;  /* where they work */
 } turns;
 
@@ -35,7 +35,7 @@ static turns *turns_of(const sparer *x, uint32_t stream) {
   return &x->turns[rt_plan_rank(x->k->plan, stream)];
 }
 
-/* ---- who takes turns ---- */
+/* ---- which streams take turns ---- */
 /* A product may be spread over its inner dimension too. */
 static bool is_large(const issue_maker *k, uint32_t task) {
   enum { INNER = 4096 };

@@ -23,7 +23,7 @@
 typedef struct issue_split {
   uint32_t n_flags;
   uint32_t *flag_of;       /* by event; ISSUE_NO_FLAG: no other rank waits for it */
-  uint32_t *rank_of_event; /* in the plan: who records it */
+  uint32_t *rank_of_event; /* in the plan: the rank that records it */
   uint32_t
       *post_of_flag; /* the post that it tells of; RT_NO_POST: of none, but of what came of one */
   uint64_t hash;     /* of the order of all: processes that differ cannot run together */

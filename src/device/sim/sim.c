@@ -72,7 +72,7 @@ void sim_set_machine(rt_device *device, const rt_speed *machine) {
 /* ---- loading ---- */
 static uint32_t rank_count(const rt_plan *plan) { return plan->n_ranks ? plan->n_ranks : 1; }
 
-/* Each rank has its own host, which issues its instructions one after the other. */
+/* Each rank has its own host, which issues its instructions one at a time. */
 static void count_turns(sim_loaded *l) {
   const rt_plan *plan = l->base.plan;
   l->ranks = ARENA_ARRAY(&l->memory, plan->n_streams, uint16_t);

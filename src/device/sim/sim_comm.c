@@ -50,7 +50,7 @@ static rt_link link_of(const matching *m, const rt_circle *c, const rt_post *p) 
   return rt_machine_link(m->machine, p);
 }
 
-/* Whose links it takes, and who posts it: of a message of ranks that are alike, those that represent its ends. */
+/* The ranks whose links it takes and that post it; of ranks that are alike, those that represent its ends. */
 static sim_op new_op(matching *m, const rt_circle *c) {
   sim_op op = {.is_message = c->is_pair, .team = c->devices, .n_team = c->n};
   op.expected = count_present(m, c->devices, c->n);

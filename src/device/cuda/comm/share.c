@@ -109,7 +109,7 @@ status cuda_world_exchange(cuda_world *w, const void *mine, void *all, size_t by
   return st;
 }
 
-/* ---- who is where ---- */
+/* ---- where each rank is ---- */
 typedef struct hello {
   char machine[96]; /* the same text: the same kernel and the same process numbers */
   CUuuid gpu;

@@ -3,7 +3,7 @@
  * A plan that communicates between processes is loaded by all of them at once, each with the plans of all
  * ranks. Loading exchanges over the endpoint
  *
- *   who is where    the same machine? which GPU? can memory of a GPU be opened by the others?
+ *   places          the same machine? which GPU? can memory of a GPU be opened by the others?
  *   memory          each rank's block, as a handle that the others open (CUDA IPC)
  *   the region      memory of the host that all map, and whose addresses streams of GPUs can use
  *
@@ -126,7 +126,7 @@ typedef struct cuda_share {
 
 /* Joins the plans of all ranks. */
 NODISCARD status cuda_share_open(struct cuda_loaded *l, const rt_plan *const *plans, uint32_t n);
-/* Who is where; once per world. Part of loading, on all ranks. */
+/* The places of all ranks; once per world. Part of loading, on all ranks. */
 NODISCARD status cuda_share_meet(struct cuda_loaded *l);
 /* The flags of the order and the texts of posts; the order becomes that of this rank. Needs a
  * memory_guard(). */
