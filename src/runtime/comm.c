@@ -172,3 +172,19 @@ void rt_comm_line_add_team(rt_comm_line *l, const uint32_t *devices, uint32_t n)
   for (uint32_t i = 0; i < n; i++) rt_comm_line_add(l, i ? " %u" : "(%u", devices[i]);
   rt_comm_line_add(l, ")");
 }
+
+bool rt_comm_party_agrees(rt_comm_party p, uint32_t a, const rt_comm_request *of_a, uint32_t b,
+                          const rt_comm_request *of_b, char *text, size_t size_bytes) {
+  if (rt_comm_posts_agree(p.is_pair, of_a, of_b)) return true;
+  if (p.devices[a] > p.devices[b])
+    return rt_comm_party_agrees(p, b, of_b, a, of_a, text, size_bytes);
+  char left[256], right[256];
+  rt_comm_request_text(of_a, left, sizeof left);
+  rt_comm_request_text(of_b, right, sizeof right);
+  rt_comm_line l = rt_comm_line_of(text, size_bytes);
+  rt_comm_line_add(&l, "rank %u posts %s, but rank %u posts %s (%s ", p.devices[a], left,
+                   p.devices[b], right, p.is_pair ? "message" : "on team");
+  rt_comm_line_add_team(&l, p.devices, p.n);
+  rt_comm_line_add(&l, ")");
+  return false;
+}

@@ -178,6 +178,17 @@ void rt_comm_line_add(rt_comm_line *l, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* "(0 1 2)" */
 void rt_comm_line_add_team(rt_comm_line *l, const uint32_t *devices, uint32_t n);
 
+/* The members of a team, or the two ends of a pair, whose posts meet. */
+typedef struct rt_comm_party {
+  const uint32_t *devices; /* by member */
+  uint32_t n;
+  bool is_pair;
+} rt_comm_party;
+/* Whether the posts of members a and b agree; if not, `text` says what each posts, the lower device first, so that
+ * all ranks say the same. */
+bool rt_comm_party_agrees(rt_comm_party p, uint32_t a, const rt_comm_request *of_a, uint32_t b,
+                          const rt_comm_request *of_b, char *text, size_t size_bytes);
+
 /* out[i] = sources[0][from + i] op sources[1][from + i] op ..., in this order, i < n. f16 and bf16 are
  * accumulated in f32 and rounded once. `out` is where one of the first two sources begins, or apart from all.
  * (src/comm/reduce.c) */

@@ -3,11 +3,6 @@
 
 #include "comm/inproc/inproc.h"
 
-void inproc_team_text(const inproc_queue *q, char *text, size_t size_bytes) {
-  rt_comm_line l = rt_comm_line_of(text, size_bytes);
-  rt_comm_line_add_team(&l, q->devices, q->n);
-}
-
 /* Where a rank is that did not come. */
 static void add_absent(rt_comm_line *l, const inproc_rank *r) {
   int kind = atomic_load(&r->last_kind);

@@ -164,8 +164,6 @@ bool inproc_help(inproc_queue *q, uint32_t first, uint32_t budget, uint32_t leav
 
 /* ---- describe.c: which rank waits for which ---- */
 void inproc_describe(rt_comm *comm, const rt_comm_ticket *ticket, char *text, size_t size_bytes);
-/* "(0 2 1)" */
-void inproc_team_text(const inproc_queue *q, char *text, size_t size_bytes);
 /* What some member of this queue waits for, or "". */
 void inproc_describe_waiter(inproc_queue *q, char *text, size_t size_bytes);
 

@@ -30,17 +30,13 @@ static bool has_post(const inproc_member *m) {
 }
 
 /* ---- disagreement ---- */
-/* The post at the front of member b against that of member a. */
+/* The posts at the front of members a and b. */
 static void check_agreement(inproc_queue *q, uint32_t a, uint32_t b) {
-  const rt_comm_request *x = &q->members[a].head->request, *y = &q->members[b].head->request;
-  if (rt_comm_posts_agree(q->is_pair, x, y)) return;
-  char text[INPROC_REASON_BYTES], left[256], right[256], team[192];
-  rt_comm_request_text(x, left, sizeof left);
-  rt_comm_request_text(y, right, sizeof right);
-  inproc_team_text(q, team, sizeof team);
-  (void)snprintf(text, sizeof text, "rank %u posts %s, but rank %u posts %s (%s %s)", q->devices[a],
-                 left, q->devices[b], right, q->is_pair ? "message" : "on team", team);
-  inproc_fail(q->world, STATUS_BAD_PROGRAM, text);
+  char text[INPROC_REASON_BYTES];
+  rt_comm_party party = {q->devices, q->n, q->is_pair};
+  if (!rt_comm_party_agrees(party, a, &q->members[a].head->request, b, &q->members[b].head->request,
+                            text, sizeof text))
+    inproc_fail(q->world, STATUS_BAD_PROGRAM, text);
 }
 
 /* Member m has a post at the front. */

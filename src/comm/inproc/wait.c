@@ -16,7 +16,7 @@
 
 enum {
   SPINS = 2000,   /* waking a sleeper takes 20 to 50 us; this is about as long */
-  YIELDS = 100,   /* likewise, with more threads than cores: let the others run, which are waited for */
+  YIELDS = 100,   /* likewise, with more threads than cores: lets the awaited ones run */
   LEFT_ALONE = 8, /* chunks, to a thread that is at them, for half of those looks */
   BUDGET = 8,     /* chunks per call of progress(): 2 MiB read and written */
 };

@@ -6,11 +6,6 @@
 
 enum { ANSWER_NS = 1000000000 }; /* for all answers */
 
-void mpi_team_text(const mpi_queue *q, char *text, size_t size_bytes) {
-  rt_comm_line l = rt_comm_line_of(text, size_bytes);
-  rt_comm_line_add_team(&l, q->devices, q->n);
-}
-
 /* Where a rank is that did not come. */
 static void add_absent(rt_comm_line *l, const mpi_world *w, uint32_t rank) {
   const mpi_peer *p = &w->peers[rank];

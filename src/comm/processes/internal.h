@@ -350,8 +350,7 @@ size_t mpi_chunk_bytes(const mpi_queue *q, size_t bytes, uint32_t c);
 
 /* ---- describe.c; without the lock ---- */
 void mpi_describe(rt_comm *comm, const rt_comm_ticket *ticket, char *text, size_t size_bytes);
-/* With it. "(0 2 1)"; and what the member of this rank, or another, waits for, or "". */
-void mpi_team_text(const mpi_queue *q, char *text, size_t size_bytes);
+/* With it. What the member of this rank, or another, waits for, or "". */
 void mpi_describe_waiter(mpi_queue *q, char *text, size_t size_bytes);
 
 static inline bool mpi_half_is_complete(const rt_comm_ticket *t, uint32_t half) {

@@ -6,21 +6,13 @@
 enum { STEPS = 8 }; /* before others have their turn */
 
 /* ---- disagreement ---- */
-/* The posts at the front of members a and b. The lower device is named first, on all ranks. */
+/* The posts at the front of members a and b. */
 static void check_agreement(mpi_queue *q, uint32_t a, uint32_t b) {
-  const rt_comm_request *x = &q->members[a].head->request, *y = &q->members[b].head->request;
-  if (rt_comm_posts_agree(q->is_pair, x, y)) return;
-  if (q->devices[a] > q->devices[b]) {
-    check_agreement(q, b, a);
-    return;
-  }
-  char text[MPI_REASON_BYTES], left[256], right[256], team[192];
-  rt_comm_request_text(x, left, sizeof left);
-  rt_comm_request_text(y, right, sizeof right);
-  mpi_team_text(q, team, sizeof team);
-  (void)snprintf(text, sizeof text, "rank %u posts %s, but rank %u posts %s (%s %s)", q->devices[a],
-                 left, q->devices[b], right, q->is_pair ? "message" : "on team", team);
-  mpi_world_fail(q->world, STATUS_BAD_PROGRAM, text);
+  char text[MPI_REASON_BYTES];
+  rt_comm_party party = {q->devices, q->n, q->is_pair};
+  if (!rt_comm_party_agrees(party, a, &q->members[a].head->request, b, &q->members[b].head->request,
+                            text, sizeof text))
+    mpi_world_fail(q->world, STATUS_BAD_PROGRAM, text);
 }
 
 /* Member m has a record at the front. */
