@@ -126,8 +126,16 @@ static bool same_key(const void *context, uint32_t entry) {
   return k->m->keys[entry] == k->key;
 }
 
+/* Up to FEW entries are found by looking at all: most maps have no more, and need no index then. */
+enum { FEW = 8 };
+
 static uint32_t map_entry(const map *m, uint64_t key) {
   map_key k = {m, key};
+  if (m->index.cap == 0) {
+    for (uint32_t i = 1; i < m->len; i++)
+      if (m->keys[i] == key) return i;
+    return 0;
+  }
   return table_find(&m->index, hash_mix(0, key), same_key, &k);
 }
 
@@ -138,7 +146,7 @@ uint32_t map_get(const map *m, uint64_t key, uint32_t missing) {
 
 static void map_grow(map *m) {
   arena *memory = m->index.memory;
-  uint32_t cap = m->cap ? m->cap * 2 : 16;
+  uint32_t cap = m->cap ? m->cap * 2 : FEW;
   uint64_t *keys = ARENA_ARRAY(memory, cap, uint64_t);
   uint32_t *values = ARENA_ARRAY(memory, cap, uint32_t);
   if (m->cap) {
@@ -150,13 +158,19 @@ static void map_grow(map *m) {
   m->cap = cap;
 }
 
+static void map_index(map *m, uint32_t entry) {
+  if (entry < FEW) return;
+  for (uint32_t i = entry == FEW ? 1 : entry; i <= entry; i++)
+    table_add(&m->index, hash_mix(0, m->keys[i]), i);
+}
+
 void map_put(map *m, uint64_t key, uint32_t value) {
   uint32_t entry = map_entry(m, key);
   if (!entry) {
     if (m->len >= m->cap) map_grow(m);
     entry = m->len++;
     m->keys[entry] = key;
-    table_add(&m->index, hash_mix(0, key), entry);
+    map_index(m, entry);
   }
   m->values[entry] = value;
 }

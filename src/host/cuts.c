@@ -306,14 +306,16 @@ static const char *find_cuts(const lowering *l, ir_tensor t, uint32_t dim, uint3
 
 struct host_cut_store {
   arena *memory;
-  map index; /* by tensor, dimension and the mesh axes left out: in `list`, from 1 */
-  VEC(cutting *) list;
+  map index; /* by tensor, dimension and the mesh axes left out: in `list`, plus 1 */
+  VEC(const cutting *) list;
+  cutting none; /* list[0]: what is not cut, as most dimensions are */
 };
 
 struct host_cut_store *host_cut_store_new(arena *memory) {
   struct host_cut_store *s = ARENA_NEW(memory, struct host_cut_store);
   s->memory = memory;
   map_init(&s->index, memory);
+  vec_push(memory, &s->list, &s->none);
   return s;
 }
 
@@ -323,11 +325,12 @@ static const cutting *cuts_of(const lowering *l, ir_tensor t, uint32_t dim, uint
   uint64_t key = ((uint64_t)t.id << 8 | dim) << IR_MESH_MAX_RANK | without;
   uint32_t at = map_get(&s->index, key, 0);
   if (at) return s->list.data[at - 1];
-  cutting *c = ARENA_NEW(s->memory, cutting);
-  c->why = find_cuts(l, t, dim, without, c);
-  vec_push(s->memory, &s->list, c);
-  map_put(&s->index, key, s->list.len);
-  return c;
+  cutting c;
+  c.why = find_cuts(l, t, dim, without, &c);
+  bool cut = c.why || c.n;
+  if (cut) vec_push(s->memory, &s->list, arena_copy(s->memory, &c, sizeof c));
+  map_put(&s->index, key, cut ? s->list.len : 1);
+  return s->list.data[cut ? s->list.len - 1 : 0];
 }
 
 static const cutting *good_cuts_of(const lowering *l, ir_tensor t, uint32_t dim, uint32_t without) {

@@ -53,8 +53,10 @@ bool host_needs_device_offset(const lowering *l, const ir_op_data *op, uint32_t 
 static void plan_move(lowering *l, const ir_op_data *op, op_plan *plan) {
   ir_family family = ir_op_info_of(op->code)->family;
   bool may_move = family == IR_FAMILY_SET || family == IR_FAMILY_REDUCE || family == IR_FAMILY_PAD;
-  shard_comm *m = ARENA_NEW(&l->scratch, shard_comm);
-  if (!may_move || shard_comm_of(l->shard, op, m) != SHARD_ONE || m->kind == SHARD_NONE) return;
+  shard_comm found = {0};
+  if (!may_move || shard_comm_of(l->shard, op, &found) != SHARD_ONE || found.kind == SHARD_NONE)
+    return;
+  shard_comm *m = arena_copy(&l->scratch, &found, sizeof found);
   plan->comm = m;
   plan->kind = m->kind == SHARD_LOCAL_SLICE ? STEP_SLICES : STEP_MOVES;
   if (!m->by_iteration || host_piece_level(plan) >= 0) return;

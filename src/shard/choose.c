@@ -62,21 +62,51 @@ typedef struct trial {
   double bytes;
 } trial;
 
+/* What decomposing `f`, propagated by the choice, makes devices receive. */
+static void count_bytes(choosing *c, ir_func *f, trial *t) {
+  arena *memory = &f->module->memory;
+  t->choice.met = t->choice.gave = NULL;
+  if (t->met) {
+    (void)shard_write_forms(f, memory);
+    shard_ctx *ctx = shard_begin(f, memory);
+    if (shard_decompose(ctx)) t->bytes = shard_moved_bytes(ctx);
+  }
+  if (c->tries) c->tries--;
+}
+
+static void propagate_by(choosing *c, ir_func *f, trial *t) {
+  t->choice.class_of = c->classes;
+  t->choice.n_ops = c->f->ops.len;
+  t->choice.met = &t->met;
+  t->choice.gave = &t->gave;
+  f->choice = &t->choice;
+  (void)shard_propagate_to(f, NULL);
+}
+
 static trial try_choice(choosing *c, uint64_t yields, uint64_t both, bool by_cost) {
-  trial t = {.bytes = -1};
+  trial t = {.choice = {.yields = yields, .both = both, .by_cost = by_cost}, .bytes = -1};
   diags before = c->f->module->errors;
   ir_func *copy = ir_func_copy(c->f);
-  t.choice = (shard_choice){c->classes, c->f->ops.len, yields, both, by_cost, &t.met, &t.gave};
-  copy->choice = &t.choice;
-  (void)shard_propagate_to(copy, NULL);
-  t.choice.met = t.choice.gave = NULL;
-  if (t.met) {
-    (void)shard_write_forms(copy, &c->f->module->memory);
-    shard_ctx *ctx = shard_begin(copy, &c->f->module->memory);
-    if (shard_decompose(ctx)) t.bytes = shard_moved_bytes(ctx);
-  }
+  propagate_by(c, copy, &t);
+  count_bytes(c, copy, &t);
   c->f->module->errors = before;
-  if (c->tries) c->tries--;
+  return t;
+}
+
+/* All by the order of operands, and in the function itself: most programs have no conflict, and are propagated
+ * then. If there are conflicts, the function is left as it was. */
+static trial try_in_place(choosing *c) {
+  trial t = {.bytes = -1};
+  diags before = c->f->module->errors;
+  ir_func *other = ir_func_copy(c->f);
+  propagate_by(c, c->f, &t);
+  if (t.met) {
+    ir_func propagated = *c->f;
+    *c->f = *other;
+    *other = propagated;
+  }
+  count_bytes(c, other, &t);
+  if (t.met) c->f->module->errors = before;
   return t;
 }
 
@@ -148,16 +178,17 @@ static uint64_t key_of(const ir_func *f) {
   return hash_mix(h, f->name);
 }
 
-void shard_choose(ir_func *f) {
+bool shard_choose(ir_func *f) {
   choosing c = {.f = f, .tries = tries_for(f)};
-  if (f->choice || f->scheduled.len != f->order.len) return; /* reductions in two steps: not yet */
-  if (!shard_is_distributed(f) || !find_classes(&c)) return;
+  if (f->choice || f->scheduled.len != f->order.len)
+    return false; /* reductions in two steps: not yet */
+  if (!shard_is_distributed(f) || !find_classes(&c)) return false;
   uint64_t key = key_of(f);
   if (f->module->choice && f->module->choice_key == key) {
     f->choice = f->module->choice;
-    return;
+    return false;
   }
-  trial best = try_choice(&c, 0, 0, false);
+  trial best = try_in_place(&c);
   if (best.met && all_expected(f)) {
     trial starts[] = {try_choice(&c, 0, 0, true), try_choice(&c, UINT64_MAX, 0, false)};
     for (uint32_t i = 0; i < 2; i++)
@@ -169,4 +200,5 @@ void shard_choose(ir_func *f) {
   f->choice = arena_copy(&f->module->memory, &best.choice, sizeof best.choice);
   f->module->choice = f->choice;
   f->module->choice_key = key;
+  return !best.met;
 }

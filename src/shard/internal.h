@@ -169,8 +169,9 @@ uint32_t shard_product_yields(const ir_func *f, const ir_op_data *op, uint32_t k
                               const shard_choice *choice);
 
 /* ---- choose.c ---- */
-/* Decides for the function what moves the fewest bytes in all, unless that has been decided. */
-void shard_choose(ir_func *f);
+/* Decides for the function what moves the fewest bytes in all, unless that has been decided. True: it was
+ * propagated on the way, because there was nothing to decide. */
+bool shard_choose(ir_func *f);
 
 /* ---- moved.c ---- */
 /* Bytes that each device receives in a decomposed function, by the extents that are expected; others count as

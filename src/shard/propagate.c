@@ -368,8 +368,9 @@ static bool visit(propagating *p, ir_op o, bool forward) {
 }
 
 uint32_t shard_propagate(ir_func *f) {
-  if (f->statements.len) shard_choose(f);
-  return shard_propagate_to(f, NULL);
+  uint32_t before = f->statements.len;
+  if (before && !shard_choose(f)) (void)shard_propagate_to(f, NULL);
+  return f->statements.len - before;
 }
 
 uint32_t shard_propagate_to(ir_func *f, const bool *open) {
