@@ -64,11 +64,21 @@ void cost_bound_add(cost_bound *b, const rt_plan *plan, const rt_speed *m, arena
     send += rt_post_bytes(&plan->posts[p]) / link.bytes_per_ns;
   }
   double threads = m->threads ? m->threads : 1; /* the rates are of one */
-  b->compute = fmax(b->compute, task_ns(plan, m) / threads);
+  double compute = task_ns(plan, m);
+  b->all_compute += compute;
+  b->n++;
+  b->compute = fmax(b->compute, compute / threads);
   b->memory = fmax(b->memory, caller_bytes(plan) / m->bytes_per_ns / threads);
   b->receive = fmax(b->receive, receive);
   b->send = fmax(b->send, send);
   b->chain = fmax(b->chain, chain_ns(plan, m, scratch));
+}
+
+void cost_bound_share_cores(cost_bound *b, const rt_speed *m, uint32_t devices) {
+  if (m->cores <= 0 || b->n == 0) return;
+  double hosts = m->per_host > 0 ? ceil(devices / m->per_host) : 1;
+  double all = b->all_compute * devices / b->n;
+  b->compute = fmax(b->compute, all / (m->cores * hosts));
 }
 
 double cost_bound_ns(const cost_bound *b) {

@@ -11,10 +11,14 @@
 /* In ns; each of the device for which it is largest. */
 typedef struct cost_bound {
   double compute, memory, receive, send, chain;
+  double all_compute; /* of one thread, for all devices added */
+  uint32_t n;         /* devices added */
 } cost_bound;
 
 /* Adds one device's plan, which should be of the program without stream loops. Needs a memory_guard(). */
 void cost_bound_add(cost_bound *b, const rt_plan *plan, const rt_speed *machine, arena *scratch);
+/* After all: so many devices, of which those added are typical, share the cores of their hosts. */
+void cost_bound_share_cores(cost_bound *b, const rt_speed *machine, uint32_t devices);
 double cost_bound_ns(const cost_bound *b); /* the largest */
 
 /* Where the time of a traced run went, of the rank that ended last. */

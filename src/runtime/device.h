@@ -80,6 +80,9 @@ typedef struct rt_speed {
   /* As measured, of GPUs: what the link is made from, for the ranks that share them; 0: not known. */
   double host_bytes_per_ns, host_latency_ns, peer_bytes_per_ns, peer_latency_ns;
   double packs; /* 1: !reads_ahead */
+  /* Devices 0 … per_host - 1, per_host … 2 * per_host - 1, … (0: all) share that many cores. 0: each has its own.
+   * A communication of a device keeps a part of one busy. */
+  double cores, per_host, comm_cores;
 } rt_speed;
 
 /* How a run on a virtual clock went: the whole time, and the launches it is made of, one after the

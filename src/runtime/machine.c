@@ -99,6 +99,10 @@ static status check_all(const reading *r) {
       return fail(STATUS_BAD_INPUT, "%s: %s is missing", r->name, fields[i].key);
   if (r->result.island != floor(r->result.island))
     return fail(STATUS_BAD_INPUT, "%s: island takes a whole number", r->name);
+  if (r->result.cores != floor(r->result.cores))
+    return fail(STATUS_BAD_INPUT, "%s: cores takes a whole number", r->name);
+  if (r->result.per_host != floor(r->result.per_host))
+    return fail(STATUS_BAD_INPUT, "%s: per_host takes a whole number", r->name);
   if (r->result.packs != floor(r->result.packs))
     return fail(STATUS_BAD_INPUT, "%s: packs takes 0 or 1", r->name);
   return STATUS_OK;
@@ -161,6 +165,16 @@ void rt_machine_print(const rt_speed *machine, strbuf *out) {
     if (figure != 0 || fields[i].need == NEEDED)
       strbuf_printf(out, "%s = %.17g\n", fields[i].key, figure);
   }
+}
+
+uint64_t rt_system_hash(void) {
+  char boot[64] = "";
+  uint64_t hash = 14695981039346656037U;
+  FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+  if (f && !fgets(boot, sizeof boot, f)) boot[0] = '\0';
+  if (f) (void)fclose(f);
+  for (const char *c = boot; *c; c++) hash = (hash ^ (unsigned char)*c) * 1099511628211U;
+  return hash;
 }
 
 /* ---- what figures mean ---- */

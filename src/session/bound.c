@@ -19,6 +19,7 @@ static status bound_world(session *x, const ir_env *env, arena *scratch, cost_bo
     rt_plan_destroy(plan);
     if (all) break;
   }
+  cost_bound_share_cores(b, &machine, x->ranks.world ? x->ranks.world : 1);
   return STATUS_OK;
 }
 

@@ -1,5 +1,6 @@
 #include "session/machine.h"
 
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@ typedef struct machine_call {
   bool renew;
   bool kept; /* what was measured now */
   rt_measured_key key;
+  uint32_t per_host; /* ranks; 0: not the same on each */
   arena scratch;
 } machine_call;
 
@@ -26,6 +28,22 @@ static void clean(char name[HOST_NAME]) {
   for (char *c = name; *c; c++)
     if (*c <= ' ' || *c > '~' || *c == '#') *c = '_';
   if (!name[0]) memcpy(name, "?", 2);
+}
+
+/* How many consecutive ranks each system has, by which of them a rank is on. */
+static uint32_t count_alike(const uint64_t *systems, uint32_t n) {
+  uint32_t first = 1;
+  while (first < n && systems[first] == systems[0]) first++;
+  for (uint32_t i = first; i < n; i++)
+    if ((systems[i] == systems[i - 1]) != (i % first != 0)) return 0;
+  return n % first ? 0 : first;
+}
+
+static status find_systems(machine_call *c, uint32_t n) {
+  uint64_t mine = rt_system_hash(), *all = ARENA_ARRAY(&c->scratch, n, uint64_t);
+  TRY(session_ranks_exchange(c->ranks, &mine, all, sizeof mine));
+  c->per_host = count_alike(all, n);
+  return STATUS_OK;
 }
 
 static status find_hosts(machine_call *c) {
@@ -43,7 +61,7 @@ static status find_hosts(machine_call *c) {
   }
   c->key = (rt_measured_key){.device = c->device->ops->name, .ranks = n, .hosts = text.data};
   c->key.comm = n > 1 ? r->ops->name : "inproc";
-  return STATUS_OK;
+  return n > 1 ? find_systems(c, n) : STATUS_OK;
 }
 
 /* ---- figures ---- */
@@ -53,6 +71,9 @@ static void assume_link(rt_speed *s) {
   s->link_latency_ns = 30e3;
   s->post_ns = 250e3;
 }
+
+/* The system copies what a process sends and receives, a byte each way in about that time. */
+static const double copied_ns = 1, most_of_a_core = 0.9;
 
 static status measure(machine_call *c, rt_speed *s) {
   bool spread = session_ranks_are_spread(c->ranks);
@@ -65,6 +86,9 @@ static status measure(machine_call *c, rt_speed *s) {
   assume_link(s);
   s->link_latency_ns = link.link_latency_ns;
   s->link_bytes_per_ns = link.link_bytes_per_ns;
+  s->per_host = c->per_host;
+  if (c->per_host == 0) s->cores = 0;
+  s->comm_cores = fmin(copied_ns * s->link_bytes_per_ns, most_of_a_core);
   return STATUS_OK;
 }
 

@@ -43,6 +43,10 @@ static void test_errors(void) {
   expect_error("f32_gflops = -1", "not -1");
   expect_error("f32_gflops = 1\nf32_gflops = 1", "box:2: f32_gflops is given twice");
   expect_error("f32_gflops = 1\nmemory_gb_s = 2\nlink_gb_s = 3\nisland = 1.5", "a whole number");
+  expect_error("f32_gflops = 1\nmemory_gb_s = 2\nlink_gb_s = 3\ncores = 1.5",
+               "cores takes a whole");
+  expect_error("f32_gflops = 1\nmemory_gb_s = 2\nlink_gb_s = 3\nper_host = 2.5", "a whole number");
+  expect_error("comm_cores = 2", "comm_cores takes 0 to 1, not 2");
   rt_speed m;
   EXPECT_INT(rt_machine_load("no such machine", &m), STATUS_BAD_INPUT);
   EXPECT_CONTAINS(status_message(), "there is no machine 'no such machine'");

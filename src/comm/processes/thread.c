@@ -21,6 +21,7 @@
 
 #include "comm/processes/internal.h"
 #include "runtime/device.h"
+#include "runtime/machine.h"
 
 enum {
   FAILED_BYE_SECONDS = 2,
@@ -120,14 +121,11 @@ static uint64_t mix(uint64_t h, const char *text) {
 }
 
 uint64_t mpi_machine_hash(void) {
-  char boot[64] = "", space[64] = "";
-  FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
-  if (f && !fgets(boot, sizeof boot, f)) boot[0] = 0;
-  if (f) (void)fclose(f);
+  char space[64] = "";
   struct stat info;
   if (stat("/proc/self/ns/pid", &info) == 0)
     (void)snprintf(space, sizeof space, "%llu", (unsigned long long)info.st_ino);
-  return mix(mix(14695981039346656037U, boot), space);
+  return mix(rt_system_hash(), space);
 }
 
 static status make_engine(mpi_engine *e) {

@@ -94,6 +94,8 @@ static void cpu_measure(rt_device *device, rt_speed *result) {
   *result = built_in;
   if (s.flops_per_ns > 0) result->flops_per_ns = s.flops_per_ns;
   if (s.bytes_per_ns > 0) result->bytes_per_ns = s.bytes_per_ns;
+  result->cores = count_cores();
+  result->comm_cores = 1;
 }
 
 /* Ranks in one process share its threads. */
@@ -101,6 +103,7 @@ static rt_speed cpu_speed_of(rt_device *device, const rt_speed *machine, uint32_
   uint32_t threads = ((cpu_device *)device)->n_threads;
   rt_speed s = machine ? *machine : built_in;
   s.threads = threads > ranks ? threads / ranks : 1;
+  if (ranks > 1 && s.cores > threads) s.cores = threads;
   s.reads_ahead = s.packs == 0;
   return s;
 }

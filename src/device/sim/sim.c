@@ -35,6 +35,7 @@ typedef struct sim_loaded {
   uint32_t most_turns; /* of a rank */
   sim_moment *units;   /* when each is free, rank by rank */
   uint32_t n_units;    /* of a rank */
+  sim_cores cores;
   sim_comms comms;
   uint32_t *path, path_len;
   sim_moment end;
@@ -105,10 +106,12 @@ static status build(void *context) {
   rt_queues_build(plan, memory, &l->queues);
   sim_comms_build(&l->comms, plan, &l->machine, memory);
   count_turns(l);
+  sim_cores_build(&l->cores, &l->machine, rank_count(plan),
+                  plan->alike ? (uint32_t)plan->alike->n_devices : rank_count(plan), memory);
   if (l->n_units > most) l->n_units = most;
   l->durations_ns = ARENA_ARRAY(memory, plan->n_tasks, double);
   for (uint32_t t = 0; t < plan->n_tasks; t++)
-    l->durations_ns[t] = rt_task_ns(plan, &plan->tasks[t], &l->machine);
+    l->durations_ns[t] = l->cores.slower * rt_task_ns(plan, &plan->tasks[t], &l->machine);
   l->after = ARENA_ARRAY(memory, plan->n_streams, sim_moment *);
   for (uint32_t s = 0; s < plan->n_streams; s++)
     l->after[s] = ARENA_ARRAY(memory, l->queues.streams[s].n, sim_moment);
@@ -264,9 +267,12 @@ static void launch(sim_loaded *l, uint32_t s) {
   sim_moment *units = &l->units[l->ranks[s] * l->n_units];
   uint32_t unit = first_unit(units, l->n_units);
   sim_moment start = sim_later(ready_at(l, s), units[unit]);
+  sim_moment *core = sim_cores_find(&l->cores, l->ranks[s], start.ns);
+  if (core) start = sim_later(start, *core);
   sim_moment end = {start.ns + l->durations_ns[e->task], e->instr};
   l->causes[e->instr] = start.cause;
   l->after[s][l->head[s]++] = units[unit] = end;
+  if (core) *core = end;
   l->moved[l->n_moved++] = s;
   wake(l, &l->stream_waiters[s]);
   l->end = sim_later(l->end, end);
@@ -276,7 +282,7 @@ static void launch(sim_loaded *l, uint32_t s) {
 }
 
 static void communicate(sim_loaded *l, uint32_t op) {
-  l->causes[l->base.plan->n_instrs + op] = sim_comms_start(&l->comms, op);
+  l->causes[l->base.plan->n_instrs + op] = sim_comms_start(&l->comms, op, &l->cores);
   wake(l, &l->op_waiters[op]);
   l->end = sim_later(l->end, l->comms.ops[op].end);
 }
@@ -334,6 +340,7 @@ static status sim_begin(rt_loaded *loaded, void *const *inputs, void *const *out
   uint32_t n_units = rank_count(loaded->plan) * l->n_units;
   for (uint32_t u = 0; u < n_units; u++) l->units[u] = (sim_moment){0, SIM_NOBODY};
   sim_comms_begin(&l->comms);
+  sim_cores_begin(&l->cores);
   for (uint32_t i = 0; spans && l->comms.n_ops && i < loaded->plan->n_tasks; i++)
     spans[i] = (rt_span){0}; /* of those that a communication keeps from running */
   l->end = (sim_moment){l->machine.issue_ns * l->most_turns, SIM_NOBODY};

@@ -8,7 +8,7 @@
  *
  * A communication begins when all members have posted it and their links are free (sim_comm.h), and takes
  * as many latencies and bytes as a ring of its members needs steps. In a plan of several ranks each has
- * its own host and its own units. */
+ * its own host and its own units. If the machine says so, ranks share the cores of a host (sim_cores.h). */
 #ifndef WEIR_DEVICE_SIM_SIM_H
 #define WEIR_DEVICE_SIM_SIM_H
 

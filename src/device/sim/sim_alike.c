@@ -49,8 +49,14 @@ static bool links_may_differ(const rt_plan *plan) {
   return false;
 }
 
+/* Those that share cores meet there, too. */
+static bool share_cores(const ir_mesh_data *m, const rt_speed *machine) {
+  return machine->cores > 0 && m->n_devices <= MOST_RANKS;
+}
+
 uint32_t sim_alike_enough(const rt_plan *plan, const rt_speed *machine) {
   const ir_mesh_data *m = plan->alike;
+  if (share_cores(m, machine)) return (uint32_t)m->n_devices;
   uint32_t island = (uint32_t)machine->island;
   bool one = island <= 1 || island >= m->n_devices || !is_in_order(m) || !links_may_differ(plan);
   uint32_t n = one ? 1 : repeat_of(m, island);

@@ -206,7 +206,14 @@ static sim_moment use_links(sim_comms *c, const sim_op *op, const sim_moment *en
   return free;
 }
 
-uint32_t sim_comms_start(sim_comms *c, uint32_t k) {
+/* Those of ranks that represent others are theirs, too. */
+static void use_cores(sim_cores *cores, const rt_plan *plan, sim_op *op, double start_ns) {
+  for (uint32_t i = 0; i < op->n_team; i++)
+    if (op->team[i] < plan->n_ranks)
+      op->end = sim_later(op->end, sim_cores_communicate(cores, op->team[i], start_ns, op->end));
+}
+
+uint32_t sim_comms_start(sim_comms *c, uint32_t k, sim_cores *cores) {
   sim_op *op = &c->ops[k];
   uint32_t at = 0;
   while (c->waiting[at] != k) at++;
@@ -214,6 +221,7 @@ uint32_t sim_comms_start(sim_comms *c, uint32_t k) {
   sim_moment start = sim_later(op->ready, use_links(c, op, NULL));
   op->end = (sim_moment){start.ns + op->duration_ns, c->plan->n_instrs + k};
   op->is_done = true;
+  if (cores->n) use_cores(cores, c->plan, op, start.ns);
   (void)use_links(c, op, &op->end);
   return start.cause;
 }

@@ -8,17 +8,7 @@
 #ifndef WEIR_DEVICE_SIM_SIM_COMM_H
 #define WEIR_DEVICE_SIM_SIM_COMM_H
 
-#include "device/sim/sim.h"
-
-enum { SIM_NOBODY = UINT32_MAX };
-
-/* A moment, and what ended then: an instruction, or n_instrs + operation (SIM_NOBODY: the host). */
-typedef struct sim_moment {
-  double ns;
-  uint32_t cause;
-} sim_moment;
-
-static inline sim_moment sim_later(sim_moment a, sim_moment b) { return b.ns > a.ns ? b : a; }
+#include "device/sim/sim_cores.h"
 
 typedef struct sim_op {
   bool is_message;
@@ -58,8 +48,8 @@ void sim_comms_begin(sim_comms *c);
 void sim_comms_post(sim_comms *c, uint32_t post, sim_moment at);
 /* The operation that can begin first; SIM_NOBODY: none can. */
 uint32_t sim_comms_first(const sim_comms *c);
-/* Lets it begin; its cause: what held it up. */
-uint32_t sim_comms_start(sim_comms *c, uint32_t op);
+/* Lets it begin, with what it takes of the cores; its cause: what held it up. */
+uint32_t sim_comms_start(sim_comms *c, uint32_t op, sim_cores *cores);
 /* Whether it may be posted; then no earlier than at this moment. */
 bool sim_comms_may_post(const sim_comms *c, uint32_t post, sim_moment *at);
 /* An operation of the post of which the end is not known; SIM_NOBODY: none. */
