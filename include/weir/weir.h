@@ -513,8 +513,8 @@ weir_status weir_program_bound(weir_program *p, const weir_shapes *s, weir_bound
  * all findings otherwise. *report (may be NULL) lists waits that could be left out. */
 weir_status weir_program_check(const weir_program *p, const weir_shapes *s, char **report);
 /* Does all that a run with these shapes needs and that depends on nothing else: binds the program, compiles and
- * loads its kernels, allocates its memory. Such a run then only issues. If the program has several processes, all
- * of them call this. For the reference evaluator it does nothing. */
+ * loads its kernels, allocates its memory. Such a run then only issues, but on a GPU the first one with arrays that
+ * are not there allocates memory for those. If the program has several processes, all of them call this. For the reference evaluator it does nothing. */
 weir_status weir_program_prepare(const weir_program *p, const weir_shapes *s);
 /* The rank of this process if a launcher started it, of MPI or torchrun, else -1. Unless --comm is inproc each
  * process then runs one device: weir_run() takes whole inputs on all of them, and whole outputs come together on

@@ -25,10 +25,12 @@ static CUdeviceptr usable(const cuda_external *e, uint32_t gpu) {
   return e->on_device && !e->is_shared && e->gpu == gpu && p % CUDA_BUFFER_ALIGN == 0 ? p : 0;
 }
 
+static bool is_placed(const cuda_external *e) { return e->has_place && e->used == e->place; }
+
 static status copy_in(cuda_loaded *l, const cuda_external *e, bool *copied) {
   size_t bytes = (size_t)plan_of(l)->buffers[e->buffer].size_bytes;
   CUstream stream = l->streams[cuda_main_stream(l, e->rank)].handle;
-  if (e->used != e->place || !e->copies_in || bytes == 0 || !e->caller) return STATUS_OK;
+  if (!is_placed(e) || !e->copies_in || bytes == 0 || !e->caller) return STATUS_OK;
   TRY(cuda_try(cuda_run_make_current(l, e->rank), "making a context current"));
   *copied = true;
   if (e->on_device)
@@ -42,7 +44,7 @@ static status copy_in(cuda_loaded *l, const cuda_external *e, bool *copied) {
 static status copy_out(cuda_loaded *l, const cuda_external *e, bool *copied) {
   size_t bytes = (size_t)plan_of(l)->buffers[e->buffer].size_bytes;
   CUstream stream = l->streams[cuda_main_stream(l, e->rank)].handle;
-  if (e->used != e->place || !e->copies_out || bytes == 0 || !e->caller) return STATUS_OK;
+  if (!is_placed(e) || !e->copies_out || bytes == 0 || !e->caller) return STATUS_OK;
   *copied = true;
   TRY(cuda_try(cuda_run_make_current(l, e->rank), "making a context current"));
   if (e->on_device)
@@ -53,7 +55,7 @@ static status copy_out(cuda_loaded *l, const cuda_external *e, bool *copied) {
                   "copying an output back");
 }
 
-void cuda_run_find(cuda_loaded *l, void *const *inputs, void *const *outputs) {
+static void find_arrays(cuda_loaded *l, void *const *inputs, void *const *outputs) {
   const rt_plan *own = l->base.plan;
   uint32_t before = l->share ? l->share->me : 0; /* ranks whose slots come before */
   for (uint32_t i = 0; i < l->n_externals; i++) {
@@ -63,14 +65,25 @@ void cuda_run_find(cuda_loaded *l, void *const *inputs, void *const *outputs) {
     e->caller = e->is_output ? outputs[b->slot - before * own->n_outputs]
                              : inputs[b->slot - before * own->n_inputs];
     find_array(l, e);
-    CUdeviceptr theirs = usable(e, l->ranks[e->rank].gpu), used = theirs ? theirs : e->place;
-    if (used != e->used) l->moved = true;
-    e->used = used;
+    if (!usable(e, l->ranks[e->rank].gpu)) cuda_blocks_need_place(l, e);
   }
 }
 
+status cuda_run_find(cuda_loaded *l, void *const *inputs, void *const *outputs) {
+  find_arrays(l, inputs, outputs);
+  TRY(cuda_blocks_ready(l));
+  for (uint32_t i = 0; i < l->n_externals; i++) {
+    cuda_external *e = &l->externals[i];
+    CUdeviceptr theirs = usable(e, l->ranks[e->rank].gpu), used = theirs ? theirs : e->place;
+    if (!cuda_is_here(l, e->rank)) used = e->place;
+    if (used != e->used) l->moved = true;
+    e->used = used;
+  }
+  return STATUS_OK;
+}
+
 bool cuda_run_is_pageable(const cuda_loaded *l, const cuda_external *e) {
-  bool moves = cuda_is_here(l, e->rank) && e->used == e->place && (e->copies_in || e->copies_out);
+  bool moves = cuda_is_here(l, e->rank) && is_placed(e) && (e->copies_in || e->copies_out);
   return moves && e->caller && !e->on_device && !e->is_pinned &&
          plan_of(l)->buffers[e->buffer].size_bytes > 0;
 }

@@ -94,6 +94,7 @@ static void device_close(rt_device *device) {
   for (uint32_t i = 0; i < d->n_gpus && d->nccl; i++)
     if (d->gpus[i].context) (void)d->cu->cuCtxSetCurrent(d->gpus[i].context);
   cuda_nccl_close(d->nccl);
+  cuda_blocks_close(d);
   for (uint32_t i = 0; i < d->n_gpus; i++) close_gpu(d, &d->gpus[i]);
   cuda_caller_leave(d->cu, caller);
   (void)pthread_mutex_destroy(&d->run);
@@ -207,6 +208,15 @@ static void device_unload(rt_loaded *loaded) {
   memory_free(d->memory, l);
 }
 
+/* Where no run is under way; otherwise it gets its memory when it first runs. */
+static status take_memory(cuda_loaded *l) {
+  cuda_device *d = l->device;
+  if (pthread_mutex_trylock(&d->run) != 0) return STATUS_OK;
+  status st = cuda_blocks_ready(l);
+  (void)pthread_mutex_unlock(&d->run);
+  return st;
+}
+
 /* `plans`: of all ranks, which are processes; NULL: what there is is in `plan`. */
 static status load(cuda_device *d, const rt_plan *plan, const rt_plan *const *plans, uint32_t n,
                    rt_loaded **result) {
@@ -222,6 +232,7 @@ static status load(cuda_device *d, const rt_plan *plan, const rt_plan *const *pl
   (void)pthread_mutex_lock(&d->lock);
   status st = plans ? cuda_share_open(l, plans, n) : STATUS_OK;
   if (st == STATUS_OK) st = cuda_program_init(l);
+  if (st == STATUS_OK) st = take_memory(l);
   /* others learn why before its memory is gone, which they may be opening */
   /* mutant: cuda_failure_kept_to_oneself */
   if (st != STATUS_OK && plans) st = cuda_world_abort(&d->world, st);
@@ -251,6 +262,7 @@ const rt_device_ops rt_device_cuda = {
     .name = "cuda",
     .summary = "streams of NVIDIA GPUs; several devices may share one",
     .takes_adversary = true,
+    .shares_pool = true,
     .carriers = 1u << RT_CARRIER_NCCL | 1u << RT_CARRIER_CUDA_IPC,
     .memory = &cuda_memory,
     .caller_comm = cuda_caller_comm,

@@ -4,12 +4,12 @@
  * it has its own streams and its own memory on GPU number rank mod the number of GPUs, so any number of
  * ranks run on one.
  *
- * Loading a plan decides everything: the order of steps (order.h), one block of memory per rank, kernels
- * compiled, an algorithm for every matrix product, a stream per stream of the plan, an event wherever
+ * Loading a plan decides everything: the order of steps (order.h), what is where in a block of memory per rank,
+ * kernels compiled, an algorithm for every matrix product, a stream per stream of the plan, an event wherever
  * one stream waits for another. A run issues the steps and never blocks before finish().
  *
  * The caller's arrays. Those in memory of the rank's GPU, and managed ones, are used where they are if they
- * are aligned to CUDA_BUFFER_ALIGN. All others have a place in the rank's block: they are copied there by
+ * are aligned to CUDA_BUFFER_ALIGN. All others get a place in the rank's block: they are copied there by
  * begin(), and outputs back by finish(). */
 #ifndef WEIR_DEVICE_CUDA_DEVICE_H
 #define WEIR_DEVICE_CUDA_DEVICE_H
@@ -60,6 +60,14 @@ typedef struct cuda_gpu {
   CUevent entry; /* to follow a caller's stream; NULL: not yet */
 } cuda_gpu;
 
+/* Memory of a GPU, on which loaded plans have theirs. */
+typedef struct cuda_block {
+  CUdeviceptr at;
+  size_t bytes;
+  uint32_t gpu;
+  bool is_callers; /* of options.memory */
+} cuda_block;
+
 typedef struct cuda_device {
   rt_device base;
   const allocator *memory;
@@ -71,6 +79,9 @@ typedef struct cuda_device {
   cuda_world world;     /* of processes */
   uint32_t n_gpus;
   cuda_gpu gpus[CUDA_MAX_GPUS];
+  cuda_block *blocks; /* by rank: what its plans share; of a run, as d->run is held */
+  uint32_t n_blocks;
+  cuda_loaded *last;  /* whose run was the last to use them; NULL: none */
   cuda_nccl *nccl;    /* NULL: communications are copies and folds */
   int64_t timeout_ns; /* without progress of communications that NCCL carries out; <= 0: never */
 } cuda_device;
@@ -105,6 +116,9 @@ typedef struct cuda_task {
   uint16_t on;            /* in `streams`: where it is launched */
   bool is_here;           /* this process runs it; otherwise nothing else is set */
   uint32_t error;         /* its first record, if the kernel has some */
+  bool in_pool;           /* its scratch memory is in the pool, where no buffer is then */
+  size_t scratch_bytes, scratch_at;
+  CUdeviceptr scratch;
 } cuda_task;
 
 /* A copy or fold with its addresses. */
@@ -121,21 +135,20 @@ typedef struct cuda_fold_call {
   int64_t n;
 } cuda_fold_call;
 
-/* A stream, with the memory for what runs on it. */
 typedef struct cuda_stream {
   CUstream handle;
   uint32_t rank;
   bool used;
   bool is_last; /* no other stream waits for its end */
-  size_t scratch_bytes;
-  CUdeviceptr scratch;
 } cuda_stream;
 
 /* The caller's memory for one slot. */
 typedef struct cuda_external {
   uint32_t buffer, rank;
   bool is_output, copies_in, copies_out;
-  bool is_shared;    /* other processes read or write it: always in its place */
+  bool is_shared; /* other processes read or write it: always in its place */
+  bool has_place; /* some run needed one */
+  size_t place_at;
   CUdeviceptr place; /* in the rank's block */
   CUdeviceptr used;  /* in the last run: `place`, or the caller's own */
   void *caller;
@@ -154,8 +167,9 @@ typedef struct cuda_rank {
   uint32_t gpu;
   CUdeviceptr block; /* all its memory */
   size_t block_bytes;
-  bool is_callers;              /* the block is of options.memory */
-  int64_t pool_begin, pool_end; /* its part of the plan's pool */
+  cuda_block own;                                 /* of plans that do not share */
+  size_t pool_at, staging_at, errors_at, seed_at; /* in the block */
+  int64_t pool_begin, pool_end;                   /* its part of the plan's pool */
   CUdeviceptr pool, staging, errors, seed;
   uint32_t n_errors;
   void *slots;       /* pinned */
@@ -208,11 +222,13 @@ struct cuda_loaded {
   cuda_watched *watched; /* by stream; NULL: NCCL carries nothing out */
   bool is_pending;       /* a run on the caller's streams was issued; the first stream ends it */
   bool is_stuck;         /* its streams never ended: nothing of it can be given back */
-  bool moved;            /* some address changed since the last run */
-  CUgraphExec graph;     /* NULL: not captured yet */
-  bool replaying;        /* this run is the graph */
-  bool draws;            /* some kernel reads the seed of the run */
-  bool has_seed;         /* what ranks have as the seed is this: */
+  bool keeps_memory; /* its blocks are its own: a graph of the caller's may use them at any time */
+  size_t placed_bytes; /* of all blocks, as addresses were made for; 0: not yet */
+  bool moved;          /* some address changed since the last run */
+  CUgraphExec graph;   /* NULL: not captured yet */
+  bool replaying;      /* this run is the graph */
+  bool draws;          /* some kernel reads the seed of the run */
+  bool has_seed;       /* what ranks have as the seed is this: */
   uint64_t seed;
   bool outlived; /* a graph of the caller's writes its own, whenever it is launched */
 };
@@ -231,6 +247,26 @@ static inline bool cuda_is_here(const cuda_loaded *l, uint32_t rank) {
 /* Everything between load and the first run (program.c). */
 NODISCARD status cuda_program_init(cuda_loaded *l);
 void cuda_program_destroy(cuda_loaded *l);
+/* ---- memory (blocks.c) ----
+ * The plans of a device share a block for each rank, as large as the largest of them needs: a device runs one at a
+ * time, and a run that has been issued on the caller's streams is waited for by that of another plan. Blocks of ranks
+ * that are processes, or whose communications NCCL carries out, and those of plans that a caller has captured are
+ * their own. Everything in a block is there for one run; the caller's arrays have a place from the first run on that
+ * cannot use them where they are. */
+/* What the plan needs; needs a memory_guard(). */
+void cuda_blocks_lay_out(cuda_loaded *l);
+void cuda_blocks_need_place(cuda_loaded *l, cuda_external *e);
+/* There is memory for all of it, and addresses. Shared blocks may grow, after the host has waited for the last run.
+ * device->run is held, or nothing is shared. */
+NODISCARD status cuda_blocks_ready(cuda_loaded *l);
+/* The block of this process, which others will open. */
+NODISCARD status cuda_blocks_export(cuda_loaded *l);
+/* From now on the plan uses the shared blocks: after the run of another one, for which `stream` waits; NULL: the host
+ * does. */
+NODISCARD status cuda_blocks_follow(cuda_loaded *l, CUstream stream);
+void cuda_blocks_leave(cuda_loaded *l);
+void cuda_blocks_close(cuda_device *d);
+
 /* Addresses of everything, after a caller's array moved. */
 void cuda_program_place(cuda_loaded *l);
 /* The functions of all kernels, compiled where they were not before (compile.c). */

@@ -206,15 +206,14 @@ static status build(void *context) {
   return STATUS_OK;
 }
 
-static void need_scratch(cuda_stream *s, size_t bytes) {
-  if (bytes > s->scratch_bytes) s->scratch_bytes = bytes;
+static void need_scratch(cuda_task *t, size_t bytes) {
+  if (bytes > t->scratch_bytes) t->scratch_bytes = bytes;
 }
 
 /* A product that the library takes becomes `call`. `starts`: of the result and the operands.
  * call->matmul stays NULL: kernels compute it. */
-static status try_matmul(cuda_loaded *l, const cuda_task *t, const rt_plan *plan,
-                         const rt_task *task, const cuda_after *after, const cg_pointer *starts,
-                         cuda_call *call) {
+static status try_matmul(cuda_loaded *l, cuda_task *t, const rt_plan *plan, const rt_task *task,
+                         const cuda_after *after, const cg_pointer *starts, cuda_call *call) {
   cuda_matmul_shape shape;
   cuda_matmul_starts offsets;
   cuda_stream *s = &l->streams[t->on];
@@ -236,7 +235,7 @@ static status try_matmul(cuda_loaded *l, const cuda_task *t, const rt_plan *plan
   call->pointers = pointers;
   call->addresses = ARENA_ARRAY(&l->memory, CUDA_MATMUL_SIDES, CUdeviceptr);
   /* mutant: cuda_workspaces_shared */
-  need_scratch(s, call->workspace_at + call->matmul->workspace_bytes);
+  need_scratch(t, call->workspace_at + call->matmul->workspace_bytes);
   return STATUS_OK;
 }
 
@@ -264,8 +263,8 @@ static void place_attention(cuda_loaded *l, const cuda_att_places *places, const
 }
 
 /* The same of attention that cuDNN takes. */
-static status try_attention(cuda_loaded *l, const cuda_task *t, const rt_plan *plan,
-                            const rt_task *task, const cg_pointer *starts, cuda_call *call) {
+static status try_attention(cuda_loaded *l, cuda_task *t, const rt_plan *plan, const rt_task *task,
+                            const cg_pointer *starts, cuda_call *call) {
   cuda_att_shape shape;
   cuda_att_places places;
   const char *why;
@@ -282,14 +281,14 @@ static status try_attention(cuda_loaded *l, const cuda_task *t, const rt_plan *p
   cuda_att_explain(&shape, call->attention, g->attention.why);
   if (!call->attention) return STATUS_OK;
   place_attention(l, &places, starts, call);
-  need_scratch(s, call->workspace_at + cuda_attention_scratch(call->attention));
+  need_scratch(t, call->workspace_at + cuda_attention_scratch(call->attention));
   return STATUS_OK;
 }
 
 static bool is_by_library(const cuda_call *c) { return c->matmul || c->attention; }
 
-static status try_library(cuda_loaded *l, const cuda_task *t, const rt_plan *plan,
-                          const rt_task *task, const cg_pointer *starts, cuda_call *call) {
+static status try_library(cuda_loaded *l, cuda_task *t, const rt_plan *plan, const rt_task *task,
+                          const cg_pointer *starts, cuda_call *call) {
   TRY(try_matmul(l, t, plan, task, NULL, starts, call));
   return call->matmul ? STATUS_OK : try_attention(l, t, plan, task, starts, call);
 }
@@ -337,9 +336,9 @@ static void add_calls(cuda_loaded *l, cuda_task *t, uint32_t first, uint32_t n) 
 /* The workspace of a product in a body follows the body's own scratch memory. */
 static status make_calls(cuda_loaded *l, cuda_task *t) {
   const cuda_kernel *k = t->kernel;
-  cuda_stream *s = &l->streams[t->on];
+  const cuda_stream *s = &l->streams[t->on];
   t->calls = ARENA_ARRAY(&l->memory, k->code.n_launches + (size_t)k->n_parts, cuda_call);
-  need_scratch(s, k->code.scratch_bytes);
+  need_scratch(t, k->code.scratch_bytes);
   t->error = l->ranks[s->rank].n_errors;
   l->ranks[s->rank].n_errors += k->n_indexed;
   l->n_errors += k->n_indexed;
@@ -392,96 +391,23 @@ static status find_kernels(void *context) {
 }
 
 /* ---- memory ---- */
-/* Takes a part of the rank's block, which is not there yet: its offset. */
-static CUdeviceptr reserve(cuda_rank *r, size_t bytes) {
-  CUdeviceptr at = r->block_bytes;
-  r->block_bytes += round_up(bytes);
-  return at;
-}
-
-/* What other processes must know of a rank's block comes first, where they can tell too. */
-static void lay_out(cuda_loaded *l) {
-  const rt_plan *plan = plan_of(l);
-  for (uint32_t r = 0; r < l->n_ranks; r++) {
-    cuda_rank *x = &l->ranks[r];
-    x->pool = reserve(x, (size_t)(x->pool_end - x->pool_begin));
-    x->staging = reserve(x, (size_t)l->order.staging_bytes[r]);
-  }
-  for (uint32_t i = 0; i < l->n_externals; i++) {
-    cuda_external *e = &l->externals[i];
-    e->place = reserve(&l->ranks[e->rank], (size_t)plan->buffers[e->buffer].size_bytes);
-  }
-  for (uint32_t r = 0; r < l->n_ranks; r++) {
-    l->ranks[r].errors = reserve(&l->ranks[r], l->ranks[r].n_errors * sizeof(cg_error));
-    l->ranks[r].seed = reserve(&l->ranks[r], l->draws ? sizeof l->seed : 0);
-  }
-  for (uint32_t s = 0; s < l->n_streams; s++)
-    l->streams[s].scratch = reserve(&l->ranks[l->streams[s].rank], l->streams[s].scratch_bytes);
-}
-
-/* Memory that other processes open is the driver's: theirs would be a part of a larger block. */
-static CUresult take_block(cuda_loaded *l, cuda_rank *r) {
-  const rt_device_memory *m = &l->device->options.memory;
-  if (!m->alloc || cuda_is_mapped(l)) return l->cu->cuMemAlloc(&r->block, r->block_bytes);
-  r->block = (CUdeviceptr)(uintptr_t)m->alloc(m->context, (int32_t)r->gpu, r->block_bytes);
-  r->is_callers = r->block != 0;
-  return r->block ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-static void free_block(cuda_loaded *l, cuda_rank *r) {
-  const rt_device_memory *m = &l->device->options.memory;
-  if (!r->block) return;
-  if (r->is_callers) m->free(m->context, (int32_t)r->gpu, (void *)(uintptr_t)r->block);
-  else (void)l->cu->cuMemFree(r->block);
-}
-
-static status allocate_block(cuda_loaded *l, uint32_t rank) {
-  cuda_rank *r = &l->ranks[rank];
-  size_t free_bytes = 0, all_bytes = 0;
-  if (r->block_bytes == 0) return STATUS_OK;
-  if (cuda_is_mapped(l))
-    r->block_bytes =
-        (r->block_bytes + CUDA_SHARED_ALIGN - 1) / CUDA_SHARED_ALIGN * CUDA_SHARED_ALIGN;
-  CUresult got = take_block(l, r);
-  if (r->block % CUDA_ALIGN)
-    return fail(STATUS_BAD_USAGE, "the device allocator gave %p, which is not aligned to %d bytes",
-                (void *)(uintptr_t)r->block, CUDA_ALIGN);
-  if (got != CUDA_ERROR_OUT_OF_MEMORY) return cuda_try(got, "allocating memory");
-  (void)l->cu->cuMemGetInfo(&free_bytes, &all_bytes);
-  return fail(STATUS_OUT_OF_MEMORY, "cuda: device %u needs %zu bytes; GPU %u has %zu of %zu free",
-              rank, r->block_bytes, r->gpu, free_bytes, all_bytes);
+static status lay_out(void *context) {
+  cuda_blocks_lay_out(context);
+  return STATUS_OK;
 }
 
 static status allocate(cuda_loaded *l) {
-  for (uint32_t r = 0; r < l->n_ranks; r++) {
-    cuda_rank *x = &l->ranks[r];
-    if (!cuda_is_here(l, r)) continue;
-    TRY(make_current(l, r));
-    TRY(allocate_block(l, r));
+  for (uint32_t r = 0; r < l->n_ranks && !l->share; r++) {
     size_t slots_bytes = (size_t)l->order.slots_bytes[r];
-    if (slots_bytes && !l->share)
-      TRY(cuda_try(l->cu->cuMemHostAlloc(&x->slots, slots_bytes, CU_MEMHOSTALLOC_PORTABLE),
-                   "allocating pinned memory"));
+    if (slots_bytes == 0) continue;
+    TRY(make_current(l, r));
+    TRY(cuda_try(l->cu->cuMemHostAlloc(&l->ranks[r].slots, slots_bytes, CU_MEMHOSTALLOC_PORTABLE),
+                 "allocating pinned memory"));
   }
-  return cuda_is_mapped(l) ? cuda_share_connect(l) : STATUS_OK;
-}
-
-/* From offsets to addresses. */
-static void place_blocks(cuda_loaded *l) {
-  for (uint32_t r = 0; r < l->n_ranks; r++) {
-    cuda_rank *x = &l->ranks[r];
-    x->pool += x->block;
-    x->staging += x->block;
-    x->errors += x->block;
-    x->seed += x->block;
-  }
-  for (uint32_t i = 0; i < l->n_externals; i++) {
-    cuda_external *e = &l->externals[i];
-    e->place += l->ranks[e->rank].block;
-    e->used = e->place;
-  }
-  for (uint32_t s = 0; s < l->n_streams; s++)
-    l->streams[s].scratch += l->ranks[l->streams[s].rank].block;
+  if (!cuda_is_mapped(l)) return STATUS_OK;
+  TRY(cuda_blocks_export(l));
+  TRY(cuda_share_connect(l));
+  return cuda_blocks_ready(l);
 }
 
 /* What others wait for goes first: communications before computation. */
@@ -534,7 +460,7 @@ static void place_calls(cuda_loaded *l, cuda_task *t, const rt_task *task) {
     for (uint32_t p = 0; p < c->n_pointers; p++) {
       const cg_pointer *from = &c->pointers[p];
       CUdeviceptr start;
-      if (from->start == CG_START_SCRATCH) start = s->scratch;
+      if (from->start == CG_START_SCRATCH) start = t->scratch;
       else if (from->start == CG_START_SEED) start = l->ranks[s->rank].seed;
       else if (from->start == CG_START_ERROR)
         start = l->ranks[s->rank].errors + t->error * sizeof(cg_error);
@@ -610,12 +536,10 @@ status cuda_program_init(cuda_loaded *l) {
   if (l->watched) TRY(cuda_nccl_prepare(l));
   TRY(memory_guard(find_kernels, l));
   TRY(cuda_program_compile(l));
-  lay_out(l);
+  l->keeps_memory = l->share || l->watched;
+  TRY(memory_guard(lay_out, l));
   TRY(allocate(l));
-  place_blocks(l);
-  TRY(make_streams(l));
-  cuda_program_place(l);
-  return STATUS_OK;
+  return make_streams(l);
 }
 
 /* Which context it is does not matter to what is given back, but there must be one. */
@@ -639,9 +563,9 @@ void cuda_program_destroy(cuda_loaded *l) {
   if (l->share && l->ranks && gpu_of(l, l->share->me)->context)
     (void)cu->cuCtxSetCurrent(gpu_of(l, l->share->me)->context);
   cuda_share_close(l);
+  cuda_blocks_leave(l);
   for (uint32_t r = 0; l->ranks && r < l->n_ranks; r++) {
     if (gpu_of(l, r)->context) (void)cu->cuCtxSetCurrent(gpu_of(l, r)->context);
-    free_block(l, &l->ranks[r]);
     if (l->ranks[r].slots) (void)cu->cuMemFreeHost(l->ranks[r].slots);
   }
   memory_free(l->device->memory, l->ranks);

@@ -19,18 +19,20 @@ CUresult cuda_run_make_current(cuda_loaded *l, uint32_t rank) {
 }
 
 /* ---- steps ---- */
-static CUresult run_matmul(cuda_loaded *l, const cuda_call *c, const cuda_stream *s) {
+static CUresult run_matmul(cuda_loaded *l, const cuda_task *t, const cuda_call *c,
+                           const cuda_stream *s) {
   cublasLtHandle_t lt = l->device->gpus[l->ranks[s->rank].gpu].lt;
-  CUdeviceptr workspace = s->scratch + c->workspace_at;
+  CUdeviceptr workspace = t->scratch + c->workspace_at;
   l->failed_lt = cuda_matmul_run(l->cu, lt, c->matmul, c->addresses, workspace, s->handle);
   return l->failed_lt == CUBLAS_STATUS_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
-static CUresult run_attention(cuda_loaded *l, const cuda_call *c, const cuda_stream *s) {
+static CUresult run_attention(cuda_loaded *l, const cuda_task *t, const cuda_call *c,
+                              const cuda_stream *s) {
   const cuda_att_library *x = &l->device->gpus[l->ranks[s->rank].gpu].attention;
   cuda_att_run run = {.sides = c->addresses,
                       .scale = c->scale,
-                      .scratch = s->scratch + c->workspace_at,
+                      .scratch = t->scratch + c->workspace_at,
                       .stream = s->handle};
   l->failed_dnn = cuda_attention_run(x->dnn, x->run_handle, c->attention, &run);
   return l->failed_dnn == DNN_STATUS_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
@@ -42,7 +44,7 @@ static CUresult run_calls(cuda_loaded *l, const cuda_task *t, const cuda_stream 
     const cuda_call *c = &t->calls[i];
     const cg_launch *x = c->launch;
     if (c->matmul || c->attention) {
-      r = c->matmul ? run_matmul(l, c, s) : run_attention(l, c, s);
+      r = c->matmul ? run_matmul(l, t, c, s) : run_attention(l, t, c, s);
       continue;
     }
     void *params[] = {c->addresses, (void *)(uintptr_t)x->numbers};
@@ -284,7 +286,8 @@ status cuda_run_prepare(cuda_loaded *l, void *const *inputs, void *const *output
   TRY(check_stuck(l));
   reset(l, NULL);
   TRY(cuda_try(cuda_run_make_current(l, 0), "making a context current"));
-  cuda_run_find(l, inputs, outputs);
+  TRY(cuda_run_find(l, inputs, outputs));
+  TRY(cuda_try(cuda_run_make_current(l, 0), "making a context current"));
   if (l->moved) place(l);
   return STATUS_OK;
 }
@@ -293,8 +296,10 @@ static status start(cuda_loaded *l, void *const *inputs, void *const *outputs) {
   TRY(check_stuck(l));
   if (l->is_pending) TRY(cuda_run_settle(l));
   TRY(cuda_try(cuda_run_make_current(l, l->share ? l->share->me : 0), "making a context current"));
+  TRY(cuda_run_find(l, inputs, outputs));
+  TRY(cuda_blocks_follow(l, NULL));
+  TRY(cuda_try(cuda_run_make_current(l, l->share ? l->share->me : 0), "making a context current"));
   TRY(poison(l));
-  cuda_run_find(l, inputs, outputs);
   bool copied = false;
   TRY(cuda_run_copy_in(l, &copied));
   /* mutant: cuda_arrays_not_awaited */

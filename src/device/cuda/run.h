@@ -8,8 +8,8 @@
 CUresult cuda_run_make_current(cuda_loaded *l, uint32_t rank);
 
 /* ---- the caller's arrays (arrays.c) ---- */
-/* Where they are, and what is used of them. Then addresses may have moved. */
-void cuda_run_find(cuda_loaded *l, void *const *inputs, void *const *outputs);
+/* Where they are, and what is used of them; memory for the rest. Then addresses may have moved. */
+NODISCARD status cuda_run_find(cuda_loaded *l, void *const *inputs, void *const *outputs);
 /* Is it copied from or to memory of the host that is not pinned? */
 bool cuda_run_is_pageable(const cuda_loaded *l, const cuda_external *e);
 /* On the main streams of ranks, all that has to be copied; *copied: something was. Records of errors are

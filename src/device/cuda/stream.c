@@ -53,7 +53,7 @@ static status follow_callers(cuda_loaded *l, const rt_stream *streams, uint32_t 
     TRY(cuda_try(l->cu->cuStreamWaitEvent(l->streams[0].handle, event, 0), "following a stream"));
   }
   l->current_gpu = UINT32_MAX; /* contexts of the caller's streams were current */
-  return STATUS_OK;
+  return cuda_blocks_follow(l, l->streams[0].handle);
 }
 
 static status lead_callers(cuda_loaded *l, const rt_stream *streams, uint32_t n) {
@@ -115,6 +115,7 @@ static bool must_wait(const cuda_loaded *l) {
 
 static status run_locked(cuda_loaded *l, void *const *inputs, void *const *outputs,
                          const rt_stream *streams, uint32_t n, bool captured) {
+  if (captured) l->keeps_memory = true;
   TRY(cuda_run_prepare(l, inputs, outputs));
   if (captured) TRY(check_capture(l));
   /* a graph is not ordered after runs outside of it */
