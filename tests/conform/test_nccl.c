@@ -4,8 +4,9 @@
  *
  *   test_nccl [quick]
  *
- * Skips where there is no GPU or no NCCL. With NCCL itself there are no more ranks than GPUs, and nothing
- * is made to fail. */
+ * Skips where there is no GPU or no NCCL. With NCCL itself nothing is made to fail, and there are no more ranks
+ * than GPUs, unless it admits several on one (NCCL_MULTI_RANK_GPU_ENABLE=1, from 2.30 on): then there are fewer
+ * worlds, because each makes communicators for seconds. */
 #include <stdlib.h>
 
 #include "conform/matrix.h"
@@ -13,6 +14,7 @@
 static bool quick;
 static uint32_t most_ranks; /* 8 with the stand-in, else as many as there are GPUs */
 static bool is_standin;
+static bool is_shared; /* ranks of NCCL itself on one GPU */
 
 static rt_device *open_device(rt_device_options o, const allocator *memory) {
   rt_device *d = NULL;
@@ -38,6 +40,14 @@ static bool run_ok(rt_loaded *l, void *const *inputs, void *const *outputs, rt_s
   return false;
 }
 
+/* A line for each part: NCCL itself may take minutes. */
+static void begins(const char *name) {
+  static int64_t start_ns;
+  if (!start_ns) start_ns = rt_clock_ns();
+  printf("%.1f s: %s\n", (double)(rt_clock_ns() - start_ns) / (double)SECONDS, name);
+  (void)fflush(stdout);
+}
+
 /* ---- every kind ---- */
 static void test_matrix(ir_dtype dtype, uint32_t n) {
   matrix *m = calloc(1, sizeof *m);
@@ -59,10 +69,12 @@ static void test_matrix(ir_dtype dtype, uint32_t n) {
 
 static void test_all_kinds(void) {
   static const uint32_t sizes[] = {1, 2, 3, 8};
-  for (unsigned dtype = 1; dtype < IR_DTYPE_COUNT; dtype++)
+  for (unsigned dtype = 1; dtype < IR_DTYPE_COUNT; dtype++) {
+    begins(ir_dtype_text((ir_dtype)dtype));
     for (uint32_t i = 0; i < 4; i++)
       if (sizes[i] <= most_ranks && (!quick || sizes[i] <= 3))
         test_matrix((ir_dtype)dtype, sizes[i]);
+  }
 }
 
 /* ---- random worlds ---- */
@@ -70,6 +82,7 @@ static void test_worlds(rt_device_options o, const char *name, int64_t width, ui
                         uint32_t runs) {
   rt_device *d = open_device(o, &memory_default);
   uint32_t wrong = 0;
+  begins(name);
   d->ops->attach(d, NULL, 0, 20 * SECONDS);
   for (uint32_t seed = 0; seed < worlds; seed++) {
     world w;
@@ -217,9 +230,17 @@ static void test_stuck_worlds(void) {
   }
 }
 
-/* Calls of all circles of a rank fit on its GPU, also of those whose communicators were made for a plan with
- * fewer circles: 4 of them share 132 multiprocessors. */
+/* Calls of all circles of a GPU fit on it, also of those whose communicators were made for a plan with fewer
+ * circles: 4 share 132 multiprocessors, or the 8 of two ranks that are on one GPU. */
+static void tell_blocks(int n) {
+  char what[32];
+  (void)snprintf(what, sizeof what, "ctas:%d", n);
+  tell(what);
+}
+
 static void test_shares(void) {
+  const char *gpus = getenv("WEIR_STANDIN_GPUS");
+  int share = gpus && strcmp(gpus, "1") != 0 ? 33 : 16;
   world few;
   matrix *m = calloc(1, sizeof *m);
   if (!m) abort();
@@ -231,13 +252,13 @@ static void test_shares(void) {
   rt_loaded *first = load(d, few.plan);
   EXPECT(run_ok(first, few.inputs, few.outputs, NULL));
   rt_loaded *l = load(d, m->plan);
-  tell("ctas:33");
+  tell_blocks(share);
   matrix_clear(m, m->outputs);
   EXPECT(run_ok(l, m->inputs, m->outputs, NULL));
   EXPECT_INT(matrix_wrong(m, 0) + matrix_wrong(m, 1), 0);
   tell("");
   EXPECT(run_ok(first, few.inputs, few.outputs, NULL));
-  tell("ctas:32");
+  tell_blocks(share - 1);
   EXPECT_INT(rt_run(l, m->inputs, m->outputs, NULL, NULL), STATUS_UNAVAILABLE);
   status_clear();
   tell("");
@@ -334,6 +355,7 @@ int main(int argc, char **argv) {
   if (!is_there()) return test_finish();
   rt_device *warm = NULL; /* GPUs that nobody has open take long to open */
   EXPECT_INT(rt_device_cuda.open(&(rt_device_options){0}, &memory_default, &warm), STATUS_OK);
+  is_shared = !is_standin && getenv("NCCL_MULTI_RANK_GPU_ENABLE") && most_ranks > 1;
   printf("up to %u ranks%s\n", most_ranks, is_standin ? ", with the stand-in" : "");
   test_all_kinds();
   static const struct {
@@ -343,8 +365,8 @@ int main(int argc, char **argv) {
                {"graph", {.graph = true}},
                {"delayed", {.adversarial = true, .seed = 7}}};
   for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
-    test_worlds(modes[i].o, modes[i].name, 16, quick ? 4 : 40, 3);
-    test_worlds(modes[i].o, modes[i].name, 50000, quick ? 1 : 8, 2);
+    test_worlds(modes[i].o, modes[i].name, 16, quick ? 4 : is_shared ? 8 : 40, 3);
+    test_worlds(modes[i].o, modes[i].name, 50000, quick || is_shared ? 2 : 8, 2);
   }
   test_spans();
   if (is_standin) {
@@ -355,7 +377,7 @@ int main(int argc, char **argv) {
     test_shares();
     test_long_kernels();
   }
-  if (!quick) test_allocations();
+  if (!quick && !is_shared) test_allocations();
   rt_device_cuda.close(warm);
   return test_finish();
 }

@@ -1,16 +1,21 @@
 #!/bin/bash
-# Several ranks on one GPU through the vendor's NCCL: tests/gpu/nccl_shared.sh BUILD
+# Several ranks on one GPU through the vendor's NCCL: tests/gpu/nccl_shared.sh BUILD [RANKS...]
 #
 # NCCL admits that from 2.30 on, with NCCL_MULTI_RANK_GPU_ENABLE=1. WEIR_NCCL_LIBRARY names such a library (by default
-# that of Python's package nvidia-nccl, which PyTorch brings), which must
-# have the kernels of all reductions and dtypes of the tests: f32, f64, f16, bf16, i8, u8, i32, i64 with sum, prod, min
-# and max. Skips where it is missing, too old, or there is no GPU. In one process and under mpirun, with 2, 4 and 8
-# ranks; ends with "N passed, N failed".
+# that of Python's package nvidia-nccl, which PyTorch brings), which must have the kernels of all reductions and dtypes
+# of the tests: f32, f64, f16, bf16, i8, u8, i32, i64 with sum, prod, min and max. Skips where it is missing, too old,
+# or there is no GPU. In one process, under mpirun and from torchrun's variables, with 2, 4 and 8 ranks (or RANKS; 1
+# among them is the conformance suite). Says what fails, and in the end "N passed, N failed". LIMIT (240) seconds each.
+#
+# A call of NCCL is a kernel that waits inside for the others. In one process all of them must be able to begin: there
+# are as many hardware queues as the driver admits, or streams share one and wait for each other.
 build=$(cd "${1:?the build folder}" && pwd) || exit 2
+shift
+ranks=${*:-1 2 4 8}
 root=$(cd "$(dirname "$0")/../.." && pwd)
 log=$(mktemp -d)
 trap 'rm -rf "$log"' EXIT
-export NCCL_MULTI_RANK_GPU_ENABLE=1
+export NCCL_MULTI_RANK_GPU_ENABLE=1 CUDA_DEVICE_MAX_CONNECTIONS=32
 passed=0 failed=0
 
 skip() {
@@ -25,13 +30,14 @@ fi
 [ -e "$WEIR_NCCL_LIBRARY" ] || skip "there is no $WEIR_NCCL_LIBRARY"
 
 try() { # WHAT COMMAND...
-  local what=$1
+  local what=$1 start=$SECONDS
   shift
-  if timeout 240 "$@" >"$log/out" 2>&1; then
+  if timeout "${LIMIT:-240}" "$@" >"$log/out" 2>&1; then
     passed=$((passed + 1))
+    echo "ok $((SECONDS - start)) s: $what: $(tail -1 "$log/out" | cut -c1-60)"
   else
     failed=$((failed + 1))
-    echo "failed: $what"
+    echo "failed after $((SECONDS - start)) s: $what"
     tail -5 "$log/out" | sed 's/^/    /'
   fi
 }
@@ -43,29 +49,40 @@ if ! "$build/weir" run "$log/first.weir" --device cuda --comm nccl --check >"$lo
   skip "$(tail -1 "$log/out")"
 fi
 
-try 'every kind, dtype and reduction' "$build/tests/conform/test_nccl"
-for n in 2 4 8; do
-  for file in "$root"/tests/gpu/programs/*.weir; do
-    name=$n-$(basename "$file")
-    sed "s/@D/$n/g" "$file" >"$log/$name"
-    try "$name in one process" "$build/weir" run "$log/$name" --device cuda --comm nccl --check
+in_one_process() { # N
+  local file
+  for file in "$log/$1"-*.weir; do
+    try "$(basename "$file") in one process" "$build/weir" run "$file" --device cuda --comm nccl --check
   done
-  try "random programs of $n in one process" "$build/tests/fuzz/test_devices" 30 --nccl --devices "$n"
-  if [ -e "$build/weir-mpi-openmpi.so" ] && command -v mpirun >/dev/null; then
-    launcher=(mpirun --allow-run-as-root --oversubscribe --bind-to none -n "$n" -x NCCL_MULTI_RANK_GPU_ENABLE
-      -x WEIR_NCCL_LIBRARY -x "WEIR_MPI_MODULE=$build/weir-mpi-openmpi.so")
-    for file in "$root"/tests/gpu/programs/*.weir; do
-      name=$n-$(basename "$file")
-      try "$name in $n processes" "${launcher[@]}" "$build/weir" run "$log/$name" --device cuda --comm nccl --check
-    done
-    try "worlds of $n processes" "${launcher[@]}" "$build/tests/conform/test_cuda_ranks" 12 nccl
-  fi
-done
+  try "random programs of $1 in one process" "$build/tests/fuzz/test_devices" 30 --nccl --devices "$1"
+}
+
+under_mpirun() { # N
+  local file launcher=(mpirun --allow-run-as-root --oversubscribe --bind-to none -n "$1" -x NCCL_MULTI_RANK_GPU_ENABLE
+    -x WEIR_NCCL_LIBRARY -x "WEIR_MPI_MODULE=$build/weir-mpi-openmpi.so")
+  [ -e "$build/weir-mpi-openmpi.so" ] && command -v mpirun >/dev/null || return
+  for file in "$log/$1"-*.weir; do
+    try "$(basename "$file") in $1 processes" "${launcher[@]}" "$build/weir" run "$file" --device cuda --comm nccl --check
+  done
+  try "worlds of $1 processes" "${launcher[@]}" "$build/tests/conform/test_cuda_ranks" 12 nccl
+}
+
 # Ranks that torchrun starts: over TCP, and with communicators that the program made.
-for n in 2 4 8; do
-  sed "s/@D/$n/g" "$root/tests/gpu/programs/ar_matmul.weir" >"$log/tcp-$n.weir"
-  try "torchrun of $n" "$root/tests/mpi/torchrun.sh" -n "$n" "$build/weir" run "$log/tcp-$n.weir" --device cuda --comm nccl --check
-  try "communicators of the caller, $n" "$root/tests/mpi/torchrun.sh" -n "$n" "$build/tests/gpu/test_nccl_world"
+from_torchrun() { # N
+  local start=("$root/tests/mpi/torchrun.sh" -n "$1")
+  try "torchrun of $1" "${start[@]}" "$build/weir" run "$log/$1-ar_matmul.weir" --device cuda --comm nccl --check
+  try "communicators of the caller, $1" "${start[@]}" "$build/tests/gpu/test_nccl_world"
+}
+
+for n in $ranks; do
+  if [ "$n" = 1 ]; then
+    try 'every kind, dtype and reduction' "$build/tests/conform/test_nccl"
+    continue
+  fi
+  for file in "$root"/tests/gpu/programs/*.weir; do sed "s/@D/$n/g" "$file" >"$log/$n-$(basename "$file")"; done
+  from_torchrun "$n"
+  in_one_process "$n"
+  under_mpirun "$n"
 done
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

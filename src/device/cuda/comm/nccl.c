@@ -227,12 +227,18 @@ bool cuda_nccl_needs(cuda_nccl *n, cuda_nccl_group *g, int most_ctas, bool is_ap
   return true;
 }
 
+/* Whether calls of both ranks run beside each other: those of other processes take turns with this one's. */
+static bool run_together(const cuda_loaded *l, uint32_t a, uint32_t b) {
+  return a == b || (!l->share && l->ranks[a].gpu == l->ranks[b].gpu);
+}
+
 uint32_t cuda_nccl_most_circles(const cuda_loaded *l) {
   uint32_t most = 1;
   for (uint32_t r = 0; r < l->n_ranks; r++) {
-    uint32_t of_rank = 0;
-    for (uint32_t i = 0; i < l->order.n_lanes; i++) of_rank += l->order.rank_of_lane[i] == r;
-    if (of_rank > most) most = of_rank;
+    uint32_t together = 0;
+    for (uint32_t i = 0; i < l->order.n_lanes; i++)
+      together += run_together(l, l->order.rank_of_lane[i], r);
+    if (together > most) most = together;
   }
   return most;
 }

@@ -50,10 +50,10 @@ void cuda_nccl_end_group(cuda_nccl *n, cuda_nccl_group *g, bool abort);
 ncclConfig_t cuda_nccl_config(const cuda_nccl_group *g);
 /* A call of NCCL is a kernel that waits inside for the other members. If those of several circles did not
  * all fit on a GPU, each rank could begin with another one, and none would end. So every circle gets a
- * share of the GPU's blocks: as many as the smallest GPU has multiprocessors, over the circles of the rank
- * that is in most. */
+ * share of the GPU's blocks: as many as the smallest GPU has multiprocessors, over the most circles that are
+ * on one GPU at once. Ranks of one process can share a GPU (tests; NCCL from 2.30 on). */
 int cuda_nccl_blocks(const cuda_loaded *l);            /* of the GPUs here */
-uint32_t cuda_nccl_most_circles(const cuda_loaded *l); /* of any rank */
+uint32_t cuda_nccl_most_circles(const cuda_loaded *l); /* on any GPU */
 int cuda_nccl_share_of(int blocks, uint32_t circles);
 /* Whether the group must be made; also if it was made with more blocks than that. */
 bool cuda_nccl_needs(cuda_nccl *n, cuda_nccl_group *g, int most_ctas, bool is_apart);
