@@ -63,8 +63,13 @@ void cpu_threads_notify(cpu_device *d) {
 }
 
 /* ---- which of the ready streams ---- */
+static bool is_fair(const cpu_device *d) {
+  return atomic_load_explicit(&d->fair, memory_order_relaxed);
+}
+
 /* The owner of a stream, before it makes it ready: how far it is. */
 static void tell_next(cpu_loaded *l, uint32_t s, uint32_t head) {
+  if (!is_fair(l->device)) return;
   const rt_queue *q = &l->program.queues.streams[s];
   uint32_t next = head < q->n ? q->entries[head].instr : UINT32_MAX;
   atomic_store_explicit(&l->device->nexts[s], next, memory_order_relaxed);
@@ -88,8 +93,7 @@ static bool find_last(cpu_device *d, uint32_t *s, uint32_t *next) {
 
 static bool take_ready(cpu_device *d, uint32_t from, uint32_t *s) {
   uint32_t next;
-  if (!atomic_load_explicit(&d->fair, memory_order_relaxed))
-    return cpu_bits_take(&d->ready, from, s);
+  if (!is_fair(d)) return cpu_bits_take(&d->ready, from, s);
   while (find_last(d, s, &next))
     if (cpu_bits_clear(&d->ready, *s)) return true;
   return false;
@@ -98,8 +102,7 @@ static bool take_ready(cpu_device *d, uint32_t from, uint32_t *s) {
 /* Is a stream ready that is behind this instruction by more than one of each rank? */
 static bool others_are_behind(cpu_loaded *l, uint32_t instr) {
   uint32_t s, next;
-  return atomic_load_explicit(&l->device->fair, memory_order_relaxed) &&
-         find_last(l->device, &s, &next) && next < UINT32_MAX &&
+  return find_last(l->device, &s, &next) && next < UINT32_MAX &&
          next + l->base.plan->n_ranks < instr;
 }
 
@@ -430,7 +433,7 @@ static bool step(cpu_thread *me, cpu_loaded *l, uint32_t s, uint32_t *head) {
 /* Makes an owned stream ready again before a task, if others are behind. */
 static bool give_back(cpu_loaded *l, uint32_t s, uint32_t head) {
   const rt_entry *e = &l->program.queues.streams[s].entries[head];
-  if (e->kind != RT_LAUNCH || !others_are_behind(l, e->instr)) return false;
+  if (e->kind != RT_LAUNCH || !is_fair(l->device) || !others_are_behind(l, e->instr)) return false;
   l->streams[s].head = head;
   tell_next(l, s, head);
   cpu_bits_set(&l->device->ready, s);

@@ -38,7 +38,11 @@ typedef struct tile_kernel {
 static status run_part(const cpu_kernel *k, uint32_t part, char *const *starts, char *scratch,
                        char *shared) {
   const tile_program *p = ((const tile_kernel *)k)->items[0].program;
-  int64_t first = p->n_units * part / k->n_parts, end = p->n_units * (part + 1) / k->n_parts;
+  int64_t first = 0, end = p->n_units;
+  if (k->n_parts > 1) {
+    first = p->n_units * part / k->n_parts;
+    end = p->n_units * (part + 1) / k->n_parts;
+  }
   tile_run(p, first, end, starts, scratch, shared);
   return STATUS_OK;
 }

@@ -507,6 +507,8 @@ static void count_units(const tile_emitter *e, tile_program *p) {
   for (uint32_t i = 0; i + 2 < e->n_loops; i++) n *= e->extents[i];
   int64_t row_tiles = tiles(rows, e->tile_rows), column_tiles = tiles(columns, e->tile_columns);
   double tile_ns = code_ns(e, &p->each);
+  p->row_tiles = row_tiles;
+  p->column_tiles = column_tiles;
   p->unit_ns = tile_ns;
   p->n_units = n * row_tiles * column_tiles;
   if (p->stream == TILE_WHOLE) return;
@@ -559,6 +561,8 @@ static tile_program *make_program(tile_emitter *e) {
     codes[i]->list = ARENA_ARRAY(e->memory, e->code[i].n + 1, tile_instr);
     if (e->code[i].n > 0)
       memcpy(codes[i]->list, e->code[i].list, e->code[i].n * sizeof(tile_instr));
+    for (uint32_t k = 0; k < codes[i]->n; k++)
+      p->past_caches = p->past_caches || codes[i]->list[k].stream;
   }
   list_ahead(e, p);
   /* Scratch: addresses of values and views, two blocks for conversions, accumulators, slots. */

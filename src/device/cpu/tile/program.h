@@ -188,6 +188,7 @@ typedef struct tile_program {
   uint32_t n_loops;
   int64_t extents[TILE_LOOPS];
   int64_t tile_rows, tile_columns; /* at most */
+  int64_t row_tiles, column_tiles; /* how many, at each outer position */
   uint32_t n_views;
   tile_view *views;
   uint32_t n_boxes;
@@ -202,6 +203,7 @@ typedef struct tile_program {
   size_t *slots; /* where each value is in scratch; SIZE_MAX: set by LOAD or STORE */
   size_t scratch_bytes;
   tile_stream stream;
+  bool past_caches; /* some of its stores are: what they wrote is made visible at the end */
   /* Where in scratch: two blocks for elements on their way, and the accumulators, `width` elements each. */
   size_t temporary, temporary_bytes, accumulators;
   uint32_t n_accumulators;

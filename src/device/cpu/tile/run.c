@@ -110,15 +110,16 @@ static void load_rectangle(const machine *m, const tile_instr *t, rectangle r, c
 static void store_rectangle(const machine *m, const tile_instr *t, rectangle r, char *to,
                             const char *from) {
   r = flattened(r);
-  if (!t->convert[0]) {
-    scatter(m, r, t->stream, to, from);
-  } else if (r.column_step == r.size && !t->stream) {
+  if (t->convert[0] && r.column_step == r.size && !t->stream) {
     for (int64_t i = 0; i < r.rows; i++)
       t->convert[0](r.columns, to + i * r.row_step, from + i * r.columns * t->from_bytes);
-  } else {
-    t->convert[0](r.rows * r.columns, m->temporary[0], from);
-    scatter(m, r, t->stream, to, m->temporary[0]);
+    return;
   }
+  if (t->convert[0]) {
+    t->convert[0](r.rows * r.columns, m->temporary[0], from);
+    from = m->temporary[0];
+  }
+  scatter(m, r, t->stream, to, from);
 }
 
 /* ---- fetching ahead ---- */
@@ -391,8 +392,6 @@ static void set_tile(machine *m, int64_t row, int64_t column) {
   m->columns = columns < p->tile_columns ? columns : p->tile_columns;
 }
 
-static int64_t tiles(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }
-
 static void set_next(machine *m, int64_t row, int64_t column) {
   m->next_row = row;
   m->next_column = column;
@@ -402,14 +401,17 @@ static void set_next(machine *m, int64_t row, int64_t column) {
 
 static void run_tiles(machine *m, int64_t first, int64_t end) {
   const tile_program *p = m->p;
-  int64_t across = tiles(p->extents[p->n_loops - 1], p->tile_columns), outer = -1;
-  int64_t down = tiles(p->extents[p->n_loops - 2], p->tile_rows);
-  int64_t column = first % across, row = first / across % down, at = first / across / down;
+  int64_t across = p->column_tiles, down = p->row_tiles, column = 0, row = 0, at = 0, outer = 0;
+  if (first > 0) {
+    column = first % across;
+    row = first / across % down;
+    at = first / across / down;
+  }
   for (int64_t unit = first; unit < end; unit++) {
     if (at != outer) set_outer(m, outer = at);
     set_tile(m, row * p->tile_rows, column * p->tile_columns);
     if (++column == across) column = 0, row++;
-    set_next(m, row < down ? row * p->tile_rows : -1, column * p->tile_columns);
+    if (p->n_ahead) set_next(m, row < down ? row * p->tile_rows : -1, column * p->tile_columns);
     run_code(m, &p->each);
     if (row < down) continue;
     row = 0;
@@ -421,8 +423,7 @@ static void run_tiles(machine *m, int64_t first, int64_t end) {
 static void set_block(machine *m, int64_t block) {
   const tile_program *p = m->p;
   bool columns = p->stream == TILE_STREAM_COLUMNS;
-  int64_t n =
-      columns ? tiles(p->extents[p->n_loops - 1], p->tile_columns) : p->extents[p->n_loops - 2];
+  int64_t n = columns ? p->column_tiles : p->extents[p->n_loops - 2];
   set_outer(m, block / n);
   set_tile(m, columns ? 0 : block % n, columns ? block % n * p->tile_columns : 0);
 }
@@ -462,27 +463,33 @@ static void run_spans(machine *m, int64_t first, int64_t end, char *shared) {
   }
 }
 
-static machine start(const tile_program *p, char *const *places, char *scratch) {
-  machine m = {.p = p, .places = places, .loops = cpu_vectors(), .next_row = -1};
-  m.values = (char **)(void *)scratch;
-  m.views = m.values + p->n_values;
-  for (uint32_t i = 0; i < 2; i++) m.temporary[i] = scratch + p->temporary + i * p->temporary_bytes;
-  m.accumulators = scratch + p->accumulators;
+/* The machine is at outer position 0 then. */
+static void start(machine *m, const tile_program *p, char *const *places, char *scratch) {
+  m->p = p;
+  m->places = places;
+  m->loops = cpu_vectors();
+  m->values = (char **)(void *)scratch;
+  m->views = m->values + p->n_values;
+  for (uint32_t i = 0; i < 2; i++)
+    m->temporary[i] = scratch + p->temporary + i * p->temporary_bytes;
+  m->accumulators = scratch + p->accumulators;
   for (uint32_t i = 0; i < p->n_values; i++)
-    m.values[i] = p->slots[i] == SIZE_MAX ? NULL : scratch + p->slots[i];
-  set_outer(&m, 0);
-  m.rows = p->tile_rows;
-  m.columns = p->tile_columns;
-  run_code(&m, &p->once);
-  return m;
+    m->values[i] = p->slots[i] == SIZE_MAX ? NULL : scratch + p->slots[i];
+  set_outer(m, 0);
+  m->row = m->column = 0;
+  m->rows = p->tile_rows;
+  m->columns = p->tile_columns;
+  set_next(m, -1, 0);
+  run_code(m, &p->once);
 }
 
 void tile_run(const tile_program *p, int64_t first, int64_t end, char *const *at, char *scratch,
               char *shared) {
-  machine m = start(p, at, scratch);
+  machine m;
+  start(&m, p, at, scratch);
   if (p->stream == TILE_WHOLE) run_tiles(&m, first, end);
   else run_spans(&m, first, end, shared);
-  m.loops->fence();
+  if (p->past_caches) m.loops->fence();
 }
 
 /* Joins what the spans of each block left, in order. Accumulators are f64 or i64. */
@@ -499,11 +506,12 @@ static void join_spans(machine *m, int64_t block, const char *shared) {
 
 void tile_finish(const tile_program *p, char *const *at, char *scratch, char *shared) {
   if (p->stream == TILE_WHOLE || p->n_spans == 1) return;
-  machine m = start(p, at, scratch);
+  machine m;
+  start(&m, p, at, scratch);
   for (int64_t block = 0; block < p->n_units / p->n_spans; block++) {
     join_spans(&m, block, shared);
     set_block(&m, block);
     run_code(&m, &p->last);
   }
-  m.loops->fence();
+  if (p->past_caches) m.loops->fence();
 }
