@@ -170,17 +170,28 @@ typedef struct walk {
   char **argv;
 } walk;
 
+/* --check=sample:N is --check --sample N. */
+static int set_sample(cli *c, const char **value) {
+  static const char *const truths[] = {"true", "1", "yes", "on", "false", "0", "no", "off"};
+  for (size_t i = 0; i < sizeof truths / sizeof *truths; i++)
+    if (strcmp(*value, truths[i]) == 0) return 0;
+  size_t prefix = strlen("sample:");
+  const char *digits = *value + prefix;
+  if (!begins(*value, "sample:") || digits[strspn(digits, "0123456789")] || atoll(digits) < 1)
+    return cli_usage("--check takes nothing or sample:N, which looks at N rows of each output; "
+                     "not '%s'",
+                     *value);
+  CLI_CALL(weir_options_set(c->options, "sample", digits));
+  *value = "true";
+  return 0;
+}
+
 /* `value` is what is joined to the option; otherwise the next argument is taken. */
 static int set_option(cli *c, walk *w, const weir_option_info *info, const char *value) {
-  static const char sample[] = "sample:";
-  if (value && strcmp(info->name, "check") == 0 && strncmp(value, sample, sizeof sample - 1) == 0 &&
-      takes(info, c->command)) {
-    CLI_CALL(weir_options_set(c->options, "sample", value + sizeof sample - 1));
-    value = "true";
-  }
   if (!takes(info, c->command))
     return cli_usage("weir %s has no option --%s (weir %s has)", c->command, info->name,
                      info->commands);
+  if (value && strcmp(info->name, "check") == 0) CLI_TRY(set_sample(c, &value));
   if (!value && info->placeholder[0] == '\0') value = "true";
   if (!value && w->at + 1 < w->argc) value = w->argv[++w->at];
   if (!value) return cli_usage("--%s needs a value: %s", info->name, info->placeholder);
@@ -267,8 +278,9 @@ int cli_file(const cli *c, const char **path) {
   if (c->n_operands == 0)
     return cli_usage("weir %s needs a file; - reads standard input", c->command);
   if (c->n_operands > 1)
-    return cli_usage("weir %s takes one file, but '%s' follows '%s'", c->command, c->operands[1],
-                     c->operands[0]);
+    return cli_usage("weir %s takes one file, but '%s' follows '%s'%s", c->command, c->operands[1],
+                     c->operands[0],
+                     strchr(c->operands[1], '=') ? "; extents are given with -D NAME=VALUE" : "");
   if (c->operands[0][0] == '\0') return cli_usage("the name of the file is empty");
   *path = c->operands[0];
   return 0;

@@ -1,4 +1,5 @@
 #include <stdio.h>
+#include <string.h>
 
 #include "cli.h"
 
@@ -21,6 +22,15 @@ static int print(const cli *c, const char *text) {
   return 0;
 }
 
+/* Before anything is computed. */
+static int check_path(const cli *c) {
+  const char *path = cli_text(c, "out", 0);
+  size_t n = strlen(path);
+  if (n == 0 || strncmp(path, "/dev/", 5) == 0 || (n > 4 && strcmp(path + n - 4, ".svg") == 0))
+    return 0;
+  return cli_usage("%s: a picture is written to a file ending in .svg", path);
+}
+
 static int draw(const cli *c, weir_fusion *f) {
   weir_shapes *s = NULL;
   char *text = NULL;
@@ -33,4 +43,7 @@ static int draw(const cli *c, weir_fusion *f) {
   return code;
 }
 
-int cli_draw(const cli *c) { return cli_with_fusion(c, draw); }
+int cli_draw(const cli *c) {
+  CLI_TRY(check_path(c));
+  return cli_with_fusion(c, draw);
+}

@@ -100,13 +100,25 @@ static int run_command(const struct command *command, int argc, char **argv) {
   return code;
 }
 
+/* weir help, and weir help run. */
+static int help_on(int argc, char **argv) {
+  if (argc < 3) print_help();
+  for (size_t i = 0; argc >= 3 && i < N_COMMANDS; i++) {
+    if (strcmp(commands[i].name, argv[2]) != 0) continue;
+    print_command_help(&commands[i]);
+    return 0;
+  }
+  return argc < 3 ? 0 : unknown_command(argv[2]);
+}
+
 static int dispatch(int argc, char **argv) {
   if (argc < 2) return cli_usage("a command is missing; see weir --help");
   if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
     print_help();
     return 0;
   }
-  if (strcmp(argv[1], "--version") == 0) {
+  if (strcmp(argv[1], "help") == 0) return help_on(argc, argv);
+  if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0) {
     (void)printf("weir %s\n", weir_version());
     return 0;
   }

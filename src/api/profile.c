@@ -219,7 +219,7 @@ typedef struct page_call {
   char **texts; /* freed by the entry point */
 } page_call;
 
-static status read_trace(const char *path, char **result) {
+static status read_trace(arena *scratch, const char *path, char **result) {
   char *text;
   size_t length;
   TRY(api_read_file(path, &memory_default, &text, &length));
@@ -229,12 +229,16 @@ static status read_trace(const char *path, char **result) {
   if (!*result) return STATUS_OUT_OF_MEMORY;
   if (strlen(*result) != length)
     return fail(STATUS_BAD_INPUT, "%s: not JSON: it contains a zero byte", path);
-  return STATUS_OK;
+  status st = rt_trace_check(*result);
+  if (st == STATUS_OK) return st;
+  const char *why = arena_printf(scratch, "%s", status_message());
+  status_clear();
+  return fail(st, "%s: %s", path, why);
 }
 
 static status page_body(arena *scratch, void *context) {
   const page_call *c = context;
-  for (size_t i = 0; i < c->n; i++) TRY(read_trace(c->traces[i], &c->texts[i]));
+  for (size_t i = 0; i < c->n; i++) TRY(read_trace(scratch, c->traces[i], &c->texts[i]));
   strbuf out;
   strbuf_init(&out, scratch);
   TRY(rt_trace_page((const char *const *)c->texts, (uint32_t)c->n, c->title, &out));

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 void diags_init(diags *d, arena *memory, source *src) {
   *d = (diags){.memory = memory, .src = src};
 }
@@ -61,13 +63,22 @@ void source_position(source *src, arena *memory, uint32_t offset, uint32_t *line
 
 enum { LINE_LIMIT = 200 }; /* longer source lines are shown as a window around the place */
 
-/* Bytes that are not printable ASCII or UTF-8 tails would garble a terminal. */
-static void add_visible(strbuf *out, const char *text, uint32_t length) {
-  for (uint32_t i = 0; i < length; i++) {
-    unsigned char c = (unsigned char)text[i];
-    strbuf_putc(out, (c < 0x20 || c == 0x7f) ? ' ' : (char)c);
+/* Control characters and bytes that are no UTF-8 would garble a terminal. Returns how many characters these
+ * bytes are. */
+static uint32_t add_visible(strbuf *out, const char *text, uint32_t length) {
+  uint32_t shown = 0;
+  for (uint32_t i = 0, n; i < length; i += n, shown++) {
+    int32_t c = utf8_next(text + i, length - i, &n);
+    bool control = (c >= 0 && c < 0x20) || (c >= 0x7f && c < 0xa0);
+    if (c == UTF8_BAD) strbuf_putc(out, '?');
+    else if (control) strbuf_putc(out, ' ');
+    else strbuf_printf(out, "%.*s", (int)n, text + i);
   }
+  return shown;
 }
+
+/* In the middle of a character of several bytes? */
+static bool is_tail(char c) { return ((unsigned char)c & 0xc0) == 0x80; }
 
 static void render_line(strbuf *out, const source *src, loc at, uint32_t column) {
   uint32_t start = at.offset - (column - 1);
@@ -76,14 +87,16 @@ static void render_line(strbuf *out, const source *src, loc at, uint32_t column)
   uint32_t skip = column > LINE_LIMIT / 2 ? column - LINE_LIMIT / 2 : 0;
   uint32_t shown = end - start - skip;
   if (shown > LINE_LIMIT) shown = LINE_LIMIT;
+  while (skip < column - 1 && is_tail(src->text[start + skip])) skip++, shown--;
+  while (shown > 0 && is_tail(src->text[start + skip + shown])) shown--;
+  const char *line = src->text + start + skip;
+  uint32_t before = column - 1 - skip, room = shown > before ? shown - before : 0;
+  uint32_t marked = at.length < room ? at.length : room;
   strbuf_puts(out, "    ");
-  add_visible(out, src->text + start + skip, shown);
-  strbuf_puts(out, "\n    ");
-  for (uint32_t i = skip; i + 1 < column; i++) strbuf_putc(out, ' ');
-  strbuf_putc(out, '^');
-  uint32_t width = at.length < end - at.offset ? at.length : end - at.offset;
-  uint32_t room = shown + skip - (column - 1);
-  if (width > room) width = room;
+  uint32_t indent = add_visible(out, line, before);
+  uint32_t width = add_visible(out, line + before, marked);
+  (void)add_visible(out, line + before + marked, room - marked);
+  strbuf_printf(out, "\n    %*s^", (int)indent, "");
   for (uint32_t i = 1; i < width; i++) strbuf_putc(out, '~');
   strbuf_putc(out, '\n');
 }

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/suggest.h"
+
 static const char device_words[] =
 #define DEVICE(id) #id "|"
 #include "base/devices.def"
@@ -92,9 +94,18 @@ static bool is_choice(const option_row *row, const char *text) {
   }
 }
 
-static status check_choice(const option_row *row, const char *text) {
+static status check_choice(options *o, const option_row *row, const char *text) {
   if (is_choice(row, text)) return STATUS_OK;
-  return fail(STATUS_BAD_USAGE, "--%s is one of %s, not '%s'", row->name, row->placeholder, text);
+  suggestion near;
+  suggest_advice advice;
+  suggest_init(&near, text, strlen(text));
+  for (const char *word = row->placeholder; *word;) {
+    size_t n = strcspn(word, "|");
+    suggest_offer(&near, arena_string(&o->memory, word, n));
+    word += word[n] == '|' ? n + 1 : n;
+  }
+  return fail(STATUS_BAD_USAGE, "--%s is one of %s, not '%s'%s", row->name, row->placeholder, text,
+              suggest_text(&near, advice));
 }
 
 static void add_to_list(options *o, option_list *list, const char *text) {
@@ -112,7 +123,7 @@ static status store(options *o, const option_row *row, const char *text) {
     text = *(bool *)field ? "true" : "false";
     break;
   case OPTION_CHOICE:
-    TRY(check_choice(row, text));
+    TRY(check_choice(o, row, text));
     *(const char **)field = text;
     break;
   case OPTION_TEXT: *(const char **)field = text; break;
@@ -150,12 +161,21 @@ static void split_list(options *o, const option_row *row, const char *text) {
   list->inherited = true;
 }
 
+/* A wrong value is not on the command line: the message says where it is. */
+static status set_from_environment(options *o, const option_row *row, const char *value) {
+  status st = options_set(o, row, value);
+  if (st == STATUS_OK) return st;
+  const char *why = arena_printf(&o->memory, "%s", status_message());
+  status_clear();
+  return fail(st, "%s (from the environment: %s=%s)", why, row->environment, value);
+}
+
 status options_read_environment(options *o) {
   for (size_t i = 0; i < OPTION_ID_COUNT; i++) {
     const char *value = getenv(rows[i].environment);
     if (!value || value[0] == '\0') continue;
     if (rows[i].kind == OPTION_LIST) split_list(o, &rows[i], value);
-    else TRY(options_set(o, &rows[i], value));
+    else TRY(set_from_environment(o, &rows[i], value));
   }
   return STATUS_OK;
 }

@@ -1,8 +1,8 @@
 /* Answers about one name. */
 #include <string.h>
 
+#include "base/suggest.h"
 #include "explain/internal.h"
-#include "text/suggest.h"
 #include "text/text.h"
 
 explaining *explain_begin(const explain_subject *s, strbuf *out) {
@@ -130,13 +130,13 @@ static void put_tensor(explaining *e, const char *name, asked a) {
 enum { MOST_NAMES = 12 };
 
 typedef struct offers {
-  text_suggestion near;
+  suggestion near;
   strbuf list;
   uint32_t n;
 } offers;
 
 static void offer(offers *o, const char *name) {
-  text_suggest_offer(&o->near, name);
+  suggest_offer(&o->near, name);
   if (o->n++ >= MOST_NAMES) return;
   strbuf_printf(&o->list, "%s%s", o->n > 1 ? ", " : "", name);
 }
@@ -167,16 +167,15 @@ static void offer_comms(const explaining *e, offers *o) {
 static void report_unknown(explaining *e, const char *name) {
   offers o = {0};
   strbuf_init(&o.list, e->s->scratch);
-  text_suggest_init(&o.near, name, strlen(name));
+  suggest_init(&o.near, name, strlen(name));
   offer_tensors(e->h->host->fusion, &o);
   end_offers(&o);
   offer_comms(e, &o);
-  const char *near = o.near.best;
+  suggest_advice advice;
   diag_error(&e->h->module->errors, (loc){0},
-             "there is nothing called '%.100s'%s%s%s; ask about the tensors %s, or what else weir "
+             "there is nothing called '%.100s'%s; ask about the tensors %s, or what else weir "
              "lower prints",
-             name, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "",
-             o.list.data);
+             name, suggest_text(&o.near, advice), o.list.data);
 }
 
 /* What the fusion has and nothing computes. */

@@ -3,7 +3,10 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/suggest.h"
 #include "ir/host.h"
+
+enum { MOST_NAMES = 20 };
 
 static diags *errors_of(const ir_env *env) { return &env->func->module->errors; }
 static ir_scalars *scalars_of(const ir_env *env) { return &env->func->module->scalars; }
@@ -34,6 +37,29 @@ static bool is_symbol(const ir_env *env, ir_scalar x) {
   return ir_scalar_node_of(scalars_of(env), x)->kind == IR_SCALAR_SYMBOL;
 }
 
+/* Says what there is instead. */
+static void refuse_name(ir_func *f, const char *name, const char *from) {
+  strbuf list;
+  suggestion near;
+  suggest_advice advice;
+  uint32_t n = 0;
+  strbuf_init(&list, &f->module->memory);
+  suggest_init(&near, name, strlen(name));
+  for (uint32_t i = 1; i < f->names.len; i++) {
+    uint32_t other = (uint32_t)f->names.keys[i];
+    if (ir_func_lookup(f, other).kind != IR_NAME_EXTENT) continue;
+    suggest_offer(&near, ir_name_text(f, other));
+    if (n++ < MOST_NAMES) strbuf_printf(&list, "%s%s", n > 1 ? ", " : "", ir_name_text(f, other));
+  }
+  if (n > MOST_NAMES) strbuf_puts(&list, ", ...");
+  diag_error(&f->module->errors, (loc){0}, "%s: fusion '%s' has no extent called '%s'%s; %s%s",
+             from, ir_name_text(f, f->name), name, suggest_text(&near, advice),
+             n == 0   ? "it has none with a name"
+             : n == 1 ? "there is "
+                      : "there are ",
+             n ? list.data : "");
+}
+
 bool ir_bind_name(ir_env *env, const char *name, int64_t value) {
   ir_func *f = env->func;
   ir_name_entry e = ir_func_lookup(f, strings_find(&f->module->names, name, strlen(name)));
@@ -46,8 +72,7 @@ bool ir_bind_name(ir_env *env, const char *name, int64_t value) {
     return ir_bind_shape(env, (ir_tensor){e.id}, &value, 1, from);
   }
   if (e.kind != IR_NAME_EXTENT) {
-    diag_error(errors_of(env), (loc){0}, "%s: fusion '%s' has no extent called '%s'", from,
-               ir_name_text(f, f->name), name);
+    refuse_name(f, name, from);
     return false;
   }
   return assign(env, (ir_scalar){e.id}, value, from, (loc){0});

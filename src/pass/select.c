@@ -1,6 +1,7 @@
 /* Which passes run: names, what is left out, what is added, what needs what. */
 #include <string.h>
 
+#include "base/suggest.h"
 #include "pass/pass.h"
 #include "pass/passes.h"
 
@@ -42,8 +43,12 @@ typedef status (*visitor)(void *context, const pass_info *p);
 static status find_named(const char *name, size_t length, const pass_info **result) {
   *result = pass_find(name, length);
   if (*result) return STATUS_OK;
-  return fail(STATUS_BAD_USAGE, "there is no pass called '%.*s'; 'weir list passes' names them",
-              (int)length, name);
+  suggestion near;
+  suggest_advice advice;
+  suggest_init(&near, name, length);
+  for (uint32_t i = 0; i < N_PASSES; i++) suggest_offer(&near, passes[i].name);
+  return fail(STATUS_BAD_USAGE, "there is no pass called '%.*s'%s; 'weir list passes' names them",
+              (int)length, name, suggest_text(&near, advice));
 }
 
 /* The word "default" has no row: visit(context, NULL). */

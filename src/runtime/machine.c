@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "base/suggest.h"
 
 /* ---- the tables ---- */
 enum need { GIVEN, NEEDED };
@@ -126,18 +127,26 @@ status rt_machine_parse(const char *name, const char *text, rt_speed *result) {
 /* ---- finding ---- */
 enum { MAX_FILE = 1 << 16 };
 
+static status refuse_name(const char *name, int error) {
+  suggestion near;
+  suggest_advice advice;
+  if (error != ENOENT) return fail(STATUS_BAD_INPUT, "%s: cannot read: %s", name, strerror(error));
+  suggest_init(&near, name, strlen(name));
+  for (uint32_t i = 0; i < rt_machine_count(); i++) suggest_offer(&near, machines[i].name);
+  return fail(STATUS_BAD_INPUT,
+              "there is no machine '%s'%s, and no such file; weir list machines shows those built "
+              "in",
+              name, suggest_text(&near, advice));
+}
+
 static status load_file(const char *path, rt_speed *result) {
   char text[MAX_FILE];
   FILE *f = fopen(path, "rb");
-  if (!f)
-    return fail(STATUS_BAD_INPUT,
-                "there is no machine '%s', and no such file: %s; weir list machines shows those "
-                "built in",
-                path, strerror(errno));
+  if (!f) return refuse_name(path, errno);
   size_t n = fread(text, 1, sizeof text, f);
-  bool ok = !ferror(f);
+  int error = ferror(f) ? errno : 0;
   (void)fclose(f);
-  if (!ok) return fail(STATUS_BAD_INPUT, "%s: cannot be read", path);
+  if (error) return fail(STATUS_BAD_INPUT, "%s: cannot read: %s", path, strerror(error));
   if (n == sizeof text) return fail(STATUS_BAD_INPUT, "%s: too long for a machine file", path);
   text[n] = '\0';
   if (strlen(text) != n) return fail(STATUS_BAD_INPUT, "%s: contains a zero byte", path);

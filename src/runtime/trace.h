@@ -30,6 +30,9 @@ typedef struct rt_trace {
   void (*describe)(const ir_func *host, ir_instr instr, strbuf *out);
 } rt_trace;
 
+/* Is the text a trace? */
+NODISCARD status rt_trace_check(const char *json);
+
 /* Both need a memory_guard(): `out` grows in its arena, which also holds scratch. */
 void rt_trace_json(const rt_trace *traces, uint32_t n, strbuf *out);
 void rt_trace_html(const rt_trace *traces, uint32_t n, const char *title, strbuf *out);

@@ -47,14 +47,14 @@ static void put_json(strbuf *out, const char *json) {
   }
 }
 
-static status check_trace(const char *json) {
+status rt_trace_check(const char *json) {
   TRY(rt_json_check(json));
   if (json[strspn(json, " \t\r\n")] == '{' && strstr(json, "\"traceEvents\"")) return STATUS_OK;
   return fail(STATUS_BAD_INPUT, "not a trace: it has no traceEvents");
 }
 
 status rt_trace_page(const char *const *json, uint32_t n, const char *title, strbuf *out) {
-  for (uint32_t i = 0; i < n; i++) TRY(check_trace(json[i]));
+  for (uint32_t i = 0; i < n; i++) TRY(rt_trace_check(json[i]));
   put_head(out, title);
   for (uint32_t i = 0; i < n; i++) {
     if (i) strbuf_puts(out, ",\n");

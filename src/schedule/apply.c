@@ -1,4 +1,7 @@
 /* The driver: derives the scheduled view, resolves names, hands statements to their functions. */
+#include <string.h>
+
+#include "base/suggest.h"
 #include "schedule/internal.h"
 
 const char *schedule_target_name(const schedule_step *s) { return ir_tensor_name(s->f, s->t); }
@@ -36,7 +39,15 @@ static bool refuse_unknown(schedule_step *s, const ir_target *target) {
                               name);
   case MADE_NOWHERE: break;
   }
-  return SCHEDULE_REFUSE_AT(s, target->at, "there is no tensor called '%s'", name);
+  suggestion near;
+  suggest_advice advice;
+  suggest_init(&near, name, strlen(name));
+  for (uint32_t i = 0; i < s->f->order.len; i++)
+    suggest_offer(&near, ir_tensor_name(s->f, ir_op_at(s->f, s->f->order.data[i])->result));
+  for (uint32_t i = 0; i < s->f->inputs.len; i++)
+    suggest_offer(&near, ir_tensor_name(s->f, s->f->inputs.data[i]));
+  return SCHEDULE_REFUSE_AT(s, target->at, "there is no tensor called '%s'%s", name,
+                            suggest_text(&near, advice));
 }
 
 static bool resolve(schedule_step *s, const ir_target *target) {

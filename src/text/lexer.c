@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "text/strange.h"
 
 void text_lexer_init(text_lexer *lx, arena *memory, diags *errors, const char *text,
                      uint32_t length) {
@@ -165,9 +166,10 @@ static uint32_t match_mark(const text_lexer *lx, text_token_kind *kind) {
 
 static void track_depth(text_lexer *lx, text_token_kind kind) {
   if (kind == TOKEN_LPAREN || kind == TOKEN_LBRACKET) {
-    lx->depth++;
+    if (lx->depth++ == 0) lx->opened = lx->pos; /* of the byte after it, so that 0 is none */
   } else if (kind == TOKEN_RPAREN || kind == TOKEN_RBRACKET) {
     if (lx->depth > 0) lx->depth--;
+    if (lx->depth == 0) lx->opened = 0;
   } else if (kind == TOKEN_SEMICOLON || kind == TOKEN_LBRACE || kind == TOKEN_RBRACE) {
     lx->depth = 0;
   }
@@ -182,19 +184,12 @@ static bool starts_something(const text_lexer *lx) {
 }
 
 static void lex_bad(text_lexer *lx, text_token *t) {
-  unsigned char c = (unsigned char)lx->text[lx->pos];
   do lx->pos++;
   while (lx->pos < lx->length && !starts_something(lx));
   t->kind = TOKEN_BAD;
   t->length = lx->pos - t->offset;
-  if (!lx->errors) return;
-  if (t->length > 1) {
-    diag_error(lx->errors, text_token_loc(t), "%u bytes that mean nothing here", t->length);
-  } else if (c > 0x20 && c < 0x7f) {
-    diag_error(lx->errors, text_token_loc(t), "the character '%c' means nothing here", c);
-  } else {
-    diag_error(lx->errors, text_token_loc(t), "the byte 0x%02x means nothing here", c);
-  }
+  if (lx->errors)
+    text_report_strange(lx->errors, text_token_loc(t), lx->text + t->offset, t->length);
 }
 
 static void lex_visible(text_lexer *lx, text_token *t) {

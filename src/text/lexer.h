@@ -67,7 +67,8 @@ typedef struct text_lexer {
   diags *errors; /* NULL: stay silent */
   const char *text;
   uint32_t length, pos;
-  uint32_t depth; /* open ( and [; a brace or ; closes them all, as no expression goes on there */
+  uint32_t depth;  /* open ( and [; a brace or ; closes them all, as no expression goes on there */
+  uint32_t opened; /* the end of the outermost of them, also after a brace or ;. 0: none is open */
   uint32_t line_start, indent;
   bool fresh; /* no token on this line yet */
 } text_lexer;

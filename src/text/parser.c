@@ -1,4 +1,5 @@
 #include "text/parser.h"
+#include "text/strange.h"
 #include "text/text.h"
 
 /* ---- types ---- */
@@ -74,6 +75,7 @@ ir_dtype text_parse_type(text_parser *p) {
   if (!text_expect(p, TOKEN_NAME, "a dtype")) return IR_DTYPE_NONE;
   ir_dtype dtype = ir_dtype_parse(text_of(p, &t), t.length);
   if (dtype == IR_DTYPE_NONE) unknown_dtype(p, &t);
+  if (text_is(p, TOKEN_LPAREN)) text_expected(p, "'[' and the extents, as in f32[4, n]");
   if (!text_accept(p, TOKEN_LBRACKET)) return dtype;
   while (!p->panic && !text_is(p, TOKEN_RBRACKET)) {
     parse_extent(p);
@@ -178,8 +180,9 @@ static void add_result(text_parser *p, const text_token *name, bool typed, ir_dt
 
 /* `, i : i64[n, 2]`, as often as there is one. */
 static void parse_more_results(text_parser *p) {
-  while (!p->panic && text_accept(p, TOKEN_COMMA)) {
+  for (text_token comma = p->token; !p->panic && text_accept(p, TOKEN_COMMA); comma = p->token) {
     text_token name = p->token;
+    if (text_is(p, TOKEN_NEWLINE)) text_wrong(p, &comma, "a statement has no comma at its end");
     if (!text_expect(p, TOKEN_NAME, "the name of a further result")) return;
     bool typed = text_accept(p, TOKEN_COLON);
     ir_dtype dtype = typed ? text_parse_type(p) : IR_DTYPE_NONE;
@@ -249,9 +252,13 @@ static void parse_named(text_parser *p) {
   if (p->panic) return;
   if (text_accept(p, TOKEN_ASSIGN)) {
     parse_results(p);
-  } else if (several || text_is(p, TOKEN_DOT) || text_is(p, TOKEN_LBRACKET) ||
-             text_is(p, TOKEN_LBRACE)) {
+  } else if (several || text_is_word(p, "on") || text_is(p, TOKEN_DOT) ||
+             text_is(p, TOKEN_LBRACKET) || text_is(p, TOKEN_LBRACE)) {
     text_expected(p, "'=' or ':' after the name (schedule statements belong in schedule { })");
+  } else if (text_is(p, TOKEN_NAME)) {
+    text_poison(p, text_intern(p, &p->token));
+    text_wrong(p, &name,
+               "a statement begins with the name that it defines, as in x : f32[n] or y = exp(x)");
   } else {
     text_expected(p, "'=' or ':' after the name");
   }
@@ -306,8 +313,9 @@ static void parse_return(text_parser *p) {
   do {
     text_token t = p->token;
     if (!text_expect(p, TOKEN_NAME, "the name of a tensor to return")) return;
-    if (text_is(p, TOKEN_LPAREN)) {
-      text_expected(p, "a name: define the result first, y = ..., and return y");
+    if (text_is(p, TOKEN_LPAREN) || (!text_is(p, TOKEN_COMMA) && !text_at_end(p))) {
+      text_wrong(p, &p->token,
+                 "return takes names: define the result first, y = ..., and return y");
       return;
     }
     ir_name_entry e = text_lookup(p, &t, "name");
@@ -422,6 +430,7 @@ status text_parse(ir_module *m, const char *name, const char *text, size_t lengt
     diag_error(&m->errors, (loc){0}, "the file is too large; at most 4 GiB can be read");
     return STATUS_BAD_PROGRAM;
   }
+  if (text_refuse_file(&m->errors, m->src.text, m->src.length)) return STATUS_BAD_PROGRAM;
   text_parser p = {.m = m};
   text_lexer_init(&p.lexer, &m->memory, &m->errors, m->src.text, m->src.length);
   strbuf_init(&p.name, &m->memory);

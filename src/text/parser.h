@@ -10,10 +10,10 @@
 #define WEIR_TEXT_PARSER_H
 
 #include "base/strbuf.h"
+#include "base/suggest.h"
 #include "ir/build.h"
 #include "ir/host.h"
 #include "text/lexer.h"
-#include "text/suggest.h"
 
 /* `@x`, `@x/2` or `@x[3, 5]` after an extent: a cut over the devices of a mesh. */
 typedef struct text_cut {
@@ -92,6 +92,10 @@ bool text_accept(text_parser *p, text_token_kind kind);
 bool text_expect(text_parser *p, text_token_kind kind, const char *wanted);
 /* Reports "expected <wanted>, found …" and panics. */
 void text_expected(text_parser *p, const char *wanted);
+/* Likewise, where another sentence says more. */
+void text_wrong(text_parser *p, const text_token *t, const char *what);
+/* text_expected() with the word that is nearest. */
+void text_expected_word(text_parser *p, const char *wanted, const char *const *words, size_t n);
 /* Consumes a name and returns it interned; panics and returns 0 on anything else. */
 uint32_t text_expect_name(text_parser *p, const char *wanted);
 /* Is the token in hand the name `word`? */
@@ -130,7 +134,7 @@ void text_unknown_name(text_parser *p, const text_token *t, const char *kind);
 /* What the name means; IR_NAME_NONE is reported or poison. */
 ir_name_entry text_lookup(text_parser *p, const text_token *t, const char *kind);
 /* " (did you mean 'x'?)" or "". */
-const char *text_did_you_mean(text_parser *p, const text_suggestion *s);
+const char *text_did_you_mean(text_parser *p, const suggestion *s);
 
 /* ---- habits.c: words of other systems ---- */
 /* How a function, or a dtype, that others have is written here; NULL: they are not known. */

@@ -228,10 +228,10 @@ static void require_params(text_parser *p, call *c) {
 static const char *advice_on(text_parser *p, const text_token *name) {
   const char *here = text_habit_function(p, name);
   if (here) return arena_printf(&p->m->memory, "; write %s", here);
-  text_suggestion s;
-  text_suggest_init(&s, text_of(p, name), name->length);
+  suggestion s;
+  suggest_init(&s, text_of(p, name), name->length);
   for (int code = IR_OP_NONE + 1; code < IR_OP_COUNT; code++) {
-    text_suggest_offer(&s, ir_op_info_of((ir_opcode)code)->name);
+    suggest_offer(&s, ir_op_info_of((ir_opcode)code)->name);
   }
   return text_did_you_mean(p, &s);
 }

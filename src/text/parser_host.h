@@ -87,7 +87,7 @@ void text_host_place_slice(text_parser *p, ir_tensor slice, ir_tensor from, uint
 /* ---- parser_host_comm.c: communications ---- */
 /* Is the word in hand the name of a communication? */
 bool text_host_at_comm(const text_parser *p, ir_comm_kind *kind);
-void text_host_suggest_comms(text_suggestion *s);
+void text_host_suggest_comms(suggestion *s);
 /* allgather(…), with its name in hand and `c =` before it; name NULL: without. */
 void text_host_parse_comm(text_parser *p, const text_token *name, ir_block *block);
 /* group_end(), with the word in hand and `c =` before it. */

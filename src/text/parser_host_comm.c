@@ -44,9 +44,9 @@ bool text_host_at_comm(const text_parser *p, ir_comm_kind *kind) {
   return false;
 }
 
-void text_host_suggest_comms(text_suggestion *s) {
+void text_host_suggest_comms(suggestion *s) {
   for (uint32_t k = 0; k < IR_COMM_COUNT; k++) {
-    text_suggest_offer(s, ir_comm_info_of((ir_comm_kind)k)->text);
+    suggest_offer(s, ir_comm_info_of((ir_comm_kind)k)->text);
   }
 }
 
@@ -59,8 +59,8 @@ static void refuse(text_parser *p, comm *c, const text_token *at, const char *wh
 
 static bool parse_combine(text_parser *p, ir_combine *combine) {
   strbuf known;
-  text_suggestion s;
-  text_suggest_init(&s, text_of(p, &p->token), p->token.length);
+  suggestion s;
+  suggest_init(&s, text_of(p, &p->token), p->token.length);
   strbuf_init(&known, &p->m->memory);
   for (uint32_t i = 0; i < IR_COMBINE_COUNT; i++) {
     const char *text = ir_combine_text((ir_combine)i);
@@ -70,7 +70,7 @@ static bool parse_combine(text_parser *p, ir_combine *combine) {
       return true;
     }
     strbuf_printf(&known, "%s%s", i == 0 ? "" : i + 1 < IR_COMBINE_COUNT ? ", " : " or ", text);
-    text_suggest_offer(&s, text);
+    suggest_offer(&s, text);
   }
   if (text_is(p, TOKEN_NAME)) {
     text_error(p, &p->token, "op is %s, not '%.*s'%s", known.data, text_shown(&p->token),
@@ -101,10 +101,10 @@ static bool parse_value(text_parser *p, comm *c, comm_key key) {
 
 static void refuse_key(text_parser *p, comm *c, const text_token *t, uint32_t key) {
   const char *what = "this is not an argument here";
-  text_suggestion s;
-  text_suggest_init(&s, text_of(p, t), t->length);
+  suggestion s;
+  suggest_init(&s, text_of(p, t), t->length);
   for (uint32_t k = 0; k < N_KEYS; k++) {
-    if (c->wanted >> k & 1) text_suggest_offer(&s, key_names[k]);
+    if (c->wanted >> k & 1) suggest_offer(&s, key_names[k]);
   }
   if (key < N_KEYS) {
     what = arena_printf(&p->m->memory, "%s has no %s", ir_comm_info_of(c->d.comm)->text,

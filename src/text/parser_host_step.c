@@ -37,10 +37,10 @@ static void refuse_action(text_parser *p, const text_token *word) {
   static const char *const actions[] = {"deallocate", "set_stream", "wait_stream", "group_start",
                                         "wait",       "send",       "recv"};
   ir_comm_kind kind;
-  text_suggestion s;
-  text_suggest_init(&s, text_of(p, word), word->length);
+  suggestion s;
+  suggest_init(&s, text_of(p, word), word->length);
   for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++) {
-    text_suggest_offer(&s, actions[i]);
+    suggest_offer(&s, actions[i]);
   }
   bool op = ir_op_parse(text_of(p, word), word->length) != IR_OP_NONE;
   if (!op && text_host_at_comm(p, &kind)) {
@@ -350,8 +350,8 @@ static void parse_current_stream(text_parser *p, const text_token *name, ir_bloc
 }
 
 static void refuse_definition(text_parser *p) {
-  text_suggestion s;
-  text_suggest_init(&s, text_of(p, &p->token), p->token.length);
+  suggestion s;
+  suggest_init(&s, text_of(p, &p->token), p->token.length);
   text_host_suggest_comms(&s);
   bool word = text_is(p, TOKEN_NAME) && text_lexer_peek(&p->lexer).kind == TOKEN_LPAREN;
   bool op = ir_op_parse(text_of(p, &p->token), p->token.length) != IR_OP_NONE;

@@ -15,34 +15,34 @@ static bool is_poisoned(const text_parser *p, const text_token *t) {
   return false;
 }
 
-const char *text_did_you_mean(text_parser *p, const text_suggestion *s) {
+const char *text_did_you_mean(text_parser *p, const suggestion *s) {
   return s->best ? arena_printf(&p->m->memory, " (did you mean '%s'?)", s->best) : "";
 }
 
 enum { MOST_CANDIDATES = 10000 }; /* keeps a file full of unknown names linear */
 
-static void suggest_names(text_parser *p, text_suggestion *s, const char *kind) {
+static void suggest_names(text_parser *p, suggestion *s, const char *kind) {
   const map *names = &p->f->names;
   if (p->m->errors.errors >= DIAG_LIMIT) return;
   if (strcmp(kind, "communication") == 0) {
     for (uint32_t i = 0; i < p->host->comms.len && i < MOST_CANDIDATES; i++) {
-      text_suggest_offer(s, strings_text(&p->m->names, p->host->comms.data[i]));
+      suggest_offer(s, strings_text(&p->m->names, p->host->comms.data[i]));
     }
     return;
   }
   for (uint32_t i = 1; i < names->len && i <= MOST_CANDIDATES; i++) {
     uint32_t name = (uint32_t)names->keys[i];
     if (ir_func_lookup(p->f, name).kind != IR_NAME_NONE) {
-      text_suggest_offer(s, strings_text(&p->m->names, name));
+      suggest_offer(s, strings_text(&p->m->names, name));
     }
   }
 }
 
 void text_unknown_name(text_parser *p, const text_token *t, const char *kind) {
   p->tainted = true;
-  if (is_poisoned(p, t)) return;
-  text_suggestion s;
-  text_suggest_init(&s, text_of(p, t), t->length);
+  if (is_poisoned(p, t) || text_is(p, TOKEN_BAD)) return; /* or what follows has been reported */
+  suggestion s;
+  suggest_init(&s, text_of(p, t), t->length);
   suggest_names(p, &s, kind);
   const char *advice = text_did_you_mean(p, &s);
   if (!*advice && text_is_function(p, t))

@@ -86,10 +86,11 @@ static void parse_contiguity(text_parser *p, ir_stmt *s) {
 }
 
 static void parse_memory(text_parser *p, ir_stmt *s) {
+  static const char *const kinds[] = {"global", "symmetric"};
   bool global = text_is_word(p, "global");
   s->memory = global ? IR_MEMORY_GLOBAL : IR_MEMORY_SYMMETRIC;
   if (global || text_is_word(p, "symmetric")) text_advance(p);
-  else text_expected(p, "global or symmetric");
+  else text_expected_word(p, "global or symmetric", kinds, 2);
 }
 
 static void parse_nothing(text_parser *p, ir_stmt *s) {
@@ -125,9 +126,9 @@ static const struct method *find_method(text_parser *p) {
     text_expected(p, "the name of a schedule statement");
     return NULL;
   }
-  text_suggestion s;
-  text_suggest_init(&s, text_of(p, &p->token), p->token.length);
-  for (size_t i = 0; i < N_METHODS; i++) text_suggest_offer(&s, methods[i].name);
+  suggestion s;
+  suggest_init(&s, text_of(p, &p->token), p->token.length);
+  for (size_t i = 0; i < N_METHODS; i++) suggest_offer(&s, methods[i].name);
   text_error(p, &p->token, "unknown schedule statement '%.*s'%s", text_shown(&p->token),
              text_of(p, &p->token), text_did_you_mean(p, &s));
   p->panic = true;
@@ -164,15 +165,17 @@ static void parse_rfactor(text_parser *p, ir_stmt *s, ir_target result) {
 
 /* stream, or stream.ring */
 static void parse_form(text_parser *p, ir_form *form) {
+  static const char *const forms[] = {"broadcast", "p2p", "offset", "ring", "own"};
   if (!text_accept(p, TOKEN_DOT)) return;
   text_token t = p->token;
   if (t.kind == TOKEN_NAME) *form = ir_form_find(text_of(p, &t), t.length);
-  if (*form == IR_FORM_NONE) text_expected(p, "broadcast, p2p, offset, ring or own");
+  if (*form == IR_FORM_NONE) text_expected_word(p, "broadcast, p2p, offset, ring or own", forms, 5);
   else text_advance(p);
 }
 
 /* After T[ */
 static void parse_mark(text_parser *p, ir_stmt *s) {
+  static const char *const marks[] = {"stream", "serial", "mesh"};
   s->kind = IR_STMT_MARK;
   parse_axis(p, s);
   text_expect(p, TOKEN_RBRACKET, "']'");
@@ -186,7 +189,7 @@ static void parse_mark(text_parser *p, ir_stmt *s) {
     s->mark.kind = IR_MARK_MESH;
     parse_mesh_mark(p, &s->mark.mesh_axis);
   } else {
-    text_expected(p, "stream, serial, mesh.x, mesh.y or mesh.z");
+    text_expected_word(p, "stream, serial, mesh.x, mesh.y or mesh.z", marks, 3);
   }
 }
 

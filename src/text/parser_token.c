@@ -51,7 +51,27 @@ loc text_span(const text_parser *p, const text_token *first) {
   return (loc){.offset = first->offset, .length = p->end - first->offset, .known = true};
 }
 
-void text_expected(text_parser *p, const char *wanted) {
+/* A bracket that was opened on an earlier line is what is missing its end, most likely. */
+static void note_open(text_parser *p) {
+  uint32_t opened = p->lexer.opened;
+  const char *text = p->lexer.text;
+  if (!opened || opened > p->token.offset) return;
+  if (!text_is(p, TOKEN_END) && !memchr(text + opened, '\n', p->token.offset - opened)) return;
+  loc at = {.offset = opened - 1, .length = 1, .known = true};
+  diag_note(&p->m->errors, at, "this '%c' is not closed", text[opened - 1]);
+}
+
+/* What people write that ends up at this token. */
+static const char *advice_on(const text_parser *p) {
+  const text_token *t = &p->token;
+  const char *text = text_of(p, t);
+  bool slash = t->kind == TOKEN_SLASH, more = t->offset + 1 < p->lexer.length;
+  if (slash && more && (text[1] == '/' || text[1] == '*')) return "; a comment begins with #";
+  if (slash && t->offset > 0 && text[-1] == '/') return "; a comment begins with #";
+  return "";
+}
+
+static void expected(text_parser *p, const char *wanted, const char *advice) {
   bool quiet = p->panic || text_is(p, TOKEN_BAD); /* then it has been reported */
   p->panic = true;
   if (quiet) return;
@@ -62,8 +82,24 @@ void text_expected(text_parser *p, const char *wanted) {
     text_error(p, t, "expected %s, found the end of the line", wanted);
   } else {
     const char *kind = t->kind >= TOKEN_FUSION ? "the reserved word " : "";
-    text_error(p, t, "expected %s, found %s'%.*s'", wanted, kind, text_shown(t), text_of(p, t));
+    text_error(p, t, "expected %s, found %s'%.*s'%s", wanted, kind, text_shown(t), text_of(p, t),
+               advice);
   }
+  note_open(p);
+}
+
+void text_expected(text_parser *p, const char *wanted) { expected(p, wanted, advice_on(p)); }
+
+void text_wrong(text_parser *p, const text_token *t, const char *what) {
+  if (!p->panic && !text_is(p, TOKEN_BAD)) text_error(p, t, "%s", what);
+  p->panic = true;
+}
+
+void text_expected_word(text_parser *p, const char *wanted, const char *const *words, size_t n) {
+  suggestion s;
+  suggest_init(&s, text_of(p, &p->token), p->token.kind == TOKEN_NAME ? p->token.length : 0);
+  for (size_t i = 0; i < n && p->token.kind == TOKEN_NAME; i++) suggest_offer(&s, words[i]);
+  expected(p, wanted, text_did_you_mean(p, &s));
 }
 
 bool text_enter(text_parser *p) {
@@ -86,6 +122,7 @@ void text_begin_statement(text_parser *p) {
   p->panic = false;
   p->declaring = false;
   p->tainted = false;
+  p->lexer.opened = 0;
 }
 
 static bool ends_statement(text_token_kind kind) {

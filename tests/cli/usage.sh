@@ -40,7 +40,10 @@ expect 0 'ok: second' verify "$neg"
 expect 0 'ok: first' verify "$neg" -D t=3
 WEIR_DEFINE=t=5 expect 0 'y: f32[5]' run "$neg"
 WEIR_DEFINE=t=5 expect 0 'y: f32[3]' run "$neg" -D t=3
-WEIR_STREAMS=x expect 2 '--streams takes an integer' run "$neg"
+WEIR_STREAMS=x expect 2 "--streams takes an integer, not 'x' (from the environment: WEIR_STREAMS=x)" run "$neg"
+expect 0 'weir run' help
+expect 0 '--pipeline=' help run
+expect 2 "did you mean 'run'?" help rnu
 holds 'a program on standard input' \
   bash -c "echo 'fusion f { x : f32[3]; return x }' | '$weir' run - | grep -qF 'x: f32[3]'"
 

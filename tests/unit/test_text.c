@@ -4,9 +4,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/suggest.h"
+#include "base/utf8.h"
 #include "test.h"
 #include "text/lexer.h"
-#include "text/suggest.h"
 
 /* ---- running the parser ---- */
 typedef struct outcome {
@@ -204,6 +205,30 @@ static void test_bad_bytes(void) {
   EXPECT_INT(l.tokens[1].length, 4);
 }
 
+/* The characters of a text, UTF8_BAD for bytes that are none. */
+static void test_utf8(void) {
+  static const struct {
+    const char *text;
+    uint32_t length;
+    int32_t code;
+  } rows[] = {
+      {"a", 1, 'a'},
+      {"\xc3\xa9", 2, 0xe9},
+      {"\xe2\x88\x92", 3, 0x2212},
+      {"\xf0\x9f\x98\x80", 4, 0x1f600},
+      {"\xc3", 1, UTF8_BAD},
+      {"\xc0\x80", 1, UTF8_BAD},
+      {"\xed\xa0\x80", 1, UTF8_BAD},
+      {"\xf4\x90\x80\x80", 1, UTF8_BAD},
+      {"\x80", 1, UTF8_BAD},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    uint32_t length = 0;
+    EXPECT_INT(utf8_next(rows[i].text, (uint32_t)strlen(rows[i].text), &length), rows[i].code);
+    EXPECT_INT(length, rows[i].length);
+  }
+}
+
 static void test_numbers(void) {
   lexed l = LEX("9223372036854775808 9223372036854775809 1e999 0x1f 12ab 1e");
   EXPECT_INT(l.errors, 5);
@@ -217,14 +242,14 @@ static void test_numbers(void) {
 }
 
 static void test_suggestions(void) {
-  text_suggestion s;
-  text_suggest_init(&s, "lienar", 6);
-  text_suggest_offer(&s, "log");
-  text_suggest_offer(&s, "linear");
-  text_suggest_offer(&s, "clear");
+  suggestion s;
+  suggest_init(&s, "lienar", 6);
+  suggest_offer(&s, "log");
+  suggest_offer(&s, "linear");
+  suggest_offer(&s, "clear");
   EXPECT_STR(s.best, "linear");
-  text_suggest_init(&s, "q", 1);
-  text_suggest_offer(&s, "x");
+  suggest_init(&s, "q", 1);
+  suggest_offer(&s, "x");
   EXPECT(!s.best);
 }
 
@@ -824,6 +849,7 @@ int main(void) {
   test_tokens();
   test_newlines();
   test_bad_bytes();
+  test_utf8();
   test_numbers();
   test_suggestions();
   test_fusion_form();
