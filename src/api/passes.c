@@ -42,8 +42,12 @@ static status read_link(const weir_options *o, host_options *result) {
   if (machine[0]) TRY(rt_machine_load(machine, &speed));
   bool threads = strcmp(device, "cuda") != 0 && session_launch_rank() < 0;
   if (!machine[0] && !threads) return STATUS_OK;
-  result->link_latency_ns = speed.link_latency_ns;
-  result->link_bytes_per_ns = speed.link_bytes_per_ns;
+  result->speed = (host_speed){.link_latency_ns = speed.link_latency_ns,
+                               .post_ns = speed.post_ns,
+                               .link_bytes_per_ns = speed.link_bytes_per_ns,
+                               .launch_ns = speed.launch_ns,
+                               .flops_per_ns = speed.flops_per_ns,
+                               .memory_bytes_per_ns = speed.bytes_per_ns};
   return STATUS_OK;
 }
 

@@ -70,6 +70,8 @@ void explain_instr(explaining *e, ir_instr i, strbuf *out) {
     strbuf_puts(out, line ? ": " : "");
     explain_sentence(e, d->why, spoken_of(e, d), out);
   }
+  if (d->saved_ns > 0)
+    strbuf_printf(out, "; with others of its kind, which saves %.1f us", d->saved_ns * 1e-3);
   if (is_comm(d)) put_cost(e, i, out);
 }
 

@@ -43,10 +43,15 @@ typedef enum host_pipeline {
 /* The word of --pipeline. */
 const char *host_pipeline_text(host_pipeline form);
 
+/* Of the machine that the program is for, as far as the program depends on it; all 0: not known. */
+typedef struct host_speed {
+  double link_latency_ns, post_ns, link_bytes_per_ns;
+  double launch_ns, flops_per_ns, memory_bytes_per_ns;
+} host_speed;
+
 typedef struct host_options {
   host_pipeline pipeline; /* lowering tells with it why a collective has no such form */
-  /* Of the links that the program is for; 0: not known. */
-  double link_latency_ns, link_bytes_per_ns;
+  host_speed speed;
   bool one_phase; /* loops are not split (phases.c), which would need buffers for all iterations */
   bool deterministic; /* iterations add up in the order of the pieces, whatever the form */
 } host_options;

@@ -161,10 +161,11 @@ typedef struct ir_instr_data {
   ir_combine combine; /* of those that reduce */
   ir_mesh team;       /* and along which of its axes */
   uint32_t team_axis;
-  ir_scalar root; /* a position in the team, where the kind has one */
-  ir_scalar to;   /* PERMUTE, SEND: the receiver */
-  ir_scalar peer; /* PERMUTE, RECV: the sender */
-  uint32_t name;  /* COMMUNICATE, GROUP_END: its name, interned; 0 inside a group. WAIT: for what */
+  ir_scalar root;  /* a position in the team, where the kind has one */
+  ir_scalar to;    /* PERMUTE, SEND: the receiver */
+  ir_scalar peer;  /* PERMUTE, RECV: the sender */
+  double saved_ns; /* COMMUNICATE of several that travel as one: what that is predicted to save */
+  uint32_t name; /* COMMUNICATE, GROUP_END: its name, interned; 0 inside a group. WAIT: for what */
 } ir_instr_data;
 
 /* One cut of an axis over the devices of its tensor's mesh: along mark axis `mesh_axis`, the device with

@@ -1,4 +1,5 @@
-/* Small communications that are ready about the same time travel as one. */
+/* Communications travel as one where that saves time. */
+#include <math.h>
 #include <string.h>
 
 #include "ir/build.h"
@@ -12,8 +13,10 @@ typedef struct bucket {
   ir_instr_data like;
   uint32_t members[MAX_MEMBERS]; /* positions in the block */
   uint32_t n;
-  double bytes;
-  double quiet_ns; /* work since the last one */
+  double bytes, bytes_ns; /* of all, and on the link */
+  double ready_ns;        /* work before the last one */
+  double used_ns;         /* and before the first use of a result */
+  double saved_ns;        /* beside sending each alone */
   bool open;
 } bucket;
 
@@ -21,8 +24,10 @@ typedef struct bucketing {
   ir_func *h;
   arena *scratch;
   const order_estimate *e;
-  order_limits limits;
-  uint32_t *root; /* ir_host_roots() */
+  const order_machine *m;
+  uint32_t *root;      /* ir_host_roots() */
+  double *work_ns;     /* by position: before it */
+  uint32_t *first_use; /* by position of a communication: of its result; none: the end */
   VEC(bucket) list;
   uint32_t first_open; /* of those, or later */
   uint32_t *last_of;   /* by position: the bucket, + 1, whose last member it is */
@@ -120,12 +125,9 @@ static void look_inside(touching *t, ir_instr i) {
   for (uint32_t k = 0; k < d->otherwise.len; k++) look_inside(t, d->otherwise.data[k]);
 }
 
-/* What can no longer be joined:
- * results that are needed now, data that change, and too much work since. */
+/* What is too late for whom: results that are needed now, and data that change. */
 static void pass_by(bucketing *b, uint32_t i) {
-  double work = 0, link = 0;
   ir_instr at = b->h->host->body.data[i];
-  order_instr_cost(b->e, at, &work, &link);
   ir_instr_kind kind = instr(b, i)->kind;
   bool streams = kind == IR_CURRENT_STREAM || kind == IR_SET_STREAM || kind == IR_WAIT_STREAM;
   for (uint32_t k = b->first_open; k < b->list.len; k++) {
@@ -134,34 +136,95 @@ static void pass_by(bucketing *b, uint32_t i) {
     if (!x->open) continue;
     touching t = {.b = b, .k = x};
     look_inside(&t, at);
-    x->quiet_ns += work;
-    if (streams || t.found || x->quiet_ns > b->limits.latency_ns) x->open = false;
+    if (streams || t.found) x->open = false;
   }
 }
 
-static void open_bucket(bucketing *b, uint32_t i, double bytes) {
-  bucket x = {.like = *instr(b, i), .members = {i}, .n = 1, .bytes = bytes, .open = true};
-  vec_push(b->scratch, &b->list, x);
+/* ---- what it saves ---- */
+/* Cat and slices: each reads and writes all of it. */
+static double copies_ns(const bucketing *b, double bytes, double launches) {
+  return 4 * bytes / b->m->memory_bytes_per_ns + launches * b->m->launch_ns;
 }
 
-static void take_in(bucketing *b, uint32_t i) {
+/* By what the end comes earlier if communication i goes with the bucket instead of after it. One communication less
+ * is paid for. The bucket waits for it, while it could move: no longer than it would take. Readers of the first
+ * result wait until all have moved, if they would have been served before. And all is copied. */
+static double gain_ns(const bucketing *b, const bucket *x, uint32_t i) {
+  order_comm c = order_comm_cost(b->e, instr(b, i));
   double bytes = bytes_of(b, instr(b, i));
-  double most = b->limits.latency_ns * b->limits.bytes_per_ns;
-  if (bytes > most) return;
+  double waits = fmin(b->work_ns[i] - x->ready_ns, c.fixed_ns + x->bytes_ns);
+  double later = b->work_ns[b->first_use[i]] - x->used_ns;
+  double served = fmin(fmax(later, 0), c.bytes_ns);
+  double copies = x->n == 1 ? copies_ns(b, x->bytes + bytes, 3) : copies_ns(b, bytes, 1);
+  return c.fixed_ns - waits - served - copies;
+}
+
+static void add_member(bucketing *b, bucket *x, uint32_t i) {
+  x->members[x->n++] = i;
+  x->bytes += bytes_of(b, instr(b, i));
+  x->bytes_ns += order_comm_cost(b->e, instr(b, i)).bytes_ns;
+  x->ready_ns = b->work_ns[i];
+  double used_ns = b->work_ns[b->first_use[i]];
+  x->used_ns = x->n == 1 ? used_ns : fmin(x->used_ns, used_ns);
+}
+
+/* It goes where it saves most, or begins a bucket. */
+static void take_in(bucketing *b, uint32_t i) {
+  double most_ns = 0;
+  uint32_t best = UINT32_MAX;
   for (uint32_t k = b->first_open; k < b->list.len; k++) {
-    bucket *x = &b->list.data[k];
-    if (!x->open || !goes_with(b, &x->like, instr(b, i))) continue;
-    bool full = x->n == MAX_MEMBERS || x->bytes + bytes > ORDER_BUCKET_TIMES * most;
-    if (full) {
-      x->open = false;
-      continue;
-    }
-    x->members[x->n++] = i;
-    x->bytes += bytes;
-    x->quiet_ns = 0;
-    return;
+    const bucket *x = &b->list.data[k];
+    if (!x->open || x->n == MAX_MEMBERS || !goes_with(b, &x->like, instr(b, i))) continue;
+    double ns = gain_ns(b, x, i);
+    if (ns <= most_ns) continue;
+    most_ns = ns;
+    best = k;
   }
-  open_bucket(b, i, bytes);
+  if (best == UINT32_MAX) {
+    best = b->list.len;
+    vec_push(b->scratch, &b->list, ((bucket){.like = *instr(b, i), .open = true}));
+  }
+  add_member(b, &b->list.data[best], i);
+  b->list.data[best].saved_ns += most_ns;
+}
+
+/* ---- where results are used ---- */
+typedef struct uses {
+  bucketing *b;
+  uint32_t *next; /* by root: its first use after this position */
+  uint32_t at;
+} uses;
+
+static void note_use(uses *u, ir_instr i) {
+  const ir_instr_data *d = ir_instr_at(u->b->h, i);
+  bool has_op = d->kind == IR_COMPUTE || d->kind == IR_VIEW || d->kind == IR_LAUNCH;
+  const ir_op_data *op = has_op ? ir_op_at(u->b->h, d->op) : NULL;
+  for (uint32_t k = 0; op && k < op->n_operands; k++)
+    u->next[u->b->root[op->operands[k].id]] = u->at;
+  if (!has_op && d->from.id) u->next[u->b->root[d->from.id]] = u->at;
+  if (d->kind == IR_LAUNCH) return;
+  for (uint32_t k = 0; k < d->body.len; k++) note_use(u, d->body.data[k]);
+  for (uint32_t k = 0; k < d->otherwise.len; k++) note_use(u, d->otherwise.data[k]);
+}
+
+/* What is used only after the end is used infinitely late. */
+static void measure_block(bucketing *b) {
+  const ir_block *body = &b->h->host->body;
+  uses u = {.b = b, .next = ARENA_ARRAY(b->scratch, b->h->tensors.len, uint32_t)};
+  b->work_ns = ARENA_ARRAY(b->scratch, body->len + 1, double);
+  b->first_use = ARENA_ARRAY(b->scratch, body->len + 1, uint32_t);
+  double work = 0, link = 0;
+  for (uint32_t i = 0; i < body->len; i++) {
+    b->work_ns[i] = work;
+    order_instr_cost(b->e, body->data[i], &work, &link);
+  }
+  b->work_ns[body->len] = INFINITY;
+  for (uint32_t t = 0; t < b->h->tensors.len; t++) u.next[t] = body->len;
+  for (uint32_t i = body->len; i-- > 0;) {
+    if (is_kind(instr(b, i))) b->first_use[i] = u.next[b->root[instr(b, i)->tensor.id]];
+    u.at = i;
+    note_use(&u, body->data[i]);
+  }
 }
 
 static void find_buckets(bucketing *b) {
@@ -308,6 +371,7 @@ static void write_bucket(bucketing *b, const bucket *x) {
   ir_instr_data d = x->like;
   d.from = packed;
   d.tensor = all;
+  d.saved_ns = x->saved_ns;
   put(b, d);
   put(b, (ir_instr_data){.kind = IR_WAIT, .name = d.name});
   for (uint32_t i = 0; i < x->n; i++) {
@@ -332,14 +396,15 @@ static uint32_t mark_members(bucketing *b) {
   return n;
 }
 
-void order_fill_buckets(ir_func *h, order_limits limits, arena *scratch, bool *changed) {
-  bucketing b = {.h = h, .scratch = scratch, .limits = limits};
+void order_fill_buckets(ir_func *h, const order_machine *machine, arena *scratch, bool *changed) {
+  bucketing b = {.h = h, .scratch = scratch, .m = machine};
   const ir_block body = h->host->body;
   ir_op stamped = h->host->source;
-  b.e = order_estimate_new(h, scratch);
+  b.e = order_estimate_new(h, machine, scratch);
   b.root = ir_host_roots(h, scratch);
   b.last_of = ARENA_ARRAY(scratch, body.len + 1, uint32_t);
   b.moves = arena_alloc(scratch, body.len + 1);
+  measure_block(&b);
   find_buckets(&b);
   *changed = mark_members(&b) > 0;
   if (!*changed) return;

@@ -1,28 +1,33 @@
-/* How long things take, and how large they are, for nominal extents. Only ratios matter: a slow link beside a
- * fast processor, so that communications are started generously early. */
+/* How long things take, and how large they are, for nominal extents. */
 #include <math.h>
 
 #include "order/internal.h"
 
 struct order_estimate {
   ir_func *h;
+  const order_machine *m;
   int64_t *symbols;
   uint32_t n_symbols;
 };
 
 enum { NOMINAL_EXTENT = 1024, NOMINAL_STREAMS = 4 };
-static const double launch_ns = 2000, flops_per_ns = 100, memory_bytes_per_ns = 10;
-static const double post_ns = 20000, link_bytes_per_ns = 0.25;
+
+const order_machine order_nominal = {.post_ns = 20000,
+                                     .bytes_per_ns = 0.25,
+                                     .launch_ns = 2000,
+                                     .flops_per_ns = 100,
+                                     .memory_bytes_per_ns = 10};
 
 static int64_t expected(const ir_module *m, uint32_t symbol) {
   bool known = symbol < m->expected.len && m->expected.data[symbol] != IR_UNBOUND;
   return known ? m->expected.data[symbol] : NOMINAL_EXTENT;
 }
 
-order_estimate *order_estimate_new(ir_func *h, arena *scratch) {
+order_estimate *order_estimate_new(ir_func *h, const order_machine *machine, arena *scratch) {
   const ir_scalars *s = &h->module->scalars;
   order_estimate *e = ARENA_NEW(scratch, order_estimate);
   e->h = h;
+  e->m = machine;
   e->n_symbols = s->symbols.len;
   e->symbols = ARENA_ARRAY(scratch, e->n_symbols, int64_t);
   for (uint32_t i = 0; i < e->n_symbols; i++) {
@@ -82,20 +87,23 @@ static double op_ns(const order_estimate *e, const ir_op_data *op) {
   for (uint32_t k = 0; k < op->n_operands; k++)
     if (op->operands[k].id) bytes += order_bytes(e, op->operands[k]);
   for (uint32_t k = 0; k < ir_op_n_results(op); k++) bytes += order_bytes(e, ir_op_result(op, k));
-  double compute = op->code == IR_OP_NONE ? 0 : op_flops(e, op) / flops_per_ns;
-  return launch_ns + fmax(compute, bytes / memory_bytes_per_ns);
+  double compute = op->code == IR_OP_NONE ? 0 : op_flops(e, op) / e->m->flops_per_ns;
+  return e->m->launch_ns + fmax(compute, bytes / e->m->memory_bytes_per_ns);
 }
 
 /* As a ring moves them; what is larger of both sides is the whole. */
-static double comm_ns(const order_estimate *e, const ir_instr_data *d) {
+order_comm order_comm_cost(const order_estimate *e, const ir_instr_data *d) {
   double from = d->from.id ? order_bytes(e, d->from) : 0;
   double to = d->tensor.id ? order_bytes(e, d->tensor) : 0, bytes = fmax(from, to);
-  double n = (double)ir_mesh_size(ir_mesh_at(e->h, d->team), d->team_axis);
+  double n = (double)ir_mesh_size(ir_mesh_at(e->h, d->team), d->team_axis), steps = 1;
   double others = n > 1 ? (n - 1) / n : 0;
   ir_comm_way way = ir_comm_info_of(d->comm)->way;
-  if (way == IR_WAY_RING) bytes *= others;
-  if (way == IR_WAY_TWICE) bytes *= 2 * others;
-  return post_ns + bytes / link_bytes_per_ns;
+  if (way == IR_WAY_RING || way == IR_WAY_TWICE) {
+    double times = way == IR_WAY_TWICE ? 2 : 1;
+    bytes *= times * others;
+    steps = times * fmax(1, n - 1);
+  }
+  return (order_comm){e->m->post_ns + steps * e->m->latency_ns, bytes / e->m->bytes_per_ns};
 }
 
 static bool holds(const order_estimate *e, const ir_instr_data *d) {
@@ -120,7 +128,10 @@ static void block_cost(const order_estimate *e, const ir_block *b, double times,
 void order_instr_cost(const order_estimate *e, ir_instr i, double *work_ns, double *link_ns) {
   const ir_instr_data *d = ir_instr_at(e->h, i);
   if (d->kind == IR_COMPUTE || d->kind == IR_LAUNCH) *work_ns += op_ns(e, ir_op_at(e->h, d->op));
-  if (d->kind == IR_COMMUNICATE) *link_ns += comm_ns(e, d);
+  if (d->kind == IR_COMMUNICATE) {
+    order_comm c = order_comm_cost(e, d);
+    *link_ns += c.fixed_ns + c.bytes_ns;
+  }
   if (d->kind == IR_IF) block_cost(e, holds(e, d) ? &d->body : &d->otherwise, 1, work_ns, link_ns);
   if (d->kind != IR_FOR) return;
   int64_t n = value(e, d->extent, 1);

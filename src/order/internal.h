@@ -78,8 +78,13 @@ bool order_is_cheap(const order_graph *g, uint32_t node);
 /* Times and sizes for nominal extents: every extent that is not a number counts 1024, the running device is
  * the first of each mesh. */
 typedef struct order_estimate order_estimate;
-order_estimate *order_estimate_new(ir_func *h, arena *scratch);
+order_estimate *order_estimate_new(ir_func *h, const order_machine *machine, arena *scratch);
 double order_bytes(const order_estimate *e, ir_tensor t);
+/* A collective's time on the link: before its bytes, and of these. */
+typedef struct order_comm {
+  double fixed_ns, bytes_ns;
+} order_comm;
+order_comm order_comm_cost(const order_estimate *e, const ir_instr_data *d);
 /* Adds up what the instruction computes, and how long its communications keep the link busy. */
 void order_instr_cost(const order_estimate *e, ir_instr i, double *work_ns, double *link_ns);
 

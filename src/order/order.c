@@ -122,7 +122,7 @@ static bool try(ir_func *h, arena *scratch, map *whole, ir_block *result) {
   order_graph g = {.h = h, .scratch = scratch, .block = &parts.block};
   *result = h->host->body;
   if (!order_find_nodes(&g)) return true;
-  order_place(&g, order_estimate_new(h, scratch));
+  order_place(&g, order_estimate_new(h, &order_nominal, scratch));
   writing w = {.g = &g, .written = ARENA_ARRAY(scratch, g.nodes.len, uint32_t)};
   write_all(&w);
   check(w.done.len == parts.block.len);

@@ -19,15 +19,17 @@
  * as it is. */
 void order_program(ir_func *h, arena *scratch, bool *changed);
 
-/* What a link is like: how long a communication takes before its first byte, and how fast bytes go then. */
-typedef struct order_limits {
-  double latency_ns, bytes_per_ns;
-} order_limits;
-/* A bucket is not larger than that many times what moves within the latency. */
-enum { ORDER_BUCKET_TIMES = 4 };
+/* The machine that times are estimated for. A communication keeps its link busy for post_ns, each of its steps for
+ * latency_ns, and its bytes. */
+typedef struct order_machine {
+  double latency_ns, post_ns, bytes_per_ns;
+  double launch_ns, flops_per_ns, memory_bytes_per_ns;
+} order_machine;
+/* A slow link beside a fast processor, so that communications are started generously early. */
+extern const order_machine order_nominal;
 
-/* Buckets: small allreduces, reduce-scatters and allgathers of one team, reduction and dtype that are ready about
- * the same time travel as one.
+/* Buckets: allreduces, reduce-scatters and allgathers of one team, reduction and dtype travel as one where that
+ * saves time.
  *
  *   c0 = allreduce(a$1 -> a, …)           b$1 <- …
  *   wait(c0)                              bucket$3 <- cat(reshape(a$1), reshape(b$1))
@@ -36,8 +38,9 @@ enum { ORDER_BUCKET_TIMES = 4 };
  *   wait(c1)                              a <- slice(bucket$4, …)
  *                                         b <- slice(bucket$4, …)
  *
- * Each must be so small that the latency is what counts, and too little work comes between them for that to be
- * hidden. Results are needed after the last of them only. */
-void order_fill_buckets(ir_func *h, order_limits limits, arena *scratch, bool *changed);
+ * What is saved is the steps of a communication; what is lost is the time in which the first ones could have moved
+ * while the last was not ready, that in which their readers could have run while the last one moves, and copies.
+ * docs/overlap.md has the rule. Results are needed after the last of them only. */
+void order_fill_buckets(ir_func *h, const order_machine *machine, arena *scratch, bool *changed);
 
 #endif

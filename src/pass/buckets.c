@@ -1,4 +1,4 @@
-/* buckets: small communications of one kind that are ready about the same time travel as one.
+/* buckets: communications of one kind travel as one where that saves time.
  *
  *   c0 = allreduce(a$1 -> a, …)               bucket$3 <- cat(reshape(a$1), reshape(b$1))
  *   wait(c0)                                  c0 = allreduce(bucket$3 -> bucket$4, …)
@@ -8,13 +8,20 @@
 #include "order/order.h"
 #include "pass/passes.h"
 
-/* What the order of communications goes by, too. */
-static const order_limits usual = {.latency_ns = 20000, .bytes_per_ns = 0.25};
+/* Of machines that are not known. */
+static order_machine usual(void) {
+  order_machine m = order_nominal;
+  m.latency_ns = m.post_ns;
+  m.post_ns = 0;
+  return m;
+}
 
 status pass_buckets(ir_func *f, pass_ctx *ctx) {
-  order_limits limits = usual;
-  if (ctx->options->link_latency_ns > 0) limits.latency_ns = ctx->options->link_latency_ns;
-  if (ctx->options->link_bytes_per_ns > 0) limits.bytes_per_ns = ctx->options->link_bytes_per_ns;
-  order_fill_buckets(f, limits, ctx->scratch, &ctx->changed);
+  const host_speed *s = &ctx->options->speed;
+  order_machine m = usual();
+  if (s->link_bytes_per_ns > 0)
+    m = (order_machine){s->link_latency_ns, s->post_ns,      s->link_bytes_per_ns,
+                        s->launch_ns,       s->flops_per_ns, s->memory_bytes_per_ns};
+  order_fill_buckets(f, &m, ctx->scratch, &ctx->changed);
   return STATUS_OK;
 }
