@@ -17,7 +17,9 @@ import time
 CASES = [
     "matmul_f32_256", "matmul_f32_512", "matmul_f32_1024", "matmul_f32_2048", "matmul_f64_1024",
     "matmul_bf16_1024", "matmul_f16_1024", "linear_f32_512x512x2048", "linear_bf16_512x512x2048",
-    "linear_f32_1x4096x4096", "matmul_f32_1x4096x4096", "sdpa_f32_8x1024x64",
+    "linear_f32_1x4096x4096", "matmul_f32_1x4096x4096", "linear_f32_4x4096x4096",
+    "linear_f32_16x4096x4096", "matmul_f32_8x4096x4096", "linear_bf16_1x4096x4096",
+    "linear_bf16_8x4096x4096", "matmul_bf16_1x4096x4096", "sdpa_f32_8x1024x64",
     "sdpa_causal_f32_8x1024x64", "sdpa_bf16_8x1024x64", "sdpa_f32_8x4096x128",
     "llama_block_f32_512x512",
 ]

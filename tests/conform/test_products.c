@@ -20,6 +20,17 @@ static const char *const programs[] = {
     "a : f32[20000]; b : f32[20000]; y = matmul(a, b)",
     "a : f32[2500, 1]; b : f32[1, 1100]; y = matmul(a, b)",
     "a : f32[3000, 400]; b : f32[400, 9]; y = matmul(a, b)",
+    /* few rows by a matrix that is read where it lies, along k and along columns */
+    "a : f32[1, 1037]; b : f32[1107, 1037]; c : f32[1107]; y = linear(a, b, c)",
+    "a : f32[3, 777]; b : f32[1500, 777]; y = linear(a, b)",
+    "a : f64[16, 300]; b : f64[2051, 300]; y = linear(a, b)",
+    "a : bf16[2, 1333]; b : bf16[907, 1333]; c : bf16[907]; y = linear(a, b, c)",
+    "a : bf16[11, 600]; b : bf16[700, 600]; y = linear(a, b)",
+    "a : bf16[5, 777]; b : bf16[777, 2500]; y = matmul(a, b)",
+    "a : bf16[1, 1000]; b : bf16[1000, 3001]; y = matmul(a, b, dtype=f32)",
+    "a : f32[1000, 4]; b : bf16[1000, 2100]; y = matmul(transpose(a), b)",
+    "a : i32[3, 500]; b : i32[1700, 500]; y = matmul(a, transpose(b))",
+    "a : f32[30, 1, 300]; b : f32[30, 210, 300]; y = matmul(a, permute(b, [0, 2, 1]))",
     /* transposed operands and results */
     "a : f32[260, 400]; b : f32[260, 130]; y = matmul(transpose(a), b)",
     "a : f32[400, 260]; b : f32[130, 260]; y = matmul(a, transpose(b))",
@@ -182,6 +193,34 @@ static const struct {
      ("a : f32[301, 600]; b : f32[123, 600]; c : f32[123];"
       "y = linear(slice(a, starts=[17, 0], stops=[18, 600]), b, c)"),
      17},
+    {"a : f32[61, 531]; b : f32[150, 531]; y = linear(a, b)",
+     ("a : f32[61, 531]; b : f32[150, 531];"
+      "y = linear(slice(a, starts=[20, 0], stops=[27, 531]), b)"),
+     20},
+    {"a : f32[61, 531]; b : f32[150, 531]; y = linear(a, b)",
+     ("a : f32[61, 531]; b : f32[150, 531];"
+      "y = linear(slice(a, starts=[20, 0], stops=[36, 531]), b)"),
+     20},
+    {"a : f32[61, 531]; b : f32[531, 150]; y = matmul(a, b)",
+     ("a : f32[61, 531]; b : f32[531, 150];"
+      "y = matmul(slice(a, starts=[20, 0], stops=[23, 531]), b)"),
+     20},
+    {"a : bf16[61, 531]; b : bf16[150, 531]; y = linear(a, b)",
+     ("a : bf16[61, 531]; b : bf16[150, 531];"
+      "y = linear(slice(a, starts=[20, 0], stops=[21, 531]), b)"),
+     20},
+    {"a : bf16[61, 531]; b : bf16[150, 531]; y = linear(a, b)",
+     ("a : bf16[61, 531]; b : bf16[150, 531];"
+      "y = linear(slice(a, starts=[20, 0], stops=[33, 531]), b)"),
+     20},
+    {"a : bf16[61, 531]; b : bf16[531, 150]; y = matmul(a, b)",
+     ("a : bf16[61, 531]; b : bf16[531, 150];"
+      "y = matmul(slice(a, starts=[20, 0], stops=[22, 531]), b)"),
+     20},
+    {"a : f64[61, 531]; b : f64[150, 531]; y = linear(a, b)",
+     ("a : f64[61, 531]; b : f64[150, 531];"
+      "y = linear(slice(a, starts=[20, 0], stops=[24, 531]), b)"),
+     20},
     {"a : bf16[40, 600]; b : bf16[600, 9]; y = matmul(a, b)",
      ("a : bf16[40, 600]; b : bf16[600, 9];"
       "y = matmul(slice(a, starts=[38, 0], stops=[40, 600]), b)"),

@@ -10,6 +10,8 @@
  * columns of `b` for one panel. A result of another dtype, or without unit strides, is computed in scratch
  * and stored at the end. A bias is there before the first product is added.
  *
+ * Few rows are multiplied by b where it lies, without packing (gemm/few.h).
+ *
  * What follows the product in a body (kernel_epilogue.h) overwrites each finished block.
  *
  * Blocks are the parts of a launch: some of one product, or several products of a batch. */
@@ -39,6 +41,8 @@ typedef struct matmul_kernel {
   cpu_view views[MOST_SIDES];
   uint32_t n_views; /* with the bias and the others, or without */
   bool has_bias;
+  bool few; /* few rows: b is read once, as it lies */
+  cpu_transfer few_load;
   side sides[MOST_SIDES];
   const cpu_kernel
       *after[2][2]; /* for blocks of full size, and with less rows or columns; or NULL */
@@ -47,7 +51,7 @@ typedef struct matmul_kernel {
   int64_t blocks_m, blocks_n;   /* of one product */
   int64_t items, items_at_once; /* of the batch; a part has so many of them */
   ir_dtype native;
-  size_t offsets[N_SIDES], transfer_offset, panel_offset, after_offset; /* of scratch */
+  size_t offsets[N_SIDES], transfer_offset, panel_offset, few_offset, after_offset; /* of scratch */
 } matmul_kernel;
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -153,6 +157,37 @@ static status run_after(const matmul_kernel *g, char *const *at, int64_t i, int6
   return cpu_kernel_run(k, starts, scratch + g->after_offset);
 }
 
+/* Rows of a as cpu_few has them. */
+static void stage_few(const matmul_kernel *g, const char *from, char *to, char *spare) {
+  const side *s = &g->sides[A];
+  int64_t size = (int64_t)s->load.native_bytes, row = s->shape.row_stride * s->size_bytes;
+  for (int64_t d = 0; d < g->k; d += CPU_GEMM_DEPTH) {
+    int64_t depth = smaller(CPU_GEMM_DEPTH, g->k - d);
+    const char *at = from + d * s->shape.column_stride * s->size_bytes;
+    char *block = to + d * cpu_few_rows(g->m) * size;
+    for (int64_t i = 0; i < g->m; i++)
+      cpu_load_to(&g->few_load, depth, at + i * row, block + i * CPU_GEMM_DEPTH * size, spare);
+    for (int64_t i = g->m; i < cpu_few_rows(g->m); i++)
+      memset(block + i * CPU_GEMM_DEPTH * size, 0, (size_t)(CPU_GEMM_DEPTH * size));
+  }
+}
+
+/* Columns of c that are done where b lies: all but those that do not fill a vector. */
+static int64_t run_few(const matmul_kernel *g, const char *a, const char *b, const cpu_matrix *c,
+                       char *to, char *scratch) {
+  cpu_few f = {.b = g->sides[B].shape,
+               .c = *c,
+               .a_rows = cpu_few_rows(g->m),
+               .from = b,
+               .bf16 = g->views[B].dtype == IR_BF16,
+               .accumulate = g->has_bias};
+  f.c.columns = c->columns / g->unit->lanes * g->unit->lanes;
+  if (f.c.columns == 0) return 0;
+  stage_few(g, a, scratch + g->few_offset, scratch + g->transfer_offset);
+  g->unit->few(&f, scratch + g->few_offset, to, scratch + g->panel_offset);
+  return f.c.columns;
+}
+
 /* Block (i, j) of c: all of k, in steps. */
 static void run_block(const matmul_kernel *g, char *const *at, int64_t i, int64_t j,
                       char *scratch) {
@@ -163,11 +198,19 @@ static void run_block(const matmul_kernel *g, char *const *at, int64_t i, int64_
   cpu_matrix sc = block_shape(&s[C], smaller(g->block_m, g->m - i), smaller(g->block_n, g->n - j));
   if (has_bias) begin_with_bias(g, block_start(&s[BIAS], at[BIAS], i, j), &sc, to, spare);
   else if (g->k == 0) begin_with_zeros(g, &sc, to);
-  for (int64_t d = 0; d < g->k; d += CPU_GEMM_DEPTH) {
+  cpu_matrix rest = sc;
+  if (g->few) {
+    int64_t done = run_few(g, block_start(&s[A], at[A], i, 0), block_start(&s[B], at[B], 0, j), &sc,
+                           to, scratch);
+    rest.columns -= done;
+    j += done;
+  }
+  char *rest_to = to + (sc.columns - rest.columns) * (int64_t)ir_dtype_size_bytes(g->native);
+  for (int64_t d = 0; d < g->k && rest.columns > 0; d += CPU_GEMM_DEPTH) {
     int64_t depth = smaller(CPU_GEMM_DEPTH, g->k - d);
     cpu_matrix sa = block_shape(&s[A], sc.rows, depth);
     char *a = stage_in(&s[A], &sa, block_start(&s[A], at[A], i, d), scratch + g->offsets[A], spare);
-    run_panels(g, &sa, a, block_start(&s[B], at[B], d, j), depth, &sc, to, has_bias || d > 0,
+    run_panels(g, &sa, a, block_start(&s[B], at[B], d, j), depth, &rest, rest_to, has_bias || d > 0,
                scratch);
   }
   stage_out(&s[C], &sc, c, to, spare);
@@ -271,6 +314,23 @@ static void plan_side(matmul_kernel *g, uint32_t i) {
   if (!s->staged) s->shape.column_stride = 1;
 }
 
+/* Few rows cost what reading b costs. */
+static void plan_few(matmul_kernel *g) {
+  const cpu_matrix *a = &g->sides[A].shape, *b = &g->sides[B].shape;
+  ir_dtype t = g->views[B].dtype;
+  bool of_unit = t == g->native || (t == IR_BF16 && g->native == IR_F32);
+  bool lies_so = b->row_stride == 1 || b->column_stride == 1;
+  g->few =
+      of_unit && lies_so && g->m <= CPU_GEMM_FEW && g->k > 0 && g->k <= CPU_GEMM_FEW_STAGED / g->m;
+  g->few_load =
+      cpu_transfer_load(g->views[A].dtype, a->column_stride * g->sides[A].size_bytes, g->native);
+}
+
+/* The rows that cost as much as `rows` of this product do. */
+static double rows_worth(const matmul_kernel *g, int64_t rows) {
+  return (double)(g->few ? larger(rows, CPU_GEMM_FEW) : rows);
+}
+
 static size_t reserve(matmul_kernel *g, size_t bytes) {
   size_t at = g->head.scratch_bytes;
   g->head.scratch_bytes += (bytes + CPU_SCRATCH_ALIGN - 1) & ~(size_t)(CPU_SCRATCH_ALIGN - 1);
@@ -293,20 +353,27 @@ static double bounded(double x, double least, double most) {
 
 /* Every block packs the columns of b that it needs, and stages the rows of a: rows are cut as little as
  * the second cache allows, columns then as the part's size says; a staged `a` is worth more columns, and
- * where one panel is too much, rows are cut again. */
+ * where one panel is too much, rows are cut again. Few rows read rows of b in long runs. */
 static void plan_blocks(matmul_kernel *g) {
-  enum { STAGED_COLUMNS = 512, STAGED_ROWS = 256, LEAST_ROWS = 504, ROWS_UNIT = 12 };
+  enum {
+    STAGED_COLUMNS = 512,
+    STAGED_ROWS = 256,
+    FEW_COLUMNS = 1024,
+    LEAST_ROWS = 504,
+    ROWS_UNIT = 12
+  };
   bool staged = g->sides[A].staged;
   double depth_flops = 2.0 * (double)larger(1, g->k);
-  double all_flops = depth_flops * (double)g->m * (double)g->n;
+  double all_flops = depth_flops * rows_worth(g, g->m) * (double)g->n;
   double flops = all_flops < small_flops ? all_flops : bounded(all_flops / 64, 1e7, 1.5e8);
   int64_t rows = staged ? STAGED_ROWS : g->unit->rows, columns = g->unit->columns;
   g->block_m = even_piece(g->m, (double)g->m / (double)pieces(g->m, rows), ROWS_UNIT);
-  double least = flops / (depth_flops * (double)g->block_m);
-  if (staged && least < STAGED_COLUMNS) least = STAGED_COLUMNS;
+  double least = flops / (depth_flops * rows_worth(g, g->block_m));
+  if (staged && !g->few && least < STAGED_COLUMNS) least = STAGED_COLUMNS;
+  if (g->few && g->sides[B].shape.row_stride != 1 && least < FEW_COLUMNS) least = FEW_COLUMNS;
   g->block_n = even_piece(g->n, least < (double)columns ? (double)columns : least, columns);
   least = flops / (depth_flops * (double)g->block_n);
-  if (!staged && least < (double)g->block_m)
+  if (!staged && !g->few && least < (double)g->block_m)
     g->block_m = even_piece(g->m, least < LEAST_ROWS ? LEAST_ROWS : least, ROWS_UNIT);
   g->blocks_m = pieces(g->m, g->block_m);
   g->blocks_n = pieces(g->n, g->block_n);
@@ -314,7 +381,7 @@ static void plan_blocks(matmul_kernel *g) {
 
 /* Parts follow from shapes alone. */
 static void plan_parts(matmul_kernel *g) {
-  double item_flops = 2.0 * (double)g->m * (double)g->n * (double)larger(1, g->k);
+  double item_flops = 2.0 * rows_worth(g, g->m) * (double)g->n * (double)larger(1, g->k);
   int64_t blocks = g->blocks_m * g->blocks_n, at_once = 1;
   g->items = 1;
   for (uint32_t d = 0; d < g->batch.rank; d++) g->items *= g->batch.extents[d];
@@ -333,6 +400,9 @@ static void plan_scratch(matmul_kernel *g) {
   int64_t longest = larger(CPU_GEMM_DEPTH, larger(g->block_n, g->block_m));
   g->transfer_offset = reserve(g, cpu_transfer_bytes(longest));
   g->panel_offset = reserve(g, cpu_gemm_scratch_bytes());
+  if (g->few)
+    g->few_offset = reserve(
+        g, native_bytes(g, cpu_few_rows(g->m), pieces(g->k, CPU_GEMM_DEPTH) * CPU_GEMM_DEPTH));
 }
 
 /* What operands and result fit in. */
@@ -395,6 +465,7 @@ static status plan(const cpu_call *c, matmul_kernel *g, bool n_last) {
   transpose_if_better(g);
   set_shapes(g);
   for (uint32_t i = 0; i < (g->has_bias ? N_SIDES : BIAS); i++) plan_side(g, i);
+  plan_few(g);
   plan_blocks(g);
   plan_parts(g);
   plan_scratch(g);

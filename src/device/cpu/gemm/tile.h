@@ -5,10 +5,12 @@
  *   TILE_ROWS      of a tile, at most 8
  *   TILE_VECTORS   per row of a tile, at most 4
  *   A_ROWS         see cpu_gemm_unit.rows
+ *   FEW_ROWS       see few.h
  * and for each unit
  *   T, NAME        the element type, and what the names end with
  *   ZIP            LANES_BYTES / sizeof(T): picks the masks below
  *   MADD(x, y, s)  x * y + s of vectors
+ *   OF_BF16        defined: elements of b may be bf16
  *
  * A tile of 6 rows of 4 vectors takes 24 of AVX-512's 32 registers for sums, 4 for a row of the panel and 1
  * for an element of a. */
@@ -92,21 +94,16 @@ static void FN(multiply)(const cpu_matrix *sa, const void *a_, const void *panel
   }
 }
 
+#include "device/cpu/gemm/few.h"
+
 /* ---- packing ---- */
-/* LANES columns of LANES elements, contiguous along k, become LANES rows. Zipping lines i and i + LANES / 2
- * log2(LANES) times is a transposition. */
+/* LANES columns of LANES elements, contiguous along k, become LANES rows. */
 TARGET static inline __attribute__((always_inline)) void
 FN(transpose)(const T *from, int64_t column, T *to, int64_t row) {
-  FN(vector) x[LANES_BYTES / sizeof(T)], z[LANES_BYTES / sizeof(T)];
+  FN(vector) x[LANES_BYTES / sizeof(T)];
   UNROLL for (int i = 0; i < LANES; i++) x[i] =
       *(const FN(vector) *)(const void *)(from + i * column);
-  UNROLL for (int n = 1; n < LANES; n *= 2) {
-    UNROLL for (int i = 0; i < LANES / 2; i++) {
-      z[2 * i] = __builtin_shufflevector(x[i], x[i + LANES / 2], JOIN(ZIP_LOW_, ZIP));
-      z[2 * i + 1] = __builtin_shufflevector(x[i], x[i + LANES / 2], JOIN(ZIP_HIGH_, ZIP));
-    }
-    UNROLL for (int i = 0; i < LANES; i++) x[i] = z[i];
-  }
+  FN(turn)(x);
   UNROLL for (int i = 0; i < LANES; i++) * (FN(vector) *)(void *)(to + i * row) = x[i];
 }
 
@@ -152,8 +149,12 @@ static void FN(pack)(const cpu_matrix *sb, const void *b, void *panel_) {
     for (int64_t j = sb->columns; j < COLUMNS; j++) panel[k * COLUMNS + j] = 0;
 }
 
-static const cpu_gemm_unit FN(unit) = {
-    .columns = COLUMNS, .rows = A_ROWS, .multiply = FN(multiply), .pack = FN(pack)};
+static const cpu_gemm_unit FN(unit) = {.columns = COLUMNS,
+                                       .rows = A_ROWS,
+                                       .lanes = LANES,
+                                       .multiply = FN(multiply),
+                                       .pack = FN(pack),
+                                       .few = FN(few)};
 
 #undef LANES
 #undef COLUMNS

@@ -9,8 +9,10 @@
 #define TILE_ROWS 6
 #define TILE_VECTORS 2
 #define A_ROWS 384
+#define FEW_ROWS 4
 
 #define T float
+#define OF_BF16
 #define NAME _f32
 #define ZIP 8
 #define MADD(x, y, s) ((FN(vector))_mm256_fmadd_ps((__m256)(x), (__m256)(y), (__m256)(s)))

@@ -9,8 +9,10 @@
 #define TILE_ROWS 6
 #define TILE_VECTORS 4
 #define A_ROWS 1024
+#define FEW_ROWS 8
 
 #define T float
+#define OF_BF16
 #define NAME _f32
 #define ZIP 16
 #define MADD(x, y, s) ((FN(vector))_mm512_fmadd_ps((__m512)(x), (__m512)(y), (__m512)(s)))

@@ -6,8 +6,10 @@
 #define TILE_ROWS 4
 #define TILE_VECTORS 2
 #define A_ROWS 256
+#define FEW_ROWS 4
 
 #define T float
+#define OF_BF16
 #define NAME _f32
 #define ZIP 4
 #define MADD(x, y, s) MADD_PLAIN(x, y, s)

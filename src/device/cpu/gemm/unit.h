@@ -20,8 +20,21 @@ typedef struct cpu_matrix {
   int64_t row_stride, column_stride;
 } cpu_matrix;
 
+/* c = a * b, or c += a * b, of at most CPU_GEMM_FEW rows and all of k, with the sums of a unit. b is read once,
+ * as it lies: one of its strides is 1. The columns of c are a multiple of the unit's lanes.
+ *
+ * `a` is native and cut along k: CPU_GEMM_DEPTH elements of each of a_rows rows, then the next ones.
+ * a_rows is that of c, rounded up by cpu_few_rows(). */
+typedef struct cpu_few {
+  cpu_matrix b, c;
+  int64_t a_rows;
+  const void *from; /* b; bf16: its elements are, and the unit is that of f32 */
+  bool bf16, accumulate;
+} cpu_few;
+
 typedef struct cpu_gemm_unit {
   int64_t columns; /* of a panel */
+  int64_t lanes;   /* elements of a vector */
   int64_t rows;    /* of `a` to hand over at a time, so that they stay in the second cache */
   /* c = a * panel, or c += a * panel. `panel_row`: from one row of the panel to the next. c has unit
    * strides along its rows; of the panel's columns the first c->columns are used. */
@@ -29,12 +42,22 @@ typedef struct cpu_gemm_unit {
                    const cpu_matrix *sc, void *c, bool accumulate);
   /* Packs b, of at most `columns` columns; the others become 0. */
   void (*pack)(const cpu_matrix *sb, const void *b, void *panel);
+  /* See cpu_few. scratch: of the size of a panel. */
+  void (*few)(const cpu_few *f, const void *a, void *c, char *scratch);
 } cpu_gemm_unit;
 
 enum {
+  CPU_GEMM_FEW = 16, /* rows */
+  CPU_GEMM_FEW_STAGED =
+      1 << 18,          /* elements of an `a` of few rows that is converted first, at most */
   CPU_GEMM_DEPTH = 256, /* rows of a panel at most: products along k that are summed at a time */
   CPU_GEMM_PANEL_BYTES = 64 * CPU_GEMM_DEPTH * 4, /* the largest panel */
 };
+
+/* Rows are computed by 1, 2, 4 or 8. */
+static inline int64_t cpu_few_rows(int64_t rows) {
+  return rows <= 2 ? rows : rows <= 4 ? 4 : (rows + 7) / 8 * 8;
+}
 
 /* The unit of the level that cpu_vectors() has chosen (loops/loops.h). `native`: f32, f64, i32 or i64. */
 const cpu_gemm_unit *cpu_gemm_unit_of(ir_dtype native);

@@ -25,6 +25,11 @@ extern const gemm_units gemm_units_avx2, gemm_units_avx512;
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
 #define EACH(x) ((x) - (FN(vector)){0}) /* a vector of x */
+enum {
+  FEW_DEEP = 8,             /* rows of b that few.h adds at a time */
+  FEW_SUMS_BYTES = 1 << 14, /* of the sums that it keeps meanwhile */
+  FEW_AHEAD = 512,          /* bytes that it fetches ahead */
+};
 #define MADD_PLAIN(x, y, s) ((x) * (y) + (s))
 
 /* Which elements of two vectors, one after the other, their zip has. */

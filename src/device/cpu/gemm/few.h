@@ -1,0 +1,219 @@
+/* Few rows by a matrix that is read once, where it lies: what decoding a token does with its weights. Included
+ * by tile.h, which defines vectors, T and MADD. FEW_ROWS, at most 8: rows whose sums stay in registers.
+ *
+ * Sums are those of tile.h: in the order of k, CPU_GEMM_DEPTH at a time, so the bits are the same.
+ *
+ * Elements of b are those of T, or with `bf16` (T: float) the upper halves of them. */
+
+/* ---- b is contiguous along k: LANES columns ---- */
+/* LANES vectors of LANES elements become their transposition. Zipping lines i and i + LANES / 2 log2(LANES)
+ * times is one. */
+TARGET static inline __attribute__((always_inline)) void FN(turn)(FN(vector) * x) {
+  FN(vector) z[LANES_BYTES / sizeof(T)];
+  UNROLL for (int n = 1; n < LANES; n *= 2) {
+    UNROLL for (int i = 0; i < LANES / 2; i++) {
+      z[2 * i] = __builtin_shufflevector(x[i], x[i + LANES / 2], JOIN(ZIP_LOW_, ZIP));
+      z[2 * i + 1] = __builtin_shufflevector(x[i], x[i + LANES / 2], JOIN(ZIP_HIGH_, ZIP));
+    }
+    UNROLL for (int i = 0; i < LANES; i++) x[i] = z[i];
+  }
+}
+
+#ifdef OF_BF16
+/* Of pairs of bf16: the first ones, the second ones. */
+typedef uint32_t FN(pairs) __attribute__((vector_size(LANES_BYTES)));
+typedef uint16_t FN(halves) __attribute__((vector_size(LANES_BYTES / 2), aligned(2), may_alias));
+#define FIRST_HALVES(x) ((FN(vector))((FN(pairs))(x) << 16))
+#define SECOND_HALVES(x) ((FN(vector))((FN(pairs))(x)&0xffff0000U))
+#define WIDENED(p)                                                                                 \
+  ((FN(vector))(__builtin_convertvector(*(const FN(halves) *)(const void *)(p), FN(pairs)) << 16))
+static inline float FN(element)(const char *p, bool bf16) {
+  uint16_t h;
+  float x;
+  if (!bf16) return memcpy(&x, p, sizeof x), x;
+  memcpy(&h, p, sizeof h);
+  uint32_t bits = (uint32_t)h << 16;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+#else
+#define FIRST_HALVES(x) (x)
+#define SECOND_HALVES(x) (x)
+#define WIDENED(p) (*(const FN(vector) *)(const void *)(p))
+static inline T FN(element)(const char *p, bool bf16) {
+  (void)bf16;
+  return *(const T *)(const void *)p;
+}
+#endif
+
+/* s[i] += a[i][k + j] * y */
+#define FEW_MADD(y, j)                                                                             \
+  UNROLL for (int i = 0; i < rows; i++) s[i] = MADD(EACH(at[i * CPU_GEMM_DEPTH + (j)]), y, s[i])
+
+/* c[rows x LANES] = or += a[rows x depth] * b[depth x LANES]; `rows` and `bf16` are constants. Rows from `real`
+ * on are computed and not stored. */
+TARGET static inline __attribute__((always_inline)) void
+FN(few_tile)(int rows, bool bf16, int64_t real, int64_t depth, const T *restrict a,
+             const char *restrict b, int64_t column_bytes, T *restrict c, int64_t c_row,
+             bool accumulate) {
+  FN(vector) s[FEW_ROWS], x[LANES_BYTES / sizeof(T)];
+  int64_t k = 0, step = bf16 ? 2 * LANES : LANES, size = bf16 ? 2 : (int64_t)sizeof(T);
+  const T *at = a;
+  UNROLL for (int i = 0; i < rows; i++) s[i] = (FN(vector)){0};
+  for (; k + step <= depth; k += step, at += step) {
+    const char *from = b + k * size;
+    UNROLL for (int j = 0; j < LANES; j++, from += column_bytes) {
+      __builtin_prefetch(from + FEW_AHEAD);
+      x[j] = *(const FN(vector) *)(const void *)from;
+    }
+    FN(turn)(x);
+    UNROLL for (int j = 0; j < LANES; j++) {
+      if (!bf16) {
+        FEW_MADD(x[j], j);
+        continue;
+      }
+      FN(vector) first = FIRST_HALVES(x[j]), second = SECOND_HALVES(x[j]);
+      FEW_MADD(first, 2 * j);
+      FEW_MADD(second, 2 * j + 1);
+    }
+  }
+  for (; k < depth; k++, at++) {
+    T y[LANES_BYTES / sizeof(T)];
+    for (int j = 0; j < LANES; j++) y[j] = FN(element)(b + j * column_bytes + k * size, bf16);
+    FN(vector) v = *(const FN(vector) *)(const void *)y;
+    FEW_MADD(v, 0);
+  }
+  UNROLL for (int i = 0; i < rows; i++) {
+    FN(vector) *to = (FN(vector) *)(void *)(c + i * c_row);
+    if (i >= real) break;
+    if (accumulate) *to += s[i];
+    else *to = s[i];
+  }
+}
+
+#define FEW_TILE(name, rows, bf16)                                                                 \
+  TARGET static __attribute__((noinline)) void FN(name)(int64_t real, int64_t depth, const T *a,   \
+                                                        const char *b, int64_t column_bytes, T *c, \
+                                                        int64_t c_row, bool accumulate) {          \
+    FN(few_tile)(rows, bf16, real, depth, a, b, column_bytes, c, c_row, accumulate);               \
+  }
+FEW_TILE(few_1, 1, false)
+FEW_TILE(few_2, 2, false)
+FEW_TILE(few_4, 4, false)
+FEW_TILE(few_most, FEW_ROWS, false)
+#ifdef OF_BF16
+FEW_TILE(few_1_bf16, 1, true)
+FEW_TILE(few_2_bf16, 2, true)
+FEW_TILE(few_4_bf16, 4, true)
+FEW_TILE(few_most_bf16, FEW_ROWS, true)
+#define FEW_OF(name, bf16) ((bf16) ? FN(name##_bf16) : FN(name))
+#else
+#define FEW_OF(name, bf16) FN(name)
+#endif
+
+typedef void FN(few_fn)(int64_t real, int64_t depth, const T *a, const char *b,
+                        int64_t column_bytes, T *c, int64_t c_row, bool accumulate);
+
+static FN(few_fn) * FN(few_of)(int64_t rows, bool bf16) {
+  (void)bf16;
+  if (rows == 1) return FEW_OF(few_1, bf16);
+  if (rows == 2) return FEW_OF(few_2, bf16);
+  return rows <= 4 ? FEW_OF(few_4, bf16) : FEW_OF(few_most, bf16);
+}
+
+/* All of k for a few columns, then the next ones. */
+static void FN(few_columns)(const cpu_few *f, const T *a, T *c) {
+  int64_t size = f->bf16 ? 2 : (int64_t)sizeof(T), column = f->b.column_stride * size;
+  for (int64_t j = 0; j < f->c.columns; j += LANES)
+    for (int64_t d = 0; d < f->b.rows; d += CPU_GEMM_DEPTH)
+      for (int64_t i = 0; i < f->c.rows; i += FEW_ROWS) {
+        int64_t depth = f->b.rows - d < CPU_GEMM_DEPTH ? f->b.rows - d : CPU_GEMM_DEPTH;
+        int64_t real = f->c.rows - i < FEW_ROWS ? f->c.rows - i : FEW_ROWS;
+        FN(few_of)
+        (real, f->bf16)(real, depth, a + d * f->a_rows + i * CPU_GEMM_DEPTH,
+                        (const char *)f->from + j * column + d * size, column,
+                        c + i * f->c.row_stride + j, f->c.row_stride, f->accumulate || d > 0);
+      }
+}
+
+/* ---- b is contiguous along columns: a strip of them ---- */
+/* FEW_DEEP rows of b at a time are added to sums in the first cache: sums[rows x columns]. */
+TARGET static inline __attribute__((always_inline)) void
+FN(few_deep)(int deep, bool bf16, bool first, int64_t rows, const T *restrict a,
+             const char *restrict b, int64_t b_row, int64_t columns, T *restrict sums) {
+  int64_t size = bf16 ? 2 : (int64_t)sizeof(T);
+  for (int64_t j = 0; j < columns; j += LANES) {
+    FN(vector) y[FEW_DEEP];
+    UNROLL for (int k = 0; k < deep; k++) {
+      const char *at = b + k * b_row + j * size;
+      __builtin_prefetch(at + FEW_DEEP * b_row, 0, 2);
+      if (bf16) y[k] = WIDENED(at);
+      else y[k] = *(const FN(vector) *)(const void *)at;
+    }
+    for (int64_t i = 0; i < rows; i++) {
+      FN(vector) *to = (FN(vector) *)(void *)(sums + i * columns + j), s = {0};
+      if (!first) s = *to;
+      UNROLL for (int k = 0; k < deep; k++) s = MADD(EACH(a[i * CPU_GEMM_DEPTH + k]), y[k], s);
+      *to = s;
+    }
+  }
+}
+
+TARGET static inline __attribute__((always_inline)) void
+FN(few_strip_of)(bool bf16, int64_t rows, const T *a, const char *b, int64_t b_row, int64_t depth,
+                 int64_t columns, T *sums) {
+  int64_t k = 0;
+  for (; k + FEW_DEEP <= depth; k += FEW_DEEP) FN(few_deep)
+  (FEW_DEEP, bf16, k == 0, rows, a + k, b + k * b_row, b_row, columns, sums);
+  for (; k < depth; k++) FN(few_deep)
+  (1, bf16, k == 0, rows, a + k, b + k * b_row, b_row, columns, sums);
+}
+
+#define FEW_STRIP(name, bf16)                                                                      \
+  TARGET static __attribute__((noinline)) void FN(name)(int64_t rows, const T *a, const char *b,   \
+                                                        int64_t b_row, int64_t depth,              \
+                                                        int64_t columns, T *sums) {                \
+    if (rows == 1) FN(few_strip_of)(bf16, 1, a, b, b_row, depth, columns, sums);                   \
+    else FN(few_strip_of)(bf16, rows, a, b, b_row, depth, columns, sums);                          \
+  }
+FEW_STRIP(few_strip, false)
+#ifdef OF_BF16
+FEW_STRIP(few_strip_bf16, true)
+#endif
+
+static void FN(few_add)(const cpu_few *f, const T *sums, int64_t columns, T *c, bool accumulate) {
+  for (int64_t i = 0; i < f->c.rows; i++)
+    for (int64_t j = 0; j < columns; j++) {
+      T *to = &c[i * f->c.row_stride + j], x = sums[i * columns + j];
+      *to = accumulate ? *to + x : x;
+    }
+}
+
+static void FN(few_rows)(const cpu_few *f, const T *a, T *c, T *sums) {
+  int64_t size = f->bf16 ? 2 : (int64_t)sizeof(T), row = f->b.row_stride * size;
+  int64_t most = FEW_SUMS_BYTES / (int64_t)sizeof(T) / f->c.rows / LANES * LANES;
+  for (int64_t j = 0; j < f->c.columns; j += most) {
+    int64_t columns = f->c.columns - j < most ? f->c.columns - j : most;
+    for (int64_t d = 0; d < f->b.rows; d += CPU_GEMM_DEPTH) {
+      int64_t depth = f->b.rows - d < CPU_GEMM_DEPTH ? f->b.rows - d : CPU_GEMM_DEPTH;
+      FEW_OF(few_strip, f->bf16)
+      (f->c.rows, a + d * f->a_rows, (const char *)f->from + d * row + j * size, row, depth,
+       columns, sums);
+      FN(few_add)(f, sums, columns, c + j, f->accumulate || d > 0);
+    }
+  }
+}
+
+static void FN(few)(const cpu_few *f, const void *a, void *c, char *scratch) {
+  if (f->b.row_stride == 1) FN(few_columns)(f, a, c);
+  else FN(few_rows)(f, a, c, (T *)(void *)scratch);
+}
+
+#undef FEW_STRIP
+#undef OF_BF16
+#undef FIRST_HALVES
+#undef SECOND_HALVES
+#undef WIDENED
+#undef FEW_MADD
+#undef FEW_TILE
+#undef FEW_OF
