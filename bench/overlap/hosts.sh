@@ -1,0 +1,41 @@
+# Hosts on this machine, for sh: network namespaces on one bridge, each with a link of $rate.
+#   hosts_up NAME RATE RANKS     makes them; fails where there is no right to do so
+#   hosts_run COMMAND...         on every host, as rank i of torchrun's environment; the first one's output is the output
+hosts_down() {
+  for i in $(seq 0 $((hosts_n - 1))); do ip netns del "$hosts_name$i" 2>/dev/null || true; done
+  ip netns del "${hosts_name}hub" 2>/dev/null || true
+}
+hosts_up() {
+  hosts_name=$1 hosts_rate=$2 hosts_n=$3 hosts_hub=${1}hub
+  ip netns add "$hosts_hub" 2>/dev/null || return 1
+  trap hosts_down EXIT
+  ip -n "$hosts_hub" link add bridge type bridge
+  ip -n "$hosts_hub" link set bridge up
+  for i in $(seq 0 $((hosts_n - 1))); do
+    ip netns add "$hosts_name$i"
+    ip link add eth0 netns "$hosts_name$i" type veth peer name "host$i" netns "$hosts_hub"
+    ip -n "$hosts_hub" link set "host$i" master bridge up mtu 9000
+    ip -n "$hosts_name$i" link set lo up
+    ip -n "$hosts_name$i" addr add "10.79.0.$((i + 1))/24" dev eth0
+    ip -n "$hosts_name$i" link set eth0 up mtu 9000
+    ip netns exec "$hosts_name$i" tc qdisc add dev eth0 root tbf rate "$hosts_rate" burst 256kb latency 20ms
+  done
+}
+hosts_on() {
+  host=$1
+  shift
+  RANK=$host WORLD_SIZE=$hosts_n LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=10.79.0.1 MASTER_PORT=29655 \
+    GLOO_SOCKET_IFNAME=eth0 ip netns exec "$hosts_name$host" \
+    unshare -u sh -c "hostname $hosts_name$host-$hosts_rate; exec \"\$@\"" sh "$@"
+}
+hosts_run() {
+  others=
+  for i in $(seq 1 $((hosts_n - 1))); do
+    hosts_on "$i" "$@" > /dev/null &
+    others="$others $!"
+  done
+  rc=0
+  hosts_on 0 "$@" || rc=$?
+  for pid in $others; do wait "$pid" || rc=$?; done
+  return $rc
+}
