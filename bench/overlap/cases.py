@@ -162,7 +162,8 @@ def forms(marked, ranks):
         return {"none": {**alone, "enable": "unstream"}, "plain": {"pipeline": "marked", "enable": "unstream"},
                 "marked": {"pipeline": "marked"}, "auto": {"pipeline": "auto"}}
     found = {"none": alone, "plain": {"pipeline": "marked"},
-             "sliced": {"pipeline": "marked", "enable": "slice-products"}}
+             "sliced": {"pipeline": "marked", "enable": "slice-products"},
+             "last": {"pipeline": "marked", "enable": "slice-last"}}
     if ranks > 2:
         found["halved"] = {"pipeline": "marked", "enable": "halve-products"}
     found["auto"] = {"pipeline": "auto"}

@@ -11,7 +11,7 @@
 #include "runtime/plan.h"
 
 /* Streams are added only for as many ranks as are simulated together. */
-enum { CHOOSE_MAX_VARIANTS = 2, CHOOSE_MOST_RANKS = 64 };
+enum { CHOOSE_MAX_VARIANTS = 3, CHOOSE_MOST_RANKS = 64 };
 
 /* The same program with other streams. */
 typedef struct choose_variant {

@@ -80,26 +80,46 @@ static int64_t most_devices(const ir_func *f) {
   return most;
 }
 
+static const char *const slicing_passes[] = {[SHARD_SLICE_ALL] = "slice-products",
+                                             [SHARD_SLICE_HALVES] = "halve-products",
+                                             [SHARD_SLICE_LAST] = "slice-last"};
+
+static bool is_known(const choose_variants *v, const char *added) {
+  for (uint32_t i = 0; i < v->n; i++)
+    if (strcmp(v->list[i].added, added) == 0) return true;
+  return false;
+}
+
 /* Products that meet a communication, slice by slice. */
-static status slice_products(varying *v, bool halves) {
+static status slice_products(varying *v, shard_slices which) {
   ir_func *sliced = ir_func_copy(v->of->fusion);
   uint32_t before = sliced->statements.len;
-  choose_variant other = {.pass = halves ? "halve-products" : "slice-products"};
-  if (shard_slice_products(sliced, halves, v->scratch) == 0) return STATUS_OK;
+  choose_variant other = {.pass = slicing_passes[which]};
+  if (shard_slice_products(sliced, which, v->scratch) == 0) return STATUS_OK;
   other.added = print_added(sliced, before, other.pass);
   (void)shard_propagate(sliced); /* streams reach reductions, too */
   if (v->of->deterministic && adds_up(sliced)) return STATUS_OK;
-  if (v->to->n && strcmp(v->to->list[0].added, other.added) == 0) return STATUS_OK;
+  if (is_known(v->to, other.added)) return STATUS_OK;
   TRY(lower_with(v, other.pass, &other.host));
   if (has_stream_loops(other.host)) v->to->list[v->to->n++] = other; /* it is not disabled */
   return STATUS_OK;
 }
 
-static status slice_either_way(varying *v) {
+/* Of more products the last is too small a part for a gain that is taken. */
+static bool may_gain_by_last(const ir_func *f) {
+  enum { MOST_PRODUCTS = 32 };
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < f->order.len; i++)
+    n += ir_op_is_product(ir_op_at(f, f->order.data[i])->code);
+  return n <= MOST_PRODUCTS;
+}
+
+static status slice_each_way(varying *v) {
   int64_t devices = most_devices(v->of->fusion);
   if (devices > CHOOSE_MOST_RANKS) return STATUS_OK;
-  TRY(slice_products(v, false));
-  return v->to->n && devices > 2 ? slice_products(v, true) : STATUS_OK;
+  TRY(slice_products(v, SHARD_SLICE_ALL));
+  if (v->to->n && devices > 2) TRY(slice_products(v, SHARD_SLICE_HALVES));
+  return may_gain_by_last(v->of->fusion) ? slice_products(v, SHARD_SLICE_LAST) : STATUS_OK;
 }
 
 status choose_find_variants(const choose_varied *of, arena *scratch, choose_variants *result) {
@@ -108,5 +128,5 @@ status choose_find_variants(const choose_varied *of, arena *scratch, choose_vari
   bool fixed = of->deterministic && adds_up(of->fusion);
   if (has_streams(of->fusion) && !fixed) TRY(vary_streams(&v));
   bool streams = has_streams(of->fusion) && has_stream_loops(of->host);
-  return result->n || streams ? STATUS_OK : slice_either_way(&v);
+  return result->n || streams ? STATUS_OK : slice_each_way(&v);
 }

@@ -14,7 +14,7 @@ typedef struct choose_varied {
 } choose_varied;
 
 /* Lowers the fusion with other streams: of a program that has some, those of other forms and none; of one that has
- * none, or of whose marks no loop comes, those of passes slice-products and halve-products. */
+ * none, or of whose marks no loop comes, those of passes slice-products, halve-products and slice-last. */
 NODISCARD status choose_find_variants(const choose_varied *of, arena *scratch,
                                       choose_variants *result);
 

@@ -7,6 +7,6 @@
 #include "shard/shard.h"
 
 status pass_halve_products(ir_func *f, pass_ctx *ctx) {
-  ctx->changed = shard_slice_products(f, true, ctx->scratch) > 0;
+  ctx->changed = shard_slice_products(f, SHARD_SLICE_HALVES, ctx->scratch) > 0;
   return STATUS_OK;
 }

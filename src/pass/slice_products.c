@@ -6,6 +6,6 @@
 #include "shard/shard.h"
 
 status pass_slice_products(ir_func *f, pass_ctx *ctx) {
-  ctx->changed = shard_slice_products(f, false, ctx->scratch) > 0;
+  ctx->changed = shard_slice_products(f, SHARD_SLICE_ALL, ctx->scratch) > 0;
   return STATUS_OK;
 }

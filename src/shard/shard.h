@@ -80,10 +80,15 @@ bool shard_fits(shard_ctx *c, const ir_op_data *op); /* all operands */
 uint32_t shard_propagate(ir_func *f);
 
 /* ---- products that meet a communication ---- */
+/* Which products are sliced, and what is reduced or gathered after them in how many slices. */
+typedef enum shard_slices {
+  SHARD_SLICE_ALL,    /* as many as devices, at most eight */
+  SHARD_SLICE_HALVES, /* two */
+  SHARD_SLICE_LAST,   /* only the last product, if its result is reduced or gathered: four */
+} shard_slices;
 /* Adds statements to the schedule of `f` that stream such products: along the pieces of what is gathered for them,
- * or along a dimension of what is reduced or gathered afterwards, in as many slices as there are devices, or two
- * (`halves`). Nothing lies elsewhere than without them. Returns how many streams it added. */
-uint32_t shard_slice_products(ir_func *f, bool halves, arena *scratch);
+ * or along a dimension of what is reduced or gathered afterwards, in as many slices as `which` says. Nothing lies elsewhere than without them. Returns how many streams it added. */
+uint32_t shard_slice_products(ir_func *f, shard_slices which, arena *scratch);
 
 /* ---- operations along sharded axes ---- */
 /* Writes operations that work along a sharded axis (softmax, norms, moments, reductions that keep their

@@ -4,7 +4,7 @@
  *   y[mesh.x t] = linear(h, w)     y.outer_split(2, d);  y[2] = stream    a reduce-scatter per slice
  *   y = linear(h, w)               y.outer_split(0, d);  y[0] = stream    an allreduce per slice
  *
- * With `halves` those that are reduced have two slices. What moves is read off a copy of the function that is propagated and decomposed. docs/overlap.md has the rules. */
+ * What moves is read off a copy of the function that is propagated and decomposed. docs/overlap.md has the rules. */
 #include "ir/build.h"
 #include "shard/internal.h"
 
@@ -25,7 +25,7 @@ typedef struct slicing {
   ir_func *g; /* a copy: decomposed */
   shard_ctx *c;
   arena *scratch;
-  bool halves;     /* two slices of what is reduced */
+  shard_slices which;
   ir_op *producer; /* by tensor of the copy; none for inputs */
   ir_op *gather;   /* by tensor of the copy: the first set that reads it */
   bool *wished;    /* by tensor */
@@ -112,10 +112,14 @@ static bool want_slices(slicing *s, ir_tensor t, ir_mesh mesh, uint32_t mesh_axi
   ir_tensor of = written(s, t);
   shard_placement p;
   ir_axes logical = ir_tensor_at(s->g, t)->now.logical;
-  enum { MOST_SLICES = 8 };
+  enum { MOST_SLICES = 8, LAST_SLICES = 4 };
   int64_t devices = ir_mesh_size(ir_mesh_at(s->g, mesh), mesh_axis);
   wish w = {.of = of, .mesh = mesh, .mesh_axis = mesh_axis};
-  if (s->halves || devices > MOST_SLICES) w.slices = s->halves ? 2 : MOST_SLICES;
+  switch (s->which) {
+  case SHARD_SLICE_ALL: w.slices = devices > MOST_SLICES ? MOST_SLICES : 0; break;
+  case SHARD_SLICE_HALVES: w.slices = 2; break;
+  case SHARD_SLICE_LAST: w.slices = LAST_SLICES; break;
+  }
   int64_t slices = w.slices ? w.slices : devices;
   shard_placement_of(s->g, t, &p);
   for (uint32_t i = 0; i < logical.len && of.id; i++) {
@@ -152,6 +156,21 @@ static void look_at(slicing *s, const ir_op_data *op) {
   if (ir_axes_streamed(s->g, ir_tensor_at(s->g, op->result)->now.loop)) return;
   if (want_pieces(s, op, 0) || want_pieces(s, op, 1)) return;
   if (!want_reductions(s, op)) (void)want_result(s, op);
+}
+
+/* Nothing is left to compute while the result of the last one moves. */
+static void look_at_last(slicing *s) {
+  for (uint32_t i = s->g->order.len; i-- > 0;) {
+    const ir_op_data *op = ir_op_at(s->g, s->g->order.data[i]);
+    if (!ir_op_is_product(op->code)) continue;
+    bool streamed = ir_axes_streamed(s->g, ir_tensor_at(s->g, op->result)->now.loop);
+    if (!streamed && !want_reductions(s, op)) (void)want_result(s, op);
+    return;
+  }
+}
+
+static void look_at_all(slicing *s) {
+  for (uint32_t i = 0; i < s->g->order.len; i++) look_at(s, ir_op_at(s->g, s->g->order.data[i]));
 }
 
 static void index_copy(slicing *s) {
@@ -242,8 +261,8 @@ static uint32_t grant(slicing *s, const ir_func *placed) {
   return kept;
 }
 
-uint32_t shard_slice_products(ir_func *f, bool halves, arena *scratch) {
-  slicing s = {.f = f, .scratch = scratch, .halves = halves};
+uint32_t shard_slice_products(ir_func *f, shard_slices which, arena *scratch) {
+  slicing s = {.f = f, .scratch = scratch, .which = which};
   if (!shard_is_distributed(f) || f->scheduled.len != f->order.len) return 0;
   ir_func *placed = ir_func_copy(f);
   (void)shard_propagate(placed);
@@ -255,7 +274,8 @@ uint32_t shard_slice_products(ir_func *f, bool halves, arena *scratch) {
   f->module->errors = before; /* the pass that follows says what is wrong */
   if (!decomposed) return 0;
   index_copy(&s);
-  for (uint32_t i = 0; i < s.g->order.len; i++) look_at(&s, ir_op_at(s.g, s.g->order.data[i]));
+  if (which == SHARD_SLICE_LAST) look_at_last(&s);
+  else look_at_all(&s);
   uint32_t n = s.wishes.len ? grant(&s, placed) : 0, written_marks = 0;
   for (uint32_t i = 0; i < n; i++) written_marks += write(&s, f, &s.wishes.data[i]);
   return written_marks;

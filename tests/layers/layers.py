@@ -73,7 +73,7 @@ def attempt(seed, folder):
     file = os.path.join(folder, "net.weir")
     with open(file, "w") as out:
         out.write(text)
-    way = r.choice(["slice-products", "halve-products"])
+    way = r.choice(["slice-products", "halve-products", "slice-last"])
     form = r.choice(["marked", "marked", "p2p", "ring", "collective"])
     options = ["--enable", way, "--pipeline", form, "--streams", str(r.randint(1, 5))]
     hostile = ["--adversary", str(seed)] if r.random() < .3 else []
