@@ -118,7 +118,7 @@ static bool want_slices(slicing *s, ir_tensor t, ir_mesh mesh, uint32_t mesh_axi
   switch (s->which) {
   case SHARD_SLICE_ALL: w.slices = devices > MOST_SLICES ? MOST_SLICES : 0; break;
   case SHARD_SLICE_HALVES: w.slices = 2; break;
-  case SHARD_SLICE_LAST: w.slices = LAST_SLICES; break;
+  case SHARD_SLICE_LAST: w.slices = devices != LAST_SLICES ? LAST_SLICES : 0; break;
   }
   int64_t slices = w.slices ? w.slices : devices;
   shard_placement_of(s->g, t, &p);
