@@ -43,14 +43,45 @@ static void put_coloured(const char *line, size_t n) {
 }
 
 /* ---- errors ---- */
+static const char *json_command; /* NULL: what is printed is no JSON */
+
+static void print_json_error(const weir_diagnostic *d, bool first) {
+  (void)printf("%s{\"severity\": \"%s\", ", first ? "" : ", ",
+               d->severity == WEIR_SEVERITY_NOTE ? "note" : "error");
+  if (d->file[0]) cli_json_string("file", d->file);
+  if (d->line > 0)
+    (void)printf(", \"line\": %" PRId64 ", \"column\": %" PRId64, d->line, d->column);
+  if (d->file[0]) (void)printf(", ");
+  cli_json_string("text", d->text);
+  if (d->suggestion[0]) (void)printf(", ");
+  if (d->suggestion[0]) cli_json_string("suggestion", d->suggestion);
+  if (d->rank >= 0) (void)printf(", \"rank\": %" PRId64, d->rank);
+  (void)printf("}");
+}
+
+/* With --json, errors are an object too, for who reads standard output. */
+static void print_json_errors(const char *usage) {
+  weir_diagnostic d = {.struct_size = sizeof d, .file = "", .suggestion = "", .rank = -1};
+  if (!json_command) return;
+  (void)printf("{");
+  cli_json_string("command", json_command);
+  (void)printf(", \"errors\": [");
+  d.text = usage ? usage : weir_error();
+  if (usage || weir_diagnostic_count() == 0) print_json_error(&d, true);
+  for (size_t i = 0; !usage && weir_diagnostic_at(i, &d); i++) print_json_error(&d, i == 0);
+  (void)printf("]}\n");
+}
+
 int cli_usage(const char *fmt, ...) {
   va_list args;
+  char text[4096];
   if (weir_launch_rank() > 0) return CLI_USAGE;
   va_start(args, fmt);
-  (void)fprintf(stderr, "weir: %serror:%s ", cli_colour(stderr, "31"), cli_colour(stderr, "0"));
-  (void)vfprintf(stderr, fmt, args);
-  (void)fputc('\n', stderr);
+  (void)vsnprintf(text, sizeof text, fmt, args);
   va_end(args);
+  (void)fprintf(stderr, "weir: %serror:%s %s\n", cli_colour(stderr, "31"), cli_colour(stderr, "0"),
+                text);
+  print_json_errors(text);
   return CLI_USAGE;
 }
 
@@ -84,7 +115,9 @@ int cli_status(weir_status st) {
     put_coloured(line, n);
     line += line[n] ? n + 1 : n;
   }
-  return weir_exit_code(st);
+  int code = weir_exit_code(st);
+  print_json_errors(NULL);
+  return code;
 }
 
 /* ---- nearest words ---- */
@@ -223,8 +256,16 @@ static int parse_short(cli *c, walk *w, const char *text) {
   return set_option(c, w, &info, text[1] ? value : NULL);
 }
 
+/* Known before options are read, of which one may be wrong. */
+static bool wants_json(int argc, char **argv) {
+  for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+    if (strcmp(argv[i], "--json") == 0) return true;
+  return false;
+}
+
 int cli_parse(int argc, char **argv, const char *command, cli *result) {
   cli *c = result;
+  json_command = wants_json(argc, argv) ? command : NULL;
   const char **operands = calloc((size_t)argc + 1, sizeof *operands);
   *c = (cli){.command = command, .operands = operands};
   if (!operands) {
@@ -244,6 +285,7 @@ int cli_parse(int argc, char **argv, const char *command, cli *result) {
 }
 
 void cli_free(cli *c) {
+  json_command = NULL;
   free((void *)c->operands);
   weir_options_destroy(c->options);
 }
@@ -363,14 +405,44 @@ int cli_known_shapes(const cli *c, weir_fusion *f, weir_shapes **result) {
   return code;
 }
 
-void cli_json_string(const char *key, const char *text) {
-  (void)printf("\"%s\": \"", key);
+/* The bytes of the character of UTF-8 that begins here; 0: none does. */
+static size_t character(const unsigned char *c) {
+  size_t n = *c < 0x80 ? 1 : *c >= 0xf0 ? 4 : *c >= 0xe0 ? 3 : 2;
+  if ((*c >= 0x80 && *c < 0xc2) || *c > 0xf4) return 0;
+  for (size_t i = 1; i < n; i++)
+    if ((c[i] & 0xc0) != 0x80) return 0;
+  return n;
+}
+
+/* Names of files need not be UTF-8, JSON is. */
+void cli_json_text(const char *text) {
+  (void)putchar('"');
   for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-    if (*c == '"' || *c == '\\') (void)printf("\\%c", *c);
+    size_t n = character(c);
+    if (n == 0) (void)printf("\\ufffd");
+    else if (*c == '"' || *c == '\\') (void)printf("\\%c", *c);
     else if (*c < 0x20) (void)printf("\\u%04x", (unsigned)*c);
-    else (void)putchar(*c);
+    else (void)fwrite(c, 1, n, stdout);
+    if (n > 1) c += n - 1;
   }
-  (void)printf("\"");
+  (void)putchar('"');
+}
+
+void cli_json_string(const char *key, const char *text) {
+  (void)printf("\"%s\": ", key);
+  cli_json_text(text);
+}
+
+void cli_print_files(const cli *c, const char *const *paths, size_t n) {
+  if (!cli_flag(c, "json")) return;
+  (void)printf("{");
+  cli_json_string("command", c->command);
+  (void)printf(", \"files\": [");
+  for (size_t i = 0; i < n; i++) {
+    (void)printf("%s", i ? ", " : "");
+    cli_json_text(paths[i]);
+  }
+  (void)printf("]}\n");
 }
 
 void cli_print(const cli *c, const char *text) {

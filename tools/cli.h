@@ -82,8 +82,11 @@ int cli_check_devices(const cli *c, const weir_fusion *f);
 /* A colour (as "31"; "0" ends it) for a stream that is a terminal, unless NO_COLOR is set, it has none, or a launcher made it; else "". */
 const char *cli_colour(FILE *stream, const char *code);
 
-/* "key": "text", as JSON. */
+/* "text", and "key": "text", as JSON. */
+void cli_json_text(const char *text);
 void cli_json_string(const char *key, const char *text);
+/* With --json, what a command wrote in place of what it would print. */
+void cli_print_files(const cli *c, const char *const *paths, size_t n);
 /* What a command has to say; with --json an object that holds it as `text`. */
 void cli_print(const cli *c, const char *text);
 

@@ -17,8 +17,9 @@ static int define(const cli *c, weir_fusion *f, weir_shapes **result) {
 
 static int print(const cli *c, const char *text) {
   const char *path = cli_text(c, "out", 0);
-  if (path[0]) return cli_status(weir_text_write(text, path));
-  cli_print(c, text);
+  if (path[0]) CLI_CALL(weir_text_write(text, path));
+  if (path[0]) cli_print_files(c, &path, 1);
+  else cli_print(c, text);
   return 0;
 }
 

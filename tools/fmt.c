@@ -33,5 +33,6 @@ int cli_fmt(const cli *c) {
     if (is_stdin && write) return cli_usage("--write needs files, not -");
     CLI_TRY(is_stdin ? format_stdin(c) : format_file(c, c->operands[i], write));
   }
+  if (write) cli_print_files(c, c->operands, c->n_operands);
   return 0;
 }

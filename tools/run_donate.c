@@ -95,6 +95,20 @@ int64_t *run_donated_list(const run_state *s) {
   return list;
 }
 
+/* Which of several it was is not known. */
+static int refuse_whole(const run_state *s) {
+  for (size_t i = 0; i < s->outputs.len; i++) {
+    const run_tensor *out = &s->outputs.data[i];
+    if (!out->donor || out->sharded) continue;
+    const char *in = out->donor->info.name, *name = out->info.name;
+    return cli_usage("--donate %s=%s: devices share parts of the whole tensor, or have parts that "
+                     "are not contiguous in it; give one file per device: --input %s=%s.%%r.npy "
+                     "--output %s=%s.%%r.npy",
+                     in, name, in, in, name, name);
+  }
+  return cli_usage("--donate: devices share parts of the tensor, so it has to be copied");
+}
+
 int run_check_donated(const run_state *s) {
   weir_counts n = {.struct_size = sizeof n};
   if (!cli_text(s->c, "donate", 0)) return 0;
@@ -114,7 +128,5 @@ int run_check_donated(const run_state *s) {
     weir_string_free(why);
     return code;
   }
-  return cli_usage(
-      "--donate: devices share parts of the tensor, or have parts that are not contiguous in it; "
-      "give one file per device (%%r)");
+  return refuse_whole(s);
 }

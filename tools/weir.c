@@ -26,7 +26,7 @@ static const struct command {
      "says how fast this machine is, as choices between programs know it", cli_machine},
     {"doctor", "", "says what this machine has, and how fast it is", cli_doctor},
     {"list", "ops|passes|devices|comms|machines|options", "says what there is", cli_list},
-    {"completion", "bash|zsh|vim",
+    {"completion", "bash|zsh|fish|vim",
      "prints what a shell needs to complete these commands, or a syntax file", cli_completion},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };

@@ -86,7 +86,20 @@ fi
 holds 'zsh knows the values' grep -q -- '--device=\[.*(cpu cuda sim null ref)' "$dir/zsh"
 "$weir" completion vim >"$dir/vim"
 holds 'vim knows the operations' grep -q 'syn keyword weirOperation.* softmax' "$dir/vim"
-expect 2 'bash|zsh|vim' completion fish
+holds 'vim knows words of host programs' grep -q 'syn keyword weirKeyword.* extent .*kernel' "$dir/vim"
+"$weir" completion fish >"$dir/fish"
+holds 'fish knows the commands' grep -q "__fish_use_subcommand -f -a verify -d 'checks a program" "$dir/fish"
+holds 'fish knows the values' grep -q -- "-l device -x -a 'cpu cuda sim null ref'" "$dir/fish"
+for option in $("$weir" list options | awk '/^--/ { sub(/=.*/, "", $1); sub(/,.*/, "", $1); print substr($1, 3) }'); do
+  holds "--$option is completed by fish" grep -q -- "-l $option\b" "$dir/fish"
+done
+if command -v fish >/dev/null; then
+  holds 'fish reads it' fish --no-execute "$dir/fish"
+fi
+if command -v zsh >/dev/null; then
+  holds 'zsh reads it' zsh -n "$dir/zsh"
+fi
+expect 2 'bash|zsh|fish|vim' completion csh
 
 # ---- silence ----
 program f <<'END'
