@@ -22,6 +22,10 @@ void draw_text(draw_picture *p, const char *class, double x, double y, const cha
 /* Cut off to what fits in `w`, in a font of fixed width; all of it is shown when the pointer is on it. */
 void draw_cut_text(draw_picture *p, const char *class, double x, double y, double w,
                    const char *text);
+/* The same with another text for the pointer. */
+void draw_titled_text(draw_picture *p, const char *class, double x, double y, double w,
+                      const char *text, const char *title);
+double draw_text_width(const char *text); /* of its first line, in that font */
 /* A path with an arrow at its end. */
 void draw_arrow(draw_picture *p, const char *class, double x0, double y0, double x1, double y1);
 /* The picture may be this wide. */

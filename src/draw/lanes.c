@@ -4,7 +4,7 @@
 #include "draw/internal.h"
 #include "text/text.h"
 
-enum { LANE = 330, COMM = 330, ROW = 24, BOX = 20, INDENT = 10, MOST_ROWS = 400, MOST_LANES = 8 };
+enum { NARROW = 150, WIDE = 560, ROW = 24, BOX = 20, INDENT = 10, MOST_ROWS = 400, MOST_LANES = 8 };
 
 /* Where a communication of that name was posted last. */
 typedef struct posted {
@@ -17,12 +17,43 @@ typedef struct lanes {
   const char *names[MOST_LANES]; /* of streams; the first is where the program is called */
   uint32_t n, current;
   uint32_t rows, depth;
+  double lane, comm; /* as wide as the longest text needs */
   double top;
   VEC(posted) posts;
   double group_y; /* of the group that is open; 0: none */
 } lanes;
 
-static double lane_x(uint32_t lane) { return DRAW_MARGIN + (double)lane * (LANE + DRAW_MARGIN); }
+static double lane_x(const lanes *l, uint32_t lane) {
+  return DRAW_MARGIN + (double)lane * (l->lane + DRAW_MARGIN);
+}
+
+/* "h <- kernel(x, up): matmul, gelu" */
+static void put_joined(const lanes *l, const ir_instr_data *d, strbuf *text) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < d->body.len; i++) {
+    const ir_instr_data *step = ir_instr_at(l->p->host, d->body.data[i]);
+    if (step->kind != IR_COMPUTE) continue;
+    const ir_op_data *op = ir_op_at(l->p->host, step->op);
+    strbuf_printf(text, "%s%s", n++ ? ", " : ": ", ir_op_info_of(op->code)->name);
+  }
+}
+
+/* The statement on a line, and all of it. */
+static const char *words_of(const lanes *l, ir_instr i) {
+  strbuf text;
+  strbuf_init(&text, l->p->scratch);
+  text_print_instr(l->p->host, i, &text);
+  const ir_instr_data *d = ir_instr_at(l->p->host, i);
+  if (d->kind == IR_LAUNCH) put_joined(l, d, &text);
+  return text.data;
+}
+
+static const char *all_of(const lanes *l, ir_instr i) {
+  strbuf text;
+  strbuf_init(&text, l->p->scratch);
+  text_print_kernel(l->p->host, i, &text);
+  return text.data;
+}
 
 /* ---- which lanes there are ---- */
 static const char *stream_text(const lanes *l, const ir_stream *s) {
@@ -41,6 +72,11 @@ static uint32_t lane_of(lanes *l, const ir_stream *s) {
   return l->n - 1;
 }
 
+static void widen(const lanes *l, double *width, ir_instr i) {
+  double w = draw_text_width(words_of(l, i)) + 24 + (double)l->depth * INDENT * 2;
+  if (w > *width) *width = w < WIDE ? w : WIDE;
+}
+
 // NOLINTNEXTLINE(misc-no-recursion): as deep as loops are nested
 static void find_lanes(lanes *l, const ir_block *block) {
   for (uint32_t i = 0; i < block->len; i++) {
@@ -48,9 +84,13 @@ static void find_lanes(lanes *l, const ir_block *block) {
     if (d->kind == IR_CURRENT_STREAM && l->n == 1 && d->stream.name)
       l->names[0] = ir_name_text(l->p->host, d->stream.name);
     if (d->kind == IR_SET_STREAM || d->kind == IR_WAIT_STREAM) (void)lane_of(l, &d->stream);
+    if (d->kind == IR_COMPUTE || d->kind == IR_LAUNCH) widen(l, &l->lane, block->data[i]);
+    if (d->kind == IR_COMMUNICATE) widen(l, &l->comm, block->data[i]);
     if (d->kind == IR_FOR || d->kind == IR_IF) {
+      l->depth++;
       find_lanes(l, &d->body);
       find_lanes(l, &d->otherwise);
+      l->depth--;
     }
   }
 }
@@ -64,33 +104,26 @@ static double next_row(lanes *l) {
 }
 
 static double box_x(const lanes *l, uint32_t lane) {
-  return lane_x(lane) + 6 + (double)l->depth * INDENT;
+  return lane_x(l, lane) + 6 + (double)l->depth * INDENT;
 }
-static double box_width(const lanes *l) { return LANE - 12 - (double)l->depth * INDENT * 2; }
+static double box_width(const lanes *l) { return l->lane - 12 - (double)l->depth * INDENT * 2; }
 
-static const char *words_of(const lanes *l, ir_instr i) {
-  strbuf text;
-  strbuf_init(&text, l->p->scratch);
-  text_print_kernel(l->p->host, i, &text);
-  return text.data;
-}
-
-static void draw_box(lanes *l, const char *class, double x, double y, double w, const char *text) {
+static void draw_box(lanes *l, const char *class, double x, double y, double w, ir_instr i) {
   draw_rect(l->p, class, x, y, w, BOX);
-  draw_cut_text(l->p, "", x + 5, y + 14, w - 10, text);
+  draw_titled_text(l->p, "", x + 5, y + 14, w - 10, words_of(l, i), all_of(l, i));
 }
 
 static void draw_statement(lanes *l, ir_instr i) {
   double y = next_row(l);
-  draw_box(l, "compute", box_x(l, l->current), y, box_width(l), words_of(l, i));
+  draw_box(l, "compute", box_x(l, l->current), y, box_width(l), i);
 }
 
 /* ---- communications ---- */
-static double comm_x(const lanes *l) { return lane_x(l->n); }
+static double comm_x(const lanes *l) { return lane_x(l, l->n); }
 
 static void draw_post(lanes *l, const ir_instr_data *d, ir_instr i) {
   double y = next_row(l);
-  draw_box(l, "communication", comm_x(l) + 6, y, COMM - 12, words_of(l, i));
+  draw_box(l, "communication", comm_x(l) + 6, y, l->comm - 12, i);
   draw_arrow(l->p, "post", box_x(l, l->current), y + BOX / 2.0, comm_x(l) + 6, y + BOX / 2.0);
   posted post = {d->name, y};
   if (d->name) vec_push(l->p->scratch, &l->posts, post);
@@ -105,7 +138,7 @@ static double posted_at(const lanes *l, uint32_t name) {
 /* A bar from the post down to the wait: it is under way meanwhile. */
 static void draw_wait(lanes *l, const ir_instr_data *d, ir_instr i) {
   double y = next_row(l), from = posted_at(l, d->name);
-  draw_box(l, "wait", box_x(l, l->current), y, box_width(l), words_of(l, i));
+  draw_box(l, "wait", box_x(l, l->current), y, box_width(l), i);
   double right = box_x(l, l->current) + box_width(l), x = comm_x(l) + 12;
   if (from >= 0 && y > from + BOX)
     draw_rect(l->p, "communication", x, from + BOX, 5, y - from - ROW + 14);
@@ -116,8 +149,8 @@ static void draw_wait(lanes *l, const ir_instr_data *d, ir_instr i) {
 static void draw_order(lanes *l, const ir_instr_data *d) {
   uint32_t from = lane_of(l, &d->stream);
   double y = next_row(l);
-  double x0 = from < l->current ? lane_x(from) + LANE - 6 : lane_x(from) + 6;
-  double x1 = from < l->current ? lane_x(l->current) + 6 : lane_x(l->current) + LANE - 6;
+  double x0 = from < l->current ? lane_x(l, from) + l->lane - 6 : lane_x(l, from) + 6;
+  double x1 = from < l->current ? lane_x(l, l->current) + 6 : lane_x(l, l->current) + l->lane - 6;
   if (from != l->current) draw_arrow(l->p, "order", x0, y + BOX / 2.0, x1, y + BOX / 2.0);
   draw_cut_text(l->p, "small", box_x(l, l->current) + 10, y + 8, box_width(l),
                 arena_printf(l->p->scratch, "after %s", l->names[from]));
@@ -149,7 +182,7 @@ static void draw_nested(lanes *l, const ir_instr_data *d, ir_instr i) {
     draw_block(l, &d->otherwise);
   }
   l->depth--;
-  draw_rect(l->p, "frame", x, top - 2, comm_x(l) + COMM + 6 - (double)l->depth * INDENT / 2 - x,
+  draw_rect(l->p, "frame", x, top - 2, comm_x(l) + l->comm + 6 - (double)l->depth * INDENT / 2 - x,
             l->p->y - top);
   l->p->y += 6;
 }
@@ -191,8 +224,8 @@ static void draw_block(lanes *l, const ir_block *block) {
 static void draw_heads(lanes *l, double height) {
   for (uint32_t i = 0; i <= l->n; i++) {
     bool comm = i == l->n;
-    draw_rect(l->p, "lane", lane_x(i), l->top, comm ? COMM : LANE, height);
-    draw_text(l->p, "head", lane_x(i) + 6, l->top - 6, comm ? "communications" : l->names[i]);
+    draw_rect(l->p, "lane", lane_x(l, i), l->top, comm ? l->comm : l->lane, height);
+    draw_text(l->p, "head", lane_x(l, i) + 6, l->top - 6, comm ? "communications" : l->names[i]);
   }
 }
 
@@ -200,7 +233,7 @@ static void draw_heads(lanes *l, double height) {
  * them. */
 void draw_lanes(draw_picture *p) {
   strbuf *out = p->out, inner;
-  lanes l = {.p = p, .names = {"main stream"}, .n = 1};
+  lanes l = {.p = p, .names = {"main stream"}, .n = 1, .lane = NARROW, .comm = NARROW};
   find_lanes(&l, &p->host->host->body);
   strbuf_init(&inner, p->scratch);
   p->y += 18;

@@ -4,7 +4,7 @@
 #include "draw/internal.h"
 #include "runtime/piece.h"
 
-enum { CELL = 30, HEIGHT = 110, WIDTH = 190, GAP = 28, MOST_DEVICES = 64 };
+enum { CELL = 30, HEIGHT = 110, WIDTH = 190, GAP = 28, TEXTS = 48, BESIDE = 80, MOST_DEVICES = 64 };
 
 /* ---- rows of drawings ---- */
 /* A place of that width, in the row that began at *x or in the next. */
@@ -122,16 +122,18 @@ static void put_extents(strbuf *out, const int64_t *extents, uint32_t rank) {
   strbuf_putc(out, ']');
 }
 
-/* "bf16[6, 32], each [6, 16]", of the first that holds some. */
-static const char *type_of(draw_picture *p, ir_tensor t, const rt_piece *piece) {
+/* "bf16[6, 32]", and below it "each [6, 16]", of the first that holds some. */
+static void draw_type(draw_picture *p, ir_tensor t, const rt_piece *piece, double x, double y) {
   bool whole = memcmp(piece->extents, piece->whole, piece->rank * sizeof *piece->whole) == 0;
-  strbuf text;
+  strbuf text, part;
   strbuf_init(&text, p->scratch);
+  strbuf_init(&part, p->scratch);
   strbuf_puts(&text, ir_dtype_text(ir_tensor_at(p->host, t)->dtype));
   if (piece->rank) put_extents(&text, piece->whole, piece->rank);
-  strbuf_puts(&text, whole ? ", all of it" : ", each ");
-  if (!whole) put_extents(&text, piece->extents, piece->rank);
-  return text.data;
+  strbuf_puts(&part, whole ? "each has all of it" : "each ");
+  if (!whole) put_extents(&part, piece->extents, piece->rank);
+  draw_cut_text(p, "", x, y - 21, WIDTH + GAP, text.data);
+  draw_cut_text(p, "", x, y - 7, WIDTH + GAP, part.data);
 }
 
 /* Pieces that are many ranges are drawn as one, of the first, and said to be. */
@@ -143,7 +145,7 @@ static void draw_pieces(draw_picture *p, ir_tensor t, const rt_piece *pieces, ui
     if (!pieces[i].present || pieces[i].owner != (int64_t)i) continue;
     if (!chosen) {
       s = choose(pieces, n, pieces[i].rank);
-      draw_cut_text(p, "", x, y - 7, WIDTH + GAP, type_of(p, t, &pieces[i]));
+      draw_type(p, t, &pieces[i], x, y);
     }
     chosen = true;
     scattered = scattered || !pieces[i].is_box;
@@ -170,10 +172,10 @@ static void draw_tensor(draw_picture *p, ir_tensor t, const char *what, double *
     any = any || pieces[i].present;
   }
   if (!any) return;
-  double left = place(p, x, WIDTH, HEIGHT + 66);
+  double left = place(p, x, WIDTH, HEIGHT + BESIDE);
   draw_text(p, "head", left, p->y + 12,
             arena_printf(p->scratch, "%s %s", what, ir_tensor_name(p->host, t)));
-  draw_pieces(p, t, pieces, n, left, p->y + 34);
+  draw_pieces(p, t, pieces, n, left, p->y + TEXTS);
 }
 
 static bool is_listed(const ir_tensor *list, uint32_t n, ir_tensor t) {
@@ -196,5 +198,5 @@ void draw_tensors(draw_picture *p) {
   for (uint32_t i = 0; i < h->outputs.len; i++)
     if (!is_listed(h->inputs.data, h->inputs.len, h->outputs.data[i]))
       draw_tensor(p, h->outputs.data[i], "output", &x);
-  if (x > DRAW_MARGIN) p->y += HEIGHT + 66;
+  if (x > DRAW_MARGIN) p->y += HEIGHT + BESIDE;
 }

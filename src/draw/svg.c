@@ -44,16 +44,24 @@ void draw_text(draw_picture *p, const char *class, double x, double y, const cha
   strbuf_puts(p->out, "</text>\n");
 }
 
+static const double letter = 6.7; /* of the font in the style below, at most */
+
+double draw_text_width(const char *text) { return (double)strcspn(text, "\n") * letter; }
+
 void draw_cut_text(draw_picture *p, const char *class, double x, double y, double w,
                    const char *text) {
-  const double letter = 6.7; /* of the font in the style below, at most */
+  draw_titled_text(p, class, x, y, w, text, text);
+}
+
+void draw_titled_text(draw_picture *p, const char *class, double x, double y, double w,
+                      const char *text, const char *title) {
   size_t n = strcspn(text, "\n"), room = (size_t)(w / letter);
   bool cut = n > room || text[n];
   if (cut && n >= room) n = room > 1 ? room - 1 : 0;
   open_text(p, class, x, y);
-  if (cut) {
+  if (cut || strcmp(text, title) != 0) {
     strbuf_puts(p->out, "<title>");
-    put_escaped(p->out, text, strlen(text));
+    put_escaped(p->out, title, strlen(title));
     strbuf_puts(p->out, "</title>");
   }
   put_escaped(p->out, text, n);

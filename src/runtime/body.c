@@ -1,7 +1,9 @@
 /* Bodies of tasks: comparing, copying, and what they do with a parameter. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/table.h"
+#include "ir/host.h"
 #include "runtime/plan.h"
 
 const rt_shape *rt_value_shape(const rt_body *body, const rt_value *v) {
@@ -12,6 +14,31 @@ const rt_shape *rt_value_shape(const rt_body *body, const rt_value *v) {
 
 const char *rt_task_name(const rt_task *t) {
   return t->body ? "kernel" : ir_op_info_of(t->code)->name;
+}
+
+/* ---- labels ---- */
+/* One more name, if there is room for it and for "+...". */
+static bool add_name(char *to, size_t *n, const char *name) {
+  const size_t room = sizeof(rt_label) - sizeof "+...";
+  size_t more = strlen(name) + (*n ? 1 : 0);
+  bool fits = *n + more <= room;
+  (void)snprintf(to + *n, sizeof(rt_label) - *n, "%s%s", *n ? "+" : "", fits ? name : "...");
+  *n += fits ? more : strlen(to + *n);
+  return fits;
+}
+
+static bool is_shown(ir_opcode code) {
+  return !ir_op_is_view(code) && code != IR_OP_SET && code != IR_OP_CAST && code != IR_OP_RESHAPE;
+}
+
+const char *rt_task_label(const rt_task *t, rt_label to) {
+  size_t n = 0;
+  if (!t->body) return rt_task_name(t);
+  for (uint32_t i = 0; i < t->body->n_steps; i++) {
+    ir_opcode code = t->body->steps[i].code;
+    if (is_shown(code) && !add_name(to, &n, ir_op_info_of(code)->name)) break;
+  }
+  return n ? to : rt_task_name(t);
 }
 
 /* ---- equality ---- */

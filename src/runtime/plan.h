@@ -165,6 +165,10 @@ typedef struct rt_task {
 
 /* The name of its operation, or "kernel". */
 const char *rt_task_name(const rt_task *t);
+typedef char rt_label[64];
+/* What a person is shown: of a body the operations that it joins, "matmul+gelu", as many as there is room
+ * for. Operations that only move or convert elements are left out if there are others. */
+const char *rt_task_label(const rt_task *t, rt_label to);
 static inline uint32_t rt_task_n_results(const rt_task *t) { return 1 + t->n_more; }
 static inline uint32_t rt_task_result(const rt_task *t, uint32_t k) {
   return k == 0 ? t->result : t->more[k - 1];

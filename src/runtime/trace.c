@@ -182,8 +182,9 @@ static strbuf *begin_span(const writing *w, uint32_t span, const char *name, con
 static void put_launch(const writing *w, uint32_t span) {
   const rt_span *s = &w->t->spans[span];
   const rt_task *task = &w->t->plan->tasks[w->t->plan->instrs[s->instr].task];
+  rt_label label;
   strbuf *out =
-      begin_span(w, span, rt_task_name(task), rt_trace_kind(task), s->start_ns, s->end_ns);
+      begin_span(w, span, rt_task_label(task, label), rt_trace_kind(task), s->start_ns, s->end_ns);
   put_args(w->t, s, w->iterations[s->instr], w->critical[s->instr], out);
   strbuf_putc(out, '}');
 }

@@ -91,7 +91,8 @@ static void put_span(const picture *p, uint32_t i) {
   const rt_span *s = &p->t->spans[i];
   if (i < plan->n_tasks) {
     const rt_task *task = &plan->tasks[plan->instrs[s->instr].task];
-    put_box(p, i, rt_trace_kind(task), rt_task_name(task), s->start_ns, s->end_ns);
+    rt_label label;
+    put_box(p, i, rt_trace_kind(task), rt_task_label(task, label), s->start_ns, s->end_ns);
     return;
   }
   int64_t ready_ns = p->links.ready_ns[i - plan->n_tasks];

@@ -118,4 +118,9 @@ END
 expect 0 '' run "$dir/loop.weir" --pipeline collective --trace "$dir/loop.json"
 holds 'iterations begin at 0 on every device' \
   [ "$(grep -o '"pid":[01].*"iteration":[0-9]*' "$dir/loop.json" | sed 's/,.*"iteration"/ /' | sort -u | wc -l)" -le 4 ]
+program joined <<'END'
+fusion joined { x : f32[8, 4]; w : f32[4, 4]; y = gelu(matmul(x, w)); return y }
+END
+expect 0 '' run "$dir/joined.weir" --trace "$dir/joined.json"
+holds 'a kernel is named after what it joins' grep -q '"name":"matmul+gelu"' "$dir/joined.json"
 finish

@@ -110,6 +110,12 @@ function time(us) {
   if (abs >= 1e3) return (us / 1e3).toFixed(3) + ' ms';
   return us.toFixed(3) + ' us';
 }
+/* Ticks have one unit, and no more digits than their distance needs. */
+function tick(us, step, last) {
+  const [size, unit] = last >= 1e6 ? [1e6, 's'] : last >= 1e3 ? [1e3, 'ms'] : [1, 'us'];
+  const digits = Math.max(0, -Math.floor(Math.log10(step / size) + 1e-9));
+  return (us / size).toFixed(digits) + ' ' + unit;
+}
 function amount(n, unit) {
   for (const [size, letter] of [[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k']])
     if (n >= size) return (n / size).toFixed(2) + ' ' + letter + unit;
@@ -134,7 +140,7 @@ const view = {from: 0, to: end, scroll: 0};
 let drag = null, hovered = null, chosen = null, range = null, found = null, hits = [], hitAt = -1;
 let colors = {}, rows = [], height = 0, pending = false;
 
-/* A row is a rank's header or a lane; folded ranks have their header only. */
+/* A row is a rank's header or a lane with something in it; folded ranks have their header only. */
 function layRows() {
   rows = [];
   let y = 0;
@@ -143,8 +149,9 @@ function layRows() {
     rank.y = y;
     y += HEAD;
     for (const lane of rank.lanes) {
-      lane.y = rank.folded ? null : y;
-      if (rank.folded) continue;
+      const shown = !rank.folded && lane.spans.length > 0;
+      lane.y = shown ? y : null;
+      if (!shown) continue;
       rows.push({y, h: LANE, rank, lane});
       y += LANE;
     }
@@ -172,10 +179,14 @@ function redraw() {
 
 /* ---- drawing ---- */
 const widths = new Map();
-function fits(name, room) {
-  if (room < 8) return false;
+/* As much of a name as there is room for; '' if that says nothing. */
+function fitting(name, room) {
+  if (room < 8) return '';
   if (!widths.has(name)) widths.set(name, g.measureText(name).width);
-  return widths.get(name) <= room;
+  const whole = widths.get(name);
+  if (whole <= room) return name;
+  const letters = Math.floor(name.length * room / whole) - 2;
+  return letters < 3 ? '' : name.slice(0, letters) + '\u2026';
 }
 function drawTicks(h) {
   const raw = (view.to - view.from) / Math.max(2, width() / 110);
@@ -186,7 +197,7 @@ function drawTicks(h) {
     const x = xOf(t);
     if (x < LEFT) continue;
     g.globalAlpha = 0.12; g.fillRect(x, TOP, 1, h);
-    g.globalAlpha = 1; g.fillText(time(t), x + 3, 16);
+    g.globalAlpha = 1; g.fillText(tick(t, step, Math.max(Math.abs(view.from), Math.abs(view.to))), x + 3, 16);
   }
 }
 /* What the head's boxes say, read once a frame. */
@@ -219,9 +230,8 @@ function drawLane(spansOf, y, h, named) {
       g.strokeRect(x + 0.5, y + 2.5, Math.max(1, right - x - 1), h - 5);
     }
     const to = Math.min(right, most);
-    if (named && fits(s.name, to - x - 6)) {
-      g.globalAlpha = hidden ? 0.3 : 1; g.fillStyle = '#111'; g.fillText(s.name, x + 3, y + 15);
-    }
+    const label = named ? fitting(s.name, to - x - 6) : '';
+    if (label) { g.globalAlpha = hidden ? 0.3 : 1; g.fillStyle = '#111'; g.fillText(label, x + 3, y + 15); }
   }
   g.globalAlpha = 1;
 }
@@ -311,7 +321,9 @@ function showSide(html) { one('info').innerHTML = html; one('side').hidden = fal
 function detail(s) {
   const lines = [['kind', KINDS[s.kind]], ['rank', s.lane.rank.name], ['lane', s.lane.name],
                  ['start', time(s.start)], ['took', time(s.end - s.start)]];
-  for (const k in s.args) if (k !== 'origin') lines.push([k, s.args[k]]);
+  const units = {bytes: 'B', flops: 'FLOP'};
+  for (const k in s.args)
+    if (k !== 'origin') lines.push([k, units[k] ? amount(s.args[k], units[k]) : s.args[k]]);
   for (const rate of rates(s)) lines.push(['rate', rate]);
   const step = stepOf(s);
   showSide('<h2>' + escapeText(s.name) + '</h2>' + table(null, lines) +
