@@ -44,4 +44,17 @@ set_property(TEST python/weir APPEND PROPERTY ENVIRONMENT PYTHONPATH=${PROJECT_B
 suite_test(python world ${python} tests/python/test_world.py)
 set_property(TEST python/world APPEND PROPERTY ENVIRONMENT PYTHONPATH=${PROJECT_BINARY_DIR}/python
              PYTHONDONTWRITEBYTECODE=1)
+if(WEIR_HAS_CUDA) # the same ranks on GPUs, on the stand-ins
+  foreach(comm auto nccl)
+    if(comm STREQUAL nccl AND NOT TARGET standin_nccl)
+      continue()
+    endif()
+    suite_test(python world_${comm} ${python} tests/python/test_world.py Worlds.test_torchrun Worlds.test_shards
+               Worlds.test_exchange Worlds.test_death)
+    set_property(TEST python/world_${comm} APPEND PROPERTY ENVIRONMENT PYTHONPATH=${PROJECT_BINARY_DIR}/python
+                 PYTHONDONTWRITEBYTECODE=1 LD_LIBRARY_PATH=${PROJECT_BINARY_DIR}/tests/standin
+                 XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/tests/standin/cache WEIR_STANDIN_GPUS=3 WEIR_STANDIN_NCCL=
+                 WEIR_DEVICE=cuda WEIR_COMM=${comm})
+  endforeach()
+endif()
 suite_test(python wheel bash tests/python/wheel.sh ${python} ${PROJECT_BINARY_DIR})

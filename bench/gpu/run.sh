@@ -21,26 +21,11 @@ parts=${*:-host calls kernels attention overlap choice fused bodies block never}
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$results" || exit 2
 
-# The Python package in BUILD/python, made here if the build had no Python with headers and NumPy, or another one.
-extension() {
-  local package=$build/python/weir root include
-  root=$(cd "$here/../.." && pwd)
-  PYTHONPATH=$build/python python3 -c 'import weir' 2>/dev/null && return 0
-  include=$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')
-  if [ ! -e "$include/Python.h" ]; then
-    echo "Python calls are not measured: there are no headers in $include (python3-dev)"
-    return 1
-  fi
-  mkdir -p "$package" && cp "$root"/python/weir/*.py* "$package" &&
-    ${CC:-cc} -O2 -shared -fPIC -fvisibility=hidden -DPy_LIMITED_API=0x030A0000 "-I$include" "-I$root/include" \
-      "$root"/python/src/*.c "$build/libweir.so.0" "-Wl,-rpath,$(cd "$build" && pwd)" -o "$package/_weir.abi3.so" &&
-    PYTHONPATH=$build/python python3 -c 'import weir'
-}
 host() { "$build/bench/gpu/host_cost"; }
 calls() {
   "$build/bench/gpu/call_cost" || return 1
-  extension || return 0
-  PYTHONPATH=$build/python python3 "$here/../call_cost.py" "$build/bench/call_cost" cuda
+  bash "$here/../../tests/gpu/extension.sh" "$build" || return 0
+  PYTHONPATH=$build/python python3 "$here/../call_cost.py" "$build/bench/gpu/call_cost" cuda
 }
 kernels() { "$build/bench/gpu/kernels"; }
 choice() { "$build/bench/gpu/choice"; }
@@ -93,7 +78,7 @@ overlap() {
 
 for part in $parts; do
   if [ ! -f "$results/$part.txt" ]; then
-    timeout 450 bash -c "$(declare -f extension "$part"); build='$build' here='$here'; $part" \
+    timeout 450 bash -c "$(declare -f "$part"); build='$build' here='$here'; $part" \
       >"$results/$part.part" 2>&1 || { cat "$results/$part.part"; exit 1; }
     mv "$results/$part.part" "$results/$part.txt"
   fi

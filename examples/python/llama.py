@@ -3,6 +3,7 @@
     python examples/python/llama.py                          # both ranks in this process
     torchrun --nproc-per-node 2 examples/python/llama.py     # a process per rank
     mpirun -n 2 python examples/python/llama.py
+    python examples/python/llama.py cuda                     # on GPUs, with PyTorch's tensors; also in the ways above
 
 One program does it all: it takes any number of new tokens and the position of the first. Heads, hidden features and the
 vocabulary are cut over the ranks; each rank maps the file and reads its own part. The weights here are drawn at random, and
@@ -25,6 +26,7 @@ SHAPES = {"q": (HEADS * HEAD, WIDTH), "k": (KV_HEADS * HEAD, WIDTH), "v": (KV_HE
           "gate": (HIDDEN, WIDTH), "up": (HIDDEN, WIDTH), "down": (WIDTH, HIDDEN), "norm1": (WIDTH,), "norm2": (WIDTH,)}
 WEIGHTS = {"embed": (VOCABULARY, WIDTH), "norm": (WIDTH,), "head": (VOCABULARY, WIDTH),
            **{f"{name}{n}": shape for n in range(LAYERS) for name, shape in SHAPES.items()}}
+DEVICE = sys.argv[1] if len(sys.argv) > 1 else "cpu"
 CACHES = [f"{side}{n}" for n in range(LAYERS) for side in ("keys", "values")]
 
 
@@ -90,17 +92,26 @@ def schedule():
 
 # ---- running it ----
 
+def placed(array, i=0):
+    """Values of this process's i-th device, in memory of their own: NumPy's, or on its GPU."""
+    if DEVICE != "cuda":
+        return np.array(array)
+    import torch
+    local = int(os.environ.get("LOCAL_RANK", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0")))
+    return torch.from_numpy(np.array(array)).to(f"cuda:{(local + i) % torch.cuda.device_count()}")
+
+
 def decode(program, weights, prompt):
     """Greedy: the most likely token each time."""
     parts = {n: program.cut(n, weights[n]) for n in WEIGHTS}
-    parts = {n: weir.Shards(*(np.ascontiguousarray(p) for p in ps)) for n, ps in parts.items()}
-    caches = {c: [np.zeros(p.shape, "f4") for p in program.cut(c, np.broadcast_to(np.float32(0), (KV_HEADS, CAPACITY, HEAD)))]
-              for c in CACHES}
+    parts = {n: weir.Shards(*(placed(p, i) for i, p in enumerate(ps))) for n, ps in parts.items()}
+    empty = np.zeros((KV_HEADS, CAPACITY, HEAD), "f4")
+    caches = {c: [placed(p, i) for i, p in enumerate(program.cut(c, empty))] for c in CACHES}
     tokens, new, at = [], prompt, 0
     while len(tokens) < TOKENS:
         rows = program.bucket("s", at + len(new))
         used = {c: weir.Shards(*(p[:, :rows] for p in ps)) for c, ps in caches.items()}
-        logits, *_ = program(np.asarray(new), np.asarray(at), *used.values(), *parts.values(),
+        logits, *_ = program(placed(np.asarray(new)), placed(np.asarray(at)), *used.values(), *parts.values(),
                              donate={c: f"{c}_new" for c in CACHES}, extents={"s": rows})
         at += len(new)
         new = [int(logits[0].argmax())]
@@ -140,8 +151,8 @@ def save(path):
     """A safetensors file of random weights."""
     random, table, at, data = np.random.default_rng(7), {}, 0, []
     for name, shape in WEIGHTS.items():
-        x = random.standard_normal(shape).astype("f4") * (0.5 / np.sqrt(shape[-1]) if len(shape) > 1 else 0.1)
-        x += len(shape) == 1
+        x = random.standard_normal(shape) * (0.5 / np.sqrt(shape[-1]) if len(shape) > 1 else 0.1)
+        x = (x + (len(shape) == 1)).astype("f4")
         table[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [at, at + x.nbytes]}
         at += x.nbytes
         data.append(x.tobytes())
@@ -152,7 +163,7 @@ def save(path):
 
 
 def main() -> int:
-    program = build().scheduled(schedule()).compile()
+    program = build().scheduled(schedule()).compile(device=DEVICE)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.safetensors")
         save(path)

@@ -1,6 +1,8 @@
 """The programs in examples/, run from Python on made-up values and compared with what their definitions say.
 
-    python examples/python/seeds.py [FOLDER]
+    python examples/python/seeds.py [FOLDER [DEVICE]]
+
+With the device cuda the values are PyTorch's tensors on the first GPU.
 """
 
 import pathlib
@@ -11,6 +13,7 @@ import numpy
 import weir
 
 FOLDER = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[1]
+DEVICE = sys.argv[2] if len(sys.argv) > 2 else "cpu"
 
 
 def values(random, shape, dtype):
@@ -21,7 +24,19 @@ def values(random, shape, dtype):
     return random.integers(0, 2, shape).astype(names[dtype])
 
 
+def placed(array):
+    """Where the device has its memory."""
+    if DEVICE != "cuda":
+        return array
+    import torch
+    if isinstance(array, weir.RawArray):
+        return torch.from_numpy(array.bits.view("i2")).view(torch.bfloat16).cuda()
+    return torch.from_numpy(array).cuda()
+
+
 def as_float(array):
+    if DEVICE == "cuda":
+        return array.double().cpu().numpy()
     if isinstance(array, weir.RawArray):
         return (array.bits.astype("u4") << 16).view("f4")
     return numpy.asarray(array, "f8")
@@ -29,11 +44,11 @@ def as_float(array):
 
 def run(name: str, shapes) -> float:
     """The largest difference from the definition, over the largest value."""
-    program = weir.load(FOLDER / f"{name}.weir").compile()
+    program = weir.load(FOLDER / f"{name}.weir").compile(device=DEVICE)
     random = numpy.random.default_rng(1)
-    arrays = [values(random, s, t.dtype) for s, t in zip(shapes, program.inputs)]
+    arrays = [placed(values(random, s, t.dtype)) for s, t in zip(shapes, program.inputs)]
     worst = 0.0
-    made = [[values(random, s, t.dtype) for s, t in zip(program.shapes(*shapes), program.outputs)] for _ in range(2)]
+    made = [[placed(values(random, s, t.dtype)) for s, t in zip(program.shapes(*shapes), program.outputs)] for _ in range(2)]
     program(*arrays, out=tuple(made[0]))
     program.definition(*arrays, out=tuple(made[1]))
     for a, b in zip(*made):

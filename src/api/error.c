@@ -235,10 +235,12 @@ static bool read_at(const char *at, const char *end, line_parts *l) {
   return false;
 }
 
+/* Of ranks any place that is named; else "in the run that begins at f.weir:5", and no address of a machine. */
 static void find_place(const char *at, const char *end, line_parts *l) {
+  const char *word = l->rank >= 0 ? " at " : " that begins at ";
   for (const char *p = at; p < end; p++) {
     const char *q = p;
-    if (skip_word(&q, " at ") && read_at(q, end, l)) return;
+    if (skip_word(&q, word) && read_at(q, end, l)) return;
   }
 }
 
@@ -251,7 +253,7 @@ static line_parts read_line(const char *at, const char *end) {
   l.text = at;
   l.text_length = (size_t)(end - at);
   if (l.rank < 0) find_rank(at, end, &l);
-  if (l.rank >= 0 && l.line == 0) find_place(at, end, &l);
+  if (l.line == 0) find_place(at, end, &l);
   return l;
 }
 

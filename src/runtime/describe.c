@@ -245,3 +245,11 @@ status rt_fail_at(const rt_plan *plan, uint32_t instr, status st, const char *me
   if (!line) return fail(st, "%s", message);
   return fail(st, "%s:%u: %s", plan->host->module->src.name, line, message);
 }
+
+status rt_fail_in_run(const rt_plan *plan, status st, const char *message) {
+  uint32_t line = 0;
+  for (uint32_t i = 0; i < plan->n_instrs && !line; i++) line = line_of(plan, i);
+  if (!line) return fail(st, "%s", message);
+  return fail(st, "%s, in the run that begins at %s:%u", message, plan->host->module->src.name,
+              line);
+}

@@ -303,5 +303,7 @@ void rt_describe_post(const rt_plan *plan, uint32_t instr, strbuf *out);
 void rt_place(const rt_plan *plan, uint32_t instr, strbuf *out);
 /* Fails with the message, after the place of the instruction where that is known. Allocates nothing. */
 status rt_fail_at(const rt_plan *plan, uint32_t instr, status st, const char *message);
+/* The same where it is not known which instruction failed: with the place of the first. */
+status rt_fail_in_run(const rt_plan *plan, status st, const char *message);
 
 #endif

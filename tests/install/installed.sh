@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# installed.sh BUILD: installs into a temporary DESTDIR and prefix, then uses it from there as others would.
+# installed.sh BUILD [CUDA-HEADERS [standin|gpu]]: installs into a temporary DESTDIR and prefix, then uses it from there as
+# others would. With CUDA's headers also from a program with memory and streams of a GPU: by default on the stand-ins of
+# the build, with `gpu` on this machine's.
 set -euo pipefail
 build=$(cd "$1" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)
@@ -52,6 +54,31 @@ cmake -S "$here/project" -B "$work/project" -DCMAKE_PREFIX_PATH="$prefix" -DSOUR
 cmake --build "$work/project" >/dev/null
 "$work/project/use_weir"
 env -u LD_LIBRARY_PATH "$work/project/use_static"
+
+# A program of a GPU's, by pkg-config as C and C++, and by find_package.
+headers=${2:-} driver=$build/tests/standin/libcuda.so.1
+[ "${3:-standin}" = standin ] || driver=$(ldconfig -p | awk '$1 == "libcuda.so.1" { print $NF; exit }')
+where=$prefix/lib
+[ "${3:-standin}" = gpu ] || where=$where:$build/tests/standin
+with_gpu() { # COMMAND...
+  env LD_LIBRARY_PATH="$where" XDG_CACHE_HOME="$build/tests/standin/cache" "$@"
+}
+if [ -z "$headers" ] || [ ! -e "$driver" ]; then
+  echo "skipped: programs of GPUs, for there are no headers or no driver"
+elif [ -z "$sanitize" ]; then
+  if command -v pkg-config >/dev/null; then
+    cc -Wall -Wextra -Werror -isystem "$headers" "$here/use_cuda.c" $flags "$driver" -o "$work/cuda_c"
+    c++ -x c++ -std=c++11 -Wall -Wextra -Wpedantic -Werror -isystem "$headers" "$here/use_cuda.c" -x none $flags "$driver" \
+      -o "$work/cuda_cpp"
+    with_gpu "$work/cuda_c"
+    with_gpu "$work/cuda_cpp"
+  fi
+  cmake -S "$here/project" -B "$work/cuda_project" -DCMAKE_PREFIX_PATH="$prefix" -DSOURCE="$here/use_cuda.c" \
+    -DCUDA_HEADERS="$headers" -DCUDA_DRIVER="$driver" >/dev/null
+  cmake --build "$work/cuda_project" >/dev/null
+  with_gpu "$work/cuda_project/use_weir"
+  with_gpu "$work/cuda_project/use_static"
+fi
 
 # Modules are found beside the library, from a program that is elsewhere.
 for module in "$prefix"/lib/weir/weir-mpi-*.so; do

@@ -12,7 +12,8 @@
  *                              nothing else happens for a while; else, now one, now the other
  *   WEIR_STANDIN_SEED=N        of all random choices (1)
  *   WEIR_STANDIN_FAIL=F:N      call number N (from 1) of function F fails, say cuMemAlloc:2 or
- *                              cublasLtMatmul:1; kernel:N: the N-th kernel fails while it runs
+ *                              cublasLtMatmul:1; kernel:N: the N-th kernel fails while it runs;
+ *                              F:N+: all calls from that one on. A test may change this while it runs
  *   WEIR_STANDIN_PRODUCTS=0    cublasLt knows no algorithm for any product
  *   WEIR_STANDIN_KERNELS=skip  any machine code loads, and kernels do nothing: fills the cache of compiled
  *                              kernels with what the vendor's own NVRTC makes

@@ -63,6 +63,10 @@ static void test_texts(void) {
   expect(0, "f.weir", 4, 0, "has died", "", 2);
   api_set_error("cuda: NCCL failed at rank 1's send of 8 f32 at a/b.weir:31 on team (0 1): remote");
   expect(0, "a/b.weir", 31, 0, "NCCL failed", "", 1);
+  api_set_error("cuda: running the plan: failed (719), in the run that begins at f.weir:5");
+  expect(0, "f.weir", 5, 0, "running the plan", "", -1);
+  api_set_error("tcp: nobody listens at master.example:29500");
+  expect(0, "", 0, 0, "nobody", "", -1);
   api_set_error("tcp: rank 1 does not reach rank 0 at 127.0.0.1:80: refused");
   expect(0, "", 0, 0, "does not reach", "", -1);
   api_set_error("rank 3: f.weir:12: rank 0 waits for an allreduce\n    source\n    ^~~\n"

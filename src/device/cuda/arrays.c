@@ -4,7 +4,7 @@
 static const rt_plan *plan_of(const cuda_loaded *l) { return l->plan; }
 
 /* Whether the caller's memory is memory of a GPU, and of which; managed memory is of any. */
-static void find_array(const cuda_loaded *l, cuda_external *e) {
+static void find_array(cuda_loaded *l, cuda_external *e) {
   CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                  CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
                                  CU_POINTER_ATTRIBUTE_IS_MANAGED};
@@ -16,6 +16,7 @@ static void find_array(const cuda_loaded *l, cuda_external *e) {
                  (kind == CU_MEMORYTYPE_DEVICE || managed);
   e->is_pinned = kind == CU_MEMORYTYPE_HOST;
   e->gpu = managed ? l->ranks[e->rank].gpu : (uint32_t)ordinal;
+  l->has_managed = l->has_managed || (e->on_device && managed);
 }
 
 /* The caller's own memory, if the rank's GPU can use it as it is; else 0. */
@@ -58,6 +59,7 @@ static status copy_out(cuda_loaded *l, const cuda_external *e, bool *copied) {
 static void find_arrays(cuda_loaded *l, void *const *inputs, void *const *outputs) {
   const rt_plan *own = l->base.plan;
   uint32_t before = l->share ? l->share->me : 0; /* ranks whose slots come before */
+  l->has_managed = false;
   for (uint32_t i = 0; i < l->n_externals; i++) {
     cuda_external *e = &l->externals[i];
     const rt_buffer *b = &plan_of(l)->buffers[e->buffer];

@@ -1,4 +1,5 @@
 /* Memory of loaded plans. */
+#include <stdio.h>
 #include <string.h>
 
 #include "device/cuda/run.h"
@@ -44,8 +45,11 @@ static status allocate(const cuda_loaded *l, uint32_t rank, cuda_block *b) {
                 (void *)(uintptr_t)b->at, CUDA_ALIGN);
   if (got != CUDA_ERROR_OUT_OF_MEMORY) return cuda_try(got, "allocating memory");
   (void)l->cu->cuMemGetInfo(&free_bytes, &all_bytes);
-  return fail(STATUS_OUT_OF_MEMORY, "cuda: device %u needs %zu bytes; GPU %u has %zu of %zu free",
-              rank, bytes, b->gpu, free_bytes, all_bytes);
+  char message[256];
+  (void)snprintf(message, sizeof message,
+                 "cuda: device %u needs %zu bytes; GPU %u has %zu of %zu free", rank, bytes, b->gpu,
+                 free_bytes, all_bytes);
+  return rt_fail_in_run(l->base.plan, STATUS_OUT_OF_MEMORY, message);
 }
 
 /* ---- what is in a block ---- */

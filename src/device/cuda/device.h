@@ -225,6 +225,7 @@ struct cuda_loaded {
   bool keeps_memory; /* its blocks are its own: a graph of the caller's may use them at any time */
   size_t placed_bytes; /* of all blocks, as addresses were made for; 0: not yet */
   bool moved;          /* some address changed since the last run */
+  bool has_managed;    /* an array of the caller's is managed memory, used where it is */
   CUgraphExec graph;   /* NULL: not captured yet */
   bool replaying;      /* this run is the graph */
   bool draws;          /* some kernel reads the seed of the run */

@@ -79,7 +79,8 @@ static CUresult run_copy(cuda_loaded *l, uint32_t copy, CUstream stream) {
   if (c->to.kind == ISSUE_IN_SLOTS) return l->cu->cuMemcpyDtoHAsync(m->to, from, bytes, stream);
   if (c->from.kind == ISSUE_IN_SLOTS) return l->cu->cuMemcpyHtoDAsync(to, m->from, bytes, stream);
   uint32_t there = l->ranks[c->to_rank].gpu, here = l->ranks[c->from_rank].gpu;
-  if (there == here || l->share) /* opened memory is an address like any other */
+  /* opened memory is an address like any other; managed memory is in no GPU's context */
+  if (there == here || l->share || l->has_managed)
     return l->cu->cuMemcpyDtoDAsync(to, from, bytes, stream);
   return l->cu->cuMemcpyPeerAsync(to, l->device->gpus[there].context, from,
                                   l->device->gpus[here].context, bytes, stream);
@@ -218,8 +219,19 @@ status cuda_run_replay(cuda_loaded *l) {
   return launch_graph(l);
 }
 
+/* What has failed meanwhile, and where in the plan, the driver does not tell. */
+status cuda_run_try(const cuda_loaded *l, CUresult r) {
+  char message[256];
+  status st = cuda_try(r, "running the plan");
+  if (st == STATUS_OK || l->failed != CUDA_SUCCESS)
+    return st; /* the first failure is told already */
+  (void)snprintf(message, sizeof message, "%s", status_message());
+  status_clear();
+  return rt_fail_in_run(l->base.plan, st, message);
+}
+
 static status wait_for(cuda_loaded *l, uint32_t stream) {
-  return cuda_try(l->cu->cuStreamSynchronize(l->streams[stream].handle), "running the plan");
+  return cuda_run_try(l, l->cu->cuStreamSynchronize(l->streams[stream].handle));
 }
 
 static status wait_for_main(cuda_loaded *l) {
@@ -417,14 +429,26 @@ void cuda_cancel(rt_loaded *loaded) {
   if (!l->share && !l->watched) atomic_store(&l->cancelled, true);
 }
 
-status cuda_run_failure(cuda_loaded *l) {
-  if (l->failed != CUDA_SUCCESS && atomic_load(&l->cancelled))
-    return fail(STATUS_CANCELLED, "the run was cancelled");
-  if (l->failed_nccl.result) return cuda_nccl_failure(l);
+static status issue_failure(const cuda_loaded *l) {
   if (l->failed_lt != CUBLAS_STATUS_SUCCESS)
     return cuda_try_lt(l->failed_lt, "issuing a matrix product");
   if (l->failed_dnn != DNN_STATUS_SUCCESS) return cuda_att_failure(l->failed_dnn);
   return cuda_try(l->failed, "issuing a step");
+}
+
+status cuda_run_failure(cuda_loaded *l) {
+  if (l->failed != CUDA_SUCCESS && atomic_load(&l->cancelled))
+    return fail(STATUS_CANCELLED, "the run was cancelled");
+  if (l->failed_nccl.result) return cuda_nccl_failure(l);
+  status st = issue_failure(l);
+  if (st == STATUS_OK || l->replaying) return st;
+  char message[256];
+  uint32_t instr = 0;
+  const rt_plan *own = l->base.plan;
+  (void)snprintf(message, sizeof message, "%s", status_message());
+  status_clear();
+  while (instr < own->n_instrs && l->order.upto[instr] <= l->failed_step) instr++;
+  return rt_fail_at(own, instr, st, message);
 }
 
 static status sync_all(cuda_loaded *l) {

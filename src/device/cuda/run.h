@@ -34,6 +34,8 @@ NODISCARD status cuda_run_settle(cuda_loaded *l);
 void cuda_run_drain(cuda_loaded *l);
 /* What issuing met, and what tasks did: wrong indexes. */
 NODISCARD status cuda_run_failure(cuda_loaded *l);
+/* The driver's answer to a question about a run that is under way. */
+NODISCARD status cuda_run_try(const cuda_loaded *l, CUresult r);
 NODISCARD status cuda_run_errors(cuda_loaded *l);
 
 #endif

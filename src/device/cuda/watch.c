@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "device/cuda/device.h"
+#include "device/cuda/run.h"
 
 typedef enum place { IS_DONE, COMPUTES, WAITS, COMMUNICATES } place;
 
@@ -180,12 +181,24 @@ static status check_errors(cuda_loaded *l) {
   return cuda_nccl_failure(l);
 }
 
+/* The communication that this rank's process is at, if it is at one. */
+static void tell_place(cuda_loaded *l) {
+  uint32_t at;
+  for (uint32_t s = l->plan->n_streams; s < l->n_streams; s++) {
+    if (!l->streams[s].used || place_of(l, s, &at) != COMMUNICATES) continue;
+    uint32_t post = l->order.comms.data[l->order.steps.data[at].index].post;
+    cuda_world_tell_place(&l->device->world, l->share->places[post]);
+    return;
+  }
+}
+
 /* Of ranks that are processes, what others do counts, and they are told what this one does. */
 static bool is_still(cuda_loaded *l, const sight *seen, int64_t moved_ns) {
   cuda_world *w = &l->device->world;
   int64_t most_ns = l->device->timeout_ns;
   if (!l->share) return most_ns > 0 && rt_clock_ns() - moved_ns >= most_ns;
   cuda_world_tell(w, seen->computes, seen->moved);
+  tell_place(l);
   return cuda_world_is_still(w, moved_ns);
 }
 
@@ -214,7 +227,7 @@ static status wait_for_end(cuda_loaded *l, bool all) {
     }
     pause_for(now_ns - start_ns);
   }
-  TRY(cuda_try(result, "running the plan"));
+  TRY(cuda_run_try(l, result));
   return check_errors(l);
 }
 

@@ -40,9 +40,16 @@ void cuda_world_tell(cuda_world *w, bool is_busy, bool moved) {
 
 void cuda_world_set_busy(cuda_world *w, bool is_busy) { cuda_world_tell(w, is_busy, false); }
 
+void cuda_world_tell_place(cuda_world *w, const char *where) {
+  (void)pthread_mutex_lock(&w->lock);
+  w->where = where;
+  (void)pthread_mutex_unlock(&w->lock);
+}
+
 void cuda_world_pulse(cuda_world *w, rt_pulse *pulse) {
   (void)pthread_mutex_lock(&w->lock);
   *pulse = (rt_pulse){.done = w->moves, .is_busy = w->is_busy};
+  if (w->where) (void)snprintf(pulse->where, sizeof pulse->where, "%s", w->where);
   (void)pthread_mutex_unlock(&w->lock);
 }
 
@@ -232,6 +239,20 @@ status cuda_share_open(cuda_loaded *l, const rt_plan *const *plans, uint32_t n) 
   return STATUS_OK;
 }
 
+static void find_places(cuda_loaded *l) {
+  cuda_share *s = l->share;
+  const rt_plan *plan = l->plan;
+  s->places = ARENA_ARRAY(&l->memory, plan->n_posts, const char *);
+  for (uint32_t i = 0; i < plan->n_instrs && plan->host; i++) {
+    const rt_instr *instr = &plan->instrs[i];
+    if (instr->kind != RT_POST || plan->posts[instr->task].rank != s->me) continue;
+    strbuf where;
+    strbuf_init(&where, &l->memory);
+    rt_place(plan, i, &where);
+    s->places[instr->task] = where.data;
+  }
+}
+
 void cuda_share_split(cuda_loaded *l) {
   cuda_share *s = l->share;
   issue_order_split(l->plan, s->me, &l->memory, &l->order, &s->split);
@@ -243,6 +264,7 @@ void cuda_share_split(cuda_loaded *l) {
     issue_meetings_text(l->order.meetings, p, &l->memory, text, sizeof text);
     s->texts[p] = arena_copy(&l->memory, text, strlen(text) + 1);
   }
+  find_places(l);
 }
 
 /* ---- the region ---- */

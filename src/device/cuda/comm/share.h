@@ -61,6 +61,7 @@ typedef struct cuda_world {
   pthread_mutex_t lock;
   bool is_busy;
   uint64_t moves;
+  const char *where; /* "file:12": the communication it is at; NULL: not known */
 } cuda_world;
 
 NODISCARD status cuda_world_init(cuda_world *w);
@@ -70,6 +71,8 @@ void cuda_world_pulse(cuda_world *w, rt_pulse *pulse);
 /* This rank works at something that others may wait for, or it does not. */
 void cuda_world_set_busy(cuda_world *w, bool is_busy);
 void cuda_world_tell(cuda_world *w, bool is_busy, bool moved); /* and whether it got on */
+/* Which communication it is at; the text must live until another is told. Not for those who hold the lock. */
+void cuda_world_tell_place(cuda_world *w, const char *where);
 /* `bytes` of every rank, in their order. `what`: what all are at, for messages. */
 NODISCARD status cuda_world_exchange(cuda_world *w, const void *mine, void *all, size_t bytes,
                                      const char *what);
@@ -115,6 +118,7 @@ typedef struct cuda_share {
   _Atomic uint64_t run;    /* the one under way, or the last; from 1 */
   rt_fault fault;          /* for tests */
   const char **texts;      /* by post: what is posted where */
+  const char **places;     /* by post of this rank: "file:12"; NULL of others */
   /* The watch. */
   pthread_t thread;
   bool is_watched;

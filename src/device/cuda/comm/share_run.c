@@ -120,6 +120,12 @@ static uint32_t find_waited(const cuda_share *s, uint32_t rank) {
   return first;
 }
 
+/* Where this rank waits, or waits next as far as is known. */
+static const char *own_place(const cuda_share *s) {
+  uint32_t post = find_waited(s, s->me);
+  return post == RT_NO_POST ? world_of(s)->where : s->places[post];
+}
+
 /* A line for each of the first few ranks, also of other processes: those that wait for one another, or
  * all for one, are named. */
 static void describe(const cuda_share *s, rt_comm_line *line) {
@@ -161,6 +167,7 @@ static bool is_stuck(cuda_share *s, cuda_world *w) {
   if (v.sum != s->seen || v.is_busy) s->moved_ns = now_ns;
   s->seen = v.sum;
   w->is_busy = v.is_busy;
+  w->where = own_place(s);
   return cuda_world_is_still(w, s->moved_ns);
 }
 
@@ -210,6 +217,7 @@ status cuda_share_begin(cuda_share *s) {
   (void)pthread_mutex_lock(&w->lock);
   s->is_running = w->is_busy = true;
   s->moved_ns = rt_clock_ns();
+  w->where = s->loaded->plan->n_posts > s->first_post ? s->places[s->first_post] : NULL;
   (void)pthread_mutex_unlock(&w->lock);
   return STATUS_OK;
 }
@@ -270,6 +278,7 @@ status cuda_share_finish(cuda_share *s, status st) {
   status result = s->loaded->device->nccl ? settle_apart(s, st) : settle(s, st);
   (void)pthread_mutex_lock(&w->lock);
   s->is_running = w->is_busy = false;
+  w->where = NULL;
   (void)pthread_mutex_unlock(&w->lock);
   return result;
 }
