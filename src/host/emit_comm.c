@@ -43,8 +43,7 @@ static uint32_t sizes_of(const emitter *e, ir_tensor t, ir_scalar *sizes) {
 /* Where `t`, which a communication reads or writes, is touched: on the devices that have it, or, if the
  * root alone has a part in it, there. */
 static void guard_role(emitter *e, const comm_call *c, ir_tensor t, bool target, host_guard *g) {
-  bool roots = target ? c->kind == IR_COMM_GATHER || c->kind == IR_COMM_REDUCE
-                      : c->kind == IR_COMM_BROADCAST || c->kind == IR_COMM_SCATTER;
+  bool roots = ir_comm_info_of(c->kind)->root == (target ? IR_ROOT_RECEIVES : IR_ROOT_SENDS);
   bool other = c->kind == IR_COMM_SEND_RECV;
   if (!roots && !other) {
     emit_guard(e, ir_tensor_at(e->h, t)->mesh, g);

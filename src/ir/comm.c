@@ -1,8 +1,9 @@
 #include "ir/comm.h"
 
 static const ir_comm_info comms[] = {
-#define COMM(id, text, nvfuser, in, out, root, combines, way)                                      \
-  {text, nvfuser, IR_PIECES_##in, IR_PIECES_##out, IR_ROOT_##root, combines, IR_WAY_##way},
+#define COMM(id, text, nvfuser, in, out, root, combines, in_place, way)                            \
+  {text,           nvfuser,  IR_PIECES_##in, IR_PIECES_##out,                                      \
+   IR_ROOT_##root, combines, in_place,       IR_WAY_##way},
 #include "ir/comms.def"
 };
 

@@ -9,7 +9,7 @@
 #include "ir/dtype.h"
 
 typedef enum ir_comm_kind {
-#define COMM(id, text, nvfuser, in, out, root, combines, way) IR_COMM_##id,
+#define COMM(id, ...) IR_COMM_##id,
 #include "ir/comms.def"
   IR_COMM_COUNT
 } ir_comm_kind;
@@ -24,7 +24,7 @@ typedef struct ir_comm_info {
   const char *text, *nvfuser;
   ir_comm_pieces in, out;
   ir_comm_root root;
-  bool combines;
+  bool combines, in_place;
   ir_comm_way way;
 } ir_comm_info;
 const ir_comm_info *ir_comm_info_of(ir_comm_kind kind);
@@ -39,7 +39,7 @@ static inline bool ir_comm_out_pieces(ir_comm_kind kind) {
 const char *ir_comm_text(ir_comm_kind kind);
 bool ir_comm_combines(ir_comm_kind kind);
 bool ir_comm_has_root(ir_comm_kind kind);
-/* Between two members, and matched by pair: send, recv, permute. */
+/* Between two members, and matched by pair: send, recv, permute, send_recv. */
 bool ir_comm_is_message(ir_comm_kind kind);
 
 /* Bytes that one member sends, of n that take part, a piece being so large. `me`, `root`: team ranks. */

@@ -87,8 +87,9 @@ static bool counts_fit(ir_func *h, const ir_instr_data *d) {
   const char *what = ir_comm_info_of(d->comm)->text;
   shares(d, team - is_apart(h, d), &sent, &received);
   if (is_local(s, from) || is_local(s, to)) return true;
-  if (d->comm == IR_COMM_ALL_TO_ALL && is_const(h, from, &n) && n % team != 0) {
-    return BROKEN(h, d->at, "all_to_all sends %lld pieces, and '%s' has %lld elements",
+  bool exchanges = ir_comm_in_pieces(d->comm) && ir_comm_out_pieces(d->comm);
+  if (exchanges && is_const(h, from, &n) && n % team != 0) {
+    return BROKEN(h, d->at, "%s sends %lld pieces, and '%s' has %lld elements", what,
                   (long long)team, ir_tensor_name(h, d->from), (long long)n);
   }
   ir_scalar left = ir_scalar_mul(s, from, ir_scalar_const(s, sent));

@@ -49,10 +49,7 @@ static void note_slice(order_graph *g, order_node *n, const ir_instr_data *d) {
 
 /* Messages are matched by the order in which a pair of devices posts them. */
 static bool is_message(const ir_instr_data *d) {
-  return d->kind == IR_GROUP_START ||
-         (d->kind == IR_COMMUNICATE &&
-          (d->comm == IR_COMM_SEND || d->comm == IR_COMM_RECV || d->comm == IR_COMM_SEND_RECV ||
-           d->comm == IR_COMM_PERMUTE));
+  return d->kind == IR_GROUP_START || (d->kind == IR_COMMUNICATE && ir_comm_is_message(d->comm));
 }
 
 static void note_comm(order_graph *g, order_node *n, const ir_instr_data *d) {

@@ -125,7 +125,7 @@ static status check_overlap(const rt_comm_request *r) {
   if (in + n_in * piece <= out || out + n_out * ((uintptr_t)out_count(r) * size) <= in)
     return STATUS_OK;
   bool in_place = in + (n_in > n_out ? mine : 0) == out + (n_out > n_in ? mine : 0);
-  if (in_place && r->kind != IR_COMM_ALL_TO_ALL && !ir_comm_is_message(r->kind)) return STATUS_OK;
+  if (in_place && ir_comm_info_of(r->kind)->in_place) return STATUS_OK;
   return wrong(r, "input and output overlap");
 }
 

@@ -83,9 +83,8 @@ static void run_seed(uint64_t seed, ir_opcode code, ir_dtype dtype) {
 /* ---- what must be refused, and what must be covered ---- */
 static bool may_refuse(const ir_op_info *info, ir_dtype t) {
   bool is_bool = t == IR_BOOL;
-  if (info->family == IR_FAMILY_POINTWISE && info->rule == IR_RESULT_NUMBER) return is_bool;
-  if (info->family == IR_FAMILY_POINTWISE && info->rule == IR_RESULT_BITS)
-    return ir_dtype_is_float(t);
+  if (info->rule == IR_RESULT_NUMBER) return is_bool;
+  if (info->rule == IR_RESULT_BITS) return ir_dtype_is_float(t);
   if (info->family == IR_FAMILY_SDPA_BACKWARD) return !ir_dtype_is_float(t);
   return is_bool && (info->family == IR_FAMILY_MATMUL || info->family == IR_FAMILY_LINEAR);
 }
