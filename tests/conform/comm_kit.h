@@ -151,20 +151,12 @@ static int64_t kit_expected(const kit_step *s, uint64_t rep, uint32_t p, uint32_
   abort();
 }
 
-static bool kit_many_in(ir_comm_kind k) {
-  return k == IR_COMM_SCATTER || k == IR_COMM_REDUCE_SCATTER || k == IR_COMM_ALL_TO_ALL;
-}
-
-static bool kit_many_out(ir_comm_kind k) {
-  return k == IR_COMM_GATHER || k == IR_COMM_ALLGATHER || k == IR_COMM_ALL_TO_ALL;
-}
-
 static bool kit_has_in(const kit_step *s, uint32_t p) {
-  return (s->kind != IR_COMM_BROADCAST && s->kind != IR_COMM_SCATTER) || p == s->root;
+  return ir_comm_info_of(s->kind)->root != IR_ROOT_SENDS || p == s->root;
 }
 
 static bool kit_has_out(const kit_step *s, uint32_t p) {
-  return (s->kind != IR_COMM_GATHER && s->kind != IR_COMM_REDUCE) || p == s->root;
+  return ir_comm_info_of(s->kind)->root != IR_ROOT_RECEIVES || p == s->root;
 }
 
 /* One member's part of one step. The buffers end in bytes that nobody may touch. */
@@ -188,16 +180,18 @@ static char *kit_block(size_t bytes) {
 
 static void kit_part_make(kit_part *t, const kit_step *s, uint32_t p) {
   size_t piece = (size_t)s->count * ir_dtype_size_bytes(s->dtype);
-  bool both = s->in_place && s->kind != IR_COMM_ALL_TO_ALL && kit_has_in(s, p) && kit_has_out(s, p);
+  bool may = ir_comm_info_of(s->kind)->in_place;
+  bool both = s->in_place && may && kit_has_in(s, p) && kit_has_out(s, p);
   *t = (kit_part){.step = s, .p = p};
-  t->in_bytes = piece * (kit_many_in(s->kind) ? s->n : 1);
-  t->out_bytes = piece * (kit_many_out(s->kind) ? s->n : 1);
-  if (kit_has_in(s, p) && !(both && !kit_many_in(s->kind)))
+  t->in_bytes = piece * (ir_comm_in_pieces(s->kind) ? s->n : 1);
+  t->out_bytes = piece * (ir_comm_out_pieces(s->kind) ? s->n : 1);
+  if (kit_has_in(s, p) && !(both && !ir_comm_in_pieces(s->kind)))
     t->in = t->in_block = kit_block(t->in_bytes);
-  if (kit_has_out(s, p) && !(both && kit_many_in(s->kind)))
+  if (kit_has_out(s, p) && !(both && ir_comm_in_pieces(s->kind)))
     t->out = t->out_block = kit_block(t->out_bytes);
-  if (both && kit_many_in(s->kind)) t->out = t->in + p * piece;
-  if (both && !kit_many_in(s->kind)) t->in = t->out + (kit_many_out(s->kind) ? p * piece : 0);
+  if (both && ir_comm_in_pieces(s->kind)) t->out = t->in + p * piece;
+  if (both && !ir_comm_in_pieces(s->kind))
+    t->in = t->out + (ir_comm_out_pieces(s->kind) ? p * piece : 0);
 }
 
 static void kit_part_free(kit_part *t) {
@@ -211,7 +205,7 @@ static void kit_part_fill(kit_part *t, uint64_t rep) {
   t->rep = rep;
   if (t->out_block) memset(t->out_block, 0x5a, t->out_bytes);
   if (!t->in) return;
-  for (uint32_t piece = 0; piece < (kit_many_in(s->kind) ? s->n : 1); piece++)
+  for (uint32_t piece = 0; piece < (ir_comm_in_pieces(s->kind) ? s->n : 1); piece++)
     for (int64_t i = 0; i < s->count; i++)
       ir_element_set_i64(s->dtype, t->in + (size_t)(piece * s->count + i) * size,
                          kit_value(s, rep, t->p, piece, i));
@@ -265,7 +259,7 @@ static int64_t kit_differences(const kit_part *t, const char *buffer, uint32_t p
 /* The result, the input (which must be as it was), the guards. */
 static void kit_part_check(const kit_part *t, uint32_t rank) {
   const kit_step *s = t->step;
-  uint32_t in = kit_many_in(s->kind) ? s->n : 1, out = kit_many_out(s->kind) ? s->n : 1;
+  uint32_t in = ir_comm_in_pieces(s->kind) ? s->n : 1, out = ir_comm_out_pieces(s->kind) ? s->n : 1;
   int64_t wrong = t->out ? kit_differences(t, t->out, out, kit_expected) : 0;
   if (wrong) kit_wrong(ir_comm_text(s->kind), rank, wrong);
   bool apart = t->in_block && (!t->out || t->out_block);

@@ -36,11 +36,10 @@ typedef struct matrix {
 static inline int64_t matrix_room(const matrix *m) { return m->n * (int64_t)MATRIX_COUNT; }
 
 static inline bool matrix_may(const matrix *m, ir_comm_kind kind, matrix_form f) {
-  bool moves_in_place = kind != IR_COMM_ALL_TO_ALL && !ir_comm_is_message(kind);
   switch (f) {
   case MATRIX_APART:
   case MATRIX_EMPTY: return true;
-  case MATRIX_IN_PLACE: return moves_in_place;
+  case MATRIX_IN_PLACE: return ir_comm_info_of(kind)->in_place;
   case MATRIX_ROOT_LACKS: return ir_comm_has_root(kind) && m->n > 1;
   case MATRIX_FORMS: break;
   }
@@ -61,17 +60,16 @@ static inline uint32_t matrix_part(const matrix *m, kit *k, uint32_t buffer, uin
 
 static inline void matrix_place(const matrix *m, kit *k, uint32_t c, rt_post *p) {
   uint32_t x = 2 * c, y = 2 * c + 1; /* buffers */
-  bool gathers = p->kind == IR_COMM_ALLGATHER || p->kind == IR_COMM_GATHER;
-  bool scatters = p->kind == IR_COMM_REDUCE_SCATTER || p->kind == IR_COMM_SCATTER;
+  bool many_in = ir_comm_in_pieces(p->kind), many_out = ir_comm_out_pieces(p->kind);
   bool is_root = p->me == p->root, in_place = m->forms[c] == MATRIX_IN_PLACE;
   uint32_t n = m->forms[c] == MATRIX_EMPTY ? 0 : m->n, one = n > 0;
-  uint32_t taken = scatters || p->kind == IR_COMM_ALL_TO_ALL ? n : one;
-  uint32_t given = gathers || p->kind == IR_COMM_ALL_TO_ALL ? n : one;
-  p->in = matrix_part(m, k, in_place ? y : x, in_place && gathers ? p->me : 0, taken);
-  p->out = matrix_part(m, k, y, in_place && scatters ? p->me : 0, given);
+  uint32_t taken = many_in ? n : one;
+  uint32_t given = many_out ? n : one;
+  p->in = matrix_part(m, k, in_place ? y : x, in_place && many_out ? p->me : 0, taken);
+  p->out = matrix_part(m, k, y, in_place && many_in ? p->me : 0, given);
   bool lacks = m->forms[c] == MATRIX_ROOT_LACKS && is_root;
-  bool gives = p->kind == IR_COMM_GATHER || p->kind == IR_COMM_REDUCE;
-  bool takes = p->kind == IR_COMM_BROADCAST || p->kind == IR_COMM_SCATTER;
+  bool gives = ir_comm_info_of(p->kind)->root == IR_ROOT_RECEIVES;
+  bool takes = ir_comm_info_of(p->kind)->root == IR_ROOT_SENDS;
   if (takes && !is_root) p->in = RT_NO_VIEW;
   if (gives && !is_root) p->out = RT_NO_VIEW;
   if (gives && lacks) p->in = RT_NO_VIEW;

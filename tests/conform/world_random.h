@@ -150,9 +150,8 @@ static inline int64_t world_received(const world_comm *c, uint32_t me, int64_t i
 }
 
 static inline bool world_receives(const world_comm *c, uint32_t me, int64_t *n) {
-  bool pieces = c->post.kind == IR_COMM_GATHER || c->post.kind == IR_COMM_ALLGATHER ||
-                c->post.kind == IR_COMM_ALL_TO_ALL;
-  bool root_only = c->post.kind == IR_COMM_GATHER || c->post.kind == IR_COMM_REDUCE;
+  bool pieces = ir_comm_out_pieces(c->post.kind);
+  bool root_only = ir_comm_info_of(c->post.kind)->root == IR_ROOT_RECEIVES;
   *n = pieces ? c->post.count * c->post.n_team : c->post.count;
   return c->out[me] != WORLD_NOWHERE && (!root_only || c->post.root == me);
 }
