@@ -62,6 +62,7 @@ static inline bool team_open(team *t, subject *s, ir_func *h, uint32_t streams, 
   *t = (team){.s = s, .h = h};
   if (!team_bind(t)) return false;
   rt_bind_options options = {.streams = streams, .seed = KIT_SEED, .world = devices};
+  options.lends = true;
   for (; t->n < devices; t->n++) {
     options.rank = t->n;
     if (rt_bind(&t->env, &options, &memory_default, &t->plans[t->n]) == STATUS_OK) continue;

@@ -149,6 +149,7 @@ static inline ir_func *subject_lower(subject *s, bool plain) {
 
 static inline rt_plan *subject_plan(subject *s, ir_func *h, uint32_t streams, bool keep_waits) {
   rt_bind_options options = {.streams = streams, .seed = KIT_SEED, .keep_waits = keep_waits};
+  options.lends = true;
   rt_plan *plan = NULL;
   ir_env env;
   ir_env_init(&env, h, &s->memory);

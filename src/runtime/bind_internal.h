@@ -59,9 +59,10 @@ typedef struct binder {
   int64_t *symbols; /* values of extents, loop indexes, streams */
   uint32_t n_symbols;
   uint32_t stream; /* the current one */
-  bool keep_waits;
-  int64_t rank;    /* the running device */
-  bool takes_part; /* it has some tensor of the program */
+  bool keep_waits, lends;
+  const int64_t *donated; /* by output; or NULL */
+  int64_t rank;           /* the running device */
+  bool takes_part;        /* it has some tensor of the program */
 
   rt_view *views;         /* by tensor id: what it represents now */
   const rt_attr **attrs;  /* by op: those it was bound with last */

@@ -9,8 +9,9 @@
  *
  *   y <- gelu(x); dealloc x          ⇒   x <- gelu(x), and what was in y is in x
  *
- * What is better is kept. */
+ * Values that are gone when an output is written may be in its memory (bind_lend.h). What is better is kept. */
 #include "runtime/bind_internal.h"
+#include "runtime/bind_lend.h"
 #include "runtime/lives.h"
 
 /* Looking at pairs of buffers takes too long beyond: some ms. */
@@ -23,6 +24,7 @@ typedef struct placer {
   arena *memory;
   rt_lives lives;
   uint32_t *moved;    /* by buffer: the one that it became a part of, or itself */
+  bind_loan *loans;   /* by buffer: where it is in an output; NULL: none is */
   int64_t *offset;    /* by buffer */
   uint32_t *order;    /* buffers that are placed, the largest first */
   uint32_t *conflict; /* of the one that is placed now, by offset */
@@ -212,15 +214,25 @@ static bool place_all(placer *p) {
 }
 
 /* ---- the plan ---- */
+static void have_from(rt_buffer *output, uint32_t instr) {
+  if (instr < output->allocated_at) output->allocated_at = instr;
+}
+
 /* Buffers live from their first access to their last: of those that share bytes, one is gone before the other is
  * there. What became part of another one has no bytes. */
 static void keep(const placer *p) {
   rt_plan *plan = p->plan;
-  for (uint32_t v = 0; v < plan->n_views; v++)
-    plan->views[v].buffer = root(p, plan->views[v].buffer);
+  for (uint32_t v = 0; v < plan->n_views; v++) {
+    uint32_t in = root(p, plan->views[v].buffer);
+    const bind_loan *loan = p->loans && p->loans[in].from != BIND_NO_LOAN ? &p->loans[in] : NULL;
+    plan->views[v].buffer = loan ? loan->from : in;
+    if (loan) plan->views[v].offset_bytes += loan->at;
+  }
   for (uint32_t b = 0; b < plan->n_buffers; b++) {
     rt_buffer *buffer = &plan->buffers[b];
     const rt_life *life = &p->lives.of[b];
+    bool lent = p->loans && p->loans[b].from != BIND_NO_LOAN;
+    if (lent) have_from(&plan->buffers[p->loans[b].from], life->first);
     if (buffer->kind != RT_BUFFER_POOL) continue;
     buffer->offset_bytes = p->offset[b];
     if (!life->used) buffer->size_bytes = 0;
@@ -239,6 +251,7 @@ void bind_place(binder *b) {
   p.moved = ARENA_ARRAY(p.memory, n, uint32_t);
   for (uint32_t i = 0; i < n; i++) p.moved[i] = i;
   find_in_place(&p);
+  if (b->lends) p.loans = bind_lend(plan, &p.lives, p.moved, b->donated, p.memory);
   if (plan->pool_bytes <= rt_lives_peak(&p.lives, p.memory, &at)) return;
   p.offset = ARENA_ARRAY(p.memory, n, int64_t);
   p.order = ARENA_ARRAY(p.memory, n, uint32_t);

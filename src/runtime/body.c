@@ -5,6 +5,7 @@
 #include "base/table.h"
 #include "ir/host.h"
 #include "runtime/plan.h"
+#include "runtime/task.h"
 
 const rt_shape *rt_value_shape(const rt_body *body, const rt_value *v) {
   check(v->kind == RT_VALUE_PARAM || v->kind == RT_VALUE_STEP);
@@ -134,34 +135,93 @@ const rt_body *rt_body_copy(const rt_body *body, arena *memory) {
 }
 
 /* ---- in place ---- */
+enum { MOST_STEPS = 1024 };
+
+static bool has_shape(const rt_shape *a, const rt_shape *b) {
+  return a->rank == b->rank && same_list(a->extents, b->extents, a->rank);
+}
+
+/* Does the step fold its operand along the first dimensions: columns? */
+static bool folds_columns(const rt_body *body, const rt_step *s) {
+  bool named[IR_MAX_RANK] = {false};
+  uint32_t n = 0;
+  if (ir_op_info_of(s->code)->family != IR_FAMILY_REDUCE || s->offset) return false;
+  const rt_shape *x = rt_value_shape(body, &s->operands[0]);
+  rt_task t = {.code = s->code, .attrs = s->attrs};
+  rt_task_dims(&t, "dims", x->rank, named);
+  while (n < x->rank && named[n]) n++;
+  for (uint32_t d = n; d < x->rank; d++)
+    if (named[d]) return false;
+  return n > 0 && n < x->rank;
+}
+
+/* What a step has to do with a parameter. */
+typedef enum reach {
+  APART,
+  HERE,  /* each element depends on the one at its own place */
+  FOLDED /* on those of a column */
+} reach;
+
+static reach reach_of(const rt_step *s, const reach *of, uint32_t param) {
+  reach most = APART;
+  for (uint32_t k = 0; k < s->n_operands; k++) {
+    const rt_value *v = &s->operands[k];
+    reach r = v->kind == RT_VALUE_STEP ? of[v->index] : APART;
+    if (v->kind == RT_VALUE_PARAM && v->index == param) r = HERE;
+    if (r > most) most = r;
+  }
+  return most;
+}
+
 bool rt_body_in_place(const rt_body *body, uint32_t param) {
-  enum { MOST_STEPS = 1024 };
   const rt_shape *shape = &body->params[param];
-  bool depends[MOST_STEPS] = {false};
+  reach of[MOST_STEPS];
   if (body->n_steps > MOST_STEPS) return false;
   for (uint32_t i = 0; i < body->n_steps; i++) {
     const rt_step *s = &body->steps[i];
-    for (uint32_t k = 0; k < s->n_operands; k++) {
-      const rt_value *v = &s->operands[k];
-      if (v->kind == RT_VALUE_PARAM && v->index == param) depends[i] = true;
-      if (v->kind == RT_VALUE_STEP && depends[v->index]) depends[i] = true;
+    bool like = has_shape(&s->results[0], shape), single = ir_op_is_elementwise(s->code);
+    of[i] = reach_of(s, of, param);
+    if (of[i] == HERE && !(single && like)) {
+      if (!folds_columns(body, s)) return false;
+      of[i] = FOLDED;
+    } else if (of[i] == FOLDED && (!single || like)) {
+      return false; /* it needs all of the column */
     }
-    const rt_shape *r = &s->results[0];
-    bool stays = ir_op_is_elementwise(s->code) && r->rank == shape->rank &&
-                 same_list(r->extents, shape->extents, r->rank);
-    if (depends[i] && !stays) return false;
   }
   return true;
 }
 
-bool rt_body_is_sweep(const rt_body *body) {
-  const rt_shape *first = rt_value_shape(body, &body->results[0]);
-  for (uint32_t i = 0; i < body->n_steps; i++)
-    if (!ir_op_is_elementwise(body->steps[i].code)) return false;
-  for (uint32_t r = 1; r < body->n_results; r++) {
-    const rt_shape *shape = rt_value_shape(body, &body->results[r]);
-    if (shape->rank != first->rank || !same_list(shape->extents, first->extents, shape->rank))
-      return false;
+/* The shape of the results that are not folded; NULL: there is none. */
+static const rt_shape *swept_shape(const rt_body *body, const bool *folded) {
+  for (uint32_t r = 0; r < body->n_results; r++) {
+    const rt_value *v = &body->results[r];
+    if (v->kind != RT_VALUE_STEP || !folded[v->index]) return rt_value_shape(body, v);
   }
-  return true;
+  return NULL;
+}
+
+bool rt_body_is_sweep(const rt_body *body) {
+  bool folded[MOST_STEPS] = {false};
+  if (body->n_steps > MOST_STEPS) return false;
+  for (uint32_t i = 0; i < body->n_steps; i++) {
+    const rt_step *s = &body->steps[i];
+    for (uint32_t k = 0; k < s->n_operands; k++)
+      if (s->operands[k].kind == RT_VALUE_STEP && folded[s->operands[k].index]) folded[i] = true;
+    if (ir_op_is_elementwise(s->code)) continue;
+    if (folded[i] || !folds_columns(body, s)) return false;
+    folded[i] = true;
+  }
+  const rt_shape *shape = swept_shape(body, folded);
+  for (uint32_t i = 0; i < body->n_steps && shape; i++) {
+    const rt_step *s = &body->steps[i];
+    bool folds = !ir_op_is_elementwise(s->code);
+    if (folds && !has_shape(rt_value_shape(body, &s->operands[0]), shape)) return false;
+    if (folded[i] && has_shape(&s->results[0], shape)) return false;
+  }
+  for (uint32_t r = 0; r < body->n_results && shape; r++) {
+    const rt_value *v = &body->results[r];
+    bool swept = v->kind != RT_VALUE_STEP || !folded[v->index];
+    if (swept && !has_shape(rt_value_shape(body, v), shape)) return false;
+  }
+  return shape != NULL;
 }

@@ -19,11 +19,12 @@ int64_t rt_pool_bytes(int64_t size_bytes) {
 static void touch(finder *f, uint32_t view, uint32_t instr, uint32_t stream) {
   rt_lives *l = f->l;
   uint32_t buffer = l->plan->views[view].buffer, n = f->n_streams;
-  if (l->plan->buffers[buffer].kind != RT_BUFFER_POOL) return;
+  rt_buffer_kind kind = l->plan->buffers[buffer].kind;
+  if (kind == RT_BUFFER_INPUT) return;
   rt_life *life = &l->of[buffer];
   uint32_t *last = &l->last[buffer * n], *known = &l->known[buffer * n];
   const uint32_t *clock = &f->clocks[stream * n];
-  if (!life->used) *life = (rt_life){true, instr, instr};
+  if (!life->touched) *life = (rt_life){kind == RT_BUFFER_POOL, true, instr, instr};
   for (uint32_t s = 0; s < n && last[stream] == 0; s++) {
     uint32_t seen = s == stream ? f->positions[s] - 1 : clock[s];
     if (life->end == life->first || seen < known[s]) known[s] = seen;

@@ -5,10 +5,10 @@
 
 #include "runtime/plan.h"
 
-/* A buffer of the pool; `used` is false of all others, and of those that nothing touches. Instructions [first,
- * end) touch it; a communication does so from its post to the last join. */
+/* A buffer of the pool, or an output; `used` is false of those, and of buffers that nothing touches. Instructions
+ * [first, end) touch it; a communication does so from its post to the last join. Inputs have no life. */
 typedef struct rt_life {
-  bool used;
+  bool used, touched;
   uint32_t first, end;
 } rt_life;
 

@@ -137,11 +137,13 @@ uint64_t rt_body_hash(const rt_body *body);
 /* A copy in `memory`; attributes, numbers and lists of extents stay where they are. */
 const rt_body *rt_body_copy(const rt_body *body, arena *memory);
 /* May a result be written where the parameter is read, element by element? Every step that depends on it
- * computes each element from those at the same place. For very long bodies the answer is no. */
+ * computes each element from those at the same place, or folds columns (reduces the first dimensions) that no result
+ * of that shape needs. For very long bodies the answer is no. */
 bool rt_body_in_place(const rt_body *body, uint32_t param);
 
-/* Are all results of one shape, each element computed from those of the parameters at its own place? Then they
- * are computed in one sweep, and a result may be where a parameter is. */
+/* Are all results of one shape, each element computed from those of the parameters at its own place, except for folds
+ * of columns, and what is computed of those? Then they are computed in one sweep, and a result may be where a parameter
+ * is. */
 bool rt_body_is_sweep(const rt_body *body);
 
 /* The dtype and extents of a value that is a parameter or a result of a step. */
@@ -262,6 +264,9 @@ typedef struct rt_bind_options {
   uint32_t
       world; /* of so many; with it, plan->alike says whether they are all alike. 0: not asked */
   bool keep_waits; /* also those for streams that did nothing new since the last wait */
+  bool lends;      /* outputs may hold values of the pool before they are written, */
+  const int64_t *
+      donated; /* but not those that will be where an input is: by output, >= 0. NULL: there are none */
   int64_t max_steps, max_bytes; /* 0: RT_MAX_STEPS, RT_MAX_PLAN_BYTES */
 } rt_bind_options;
 

@@ -71,13 +71,14 @@ status session_donate(session *x, const ir_env *env, const int64_t *donated, boo
 
 status session_donation(session *x, const ir_env *env, uint32_t input, uint32_t output,
                         check_alias_result *result) {
-  session_plan *p;
-  TRY(session_plan_bound(x, env, NULL, &p));
-  TRY(session_plan_need_own(x, env, p));
-  rt_plan *const *plans = &p->ranks[x->ranks.first];
-  uint32_t n = x->ranks.n;
+  ir_env bound = *env;
+  status st = session_host(x, env, &bound.func);
   *result = (check_alias_result){.safe = true};
-  for (uint32_t r = 0; r < n && result->safe; r++)
-    TRY(check_alias(plans[r], input, output, x->memory, result));
-  return STATUS_OK;
+  for (uint32_t r = 0; r < x->ranks.n && result->safe && st == STATUS_OK; r++) {
+    rt_plan *plan = NULL;
+    st = session_bind_apart(x, &bound, x->ranks.first + r, &plan);
+    if (st == STATUS_OK) st = check_alias(plan, input, output, x->memory, result);
+    rt_plan_destroy(plan);
+  }
+  return st;
 }

@@ -115,8 +115,12 @@ static status prune(const session *x, rt_plan *plan) {
                   : check_prune_waits(plan, x->memory, &removed);
 }
 
-status session_bind_rank(session *x, const ir_env *env, uint32_t rank, rt_plan **result) {
+/* donated: as in a run; NULL: nothing is. A program that was written as it is keeps its buffers apart. */
+static status bind_rank(session *x, const ir_env *env, uint32_t rank, bool lends,
+                        const int64_t *donated, rt_plan **result) {
   rt_bind_options options = {.streams = x->streams, .keep_waits = x->keep_waits};
+  options.lends = lends && !x->keep_waits;
+  options.donated = donated;
   options.rank = rank;
   options.world = x->ranks.world;
   TRY(rt_bind(env, &options, x->memory, result));
@@ -125,6 +129,14 @@ status session_bind_rank(session *x, const ir_env *env, uint32_t rank, rt_plan *
   rt_plan_destroy(*result);
   *result = NULL;
   return st;
+}
+
+status session_bind_rank(session *x, const ir_env *env, uint32_t rank, rt_plan **result) {
+  return bind_rank(x, env, rank, true, NULL, result);
+}
+
+status session_bind_apart(session *x, const ir_env *env, uint32_t rank, rt_plan **result) {
+  return bind_rank(x, env, rank, false, NULL, result);
 }
 
 typedef struct other_call {
@@ -140,7 +152,7 @@ static status other_guarded(void *context) {
   ir_env env;
   ir_env_init(&env, (ir_func *)c->like->plan->host, &c->scratch);
   memcpy(env.symbols, c->like->symbols, c->like->n_symbols * sizeof *env.symbols);
-  return session_bind_rank(c->x, &env, c->rank, c->result);
+  return bind_rank(c->x, &env, c->rank, true, c->like->donated, c->result);
 }
 
 status session_bind_other(session *x, const rt_plan *plan, uint32_t rank, rt_plan **result) {
@@ -183,7 +195,7 @@ status session_plan_need_ranks(session *x, const ir_env *env, session_plan *p, u
     rt_plan **plan = &p->ranks[first + i];
     (void)log_progress("binding ranks", i, n);
     if (*plan) continue;
-    TRY(session_bind_rank(x, &bound, first + i, plan));
+    TRY(bind_rank(x, &bound, first + i, true, p->donated, plan));
     if (p->donated && !is_here(x, first + i)) TRY(donate_other(x, p, plan));
   }
   (void)log_progress("binding ranks", n, n);
@@ -202,7 +214,7 @@ static status bind_own(session *x, const ir_env *env, session_plan *p) {
   p->ranks = memory_alloc(x->memory, bytes);
   if (!p->ranks) return STATUS_OUT_OF_MEMORY;
   memset(p->ranks, 0, bytes);
-  TRY(session_bind_rank(x, env, first, &p->ranks[first]));
+  TRY(bind_rank(x, env, first, true, p->donated, &p->ranks[first]));
   p->own = p->ranks[first];
   if (!p->donated) return STATUS_OK;
   TRY(session_plan_need_own(x, env, p));

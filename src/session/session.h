@@ -119,6 +119,8 @@ NODISCARD status session_host(session *x, const ir_env *env, ir_func **host);
 ir_func *session_last(const session *x, arena *scratch, ir_env *env);
 /* One rank's plan of env->func; destroyed by the caller. */
 NODISCARD status session_bind_rank(session *x, const ir_env *env, uint32_t rank, rt_plan **result);
+/* The same, with nothing in the memory of outputs but them. */
+NODISCARD status session_bind_apart(session *x, const ir_env *env, uint32_t rank, rt_plan **result);
 /* The same of the variant without stream loops, if there is a choice. */
 NODISCARD status session_bind_plain(session *x, const ir_env *env, uint32_t rank, rt_plan **result);
 /* What `rank` runs where `plan`, of this session, is what the ranks of this process run; destroyed by the caller. */

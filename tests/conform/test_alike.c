@@ -146,6 +146,7 @@ static bool bind_all(const trial *t, ir_func *h, arena *memory, rt_plan **plans)
   ir_env env;
   ir_env_init(&env, h, memory);
   rt_bind_options options = {.streams = t->streams, .world = t->devices};
+  options.lends = true;
   for (uint32_t r = 0; r < t->devices; r++) {
     options.rank = r;
     if (rt_bind(&env, &options, &memory_default, &plans[r]) != STATUS_OK) return false;

@@ -130,13 +130,25 @@ static bool fits_in_place(const rt_plan *plan, const rt_task *task) {
   return fits;
 }
 
+/* Is the result where some operand is? Later parts may read that: the result is computed elsewhere and copied in the
+ * end. Bodies that are one kernel read each element before they write it. */
+static bool is_over_operand(const split *s, const rt_plan *plan, uint32_t r) {
+  uint32_t buffer = plan->views[rt_task_result(s->task, r)].buffer;
+  for (uint32_t k = 0; k < s->task->n_operands; k++)
+    if (plan->views[s->task->operands[k].view].buffer == buffer) return true;
+  return false;
+}
+
 static void place_values(split *s, const rt_plan *plan) {
   const rt_body *b = s->body;
   for (uint32_t i = 0; i < b->n_steps; i++)
     for (uint32_t k = 0; k < b->steps[i].n_results; k++) {
       value *v = &s->values[s->first[i] + k];
       uint32_t r = s->in_place && i == 0 ? 0 : result_of(s, i, k);
-      v->in_scratch = r == b->n_results;
+      /* mutant: cuda_parts_in_place */
+      bool over = r < b->n_results && b->n_steps > 1 && is_over_operand(s, plan, r);
+      if (over) v->last_step = b->n_steps;
+      v->in_scratch = over || r == b->n_results;
       v->size_bytes = shape_bytes(&b->steps[i].results[k]);
       v->view = v->in_scratch ? add_scratch(s, &b->steps[i].results[k])
                               : add_outer(s, &plan->views[rt_task_result(s->task, r)],
@@ -370,7 +382,8 @@ static rt_task *longest_run(split *s, uint32_t first, uint32_t *last) {
 static status copy_results(split *s, const rt_plan *plan) {
   for (uint32_t r = 0; r < s->body->n_results; r++) {
     const rt_value *v = &s->body->results[r];
-    if (v->kind == RT_VALUE_STEP && result_of(s, v->index, v->result) == r) continue;
+    bool first = v->kind == RT_VALUE_STEP && result_of(s, v->index, v->result) == r;
+    if (first && !value_of(s, v)->in_scratch) continue;
     rt_task *t = ARENA_NEW(s->memory, rt_task);
     rt_operand *operand = ARENA_NEW(s->memory, rt_operand);
     *operand = operand_of(s, v);

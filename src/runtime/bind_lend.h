@@ -1,0 +1,19 @@
+/* Values of the pool in the memory of outputs that are not written yet. */
+#ifndef WEIR_RUNTIME_BIND_LEND_H
+#define WEIR_RUNTIME_BIND_LEND_H
+
+#include "runtime/lives.h"
+
+enum { BIND_NO_LOAN = UINT32_MAX };
+
+typedef struct bind_loan {
+  uint32_t from; /* an output; BIND_NO_LOAN: none */
+  int64_t at;    /* in bytes from its start */
+} bind_loan;
+
+/* By buffer; those that got a loan are `used` no more. moved: by buffer the one that it became a part of, or itself;
+ * donated: by output, >= 0 is not lent, NULL: all may be. Needs a memory_guard(). */
+bind_loan *bind_lend(const rt_plan *plan, rt_lives *lives, const uint32_t *moved,
+                     const int64_t *donated, arena *memory);
+
+#endif
