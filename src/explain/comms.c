@@ -211,7 +211,26 @@ static void put_bytes_line(explaining *e, const explain_comm *c) {
   strbuf_putc(e->out, '\n');
 }
 
-/* Why partial results: the reduction that is marked; of a sum of them, that of its first operand. */
+static bool is_partial(const explaining *e, ir_tensor t, uint32_t axis) {
+  shard_placement p;
+  shard_placement_of(e->f, t, &p);
+  return axis < p.rank && p.axes[axis].reduced.id;
+}
+
+static bool is_cut(const explaining *e, ir_tensor t, uint32_t axis) {
+  shard_placement p;
+  shard_placement_of(e->f, t, &p);
+  return axis < p.rank && p.axes[axis].kind == SHARD_SHARDED;
+}
+
+/* The operand whose partial results the operation was computed from: one that was to be reduced, if any. */
+static ir_tensor part_of(const explaining *e, const ir_op_data *op, uint32_t axis) {
+  for (uint32_t k = 1; k < op->n_operands; k++)
+    if (ir_op_is_linear(op, k) && is_partial(e, op->operands[k], axis)) return op->operands[k];
+  return op->n_operands ? op->operands[0] : (ir_tensor){0};
+}
+
+/* Why partial results: the reduction that is marked; of a step on them, that of its operand. */
 static void put_partial_reasons(explaining *e, const ir_op_data *op, uint32_t axis) {
   for (;;) {
     shard_placement p;
@@ -220,11 +239,14 @@ static void put_partial_reasons(explaining *e, const ir_op_data *op, uint32_t ax
       explain_chain(e, ir_axis_at(e->f, p.axes[axis].reduced)->why, 4);
       return;
     }
-    ir_op def = op->n_operands ? ir_tensor_at(e->f, op->operands[0])->def : (ir_op){0};
-    if (!def.id) return;
+    ir_tensor part = part_of(e, op, axis);
+    ir_op def = part.id ? ir_tensor_at(e->f, part)->def : (ir_op){0};
+    if (!def.id || is_cut(e, part, axis)) return; /* a sum over one position of each device */
+    bool adds = op->code == IR_OP_ADD || op->code == IR_OP_SUB;
     op = ir_op_at(e->f, def);
     strbuf_puts(e->out, "    ");
-    explain_sentence(e, IR_RULE_ADDEND, ir_tensor_at(e->f, op->result)->name, e->out);
+    explain_sentence(e, adds ? IR_RULE_ADDEND : IR_RULE_LINEAR,
+                     ir_tensor_at(e->f, op->result)->name, e->out);
     strbuf_putc(e->out, '\n');
   }
 }

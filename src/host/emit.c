@@ -239,7 +239,7 @@ static stream_axis slices_of_part(emitter *e, const step *s, stream_axis a, uint
   ir_tensor t = s->op->operands[0];
   const shard_comm *m = s->plan->comm;
   /* mutant: scattered_bias_whole */
-  if (a.scattered && !(k == 2 && emit_has_bias(s->op))) a.partition = a.slice;
+  if (a.scattered && !(k == 2 && ir_op_has_bias(s->op))) a.partition = a.slice;
   if (!s->plan->gathered || m->before.axes[m->mesh_axis].dim != dim) return a;
   check(host_cuts(e->l, t, dim, 0, &cuts) == 1);
   ir_scalar period = cuts[0].partition.period, one = ir_scalar_const(emit_scalars(e), 1);
@@ -319,7 +319,7 @@ static void emit_computation(emitter *e, step *s) {
   if (to.id) {
     ir_instr_data d = emit_compute(e, s, to);
     if (s->op->n_more) ir_host_op_more(e->h, d.op, s->more, s->op->n_more);
-    if (s->plan->unreduced) d.why = IR_RULE_ADDEND;
+    if (s->plan->unreduced) d.why = s->plan->carried ? IR_RULE_LINEAR : IR_RULE_ADDEND;
     emit_instr(e, &d);
   } else {
     emit_partial(e, s);

@@ -131,8 +131,9 @@ static void reduce_along(emitter *e, step *s, uint32_t k, ir_tensor from, ir_ten
   (void)emit_because(e, IR_RULE_REDUCE);
   shard_placement_of(e->f, s->op->result, &p);
   comm_call c = {.team = p.mesh, .axis = k, .at = s->op->at};
-  bool sum = s->op->code == IR_OP_ADD || s->op->code == IR_OP_SUB; /* of partial results */
-  ir_fold fold = sum ? IR_FOLD_SUM : ir_op_fold(s->op->code);
+  ir_fold fold = ir_op_fold(s->op->code);
+  if (fold == IR_FOLD_NONE)
+    fold = IR_FOLD_SUM; /* of what was computed from partial results (sums.c) */
   c.combine = ir_fold_combine(fold, ir_tensor_at(e->h, from)->dtype);
   if (p.axes[k].kind != SHARD_SHARDED) {
     c.kind = IR_COMM_ALLREDUCE;
@@ -184,7 +185,7 @@ void emit_partial_results(emitter *e, step *s) {
   const op_plan *plan = s->plan;
   ir_mesh mesh = ir_tensor_at(e->f, s->op->result)->mesh;
   bool wide = reduces_wide(e, s);
-  ir_tensor bias = emit_has_bias(s->op) ? s->operands[2] : (ir_tensor){0};
+  ir_tensor bias = ir_op_has_bias(s->op) ? s->operands[2] : (ir_tensor){0};
   /* mutant: dev_bias_everywhere */
   if (bias.id) s->operands[2] = (ir_tensor){0};
   emit_result_buffer(e, s);

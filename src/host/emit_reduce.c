@@ -57,15 +57,11 @@ bool emit_refuses_nothing(const ir_op_data *op) {
   return emit_picks(op) && ir_op_attr(op, "empty")->i == 0;
 }
 
-bool emit_has_bias(const ir_op_data *op) {
-  return op->code == IR_OP_LINEAR && op->operands[2].id != 0;
-}
-
 /* The bias of a weight with leading axes of its own does not line up with the result; it then goes with
  * the first iteration. */
 static bool adds_bias_last(const emitter *e, const step *s) {
   ir_axis dims[IR_MAX_RANK];
-  return emit_has_bias(s->op) && ir_tensor_dims(e->f, s->op->operands[1], dims) == 2;
+  return ir_op_has_bias(s->op) && ir_tensor_dims(e->f, s->op->operands[1], dims) == 2;
 }
 
 /* if n == 0 { to <- full([...], 0) }: a sum over no iterations is written all the same. A maximum
@@ -74,7 +70,7 @@ static bool fill_if_empty(emitter *e, const step *s, ir_tensor to, ir_instr_data
   ir_scalars *sc = emit_scalars(e);
   ir_scalar n = reduced_iterations(e, s->plan), zero = ir_scalar_const(sc, 0);
   if (n.id == 0 || ir_scalar_lt(sc, zero, n) == IR_TRUE) return false;
-  bool biased = emit_has_bias(s->op) && !adds_bias_last(e, s);
+  bool biased = ir_op_has_bias(s->op) && !adds_bias_last(e, s);
   if (emit_refuses_nothing(s->op) || biased) {
     ir_require(e->h, IR_REQUIRE_LE, ir_scalar_const(sc, 1), n, "positions that are reduced",
                s->op->at);
@@ -109,7 +105,7 @@ static ir_instr_data non_empty(emitter *e, const step *s, uint32_t q) {
 static void emit_addition(emitter *e, step *s, ir_tensor to, ir_block *block) {
   ir_tensor part = emit_clone(e, s->op->result, s->plan, s->plan->axes.len);
   ir_tensor_at(e->h, part)->dtype = ir_tensor_at(e->h, to)->dtype;
-  if (emit_has_bias(s->op)) s->operands[2] = (ir_tensor){0}; /* the bias is added once */
+  if (ir_op_has_bias(s->op)) s->operands[2] = (ir_tensor){0}; /* the bias is added once */
   ir_instr_data all[3] = {{.kind = IR_ALLOCATE, .tensor = part, .at = s->op->at}};
   uint32_t n = 1;
   all[n++] = emit_compute(e, s, part);

@@ -47,6 +47,7 @@ typedef struct op_plan {
   const shard_comm *comm; /* SLICES, MOVES */
   uint32_t partial;       /* mesh axes along which devices compute partial results */
   bool unreduced;         /* the only operation that reads these takes them as they are */
+  bool carried;           /* and is linear, not a sum */
   bool gathered;          /* MOVES: each slice of a stream is gathered by itself */
   bool by_pieces; /* a stream runs over what the communication takes apart or puts together */
   stream_axes axes;
@@ -152,7 +153,7 @@ void host_drop_recut_streams(const lowering *l, const ir_op_data *op, op_plan *p
 /* Must the operation be told where its part of dimension `dim` begins in the whole result? */
 bool host_needs_device_offset(const lowering *l, const ir_op_data *op, uint32_t dim);
 
-/* Lets partial results that are only added be added before they are reduced. (sums.c) */
+/* Lets partial results go through sums and linear operations before they are reduced. (sums.c) */
 void host_add_parts(lowering *l);
 bool host_same_partition(const ir_partition *a, const ir_partition *b);
 

@@ -1,19 +1,29 @@
-/* Sums of partial results: they are added before they are reduced, so that one communication does.
+/* Steps on partial results: what sums and linear operations read need not be reduced before. One communication
+ * of their result does.
  *
  *   a = matmul(x, v);  b = matmul(y, w);  c = a + b        all three reduced along mesh.x
- *     =>  part of a + part of b on every device, and one allreduce for c */
+ *     =>  part of a + part of b on every device, and one allreduce for c
+ *   a = matmul(x, v);  b = mean(a, dims=[0])               a reduced along mesh.x
+ *     =>  the mean of a device's part, and an allreduce of b, which is less */
 #include "host/internal.h"
 
 typedef struct uses {
-  uint32_t *n; /* by tensor: how often it is read, outputs included */
+  uint32_t *n;     /* by tensor: how often it is read, outputs included */
+  ir_op *reader;   /* by tensor: an operation that reads it */
+  int64_t *values; /* by symbol: what is expected of it */
 } uses;
 
 static uses count_uses(const lowering *l, arena *scratch) {
   const ir_func *f = l->f;
-  uses u = {ARENA_ARRAY(scratch, f->tensors.len, uint32_t)};
+  uses u = {.n = ARENA_ARRAY(scratch, f->tensors.len, uint32_t),
+            .reader = ARENA_ARRAY(scratch, f->tensors.len, ir_op),
+            .values = ir_module_usual(f->module, scratch)};
   for (uint32_t i = 0; i < f->order.len; i++) {
     const ir_op_data *op = ir_op_at(f, f->order.data[i]);
-    for (uint32_t k = 0; k < op->n_operands; k++) u.n[op->operands[k].id]++;
+    for (uint32_t k = 0; k < op->n_operands; k++) {
+      u.n[op->operands[k].id]++;
+      u.reader[op->operands[k].id] = f->order.data[i];
+    }
   }
   for (uint32_t i = 0; i < f->outputs.len; i++) u.n[f->outputs.data[i].id]++;
   return u;
@@ -25,6 +35,22 @@ static bool is_exact_enough(const ir_func *f, ir_tensor t) {
   return dtype != IR_F16 && dtype != IR_BF16;
 }
 
+/* Mesh axes along which devices compute, or hold, partial results: an allreduce that is an operation of its own
+ * can wait like the one after a product. */
+static uint32_t parts_of(const op_plan *made) {
+  const shard_comm *m = made->comm;
+  if (made->kind == STEP_COMPUTES) return made->partial;
+  bool sums =
+      made->kind == STEP_MOVES && m->kind == SHARD_ALLREDUCE && m->combine == IR_COMBINE_SUM;
+  return sums && IR_SAME(m->from, m->to) && m->mesh_axis >= 0 ? 1u << m->mesh_axis : 0;
+}
+
+static void leave_unreduced(op_plan *made) {
+  made->partial = parts_of(made);
+  made->kind = STEP_COMPUTES;
+  made->unreduced = true;
+}
+
 /* Can the parts that devices have of `t` be read by `plan` as they are? */
 static bool gives_parts(const lowering *l, const uses *u, ir_tensor t, const op_plan *plan) {
   ir_op o = l->producer[t.id];
@@ -32,11 +58,10 @@ static bool gives_parts(const lowering *l, const uses *u, ir_tensor t, const op_
   if (o.id == 0 || u->n[t.id] != 1 || !is_exact_enough(l->f, t)) return false;
   const ir_op_data *op = ir_op_at(l->f, o);
   const op_plan *made = &l->ops[o.id];
-  bool biased = op->code == IR_OP_LINEAR && op->operands[2].id;
-  bool adds = op->code == IR_OP_ADD || op->code == IR_OP_SUB ||
-              (ir_op_fold(op->code) == IR_FOLD_SUM && !biased);
+  ir_fold fold = ir_op_fold(op->code);
+  bool adds = fold == IR_FOLD_NONE || (fold == IR_FOLD_SUM && !ir_op_has_bias(op));
   /* mutant: sums_of_maxima */
-  if (!adds || !made->partial || made->axes.len != plan->axes.len) return false;
+  if (!adds || !parts_of(made) || made->axes.len != plan->axes.len) return false;
   for (uint32_t q = 0; q < made->axes.len; q++) {
     if (made->axes.data[q].reduction || made->loop[q] != plan->loop[q]) return false;
     if (made->axes.data[q].scattered) return false; /* each slice is scattered when it is there */
@@ -65,24 +90,103 @@ static bool lies_like(const lowering *l, ir_tensor a, ir_tensor b) {
   return true;
 }
 
+static bool is_sum(const ir_op_data *op) { return op->code == IR_OP_ADD || op->code == IR_OP_SUB; }
+
 static void add_parts(lowering *l, const uses *u, ir_op o) {
   const ir_op_data *op = ir_op_at(l->f, o);
   op_plan *plan = &l->ops[o.id];
-  bool sum = op->code == IR_OP_ADD || op->code == IR_OP_SUB;
-  if (!sum || plan->kind != STEP_COMPUTES || !is_exact_enough(l->f, op->result)) return;
+  if (plan->kind != STEP_COMPUTES || !is_exact_enough(l->f, op->result)) return;
   op_plan *made[2];
   for (uint32_t k = 0; k < 2; k++) {
     if (!gives_parts(l, u, op->operands[k], plan) || !lies_like(l, op->operands[k], op->result))
       return;
     made[k] = &l->ops[l->producer[op->operands[k].id].id];
   }
-  if (made[0]->partial != made[1]->partial) return;
-  plan->partial = made[0]->partial;
-  made[0]->unreduced = made[1]->unreduced = true;
+  if (parts_of(made[0]) != parts_of(made[1])) return;
+  plan->partial = parts_of(made[0]);
+  for (uint32_t k = 0; k < 2; k++) leave_unreduced(made[k]);
+}
+
+/* ---- linear operations ---- */
+static bool is_cut_along(const lowering *l, ir_tensor t, uint32_t mesh_axes) {
+  shard_placement p;
+  shard_placement_of(l->f, t, &p);
+  for (uint32_t k = 0; k < p.rank; k++)
+    if ((mesh_axes >> k & 1) && p.axes[k].kind == SHARD_SHARDED) return true;
+  return false;
+}
+
+/* Can `o` be computed from the parts of its operand `t` along `mesh_axes`, so that its results are parts? */
+static bool takes_parts(const lowering *l, ir_op o, ir_tensor t, uint32_t mesh_axes) {
+  const ir_op_data *op = ir_op_at(l->f, o);
+  const op_plan *plan = &l->ops[o.id];
+  const ir_tensor_data *from = ir_tensor_at(l->f, t), *to = ir_tensor_at(l->f, op->result);
+  uint32_t k = 0;
+  while (!IR_SAME(op->operands[k], t)) k++;
+  return ir_op_is_linear(op, k) && plan->kind == STEP_COMPUTES && !plan->partial &&
+         !plan->axes.len && from->dtype == to->dtype && IR_SAME(from->mesh, to->mesh) &&
+         !is_cut_along(l, t, mesh_axes) && !is_cut_along(l, op->result, mesh_axes);
+}
+
+static double elements(const lowering *l, const uses *u, ir_tensor t) {
+  const ir_scalars *s = &l->f->module->scalars;
+  ir_axis dims[IR_MAX_RANK];
+  double n = 1;
+  for (uint32_t d = ir_tensor_dims(l->f, t, dims); d-- > 0;) {
+    int64_t size = 0;
+    if (ir_scalar_eval(s, ir_axis_size(l->f, dims[d]), u->values, s->symbols.len, &size))
+      n *= (double)size;
+  }
+  return n;
+}
+
+/* Is the other operand of the sum there, in parts of the same devices? */
+static bool meets_parts(const lowering *l, const uses *u, ir_op sum, ir_tensor t,
+                        uint32_t mesh_axes) {
+  const ir_op_data *op = ir_op_at(l->f, sum);
+  ir_tensor other = op->operands[IR_SAME(op->operands[0], t)];
+  const op_plan *plan = &l->ops[sum.id];
+  return plan->kind == STEP_COMPUTES && gives_parts(l, u, other, plan) &&
+         lies_like(l, other, op->result) &&
+         parts_of(&l->ops[l->producer[other.id].id]) == mesh_axes;
+}
+
+/* Does the parts' way through `o`, and through linear operations after it, end with fewer elements than `t`
+ * has, or in a sum with other parts? Otherwise it would only be another order. */
+static bool pays(const lowering *l, const uses *u, ir_op o, ir_tensor t, uint32_t mesh_axes) {
+  double before = elements(l, u, t);
+  for (ir_tensor at = t; takes_parts(l, o, at, mesh_axes); o = u->reader[at.id]) {
+    at = ir_op_at(l->f, o)->result;
+    if (elements(l, u, at) < before) return true;
+    if (u->n[at.id] != 1 || !u->reader[at.id].id) return false;
+    if (is_sum(ir_op_at(l->f, u->reader[at.id])))
+      return meets_parts(l, u, u->reader[at.id], at, mesh_axes);
+  }
+  return false;
+}
+
+static void carry_parts(lowering *l, const uses *u, ir_op o) {
+  const ir_op_data *op = ir_op_at(l->f, o);
+  op_plan *plan = &l->ops[o.id];
+  for (uint32_t k = 0; k < op->n_operands && k < 2; k++) {
+    ir_tensor t = op->operands[k];
+    if (!t.id || !gives_parts(l, u, t, plan)) continue;
+    op_plan *made = &l->ops[l->producer[t.id].id];
+    uint32_t mesh_axes = parts_of(made);
+    if (!takes_parts(l, o, t, mesh_axes) || !pays(l, u, o, t, mesh_axes)) continue;
+    plan->partial = mesh_axes;
+    leave_unreduced(made);
+    made->carried = true;
+    return;
+  }
 }
 
 void host_add_parts(lowering *l) {
   if (!l->shard) return;
   uses u = count_uses(l, &l->scratch);
-  for (uint32_t i = 0; i < l->f->order.len; i++) add_parts(l, &u, l->f->order.data[i]);
+  for (uint32_t i = 0; i < l->f->order.len; i++) {
+    ir_op o = l->f->order.data[i];
+    if (is_sum(ir_op_at(l->f, o))) add_parts(l, &u, o);
+    else carry_parts(l, &u, o);
+  }
 }

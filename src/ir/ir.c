@@ -16,8 +16,31 @@ void ir_module_destroy(ir_module *m) {
   if (m->memory.memory) arena_destroy(&m->memory);
 }
 
+int64_t *ir_module_usual(const ir_module *m, arena *memory) {
+  uint32_t n = m->scalars.symbols.len;
+  int64_t *values = ARENA_ARRAY(memory, n + 1, int64_t);
+  for (uint32_t i = 0; i < n; i++) {
+    bool known = i < m->expected.len && m->expected.data[i] != IR_UNBOUND;
+    values[i] = known ? m->expected.data[i] : IR_USUAL_EXTENT;
+  }
+  return values;
+}
+
 bool ir_module_expects(const ir_module *m, ir_scalar x, int64_t *value) {
   return ir_scalar_eval(&m->scalars, x, m->expected.data, m->expected.len, value);
+}
+
+bool ir_op_has_bias(const ir_op_data *op) { return op->code == IR_OP_LINEAR && op->operands[2].id; }
+
+bool ir_op_is_linear(const ir_op_data *op, uint32_t k) {
+  static const ir_opcode in_first[] = {IR_OP_NEG,     IR_OP_DIV,     IR_OP_SUM,       IR_OP_MEAN,
+                                       IR_OP_SQUEEZE, IR_OP_PERMUTE, IR_OP_TRANSPOSE, IR_OP_RESHAPE,
+                                       IR_OP_SLICE,   IR_OP_SELECT};
+  if (op->code == IR_OP_MUL) return true;
+  if (ir_op_is_product(op->code)) return k < 2 && !ir_op_has_bias(op);
+  for (uint32_t i = 0; k == 0 && i < sizeof in_first / sizeof *in_first; i++)
+    if (op->code == in_first[i]) return true;
+  return false;
 }
 
 ir_func *ir_module_find(const ir_module *m, const char *name) {

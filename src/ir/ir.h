@@ -211,6 +211,14 @@ void ir_module_destroy(ir_module *m); /* accepts a zeroed module */
 ir_func *ir_module_find(const ir_module *m, const char *name);
 /* The value for the extents that are expected; false: not all of its symbols are. */
 bool ir_module_expects(const ir_module *m, ir_scalar x, int64_t *value);
+/* By symbol, for ir_scalar_eval(): what is expected, or IR_USUAL_EXTENT. For comparing costs. */
+enum { IR_USUAL_EXTENT = 1024 };
+int64_t *ir_module_usual(const ir_module *m, arena *memory);
+
+/* Is it a linear with a bias? */
+bool ir_op_has_bias(const ir_op_data *op);
+/* Is the result linear in operand k, with the others as they are: a sum of parts of it gives a sum of results? */
+bool ir_op_is_linear(const ir_op_data *op, uint32_t k);
 
 /* ---- reading ---- */
 static inline ir_axis_data *ir_axis_at(const ir_func *f, ir_axis a) { return &f->axes.data[a.id]; }

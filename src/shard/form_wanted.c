@@ -15,6 +15,12 @@ static uint32_t cuts_of(const ir_func *f, ir_tensor t, uint32_t dim) {
   return mask;
 }
 
+static bool is_cut_by(const ir_func *f, ir_tensor t, uint32_t mesh_axis) {
+  shard_placement p;
+  shard_placement_of(f, t, &p);
+  return mesh_axis < p.rank && p.axes[mesh_axis].kind == SHARD_SHARDED;
+}
+
 static uint32_t position(int64_t dim, uint32_t rank) {
   return (uint32_t)(dim < 0 ? dim + (int64_t)rank : dim);
 }
@@ -135,6 +141,41 @@ static ir_scalar bytes_of(shard_ctx *c, ir_tensor t, uint32_t mesh_axis, int64_t
   return ir_scalar_mul(s, n, ir_scalar_const(s, element));
 }
 
+/* The only operation that reads `t`; none where it is an output. */
+static const ir_op_data *only_reader(const ir_func *f, ir_tensor t) {
+  const ir_op_data *found = NULL;
+  for (uint32_t i = 0; i < f->outputs.len; i++)
+    if (IR_SAME(f->outputs.data[i], t)) return NULL;
+  for (uint32_t i = 0; i < f->order.len; i++) {
+    const ir_op_data *op = ir_op_at(f, f->order.data[i]);
+    for (uint32_t k = 0; k < op->n_operands; k++) {
+      if (!IR_SAME(op->operands[k], t)) continue;
+      if (found) return NULL;
+      found = op;
+    }
+  }
+  return found;
+}
+
+/* Lowering lets partial results go through operations that are linear in them (host/sums.c): the last of these
+ * is what is reduced, if it is less. */
+static ir_scalar reduced_bytes(form *m, int64_t element) {
+  ir_scalar least = bytes_of(m->ctx, m->op.result, m->mesh_axis, element);
+  ir_dtype dtype = ir_tensor_at(m->f, m->op.result)->dtype;
+  for (ir_tensor t = m->op.result; dtype == IR_F32 || dtype == IR_F64;) {
+    const ir_op_data *reader = only_reader(m->f, t);
+    if (!reader || !ir_op_is_linear(reader, !IR_SAME(reader->operands[0], t))) break;
+    t = reader->result;
+    if (ir_tensor_at(m->f, t)->dtype != dtype || is_cut_by(m->f, t, m->mesh_axis)) break;
+    ir_scalar bytes = bytes_of(m->ctx, t, m->mesh_axis, element);
+    int64_t a, b;
+    bool known =
+        ir_module_expects(m->f->module, bytes, &a) && ir_module_expects(m->f->module, least, &b);
+    if (known && a < b) least = bytes;
+  }
+  return least;
+}
+
 /* Results are reduced across devices, twice their bytes (once if they are scattered): not if that is
  * provably no less than the table. */
 static bool wants_lookup(form *m, uint32_t rank) {
@@ -146,7 +187,8 @@ static bool wants_lookup(form *m, uint32_t rank) {
   int64_t sent = !ir_dtype_is_float(dtype) ? 8 : dtype == IR_F16 ? 4 : size; /* as sums are */
   bool scattered = m->mesh_axis < p.rank && p.axes[m->mesh_axis].kind == SHARD_SHARDED;
   ir_scalar whole = bytes_of(m->ctx, m->op.operands[0], m->mesh_axis, size);
-  ir_scalar results = bytes_of(m->ctx, m->op.result, m->mesh_axis, scattered ? sent : 2 * sent);
+  ir_scalar results =
+      scattered ? bytes_of(m->ctx, m->op.result, m->mesh_axis, sent) : reduced_bytes(m, 2 * sent);
   int64_t a, b;
   bool known =
       ir_module_expects(m->f->module, whole, &a) && ir_module_expects(m->f->module, results, &b);
@@ -189,12 +231,6 @@ static bool wants_shift(form *m, uint32_t rank) {
 }
 
 /* ---- attention ---- */
-static bool is_cut_by(const ir_func *f, ir_tensor t, uint32_t mesh_axis) {
-  shard_placement p;
-  shard_placement_of(f, t, &p);
-  return mesh_axis < p.rank && p.axes[mesh_axis].kind == SHARD_SHARDED;
-}
-
 static bool const_dim(const form *m, ir_tensor t, uint32_t dim, int64_t *n) {
   ir_axis dims[IR_MAX_RANK];
   (void)ir_tensor_dims(m->f, t, dims);

@@ -175,8 +175,7 @@ bool shard_choose(ir_func *f);
 
 /* ---- moved.c ---- */
 /* Bytes that each device receives in a decomposed function, by the extents that are expected; others count as
- * SHARD_USUAL_EXTENT. */
-enum { SHARD_USUAL_EXTENT = 1024 };
+ * IR_USUAL_EXTENT. */
 double shard_moved_bytes(shard_ctx *c);
 
 /* ---- positions.c ---- */

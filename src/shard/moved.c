@@ -6,7 +6,7 @@ typedef struct moving {
   int64_t *values; /* by symbol */
   uint32_t *reads; /* by tensor: how often it is read, as an output too */
   double *
-      partial; /* by tensor: bytes of partial results that may be added to others before they are reduced */
+      partial; /* by tensor: bytes of partial results that readers may take before they are reduced */
   double total;
 } moving;
 
@@ -18,15 +18,9 @@ static double value_of(const moving *m, ir_scalar x) {
 
 static void begin(moving *m) {
   const ir_func *f = m->c->f;
-  const ir_module *module = f->module;
-  uint32_t n = module->scalars.symbols.len;
-  m->values = ARENA_ARRAY(m->c->scratch, n + 1, int64_t);
+  m->values = ir_module_usual(f->module, m->c->scratch);
   m->reads = ARENA_ARRAY(m->c->scratch, f->tensors.len, uint32_t);
   m->partial = ARENA_ARRAY(m->c->scratch, f->tensors.len, double);
-  for (uint32_t i = 0; i < n; i++) {
-    bool known = i < module->expected.len && module->expected.data[i] != IR_UNBOUND;
-    m->values[i] = known ? module->expected.data[i] : SHARD_USUAL_EXTENT;
-  }
   for (uint32_t i = 0; i < f->order.len; i++) {
     const ir_op_data *op = ir_op_at(f, f->order.data[i]);
     for (uint32_t k = 0; k < op->n_operands; k++) m->reads[op->operands[k].id]++;
@@ -34,16 +28,36 @@ static void begin(moving *m) {
   for (uint32_t i = 0; i < f->outputs.len; i++) m->reads[f->outputs.data[i].id]++;
 }
 
-/* What is read elsewhere than in a sum of partial results is reduced for that. */
-static void settle_operands(moving *m, const ir_op_data *op) {
+static double elements(const moving *m, ir_tensor t) {
+  ir_axis dims[IR_MAX_RANK];
+  double n = 1;
+  for (uint32_t d = ir_tensor_dims(m->c->f, t, dims); d-- > 0;)
+    n *= value_of(m, ir_axis_size(m->c->f, dims[d]));
+  return n;
+}
+
+/* Bytes of the partial results of `op` that come from those of its operands; 0: it needs them whole. Linear
+ * operations that make no more of them, and sums of two, take parts (host/sums.c). */
+static double carried(const moving *m, const ir_op_data *op) {
   bool adds = op->code == IR_OP_ADD || op->code == IR_OP_SUB;
-  bool both = adds && m->partial[op->operands[0].id] > 0 && m->partial[op->operands[1].id] > 0;
-  if (both) m->partial[op->result.id] = m->partial[op->operands[0].id];
+  double first = op->n_operands ? m->partial[op->operands[0].id] : 0;
+  double second = op->n_operands > 1 ? m->partial[op->operands[1].id] : 0;
+  uint32_t k = first <= 0;
+  if (adds) return first > 0 && second > 0 ? first : 0;
+  if (first + second <= 0 || (first > 0 && second > 0) || !ir_op_is_linear(op, k)) return 0;
+  double before = elements(m, op->operands[k]), after = elements(m, op->result);
+  return after <= before ? (first + second) * after / before : 0;
+}
+
+/* What is read elsewhere is reduced for that. */
+static void settle_operands(moving *m, const ir_op_data *op) {
+  double bytes = carried(m, op);
   for (uint32_t k = 0; k < op->n_operands; k++) {
-    double *bytes = &m->partial[op->operands[k].id];
-    if (!both) m->total += *bytes;
-    *bytes = 0;
+    double *of_operand = &m->partial[op->operands[k].id];
+    if (bytes <= 0) m->total += *of_operand;
+    *of_operand = 0;
   }
+  m->partial[op->result.id] = bytes;
 }
 
 static void reduce(moving *m, const ir_op_data *op) {
