@@ -48,6 +48,12 @@ expect 2 'cat of 65 tensors cannot be lowered' run "$dir/wide.weir"
 expect 2 'cat of 65 tensors cannot be lowered' lower "$dir/wide.weir"
 expect 0 'y: f32[130]' run "$dir/wide.weir" --device ref
 
+# ---- bodies of more operations than one kernel can have: they are split ----
+long_body 2500 | program long
+expect 0 'check: y' run "$dir/long.weir" -D n=3 -D m=5 --check
+sed '/^host/,$d' "$dir/long.weir" | program long_fusion
+expect 0 'check: y' run "$dir/long_fusion.weir" -D n=3 -D m=5 --check
+
 # ---- files ----
 expect 2 "writes both 'y' and 'z'" run "$f" -D n=3 --output "y=$dir/a.npy" --output "z=$dir/./a.npy"
 ln -s a.npy "$dir/link.npy"

@@ -33,6 +33,9 @@ for file in tests/gpu/programs/*.weir; do
   check 4 "$dir/$(basename "$file")"
 done
 
+long_body 2500 | program long # more operations than one kernel can have
+check 1 "$dir/long.weir" -D n=3 -D m=5
+
 # A profiler sees a range for every launch, and none within another.
 NVTX_INJECTION64_PATH=$1/libprofiler.so expect 0 'profiler: some ranges, 0 open' \
   run examples/ag_matmul.weir --device cuda

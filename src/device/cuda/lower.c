@@ -126,9 +126,11 @@ static uint32_t lower_result(lowering *l, const rt_value *v, const lower_index *
   lower_step s;
   uint32_t node = recall(l, v, rank, at);
   if (node != CG_NO_NODE) return node;
-  if (v->result > 0) return lower_fail(l);
+  if (v->result > 0 || l->depth == LOWER_DEPTH) return lower_fail(l);
   begin_step(l, step, &s);
+  l->depth++;
   node = families[s.info->family](&s, at);
+  l->depth--;
   if (l->failed || node == CG_NO_NODE) return lower_fail(l);
   lower_memo m = {.step = v->index, .result = v->result, .guard = l->guard, .node = node};
   m.at = arena_copy(l->memory, at, (rank + (size_t)1) * sizeof *at);

@@ -10,6 +10,9 @@
 #include "codegen/body.h"
 #include "device/cuda/kernel_body.h"
 
+/* Steps in a row, each computed from the one before, at most: lowering recurses. */
+enum { LOWER_DEPTH = 256 };
+
 /* Along one dimension of a value. */
 typedef struct lower_index {
   int64_t first, strides[IR_MAX_RANK]; /* per dimension of the space */
@@ -31,6 +34,7 @@ typedef struct lowering {
   VEC(lower_memo) memos;
   VEC(cuda_indexed) indexed;
   uint32_t guard; /* of what is lowered now; CG_NO_NODE: none */
+  uint32_t depth; /* of steps being lowered */
   bool failed;    /* there is no form for it */
   /* Where there are folds: the space, and the dimensions of its rows. */
   uint32_t rank, row;

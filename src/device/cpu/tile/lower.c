@@ -477,7 +477,12 @@ static uint32_t lower_new(tile_lowering *l, const rt_value *v, const tile_map *m
   const tile_memory *memory = &l->steps[v->index][v->result];
   if (memory->place != TILE_NONE) return add_load(l, shape, memory, m, box);
   const rt_step *s = &l->body->steps[v->index];
-  uint32_t node = tile_knows(l->body, s) ? lower_family(l, s, m, box) : TILE_NONE;
+  uint32_t node = TILE_NONE;
+  if (l->depth < TILE_DEPTH && tile_knows(l->body, s)) {
+    l->depth++;
+    node = lower_family(l, s, m, box);
+    l->depth--;
+  }
   if (node == TILE_NONE && l->blocked == TILE_NONE) l->blocked = v->index;
   return node;
 }

@@ -28,6 +28,7 @@ enum {
   TILE_LOOPS = 10,       /* of a program, at most */
   TILE_DIMS = 8,         /* of a value, at most */
   TILE_NODES = 600,      /* of a program, at most */
+  TILE_DEPTH = 256,      /* steps in a row, each computed from the one before: lowering recurses */
   TILE_ELEMENTS = 2048,  /* of a tile, about */
   TILE_ROW = 1 << 16,    /* elements of a row that a tile may hold */
   TILE_STREAM = 8 << 20, /* bytes of a result from which on it is written past the caches */
@@ -104,6 +105,7 @@ typedef struct tile_lowering {
   uint32_t n_nodes;
   struct tile_known *known;
   uint32_t n_known;
+  uint32_t depth;   /* of steps being lowered */
   uint32_t blocked; /* the step that has no place in this program; TILE_NONE: none */
 } tile_lowering;
 
