@@ -297,6 +297,15 @@ static bool arity_fits(ir_func *f, const ir_op_info *info, uint32_t n, loc at) {
   return false;
 }
 
+void ir_op_redirect(ir_func *f, ir_op_data *op, const ir_tensor *instead) {
+  ir_tensor *operands =
+      arena_copy(&f->module->memory, op->operands, op->n_operands * sizeof *op->operands);
+  for (uint32_t i = 0; i < op->n_operands; i++) {
+    if (instead[operands[i].id].id) operands[i] = instead[operands[i].id];
+  }
+  op->operands = operands;
+}
+
 const ir_attr *ir_attrs_complete(ir_func *f, const ir_op_info *info, const ir_attr *given) {
   ir_attr *attrs = ARENA_ARRAY(memory_of(f), info->n_attrs, ir_attr);
   uint32_t i = 0;

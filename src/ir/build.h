@@ -50,6 +50,8 @@ bool ir_build_more(ir_func *f, ir_tensor first, const uint32_t *names, uint32_t 
 /* The attributes with defaults in place of those left out, so readers need not look at the table. */
 const ir_attr *ir_attrs_complete(ir_func *f, const ir_op_info *info, const ir_attr *given);
 bool ir_build_name(ir_func *f, ir_tensor t, uint32_t name, loc at);
+/* Operands are shared, so they are copied to be changed. instead: by tensor, what is read in its place; none: itself. */
+void ir_op_redirect(ir_func *f, ir_op_data *op, const ir_tensor *instead);
 
 /* States the type of `t`, which is checked; an extent that is none means `?`. */
 bool ir_build_stated(ir_func *f, ir_tensor t, ir_dtype dtype, const ir_scalar *extents,

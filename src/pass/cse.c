@@ -82,15 +82,6 @@ static bool has_repeats(const ir_func *f, const bool *pinned, arena *scratch) {
   return false;
 }
 
-static void redirect(ir_func *f, ir_op_data *op, const ir_tensor *instead) {
-  ir_tensor *operands =
-      arena_copy(&f->module->memory, op->operands, op->n_operands * sizeof *op->operands);
-  for (uint32_t i = 0; i < op->n_operands; i++) {
-    if (instead[operands[i].id].id) operands[i] = instead[operands[i].id];
-  }
-  op->operands = operands;
-}
-
 /* What `op` makes is what `first` makes. */
 static void replace(ir_func *f, const ir_op_data *op, const ir_op_data *first, ir_tensor *instead) {
   for (uint32_t k = 0; k < ir_op_n_results(op); k++) {
@@ -113,7 +104,7 @@ status pass_cse(ir_func *f, pass_ctx *ctx) {
   for (uint32_t i = 0; i < f->order.len; i++) {
     ir_op o = f->order.data[i];
     ir_op_data *op = ir_op_at(f, o);
-    redirect(f, op, instead);
+    ir_op_redirect(f, op, instead);
     ir_op first = find_same(f, &seen, o);
     if (first.id && !is_unique(op, pinned)) {
       stated = stated || ir_tensor_at(f, op->result)->stated; /* which asserts more */

@@ -69,22 +69,13 @@ static void rewrite(rewriting *r, ir_op o) {
   name_steps(r, m, first, base);
 }
 
-static void redirect(rewriting *r, ir_op_data *op) {
-  size_t bytes = op->n_operands * sizeof *op->operands;
-  ir_tensor *operands = arena_copy(&r->f->module->memory, op->operands, bytes);
-  for (uint32_t i = 0; i < op->n_operands; i++) {
-    if (r->instead[operands[i].id].id) operands[i] = r->instead[operands[i].id];
-  }
-  op->operands = operands;
-}
-
 static void rewrite_all(rewriting *r) {
   ir_func *f = r->f;
   uint32_t n = f->order.len;
   const ir_op *old = arena_copy(r->scratch, f->order.data, n * sizeof *old);
   f->order.len = 0;
   for (uint32_t i = 0; i < n; i++) {
-    redirect(r, ir_op_at(f, old[i]));
+    ir_op_redirect(f, ir_op_at(f, old[i]), r->instead);
     if (r->forms[old[i].id]) rewrite(r, old[i]);
     else vec_push(&f->module->memory, &f->order, old[i]);
   }
