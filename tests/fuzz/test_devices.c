@@ -17,6 +17,7 @@
 #include "crowd.h"
 #include "device_kit.h"
 #include "gen.h"
+#include "judge.h"
 #include "machines.h"
 #include "mpi/launched.h"
 #include "order_machine.h"
@@ -64,86 +65,22 @@ static _Atomic uint64_t n_launches, n_posts, n_compared, n_outputs, n_streamed, 
 static _Atomic uint64_t n_worlds, n_alike, n_changed;
 static gpu_times spent;
 
-/* ---- values ---- */
-static double random_value(gen_random *r, const gen_value *v) {
-  switch (v->fill) {
-  case GEN_FILL_INDEX: return gen_below(r, (uint32_t)v->index_bound);
-  case GEN_FILL_INTEGER: return (double)gen_below(r, 7) - 3;
-  case GEN_FILL_POSITIVE: return 0.25 + gen_below(r, 64) / 16.0;
-  case GEN_FILL_NORMAL: break;
-  }
-  if (!ir_dtype_is_float(v->dtype)) return (double)gen_below(r, 9) - 4;
-  return ((double)gen_below(r, 1u << 20) / (1u << 19) - 1) * 2;
+/* ---- values and results ---- */
+static judge judge_of(trial *t) {
+  return (judge){t->seed, t->options.exact_only, t->program, &t->s, t->comparable};
 }
 
-static void fill_inputs(trial *t) {
-  for (uint32_t k = 0; k < t->s.n_in; k++) {
-    const gen_value *v = &t->program->inputs[k];
-    const ir_array *a = &t->s.in[k];
-    gen_random r = {.state = t->seed ^ ((uint64_t)(k + 1) << 32)};
-    int64_t n;
-    if (!ir_array_count(a, &n)) continue;
-    for (int64_t i = 0; i < n; i++) {
-      double x = random_value(&r, v);
-      if (v->dtype == IR_U8) x = fabs(x);
-      ir_element_set_f64(v->dtype, (char *)a->data + (size_t)i * ir_dtype_size_bytes(v->dtype), x);
-    }
-  }
-}
-
-/* The inputs, each float moved by about an ulp of f32 (or of its own dtype, if that is coarser). */
-static void nudge(trial *t, ir_array *in) {
-  gen_random r = {.state = ~t->seed};
-  for (uint32_t k = 0; k < t->s.n_in; k++) {
-    in[k] = t->s.in[k];
-    int64_t bytes, n;
-    size_t size = ir_dtype_size_bytes(in[k].dtype);
-    if (!ir_dtype_is_float(in[k].dtype) || !ir_array_size_bytes(&in[k], &bytes)) continue;
-    if (!ir_array_count(&in[k], &n)) continue;
-    in[k].data = arena_alloc(&t->s.memory, (size_t)bytes + 1);
-    for (int64_t i = 0; i < n; i++) {
-      double x = ir_element_as_f64(in[k].dtype, (char *)t->s.in[k].data + (size_t)i * size);
-      double by = (gen_chance(&r, 50) ? 1 : -1) * 0x1p-23;
-      ir_element_set_f64(in[k].dtype, (char *)in[k].data + (size_t)i * size, x * (1 + by));
-    }
-  }
-}
-
-/* As in test_streams: outputs that rounding alone moves by a quarter of the tolerance are left out. */
 static bool find_comparable(trial *t) {
-  ir_array in[KIT_VALUES], margin[KIT_VALUES];
-  nudge(t, in);
-  for (uint32_t i = 0; i < t->s.n_out; i++) {
-    t->comparable[i] = true;
-    if (!kit_array(&t->s, t->s.func->outputs.data[i], &margin[i])) return false;
-  }
-  for (int native = 0; native < 2 && !t->options.exact_only; native++) {
-    if (!subject_reference(&t->s, native ? t->s.in : in, margin, native)) return false;
-    for (uint32_t i = 0; i < t->s.n_out; i++) {
-      ir_dtype least = rt_least_dtype(t->s.func, t->s.func->outputs.data[i], &t->s.memory);
-      rt_comparison c = rt_compare(&margin[i], &t->s.expected[i], least);
-      t->comparable[i] &= c.max_rel <= c.tolerance / 4;
-    }
-  }
+  judge j = judge_of(t);
+  if (!judge_find_comparable(&j)) return false;
   for (uint32_t i = 0; i < t->s.n_out; i++) n_compared += t->comparable[i];
   n_outputs += t->s.n_out;
   return true;
 }
 
 static bool compare(trial *t, const subject *s, const char *how) {
-  for (uint32_t i = 0; i < s->n_out; i++) {
-    const char *name = t->program->outputs[i].name;
-    ir_dtype least = rt_least_dtype(t->s.func, t->s.func->outputs.data[i], &t->s.memory);
-    rt_comparison c = rt_compare(&s->out[i], &t->s.expected[i], least);
-    bool good =
-        t->options.exact_only ? kit_same(&s->out[i], &t->s.expected[i]) : c.ok || !t->comparable[i];
-    if (good) continue;
-    char text[128];
-    snprintf(text, sizeof text, "%s: %s differs by %g of %g allowed", how, name, c.max_rel,
-             c.tolerance);
-    return kit_wrong(text, "");
-  }
-  return true;
+  judge j = judge_of(t);
+  return judge_compare(&j, s, how);
 }
 
 /* ---- running ---- */
@@ -359,7 +296,8 @@ static bool check_lowered(trial *t, ir_func *h, ir_func *plain) {
   strbuf other;
   strbuf_init(&other, &t->s.memory);
   text_print_nvfuser(plain, (int64_t)(t->seed % t->devices), &other);
-  fill_inputs(t);
+  judge j = judge_of(t);
+  judge_fill_inputs(&j);
   n_streamed += strstr(t->program->text, "] = stream") != NULL;
   n_own += begins_with_own(h);
   if (compile_only) return check_plans(t, &t->s, h, true, "");

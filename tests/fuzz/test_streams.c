@@ -11,6 +11,7 @@
 
 #include "crowd.h"
 #include "gen.h"
+#include "judge.h"
 #include "machines.h"
 #include "stream_kit.h"
 #include "test.h"
@@ -22,8 +23,7 @@ typedef struct trial {
   const gen_program *program;
   subject s;
   subject again; /* the same, from the printed text */
-  ir_array margin[KIT_VALUES];
-  bool comparable[KIT_VALUES]; /* outputs whose reference is not at the mercy of rounding */
+  bool comparable[KIT_VALUES];
   uint32_t streams;
   bool keep_waits, print;
 } trial;
@@ -33,89 +33,22 @@ static _Atomic uint64_t n_refused, n_lowered, n_outputs, n_compared, n_launches,
 static _Atomic bool seen[IR_OP_COUNT];
 static gpu_times spent;
 
-/* ---- values ---- */
-static double random_value(gen_random *r, const gen_value *v) {
-  switch (v->fill) {
-  case GEN_FILL_INDEX: return gen_below(r, (uint32_t)v->index_bound);
-  case GEN_FILL_INTEGER: return (double)gen_below(r, 7) - 3;
-  case GEN_FILL_POSITIVE: return 0.25 + gen_below(r, 64) / 16.0;
-  case GEN_FILL_NORMAL: break;
-  }
-  if (!ir_dtype_is_float(v->dtype)) return (double)gen_below(r, 9) - 4;
-  return ((double)gen_below(r, 1u << 20) / (1u << 19) - 1) * 2;
+/* ---- values and results ---- */
+static judge judge_of(trial *t) {
+  return (judge){t->seed, t->options.exact_only, t->program, &t->s, t->comparable};
 }
 
-static void fill_inputs(trial *t) {
-  for (uint32_t k = 0; k < t->s.n_in; k++) {
-    const gen_value *v = &t->program->inputs[k];
-    const ir_array *a = &t->s.in[k];
-    gen_random r = {.state = t->seed ^ ((uint64_t)(k + 1) << 32)};
-    int64_t n;
-    if (!ir_array_count(a, &n)) continue;
-    for (int64_t i = 0; i < n; i++) {
-      double x = random_value(&r, v);
-      if (v->dtype == IR_U8) x = fabs(x);
-      ir_element_set_f64(v->dtype, (char *)a->data + (size_t)i * ir_dtype_size_bytes(v->dtype), x);
-    }
-  }
-}
-
-/* ---- comparing ---- */
-/* The inputs, each float moved by about an ulp of f32 (or of its own dtype, if that is coarser). */
-static void nudge(trial *t, ir_array *in) {
-  gen_random r = {.state = ~t->seed};
-  for (uint32_t k = 0; k < t->s.n_in; k++) {
-    in[k] = t->s.in[k];
-    int64_t bytes, n;
-    size_t size = ir_dtype_size_bytes(in[k].dtype);
-    if (!ir_dtype_is_float(in[k].dtype) || !ir_array_size_bytes(&in[k], &bytes)) continue;
-    if (!ir_array_count(&in[k], &n)) continue;
-    in[k].data = arena_alloc(&t->s.memory, (size_t)bytes + 1);
-    for (int64_t i = 0; i < n; i++) {
-      double x = ir_element_as_f64(in[k].dtype, (char *)t->s.in[k].data + (size_t)i * size);
-      double by = (gen_chance(&r, 50) ? 1 : -1) * 0x1p-23;
-      ir_element_set_f64(in[k].dtype, (char *)in[k].data + (size_t)i * size, x * (1 + by));
-    }
-  }
-}
-
-/* Rounding inside a program may be amplified without bound (a comparison, a difference of large
- * numbers, a cast to an integer). An output is compared only if accumulating differently and nudging
- * the inputs moves its reference by less than a quarter of the tolerance. */
 static bool find_comparable(trial *t) {
-  ir_array in[KIT_VALUES];
-  bool exact = t->options.exact_only;
-  nudge(t, in);
-  for (uint32_t i = 0; i < t->s.n_out; i++)
-    if (!kit_array(&t->s, t->s.func->outputs.data[i], &t->margin[i])) return false;
-  for (uint32_t i = 0; i < t->s.n_out; i++) t->comparable[i] = true;
-  for (int native = 0; native < 2 && !exact; native++) {
-    if (!subject_reference(&t->s, native ? t->s.in : in, t->margin, native)) return false;
-    for (uint32_t i = 0; i < t->s.n_out; i++) {
-      ir_dtype least = rt_least_dtype(t->s.func, t->s.func->outputs.data[i], &t->s.memory);
-      rt_comparison c = rt_compare(&t->margin[i], &t->s.expected[i], least);
-      t->comparable[i] &= c.max_rel <= c.tolerance / 4;
-    }
-  }
+  judge j = judge_of(t);
+  if (!judge_find_comparable(&j)) return false;
   for (uint32_t i = 0; i < t->s.n_out; i++) n_compared += t->comparable[i];
   n_outputs += t->s.n_out;
   return true;
 }
 
 static bool compare(trial *t, const subject *s, const char *how) {
-  for (uint32_t i = 0; i < s->n_out; i++) {
-    const char *name = t->program->outputs[i].name;
-    ir_dtype least = rt_least_dtype(t->s.func, t->s.func->outputs.data[i], &t->s.memory);
-    rt_comparison c = rt_compare(&s->out[i], &t->s.expected[i], least);
-    bool good =
-        t->options.exact_only ? kit_same(&s->out[i], &t->s.expected[i]) : c.ok || !t->comparable[i];
-    if (good) continue;
-    char text[128];
-    snprintf(text, sizeof text, "%s: %s differs by %g of %g allowed", how, name, c.max_rel,
-             c.tolerance);
-    return kit_wrong(text, "");
-  }
-  return true;
+  judge j = judge_of(t);
+  return judge_compare(&j, s, how);
 }
 
 /* ---- running ---- */
@@ -182,7 +115,8 @@ static bool check_lowered(trial *t, ir_func *h, ir_func *plain) {
   if (t->print) printf("\n%s", subject_print(&t->s, h));
   if (!kit_reasons(h) || !kit_explained(&t->s, h, HOST_AUTO)) return false;
   if (compile_only) return check_plans(t, &t->s, h, true, "");
-  fill_inputs(t);
+  judge j = judge_of(t);
+  judge_fill_inputs(&j);
   return subject_reference(&t->s, t->s.in, t->s.expected, false) && find_comparable(t) &&
          check_plans(t, &t->s, h, true, "") && check_text(t, h) &&
          check_plans(t, &t->s, plain, false, "plain, hostile");
