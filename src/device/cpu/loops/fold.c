@@ -5,9 +5,15 @@
 #include <math.h>
 #include <string.h>
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #include "device/cpu/loops/loops.h"
 
 #include "device/cpu/kernel_fast.h"
+/* After it: only functions of equal options are inlined. */
+#include "ir/narrow.h"
 
 #if defined(__AVX512F__)
 enum { VECTOR_BYTES = 64 };
@@ -21,7 +27,6 @@ enum { LANES = 32, WIDTH = VECTOR_BYTES / 8, CHAINS = LANES / WIDTH };
 typedef double f64s __attribute__((vector_size(VECTOR_BYTES)));
 typedef int64_t i64s __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint64_t u64s __attribute__((vector_size(VECTOR_BYTES)));
-typedef float f32s __attribute__((vector_size(VECTOR_BYTES / 2)));
 
 #define KEEP(mask, a, b) ((f64s)(((mask) & (i64s)(a)) | (~(mask) & (i64s)(b))))
 #define KEEP_I(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
@@ -63,13 +68,39 @@ static inline double SQUARES_f64(double b, double a, double center) {
 #define INT_LEAST INT64_MIN
 #define INT_GREATEST INT64_MAX
 
+/* gcc widens vectors half by half. bf16 are summed in the order of f32. */
+typedef uint16_t bf16;
+#if defined(__AVX512F__)
 static inline void load_float(const float *x, f64s *to) {
-  f32s v;
-  memcpy(&v, x, sizeof v);
-  *to = __builtin_convertvector(v, f64s);
+  *to = (f64s)_mm512_cvtps_pd(_mm256_loadu_ps(x));
 }
+static inline void load_bf16(const bf16 *x, f64s *to) {
+  __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)x));
+  *to = (f64s)_mm512_cvtps_pd(_mm256_castsi256_ps(_mm256_slli_epi32(bits, 16)));
+}
+#elif defined(__AVX2__)
+static inline void load_float(const float *x, f64s *to) {
+  *to = (f64s)_mm256_cvtps_pd(_mm_loadu_ps(x));
+}
+static inline void load_bf16(const bf16 *x, f64s *to) {
+  __m128i bits = _mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i *)(const void *)x));
+  *to = (f64s)_mm256_cvtps_pd(_mm_castsi128_ps(_mm_slli_epi32(bits, 16)));
+}
+#else
+static inline void load_float(const float *x, f64s *to) {
+  for (int l = 0; l < WIDTH; l++) (*to)[l] = (double)x[l];
+}
+static inline void load_bf16(const bf16 *x, f64s *to) {
+  for (int l = 0; l < WIDTH; l++) (*to)[l] = (double)ir_bf16_as_f32(x[l]);
+}
+#endif
 static inline void load_double(const double *x, f64s *to) { memcpy(to, x, sizeof *to); }
 static inline void load_int64_t(const int64_t *x, i64s *to) { memcpy(to, x, sizeof *to); }
+
+#define READ_float(x) (double)(x)
+#define READ_bf16(x) (double)ir_bf16_as_f32(x)
+#define READ_double(x) (x)
+#define READ_int64_t(x) (x)
 
 /* in_row, in_column: further arguments of `step`. */
 #define LOOPS(name, source, wide, vector, field, begin, steps, step, join, in_row, in_column)      \
@@ -88,7 +119,7 @@ static inline void load_int64_t(const int64_t *x, i64s *to) { memcpy(to, x, size
         chain[c] = steps(chain[c], v, center);                                                     \
       }                                                                                            \
     memcpy(lane, chain, sizeof lane);                                                              \
-    for (int64_t l = 0; i + l < n; l++) lane[l] = step(lane[l], (wide)x[i + l] in_row);            \
+    for (int64_t l = 0; i + l < n; l++) lane[l] = step(lane[l], READ_##source(x[i + l]) in_row);   \
     for (int l = 0; l < LANES; l++) acc->field = join(acc->field, lane[l]);                        \
   }                                                                                                \
   static void name##_column(int64_t n, const void *x_, cpu_element *acc_,                          \
@@ -97,18 +128,21 @@ static inline void load_int64_t(const int64_t *x, i64s *to) { memcpy(to, x, size
     wide *restrict acc = &acc_->field;                                                             \
     const wide *restrict center = &center_->field;                                                 \
     (void)center;                                                                                  \
-    for (int64_t i = 0; i < n; i++) acc[i] = step(acc[i], (wide)x[i] in_column);                   \
+    for (int64_t i = 0; i < n; i++) acc[i] = step(acc[i], READ_##source(x[i]) in_column);          \
   }
 
-/* By source: f32, f64, i64. */
+/* By source: f32, bf16, f64, i64. */
 #define FOLD(id, name, start, ...)                                                                 \
   LOOPS(id##_of_f32, float, double, f64s, f, FLOAT_##start, id##_F, id##_f64, id##_f64, , )        \
+  LOOPS(id##_of_bf16, bf16, double, f64s, f, FLOAT_##start, id##_F, id##_f64, id##_f64, , )        \
   LOOPS(id##_of_f64, double, double, f64s, f, FLOAT_##start, id##_F, id##_f64, id##_f64, , )       \
   LOOPS(id##_of_i64, int64_t, int64_t, i64s, i, INT_##start, id##_I, id##_i64, id##_i64, , )
 #include "ir/folds.def"
 #undef FOLD
 #define AND(x) , x
 LOOPS(SQUARES_of_f32, float, double, f64s, f, 0.0, SQUARES_F, SQUARES_f64, SUM_f64, AND(center),
+      AND(center[i]))
+LOOPS(SQUARES_of_bf16, bf16, double, f64s, f, 0.0, SQUARES_F, SQUARES_f64, SUM_f64, AND(center),
       AND(center[i]))
 LOOPS(SQUARES_of_f64, double, double, f64s, f, 0.0, SQUARES_F, SQUARES_f64, SUM_f64, AND(center),
       AND(center[i]))
@@ -119,6 +153,14 @@ const cpu_fold cpu_folds_f32[CPU_FOLD_COUNT] = {
 #include "ir/folds.def"
 #undef FOLD
     [CPU_FOLD_SQUARES] = {SQUARES_of_f32_row, SQUARES_of_f32_column, {.f = 0}},
+};
+
+const cpu_fold cpu_folds_bf16[CPU_FOLD_COUNT] = {
+#define FOLD(id, name, start, ...)                                                                 \
+  [CPU_FOLD_##id] = {id##_of_bf16_row, id##_of_bf16_column, {.f = FLOAT_##start}},
+#include "ir/folds.def"
+#undef FOLD
+    [CPU_FOLD_SQUARES] = {SQUARES_of_bf16_row, SQUARES_of_bf16_column, {.f = 0}},
 };
 
 const cpu_fold cpu_folds_f64[CPU_FOLD_COUNT] = {

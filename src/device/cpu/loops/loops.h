@@ -53,9 +53,11 @@ typedef struct cpu_fold {
 /* ---- one level ---- */
 typedef struct cpu_vector_loops {
   const char *name; /* as in WEIR_CPU_ISA */
-  /* By the type computed in (F64 F32 I64 I32 I8 U8 BOOL), then by operation. F16 and BF16: elements are
-   * f32, and results, unless they are truths, are rounded to that dtype. */
+  /* By the type computed in (F64 F32 I64 I32 I8 U8 BOOL), then by operation. F16: elements are f32,
+   * and results, unless they are truths, are rounded to that dtype. BF16: elements and results are bf16. */
   cpu_map_fn *const *map[IR_DTYPE_COUNT];
+  /* Elements of 16 bits; x[1] is a table of all 2^16 results. */
+  cpu_map_fn *lookup;
   /* By the dtype converted to, then from. */
   cpu_convert_fn *const (*convert)[IR_DTYPE_COUNT];
   /* Rounds dense f32 elements to f16 or bf16 and back, in place; NULL for other dtypes. */
@@ -69,7 +71,7 @@ typedef struct cpu_vector_loops {
   void (*fill)(size_t size_bytes, int64_t n, char *to, int64_t step, const void *value);
   void (*transpose)(size_t size_bytes, int64_t rows, int64_t n, char *to, int64_t to_row,
                     int64_t to_step, const char *from, int64_t from_step);
-  /* By F32, F64 or I64; the rows are cpu_fold_kind. */
+  /* By F32, BF16, F64 or I64; the rows are cpu_fold_kind. */
   const cpu_fold *folds[IR_DTYPE_COUNT];
   /* A row of softmax; by F32 or F64. y may be x. */
   void (*softmax[IR_DTYPE_COUNT])(int64_t n, const void *x, void *y);
@@ -104,8 +106,10 @@ bool cpu_vectors_choose(const char *name);
 #define cpu_map_i8 CPU_OF_LEVEL(cpu_map_i8)
 #define cpu_map_u8 CPU_OF_LEVEL(cpu_map_u8)
 #define cpu_map_bool CPU_OF_LEVEL(cpu_map_bool)
+#define cpu_lookup CPU_OF_LEVEL(cpu_lookup)
 #define cpu_conversions CPU_OF_LEVEL(cpu_conversions)
 #define cpu_folds_f32 CPU_OF_LEVEL(cpu_folds_f32)
+#define cpu_folds_bf16 CPU_OF_LEVEL(cpu_folds_bf16)
 #define cpu_folds_f64 CPU_OF_LEVEL(cpu_folds_f64)
 #define cpu_folds_i64 CPU_OF_LEVEL(cpu_folds_i64)
 #define cpu_math CPU_OF_LEVEL(cpu_math)
@@ -117,8 +121,9 @@ extern cpu_map_fn *const cpu_map_f16[IR_OP_COUNT], *const cpu_map_bf16[IR_OP_COU
 extern cpu_map_fn *const cpu_map_i64[IR_OP_COUNT], *const cpu_map_i32[IR_OP_COUNT];
 extern cpu_map_fn *const cpu_map_i8[IR_OP_COUNT], *const cpu_map_u8[IR_OP_COUNT];
 extern cpu_map_fn *const cpu_map_bool[IR_OP_COUNT];
+cpu_map_fn cpu_lookup;
 extern cpu_convert_fn *const cpu_conversions[IR_DTYPE_COUNT][IR_DTYPE_COUNT];
-extern const cpu_fold cpu_folds_f32[CPU_FOLD_COUNT], cpu_folds_f64[CPU_FOLD_COUNT],
-    cpu_folds_i64[CPU_FOLD_COUNT];
+extern const cpu_fold cpu_folds_f32[CPU_FOLD_COUNT], cpu_folds_bf16[CPU_FOLD_COUNT],
+    cpu_folds_f64[CPU_FOLD_COUNT], cpu_folds_i64[CPU_FOLD_COUNT];
 
 #endif

@@ -1,7 +1,11 @@
-/* Pointwise loops of the floats; f16 and bf16 use those of f32. Those of f64 call the functions of the C
+/* Pointwise loops of the floats; f16 and bf16 are computed in f32. Those of f64 call the functions of the C
  * library, those of f32 the own ones of math_f32.h. */
 #include <math.h>
 #include <string.h>
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
 
 #include "device/cpu/loops/loops.h"
 
@@ -85,22 +89,54 @@ ONE(silus, f32_silu)
 BOTH(maxima, f32_max)
 BOTH(minima, f32_min)
 
-/* Those of f16 and bf16: computed, then rounded. */
-#define ROUNDED(name, dtype)                                                                       \
-  static void name##_##dtype(int64_t n, void *to, const void *const *x, bool mode) {               \
+/* Those of f16: computed, then rounded. */
+#define ROUNDED(name)                                                                              \
+  static void name##_f16(int64_t n, void *to, const void *const *x, bool mode) {                   \
     float *y = to;                                                                                 \
     name(n, to, x, mode);                                                                          \
-    for (int64_t i = 0; i < n; i++) y[i] = ir_f32_round_##dtype(y[i]);                             \
+    for (int64_t i = 0; i < n; i++) y[i] = ir_f32_round_f16(y[i]);                                 \
   }
-#define ROUNDED_BOTH(name) ROUNDED(name, f16) ROUNDED(name, bf16)
-ROUNDED_BOTH(sines)
-ROUNDED_BOTH(cosines)
-ROUNDED_BOTH(powers)
-ROUNDED_BOTH(gelus)
-ROUNDED_BOTH(sigmoids)
-ROUNDED_BOTH(silus)
-ROUNDED_BOTH(maxima)
-ROUNDED_BOTH(minima)
+/* Those of bf16: a block is read, computed and written. */
+enum { NARROW_BLOCK = 256 };
+#define NARROW(name)                                                                               \
+  static void name##_bf16(int64_t n, void *to_, const void *const *x, bool mode) {                 \
+    float values[3][NARROW_BLOCK];                                                                 \
+    const void *operands[3] = {values[0], values[1], values[1]};                                   \
+    for (int64_t done = 0; done < n; done += NARROW_BLOCK) {                                       \
+      int64_t left = n - done < NARROW_BLOCK ? n - done : NARROW_BLOCK;                            \
+      uint16_t *restrict to = (uint16_t *)to_ + done;                                              \
+      for (int k = 0; k < 2; k++)                                                                  \
+        for (int64_t i = 0; i < left; i++)                                                         \
+          values[k][i] = ir_bf16_as_f32(((const uint16_t *)x[k])[done + i]);                       \
+      name(left, values[2], operands, mode);                                                       \
+      for (int64_t i = 0; i < left; i++) to[i] = ir_f32_as_bf16(values[2][i]);                     \
+    }                                                                                              \
+  }
+#define ROUNDED_AND_NARROW(name) ROUNDED(name) NARROW(name)
+ROUNDED_AND_NARROW(sines)
+ROUNDED_AND_NARROW(cosines)
+ROUNDED_AND_NARROW(powers)
+ROUNDED_AND_NARROW(gelus)
+ROUNDED_AND_NARROW(sigmoids)
+ROUNDED_AND_NARROW(silus)
+ROUNDED_AND_NARROW(maxima)
+ROUNDED_AND_NARROW(minima)
+
+void cpu_lookup(int64_t n, void *to_, const void *const *x, bool mode) {
+  uint16_t *restrict to = to_;
+  const uint16_t *restrict x0 = x[0];
+  const uint32_t *restrict table = x[1];
+  int64_t i = 0;
+  (void)mode;
+#if defined(__AVX512F__) /* gcc does not find the gather */
+  for (; i + 16 <= n; i += 16) {
+    __m512i at = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(x0 + i)));
+    __m512i y = _mm512_i32gather_epi32(at, table, 4);
+    _mm256_storeu_si256((__m256i *)(void *)(to + i), _mm512_cvtepi32_epi16(y));
+  }
+#endif
+  for (; i < n; i++) to[i] = (uint16_t)table[x0[i]];
+}
 
 /* Expressions of these do not serve: loops of their own take their places. */
 #define MAP_ENTRY(id)                                                                              \
@@ -144,11 +180,12 @@ ROUNDED_BOTH(minima)
                                  : dtype##_##id)
 
 #define MAP_ENTRY(id) MAP_ENTRY_OF(bf16, id)
-#define MAP_TYPE float
+#define MAP_TYPE uint16_t
 #define MAP_WIDE float
 #define MAP_TABLE cpu_map_bf16
 #define MAP_NAME(id) bf16_##id
-#define MAP_FINISH(x) ir_f32_round_bf16((float)(x))
+#define MAP_READ(x) ir_bf16_as_f32(x)
+#define MAP_FINISH(x) ir_f32_as_bf16((float)(x))
 #include "device/cpu/loops/map_loops.h"
 
 #define MAP_ENTRY(id) MAP_ENTRY_OF(f16, id)

@@ -4,9 +4,13 @@
 
 #include "device/cpu/kernel_fold.h"
 #include "device/cpu/kernel_make.h"
+#include "device/cpu/kernel_table.h"
 #include "device/cpu/tile/emit.h"
 
 /* ---- values ---- */
+/* What a value of the dtype is in its slot: bf16 stays as it is in memory. */
+static ir_dtype in_slot(ir_dtype t) { return t == IR_BF16 ? t : cpu_native(t); }
+
 static uint32_t new_value(tile_emitter *e, tile_form form, ir_dtype native, bool permanent) {
   e->values[e->n_values] = (tile_value){.form = form, .native = native, .permanent = permanent};
   return e->n_values++;
@@ -25,8 +29,9 @@ static tile_instr *add_instr(tile_emitter *e, tile_phase phase, tile_instr i) {
   return &code->list[code->n++];
 }
 
-static bool same_form(tile_form a, tile_form b) {
-  return a.rows == b.rows && a.columns == b.columns;
+/* Of tiles of one row, all forms have that row. */
+static bool same_form(const tile_emitter *e, tile_form a, tile_form b) {
+  return (a.rows == b.rows || e->tile_rows == 1) && a.columns == b.columns;
 }
 
 static bool in_phase(const tile_value *v, tile_phase phase) {
@@ -37,9 +42,9 @@ static bool in_phase(const tile_value *v, tile_phase phase) {
 static uint32_t spread(tile_emitter *e, tile_phase phase, uint32_t v, tile_form form) {
   tile_value *x = &e->values[v];
   check(in_phase(x, phase));
-  if (same_form(x->form, form)) return v;
+  if (same_form(e, x->form, form)) return v;
   for (uint32_t i = 0; i < e->n_values; i++)
-    if (e->values[i].spread_of == v + 1 && same_form(e->values[i].form, form) &&
+    if (e->values[i].spread_of == v + 1 && same_form(e, e->values[i].form, form) &&
         in_phase(&e->values[i], phase))
       return i;
   phase = x->phase;
@@ -108,7 +113,7 @@ static uint32_t add_box(tile_emitter *e, const tile_box *box) {
 }
 
 static uint32_t emit_load(tile_emitter *e, const tile_node *n, tile_phase phase) {
-  ir_dtype native = cpu_native(n->dtype);
+  ir_dtype native = in_slot(n->dtype);
   tile_form form = form_of(e, n->axes);
   uint32_t size = (uint32_t)ir_dtype_size_bytes(n->dtype);
   uint32_t view = new_view(e, n->place, n->dtype, n->first, n->strides, size);
@@ -162,7 +167,7 @@ static void store(tile_emitter *e, const tile_target *t, uint32_t v, tile_phase 
 
 /* ---- numbers and makers ---- */
 static uint32_t emit_number(tile_emitter *e, const tile_node *n, tile_phase phase) {
-  ir_dtype native = cpu_native(n->dtype);
+  ir_dtype native = in_slot(n->dtype);
   tile_form once = {.rows = false};
   tile_instr i = {.kind = TILE_DO_FILL,
                   .to = new_value(e, once, native, phase == TILE_ONCE),
@@ -174,7 +179,7 @@ static uint32_t emit_number(tile_emitter *e, const tile_node *n, tile_phase phas
 }
 
 static uint32_t emit_make(tile_emitter *e, const tile_node *n, tile_phase phase) {
-  ir_dtype native = cpu_native(n->dtype);
+  ir_dtype native = in_slot(n->dtype);
   ir_dtype made = n->code == IR_OP_UNIFORM ? IR_F64 : IR_I64;
   tile_form form = form_of(e, n->axes);
   rt_task t = tile_step_task(e->l->work, n->step);
@@ -204,10 +209,9 @@ static uint32_t emit_round(tile_emitter *e, uint32_t v, ir_dtype dtype, tile_pha
   return v;
 }
 
-/* Values of 16 bits are rounded where they are made; one that is only stored is rounded there. */
+/* Values of f16 are rounded where they are made; one that is only stored is rounded there. */
 static bool must_round(const tile_emitter *e, uint32_t node) {
-  ir_dtype t = e->l->nodes[node].dtype;
-  return (t == IR_F16 || t == IR_BF16) && e->n_uses[node] > 0;
+  return e->l->nodes[node].dtype == IR_F16 && e->n_uses[node] > 0;
 }
 
 static bool mode_of(const rt_task *t) {
@@ -224,9 +228,10 @@ static bool is_heavy(ir_opcode code) {
 
 static uint32_t emit_map(tile_emitter *e, uint32_t node, tile_phase phase) {
   const tile_node *n = &e->l->nodes[node];
-  ir_dtype native = cpu_native(n->step->compute), made = n->dtype == IR_BOOL ? IR_BOOL : native;
+  ir_dtype native = in_slot(n->step->compute), made = n->dtype == IR_BOOL ? IR_BOOL : native;
   rt_task t = tile_step_task(e->l->work, n->step);
   bool rounds = must_round(e, node) && n->dtype == n->step->compute;
+  check(made == in_slot(n->dtype));
   tile_instr i = {.kind = TILE_DO_MAP,
                   .map = cpu_vectors()->map[rounds ? n->dtype : native][n->code],
                   .mode = mode_of(&t),
@@ -234,7 +239,10 @@ static uint32_t emit_map(tile_emitter *e, uint32_t node, tile_phase phase) {
   check(i.map);
   i.from_bytes = (uint32_t)ir_dtype_size_bytes(native);
   i.heavy = is_heavy(n->code);
-  i.cost_ns = is_heavy(n->code) ? native == IR_F32 ? 0.7F : 8 : 0.1F;
+  i.cost_ns = is_heavy(n->code) ? native == IR_F64 ? 8 : 0.7F : 0.1F;
+  if (native == IR_BF16 && e->n_positions >= CPU_TABLE_WORTH)
+    i.table = cpu_table_of(n->code, i.mode);
+  if (i.table) i.map = cpu_vectors()->lookup;
   for (uint32_t k = 0; k < n->n_x; k++) {
     i.x[k] = emit_node(e, n->x[k], phase);
     i.form = joined(i.form, e->values[i.x[k]].form);
@@ -250,7 +258,7 @@ static uint32_t emit_map(tile_emitter *e, uint32_t node, tile_phase phase) {
 static uint32_t emit_cast(tile_emitter *e, uint32_t node, tile_phase phase) {
   const tile_node *n = &e->l->nodes[node];
   uint32_t x = emit_node(e, n->x[0], phase);
-  ir_dtype from = e->values[x].native, native = cpu_native(n->dtype);
+  ir_dtype from = e->values[x].native, native = in_slot(n->dtype);
   if (from == native) {
     if (!must_round(e, node)) return x;
     tile_instr i = {.kind = TILE_DO_ROUND,
@@ -282,8 +290,8 @@ static uint32_t emit_blend(tile_emitter *e, const tile_node *n, tile_phase phase
     i.form = joined(i.form, e->values[i.x[k]].form);
   }
   for (uint32_t k = 0; k < 2; k++) i.x[k] = spread(e, phase, i.x[k], i.form);
-  i.size_bytes = (uint32_t)ir_dtype_size_bytes(cpu_native(n->dtype));
-  i.to = new_value(e, i.form, cpu_native(n->dtype), phase == TILE_ONCE);
+  i.size_bytes = (uint32_t)ir_dtype_size_bytes(in_slot(n->dtype));
+  i.to = new_value(e, i.form, in_slot(n->dtype), phase == TILE_ONCE);
   add_instr(e, phase, i);
   return i.to;
 }
@@ -297,7 +305,7 @@ static cpu_fold_kind fold_kind(ir_opcode code) {
 
 static void describe_fold(const tile_emitter *e, const tile_node *n, ir_dtype folded,
                           tile_instr *i) {
-  ir_dtype wide = folded == IR_I64 ? IR_I64 : IR_F64, native = cpu_native(n->dtype);
+  ir_dtype wide = folded == IR_I64 ? IR_I64 : IR_F64, native = in_slot(n->dtype);
   rt_task t = tile_step_task(e->l->work, n->step);
   i->fold = cpu_fold_of(fold_kind(n->code), folded);
   i->from_bytes = (uint32_t)ir_dtype_size_bytes(folded);
@@ -335,8 +343,21 @@ static uint32_t emit_fold(tile_emitter *e, uint32_t node, tile_phase phase) {
   }
   i.form.columns = e->stream == TILE_STREAM_COLUMNS;
   i.form.rows = e->stream != TILE_STREAM_COLUMNS;
-  i.to = new_value(e, i.form, cpu_native(n->dtype), false);
+  i.to = new_value(e, i.form, in_slot(n->dtype), false);
   if (streamed) i.x[0] = i.to;
+  add_instr(e, phase, i);
+  return i.to;
+}
+
+/* An f32 value as bf16. */
+static uint32_t emit_narrow(tile_emitter *e, uint32_t v, tile_phase phase) {
+  tile_instr i = {.kind = TILE_DO_CONVERT,
+                  .form = e->values[v].form,
+                  .x = {v},
+                  .size_bytes = (uint32_t)ir_dtype_size_bytes(IR_BF16),
+                  .middle = IR_BF16,
+                  .convert = {cpu_convert_of(IR_BF16, IR_F32)}};
+  i.to = new_value(e, i.form, IR_BF16, phase == TILE_ONCE);
   add_instr(e, phase, i);
   return i.to;
 }
@@ -357,6 +378,7 @@ static uint32_t emit_rows(tile_emitter *e, uint32_t node, tile_phase phase) {
   i.to = new_value(e, full, i.native, false);
   add_instr(e, phase, i);
   e->values[i.to].maker = e->code[phase].n;
+  if (n->dtype == IR_BF16) return emit_narrow(e, i.to, phase);
   return must_round(e, node) ? emit_round(e, i.to, n->dtype, phase) : i.to;
 }
 
@@ -516,8 +538,8 @@ static void count_units(const tile_emitter *e, tile_program *p) {
   int64_t blocks = n * (by_columns ? column_tiles : row_tiles);
   int64_t folded = by_columns ? rows : columns, tile = by_columns ? e->tile_rows : e->tile_columns;
   double block_ns = tile_ns * (double)tiles(folded, tile);
-  /* Spans of about 200 us where there are few blocks. */
-  int64_t spans = blocks < 64 ? (int64_t)(block_ns / 200000) : 1;
+  /* Spans of about 100 us where there are few blocks. */
+  int64_t spans = blocks < 64 ? (int64_t)(block_ns / 100000) : 1;
   if (spans < 1) spans = 1;
   if (spans > 64) spans = 64;
   p->span = tiles(tiles(folded, tile), spans) * tile;
@@ -587,6 +609,8 @@ tile_program *tile_emit(tile_lowering *l, arena *memory, bool in_place) {
   tile_emitter e = {.l = l, .memory = memory, .in_place = in_place};
   uint32_t most = 4 * l->n_nodes + l->n_targets + 4;
   if (!tile_choose_loops(&e)) return NULL;
+  e.n_positions = 1;
+  for (uint32_t i = 0; i < e.n_loops; i++) e.n_positions *= e.extents[i];
   e.values = ARENA_ARRAY(l->work, 4 * most, tile_value);
   e.views = ARENA_ARRAY(l->work, most, tile_view);
   e.boxes = ARENA_ARRAY(l->work, most, tile_box);

@@ -34,7 +34,8 @@ typedef struct tile_emitter {
   uint32_t steady_axes; /* what depends on these only is the same for all tiles */
   tile_form store_form;
   tile_stream stream;
-  int64_t n_inner; /* positions that reductions go over */
+  int64_t n_positions; /* of the space */
+  int64_t n_inner;     /* positions that reductions go over */
   /* What is emitted. */
   tile_code code[3];
   uint32_t capacity[3];

@@ -233,6 +233,7 @@ static void do_map(machine *m, const tile_instr *t) {
   const void *x[3] = {m->values[t->x[0]], m->values[t->x[1]], m->values[t->x[2]]};
   int64_t n = count(m, t->form);
   if (t->direct) m->values[t->to] = view_at(m, t->view);
+  if (t->table) x[1] = t->table;
   if (!t->heavy || m->p->n_ahead == 0 || n <= FETCHED_AT_ONCE) {
     t->map(n, m->values[t->to], x, t->mode);
     return;
@@ -241,7 +242,8 @@ static void do_map(machine *m, const tile_instr *t) {
     int64_t left = n - done < FETCHED_AT_ONCE ? n - done : FETCHED_AT_ONCE;
     fetch(m, share_of(m, left, n));
     t->map(left, m->values[t->to] + done * t->size_bytes, x, t->mode);
-    for (uint32_t k = 0; k < 3; k++) x[k] = (const char *)x[k] + left * t->from_bytes;
+    for (uint32_t k = 0; k < (t->table ? 1 : 3); k++)
+      x[k] = (const char *)x[k] + left * t->from_bytes;
   }
 }
 
