@@ -229,6 +229,46 @@ static void test_lies(const char *device) {
   weir_program_destroy(p);
 }
 
+/* Memory that was freed, and memory of a context that the caller made beside the primary one. */
+static void test_foreign(const char *device) {
+  static const char *const driver[] = {"libcuda.so.1"};
+  const cuda_symbol names[] = {{"cuCtxCreate_v2", 0}, {"cuCtxDestroy_v2", sizeof(void *)}};
+  struct {
+    CUresult (*create)(CUcontext *, unsigned, CUdevice);
+    CUresult (*destroy)(CUcontext);
+  } context;
+  weir_program *p = compile(&programs[0], device);
+  CUcontext other = NULL;
+  CUdeviceptr there = 0, freed = 0;
+  array a[4];
+  check(cuda_library_find(cuda_library_open(driver, 1), "driver", names, 2, (void *)&context) ==
+        STATUS_OK);
+  for (int i = 0; i < 4; i++) {
+    make(&a[i], ROWS, COLUMNS, true);
+    fill(&a[i], NULL);
+  }
+  weir_dl_tensor good = a[1].t;
+  must(context.create(&other, 0, 0));
+  must(cu->cuMemAlloc(&there, MOST));
+  must(cu->cuCtxSetCurrent(contexts[0]));
+  a[1].t.data = (void *)(uintptr_t)there;
+  EXPECT_INT(run(p, a, false), WEIR_BAD_USAGE);
+  EXPECT_CONTAINS(weir_error(), "input w is memory of another context of GPU 0");
+  must(cu->cuCtxSetCurrent(other));
+  must(cu->cuMemFree(there));
+  must(context.destroy(other));
+  must(cu->cuCtxSetCurrent(contexts[0]));
+  must(cu->cuMemAlloc(&freed, (size_t)64 << 20));
+  must(cu->cuMemFree(freed));
+  a[1].t.data = (void *)(uintptr_t)freed;
+  EXPECT_INT(run(p, a, false), WEIR_BAD_USAGE);
+  EXPECT_CONTAINS(weir_error(), "input w is said to be on GPU 0, but the driver knows of no");
+  a[1].t = good;
+  EXPECT_INT(run(p, a, false), WEIR_OK);
+  for (int i = 0; i < 4; i++) drop(&a[i]);
+  weir_program_destroy(p);
+}
+
 static void open_gpus(void) {
   must(cu->cuDeviceGetCount(&n_gpus));
   if (n_gpus > MAX_GPUS) n_gpus = MAX_GPUS;
@@ -257,6 +297,8 @@ int main(void) {
   }
   test_lies("cuda");
   test_lies("cpu");
+  test_foreign("cuda");
+  test_foreign("cpu");
   close_gpus();
   return test_finish();
 }

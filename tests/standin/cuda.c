@@ -218,7 +218,9 @@ STANDIN_API CUresult cuGetExportTable(const void **table, const CUuuid *id) {
 
 /* ---- contexts ---- */
 static bool is_context(CUcontext c) {
-  return c >= standin.gpus && c < standin.gpus + standin.n_gpus && c->retained > 0;
+  bool primary = c >= standin.gpus && c < standin.gpus + standin.n_gpus;
+  bool other = c >= standin.others && c < standin.others + MAX_GPUS;
+  return (primary || other) && c->retained > 0;
 }
 
 CUcontext current(void) { return current_context; }
@@ -245,6 +247,31 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice d) {
     return MISUSE(CUDA_ERROR_INVALID_CONTEXT,
                   "the context of GPU %d is given back with %u streams and %u blocks of memory", d,
                   streams, blocks);
+  return CUDA_SUCCESS;
+}
+
+/* A context beside the primary one, which becomes current. In the form that programs of older versions call: newer
+ * headers have another. */
+STANDIN_API CUresult cuCtxCreate_v2(CUcontext *c, unsigned flags, CUdevice d);
+CUresult cuCtxCreate_v2(CUcontext *c, unsigned flags, CUdevice d) {
+  ENTER(cuCtxCreate);
+  int i = 0;
+  (void)flags;
+  while (i < MAX_GPUS && standin.others[i].retained) i++;
+  if (!is_gpu(d) || i == MAX_GPUS) return CUDA_ERROR_INVALID_DEVICE;
+  standin.others[i].index = d;
+  standin.others[i].retained = 1;
+  current_context = *c = &standin.others[i];
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxDestroy(CUcontext c) {
+  ENTER(cuCtxDestroy);
+  if (!is_context(c) || c < standin.others || c >= standin.others + MAX_GPUS)
+    return MISUSE(CUDA_ERROR_INVALID_CONTEXT, "this is no context that was made");
+  if (memory_live(c)) return MISUSE(CUDA_ERROR_INVALID_CONTEXT, "memory of the context is in use");
+  c->retained = 0;
+  if (current_context == c) current_context = NULL;
   return CUDA_SUCCESS;
 }
 

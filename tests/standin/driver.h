@@ -145,8 +145,9 @@ typedef struct state {
   bool ready; /* cuInit was called */
   int n_gpus;
   bool peers;
-  struct CUctx_st gpus[MAX_GPUS];
-  CUresult sticky; /* an error that ends all */
+  struct CUctx_st gpus[MAX_GPUS];   /* their primary contexts */
+  struct CUctx_st others[MAX_GPUS]; /* that a caller made */
+  CUresult sticky;                  /* an error that ends all */
   CUstream streams;
 } state;
 extern state standin;

@@ -1,7 +1,8 @@
-/* Asynchronous runs on GPUs where something fails: each function of the driver, of cublasLt and of NCCL, at its first
+/* Asynchronous runs on GPUs, and runs on the caller's stream and memory, where something fails: each function of the driver, of cublasLt and of NCCL, at its first
  * call, its second, its fourth, …; a kernel that fails, after which the driver refuses everything; NCCL that reports
  * an error late or never ends. Each in a process of its own, which must end within seconds with a status and a message
- * at the wait, must go on to run programs on the CPU, and, unless the driver has given up, new ones on the GPU.
+ * at the wait, must go on to run programs on the CPU, and, unless the driver has given up, new ones on the GPU. Results
+ * of runs that succeed are right.
  *
  *   test_run_faults [FUNCTION]      on the stand-ins of tests/standin */
 #define _GNU_SOURCE
@@ -12,6 +13,7 @@
 
 #include <weir/weir.h>
 
+#include "device/cuda/vendor.h"
 #include "test.h"
 
 enum { ROWS = 8, COLUMNS = 6, RUNS = 4, LONGEST_S = 5, LAST_CALL = 4096 };
@@ -34,7 +36,7 @@ static void note(job *j) {
   j->failed = true;
 }
 
-static weir_program *compile(job *j, const char *device, const char *comm) {
+static weir_program *compile(job *j, const char *program, const char *device, const char *comm) {
   weir_module *m = NULL;
   weir_fusion *f = NULL;
   weir_options *o = NULL;
@@ -43,7 +45,7 @@ static weir_program *compile(job *j, const char *device, const char *comm) {
             weir_options_set(o, "device", device) == WEIR_OK &&
             weir_options_set(o, "comm", comm) == WEIR_OK &&
             weir_options_set(o, "timeout", "2") == WEIR_OK &&
-            weir_module_parse("f.weir", text, strlen(text), NULL, &m) == WEIR_OK &&
+            weir_module_parse("f.weir", program, strlen(program), NULL, &m) == WEIR_OK &&
             weir_module_find(m, NULL, &f) == WEIR_OK && weir_compile(f, o, NULL, &p) == WEIR_OK;
   if (!ok) note(j);
   weir_options_destroy(o);
@@ -92,7 +94,7 @@ static bool attempt(job *j, const char *device, const char *comm, bool cancels) 
   weir_pending *runs[RUNS];
   bool wrong = false;
   j->failed = false;
-  weir_program *p = compile(j, device, comm);
+  weir_program *p = compile(j, text, device, comm);
   if (!p) return j->message[0] != 0;
   for (int i = 0; i < RUNS; i++) runs[i] = begin(j, p, i);
   if (cancels) weir_pending_cancel(runs[RUNS - 1]);
@@ -101,13 +103,101 @@ static bool attempt(job *j, const char *device, const char *comm, bool cancels) 
   return !wrong;
 }
 
+/* ---- the caller's memory and stream ---- */
+static const char alone[] =
+    "fusion f { x : f32[8, 6]; w : f32[6, 6]; y = matmul(x, w) - 1; return y }";
+static const char *fault_variable, *fault_value;
+
+/* What the test itself asks of the driver does not fail. */
+static void allow_faults(bool on) {
+  if (on) (void)setenv(fault_variable, fault_value, 1);
+  else (void)unsetenv(fault_variable);
+}
+
+typedef struct callers {
+  const cuda_vendor *cu;
+  CUcontext context;
+  CUstream stream;
+  CUdeviceptr x, w, y;
+} callers;
+
+static bool callers_open(callers *c, const job *j) {
+  return cuda_vendor_load(&c->cu) == STATUS_OK &&
+         c->cu->cuDevicePrimaryCtxRetain(&c->context, 0) == CUDA_SUCCESS &&
+         c->cu->cuCtxSetCurrent(c->context) == CUDA_SUCCESS &&
+         c->cu->cuStreamCreateWithPriority(&c->stream, CU_STREAM_NON_BLOCKING, 0) == CUDA_SUCCESS &&
+         c->cu->cuMemAlloc(&c->x, sizeof j->x) == CUDA_SUCCESS &&
+         c->cu->cuMemAlloc(&c->w, sizeof j->w) == CUDA_SUCCESS &&
+         c->cu->cuMemAlloc(&c->y, sizeof j->y[0]) == CUDA_SUCCESS;
+}
+
+/* Values to the GPU, a run after them on the stream, results back after it. */
+static bool run_there(callers *c, job *j, const weir_program *p, int i) {
+  int64_t tall[] = {ROWS, COLUMNS}, square[] = {COLUMNS, COLUMNS};
+  weir_dl_tensor x = tensor((void *)(uintptr_t)c->x, tall),
+                 y = tensor((void *)(uintptr_t)c->y, tall);
+  weir_dl_tensor w = tensor((void *)(uintptr_t)c->w, square);
+  x.device.device_type = w.device.device_type = y.device.device_type = 2;
+  weir_stream s = {{2, 0}, c->stream};
+  const weir_dl_tensor *in[] = {&x, &w}, *out[] = {&y};
+  weir_run_args args = {.struct_size = sizeof args, .inputs = in, .n_inputs = 2, .outputs = out};
+  weir_pending *r = NULL;
+  args.n_outputs = 1;
+  args.streams = &s;
+  args.n_streams = 1;
+  allow_faults(false);
+  (void)c->cu->cuMemcpyHtoDAsync(c->x, j->x, sizeof j->x, c->stream);
+  (void)c->cu->cuMemcpyHtoDAsync(c->w, j->w, sizeof j->w, c->stream);
+  allow_faults(true);
+  weir_status st = i % 2 ? weir_run_async(p, &args, NULL, NULL, &r) : weir_run(p, &args);
+  if (r) st = weir_pending_wait(r);
+  if (st != WEIR_OK) note(j);
+  bool told = st == WEIR_OK || weir_error()[0] != 0;
+  weir_pending_destroy(r);
+  allow_faults(false);
+  (void)c->cu->cuMemcpyDtoHAsync(j->y[i], c->y, sizeof j->y[i], c->stream);
+  (void)c->cu->cuStreamSynchronize(c->stream);
+  allow_faults(true);
+  return told && (st != WEIR_OK || is_right(j, i));
+}
+
+static bool attempt_streams(callers *c, job *j) {
+  bool good = true;
+  j->failed = false;
+  weir_program *p = compile(j, alone, "cuda", "auto");
+  if (!p) return j->message[0] != 0;
+  for (int i = 0; i < RUNS; i++) good = run_there(c, j, p, i) && good;
+  weir_program_destroy(p);
+  return good;
+}
+
 enum { NOTHING_FAILED = 0, GPU_GOES_ON = 10, GPU_IS_LOST = 11, WRONG = 20, CPU_IS_LOST = 21 };
+
+static void set_values(job *j) {
+  for (int r = 0; r < ROWS; r++)
+    for (int c = 0; c < COLUMNS; c++) j->x[r][c] = (float)(r * COLUMNS + c);
+  for (int c = 0; c < COLUMNS; c++) j->w[c][c] = 1;
+}
+
+/* Twice on the caller's stream: what fails once works the second time. */
+static int scenario_streams(void) {
+  static job j;
+  callers c = {0};
+  set_values(&j);
+  allow_faults(false);
+  if (!callers_open(&c, &j)) return WRONG;
+  allow_faults(true);
+  if (!attempt_streams(&c, &j)) return WRONG;
+  if (!j.failed) return NOTHING_FAILED;
+  fprintf(stderr, "%s\n", j.message);
+  if (!attempt_streams(&c, &j)) return WRONG;
+  return j.failed ? GPU_IS_LOST : GPU_GOES_ON;
+}
 
 static int scenario(const char *comm) {
   static job j;
-  for (int r = 0; r < ROWS; r++)
-    for (int c = 0; c < COLUMNS; c++) j.x[r][c] = (float)(r * COLUMNS + c);
-  for (int c = 0; c < COLUMNS; c++) j.w[c][c] = 1;
+  if (strcmp(comm, "streams") == 0) return scenario_streams();
+  set_values(&j);
   if (!attempt(&j, "cuda", comm, true)) return WRONG;
   bool first = j.failed;
   if (first) fprintf(stderr, "%s\n", j.message);
@@ -129,7 +219,9 @@ static int in_process(const char *variable, const char *value, const char *comm,
     (void)alarm(SANITIZED ? 60 : LONGEST_S);
     (void)dup2(ends[1], 2);
     (void)close(ends[0]);
-    (void)setenv(variable, value, 1);
+    fault_variable = variable;
+    fault_value = value;
+    allow_faults(true);
     _exit(scenario(comm));
   }
   (void)close(ends[1]);
@@ -182,7 +274,10 @@ static bool gives_back(const char *function) {
 int main(int argc, char **argv) {
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
     if (argc > 1 && strcmp(argv[1], functions[i]) != 0) continue;
-    if (!gives_back(functions[i])) fail_calls(functions[i], "auto");
+    if (gives_back(functions[i])) continue;
+    fail_calls(functions[i], "auto");
+    /* without an answer to this the caller's context cannot be given back */
+    if (strcmp(functions[i], "cuCtxGetCurrent") != 0) fail_calls(functions[i], "streams");
   }
   if (argc == 1) {
     /* The driver has given up: the message comes, and the process lives on. */

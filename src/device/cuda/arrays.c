@@ -4,7 +4,7 @@
 static const rt_plan *plan_of(const cuda_loaded *l) { return l->plan; }
 
 /* Whether the caller's memory is memory of a GPU, and of which; managed memory is of any. */
-static void find_array(cuda_loaded *l, cuda_external *e) {
+static status find_array(cuda_loaded *l, cuda_external *e) {
   CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                  CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
                                  CU_POINTER_ATTRIBUTE_IS_MANAGED};
@@ -12,11 +12,13 @@ static void find_array(cuda_loaded *l, cuda_external *e) {
   int ordinal = -1;
   void *values[] = {&kind, &ordinal, &managed};
   CUdeviceptr p = (CUdeviceptr)(uintptr_t)e->caller;
-  e->on_device = p && l->cu->cuPointerGetAttributes(3, which, values, p) == CUDA_SUCCESS &&
-                 (kind == CU_MEMORYTYPE_DEVICE || managed);
+  if (p) /* of memory that it does not know the driver says nothing, and that is no error */
+    TRY(cuda_try(l->cu->cuPointerGetAttributes(3, which, values, p), "asking for an address"));
+  e->on_device = kind == CU_MEMORYTYPE_DEVICE || managed;
   e->is_pinned = kind == CU_MEMORYTYPE_HOST;
   e->gpu = managed ? l->ranks[e->rank].gpu : (uint32_t)ordinal;
-  l->has_managed = l->has_managed || (e->on_device && managed);
+  l->has_managed = l->has_managed || managed;
+  return STATUS_OK;
 }
 
 /* The caller's own memory, if the rank's GPU can use it as it is; else 0. */
@@ -56,7 +58,7 @@ static status copy_out(cuda_loaded *l, const cuda_external *e, bool *copied) {
                   "copying an output back");
 }
 
-static void find_arrays(cuda_loaded *l, void *const *inputs, void *const *outputs) {
+static status find_arrays(cuda_loaded *l, void *const *inputs, void *const *outputs) {
   const rt_plan *own = l->base.plan;
   uint32_t before = l->share ? l->share->me : 0; /* ranks whose slots come before */
   l->has_managed = false;
@@ -66,13 +68,14 @@ static void find_arrays(cuda_loaded *l, void *const *inputs, void *const *output
     if (!cuda_is_here(l, e->rank)) continue;
     e->caller = e->is_output ? outputs[b->slot - before * own->n_outputs]
                              : inputs[b->slot - before * own->n_inputs];
-    find_array(l, e);
+    TRY(find_array(l, e));
     if (!usable(e, l->ranks[e->rank].gpu)) cuda_blocks_need_place(l, e);
   }
+  return STATUS_OK;
 }
 
 status cuda_run_find(cuda_loaded *l, void *const *inputs, void *const *outputs) {
-  find_arrays(l, inputs, outputs);
+  TRY(find_arrays(l, inputs, outputs));
   TRY(cuda_blocks_ready(l));
   for (uint32_t i = 0; i < l->n_externals; i++) {
     cuda_external *e = &l->externals[i];
