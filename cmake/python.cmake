@@ -41,10 +41,17 @@ endforeach()
 suite_test(python weir ${python} tests/python/test_weir.py)
 set_property(TEST python/weir APPEND PROPERTY ENVIRONMENT PYTHONPATH=${PROJECT_BINARY_DIR}/python
              PYTHONDONTWRITEBYTECODE=1)
+suite_test(python types ${python} tests/python/test_types.py)
+set_property(TEST python/types APPEND PROPERTY ENVIRONMENT PYTHONPATH=${PROJECT_BINARY_DIR}/python
+             PYTHONDONTWRITEBYTECODE=1)
 suite_test(python world ${python} tests/python/test_world.py)
 set_property(TEST python/world APPEND PROPERTY ENVIRONMENT PYTHONPATH=${PROJECT_BINARY_DIR}/python
              PYTHONDONTWRITEBYTECODE=1)
-if(WEIR_HAS_CUDA) # the same ranks on GPUs, on the stand-ins
+if(WEIR_HAS_CUDA) # the same on GPUs, on the stand-ins
+  suite_test(python weir_cuda ${python} tests/python/test_weir.py)
+  set_property(TEST python/weir_cuda APPEND PROPERTY ENVIRONMENT PYTHONPATH=${PROJECT_BINARY_DIR}/python
+               PYTHONDONTWRITEBYTECODE=1 LD_LIBRARY_PATH=${PROJECT_BINARY_DIR}/tests/standin
+               XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/tests/standin/cache WEIR_DEVICE=cuda)
   foreach(comm auto nccl)
     if(comm STREQUAL nccl AND NOT TARGET standin_nccl)
       continue()

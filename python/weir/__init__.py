@@ -12,10 +12,10 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from typing import NamedTuple
+from typing import Any, Callable, Iterable, NamedTuple, Sequence
 
 from . import _weir
-from .arrays import KINDS, RawArray, Shard, Shards, each, flat, kind_of, numpy_kind
+from .arrays import KINDS, Kind, RawArray, Shard, Shards, each, flat, kind_of, numpy_kind
 
 __all__ = ["Cancelled", "Diagnostic", "Error", "Fusion", "Mesh", "Module", "Pending", "Program", "ProgramError", "RawArray",
            "Schedule", "Shard", "Shards", "TensorInfo", "Weights", "World", "compile", "fusion", "launch_rank", "list_of",
@@ -40,7 +40,7 @@ class Diagnostic(NamedTuple):
 class Error(RuntimeError):
     """A call of the library that failed: `status` ("BAD_PROGRAM"), the whole `message`, and `diagnostics`."""
 
-    def __init__(self, status: str, message: str, diagnostics=()):
+    def __init__(self, status: str, message: str, diagnostics: Iterable[Sequence] = ()):
         super().__init__(message)
         self.status = status
         self.message = message
@@ -87,7 +87,8 @@ def list_of(kind: str) -> str:
     return _weir.list(kind)
 
 
-def log_to(text=None, progress=None) -> None:
+def log_to(text: Callable[[str], Any] | None = None,
+           progress: Callable[[str, int, int], Any] | None = None) -> None:
     """Who is told while the library works: `text(str)` what it would write to standard error, `progress(what, done,
     total)` how far long work is. Called from any thread, and must not call the library. None: nobody."""
     _weir.log_to(text, progress)
@@ -107,7 +108,8 @@ class World:
     All ranks make it, and compile programs for it, in the same order. It ends with the last program that uses it.
     """
 
-    def __init__(self, exchange=None, *, rank: int = 0, size: int = 0, mpi=None, nccl: int = 0):
+    def __init__(self, exchange: Callable[[bytes], Sequence[bytes]] | None = None, *, rank: int = 0, size: int = 0,
+                 mpi: Any = None, nccl: int = 0):
         address = 0
         if mpi is not None:
             from mpi4py import MPI
@@ -116,7 +118,7 @@ class World:
         self.rank, self.size, self.local, self.carrier = self._core.describe()
 
     @classmethod
-    def of_torch(cls, group=None) -> World:
+    def of_torch(cls, group: Any = None) -> World:
         """The ranks of a process group of torch.distributed, the default one if none is given."""
         import torch.distributed as dist
         size = dist.get_world_size(group)
@@ -133,6 +135,9 @@ class World:
 
 
 # ---- programs ----
+
+Donated = dict[str, str | None] | Sequence[str] | str | None  # inputs, and the outputs that are given their memory
+
 
 class TensorInfo(NamedTuple):
     name: str
@@ -180,7 +185,7 @@ class Module:
         with self._lock:
             return self._core.print()
 
-    def compile(self, name: str | None = None, **options) -> Program:
+    def compile(self, name: str | None = None, **options: Any) -> Program:
         """Compiles a program, the first one by default. Options are those of `weir list options`."""
         return Program(self, self.names[0] if name is None else name, options)
 
@@ -194,7 +199,7 @@ def load(source: str | os.PathLike, name: str | None = None) -> Module:
         return Module(file.read(), name or path)
 
 
-def compile(source: str | os.PathLike, name: str | None = None, **options) -> Program:
+def compile(source: str | os.PathLike, name: str | None = None, **options: Any) -> Program:
     """load() and Module.compile() in one."""
     return load(source).compile(name, **options)
 
@@ -242,7 +247,7 @@ class Program:
 
     # -- running --
 
-    def shapes(self, *inputs) -> list[tuple[int, ...]]:
+    def shapes(self, *inputs: Sequence[int]) -> list[tuple[int, ...]]:
         """The outputs' shapes for shapes of the inputs."""
         found = self._shapes.get(inputs)
         if found is None:
@@ -353,7 +358,7 @@ class Program:
                              f"name one, as donate={{{self.inputs[i].name!r}: output}}")
         return found[0]
 
-    def shard(self, name: str, *shapes, device: int | None = None, **extents) -> Shard | None:
+    def shard(self, name: str, *shapes: Sequence[int] | None, device: int | None = None, **extents: int) -> Shard | None:
         """What a device, the first of this process by default, holds of an input or output, for shapes of the inputs
         (None for those that are not known) or extents by name; None: nothing. Those it depends on are enough."""
         side, is_output = self.inputs, False
@@ -364,7 +369,7 @@ class Program:
         part = self._core.shard(bound, is_output, number, self.devices[0] if device is None else device)
         return None if part is None else Shard(*part)
 
-    def cut(self, name: str, array, **extents) -> Shards:
+    def cut(self, name: str, array: Any, **extents: int) -> Shards:
         """What the devices of this process hold of a whole array for input `name`: views of it."""
         number = self._number(name, self.inputs, "input")
         shapes = tuple(tuple(array.shape) if i == number else None for i in range(len(self.inputs)))
@@ -372,8 +377,9 @@ class Program:
         parts = [self.shard(name, *shapes, device=first + d, **extents) for d in range(count)]
         return Shards(*(None if p is None else array[p.index] for p in parts))
 
-    def __call__(self, *arrays, out=None, seed=0, stream=None, profile=False, donate=None, whole=True, extents=None,
-                 _as_definition=False):
+    def __call__(self, *arrays: Any, out: Any = None, seed: int = 0, stream: int | None = None, profile: bool = False,
+                 donate: Donated = None, whole: bool = True, extents: dict[str, int] | None = None,
+                 _as_definition: bool = False) -> Any:
         """Runs it. `out`: arrays to write to, else new ones are made.
 
         Arrays of a GPU are ordered by its stream: `stream`, a handle as an int, or else PyTorch's current stream
@@ -393,8 +399,9 @@ class Program:
             out = each(kind.give, out)
         return out[0] if len(out) == 1 else out
 
-    def run_async(self, *arrays, out=None, seed=0, stream=None, callback=None, donate=None, whole=True,
-                  extents=None) -> Pending:
+    def run_async(self, *arrays: Any, out: Any = None, seed: int = 0, stream: int | None = None,
+                  callback: Callable[[], Any] | None = None, donate: Donated = None, whole: bool = True,
+                  extents: dict[str, int] | None = None) -> Pending:
         """Begins a run and returns at once. Runs of one program are executed in the order of the calls; `callback` is
         called without arguments, on another thread, when this one has ended."""
         kind, out, rest = self._ready(arrays, out, donate, whole, extents)
@@ -406,13 +413,13 @@ class Program:
             core = self._core.start(inputs, outputs, seed, for_dlpack, streams, callback, rest)
         return Pending(core, out, kind)
 
-    def prepare(self, *shapes, **extents) -> None:
+    def prepare(self, *shapes: Sequence[int], **extents: int) -> None:
         """Does what the first run for shapes of the inputs, or extents by name, would do besides running: binds,
         compiles and loads kernels, allocates memory."""
         with self.module._lock:
             self._core.prepare(self.module._core, self.name, extents if extents else shapes)
 
-    def definition(self, *arrays, out=None, seed=0, stream=None):
+    def definition(self, *arrays: Any, out: Any = None, seed: int = 0, stream: int | None = None) -> Any:
         """What the definition says: the reference evaluator, which accumulates in f64. Slow."""
         return self(*arrays, out=out, seed=seed, stream=stream, _as_definition=True)
 
@@ -423,18 +430,18 @@ class Program:
         with self.module._lock:
             return self.module._core.lower(self.name, self.options, style)
 
-    def why(self, *names: str, **extents) -> str:
+    def why(self, *names: str, **extents: int) -> str:
         """Where tensors and communications come from, and what they cost for these extents."""
         with self.module._lock:
             return self.module._core.why(self.name, self.options, extents or None, names)
 
-    def verify(self, *shapes, **extents) -> str:
+    def verify(self, *shapes: Sequence[int], **extents: int) -> str:
         """Proves the plan for shapes of the inputs, or extents by name: no race, no deadlock. Raises Error with all
         findings if it is not safe, and otherwise returns the report."""
         with self.module._lock:
             return self._core.verify(self.module._core, self.name, extents if extents else shapes)
 
-    def bound(self, *shapes, machine: str = "threads", **extents) -> dict:
+    def bound(self, *shapes: Sequence[int], machine: str = "threads", **extents: int) -> dict:
         """The least time in which the devices of a machine (`weir list machines`, or a file) could do what the program
         asks for, what the simulator predicts, and the communications that it waits for: seconds."""
         options = {**self.options, "device": "sim", "machine": machine}
@@ -472,7 +479,7 @@ class Program:
 class Pending:
     """A run under way: wait() for its outputs, or await it."""
 
-    def __init__(self, core, out, kind):
+    def __init__(self, core: _weir.Pending, out: tuple, kind: Kind):
         self._core = core
         self._out = out
         self._kind = kind
@@ -485,7 +492,7 @@ class Pending:
         """Asks it to end: no further steps are begun, and wait() raises Cancelled unless it had ended before."""
         self._core.cancel()
 
-    def wait(self, timeout: float | None = None):
+    def wait(self, timeout: float | None = None) -> Any:
         """The outputs, as the program returns them. Raises what the run failed with, and TimeoutError after `timeout`
         seconds. Ctrl-C cancels the run."""
         try:

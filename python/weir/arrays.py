@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _NUMPY = {"f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32", "i8": "int8",
           "u8": "uint8", "bool": "bool"}
@@ -88,15 +88,15 @@ class _Jax(_DLPack):
 class RawArray:
     """Values of a dtype that NumPy lacks, bf16, in an array of integers of the same size."""
 
-    def __init__(self, bits, dtype: str = "bf16"):
+    def __init__(self, bits: Any, dtype: str = "bf16"):
         self.bits = bits
         self.dtype = dtype
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, ...]:
         return self.bits.shape
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> RawArray:
         return RawArray(self.bits[index], self.dtype)
 
     def __repr__(self) -> str:
@@ -142,7 +142,7 @@ class Shards(list):
     """What the devices of this process hold of a tensor: an array for each of them, in order, None for one that holds
     nothing. Shards(a) where the process has one device."""
 
-    def __init__(self, *parts):
+    def __init__(self, *parts: Any):
         super().__init__(parts)
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ Each call adds a statement of the language (docs/schedule.md); str(s) shows them
 from __future__ import annotations
 
 import sys
-from typing import NamedTuple
+from typing import NamedTuple, Sequence
 
 _LETTERS = "xyz"
 
@@ -31,7 +31,7 @@ class Mesh:
     """Devices in a row or a grid: Mesh("d", 2), Mesh("g", 2, 4), Mesh("e", 3, devices=[5, 2, 4]). `.x` is the last axis,
     `.y` the one before it, `.z` the next, and `.axis(k)` any of them, counted from the last."""
 
-    def __init__(self, name: str, *shape: int, devices=None):
+    def __init__(self, name: str, *shape: int, devices: Sequence[int] | None = None):
         if not name.isidentifier():
             raise ValueError(f"{name!r} cannot be the name of a mesh")
         if not shape or not all(isinstance(n, int) and n > 0 for n in shape):

@@ -6,8 +6,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
 
-def torch_op(program, name: str, backward=None):
+if TYPE_CHECKING:
+    from . import Program
+
+
+def torch_op(program: Program, name: str, backward: Program | None = None) -> Any:
     """Registers `program` as the operation `name` ("namespace::name") of torch.library, and returns it.
 
     `backward` is a program that takes the inputs of `program` and then a gradient for each of its outputs, and returns a

@@ -15,9 +15,13 @@ import functools
 import inspect
 import numbers
 import re
+from typing import TYPE_CHECKING, Any, Callable
 
 from . import _weir
 from .schedules import Mesh, Schedule, _place
+
+if TYPE_CHECKING:
+    from . import Module, Program
 
 _TRACE: contextvars.ContextVar = contextvars.ContextVar("weir.trace")
 _DTYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
@@ -399,7 +403,7 @@ def _parse(name: str, text: str, places):
 class Fusion:
     """A traced function: its text, and programs compiled from it."""
 
-    def __init__(self, name: str, definition: str, places, schedule: Schedule):
+    def __init__(self, name: str, definition: str, places: list[tuple[str, int]], schedule: Schedule):
         self.name = name
         self._definition = definition  # without its last brace
         self._places = places
@@ -423,12 +427,12 @@ class Fusion:
         """The same definition with another schedule."""
         return Fusion(self.name, self._definition, self._places, schedule)
 
-    def load(self):
+    def load(self) -> Module:
         """A Module with this program."""
         from . import load
         return load(self.text, self.name)
 
-    def compile(self, **options):
+    def compile(self, **options: Any) -> Program:
         return self.load().compile(self.name, **options)
 
 
@@ -481,8 +485,9 @@ def _schedule(meshes, schedule) -> Schedule:
     return result
 
 
-def fusion(function=None, *, types: dict[str, str] | None = None, meshes=None, schedule: Schedule | str = "",
-           capacities: dict[str, int] | None = None):
+def fusion(function: Callable | None = None, *, types: dict[str, str] | None = None,
+           meshes: dict[str, list[int]] | list[Mesh] | None = None, schedule: Schedule | str = "",
+           capacities: dict[str, int] | None = None) -> Any:
     """Traces a function whose parameters are annotated with types; `types` gives them by name instead, and the function is
     then called with these names. `schedule`: a Schedule, or statements of the language as text, for which `meshes` declares
     device meshes: Mesh objects, or shapes by name. `capacities`: the most that extents can be, by name (Program.bucket)."""

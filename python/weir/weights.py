@@ -13,6 +13,7 @@ import mmap
 import os
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 # The dtypes of the format, and how NumPy has them.
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "<i1",
@@ -67,7 +68,7 @@ class Weights(Mapping):
             table, start = _header(path)
             self._where.update((name, (path, entry, start)) for name, entry in table.items())
 
-    def __getitem__(self, name: str):
+    def __getitem__(self, name: str) -> Any:
         import numpy
 
         from . import RawArray
@@ -92,7 +93,7 @@ class Weights(Mapping):
         """Without touching the data."""
         return tuple(self._where[name][1]["shape"])
 
-    def slice(self, name: str, axis: int, begin: int, length: int):
+    def slice(self, name: str, axis: int, begin: int, length: int) -> Any:
         """A view of `length` positions of an axis."""
         index = [slice(None)] * len(self.shape(name))
         index[axis] = slice(begin, begin + length)

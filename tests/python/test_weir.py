@@ -112,7 +112,7 @@ class Ask(unittest.TestCase):
     def test_signature(self):
         self.assertEqual([t.name for t in self.f.inputs], ["inp", "weight", "scale"])
         self.assertEqual(self.f.inputs[0], ("inp", "bf16", 2))
-        self.assertEqual(self.f.device, "cpu")
+        self.assertEqual(self.f.device, os.environ.get("WEIR_DEVICE", "cpu"))
         self.assertEqual(self.f.shapes((6, 32), (8, 32), ()), [(6, 8)])
 
     def test_texts(self):
@@ -200,7 +200,13 @@ class Wrong(unittest.TestCase):
                 "f = weir.compile('fusion f { x : f32[n]; i : i64[2]; y = index_select(x, i, dim=0); return y }', "
                 "device='cuda', device_memory=(alloc, free))\n"
                 "assert f(np.arange(4, dtype='f4'), np.array([2, 1])).tolist() == [2, 1]\n"
-                "assert live\ndel f\nassert not live\n")
+                "assert live\ndel f\nassert not live\n"
+                "import sys\nseen = []\nsys.unraisablehook = lambda u: seen.append(u.exc_type)\n"
+                "f = weir.compile('fusion f { x : f32[n]; y = exp(cumsum(x * 2, dim=0)) + 1; return y }', device='cuda', "
+                "device_memory=(lambda gpu, n: 1 / 0, free))\n"
+                "try:\n  f(np.ones(4, 'f4'))\nexcept weir.Error as why:\n  assert why.status == 'OUT_OF_MEMORY', why\n"
+                "else:\n  raise AssertionError('it ran without memory')\n"
+                "assert seen == [ZeroDivisionError] * len(seen) and seen\n")
         try:
             weir.compile(SUM, device="cuda")
         except weir.Error as why:
@@ -249,6 +255,19 @@ class Async(unittest.TestCase):
         finally:
             sys.unraisablehook = hook
         self.assertEqual(seen, [ZeroDivisionError])
+
+    def test_logs_that_raise(self):
+        """What callbacks of the log raise is told, and the call goes on."""
+        seen, hook = [], sys.unraisablehook
+        sys.unraisablehook = lambda u: seen.append(u.exc_type)
+        try:
+            weir.log_to(lambda text: 1 / 0, lambda what, done, total: {}[what])
+            y, _ = weir.compile(SUM, dump="host")(np.ones((3, 4), "f4"), np.ones(4, "f4"))
+        finally:
+            weir.log_to()
+            sys.unraisablehook = hook
+        np.testing.assert_array_equal(y, np.ones((3, 4)))
+        self.assertIn(ZeroDivisionError, seen)
 
     def test_cancel(self):
         f = weir.compile(LONG)
