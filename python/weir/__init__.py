@@ -16,8 +16,9 @@ from typing import Any, Callable, Iterable, NamedTuple, Sequence
 
 from . import _weir
 from .arrays import KINDS, Kind, RawArray, Shard, Shards, each, flat, kind_of, numpy_kind
+from .plain import PlainArray
 
-__all__ = ["Cancelled", "Diagnostic", "Error", "Fusion", "Mesh", "Module", "Pending", "Program", "ProgramError", "RawArray",
+__all__ = ["Cancelled", "Diagnostic", "Error", "Fusion", "Mesh", "Module", "Pending", "PlainArray", "Program", "ProgramError", "RawArray",
            "Schedule", "Shard", "Shards", "TensorInfo", "Weights", "World", "compile", "fusion", "launch_rank", "list_of",
            "load", "load_weights", "log_to", "ops", "serial", "stream", "torch_op", "version"]
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from typing import Any, NamedTuple
+
+from .plain import PlainArray
 
 _NUMPY = {"f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32", "i8": "int8",
           "u8": "uint8", "bool": "bool"}
@@ -38,6 +41,11 @@ class Kind:
 
     def give(self, array):
         return array
+
+
+class _Plain(Kind):
+    def empty(self, shape, dtype, arrays):
+        return PlainArray(shape, dtype)
 
 
 class _Torch(Kind):
@@ -103,11 +111,12 @@ class RawArray:
         return f"<weir.RawArray {self.dtype}{list(self.shape)}>"
 
 
-KINDS: dict = {}
+KINDS: dict = {PlainArray: _Plain()}
 
 
 def numpy_kind() -> Kind:
-    return KINDS.setdefault("numpy", Kind())
+    """Of outputs of programs without inputs."""
+    return KINDS[PlainArray] if importlib.util.find_spec("numpy") is None else KINDS.setdefault("numpy", Kind())
 
 
 def kind_of(array) -> Kind:

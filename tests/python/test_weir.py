@@ -105,6 +105,40 @@ class Run(unittest.TestCase):
         self.assertLessEqual(sys.getrefcount(self.x), before + 1)
 
 
+class Plain(unittest.TestCase):
+    """Without NumPy."""
+
+    def test_values(self):
+        f = weir.compile(SUM)
+        y, z = f(weir.PlainArray((2, 4), "f32", range(8)), weir.PlainArray((4,), "f32", [1, 2, 3, 4]))
+        self.assertEqual(y.tolist(), [[0, 2, 6, 12], [4, 10, 18, 28]])
+        self.assertEqual(z.shape, (2,))
+        self.assertEqual(np.asarray(f(np.ones((2, 4), "f4"), weir.PlainArray((4,)))[0]).sum(), 0)
+
+    def test_dtypes(self):
+        for dtype in ("f64", "i64", "i32", "i8", "u8", "bool"):
+            f = weir.compile(f"fusion f {{ x : {dtype}[n]; y = set(x); return y }}")
+            self.assertEqual(f(weir.PlainArray((3,), dtype, [1, 0, 1])).tolist(), [1, 0, 1], dtype)
+        empty = weir.compile("fusion f { x : f32[n, m]; y = x * 2; return y }")(weir.PlainArray((0, 3)))
+        self.assertEqual((empty.shape, empty.tolist()), ((0, 3), []))
+
+    def test_lives_as_long_as_the_run(self):
+        f = weir.compile(SUM)
+        runs = [f.run_async(weir.PlainArray((2, 4), "f32", [k] * 8), weir.PlainArray((4,), "f32", [1] * 4)) for k in range(20)]
+        self.assertEqual([r.wait()[0].values()[0] for r in runs], list(range(20)))
+        import gc
+        from weir import plain
+        del runs
+        gc.collect()
+        self.assertEqual(len(plain._held), 0)
+
+    def test_wrong(self):
+        with self.assertRaisesRegex(TypeError, "not bf16"):
+            weir.PlainArray((2,), "bf16")
+        with self.assertRaisesRegex(ValueError, "3 values are given for a shape of 4"):
+            weir.PlainArray((2, 2), "f32", [1, 2, 3])
+
+
 class Ask(unittest.TestCase):
     def setUp(self):
         self.f = weir.load(EXAMPLES / "row_parallel_linear.weir").compile()

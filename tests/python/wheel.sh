@@ -12,9 +12,14 @@ if ! "$python" -m venv --system-site-packages "$work/env" >"$work/log" 2>&1; the
   exit 0
 fi
 cp -r "$root/python" "$root/pyproject.toml" "$root/include" "$root/docs" "$work" # builds leave nothing in the tree
-(cd "$work" && "$work/env/bin/pip" install --no-index --disable-pip-version-check . >"$work/log" 2>&1) || { cat "$work/log"; exit 1; }
+(cd "$work" && "$work/env/bin/pip" wheel --no-index --disable-pip-version-check --no-deps . >"$work/log" 2>&1) || { cat "$work/log"; exit 1; }
+"$work/env/bin/pip" install --no-index --disable-pip-version-check "$work"/*.whl >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 cd "$work/env"
 bin/python -c 'import weir, sys; assert weir.__file__.startswith(sys.prefix), weir.__file__'
 bin/python -m weir demo | tail -1
+# A clean environment, without NumPy: nothing else is needed.
+"$python" -m venv "$work/clean"
+"$work/clean/bin/pip" install --no-index --disable-pip-version-check --no-deps "$work"/*.whl >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+(cd "$work/clean" && bin/python -c 'import importlib.util as u; assert u.find_spec("numpy") is None' && bin/python -m weir demo | tail -1)
 WEIR_EXAMPLES=$root/examples bin/python "$root/tests/python/test_weir.py" 2>&1 | tail -3
 [ -e lib/python3*/site-packages/weir/libweir.so.0 ] && [ -e lib/python3*/site-packages/weir/py.typed ]
