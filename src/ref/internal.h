@@ -70,6 +70,8 @@ double ref_unit(ir_dtype t);
 double ref_unit_sum(ir_dtype t);
 /* Smallest normal number. */
 double ref_tiny(ir_dtype t);
+/* What is this large or larger overflows; infinity: nothing does. */
+double ref_largest(ir_dtype t);
 /* Deviation of a sum whose n partial sums have these squares, when it ends in dtype `t`. */
 double ref_sum_noise(ir_dtype t, double squares, int64_t n);
 double ref_pointwise_noise(const ref_call *c, const double x[3], double value);

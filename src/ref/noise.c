@@ -30,6 +30,23 @@ double ref_tiny(ir_dtype t) {
   return t == IR_F16 ? 0x1p-14 : (double)FLT_MIN;
 }
 
+double ref_largest(ir_dtype t) {
+  switch (t) {
+  case IR_F32: return 0x1.ffffffp127;
+  case IR_F16: return 65520;
+  case IR_BF16: return 0x1.ffp127;
+  case IR_F64:
+  case IR_I64:
+  case IR_I32:
+  case IR_I8:
+  case IR_U8:
+  case IR_BOOL:
+  case IR_DTYPE_NONE:
+  case IR_DTYPE_COUNT: break;
+  }
+  return INFINITY;
+}
+
 static double *noise_at(const ref_call *c, uint32_t k, const void *p) {
   const ir_array *a = k ? &c->more[k - 1] : &c->result;
   int64_t bytes = (const char *)p - (const char *)a->data;

@@ -48,4 +48,13 @@ uint32_t ref_lanes(const ir_env *env);
 NODISCARD status ref_spread(const ir_env *env, const ir_array *inputs, const ir_array *outputs,
                             double *const *squares, uint64_t round, const ref_options *options);
 
+/* The same without lanes, and so for the price of one evaluation: what the operation that makes an output rounds
+ * itself, a lower bound of the spread. `squares` must be zero before. */
+NODISCARD status ref_own_spread(const ir_env *env, const ir_array *inputs, const ir_array *outputs,
+                                double *const *squares, const ref_options *options);
+/* Does an operation turn floats into decisions? Then a few lanes may be far away, and most not at all. */
+bool ref_decides(const ir_env *env);
+/* Is every output made by an operation that rounds? Otherwise that bound says nothing. */
+bool ref_outputs_round(const ir_env *env);
+
 #endif

@@ -18,6 +18,7 @@ typedef struct spread {
   status failed[1 + REF_LANES]; /* by lane */
   ref_options inside; /* of what runs on threads: the caller's allocator need not be safe there */
   ir_array amplified[1 + REF_LANES][IR_MAX_RANK];
+  double *const *own; /* by output: squares of what its own operation rounds; NULL: not asked for */
 } spread;
 
 static ref_value *value_in(const spread *s, uint32_t lane, ir_tensor t) {
@@ -69,6 +70,36 @@ static void add_errors(const spread *s, uint32_t lane, uint32_t k, ir_array *val
     else if (size > 0) to[i] += size * (draw(bits) + bias);
     else if (to[i] == 0) to[i] = bits >> 63 ? -0.0 : 0.0; /* the sign of a zero is left open */
   }
+}
+
+/* Elementwise results overflow in a lane as they do on a device. Sums may do so in parts, which leaves more open. */
+static void overflow(const spread *s, uint32_t k, ir_array *value) {
+  ir_dtype t = value_in(s, 0, ir_op_result(s->op, k))->array.dtype;
+  ir_family family = ir_op_info_of(s->op->code)->family;
+  if (family != IR_FAMILY_POINTWISE && family != IR_FAMILY_CAST) return;
+  double *to = value->data, most = ref_largest(t);
+  for (int64_t i = 0; i < ref_count(value); i++)
+    if (fabs(to[i]) >= most) to[i] = copysign(INFINITY, to[i]);
+}
+
+/* Of the operation at hand alone, whatever its operands are. */
+static void note_own(const spread *s, ir_tensor t, uint32_t k, double *squares) {
+  const ir_array *reference = &value_in(s, 0, t)->array;
+  if (ref_noise_of(&s->lanes[0], s->op) == REF_NOISE_NONE) return;
+  if (!ir_dtype_is_float(reference->dtype)) return;
+  for (int64_t i = 0; i < ref_count(reference); i++) {
+    double value = as_double(reference, i), size = own_noise(reference->dtype, value, value);
+    if (s->noise[k]) size += s->noise[k][i];
+    squares[i] = isfinite(value) ? size * size : 0;
+  }
+}
+
+static void note_outputs(const spread *s) {
+  const ir_func *f = s->lanes[0].f;
+  for (uint32_t k = 0; k < ir_op_n_results(s->op); k++)
+    for (uint32_t i = 0; i < f->outputs.len; i++)
+      if (IR_SAME(f->outputs.data[i], ir_op_result(s->op, k)))
+        note_own(s, f->outputs.data[i], k, s->own[i]);
 }
 
 /* ---- decisions ---- */
@@ -150,7 +181,10 @@ static void run_lane(void *context, uint32_t i) {
   bool rounds = ref_noise_of(&s->lanes[0], s->op) != REF_NOISE_NONE;
   for (uint32_t k = 0; k < ir_op_n_results(s->op); k++) {
     ir_array *value = &value_in(s, lane, ir_op_result(s->op, k))->array;
-    if (rounds && value->dtype == IR_F64) add_errors(s, lane, k, value);
+    if (rounds && value->dtype == IR_F64) {
+      add_errors(s, lane, k, value);
+      overflow(s, k, value);
+    }
   }
 }
 
@@ -228,6 +262,7 @@ static status step(spread *s) {
   s->decides = decides(first, s->op);
   status st = make_noise(s);
   if (st == STATUS_OK) st = ref_eval_op(first, s->op, s->noise);
+  if (st == STATUS_OK && s->own) note_outputs(s);
   if (st == STATUS_OK) st = follow(s);
   drop_amplified(s);
   drop_noise(s);
@@ -289,20 +324,58 @@ uint32_t ref_lanes(const ir_env *env) {
   return elements * 4 <= most ? (uint32_t)(most / elements) : 4;
 }
 
-status ref_spread(const ir_env *env, const ir_array *inputs, const ir_array *outputs,
-                  double *const *squares, uint64_t round, const ref_options *options) {
+/* Lane 0 and those that follow it; the outputs are lane 0's. */
+static status evaluate(spread *s, const ir_env *env, const ir_array *inputs,
+                       const ir_array *outputs, const ref_options *options) {
   ref_options filled = *options;
-  const ir_func *f = env->func;
   if (!filled.memory) filled.memory = &memory_default;
   filled.scheduled = filled.native_accumulate = false;
-  spread s = {
-      .n = ref_lanes(env), .key = random_bits(options->seed ^ 0x5eed, round), .inside = filled};
-  s.inside.memory = &memory_default;
-  s.inside.threads = 1;
-  status st = run_lanes(&s, env, inputs, &filled);
+  s->inside = filled;
+  s->inside.memory = &memory_default;
+  s->inside.threads = 1;
+  status st = run_lanes(s, env, inputs, &filled);
+  if (st == STATUS_OK) ref_give_outputs(&s->lanes[0], outputs);
+  return st;
+}
+
+static void end_lanes(spread *s) {
+  for (uint32_t lane = 0; lane <= s->n; lane++) ref_state_end(&s->lanes[lane]);
+}
+
+status ref_spread(const ir_env *env, const ir_array *inputs, const ir_array *outputs,
+                  double *const *squares, uint64_t round, const ref_options *options) {
+  const ir_func *f = env->func;
+  spread s = {.n = ref_lanes(env), .key = random_bits(options->seed ^ 0x5eed, round)};
+  status st = evaluate(&s, env, inputs, outputs, options);
   for (uint32_t i = 0; st == STATUS_OK && i < f->outputs.len; i++)
     measure(&s, f->outputs.data[i], squares[i]);
-  if (st == STATUS_OK) ref_give_outputs(&s.lanes[0], outputs);
-  for (uint32_t lane = 0; lane <= s.n; lane++) ref_state_end(&s.lanes[lane]);
+  end_lanes(&s);
   return st;
+}
+
+status ref_own_spread(const ir_env *env, const ir_array *inputs, const ir_array *outputs,
+                      double *const *squares, const ref_options *options) {
+  spread s = {.own = squares};
+  status st = evaluate(&s, env, inputs, outputs, options);
+  end_lanes(&s);
+  return st;
+}
+
+bool ref_decides(const ir_env *env) {
+  const ref_state s = {.env = env, .f = env->func};
+  for (uint32_t i = 0; i < env->func->order.len; i++) {
+    const ir_op_data *op = ir_op_at(env->func, env->func->order.data[i]);
+    for (uint32_t k = 0; k < op->n_operands && decides(&s, op); k++)
+      if (ir_dtype_is_float(ir_tensor_at(env->func, op->operands[k])->dtype)) return true;
+  }
+  return false;
+}
+
+bool ref_outputs_round(const ir_env *env) {
+  const ref_state s = {.env = env, .f = env->func};
+  for (uint32_t i = 0; i < env->func->outputs.len; i++) {
+    const ir_tensor_data *t = ir_tensor_at(env->func, env->func->outputs.data[i]);
+    if (!t->def.id || ref_noise_of(&s, ir_op_at(env->func, t->def)) == REF_NOISE_NONE) return false;
+  }
+  return true;
 }

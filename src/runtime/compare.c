@@ -85,11 +85,12 @@ rt_verdict rt_judge(const ir_array *value, const ir_array *reference, const doub
                     double rtol, const uint8_t *rows) {
   int64_t index[IR_MAX_RANK] = {0}, i = 0;
   rt_verdict v = {0};
-  double worst = -1, scale;
+  double scale;
   check(value->dtype == reference->dtype && value->rank == reference->rank);
   int64_t n;
   check(ir_array_count(value, &n));
   if (n == 0) return v;
+  v.worst = -1;
   scale = largest(reference, rows);
   do {
     double square = squares ? squares[i] : 0;
@@ -100,8 +101,8 @@ rt_verdict rt_judge(const ir_array *value, const ir_array *reference, const doub
     double tolerance = squares ? RT_DEVIATIONS * sqrt(square) : rtol * scale;
     if (d > v.max_abs) v.max_abs = d;
     if (d > tolerance) v.n_wrong++;
-    if (times(d, tolerance) <= worst) continue;
-    worst = times(d, tolerance);
+    if (times(d, tolerance) <= v.worst) continue;
+    v.worst = times(d, tolerance);
     memcpy(v.index, index, sizeof index);
     v.value = as_number(value->dtype, p);
     v.reference = as_number(value->dtype, q);

@@ -29,6 +29,7 @@ typedef struct rt_verdict {
   /* The worst element: where the difference is the largest, measured by the tolerance. */
   int64_t index[IR_MAX_RANK];
   double value, reference, tolerance;
+  double worst;                /* its difference, as a multiple of its tolerance */
   int64_t n_elements, n_wrong; /* looked at, and those beyond their tolerance */
 } rt_verdict;
 rt_verdict rt_judge(const ir_array *value, const ir_array *reference, const double *squares,

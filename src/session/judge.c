@@ -81,17 +81,36 @@ static bool decide(const trial *t) {
   return ok;
 }
 
+/* Is an element so far away that a lane or two made the difference? */
+static bool is_close(const trial *t) {
+  for (uint32_t i = 0; i < t->n; i++)
+    if (t->judgement->verdicts[i].worst > 0.5) return true;
+  return false;
+}
+
+/* Most results differ by less than what the last operation explains: then nothing else has to be known. */
+static status try_own(const trial *t, bool *right) {
+  if (!ref_outputs_round(t->env)) return STATUS_OK;
+  TRY(ref_own_spread(t->env, t->inputs, t->references, t->squares, t->options));
+  *right = decide(t);
+  for (uint32_t i = 0; !*right && i < t->n; i++)
+    memset(t->squares[i], 0, (size_t)count(&t->values[i]) * sizeof(double));
+  return STATUS_OK;
+}
+
 static status try_rounds(const trial *t) {
   if (t->judgement->rtol > 0) {
     TRY(ref_eval(t->env, t->inputs, t->references, t->options));
     (void)decide(t);
     return STATUS_OK;
   }
-  int rounds = MOST_LANES / (int)ref_lanes(t->env);
+  bool right = false, doubts = ref_decides(t->env);
+  TRY(try_own(t, &right));
+  int rounds = right ? 0 : MOST_LANES / (int)ref_lanes(t->env);
   for (int round = 0; round < rounds; round++) {
     TRY(ref_spread(t->env, t->inputs, t->references, t->round, (uint64_t)round, t->options));
     add_round(t, round);
-    if (decide(t)) break;
+    if (decide(t) && !(doubts && is_close(t))) break;
   }
   return STATUS_OK;
 }

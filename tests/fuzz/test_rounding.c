@@ -20,7 +20,7 @@ typedef struct trial {
   subject s;
 } trial;
 
-static uint64_t n_checked, n_planted, n_exact, n_open, n_missed, n_alarms;
+static uint64_t n_checked, n_planted, n_exact, n_open, n_missed, n_alarms, n_overflowed;
 
 /* Some inputs are far from zero and close to each other, so that differences of them cancel. */
 static double random_value(gen_random *r, const gen_value *v, uint64_t seed) {
@@ -140,11 +140,13 @@ static bool plant(trial *t, gen_random *r) {
   int64_t e = gen_below(r, (uint32_t)n);
   if (!deviations(t, squares)) return false;
   double was = value_at(a, e), explained = 3 * sqrt(squares[k][e]);
-  n_open += !isfinite(explained) || !isfinite(was) || fabs(was) > 0x1p52;
-  if (!isfinite(explained) || !isfinite(was) || fabs(was) > 0x1p52) return true;
-  double by = explained > 0 ? 4 * explained : smallest_step(a->dtype, was);
-  double wrong = moved(a->dtype, value_at(&t->s.expected[k], e), by);
+  bool overflowed = !isfinite(was) && explained == 0, open = !isfinite(explained);
+  n_open += open || (!overflowed && (!isfinite(was) || fabs(was) > 0x1p52));
+  if (open || (!overflowed && (!isfinite(was) || fabs(was) > 0x1p52))) return true;
+  double by = explained > 0 ? 4 * explained : overflowed ? 0 : smallest_step(a->dtype, was);
+  double wrong = overflowed ? 1 : moved(a->dtype, value_at(&t->s.expected[k], e), by);
   if (!isfinite(wrong) || (!ir_dtype_is_float(a->dtype) && fabs(wrong) > 100)) return true;
+  n_overflowed += overflowed;
   n_planted++;
   n_exact += explained == 0;
   store(a, e, wrong);
@@ -226,9 +228,10 @@ int main(int argc, char **argv) {
   if (!machines_open(NULL)) return 3;
   for (uint64_t i = 0; i < count; i++) EXPECT(try_seed(first + i, one));
   machines_close();
-  printf("%llu programs, %llu false alarms; %llu errors planted (%llu where nothing rounds), "
-         "%llu missed; %llu elements open\n",
+  printf("%llu programs, %llu false alarms; %llu errors planted (%llu where nothing rounds, "
+         "%llu where results overflow), %llu missed; %llu elements open\n",
          (unsigned long long)n_checked, (unsigned long long)n_alarms, (unsigned long long)n_planted,
-         (unsigned long long)n_exact, (unsigned long long)n_missed, (unsigned long long)n_open);
+         (unsigned long long)n_exact, (unsigned long long)n_overflowed,
+         (unsigned long long)n_missed, (unsigned long long)n_open);
   return test_finish();
 }
