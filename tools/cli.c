@@ -42,6 +42,29 @@ static void put_coloured(const char *line, size_t n) {
   if (!carets) (void)fprintf(stderr, "%.*s\n", (int)n, line);
 }
 
+/* ---- progress ---- */
+static bool progress_shown; /* on the line of the cursor */
+
+void cli_hide_progress(void) {
+  if (progress_shown) (void)fputs("\r\033[K", stderr);
+  progress_shown = false;
+}
+
+static void show_progress(void *context, const char *what, int64_t done, int64_t total) {
+  (void)context;
+  cli_hide_progress();
+  if (done >= total) return;
+  (void)fprintf(stderr, "%s: %" PRId64 " of %" PRId64, what, done, total);
+  progress_shown = true;
+}
+
+void cli_show_progress(const cli *c) {
+  const char *terminal = getenv("TERM");
+  bool dumb = terminal && strcmp(terminal, "dumb") == 0;
+  if (dumb || !isatty(STDERR_FILENO) || weir_launch_rank() >= 0 || cli_flag(c, "quiet")) return;
+  weir_log_to(NULL, show_progress, NULL);
+}
+
 /* ---- errors ---- */
 static const char *json_command; /* NULL: what is printed is no JSON */
 
@@ -76,6 +99,7 @@ int cli_usage(const char *fmt, ...) {
   va_list args;
   char text[4096];
   if (weir_launch_rank() > 0) return CLI_USAGE;
+  cli_hide_progress();
   va_start(args, fmt);
   (void)vsnprintf(text, sizeof text, fmt, args);
   va_end(args);
@@ -105,6 +129,7 @@ int cli_status(weir_status st) {
   if (st == WEIR_OK) return 0;
   const char *message = weir_error();
   if (is_silent(message)) return weir_exit_code(st);
+  cli_hide_progress();
   bool diagnostics = begins(message, "error: ") || strstr(message, ": error: ") != NULL;
   if (!diagnostics)
     (void)fprintf(stderr, "weir: %serror:%s ", cli_colour(stderr, "31"), cli_colour(stderr, "0"));
@@ -285,6 +310,8 @@ int cli_parse(int argc, char **argv, const char *command, cli *result) {
 }
 
 void cli_free(cli *c) {
+  cli_hide_progress();
+  weir_log_to(NULL, NULL, NULL);
   json_command = NULL;
   free((void *)c->operands);
   weir_options_destroy(c->options);

@@ -82,6 +82,10 @@ int cli_check_devices(const cli *c, const weir_fusion *f);
 /* A colour (as "31"; "0" ends it) for a stream that is a terminal, unless NO_COLOR is set, it has none, or a launcher made it; else "". */
 const char *cli_colour(FILE *stream, const char *code);
 
+/* Shows the progress of long work on a terminal, unless --quiet; hides what is shown. */
+void cli_show_progress(const cli *c);
+void cli_hide_progress(void);
+
 /* "text", and "key": "text", as JSON. */
 void cli_json_text(const char *text);
 void cli_json_string(const char *key, const char *text);

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 /* ---- measuring ---- */
 enum { HEADER_BYTES = 16 }; /* keeps blocks aligned */
@@ -155,10 +154,7 @@ static int run_repeats(run_state *s) {
 static int check_outputs(run_state *s) {
   if (!cli_flag(s->c, "check")) return 0;
   int64_t peak_bytes = s->meter.peak_bytes; /* the check's own memory does not count */
-  bool shows = isatty(STDERR_FILENO) && !cli_flag(s->c, "quiet");
-  if (shows) (void)fputs("checking: the definition is evaluated ...\r", stderr);
   int code = run_into(s, slot_value, &s->rtol);
-  if (shows) (void)fputs("\r\033[K", stderr);
   s->meter.peak_bytes = peak_bytes;
   CLI_TRY(code);
   for (size_t i = 0; i < s->outputs.len; i++)
@@ -279,6 +275,7 @@ int cli_run(const cli *c) {
   const char *path;
   CLI_TRY(cli_file(c, &path));
   run_state s = {.c = c, .repeats = cli_int(c, "repeat") > 1};
+  cli_show_progress(c);
   int code = execute(&s, path);
   free_state(&s);
   return code;

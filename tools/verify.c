@@ -134,6 +134,7 @@ int cli_verify(const cli *c) {
   weir_module *m = NULL;
   CLI_TRY(cli_file(c, &path));
   CLI_TRY(cli_load(path, &m));
+  cli_show_progress(c);
   int code = verify_module(c, m);
   weir_module_destroy(m);
   return code;

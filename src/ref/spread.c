@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/random.h"
 #include "ref/internal.h"
 
@@ -305,7 +306,12 @@ static status run_lanes(spread *s, const ir_env *env, const ir_array *inputs,
     TRY(ref_state_begin(&s->lanes[lane], env, options, inputs));
     s->lanes[lane].wide = lane > 0;
   }
-  for (s->position = 0; s->position < s->lanes[0].n_order; s->position++) TRY(step(s));
+  uint32_t n = s->lanes[0].n_order;
+  for (s->position = 0; s->position < n; s->position++) {
+    (void)log_progress("checking operations", s->position, n);
+    TRY(step(s));
+  }
+  (void)log_progress("checking operations", n, n);
   return STATUS_OK;
 }
 

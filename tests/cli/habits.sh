@@ -117,6 +117,10 @@ if command -v script >/dev/null; then
   export TERM=xterm
   script -qec "$weir verify $dir/bad.weir" /dev/null >"$dir/coloured"
   holds 'errors on a terminal have a colour' grep -q $'\033\\[1;31merror:' "$dir/coloured"
+  script -qec "$weir run $f --check" /dev/null >"$dir/progress"
+  holds 'progress on a terminal' grep -q 'checking operations: 0 of 1' "$dir/progress"
+  script -qec "$weir run $f --check --quiet" /dev/null >"$dir/progress"
+  holds 'unless --quiet' test ! -s "$dir/progress"
   NO_COLOR=1 script -qec "$weir verify $dir/bad.weir" /dev/null >"$dir/plain"
   holds 'unless NO_COLOR is set' test -z "$(grep $'\033' "$dir/plain")"
 fi
