@@ -17,6 +17,7 @@ typedef struct spread {
   uint32_t position;
   bool decides;                 /* the operation at hand turns floats into decisions */
   status failed[1 + REF_LANES]; /* by lane */
+  ref_options outside;          /* of all lanes, to their end */
   ref_options inside; /* of what runs on threads: the caller's allocator need not be safe there */
   ir_array amplified[1 + REF_LANES][IR_MAX_RANK];
   double *const *own; /* by output: squares of what its own operation rounds; NULL: not asked for */
@@ -333,13 +334,13 @@ uint32_t ref_lanes(const ir_env *env) {
 /* Lane 0 and those that follow it; the outputs are lane 0's. */
 static status evaluate(spread *s, const ir_env *env, const ir_array *inputs,
                        const ir_array *outputs, const ref_options *options) {
-  ref_options filled = *options;
-  if (!filled.memory) filled.memory = &memory_default;
-  filled.scheduled = filled.native_accumulate = false;
-  s->inside = filled;
+  s->outside = *options;
+  if (!s->outside.memory) s->outside.memory = &memory_default;
+  s->outside.scheduled = s->outside.native_accumulate = false;
+  s->inside = s->outside;
   s->inside.memory = &memory_default;
   s->inside.threads = 1;
-  status st = run_lanes(s, env, inputs, &filled);
+  status st = run_lanes(s, env, inputs, &s->outside);
   if (st == STATUS_OK) ref_give_outputs(&s->lanes[0], outputs);
   return st;
 }
