@@ -128,8 +128,8 @@ expect 0 'check: d max_abs=' run "$dir/rows.weir" --check=sample:3
 expect 0 '"elements": 24, "wrong": 0' run "$dir/rows.weir" --check=sample:3 --json
 expect 0 '"elements": 320, "wrong": 0' run "$dir/rows.weir" --check=sample:100 --json
 expect 1 'elements are wrong' run "$dir/rows.weir" --check=sample:7 --rtol 1e-300
-expect 2 'true or false' run "$dir/rows.weir" --check=some
-expect 2 '--sample takes' run "$dir/rows.weir" --check=sample:x
+expect 2 "sample:N, which looks at N rows of each output; not 'some'" run "$dir/rows.weir" --check=some
+expect 2 "not 'sample:x'" run "$dir/rows.weir" --check=sample:x
 expect 2 'which is not given' run "$dir/rows.weir" --sample 3
 expect 2 'which is not given' run "$dir/lost.weir" --rtol 1e-3
 # Exponentials of large numbers amplify rounding: a correct result passes for all seeds.
