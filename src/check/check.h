@@ -109,6 +109,9 @@ NODISCARD status check_wait_is_needed(const rt_plan *plan, uint32_t instr,
 NODISCARD status check_prune_waits(rt_plan *plan, const allocator *memory, uint32_t *removed);
 /* The same of a plan that represents all ranks (any_root): waits stay that some rank needs. */
 NODISCARD status check_prune_alike(rt_plan *plan, const allocator *memory, uint32_t *removed);
+/* The same without looking at it: as they were taken out of `like`, another rank's plan of the same program, if ranks
+ * are alike and have no roots: what they must wait for is the same then. False: the plan must be looked at. */
+bool check_prune_like(rt_plan *plan, const rt_plan *like);
 
 /* ---- donated memory ---- */
 typedef struct check_alias_result {

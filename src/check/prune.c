@@ -252,3 +252,33 @@ status check_prune_waits(rt_plan *plan, const allocator *memory, uint32_t *remov
 status check_prune_alike(rt_plan *plan, const allocator *memory, uint32_t *removed) {
   return prune_plan(plan, true, memory, removed);
 }
+
+static bool same_instr(const rt_instr *a, const rt_instr *b) {
+  return a->kind == b->kind && a->stream == b->stream && a->other == b->other &&
+         a->task == b->task && a->origin == b->origin;
+}
+
+/* Is `like` the plan, but for some waits? Between two other instructions waits keep their order, so those that are
+ * left are found one after the other. */
+static bool differs_by_waits(const rt_plan *plan, const rt_plan *like) {
+  uint32_t at = 0;
+  if (plan->n_buffers != like->n_buffers || plan->n_streams != like->n_streams) return false;
+  for (uint32_t i = 0; i < plan->n_instrs; i++) {
+    if (at < like->n_instrs && same_instr(&plan->instrs[i], &like->instrs[at])) at++;
+    else if (plan->instrs[i].kind != RT_WAIT) return false;
+  }
+  return at == like->n_instrs;
+}
+
+bool check_prune_like(rt_plan *plan, const rt_plan *like) {
+  bool alike = plan->alike && like->alike && like->passed && !rt_plan_has_roots(like);
+  if (!alike || !differs_by_waits(plan, like)) return false;
+  memcpy(plan->instrs, like->instrs, like->n_instrs * sizeof *plan->instrs);
+  plan->n_instrs = like->n_instrs;
+  for (uint32_t b = 0; b < plan->n_buffers; b++) {
+    plan->buffers[b].allocated_at = like->buffers[b].allocated_at;
+    plan->buffers[b].freed_at = like->buffers[b].freed_at;
+  }
+  plan->passed = plan->passed_for_all = true;
+  return true;
+}

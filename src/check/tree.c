@@ -35,18 +35,28 @@ static void find_bounds(builder *b, uint32_t node, uint32_t from, uint32_t to) {
   }
 }
 
-/* The coordinate that spreads most, measured against the whole tree. */
-static uint32_t widest(const builder *b, uint32_t node) {
-  const int64_t *bounds = bounds_of(b->tree, node), *whole = bounds_of(b->tree, 0);
+/* How long boxes are at a level, on the average. */
+static double mean_length(const builder *b, uint32_t level, uint32_t from, uint32_t to) {
+  double sum = 0;
+  for (uint32_t k = from; k < to; k++)
+    sum += (double)(coordinate(b, k, 2 * level + 1) - coordinate(b, k, 2 * level));
+  return sum / (to - from);
+}
+
+/* The coordinate that spreads most, measured in boxes: to cut where most of them are long tells little apart. */
+static uint32_t widest(const builder *b, uint32_t node, uint32_t from, uint32_t to) {
+  const int64_t *bounds = bounds_of(b->tree, node);
   uint32_t best = 0;
   double most = -1;
-  for (uint32_t c = 0; c < coordinates(b->tree); c++) {
-    if (bounds[2 * c] == bounds[2 * c + 1]) continue;
-    double spread =
-        (double)(bounds[2 * c + 1] - bounds[2 * c]) / (double)(whole[2 * c + 1] - whole[2 * c]);
-    if (spread > most) {
-      most = spread;
-      best = c;
+  for (uint32_t l = 0; l < b->tree->levels; l++) {
+    double length = mean_length(b, l, from, to);
+    for (uint32_t c = 2 * l; c < 2 * l + 2; c++) {
+      if (bounds[2 * c] == bounds[2 * c + 1]) continue;
+      double spread = (double)(bounds[2 * c + 1] - bounds[2 * c]) / length;
+      if (spread > most) {
+        most = spread;
+        best = c;
+      }
     }
   }
   return best;
@@ -82,7 +92,7 @@ static uint32_t build(builder *b, uint32_t parent, uint32_t from, uint32_t to) {
     return id;
   }
   uint32_t middle = from + (to - from) / 2;
-  select_middle(b, from, to, middle, widest(b, id));
+  select_middle(b, from, to, middle, widest(b, id, from, to));
   t->nodes[id].left = build(b, id, from, middle);
   t->nodes[id].right = build(b, id, middle, to);
   return id;
@@ -156,8 +166,8 @@ static void search(const check_tree *t, uint32_t node, const int64_t *box, bool 
                    check_search *s) {
   const check_node *n = &t->nodes[node];
   const check_slots *slots = write ? &n->any : &n->writes;
-  if (!has_news(s, slots)) return;
   meeting m = meets(t, node, box);
+  if (m == MEETS_NONE || !has_news(s, slots)) return;
   if (m == MEETS_ALL) take_news(s, slots);
   if (m != MEETS_SOME || !n->right) return;
   search(t, n->left, box, write, s);

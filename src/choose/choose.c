@@ -21,16 +21,37 @@ static bool adds_streams(const choose_variants *v) {
 
 enum { MOST_INSTRS = 100 * 1000, LEAST_GAIN_NS = 20000 };
 
-static status model_rank(const choose_world *w, const ir_env *env, ir_func *host, bool *is_small,
-                         double *ns) {
+static status model_rank(const choose_world *w, const ir_env *env, double *ns) {
   rt_plan *plan;
-  ir_env bound = *env;
-  bound.func = host;
-  TRY(w->bind(w->context, &bound, w->rank, &plan));
+  TRY(w->bind(w->context, env, w->rank, NULL, &plan));
   status st = cost_plan_estimate(plan, &w->speed, w->memory, ns);
-  *is_small = (uint64_t)plan->n_instrs * w->ranks <= MOST_INSTRS;
   rt_plan_destroy(plan);
   return st;
+}
+
+static bool are_few(const choose_world *w, uint32_t n_instrs) {
+  return (uint64_t)n_instrs * w->ranks <= MOST_INSTRS;
+}
+
+/* Can all ranks be simulated in a short time? To find out which waits go takes longer than to bind, so they are
+ * looked at only if they decide. */
+static status find_small(const choose_world *w, const ir_env *env, bool *is_small) {
+  rt_plan *plan;
+  uint32_t n_waits = 0;
+  if (w->ranks > CHOOSE_MOST_RANKS) {
+    *is_small = false;
+    return STATUS_OK;
+  }
+  TRY(w->bind_waits(w->context, env, w->rank, &plan));
+  for (uint32_t i = 0; i < plan->n_instrs; i++) n_waits += plan->instrs[i].kind == RT_WAIT;
+  bool surely = are_few(w, plan->n_instrs), perhaps = are_few(w, plan->n_instrs - n_waits);
+  rt_plan_destroy(plan);
+  *is_small = surely;
+  if (surely == perhaps) return STATUS_OK;
+  TRY(w->bind(w->context, env, w->rank, NULL, &plan));
+  *is_small = are_few(w, plan->n_instrs);
+  rt_plan_destroy(plan);
+  return STATUS_OK;
 }
 
 /* Where devices do different things, the time of one says nothing: all are simulated. So they are where streams are
@@ -38,13 +59,14 @@ static status model_rank(const choose_world *w, const ir_env *env, ir_func *host
  * that would take long, none are added. */
 static status estimate(const choose_world *w, const ir_env *env, const choose_variants *v,
                        uint32_t i, ir_func *marked, double *ns) {
-  ir_func *host = i ? v->list[i - 1].host : marked;
-  bool few = w->ranks <= CHOOSE_MOST_RANKS, small;
-  if (few && has_stages(w, host)) return choose_simulate_ns(w, env, host, ns);
-  TRY(model_rank(w, env, host, &small, ns));
-  if (!adds_streams(v)) return STATUS_OK;
-  if (few && small) return choose_simulate_ns(w, env, host, ns);
-  if (i) *ns = INFINITY;
+  ir_env bound = *env;
+  bound.func = i ? v->list[i - 1].host : marked;
+  bool simulated = w->ranks <= CHOOSE_MOST_RANKS && has_stages(w, bound.func);
+  bool added = !simulated && adds_streams(v);
+  if (added) TRY(find_small(w, &bound, &simulated));
+  if (simulated) return choose_simulate_ns(w, env, bound.func, ns);
+  if (!added || i == 0) return model_rank(w, &bound, ns);
+  *ns = INFINITY;
   return STATUS_OK;
 }
 

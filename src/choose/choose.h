@@ -34,8 +34,11 @@ typedef struct choose_world {
   rt_speed speed; /* what a rank gets of the machine */
   uint32_t ranks; /* all of them */
   uint32_t rank;  /* the one that is looked at where all do the same */
-  /* One rank's plan of env->func; destroyed by the caller. */
-  status (*bind)(void *context, const ir_env *env, uint32_t rank, rt_plan **result);
+  /* One rank's plan of env->func; destroyed by the caller. `like`: that of another rank, or NULL. */
+  status (*bind)(void *context, const ir_env *env, uint32_t rank, const rt_plan *like,
+                 rt_plan **result);
+  /* The same with all waits of the host program, also those that it can do without. */
+  status (*bind_waits)(void *context, const ir_env *env, uint32_t rank, rt_plan **result);
   void *context;
 } choose_world;
 

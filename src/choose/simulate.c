@@ -4,11 +4,12 @@
 
 static status bind_all(const choose_world *w, const ir_env *env, choose_simulation *s) {
   uint32_t n = w->ranks;
-  if (n <= 1) return w->bind(w->context, env, 0, &s->plan);
+  if (n <= 1) return w->bind(w->context, env, 0, NULL, &s->plan);
   s->parts = memory_alloc(w->memory, n * sizeof *s->parts);
   if (!s->parts) return STATUS_OUT_OF_MEMORY;
   memset(s->parts, 0, n * sizeof *s->parts);
-  for (; s->n < n; s->n++) TRY(w->bind(w->context, env, s->n, &s->parts[s->n]));
+  for (; s->n < n; s->n++)
+    TRY(w->bind(w->context, env, s->n, s->n ? s->parts[0] : NULL, &s->parts[s->n]));
   return rt_plan_join(s->parts, n, w->memory, &s->plan);
 }
 

@@ -115,15 +115,26 @@ static status prune(const session *x, rt_plan *plan) {
                   : check_prune_waits(plan, x->memory, &removed);
 }
 
-/* donated: as in a run; NULL: nothing is. A program that was written as it is keeps its buffers apart. */
-static status bind_rank(session *x, const ir_env *env, uint32_t rank, bool lends,
-                        const int64_t *donated, rt_plan **result) {
+typedef struct rank_binding {
+  uint32_t rank;
+  bool lends;             /* as rt_bind_options says */
+  const int64_t *donated; /* as in a run; NULL: nothing is */
+  const rt_plan *like;    /* another rank's, which may need the same waits; NULL: there is none */
+} rank_binding;
+
+/* A program that was written as it is keeps its buffers apart. */
+static status bind_waits(session *x, const ir_env *env, const rank_binding *b, rt_plan **result) {
   rt_bind_options options = {.streams = x->streams, .keep_waits = x->keep_waits};
-  options.lends = lends && !x->keep_waits;
-  options.donated = donated;
-  options.rank = rank;
+  options.lends = b->lends && !x->keep_waits;
+  options.donated = b->donated;
+  options.rank = b->rank;
   options.world = x->ranks.world;
-  TRY(rt_bind(env, &options, x->memory, result));
+  return rt_bind(env, &options, x->memory, result);
+}
+
+static status bind_rank(session *x, const ir_env *env, const rank_binding *b, rt_plan **result) {
+  TRY(bind_waits(x, env, b, result));
+  if (b->like && check_prune_like(*result, b->like)) return STATUS_OK;
   status st = prune(x, *result);
   if (st == STATUS_OK) return st;
   rt_plan_destroy(*result);
@@ -131,12 +142,17 @@ static status bind_rank(session *x, const ir_env *env, uint32_t rank, bool lends
   return st;
 }
 
-status session_bind_rank(session *x, const ir_env *env, uint32_t rank, rt_plan **result) {
-  return bind_rank(x, env, rank, true, NULL, result);
+status session_bind_rank(session *x, const ir_env *env, uint32_t rank, const rt_plan *like,
+                         rt_plan **result) {
+  return bind_rank(x, env, &(rank_binding){.rank = rank, .lends = true, .like = like}, result);
+}
+
+status session_bind_waits(session *x, const ir_env *env, uint32_t rank, rt_plan **result) {
+  return bind_waits(x, env, &(rank_binding){.rank = rank, .lends = true}, result);
 }
 
 status session_bind_apart(session *x, const ir_env *env, uint32_t rank, rt_plan **result) {
-  return bind_rank(x, env, rank, false, NULL, result);
+  return bind_rank(x, env, &(rank_binding){.rank = rank}, result);
 }
 
 typedef struct other_call {
@@ -152,7 +168,8 @@ static status other_guarded(void *context) {
   ir_env env;
   ir_env_init(&env, (ir_func *)c->like->plan->host, &c->scratch);
   memcpy(env.symbols, c->like->symbols, c->like->n_symbols * sizeof *env.symbols);
-  return bind_rank(c->x, &env, c->rank, true, c->like->donated, c->result);
+  rank_binding b = {.rank = c->rank, .lends = true, .donated = c->like->donated};
+  return bind_rank(c->x, &env, &b, c->result);
 }
 
 status session_bind_other(session *x, const rt_plan *plan, uint32_t rank, rt_plan **result) {
@@ -168,7 +185,7 @@ status session_bind_other(session *x, const rt_plan *plan, uint32_t rank, rt_pla
 status session_bind_plain(session *x, const ir_env *env, uint32_t rank, rt_plan **result) {
   ir_env bound = *env;
   bound.func = x->variants.plain ? x->variants.list[x->variants.plain - 1].host : x->host;
-  return session_bind_rank(x, &bound, rank, result);
+  return session_bind_rank(x, &bound, rank, NULL, result);
 }
 
 /* ---- the ranks of a plan ---- */
@@ -195,7 +212,8 @@ status session_plan_need_ranks(session *x, const ir_env *env, session_plan *p, u
     rt_plan **plan = &p->ranks[first + i];
     (void)log_progress("binding ranks", i, n);
     if (*plan) continue;
-    TRY(bind_rank(x, &bound, first + i, true, p->donated, plan));
+    rank_binding b = {.rank = first + i, .lends = true, .donated = p->donated, .like = p->own};
+    TRY(bind_rank(x, &bound, &b, plan));
     if (p->donated && !is_here(x, first + i)) TRY(donate_other(x, p, plan));
   }
   (void)log_progress("binding ranks", n, n);
@@ -214,7 +232,8 @@ static status bind_own(session *x, const ir_env *env, session_plan *p) {
   p->ranks = memory_alloc(x->memory, bytes);
   if (!p->ranks) return STATUS_OUT_OF_MEMORY;
   memset(p->ranks, 0, bytes);
-  TRY(bind_rank(x, env, first, true, p->donated, &p->ranks[first]));
+  rank_binding b = {.rank = first, .lends = true, .donated = p->donated};
+  TRY(bind_rank(x, env, &b, &p->ranks[first]));
   p->own = p->ranks[first];
   if (!p->donated) return STATUS_OK;
   TRY(session_plan_need_own(x, env, p));

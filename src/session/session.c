@@ -93,8 +93,13 @@ rt_speed session_speed(const session *x) {
   return rt_machine_default();
 }
 
-static status bind_rank(void *context, const ir_env *env, uint32_t rank, rt_plan **result) {
-  return session_bind_rank(context, env, rank, result);
+static status bind_rank(void *context, const ir_env *env, uint32_t rank, const rt_plan *like,
+                        rt_plan **result) {
+  return session_bind_rank(context, env, rank, like, result);
+}
+
+static status bind_waits(void *context, const ir_env *env, uint32_t rank, rt_plan **result) {
+  return session_bind_waits(context, env, rank, result);
 }
 
 choose_world session_world(session *x) {
@@ -103,6 +108,7 @@ choose_world session_world(session *x) {
                         .ranks = x->ranks.world,
                         .rank = x->ranks.first,
                         .bind = bind_rank,
+                        .bind_waits = bind_waits,
                         .context = x};
 }
 

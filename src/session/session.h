@@ -117,9 +117,13 @@ NODISCARD status session_load(session *x, const ir_env *env, rt_loaded **result)
 NODISCARD status session_host(session *x, const ir_env *env, ir_func **host);
 /* The host program of the last plan that was bound or used, and its extents; NULL: there is none. */
 ir_func *session_last(const session *x, arena *scratch, ir_env *env);
-/* One rank's plan of env->func; destroyed by the caller. */
-NODISCARD status session_bind_rank(session *x, const ir_env *env, uint32_t rank, rt_plan **result);
-/* The same, with nothing in the memory of outputs but them. */
+/* One rank's plan of env->func; destroyed by the caller. `like`: that of another rank, which may need the same waits;
+ * NULL: there is none. */
+NODISCARD status session_bind_rank(session *x, const ir_env *env, uint32_t rank,
+                                   const rt_plan *like, rt_plan **result);
+/* The same with all its waits, also those that it can do without. */
+NODISCARD status session_bind_waits(session *x, const ir_env *env, uint32_t rank, rt_plan **result);
+/* Without those that it can do without, and with nothing in the memory of outputs but them. */
 NODISCARD status session_bind_apart(session *x, const ir_env *env, uint32_t rank, rt_plan **result);
 /* The same of the variant without stream loops, if there is a choice. */
 NODISCARD status session_bind_plain(session *x, const ir_env *env, uint32_t rank, rt_plan **result);

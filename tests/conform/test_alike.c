@@ -1,5 +1,6 @@
 /* Ranks that are alike, of programs on 2 to 64 devices: what the checker finds by one of them is what it finds by
- * all, for the plans as they are and with each wait, join and post changed on all ranks. */
+ * all, for the plans as they are and with each wait, join and post changed on all ranks; and waits that one of them
+ * can do without are those that each can do without. */
 #include "alike_kit.h"
 #include "session/ranks.h"
 #include "stream_kit.h"
@@ -154,6 +155,40 @@ static bool bind_all(const trial *t, ir_func *h, arena *memory, rt_plan **plans)
   return true;
 }
 
+static bool same_instrs(const rt_plan *a, const rt_plan *b) {
+  if (a->n_instrs != b->n_instrs) return false;
+  for (uint32_t i = 0; i < a->n_instrs; i++) {
+    const rt_instr *x = &a->instrs[i], *y = &b->instrs[i];
+    if (x->kind != y->kind || x->stream != y->stream || x->other != y->other || x->task != y->task)
+      return false;
+  }
+  for (uint32_t i = 0; i < a->n_buffers; i++)
+    if (a->buffers[i].allocated_at != b->buffers[i].allocated_at ||
+        a->buffers[i].freed_at != b->buffers[i].freed_at)
+      return false;
+  return true;
+}
+
+static uint32_t n_pruned, n_like;
+
+/* Each rank's waits are taken out by itself, and as those of the first. The plans are of no use afterwards. */
+static void judge_waits(const trial *t, ir_func *h, arena *memory, rt_plan **plans) {
+  rt_plan *again[MOST] = {0};
+  uint32_t removed = 0;
+  bool ready = bind_all(t, h, memory, again);
+  for (uint32_t r = 0; ready && r < t->devices; r++) {
+    ready = check_prune_waits(plans[r], &memory_default, &removed) == STATUS_OK;
+    bool like = check_prune_like(again[r], plans[0]);
+    EXPECT_INT(like, plans[0]->alike && plans[0]->passed && !rt_plan_has_roots(plans[0]));
+    if (like && !EXPECT(same_instrs(plans[r], again[r])))
+      fprintf(stderr, "%s on %u devices, rank %u\n", t->p->name, t->devices, r);
+    n_like += like;
+    n_pruned += like && removed > 0;
+  }
+  EXPECT(ready);
+  for (uint32_t r = 0; r < t->devices; r++) rt_plan_destroy(again[r]);
+}
+
 static status judge_trial(void *context) {
   const trial *t = context;
   subject s;
@@ -173,6 +208,7 @@ static status judge_trial(void *context) {
     uint32_t every = 1 + plans[0]->n_instrs * t->devices / 3000;
     if (!EXPECT(alike_judge(plans, t->devices, every, t->counts)))
       fprintf(stderr, "%s on %u devices\n", t->p->name, t->devices);
+    judge_waits(t, h, &memory, plans);
   }
   for (uint32_t r = 0; r < t->devices; r++) rt_plan_destroy(plans[r]);
   subject_close(&s);
@@ -192,6 +228,8 @@ int main(void) {
       }
   printf("%u worlds, %u alike, %u of a few kinds; %u changes on all ranks, %u found, %u in doubt\n",
          counts.worlds, counts.alike, counts.kinds, counts.mutants, counts.killed, counts.doubts);
+  printf("%u plans with the waits of another rank, of which %u lost some\n", n_like, n_pruned);
+  EXPECT(n_pruned > 100 && n_pruned < n_like);
   EXPECT(counts.kinds > 10);
   EXPECT(counts.mutants > 1000 && counts.killed > 500 && counts.killed < counts.mutants);
   return test_finish();
