@@ -45,6 +45,7 @@ static double task_ns(const rt_plan *plan, const rt_speed *machine) {
   double sum = 0;
   m.launch_ns = 0;
   m.bytes_per_ns = HUGE_VAL;
+  m.cache_bytes = 0;
   for (uint32_t t = 0; t < plan->n_tasks; t++) sum += rt_task_ns(plan, &plan->tasks[t], &m);
   return sum;
 }

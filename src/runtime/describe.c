@@ -1,4 +1,6 @@
 /* What a plan's instructions are and cost, in words and numbers. */
+#include <string.h>
+
 #include "runtime/plan.h"
 
 static double elements(const rt_shape *s) {
@@ -45,22 +47,45 @@ static double flops_of(ir_opcode code, const rt_attr *attrs, double n, const rt_
   return 0;
 }
 
-static double step_flops(const rt_body *body, const rt_step *s) {
+/* Functions of a pointwise operation, by its expression: those of which a processor computes a polynomial. */
+static uint32_t count_functions(ir_opcode code) {
+  static const char *const names[] = {"exp(", "log(",  "sqrt(", "sin(",
+                                      "cos(", "tanh(", "erf(",  "pow("};
+  const char *text = ir_op_info_of(code)->fexpr;
+  uint32_t n = 0;
+  for (size_t i = 0; text && i < sizeof names / sizeof *names; i++)
+    for (const char *at = text; (at = strstr(at, names[i])); at++) n++;
+  return n;
+}
+
+/* As flops_of(), of what is no product, in simple operations of a vector unit. */
+static double vector_of(ir_opcode code, const rt_attr *attrs, double n,
+                        const rt_shape *const x[3]) {
+  enum { OF_FUNCTION = 8, OF_ROWS = 4 }; /* rows are read several times */
+  if (ir_op_multiplies(code)) return 0;
+  double flops = flops_of(code, attrs, n, x);
+  if (ir_family_info_of(code)->flops == IR_FLOPS_ROWS) return OF_ROWS * flops;
+  return flops * (1 + OF_FUNCTION * (double)count_functions(code));
+}
+
+typedef double work_fn(ir_opcode code, const rt_attr *attrs, double n, const rt_shape *const x[3]);
+
+static double step_work(const rt_body *body, const rt_step *s, work_fn *work) {
   const rt_shape *x[3] = {NULL};
   for (uint32_t k = 0; k < s->n_operands && k < 3; k++) {
     const rt_value *v = &s->operands[k];
     bool tensor = v->kind == RT_VALUE_PARAM || v->kind == RT_VALUE_STEP;
     if (tensor) x[k] = rt_value_shape(body, v);
   }
-  return flops_of(s->code, s->attrs, elements(&s->results[0]), x);
+  return work(s->code, s->attrs, elements(&s->results[0]), x);
 }
 
-double rt_task_flops(const rt_plan *plan, const rt_task *task) {
+static double task_work(const rt_plan *plan, const rt_task *task, work_fn *work) {
   rt_shape shapes[3];
   const rt_shape *x[3] = {NULL};
   double sum = 0;
   for (uint32_t i = 0; task->body && i < task->body->n_steps; i++)
-    sum += step_flops(task->body, &task->body->steps[i]);
+    sum += step_work(task->body, &task->body->steps[i], work);
   if (task->body) return sum;
   for (uint32_t k = 0; k < task->n_operands && k < 3; k++) {
     if (task->operands[k].kind != RT_OPERAND_VIEW) continue;
@@ -68,7 +93,24 @@ double rt_task_flops(const rt_plan *plan, const rt_task *task) {
     x[k] = &shapes[k];
   }
   rt_shape result = shape_of(plan, task->result);
-  return flops_of(task->code, task->attrs, elements(&result), x);
+  return work(task->code, task->attrs, elements(&result), x);
+}
+
+double rt_task_flops(const rt_plan *plan, const rt_task *task) {
+  return task_work(plan, task, flops_of);
+}
+
+double rt_task_vector_flops(const rt_plan *plan, const rt_task *task) {
+  return task_work(plan, task, vector_of);
+}
+
+static double product_of(ir_opcode code, const rt_attr *attrs, double n,
+                         const rt_shape *const x[3]) {
+  return ir_op_multiplies(code) ? flops_of(code, attrs, n, x) : 0;
+}
+
+double rt_task_product_flops(const rt_plan *plan, const rt_task *task) {
+  return task_work(plan, task, product_of);
 }
 
 static double view_bytes(const rt_plan *plan, uint32_t view) {

@@ -226,10 +226,23 @@ static double flops_per_ns(const rt_plan *plan, const rt_task *task, const rt_sp
   return narrow && m->narrow_flops_per_ns > 0 ? m->narrow_flops_per_ns : m->flops_per_ns;
 }
 
+/* What is no product has its own rate, if the machine has one. */
+static double compute_ns(const rt_plan *plan, const rt_task *task, const rt_speed *m) {
+  if (m->vector_flops_per_ns <= 0) return rt_task_flops(plan, task) / flops_per_ns(plan, task, m);
+  return rt_task_product_flops(plan, task) / flops_per_ns(plan, task, m) +
+         rt_task_vector_flops(plan, task) / m->vector_flops_per_ns;
+}
+
+/* The first of its bytes are in the cache, which the task before has left there. */
+static double memory_ns(const rt_plan *plan, const rt_task *task, const rt_speed *m) {
+  double bytes = rt_task_bytes(plan, task);
+  double cached = m->cache_bytes_per_ns > 0 ? fmin(bytes, m->cache_bytes) : 0;
+  double cached_ns = cached > 0 ? cached / m->cache_bytes_per_ns : 0;
+  return cached_ns + (bytes - cached) / m->bytes_per_ns;
+}
+
 /* On a processor, a product reads its operands once to pack them, and only then computes. */
 double rt_task_ns(const rt_plan *plan, const rt_task *task, const rt_speed *m) {
-  double compute_ns = rt_task_flops(plan, task) / flops_per_ns(plan, task, m);
-  double memory_ns = rt_task_bytes(plan, task) / m->bytes_per_ns;
-  double sum_ns = compute_ns + memory_ns, most_ns = fmax(compute_ns, memory_ns);
-  return m->launch_ns + (m->reads_ahead ? most_ns : sum_ns);
+  double compute = compute_ns(plan, task, m), memory = memory_ns(plan, task, m);
+  return m->launch_ns + (m->reads_ahead ? fmax(compute, memory) : compute + memory);
 }

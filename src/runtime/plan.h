@@ -291,6 +291,9 @@ uint32_t rt_plan_first_stream(const rt_plan *plan, uint32_t rank);
 
 /* Floating point operations and bytes moved by a task; for statistics and the sim device. */
 double rt_task_flops(const rt_plan *plan, const rt_task *task);
+/* Of its products; and of all else, in simple operations of a vector unit: functions such as exp count several. */
+double rt_task_product_flops(const rt_plan *plan, const rt_task *task);
+double rt_task_vector_flops(const rt_plan *plan, const rt_task *task);
 double rt_task_bytes(const rt_plan *plan, const rt_task *task);
 /* Bytes that the poster sends to other ranks; of collectives as a ring of the members does. */
 double rt_post_bytes(const rt_post *post);
