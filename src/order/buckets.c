@@ -15,9 +15,11 @@ typedef struct bucket {
   uint32_t n;
   double bytes, bytes_ns; /* of all, and on the link */
   double ready_ns;        /* work before the last one */
-  double used_ns;         /* and before the first use of a result */
+  uint32_t use;           /* position of the first use of a result; the end: none */
   double saved_ns;        /* beside sending each alone */
   bool open;
+  ir_tensor all;        /* what arrives, once it is written */
+  uint32_t next_served; /* bucket + 1 whose results are taken at the same place */
 } bucket;
 
 typedef struct bucketing {
@@ -25,12 +27,13 @@ typedef struct bucketing {
   arena *scratch;
   const order_estimate *e;
   const order_machine *m;
-  uint32_t *root;      /* ir_host_roots() */
-  double *work_ns;     /* by position: before it */
-  uint32_t *first_use; /* by position of a communication: of its result; none: the end */
+  uint32_t *root;            /* ir_host_roots() */
+  double *work_ns, *link_ns; /* by position: before it */
+  uint32_t *first_use;       /* by position of a communication: of its result; none: the end */
   VEC(bucket) list;
   uint32_t first_open; /* of those, or later */
   uint32_t *last_of;   /* by position: the bucket, + 1, whose last member it is */
+  uint32_t *served;    /* by position: the bucket, + 1, whose results are taken right before it */
   bool *moves;         /* by position: the communication, or its wait, goes elsewhere */
   uint32_t n_names;
   ir_block done;
@@ -146,6 +149,20 @@ static double copies_ns(const bucketing *b, double bytes, double launches) {
   return 4 * bytes / b->m->memory_bytes_per_ns + launches * b->m->launch_ns;
 }
 
+/* Of what is returned only: infinitely late. */
+static double used_ns(const bucketing *b, uint32_t use) {
+  return use == b->h->host->body.len ? INFINITY : b->work_ns[use];
+}
+
+static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+/* Is there enough work until results are used to hide all communications meanwhile? Then their number does not
+ * matter. */
+static bool is_hidden(const bucketing *b, const bucket *x, uint32_t i) {
+  uint32_t use = least(x->use, b->first_use[i]);
+  return b->link_ns[use] - b->link_ns[x->members[0]] <= b->work_ns[use] - b->work_ns[i];
+}
+
 /* By what the end comes earlier if communication i goes with the bucket instead of after it. One communication less
  * is paid for. The bucket waits for it, while it could move: no longer than it would take. Readers of the first
  * result wait until all have moved, if they would have been served before. And all is copied. */
@@ -153,10 +170,10 @@ static double gain_ns(const bucketing *b, const bucket *x, uint32_t i) {
   order_comm c = order_comm_cost(b->e, instr(b, i));
   double bytes = bytes_of(b, instr(b, i));
   double waits = fmin(b->work_ns[i] - x->ready_ns, c.fixed_ns + x->bytes_ns);
-  double later = b->work_ns[b->first_use[i]] - x->used_ns;
-  double served = fmin(fmax(later, 0), c.bytes_ns);
+  double later = used_ns(b, b->first_use[i]) - used_ns(b, x->use);
+  double served = later > 0 ? fmin(later, c.bytes_ns) : 0;
   double copies = x->n == 1 ? copies_ns(b, x->bytes + bytes, 3) : copies_ns(b, bytes, 1);
-  return c.fixed_ns - waits - served - copies;
+  return is_hidden(b, x, i) ? 0 : c.fixed_ns - waits - served - copies;
 }
 
 static void add_member(bucketing *b, bucket *x, uint32_t i) {
@@ -164,8 +181,7 @@ static void add_member(bucketing *b, bucket *x, uint32_t i) {
   x->bytes += bytes_of(b, instr(b, i));
   x->bytes_ns += order_comm_cost(b->e, instr(b, i)).bytes_ns;
   x->ready_ns = b->work_ns[i];
-  double used_ns = b->work_ns[b->first_use[i]];
-  x->used_ns = x->n == 1 ? used_ns : fmin(x->used_ns, used_ns);
+  x->use = x->n == 1 ? b->first_use[i] : least(x->use, b->first_use[i]);
 }
 
 /* It goes where it saves most, or begins a bucket. */
@@ -207,18 +223,20 @@ static void note_use(uses *u, ir_instr i) {
   for (uint32_t k = 0; k < d->otherwise.len; k++) note_use(u, d->otherwise.data[k]);
 }
 
-/* What is used only after the end is used infinitely late. */
 static void measure_block(bucketing *b) {
   const ir_block *body = &b->h->host->body;
   uses u = {.b = b, .next = ARENA_ARRAY(b->scratch, b->h->tensors.len, uint32_t)};
   b->work_ns = ARENA_ARRAY(b->scratch, body->len + 1, double);
+  b->link_ns = ARENA_ARRAY(b->scratch, body->len + 1, double);
   b->first_use = ARENA_ARRAY(b->scratch, body->len + 1, uint32_t);
   double work = 0, link = 0;
   for (uint32_t i = 0; i < body->len; i++) {
     b->work_ns[i] = work;
+    b->link_ns[i] = link;
     order_instr_cost(b->e, body->data[i], &work, &link);
   }
-  b->work_ns[body->len] = INFINITY;
+  b->work_ns[body->len] = work;
+  b->link_ns[body->len] = link;
   for (uint32_t t = 0; t < b->h->tensors.len; t++) u.next[t] = body->len;
   for (uint32_t i = body->len; i-- > 0;) {
     if (is_kind(instr(b, i))) b->first_use[i] = u.next[b->root[instr(b, i)->tensor.id]];
@@ -359,28 +377,67 @@ static void unpack(bucketing *b, const ir_instr_data *d, ir_tensor all, ir_scala
   reshape(b, part, sizes, rank, d->tensor);
 }
 
-static void write_bucket(bucketing *b, const bucket *x) {
+static void write_bucket(bucketing *b, bucket *x) {
   ir_scalars *s = scalars_of(b);
-  ir_scalar total = ir_scalar_const(s, 0), first = total, sizes[2];
+  ir_scalar total = ir_scalar_const(s, 0), sizes[2];
   b->at = x->like.at;
   b->h->host->source = x->like.source;
   for (uint32_t i = 0; i < x->n; i++)
     total = ir_scalar_add(s, total, piece_of(b, instr(b, x->members[i])));
   ir_tensor packed = pack(b, x, total);
-  ir_tensor all = allocate(b, x->like.tensor, sizes, shape(b, &x->like, true, total, sizes));
+  x->all = allocate(b, x->like.tensor, sizes, shape(b, &x->like, true, total, sizes));
   ir_instr_data d = x->like;
   d.from = packed;
-  d.tensor = all;
+  d.tensor = x->all;
   d.saved_ns = x->saved_ns;
   put(b, d);
   put(b, (ir_instr_data){.kind = IR_WAIT, .name = d.name});
+}
+
+static void write_parts(bucketing *b, const bucket *x) {
+  ir_scalars *s = scalars_of(b);
+  ir_scalar first = ir_scalar_const(s, 0);
+  b->at = x->like.at;
   for (uint32_t i = 0; i < x->n; i++) {
     const ir_instr_data member = *instr(b, x->members[i]);
     ir_scalar last = ir_scalar_add(s, first, piece_of(b, &member));
     b->h->host->source = member.source;
-    unpack(b, &member, all, first, last);
+    unpack(b, &member, x->all, first, last);
     first = last;
   }
+}
+
+/* Where a stream loop begins that an instruction of the outermost block is part of; else where it is itself. From
+ * current_stream() to the loop that joins the streams, the current one is not that of the program. */
+static uint32_t *find_starts(const bucketing *b) {
+  uint32_t n = b->h->host->body.len, *starts = ARENA_ARRAY(b->scratch, n + 1, uint32_t);
+  bool inside = false, back = false;
+  for (uint32_t i = 0; i <= n; i++) {
+    ir_instr_kind kind = i < n ? instr(b, i)->kind : IR_WAIT;
+    bool joins = back && kind == IR_FOR;
+    if (back && !joins) inside = back = false;
+    starts[i] = inside && i ? starts[i - 1] : i;
+    if (joins) inside = back = false;
+    if (kind == IR_CURRENT_STREAM) inside = true;
+    if (kind == IR_SET_STREAM) back = true;
+  }
+  return starts;
+}
+
+/* Results are taken right before the first is used, so that all that comes before it can run meanwhile. */
+static void find_places(bucketing *b) {
+  const uint32_t *starts = find_starts(b);
+  for (uint32_t k = 0; k < b->list.len; k++) {
+    bucket *x = &b->list.data[k];
+    if (x->n < 2) continue;
+    x->next_served = b->served[starts[x->use]];
+    b->served[starts[x->use]] = k + 1;
+  }
+}
+
+static void serve(bucketing *b, uint32_t at) {
+  for (uint32_t k = b->served[at]; k; k = b->list.data[k - 1].next_served)
+    write_parts(b, &b->list.data[k - 1]);
 }
 
 static uint32_t mark_members(bucketing *b) {
@@ -403,15 +460,19 @@ void order_fill_buckets(ir_func *h, const order_machine *machine, arena *scratch
   b.e = order_estimate_new(h, machine, scratch);
   b.root = ir_host_roots(h, scratch);
   b.last_of = ARENA_ARRAY(scratch, body.len + 1, uint32_t);
+  b.served = ARENA_ARRAY(scratch, body.len + 1, uint32_t);
   b.moves = arena_alloc(scratch, body.len + 1);
   measure_block(&b);
   find_buckets(&b);
   *changed = mark_members(&b) > 0;
   if (!*changed) return;
+  find_places(&b);
   for (uint32_t i = 0; i < body.len; i++) {
+    serve(&b, i);
     if (!b.moves[i]) ir_block_add(h, &b.done, body.data[i]);
     if (b.last_of[i]) write_bucket(&b, &b.list.data[b.last_of[i] - 1]);
   }
+  serve(&b, body.len);
   h->host->body = b.done;
   h->host->source = stamped;
 }

@@ -107,13 +107,28 @@ static uint32_t before_chain(const placing *x, uint32_t place, uint32_t earliest
   return place;
 }
 
+/* All waits: those for the longest communications first, which have most to gain from memory; of equals the last. */
+static order_numbers find_waits(const placing *x) {
+  order_numbers list = {0};
+  for (uint32_t i = x->g->nodes.len; i-- > 0;) {
+    if (node(x, i)->kind != ORDER_WAIT) continue;
+    vec_push(x->g->scratch, &list, i);
+    double link_ns = node(x, node(x, i)->partner)->link_ns;
+    uint32_t k = list.len - 1;
+    for (; k > 0 && node(x, node(x, list.data[k - 1])->partner)->link_ns < link_ns; k--)
+      list.data[k] = list.data[k - 1];
+    list.data[k] = i;
+  }
+  return list;
+}
+
 /* First each wait is put so late that the communication has probably ended, and only then those that
  * memory is left for right before the first use. */
 static void sink_waits(placing *x, bool fully) {
-  for (uint32_t i = x->g->nodes.len; i-- > 0;) {
-    const order_node *n = node(x, i);
-    if (n->kind != ORDER_WAIT) continue;
-    const order_node *post = node(x, n->partner);
+  order_numbers waits = find_waits(x);
+  for (uint32_t w = 0; w < waits.len; w++) {
+    uint32_t i = waits.data[w];
+    const order_node *n = node(x, i), *post = node(x, n->partner);
     uint32_t to = needed(x, i), place = n->place;
     double end = x->time[post->place] + post->link_ns;
     while (!fully && place < to && x->time[place] < end) place++;
@@ -202,15 +217,17 @@ static double peak(placing *x) {
   return most;
 }
 
-/* What the program needs as it is, and the largest buffer that a communication uses. */
+/* What the program needs as it is, and the largest buffer that a communication uses; and some for small ones, which
+ * would be waited for early else, and with them what was posted before. */
 static void set_limit(placing *x) {
+  const double and_small = 1 + 1.0 / 32;
   double largest = 0;
   for (uint32_t i = 0; i < x->g->nodes.len; i++) {
     const order_node *n = node(x, i);
     for (uint32_t k = 0; n->kind == ORDER_POST && k < n->accesses.len; k++)
       largest = fmax(largest, x->bytes[n->accesses.data[k].root]);
   }
-  x->limit = peak(x) + largest;
+  x->limit = peak(x) + and_small * largest;
 }
 
 /* ---- the order of work ---- */

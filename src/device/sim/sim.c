@@ -282,6 +282,7 @@ static void launch(sim_loaded *l, uint32_t s) {
 }
 
 static void communicate(sim_loaded *l, uint32_t op) {
+  if (l->cores.n && sim_comms_delay(&l->comms, op)) return;
   l->causes[l->base.plan->n_instrs + op] = sim_comms_start(&l->comms, op, &l->cores);
   wake(l, &l->op_waiters[op]);
   l->end = sim_later(l->end, l->comms.ops[op].end);

@@ -206,6 +206,14 @@ static sim_moment use_links(sim_comms *c, const sim_op *op, const sim_moment *en
   return free;
 }
 
+bool sim_comms_delay(sim_comms *c, uint32_t k) {
+  sim_op *op = &c->ops[k];
+  sim_moment free = use_links(c, op, NULL);
+  if (free.ns <= op->ready.ns) return false;
+  op->ready = free;
+  return true;
+}
+
 /* Those of ranks that represent others are theirs, too. */
 static void use_cores(sim_cores *cores, const rt_plan *plan, sim_op *op, double start_ns) {
   for (uint32_t i = 0; i < op->n_team; i++)

@@ -48,6 +48,8 @@ void sim_comms_begin(sim_comms *c);
 void sim_comms_post(sim_comms *c, uint32_t post, sim_moment at);
 /* The operation that can begin first; SIM_NOBODY: none can. */
 uint32_t sim_comms_first(const sim_comms *c);
+/* Where its links are busy until later, it becomes ready only then, so that nobody gives it a core before. */
+bool sim_comms_delay(sim_comms *c, uint32_t op);
 /* Lets it begin, with what it takes of the cores; its cause: what held it up. */
 uint32_t sim_comms_start(sim_comms *c, uint32_t op, sim_cores *cores);
 /* Whether it may be posted; then no earlier than at this moment. */
