@@ -89,15 +89,17 @@ function common(x, y) {
   return sum;
 }
 function overlapOf(rank, from, to) {
-  const parts = {work: [], comm: []};
+  const parts = {work: [], comm: [], wait: []};
   for (const lane of rank.lanes) for (const s of lane.spans) {
     const a = Math.max(from, s.start), b = Math.min(to, s.end);
     if (a < b) (s.kind === 1 || s.kind === 2 ? parts.comm : parts.work).push([a, b]);
+    if (a < b && s.kind === 2) parts.wait.push([a, b]);
   }
   const byStart = (a, b) => a[0] - b[0];
   const work = union(parts.work.sort(byStart)), comm = union(parts.comm.sort(byStart));
   const both = common(work, comm);
-  return {compute: length(work), comm: length(comm), both, exposed: length(comm) - both};
+  return {compute: length(work), comm: length(comm), both, exposed: length(comm) - both,
+          waiting: length(union(parts.wait.sort(byStart)))};
 }
 for (const r of ranks) r.sums = overlapOf(r, 0, end);
 function total(key) { return ranks.reduce((sum, r) => sum + r.sums[key], 0); }
@@ -249,7 +251,8 @@ function drawRank(rank, y) {
   const s = rank.sums;
   if (s.comm > 0)
     g.fillText('compute ' + time(s.compute) + ', communicate ' + time(s.comm) + ', overlapped ' +
-               percent(s.both, s.comm) + ', exposed ' + time(s.exposed), LEFT, y + 16);
+               percent(s.both, s.comm) + ', exposed ' + time(s.exposed) +
+               (s.waiting > 0 ? ', waited for others ' + time(s.waiting) : ''), LEFT, y + 16);
   else g.fillText('compute ' + time(s.compute) + ' of ' + time(end), LEFT, y + 16);
 }
 function centre(lane) { return yOf(lane.y === null ? lane.rank.y : lane.y) + LANE / 2; }
