@@ -27,14 +27,14 @@ typedef struct calls {
   int n;
 } calls;
 
-/* y = x0 + 1 + x1 + … */
+/* One operation, so that the plan is the same whatever is joined: y = cat(x0, x1, …). */
 static void write_program(char *text, size_t size_bytes, int inputs) {
   size_t n = (size_t)snprintf(text, size_bytes, "fusion f {\n");
   for (int i = 0; i < inputs; i++)
     n += (size_t)snprintf(text + n, size_bytes - n, "  x%d : f32[n]\n", i);
-  n += (size_t)snprintf(text + n, size_bytes - n, "  y = x0 + 1");
-  for (int i = 1; i < inputs; i++) n += (size_t)snprintf(text + n, size_bytes - n, " + x%d", i);
-  (void)snprintf(text + n, size_bytes - n, "\n  return y\n}\n");
+  n += (size_t)snprintf(text + n, size_bytes - n, "  y = cat(x0");
+  for (int i = 1; i < inputs; i++) n += (size_t)snprintf(text + n, size_bytes - n, ", x%d", i);
+  (void)snprintf(text + n, size_bytes - n, ", dim=0)\n  return y\n}\n");
 }
 
 static weir_program *compile(const char *text) {
@@ -78,11 +78,15 @@ static double median_of(calls *c, void (*f)(calls *c), int repeats) {
   return median(times, repeats);
 }
 
-static void set_tensors(calls *c, int64_t *shape) {
+/* The first is the output, as long as all others. */
+static void set_tensors(calls *c, int64_t *shapes) {
+  shapes[0] = N * (c->n - 1);
+  shapes[1] = N;
   for (int i = 0; i < c->n; i++) {
     c->tensors[i] = (weir_dl_tensor){.device = {2, 0}, .ndim = 1, .dtype = {2, 32, 1}};
-    c->tensors[i].data = (void *)(uintptr_t)device_memory(N * sizeof(float));
-    c->tensors[i].shape = shape;
+    c->tensors[i].shape = i ? &shapes[1] : &shapes[0];
+    c->tensors[i].data =
+        (void *)(uintptr_t)device_memory((size_t)c->tensors[i].shape[0] * sizeof(float));
     c->list[i] = &c->tensors[i];
   }
   c->args = (weir_run_args){.struct_size = sizeof c->args, .inputs = c->list + 1};
@@ -95,7 +99,7 @@ static void set_tensors(calls *c, int64_t *shape) {
 
 static void measure(rt_device *device, int n, int repeats) {
   char text[1024];
-  int64_t shape[] = {N};
+  int64_t shapes[2];
   CUstream s = NULL;
   write_program(text, sizeof text, n - 1);
   calls c = {.program = compile(text), .n = n};
@@ -104,7 +108,7 @@ static void measure(rt_device *device, int n, int repeats) {
   bench_open(&c.plan, device, &args);
   ok(cu->cuStreamCreateWithPriority(&s, CU_STREAM_NON_BLOCKING, 0));
   c.stream = (weir_stream){{2, 0}, s};
-  set_tensors(&c, shape);
+  set_tensors(&c, shapes);
   double call = median_of(&c, run, repeats), looks = median_of(&c, look, repeats);
   double issued = median_of(&c, issue, repeats), above = call - looks - issued;
   printf("%-8d %8.2f %8.2f %8.2f %8.2f%s\n", n, call, looks, issued, above,

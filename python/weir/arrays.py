@@ -55,14 +55,21 @@ class _Torch(Kind):
         return torch.empty(shape, dtype=getattr(torch, names[dtype]), device=arrays[0].device)
 
     def order(self, arrays, out, stream):
-        for a in arrays + out:
-            if getattr(a, "is_cuda", False):
-                break
-        else:
+        try:
+            gpus = {a.get_device() for a in arrays + out}
+        except AttributeError:  # arrays of other packages among them
+            gpus = {a.get_device() for a in arrays + out if getattr(a, "is_cuda", False)}
+        gpus.discard(-1)
+        if not gpus:
             return None, ()
-        gpus = {a.device.index for a in arrays + out if getattr(a, "is_cuda", False)}
-        current = sys.modules["torch"].cuda.current_stream
-        return -1, tuple((g, stream if stream is not None else current(g).cuda_stream) for g in gpus)
+        return -1, tuple((g, stream if stream is not None else self.current(g)) for g in gpus)
+
+    @staticmethod
+    def current(gpu):
+        """The handle of PyTorch's current stream; without making an object of it, where PyTorch can."""
+        torch = sys.modules["torch"]
+        raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        return raw(gpu) if raw else torch.cuda.current_stream(gpu).cuda_stream
 
     def writable(self, array):
         return array

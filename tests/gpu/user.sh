@@ -136,6 +136,7 @@ nccl() {
       python3 tests/python/test_world.py $world_tests
   if has_torch_gpu "worlds of PyTorch's communicators"; then
     LD_PRELOAD=${WEIR_NCCL_LIBRARY:-} try 90 "worlds of PyTorch's communicators" "${torchrun[@]}" python3 tests/gpu/torch_world.py
+    try 90 "a world of PyTorch's communicator, one rank" bash tests/mpi/torchrun.sh -n 1 python3 tests/gpu/torch_world.py
   fi
 }
 

@@ -1,5 +1,6 @@
 #include "device/cuda/device.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "device/cuda/speed.h"
@@ -57,6 +58,14 @@ static void close_gpu(cuda_device *d, cuda_gpu *g) {
   g->entry = NULL;
 }
 
+/* That a context is lost the library does not say; its default stream does. */
+static status open_products(const cuda_vendor *cu, cuda_gpu *g) {
+  cublasStatus_t opened = cu->cublasLtCreate(&g->lt);
+  CUresult r = opened == CUBLAS_STATUS_SUCCESS ? CUDA_SUCCESS : cu->cuStreamQuery(NULL);
+  if (r != CUDA_ERROR_NOT_READY) TRY(cuda_try(r, "opening a GPU"));
+  return cuda_try_lt(opened, "opening cublasLt");
+}
+
 status cuda_gpu_open(cuda_device *d, uint32_t gpu) {
   cuda_gpu *g = &d->gpus[gpu];
   const cuda_vendor *cu = d->cu;
@@ -68,7 +77,7 @@ status cuda_gpu_open(cuda_device *d, uint32_t gpu) {
   TRY_OUT(cuda_try(cu->cuCtxSetCurrent(g->context), "making a context current"));
   cuda_programs_options o = {cuda_vendor_compiler(), g->major, g->minor, NULL};
   TRY_OUT(cuda_programs_open(&o, d->memory, &g->programs));
-  TRY_OUT(cuda_try_lt(cu->cublasLtCreate(&g->lt), "opening cublasLt"));
+  TRY_OUT(open_products(cu, g));
 out:
   if (st != STATUS_OK) close_gpu(d, g);
   return st;
@@ -218,6 +227,17 @@ static status take_memory(cuda_loaded *l) {
 }
 
 /* `plans`: of all ranks, which are processes; NULL: what there is is in `plan`. */
+/* Of a driver that has no memory left, for streams and whatever else a plan needs. */
+static status place_failure(const rt_plan *plan, status st) {
+  char message[256];
+  bool is_drivers = strncmp(status_message(), "cuda: ", 6) == 0;
+  if (st != STATUS_OUT_OF_MEMORY || !is_drivers || strstr(status_message(), " that begins at "))
+    return st;
+  (void)snprintf(message, sizeof message, "%s", status_message());
+  status_clear();
+  return rt_fail_in_run(plan, st, message);
+}
+
 static status load(cuda_device *d, const rt_plan *plan, const rt_plan *const *plans, uint32_t n,
                    rt_loaded **result) {
   cuda_loaded *l = memory_alloc(d->memory, sizeof *l);
@@ -233,6 +253,7 @@ static status load(cuda_device *d, const rt_plan *plan, const rt_plan *const *pl
   status st = plans ? cuda_share_open(l, plans, n) : STATUS_OK;
   if (st == STATUS_OK) st = cuda_program_init(l);
   if (st == STATUS_OK) st = take_memory(l);
+  if (st != STATUS_OK) st = place_failure(plan, st);
   /* others learn why before its memory is gone, which they may be opening */
   /* mutant: cuda_failure_kept_to_oneself */
   if (st != STATUS_OK && plans) st = cuda_world_abort(&d->world, st);

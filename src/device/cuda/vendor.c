@@ -118,12 +118,25 @@ status cuda_vendor_load(const cuda_vendor **result) {
 }
 
 /* ---- errors ---- */
+/* After these CUDA refuses everything, and gives the process no other context, not after a reset either. */
+static bool is_last(CUresult r) {
+  static const CUresult last[] = {CUDA_ERROR_ILLEGAL_ADDRESS,     CUDA_ERROR_LAUNCH_FAILED,
+                                  CUDA_ERROR_LAUNCH_TIMEOUT,      CUDA_ERROR_HARDWARE_STACK_ERROR,
+                                  CUDA_ERROR_ILLEGAL_INSTRUCTION, CUDA_ERROR_MISALIGNED_ADDRESS,
+                                  CUDA_ERROR_INVALID_PC,          CUDA_ERROR_ASSERT,
+                                  CUDA_ERROR_ECC_UNCORRECTABLE};
+  for (size_t i = 0; i < COUNT(last); i++)
+    if (last[i] == r) return true;
+  return false;
+}
+
 status cuda_try(CUresult r, const char *what) {
   if (r == CUDA_SUCCESS) return STATUS_OK;
   const char *text = NULL;
   (void)vendor.cuGetErrorString(r, &text);
   status st = r == CUDA_ERROR_OUT_OF_MEMORY ? STATUS_OUT_OF_MEMORY : STATUS_SYSTEM;
-  return fail(st, "cuda: %s: %s (%d)", what, text ? text : "unknown error", (int)r);
+  return fail(st, "cuda: %s: %s (%d)%s", what, text ? text : "unknown error", (int)r,
+              is_last(r) ? "; only a new process can use the GPU again" : "");
 }
 
 status cuda_try_lt(cublasStatus_t r, const char *what) {
