@@ -11,7 +11,8 @@ typedef struct index_call {
 
 static bool is_indexed(ir_opcode code) {
   return code == IR_OP_GATHER || code == IR_OP_SCATTER || code == IR_OP_INDEX_SELECT ||
-         code == IR_OP_ONE_HOT || code == IR_OP_UPDATE;
+         code == IR_OP_ONE_HOT || code == IR_OP_UPDATE || code == IR_OP_GROUP_INDEX ||
+         code == IR_OP_GROUPED_MATMUL;
 }
 
 /* The elements of the result are elements of the operand, as they are. */
@@ -30,7 +31,25 @@ static int64_t taken(const ir_env *env, const ir_op_data *op, int64_t dim) {
 }
 
 static ir_tensor index_of(const ir_op_data *op) {
+  if (op->code == IR_OP_GROUP_INDEX) return ir_op_operand(op, "lengths");
   return ir_op_operand(op, op->code == IR_OP_UPDATE ? "at" : "index");
+}
+
+/* Groups of a grouped product, and their number: none. */
+static int64_t n_indexes(const ir_env *env, const ir_op_data *op) {
+  int64_t extents[IR_MAX_RANK];
+  uint32_t rank;
+  if (!ir_env_shape(env, ir_op_operand(op, "weight"), extents, &rank)) return 1;
+  return extents[rank - 3] + 1;
+}
+
+/* Lengths below it leave room in n, however many rows each group has. */
+static int64_t length_bound(const ir_env *env, const ir_op_data *op) {
+  int64_t extents[IR_MAX_RANK], n;
+  uint32_t rank;
+  bool known = ir_env_eval(env, ir_op_attr(op, "n")->scalar, &n) &&
+               ir_env_shape(env, ir_op_operand(op, "lengths"), extents, &rank);
+  return known && extents[rank - 1] > 0 ? n / extents[rank - 1] + 1 : 1;
 }
 
 /* The size of the axis that `op` indexes. One that differs from iteration to iteration of a host
@@ -38,6 +57,8 @@ static ir_tensor index_of(const ir_op_data *op) {
 static int64_t indexed_size(const ir_env *env, const ir_op_data *op) {
   int64_t extents[IR_MAX_RANK], n;
   uint32_t rank;
+  if (op->code == IR_OP_GROUPED_MATMUL) return n_indexes(env, op);
+  if (op->code == IR_OP_GROUP_INDEX) return length_bound(env, op);
   if (op->code == IR_OP_ONE_HOT) return ir_env_eval(env, ir_op_attr(op, "n")->scalar, &n) ? n : 1;
   int64_t dim = ir_op_attr(op, "dim")->i;
   if (!ir_env_shape(env, ir_op_operand(op, "x"), extents, &rank)) return 1;

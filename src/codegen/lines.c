@@ -1,4 +1,4 @@
-/* Lines along one axis: rows with a single one, and orders that sort.c leaves: an element's place is the
+/* Lines along one axis: rows with a single one, groups of given lengths, and orders that sort.c leaves: an element's place is the
  * number of those that come before it. Running sums are in scan.c. */
 #include <stdlib.h>
 
@@ -34,6 +34,26 @@ static const char hot_body[] = "  const ix item = (ix)blockIdx.x * $T + (ix)thre
                                "  const int hot = weir_inside(i, n.at[$whole], p.at[$error]) &&\n"
                                "                  i == (long long)$first + j;\n"
                                "  (($Y *)p.at[$y])[oy + j * $ys] = $of(hot);\n";
+
+/* One thread per element of the result. Each looks at all lengths, so that a bad one is found wherever it is. */
+static const char group_body[] =
+    "  const ix item = (ix)blockIdx.x * $T + (ix)threadIdx.x;\n"
+    "  if (item >= $lines * $count) return;\n"
+    "  const ix line = item / $count, j = item - line * $count;\n"
+    "  ix oy = 0, ox = 0;\n"
+    "$offsets"
+    "  const $X *x = (const $X *)p.at[$x] + ox;\n"
+    "  const long long rows = n.at[$whole], row = (long long)$first + j;\n"
+    "  long long end = 0, group = 0;\n"
+    "  for (ix i = 0; i < $n; i++) {\n"
+    "    const long long length = $get(x[i * $xs]);\n"
+    "    const long long next = length < 0 || length > 0x7fffffffffffffffLL - end ?\n"
+    "      (length < 0 ? length : 0x7fffffffffffffffLL) : end + length;\n"
+    "    if (!weir_inside(next, rows + 1, p.at[$error])) break;\n"
+    "    end = next;\n"
+    "    group += end <= row;\n"
+    "  }\n"
+    "  (($Y *)p.at[$y])[oy + j * $ys] = ($Y)group;\n";
 
 /* ---- writing ---- */
 static bool is_ordered(ir_opcode code) {
@@ -73,6 +93,13 @@ static void put_hot(cg_writer *w, const cg_lines *l) {
   cg_put(w, hot_body);
 }
 
+static void put_groups(cg_writer *w, const cg_lines *l) {
+  cg_set_number(w, "count", l->count);
+  cg_set_place(w, "whole", l->whole);
+  cg_set_int(w, "error", cg_error_address(w));
+  cg_put(w, group_body);
+}
+
 void cg_write_lines(cg_kernel *k, const cg_lines *l) {
   cg_writer w, piece;
   cg_space space;
@@ -84,7 +111,8 @@ void cg_write_lines(cg_kernel *k, const cg_lines *l) {
   }
   if (is_ordered(l->code) && cg_write_sorted(k, l)) return;
   cg_space_make(&space, l->extents, 0, l->rank, views, 2, true);
-  int64_t lines = cg_space_count(&space), items = lines * l->n;
+  bool groups = l->code == IR_OP_GROUP_INDEX;
+  int64_t lines = cg_space_count(&space), items = lines * (groups ? l->count : l->n);
   int64_t reach = cg_space_reach(&space) + items + (l->n + l->count) * llabs(l->x_step) +
                   (l->n + l->count) * llabs(l->result_step) + l->first;
   cg_begin(&w, k->memory, reach > CG_NARROW_REACH, BLOCK);
@@ -93,6 +121,7 @@ void cg_write_lines(cg_kernel *k, const cg_lines *l) {
   strbuf_init(&w.body, w.memory);
   set_common(&w, l, piece.body.data, lines);
   if (is_ordered(l->code)) put_sort(&w, l);
+  else if (groups) put_groups(&w, l);
   else put_hot(&w, l);
   cg_end(&w, k, ir_op_info_of(l->code)->name, cg_ceildiv(items, BLOCK), 1);
 }

@@ -18,15 +18,15 @@ static const char body[] =
     "  const int ti = (int)threadIdx.x / HALF, tj = (int)threadIdx.x % HALF;\n"
     "  ix oc = 0, oa = 0, ob = 0, obias = 0;\n"
     "  (void)obias;\n"
-    "$offsets"
+    "$offsets$open"
     "  acc c[2][2] = {{0, 0}, {0, 0}};\n"
-    "  for (ix k0 = 0; k0 < K; k0 += DEPTH) {\n"
+    "  for (ix k0 = 0; k0 < $last; k0 += DEPTH) {\n"
     "    for (int i = (int)threadIdx.x; i < TILE * DEPTH; i += $T) {\n"
     "      const ix ra = i0 + $arow, ka = k0 + $acol, cb = j0 + $bcol, kb = k0 + $brow;\n"
-    "      sa[$acol][$arow] = ra < M && ka < K ?\n"
+    "      sa[$acol][$arow] = $has && ka < K ?\n"
     "        (acc)$geta(((const $A *)p.at[$a])[oa + ra * $am + ka * $ak]) : (acc)0;\n"
     "      sb[$brow][$bcol] = cb < N && kb < K ?\n"
-    "        (acc)$getb(((const $B *)p.at[$b])[ob + kb * $bk + cb * $bn]) : (acc)0;\n"
+    "        (acc)$getb(((const $B *)p.at[$b])[$ob + kb * $bk + cb * $bn]) : (acc)0;\n"
     "    }\n"
     "    __syncthreads();\n"
     "#pragma unroll\n"
@@ -42,11 +42,23 @@ static const char body[] =
     "  for (int u = 0; u < 2; u++)\n"
     "    for (int v = 0; v < 2; v++) {\n"
     "      const ix i = i0 + ti + u * HALF, j = j0 + tj + v * HALF;\n"
-    "      if (i >= M || j >= N) continue;\n"
+    "      if ($hasnot || j >= N) continue;\n"
     "      acc y = c[u][v];\n"
     "      $bias\n"
     "      (($C *)p.at[$c])[oc + i * $cm + j * $cn] = $of(y);\n"
-    "    }\n";
+    "    }\n"
+    "$close";
+
+/* Runs of rows with the same index, one after the other: what is multiplied is never that of another group. */
+static const char open_groups[] =
+    "  const ix end = i0 + TILE < M ? i0 + TILE : M;\n"
+    "  for (ix lo = i0, hi; lo < end; lo = hi) {\n"
+    "  const $I *index = (const $I *)p.at[$i] + obias;\n"
+    "  const long long group = $geti(index[lo * $is]);\n"
+    "  for (hi = lo + 1; hi < end && $geti(index[hi * $is]) == group;) hi++;\n"
+    "  const int some = weir_inside(group, n.at[$groups] + 1, p.at[$error]) && group != "
+    "n.at[$groups];\n"
+    "  const ix og = some ? ob + (ix)group * $gs : ob, last = some ? K : 0;\n";
 
 /* Results outside the depth add 0 * 0; what is added of an operand is never made up. */
 static ir_dtype acc_of(ir_dtype t) {
@@ -58,6 +70,34 @@ static ir_dtype acc_of(ir_dtype t) {
 static ir_dtype widest(const cg_matmul *m) {
   ir_dtype t = ir_dtype_promote(m->c.dtype, ir_dtype_promote(m->a.dtype, m->b.dtype));
   return m->has_bias ? ir_dtype_promote(t, m->bias.dtype) : t;
+}
+
+/* Tiles of rows that belong to groups. */
+static void set_groups(cg_writer *w, const cg_matmul *m) {
+  cg_writer piece = *w;
+  strbuf_init(&piece.body, w->memory);
+  cg_set(&piece, "I", cg_storage(m->index.dtype));
+  cg_set(&piece, "geti", cg_get(w, m->index.dtype));
+  cg_set_address(&piece, "i", &m->index);
+  cg_set_number(&piece, "is", m->index.strides[m->rank - 3]);
+  cg_set_place(&piece, "groups", m->n_groups);
+  cg_set_int(&piece, "error", cg_error_address(&piece));
+  cg_set_number(&piece, "gs", m->group_step);
+  cg_put(&piece, open_groups);
+  const char *text = piece.body.data;
+  piece.body = w->body;
+  *w = piece;
+  cg_set(w, "open", text);
+}
+
+static void set_rows(cg_writer *w, const cg_matmul *m) {
+  if (m->grouped) set_groups(w, m);
+  else cg_set(w, "open", "");
+  cg_set(w, "close", m->grouped ? "  }\n" : "");
+  cg_set(w, "last", m->grouped ? "last" : "K");
+  cg_set(w, "ob", m->grouped ? "og" : "ob");
+  cg_set(w, "has", m->grouped ? "ra >= lo && ra < hi" : "ra < M");
+  cg_set(w, "hasnot", m->grouped ? "i < lo || i >= hi" : "i >= M");
 }
 
 static const char *stride_text(cg_writer *w, const cg_matmul *m, const cg_view *v, uint32_t back) {
@@ -86,22 +126,22 @@ static bool along_first(const cg_matmul *m, const cg_view *v, uint32_t first, ui
 }
 
 static int64_t reach_of(const cg_matmul *m, const cg_space *batch) {
-  const cg_view *views[] = {&m->c, &m->a, &m->b, &m->bias};
+  const cg_view *views[] = {&m->c, &m->a, &m->b, m->grouped ? &m->index : &m->bias};
   int64_t most = cg_space_reach(batch), longest = 0;
-  for (int v = 0; v < (m->has_bias ? 4 : 3); v++) {
+  for (int v = 0; v < (m->has_bias || m->grouped ? 4 : 3); v++) {
     int64_t reach = 0;
     for (uint32_t d = m->rank - 3; d < m->rank; d++)
       reach += llabs(views[v]->strides[d]) * (m->extents[d] + TILE);
     if (reach > longest) longest = reach;
   }
-  return most + longest;
+  return most + longest + llabs(m->group_step) * m->n_groups;
 }
 
 void cg_write_matmul(cg_kernel *k, const cg_matmul *m) {
   cg_writer w, piece;
   cg_space batch;
-  const cg_view *views[] = {&m->c, &m->a, &m->b, &m->bias};
-  const char *names[] = {"oc", "oa", "ob", m->has_bias ? "obias" : NULL};
+  const cg_view *views[] = {&m->c, &m->a, &m->b, m->grouped ? &m->index : &m->bias};
+  const char *names[] = {"oc", "oa", "ob", m->has_bias || m->grouped ? "obias" : NULL};
   cg_space_make(&batch, m->extents, 0, m->rank - 3, views, 4, false);
   const int64_t *e = &m->extents[m->rank - 3];
   int64_t tiles = cg_ceildiv(e[0], TILE) * cg_ceildiv(e[1], TILE), blocks = cg_space_count(&batch);
@@ -111,6 +151,7 @@ void cg_write_matmul(cg_kernel *k, const cg_matmul *m) {
   cg_put_offsets(&w, &batch, "block", names, NULL, 0);
   piece = w;
   strbuf_init(&w.body, w.memory);
+  set_rows(&w, m);
   cg_set(&w, "acc", cg_native(acc));
   cg_set_int(&w, "tile", TILE);
   cg_set_int(&w, "depth", DEPTH);
@@ -142,5 +183,7 @@ void cg_write_matmul(cg_kernel *k, const cg_matmul *m) {
   cg_set(&w, "cn", stride_text(&w, m, &m->c, 2));
   cg_set(&w, "of", cg_of(&w, m->c.dtype, acc));
   cg_put(&w, body);
-  cg_end(&w, k, cg_text(&w, "matmul_%s", ir_dtype_text(m->c.dtype)), tiles * blocks, 1);
+  cg_end(&w, k,
+         cg_text(&w, m->grouped ? "grouped_matmul_%s" : "matmul_%s", ir_dtype_text(m->c.dtype)),
+         tiles * blocks, 1);
 }

@@ -135,7 +135,8 @@ static const ir_attr *with_dtype(emitter *e, const step *s, const ir_attr *attrs
                                  ir_rule *why) {
   const ir_attr *asked = attr_named(s->op, attrs, "dtype");
   ir_dtype dtype = ir_tensor_at(e->h, to)->dtype;
-  ir_dtype own = ir_infer_promote(e->h, s->operands, s->op->n_operands);
+  ir_dtype own =
+      ir_infer_promote(e->h, s->operands, ir_op_n_factors(s->op->code, s->op->n_operands));
   if (dtype == (asked->given ? (ir_dtype)asked->i : own)) return attrs;
   uint32_t n = ir_op_info_of(s->op->code)->n_attrs;
   ir_attr *result = arena_copy(&e->h->module->memory, attrs, n * sizeof *attrs);

@@ -1,14 +1,15 @@
-/* cat, select, gather, scatter, update, index_select, one_hot and the makers. */
+/* cat, select, gather, scatter, update, index_select, one_hot, group_index and the makers. */
 #include "ir/infer_internal.h"
 
 static ir_dtype operand_dtype(const infer *c, uint32_t i) {
   return ir_tensor_at(c->f, c->op->operands[i])->dtype;
 }
 
-static bool is_index(infer *c, uint32_t i) {
+bool infer_is_index(infer *c, uint32_t i) {
   ir_dtype t = operand_dtype(c, i);
   if (ir_dtype_kind_of(t) == IR_KIND_INT) return true;
-  return infer_error(c, "the index must be of an integer dtype, not %s", ir_dtype_text(t));
+  const char *what = c->op->code == IR_OP_GROUP_INDEX ? "lengths" : "the index";
+  return infer_error(c, "%s must be of an integer dtype, not %s", what, ir_dtype_text(t));
 }
 
 static bool cat_meets(infer *c, const dims *first, uint32_t operand, uint32_t axis,
@@ -96,7 +97,7 @@ static bool index_within(infer *c, const dims *index, const dims *of, uint32_t b
 bool infer_gather(infer *c) {
   dims x = infer_dims(c, 0), index = infer_dims(c, 1), out = {.len = 0};
   uint32_t axis = 0;
-  if (!is_index(c, 1) || !same_rank(c, &x, &index)) return false;
+  if (!infer_is_index(c, 1) || !same_rank(c, &x, &index)) return false;
   if (!infer_axis(c, ir_op_attr(c->op, "dim")->i, x.len, &axis)) return false;
   if (!index_within(c, &index, &x, axis, "extent of index over x")) return false;
   for (uint32_t i = 0; i < index.len; i++) {
@@ -115,7 +116,8 @@ static bool same_dtype(infer *c, uint32_t x, uint32_t src) {
 bool infer_scatter(infer *c) {
   dims x = infer_dims(c, 0), index = infer_dims(c, 1), src = infer_dims(c, 2), out = {.len = 0};
   uint32_t axis = 0;
-  if (!is_index(c, 1) || !same_rank(c, &x, &index) || !same_rank(c, &src, &index)) return false;
+  if (!infer_is_index(c, 1) || !same_rank(c, &x, &index) || !same_rank(c, &src, &index))
+    return false;
   if (!same_dtype(c, 0, 2)) return false;
   if (!infer_axis(c, ir_op_attr(c->op, "dim")->i, x.len, &axis)) return false;
   if (!index_within(c, &index, &x, axis, "extent of index over x")) return false;
@@ -130,7 +132,7 @@ bool infer_scatter(infer *c) {
 /* The position is known when the program runs: whether src has room there is seen then. */
 static bool is_position(infer *c, uint32_t i) {
   dims at = infer_dims(c, i);
-  if (!is_index(c, i)) return false;
+  if (!infer_is_index(c, i)) return false;
   bool is_tensor = ir_tensor_at(c->f, c->op->operands[i])->kind != IR_TENSOR_CONST;
   if (is_tensor && at.len == 0) return true;
   return infer_error(c, "the position must be a tensor without axes");
@@ -157,7 +159,7 @@ bool infer_update(infer *c) {
 bool infer_index_select(infer *c) {
   dims x = infer_dims(c, 0), index = infer_dims(c, 1), out = {.len = 0};
   uint32_t axis = 0;
-  if (!is_index(c, 1)) return false;
+  if (!infer_is_index(c, 1)) return false;
   if (index.len != 1) return infer_error(c, "the index must have one axis, not %u", index.len);
   if (!infer_axis(c, ir_op_attr(c->op, "dim")->i, x.len, &axis)) return false;
   for (uint32_t i = 0; i < x.len; i++) {
@@ -170,12 +172,23 @@ bool infer_index_select(infer *c) {
 bool infer_one_hot(infer *c) {
   dims index = infer_dims(c, 0), out = {.len = 0};
   ir_scalar n = ir_op_attr(c->op, "n")->scalar;
-  if (!is_index(c, 0) || !infer_not_negative(c, n)) return false;
+  if (!infer_is_index(c, 0) || !infer_not_negative(c, n)) return false;
   for (uint32_t i = 0; i < index.len; i++) {
     out.data[out.len++] = infer_copy_dim(c, index.data[i]);
   }
   if (!infer_push(c, &out, infer_new_dim(c, n))) return false;
   return infer_done(c, (ir_dtype)ir_op_attr(c->op, "dtype")->i, &out, &out);
+}
+
+/* lengths[*, g] -> [*, n]. Whether the lengths leave room in n is seen when the program runs. */
+bool infer_group_index(infer *c) {
+  dims lengths = infer_dims(c, 0), out = {.len = 0};
+  ir_scalar n = ir_op_attr(c->op, "n")->scalar;
+  if (!infer_is_index(c, 0) || !infer_not_negative(c, n)) return false;
+  if (lengths.len == 0) return infer_error(c, "lengths need at least one axis");
+  for (uint32_t i = 0; i + 1 < lengths.len; i++)
+    out.data[out.len++] = infer_copy_dim(c, lengths.data[i]);
+  return infer_push(c, &out, infer_new_dim(c, n)) && infer_done(c, IR_I64, &out, &out);
 }
 
 /* ---- makers ---- */

@@ -56,6 +56,9 @@ bool infer_more(infer *c, uint32_t k, ir_dtype dtype, const dims *logical);
 /* The same with copies of axes. */
 bool infer_more_like(infer *c, uint32_t k, ir_dtype dtype, const dims *like);
 
+/* Is operand i of an integer dtype? */
+bool infer_is_index(infer *c, uint32_t i);
+
 /* ---- one function per family, by the names of families.def ---- */
 typedef bool infer_fn(infer *c);
 #define IR(name, ...) infer_##name

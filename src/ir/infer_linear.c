@@ -1,9 +1,10 @@
-/* matmul, linear and attention: operations that contract an axis of two operands. */
+/* matmul, linear, grouped_matmul and attention: operations that contract an axis of two operands. */
 #include "ir/infer_internal.h"
 
 /* The dtype that was asked for, or that of the operands. */
 static bool contraction_dtype(infer *c, ir_dtype *result) {
-  ir_dtype t = ir_infer_promote(c->f, c->op->operands, c->op->n_operands);
+  ir_dtype t =
+      ir_infer_promote(c->f, c->op->operands, ir_op_n_factors(c->op->code, c->op->n_operands));
   if (t == IR_BOOL) return infer_error(c, "needs numbers, not bools; cast them first");
   const ir_attr *asked = ir_op_attr(c->op, "dtype");
   *result = asked->given ? (ir_dtype)asked->i : t;
@@ -71,6 +72,26 @@ bool infer_linear(infer *c) {
   }
   if (!infer_push(c, &out, infer_copy_dim(c, w.data[w.len - 2]))) return false;
   return push_reduction(c, &out, kx) && infer_done(c, dtype, &out, &out);
+}
+
+/* x[*, M, K], weight[*, G, K, N], index[*, M] -> [*, M, N, rK] */
+bool infer_grouped_matmul(infer *c) {
+  ir_dtype dtype = IR_DTYPE_NONE;
+  if (!infer_is_index(c, 2) || !contraction_dtype(c, &dtype)) return false;
+  dims x = infer_dims(c, 0), w = infer_dims(c, 1), index = infer_dims(c, 2), both, out;
+  if (x.len < 2 || w.len < 3 || index.len < 1)
+    return infer_error(c, "needs x[..., rows, in], weight[..., groups, in, out] and "
+                          "index[..., rows]");
+  ir_axis m = x.data[x.len - 2], k = x.data[x.len - 1];
+  ir_scalar kw = infer_size(c, w.data[w.len - 2]), mi = infer_size(c, index.data[index.len - 1]);
+  if (!infer_same_size(c, infer_size(c, k), kw, "contracted extents")) return false;
+  if (!infer_same_size(c, infer_size(c, m), mi, "rows of x and index")) return false;
+  dims bx = leading(&x, x.len - 2), bw = leading(&w, w.len - 3),
+       bi = leading(&index, index.len - 1);
+  if (!infer_broadcast(c, &bx, &bw, &both) || !infer_broadcast(c, &both, &bi, &out)) return false;
+  return infer_push(c, &out, infer_copy_dim(c, m)) &&
+         infer_push(c, &out, infer_copy_dim(c, w.data[w.len - 1])) && push_reduction(c, &out, k) &&
+         infer_done(c, dtype, &out, &out);
 }
 
 /* ---- attention ---- */

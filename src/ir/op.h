@@ -55,8 +55,12 @@ typedef struct ir_family_info {
 } ir_family_info;
 
 const ir_family_info *ir_family_info_of(ir_opcode code);
-/* Is it matmul or linear? */
+/* Is it matmul, linear or grouped_matmul? */
 bool ir_op_is_product(ir_opcode code);
+/* Is it matmul or linear, with one weight for all rows? */
+bool ir_op_is_plain_product(ir_opcode code);
+/* The operands of a product that the dtype of its result follows from: all but an index. */
+uint32_t ir_op_n_factors(ir_opcode code, uint32_t n_operands);
 /* Does it multiply matrices? Products do, and attention. */
 bool ir_op_multiplies(ir_opcode code);
 

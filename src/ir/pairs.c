@@ -113,6 +113,16 @@ void pairs_linear(pairing *m) {
   pairs_add(m, is_weight ? last - 1 : last, k - 1, IR_PAIR_EXACT);
 }
 
+/* x[*, M, K], weight[*, G, K, N], index[*, M] in [*, M, N, rK]: the groups have no place there. */
+void pairs_grouped_matmul(pairing *m) {
+  uint32_t k = m->nr - 1, n = m->nr - 2, rows = m->nr - 3, last = m->np - 1;
+  static const uint32_t own[] = {2, 3, 1}; /* axes that are no batch */
+  if (m->operand < 2) pairs_add(m, m->operand == 0 ? last : last - 1, k, IR_PAIR_EXACT);
+  if (m->operand == 1) pairs_add(m, last, n, IR_PAIR_EXACT);
+  else pairs_add(m, m->operand == 0 ? last - 1 : last, rows, IR_PAIR_EXACT);
+  pairs_align(m, m->np - own[m->operand], rows);
+}
+
 void pairs_norm(pairing *m) {
   if (m->operand > 0) { /* weight, bias */
     pairs_add(m, 0, m->nr - 1, IR_PAIR_EXACT);
@@ -187,5 +197,7 @@ void pairs_moment(pairing *m) { dropped(m, ir_op_attr(m->op, "keepdim")->i != 0)
 void pairs_squeezed(pairing *m) { dropped(m, false); }
 
 void pairs_beside_dim(pairing *m) { pairs_all_but(m, pairs_dim(m, m->np), false); }
+
+void pairs_beside_last(pairing *m) { pairs_all_but(m, m->np - 1, false); }
 
 void pairs_dropped_dim(pairing *m) { pairs_all_but(m, pairs_dim(m, m->np), true); }

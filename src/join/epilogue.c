@@ -37,7 +37,7 @@ static ir_dtype dtype_of(const join_block *b, ir_tensor t) {
 
 bool join_is_product(const ir_func *h, const ir_instr_data *d) {
   const ir_op_data *op = ir_op_at(h, d->op);
-  return ir_op_is_product(op->code) && d->kind == IR_COMPUTE && !d->offsets &&
+  return ir_op_is_plain_product(op->code) && d->kind == IR_COMPUTE && !d->offsets &&
          ir_dtype_is_float(ir_tensor_at(h, d->tensor)->dtype);
 }
 

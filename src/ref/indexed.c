@@ -1,5 +1,5 @@
 /* Operations that take positions from an index tensor: gather scatter update index_select
- * one_hot.
+ * one_hot, and group_index, which makes one.
  *
  * As in PyTorch an index lies in 0 .. n-1; a negative one is an error, not a count from the end. */
 #include <string.h>
@@ -140,5 +140,41 @@ status ref_one_hot(const ref_call *c) {
     TRY(read_index(c, indexes, at, last, c->result.extents[last], &hot));
     ir_element_set_i64(c->result.dtype, ir_array_at(&c->result, at), at[last] == hot);
   } while (ir_array_next(&c->result, at));
+  return STATUS_OK;
+}
+
+/* One line: group 0 as often as its length says, then group 1 and so on; the number of groups after them. */
+static status index_groups(const ref_call *c, const ir_array *lengths, int64_t *at, int64_t *to) {
+  uint32_t last = lengths->rank - 1;
+  int64_t n = c->result.extents[last], row = 0;
+  for (int64_t g = 0; g <= lengths->extents[last]; g++) {
+    int64_t length = n - row;
+    at[last] = g;
+    if (g < lengths->extents[last])
+      length = ir_element_as_i64(lengths->dtype, ir_array_at(lengths, at));
+    if (length < 0) return ref_fail(c, "a length is negative, %lld", (long long)length);
+    if (length > n - row)
+      return ref_fail(c, "the lengths add up to %lld or more, and there are %lld rows",
+                      (long long)(length > INT64_MAX - row ? INT64_MAX : row + length),
+                      (long long)n);
+    for (int64_t end = row + length; row < end; row++) {
+      to[last] = row;
+      ir_element_set_i64(IR_I64, ir_array_at(&c->result, to), g);
+    }
+  }
+  return STATUS_OK;
+}
+
+status ref_group_index(const ref_call *c) {
+  const ir_array *lengths = ref_operand_named(c, "lengths");
+  ir_array lines = *lengths;
+  int64_t line[IR_MAX_RANK] = {0}, at[IR_MAX_RANK], to[IR_MAX_RANK];
+  lines.extents[lines.rank - 1] = 1;
+  if (ref_count(&c->result) == 0) return STATUS_OK;
+  do {
+    memcpy(at, line, sizeof at);
+    memcpy(to, line, sizeof to);
+    TRY(index_groups(c, lengths, at, to));
+  } while (ir_array_next(&lines, line));
   return STATUS_OK;
 }

@@ -136,7 +136,14 @@ static inline int64_t ref_wrap_mul(int64_t a, int64_t b) {
 typedef struct ref_terms {
   ir_array left, right;
   bool has_right;
+  /* Of a grouped product: which of `n_groups` the right factor is, `group_step` elements apart; n_groups:
+   * none, and there are no terms. */
+  ir_array group;
+  bool has_group;
+  int64_t n_groups, group_step;
 } ref_terms;
+/* How far the right factor of a position is from the first; false where there is none. */
+bool ref_terms_right(const ref_terms *terms, const int64_t *index, int64_t *elements);
 /* Is the call's result made by rfactor, so that its domains, not the op, say what is reduced? */
 bool ref_is_partial(const ref_call *c);
 status ref_reduce_partial(const ref_call *c, const ref_terms *terms);

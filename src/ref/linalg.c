@@ -1,4 +1,4 @@
-/* matmul and linear: they sum, over the last axis of a common index space [result dims ..., k], the product
+/* matmul, linear and grouped_matmul: they sum, over the last axis of a common index space [result dims ..., k], the product
  * of two views with those extents; an axis that an operand does not have gets stride 0. */
 #include <string.h>
 
@@ -22,7 +22,7 @@ static void batch_strides(ir_array *view, uint32_t n_batch, const ir_array *x, u
 /* a[*, m, k] and b[*, k, n] in the space [*, m, n, k]; a vector has no m, or no n. */
 static ref_terms matmul_terms(const ref_call *c) {
   const ir_array *a = ref_operand(c, 0), *b = ref_operand(c, 1);
-  ref_terms t = {space_view(c, a), space_view(c, b), true};
+  ref_terms t = {.left = space_view(c, a), .right = space_view(c, b), .has_right = true};
   uint32_t k = t.left.rank - 1, has_m = a->rank > 1, has_n = b->rank > 1;
   uint32_t n_batch = k - has_m - has_n, bk = has_n ? b->rank - 2 : 0;
   check(a->extents[a->rank - 1] == b->extents[bk]);
@@ -38,7 +38,7 @@ static ref_terms matmul_terms(const ref_call *c) {
 /* x[*, k] and weight[*w, n, k] in the space [*w, *, n, k]. */
 static ref_terms linear_terms(const ref_call *c) {
   const ir_array *x = ref_operand_named(c, "x"), *w = ref_operand_named(c, "weight");
-  ref_terms t = {space_view(c, x), space_view(c, w), true};
+  ref_terms t = {.left = space_view(c, x), .right = space_view(c, w), .has_right = true};
   uint32_t k = t.left.rank - 1, lead = w->rank - 2;
   check(x->extents[x->rank - 1] == w->extents[w->rank - 1]);
   for (uint32_t i = 0; i < lead; i++) t.right.strides[i] = w->strides[i];
@@ -47,6 +47,41 @@ static ref_terms linear_terms(const ref_call *c) {
   t.left.strides[k] = x->strides[x->rank - 1];
   t.right.strides[k] = w->strides[w->rank - 1];
   return t;
+}
+
+/* x[*, m, k], weight[*, g, k, n] and index[*, m] in the space [*, m, n, k]. */
+static ref_terms grouped_terms(const ref_call *c) {
+  const ir_array *x = ref_operand_named(c, "x"), *w = ref_operand_named(c, "weight");
+  const ir_array *index = ref_operand_named(c, "index");
+  ref_terms t = {.left = space_view(c, x), .right = space_view(c, w), .has_right = true};
+  uint32_t k = t.left.rank - 1, n_batch = k - 2;
+  t.group = space_view(c, index);
+  batch_strides(&t.left, n_batch, x, x->rank - 2);
+  batch_strides(&t.right, n_batch, w, w->rank - 3);
+  batch_strides(&t.group, n_batch, index, index->rank - 1);
+  t.left.strides[n_batch] = x->strides[x->rank - 2];
+  t.left.strides[k] = x->strides[x->rank - 1];
+  t.right.strides[k] = w->strides[w->rank - 2];
+  t.right.strides[k - 1] = w->strides[w->rank - 1];
+  t.group.strides[n_batch] = index->strides[index->rank - 1];
+  t.has_group = true;
+  t.n_groups = w->extents[w->rank - 3];
+  t.group_step = w->strides[w->rank - 3];
+  return t;
+}
+
+/* An index is a group, or their number: none. */
+static status check_groups(const ref_call *c) {
+  const ir_array *index = ref_operand_named(c, "index"), *w = ref_operand_named(c, "weight");
+  int64_t at[IR_MAX_RANK] = {0}, n = w->extents[w->rank - 3];
+  if (ref_count(&c->result) == 0) return STATUS_OK;
+  do {
+    int64_t i = ir_element_as_i64(index->dtype, ir_array_at(index, at));
+    if (i < 0 || i > n)
+      return ref_fail(c, "index %lld is not in 0 to %lld, for %lld groups", (long long)i,
+                      (long long)n, (long long)n);
+  } while (ir_array_next(index, at));
+  return STATUS_OK;
 }
 
 /* bias[*w, n] in the result [*w, *, n]. */
@@ -171,28 +206,33 @@ static void multiply_rows(matrices *x, const row_list *rows) {
   }
 }
 
-/* Rows that nothing looks at are 0. */
 static bool is_asked(const matrices *x, int64_t row) {
   const ref_call *c = x->call;
   const uint8_t *const *sample = c->state->options->rows;
   const uint8_t *rows = sample ? sample[c->op->result.id] : NULL;
-  if (!rows || rows[row]) return true;
+  return !rows || rows[row];
+}
+
+/* Rows that nothing looks at, or that have no right factor, are 0. */
+static bool find_right(const matrices *x, int64_t row, int64_t *right) {
+  const ref_call *c = x->call;
+  int64_t index[IR_MAX_RANK];
+  row_index(x, row, index);
+  if (is_asked(x, row) && ref_terms_right(x->terms, index, right)) {
+    *right += offset_of(&x->terms->right, index, c->result.rank - 1);
+    return true;
+  }
   memset(ref_element(&c->result, row * x->n), 0,
          (size_t)x->n * ir_dtype_size_bytes(c->result.dtype));
   return false;
 }
 
 static void multiply_all(matrices *x) {
-  uint32_t rank = x->call->result.rank;
-  int64_t n_rows = ref_count(&x->call->result) / x->n, packed = -1, index[IR_MAX_RANK];
+  int64_t n_rows = ref_count(&x->call->result) / x->n, packed = -1;
   row_list rows = {.len = 0};
   for (int64_t row = 0; row <= n_rows; row++) {
-    if (row < n_rows && !is_asked(x, row)) continue;
     int64_t right = -1;
-    if (row < n_rows) {
-      row_index(x, row, index);
-      right = offset_of(&x->terms->right, index, rank - 1);
-    }
+    if (row < n_rows && !find_right(x, row, &right)) continue;
     if (rows.len && (right != rows.right || rows.len == MOST_ROWS)) {
       if (rows.right != packed) pack_right(x, rows.right);
       packed = rows.right;
@@ -252,4 +292,11 @@ status ref_linear(const ref_call *c) {
   if (ref_is_partial(c)) return ref_reduce_partial(c, &terms);
   if (given) bias = bias_view(c, given);
   return contract(c, &terms, given ? &bias : NULL);
+}
+
+status ref_grouped_matmul(const ref_call *c) {
+  TRY(check_groups(c));
+  ref_terms terms = grouped_terms(c);
+  if (ref_is_partial(c)) return ref_reduce_partial(c, &terms);
+  return contract(c, &terms, NULL);
 }

@@ -70,9 +70,24 @@ static void fold_product(ref_fold *fold, const ir_array *a, const ir_array *b,
                  ref_wrap_mul(ir_element_as_i64(a->dtype, pa), ir_element_as_i64(b->dtype, pb)));
 }
 
+bool ref_terms_right(const ref_terms *terms, const int64_t *index, int64_t *elements) {
+  *elements = 0;
+  if (!terms->has_group) return true;
+  int64_t group = ir_element_as_i64(terms->group.dtype, ir_array_at(&terms->group, index));
+  *elements = group * terms->group_step;
+  return group < terms->n_groups;
+}
+
 void ref_fold_term(ref_fold *fold, const ref_terms *terms, const int64_t *index) {
-  if (terms->has_right) fold_product(fold, &terms->left, &terms->right, index);
-  else fold_element(fold, &terms->left, index);
+  ir_array right = terms->right;
+  int64_t elements;
+  if (!terms->has_right) {
+    fold_element(fold, &terms->left, index);
+    return;
+  }
+  if (!ref_terms_right(terms, index, &elements)) return;
+  right.data = (char *)right.data + elements * (int64_t)ir_dtype_size_bytes(right.dtype);
+  fold_product(fold, &terms->left, &right, index);
 }
 
 void ref_fold_store(const ref_fold *fold, ir_dtype t, void *p) {

@@ -110,3 +110,17 @@ bool fits_one_hot(shapes *s) {
   fit_set_whole(s, index->rank, n);
   return true;
 }
+
+/* group_index: all axes of the result but the last, of which the result may be a window. */
+bool fits_group_index(shapes *s) {
+  const rt_view *lengths = fit_operand(s, 0);
+  int64_t n = fit_attr(s, "n")->i;
+  if (!fit_same_rank(s, lengths)) return false;
+  uint32_t last = lengths->rank - 1;
+  for (uint32_t i = 0; i < last; i++) {
+    if (!fit_along(s, 0, i, i)) return fit_mismatch(s, "extents differ");
+  }
+  if (!s->windowed && s->r->extents[last] != n) return fit_mismatch(s, "extents differ");
+  fit_set_whole(s, last, n);
+  return true;
+}

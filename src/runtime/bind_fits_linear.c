@@ -17,6 +17,22 @@ bool fits_matmul(shapes *s) {
          fit_right_aligned(s, 1, has_n ? b->rank - 2 : 0, batch);
 }
 
+bool fits_grouped_matmul(shapes *s) {
+  const rt_view *x = fit_operand(s, 0), *w = fit_operand(s, 1), *index = fit_operand(s, 2);
+  if (s->r->rank < 2 || x->rank < 2 || w->rank < 3 || index->rank < 1)
+    return fit_mismatch(s, "ranks differ");
+  uint32_t batch = s->r->rank - 2;
+  if (x->extents[x->rank - 1] != w->extents[w->rank - 2])
+    return fit_mismatch(s, "contracted extents differ");
+  if (x->extents[x->rank - 2] != s->r->extents[batch] ||
+      index->extents[index->rank - 1] != s->r->extents[batch])
+    return fit_mismatch(s, "rows differ");
+  if (w->extents[w->rank - 1] != s->r->extents[batch + 1]) return fit_mismatch(s, "columns differ");
+  return fit_right_aligned(s, 0, x->rank - 2, batch) &&
+         fit_right_aligned(s, 1, w->rank - 3, batch) &&
+         fit_right_aligned(s, 2, index->rank - 1, batch);
+}
+
 bool fits_linear(shapes *s) {
   const rt_view *x = fit_operand(s, 0), *w = fit_operand(s, 1), *bias = fit_operand(s, 2);
   uint32_t front = w->rank - 2, last = s->r->rank - 1;

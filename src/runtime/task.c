@@ -153,7 +153,18 @@ int64_t rt_task_slice_start(const rt_task *t, const rt_view *x, uint32_t d, int6
   return start + offset * rt_task_slice_step(t, d);
 }
 
+static status fail_lengths(const char *op, int64_t sum, int64_t n) {
+  if (sum < 0)
+    return fail(STATUS_BAD_PROGRAM, "%s: a length is negative, %lld", op, (long long)sum);
+  return fail(STATUS_BAD_PROGRAM, "%s: the lengths add up to %lld or more, and there are %lld rows",
+              op, (long long)sum, (long long)n);
+}
+
 status rt_fail_index(const char *op, int64_t index, uint32_t dim, int64_t n) {
+  if (strcmp(op, "group_index") == 0) return fail_lengths(op, index, n - 1);
+  if (strcmp(op, "grouped_matmul") == 0)
+    return fail(STATUS_BAD_PROGRAM, "%s: index %lld is not in 0 to %lld, for %lld groups", op,
+                (long long)index, (long long)n - 1, (long long)n - 1);
   if (strcmp(op, "update") == 0)
     return fail(STATUS_BAD_PROGRAM, "%s: position %lld along axis %u is not in 0 to %lld", op,
                 (long long)index, dim, (long long)n - 1);

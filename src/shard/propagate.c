@@ -324,12 +324,12 @@ static uint32_t weight_of(const ir_func *f, ir_tensor t) {
 uint32_t shard_reference_order(const ir_func *f, const ir_op_data *op, uint32_t *order) {
   ir_family family = ir_op_info_of(op->code)->family;
   /* mutant: propagate_input_first, propagate_bias_last, propagate_matmul_in_order */
-  static const uint32_t linear[] = {1, 2, 0}, matmul[] = {1, 0};
+  static const uint32_t linear[] = {1, 2, 0}, matmul[] = {1, 0, 2};
   uint32_t n = 0;
   for (uint32_t i = 0; i < op->n_operands; i++) {
     uint32_t k = i;
     if (family == IR_FAMILY_LINEAR) k = linear[i];
-    if (family == IR_FAMILY_MATMUL) k = matmul[i];
+    if (family == IR_FAMILY_MATMUL || family == IR_FAMILY_GROUPED_MATMUL) k = matmul[i];
     if (!is_reference(f, op->operands[k])) continue;
     uint32_t at = n++;
     /* mutant: propagate_least_first, propagate_ties_backward */

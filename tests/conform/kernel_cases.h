@@ -285,10 +285,10 @@ static ir_array window_of(const ir_array *a, const window *w) {
 static bool is_exact(ir_opcode code) {
   ir_family family = ir_op_info_of(code)->family;
   if (family == IR_FAMILY_REDUCE) return code == IR_OP_AMAX || code == IR_OP_AMIN;
-  bool computes =
-      family == IR_FAMILY_POINTWISE || family == IR_FAMILY_MOMENT || family == IR_FAMILY_MATMUL ||
-      family == IR_FAMILY_LINEAR || family == IR_FAMILY_SOFTMAX || family == IR_FAMILY_NORM ||
-      family == IR_FAMILY_SCAN || family == IR_FAMILY_SDPA || family == IR_FAMILY_SDPA_BACKWARD;
+  bool computes = family == IR_FAMILY_POINTWISE || family == IR_FAMILY_MOMENT ||
+                  ir_op_is_product(code) || family == IR_FAMILY_SOFTMAX ||
+                  family == IR_FAMILY_NORM || family == IR_FAMILY_SCAN ||
+                  family == IR_FAMILY_SDPA || family == IR_FAMILY_SDPA_BACKWARD;
   return !computes;
 }
 
@@ -441,6 +441,10 @@ static void expect_errors(void) {
 #define ADD                                                                                        \
   "fusion c { a : bf16[3, 4]; b : i8[3, 2]; c : bf16[3, 2]; "                                      \
   "y = scatter(a, b, c, dim=1, reduce=add); return y }"
+#define LENGTHS "fusion c { a : f32[7]; b : i8[2]; y = group_index(b, 7); return y }"
+#define GROUPED                                                                                    \
+  "fusion c { a : f32[3, 4]; b : i8[3]; c : f32[2, 4, 5]; "                                        \
+  "y = grouped_matmul(a, c, b); return y }"
   bad_index cases[] = {
       {GATHER, 2, NULL},
       {GATHER, 3, "gather: index 3 is outside axis 0, which has 3 elements"},
@@ -452,6 +456,12 @@ static void expect_errors(void) {
       {UPDATE, 2, NULL},
       {UPDATE, 3, "update: position 3 along axis 1 is not in 0 to 2"},
       {UPDATE, -1, "update: position -1 along axis 1 is not in 0 to 2"},
+      {GROUPED, 2, NULL},
+      {GROUPED, 3, "grouped_matmul: index 3 is not in 0 to 2, for 2 groups"},
+      {GROUPED, -1, "grouped_matmul: index -1 is not in 0 to 2, for 2 groups"},
+      {LENGTHS, 3, NULL},
+      {LENGTHS, 8, "group_index: the lengths add up to 8 or more, and there are 7 rows"},
+      {LENGTHS, -5, "group_index: a length is negative, -5"},
       {ADD, 3, NULL},
       {ADD, 4, "scatter: index 4 is outside axis 1, which has 4 elements"},
       {ADD, -1, "scatter: index -1 is outside axis 1, which has 4 elements"},

@@ -139,6 +139,25 @@ bool make_one_hot(model *m, model_tensor *t) {
   return true;
 }
 
+/* Lengths that leave room in n, whatever they are. */
+bool make_group_index(model *m, model_tensor *t) {
+  model_dim dims[3], n = plain(dim_random(m));
+  uint32_t rank = 1 + below(m, 3);
+  if (m->n_inputs > 12) return false;
+  for (uint32_t i = 0; i < rank; i++) dims[i] = plain(dim_random(m));
+  int64_t groups = dims[rank - 1].size;
+  uint32_t lengths = index_input(m, dims, rank, groups > 0 ? n.size / groups + 1 : 1);
+  for (uint32_t i = 0; i + 1 < rank; i++) add_dim(t, m->tensors[lengths].dims[i]);
+  n.one = n.size == 1 && dim_is_const(&n);
+  add_dim(t, n);
+  t->dtype = IR_I64;
+  t->bound = (double)groups;
+  expr_printf(t, "group_index(");
+  model_use(m, t, lengths);
+  expr_printf(t, ", %s)", n.text);
+  return true;
+}
+
 /* ---- along one axis, in order ---- */
 /* At most as many as there are: a number, or the extent itself. */
 static model_dim some_of(model *m, const model_dim *d) {
@@ -243,6 +262,37 @@ bool make_matmul(model *m, model_tensor *t) {
   model_use(m, t, left);
   expr_printf(t, ", ");
   model_use(m, t, right);
+  end_product(m, t);
+  return true;
+}
+
+/* Rows of x by the weights of their groups; the index has a number per row, alike for all batches or not. */
+bool make_grouped_matmul(model *m, model_tensor *t) {
+  uint32_t left = model_pick(m, wants_number, 2, 4), rank = m->tensors[left].rank;
+  model_dim rows[GEN_MAX_RANK], inner = m->tensors[left].dims[rank - 1];
+  model_dim groups = plain(dim_random(m)), dims[3] = {groups, inner, dim_random(m)};
+  if (m->n_inputs > 11) return false;
+  bool batched = chance(m, 40);
+  for (uint32_t i = 0; i + 1 < rank; i++) {
+    rows[i] = plain(m->tensors[left].dims[i]);
+    batched = batched && rows[i].size != 1;
+  }
+  uint32_t weight = model_input(m, m->tensors[left].dtype, dims, 3);
+  uint32_t index = index_input(m, batched ? rows : &rows[rank - 2], batched ? rank - 1 : 1,
+                               m->tensors[weight].dims[0].size + 1);
+  const model_tensor *x = &m->tensors[left], *w = &m->tensors[weight];
+  for (uint32_t i = 0; i + 1 < rank; i++) add_dim(t, plain(x->dims[i]));
+  add_dim(t, plain(w->dims[2]));
+  t->dtype = x->dtype;
+  t->bound = x->bound * w->bound * (double)inner.size;
+  axes_from_dims(t);
+  axes_add(t, AXIS_REDUCTION, inner.size);
+  expr_printf(t, "grouped_matmul(");
+  model_use(m, t, left);
+  expr_printf(t, ", ");
+  model_use(m, t, weight);
+  expr_printf(t, ", ");
+  model_use(m, t, index);
   end_product(m, t);
   return true;
 }

@@ -202,8 +202,8 @@ static bool adds_up(const rt_body *b) {
     ir_family f = ir_op_info_of(code)->family;
     bool reduces = f == IR_FAMILY_REDUCE && code != IR_OP_AMAX && code != IR_OP_AMIN;
     if (reduces || f == IR_FAMILY_MOMENT || f == IR_FAMILY_SOFTMAX || f == IR_FAMILY_NORM ||
-        f == IR_FAMILY_MATMUL || f == IR_FAMILY_LINEAR || f == IR_FAMILY_SDPA ||
-        f == IR_FAMILY_SDPA_BACKWARD || f == IR_FAMILY_SCAN)
+        ir_op_is_product(code) || f == IR_FAMILY_SDPA || f == IR_FAMILY_SDPA_BACKWARD ||
+        f == IR_FAMILY_SCAN)
       return true;
   }
   return false;

@@ -231,6 +231,7 @@ extents_of() {
     mlp_parallel) echo '-D rows=18' ;;
     moe_routing) echo '-D t=12 -D h=8 -D e=4 -D f=16' ;;
     pipeline_stages) echo '-D rows=16' ;;
+    ragged) [ "$2" = packed_sequences ] && echo '-D s=20 -D h=8 -D n=3' || echo '-D t=12 -D h=8 -D e=4 -D f=16' ;;
     row_parallel_linear) echo '-D t=26' ;;
     split_reduction) echo '-D rows=100' ;;
     training_steps) echo "-D b=16 -D h=32$([ "$2" != tensor_parallel ] || echo ' -D f=64')" ;;

@@ -722,6 +722,82 @@ def update_cases():
              "update(x, src, at, dim=1)", fails=f"update(...): position {bad} along axis 1 is not in 0 to 2")
 
 
+# ---- groups ----
+def group_index(lengths, n):
+    """The group of each row along the last axis; the number of groups for rows after all of them."""
+    groups = lengths.shape[-1]
+    out = np.full(lengths.shape[:-1] + (n,), groups)
+    for at in np.ndindex(*lengths.shape[:-1]):
+        rows = np.repeat(np.arange(groups), lengths[at])
+        out[at][:len(rows)] = rows
+    return out
+
+
+def grouped_matmul(x, weight, index):
+    shape = np.broadcast_shapes(x.shape[:-2], weight.shape[:-3], index.shape[:-1])
+    rows, groups = x.shape[-2], weight.shape[-3]
+    out = np.zeros(shape + (rows, weight.shape[-1]), np.result_type(x, weight))
+    x = np.broadcast_to(x, shape + x.shape[-2:])
+    weight = np.broadcast_to(weight, shape + weight.shape[-3:])
+    index = np.broadcast_to(index, shape + index.shape[-1:])
+    for at in np.ndindex(*shape, rows):
+        if index[at] < groups:
+            out[at] = x[at] @ weight[at[:-1]][index[at]]
+    return out
+
+
+def group_cases():
+    for dtype in INTS:
+        lengths = Tensor(dtype, np.array([[3, 0, 2, 1], [0, 0, 0, 0], [1, 1, 1, 5]]))
+        case(f"group_index.{dtype}", {"l": lengths}, "group_index(l, 8)",
+             Tensor("i64", group_index(lengths.values, 8)))
+    none, one = Tensor("i32", np.zeros((0,), np.int64)), Tensor("i64", np.array([4]))
+    case("group_index.edges", {"a": none, "b": one},
+         ["y0 = group_index(a, 3)", "y1 = group_index(b, 4)", "y2 = group_index(a, 0)"],
+         [Tensor("i64", np.zeros(3, np.int64)), Tensor("i64", np.zeros(4, np.int64)),
+          Tensor("i64", np.zeros(0, np.int64))])
+    huge = 2**63 - 1
+    for name, bad, text in (("over", [2, 3], "the lengths add up to 5 or more, and there are 4 rows"),
+                            ("negative", [2, -1], "a length is negative, -1"),
+                            ("negative_first", [-3, 9], "a length is negative, -3"),
+                            ("huge", [2, huge], f"the lengths add up to {huge} or more")):
+        case(f"group_index.{name}", {"l": Tensor("i64", np.array(bad))}, "group_index(l, 4)",
+             fails=f"group_index(...): {text}")
+    for number_, dtype in enumerate(DTYPES[:-1]):
+        x, w = sample(dtype, (6, 4), "rows"), sample(dtype, (3, 4, 5), "groups")
+        index = Tensor(INTS[number_ % 4], np.array([0, 0, 2, 3, 1, 2]))
+        want = grouped_matmul(x.values, w.values, index.values)
+        case(f"grouped_matmul.{dtype}", {"x": x, "w": w, "i": index}, "grouped_matmul(x, w, i)",
+             Tensor(dtype, want))
+    x, w = sample("f32", (2, 1, 3, 4), "batch"), sample("f32", (5, 2, 4, 3), "weights")
+    index = Tensor("i64", np.array([[0, 1, 2], [1, 1, 0]])[:, None, :])
+    case("grouped_matmul.batches", {"x": x, "w": w, "i": index}, "grouped_matmul(x, w, i)",
+         Tensor("f32", grouped_matmul(x.values, w.values, index.values)))
+    x, w = sample("bf16", (3, 4), "narrow"), sample("bf16", (2, 4, 2), "weights")
+    index = Tensor("i8", np.array([1, 0, 2]))
+    case("grouped_matmul.dtype", {"x": x, "w": w, "i": index}, "grouped_matmul(x, w, i, dtype=f32)",
+         Tensor("f32", grouped_matmul(x.values, w.values, index.values)))
+    nan = np.full((2, 2, 2), np.nan)
+    nan[1] = [[1, 2], [3, 4]]
+    rows = Tensor("f32", np.array([[1.0, 1.0], [0.0, 2.0], [np.inf, 1.0]]))
+    index = Tensor("i32", np.array([1, 1, 2]))  # what no row asks for is not looked at
+    case("grouped_matmul.unused", {"x": rows, "w": Tensor("f32", nan), "i": index},
+         "grouped_matmul(x, w, i)", exact("f32", np.array([[4.0, 6.0], [6.0, 8.0], [0.0, 0.0]])))
+    empty = Tensor("f32", np.zeros((0, 4, 3)))
+    zeros = Tensor("i64", np.zeros(3, np.int64))
+    case("grouped_matmul.none", {"x": sample("f32", (3, 4), "rows"), "w": empty, "i": zeros},
+         "grouped_matmul(x, w, i)", exact("f32", np.zeros((3, 3))))
+    case("grouped_matmul.shallow", {"x": Tensor("f32", np.zeros((3, 0))),
+                                    "w": Tensor("f32", np.zeros((1, 0, 2))), "i": zeros},
+         "grouped_matmul(x, w, i)", exact("f32", np.zeros((3, 2))))
+    for bad in (-1, 3):
+        index = Tensor("i64", np.array([0, bad]))
+        case(f"grouped_matmul.outside.{bad}",
+             {"x": sample("f32", (2, 4), "rows"), "w": sample("f32", (2, 4, 3), "groups"), "i": index},
+             "grouped_matmul(x, w, i)",
+             fails=f"grouped_matmul(...): index {bad} is not in 0 to 2, for 2 groups")
+
+
 def indexed_cases():
     for number_, dtype in enumerate(DTYPES):
         x, src = sample(dtype, (3, 4), "indexed"), sample(dtype, (2, 3), "src")
@@ -1144,7 +1220,7 @@ def main():
                   more_reduction_cases, shape_cases, move_cases, cat_cases, maker_cases,
                   uniform_cases, indexed_cases, matmul_cases, linear_cases, softmax_cases,
                   norm_cases, sdpa_cases, program_cases, scatter_add_cases, one_hot_cases,
-                  cumsum_cases, sort_cases, results_cases, update_cases):
+                  cumsum_cases, sort_cases, results_cases, update_cases, group_cases):
         write()
     print("# Written by generate.py; do not edit.")
     print("\n".join(lines))

@@ -2,7 +2,7 @@
 
 #include "device/cpu/tile/body.h"
 
-static bool is_product(const rt_step *s) { return ir_op_is_product(s->code) && !s->offset; }
+static bool is_product(const rt_step *s) { return ir_op_is_plain_product(s->code) && !s->offset; }
 
 /* ---- the form ---- */
 /* The only product, which reads parameters and is computed like the result. */

@@ -1,5 +1,5 @@
 /* Operations that take positions from an index tensor: gather scatter update index_select
- * one_hot.
+ * one_hot, and group_index, which makes one.
  *
  * Indexes are read in dense blocks of i64 and checked there; an index lies in 0 .. n-1. */
 #include "device/cpu/kernel_internal.h"
@@ -454,6 +454,58 @@ status cpu_prepare_one_hot(const cpu_call *c, cpu_kernel **result) {
   for (uint32_t d = 0; d <= last; d++) extents[d] = d == last ? 1 : c->result->extents[d];
   cpu_loops_make(&m->loops, CPU_BY_FIRST, c->result->rank, extents, m->views, 2);
   m->load = cpu_transfer_load(m->views[1].dtype, cpu_run_step(&m->loops, 1), IR_I64);
+  m->head.scratch_bytes = cpu_transfer_bytes(CPU_BLOCK);
+  *result = &m->head;
+  return STATUS_OK;
+}
+
+/* ---- group_index ---- */
+/* Rows first .. end of a line belong to a group; those in the window are written. */
+static void put_group(const index_kernel *m, int64_t first, int64_t end, int64_t group, char *to) {
+  if (first < m->low) first = m->low;
+  if (end > m->end) end = m->end;
+  if (first >= end) return;
+  cpu_fill_strided(m->size_bytes, end - first, to + (first - m->low) * m->step, m->step, &group);
+}
+
+static status group_line(const index_kernel *m, char *to, const char *from, char *scratch) {
+  int64_t row = 0, end;
+  for (int64_t done = 0; done < m->n_indexes; done += CPU_BLOCK) {
+    int64_t n = m->n_indexes - done < CPU_BLOCK ? m->n_indexes - done : CPU_BLOCK;
+    const int64_t *lengths = cpu_load(&m->load, n, from + done * m->slice_step, scratch);
+    for (int64_t i = 0; i < n; i++, row = end) {
+      if (__builtin_add_overflow(row, lengths[i], &end)) end = INT64_MAX;
+      if (lengths[i] < 0) end = lengths[i];
+      if (end < 0 || end > m->n) return rt_fail_index(m->head.name, end, m->dim, m->n + 1);
+      put_group(m, row, end, done + i, to);
+    }
+  }
+  put_group(m, row, m->n, m->n_indexes, to);
+  return STATUS_OK;
+}
+
+static status run_group_index(const cpu_kernel *k, char *const *starts, char *scratch) {
+  const index_kernel *m = (const index_kernel *)k;
+  cpu_walk w = cpu_walk_start(&m->loops, m->views, starts);
+  do TRY(group_line(m, w.at[0], w.at[1], scratch));
+  while (cpu_walk_next(&m->loops, &w, 0));
+  return STATUS_OK;
+}
+
+/* result[p, i] = the group of row i, where group g has lengths[p, g] rows */
+status cpu_prepare_group_index(const cpu_call *c, cpu_kernel **result) {
+  index_kernel *m = CPU_KERNEL_NEW(c, index_kernel, run_group_index);
+  rt_view lengths = cpu_operand(c, 0);
+  uint32_t last = c->result->rank - 1;
+  int64_t extents[IR_MAX_RANK];
+  set_axis(m, c->result, last, c->whole[last]);
+  m->low = c->offset[last];
+  m->end = m->low + c->result->extents[last];
+  m->n_indexes = lengths.extents[last];
+  cpu_place_lines(c, last, m->views, extents);
+  cpu_loops_make(&m->loops, CPU_IN_ORDER, c->result->rank, extents, m->views, 2);
+  m->slice_step = lengths.strides[last] * (int64_t)ir_dtype_size_bytes(lengths.dtype);
+  m->load = cpu_transfer_load(lengths.dtype, m->slice_step, IR_I64);
   m->head.scratch_bytes = cpu_transfer_bytes(CPU_BLOCK);
   *result = &m->head;
   return STATUS_OK;

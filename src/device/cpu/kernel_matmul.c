@@ -1,6 +1,6 @@
-/* matmul and linear.
+/* matmul, linear and grouped_matmul.
  *
- * Both are products over the space [result dimensions ..., k]: a, b and the bias are placed in it with
+ * They are products over the space [result dimensions ..., k]: a, b and the bias are placed in it with
  * stride 0 where they repeat. Of the result's dimensions but the last (n), one along which b repeats
  * becomes m and the others are walked: so rows of several dimensions are one product where their
  * strides allow, and a batch along which an operand repeats needs no copy of it.
@@ -13,6 +13,9 @@
  * Few rows are multiplied by b where it lies, without packing (gemm/few.h).
  *
  * What follows the product in a body (kernel_epilogue.h) overwrites each finished block.
+ *
+ * A grouped product has a matrix b per group. Runs of rows with the same index are products of their own, block
+ * by block.
  *
  * Blocks are the parts of a launch: some of one product, or several products of a batch. */
 #include <string.h>
@@ -43,6 +46,8 @@ typedef struct matmul_kernel {
   bool has_bias;
   bool few; /* few rows: b is read once, as it lies */
   cpu_transfer few_load;
+  bool grouped;                 /* the first of the others is the index of each row */
+  int64_t n_groups, group_step; /* in bytes */
   side sides[MOST_SIDES];
   const cpu_kernel
       *after[2][2]; /* for blocks of full size, and with less rows or columns; or NULL */
@@ -188,16 +193,17 @@ static int64_t run_few(const matmul_kernel *g, const char *a, const char *b, con
   return f.c.columns;
 }
 
-/* Block (i, j) of c: all of k, in steps. */
-static void run_block(const matmul_kernel *g, char *const *at, int64_t i, int64_t j,
-                      char *scratch) {
+/* Rows from i on and columns from j on of c: all of k, in steps. Without b they are 0. */
+static void run_rows(const matmul_kernel *g, char *const *at, int64_t i, int64_t rows, int64_t j,
+                     char *scratch) {
   const side *s = g->sides;
   bool has_bias = g->has_bias;
+  int64_t k = at[B] ? g->k : 0;
   char *spare = scratch + g->transfer_offset, *c = block_start(&s[C], at[C], i, j);
   char *to = s[C].staged ? scratch + g->offsets[C] : c;
-  cpu_matrix sc = block_shape(&s[C], smaller(g->block_m, g->m - i), smaller(g->block_n, g->n - j));
+  cpu_matrix sc = block_shape(&s[C], rows, smaller(g->block_n, g->n - j));
   if (has_bias) begin_with_bias(g, block_start(&s[BIAS], at[BIAS], i, j), &sc, to, spare);
-  else if (g->k == 0) begin_with_zeros(g, &sc, to);
+  else if (k == 0) begin_with_zeros(g, &sc, to);
   cpu_matrix rest = sc;
   if (g->few) {
     int64_t done = run_few(g, block_start(&s[A], at[A], i, 0), block_start(&s[B], at[B], 0, j), &sc,
@@ -206,14 +212,42 @@ static void run_block(const matmul_kernel *g, char *const *at, int64_t i, int64_
     j += done;
   }
   char *rest_to = to + (sc.columns - rest.columns) * (int64_t)ir_dtype_size_bytes(g->native);
-  for (int64_t d = 0; d < g->k && rest.columns > 0; d += CPU_GEMM_DEPTH) {
-    int64_t depth = smaller(CPU_GEMM_DEPTH, g->k - d);
+  for (int64_t d = 0; d < k && rest.columns > 0; d += CPU_GEMM_DEPTH) {
+    int64_t depth = smaller(CPU_GEMM_DEPTH, k - d);
     cpu_matrix sa = block_shape(&s[A], sc.rows, depth);
     char *a = stage_in(&s[A], &sa, block_start(&s[A], at[A], i, d), scratch + g->offsets[A], spare);
     run_panels(g, &sa, a, block_start(&s[B], at[B], d, j), depth, &rest, rest_to, has_bias || d > 0,
                scratch);
   }
   stage_out(&s[C], &sc, c, to, spare);
+}
+
+static int64_t group_at(const matmul_kernel *g, const char *index, int64_t i) {
+  const side *s = &g->sides[OTHERS];
+  return ir_element_as_i64(g->views[OTHERS].dtype, index + i * s->shape.row_stride * s->size_bytes);
+}
+
+static status run_groups(const matmul_kernel *g, char *const *starts_at, int64_t i, int64_t j,
+                         char *scratch) {
+  int64_t end = smaller(g->m, i + g->block_m), last;
+  char *at[MOST_SIDES];
+  memcpy(at, starts_at, sizeof at);
+  for (; i < end; i = last) {
+    int64_t group = group_at(g, at[OTHERS], i);
+    for (last = i + 1; last < end && group_at(g, at[OTHERS], last) == group;) last++;
+    if (group < 0 || group > g->n_groups)
+      return rt_fail_index(g->head.name, group, 0, g->n_groups + 1);
+    at[B] = group < g->n_groups ? starts_at[B] + group * g->group_step : NULL;
+    run_rows(g, at, i, last - i, j, scratch);
+  }
+  return STATUS_OK;
+}
+
+static status run_block(const matmul_kernel *g, char *const *at, int64_t i, int64_t j,
+                        char *scratch) {
+  if (g->grouped) return run_groups(g, at, i, j, scratch);
+  run_rows(g, at, i, smaller(g->block_m, g->m - i), j, scratch);
+  return run_after(g, at, i, j, scratch);
 }
 
 /* Where the matrices of an item of the batch begin. */
@@ -235,8 +269,7 @@ static status run_part(const cpu_kernel *k, uint32_t part, char *const *starts, 
     char *at[MOST_SIDES] = {NULL};
     int64_t i = block / g->blocks_n * g->block_m, j = block % g->blocks_n * g->block_n;
     find_item(g, item, starts, at);
-    run_block(g, at, i, j, scratch);
-    TRY(run_after(g, at, i, j, scratch));
+    TRY(run_block(g, at, i, j, scratch));
   }
   return STATUS_OK;
 }
@@ -320,8 +353,8 @@ static void plan_few(matmul_kernel *g) {
   ir_dtype t = g->views[B].dtype;
   bool of_unit = t == g->native || (t == IR_BF16 && g->native == IR_F32);
   bool lies_so = b->row_stride == 1 || b->column_stride == 1;
-  g->few =
-      of_unit && lies_so && g->m <= CPU_GEMM_FEW && g->k > 0 && g->k <= CPU_GEMM_FEW_STAGED / g->m;
+  g->few = !g->grouped && of_unit && lies_so && g->m <= CPU_GEMM_FEW && g->k > 0 &&
+           g->k <= CPU_GEMM_FEW_STAGED / g->m;
   g->few_load =
       cpu_transfer_load(g->views[A].dtype, a->column_stride * g->sides[A].size_bytes, g->native);
 }
@@ -446,11 +479,25 @@ static status prepare_after(const cpu_call *c, matmul_kernel *g) {
   return STATUS_OK;
 }
 
+/* Groups are runs of rows, so the rows are those of the result, whatever b repeats along. */
+static void place_index(matmul_kernel *g) {
+  g->views[BIAS] = (cpu_view){.dtype = g->views[C].dtype};
+  g->n_views = OTHERS + 1;
+}
+
+static void take_rows(matmul_kernel *g, const cpu_call *c) {
+  uint32_t row = c->result->rank - 2;
+  g->m = c->result->extents[row];
+  for (uint32_t v = 0; v < g->n_views; v++)
+    if (v != B) g->sides[v].shape.row_stride = g->views[v].strides[row];
+}
+
 /* n_last: does the result's last dimension belong to b alone? Else n is 1. */
 static status plan(const cpu_call *c, matmul_kernel *g, bool n_last) {
   uint32_t rank = c->result->rank, outer = n_last ? rank - 1 : rank;
   g->has_bias = g->n_views > BIAS;
   if (c->epilogue) place_others(c->epilogue, g);
+  if (g->grouped) place_index(g);
   for (uint32_t i = 0; i < g->n_views; i++)
     g->sides[i].size_bytes = (int64_t)ir_dtype_size_bytes(g->views[i].dtype);
   g->n = n_last ? c->result->extents[rank - 1] : 1;
@@ -458,11 +505,13 @@ static status plan(const cpu_call *c, matmul_kernel *g, bool n_last) {
   g->sides[B].shape.column_stride = n_last ? g->views[B].strides[rank - 1] : 0;
   for (uint32_t i = BIAS; i < g->n_views; i++)
     g->sides[i].shape.column_stride = n_last ? g->views[i].strides[rank - 1] : 0;
+  if (g->grouped) outer--;
   cpu_loops_make(&g->batch, CPU_IN_ORDER, outer, c->result->extents, g->views, g->n_views);
   g->native = cpu_gemm_native(widest(g));
   g->unit = cpu_gemm_unit_of(g->native);
-  take_m(g);
-  transpose_if_better(g);
+  if (g->grouped) take_rows(g, c);
+  else take_m(g);
+  if (!g->grouped) transpose_if_better(g);
   set_shapes(g);
   for (uint32_t i = 0; i < (g->has_bias ? N_SIDES : BIAS); i++) plan_side(g, i);
   plan_few(g);
@@ -522,6 +571,34 @@ status cpu_prepare_linear(const cpu_call *c, cpu_kernel **result) {
   g->sides[A].shape.column_stride = x.strides[x.rank - 1];
   g->sides[B].shape.row_stride = w.strides[w.rank - 1];
   if (rt_task_has_operand(c->task, 2)) place_bias(c, g);
+  TRY(plan(c, g, true));
+  *result = &g->head;
+  return STATUS_OK;
+}
+
+/* x[*, m, k], weight[*, g, k, n] and index[*, m] in the result [*, m, n]. */
+status cpu_prepare_grouped_matmul(const cpu_call *c, cpu_kernel **result) {
+  matmul_kernel *g = CPU_KERNEL_NEW(c, matmul_kernel, NULL);
+  rt_view x = cpu_operand(c, 0), w = cpu_operand(c, 1), index = cpu_operand(c, 2);
+  uint32_t rank = c->result->rank, n_batch = rank - 2;
+  int from[IR_MAX_RANK];
+  g->n_views = BIAS;
+  g->grouped = true;
+  g->n_groups = w.extents[w.rank - 3];
+  g->group_step = w.strides[w.rank - 3] * (int64_t)ir_dtype_size_bytes(w.dtype);
+  g->views[C] = cpu_place_result(c);
+  rt_align(x.rank - 2, n_batch, from);
+  from[n_batch] = (int)x.rank - 2;
+  g->views[A] = cpu_place(c, 0, from);
+  rt_align(index.rank - 1, n_batch, from);
+  from[n_batch] = (int)index.rank - 1;
+  g->views[OTHERS] = cpu_place(c, 2, from);
+  rt_align(w.rank - 3, n_batch, from);
+  from[rank - 1] = (int)w.rank - 1;
+  g->views[B] = cpu_place(c, 1, from);
+  g->k = x.extents[x.rank - 1];
+  g->sides[A].shape.column_stride = x.strides[x.rank - 1];
+  g->sides[B].shape.row_stride = w.strides[w.rank - 2];
   TRY(plan(c, g, true));
   *result = &g->head;
   return STATUS_OK;

@@ -116,19 +116,20 @@ status cuda_prepare_norm(const cuda_call *c) {
   return STATUS_OK;
 }
 
-/* ---- matmul linear ---- */
+/* ---- matmul linear grouped_matmul ---- */
 /* The result's dimensions but the last are walked by a, and by b where it has a batch; one along which
  * b repeats becomes m, the others the batch. n_last: the result's last dimension belongs to b alone,
  * else n is 1. */
 static void write_product(const cuda_call *c, cg_matmul *m, bool n_last, int64_t k, int64_t a_step,
                           int64_t b_step) {
-  cg_view *views[] = {&m->c, &m->a, &m->b, &m->bias};
+  cg_view *views[] = {&m->c, &m->a, &m->b, m->grouped ? &m->index : &m->bias};
   cg_matmul old = *m;
-  const cg_view *from[] = {&old.c, &old.a, &old.b, &old.bias};
+  const cg_view *from[] = {&old.c, &old.a, &old.b, m->grouped ? &old.index : &old.bias};
   uint32_t rank = c->result->rank, outer = n_last ? rank - 1 : rank, row = outer;
   const int64_t *extents = c->result->extents;
   for (uint32_t d = 0; d < outer; d++)
     if (m->b.strides[d] == 0 && (row == outer || extents[d] >= extents[row])) row = d;
+  if (m->grouped) row = rank - 2;
   m->rank = 0;
   for (uint32_t d = 0; d < outer; d++) {
     if (d == row) continue;
@@ -179,6 +180,29 @@ status cuda_prepare_linear(const cuda_call *c) {
   m.b = cuda_place(c, 1, from);
   if (m.has_bias) m.bias = cuda_place(c, 2, from);
   write_product(c, &m, true, x.extents[x.rank - 1], x.strides[x.rank - 1], w.strides[w.rank - 1]);
+  return STATUS_OK;
+}
+
+/* x[*, m, k], weight[*, g, k, n], index[*, m] in the result [*, m, n]. */
+status cuda_prepare_grouped_matmul(const cuda_call *c) {
+  rt_view x = rt_task_operand(c->plan, c->task, 0), w = rt_task_operand(c->plan, c->task, 1);
+  rt_view index = rt_task_operand(c->plan, c->task, 2);
+  uint32_t rank = c->result->rank, n_batch = rank - 2;
+  cg_matmul m = {.c = cuda_place_result(c), .grouped = true};
+  int from[IR_MAX_RANK];
+  m.n_groups = w.extents[w.rank - 3];
+  m.group_step = w.strides[w.rank - 3];
+  rt_align(x.rank - 2, n_batch, from);
+  from[n_batch] = (int)x.rank - 2;
+  m.a = cuda_place(c, 0, from);
+  rt_align(index.rank - 1, n_batch, from);
+  from[n_batch] = (int)index.rank - 1;
+  m.index = cuda_place(c, 2, from);
+  rt_align(w.rank - 3, n_batch, from);
+  from[rank - 1] = (int)w.rank - 1;
+  m.b = cuda_place(c, 1, from);
+  cuda_set_indexed(c, 0, m.n_groups + 1);
+  write_product(c, &m, true, x.extents[x.rank - 1], x.strides[x.rank - 1], w.strides[w.rank - 2]);
   return STATUS_OK;
 }
 

@@ -1,4 +1,4 @@
-/* Operations along lines of one axis: cumsum, argsort, topk, topk_index, one_hot. */
+/* Operations along lines of one axis: cumsum, argsort, topk, topk_index, one_hot, group_index. */
 #include "device/cuda/kernel_place.h"
 
 /* The lines are those of the result; the operand is seen from their start on. */
@@ -54,6 +54,16 @@ status cuda_prepare_one_hot(const cuda_call *c) {
   l.n = l.count;
   l.whole = c->whole[last];
   cuda_set_indexed(c, last, l.whole);
+  cg_write_lines(&c->kernel->code, &l);
+  return STATUS_OK;
+}
+
+/* Error records count positions up to `n`; a sum of lengths may be the number of rows itself. */
+status cuda_prepare_group_index(const cuda_call *c) {
+  uint32_t last = c->result->rank - 1;
+  cg_lines l = place_axis(c, last);
+  l.whole = c->whole[last];
+  cuda_set_indexed(c, last, l.whole + 1);
   cg_write_lines(&c->kernel->code, &l);
   return STATUS_OK;
 }

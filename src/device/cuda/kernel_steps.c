@@ -118,7 +118,7 @@ static bool fits_in_place(const rt_plan *plan, const rt_task *task) {
   const rt_body *b = task->body;
   const rt_view *result = &plan->views[task->result];
   bool fits = b->n_results == 1 && b->results[0].kind == RT_VALUE_STEP && b->n_steps > 1 &&
-              b->results[0].index + 1 == b->n_steps && ir_op_is_product(b->steps[0].code) &&
+              b->results[0].index + 1 == b->n_steps && ir_op_is_plain_product(b->steps[0].code) &&
               is_like(&b->steps[0].results[0], result);
   for (uint32_t i = 1; fits && i < b->n_steps; i++) {
     rt_shape x = b->steps[i].results[0];

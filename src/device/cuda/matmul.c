@@ -252,7 +252,7 @@ static bool types_fit(const product *p) {
 }
 
 static bool read_product(product *p) {
-  if (!ir_op_is_product(p->task->code) || !types_fit(p)) return false;
+  if (!ir_op_is_plain_product(p->task->code) || !types_fit(p)) return false;
   if (p->task->code == IR_OP_MATMUL) read_matmul(p);
   else read_linear(p);
   if (!read_after(p)) return false;

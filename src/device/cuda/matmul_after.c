@@ -47,7 +47,7 @@ static bool take_step(making *m, uint32_t i) {
 
 static bool take_product(const making *m) {
   const rt_step *s = &m->body->steps[0];
-  if (!ir_op_is_product(s->code) || s->offset) return false;
+  if (!ir_op_is_plain_product(s->code) || s->offset) return false;
   for (uint32_t k = 0; k < s->n_operands; k++) {
     const rt_value *v = &s->operands[k];
     if (v->kind == RT_VALUE_NONE) continue;
