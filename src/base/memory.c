@@ -115,14 +115,18 @@ static void grow(arena *a, size_t need_bytes) {
   a->end = (char *)c + size;
 }
 
-void *arena_alloc(arena *a, size_t size_bytes) {
+void *arena_room(arena *a, size_t size_bytes) {
   if (size_bytes > SIZE_MAX / 2) exhausted(size_bytes);
   size_t size = round_up(size_bytes == 0 ? 1 : size_bytes);
   if ((size_t)(a->end - a->next) < size) grow(a, size);
   void *block = a->next;
   a->next += size;
   a->used_bytes += size;
-  return memset(block, 0, size);
+  return block;
+}
+
+void *arena_alloc(arena *a, size_t size_bytes) {
+  return memset(arena_room(a, size_bytes), 0, size_bytes);
 }
 
 void *arena_array(arena *a, size_t n, size_t size_bytes) {
@@ -132,7 +136,7 @@ void *arena_array(arena *a, size_t n, size_t size_bytes) {
 }
 
 void *arena_copy(arena *a, const void *data, size_t size_bytes) {
-  void *block = arena_alloc(a, size_bytes);
+  void *block = arena_room(a, size_bytes);
   if (size_bytes) memcpy(block, data, size_bytes);
   return block;
 }

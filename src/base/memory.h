@@ -56,6 +56,8 @@ void arena_reset(arena *a);
 
 /* Never NULL, zeroed, aligned for any object. Only inside a memory_guard(). */
 void *arena_alloc(arena *a, size_t size_bytes);
+/* The same with anything in it. */
+void *arena_room(arena *a, size_t size_bytes);
 /* n * size with the multiplication checked. */
 void *arena_array(arena *a, size_t n, size_t size_bytes);
 void *arena_copy(arena *a, const void *data, size_t size_bytes);

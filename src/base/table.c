@@ -18,6 +18,15 @@ uint64_t hash_bytes(const void *data, size_t size_bytes) {
   return hash_mix(h, size_bytes);
 }
 
+uint64_t hash_numbers(const int64_t *data, uint32_t n) {
+  uint64_t h = n;
+  for (uint32_t i = 0; i < n; i++) {
+    h = (h ^ (uint64_t)data[i]) * 0x9E3779B97F4A7C15u;
+    h ^= h >> 32;
+  }
+  return hash_mix(h, n);
+}
+
 uint32_t table_find(const table *t, uint64_t hash,
                     bool (*same)(const void *context, uint32_t value), const void *context) {
   if (t->cap == 0) return 0;

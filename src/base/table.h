@@ -32,6 +32,7 @@ uint32_t table_find(const table *t, uint64_t hash,
 void table_add(table *t, uint64_t hash, uint32_t value);
 
 uint64_t hash_bytes(const void *data, size_t size_bytes);
+uint64_t hash_numbers(const int64_t *data, uint32_t n);
 uint64_t hash_mix(uint64_t seed, uint64_t value);
 
 /* ---- maps from a 64-bit key to a 32-bit value ---- */

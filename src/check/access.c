@@ -197,7 +197,7 @@ static bool same_box(const void *context, uint32_t value) {
 /* The number of a box in its region. */
 static uint32_t intern_box(check_analysis *c, check_region *r, const int64_t *box) {
   uint32_t n = 2 * r->grid.levels;
-  uint64_t hash = hash_bytes(box, n * sizeof *box);
+  uint64_t hash = hash_numbers(box, n);
   box_key key = {.region = r, .box = box};
   uint32_t found = table_find(&r->index, hash, same_box, &key);
   if (found) return found - 1;

@@ -18,8 +18,20 @@ static int compare_coordinates(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
+/* Mostly the two ends of one write. */
+static void sort_few(int64_t *data, uint32_t n) {
+  for (uint32_t i = 1; i < n; i++) {
+    int64_t x = data[i];
+    uint32_t k = i;
+    for (; k > 0 && data[k - 1] > x; k--) data[k] = data[k - 1];
+    data[k] = x;
+  }
+}
+
 static int32_t sort_unique(int64_t *data, uint32_t n) {
-  qsort(data, n, sizeof *data, compare_coordinates);
+  enum { FEW = 16 };
+  if (n <= FEW) sort_few(data, n);
+  else qsort(data, n, sizeof *data, compare_coordinates);
   uint32_t kept = 0;
   for (uint32_t k = 0; k < n; k++)
     if (k == 0 || data[k] != data[kept - 1]) data[kept++] = data[k];

@@ -57,7 +57,9 @@ static void merge_dims(check_strided *s) {
 }
 
 check_strided check_range_strided(int64_t begin, int64_t end) {
-  check_strided s = {.at = begin, .n = 1};
+  check_strided s;
+  s.at = begin;
+  s.n = 1;
   s.dims[0].stride = 1;
   s.dims[0].extent = end - begin;
   return s;
@@ -66,7 +68,7 @@ check_strided check_range_strided(int64_t begin, int64_t end) {
 check_strided check_view_strided(const rt_view *v, int64_t at) {
   int64_t size = (int64_t)ir_dtype_size_bytes(v->dtype);
   check_strided s = check_range_strided(at, at + size);
-  for (uint32_t d = 0; d < v->rank; d++) add_dim(&s, v->strides[d] * size, v->extents[d]);
+  for (uint32_t d = v->rank; d-- > 0;) add_dim(&s, v->strides[d] * size, v->extents[d]);
   merge_dims(&s);
   return s;
 }

@@ -24,7 +24,7 @@ const int64_t *bind_list(binder *b, const int64_t *list, uint32_t n, const int64
   if (n == 0) return none;
   if (likely && equal(likely, list, n)) return likely;
   list_key key = {b, {list, n}};
-  uint64_t hash = hash_bytes(list, n * sizeof *list);
+  uint64_t hash = hash_numbers(list, n);
   uint32_t found = table_find(&b->list_index, hash, same_list, &key);
   if (found) return b->lists.data[found - 1].data;
   bind_numbers own = {arena_copy(b->memory, list, n * sizeof *list), n};
@@ -54,7 +54,7 @@ void bind_tensor(binder *b, ir_tensor t, const bind_shape *shape) {
 /* ---- rows ---- */
 uint32_t bind_row_add(binder *b, bind_rows *r, const void *value) {
   if (r->len == r->chunks.len * BIND_CHUNK) {
-    char *chunk = arena_array(&b->scratch, BIND_CHUNK, r->size_bytes);
+    char *chunk = arena_room(&b->scratch, BIND_CHUNK * r->size_bytes);
     vec_push(&b->scratch, &r->chunks, chunk);
   }
   memcpy(bind_row(r, r->len), value, r->size_bytes);
@@ -62,7 +62,7 @@ uint32_t bind_row_add(binder *b, bind_rows *r, const void *value) {
 }
 
 void *bind_rows_flat(binder *b, const bind_rows *r) {
-  char *flat = arena_array(b->memory, r->len, r->size_bytes);
+  char *flat = arena_room(b->memory, r->len * r->size_bytes);
   for (uint32_t i = 0; i < r->len; i += BIND_CHUNK) {
     uint32_t n = r->len - i < BIND_CHUNK ? r->len - i : BIND_CHUNK;
     memcpy(flat + (size_t)i * r->size_bytes, bind_row(r, i), (size_t)n * r->size_bytes);

@@ -26,6 +26,7 @@ typedef struct placer {
   uint32_t *moved;    /* by buffer: the one that it became a part of, or itself */
   bind_loan *loans;   /* by buffer: where it is in an output; NULL: none is */
   int64_t *offset;    /* by buffer */
+  int64_t *bytes;     /* by buffer: in the pool */
   uint32_t *order;    /* buffers that are placed, the largest first */
   uint32_t *conflict; /* of the one that is placed now, by offset */
   uint32_t n, steps;
@@ -124,12 +125,8 @@ static void find_in_place(placer *p) {
 }
 
 /* ---- places ---- */
-static int64_t bytes_of(const placer *p, uint32_t buffer) {
-  return rt_pool_bytes(p->plan->buffers[buffer].size_bytes);
-}
-
 static bool comes_first(const placer *p, uint32_t a, uint32_t b) {
-  int64_t x = bytes_of(p, a), y = bytes_of(p, b);
+  int64_t x = p->bytes[a], y = p->bytes[b];
   return x != y ? x > y : a < b;
 }
 
@@ -193,11 +190,11 @@ static uint32_t find_conflicts(placer *p, uint32_t at) {
 
 static void place_one(placer *p, uint32_t at) {
   uint32_t b = p->order[at], n = find_conflicts(p, at);
-  int64_t size = bytes_of(p, b), end = 0;
+  int64_t size = p->bytes[b], end = 0;
   for (uint32_t k = 0; k < n; k++) {
     uint32_t other = p->conflict[k];
     if (p->offset[other] - end >= size) break;
-    int64_t after = p->offset[other] + bytes_of(p, other);
+    int64_t after = p->offset[other] + p->bytes[other];
     if (after > end) end = after;
   }
   p->offset[b] = end;
@@ -206,8 +203,10 @@ static void place_one(placer *p, uint32_t at) {
 
 /* False: it takes too long. */
 static bool place_all(placer *p) {
-  for (uint32_t b = 0; b < p->plan->n_buffers; b++)
+  for (uint32_t b = 0; b < p->plan->n_buffers; b++) {
+    p->bytes[b] = rt_pool_bytes(p->plan->buffers[b].size_bytes);
     if (p->lives.of[b].used) p->order[p->n++] = b;
+  }
   sort_by_size(p);
   for (uint32_t i = 0; i < p->n && p->steps <= MOST_STEPS; i++) place_one(p, i);
   return p->steps <= MOST_STEPS;
@@ -254,6 +253,7 @@ void bind_place(binder *b) {
   if (b->lends) p.loans = bind_lend(plan, &p.lives, p.moved, b->donated, p.memory);
   if (plan->pool_bytes <= rt_lives_peak(&p.lives, p.memory, &at)) return;
   p.offset = ARENA_ARRAY(p.memory, n, int64_t);
+  p.bytes = ARENA_ARRAY(p.memory, n, int64_t);
   p.order = ARENA_ARRAY(p.memory, n, uint32_t);
   p.conflict = ARENA_ARRAY(p.memory, n, uint32_t);
   p.seen = ARENA_ARRAY(p.memory, n, uint32_t);

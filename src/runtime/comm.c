@@ -60,11 +60,15 @@ static status wrong(const rt_comm_request *r, const char *what) {
 static status check_team(const rt_comm_request *r, uint32_t rank, uint32_t n_ranks) {
   if (!r->team || r->n_team == 0 || r->n_team > n_ranks) return wrong(r, "no team, or too large");
   uint64_t seen[IR_MESH_MAX_DEVICES / 64];
+  uint32_t end = 0;
   check(n_ranks <= IR_MESH_MAX_DEVICES);
-  memset(seen, 0, (n_ranks + 63) / 64 * sizeof *seen);
+  for (uint32_t i = 0; i < r->n_team; i++) {
+    if (r->team[i] >= n_ranks) return wrong(r, "the team has a device that does not exist");
+    if (r->team[i] >= end) end = r->team[i] + 1;
+  }
+  memset(seen, 0, (end + 63) / 64 * sizeof *seen);
   for (uint32_t i = 0; i < r->n_team; i++) {
     uint32_t device = r->team[i];
-    if (device >= n_ranks) return wrong(r, "the team has a device that does not exist");
     uint64_t bit = (uint64_t)1 << (device % 64);
     if (seen[device / 64] & bit) return wrong(r, "the team has a device twice");
     seen[device / 64] |= bit;
