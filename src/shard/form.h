@@ -77,6 +77,7 @@ void form_lookup(form *m);  /* gather index_select */
 void form_scatter(form *m); /* with reduce=add */
 void form_topk(form *m);    /* topk topk_index */
 void form_cumsum(form *m);
+void form_groups(form *m); /* grouped_matmul whose weights lie on different devices */
 /* [.., v, ..] as [.., n, c, ..]; these lie as x does. */
 ir_tensor form_in_pieces(form *m, ir_tensor x);
 /* The same backwards: dimensions dim and dim + 1 as one. */

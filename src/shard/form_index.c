@@ -111,6 +111,24 @@ void form_lookup(form *m) {
   m->results[0] = form_cast(m, y, ir_tensor_at(m->f, m->op.result)->dtype);
 }
 
+/* ---- grouped_matmul ---- */
+/* Each device multiplies the rows of its own groups, the others are 0:
+ *     y = grouped_matmul(x, w, index)   =>   y$1 = grouped_matmul(x, w$1, index in the piece, or no group)
+ *                                            y = sum(y$1, over the pieces) */
+void form_groups(form *m) {
+  ir_tensor x = m->op.operands[0], w = m->op.operands[1];
+  ir_scalar shape[4] = {ir_scalar_const(form_scalars(m), m->pieces), m->piece, sized(m, w, 1),
+                        sized(m, w, 2)};
+  ir_tensor own = with_shape(m, IR_OP_RESHAPE, w, shape, 4);
+  m->cuts[m->n_cuts++] = own;
+  places p = places_of(m, spread(m, m->op.operands[2], 2, 2), 2);
+  ir_tensor choice[3] = {p.inside, p.index, form_extent(m, m->piece)};
+  ir_tensor parts[3] = {x, own, form_op(m, IR_OP_WHERE, choice, 3, NULL)};
+  ir_tensor y = form_op(m, IR_OP_GROUPED_MATMUL, parts, 3, m->op.attrs);
+  m->results[0] =
+      form_cast(m, form_reduce(m, IR_OP_SUM, y, 1), ir_tensor_at(m->f, m->op.result)->dtype);
+}
+
 /* ---- scatter with reduce=add ---- */
 /*     y = scatter(x, index, src)   =>   y$9 = scatter(x$1, index in the piece, src or 0);  y = reshape(y$9) */
 void form_scatter(form *m) {

@@ -178,21 +178,36 @@ static ir_scalar reduced_bytes(form *m, int64_t element) {
 
 /* Results are reduced across devices, twice their bytes (once if they are scattered): not if that is
  * provably no less than the table. */
-static bool wants_lookup(form *m, uint32_t rank) {
+static bool moves_less(form *m, ir_tensor looked_up) {
   shard_placement p;
-  if (!begin_pieces(m, m->op.operands[0], rank, form_lookup)) return false;
   shard_placement_of(m->f, m->op.result, &p);
   ir_dtype dtype = ir_tensor_at(m->f, m->op.result)->dtype;
   int64_t size = (int64_t)ir_dtype_size_bytes(dtype);
   int64_t sent = !ir_dtype_is_float(dtype) ? 8 : dtype == IR_F16 ? 4 : size; /* as sums are */
   bool scattered = m->mesh_axis < p.rank && p.axes[m->mesh_axis].kind == SHARD_SHARDED;
-  ir_scalar whole = bytes_of(m->ctx, m->op.operands[0], m->mesh_axis, size);
+  ir_scalar whole = bytes_of(m->ctx, looked_up, m->mesh_axis, size);
   ir_scalar results =
       scattered ? bytes_of(m->ctx, m->op.result, m->mesh_axis, sent) : reduced_bytes(m, 2 * sent);
   int64_t a, b;
   bool known =
       ir_module_expects(m->f->module, whole, &a) && ir_module_expects(m->f->module, results, &b);
   return known ? a > b : ir_scalar_le(&m->f->module->scalars, whole, results) != IR_TRUE;
+}
+
+static bool wants_lookup(form *m, uint32_t rank) {
+  ir_tensor x = m->op.operands[0];
+  return begin_pieces(m, x, rank, form_lookup) && moves_less(m, x);
+}
+
+/* Weights of groups are cut along the groups, without batches. */
+static bool wants_groups(form *m, uint32_t rank) {
+  ir_axis dims[IR_MAX_RANK];
+  ir_tensor weight = m->op.operands[1];
+  m->write = form_groups;
+  m->dims = 1;
+  bool plain = rank == 2 && ir_tensor_dims(m->f, weight, dims) == 3 &&
+               ir_tensor_dims(m->f, m->op.operands[2], dims) == 1;
+  return plain && form_has_pieces(m, weight) && moves_less(m, weight);
 }
 
 /* What is scattered is where the result is; each device takes what falls into its piece. */
@@ -300,10 +315,10 @@ bool form_wanted(shard_ctx *c, const ir_op_data *op, form *result) {
   uint32_t rank = ir_tensor_dims(c->f, op->operands[0], axes);
   if (rank == 0) return false;
   bool wanted = families[ir_op_info_of(op->code)->family](&m, rank);
-  ir_tensor cut = m.write == form_scatter     ? op->result
-                  : m.write == form_attention ? op->operands[1]
-                  : m.write == form_shift     ? m.source
-                                              : op->operands[0];
+  ir_tensor cut = m.write == form_scatter                               ? op->result
+                  : m.write == form_attention || m.write == form_groups ? op->operands[1]
+                  : m.write == form_shift                               ? m.source
+                                                                        : op->operands[0];
   if (wanted) m.why = reason_of_cut(c->f, cut, m.dims);
   *result = m;
   return wanted;
