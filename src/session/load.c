@@ -21,11 +21,32 @@ static status join_enough(session *x, const ir_env *env, session_plan *p) {
   return STATUS_OK;
 }
 
+static bool meets_all(const rt_plan *plan) {
+  for (uint32_t i = 0; i < plan->n_posts; i++)
+    if (ir_comm_is_message(plan->posts[i].kind) || plan->posts[i].n_team < plan->kin->n_devices)
+      return false;
+  return true;
+}
+
+/* Of ranks of a few kinds one of each, if all ranks meet in every communication: it begins when the last kind has
+ * come to it. */
+static status join_kinds(session *x, const ir_env *env, session_plan *p) {
+  session_kinds f;
+  TRY(session_plan_kinds(x, env, p, &f));
+  for (uint32_t k = 0; k < f.n; k++)
+    if (!meets_all(f.plans[k])) return STATUS_OK;
+  if (f.n == 0) return STATUS_OK;
+  TRY(rt_plan_join(f.plans, f.n, x->memory, &p->plan));
+  p->plan->kin = p->own->kin;
+  return STATUS_OK;
+}
+
 /* A device that reads the memory of other processes has to know what they do. */
 static status load_plan(session *x, const ir_env *env, session_plan *p) {
   const rt_device_ops *ops = x->device->ops;
   bool is_spread = x->ranks.n == 1 && x->ranks.world > 1;
   if (!p->plan && ops->enough && session_plan_is_typical(x, p)) TRY(join_enough(x, env, p));
+  if (!p->plan && ops->enough) TRY(join_kinds(x, env, p));
   TRY(session_plan_need_joined(x, env, p));
   if (!is_spread || !ops->load_spread) return ops->load(x->device, p->plan, &p->loaded);
   TRY(session_plan_need_ranks(x, env, p, 0, x->ranks.world));

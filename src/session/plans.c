@@ -373,25 +373,35 @@ static bool is_conclusive(const check_world_report *r, uint32_t n, bool has_root
   return r->meetings.len == 0 || n > SESSION_MOST_SHOWN;
 }
 
-/* A rank of each kind of those that are alike. *known: they are few, and all is well. */
-static status check_kinds(session *x, const ir_env *env, session_plan *p,
-                          const check_options *options, bool *known, check_world_report *report) {
-  enum { MOST_KINDS = 8 };
-  const rt_plan *kinds[MOST_KINDS];
-  uint32_t times[MOST_KINDS] = {0}, n = x->ranks.world, n_kinds = 0, left = n;
-  *known = false;
+status session_plan_kinds(session *x, const ir_env *env, session_plan *p, session_kinds *result) {
+  session_kinds f = {.n = 0};
+  uint32_t n = x->ranks.world, left = n;
+  *result = f;
+  if (!p->own->kin || !is_one_of_many(x)) return STATUS_OK;
   for (uint32_t r = 0; r < n && left > 0; r++) {
     bool taken = false;
-    for (uint32_t k = 0; k < n_kinds; k++) taken = taken || !kinds[k]->differs[r];
+    for (uint32_t k = 0; k < f.n; k++) taken = taken || !f.plans[k]->differs[r];
     if (taken) continue;
-    if (n_kinds == MOST_KINDS) return STATUS_OK;
+    if (f.n == SESSION_MOST_KINDS) return STATUS_OK;
     TRY(session_plan_need_ranks(x, env, p, r, 1));
-    const rt_plan *plan = kinds[n_kinds] = p->ranks[r];
+    rt_plan *plan = f.plans[f.n] = p->ranks[r];
     if (!plan->kin) return STATUS_OK;
-    for (uint32_t i = 0; i < n; i++) times[n_kinds] += !plan->differs[i];
-    left -= times[n_kinds++];
+    for (uint32_t i = 0; i < n; i++) f.times[f.n] += !plan->differs[i];
+    left -= f.times[f.n++];
   }
-  return check_kin(kinds, times, n_kinds, n, options, known, report);
+  *result = f;
+  return STATUS_OK;
+}
+
+/* *known: ranks are of a few kinds, and all is well. */
+static status check_kinds(session *x, const ir_env *env, session_plan *p,
+                          const check_options *options, bool *known, check_world_report *report) {
+  session_kinds f;
+  *known = false;
+  TRY(session_plan_kinds(x, env, p, &f));
+  if (f.n == 0) return STATUS_OK;
+  return check_kin((const rt_plan *const *)f.plans, f.times, f.n, x->ranks.world, options, known,
+                   report);
 }
 
 status session_check(session *x, const ir_env *env, const check_options *options,
@@ -405,7 +415,7 @@ status session_check(session *x, const ir_env *env, const check_options *options
     check_world_report_destroy(report);
   }
   bool known = false;
-  if (p->own->kin && is_one_of_many(x)) TRY(check_kinds(x, env, p, options, &known, report));
+  TRY(check_kinds(x, env, p, options, &known, report));
   if (known) return STATUS_OK;
   TRY(session_plan_need_ranks(x, env, p, 0, n));
   return check_world((const rt_plan *const *)p->ranks, n, options, report);

@@ -36,6 +36,17 @@ NODISCARD status session_plan_need_own(session *x, const ir_env *env, session_pl
 NODISCARD status session_plan_need_joined(session *x, const ir_env *env, session_plan *p);
 /* Are there so many ranks, all alike, that one is enough to show and simulate? */
 bool session_plan_is_typical(const session *x, const session_plan *p);
+
+/* Of many ranks that are not alike, but of a few kinds: a plan of each kind, and how many ranks have it. */
+enum { SESSION_MOST_KINDS = 8 };
+typedef struct session_kinds {
+  uint32_t n; /* 0: there are not so many ranks, or too many kinds */
+  rt_plan *plans[SESSION_MOST_KINDS];
+  uint32_t times[SESSION_MOST_KINDS];
+} session_kinds;
+NODISCARD status session_plan_kinds(session *x, const ir_env *env, session_plan *p,
+                                    session_kinds *result);
+
 /* Keeps plans of at most so many bytes, the most recently used ones, and those that a caller's graph needs. */
 void session_plans_evict(session *x, int64_t most_bytes);
 void session_plans_close(session *x);

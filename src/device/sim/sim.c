@@ -106,8 +106,9 @@ static status build(void *context) {
   rt_queues_build(plan, memory, &l->queues);
   sim_comms_build(&l->comms, plan, &l->machine, memory);
   count_turns(l);
+  const ir_mesh_data *all = plan->alike ? plan->alike : plan->kin;
   sim_cores_build(&l->cores, &l->machine, rank_count(plan),
-                  plan->alike ? (uint32_t)plan->alike->n_devices : rank_count(plan), memory);
+                  all ? (uint32_t)all->n_devices : rank_count(plan), memory);
   if (l->n_units > most) l->n_units = most;
   l->durations_ns = ARENA_ARRAY(memory, plan->n_tasks, double);
   for (uint32_t t = 0; t < plan->n_tasks; t++)

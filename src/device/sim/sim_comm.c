@@ -130,7 +130,8 @@ static uint32_t count_ranks(const rt_plan *plan) {
 static void find_ranks(matching *m) {
   const rt_plan *plan = m->c->plan;
   m->present = ARENA_ARRAY(m->memory, m->c->n_links, bool);
-  for (uint32_t r = 0; plan->n_ranks > 1 && r < plan->n_ranks; r++) m->present[r] = true;
+  for (uint32_t r = 0; plan->n_ranks > 1 && !plan->kin && r < plan->n_ranks; r++)
+    m->present[r] = true;
   for (uint32_t p = 0; p < plan->n_posts; p++) m->present[plan->posts[p].rank] = true;
 }
 
