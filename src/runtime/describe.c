@@ -265,7 +265,7 @@ void rt_describe(const rt_plan *plan, uint32_t instr, strbuf *out) {
 
 /* The line of an instruction; 0: not known. Counts lines itself: the table of the source grows on demand, and
  * belongs to the code that reports errors. */
-static uint32_t line_of(const rt_plan *plan, uint32_t instr) {
+uint32_t rt_line(const rt_plan *plan, uint32_t instr) {
   uint32_t origin = plan->instrs[instr].origin, line = 1;
   const ir_func *h = plan->host;
   if (!h || !origin || origin >= h->host->instrs.len) return 0;
@@ -277,20 +277,20 @@ static uint32_t line_of(const rt_plan *plan, uint32_t instr) {
 }
 
 void rt_place(const rt_plan *plan, uint32_t instr, strbuf *out) {
-  uint32_t line = line_of(plan, instr);
+  uint32_t line = rt_line(plan, instr);
   if (line) strbuf_printf(out, "%s:%u", plan->host->module->src.name, line);
   else rt_describe(plan, instr, out);
 }
 
 status rt_fail_at(const rt_plan *plan, uint32_t instr, status st, const char *message) {
-  uint32_t line = instr < plan->n_instrs ? line_of(plan, instr) : 0;
+  uint32_t line = instr < plan->n_instrs ? rt_line(plan, instr) : 0;
   if (!line) return fail(st, "%s", message);
   return fail(st, "%s:%u: %s", plan->host->module->src.name, line, message);
 }
 
 status rt_fail_in_run(const rt_plan *plan, status st, const char *message) {
   uint32_t line = 0;
-  for (uint32_t i = 0; i < plan->n_instrs && !line; i++) line = line_of(plan, i);
+  for (uint32_t i = 0; i < plan->n_instrs && !line; i++) line = rt_line(plan, i);
   if (!line) return fail(st, "%s", message);
   return fail(st, "%s, in the run that begins at %s:%u", message, plan->host->module->src.name,
               line);

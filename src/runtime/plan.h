@@ -307,6 +307,8 @@ rt_comm_request rt_post_request(const rt_post *post, const void *in, void *out);
 void rt_describe(const rt_plan *plan, uint32_t instr, strbuf *out);
 /* Of an RT_POST: "c0 = allgather(a$1 -> a$1$1)". */
 void rt_describe_post(const rt_plan *plan, uint32_t instr, strbuf *out);
+/* The line of the source text that has the instruction; 0: it is not known. Allocates nothing. */
+uint32_t rt_line(const rt_plan *plan, uint32_t instr);
 /* "file:12", where the host program has the instruction; its description if that is not known. */
 void rt_place(const rt_plan *plan, uint32_t instr, strbuf *out);
 /* Fails with the message, after the place of the instruction where that is known. Allocates nothing. */

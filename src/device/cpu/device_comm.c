@@ -216,13 +216,18 @@ bool cpu_comms_is_failing(const cpu_comms *c) {
 }
 
 void cpu_comms_abort(cpu_comms *c) {
-  char text[sizeof c->errors->message + 32];
+  char text[sizeof c->errors->message + 512];
   const rt_plan *plan = c->program->plan;
   (void)pthread_mutex_lock(&c->errors->lock);
   uint32_t rank = rt_plan_rank(plan, plan->instrs[c->errors->instr].stream);
   rt_comm *e = c->world->endpoints[rank];
   status st = c->errors->st;
-  (void)snprintf(text, sizeof text, "rank %u: %s", e->rank, c->errors->message);
+  uint32_t line = c->errors->placed ? rt_line(plan, c->errors->instr) : 0;
+  const char *message = c->errors->message;
+  if (line)
+    (void)snprintf(text, sizeof text, "rank %u: %s:%u: %s", e->rank, plan->host->module->src.name,
+                   line, message);
+  else (void)snprintf(text, sizeof text, "rank %u: %s", e->rank, message);
   (void)pthread_mutex_unlock(&c->errors->lock);
   e->ops->abort(e, st, text);
   (void)note_failure(c, e);
