@@ -8,51 +8,91 @@
 /* After it: only functions of equal options are inlined. */
 #include "device/cpu/loops/math_f32.h"
 
+/* Maxima and sums are taken in LANES lanes, so that they are the same at every level. */
+enum { LANES = 32 };
+
+/* The largest of `most` and scale * x; NaN wins. In f32, where folds take f64. */
+static float most_f32(int64_t n, const float *x, float scale, float most) {
+  float lanes[LANES];
+  int32_t nan[LANES] = {0}, any = 0;
+  int64_t i = 0;
+  for (int j = 0; j < LANES; j++) lanes[j] = most;
+  for (; i + LANES <= n; i += LANES)
+    for (int j = 0; j < LANES; j++) {
+      float v = x[i + j] * scale;
+      nan[j] |= v != v;
+      lanes[j] = v > lanes[j] ? v : lanes[j];
+    }
+  for (; i < n; i++) {
+    float v = x[i] * scale;
+    any |= v != v;
+    most = v > most ? v : most;
+  }
+  for (int j = 0; j < LANES; j++) {
+    any |= nan[j];
+    most = lanes[j] > most ? lanes[j] : most;
+  }
+  return any ? NAN : most;
+}
+
+static double most_f64(int64_t n, const double *x, double scale, double most) {
+  for (int64_t i = 0; i < n; i++) {
+    double v = x[i] * scale;
+    most = ((v != v) | (v > most)) ? v : most;
+  }
+  return most;
+}
+
+/* By halves, so that additions do not wait for one another. */
+#define ADD_UP(name, type)                                                                         \
+  static inline double name(const type *lanes) {                                                   \
+    double sums[LANES];                                                                            \
+    for (int j = 0; j < LANES; j++) sums[j] = (double)lanes[j];                                    \
+    for (int half = LANES / 2; half > 0; half /= 2)                                                \
+      for (int j = 0; j < half; j++) sums[j] += sums[j + half];                                    \
+    return sums[0];                                                                                \
+  }
+ADD_UP(added_f32, float)
+ADD_UP(added_f64, double)
+
 /* The maximum is taken out first, so that no exponential overflows. NaN wins. */
-#define SOFTMAX(name, type, folds, exponential)                                                    \
+#define SOFTMAX(name, type, most_of, folds, exponential)                                           \
   void name(int64_t n, const void *x_, void *y_) {                                                 \
     const type *x = x_;                                                                            \
     type *y = y_;                                                                                  \
-    cpu_element top = folds[CPU_FOLD_MAX].start, sum = folds[CPU_FOLD_SUM].start;                  \
-    folds[CPU_FOLD_MAX].row(n, x, &top, 0);                                                        \
-    type most = (type)top.f;                                                                       \
+    cpu_element sum = folds[CPU_FOLD_SUM].start;                                                   \
+    type most = most_of(n, x, 1, -(type)INFINITY);                                                 \
     for (int64_t i = 0; i < n; i++) y[i] = exponential(x[i] - most);                               \
     folds[CPU_FOLD_SUM].row(n, y, &sum, 0);                                                        \
     type share = (type)(1 / sum.f);                                                                \
     for (int64_t i = 0; i < n; i++) y[i] = y[i] * share;                                           \
   }
-SOFTMAX(cpu_row_softmax_f32, float, cpu_folds_f32, f32_exp_weight)
-SOFTMAX(cpu_row_softmax_f64, double, cpu_folds_f64, exp)
+SOFTMAX(cpu_row_softmax_f32, float, most_f32, cpu_folds_f32, f32_exp_weight)
+SOFTMAX(cpu_row_softmax_f64, double, most_f64, cpu_folds_f64, exp)
 
-/* Sums are taken in LANES lanes, so that they are the same at every level. Where all is -inf so far nothing
- * can be taken out: weights are 0, and so is the sum. */
-enum { LANES = 32 };
-#define WEIGH(name, type, folds, exponential)                                                      \
+/* Where all is -inf so far nothing can be taken out: weights are 0, and so is the sum. */
+#define WEIGH(name, type, most_of, added, exponential)                                             \
   void name(int64_t n, void *x_, double scale_, void *state_, void *factor) {                      \
     type *x = x_, *state = state_, scale = (type)scale_, lanes[LANES] = {0};                       \
-    cpu_element top = {.f = (double)state[0]}, sum = folds[CPU_FOLD_SUM].start;                    \
-    for (int64_t i = 0; i < n; i++) x[i] = x[i] * scale;                                           \
-    folds[CPU_FOLD_MAX].row(n, x, &top, 0);                                                        \
-    type most = (type)top.f, out = most == -(type)INFINITY ? 0 : most;                             \
+    type most = most_of(n, x, scale, state[0]), out = most == -(type)INFINITY ? 0 : most;          \
     type old = exponential(state[0] - out);                                                        \
     int64_t i = 0;                                                                                 \
     for (; i + LANES <= n; i += LANES)                                                             \
       for (int j = 0; j < LANES; j++) {                                                            \
-        type w = exponential(x[i + j] - out);                                                      \
+        type w = exponential(x[i + j] * scale - out);                                              \
         x[i + j] = w;                                                                              \
         lanes[j] += w;                                                                             \
       }                                                                                            \
     for (; i < n; i++) {                                                                           \
-      x[i] = exponential(x[i] - out);                                                              \
+      x[i] = exponential(x[i] * scale - out);                                                      \
       lanes[i % LANES] += x[i];                                                                    \
     }                                                                                              \
-    folds[CPU_FOLD_SUM].row(LANES, lanes, &sum, 0);                                                \
     state[0] = most;                                                                               \
-    state[1] = state[1] * old + (type)sum.f;                                                       \
+    state[1] = state[1] * old + (type)added(lanes);                                                \
     *(type *)factor = old;                                                                         \
   }
-WEIGH(cpu_row_weigh_f32, float, cpu_folds_f32, f32_exp)
-WEIGH(cpu_row_weigh_f64, double, cpu_folds_f64, exp)
+WEIGH(cpu_row_weigh_f32, float, most_f32, added_f32, f32_exp_weight)
+WEIGH(cpu_row_weigh_f64, double, most_f64, added_f64, exp)
 
 #define NORMALIZE(name, type)                                                                      \
   void name(int64_t n, const void *x_, double mean, double scale, const void *weight_,             \

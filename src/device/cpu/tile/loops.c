@@ -222,12 +222,23 @@ static bool streamed_columns(tile_emitter *e, const axes_list *kept, const axes_
   return true;
 }
 
+/* Nothing is computed before the reductions. */
+static bool only_loads(const tile_lowering *l) {
+  for (uint32_t i = 0; i < l->n_nodes; i++) {
+    const tile_node *n = &l->nodes[i];
+    bool loads = n->kind == TILE_LOAD && !n->guarded;
+    if (!loads && n->kind != TILE_FOLD) return false;
+  }
+  return true;
+}
+
 static bool streamed_rows(tile_emitter *e, const axes_list *kept, const axes_list *inner) {
   e->stream = TILE_STREAM_ROWS;
   if (kept->n == 0) add_loop(e, NULL, 0);
   for (uint32_t i = 0; i < kept->n; i++) add_loop(e, kept, i);
   add_loop(e, inner, 0);
-  cut(e, TILE_ELEMENTS, TILE_ELEMENTS);
+  int64_t elements = only_loads(e->l) ? TILE_LOADED : TILE_ELEMENTS;
+  cut(e, elements, elements);
   e->tile_rows = 1;
   e->store_form.rows = true;
   finish_loops(e, kept->n > 0 ? kept->mask[kept->n - 1] : 0, inner->mask[0]);

@@ -30,6 +30,7 @@ enum {
   TILE_NODES = 600,      /* of a program, at most */
   TILE_DEPTH = 256,      /* steps in a row, each computed from the one before: lowering recurses */
   TILE_ELEMENTS = 2048,  /* of a tile, about */
+  TILE_LOADED = 8192,    /* of a tile of a reduction that folds memory as it is */
   TILE_ROW = 1 << 16,    /* elements of a row that a tile may hold */
   TILE_STREAM = 8 << 20, /* bytes of a result from which on it is written past the caches */
   TILE_AHEAD = 6,        /* views fetched ahead, at most */
