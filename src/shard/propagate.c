@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "ir/build.h"
+#include "ir/fold.h"
 #include "schedule/schedule.h"
 #include "shard/form.h"
 #include "shard/internal.h"
@@ -226,6 +227,22 @@ static uint32_t take_whole(propagating *p, ir_tensor from, ir_tensor to, const l
   return n;
 }
 
+/* Does the operation of `result` reduce what devices have in another order on each line of them? Parts are combined
+ * in the order of devices, so a result that is rounded would differ from line to line. */
+static bool reduces_turned(const ir_func *f, ir_tensor from, ir_tensor result, const link *l) {
+  shard_placement at;
+  if (ir_axis_at(f, l->to)->kind != IR_AXIS_REDUCTION) return false;
+  ir_fold fold = ir_op_fold(ir_op_at(f, ir_tensor_at(f, result)->scheduled_def)->code);
+  bool picks = fold != IR_FOLD_NONE && ir_fold_info_of(fold)->noun;
+  if (picks || !ir_dtype_is_float(ir_tensor_at(f, result)->dtype)) return false;
+  shard_placement_of(f, from, &at);
+  for (uint32_t k = 0; k < at.rank; k++) {
+    const shard_axis *a = &at.axes[k];
+    if (a->kind == SHARD_SHARDED && a->swizzled && IR_SAME(a->logical, l->from)) return true;
+  }
+  return false;
+}
+
 /* Lets `to` lie and iterate like `from`, as far as it is free to. */
 static void take_along(propagating *p, ir_tensor from, ir_tensor to, const link *links,
                        uint32_t n_links, ir_why why) {
@@ -239,7 +256,7 @@ static void take_along(propagating *p, ir_tensor from, ir_tensor to, const link 
   uint32_t n_pairs = 0;
   for (uint32_t i = 0; i < n_links; i++) {
     bool bare = false;
-    if (links[i].whole) continue;
+    if (links[i].whole || reduces_turned(f, from, to, &links[i])) continue;
     if (links[i].crossed && !shard_may_cross(f, from, links[i].from, links[i].to, open, &bare))
       continue;
     /* mutant: propagate_reshape_bare */
