@@ -89,12 +89,42 @@ static uint32_t reduced_axes(const decomposing *d, ir_tensor t) {
   return mask;
 }
 
+/* The one cut of `axis` into equal pieces, the last of them shorter, if there is no other; else none. */
+static ir_axis only_cut(const ir_func *f, ir_tensor t, ir_axis axis) {
+  ir_axes loop = ir_tensor_at(f, t)->now.loop;
+  ir_axis found = {0};
+  for (uint32_t i = 0; i < loop.len; i++) {
+    const ir_axis_data *a = ir_axis_at(f, loop.data[i]);
+    if (a->mark.kind == IR_MARK_NONE || !shard_descends(f, loop.data[i], axis)) continue;
+    const ir_transform_data *def = a->def.id ? ir_transform_at(f, a->def) : NULL;
+    bool outer = def && def->kind == IR_OUTER_SPLIT && IR_SAME(def->in[0], axis) &&
+                 IR_SAME(def->out[0], loop.data[i]);
+    if (found.id || !outer) return (ir_axis){0};
+    found = loop.data[i];
+  }
+  return found;
+}
+
+/* Is every piece of the consumer's dimension, of whatever length, what reads a piece of the producer's?
+ *     8 heads in 5 pieces: 2 2 2 2 0      4 of those they read: 1 1 1 1 0 */
+static bool pieces_match(const ir_func *f, ir_tensor t, const ir_pair *pair) {
+  const ir_scalars *s = &f->module->scalars;
+  ir_axis cut = only_cut(f, t, pair->consumer);
+  int64_t pieces, many, few;
+  if (!cut.id || !ir_scalar_is_const(s, ir_axis_size(f, cut), &pieces) || pieces < 1) return false;
+  if (!ir_scalar_is_const(s, ir_axis_size(f, pair->consumer), &many)) return false;
+  if (!ir_scalar_is_const(s, ir_axis_size(f, pair->producer), &few) || few < 1) return false;
+  int64_t longest = many / pieces + (many % pieces != 0), read = few / pieces + (few % pieces != 0);
+  return many % few == 0 && longest == read * (many / few);
+}
+
 bool shard_repeats_cuts(const decomposing *d, ir_tensor t, const ir_pair *pair) {
   bool bare = false;
   schedule_marks all = {true, (uint32_t)ALL_AXES};
   if (pair->kind == IR_PAIR_EXACT) return true;
-  return pair->kind == IR_PAIR_GROUP &&
-         shard_may_cross(d->f, t, pair->consumer, pair->producer, all, &bare) && !bare;
+  if (pair->kind != IR_PAIR_GROUP) return false;
+  return pieces_match(d->f, t, pair) ||
+         (shard_may_cross(d->f, t, pair->consumer, pair->producer, all, &bare) && !bare);
 }
 
 /* Pairs from the result's axes, reductions or others, to those of `to`, which represents operand k. */
