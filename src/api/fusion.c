@@ -3,8 +3,7 @@
 #include "ir/host.h"
 #include "runtime/compare.h"
 
-#define DTYPE(id, text, size, kind, rank, ctype, nvfuser)                                          \
-  _Static_assert((int)IR_##id == (int)WEIR_##id, "dtypes agree: " text);
+#define DTYPE(id, text, ...) _Static_assert((int)IR_##id == (int)WEIR_##id, "dtypes agree: " text);
 #include "ir/dtype.def"
 #undef DTYPE
 

@@ -10,17 +10,18 @@ typedef struct dtype_row {
   size_t size_bytes;
   ir_dtype_kind kind;
   int rank;
+  double unit, tolerance;
 } dtype_row;
 
 static const dtype_row rows[IR_DTYPE_COUNT] = {
-    [IR_DTYPE_NONE] = {"none", "none", 0, IR_KIND_BOOL, 0},
-#define DTYPE(id, text, size, kind, rank, ctype, nvfuser)                                          \
-  [IR_##id] = {text, nvfuser, size, IR_KIND_##kind, rank},
+    [IR_DTYPE_NONE] = {"none", "none", 0, IR_KIND_BOOL, 0, 0, 0},
+#define DTYPE(id, text, size, kind, rank, ctype, nvfuser, unit, tolerance)                         \
+  [IR_##id] = {text, nvfuser, size, IR_KIND_##kind, rank, unit, tolerance},
 #include "ir/dtype.def"
 #undef DTYPE
 };
 
-#define DTYPE(id, text, size, kind, rank, ctype, nvfuser)                                          \
+#define DTYPE(id, text, size, kind, rank, ctype, ...)                                              \
   _Static_assert(sizeof(ctype) == (size), "storage size of " text);
 #include "ir/dtype.def"
 #undef DTYPE
@@ -52,22 +53,8 @@ ir_dtype ir_dtype_promote(ir_dtype a, ir_dtype b) {
 
 ir_dtype ir_dtype_accumulator(ir_dtype t) { return t == IR_F16 || t == IR_BF16 ? IR_F32 : t; }
 
-double ir_dtype_tolerance(ir_dtype t) {
-  switch (t) {
-  case IR_F64: return 1e-12;
-  case IR_F32: return 1e-5;
-  case IR_F16: return 1e-3;
-  case IR_BF16: return 1.6e-2;
-  case IR_I64:
-  case IR_I32:
-  case IR_I8:
-  case IR_U8:
-  case IR_BOOL:
-  case IR_DTYPE_NONE:
-  case IR_DTYPE_COUNT: break;
-  }
-  return 0;
-}
+double ir_dtype_unit(ir_dtype t) { return row_of(t)->unit; }
+double ir_dtype_tolerance(ir_dtype t) { return row_of(t)->tolerance; }
 
 /* ---- narrow floats ---- */
 enum { F64_MANTISSA = 52, F64_BIAS = 1023 };

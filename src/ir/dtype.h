@@ -11,7 +11,7 @@
 
 typedef enum ir_dtype {
   IR_DTYPE_NONE,
-#define DTYPE(id, text, size, kind, rank, ctype, nvfuser) IR_##id,
+#define DTYPE(id, ...) IR_##id,
 #include "ir/dtype.def"
 #undef DTYPE
   IR_DTYPE_COUNT
@@ -31,6 +31,8 @@ ir_dtype ir_dtype_promote(ir_dtype a, ir_dtype b);
 /* The type sums and products of `t` are accumulated in: f32 for f16 and bf16, else `t`. */
 ir_dtype ir_dtype_accumulator(ir_dtype t);
 
+/* Half the distance from 1 to the next number; 0 for exact types. */
+double ir_dtype_unit(ir_dtype t);
 /* Relative tolerance of a result that went through `t` (SPEC §3); 0 for exact types. */
 double ir_dtype_tolerance(ir_dtype t);
 

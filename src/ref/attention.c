@@ -52,7 +52,7 @@ static status attention_of(const ref_call *c, attention *a) {
   a->width = a->q.a.extents[a->rank - 1];
   a->v_width = a->v.a.extents[a->rank - 1];
   a->scale = scale->given ? ir_number_as_f64(scale->number) : 1 / sqrt((double)a->width);
-  a->unit = ref_unit(c->result.dtype);
+  a->unit = ir_dtype_unit(c->result.dtype);
   a->unit_sum = ref_unit_sum(c->result.dtype);
   a->large = c->result.dtype == IR_F64 ? 1e300 : c->result.dtype == IR_F16 ? 3e4 : 1e37;
   return STATUS_OK;

@@ -65,8 +65,7 @@ bool ref_noise_is_biased(const ir_op_data *op);
  * overflow on the way, so that any result is right. */
 #define REF_OPEN 1e300
 void ref_note(const ref_call *c, uint32_t k, const void *p, double deviation);
-/* Half the distance from 1 to the next number of the dtype; of what sums of it are accumulated in. */
-double ref_unit(ir_dtype t);
+/* ir_dtype_unit() of what sums of it are accumulated in. */
 double ref_unit_sum(ir_dtype t);
 /* Smallest normal number. */
 double ref_tiny(ir_dtype t);

@@ -6,24 +6,7 @@
 #include "ir/infer.h"
 #include "ref/internal.h"
 
-double ref_unit(ir_dtype t) {
-  switch (t) {
-  case IR_F64: return 0x1p-53;
-  case IR_F32: return 0x1p-24;
-  case IR_F16: return 0x1p-11;
-  case IR_BF16: return 0x1p-8;
-  case IR_I64:
-  case IR_I32:
-  case IR_I8:
-  case IR_U8:
-  case IR_BOOL:
-  case IR_DTYPE_NONE:
-  case IR_DTYPE_COUNT: break;
-  }
-  return 0;
-}
-
-double ref_unit_sum(ir_dtype t) { return ref_unit(ir_dtype_accumulator(t)); }
+double ref_unit_sum(ir_dtype t) { return ir_dtype_unit(ir_dtype_accumulator(t)); }
 
 double ref_tiny(ir_dtype t) {
   if (t == IR_F64) return DBL_MIN;
@@ -68,7 +51,7 @@ double ref_sum_noise(ir_dtype t, double squares, int64_t n) {
   if (n == 0) return 0;
   if (squares > (double)FLT_MAX * FLT_MAX && t != IR_F64) return REF_OPEN;
   double shorter = n > LONGEST_PART ? sqrt((double)LONGEST_PART / (double)n) : 1;
-  return ref_unit_sum(t) * sqrt(squares) * shorter + ref_unit(t) * sqrt(squares / (double)n);
+  return ref_unit_sum(t) * sqrt(squares) * shorter + ir_dtype_unit(t) * sqrt(squares / (double)n);
 }
 
 double ref_fold_noise(const ref_fold *fold, ir_dtype t) {
@@ -128,7 +111,7 @@ static ref_noise noise_pointwise(const ref_state *s, const ir_op_data *op) {
 static ref_noise noise_cast(const ref_state *s, const ir_op_data *op) {
   ir_dtype from = ir_tensor_at(s->f, op->operands[0])->dtype;
   ir_dtype to = ir_tensor_at(s->f, op->result)->dtype;
-  bool exact = !ir_dtype_is_float(from) || ref_unit(to) <= ref_unit(from);
+  bool exact = !ir_dtype_is_float(from) || ir_dtype_unit(to) <= ir_dtype_unit(from);
   return exact ? REF_NOISE_NONE : REF_NOISE_ROUNDS;
 }
 

@@ -51,7 +51,7 @@ static double own_noise(ir_dtype t, double reference, double value) {
   if (value == 0 || !isfinite(reference)) return 0;
   double size = fabs(reference);
   if (t != IR_F64 && size < 8 * ref_tiny(IR_F32)) return 8 * ref_tiny(IR_F32);
-  return ref_unit(t) * fmax(size, ref_tiny(t));
+  return ir_dtype_unit(t) * fmax(size, ref_tiny(t));
 }
 
 /* `value` holds what the lane's operands give, or lane 0's result. */

@@ -98,13 +98,13 @@ static inline uint8_t u8_from_i64(int64_t x) { return (uint8_t)(uint64_t)x; }
 #define EACH_FROM(M, TO)                                                                           \
   M(TO, F64) M(TO, F32) M(TO, F16) M(TO, BF16) M(TO, I64) M(TO, I32) M(TO, I8) M(TO, U8) M(TO, BOOL)
 
-#define DTYPE(id, text, size, kind, rank, ctype, nvfuser) EACH_FROM(CONVERT, id)
+#define DTYPE(id, ...) EACH_FROM(CONVERT, id)
 #include "ir/dtype.def"
 #undef DTYPE
 
 #define ENTRY(TO, FROM) [IR_##FROM] = TO##_from_##FROM,
 cpu_convert_fn *const cpu_conversions[IR_DTYPE_COUNT][IR_DTYPE_COUNT] = {
-#define DTYPE(id, text, size, kind, rank, ctype, nvfuser) [IR_##id] = {EACH_FROM(ENTRY, id)},
+#define DTYPE(id, ...) [IR_##id] = {EACH_FROM(ENTRY, id)},
 #include "ir/dtype.def"
 #undef DTYPE
 };
