@@ -84,6 +84,13 @@ static bool is_shift(rule *r) {
   return dealt;
 }
 
+/* Has each line of devices the positions in another order, while all lines must have the same rounded result? */
+static bool order_varies(const rule *r) {
+  const shard_axis *a = axis_before(r);
+  return a->swizzled && shard_rounds(r->v.c->f, r->v.op) &&
+         r->m->after.axes[a->swizzle_axis].kind != SHARD_SHARDED;
+}
+
 static shard_answer check_family(rule *r) {
   const ir_op_data *op = r->v.op;
   ir_family family = ir_op_info_of(op->code)->family;
@@ -98,6 +105,7 @@ static shard_answer check_family(rule *r) {
   if (ir_tensor_at(f, op->operands[0])->dtype != ir_tensor_at(f, op->result)->dtype) {
     return computes(r, "its result has another dtype");
   }
+  if (order_varies(r)) return unsupported(r, "replicas would combine in different orders");
   r->m->reduces = true;
   r->m->combine = ir_fold_combine(ir_op_fold(op->code), ir_tensor_at(r->v.c->f, op->result)->dtype);
   return SHARD_ONE;

@@ -581,7 +581,7 @@ static void decompose_op(decomposing *d, ir_op o) {
     shard_settle(d, o, 0);
     return;
   }
-  shard_unmark_repeated(d->f, &op);
+  shard_unmark_unshared(d->f, &op);
   mark_reductions(d, &op);
   if (!shard_fits(d->c, &op)) {
     bool partial = reduced_axes(d, op.result) != 0;

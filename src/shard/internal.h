@@ -185,9 +185,12 @@ ir_axis shard_parent(const ir_func *f, ir_axis a);
 bool shard_descends(const ir_func *f, ir_axis a, ir_axis of);
 /* The mesh axes whose cuts of the same dimension cut what that along k leaves. */
 uint32_t shard_cuts_inside(const ir_func *f, const shard_placement *p, uint32_t k);
-/* Takes the marks of reductions away that add up one position again and again: it is the same everywhere,
- * and not cut. */
-void shard_unmark_repeated(ir_func *f, const ir_op_data *op);
+/* Takes the device marks of reductions away that devices cannot share: of those that add up one position again and again,
+ * which is the same everywhere and not cut, and of swizzled ones that round, whose parts each line of devices would
+ * combine in its own order. */
+void shard_unmark_unshared(ir_func *f, const ir_op_data *op);
+/* Does the result depend on the order in which it is reduced? Maxima, minima and integers do not. */
+bool shard_rounds(const ir_func *f, const ir_op_data *op);
 /* Can the operation not be computed on local parts, though devices hold what they need? */
 bool shard_needs_whole(const ir_func *f, const ir_op_data *op);
 

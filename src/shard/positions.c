@@ -1,5 +1,6 @@
 /* Operations that must know where a position lies in the whole dimension, on tensors whose parts do not
  * tell: those are computed whole. */
+#include "ir/fold.h"
 #include "shard/internal.h"
 
 /* ---- cuts of one dimension ---- */
@@ -38,7 +39,22 @@ uint32_t shard_cuts_inside(const ir_func *f, const shard_placement *p, uint32_t 
   return mask;
 }
 
-/* ---- reductions of what repeats itself ---- */
+/* ---- reductions that devices cannot share ---- */
+
+bool shard_rounds(const ir_func *f, const ir_op_data *op) {
+  ir_fold fold = ir_op_fold(op->code);
+  bool picks = fold != IR_FOLD_NONE && ir_fold_info_of(fold)->noun;
+  return !picks && ir_dtype_is_float(ir_tensor_at(f, op->result)->dtype);
+}
+
+/* Does the part that a device has depend on its place along another mesh axis too? */
+static bool is_turned(const ir_func *f, ir_axis a) {
+  for (; a.id; a = shard_parent(f, a)) {
+    ir_transform def = ir_axis_at(f, a)->def;
+    if (def.id && ir_transform_at(f, def)->kind == IR_SWIZZLE) return true;
+  }
+  return false;
+}
 
 static ir_axis dimension_of(const ir_func *f, ir_axes root, ir_axis a) {
   for (; a.id; a = shard_parent(f, a)) {
@@ -61,12 +77,14 @@ static bool repeats(const ir_func *f, const ir_op_data *op, ir_axis reduction) {
   return false;
 }
 
-void shard_unmark_repeated(ir_func *f, const ir_op_data *op) {
+void shard_unmark_unshared(ir_func *f, const ir_op_data *op) {
   ir_domains now = ir_tensor_at(f, op->result)->now;
   for (uint32_t i = 0; i < now.loop.len; i++) {
     ir_axis_data *a = ir_axis_at(f, now.loop.data[i]);
     if (a->kind != IR_AXIS_REDUCTION || a->mark.kind != IR_MARK_MESH) continue;
-    if (repeats(f, op, dimension_of(f, now.root, now.loop.data[i]))) a->mark = (ir_mark){0};
+    bool turned = is_turned(f, now.loop.data[i]) && shard_rounds(f, op);
+    if (turned || repeats(f, op, dimension_of(f, now.root, now.loop.data[i])))
+      a->mark = (ir_mark){0};
   }
 }
 

@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "ir/build.h"
-#include "ir/fold.h"
 #include "schedule/schedule.h"
 #include "shard/form.h"
 #include "shard/internal.h"
@@ -232,9 +231,7 @@ static uint32_t take_whole(propagating *p, ir_tensor from, ir_tensor to, const l
 static bool reduces_turned(const ir_func *f, ir_tensor from, ir_tensor result, const link *l) {
   shard_placement at;
   if (ir_axis_at(f, l->to)->kind != IR_AXIS_REDUCTION) return false;
-  ir_fold fold = ir_op_fold(ir_op_at(f, ir_tensor_at(f, result)->scheduled_def)->code);
-  bool picks = fold != IR_FOLD_NONE && ir_fold_info_of(fold)->noun;
-  if (picks || !ir_dtype_is_float(ir_tensor_at(f, result)->dtype)) return false;
+  if (!shard_rounds(f, ir_op_at(f, ir_tensor_at(f, result)->scheduled_def))) return false;
   shard_placement_of(f, from, &at);
   for (uint32_t k = 0; k < at.rank; k++) {
     const shard_axis *a = &at.axes[k];
