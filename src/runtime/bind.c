@@ -348,6 +348,7 @@ status rt_bind(const ir_env *env, const rt_bind_options *options, const allocato
   c.b.errors = &env->func->module->errors;
   c.b.keep_waits = options->keep_waits;
   c.b.lends = options->lends;
+  c.b.folds_in_place = options->folds_in_place;
   c.b.donated = options->donated;
   c.b.max_steps = options->max_steps ? options->max_steps : RT_MAX_STEPS;
   c.b.max_bytes = options->max_bytes ? options->max_bytes : RT_MAX_PLAN_BYTES;

@@ -59,7 +59,7 @@ typedef struct binder {
   int64_t *symbols; /* values of extents, loop indexes, streams */
   uint32_t n_symbols;
   uint32_t stream; /* the current one */
-  bool keep_waits, lends;
+  bool keep_waits, lends, folds_in_place;
   const int64_t *donated; /* by output; or NULL */
   int64_t rank;           /* the running device */
   bool takes_part;        /* it has some tensor of the program */

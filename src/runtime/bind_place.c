@@ -23,7 +23,8 @@ typedef struct placer {
   rt_plan *plan;
   arena *memory;
   rt_lives lives;
-  uint32_t *moved;    /* by buffer: the one that it became a part of, or itself */
+  uint32_t *moved; /* by buffer: the one that it became a part of, or itself */
+  bool folds_in_place;
   bind_loan *loans;   /* by buffer: where it is in an output; NULL: none is */
   int64_t *offset;    /* by buffer */
   int64_t *bytes;     /* by buffer: in the pool */
@@ -63,9 +64,12 @@ static bool same_places(const rt_view *a, const rt_view *b) {
 }
 
 /* A copy onto itself would hide that something is out of order: what is written is what was read. */
-static bool is_elementwise(const rt_task *t, uint32_t operand) {
-  if (!t->body) return t->code != IR_OP_SET && t->n_more == 0 && ir_op_is_elementwise(t->code);
-  return rt_body_is_sweep(t->body) && rt_body_in_place(t->body, operand);
+static bool is_elementwise(const placer *p, const rt_task *t, uint32_t operand) {
+  const rt_body *b = t->body;
+  if (!b) return t->code != IR_OP_SET && t->n_more == 0 && ir_op_is_elementwise(t->code);
+  for (uint32_t i = 0; i < b->n_steps && !p->folds_in_place; i++)
+    if (!ir_op_is_elementwise(b->steps[i].code)) return false;
+  return rt_body_is_sweep(b) && rt_body_in_place(b, operand);
 }
 
 /* Is the task the last to touch what the operand is in, and reads it in no other way? */
@@ -77,7 +81,7 @@ static bool is_last(const placer *p, const rt_task *t, uint32_t instr, uint32_t 
     if (t->operands[k].kind != RT_OPERAND_VIEW || k == operand) continue;
     const rt_view *other = &p->plan->views[t->operands[k].view];
     if (root(p, other->buffer) != buffer) continue;
-    if (!is_whole(p, other) || !same_places(other, x) || !is_elementwise(t, k)) return false;
+    if (!is_whole(p, other) || !same_places(other, x) || !is_elementwise(p, t, k)) return false;
   }
   return true;
 }
@@ -98,7 +102,7 @@ static bool may_follow(const placer *p, const rt_task *t, uint32_t instr, uint32
   uint32_t in = root(p, x->buffer);
   return is_last(p, t, instr, operand) && is_whole(p, x) && same_places(x, y) &&
          p->plan->buffers[in].size_bytes == p->plan->buffers[y->buffer].size_bytes &&
-         is_elementwise(t, operand) && follows(p, p->plan->instrs[instr].stream, in, y->buffer);
+         is_elementwise(p, t, operand) && follows(p, p->plan->instrs[instr].stream, in, y->buffer);
 }
 
 static void put_in_place(placer *p, const rt_task *t, uint32_t instr, uint32_t result) {
@@ -245,7 +249,7 @@ void bind_place(binder *b) {
   rt_plan *plan = b->plan;
   uint32_t n = plan->n_buffers, at;
   if (n == 0 || n > MOST_BUFFERS || plan->pool_bytes == 0) return;
-  placer p = {.plan = plan, .memory = &b->scratch};
+  placer p = {.plan = plan, .memory = &b->scratch, .folds_in_place = b->folds_in_place};
   rt_lives_find(plan, p.memory, &p.lives);
   p.moved = ARENA_ARRAY(p.memory, n, uint32_t);
   for (uint32_t i = 0; i < n; i++) p.moved[i] = i;

@@ -130,8 +130,10 @@ typedef struct rt_device_ops {
   const char *summary;  /* one sentence, for `weir list devices` */
   bool virtual_clock;   /* spans tell simulated time */
   bool takes_adversary; /* options.adversarial means something */
-  bool shares_pool;     /* plans that are loaded have one pool, as large as the largest needs */
-  uint32_t carriers;    /* bit c: options.carrier may be c */
+  bool
+      folds_in_place; /* a kernel that folds columns of its result may write that where an operand is, at no cost */
+  bool shares_pool;  /* plans that are loaded have one pool, as large as the largest needs */
+  uint32_t carriers; /* bit c: options.carrier may be c */
   const rt_memory_ops *memory; /* begin() takes addresses there too; NULL: it has none of its own */
   /* What it opens may have other operations (the adversary): go on through (*result)->ops. */
   status (*open)(const rt_device_options *options, const allocator *memory, rt_device **result);

@@ -263,8 +263,9 @@ typedef struct rt_bind_options {
   int64_t rank;     /* the device that the plan is for */
   uint32_t
       world; /* of so many; with it, plan->alike says whether they are all alike. 0: not asked */
-  bool keep_waits; /* also those for streams that did nothing new since the last wait */
-  bool lends;      /* outputs may hold values of the pool before they are written, */
+  bool keep_waits;     /* also those for streams that did nothing new since the last wait */
+  bool folds_in_place; /* of rt_device_ops */
+  bool lends;          /* outputs may hold values of the pool before they are written, */
   const int64_t *
       donated; /* but not those that will be where an input is: by output, >= 0. NULL: there are none */
   int64_t max_steps, max_bytes; /* 0: RT_MAX_STEPS, RT_MAX_PLAN_BYTES */

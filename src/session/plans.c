@@ -126,6 +126,7 @@ typedef struct rank_binding {
 static status bind_waits(session *x, const ir_env *env, const rank_binding *b, rt_plan **result) {
   rt_bind_options options = {.streams = x->streams, .keep_waits = x->keep_waits};
   options.lends = b->lends && !x->keep_waits;
+  options.folds_in_place = x->device && x->device->ops->folds_in_place;
   options.donated = b->donated;
   options.rank = b->rank;
   options.world = x->ranks.world;
