@@ -4,7 +4,7 @@
 static void copy(void *to, const void *from, size_t size_bytes) { memcpy(to, from, size_bytes); }
 
 int main(int argc, char **argv) {
-  static const place memory = {4 << 20, 1 << 20, 2e9, malloc, free, copy};
+  static const place memory = {4 << 20, 1 << 20, 2e9, malloc, free, copy, NULL};
   rt_device *device = kit_device(2, false);
   if (!device) {
     fprintf(stderr, "%s\n", kit_reason);

@@ -5,7 +5,8 @@
  * Takes the first N (200) programs of the generator from seed S on that run for a millisecond or more unjoined,
  * and times both in R (9) rounds. A program's ratio is that of the least times of both, which what else the
  * machine does disturbs least; where it is above 1.05, up to three times as many rounds follow. Prints the geometric mean, how many are above 1.05, and the worst; --show their
- * texts, too. It ends after T seconds, if there are fewer. --products: products and what follows them.
+ * texts, too. It ends after T seconds, if there are fewer. --products: products and what follows them. On a GPU, the
+ * programs that became one kernel are also compared with copying the same bytes: inputs and outputs, each once.
  *
  * Who includes this says where tensors are, and how large they are at most. */
 #ifndef WEIR_BENCH_NEVER_SLOWER_H
@@ -19,7 +20,14 @@
 #include "fuzz/gen.h"
 #include "stream_kit.h"
 
-enum { LOOKS = 4, MOST_ROUNDS = 99, MOST_PROGRAMS = 2000, N_WORST = 8, FILLED = 1 << 20 };
+enum {
+  LOOKS = 4,
+  MOST_ROUNDS = 99,
+  MOST_PROGRAMS = 2000,
+  N_WORST = 8,
+  FILLED = 1 << 20,
+  LEAST_BYTES = 64 << 20
+};
 
 /* Memory that a run reads and writes; some bytes of it. */
 typedef struct place {
@@ -28,12 +36,14 @@ typedef struct place {
   void *(*take)(size_t size_bytes);
   void (*give_back)(void *block);
   void (*copy)(void *to, const void *from, size_t size_bytes);
+  double (*copy_s)(size_t size_bytes); /* to read and write so many bytes; NULL: not asked */
 } place;
 static const double least_s = 1e-3, enough_s = 4e-3;
 
 typedef struct result {
   uint64_t seed;
   double ratio, apart_s, joined_s;
+  double of_copying; /* 0: not one kernel, or not asked */
 } result;
 
 static struct {
@@ -165,6 +175,16 @@ static bool measure(trial *t) {
   return t->counts = true;
 }
 
+/* What one kernel reads and writes at least. */
+static void compare_with_copying(trial *t) {
+  const rt_plan *plan = t->plans[1];
+  size_t bytes = 0;
+  if (plan->n_tasks != 1 || !asked.place->copy_s || !t->counts) return;
+  for (uint32_t i = 0; i < plan->n_buffers; i++)
+    if (plan->buffers[i].kind != RT_BUFFER_POOL) bytes += (size_t)plan->buffers[i].size_bytes;
+  if (bytes >= LEAST_BYTES) t->result.of_copying = asked.place->copy_s(bytes) / t->result.joined_s;
+}
+
 static bool is_short(const rt_plan *plan) {
   double flops = 0;
   for (uint32_t i = 0; i < plan->n_tasks; i++) flops += rt_task_flops(plan, &plan->tasks[i]);
@@ -175,8 +195,9 @@ static status try_program(void *context) {
   trial *t = context;
   if (!subject_open(&t->s, t->program->text)) return STATUS_CHECK_FAILED;
   bool good = load(t, 0) && load(t, 1) && t->plans[0]->n_tasks != t->plans[1]->n_tasks;
-  return good && is_short(t->plans[0]) && make_arrays(t) && measure(t) ? STATUS_OK
-                                                                       : STATUS_CHECK_FAILED;
+  if (!good || !is_short(t->plans[0]) || !make_arrays(t) || !measure(t)) return STATUS_CHECK_FAILED;
+  compare_with_copying(t);
+  return STATUS_OK;
 }
 
 static void try_seed(uint64_t seed, bool show) {
@@ -202,6 +223,24 @@ static int by_ratio(const void *a, const void *b) {
   return x < y ? 1 : x > y ? -1 : 0;
 }
 
+static int by_copying(const void *a, const void *b) {
+  double x = ((const result *)a)->of_copying, y = ((const result *)b)->of_copying;
+  return x < y ? -1 : x > y ? 1 : 0;
+}
+
+static void report_copying(void) {
+  uint32_t n = 0, below = 0, first = 0;
+  qsort(results, n_results, sizeof *results, by_copying);
+  while (first < n_results && results[first].of_copying == 0) first++;
+  for (uint32_t i = first; i < n_results; i++, n++) below += results[i].of_copying < 0.7;
+  if (n == 0) return;
+  printf("%u of them one kernel: %.2f of copying in the middle, worst %.2f, %u below 0.70\n", n,
+         results[first + n / 2].of_copying, results[first].of_copying, below);
+  for (uint32_t i = first; i < first + N_WORST && i < n_results; i++)
+    printf("  seed %6llu  %.2f of copying, %8.3f ms\n", (unsigned long long)results[i].seed,
+           results[i].of_copying, results[i].joined_s * 1e3);
+}
+
 static void report(uint64_t tried) {
   double sum = 0;
   uint32_t above = 0;
@@ -218,6 +257,7 @@ static void report(uint64_t tried) {
            (unsigned long long)results[i].seed, results[i].ratio, results[i].apart_s * 1e3,
            results[i].joined_s * 1e3);
   for (uint32_t i = 0; asked.show && i < 3 && i < n_results; i++) try_seed(results[i].seed, true);
+  report_copying();
 }
 
 static void read_arguments(int argc, char **argv) {
