@@ -147,9 +147,12 @@ static inline ir_func *subject_lower(subject *s, bool plain) {
   return NULL;
 }
 
+static bool kit_lends = true; /* outputs may hold other values first */
+
 static inline rt_plan *subject_plan(subject *s, ir_func *h, uint32_t streams, bool keep_waits) {
   rt_bind_options options = {.streams = streams, .seed = KIT_SEED, .keep_waits = keep_waits};
-  options.lends = true;
+  options.lends = kit_lends;
+  options.folds_in_place = true;
   rt_plan *plan = NULL;
   ir_env env;
   ir_env_init(&env, h, &s->memory);

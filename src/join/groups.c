@@ -173,6 +173,8 @@ static void try_merge(join_block *b, uint32_t a, uint32_t into, fit *fits) {
   if (late) fits = join_space_follows;
   if (!fits(b->facts->h, &first->space, &then->space, &both)) return;
   if (!join_may_move(b, a, into, b->nodes[then->last].at)) return;
+  /* mutant: join_holds_memory */
+  if (!join_keeps_memory(b, a, into, b->nodes[then->last].at)) return;
   bool apart = join_all_apart(b, a, a) && join_all_apart(b, a, into) &&
                join_all_apart(b, into, a) && join_all_apart(b, into, into);
   if (!apart) return;
@@ -280,7 +282,7 @@ static void absorb_operands(join_block *b, uint32_t g, uint32_t node) {
     if (group->n_nodes + group->absorbed.len >= JOIN_MAX_NODES) return;
     if (!join_is_private(b->facts, join_instr(b, b->nodes[p].at)->tensor)) continue;
     if (!may_absorb(b, g, node, p)) continue;
-    if (!is_unchanged(b, p, b->nodes[group->last].at)) continue;
+    if (!is_unchanged(b, p, b->nodes[group->last].at) || !join_absorbs_memory(b, g, p)) continue;
     absorb_operands(b, g, p);
     vec_push(b->facts->scratch, &group->absorbed, p);
     read_for(b, p, b->nodes[group->last].at);

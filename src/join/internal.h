@@ -123,6 +123,12 @@ void join_merge_lists(join_block *b, uint32_t from, uint32_t to);
 /* The node that makes the operand, in the same run; JOIN_NONE: there is none. */
 uint32_t join_producer_of(const join_block *b, uint32_t node, ir_tensor t);
 
+/* ---- memory.c: the rule for memory ---- */
+/* Does no more memory stay in use if group `a` goes to position `to`, the end of group `into`, as a part of it? */
+bool join_keeps_memory(const join_block *b, uint32_t a, uint32_t into, uint32_t to);
+/* The same if group g computes the operation of node p for itself. */
+bool join_absorbs_memory(const join_block *b, uint32_t g, uint32_t p);
+
 /* ---- epilogue.c: the rule for products ---- */
 /* A product that may have an epilogue. */
 bool join_is_product(const ir_func *h, const ir_instr_data *d);
