@@ -5,7 +5,8 @@
  *
  * FILE: bench/gpu/block.weir; SCRIPT: bench/gpu/block.py; BLOCK: only that one. Times are medians of runs that
  * follow one another, in us. Memory is what the program takes, with inputs and results, beside the most that
- * PyTorch's allocator gave out for the same. */
+ * PyTorch's allocator gave out for the same. In the end one program runs with several lengths: its plans share what the
+ * longest takes. */
 #include "gpu/kit.h"
 #include "weir/weir.h"
 
@@ -144,9 +145,13 @@ static void open_subject(subject *s, const char *file, const size *z, bool graph
   weir_options_destroy(o);
 }
 
-static void close_subject(subject *s) {
+static void drop_tensors(subject *s) {
   for (size_t i = 0; i < s->args.n_inputs + s->args.n_outputs; i++)
     (void)cu->cuMemFree((CUdeviceptr)(uintptr_t)s->tensors[i].data);
+}
+
+static void close_subject(subject *s) {
+  drop_tensors(s);
   weir_program_destroy(s->program);
   weir_module_destroy(s->module);
 }
@@ -227,6 +232,37 @@ static void run_size(const char *file, const size *z) {
   (void)fflush(stdout);
 }
 
+/* ---- several lengths ---- */
+static void run_lengths(const char *file, const size *most) {
+  enum { LENGTHS = 5 };
+  subject s;
+  size z = *most;
+  size_t apart = 0, largest = 0;
+  for (int i = 0; i < LENGTHS; i++) { /* what each takes in a program of its own */
+    z.tokens = most->tokens >> i;
+    open_subject(&s, file, &z, false);
+    must_weir(weir_run(s.program, &s.args));
+    apart += s.most_bytes;
+    if (s.most_bytes > largest) largest = s.most_bytes;
+    close_subject(&s);
+  }
+  z.tokens = most->tokens >> (LENGTHS - 1);
+  open_subject(&s, file, &z, false);
+  for (int i = LENGTHS; i-- > 0;) {
+    weir_shapes *shapes = NULL;
+    drop_tensors(&s);
+    z.tokens = most->tokens >> i;
+    open_shapes(&s, &z, &shapes);
+    open_tensors(&s, shapes);
+    weir_shapes_destroy(shapes);
+    must_weir(weir_run(s.program, &s.args));
+  }
+  printf("%s of %d lengths up to %lld in one program: %zu bytes, the longest alone %zu, all of "
+         "them %zu\n",
+         most->block, LENGTHS, (long long)most->tokens, s.plan_bytes, largest, apart);
+  close_subject(&s);
+}
+
 int main(int argc, char **argv) {
   if (argc < 2) return 2;
   const char *only = argc > 3 ? argv[3] : NULL;
@@ -234,6 +270,7 @@ int main(int argc, char **argv) {
   if (argc > 2 && argv[2][0]) read_peer(argv[2], only);
   for (int i = 0; i < N_SIZES; i++)
     if (is_wanted(&sizes[i], only)) run_size(argv[1], &sizes[i]);
+  if (is_wanted(&sizes[0], only)) run_lengths(argv[1], &sizes[0]);
   device->ops->close(device);
   return 0;
 }
