@@ -77,6 +77,7 @@ static double now_s(void) {
 /* ---- a program ---- */
 static gen_options options_of(uint64_t seed) {
   gen_options o = gen_options_default(seed * 2654435761u + 5);
+  check(asked.place);
   o.families = GEN_POINTWISE | GEN_VIEW | GEN_CUT | GEN_MAKE | GEN_REDUCE | GEN_MOMENT | GEN_MODEL;
   if (asked.products) o.families = GEN_POINTWISE | GEN_MATMUL | GEN_REDUCE | GEN_MODEL;
   o.dtypes = 1u << IR_F32 | 1u << IR_BF16;
@@ -241,6 +242,22 @@ static void report_copying(void) {
            results[i].of_copying, results[i].joined_s * 1e3);
 }
 
+/* Where it is, in case it is broken off. */
+static void report_so_far(uint64_t tried) {
+  static double next_s;
+  double sum = 0, worst = 0;
+  if (n_results == 0 || now_s() < next_s) return;
+  next_s = now_s() + 10;
+  for (uint32_t i = 0; i < n_results; i++) {
+    sum += log(results[i].ratio);
+    worst = fmax(worst, results[i].ratio);
+  }
+  printf("so far %u of %llu tried: %.3f, worst %.3f; next --seed %llu\n", n_results,
+         (unsigned long long)tried, exp(sum / n_results), worst,
+         (unsigned long long)(asked.seed + tried));
+  (void)fflush(stdout);
+}
+
 static void report(uint64_t tried) {
   double sum = 0;
   uint32_t above = 0;
@@ -281,8 +298,10 @@ static int never_slower(int argc, char **argv, rt_device *device, const place *w
   asked.device = device;
   asked.place = where;
   double end = now_s() + asked.seconds;
-  for (; n_results < asked.n && tried < 40 * asked.n && now_s() < end; tried++)
-    try_seed(asked.seed + tried, false);
+  while (n_results < asked.n && tried < 40 * asked.n && now_s() < end) {
+    try_seed(asked.seed + tried++, false);
+    report_so_far(tried);
+  }
   if (n_results) report(tried);
   device->ops->close(device);
   return 0;

@@ -124,7 +124,7 @@ static void place_in_pool(cuda_loaded *l) {
   gaps g = {.plan = plan};
   cuda_rank *r = &l->ranks[0];
   uint64_t steps = (uint64_t)plan->n_buffers * plan->n_tasks;
-  if (l->n_ranks > 1 || l->share || l->order.n_lanes > 0) return;
+  if (l->n_ranks > 1 || l->share || plan->n_posts > 0) return;
   if (plan->n_buffers > MOST_BUFFERS || steps > MOST_STEPS) return;
   rt_lives_find(plan, &l->memory, &g.lives);
   if (!g.lives.in_order) return;
