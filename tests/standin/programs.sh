@@ -1,5 +1,5 @@
 #!/bin/bash
-# Programs with --check on the stand-ins: the examples, and those for GPUs on four devices; directly, as
+# Programs with --check on the stand-ins: the examples, those for GPUs on four devices, and those beside this file; directly, as
 # graphs, through the host, with delays; on one GPU and on four, which read each other's memory or do not.
 #
 #   programs.sh STANDINS      the folder of the stand-ins; $WEIR is the command
@@ -31,6 +31,9 @@ done < <(sed -n 's/^# RUN: weir run \(examples.*\) --check.*/\1/p' tests/golden/
 for file in tests/gpu/programs/*.weir; do
   sed 's/@D/4/g' "$file" >"$dir/$(basename "$file")"
   check 4 "$dir/$(basename "$file")"
+done
+for file in tests/standin/*.weir; do
+  check 4 "$file"
 done
 
 long_body 2500 | program long # more operations than one kernel can have
