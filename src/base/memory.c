@@ -122,6 +122,7 @@ void *arena_room(arena *a, size_t size_bytes) {
   void *block = a->next;
   a->next += size;
   a->used_bytes += size;
+  memset((char *)block + size_bytes, 0, size - size_bytes);
   return block;
 }
 

@@ -56,7 +56,7 @@ void arena_reset(arena *a);
 
 /* Never NULL, zeroed, aligned for any object. Only inside a memory_guard(). */
 void *arena_alloc(arena *a, size_t size_bytes);
-/* The same with anything in it. */
+/* The same with anything in it; what is after it, up to the alignment, is zero. */
 void *arena_room(arena *a, size_t size_bytes);
 /* n * size with the multiplication checked. */
 void *arena_array(arena *a, size_t n, size_t size_bytes);
