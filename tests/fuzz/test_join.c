@@ -27,7 +27,6 @@ static gen_options options_of(uint64_t seed) {
   gen_options o = gen_options_default(seed * 2654435761u + 17);
   o.families = GEN_POINTWISE | GEN_VIEW | GEN_CUT | GEN_MAKE;
   if (seed % 2) o.families |= GEN_REDUCE | GEN_MOMENT | GEN_MODEL;
-  if (seed % 4 == 1) o.families |= GEN_MATMUL;
   o.max_ops = 12;
   o.max_devices = 0;
   o.max_elements = 6000;
