@@ -14,13 +14,14 @@ typedef struct lender {
   rt_lives *lives;
   arena *memory;
   const uint32_t *moved;
-  bind_loan *loans;  /* by buffer */
+  bind_loan *loans; /* by buffer */
+  uint32_t lent[MOST_LOANS], n_lent;
   uint32_t *writes;  /* by buffer: how many accesses write it */
   bool *whole;       /* by buffer: its first access writes all of it */
   bool *posted;      /* by buffer: communications use it */
   uint32_t *outputs; /* that may be lent */
   uint32_t n_outputs;
-  int64_t *change; /* by instruction */
+  int64_t *change; /* by instruction: bytes that come into use there, less those that go */
 } lender;
 
 static uint32_t root(const lender *x, uint32_t buffer) {
@@ -87,14 +88,21 @@ static bool meets(const lender *x, uint32_t a, uint32_t b) {
 /* The lowest place in the output that no other loan has while the buffer is in use; -1: there is none. */
 static int64_t find_place(const lender *x, uint32_t output, uint32_t buffer) {
   int64_t at = 0, size = bytes_of(x, buffer);
-  for (uint32_t b = 0; b < x->plan->n_buffers; b++) {
+  for (uint32_t i = 0; i < x->n_lent; i++) {
+    uint32_t b = x->lent[i];
     const bind_loan *other = &x->loans[b];
     if (other->from != output || !meets(x, b, buffer)) continue;
     if (other->at >= at + size || other->at + bytes_of(x, b) <= at) continue;
     at = other->at + bytes_of(x, b);
-    b = UINT32_MAX; /* from the first again */
+    i = UINT32_MAX; /* from the first again */
   }
   return at + x->plan->buffers[buffer].size_bytes <= x->plan->buffers[output].size_bytes ? at : -1;
+}
+
+static void count_use(const lender *x, uint32_t buffer, int64_t times) {
+  const rt_life *life = &x->lives->of[buffer];
+  x->change[life->first] += times * bytes_of(x, buffer);
+  x->change[life->end] -= times * bytes_of(x, buffer);
 }
 
 static bool lend(lender *x, uint32_t buffer) {
@@ -105,6 +113,8 @@ static bool lend(lender *x, uint32_t buffer) {
     int64_t at = find_place(x, output, buffer);
     if (at < 0) continue;
     x->loans[buffer] = (bind_loan){output, at};
+    x->lent[x->n_lent++] = buffer;
+    count_use(x, buffer, -1);
     x->lives->of[buffer].used = false;
     return true;
   }
@@ -121,13 +131,6 @@ static bool comes_first(const lender *x, uint32_t a, uint32_t b) {
 /* The last instruction at which most is in use; false: nothing is. */
 static bool find_peak(const lender *x, uint32_t *at) {
   int64_t now = 0, most = 0;
-  memset(x->change, 0, (x->plan->n_instrs + (size_t)1) * sizeof *x->change);
-  for (uint32_t b = 0; b < x->plan->n_buffers; b++) {
-    const rt_life *life = &x->lives->of[b];
-    if (!life->used) continue;
-    x->change[life->first] += bytes_of(x, b);
-    x->change[life->end] -= bytes_of(x, b);
-  }
   for (uint32_t i = 0; i < x->plan->n_instrs; i++) {
     now += x->change[i];
     if (now >= most) *at = i;
@@ -169,7 +172,9 @@ bind_loan *bind_lend(const rt_plan *plan, rt_lives *lives, const uint32_t *moved
   x.change = ARENA_ARRAY(memory, plan->n_instrs + (size_t)1, int64_t);
   look_at_all(&x);
   find_outputs(&x, donated);
-  for (uint32_t i = 0; i < MOST_LOANS && x.n_outputs > 0; i++)
-    if (!find_peak(&x, &at) || !lend_at(&x, at)) break;
+  if (x.n_outputs == 0) return x.loans;
+  for (uint32_t b = 0; b < n; b++)
+    if (lives->of[b].used) count_use(&x, b, 1);
+  while (x.n_lent < MOST_LOANS && find_peak(&x, &at) && lend_at(&x, at)) continue;
   return x.loans;
 }
