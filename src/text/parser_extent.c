@@ -38,9 +38,10 @@ static void parse_capacity(text_parser *p, const text_token *name) {
   if (!x.id) return;
   ir_symbol_data *symbol = find_symbol(p, name);
   if (!symbol)
-    diag_error(&p->m->errors, text_token_loc(name),
-               "'%s' is no extent that an input declares before this line: only those have a capacity",
-               ir_name_text(p->f, text_intern(p, name)));
+    diag_error(
+        &p->m->errors, text_token_loc(name),
+        "'%s' is no extent that an input declares before this line: only those have a capacity",
+        ir_name_text(p->f, text_intern(p, name)));
   else if (!ir_scalar_is_const(&p->m->scalars, x, &most) || most < 1)
     diag_error(&p->m->errors, text_token_loc(&at), "a capacity is a number above 0");
   else if (symbol->capacity)

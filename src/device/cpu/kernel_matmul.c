@@ -331,14 +331,23 @@ static void transpose_if_better(matmul_kernel *g) {
   g->m = g->n, g->n = m;
 }
 
-/* Lines lie along the dimension with the smaller stride, unless that repeats. Units read rows of a with any
- * strides and pack b, so only other dtypes are staged; c must have dense rows. */
+/* Units read rows of a with any strides, a few at a time: those of a transposed a come from another page for every
+ * element along k. */
+static bool is_far_apart(const side *s, uint32_t i) {
+  enum { FAR_BYTES = 512 };
+  return i == A && s->by_columns && s->shape.rows > CPU_GEMM_FEW &&
+         magnitude(s->shape.column_stride) * s->size_bytes >= FAR_BYTES;
+}
+
+/* Lines lie along the dimension with the smaller stride, unless that repeats. Units read a with any strides and
+ * pack b, so only other dtypes are staged, and an a that is transposed; c must have dense rows. */
 static void plan_side(matmul_kernel *g, uint32_t i) {
   side *s = &g->sides[i];
   ir_dtype t = g->views[i].dtype;
   int64_t row = magnitude(s->shape.row_stride), column = magnitude(s->shape.column_stride);
   s->by_columns = i != C && i != BIAS && ((row != 0 && row < column) || s->shape.columns == 1);
-  s->staged = t != g->native || (i == C && s->shape.column_stride != 1 && s->shape.columns > 1);
+  s->staged = t != g->native || is_far_apart(s, i) ||
+              (i == C && s->shape.column_stride != 1 && s->shape.columns > 1);
   int64_t step = (s->by_columns ? s->shape.row_stride : s->shape.column_stride) * s->size_bytes;
   s->load = cpu_transfer_load(t, step, g->native);
   if (i != C) return;
