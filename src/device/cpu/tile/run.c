@@ -468,6 +468,7 @@ static void run_spans(machine *m, int64_t first, int64_t end, char *shared) {
 /* The machine is at outer position 0 then. */
 static void start(machine *m, const tile_program *p, char *const *places, char *scratch) {
   m->p = p;
+  memset(m->index, 0, sizeof m->index);
   m->places = places;
   m->loops = cpu_vectors();
   m->values = (char **)(void *)scratch;
