@@ -35,7 +35,7 @@ void text_report_strange(diags *errors, loc at, const char *text, uint32_t n) {
   uint32_t length;
   int32_t code = utf8_next(text, n, &length);
   const lookalike *like = find(code);
-  if (code == UTF8_BAD || code < 0x20 || code == 0x7f) {
+  if (code < 0x20 || code == 0x7f) { /* UTF8_BAD too */
     diag_error(errors, at, "the byte 0x%02x means nothing here", (unsigned char)*text);
   } else if (like) {
     char number[16] = "";
