@@ -199,8 +199,19 @@ static bool wants_lookup(form *m, uint32_t rank) {
   return begin_pieces(m, x, rank, form_lookup) && moves_less(m, x);
 }
 
+/* Nothing is said of the axis along which the operation reduces: its form reduces along another one. */
+static bool reduces_plainly(const ir_func *f, ir_tensor t) {
+  const ir_tensor_data *x = ir_tensor_at(f, t);
+  ir_axes loop = x->now.loop, logical = x->defined.logical;
+  ir_axis last = loop.len ? loop.data[loop.len - 1] : (ir_axis){0};
+  return loop.len && ir_axis_at(f, last)->kind == IR_AXIS_REDUCTION &&
+         ir_axis_at(f, last)->mark.kind == IR_MARK_NONE &&
+         IR_SAME(last, logical.data[logical.len - 1]);
+}
+
 /* Weights of groups are cut along the groups, without batches. */
 static bool wants_groups(form *m, uint32_t rank) {
+  if (!reduces_plainly(m->f, m->op.result)) return false;
   ir_axis dims[IR_MAX_RANK];
   ir_tensor weight = m->op.operands[1];
   m->write = form_groups;

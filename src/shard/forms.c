@@ -97,29 +97,35 @@ static bool find_reduction(const ir_func *f, ir_tensor t, int64_t *at) {
   return false;
 }
 
-/* Axes that are counted from the end come before one more. */
-static void count_one_more(ir_func *f, ir_stmt *s) {
-  if (s->axis < 0) s->axis--;
+/* Axes that are counted from the end come before `more` others than they did. */
+static void count_more(ir_func *f, ir_stmt *s, int64_t more) {
+  if (s->axis < 0) s->axis -= more;
   if (s->kind != IR_STMT_REORDER) return;
   int64_t *list = arena_copy(&f->module->memory, s->list, s->n_list * sizeof *list);
-  for (uint32_t i = 0; i < s->n_list; i++) list[i] -= list[i] < 0;
+  for (uint32_t i = 0; i < s->n_list; i++) list[i] -= list[i] < 0 ? more : 0;
   s->list = list;
 }
 
-/* Statements count loop axes, and a sum has one more than the operation it replaces: that goes to the end
- * before anything else is stated. Forms have at most one. */
-static void move_reduction_last(ir_func *f, ir_tensor t) {
+static void count_all(ir_func *f, ir_tensor t, int64_t more) {
+  for (uint32_t i = 0; more != 0 && i < f->statements.len; i++) {
+    ir_stmt *s = &f->statements.data[i];
+    if (s->kind != IR_STMT_ON && s->targets[0].name == ir_tensor_at(f, t)->name)
+      count_more(f, s, more);
+  }
+}
+
+/* Statements count loop axes, and the last step may have a reduction axis where the operation had none, or the
+ * other way round. One goes to the end before anything else is stated. Forms have at most one. */
+static void move_reduction_last(ir_func *f, ir_tensor t, bool had_one) {
   int64_t at;
-  if (!find_reduction(f, t, &at)) return;
+  bool has_one = find_reduction(f, t, &at);
+  count_all(f, t, (int64_t)has_one - (int64_t)had_one);
+  if (!has_one) return;
   int64_t *list = ARENA_ARRAY(&f->module->memory, 2, int64_t);
   ir_target *target = ARENA_NEW(&f->module->memory, ir_target);
   target->name = ir_tensor_at(f, t)->name;
   list[0] = at;
   list[1] = -1;
-  for (uint32_t i = 0; i < f->statements.len; i++) {
-    ir_stmt *s = &f->statements.data[i];
-    if (s->kind != IR_STMT_ON && s->targets[0].name == target->name) count_one_more(f, s);
-  }
   ir_stmt reorder = {.kind = IR_STMT_REORDER, .list = list, .n_list = 2};
   reorder.targets = target;
   reorder.n_targets = 1;
@@ -133,7 +139,7 @@ static void move_reductions(rewriting *r, uint32_t n_ops) {
   for (uint32_t i = 0; i < n_ops; i++) {
     const form *m = r->forms[i];
     for (uint32_t k = 0; m && k < ir_op_n_results(&m->op); k++)
-      move_reduction_last(r->f, m->results[k]);
+      move_reduction_last(r->f, m->results[k], m->write == form_groups);
   }
 }
 
