@@ -217,12 +217,6 @@ static bool is_partial(const explaining *e, ir_tensor t, uint32_t axis) {
   return axis < p.rank && p.axes[axis].reduced.id;
 }
 
-static bool is_cut(const explaining *e, ir_tensor t, uint32_t axis) {
-  shard_placement p;
-  shard_placement_of(e->f, t, &p);
-  return axis < p.rank && p.axes[axis].kind == SHARD_SHARDED;
-}
-
 /* The operand whose partial results the operation was computed from: one that was to be reduced, if any. */
 static ir_tensor part_of(const explaining *e, const ir_op_data *op, uint32_t axis) {
   for (uint32_t k = 1; k < op->n_operands; k++)
@@ -241,12 +235,12 @@ static void put_partial_reasons(explaining *e, const ir_op_data *op, uint32_t ax
     }
     ir_tensor part = part_of(e, op, axis);
     ir_op def = part.id ? ir_tensor_at(e->f, part)->def : (ir_op){0};
-    if (!def.id || is_cut(e, part, axis)) return; /* a sum over one position of each device */
-    bool adds = op->code == IR_OP_ADD || op->code == IR_OP_SUB;
+    if (!def.id || shard_is_cut(e->f, part, 1u << axis))
+      return; /* a sum over a position per device */
+    ir_rule rule = ir_op_adds(op) ? IR_RULE_ADDEND : IR_RULE_LINEAR;
     op = ir_op_at(e->f, def);
     strbuf_puts(e->out, "    ");
-    explain_sentence(e, adds ? IR_RULE_ADDEND : IR_RULE_LINEAR,
-                     ir_tensor_at(e->f, op->result)->name, e->out);
+    explain_sentence(e, rule, ir_tensor_at(e->f, op->result)->name, e->out);
     strbuf_putc(e->out, '\n');
   }
 }

@@ -219,8 +219,6 @@ void emit_copy_back(emitter *e, ir_tensor from, ir_tensor to, ir_mesh where, loc
 
 /* ---- streams on reduction axes (emit_reduce.c) ---- */
 bool emit_has_reduction(const op_plan *plan);
-/* Does it pick one of the elements, as a maximum does? Then nothing rounds, and of none there is no result. */
-bool emit_picks(const ir_op_data *op);
 /* Is it an error if there is nothing to reduce? */
 bool emit_refuses_nothing(const ir_op_data *op);
 /* Allocates what the loops add up in, at the place of the result's buffer, and sees to it that a sum

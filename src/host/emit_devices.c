@@ -168,7 +168,7 @@ static uint32_t next_axis(emitter *e, const step *s, uint32_t left) {
 /* f16 tolerates about two roundings, so its partial results stay in f32 until they are added up; bf16
  * tolerates eight, and is sent as it is. */
 static bool reduces_wide(const emitter *e, const step *s) {
-  return !emit_picks(s->op) && ir_tensor_at(e->f, s->op->result)->dtype == IR_F16;
+  return !ir_op_picks(s->op->code) && ir_tensor_at(e->f, s->op->result)->dtype == IR_F16;
 }
 
 /* A buffer for results that are not yet reduced along the mesh axes in `left`. */

@@ -48,13 +48,8 @@ static ir_scalar reduced_iterations(emitter *e, const op_plan *plan) {
   return least;
 }
 
-bool emit_picks(const ir_op_data *op) {
-  ir_fold fold = ir_op_fold(op->code);
-  return fold != IR_FOLD_NONE && ir_fold_info_of(fold)->noun != NULL;
-}
-
 bool emit_refuses_nothing(const ir_op_data *op) {
-  return emit_picks(op) && ir_op_attr(op, "empty")->i == 0;
+  return ir_op_picks(op->code) && ir_op_attr(op, "empty")->i == 0;
 }
 
 /* The bias of a weight with leading axes of its own does not line up with the result; it then goes with
@@ -126,7 +121,7 @@ static void emit_addition(emitter *e, step *s, ir_tensor to, ir_block *block) {
 static bool is_narrow(ir_dtype t) { return t == IR_F16 || t == IR_BF16; }
 
 static bool adds_wide(const emitter *e, const step *s) {
-  return !emit_picks(s->op) && is_narrow(ir_tensor_at(e->f, s->op->result)->dtype);
+  return !ir_op_picks(s->op->code) && is_narrow(ir_tensor_at(e->f, s->op->result)->dtype);
 }
 
 /* A buffer like `like`, of another dtype. */

@@ -90,8 +90,6 @@ static bool lies_like(const lowering *l, ir_tensor a, ir_tensor b) {
   return true;
 }
 
-static bool is_sum(const ir_op_data *op) { return op->code == IR_OP_ADD || op->code == IR_OP_SUB; }
-
 static void add_parts(lowering *l, const uses *u, ir_op o) {
   const ir_op_data *op = ir_op_at(l->f, o);
   op_plan *plan = &l->ops[o.id];
@@ -108,14 +106,6 @@ static void add_parts(lowering *l, const uses *u, ir_op o) {
 }
 
 /* ---- linear operations ---- */
-static bool is_cut_along(const lowering *l, ir_tensor t, uint32_t mesh_axes) {
-  shard_placement p;
-  shard_placement_of(l->f, t, &p);
-  for (uint32_t k = 0; k < p.rank; k++)
-    if ((mesh_axes >> k & 1) && p.axes[k].kind == SHARD_SHARDED) return true;
-  return false;
-}
-
 /* Can `o` be computed from the parts of its operand `t` along `mesh_axes`, so that its results are parts? */
 static bool takes_parts(const lowering *l, ir_op o, ir_tensor t, uint32_t mesh_axes) {
   const ir_op_data *op = ir_op_at(l->f, o);
@@ -125,19 +115,7 @@ static bool takes_parts(const lowering *l, ir_op o, ir_tensor t, uint32_t mesh_a
   while (!IR_SAME(op->operands[k], t)) k++;
   return ir_op_is_linear(op, k) && plan->kind == STEP_COMPUTES && !plan->partial &&
          !plan->axes.len && from->dtype == to->dtype && IR_SAME(from->mesh, to->mesh) &&
-         !is_cut_along(l, t, mesh_axes) && !is_cut_along(l, op->result, mesh_axes);
-}
-
-static double elements(const lowering *l, const uses *u, ir_tensor t) {
-  const ir_scalars *s = &l->f->module->scalars;
-  ir_axis dims[IR_MAX_RANK];
-  double n = 1;
-  for (uint32_t d = ir_tensor_dims(l->f, t, dims); d-- > 0;) {
-    int64_t size = 0;
-    if (ir_scalar_eval(s, ir_axis_size(l->f, dims[d]), u->values, s->symbols.len, &size))
-      n *= (double)size;
-  }
-  return n;
+         !shard_is_cut(l->f, t, mesh_axes) && !shard_is_cut(l->f, op->result, mesh_axes);
 }
 
 /* Is the other operand of the sum there, in parts of the same devices? */
@@ -154,12 +132,12 @@ static bool meets_parts(const lowering *l, const uses *u, ir_op sum, ir_tensor t
 /* Does the parts' way through `o`, and through linear operations after it, end with fewer elements than `t`
  * has, or in a sum with other parts? Otherwise it would only be another order. */
 static bool pays(const lowering *l, const uses *u, ir_op o, ir_tensor t, uint32_t mesh_axes) {
-  double before = elements(l, u, t);
+  double before = ir_tensor_elements(l->f, t, u->values);
   for (ir_tensor at = t; takes_parts(l, o, at, mesh_axes); o = u->reader[at.id]) {
     at = ir_op_at(l->f, o)->result;
-    if (elements(l, u, at) < before) return true;
+    if (ir_tensor_elements(l->f, at, u->values) < before) return true;
     if (u->n[at.id] != 1 || !u->reader[at.id].id) return false;
-    if (is_sum(ir_op_at(l->f, u->reader[at.id])))
+    if (ir_op_adds(ir_op_at(l->f, u->reader[at.id])))
       return meets_parts(l, u, u->reader[at.id], at, mesh_axes);
   }
   return false;
@@ -186,7 +164,7 @@ void host_add_parts(lowering *l) {
   uses u = count_uses(l, &l->scratch);
   for (uint32_t i = 0; i < l->f->order.len; i++) {
     ir_op o = l->f->order.data[i];
-    if (is_sum(ir_op_at(l->f, o))) add_parts(l, &u, o);
+    if (ir_op_adds(ir_op_at(l->f, o))) add_parts(l, &u, o);
     else carry_parts(l, &u, o);
   }
 }

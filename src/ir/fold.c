@@ -53,3 +53,8 @@ ir_number ir_fold_start(ir_fold fold, ir_dtype t) {
 ir_fold ir_op_fold(ir_opcode code) {
   return ir_op_is_product(code) ? IR_FOLD_SUM : ir_op_info_of(code)->fold;
 }
+
+bool ir_op_picks(ir_opcode code) {
+  ir_fold fold = ir_op_fold(code);
+  return fold != IR_FOLD_NONE && ir_fold_info_of(fold)->noun;
+}

@@ -30,7 +30,23 @@ bool ir_module_expects(const ir_module *m, ir_scalar x, int64_t *value) {
   return ir_scalar_eval(&m->scalars, x, m->expected.data, m->expected.len, value);
 }
 
-bool ir_op_has_bias(const ir_op_data *op) { return op->code == IR_OP_LINEAR && op->operands[2].id; }
+double ir_tensor_elements(const ir_func *f, ir_tensor t, const int64_t *values) {
+  const ir_scalars *s = &f->module->scalars;
+  ir_axis dims[IR_MAX_RANK];
+  double n = 1;
+  for (uint32_t d = ir_tensor_dims(f, t, dims); d-- > 0;) {
+    int64_t size = 0;
+    bool known = ir_scalar_eval(s, ir_axis_size(f, dims[d]), values, s->symbols.len, &size);
+    n *= known ? (double)size : 0;
+  }
+  return n;
+}
+
+bool ir_op_has_bias(const ir_op_data *op) {
+  return op->code == IR_OP_LINEAR && op->n_operands > 2 && op->operands[2].id;
+}
+
+bool ir_op_adds(const ir_op_data *op) { return op->code == IR_OP_ADD || op->code == IR_OP_SUB; }
 
 bool ir_op_is_linear(const ir_op_data *op, uint32_t k) {
   static const ir_opcode in_first[] = {IR_OP_NEG,     IR_OP_DIV,     IR_OP_SUM,       IR_OP_MEAN,

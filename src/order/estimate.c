@@ -10,7 +10,7 @@ struct order_estimate {
   uint32_t n_symbols;
 };
 
-enum { NOMINAL_EXTENT = 1024, NOMINAL_STREAMS = 4 };
+enum { NOMINAL_STREAMS = 4 };
 
 const order_machine order_nominal = {.post_ns = 20000,
                                      .bytes_per_ns = 0.25,
@@ -18,21 +18,16 @@ const order_machine order_nominal = {.post_ns = 20000,
                                      .flops_per_ns = 100,
                                      .memory_bytes_per_ns = 10};
 
-static int64_t expected(const ir_module *m, uint32_t symbol) {
-  bool known = symbol < m->expected.len && m->expected.data[symbol] != IR_UNBOUND;
-  return known ? m->expected.data[symbol] : NOMINAL_EXTENT;
-}
-
 order_estimate *order_estimate_new(ir_func *h, const order_machine *machine, arena *scratch) {
   const ir_scalars *s = &h->module->scalars;
   order_estimate *e = ARENA_NEW(scratch, order_estimate);
   e->h = h;
   e->m = machine;
   e->n_symbols = s->symbols.len;
-  e->symbols = ARENA_ARRAY(scratch, e->n_symbols, int64_t);
+  e->symbols = ir_module_usual(h->module, scratch);
   for (uint32_t i = 0; i < e->n_symbols; i++) {
     switch (s->symbols.data[i].kind) {
-    case IR_SYMBOL_EXTENT: e->symbols[i] = expected(h->module, i); break;
+    case IR_SYMBOL_EXTENT: break;
     case IR_SYMBOL_INDEX:
     case IR_SYMBOL_RANK: e->symbols[i] = 0; break;
     case IR_SYMBOL_STREAMS: e->symbols[i] = NOMINAL_STREAMS; break;
@@ -52,7 +47,7 @@ static double elements(const order_estimate *e, ir_tensor t) {
   uint32_t rank = ir_tensor_dims(e->h, t, dims);
   double n = 1;
   for (uint32_t i = 0; i < rank; i++) {
-    int64_t size = value(e, ir_axis_size(e->h, dims[i]), NOMINAL_EXTENT);
+    int64_t size = value(e, ir_axis_size(e->h, dims[i]), IR_USUAL_EXTENT);
     n *= size > 0 ? (double)size : 0;
   }
   return n;
@@ -66,7 +61,7 @@ static double last_extent(const order_estimate *e, ir_tensor t) {
   ir_axis dims[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(e->h, t, dims);
   if (rank == 0) return 1;
-  int64_t size = value(e, ir_axis_size(e->h, dims[rank - 1]), NOMINAL_EXTENT);
+  int64_t size = value(e, ir_axis_size(e->h, dims[rank - 1]), IR_USUAL_EXTENT);
   return size > 0 ? (double)size : 0;
 }
 

@@ -15,12 +15,6 @@ static uint32_t cuts_of(const ir_func *f, ir_tensor t, uint32_t dim) {
   return mask;
 }
 
-static bool is_cut_by(const ir_func *f, ir_tensor t, uint32_t mesh_axis) {
-  shard_placement p;
-  shard_placement_of(f, t, &p);
-  return mesh_axis < p.rank && p.axes[mesh_axis].kind == SHARD_SHARDED;
-}
-
 static uint32_t position(int64_t dim, uint32_t rank) {
   return (uint32_t)(dim < 0 ? dim + (int64_t)rank : dim);
 }
@@ -166,7 +160,7 @@ static ir_scalar reduced_bytes(form *m, int64_t element) {
     const ir_op_data *reader = only_reader(m->f, t);
     if (!reader || !ir_op_is_linear(reader, !IR_SAME(reader->operands[0], t))) break;
     t = reader->result;
-    if (ir_tensor_at(m->f, t)->dtype != dtype || is_cut_by(m->f, t, m->mesh_axis)) break;
+    if (ir_tensor_at(m->f, t)->dtype != dtype || shard_is_cut(m->f, t, 1u << m->mesh_axis)) break;
     ir_scalar bytes = bytes_of(m->ctx, t, m->mesh_axis, element);
     int64_t a, b;
     bool known =
@@ -272,8 +266,8 @@ static bool wants_heads(form *m, uint32_t rank) {
   m->write = form_heads;
   if (op->n_more || !form_has_pieces(m, op->operands[0]) || !both_cut(m->f, op, m->dim))
     return false;
-  if (is_cut_by(m->f, op->operands[1], m->mesh_axis)) return false;
-  if (is_cut_by(m->f, op->operands[2], m->mesh_axis)) return false;
+  if (shard_is_cut(m->f, op->operands[1], 1u << m->mesh_axis)) return false;
+  if (shard_is_cut(m->f, op->operands[2], 1u << m->mesh_axis)) return false;
   if (!const_dim(m, op->operands[1], m->dim, &m->heads) || m->heads < 1) return false;
   if (!const_dim(m, op->operands[2], m->dim, &heads) || heads != m->heads) return false;
   if (!ir_scalar_is_const(&m->f->module->scalars, m->piece, &pieces) || pieces < 1) return false;
@@ -291,7 +285,7 @@ static bool wants_positions(form *m, uint32_t rank) {
   m->write = form_attention;
   if (ir_op_attr(op, "causal")->i || !form_has_pieces(m, op->operands[1])) return false;
   if (!form_has_pieces(&values, op->operands[2]) || values.mesh_axis != m->mesh_axis) return false;
-  if (is_cut_by(m->f, op->operands[0], m->mesh_axis)) return false;
+  if (shard_is_cut(m->f, op->operands[0], 1u << m->mesh_axis)) return false;
   if (!const_dim(m, op->operands[0], m->dim, &queries)) return false;
   if (!const_dim(m, op->operands[1], m->dim, &keys)) return false;
   return 2 * queries * wide < keys * size;

@@ -28,24 +28,16 @@ static void begin(moving *m) {
   for (uint32_t i = 0; i < f->outputs.len; i++) m->reads[f->outputs.data[i].id]++;
 }
 
-static double elements(const moving *m, ir_tensor t) {
-  ir_axis dims[IR_MAX_RANK];
-  double n = 1;
-  for (uint32_t d = ir_tensor_dims(m->c->f, t, dims); d-- > 0;)
-    n *= value_of(m, ir_axis_size(m->c->f, dims[d]));
-  return n;
-}
-
 /* Bytes of the partial results of `op` that come from those of its operands; 0: it needs them whole. Linear
  * operations that make no more of them, and sums of two, take parts (host/sums.c). */
 static double carried(const moving *m, const ir_op_data *op) {
-  bool adds = op->code == IR_OP_ADD || op->code == IR_OP_SUB;
   double first = op->n_operands ? m->partial[op->operands[0].id] : 0;
   double second = op->n_operands > 1 ? m->partial[op->operands[1].id] : 0;
   uint32_t k = first <= 0;
-  if (adds) return first > 0 && second > 0 ? first : 0;
+  if (ir_op_adds(op)) return first > 0 && second > 0 ? first : 0;
   if (first + second <= 0 || (first > 0 && second > 0) || !ir_op_is_linear(op, k)) return 0;
-  double before = elements(m, op->operands[k]), after = elements(m, op->result);
+  double before = ir_tensor_elements(m->c->f, op->operands[k], m->values);
+  double after = ir_tensor_elements(m->c->f, op->result, m->values);
   return after <= before ? (first + second) * after / before : 0;
 }
 

@@ -120,3 +120,11 @@ void shard_placement_of(const ir_func *f, ir_tensor t, shard_placement *result) 
     place(f, t, d->now.loop.data[i], &result->axes[m.mesh_axis]);
   }
 }
+
+bool shard_is_cut(const ir_func *f, ir_tensor t, uint32_t mesh_axes) {
+  shard_placement p;
+  shard_placement_of(f, t, &p);
+  for (uint32_t k = 0; k < p.rank; k++)
+    if ((mesh_axes >> k & 1) && p.axes[k].kind == SHARD_SHARDED) return true;
+  return false;
+}

@@ -42,9 +42,7 @@ uint32_t shard_cuts_inside(const ir_func *f, const shard_placement *p, uint32_t 
 /* ---- reductions that devices cannot share ---- */
 
 bool shard_rounds(const ir_func *f, const ir_op_data *op) {
-  ir_fold fold = ir_op_fold(op->code);
-  bool picks = fold != IR_FOLD_NONE && ir_fold_info_of(fold)->noun;
-  return !picks && ir_dtype_is_float(ir_tensor_at(f, op->result)->dtype);
+  return !ir_op_picks(op->code) && ir_dtype_is_float(ir_tensor_at(f, op->result)->dtype);
 }
 
 /* Does the part that a device has depend on its place along another mesh axis too? */

@@ -59,6 +59,8 @@ typedef struct shard_placement {
 } shard_placement;
 
 void shard_placement_of(const ir_func *f, ir_tensor t, shard_placement *result);
+/* Is it sharded along any of the mesh axes, a bit each? */
+bool shard_is_cut(const ir_func *f, ir_tensor t, uint32_t mesh_axes);
 
 /* ---- does data have to move? ---- */
 /* Is the operand sharded otherwise along the mesh axis than the result needs it? "Yes" also when
@@ -87,7 +89,8 @@ typedef enum shard_slices {
   SHARD_SLICE_LAST,   /* only the last product, if its result is reduced or gathered: four */
 } shard_slices;
 /* Adds statements to the schedule of `f` that stream such products: along the pieces of what is gathered for them,
- * or along a dimension of what is reduced or gathered afterwards, in as many slices as `which` says. Nothing lies elsewhere than without them. Returns how many streams it added. */
+ * or along a dimension of what is reduced or gathered afterwards, in as many slices as `which` says. Everything is
+ * where it is without them. Returns how many streams it added. */
 uint32_t shard_slice_products(ir_func *f, shard_slices which, arena *scratch);
 
 /* ---- operations along sharded axes ---- */
