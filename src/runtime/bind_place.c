@@ -4,18 +4,24 @@
  * is known they are placed again, the largest first, each at the lowest place where no buffer is that may be in use
  * at the same time: of two that share bytes, every access to the one is ordered before every access to the other.
  *
+ * If that leaves too many holes, those that came to lie too high are placed first, and so on, a few times.
+ *
  * Before that, results that can be where an operand is are put there: a task computes it element by element, reads
  * the operand as the result is written, and nothing needs the operand afterwards.
  *
  *   y <- gelu(x); dealloc x          ⇒   x <- gelu(x), and what was in y is in x
  *
  * Values that are gone when an output is written may be in its memory (bind_lend.h). What is better is kept. */
+#include <string.h>
+
 #include "runtime/bind_internal.h"
 #include "runtime/bind_lend.h"
 #include "runtime/lives.h"
 
 /* Looking at pairs of buffers takes too long beyond: some ms. */
 enum { MOST_BUFFERS = 2048, MOST_STEPS = 4 * 1000 * 1000, SPAN = 32 };
+/* Other orders are tried while more than one of HOLES parts of what is in use is lost between buffers. */
+enum { HOLES = 64, MOST_TRIES = 16 };
 
 typedef VEC(uint32_t) placed_list;
 
@@ -205,15 +211,53 @@ static void place_one(placer *p, uint32_t at) {
   if (end + size > p->size_bytes) p->size_bytes = end + size;
 }
 
-/* False: it takes too long. */
+/* In this order; false: it takes too long. */
 static bool place_all(placer *p) {
+  uint32_t n_spans = p->spans ? p->plan->n_instrs / SPAN + 1 : 0;
+  for (uint32_t s = 0; s < n_spans; s++) p->spans[s].len = 0;
+  for (uint32_t i = 0; i < p->n; i++) p->seen[p->order[i]] = 0;
+  p->size_bytes = 0;
+  for (uint32_t i = 0; i < p->n && p->steps <= MOST_STEPS; i++) place_one(p, i);
+  return p->steps <= MOST_STEPS;
+}
+
+static void sort_all(placer *p) {
   for (uint32_t b = 0; b < p->plan->n_buffers; b++) {
     p->bytes[b] = rt_pool_bytes(p->plan->buffers[b].size_bytes);
     if (p->lives.of[b].used) p->order[p->n++] = b;
   }
   sort_by_size(p);
-  for (uint32_t i = 0; i < p->n && p->steps <= MOST_STEPS; i++) place_one(p, i);
-  return p->steps <= MOST_STEPS;
+}
+
+/* Those that end above `goal_bytes` found no better place after the others: they come first. */
+static void raise(placer *p, int64_t goal_bytes) {
+  uint32_t n_high = 0, n_low = 0;
+  for (uint32_t i = 0; i < p->n; i++) {
+    uint32_t b = p->order[i];
+    if (p->offset[b] + p->bytes[b] > goal_bytes) p->order[n_high++] = b;
+    else p->conflict[n_low++] = b;
+  }
+  for (uint32_t i = 0; i < n_low; i++) p->order[n_high + i] = p->conflict[i];
+}
+
+/* Places all, in several orders where the first one leaves too many holes. False: it takes too long. */
+static bool place_well(placer *p, int64_t live_bytes) {
+  int64_t *best = p->offset, goal_bytes = live_bytes + live_bytes / HOLES, best_bytes;
+  sort_all(p);
+  if (!place_all(p)) return false;
+  best_bytes = p->size_bytes;
+  p->offset = ARENA_ARRAY(p->memory, p->plan->n_buffers, int64_t);
+  memcpy(p->offset, best, p->plan->n_buffers * sizeof *best);
+  for (uint32_t k = 0; k < MOST_TRIES && best_bytes > goal_bytes; k++) {
+    raise(p, goal_bytes);
+    if (!place_all(p)) break;
+    if (p->size_bytes >= best_bytes) continue;
+    best_bytes = p->size_bytes;
+    memcpy(best, p->offset, p->plan->n_buffers * sizeof *best);
+  }
+  p->offset = best;
+  p->size_bytes = best_bytes;
+  return true;
 }
 
 /* ---- the plan ---- */
@@ -255,7 +299,8 @@ void bind_place(binder *b) {
   for (uint32_t i = 0; i < n; i++) p.moved[i] = i;
   find_in_place(&p);
   if (b->lends) p.loans = bind_lend(plan, &p.lives, p.moved, b->donated, p.memory);
-  if (plan->pool_bytes <= rt_lives_peak(&p.lives, p.memory, &at)) return;
+  int64_t live_bytes = rt_lives_peak(&p.lives, p.memory, &at);
+  if (plan->pool_bytes <= live_bytes) return;
   p.offset = ARENA_ARRAY(p.memory, n, int64_t);
   p.bytes = ARENA_ARRAY(p.memory, n, int64_t);
   p.order = ARENA_ARRAY(p.memory, n, uint32_t);
@@ -263,5 +308,5 @@ void bind_place(binder *b) {
   p.seen = ARENA_ARRAY(p.memory, n, uint32_t);
   if (p.lives.in_order) p.spans = ARENA_ARRAY(p.memory, plan->n_instrs / SPAN + 1, placed_list);
   /* mutant: plan_not_placed */
-  if (place_all(&p) && p.size_bytes < plan->pool_bytes) keep(&p);
+  if (place_well(&p, live_bytes) && p.size_bytes < plan->pool_bytes) keep(&p);
 }
