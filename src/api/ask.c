@@ -228,7 +228,14 @@ static void note_choice(const session *x, strbuf *out) {
   const choose_choice *c = &x->choice;
   const char *added = c->best ? x->variants.list[c->best - 1].added : NULL;
   if (c->ns == 0) return;
-  if (added)
+  if (c->too_large_bytes && added)
+    strbuf_printf(
+        out,
+        "products are not sliced: their buffers would take %lld bytes of a device, more than "
+        "--memory-limit %lld\n",
+        (long long)c->too_large_bytes, (long long)x->memory_limit);
+  else if (c->too_large_bytes) return;
+  else if (added)
     strbuf_printf(out, "products are sliced: predicted %.3g s, %.3g s without (as %s)\n",
                   c->ns * 1e-9, c->plain_ns * 1e-9, added);
   else if (c->best && c->best == x->variants.plain)

@@ -46,6 +46,8 @@ typedef struct choose_choice {
   uint8_t best; /* 0: the program as it is marked; i: variant i - 1 */
   /* What the model says of it, of the one without streams, and of the fastest with some. */
   double ns, plain_ns, streamed_ns;
+  int64_t
+      too_large_bytes; /* of buffers per device: more than the limit, so it was not taken; 0: it was */
 } choose_choice;
 
 /* Among `marked` and at least one variant. */

@@ -264,19 +264,24 @@ static int64_t most_bytes(const session *x, const session_plan *p) {
   return most;
 }
 
-/* If the plan needs more memory than there may be, another one takes its place, which overlaps less; on all
- * ranks, if rank 0 says so. */
+/* If the plan needs more memory than there may be, that of `host` takes its place; on all ranks, if rank 0 says so. */
+static status bind_smaller(session *x, ir_func *host, ir_env *bound, session_plan *p) {
+  uint8_t taken = host && host != bound->func && most_bytes(x, p) > x->memory_limit;
+  TRY(session_ranks_decide(&x->ranks, &taken));
+  if (!taken) return STATUS_OK;
+  x->choice.too_large_bytes = most_bytes(x, p);
+  destroy_ranks(x, p);
+  bound->func = host;
+  TRY(bind_own(x, bound, p));
+  return p->own->alike ? STATUS_OK : session_plan_need_own(x, bound, p);
+}
+
+/* First without what was chosen, then without what overlaps. */
 static status keep_to_limit(session *x, ir_env *bound, session_plan *p) {
   if (!x->memory_limit) return STATUS_OK;
   if (!p->own->alike) TRY(session_plan_need_own(x, bound, p));
-  uint8_t tight = x->tight && most_bytes(x, p) > x->memory_limit;
-  TRY(session_ranks_decide(&x->ranks, &tight));
-  if (tight) {
-    destroy_ranks(x, p);
-    bound->func = x->tight;
-    TRY(bind_own(x, bound, p));
-    if (!p->own->alike) TRY(session_plan_need_own(x, bound, p));
-  }
+  TRY(bind_smaller(x, x->host, bound, p));
+  TRY(bind_smaller(x, x->tight, bound, p));
   if (most_bytes(x, p) <= x->memory_limit) return STATUS_OK;
   return fail(
       STATUS_BAD_USAGE,
