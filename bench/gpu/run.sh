@@ -6,6 +6,7 @@
 #   kernels   generated kernels beside copying
 #   attention bf16 attention forward and backward beside PyTorch's best, and the generated kernels
 #   overlap   communication over the host link, beside a program by hand and one in PyTorch
+#   steps     training steps of eight layers over the host link, beside PyTorch with streams by hand
 #   choice    what the model of --pipeline auto says beside what happens
 #   fused     chains of operations beside copying and torch.compile
 #   bodies    the same chains, each as one body, without the rest of Weir
@@ -17,7 +18,7 @@
 build=$1
 results=$2
 shift 2
-parts=${*:-host calls kernels attention overlap choice fused bodies block never}
+parts=${*:-host calls kernels attention overlap steps choice fused bodies block never}
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$results" || exit 2
 
@@ -27,6 +28,7 @@ calls() {
   bash "$here/../../tests/gpu/extension.sh" "$build" || return 0
   PYTHONPATH=$build/python python3 "$here/../call_cost.py" "$build/bench/gpu/call_cost" cuda
 }
+steps() { "$build/bench/gpu/steps" "$here/steps.weir" "$here/steps.py"; }
 kernels() { "$build/bench/gpu/kernels"; }
 choice() { "$build/bench/gpu/choice"; }
 fused() { "$build/bench/gpu/fused" "$here/fused.py"; }
