@@ -223,13 +223,21 @@ static PyObject *bound(PyObject *o, PyObject *args) {
 }
 
 static PyMethodDef methods[] = {
-    {"run", run, METH_VARARGS, NULL},       {"start", weir_py_start, METH_VARARGS, NULL},
-    {"device", device, METH_NOARGS, NULL},  {"devices", devices, METH_NOARGS, NULL},
-    {"stats", stats, METH_NOARGS, NULL},    {"trace", trace, METH_VARARGS, NULL},
-    {"verify", verify, METH_VARARGS, NULL}, {"prepare", prepare, METH_VARARGS, NULL},
-    {"bound", bound, METH_VARARGS, NULL},   {"shard", shard, METH_VARARGS, NULL},
-    {"bucket", bucket, METH_VARARGS, NULL}, {"counts", counts, METH_NOARGS, NULL},
-    {"note", note, METH_NOARGS, NULL},      {NULL, NULL, 0, NULL}};
+    {"run", run, METH_VARARGS, NULL},
+    {"start", weir_py_start, METH_VARARGS, NULL},
+    {"device", device, METH_NOARGS, NULL},
+    {"devices", devices, METH_NOARGS, NULL},
+    {"stats", stats, METH_NOARGS, NULL},
+    {"trace", trace, METH_VARARGS, NULL},
+    {"verify", verify, METH_VARARGS, NULL},
+    {"prepare", prepare, METH_VARARGS, NULL},
+    {"bound", bound, METH_VARARGS, NULL},
+    {"shard", shard, METH_VARARGS, NULL},
+    {"bucket", bucket, METH_VARARGS, NULL},
+    {"counts", counts, METH_NOARGS, NULL},
+    {"note", note, METH_NOARGS, NULL},
+    {"direct", (PyCFunction)(void (*)(void))weir_py_direct, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL}};
 
 static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)dealloc},
                               {Py_tp_methods, methods},

@@ -44,6 +44,7 @@ typedef struct exchange {
   } header;
   void (*unused[3])(void);
   int (*view)(void *object, weir_dl_tensor *result); /* may be NULL; valid while the object lives */
+  int (*stream)(int device_type, int32_t device, void **result); /* the package's current one */
 } exchange;
 
 typedef struct known_type {
@@ -75,14 +76,26 @@ static const exchange *table_of(PyTypeObject *type) {
   return k->table;
 }
 
+int weir_py_tensor_view(PyObject *object, weir_dl_tensor *result) {
+  const exchange *x = table_of(Py_TYPE(object));
+  if (!x) return 0;
+  if (x->view(object, result) == 0) return 1;
+  PyErr_Clear(); /* __dlpack__ says why */
+  return 0;
+}
+
+int weir_py_tensor_stream(PyObject *object, weir_dl_device device, void **result) {
+  const exchange *x = table_of(Py_TYPE(object));
+  if (!x || !x->stream) return 0;
+  if (x->stream(device.device_type, device.device_id, result) == 0) return 1;
+  PyErr_Clear();
+  return 0;
+}
+
 /* Whether it was taken that way; `stream` asks for no order, or for none but what the caller sees to. */
 static int take_by_table(PyObject *object, PyObject *stream, weir_py_tensor *t) {
-  const exchange *x = table_of(Py_TYPE(object));
-  if (!x || (stream != Py_None && PyLong_AsLong(stream) != -1)) return 0;
-  if (x->view(object, &t->as_other) != 0) {
-    PyErr_Clear(); /* __dlpack__ says why */
-    return 0;
-  }
+  if (stream != Py_None && PyLong_AsLong(stream) != -1) return 0;
+  if (!weir_py_tensor_view(object, &t->as_other)) return 0;
   Py_INCREF(object);
   t->capsule = object;
   t->tensor = &t->as_other;

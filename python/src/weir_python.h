@@ -64,6 +64,14 @@ typedef struct weir_py_tensor {
 /* `stream` is passed on to __dlpack__ for tensors of GPUs: -1, or what the package found. */
 int weir_py_tensor_take(PyObject *object, PyObject *stream, int writes, weir_py_tensor *t);
 void weir_py_tensor_drop(weir_py_tensor *t);
+/* By the package's table of functions, without an object: valid while `object` lives and is not changed. 0: its type has
+ * no table, or it refuses; no exception is set. The other is the current stream of the object's package. */
+int weir_py_tensor_view(PyObject *object, weir_dl_tensor *result);
+int weir_py_tensor_stream(PyObject *object, weir_dl_device device, void **result);
+
+/* direct(inputs, outputs, seed, stream or None): a run with whole tensors that all have such a table (direct.c). None,
+ * and nothing is done, if they do not; else what the call returns: the tensor, or the tuple of several. */
+PyObject *weir_py_direct(PyObject *program, PyObject *const *args, Py_ssize_t n);
 
 /* Tensors of one side of a run, held while it uses them (side.c). An entry of the tuple is a tensor, or a list of the
  * parts that the devices of this process hold: a tensor or None for each. */

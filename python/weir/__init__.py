@@ -15,7 +15,7 @@ import threading
 from typing import Any, Callable, Iterable, NamedTuple, Sequence
 
 from . import _weir
-from .arrays import KINDS, Kind, RawArray, Shard, Shards, each, flat, kind_of, numpy_kind
+from .arrays import DIRECT, KINDS, Kind, RawArray, Shard, Shards, each, flat, kind_of, numpy_kind
 from .plain import PlainArray
 
 __all__ = ["Cancelled", "Diagnostic", "Error", "Fusion", "Mesh", "Module", "Pending", "PlainArray", "Program", "ProgramError", "RawArray",
@@ -232,6 +232,8 @@ class Program:
         self._whole: set = set()  # shapes for which every rank has all of every output
         self._spread = self.devices[1] < self.devices[2]
         self._run = self._core.run
+        self._direct = self._core.direct
+        self._n_inputs = len(inputs)
 
     def __repr__(self) -> str:
         return f"<weir.Program {self.name} on {self.device}>"
@@ -389,6 +391,11 @@ class Program:
         Inputs and `out` may be Shards, and outputs are if `whole` is False; `extents` gives extents of whole tensors that
         no array tells. `donate`: inputs whose memory outputs are given, as {input: output}, or names of inputs.
         """
+        if out is not None and type(arrays[0] if arrays else None) in DIRECT and len(arrays) == self._n_inputs and whole and not (
+                profile or donate or extents or _as_definition):
+            given = self._direct(arrays, out, seed, stream)
+            if given is not None:
+                return given
         kind, out, rest = self._ready(arrays, out, donate, whole, extents)
         for_dlpack, streams = kind.order(*((arrays, out) if rest is None else (flat(arrays), flat(out))), stream)
         try:

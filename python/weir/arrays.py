@@ -90,7 +90,7 @@ class _DLPack(Kind):
             kind, index = device() if device else (1, 0)
             if kind == 2:
                 gpus.add(index)
-        return (1, tuple((g, stream or 0) for g in gpus)) if gpus else (None, ())
+        return (stream or 1, tuple((g, stream or 0) for g in gpus)) if gpus else (None, ())
 
 
 class _Jax(_DLPack):
@@ -119,6 +119,7 @@ class RawArray:
 
 
 KINDS: dict = {PlainArray: _Plain()}
+DIRECT: set = set()  # of types whose tensors, and the current stream, the library asks the package for by itself
 
 
 def numpy_kind() -> Kind:
@@ -133,6 +134,8 @@ def kind_of(array) -> Kind:
         make = _Torch if "torch" in package else Kind if package & {"numpy", "weir"} else \
             _Jax if package & {"jax", "jaxlib"} else _DLPack
         kind = KINDS[type(array)] = make()
+        if make is _Torch:
+            DIRECT.add(type(array))
     return kind
 
 

@@ -3,7 +3,9 @@
  *
  *   mpirun -n 4 test_cuda_ranks [N] [nccl]     N worlds of each kind (12); by NCCL also of one rank
  *
- * Skips without a launcher, and where there is no GPU. */
+ * Skips without a launcher, and where there is no GPU. Where NCCL itself has several ranks on a GPU, worlds are shorter
+ * and fewer: a communicator takes a third of a second, and a call as long as it takes until all processes had their
+ * turn on the GPU. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -13,6 +15,18 @@
 static mpi_launch launch;
 static const rt_comm_ops *backend;
 static bool uses_nccl;
+static bool is_shared; /* NCCL itself, with several ranks on a GPU */
+
+/* A line for each part, since some take long. */
+static void begins(const char *name) {
+  static int64_t start_ns;
+  if (!start_ns) start_ns = rt_clock_ns();
+  if (launch.rank > 0) return;
+  printf("%.1f s: %s\n", (double)(rt_clock_ns() - start_ns) / (double)SECONDS, name);
+  (void)fflush(stdout);
+}
+
+static uint32_t steps_of(uint32_t steps) { return is_shared ? 12 : steps; }
 
 /* ---- a device in a world ---- */
 typedef struct peer {
@@ -80,21 +94,22 @@ enum { AT_ONCE = 3 };
 /* Several plans are loaded at a time, and run in turns. */
 static void test_worlds(const rt_device_options *o, const char *name, int64_t width, uint32_t n) {
   peer x;
-  uint32_t wrong = 0;
+  uint32_t wrong = 0, at_once = is_shared ? 1 : AT_ONCE;
+  begins(name);
   open_peer(&x, o, &memory_default, 20 * SECONDS);
-  for (uint32_t seed = 0; seed < n; seed += AT_ONCE) {
+  for (uint32_t seed = 0; seed < n; seed += at_once) {
     world w[AT_ONCE];
     rt_loaded *l[AT_ONCE] = {0};
-    for (uint32_t i = 0; i < AT_ONCE; i++) {
-      world_make(&w[i], seed + i, launch.size, width, 30);
+    for (uint32_t i = 0; i < at_once; i++) {
+      world_make(&w[i], seed + i, launch.size, width, steps_of(30));
       if (!EXPECT_INT(load(&x, &w[i], &l[i]), STATUS_OK)) {
         fprintf(stderr, "%s\n", status_message());
         exit(test_finish());
       }
     }
     for (uint32_t r = 0; r < 3; r++)
-      for (uint32_t i = 0; i < AT_ONCE; i++) wrong += !is_good(&w[i], l[i], NULL);
-    for (uint32_t i = 0; i < AT_ONCE; i++) {
+      for (uint32_t i = 0; i < at_once; i++) wrong += !is_good(&w[i], l[i], NULL);
+    for (uint32_t i = 0; i < at_once; i++) {
       x.device->ops->unload(l[i]);
       world_destroy(&w[i]);
     }
@@ -105,8 +120,7 @@ static void test_worlds(const rt_device_options *o, const char *name, int64_t wi
 }
 
 /* Every kind of communication, of one dtype. */
-static void test_matrix(ir_dtype dtype) {
-  peer x;
+static void test_matrix(const peer *x, ir_dtype dtype) {
   rt_loaded *l = NULL;
   const rt_plan *plans[WORLD_RANKS];
   matrix *m = calloc(1, sizeof *m);
@@ -114,19 +128,27 @@ static void test_matrix(ir_dtype dtype) {
   matrix_make(m, dtype, launch.size);
   EXPECT(matrix_expect(m));
   for (uint32_t r = 0; r < launch.size; r++) plans[r] = &m->kits[r].plan;
-  open_peer(&x, &(rt_device_options){0}, &memory_default, 20 * SECONDS);
-  EXPECT_INT(x.device->ops->load_spread(x.device, plans[launch.rank], plans, launch.size, &l),
+  begins(ir_dtype_text(dtype));
+  EXPECT_INT(x->device->ops->load_spread(x->device, plans[launch.rank], plans, launch.size, &l),
              STATUS_OK);
   uint32_t first = launch.rank * m->cases;
-  for (int run = 0; run < 2 && l; run++) {
+  for (int run = 0; run < (is_shared ? 1 : 2) && l; run++) {
     matrix_clear(m, m->outputs);
     EXPECT_INT(rt_run(l, m->inputs + first, m->outputs + first, NULL, NULL), STATUS_OK);
     EXPECT_INT(matrix_wrong(m, launch.rank), 0);
   }
-  x.device->ops->unload(l);
-  close_peer(&x);
+  x->device->ops->unload(l);
   matrix_destroy(m);
   free(m);
+}
+
+/* All use the same communicators. */
+static void test_matrices(bool all) {
+  peer x;
+  open_peer(&x, &(rt_device_options){0}, &memory_default, 20 * SECONDS);
+  for (unsigned dtype = 1; dtype < IR_DTYPE_COUNT; dtype++)
+    if (all || dtype % 3 == 1) test_matrix(&x, (ir_dtype)dtype);
+  close_peer(&x);
 }
 
 /* What this rank does is told with the numbers of its own plan. */
@@ -136,7 +158,7 @@ static void test_spans(void) {
   rt_loaded *l = NULL;
   uint32_t wrong = 0;
   open_peer(&x, &(rt_device_options){0}, &memory_default, 20 * SECONDS);
-  world_make(&w, 3, launch.size, 2000, 40);
+  world_make(&w, 3, launch.size, 2000, steps_of(40));
   const rt_plan *plan = &w.ranks[launch.rank].k.plan;
   uint32_t n = plan->n_tasks + plan->n_posts;
   rt_span *spans = ARENA_ARRAY(&w.memory, n, rt_span);
@@ -256,7 +278,7 @@ static void test_absent(void) {
   world w;
   rt_loaded *l = NULL;
   open_peer(&x, &(rt_device_options){0}, &memory_default, SECONDS);
-  world_make(&w, 4, launch.size, 16, 40);
+  world_make(&w, 4, launch.size, 16, steps_of(40));
   EXPECT_INT(load(&x, &w, &l), STATUS_OK);
   if (launch.rank + 1 < launch.size) {
     EXPECT_INT(run(&w, l, NULL), STATUS_UNAVAILABLE);
@@ -353,7 +375,8 @@ static bool is_there(void) {
 
 /* What one rank by itself cannot do wrong. */
 static void test_several(uint32_t n) {
-  test_allocations(n < 12 ? 40 : 4000);
+  begins("what goes wrong");
+  if (!is_shared) test_allocations(n < 12 ? 40 : 4000);
   test_wrong_index();
   test_other_plans(9, 16);
   test_other_plans(8, 24);
@@ -378,13 +401,14 @@ int main(int argc, char **argv) {
     return 0;
   }
   if (!is_there()) return test_finish();
+  is_shared = uses_nccl && !getenv("WEIR_STANDIN_NCCL") && getenv("NCCL_MULTI_RANK_GPU_ENABLE");
   for (size_t m = 0; m < sizeof modes / sizeof *modes; m++) {
     if (uses_nccl && modes[m].o.link_host) continue;
     test_worlds(&modes[m].o, modes[m].name, 16, n);
     test_worlds(&modes[m].o, modes[m].name, 30000, n / 4);
   }
-  for (unsigned dtype = 1; dtype < IR_DTYPE_COUNT; dtype++)
-    if (dtype % 3 == 1 || n >= 12) test_matrix((ir_dtype)dtype);
+  test_matrices(n >= 12 || (is_shared && launch.size < WORLD_RANKS));
+  begins("spans");
   test_spans();
   test_speed();
   if (launch.size > 1) test_several(n);

@@ -8,8 +8,8 @@
 #   faults    memory that runs out, a context that is lost; in one process, and on one of two ranks
 #   examples  examples/python with PyTorch's tensors, in one process and under torchrun
 #   worlds    ranks that are processes: worlds from Python, a rank that dies
-#   nccl      the same through NCCL, worlds of PyTorch's communicators, and tests/gpu/nccl_shared.sh, which runs beside
-#             the parts that are not timed
+#   torch     worlds of communicators that PyTorch made: of one rank with its own NCCL, of 2 and 4 with WEIR_NCCL_LIBRARY
+#   nccl      worlds through NCCL, and tests/gpu/nccl_shared.sh, which runs beside the parts that are not timed
 #
 # BUILD needs the targets weir, libweir, weir_archive, gpu_tests and bench_gpu_call_cost. Every part has a limit and says
 # one line for each thing tried; exit 1 if anything failed. WEIR_NCCL_LIBRARY is an NCCL of 2.30 or later, with which
@@ -20,7 +20,7 @@ build=$(cd "$1" && pwd) || exit 2
 shift
 root=$(cd "$(dirname "$0")/../.." && pwd)
 cd "$root" || exit 2
-parts=${*:-outside calls block tensors faults examples worlds nccl}
+parts=${*:-outside calls block tensors faults examples worlds torch nccl}
 log=$(mktemp -d)
 trap 'rm -rf "$log"' EXIT
 failed=0 shared=
@@ -134,10 +134,17 @@ nccl() {
   has_python 'worlds by NCCL' &&
     WEIR_DEVICE=cuda WEIR_COMM=nccl try 90 'worlds from Python by NCCL, a rank that dies' \
       python3 tests/python/test_world.py $world_tests
-  if has_torch_gpu "worlds of PyTorch's communicators"; then
-    LD_PRELOAD=${WEIR_NCCL_LIBRARY:-} try 90 "worlds of PyTorch's communicators" "${torchrun[@]}" python3 tests/gpu/torch_world.py
-    try 90 "a world of PyTorch's communicator, one rank" bash tests/mpi/torchrun.sh -n 1 python3 tests/gpu/torch_world.py
-  fi
+}
+
+# PyTorch takes the library that is there already.
+torch() {
+  local n
+  has_python "worlds of PyTorch's communicators" && has_torch_gpu "worlds of PyTorch's communicators" || return
+  try 90 "a world of PyTorch's communicator, one rank" bash tests/mpi/torchrun.sh -n 1 python3 tests/gpu/torch_world.py
+  for n in 2 4; do
+    LD_PRELOAD=${WEIR_NCCL_LIBRARY:-} try 90 "worlds of PyTorch's communicators, $n ranks" bash tests/mpi/torchrun.sh -n $n \
+      python3 tests/gpu/torch_world.py
+  done
 }
 
 # In the background, while parts run whose times do not count.
@@ -157,7 +164,7 @@ for part in $parts; do
   start=$SECONDS
   case $part in
     outside | calls | block) $part ;;
-    tensors | faults | examples | worlds | nccl)
+    tensors | faults | examples | worlds | torch | nccl)
       [ "$part" = tensors ] || [ "$part" = faults ] || start_shared # memory that is full is not for others
       $part
       ;;

@@ -1,6 +1,7 @@
 """The package weir with NumPy: values, arrays of all kinds, messages, threads; what it does with PyTorch and JAX if they
 are there."""
 
+import ctypes
 import importlib.util
 import os
 import pathlib
@@ -731,6 +732,108 @@ class Process(unittest.TestCase):
         self.assertEqual(p.communicate(timeout=30)[0], "interrupted\n")
 
 
+class Table:
+    """A package that has DLPack's table of functions, with tensors of one dimension in f32."""
+
+    class DL(ctypes.Structure):
+        _fields_ = [("data", ctypes.c_void_p), ("type", ctypes.c_int32), ("gpu", ctypes.c_int32), ("ndim", ctypes.c_int32),
+                    ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                    ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.c_void_p), ("offset", ctypes.c_uint64)]
+
+    View = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DL))
+    Stream = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
+
+    def __init__(self):
+        self.asked, self.handle = [], 0
+        fields = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("older", ctypes.c_void_p),
+                  ("unused", ctypes.c_void_p * 3), ("view", self.View), ("stream", self.Stream)]
+        self.api = type("Api", (ctypes.Structure,), {"_fields_": fields})(major=1, view=self.View(self.view), stream=self.Stream(self.stream))
+        capsule = ctypes.pythonapi.PyCapsule_New
+        capsule.restype, capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        self.name = b"dlpack_exchange_api"
+        self.Tensor = type("Tensor", (), {"__dlpack_c_exchange_api__": capsule(ctypes.addressof(self.api), self.name, None)})
+        weir.arrays.DIRECT.add(self.Tensor)
+
+    def tensor(self, data, n, device=(1, 0)):
+        t = self.Tensor()
+        t.data, t.extents, t.device, t.refuses = data, (ctypes.c_int64 * 1)(n), device, False
+        return t
+
+    @staticmethod
+    def view(t, result):
+        r = result.contents
+        r.data, (r.type, r.gpu), r.ndim, r.code, r.bits, r.lanes = t.data, t.device, 1, 2, 32, 1
+        r.shape, r.strides, r.offset = ctypes.cast(t.extents, ctypes.POINTER(ctypes.c_int64)), None, 0
+        return -1 if t.refuses else 0
+
+    def stream(self, kind, gpu, result):
+        self.asked.append((kind, gpu))
+        result[0] = self.handle
+        return 0
+
+
+class Direct(unittest.TestCase):
+    """Calls whose tensors, and streams, are asked for by a package's table of functions."""
+
+    TEXT = "fusion f { x : f32[n]; w : f32[n]; y = x * w; z = x + w; return y, z }"
+
+    def test_host(self):
+        table, f = Table(), weir.compile(self.TEXT)
+        host = [np.arange(4, dtype="f4") + i for i in range(4)]
+        x, w, y, z = (table.tensor(a.ctypes.data, 4) for a in host)
+        self.assertEqual(f(x, w, out=(y, z)), (y, z))
+        np.testing.assert_array_equal(host[2], host[0] * host[1])
+        np.testing.assert_array_equal(host[3], host[0] + host[1])
+        one = weir.compile("fusion f { x : f32[n]; y = x + 1; return y }")
+        self.assertIs(one(x, out=y), y)
+        self.assertIs(one(x, out=(y,)), y)
+        self.assertEqual(table.asked, [])
+        with self.assertRaisesRegex(weir.ProgramError, "extent 0 is 3"):
+            one(x, out=table.tensor(host[2].ctypes.data, 3))
+        with self.assertRaisesRegex(TypeError, "takes 1 arrays"):
+            one(x, w, out=y)
+        with self.assertRaises(TypeError):
+            one(x, out=y, seed="a")
+        x.refuses = True
+        with self.assertRaisesRegex(TypeError, "__dlpack__"):
+            one(x, out=y)
+
+    def test_streams(self):
+        try:
+            f = weir.compile(self.TEXT, device="cuda")
+        except weir.Error as why:
+            self.skipTest(why.message)
+        table, cu, n = Table(), ctypes.CDLL("libcuda.so.1"), 1000
+        data = [np.arange(n, dtype="f4"), np.arange(n, dtype="f4") * 2, np.zeros(n, "f4"), np.zeros(n, "f4")]
+        f(*data[:2])  # and a context is current
+        context, own = ctypes.c_void_p(), ctypes.c_void_p()
+        self.assertEqual(cu.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), 0)
+        self.assertEqual(cu.cuCtxSetCurrent(context), 0)
+        self.assertEqual(cu.cuStreamCreate(ctypes.byref(own), 1), 0)
+        blocks = []
+        for a in data:
+            p = ctypes.c_uint64()
+            self.assertEqual(cu.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(4 * n)), 0)
+            self.assertEqual(cu.cuMemcpyHtoD_v2(p, a.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(4 * n)), 0)
+            blocks.append(p)
+        x, w, y, z = (table.tensor(p.value, n, (2, 0)) for p in blocks)
+        table.handle = own.value
+        for given, asked in [({}, [(2, 0)]), ({"stream": own.value}, [])]:
+            table.asked.clear()
+            f(x, w, out=(y, z), **given)
+            self.assertEqual(table.asked, asked)
+            self.assertEqual(cu.cuStreamSynchronize(own), 0)
+            for p, a in zip(blocks[2:], (data[0] * data[1], data[0] + data[1])):
+                got = np.zeros(n, "f4")
+                self.assertEqual(cu.cuMemcpyDtoH_v2(got.ctypes.data_as(ctypes.c_void_p), p, ctypes.c_size_t(4 * n)), 0)
+                np.testing.assert_array_equal(got, a)
+        for p in blocks:
+            cu.cuMemFree_v2(p)
+        cu.cuStreamDestroy_v2(own)
+        cu.cuCtxSetCurrent(None)
+        cu.cuDevicePrimaryCtxRelease_v2(0)
+
+
 class Torch(unittest.TestCase):
     def test_torch(self):
         try:
@@ -743,6 +846,9 @@ class Torch(unittest.TestCase):
         self.assertIsInstance(y, torch.Tensor)
         self.assertTrue(torch.equal(y, x * 2))
         self.assertTrue(torch.equal(f(x.t().contiguous().t()), x * 2))
+        out = torch.empty_like(x)
+        self.assertIs(f(x, out=out), out)
+        self.assertTrue(torch.equal(out, x * 2))
         if not torch.cuda.is_available():
             return
         f = weir.compile("fusion f { x : bf16[n, 4]; y = x * 2; return y }", device="cuda")
