@@ -213,17 +213,33 @@ rt_link rt_machine_link(const rt_speed *m, const rt_post *p) {
   return rt_machine_link_of(m, m->island > 0 && spans_islands(m, p));
 }
 
-static bool is_product(const rt_task *task) {
-  if (!task->body) return ir_op_multiplies(task->code);
-  for (uint32_t i = 0; i < task->body->n_steps; i++)
-    if (ir_op_multiplies(task->body->steps[i].code)) return true;
+static bool is_narrow(ir_dtype t) { return t == IR_F16 || t == IR_BF16; }
+
+static ir_dtype value_dtype(const rt_body *b, const rt_value *v) {
+  switch (v->kind) {
+  case RT_VALUE_PARAM: return b->params[v->index].dtype;
+  case RT_VALUE_STEP: return b->steps[v->index].results[v->result].dtype;
+  case RT_VALUE_NONE:
+  case RT_VALUE_NUMBER: break;
+  }
+  return IR_F32;
+}
+
+/* Factors decide: a product of narrow ones whose sums are kept as f32 runs on the same units. */
+static bool multiplies_narrow(const rt_plan *plan, const rt_task *task) {
+  if (!task->body)
+    return ir_op_multiplies(task->code) && task->operands[0].kind == RT_OPERAND_VIEW &&
+           is_narrow(plan->views[task->operands[0].view].dtype);
+  for (uint32_t i = 0; i < task->body->n_steps; i++) {
+    const rt_step *s = &task->body->steps[i];
+    if (ir_op_multiplies(s->code)) return is_narrow(value_dtype(task->body, &s->operands[0]));
+  }
   return false;
 }
 
 static double flops_per_ns(const rt_plan *plan, const rt_task *task, const rt_speed *m) {
-  ir_dtype t = plan->views[task->result].dtype;
-  bool narrow = (t == IR_F16 || t == IR_BF16) && is_product(task);
-  return narrow && m->narrow_flops_per_ns > 0 ? m->narrow_flops_per_ns : m->flops_per_ns;
+  bool narrow = m->narrow_flops_per_ns > 0 && multiplies_narrow(plan, task);
+  return narrow ? m->narrow_flops_per_ns : m->flops_per_ns;
 }
 
 /* What is no product has its own rate, if the machine has one. */
