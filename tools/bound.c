@@ -31,7 +31,7 @@ static void print_bound(const weir_bound *b) {
   print_time("memory", b->memory_s, "its inputs and outputs, once");
   print_time("receive", b->receive_s, "what it receives");
   print_time("send", b->send_s, "what it sends");
-  print_time("chain", b->chain_s, "steps of communications that depend on one another");
+  print_time("chain", b->chain_s, "work and communications that depend on one another");
   double ratio = b->bound_s > 0 ? b->predicted_s / b->bound_s : 0;
   (void)printf("predicted %.3f us, %.2f of the bound; device %lld, which ends last:\n",
                b->predicted_s * 1e6, ratio, (long long)b->device);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "cost/needs.h"
 #include "runtime/machine.h"
 
 /* ---- the bound ---- */
@@ -41,13 +42,39 @@ static double chain_ns(const rt_plan *plan, const rt_speed *m, arena *scratch) {
 }
 
 static double task_ns(const rt_plan *plan, const rt_speed *machine) {
-  rt_speed m = *machine;
   double sum = 0;
-  m.launch_ns = 0;
-  m.bytes_per_ns = HUGE_VAL;
-  m.cache_bytes = 0;
-  for (uint32_t t = 0; t < plan->n_tasks; t++) sum += rt_task_ns(plan, &plan->tasks[t], &m);
+  for (uint32_t t = 0; t < plan->n_tasks; t++)
+    sum += cost_arithmetic_ns(plan, &plan->tasks[t], machine);
   return sum;
+}
+
+typedef struct transfer {
+  double after, receive, send;
+} transfer;
+
+static int by_start(const void *pa, const void *pb) {
+  const transfer *a = pa, *b = pb;
+  return (a->after < b->after) - (a->after > b->after);
+}
+
+/* What cannot begin before some time takes the link that long after it. */
+static double late_ns(const rt_plan *plan, const rt_speed *m, double threads, arena *scratch) {
+  transfer *all = ARENA_ARRAY(scratch, (size_t)plan->n_posts + 1, transfer);
+  double *after = ARENA_ARRAY(scratch, (size_t)plan->n_posts + 1, double);
+  double receive = 0, send = 0, most = 0;
+  cost_needs(plan, m, scratch, after);
+  for (uint32_t p = 0; p < plan->n_posts; p++) {
+    double rate = rt_machine_link(m, &plan->posts[p]).bytes_per_ns;
+    all[p] = (transfer){after[p] / threads, received_bytes(&plan->posts[p]) / rate,
+                        rt_post_bytes(&plan->posts[p]) / rate};
+  }
+  qsort(all, plan->n_posts, sizeof *all, by_start);
+  for (uint32_t p = 0; p < plan->n_posts && all[p].after > 0; p++) {
+    receive += all[p].receive;
+    send += all[p].send;
+    most = fmax(most, all[p].after + fmax(receive, send));
+  }
+  return most;
 }
 
 static double caller_bytes(const rt_plan *plan) {
@@ -72,7 +99,7 @@ void cost_bound_add(cost_bound *b, const rt_plan *plan, const rt_speed *m, arena
   b->memory = fmax(b->memory, caller_bytes(plan) / m->bytes_per_ns / threads);
   b->receive = fmax(b->receive, receive);
   b->send = fmax(b->send, send);
-  b->chain = fmax(b->chain, chain_ns(plan, m, scratch));
+  b->chain = fmax(b->chain, fmax(chain_ns(plan, m, scratch), late_ns(plan, m, threads, scratch)));
 }
 
 void cost_bound_share_cores(cost_bound *b, const rt_speed *m, uint32_t devices) {
