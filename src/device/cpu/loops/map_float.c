@@ -1,11 +1,7 @@
-/* Pointwise loops of the floats; f16 and bf16 are computed in f32. Those of f64 call the functions of the C
+/* Pointwise loops of f64, f32 and f16, which is computed in f32. Those of f64 call the functions of the C
  * library, those of f32 the own ones of math_f32.h. */
 #include <math.h>
 #include <string.h>
-
-#if defined(__AVX512F__)
-#include <immintrin.h>
-#endif
 
 #include "device/cpu/loops/loops.h"
 
@@ -16,14 +12,6 @@
 
 #define MAP_EXPRESSION(fexpr, iexpr) fexpr
 
-/* The sign of the divisor; an exact zero takes it too. */
-#define FLOAT_MOD(name, type, remainder, with_sign)                                                \
-  static inline type name(type a, type b) {                                                        \
-    type r = remainder(a, b);                                                                      \
-    if (r == 0) return with_sign((type)0, b);                                                      \
-    return (r < 0) != (b < 0) ? r + b : r;                                                         \
-  }
-FLOAT_MOD(mod_f32, float, fmodf, copysignf)
 FLOAT_MOD(mod_f64, double, fmod, copysign)
 
 #define K(x) ((double)(x))
@@ -66,9 +54,6 @@ static void gelus(int64_t n, void *to_, const void *const *x_, bool mode) {
     for (int64_t i = 0; i < n; i++) to[i] = f32_gelu(x[i]);
 }
 
-static inline float f32_max(float a, float b) { return ((a != a) | (a > b)) ? a : b; }
-static inline float f32_min(float a, float b) { return ((a != a) | (a < b)) ? a : b; }
-
 #define BOTH(name, function)                                                                       \
   static void name(int64_t n, void *to_, const void *const *x, bool mode) {                        \
     float *restrict to = to_;                                                                      \
@@ -96,47 +81,14 @@ BOTH(minima, f32_min)
     name(n, to, x, mode);                                                                          \
     for (int64_t i = 0; i < n; i++) y[i] = ir_f32_round_f16(y[i]);                                 \
   }
-/* Those of bf16: a block is read, computed and written. */
-enum { NARROW_BLOCK = 256 };
-#define NARROW(name)                                                                               \
-  static void name##_bf16(int64_t n, void *to_, const void *const *x, bool mode) {                 \
-    float values[3][NARROW_BLOCK];                                                                 \
-    const void *operands[3] = {values[0], values[1], values[1]};                                   \
-    for (int64_t done = 0; done < n; done += NARROW_BLOCK) {                                       \
-      int64_t left = n - done < NARROW_BLOCK ? n - done : NARROW_BLOCK;                            \
-      uint16_t *restrict to = (uint16_t *)to_ + done;                                              \
-      for (int k = 0; k < 2; k++)                                                                  \
-        for (int64_t i = 0; i < left; i++)                                                         \
-          values[k][i] = ir_bf16_as_f32(((const uint16_t *)x[k])[done + i]);                       \
-      name(left, values[2], operands, mode);                                                       \
-      for (int64_t i = 0; i < left; i++) to[i] = ir_f32_as_bf16(values[2][i]);                     \
-    }                                                                                              \
-  }
-#define ROUNDED_AND_NARROW(name) ROUNDED(name) NARROW(name)
-ROUNDED_AND_NARROW(sines)
-ROUNDED_AND_NARROW(cosines)
-ROUNDED_AND_NARROW(powers)
-ROUNDED_AND_NARROW(gelus)
-ROUNDED_AND_NARROW(sigmoids)
-ROUNDED_AND_NARROW(silus)
-ROUNDED_AND_NARROW(maxima)
-ROUNDED_AND_NARROW(minima)
-
-void cpu_lookup(int64_t n, void *to_, const void *const *x, bool mode) {
-  uint16_t *restrict to = to_;
-  const uint16_t *restrict x0 = x[0];
-  const uint32_t *restrict table = x[1];
-  int64_t i = 0;
-  (void)mode;
-#if defined(__AVX512F__) /* gcc does not find the gather */
-  for (; i + 16 <= n; i += 16) {
-    __m512i at = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(x0 + i)));
-    __m512i y = _mm512_i32gather_epi32(at, table, 4);
-    _mm256_storeu_si256((__m256i *)(void *)(to + i), _mm512_cvtepi32_epi16(y));
-  }
-#endif
-  for (; i < n; i++) to[i] = (uint16_t)table[x0[i]];
-}
+ROUNDED(sines)
+ROUNDED(cosines)
+ROUNDED(powers)
+ROUNDED(gelus)
+ROUNDED(sigmoids)
+ROUNDED(silus)
+ROUNDED(maxima)
+ROUNDED(minima)
 
 /* Expressions of these do not serve: loops of their own take their places. */
 #define MAP_ENTRY(id)                                                                              \
@@ -150,17 +102,7 @@ void cpu_lookup(int64_t n, void *to_, const void *const *x, bool mode) {
    : IR_OP_##id == IR_OP_GELU    ? gelus                                                           \
                                  : f32_##id)
 
-#define exp(x) f32_exp(x)
-#define log(x) f32_log(x)
-#define tanh(x) f32_tanh(x)
-#define erf(x) f32_erf(x)
-#define sqrt(x) sqrtf(x)
-#define fabs(x) fabsf(x)
-#define sin(x) sinf(x)
-#define cos(x) cosf(x)
-#define pow(x, y) powf(x, y)
-#define K(x) ((float)(x))
-#define FMOD(a, b) mod_f32(a, b)
+#include "device/cpu/loops/as_f32.h"
 #define MAP_TYPE float
 #define MAP_WIDE float
 #define MAP_TABLE cpu_map_f32
@@ -168,27 +110,16 @@ void cpu_lookup(int64_t n, void *to_, const void *const *x, bool mode) {
 #define MAP_FINISH(x) (x)
 #include "device/cpu/loops/map_loops.h"
 
-#define MAP_ENTRY_OF(dtype, id)                                                                    \
-  (IR_OP_##id == IR_OP_SIN       ? sines_##dtype                                                   \
-   : IR_OP_##id == IR_OP_COS     ? cosines_##dtype                                                 \
-   : IR_OP_##id == IR_OP_POW     ? powers_##dtype                                                  \
-   : IR_OP_##id == IR_OP_MAX     ? maxima_##dtype                                                  \
-   : IR_OP_##id == IR_OP_MIN     ? minima_##dtype                                                  \
-   : IR_OP_##id == IR_OP_SILU    ? silus_##dtype                                                   \
-   : IR_OP_##id == IR_OP_SIGMOID ? sigmoids_##dtype                                                \
-   : IR_OP_##id == IR_OP_GELU    ? gelus_##dtype                                                   \
-                                 : dtype##_##id)
-
-#define MAP_ENTRY(id) MAP_ENTRY_OF(bf16, id)
-#define MAP_TYPE uint16_t
-#define MAP_WIDE float
-#define MAP_TABLE cpu_map_bf16
-#define MAP_NAME(id) bf16_##id
-#define MAP_READ(x) ir_bf16_as_f32(x)
-#define MAP_FINISH(x) ir_f32_as_bf16((float)(x))
-#include "device/cpu/loops/map_loops.h"
-
-#define MAP_ENTRY(id) MAP_ENTRY_OF(f16, id)
+#define MAP_ENTRY(id)                                                                              \
+  (IR_OP_##id == IR_OP_SIN       ? sines_f16                                                       \
+   : IR_OP_##id == IR_OP_COS     ? cosines_f16                                                     \
+   : IR_OP_##id == IR_OP_POW     ? powers_f16                                                      \
+   : IR_OP_##id == IR_OP_MAX     ? maxima_f16                                                      \
+   : IR_OP_##id == IR_OP_MIN     ? minima_f16                                                      \
+   : IR_OP_##id == IR_OP_SILU    ? silus_f16                                                       \
+   : IR_OP_##id == IR_OP_SIGMOID ? sigmoids_f16                                                    \
+   : IR_OP_##id == IR_OP_GELU    ? gelus_f16                                                       \
+                                 : f16_##id)
 #define MAP_TYPE float
 #define MAP_WIDE float
 #define MAP_TABLE cpu_map_f16

@@ -248,4 +248,18 @@ static inline float f32_power(float a, float b) {
   return a < 0 ? negative : signless;
 }
 
+/* ---- choices and remainders ---- */
+/* NaN wins. */
+static inline float f32_max(float a, float b) { return ((a != a) | (a > b)) ? a : b; }
+static inline float f32_min(float a, float b) { return ((a != a) | (a < b)) ? a : b; }
+
+/* The sign of the divisor; an exact zero takes it too. */
+#define FLOAT_MOD(name, type, remainder, with_sign)                                                \
+  static inline type name(type a, type b) {                                                        \
+    type r = remainder(a, b);                                                                      \
+    if (r == 0) return with_sign((type)0, b);                                                      \
+    return (r < 0) != (b < 0) ? r + b : r;                                                         \
+  }
+FLOAT_MOD(f32_mod, float, fmodf, copysignf)
+
 #endif

@@ -1,4 +1,5 @@
 /* From nodes to instructions on tiles. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -131,10 +132,22 @@ static uint32_t emit_load(tile_emitter *e, const tile_node *n, tile_phase phase)
   return i.to;
 }
 
+static _Atomic int64_t stream_from = TILE_STREAM;
+void tile_stream_from(int64_t bytes) { atomic_store(&stream_from, bytes); }
+
 static bool is_large(const rt_shape *shape) {
   int64_t bytes = (int64_t)ir_dtype_size_bytes(shape->dtype);
   for (uint32_t d = 0; d < shape->rank; d++) bytes *= shape->extents[d];
-  return bytes >= TILE_STREAM;
+  return bytes >= atomic_load_explicit(&stream_from, memory_order_relaxed);
+}
+
+/* What is computed goes to memory at once: in its place, or past the caches piece by piece. */
+static bool store_where_made(tile_instr *maker, uint32_t view, bool stream) {
+  if (maker->stream) return false; /* to another place already */
+  maker->direct = !stream;
+  maker->stream = stream;
+  maker->view = view;
+  return true;
 }
 
 static void store(tile_emitter *e, const tile_target *t, uint32_t v, tile_phase phase) {
@@ -153,13 +166,10 @@ static void store(tile_emitter *e, const tile_target *t, uint32_t v, tile_phase 
                   .view = view};
   if (x->native != shape->dtype) i.convert[0] = cpu_convert_of(shape->dtype, x->native);
   i.stream = is_large(shape) && e->views[view].steps[e->n_loops - 1] == size;
-  bool direct = !i.stream && !e->in_place && !i.convert[0] && x->phase == phase && !x->elsewhere &&
-                x->maker != 0 && is_dense(e, &e->views[view], x->form);
-  if (direct) {
-    tile_instr *maker = &e->code[phase].list[x->maker - 1];
-    maker->direct = true;
-    maker->view = view;
-    x->elsewhere = true;
+  bool joins = !e->in_place && !i.convert[0] && x->phase == phase && !x->elsewhere &&
+               x->maker != 0 && is_dense(e, &e->views[view], x->form);
+  if (joins && store_where_made(&e->code[phase].list[x->maker - 1], view, i.stream)) {
+    x->elsewhere = !i.stream;
     return;
   }
   add_instr(e, phase, i);

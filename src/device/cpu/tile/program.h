@@ -157,7 +157,7 @@ typedef struct tile_instr {
   /* LOAD, STORE, MAKE */
   uint32_t view;
   bool direct;  /* LOAD: used where it is. MAP, ROWS: computed where view says. */
-  bool stream;  /* STORE: past the caches */
+  bool stream;  /* STORE: past the caches. MAP, ROWS: computed and stored so where view says. */
   bool guarded; /* LOAD, BLEND */
   uint32_t box; /* in program->boxes */
   cpu_convert_fn *convert[2];
@@ -222,6 +222,8 @@ typedef struct tile_program {
 /* NULL: there is no program for it (blocked is set). */
 tile_program *tile_emit(tile_lowering *l, arena *memory, bool in_place);
 size_t tile_shared_bytes(const tile_program *p);
+/* For tests: the bytes from which on results are written past the caches; at first TILE_STREAM. */
+void tile_stream_from(int64_t bytes);
 
 /* at: the table of places. Runs units [first, end). */
 void tile_run(const tile_program *p, int64_t first, int64_t end, char *const *at, char *scratch,

@@ -22,7 +22,7 @@ typedef struct machine {
   int64_t ahead_row, ahead_byte;
 } machine;
 
-enum { LINE = 64, FETCHED_AT_ONCE = 256 }; /* bytes; elements computed between two fetches */
+enum { LINE = 64, PIECE = 256 }; /* bytes; elements computed between two fetches or stores */
 
 static int64_t count(const machine *m, tile_form f) {
   return (f.rows ? m->rows : 1) * (f.columns ? m->columns : 1);
@@ -229,22 +229,29 @@ static void do_make(machine *m, const tile_instr *t) {
   convert_twice(m, t, r.rows * r.columns, m->values[t->to], m->temporary[0]);
 }
 
+/* In pieces, so that memory is read and written at the same time: those of the next tile are fetched while
+ * this one is computed, and results that go past the caches are on their way while the next are computed. */
+static void map_pieces(machine *m, const tile_instr *t, int64_t n, const void **x) {
+  char *to = m->values[t->to], *out = t->stream ? view_at(m, t->view) : NULL;
+  bool ahead = t->heavy && m->p->n_ahead > 0;
+  for (int64_t done = 0, left; done < n; done += left) {
+    left = n - done < PIECE ? n - done : PIECE;
+    if (ahead) fetch(m, share_of(m, left, n));
+    t->map(left, to + done * t->size_bytes, x, t->mode);
+    if (out)
+      m->loops->stream(left * t->size_bytes, out + done * t->size_bytes, to + done * t->size_bytes);
+    for (uint32_t k = 0; k < (t->table ? 1 : 3); k++)
+      x[k] = (const char *)x[k] + left * t->from_bytes;
+  }
+}
+
 static void do_map(machine *m, const tile_instr *t) {
   const void *x[3] = {m->values[t->x[0]], m->values[t->x[1]], m->values[t->x[2]]};
   int64_t n = count(m, t->form);
   if (t->direct) m->values[t->to] = view_at(m, t->view);
   if (t->table) x[1] = t->table;
-  if (!t->heavy || m->p->n_ahead == 0 || n <= FETCHED_AT_ONCE) {
-    t->map(n, m->values[t->to], x, t->mode);
-    return;
-  }
-  for (int64_t done = 0; done < n; done += FETCHED_AT_ONCE) {
-    int64_t left = n - done < FETCHED_AT_ONCE ? n - done : FETCHED_AT_ONCE;
-    fetch(m, share_of(m, left, n));
-    t->map(left, m->values[t->to] + done * t->size_bytes, x, t->mode);
-    for (uint32_t k = 0; k < (t->table ? 1 : 3); k++)
-      x[k] = (const char *)x[k] + left * t->from_bytes;
-  }
+  if (t->stream || (t->heavy && m->p->n_ahead > 0 && n > PIECE)) map_pieces(m, t, n, x);
+  else t->map(n, m->values[t->to], x, t->mode);
 }
 
 static void do_convert(machine *m, const tile_instr *t) {
@@ -338,13 +345,15 @@ static void norm_row(const machine *m, const tile_instr *t, const char *x, char 
 
 static void do_rows(machine *m, const tile_instr *t) {
   int64_t pitch = m->columns * t->size_bytes;
-  if (t->direct) m->values[t->to] = view_at(m, t->view);
+  char *out = t->direct || t->stream ? view_at(m, t->view) : NULL;
+  if (t->direct) m->values[t->to] = out;
   for (int64_t i = 0; i < m->rows; i++) {
     const char *x = m->values[t->x[0]] + i * pitch;
     char *y = m->values[t->to] + i * pitch;
     fetch(m, share_of(m, 1, m->rows));
     if (t->softmax) m->loops->softmax[t->native](m->columns, x, y);
     else norm_row(m, t, x, y);
+    if (t->stream) m->loops->stream(pitch, out + i * pitch, y);
   }
 }
 

@@ -1,0 +1,12 @@
+/* What the float expressions of ir/ops.def mean in f32. Included after every other header. */
+#define exp(x) f32_exp(x)
+#define log(x) f32_log(x)
+#define tanh(x) f32_tanh(x)
+#define erf(x) f32_erf(x)
+#define sqrt(x) sqrtf(x)
+#define fabs(x) fabsf(x)
+#define sin(x) sinf(x)
+#define cos(x) cosf(x)
+#define pow(x, y) powf(x, y)
+#define K(x) ((float)(x))
+#define FMOD(a, b) f32_mod(a, b)

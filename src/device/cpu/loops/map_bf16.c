@@ -1,0 +1,147 @@
+/* Pointwise loops of bf16, computed in f32 and rounded.
+ *
+ * Two elements are computed from a word of 32 bits: the upper one is its upper half, the lower one is
+ * shifted there. So loops have no shuffles, which cost more than what most operations compute. */
+#include <math.h>
+#include <string.h>
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+#include "device/cpu/loops/loops.h"
+
+#include "device/cpu/kernel_fast.h"
+/* After it: only functions of equal options are inlined. */
+#include "device/cpu/loops/math_f32.h"
+#include "ir/narrow.h"
+
+#include "device/cpu/loops/as_f32.h"
+
+typedef uint32_t __attribute__((may_alias, aligned(2))) pair;
+
+static inline float lower(pair x) { return ir_f32_of_bits(x << 16); }
+static inline float upper(pair x) { return ir_f32_of_bits(x & 0xffff0000U); }
+
+/* Rounded to bf16, and the lower half not yet cut off. A NaN passes too: made from operands of bf16 it has
+ * zeros below, so that nothing is carried up. */
+static inline uint32_t rounded(float y) {
+  uint32_t bits = ir_f32_bits(y);
+  return bits + 0x7fff + (bits >> 16 & 1);
+}
+static inline pair paired(float low, float high) {
+  return (rounded(high) & 0xffff0000U) | rounded(low) >> 16;
+}
+
+/* An operand that the op does not have is not read. */
+#define EACH_PAIR(name, params, expression)                                                        \
+  static inline float name##_of(float a, float b, float c, bool mode) {                            \
+    (void)a, (void)b, (void)c, (void)mode;                                                         \
+    return expression;                                                                             \
+  }                                                                                                \
+  static void name(int64_t n, void *to_, const void *const *x, bool mode) {                        \
+    pair *restrict to = to_;                                                                       \
+    const pair *x0 = x[0], *x1 = x[params > 1], *x2 = x[params > 2 ? 2 : 0];                       \
+    int64_t half = n / 2;                                                                          \
+    (void)mode;                                                                                    \
+    for (int64_t i = 0; i < half; i++)                                                             \
+      to[i] = paired(name##_of(lower(x0[i]), params > 1 ? lower(x1[i]) : 0,                        \
+                               params > 2 ? lower(x2[i]) : 0, mode),                               \
+                     name##_of(upper(x0[i]), params > 1 ? upper(x1[i]) : 0,                        \
+                               params > 2 ? upper(x2[i]) : 0, mode));                              \
+    if (n % 2) {                                                                                   \
+      float a = ir_bf16_as_f32(((const uint16_t *)x[0])[n - 1]), b = 0, c = 0;                     \
+      if (params > 1) b = ir_bf16_as_f32(((const uint16_t *)x[1])[n - 1]);                         \
+      if (params > 2) c = ir_bf16_as_f32(((const uint16_t *)x[2])[n - 1]);                         \
+      ((uint16_t *)to_)[n - 1] = (uint16_t)(rounded(name##_of(a, b, c, mode)) >> 16);              \
+    }                                                                                              \
+  }
+
+#define EACH_TRUTH(name, params, expression)                                                       \
+  static void name(int64_t n, void *to_, const void *const *x, bool mode) {                        \
+    uint8_t *restrict to = to_;                                                                    \
+    const uint16_t *x0 = x[0], *x1 = x[1];                                                         \
+    (void)mode;                                                                                    \
+    for (int64_t i = 0; i < n; i++) {                                                              \
+      float a = ir_bf16_as_f32(x0[i]), b = ir_bf16_as_f32(x1[i]);                                  \
+      to[i] = expression;                                                                          \
+    }                                                                                              \
+  }
+
+/* PARAMS(X(a), X(b)) counts tensor params: it becomes 2. */
+#define X(name) 1
+#define C(...) 0
+#define PARAMS(...) COUNT(__VA_ARGS__, 0, 0, 0)
+#define COUNT(a, b, c, ...) ((a) + (b) + (c))
+#define OP(id, name, family, params)
+#define NO 0
+
+#define LOOP_SAME EACH_PAIR
+#define LOOP_NUMBER EACH_PAIR
+#define LOOP_FLOAT EACH_PAIR
+#define LOOP_BITS EACH_PAIR
+#define LOOP_CHOICE EACH_PAIR
+#define LOOP_TRUTH EACH_TRUTH
+#define POINTWISE(id, name, result, params, fexpr, iexpr) LOOP_##result(bf16_##id, params, fexpr)
+#include "ir/ops.def"
+#undef POINTWISE
+
+EACH_PAIR(sigmoids, 1, f32_sigmoid(a))
+EACH_PAIR(silus, 1, f32_silu(a))
+EACH_PAIR(maxima, 2, f32_max(a, b))
+EACH_PAIR(minima, 2, f32_min(a, b))
+
+/* By the loops of f32: a block is read, computed and written. */
+enum { BLOCK = 256 };
+static void by_blocks(ir_opcode code, int64_t n, void *to, const void *const *x, bool mode) {
+  float values[3][BLOCK];
+  const void *operands[3] = {values[0], values[1], values[1]};
+  for (int64_t done = 0; done < n; done += BLOCK) {
+    int64_t left = n - done < BLOCK ? n - done : BLOCK;
+    for (int k = 0; k < 2; k++)
+      cpu_conversions[IR_F32][IR_BF16](left, values[k], (const uint16_t *)x[k] + done);
+    cpu_map_f32[code](left, values[2], operands, mode);
+    cpu_conversions[IR_BF16][IR_F32](left, (uint16_t *)to + done, values[2]);
+  }
+}
+#define BY_BLOCKS(name, code)                                                                      \
+  static void name(int64_t n, void *to, const void *const *x, bool mode) {                         \
+    by_blocks(IR_OP_##code, n, to, x, mode);                                                       \
+  }
+BY_BLOCKS(sines, SIN)
+BY_BLOCKS(cosines, COS)
+BY_BLOCKS(powers, POW)
+BY_BLOCKS(gelus, GELU)
+
+/* Expressions of these do not serve: loops of their own take their places. */
+#define ENTRY(id)                                                                                  \
+  (IR_OP_##id == IR_OP_SIN       ? sines                                                           \
+   : IR_OP_##id == IR_OP_COS     ? cosines                                                         \
+   : IR_OP_##id == IR_OP_POW     ? powers                                                          \
+   : IR_OP_##id == IR_OP_MAX     ? maxima                                                          \
+   : IR_OP_##id == IR_OP_MIN     ? minima                                                          \
+   : IR_OP_##id == IR_OP_SILU    ? silus                                                           \
+   : IR_OP_##id == IR_OP_SIGMOID ? sigmoids                                                        \
+   : IR_OP_##id == IR_OP_GELU    ? gelus                                                           \
+                                 : bf16_##id)
+cpu_map_fn *const cpu_map_bf16[IR_OP_COUNT] = {
+#define POINTWISE(id, name, result, params, fexpr, iexpr) [IR_OP_##id] = ENTRY(id),
+#include "ir/ops.def"
+#undef POINTWISE
+};
+
+void cpu_lookup(int64_t n, void *to_, const void *const *x, bool mode) {
+  uint16_t *restrict to = to_;
+  const uint16_t *restrict x0 = x[0];
+  const uint32_t *restrict table = x[1];
+  int64_t i = 0;
+  (void)mode;
+#if defined(__AVX512F__) /* gcc does not find the gather */
+  for (; i + 16 <= n; i += 16) {
+    __m512i at = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(x0 + i)));
+    __m512i y = _mm512_i32gather_epi32(at, table, 4);
+    _mm256_storeu_si256((__m256i *)(void *)(to + i), _mm512_cvtepi32_epi16(y));
+  }
+#endif
+  for (; i < n; i++) to[i] = (uint16_t)table[x0[i]];
+}
