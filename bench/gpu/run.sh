@@ -26,7 +26,7 @@ host() { "$build/bench/gpu/host_cost"; }
 calls() {
   "$build/bench/gpu/call_cost" || return 1
   bash "$here/../../tests/gpu/extension.sh" "$build" || return 0
-  PYTHONPATH=$build/python python3 "$here/../call_cost.py" "$build/bench/gpu/call_cost" cuda
+  PYTHONPATH=$build/python python3 "$here/../call_cost.py" cuda
 }
 steps() { "$build/bench/gpu/steps" "$here/steps.weir" "$here/steps.py"; }
 kernels() { "$build/bench/gpu/kernels"; }

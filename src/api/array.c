@@ -64,24 +64,20 @@ status api_view(const weir_dl_tensor *t, const char *what, bool shape_only, ir_a
   TRY(check_header(t, what));
   weir_dtype dtype;
   if (weir_dtype_from_dl(t->dtype, &dtype) != WEIR_OK) return STATUS_BAD_USAGE;
-  ir_array a = {.dtype = (ir_dtype)dtype, .rank = (uint32_t)t->ndim};
+  ir_array *a = result;
   int64_t n, bytes;
-  if (a.rank) memcpy(a.extents, t->shape, a.rank * sizeof *a.extents);
-  if (!ir_array_count(&a, &n) || !ir_array_size_bytes(&a, &bytes))
+  *a = (ir_array){.dtype = (ir_dtype)dtype, .rank = (uint32_t)t->ndim};
+  if (a->rank) memcpy(a->extents, t->shape, a->rank * sizeof *a->extents);
+  if (!ir_array_count(a, &n) || !ir_array_size_bytes(a, &bytes))
     return fail(STATUS_BAD_USAGE, "the size of %s overflows 63 bits", what);
   if (n > 0 && !t->data && !shape_only) return fail(STATUS_BAD_USAGE, "%s has no data", what);
-  ir_array_dense(&a);
-  if (t->strides && a.rank) memcpy(a.strides, t->strides, a.rank * sizeof *a.strides);
-  if (!t->data) {
-    *result = a;
-    return STATUS_OK;
-  }
-  a.data = (char *)((uintptr_t)t->data + t->byte_offset);
-  TRY(find_space(t, what, &a.space));
-  TRY(check_addresses(&a, what));
-  if (a.space && n > 0) TRY(session_memory()->verify(a.space, a.data, what));
-  *result = a;
-  return STATUS_OK;
+  ir_array_dense(a);
+  if (t->strides && a->rank) memcpy(a->strides, t->strides, a->rank * sizeof *a->strides);
+  if (!t->data) return STATUS_OK;
+  a->data = (char *)((uintptr_t)t->data + t->byte_offset);
+  TRY(find_space(t, what, &a->space));
+  TRY(check_addresses(a, what));
+  return a->space && n > 0 ? session_memory()->verify(a->space, a->data, what) : STATUS_OK;
 }
 
 /* ---- owned arrays ---- */

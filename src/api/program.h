@@ -47,6 +47,8 @@ struct weir_program {
    * reads, so it runs outside the lock. */
   pthread_mutex_t lock;
   const char **labels; /* "input x", of all inputs and then all outputs, for messages */
+  int64_t *held;       /* extents that passed ir_bind_check() last, under the lock */
+  uint32_t n_held, most_held;
   session_queue queue; /* of runs that the caller does not wait for */
   arena scratch;       /* of runs on the device, under the lock: repeated runs find it warm */
 };

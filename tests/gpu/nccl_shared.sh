@@ -6,18 +6,18 @@
 # of the tests: f32, f64, f16, bf16, i8, u8, i32, i64 with sum, prod, min and max. Skips where it is missing, too old,
 # or there is no GPU. In one process, under mpirun and from torchrun's variables, with 2, 4 and 8 ranks (or RANKS; 1
 # among them is the conformance suite, with up to 8 ranks in one process). Says what fails, and in the end "N passed, N
-# failed". LIMIT (240) seconds each. PARTS of "one_process worlds random programs torchrun": worlds, random and programs
-# are under mpirun; COUNT (10) random programs; PROGRAMS: which of tests/gpu/programs (all).
+# failed". LIMIT (240) seconds each. PARTS of "torchrun one_process one_random worlds random programs": the last three are
+# under mpirun; COUNT (10) random programs; PROGRAMS: which of tests/gpu/programs (all).
 #
-# On one H200 a communicator takes about 0.6 s in one process, and starting 8 processes that load NCCL 17 s: each part is
-# one launch, and all dtypes use the same communicators.
+# On one H200 making, connecting and ending a communicator takes about half a second in one process, and starting 8
+# processes that load NCCL 17 s: each part is one launch, and all dtypes use the same communicators.
 #
 # A call of NCCL is a kernel that waits inside for the others. In one process all of them must be able to begin: there
 # are as many hardware queues as the driver admits, or streams share one and wait for each other.
 build=$(cd "${1:?the build folder}" && pwd) || exit 2
 shift
 ranks=${*:-1 2 4 8}
-parts=" ${PARTS:-torchrun one_process worlds random programs} "
+parts=${PARTS:-torchrun one_process one_random worlds random programs}
 count=${COUNT:-10}
 root=$(cd "$(dirname "$0")/../.." && pwd)
 log=$(mktemp -d)
@@ -45,7 +45,7 @@ try() { # WHAT COMMAND...
   else
     failed=$((failed + 1))
     echo "failed after $((SECONDS - start)) s: $what"
-    tail -5 "$log/out" | sed 's/^/    /'
+    grep -av '^--\|mpirun\|^$\|MPI_ABORT\|prterun' "$log/out" | tail -12 | cut -c1-300 | sed 's/^/    /'
   fi
 }
 
@@ -61,7 +61,6 @@ in_one_process() { # N
   for file in "$log/$1"-*.weir; do
     try "$(basename "$file") in one process" "$build/weir" run "$file" --device cuda --comm nccl --check
   done
-  try "random programs of $1 in one process" "$build/tests/fuzz/test_devices" "$count" --nccl --devices "$1"
 }
 
 under_mpirun() { # N PART
@@ -100,6 +99,9 @@ for n in $ranks; do
     case $part in
       torchrun) from_torchrun "$n" ;;
       one_process) in_one_process "$n" ;;
+      one_random)
+        try "random programs of $n in one process" "$build/tests/fuzz/test_devices" "$count" --nccl --devices "$n"
+        ;;
       worlds | random | programs) under_mpirun "$n" "$part" ;;
       *) echo "there is no part '$part'" && failed=$((failed + 1)) ;;
     esac

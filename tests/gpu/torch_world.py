@@ -6,6 +6,7 @@ Ranks may share a GPU where NCCL is 2.30 or later and NCCL_MULTI_RANK_GPU_ENABLE
 wrong, or if PyTorch's communicator does not work afterwards.
 """
 
+import ctypes
 import os
 import sys
 
@@ -48,8 +49,15 @@ def say(what, good):
     return good
 
 
+def nccl_version():
+    """Of the library that PyTorch has loaded; torch.cuda.nccl.version() is that of its build."""
+    number = ctypes.c_int()
+    ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(number))
+    return number.value // 10000, number.value // 100 % 100, number.value % 100
+
+
 def main() -> int:
-    version = torch.cuda.nccl.version()
+    version = nccl_version()
     torch.backends.cuda.matmul.allow_tf32 = False
     local, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
     if int(os.environ["WORLD_SIZE"]) > gpus and version < (2, 30):

@@ -87,7 +87,7 @@ calls() {
   try 60 'call cost in C' "$build/bench/gpu/call_cost"
   cat "$log/out"
   if has_python 'calls from Python' && has_torch_gpu 'calls from Python'; then
-    try 60 'call cost from Python' python3 bench/call_cost.py "$build/bench/gpu/call_cost" cuda
+    try 60 'call cost from Python' python3 bench/call_cost.py cuda
     cat "$log/out"
   fi
 }

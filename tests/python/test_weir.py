@@ -219,6 +219,17 @@ class Wrong(unittest.TestCase):
         with self.assertRaises(FileNotFoundError):
             weir.load("nofile.weir")
 
+    def test_constraints_of_every_run(self):
+        """What held for the extents of one run says nothing about others."""
+        f = weir.compile("fusion f { x : f32[n]; w : f32[m]; y = x + w; return y }")
+        a, b = np.ones(4, "f4"), np.ones(3, "f4")
+        for x, w, good in [(a, a, True), (a, b, False), (a, b, False), (b, b, True), (a, a, True), (b, a, False), (a, a, True)]:
+            if good:
+                np.testing.assert_array_equal(f(x, w), x + w)
+                continue
+            with self.assertRaisesRegex(weir.ProgramError, "n.*m|m.*n"):
+                f(x, w)
+
     def test_suggestions(self):
         with self.assertRaises(weir.ProgramError) as caught:
             weir.load("fusion f {\n  x : f32[n]\n  y = matmull(x, x)\n  return y\n}")
