@@ -28,7 +28,7 @@ enum {
 
 typedef enum cg_node_kind {
   CG_NODE_CONSTANT, /* `number`, an f64 or i64 */
-  CG_NODE_KEY,      /* of stream `number` of random numbers, by the seed of the run: an i64 */
+  CG_NODE_KEY, /* of stream `number` of random numbers, by the seed of the run; for IR_OP_UNIFORM alone */
   CG_NODE_LOAD, /* the element of `view` at this position, + terms; 0 where the guard is false */
   CG_NODE_AT,   /* the number first + what `view` walks to this position + terms; no memory */
   CG_NODE_DIV,  /* operand 0, an index >= 0, divided by n */

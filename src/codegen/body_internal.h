@@ -21,8 +21,11 @@ typedef struct cg_values {
   const cg_body *b;
   uint32_t *address; /* by node: LOAD, the place in p.at; INSIDE: of its error record */
   uint32_t out[CG_MAX_OUTPUTS];
-  const char **texts;  /* by node: its value, of the native type; NULL: not there yet */
-  const char **stored; /* by node: its value as it is in memory, where that was computed */
+  bool paired[CG_MAX_OUTPUTS]; /* its elements wait to be rounded */
+  const char **texts;          /* by node: its value, of the native type; NULL: not there yet */
+  const char **stored;         /* by node: its value as it is in memory, where that was computed */
+  const char **bits;           /* by node: the random bits of a uniform; NULL: they are not there */
+  const char **raw; /* by node: what is rounded to its dtype, f16 or bf16; NULL: it is not there */
 } cg_values;
 
 /* Adds the addresses of all nodes and outputs. */
@@ -38,6 +41,13 @@ void cg_put_node(cg_values *x, uint32_t node, const char *name, const char *at, 
 
 /* The value of a node, rounded to storage of dtype t. */
 const char *cg_stored_text(const cg_values *x, uint32_t node, ir_dtype t);
+
+/* A result that is written in whole vectors, y<r> of type w<r>: its declaration; element e of it, when its
+ * node is there; what is left to do when all elements are there. Numbers that are rounded to f16 or bf16 wait
+ * in f<r>, and are rounded two by one instruction. */
+void cg_put_result_begin(const cg_values *x, uint32_t r, uint32_t width);
+void cg_put_result(cg_values *x, uint32_t r, uint32_t width);
+void cg_put_result_end(const cg_values *x, uint32_t r, uint32_t width);
 
 /* The nodes that `target` needs, itself included: marks them. Stops at nodes that have a text. */
 void cg_mark_cone(const cg_values *x, uint32_t target, bool *marks);

@@ -106,12 +106,16 @@ static int64_t count_items(const map_writer *x) {
   return cg_space_count(&x->space) / run * cg_ceildiv(run, x->width);
 }
 
-/* Several items per thread while many waves of blocks remain, and registers. */
+/* Several items per thread while many waves of blocks remain, and registers; more of them share the work on a
+ * key. */
 static uint32_t items_per_thread(const map_writer *x) {
-  uint32_t vectors = 0;
-  for (uint32_t i = 0; i < x->b->nodes.len; i++)
-    if (x->vector[i]) vectors++;
-  return count_items(x) >= MANY_ITEMS && vectors <= MOST_VECTORS ? 2 : 1;
+  uint32_t vectors = 0, keys = 0;
+  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
+    vectors += x->vector[i];
+    keys += node_at(x, i)->kind == CG_NODE_KEY;
+  }
+  if (count_items(x) < MANY_ITEMS || vectors > MOST_VECTORS) return 1;
+  return keys > 0 && vectors <= 1 ? 4 : 2;
 }
 
 static bool plan(map_writer *x, arena *memory) {
@@ -144,6 +148,19 @@ static bool is_early(const map_writer *x, uint32_t i) {
   return !x->varies[i] && !cg_node_is_constant(node_at(x, i)->kind);
 }
 
+/* Keys are read from memory: unless what is computed once per item needs one, after all loads are under way. */
+static bool needs_keys(const map_writer *x) {
+  for (uint32_t i = 0; i < x->b->nodes.len; i++)
+    for (uint32_t k = 0; is_early(x, i) && k < node_at(x, i)->n_operands; k++)
+      if (node_at(x, node_at(x, i)->operands[k])->kind == CG_NODE_KEY) return true;
+  return false;
+}
+
+static void put_keys(map_writer *x) {
+  for (uint32_t i = 0; i < x->b->nodes.len && !needs_keys(x); i++)
+    if (node_at(x, i)->kind == CG_NODE_KEY) cg_put_node(&x->values, i, "", "", false);
+}
+
 static void put_declarations(map_writer *x) {
   cg_writer *w = x->w;
   for (uint32_t k = 0; k < x->walks.n; k++) cg_line(w, "  ix o%u[%u];\n", k, x->items);
@@ -151,15 +168,15 @@ static void put_declarations(map_writer *x) {
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     const cg_node *n = node_at(x, i);
     if (x->crossed[i]) {
-      x->values.texts[i] =
-          cg_text(w, "%s(tile%u[u * %u + warp][lane].e[e])", cg_get(w, n->dtype), i, CG_TILE_WARPS);
+      x->values.texts[i] = cg_element(w, n->dtype, x->width,
+                                      cg_text(w, "tile%u[u * %u + warp][lane]", i, CG_TILE_WARPS));
     } else if (x->vector[i]) {
       cg_put_vector(w, cg_text(w, "v%u", i), n->dtype, x->width);
       cg_line(w, "  v%u x%u[%u];\n", i, i, x->items);
-      x->values.texts[i] = cg_text(w, "%s(x%u[u].e[e])", cg_get(w, n->dtype), i);
+      x->values.texts[i] = cg_element(w, n->dtype, x->width, cg_text(w, "x%u[u]", i));
     } else if (is_early(x, i)) {
       cg_line(w, "  %s t%u[%u];\n", cg_native(n->dtype), i, x->items);
-    } else if (cg_node_is_constant(n->kind)) {
+    } else if (n->kind == CG_NODE_CONSTANT || (n->kind == CG_NODE_KEY && needs_keys(x))) {
       cg_put_node(&x->values, i, "", "", false);
     }
   }
@@ -263,11 +280,11 @@ static void put_element(map_writer *x) {
   }
   for (uint32_t r = 0; r < x->b->n_outputs; r++) {
     const cg_output *o = &x->b->outputs[r];
-    const char *value = cg_stored_text(&x->values, o->node, o->view.dtype);
-    if (x->stores[r]) cg_line(w, "      y%u.e[e] = %s;\n", r, value);
+    if (x->stores[r]) cg_put_result(&x->values, r, x->width);
     else
       cg_line(w, "      ((%s *)p.at[%u])[%s] = %s;\n", cg_storage(o->view.dtype), x->values.out[r],
-              element_text(x, x->walks.of_output[r]), value);
+              element_text(x, x->walks.of_output[r]),
+              cg_stored_text(&x->values, o->node, o->view.dtype));
   }
 }
 
@@ -275,6 +292,7 @@ static void put_store(map_writer *x, uint32_t r) {
   cg_writer *w = x->w;
   ir_dtype t = x->b->outputs[r].view.dtype;
   const char *from = cg_text(w, "y%u", r);
+  cg_put_result_end(&x->values, r, x->width);
   const char *to =
       cg_text(w, "(%s *)p.at[%u] + o%u[u]", cg_storage(t), x->values.out[r], x->walks.of_output[r]);
   if (x->tail) cg_line(w, "    if (left[u] >= %u) {\n", x->width);
@@ -321,10 +339,11 @@ static void put_kernel(map_writer *x) {
   put_loop(x);
   put_item(x);
   cg_line(w, "  }\n");
+  put_keys(x);
   if (x->tiled) cg_map_put_turns(x);
   put_loop(x);
   for (uint32_t r = 0; r < x->b->n_outputs; r++)
-    if (x->stores[r]) cg_line(w, "    w%u y%u;\n", r, r);
+    if (x->stores[r]) cg_put_result_begin(&x->values, r, x->width);
   cg_line(w, "#pragma unroll\n    for (int e = 0; e < %u; e++) {\n", x->width);
   if (x->tail) cg_line(w, "      if (e >= left[u]) continue;\n");
   put_element(x);

@@ -12,7 +12,9 @@ enum {
   COLUMN_ROWS = 4, /* that a thread has, at least */
   FEW_ROWS = 128,  /* long rows that are fewer would leave multiprocessors idle */
   LONG_ROW = 8192,
-  PROCESSORS = 132, /* of an H200: blocks that go over all rows fill them evenly */
+  REGISTERS = 65536,    /* of a multiprocessor */
+  COMPUTING_WORDS = 18, /* that a thread has beside rows and sums */
+  PROCESSORS = 132,     /* of an H200: blocks that go over all rows fill them evenly */
 };
 
 /* ---- spaces ---- */
@@ -313,10 +315,15 @@ static void plan_columns(rows_writer *x) {
   x->threads = items >= COLUMN_THREADS ? COLUMN_THREADS : power_above(items);
   x->block = COLUMN_BLOCK;
   x->tile = (int64_t)x->threads * x->width;
+  uint32_t words = 2 * words_of(x) + column_words(x) + COMPUTING_WORDS;
+  x->early = true;
+  x->resident = REGISTERS / (words * x->block);
+  if (x->resident < 1) x->resident = 1;
+  if (x->resident > 2048 / COLUMN_BLOCK) x->resident = 2048 / COLUMN_BLOCK;
 }
 
 static void plan_grid(rows_writer *x) {
-  int64_t tiles = cg_ceildiv(x->n, x->tile), resident = 2048 / x->block;
+  int64_t tiles = cg_ceildiv(x->n, x->tile), resident = x->resident;
   int64_t blocks =
       cg_ceildiv(x->rows, x->block / x->threads * (x->passes > 0 ? 2 * COLUMN_ROWS : COLUMN_ROWS));
   if (x->passes > 0) resident = x->block >= 512 ? 1 : 768 / x->block; /* for their registers */

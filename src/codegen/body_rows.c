@@ -59,7 +59,7 @@ static void put_vector(const rows_writer *x, uint32_t i, const char *to, char of
 
 /* Where blocks go over rows, the next row is on its way while this one is computed; if registers do not
  * hold both, it is read as soon as the last pass has done with this one. */
-static bool goes_ahead(const rows_writer *x) { return x->has_columns && x->passes > 0; }
+static bool goes_ahead(const rows_writer *x) { return x->has_columns && x->kept; }
 
 static const char *loaded_to(const rows_writer *x, uint32_t i) {
   return cg_text(x->w, "%c%u", x->early ? 'z' : 'x', i);
@@ -155,6 +155,8 @@ static void forget_along(rows_writer *x) {
     if (x->along[i] && !cg_node_is_constant(rows_node(x, i)->kind)) {
       x->values.texts[i] = NULL;
       x->values.stored[i] = NULL;
+      x->values.raw[i] = NULL;
+      x->values.bits[i] = NULL;
     }
 }
 
@@ -181,16 +183,15 @@ static void name_saved(rows_writer *x) {
     if (!x->saved[i]) continue;
     x->values.stored[i] = cg_text(x->w, "k%u[i].e[e]", i);
     x->values.texts[i] =
-        cg_text(x->w, "%s(%s)", cg_get(x->w, rows_node(x, i)->dtype), x->values.stored[i]);
+        cg_element(x->w, rows_node(x, i)->dtype, x->width, cg_text(x->w, "k%u[i]", i));
   }
 }
 
 static void name_vectors(rows_writer *x, bool spare) {
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     if (!x->vector[i] || (x->spare[i] && !spare)) continue;
-    const char *from = x->spare[i] ? "x%u.e[e]" : "x%u[i].e[e]";
-    x->values.texts[i] =
-        cg_text(x->w, "%s(%s)", cg_get(x->w, rows_node(x, i)->dtype), cg_text(x->w, from, i));
+    const char *from = cg_text(x->w, x->spare[i] ? "x%u" : "x%u[i]", i);
+    x->values.texts[i] = cg_element(x->w, rows_node(x, i)->dtype, x->width, from);
   }
 }
 
@@ -431,12 +432,11 @@ static void put_element_results(rows_writer *x, const bool *marks) {
   for (uint32_t r = 0; r < x->b->n_outputs; r++) {
     const cg_output *o = &x->b->outputs[r];
     if (!is_along_output(x, r)) continue;
-    const char *value = cg_stored_text(&x->values, o->node, o->view.dtype);
     uint32_t walk = x->walks.of_output[r];
-    if (x->stores[r]) cg_line(w, "      y%u.e[e] = %s;\n", r, value);
+    if (x->stores[r]) cg_put_result(&x->values, r, x->width);
     else
       cg_line(w, "      ((%s *)p.at[%u])[%s] = %s;\n", cg_storage(o->view.dtype), x->values.out[r],
-              element_text(x, walk), value);
+              element_text(x, walk), cg_stored_text(&x->values, o->node, o->view.dtype));
   }
 }
 
@@ -446,6 +446,7 @@ static void put_store(rows_writer *x, uint32_t r) {
   const char *to = cg_text(w, "(%s *)p.at[%u] + o%u + j", cg_storage(t), x->values.out[r],
                            x->walks.of_output[r]);
   const char *from = cg_text(w, "y%u", r);
+  cg_put_result_end(&x->values, r, x->width);
   if (has_tail(x)) cg_line(w, "    if (j + %u <= length) {\n", x->width);
   cg_put_vector_store(w, t, x->width, to, from);
   if (!has_tail(x)) return;
@@ -477,7 +478,7 @@ static void put_results(rows_writer *x) {
   put_spare(x, marks);
   name_vectors(x, true);
   for (uint32_t r = 0; r < x->b->n_outputs; r++)
-    if (x->stores[r]) cg_line(w, "    w%u y%u;\n", r, r);
+    if (x->stores[r]) cg_put_result_begin(&x->values, r, x->width);
   put_element_loop(x);
   put_element_results(x, marks);
   cg_line(w, "    }\n");
@@ -614,7 +615,7 @@ static void put_kernel(rows_writer *x) {
   if (goes_ahead(x)) {
     cg_line(w, "  const ix length = end;\n");
     put_walks(x, 'q');
-    put_offsets(x, "group", 'q');
+    put_offsets(x, at_once > 1 ? "(group < rows ? group : rows - 1)" : "group", 'q');
     put_loads(x, NULL);
   }
   const char *stride = cg_number_text(w, x->grid * at_once);

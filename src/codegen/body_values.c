@@ -46,6 +46,8 @@ void cg_values_begin(cg_values *x, cg_writer *w, const cg_body *b) {
   x->address = ARENA_ARRAY(w->memory, b->nodes.len + (size_t)1, uint32_t);
   x->texts = ARENA_ARRAY(w->memory, b->nodes.len + (size_t)1, const char *);
   x->stored = ARENA_ARRAY(w->memory, b->nodes.len + (size_t)1, const char *);
+  x->bits = ARENA_ARRAY(w->memory, b->nodes.len + (size_t)1, const char *);
+  x->raw = ARENA_ARRAY(w->memory, b->nodes.len + (size_t)1, const char *);
   for (uint32_t i = 0; i < b->n_outputs; i++) x->out[i] = cg_address(w, &b->outputs[i].view);
   for (uint32_t i = 0; i < b->nodes.len; i++) {
     const cg_node *n = &b->nodes.data[i];
@@ -110,6 +112,52 @@ static const char *range_text(const cg_values *x, const cg_node *n) {
   return cg_text(w, "%s >= n.at[%u] && %s < n.at[%u]", value, low, value, high);
 }
 
+/* Is a value of f32 rounded to 16 bits? */
+static bool is_rounded(ir_dtype to, ir_dtype from) {
+  bool is_float = from == IR_F32 || from == IR_F16 || from == IR_BF16;
+  return (to == IR_F16 || to == IR_BF16) && is_float;
+}
+
+/* What one of two numbers is rounded to is one of what they are rounded to. */
+static const char *raw_text(const cg_values *x, const cg_node *n, const char *value) {
+  if (n->step.code != IR_OP_WHERE) return value;
+  const char *from[2];
+  for (uint32_t k = 0; k < 2; k++) {
+    uint32_t i = n->operands[1 + k];
+    from[k] = x->raw[i] && dtype_of(x, i) == n->dtype ? x->raw[i] : x->texts[i];
+    if (*cg_letter(dtype_of(x, i)) != 'f') return value;
+  }
+  return cg_text(x->w, "(%s ? %s : %s)", operand(x, n, 0), from[0], from[1]);
+}
+
+/* A uniform beside a constant is compared by its bits, which grow as it does: how many of them are on the lower
+ * side. 0: it is no such comparison, or no matter of bits. */
+static uint32_t units_below(const cg_values *x, const cg_node *n, uint32_t side) {
+  const cg_node *drawn = &x->b->nodes.data[n->operands[side]];
+  const cg_node *limit = &x->b->nodes.data[n->operands[1 - side]];
+  bool after = side == 1; /* limit < uniform is !(uniform <= limit) */
+  bool reaches = n->step.code == IR_OP_LE || n->step.code == IR_OP_GT;
+  if (!x->bits[n->operands[side]] || limit->kind != CG_NODE_CONSTANT || !limit->number.is_float)
+    return 0;
+  if (limit->dtype != n->step.compute || drawn->dtype != n->step.compute) return 0;
+  uint32_t units = cg_units_below(drawn->dtype, limit->number.f, reaches != after);
+  return units < 1 << 24 ? units : 0;
+}
+
+static bool put_drawn(cg_values *x, const cg_node *n, const char *name) {
+  ir_opcode code = n->kind == CG_NODE_STEP ? n->step.code : IR_OP_UNIFORM;
+  bool less = code == IR_OP_LT || code == IR_OP_LE, more = code == IR_OP_GT || code == IR_OP_GE;
+  for (uint32_t side = 0; side < 2 && (less || more); side++) {
+    uint32_t units = units_below(x, n, side);
+    if (units == 0) continue;
+    uint32_t limit = cg_number(x->w, (int64_t)units << 8);
+    cg_line(x->w, "    const int %s = %s %s (unsigned)n.at[%u];\n", name,
+            x->bits[n->operands[side]], less == (side == 0) ? "<" : ">=", limit);
+    return true;
+  }
+  return false;
+}
+
 /* The value as an expression; of a step, after the lines that compute it. */
 static const char *value_text(cg_values *x, uint32_t node, const char *name, const char *at) {
   const cg_node *n = &x->b->nodes.data[node];
@@ -125,7 +173,9 @@ static const char *value_text(cg_values *x, uint32_t node, const char *name, con
   case CG_NODE_BOTH: return cg_text(w, "%s && %s", operand(x, n, 0), operand(x, n, 1));
   case CG_NODE_CHOOSE:
     return cg_text(w, "%s ? %s : %s", operand(x, n, 0), operand(x, n, 1), operand(x, n, 2));
-  case CG_NODE_CAST: return cg_convert(w, n->dtype, dtype_of(x, n->operands[0]), operand(x, n, 0));
+  case CG_NODE_CAST:
+    if (is_rounded(n->dtype, dtype_of(x, n->operands[0]))) x->raw[node] = operand(x, n, 0);
+    return cg_convert(w, n->dtype, dtype_of(x, n->operands[0]), operand(x, n, 0));
   case CG_NODE_STEP: break;
   case CG_NODE_CONSTANT:
   case CG_NODE_KEY:
@@ -138,7 +188,10 @@ static const char *value_text(cg_values *x, uint32_t node, const char *name, con
         converts ? cg_convert(w, n->step.compute, dtype_of(x, n->operands[k]), operand(x, n, k))
                  : operand(x, n, k);
   }
-  cg_put_step(w, &n->step, value, operands);
+  if (!put_drawn(x, n, value)) cg_put_step(w, &n->step, value, operands);
+  if (n->step.code == IR_OP_UNIFORM && n->step.quick) x->bits[node] = cg_unit_bits(w, value);
+  if (is_rounded(n->dtype, cg_step_value(&n->step))) x->raw[node] = raw_text(x, n, value);
+  if (n->dtype == IR_BF16 && x->raw[node]) return cg_text(w, "weir_round_bf16(%s)", value);
   const char *bits = cg_text(w, "r%u", node);
   cg_line(w, "    const %s %s = %s(%s);\n", cg_storage(n->dtype), bits,
           cg_of(w, n->dtype, cg_step_value(&n->step)), value);
@@ -158,13 +211,13 @@ void cg_put_node(cg_values *x, uint32_t node, const char *name, const char *at, 
     return;
   }
   if (n->kind == CG_NODE_KEY) {
-    cg_line(w, "  const long long %s = %s;\n", plain, cg_key_text(w, n->number.i));
+    cg_line(w, "  const unsigned long long %s = %s;\n", plain, cg_key_text(w, n->number.i));
     x->texts[node] = plain;
     return;
   }
   if (assigned) cg_line(w, "    {\n");
   const char *value = value_text(x, node, plain, at);
-  if (assigned) x->stored[node] = NULL; /* out of scope */
+  if (assigned) x->stored[node] = x->raw[node] = x->bits[node] = NULL; /* out of scope */
   if (assigned) cg_line(w, "    %s = %s;\n    }\n", name, value);
   else cg_line(w, "    const %s %s = %s;\n", cg_native(n->dtype), name, value);
   x->texts[node] = name;
@@ -172,7 +225,34 @@ void cg_put_node(cg_values *x, uint32_t node, const char *name, const char *at, 
 
 const char *cg_stored_text(const cg_values *x, uint32_t node, ir_dtype t) {
   if (x->stored[node] && dtype_of(x, node) == t) return x->stored[node];
+  if (t == IR_BF16 && dtype_of(x, node) == t)
+    return cg_text(x->w, "weir_cut_bf16(%s)", x->texts[node]);
   return cg_text(x->w, "%s(%s)", cg_of(x->w, t, dtype_of(x, node)), x->texts[node]);
+}
+
+static bool is_short_float(ir_dtype t) { return t == IR_F16 || t == IR_BF16; }
+
+void cg_put_result_begin(const cg_values *x, uint32_t r, uint32_t width) {
+  cg_line(x->w, "    w%u y%u;\n", r, r);
+  if (is_short_float(x->b->outputs[r].view.dtype) && width > 1)
+    cg_line(x->w, "    float f%u[%u] = {0};\n", r, width);
+}
+
+void cg_put_result(cg_values *x, uint32_t r, uint32_t width) {
+  const cg_output *o = &x->b->outputs[r];
+  ir_dtype t = o->view.dtype, from = dtype_of(x, o->node);
+  const char *raw = from == t ? x->raw[o->node] : from == IR_F32 ? x->texts[o->node] : NULL;
+  x->paired[r] = is_short_float(t) && width > 1 && raw;
+  if (x->paired[r]) cg_line(x->w, "      f%u[e] = %s;\n", r, raw);
+  else cg_line(x->w, "      y%u.e[e] = %s;\n", r, cg_stored_text(x, o->node, t));
+}
+
+void cg_put_result_end(const cg_values *x, uint32_t r, uint32_t width) {
+  cg_writer *w = x->w;
+  if (!x->paired[r]) return;
+  cg_line(w, "#pragma unroll\n    for (int e = 0; e < %u; e += 2)\n", width);
+  cg_line(w, "      y%u.h[e / 2] = weir_pair_%s(f%u[e], f%u[e + 1]);\n", r,
+          x->b->outputs[r].view.dtype == IR_F16 ? "f16" : "bf16", r, r);
 }
 
 void cg_mark_cone(const cg_values *x, uint32_t target, bool *marks) {

@@ -85,7 +85,7 @@ typedef struct cg_view {
 typedef enum cg_source_kind {
   CG_VIEW,
   CG_CONSTANT, /* `number`, as an f64 or i64 */
-  CG_KEY,      /* of stream `number` of random numbers, by the seed of the run: an i64 */
+  CG_KEY, /* of stream `number` of random numbers, by the seed of the run; for IR_OP_UNIFORM alone */
   CG_POSITION, /* the view's offset at this position, in elements, + `first`: an i64, no memory */
   CG_INDEXED, /* the view, `index` elements of `step` further: an index out of 0 … n - 1 is an error */
   CG_RESHAPED, /* the element of row-major number `index` of a view with dimensions of its own */

@@ -48,7 +48,7 @@ static const char uniform[] =
     "  double $name;\n"
     "  {\n"
     "    const double lo = $c, hi = $d;\n"
-    "    const unsigned long long bits = weir_random($b, $a);\n"
+    "    const unsigned long long bits = weir_drawn($b, $a);\n"
     "    $name = lo + (hi - lo) * $unit;\n"
     "    if ($float) {\n"
     "      double step = fabs(hi) * 5.5511151231257827e-17 + 4.9406564584124654e-324;\n"
@@ -59,11 +59,32 @@ static const char uniform[] =
 
 /* From 0 to 1, of at most 24 bits: exact in f32, and what rounding makes 1 is the number below. */
 static const char uniform_unit[] =
-    "  float $name;\n"
-    "  {\n"
-    "    const unsigned long long bits = weir_random($b, $a);\n"
-    "    $name = fminf((float)(unsigned)(bits >> 40) * 5.9604644775390625e-08f, $below);\n"
-    "  }\n";
+    "  const unsigned u$name = weir_drawn_high($b, $a);\n"
+    "  const float $name = fminf((float)(u$name >> 8) * 5.9604644775390625e-08f, $below);\n";
+
+static float below_one(ir_dtype t) {
+  return t == IR_BF16 ? 0.99609375f : t == IR_F16 ? 0.99951171875f : 0.99999994f;
+}
+
+static double unit_of(ir_dtype t, uint32_t bits) {
+  uint64_t element = 0;
+  float x = (float)bits * 0x1p-24f;
+  ir_element_set_f64(t, &element, (double)(x < below_one(t) ? x : below_one(t)));
+  return ir_element_as_f64(t, &element);
+}
+
+uint32_t cg_units_below(ir_dtype t, double limit, bool reaches) {
+  uint32_t low = 0, high = 1 << 24;
+  while (low < high) {
+    uint32_t middle = low + (high - low) / 2;
+    double x = unit_of(t, middle);
+    if (x < limit || (reaches && x == limit)) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+const char *cg_unit_bits(cg_writer *w, const char *name) { return cg_text(w, "u%s", name); }
 
 static void put_uniform_unit(cg_writer *w, const cg_step *step, const char *name,
                              const char *const operands[CG_MAX_OPERANDS]) {
@@ -71,7 +92,7 @@ static void put_uniform_unit(cg_writer *w, const cg_step *step, const char *name
   cg_set(w, "name", name);
   cg_set(w, "a", operands[0]);
   cg_set(w, "b", operands[1]);
-  cg_set(w, "below", t == IR_BF16 ? "0.99609375f" : t == IR_F16 ? "0.99951171875f" : "0.99999994f");
+  cg_set(w, "below", cg_text(w, "%.8ff", (double)below_one(t)));
   cg_put(w, uniform_unit);
 }
 

@@ -35,7 +35,7 @@ uint32_t cg_number(cg_writer *w, int64_t value);
 uint32_t cg_number_f64(cg_writer *w, double value);
 uint32_t cg_address(cg_writer *w, const cg_view *v);
 uint32_t cg_error_address(cg_writer *w);
-/* The key of a stream of random numbers, as text. */
+/* A stream of random numbers, as weir_drawn() takes it, as text. */
 const char *cg_key_text(cg_writer *w, int64_t number);
 /* Of error record number `record` of the task. */
 uint32_t cg_error_record(cg_writer *w, uint32_t record);
@@ -82,6 +82,8 @@ const char *cg_get(cg_writer *w, ir_dtype t);
 const char *cg_of(cg_writer *w, ir_dtype to, ir_dtype from);
 /* `value`, of the native type of `from`, rounded to `to`, in the native type of that. */
 const char *cg_convert(cg_writer *w, ir_dtype to, ir_dtype from, const char *value);
+/* Element e of a vector of so many elements (cg_put_vector), in the native type. */
+const char *cg_element(cg_writer *w, ir_dtype t, uint32_t width, const char *vector);
 /* Elements of one size move alike: the dtype that is used for all of them. */
 ir_dtype cg_bits(ir_dtype t);
 
@@ -124,7 +126,7 @@ uint32_t cg_vector_width(const cg_view *v, const cg_space *s, uint32_t view, uin
 bool cg_rows_aligned(const cg_view *v, const cg_space *s, uint32_t view, uint32_t width);
 /* The width for elements of these sizes: 16 bytes of the smallest, at most 64 of the largest. */
 uint32_t cg_widest(size_t smallest_bytes, size_t largest_bytes);
-/* Writes `typedef union { uint4 w[1]; … e[8]; } NAME;` */
+/* Writes `typedef union { uint4 w[1]; … e[8]; } NAME;`; elements of 16 bits are also in pairs, h. */
 void cg_put_vector(cg_writer *w, const char *name, ir_dtype t, uint32_t width);
 /* Writes the moves of all words of a vector; `to` and `from` are the union and a pointer to storage,
  * or the other way round. */
@@ -173,6 +175,10 @@ bool cg_write_transposed(cg_kernel *k, const cg_map *m, const cg_space *space);
  * yet. */
 void cg_put_step(cg_writer *w, const cg_step *step, const char *name,
                  const char *const operands[CG_MAX_OPERANDS]);
+/* The step is a uniform that is quick: the name of its random bits, 32 of which the first 24 count. */
+const char *cg_unit_bits(cg_writer *w, const char *name);
+/* How many of the 2^24 are below the limit, or also equal to it, as a number of dtype t; they are the first. */
+uint32_t cg_units_below(ir_dtype t, double limit, bool reaches);
 /* The dtype whose native type that value has. */
 ir_dtype cg_step_value(const cg_step *step);
 

@@ -171,7 +171,7 @@ static void put_declarations(const map_writer *x) {
     else if (s->kind == CG_CONSTANT)
       cg_line(w, "  const long long x%u = n.at[%u];\n", i, cg_number(w, s->number.i));
     else if (s->kind == CG_KEY)
-      cg_line(w, "  const long long x%u = %s;\n", i, cg_key_text(w, s->number.i));
+      cg_line(w, "  const unsigned long long x%u = %s;\n", i, cg_key_text(w, s->number.i));
     else if (s->kind != CG_RESHAPED) cg_line(w, "  ix o%u[%u];\n", i, x->items);
     if (x->access[i] == VECTOR) {
       cg_put_vector(w, cg_text(w, "v%u", i), x->dtypes[i], x->width);

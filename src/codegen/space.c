@@ -184,8 +184,10 @@ static word word_of(ir_dtype t, uint32_t width) {
 
 void cg_put_vector(cg_writer *w, const char *name, ir_dtype t, uint32_t width) {
   word x = word_of(t, width);
-  cg_line(w, "  typedef union { %s w[%zu]; %s e[%u]; } %s;\n", x.type, x.count, cg_storage(t),
-          width, name);
+  bool pairs = ir_dtype_size_bytes(t) == 2 && width > 1;
+  cg_line(w, "  typedef union { %s w[%zu]; %s e[%u]; ", x.type, x.count, cg_storage(t), width);
+  if (pairs) cg_line(w, "unsigned h[%u]; ", width / 2);
+  cg_line(w, "} %s;\n", name);
 }
 
 void cg_put_vector_load(cg_writer *w, ir_dtype t, uint32_t width, const char *to,

@@ -44,7 +44,14 @@ const char *cg_convert(cg_writer *w, ir_dtype to, ir_dtype from, const char *val
   if (to == from) return value;
   if (small && (to == IR_BF16 || to == IR_F16))
     return cg_text(w, "((float)(%s))", value); /* exact */
+  if (to == IR_BF16 && *words_of(from)->letter == 'f')
+    return cg_text(w, "weir_round_bf16(%s)", value);
   return cg_text(w, "%s(%s(%s))", cg_get(w, to), cg_of(w, to, from), value);
+}
+
+const char *cg_element(cg_writer *w, ir_dtype t, uint32_t width, const char *vector) {
+  if (t == IR_BF16 && width > 1) return cg_text(w, "weir_half_bf16(%s.h[e / 2], e %% 2)", vector);
+  return cg_text(w, "%s(%s.e[e])", cg_get(w, t), vector);
 }
 
 ir_dtype cg_bits(ir_dtype t) {

@@ -115,8 +115,9 @@ const char *cg_f64_text(cg_writer *w, double value) {
 
 const char *cg_key_text(cg_writer *w, int64_t number) {
   uint32_t seed = add_pointer(w, (cg_pointer){CG_START_SEED, 0});
-  return cg_text(w, "(long long)weir_random(*(const long long *)p.at[%u], n.at[%u])", seed,
-                 cg_number(w, number));
+  return cg_text(
+      w, "weir_stream((long long)weir_drawn(weir_stream(*(const long long *)p.at[%u]), n.at[%u]))",
+      seed, cg_number(w, number));
 }
 
 /* ---- the launch ---- */

@@ -1,18 +1,18 @@
 // grid 32768 x 1, block 256
-typedef struct { char *at[3]; } weir_bias_gelu_cd6d2a5544f69bdd_p;
-typedef struct { long long at[6]; } weir_bias_gelu_cd6d2a5544f69bdd_n;
+typedef struct { char *at[3]; } weir_bias_gelu_f0dfbb6868f2c0c4_p;
+typedef struct { long long at[6]; } weir_bias_gelu_f0dfbb6868f2c0c4_n;
 WEIR_ENTRY __launch_bounds__(256)
-weir_bias_gelu_cd6d2a5544f69bdd(const weir_bias_gelu_cd6d2a5544f69bdd_p p, const weir_bias_gelu_cd6d2a5544f69bdd_n n) {
+weir_bias_gelu_f0dfbb6868f2c0c4(const weir_bias_gelu_f0dfbb6868f2c0c4_p p, const weir_bias_gelu_f0dfbb6868f2c0c4_n n) {
   typedef int ix;
   const ix count = ((ix)n.at[0]);
   const ix base = (ix)blockIdx.x * 512 + (ix)threadIdx.x;
-  typedef union { uint4 w[1]; unsigned short e[8]; } v;
+  typedef union { uint4 w[1]; unsigned short e[8]; unsigned h[4]; } v;
   ix o[2];
   ix o0[2];
-  typedef union { uint4 w[1]; unsigned short e[8]; } v0;
+  typedef union { uint4 w[1]; unsigned short e[8]; unsigned h[4]; } v0;
   v0 x0[2];
   ix o1[2];
-  typedef union { uint4 w[1]; unsigned short e[8]; } v1;
+  typedef union { uint4 w[1]; unsigned short e[8]; unsigned h[4]; } v1;
   v1 x1[2];
 #pragma unroll
   for (int u = 0; u < 2; u++) {

@@ -1,8 +1,8 @@
 // grid 32 x 64, block 256
-typedef struct { char *at[2]; } weir_sum_bf16_2eeb93237c8f5425_p;
-typedef struct { long long at[9]; } weir_sum_bf16_2eeb93237c8f5425_n;
+typedef struct { char *at[2]; } weir_sum_bf16_02c3373f5b09fb43_p;
+typedef struct { long long at[9]; } weir_sum_bf16_02c3373f5b09fb43_n;
 WEIR_ENTRY __launch_bounds__(256)
-weir_sum_bf16_2eeb93237c8f5425(const weir_sum_bf16_2eeb93237c8f5425_p p, const weir_sum_bf16_2eeb93237c8f5425_n n) {
+weir_sum_bf16_02c3373f5b09fb43(const weir_sum_bf16_02c3373f5b09fb43_p p, const weir_sum_bf16_02c3373f5b09fb43_n n) {
   typedef int ix;
   const int side = (int)threadIdx.x % 32, lane = (int)threadIdx.x / 32;
   const ix lanes = 8;
@@ -22,7 +22,7 @@ weir_sum_bf16_2eeb93237c8f5425(const weir_sum_bf16_2eeb93237c8f5425_p p, const w
   column *= 8;
   ox += column * ((ix)n.at[3]);
   oy += column * ((ix)n.at[4]);
-  typedef union { uint4 w[1]; unsigned short e[8]; } v;
+  typedef union { uint4 w[1]; unsigned short e[8]; unsigned h[4]; } v;
   __shared__ float part[8][256];
   float a[8];
 #pragma unroll

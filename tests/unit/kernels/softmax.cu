@@ -1,8 +1,8 @@
 // grid 16384 x 1, block 256
-typedef struct { char *at[2]; } weir_softmax_bf16_aa5624e76cd95a03_p;
-typedef struct { long long at[6]; } weir_softmax_bf16_aa5624e76cd95a03_n;
+typedef struct { char *at[2]; } weir_softmax_bf16_5c25a2f0c1708333_p;
+typedef struct { long long at[6]; } weir_softmax_bf16_5c25a2f0c1708333_n;
 WEIR_ENTRY __launch_bounds__(256)
-weir_softmax_bf16_aa5624e76cd95a03(const weir_softmax_bf16_aa5624e76cd95a03_p p, const weir_softmax_bf16_aa5624e76cd95a03_n n) {
+weir_softmax_bf16_5c25a2f0c1708333(const weir_softmax_bf16_5c25a2f0c1708333_p p, const weir_softmax_bf16_5c25a2f0c1708333_n n) {
   typedef int ix;
   typedef float real;
   typedef float acc;
@@ -21,7 +21,7 @@ weir_softmax_bf16_aa5624e76cd95a03(const weir_softmax_bf16_aa5624e76cd95a03_p p,
     }
   }
   __shared__ acc part[8];
-  typedef union { uint4 w[1]; unsigned short e[8]; } v;
+  typedef union { uint4 w[1]; unsigned short e[8]; unsigned h[4]; } v;
   real f[4][8];
   {
   v x[4];
@@ -86,7 +86,7 @@ weir_softmax_bf16_aa5624e76cd95a03(const weir_softmax_bf16_aa5624e76cd95a03_p p,
     top = t;
   }
   const acc scale = (m == -WEIR_INF ? (acc)0 : (acc)weir_quick_exp(m - top)) / s;
-  typedef union { uint4 w[1]; unsigned short e[8]; } o_t;
+  typedef union { uint4 w[1]; unsigned short e[8]; unsigned h[4]; } o_t;
 #pragma unroll
   for (int i = 0; i < 4; i++) {
     const ix j = ((ix)lane + i * 256) * 8;
