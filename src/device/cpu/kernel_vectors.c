@@ -16,10 +16,11 @@ enum { MAX_LEVELS = 3 };
 static uint32_t list_levels(const cpu_vector_loops *levels[MAX_LEVELS]) {
   uint32_t n = 0;
 #ifdef CPU_HAS_LEVELS
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+  bool fma = __builtin_cpu_supports("fma");
+  if (fma && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
     levels[n++] = &cpu_vectors_avx512;
-  if (__builtin_cpu_supports("avx2")) levels[n++] = &cpu_vectors_avx2;
+  if (fma && __builtin_cpu_supports("avx2")) levels[n++] = &cpu_vectors_avx2;
 #endif
   levels[n++] = &cpu_vectors_baseline;
   return n;

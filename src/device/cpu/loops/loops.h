@@ -5,9 +5,10 @@
  * processor has, chosen once. WEIR_CPU_ISA=baseline, avx2 or avx512 in the environment asks for another
  * one.
  *
- * All levels give the same bits. The loops are plain C in which every operation rounds once: there is no
- * contraction of a product and a sum, and no function of a library whose variants differ. So results
- * depend neither on the level, nor on how many elements a loop is given, nor on where it is cut. */
+ * The levels above the baseline give the same bits, and so does the baseline but for the functions of
+ * math_f32.h. The loops are plain C in which every operation rounds once: there is no contraction of a
+ * product and a sum of two operations, and no function of a library whose variants differ. So results
+ * depend neither on how many elements a loop is given nor on where it is cut. */
 #ifndef WEIR_DEVICE_CPU_LOOPS_LOOPS_H
 #define WEIR_DEVICE_CPU_LOOPS_LOOPS_H
 

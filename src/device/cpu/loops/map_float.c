@@ -41,6 +41,22 @@ FLOAT_MOD(mod_f64, double, fmod, copysign)
     for (int64_t i = 0; any && i < n; i++)                                                         \
       if (is_special) to[i] = special;                                                             \
   }
+/* Those that vectors can do too, but more slowly: all are done again. */
+#define WITH_FAR(name, near, is_far, all)                                                          \
+  static void name(int64_t n, void *to_, const void *const *x_, bool mode) {                       \
+    float *restrict to = to_;                                                                      \
+    const float *x = x_[0];                                                                        \
+    uint32_t any = 0;                                                                              \
+    (void)mode;                                                                                    \
+    for (int64_t i = 0; i < n; i++) {                                                              \
+      any |= is_far(x[i]);                                                                         \
+      to[i] = near;                                                                                \
+    }                                                                                              \
+    if (any)                                                                                       \
+      for (int64_t i = 0; i < n; i++) to[i] = all(x[i]);                                           \
+  }
+WITH_FAR(exponentials, f32_exp_near(x[i]), f32_exp_far, f32_exp)
+WITH_FAR(logarithms, f32_log_scaled(x[i], 0), f32_log_far, f32_log)
 WITH_SPECIAL(sines, f32_sin_turned(x0[i], 0), f32_turns_far(x0[i]), sinf(x0[i]))
 WITH_SPECIAL(cosines, f32_sin_turned(x0[i], 1), f32_turns_far(x0[i]), cosf(x0[i]))
 WITH_SPECIAL(powers, f32_power(x0[i], x1[i]), f32_power_special(x0[i], x1[i]), powf(x0[i], x1[i]))
@@ -81,6 +97,8 @@ BOTH(minima, f32_min)
     name(n, to, x, mode);                                                                          \
     for (int64_t i = 0; i < n; i++) y[i] = ir_f32_round_f16(y[i]);                                 \
   }
+ROUNDED(exponentials)
+ROUNDED(logarithms)
 ROUNDED(sines)
 ROUNDED(cosines)
 ROUNDED(powers)
@@ -92,7 +110,9 @@ ROUNDED(minima)
 
 /* Expressions of these do not serve: loops of their own take their places. */
 #define MAP_ENTRY(id)                                                                              \
-  (IR_OP_##id == IR_OP_SIN       ? sines                                                           \
+  (IR_OP_##id == IR_OP_EXP       ? exponentials                                                    \
+   : IR_OP_##id == IR_OP_LOG     ? logarithms                                                      \
+   : IR_OP_##id == IR_OP_SIN     ? sines                                                           \
    : IR_OP_##id == IR_OP_COS     ? cosines                                                         \
    : IR_OP_##id == IR_OP_POW     ? powers                                                          \
    : IR_OP_##id == IR_OP_MAX     ? maxima                                                          \
@@ -111,7 +131,9 @@ ROUNDED(minima)
 #include "device/cpu/loops/map_loops.h"
 
 #define MAP_ENTRY(id)                                                                              \
-  (IR_OP_##id == IR_OP_SIN       ? sines_f16                                                       \
+  (IR_OP_##id == IR_OP_EXP       ? exponentials_f16                                                \
+   : IR_OP_##id == IR_OP_LOG     ? logarithms_f16                                                  \
+   : IR_OP_##id == IR_OP_SIN     ? sines_f16                                                       \
    : IR_OP_##id == IR_OP_COS     ? cosines_f16                                                     \
    : IR_OP_##id == IR_OP_POW     ? powers_f16                                                      \
    : IR_OP_##id == IR_OP_MAX     ? maxima_f16                                                      \

@@ -1,7 +1,9 @@
 /* Functions of f32 in plain C without branches, so that loops over them vectorize.
  *
- * They use additions, products and quotients only, each rounded, and so give the same bits wherever they
- * are compiled. docs/kernels.md says how accurate each one is; tests/conform/test_math.c measures it. */
+ * They use additions, products and quotients only, each rounded, and products with a sum that are rounded
+ * once where the processor has such an instruction. So levels that have it give the same bits, and the
+ * baseline of x86-64, which has not, may give other last bits. docs/kernels.md says how accurate each
+ * function is; tests/conform/test_math.c measures it. */
 #ifndef WEIR_DEVICE_CPU_LOOPS_MATH_F32_H
 #define WEIR_DEVICE_CPU_LOOPS_MATH_F32_H
 
@@ -23,6 +25,15 @@ static inline uint64_t f64_bits(double x) {
   return bits;
 }
 
+/* a * b + c */
+static inline float f32_fma(float a, float b, float c) {
+#if defined(__FMA__) || defined(__aarch64__)
+  return __builtin_fmaf(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
 /* 2 to the power n, from -126 to 127. */
 static inline float f32_power_of_2(int32_t n) { return ir_f32_of_bits((uint32_t)(n + 127) << 23); }
 
@@ -30,17 +41,17 @@ static inline float f32_power_of_2(int32_t n) { return ir_f32_of_bits((uint32_t)
  * of the logarithm to base 2 is taken out (ln 2 in two parts, of which the first has few bits), the rest
  * is a polynomial: between 0.7 and 1.42. */
 static inline float f32_exp_rest(float x, float lo, int32_t *whole) {
-  float shifted = x * 1.44269504F + 12582912.0F; /* 1.5 * 2^23: the last place is 1 */
+  float shifted = f32_fma(x, 1.44269504F, 12582912.0F); /* 1.5 * 2^23: the last place is 1 */
   float n = shifted - 12582912.0F;
   *whole = (int32_t)(ir_f32_bits(shifted) - 0x4b400000U);
-  float r = ((x - n * 0.693359375F) - n * -2.12194440e-4F) + lo;
+  float r = f32_fma(n, 2.12194440e-4F, f32_fma(n, -0.693359375F, x)) + lo;
   float p = 1.9875691500e-4F;
-  p = p * r + 1.3981999507e-3F;
-  p = p * r + 8.3334519073e-3F;
-  p = p * r + 4.1665795894e-2F;
-  p = p * r + 1.6666665459e-1F;
-  p = p * r + 5.0000001201e-1F;
-  return (p * (r * r) + r) + 1.0F;
+  p = f32_fma(p, r, 1.3981999507e-3F);
+  p = f32_fma(p, r, 8.3334519073e-3F);
+  p = f32_fma(p, r, 4.1665795894e-2F);
+  p = f32_fma(p, r, 1.6666665459e-1F);
+  p = f32_fma(p, r, 5.0000001201e-1F);
+  return f32_fma(p, r * r, r) + 1.0F;
 }
 
 /* x times 2 to the power n, where both and the result are normal numbers; NaN may become anything. */
@@ -68,24 +79,31 @@ static inline float f32_exp_near(float x) {
 }
 
 static inline float f32_exp(float x) { return f32_exp_sum(x, 0); }
+/* Not for f32_exp_near, which gives the same bits as f32_exp otherwise. */
+static inline bool f32_exp_far(float x) { return !(x > -80.0F && x < 88.0F); }
 
-/* The mantissa between sqrt(1/2) and sqrt(2), and a polynomial of its distance from 1. */
-static inline float f32_log(float x) {
-  float big = x < 0x1p-126F ? x * 0x1p23F : x, adjust = x < 0x1p-126F ? -23.0F : 0.0F;
-  uint32_t bits = ir_f32_bits(big), shifted = bits - 0x3f3504f3U; /* sqrt(1/2) */
+/* Of a normal number times 2 to the power `adjust`: the mantissa between sqrt(1/2) and sqrt(2), and a polynomial
+ * of its distance from 1. */
+static inline float f32_log_scaled(float x, float adjust) {
+  uint32_t shifted = ir_f32_bits(x) - 0x3f3504f3U; /* sqrt(1/2) */
   float e = (float)((int32_t)shifted >> 23) + adjust;
   float f = ir_f32_of_bits((shifted & 0x007fffffU) + 0x3f3504f3U) - 1.0F, z = f * f;
   float p = 7.0376836292e-2F;
-  p = p * f - 1.1514610310e-1F;
-  p = p * f + 1.1676998740e-1F;
-  p = p * f - 1.2420140846e-1F;
-  p = p * f + 1.4249322787e-1F;
-  p = p * f - 1.6668057665e-1F;
-  p = p * f + 2.0000714765e-1F;
-  p = p * f - 2.4999993993e-1F;
-  p = p * f + 3.3333331174e-1F;
-  p = p * f * z + e * -2.12194440e-4F - 0.5F * z;
-  float y = (f + p) + e * 0.693359375F;
+  p = f32_fma(p, f, -1.1514610310e-1F);
+  p = f32_fma(p, f, 1.1676998740e-1F);
+  p = f32_fma(p, f, -1.2420140846e-1F);
+  p = f32_fma(p, f, 1.4249322787e-1F);
+  p = f32_fma(p, f, -1.6668057665e-1F);
+  p = f32_fma(p, f, 2.0000714765e-1F);
+  p = f32_fma(p, f, -2.4999993993e-1F);
+  p = f32_fma(p, f, 3.3333331174e-1F);
+  p = f32_fma(-0.5F, z, f32_fma(e, -2.12194440e-4F, p * f * z));
+  return f32_fma(e, 0.693359375F, f + p);
+}
+
+static inline float f32_log(float x) {
+  bool small = x < 0x1p-126F;
+  float y = f32_log_scaled(small ? x * 0x1p23F : x, small ? -23.0F : 0.0F);
   y = x == INFINITY ? x : y;
   y = x == 0 ? -INFINITY : y;
   return x < 0 || x != x ? NAN : y;
@@ -94,11 +112,11 @@ static inline float f32_log(float x) {
 static inline float f32_tanh(float x) {
   float a = fabsf(x), z = x * x;
   float p = -5.70498872745e-3F;
-  p = p * z + 2.06390887954e-2F;
-  p = p * z - 5.37397155531e-2F;
-  p = p * z + 1.33314422036e-1F;
-  p = p * z - 3.33332819422e-1F;
-  float small = x + x * (z * p), top = a > 10.0F ? 10.0F : a;
+  p = f32_fma(p, z, 2.06390887954e-2F);
+  p = f32_fma(p, z, -5.37397155531e-2F);
+  p = f32_fma(p, z, 1.33314422036e-1F);
+  p = f32_fma(p, z, -3.33332819422e-1F);
+  float small = f32_fma(x, z * p, x), top = a > 10.0F ? 10.0F : a;
   float large = 1.0F - 2.0F / (f32_exp_near(top + top) + 1.0F);
   large = ir_f32_of_bits(ir_f32_bits(large) | (ir_f32_bits(x) & 0x80000000U));
   return a >= 0.625F ? large : small; /* NaN: small */
@@ -106,32 +124,35 @@ static inline float f32_tanh(float x) {
 
 /* The part of a normal distribution above a >= 0, divided by exp(-a² / 2): half of erfcx(a / sqrt(2)). */
 static inline float f32_tail(float a) {
-  float t = 1.0F / (1.0F + 0.35F * a);
+  float t = 1.0F / f32_fma(0.35F, a, 1.0F);
   float p = -0.029157886281609535F;
-  p = p * t + 0.14403091371059418F;
-  p = p * t - 0.2558389902114868F;
-  p = p * t + 0.1593196988105774F;
-  p = p * t - 0.023212352767586708F;
-  p = p * t + 0.10555250197649002F;
-  p = p * t + 0.11982128769159317F;
-  p = p * t + 0.139863520860672F;
-  p = p * t + 0.139621302485466F;
+  p = f32_fma(p, t, 0.14403091371059418F);
+  p = f32_fma(p, t, -0.2558389902114868F);
+  p = f32_fma(p, t, 0.1593196988105774F);
+  p = f32_fma(p, t, -0.023212352767586708F);
+  p = f32_fma(p, t, 0.10555250197649002F);
+  p = f32_fma(p, t, 0.11982128769159317F);
+  p = f32_fma(p, t, 0.139863520860672F);
+  p = f32_fma(p, t, 0.139621302485466F);
   return p * t;
 }
 
 static inline float f32_erf(float x) {
   float a = fabsf(x), z = x * x;
   float p = -0.0005631421809084713F;
-  p = p * z + 0.004917551297694445F;
-  p = p * z - 0.02671131119132042F;
-  p = p * z + 0.11280179768800735F;
-  p = p * z - 0.37612324953079224F;
-  p = p * z + 1.1283791065216064F;
+  p = f32_fma(p, z, 0.004917551297694445F);
+  p = f32_fma(p, z, -0.02671131119132042F);
+  p = f32_fma(p, z, 0.11280179768800735F);
+  p = f32_fma(p, z, -0.37612324953079224F);
+  p = f32_fma(p, z, 1.1283791065216064F);
   float top = a > 4.0F ? 4.0F : a, b = top * 1.41421356F;
   float large = 1.0F - 2.0F * f32_exp_near(-top * top) * f32_tail(b);
   large = ir_f32_of_bits(ir_f32_bits(large) | (ir_f32_bits(x) & 0x80000000U));
   return a >= 1.0F ? large : x * p; /* NaN: the product */
 }
+
+/* Not for f32_log_scaled without adjusting. */
+static inline bool f32_log_far(float x) { return !(x >= 0x1p-126F && x < INFINITY); }
 
 /* Of minus infinity the functions below are NaN, as the products that define them are. */
 static inline bool f32_is_lowest(float x) { return x < -0x1.fffffep127F; }
