@@ -47,14 +47,16 @@ static double run_torch(const char *order) {
 
 static void exec_torch(char *program, const step *s) {
   char numbers[3][24];
-  const char *python = getenv("PYTHON") ? getenv("PYTHON") : "python3";
+  const char *named = getenv("PYTHON");
+  char *args[8] = {0};
   const int64_t sizes[] = {s->b, s->h, s->f};
   for (int i = 0; i < 3; i++)
     (void)snprintf(numbers[i], sizeof numbers[i], "%lld", (long long)sizes[i]);
-  char *args[] = {(char *)python,           program, (char *)s->name, numbers[0], numbers[1],
-                  s->f ? numbers[2] : NULL, NULL};
-  (void)unsetenv("LD_PRELOAD");
-  (void)execvp(args[0], args);
+  args[0] = strdup(named ? named : "python3");
+  args[1] = program;
+  args[2] = (char *)s->name;
+  for (int i = 0; i < (s->f ? 3 : 2); i++) args[3 + i] = numbers[i];
+  if (args[0]) (void)execvp(args[0], args);
   _exit(127);
 }
 
@@ -149,9 +151,12 @@ typedef struct form {
   const char *name, *options; /* "key value key value" */
 } form;
 
-static void set_options(weir_options *o, const char *text) {
-  char all[256], *rest = NULL;
-  (void)snprintf(all, sizeof all, "device cuda link host %s", text);
+/* With the extents, so that buckets are for these. */
+static void set_options(weir_options *o, const step *z, const char *text) {
+  char all[256], f[32] = "", *rest = NULL;
+  if (z->f) (void)snprintf(f, sizeof f, ",f=%lld", (long long)z->f);
+  (void)snprintf(all, sizeof all, "device cuda link host define b=%lld,h=%lld%s %s",
+                 (long long)z->b, (long long)z->h, f, text);
   for (char *key = strtok_r(all, " ", &rest); key; key = strtok_r(NULL, " ", &rest))
     must_weir(weir_options_set(o, key, strtok_r(NULL, " ", &rest)));
 }
@@ -162,7 +167,7 @@ static void open_subject(subject *s, const char *file, const step *z, const char
   must_weir(weir_module_load(file, NULL, &s->module));
   must_weir(weir_module_find(s->module, z->name, &s->fusion));
   must_weir(weir_options_create(&o));
-  set_options(o, options);
+  set_options(o, z, options);
   must_weir(weir_compile(s->fusion, o, NULL, &s->program));
   weir_options_destroy(o);
   must_weir(weir_shapes_create(s->fusion, &s->shapes));
@@ -304,7 +309,8 @@ static step step_read(const char *text) {
 
 int main(int argc, char **argv) {
   static char *sizes[] = {"fsdp:12288:4096", "dp:8192:4096", "tp:8192:3584:14336"};
-  int rounds = getenv("ROUNDS") ? atoi(getenv("ROUNDS")) : 9;
+  const char *asked = getenv("ROUNDS");
+  int rounds = asked ? atoi(asked) : 9;
   if (argc < 3) {
     printf("usage: steps STEPS.weir STEPS.py [STEP:B:H[:F]...]\n");
     return 0;

@@ -33,21 +33,35 @@ static bool dumps_passes(const weir_options *o) {
   return false;
 }
 
-/* The links that the program is for: of the machine that is named, or, in one process, of threads. */
+/* GPUs that are not named: those of a machine that is built in, and for a link by way of the host's memory, PCIe 5. */
+static status assume_gpus(const weir_options *o, rt_speed *speed) {
+  enum { HOST_GB_S = 50, HOST_US = 15 };
+  const char *link = "";
+  if (weir_options_get(o, "link", 0, &link) != WEIR_OK) return STATUS_BAD_USAGE;
+  TRY(rt_machine_load("dgx-h200", speed));
+  if (strcmp(link, "host") != 0) return STATUS_OK;
+  speed->link_bytes_per_ns = HOST_GB_S;
+  speed->link_latency_ns = HOST_US * 1e3;
+  return STATUS_OK;
+}
+
+/* The links that the program is for: of the machine that is named, or of usual GPUs, or, in one process, of threads. */
 static status read_link(const weir_options *o, host_options *result) {
   const char *machine = "", *device = "";
   rt_speed speed = rt_machine_default();
   if (weir_options_get(o, "machine", 0, &machine) != WEIR_OK) return STATUS_BAD_USAGE;
   if (weir_options_get(o, "device", 0, &device) != WEIR_OK) return STATUS_BAD_USAGE;
   if (machine[0]) TRY(rt_machine_load(machine, &speed));
-  bool threads = strcmp(device, "cuda") != 0 && session_launch_rank() < 0;
-  if (!machine[0] && !threads) return STATUS_OK;
+  bool gpus = strcmp(device, "cuda") == 0;
+  if (!machine[0] && gpus) TRY(assume_gpus(o, &speed));
+  if (!machine[0] && !gpus && session_launch_rank() >= 0) return STATUS_OK;
   result->speed = (host_speed){.link_latency_ns = speed.link_latency_ns,
                                .post_ns = speed.post_ns,
                                .link_bytes_per_ns = speed.link_bytes_per_ns,
                                .launch_ns = speed.launch_ns,
                                .flops_per_ns = speed.flops_per_ns,
-                               .memory_bytes_per_ns = speed.bytes_per_ns};
+                               .memory_bytes_per_ns = speed.bytes_per_ns,
+                               .narrow_flops_per_ns = speed.narrow_flops_per_ns};
   return STATUS_OK;
 }
 

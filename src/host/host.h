@@ -47,6 +47,7 @@ const char *host_pipeline_text(host_pipeline form);
 typedef struct host_speed {
   double link_latency_ns, post_ns, link_bytes_per_ns;
   double launch_ns, flops_per_ns, memory_bytes_per_ns;
+  double narrow_flops_per_ns; /* products of f16 and bf16; 0: as f32 */
 } host_speed;
 
 typedef struct host_options {

@@ -6,7 +6,7 @@
 #include "order/internal.h"
 #include "order/order.h"
 
-enum { MAX_MEMBERS = 64 };
+enum { MAX_MEMBERS = 64, MAX_WINDOW = 4096 };
 
 /* Communications of one kind, and where the last of them is. */
 typedef struct bucket {
@@ -14,7 +14,8 @@ typedef struct bucket {
   uint32_t members[MAX_MEMBERS]; /* positions in the block */
   uint32_t n;
   double bytes, bytes_ns; /* of all, and on the link */
-  double ready_ns;        /* work before the last one */
+  double before_ns;       /* on the link, of all but the last, each alone */
+  double last_ns;         /* and of the last */
   uint32_t use;           /* position of the first use of a result; the end: none */
   double saved_ns;        /* beside sending each alone */
   bool open;
@@ -29,7 +30,8 @@ typedef struct bucketing {
   const order_machine *m;
   uint32_t *root;            /* ir_host_roots() */
   double *work_ns, *link_ns; /* by position: before it */
-  uint32_t *first_use;       /* by position of a communication: of its result; none: the end */
+  double *queue_ns;    /* by position: what the link has yet to send then, if each goes alone */
+  uint32_t *first_use; /* by position of a communication: of its result; none: the end */
   VEC(bucket) list;
   uint32_t first_open; /* of those, or later */
   uint32_t *last_of;   /* by position: the bucket, + 1, whose last member it is */
@@ -163,13 +165,28 @@ static bool is_hidden(const bucketing *b, const bucket *x, uint32_t i) {
   return b->link_ns[use] - b->link_ns[x->members[0]] <= b->work_ns[use] - b->work_ns[i];
 }
 
+/* For how long the link has nothing to do while the bucket waits for communication i. Others go alone. */
+static double idle_ns(const bucketing *b, const bucket *x, uint32_t i) {
+  uint32_t last = x->members[x->n - 1];
+  double ready = b->work_ns[last], idle = 0;
+  double free_at = ready + fmax(0, b->queue_ns[last] - x->before_ns);
+  if (i - last > MAX_WINDOW) return b->work_ns[i] - ready;
+  for (uint32_t k = last + 1; k <= i; k++) {
+    double link = b->link_ns[k + 1] - b->link_ns[k];
+    if (link == 0 && k < i) continue;
+    idle += fmax(0, b->work_ns[k] - free_at);
+    free_at = fmax(b->work_ns[k], free_at) + link;
+  }
+  return idle;
+}
+
 /* By what the end comes earlier if communication i goes with the bucket instead of after it. One communication less
  * is paid for. The bucket waits for it, while it could move: no longer than it would take. Readers of the first
  * result wait until all have moved, if they would have been served before. And all is copied. */
 static double gain_ns(const bucketing *b, const bucket *x, uint32_t i) {
   order_comm c = order_comm_cost(b->e, instr(b, i));
   double bytes = bytes_of(b, instr(b, i));
-  double waits = fmin(b->work_ns[i] - x->ready_ns, c.fixed_ns + x->bytes_ns);
+  double waits = fmin(idle_ns(b, x, i), c.fixed_ns + x->bytes_ns);
   double later = used_ns(b, b->first_use[i]) - used_ns(b, x->use);
   double served = later > 0 ? fmin(later, c.bytes_ns) : 0;
   double copies = x->n == 1 ? copies_ns(b, x->bytes + bytes, 3) : copies_ns(b, bytes, 1);
@@ -179,8 +196,10 @@ static double gain_ns(const bucketing *b, const bucket *x, uint32_t i) {
 static void add_member(bucketing *b, bucket *x, uint32_t i) {
   x->members[x->n++] = i;
   x->bytes += bytes_of(b, instr(b, i));
-  x->bytes_ns += order_comm_cost(b->e, instr(b, i)).bytes_ns;
-  x->ready_ns = b->work_ns[i];
+  order_comm c = order_comm_cost(b->e, instr(b, i));
+  x->bytes_ns += c.bytes_ns;
+  x->before_ns += x->last_ns;
+  x->last_ns = c.fixed_ns + c.bytes_ns;
   x->use = x->n == 1 ? b->first_use[i] : least(x->use, b->first_use[i]);
 }
 
@@ -229,11 +248,15 @@ static void measure_block(bucketing *b) {
   b->work_ns = ARENA_ARRAY(b->scratch, body->len + 1, double);
   b->link_ns = ARENA_ARRAY(b->scratch, body->len + 1, double);
   b->first_use = ARENA_ARRAY(b->scratch, body->len + 1, uint32_t);
-  double work = 0, link = 0;
+  b->queue_ns = ARENA_ARRAY(b->scratch, body->len + 1, double);
+  double work = 0, link = 0, free_at = 0;
   for (uint32_t i = 0; i < body->len; i++) {
     b->work_ns[i] = work;
     b->link_ns[i] = link;
+    free_at = fmax(work, free_at);
+    b->queue_ns[i] = free_at - work;
     order_instr_cost(b->e, body->data[i], &work, &link);
+    free_at += link - b->link_ns[i];
   }
   b->work_ns[body->len] = work;
   b->link_ns[body->len] = link;

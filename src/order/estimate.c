@@ -77,12 +77,18 @@ static double op_flops(const order_estimate *e, const ir_op_data *op) {
   return (flops == IR_FLOPS_ATTENTION ? 4 : 10) * n * per_row;
 }
 
+static double flops_per_ns(const order_estimate *e, const ir_op_data *op) {
+  if (!ir_op_multiplies(op->code) || e->m->narrow_flops_per_ns <= 0) return e->m->flops_per_ns;
+  ir_dtype t = ir_tensor_at(e->h, op->operands[0])->dtype;
+  return t == IR_F16 || t == IR_BF16 ? e->m->narrow_flops_per_ns : e->m->flops_per_ns;
+}
+
 static double op_ns(const order_estimate *e, const ir_op_data *op) {
   double bytes = 0;
   for (uint32_t k = 0; k < op->n_operands; k++)
     if (op->operands[k].id) bytes += order_bytes(e, op->operands[k]);
   for (uint32_t k = 0; k < ir_op_n_results(op); k++) bytes += order_bytes(e, ir_op_result(op, k));
-  double compute = op->code == IR_OP_NONE ? 0 : op_flops(e, op) / e->m->flops_per_ns;
+  double compute = op->code == IR_OP_NONE ? 0 : op_flops(e, op) / flops_per_ns(e, op);
   return e->m->launch_ns + fmax(compute, bytes / e->m->memory_bytes_per_ns);
 }
 
