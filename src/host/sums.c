@@ -7,6 +7,8 @@
  *     =>  the mean of a device's part, and an allreduce of b, which is less */
 #include "host/internal.h"
 
+enum { MOST_STEPS = 4 };
+
 typedef struct uses {
   uint32_t *n;     /* by tensor: how often it is read, outputs included */
   ir_op *reader;   /* by tensor: an operation that reads it */
@@ -29,10 +31,9 @@ static uses count_uses(const lowering *l, arena *scratch) {
   return u;
 }
 
-/* f16 and bf16 are rounded when they are stored, so that each of them is reduced by itself. */
-static bool is_exact_enough(const ir_func *f, ir_tensor t) {
-  ir_dtype dtype = ir_tensor_at(f, t)->dtype;
-  return dtype != IR_F16 && dtype != IR_BF16;
+/* Parts of f16 stay in f32 until they are reduced, so that each of them is reduced by itself. */
+static bool is_stored_as_is(const ir_func *f, ir_tensor t) {
+  return ir_tensor_at(f, t)->dtype != IR_F16;
 }
 
 /* Mesh axes along which devices compute, or hold, partial results: an allreduce that is an operation of its own
@@ -55,7 +56,7 @@ static void leave_unreduced(op_plan *made) {
 static bool gives_parts(const lowering *l, const uses *u, ir_tensor t, const op_plan *plan) {
   ir_op o = l->producer[t.id];
   /* mutant: sums_read_twice */
-  if (o.id == 0 || u->n[t.id] != 1 || !is_exact_enough(l->f, t)) return false;
+  if (o.id == 0 || u->n[t.id] != 1 || !is_stored_as_is(l->f, t)) return false;
   const ir_op_data *op = ir_op_at(l->f, o);
   const op_plan *made = &l->ops[o.id];
   ir_fold fold = ir_op_fold(op->code);
@@ -93,7 +94,7 @@ static bool lies_like(const lowering *l, ir_tensor a, ir_tensor b) {
 static void add_parts(lowering *l, const uses *u, ir_op o) {
   const ir_op_data *op = ir_op_at(l->f, o);
   op_plan *plan = &l->ops[o.id];
-  if (plan->kind != STEP_COMPUTES || !is_exact_enough(l->f, op->result)) return;
+  if (plan->kind != STEP_COMPUTES || !is_stored_as_is(l->f, op->result)) return;
   op_plan *made[2];
   for (uint32_t k = 0; k < 2; k++) {
     if (!gives_parts(l, u, op->operands[k], plan) || !lies_like(l, op->operands[k], op->result))
@@ -118,15 +119,30 @@ static bool takes_parts(const lowering *l, ir_op o, ir_tensor t, uint32_t mesh_a
          !shard_is_cut(l->f, t, mesh_axes) && !shard_is_cut(l->f, op->result, mesh_axes);
 }
 
-/* Is the other operand of the sum there, in parts of the same devices? */
+/* Are there parts of `t` along `mesh_axes`, or will there be, through linear operations that come later here? */
+static bool has_parts(const lowering *l, const uses *u, ir_tensor t, const op_plan *plan,
+                      uint32_t mesh_axes, uint32_t steps) {
+  ir_op o = l->producer[t.id];
+  if (gives_parts(l, u, t, plan)) return parts_of(&l->ops[o.id]) == mesh_axes;
+  if (steps == 0 || o.id == 0 || u->n[t.id] != 1) return false;
+  const ir_op_data *op = ir_op_at(l->f, o);
+  for (uint32_t k = 0; k < 2 && k < op->n_operands; k++) {
+    ir_tensor x = op->operands[k];
+    if (x.id && ir_op_is_linear(op, k) && takes_parts(l, o, x, mesh_axes) &&
+        has_parts(l, u, x, &l->ops[o.id], mesh_axes, steps - 1))
+      return true;
+  }
+  return false;
+}
+
+/* Does the other operand of the sum come in parts of the same devices? */
 static bool meets_parts(const lowering *l, const uses *u, ir_op sum, ir_tensor t,
                         uint32_t mesh_axes) {
   const ir_op_data *op = ir_op_at(l->f, sum);
   ir_tensor other = op->operands[IR_SAME(op->operands[0], t)];
   const op_plan *plan = &l->ops[sum.id];
-  return plan->kind == STEP_COMPUTES && gives_parts(l, u, other, plan) &&
-         lies_like(l, other, op->result) &&
-         parts_of(&l->ops[l->producer[other.id].id]) == mesh_axes;
+  return plan->kind == STEP_COMPUTES && lies_like(l, other, op->result) &&
+         has_parts(l, u, other, plan, mesh_axes, MOST_STEPS);
 }
 
 /* Does the parts' way through `o`, and through linear operations after it, end with fewer elements than `t`

@@ -8,4 +8,7 @@
 #include "pass/passes.def"
 #undef PASS
 
+/* Drops what only an operation needed that is written differently now. */
+status pass_drop_unused(ir_func *f, pass_ctx *ctx);
+
 #endif

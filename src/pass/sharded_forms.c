@@ -8,8 +8,8 @@
 #include "pass/passes.h"
 #include "shard/shard.h"
 
-/* What only an operation needed that is written differently now. Reasons outlive the view. */
-static status drop_unused(ir_func *f, pass_ctx *ctx) {
+/* Reasons outlive the view. */
+status pass_drop_unused(ir_func *f, pass_ctx *ctx) {
   uint32_t reasons = f->whys.len;
   TRY(pass_dce(f, ctx));
   if (f->whys.len < reasons) f->whys.len = reasons;
@@ -19,5 +19,5 @@ static status drop_unused(ir_func *f, pass_ctx *ctx) {
 status pass_sharded_forms(ir_func *f, pass_ctx *ctx) {
   if (!shard_is_distributed(f) || shard_write_forms(f, ctx->scratch) == 0) return STATUS_OK;
   ctx->changed = true;
-  return drop_unused(f, ctx);
+  return pass_drop_unused(f, ctx);
 }

@@ -10,12 +10,20 @@
 
 #include "shard/shard.h"
 
+/* What is added up, or subtracted, in a sum. */
+typedef struct form_term {
+  ir_tensor t;
+  bool negative;
+  uint32_t parts; /* mesh axes along which it is partial sums that are added first */
+} form_term;
+
 typedef struct form form;
 struct form {
   shard_ctx *ctx;
   ir_func *f;
   void (*write)(form *m); /* builds the steps and sets `results` */
-  uint32_t why;           /* the reason of the mark that cuts the axis; then, of the steps */
+  uint32_t why;           /* the reason of the mark that cuts the axis; then, of the steps, */
+  ir_rule rule;           /* which are there by this rule */
   uint32_t first;         /* of the operations that forms are written with */
   ir_op_data op;          /* the operation that is rewritten, with its operands as they are now */
   uint32_t dims;          /* bit i: works along dimension i of its first operand */
@@ -33,10 +41,12 @@ struct form {
   int64_t enters_from; /* its first position that does */
   ir_number value;
   bool wraps;
-  form *widest;    /* of shifts of one tensor: the one that moves most positions; NULL: itself */
-  ir_tensor moved; /* of the widest: what has come from the neighbours, once it is written */
-  int64_t heads;   /* of keys, where they are fewer */
-  ir_dtype wide;   /* what it computes in: f64 for f64, else f32 */
+  form *widest;     /* of shifts of one tensor: the one that moves most positions; NULL: itself */
+  ir_tensor moved;  /* of the widest: what has come from the neighbours, once it is written */
+  int64_t heads;    /* of keys, where they are fewer */
+  form_term *terms; /* of a sum */
+  uint32_t n_terms;
+  ir_dtype wide;                     /* what it computes in: f64 for f64, else f32 */
   ir_tensor results[IR_MAX_RESULTS]; /* what takes the place of its results */
 };
 
@@ -94,6 +104,11 @@ void form_shift(form *m);
 ir_tensor form_shifted(ir_func *f, const ir_op_data *op);
 /* Shifts of one tensor in one direction send what crosses ends of pieces once. */
 void form_share_shifts(form **forms, uint32_t n);
+
+/* ---- form_sums.c ---- */
+/* Finds the sums that are written with their partial results first; forms by operation. Returns how many. */
+uint32_t form_find_sums(shard_ctx *c, form **forms);
+void form_sum(form *m);
 
 /* ---- form_attention.c ---- */
 void form_heads(form *m);     /* sdpa with fewer heads of keys than pieces of heads */

@@ -156,7 +156,7 @@ static const ir_op_data *only_reader(const ir_func *f, ir_tensor t) {
 static ir_scalar reduced_bytes(form *m, int64_t element) {
   ir_scalar least = bytes_of(m->ctx, m->op.result, m->mesh_axis, element);
   ir_dtype dtype = ir_tensor_at(m->f, m->op.result)->dtype;
-  for (ir_tensor t = m->op.result; dtype == IR_F32 || dtype == IR_F64;) {
+  for (ir_tensor t = m->op.result; ir_dtype_is_float(dtype) && dtype != IR_F16;) {
     const ir_op_data *reader = only_reader(m->f, t);
     if (!reader || !ir_op_is_linear(reader, !IR_SAME(reader->operands[0], t))) break;
     t = reader->result;
@@ -316,6 +316,7 @@ bool form_wanted(shard_ctx *c, const ir_op_data *op, form *result) {
   ir_axis axes[IR_MAX_RANK];
   form m = begin(c->f, op);
   m.ctx = c;
+  m.rule = IR_RULE_PARTS;
   if (op->n_operands == 0 || op->operands[0].id == 0) return false;
   uint32_t rank = ir_tensor_dims(c->f, op->operands[0], axes);
   if (rank == 0) return false;

@@ -12,21 +12,22 @@ typedef struct rewriting {
   arena *scratch;
   form **forms;       /* by operation; NULL: it stays as it is */
   ir_tensor *instead; /* by tensor: what took its place */
-  uint32_t n;
-  uint32_t first; /* operation that is new */
+  uint32_t first;     /* operation that is new */
 } rewriting;
 
-static bool find_wanted(rewriting *r) {
-  shard_ctx *c = shard_begin(r->f, r->scratch);
-  for (uint32_t i = 0; i < r->f->order.len; i++) {
-    ir_op o = r->f->order.data[i];
+typedef uint32_t find_fn(shard_ctx *c, form **forms);
+
+static uint32_t find_wanted(shard_ctx *c, form **forms) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < c->f->order.len; i++) {
+    ir_op o = c->f->order.data[i];
     form m;
-    if (!form_wanted(c, ir_op_at(r->f, o), &m)) continue;
-    r->forms[o.id] = arena_copy(r->scratch, &m, sizeof m);
-    r->n++;
+    if (!form_wanted(c, ir_op_at(c->f, o), &m)) continue;
+    forms[o.id] = arena_copy(c->scratch, &m, sizeof m);
+    n++;
   }
-  form_share_shifts(r->forms, r->f->ops.len);
-  return r->n > 0;
+  form_share_shifts(forms, c->f->ops.len);
+  return n;
 }
 
 /* ---- rewriting ---- */
@@ -45,7 +46,7 @@ static void take_place(rewriting *r, ir_tensor old, ir_tensor now) {
 /* Names what was built since operation `first`, and says why it is there. */
 static void name_steps(rewriting *r, form *m, uint32_t first, uint32_t base) {
   ir_func *f = r->f;
-  ir_why why = {.rule = IR_RULE_PARTS, .at = m->op.at, .from = base, .because = m->why};
+  ir_why why = {.rule = m->rule, .at = m->op.at, .from = base, .because = m->why};
   m->why = ir_why_add(f, why);
   for (uint32_t i = first; i < f->ops.len; i++) {
     ir_tensor t = f->ops.data[i].result;
@@ -63,6 +64,8 @@ static void rewrite(rewriting *r, ir_op o) {
   m->op = op; /* what its operands were has perhaps been rewritten */
   if (r->instead[m->source.id].id) m->source = r->instead[m->source.id];
   if (r->instead[m->enters.id].id) m->enters = r->instead[m->enters.id];
+  for (uint32_t i = 0; i < m->n_terms; i++)
+    if (r->instead[m->terms[i].t.id].id) m->terms[i].t = r->instead[m->terms[i].t.id];
   m->write(m);
   for (uint32_t k = 0; k < ir_op_n_results(&op); k++)
     take_place(r, ir_op_result(&op, k), m->results[k]);
@@ -184,11 +187,12 @@ static void place_steps(rewriting *r, uint32_t n_ops, uint32_t n_tensors) {
   (void)shard_propagate_to(r->f, open);
 }
 
-uint32_t shard_write_forms(ir_func *f, arena *scratch) {
+static uint32_t write_forms(ir_func *f, arena *scratch, find_fn *find) {
   rewriting r = {.f = f, .scratch = scratch};
   uint32_t n_ops = f->ops.len, n_tensors = f->tensors.len;
   r.forms = ARENA_ARRAY(scratch, n_ops, form *);
-  if (!find_wanted(&r)) return 0;
+  uint32_t n = find(shard_begin(f, scratch), r.forms);
+  if (n == 0) return 0;
   r.instead = ARENA_ARRAY(scratch, n_tensors, ir_tensor);
   drop_view(f);
   r.first = f->ops.len;
@@ -196,5 +200,13 @@ uint32_t shard_write_forms(ir_func *f, arena *scratch) {
   move_reductions(&r, n_ops);
   check(schedule_apply(f));
   place_steps(&r, n_ops, n_tensors);
-  return r.n;
+  return n;
+}
+
+uint32_t shard_write_forms(ir_func *f, arena *scratch) {
+  return write_forms(f, scratch, find_wanted);
+}
+
+uint32_t shard_group_sums(ir_func *f, arena *scratch) {
+  return write_forms(f, scratch, form_find_sums);
 }

@@ -98,6 +98,9 @@ uint32_t shard_slice_products(ir_func *f, shard_slices which, arena *scratch);
  * dimensions) as several that reduce along it, so that only partial results have to be sent. Returns how
  * many. */
 uint32_t shard_write_forms(ir_func *f, arena *scratch);
+/* Writes sums so that partial results of devices are added to each other first, and one communication reduces
+ * them. Returns how many. */
+uint32_t shard_group_sums(ir_func *f, arena *scratch);
 
 /* ---- reductions in two steps ---- */
 /* What an rfactor made is not computed on its own, so it has no slices to stream; reports such. */

@@ -1,0 +1,257 @@
+/* Sums whose partial results are added first, so that one communication reduces them:
+ *
+ *   a = matmul(h, v);  b = matmul(g, w);  y = x + a + b          a and b reduced along mesh.x
+ *     =>  y$1 = a + b;  y = x + y$1                              one allreduce, of y$1 (host/sums.c)
+ *
+ * A sum is a tree of additions and subtractions of one shape and placement, each read by the next alone. Its terms
+ * are what is added. The bias of a product becomes a term of its own. */
+#include "shard/form.h"
+#include "shard/internal.h"
+
+enum { MOST_TERMS = 32, DEEPEST = 32, MOST_STEPS = 3 };
+
+typedef struct summing {
+  shard_ctx *c;
+  ir_func *f;
+  uint32_t *reads; /* by tensor, outputs included */
+  ir_op *reader;   /* by tensor: one that reads it */
+  /* The sum at hand. */
+  ir_tensor root;
+  form_term terms[MOST_TERMS];
+  uint32_t n;
+} summing;
+
+static void count_reads(summing *s) {
+  const ir_func *f = s->f;
+  s->reads = ARENA_ARRAY(s->c->scratch, f->tensors.len, uint32_t);
+  s->reader = ARENA_ARRAY(s->c->scratch, f->tensors.len, ir_op);
+  for (uint32_t i = 0; i < f->order.len; i++) {
+    const ir_op_data *op = ir_op_at(f, f->order.data[i]);
+    for (uint32_t k = 0; k < op->n_operands; k++) {
+      s->reads[op->operands[k].id]++;
+      s->reader[op->operands[k].id] = f->order.data[i];
+    }
+  }
+  for (uint32_t i = 0; i < f->outputs.len; i++) s->reads[f->outputs.data[i].id]++;
+}
+
+static const ir_op_data *maker(const summing *s, ir_tensor t) {
+  ir_op o = ir_tensor_at(s->f, t)->def;
+  return o.id ? ir_op_at(s->f, o) : NULL;
+}
+
+/* ---- likeness ---- */
+static bool is_streamed(const ir_func *f, ir_tensor t) {
+  ir_axes loop = ir_tensor_at(f, t)->now.loop;
+  for (uint32_t i = 0; i < loop.len; i++)
+    if (ir_axis_at(f, loop.data[i])->mark.kind == IR_MARK_STREAM) return true;
+  return false;
+}
+
+static bool lies_alike(const ir_func *f, ir_tensor a, ir_tensor b) {
+  shard_placement p, q;
+  shard_placement_of(f, a, &p);
+  shard_placement_of(f, b, &q);
+  if (!IR_SAME(p.mesh, q.mesh)) return false;
+  for (uint32_t k = 0; k < p.rank; k++) {
+    const shard_axis *x = &p.axes[k], *y = &q.axes[k];
+    bool x_cut = x->kind == SHARD_SHARDED, y_cut = y->kind == SHARD_SHARDED;
+    if (x_cut != y_cut || (x_cut && (x->dim != y->dim || x->cut != y->cut))) return false;
+  }
+  return true;
+}
+
+static bool has_shape_of(ir_func *f, ir_tensor a, ir_tensor b) {
+  ir_axis x[IR_MAX_RANK], y[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(f, a, x);
+  if (rank != ir_tensor_dims(f, b, y)) return false;
+  for (uint32_t d = 0; d < rank; d++)
+    if (ir_func_equal(f, ir_axis_size(f, x[d]), ir_axis_size(f, y[d])) != IR_TRUE) return false;
+  return true;
+}
+
+static bool is_like(const summing *s, ir_tensor a, ir_tensor b) {
+  return ir_tensor_at(s->f, a)->dtype == ir_tensor_at(s->f, b)->dtype && !is_streamed(s->f, a) &&
+         has_shape_of(s->f, a, b) && lies_alike(s->f, a, b);
+}
+
+/* ---- terms ---- */
+/* Without its bias, has the product another dtype? */
+static bool needs_bias(const summing *s, const ir_op_data *op) {
+  ir_dtype dtype = ir_tensor_at(s->f, op->result)->dtype;
+  return ir_op_has_bias(op) && !ir_op_attr(op, "dtype")->given &&
+         (ir_tensor_at(s->f, op->operands[0])->dtype != dtype ||
+          ir_tensor_at(s->f, op->operands[1])->dtype != dtype);
+}
+
+static bool is_number(const ir_func *f, ir_tensor t) {
+  return ir_tensor_at(f, t)->kind == IR_TENSOR_CONST;
+}
+
+/* Mesh axes along which the operation itself leaves partial sums. */
+static uint32_t parts_made(const summing *s, const ir_op_data *op) {
+  shard_comm comm;
+  shard_placement p;
+  uint32_t mask = 0;
+  if (shard_comm_of(s->c, op, &comm) == SHARD_ONE) {
+    bool sums = comm.kind == SHARD_ALLREDUCE && comm.combine == IR_COMBINE_SUM;
+    return sums && IR_SAME(comm.from, comm.to) && comm.mesh_axis >= 0 ? 1u << comm.mesh_axis : 0;
+  }
+  if (ir_op_fold(op->code) != IR_FOLD_SUM || needs_bias(s, op)) return 0;
+  shard_placement_of(s->f, op->result, &p);
+  for (uint32_t k = 0; k < p.rank; k++)
+    if (p.axes[k].reduced.id && ir_mesh_size(ir_mesh_at(s->f, p.mesh), k) > 1) mask |= 1u << k;
+  return mask;
+}
+
+/* Mesh axes along which devices have partial sums of `t`, perhaps through operations that are linear in them. */
+static uint32_t parts_of(const summing *s, ir_tensor t, uint32_t steps) {
+  const ir_op_data *op = s->reads[t.id] == 1 ? maker(s, t) : NULL;
+  if (!op || op->n_operands == 0 || is_streamed(s->f, t)) return 0;
+  uint32_t mask = parts_made(s, op);
+  for (uint32_t k = 0; !mask && steps && k < 2 && k < op->n_operands; k++) {
+    ir_tensor x = op->operands[k];
+    bool goes_on = x.id && ir_op_is_linear(op, k) &&
+                   ir_tensor_at(s->f, x)->dtype == ir_tensor_at(s->f, t)->dtype;
+    if (goes_on) mask = parts_of(s, x, steps - 1);
+    if (shard_is_cut(s->f, t, mask)) mask = 0;
+  }
+  return mask;
+}
+
+static bool is_inner(const summing *s, ir_tensor t, ir_tensor root) {
+  const ir_op_data *op = maker(s, t);
+  return op && ir_op_adds(op) && s->reads[t.id] == 1 && is_like(s, t, root);
+}
+
+/* False: there are too many, or their order decides dtypes. */
+static bool find_terms(summing *s, const ir_op_data *op, bool negative, uint32_t depth) {
+  for (uint32_t k = 0; k < 2; k++) {
+    ir_tensor t = op->operands[k];
+    bool minus = negative != (k == 1 && op->code == IR_OP_SUB);
+    if (depth < DEEPEST && is_inner(s, t, s->root)) {
+      if (!find_terms(s, maker(s, t), minus, depth + 1)) return false;
+      continue;
+    }
+    ir_dtype dtype = ir_tensor_at(s->f, s->root)->dtype;
+    bool fits = is_number(s->f, t) || ir_tensor_at(s->f, t)->dtype == dtype;
+    if (s->n == MOST_TERMS || !fits) return false;
+    uint32_t parts = is_like(s, t, s->root) ? parts_of(s, t, MOST_STEPS) : 0;
+    s->terms[s->n++] = (form_term){.t = t, .negative = minus, .parts = parts};
+  }
+  return true;
+}
+
+/* ---- which sums ---- */
+/* Of the terms that are partial sums along the same mesh axes, the axes of the first two; 0: there are none. */
+static uint32_t find_pair(const summing *s) {
+  for (uint32_t i = 0; i < s->n; i++)
+    for (uint32_t j = i + 1; j < s->n; j++)
+      if (s->terms[i].parts && s->terms[i].parts == s->terms[j].parts) return s->terms[i].parts;
+  return 0;
+}
+
+/* Is some addition of the tree one of all these terms, without their biases, and of nothing else? */
+static bool is_grouped(const summing *s, const ir_op_data *op, uint32_t n, uint32_t parts,
+                       uint32_t depth, uint32_t *found) {
+  uint32_t all = 0;
+  *found = 0;
+  for (uint32_t k = 0; k < 2; k++) {
+    ir_tensor t = op->operands[k];
+    uint32_t in = 0;
+    if (depth < DEEPEST && is_inner(s, t, s->root)) {
+      if (is_grouped(s, maker(s, t), n, parts, depth + 1, &in)) return true;
+      all += in > 0;
+    } else {
+      bool is_one = is_like(s, t, s->root) && parts_of(s, t, MOST_STEPS) == parts;
+      in = is_one && !ir_op_has_bias(maker(s, t));
+      all += in;
+    }
+    *found += in;
+  }
+  if (all < 2) *found = 0; /* something else is added here */
+  return *found == n;
+}
+
+static bool wants_group(summing *s, const ir_op_data *op, form *m) {
+  uint32_t n = 0, found;
+  s->root = op->result;
+  s->n = 0;
+  if (is_streamed(s->f, s->root) || !find_terms(s, op, false, 0)) return false;
+  uint32_t parts = find_pair(s);
+  if (!parts) return false;
+  for (uint32_t i = 0; i < s->n; i++) {
+    if (s->terms[i].parts != parts) s->terms[i].parts = 0;
+    n += s->terms[i].parts != 0;
+  }
+  if (is_grouped(s, op, n, parts, 0, &found)) return false;
+  *m = (form){.ctx = s->c, .f = s->f, .write = form_sum, .rule = IR_RULE_TERMS, .op = *op};
+  m->n_terms = s->n;
+  m->terms = arena_copy(s->c->scratch, s->terms, s->n * sizeof *s->terms);
+  return true;
+}
+
+static bool is_root(const summing *s, const ir_op_data *op) {
+  ir_tensor t = op->result;
+  const ir_op_data *reader =
+      s->reads[t.id] == 1 && s->reader[t.id].id ? ir_op_at(s->f, s->reader[t.id]) : NULL;
+  return ir_op_adds(op) && !(reader && ir_op_adds(reader) && is_like(s, t, reader->result));
+}
+
+uint32_t form_find_sums(shard_ctx *c, form **forms) {
+  summing s = {.c = c, .f = c->f};
+  uint32_t n = 0;
+  count_reads(&s);
+  for (uint32_t i = 0; i < c->f->order.len; i++) {
+    ir_op o = c->f->order.data[i];
+    form m;
+    if (!is_root(&s, ir_op_at(c->f, o)) || !wants_group(&s, ir_op_at(c->f, o), &m)) continue;
+    forms[o.id] = arena_copy(c->scratch, &m, sizeof m);
+    n++;
+  }
+  return n;
+}
+
+/* ---- writing ---- */
+/* A sum that grows term by term; while all are negative, it is their sum, and the sign is kept. */
+typedef struct growing {
+  ir_tensor t;
+  bool negative;
+} growing;
+
+static void grow(form *m, growing *g, ir_tensor t, bool negative) {
+  if (!g->t.id) *g = (growing){t, negative};
+  else if (g->negative == negative) g->t = form_binary(m, IR_OP_ADD, g->t, t);
+  else if (negative) g->t = form_binary(m, IR_OP_SUB, g->t, t);
+  else *g = (growing){form_binary(m, IR_OP_SUB, t, g->t), false};
+}
+
+/* A product without its bias, which goes to the others. */
+static ir_tensor without_bias(form *m, form_term term, growing *others) {
+  const ir_op_data *op = ir_op_at(m->f, ir_tensor_at(m->f, term.t)->def);
+  if (!ir_op_has_bias(op)) return term.t;
+  ir_tensor sides[3] = {op->operands[0], op->operands[1]}, bias = op->operands[2];
+  const ir_attr *attrs = op->attrs;
+  grow(m, others, bias, term.negative);
+  return form_op(m, IR_OP_LINEAR, sides, 3, attrs);
+}
+
+static void grow_by(form *m, growing *g, bool numbers) {
+  for (uint32_t i = 0; i < m->n_terms; i++) {
+    const form_term *t = &m->terms[i];
+    if (!t->parts && is_number(m->f, t->t) == numbers) grow(m, g, t->t, t->negative);
+  }
+}
+
+/* Numbers come last: they have no dtype of their own. */
+void form_sum(form *m) {
+  growing parts = {0}, all = {0};
+  grow_by(m, &all, false);
+  for (uint32_t i = 0; i < m->n_terms; i++) {
+    const form_term *t = &m->terms[i];
+    if (t->parts) grow(m, &parts, without_bias(m, *t, &all), t->negative);
+  }
+  grow(m, &all, parts.t, parts.negative);
+  grow_by(m, &all, true);
+  m->results[0] = all.t;
+}
