@@ -165,15 +165,15 @@ static status compile_host(arena *scratch, compile_call *c) {
   if (c->chooses && !c->options.session.variants.n) return STATUS_OK;
   if (!c->chooses) TRY(dump(scratch, c, host));
   c->options.session.program = hash_program(scratch, host, &c->options);
+  p->most_held = p->ir.scalars.symbols.len;
+  p->held = ARENA_ARRAY(&p->ir.memory, p->most_held, int64_t);
   return session_open(&p->session, host, &c->options.session, &p->memory);
 }
 
 /* Runs allocate nothing, and say in every check which tensor it is. */
-static void prepare_runs(weir_program *p) {
+static void name_tensors(weir_program *p) {
   const ir_func *f = p->func;
   uint32_t n = f->inputs.len;
-  p->most_held = p->ir.scalars.symbols.len;
-  p->held = ARENA_ARRAY(&p->ir.memory, p->most_held, int64_t);
   p->labels = ARENA_ARRAY(&p->ir.memory, (size_t)n + f->outputs.len, const char *);
   for (uint32_t i = 0; i < n; i++)
     p->labels[i] = arena_printf(&p->ir.memory, "input %s", ir_tensor_name(f, f->inputs.data[i]));
@@ -185,7 +185,7 @@ static void prepare_runs(weir_program *p) {
 static status compile_body(arena *scratch, void *context) {
   compile_call *c = context;
   status st = clone(scratch, c);
-  if (st == STATUS_OK) prepare_runs(c->to);
+  if (st == STATUS_OK) name_tensors(c->to);
   if (st == STATUS_OK) st = compile_host(scratch, c);
   return api_take_diags(&c->to->ir, st, scratch);
 }

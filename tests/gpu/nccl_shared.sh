@@ -45,7 +45,7 @@ try() { # WHAT COMMAND...
   else
     failed=$((failed + 1))
     echo "failed after $((SECONDS - start)) s: $what"
-    grep -av '^--\|mpirun\|^$\|MPI_ABORT\|prterun' "$log/out" | tail -12 | cut -c1-300 | sed 's/^/    /'
+    sed '/^mpirun/,$d' "$log/out" | tail -12 | cut -c1-300 | sed 's/^/    /'
   fi
 }
 
