@@ -1,20 +1,25 @@
 /* Tile programs of bodies against loops written by hand, on two threads.
  *
  *   bench/tiles [ROUNDS [ROW]]  best and median times, f32 and bf16, 4096 x 2048
- *   bench/tiles --ask           reads "row dtype" lines, runs each once, answers in ms; for tiles.py, which runs
- *                               JAX and PyTorch in between
+ *   bench/tiles --ask           reads "row dtype" lines, runs each twice, answers the time of the second run in ms; for
+ *                               tiles.py, which runs JAX and PyTorch in between
  *
  * Each row is a fusion; all its operations are one body, prepared as the CPU device does it. Two threads
  * take its parts from a counter. Times are those of the processors, or with WALL=1 in the environment those
  * of the clock on the wall. The loops by hand (x86-64 with AVX-512 and glibc's libmvec only) go over
  * tiles of 1,024 elements, step by step. */
+#define _DEFAULT_SOURCE /* syscall */
 #include <dlfcn.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "base/pause.h"
 #include "device/cpu/kernel_internal.h"
 #include "fuzz/body_kit.h"
 #include "runtime/fill.h"
@@ -36,9 +41,11 @@ typedef struct row {
 } row;
 
 /* ---- threads ---- */
+/* Waiting threads look for a while before they sleep, as those of the device do. */
+enum { SPINS = 2000 };
 typedef struct team {
   pthread_t threads[THREADS];
-  pthread_barrier_t begin, end;
+  atomic_uint begun, ended; /* runs; ends of all threads */
   void (*work)(void *context, uint32_t thread);
   void *context;
   bool quit;
@@ -49,22 +56,34 @@ typedef struct member {
   uint32_t i;
 } member;
 
+static void wait_until(atomic_uint *count, unsigned wanted) {
+  unsigned now;
+  for (uint32_t i = 0; (int)((now = atomic_load(count)) - wanted) < 0; i++)
+    if (i < SPINS) thread_pause();
+    else (void)syscall(SYS_futex, count, FUTEX_WAIT_PRIVATE, now, NULL, NULL, 0);
+}
+
+static void tell(atomic_uint *count) {
+  (void)atomic_fetch_add(count, 1);
+  (void)syscall(SYS_futex, count, FUTEX_WAKE_PRIVATE, THREADS, NULL, NULL, 0);
+}
+
 static void *serve(void *m_) {
   const member *m = m_;
-  for (;;) {
-    (void)pthread_barrier_wait(&m->t->begin);
+  for (unsigned run = 1;; run++) {
+    wait_until(&m->t->begun, run);
     if (m->t->quit) return NULL;
     m->t->work(m->t->context, m->i);
-    (void)pthread_barrier_wait(&m->t->end);
+    tell(&m->t->ended);
   }
 }
 
 static void team_run(team *t, void (*work)(void *, uint32_t), void *context) {
   t->work = work;
   t->context = context;
-  (void)pthread_barrier_wait(&t->begin);
+  tell(&t->begun);
   work(context, 0);
-  (void)pthread_barrier_wait(&t->end);
+  wait_until(&t->ended, atomic_load(&t->begun) * (THREADS - 1));
 }
 
 /* ---- the machine ---- */
@@ -244,13 +263,16 @@ static double now_ms(void) {
   return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
 }
 
+/* The second of two runs: threads are awake, and the caches as a run leaves them. */
 static double time_machine(team *t, bound *b) {
+  run_machine(t, b);
   double begin = now_ms();
   run_machine(t, b);
   return now_ms() - begin;
 }
 
 static double time_by_hand(team *t, bound *b) {
+  team_run(t, work_by_hand, b);
   double begin = now_ms();
   team_run(t, work_by_hand, b);
   return now_ms() - begin;
@@ -322,8 +344,6 @@ int main(int argc, char **argv) {
   wall = getenv("WALL") != NULL;
   int rounds = argc > 1 && !ask ? atoi(argv[1]) : 15;
   if (rounds < 1 || rounds > MAX_ROUNDS) rounds = 15;
-  (void)pthread_barrier_init(&t.begin, NULL, THREADS);
-  (void)pthread_barrier_init(&t.end, NULL, THREADS);
   for (uint32_t i = 1; i < THREADS; i++) {
     members[i] = (member){&t, i};
     check(pthread_create(&t.threads[i], NULL, serve, &members[i]) == 0);
@@ -333,7 +353,7 @@ int main(int argc, char **argv) {
     if (argc < 3 || strncmp(rows[i].name, argv[2], strlen(argv[2])) == 0)
       measure(&t, &rows[i], rounds, hand);
   t.quit = true;
-  (void)pthread_barrier_wait(&t.begin);
+  tell(&t.begun);
   for (uint32_t i = 1; i < THREADS; i++) (void)pthread_join(t.threads[i], NULL);
   return 0;
 }

@@ -1,7 +1,8 @@
 /* Folds: the inner loops of reductions. Floats accumulate in f64, integers in 64 bits.
  *
- * A row is folded into 32 partial results, element i into number i mod 32, which are joined in order: the
- * same at every level, however long its vectors are. */
+ * A row is folded into 32 partial results, element i into number i mod 32, which are joined by halves: the
+ * same at every level, however long its vectors are. Of bf16, sums are those of pairs of neighbours, which
+ * are added in f32 first. */
 #include <math.h>
 #include <string.h>
 
@@ -36,11 +37,23 @@ typedef uint64_t u64s __attribute__((vector_size(VECTOR_BYTES)));
 #define PROD_F(b, a, center) ((b) * (a))
 #define MAX_F(b, a, center) KEEP(((a) != (a)) | ((a) > (b)), a, b)
 #define MIN_F(b, a, center) KEEP(((a) != (a)) | ((a) < (b)), a, b)
-#define SQUARES_F(b, a, center) ((b) + ((a) - (center)) * ((a) - (center)))
+#define SQUARES_F(b, a, center) square_added(b, (a) - (center))
+#define RAW_SQUARES_F(b, a, center) square_added(b, a)
 #define SUM_I(b, a, center) ((i64s)((u64s)(b) + (u64s)(a)))
 #define PROD_I(b, a, center) ((i64s)((u64s)(b) * (u64s)(a)))
 #define MAX_I(b, a, center) KEEP_I((a) > (b), a, b)
 #define MIN_I(b, a, center) KEEP_I((a) < (b), a, b)
+
+/* Rounded once, where the processor has that in one instruction. */
+static inline f64s square_added(f64s b, f64s d) {
+#if defined(__AVX512F__)
+  return (f64s)_mm512_fmadd_pd((__m512d)d, (__m512d)d, (__m512d)b);
+#elif defined(__FMA__)
+  return (f64s)_mm256_fmadd_pd((__m256d)d, (__m256d)d, (__m256d)b);
+#else
+  return b + d * d;
+#endif
+}
 
 /* On numbers. */
 #define NO 0 /* the operation refuses such elements */
@@ -103,7 +116,7 @@ static inline void load_int64_t(const int64_t *x, i64s *to) { memcpy(to, x, size
 #define READ_int64_t(x) (x)
 
 /* in_row, in_column: further arguments of `step`. */
-#define LOOPS(name, source, wide, vector, field, begin, steps, step, join, in_row, in_column)      \
+#define ROW_LOOP(name, source, wide, vector, field, begin, steps, step, join, in_row)              \
   static void name##_row(int64_t n, const void *x_, cpu_element *acc, double center) {             \
     const source *x = x_;                                                                          \
     vector chain[CHAINS];                                                                          \
@@ -120,8 +133,11 @@ static inline void load_int64_t(const int64_t *x, i64s *to) { memcpy(to, x, size
       }                                                                                            \
     memcpy(lane, chain, sizeof lane);                                                              \
     for (int64_t l = 0; i + l < n; l++) lane[l] = step(lane[l], READ_##source(x[i + l]) in_row);   \
-    for (int l = 0; l < LANES; l++) acc->field = join(acc->field, lane[l]);                        \
-  }                                                                                                \
+    for (int half = LANES / 2; half > 0; half /= 2)                                                \
+      for (int l = 0; l < half; l++) lane[l] = join(lane[l], lane[l + half]);                      \
+    acc->field = join(acc->field, lane[0]);                                                        \
+  }
+#define COLUMN_LOOP(name, source, wide, field, step, in_column)                                    \
   static void name##_column(int64_t n, const void *x_, cpu_element *acc_,                          \
                             const cpu_element *center_) {                                          \
     const source *restrict x = x_;                                                                 \
@@ -131,36 +147,85 @@ static inline void load_int64_t(const int64_t *x, i64s *to) { memcpy(to, x, size
     for (int64_t i = 0; i < n; i++) acc[i] = step(acc[i], READ_##source(x[i]) in_column);          \
   }
 
+#define LOOPS(name, source, wide, vector, field, begin, steps, step)                               \
+  ROW_LOOP(name, source, wide, vector, field, begin, steps, step, step, )                          \
+  COLUMN_LOOP(name, source, wide, field, step, )
+
 /* By source: f32, bf16, f64, i64. */
 #define FOLD(id, name, start, ...)                                                                 \
-  LOOPS(id##_of_f32, float, double, f64s, f, FLOAT_##start, id##_F, id##_f64, id##_f64, , )        \
-  LOOPS(id##_of_bf16, bf16, double, f64s, f, FLOAT_##start, id##_F, id##_f64, id##_f64, , )        \
-  LOOPS(id##_of_f64, double, double, f64s, f, FLOAT_##start, id##_F, id##_f64, id##_f64, , )       \
-  LOOPS(id##_of_i64, int64_t, int64_t, i64s, i, INT_##start, id##_I, id##_i64, id##_i64, , )
+  LOOPS(id##_of_f32, float, double, f64s, f, FLOAT_##start, id##_F, id##_f64)                      \
+  LOOPS(id##_of_bf16, bf16, double, f64s, f, FLOAT_##start, id##_F, id##_f64)                      \
+  LOOPS(id##_of_f64, double, double, f64s, f, FLOAT_##start, id##_F, id##_f64)                     \
+  LOOPS(id##_of_i64, int64_t, int64_t, i64s, i, INT_##start, id##_I, id##_i64)
 #include "ir/folds.def"
 #undef FOLD
 #define AND(x) , x
-LOOPS(SQUARES_of_f32, float, double, f64s, f, 0.0, SQUARES_F, SQUARES_f64, SUM_f64, AND(center),
-      AND(center[i]))
-LOOPS(SQUARES_of_bf16, bf16, double, f64s, f, 0.0, SQUARES_F, SQUARES_f64, SUM_f64, AND(center),
-      AND(center[i]))
-LOOPS(SQUARES_of_f64, double, double, f64s, f, 0.0, SQUARES_F, SQUARES_f64, SUM_f64, AND(center),
-      AND(center[i]))
+#define SQUARES(of, source)                                                                        \
+  ROW_LOOP(CENTERED_##of, source, double, f64s, f, 0.0, SQUARES_F, SQUARES_f64, SUM_f64,           \
+           AND(center))                                                                            \
+  COLUMN_LOOP(CENTERED_##of, source, double, f, SQUARES_f64, AND(center[i]))                       \
+  ROW_LOOP(RAW_##of, source, double, f64s, f, 0.0, RAW_SQUARES_F, SQUARES_f64, SUM_f64, AND(0))    \
+  static void SQUARES_##of##_row(int64_t n, const void *x, cpu_element *acc, double center) {      \
+    (center == 0 ? RAW_##of##_row : CENTERED_##of##_row)(n, x, acc, center);                       \
+  }
+SQUARES(of_f32, float)
+SQUARES(of_bf16, bf16)
+SQUARES(of_f64, double)
+
+/* Of 64 elements the sums of neighbours; the next is for the next partial result. */
+#if defined(__AVX512F__)
+static inline void add_pairs(const bf16 *x, f64s *chain) {
+  const __m512i upper = _mm512_set1_epi32((int)0xffff0000U);
+  for (int k = 0; k < 2; k++) {
+    __m512i word = _mm512_loadu_si512(x + 32 * k);
+    __m512 pair = _mm512_add_ps(_mm512_castsi512_ps(_mm512_slli_epi32(word, 16)),
+                                _mm512_castsi512_ps(_mm512_and_si512(word, upper)));
+    chain[2 * k] += (f64s)_mm512_cvtps_pd(_mm512_castps512_ps256(pair));
+    chain[2 * k + 1] += (f64s)_mm512_cvtps_pd(_mm512_extractf32x8_ps(pair, 1));
+  }
+}
+#else
+static inline void add_pairs(const bf16 *x, f64s *chain) {
+  for (int l = 0; l < LANES; l++)
+    chain[l / WIDTH][l % WIDTH] +=
+        (double)(ir_bf16_as_f32(x[2 * l]) + ir_bf16_as_f32(x[2 * l + 1]));
+}
+#endif
+
+static void sum_pairs(int64_t n, const void *x_, cpu_element *acc, double center) {
+  const bf16 *x = x_;
+  f64s chain[CHAINS] = {{0}};
+  double lane[LANES];
+  int64_t i = 0;
+  (void)center;
+  for (; i + 2 * LANES <= n; i += 2 * LANES) add_pairs(x + i, chain);
+  memcpy(lane, chain, sizeof lane);
+  for (int l = 0; i < n; l++, i += 2) {
+    float pair = ir_bf16_as_f32(x[i]);
+    if (i + 1 < n) pair += ir_bf16_as_f32(x[i + 1]);
+    lane[l] += (double)pair;
+  }
+  for (int half = LANES / 2; half > 0; half /= 2)
+    for (int l = 0; l < half; l++) lane[l] += lane[l + half];
+  acc->f += lane[0];
+}
 
 const cpu_fold cpu_folds_f32[CPU_FOLD_COUNT] = {
 #define FOLD(id, name, start, ...)                                                                 \
   [CPU_FOLD_##id] = {id##_of_f32_row, id##_of_f32_column, {.f = FLOAT_##start}},
 #include "ir/folds.def"
 #undef FOLD
-    [CPU_FOLD_SQUARES] = {SQUARES_of_f32_row, SQUARES_of_f32_column, {.f = 0}},
+    [CPU_FOLD_SQUARES] = {SQUARES_of_f32_row, CENTERED_of_f32_column, {.f = 0}},
 };
 
 const cpu_fold cpu_folds_bf16[CPU_FOLD_COUNT] = {
 #define FOLD(id, name, start, ...)                                                                 \
-  [CPU_FOLD_##id] = {id##_of_bf16_row, id##_of_bf16_column, {.f = FLOAT_##start}},
+  [CPU_FOLD_##id] = {CPU_FOLD_##id == CPU_FOLD_SUM ? sum_pairs : id##_of_bf16_row,                 \
+                     id##_of_bf16_column,                                                          \
+                     {.f = FLOAT_##start}},
 #include "ir/folds.def"
 #undef FOLD
-    [CPU_FOLD_SQUARES] = {SQUARES_of_bf16_row, SQUARES_of_bf16_column, {.f = 0}},
+    [CPU_FOLD_SQUARES] = {SQUARES_of_bf16_row, CENTERED_of_bf16_column, {.f = 0}},
 };
 
 const cpu_fold cpu_folds_f64[CPU_FOLD_COUNT] = {
@@ -168,7 +233,7 @@ const cpu_fold cpu_folds_f64[CPU_FOLD_COUNT] = {
   [CPU_FOLD_##id] = {id##_of_f64_row, id##_of_f64_column, {.f = FLOAT_##start}},
 #include "ir/folds.def"
 #undef FOLD
-    [CPU_FOLD_SQUARES] = {SQUARES_of_f64_row, SQUARES_of_f64_column, {.f = 0}},
+    [CPU_FOLD_SQUARES] = {SQUARES_of_f64_row, CENTERED_of_f64_column, {.f = 0}},
 };
 
 const cpu_fold cpu_folds_i64[CPU_FOLD_COUNT] = {

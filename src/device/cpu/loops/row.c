@@ -94,20 +94,48 @@ SOFTMAX(cpu_row_softmax_f64, double, most_f64, cpu_folds_f64, exp)
 WEIGH(cpu_row_weigh_f32, float, most_f32, added_f32, f32_exp_weight)
 WEIGH(cpu_row_weigh_f64, double, most_f64, added_f64, exp)
 
+/* In f64: whatever mean and scale are. */
 #define NORMALIZE(name, type)                                                                      \
   void name(int64_t n, const void *x_, double mean, double scale, const void *weight_,             \
             const void *bias_, void *y_) {                                                         \
     const type *x = x_, *weight = weight_, *bias = bias_;                                          \
     type *y = y_;                                                                                  \
-    if (weight && bias)                                                                            \
-      for (int64_t i = 0; i < n; i++)                                                              \
-        y[i] = (type)(((double)x[i] - mean) * scale) * weight[i] + bias[i];                        \
-    else if (weight)                                                                               \
-      for (int64_t i = 0; i < n; i++) y[i] = (type)(((double)x[i] - mean) * scale) * weight[i];    \
-    else if (bias)                                                                                 \
-      for (int64_t i = 0; i < n; i++) y[i] = (type)(((double)x[i] - mean) * scale) + bias[i];      \
-    else                                                                                           \
-      for (int64_t i = 0; i < n; i++) y[i] = (type)(((double)x[i] - mean) * scale);                \
+    for (int64_t i = 0; i < n; i++) {                                                              \
+      type v = (type)(((double)x[i] - mean) * scale);                                              \
+      if (weight) v *= weight[i];                                                                  \
+      y[i] = bias ? v + bias[i] : v;                                                               \
+    }                                                                                              \
   }
-NORMALIZE(cpu_row_normalize_f32, float)
-NORMALIZE(cpu_row_normalize_f64, double)
+static NORMALIZE(normalize_wide, float) NORMALIZE(cpu_row_normalize_f64, double)
+
+    /* In f32, by the mean and the scale in two parts each: what is lost is far below the last place. */
+    typedef struct split {
+  float high, low;
+} split;
+static split split_of(double x) {
+  float high = (float)x;
+  return (split){high, (float)(x - (double)high)};
+}
+static inline float normalized(float x, split mean, split scale) {
+  float d = (x - mean.high) - mean.low;
+  return f32_fma(d, scale.high, d * scale.low);
+}
+
+void cpu_row_normalize_f32(int64_t n, const void *x_, double mean, double scale,
+                           const void *weight_, const void *bias_, void *y_) {
+  const float *x = x_, *weight = weight_, *bias = bias_;
+  float *y = y_;
+  split m = split_of(mean), s = split_of(scale);
+  if (!(scale > 1e-30 && scale < 1e30 && fabs(mean) < 1e37)) {
+    normalize_wide(n, x, mean, scale, weight, bias, y);
+    return;
+  }
+  if (weight && bias)
+    for (int64_t i = 0; i < n; i++) y[i] = normalized(x[i], m, s) * weight[i] + bias[i];
+  else if (weight)
+    for (int64_t i = 0; i < n; i++) y[i] = normalized(x[i], m, s) * weight[i];
+  else if (bias)
+    for (int64_t i = 0; i < n; i++) y[i] = normalized(x[i], m, s) + bias[i];
+  else
+    for (int64_t i = 0; i < n; i++) y[i] = normalized(x[i], m, s);
+}
