@@ -22,6 +22,49 @@ static void note_stream(explaining *e, const ir_unstreamed *u) {
   strbuf_putc(e->out, '\n');
 }
 
+/* Of the results that are computed of a tensor, also through copies: is one streamed, and is there one that has its
+ * placement from the user? */
+typedef struct read_by {
+  bool streamed;
+  ir_tensor placed;
+} read_by;
+
+static void find_readers(const explaining *e, ir_tensor t, read_by *r) {
+  for (uint32_t i = 0; i < e->f->order.len; i++) {
+    const ir_op_data *op = ir_op_at(e->f, e->f->order.data[i]);
+    for (uint32_t k = 0; k < op->n_operands; k++) {
+      if (!IR_SAME(op->operands[k], t)) continue;
+      const ir_tensor_data *result = ir_tensor_at(e->f, op->result);
+      r->streamed = r->streamed || ir_axes_streamed(e->f, result->now.loop);
+      if (result->placed) r->placed = op->result;
+      if (ir_op_info_of(op->code)->family == IR_FAMILY_SET) find_readers(e, op->result, r);
+    }
+  }
+}
+
+/* An operation runs in the slices of its result; what an input says is only handed on. */
+static void note_input(explaining *e, ir_tensor t) {
+  ir_axes loop = ir_tensor_at(e->f, t)->now.loop;
+  for (uint32_t i = 0; i < loop.len; i++) {
+    const ir_axis_data *a = ir_axis_at(e->f, loop.data[i]);
+    bool written = a->why && ir_why_at(e->f, a->why)->rule == IR_RULE_USER;
+    read_by r = {0};
+    if (a->mark.kind != IR_MARK_STREAM || !written) continue;
+    find_readers(e, t, &r);
+    if (r.streamed || !r.placed.id) return;
+    put_line(e, ir_why_at(e->f, a->why)->at);
+    strbuf_printf(e->out, "the stream of %s along ", explain_name(e, t));
+    explain_along(e, &ir_tensor_at(e->f, t)->now, loop.data[i]);
+    const char *name = explain_name(e, r.placed);
+    strbuf_printf(e->out,
+                  " is not used: %s, which is computed of it, runs in slices of its own, and `on` "
+                  "says all about "
+                  "them: give %s a stream (--pipeline auto tries some)\n",
+                  name, name);
+    return;
+  }
+}
+
 /* ---- movements ---- */
 /* Bytes that the busiest device receives for an operation; 0: not known. */
 static int64_t bytes_for(explaining *e, ir_op o) {
@@ -83,5 +126,6 @@ void explain_notes(const explain_subject *s, strbuf *out) {
   explaining *e = explain_begin(s, out);
   const ir_host *host = s->h->host;
   for (uint32_t i = 0; i < host->unstreamed.len; i++) note_stream(e, &host->unstreamed.data[i]);
+  for (uint32_t i = 0; i < e->f->inputs.len; i++) note_input(e, e->f->inputs.data[i]);
   note_moves(e);
 }
