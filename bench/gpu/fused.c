@@ -283,8 +283,8 @@ static void issue_kernels(const clock *k, void *context) {
       at[p] = base + (CUdeviceptr)x->pointers[p].offset_bytes;
     }
     void *params[] = {at, (void *)(uintptr_t)x->numbers};
-    ok(cu->cuLaunchKernel(l->functions[i], x->grid[0], x->grid[1], x->grid[2], x->block, 1, 1, 0,
-                          k->stream, params, NULL));
+    ok(cu->cuLaunchKernel(l->functions[i], x->grid[0], x->grid[1], x->grid[2], x->block, 1, 1,
+                          x->shared_bytes, k->stream, params, NULL));
   }
 }
 

@@ -38,8 +38,8 @@ static void launch(const timing *t, const cg_launch *l, void *function) {
             (CUdeviceptr)l->pointers[i].offset_bytes;
   }
   void *params[] = {at, (void *)(uintptr_t)l->numbers};
-  ok(cu->cuLaunchKernel(function, l->grid[0], l->grid[1], l->grid[2], l->block, 1, 1, 0, t->stream,
-                        params, NULL));
+  ok(cu->cuLaunchKernel(function, l->grid[0], l->grid[1], l->grid[2], l->block, 1, 1,
+                        l->shared_bytes, t->stream, params, NULL));
 }
 
 static void issue(const timing *t, const prepared *p, void *const *functions) {

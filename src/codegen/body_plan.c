@@ -14,7 +14,13 @@ enum {
   LONG_ROW = 8192,
   REGISTERS = 65536,    /* of a multiprocessor */
   COMPUTING_WORDS = 18, /* that a thread has beside rows and sums */
-  PROCESSORS = 132,     /* of an H200: blocks that go over all rows fill them evenly */
+  STAGED_WORDS = 48,    /* the same, of rows in shared memory */
+  MOST_WORDS = 128,     /* of a thread there */
+  STAGED_THREADS = 768, /* that share a multiprocessor */
+  STAGE_BYTES = 96 << 10,
+  STATIC_BYTES = 2 << 10,
+  SHARED_BYTES = 224 << 10, /* of a multiprocessor */
+  PROCESSORS = 132,         /* of an H200: blocks that go over all rows fill them evenly */
 };
 
 /* ---- spaces ---- */
@@ -238,7 +244,7 @@ static void find_saved(rows_writer *x) {
     x->saved[bare] = true;
     saved += ir_dtype_size_bytes(rows_node(x, bare)->dtype);
   }
-  bool fits_in = x->passes > 0 && x->kept && saved <= loaded;
+  bool fits_in = x->passes > 0 && x->kept && !x->staged && saved <= loaded;
   for (uint32_t i = 0; i < x->b->nodes.len; i++) x->saved[i] = x->saved[i] && fits_in;
 }
 
@@ -301,6 +307,33 @@ static void plan_resident(rows_writer *x) {
   x->resident = x->block == 512 ? 2 : 768 / x->block;
 }
 
+/* Rows in shared memory. Blocks of so many threads that have room at once; 0: there is none. */
+static uint32_t staged_blocks(rows_writer *x, uint32_t threads) {
+  x->threads = x->block = threads;
+  x->vectors = (uint32_t)cg_ceildiv(cg_ceildiv(x->n, x->width), threads);
+  uint32_t words = x->vectors * column_words(x) + STAGED_WORDS;
+  if (words > MOST_WORDS || cg_stage_bytes(x) > STAGE_BYTES) return 0;
+  uint32_t by_registers = REGISTERS / (words * threads);
+  uint32_t by_memory = SHARED_BYTES / (cg_stage_bytes(x) + STATIC_BYTES);
+  uint32_t blocks = by_registers < by_memory ? by_registers : by_memory;
+  return blocks * threads > STAGED_THREADS ? STAGED_THREADS / threads : blocks;
+}
+
+/* The fewest threads per row, so that little is added up across them, of which most have room at once. */
+static bool plan_staged(rows_writer *x) {
+  uint32_t best = 0, threads = 0;
+  if (!cg_stage_fits(x)) return false;
+  for (uint32_t t = SMALL_BLOCK; t <= STAGED_THREADS; t *= 2)
+    if (staged_blocks(x, t) * t > best) {
+      best = staged_blocks(x, t) * t;
+      threads = t;
+    }
+  if (best == 0) return false;
+  x->resident = staged_blocks(x, threads);
+  x->staged = x->kept = true;
+  return true;
+}
+
 static void plan_looped(rows_writer *x) {
   uint32_t words = words_of(x);
   x->vectors = words >= 16 ? 1 : words >= 8 ? 2 : 4;
@@ -326,7 +359,8 @@ static void plan_grid(rows_writer *x) {
   int64_t tiles = cg_ceildiv(x->n, x->tile), resident = x->resident;
   int64_t blocks =
       cg_ceildiv(x->rows, x->block / x->threads * (x->passes > 0 ? 2 * COLUMN_ROWS : COLUMN_ROWS));
-  if (x->passes > 0) resident = x->block >= 512 ? 1 : 768 / x->block; /* for their registers */
+  if (x->passes > 0 && !x->staged)
+    resident = x->block >= 512 ? 1 : 768 / x->block; /* for their registers */
   int64_t most = cg_ceildiv(PROCESSORS * resident, tiles);
   x->grid = blocks < most ? blocks : most;
   int64_t least = x->passes > 0 ? cg_ceildiv(x->rows, CG_PART_ROWS) : 1;
@@ -345,7 +379,7 @@ bool cg_rows_plan(rows_writer *x, arena *memory) {
   find_spare(x, memory);
   x->tile = x->n;
   if (x->has_columns && x->passes == 0) plan_columns(x);
-  else plan_kept(x);
+  else if (!x->has_columns || !plan_staged(x)) plan_kept(x);
   if (!x->kept && x->has_columns) return false;
   if (!x->kept && !x->online) {
     x->online = true;

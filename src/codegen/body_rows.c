@@ -32,10 +32,6 @@ static const char *walk_text(const rows_writer *x, uint32_t walk) {
   return cg_text(x->w, "o%u", walk);
 }
 
-/* Is every vector of every thread there? */
-static bool is_full(const rows_writer *x) {
-  return x->kept && x->tile == x->n && x->n == (int64_t)x->vectors * x->threads * x->width;
-}
 static bool has_tail(const rows_writer *x) { return x->n % x->width != 0; }
 
 /* The vector of a load that begins at element j of the row; `offset`: o of this row, q of the next. */
@@ -47,10 +43,10 @@ static void put_vector(const rows_writer *x, uint32_t i, const char *to, char of
   cg_set_int(w, "V", x->width);
   cg_set(w, "to", to);
   cg_set(w, "from", has_tail(x) ? cg_text(w, "j + e < length ? (%s)[e] : 0", from) : "0");
-  if (!is_full(x)) cg_line(w, "    if (j + %u <= length) {\n", x->width);
+  if (!cg_rows_is_full(x)) cg_line(w, "    if (j + %u <= length) {\n", x->width);
   if (x->across[i]) cg_put_vector_stream(w, n->dtype, x->width, to, from);
   else cg_put_vector_load(w, n->dtype, x->width, to, from);
-  if (is_full(x)) return;
+  if (cg_rows_is_full(x)) return;
   cg_put(w, "    } else {\n"
             "#pragma unroll\n"
             "      for (int e = 0; e < $V; e++) $to.e[e] = $from;\n"
@@ -65,7 +61,7 @@ static const char *loaded_to(const rows_writer *x, uint32_t i) {
   return cg_text(x->w, "%c%u", x->early ? 'z' : 'x', i);
 }
 
-static void put_vector_loop(const rows_writer *x) {
+void cg_rows_put_loop(const rows_writer *x) {
   cg_writer *w = x->w;
   cg_set_int(w, "NV", x->vectors);
   cg_set_int(w, "T", x->threads);
@@ -95,7 +91,7 @@ static void put_loads(rows_writer *x, const bool *marks) {
     found++;
   }
   if (found == 0) return;
-  put_vector_loop(x);
+  cg_rows_put_loop(x);
   for (uint32_t i = 0; i < x->b->nodes.len; i++)
     if (x->vector[i] && !x->spare[i] && (!marks || marks[i]))
       put_vector(x, i, cg_text(w, "%s[i]", loaded_to(x, i)), goes_ahead(x) ? 'q' : 'o');
@@ -107,7 +103,7 @@ static void put_ahead(rows_writer *x) {
   cg_writer *w = x->w;
   for (uint32_t i = 0; i < x->b->nodes.len; i++)
     if (x->vector[i] && !x->spare[i]) cg_line(w, "  v%u x%u[%u];\n", i, i, x->vectors);
-  put_vector_loop(x);
+  cg_rows_put_loop(x);
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     if (!x->vector[i] || x->spare[i]) continue;
     cg_line(w, "    x%u[i] = z%u[i];\n", i, i);
@@ -119,6 +115,7 @@ static void put_ahead(rows_writer *x) {
 /* Vectors that are the same for all rows are loaded where they are needed. */
 static void put_spare(const rows_writer *x, const bool *marks) {
   cg_writer *w = x->w;
+  if (x->staged) cg_put_stage_loads(x, marks);
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     if (!x->spare[i] || !marks[i]) continue;
     cg_line(w, "    v%u x%u;\n", i, i);
@@ -190,7 +187,7 @@ static void name_saved(rows_writer *x) {
 static void name_vectors(rows_writer *x, bool spare) {
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     if (!x->vector[i] || (x->spare[i] && !spare)) continue;
-    const char *from = cg_text(x->w, x->spare[i] ? "x%u" : "x%u[i]", i);
+    const char *from = cg_text(x->w, x->spare[i] || x->staged ? "x%u" : "x%u[i]", i);
     x->values.texts[i] = cg_element(x->w, rows_node(x, i)->dtype, x->width, from);
   }
 }
@@ -198,7 +195,7 @@ static void name_vectors(rows_writer *x, bool spare) {
 static void put_element_loop(const rows_writer *x) {
   cg_writer *w = x->w;
   cg_line(w, "#pragma unroll\n    for (int e = 0; e < %u; e++) {\n", x->width);
-  if (is_full(x)) return;
+  if (cg_rows_is_full(x)) return;
   cg_line(w, "      if (%s >= length) continue;\n", has_tail(x) || x->width == 1 ? "j + e" : "j");
 }
 
@@ -353,6 +350,22 @@ static bool adds_narrow(const rows_writer *x, uint32_t i, uint32_t pass) {
          cg_rows_narrow(x, i) != CG_NO_NODE;
 }
 
+static bool is_product(const cg_node *n) {
+  return n->kind == CG_NODE_STEP && n->step.code == IR_OP_MUL;
+}
+
+/* A sum in f32 that goes on by node i: a product of f32 is added without being rounded. */
+static const char *added_text(const rows_writer *x, const char *sum, uint32_t i) {
+  const cg_node *n = rows_node(x, i);
+  bool product = is_product(n) && n->step.compute == IR_F32 && n->dtype == IR_F32;
+  if (!product) return cg_text(x->w, "%s + %s", sum, x->values.texts[i]);
+  const char *factors[2];
+  for (uint32_t k = 0; k < 2; k++)
+    factors[k] = cg_convert(x->w, IR_F32, rows_node(x, n->operands[k])->dtype,
+                            x->values.texts[n->operands[k]]);
+  return cg_text(x->w, "fma(%s, %s, %s)", factors[0], factors[1], sum);
+}
+
 static void put_fold_pass(rows_writer *x, uint32_t pass) {
   cg_writer *w = x->w;
   if (pass > 0) name_saved(x);
@@ -366,7 +379,7 @@ static void put_fold_pass(rows_writer *x, uint32_t pass) {
     if (x->saved[i]) cg_line(w, "  s%ut k%u[%u];\n", i, i, x->vectors);
   put_turn(x, marks);
   name_vectors(x, true);
-  put_vector_loop(x);
+  cg_rows_put_loop(x);
   put_spare(x, marks);
   put_tops_begin(x, pass);
   for (uint32_t i = 0; i < x->b->nodes.len; i++)
@@ -381,7 +394,7 @@ static void put_fold_pass(rows_writer *x, uint32_t pass) {
     const cg_node *n = rows_node(x, i);
     if (!folds_in(x, i, pass) || has_top(x, i)) continue;
     if (adds_narrow(x, i, pass)) {
-      cg_line(w, "      h%u += %s;\n", i, x->values.texts[cg_rows_narrow(x, i)]);
+      cg_line(w, "      h%u = %s;\n", i, added_text(x, cg_text(w, "h%u", i), cg_rows_narrow(x, i)));
       continue;
     }
     const char *name = cg_text(w, "a%u", i);
@@ -424,10 +437,10 @@ static void put_element_results(rows_writer *x, const bool *marks) {
     const cg_node *n = rows_node(x, i);
     if (!rows_is_fold(x, i, true)) continue;
     const char *name = cg_text(w, "c%u[i][e]", i);
-    cg_node part = *n;
-    part.dtype = rows_part_dtype(x, i);
-    uint32_t from = part.dtype == n->dtype ? n->operands[0] : cg_rows_narrow(x, i);
-    cg_line(w, "      %s = %s;\n", name, cg_fold_text(w, &part, name, x->values.texts[from]));
+    bool narrow = rows_part_dtype(x, i) != n->dtype;
+    cg_line(w, "      %s = %s;\n", name,
+            narrow ? added_text(x, name, cg_rows_narrow(x, i))
+                   : cg_fold_text(w, n, name, x->values.texts[n->operands[0]]));
   }
   for (uint32_t r = 0; r < x->b->n_outputs; r++) {
     const cg_output *o = &x->b->outputs[r];
@@ -473,8 +486,8 @@ static void put_results(rows_writer *x) {
   put_row_outputs(x);
   if (!has_along(x)) return;
   put_turn(x, marks);
-  put_vector_loop(x);
-  if (!is_full(x)) cg_line(w, "    if (j >= length) continue;\n");
+  cg_rows_put_loop(x);
+  if (!cg_rows_is_full(x)) cg_line(w, "    if (j >= length) continue;\n");
   put_spare(x, marks);
   name_vectors(x, true);
   for (uint32_t r = 0; r < x->b->n_outputs; r++)
@@ -484,7 +497,7 @@ static void put_results(rows_writer *x) {
   cg_line(w, "    }\n");
   for (uint32_t r = 0; r < x->b->n_outputs; r++)
     if (x->stores[r]) put_store(x, r);
-  for (uint32_t i = 0; i < x->b->nodes.len && goes_ahead(x) && !x->early; i++)
+  for (uint32_t i = 0; i < x->b->nodes.len && goes_ahead(x) && !x->early && !x->staged; i++)
     if (x->vector[i] && !x->spare[i]) put_vector(x, i, cg_text(w, "x%u[i]", i), 'q');
   cg_line(w, "  }\n%s", x->kept ? "" : "  }\n");
   forget_along(x);
@@ -540,7 +553,7 @@ static void put_parts(rows_writer *x) {
     cg_line(w, "  }\n");
   }
   if (x->threads < x->block) cg_line(w, "  if (threadIdx.x >= %u) return;\n", x->threads);
-  put_vector_loop(x);
+  cg_rows_put_loop(x);
   put_element_loop(x);
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     if (!rows_is_fold(x, i, true)) continue;
@@ -583,6 +596,10 @@ static void put_row(rows_writer *x) {
   if (x->kept && !goes_ahead(x)) put_loads(x, NULL);
   if (goes_ahead(x)) put_offsets(x, "next", 'q');
   if (x->early) put_ahead(x);
+  if (x->staged) {
+    cg_put_stage_copies(x, "(1 - slot)", "next != row");
+    cg_line(x->w, "  weir_copies_wait_but_one();\n");
+  }
   for (uint32_t pass = 0; pass < x->passes; pass++) put_fold_pass(x, pass);
   put_results(x);
 }
@@ -612,11 +629,13 @@ static void put_kernel(rows_writer *x) {
     return;
   }
   put_accumulators(x);
+  if (x->staged) cg_put_stage(x);
   if (goes_ahead(x)) {
     cg_line(w, "  const ix length = end;\n");
     put_walks(x, 'q');
     put_offsets(x, at_once > 1 ? "(group < rows ? group : rows - 1)" : "group", 'q');
-    put_loads(x, NULL);
+    if (x->staged) cg_put_stage_copies(x, "slot", "true");
+    else put_loads(x, NULL);
   }
   const char *stride = cg_number_text(w, x->grid * at_once);
   cg_line(w, "  for (ix row = group; row < rows; row += %s) {\n", stride);
@@ -624,6 +643,7 @@ static void put_kernel(rows_writer *x) {
     cg_line(w, "  const ix next = row + %s < rows ? row + %s : row;\n", stride, stride);
   if (x->passes > 0 && x->threads > 32) cg_line(w, "  __syncthreads();\n");
   put_row(x);
+  if (x->staged) cg_line(w, "  slot = 1 - slot;\n");
   cg_line(w, "  }\n");
   if (!goes_ahead(x)) cg_line(w, "  const ix length = end;\n");
   put_parts(x);
@@ -645,6 +665,7 @@ bool cg_write_body_rows(cg_kernel *k, const cg_body *b) {
   if (!cg_rows_plan(&x, k->memory)) return false;
   cg_begin(&w, k->memory, is_wide(&x), x.block);
   w.resident = x.resident;
+  w.shared_bytes = x.staged ? cg_stage_bytes(&x) : 0;
   cg_values_begin(&x.values, &w, b);
   if (x.has_columns) {
     cg_view scratch = {.start = CG_START_SCRATCH, .offset_bytes = (int64_t)k->scratch_bytes};

@@ -17,6 +17,7 @@ typedef struct rows_writer {
   uint32_t width;          /* V: elements of a vector */
   uint32_t vectors;        /* of a thread: all of the row, or those that are read at once */
   bool early;              /* the next row is loaded before this one is computed */
+  bool staged;             /* rows are in shared memory (body_stage.c) */
   uint32_t resident;       /* blocks that a multiprocessor shall have room for; 0: as it comes */
   uint32_t threads, block; /* of a row */
   uint32_t passes;         /* of folds; then the results */
@@ -50,11 +51,6 @@ static inline bool rows_is_fold(const rows_writer *x, uint32_t i, bool columns) 
   const cg_node *n = rows_node(x, i);
   return n->kind == CG_NODE_FOLD && n->columns == columns;
 }
-/* Of the parts of one fold: one part per block and column. */
-static inline int64_t rows_plane_bytes(const rows_writer *x) {
-  return cg_ceildiv(x->grid * x->n * 8, CG_ALIGN) * CG_ALIGN;
-}
-
 /* Of a sum of f32 in f64: the node that it sums, in f32; CG_NO_NODE: it is no such sum. Neighbours of a
  * vector are added in f32 before they are added to the sum. */
 uint32_t cg_rows_narrow(const rows_writer *x, uint32_t i);
@@ -64,11 +60,34 @@ static inline ir_dtype rows_part_dtype(const rows_writer *x, uint32_t i) {
   bool narrow = x->passes > 0 && cg_rows_narrow(x, i) != CG_NO_NODE;
   return narrow ? IR_F32 : rows_node(x, i)->dtype;
 }
+/* Of the parts of one fold: one part per block and column. */
+static inline int64_t rows_plane_bytes(const rows_writer *x) {
+  int64_t size = 4;
+  for (uint32_t i = 0; i < x->b->nodes.len; i++)
+    if (rows_is_fold(x, i, true) && ir_dtype_size_bytes(rows_part_dtype(x, i)) > 4) size = 8;
+  return cg_ceildiv(x->grid * x->n * size, CG_ALIGN) * CG_ALIGN;
+}
 /* The node without casts around it. */
 uint32_t cg_rows_bare(const rows_writer *x, uint32_t i);
 /* How the kernel goes over the body; false: there is no form for it. */
 bool cg_rows_plan(rows_writer *x, arena *memory);
 const char *cg_fold_text(cg_writer *w, const cg_node *n, const char *a, const char *b);
+/* Is every vector of every thread there? */
+static inline bool cg_rows_is_full(const rows_writer *x) {
+  return x->kept && x->tile == x->n && x->n == (int64_t)x->vectors * x->threads * x->width;
+}
+/* Begins the loop over a thread's vectors, the one at element j of the row. */
+void cg_rows_put_loop(const rows_writer *x);
+
+/* ---- rows in shared memory (body_stage.c) ---- */
+/* May the row be there, and how many bytes two of them are. */
+bool cg_stage_fits(const rows_writer *x);
+uint32_t cg_stage_bytes(const rows_writer *x);
+/* The memory; the copies of the row at q…, into a slot, unless it is not there; vectors in a pass. */
+void cg_put_stage(const rows_writer *x);
+void cg_put_stage_copies(const rows_writer *x, const char *slot, const char *is_there);
+void cg_put_stage_loads(const rows_writer *x, const bool *marks);
+
 /* The launch that adds up the parts of columns, and what needs them. */
 void cg_write_rows_columns(cg_kernel *k, rows_writer *x);
 

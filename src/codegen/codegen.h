@@ -46,6 +46,7 @@ typedef struct cg_launch {
   bool moves;              /* it does nothing where addresses 0 and 1 are one */
   bool joins;              /* the text may be in one program with others that may */
   uint32_t grid[3], block; /* block: threads, along x */
+  uint32_t shared_bytes;   /* that the launch asks for, beside what the text declares */
   uint32_t n_pointers, n_numbers;
   const cg_pointer *pointers; /* argument 0: n_pointers addresses */
   const int64_t *numbers;     /* argument 1, as it is; never empty */

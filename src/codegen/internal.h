@@ -23,7 +23,8 @@ typedef struct cg_writer {
   VEC(cg_pair) names; /* what cg_set() gave a value; the last one holds */
   bool wide;          /* positions need 64 bits */
   uint32_t block;
-  uint32_t resident; /* blocks that a multiprocessor shall have room for; 0: as it comes */
+  uint32_t shared_bytes; /* as in cg_launch */
+  uint32_t resident;     /* blocks that a multiprocessor shall have room for; 0: as it comes */
 } cg_writer;
 
 void cg_begin(cg_writer *w, arena *memory, bool wide, uint32_t block);

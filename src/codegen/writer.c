@@ -162,6 +162,7 @@ void cg_end(cg_writer *w, cg_kernel *k, const char *name, int64_t grid_x, int64_
                       .joins = true,
                       .grid = {(uint32_t)grid_x, (uint32_t)grid_y, 1},
                       .block = w->block,
+                      .shared_bytes = w->shared_bytes,
                       .n_pointers = w->pointers.len,
                       .n_numbers = w->numbers.len,
                       .pointers = w->pointers.data,

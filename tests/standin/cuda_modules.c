@@ -18,6 +18,7 @@ struct CUfunc_st {
   image_launch *launch;
   const unsigned *sizes; /* of the parameters, ended by 0 */
   int barriers;
+  unsigned shared_bytes; /* that launches may ask for */
 };
 
 struct CUmod_st {
@@ -129,10 +130,17 @@ CUresult cuModuleGetFunction(CUfunction *result, CUmodule m, const char *name) {
   return CUDA_SUCCESS;
 }
 
+/* Without asking, and at most, as on an H200. */
+enum { LEAST_SHARED = 48 << 10, MOST_SHARED = 227 << 10 };
+
 CUresult cuFuncSetAttribute(CUfunction f, CUfunction_attribute which, int value) {
   ENTER(cuFuncSetAttribute);
-  (void)which, (void)value;
-  return handle_is_live(f) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  if (!handle_is_live(f)) return CUDA_ERROR_INVALID_HANDLE;
+  if (which == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
+    if (value < 0 || value > MOST_SHARED) return CUDA_ERROR_INVALID_VALUE;
+    f->shared_bytes = (unsigned)value;
+  }
+  return CUDA_SUCCESS;
 }
 
 /* ---- launches ---- */
@@ -190,7 +198,10 @@ CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
   if (!gx || !gy || !gz || !bx || bx > 1024 || gy > 65535 || gz > 65535)
     return MISUSE(CUDA_ERROR_INVALID_VALUE, "%s: a grid of %u x %u x %u blocks of %u", f->name, gx,
                   gy, gz, bx);
-  if (by != 1 || bz != 1 || shared_bytes || extra)
+  if (shared_bytes > LEAST_SHARED && shared_bytes > f->shared_bytes)
+    return MISUSE(CUDA_ERROR_INVALID_VALUE,
+                  "%s: %u bytes of shared memory, which it did not ask for", f->name, shared_bytes);
+  if (by != 1 || bz != 1 || extra)
     return MISUSE(CUDA_ERROR_NOT_SUPPORTED, "%s: a form that is not modelled", f->name);
   op *o = make_launch(f, s, params);
   kernel_args *a = o->args;

@@ -75,9 +75,14 @@ static int module_function(void **function, void *module, const char *name) {
   return *function == NULL;
 }
 
-static const cuda_compiler compiler = {version,     create,        destroy,        compile,
-                                       cubin_size,  cubin,         log_size,       log_text,
-                                       module_load, module_unload, module_function};
+static int attribute(void *function, int which, int value) {
+  (void)function, (void)which, (void)value;
+  return 0;
+}
+
+static const cuda_compiler compiler = {version,     create,        destroy,         compile,
+                                       cubin_size,  cubin,         log_size,        log_text,
+                                       module_load, module_unload, module_function, attribute};
 
 /* ---- launches and folders ---- */
 static char folder[] = "/tmp/weir-programs-XXXXXX";

@@ -6,7 +6,7 @@
  *   for each launch l:
  *     for each pointer i: address[i] = start of pointers[i] + pointers[i].offset_bytes
  *     void *params[] = {address, (void *)l->numbers};
- *     cuLaunchKernel(function, l->grid[0], l->grid[1], l->grid[2], l->block, 1, 1, 0, stream, params, 0)
+ *     cuLaunchKernel(function, l->grid[0], l->grid[1], l->grid[2], l->block, 1, 1, l->shared_bytes, stream, params, 0)
  *
  * on one stream, in order. Shared memory is static, so its dynamic size is always 0. Only addresses
  * differ between tasks that share a kernel, and between runs: params[0] is what a device patches.
@@ -89,6 +89,7 @@ typedef struct cuda_compiler {
   int (*cuModuleLoadData)(void **module, const void *image);
   int (*cuModuleUnload)(void *module);
   int (*cuModuleGetFunction)(void **function, void *module, const char *name);
+  int (*cuFuncSetAttribute)(void *function, int attribute, int value);
 } cuda_compiler;
 
 typedef struct cuda_programs cuda_programs;

@@ -141,10 +141,24 @@ static status load(const cuda_programs *p, const char *name, const void *image, 
   return fail(STATUS_SYSTEM, "cuda: cannot load the kernel %s (error %d)", name, rc);
 }
 
+/* Shared memory beyond what a kernel has without asking; then most of the first-level cache is that. */
+static status allow_shared(const cuda_programs *p, entry *e) {
+  enum { MOST_BYTES = 8, CARVEOUT = 9, ALL = 100 }; /* of CUfunction_attribute */
+  const cuda_compiler *c = p->options.compiler;
+  int bytes = (int)e->launch->shared_bytes;
+  if (bytes == 0) return STATUS_OK;
+  int rc = c->cuFuncSetAttribute(e->function, MOST_BYTES, bytes);
+  if (rc == 0) rc = c->cuFuncSetAttribute(e->function, CARVEOUT, ALL);
+  if (rc == 0) return STATUS_OK;
+  e->function = NULL;
+  return fail(STATUS_SYSTEM, "cuda: the kernel %s needs %d bytes of shared memory (error %d)",
+              e->launch->entry, bytes, rc);
+}
+
 static status find_function(const cuda_programs *p, void *module, entry *e) {
   if (!module || e->function) return STATUS_OK;
   if (p->options.compiler->cuModuleGetFunction(&e->function, module, e->launch->entry) == 0)
-    return STATUS_OK;
+    return allow_shared(p, e);
   e->function = NULL;
   return fail(STATUS_SYSTEM, "cuda: the kernel %s has no entry", e->launch->entry);
 }

@@ -49,8 +49,8 @@ static CUresult run_calls(cuda_loaded *l, const cuda_task *t, const cuda_stream 
     }
     void *params[] = {c->addresses, (void *)(uintptr_t)x->numbers};
     if (x->moves && c->addresses[0] == c->addresses[1]) continue;
-    r = l->cu->cuLaunchKernel(c->function, x->grid[0], x->grid[1], x->grid[2], x->block, 1, 1, 0,
-                              s->handle, params, NULL);
+    r = l->cu->cuLaunchKernel(c->function, x->grid[0], x->grid[1], x->grid[2], x->block, 1, 1,
+                              x->shared_bytes, s->handle, params, NULL);
   }
   return r;
 }

@@ -178,6 +178,9 @@ static int module_unload(void *module) { return (int)vendor.cuModuleUnload(modul
 static int module_function(void **function, void *module, const char *name) {
   return (int)vendor.cuModuleGetFunction((CUfunction *)function, module, name);
 }
+static int function_attribute(void *function, int attribute, int value) {
+  return (int)vendor.cuFuncSetAttribute(function, (CUfunction_attribute)attribute, value);
+}
 
 const cuda_compiler *cuda_vendor_compiler(void) {
   static const cuda_compiler compiler = {
@@ -192,6 +195,7 @@ const cuda_compiler *cuda_vendor_compiler(void) {
       .cuModuleLoadData = module_load,
       .cuModuleUnload = module_unload,
       .cuModuleGetFunction = module_function,
+      .cuFuncSetAttribute = function_attribute,
   };
   return &compiler;
 }
