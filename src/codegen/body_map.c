@@ -168,8 +168,7 @@ static void put_declarations(map_writer *x) {
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     const cg_node *n = node_at(x, i);
     if (x->crossed[i]) {
-      x->values.texts[i] = cg_element(w, n->dtype, x->width,
-                                      cg_text(w, "tile%u[u * %u + warp][lane]", i, CG_TILE_WARPS));
+      x->values.texts[i] = cg_element(w, n->dtype, x->width, cg_map_tile_text(x, i));
     } else if (x->vector[i]) {
       cg_put_vector(w, cg_text(w, "v%u", i), n->dtype, x->width);
       cg_line(w, "  v%u x%u[%u];\n", i, i, x->items);
@@ -316,11 +315,11 @@ static const char item_loop[] = "#pragma unroll\n"
 static void put_loop(map_writer *x) {
   if (x->tiled) {
     cg_set_int(x->w, "U", x->items);
-    cg_set_int(x->w, "W", CG_TILE_WARPS);
+    cg_set_int(x->w, "W", cg_map_tile_rows(x));
     cg_set_int(x->w, "V", x->width);
     cg_put(x->w, "#pragma unroll\n"
                  "  for (int u = 0; u < $U; u++) {\n"
-                 "    if (c0 + u * $W + warp >= columns || r0 + lane * $V >= rows) continue;\n");
+                 "    if (c0 + u * $W + line >= columns || r0 + lane * $V >= rows) continue;\n");
     return;
   }
   cg_set_int(x->w, "U", x->items);

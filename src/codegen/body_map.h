@@ -19,9 +19,10 @@ typedef struct map_writer {
   uint32_t turned;
   cg_space tiles; /* of walks, then of the row and the column that a tile begins with */
   bool *crossed;  /* by node: such a load */
+  uint32_t lanes; /* threads side by side along a tile; the others are above one another */
 } map_writer;
 
-enum { CG_TILE_WARPS = 8, CG_TILE_BLOCK = 32 * CG_TILE_WARPS };
+enum { CG_TILE_BLOCK = 256 };
 
 /* Whether tiles are wanted; then sets width and items too. */
 bool cg_map_find_tiles(map_writer *x, arena *memory);
@@ -31,5 +32,8 @@ void cg_map_put_tiles(map_writer *x);
 void cg_map_put_turns(map_writer *x);
 /* The offsets of item u of a thread, if there is one. */
 void cg_map_put_tile_item(map_writer *x);
+/* The vector of a crossed load for item u. */
+const char *cg_map_tile_text(const map_writer *x, uint32_t i);
+static inline uint32_t cg_map_tile_rows(const map_writer *x) { return CG_TILE_BLOCK / x->lanes; }
 
 #endif
