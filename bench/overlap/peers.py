@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Training steps by Weir, and by hand on torch and gloo: bench/overlap/peers starts it on every host.
 
-peers.py MACHINE ROUNDS CASE...   on each rank (RANK, WORLD_SIZE, MASTER_ADDR); a case is fsdp:LAYERS:B:H, dp:LAYERS:B:H
-or tp:LAYERS:T:E. Weir as `auto` chooses and without overlap, torch with overlap and without, in turns. torch overlaps
+peers.py bounds MACHINE CASE...          what weir.Program.bound() says of each case on two hosts
+peers.py MACHINE BOUNDS ROUNDS CASE...   on each rank (RANK, WORLD_SIZE, MASTER_ADDR), with that output as a file
+
+A case is fsdp:LAYERS:B:H, dp:LAYERS:B:H or tp:LAYERS:T:E. Weir as `auto` chooses and without overlap, torch with overlap and without, in turns. torch overlaps
 as one would by hand: data-parallel by DistributedDataParallel with its buckets, fully sharded by gathering the next
 layer's weight and scattering gradients asynchronously, tensor-parallel by halves of the rows. Medians in ms of the
 slowest rank.
@@ -16,9 +18,9 @@ import torch
 import torch.distributed as dist
 
 import cases
-from sweep import Form
+from sweep import Form, compiled, shapes_of
 
-RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+RANK, RANKS = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 2))
 
 
 class Ddp:
@@ -150,12 +152,33 @@ def slowest(times):
     return statistics.median(found.tolist()) * 1e3
 
 
-def measure(case, machine, rounds):
+def sizes_of(case):
+    kind, *sizes = case.split(":")
+    return kind, list(map(int, sizes))
+
+
+def text_of(case):
+    kind, sizes = sizes_of(case)
+    return getattr(cases, kind)(RANKS, *sizes)
+
+
+def bounds(machine, *found):
+    for case in found:
+        text = text_of(case)
+        b = compiled(text, machine, cases.forms(False, RANKS)["auto"], device="sim").bound(*shapes_of(text), machine=machine)
+        print(case, *(b[k] * 1e3 for k in ("bound_s", "compute_s", "receive_s", "predicted_s")))
+
+
+def read_bounds(path):
+    lines = [line.split() for line in open(path)]
+    return {case: list(map(float, figures)) for case, *figures in lines}
+
+
+def measure(case, machine, bound, rounds):
     import numpy
 
-    kind, *sizes = case.split(":")
-    sizes = list(map(int, sizes))
-    text, numbers = getattr(cases, kind)(RANKS, *sizes), numpy.random.default_rng(RANK)
+    kind, sizes = sizes_of(case)
+    text, numbers = text_of(case), numpy.random.default_rng(RANK)
     options, hand = cases.forms(False, RANKS), HAND[kind](*sizes)
     runs = [Form(text, machine, options["auto"], numbers), Form(text, machine, options["none"], numbers),
             Hand(hand.overlapped), Hand(hand.plain)]
@@ -164,21 +187,22 @@ def measure(case, machine, rounds):
             run.run(dist.barrier, r >= 0)
     auto, none, torch_auto, torch_none = (slowest(run.times) for run in runs)
     if RANK == 0:
-        print(f"{case:16} {auto:9.1f} {none:9.1f} {torch_auto:9.1f} {torch_none:9.1f}   {auto / none:5.2f} "
-              f"{auto / torch_auto:5.2f}", flush=True)
+        least, compute, receive, predicted = bound
+        print(f"{case:16} {auto:9.1f} {none:9.1f} {torch_auto:9.1f} {torch_none:9.1f} {least:9.1f}   {auto / none:5.2f} "
+              f"{auto / torch_auto:5.2f} {auto / least:6.2f} {predicted / auto:9.2f} {compute / receive:9.2f}", flush=True)
 
 
 def main():
-    machine, rounds = sys.argv[1], int(sys.argv[2])
+    machine, found, rounds = sys.argv[1], read_bounds(sys.argv[2]), int(sys.argv[3])
     torch.set_num_threads(1)
     address = f"tcp://{os.environ['MASTER_ADDR']}:29577"
     dist.init_process_group("gloo", init_method=address, rank=RANK, world_size=RANKS)
     if RANK == 0:
-        print(f"torch {torch.__version__}, gloo; ms\n{'':16}      auto      none  by hand    plain   /none /hand", flush=True)
-    for case in sys.argv[3:]:
-        measure(case, machine, rounds)
+        print(f"torch {torch.__version__}, gloo; ms\n{'':16}      auto      none  by hand     plain     bound   /none /hand /bound predicted  compute/link", flush=True)
+    for case in sys.argv[4:]:
+        measure(case, machine, found[case], rounds)
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main()
+    bounds(*sys.argv[2:]) if sys.argv[1] == "bounds" else main()

@@ -6,11 +6,13 @@ sweep.py measure MACHINE PART ROUNDS OUT   on each rank (RANK, WORLD_SIZE, MASTE
 sweep.py report FILE...                    what these files, or those of several sweeps, say
 sweep.py fit MACHINE FILE...               figures of the machine that are not measured, with which the predictions are best
 
-PART is i/n: of n parts of all cases the i-th. Lines of the files are JSON objects.
+PART is i/n: of n parts of all cases the i-th; or NUMBER@SEED: so many of them, drawn at random, of each kind of program
+about as many as it has of all; or names of cases, with commas. Lines of the files are JSON objects.
 """
 import json
 import math
 import os
+import random
 import re
 import statistics
 import sys
@@ -25,7 +27,24 @@ return y
 schedule {{ x, y on d; x[0] = mesh.x }} }}"""
 
 
+def draw(all_cases, number, seed):
+    """By kind in turns, so that each has its share; the order within a kind is random."""
+    numbers, kinds = random.Random(seed), {}
+    for case in all_cases:
+        kinds.setdefault(case[0].split(":")[0], []).append(case)
+    ranked = []
+    for found in kinds.values():
+        numbers.shuffle(found)
+        ranked += [((i + numbers.random()) / len(found), case) for i, case in enumerate(found)]
+    return [case for _, case in sorted(ranked, key=lambda r: r[0])[:number]]
+
+
 def part_of(ranks, part):
+    if "@" in part:
+        number, seed = map(int, part.split("@"))
+        return draw(cases(ranks), number, seed + ranks)
+    if "/" not in part:
+        return [case for case in cases(ranks) if case[0] in part.split(",")]
     index, count = map(int, part.split("/"))
     return cases(ranks)[index - 1 :: count]
 

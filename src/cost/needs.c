@@ -176,11 +176,19 @@ static double touched(const rt_view *v) {
   return n;
 }
 
+static bool is_dense(const rt_view *v) {
+  double last = 0;
+  for (uint32_t d = 0; d < v->rank; d++) last += (double)((v->extents[d] - 1) * v->strides[d]);
+  return last + 1 == touched(v);
+}
+
+/* The same bytes: in the same dimensions, or all of a block. */
 static bool is_same_part(const rt_view *read, const rt_view *written) {
   uint32_t dim;
   if (read->buffer != written->buffer || read->offset_bytes != written->offset_bytes ||
       read->dtype != written->dtype || touched(read) != touched(written))
     return false;
+  if (is_dense(read) && is_dense(written)) return true;
   for (uint32_t d = 0; d < read->rank; d++)
     if (read->extents[d] > 1 && read->strides[d] != 0 &&
         !find_stride(written, read->strides[d], read->extents[d], &dim))
@@ -232,19 +240,44 @@ static void note_writers(const walk *w) {
   }
 }
 
-/* Of the post that is instruction `at`. */
-static double head_ns(const walk *w, uint32_t at) {
+/* Before instruction `at`, for one element of a view. */
+static double one_ns(const walk *w, uint32_t at, uint32_t view) {
   const rt_plan *plan = w->plan;
   double sum = 0;
   for (uint32_t v = 0; v < plan->n_views; v++) w->of_view[v] = NEED_NOTHING;
-  if (plan->posts[plan->instrs[at].task].in == RT_NO_VIEW) return 0;
-  demand(w, plan->posts[plan->instrs[at].task].in, 0);
+  demand(w, view, 0);
   for (uint32_t i = at; i-- > 0;) {
     const rt_instr *instr = &plan->instrs[i];
     if (instr->kind == RT_LAUNCH) sum += demand_task(w, &plan->tasks[instr->task]);
     if (instr->kind == RT_POST) demand_post(w, &plan->posts[instr->task]);
   }
   return sum;
+}
+
+/* The cat that writes what is posted; NULL: none does. */
+static const rt_task *find_bucket(const walk *w, uint32_t at, uint32_t view, uint32_t *place) {
+  for (uint32_t i = at; i-- > 0 && w->writer_of[view] != UNKNOWN;) {
+    const rt_instr *instr = &w->plan->instrs[i];
+    const rt_task *t = instr->kind == RT_LAUNCH ? &w->plan->tasks[instr->task] : NULL;
+    if (!t || t->result != w->writer_of[view]) continue;
+    *place = i;
+    return t->code == IR_OP_CAT ? t : NULL;
+  }
+  return NULL;
+}
+
+/* Of the post that is instruction `at`. What travels as one could travel alone: the first of its parts counts. */
+static double head_ns(const walk *w, uint32_t at) {
+  const rt_post *p = &w->plan->posts[w->plan->instrs[at].task];
+  uint32_t place = at;
+  double least = HUGE_VAL;
+  if (p->in == RT_NO_VIEW) return 0;
+  const rt_task *bucket = find_bucket(w, at, p->in, &place);
+  if (!bucket) return one_ns(w, at, p->in);
+  for (uint32_t k = 0; k < bucket->n_operands; k++)
+    if (bucket->operands[k].kind == RT_OPERAND_VIEW)
+      least = fmin(least, one_ns(w, place, bucket->operands[k].view));
+  return least == HUGE_VAL ? 0 : least;
 }
 
 /* Plans of thousands of communications would take too long: the rest begins at once. */
