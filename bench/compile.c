@@ -1,7 +1,8 @@
 /* What compiling costs: parse (schedule and verification included), verify, print, and lower (the whole
  * pipeline of passes, of the same fusion without rfactors) of a generated fusion of 1,000, 10,000 and
  * 100,000 operations, in nanoseconds per operation. The cost must be linear: per operation it may grow by
- * at most 1.5x from the smallest to the largest. */
+ * at most 1.5x from the smallest to the largest. So must that of a host program with one kernel of 3,000 and of 30,000
+ * operations, which is parsed, verified and bound. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,6 +80,15 @@ static source make_fusion(int ops, bool rfactors) {
   return s;
 }
 
+static source make_kernel(int ops) {
+  source s = {.ops = ops};
+  put(&s, "host bench(x : f32[n]) -> (y) {\n  y : f32[n] = allocate()\n  y <- kernel(x) {\n", 0, 0);
+  put(&s, "    y0 = relu(x)\n", 0, 0);
+  for (int i = 2; i < ops; i++) put(&s, "    y%d = y%d + x\n", i - 1, i - 2);
+  put(&s, "    return y%d + x\n  }\n}\n", ops - 2, 0);
+  return s;
+}
+
 /* ---- measuring ---- */
 typedef struct cost {
   double parse, verify, print, lower; /* ns */
@@ -109,6 +119,31 @@ static double lower_once(const source *s) {
   require(weir_lower(f, NULL, "weir", &host), "lower");
   double time = now_ns() - start;
   weir_string_free(host);
+  weir_module_destroy(m);
+  return time;
+}
+
+static double bind_once(const source *s) {
+  weir_module *m = NULL;
+  weir_fusion *f = NULL;
+  weir_options *o = NULL;
+  weir_program *p = NULL;
+  weir_shapes *shapes = NULL;
+  weir_memory memory = {.struct_size = sizeof memory};
+  double start = now_ns();
+  require(weir_module_parse("bench.weir", s->text, s->len, NULL, &m), "parse");
+  require(weir_module_find(m, NULL, &f), "find");
+  require(weir_options_create(&o), "options");
+  require(weir_options_set(o, "device", "null"), "device");
+  require(weir_compile(f, o, NULL, &p), "compile");
+  require(weir_shapes_create(f, &shapes), "shapes");
+  require(weir_shapes_define(shapes, "n=16"), "n");
+  require(weir_shapes_complete(shapes), "complete");
+  require(weir_program_memory(p, shapes, &memory, NULL), "bind");
+  double time = now_ns() - start;
+  weir_shapes_destroy(shapes);
+  weir_program_destroy(p);
+  weir_options_destroy(o);
   weir_module_destroy(m);
   return time;
 }
@@ -145,6 +180,19 @@ static void measure(samples *all) {
 /* Of lowering only growth is judged. */
 static double total(const cost *c) { return c->parse + c->verify + c->print; }
 
+static double bind_growth(void) {
+  source few = make_kernel(3000), many = make_kernel(30000);
+  double a[ROUNDS], b[ROUNDS];
+  for (int i = 0; i < ROUNDS; i++)
+    a[i] = bind_once(&few) / few.ops, b[i] = bind_once(&many) / many.ops;
+  double growth = median(b, ROUNDS) / median(a, ROUNDS);
+  printf("%10d %70.0f ns/op of a kernel, bound\n%10d %70.0f\n", few.ops, a[ROUNDS / 2], many.ops,
+         b[ROUNDS / 2]);
+  free(few.text);
+  free(many.text);
+  return growth;
+}
+
 static void judge(const char *what, double value, double goal, const char *unit) {
   printf("%-34s %8.3f%s  goal <= %.2f%s  %s\n", what, value, unit, goal, unit,
          value <= goal ? "PASS" : "MISS");
@@ -170,8 +218,10 @@ int main(void) {
     free(all[i].source.text);
     free(all[i].lowered.text);
   }
+  double growth = bind_growth();
   judge("ns/op at 100,000 over 1,000 ops", total(&costs[2]) / total(&costs[0]), goal_growth, "x");
   judge("lower: 100,000 over 1,000 ops", costs[2].lower / costs[0].lower, goal_growth, "x");
+  judge("bind: 30,000 over 3,000 ops", growth, goal_growth, "x");
   judge("all of 10,000 ops", total(&costs[1]) * 1e-9 * sizes[1], goal_seconds, " s");
   return 0;
 }

@@ -291,16 +291,13 @@ static bool is_parameter(const ir_op_data *launch, ir_tensor t) {
   return false;
 }
 
-/* Locals from `first` on are those of this body so far. */
-static bool is_local(const verifier *v, uint32_t first, ir_tensor t) {
-  for (uint32_t i = first; i < v->visible.len; i++) {
-    if (IR_SAME(v->visible.data[i], t)) return true;
-  }
-  return false;
+/* Of this body: those of others are gone at their end. */
+static bool is_local(const verifier *v, ir_tensor t) {
+  const tensor_state *s = state_of(v, t);
+  return s->now == LIVE && s->how == LOCAL;
 }
 
-static void check_body_op(verifier *v, const ir_op_data *launch, uint32_t first,
-                          const ir_instr_data *d) {
+static void check_body_op(verifier *v, const ir_op_data *launch, const ir_instr_data *d) {
   check(d->kind == IR_COMPUTE);
   const ir_op_data op = *ir_op_at(v->h, d->op);
   check(IR_SAME(op.result, d->tensor));
@@ -309,7 +306,7 @@ static void check_body_op(verifier *v, const ir_op_data *launch, uint32_t first,
     if (t.id == 0) continue;
     bool number = ir_tensor_at(v->h, t)->kind == IR_TENSOR_CONST;
     if (number) use(v, t, d->at);
-    else if (!is_parameter(launch, t) && !is_local(v, first, t))
+    else if (!is_parameter(launch, t) && !is_local(v, t))
       BROKEN(v, d->at, "the kernel reads '%s', which is not one of its parameters", name_of(v, t));
   }
   check_attrs(v, &op, d->at);
@@ -325,10 +322,10 @@ static void check_body(verifier *v, const ir_instr_data *d, const ir_op_data *la
   uint32_t visible = v->visible.len, names = v->names.len;
   for (uint32_t i = 0; i < d->body.len; i++) {
     const ir_instr_data inner = *ir_instr_at(v->h, d->body.data[i]);
-    check_body_op(v, launch, visible, &inner);
+    check_body_op(v, launch, &inner);
   }
   for (uint32_t k = 0; k < ir_op_n_results(launch); k++) {
-    if (is_local(v, visible, d->returns[k])) continue;
+    if (is_local(v, d->returns[k])) continue;
     BROKEN(v, d->at, "the kernel returns '%s', which it does not compute",
            name_of(v, d->returns[k]));
   }

@@ -240,6 +240,7 @@ static void init(binder *b, const ir_env *env, const rt_bind_options *options) {
   uint32_t streams = (uint32_t)ir_scalar_node_of(&h->module->scalars, h->host->streams)->value;
   b->symbols[streams] = options->streams;
   b->views = ARENA_ARRAY(&b->scratch, h->tensors.len, rt_view);
+  b->steps_at = ARENA_ARRAY(&b->scratch, h->tensors.len, uint32_t);
   b->bound = ARENA_ARRAY(&b->scratch, h->tensors.len, bool);
   b->absent = ARENA_ARRAY(&b->scratch, h->tensors.len, bool);
   map_init(&b->comm_names, &b->scratch);

@@ -14,10 +14,16 @@ typedef struct building {
 } building;
 
 /* ---- values ---- */
+/* What other kernels left there is none of this one's. */
+static bool is_step(const building *w, uint32_t step, ir_tensor t) {
+  return step > 0 && step <= w->n_steps &&
+         IR_SAME(ir_instr_at(w->b->h, w->launch->body.data[step - 1])->tensor, t);
+}
+
 static bool value_of(const building *w, ir_tensor t, rt_value *v) {
-  for (uint32_t i = 0; i < w->n_steps; i++) {
-    if (!IR_SAME(ir_instr_at(w->b->h, w->launch->body.data[i])->tensor, t)) continue;
-    *v = (rt_value){.kind = RT_VALUE_STEP, .index = i};
+  uint32_t step = w->b->steps_at[t.id];
+  if (is_step(w, step, t)) {
+    *v = (rt_value){.kind = RT_VALUE_STEP, .index = step - 1};
     return true;
   }
   for (uint32_t i = 0; i < w->op->n_operands; i++) {
@@ -152,6 +158,7 @@ static bool bind_step(building *w, const ir_instr_data *d) {
   step.offset = task.offset;
   step.whole = task.whole;
   w->steps[w->n_steps++] = step;
+  b->steps_at[d->tensor.id] = w->n_steps;
   return true;
 }
 

@@ -68,9 +68,10 @@ typedef struct binder {
   const rt_attr **attrs;  /* by op: those it was bound with last */
   const rt_body **bodies; /* by op of a launch: likewise */
   VEC(rt_view) locals;    /* of the kernel being bound: view BIND_LOCAL_VIEW + k is number k */
-  bool *bound;            /* by tensor id */
-  bool *absent;           /* by tensor id: it lies on other devices */
-  map stream_names;       /* name -> stream + 1 */
+  uint32_t *steps_at; /* by tensor id: the step that computes it in the kernel being bound + 1 */
+  bool *bound;        /* by tensor id */
+  bool *absent;       /* by tensor id: it lies on other devices */
+  map stream_names;   /* name -> stream + 1 */
   bind_pool pool;
   uint32_t clock_room; /* streams that there are clocks for */
   uint32_t **clocks;   /* by stream: the position of every stream it is ordered after */
