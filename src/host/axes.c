@@ -366,6 +366,10 @@ static bool drops_beside_last_two(const lowering *l, const ir_op_data *op, const
   return s->dim + 2 < rank_of(l, op->result);
 }
 
+static bool drops_beside_last_three(const lowering *l, const ir_op_data *op, const stream_axis *s) {
+  return s->dim + 3 < rank_of(l, op->result);
+}
+
 static bool drops_maker(const lowering *l, const ir_op_data *op, const stream_axis *s) {
   (void)l, (void)s;
   return op->code != IR_OP_IOTA && op->code != IR_OP_UNIFORM;
@@ -402,6 +406,7 @@ bool host_needs_offset(const lowering *l, const ir_op_data *op, const stream_axi
   case IR_WINDOW_AT_DIM: return s->dim == attr_dim(l, op);
   /* mutant: one_hot_slice_alone */
   case IR_WINDOW_AT_LAST: return s->dim + 1 == rank;
+  case IR_WINDOW_AT_GROUPS: return s->dim + 3 == rank;
   case IR_WINDOW_LOOKED_UP: return s->dim != attr_dim(l, op) && !all_cut(l, op, s);
   case IR_WINDOW_WRITTEN: return s->dim == attr_dim(l, op) || !all_cut(l, op, s);
   case IR_WINDOW_CAUSAL: return s->dim + 2 == rank && ir_op_attr(op, "causal")->i != 0;

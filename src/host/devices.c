@@ -43,9 +43,10 @@ bool host_check_inputs(lowering *l) {
   return ok;
 }
 
-bool host_needs_device_offset(const lowering *l, const ir_op_data *op, uint32_t dim) {
+bool host_needs_device_offset(const lowering *l, const ir_op_data *op, const op_plan *plan,
+                              uint32_t dim) {
   stream_axis cut = {.dim = dim};
-  if (host_cuts(l, op->result, dim, 0, NULL) == 0) return false;
+  if (host_cuts(l, op->result, dim, plan->partial, NULL) == 0) return false;
   /* mutant: dev_no_offsets */
   return op->code != IR_OP_RESHAPE && host_needs_offset(l, op, &cut);
 }

@@ -8,14 +8,14 @@ ir_scalar emit_me(emitter *e, ir_mesh mesh, uint32_t axis) {
   return ir_host_coordinate(e->h, mesh, axis);
 }
 
-ir_scalar emit_device_begin(emitter *e, ir_tensor t, uint32_t dim) {
+ir_scalar emit_device_begin(emitter *e, ir_tensor t, uint32_t dim, uint32_t without) {
   ir_scalars *s = emit_scalars(e);
   const ir_cut *cuts;
   ir_axis dims[IR_MAX_RANK];
   (void)ir_tensor_dims(e->f, t, dims);
   ir_mesh mesh = ir_tensor_at(e->f, t)->mesh;
   ir_scalar begin = ir_scalar_const(s, 0), n = ir_axis_size(e->f, dims[dim]);
-  uint32_t count = host_cuts(e->l, t, dim, 0, &cuts);
+  uint32_t count = host_cuts(e->l, t, dim, without, &cuts);
   for (uint32_t i = 0; i < count; i++) {
     ir_scalar me = ir_host_cut_index(e->h, mesh, &cuts[i]);
     begin = ir_scalar_add(s, begin, emit_piece_begin(e, &cuts[i].partition, n, me));

@@ -15,7 +15,7 @@ bool emit_needs_offsets(emitter *e, const step *s) {
   ir_axis dims[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(e->f, s->op->result, dims);
   for (uint32_t d = 0; d < rank; d++) {
-    if (host_needs_device_offset(e->l, s->op, d)) return true;
+    if (host_needs_device_offset(e->l, s->op, s->plan, d)) return true;
   }
   return false;
 }
@@ -25,7 +25,7 @@ static void mark_parts(emitter *e, const step *s) {
   ir_axis dims[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(e->f, s->op->result, dims);
   for (uint32_t d = 0; d < rank; d++) {
-    if (!host_needs_device_offset(e->l, s->op, d)) continue;
+    if (!host_needs_device_offset(e->l, s->op, s->plan, d)) continue;
     for (uint32_t k = 0; k < s->op->n_operands; k++) {
       stream_axis cut = {.dim = d};
       uint32_t dim;
@@ -57,8 +57,8 @@ static void measure(emitter *e, const step *s, ir_scalar *offsets, ir_scalar *si
     offsets[d] = ir_scalar_const(sc, 0);
     left[d] = ir_axis_size(e->f, dims[d]);
     sizes[d] = (ir_scalar){0};
-    if (host_needs_device_offset(e->l, s->op, d))
-      offsets[d] = emit_device_begin(e, s->op->result, d);
+    if (host_needs_device_offset(e->l, s->op, s->plan, d))
+      offsets[d] = emit_device_begin(e, s->op->result, d, s->plan->partial);
     if (part_length(e, s, d, &left[d])) sizes[d] = left[d];
   }
   for (uint32_t q = 0; q < s->plan->axes.len; q++) {

@@ -151,7 +151,8 @@ bool host_join_pieces(const lowering *l, const ir_op_data *op, op_plan *plan, co
 /* Takes away stream axes along dimensions that a move cuts otherwise than they were. */
 void host_drop_recut_streams(const lowering *l, const ir_op_data *op, op_plan *plan);
 /* Must the operation be told where its part of dimension `dim` begins in the whole result? */
-bool host_needs_device_offset(const lowering *l, const ir_op_data *op, uint32_t dim);
+bool host_needs_device_offset(const lowering *l, const ir_op_data *op, const op_plan *plan,
+                              uint32_t dim);
 
 /* Lets partial results go through sums and linear operations before they are reduced. (sums.c) */
 void host_add_parts(lowering *l);
