@@ -12,7 +12,7 @@ typedef struct index_call {
 static bool is_indexed(ir_opcode code) {
   return code == IR_OP_GATHER || code == IR_OP_SCATTER || code == IR_OP_INDEX_SELECT ||
          code == IR_OP_ONE_HOT || code == IR_OP_UPDATE || code == IR_OP_GROUP_INDEX ||
-         code == IR_OP_GROUPED_MATMUL;
+         code == IR_OP_GROUPED_MATMUL || code == IR_OP_GROUPED_OUTER;
 }
 
 /* The elements of the result are elements of the operand, as they are. */
@@ -59,6 +59,8 @@ static int64_t indexed_size(const ir_env *env, const ir_op_data *op) {
   uint32_t rank;
   if (op->code == IR_OP_GROUPED_MATMUL) return n_indexes(env, op);
   if (op->code == IR_OP_GROUP_INDEX) return length_bound(env, op);
+  if (op->code == IR_OP_GROUPED_OUTER)
+    return ir_env_eval(env, ir_op_attr(op, "n")->scalar, &n) ? n + 1 : 1;
   if (op->code == IR_OP_ONE_HOT) return ir_env_eval(env, ir_op_attr(op, "n")->scalar, &n) ? n : 1;
   int64_t dim = ir_op_attr(op, "dim")->i;
   if (!ir_env_shape(env, ir_op_operand(op, "x"), extents, &rank)) return 1;

@@ -199,6 +199,10 @@ typedef struct cg_matmul {
   bool grouped;
   cg_view index;
   int64_t n_groups, group_step;
+  /* Or position g of the last dimension of the batch has the terms, along k, whose index is first_group + g; the index
+   * of one is index_step elements from the next, and n_groups is the number of all. */
+  bool by_depth;
+  int64_t first_group, index_step;
 } cg_matmul;
 void cg_write_matmul(cg_kernel *k, const cg_matmul *m);
 

@@ -20,12 +20,12 @@ static const char body[] =
     "  (void)obias;\n"
     "$offsets$open"
     "  acc c[2][2] = {{0, 0}, {0, 0}};\n"
-    "  for (ix k0 = 0; k0 < $last; k0 += DEPTH) {\n"
+    "  for (ix k0 = $from; k0 < $last; k0 += DEPTH) {\n"
     "    for (int i = (int)threadIdx.x; i < TILE * DEPTH; i += $T) {\n"
     "      const ix ra = i0 + $arow, ka = k0 + $acol, cb = j0 + $bcol, kb = k0 + $brow;\n"
     "      sa[$acol][$arow] = $has && ka < K ?\n"
     "        (acc)$geta(((const $A *)p.at[$a])[oa + ra * $am + ka * $ak]) : (acc)0;\n"
-    "      sb[$brow][$bcol] = cb < N && kb < K ?\n"
+    "      sb[$brow][$bcol] = cb < N && $hasb ?\n"
     "        (acc)$getb(((const $B *)p.at[$b])[$ob + kb * $bk + cb * $bn]) : (acc)0;\n"
     "    }\n"
     "    __syncthreads();\n"
@@ -60,6 +60,26 @@ static const char open_groups[] =
     "n.at[$groups];\n"
     "  const ix og = some ? ob + (ix)group * $gs : ob, last = some ? K : 0;\n";
 
+/* From the first to the last position of the group; those of other groups between them are left out. */
+static const char open_depth[] =
+    "  __shared__ ix firsts[$T], lasts[$T];\n"
+    "  const $I *index = (const $I *)p.at[$i] + obias;\n"
+    "  const long long group = (long long)(block % $count) + $first;\n"
+    "  ix from = K, last = 0;\n"
+    "  for (ix r = (ix)threadIdx.x; r < K; r += $T) {\n"
+    "    const long long at = $geti(index[r * $is]);\n"
+    "    if (!weir_inside(at, n.at[$groups] + 1, p.at[$error]) || at != group) continue;\n"
+    "    if (r < from) from = r;\n"
+    "    last = r + 1;\n"
+    "  }\n"
+    "  firsts[threadIdx.x] = from;\n"
+    "  lasts[threadIdx.x] = last;\n"
+    "  __syncthreads();\n"
+    "  for (int t = 0; t < $T; t++) {\n"
+    "    if (firsts[t] < from) from = firsts[t];\n"
+    "    if (lasts[t] > last) last = lasts[t];\n"
+    "  }\n";
+
 /* Results outside the depth add 0 * 0; what is added of an operand is never made up. */
 static ir_dtype acc_of(ir_dtype t) {
   if (ir_dtype_is_float(t)) return t == IR_F64 ? IR_F64 : IR_F32;
@@ -72,32 +92,50 @@ static ir_dtype widest(const cg_matmul *m) {
   return m->has_bias ? ir_dtype_promote(t, m->bias.dtype) : t;
 }
 
-/* Tiles of rows that belong to groups. */
+/* How many groups the batch has: its last dimension. */
+static int64_t count_groups(const cg_matmul *m) {
+  return m->rank > 3 ? m->extents[m->rank - 4] : 1;
+}
+
+/* Tiles of rows, or of positions along k, that belong to groups. */
 static void set_groups(cg_writer *w, const cg_matmul *m) {
   cg_writer piece = *w;
   strbuf_init(&piece.body, w->memory);
   cg_set(&piece, "I", cg_storage(m->index.dtype));
   cg_set(&piece, "geti", cg_get(w, m->index.dtype));
   cg_set_address(&piece, "i", &m->index);
-  cg_set_number(&piece, "is", m->index.strides[m->rank - 3]);
+  cg_set_number(&piece, "is", m->by_depth ? m->index_step : m->index.strides[m->rank - 3]);
   cg_set_place(&piece, "groups", m->n_groups);
   cg_set_int(&piece, "error", cg_error_address(&piece));
   cg_set_number(&piece, "gs", m->group_step);
-  cg_put(&piece, open_groups);
+  cg_set_number(&piece, "count", count_groups(m));
+  cg_set_number(&piece, "first", m->first_group);
+  cg_set_int(&piece, "T", BLOCK);
+  cg_put(&piece, m->by_depth ? open_depth : open_groups);
   const char *text = piece.body.data;
   piece.body = w->body;
   *w = piece;
   cg_set(w, "open", text);
 }
 
+/* Is position `k` along the depth one of the group? */
+static const char *of_group(cg_writer *w, const cg_matmul *m, const char *k) {
+  return cg_text(w, "%s < last && %s(index[%s * %s]) == group", k, cg_get(w, m->index.dtype), k,
+                 cg_number_text(w, m->index_step));
+}
+
 static void set_rows(cg_writer *w, const cg_matmul *m) {
+  bool by_rows = m->grouped && !m->by_depth;
   if (m->grouped) set_groups(w, m);
   else cg_set(w, "open", "");
-  cg_set(w, "close", m->grouped ? "  }\n" : "");
+  cg_set(w, "close", by_rows ? "  }\n" : "");
+  cg_set(w, "from", m->by_depth ? "from" : "0");
   cg_set(w, "last", m->grouped ? "last" : "K");
-  cg_set(w, "ob", m->grouped ? "og" : "ob");
-  cg_set(w, "has", m->grouped ? "ra >= lo && ra < hi" : "ra < M");
-  cg_set(w, "hasnot", m->grouped ? "i < lo || i >= hi" : "i >= M");
+  cg_set(w, "ob", by_rows ? "og" : "ob");
+  cg_set(w, "has", by_rows ? "ra >= lo && ra < hi" : "ra < M");
+  if (m->by_depth) cg_set(w, "has", cg_text(w, "ra < M && %s", of_group(w, m, "ka")));
+  cg_set(w, "hasb", m->by_depth ? of_group(w, m, "kb") : "kb < K");
+  cg_set(w, "hasnot", by_rows ? "i < lo || i >= hi" : "i >= M");
 }
 
 static const char *stride_text(cg_writer *w, const cg_matmul *m, const cg_view *v, uint32_t back) {
@@ -134,7 +172,8 @@ static int64_t reach_of(const cg_matmul *m, const cg_space *batch) {
       reach += llabs(views[v]->strides[d]) * (m->extents[d] + TILE);
     if (reach > longest) longest = reach;
   }
-  return most + longest + llabs(m->group_step) * m->n_groups;
+  return most + longest + llabs(m->group_step) * m->n_groups +
+         llabs(m->index_step) * (m->extents[m->rank - 1] + DEPTH);
 }
 
 void cg_write_matmul(cg_kernel *k, const cg_matmul *m) {
@@ -183,7 +222,6 @@ void cg_write_matmul(cg_kernel *k, const cg_matmul *m) {
   cg_set(&w, "cn", stride_text(&w, m, &m->c, 2));
   cg_set(&w, "of", cg_of(&w, m->c.dtype, acc));
   cg_put(&w, body);
-  cg_end(&w, k,
-         cg_text(&w, m->grouped ? "grouped_matmul_%s" : "matmul_%s", ir_dtype_text(m->c.dtype)),
-         tiles * blocks, 1);
+  const char *name = m->by_depth ? "grouped_outer" : m->grouped ? "grouped_matmul" : "matmul";
+  cg_end(&w, k, cg_text(&w, "%s_%s", name, ir_dtype_text(m->c.dtype)), tiles * blocks, 1);
 }

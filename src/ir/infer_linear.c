@@ -1,4 +1,4 @@
-/* matmul, linear, grouped_matmul and attention: operations that contract an axis of two operands. */
+/* matmul, linear, grouped products and attention: operations that contract an axis of two operands. */
 #include "ir/infer_internal.h"
 
 /* The dtype that was asked for, or that of the operands. */
@@ -91,6 +91,29 @@ bool infer_grouped_matmul(infer *c) {
   if (!infer_broadcast(c, &bx, &bw, &both) || !infer_broadcast(c, &both, &bi, &out)) return false;
   return infer_push(c, &out, infer_copy_dim(c, m)) &&
          infer_push(c, &out, infer_copy_dim(c, w.data[w.len - 1])) && push_reduction(c, &out, k) &&
+         infer_done(c, dtype, &out, &out);
+}
+
+/* x[*, M, K], y[*, M, N], index[*, M] -> [*, G, K, N, rM] */
+bool infer_grouped_outer(infer *c) {
+  ir_dtype dtype = IR_DTYPE_NONE;
+  ir_scalar n = ir_op_attr(c->op, "n")->scalar;
+  if (!infer_is_index(c, 2) || !contraction_dtype(c, &dtype) || !infer_not_negative(c, n))
+    return false;
+  dims x = infer_dims(c, 0), y = infer_dims(c, 1), index = infer_dims(c, 2), both, out;
+  if (x.len < 2 || y.len < 2 || index.len < 1)
+    return infer_error(c, "needs x[..., rows, in], y[..., rows, out] and index[..., rows]");
+  ir_axis m = x.data[x.len - 2];
+  ir_scalar rows = infer_size(c, m), my = infer_size(c, y.data[y.len - 2]);
+  if (!infer_same_size(c, rows, my, "rows of x and y")) return false;
+  if (!infer_same_size(c, rows, infer_size(c, index.data[index.len - 1]), "rows of x and index"))
+    return false;
+  dims bx = leading(&x, x.len - 2), by = leading(&y, y.len - 2),
+       bi = leading(&index, index.len - 1);
+  if (!infer_broadcast(c, &bx, &by, &both) || !infer_broadcast(c, &both, &bi, &out)) return false;
+  return infer_push(c, &out, infer_new_dim(c, n)) &&
+         infer_push(c, &out, infer_copy_dim(c, x.data[x.len - 1])) &&
+         infer_push(c, &out, infer_copy_dim(c, y.data[y.len - 1])) && push_reduction(c, &out, m) &&
          infer_done(c, dtype, &out, &out);
 }
 

@@ -110,19 +110,24 @@ const ir_family_info *ir_family_info_of(ir_opcode code) {
   return &families[ir_op_info_of(code)->family];
 }
 
-bool ir_op_is_product(ir_opcode code) { return ir_family_info_of(code)->flops == IR_FLOPS_PRODUCT; }
-
-bool ir_op_is_plain_product(ir_opcode code) {
-  return ir_op_is_product(code) && code != IR_OP_GROUPED_MATMUL;
+bool ir_op_is_product(ir_opcode code) {
+  ir_flops flops = ir_family_info_of(code)->flops;
+  return flops == IR_FLOPS_PRODUCT || flops == IR_FLOPS_OUTER;
 }
 
+static bool has_index(ir_opcode code) {
+  return code == IR_OP_GROUPED_MATMUL || code == IR_OP_GROUPED_OUTER;
+}
+
+bool ir_op_is_plain_product(ir_opcode code) { return ir_op_is_product(code) && !has_index(code); }
+
 uint32_t ir_op_n_factors(ir_opcode code, uint32_t n_operands) {
-  return code == IR_OP_GROUPED_MATMUL ? 2 : n_operands;
+  return has_index(code) ? 2 : n_operands;
 }
 
 bool ir_op_multiplies(ir_opcode code) {
   ir_flops flops = ir_family_info_of(code)->flops;
-  return flops == IR_FLOPS_PRODUCT || flops == IR_FLOPS_ATTENTION ||
+  return ir_op_is_product(code) || flops == IR_FLOPS_ATTENTION ||
          flops == IR_FLOPS_ATTENTION_BACKWARD;
 }
 

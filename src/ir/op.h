@@ -28,6 +28,7 @@ typedef enum ir_window {
   IR_WINDOW_RESIZED,   /* those along which the operand is not cut as the result is */
   IR_WINDOW_AT_DIM,    /* `dim` */
   IR_WINDOW_AT_LAST,   /* the last */
+  IR_WINDOW_AT_GROUPS, /* the last but two */
   IR_WINDOW_LOOKED_UP, /* gather: those but `dim` along which an operand is not cut */
   IR_WINDOW_WRITTEN,   /* scatter: the same, and `dim` */
   IR_WINDOW_CAUSAL,    /* the last but one, if a mask is causal */
@@ -43,6 +44,7 @@ typedef enum ir_flops {
   IR_FLOPS_COMPARISONS, /* four of them */
   IR_FLOPS_ADDENDS,     /* scatter: one for each element of src that is added */
   IR_FLOPS_PRODUCT,     /* two for each element of the result and position of the contracted axis */
+  IR_FLOPS_OUTER,       /* grouped_outer: two for each element of x and column of y */
   IR_FLOPS_ATTENTION,   /* two products */
   IR_FLOPS_ATTENTION_BACKWARD, /* five products */
 } ir_flops;
@@ -55,7 +57,7 @@ typedef struct ir_family_info {
 } ir_family_info;
 
 const ir_family_info *ir_family_info_of(ir_opcode code);
-/* Is it matmul, linear or grouped_matmul? */
+/* Is it matmul, linear, grouped_matmul or grouped_outer? */
 bool ir_op_is_product(ir_opcode code);
 /* Is it matmul or linear, with one weight for all rows? */
 bool ir_op_is_plain_product(ir_opcode code);

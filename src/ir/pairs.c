@@ -123,6 +123,15 @@ void pairs_grouped_matmul(pairing *m) {
   pairs_align(m, m->np - own[m->operand], rows);
 }
 
+/* x[*, M, K], y[*, M, N], index[*, M] in [*, G, K, N, rM]: no operand has the groups. */
+void pairs_grouped_outer(pairing *m) {
+  uint32_t rows = m->nr - 1, last = m->np - 1;
+  if (m->operand < 2) pairs_add(m, last, m->operand == 0 ? m->nr - 3 : m->nr - 2, IR_PAIR_EXACT);
+  uint32_t own = m->operand < 2 ? last - 1 : last;
+  pairs_add(m, own, rows, IR_PAIR_EXACT);
+  pairs_align(m, own, m->nr - 4);
+}
+
 void pairs_norm(pairing *m) {
   if (m->operand > 0) { /* weight, bias */
     pairs_add(m, 0, m->nr - 1, IR_PAIR_EXACT);

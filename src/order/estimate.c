@@ -70,6 +70,8 @@ static double op_flops(const order_estimate *e, const ir_op_data *op) {
   ir_flops flops = ir_family_info_of(op->code)->flops;
   double n = elements(e, op->result);
   if (flops == IR_FLOPS_PRODUCT) return 2 * n * last_extent(e, op->operands[0]);
+  if (flops == IR_FLOPS_OUTER)
+    return 2 * elements(e, op->operands[0]) * last_extent(e, op->operands[1]);
   if (!ir_op_multiplies(op->code)) return n;
   double keys = elements(e, op->operands[1]) / fmax(1, last_extent(e, op->operands[1]));
   double heads = n / fmax(1, last_extent(e, op->result));

@@ -140,6 +140,9 @@ typedef struct ref_terms {
   ir_array group;
   bool has_group;
   int64_t n_groups, group_step;
+  /* Of grouped_outer: a term is of the group that `group` says; others along `group_axis` have none of it. */
+  bool has_member;
+  uint32_t group_axis;
 } ref_terms;
 /* How far the right factor of a position is from the first; false where there is none. */
 bool ref_terms_right(const ref_terms *terms, const int64_t *index, int64_t *elements);

@@ -1,4 +1,4 @@
-/* matmul, linear and grouped_matmul: they sum, over the last axis of a common index space [result dims ..., k], the product
+/* matmul, linear, grouped_matmul and grouped_outer: they sum, over the last axis of a common index space [result dims ..., k], the product
  * of two views with those extents; an axis that an operand does not have gets stride 0. */
 #include <string.h>
 
@@ -70,11 +70,31 @@ static ref_terms grouped_terms(const ref_call *c) {
   return t;
 }
 
-/* An index is a group, or their number: none. */
-static status check_groups(const ref_call *c) {
-  const ir_array *index = ref_operand_named(c, "index"), *w = ref_operand_named(c, "weight");
-  int64_t at[IR_MAX_RANK] = {0}, n = w->extents[w->rank - 3];
-  if (ref_count(&c->result) == 0) return STATUS_OK;
+/* x[*, m, k], y[*, m, n] and index[*, m] in the space [*, g, k, n, m]. */
+static ref_terms outer_terms(const ref_call *c) {
+  const ir_array *x = ref_operand_named(c, "x"), *y = ref_operand_named(c, "y");
+  const ir_array *index = ref_operand_named(c, "index");
+  ref_terms t = {.left = space_view(c, x), .right = space_view(c, y), .has_right = true};
+  uint32_t m = t.left.rank - 1, n_batch = m - 3;
+  t.group = space_view(c, index);
+  batch_strides(&t.left, n_batch, x, x->rank - 2);
+  batch_strides(&t.right, n_batch, y, y->rank - 2);
+  batch_strides(&t.group, n_batch, index, index->rank - 1);
+  t.left.strides[m] = x->strides[x->rank - 2];
+  t.left.strides[m - 2] = x->strides[x->rank - 1];
+  t.right.strides[m] = y->strides[y->rank - 2];
+  t.right.strides[m - 1] = y->strides[y->rank - 1];
+  t.group.strides[m] = index->strides[index->rank - 1];
+  t.has_member = true;
+  t.group_axis = n_batch;
+  return t;
+}
+
+/* An index is one of n groups, or their number: none. */
+static status check_groups(const ref_call *c, int64_t n) {
+  const ir_array *index = ref_operand_named(c, "index");
+  int64_t at[IR_MAX_RANK] = {0};
+  if (ref_count(&c->result) == 0 || ref_count(index) == 0) return STATUS_OK;
   do {
     int64_t i = ir_element_as_i64(index->dtype, ir_array_at(index, at));
     if (i < 0 || i > n)
@@ -145,6 +165,7 @@ static bool has_matrices(const ref_call *c, const ref_terms *t) {
   uint32_t rank = c->result.rank;
   if (!ir_dtype_is_float(c->result.dtype) || c->state->options->native_accumulate) return false;
   if (rank == 0 || ref_count(&c->result) == 0 || t->left.extents[rank] == 0) return false;
+  if (t->has_member) return false;
   return t->left.strides[rank - 1] == 0 && c->result.extents[rank - 1] > 1;
 }
 
@@ -295,8 +316,16 @@ status ref_linear(const ref_call *c) {
 }
 
 status ref_grouped_matmul(const ref_call *c) {
-  TRY(check_groups(c));
+  const ir_array *w = ref_operand_named(c, "weight");
+  TRY(check_groups(c, w->extents[w->rank - 3]));
   ref_terms terms = grouped_terms(c);
+  if (ref_is_partial(c)) return ref_reduce_partial(c, &terms);
+  return contract(c, &terms, NULL);
+}
+
+status ref_grouped_outer(const ref_call *c) {
+  TRY(check_groups(c, ref_eval_scalar(c, ir_op_attr(c->op, "n")->scalar)));
+  ref_terms terms = outer_terms(c);
   if (ref_is_partial(c)) return ref_reduce_partial(c, &terms);
   return contract(c, &terms, NULL);
 }

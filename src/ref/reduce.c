@@ -72,8 +72,9 @@ static void fold_product(ref_fold *fold, const ir_array *a, const ir_array *b,
 
 bool ref_terms_right(const ref_terms *terms, const int64_t *index, int64_t *elements) {
   *elements = 0;
-  if (!terms->has_group) return true;
+  if (!terms->has_group && !terms->has_member) return true;
   int64_t group = ir_element_as_i64(terms->group.dtype, ir_array_at(&terms->group, index));
+  if (terms->has_member) return group == index[terms->group_axis];
   *elements = group * terms->group_step;
   return group < terms->n_groups;
 }

@@ -57,7 +57,8 @@ static bool keeps_rows(const sampling *s, const ir_op_data *op, uint32_t k) {
   bool elements = family == IR_FAMILY_POINTWISE || family == IR_FAMILY_SET ||
                   family == IR_FAMILY_CAST || (family == IR_FAMILY_NORM && k == 0);
   if (elements) return same_rows(&result, &x, true);
-  return ir_op_is_product(op->code) && k == 0 && x.rank > 1 && same_rows(&result, &x, false);
+  bool rows = ir_op_is_product(op->code) && op->code != IR_OP_GROUPED_OUTER;
+  return rows && k == 0 && x.rank > 1 && same_rows(&result, &x, false);
 }
 
 static void need_operands(const sampling *s, const ir_op_data *op) {

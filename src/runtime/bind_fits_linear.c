@@ -33,6 +33,28 @@ bool fits_grouped_matmul(shapes *s) {
          fit_right_aligned(s, 2, index->rank - 1, batch);
 }
 
+/* The result may be a window of the groups. */
+bool fits_grouped_outer(shapes *s) {
+  const rt_view *x = fit_operand(s, 0), *y = fit_operand(s, 1), *index = fit_operand(s, 2);
+  int64_t n = fit_attr(s, "n")->i;
+  if (s->r->rank < 3 || x->rank < 2 || y->rank < 2 || index->rank < 1)
+    return fit_mismatch(s, "ranks differ");
+  uint32_t batch = s->r->rank - 3;
+  int64_t rows = x->extents[x->rank - 2];
+  if (rows != y->extents[y->rank - 2] || rows != index->extents[index->rank - 1])
+    return fit_mismatch(s, "rows differ");
+  if (x->extents[x->rank - 1] != s->r->extents[batch + 1] ||
+      y->extents[y->rank - 1] != s->r->extents[batch + 2])
+    return fit_mismatch(s, "columns differ");
+  if (!s->windowed && s->r->extents[batch] != n) return fit_mismatch(s, "groups differ");
+  fit_set_whole(s, batch, n);
+  for (uint32_t i = 0; i < s->r->rank; i++)
+    if (i != batch) s->cut |= 1u << i;
+  return fit_right_aligned(s, 0, x->rank - 2, batch) &&
+         fit_right_aligned(s, 1, y->rank - 2, batch) &&
+         fit_right_aligned(s, 2, index->rank - 1, batch);
+}
+
 bool fits_linear(shapes *s) {
   const rt_view *x = fit_operand(s, 0), *w = fit_operand(s, 1), *bias = fit_operand(s, 2);
   uint32_t front = w->rank - 2, last = s->r->rank - 1;

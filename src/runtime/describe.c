@@ -32,6 +32,7 @@ static double flops_of(ir_opcode code, const rt_attr *attrs, double n, const rt_
   case IR_FLOPS_COMPARISONS: return 4 * elements(x[0]);
   case IR_FLOPS_ADDENDS: return adds(attrs) && x[2] ? elements(x[2]) : 0;
   case IR_FLOPS_PRODUCT: return 2 * n * last_extent(x[0]);
+  case IR_FLOPS_OUTER: return 2 * elements(x[0]) * (x[1] ? last_extent(x[1]) : 1);
   case IR_FLOPS_ATTENTION: { /* q·kᵀ and the product with v */
     check(x[1]);
     double positions = (double)x[1]->extents[x[1]->rank - 2];

@@ -162,7 +162,7 @@ static status fail_lengths(const char *op, int64_t sum, int64_t n) {
 
 status rt_fail_index(const char *op, int64_t index, uint32_t dim, int64_t n) {
   if (strcmp(op, "group_index") == 0) return fail_lengths(op, index, n - 1);
-  if (strcmp(op, "grouped_matmul") == 0)
+  if (strcmp(op, "grouped_matmul") == 0 || strcmp(op, "grouped_outer") == 0)
     return fail(STATUS_BAD_PROGRAM, "%s: index %lld is not in 0 to %lld, for %lld groups", op,
                 (long long)index, (long long)n - 1, (long long)n - 1);
   if (strcmp(op, "update") == 0)

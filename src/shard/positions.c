@@ -156,6 +156,8 @@ static bool positions_causal(const positions *p) {
   return p->d + 2 != p->rank || !ir_op_attr(p->op, "causal")->i;
 }
 
+static bool positions_beside_groups(const positions *p) { return p->d + 3 != p->rank; }
+
 static bool positions_beside_last_two(const positions *p) { return p->d + 2 < p->rank; }
 
 static positions_fn *const families[] = {

@@ -445,6 +445,9 @@ static void expect_errors(void) {
 #define GROUPED                                                                                    \
   "fusion c { a : f32[3, 4]; b : i8[3]; c : f32[2, 4, 5]; "                                        \
   "y = grouped_matmul(a, c, b); return y }"
+#define OUTER                                                                                      \
+  "fusion c { a : f32[3, 4]; b : i8[3]; c : f32[3, 5]; "                                           \
+  "y = grouped_outer(a, c, b, 2); return y }"
   bad_index cases[] = {
       {GATHER, 2, NULL},
       {GATHER, 3, "gather: index 3 is outside axis 0, which has 3 elements"},
@@ -459,6 +462,9 @@ static void expect_errors(void) {
       {GROUPED, 2, NULL},
       {GROUPED, 3, "grouped_matmul: index 3 is not in 0 to 2, for 2 groups"},
       {GROUPED, -1, "grouped_matmul: index -1 is not in 0 to 2, for 2 groups"},
+      {OUTER, 2, NULL},
+      {OUTER, 3, "grouped_outer: index 3 is not in 0 to 2, for 2 groups"},
+      {OUTER, -1, "grouped_outer: index -1 is not in 0 to 2, for 2 groups"},
       {LENGTHS, 3, NULL},
       {LENGTHS, 8, "group_index: the lengths add up to 8 or more, and there are 7 rows"},
       {LENGTHS, -5, "group_index: a length is negative, -5"},

@@ -347,6 +347,20 @@ static void gen_grouped_matmul(program *p) {
   put_product_dtype(p);
 }
 
+static void gen_grouped_outer(program *p) {
+  shape batch = random_shape(0, 2), x = broadcastable(&batch), y = broadcastable(&batch);
+  shape index = broadcastable(&batch);
+  int64_t m = chance(4) ? between(520, 600) : matrix_extent(), g = below(5);
+  x.d[x.rank++] = m, x.d[x.rank++] = chance(20) ? between(60, 140) : matrix_extent();
+  y.d[y.rank++] = m, y.d[y.rank++] = matrix_extent();
+  index.d[index.rank++] = m;
+  put_input(p, p->dtype, &x);
+  put_input(p, like(p->dtype), &y);
+  put_index(p, &index, g + 1);
+  strbuf_printf(&p->call, ", %lld", (long long)g);
+  put_product_dtype(p);
+}
+
 static void gen_group_index(program *p) {
   shape s = random_shape(1, 3);
   int64_t g = s.d[s.rank - 1], bound = between(1, 9), spare = below(4);
@@ -461,6 +475,7 @@ static void gen_call(program *p, ir_opcode code, const ir_op_info *info) {
   case IR_FAMILY_MATMUL: gen_matmul(p); return;
   case IR_FAMILY_LINEAR: gen_linear(p); return;
   case IR_FAMILY_GROUPED_MATMUL: gen_grouped_matmul(p); return;
+  case IR_FAMILY_GROUPED_OUTER: gen_grouped_outer(p); return;
   case IR_FAMILY_GROUP_INDEX: gen_group_index(p); return;
   case IR_FAMILY_SOFTMAX: gen_softmax(p); return;
   case IR_FAMILY_NORM: gen_norm(p, code == IR_OP_LAYER_NORM); return;

@@ -86,8 +86,9 @@ static bool may_refuse(const ir_op_info *info, ir_dtype t) {
   if (info->rule == IR_RESULT_NUMBER) return is_bool;
   if (info->rule == IR_RESULT_BITS) return ir_dtype_is_float(t);
   if (info->family == IR_FAMILY_SDPA_BACKWARD) return !ir_dtype_is_float(t);
-  return is_bool && (info->family == IR_FAMILY_MATMUL || info->family == IR_FAMILY_LINEAR ||
-                     info->family == IR_FAMILY_GROUPED_MATMUL);
+  return is_bool &&
+         (info->family == IR_FAMILY_MATMUL || info->family == IR_FAMILY_LINEAR ||
+          info->family == IR_FAMILY_GROUPED_MATMUL || info->family == IR_FAMILY_GROUPED_OUTER);
 }
 
 static void expect_coverage(void) {

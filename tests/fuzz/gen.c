@@ -298,12 +298,14 @@ bool model_commit(model *m, model_tensor *t) {
 /* ---- the program ---- */
 /* Some take turns with an older one: seeds of programs without either keep their meaning. */
 static ir_opcode draw_op(model *m) {
-  ir_opcode op = (ir_opcode)(1 + below(m, IR_OP_COUNT - 4));
+  ir_opcode op = (ir_opcode)(1 + below(m, IR_OP_COUNT - 5));
   if (op >= IR_OP_UPDATE) op++;
   if (op >= IR_OP_GROUP_INDEX) op++;
   if (op >= IR_OP_GROUPED_MATMUL) op++;
+  if (op >= IR_OP_GROUPED_OUTER) op++;
   if (op == IR_OP_ONE_HOT && m->n_tensors % 2) return IR_OP_GROUP_INDEX;
   if (op == IR_OP_MATMUL && m->n_tensors % 3 == 2) return IR_OP_GROUPED_MATMUL;
+  if (op == IR_OP_MATMUL && m->n_tensors % 6 == 3) return IR_OP_GROUPED_OUTER;
   return op == IR_OP_SCATTER && chance(m, 50) ? IR_OP_UPDATE : op;
 }
 

@@ -297,6 +297,35 @@ bool make_grouped_matmul(model *m, model_tensor *t) {
   return true;
 }
 
+/* Rows of x by rows of another tensor, group by group; some rows are of no group. */
+bool make_grouped_outer(model *m, model_tensor *t) {
+  uint32_t left = model_pick(m, wants_number, 2, 4), rank = m->tensors[left].rank;
+  model_dim n = plain(dim_random(m)), rows = plain(m->tensors[left].dims[rank - 2]);
+  model_dim dims[2] = {rows, dim_random(m)};
+  if (m->n_inputs > 11) return false;
+  uint32_t right = model_input(m, m->tensors[left].dtype, dims, 2);
+  uint32_t index = index_input(m, &rows, 1, n.size + 1);
+  const model_tensor *x = &m->tensors[left], *y = &m->tensors[right];
+  for (uint32_t i = 0; i + 2 < rank; i++) add_dim(t, plain(x->dims[i]));
+  n.one = n.size == 1 && dim_is_const(&n);
+  add_dim(t, n);
+  add_dim(t, plain(x->dims[rank - 1]));
+  add_dim(t, plain(y->dims[1]));
+  t->dtype = x->dtype;
+  t->bound = x->bound * y->bound * (double)rows.size;
+  axes_from_dims(t);
+  axes_add(t, AXIS_REDUCTION, rows.size);
+  expr_printf(t, "grouped_outer(");
+  model_use(m, t, left);
+  expr_printf(t, ", ");
+  model_use(m, t, right);
+  expr_printf(t, ", ");
+  model_use(m, t, index);
+  expr_printf(t, ", %s", n.text);
+  end_product(m, t);
+  return true;
+}
+
 bool make_linear(model *m, model_tensor *t) {
   uint32_t left = model_pick(m, wants_number, 1, 4);
   bool bias = chance(m, 50);

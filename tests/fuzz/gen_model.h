@@ -183,6 +183,7 @@ bool make_indexed(model *m, model_tensor *t);
 bool make_one_hot(model *m, model_tensor *t);
 bool make_group_index(model *m, model_tensor *t);
 bool make_grouped_matmul(model *m, model_tensor *t);
+bool make_grouped_outer(model *m, model_tensor *t);
 bool make_ordered(model *m, model_tensor *t);
 bool make_matmul(model *m, model_tensor *t);
 bool make_linear(model *m, model_tensor *t);

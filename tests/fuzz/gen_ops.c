@@ -310,6 +310,7 @@ static const family_row families[] = {
     [IR_FAMILY_ONE_HOT] = {GEN_INDEX, make_one_hot},
     [IR_FAMILY_GROUP_INDEX] = {GEN_INDEX, make_group_index},
     [IR_FAMILY_GROUPED_MATMUL] = {GEN_MATMUL, make_grouped_matmul},
+    [IR_FAMILY_GROUPED_OUTER] = {GEN_MATMUL, make_grouped_outer},
     [IR_FAMILY_SCAN] = {GEN_ORDER, make_ordered},
     [IR_FAMILY_SORT] = {GEN_ORDER, make_ordered},
     [IR_FAMILY_TOPK] = {GEN_ORDER, make_ordered},

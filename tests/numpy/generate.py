@@ -746,6 +746,18 @@ def grouped_matmul(x, weight, index):
     return out
 
 
+def grouped_outer(x, y, index, n):
+    shape = np.broadcast_shapes(x.shape[:-2], y.shape[:-2], index.shape[:-1])
+    rows = x.shape[-2]
+    out = np.zeros(shape + (n, x.shape[-1], y.shape[-1]), np.result_type(x, y))
+    x, y = (np.broadcast_to(v, shape + v.shape[-2:]) for v in (x, y))
+    index = np.broadcast_to(index, shape + index.shape[-1:])
+    for at in np.ndindex(*shape, rows):
+        if index[at] < n:
+            out[at[:-1]][index[at]] += np.outer(x[at], y[at])
+    return out
+
+
 def group_cases():
     for dtype in INTS:
         lengths = Tensor(dtype, np.array([[3, 0, 2, 1], [0, 0, 0, 0], [1, 1, 1, 5]]))
@@ -796,6 +808,36 @@ def group_cases():
              {"x": sample("f32", (2, 4), "rows"), "w": sample("f32", (2, 4, 3), "groups"), "i": index},
              "grouped_matmul(x, w, i)",
              fails=f"grouped_matmul(...): index {bad} is not in 0 to 2, for 2 groups")
+    for number_, dtype in enumerate(DTYPES[:-1]):
+        x, y = sample(dtype, (6, 4), "rows"), sample(dtype, (6, 5), "others")
+        index = Tensor(INTS[number_ % 4], np.array([0, 0, 2, 3, 1, 2]))
+        case(f"grouped_outer.{dtype}", {"x": x, "y": y, "i": index}, "grouped_outer(x, y, i, 3)",
+             Tensor(dtype, grouped_outer(x.values, y.values, index.values, 3)))
+    x, y = sample("f32", (2, 1, 3, 4), "batch"), sample("f32", (5, 3, 2), "others")
+    index = Tensor("i64", np.array([[0, 1, 2], [1, 1, 0]])[:, None, :])
+    case("grouped_outer.batches", {"x": x, "y": y, "i": index}, "grouped_outer(x, y, i, 2)",
+         Tensor("f32", grouped_outer(x.values, y.values, index.values, 2)))
+    x, y = sample("bf16", (3, 4), "narrow"), sample("bf16", (3, 2), "others")
+    index = Tensor("i8", np.array([1, 0, 2]))
+    case("grouped_outer.dtype", {"x": x, "y": y, "i": index}, "grouped_outer(x, y, i, 2, dtype=f32)",
+         Tensor("f32", grouped_outer(x.values, y.values, index.values, 2)))
+    rows = Tensor("f32", np.array([[1.0, 2.0], [np.inf, np.nan], [3.0, 4.0]]))
+    ones = Tensor("f32", np.ones((3, 1)))
+    index = Tensor("i32", np.array([1, 2, 1]))  # rows of no group are not looked at, nor those of others
+    case("grouped_outer.unused", {"x": rows, "y": ones, "i": index}, "grouped_outer(x, y, i, 2)",
+         exact("f32", np.array([[[0.0], [0.0]], [[4.0], [6.0]]])))
+    case("grouped_outer.none", {"x": sample("f32", (3, 4), "rows"), "y": sample("f32", (3, 2), "others"),
+                                "i": Tensor("i64", np.zeros(3, np.int64))},
+         "grouped_outer(x, y, i, 0)", exact("f32", np.zeros((0, 4, 2))))
+    case("grouped_outer.shallow", {"x": Tensor("f32", np.zeros((0, 3))), "y": Tensor("f32", np.zeros((0, 2))),
+                                   "i": Tensor("i64", np.zeros(0, np.int64))},
+         "grouped_outer(x, y, i, 2)", exact("f32", np.zeros((2, 3, 2))))
+    for bad in (-1, 3):
+        index = Tensor("i64", np.array([0, bad]))
+        case(f"grouped_outer.outside.{bad}",
+             {"x": sample("f32", (2, 4), "rows"), "y": sample("f32", (2, 3), "others"), "i": index},
+             "grouped_outer(x, y, i, 2)",
+             fails=f"grouped_outer(...): index {bad} is not in 0 to 2, for 2 groups")
 
 
 def indexed_cases():

@@ -1,4 +1,4 @@
-/* matmul, linear and grouped_matmul.
+/* matmul, linear, grouped_matmul and grouped_outer.
  *
  * They are products over the space [result dimensions ..., k]: a, b and the bias are placed in it with
  * stride 0 where they repeat. Of the result's dimensions but the last (n), one along which b repeats
@@ -15,7 +15,7 @@
  * What follows the product in a body (kernel_epilogue.h) overwrites each finished block.
  *
  * A grouped product has a matrix b per group. Runs of rows with the same index are products of their own, block
- * by block.
+ * by block. grouped_outer has a result per group, and the depth is cut into runs: those of other groups are left out.
  *
  * Blocks are the parts of a launch: some of one product, or several products of a batch. */
 #include <string.h>
@@ -46,8 +46,10 @@ typedef struct matmul_kernel {
   bool has_bias;
   bool few; /* few rows: b is read once, as it lies */
   cpu_transfer few_load;
-  bool grouped;                 /* the first of the others is the index of each row */
-  int64_t n_groups, group_step; /* in bytes */
+  bool grouped;                               /* the first of the others is the index of each row */
+  int64_t n_groups, group_step;               /* in bytes */
+  bool by_depth;                              /* or of each position of the depth */
+  int64_t first_group, n_results, index_step; /* of item i: first_group + i % n_results; in bytes */
   side sides[MOST_SIDES];
   const cpu_kernel
       *after[2][2]; /* for blocks of full size, and with less rows or columns; or NULL */
@@ -193,9 +195,21 @@ static int64_t run_few(const matmul_kernel *g, const char *a, const char *b, con
   return f.c.columns;
 }
 
+/* The next positions of the depth, at most CPU_GEMM_DEPTH from *d on; 0: there are no more. */
+static int64_t next_depth(const matmul_kernel *g, const char *index, int64_t group, int64_t k,
+                          int64_t *d) {
+  int64_t depth = smaller(CPU_GEMM_DEPTH, k - *d), n = 0;
+  if (!g->by_depth) return depth;
+  ir_dtype t = g->views[OTHERS].dtype;
+  while (*d < k && ir_element_as_i64(t, index + *d * g->index_step) != group) ++*d;
+  depth = smaller(CPU_GEMM_DEPTH, k - *d);
+  while (n < depth && ir_element_as_i64(t, index + (*d + n) * g->index_step) == group) n++;
+  return n;
+}
+
 /* Rows from i on and columns from j on of c: all of k, in steps. Without b they are 0. */
 static void run_rows(const matmul_kernel *g, char *const *at, int64_t i, int64_t rows, int64_t j,
-                     char *scratch) {
+                     int64_t group, char *scratch) {
   const side *s = g->sides;
   bool has_bias = g->has_bias;
   int64_t k = at[B] ? g->k : 0;
@@ -212,13 +226,15 @@ static void run_rows(const matmul_kernel *g, char *const *at, int64_t i, int64_t
     j += done;
   }
   char *rest_to = to + (sc.columns - rest.columns) * (int64_t)ir_dtype_size_bytes(g->native);
-  for (int64_t d = 0; d < k && rest.columns > 0; d += CPU_GEMM_DEPTH) {
-    int64_t depth = smaller(CPU_GEMM_DEPTH, k - d);
+  bool begun = has_bias;
+  for (int64_t d = 0, depth; (depth = next_depth(g, at[OTHERS], group, k, &d)) > 0; d += depth) {
+    if (rest.columns == 0) break;
     cpu_matrix sa = block_shape(&s[A], sc.rows, depth);
     char *a = stage_in(&s[A], &sa, block_start(&s[A], at[A], i, d), scratch + g->offsets[A], spare);
-    run_panels(g, &sa, a, block_start(&s[B], at[B], d, j), depth, &rest, rest_to, has_bias || d > 0,
-               scratch);
+    run_panels(g, &sa, a, block_start(&s[B], at[B], d, j), depth, &rest, rest_to, begun, scratch);
+    begun = true;
   }
+  if (g->by_depth && !begun && k > 0) begin_with_zeros(g, &sc, to);
   stage_out(&s[C], &sc, c, to, spare);
 }
 
@@ -238,15 +254,31 @@ static status run_groups(const matmul_kernel *g, char *const *starts_at, int64_t
     if (group < 0 || group > g->n_groups)
       return rt_fail_index(g->head.name, group, 0, g->n_groups + 1);
     at[B] = group < g->n_groups ? starts_at[B] + group * g->group_step : NULL;
-    run_rows(g, at, i, last - i, j, scratch);
+    run_rows(g, at, i, last - i, j, 0, scratch);
   }
   return STATUS_OK;
 }
 
-static status run_block(const matmul_kernel *g, char *const *at, int64_t i, int64_t j,
+/* Each part looks at all of them: which one finds the fault does not matter. */
+static status check_depth(const matmul_kernel *g, const char *index) {
+  for (int64_t d = 0; d < g->k; d++) {
+    int64_t group = ir_element_as_i64(g->views[OTHERS].dtype, index + d * g->index_step);
+    if (group < 0 || group > g->n_groups)
+      return rt_fail_index(g->head.name, group, 0, g->n_groups + 1);
+  }
+  return STATUS_OK;
+}
+
+static status run_block(const matmul_kernel *g, int64_t item, char *const *at, int64_t i, int64_t j,
                         char *scratch) {
+  int64_t rows = smaller(g->block_m, g->m - i);
+  if (g->by_depth) {
+    TRY(check_depth(g, at[OTHERS]));
+    run_rows(g, at, i, rows, j, g->first_group + item % g->n_results, scratch);
+    return STATUS_OK;
+  }
   if (g->grouped) return run_groups(g, at, i, j, scratch);
-  run_rows(g, at, i, smaller(g->block_m, g->m - i), j, scratch);
+  run_rows(g, at, i, rows, j, 0, scratch);
   return run_after(g, at, i, j, scratch);
 }
 
@@ -269,7 +301,7 @@ static status run_part(const cpu_kernel *k, uint32_t part, char *const *starts, 
     char *at[MOST_SIDES] = {NULL};
     int64_t i = block / g->blocks_n * g->block_m, j = block % g->blocks_n * g->block_n;
     find_item(g, item, starts, at);
-    TRY(run_block(g, at, i, j, scratch));
+    TRY(run_block(g, item, at, i, j, scratch));
   }
   return STATUS_OK;
 }
@@ -608,6 +640,35 @@ status cpu_prepare_grouped_matmul(const cpu_call *c, cpu_kernel **result) {
   g->k = x.extents[x.rank - 1];
   g->sides[A].shape.column_stride = x.strides[x.rank - 1];
   g->sides[B].shape.row_stride = w.strides[w.rank - 2];
+  TRY(plan(c, g, true));
+  *result = &g->head;
+  return STATUS_OK;
+}
+
+/* x[*, m, k], y[*, m, n] and index[*, m] in the result [*, g, k, n]. */
+status cpu_prepare_grouped_outer(const cpu_call *c, cpu_kernel **result) {
+  matmul_kernel *g = CPU_KERNEL_NEW(c, matmul_kernel, NULL);
+  rt_view x = cpu_operand(c, 0), y = cpu_operand(c, 1), index = cpu_operand(c, 2);
+  uint32_t rank = c->result->rank, groups = rank - 3;
+  int from[IR_MAX_RANK];
+  g->n_views = BIAS;
+  g->grouped = g->by_depth = true;
+  g->n_groups = c->whole[groups];
+  g->first_group = c->offset[groups];
+  g->n_results = larger(1, c->result->extents[groups]);
+  g->index_step = index.strides[index.rank - 1] * (int64_t)ir_dtype_size_bytes(index.dtype);
+  g->views[C] = cpu_place_result(c);
+  rt_align(x.rank - 2, groups, from);
+  from[rank - 2] = (int)x.rank - 1;
+  g->views[A] = cpu_place(c, 0, from);
+  rt_align(y.rank - 2, groups, from);
+  from[rank - 1] = (int)y.rank - 1;
+  g->views[B] = cpu_place(c, 1, from);
+  rt_align(index.rank - 1, groups, from);
+  g->views[OTHERS] = cpu_place(c, 2, from);
+  g->k = x.extents[x.rank - 2];
+  g->sides[A].shape.column_stride = x.strides[x.rank - 2];
+  g->sides[B].shape.row_stride = y.strides[y.rank - 2];
   TRY(plan(c, g, true));
   *result = &g->head;
   return STATUS_OK;

@@ -116,7 +116,7 @@ status cuda_prepare_norm(const cuda_call *c) {
   return STATUS_OK;
 }
 
-/* ---- matmul linear grouped_matmul ---- */
+/* ---- matmul linear grouped_matmul grouped_outer ---- */
 /* The result's dimensions but the last are walked by a, and by b where it has a batch; one along which
  * b repeats becomes m, the others the batch. n_last: the result's last dimension belongs to b alone,
  * else n is 1. */
@@ -203,6 +203,29 @@ status cuda_prepare_grouped_matmul(const cuda_call *c) {
   m.b = cuda_place(c, 1, from);
   cuda_set_indexed(c, 0, m.n_groups + 1);
   write_product(c, &m, true, x.extents[x.rank - 1], x.strides[x.rank - 1], w.strides[w.rank - 2]);
+  return STATUS_OK;
+}
+
+/* x[*, m, k], y[*, m, n], index[*, m] in the result [*, g, k, n]. */
+status cuda_prepare_grouped_outer(const cuda_call *c) {
+  rt_view x = rt_task_operand(c->plan, c->task, 0), y = rt_task_operand(c->plan, c->task, 1);
+  rt_view index = rt_task_operand(c->plan, c->task, 2);
+  uint32_t rank = c->result->rank, groups = rank - 3;
+  cg_matmul m = {.c = cuda_place_result(c), .grouped = true, .by_depth = true};
+  int from[IR_MAX_RANK];
+  m.n_groups = c->whole[groups];
+  m.first_group = c->offset[groups];
+  m.index_step = index.strides[index.rank - 1];
+  rt_align(x.rank - 2, groups, from);
+  from[rank - 2] = (int)x.rank - 1;
+  m.a = cuda_place(c, 0, from);
+  rt_align(y.rank - 2, groups, from);
+  from[rank - 1] = (int)y.rank - 1;
+  m.b = cuda_place(c, 1, from);
+  rt_align(index.rank - 1, groups, from);
+  m.index = cuda_place(c, 2, from);
+  cuda_set_indexed(c, 0, m.n_groups + 1);
+  write_product(c, &m, true, x.extents[x.rank - 2], x.strides[x.rank - 2], y.strides[y.rank - 2]);
   return STATUS_OK;
 }
 
