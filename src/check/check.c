@@ -62,6 +62,10 @@ static void judge(check_analysis *c, void *context) {
 
 status check_plan(const rt_plan *plan, const check_options *options, check_report *report) {
   check_call call = {.then = judge};
+  if (plan->n_loops) {
+    check_options all = complete(options);
+    return check_looped(plan, &all, report);
+  }
   return run(plan, options, CHECK_NONE, &call, report);
 }
 
@@ -76,12 +80,13 @@ status check_analyse(const rt_plan *plan, const check_options *options,
 
 void check_report_destroy(check_report *report) {
   if (report->plan) arena_destroy(&report->memory);
+  rt_plan_destroy(report->unrolled);
   *report = (check_report){0};
 }
 
 status check_wait_is_needed(const rt_plan *plan, uint32_t instr, const check_options *options,
                             bool *needed) {
-  check(instr < plan->n_instrs);
+  check(instr < plan->n_instrs && !plan->n_loops);
   check(plan->instrs[instr].kind == RT_WAIT || plan->instrs[instr].kind == RT_JOIN);
   check_options o = complete(options);
   o.no_waits = true;

@@ -21,6 +21,9 @@
  * that would take too long, the answer is conservative and the finding says `may`. docs/checker.md has
  * definitions, limits and costs.
  *
+ * A plan with loops is judged as if it were unrolled. What is found, if anything, is of the unrolled plan
+ * (loops.c).
+ *
  * check_world() does this for the plans of all devices, and proves that their communications fit
  * together and that no cycle of waits keeps them from ending. */
 #ifndef WEIR_CHECK_CHECK_H
@@ -67,7 +70,8 @@ typedef enum check_verdict {
 typedef struct check_wait {
   uint32_t instr;
   check_verdict verdict;
-  uint32_t a, b; /* NEEDED: two tasks it orders; b is CHECK_NONE for the end of stream 0 */
+  uint32_t a, b; /* NEEDED: two tasks it orders; b is CHECK_NONE for the end of stream 0. Both CHECK_NONE: in a loop, for
+                  * several repetitions together */
 } check_wait;
 
 typedef struct check_options {
@@ -85,6 +89,7 @@ typedef struct check_options {
 typedef struct check_report {
   arena memory;
   const rt_plan *plan;              /* must outlive the report for its text */
+  rt_plan *unrolled;                /* `plan`, where it is not the one that was given; or NULL */
   uint32_t rank;                    /* the device, for the text, or CHECK_NONE: there is only one */
   VEC(check_finding) findings;      /* those kept */
   uint64_t n_found;                 /* in all; 0: the plan passes */

@@ -207,6 +207,12 @@ check_report check_report_new(const rt_plan *plan, const allocator *memory);
 NODISCARD status check_analyse(const rt_plan *plan, const check_options *options,
                                void (*then)(check_analysis *c, void *context), void *context);
 
+/* ---- loops.c ---- */
+/* Of a plan with loops; the options are complete. */
+NODISCARD status check_looped(const rt_plan *plan, const check_options *options,
+                              check_report *report);
+NODISCARD status check_prune_looped(rt_plan *plan, const allocator *memory, uint32_t *removed);
+
 /* Fills the steps and what belongs to them. UNAVAILABLE: too many communications at once. */
 NODISCARD status check_steps(check_analysis *c);
 /* Fills everything from there down to `covers`. */

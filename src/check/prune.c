@@ -246,6 +246,7 @@ static status prune_plan(rt_plan *plan, bool any_root, const allocator *memory, 
 }
 
 status check_prune_waits(rt_plan *plan, const allocator *memory, uint32_t *removed) {
+  if (plan->n_loops) return check_prune_looped(plan, memory, removed);
   return prune_plan(plan, false, memory, removed);
 }
 

@@ -305,7 +305,7 @@ void check_add_count(strbuf *out, const char *before, uint64_t n, const char *no
 
 static void totals_text(const check_report *report, strbuf *out) {
   const rt_plan *plan = report->plan;
-  check_add_count(out, "checked ", plan->n_instrs, "instruction");
+  check_add_count(out, "checked ", rt_plan_n_done(plan), "instruction");
   check_add_count(out, " on ", plan->n_streams, "stream");
   if (report->n_found == 0) {
     check_add_count(out, ": ordered; ", report->waits.len, "wait");

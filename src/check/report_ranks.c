@@ -184,7 +184,7 @@ static totals sum(const check_world_report *report) {
   for (uint32_t r = 0; r < report->n_plans; r++) {
     const check_report *one = &report->ranks[r];
     uint64_t times = times_of(report, r);
-    t.instrs += times * one->plan->n_instrs;
+    t.instrs += times * rt_plan_n_done(one->plan);
     t.streams += times * one->plan->n_streams;
     t.waits += times * one->waits.len;
     t.redundant += times * one->n_redundant;

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/bind_internal.h"
+#include "runtime/bind_loop.h"
 
 bool bind_error(binder *b, const ir_instr_data *d, const char *fmt, ...) {
   char text[512];
@@ -19,6 +19,7 @@ bool bind_eval(binder *b, const ir_instr_data *d, ir_scalar x, int64_t *value) {
   const ir_scalars *s = &b->h->module->scalars;
   if (ir_scalar_eval(s, x, b->symbols, b->n_symbols, value)) {
     if (b->alike && ir_scalar_has(s, x, IR_SYMBOL_RANK)) bind_alike_value(b, x, *value);
+    if (b->watch && ir_scalar_has(s, x, IR_SYMBOL_INDEX)) bind_watch_value(b, x);
     return true;
   }
   return bind_error(
@@ -144,31 +145,40 @@ static bool take_step(binder *b, const ir_instr_data *d) {
 
 static bool run_block(binder *b, const ir_block *block);
 
-static bool run_iterations(binder *b, const ir_instr_data *d, int64_t n) {
+static bool run_iterations(binder *b, ir_instr at, const ir_instr_data *d, int64_t n) {
   uint32_t symbol = (uint32_t)ir_scalar_node_of(&b->h->module->scalars, d->variable)->value;
+  bind_try t;
+  bind_try_begin(b, at.id, symbol, n, &t);
   /* mutant: plan_last_iteration_missing */
   for (int64_t i = 0; i < n; i++) {
     b->symbols[symbol] = i;
+    bind_try_before(b, &t, i);
     if (!take_step(b, d) || !run_block(b, &d->body)) return false;
+    i += bind_try_after(b, &t, i + 1);
   }
+  bind_try_end(b, &t);
   b->symbols[symbol] = IR_UNBOUND;
   return true;
 }
 
-static bool run_loop(binder *b, const ir_instr_data *d) {
+static bool run_loop(binder *b, ir_instr at, const ir_instr_data *d) {
   int64_t n;
   if (!bind_eval(b, d, d->extent, &n)) return false;
-  if (b->loop) return run_iterations(b, d, n);
+  if (b->loop) return run_iterations(b, at, d, n);
   if (!loop_affordable(b, d, n)) return false;
   b->loop = d;
-  bool ok = run_iterations(b, d, n);
+  bool ok = run_iterations(b, at, d, n);
   b->loop = NULL;
   return ok;
 }
 
 static bool run_choice(binder *b, const ir_instr_data *d) {
   int64_t x, y;
+  bind_watch *watch = b->watch;
+  b->watch = NULL;
   if (!bind_eval(b, d, d->a, &x) || !bind_eval(b, d, d->b, &y)) return false;
+  b->watch = watch;
+  if (watch) bind_watch_relation(b, d);
   bool holds = false;
   switch (d->relation) {
   case IR_EQ: holds = x == y; break;
@@ -190,7 +200,7 @@ static bool run_instr(binder *b, ir_instr at) {
   case IR_CURRENT_STREAM: map_put(&b->stream_names, d->stream.name, b->stream + 1); return true;
   case IR_SET_STREAM: return stream_number(b, d, &b->stream);
   case IR_WAIT_STREAM: return wait_stream(b, at, d);
-  case IR_FOR: return run_loop(b, d);
+  case IR_FOR: return run_loop(b, at, d);
   case IR_IF: return run_choice(b, d);
   case IR_SELECT: return bind_select(b, d);
   case IR_SHARD: return bind_shard(b, d);
@@ -276,7 +286,11 @@ static void finish(binder *b) {
   p->n_inputs = b->h->inputs.len;
   p->n_outputs = b->h->outputs.len;
   p->pool_bytes = b->pool.size_bytes;
-  bind_place(b);
+  p->n_loops = b->loops.len;
+  p->loops = arena_copy(b->memory, b->loops.data, b->loops.len * sizeof *p->loops);
+  p->n_unrolled = b->unrolled.len;
+  p->unrolled = arena_copy(b->memory, b->unrolled.data, b->unrolled.len * sizeof *p->unrolled);
+  if (!p->n_loops) bind_place(b); /* lives are those of a plan that is written out */
   bind_alike_end(b);
 }
 
@@ -317,6 +331,12 @@ static bool takes_part(binder *b) {
   return b->takes_part;
 }
 
+static bool communicates(const ir_func *h) {
+  for (uint32_t i = 1; i < h->host->instrs.len; i++)
+    if (h->host->instrs.data[i].kind == IR_COMMUNICATE) return true;
+  return false;
+}
+
 typedef struct bind_call {
   binder b;
   const ir_env *env;
@@ -351,6 +371,10 @@ status rt_bind(const ir_env *env, const rt_bind_options *options, const allocato
   c.b.lends = options->lends;
   c.b.folds_in_place = options->folds_in_place;
   c.b.donated = options->donated;
+  c.b.min_loops = options->loops;
+  if (options->donated) c.b.no_loops = "an input is donated";
+  if (options->world > 1) c.b.no_loops = "the program runs on several devices";
+  if (options->loops && communicates(env->func)) c.b.no_loops = "the program communicates";
   c.b.max_steps = options->max_steps ? options->max_steps : RT_MAX_STEPS;
   c.b.max_bytes = options->max_bytes ? options->max_bytes : RT_MAX_PLAN_BYTES;
   arena_init(&c.b.scratch, memory);

@@ -138,8 +138,11 @@ bool bind_eval_turning(binder *b, const ir_instr_data *d, ir_scalar x, int64_t *
   const ir_mesh_data *alike = b->alike;
   bool may_turn = alike && ir_scalar_has(&b->h->module->scalars, x, IR_SYMBOL_RANK);
   *axis = may_turn ? turning_axis(b, x) : 0;
-  if (*axis) b->alike = NULL; /* it need not be the same on all ranks */
+  if (*axis) b->alike = NULL; /* it need not be the same on all ranks, nor in all iterations */
+  bind_watch *watch = b->watch;
+  b->watch = NULL;
   bool ok = bind_eval(b, d, x, value);
+  b->watch = watch;
   if (*axis) b->alike = alike;
   return ok;
 }

@@ -49,6 +49,15 @@ typedef struct bind_line {
   bool member;
 } bind_line;
 
+/* What the binder knew when a window began that may be repeated (bind_loop.h). */
+typedef struct bind_state {
+  rt_view *views;
+  bool *bound;
+  uint32_t room, n_streams, stream; /* streams that there is room for */
+  uint32_t *clocks, *positions;
+} bind_state;
+typedef struct bind_watch bind_watch;
+
 typedef struct binder {
   const ir_func *h;
   rt_plan *plan;
@@ -80,6 +89,16 @@ typedef struct binder {
   int64_t steps; /* taken so far: instructions and iterations */
   int64_t max_steps, max_bytes;
   const ir_instr_data *loop; /* the outermost one that runs; NULL: none */
+
+  /* ---- loops that are kept (bind_loop.h) ---- */
+  uint32_t min_loops;   /* repetitions that are worth a loop; 0: none is kept */
+  const char *no_loops; /* why none is kept, whatever it does; or NULL */
+  bind_watch *watch;    /* of the window that is watched; NULL: none is */
+  bool in_window;       /* loops in it are unrolled */
+  bind_state before;
+  int64_t n_done; /* instructions that are done beyond those bound */
+  VEC(rt_loop) loops;
+  VEC(rt_unrolled) unrolled;
 
   bind_rows instrs, tasks; /* rt_instr, rt_task */
   bind_rows all_views;     /* rt_view */
@@ -115,6 +134,13 @@ typedef struct bind_shape {
 
 bool bind_error(binder *b, const ir_instr_data *d, const char *fmt, ...) PRINTF_LIKE(3, 4);
 bool bind_eval(binder *b, const ir_instr_data *d, ir_scalar x, int64_t *value);
+
+/* ---- windows that are watched (bind_loop.c) ---- */
+/* A value that must be the same in all of them; a condition; an index below n; a piece of n positions. */
+void bind_watch_value(binder *b, ir_scalar x);
+void bind_watch_relation(binder *b, const ir_instr_data *d);
+void bind_watch_index(binder *b, ir_scalar x, int64_t n);
+void bind_watch_piece(binder *b, const ir_instr_data *d, int64_t n, int64_t begin, int64_t length);
 
 /* ---- rows ---- */
 static inline void *bind_row(const bind_rows *r, uint32_t i) {

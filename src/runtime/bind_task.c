@@ -29,6 +29,7 @@ bool bind_select(binder *b, const ir_instr_data *d) {
   const rt_view *from = &b->views[d->from.id];
   /* mutant: plan_index_on_broadcast */
   if (is_broadcast(b, d->from, d->dim)) index = 0, axis = 0;
+  else if (b->watch) bind_watch_index(b, d->index, from->extents[d->dim]);
   if (index < 0 || index >= from->extents[d->dim]) {
     return bind_error(
         b, d, "index %lld is out of range: '%s' has %lld positions along dimension %u",
@@ -103,6 +104,7 @@ bool bind_shard(binder *b, const ir_instr_data *d) {
     return false;
   const rt_view *from = &b->views[d->from.id];
   if (!piece(b, d, from->extents[d->dim], index, &begin, &length)) return false;
+  if (b->watch) bind_watch_piece(b, d, from->extents[d->dim], begin, length);
   bind_shape s = bind_shape_of(from);
   /* mutant: plan_shard_at_0 */
   s.view.offset_bytes += begin * step_bytes(from, d->dim);

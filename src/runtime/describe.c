@@ -266,8 +266,8 @@ void rt_describe(const rt_plan *plan, uint32_t instr, strbuf *out) {
 
 /* The line of an instruction; 0: not known. Counts lines itself: the table of the source grows on demand, and
  * belongs to the code that reports errors. */
-uint32_t rt_line(const rt_plan *plan, uint32_t instr) {
-  uint32_t origin = plan->instrs[instr].origin, line = 1;
+uint32_t rt_line_of(const rt_plan *plan, uint32_t origin) {
+  uint32_t line = 1;
   const ir_func *h = plan->host;
   if (!h || !origin || origin >= h->host->instrs.len) return 0;
   loc at = h->host->instrs.data[origin].at;
@@ -275,6 +275,10 @@ uint32_t rt_line(const rt_plan *plan, uint32_t instr) {
   if (!at.known || !src->text || at.offset > src->length) return 0;
   for (uint32_t k = 0; k < at.offset; k++) line += src->text[k] == '\n';
   return line;
+}
+
+uint32_t rt_line(const rt_plan *plan, uint32_t instr) {
+  return rt_line_of(plan, plan->instrs[instr].origin);
 }
 
 void rt_place(const rt_plan *plan, uint32_t instr, strbuf *out) {

@@ -132,6 +132,7 @@ typedef struct rt_device_ops {
   bool takes_adversary; /* options.adversarial means something */
   bool
       folds_in_place; /* a kernel that folds columns of its result may write that where an operand is, at no cost */
+  bool takes_loops;  /* plans may have loops; of others they are unrolled */
   bool shares_pool;  /* plans that are loaded have one pool, as large as the largest needs */
   uint32_t carriers; /* bit c: options.carrier may be c */
   const rt_memory_ops *memory; /* begin() takes addresses there too; NULL: it has none of its own */
@@ -179,7 +180,8 @@ typedef struct rt_device_ops {
   /* inputs and outputs: base addresses, one per slot; NULL for an output that is not wanted, on devices
    * with memory of their own. spans: room for n_tasks + n_posts of them, or
    * NULL; the k-th launch in plan order fills spans[k], post number p fills spans[n_tasks + p], and one
-   * that did not run because of an earlier error leaves an empty span. A device serves one run at a time: begin() waits for the
+   * that did not run because of an earlier error leaves an empty span. Spans and outcomes of a plan with loops are
+   * those of the same plan without (rt_plan_unroll). A device serves one run at a time: begin() waits for the
    * run before. After a begin() that succeeded, finish() must be called, by the same thread. */
   status (*begin)(rt_loaded *loaded, void *const *inputs, void *const *outputs, rt_span *spans);
   void (*launch)(rt_loaded *loaded, uint32_t instr);

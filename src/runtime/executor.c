@@ -11,10 +11,9 @@ int64_t rt_clock_ns(void) {
 static void issue(rt_loaded *loaded) {
   const rt_device_ops *ops = loaded->ops;
   const rt_instr *instrs = loaded->plan->instrs;
-  uint32_t n = loaded->plan->n_instrs;
-  for (uint32_t i = 0; i < n; i++) {
-    if (instrs[i].kind == RT_LAUNCH) ops->launch(loaded, i);
-    else ops->wait(loaded, i);
+  for (rt_cursor c = {.plan = loaded->plan}; rt_cursor_next(&c);) {
+    if (instrs[c.instr].kind == RT_LAUNCH) ops->launch(loaded, c.instr);
+    else ops->wait(loaded, c.instr);
   }
 }
 

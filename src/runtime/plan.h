@@ -1,7 +1,7 @@
 /* Plans: a host program bound to shapes, flat, with everything resolved.
  *
- * Loops are unrolled, slices are (buffer, offset, extents, strides), streams are numbers, buffers
- * have their place in one pool. Running a plan does no allocation, hashing, string work or locking
+ * Slices are (buffer, offset, extents, strides), streams are numbers, buffers have their place in one
+ * pool. Long loops whose iterations repeat are kept (rt_loop); all others are unrolled. Running a plan does no allocation, hashing, string work or locking
  * of its own; checking, tracing, simulation all read it.
  *
  * Stream 0 is the stream the program is called on; worker stream k is number k + 1.
@@ -29,6 +29,7 @@ typedef struct rt_view {
   ir_dtype dtype;
   uint32_t rank;
   int64_t offset_bytes;
+  int64_t step_bytes; /* in a loop: how much further on it is in the next repetition */
   const int64_t *extents, *strides;
 } rt_view;
 
@@ -212,6 +213,19 @@ typedef struct rt_instr {
   uint32_t origin; /* ir_instr in the host program, for messages and traces */
 } rt_instr;
 
+/* Instructions [first, first + n) are done `times` times, one repetition after the other. The repetitions
+ * differ in nothing but the offsets of views with a step. Loops are in order and do not overlap. There are
+ * no communications in them, and buffers that are allocated in one are freed in it. */
+typedef struct rt_loop {
+  uint32_t first, n, times;
+} rt_loop;
+
+/* A loop of the host program that is long enough to be kept, and why it is not. */
+typedef struct rt_unrolled {
+  uint32_t origin; /* ir_instr */
+  const char *why;
+} rt_unrolled;
+
 /* Streams have 16 bits. */
 enum { RT_MAX_STREAMS = 1 << 16 };
 
@@ -220,6 +234,10 @@ typedef struct rt_plan {
   const ir_func *host; /* for names and places; must outlive the plan */
   rt_instr *instrs;
   uint32_t n_instrs;
+  rt_loop *loops;
+  uint32_t n_loops;
+  const rt_unrolled *unrolled; /* loops that were bound again and again are listed once */
+  uint32_t n_unrolled;
   rt_task *tasks;
   uint32_t n_tasks;
   rt_view *views;
@@ -268,6 +286,7 @@ typedef struct rt_bind_options {
   bool lends;          /* outputs may hold values of the pool before they are written, */
   const int64_t *
       donated; /* but not those that will be where an input is: by output, >= 0. NULL: there are none */
+  uint32_t loops; /* keep loops of so many repetitions and more; 0: unroll all of them */
   int64_t max_steps, max_bytes; /* 0: RT_MAX_STEPS, RT_MAX_PLAN_BYTES */
 } rt_bind_options;
 
@@ -283,6 +302,42 @@ NODISCARD status rt_plan_join(rt_plan *const *plans, uint32_t n, const allocator
  * `updated`, and its own has no bytes. Runs are given the same address for both. Of one rank's plan, where
  * check_alias() says that it may. */
 void rt_plan_donate(rt_plan *plan, uint32_t input, uint32_t output);
+
+/* ---- loops (plan_loops.c) ---- */
+/* Goes through the instructions in the order in which they are done:
+ *   for (rt_cursor c = {.plan = plan}; rt_cursor_next(&c);) … plan->instrs[c.instr], in repetition c.turn */
+typedef struct rt_cursor {
+  const rt_plan *plan;
+  uint32_t instr, turn; /* outside of loops the turn is 0 */
+  uint32_t next, loop;  /* the instruction that comes next, and the first loop that is not over */
+} rt_cursor;
+static inline bool rt_cursor_next(rt_cursor *c) {
+  const rt_plan *p = c->plan;
+  if (c->loop < p->n_loops) {
+    const rt_loop *l = &p->loops[c->loop];
+    if (c->next == l->first + l->n) {
+      bool again = c->turn + 1 < l->times;
+      c->turn = again ? c->turn + 1 : 0;
+      c->next = again ? l->first : c->next;
+      c->loop += !again;
+    }
+  }
+  c->instr = c->next;
+  return c->next++ < p->n_instrs;
+}
+/* How many instructions are done in a run, and how many of them are launches. */
+uint32_t rt_plan_n_done(const rt_plan *plan);
+uint32_t rt_plan_n_launched(const rt_plan *plan);
+/* The instruction that is the number-th to be done. */
+uint32_t rt_plan_nth(const rt_plan *plan, uint32_t number);
+/* The same plan without loops. `plan` must outlive it. */
+NODISCARD status rt_plan_unroll(const rt_plan *plan, const allocator *memory, rt_plan **result);
+/* A plan for the checker that is no longer than the plan itself, times three: of each loop all repetitions but
+ * two as one, whose views are those of all of them, and the last two. `from` (by instruction): that of `plan`; it is
+ * memory of the result. NULL, and OK: some view cannot be extended. */
+NODISCARD status rt_plan_shorten(const rt_plan *plan, const allocator *memory, rt_plan **result,
+                                 const uint32_t **from);
+
 /* The buffer of a caller's tensor; UINT32_MAX: the plan has none. */
 uint32_t rt_plan_buffer(const rt_plan *plan, rt_buffer_kind kind, uint32_t slot);
 /* Which rank the stream belongs to: an index in the plan, 0 … n_ranks - 1. */
@@ -310,6 +365,7 @@ void rt_describe(const rt_plan *plan, uint32_t instr, strbuf *out);
 void rt_describe_post(const rt_plan *plan, uint32_t instr, strbuf *out);
 /* The line of the source text that has the instruction; 0: it is not known. Allocates nothing. */
 uint32_t rt_line(const rt_plan *plan, uint32_t instr);
+uint32_t rt_line_of(const rt_plan *plan, uint32_t origin); /* of an ir_instr */
 /* "file:12", where the host program has the instruction; its description if that is not known. */
 void rt_place(const rt_plan *plan, uint32_t instr, strbuf *out);
 /* Fails with the message, after the place of the instruction where that is known. Allocates nothing. */

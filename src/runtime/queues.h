@@ -10,31 +10,53 @@
  *   launch b on 2
  *   launch c on 1
  *
- * An entry signals when some wait has it as its last: only there must a device publish its counter. */
+ * An entry signals when some wait has it as its last: only there must a device publish its counter.
+ *
+ * Entries are numbered as they are done. Those of a loop are in memory once; rt_queue_at() tells what an entry of a
+ * later repetition is. */
 #ifndef WEIR_RUNTIME_QUEUES_H
 #define WEIR_RUNTIME_QUEUES_H
 
 #include "runtime/plan.h"
 
 typedef struct rt_entry {
-  uint32_t instr;  /* in the plan */
+  uint32_t
+      instr; /* how many instructions are done before it; in a plan without loops: its number there */
   uint32_t task;   /* LAUNCH; POST, JOIN: in plan->posts */
-  uint32_t launch; /* LAUNCH: how many launches are before it in the plan; its span's place */
+  uint32_t launch; /* LAUNCH: how many launches are done before it; its span's place */
   uint32_t target; /* WAIT: entries of `other` that must be complete; 0: nothing to wait for */
+  uint32_t turn;   /* the repetition of its loop */
+  uint32_t others; /* WAIT: entries of `other` in a repetition */
   uint16_t other;  /* WAIT */
   uint8_t kind;    /* rt_instr_kind */
   bool signals;
 } rt_entry;
 
+/* Entries [first, first + n * times) are those at `at` … at + n - 1, again and again. */
+typedef struct rt_queue_loop {
+  uint32_t first, n, times, at;
+  uint32_t instrs, launches; /* of a repetition, on all streams */
+} rt_queue_loop;
+
 typedef struct rt_queue {
   rt_entry *entries;
-  uint32_t n;
+  uint32_t n; /* that are done; without loops there are as many in memory */
+  rt_queue_loop *loops;
+  uint32_t n_loops;
 } rt_queue;
 
 typedef struct rt_queues {
   rt_queue *streams;
   uint32_t n_streams, n_launches;
 } rt_queues;
+
+/* The number-th entry; `room` is used for one of a loop. */
+rt_entry rt_queue_find(const rt_queue *q, uint32_t number);
+static inline const rt_entry *rt_queue_at(const rt_queue *q, uint32_t number, rt_entry *room) {
+  if (!q->n_loops) return &q->entries[number];
+  *room = rt_queue_find(q, number);
+  return room;
+}
 
 /* Needs a memory_guard(). */
 void rt_queues_build(const rt_plan *plan, arena *memory, rt_queues *result);

@@ -1,5 +1,6 @@
 /* The bound of a program on a machine, and what the simulator predicts for it. */
 #include "choose/simulate.h"
+#include "session/plans.h"
 #include "session/questions.h"
 
 typedef struct bound_call {
@@ -73,9 +74,11 @@ static status spend(void *context) {
 static status predict_here(const bound_call *c, const ir_env *env, arena *scratch,
                            session_bound *b) {
   session *x = c->x;
-  rt_loaded *loaded;
-  TRY(session_load(x, env, &loaded));
-  const rt_plan *plan = loaded->plan;
+  session_plan *p;
+  const rt_plan *plan;
+  TRY(session_plan_loaded(x, env, NULL, &p));
+  TRY(session_plan_need_unrolled(x, p, &plan));
+  rt_loaded *loaded = p->loaded;
   rt_span *spans = ARENA_ARRAY(scratch, (size_t)plan->n_tasks + plan->n_posts + 1, rt_span);
   TRY(rt_run(loaded, NULL, NULL, spans, NULL));
   spend_call call = {c,       plan, spans, loaded->ops->outcome(loaded).total_ns, x->ranks.first,

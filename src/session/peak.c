@@ -97,9 +97,13 @@ status session_find_peak(session *x, const ir_env *env, arena *scratch, session_
   uint32_t n;
   TRY(session_bind(x, env, &plans, &n));
   find_rank(&c, plans, n);
+  rt_plan *unrolled = NULL; /* lives are those of a plan without loops */
+  if (c.plan->n_loops) TRY(rt_plan_unroll(c.plan, x->memory, &unrolled));
+  if (unrolled) c.plan = unrolled;
   rt_lives_find(c.plan, scratch, &c.lives);
   int64_t live_bytes = rt_lives_peak(&c.lives, scratch, &c.at);
   if (out) explain(&c, live_bytes, out);
   *result = (session_peak){c.rank, c.plan->pool_bytes, live_bytes};
+  rt_plan_destroy(unrolled);
   return STATUS_OK;
 }

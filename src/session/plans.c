@@ -12,6 +12,8 @@ static bool is_here(const session *x, uint32_t rank) {
 }
 
 static void destroy_ranks(const session *x, session_plan *p) {
+  rt_plan_destroy(p->unrolled);
+  p->unrolled = NULL;
   if (p->plan != p->own) rt_plan_destroy(p->plan);
   for (uint32_t r = 0; p->ranks && r < x->ranks.world; r++) rt_plan_destroy(p->ranks[r]);
   memory_free(x->memory, p->ranks);
@@ -20,7 +22,9 @@ static void destroy_ranks(const session *x, session_plan *p) {
 }
 
 static void destroy_plan(const session *x, session_plan *p) {
-  if (p->plan && x->profile && x->profile->plan == p->plan) session_profile_release(x->profile);
+  const rt_plan *profiled = x->profile ? x->profile->plan : NULL;
+  if (profiled && (profiled == p->plan || profiled == p->unrolled))
+    session_profile_release(x->profile);
   if (p->loaded) x->device->ops->unload(p->loaded);
   session_pieces_destroy(p->pieces);
   destroy_ranks(x, p);
@@ -68,6 +72,7 @@ static int64_t bytes_of(const session *x, const session_plan *p) {
   const rt_device_ops *ops = x->device->ops;
   bool joined = p->plan && p->plan != p->own;
   int64_t bytes = joined ? (int64_t)p->plan->memory.used_bytes : 0;
+  if (p->unrolled) bytes += (int64_t)p->unrolled->memory.used_bytes;
   if (!p->ranks && p->own) bytes += (int64_t)p->own->memory.used_bytes;
   for (uint32_t r = 0; p->ranks && r < x->ranks.world; r++)
     if (p->ranks[r]) bytes += (int64_t)p->ranks[r]->memory.used_bytes;
@@ -120,7 +125,11 @@ typedef struct rank_binding {
   bool lends;             /* as rt_bind_options says */
   const int64_t *donated; /* as in a run; NULL: nothing is */
   const rt_plan *like;    /* another rank's, which may need the same waits; NULL: there is none */
+  bool loops;             /* long ones are kept, if the device takes them */
 } rank_binding;
+
+/* A loop is kept from so many repetitions on: below that a plan that is placed as a whole is worth more. */
+enum { LONG_LOOP = 32 };
 
 /* A program that was written as it is keeps its buffers apart. */
 static status bind_waits(session *x, const ir_env *env, const rank_binding *b, rt_plan **result) {
@@ -128,6 +137,7 @@ static status bind_waits(session *x, const ir_env *env, const rank_binding *b, r
   options.lends = b->lends && !x->keep_waits;
   options.folds_in_place = x->device && x->device->ops->folds_in_place;
   options.donated = b->donated;
+  options.loops = b->loops && x->device && x->device->ops->takes_loops ? LONG_LOOP : 0;
   options.rank = b->rank;
   options.world = x->ranks.world;
   return rt_bind(env, &options, x->memory, result);
@@ -214,6 +224,7 @@ status session_plan_need_ranks(session *x, const ir_env *env, session_plan *p, u
     (void)log_progress("binding ranks", i, n);
     if (*plan) continue;
     rank_binding b = {.rank = first + i, .lends = true, .donated = p->donated, .like = p->own};
+    b.loops = true;
     TRY(bind_rank(x, &bound, &b, plan));
     if (p->donated && !is_here(x, first + i)) TRY(donate_other(x, p, plan));
   }
@@ -233,7 +244,7 @@ static status bind_own(session *x, const ir_env *env, session_plan *p) {
   p->ranks = memory_alloc(x->memory, bytes);
   if (!p->ranks) return STATUS_OUT_OF_MEMORY;
   memset(p->ranks, 0, bytes);
-  rank_binding b = {.rank = first, .lends = true, .donated = p->donated};
+  rank_binding b = {.rank = first, .lends = true, .donated = p->donated, .loops = true};
   TRY(bind_rank(x, env, &b, &p->ranks[first]));
   p->own = p->ranks[first];
   if (!p->donated) return STATUS_OK;
@@ -254,6 +265,12 @@ status session_plan_need_joined(session *x, const ir_env *env, session_plan *p) 
   }
   TRY(session_plan_need_own(x, env, p));
   return rt_plan_join(&p->ranks[x->ranks.first], x->ranks.n, x->memory, &p->plan);
+}
+
+status session_plan_need_unrolled(session *x, session_plan *p, const rt_plan **result) {
+  if (p->plan->n_loops && !p->unrolled) TRY(rt_plan_unroll(p->plan, x->memory, &p->unrolled));
+  *result = p->unrolled ? p->unrolled : p->plan;
+  return STATUS_OK;
 }
 
 /* ---- memory ---- */

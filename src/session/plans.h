@@ -14,6 +14,8 @@ struct session_plan {
   rt_plan *own;     /* of the first rank of this process */
   rt_plan **ranks;  /* by rank of the world, `own` among them; NULL: not bound yet */
   rt_plan *plan;    /* that a device loads: `own`, or this process's ranks as one. NULL: not yet */
+  rt_plan
+      *unrolled; /* `plan` without its loops, for profiles. NULL: not needed yet, or it has none */
   session_pieces *pieces; /* with several ranks */
   bool captured;          /* a CUDA graph of the caller's uses what is loaded */
   rt_loaded *loaded;      /* NULL: not yet */
@@ -34,6 +36,8 @@ NODISCARD status session_plan_need_ranks(session *x, const ir_env *env, session_
 /* Those of this process; and one plan of them all. */
 NODISCARD status session_plan_need_own(session *x, const ir_env *env, session_plan *p);
 NODISCARD status session_plan_need_joined(session *x, const ir_env *env, session_plan *p);
+/* The same without loops: what spans and paths are told of. */
+NODISCARD status session_plan_need_unrolled(session *x, session_plan *p, const rt_plan **result);
 /* Are there so many ranks, all alike, that one is enough to show and simulate? */
 bool session_plan_is_typical(const session *x, const session_plan *p);
 

@@ -40,6 +40,7 @@ typedef struct profile_call {
   session *x;
   session_profile *profile;
   rt_loaded *loaded;
+  const rt_plan *plan;
   int64_t wall_ns, host_ns;
   arena scratch;
 } profile_call;
@@ -47,7 +48,7 @@ typedef struct profile_call {
 static status profile_guarded(void *context) {
   profile_call *c = context;
   session_profile *p = c->profile;
-  p->plan = c->loaded->plan;
+  p->plan = c->plan;
   p->owner = c->x;
   c->x->profile = p;
   p->device = c->loaded->ops->name;
@@ -69,12 +70,12 @@ static status keep_path(session_profile *p, const rt_loaded *loaded, int64_t *wa
   return STATUS_OK;
 }
 
-status session_profile_run(session *x, rt_loaded *loaded, void *const *in, void *const *out,
-                           rt_control *control, session_profile *p) {
+status session_profile_run(session *x, rt_loaded *loaded, const rt_plan *plan, void *const *in,
+                           void *const *out, rt_control *control, session_profile *p) {
   session_profile_release(p);
   session_profile_release(x->profile);
-  TRY(reserve_spans(p, loaded->plan->n_tasks + loaded->plan->n_posts));
-  profile_call c = {.x = x, .profile = p, .loaded = loaded};
+  TRY(reserve_spans(p, plan->n_tasks + plan->n_posts));
+  profile_call c = {.x = x, .profile = p, .loaded = loaded, .plan = plan};
   int64_t start_ns = rt_clock_ns();
   TRY(rt_run_controlled(loaded, in, out, p->spans, &c.host_ns, control));
   c.wall_ns = rt_clock_ns() - start_ns;

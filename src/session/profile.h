@@ -24,8 +24,9 @@ void session_profile_release(session_profile *p);
 /* Frees what it holds. */
 void session_profile_drop(session_profile *p);
 /* Runs what is loaded, and keeps what ran when. */
-NODISCARD status session_profile_run(session *x, rt_loaded *loaded, void *const *in,
-                                     void *const *out, rt_control *control, session_profile *p);
+NODISCARD status session_profile_run(session *x, rt_loaded *loaded, const rt_plan *plan,
+                                     void *const *in, void *const *out, rt_control *control,
+                                     session_profile *p);
 /* Makes the profile of a run on several processes, which all call it, that of all of them, at rank 0. (gather.c) */
 NODISCARD status session_profile_gather(session *x, session_profile *p);
 

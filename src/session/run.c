@@ -161,10 +161,13 @@ static status set_seed(session *x, const session_plan *p, uint64_t seed) {
 
 static status run_plan(session *x, session_plan *p, staging *s, const session_run_args *run) {
   bool captured = false;
+  const rt_plan *profiled;
   TRY(set_seed(x, p, run->seed));
   x->counts.runs++;
-  if (run->profile)
-    return session_profile_run(x, p->loaded, s->in, s->out, run->control, run->profile);
+  if (run->profile) {
+    TRY(session_plan_need_unrolled(x, p, &profiled));
+    return session_profile_run(x, p->loaded, profiled, s->in, s->out, run->control, run->profile);
+  }
   if (run->n_streams == 0 || !is_ordered(x, run))
     return rt_run_controlled(p->loaded, s->in, s->out, NULL, NULL, run->control);
   status st =

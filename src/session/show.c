@@ -16,18 +16,51 @@ static void put_stream(const rt_plan *plan, uint32_t first_rank, uint32_t stream
   else strbuf_printf(out, "stream %-3u  ", number - 1);
 }
 
+static void put_step(const rt_plan *plan, uint32_t view, strbuf *out) {
+  const rt_view *v = &plan->views[view];
+  if (v->step_bytes == 0) return;
+  strbuf_printf(out, "  %s %+lld bytes", plan->buffers[v->buffer].name, (long long)v->step_bytes);
+}
+
+/* How far its operands move from one repetition to the next. */
+static void put_steps(const rt_plan *plan, uint32_t instr, strbuf *out) {
+  if (plan->instrs[instr].kind != RT_LAUNCH) return;
+  const rt_task *t = &plan->tasks[plan->instrs[instr].task];
+  for (uint32_t k = 0; k < rt_task_n_results(t); k++) put_step(plan, rt_task_result(t, k), out);
+  for (uint32_t k = 0; k < t->n_operands; k++)
+    if (t->operands[k].kind == RT_OPERAND_VIEW) put_step(plan, t->operands[k].view, out);
+}
+
+static void put_instr(const show_call *c, uint32_t i, bool in_loop, strbuf *out) {
+  strbuf_printf(out, "%6u  %s", i, in_loop ? "  " : "");
+  put_stream(c->plan, c->first_rank, c->plan->instrs[i].stream, out);
+  rt_describe(c->plan, i, out);
+  if (in_loop) put_steps(c->plan, i, out);
+  strbuf_putc(out, '\n');
+}
+
+static void put_unrolled(const rt_plan *plan, strbuf *out) {
+  for (uint32_t k = 0; k < plan->n_unrolled; k++) {
+    const rt_unrolled *u = &plan->unrolled[k];
+    strbuf_printf(out, "%s:%u: this loop is unrolled: %s\n", plan->host->module->src.name,
+                  rt_line_of(plan, u->origin), u->why);
+  }
+}
+
 static status show_guarded(void *context) {
   show_call *c = context;
+  const rt_plan *p = c->plan;
+  const rt_loop *l = p->loops, *end = l + p->n_loops;
   strbuf out;
   strbuf_init(&out, &c->scratch);
-  strbuf_printf(&out, "plan: %u instructions on %u streams, %lld bytes of buffers\n",
-                c->plan->n_instrs, c->plan->n_streams, (long long)c->plan->pool_bytes);
-  for (uint32_t i = 0; i < c->plan->n_instrs; i++) {
-    strbuf_printf(&out, "%6u  ", i);
-    put_stream(c->plan, c->first_rank, c->plan->instrs[i].stream, &out);
-    rt_describe(c->plan, i, &out);
-    strbuf_putc(&out, '\n');
+  strbuf_printf(&out, "plan: %u instructions on %u streams, %lld bytes of buffers\n", p->n_instrs,
+                p->n_streams, (long long)p->pool_bytes);
+  for (uint32_t i = 0; i < p->n_instrs; i++) {
+    if (l < end && i == l->first + l->n) l++;
+    if (l < end && i == l->first) strbuf_printf(&out, "        %u times:\n", l->times);
+    put_instr(c, i, l < end && i >= l->first, &out);
   }
+  put_unrolled(p, &out);
   log_text(out.data);
   return STATUS_OK;
 }

@@ -31,6 +31,7 @@ typedef struct adversary {
   uint16_t *priority;        /* STARVE: streams, the first runnable one runs */
   uint16_t *list;            /* of streams: scratch */
   uint32_t *head;            /* entries done, by stream */
+  rt_entry *rooms;           /* by stream: its next entry, if that is one of a loop */
   uint32_t *issued;          /* entries issued */
   uint32_t *accesses, *left; /* of each buffer: in all, and still to come */
   cpu_run run;
@@ -106,7 +107,7 @@ static void draw_priorities(adversary *a) {
 }
 
 static const rt_entry *next_entry(const adversary *a, uint32_t s) {
-  return &a->program.queues.streams[s].entries[a->head[s]];
+  return rt_queue_at(&a->program.queues.streams[s], a->head[s], &a->rooms[s]);
 }
 
 static bool is_runnable(adversary *a, uint32_t s) {
@@ -412,12 +413,13 @@ static status count_accesses(void *context) {
   a->priority = ARENA_ARRAY(&a->program.memory, plan->n_streams, uint16_t);
   a->list = ARENA_ARRAY(&a->program.memory, plan->n_streams, uint16_t);
   a->head = ARENA_ARRAY(&a->program.memory, plan->n_streams, uint32_t);
+  a->rooms = ARENA_ARRAY(&a->program.memory, plan->n_streams, rt_entry);
   a->issued = ARENA_ARRAY(&a->program.memory, plan->n_streams, uint32_t);
   a->accesses = ARENA_ARRAY(&a->program.memory, plan->n_buffers, uint32_t);
   a->left = ARENA_ARRAY(&a->program.memory, plan->n_buffers, uint32_t);
   a->held = ARENA_ARRAY(&a->program.memory, plan->n_posts, const rt_entry *);
-  for (uint32_t i = 0; i < plan->n_instrs; i++) {
-    const rt_instr *instr = &plan->instrs[i];
+  for (rt_cursor c = {.plan = plan}; rt_cursor_next(&c);) {
+    const rt_instr *instr = &plan->instrs[c.instr];
     switch ((rt_instr_kind)instr->kind) {
     case RT_LAUNCH: each_access(a, &plan->tasks[instr->task], count_access); break;
     case RT_WAIT: break;
@@ -503,6 +505,7 @@ const rt_device_ops cpu_adversary = {
     .name = "cpu",
     .summary = "the cpu device, in the order that does the most harm",
     .takes_adversary = true,
+    .takes_loops = true,
     .open = adversary_open,
     .close = adversary_close,
     .attach = adversary_attach,

@@ -277,6 +277,7 @@ const rt_device_ops rt_device_cpu = {
     .name = "cpu",
     .summary = "streams on threads of this machine",
     .takes_adversary = true,
+    .takes_loops = true,
     .shares_pool = true,
     .open = cpu_open,
     .close = cpu_close,

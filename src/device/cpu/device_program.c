@@ -182,7 +182,8 @@ void cpu_errors_cancel(cpu_errors *e) {
 status cpu_errors_report(cpu_errors *e, const rt_plan *plan) {
   (void)pthread_mutex_lock(&e->lock);
   status st = e->st;
-  if (st != STATUS_OK) (void)rt_fail_at(plan, e->placed ? e->instr : UINT32_MAX, st, e->message);
+  uint32_t instr = e->placed ? rt_plan_nth(plan, e->instr) : UINT32_MAX;
+  if (st != STATUS_OK) (void)rt_fail_at(plan, instr, st, e->message);
   (void)pthread_mutex_unlock(&e->lock);
   return st;
 }
@@ -216,6 +217,7 @@ static void run_task(const cpu_run *run, const rt_entry *entry, uint32_t thread,
   char *scratch = scratch_of(p, thread), *shared = cpu_kernel_shared(kernel, scratch);
   char **starts = (char **)(void *)(scratch + p->scratch_bytes);
   cpu_kernel_starts(p->plan, &p->plan->tasks[entry->task], p->bases, starts);
+  if (entry->turn) cpu_kernel_move(p->plan, &p->plan->tasks[entry->task], entry->turn, starts);
   cpu_launch l = {run, kernel, entry->instr, cpu_kernel_parts(kernel), starts, shared};
   status st = l.n_parts > 1 ? run_parts(&l, thread, parts, executor)
                             : cpu_kernel_run(kernel, starts, scratch);

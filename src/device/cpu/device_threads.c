@@ -71,7 +71,8 @@ static bool is_fair(const cpu_device *d) {
 static void tell_next(cpu_loaded *l, uint32_t s, uint32_t head) {
   if (!is_fair(l->device)) return;
   const rt_queue *q = &l->program.queues.streams[s];
-  uint32_t next = head < q->n ? q->entries[head].instr : UINT32_MAX;
+  rt_entry room;
+  uint32_t next = head < q->n ? rt_queue_at(q, head, &room)->instr : UINT32_MAX;
   atomic_store_explicit(&l->device->nexts[s], next, memory_order_relaxed);
 }
 
@@ -168,8 +169,8 @@ static bool block(cpu_loaded *l, uint32_t s, const rt_entry *e, uint32_t *head) 
  * caller's. A stream may be made ready too early, when its bit was seen during an earlier wait; it
  * then comes here again. */
 static bool may_pass(cpu_loaded *l, uint32_t s, uint32_t *head) {
-  for (;;) {
-    const rt_entry *e = &l->program.queues.streams[s].entries[*head];
+  for (rt_entry room;;) {
+    const rt_entry *e = rt_queue_at(&l->program.queues.streams[s], *head, &room);
     const cpu_stream *other = &l->streams[e->other];
     if (atomic_load_explicit(&other->completed, memory_order_acquire) >= e->target) return true;
     if (!block(l, s, e, head)) return false;
@@ -177,6 +178,7 @@ static bool may_pass(cpu_loaded *l, uint32_t s, uint32_t *head) {
 }
 
 /* ---- communications ---- */
+/* Plans that communicate have no loops. */
 static const rt_entry *join_of(const cpu_loaded *l, uint32_t s) {
   return &l->program.queues.streams[s].entries[atomic_load(&l->streams[s].join)];
 }
@@ -407,7 +409,9 @@ static bool help_share(cpu_thread *me) {
 /* ---- running ---- */
 /* Runs the entry at `head`, or a later one (see block()), and moves past it; false: blocked. */
 static bool step(cpu_thread *me, cpu_loaded *l, uint32_t s, uint32_t *head) {
-  const rt_entry *entries = l->program.queues.streams[s].entries, *e = &entries[*head];
+  const rt_queue *q = &l->program.queues.streams[s];
+  rt_entry room;
+  const rt_entry *e = rt_queue_at(q, *head, &room);
   bool told = l->comms.n > 0;
   switch ((rt_instr_kind)e->kind) {
   case RT_LAUNCH:
@@ -418,22 +422,26 @@ static bool step(cpu_thread *me, cpu_loaded *l, uint32_t s, uint32_t *head) {
     break;
   case RT_WAIT:
     if (!may_pass(l, s, head)) return false;
+    e = rt_queue_at(q, *head, &room);
     break;
   case RT_POST:
   case RT_JOIN:
     if (!may_join(l, s, head)) return false;
-    if (entries[*head].kind == RT_POST) post(me, l, &entries[*head]);
+    e = rt_queue_at(q, *head, &room);
+    if (e->kind == RT_POST) post(me, l, e);
     break;
   }
-  if (told) note_end(me, entries[*head].instr);
-  if (entries[(*head)++].signals) signal_waiters(l, s, *head);
+  if (told) note_end(me, e->instr);
+  ++*head;
+  if (e->signals) signal_waiters(l, s, *head);
   return true;
 }
 
 /* Makes an owned stream ready again before a task, if others are behind. */
 static bool give_back(cpu_loaded *l, uint32_t s, uint32_t head) {
-  const rt_entry *e = &l->program.queues.streams[s].entries[head];
-  if (e->kind != RT_LAUNCH || !is_fair(l->device) || !others_are_behind(l, e->instr)) return false;
+  if (!is_fair(l->device)) return false;
+  const rt_entry *e = &l->program.queues.streams[s].entries[head]; /* it communicates: no loops */
+  if (e->kind != RT_LAUNCH || !others_are_behind(l, e->instr)) return false;
   l->streams[s].head = head;
   tell_next(l, s, head);
   cpu_bits_set(&l->device->ready, s);

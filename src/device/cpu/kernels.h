@@ -49,6 +49,17 @@ static inline void cpu_kernel_starts(const rt_plan *plan, const rt_task *task, c
   }
 }
 
+/* The same in a later repetition of its loop. */
+static inline void cpu_kernel_move(const rt_plan *plan, const rt_task *task, uint32_t turn,
+                                   char **starts) {
+  starts[0] += turn * plan->views[task->result].step_bytes;
+  for (uint32_t k = 0; k < task->n_operands; k++)
+    if (task->operands[k].kind == RT_OPERAND_VIEW)
+      starts[k + 1] += turn * plan->views[task->operands[k].view].step_bytes;
+  for (uint32_t k = 1; k <= task->n_more; k++)
+    starts[task->n_operands + k] += turn * plan->views[rt_task_result(task, k)].step_bytes;
+}
+
 /* Runs the kernel, all of it. starts: as above. scratch: aligned to CPU_SCRATCH_ALIGN, of at least
  * cpu_kernel_scratch_bytes(), used by no other thread meanwhile.
  * An index out of range is STATUS_BAD_PROGRAM; the message of this thread names op and value. */

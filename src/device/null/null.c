@@ -42,9 +42,9 @@ static void null_unload(rt_loaded *loaded) {
 static status null_begin(rt_loaded *loaded, void *const *inputs, void *const *outputs,
                          rt_span *spans) {
   (void)inputs, (void)outputs;
-  uint32_t k = 0;
-  for (uint32_t i = 0; spans && i < loaded->plan->n_instrs; i++) {
-    const rt_instr *instr = &loaded->plan->instrs[i];
+  uint32_t k = 0, i = 0;
+  for (rt_cursor c = {.plan = loaded->plan}; spans && rt_cursor_next(&c); i++) {
+    const rt_instr *instr = &loaded->plan->instrs[c.instr];
     rt_span nothing = {.instr = i, .stream = instr->stream};
     if (instr->kind == RT_LAUNCH) spans[k++] = nothing;
     if (instr->kind == RT_POST) spans[loaded->plan->n_tasks + instr->task] = nothing;
@@ -62,6 +62,7 @@ static status null_finish(rt_loaded *loaded) {
 const rt_device_ops rt_device_null = {
     .name = "null",
     .summary = "does nothing: shows what issuing a plan costs the host",
+    .takes_loops = true,
     .open = null_open,
     .close = null_close,
     .load = null_load,

@@ -29,7 +29,9 @@ typedef struct sim_loaded {
    * streams that may go further now. */
   uint32_t *starts, n_starts, *moved, n_moved;
   uint32_t *stream_waiters, *post_waiters, *op_waiters, *next_waiter;
-  uint32_t *causes;    /* by instruction, then by operation: what its start waited for */
+  uint32_t
+      *causes; /* by instruction, as they are done, then by operation: what its start waited for */
+  uint32_t n_done;     /* instructions */
   uint32_t *turns;     /* by instruction: its number among those of its rank; NULL: one rank */
   uint16_t *ranks;     /* by stream */
   uint32_t most_turns; /* of a rank */
@@ -78,7 +80,7 @@ static void count_turns(sim_loaded *l) {
   const rt_plan *plan = l->base.plan;
   l->ranks = ARENA_ARRAY(&l->memory, plan->n_streams, uint16_t);
   for (uint32_t s = 0; s < plan->n_streams; s++) l->ranks[s] = (uint16_t)rt_plan_rank(plan, s);
-  l->most_turns = plan->n_instrs;
+  l->most_turns = rt_plan_n_done(plan);
   if (rank_count(plan) == 1) return;
   uint32_t *next = ARENA_ARRAY(&l->memory, plan->n_ranks, uint32_t);
   l->turns = ARENA_ARRAY(&l->memory, plan->n_instrs, uint32_t);
@@ -117,7 +119,8 @@ static status build(void *context) {
   for (uint32_t s = 0; s < plan->n_streams; s++)
     l->after[s] = ARENA_ARRAY(memory, l->queues.streams[s].n, sim_moment);
   l->head = ARENA_ARRAY(memory, plan->n_streams, uint32_t);
-  l->causes = ARENA_ARRAY(memory, (size_t)plan->n_instrs + l->comms.n_ops, uint32_t);
+  l->n_done = rt_plan_n_done(plan);
+  l->causes = ARENA_ARRAY(memory, (size_t)l->n_done + l->comms.n_ops, uint32_t);
   l->path = ARENA_ARRAY(memory, (size_t)l->queues.n_launches + l->comms.n_ops, uint32_t);
   l->units = ARENA_ARRAY(memory, (size_t)rank_count(plan) * l->n_units, sim_moment);
   l->starts = ARENA_ARRAY(memory, plan->n_streams, uint32_t);
@@ -162,7 +165,8 @@ static sim_moment issued_at(const sim_loaded *l, uint32_t instr) {
 /* When the next entry of stream s can start, units aside. */
 static sim_moment ready_at(const sim_loaded *l, uint32_t s) {
   uint32_t head = l->head[s];
-  sim_moment host = issued_at(l, l->queues.streams[s].entries[head].instr);
+  rt_entry room;
+  sim_moment host = issued_at(l, rt_queue_at(&l->queues.streams[s], head, &room)->instr);
   return head == 0 ? host : sim_later(l->after[s][head - 1], host);
 }
 
@@ -193,7 +197,10 @@ static bool pass(sim_loaded *l, const rt_entry *e, sim_moment *t) {
 static bool comes_first(const sim_loaded *l, uint32_t a, uint32_t b) {
   double x = ready_at(l, a).ns, y = ready_at(l, b).ns;
   const rt_queue *q = l->queues.streams;
-  return x != y ? x < y : q[a].entries[l->head[a]].instr < q[b].entries[l->head[b]].instr;
+  rt_entry rooms[2];
+  if (x != y) return x < y;
+  return rt_queue_at(&q[a], l->head[a], &rooms[0])->instr <
+         rt_queue_at(&q[b], l->head[b], &rooms[1])->instr;
 }
 
 static void add_start(sim_loaded *l, uint32_t s) {
@@ -237,7 +244,8 @@ static void pass_waits(sim_loaded *l, uint32_t s) {
   const rt_queue *q = &l->queues.streams[s];
   uint32_t before = l->head[s];
   for (; l->head[s] < q->n; l->head[s]++) {
-    const rt_entry *e = &q->entries[l->head[s]];
+    rt_entry room;
+    const rt_entry *e = rt_queue_at(q, l->head[s], &room);
     sim_moment t = ready_at(l, s);
     if (e->kind == RT_LAUNCH) add_start(l, s);
     else if (!pass(l, e, &t)) hold(l, s, e);
@@ -264,7 +272,8 @@ static uint32_t first_unit(const sim_moment *units, uint32_t n) {
 }
 
 static void launch(sim_loaded *l, uint32_t s) {
-  const rt_entry *e = &l->queues.streams[s].entries[l->head[s]];
+  rt_entry room;
+  const rt_entry *e = rt_queue_at(&l->queues.streams[s], l->head[s], &room);
   sim_moment *units = &l->units[l->ranks[s] * l->n_units];
   uint32_t unit = first_unit(units, l->n_units);
   sim_moment start = sim_later(ready_at(l, s), units[unit]);
@@ -284,7 +293,7 @@ static void launch(sim_loaded *l, uint32_t s) {
 
 static void communicate(sim_loaded *l, uint32_t op) {
   if (l->cores.n && sim_comms_delay(&l->comms, op)) return;
-  l->causes[l->base.plan->n_instrs + op] = sim_comms_start(&l->comms, op, &l->cores);
+  l->causes[l->n_done + op] = sim_comms_start(&l->comms, op, &l->cores);
   wake(l, &l->op_waiters[op]);
   l->end = sim_later(l->end, l->comms.ops[op].end);
 }
@@ -315,7 +324,7 @@ static void fill_post_spans(sim_loaded *l) {
 }
 
 static void trace_path(sim_loaded *l) {
-  uint32_t n = l->base.plan->n_instrs;
+  uint32_t n = l->n_done;
   l->path_len = 0;
   for (uint32_t i = l->end.cause; i != SIM_NOBODY; i = l->causes[i])
     l->path[l->path_len++] = i < n ? i : l->comms.ops[i - n].last;
@@ -375,7 +384,7 @@ static status check_end(const sim_loaded *l) {
   for (uint32_t s = 0; s < l->queues.n_streams; s++) {
     const rt_queue *q = &l->queues.streams[s];
     if (l->head[s] == q->n) continue;
-    const rt_entry *e = &q->entries[l->head[s]];
+    const rt_entry *e = &q->entries[l->head[s]]; /* it communicates: no loops */
     if (e->kind == RT_JOIN && e->instr < first) first = e->instr;
     check(l->comms.n_ops > 0);
   }
@@ -427,6 +436,7 @@ static rt_speed sim_speed(rt_device *device, const rt_speed *machine, uint32_t r
 const rt_device_ops rt_device_sim = {
     .name = "sim",
     .virtual_clock = true,
+    .takes_loops = true,
     .summary = "a virtual clock instead of work: timeline and critical path of a plan",
     .open = sim_open,
     .close = sim_close,
