@@ -90,11 +90,13 @@ static void watch(binder *b, bind_try *t, int64_t i, int64_t period) {
   b->watch = &t->watch;
 }
 
-static void begin_window(binder *b, bind_try *t, bind_phase phase) {
+/* i is its first iteration. */
+static void begin_window(binder *b, bind_try *t, bind_phase phase, int64_t i) {
   t->phase = phase;
   t->left = t->watch.wanted;
   t->marks[phase == BIND_WINDOW_2] = mark(b);
   b->in_window = true;
+  watch(b, t, i, t->watch.wanted);
 }
 
 static void give_up(binder *b, bind_try *t, const char *why) {
@@ -319,17 +321,17 @@ static void add_loop(binder *b, const bind_try *t, int64_t times) {
 /* After the second window. The number of iterations that are done with it, beyond those bound. */
 static int64_t close_window(binder *b, bind_try *t, int64_t i) {
   bind_watch *w = &t->watch;
-  int64_t times = w->windows, bound = b->n_done + b->instrs.len;
-  const char *why = differs(b, t);
+  int64_t times = w->windows < t->horizon ? w->windows : t->horizon - 1,
+          bound = b->n_done + b->instrs.len;
+  const char *why = w->why ? w->why : differs(b, t);
   int64_t most = (UINT32_MAX - bound) / (b->instrs.len - t->marks[1].instrs + 1);
   b->watch = NULL;
   if (times > most) times = most;
-  if (!why) why = w->why;
   if (!why && times >= (int64_t)b->min_loops) {
     add_loop(b, t, times);
     t->tries = MOST_TRIES;
     i += (times - 1) * w->period;
-    if (is_worth(b, t, i)) begin_window(b, t, BIND_WINDOW_1);
+    if (is_worth(b, t, i)) begin_window(b, t, BIND_WINDOW_1, i);
     else give_up(b, t, NULL);
     return (times - 1) * w->period;
   }
@@ -340,9 +342,9 @@ static int64_t close_window(binder *b, bind_try *t, int64_t i) {
 }
 
 static void open_window(binder *b, bind_try *t, int64_t i) {
+  t->horizon = t->watch.why ? 1 : t->watch.windows;
   keep_state(b);
-  begin_window(b, t, BIND_WINDOW_2);
-  watch(b, t, i, t->watch.wanted);
+  begin_window(b, t, BIND_WINDOW_2, i);
 }
 
 static void end_probe(binder *b, bind_try *t, int64_t i) {
@@ -350,7 +352,7 @@ static void end_probe(binder *b, bind_try *t, int64_t i) {
   t->watch.probes = false;
   if (t->watch.too_long) give_up(b, t, "streams take turns that repeat after too many iterations");
   else if (!is_worth(b, t, i)) give_up(b, t, NULL);
-  else begin_window(b, t, BIND_WINDOW_1);
+  else begin_window(b, t, BIND_WINDOW_1, i);
 }
 
 /* i iterations are bound. */

@@ -1,9 +1,8 @@
 /* Loops that are kept: a window of iterations that the next ones repeat is bound once.
  *
  *   i = 0, 1      bound as ever; iteration 1 tells how many iterations a window has (streams that take turns)
- *   window 1      bound as ever
- *   window 2      bound, and watched: each value that is computed tells how it moves from window to window, and
- *                 for how many windows that holds. If it did what window 1 did, it becomes a loop of so many repetitions
+ *   window 1, 2   bound, and watched: each value that is computed tells how it moves from window to window, and for
+ *                 how many windows that holds. If window 2 did what window 1 did, it becomes a loop of so many repetitions
  *   the rest      bound as ever, or the next loop
  *
  * Why the binder would do the same in all of them is told in docs/scale.md. */
@@ -59,6 +58,7 @@ typedef struct bind_try {
   uint32_t tries;     /* that may still fail */
   uint32_t loops;     /* of the plan, before */
   bind_mark marks[2]; /* where window 1 and window 2 begin */
+  int64_t horizon;    /* of window 1: for so many windows, itself included, all is as in it */
   bind_watch watch;
 } bind_try;
 

@@ -12,6 +12,7 @@
 #include "crowd.h"
 #include "gen.h"
 #include "judge.h"
+#include "loop_kit.h"
 #include "machines.h"
 #include "stream_kit.h"
 #include "test.h"
@@ -29,7 +30,8 @@ typedef struct trial {
 } trial;
 
 static bool compile_only;
-static _Atomic uint64_t n_refused, n_lowered, n_outputs, n_compared, n_launches, n_waits, n_loops;
+static _Atomic uint64_t n_refused, n_lowered, n_outputs, n_compared, n_launches, n_waits, n_loops,
+    n_kept;
 static _Atomic bool seen[IR_OP_COUNT];
 static gpu_times spent;
 
@@ -73,10 +75,45 @@ static void count_plan(const rt_plan *plan) {
     atomic_fetch_add(plan->instrs[i].kind == RT_LAUNCH ? &n_launches : &n_waits, 1);
 }
 
+/* The same program with its loops kept: it does the same, passes, and gives the same on all devices. */
+static bool run_looped(trial *t, subject *s, const rt_plan *plan, const rt_plan *looped,
+                       const rt_plan *unrolled) {
+  uint32_t at;
+  n_kept += looped->n_loops;
+  if (!loop_same_plan(unrolled, plan, &at))
+    return kit_wrong("a loop differs from its iterations", "");
+  return subject_passes(s, looped, NULL) && subject_passes(s, unrolled, NULL) &&
+         run_on(t, s, two_threads, looped, "with loops, two threads") &&
+         run_on(t, s, hostile, looped, "with loops, hostile") &&
+         run_on(t, s, one_thread, unrolled, "unrolled");
+}
+
+static bool check_loops(trial *t, subject *s, ir_func *h) {
+  rt_plan *looped = subject_plan_loops(s, h, t->streams, t->keep_waits, 2), *unrolled = NULL;
+  rt_plan *plan = subject_plan_loops(s, h, t->streams, t->keep_waits, UINT32_MAX);
+  bool good = looped && plan;
+  if (good && looped->n_loops) {
+    uint32_t removed;
+    good = kit_ok(rt_plan_unroll(looped, &memory_default, &unrolled), "unroll") &&
+           run_looped(t, s, plan, looped, unrolled) &&
+           kit_ok(check_prune_waits(looped, &memory_default, &removed), "prune") &&
+           subject_passes(s, looped, NULL) &&
+           run_on(t, s, hostile, looped, "with loops, without redundant waits");
+  }
+  rt_plan_destroy(unrolled);
+  rt_plan_destroy(looped);
+  rt_plan_destroy(plan);
+  return good;
+}
+
 static bool check_plans(trial *t, subject *s, ir_func *h, bool threads, const char *how) {
   rt_plan *plan = subject_plan(s, h, t->streams, t->keep_waits);
   if (!plan) return false;
   count_plan(plan);
+  if (threads && !compile_only && !check_loops(t, s, h)) {
+    rt_plan_destroy(plan);
+    return false;
+  }
   bool good = compile_only || subject_passes(s, plan, NULL);
   good = good && (!threads || !gpu[0] || run_on(t, s, gpu[0], plan, "cuda"));
   good = good && (!threads || !gpu[1] || run_on(t, s, gpu[1], plan, "cuda, as a graph"));
@@ -243,6 +280,7 @@ static void check_coverage(uint64_t done) {
   EXPECT(n_refused * 10 < done);
   EXPECT(n_loops * 10 > done * 6);
   EXPECT(n_compared * 10 > n_outputs * 9);
+  EXPECT(n_kept * 50 > done);
 }
 
 /* --cuda: directly, and as a graph. */
@@ -267,10 +305,10 @@ int main(int argc, char **argv) {
   if (asked.cuda) gpu_times_print(&spent);
   printf(
       "%llu programs in %.1f s: %llu refused, %llu with stream loops, %llu launches, %llu waits, "
-      "%llu of %llu outputs compared\n",
+      "%llu of %llu outputs compared, %llu loops kept\n",
       (unsigned long long)done, crowd_now() - c.start, (unsigned long long)n_refused,
       (unsigned long long)n_loops, (unsigned long long)n_launches, (unsigned long long)n_waits,
-      (unsigned long long)n_compared, (unsigned long long)n_outputs);
+      (unsigned long long)n_compared, (unsigned long long)n_outputs, (unsigned long long)n_kept);
   if (done >= 1000 && !compile_only) check_coverage(done);
   return test_finish();
 }
