@@ -11,6 +11,8 @@
  *     read as zero for callers compiled earlier.
  *   - One object is used by one thread at a time; different objects by different threads freely.
  *     A compiled program may be run from several threads at once.
+ *   - Functions that callers give must not throw. In C++17 and later their types say so: the compiler refuses one
+ *     that is not noexcept.
  */
 #ifndef WEIR_WEIR_H
 #define WEIR_WEIR_H
@@ -29,6 +31,11 @@ extern "C" {
 
 #define WEIR_VERSION "0.1.0"
 #define WEIR_MAX_RANK 16
+#if defined __cplusplus && __cplusplus >= 201703L
+#define WEIR_NOEXCEPT noexcept
+#else
+#define WEIR_NOEXCEPT
+#endif
 
 typedef enum weir_status {
   WEIR_OK,
@@ -73,16 +80,19 @@ bool weir_diagnostic_at(size_t i, weir_diagnostic *result);
  * Texts that the option `dump` and others ask for, and the progress of long work: "binding ranks", "compiling kernels",
  * `done` of `total`. For the whole process; called from any thread, never two at once, and they must not call the
  * library. NULL: texts go to standard error, and progress is not reported. */
-typedef void weir_log_fn(void *context, const char *text);
-typedef void weir_progress_fn(void *context, const char *what, int64_t done, int64_t total);
+typedef void weir_log_fn(void *context, const char *text) WEIR_NOEXCEPT;
+typedef void weir_progress_fn(void *context, const char *what, int64_t done,
+                              int64_t total) WEIR_NOEXCEPT;
 void weir_log_to(weir_log_fn *text, weir_progress_fn *progress, void *context);
 
 /* Where all memory comes from. NULL where one is accepted: malloc and free. Blocks must be aligned to
  * 16 bytes. The struct is copied; its context must outlive the objects made with it. A program calls
  * it from threads of its own as well, but never from two at once. */
+typedef void *weir_alloc_fn(void *context, size_t size_bytes) WEIR_NOEXCEPT;
+typedef void weir_free_fn(void *context, void *block) WEIR_NOEXCEPT;
 typedef struct weir_allocator {
-  void *(*alloc)(void *context, size_t size_bytes);
-  void (*free)(void *context, void *block);
+  weir_alloc_fn *alloc;
+  weir_free_fn *free;
   void *context;
 } weir_allocator;
 
@@ -160,10 +170,12 @@ weir_status weir_options_get_bool(const weir_options *o, const char *name, bool 
  * so that both share what there is. A block must be aligned to 256 bytes and may be used by any stream of the GPU until
  * it is freed; alloc gives NULL where there is none. Both are called by the thread that runs or destroys a program. The
  * struct is copied; its context must outlive the programs. Memory that other processes open is not taken from there. */
+typedef void *weir_device_alloc_fn(void *context, int32_t gpu, size_t size_bytes) WEIR_NOEXCEPT;
+typedef void weir_device_free_fn(void *context, int32_t gpu, void *block) WEIR_NOEXCEPT;
 typedef struct weir_device_allocator {
   size_t struct_size;
-  void *(*alloc)(void *context, int32_t gpu, size_t size_bytes);
-  void (*free)(void *context, int32_t gpu, void *block);
+  weir_device_alloc_fn *alloc;
+  weir_device_free_fn *free;
   void *context;
 } weir_device_allocator;
 /* NULL: the driver's. */
@@ -180,7 +192,7 @@ weir_status weir_options_set_device_allocator(weir_options *o, const weir_device
  *   nccl_comm  an ncclComm_t of the libnccl.so.2 that this process has loaded. It tells which ranks there are and on
  *              which GPUs, and carries the exchange of this call; it is not used afterwards, and remains the caller's;
  *   exchange   a function by which all ranks give some bytes and get those of all, with `rank` and `size`. Called by
- *              weir_world_create() alone, a few times, on the calling thread. It must not throw.
+ *              weir_world_create() alone, a few times, on the calling thread.
  *   nothing    what the environment says.
  *
  * With the last three, control messages go over TCP, and on CPUs the data too. On GPUs data goes by NCCL or between
@@ -193,7 +205,8 @@ weir_status weir_options_set_device_allocator(weir_options *o, const weir_device
 typedef struct weir_world weir_world;
 /* `all` has room for size * size_bytes, and receives what every rank gave as `mine`, in order. Anything but WEIR_OK
  * is the status of weir_world_create(). */
-typedef weir_status weir_exchange_fn(void *context, const void *mine, void *all, size_t size_bytes);
+typedef weir_status weir_exchange_fn(void *context, const void *mine, void *all,
+                                     size_t size_bytes) WEIR_NOEXCEPT;
 
 typedef struct weir_world_args {
   size_t struct_size;
@@ -269,7 +282,7 @@ weir_status weir_list(const char *kind, char **text);
 typedef struct weir_finding {
   const char *subject, *name, *value; /* valid during the call */
 } weir_finding;
-typedef void weir_finding_fn(void *context, const weir_finding *finding);
+typedef void weir_finding_fn(void *context, const weir_finding *finding) WEIR_NOEXCEPT;
 weir_status weir_examine(weir_finding_fn *tell, void *context);
 
 /* How fast a device (options device, comm) is, as the choices of `--pipeline auto` know it: the text of a machine
@@ -502,7 +515,7 @@ typedef struct weir_bound {
 } weir_bound;
 /* Of each communication that the device waits for with nothing to compute: where it comes from. */
 typedef void (*weir_bound_tell)(void *context, const char *place, const char *text,
-                                double exposed_s);
+                                double exposed_s) WEIR_NOEXCEPT;
 /* On the machine that the option machine names, or that the device is (weir_machine()). Under an MPI launcher all
  * processes call it. `tell` may be NULL. */
 weir_status weir_program_bound(weir_program *p, const weir_shapes *s, weir_bound *result,
@@ -662,9 +675,9 @@ weir_status weir_run(const weir_program *p, const weir_run_args *args);
  * they do not wait for it, and must not be captured.
  *
  * `done` (may be NULL) is called on the program's thread when the run has ended, before threads that wait for it go
- * on. It must not throw, and must not wait for other runs of the program. `result` may be NULL if no thread waits. */
+ * on. It must not wait for other runs of the program. `result` may be NULL if no thread waits. */
 typedef struct weir_pending weir_pending;
-typedef void weir_done_fn(void *context, weir_status status, const char *message);
+typedef void weir_done_fn(void *context, weir_status status, const char *message) WEIR_NOEXCEPT;
 
 weir_status weir_run_async(const weir_program *p, const weir_run_args *args, weir_done_fn *done,
                            void *context, weir_pending **result);

@@ -192,6 +192,90 @@ static void test_program(const program *from, const char *device, bool as_defini
   weir_program_destroy(oracle);
 }
 
+/* ---- small tensors ---- */
+static weir_dl_tensor small(void *data, const int64_t *shape) {
+  return (weir_dl_tensor){.data = data,
+                          .device = {DL_CUDA, 0},
+                          .ndim = shape ? 1 : 0,
+                          .dtype = weir_dtype_to_dl(WEIR_F32),
+                          .shape = (int64_t *)(uintptr_t)shape};
+}
+
+/* A tensor without dimensions, and one of no or few elements; an empty one may have no address. */
+static void test_small(const char *device) {
+  static const program from = {
+      "fusion f { x : f32; w : f32[n]; y = w * x; z = x + sum(w, dims=[0]); return y, z }"};
+  weir_program *p = compile(&from, device);
+  CUdeviceptr block = 0;
+  must(cu->cuCtxSetCurrent(contexts[0]));
+  must(cu->cuMemAlloc(&block, MOST));
+  for (int64_t n = 3; n >= 0; n -= 3) {
+    char *at = (char *)(uintptr_t)block;
+    float host[12] = {3, 0, 0, 0, 1, 2, 4};
+    array a[4] = {{.t = small(at, NULL)},
+                  {.t = small(n ? at + 16 : NULL, &n)},
+                  {.t = small(n ? at + 32 : NULL, &n)},
+                  {.t = small(at + 12, NULL)}};
+    must(cu->cuMemcpyHtoDAsync(block, host, sizeof host, NULL));
+    must(cu->cuStreamSynchronize(NULL));
+    if (!EXPECT_INT(run(p, a, false), WEIR_OK)) fprintf(stderr, "%s\n", weir_error());
+    must(cu->cuMemcpyDtoHAsync(host, block, sizeof host, NULL));
+    must(cu->cuStreamSynchronize(NULL));
+    EXPECT(host[3] == (n ? 10 : 3));
+    for (int i = 0; i < 3; i++) EXPECT(host[8 + i] == (n ? 3 * host[4 + i] : 0));
+  }
+  must(cu->cuMemFree(block));
+  weir_program_destroy(p);
+}
+
+/* ---- used where they are ---- */
+static void *count_alloc(void *context, int32_t gpu, size_t size_bytes) {
+  CUdeviceptr p = 0;
+  (void)gpu;
+  ++*(int *)context;
+  must(cu->cuMemAlloc(&p, size_bytes));
+  return (void *)(uintptr_t)p;
+}
+
+static void count_free(void *context, int32_t gpu, void *block) {
+  (void)context, (void)gpu;
+  must(cu->cuMemFree((CUdeviceptr)(uintptr_t)block));
+}
+
+/* Memory is taken for tensors that must be copied: a multiple of 16 bytes is enough, 8 are not. */
+static void test_in_place(void) {
+  static const char text[] =
+      "fusion f { x : f32[8, 6]; w : f32[8, 6]; y = x * w; z = x - w; return y, z }";
+  int blocks = 0;
+  weir_device_allocator memory = {
+      .struct_size = sizeof memory, .alloc = count_alloc, .free = count_free, .context = &blocks};
+  weir_module *m = NULL;
+  weir_fusion *f = NULL;
+  weir_options *o = NULL;
+  EXPECT_INT(weir_module_parse("t", text, strlen(text), NULL, &m), WEIR_OK);
+  EXPECT_INT(weir_module_find(m, NULL, &f), WEIR_OK);
+  EXPECT_INT(weir_options_create(&o), WEIR_OK);
+  EXPECT_INT(weir_options_set(o, "device", "cuda"), WEIR_OK);
+  EXPECT_INT(weir_options_set_device_allocator(o, &memory), WEIR_OK);
+  for (int shift = 16; shift >= 8; shift -= 8) {
+    weir_program *p = NULL;
+    array a[4];
+    blocks = 0;
+    EXPECT_INT(weir_compile(f, o, NULL, &p), WEIR_OK);
+    for (int i = 0; i < 4; i++) {
+      make(&a[i], ROWS, COLUMNS, true);
+      a[i].t.data = (char *)a[i].base + shift;
+      fill(&a[i], NULL);
+    }
+    EXPECT_INT(run(p, a, false), WEIR_OK);
+    EXPECT_INT(blocks > 0, shift == 8);
+    weir_program_destroy(p);
+    for (int i = 0; i < 4; i++) drop(&a[i]);
+  }
+  weir_options_destroy(o);
+  weir_module_destroy(m);
+}
+
 /* ---- what is not what the caller says ---- */
 static void test_lies(const char *device) {
   weir_program *p = compile(&programs[0], device);
@@ -295,6 +379,9 @@ int main(void) {
     test_program(&programs[i], "cpu", false);
     test_program(&programs[i], "cuda", true);
   }
+  test_small("cuda");
+  test_small("cpu");
+  test_in_place();
   test_lies("cuda");
   test_lies("cpu");
   test_foreign("cuda");

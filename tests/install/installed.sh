@@ -39,6 +39,16 @@ if command -v pkg-config >/dev/null; then
   if command -v c++ >/dev/null; then
     c++ -x c++ -std=c++11 -Wall -Wextra -Wpedantic -Werror $sanitize "$here/use_weir.c" -x none $flags -o "$work/cpp"
     "$work/cpp"
+    # A callback that may throw is refused.
+    for may in '' noexcept; do
+      printf '#include <weir/weir.h>\nstatic void told(void *, const char *) %s {}\nint main() { weir_log_to(told, 0, 0); }\n' \
+        "$may" >"$work/told.cc"
+      if c++ -std=c++17 -fsyntax-only $(pkg-config --cflags weir) "$work/told.cc" 2>"$work/out"; then
+        [ -n "$may" ] || say "a callback that may throw is taken"
+      else
+        [ -z "$may" ] || { cat "$work/out"; say "a callback that is noexcept is refused"; }
+      fi
+    done
   else
     echo "skipped: C++, for there is no compiler"
   fi

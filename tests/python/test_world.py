@@ -265,19 +265,33 @@ class Worlds(unittest.TestCase):
             """
         self.all_end(Ranks(self, text, 1))
 
+    def test_launchers(self):
+        """What the environment of each launcher says."""
+        said = [({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "3"}, 1), ({"PMIX_RANK": "2", "SLURM_NTASKS": "4"}, 2),
+                ({"PMIX_RANK": "2"}, -1), ({"PMI_RANK": "0", "PMI_SIZE": "2"}, 0), (torchrun(2)(1), 1),
+                ({"RANK": "5", "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1"}, -1), ({}, -1)]
+        for environment, rank in said:
+            r = subprocess.run([sys.executable, "-c", "import weir; print(weir.launch_rank())"], capture_output=True, text=True,
+                               env={**os.environ, **environment})
+            self.assertEqual((r.stdout.strip(), r.stderr), (str(rank), ""), environment)
+
     def test_mpirun(self):
+        """By the variables of OpenMPI's mpirun, and by those of PMIx as Slurm sets them."""
         mpirun = shutil.which("mpirun.openmpi") or shutil.which("mpirun")
         if not mpirun:
             self.skipTest("there is no mpirun")
-        with tempfile.TemporaryDirectory() as folder:
-            script = os.path.join(folder, "rank.py")
-            pathlib.Path(script).write_text(PREAMBLE + "assert check(weir.compile(SUM))[2] == 2\nprint('well')\n")
-            e = dict(os.environ, FOLDER=folder, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-            result = subprocess.run([mpirun, "--oversubscribe", "--bind-to", "none", "-n", "2", sys.executable, script],
-                                    env=e, capture_output=True, text=True, timeout=60, cwd=ROOT)
-        if "no MPI" in result.stderr or "weir-mpi-" in result.stderr:
-            self.skipTest("there is no module for this MPI")
-        self.assertEqual(result.stdout.count("well"), 2, result.stderr)
+        by_pmix = ("here=$OMPI_COMM_WORLD_RANK; unset $(env | grep -o '^OMPI_COMM_WORLD[A-Z_]*'); "
+                   "SLURM_NTASKS=2 SLURM_LOCALID=$here exec \"$@\"")
+        for how in ([], ["bash", "-c", by_pmix, "bash"]):
+            with tempfile.TemporaryDirectory() as folder:
+                script = os.path.join(folder, "rank.py")
+                pathlib.Path(script).write_text(PREAMBLE + "assert check(weir.compile(SUM))[1:] == (1, 2)\nprint('well')\n")
+                e = dict(os.environ, FOLDER=folder, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+                result = subprocess.run([mpirun, "--oversubscribe", "--bind-to", "none", "-n", "2", *how, sys.executable, script],
+                                        env=e, capture_output=True, text=True, timeout=60, cwd=ROOT)
+            if "no MPI" in result.stderr or "weir-mpi-" in result.stderr:
+                self.skipTest("there is no module for this MPI")
+            self.assertEqual(result.stdout.count("well"), 2, result.stderr)
 
     def test_torch(self):
         """torchrun itself, and a world of torch.distributed."""
