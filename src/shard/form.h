@@ -17,7 +17,21 @@ typedef struct form_term {
   uint32_t parts; /* mesh axes along which it is partial sums that are added first */
 } form_term;
 
+/* Where an index counts, of pieces on different devices: the same for all that look up with it. */
+typedef struct form_places {
+  ir_tensor of; /* the index, which has dimensions `own` of `rank`, */
+  uint32_t own, rank;
+  ir_mesh mesh; /* and how the axis that it counts along is cut */
+  uint32_t mesh_axis, dim;
+  int64_t pieces;
+  ir_scalar piece;
+  ir_tensor inside; /* does it count in this piece? */
+  ir_tensor index;  /* within the piece; 0 where it does not count */
+} form_places;
+typedef VEC(form_places) form_places_list;
+
 typedef struct form form;
+typedef VEC(form *) form_list;
 struct form {
   shard_ctx *ctx;
   ir_func *f;
@@ -41,10 +55,15 @@ struct form {
   int64_t enters_from; /* its first position that does */
   ir_number value;
   bool wraps;
-  form *widest;     /* of shifts of one tensor: the one that moves most positions; NULL: itself */
-  ir_tensor moved;  /* of the widest: what has come from the neighbours, once it is written */
-  int64_t heads;    /* of keys, where they are fewer */
-  form_term *terms; /* of a sum */
+  form *widest;    /* of shifts of one tensor: the one that moves most positions; NULL: itself */
+  ir_tensor moved; /* of the widest: what has come from the neighbours, once it is written */
+  int64_t heads;   /* of keys, where they are fewer */
+  bool
+      reads_own_rows; /* of a grouped product: it needs only the rows that others left for its own groups; */
+  ir_tensor rows;           /* what it leaves itself, before the sum over the devices, */
+  form_list *owned;         /* and all that did */
+  form_places_list *places; /* of indices, as far as they are written */
+  form_term *terms;         /* of a sum */
   uint32_t n_terms;
   ir_dtype wide;                     /* what it computes in: f64 for f64, else f32 */
   ir_tensor results[IR_MAX_RESULTS]; /* what takes the place of its results */
@@ -104,6 +123,12 @@ void form_shift(form *m);
 ir_tensor form_shifted(ir_func *f, const ir_op_data *op);
 /* Shifts of one tensor in one direction send what crosses ends of pieces once. */
 void form_share_shifts(form **forms, uint32_t n);
+
+/* ---- form_rows.c ---- */
+/* Does the grouped product read only rows of others with the same groups, perhaps through elementwise operations? */
+bool form_reads_own_rows(shard_ctx *c, form *const *forms, const form *m);
+/* These rows where it does, as [pieces, rows, columns]; otherwise `x`. */
+ir_tensor form_own_rows(form *m, ir_tensor x);
 
 /* ---- form_sums.c ---- */
 /* Finds the sums that are written with their partial results first; forms by operation. Returns how many. */

@@ -57,12 +57,26 @@ static ir_tensor piece_starts(form *m, ir_tensor numbers) {
   return form_binary(m, IR_OP_MUL, numbers, form_extent(m, m->piece));
 }
 
-typedef struct places {
-  ir_tensor inside; /* does the index count in this piece? */
-  ir_tensor index;  /* within the piece; 0 where it does not count */
-} places;
+static form_places *find_places(const form *m, const form_places *like) {
+  for (uint32_t i = 0; i < m->places->len; i++) {
+    form_places *p = &m->places->data[i];
+    if (IR_SAME(p->of, like->of) && p->own == like->own && p->rank == like->rank &&
+        IR_SAME(p->mesh, like->mesh) && p->mesh_axis == like->mesh_axis && p->dim == like->dim &&
+        p->pieces == like->pieces && p->piece.id == like->piece.id)
+      return p;
+  }
+  return NULL;
+}
 
-static places places_of(form *m, ir_tensor index, uint32_t rank) {
+/* Of an index that has dimensions `own` of `rank`. */
+static form_places places_of(form *m, ir_tensor of, uint32_t own, uint32_t rank) {
+  form_places p = {.of = of, .own = own, .rank = rank, .mesh = m->mesh, .mesh_axis = m->mesh_axis};
+  p.dim = m->dim;
+  p.pieces = m->pieces;
+  p.piece = m->piece;
+  const form_places *there = find_places(m, &p);
+  if (there) return *there;
+  ir_tensor index = spread(m, of, own, rank);
   ir_tensor piece = form_piece_numbers(m, rank), zero = number(m, 0);
   ir_tensor at = form_binary(m, IR_OP_SUB, index, piece_starts(m, piece));
   m->cuts[m->n_cuts++] = at; /* whatever devices the index is on */
@@ -71,9 +85,10 @@ static places places_of(form *m, ir_tensor index, uint32_t rank) {
   ir_tensor above = form_binary(m, IR_OP_OR, form_binary(m, IR_OP_GE, at, zero), first);
   ir_tensor below = form_binary(m, IR_OP_LT, at, form_extent(m, m->piece));
   below = form_binary(m, IR_OP_OR, below, last);
-  places p = {.inside = form_binary(m, IR_OP_AND, above, below)};
+  p.inside = form_binary(m, IR_OP_AND, above, below);
   ir_tensor choice[3] = {p.inside, at, zero};
   p.index = form_op(m, IR_OP_WHERE, choice, 3, NULL);
+  vec_push(&m->f->module->memory, m->places, p);
   return p;
 }
 
@@ -104,7 +119,7 @@ void form_lookup(form *m) {
   bool selects = m->op.code == IR_OP_INDEX_SELECT;
   ir_tensor x = form_in_pieces(m, m->op.operands[0]), index = m->op.operands[1];
   uint32_t own = selects ? 2u << m->dim : ((1u << rank) - 1) & ~(1u << m->dim);
-  places p = places_of(m, spread(m, index, own, rank), rank);
+  form_places p = places_of(m, index, own, rank);
   ir_tensor at = selects ? everywhere(m, p.index, x, rank) : p.index;
   ir_tensor g = or_zero(m, p.inside, picked(m, x, at, m->dim + 1));
   ir_tensor y = form_reduce(m, IR_OP_SUM, g, 1u << m->dim);
@@ -121,12 +136,13 @@ void form_groups(form *m) {
                         sized(m, w, 2)};
   ir_tensor own = with_shape(m, IR_OP_RESHAPE, w, shape, 4);
   m->cuts[m->n_cuts++] = own;
-  places p = places_of(m, spread(m, m->op.operands[2], 2, 2), 2);
+  form_places p = places_of(m, m->op.operands[2], 2, 2);
   ir_tensor choice[3] = {p.inside, p.index, form_extent(m, m->piece)};
-  ir_tensor parts[3] = {x, own, form_op(m, IR_OP_WHERE, choice, 3, NULL)};
-  ir_tensor y = form_op(m, IR_OP_GROUPED_MATMUL, parts, 3, m->op.attrs);
+  ir_tensor parts[3] = {form_own_rows(m, x), own, form_op(m, IR_OP_WHERE, choice, 3, NULL)};
+  m->rows = form_op(m, IR_OP_GROUPED_MATMUL, parts, 3, m->op.attrs);
   m->results[0] =
-      form_cast(m, form_reduce(m, IR_OP_SUM, y, 1), ir_tensor_at(m->f, m->op.result)->dtype);
+      form_cast(m, form_reduce(m, IR_OP_SUM, m->rows, 1), ir_tensor_at(m->f, m->op.result)->dtype);
+  vec_push(&m->f->module->memory, m->owned, m);
 }
 
 /* ---- scatter with reduce=add ---- */
@@ -134,8 +150,7 @@ void form_groups(form *m) {
 void form_scatter(form *m) {
   uint32_t rank = form_rank(m) + 1, all = (1u << rank) - 1;
   ir_tensor x = form_in_pieces(m, m->op.operands[0]);
-  ir_tensor index = spread(m, m->op.operands[1], all & ~(1u << m->dim), rank);
-  places p = places_of(m, index, rank);
+  form_places p = places_of(m, m->op.operands[1], all & ~(1u << m->dim), rank);
   ir_tensor src = spread(m, m->op.operands[2], all & ~(1u << m->dim), rank);
   ir_tensor parts[3] = {x, p.index, or_zero(m, p.inside, src)};
   ir_attr attrs[2] = {{.given = true, .i = m->dim + 1}, {.given = true, .i = 1}};

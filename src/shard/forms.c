@@ -12,7 +12,9 @@ typedef struct rewriting {
   arena *scratch;
   form **forms;       /* by operation; NULL: it stays as it is */
   ir_tensor *instead; /* by tensor: what took its place */
-  uint32_t first;     /* operation that is new */
+  form_list owned;    /* grouped products that were written */
+  form_places_list places;
+  uint32_t first; /* operation that is new */
 } rewriting;
 
 typedef uint32_t find_fn(shard_ctx *c, form **forms);
@@ -23,6 +25,7 @@ static uint32_t find_wanted(shard_ctx *c, form **forms) {
     ir_op o = c->f->order.data[i];
     form m;
     if (!form_wanted(c, ir_op_at(c->f, o), &m)) continue;
+    m.reads_own_rows = m.write == form_groups && form_reads_own_rows(c, forms, &m);
     forms[o.id] = arena_copy(c->scratch, &m, sizeof m);
     n++;
   }
@@ -61,6 +64,8 @@ static void rewrite(rewriting *r, ir_op o) {
   form *m = r->forms[o.id];
   uint32_t first = r->f->ops.len, base = ir_tensor_at(r->f, op.result)->name;
   m->first = r->first;
+  m->owned = &r->owned;
+  m->places = &r->places;
   m->op = op; /* what its operands were has perhaps been rewritten */
   if (r->instead[m->source.id].id) m->source = r->instead[m->source.id];
   if (r->instead[m->enters.id].id) m->enters = r->instead[m->enters.id];
