@@ -7,6 +7,7 @@
 #   programs  tests/gpu/programs on 1, 2, 4 and 8 devices: the same three ways
 #   examples  all fusions of all examples: the same three ways
 #   attention  forward and backward in many shapes, through cuDNN and by generated kernels, three ways
+#   late      what only a run shows to be wrong: positions, lengths, groups, capacities, donated memory; random too
 #   random    random programs: COUNT (1,000) on streams, and COUNT on each of 1, 2, 4 and 8 devices
 #   nccl      NCCL itself with a rank per GPU, in one process and in processes, and on the stand-in with more
 #   ipc       ranks as MPI processes that open each other's memory, 2 and 4 of them
@@ -36,7 +37,7 @@ at_once=${AT_ONCE:-8}
 threads=${THREADS:-12}
 kernels=${KERNELS:-$root/build-kernels/kernels.tgz}
 count=${COUNT:-1000}
-all='conform seeds programs examples attention random nccl ipc sanitize'
+all='conform seeds programs examples attention late random nccl ipc sanitize'
 
 case $mode in
   cuda)
@@ -49,7 +50,7 @@ case $mode in
   standin)
     export LD_LIBRARY_PATH=$build/tests/standin XDG_CACHE_HOME=$build/tests/standin/cache
     count=${COUNT:-24} at_once=${AT_ONCE:-2} threads=${THREADS:-3}
-    all='conform seeds programs examples random nccl'
+    all='conform seeds programs examples late random nccl'
     ;;
   compile) # a driver that pretends, and the vendor's compiler
     mkdir "$log/lib"
@@ -313,6 +314,11 @@ attention() {
   fi
 }
 
+late() {
+  WEIR=$build/weir try 'wrong input, found by the device' bash tests/standin/late.sh
+  try 'random programs with wrong input' "$build/tests/fuzz/test_late" $((count / 2 + 1)) --device "$device"
+}
+
 random() {
   local n tried=$((count * 23 / 20 + 1)) options=(--threads "$threads" --seconds "${SECONDS_EACH:-100}")
   case $mode in
@@ -412,7 +418,7 @@ sanitize() {
 for part in $parts; do
   start=$SECONDS
   case $part in
-    conform | seeds | programs | examples | attention | random | nccl | ipc | sanitize) $part ;;
+    conform | seeds | programs | examples | attention | late | random | nccl | ipc | sanitize) $part ;;
     *) echo "there is no part '$part'" && failed=1 ;;
   esac
   echo "== $part: $((SECONDS - start)) s"

@@ -30,6 +30,7 @@ ones=(--fill ones --timeout 20)
 fails 'late.weir:7: update: position 6 along axis 0 is not in 0 to 5' position "${ones[@]}"
 fails 'late.weir:17: group_index: the lengths add up to 10 or more, and there are 8 rows' lengths "${ones[@]}"
 fails 'late.weir:27: grouped_matmul: index 7 is not in 0 to 6, for 6 groups' one_rank "${ones[@]}"
+fails 'late.weir:57: grouped_outer: index 7 is not in 0 to 6, for 6 groups' outer "${ones[@]}"
 fails "extent 's' is 9, over its capacity of 8" capacity -D s=9
 fails 'late.weir:43: it would be read and written at once' turned --donate x=y
 ranks well --check || wrong 'well fails'

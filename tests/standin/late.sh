@@ -20,4 +20,15 @@ for mode in '' --graph '--link host'; do
 done
 expect 2 "extent 's' is 9, over its capacity of 8" run $late --fusion capacity --device cuda -D s=9
 expect 2 'late.weir:43: it would be read and written at once' run $late --fusion turned --device cuda --donate x=y
+
+# Donated memory: overwritten where it is, also by a graph that runs again; refused where the old value is read later.
+donate=tests/golden/run_donate.weir
+for mode in '' '--graph --repeat 3'; do
+  # shellcheck disable=SC2086
+  expect 0 'check: w2 max_abs=0' run $donate -D n=6 -D k=5 --device cuda --check $mode \
+    --donate w=w2 --donate m=m2 --donate v=v2
+done
+expect 2 'the old value is read after the new one is written' \
+  run $donate --fusion late -D n=6 --device cuda --donate x=y --disable join
+expect 2 'it would be read and written at once' run $donate --fusion square -D n=6 --device cuda --donate x
 finish
