@@ -12,14 +12,14 @@ enum {
   COLUMN_ROWS = 4, /* that a thread has, at least */
   FEW_ROWS = 128,  /* long rows that are fewer would leave multiprocessors idle */
   LONG_ROW = 8192,
-  REGISTERS = 65536,    /* of a multiprocessor */
-  COMPUTING_WORDS = 18, /* that a thread has beside rows and sums */
-  STAGED_WORDS = 48,    /* the same, of rows in shared memory */
-  MOST_WORDS = 128,     /* of a thread there */
+  REGISTERS = 65536,     /* of a multiprocessor */
+  COMPUTING_WORDS = 18,  /* that a thread has beside rows and sums */
+  STAGED_WORDS = 48,     /* the same, of rows in shared memory */
+  MOST_WORDS = 128,      /* of a thread there */
   STAGED_THREADS = 768, /* that share a multiprocessor */
-  STAGE_BYTES = 96 << 10,
-  STATIC_BYTES = 2 << 10,
-  SHARED_BYTES = 224 << 10, /* of a multiprocessor */
+  STAGE_BYTES = 113 << 10,
+  STATIC_BYTES = 3 << 9,
+  SHARED_BYTES = 228 << 10, /* of a multiprocessor */
   PROCESSORS = 132,         /* of an H200: blocks that go over all rows fill them evenly */
 };
 
@@ -244,7 +244,7 @@ static void find_saved(rows_writer *x) {
     x->saved[bare] = true;
     saved += ir_dtype_size_bytes(rows_node(x, bare)->dtype);
   }
-  bool fits_in = x->passes > 0 && x->kept && !x->staged && saved <= loaded;
+  bool fits_in = x->passes > 0 && x->kept && saved <= loaded;
   for (uint32_t i = 0; i < x->b->nodes.len; i++) x->saved[i] = x->saved[i] && fits_in;
 }
 
@@ -319,19 +319,30 @@ static uint32_t staged_blocks(rows_writer *x, uint32_t threads) {
   return blocks * threads > STAGED_THREADS ? STAGED_THREADS / threads : blocks;
 }
 
-/* The fewest threads per row, so that little is added up across them, of which most have room at once. */
-static bool plan_staged(rows_writer *x) {
-  uint32_t best = 0, threads = 0;
-  if (!cg_stage_fits(x)) return false;
-  for (uint32_t t = SMALL_BLOCK; t <= STAGED_THREADS; t *= 2)
+/* The fewest threads per row, so that little is added up across them, of which most have room at once: so many,
+ * or 0. */
+static uint32_t staged_threads(rows_writer *x, uint32_t *threads) {
+  uint32_t best = 0;
+  if (!cg_stage_fits(x)) return 0;
+  for (uint32_t t = SMALL_BLOCK; t <= MAX_BLOCK; t *= 2)
     if (staged_blocks(x, t) * t > best) {
       best = staged_blocks(x, t) * t;
-      threads = t;
+      *threads = t;
     }
-  if (best == 0) return false;
-  x->resident = staged_blocks(x, threads);
-  x->staged = x->kept = true;
-  return true;
+  return best;
+}
+
+/* What the first pass computes is kept if there is room for it without fewer threads. */
+static bool plan_staged(rows_writer *x) {
+  uint32_t threads = 0, with = 0, n = x->b->nodes.len;
+  x->kept = true;
+  uint32_t best = staged_threads(x, &threads);
+  find_saved(x);
+  bool saves = staged_threads(x, &with) >= best;
+  for (uint32_t i = 0; i < n && !saves; i++) x->saved[i] = false;
+  x->kept = x->staged = best > 0;
+  if (best > 0) x->resident = staged_blocks(x, saves ? with : threads);
+  return best > 0;
 }
 
 static void plan_looped(rows_writer *x) {
@@ -386,7 +397,7 @@ bool cg_rows_plan(rows_writer *x, arena *memory) {
     return cg_rows_plan(x, memory);
   }
   if (!x->kept) plan_looped(x);
-  find_saved(x);
+  if (!x->staged) find_saved(x);
   plan_resident(x);
   if (x->has_columns) plan_grid(x);
   for (uint32_t r = 0; r < x->b->n_outputs; r++) x->stores[r] = is_stored(x, r);

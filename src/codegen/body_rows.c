@@ -115,7 +115,10 @@ static void put_ahead(rows_writer *x) {
 /* Vectors that are the same for all rows are loaded where they are needed. */
 static void put_spare(const rows_writer *x, const bool *marks) {
   cg_writer *w = x->w;
-  if (x->staged) cg_put_stage_loads(x, marks);
+  if (x->staged) {
+    cg_put_stage_loads(x, marks);
+    return;
+  }
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     if (!x->spare[i] || !marks[i]) continue;
     cg_line(w, "    v%u x%u;\n", i, i);
@@ -178,9 +181,9 @@ static bool *marks_of(const rows_writer *x, uint32_t pass) {
 static void name_saved(rows_writer *x) {
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     if (!x->saved[i]) continue;
-    x->values.stored[i] = cg_text(x->w, "k%u[i].e[e]", i);
-    x->values.texts[i] =
-        cg_element(x->w, rows_node(x, i)->dtype, x->width, cg_text(x->w, "k%u[i]", i));
+    const char *name = cg_text(x->w, x->staged ? "k%u" : "k%u[i]", i);
+    x->values.stored[i] = cg_text(x->w, "%s.e[e]", name);
+    x->values.texts[i] = cg_element(x->w, rows_node(x, i)->dtype, x->width, name);
   }
 }
 
@@ -308,13 +311,19 @@ static void put_pair_block(const rows_writer *x, uint32_t i) {
 }
 
 /* ---- a pass of folds ---- */
-static void put_fold_warp(const rows_writer *x, uint32_t i) {
+/* Are sums of f32 added up in f32 within a vector; and beside columns, within a warp? */
+static bool adds_narrow(const rows_writer *x, uint32_t i, uint32_t pass) {
+  return x->width > 1 && folds_in(x, i, pass) && !has_top(x, i) &&
+         cg_rows_narrow(x, i) != CG_NO_NODE;
+}
+
+static void put_fold_warp(const rows_writer *x, uint32_t i, bool narrow) {
   cg_writer *w = x->w;
   const cg_node *n = rows_node(x, i);
-  const char *name = cg_text(w, "a%u", i);
+  const char *name = cg_text(w, narrow ? "h%u" : "a%u", i);
   const char *other = cg_text(w, "__shfl_xor_sync(WEIR_ALL, %s, d)", name);
   cg_line(w, "#pragma unroll\n  for (int d = 16; d > 0; d /= 2) %s = %s;\n", name,
-          cg_fold_text(w, n, name, other));
+          narrow ? cg_text(w, "%s + %s", name, other) : cg_fold_text(w, n, name, other));
   if (x->threads > 32)
     cg_line(w, "  if (threadIdx.x %% 32 == 0) part%u[threadIdx.x / 32] = %s;\n", i, name);
 }
@@ -334,7 +343,7 @@ static void put_folds(rows_writer *x, uint32_t pass) {
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     if (!folds_in(x, i, pass)) continue;
     if (x->top[i] != CG_NO_NODE) put_pair_warp(x, i);
-    else if (!has_top(x, i)) put_fold_warp(x, i);
+    else if (!has_top(x, i)) put_fold_warp(x, i, x->staged && adds_narrow(x, i, pass));
   }
   if (x->threads > 32) cg_line(w, "  __syncthreads();\n");
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
@@ -343,11 +352,6 @@ static void put_folds(rows_writer *x, uint32_t pass) {
     else if (x->threads > 32 && !has_top(x, i)) put_fold_block(x, i);
     x->values.texts[i] = cg_text(w, "a%u", i);
   }
-}
-
-static bool adds_narrow(const rows_writer *x, uint32_t i, uint32_t pass) {
-  return x->width > 1 && folds_in(x, i, pass) && !has_top(x, i) &&
-         cg_rows_narrow(x, i) != CG_NO_NODE;
 }
 
 static bool is_product(const cg_node *n) {
@@ -366,6 +370,19 @@ static const char *added_text(const rows_writer *x, const char *sum, uint32_t i)
   return cg_text(x->w, "fma(%s, %s, %s)", factors[0], factors[1], sum);
 }
 
+static void put_narrow_begin(const rows_writer *x, uint32_t pass) {
+  for (uint32_t i = 0; i < x->b->nodes.len; i++)
+    if (adds_narrow(x, i, pass)) cg_line(x->w, "    float h%u = 0;\n", i);
+}
+
+/* Beside columns, what is saved is in shared memory. */
+static void put_saved(const rows_writer *x, uint32_t pass) {
+  if (!x->staged) return;
+  if (pass > 0) cg_put_stage_saved(x, false);
+  for (uint32_t i = 0; i < x->b->nodes.len && pass == 0; i++)
+    if (x->saved[i]) cg_line(x->w, "    s%ut k%u;\n", i, i);
+}
+
 static void put_fold_pass(rows_writer *x, uint32_t pass) {
   cg_writer *w = x->w;
   if (pass > 0) name_saved(x);
@@ -376,19 +393,20 @@ static void put_fold_pass(rows_writer *x, uint32_t pass) {
       cg_line(w, "  %s a%u = %s;\n", cg_native(rows_node(x, i)->dtype), i,
               cg_fold_start(rows_node(x, i)->fold, rows_node(x, i)->dtype));
   for (uint32_t i = 0; i < x->b->nodes.len && pass == 0; i++)
-    if (x->saved[i]) cg_line(w, "  s%ut k%u[%u];\n", i, i, x->vectors);
+    if (x->saved[i] && !x->staged) cg_line(w, "  s%ut k%u[%u];\n", i, i, x->vectors);
   put_turn(x, marks);
   name_vectors(x, true);
+  if (x->staged) put_narrow_begin(x, pass);
   cg_rows_put_loop(x);
   put_spare(x, marks);
+  put_saved(x, pass);
   put_tops_begin(x, pass);
-  for (uint32_t i = 0; i < x->b->nodes.len; i++)
-    if (adds_narrow(x, i, pass)) cg_line(w, "    float h%u = 0;\n", i);
+  if (!x->staged) put_narrow_begin(x, pass);
   put_element_loop(x);
   put_nodes(x, marks, true);
   for (uint32_t i = 0; i < x->b->nodes.len && pass == 0; i++)
     if (x->saved[i])
-      cg_line(w, "      k%u[i].e[e] = %s;\n", i,
+      cg_line(w, "      k%u%s.e[e] = %s;\n", i, x->staged ? "" : "[i]",
               cg_stored_text(&x->values, i, rows_node(x, i)->dtype));
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     const cg_node *n = rows_node(x, i);
@@ -402,9 +420,10 @@ static void put_fold_pass(rows_writer *x, uint32_t pass) {
   }
   put_tops_element(x, pass);
   cg_line(w, "    }\n");
+  if (x->staged && pass == 0) cg_put_stage_saved(x, true);
   put_tops_end(x, pass);
   for (uint32_t i = 0; i < x->b->nodes.len; i++)
-    if (adds_narrow(x, i, pass)) cg_line(w, "    a%u += h%u;\n", i, i);
+    if (!x->staged && adds_narrow(x, i, pass)) cg_line(w, "    a%u += h%u;\n", i, i);
   cg_line(w, "  }\n%s", x->kept ? "" : "  }\n");
   forget_along(x);
   put_folds(x, pass);
@@ -489,6 +508,7 @@ static void put_results(rows_writer *x) {
   cg_rows_put_loop(x);
   if (!cg_rows_is_full(x)) cg_line(w, "    if (j >= length) continue;\n");
   put_spare(x, marks);
+  put_saved(x, x->passes);
   name_vectors(x, true);
   for (uint32_t r = 0; r < x->b->n_outputs; r++)
     if (x->stores[r]) cg_put_result_begin(&x->values, r, x->width);
@@ -634,7 +654,7 @@ static void put_kernel(rows_writer *x) {
     cg_line(w, "  const ix length = end;\n");
     put_walks(x, 'q');
     put_offsets(x, at_once > 1 ? "(group < rows ? group : rows - 1)" : "group", 'q');
-    if (x->staged) cg_put_stage_copies(x, "slot", "true");
+    if (x->staged) cg_put_stage_first(x);
     else put_loads(x, NULL);
   }
   const char *stride = cg_number_text(w, x->grid * at_once);

@@ -83,10 +83,14 @@ void cg_rows_put_loop(const rows_writer *x);
 /* May the row be there, and how many bytes two of them are. */
 bool cg_stage_fits(const rows_writer *x);
 uint32_t cg_stage_bytes(const rows_writer *x);
-/* The memory; the copies of the row at q…, into a slot, unless it is not there; vectors in a pass. */
+/* The memory; the copies of the first row, at q…, and of what all rows share; those of the row at q… into a
+ * slot, unless it is not there; vectors in a pass. */
 void cg_put_stage(const rows_writer *x);
+void cg_put_stage_first(const rows_writer *x);
 void cg_put_stage_copies(const rows_writer *x, const char *slot, const char *is_there);
 void cg_put_stage_loads(const rows_writer *x, const bool *marks);
+/* What the first pass saves: from there, or to there. */
+void cg_put_stage_saved(const rows_writer *x, bool writes);
 
 /* The launch that adds up the parts of columns, and what needs them. */
 void cg_write_rows_columns(cg_kernel *k, rows_writer *x);
