@@ -308,7 +308,7 @@ static step step_read(const char *text) {
 }
 
 int main(int argc, char **argv) {
-  static char *sizes[] = {"fsdp:12288:4096", "dp:8192:4096", "tp:8192:3584:14336"};
+  static char *sizes[] = {"fsdp:14336:4096", "dp:10240:4096", "tp:8192:3584:14336"};
   const char *asked = getenv("ROUNDS");
   int rounds = asked ? atoi(asked) : 9;
   if (argc < 3) {
