@@ -11,6 +11,7 @@
 #   fused     chains of operations beside copying and torch.compile
 #   bodies    the same chains, each as one body, without the rest of Weir
 #   block     blocks of Llama and GPT models beside torch.compile, with the memory of both
+#   grouped   grouped products and their gradients beside torch._grouped_mm
 #   never     random programs, joined and not
 #
 # Each part leaves RESULTS/PART.txt; a part that has it is not run again, so a run that was broken off can
@@ -18,7 +19,7 @@
 build=$1
 results=$2
 shift 2
-parts=${*:-host calls kernels attention overlap steps choice fused bodies block never}
+parts=${*:-host calls kernels attention overlap steps choice fused bodies block grouped never}
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$results" || exit 2
 
@@ -36,6 +37,7 @@ choice() { "$build/bench/gpu/choice"; }
 fused() { "$build/bench/gpu/fused" "$here/fused.py"; }
 never() { "$build/bench/gpu/never_slower" 60 && "$build/bench/gpu/never_slower" 20 --products; }
 block() { "$build/bench/gpu/block" "$here/block.weir" "$here/block.py"; }
+grouped() { PYTHONPATH=$build/python python3 "$here/grouped.py"; }
 bodies() { "$build/bench/gpu/fused" --kernels "$here/fused.py"; }
 
 # Rounds in turns; medians, and Weir's time over PyTorch's. PyTorch's own cuDNN, if there is no other.

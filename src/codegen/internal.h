@@ -147,6 +147,10 @@ bool cg_write_sdpa_tiles(cg_kernel *k, const cg_sdpa *s);
  * (sdpa_blocks.c). */
 bool cg_write_sdpa_blocks(cg_kernel *k, const cg_sdpa *s);
 
+/* ---- grouped products (grouped.c) ---- */
+/* cg_write_matmul() of a grouped product on tensor cores, if dtypes, extents and strides allow it; otherwise false. */
+bool cg_write_grouped_tiles(cg_kernel *k, const cg_matmul *m);
+
 /* ---- sums (reduce.c, scan.c) ---- */
 /* cg_write_reduce() that leaves alone the first `taken` bytes of the scratch memory; a multiple of
  * CG_ALIGN. */

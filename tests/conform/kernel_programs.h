@@ -333,13 +333,18 @@ static void gen_matmul(program *p) {
   put_product_dtype(p);
 }
 
+/* Often as tensor cores want it. */
+static int64_t maybe_eights(bool eights, int64_t n) { return eights ? (n + 7) / 8 * 8 : n; }
+
 static void gen_grouped_matmul(program *p) {
   shape batch = random_shape(0, 2), x = broadcastable(&batch), w = broadcastable(&batch);
   shape index = broadcastable(&batch);
   int64_t k = chance(4) ? between(520, 600) : matrix_extent(), g = below(5);
   int64_t m = chance(20) ? between(60, 140) : matrix_extent();
+  bool eights = chance(50);
+  k = maybe_eights(eights, k);
   x.d[x.rank++] = m, x.d[x.rank++] = k;
-  w.d[w.rank++] = g, w.d[w.rank++] = k, w.d[w.rank++] = matrix_extent();
+  w.d[w.rank++] = g, w.d[w.rank++] = k, w.d[w.rank++] = maybe_eights(eights, matrix_extent());
   index.d[index.rank++] = m;
   put_input(p, p->dtype, &x);
   put_input(p, like(p->dtype), &w);
@@ -351,8 +356,10 @@ static void gen_grouped_outer(program *p) {
   shape batch = random_shape(0, 2), x = broadcastable(&batch), y = broadcastable(&batch);
   shape index = broadcastable(&batch);
   int64_t m = chance(4) ? between(520, 600) : matrix_extent(), g = below(5);
-  x.d[x.rank++] = m, x.d[x.rank++] = chance(20) ? between(60, 140) : matrix_extent();
-  y.d[y.rank++] = m, y.d[y.rank++] = matrix_extent();
+  bool eights = chance(50);
+  int64_t in = chance(20) ? between(60, 140) : matrix_extent();
+  x.d[x.rank++] = m, x.d[x.rank++] = maybe_eights(eights, in);
+  y.d[y.rank++] = m, y.d[y.rank++] = maybe_eights(eights, matrix_extent());
   index.d[index.rank++] = m;
   put_input(p, p->dtype, &x);
   put_input(p, like(p->dtype), &y);
