@@ -13,7 +13,7 @@
 
 #include "codegen/body_map.h"
 
-enum { BLOCK = 256, MANY_ITEMS = 4 << 20, MOST_VECTORS = 4 };
+enum { BLOCK = 256, MANY_ITEMS = 4 << 20, MOST_VECTORS = 4, KEY_TURNS = 4 };
 
 static const cg_node *node_at(const map_writer *x, uint32_t i) { return &x->b->nodes.data[i]; }
 
@@ -106,16 +106,18 @@ static int64_t count_items(const map_writer *x) {
   return cg_space_count(&x->space) / run * cg_ceildiv(run, x->width);
 }
 
-/* Several items per thread while many waves of blocks remain, and registers; more of them share the work on a
- * key. */
-static uint32_t items_per_thread(const map_writer *x) {
+/* Several items per thread while many waves of blocks remain, and registers. More of them, and several turns,
+ * share the work on a key, which is read from memory and mixed before anything is drawn. */
+static void find_items(map_writer *x) {
   uint32_t vectors = 0, keys = 0;
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     vectors += x->vector[i];
     keys += node_at(x, i)->kind == CG_NODE_KEY;
   }
-  if (count_items(x) < MANY_ITEMS || vectors > MOST_VECTORS) return 1;
-  return keys > 0 && vectors <= 1 ? 4 : 2;
+  x->items = x->turns = 1;
+  if (count_items(x) < MANY_ITEMS || vectors > MOST_VECTORS) return;
+  x->items = keys > 0 && vectors <= 1 ? 4 : 2;
+  x->turns = keys > 0 ? KEY_TURNS : 1;
 }
 
 static bool plan(map_writer *x, arena *memory) {
@@ -134,7 +136,7 @@ static bool plan(map_writer *x, arena *memory) {
     x->vector[i] = is_vector(x, i, x->width);
   }
   for (uint32_t r = 0; r < x->b->n_outputs; r++) x->stores[r] = is_stored(x, r, x->width);
-  if (!x->tiled) x->items = items_per_thread(x);
+  if (!x->tiled) find_items(x);
   return true;
 }
 
@@ -148,16 +150,8 @@ static bool is_early(const map_writer *x, uint32_t i) {
   return !x->varies[i] && !cg_node_is_constant(node_at(x, i)->kind);
 }
 
-/* Keys are read from memory: unless what is computed once per item needs one, after all loads are under way. */
-static bool needs_keys(const map_writer *x) {
-  for (uint32_t i = 0; i < x->b->nodes.len; i++)
-    for (uint32_t k = 0; is_early(x, i) && k < node_at(x, i)->n_operands; k++)
-      if (node_at(x, node_at(x, i)->operands[k])->kind == CG_NODE_KEY) return true;
-  return false;
-}
-
 static void put_keys(map_writer *x) {
-  for (uint32_t i = 0; i < x->b->nodes.len && !needs_keys(x); i++)
+  for (uint32_t i = 0; i < x->b->nodes.len; i++)
     if (node_at(x, i)->kind == CG_NODE_KEY) cg_put_node(&x->values, i, "", "", false);
 }
 
@@ -175,7 +169,7 @@ static void put_declarations(map_writer *x) {
       x->values.texts[i] = cg_element(w, n->dtype, x->width, cg_text(w, "x%u[u]", i));
     } else if (is_early(x, i)) {
       cg_line(w, "  %s t%u[%u];\n", cg_native(n->dtype), i, x->items);
-    } else if (n->kind == CG_NODE_CONSTANT || (n->kind == CG_NODE_KEY && needs_keys(x))) {
+    } else if (n->kind == CG_NODE_CONSTANT) {
       cg_put_node(&x->values, i, "", "", false);
     }
   }
@@ -329,16 +323,20 @@ static void put_loop(map_writer *x) {
 
 static void put_kernel(map_writer *x) {
   cg_writer *w = x->w;
+  put_keys(x);
   if (x->tiled) cg_map_put_tiles(x);
   else {
     cg_line(w, "  const ix count = %s;\n", cg_number_text(w, count_items(x)));
-    cg_line(w, "  const ix base = (ix)blockIdx.x * %u + (ix)threadIdx.x;\n", x->items * w->block);
+    if (x->turns > 1)
+      cg_line(w, "#pragma unroll 1\n  for (int turn = 0; turn < %u; turn++) {\n", x->turns);
+    cg_line(w, "  const ix base = %s * %u + (ix)threadIdx.x;\n",
+            x->turns > 1 ? cg_text(w, "((ix)blockIdx.x * %u + turn)", x->turns) : "(ix)blockIdx.x",
+            x->items * w->block);
   }
   put_declarations(x);
   put_loop(x);
   put_item(x);
   cg_line(w, "  }\n");
-  put_keys(x);
   if (x->tiled) cg_map_put_turns(x);
   put_loop(x);
   for (uint32_t r = 0; r < x->b->n_outputs; r++)
@@ -349,7 +347,7 @@ static void put_kernel(map_writer *x) {
   cg_line(w, "    }\n");
   for (uint32_t r = 0; r < x->b->n_outputs; r++)
     if (x->stores[r]) put_store(x, r);
-  cg_line(w, "  }\n");
+  cg_line(w, "  }\n%s", x->turns > 1 ? "  }\n" : "");
 }
 
 bool cg_write_body_map(cg_kernel *k, const cg_body *b) {
@@ -360,8 +358,8 @@ bool cg_write_body_map(cg_kernel *k, const cg_body *b) {
   cg_begin(&w, k->memory, reach > CG_NARROW_REACH, BLOCK);
   cg_values_begin(&x.values, &w, b);
   put_kernel(&x);
-  int64_t blocks =
-      x.tiled ? cg_space_count(&x.tiles) : cg_ceildiv(count_items(&x), (int64_t)BLOCK * x.items);
+  int64_t blocks = x.tiled ? cg_space_count(&x.tiles)
+                           : cg_ceildiv(count_items(&x), (int64_t)BLOCK * x.items * x.turns);
   cg_end(&w, k, x.tiled ? "tiles" : "body", blocks, 1);
   return true;
 }

@@ -16,7 +16,7 @@ enum {
   COMPUTING_WORDS = 18,  /* that a thread has beside rows and sums */
   STAGED_WORDS = 48,     /* the same, of rows in shared memory */
   MOST_WORDS = 128,      /* of a thread there */
-  STAGED_THREADS = 768, /* that share a multiprocessor */
+  STAGED_THREADS = 1024, /* that share a multiprocessor */
   STAGE_BYTES = 113 << 10,
   STATIC_BYTES = 3 << 9,
   SHARED_BYTES = 228 << 10, /* of a multiprocessor */
@@ -324,7 +324,7 @@ static uint32_t staged_blocks(rows_writer *x, uint32_t threads) {
 static uint32_t staged_threads(rows_writer *x, uint32_t *threads) {
   uint32_t best = 0;
   if (!cg_stage_fits(x)) return 0;
-  for (uint32_t t = SMALL_BLOCK; t <= MAX_BLOCK; t *= 2)
+  for (uint32_t t = SMALL_BLOCK; t <= STAGED_THREADS / 2; t *= 2) /* two blocks, if they can */
     if (staged_blocks(x, t) * t > best) {
       best = staged_blocks(x, t) * t;
       *threads = t;

@@ -328,10 +328,22 @@ static void put_fold_warp(const rows_writer *x, uint32_t i, bool narrow) {
     cg_line(w, "  if (threadIdx.x %% 32 == 0) part%u[threadIdx.x / 32] = %s;\n", i, name);
 }
 
+/* Eight parts are read by all threads, which is sooner done than exchanging them. */
+static const char *joined_text(const rows_writer *x, uint32_t i, uint32_t first, uint32_t count) {
+  if (count == 1) return cg_text(x->w, "part%u[%u]", i, first);
+  const char *low = joined_text(x, i, first, count / 2);
+  const char *high = joined_text(x, i, first + count / 2, count / 2);
+  return cg_fold_text(x->w, rows_node(x, i), low, high);
+}
+
 static void put_fold_block(const rows_writer *x, uint32_t i) {
   cg_writer *w = x->w;
   const cg_node *n = rows_node(x, i);
   const char *name = cg_text(w, "a%u", i);
+  if (x->staged && x->threads <= 256) {
+    cg_line(w, "  %s = %s;\n", name, joined_text(x, i, 0, x->threads / 32));
+    return;
+  }
   const char *other = cg_text(w, "__shfl_xor_sync(WEIR_ALL, %s, d)", name);
   cg_line(w, "  %s = part%u[threadIdx.x %% %u];\n", name, i, x->threads / 32);
   cg_line(w, "#pragma unroll\n  for (int d = %u; d > 0; d /= 2) %s = %s;\n", x->threads / 64, name,
@@ -604,8 +616,8 @@ static void put_constants(rows_writer *x) {
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     if (cg_node_is_constant(rows_node(x, i)->kind)) cg_put_node(&x->values, i, "", "", false);
     if (rows_is_fold(x, i, false) && x->threads > 32)
-      cg_line(w, "  __shared__ %s part%u[%u];\n", cg_native(rows_node(x, i)->dtype), i,
-              x->threads / 32);
+      cg_line(w, "  __shared__ __align__(16) %s part%u[%u];\n", cg_native(rows_node(x, i)->dtype),
+              i, x->threads / 32);
   }
 }
 
@@ -661,7 +673,8 @@ static void put_kernel(rows_writer *x) {
   cg_line(w, "  for (ix row = group; row < rows; row += %s) {\n", stride);
   if (goes_ahead(x))
     cg_line(w, "  const ix next = row + %s < rows ? row + %s : row;\n", stride, stride);
-  if (x->passes > 0 && x->threads > 32) cg_line(w, "  __syncthreads();\n");
+  /* with two passes, the barriers of the other one lie between reading a part and writing it again */
+  if (x->passes == 1 && x->threads > 32) cg_line(w, "  __syncthreads();\n");
   put_row(x);
   if (x->staged) cg_line(w, "  slot = 1 - slot;\n");
   cg_line(w, "  }\n");
