@@ -8,13 +8,27 @@ int64_t rt_clock_ns(void) {
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static void issue(rt_loaded *loaded) {
+static void issue_range(rt_loaded *loaded, uint32_t first, uint32_t end) {
   const rt_device_ops *ops = loaded->ops;
   const rt_instr *instrs = loaded->plan->instrs;
-  for (rt_cursor c = {.plan = loaded->plan}; rt_cursor_next(&c);) {
-    if (instrs[c.instr].kind == RT_LAUNCH) ops->launch(loaded, c.instr);
-    else ops->wait(loaded, c.instr);
+  for (uint32_t i = first; i < end; i++) {
+    if (instrs[i].kind == RT_LAUNCH) ops->launch(loaded, i);
+    else ops->wait(loaded, i);
   }
+}
+
+/* What is between loops, and each repetition. */
+static void issue(rt_loaded *loaded) {
+  const rt_plan *plan = loaded->plan;
+  uint32_t at = 0;
+  for (uint32_t k = 0; k < plan->n_loops; k++) {
+    const rt_loop *l = &plan->loops[k];
+    issue_range(loaded, at, l->first);
+    for (uint32_t turn = 0; turn < l->times; turn++)
+      issue_range(loaded, l->first, l->first + l->n);
+    at = l->first + l->n;
+  }
+  issue_range(loaded, at, plan->n_instrs);
 }
 
 /* ---- stopping ---- */

@@ -67,12 +67,12 @@ static bool is_fair(const cpu_device *d) {
   return atomic_load_explicit(&d->fair, memory_order_relaxed);
 }
 
-/* The owner of a stream, before it makes it ready: how far it is. */
+/* The owner of a stream, before it makes it ready: how far it is. Runs that are fair communicate, so they have no
+ * loops. */
 static void tell_next(cpu_loaded *l, uint32_t s, uint32_t head) {
   if (!is_fair(l->device)) return;
   const rt_queue *q = &l->program.queues.streams[s];
-  rt_entry room;
-  uint32_t next = head < q->n ? rt_queue_at(q, head, &room)->instr : UINT32_MAX;
+  uint32_t next = head < q->n ? q->entries[head].instr : UINT32_MAX;
   atomic_store_explicit(&l->device->nexts[s], next, memory_order_relaxed);
 }
 
