@@ -149,12 +149,12 @@ static inline ir_func *subject_lower(subject *s, bool plain) {
 
 static bool kit_lends = true; /* outputs may hold other values first */
 
-/* Loops of so many repetitions and more are kept; 0: none are. Outputs then hold nothing else, as in plans with loops. */
+/* Loops of so many repetitions and more are kept; 0: none are. */
 static inline rt_plan *subject_plan_loops(subject *s, ir_func *h, uint32_t streams, bool keep_waits,
-                                          uint32_t loops) {
+                                          uint32_t loops, bool lends) {
   rt_bind_options options = {.streams = streams, .seed = KIT_SEED, .keep_waits = keep_waits};
   options.loops = loops;
-  options.lends = kit_lends && !loops;
+  options.lends = lends;
   options.folds_in_place = true;
   rt_plan *plan = NULL;
   ir_env env;
@@ -170,7 +170,7 @@ static inline rt_plan *subject_plan_loops(subject *s, ir_func *h, uint32_t strea
 }
 
 static inline rt_plan *subject_plan(subject *s, ir_func *h, uint32_t streams, bool keep_waits) {
-  return subject_plan_loops(s, h, streams, keep_waits, 0);
+  return subject_plan_loops(s, h, streams, keep_waits, 0, kit_lends);
 }
 
 static inline const char *subject_print(subject *s, const ir_func *h) {

@@ -290,7 +290,7 @@ static void finish(binder *b) {
   p->loops = arena_copy(b->memory, b->loops.data, b->loops.len * sizeof *p->loops);
   p->n_unrolled = b->unrolled.len;
   p->unrolled = arena_copy(b->memory, b->unrolled.data, b->unrolled.len * sizeof *p->unrolled);
-  if (!p->n_loops) bind_place(b); /* lives are those of a plan that is written out */
+  bind_place(b);
   bind_alike_end(b);
 }
 

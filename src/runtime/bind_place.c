@@ -53,6 +53,11 @@ static bool is_pool(const placer *p, uint32_t buffer) {
   return p->plan->buffers[buffer].kind == RT_BUFFER_POOL;
 }
 
+/* What a loop touches stays where it is: the next repetition would have to come after it. */
+static bool is_looped(const placer *p, uint32_t buffer) {
+  return p->lives.in_loop && p->lives.in_loop[buffer];
+}
+
 static bool is_whole(const placer *p, const rt_view *v) {
   int64_t bytes = (int64_t)ir_dtype_size_bytes(v->dtype);
   for (uint32_t d = 0; d < v->rank; d++) bytes *= v->extents[d];
@@ -106,6 +111,7 @@ static bool may_follow(const placer *p, const rt_task *t, uint32_t instr, uint32
   if (t->operands[operand].kind != RT_OPERAND_VIEW) return false;
   const rt_view *x = &p->plan->views[t->operands[operand].view];
   uint32_t in = root(p, x->buffer);
+  if (is_looped(p, in)) return false;
   return is_last(p, t, instr, operand) && is_whole(p, x) && same_places(x, y) &&
          p->plan->buffers[in].size_bytes == p->plan->buffers[y->buffer].size_bytes &&
          is_elementwise(p, t, operand) && follows(p, p->plan->instrs[instr].stream, in, y->buffer);
@@ -114,6 +120,7 @@ static bool may_follow(const placer *p, const rt_task *t, uint32_t instr, uint32
 static void put_in_place(placer *p, const rt_task *t, uint32_t instr, uint32_t result) {
   const rt_view *y = &p->plan->views[rt_task_result(t, result)];
   uint32_t out = y->buffer;
+  if (is_looped(p, out)) return;
   if (!is_pool(p, out) || p->moved[out] != out || p->lives.of[out].first != instr ||
       !is_whole(p, y))
     return;

@@ -18,15 +18,22 @@ typedef struct rt_lives {
   /* By buffer and stream: the position of the last access there, 0: none; and what every first access is ordered
    * after, itself not included. */
   uint32_t *last, *known;
+  /* Of a plan with loops; otherwise NULL. A loop is gone through twice: what is ordered then is ordered for all
+   * repetitions (docs/scale.md). By buffer: does a loop touch it, and the number + 1 of the loop that it is allocated and
+   * freed in, or 0. By buffer and stream, of such a one: as `last` and `known`, in the second repetition. A
+   * buffer that a loop touches, but that is not its own, lives from the loop's first instruction to its last. */
+  bool *in_loop;
+  uint32_t *loop_of, *later, *again;
   bool
       in_order; /* one stream makes all accesses: lives that do not overlap in the plan are ordered */
 } rt_lives;
 
 /* Needs a memory_guard(). Of one rank's plan. */
 void rt_lives_find(const rt_plan *plan, arena *memory, rt_lives *result);
-/* Is every access to `a` ordered before every one to `b`? */
+/* Is every access to `a` ordered before every one to `b`? Of two buffers of one loop: in each repetition, and those to
+ * `b` before those to `a` in the next. */
 bool rt_lives_before(const rt_lives *l, uint32_t a, uint32_t b);
-/* `b` becomes a part of `a`, which it follows. */
+/* `b` becomes a part of `a`, which it follows. No loop touches them. */
 void rt_lives_merge(const rt_lives *l, uint32_t a, uint32_t b);
 /* The most bytes in use at once, in plan order, each buffer rounded up to RT_POOL_ALIGN; `at` is the first
  * instruction with that many. */

@@ -88,19 +88,25 @@ static bool run_looped(trial *t, subject *s, const rt_plan *plan, const rt_plan 
          run_on(t, s, one_thread, unrolled, "unrolled");
 }
 
+/* Also with values in outputs, and without redundant waits. */
+static bool run_lent(trial *t, subject *s, rt_plan *looped) {
+  uint32_t removed;
+  return subject_passes(s, looped, NULL) &&
+         kit_ok(check_prune_waits(looped, &memory_default, &removed), "prune") &&
+         subject_passes(s, looped, NULL) &&
+         run_on(t, s, hostile, looped, "with loops, without redundant waits");
+}
+
 static bool check_loops(trial *t, subject *s, ir_func *h) {
-  rt_plan *looped = subject_plan_loops(s, h, t->streams, t->keep_waits, 2), *unrolled = NULL;
-  rt_plan *plan = subject_plan_loops(s, h, t->streams, t->keep_waits, UINT32_MAX);
-  bool good = looped && plan;
-  if (good && looped->n_loops) {
-    uint32_t removed;
+  rt_plan *plan = subject_plan_loops(s, h, t->streams, t->keep_waits, 0, false);
+  rt_plan *looped = subject_plan_loops(s, h, t->streams, t->keep_waits, 2, false);
+  rt_plan *lent = subject_plan_loops(s, h, t->streams, t->keep_waits, 2, true), *unrolled = NULL;
+  bool good = looped && plan && lent;
+  if (good && looped->n_loops)
     good = kit_ok(rt_plan_unroll(looped, &memory_default, &unrolled), "unroll") &&
-           run_looped(t, s, plan, looped, unrolled) &&
-           kit_ok(check_prune_waits(looped, &memory_default, &removed), "prune") &&
-           subject_passes(s, looped, NULL) &&
-           run_on(t, s, hostile, looped, "with loops, without redundant waits");
-  }
+           run_looped(t, s, plan, looped, unrolled) && run_lent(t, s, lent);
   rt_plan_destroy(unrolled);
+  rt_plan_destroy(lent);
   rt_plan_destroy(looped);
   rt_plan_destroy(plan);
   return good;
