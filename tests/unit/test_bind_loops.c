@@ -274,6 +274,42 @@ static status try_seed(void *context) {
   return STATUS_OK;
 }
 
+/* ---- places ---- */
+#define BEGIN                                                                                      \
+  "host f(x : f32[200, 4]) -> (y, z) {\n  y : f32[200, 4] = allocate()\n"                          \
+  "  z : f32[200, 4] = allocate()\n  main = current_stream()\n  for i in 200 {\n"                  \
+  "    x$1 = select(x, dim=0, index=i)\n    y$1 = select(y, dim=0, index=i)\n"                     \
+  "    z$1 = select(z, dim=0, index=i)\n"
+#define END "  set_stream(main)\n  wait_stream(0)\n  wait_stream(1)\n}\n"
+#define USE(name, to)                                                                              \
+  "    " name " : f32[4] = allocate()\n    " name " <- x$1 + x$1\n    " to " <- " name " + x$1\n"  \
+  "    deallocate(" name ")\n"
+
+/* Memory that is free in one repetition is not in the next one; what is after a loop may run beside its end. */
+static const char *const apart[] = {
+    BEGIN "    set_stream(0)\n" USE("a", "y$1") "    set_stream(1)\n    wait_stream(0)\n" USE(
+        "b", "z$1") "  }\n" END,
+    BEGIN "    set_stream(1)\n    wait_stream(0)\n    z$1 <- x$1 + x$1\n    set_stream(0)\n" USE(
+        "a",
+        "y$1") "  }\n  set_stream(1)\n  x$2 = select(x, dim=0, index=0)\n"
+               "  z$2 = select(z, dim=0, index=0)\n  c : f32[4] = allocate()\n  c <- x$2 + x$2\n"
+               "  z$2 <- c + x$2\n  deallocate(c)\n" END,
+};
+
+static status test_apart(void *context) {
+  bound b = {0};
+  check_report r = {0};
+  rt_bind_options o = {.streams = 2, .loops = 8, .lends = true};
+  if (EXPECT(bind_with(&b, context, &o, &memory_default)) &&
+      EXPECT(check_plan(b.plan, NULL, &r) == STATUS_OK)) {
+    EXPECT_INT(b.plan->n_loops, 1);
+    EXPECT_INT(r.n_found, 0);
+  } else fprintf(stderr, "%s\n", kit_reason);
+  check_report_destroy(&r);
+  bind_close(&b);
+  return STATUS_OK;
+}
+
 /* ---- cost ---- */
 /* A loop of a hundred times the iterations takes the same memory. */
 static status test_bytes(void *context) {
@@ -298,6 +334,8 @@ int main(int argc, char **argv) {
   uint64_t seeds = argc > 1 ? strtoull(argv[1], NULL, 0) : 3000;
   uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 0) : 0;
   for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) test_example(&examples[i]);
+  for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
+    EXPECT(memory_guard(test_apart, (void *)apart[i]) == STATUS_OK);
   EXPECT(memory_guard(test_bytes, NULL) == STATUS_OK);
   for (uint64_t s = first; s < first + seeds; s++) EXPECT(memory_guard(try_seed, &s) == STATUS_OK);
   printf("%u programs, %u of them refused: %u loops kept, %llu instructions bound as %llu\n",

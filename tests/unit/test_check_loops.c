@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "check_kit.h"
 #include "loop_kit.h"
+#include "runtime/lives.h"
 
 static uint64_t key, counter;
 static uint32_t below(uint32_t n) { return (uint32_t)(random_bits(key, counter++) % n); }
@@ -220,6 +221,35 @@ static status views_cross(void *context) {
   return STATUS_OK;
 }
 
+/* Two buffers of a loop may share memory if the second one is done with before the next repetition. */
+static status shares_memory(void *context) {
+  static rt_loop loop;
+  bool waits = *(const bool *)context;
+  begin(3);
+  uint32_t a = pool("a", 0, 64);
+  (void)launch(1, whole(a), CHECK_NONE, CHECK_NONE);
+  release(a);
+  (void)wait_on(2, 1);
+  uint32_t b = pool("b", 0, 64);
+  (void)launch(2, whole(b), CHECK_NONE, CHECK_NONE);
+  release(b);
+  if (waits) (void)wait_on(1, 2);
+  loop = (rt_loop){0, kit_instrs.len, 100};
+  (void)wait_on(0, 2);
+  finish_plan();
+  plan.loops = &loop;
+  plan.n_loops = 1;
+  rt_lives lives;
+  rt_lives_find(&plan, &kit_memory, &lives);
+  EXPECT(rt_lives_before(&lives, a, b) == waits);
+  EXPECT(!rt_lives_before(&lives, b, a));
+  check_report r = {0};
+  EXPECT(check_plan(&plan, NULL, &r) == STATUS_OK);
+  EXPECT((r.count[CHECK_REUSE] == 0) == waits);
+  check_report_destroy(&r);
+  return STATUS_OK;
+}
+
 /* A plan of a billion instructions. */
 static status is_long(void *context) {
   static rt_loop loop;
@@ -260,6 +290,8 @@ int main(int argc, char **argv) {
   EXPECT(memory_guard(reads_ahead, NULL) == STATUS_OK);
   EXPECT(memory_guard(views_cross, NULL) == STATUS_OK);
   EXPECT(memory_guard(is_long, NULL) == STATUS_OK);
+  for (int waits = 0; waits < 2; waits++)
+    EXPECT(memory_guard(shares_memory, &(bool){waits}) == STATUS_OK);
   for (uint64_t s = first; s < first + seeds; s++)
     EXPECT(memory_guard(check_seed, &s) == STATUS_OK);
   printf("%u plans with loops: %u pass, %u of them proven without unrolling; %u waits removed\n",
