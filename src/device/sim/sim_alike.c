@@ -58,8 +58,8 @@ uint32_t sim_alike_enough(const rt_plan *plan, const rt_speed *machine) {
   const ir_mesh_data *m = plan->alike;
   if (share_cores(m, machine)) return (uint32_t)m->n_devices;
   uint32_t island = (uint32_t)machine->island;
-  bool one = island <= 1 || island >= m->n_devices || !is_in_order(m) || !links_may_differ(plan);
-  uint32_t n = one ? 1 : repeat_of(m, island);
+  bool one = island <= 1 || island >= m->n_devices || !links_may_differ(plan);
+  uint32_t all = (uint32_t)m->n_devices, n = one ? 1 : is_in_order(m) ? repeat_of(m, island) : all;
   return n <= MOST_RANKS ? n : 1;
 }
 
