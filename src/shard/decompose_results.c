@@ -60,19 +60,37 @@ static bool lies_like_first(const decomposing *d, const ir_op_data *op, uint32_t
   return at == own->now.loop.len;
 }
 
+/* Heads that are fewer than the first result's, whose cut cannot be repeated: gradients of keys and values are where
+ * those are. */
+static void place_like_operand(decomposing *d, const ir_op_data *op, uint32_t k, ir_axis heads,
+                               const ir_why *why) {
+  ir_axis own[IR_MAX_RANK], of[IR_MAX_RANK];
+  ir_tensor t = ir_op_result(op, k), like = op->operands[k];
+  uint32_t rank = ir_tensor_dims(d->f, t, own);
+  if (ir_tensor_dims(d->f, like, of) != rank) return;
+  for (uint32_t i = 0; i < rank; i++) {
+    ir_pair pair = {of[i], own[i], IR_PAIR_EXACT};
+    if (IR_SAME(own[i], heads))
+      (void)schedule_replay_marked(d->f, like, t, &pair, 1,
+                                   (schedule_marks){false, (uint32_t)ALL_AXES}, why);
+  }
+}
+
 static void place_like_first(decomposing *d, const ir_op_data *op, uint32_t k) {
   ir_pair pairs[IR_MAX_RANK], from_first[IR_MAX_RANK];
   uint32_t n = ir_map_result_pairs(d->f, op, k, pairs), kept = 0;
   ir_tensor t = ir_op_result(op, k);
   ir_why why = {.rule = IR_RULE_RESULT, .at = op->at};
   why.from = ir_tensor_at(d->f, op->result)->name;
+  ir_axis heads = {0};
   for (uint32_t i = 0; i < n; i++) {
-    if (!shard_repeats_cuts(d, op->result, &pairs[i])) continue;
-    from_first[kept++] = (ir_pair){pairs[i].consumer, pairs[i].producer, IR_PAIR_EXACT};
+    if (!shard_repeats_cuts(d, op->result, &pairs[i])) heads = pairs[i].producer;
+    else from_first[kept++] = (ir_pair){pairs[i].consumer, pairs[i].producer, IR_PAIR_EXACT};
   }
   shard_put_on_mesh_of(d, op->result, t);
   (void)schedule_replay_marked(d->f, op->result, t, from_first, kept,
                                (schedule_marks){true, (uint32_t)ALL_AXES}, &why);
+  if (heads.id) place_like_operand(d, op, k, heads, &why);
 }
 
 void shard_follow_first(decomposing *d, ir_op o) {

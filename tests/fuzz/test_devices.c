@@ -458,6 +458,7 @@ static const uint64_t once_wrong[] = {
     7059261, /* wide partial results of an output with an order in memory */
     9401178, /* a reduction scattered around a cut that is there already */
     5001335, /* an order in memory that the caller does not keep */
+    70769,   /* gradients of fewer key heads, cut in pieces of a length */
     2007943, /* islands of a mesh whose devices are in another order: not one device for all */
     2018238, /* both operands the same tensor, of which one device has all */
 };
