@@ -18,15 +18,6 @@ const char *cg_fold_text(cg_writer *w, const cg_node *n, const char *a, const ch
   return cg_text(w, "%s(%s, %s)", cg_fold_name(w, n->fold, n->dtype), a, b);
 }
 
-/* What is folded; of a sum with a running maximum, what that is of. */
-static uint32_t operand_of(const rows_writer *x, uint32_t i) {
-  return rows_node(x, x->top[i] == CG_NO_NODE ? i : x->top[i])->operands[0];
-}
-
-static bool folds_in(const rows_writer *x, uint32_t i, uint32_t pass) {
-  return rows_is_fold(x, i, false) && x->level[i] == pass + 1;
-}
-
 /* ---- loads ---- */
 static const char *walk_text(const rows_writer *x, uint32_t walk) {
   return cg_text(x->w, "o%u", walk);
@@ -170,7 +161,7 @@ static bool *marks_of(const rows_writer *x, uint32_t pass) {
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     if (x->saved[i] && pass == 0) cg_mark_cone(&x->values, i, marks);
     bool columns = pass == x->passes && rows_is_fold(x, i, true);
-    if (folds_in(x, i, pass) || columns) cg_mark_cone(&x->values, operand_of(x, i), marks);
+    if (rows_folds_in(x, i, pass) || columns) cg_mark_cone(&x->values, rows_operand(x, i), marks);
   }
   for (uint32_t r = 0; r < x->b->n_outputs && pass == x->passes; r++)
     if (!x->late[x->b->outputs[r].node]) cg_mark_cone(&x->values, x->b->outputs[r].node, marks);
@@ -211,109 +202,10 @@ static void put_turn(rows_writer *x, const bool *marks) {
   put_loads(x, marks);
 }
 
-/* ---- sums with a running maximum ---- */
-static bool has_top(const rows_writer *x, uint32_t i) {
-  if (x->top[i] != CG_NO_NODE) return true;
-  for (uint32_t s = 0; s < x->b->nodes.len; s++)
-    if (x->top[s] == i) return true;
-  return false;
-}
-
-/* In f32 the quick exponential is as good: where its argument is large, and its error too, the value is
- * small beside that of the maximum. */
-static const char *power_text(const rows_writer *x, uint32_t i) {
-  return rows_node(x, x->top[i])->dtype == IR_F32 ? "weir_quick_exp" : "exp";
-}
-
-static void set_pair(const rows_writer *x, uint32_t i) {
-  cg_writer *w = x->w;
-  const cg_node *top = rows_node(x, x->top[i]);
-  cg_set_int(w, "s", i);
-  cg_set_int(w, "m", x->top[i]);
-  cg_set_int(w, "V", x->width);
-  cg_set(w, "R", cg_native(top->dtype));
-  cg_set(w, "T", cg_native(rows_node(x, i)->dtype));
-  cg_set(w, "exp", power_text(x, i));
-  cg_set(w, "l", cg_letter(top->dtype));
-}
-
-static void put_tops_begin(const rows_writer *x, uint32_t pass) {
-  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
-    if (!folds_in(x, i, pass) || x->top[i] == CG_NO_NODE) continue;
-    set_pair(x, i);
-    cg_put(x->w, "    $R g$s[$V];\n"
-                 "#pragma unroll\n"
-                 "    for (int e = 0; e < $V; e++) g$s[e] = -WEIR_INF;\n");
-  }
-}
-
-static void put_tops_element(const rows_writer *x, uint32_t pass) {
-  for (uint32_t i = 0; i < x->b->nodes.len; i++)
-    if (folds_in(x, i, pass) && x->top[i] != CG_NO_NODE)
-      cg_line(x->w, "      g%u[e] = %s;\n", i, x->values.texts[operand_of(x, i)]);
-}
-
-/* A thread that has seen nothing but -inf weighs nothing. */
-static void put_tops_end(const rows_writer *x, uint32_t pass) {
-  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
-    if (!folds_in(x, i, pass) || x->top[i] == CG_NO_NODE) continue;
-    set_pair(x, i);
-    cg_put(x->w, "    {\n"
-                 "      $R top = a$m;\n"
-                 "#pragma unroll\n"
-                 "      for (int e = 0; e < $V; e++) top = weir_amax_$l(top, g$s[e]);\n"
-                 "      if (top > a$m) a$s *= ($T)$exp(a$m - top);\n"
-                 "      a$m = top;\n"
-                 "      const $R base = top == -WEIR_INF ? ($R)0 : top;\n"
-                 "      $R part = 0;\n"
-                 "#pragma unroll\n"
-                 "      for (int e = 0; e < $V; e++) part += $exp(g$s[e] - base);\n"
-                 "      a$s += ($T)part;\n"
-                 "    }\n");
-  }
-}
-
-/* Brings a pair of maximum and sum, m2 and s2, into that of the thread. */
-static const char pair[] = "    const $R t = weir_amax_$l(a$m, m2);\n"
-                           "    a$s = (a$m == -WEIR_INF ? 0 : a$s * ($T)$exp(a$m - t)) +\n"
-                           "          (m2 == -WEIR_INF ? 0 : s2 * ($T)$exp(m2 - t));\n"
-                           "    a$m = t;\n";
-
-static void put_pair_warp(const rows_writer *x, uint32_t i) {
-  cg_writer *w = x->w;
-  set_pair(x, i);
-  cg_put(w, "#pragma unroll\n"
-            "  for (int d = 16; d > 0; d /= 2) {\n"
-            "    const $R m2 = __shfl_xor_sync(WEIR_ALL, a$m, d);\n"
-            "    const $T s2 = __shfl_xor_sync(WEIR_ALL, a$s, d);\n");
-  cg_put(w, pair);
-  cg_put(w, "  }\n");
-  if (x->threads > 32)
-    cg_put(w, "  if (threadIdx.x % 32 == 0) {\n"
-              "    part$m[threadIdx.x / 32] = a$m;\n"
-              "    part$s[threadIdx.x / 32] = a$s;\n"
-              "  }\n");
-}
-
-static void put_pair_block(const rows_writer *x, uint32_t i) {
-  cg_writer *w = x->w;
-  set_pair(x, i);
-  cg_set_int(w, "warps", x->threads / 32);
-  cg_set_int(w, "half", x->threads / 64);
-  cg_put(w, "  a$m = part$m[threadIdx.x % $warps];\n"
-            "  a$s = part$s[threadIdx.x % $warps];\n"
-            "#pragma unroll\n"
-            "  for (int d = $half; d > 0; d /= 2) {\n"
-            "    const $R m2 = __shfl_xor_sync(WEIR_ALL, a$m, d);\n"
-            "    const $T s2 = __shfl_xor_sync(WEIR_ALL, a$s, d);\n");
-  cg_put(w, pair);
-  cg_put(w, "  }\n");
-}
-
 /* ---- a pass of folds ---- */
 /* Are sums of f32 added up in f32 within a vector; and beside columns, within a warp? */
 static bool adds_narrow(const rows_writer *x, uint32_t i, uint32_t pass) {
-  return x->width > 1 && folds_in(x, i, pass) && !has_top(x, i) &&
+  return x->width > 1 && rows_folds_in(x, i, pass) && !cg_rows_has_top(x, i) &&
          cg_rows_narrow(x, i) != CG_NO_NODE;
 }
 
@@ -353,15 +245,15 @@ static void put_fold_block(const rows_writer *x, uint32_t i) {
 static void put_folds(rows_writer *x, uint32_t pass) {
   cg_writer *w = x->w;
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
-    if (!folds_in(x, i, pass)) continue;
-    if (x->top[i] != CG_NO_NODE) put_pair_warp(x, i);
-    else if (!has_top(x, i)) put_fold_warp(x, i, x->staged && adds_narrow(x, i, pass));
+    if (!rows_folds_in(x, i, pass)) continue;
+    if (x->top[i] != CG_NO_NODE) cg_put_tops_warp(x, i);
+    else if (!cg_rows_has_top(x, i)) put_fold_warp(x, i, x->staged && adds_narrow(x, i, pass));
   }
   if (x->threads > 32) cg_line(w, "  __syncthreads();\n");
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
-    if (!folds_in(x, i, pass)) continue;
-    if (x->threads > 32 && x->top[i] != CG_NO_NODE) put_pair_block(x, i);
-    else if (x->threads > 32 && !has_top(x, i)) put_fold_block(x, i);
+    if (!rows_folds_in(x, i, pass)) continue;
+    if (x->threads > 32 && x->top[i] != CG_NO_NODE) cg_put_tops_block(x, i);
+    else if (x->threads > 32 && !cg_rows_has_top(x, i)) put_fold_block(x, i);
     x->values.texts[i] = cg_text(w, "a%u", i);
   }
 }
@@ -401,7 +293,7 @@ static void put_fold_pass(rows_writer *x, uint32_t pass) {
   bool *marks = marks_of(x, pass);
   put_nodes(x, marks, false);
   for (uint32_t i = 0; i < x->b->nodes.len; i++)
-    if (folds_in(x, i, pass))
+    if (rows_folds_in(x, i, pass))
       cg_line(w, "  %s a%u = %s;\n", cg_native(rows_node(x, i)->dtype), i,
               cg_fold_start(rows_node(x, i)->fold, rows_node(x, i)->dtype));
   for (uint32_t i = 0; i < x->b->nodes.len && pass == 0; i++)
@@ -412,7 +304,7 @@ static void put_fold_pass(rows_writer *x, uint32_t pass) {
   cg_rows_put_loop(x);
   put_spare(x, marks);
   put_saved(x, pass);
-  put_tops_begin(x, pass);
+  cg_put_tops_begin(x, pass);
   if (!x->staged) put_narrow_begin(x, pass);
   put_element_loop(x);
   put_nodes(x, marks, true);
@@ -422,7 +314,7 @@ static void put_fold_pass(rows_writer *x, uint32_t pass) {
               cg_stored_text(&x->values, i, rows_node(x, i)->dtype));
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     const cg_node *n = rows_node(x, i);
-    if (!folds_in(x, i, pass) || has_top(x, i)) continue;
+    if (!rows_folds_in(x, i, pass) || cg_rows_has_top(x, i)) continue;
     if (adds_narrow(x, i, pass)) {
       cg_line(w, "      h%u = %s;\n", i, added_text(x, cg_text(w, "h%u", i), cg_rows_narrow(x, i)));
       continue;
@@ -430,10 +322,10 @@ static void put_fold_pass(rows_writer *x, uint32_t pass) {
     const char *name = cg_text(w, "a%u", i);
     cg_line(w, "      %s = %s;\n", name, cg_fold_text(w, n, name, x->values.texts[n->operands[0]]));
   }
-  put_tops_element(x, pass);
+  cg_put_tops_element(x, pass);
   cg_line(w, "    }\n");
   if (x->staged && pass == 0) cg_put_stage_saved(x, true);
-  put_tops_end(x, pass);
+  cg_put_tops_end(x, pass);
   for (uint32_t i = 0; i < x->b->nodes.len; i++)
     if (!x->staged && adds_narrow(x, i, pass)) cg_line(w, "    a%u += h%u;\n", i, i);
   cg_line(w, "  }\n%s", x->kept ? "" : "  }\n");

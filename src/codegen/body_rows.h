@@ -51,6 +51,14 @@ static inline bool rows_is_fold(const rows_writer *x, uint32_t i, bool columns) 
   const cg_node *n = rows_node(x, i);
   return n->kind == CG_NODE_FOLD && n->columns == columns;
 }
+static inline bool rows_folds_in(const rows_writer *x, uint32_t i, uint32_t pass) {
+  return rows_is_fold(x, i, false) && x->level[i] == pass + 1;
+}
+/* What is folded; of a sum with a running maximum, what that is of. */
+static inline uint32_t rows_operand(const rows_writer *x, uint32_t i) {
+  return rows_node(x, x->top[i] == CG_NO_NODE ? i : x->top[i])->operands[0];
+}
+
 /* Of a sum of f32 in f64: the node that it sums, in f32; CG_NO_NODE: it is no such sum. Neighbours of a
  * vector are added in f32 before they are added to the sum. */
 uint32_t cg_rows_narrow(const rows_writer *x, uint32_t i);
@@ -78,6 +86,17 @@ static inline bool cg_rows_is_full(const rows_writer *x) {
 }
 /* Begins the loop over a thread's vectors, the one at element j of the row. */
 void cg_rows_put_loop(const rows_writer *x);
+
+/* ---- sums with a running maximum (body_tops.c) ---- */
+/* Is fold i such a sum, or the maximum of one? */
+bool cg_rows_has_top(const rows_writer *x, uint32_t i);
+/* In a pass: before the elements of a vector, each of them, after them. */
+void cg_put_tops_begin(const rows_writer *x, uint32_t pass);
+void cg_put_tops_element(const rows_writer *x, uint32_t pass);
+void cg_put_tops_end(const rows_writer *x, uint32_t pass);
+/* Sum i and its maximum across the threads of a warp, and across warps. */
+void cg_put_tops_warp(const rows_writer *x, uint32_t i);
+void cg_put_tops_block(const rows_writer *x, uint32_t i);
 
 /* ---- rows in shared memory (body_stage.c) ---- */
 /* May the row be there, and how many bytes two of them are. */
