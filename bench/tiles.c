@@ -28,12 +28,14 @@
 #include <immintrin.h>
 #endif
 
-enum { ROWS = 4096, WIDTH = 2048, THREADS = 2, TILE = 1024, MAX_ROUNDS = 1000 };
+enum { ROWS = 4096, WIDTH = 2048, MAX_THREADS = 2, TILE = 1024, MAX_ROUNDS = 1000 };
 
 /* The operands that a row may use, in this order. */
 #define OPERANDS(t)                                                                                \
   "  x : " t "[4096, 2048]\n  r : " t "[4096, 2048]\n  w : " t "[2048]\n  b : " t "[2048]\n"       \
   "  z : " t "[2048, 4096]\n"
+
+static uint32_t n_threads = MAX_THREADS; /* as in the environment: THREADS=1 or 2 */
 
 typedef struct row {
   const char *name, *text;
@@ -44,7 +46,7 @@ typedef struct row {
 /* Waiting threads look for a while before they sleep, as those of the device do. */
 enum { SPINS = 2000 };
 typedef struct team {
-  pthread_t threads[THREADS];
+  pthread_t threads[MAX_THREADS];
   atomic_uint begun, ended; /* runs; ends of all threads */
   void (*work)(void *context, uint32_t thread);
   void *context;
@@ -65,7 +67,7 @@ static void wait_until(atomic_uint *count, unsigned wanted) {
 
 static void tell(atomic_uint *count) {
   (void)atomic_fetch_add(count, 1);
-  (void)syscall(SYS_futex, count, FUTEX_WAKE_PRIVATE, THREADS, NULL, NULL, 0);
+  (void)syscall(SYS_futex, count, FUTEX_WAKE_PRIVATE, (int)n_threads, NULL, NULL, 0);
 }
 
 static void *serve(void *m_) {
@@ -83,7 +85,7 @@ static void team_run(team *t, void (*work)(void *, uint32_t), void *context) {
   t->context = context;
   tell(&t->begun);
   work(context, 0);
-  wait_until(&t->ended, atomic_load(&t->begun) * (THREADS - 1));
+  wait_until(&t->ended, atomic_load(&t->begun) * (n_threads - 1));
 }
 
 /* ---- the machine ---- */
@@ -93,7 +95,7 @@ typedef struct bound {
   ir_env env;
   rt_plan plan;
   rt_task task;
-  char *bases[8], **starts, *scratch[THREADS], *shared;
+  char *bases[8], **starts, *scratch[MAX_THREADS], *shared;
   const cpu_kernel *kernel;
   atomic_uint next;
   const row *row;
@@ -154,7 +156,7 @@ static status bind_row(void *context) {
   TRY(cpu_kernel_prepare(&b->plan, &b->task, &b->memory, &b->kernel));
   b->starts = ARENA_ARRAY(&b->memory, cpu_kernel_n_starts(&b->task), char *);
   cpu_kernel_starts(&b->plan, &b->task, b->bases, b->starts);
-  for (uint32_t i = 0; i < THREADS; i++)
+  for (uint32_t i = 0; i < n_threads; i++)
     b->scratch[i] = aligned_alloc(64, cpu_kernel_scratch_bytes(b->kernel) / 64 * 64 + 128);
   b->shared = cpu_kernel_shared(b->kernel, b->scratch[0]);
   return STATUS_OK;
@@ -220,7 +222,7 @@ static bool find_functions(void) { return false; }
 
 static void work_by_hand(void *context, uint32_t thread) {
   bound *b = context;
-  int64_t n = (int64_t)ROWS * WIDTH / THREADS, first = thread * n;
+  int64_t n = (int64_t)ROWS * WIDTH / n_threads, first = thread * n;
   const float *in[5];
   for (uint32_t i = 0; i < 5; i++) in[i] = (const float *)(const void *)b->bases[i];
   for (int64_t at = first; at < first + n; at += TILE)
@@ -259,7 +261,7 @@ static bool wall;
 static double now_ms(void) {
   struct timespec t;
   (void)clock_gettime(wall ? CLOCK_MONOTONIC : CLOCK_PROCESS_CPUTIME_ID, &t);
-  if (!wall) return (1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec) / THREADS;
+  if (!wall) return (1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec) / n_threads;
   return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
 }
 
@@ -288,7 +290,7 @@ static bound *bind(const row *r) {
 
 static void release(bound *b) {
   for (uint32_t i = 0; i < 8; i++) free(b->bases[i]);
-  for (uint32_t i = 0; i < THREADS; i++) free(b->scratch[i]);
+  for (uint32_t i = 0; i < n_threads; i++) free(b->scratch[i]);
   ir_module_destroy(&b->module);
   arena_destroy(&b->memory);
   free(b);
@@ -339,12 +341,13 @@ static void answer(team *t, bool hand) {
 
 int main(int argc, char **argv) {
   static team t;
-  static member members[THREADS];
+  static member members[MAX_THREADS];
   bool hand = find_functions(), ask = argc > 1 && strcmp(argv[1], "--ask") == 0;
   wall = getenv("WALL") != NULL;
+  if (getenv("THREADS") && strcmp(getenv("THREADS"), "1") == 0) n_threads = 1;
   int rounds = argc > 1 && !ask ? atoi(argv[1]) : 15;
   if (rounds < 1 || rounds > MAX_ROUNDS) rounds = 15;
-  for (uint32_t i = 1; i < THREADS; i++) {
+  for (uint32_t i = 1; i < n_threads; i++) {
     members[i] = (member){&t, i};
     check(pthread_create(&t.threads[i], NULL, serve, &members[i]) == 0);
   }
@@ -354,6 +357,6 @@ int main(int argc, char **argv) {
       measure(&t, &rows[i], rounds, hand);
   t.quit = true;
   tell(&t.begun);
-  for (uint32_t i = 1; i < THREADS; i++) (void)pthread_join(t.threads[i], NULL);
+  for (uint32_t i = 1; i < n_threads; i++) (void)pthread_join(t.threads[i], NULL);
   return 0;
 }

@@ -1,4 +1,5 @@
-"""bench/tiles beside JAX and PyTorch (torch.compile where a compiler is there), two threads each, interleaved.
+"""bench/tiles beside JAX and PyTorch (torch.compile where a compiler is there), two threads each (THREADS=1: one),
+interleaved.
 
     python bench/tiles.py BUILD/bench/tiles [ROUNDS [DTYPE...]]
 
@@ -11,14 +12,14 @@ import subprocess
 import sys
 import time
 
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=true intra_op_parallelism_threads=2")
+THREADS = int(os.environ.get("THREADS", "2"))
+os.environ.setdefault("XLA_FLAGS", f"--xla_cpu_multi_thread_eigen=true intra_op_parallelism_threads={THREADS}")
 import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-THREADS = 2
 REST = 0.015  # s: threads of OpenMP look for new work that long
 torch.set_num_threads(THREADS)
 WALL = "WALL" in os.environ
