@@ -25,6 +25,13 @@ enum { VECTOR_BYTES = 16 };
 #endif
 enum { LANES = 32, WIDTH = VECTOR_BYTES / 8, CHAINS = LANES / WIDTH };
 
+/* Long rows come from memory: what comes later is fetched, also beyond the end of this piece of a row. */
+enum { LINE = 64, AHEAD = 8192 }; /* bytes */
+static inline void fetch_ahead(const void *x, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += LINE)
+    __builtin_prefetch((const void *)((uintptr_t)x + AHEAD + at));
+}
+
 typedef double f64s __attribute__((vector_size(VECTOR_BYTES)));
 typedef int64_t i64s __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint64_t u64s __attribute__((vector_size(VECTOR_BYTES)));
@@ -125,12 +132,14 @@ static inline void load_int64_t(const int64_t *x, i64s *to) { memcpy(to, x, size
     (void)center;                                                                                  \
     for (int c = 0; c < CHAINS; c++)                                                               \
       for (int l = 0; l < WIDTH; l++) chain[c][l] = begin;                                         \
-    for (; i + LANES <= n; i += LANES)                                                             \
+    for (; i + LANES <= n; i += LANES) {                                                           \
+      fetch_ahead(x + i, LANES * sizeof *x);                                                       \
       for (int c = 0; c < CHAINS; c++) {                                                           \
         vector v;                                                                                  \
         load_##source(x + i + c * WIDTH, &v);                                                      \
         chain[c] = steps(chain[c], v, center);                                                     \
       }                                                                                            \
+    }                                                                                              \
     memcpy(lane, chain, sizeof lane);                                                              \
     for (int64_t l = 0; i + l < n; l++) lane[l] = step(lane[l], READ_##source(x[i + l]) in_row);   \
     for (int half = LANES / 2; half > 0; half /= 2)                                                \
@@ -198,7 +207,10 @@ static void sum_pairs(int64_t n, const void *x_, cpu_element *acc, double center
   double lane[LANES];
   int64_t i = 0;
   (void)center;
-  for (; i + 2 * LANES <= n; i += 2 * LANES) add_pairs(x + i, chain);
+  for (; i + 2 * LANES <= n; i += 2 * LANES) {
+    fetch_ahead(x + i, 2 * LANES * sizeof *x);
+    add_pairs(x + i, chain);
+  }
   memcpy(lane, chain, sizeof lane);
   for (int l = 0; i < n; l++, i += 2) {
     float pair = ir_bf16_as_f32(x[i]);

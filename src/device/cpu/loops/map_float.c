@@ -57,6 +57,8 @@ FLOAT_MOD(mod_f64, double, fmod, copysign)
   }
 WITH_FAR(exponentials, f32_exp_near(x[i]), f32_exp_far, f32_exp)
 WITH_FAR(logarithms, f32_log_scaled(x[i], 0), f32_log_far, f32_log)
+WITH_FAR(sigmoids, 1.0F / (1.0F + f32_exp_near(-x[i])), f32_sigmoid_far, f32_sigmoid)
+WITH_FAR(silus, x[i] / (1.0F + f32_exp_near(-x[i])), f32_sigmoid_far, f32_silu)
 WITH_SPECIAL(sines, f32_sin_turned(x0[i], 0), f32_turns_far(x0[i]), sinf(x0[i]))
 WITH_SPECIAL(cosines, f32_sin_turned(x0[i], 1), f32_turns_far(x0[i]), cosf(x0[i]))
 WITH_SPECIAL(powers, f32_power(x0[i], x1[i]), f32_power_special(x0[i], x1[i]), powf(x0[i], x1[i]))
@@ -77,16 +79,6 @@ static void gelus(int64_t n, void *to_, const void *const *x_, bool mode) {
     (void)mode;                                                                                    \
     for (int64_t i = 0; i < n; i++) to[i] = function(x0[i], x1[i]);                                \
   }
-#define ONE(name, function)                                                                        \
-  static void name(int64_t n, void *to_, const void *const *x, bool mode) {                        \
-    float *restrict to = to_;                                                                      \
-    const float *x0 = x[0];                                                                        \
-    (void)mode;                                                                                    \
-    for (int64_t i = 0; i < n; i++) to[i] = function(x0[i]);                                       \
-  }
-ONE(sigmoids, f32_sigmoid)
-ONE(silus, f32_silu)
-
 BOTH(maxima, f32_max)
 BOTH(minima, f32_min)
 

@@ -184,6 +184,8 @@ static inline float f32_one_and_exp(float x) {
   float u = x > 80.0F ? -80.0F : -x;
   return 1.0F + f32_exp_near(u > 88.0F ? 88.0F : u);
 }
+/* Not for the exponential near 0 of minus x alone. */
+static inline bool f32_sigmoid_far(float x) { return !(fabsf(x) < 80.0F); }
 /* Below -88 both are 0. */
 static inline float f32_sigmoid(float x) {
   float y = x < -88.0F ? 0.0F : 1.0F / f32_one_and_exp(x);

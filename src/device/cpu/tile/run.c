@@ -22,7 +22,8 @@ typedef struct machine {
   int64_t ahead_row, ahead_byte;
 } machine;
 
-enum { LINE = 64, PIECE = 256 }; /* bytes; elements computed between two fetches or stores */
+/* Bytes; elements computed between two fetches or stores: fewer where they take long. */
+enum { LINE = 64, PIECE = 512, HEAVY_PIECE = 128 };
 
 static int64_t count(const machine *m, tile_form f) {
   return (f.rows ? m->rows : 1) * (f.columns ? m->columns : 1);
@@ -132,7 +133,7 @@ static void fetch(machine *m, int64_t lines) {
                      (m->next_row + m->ahead_row) * row_step(m, v);
     int64_t bytes = m->columns * (int64_t)ir_dtype_size_bytes(v->dtype);
     for (; lines > 0 && m->ahead_byte < bytes; lines--, m->ahead_byte += LINE)
-      __builtin_prefetch(at + m->ahead_byte, 0, 2);
+      __builtin_prefetch(at + m->ahead_byte, 0, 3);
     if (m->ahead_byte < bytes) return;
     m->ahead_byte = 0;
     if (++m->ahead_row < m->rows) continue;
@@ -234,8 +235,9 @@ static void do_make(machine *m, const tile_instr *t) {
 static void map_pieces(machine *m, const tile_instr *t, int64_t n, const void **x) {
   char *to = m->values[t->to], *out = t->stream ? view_at(m, t->view) : NULL;
   bool ahead = t->heavy && m->p->n_ahead > 0;
+  int64_t piece = t->heavy ? HEAVY_PIECE : PIECE;
   for (int64_t done = 0, left; done < n; done += left) {
-    left = n - done < PIECE ? n - done : PIECE;
+    left = n - done < piece ? n - done : piece;
     if (ahead) fetch(m, share_of(m, left, n));
     t->map(left, to + done * t->size_bytes, x, t->mode);
     if (out)
@@ -250,7 +252,7 @@ static void do_map(machine *m, const tile_instr *t) {
   int64_t n = count(m, t->form);
   if (t->direct) m->values[t->to] = view_at(m, t->view);
   if (t->table) x[1] = t->table;
-  if (t->stream || (t->heavy && m->p->n_ahead > 0 && n > PIECE)) map_pieces(m, t, n, x);
+  if (t->stream || (t->heavy && m->p->n_ahead > 0 && n > HEAVY_PIECE)) map_pieces(m, t, n, x);
   else t->map(n, m->values[t->to], x, t->mode);
 }
 
