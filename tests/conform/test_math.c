@@ -124,6 +124,28 @@ static void measure_powers(void) {
   (void)EXPECT(worst <= 1);
 }
 
+/* Rows of norms, also where a scale is not a number of f32, and where the mean is large beside what it is taken from. */
+static void measure_norms(const char *level) {
+  static const double sizes[] = {1e-42, 1e-33, 1e-20, 1, 1e10, 1e29, 1e38};
+  static const double means[] = {0, 1, 1000};
+  enum { N = 77 };
+  double worst = 0;
+  if (!cpu_vectors_choose(level)) return;
+  for (uint32_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+    for (uint32_t m = 0; m < sizeof means / sizeof *means; m++) {
+      float x[N], y[N];
+      double mean = means[m] * sizes[s] > 1e38 ? 0 : means[m] * sizes[s], scale = 1.7 / sizes[s];
+      for (int i = 0; i < N; i++) x[i] = (float)(mean + sizes[s] * (i % 7 - 3.25) / 3);
+      cpu_vectors()->normalize[IR_F32](N, x, mean, scale, NULL, NULL, y);
+      for (int i = 0; i < N; i++) {
+        double d = distance(y[i], ((double)x[i] - mean) * scale);
+        if (d > worst) worst = d;
+      }
+    }
+  printf("%-8s norm          %5.2f ulp\n", level, worst);
+  (void)EXPECT(worst <= (strcmp(level, "baseline") == 0 ? 2.5 : 1.5));
+}
+
 int main(int argc, char **argv) {
   uint64_t step = argc > 1 ? strtoull(argv[1], NULL, 10) : SANITIZED ? 40009 : 1009;
   static const char *const baseline[2] = {"baseline", "baseline"}, *const fused[2] = {"avx2",
@@ -133,5 +155,8 @@ int main(int argc, char **argv) {
     if (cpu_vectors_choose(fused[0])) measure(&functions[i], step, fused);
   }
   measure_powers();
+  measure_norms("baseline");
+  measure_norms("avx2");
+  measure_norms("avx512");
   return test_finish();
 }

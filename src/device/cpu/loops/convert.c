@@ -102,7 +102,36 @@ static inline uint8_t u8_from_i64(int64_t x) { return (uint8_t)(uint64_t)x; }
 #include "ir/dtype.def"
 #undef DTYPE
 
-#define ENTRY(TO, FROM) [IR_##FROM] = TO##_from_##FROM,
+/* gcc packs halves of vectors one by one. */
+#if defined(__AVX512BW__)
+static inline __m512i bf16_in_upper_half(__m512 x) {
+  __m512i bits = _mm512_castps_si512(x);
+  __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+  __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  return _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x400000));
+}
+
+static void narrow(int64_t n, void *to_, const void *from_) {
+  uint16_t *to = to_;
+  const float *from = from_;
+  uint16_t odd[32];
+  for (int k = 0; k < 32; k++) odd[k] = (uint16_t)(2 * k + 1);
+  __m512i upper = _mm512_loadu_si512(odd); /* halves of two vectors */
+  int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    __m512i low = bf16_in_upper_half(_mm512_loadu_ps(from + i));
+    __m512i high = bf16_in_upper_half(_mm512_loadu_ps(from + i + 16));
+    _mm512_storeu_si512(to + i, _mm512_permutex2var_epi16(low, upper, high));
+  }
+  for (; i < n; i++) to[i] = ir_f32_as_bf16(from[i]);
+}
+#else
+#define narrow BF16_from_F32
+#endif
+
+#define ENTRY(TO, FROM)                                                                            \
+  [IR_##FROM] = IR_##TO == IR_BF16 && IR_##FROM == IR_F32 ? narrow : TO##_from_##FROM,
 cpu_convert_fn *const cpu_conversions[IR_DTYPE_COUNT][IR_DTYPE_COUNT] = {
 #define DTYPE(id, ...) [IR_##id] = {EACH_FROM(ENTRY, id)},
 #include "ir/dtype.def"
