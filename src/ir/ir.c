@@ -269,12 +269,21 @@ const char *ir_type_text(ir_func *f, ir_tensor t) {
   return out.data;
 }
 
-bool ir_func_has_capacity(const ir_func *f, uint32_t symbol) {
+/* Is it an extent that the function has a name for? */
+static bool declares(const ir_func *f, uint32_t symbol) {
   const ir_scalars *s = &f->module->scalars;
   const ir_symbol_data *d = &s->symbols.data[symbol];
-  if (d->kind != IR_SYMBOL_EXTENT || !d->capacity || !d->name) return false;
+  if (d->kind != IR_SYMBOL_EXTENT || !d->name) return false;
   ir_name_entry e = ir_func_lookup(f, d->name);
   if (e.kind != IR_NAME_EXTENT) return false;
   const ir_scalar_node *n = ir_scalar_node_of(s, (ir_scalar){e.id});
   return n->kind == IR_SCALAR_SYMBOL && n->value == symbol;
+}
+
+bool ir_func_has_capacity(const ir_func *f, uint32_t symbol) {
+  return f->module->scalars.symbols.data[symbol].capacity && declares(f, symbol);
+}
+
+bool ir_func_has_multiple(const ir_func *f, uint32_t symbol) {
+  return f->module->scalars.symbols.data[symbol].multiple && declares(f, symbol);
 }

@@ -276,6 +276,8 @@ uint32_t ir_name_numbered(ir_module *m, const char *base, uint32_t k);
 uint32_t ir_func_fresh_name(const ir_func *f, uint32_t base);
 /* Is the symbol an extent of this function, and is it said how long it gets at most? */
 bool ir_func_has_capacity(const ir_func *f, uint32_t symbol);
+/* Likewise: a multiple of its number is what it says to be. */
+bool ir_func_has_multiple(const ir_func *f, uint32_t symbol);
 void ir_func_declare(ir_func *f, uint32_t name, ir_name_entry entry);
 void ir_func_undeclare(ir_func *f, uint32_t name);
 

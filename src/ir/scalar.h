@@ -53,6 +53,7 @@ typedef struct ir_symbol_data {
   uint32_t tensor;  /* the input tensor that declares it, 0 if none; RANK: the mesh */
   uint32_t dim;     /* and which of its dimensions; RANK: which mark axis of the mesh */
   int64_t capacity; /* EXTENT: the most it may be; 0: nothing is said */
+  int64_t multiple; /* EXTENT: what divides it, as it is written; 0: nothing is said */
 } ir_symbol_data;
 
 typedef struct ir_scalar_node {

@@ -119,7 +119,7 @@ bool form_has_pieces(form *m, ir_tensor t) {
   m->piece = ir_scalar_floordiv(s, size, n);
   bool ranges = a->cut == SHARD_OUTER && !a->nested && !a->swizzled && m->pieces > 1;
   return ranges && ir_func_divides(m->f, n, size) == IR_TRUE &&
-         ir_scalar_eq(s, a->piece, m->piece) == IR_TRUE;
+         ir_func_equal(m->f, a->piece, m->piece) == IR_TRUE;
 }
 
 static bool begin_pieces(form *m, ir_tensor t, uint32_t rank, void (*write)(form *)) {

@@ -1,4 +1,4 @@
-/* Named extents: extent half = n / 2; capacities: extent n <= 8192 */
+/* Named extents: extent half = n / 2; capacities: extent n <= 8192; multiples: extent n % 4 == 0 */
 #include "text/parser_host.h"
 
 bool text_at_named_extent(const text_parser *p) {
@@ -50,12 +50,44 @@ static void parse_capacity(text_parser *p, const text_token *name) {
   else symbol->capacity = most;
 }
 
+/* extent n % 4 == 0 */
+static void parse_multiple(text_parser *p, const text_token *name) {
+  int64_t of = 0, rest = -1;
+  text_advance(p);
+  text_token at = p->token;
+  ir_scalar x = text_parse_scalar(p), zero = {0};
+  if (x.id && text_expect(p, TOKEN_EQ, "'== 0'")) zero = text_parse_scalar(p);
+  if (!zero.id) return;
+  ir_symbol_data *symbol = find_symbol(p, name);
+  bool good = ir_scalar_is_const(&p->m->scalars, x, &of) && of > 0 &&
+              ir_scalar_is_const(&p->m->scalars, zero, &rest) && rest == 0;
+  if (!symbol || symbol->multiple)
+    diag_error(&p->m->errors, text_token_loc(name),
+               symbol ? "it is said already what divides '%s'"
+                      : "'%s' is no extent that an input declares before this line",
+               ir_name_text(p->f, text_intern(p, name)));
+  else if (!good)
+    diag_error(&p->m->errors, text_token_loc(&at),
+               "what divides an extent is a number above 0, "
+               "and what remains is 0");
+  if (!symbol || symbol->multiple || !good) return;
+  symbol->multiple = of;
+  ir_scalar n = {ir_func_lookup(p->f, text_intern(p, name)).id};
+  ir_require(p->f, IR_REQUIRE_DIVIDES, x, n, "an extent that is said to be a multiple",
+             text_token_loc(name));
+  ir_func_learn_multiple(p->f, x, n);
+}
+
 void text_parse_named_extent(text_parser *p) {
   text_advance(p);
   text_token name = p->token;
   text_advance(p);
   if (p->token.kind == TOKEN_LE) {
     parse_capacity(p, &name);
+    return;
+  }
+  if (p->token.kind == TOKEN_PERCENT) {
+    parse_multiple(p, &name);
     return;
   }
   if (is_taken(p, &name)) {

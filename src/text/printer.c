@@ -399,10 +399,14 @@ static void put_capacities(const ir_func *f, strbuf *out) {
   const ir_scalars *s = &f->module->scalars;
   for (uint32_t i = 0; i < s->symbols.len; i++) {
     const ir_symbol_data *d = &s->symbols.data[i];
-    if (!ir_func_has_capacity(f, i)) continue;
-    strbuf_puts(out, "  extent ");
-    put_name(f, d->name, out);
-    strbuf_printf(out, " <= %lld\n", (long long)d->capacity);
+    bool sides[] = {ir_func_has_capacity(f, i), ir_func_has_multiple(f, i)};
+    for (int k = 0; k < 2; k++) {
+      if (!sides[k]) continue;
+      strbuf_puts(out, "  extent ");
+      put_name(f, d->name, out);
+      if (k == 0) strbuf_printf(out, " <= %lld\n", (long long)d->capacity);
+      else strbuf_printf(out, " %% %lld == 0\n", (long long)d->multiple);
+    }
   }
 }
 
