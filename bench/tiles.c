@@ -344,7 +344,8 @@ int main(int argc, char **argv) {
   static member members[MAX_THREADS];
   bool hand = find_functions(), ask = argc > 1 && strcmp(argv[1], "--ask") == 0;
   wall = getenv("WALL") != NULL;
-  if (getenv("THREADS") && strcmp(getenv("THREADS"), "1") == 0) n_threads = 1;
+  const char *threads = getenv("THREADS");
+  if (threads && strcmp(threads, "1") == 0) n_threads = 1;
   int rounds = argc > 1 && !ask ? atoi(argv[1]) : 15;
   if (rounds < 1 || rounds > MAX_ROUNDS) rounds = 15;
   for (uint32_t i = 1; i < n_threads; i++) {
