@@ -312,9 +312,10 @@ static uint32_t staged_blocks(rows_writer *x, uint32_t threads) {
   x->threads = x->block = threads;
   x->vectors = (uint32_t)cg_ceildiv(cg_ceildiv(x->n, x->width), threads);
   uint32_t words = x->vectors * column_words(x) + STAGED_WORDS;
-  if (words > MOST_WORDS || cg_stage_bytes(x) > STAGE_BYTES) return 0;
+  uint32_t bytes = cg_stage_bytes(x);
+  if (words > MOST_WORDS || bytes > STAGE_BYTES || bytes + STATIC_BYTES > x->most_staged) return 0;
   uint32_t by_registers = REGISTERS / (words * threads);
-  uint32_t by_memory = SHARED_BYTES / (cg_stage_bytes(x) + STATIC_BYTES);
+  uint32_t by_memory = SHARED_BYTES / (bytes + STATIC_BYTES);
   uint32_t blocks = by_registers < by_memory ? by_registers : by_memory;
   return blocks * threads > STAGED_THREADS ? STAGED_THREADS / threads : blocks;
 }

@@ -17,7 +17,8 @@ typedef struct rows_writer {
   uint32_t width;          /* V: elements of a vector */
   uint32_t vectors;        /* of a thread: all of the row, or those that are read at once */
   bool early;              /* the next row is loaded before this one is computed */
-  bool staged;             /* rows are in shared memory (body_stage.c) */
+  bool staged;             /* rows are in shared memory (body_stage.c), */
+  uint32_t most_staged;    /* bytes, at most */
   uint32_t resident;       /* blocks that a multiprocessor shall have room for; 0: as it comes */
   uint32_t threads, block; /* of a row */
   uint32_t passes;         /* of folds; then the results */

@@ -57,10 +57,11 @@ typedef struct cg_kernel {
   arena *memory;
   uint32_t n_launches, cap_launches;
   cg_launch *launches;
-  size_t scratch_bytes; /* memory of the device that nothing else uses meanwhile */
+  size_t scratch_bytes;       /* memory of the device that nothing else uses meanwhile */
+  uint32_t most_shared_bytes; /* that a launch may ask for */
 } cg_kernel;
 
-void cg_kernel_init(cg_kernel *k, arena *memory);
+void cg_kernel_init(cg_kernel *k, arena *memory, uint32_t most_shared_bytes);
 void cg_kernel_add(cg_kernel *k, const cg_launch *launch);
 
 /* What a kernel that met an index outside its axis reports; zeroed before the run. */

@@ -7,7 +7,9 @@
 #include "base/table.h"
 #include "codegen/internal.h"
 
-void cg_kernel_init(cg_kernel *k, arena *memory) { *k = (cg_kernel){.memory = memory}; }
+void cg_kernel_init(cg_kernel *k, arena *memory, uint32_t most_shared_bytes) {
+  *k = (cg_kernel){.memory = memory, .most_shared_bytes = most_shared_bytes};
+}
 
 void cg_kernel_add(cg_kernel *k, const cg_launch *launch) {
   if (k->n_launches == k->cap_launches)

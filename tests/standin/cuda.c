@@ -197,6 +197,7 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute which, CUdevice d) 
   if (which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) *value = 9;
   else if (which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR) *value = 0;
   else if (which == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) *value = 132;
+  else if (which == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN) *value = 227 << 10;
   else *value = 1; /* it can do whatever is asked about */
   return CUDA_SUCCESS;
 }

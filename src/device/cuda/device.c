@@ -36,9 +36,13 @@ static status read_capability(cuda_device *d, cuda_gpu *g) {
   TRY(cuda_try(
       cu->cuDeviceGetAttribute(&g->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, g->id),
       "asking for the compute capability"));
-  return cuda_try(
+  TRY(cuda_try(
       cu->cuDeviceGetAttribute(&g->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, g->id),
-      "asking for the compute capability");
+      "asking for the compute capability"));
+  return cuda_try(cu->cuDeviceGetAttribute(&g->shared_bytes,
+                                           CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+                                           g->id),
+                  "asking for the shared memory");
 }
 
 static void close_gpu(cuda_device *d, cuda_gpu *g) {

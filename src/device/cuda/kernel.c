@@ -10,11 +10,12 @@ static cuda_prepare_fn *const families[] = {
 #include "ir/families.def"
 };
 
-status cuda_kernel_prepare(const rt_plan *plan, const rt_task *task, arena *memory,
-                           const cuda_kernel **result) {
+status cuda_kernel_prepare(const rt_plan *plan, const rt_task *task, uint32_t most_shared_bytes,
+                           arena *memory, const cuda_kernel **result) {
   cuda_kernel *k = ARENA_NEW(memory, cuda_kernel);
   rt_plan made;
   rt_task grouped;
+  cg_kernel_init(&k->code, memory, most_shared_bytes);
   if (task->body) {
     TRY(cuda_prepare_body(plan, task, memory, k));
     *result = k;
@@ -31,7 +32,6 @@ status cuda_kernel_prepare(const rt_plan *plan, const rt_task *task, arena *memo
   }
   cuda_call c = cuda_call_of(plan, task, k);
   k->name = c.info->name;
-  cg_kernel_init(&k->code, memory);
   if (!rt_task_is_empty(plan, task)) TRY(families[c.info->family](&c));
   *result = k;
   return STATUS_OK;

@@ -57,7 +57,6 @@ bool cuda_prepare_crossed(const rt_plan *plan, const rt_task *task, arena *memor
   rt_task copy = *task;
   copy.code = IR_OP_NONE;
   copy.body = body;
-  cg_kernel_init(&k->code, memory);
   k->name = ir_op_info_of(task->code)->name;
   return cuda_lower_body(plan, &copy, memory, k);
 }
@@ -66,7 +65,6 @@ status cuda_prepare_body(const rt_plan *plan, const rt_task *task, arena *memory
   check(task->n_operands == task->body->n_params);
   check(rt_task_n_results(task) == task->body->n_results);
   k->name = "body";
-  cg_kernel_init(&k->code, memory);
   if (cuda_lower_body(plan, task, memory, k)) return STATUS_OK;
   k->code.n_launches = 0;
   k->code.scratch_bytes = 0;

@@ -304,6 +304,14 @@ static bool serves(const void *context, uint32_t value) {
   return rt_task_equal(plan, key->task, &plan->tasks[value - 1], CUDA_BUFFER_ALIGN);
 }
 
+/* Ranks on different GPUs share kernels. */
+static uint32_t least_shared(const cuda_device *d) {
+  int least = d->gpus[0].shared_bytes;
+  for (uint32_t g = 1; g < d->n_gpus; g++)
+    if (d->gpus[g].shared_bytes < least) least = d->gpus[g].shared_bytes;
+  return (uint32_t)least;
+}
+
 /* The kernel of an equal task before it, or a new one. */
 static status find_kernel(cuda_loaded *l, table *known, uint32_t t) {
   const rt_plan *plan = plan_of(l);
@@ -315,7 +323,7 @@ static status find_kernel(cuda_loaded *l, table *known, uint32_t t) {
     l->tasks[t].kernel = l->tasks[found - 1].kernel;
     return STATUS_OK;
   }
-  TRY(cuda_kernel_prepare(plan, task, &l->memory, &l->tasks[t].kernel));
+  TRY(cuda_kernel_prepare(plan, task, least_shared(l->device), &l->memory, &l->tasks[t].kernel));
   table_add(known, hash, t + 1);
   return STATUS_OK;
 }
