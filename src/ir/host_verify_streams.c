@@ -128,6 +128,21 @@ static bool rises(const joins *j, ir_scalar x, const stream_set *s) {
   return false;
 }
 
+/* The same of sums like n * i - i: by what x grows with each index. Loops that run at all have an extent. */
+static bool grows(joins *j, ir_scalar x, const stream_set *s) {
+  ir_scalars *all = scalars_of(j);
+  ir_scalar zero = ir_scalar_const(all, 0), one = ir_scalar_const(all, 1);
+  if (ir_scalar_node_of(all, x)->size > IR_SCALAR_SMALL) return false;
+  for (uint32_t i = 0; i < s->n_loops; i++) {
+    ir_scalar next = ir_scalar_add(all, s->loops[i].variable, one);
+    ir_scalar by = ir_scalar_sub(all, replace(j, x, s->loops[i].variable, next), x);
+    bool up = ir_scalar_le(all, zero, by) == IR_TRUE;
+    for (uint32_t k = 0; k < s->n_loops; k++) up = up || IR_SAME(by, s->loops[k].extent);
+    if (!up) return false;
+  }
+  return true;
+}
+
 /* The first index past x, as the set's loops run; none where that is not clear. */
 static ir_scalar end_of(joins *j, ir_scalar x, const stream_set *s) {
   ir_scalars *all = scalars_of(j);
@@ -136,7 +151,7 @@ static ir_scalar end_of(joins *j, ir_scalar x, const stream_set *s) {
     ir_scalar end = end_of(j, n.a, s);
     return end.id ? ir_scalar_min(all, end, n.b) : n.b;
   }
-  if (!rises(j, x, s)) return (ir_scalar){0};
+  if (!rises(j, x, s) && !grows(j, x, s)) return (ir_scalar){0};
   ir_scalar one = ir_scalar_const(all, 1);
   for (uint32_t i = 0; i < s->n_loops; i++) {
     x = replace(j, x, s->loops[i].variable, ir_scalar_sub(all, s->loops[i].extent, one));

@@ -239,46 +239,6 @@ static void test_stuck_worlds(void) {
   }
 }
 
-/* Calls of all circles of a GPU fit on it, also of those whose communicators were made for a plan with fewer
- * circles: 4 share 132 multiprocessors, or the 8 of two ranks that are on one GPU. */
-static void tell_blocks(int n) {
-  char what[32];
-  (void)snprintf(what, sizeof what, "ctas:%d", n);
-  tell(what);
-}
-
-static void test_shares(void) {
-  const char *gpus = getenv("WEIR_STANDIN_GPUS");
-  int share = gpus && strcmp(gpus, "1") != 0 ? 33 : 16;
-  world few;
-  matrix *m = calloc(1, sizeof *m);
-  if (!m) abort();
-  matrix_make(m, IR_F32, 2);
-  EXPECT(matrix_expect(m));
-  rt_device *d = open_device((rt_device_options){0}, &memory_default);
-  d->ops->attach(d, NULL, 0, 20 * SECONDS);
-  world_make(&few, 0, 2, 16, 3);
-  rt_loaded *first = load(d, few.plan);
-  EXPECT(run_ok(first, few.inputs, few.outputs, NULL));
-  rt_loaded *l = load(d, m->plan);
-  tell_blocks(share);
-  matrix_clear(m, m->outputs);
-  EXPECT(run_ok(l, m->inputs, m->outputs, NULL));
-  EXPECT_INT(matrix_wrong(m, 0) + matrix_wrong(m, 1), 0);
-  tell("");
-  EXPECT(run_ok(first, few.inputs, few.outputs, NULL));
-  tell_blocks(share - 1);
-  EXPECT_INT(rt_run(l, m->inputs, m->outputs, NULL, NULL), STATUS_UNAVAILABLE);
-  status_clear();
-  tell("");
-  d->ops->unload(first);
-  d->ops->unload(l);
-  d->ops->close(d);
-  world_destroy(&few);
-  matrix_destroy(m);
-  free(m);
-}
-
 /* One rank computes for longer than the timeout while the other waits for it: that is no stillness. */
 static void make_long(kit kits[2], int64_t width, rt_plan **plan) {
   static const uint32_t team[] = {0, 1};
@@ -298,6 +258,50 @@ static void make_long(kit kits[2], int64_t width, rt_plan **plan) {
     plans[r] = &k->plan;
   }
   if (rt_plan_join(plans, 2, &memory_default, plan) != STATUS_OK) abort();
+}
+
+/* Calls of all circles of a GPU fit on it, also of those whose communicators were made for a plan with fewer
+ * circles: 4 share 132 multiprocessors, or the 8 of two ranks that are on one GPU. */
+static void tell_blocks(int n) {
+  char what[32];
+  (void)snprintf(what, sizeof what, "ctas:%d", n);
+  tell(what);
+}
+
+static void test_shares(void) {
+  const char *gpus = getenv("WEIR_STANDIN_GPUS");
+  int share = gpus && strcmp(gpus, "1") != 0 ? 33 : 16;
+  int64_t x[16] = {1}, z[2][16];
+  void *inputs[] = {x, x}, *outputs[] = {z[0], z[1]};
+  kit kits[2];
+  rt_plan *few;
+  matrix *m = calloc(1, sizeof *m);
+  if (!m) abort();
+  matrix_make(m, IR_F32, 2);
+  EXPECT(matrix_expect(m));
+  rt_device *d = open_device((rt_device_options){0}, &memory_default);
+  d->ops->attach(d, NULL, 0, 20 * SECONDS);
+  make_long(kits, 16, &few); /* one circle, which the other plan has as well */
+  rt_loaded *first = load(d, few);
+  EXPECT(run_ok(first, inputs, outputs, NULL));
+  rt_loaded *l = load(d, m->plan);
+  tell_blocks(share);
+  matrix_clear(m, m->outputs);
+  EXPECT(run_ok(l, m->inputs, m->outputs, NULL));
+  EXPECT_INT(matrix_wrong(m, 0) + matrix_wrong(m, 1), 0);
+  tell("");
+  EXPECT(run_ok(first, inputs, outputs, NULL));
+  tell_blocks(share - 1);
+  EXPECT_INT(rt_run(l, m->inputs, m->outputs, NULL, NULL), STATUS_UNAVAILABLE);
+  status_clear();
+  tell("");
+  d->ops->unload(first);
+  d->ops->unload(l);
+  d->ops->close(d);
+  rt_plan_destroy(few);
+  for (int r = 0; r < 2; r++) kit_destroy(&kits[r]);
+  matrix_destroy(m);
+  free(m);
 }
 
 static void test_long_kernels(void) {
