@@ -234,7 +234,8 @@ static status wait_for_end(cuda_loaded *l, bool all) {
 void cuda_watch_release(cuda_loaded *l) {
   /* mutant: cuda_nccl_never_aborted */
   cuda_nccl_abort(l->device->nccl);
-  drain(l);
+  l->current_gpu = UINT32_MAX; /* NCCL leaves another context, or none */
+  if (cuda_run_make_current(l, l->share ? l->share->me : 0) == CUDA_SUCCESS) drain(l);
 }
 
 status cuda_watch(cuda_loaded *l) {
