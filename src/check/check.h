@@ -70,7 +70,8 @@ typedef enum check_verdict {
 typedef struct check_wait {
   uint32_t instr;
   check_verdict verdict;
-  uint32_t a, b; /* NEEDED: two tasks it orders; b is CHECK_NONE for the end of stream 0. Both CHECK_NONE: in a loop, for
+  uint32_t a,
+      b; /* NEEDED: two tasks it orders; b is CHECK_NONE for the end of stream 0. Both CHECK_NONE: in a loop, for
                   * several repetitions together */
 } check_wait;
 

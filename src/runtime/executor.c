@@ -24,8 +24,7 @@ static void issue(rt_loaded *loaded) {
   for (uint32_t k = 0; k < plan->n_loops; k++) {
     const rt_loop *l = &plan->loops[k];
     issue_range(loaded, at, l->first);
-    for (uint32_t turn = 0; turn < l->times; turn++)
-      issue_range(loaded, l->first, l->first + l->n);
+    for (uint32_t turn = 0; turn < l->times; turn++) issue_range(loaded, l->first, l->first + l->n);
     at = l->first + l->n;
   }
   issue_range(loaded, at, plan->n_instrs);
