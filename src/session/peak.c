@@ -97,7 +97,7 @@ status session_find_peak(session *x, const ir_env *env, arena *scratch, session_
   uint32_t n;
   TRY(session_bind(x, env, &plans, &n));
   find_rank(&c, plans, n);
-  check(c.plan); /* there is at least one */
+  check(c.plan);            /* there is at least one */
   rt_plan *unrolled = NULL; /* lives are those of a plan without loops */
   if (c.plan->n_loops) TRY(rt_plan_unroll(c.plan, x->memory, &unrolled));
   if (unrolled) c.plan = unrolled;
