@@ -8,28 +8,14 @@ from a product in f32 for each group, over the largest element (16 bits round to
 import torch
 import weir
 
+from timing import median_us
+
 FORWARD = "fusion f { x : bf16[t, k]; w : bf16[e, k, n]; i : i64[t]; y = grouped_matmul(x, w, i); return y }"
 BACKWARD = """fusion b { dy : bf16[t, n]; w : bf16[e, k, n]; i : i64[t]
   dx = grouped_matmul(dy, transpose(w), i); return dx }"""
 OUTER = """fusion o { x : bf16[t, k]; dy : bf16[t, n]; w : bf16[e, k, n]; i : i64[t]
   dw = grouped_outer(x, dy, i, e); return dw }"""
 CASES = [(4096, 8, 2048, 4096), (8192, 64, 2048, 1408), (16384, 8, 4096, 14336), (64, 64, 2048, 1408), (512, 128, 1024, 512)]
-
-
-def median_us(call, windows=7, window_ms=20.0):
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    for _ in range(3):
-        call()
-    times, n = [], 1
-    for _ in range(windows + 1):
-        begin.record()
-        for _ in range(n):
-            call()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) / n)
-        n = max(1, min(2000, int(window_ms / max(times[-1], 1e-3))))
-    return sorted(times[1:])[windows // 2] * 1e3
 
 
 def report(name, t, e, k, n, weir_call, torch_call, truth):

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "gpu/overlap_hand.h"
+#include "gpu/peer.h"
 
 enum { ROUNDS = 11, RUNS = 5, MOST_CONTENDERS = 64, REST_NS = 20000000 };
 
@@ -62,40 +63,18 @@ static double of(const contender *c) {
 }
 
 /* ---- PyTorch ---- */
-static FILE *orders, *answers;
+static peer torch;
 
 /* A round of slices, carried out by the other process; it answers with the time. */
 static double run_torch(void *context) {
-  double ms = 0;
-  fprintf(orders, "%d\n", *(const int *)context);
-  if (fflush(orders) != 0 || fscanf(answers, "%lf", &ms) != 1) {
-    fprintf(stderr, "the program in PyTorch has ended\n");
-    exit(3);
-  }
-  return ms;
+  char order[16];
+  (void)snprintf(order, sizeof order, "%d", *(const int *)context);
+  return peer_run(&torch, order);
 }
 
-/* Starts it. False: there is no PyTorch, or no such program. */
 static bool start_torch(char *program, char **argv) {
-  int to[2], from[2];
-  char line[16] = "";
   char *args[] = {"python3", program, argv[1], argv[2], argv[3], argv[4], NULL};
-  if (pipe(to) != 0 || pipe(from) != 0) return false;
-  pid_t child = fork();
-  if (child == 0) {
-    (void)dup2(to[0], 0);
-    (void)dup2(from[1], 1);
-    (void)close(to[1]);
-    (void)close(from[0]);
-    (void)execvp(args[0], args);
-    _exit(127);
-  }
-  (void)close(to[0]);
-  (void)close(from[1]);
-  orders = fdopen(to[1], "w");
-  answers = fdopen(from[0], "r");
-  return child > 0 && orders && answers && fgets(line, sizeof line, answers) &&
-         strcmp(line, "ready\n") == 0;
+  return peer_start(&torch, args);
 }
 
 /* ---- Weir ---- */
@@ -256,6 +235,6 @@ int main(int argc, char **argv) {
     for (int i = 0; i < n_contenders; i++) contenders[i].ms[r] = take_turn(&contenders[i]);
   printf("%s %lld x %lld x %lld: ", argv[1], (long long)s.m, (long long)s.k, (long long)s.n);
   report();
-  if (orders) (void)fclose(orders);
+  if (torch.orders) (void)fclose(torch.orders);
   return 0;
 }

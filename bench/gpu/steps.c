@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "gpu/kit.h"
+#include "gpu/peer.h"
 #include "weir/weir.h"
 
 enum {
@@ -35,57 +36,25 @@ typedef struct step {
 } step;
 
 /* ---- PyTorch ---- */
-static FILE *orders, *answers;
+static peer torch;
 
-static double run_torch(const char *order) {
-  double ms = 0;
-  fprintf(orders, "%s\n", order);
-  if (fflush(orders) == 0 && fscanf(answers, "%lf", &ms) == 1) return ms;
-  fprintf(stderr, "the program in PyTorch has ended\n");
-  exit(3);
-}
+static double run_torch(const char *order) { return peer_run(&torch, order); }
 
-static void exec_torch(char *program, const step *s) {
-  char numbers[3][24];
-  const char *named = getenv("PYTHON");
-  char *args[8] = {0};
+static void start_torch(char *program, const step *s) {
+  char numbers[3][24], *named = getenv("PYTHON");
+  char *args[8] = {named ? named : "python3", program, (char *)s->name};
   const int64_t sizes[] = {s->b, s->h, s->f};
   for (int i = 0; i < 3; i++)
     (void)snprintf(numbers[i], sizeof numbers[i], "%lld", (long long)sizes[i]);
-  args[0] = strdup(named ? named : "python3");
-  args[1] = program;
-  args[2] = (char *)s->name;
   for (int i = 0; i < (s->f ? 3 : 2); i++) args[3 + i] = numbers[i];
-  if (args[0]) (void)execvp(args[0], args);
-  _exit(127);
-}
-
-static void start_torch(char *program, const step *s) {
-  int to[2], from[2];
-  char line[16] = "";
-  if (pipe(to) != 0 || pipe(from) != 0) exit(3);
-  pid_t child = fork();
-  if (child == 0) {
-    (void)dup2(to[0], 0);
-    (void)dup2(from[1], 1);
-    (void)close(to[1]);
-    (void)close(from[0]);
-    exec_torch(program, s);
-  }
-  (void)close(to[0]);
-  (void)close(from[1]);
-  orders = fdopen(to[1], "w");
-  answers = fdopen(from[0], "r");
-  if (child > 0 && orders && answers && fgets(line, sizeof line, answers) &&
-      strcmp(line, "ready\n") == 0)
-    return;
+  if (peer_start(&torch, args)) return;
   fprintf(stderr, "there is no PyTorch, or %s does not work\n", program);
   exit(3);
 }
 
 static void end_torch(void) {
-  (void)fclose(orders);
-  (void)fclose(answers);
+  (void)fclose(torch.orders);
+  (void)fclose(torch.answers);
 }
 
 /* ---- Weir ---- */

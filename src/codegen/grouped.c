@@ -42,25 +42,8 @@ static const char open_rows[] =
     "  const ix from = 0, last = some ? K : 0;\n"
     "  b = (const unsigned short *)p.at[$b] + ob + (some ? (ix)group * $gs : 0);\n";
 
-static const char open_depth[] =
-    "  {\n"
-    "  __shared__ ix firsts[$T], lasts[$T];\n"
-    "  const ix lo = i0, hi = end;\n"
-    "  const long long group = (long long)(block % $count) + $first;\n"
-    "  ix from = K, last = 0;\n"
-    "  for (ix r = (ix)threadIdx.x; r < K; r += $T) {\n"
-    "    const long long at = $geti(index[r * $is]);\n"
-    "    if (!weir_inside(at, n.at[$groups] + 1, p.at[$error]) || at != group) continue;\n"
-    "    if (r < from) from = r;\n"
-    "    last = r + 1;\n"
-    "  }\n"
-    "  firsts[threadIdx.x] = from;\n"
-    "  lasts[threadIdx.x] = last;\n"
-    "  __syncthreads();\n"
-    "  for (int i = 0; i < $T; i++) {\n"
-    "    if (firsts[i] < from) from = firsts[i];\n"
-    "    if (lasts[i] > last) last = lasts[i];\n"
-    "  }\n";
+static const char open_depth[] = "  {\n"
+                                 "  const ix lo = i0, hi = end;\n";
 
 /* $lines lines of $pieces pieces; line y of the tile is $line of the operand, piece c begins at $column. */
 static const char load_tile[] =
@@ -309,6 +292,7 @@ bool cg_write_grouped_tiles(cg_kernel *k, const cg_matmul *m) {
   set_groups(&w, m);
   cg_put(&w, begin);
   cg_put(&w, m->by_depth ? open_depth : open_rows);
+  if (m->by_depth) cg_put(&w, cg_group_depth);
   const char *load = load_text(&w, m, &s);
   cg_set(&w, "load", load);
   set_reads(&w, &s);

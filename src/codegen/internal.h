@@ -148,6 +148,9 @@ bool cg_write_sdpa_tiles(cg_kernel *k, const cg_sdpa *s);
 bool cg_write_sdpa_blocks(cg_kernel *k, const cg_sdpa *s);
 
 /* ---- grouped products (grouped.c) ---- */
+/* Where positions along k belong to a group: from its first to its last one; those of others between them are left
+ * out. Needs index, block and K. */
+extern const char cg_group_depth[];
 /* cg_write_matmul() of a grouped product on tensor cores, if dtypes, extents and strides allow it; otherwise false. */
 bool cg_write_grouped_tiles(cg_kernel *k, const cg_matmul *m);
 

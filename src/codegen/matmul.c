@@ -60,10 +60,10 @@ static const char open_groups[] =
     "n.at[$groups];\n"
     "  const ix og = some ? ob + (ix)group * $gs : ob, last = some ? K : 0;\n";
 
-/* From the first to the last position of the group; those of other groups between them are left out. */
-static const char open_depth[] =
+static const char open_depth[] = "  const $I *index = (const $I *)p.at[$i] + obias;\n";
+
+const char cg_group_depth[] =
     "  __shared__ ix firsts[$T], lasts[$T];\n"
-    "  const $I *index = (const $I *)p.at[$i] + obias;\n"
     "  const long long group = (long long)(block % $count) + $first;\n"
     "  ix from = K, last = 0;\n"
     "  for (ix r = (ix)threadIdx.x; r < K; r += $T) {\n"
@@ -112,6 +112,7 @@ static void set_groups(cg_writer *w, const cg_matmul *m) {
   cg_set_number(&piece, "first", m->first_group);
   cg_set_int(&piece, "T", BLOCK);
   cg_put(&piece, m->by_depth ? open_depth : open_groups);
+  if (m->by_depth) cg_put(&piece, cg_group_depth);
   const char *text = piece.body.data;
   piece.body = w->body;
   *w = piece;

@@ -10,26 +10,9 @@
 enum { MOST_STEPS = 4 };
 
 typedef struct uses {
-  uint32_t *n;     /* by tensor: how often it is read, outputs included */
-  ir_op *reader;   /* by tensor: an operation that reads it */
+  ir_reads reads;
   int64_t *values; /* by symbol: what is expected of it */
 } uses;
-
-static uses count_uses(const lowering *l, arena *scratch) {
-  const ir_func *f = l->f;
-  uses u = {.n = ARENA_ARRAY(scratch, f->tensors.len, uint32_t),
-            .reader = ARENA_ARRAY(scratch, f->tensors.len, ir_op),
-            .values = ir_module_usual(f->module, scratch)};
-  for (uint32_t i = 0; i < f->order.len; i++) {
-    const ir_op_data *op = ir_op_at(f, f->order.data[i]);
-    for (uint32_t k = 0; k < op->n_operands; k++) {
-      u.n[op->operands[k].id]++;
-      u.reader[op->operands[k].id] = f->order.data[i];
-    }
-  }
-  for (uint32_t i = 0; i < f->outputs.len; i++) u.n[f->outputs.data[i].id]++;
-  return u;
-}
 
 /* Parts of f16 stay in f32 until they are reduced, so that each of them is reduced by itself. */
 static bool is_stored_as_is(const ir_func *f, ir_tensor t) {
@@ -56,7 +39,7 @@ static void leave_unreduced(op_plan *made) {
 static bool gives_parts(const lowering *l, const uses *u, ir_tensor t, const op_plan *plan) {
   ir_op o = l->producer[t.id];
   /* mutant: sums_read_twice */
-  if (o.id == 0 || u->n[t.id] != 1 || !is_stored_as_is(l->f, t)) return false;
+  if (o.id == 0 || u->reads.n[t.id] != 1 || !is_stored_as_is(l->f, t)) return false;
   const ir_op_data *op = ir_op_at(l->f, o);
   const op_plan *made = &l->ops[o.id];
   ir_fold fold = ir_op_fold(op->code);
@@ -124,7 +107,7 @@ static bool has_parts(const lowering *l, const uses *u, ir_tensor t, const op_pl
                       uint32_t mesh_axes, uint32_t steps) {
   ir_op o = l->producer[t.id];
   if (gives_parts(l, u, t, plan)) return parts_of(&l->ops[o.id]) == mesh_axes;
-  if (steps == 0 || o.id == 0 || u->n[t.id] != 1) return false;
+  if (steps == 0 || o.id == 0 || u->reads.n[t.id] != 1) return false;
   const ir_op_data *op = ir_op_at(l->f, o);
   for (uint32_t k = 0; k < 2 && k < op->n_operands; k++) {
     ir_tensor x = op->operands[k];
@@ -149,12 +132,12 @@ static bool meets_parts(const lowering *l, const uses *u, ir_op sum, ir_tensor t
  * has, or in a sum with other parts? Otherwise it would only be another order. */
 static bool pays(const lowering *l, const uses *u, ir_op o, ir_tensor t, uint32_t mesh_axes) {
   double before = ir_tensor_elements(l->f, t, u->values);
-  for (ir_tensor at = t; takes_parts(l, o, at, mesh_axes); o = u->reader[at.id]) {
+  for (ir_tensor at = t; takes_parts(l, o, at, mesh_axes); o = u->reads.reader[at.id]) {
     at = ir_op_at(l->f, o)->result;
     if (ir_tensor_elements(l->f, at, u->values) < before) return true;
-    if (u->n[at.id] != 1 || !u->reader[at.id].id) return false;
-    if (ir_op_adds(ir_op_at(l->f, u->reader[at.id])))
-      return meets_parts(l, u, u->reader[at.id], at, mesh_axes);
+    if (u->reads.n[at.id] != 1 || !u->reads.reader[at.id].id) return false;
+    if (ir_op_adds(ir_op_at(l->f, u->reads.reader[at.id])))
+      return meets_parts(l, u, u->reads.reader[at.id], at, mesh_axes);
   }
   return false;
 }
@@ -177,7 +160,7 @@ static void carry_parts(lowering *l, const uses *u, ir_op o) {
 
 void host_add_parts(lowering *l) {
   if (!l->shard) return;
-  uses u = count_uses(l, &l->scratch);
+  uses u = {ir_func_reads(l->f, &l->scratch), ir_module_usual(l->f->module, &l->scratch)};
   for (uint32_t i = 0; i < l->f->order.len; i++) {
     ir_op o = l->f->order.data[i];
     if (ir_op_adds(ir_op_at(l->f, o))) add_parts(l, &u, o);

@@ -30,6 +30,20 @@ bool ir_module_expects(const ir_module *m, ir_scalar x, int64_t *value) {
   return ir_scalar_eval(&m->scalars, x, m->expected.data, m->expected.len, value);
 }
 
+ir_reads ir_func_reads(const ir_func *f, arena *memory) {
+  ir_reads r = {ARENA_ARRAY(memory, f->tensors.len, uint32_t),
+                ARENA_ARRAY(memory, f->tensors.len, ir_op)};
+  for (uint32_t i = 0; i < f->order.len; i++) {
+    const ir_op_data *op = ir_op_at(f, f->order.data[i]);
+    for (uint32_t k = 0; k < op->n_operands; k++) {
+      r.n[op->operands[k].id]++;
+      r.reader[op->operands[k].id] = f->order.data[i];
+    }
+  }
+  for (uint32_t i = 0; i < f->outputs.len; i++) r.n[f->outputs.data[i].id]++;
+  return r;
+}
+
 double ir_tensor_elements(const ir_func *f, ir_tensor t, const int64_t *values) {
   const ir_scalars *s = &f->module->scalars;
   ir_axis dims[IR_MAX_RANK];

@@ -214,6 +214,13 @@ bool ir_module_expects(const ir_module *m, ir_scalar x, int64_t *value);
 /* By symbol, for ir_scalar_eval(): what is expected, or IR_USUAL_EXTENT. For comparing costs. */
 enum { IR_USUAL_EXTENT = 1024 };
 int64_t *ir_module_usual(const ir_module *m, arena *memory);
+/* By tensor: how often it is read, outputs included, and an operation that does; none: it is an output, or unused. */
+typedef struct ir_reads {
+  uint32_t *n;
+  ir_op *reader;
+} ir_reads;
+ir_reads ir_func_reads(const ir_func *f, arena *memory);
+
 /* How many it has by such values. */
 double ir_tensor_elements(const ir_func *f, ir_tensor t, const int64_t *values);
 

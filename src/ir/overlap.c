@@ -24,15 +24,6 @@ static void add_term(equation *e, int64_t c, int64_t most) {
   e->most[at] = most;
 }
 
-static int64_t gcd(int64_t a, int64_t b) {
-  while (b) {
-    int64_t rest = a % b;
-    a = b;
-    b = rest;
-  }
-  return a;
-}
-
 static bool search(equation *e, uint32_t k, int64_t target) {
   if (target == 0) return true;
   if (target > e->rest[k] || target % e->gcd[k] != 0) return false;
@@ -56,7 +47,7 @@ static bool has_solution(equation *e, int64_t target) {
     if (__builtin_mul_overflow(e->c[k], e->most[k], &most) ||
         __builtin_add_overflow(e->rest[k + 1], most, &e->rest[k]))
       return true;
-    e->gcd[k] = k + 1 == e->n ? e->c[k] : gcd(e->gcd[k + 1], e->c[k]);
+    e->gcd[k] = k + 1 == e->n ? e->c[k] : ir_gcd(e->gcd[k + 1], e->c[k]);
   }
   return search(e, 0, target);
 }

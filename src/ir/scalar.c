@@ -626,3 +626,12 @@ ir_proof ir_scalar_divides(ir_scalars *s, ir_scalar b, ir_scalar a) {
   if (ir_scalar_is_overflow(rest) || !ir_scalar_is_const(s, rest, &value)) return IR_UNKNOWN;
   return value == 0 ? IR_TRUE : IR_FALSE;
 }
+
+int64_t ir_gcd(int64_t a, int64_t b) {
+  while (b) {
+    int64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a < 0 ? -a : a;
+}

@@ -182,4 +182,7 @@ typedef const char *(*ir_tensor_namer)(const void *context, uint32_t tensor);
 void ir_scalar_print(const ir_scalars *s, const strings *names, ir_scalar x, ir_tensor_namer namer,
                      const void *context, strbuf *out);
 
+/* The greatest common divisor; not negative. */
+int64_t ir_gcd(int64_t a, int64_t b);
+
 #endif

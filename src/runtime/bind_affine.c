@@ -12,15 +12,6 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 
-static int64_t gcd(int64_t a, int64_t b) {
-  while (b) {
-    int64_t r = a % b;
-    a = b;
-    b = r;
-  }
-  return a < 0 ? -a : a;
-}
-
 /* The first k >= 0 with value + k * step > limit. */
 static int64_t exceeds(int64_t value, int64_t step, int64_t limit) {
   int64_t way;
@@ -60,9 +51,9 @@ static bind_motion product(bind_motion a, bind_motion b, int64_t value) {
 
 /* A quotient or remainder by m that begins anew after so many iterations is worth a window of that length. */
 static void want(bind_watch *w, int64_t step, int64_t m, int64_t horizon) {
-  int64_t turns = m / gcd(step, m), all;
+  int64_t turns = m / ir_gcd(step, m), all;
   if (!w->probes || horizon >= w->left || turns > BIND_LONGEST_WINDOW) return;
-  all = w->wanted / gcd(w->wanted, turns) * turns;
+  all = w->wanted / ir_gcd(w->wanted, turns) * turns;
   if (all <= BIND_LONGEST_WINDOW) w->wanted = all;
   else w->too_long = true;
 }

@@ -81,10 +81,8 @@ static ir_scalar times(const shard_ctx *c, ir_scalar x, int64_t n) {
   return ir_scalar_mul(scalars_of(c), x, ir_scalar_const(scalars_of(c), n));
 }
 
-static int64_t gcd(int64_t a, int64_t b) { return b == 0 ? a : gcd(b, a % b); }
-
 static cost add(const shard_ctx *c, cost a, cost b) {
-  int64_t common = gcd(a.per, b.per), per;
+  int64_t common = ir_gcd(a.per, b.per), per;
   if (__builtin_mul_overflow(a.per / common, b.per, &per)) return (cost){IR_SCALAR_OVERFLOW, 1};
   ir_scalar x = times(c, a.bytes, b.per / common), y = times(c, b.bytes, a.per / common);
   return (cost){ir_scalar_add(scalars_of(c), x, y), per};

@@ -70,6 +70,11 @@ struct form {
 };
 
 static inline ir_scalars *form_scalars(const form *m) { return &m->f->module->scalars; }
+/* The operation that makes the tensor; NULL: none does. */
+static inline const ir_op_data *form_maker(const ir_func *f, ir_tensor t) {
+  ir_op o = ir_tensor_at(f, t)->def;
+  return o.id ? ir_op_at(f, o) : NULL;
+}
 
 /* ---- form_wanted.c ---- */
 /* Is `t` cut along `dim` by one mesh axis into ranges of equal length, provably? */

@@ -16,11 +16,6 @@ typedef struct search {
   const int64_t *values; /* by symbol: what is expected of it */
 } search;
 
-static const ir_op_data *maker(const ir_func *f, ir_tensor t) {
-  ir_op o = ir_tensor_at(f, t)->def;
-  return o.id ? ir_op_at(f, o) : NULL;
-}
-
 static bool is_like(const form *a, const form *b) {
   return a->write == form_groups && a->mesh_axis == b->mesh_axis && a->pieces == b->pieces &&
          IR_SAME(a->mesh, b->mesh) && IR_SAME(a->op.operands[2], b->op.operands[2]);
@@ -37,7 +32,7 @@ static bool is_at_hand(const search *s, ir_tensor x, ir_tensor rows) {
 /* Is `t` made of such rows, by elementwise operations? */
 static bool comes_of_rows(const search *s, ir_tensor t, uint32_t depth) {
   const ir_func *f = s->c->f;
-  const ir_op_data *op = maker(f, t);
+  const ir_op_data *op = form_maker(f, t);
   bool found = false;
   if (!op || depth == 0) return false;
   const form *made = s->forms[ir_tensor_at(f, t)->def.id];
@@ -69,7 +64,7 @@ static ir_tensor rows_of(const form *m, ir_tensor t) {
 
 static ir_tensor rebuild(form *m, ir_tensor t, uint32_t depth) {
   ir_tensor rows = rows_of(m, t), operands[IR_MAX_PARAMS];
-  const ir_op_data *op = maker(m->f, t);
+  const ir_op_data *op = form_maker(m->f, t);
   bool found = false;
   if (rows.id || depth == 0 || !op || !ir_op_is_elementwise(op->code)) return rows;
   ir_op_data copy = *op;

@@ -13,39 +13,20 @@ enum { MOST_TERMS = 32, DEEPEST = 32, MOST_STEPS = 3 };
 typedef struct summing {
   shard_ctx *c;
   ir_func *f;
-  uint32_t *reads; /* by tensor, outputs included */
-  ir_op *reader;   /* by tensor: one that reads it */
+  ir_reads reads;
   /* The sum at hand. */
   ir_tensor root;
   form_term terms[MOST_TERMS];
   uint32_t n;
+  struct {
+    uint32_t first, end;
+  } sums[MOST_TERMS]; /* additions: the terms of each */
+  uint32_t n_sums;
 } summing;
-
-static void count_reads(summing *s) {
-  const ir_func *f = s->f;
-  s->reads = ARENA_ARRAY(s->c->scratch, f->tensors.len, uint32_t);
-  s->reader = ARENA_ARRAY(s->c->scratch, f->tensors.len, ir_op);
-  for (uint32_t i = 0; i < f->order.len; i++) {
-    const ir_op_data *op = ir_op_at(f, f->order.data[i]);
-    for (uint32_t k = 0; k < op->n_operands; k++) {
-      s->reads[op->operands[k].id]++;
-      s->reader[op->operands[k].id] = f->order.data[i];
-    }
-  }
-  for (uint32_t i = 0; i < f->outputs.len; i++) s->reads[f->outputs.data[i].id]++;
-}
-
-static const ir_op_data *maker(const summing *s, ir_tensor t) {
-  ir_op o = ir_tensor_at(s->f, t)->def;
-  return o.id ? ir_op_at(s->f, o) : NULL;
-}
 
 /* ---- likeness ---- */
 static bool is_streamed(const ir_func *f, ir_tensor t) {
-  ir_axes loop = ir_tensor_at(f, t)->now.loop;
-  for (uint32_t i = 0; i < loop.len; i++)
-    if (ir_axis_at(f, loop.data[i])->mark.kind == IR_MARK_STREAM) return true;
-  return false;
+  return ir_axes_streamed(f, ir_tensor_at(f, t)->now.loop);
 }
 
 static bool lies_alike(const ir_func *f, ir_tensor a, ir_tensor b) {
@@ -106,7 +87,7 @@ static uint32_t parts_made(const summing *s, const ir_op_data *op) {
 
 /* Mesh axes along which devices have partial sums of `t`, perhaps through operations that are linear in them. */
 static uint32_t parts_of(const summing *s, ir_tensor t, uint32_t steps) {
-  const ir_op_data *op = s->reads[t.id] == 1 ? maker(s, t) : NULL;
+  const ir_op_data *op = s->reads.n[t.id] == 1 ? form_maker(s->f, t) : NULL;
   if (!op || op->n_operands == 0 || is_streamed(s->f, t)) return 0;
   uint32_t mask = parts_made(s, op);
   for (uint32_t k = 0; !mask && steps && k < 2 && k < op->n_operands; k++) {
@@ -120,17 +101,18 @@ static uint32_t parts_of(const summing *s, ir_tensor t, uint32_t steps) {
 }
 
 static bool is_inner(const summing *s, ir_tensor t, ir_tensor root) {
-  const ir_op_data *op = maker(s, t);
-  return op && ir_op_adds(op) && s->reads[t.id] == 1 && is_like(s, t, root);
+  const ir_op_data *op = form_maker(s->f, t);
+  return op && ir_op_adds(op) && s->reads.n[t.id] == 1 && is_like(s, t, root);
 }
 
 /* False: there are too many, or their order decides dtypes. */
 static bool find_terms(summing *s, const ir_op_data *op, bool negative, uint32_t depth) {
+  uint32_t first = s->n;
   for (uint32_t k = 0; k < 2; k++) {
     ir_tensor t = op->operands[k];
     bool minus = negative != (k == 1 && op->code == IR_OP_SUB);
     if (depth < DEEPEST && is_inner(s, t, s->root)) {
-      if (!find_terms(s, maker(s, t), minus, depth + 1)) return false;
+      if (!find_terms(s, form_maker(s->f, t), minus, depth + 1)) return false;
       continue;
     }
     ir_dtype dtype = ir_tensor_at(s->f, s->root)->dtype;
@@ -139,6 +121,8 @@ static bool find_terms(summing *s, const ir_op_data *op, bool negative, uint32_t
     uint32_t parts = is_like(s, t, s->root) ? parts_of(s, t, MOST_STEPS) : 0;
     s->terms[s->n++] = (form_term){.t = t, .negative = minus, .parts = parts};
   }
+  s->sums[s->n_sums].first = first; /* fewer than there are terms */
+  s->sums[s->n_sums++].end = s->n;
   return true;
 }
 
@@ -151,32 +135,21 @@ static uint32_t find_pair(const summing *s) {
   return 0;
 }
 
-/* Is some addition of the tree one of all these terms, without their biases, and of nothing else? */
-static bool is_grouped(const summing *s, const ir_op_data *op, uint32_t n, uint32_t parts,
-                       uint32_t depth, uint32_t *found) {
-  uint32_t all = 0;
-  *found = 0;
-  for (uint32_t k = 0; k < 2; k++) {
-    ir_tensor t = op->operands[k];
-    uint32_t in = 0;
-    if (depth < DEEPEST && is_inner(s, t, s->root)) {
-      if (is_grouped(s, maker(s, t), n, parts, depth + 1, &in)) return true;
-      all += in > 0;
-    } else {
-      bool is_one = is_like(s, t, s->root) && parts_of(s, t, MOST_STEPS) == parts;
-      in = is_one && !ir_op_has_bias(maker(s, t));
-      all += in;
-    }
-    *found += in;
+/* Is some addition of the tree one of the n partial terms, without biases, and of nothing else? */
+static bool is_grouped(const summing *s, uint32_t n) {
+  for (uint32_t k = 0; k < s->n_sums; k++) {
+    bool all = s->sums[k].end - s->sums[k].first == n;
+    for (uint32_t i = s->sums[k].first; i < s->sums[k].end && all; i++)
+      all = s->terms[i].parts && !ir_op_has_bias(form_maker(s->f, s->terms[i].t));
+    if (all) return true;
   }
-  if (all < 2) *found = 0; /* something else is added here */
-  return *found == n;
+  return false;
 }
 
 static bool wants_group(summing *s, const ir_op_data *op, form *m) {
-  uint32_t n = 0, found;
+  uint32_t n = 0;
   s->root = op->result;
-  s->n = 0;
+  s->n = s->n_sums = 0;
   if (is_streamed(s->f, s->root) || !find_terms(s, op, false, 0)) return false;
   uint32_t parts = find_pair(s);
   if (!parts) return false;
@@ -184,7 +157,7 @@ static bool wants_group(summing *s, const ir_op_data *op, form *m) {
     if (s->terms[i].parts != parts) s->terms[i].parts = 0;
     n += s->terms[i].parts != 0;
   }
-  if (is_grouped(s, op, n, parts, 0, &found)) return false;
+  if (is_grouped(s, n)) return false;
   *m = (form){.ctx = s->c, .f = s->f, .write = form_sum, .rule = IR_RULE_TERMS, .op = *op};
   m->n_terms = s->n;
   m->terms = arena_copy(s->c->scratch, s->terms, s->n * sizeof *s->terms);
@@ -193,15 +166,15 @@ static bool wants_group(summing *s, const ir_op_data *op, form *m) {
 
 static bool is_root(const summing *s, const ir_op_data *op) {
   ir_tensor t = op->result;
-  const ir_op_data *reader =
-      s->reads[t.id] == 1 && s->reader[t.id].id ? ir_op_at(s->f, s->reader[t.id]) : NULL;
+  const ir_op_data *reader = s->reads.n[t.id] == 1 && s->reads.reader[t.id].id
+                                 ? ir_op_at(s->f, s->reads.reader[t.id])
+                                 : NULL;
   return ir_op_adds(op) && !(reader && ir_op_adds(reader) && is_like(s, t, reader->result));
 }
 
 uint32_t form_find_sums(shard_ctx *c, form **forms) {
-  summing s = {.c = c, .f = c->f};
+  summing s = {.c = c, .f = c->f, .reads = ir_func_reads(c->f, c->scratch)};
   uint32_t n = 0;
-  count_reads(&s);
   for (uint32_t i = 0; i < c->f->order.len; i++) {
     ir_op o = c->f->order.data[i];
     form m;

@@ -165,15 +165,6 @@ static bool take_out(shard_ctx *c, ir_scalar x, ir_scalar d, ir_scalar *quotient
   return true;
 }
 
-static int64_t gcd(int64_t a, int64_t b) {
-  while (b) {
-    int64_t r = a % b;
-    a = b;
-    b = r;
-  }
-  return a < 0 ? -a : a;
-}
-
 /* x = g * high + low with 0 <= low < g and g | d: high / (d / g) is x / d. */
 typedef struct digits {
   ir_scalar g, high, low;
@@ -192,7 +183,7 @@ static bool factor_from_term(shard_ctx *c, ir_scalar x, ir_scalar d, ir_scalar t
   if (n.kind == IR_SCALAR_MUL && ir_scalar_is_const(&c->s, n.a, &coef)) term = n.b;
   if (n.kind == IR_SCALAR_CONST) coef = n.value;
   if (ir_scalar_is_const(&c->s, d, &whole) && coef != 0) {
-    return try_factor(c, x, d, ir_scalar_const(&c->s, gcd(whole, coef)), r);
+    return try_factor(c, x, d, ir_scalar_const(&c->s, ir_gcd(whole, coef)), r);
   }
   for (n = *ir_scalar_node_of(&c->s, term); n.kind == IR_SCALAR_MUL;
        n = *ir_scalar_node_of(&c->s, term)) {

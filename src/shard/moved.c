@@ -4,7 +4,7 @@
 typedef struct moving {
   shard_ctx *c;
   int64_t *values; /* by symbol */
-  uint32_t *reads; /* by tensor: how often it is read, as an output too */
+  ir_reads reads;
   double *
       partial; /* by tensor: bytes of partial results that readers may take before they are reduced */
   double total;
@@ -19,13 +19,8 @@ static double value_of(const moving *m, ir_scalar x) {
 static void begin(moving *m) {
   const ir_func *f = m->c->f;
   m->values = ir_module_usual(f->module, m->c->scratch);
-  m->reads = ARENA_ARRAY(m->c->scratch, f->tensors.len, uint32_t);
+  m->reads = ir_func_reads(f, m->c->scratch);
   m->partial = ARENA_ARRAY(m->c->scratch, f->tensors.len, double);
-  for (uint32_t i = 0; i < f->order.len; i++) {
-    const ir_op_data *op = ir_op_at(f, f->order.data[i]);
-    for (uint32_t k = 0; k < op->n_operands; k++) m->reads[op->operands[k].id]++;
-  }
-  for (uint32_t i = 0; i < f->outputs.len; i++) m->reads[f->outputs.data[i].id]++;
 }
 
 /* Bytes of the partial results of `op` that come from those of its operands; 0: it needs them whole. Linear
@@ -62,7 +57,7 @@ static void reduce(moving *m, const ir_op_data *op) {
     if (p.axes[k].reduced.id && several)
       bytes += value_of(m, shard_partial_bytes(m->c, op, k, 1u << k));
   }
-  bool alone = m->reads[op->result.id] == 1;
+  bool alone = m->reads.n[op->result.id] == 1;
   m->partial[op->result.id] = alone ? bytes : 0;
   if (!alone) m->total += bytes;
 }
