@@ -14,6 +14,7 @@
  * Values that are gone when an output is written may be in its memory (bind_lend.h). What is better is kept. */
 #include <string.h>
 
+#include "base/table.h"
 #include "runtime/bind_internal.h"
 #include "runtime/bind_lend.h"
 #include "runtime/lives.h"
@@ -22,6 +23,9 @@
 enum { MOST_BUFFERS = 2048, MOST_STEPS = 4 * 1000 * 1000, SPAN = 32 };
 /* Other orders are tried while more than one of HOLES parts of what is in use is lost between buffers. */
 enum { HOLES = 64, MOST_TRIES = 16 };
+/* From so many buffers on, those that take turns at one place (chains) are placed as one. A turn that begins so many
+ * instructions after the one before it is too late: others could be there in between. */
+enum { MANY_BUFFERS = 256, LONGEST_GAP = 4 * SPAN };
 
 typedef VEC(uint32_t) placed_list;
 
@@ -38,6 +42,10 @@ typedef struct placer {
   uint32_t *conflict; /* of the one that is placed now, by offset */
   uint32_t n, steps;
   int64_t size_bytes; /* of the pool */
+  /* By buffer: the first of those that it takes turns with (NULL: each is placed by itself), and its own life; of the
+   * first, `lives` has that of all. */
+  uint32_t *chain;
+  rt_life *alone;
   /* Of a plan in order: buffers that are placed, by spans of instructions that they live in. */
   placed_list *spans;
   uint32_t *seen; /* by buffer: the last one that was compared with it, + 1 */
@@ -267,6 +275,49 @@ static bool place_well(placer *p, int64_t live_bytes) {
   return true;
 }
 
+/* ---- chains ---- */
+static uint64_t place_key(const rt_plan *plan, uint32_t buffer) {
+  const rt_buffer *b = &plan->buffers[buffer];
+  return hash_mix((uint64_t)b->offset_bytes, (uint64_t)b->size_bytes);
+}
+
+/* They had one place while the program was bound, and come one right after the other. */
+static bool takes_turns(const placer *p, uint32_t first, uint32_t b) {
+  const rt_buffer *x = &p->plan->buffers[first], *y = &p->plan->buffers[b];
+  return x->offset_bytes == y->offset_bytes && x->size_bytes == y->size_bytes &&
+         p->lives.of[b].first <= p->lives.of[first].end + LONGEST_GAP &&
+         rt_lives_before(&p->lives, first, b);
+}
+
+/* The iterations of a loop use their buffers in turns. On several streams each would be compared with nearly all
+ * others, and together they take no less. */
+static void find_chains(placer *p) {
+  uint32_t n = p->plan->n_buffers;
+  map last; /* place -> the first of the chain there + 1 */
+  if (n < MANY_BUFFERS || p->lives.in_order) return;
+  map_init(&last, p->memory);
+  p->chain = ARENA_ARRAY(p->memory, n, uint32_t);
+  p->alone = arena_copy(p->memory, p->lives.of, n * sizeof *p->alone);
+  for (uint32_t b = 0; b < n; b++) {
+    uint64_t key = place_key(p->plan, b);
+    p->chain[b] = b;
+    if (!p->lives.of[b].used || is_looped(p, b)) continue;
+    uint32_t first = map_get(&last, key, 0);
+    if (first && takes_turns(p, first - 1, b)) {
+      p->chain[b] = first - 1;
+      rt_lives_merge(&p->lives, first - 1, b);
+    } else map_put(&last, key, b + 1);
+  }
+}
+
+/* Each has the place of its chain, and its own life again. */
+static void end_chains(placer *p) {
+  for (uint32_t b = 0; p->chain && b < p->plan->n_buffers; b++) {
+    p->offset[b] = p->offset[p->chain[b]];
+    p->lives.of[b] = p->alone[b];
+  }
+}
+
 /* ---- the plan ---- */
 static void have_from(rt_buffer *output, uint32_t instr) {
   if (instr < output->allocated_at) output->allocated_at = instr;
@@ -308,6 +359,7 @@ void bind_place(binder *b) {
   if (b->lends) p.loans = bind_lend(plan, &p.lives, p.moved, b->donated, p.memory);
   int64_t live_bytes = rt_lives_peak(&p.lives, p.memory, &at);
   if (plan->pool_bytes <= live_bytes) return;
+  find_chains(&p);
   p.offset = ARENA_ARRAY(p.memory, n, int64_t);
   p.bytes = ARENA_ARRAY(p.memory, n, int64_t);
   p.order = ARENA_ARRAY(p.memory, n, uint32_t);
@@ -315,5 +367,7 @@ void bind_place(binder *b) {
   p.seen = ARENA_ARRAY(p.memory, n, uint32_t);
   if (p.lives.in_order) p.spans = ARENA_ARRAY(p.memory, plan->n_instrs / SPAN + 1, placed_list);
   /* mutant: plan_not_placed */
-  if (place_well(&p, live_bytes) && p.size_bytes < plan->pool_bytes) keep(&p);
+  if (!place_well(&p, live_bytes) || p.size_bytes >= plan->pool_bytes) return;
+  end_chains(&p);
+  keep(&p);
 }

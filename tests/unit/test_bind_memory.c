@@ -1,5 +1,7 @@
-/* What plans cost: bytes per instruction, of the plan and of what the cpu device keeps of it. */
+/* What plans cost: bytes per instruction, of the plan and of what the cpu device keeps of it; and where buffers of many
+ * iterations are. */
 #include "bind_kit.h"
+#include "check/check.h"
 
 static const char slices[] =
     "fusion slices {\n  x : f32[100000, 4]\n  y = exp(x)\n  z = y + x\n  return z\n"
@@ -49,7 +51,41 @@ static void expect_small(const char *name, const char *text) {
   EXPECT(c.plan + c.loaded < 300);
 }
 
+/* Iterations on four streams take turns at one place per stream. They are placed again, because `v` leaves a hole below
+ * `s` when `u` comes: in the end there is room for `u` and `s`, and all else is where these are. */
+static const char turns[] = "host f(x : f32[600, 16], w : f32[16]) -> (y) {\n"
+                            "  y : f32[600, 16] = allocate()\n"
+                            "  main = current_stream()\n"
+                            "  v : f32[16] = allocate()\n  v <- w + w\n"
+                            "  for i in 4 {\n    set_stream(i)\n    wait_stream(main)\n  }\n"
+                            "  for i in 600 {\n    set_stream(i % 4)\n"
+                            "    x$1 = select(x, dim=0, index=i)\n"
+                            "    y$1 = select(y, dim=0, index=i)\n"
+                            "    t : f32[16] = allocate()\n    t <- x$1 * w\n"
+                            "    y$1 <- t + x$1\n    deallocate(t)\n  }\n"
+                            "  set_stream(main)\n"
+                            "  for i in 4 {\n    wait_stream(i)\n  }\n"
+                            "  s : f32[16] = allocate()\n  s <- cumsum(v, dim=0)\n"
+                            "  deallocate(v)\n"
+                            "  u : f32[600, 16] = allocate()\n  u <- y + x\n  y <- u * s\n"
+                            "  deallocate(u)\n  deallocate(s)\n}\n";
+
+static status place_turns(void *context) {
+  bound b;
+  check_report r = {0};
+  (void)context;
+  if (!EXPECT(bind_text(&b, turns, 4, &memory_default))) fprintf(stderr, "%s\n", kit_reason);
+  else {
+    EXPECT_INT(b.plan->pool_bytes, INT64_C(601) * 64);
+    EXPECT(check_plan(b.plan, NULL, &r) == STATUS_OK && r.n_found == 0);
+  }
+  check_report_destroy(&r);
+  bind_close(&b);
+  return STATUS_OK;
+}
+
 int main(void) {
+  EXPECT(memory_guard(place_turns, NULL) == STATUS_OK);
   expect_small("slices", slices);
   expect_small("rows", rows);
   return test_finish();
