@@ -1,12 +1,14 @@
 /* Launches that idle threads share: kernels made of parts, put in the place of those of a loaded plan.
  * Every part runs once, whatever the number of threads; the error of the first part that fails is the one
- * reported; what parts leave is there when the launch ends; and threads do take part. */
+ * reported; what parts leave is there when the launch ends; and threads do take part. Stages of a kernel come
+ * one after the other, each in parts. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "conform/plan_kit.h"
 #include "device/cpu/device_threads.h"
 #include "device/cpu/kernel_internal.h"
+#include "device/cpu/tile/stages.h"
 #include "test.h"
 
 enum { STREAMS = 5, LAUNCHES = 12, PARTS = 37, MANY = 1000 };
@@ -69,7 +71,7 @@ typedef struct rig {
 
 /* Scratch of the kernels that the test brings. */
 static void size_scratch(cpu_program *p, uint32_t threads, uint32_t n_parts) {
-  size_t bytes = (50 + n_parts) * sizeof(int64_t) + 2 * CPU_SCRATCH_ALIGN;
+  size_t bytes = (100 + 2 * n_parts) * sizeof(int64_t) + 4 * CPU_SCRATCH_ALIGN;
   p->scratch_bytes = (bytes + CPU_LINE_BYTES - 1) / CPU_LINE_BYTES * CPU_LINE_BYTES;
   p->piece_bytes = p->scratch_bytes + CPU_LINE_BYTES;
   p->threads = threads;
@@ -172,6 +174,83 @@ static void test_first_error(uint32_t threads, int repeats) {
   rig_close(&shared);
 }
 
+/* ---- stages ---- */
+/* The first writes a value of the kernel's own, backwards; the second reads what other parts wrote. */
+static status run_first(const cpu_kernel *head, uint32_t part, char *const *starts, char *scratch,
+                        char *left) {
+  const part_kernel *k = (const part_kernel *)head;
+  int64_t *own = (int64_t *)(void *)starts[0];
+  (void)scratch, (void)left;
+  (void)atomic_fetch_add(k->begun, 1);
+  if (part == k->fails[0]) return fail(STATUS_BAD_PROGRAM, "part %u", part);
+  own[head->n_parts - 1 - part] = value_of(*(int64_t *)(void *)starts[1], part);
+  return STATUS_OK;
+}
+
+static status run_second(const cpu_kernel *head, uint32_t part, char *const *starts, char *scratch,
+                         char *left) {
+  const int64_t *own = (const int64_t *)(void *)starts[1];
+  int64_t *out = (int64_t *)(void *)starts[0];
+  (void)scratch, (void)left;
+  (void)atomic_fetch_add(((const part_kernel *)head)->begun, 1);
+  out[part] += own[part];
+  return STATUS_OK;
+}
+
+typedef struct two_stages {
+  part_kernel first, second;
+  tile_stages *stages;
+} two_stages;
+
+/* Places: the result, the operand, and the value between the stages. */
+static void make_stages(two_stages *t, arena *memory, _Atomic uint32_t *begun) {
+  static const uint32_t first_places[] = {2, 1}, second_places[] = {0, 2};
+  t->first = t->second = kernel_of(PARTS, begun);
+  t->first.head.finish = t->second.head.finish = NULL;
+  t->first.head.run_part = run_first;
+  t->second.head.run_part = run_second;
+  t->stages = tile_stages_new(memory, 2, "stages");
+  tile_stages_reset(t->stages, 2, 1, 2);
+  t->stages->own = ARENA_ARRAY(memory, 1, size_t);
+  t->stages->own[t->stages->n_own++] = t->stages->inner_at;
+  t->stages->inner_at += tile_aligned(PARTS * sizeof(int64_t));
+  tile_stages_add(t->stages, (tile_stage){&t->first.head, 2, first_places});
+  tile_stages_add(t->stages, (tile_stage){&t->second.head, 2, second_places});
+  tile_stages_end(t->stages);
+}
+
+static bool went_through_stages(const rig *r) {
+  for (uint32_t i = 0; i < LAUNCHES; i++) {
+    if (atomic_load(&r->begun[i]) != 2 * PARTS) return false;
+    for (uint32_t p = 0; p < PARTS; p++)
+      if (r->out[i][p] != value_of(r->x, PARTS - 1 - p)) return false;
+  }
+  return true;
+}
+
+static void test_stages(uint32_t threads, int repeats) {
+  static two_stages kernels[LAUNCHES];
+  arena memory;
+  int wrong = 0;
+  arena_init(&memory, &memory_default);
+  rig_open(&shared, threads, PARTS);
+  for (uint32_t i = 0; i < LAUNCHES; i++) {
+    make_stages(&kernels[i], &memory, &shared.begun[i]);
+    ((cpu_loaded *)shared.loaded)->program.kernels[i] = &kernels[i].stages->head;
+  }
+  for (int i = 0; i < repeats; i++)
+    wrong += rig_run(&shared) != STATUS_OK || !went_through_stages(&shared);
+  EXPECT_INT(wrong, 0);
+  kernels[3].first.fails[0] = 5; /* then there is no second stage */
+  for (int i = 0; i < repeats; i++) {
+    wrong += rig_run(&shared) != STATUS_BAD_PROGRAM || strcmp(status_message(), "part 5") != 0;
+    wrong += atomic_load(&shared.begun[3]) > PARTS || shared.out[3][0] != 0;
+  }
+  EXPECT_INT(wrong, 0);
+  rig_close(&shared);
+  arena_destroy(&memory);
+}
+
 int main(void) {
   static const uint32_t threads[] = {1, 2, 3, 4, 8};
   for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
@@ -180,6 +259,7 @@ int main(void) {
     test_every_part_once(threads[i], PARTS, 300);
     test_every_part_once(threads[i], MANY, 20);
     test_first_error(threads[i], 100);
+    test_stages(threads[i], 200);
     if (threads[i] > 1) test_threads_meet(threads[i]);
   }
   return test_finish();

@@ -90,12 +90,13 @@ typedef struct cpu_run {
   int64_t origin_ns;
 } cpu_run;
 
-/* A launch whose kernel has parts, while it runs. */
+/* A launch, or a stage of one, whose kernel has parts, while it runs. */
 typedef struct cpu_launch {
   const cpu_run *run;
   const cpu_kernel *kernel;
   uint32_t instr, n_parts;
   char *const *starts;
+  size_t scratch_at; /* in the scratch of each thread */
   char *shared;
 } cpu_launch;
 

@@ -198,7 +198,7 @@ static bool may_run(const cpu_errors *errors, uint32_t instr) {
 }
 
 bool cpu_launch_run_part(const cpu_launch *l, uint32_t part, uint32_t thread) {
-  char *scratch = scratch_of(l->run->program, thread);
+  char *scratch = scratch_of(l->run->program, thread) + l->scratch_at;
   status st = cpu_kernel_run_part(l->kernel, part, l->starts, scratch, l->shared);
   if (st != STATUS_OK) cpu_errors_keep(l->run->errors, l->instr, part, st);
   return st == STATUS_OK;
@@ -207,21 +207,37 @@ bool cpu_launch_run_part(const cpu_launch *l, uint32_t part, uint32_t thread) {
 static status run_parts(const cpu_launch *l, uint32_t thread, cpu_parts_fn *parts, void *executor) {
   parts(executor, l);
   if (!may_run(l->run->errors, l->instr)) return STATUS_OK;
-  return cpu_kernel_finish(l->kernel, l->starts, scratch_of(l->run->program, thread), l->shared);
+  char *scratch = scratch_of(l->run->program, thread) + l->scratch_at;
+  return cpu_kernel_finish(l->kernel, l->starts, scratch, l->shared);
+}
+
+static void run_stage(const cpu_run *run, uint32_t instr, const cpu_stage *s, uint32_t thread,
+                      cpu_parts_fn *parts, void *executor) {
+  char *scratch = scratch_of(run->program, thread) + s->scratch_at;
+  cpu_launch l = {.run = run,
+                  .kernel = s->kernel,
+                  .instr = instr,
+                  .n_parts = cpu_kernel_parts(s->kernel),
+                  .starts = s->starts,
+                  .scratch_at = s->scratch_at,
+                  .shared = cpu_kernel_shared(s->kernel, scratch)};
+  status st = l.n_parts > 1 ? run_parts(&l, thread, parts, executor)
+                            : cpu_kernel_run(s->kernel, s->starts, scratch);
+  if (st != STATUS_OK) cpu_errors_keep(run->errors, instr, l.n_parts, st);
 }
 
 static void run_task(const cpu_run *run, const rt_entry *entry, uint32_t thread,
                      cpu_parts_fn *parts, void *executor) {
   const cpu_program *p = run->program;
   const cpu_kernel *kernel = p->kernels[entry->task];
-  char *scratch = scratch_of(p, thread), *shared = cpu_kernel_shared(kernel, scratch);
+  char *scratch = scratch_of(p, thread);
   char **starts = (char **)(void *)(scratch + p->scratch_bytes);
   cpu_kernel_starts(p->plan, &p->plan->tasks[entry->task], p->bases, starts);
   if (entry->turn) cpu_kernel_move(p->plan, &p->plan->tasks[entry->task], entry->turn, starts);
-  cpu_launch l = {run, kernel, entry->instr, cpu_kernel_parts(kernel), starts, shared};
-  status st = l.n_parts > 1 ? run_parts(&l, thread, parts, executor)
-                            : cpu_kernel_run(kernel, starts, scratch);
-  if (st != STATUS_OK) cpu_errors_keep(run->errors, entry->instr, l.n_parts, st);
+  for (uint32_t i = 0; i < cpu_kernel_stages(kernel) && may_run(run->errors, entry->instr); i++) {
+    cpu_stage s = cpu_kernel_stage(kernel, i, starts, scratch);
+    run_stage(run, entry->instr, &s, thread, parts, executor);
+  }
 }
 
 void cpu_program_run(const cpu_run *run, const rt_entry *entry, uint16_t stream, uint32_t thread,

@@ -168,7 +168,22 @@ status cpu_kernel_finish(const cpu_kernel *k, char *const *starts, void *scratch
   return k->finish ? k->finish(k, starts, scratch, shared) : STATUS_OK;
 }
 
+uint32_t cpu_kernel_stages(const cpu_kernel *k) { return k->n_stages ? k->n_stages : 1; }
+
+cpu_stage cpu_kernel_stage(const cpu_kernel *k, uint32_t i, char *const *starts, char *scratch) {
+  return k->n_stages ? k->stage(k, i, starts, scratch) : (cpu_stage){k, starts, 0};
+}
+
+static status run_stages(const cpu_kernel *k, char *const *starts, char *scratch) {
+  for (uint32_t i = 0; i < k->n_stages; i++) {
+    cpu_stage s = k->stage(k, i, starts, scratch);
+    TRY(cpu_kernel_run(s.kernel, s.starts, scratch + s.scratch_at));
+  }
+  return STATUS_OK;
+}
+
 status cpu_kernel_run(const cpu_kernel *k, char *const *starts, void *scratch) {
+  if (k->n_stages > 0) return run_stages(k, starts, scratch);
   if (k->n_parts == 0) return k->run(k, starts, scratch);
   char *shared = cpu_kernel_shared(k, scratch);
   for (uint32_t part = 0; part < k->n_parts; part++)

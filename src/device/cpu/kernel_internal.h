@@ -13,7 +13,7 @@
 #include "device/cpu/kernels.h"
 #include "device/cpu/loops/loops.h"
 
-/* The start of every kernel. A kernel runs as a whole (`run`), or in parts.
+/* The start of every kernel. A kernel runs as a whole (`run`), in parts, or in stages.
  *
  * Parts are independent: they write different bytes, may run in any order and at the same time, and none
  * reads what another writes. How many there are follows from the shapes alone, never from the machine or
@@ -21,7 +21,9 @@
  * 500 us at most; work below 100 us stays whole, because waking a thread costs that much.
  *
  * What parts leave for one another lies in `shared`, of `shared_bytes`: one per launch, contents
- * undefined at first. `finish` runs once, after all parts and if none failed. */
+ * undefined at first. `finish` runs once, after all parts and if none failed.
+ *
+ * Stages are kernels that run one after the other, without stages of their own. */
 struct cpu_kernel {
   status (*run)(const cpu_kernel *k, char *const *starts, char *scratch);
   uint32_t n_parts; /* 0: `run` is called, else these */
@@ -29,6 +31,8 @@ struct cpu_kernel {
                      char *shared);
   status (*finish)(const cpu_kernel *k, char *const *starts, char *scratch,
                    char *shared); /* or NULL */
+  uint32_t n_stages;              /* 0: none, else these */
+  cpu_stage (*stage)(const cpu_kernel *k, uint32_t i, char *const *starts, char *scratch);
   size_t scratch_bytes, shared_bytes;
   const char *name; /* of the op, for messages */
 };

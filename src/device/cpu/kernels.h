@@ -75,4 +75,15 @@ NODISCARD status cpu_kernel_run_part(const cpu_kernel *k, uint32_t part, char *c
 NODISCARD status cpu_kernel_finish(const cpu_kernel *k, char *const *starts, void *scratch,
                                    void *shared);
 
+/* A kernel may be several that run one after the other, each with parts of its own; most are one. Stages are
+ * asked for in order, each after the end of the one before. Their starts are in `scratch`, that of the thread that
+ * begins the launch. Every thread that runs a part uses its own scratch from `scratch_at` on. */
+typedef struct cpu_stage {
+  const cpu_kernel *kernel;
+  char *const *starts;
+  size_t scratch_at;
+} cpu_stage;
+uint32_t cpu_kernel_stages(const cpu_kernel *k);
+cpu_stage cpu_kernel_stage(const cpu_kernel *k, uint32_t i, char *const *starts, char *scratch);
+
 #endif

@@ -10,6 +10,7 @@
 
 #include "device/cpu/kernel_epilogue.h"
 #include "device/cpu/tile/program.h"
+#include "device/cpu/tile/stages.h"
 
 /* How the value of a step is had. */
 typedef enum step_mark {
@@ -18,26 +19,16 @@ typedef enum step_mark {
   STEP_KERNEL, /* by the kernel of its operation */
 } step_mark;
 
-typedef struct tile_item {
-  const tile_program *program; /* or */
-  const cpu_kernel *kernel;
-  uint32_t n_starts;
-  const uint32_t *places;
-} tile_item;
-
-typedef struct tile_kernel {
+/* ---- programs as kernels ---- */
+/* Its places are its starts. */
+typedef struct program_kernel {
   cpu_kernel head;
-  uint32_t n_items, n_given, n_own;
-  tile_item *items;
-  size_t *own; /* where own values are in scratch */
-  size_t starts_at, inner_at;
-} tile_kernel;
+  const tile_program *program;
+} program_kernel;
 
-/* ---- running ---- */
-/* A kernel that is one program: its places are the starts of the task. */
 static status run_part(const cpu_kernel *k, uint32_t part, char *const *starts, char *scratch,
                        char *shared) {
-  const tile_program *p = ((const tile_kernel *)k)->items[0].program;
+  const tile_program *p = ((const program_kernel *)k)->program;
   int64_t first = 0, end = p->n_units;
   if (k->n_parts > 1) {
     first = p->n_units * part / k->n_parts;
@@ -48,30 +39,28 @@ static status run_part(const cpu_kernel *k, uint32_t part, char *const *starts, 
 }
 
 static status finish(const cpu_kernel *k, char *const *starts, char *scratch, char *shared) {
-  tile_finish(((const tile_kernel *)k)->items[0].program, starts, scratch, shared);
+  tile_finish(((const program_kernel *)k)->program, starts, scratch, shared);
   return STATUS_OK;
 }
 
-static status run_item(const tile_item *t, char *const *places, char **starts, char *scratch) {
-  if (t->program) {
-    char *shared = scratch + t->program->scratch_bytes;
-    tile_run(t->program, 0, t->program->n_units, places, scratch, shared);
-    tile_finish(t->program, places, scratch, shared);
-    return STATUS_OK;
-  }
-  for (uint32_t i = 0; i < t->n_starts; i++)
-    starts[i] = t->places[i] == TILE_NO_PLACE ? NULL : places[t->places[i]];
-  return cpu_kernel_run(t->kernel, starts, scratch);
+/* Parts of 100 us or so; less than 200 us is not shared. */
+static uint32_t parts_of(const tile_program *p) {
+  double all_ns = (double)p->n_units * p->unit_ns;
+  int64_t parts = all_ns < 200000 ? 1 : (int64_t)(all_ns / 100000);
+  if (parts > p->n_units) parts = p->n_units;
+  return parts > 4096 ? 4096 : (uint32_t)parts;
 }
 
-static status run_items(const cpu_kernel *k, char *const *starts, char *scratch) {
-  const tile_kernel *m = (const tile_kernel *)k;
-  char **places = (char **)(void *)scratch, **inner = (char **)(void *)(scratch + m->starts_at);
-  for (uint32_t i = 0; i < m->n_given; i++) places[i] = starts[i];
-  for (uint32_t i = 0; i < m->n_own; i++) places[m->n_given + i] = scratch + m->own[i];
-  for (uint32_t i = 0; i < m->n_items; i++)
-    TRY(run_item(&m->items[i], places, inner, scratch + m->inner_at));
-  return STATUS_OK;
+static cpu_kernel *kernel_of(const tile_program *p, arena *memory) {
+  program_kernel *k = ARENA_NEW(memory, program_kernel);
+  k->program = p;
+  k->head = (cpu_kernel){.n_parts = parts_of(p),
+                         .run_part = run_part,
+                         .finish = finish,
+                         .scratch_bytes = p->scratch_bytes,
+                         .shared_bytes = tile_shared_bytes(p),
+                         .name = "tiles"};
+  return &k->head;
 }
 
 /* ---- preparing ---- */
@@ -87,13 +76,10 @@ typedef struct planner {
   tile_memory *params, **steps;
   rt_plan fake;
   uint32_t *views; /* of steps in memory, in the fake plan */
-  tile_kernel *kernel;
+  tile_stages *stages;
+  cpu_kernel *program;      /* made last */
   uint32_t blocked, target; /* the step that a program could not do, and the one it was for */
 } planner;
-
-static size_t aligned(size_t bytes) {
-  return (bytes + CPU_SCRATCH_ALIGN - 1) & ~(size_t)(CPU_SCRATCH_ALIGN - 1);
-}
 
 static uint32_t add_view(planner *p, rt_view v) {
   p->fake.views[p->fake.n_views] = v;
@@ -123,17 +109,12 @@ static void give_memory(planner *p, uint32_t step) {
     v = p->plan->views[rt_task_result(p->task, direct)];
     p->steps[step][0] = (tile_memory){result_place(p->task, direct), v.strides};
   } else {
-    tile_kernel *k = p->kernel;
-    p->steps[step][0] = (tile_memory){k->n_given + k->n_own, strides};
-    k->own[k->n_own++] = k->inner_at;
-    k->inner_at += aligned((size_t)n * ir_dtype_size_bytes(shape->dtype));
+    tile_stages *s = p->stages;
+    p->steps[step][0] = (tile_memory){s->n_given + s->n_own, strides};
+    s->own[s->n_own++] = s->inner_at;
+    s->inner_at += tile_aligned((size_t)n * ir_dtype_size_bytes(shape->dtype));
   }
   p->views[step] = add_view(p, v);
-}
-
-static void add_item(planner *p, tile_item item, size_t bytes) {
-  p->kernel->items[p->kernel->n_items++] = item;
-  if (bytes > p->kernel->head.scratch_bytes) p->kernel->head.scratch_bytes = bytes;
 }
 
 static rt_operand operand_of(const planner *p, const rt_value *v, uint32_t *place) {
@@ -152,9 +133,9 @@ static status add_kernel(planner *p, uint32_t step) {
   places[0] = p->steps[step][0].place;
   t.operands = operands;
   t.result = p->views[step];
-  tile_item item = {.n_starts = s->n_operands + 1, .places = places};
-  TRY(cpu_kernel_prepare(&p->fake, &t, p->memory, &item.kernel));
-  add_item(p, item, cpu_kernel_scratch_bytes(item.kernel));
+  tile_stage stage = {.n_starts = s->n_operands + 1, .places = places};
+  TRY(cpu_kernel_prepare(&p->fake, &t, p->memory, &stage.kernel));
+  tile_stages_add(p->stages, stage);
   return STATUS_OK;
 }
 
@@ -202,10 +183,10 @@ static bool add_program(planner *p, tile_target *targets, uint32_t n) {
   if (tile_lower(&l) && (!p->in_place || safe_in_place(p, &l)))
     program = tile_emit(&l, p->memory, p->in_place);
   p->blocked = program ? TILE_NONE : l.blocked;
-  if (program)
-    add_item(p, (tile_item){.program = program},
-             program->scratch_bytes + tile_shared_bytes(program));
-  return program != NULL;
+  if (!program) return false;
+  p->program = kernel_of(program, p->memory);
+  tile_stages_add(p->stages, (tile_stage){.kernel = p->program});
+  return true;
 }
 
 static bool add_apart(planner *p, uint32_t step) {
@@ -283,18 +264,12 @@ static void mark_operands(planner *p) {
 }
 
 static void reset(planner *p) {
-  tile_kernel *k = p->kernel;
-  uint32_t n = p->body->n_steps;
-  size_t most = 2;
-  k->n_items = k->n_own = 0;
-  k->head.scratch_bytes = 0;
-  k->n_given = p->task->n_operands + p->body->n_results;
+  uint32_t n = p->body->n_steps, most = 2;
   for (uint32_t s = 0; s < n; s++) {
     p->steps[s][0].place = TILE_NONE;
     if (p->body->steps[s].n_operands + 1 > most) most = p->body->steps[s].n_operands + 1;
   }
-  k->starts_at = aligned((k->n_given + n) * sizeof(char *));
-  k->inner_at = k->starts_at + aligned(most * sizeof(char *));
+  tile_stages_reset(p->stages, p->task->n_operands + p->body->n_results, n, most);
   p->fake = *p->plan;
   p->fake.views = ARENA_ARRAY(p->work, p->task->n_operands + n + 1, rt_view);
   p->fake.n_views = 0;
@@ -326,8 +301,8 @@ static void start(planner *p) {
   p->views = ARENA_ARRAY(p->work, b->n_steps + 1, uint32_t);
   p->params = ARENA_ARRAY(p->work, b->n_params + 1, tile_memory);
   p->steps = ARENA_ARRAY(p->work, b->n_steps + 1, tile_memory *);
-  p->kernel->items = ARENA_ARRAY(p->memory, b->n_steps + b->n_results + 1, tile_item);
-  p->kernel->own = ARENA_ARRAY(p->memory, b->n_steps + 1, size_t);
+  p->stages = tile_stages_new(p->memory, b->n_steps + b->n_results, "tiles");
+  p->stages->own = ARENA_ARRAY(p->memory, b->n_steps + 1, size_t);
   for (uint32_t i = 0; i < b->n_params; i++)
     if (p->task->operands[i].kind == RT_OPERAND_VIEW)
       p->params[i] = (tile_memory){1 + i, p->plan->views[p->task->operands[i].view].strides};
@@ -338,22 +313,9 @@ static void start(planner *p) {
   find_needed(p);
 }
 
-/* Parts of 100 us or so; less than 200 us is not shared. */
-static void share(tile_kernel *k) {
-  if (k->n_items != 1 || !k->items[0].program || k->n_own > 0) {
-    k->head.scratch_bytes += k->inner_at;
-    return;
-  }
-  const tile_program *p = k->items[0].program;
-  double all_ns = (double)p->n_units * p->unit_ns;
-  int64_t parts = all_ns < 200000 ? 1 : (int64_t)(all_ns / 100000);
-  if (parts > p->n_units) parts = p->n_units;
-  if (parts > 4096) parts = 4096;
-  k->head.n_parts = (uint32_t)parts;
-  k->head.run_part = run_part;
-  k->head.finish = finish;
-  k->head.scratch_bytes = p->scratch_bytes;
-  k->head.shared_bytes = tile_shared_bytes(p);
+/* Is it one program, which needs no values of its own? */
+static bool is_one_program(const tile_stages *s) {
+  return s->head.n_stages == 1 && s->n_own == 0 && !s->list[0].places;
 }
 
 static bool has_many_results(const rt_body *b) {
@@ -363,12 +325,10 @@ static bool has_many_results(const rt_body *b) {
 }
 
 /* NULL: there is no way with tiles. */
-static status prepare_tiles(planner *p, tile_kernel **result) {
+static status prepare_tiles(planner *p, cpu_kernel **result) {
   bool complete = false;
   *result = NULL;
   if (has_many_results(p->body)) return STATUS_OK;
-  p->kernel = ARENA_NEW(p->memory, tile_kernel);
-  p->kernel->head = (cpu_kernel){.run = run_items, .name = "tiles"};
   start(p);
   if (p->single && p->marks[0] == STEP_KERNEL) return STATUS_OK;
   for (uint32_t tries = 0; tries < 2 * p->body->n_steps + 2; tries++) {
@@ -379,9 +339,9 @@ static status prepare_tiles(planner *p, tile_kernel **result) {
     p->marks[p->blocked] = own ? STEP_KERNEL : STEP_APART;
   }
   if (!complete) return STATUS_OK;
-  if (p->in_place && (p->kernel->n_items != 1 || p->kernel->n_own > 0)) return STATUS_OK;
-  share(p->kernel);
-  *result = p->kernel;
+  if (p->in_place && (p->stages->head.n_stages != 1 || p->stages->n_own > 0)) return STATUS_OK;
+  tile_stages_end(p->stages);
+  *result = is_one_program(p->stages) ? p->program : &p->stages->head;
   return STATUS_OK;
 }
 
@@ -391,7 +351,7 @@ typedef struct request {
   const rt_body *body;
   arena *memory, work;
   bool in_place, single;
-  tile_kernel *result;
+  cpu_kernel *result;
 } request;
 
 static status prepare_guarded(void *context) {
@@ -422,7 +382,7 @@ status cpu_prepare_body(const rt_plan *plan, const rt_task *task, arena *memory,
   r.in_place = cpu_body_in_place(plan, task);
   TRY(prepare_request(&r));
   if (!r.result) return cpu_prepare_steps(plan, task, memory, result);
-  *result = &r.result->head;
+  *result = r.result;
   return STATUS_OK;
 }
 
@@ -483,7 +443,7 @@ status cpu_prepare_single(const cpu_call *c, cpu_kernel **result) {
       .plan = c->plan, .task = c->task, .body = &o.body, .memory = c->memory, .single = true};
   TRY(prepare_request(&r));
   if (!r.result) return STATUS_OK;
-  r.result->head.name = c->info->name;
-  *result = &r.result->head;
+  r.result->name = c->info->name;
+  *result = r.result;
   return STATUS_OK;
 }

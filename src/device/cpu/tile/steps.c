@@ -2,48 +2,12 @@
  *
  * A plan is made up in which every step is a task of its own: its views are the operands and results of
  * the real task, and one dense view for each value that has no memory. A value that is a result of the
- * body is computed where it belongs, unless operands are in the same place.
- *
- * Places. Kernels take the addresses of their views. While a body runs, a table holds those of the task
- * first (cpu_kernel_starts), then those of its own values. */
+ * body is computed where it belongs, unless operands are in the same place. */
 #include <string.h>
 
 #include "device/cpu/tile/body.h"
+#include "device/cpu/tile/stages.h"
 
-typedef struct step_call {
-  const cpu_kernel *kernel;
-  uint32_t n_starts;
-  const uint32_t *places; /* of its starts, in the table; TILE_NO_PLACE: a number */
-} step_call;
-
-typedef struct steps_kernel {
-  cpu_kernel head;
-  uint32_t n_calls, n_given, n_own;
-  step_call *calls;
-  const size_t *own; /* where own values are in scratch */
-  size_t inner;      /* where the scratch of the steps' kernels begins */
-  size_t inner_table;
-} steps_kernel;
-
-/* ---- running ---- */
-static status run_call(const step_call *call, char *const *at, char **starts, char *scratch) {
-  for (uint32_t i = 0; i < call->n_starts; i++)
-    starts[i] = call->places[i] == TILE_NO_PLACE ? NULL : at[call->places[i]];
-  return cpu_kernel_run(call->kernel, starts, scratch);
-}
-
-static status run_steps(const cpu_kernel *k, char *const *starts, char *scratch) {
-  const steps_kernel *m = (const steps_kernel *)k;
-  char **at = (char **)(void *)scratch;
-  char **inner = (char **)(void *)(scratch + m->inner_table);
-  for (uint32_t i = 0; i < m->n_given; i++) at[i] = starts[i];
-  for (uint32_t i = 0; i < m->n_own; i++) at[m->n_given + i] = scratch + m->own[i];
-  for (uint32_t i = 0; i < m->n_calls; i++)
-    TRY(run_call(&m->calls[i], at, inner, scratch + m->inner));
-  return STATUS_OK;
-}
-
-/* ---- preparing ---- */
 /* A value of the body while it is prepared: result `result` of step `step`. */
 typedef struct own_value {
   uint32_t view, place;
@@ -59,14 +23,8 @@ typedef struct making {
   arena *memory;
   rt_plan fake;
   own_value **values; /* [step][result] */
-  steps_kernel *kernel;
-  uint32_t n_own;
-  size_t *own;
+  tile_stages *stages;
 } making;
-
-static size_t aligned(size_t bytes) {
-  return (bytes + CPU_SCRATCH_ALIGN - 1) & ~(size_t)(CPU_SCRATCH_ALIGN - 1);
-}
 
 static uint32_t add_view(making *m, rt_view v) {
   m->fake.views[m->fake.n_views] = v;
@@ -88,7 +46,7 @@ static rt_view dense_view(arena *memory, const rt_shape *shape) {
 static size_t shape_bytes(const rt_shape *shape) {
   size_t n = ir_dtype_size_bytes(shape->dtype);
   for (uint32_t d = 0; d < shape->rank; d++) n *= (size_t)shape->extents[d];
-  return aligned(n);
+  return tile_aligned(n);
 }
 
 bool cpu_body_in_place(const rt_plan *plan, const rt_task *task) {
@@ -150,13 +108,13 @@ static void place_value(making *m, uint32_t step, uint32_t result, size_t first,
     return;
   }
   v->view = add_view(m, dense_view(m->memory, shape));
-  v->place = m->task->n_operands + rt_task_n_results(m->task) + m->n_own;
+  v->place = m->task->n_operands + rt_task_n_results(m->task) + m->stages->n_own;
   v->in_scratch = true;
   v->bytes = shape_bytes(shape);
   v->at = first;
   while (meets(m, step, result, v->at, v->bytes, &v->at)) continue;
-  m->own[m->n_own++] = v->at;
-  if (v->at + v->bytes > m->kernel->inner) m->kernel->inner = v->at + v->bytes;
+  m->stages->own[m->stages->n_own++] = v->at;
+  if (v->at + v->bytes > m->stages->inner_at) m->stages->inner_at = v->at + v->bytes;
 }
 
 rt_operand tile_operand(const rt_value *v, uint32_t view, uint32_t at, uint32_t *place) {
@@ -189,12 +147,9 @@ static rt_operand operand_of(const making *m, const rt_value *v, uint32_t *place
 }
 
 static status add_call(making *m, const rt_task *t, const uint32_t *places) {
-  step_call *call = &m->kernel->calls[m->kernel->n_calls++];
-  call->n_starts = t->n_operands + rt_task_n_results(t);
-  call->places = places;
-  TRY(cpu_kernel_prepare(&m->fake, t, m->memory, &call->kernel));
-  size_t bytes = cpu_kernel_scratch_bytes(call->kernel);
-  if (bytes > m->kernel->head.scratch_bytes) m->kernel->head.scratch_bytes = bytes;
+  tile_stage stage = {.n_starts = t->n_operands + rt_task_n_results(t), .places = places};
+  TRY(cpu_kernel_prepare(&m->fake, t, m->memory, &stage.kernel));
+  tile_stages_add(m->stages, stage);
   return STATUS_OK;
 }
 
@@ -260,9 +215,6 @@ static void start(making *m) {
   m->values = ARENA_ARRAY(m->memory, m->body->n_steps + 1, own_value *);
   for (uint32_t s = 0; s < m->body->n_steps; s++)
     m->values[s] = ARENA_ARRAY(m->memory, m->body->steps[s].n_results, own_value);
-  m->own = ARENA_ARRAY(m->memory, n + 1, size_t);
-  m->kernel->calls = ARENA_ARRAY(m->memory, m->body->n_steps + m->body->n_results, step_call);
-  m->kernel->n_given = n_params + m->body->n_results;
 }
 
 static uint32_t most_starts(const rt_body *b) {
@@ -274,27 +226,28 @@ static uint32_t most_starts(const rt_body *b) {
   return most;
 }
 
+static void start_stages(making *m) {
+  uint32_t n = count_values(m->body);
+  m->stages = tile_stages_new(m->memory, m->body->n_steps + m->body->n_results, "steps");
+  m->stages->own = ARENA_ARRAY(m->memory, n + 1, size_t);
+  tile_stages_reset(m->stages, m->task->n_operands + m->body->n_results, n, most_starts(m->body));
+}
+
 status cpu_prepare_steps(const rt_plan *plan, const rt_task *task, arena *memory,
                          cpu_kernel **result) {
   making m = {.plan = plan, .task = task, .body = task->body, .memory = memory};
   bool in_place = cpu_body_in_place(plan, task);
-  m.kernel = arena_alloc(memory, sizeof *m.kernel);
-  m.kernel->head = (cpu_kernel){.run = run_steps, .name = "steps"};
   start(&m);
   find_uses(&m);
-  size_t addresses = (m.kernel->n_given + count_values(m.body)) * sizeof(char *);
-  m.kernel->inner_table = aligned(addresses);
-  m.kernel->inner = m.kernel->inner_table + aligned(most_starts(m.body) * sizeof(char *));
-  size_t first = m.kernel->inner;
+  start_stages(&m);
+  size_t first = m.stages->inner_at;
   for (uint32_t s = 0; s < m.body->n_steps; s++) {
     for (uint32_t r = 0; r < m.body->steps[s].n_results; r++)
       place_value(&m, s, r, first, in_place);
     TRY(add_step(&m, s));
   }
   TRY(add_copies(&m));
-  m.kernel->own = m.own;
-  m.kernel->n_own = m.n_own;
-  m.kernel->head.scratch_bytes += m.kernel->inner;
-  *result = &m.kernel->head;
+  tile_stages_end(m.stages);
+  *result = &m.stages->head;
   return STATUS_OK;
 }
