@@ -10,7 +10,7 @@ enum { PROGRAM = 64 }; /* texts joined into one program */
 
 static void compile_program(const cuda_compiler *c, uint32_t begin, uint32_t end) {
   const char *options[] = {"--gpu-architecture=compute_90", "--std=c++17", "--disable-warnings",
-                           "--minimal"};
+                           "--minimal", "--Ofast-compile=max"};
   void *joined = NULL;
   size_t bytes = 1;
   int major = 0, minor;
@@ -20,7 +20,7 @@ static void compile_program(const cuda_compiler *c, uint32_t begin, uint32_t end
   for (uint32_t i = begin; i < end; i++) at = stpcpy(at, emulator_kernels[i].source);
   check(c->nvrtcCreateProgram(&joined, text, "kernels.cu", 0, NULL, NULL) == 0);
   check(c->nvrtcVersion(&major, &minor) == 0);
-  if (!EXPECT_INT(c->nvrtcCompileProgram(joined, major >= 13 ? 4 : 3, options), 0)) {
+  if (!EXPECT_INT(c->nvrtcCompileProgram(joined, major >= 13 ? 5 : 3, options), 0)) {
     char log[1 << 14] = "";
     size_t size = 0;
     if (c->nvrtcGetProgramLogSize(joined, &size) == 0 && size < sizeof log)
