@@ -293,7 +293,7 @@ static status run_kernels(void *context) {
   body_case c = {.memory = &l->memory, .shapes_only = true};
   if (!body_open(&c, l->j->text)) return STATUS_BAD_PROGRAM;
   body_make_task(&c);
-  TRY(cuda_kernel_prepare(&c.plan, &c.task, 227 << 10, c.memory, &l->kernel));
+  TRY(cuda_kernel_prepare(&c.plan, &c.task, CG_H100, c.memory, &l->kernel));
   const cg_kernel *code = &l->kernel->code;
   l->functions = ARENA_ARRAY(&l->memory, code->n_launches + (size_t)1, void *);
   for (uint32_t i = 0; i < code->n_launches; i++)

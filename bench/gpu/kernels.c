@@ -18,7 +18,7 @@ typedef struct prepared {
 
 static status prepare(void *context) {
   prepared *p = context;
-  cg_kernel_init(&p->kernel, &p->memory, 227 << 10);
+  cg_kernel_init(&p->kernel, &p->memory, CG_H100);
   sample_write(&p->kernel, p->name, ROWS, COLUMNS);
   return STATUS_OK;
 }

@@ -586,7 +586,7 @@ static bool is_wide(const rows_writer *x) {
 
 bool cg_write_body_rows(cg_kernel *k, const cg_body *b) {
   cg_writer w;
-  rows_writer x = {.w = &w, .b = b, .most_staged = k->most_shared_bytes};
+  rows_writer x = {.w = &w, .b = b, .most_staged = k->gpu.shared_bytes};
   if (!cg_rows_plan(&x, k->memory)) return false;
   cg_begin(&w, k->memory, is_wide(&x), x.block);
   w.resident = x.resident;

@@ -52,16 +52,25 @@ typedef struct cg_launch {
   const int64_t *numbers;     /* argument 1, as it is; never empty */
 } cg_launch;
 
+/* What of a GPU decides how a kernel is written. */
+typedef struct cg_gpu {
+  uint32_t shared_bytes; /* the most that a launch may ask for */
+  uint32_t units;        /* its multiprocessors */
+  bool is_90; /* of compute capability 9.0: products of four warps, and copies of tiles */
+} cg_gpu;
+#define CG_H100 (&(const cg_gpu){227 << 10, 132, true})
+#define CG_A10 (&(const cg_gpu){99 << 10, 72, false})
+
 /* Launches that run one after the other. */
 typedef struct cg_kernel {
   arena *memory;
   uint32_t n_launches, cap_launches;
   cg_launch *launches;
-  size_t scratch_bytes;       /* memory of the device that nothing else uses meanwhile */
-  uint32_t most_shared_bytes; /* that a launch may ask for */
+  size_t scratch_bytes; /* memory of the device that nothing else uses meanwhile */
+  cg_gpu gpu;
 } cg_kernel;
 
-void cg_kernel_init(cg_kernel *k, arena *memory, uint32_t most_shared_bytes);
+void cg_kernel_init(cg_kernel *k, arena *memory, const cg_gpu *gpu);
 void cg_kernel_add(cg_kernel *k, const cg_launch *launch);
 
 /* What a kernel that met an index outside its axis reports; zeroed before the run. */

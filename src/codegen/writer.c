@@ -7,8 +7,8 @@
 #include "base/table.h"
 #include "codegen/internal.h"
 
-void cg_kernel_init(cg_kernel *k, arena *memory, uint32_t most_shared_bytes) {
-  *k = (cg_kernel){.memory = memory, .most_shared_bytes = most_shared_bytes};
+void cg_kernel_init(cg_kernel *k, arena *memory, const cg_gpu *gpu) {
+  *k = (cg_kernel){.memory = memory, .gpu = *gpu};
 }
 
 void cg_kernel_add(cg_kernel *k, const cg_launch *launch) {

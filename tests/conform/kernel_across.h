@@ -83,7 +83,7 @@ static void run_across_case(const across_case *c) {
   r.has_weight = c->code != IR_OP_SOFTMAX;
   r.has_bias = c->code == IR_OP_LAYER_NORM;
   cg_kernel k;
-  cg_kernel_init(&k, &memory, 227 << 10);
+  cg_kernel_init(&k, &memory, CG_H100);
   cg_write_rows(&k, &r);
   for (uint32_t i = 0; i < k.n_launches; i++) emulator_add(&k.launches[i]);
   if (dry_run) return;
@@ -124,7 +124,7 @@ static void run_scan_case(const across_case *c, int64_t first) {
   l.x = (cg_view){.start = 1, .dtype = c->dtype, .align = CG_ALIGN, .strides = {1}};
   l.result_step = l.x_step = c->pitch;
   cg_kernel k;
-  cg_kernel_init(&k, &memory, 227 << 10);
+  cg_kernel_init(&k, &memory, CG_H100);
   cg_write_lines(&k, &l);
   for (uint32_t i = 0; i < k.n_launches; i++) emulator_add(&k.launches[i]);
   if (dry_run) return;

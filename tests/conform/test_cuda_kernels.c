@@ -26,7 +26,7 @@ static status run_task(const rt_plan *plan, const rt_task *task, char *const *ba
   const cuda_kernel *k;
   cg_error error = {.raised = 0};
   status_clear();
-  TRY(cuda_kernel_prepare(plan, task, 227 << 10, &memory, &k));
+  TRY(cuda_kernel_prepare(plan, task, CG_H100, &memory, &k));
   n_launches += k->code.n_launches;
   if (dry_run) {
     for (uint32_t i = 0; i < k->code.n_launches; i++) emulator_add(&k->code.launches[i]);
@@ -184,7 +184,7 @@ static status run_chain(void *context) {
   char *starts[] = {(char *)y, (char *)x, (char *)bias};
   cg_kernel k;
   (void)context;
-  cg_kernel_init(&k, &memory, 227 << 10);
+  cg_kernel_init(&k, &memory, CG_H100);
   sample_write(&k, "bias_gelu", ROWS, COLUMNS);
   for (uint32_t i = 0; i < k.n_launches; i++) emulator_add(&k.launches[i]);
   if (dry_run) return STATUS_OK;
@@ -224,7 +224,7 @@ static void run_variance(ir_dtype t, bool down, int64_t rows, int64_t columns, d
   r.x = (cg_view){.start = 1, .dtype = t, .align = CG_ALIGN};
   r.extents[0] = results, r.extents[1] = n;
   r.x.strides[0] = down ? 1 : columns, r.x.strides[1] = down ? columns : 1;
-  cg_kernel_init(&k, &memory, 227 << 10);
+  cg_kernel_init(&k, &memory, CG_H100);
   cg_write_reduce(&k, &r);
   for (uint32_t i = 0; i < k.n_launches; i++) emulator_add(&k.launches[i]);
   if (dry_run) return;

@@ -114,10 +114,10 @@ static status run_body(body_case *c, const char *text, int expected) {
   cuda_kernel steps = {.name = "steps"};
   ir_array outputs[BODY_MAX], by_steps[BODY_MAX];
   body_make_task(c);
-  uint32_t most_shared =
-      n_bodies % 4 == 3 ? 48 << 10 : 227 << 10; /* of small GPUs, of large ones */
-  TRY(cuda_kernel_prepare(&c->plan, &c->task, most_shared, c->memory, &whole));
-  cg_kernel_init(&steps.code, c->memory, most_shared);
+  cg_gpu gpu = *CG_H100;
+  if (n_bodies % 4 == 3) gpu.shared_bytes = 48 << 10; /* of small GPUs */
+  TRY(cuda_kernel_prepare(&c->plan, &c->task, &gpu, c->memory, &whole));
+  cg_kernel_init(&steps.code, c->memory, &gpu);
   TRY(cuda_prepare_steps(&c->plan, &c->task, false, c->memory, &steps));
   n_bodies++;
   if (expected != ANY) (void)EXPECT_INT(whole->n_parts == 0 ? WHOLE : APART, expected);
@@ -243,7 +243,7 @@ static status print_texts(void *context) {
   const cuda_kernel *k;
   check(body_open(&c, j->text));
   body_make_task(&c);
-  TRY(cuda_kernel_prepare(&c.plan, &c.task, 227 << 10, c.memory, &k));
+  TRY(cuda_kernel_prepare(&c.plan, &c.task, CG_H100, c.memory, &k));
   for (uint32_t i = 0; i < k->code.n_launches; i++)
     printf("/* grid %u, block %u */\n%s\n", k->code.launches[i].grid[0], k->code.launches[i].block,
            k->code.launches[i].source);

@@ -54,7 +54,7 @@ static status golden_texts(void *context) {
   (void)context;
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     cg_kernel k;
-    cg_kernel_init(&k, &memory, 227 << 10);
+    cg_kernel_init(&k, &memory, CG_H100);
     sample_write(&k, names[i], ROWS, COLUMNS);
     expect_file(names[i], text_of(&k));
   }
@@ -64,7 +64,7 @@ static status golden_texts(void *context) {
 /* ---- what holds of all ---- */
 static const cg_launch *written(const char *name, int64_t rows, int64_t columns, uint32_t *n) {
   cg_kernel *k = ARENA_NEW(&memory, cg_kernel);
-  cg_kernel_init(k, &memory, 227 << 10);
+  cg_kernel_init(k, &memory, CG_H100);
   sample_write(k, name, rows, columns);
   *n = k->n_launches;
   return k->launches;
@@ -114,7 +114,7 @@ static status widths_follow_memory(void *context) {
     m.sources[0] = (cg_source){.kind = CG_VIEW, .view = sample_view(1, cases[i].row, 1)};
     m.sources[0].view.offset_bytes = cases[i].offset_bytes;
     m.sources[0].view.align = cases[i].align;
-    cg_kernel_init(&k, &memory, 227 << 10);
+    cg_kernel_init(&k, &memory, CG_H100);
     cg_write_map(&k, &m);
     (void)EXPECT_CONTAINS(k.launches[0].source, cases[i].word);
   }
@@ -130,7 +130,7 @@ static status far_positions_are_wide(void *context) {
     m.result = sample_view(0, 1, 0);
     m.sources[0] =
         (cg_source){.kind = CG_VIEW, .view = sample_view(1, INT64_C(1) << (wide ? 30 : 20), 0)};
-    cg_kernel_init(&k, &memory, 227 << 10);
+    cg_kernel_init(&k, &memory, CG_H100);
     cg_write_map(&k, &m);
     (void)EXPECT_CONTAINS(k.launches[0].source, wide ? "typedef long long ix;" : "typedef int ix;");
   }
@@ -152,7 +152,7 @@ static status far_numbers_are_wide(void *context) {
     m.sources[1].rank = 2;
     m.sources[1].extents[0] = repeated;
     m.sources[1].extents[1] = 3;
-    cg_kernel_init(&k, &memory, 227 << 10);
+    cg_kernel_init(&k, &memory, CG_H100);
     cg_write_map(&k, &m);
     (void)EXPECT_CONTAINS(k.launches[0].source, wide ? "typedef long long ix;" : "typedef int ix;");
   }
@@ -164,7 +164,7 @@ static status write_all(void *context) {
   arena *a = context;
   for (int s = 0; s < N_SAMPLES; s++) {
     cg_kernel k;
-    cg_kernel_init(&k, a, 227 << 10);
+    cg_kernel_init(&k, a, CG_H100);
     sample_write(&k, samples[s].name, ROWS, COLUMNS);
   }
   return STATUS_OK;

@@ -36,7 +36,7 @@ static int destroy(void **program) {
   return 0;
 }
 static int compile(void *program, int n, const char *const *options) {
-  check(n > 0 && strcmp(options[0], "--gpu-architecture=sm_90") == 0); /* in any thread */
+  check(n > 0 && strcmp(options[0], "--gpu-architecture=sm_90a") == 0); /* in any thread */
   n_compiled++;
   return refuses || (refused && strstr(program, refused));
 }
@@ -172,7 +172,7 @@ static void on_disk(void) {
   (void)EXPECT_INT(compiles(folder, "entry one"), 0);
   only_file(path);
   (void)EXPECT(stat(path, &s) == 0 && (s.st_mode & 0777) == 0600);
-  (void)EXPECT(strstr(path, "sm_90-nvrtc-13.0-2.cubin") != NULL);
+  (void)EXPECT(strstr(path, "sm_90a-nvrtc-13.0-2.cubin") != NULL);
   (void)EXPECT_INT(compiles(folder, "entry two"), 1);
   empty_folder();
 }
@@ -246,7 +246,7 @@ static void failures(void) {
   refuses = true;
   (void)EXPECT_INT(cuda_programs_get(p, &l, &function), STATUS_SYSTEM);
   (void)EXPECT_CONTAINS(status_message(), "NVRTC refuses the kernel entry");
-  (void)EXPECT_CONTAINS(status_message(), "(--gpu-architecture=sm_90): no such thing");
+  (void)EXPECT_CONTAINS(status_message(), "(--gpu-architecture=sm_90a): no such thing");
   (void)EXPECT(strstr(status_message(), "more") == NULL);
   refuses = false;
   bad_modules = true;

@@ -39,6 +39,8 @@ static status read_capability(cuda_device *d, cuda_gpu *g) {
   TRY(cuda_try(
       cu->cuDeviceGetAttribute(&g->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, g->id),
       "asking for the compute capability"));
+  TRY(cuda_try(cu->cuDeviceGetAttribute(&g->units, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, g->id),
+               "asking for the multiprocessors"));
   return cuda_try(cu->cuDeviceGetAttribute(&g->shared_bytes,
                                            CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
                                            g->id),

@@ -52,6 +52,7 @@ typedef struct cuda_gpu {
   CUdevice id;
   CUcontext context; /* NULL: not used yet */
   int major, minor;
+  int units;        /* multiprocessors */
   int shared_bytes; /* that a block may ask for */
   cuda_programs *programs;
   cublasLtHandle_t lt;

@@ -10,12 +10,12 @@ static cuda_prepare_fn *const families[] = {
 #include "ir/families.def"
 };
 
-status cuda_kernel_prepare(const rt_plan *plan, const rt_task *task, uint32_t most_shared_bytes,
+status cuda_kernel_prepare(const rt_plan *plan, const rt_task *task, const cg_gpu *gpu,
                            arena *memory, const cuda_kernel **result) {
   cuda_kernel *k = ARENA_NEW(memory, cuda_kernel);
   rt_plan made;
   rt_task grouped;
-  cg_kernel_init(&k->code, memory, most_shared_bytes);
+  cg_kernel_init(&k->code, memory, gpu);
   if (task->body) {
     TRY(cuda_prepare_body(plan, task, memory, k));
     *result = k;

@@ -62,10 +62,9 @@ typedef struct cuda_kernel {
 
 /* Makes `task` ready; the kernel lives in `memory` and reads the plan no more. Only inside a
  * memory_guard(). An attribute that no run could obey is STATUS_BAD_PROGRAM. Matrix products come out
- * as plain kernels: for what no library takes. most_shared_bytes: of shared memory that the GPU gives a block. */
-NODISCARD status cuda_kernel_prepare(const rt_plan *plan, const rt_task *task,
-                                     uint32_t most_shared_bytes, arena *memory,
-                                     const cuda_kernel **result);
+ * as plain kernels: for what no library takes. gpu: what the kernels run on. */
+NODISCARD status cuda_kernel_prepare(const rt_plan *plan, const rt_task *task, const cg_gpu *gpu,
+                                     arena *memory, const cuda_kernel **result);
 
 /* Tasks that differ only in where their views begin, by multiples of CUDA_BUFFER_ALIGN (rt_task_equal()),
  * may share a kernel. */

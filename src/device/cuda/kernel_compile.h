@@ -29,7 +29,7 @@ typedef struct cuda_job {
 
 typedef struct cuda_compile_options {
   const cuda_compiler *compiler;
-  const char *arch; /* "--gpu-architecture=sm_90" */
+  const char *arch; /* "--gpu-architecture=sm_90a" */
   int version;      /* of NVRTC: the major number */
 } cuda_compile_options;
 

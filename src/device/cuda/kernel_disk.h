@@ -20,7 +20,7 @@ typedef struct cuda_disk {
 typedef struct cuda_disk_key {
   const char *source; /* ends in NUL */
   size_t source_bytes;
-  const char *target; /* "sm_90-nvrtc-13.0-2", fit for a file's name */
+  const char *target; /* "sm_90a-nvrtc-13.0-2", fit for a file's name */
 } cuda_disk_key;
 
 /* A program with its texts, each of which ends in NUL. */

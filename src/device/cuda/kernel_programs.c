@@ -42,6 +42,11 @@ struct cuda_programs {
 };
 
 /* ---- opening and closing ---- */
+/* Products of four warps and copies of tiles are instructions of this capability alone. */
+static const char *own_instructions(const cuda_programs_options *o) {
+  return o->major == 9 && o->minor == 0 ? "a" : "";
+}
+
 status cuda_programs_open(const cuda_programs_options *options, const allocator *memory,
                           cuda_programs **result) {
   int major, minor;
@@ -52,10 +57,10 @@ status cuda_programs_open(const cuda_programs_options *options, const allocator 
   memset(p, 0, sizeof *p);
   p->memory = memory;
   p->options = (cuda_compile_options){options->compiler, p->arch, major};
-  (void)snprintf(p->arch, sizeof p->arch, "--gpu-architecture=sm_%d%d", options->major,
-                 options->minor);
-  (void)snprintf(p->target, sizeof p->target, "sm_%d%d-nvrtc-%d.%d-%d", options->major,
-                 options->minor, major, minor, CUDA_COMPILED);
+  (void)snprintf(p->arch, sizeof p->arch, "--gpu-architecture=sm_%d%d%s", options->major,
+                 options->minor, own_instructions(options));
+  (void)snprintf(p->target, sizeof p->target, "sm_%d%d%s-nvrtc-%d.%d-%d", options->major,
+                 options->minor, own_instructions(options), major, minor, CUDA_COMPILED);
   if (pthread_mutex_init(&p->lock, NULL) != 0) {
     memory_free(memory, p);
     return fail(STATUS_SYSTEM, "cuda: cannot make a lock");

@@ -269,7 +269,7 @@ static const cg_pointer *starts_of(const split *s, const rt_task *t) {
 static status add_part(split *s, const rt_task *t) {
   const cuda_kernel *own;
   cg_kernel *code = &s->kernel->code;
-  TRY(cuda_kernel_prepare(s->plan, t, code->most_shared_bytes, s->memory, &own));
+  TRY(cuda_kernel_prepare(s->plan, t, &code->gpu, s->memory, &own));
   cuda_part part = {.first = code->n_launches,
                     .n_launches = own->code.n_launches,
                     .plan = s->plan,
@@ -370,7 +370,7 @@ static rt_task *longest_run(split *s, uint32_t first, uint32_t *last) {
   for (*last = end; *last > first + 1;) {
     cuda_kernel tried = {.name = NULL};
     rt_task *t = task_of_run(s, first, --*last);
-    cg_kernel_init(&tried.code, s->memory, s->kernel->code.most_shared_bytes);
+    cg_kernel_init(&tried.code, s->memory, &s->kernel->code.gpu);
     if (t && cuda_lower_body(s->plan, t, s->memory, &tried)) return t;
   }
   *last = first;

@@ -239,14 +239,9 @@ static status try_matmul(cuda_loaded *l, cuda_task *t, const rt_plan *plan, cons
   return STATUS_OK;
 }
 
-static status open_attention(const cuda_loaded *l, cuda_gpu *g) {
-  int processors = 0;
-  if (g->attention.dnn || g->attention.why) return STATUS_OK;
-  TRY(cuda_try(
-      l->cu->cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, g->id),
-      "asking for the multiprocessors"));
-  cuda_att_open(&g->attention, g->major, g->minor, processors);
-  return STATUS_OK;
+static void open_attention(cuda_gpu *g) {
+  if (g->attention.dnn || g->attention.why) return;
+  cuda_att_open(&g->attention, g->major, g->minor, g->units);
 }
 
 static void place_attention(cuda_loaded *l, const cuda_att_places *places, const cg_pointer *starts,
@@ -276,7 +271,7 @@ static status try_attention(cuda_loaded *l, cuda_task *t, const rt_plan *plan, c
     return STATUS_OK;
   }
   TRY(make_current(l, s->rank));
-  TRY(open_attention(l, g));
+  open_attention(g);
   TRY(cuda_attention_get(&g->attention, l->cu, &shape, l->device->memory, &call->attention));
   cuda_att_explain(&shape, call->attention, g->attention.why);
   if (!call->attention) return STATUS_OK;
@@ -304,12 +299,18 @@ static bool serves(const void *context, uint32_t value) {
   return rt_task_equal(plan, key->task, &plan->tasks[value - 1], CUDA_BUFFER_ALIGN);
 }
 
-/* Ranks on different GPUs share kernels. */
-static uint32_t least_shared(const cuda_device *d) {
-  int least = d->gpus[0].shared_bytes;
-  for (uint32_t g = 1; g < d->n_gpus; g++)
-    if (d->gpus[g].shared_bytes < least) least = d->gpus[g].shared_bytes;
-  return (uint32_t)least;
+/* Ranks on different GPUs share kernels. Of GPUs that nobody here has opened nothing is known. */
+static cg_gpu weakest(const cuda_device *d) {
+  cg_gpu least = {UINT32_MAX, UINT32_MAX, true};
+  for (uint32_t g = 0; g < d->n_gpus; g++) {
+    const cuda_gpu *x = &d->gpus[g];
+    if (!x->context) continue;
+    if ((uint32_t)x->shared_bytes < least.shared_bytes)
+      least.shared_bytes = (uint32_t)x->shared_bytes;
+    if ((uint32_t)x->units < least.units) least.units = (uint32_t)x->units;
+    least.is_90 = least.is_90 && x->major == 9 && x->minor == 0;
+  }
+  return least;
 }
 
 /* The kernel of an equal task before it, or a new one. */
@@ -323,7 +324,8 @@ static status find_kernel(cuda_loaded *l, table *known, uint32_t t) {
     l->tasks[t].kernel = l->tasks[found - 1].kernel;
     return STATUS_OK;
   }
-  TRY(cuda_kernel_prepare(plan, task, least_shared(l->device), &l->memory, &l->tasks[t].kernel));
+  cg_gpu gpu = weakest(l->device);
+  TRY(cuda_kernel_prepare(plan, task, &gpu, &l->memory, &l->tasks[t].kernel));
   table_add(known, hash, t + 1);
   return STATUS_OK;
 }
