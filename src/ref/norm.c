@@ -78,7 +78,7 @@ static void norm_row(const ref_call *c, const ir_array *to, const ir_array *from
   double unit = ref_unit_sum(c->result.dtype), sums = sum_units(from->extents[0]);
   for (int64_t i = 0; i < from->extents[0]; i++) {
     double x = (element(from, i) - center) / deviation, w = vector_at(weight, i, 1);
-    ir_element_set_f64(to->dtype, ir_array_at(to, &i), x * w + vector_at(bias, i, 0));
+    ir_element_set_f64(to->dtype, ir_array_at(to, &i), x * w + vector_at(bias, i, -0.0));
     double before = fabs(element(from, i)) + (1 + sums) * fabs(center) + (centered ? deviation : 0);
     ref_note(c, 0, ir_array_at(to, &i),
              unit * fabs(w) * (before / deviation + fabs(x) * (3 + sums)));
