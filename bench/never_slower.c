@@ -8,7 +8,7 @@ static void copy(void *to, const void *from, size_t size_bytes) { memcpy(to, fro
 int main(int argc, char **argv) {
   static const place memory = {4 << 20, 1 << 20, 2e9, malloc, free, copy, NULL};
   /* Blocks are used again: new pages would take longer than the programs. */
-  (void)mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  (void)mallopt(M_MMAP_MAX, 0);
   (void)mallopt(M_TRIM_THRESHOLD, -1);
   rt_device *device = kit_device(2, false);
   if (!device) {

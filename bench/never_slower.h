@@ -4,8 +4,8 @@
  *
  * Takes the first N (200) programs of the generator from seed S on that run for a millisecond or more unjoined,
  * and times both in R (9) rounds. A program's ratio is that of the least times of both, which what else the
- * machine does disturbs least; where it is above 1.05, up to three times as many rounds follow. Prints the geometric mean, how many are above 1.05, and the worst; --show their
- * texts, too. It ends after T seconds, if there are fewer. --products: products and what follows them. On a GPU, the
+ * machine does disturbs least; where it is above 1.05, up to three times as many rounds follow. Prints the geometric mean, how many are above 1.05, and the worst; --show the
+ * texts of these, and what each of their launches takes. It ends after T seconds, if there are fewer. --products: products and what follows them. On a GPU, the
  * programs that became one kernel are also compared with copying the same bytes: inputs and outputs, each once.
  *
  * Who includes this says where tensors are, and how large they are at most. */
@@ -65,7 +65,7 @@ typedef struct trial {
   rt_plan *plans[2]; /* unjoined, joined */
   rt_loaded *loaded[2];
   result result;
-  bool counts;
+  bool counts, show;
 } trial;
 
 static double now_s(void) {
@@ -193,28 +193,53 @@ static bool is_short(const rt_plan *plan) {
   return flops < asked.place->most_flops;
 }
 
+/* The least times of launches in some runs, with the text of each. */
+static void show_launches(trial *t, int joined) {
+  const rt_plan *plan = t->plans[joined];
+  rt_span *spans = ARENA_ARRAY(&t->s.memory, plan->n_tasks + (size_t)1, rt_span);
+  double *least = ARENA_ARRAY(&t->s.memory, plan->n_tasks + (size_t)1, double);
+  strbuf text;
+  for (int r = 0; r < asked.rounds; r++) {
+    if (!kit_ok(rt_run(t->loaded[joined], t->in, t->out, spans, NULL), "run")) return;
+    for (uint32_t i = 0; i < plan->n_tasks; i++) {
+      double ms = (double)(spans[i].end_ns - spans[i].start_ns) * 1e-6;
+      least[i] = r == 0 ? ms : fmin(least[i], ms);
+    }
+  }
+  printf("%s:\n", joined ? "joined" : "unjoined");
+  for (uint32_t i = 0; i < plan->n_tasks; i++) {
+    const rt_view *v = &plan->views[plan->tasks[i].result];
+    strbuf_init(&text, &t->s.memory);
+    text_print_instr(plan->host, (ir_instr){plan->instrs[spans[i].instr].origin}, &text);
+    printf("  %8.3f ms  [", least[i]);
+    for (uint32_t d = 0; d < v->rank; d++) printf(" %lld", (long long)v->extents[d]);
+    printf(" ] %s\n", text.data);
+  }
+}
+
 static status try_program(void *context) {
   trial *t = context;
   if (!subject_open(&t->s, t->program->text)) return STATUS_CHECK_FAILED;
   bool good = load(t, 0) && load(t, 1) && t->plans[0]->n_tasks != t->plans[1]->n_tasks;
   if (!good || !is_short(t->plans[0]) || !make_arrays(t) || !measure(t)) return STATUS_CHECK_FAILED;
   compare_with_copying(t);
+  for (int k = 0; k < 2 && t->show; k++) show_launches(t, k);
   return STATUS_OK;
 }
 
 static void try_seed(uint64_t seed, bool show) {
   gen_options options = options_of(seed);
   gen_program *p = gen_create(&options);
-  trial t = {.program = p, .result = {.seed = seed}};
+  trial t = {.program = p, .result = {.seed = seed}, .show = show};
   if (show) printf("seed %llu\n%s\n", (unsigned long long)seed, p->text);
-  bool runs = !show && !p->bad_stream && memory_guard(try_program, &t) == STATUS_OK;
+  bool runs = !p->bad_stream && memory_guard(try_program, &t) == STATUS_OK;
   status_clear();
   drop_arrays(&t);
   for (int i = 0; i < 2; i++) {
     if (t.loaded[i]) asked.device->ops->unload(t.loaded[i]);
     if (t.plans[i]) rt_plan_destroy(t.plans[i]);
   }
-  if (runs && t.counts) results[n_results++] = t.result;
+  if (runs && t.counts && !show) results[n_results++] = t.result;
   subject_close(&t.s);
   gen_destroy(p);
 }

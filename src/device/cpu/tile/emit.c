@@ -89,8 +89,31 @@ static uint32_t new_view(tile_emitter *e, uint32_t place, ir_dtype dtype, int64_
   return e->n_views++;
 }
 
+/* How a load walks columns that are several loops; NULL: evenly. */
+static const tile_nest *nest_of(const tile_emitter *e, const int64_t *strides, int64_t size) {
+  uint32_t last = e->n_nested - 1;
+  bool is_even = true;
+  for (uint32_t i = 0; e->n_nested > 0 && i < last; i++)
+    is_even = is_even && strides[e->nested_axis[i]] ==
+                             strides[e->nested_axis[i + 1]] * e->nested_extents[i + 1];
+  if (e->n_nested == 0 || is_even) return NULL;
+  int64_t width = e->extents[e->n_loops - 1], run = e->nested_extents[last];
+  tile_nest nest = {.length = run < TILE_NEST_RUN ? 1 : run};
+  nest.n = width / nest.length;
+  nest.step = strides[e->nested_axis[last]] * size;
+  int64_t *offsets = ARENA_ARRAY(e->memory, (size_t)nest.n, int64_t);
+  for (int64_t i = 0; i < nest.n; i++) {
+    int64_t left = i * nest.length;
+    for (uint32_t k = e->n_nested; k-- > 0; left /= e->nested_extents[k])
+      offsets[i] += left % e->nested_extents[k] * strides[e->nested_axis[k]] * size;
+  }
+  nest.offsets = offsets;
+  return arena_copy(e->memory, &nest, sizeof nest);
+}
+
 /* Is what a view reads or writes of a tile contiguous? */
 static bool is_dense(const tile_emitter *e, const tile_view *v, tile_form form) {
+  if (v->nest) return false;
   int64_t size = (int64_t)ir_dtype_size_bytes(v->dtype), column = v->steps[e->n_loops - 1];
   int64_t row = v->steps[e->n_loops - 2], width = e->extents[e->n_loops - 1];
   bool one_row = !form.rows || e->tile_rows == 1;
@@ -124,6 +147,7 @@ static uint32_t emit_load(tile_emitter *e, const tile_node *n, tile_phase phase)
                   .size_bytes = (uint32_t)ir_dtype_size_bytes(native),
                   .view = view,
                   .guarded = n->guarded};
+  e->views[view].nest = nest_of(e, n->strides, size);
   if (n->guarded) i.box = add_box(e, &n->box);
   if (native != n->dtype) i.convert[0] = cpu_convert_of(native, n->dtype);
   i.direct = !e->in_place && !n->guarded && !i.convert[0] && is_dense(e, &e->views[view], form);
@@ -565,7 +589,7 @@ static void list_ahead(const tile_emitter *e, tile_program *p) {
   for (uint32_t i = 0; i < p->each.n && heavy && p->n_ahead < TILE_AHEAD; i++) {
     const tile_instr *t = &p->each.list[i];
     const tile_view *v = &p->views[t->view];
-    bool dense = t->kind == TILE_DO_LOAD && t->form.columns && !t->guarded &&
+    bool dense = t->kind == TILE_DO_LOAD && t->form.columns && !t->guarded && !v->nest &&
                  v->steps[e->n_loops - 1] == (int64_t)ir_dtype_size_bytes(v->dtype);
     if (dense) p->ahead[p->n_ahead++] = t->view;
   }

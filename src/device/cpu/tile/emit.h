@@ -32,6 +32,9 @@ typedef struct tile_emitter {
   int64_t tile_rows, tile_columns;
   uint32_t row_axes, column_axes;
   uint32_t steady_axes; /* what depends on these only is the same for all tiles */
+  /* Columns that are several loops, from the outside in. */
+  uint32_t n_nested, nested_axis[TILE_AXES];
+  int64_t nested_extents[TILE_AXES];
   tile_form store_form;
   tile_stream stream;
   int64_t n_positions; /* of the space */

@@ -185,11 +185,52 @@ static void finish_loops(tile_emitter *e, uint32_t row_mask, uint32_t column_mas
   if (e->tile_columns >= e->extents[e->n_loops - 1]) e->steady_axes = column_mask;
 }
 
+/* ---- short columns ---- */
+/* May loops i and i + 1 be one for everything but loads? */
+static bool can_nest(const axes_list *x, uint32_t i) {
+  const tile_lowering *l = x->e->l;
+  uint32_t outer = x->axis[i], inner = x->axis[i + 1], mask = x->mask[i] | x->mask[i + 1];
+  int64_t strides[TILE_AXES];
+  for (uint32_t k = 0; k < l->n_nodes; k++) {
+    const tile_node *n = &l->nodes[k];
+    if (n->kind == TILE_MAKE && !even(n->strides, outer, inner, x->extents[i + 1])) return false;
+    for (uint32_t a = 0; (n->kind == TILE_BLEND || n->guarded) && a < l->n_axes; a++)
+      if (mask >> a & 1 && (n->box.lo[a] > 0 || n->box.hi[a] < l->extents[a])) return false;
+  }
+  for (uint32_t t = 0; t < l->n_targets; t++) {
+    target_strides(l, &l->targets[t], strides);
+    if (!even(strides, outer, inner, x->extents[i + 1])) return false;
+  }
+  return true;
+}
+
+/* Tiles of rows and columns that are both short would cost more than what is computed in them. Then the
+ * columns are the last loops together, and loads that do not walk these evenly go through a table. */
+static void nest(axes_list *x) {
+  tile_emitter *e = x->e;
+  uint32_t first = x->n - 1;
+  int64_t width = x->extents[first];
+  if (x->n < 3 || width * x->extents[x->n - 2] >= TILE_ELEMENTS / 8) return;
+  while (first > 1 && width * x->extents[first - 1] <= TILE_NEST && can_nest(x, first - 1))
+    width *= x->extents[--first];
+  if (first + 1 == x->n) return;
+  for (uint32_t i = first; i < x->n; i++) {
+    e->nested_axis[e->n_nested] = x->axis[i];
+    e->nested_extents[e->n_nested++] = x->extents[i];
+    x->mask[first] |= x->mask[i];
+  }
+  x->axis[first] = x->axis[x->n - 1];
+  x->extents[first] = width;
+  x->merged[first] = true;
+  x->n = first + 1;
+}
+
 static bool plain_loops(tile_emitter *e) {
   axes_list x = list_axes(e, 0, e->l->n_axes);
   uint32_t turned = TILE_NONE;
   if (x.n > 1) turned = transposed_loop(e->l, &x, x.axis[x.n - 1]);
   if (turned != TILE_NONE) move(&x, turned, x.n - 2);
+  else nest(&x);
   for (uint32_t i = x.n; i < 2; i++) add_loop(e, NULL, 0);
   for (uint32_t i = 0; i < x.n; i++) add_loop(e, &x, i);
   cut(e, turned != TILE_NONE ? 64 : TILE_ELEMENTS, TILE_ELEMENTS);

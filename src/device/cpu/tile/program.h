@@ -34,6 +34,8 @@ enum {
   TILE_ROW = 1 << 16,    /* elements of a row that a tile may hold */
   TILE_STREAM = 8 << 20, /* bytes of a result from which on it is written past the caches */
   TILE_AHEAD = 6,        /* views fetched ahead, at most */
+  TILE_NEST = 1024,      /* columns of several loops, at most */
+  TILE_NEST_RUN = 8,     /* elements of such columns that are worth a copy of their own */
   TILE_NONE = UINT32_MAX,
 };
 
@@ -120,11 +122,19 @@ rt_task tile_step_task(arena *memory, const rt_step *s);
 bool tile_knows(const rt_body *body, const rt_step *s);
 
 /* ---- programs ---- */
+/* How a view walks columns that are several loops, where it does not walk them evenly: `n` runs of `length`
+ * elements, `step` bytes from one to the next, each run from an offset in bytes on. */
+typedef struct tile_nest {
+  int64_t n, length, step;
+  const int64_t *offsets;
+} tile_nest;
+
 typedef struct tile_view {
   uint32_t place;
   ir_dtype dtype;
   int64_t first_bytes;
   int64_t steps[TILE_LOOPS]; /* in bytes; of MAKE, in numbers */
+  const tile_nest *nest;     /* of a load; NULL: columns are a loop for it */
 } tile_view;
 
 typedef enum tile_instr_kind {

@@ -46,11 +46,16 @@ typedef struct rectangle {
   int64_t rows, columns;
   int64_t row_step, column_step; /* in memory, bytes */
   int64_t size;                  /* of an element */
+  int64_t pitch;                 /* from row to row in the slot, elements */
+  const tile_nest *nest;         /* in place of column_step; or NULL */
 } rectangle;
 
 static rectangle rectangle_of(const machine *m, const tile_view *v, tile_form f) {
+  int64_t columns = f.columns ? m->columns : 1;
   return (rectangle){.rows = f.rows ? m->rows : 1,
-                     .columns = f.columns ? m->columns : 1,
+                     .columns = columns,
+                     .pitch = columns,
+                     .nest = v->nest,
                      .row_step = row_step(m, v),
                      .column_step = column_step(m, v),
                      .size = (int64_t)ir_dtype_size_bytes(v->dtype)};
@@ -58,6 +63,7 @@ static rectangle rectangle_of(const machine *m, const tile_view *v, tile_form f)
 
 /* Rows that are one run are one row. */
 static rectangle flattened(rectangle r) {
+  if (r.pitch != r.columns || r.nest) return r;
   if (r.columns == 1 && r.rows > 1) {
     r.columns = r.rows;
     r.column_step = r.row_step;
@@ -67,12 +73,42 @@ static rectangle flattened(rectangle r) {
     r.columns *= r.rows;
     r.rows = 1;
   }
+  r.pitch = r.columns;
   return r;
 }
 
+#define TAKE_BITS(T, bits)                                                                         \
+  static void take_##bits(const tile_nest *n, char *to, const char *from) {                        \
+    for (int64_t i = 0; i < n->n; i++) ((T *)(void *)to)[i] = *(const T *)(from + n->offsets[i]);  \
+  }
+TAKE_BITS(uint8_t, 8)
+TAKE_BITS(uint16_t, 16)
+TAKE_BITS(uint32_t, 32)
+TAKE_BITS(uint64_t, 64)
+
+/* A row of columns that are several loops. */
+static void gather_nest(const machine *m, const tile_nest *n, int64_t size, char *to,
+                        const char *from) {
+  if (n->length == 1) {
+    if (size == 1) take_8(n, to, from);
+    else if (size == 2) take_16(n, to, from);
+    else if (size == 4) take_32(n, to, from);
+    else take_64(n, to, from);
+    return;
+  }
+  for (int64_t i = 0; i < n->n; i++)
+    m->loops->copy((size_t)size, n->length, to + i * n->length * size, size, from + n->offsets[i],
+                   n->step);
+}
+
 static void gather(const machine *m, rectangle r, char *to, const char *from) {
-  int64_t pitch = r.columns * r.size;
+  int64_t pitch = r.pitch * r.size;
   size_t size = (size_t)r.size;
+  if (r.nest) {
+    for (int64_t i = 0; i < r.rows; i++)
+      gather_nest(m, r.nest, r.size, to + i * pitch, from + i * r.row_step);
+    return;
+  }
   if (r.rows > 1 && r.row_step == r.size && r.column_step != r.size && r.column_step != 0) {
     m->loops->transpose(size, r.rows, r.columns, to, pitch, r.size, from, r.column_step);
     return;
@@ -99,12 +135,15 @@ static void load_rectangle(const machine *m, const tile_instr *t, rectangle r, c
   r = flattened(r);
   if (!t->convert[0]) {
     gather(m, r, to, from);
-  } else if (r.column_step == r.size) {
+  } else if (r.column_step == r.size && !r.nest) {
     for (int64_t i = 0; i < r.rows; i++)
-      t->convert[0](r.columns, to + i * r.columns * t->size_bytes, from + i * r.row_step);
+      t->convert[0](r.columns, to + i * r.pitch * t->size_bytes, from + i * r.row_step);
   } else {
     gather(m, r, m->temporary[0], from);
-    t->convert[0](r.rows * r.columns, to, m->temporary[0]);
+    bool one = r.pitch == r.columns;
+    for (int64_t i = 0; i < (one ? 1 : r.rows); i++)
+      t->convert[0](one ? r.rows * r.columns : r.columns, to + i * r.pitch * t->size_bytes,
+                    m->temporary[0] + i * r.pitch * r.size);
   }
 }
 
@@ -131,12 +170,13 @@ static void fetch(machine *m, int64_t lines) {
     const tile_view *v = &p->views[p->ahead[m->ahead_view]];
     const char *at = m->views[p->ahead[m->ahead_view]] + m->next_column * column_step(m, v) +
                      (m->next_row + m->ahead_row) * row_step(m, v);
-    int64_t bytes = m->columns * (int64_t)ir_dtype_size_bytes(v->dtype);
+    int64_t bytes = m->columns * (int64_t)ir_dtype_size_bytes(v->dtype), rows = m->rows;
+    if (row_step(m, v) == bytes) bytes *= rows, rows = 1; /* one run */
     for (; lines > 0 && m->ahead_byte < bytes; lines--, m->ahead_byte += LINE)
       __builtin_prefetch(at + m->ahead_byte, 0, 3);
     if (m->ahead_byte < bytes) return;
     m->ahead_byte = 0;
-    if (++m->ahead_row < m->rows) continue;
+    if (++m->ahead_row < rows) continue;
     m->ahead_row = 0;
     m->ahead_view++;
   }
@@ -188,14 +228,13 @@ static void do_load(machine *m, const tile_instr *t) {
     return;
   }
   inside in = form_inside(box_inside(m, t->box), t->form);
-  int64_t width = r.columns;
-  memset(to, 0, (size_t)(r.rows * r.columns) * t->size_bytes);
-  if (in.c1 <= in.c0) return;
-  r.rows = 1;
+  bool all = in.r1 - in.r0 == r.rows && in.c1 - in.c0 == r.columns;
+  if (!all) memset(to, 0, (size_t)(r.rows * r.columns) * t->size_bytes);
+  r.rows = in.r1 - in.r0;
   r.columns = in.c1 - in.c0;
-  for (int64_t i = in.r0; i < in.r1; i++)
-    load_rectangle(m, t, r, to + (i * width + in.c0) * t->size_bytes,
-                   from + i * r.row_step + in.c0 * r.column_step);
+  if (r.rows <= 0 || r.columns <= 0) return;
+  load_rectangle(m, t, r, to + (in.r0 * r.pitch + in.c0) * t->size_bytes,
+                 from + in.r0 * r.row_step + in.c0 * r.column_step);
 }
 
 static void do_store(machine *m, const tile_instr *t) {
