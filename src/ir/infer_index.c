@@ -12,8 +12,13 @@ bool infer_is_index(infer *c, uint32_t i) {
   return infer_error(c, "%s must be of an integer dtype, not %s", what, ir_dtype_text(t));
 }
 
-static bool cat_meets(infer *c, const dims *first, uint32_t operand, uint32_t axis,
-                      ir_scalar *sum) {
+/* The dimension as `a` has it, or, where that is the same at all positions and `b` is not, as `b` does. */
+static ir_axis varying(const infer *c, ir_axis a, ir_axis b) {
+  bool same = ir_axis_at(c->f, a)->expanded.id != 0;
+  return same && ir_axis_at(c->f, b)->kind != IR_AXIS_BROADCAST ? b : a;
+}
+
+static bool cat_meets(infer *c, dims *first, uint32_t operand, uint32_t axis, ir_scalar *sum) {
   dims d = infer_dims(c, operand);
   if (d.len != first->len) {
     return infer_error(c, "operands must have one rank, not %u and %u", first->len, d.len);
@@ -21,6 +26,7 @@ static bool cat_meets(infer *c, const dims *first, uint32_t operand, uint32_t ax
   for (uint32_t i = 0; i < d.len; i++) {
     ir_scalar want = infer_size(c, first->data[i]), have = infer_size(c, d.data[i]);
     if (i != axis && !infer_same_size(c, want, have, "extents")) return false;
+    first->data[i] = varying(c, first->data[i], d.data[i]);
   }
   if (operand) *sum = ir_scalar_add(&c->f->module->scalars, *sum, infer_size(c, d.data[axis]));
   return true;
@@ -94,16 +100,21 @@ static bool index_within(infer *c, const dims *index, const dims *of, uint32_t b
   return true;
 }
 
+/* As long as the index; the same at all positions only if what is looked up is too. */
+static ir_axis looked_up_dim(infer *c, ir_axis index, ir_axis x) {
+  bool varies = IR_SAME(varying(c, index, x), x);
+  return varies ? infer_new_dim(c, infer_size(c, index)) : infer_copy_dim(c, index);
+}
+
 bool infer_gather(infer *c) {
   dims x = infer_dims(c, 0), index = infer_dims(c, 1), out = {.len = 0};
   uint32_t axis = 0;
   if (!infer_is_index(c, 1) || !same_rank(c, &x, &index)) return false;
   if (!infer_axis(c, ir_op_attr(c->op, "dim")->i, x.len, &axis)) return false;
   if (!index_within(c, &index, &x, axis, "extent of index over x")) return false;
-  for (uint32_t i = 0; i < index.len; i++) {
-    ir_axis from = index.data[i];
-    out.data[out.len++] = i == axis ? indexed_dim(c, from) : infer_copy_dim(c, from);
-  }
+  for (uint32_t i = 0; i < index.len; i++)
+    out.data[out.len++] =
+        i == axis ? indexed_dim(c, index.data[i]) : looked_up_dim(c, index.data[i], x.data[i]);
   return infer_done(c, operand_dtype(c, 0), &out, &out);
 }
 
@@ -111,6 +122,15 @@ static bool same_dtype(infer *c, uint32_t x, uint32_t src) {
   if (operand_dtype(c, x) == operand_dtype(c, src)) return true;
   return infer_error(c, "x and src must have one dtype, not %s and %s; cast one",
                      ir_dtype_text(operand_dtype(c, x)), ir_dtype_text(operand_dtype(c, src)));
+}
+
+/* As long as x; along `dim`, and where index or src are not the same at all positions, neither is the result. */
+static ir_axis scattered_dim(infer *c, ir_axis x, ir_axis index, ir_axis src, bool is_dim) {
+  bool same = !is_dim && IR_SAME(varying(c, x, index), x) && IR_SAME(varying(c, x, src), x);
+  bool one = ir_axis_at(c->f, x)->kind == IR_AXIS_BROADCAST && !ir_axis_at(c->f, x)->expanded.id;
+  if (same || one) return infer_copy_dim(c, x);
+  ir_axis a = infer_new_dim(c, infer_size(c, x));
+  return is_dim ? indexed_dim(c, a) : a;
 }
 
 bool infer_scatter(infer *c) {
@@ -122,10 +142,8 @@ bool infer_scatter(infer *c) {
   if (!infer_axis(c, ir_op_attr(c->op, "dim")->i, x.len, &axis)) return false;
   if (!index_within(c, &index, &x, axis, "extent of index over x")) return false;
   if (!index_within(c, &index, &src, IR_MAX_RANK, "extent of index over src")) return false;
-  for (uint32_t i = 0; i < x.len; i++) {
-    ir_axis from = x.data[i];
-    out.data[out.len++] = i == axis ? indexed_dim(c, from) : infer_copy_dim(c, from);
-  }
+  for (uint32_t i = 0; i < x.len; i++)
+    out.data[out.len++] = scattered_dim(c, x.data[i], index.data[i], src.data[i], i == axis);
   return infer_done(c, operand_dtype(c, 0), &out, &out);
 }
 

@@ -48,8 +48,10 @@ struct form {
   uint32_t mesh_axis;
   ir_tensor cuts[2]; /* tensors with a piece per position of dimension `dim` */
   uint32_t n_cuts;
-  int64_t shift;    /* of a shift: positions that come in in front; negative: at the end, */
-  ir_tensor source; /* of which tensor, */
+  int64_t shift;           /* of a shift: positions that come in in front; negative: at the end, */
+  uint32_t inside;         /* it moves along these dimensions too, of which devices have all, */
+  int64_t by[IR_MAX_RANK]; /* by so much, */
+  ir_tensor source;        /* of which tensor, */
   ir_tensor
       enters; /* and what comes in; none: the number `value`, or, if it wraps, the other end */
   int64_t enters_from; /* its first position that does */
@@ -57,6 +59,8 @@ struct form {
   bool wraps;
   form *widest;    /* of shifts of one tensor: the one that moves most positions; NULL: itself */
   ir_tensor moved; /* of the widest: what has come from the neighbours, once it is written */
+  ir_scalar start; /* of a range: its first position, */
+  int64_t step;    /* and the distance to the next */
   int64_t heads;   /* of keys, where they are fewer */
   bool
       reads_own_rows; /* of a grouped product: it needs only the rows that others left for its own groups; */
@@ -109,15 +113,32 @@ void form_norm(form *m); /* layer_norm rms_norm */
 /* ---- form_index.c ---- */
 void form_lookup(form *m);  /* gather index_select */
 void form_scatter(form *m); /* with reduce=add */
-void form_topk(form *m);    /* topk topk_index */
+void form_added(form *m);   /* the same, of what lies on different devices */
 void form_cumsum(form *m);
 void form_groups(form *m); /* grouped_matmul whose weights lie on different devices */
+/* What an index picks along `dim` of operand 0: an element each, or, if it selects, a slice. */
+void form_pick(form *m, ir_tensor index, bool selects);
+ir_tensor form_or_zero(form *m, ir_tensor inside, ir_tensor x);
 /* [.., v, ..] as [.., n, c, ..]; these lie as x does. */
 ir_tensor form_in_pieces(form *m, ir_tensor x);
 /* The same backwards: dimensions dim and dim + 1 as one. */
 ir_tensor form_in_one(form *m, ir_tensor x, uint32_t rank);
 /* The numbers of the pieces, along `dim` of `rank` dimensions. */
 ir_tensor form_piece_numbers(form *m, uint32_t rank);
+
+/* Starts of pieces, from their numbers. */
+ir_tensor form_piece_starts(form *m, ir_tensor numbers);
+ir_scalar form_sized(const form *m, ir_tensor t, uint32_t dim);
+ir_tensor form_with_shape(form *m, ir_opcode code, ir_tensor x, const ir_scalar *shape,
+                          uint32_t rank);
+ir_tensor form_picked(form *m, ir_tensor x, ir_tensor index, uint32_t dim); /* gather */
+
+/* ---- form_topk.c ---- */
+void form_topk(
+    form *m); /* topk topk_index; of a source whose last two dimensions are one, if there is one */
+
+/* ---- form_range.c ---- */
+void form_range(form *m); /* select, slice: a few positions that all devices need */
 
 /* ---- form_shift.c ---- */
 /* Does it drop as many positions at one end of a dimension as come in at the other (pad; slice of a pad; cat of

@@ -1,4 +1,4 @@
-/* Operations that pick positions along a sharded axis: lookups, scatters, topk and cumsum. The axis of v
+/* Operations that pick positions along a sharded axis: lookups, scatters and cumsum. The axis of v
  * positions on n devices is seen as n pieces of c positions each,
  *
  *     x[v mesh.x, e]   =>   x$1[n mesh.x, c, e] = reshape(x)
@@ -9,7 +9,7 @@
 #include "ir/build.h"
 #include "shard/form.h"
 
-static ir_scalar sized(const form *m, ir_tensor t, uint32_t dim) {
+ir_scalar form_sized(const form *m, ir_tensor t, uint32_t dim) {
   ir_axis dims[IR_MAX_RANK];
   (void)ir_tensor_dims(m->f, t, dims);
   return ir_axis_size(m->f, dims[dim]);
@@ -17,8 +17,8 @@ static ir_scalar sized(const form *m, ir_tensor t, uint32_t dim) {
 
 static ir_tensor number(form *m, int64_t n) { return form_number(m, ir_number_int(n)); }
 
-static ir_tensor with_shape(form *m, ir_opcode code, ir_tensor x, const ir_scalar *shape,
-                            uint32_t rank) {
+ir_tensor form_with_shape(form *m, ir_opcode code, ir_tensor x, const ir_scalar *shape,
+                          uint32_t rank) {
   ir_attr attr = {.given = true, .len = rank};
   attr.scalars = arena_copy(&m->f->module->memory, shape, rank * sizeof *shape);
   return form_op(m, code, &x, 1, &attr);
@@ -30,17 +30,17 @@ ir_tensor form_in_pieces(form *m, ir_tensor x) {
   uint32_t rank = form_rank(m), n = 0;
   for (uint32_t i = 0; i < rank; i++) {
     if (i == m->dim) shape[n++] = ir_scalar_const(form_scalars(m), m->pieces);
-    shape[n++] = i == m->dim ? m->piece : sized(m, x, i);
+    shape[n++] = i == m->dim ? m->piece : form_sized(m, x, i);
   }
-  m->cuts[m->n_cuts++] = with_shape(m, IR_OP_RESHAPE, x, shape, n);
+  m->cuts[m->n_cuts++] = form_with_shape(m, IR_OP_RESHAPE, x, shape, n);
   return m->cuts[m->n_cuts - 1];
 }
 
 ir_tensor form_in_one(form *m, ir_tensor x, uint32_t rank) {
   ir_scalar shape[IR_MAX_RANK];
-  for (uint32_t i = 0; i < rank; i++) shape[i] = sized(m, x, i <= m->dim ? i : i + 1);
-  shape[m->dim] = ir_scalar_mul(form_scalars(m), shape[m->dim], sized(m, x, m->dim + 1));
-  return with_shape(m, IR_OP_RESHAPE, x, shape, rank);
+  for (uint32_t i = 0; i < rank; i++) shape[i] = form_sized(m, x, i <= m->dim ? i : i + 1);
+  shape[m->dim] = ir_scalar_mul(form_scalars(m), shape[m->dim], form_sized(m, x, m->dim + 1));
+  return form_with_shape(m, IR_OP_RESHAPE, x, shape, rank);
 }
 
 /* Only dimensions `own` of `rank` are there. */
@@ -53,7 +53,7 @@ ir_tensor form_piece_numbers(form *m, uint32_t rank) {
   return spread(m, form_op(m, IR_OP_IOTA, NULL, 0, attrs), 1u << m->dim, rank);
 }
 
-static ir_tensor piece_starts(form *m, ir_tensor numbers) {
+ir_tensor form_piece_starts(form *m, ir_tensor numbers) {
   return form_binary(m, IR_OP_MUL, numbers, form_extent(m, m->piece));
 }
 
@@ -78,7 +78,7 @@ static form_places places_of(form *m, ir_tensor of, uint32_t own, uint32_t rank)
   if (there) return *there;
   ir_tensor index = spread(m, of, own, rank);
   ir_tensor piece = form_piece_numbers(m, rank), zero = number(m, 0);
-  ir_tensor at = form_binary(m, IR_OP_SUB, index, piece_starts(m, piece));
+  ir_tensor at = form_binary(m, IR_OP_SUB, index, form_piece_starts(m, piece));
   m->cuts[m->n_cuts++] = at; /* whatever devices the index is on */
   ir_tensor first = form_binary(m, IR_OP_EQ, piece, zero);
   ir_tensor last = form_binary(m, IR_OP_EQ, piece, number(m, m->pieces - 1));
@@ -92,13 +92,13 @@ static form_places places_of(form *m, ir_tensor of, uint32_t own, uint32_t rank)
   return p;
 }
 
-static ir_tensor or_zero(form *m, ir_tensor inside, ir_tensor x) {
+ir_tensor form_or_zero(form *m, ir_tensor inside, ir_tensor x) {
   ir_tensor choice[3] = {inside, x, number(m, 0)};
   ir_dtype dtype = ir_tensor_at(m->f, x)->dtype;
   return form_cast(m, form_op(m, IR_OP_WHERE, choice, 3, NULL), dtype);
 }
 
-static ir_tensor picked(form *m, ir_tensor x, ir_tensor index, uint32_t dim) {
+ir_tensor form_picked(form *m, ir_tensor x, ir_tensor index, uint32_t dim) {
   ir_tensor both[2] = {x, index};
   ir_attr attr = {.given = true, .i = dim};
   return form_op(m, IR_OP_GATHER, both, 2, &attr);
@@ -108,23 +108,24 @@ static ir_tensor picked(form *m, ir_tensor x, ir_tensor index, uint32_t dim) {
 /* The index of an index_select, for all other dimensions of x: [.., n, k, ..]. */
 static ir_tensor everywhere(form *m, ir_tensor index, ir_tensor x, uint32_t rank) {
   ir_scalar shape[IR_MAX_RANK];
-  for (uint32_t i = 0; i < rank; i++) shape[i] = sized(m, i == m->dim + 1 ? index : x, i);
-  return with_shape(m, IR_OP_EXPAND, index, shape, rank);
+  for (uint32_t i = 0; i < rank; i++) shape[i] = form_sized(m, i == m->dim + 1 ? index : x, i);
+  return form_with_shape(m, IR_OP_EXPAND, index, shape, rank);
 }
 
 /*     y = gather(x, index)   =>   g = gather(x$1, index - start of the piece), 0 where it is not inside
  *                                 y = sum(g, over the pieces) */
-void form_lookup(form *m) {
+void form_pick(form *m, ir_tensor index, bool selects) {
   uint32_t rank = form_rank(m) + 1;
-  bool selects = m->op.code == IR_OP_INDEX_SELECT;
-  ir_tensor x = form_in_pieces(m, m->op.operands[0]), index = m->op.operands[1];
+  ir_tensor x = form_in_pieces(m, m->op.operands[0]);
   uint32_t own = selects ? 2u << m->dim : ((1u << rank) - 1) & ~(1u << m->dim);
   form_places p = places_of(m, index, own, rank);
   ir_tensor at = selects ? everywhere(m, p.index, x, rank) : p.index;
-  ir_tensor g = or_zero(m, p.inside, picked(m, x, at, m->dim + 1));
+  ir_tensor g = form_or_zero(m, p.inside, form_picked(m, x, at, m->dim + 1));
   ir_tensor y = form_reduce(m, IR_OP_SUM, g, 1u << m->dim);
   m->results[0] = form_cast(m, y, ir_tensor_at(m->f, m->op.result)->dtype);
 }
+
+void form_lookup(form *m) { form_pick(m, m->op.operands[1], m->op.code == IR_OP_INDEX_SELECT); }
 
 /* ---- grouped_matmul ---- */
 /* Each device multiplies the rows of its own groups, the others are 0:
@@ -132,9 +133,9 @@ void form_lookup(form *m) {
  *                                            y = sum(y$1, over the pieces) */
 void form_groups(form *m) {
   ir_tensor x = m->op.operands[0], w = m->op.operands[1];
-  ir_scalar shape[4] = {ir_scalar_const(form_scalars(m), m->pieces), m->piece, sized(m, w, 1),
-                        sized(m, w, 2)};
-  ir_tensor own = with_shape(m, IR_OP_RESHAPE, w, shape, 4);
+  ir_scalar shape[4] = {ir_scalar_const(form_scalars(m), m->pieces), m->piece, form_sized(m, w, 1),
+                        form_sized(m, w, 2)};
+  ir_tensor own = form_with_shape(m, IR_OP_RESHAPE, w, shape, 4);
   m->cuts[m->n_cuts++] = own;
   form_places p = places_of(m, m->op.operands[2], 2, 2);
   ir_tensor choice[3] = {p.inside, p.index, form_extent(m, m->piece)};
@@ -152,44 +153,28 @@ void form_scatter(form *m) {
   ir_tensor x = form_in_pieces(m, m->op.operands[0]);
   form_places p = places_of(m, m->op.operands[1], all & ~(1u << m->dim), rank);
   ir_tensor src = spread(m, m->op.operands[2], all & ~(1u << m->dim), rank);
-  ir_tensor parts[3] = {x, p.index, or_zero(m, p.inside, src)};
+  ir_tensor parts[3] = {x, p.index, form_or_zero(m, p.inside, src)};
   ir_attr attrs[2] = {{.given = true, .i = m->dim + 1}, {.given = true, .i = 1}};
   m->results[0] = form_in_one(m, form_op(m, IR_OP_SCATTER, parts, 3, attrs), rank - 1);
 }
 
-/* ---- topk ---- */
-static ir_tensor best(form *m, ir_opcode code, ir_tensor x, uint32_t dim) {
-  ir_attr attrs[2] = {{.given = true, .scalar = ir_op_attr(&m->op, "k")->scalar},
-                      {.given = true, .i = dim}};
-  return form_op(m, code, &x, 1, attrs);
-}
-
-static ir_tensor best_indexes(form *m, ir_tensor values) {
-  uint32_t name = ir_func_fresh_name(m->f, ir_tensor_at(m->f, m->op.result)->name);
-  check(ir_build_more(m->f, values, &name, 1, m->op.at));
-  return ir_op_at(m->f, ir_tensor_at(m->f, values)->def)->more[0];
-}
-
-/* The best of each piece, and then the best of these. Candidates are in the order of their positions, so
- * that of equal ones the first is taken, as ever. */
-void form_topk(form *m) {
-  uint32_t rank = form_rank(m);
-  bool values_wanted = m->op.code == IR_OP_TOPK;
-  bool indexes_wanted = !values_wanted || m->op.n_more > 0;
-  ir_tensor of_piece = best(m, IR_OP_TOPK, form_in_pieces(m, m->op.operands[0]), m->dim + 1),
-            at = {0};
-  if (indexes_wanted) {
-    ir_tensor starts = piece_starts(m, form_piece_numbers(m, rank + 1));
-    at = form_in_one(m, form_binary(m, IR_OP_ADD, best_indexes(m, of_piece), starts), rank);
-  }
-  ir_tensor candidates = form_in_one(m, of_piece, rank);
-  if (!indexes_wanted) {
-    m->results[0] = best(m, IR_OP_TOPK, candidates, m->dim);
-    return;
-  }
-  ir_tensor which = best(m, IR_OP_TOPK_INDEX, candidates, m->dim);
-  if (values_wanted) m->results[0] = picked(m, candidates, which, m->dim);
-  m->results[values_wanted] = picked(m, at, which, m->dim);
+/* Devices add up what each of them has:
+ *     y = scatter(x, index, src)   =>   y$3 = scatter(zeros, index$1, src$1), a piece each;  y = x + sum(y$3) */
+void form_added(form *m) {
+  uint32_t rank = form_rank(m) + 1;
+  ir_tensor x = m->op.operands[0];
+  ir_dtype dtype = ir_tensor_at(m->f, m->op.result)->dtype;
+  ir_tensor index = form_in_pieces(m, m->op.operands[1]),
+            src = form_in_pieces(m, m->op.operands[2]);
+  ir_scalar *shape = ARENA_ARRAY(&m->f->module->memory, IR_MAX_RANK, ir_scalar);
+  for (uint32_t i = 0; i < rank; i++) shape[i] = form_sized(m, x, i <= m->dim ? i : i - 1);
+  shape[m->dim] = ir_scalar_const(form_scalars(m), m->pieces);
+  ir_attr zeros[2] = {{.given = true, .len = rank, .scalars = shape}, {.given = true, .i = dtype}};
+  ir_tensor parts[3] = {form_op(m, IR_OP_ZEROS, NULL, 0, zeros), index, src};
+  ir_attr attrs[2] = {{.given = true, .i = m->dim + 1}, {.given = true, .i = 1}};
+  ir_tensor sum =
+      form_reduce(m, IR_OP_SUM, form_op(m, IR_OP_SCATTER, parts, 3, attrs), 1u << m->dim);
+  m->results[0] = form_binary(m, IR_OP_ADD, x, form_cast(m, sum, dtype));
 }
 
 /* ---- cumsum ---- */

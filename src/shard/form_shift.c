@@ -84,30 +84,62 @@ static bool is_pad_shift(form *m, uint32_t rank) {
   return m->shift != 0 && same_length(m, m->source, m->op.result, m->dim);
 }
 
-/* A window of what was padded, as long as that was before: along one dimension at most it lies elsewhere. */
-static bool is_window_of_pad(form *m, uint32_t rank) {
-  const ir_op_data *pad = made_by(m, m->op.operands[0], IR_OP_PAD);
+/* The dimensions along which devices hold pieces of what is shifted. */
+static uint32_t cut_dims(const form *m) {
+  shard_placement p;
+  uint32_t mask = 0;
+  shard_placement_of(m->f, m->source, &p);
+  for (uint32_t k = 0; k < p.rank; k++)
+    if (p.axes[k].kind == SHARD_SHARDED) mask |= 1u << p.axes[k].dim;
+  return mask;
+}
+
+/* By how much a window of a pad lies elsewhere than what was padded, along each dimension. */
+typedef struct offsets {
+  int64_t by[IR_MAX_RANK];
+  uint32_t padded, moved; /* dimensions */
+} offsets;
+
+static bool window_offsets(const form *m, const ir_op_data *pad, uint32_t rank, offsets *o) {
   const ir_attr *starts = ir_op_attr(&m->op, "starts"), *steps = ir_op_attr(&m->op, "steps");
-  if (!pad) return false;
   const ir_attr *widths = ir_op_attr(pad, "widths");
-  m->source = pad->operands[0];
-  m->value = ir_op_attr(pad, "value")->number;
-  m->shift = 0;
+  *o = (offsets){0};
   for (uint32_t i = 0; i < rank; i++) {
     int64_t before, start;
     if (steps->given && steps->ints[i] != 1) return false;
     if (!is_const(m, widths->scalars[2 * i], &before) || before < 0) return false;
     if (!is_const(m, starts->scalars[i], &start) || start < 0) return false;
-    if (!same_length(m, m->source, m->op.result, i) || (before != start && m->shift)) return false;
-    if (before != start || (before && !m->shift)) m->dim = i;
-    if (before != start) m->shift = before - start;
+    if (!same_length(m, m->source, m->op.result, i)) return false;
+    o->by[i] = before - start;
+    if (before) o->padded |= 1u << i;
+    if (before != start) o->moved |= 1u << i;
   }
+  return true;
+}
+
+/* A window of what was padded, as long as that was before. It moves along one dimension that is cut at most; along
+ * the others every device moves its own. */
+static bool is_window_of_pad(form *m, uint32_t rank) {
+  const ir_op_data *pad = made_by(m, m->op.operands[0], IR_OP_PAD);
+  offsets o;
+  if (!pad) return false;
+  m->source = pad->operands[0];
+  m->value = ir_op_attr(pad, "value")->number;
+  if (!window_offsets(m, pad, rank, &o)) return false;
+  uint32_t cut = cut_dims(m), over = o.moved & cut;
+  if (over & (over - 1)) return false;
+  uint32_t which = over ? over : o.padded & cut ? o.padded & cut : o.moved;
+  m->dim = which ? (uint32_t)__builtin_ctz(which) : 0;
+  m->shift = o.by[m->dim];
+  m->inside = o.moved & ~(1u << m->dim);
+  for (uint32_t i = 0; i < rank; i++) m->by[i] = o.by[i];
   return true;
 }
 
 /* A window of two that were put together, as long as one of them. */
 static bool is_window_of_cat(form *m, uint32_t rank, change window) {
   const ir_op_data *cat = made_by(m, m->op.operands[0], IR_OP_CAT);
+  m->inside = 0;
   if (!cat || cat->n_operands != 2) return false;
   int64_t dim = ir_op_attr(cat, "dim")->i, front = 0;
   if ((dim < 0 ? dim + rank : dim) != (int64_t)m->dim) return false;
@@ -247,8 +279,26 @@ static ir_tensor what_comes(form *m, ir_tensor x) {
   return with_end(m, moved, form_keep(m, end, 1u << m->dim, form_rank(m) + 1));
 }
 
-/* Moved by nothing. */
-static void write_same(form *m) { m->results[0] = form_op(m, IR_OP_SET, &m->source, 1, NULL); }
+/* Moved along dimensions of which devices have all: pad(y, [by, -by]). */
+static ir_tensor moved_inside(form *m, ir_tensor y) {
+  if (!m->inside) return y;
+  uint32_t rank = form_rank(m);
+  ir_scalar *widths = ARENA_ARRAY(&m->f->module->memory, 2 * IR_MAX_RANK, ir_scalar);
+  for (uint32_t i = 0; i < rank; i++) {
+    int64_t by = m->inside >> i & 1 ? m->by[i] : 0;
+    widths[2 * i] = constant(m, by);
+    widths[2 * i + 1] = constant(m, -by);
+  }
+  ir_attr attrs[2] = {{.given = true, .len = 2 * rank, .scalars = widths}};
+  attrs[1] = (ir_attr){.given = true, .number = m->value};
+  return form_op(m, IR_OP_PAD, &y, 1, attrs);
+}
+
+/* Not moved over the ends of pieces. */
+static void write_same(form *m) {
+  m->results[0] =
+      m->inside ? moved_inside(m, m->source) : form_op(m, IR_OP_SET, &m->source, 1, NULL);
+}
 
 /* What is left of each piece, and the first or last positions of its neighbour. */
 void form_shift(form *m) {
@@ -266,7 +316,8 @@ void form_shift(form *m) {
   ir_tensor moves = what_comes(m, x);
   ir_tensor both[2] = {right ? moves : stays, right ? stays : moves};
   ir_attr attr = {.given = true, .i = inside};
-  m->results[0] = form_in_one(m, form_op(m, IR_OP_CAT, both, 2, &attr), form_rank(m));
+  ir_tensor y = form_in_one(m, form_op(m, IR_OP_CAT, both, 2, &attr), form_rank(m));
+  m->results[0] = moved_inside(m, y);
 }
 
 /* ---- several of one tensor ---- */
@@ -281,11 +332,11 @@ void form_share_shifts(form **forms, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
     form *a = forms[i];
     if (!a || a->write != form_shift || a->shift == 0) continue;
-    form *widest = a;
+    form *widest = NULL; /* the first of the widest */
     for (uint32_t k = 0; k < n; k++) {
       form *b = forms[k];
-      bool shifts = b && b->write == form_shift && goes_with(b, a);
-      if (shifts && (width(b) > width(widest) || (width(b) == width(widest) && k < i))) widest = b;
+      bool shifts = b && b->write == form_shift && (b == a || goes_with(b, a));
+      if (shifts && (!widest || width(b) > width(widest))) widest = b;
     }
     a->widest = widest;
   }

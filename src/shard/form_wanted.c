@@ -170,6 +170,12 @@ static ir_scalar reduced_bytes(form *m, int64_t element) {
   return least;
 }
 
+/* What an allreduce sends of each element of sums. */
+static int64_t summed_size(ir_dtype dtype) {
+  int64_t size = (int64_t)ir_dtype_size_bytes(dtype);
+  return !ir_dtype_is_float(dtype) ? 8 : dtype == IR_F16 ? 4 : size;
+}
+
 /* Results are reduced across devices, twice their bytes (once if they are scattered): not if that is
  * provably no less than the table. */
 static bool moves_less(form *m, ir_tensor looked_up) {
@@ -177,7 +183,7 @@ static bool moves_less(form *m, ir_tensor looked_up) {
   shard_placement_of(m->f, m->op.result, &p);
   ir_dtype dtype = ir_tensor_at(m->f, m->op.result)->dtype;
   int64_t size = (int64_t)ir_dtype_size_bytes(dtype);
-  int64_t sent = !ir_dtype_is_float(dtype) ? 8 : dtype == IR_F16 ? 4 : size; /* as sums are */
+  int64_t sent = summed_size(dtype);
   bool scattered = m->mesh_axis < p.rank && p.axes[m->mesh_axis].kind == SHARD_SHARDED;
   ir_scalar whole = bytes_of(m->ctx, looked_up, m->mesh_axis, size);
   ir_scalar results =
@@ -191,6 +197,73 @@ static bool moves_less(form *m, ir_tensor looked_up) {
 static bool wants_lookup(form *m, uint32_t rank) {
   ir_tensor x = m->op.operands[0];
   return begin_pieces(m, x, rank, form_lookup) && moves_less(m, x);
+}
+
+/* ---- ranges ---- */
+/* Of what a slice takes along its only dimension that is cut: true if that is less than all. */
+static bool begin_slice(form *m, uint32_t rank) {
+  ir_axis dims[IR_MAX_RANK];
+  ir_axes logical = ir_tensor_at(m->f, m->op.result)->now.logical;
+  const ir_transform_data *resize = NULL;
+  (void)ir_axes_dims(m->f, logical, dims);
+  for (uint32_t i = 0; i < rank; i++) {
+    ir_transform def = ir_axis_at(m->f, dims[i])->def;
+    const ir_transform_data *t = def.id ? ir_transform_at(m->f, def) : NULL;
+    if (!t || t->kind != IR_RESIZE) continue;
+    if (resize) return false; /* along one dimension only */
+    resize = t;
+    m->dim = i;
+  }
+  if (!resize || !ir_scalar_is_const(&m->f->module->scalars, resize->step, &m->step)) return false;
+  m->start = resize->start;
+  return true;
+}
+
+static bool begin_select(form *m, uint32_t rank) {
+  ir_axis dims[IR_MAX_RANK];
+  ir_scalars *s = &m->f->module->scalars;
+  int64_t at;
+  m->dim = position(ir_op_attr(&m->op, "dim")->i, rank);
+  m->start = ir_op_attr(&m->op, "index")->scalar;
+  (void)ir_tensor_dims(m->f, m->op.operands[0], dims);
+  if (ir_scalar_is_const(s, m->start, &at) && at < 0)
+    m->start = ir_scalar_add(s, ir_axis_size(m->f, dims[m->dim]), m->start);
+  return true;
+}
+
+/* Elements of all that slices and selects take of the tensor that this one reads. */
+static ir_scalar all_taken(const form *m) {
+  ir_scalars *s = &m->f->module->scalars;
+  ir_scalar n = ir_scalar_const(s, 0);
+  for (uint32_t i = 0; i < m->f->order.len; i++) {
+    const ir_op_data *op = ir_op_at(m->f, m->f->order.data[i]);
+    ir_family family = ir_op_info_of(op->code)->family;
+    if (family != IR_FAMILY_SLICE && family != IR_FAMILY_SELECT) continue;
+    if (IR_SAME(op->operands[0], m->op.operands[0]))
+      n = ir_scalar_add(s, n, bytes_of(m->ctx, op->result, m->mesh_axis, 1));
+  }
+  return n;
+}
+
+/* All devices need a few positions of an axis that is cut. What is taken is reduced, twice its bytes: all that is
+ * taken of the tensor together must be less than the tensor. */
+static bool wants_range(form *m, uint32_t rank) {
+  ir_scalars *s = &m->f->module->scalars;
+  ir_dtype dtype = ir_tensor_at(m->f, m->op.result)->dtype;
+  int64_t a, b;
+  m->write = form_range;
+  if (!(m->op.code == IR_OP_SELECT ? begin_select(m, rank) : begin_slice(m, rank))) return false;
+  m->dims = 1u << m->dim;
+  if (!form_has_pieces(m, m->op.operands[0])) return false;
+  if (shard_is_cut(m->f, m->op.result, 1u << m->mesh_axis)) return false;
+  ir_scalar taken = ir_scalar_mul(s, all_taken(m), ir_scalar_const(s, 2 * summed_size(dtype)));
+  ir_scalar whole =
+      bytes_of(m->ctx, m->op.operands[0], m->mesh_axis, (int64_t)ir_dtype_size_bytes(dtype));
+  bool known =
+      ir_module_expects(m->f->module, taken, &a) && ir_module_expects(m->f->module, whole, &b);
+  return known
+             ? a < b
+             : ir_scalar_le(s, taken, whole) == IR_TRUE && ir_scalar_le(s, whole, taken) != IR_TRUE;
 }
 
 /* Nothing is said of the axis along which the operation reduces: its form reduces along another one. */
@@ -215,22 +288,73 @@ static bool wants_groups(form *m, uint32_t rank) {
   return plain && form_has_pieces(m, weight) && moves_less(m, weight);
 }
 
+/* What is scattered lies on different devices: each adds up its own, and the results are reduced, if that is less than
+ * what is scattered. */
+static bool wants_added(form *m, uint32_t rank) {
+  form src = *m;
+  if (ir_tensor_at(m->f, m->op.result)->dtype == IR_BOOL) return false;
+  if (!begin_pieces(m, m->op.operands[1], rank, form_added)) return false;
+  src.dim = m->dim;
+  if (!form_has_pieces(&src, m->op.operands[2]) || src.mesh_axis != m->mesh_axis ||
+      !IR_SAME(src.mesh, m->mesh) || src.piece.id != m->piece.id)
+    return false;
+  int64_t size = (int64_t)ir_dtype_size_bytes(ir_tensor_at(m->f, m->op.result)->dtype), a, b;
+  bool scattered = shard_is_cut(m->f, m->op.result, 1u << m->mesh_axis);
+  ir_scalar results = bytes_of(m->ctx, m->op.result, m->mesh_axis, scattered ? size : 2 * size);
+  ir_scalar moved = bytes_of(m->ctx, m->op.operands[1], m->mesh_axis, size + 8);
+  bool known =
+      ir_module_expects(m->f->module, results, &a) && ir_module_expects(m->f->module, moved, &b);
+  return known ? a < b : ir_scalar_le(&m->f->module->scalars, moved, results) != IR_TRUE;
+}
+
 /* What is scattered is where the result is; each device takes what falls into its piece. */
 static bool wants_scatter(form *m, uint32_t rank) {
   if (!ir_op_attr(&m->op, "reduce")->i) return false;
+  if (wants_added(m, rank)) return true;
   return begin_pieces(m, m->op.result, rank, form_scatter);
+}
+
+/* The last dimension is made of two, of which the inner one is cut: [b, k, v mesh.x] as [b, k * v]. */
+static bool begin_merged(form *m, uint32_t rank) {
+  ir_op def = ir_tensor_at(m->f, m->op.operands[0])->scheduled_def;
+  const ir_op_data *op = def.id ? ir_op_at(m->f, def) : NULL;
+  ir_axis dims[IR_MAX_RANK], others[IR_MAX_RANK];
+  if (!op || op->code != IR_OP_RESHAPE || rank + 3 > IR_MAX_RANK) return false;
+  m->write = form_topk;
+  m->source = op->operands[0];
+  m->dim = rank;
+  (void)ir_tensor_dims(m->f, op->result, others);
+  bool plain = position(ir_op_attr(&m->op, "dim")->i, rank) + 1 == rank &&
+               ir_tensor_dims(m->f, m->source, dims) == rank + 1 && form_has_pieces(m, m->source);
+  for (uint32_t i = 0; plain && i + 1 < rank; i++)
+    plain = IR_SAME(ir_axis_size(m->f, dims[i]), ir_axis_size(m->f, others[i]));
+  m->dims = 1u << m->dim;
+  m->dim = rank - 1; /* of the result, and of the pieces */
+  return plain;
+}
+
+static bool begin_topk(form *m, uint32_t rank) {
+  form merged = *m;
+  if (begin_pieces(m, m->op.operands[0], rank, form_topk)) return true;
+  if (!begin_merged(&merged, rank)) return false;
+  *m = merged;
+  return true;
 }
 
 /* Each device has candidates enough, and all of them are fewer bytes than the axis. */
 static bool wants_topk(form *m, uint32_t rank) {
-  int64_t k, piece;
+  int64_t k, piece, rows = 1;
+  ir_axis dims[IR_MAX_RANK];
   const ir_scalars *s = &m->f->module->scalars;
-  if (!begin_pieces(m, m->op.operands[0], rank, form_topk)) return false;
+  if (!begin_topk(m, rank)) return false;
   if (!ir_scalar_is_const(s, ir_op_attr(&m->op, "k")->scalar, &k)) return false;
-  if (!ir_scalar_is_const(s, m->piece, &piece) || k > piece) return false;
+  if (m->source.id) (void)ir_tensor_dims(m->f, m->source, dims);
+  if (m->source.id && !ir_scalar_is_const(s, ir_axis_size(m->f, dims[rank - 1]), &rows))
+    return false;
+  if (!ir_scalar_is_const(s, m->piece, &piece) || k > piece * rows) return false;
   int64_t size = (int64_t)ir_dtype_size_bytes(ir_tensor_at(m->f, m->op.operands[0])->dtype);
   bool indexed = m->op.code == IR_OP_TOPK_INDEX || m->op.n_more;
-  return k * (size + (indexed ? 8 : 0)) < piece * size;
+  return k * (size + (indexed ? 8 : 0)) < piece * rows * size;
 }
 
 static bool wants_cumsum(form *m, uint32_t rank) {
@@ -241,7 +365,7 @@ static bool wants_cumsum(form *m, uint32_t rank) {
 /* A few positions of each piece go to the next device, or the one before. */
 static bool wants_shift(form *m, uint32_t rank) {
   int64_t piece;
-  if (!form_is_shift(m, rank)) return false;
+  if (!form_is_shift(m, rank)) return m->op.code == IR_OP_SLICE && wants_range(m, rank);
   m->write = form_shift;
   m->dims = 1u << m->dim;
   if (!form_has_pieces(m, m->source)) return false;
@@ -321,10 +445,11 @@ bool form_wanted(shard_ctx *c, const ir_op_data *op, form *result) {
   uint32_t rank = ir_tensor_dims(c->f, op->operands[0], axes);
   if (rank == 0) return false;
   bool wanted = families[ir_op_info_of(op->code)->family](&m, rank);
-  ir_tensor cut = m.write == form_scatter                               ? op->result
-                  : m.write == form_attention || m.write == form_groups ? op->operands[1]
-                  : m.write == form_shift                               ? m.source
-                                                                        : op->operands[0];
+  ir_tensor cut = m.write == form_scatter ? op->result
+                  : m.write == form_attention || m.write == form_groups || m.write == form_added
+                      ? op->operands[1]
+                  : m.source.id ? m.source
+                                : op->operands[0];
   if (wanted) m.why = reason_of_cut(c->f, cut, m.dims);
   *result = m;
   return wanted;

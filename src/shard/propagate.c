@@ -212,6 +212,29 @@ static schedule_marks common_marks(const propagating *p, ir_tensor from, ir_tens
 /* Is it a step of a form? These have a form no more. */
 static bool is_step(const propagating *p, ir_tensor t) { return p->open && p->open[t.id]; }
 
+/* Does `t` come of partial results along these mesh axes, perhaps through elementwise operations? */
+static bool comes_in_parts(const ir_func *f, ir_tensor t, uint32_t mesh_axes, uint32_t steps) {
+  ir_op def = ir_tensor_at(f, t)->scheduled_def;
+  shard_placement p;
+  if (def.id == 0 || steps == 0) return false;
+  shard_placement_of(f, t, &p);
+  for (uint32_t k = 0; k < p.rank; k++)
+    if ((mesh_axes >> k & 1) && p.axes[k].reduced.id) return true;
+  const ir_op_data *op = ir_op_at(f, def);
+  ir_family family = ir_op_info_of(op->code)->family;
+  if (family != IR_FAMILY_POINTWISE && family != IR_FAMILY_CAST) return false;
+  for (uint32_t k = 0; k < op->n_operands; k++)
+    if (comes_in_parts(f, op->operands[k], mesh_axes, steps - 1)) return true;
+  return false;
+}
+
+/* Of an operand that all devices have, each computes its piece of the result without a word to the others: it is not
+ * cut for the sake of the result. Partial results are scattered if it is. */
+static bool stays_whole(const propagating *p, ir_tensor to, const ir_why *why, uint32_t mesh_axes) {
+  enum { STEPS = 8 };
+  return why->rule == IR_RULE_BACKWARD && !p->open && !comes_in_parts(p->f, to, mesh_axes, STEPS);
+}
+
 /* What every position of `to` needs all of may be shared by devices, but not by iterations. */
 static uint32_t take_whole(propagating *p, ir_tensor from, ir_tensor to, const link *links,
                            uint32_t n_links, ir_why why) {
@@ -220,7 +243,8 @@ static uint32_t take_whole(propagating *p, ir_tensor from, ir_tensor to, const l
     schedule_marks open = common_marks(p, from, to, why.rule);
     ir_pair pair = {links[i].from, links[i].to, IR_PAIR_EXACT};
     open.streams = false;
-    if (links[i].whole && open.mesh_axes && !is_step(p, to))
+    if (links[i].whole && open.mesh_axes && !is_step(p, to) &&
+        !stays_whole(p, to, &why, open.mesh_axes))
       n += schedule_replay_marked(p->f, from, to, &pair, 1, open, &why);
   }
   return n;

@@ -208,8 +208,8 @@ static const row backward_rows[] = {
          "x[a, b] on d; t[2 mesh.x, ceildiv(a, 2), b] on d"),
     BACK("layer_norm, the weight", "z : f32[a, b]; x : f32[b]", "layer_norm(z, weight=t)",
          DEVICES_ON(y, 1), "x[b] on d; t[2 mesh.x, ceildiv(b, 2)] on d"),
-    BACK("rms_norm", "x : f32[a, b]", "rms_norm(t)", DEVICES_ON(y, 1),
-         "x[a, b] on d; t[a, 2 mesh.x, ceildiv(b, 2)] on d"),
+    BACK("rms_norm, of what all have", "x : f32[a, b]", "rms_norm(t)", DEVICES_ON(y, 1),
+         "x[a, b] on d; t[a, b] on d"),
     BACK("sdpa", "x : f32[b, h, s, c]; k : f32[b, h, l, c]; v : f32[b, h, l, c]", "sdpa(t, k, v)",
          DEVICES_ON(y, 1) STREAM(y, 3),
          "x[b, h, 3 stream, ceildiv(s, 3), c] on d; t[b, 2 mesh.x, ceildiv(h, 2), 3 stream, "
