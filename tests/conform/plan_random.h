@@ -173,4 +173,15 @@ static inline bool random_check(const random_plan *p, int64_t out[PLAN_PLACES][P
   return true;
 }
 
+/* Memory of its inputs and outputs. */
+typedef struct arrays {
+  int64_t in[PLAN_PLACES][PLAN_WIDTH], out[PLAN_PLACES][PLAN_WIDTH];
+  void *inputs[PLAN_PLACES], *outputs[PLAN_PLACES];
+} arrays;
+
+static inline void make_arrays(const random_plan *p, arrays *a) {
+  random_inputs(p, a->in);
+  for (int j = 0; j < PLAN_PLACES; j++) a->inputs[j] = a->in[j], a->outputs[j] = a->out[j];
+}
+
 #endif

@@ -13,6 +13,22 @@
 
 enum { RIG_RANKS = 8 };
 
+/* Ends the test where it cannot. */
+static inline rt_loaded *load_plan(rt_device *d, const rt_plan *plan) {
+  rt_loaded *l = NULL;
+  if (EXPECT_INT(d->ops->load(d, plan, &l), STATUS_OK)) return l;
+  fprintf(stderr, "%s\n", status_message());
+  exit(test_finish());
+}
+
+/* False: it failed, and stderr says why. */
+static inline bool run_ok(rt_loaded *l, void *const *inputs, void *const *outputs, rt_span *spans) {
+  if (rt_run(l, inputs, outputs, spans, NULL) == STATUS_OK) return true;
+  fprintf(stderr, "%s\n", status_message());
+  status_clear();
+  return false;
+}
+
 typedef struct rig {
   rt_device *device;
   rt_comm *endpoints[RIG_RANKS];
@@ -50,11 +66,7 @@ static inline void rig_open(rig *g, uint32_t threads, uint32_t n, int64_t timeou
   rig_open_in(g, threads, n, timeout_ns, &memory_default);
 }
 
-static inline void rig_load(rig *g, const rt_plan *plan) {
-  if (EXPECT_INT(g->device->ops->load(g->device, plan, &g->loaded), STATUS_OK)) return;
-  fprintf(stderr, "%s\n", status_message());
-  exit(test_finish());
-}
+static inline void rig_load(rig *g, const rt_plan *plan) { g->loaded = load_plan(g->device, plan); }
 
 static inline void rig_close(rig *g) {
   if (g->loaded) g->device->ops->unload(g->loaded);

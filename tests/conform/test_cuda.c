@@ -22,31 +22,7 @@ static rt_device *open_device(const rt_device_options *o, const allocator *memor
   return d;
 }
 
-static rt_loaded *load(rt_device *d, const rt_plan *plan) {
-  rt_loaded *l = NULL;
-  if (EXPECT_INT(d->ops->load(d, plan, &l), STATUS_OK)) return l;
-  fprintf(stderr, "%s\n", status_message());
-  exit(test_finish());
-}
-
-static bool run_ok(rt_loaded *l, void *const *inputs, void *const *outputs, rt_span *spans) {
-  if (rt_run(l, inputs, outputs, spans, NULL) == STATUS_OK) return true;
-  fprintf(stderr, "%s\n", status_message());
-  status_clear();
-  return false;
-}
-
 /* ---- one rank ---- */
-typedef struct arrays {
-  int64_t in[PLAN_PLACES][PLAN_WIDTH], out[PLAN_PLACES][PLAN_WIDTH];
-  void *inputs[PLAN_PLACES], *outputs[PLAN_PLACES];
-} arrays;
-
-static void make_arrays(const random_plan *p, arrays *a) {
-  random_inputs(p, a->in);
-  for (int j = 0; j < PLAN_PLACES; j++) a->inputs[j] = a->in[j], a->outputs[j] = a->out[j];
-}
-
 static void test_plans(const rt_device_options *o, const char *name, uint32_t plans,
                        uint32_t runs) {
   rt_device *d = open_device(o, &memory_default);
@@ -54,7 +30,7 @@ static void test_plans(const rt_device_options *o, const char *name, uint32_t pl
   for (uint32_t seed = 0; seed < plans; seed++) {
     random_plan p;
     arrays a;
-    rt_loaded *l = load(d, random_make(&p, seed, 1 + seed % PLAN_STREAMS, 60, seed % 2));
+    rt_loaded *l = load_plan(d, random_make(&p, seed, 1 + seed % PLAN_STREAMS, 60, seed % 2));
     make_arrays(&p, &a);
     for (uint32_t r = 0; r < runs; r++) {
       memset(a.out, 0, sizeof a.out);
@@ -82,7 +58,7 @@ static void test_outputs_stay(void) {
   uint32_t sum = kit_buffer(&k, RT_BUFFER_OUTPUT, 0, 4), x = kit_buffer(&k, RT_BUFFER_INPUT, 0, 4);
   (void)kit_buffer(&k, RT_BUFFER_OUTPUT, 1, 4);
   (void)kit_binary(&k, 0, IR_OP_ADD, sum, sum, x);
-  rt_loaded *l = load(d, kit_plan(&k));
+  rt_loaded *l = load_plan(d, kit_plan(&k));
   int64_t in[4] = {1, 2, 3, 4}, out[4] = {10, 20, 30, 40}, alone[4] = {5, 6, 7, 8};
   EXPECT(run_ok(l, (void *[]){in}, (void *[]){out, alone}, NULL));
   for (int i = 0; i < 4; i++) EXPECT_INT(out[i], 11 * (i + 1)), EXPECT_INT(alone[i], 5 + i);
@@ -99,7 +75,7 @@ static void test_worlds(const rt_device_options *o, const char *name, int64_t wi
   for (uint32_t seed = 0; seed < worlds; seed++) {
     world w;
     world_make(&w, seed, 1 + seed % WORLD_RANKS, width, 40);
-    rt_loaded *l = load(d, w.plan);
+    rt_loaded *l = load_plan(d, w.plan);
     for (uint32_t r = 0; r < runs; r++) {
       world_clear(&w);
       wrong += !run_ok(l, w.inputs, w.outputs, NULL) || !world_is_right(&w);
@@ -119,7 +95,7 @@ static void test_spans(bool link_host) {
   world_make(&w, 3, 4, 2000, 60);
   uint32_t n = w.plan->n_tasks + w.plan->n_posts, wrong = 0, empty = 0;
   rt_span *spans = ARENA_ARRAY(&w.memory, n, rt_span);
-  rt_loaded *l = load(d, w.plan);
+  rt_loaded *l = load_plan(d, w.plan);
   for (int r = 0; r < 2; r++) {
     int64_t start_ns = rt_clock_ns();
     EXPECT(run_ok(l, w.inputs, w.outputs, spans) && world_is_right(&w));
@@ -178,7 +154,7 @@ static void test_allocations(void) {
   memory_faults faults = {.fail_at = UINT64_MAX};
   allocator memory = memory_faulty(&faults);
   rt_device *d = open_device(&(rt_device_options){0}, &memory);
-  rt_loaded *l = load(d, w.plan);
+  rt_loaded *l = load_plan(d, w.plan);
   uint64_t before = faults.calls;
   for (int r = 0; r < 5; r++) EXPECT(run_ok(l, w.inputs, w.outputs, NULL));
   EXPECT_INT(faults.calls, before);

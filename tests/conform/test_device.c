@@ -8,6 +8,7 @@
 
 #include "conform/plan_errors.h"
 #include "conform/plan_random.h"
+#include "conform/rig.h"
 #include "device/cpu/adversary.h"
 #include "device/sim/sim.h"
 #include "test.h"
@@ -26,23 +27,7 @@ static rt_device *open_adversary(uint64_t seed) {
   return d;
 }
 
-static rt_loaded *load(rt_device *d, const rt_plan *plan) {
-  rt_loaded *l = NULL;
-  if (!EXPECT_INT(d->ops->load(d, plan, &l), STATUS_OK)) exit(test_finish());
-  return l;
-}
-
 /* ---- the same result in every order ---- */
-typedef struct arrays {
-  int64_t in[PLAN_PLACES][PLAN_WIDTH], out[PLAN_PLACES][PLAN_WIDTH];
-  void *inputs[PLAN_PLACES], *outputs[PLAN_PLACES];
-} arrays;
-
-static void make_arrays(const random_plan *p, arrays *a) {
-  random_inputs(p, a->in);
-  for (int j = 0; j < PLAN_PLACES; j++) a->inputs[j] = a->in[j], a->outputs[j] = a->out[j];
-}
-
 static bool run_is_right(const random_plan *p, rt_loaded *l, arrays *a) {
   memset(a->out, 0, sizeof a->out);
   if (rt_run(l, a->inputs, a->outputs, NULL, NULL) != STATUS_OK) return false;
@@ -55,7 +40,7 @@ static void test_random_plans(rt_device *d, const char *name, uint32_t plans, ui
     random_plan p;
     arrays a;
     const rt_plan *plan = random_make(&p, seed, 1 + seed % PLAN_STREAMS, 60, seed % 2);
-    rt_loaded *l = load(d, plan);
+    rt_loaded *l = load_plan(d, plan);
     make_arrays(&p, &a);
     for (uint32_t r = 0; r < repeats; r++)
       if (!run_is_right(&p, l, &a)) wrong++;
@@ -72,7 +57,7 @@ static void test_adversary_is_right(void) {
   for (uint32_t seed = 0; seed < 200; seed++) {
     random_plan p;
     arrays a;
-    rt_loaded *l = load(d, random_make(&p, seed, 1 + seed % PLAN_STREAMS, 60, seed % 2));
+    rt_loaded *l = load_plan(d, random_make(&p, seed, 1 + seed % PLAN_STREAMS, 60, seed % 2));
     make_arrays(&p, &a);
     for (uint64_t s = 0; s < 24; s++) {
       cpu_adversary_reseed(l, s);
@@ -89,7 +74,7 @@ static void test_adversary_is_right(void) {
 /* Whether some seed of the adversary gives a wrong result. */
 static bool is_caught(rt_device *d, const random_plan *p, const rt_plan *plan, arrays *a) {
   bool caught = false;
-  rt_loaded *l = load(d, plan);
+  rt_loaded *l = load_plan(d, plan);
   for (uint64_t s = 0; s < 2 * plan->n_streams && !caught; s += 2) {
     cpu_adversary_reseed(l, s);
     caught = !run_is_right(p, l, a);
@@ -152,7 +137,7 @@ static void test_poison(void) {
   uint32_t never = kit_pool(&k, 4), out = kit_buffer(&k, RT_BUFFER_OUTPUT, 0, 4);
   (void)kit_set(&k, 0, out, never);
   rt_device *d = open_adversary(0);
-  rt_loaded *l = load(d, kit_plan(&k));
+  rt_loaded *l = load_plan(d, kit_plan(&k));
   int64_t value[4], first = 0;
   void *outputs[] = {value};
   bool differs = false;
@@ -189,7 +174,7 @@ static bool overlaps(uint32_t threads) {
   for (uint32_t i = 0; i < TASKS; i++)
     (void)kit_binary(&k, 1 + i % 2, IR_OP_ADD, a[i % 2], a[i % 2], a[i % 2]);
   rt_device *d = open_cpu(threads);
-  rt_loaded *l = load(d, kit_plan(&k));
+  rt_loaded *l = load_plan(d, kit_plan(&k));
   void *outputs[] = {calloc(N, 8), calloc(N, 8)};
   rt_span spans[TASKS];
   bool seen = false;
@@ -383,7 +368,7 @@ static void test_chain(rt_device *d, uint32_t streams, uint32_t loads) {
   }
   uint32_t wrong = 0;
   for (uint32_t n = 0; n < loads; n++) {
-    rt_loaded *l = load(d, kit_plan(&k));
+    rt_loaded *l = load_plan(d, kit_plan(&k));
     for (int r = 0; r < 3; r++) {
       int64_t in = 5, out = 7;
       status st = rt_run(l, (void *[]){&in}, (void *[]){&out}, NULL, NULL);
@@ -414,7 +399,7 @@ static int64_t sim_ns(const rt_plan *plan, uint32_t units, const uint32_t **path
   rt_span spans[16];
   EXPECT_INT(rt_device_find("sim")->open(&o, &memory_default, &d), STATUS_OK);
   sim_set_machine(d, &hundred);
-  rt_loaded *l = load(d, plan);
+  rt_loaded *l = load_plan(d, plan);
   EXPECT_INT(rt_run(l, NULL, NULL, spans, NULL), STATUS_OK);
   int64_t total = sim_total_ns(l);
   const uint32_t *instrs;

@@ -27,20 +27,6 @@ static rt_device *open_device(rt_device_options o, const allocator *memory) {
   return d;
 }
 
-static rt_loaded *load(rt_device *d, const rt_plan *plan) {
-  rt_loaded *l = NULL;
-  if (EXPECT_INT(d->ops->load(d, plan, &l), STATUS_OK)) return l;
-  fprintf(stderr, "%s\n", status_message());
-  exit(test_finish());
-}
-
-static bool run_ok(rt_loaded *l, void *const *inputs, void *const *outputs, rt_span *spans) {
-  if (rt_run(l, inputs, outputs, spans, NULL) == STATUS_OK) return true;
-  fprintf(stderr, "%s\n", status_message());
-  status_clear();
-  return false;
-}
-
 /* A line for each part: NCCL itself may take minutes. */
 static void begins(const char *name) {
   static int64_t start_ns;
@@ -55,7 +41,7 @@ static void test_matrix(rt_device *d, ir_dtype dtype, uint32_t n) {
   if (!m) abort();
   matrix_make(m, dtype, n);
   EXPECT(matrix_expect(m));
-  rt_loaded *l = load(d, m->plan);
+  rt_loaded *l = load_plan(d, m->plan);
   for (int run = 0; run < 2; run++) {
     matrix_clear(m, m->outputs);
     EXPECT(run_ok(l, m->inputs, m->outputs, NULL));
@@ -95,7 +81,7 @@ static void test_worlds(rt_device_options o, const char *name, int64_t width, ui
     world w;
     if (!is_tried(1 + seed % most_ranks)) continue;
     world_make(&w, seed, 1 + seed % most_ranks, width, steps);
-    rt_loaded *l = load(d, w.plan);
+    rt_loaded *l = load_plan(d, w.plan);
     for (uint32_t r = 0; r < runs; r++) {
       world_clear(&w);
       wrong += !run_ok(l, w.inputs, w.outputs, NULL) || !world_is_right(&w);
@@ -116,7 +102,7 @@ static void test_spans(void) {
   world_make(&w, 3, most_ranks < 4 ? most_ranks : 4, 2000, is_shared ? 20 : 60);
   uint32_t wrong = 0;
   rt_span *spans = ARENA_ARRAY(&w.memory, w.plan->n_tasks + (size_t)w.plan->n_posts, rt_span);
-  rt_loaded *l = load(d, w.plan);
+  rt_loaded *l = load_plan(d, w.plan);
   int64_t start_ns = rt_clock_ns();
   EXPECT(run_ok(l, w.inputs, w.outputs, spans) && world_is_right(&w));
   int64_t wall_ns = rt_clock_ns() - start_ns;
@@ -154,7 +140,7 @@ static bool fails_once(rt_device_options o, const char *what, const char *text) 
   }
   tell("");
   status_clear();
-  if (!l) l = load(d, w.plan);
+  if (!l) l = load_plan(d, w.plan);
   for (int r = 0; r < 2; r++) {
     world_clear(&w);
     EXPECT(run_ok(l, w.inputs, w.outputs, NULL) && world_is_right(&w));
@@ -202,7 +188,7 @@ static void test_timeout_message(void) {
   matrix_make(m, IR_F32, 2);
   rt_device *d = open_device((rt_device_options){0}, &memory_default);
   d->ops->attach(d, NULL, 0, SECONDS / 5);
-  rt_loaded *l = load(d, m->plan);
+  rt_loaded *l = load_plan(d, m->plan);
   tell("hang:2");
   matrix_clear(m, m->outputs);
   int64_t start_ns = rt_clock_ns();
@@ -225,7 +211,7 @@ static void test_stuck_worlds(void) {
     rt_device *d = open_device((rt_device_options){0}, &memory_default);
     d->ops->attach(d, NULL, 0, SECONDS / 4);
     world_make(&w, seed, 4, 16, 40);
-    rt_loaded *l = load(d, w.plan);
+    rt_loaded *l = load_plan(d, w.plan);
     tell("hang:1");
     int64_t start_ns = rt_clock_ns();
     EXPECT_INT(rt_run(l, w.inputs, w.outputs, NULL, NULL), STATUS_UNAVAILABLE);
@@ -282,9 +268,9 @@ static void test_shares(void) {
   rt_device *d = open_device((rt_device_options){0}, &memory_default);
   d->ops->attach(d, NULL, 0, 20 * SECONDS);
   make_long(kits, 16, &few); /* one circle, which the other plan has as well */
-  rt_loaded *first = load(d, few);
+  rt_loaded *first = load_plan(d, few);
   EXPECT(run_ok(first, inputs, outputs, NULL));
-  rt_loaded *l = load(d, m->plan);
+  rt_loaded *l = load_plan(d, m->plan);
   tell_blocks(share);
   matrix_clear(m, m->outputs);
   EXPECT(run_ok(l, m->inputs, m->outputs, NULL));
@@ -313,7 +299,7 @@ static void test_long_kernels(void) {
     kit kits[2];
     rt_plan *plan;
     make_long(kits, width, &plan);
-    rt_loaded *l = load(d, plan);
+    rt_loaded *l = load_plan(d, plan);
     d->ops->attach(d, NULL, 0, 0);
     int64_t start_ns = rt_clock_ns();
     EXPECT(run_ok(l, inputs, outputs, NULL));

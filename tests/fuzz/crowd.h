@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <time.h>
 
+#include "command.h"
 #include "runtime/device.h"
 
 enum { CROWD_MOST = 64 };
@@ -19,7 +19,7 @@ enum { CROWD_MOST = 64 };
 typedef struct crowd {
   uint64_t count;
   double seconds;    /* no program begins later */
-  unsigned failures; /* nor behind so many */
+  unsigned failures; /* nor after so many */
   uint32_t threads;
   bool (*open)(void);           /* in each thread, before its first program */
   bool (*try_one)(uint64_t at); /* number `at` of `count`; whether all is well */
@@ -30,17 +30,12 @@ typedef struct crowd {
   double start;
 } crowd;
 
-static inline double crowd_now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static inline void *crowd_member(void *context) {
   crowd *c = context;
   bool opened = c->open();
   if (!opened) atomic_fetch_add(&c->unopened, 1);
-  while (opened && atomic_load(&c->failed) < c->failures && crowd_now() - c->start <= c->seconds) {
+  while (opened && atomic_load(&c->failed) < c->failures &&
+         command_now() - c->start <= c->seconds) {
     uint64_t at = atomic_fetch_add(&c->next, 1);
     if (at >= c->count) break;
     atomic_fetch_add(c->try_one(at) ? &c->passed : &c->failed, 1);
@@ -53,7 +48,7 @@ static inline void *crowd_member(void *context) {
 static inline bool crowd_run(crowd *c) {
   pthread_t threads[CROWD_MOST];
   uint32_t n = 0, wanted = c->threads < CROWD_MOST ? c->threads : CROWD_MOST;
-  c->start = crowd_now();
+  c->start = command_now();
   if (wanted <= 1) (void)crowd_member(c);
   for (; wanted > 1 && n < wanted; n++)
     if (pthread_create(&threads[n], NULL, crowd_member, c) != 0) break;

@@ -16,6 +16,8 @@ typedef struct judge {
   bool *comparable; /* by output: its reference is not at the mercy of rounding */
 } judge;
 
+static _Atomic uint64_t judge_outputs, judge_compared;
+
 /* ---- values ---- */
 static double judge_value(gen_random *r, const gen_value *v) {
   switch (v->fill) {
@@ -85,6 +87,8 @@ static bool judge_find_comparable(const judge *j) {
       j->comparable[i] &= c.max_rel <= c.tolerance / 4;
     }
   }
+  for (uint32_t i = 0; i < j->s->n_out; i++) judge_compared += j->comparable[i];
+  judge_outputs += j->s->n_out;
   return true;
 }
 

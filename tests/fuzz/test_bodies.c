@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "body_kit.h"
+#include "command.h"
 #include "device/cpu/tile/body.h"
 #include "device/cpu/tile/program.h"
 #include "ref/ref.h"
@@ -412,16 +413,10 @@ static void run_seed(uint64_t seed) {
 }
 
 int main(int argc, char **argv) {
-  uint64_t first = 0, n = 2000;
-  for (int i = 1; i < argc; i++) {
-    if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
-      first = strtoull(argv[++i], NULL, 10);
-      n = 1;
-    } else {
-      n = strtoull(argv[i], NULL, 10);
-    }
-  }
-  for (uint64_t seed = first; seed < first + n; seed++) run_seed(seed);
+  (void)argc;
+  command asked = command_read(argv, (command){.count = 2000}, NULL);
+  uint64_t n = asked.count;
+  for (uint64_t k = 0; command_more(&asked, k); k++) run_seed(asked.first + k);
   printf("%llu bodies, %llu in tiles, %llu bit by bit, %llu in place, %llu windows\n",
          (unsigned long long)n_programs, (unsigned long long)n_tiled, (unsigned long long)n_exact,
          (unsigned long long)n_in_place, (unsigned long long)n_windows);

@@ -39,15 +39,9 @@ typedef struct trial {
   bool print;
 } trial;
 
-typedef struct arguments {
-  uint64_t first, count;
-  double seconds;
-  unsigned failures;
-  uint32_t threads;
-  bool one, cuda, nccl, ranks;
-} arguments;
-
-static arguments asked;
+static command asked;
+static uint32_t n_threads;
+static bool on_cuda, by_nccl, as_ranks;
 
 static const char *const pipelines[] = {"auto",       "collective", "p2p",
                                         "p2p-offset", "ring",       "broadcast"};
@@ -61,7 +55,7 @@ static struct {
   rt_device *devices[2];
   rt_comm *endpoints[2];
 } spread;
-static _Atomic uint64_t n_launches, n_posts, n_compared, n_outputs, n_streamed, n_own;
+static _Atomic uint64_t n_launches, n_posts, n_streamed, n_own;
 static _Atomic uint64_t n_worlds, n_alike, n_changed;
 static gpu_times spent;
 
@@ -72,10 +66,7 @@ static judge judge_of(trial *t) {
 
 static bool find_comparable(trial *t) {
   judge j = judge_of(t);
-  if (!judge_find_comparable(&j)) return false;
-  for (uint32_t i = 0; i < t->s.n_out; i++) n_compared += t->comparable[i];
-  n_outputs += t->s.n_out;
-  return true;
+  return judge_find_comparable(&j);
 }
 
 static bool compare(trial *t, const subject *s, const char *how) {
@@ -390,40 +381,25 @@ static bool try_one(uint64_t seed, bool print) {
 static bool try_seed(uint64_t seed) { return try_one(seed, asked.one); }
 
 /* ---- the command ---- */
-static arguments read_arguments(int argc, char **argv) {
-  arguments a = {.count = 1000, .seconds = 60, .failures = 10};
-  for (int i = 1; i < argc; i++) {
-    bool more = i + 1 < argc;
-    if (strcmp(argv[i], "--seed") == 0 && more) {
-      a.first = strtoull(argv[++i], NULL, 0);
-      a.count = 1;
-      a.one = true;
-    } else if (strcmp(argv[i], "--first") == 0 && more) {
-      a.first = strtoull(argv[++i], NULL, 0);
-    } else if (strcmp(argv[i], "--seconds") == 0 && more) {
-      a.seconds = strtod(argv[++i], NULL);
-    } else if (strcmp(argv[i], "--failures") == 0 && more) {
-      a.failures = (unsigned)strtoul(argv[++i], NULL, 0);
-    } else if (strcmp(argv[i], "--devices") == 0 && more) {
-      n_devices = (uint32_t)strtoul(argv[++i], NULL, 0);
-      if (n_devices < 1 || n_devices > DEVICES) exit(2);
-      all_devices = true;
-    } else if (strcmp(argv[i], "--cuda") == 0) {
-      a.cuda = true;
-    } else if (strcmp(argv[i], "--nccl") == 0) {
-      a.cuda = a.nccl = true;
-    } else if (strcmp(argv[i], "--compile-only") == 0) {
-      a.cuda = compile_only = true;
-    } else if (strcmp(argv[i], "--threads") == 0 && more) {
-      a.threads = (uint32_t)strtoul(argv[++i], NULL, 0);
-    } else if (strcmp(argv[i], "--ranks") == 0) {
-      a.ranks = true;
-      a.seconds = 1e9; /* all processes stop at the same program */
-    } else {
-      a.count = strtoull(argv[i], NULL, 0);
-    }
+static int own_option(command *c, char **argv) {
+  const char *name = argv[0], *value = argv[1];
+  if (strcmp(name, "--devices") == 0 && value) {
+    n_devices = (uint32_t)strtoul(value, NULL, 0);
+    if (n_devices < 1 || n_devices > DEVICES) exit(2);
+    all_devices = true;
+    return 2;
   }
-  return a;
+  if (strcmp(name, "--threads") == 0 && value)
+    return n_threads = (uint32_t)strtoul(value, NULL, 0), 2;
+  if (strcmp(name, "--cuda") == 0) return on_cuda = true, 1;
+  if (strcmp(name, "--nccl") == 0) return on_cuda = by_nccl = true, 1;
+  if (strcmp(name, "--compile-only") == 0) return on_cuda = compile_only = true, 1;
+  if (strcmp(name, "--ranks") == 0) {
+    as_ranks = true;
+    c->seconds = 1e9; /* all processes stop at the same program */
+    return 1;
+  }
+  return 0;
 }
 
 static void print_summary(uint64_t done, double seconds) {
@@ -434,8 +410,9 @@ static void print_summary(uint64_t done, double seconds) {
          "%llu of %llu worlds, %llu changes\n",
          (unsigned long long)done, seconds, (unsigned long long)n_refused,
          (unsigned long long)n_streamed, (unsigned long long)n_own, (unsigned long long)n_launches,
-         (unsigned long long)n_posts, (unsigned long long)n_compared, (unsigned long long)n_outputs,
-         (unsigned long long)n_alike, (unsigned long long)n_worlds, (unsigned long long)n_changed);
+         (unsigned long long)n_posts, (unsigned long long)judge_compared,
+         (unsigned long long)judge_outputs, (unsigned long long)n_alike,
+         (unsigned long long)n_worlds, (unsigned long long)n_changed);
 }
 
 /* Found by longer runs. */
@@ -468,7 +445,7 @@ static void pulse(void *context, rt_pulse *p) {
   d->ops->pulse(d, p);
 }
 
-static bool open_spread(bool by_nccl) {
+static bool open_spread(void) {
   if (!launched_find(&spread.launch, &spread.backend) || spread.launch.size > DEVICES)
     return kit_wrong("start it with mpirun, with up to 8 ranks", "");
   for (uint32_t i = 0; i < 2; i++) {
@@ -497,13 +474,13 @@ static void close_spread(void) {
 
 /* --cuda: directly, and over the host; --nccl: directly, and as a graph. */
 static bool open_devices(void) {
-  rt_carrier carrier = asked.nccl ? RT_CARRIER_NCCL : RT_CARRIER_NONE;
+  rt_carrier carrier = by_nccl ? RT_CARRIER_NCCL : RT_CARRIER_NONE;
   rt_device_options ways[] = {
       {.carrier = carrier},
-      {.carrier = carrier, .graph = asked.nccl, .link_host = !asked.nccl},
+      {.carrier = carrier, .graph = by_nccl, .link_host = !by_nccl},
   };
-  if (!machines_open(asked.cuda && !asked.ranks ? ways : NULL)) return false;
-  if (!asked.ranks || open_spread(asked.nccl)) return true;
+  if (!machines_open(on_cuda && !as_ranks ? ways : NULL)) return false;
+  if (!as_ranks || open_spread()) return true;
   fprintf(stderr, "%s\n", kit_reason);
   return false;
 }
@@ -521,16 +498,16 @@ static uint64_t known_first(void) {
 }
 
 static bool try_numbered(uint64_t at) {
-  uint64_t known = known_first();
-  return at < known ? try_seed(once_wrong[at]) : try_seed(asked.first + at - known);
+  return try_seed(command_seed(&asked, at, once_wrong, known_first()));
 }
 
 int main(int argc, char **argv) {
-  asked = read_arguments(argc, argv);
-  if (asked.ranks && launched_find(&spread.launch, &spread.backend)) n_devices = spread.launch.size;
+  (void)argc;
+  asked = command_read(argv, (command){.count = 1000, .seconds = 60, .failures = 10}, own_option);
+  if (as_ranks && launched_find(&spread.launch, &spread.backend)) n_devices = spread.launch.size;
   crowd c = {.count = asked.count + known_first(), .seconds = asked.seconds};
   c.failures = asked.failures;
-  c.threads = asked.ranks ? 1 : asked.threads;
+  c.threads = as_ranks ? 1 : n_threads;
   c.open = open_devices;
   c.try_one = try_numbered;
   c.close = close_devices;
@@ -538,11 +515,11 @@ int main(int argc, char **argv) {
   test_passed = c.passed;
   test_failed = c.failed;
   uint64_t done = (uint64_t)c.passed + c.failed;
-  if (asked.cuda) gpu_times_print(&spent);
-  print_summary(done, crowd_now() - c.start);
+  if (on_cuda) gpu_times_print(&spent);
+  print_summary(done, command_now() - c.start);
   if (done >= 500 && !compile_only) {
     EXPECT(n_refused * 100 < done * 15);
-    EXPECT(n_compared * 10 > n_outputs * 9);
+    EXPECT(judge_compared * 10 > judge_outputs * 9);
   }
   return test_finish();
 }

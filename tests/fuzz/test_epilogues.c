@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
+#include "command.h"
 #include "gen.h"
 #include "machines.h"
 #include "session/judge.h"
@@ -238,18 +239,20 @@ static void try_seed(uint64_t seed, bool cuda) {
   subject_close(&t.s);
 }
 
+static bool on_cuda;
+static int own_option(command *c, char **argv) {
+  (void)c;
+  if (strcmp(argv[0], "--cuda") == 0) return on_cuda = true, 1;
+  return 0;
+}
+
 int main(int argc, char **argv) {
   static const rt_device_options ways[2] = {{.threads = 0}, {.threads = 0}};
-  uint64_t first = 0, n = 600;
-  bool cuda = false;
-  for (int i = 1; i < argc; i++) {
-    if (strcmp(argv[i], "--cuda") == 0) cuda = true;
-    else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
-      first = strtoull(argv[++i], NULL, 0), n = 1;
-    else n = strtoull(argv[i], NULL, 0);
-  }
-  if (!machines_open(cuda ? ways : NULL)) return 3;
-  for (uint64_t k = 0; k < n && test_failed < 10; k++) try_seed(first + k, cuda);
+  (void)argc;
+  command asked = command_read(argv, (command){.count = 600, .failures = 10}, own_option);
+  uint64_t n = asked.count;
+  if (!machines_open(on_cuda ? ways : NULL)) return 3;
+  for (uint64_t k = 0; command_more(&asked, k); k++) try_seed(asked.first + k, on_cuda);
   machines_close();
   printf("%llu programs: %llu products with an epilogue, %llu without\n", (unsigned long long)n,
          (unsigned long long)n_joined, (unsigned long long)n_products);

@@ -8,6 +8,7 @@
  * written, that is not compared, since a kernel writes all its outputs at once. */
 #include <stdlib.h>
 
+#include "command.h"
 #include "gen.h"
 #include "machines.h"
 #include "stream_kit.h"
@@ -113,15 +114,11 @@ static void try_seed(uint64_t seed) {
 }
 
 int main(int argc, char **argv) {
-  uint64_t first = 0, count = 2000;
-  if (argc > 2 && strcmp(argv[1], "--seed") == 0) {
-    first = strtoull(argv[2], NULL, 0);
-    count = 1;
-  } else if (argc > 1) {
-    count = strtoull(argv[1], NULL, 0);
-  }
+  (void)argc;
+  command asked = command_read(argv, (command){.count = 2000, .failures = 10}, NULL);
+  uint64_t count = asked.count;
   if (!machines_open(NULL)) return 3;
-  for (uint64_t k = 0; k < count && test_failed < 10; k++) try_seed(first + k);
+  for (uint64_t k = 0; command_more(&asked, k); k++) try_seed(asked.first + k);
   machines_close();
   printf("%llu programs: %llu launches, joined %llu; %llu outputs\n", (unsigned long long)count,
          (unsigned long long)n_launches[0], (unsigned long long)n_launches[1],

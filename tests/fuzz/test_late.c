@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "command.h"
 #include "gen.h"
 #include "ir/dtype.h"
 #include "test.h"
@@ -222,15 +223,17 @@ static void try_seed(uint64_t seed) {
   gen_destroy(p);
 }
 
+static int own_option(command *c, char **argv) {
+  (void)c;
+  if (strcmp(argv[0], "--device") == 0 && argv[1]) return device = argv[1], 2;
+  return 0;
+}
+
 int main(int argc, char **argv) {
-  uint64_t first = 0, n = 1500;
-  for (int i = 1; i < argc; i++) {
-    bool more = i + 1 < argc;
-    if (strcmp(argv[i], "--seed") == 0 && more) first = strtoull(argv[++i], NULL, 0), n = 1;
-    else if (strcmp(argv[i], "--device") == 0 && more) device = argv[++i];
-    else n = strtoull(argv[i], NULL, 0);
-  }
-  for (uint64_t s = first; s < first + n && test_failed < 10; s++) try_seed(s);
+  (void)argc;
+  command asked = command_read(argv, (command){.count = 1500, .failures = 10}, own_option);
+  uint64_t n = asked.count;
+  for (uint64_t k = 0; command_more(&asked, k); k++) try_seed(asked.first + k);
   printf("%llu programs on %s: %llu wrong inputs, %llu refused; %llu overlaps refused\n",
          (unsigned long long)n, device, (unsigned long long)wrong_inputs,
          (unsigned long long)refused, (unsigned long long)overlaps);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "command.h"
 #include "gen.h"
 #include "test.h"
 #include "weir/weir.h"
@@ -207,18 +208,15 @@ static bool try_seed(uint64_t seed, bool show) {
 }
 
 int main(int argc, char **argv) {
-  uint64_t count = 6000, first = 0;
-  bool one = argc > 2 && strcmp(argv[1], "--seed") == 0;
-  if (one) first = strtoull(argv[2], NULL, 0);
-  if (argc == 2) count = strtoull(argv[1], NULL, 0);
+  (void)argc;
+  command asked = command_read(argv, (command){.count = 6000, .seconds = 60}, NULL);
   load_folder("tests/fuzz/corpus/parser");
   load_folder("tests/fuzz/corpus/host");
   load_folder("tests/golden");
   load_folder("examples");
   EXPECT(n_sources > 0);
-  time_t start = time(NULL);
-  for (uint64_t i = 0; n_sources && i < (one ? 1 : count) && time(NULL) - start < 60; i++)
-    try_seed(first + i, one);
+  for (uint64_t i = 0; n_sources && command_more(&asked, i); i++)
+    try_seed(asked.first + i, asked.one);
   for (uint32_t i = 0; i < n_sources; i++) free(sources[i].text);
   return test_finish();
 }

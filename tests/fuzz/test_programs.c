@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "command.h"
 #include "gen.h"
 #include "ir/op.h"
 #include "ref/ref.h"
@@ -504,38 +504,6 @@ static void try_seed(uint64_t seed, const char *folder, bool seen[IR_OP_COUNT]) 
 }
 
 /* ---- the command ---- */
-typedef struct arguments {
-  uint64_t first, count;
-  double seconds;
-  unsigned failures;
-  bool one;
-} arguments;
-
-static arguments read_arguments(int argc, char **argv) {
-  arguments a = {.count = 3000, .seconds = 60, .failures = 10};
-  for (int i = 1; i < argc; i++) {
-    bool more = i + 1 < argc;
-    if (strcmp(argv[i], "--seed") == 0 && more) {
-      a.first = strtoull(argv[++i], NULL, 0);
-      a.count = 1;
-      a.one = true;
-    } else if (strcmp(argv[i], "--seconds") == 0 && more) {
-      a.seconds = strtod(argv[++i], NULL);
-    } else if (strcmp(argv[i], "--failures") == 0 && more) {
-      a.failures = (unsigned)strtoul(argv[++i], NULL, 0);
-    } else {
-      a.count = strtoull(argv[i], NULL, 0);
-    }
-  }
-  return a;
-}
-
-static double now_seconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void check_coverage(const bool seen[IR_OP_COUNT]) {
   for (uint32_t op = 1; op < IR_OP_COUNT; op++)
     if (!EXPECT(seen[op]))
@@ -543,21 +511,18 @@ static void check_coverage(const bool seen[IR_OP_COUNT]) {
 }
 
 int main(int argc, char **argv) {
-  arguments a = read_arguments(argc, argv);
+  (void)argc;
+  command a = command_read(argv, (command){.count = 3000, .seconds = 60, .failures = 10}, NULL);
   char folder[] = "/tmp/weir-programs-XXXXXX";
   bool seen[IR_OP_COUNT] = {false};
-  double start = now_seconds();
   uint64_t done = 0;
   if (!mkdtemp(folder)) {
     perror(folder);
     return 3;
   }
-  for (; done < a.count && test_failed < a.failures; done++) {
-    if (now_seconds() - start > a.seconds) break;
-    try_seed(a.first + done, folder, seen);
-  }
+  for (; command_more(&a, done); done++) try_seed(a.first + done, folder, seen);
   rmdir(folder);
-  printf("%llu programs in %.1f s\n", (unsigned long long)done, now_seconds() - start);
+  printf("%llu programs in %.1f s\n", (unsigned long long)done, command_now() - a.start);
   if (a.one) {
     gen_options o = options_of(a.first);
     gen_program *p = gen_create(&o);

@@ -8,6 +8,7 @@
  * none of devices, and no tensor two axes on one mesh axis. */
 #include <stdlib.h>
 
+#include "command.h"
 #include "gen.h"
 #include "ir/verify.h"
 #include "schedule/internal.h"
@@ -177,12 +178,10 @@ static void try_seed(uint64_t seed, bool print) {
 }
 
 int main(int argc, char **argv) {
-  uint64_t first = 0, count = 20000;
-  bool one = argc == 3 && strcmp(argv[1], "--seed") == 0;
-  if (one) first = strtoull(argv[2], NULL, 0);
-  if (one) count = 1;
-  if (argc == 2) count = strtoull(argv[1], NULL, 0);
-  for (uint64_t i = 0; i < count && test_failed < 10; i++) try_seed(first + i, one);
+  (void)argc;
+  command asked = command_read(argv, (command){.count = 20000, .failures = 10}, NULL);
+  uint64_t count = asked.count;
+  for (uint64_t i = 0; command_more(&asked, i); i++) try_seed(asked.first + i, asked.one);
   printf("%llu statements added, %llu tensors marked\n", (unsigned long long)n_added,
          (unsigned long long)n_marked);
   if (count >= 500) EXPECT(n_marked > count / 4);

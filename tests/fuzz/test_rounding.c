@@ -7,6 +7,7 @@
  * the check makes. Values that nothing rounds must be equal, so that there the next number is an error. */
 #include <stdlib.h>
 
+#include "command.h"
 #include "gen.h"
 #include "machines.h"
 #include "session/judge.h"
@@ -222,11 +223,10 @@ static bool try_seed(uint64_t seed, bool print) {
 }
 
 int main(int argc, char **argv) {
-  bool one = argc > 2 && strcmp(argv[1], "--seed") == 0;
-  uint64_t first = one ? strtoull(argv[2], NULL, 0) : 0;
-  uint64_t count = one ? 1 : argc > 1 ? strtoull(argv[1], NULL, 0) : 150;
+  (void)argc;
+  command asked = command_read(argv, (command){.count = 150}, NULL);
   if (!machines_open(NULL)) return 3;
-  for (uint64_t i = 0; i < count; i++) EXPECT(try_seed(first + i, one));
+  for (uint64_t i = 0; command_more(&asked, i); i++) EXPECT(try_seed(asked.first + i, asked.one));
   machines_close();
   printf("%llu programs, %llu false alarms; %llu errors planted (%llu where nothing rounds, "
          "%llu where results overflow), %llu missed; %llu elements open\n",

@@ -30,8 +30,7 @@ typedef struct trial {
 } trial;
 
 static bool compile_only;
-static _Atomic uint64_t n_refused, n_lowered, n_outputs, n_compared, n_launches, n_waits, n_loops,
-    n_kept;
+static _Atomic uint64_t n_refused, n_lowered, n_launches, n_waits, n_loops, n_kept;
 static _Atomic bool seen[IR_OP_COUNT];
 static gpu_times spent;
 
@@ -42,10 +41,7 @@ static judge judge_of(trial *t) {
 
 static bool find_comparable(trial *t) {
   judge j = judge_of(t);
-  if (!judge_find_comparable(&j)) return false;
-  for (uint32_t i = 0; i < t->s.n_out; i++) n_compared += t->comparable[i];
-  n_outputs += t->s.n_out;
-  return true;
+  return judge_find_comparable(&j);
 }
 
 static bool compare(trial *t, const subject *s, const char *how) {
@@ -241,41 +237,17 @@ static bool try_seed(uint64_t seed, bool print) {
 }
 
 /* ---- the command ---- */
-typedef struct arguments {
-  uint64_t first, count;
-  double seconds;
-  unsigned failures;
-  uint32_t threads;
-  bool one, cuda;
-} arguments;
+static command asked;
+static uint32_t n_threads;
+static bool on_cuda;
 
-static arguments asked;
-
-static arguments read_arguments(int argc, char **argv) {
-  arguments a = {.count = 2000, .seconds = 60, .failures = 10};
-  for (int i = 1; i < argc; i++) {
-    bool more = i + 1 < argc;
-    if (strcmp(argv[i], "--seed") == 0 && more) {
-      a.first = strtoull(argv[++i], NULL, 0);
-      a.count = 1;
-      a.one = true;
-    } else if (strcmp(argv[i], "--first") == 0 && more) {
-      a.first = strtoull(argv[++i], NULL, 0);
-    } else if (strcmp(argv[i], "--seconds") == 0 && more) {
-      a.seconds = strtod(argv[++i], NULL);
-    } else if (strcmp(argv[i], "--failures") == 0 && more) {
-      a.failures = (unsigned)strtoul(argv[++i], NULL, 0);
-    } else if (strcmp(argv[i], "--threads") == 0 && more) {
-      a.threads = (uint32_t)strtoul(argv[++i], NULL, 0);
-    } else if (strcmp(argv[i], "--cuda") == 0) {
-      a.cuda = true;
-    } else if (strcmp(argv[i], "--compile-only") == 0) {
-      a.cuda = compile_only = true;
-    } else {
-      a.count = strtoull(argv[i], NULL, 0);
-    }
-  }
-  return a;
+static int own_option(command *c, char **argv) {
+  (void)c;
+  if (strcmp(argv[0], "--threads") == 0 && argv[1])
+    return n_threads = (uint32_t)strtoul(argv[1], NULL, 0), 2;
+  if (strcmp(argv[0], "--cuda") == 0) return on_cuda = true, 1;
+  if (strcmp(argv[0], "--compile-only") == 0) return on_cuda = compile_only = true, 1;
+  return 0;
 }
 
 /* That the programs are worth running: all operations, few refusals, most outputs compared. */
@@ -285,22 +257,30 @@ static void check_coverage(uint64_t done) {
       fprintf(stderr, "  no program uses %s\n", ir_op_info_of((ir_opcode)op)->name);
   EXPECT(n_refused * 10 < done);
   EXPECT(n_loops * 10 > done * 6);
-  EXPECT(n_compared * 10 > n_outputs * 9);
+  EXPECT(judge_compared * 10 > judge_outputs * 9);
   EXPECT(n_kept * 50 > done);
 }
 
 /* --cuda: directly, and as a graph. */
 static bool open_devices(void) {
   static const rt_device_options ways[] = {{.graph = false}, {.graph = true}};
-  return machines_open(asked.cuda ? ways : NULL);
+  return machines_open(on_cuda ? ways : NULL);
 }
 
-static bool try_numbered(uint64_t at) { return try_seed(asked.first + at, asked.one); }
+static const uint64_t once_wrong[] = {3944, 905716, 918644, 919160};
+enum { KNOWN = sizeof once_wrong / sizeof *once_wrong };
+
+static bool try_numbered(uint64_t at) {
+  return try_seed(command_seed(&asked, at, once_wrong, KNOWN), asked.one);
+}
 
 int main(int argc, char **argv) {
-  asked = read_arguments(argc, argv);
-  crowd c = {.count = asked.count, .seconds = asked.seconds, .failures = asked.failures};
-  c.threads = asked.threads;
+  (void)argc;
+  asked = command_read(argv, (command){.count = 2000, .seconds = 60, .failures = 10}, own_option);
+  crowd c = {.count = asked.count + (asked.one ? 0 : KNOWN),
+             .seconds = asked.seconds,
+             .failures = asked.failures};
+  c.threads = n_threads;
   c.open = open_devices;
   c.try_one = try_numbered;
   c.close = machines_close;
@@ -308,13 +288,14 @@ int main(int argc, char **argv) {
   test_passed = c.passed;
   test_failed = c.failed;
   uint64_t done = (uint64_t)c.passed + c.failed;
-  if (asked.cuda) gpu_times_print(&spent);
+  if (on_cuda) gpu_times_print(&spent);
   printf(
       "%llu programs in %.1f s: %llu refused, %llu with stream loops, %llu launches, %llu waits, "
       "%llu of %llu outputs compared, %llu loops kept\n",
-      (unsigned long long)done, crowd_now() - c.start, (unsigned long long)n_refused,
+      (unsigned long long)done, command_now() - c.start, (unsigned long long)n_refused,
       (unsigned long long)n_loops, (unsigned long long)n_launches, (unsigned long long)n_waits,
-      (unsigned long long)n_compared, (unsigned long long)n_outputs, (unsigned long long)n_kept);
+      (unsigned long long)judge_compared, (unsigned long long)judge_outputs,
+      (unsigned long long)n_kept);
   if (done >= 1000 && !compile_only) check_coverage(done);
   return test_finish();
 }

@@ -8,26 +8,7 @@
  *   memory given to another tensor too early                       test_reuse
  * A cycle of waits cannot be written down: a wait names what stands before it in the plan, so
  * happens-before always goes with plan order. */
-#include "check_kit.h"
-
-static check_report report;
-static const char *text;
-
-static void examine(void) {
-  finish_plan();
-  check_report_destroy(&report);
-  EXPECT(check_plan(&plan, NULL, &report) == STATUS_OK);
-  strbuf out;
-  strbuf_init(&out, &kit_memory);
-  check_report_text(&report, &out);
-  text = out.data;
-}
-
-static void expect_pass(int line) {
-  examine();
-  if (!test_count(report.n_found == 0, __FILE__, line)) fprintf(stderr, "plan fails:\n%s\n", text);
-}
-#define EXPECT_PASS() expect_pass(__LINE__)
+#include "check_expect.h"
 
 /* Exactly one finding, of this kind, about these instructions and this buffer. */
 static void expect_one(check_kind kind, uint32_t a, uint32_t b, uint32_t buffer, int line) {
@@ -513,9 +494,4 @@ static status all(void *context) {
   return STATUS_OK;
 }
 
-int main(void) {
-  EXPECT(memory_guard(all, NULL) == STATUS_OK);
-  check_report_destroy(&report);
-  arena_destroy(&kit_memory);
-  return test_finish();
-}
+int main(void) { return check_main(all); }

@@ -1,27 +1,8 @@
 /* The plan checker on communications of one rank: each class of mistake is planted in a plan built by
  * hand, and right plans pass. */
-#include "check_kit.h"
+#include "check_expect.h"
 
 enum { NONE = CHECK_NONE };
-
-static check_report report;
-static const char *text;
-
-static void examine(void) {
-  finish_plan();
-  check_report_destroy(&report);
-  EXPECT(check_plan(&plan, NULL, &report) == STATUS_OK);
-  strbuf out;
-  strbuf_init(&out, &kit_memory);
-  check_report_text(&report, &out);
-  text = out.data;
-}
-
-static void expect_pass(int line) {
-  examine();
-  if (!test_count(report.n_found == 0, __FILE__, line)) fprintf(stderr, "plan fails:\n%s\n", text);
-}
-#define EXPECT_PASS() expect_pass(__LINE__)
 
 static void expect_one(check_kind kind, uint32_t a, uint32_t b, int line) {
   examine();
@@ -326,9 +307,4 @@ static status all(void *context) {
   return STATUS_OK;
 }
 
-int main(void) {
-  EXPECT(memory_guard(all, NULL) == STATUS_OK);
-  check_report_destroy(&report);
-  arena_destroy(&kit_memory);
-  return test_finish();
-}
+int main(void) { return check_main(all); }

@@ -2,9 +2,8 @@
  * The times are printed, not judged. */
 #include <time.h>
 
-#include "check_kit.h"
+#include "check_expect.h"
 
-static check_report report;
 static uint32_t t, out;
 enum { NONE = CHECK_NONE };
 
@@ -139,9 +138,4 @@ static status all(void *context) {
   return STATUS_OK;
 }
 
-int main(void) {
-  EXPECT(memory_guard(all, NULL) == STATUS_OK);
-  check_report_destroy(&report);
-  arena_destroy(&kit_memory);
-  return test_finish();
-}
+int main(void) { return check_main(all); }
