@@ -24,9 +24,10 @@ static inline float read_F16(uint16_t x) { return ir_f16_as_f32(x); }
 static inline float read_BF16(uint16_t x) { return ir_bf16_as_f32(x); }
 static inline int64_t read_I64(int64_t x) { return x; }
 static inline int32_t read_I32(int32_t x) { return x; }
-static inline int32_t read_I8(int8_t x) { return x; }
-static inline int32_t read_U8(uint8_t x) { return x; }
-static inline int32_t read_BOOL(uint8_t x) { return x != 0; }
+/* Exact in every float. */
+static inline int16_t read_I8(int8_t x) { return x; }
+static inline int16_t read_U8(uint8_t x) { return x; }
+static inline int16_t read_BOOL(uint8_t x) { return x != 0; }
 
 /* ---- writers ---- */
 static inline uint16_t f16_from_i64(int64_t x) {
@@ -66,16 +67,25 @@ static inline int32_t i32_from_i64(int64_t x) { return (int32_t)(uint32_t)(uint6
 static inline int8_t i8_from_i64(int64_t x) { return (int8_t)(uint8_t)(uint64_t)x; }
 static inline uint8_t u8_from_i64(int64_t x) { return (uint8_t)(uint64_t)x; }
 
-#define BY_CARRIER(x, of_double, of_float, of_i64, of_i32)                                         \
-  _Generic((x), double : of_double, float : of_float, int64_t : of_i64, int32_t : of_i32)(x)
+#define BY_CARRIER(x, of_double, of_float, of_i64, of_i32, of_i16)                                 \
+  _Generic((x), double                                                                             \
+           : of_double, float                                                                      \
+           : of_float, int64_t                                                                     \
+           : of_i64, int32_t                                                                       \
+           : of_i32, int16_t                                                                       \
+           : of_i16)(x)
 #define write_F64(x) ((double)(x))
 #define write_F32(x) ((float)(x))
-#define write_F16(x) BY_CARRIER(x, ir_f16_from_f64, ir_f32_as_f16, f16_from_i64, f16_from_i32)
-#define write_BF16(x) BY_CARRIER(x, ir_bf16_from_f64, ir_f32_as_bf16, bf16_from_i64, bf16_from_i32)
-#define write_I64(x) BY_CARRIER(x, i64_from_f64, i64_from_f64, i64_from_i64, i64_from_i64)
-#define write_I32(x) BY_CARRIER(x, i32_from_f64, i32_from_f64, i32_from_i64, i32_from_i64)
-#define write_I8(x) BY_CARRIER(x, i8_from_f64, i8_from_f64, i8_from_i64, i8_from_i64)
-#define write_U8(x) BY_CARRIER(x, u8_from_f64, u8_from_f64, u8_from_i64, u8_from_i64)
+#define write_F16(x)                                                                               \
+  BY_CARRIER(x, ir_f16_from_f64, ir_f32_as_f16, f16_from_i64, f16_from_i32, ir_f32_as_f16)
+#define write_BF16(x)                                                                              \
+  BY_CARRIER(x, ir_bf16_from_f64, ir_f32_as_bf16, bf16_from_i64, bf16_from_i32, ir_f32_as_bf16)
+#define write_I64(x)                                                                               \
+  BY_CARRIER(x, i64_from_f64, i64_from_f64, i64_from_i64, i64_from_i64, i64_from_i64)
+#define write_I32(x)                                                                               \
+  BY_CARRIER(x, i32_from_f64, i32_from_f64, i32_from_i64, i32_from_i64, i32_from_i64)
+#define write_I8(x) BY_CARRIER(x, i8_from_f64, i8_from_f64, i8_from_i64, i8_from_i64, i8_from_i64)
+#define write_U8(x) BY_CARRIER(x, u8_from_f64, u8_from_f64, u8_from_i64, u8_from_i64, u8_from_i64)
 #define write_BOOL(x) ((uint8_t)((x) != 0))
 
 /* ---- the loops ---- */

@@ -215,27 +215,44 @@ static bool is_done(const planner *p, uint32_t r) {
          p->steps[v->index][v->result].place == result_place(p->task, r);
 }
 
+/* Programs that follow read what is in memory now. */
+static void read_again(planner *p, const tile_target *targets, uint32_t n) {
+  for (uint32_t t = 0; t < n && !p->in_place; t++)
+    if (targets[t].value.kind == RT_VALUE_STEP) p->steps[targets[t].value.index][0] = targets[t].to;
+}
+
+/* The one that is computed first of those that are left: another one may need it. */
+static uint32_t first_result(const planner *p, const bool *done) {
+  uint32_t first = UINT32_MAX;
+  for (uint32_t r = 0; r < p->body->n_results; r++) {
+    const rt_value *v = &p->body->results[r];
+    if (done[r]) continue;
+    if (v->kind != RT_VALUE_STEP) return r;
+    if (first == UINT32_MAX || v->index < p->body->results[first].index) first = r;
+  }
+  return first;
+}
+
 /* Results that are left, those of the same shape by one program. */
 static bool add_results(planner *p) {
   uint32_t n = p->body->n_results, n_programs = 0;
   bool *done = ARENA_ARRAY(p->work, n, bool);
   for (uint32_t r = 0; r < n; r++) done[r] = is_done(p, r);
-  for (uint32_t r = 0; r < n; r++) {
+  for (uint32_t r; (r = first_result(p, done)) != UINT32_MAX;) {
     tile_target *targets = ARENA_ARRAY(p->work, n, tile_target);
     uint32_t n_targets = 0;
     const rt_shape *shape = rt_value_shape(p->body, &p->body->results[r]);
-    for (uint32_t k = r; k < n && !done[r]; k++) {
+    for (uint32_t k = 0; k < n; k++) {
       const rt_value *v = &p->body->results[k];
       if (done[k] || !same_shape(shape, rt_value_shape(p->body, v))) continue;
       targets[n_targets++] = (tile_target){
           .value = *v,
           .to = {result_place(p->task, k), p->plan->views[rt_task_result(p->task, k)].strides}};
+      done[k] = true;
     }
-    for (uint32_t k = r + 1; k < n && !done[r]; k++)
-      done[k] = done[k] || same_shape(shape, rt_value_shape(p->body, &p->body->results[k]));
-    if (n_targets == 0) continue;
     if (p->in_place && n_programs++ > 0) return false;
     if (!add_program(p, targets, n_targets)) return false;
+    read_again(p, targets, n_targets);
   }
   return true;
 }

@@ -431,12 +431,52 @@ static uint32_t emit_new(tile_emitter *e, uint32_t node, tile_phase phase) {
   impossible("a kind of node");
 }
 
+/* Values that are used where they are must be set for every tile. */
+static bool can_skip(const tile_instr *t) {
+  switch (t->kind) {
+  case TILE_DO_LOAD:
+  case TILE_DO_MAP: return !t->direct && !t->stream;
+  case TILE_DO_MAKE:
+  case TILE_DO_CONVERT:
+  case TILE_DO_ROUND:
+  case TILE_DO_SPREAD:
+  case TILE_DO_BLEND: return true;
+  case TILE_DO_FILL:
+  case TILE_DO_FOLD:
+  case TILE_DO_ACCUMULATE:
+  case TILE_DO_TAKE:
+  case TILE_DO_ROWS:
+  case TILE_DO_STORE: return false;
+  }
+  impossible("a kind of instruction");
+}
+
+static bool is_needed_everywhere(const tile_lowering *l, const tile_node *n) {
+  for (uint32_t a = 0; n->bounded && a < l->n_axes; a++)
+    if (n->need.lo[a] > 0 || n->need.hi[a] < l->extents[a]) return false;
+  return true;
+}
+
+/* Instructions from `first` on that were made for the node itself. */
+static void bound(tile_emitter *e, const tile_node *n, tile_phase phase, uint32_t first) {
+  uint32_t box = TILE_NONE;
+  if (phase != TILE_EACH || is_needed_everywhere(e->l, n)) return;
+  for (uint32_t i = first; i < e->code[phase].n; i++) {
+    tile_instr *t = &e->code[phase].list[i];
+    if (t->bounded || !can_skip(t)) continue;
+    if (box == TILE_NONE) box = add_box(e, &n->need);
+    t->bounded = true;
+    t->need = box;
+  }
+}
+
 static uint32_t emit_node(tile_emitter *e, uint32_t node, tile_phase phase) {
   phase = phase_of(e, &e->l->nodes[node], phase);
   uint32_t *known = &e->emitted[node][phase];
   if (*known == 0) {
-    uint32_t first = e->n_values;
+    uint32_t first = e->n_values, first_instr = e->code[phase].n;
     uint32_t v = emit_new(e, node, phase);
+    bound(e, &e->l->nodes[node], phase, first_instr);
     for (uint32_t i = first; i < e->n_values; i++)
       if (!e->values[i].placed) e->values[i].phase = phase, e->values[i].placed = true;
     *known = v + 1;

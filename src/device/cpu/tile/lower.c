@@ -107,7 +107,12 @@ static uint32_t cast_to(tile_lowering *l, uint32_t x, ir_dtype t) {
   if (x == TILE_NONE || l->nodes[x].dtype == t) return x;
   for (uint32_t i = 0; i < l->n_nodes; i++)
     if (l->nodes[i].kind == TILE_CAST && l->nodes[i].x[0] == x && l->nodes[i].dtype == t) return i;
-  return add_of(l, (tile_node){.kind = TILE_CAST, .dtype = t, .n_x = 1, .x = {x}});
+  return add_of(l, (tile_node){.kind = TILE_CAST,
+                               .dtype = t,
+                               .n_x = 1,
+                               .x = {x},
+                               .bounded = l->nodes[x].bounded,
+                               .need = l->nodes[x].need});
 }
 
 static uint32_t add_number(tile_lowering *l, ir_dtype t, cpu_element e) {
@@ -493,9 +498,11 @@ static uint32_t lower_value(tile_lowering *l, const rt_value *v, const tile_map 
     ir_dtype t = v->number->is_float ? IR_F64 : IR_I64;
     return add_number(l, t, cpu_element_of(t, *v->number));
   }
-  uint32_t node = find_known(l, v, m, box);
+  uint32_t node = find_known(l, v, m, box), first = l->n_nodes;
   if (node != TILE_NONE) return node;
   node = lower_new(l, v, m, box);
+  for (uint32_t i = first; i < l->n_nodes; i++)
+    if (!l->nodes[i].bounded) l->nodes[i].bounded = true, l->nodes[i].need = *box;
   if (node == TILE_NONE || l->n_known == TILE_NODES) return node;
   l->known[l->n_known++] = (struct tile_known){.value = *v, .where = *m, .box = *box, .node = node};
   return node;

@@ -73,7 +73,9 @@ typedef struct tile_node {
   int64_t first;              /* LOAD: the first element; MAKE: its number */
   int64_t strides[TILE_AXES]; /* LOAD: elements; MAKE: numbers */
   bool guarded;
-  tile_box box; /* LOAD if guarded, BLEND */
+  tile_box box;  /* LOAD if guarded, BLEND */
+  bool bounded;  /* `need` is set */
+  tile_box need; /* where it is used; elsewhere it may be anything */
   cpu_element value;
   bool after_fold; /* depends on a reduction */
 } tile_node;
@@ -170,6 +172,8 @@ typedef struct tile_instr {
   bool stream;  /* STORE: past the caches. MAP, ROWS: computed and stored so where view says. */
   bool guarded; /* LOAD, BLEND */
   uint32_t box; /* in program->boxes */
+  bool bounded; /* not needed in tiles outside of box `need` */
+  uint32_t need;
   cpu_convert_fn *convert[2];
   ir_dtype middle; /* between them */
   cpu_map_fn *map;

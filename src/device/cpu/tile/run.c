@@ -416,8 +416,16 @@ static void run_instr(machine *m, const tile_instr *t) {
   }
 }
 
+static bool is_needed(const machine *m, uint32_t box) {
+  inside in = box_inside(m, box);
+  return in.r1 > in.r0 && in.c1 > in.c0;
+}
+
 static void run_code(machine *m, const tile_code *code) {
-  for (uint32_t i = 0; i < code->n; i++) run_instr(m, &code->list[i]);
+  for (uint32_t i = 0; i < code->n; i++) {
+    const tile_instr *t = &code->list[i];
+    if (!t->bounded || is_needed(m, t->need)) run_instr(m, t);
+  }
 }
 
 /* ---- units ---- */
