@@ -1,12 +1,15 @@
 /* Is joining ever slower? Random programs, joined into kernels and not, in turns.
  *
- *   never_slower [N] [--seed S] [--rounds R] [--seconds T] [--products] [--show]
+ *   never_slower [N] [--seed S] [--rounds R] [--seconds T] [--products] [--show] [--compile]
  *
  * Takes the first N (200) programs of the generator from seed S on that run for a millisecond or more unjoined,
  * and times both in R (9) rounds. A program's ratio is that of the least times of both, which what else the
- * machine does disturbs least; where it is above 1.05, up to three times as many rounds follow. Prints the geometric mean, how many are above 1.05, and the worst; --show the
- * texts of these, and what each of their launches takes. It ends after T seconds, if there are fewer. --products: products and what follows them. On a GPU, the
- * programs that became one kernel are also compared with copying the same bytes: inputs and outputs, each once.
+ * machine does disturbs least; where it is above 1.05, up to three times as many rounds follow. Prints the
+ * geometric mean, how many are above 1.05, and the worst; --show the texts of these, and what each
+ * of their launches takes. It ends after T seconds, if there are fewer. --products: products and what follows them. On a GPU, the programs that became one kernel are also
+ * compared with copying the same bytes: inputs and outputs, each once. --compile only compiles the kernels of N
+ * seeds, several of which can be under way at once, and leaves them in the cache for the run that is timed. With 0
+ * for N, --show prints the program of seed S.
  *
  * Who includes this says where tensors are, and how large they are at most. */
 #ifndef WEIR_BENCH_NEVER_SLOWER_H
@@ -32,10 +35,11 @@ enum {
 /* Memory that a run reads and writes; some bytes of it. */
 typedef struct place {
   int64_t most_elements, most_of_products;
-  double most_flops; /* of a program */
+  double most_flops, least_bytes; /* of a program */
   void *(*take)(size_t size_bytes);
   void (*give_back)(void *block);
-  void (*copy)(void *to, const void *from, size_t size_bytes);
+  void (*copy)(void *to, const void *from, size_t size_bytes); /* from the host */
+  void (*copy_within)(void *to, const void *from, size_t size_bytes);
   double (*copy_s)(size_t size_bytes); /* to read and write so many bytes; NULL: not asked */
 } place;
 static const double least_s = 1e-3, enough_s = 4e-3;
@@ -50,7 +54,7 @@ static struct {
   uint64_t n, seed;
   int rounds;
   double seconds;
-  bool products, show;
+  bool products, show, compile;
   const place *place;
   rt_device *device;
 } asked = {.n = 200, .rounds = 9, .seconds = 1e9};
@@ -97,9 +101,12 @@ static void fill(void *to, ir_dtype dtype, size_t size_bytes) {
   gen_random r = {.state = 1};
   for (size_t i = 0; i < n; i++)
     ir_element_set_f64(dtype, block + i * size, 1 + (int)gen_below(&r, 3));
-  for (size_t at = 0; at < size_bytes; at += n * size)
-    asked.place->copy((char *)to + at, block,
-                      size_bytes - at < n * size ? size_bytes - at : n * size);
+  size_t done = size_bytes < n * size ? size_bytes : n * size;
+  asked.place->copy(to, block, done);
+  for (size_t more; done < size_bytes; done += more) { /* twice as much each time */
+    more = size_bytes - done < done ? size_bytes - done : done;
+    asked.place->copy_within((char *)to + done, to, more);
+  }
 }
 
 /* Both plans have the same inputs and outputs. */
@@ -125,7 +132,7 @@ static void drop_arrays(trial *t) {
   for (uint32_t i = 0; t->out && i < t->plans[0]->n_outputs; i++) asked.place->give_back(t->out[i]);
 }
 
-static bool load(trial *t, int joined) {
+static bool bind(trial *t, int joined) {
   ir_func *h = subject_lower(&t->s, false);
   rt_bind_options options = {.streams = 1, .seed = KIT_SEED};
   ir_env env;
@@ -136,9 +143,14 @@ static bool load(trial *t, int joined) {
     const gen_value *v = &t->program->inputs[i];
     if (!ir_bind_shape(&env, h->inputs.data[i], v->extents, v->rank, v->name)) return false;
   }
-  return kit_ok(rt_bind(&env, &options, &memory_default, &t->plans[joined]), "bind") &&
-         kit_ok(asked.device->ops->load(asked.device, t->plans[joined], &t->loaded[joined]),
-                "load");
+  return kit_ok(rt_bind(&env, &options, &memory_default, &t->plans[joined]), "bind");
+}
+
+static bool load(trial *t) {
+  for (int k = 0; k < 2; k++)
+    if (!kit_ok(asked.device->ops->load(asked.device, t->plans[k], &t->loaded[k]), "load"))
+      return false;
+  return true;
 }
 
 static bool run_for(trial *t, int joined, int times, double *s) {
@@ -187,10 +199,15 @@ static void compare_with_copying(trial *t) {
   if (bytes >= LEAST_BYTES) t->result.of_copying = asked.place->copy_s(bytes) / t->result.joined_s;
 }
 
-static bool is_short(const rt_plan *plan) {
-  double flops = 0;
+/* Was something joined, and can it run for a millisecond, but not for minutes? Others are not even compiled. Of
+ * products there is attention only, and little of it is enough. */
+static bool is_apt(const trial *t) {
+  const rt_plan *plan = t->plans[0];
+  double flops = 0, bytes = 0;
   for (uint32_t i = 0; i < plan->n_tasks; i++) flops += rt_task_flops(plan, &plan->tasks[i]);
-  return flops < asked.place->most_flops;
+  for (uint32_t i = 0; i < plan->n_tasks; i++) bytes += rt_task_bytes(plan, &plan->tasks[i]);
+  return plan->n_tasks != t->plans[1]->n_tasks && bytes >= asked.place->least_bytes &&
+         flops < asked.place->most_flops / (asked.products ? 1 : 16);
 }
 
 /* The least times of launches in some runs, with the text of each. */
@@ -220,8 +237,9 @@ static void show_launches(trial *t, int joined) {
 static status try_program(void *context) {
   trial *t = context;
   if (!subject_open(&t->s, t->program->text)) return STATUS_CHECK_FAILED;
-  bool good = load(t, 0) && load(t, 1) && t->plans[0]->n_tasks != t->plans[1]->n_tasks;
-  if (!good || !is_short(t->plans[0]) || !make_arrays(t) || !measure(t)) return STATUS_CHECK_FAILED;
+  if (!bind(t, 0) || !bind(t, 1) || !is_apt(t) || !load(t)) return STATUS_CHECK_FAILED;
+  if (asked.compile) return STATUS_OK;
+  if (!make_arrays(t) || !measure(t)) return STATUS_CHECK_FAILED;
   compare_with_copying(t);
   for (int k = 0; k < 2 && t->show; k++) show_launches(t, k);
   return STATUS_OK;
@@ -307,6 +325,7 @@ static void read_arguments(int argc, char **argv) {
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "--products") == 0) asked.products = true;
     else if (strcmp(argv[i], "--show") == 0) asked.show = true;
+    else if (strcmp(argv[i], "--compile") == 0) asked.compile = true;
     else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
       asked.seed = strtoull(argv[++i], NULL, 0);
     else if (strcmp(argv[i], "--seconds") == 0 && i + 1 < argc)
@@ -324,11 +343,13 @@ static int never_slower(int argc, char **argv, rt_device *device, const place *w
   asked.device = device;
   asked.place = where;
   double end = now_s() + asked.seconds;
-  while (n_results < asked.n && tried < 40 * asked.n && now_s() < end) {
+  uint64_t most = asked.compile ? asked.n : 40 * asked.n;
+  while (n_results < asked.n && tried < most && now_s() < end) {
     try_seed(asked.seed + tried++, false);
     report_so_far(tried);
   }
   if (n_results) report(tried);
+  else if (asked.n == 0) try_seed(asked.seed, asked.show);
   device->ops->close(device);
   return 0;
 }

@@ -17,6 +17,13 @@ static void copy(void *to, const void *from, size_t size_bytes) {
     exit(1);
 }
 
+static void copy_within(void *to, const void *from, size_t size_bytes) {
+  if (cu->cuMemcpyDtoDAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, size_bytes,
+                            NULL) != CUDA_SUCCESS ||
+      cu->cuCtxSynchronize() != CUDA_SUCCESS)
+    exit(1);
+}
+
 /* The best of a few copies of half the bytes within the GPU. */
 static double copy_s(size_t size_bytes) {
   enum { TIMES = 8 };
@@ -24,10 +31,7 @@ static double copy_s(size_t size_bytes) {
   double best = INFINITY;
   for (int i = 0; from && to && i < TIMES; i++) {
     double begin = now_s();
-    if (cu->cuMemcpyDtoDAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from,
-                              size_bytes / 2, NULL) != CUDA_SUCCESS ||
-        cu->cuCtxSynchronize() != CUDA_SUCCESS)
-      exit(1);
+    copy_within(to, from, size_bytes / 2);
     best = fmin(best, now_s() - begin);
   }
   if (from) give_back(from);
@@ -36,7 +40,17 @@ static double copy_s(size_t size_bytes) {
 }
 
 int main(int argc, char **argv) {
-  static const place memory = {256 << 20, 32 << 20, 2e12, take, give_back, copy, copy_s};
+  static const place memory = {
+      .most_elements = 256 << 20,
+      .most_of_products = 32 << 20,
+      .most_flops = 2e12,
+      .least_bytes = 1e9,
+      .take = take,
+      .give_back = give_back,
+      .copy = copy,
+      .copy_within = copy_within,
+      .copy_s = copy_s,
+  };
   rt_device *device = kit_gpu((rt_device_options){.threads = 0});
   CUcontext context = NULL;
   if (!device) {

@@ -44,7 +44,7 @@ typedef struct gen_options {
   bool devices;         /* placements on meshes of all kinds, with streams beside them */
   bool symbolic;        /* named and anonymous extents, not only constants */
   bool edges;           /* extents of 0 and 1 */
-  bool large;           /* extents of dozens, or of hundreds where tensors may be that large */
+  bool large;           /* extents of dozens, hundreds or thousands, as large as tensors may be */
   bool exact_only;      /* integer-valued data and operations whose results are exact in every order
                            of evaluation: sums, products and matmuls stay within what the dtype holds */
 } gen_options;

@@ -35,11 +35,13 @@ bool dim_is_const(const model_dim *d) {
   return d->text[0] && d->text[strspn(d->text, "0123456789")] == '\0';
 }
 
-/* As large as tensors of so many elements may have: dozens, or hundreds. */
+/* As large as tensors of so many elements may have: dozens, hundreds, or thousands. */
 static int64_t large_size(model *m) {
   static const int64_t dozens[] = {3, 9, 12, 16, 17, 24, 33, 40, 64};
-  static const int64_t sizes[] = {64, 128, 200, 500, 512, 1000, 1024, 2048, 4096};
-  return (m->options.max_elements < 100000 ? dozens : sizes)[below(m, 9)];
+  static const int64_t hundreds[] = {64, 128, 200, 500, 512, 1000, 1024, 2048, 4096};
+  static const int64_t thousands[] = {3, 64, 500, 1000, 4096, 4096, 8192, 8192, 16384};
+  int64_t most = m->options.max_elements;
+  return (most < 100000 ? dozens : most < 100 << 20 ? hundreds : thousands)[below(m, 9)];
 }
 
 static model_dim random_symbol(model *m) {

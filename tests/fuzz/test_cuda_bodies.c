@@ -237,6 +237,15 @@ static void run_all(uint64_t first, uint64_t count) {
   for (uint64_t seed = first; seed < first + count; seed++) run_random(seed);
 }
 
+static void print_launch(const cg_launch *x) {
+  printf("/* grid %u, block %u\n   pointers", x->grid[0], x->block);
+  for (uint32_t i = 0; i < x->n_pointers; i++)
+    printf(" %d%+lld", (int)x->pointers[i].start, (long long)x->pointers[i].offset_bytes);
+  printf("\n   numbers");
+  for (uint32_t i = 0; i < x->n_numbers; i++) printf(" %lld", (long long)x->numbers[i]);
+  printf(" */\n%s\n", x->source);
+}
+
 static status print_texts(void *context) {
   job *j = context;
   body_case c = {.memory = &j->memory, .shapes_only = true};
@@ -244,9 +253,7 @@ static status print_texts(void *context) {
   check(body_open(&c, j->text));
   body_make_task(&c);
   TRY(cuda_kernel_prepare(&c.plan, &c.task, CG_H100, c.memory, &k));
-  for (uint32_t i = 0; i < k->code.n_launches; i++)
-    printf("/* grid %u, block %u */\n%s\n", k->code.launches[i].grid[0], k->code.launches[i].block,
-           k->code.launches[i].source);
+  for (uint32_t i = 0; i < k->code.n_launches; i++) print_launch(&k->code.launches[i]);
   ir_module_destroy(&c.module);
   return STATUS_OK;
 }

@@ -242,14 +242,17 @@ static cg_pointer led(const split *s, const rt_task *t, const cg_pointer *p) {
   return to;
 }
 
+/* Added to places in a step's own scratch memory until place_scratch() knows where that is. Places in values
+ * may be negative, too: an operand of a cat is looked at from where the whole begins. */
+static const int64_t NOT_LED = INT64_MIN / 2;
+
 static void lead(split *s, const rt_task *t, cg_launch *l) {
   cg_pointer *to = ARENA_ARRAY(s->memory, l->n_pointers + (size_t)1, cg_pointer);
   for (uint32_t p = 0; p < l->n_pointers; p++) {
     to[p] = l->pointers[p];
     if (to[p].start == CG_START_ERROR)
       to[p].offset_bytes += (int64_t)(s->indexed.len * sizeof(cg_error));
-    else if (to[p].start == CG_START_SCRATCH)
-      to[p].offset_bytes += INT64_MIN / 2; /* not led yet: place_scratch() */
+    else if (to[p].start == CG_START_SCRATCH) to[p].offset_bytes += NOT_LED;
     else if (to[p].start != CG_START_SEED) to[p] = led(s, t, &to[p]);
   }
   l->pointers = to;
@@ -402,8 +405,8 @@ static void place_scratch(split *s) {
   for (uint32_t i = 0; i < code->n_launches; i++)
     for (uint32_t p = 0; p < code->launches[i].n_pointers; p++) {
       cg_pointer *x = (cg_pointer *)(uintptr_t)&code->launches[i].pointers[p]; /* lead() made it */
-      if (x->start == CG_START_SCRATCH && x->offset_bytes < 0)
-        x->offset_bytes += at - INT64_MIN / 2;
+      if (x->start == CG_START_SCRATCH && x->offset_bytes < NOT_LED / 2)
+        x->offset_bytes += at - NOT_LED;
     }
   code->scratch_bytes = (size_t)(at + s->scratch_bytes);
 }
