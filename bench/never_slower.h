@@ -5,11 +5,11 @@
  * Takes the first N (200) programs of the generator from seed S on that run for a millisecond or more unjoined,
  * and times both in R (9) rounds. A program's ratio is that of the least times of both, which what else the
  * machine does disturbs least; where it is above 1.05, up to three times as many rounds follow. Prints the
- * geometric mean, how many are above 1.05, and the worst; --show the texts of these, and what each
- * of their launches takes. It ends after T seconds, if there are fewer. --products: products and what follows them. On a GPU, the programs that became one kernel are also
- * compared with copying the same bytes: inputs and outputs, each once. --compile only compiles the kernels of N
- * seeds, several of which can be under way at once, and leaves them in the cache for the run that is timed. With 0
- * for N, --show prints the program of seed S.
+ * geometric mean, how many are above 1.05, and the worst; --show the texts of these, and what each of their launches
+ * takes (of seed S alone, if N is 0). It ends after T seconds, if there are fewer. --products: products and what
+ * follows them. On a GPU, the programs that became one kernel are also compared with copying the same bytes: inputs
+ * and outputs, each once. --compile only compiles the kernels of N seeds, several of which can be under way at once,
+ * and leaves them in the cache for the run that is timed.
  *
  * Who includes this says where tensors are, and how large they are at most. */
 #ifndef WEIR_BENCH_NEVER_SLOWER_H
