@@ -98,7 +98,7 @@ static double inner_cache_bytes(void) {
 
 static void cpu_measure(rt_device *device, rt_speed *result) {
   (void)device;
-  cpu_speed s = cpu_speed_measure();
+  cpu_speed s = cpu_speed_measure(count_cores());
   *result = built_in;
   if (s.flops_per_ns > 0) result->flops_per_ns = s.flops_per_ns;
   if (s.memory_bytes_per_ns > 0) result->bytes_per_ns = s.memory_bytes_per_ns;
@@ -133,7 +133,7 @@ static bool read_model(char *text, size_t size) {
 }
 
 static void cpu_examine(rt_say_fn *say, void *context) {
-  cpu_speed s = cpu_speed_measure();
+  cpu_speed s = cpu_speed_measure(1);
   char text[256];
   if (read_model(text, sizeof text)) say(context, "model", text);
   (void)snprintf(text, sizeof text, "%u", count_cores());

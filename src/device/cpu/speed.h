@@ -1,6 +1,8 @@
-/* How fast one compute thread of this machine is. */
+/* How fast compute threads of this machine are. */
 #ifndef WEIR_DEVICE_CPU_SPEED_H
 #define WEIR_DEVICE_CPU_SPEED_H
+
+#include <stdint.h>
 
 typedef struct cpu_speed {
   double flops_per_ns;  /* f32 matrix products */
@@ -10,7 +12,9 @@ typedef struct cpu_speed {
   double function_ns; /* exp of one f32 */
 } cpu_speed;
 
-/* The best of some tries, which take about 100 ms; 0: there was no memory for it. */
-cpu_speed cpu_speed_measure(void);
+/* Of one thread while so many work at once, which share caches, memory and perhaps execution units: the median of
+ * some tries, which take about 200 ms, of the slowest of them; 0: there was no memory for it. Of fewer threads, if no
+ * more can be made. */
+cpu_speed cpu_speed_measure(uint32_t threads);
 
 #endif
