@@ -216,6 +216,7 @@ struct mpi_engine {
     pthread_mutex_t lock;
     pthread_cond_t changed, wake;
     pthread_t handle;
+    struct pollfd *sockets; /* what it sleeps on; NULL: the transport has none */
     mpi_phase phase;
     _Atomic bool sleeps;
     bool ends, is_exit;

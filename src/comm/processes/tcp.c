@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -15,8 +16,12 @@
 #include "comm/processes/tcp_socket.h"
 
 enum {
-  CONTROL_BYTES = 4096, /* no message of the control lane is longer */
-  EARLY_BYTES = 8 << 20 /* of one rank's data that nothing waits for yet; then it has to wait */
+  CONTROL_BYTES = 4096,  /* no message of the control lane is longer */
+  EARLY_BYTES = 8 << 20, /* of one rank's data that nothing waits for yet; then it has to wait */
+  /* From here on the rest of a message is read when all of it is here, or so much of it: who sleeps until a connection
+   * can be read is woken for each packet otherwise. */
+  LOW_BYTES = 32 << 10,
+  HIGH_BYTES = 128 << 10
 };
 
 typedef struct head {
@@ -59,6 +64,7 @@ typedef struct connection {
   sending *first, *last;
   head head; /* of the message that is coming */
   size_t got;
+  int low;         /* SO_RCVLOWAT; 0: as it was */
   receiving *into; /* where it goes; or: */
   early *kept;
   lists *lists;
@@ -361,18 +367,27 @@ static ssize_t read_some(connection *c) {
   return n;
 }
 
+static void set_low(connection *c) {
+  size_t left = c->got < sizeof c->head ? 0 : sizeof c->head + c->head.bytes - c->got;
+  int low = left < LOW_BYTES ? 1 : left < HIGH_BYTES ? (int)left : HIGH_BYTES;
+  if (low == c->low || (low == 1 && c->low == 0) || c->socket < 0) return;
+  (void)setsockopt(c->socket, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
+  c->low = low;
+}
+
 /* False: the engine cannot go on. */
 static bool pull(tcp_link *l, connection *c, uint32_t rank) {
   enum { AT_ONCE = 64 };
   for (int i = 0; i < AT_ONCE && c->socket >= 0; i++) {
     ssize_t n = read_some(c);
-    if (n == 0) return true;
+    if (n == 0) break;
     if (n < 0) return lose(l, rank);
     c->got += (size_t)n;
     if (c->got == sizeof c->head && !begin_message(l, c)) return false;
     if (c->got >= sizeof c->head && c->got == sizeof c->head + c->head.bytes && !end_message(l, c))
       return false;
   }
+  set_low(c);
   return true;
 }
 
@@ -381,14 +396,29 @@ static bool is_full(const tcp_link *l, const connection *c) {
   return c->lists != &l->control && c->lists->early_bytes > EARLY_BYTES;
 }
 
+static short wants(const tcp_link *l, const connection *c) {
+  return (short)((is_full(l, c) ? 0 : POLLIN) | (c->first ? POLLOUT : 0));
+}
+
 static nfds_t gather(tcp_link *l) {
   nfds_t n = 0;
   for (uint32_t i = 0; i < l->place.size * MPI_LANE_COUNT; i++) {
     const connection *c = &l->connections[i];
     if (c->socket < 0) continue;
-    int wants = (is_full(l, c) ? 0 : POLLIN) | (c->first ? POLLOUT : 0);
     l->polled_at[n] = i;
-    l->polled[n++] = (struct pollfd){.fd = c->socket, .events = (short)wants};
+    l->polled[n++] = (struct pollfd){.fd = c->socket, .events = wants(l, c)};
+  }
+  return n;
+}
+
+/* Without those that would only tell of their end: poll_link() sees it. */
+static uint32_t watch(void *self, struct pollfd *sockets) {
+  tcp_link *l = self;
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < l->place.size * MPI_LANE_COUNT; i++) {
+    const connection *c = &l->connections[i];
+    if (c->socket < 0 || !wants(l, c)) continue;
+    sockets[n++] = (struct pollfd){.fd = c->socket, .events = wants(l, c)};
   }
   return n;
 }
@@ -439,6 +469,7 @@ const mpi_transport tcp_transport = {
     .send = begin_send,
     .receive = begin_receive,
     .poll = poll_link,
+    .watch = watch,
     .is_lost = is_lost,
     .end = end,
     .error = error_text,

@@ -1,6 +1,6 @@
-/* The progress thread: it starts MPI, drives it while ranks compute, and ends it.
+/* The progress thread: it starts MPI or TCP, drives it while ranks compute, and ends it.
  *
- * MPI makes no progress by itself, and has nothing to sleep on. With operations under way the thread
+ * MPI makes no progress by itself, and has nothing to sleep on; naps on TCP end when a connection has something. With operations under way the thread
  * looks as often as cores allow; while a thread waits, which looks itself, and when nothing is under way,
  * it looks every few milliseconds, to hear of failures.
  *
@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,6 +87,18 @@ static int64_t next_nap_ns(mpi_engine *e, int64_t nap_ns, bool moved, bool starv
   return smaller(nap_ns + nap_ns / 2, awaited ? PATIENT_NS : LAZY_NS);
 }
 
+/* Or until there is something to read, or room to write. A socket that is closed meanwhile wakes it early. */
+static void nap(mpi_engine *e, int64_t ns) {
+  struct timespec most = time_of(ns);
+  uint32_t n = 0;
+  if (e->thread.sockets) {
+    mpi_engine_lock(e);
+    if (!e->is_broken) n = e->transport->watch(e->link, e->thread.sockets);
+    mpi_engine_unlock(e);
+  }
+  (void)ppoll(e->thread.sockets, n, &most, NULL);
+}
+
 static void rest(mpi_engine *e, int64_t quiet_ns, int64_t nap_ns) {
   bool spare = 2 * e->n_here <= e->cores;
   if (atomic_load(&e->waiters) > 0) {
@@ -95,7 +108,7 @@ static void rest(mpi_engine *e, int64_t quiet_ns, int64_t nap_ns) {
   } else if (spare) {
     (void)sched_yield();
   } else {
-    (void)nanosleep(&(struct timespec){.tv_nsec = nap_ns}, NULL);
+    nap(e, nap_ns);
   }
 }
 
@@ -131,7 +144,11 @@ uint64_t mpi_machine_hash(void) {
 static status make_engine(mpi_engine *e) {
   e->processes = memory_alloc(&memory_default, e->place.size * sizeof *e->processes);
   e->scratch = memory_alloc(&memory_default, MPI_CHUNK_BYTES);
-  if (!e->processes || !e->scratch) return STATUS_OUT_OF_MEMORY;
+  if (e->transport->watch)
+    e->thread.sockets =
+        memory_alloc(&memory_default, (size_t)e->place.size * 2 * sizeof *e->thread.sockets);
+  if (!e->processes || !e->scratch || (e->transport->watch && !e->thread.sockets))
+    return STATUS_OUT_OF_MEMORY;
   for (uint32_t r = 0; r < e->place.size; r++) e->processes[r] = (mpi_process){.pid_fd = -1};
   e->processes[e->place.rank].host = mpi_machine_hash();
   e->processes[e->place.rank].pid = (int)getpid();
@@ -300,6 +317,7 @@ static void destroy(mpi_engine *e) {
   mpi_engine_free_buffers(e);
   memory_free(&memory_default, e->processes);
   memory_free(&memory_default, e->scratch);
+  memory_free(&memory_default, e->thread.sockets);
   (void)pthread_cond_destroy(&e->thread.changed);
   (void)pthread_cond_destroy(&e->thread.wake);
   (void)pthread_mutex_destroy(&e->thread.lock);

@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct pollfd;
+
 enum { MPI_FROM_ANYBODY = -1 };
 
 /* Messages of different lanes never meet. */
@@ -36,6 +38,8 @@ typedef struct mpi_transport {
                   size_t size_bytes, void *token);
   /* The tokens of requests that ended, valid until the next call; false: MPI reports an error. */
   bool (*poll)(void *link, void *const **tokens, uint32_t *count);
+  /* Optional: what to sleep on until poll() may have something to do; at most two per rank. */
+  uint32_t (*watch)(void *link, struct pollfd *sockets);
   /* Optional: whether the connection to this rank has ended. Requests of that rank do not end any more; sends
    * to it do. */
   bool (*is_lost)(void *link, uint32_t rank);
