@@ -28,6 +28,7 @@ typedef struct sim_loaded {
    * list of those that wait for a stream, a post or an operation (by number; stream + 1, 0: none). `moved` are
    * streams that may go further now. */
   uint32_t *starts, n_starts, *moved, n_moved;
+  double *starts_ns; /* by stream: not before, as far as is known */
   uint32_t *stream_waiters, *post_waiters, *op_waiters, *next_waiter;
   uint32_t
       *causes; /* by instruction, as they are done, then by operation: what its start waited for */
@@ -124,6 +125,7 @@ static status build(void *context) {
   l->path = ARENA_ARRAY(memory, (size_t)l->queues.n_launches + l->comms.n_ops, uint32_t);
   l->units = ARENA_ARRAY(memory, (size_t)rank_count(plan) * l->n_units, sim_moment);
   l->starts = ARENA_ARRAY(memory, plan->n_streams, uint32_t);
+  l->starts_ns = ARENA_ARRAY(memory, plan->n_streams, double);
   l->moved = ARENA_ARRAY(memory, plan->n_streams, uint32_t);
   l->stream_waiters = ARENA_ARRAY(memory, plan->n_streams, uint32_t);
   l->next_waiter = ARENA_ARRAY(memory, plan->n_streams, uint32_t);
@@ -195,7 +197,7 @@ static bool pass(sim_loaded *l, const rt_entry *e, sim_moment *t) {
 /* ---- streams that can start ---- */
 /* The task that could start first; of two the earlier one in the plan. */
 static bool comes_first(const sim_loaded *l, uint32_t a, uint32_t b) {
-  double x = ready_at(l, a).ns, y = ready_at(l, b).ns;
+  double x = l->starts_ns[a], y = l->starts_ns[b];
   const rt_queue *q = l->queues.streams;
   rt_entry rooms[2];
   if (x != y) return x < y;
@@ -247,8 +249,10 @@ static void pass_waits(sim_loaded *l, uint32_t s) {
     rt_entry room;
     const rt_entry *e = rt_queue_at(q, l->head[s], &room);
     sim_moment t = ready_at(l, s);
-    if (e->kind == RT_LAUNCH) add_start(l, s);
-    else if (!pass(l, e, &t)) hold(l, s, e);
+    if (e->kind == RT_LAUNCH) {
+      l->starts_ns[s] = t.ns;
+      add_start(l, s);
+    } else if (!pass(l, e, &t)) hold(l, s, e);
     else {
       l->after[s][l->head[s]] = t;
       if (e->kind == RT_POST) wake(l, &l->post_waiters[e->task]);
@@ -271,14 +275,34 @@ static uint32_t first_unit(const sim_moment *units, uint32_t n) {
   return best;
 }
 
+/* The unit and the core that a stream gets for its next entry; when it starts there. */
+static sim_moment find_place(const sim_loaded *l, uint32_t s, uint32_t *unit, sim_moment **core) {
+  const sim_moment *units = &l->units[l->ranks[s] * l->n_units];
+  *unit = first_unit(units, l->n_units);
+  sim_moment start = sim_later(ready_at(l, s), units[*unit]);
+  *core = sim_cores_find(&l->cores, l->ranks[s], start.ns);
+  return *core ? sim_later(start, **core) : start;
+}
+
+/* Where the place is busy until later, the stream is looked at again then: others may have become ready that come
+ * earlier in the plan. */
+static bool delay(sim_loaded *l, uint32_t s) {
+  uint32_t unit;
+  sim_moment *core;
+  double start_ns = find_place(l, s, &unit, &core).ns;
+  take_first_start(l);
+  if (start_ns <= l->starts_ns[s]) return false;
+  l->starts_ns[s] = start_ns;
+  add_start(l, s);
+  return true;
+}
+
 static void launch(sim_loaded *l, uint32_t s) {
   rt_entry room;
   const rt_entry *e = rt_queue_at(&l->queues.streams[s], l->head[s], &room);
-  sim_moment *units = &l->units[l->ranks[s] * l->n_units];
-  uint32_t unit = first_unit(units, l->n_units);
-  sim_moment start = sim_later(ready_at(l, s), units[unit]);
-  sim_moment *core = sim_cores_find(&l->cores, l->ranks[s], start.ns);
-  if (core) start = sim_later(start, *core);
+  sim_moment *units = &l->units[l->ranks[s] * l->n_units], *core;
+  uint32_t unit;
+  sim_moment start = find_place(l, s, &unit, &core);
   sim_moment end = {start.ns + l->durations_ns[e->task], e->instr};
   l->causes[e->instr] = start.cause;
   l->after[s][l->head[s]++] = units[unit] = end;
@@ -302,12 +326,9 @@ static void communicate(sim_loaded *l, uint32_t op) {
 static bool advance(sim_loaded *l) {
   uint32_t s = l->n_starts ? l->starts[0] : SIM_NOBODY, op = sim_comms_first(&l->comms);
   if (s == SIM_NOBODY && op == SIM_NOBODY) return false;
-  if (op != SIM_NOBODY && (s == SIM_NOBODY || l->comms.ops[op].ready.ns <= ready_at(l, s).ns))
+  if (op != SIM_NOBODY && (s == SIM_NOBODY || l->comms.ops[op].ready.ns <= l->starts_ns[s]))
     communicate(l, op);
-  else {
-    take_first_start(l);
-    launch(l, s);
-  }
+  else if (!delay(l, s)) launch(l, s);
   return true;
 }
 

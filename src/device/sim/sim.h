@@ -3,8 +3,8 @@
  *
  * Streams run in order and waits hold, as on any device. How long a task takes is rt_task_ns() of the
  * machine (options.machine). It starts when its stream is free, the host has issued it
- * and a compute unit is free; units (options.threads; 0: one) go to the task that could
- * start first, of two the earlier one in the plan.
+ * and a compute unit is free (options.threads; 0: one); of those that could start then, the one that comes first in
+ * the plan does.
  *
  * A communication begins when all members have posted it and their links are free (sim_comm.h), and takes
  * as many latencies and bytes as a ring of its members needs steps. In a plan of several ranks each has
