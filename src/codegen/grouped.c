@@ -11,7 +11,7 @@
  * the eight lines that are read together are in different banks. */
 #include <stdlib.h>
 
-#include "codegen/internal.h"
+#include "codegen/grouped.h"
 
 enum { BLOCK = 128, ROWS = 128, COLUMNS = 64, DEPTH = 32, PIECE = 8 };
 
@@ -118,10 +118,6 @@ static const char multiply[] =
     "  }\n";
 
 /* ---- what it can take ---- */
-typedef struct sides {
-  bool a_turned, b_turned; /* lines are not along the depth */
-} sides;
-
 /* Lines begin where 16 bytes do: dense along one of the two dimensions, `along` and `other`. */
 static bool is_lined(const cg_matmul *m, const cg_view *v, uint32_t along, uint32_t other) {
   if (v->strides[along] != 1 || v->align < CG_ALIGN || v->offset_bytes % CG_ALIGN) return false;
@@ -131,7 +127,7 @@ static bool is_lined(const cg_matmul *m, const cg_view *v, uint32_t along, uint3
   return true;
 }
 
-static bool is_taken(const cg_matmul *m, sides *s) {
+bool cg_grouped_is_taken(const cg_matmul *m, cg_grouped_sides *s) {
   uint32_t row = m->rank - 3, column = m->rank - 2, depth = m->rank - 1;
   const int64_t *e = m->extents;
   ir_dtype t = m->a.dtype;
@@ -178,7 +174,7 @@ static const char *stride_text(cg_writer *w, const cg_matmul *m, const cg_view *
 }
 
 /* Both tiles at depth d0. */
-static const char *load_text(cg_writer *w, const cg_matmul *m, const sides *s) {
+static const char *load_text(cg_writer *w, const cg_matmul *m, const cg_grouped_sides *s) {
   const char *mine = cg_text(w, "line < last && %s(index[line * %s]) == group",
                              cg_get(w, m->index.dtype), cg_number_text(w, m->index_step));
   tile a = {"a",  "as", stride_text(w, m, &m->a, 3),
@@ -204,7 +200,7 @@ static const char *load_text(cg_writer *w, const cg_matmul *m, const sides *s) {
 }
 
 /* Where lane (part, in_part) finds its line of four matrices of 8 x 8, in the order that the product takes them. */
-static void set_reads(cg_writer *w, const sides *s) {
+static void set_reads(cg_writer *w, const cg_grouped_sides *s) {
   int64_t a = s->a_turned ? ROWS : DEPTH, b = s->b_turned ? COLUMNS : DEPTH;
   cg_set(w, "aread", s->a_turned ? "weir_turned_matrices" : "weir_matrices");
   cg_set(w, "bread", s->b_turned ? "weir_turned_matrices" : "weir_matrices");
@@ -268,10 +264,10 @@ static int64_t reach_of(const cg_matmul *m, const cg_space *batch) {
 bool cg_write_grouped_tiles(cg_kernel *k, const cg_matmul *m) {
   cg_writer w, piece;
   cg_space batch;
-  sides s;
+  cg_grouped_sides s;
   const cg_view *views[] = {&m->c, &m->a, &m->b, &m->index};
   const char *names[] = {"oc", "oa", "ob", "oi"};
-  if (!m->grouped || !is_taken(m, &s)) return false;
+  if (!m->grouped || !cg_grouped_is_taken(m, &s)) return false;
   cg_space_make(&batch, m->extents, 0, m->rank - 3, views, 4, false);
   const int64_t *e = &m->extents[m->rank - 3];
   int64_t tiles = cg_ceildiv(e[0], ROWS) * cg_ceildiv(e[1], COLUMNS);

@@ -60,6 +60,8 @@ const char *cg_text(cg_writer *w, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 /* The functions that `body` uses (prelude.c); guarded, so that texts may be joined. */
 void cg_put_prelude(cg_writer *w, const char *body);
+/* The part of it for GPUs of compute capability 9.0 (prelude_90.c). */
+extern const char cg_prelude_90[];
 
 /* ---- dtypes in text (types.c) ---- */
 /* What is in memory; what it is computed in (float for f16 and bf16, int for what is narrower). */
@@ -147,12 +149,14 @@ bool cg_write_sdpa_tiles(cg_kernel *k, const cg_sdpa *s);
  * (sdpa_blocks.c). */
 bool cg_write_sdpa_blocks(cg_kernel *k, const cg_sdpa *s);
 
-/* ---- grouped products (grouped.c) ---- */
+/* ---- grouped products (grouped.c, grouped_90.c) ---- */
 /* Where positions along k belong to a group: from its first to its last one; those of others between them are left
  * out. Needs index, block and K. */
 extern const char cg_group_depth[];
 /* cg_write_matmul() of a grouped product on tensor cores, if dtypes, extents and strides allow it; otherwise false. */
 bool cg_write_grouped_tiles(cg_kernel *k, const cg_matmul *m);
+/* The same on a GPU of compute capability 9.0, without a batch; otherwise false. */
+bool cg_write_grouped_90(cg_kernel *k, const cg_matmul *m);
 
 /* ---- sums (reduce.c, scan.c) ---- */
 /* cg_write_reduce() that leaves alone the first `taken` bytes of the scratch memory; a multiple of

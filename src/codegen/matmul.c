@@ -182,7 +182,7 @@ void cg_write_matmul(cg_kernel *k, const cg_matmul *m) {
   cg_space batch;
   const cg_view *views[] = {&m->c, &m->a, &m->b, m->grouped ? &m->index : &m->bias};
   const char *names[] = {"oc", "oa", "ob", m->has_bias || m->grouped ? "obias" : NULL};
-  if (cg_write_grouped_tiles(k, m)) return;
+  if (cg_write_grouped_90(k, m) || cg_write_grouped_tiles(k, m)) return;
   cg_space_make(&batch, m->extents, 0, m->rank - 3, views, 4, false);
   const int64_t *e = &m->extents[m->rank - 3];
   int64_t tiles = cg_ceildiv(e[0], TILE) * cg_ceildiv(e[1], TILE), blocks = cg_space_count(&batch);

@@ -480,6 +480,7 @@ static char *all_pieces(cg_writer *w) {
   cg_put_folds(w, "int", "unsigned", "i", false);
   cg_put(w, quick);
   cg_put(w, tensor_cores);
+  cg_put(w, cg_prelude_90);
   for (int i = 0; i < 2; i++) {
     cg_set(w, "t", i ? "f16" : "bf16");
     cg_set(w, "pair", i ? "f16x2" : "bf16x2");

@@ -108,6 +108,10 @@ static const char *const large[] = {
     "a : bf16[100, 64]; b : i64[50]; y = index_select(a, b, dim=0)",
     "a : f32[30, 70]; b : i32[40, 70]; y = gather(a, b, dim=0)",
     "a : f32[30, 70]; b : i32[40, 60]; c : f32[40, 60]; y = scatter(a, b, c, dim=0)",
+    /* products by groups: several bands of tiles, few rows per group, sums per group */
+    "a : bf16[2200, 8]; b : i64[2200]; c : bf16[1, 8, 264]; y = grouped_matmul(a, c, b)",
+    "a : f16[90, 72]; b : i32[90]; c : f16[40, 72, 136]; y = grouped_matmul(a, c, b, dtype=f32)",
+    "a : bf16[200, 136]; b : i64[200]; c : bf16[200, 264]; y = grouped_outer(a, c, b, 2)",
     /* products */
     "a : i32[100, 70]; b : i32[70, 90]; y = matmul(a, b)",
     "a : f64[3, 40, 17]; b : f64[17, 50]; y = matmul(a, b)",
@@ -135,9 +139,10 @@ static bool run_text(const char *body, bool special) {
     const ir_func *f = t.module.funcs.data[0];
     ir_env_init(&t.env, t.module.funcs.data[0], &memory);
     t.op = ir_op_at(f, f->order.data[0]);
-    bool indexed = strstr(body, "i64[50]") || strstr(body, "i32[40,");
+    int64_t bound = strstr(body, "i64[50]") || strstr(body, "i32[40,") ? 30 : -1;
+    if (strstr(body, "grouped")) bound = 2;
     for (; t.p.n_inputs < f->inputs.len; t.p.n_inputs++)
-      t.p.index_bound[t.p.n_inputs] = indexed && t.p.n_inputs == 1 ? 30 : -1;
+      t.p.index_bound[t.p.n_inputs] = t.p.n_inputs == 1 ? bound : -1;
     good = evaluate(&t);
   }
   for (int i = 0; good && i < 2; i++, n_windows++) {

@@ -26,7 +26,9 @@ static status run_task(const rt_plan *plan, const rt_task *task, char *const *ba
   const cuda_kernel *k;
   cg_error error = {.raised = 0};
   status_clear();
-  TRY(cuda_kernel_prepare(plan, task, CG_H100, &memory, &k));
+  const rt_view *y = &plan->views[task->result];
+  bool is_small = y->rank > 0 && y->extents[0] % 2;
+  TRY(cuda_kernel_prepare(plan, task, is_small ? CG_A10 : CG_H100, &memory, &k));
   n_launches += k->code.n_launches;
   if (dry_run) {
     for (uint32_t i = 0; i < k->code.n_launches; i++) emulator_add(&k->code.launches[i]);

@@ -57,6 +57,9 @@ static inline unsigned atomicCAS(unsigned *p, unsigned old, unsigned new) {
   if (was == old) *p = new;
   return was;
 }
+static inline void atomicMin(int *p, int x) { *p = x < *p ? x : *p; }
+static inline void atomicMax(int *p, int x) { *p = x > *p ? x : *p; }
+static inline void atomicAdd(int *p, int x) { *p += x; }
 #define __ldcs(p) (*(p))
 
 /* ---- instructions of the GPU that texts name: asm("cvt.f32.f16 ..." : "=f"(y) : "h"(x)) ---- */
@@ -178,6 +181,100 @@ static inline void shim_fragments(const unsigned mine[6], const unsigned *x[32],
   memcpy(shim_words[threadIdx.x], mine, sizeof shim_words[0]);
   shim_wait(&shim_warp_barrier[threadIdx.x / 32]);
   for (unsigned i = 0; i < 32; i++) x[i] = shim_words[first + i], y[i] = shim_words[first + i] + 4;
+}
+
+/* ---- tiles, gates and products of four warps ---- */
+typedef struct shim_gate {
+  int expected_bytes;
+  unsigned char count, missing, turn, pad;
+} shim_gate;
+
+static inline void shim_gate_turn(shim_gate *g) {
+  if (g->missing || g->expected_bytes) return;
+  g->missing = g->count;
+  g->turn ^= 1;
+}
+
+static inline void shim_gate_make(void *gate, int count) {
+  *(shim_gate *)gate = (shim_gate){.count = (unsigned char)count, .missing = (unsigned char)count};
+}
+
+static inline void shim_gate_arrive(void *gate, int size_bytes) {
+  shim_gate *g = gate;
+  if (g->missing == 0) __builtin_trap(); /* more arrive than shall */
+  g->expected_bytes += size_bytes;
+  g->missing--;
+  shim_gate_turn(g);
+}
+
+static inline void shim_gate_wait(void *gate, int turn) {
+  while (((volatile shim_gate *)gate)->turn == turn) shim_yield();
+}
+
+typedef struct shim_map {
+  const char *start;
+  int n[3], tile;
+  long long distance[2];
+} shim_map;
+
+static inline void shim_map_make(void *map, const void *start, int n0, int n1, int n2, long long d1,
+                                 long long d2, int tile) {
+  if (threadIdx.x % 32) return;
+  if ((uintptr_t)map % 64 || (uintptr_t)start % 16 || d1 <= 0 || d2 <= 0 || (d1 | d2) % 16 ||
+      n0 <= 0 || n1 <= 0 || n2 <= 0 || tile <= 0 || tile > 256)
+    __builtin_trap();
+  *(shim_map *)map = (shim_map){start, {n0, n1, n2}, tile, {d1, d2}};
+}
+
+static inline void shim_tile_copy(void *to, const void *map, int i0, int i1, int i2, void *gate) {
+  const shim_map *m = map;
+  unsigned short *lines = to;
+  if ((uintptr_t)to % 1024) __builtin_trap();
+  for (int y = 0; y < m->tile; y++)
+    for (int x = 0; x < 64; x++) {
+      int a = i0 + x, b = i1 + y;
+      bool is_in = a >= 0 && a < m->n[0] && b >= 0 && b < m->n[1] && i2 >= 0 && i2 < m->n[2];
+      const char *from = m->start + a * 2ll + b * m->distance[0] + i2 * m->distance[1];
+      lines[y * 64 + ((x / 8) ^ (y & 7)) * 8 + x % 8] = is_in ? *(const unsigned short *)from : 0;
+    }
+  ((shim_gate *)gate)->expected_bytes -= m->tile * 128;
+  shim_gate_turn(gate);
+}
+
+static shim_barrier shim_meeting;
+static inline void shim_meet(int threads) {
+  shim_meeting.count = (unsigned)threads;
+  shim_wait(&shim_meeting);
+}
+
+/* Element (line, depth) of a matrix in tiles; turned: its lines are along the depth. */
+static inline unsigned short shim_tiled(const void *matrix, int line, int depth, bool turned) {
+  const unsigned short *at = matrix;
+  int y = turned ? depth : line, x = turned ? line : depth;
+  return at[x / 64 * 64 * 64 + y * 64 + ((x % 64 / 8) ^ (y & 7)) * 8 + x % 8];
+}
+
+static inline float shim_wide(unsigned short x, bool is_f16) {
+  float y;
+  if (is_f16) ptx_cvt_f32_f16(&y, x);
+  else y = __uint_as_float((unsigned)x << 16);
+  return y;
+}
+
+/* c += a * b of 64 x width at depths d to d + 15, this thread's part of it. */
+static void shim_product(float *c, const void *a, const void *b, int d, int width, bool a_turned,
+                         bool b_turned, bool is_f16) {
+  int row = (int)threadIdx.x / 32 % 4 * 16 + (int)threadIdx.x % 32 / 4;
+  float x[2][16], y[16];
+  for (int k = 0; k < 16; k++)
+    for (int h = 0; h < 2; h++)
+      x[h][k] = shim_wide(shim_tiled(a, row + 8 * h, d + k, a_turned), is_f16);
+  for (int i = 0; i < width / 4; i++) {
+    int column = i / 2 * 8 + (int)threadIdx.x % 4 * 2 + i % 2;
+    for (int k = 0; k < 16; k++) y[k] = shim_wide(shim_tiled(b, column, d + k, b_turned), is_f16);
+    for (int h = 0; h < 2; h++)
+      for (int k = 0; k < 16; k++) c[i / 2 * 4 + h * 2 + i % 2] += x[h][k] * y[k];
+  }
 }
 
 static void shim_main(void) {

@@ -1,0 +1,498 @@
+/* Grouped products of f16 and bf16 on GPUs of compute capability 9.0, in two launches.
+ *
+ * The first one, a single block, reads the index: from where to where the rows of each group are, in how many runs, and
+ * how many tiles of the result come before them. Of the second one each multiprocessor has one block, which takes every
+ * so many tiles: one warp copies tiles of both operands, up to STAGES ahead and into the next tile of the result; two
+ * teams of four warps multiply them. The teams share a tile of the result by rows, or by columns where groups have few
+ * rows. The host knows of all this only how many blocks there are.
+ *
+ * grouped_matmul: a tile has rows of one group. Those after its end are multiplied too but not stored: another tile has
+ * them. If a group has several runs, rows of other groups among its own are not stored either. Rows without a group are
+ * a group of depth 0. grouped_outer: the depth of a tile is the rows of its group, and lines of other groups become 0 in
+ * shared memory before they are multiplied, in both operands: what is there may not be finite. */
+#include <stdlib.h>
+
+#include "codegen/grouped.h"
+
+enum {
+  DEPTH = 64,
+  LINE_BYTES = 128,
+  TEAMS = 2,
+  TEAM = 128,
+  BLOCK = TEAMS * TEAM + 32,
+  LIST_BLOCK = 1024,
+  BAND =
+      16, /* tiles of rows that follow each other for the same columns: both operands stay in the cache */
+  MAP_BYTES = 128,
+};
+
+/* Of a result; split_rows: a team has its half of the rows. */
+typedef struct shape {
+  int64_t rows, columns, stages;
+  bool split_rows;
+} shape;
+
+static int64_t width_of(const shape *s) { return s->split_rows ? s->columns : s->columns / TEAMS; }
+static int64_t stage_bytes(const shape *s) { return (s->rows + s->columns) * LINE_BYTES; }
+static int64_t shared_bytes(const shape *s) { return s->stages * stage_bytes(s) + 1024; }
+
+/* Weights that few rows use are read once, as fast as memory is: small tiles keep all multiprocessors reading. */
+static shape shape_of(const cg_matmul *m) {
+  if (!m->by_depth && m->extents[0] < 32 * m->n_groups) return (shape){64, 128, 8, false};
+  return (shape){128, 256, 4, true};
+}
+
+/* ---- what groups have, in scratch memory ---- */
+static const char places[] =
+    "  char *const maps = (char *)(((unsigned long long)p.at[$lists] + 127) & ~127ull);\n"
+    "  const int groups = (int)n.at[$groups];\n"
+    "  int *const first = (int *)(maps + 2 * $mapbytes), *const last = first + groups + 1;\n"
+    "  int *const runs = last + groups + 1, *const start = runs + groups + 1;\n"
+    "  const $I *const index = (const $I *)p.at[$i];\n";
+
+static int64_t lists_bytes(const cg_matmul *m) {
+  return MAP_BYTES + 2 * MAP_BYTES + (4 * (m->n_groups + 1) + 1) * (int64_t)sizeof(int32_t);
+}
+
+static const char list[] = "  enum { T = $T, SOME = 4 };\n"
+                           "  __shared__ __align__(128) unsigned shared[2][32];\n"
+                           "$places"
+                           "  const ix M = $m;\n"
+                           "  if (threadIdx.x < 32) {\n"
+                           "$maps"
+                           "  }\n"
+                           "  for (int g = (int)threadIdx.x; g <= groups; g += T)\n"
+                           "    first[g] = 0x7fffffff, last[g] = 0, runs[g] = 0;\n"
+                           "  __syncthreads();\n"
+                           "  for (ix from = (ix)threadIdx.x; from < M; from += SOME * T) {\n"
+                           "    long long before[SOME], at[SOME], after[SOME];\n"
+                           "#pragma unroll\n"
+                           "    for (int i = 0; i < SOME; i++) {\n"
+                           "      const ix r = from + i * T < M ? from + i * T : M - 1;\n"
+                           "      before[i] = $geti(index[(r > 0 ? r - 1 : 0) * $is]);\n"
+                           "      at[i] = $geti(index[r * $is]);\n"
+                           "      after[i] = $geti(index[(r < M - 1 ? r + 1 : r) * $is]);\n"
+                           "    }\n"
+                           "#pragma unroll\n"
+                           "    for (int i = 0; i < SOME; i++) {\n"
+                           "      const ix r = from + i * T;\n"
+                           "      const bool begins = r == 0 || before[i] != at[i], ends = r == M "
+                           "- 1 || after[i] != at[i];\n"
+                           "      if (r >= M || !(begins || ends)) continue;\n"
+                           "      if (!weir_inside(at[i], groups + 1, p.at[$error])) continue;\n"
+                           "      if (begins) {\n"
+                           "        atomicMin(&first[at[i]], (int)r);\n"
+                           "        atomicAdd(&runs[at[i]], 1);\n"
+                           "      }\n"
+                           "      if (ends) atomicMax(&last[at[i]], (int)r + 1);\n"
+                           "    }\n"
+                           "  }\n";
+
+static const char add_tiles[] =
+    "  __shared__ int sums[T];\n"
+    "  int before = 0;\n"
+    "  __syncthreads();\n"
+    "  for (int g0 = 0; g0 <= groups; g0 += T) {\n"
+    "    const int g = g0 + (int)threadIdx.x, there = g <= groups && first[g] < last[g];\n"
+    "    sums[threadIdx.x] = there ? (last[g] - first[g] + $rows - 1) / $rows : 0;\n"
+    "    __syncthreads();\n"
+    "    for (int far = 1; far < T && far <= groups; far *= 2) {\n"
+    "      const int other = (int)threadIdx.x >= far ? sums[threadIdx.x - far] : 0;\n"
+    "      __syncthreads();\n"
+    "      sums[threadIdx.x] += other;\n"
+    "      __syncthreads();\n"
+    "    }\n"
+    "    if (g <= groups) start[g + 1] = before + sums[threadIdx.x];\n"
+    "    before += sums[T - 1];\n"
+    "    __syncthreads();\n"
+    "  }\n"
+    "  if (threadIdx.x == 0) start[0] = 0;\n";
+
+/* ---- tiles of the result ---- */
+/* The last group with a tile up to this one. */
+static const char find_rows[] =
+    "      int group = 0;\n"
+    "      for (int end = groups + 1; end - group > 1;) {\n"
+    "        const int middle = (group + end) / 2;\n"
+    "        if ((ix)start[middle] * across <= tile) group = middle;\n"
+    "        else end = middle;\n"
+    "      }\n"
+    "      const int in_group = (int)(tile - (ix)start[group] * across), top = first[group];\n"
+    "      const int down = start[group + 1] - start[group], rows = last[group];\n"
+    "      const int from = 0, end = group < groups ? K : 0;\n";
+
+static const char find_outer[] =
+    "      const int in_group = (int)(tile % $each), group = (int)(tile / $each) + (int)$first;\n"
+    "      const int top = 0, down = (M + ROWS - 1) / ROWS, rows = M;\n"
+    "      const int from = first[group], end = last[group];\n";
+
+/* Its columns for the rows of a band, one after the other. */
+static const char find_place[] =
+    "      const int band = in_group / ($band * across), in_band = in_group % ($band * across);\n"
+    "      const int left = down - band * $band, high = left < $band ? left : $band;\n"
+    "      const int i0 = top + (band * $band + in_band % high) * ROWS;\n"
+    "      const int j0 = in_band / high * COLUMNS, whole = runs[group] == 1;\n"
+    "      (void)whole;\n"
+    "      (void)rows;\n";
+
+/* ---- the second launch ---- */
+static const char begin[] =
+    "  enum { ROWS = $rows, COLUMNS = $columns, DEPTH = $depth, STAGES = $stages };\n"
+    "  enum { WIDTH = $width, FIRST = ROWS * 128, STAGE = (ROWS + COLUMNS) * 128 };\n"
+    "#ifdef __CUDA_ARCH__\n"
+    "  extern __shared__ uint4 weir_stage[];\n"
+    "#else\n"
+    "  __shared__ uint4 weir_stage[$shared / 16];\n"
+    "#endif\n"
+    "  __shared__ unsigned long long full[STAGES], empty[STAGES];\n"
+    "  char *const stages = (char *)(((unsigned long long)weir_stage + 1023) & ~1023ull);\n"
+    "$places"
+    "  const int M = (int)$m, N = (int)$n, K = (int)$k, across = (N + COLUMNS - 1) / COLUMNS;\n"
+    "  const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, team = warp / 4;\n"
+    "  const ix tiles = $tiles;\n"
+    "  (void)M;\n"
+    "  (void)K;\n"
+    "  if (threadIdx.x == 0) {\n"
+    "    for (int i = 0; i < STAGES; i++) {\n"
+    "      weir_gate_make(&full[i], 1);\n"
+    "      weir_gate_make(&empty[i], 8);\n"
+    "    }\n"
+    "    weir_gates_made();\n"
+    "  }\n"
+    "  __syncthreads();\n"
+    "  int s = 0, turn = 0;\n"
+    "  if (warp == 8) {\n"
+    "    if (lane > 0) return;\n"
+    "    weir_map_take(maps);\n"
+    "    weir_map_take(maps + $mapbytes);\n"
+    "    for (ix tile = (ix)blockIdx.x; tile < tiles; tile += (ix)gridDim.x) {\n"
+    "$find"
+    "      for (int k0 = from; k0 < end; k0 += DEPTH) {\n"
+    "        char *const stage = stages + s * STAGE;\n"
+    "        weir_gate_wait(&empty[s], turn ^ 1);\n"
+    "        weir_gate_expect(&full[s], STAGE);\n"
+    "$copies"
+    "        if (++s == STAGES) s = 0, turn ^= 1;\n"
+    "      }\n"
+    "    }\n"
+    "    return;\n"
+    "  }\n";
+
+/* A stage is free when the products after it have begun: those of it are done then. */
+static const char multiply[] =
+    "  float c[WIDTH / 2];\n"
+    "  for (ix tile = (ix)blockIdx.x; tile < tiles; tile += (ix)gridDim.x) {\n"
+    "$find"
+    "    const int row0 = i0 + $teamrow, column0 = j0 + $teamcolumn;\n"
+    "    const bool busy = row0 < rows && column0 < N;\n"
+    "#pragma unroll\n"
+    "    for (int i = 0; i < WIDTH / 2; i++) c[i] = 0;\n"
+    "    for (int k0 = from; k0 < end; k0 += DEPTH) {\n"
+    "      char *const stage = stages + s * STAGE;\n"
+    "      weir_gate_wait(&full[s], turn);\n"
+    "$clear"
+    "      if (busy) {\n"
+    "        const char *const a = stage + $teamrow * 128;\n"
+    "        const char *const b = stage + FIRST + $teamcolumn * 128;\n"
+    "        weir_products_begin();\n"
+    "#pragma unroll\n"
+    "        for (int d = 0; d < DEPTH; d += 16) {\n"
+    "$product"
+    "        }\n"
+    "        weir_products_end();\n"
+    "      }\n"
+    "      weir_products_last();\n"
+    "      if (k0 > from && lane == 0) weir_gate_arrive(&empty[s ? s - 1 : STAGES - 1]);\n"
+    "      if (++s == STAGES) s = 0, turn ^= 1;\n"
+    "    }\n"
+    "    weir_products_done(c, WIDTH / 2);\n"
+    "    if (end > from && lane == 0) weir_gate_arrive(&empty[s ? s - 1 : STAGES - 1]);\n"
+    "$offset"
+    "#pragma unroll\n"
+    "    for (int h = 0; h < 2; h++) {\n"
+    "      const int row = row0 + warp % 4 * 16 + h * 8 + lane / 4;\n"
+    "      const bool mine = row < rows$mine;\n"
+    "      $C *const y = ($C *)p.at[$c] + oc + (ix)row * $cm + column0;\n"
+    "$store"
+    "    }\n"
+    "  }\n";
+
+/* Lines of the stage that are of other groups. */
+static const char clear[] =
+    "      if (!whole || k0 + DEPTH > end) {\n"
+    "        for (int i = (int)threadIdx.x; i < STAGE / 16; i += $teams) {\n"
+    "          const int r = k0 + i / 8 % DEPTH;\n"
+    "          const uint4 zero = {0, 0, 0, 0};\n"
+    "          if (r < end && (whole || $geti(index[r * $is]) == group)) continue;\n"
+    "          ((uint4 *)stage)[i] = zero;\n"
+    "        }\n"
+    "        weir_shared_written();\n"
+    "        weir_meet($teams);\n"
+    "      }\n";
+
+static const char store_narrow[] =
+    "#pragma unroll\n"
+    "      for (int j = 0; j < WIDTH; j += 32) {\n"
+    "        unsigned w[4];\n"
+    "#pragma unroll\n"
+    "        for (int i = 0; i < 4; i++) {\n"
+    "          const float *const x = &c[(j + i * 8) / 2 + h * 2];\n"
+    "          w[i] = weir_pair_$t(x[0], x[1]);\n"
+    "        }\n"
+    "        const uint4 v = weir_turned_words(w[0], w[1], w[2], w[3]);\n"
+    "        const int column = j + lane % 4 * 8;\n"
+    "        if (mine && column0 + column < N) *(uint4 *)(y + column) = v;\n"
+    "      }\n";
+
+static const char store_wide[] =
+    "#pragma unroll\n"
+    "      for (int j = 0; j < WIDTH; j += 8) {\n"
+    "        uint2 v;\n"
+    "        v.x = __float_as_uint(c[j / 2 + h * 2]);\n"
+    "        v.y = __float_as_uint(c[j / 2 + h * 2 + 1]);\n"
+    "        if (mine && column0 + j < N) *(uint2 *)(y + j + lane % 4 * 2) = v;\n"
+    "      }\n";
+
+/* ---- writing ---- */
+typedef struct writing {
+  const cg_matmul *m;
+  cg_grouped_sides sides;
+  shape shape;
+} writing;
+
+static const char *stride_text(cg_writer *w, const cg_matmul *m, const cg_view *v, uint32_t back) {
+  return cg_number_text(w, v->strides[m->rank - back]);
+}
+
+/* What has been put so far becomes the value of $name. */
+static void set_put(cg_writer *w, const char *name, strbuf body) {
+  const char *text = w->body.len ? w->body.data : "";
+  w->body = body;
+  cg_set(w, name, text);
+}
+
+static strbuf put_apart(cg_writer *w) {
+  strbuf body = w->body;
+  strbuf_init(&w->body, w->memory);
+  return body;
+}
+
+static void set_places(cg_writer *w, const cg_matmul *m) {
+  const cg_view lists = {.start = CG_START_SCRATCH};
+  cg_set_address(w, "lists", &lists);
+  cg_set_address(w, "i", &m->index);
+  cg_set_place(w, "groups", m->n_groups);
+  cg_set_number(w, "is", m->by_depth ? m->index_step : m->index.strides[m->rank - 3]);
+  cg_set_int(w, "mapbytes", MAP_BYTES);
+  cg_set(w, "I", cg_storage(m->index.dtype));
+  cg_set(w, "geti", cg_get(w, m->index.dtype));
+  strbuf body = put_apart(w);
+  cg_put(w, places);
+  set_put(w, "places", body);
+}
+
+/* Lines along the depth, or across it: as many of them as a tile has. */
+static void put_map(cg_writer *w, const writing *x, bool is_second) {
+  const cg_matmul *m = x->m;
+  const cg_view *v = is_second ? &m->b : &m->a;
+  uint32_t depth = m->rank - 1, side = is_second ? m->rank - 2 : m->rank - 3;
+  bool turned = is_second ? x->sides.b_turned : x->sides.a_turned;
+  uint32_t along = turned ? side : depth, other = turned ? depth : side;
+  int64_t step = 2 * v->strides[other], lines = is_second ? x->shape.columns : x->shape.rows;
+  bool grouped = is_second && !m->by_depth;
+  cg_set_int(w, "which", is_second);
+  cg_set_address(w, "x", v);
+  cg_set_number(w, "along", m->extents[along]);
+  cg_set_number(w, "lines", m->extents[other]);
+  cg_set_number(w, "count", grouped ? m->n_groups : 1);
+  cg_set_place(w, "step", step);
+  cg_set_place(w, "far", grouped ? 2 * m->group_step : step);
+  cg_set_int(w, "tile", turned ? DEPTH : lines);
+  cg_put(w, "    weir_map_make(maps + $which * $mapbytes, shared[$which], p.at[$x], (int)$along,\n"
+            "                  (int)$lines, (int)$count, n.at[$step], n.at[$far], $tile);\n");
+}
+
+static void write_list(cg_kernel *k, const writing *x) {
+  cg_writer w;
+  const cg_matmul *m = x->m;
+  int64_t rows = m->extents[m->rank - (m->by_depth ? 1 : 3)];
+  int64_t step = m->by_depth ? m->index_step : m->index.strides[m->rank - 3];
+  cg_begin(&w, k->memory, llabs(step) * (rows + 4 * LIST_BLOCK) > CG_NARROW_REACH, LIST_BLOCK);
+  set_places(&w, m);
+  cg_set_number(&w, "m", rows);
+  cg_set_int(&w, "rows", x->shape.rows);
+  cg_set_int(&w, "T", LIST_BLOCK);
+  cg_set_int(&w, "error", cg_error_address(&w));
+  strbuf body = put_apart(&w);
+  put_map(&w, x, false);
+  put_map(&w, x, true);
+  set_put(&w, "maps", body);
+  cg_put(&w, list);
+  if (!m->by_depth) cg_put(&w, add_tiles);
+  cg_end(&w, k, m->by_depth ? "grouped_outer_list" : "grouped_matmul_list", 1, 1);
+}
+
+/* A tile of lines along the depth in one copy, another one in pieces of 64. */
+static void put_copies(cg_writer *w, const writing *x, bool is_second) {
+  bool turned = is_second ? x->sides.b_turned : x->sides.a_turned;
+  cg_set(w, "to", is_second ? "stage + FIRST" : "stage");
+  cg_set(w, "map", is_second ? cg_text(w, "maps + %d", MAP_BYTES) : "maps");
+  cg_set(w, "at", is_second ? "j0" : "i0");
+  cg_set(w, "size", is_second ? "COLUMNS" : "ROWS");
+  cg_set(w, "which", is_second && !x->m->by_depth ? "group" : "0");
+  cg_put(w, turned
+                ? "#pragma unroll\n"
+                  "        for (int i = 0; i < $size; i += 64)\n"
+                  "          weir_tile_copy($to + i * 128, $map, $at + i, k0, $which, &full[s]);\n"
+                : "        weir_tile_copy($to, $map, k0, $at, $which, &full[s]);\n");
+}
+
+/* $product: a team's part of the product at depth d, with as many results as it has registers for them. */
+static void put_product(cg_writer *w, const writing *x) {
+  const char *t = ir_dtype_text(x->m->a.dtype);
+  int width = (int)width_of(&x->shape), n = width / 2;
+  bool a = x->sides.a_turned, b = x->sides.b_turned;
+  cg_line(w,
+          "#ifdef __CUDA_ARCH__\n          asm volatile(\"{ .reg .pred p; setp.ne.b32 p, %%%d, 0; "
+          "wgmma.mma_async.sync.aligned.m64n%dk16.f32.%s.%s {\"\n            \"",
+          n + 2, width, t, t);
+  for (int i = 0; i < n; i++) cg_line(w, "%s%%%d", i ? ", " : "", i);
+  cg_line(w, "}, \"\n            \"%%%d, %%%d, p, 1, 1, %d, %d; }\" :", n, n + 1, a, b);
+  for (int i = 0; i < n; i++) cg_line(w, "%s\"+f\"(c[%d])", i ? ", " : " ", i);
+  cg_line(w,
+          "\n            : \"l\"(weir_matrix_at(a + d * %d, %d)), \"l\"(weir_matrix_at(b + d * %d, "
+          "%d)), "
+          "\"r\"(1));\n",
+          a ? LINE_BYTES : 2, a ? DEPTH * LINE_BYTES : 16, b ? LINE_BYTES : 2,
+          b ? DEPTH * LINE_BYTES : 16);
+  cg_line(w, "#else\n          shim_product(c, a, b, d, WIDTH, %d, %d, %d);\n#endif\n", a, b,
+          x->m->a.dtype == IR_F16);
+}
+
+static void set_team(cg_writer *w, const writing *x) {
+  bool by_rows = x->shape.split_rows;
+  cg_set(w, "teamrow", by_rows ? "team * 64" : "0");
+  cg_set(w, "teamcolumn", by_rows ? "0" : "team * WIDTH");
+  strbuf body = put_apart(w);
+  put_copies(w, x, false);
+  put_copies(w, x, true);
+  set_put(w, "copies", body);
+  body = put_apart(w);
+  put_product(w, x);
+  set_put(w, "product", body);
+}
+
+static void set_result(cg_writer *w, const cg_matmul *m) {
+  cg_set(w, "C", cg_storage(m->c.dtype));
+  cg_set_address(w, "c", &m->c);
+  cg_set(w, "cm", stride_text(w, m, &m->c, 3));
+  cg_set(w, "t", ir_dtype_text(m->a.dtype));
+  strbuf body = put_apart(w);
+  cg_put(w, m->c.dtype == m->a.dtype ? store_narrow : store_wide);
+  set_put(w, "store", body);
+}
+
+/* Where tiles are, and which of their rows or lines count. */
+static void set_groups(cg_writer *w, const writing *x) {
+  const cg_matmul *m = x->m;
+  int64_t each = cg_ceildiv(m->extents[m->rank - 3], x->shape.rows) *
+                 cg_ceildiv(m->extents[m->rank - 2], x->shape.columns);
+  cg_set_int(w, "teams", TEAMS * TEAM);
+  cg_set_int(w, "band", BAND);
+  cg_set(w, "tiles", "(ix)start[groups + 1] * across");
+  cg_set(w, "offset", "    const ix oc = 0;\n");
+  cg_set(w, "mine",
+         cg_text(w, " && (whole || %s(index[(ix)row * %s]) == group)", cg_get(w, m->index.dtype),
+                 cg_number_text(w, m->index.strides[m->rank - 3])));
+  if (m->by_depth) {
+    cg_set_number(w, "each", each);
+    cg_set_number(w, "first", m->first_group);
+    cg_set_number(w, "tiles", each * m->extents[0]);
+    cg_set(w, "offset",
+           cg_text(w, "    const ix oc = (tile / %s) * %s;\n", cg_number_text(w, each),
+                   cg_number_text(w, m->c.strides[0])));
+    cg_set(w, "mine", "");
+  }
+  strbuf body = put_apart(w);
+  if (m->by_depth) cg_put(w, clear);
+  set_put(w, "clear", body);
+  body = put_apart(w);
+  cg_put(w, m->by_depth ? find_outer : find_rows);
+  cg_put(w, find_place);
+  set_put(w, "find", body);
+}
+
+static int64_t reach_of(const cg_matmul *m, const shape *s) {
+  const int64_t *e = &m->extents[m->rank - 3];
+  int64_t reach = llabs(m->c.strides[m->rank - 3]) * (e[0] + s->rows) + e[1] + s->columns;
+  int64_t rows = m->by_depth ? e[2] : e[0], step = m->index_step;
+  if (m->by_depth) reach += llabs(m->c.strides[0]) * m->extents[0];
+  else step = m->index.strides[m->rank - 3];
+  int64_t tiles = cg_ceildiv(rows, s->rows) * (m->n_groups + 1) * cg_ceildiv(e[1], s->columns);
+  int64_t most = llabs(step) * (rows + s->rows);
+  if (tiles > most) most = tiles;
+  return reach > most ? reach : most;
+}
+
+/* All tiles of grouped_outer; of grouped_matmul at most so many unless rows of groups are mixed. */
+static int64_t count_tiles(const writing *x) {
+  const cg_matmul *m = x->m;
+  const int64_t *e = &m->extents[m->rank - 3];
+  int64_t across = cg_ceildiv(e[1], x->shape.columns);
+  if (m->by_depth) return m->extents[0] * cg_ceildiv(e[0], x->shape.rows) * across;
+  int64_t groups = m->n_groups + 1 < e[0] ? m->n_groups + 1 : e[0];
+  return (e[0] / x->shape.rows + groups) * across;
+}
+
+static void write_products(cg_kernel *k, const writing *x) {
+  cg_writer w;
+  const cg_matmul *m = x->m;
+  const int64_t *e = &m->extents[m->rank - 3];
+  cg_begin(&w, k->memory, reach_of(m, &x->shape) > CG_NARROW_REACH, BLOCK);
+  w.shared_bytes = (uint32_t)shared_bytes(&x->shape);
+  w.resident = 1;
+  set_places(&w, m);
+  cg_set_int(&w, "rows", x->shape.rows);
+  cg_set_int(&w, "columns", x->shape.columns);
+  cg_set_int(&w, "depth", DEPTH);
+  cg_set_int(&w, "stages", x->shape.stages);
+  cg_set_int(&w, "width", width_of(&x->shape));
+  cg_set_int(&w, "shared", shared_bytes(&x->shape));
+  cg_set_number(&w, "m", e[0]);
+  cg_set_number(&w, "n", e[1]);
+  cg_set_number(&w, "k", e[2]);
+  set_groups(&w, x);
+  set_team(&w, x);
+  set_result(&w, m);
+  cg_put(&w, begin);
+  cg_put(&w, multiply);
+  int64_t tiles = count_tiles(x), units = k->gpu.units;
+  cg_end(&w, k,
+         cg_text(&w, "%s_%s", m->by_depth ? "grouped_outer" : "grouped_matmul",
+                 ir_dtype_text(m->a.dtype)),
+         tiles < units ? tiles : units, 1);
+}
+
+/* ---- what it can take ---- */
+/* A map of the copying unit has positions of 32 bits and distances that are not 0. */
+static bool is_mapped(const cg_matmul *m, const cg_grouped_sides *s) {
+  uint32_t row = m->rank - 3, column = m->rank - 2, depth = m->rank - 1;
+  for (uint32_t d = 0; d < m->rank; d++)
+    if (m->extents[d] > INT32_MAX / 2) return false;
+  if (m->n_groups < 1 || m->n_groups > INT32_MAX / 8) return false;
+  if (!m->by_depth && m->group_step <= 0) return false;
+  return m->a.strides[s->a_turned ? depth : row] > 0 &&
+         m->b.strides[s->b_turned ? depth : column] > 0;
+}
+
+bool cg_write_grouped_90(cg_kernel *k, const cg_matmul *m) {
+  writing x = {.m = m};
+  if (!k->gpu.is_90 || !m->grouped || m->rank != (m->by_depth ? 4u : 3u)) return false;
+  if (!cg_grouped_is_taken(m, &x.sides) || !is_mapped(m, &x.sides)) return false;
+  x.shape = shape_of(m);
+  if (shared_bytes(&x.shape) > k->gpu.shared_bytes) return false;
+  if ((int64_t)k->scratch_bytes < lists_bytes(m)) k->scratch_bytes = (size_t)lists_bytes(m);
+  write_list(k, &x);
+  write_products(k, &x);
+  return true;
+}
