@@ -43,12 +43,23 @@ bool host_check_inputs(lowering *l) {
   return ok;
 }
 
+bool host_resizes_part(const lowering *l, const ir_op_data *op, uint32_t dim) {
+  ir_axis dims[IR_MAX_RANK];
+  ir_family family = ir_op_info_of(op->code)->family;
+  if (!l->shard || (family != IR_FAMILY_SLICE && family != IR_FAMILY_PAD)) return false;
+  (void)ir_tensor_dims(l->f, op->result, dims);
+  ir_transform def = ir_axis_at(l->f, dims[dim])->def;
+  bool resized = def.id && ir_transform_at(l->f, def)->kind == IR_RESIZE;
+  return resized && host_cuts(l, op->operands[0], dim, 0, NULL) > 0;
+}
+
 bool host_needs_device_offset(const lowering *l, const ir_op_data *op, const op_plan *plan,
                               uint32_t dim) {
   stream_axis cut = {.dim = dim};
   if (host_cuts(l, op->result, dim, plan->partial, NULL) == 0) return false;
   /* mutant: dev_no_offsets */
-  return op->code != IR_OP_RESHAPE && host_needs_offset(l, op, &cut);
+  return op->code != IR_OP_RESHAPE && !host_resizes_part(l, op, dim) &&
+         host_needs_offset(l, op, &cut);
 }
 
 static void plan_move(lowering *l, const ir_op_data *op, op_plan *plan) {

@@ -146,6 +146,39 @@ static const ir_attr *with_dtype(emitter *e, const step *s, const ir_attr *attrs
   return result;
 }
 
+/* The length of the running device's part of dimension d of operand 0. */
+static ir_scalar operand_part(emitter *e, const ir_op_data *op, uint32_t d) {
+  ir_axis dims[IR_MAX_RANK];
+  const ir_cut *cuts;
+  (void)ir_tensor_dims(e->f, op->operands[0], dims);
+  ir_scalar length = ir_axis_size(e->f, dims[d]);
+  uint32_t n = host_cuts(e->l, op->operands[0], d, 0, &cuts);
+  ir_mesh mesh = ir_tensor_at(e->f, op->operands[0])->mesh;
+  for (uint32_t i = 0; i < n; i++) length = ir_host_part(e->h, mesh, &cuts[i], length);
+  return length;
+}
+
+/* A slice or pad at the end of a dimension of which the device has a part: to the length of that part.
+ *     slice(x, stops=[length]);  pad(x, [0, length - length of x]) */
+static const ir_attr *resize_parts(emitter *e, const step *s, const ir_scalar *sizes, uint32_t rank,
+                                   const ir_attr *attrs) {
+  arena *memory = &e->h->module->memory;
+  bool pads = s->op->code == IR_OP_PAD;
+  for (uint32_t d = 0; d < rank; d++) {
+    if (!sizes[d].id || !host_resizes_part(e->l, s->op, d)) continue;
+    uint32_t at = emit_renumber(d, s->result_dropped);
+    ir_attr *result =
+        arena_copy(memory, attrs, ir_op_info_of(s->op->code)->n_attrs * sizeof *attrs);
+    ir_attr *list = result + (attr_named(s->op, attrs, pads ? "widths" : "stops") - attrs);
+    ir_scalar *scalars = arena_copy(memory, list->scalars, list->len * sizeof *scalars);
+    ir_scalar added = ir_scalar_sub(emit_scalars(e), sizes[d], operand_part(e, s->op, d));
+    scalars[pads ? 2 * at + 1 : at] = pads ? added : sizes[d];
+    list->scalars = scalars;
+    attrs = result;
+  }
+  return attrs;
+}
+
 ir_instr_data emit_compute(emitter *e, const step *s, ir_tensor to) {
   ir_axis dims[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(e->f, s->op->result, dims), n = 0;
@@ -155,6 +188,7 @@ ir_instr_data emit_compute(emitter *e, const step *s, ir_tensor to) {
   ir_opcode code;
   const ir_attr *attrs;
   host_rewrite(e->l, s->op, sizes, &code, &attrs);
+  attrs = resize_parts(e, s, sizes, rank, attrs);
   ir_instr_data d = {.kind = IR_COMPUTE, .at = s->op->at, .tensor = to};
   if (ir_op_is_product(s->op->code)) attrs = with_dtype(e, s, attrs, to, &d.why);
   ir_tensor operands[64];

@@ -450,11 +450,36 @@ bool shard_is_local(decomposing *d, ir_op o) {
   return shard_fits(d->c, op) && counts_fit(d, op) && !shard_needs_whole(d->f, op);
 }
 
-/* Every device computes the whole of what `set` copies, and `set` takes its part. */
+/* Mesh axes along which `set` is cut in dimensions that the operation leaves as they are. */
+static uint32_t untouched_axes(const decomposing *d, ir_op o, ir_op set) {
+  const ir_op_data *op = ir_op_at(d->f, o);
+  ir_family family = ir_op_info_of(op->code)->family;
+  shard_placement p;
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t mask = 0;
+  if (family != IR_FAMILY_SLICE && family != IR_FAMILY_PAD) return 0;
+  shard_placement_of(d->f, result_of(d, set), &p);
+  (void)ir_tensor_dims(d->f, op->result, dims);
+  for (uint32_t k = 0; k < p.rank; k++) {
+    const shard_axis *a = &p.axes[k];
+    if (a->kind == SHARD_SHARDED && !a->swizzled && !ir_axis_at(d->f, dims[a->dim])->def.id)
+      mask |= 1u << k;
+  }
+  return mask;
+}
+
+/* Every device computes the whole of what `set` copies, but for what is cut in dimensions that stay, and `set` takes its
+ * part. */
 static void compute_whole(decomposing *d, ir_op o, ir_op set) {
+  uint32_t kept = untouched_axes(d, o, set);
   clear_marks(d, result_of(d, o));
   shard_put_on_mesh_of(d, result_of(d, set), result_of(d, o));
+  mark_like(d, result_of(d, set), result_of(d, o), (schedule_marks){false, kept});
   reshard_operands(d, o);
+  if (kept && !shard_is_local(d, o)) {
+    clear_marks(d, result_of(d, o));
+    reshard_operands(d, o);
+  }
   ir_op_data op = *ir_op_at(d->f, o);
   if (!shard_fits(d->c, &op)) report(d, &op, "an operand cannot be brought to all devices");
 }

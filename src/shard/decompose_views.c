@@ -8,7 +8,8 @@ typedef shard_decomposing decomposing;
 /* Has the result exactly the elements of the operand? */
 static bool rearranges(const ir_op_data *op) {
   ir_family family = ir_op_info_of(op->code)->family;
-  return family == IR_FAMILY_RESHAPE || family == IR_FAMILY_PERMUTE;
+  return family == IR_FAMILY_RESHAPE || family == IR_FAMILY_PERMUTE ||
+         family == IR_FAMILY_BROADCAST || family == IR_FAMILY_SQUEEZE;
 }
 
 static bool is_read_elsewhere(const ir_func *f, ir_tensor t, ir_op by) {

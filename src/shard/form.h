@@ -43,9 +43,14 @@ struct form {
   uint32_t dims;          /* bit i: works along dimension i of its first operand */
   uint32_t dim;           /* of forms in pieces: the only one of these, */
   int64_t pieces;         /* how many lie on as many devices along axis `mesh_axis` of `mesh`, */
-  ir_scalar piece;        /* and their length */
+  ir_scalar piece;        /* their length, */
+  ir_scalar length;       /* and that of the axis */
   ir_mesh mesh;
   uint32_t mesh_axis;
+  bool uneven;         /* the axis is filled up to pieces of equal length, */
+  ir_number fill;      /* with this */
+  ir_tensor evened[3]; /* such tensors, cut into pieces along dimension `dim` */
+  uint32_t n_evened;
   ir_tensor cuts[2]; /* tensors with a piece per position of dimension `dim` */
   uint32_t n_cuts;
   int64_t shift;           /* of a shift: positions that come in in front; negative: at the end, */
@@ -83,6 +88,8 @@ static inline const ir_op_data *form_maker(const ir_func *f, ir_tensor t) {
 /* ---- form_wanted.c ---- */
 /* Is `t` cut along `dim` by one mesh axis into ranges of equal length, provably? */
 bool form_has_pieces(form *m, ir_tensor t);
+/* The same, but the last ranges may be shorter, or empty. */
+bool form_has_ranges(form *m, ir_tensor t);
 /* Is the operation cheaper in its form? */
 bool form_wanted(shard_ctx *c, const ir_op_data *op, form *result);
 
@@ -119,10 +126,12 @@ void form_groups(form *m); /* grouped_matmul whose weights lie on different devi
 /* What an index picks along `dim` of operand 0: an element each, or, if it selects, a slice. */
 void form_pick(form *m, ir_tensor index, bool selects);
 ir_tensor form_or_zero(form *m, ir_tensor inside, ir_tensor x);
-/* [.., v, ..] as [.., n, c, ..]; these lie as x does. */
+/* [.., v, ..] as [.., n, c, ..]; these lie as x does. What is not as long is filled up. */
 ir_tensor form_in_pieces(form *m, ir_tensor x);
 /* The same backwards: dimensions dim and dim + 1 as one. */
 ir_tensor form_in_one(form *m, ir_tensor x, uint32_t rank);
+/* The same, without what the axis of `length` was filled up with. */
+ir_tensor form_in_axis(form *m, ir_tensor x, uint32_t rank, ir_scalar length);
 /* The numbers of the pieces, along `dim` of `rank` dimensions. */
 ir_tensor form_piece_numbers(form *m, uint32_t rank);
 

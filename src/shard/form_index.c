@@ -25,9 +25,22 @@ ir_tensor form_with_shape(form *m, ir_opcode code, ir_tensor x, const ir_scalar 
 }
 
 /* ---- pieces ---- */
+static ir_tensor filled_up(form *m, ir_tensor x, uint32_t rank) {
+  ir_scalars *s = form_scalars(m);
+  ir_scalar *widths = ARENA_ARRAY(&m->f->module->memory, 2 * IR_MAX_RANK, ir_scalar);
+  for (uint32_t i = 0; i < 2 * rank; i++) widths[i] = ir_scalar_const(s, 0);
+  ir_scalar all = ir_scalar_mul(s, m->piece, ir_scalar_const(s, m->pieces));
+  widths[2 * m->dim + 1] = ir_scalar_sub(s, all, form_sized(m, x, m->dim));
+  ir_attr attrs[2] = {{.given = true, .len = 2 * rank, .scalars = widths},
+                      {.given = true, .number = m->fill}};
+  m->evened[m->n_evened++] = form_op(m, IR_OP_PAD, &x, 1, attrs);
+  return m->evened[m->n_evened - 1];
+}
+
 ir_tensor form_in_pieces(form *m, ir_tensor x) {
   ir_scalar shape[IR_MAX_RANK];
   uint32_t rank = form_rank(m), n = 0;
+  if (m->uneven) x = filled_up(m, x, rank);
   for (uint32_t i = 0; i < rank; i++) {
     if (i == m->dim) shape[n++] = ir_scalar_const(form_scalars(m), m->pieces);
     shape[n++] = i == m->dim ? m->piece : form_sized(m, x, i);
@@ -41,6 +54,20 @@ ir_tensor form_in_one(form *m, ir_tensor x, uint32_t rank) {
   for (uint32_t i = 0; i < rank; i++) shape[i] = form_sized(m, x, i <= m->dim ? i : i + 1);
   shape[m->dim] = ir_scalar_mul(form_scalars(m), shape[m->dim], form_sized(m, x, m->dim + 1));
   return form_with_shape(m, IR_OP_RESHAPE, x, shape, rank);
+}
+
+ir_tensor form_in_axis(form *m, ir_tensor x, uint32_t rank, ir_scalar length) {
+  ir_tensor y = form_in_one(m, x, rank);
+  if (!m->uneven) return y;
+  m->evened[m->n_evened++] = y;
+  ir_scalar *list = ARENA_ARRAY(&m->f->module->memory, 2 * IR_MAX_RANK, ir_scalar);
+  for (uint32_t i = 0; i < rank; i++) {
+    list[i] = ir_scalar_const(form_scalars(m), 0);
+    list[rank + i] = i == m->dim ? length : form_sized(m, y, i);
+  }
+  ir_attr attrs[3] = {{.given = true, .len = rank, .scalars = list},
+                      {.given = true, .len = rank, .scalars = list + rank}};
+  return form_op(m, IR_OP_SLICE, &y, 1, attrs);
 }
 
 /* Only dimensions `own` of `rank` are there. */
@@ -68,6 +95,17 @@ static form_places *find_places(const form *m, const form_places *like) {
   return NULL;
 }
 
+/* An index after the end of the axis is no index of what that was filled up with, but after it. */
+static ir_tensor within_axis(form *m, ir_tensor index) {
+  if (!m->uneven) return index;
+  ir_scalars *s = form_scalars(m);
+  ir_scalar all = ir_scalar_mul(s, m->piece, ir_scalar_const(s, m->pieces));
+  ir_tensor beyond = form_binary(m, IR_OP_GE, index, form_extent(m, m->length));
+  ir_tensor by = form_extent(m, ir_scalar_sub(s, all, m->length));
+  ir_tensor moved[3] = {beyond, form_binary(m, IR_OP_ADD, index, by), index};
+  return form_op(m, IR_OP_WHERE, moved, 3, NULL);
+}
+
 /* Of an index that has dimensions `own` of `rank`. */
 static form_places places_of(form *m, ir_tensor of, uint32_t own, uint32_t rank) {
   form_places p = {.of = of, .own = own, .rank = rank, .mesh = m->mesh, .mesh_axis = m->mesh_axis};
@@ -76,7 +114,7 @@ static form_places places_of(form *m, ir_tensor of, uint32_t own, uint32_t rank)
   p.piece = m->piece;
   const form_places *there = find_places(m, &p);
   if (there) return *there;
-  ir_tensor index = spread(m, of, own, rank);
+  ir_tensor index = spread(m, within_axis(m, of), own, rank);
   ir_tensor piece = form_piece_numbers(m, rank), zero = number(m, 0);
   ir_tensor at = form_binary(m, IR_OP_SUB, index, form_piece_starts(m, piece));
   m->cuts[m->n_cuts++] = at; /* whatever devices the index is on */
@@ -155,7 +193,8 @@ void form_scatter(form *m) {
   ir_tensor src = spread(m, m->op.operands[2], all & ~(1u << m->dim), rank);
   ir_tensor parts[3] = {x, p.index, form_or_zero(m, p.inside, src)};
   ir_attr attrs[2] = {{.given = true, .i = m->dim + 1}, {.given = true, .i = 1}};
-  m->results[0] = form_in_one(m, form_op(m, IR_OP_SCATTER, parts, 3, attrs), rank - 1);
+  ir_tensor y = form_op(m, IR_OP_SCATTER, parts, 3, attrs);
+  m->results[0] = form_in_axis(m, y, rank - 1, m->length);
 }
 
 /* Devices add up what each of them has:
@@ -203,5 +242,5 @@ void form_cumsum(form *m) {
   ir_tensor before = sums_before(m, form_reduce(m, IR_OP_SUM, x, 2u << m->dim), rank);
   before = form_keep(m, before, 2u << m->dim, rank + 1);
   ir_tensor y = form_binary(m, IR_OP_ADD, running(m, x, m->dim + 1), before);
-  m->results[0] = form_cast(m, form_in_one(m, y, rank), dtype);
+  m->results[0] = form_cast(m, form_in_axis(m, y, rank, m->length), dtype);
 }

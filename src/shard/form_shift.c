@@ -316,7 +316,7 @@ void form_shift(form *m) {
   ir_tensor moves = what_comes(m, x);
   ir_tensor both[2] = {right ? moves : stays, right ? stays : moves};
   ir_attr attr = {.given = true, .i = inside};
-  ir_tensor y = form_in_one(m, form_op(m, IR_OP_CAT, both, 2, &attr), form_rank(m));
+  ir_tensor y = form_in_axis(m, form_op(m, IR_OP_CAT, both, 2, &attr), form_rank(m), m->length);
   m->results[0] = moved_inside(m, y);
 }
 

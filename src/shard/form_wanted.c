@@ -1,4 +1,6 @@
 /* Which operations are written in their form for sharded axes. docs/shard.md has the rules in words. */
+#include <math.h>
+
 #include "shard/form.h"
 #include "shard/internal.h"
 
@@ -100,7 +102,8 @@ static bool wants_rows(form *m, uint32_t rank) {
 }
 
 /* ---- pieces ---- */
-bool form_has_pieces(form *m, ir_tensor t) {
+/* Whether they are of equal length is seen in `uneven`. */
+static bool find_ranges(form *m, ir_tensor t) {
   shard_placement p;
   ir_axis dims[IR_MAX_RANK];
   ir_scalars *s = &m->f->module->scalars;
@@ -116,17 +119,27 @@ bool form_has_pieces(form *m, ir_tensor t) {
   m->mesh = p.mesh;
   m->pieces = ir_mesh_size(ir_mesh_at(m->f, p.mesh), m->mesh_axis);
   ir_scalar n = ir_scalar_const(s, m->pieces), size = ir_axis_size(m->f, dims[m->dim]);
-  m->piece = ir_scalar_floordiv(s, size, n);
+  m->uneven = ir_func_divides(m->f, n, size) != IR_TRUE;
+  m->piece = m->uneven ? ir_scalar_ceildiv(s, size, n) : ir_scalar_floordiv(s, size, n);
+  m->length = size;
   bool ranges = a->cut == SHARD_OUTER && !a->nested && !a->swizzled && m->pieces > 1;
-  return ranges && ir_func_divides(m->f, n, size) == IR_TRUE &&
-         ir_func_equal(m->f, a->piece, m->piece) == IR_TRUE;
+  return ranges && ir_func_equal(m->f, a->piece, m->piece) == IR_TRUE;
+}
+
+bool form_has_pieces(form *m, ir_tensor t) { return find_ranges(m, t) && !m->uneven; }
+
+/* Streams are not taken along through what is filled up. */
+bool form_has_ranges(form *m, ir_tensor t) {
+  if (!find_ranges(m, t)) return false;
+  return !m->uneven || (!ir_axes_streamed(m->f, ir_tensor_at(m->f, t)->now.loop) &&
+                        !ir_axes_streamed(m->f, ir_tensor_at(m->f, m->op.result)->now.loop));
 }
 
 static bool begin_pieces(form *m, ir_tensor t, uint32_t rank, void (*write)(form *)) {
   m->write = write;
   m->dim = position(ir_op_attr(&m->op, "dim")->i, rank);
   m->dims = 1u << m->dim;
-  return form_has_pieces(m, t);
+  return form_has_ranges(m, t);
 }
 
 static ir_scalar bytes_of(shard_ctx *c, ir_tensor t, uint32_t mesh_axis, int64_t element) {
@@ -254,16 +267,14 @@ static bool wants_range(form *m, uint32_t rank) {
   m->write = form_range;
   if (!(m->op.code == IR_OP_SELECT ? begin_select(m, rank) : begin_slice(m, rank))) return false;
   m->dims = 1u << m->dim;
-  if (!form_has_pieces(m, m->op.operands[0])) return false;
+  if (!form_has_ranges(m, m->op.operands[0])) return false;
   if (shard_is_cut(m->f, m->op.result, 1u << m->mesh_axis)) return false;
   ir_scalar taken = ir_scalar_mul(s, all_taken(m), ir_scalar_const(s, 2 * summed_size(dtype)));
   ir_scalar whole =
       bytes_of(m->ctx, m->op.operands[0], m->mesh_axis, (int64_t)ir_dtype_size_bytes(dtype));
-  bool known =
-      ir_module_expects(m->f->module, taken, &a) && ir_module_expects(m->f->module, whole, &b);
-  return known
-             ? a < b
-             : ir_scalar_le(s, taken, whole) == IR_TRUE && ir_scalar_le(s, whole, taken) != IR_TRUE;
+  const int64_t *usual = ir_module_usual(m->f->module, m->ctx->scratch);
+  return ir_scalar_eval(s, taken, usual, s->symbols.len, &a) &&
+         ir_scalar_eval(s, whole, usual, s->symbols.len, &b) && a < b;
 }
 
 /* Nothing is said of the axis along which the operation reduces: its form reduces along another one. */
@@ -288,16 +299,22 @@ static bool wants_groups(form *m, uint32_t rank) {
   return plain && form_has_pieces(m, weight) && moves_less(m, weight);
 }
 
+/* Do all devices have what is scattered, or is it cut as the index is? */
+static bool goes_with_index(const form *m) {
+  form src = *m;
+  ir_axis dims[IR_MAX_RANK];
+  ir_tensor t = m->op.operands[2];
+  (void)ir_tensor_dims(m->f, t, dims);
+  if (ir_func_equal(m->f, ir_axis_size(m->f, dims[m->dim]), m->length) != IR_TRUE) return false;
+  if (!shard_is_cut(m->f, t, 1u << m->mesh_axis)) return true;
+  return form_has_ranges(&src, t) && src.mesh_axis == m->mesh_axis && IR_SAME(src.mesh, m->mesh);
+}
+
 /* What is scattered lies on different devices: each adds up its own, and the results are reduced, if that is less than
  * what is scattered. */
 static bool wants_added(form *m, uint32_t rank) {
-  form src = *m;
   if (ir_tensor_at(m->f, m->op.result)->dtype == IR_BOOL) return false;
-  if (!begin_pieces(m, m->op.operands[1], rank, form_added)) return false;
-  src.dim = m->dim;
-  if (!form_has_pieces(&src, m->op.operands[2]) || src.mesh_axis != m->mesh_axis ||
-      !IR_SAME(src.mesh, m->mesh) || src.piece.id != m->piece.id)
-    return false;
+  if (!begin_pieces(m, m->op.operands[1], rank, form_added) || !goes_with_index(m)) return false;
   int64_t size = (int64_t)ir_dtype_size_bytes(ir_tensor_at(m->f, m->op.result)->dtype), a, b;
   bool scattered = shard_is_cut(m->f, m->op.result, 1u << m->mesh_axis);
   ir_scalar results = bytes_of(m->ctx, m->op.result, m->mesh_axis, scattered ? size : 2 * size);
@@ -333,8 +350,17 @@ static bool begin_merged(form *m, uint32_t rank) {
   return plain;
 }
 
+/* What is filled up with comes after all that is there, also among equals. */
+static ir_number least_of(ir_dtype dtype) {
+  if (ir_dtype_is_float(dtype)) return ir_number_float(-INFINITY);
+  bool is_unsigned = dtype == IR_U8 || dtype == IR_BOOL;
+  uint32_t bits = 8 * (uint32_t)ir_dtype_size_bytes(dtype);
+  return ir_number_int(is_unsigned ? 0 : INT64_MIN >> (64 - bits));
+}
+
 static bool begin_topk(form *m, uint32_t rank) {
   form merged = *m;
+  m->fill = least_of(ir_tensor_at(m->f, m->op.operands[0])->dtype);
   if (begin_pieces(m, m->op.operands[0], rank, form_topk)) return true;
   if (!begin_merged(&merged, rank)) return false;
   *m = merged;
@@ -357,9 +383,15 @@ static bool wants_topk(form *m, uint32_t rank) {
   return k * (size + (indexed ? 8 : 0)) < piece * rows * size;
 }
 
+/* A sum of each piece is gathered, instead of the row. */
+static bool has_more_than_pieces(const form *m) {
+  int64_t n;
+  return !ir_module_expects(m->f->module, m->length, &n) || n > m->pieces;
+}
+
 static bool wants_cumsum(form *m, uint32_t rank) {
   return m->op.code == IR_OP_CUMSUM && begin_pieces(m, m->op.operands[0], rank, form_cumsum) &&
-         both_cut(m->f, &m->op, m->dim) && pays(m, 1);
+         both_cut(m->f, &m->op, m->dim) && pays(m, 1) && has_more_than_pieces(m);
 }
 
 /* A few positions of each piece go to the next device, or the one before. */
@@ -368,7 +400,9 @@ static bool wants_shift(form *m, uint32_t rank) {
   if (!form_is_shift(m, rank)) return m->op.code == IR_OP_SLICE && wants_range(m, rank);
   m->write = form_shift;
   m->dims = 1u << m->dim;
-  if (!form_has_pieces(m, m->source)) return false;
+  if (!form_has_ranges(m, m->source)) return false;
+  if (m->uneven && (m->wraps || (m->enters.id && m->shift < 0))) return false;
+  m->fill = m->value;
   bool cut = (cuts_of(m->f, m->source, m->dim) & cuts_of(m->f, m->op.result, m->dim)) != 0;
   int64_t by = m->shift > 0 ? m->shift : -m->shift;
   return cut && ir_scalar_is_const(&m->f->module->scalars, m->piece, &piece) && by < piece;

@@ -166,10 +166,25 @@ static void state(ir_func *f, ir_tensor t, ir_stmt stmt) {
   check(schedule_add_quiet(f, &stmt));
 }
 
+/* What was filled up is cut into pieces of equal length. */
+static void place_evened(rewriting *r, const form *m) {
+  ir_scalar n = ir_scalar_const(&r->f->module->scalars, m->pieces);
+  for (uint32_t k = 0; k < m->n_evened; k++) {
+    ir_stmt on = {.kind = IR_STMT_ON, .mesh = m->mesh, .why = m->why};
+    ir_stmt split = {.kind = IR_STMT_OUTER_SPLIT, .axis = m->dim, .factor = n};
+    ir_stmt mark = {.kind = IR_STMT_MARK, .axis = m->dim, .why = m->why};
+    mark.mark = (ir_mark){.kind = IR_MARK_MESH, .mesh_axis = m->mesh_axis};
+    state(r->f, m->evened[k], on);
+    state(r->f, m->evened[k], split);
+    state(r->f, m->evened[k], mark);
+  }
+}
+
 /* What has a position per device is placed so; everything else follows from the operands. */
 static void place_cuts(rewriting *r, uint32_t n_ops) {
   for (uint32_t i = 0; i < n_ops; i++) {
     const form *m = r->forms[i];
+    if (m) place_evened(r, m);
     for (uint32_t k = 0; m && k < m->n_cuts; k++) {
       ir_stmt on = {.kind = IR_STMT_ON, .mesh = m->mesh, .why = m->why};
       ir_stmt mark = {.kind = IR_STMT_MARK, .axis = m->dim, .why = m->why};

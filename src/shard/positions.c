@@ -172,16 +172,34 @@ static bool is_free_of_positions(const ir_func *f, const ir_op_data *op, const s
   return families[ir_op_info_of(op->code)->family](&p);
 }
 
+/* Does it only make the dimension shorter or longer at its end? Where both sides are cut into ranges of the same
+ * length, so that operands fit, devices do that with what they hold. */
+static bool is_resized_at_end(const ir_func *f, ir_axis dim, const shard_placement *to,
+                              uint32_t k) {
+  const ir_transform_data *t = ir_transform_at(f, ir_axis_at(f, dim)->def);
+  const ir_scalars *s = &f->module->scalars;
+  int64_t start, step;
+  const shard_axis *a = &to->axes[k];
+  bool ranges = k < to->rank && a->kind == SHARD_SHARDED && a->cut == SHARD_OUTER && !a->nested &&
+                !a->swizzled;
+  return ranges && ir_scalar_is_const(s, t->start, &start) && start == 0 &&
+         ir_scalar_is_const(s, t->step, &step) && step == 1;
+}
+
 /* A slice or pad along a cut dimension is none of what a device holds. */
 static bool resizes_cut(const ir_func *f, const ir_op_data *op) {
-  shard_placement p;
+  shard_placement p, to;
   ir_axis dims[IR_MAX_RANK];
   ir_family family = ir_op_info_of(op->code)->family;
   if (family != IR_FAMILY_SLICE && family != IR_FAMILY_PAD) return false;
   (void)ir_tensor_dims(f, op->result, dims);
   shard_placement_of(f, op->operands[0], &p);
+  shard_placement_of(f, op->result, &to);
   for (uint32_t k = 0; k < p.rank; k++) {
-    if (p.axes[k].kind == SHARD_SHARDED && is_resized(f, dims[p.axes[k].dim])) return true;
+    if (p.axes[k].kind != SHARD_SHARDED) continue;
+    ir_axis dim = dims[p.axes[k].dim];
+    bool alike = k < to.rank && to.axes[k].dim == p.axes[k].dim;
+    if (is_resized(f, dim) && !(alike && is_resized_at_end(f, dim, &to, k))) return true;
   }
   return false;
 }
