@@ -326,18 +326,46 @@ static void test_refused(void) {
   give(a), give(b);
 }
 
-/* Wrong indexes are found by the call. */
-static void test_indexes(void) {
-  weir_program *p = compile(rows, "cuda", false);
-  int64_t index[8] = {0, 1, 2, 3, 4, 5, 6, 8}, extent = 8;
-  void *a = on_gpu(BYTES), *b = on_gpu(BYTES);
-  CUstream s = stream_new();
-  weir_dl_tensor x = tensor(a, DL_CUDA), y = tensor(b, DL_CUDA), i = tensor(index, DL_CPU);
+/* ---- wrong indexes ---- */
+typedef struct indexed {
+  weir_program *p;
+  void *rows[2], *index; /* on the GPU */
+  int64_t (*values)[8];  /* of each run, pinned */
+  int n_runs;
+  CUstream s;
+} indexed;
+
+enum { INDEXED_RUNS = 16 };
+
+static indexed indexed_new(bool graph) {
+  indexed x = {.p = compile(rows, "cuda", graph), .rows = {on_gpu(BYTES), on_gpu(BYTES)}};
+  x.index = on_gpu(sizeof *x.values);
+  x.values = pinned(INDEXED_RUNS * sizeof *x.values);
+  must(cu->cuMemsetD8Async(address(x.rows[0]), 0, BYTES, NULL));
+  must(cu->cuStreamSynchronize(NULL));
+  x.s = stream_new();
+  return x;
+}
+
+static void indexed_end(indexed *x) {
+  must(cu->cuStreamDestroy(x->s));
+  must(cu->cuMemFreeHost(x->values));
+  give(x->rows[0]), give(x->rows[1]), give(x->index);
+}
+
+/* Its last index is `last`, from 0 to 7 if it is right; `at`: where the run finds the indexes. */
+static weir_status run_index(indexed *x, int64_t last, void *at, int device) {
+  int64_t *index = x->values[x->n_runs++ % INDEXED_RUNS], extent = 8;
+  for (int i = 0; i < 8; i++) index[i] = i < 7 ? i : last;
+  weir_dl_tensor a = tensor(x->rows[0], DL_CUDA), y = tensor(x->rows[1], DL_CUDA);
+  weir_dl_tensor i = tensor(at, device);
   i.ndim = 1;
   i.shape = &extent;
   i.dtype = weir_dtype_to_dl(WEIR_I64);
-  const weir_dl_tensor *inputs[] = {&x, &i}, *outputs[] = {&y};
-  weir_stream stream = {{DL_CUDA, 0}, s};
+  if (device == DL_CPU) memcpy(at, index, sizeof *x->values);
+  else must(cu->cuMemcpyHtoDAsync(address(at), index, sizeof *x->values, x->s));
+  const weir_dl_tensor *inputs[] = {&a, &i}, *outputs[] = {&y};
+  weir_stream stream = {{DL_CUDA, 0}, x->s};
   weir_run_args args = {.struct_size = sizeof args,
                         .inputs = inputs,
                         .n_inputs = 2,
@@ -345,14 +373,80 @@ static void test_indexes(void) {
                         .n_outputs = 1,
                         .streams = &stream,
                         .n_streams = 1};
-  EXPECT(weir_run(p, &args) != WEIR_OK);
-  EXPECT_CONTAINS(weir_error(), "8");
-  index[7] = 7;
-  EXPECT_INT(weir_run(p, &args), WEIR_OK);
-  must(cu->cuStreamSynchronize(s));
-  must(cu->cuStreamDestroy(s));
-  weir_program_destroy(p);
-  give(a), give(b);
+  return weir_run(x->p, &args);
+}
+
+/* Where the call waits for the end of the run anyhow, it tells. */
+static void test_indexes(void) {
+  indexed x = indexed_new(false);
+  int64_t host[8];
+  EXPECT(run_index(&x, 8, host, DL_CPU) != WEIR_OK);
+  EXPECT_CONTAINS(weir_error(), "index 8 is outside axis 0");
+  EXPECT(strstr(weir_error(), "earlier") == NULL);
+  EXPECT_INT(run_index(&x, 7, host, DL_CPU), WEIR_OK);
+  must(cu->cuStreamSynchronize(x.s));
+  weir_program_destroy(x.p);
+  indexed_end(&x);
+}
+
+static char logged[512];
+static void take_log(void *unused, const char *text) {
+  (void)unused;
+  (void)snprintf(logged, sizeof logged, "%s", text);
+}
+
+/* Otherwise it does not wait, although the stream is held until the call has returned; the next one tells, once. What
+ * no call has told is in the log. */
+static void test_late_indexes(bool graph) {
+  indexed x = indexed_new(graph);
+  uint64_t *go = pinned(sizeof *go);
+  EXPECT_INT(run_index(&x, 7, x.index, DL_CUDA), WEIR_OK);
+  must(cu->cuStreamSynchronize(x.s));
+  must(cu->cuStreamWaitValue64(x.s, address(go), 1, CU_STREAM_WAIT_VALUE_GEQ));
+  EXPECT_INT(run_index(&x, 9, x.index, DL_CUDA), WEIR_OK);
+  EXPECT_INT(run_index(&x, 7, x.index, DL_CUDA), WEIR_OK); /* nothing is known yet */
+  __atomic_store_n(go, 1, __ATOMIC_RELEASE);
+  must(cu->cuStreamSynchronize(x.s));
+  EXPECT(run_index(&x, 7, x.index, DL_CUDA) != WEIR_OK);
+  EXPECT_CONTAINS(weir_error(),
+                  "index 9 is outside axis 0, which has 8 elements (found by an earlier run)");
+  for (int i = 0; i < 2; i++) {
+    EXPECT_INT(run_index(&x, 7, x.index, DL_CUDA), WEIR_OK);
+    must(cu->cuStreamSynchronize(x.s));
+  }
+  EXPECT_INT(run_index(&x, -1, x.index, DL_CUDA), WEIR_OK);
+  weir_log_to(take_log, NULL, NULL);
+  weir_program_destroy(x.p);
+  weir_log_to(NULL, NULL, NULL);
+  EXPECT_CONTAINS(logged, "index -1 is outside axis 0");
+  must(cu->cuMemFreeHost(go));
+  indexed_end(&x);
+}
+
+/* A graph of the caller's finds them whenever it is launched; a call of the program tells. */
+static void test_captured_indexes(void) {
+  indexed x = indexed_new(false);
+  CUgraph captured = NULL;
+  CUgraphExec exec = NULL;
+  void *in_graph = on_gpu(sizeof *x.values);
+  EXPECT_INT(run_index(&x, 7, x.index, DL_CUDA), WEIR_OK);
+  must(cu->cuStreamSynchronize(x.s));
+  must(cu->cuStreamBeginCapture(x.s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  EXPECT_INT(run_index(&x, 12, in_graph, DL_CUDA), WEIR_OK);
+  must(cu->cuStreamEndCapture(x.s, &captured));
+  must(cu->cuGraphInstantiateWithFlags(&exec, captured, 0));
+  EXPECT_INT(run_index(&x, 7, x.index, DL_CUDA), WEIR_OK);
+  must(cu->cuGraphLaunch(exec, x.s));
+  must(cu->cuStreamSynchronize(x.s));
+  EXPECT(run_index(&x, 7, x.index, DL_CUDA) != WEIR_OK);
+  EXPECT_CONTAINS(weir_error(), "index 12 is outside axis 0");
+  EXPECT_INT(run_index(&x, 7, x.index, DL_CUDA), WEIR_OK);
+  must(cu->cuStreamSynchronize(x.s));
+  must(cu->cuGraphExecDestroy(exec));
+  must(cu->cuGraphDestroy(captured));
+  weir_program_destroy(x.p);
+  give(in_graph);
+  indexed_end(&x);
 }
 
 /* ---- runs that nobody waits for at once ---- */
@@ -607,6 +701,9 @@ int main(void) {
   test_seeds(true);
   test_refused();
   test_indexes();
+  test_late_indexes(false);
+  test_late_indexes(true);
+  test_captured_indexes();
   test_async_refused();
   test_allocator();
   for (int graph = 0; graph < 2; graph++) test_one_pool(graph);

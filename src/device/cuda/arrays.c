@@ -121,15 +121,6 @@ status cuda_run_set_seed(cuda_loaded *l, bool captured, bool *copied) {
 status cuda_run_copy_in(cuda_loaded *l, bool *copied) {
   for (uint32_t i = 0; i < l->n_externals; i++)
     if (cuda_is_here(l, l->externals[i].rank)) TRY(copy_in(l, &l->externals[i], copied));
-  for (uint32_t r = 0; r < l->n_ranks; r++) {
-    const cuda_rank *x = &l->ranks[r];
-    CUstream stream = l->streams[cuda_main_stream(l, r)].handle;
-    if (x->n_errors == 0 || !cuda_is_here(l, r)) continue;
-    *copied = true;
-    TRY(cuda_try(cuda_run_make_current(l, r), "making a context current"));
-    TRY(cuda_try(l->cu->cuMemsetD8Async(x->errors, 0, x->n_errors * sizeof(cg_error), stream),
-                 "clearing errors"));
-  }
   return STATUS_OK;
 }
 

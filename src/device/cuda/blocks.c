@@ -151,10 +151,8 @@ void cuda_blocks_lay_out(cuda_loaded *l) {
   }
   for (uint32_t i = 0; i < l->n_externals && cuda_is_mapped(l); i++)
     reserve_place(l, &l->externals[i]);
-  for (uint32_t r = 0; r < l->n_ranks; r++) {
-    l->ranks[r].errors_at = reserve(&l->ranks[r], l->ranks[r].n_errors * sizeof(cg_error));
+  for (uint32_t r = 0; r < l->n_ranks; r++)
     l->ranks[r].seed_at = reserve(&l->ranks[r], l->draws ? sizeof l->seed : 0);
-  }
   lay_out_scratch(l);
 }
 
@@ -164,7 +162,6 @@ static void place_all(cuda_loaded *l) {
     cuda_rank *x = &l->ranks[r];
     x->pool = x->block + x->pool_at;
     x->staging = x->block + x->staging_at;
-    x->errors = x->block + x->errors_at;
     x->seed = x->block + x->seed_at;
   }
   for (uint32_t i = 0; i < l->n_externals; i++) {

@@ -83,9 +83,10 @@ typedef struct cuda_device {
   cuda_gpu gpus[CUDA_MAX_GPUS];
   cuda_block *blocks; /* by rank: what its plans share; of a run, as d->run is held */
   uint32_t n_blocks;
-  cuda_loaded *last;  /* whose run was the last to use them; NULL: none */
-  cuda_nccl *nccl;    /* NULL: communications are copies and folds */
-  int64_t timeout_ns; /* without progress of communications that NCCL carries out; <= 0: never */
+  cuda_loaded *last;     /* whose run was the last to use them; NULL: none */
+  cuda_loaded *followed; /* plans whose runs may have found errors (errors.c) */
+  cuda_nccl *nccl;       /* NULL: communications are copies and folds */
+  int64_t timeout_ns;    /* without progress of communications that NCCL carries out; <= 0: never */
 } cuda_device;
 
 /* Makes the GPU ready on first use, and its context current. The lock is held. */
@@ -169,10 +170,11 @@ typedef struct cuda_rank {
   uint32_t gpu;
   CUdeviceptr block; /* all its memory */
   size_t block_bytes;
-  cuda_block own;                                 /* of plans that do not share */
-  size_t pool_at, staging_at, errors_at, seed_at; /* in the block */
-  int64_t pool_begin, pool_end;                   /* its part of the plan's pool */
-  CUdeviceptr pool, staging, errors, seed;
+  cuda_block own;                      /* of plans that do not share */
+  size_t pool_at, staging_at, seed_at; /* in the block */
+  int64_t pool_begin, pool_end;        /* its part of the plan's pool */
+  CUdeviceptr pool, staging, seed;
+  CUdeviceptr errors; /* its records, in pinned memory */
   uint32_t n_errors;
   void *slots;       /* pinned */
   CUevent origin;    /* tracing: what its events' times are told from; NULL: not yet */
@@ -206,7 +208,7 @@ struct cuda_loaded {
   cuda_task *tasks;
   cuda_move *moves; /* by copy */
   cuda_fold_call *folds;
-  cg_error *errors; /* records as read back */
+  cg_error *errors; /* pinned (errors.c); NULL: none */
   uint32_t n_errors;
   /* A run. */
   uint32_t issued;        /* steps */
@@ -223,7 +225,9 @@ struct cuda_loaded {
   cuda_nccl_plan nccl;
   cuda_watched *watched; /* by stream; NULL: NCCL carries nothing out */
   bool is_pending;       /* a run on the caller's streams was issued; the first stream ends it */
-  bool is_stuck;         /* its streams never ended: nothing of it can be given back */
+  bool is_followed;      /* a run that nobody waits for may have found errors */
+  cuda_loaded *next_followed;
+  bool is_stuck;     /* its streams never ended: nothing of it can be given back */
   bool keeps_memory; /* its blocks are its own: a graph of the caller's may use them at any time */
   size_t placed_bytes; /* of all blocks, as addresses were made for; 0: not yet */
   bool moved;          /* some address changed since the last run */

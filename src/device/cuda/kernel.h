@@ -19,7 +19,7 @@
  * of one stream may share it.
  *
  * Errors. A kernel that takes indexes from memory has `n_indexed` records: give each such task so many
- * of its own (cg_error, contiguous in device memory, zeroed before every run) as CG_START_ERROR; after the
+ * of its own (cg_error, contiguous, zeroed before every run, where the device can write) as CG_START_ERROR; after the
  * run the first one in plan order with `raised` set is the error, and cuda_kernel_fail() words it.
  *
  * Bodies. What no kernel computes as a whole is computed step by step (kernel_body.c): each step is a

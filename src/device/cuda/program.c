@@ -3,6 +3,7 @@
 
 #include "base/table.h"
 #include "device/cuda/device.h"
+#include "device/cuda/errors.h"
 
 static const rt_plan *plan_of(const cuda_loaded *l) { return l->plan; }
 
@@ -396,7 +397,6 @@ static status find_kernels(void *context) {
     TRY(find_kernel(l, &known, t));
     TRY(make_calls(l, &l->tasks[t]));
   }
-  l->errors = ARENA_ARRAY(&l->memory, l->n_errors, cg_error);
   return STATUS_OK;
 }
 
@@ -407,6 +407,8 @@ static status lay_out(void *context) {
 }
 
 static status allocate(cuda_loaded *l) {
+  if (l->n_errors) TRY(make_current(l, l->share ? l->share->me : 0));
+  TRY(cuda_errors_make(l));
   for (uint32_t r = 0; r < l->n_ranks && !l->share; r++) {
     size_t slots_bytes = (size_t)l->order.slots_bytes[r];
     if (slots_bytes == 0) continue;
@@ -560,10 +562,12 @@ static void make_any_current(const cuda_loaded *l) {
 
 void cuda_program_destroy(cuda_loaded *l) {
   const cuda_vendor *cu = l->cu;
+  cuda_errors_leave(l);
   if (l->is_stuck) return; /* to free what streams still use would wait for them */
   /* mutant: cuda_unload_without_context */
   make_any_current(l);
   if (l->is_pending) (void)cu->cuStreamSynchronize(l->streams[0].handle);
+  cuda_errors_end(l);
   for (uint32_t s = 0; l->streams && s < l->n_streams; s++)
     if (l->streams[s].handle) (void)cu->cuStreamDestroy(l->streams[s].handle);
   for (uint32_t i = 0; l->events && i < l->n_events; i++)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/random.h"
+#include "device/cuda/errors.h"
 #include "device/cuda/run.h"
 
 static const rt_plan *plan_of(const cuda_loaded *l) { return l->plan; }
@@ -307,6 +308,8 @@ status cuda_run_prepare(cuda_loaded *l, void *const *inputs, void *const *output
 static status start(cuda_loaded *l, void *const *inputs, void *const *outputs) {
   TRY(check_stuck(l));
   if (l->is_pending) TRY(cuda_run_settle(l));
+  TRY(cuda_errors_earlier(l->device));
+  cuda_errors_clear(l);
   TRY(cuda_try(cuda_run_make_current(l, l->share ? l->share->me : 0), "making a context current"));
   TRY(cuda_run_find(l, inputs, outputs));
   TRY(cuda_blocks_follow(l, NULL));
@@ -366,63 +369,6 @@ void cuda_launch(rt_loaded *loaded, uint32_t instr) {
   if (l->failed == CUDA_SUCCESS) l->failed = l->cu->cuGraphLaunch(l->graph, l->streams[0].handle);
 }
 
-/* Of several tasks that met a wrong index, the first in the plan is reported. */
-/* The first record of a task that was raised; n_indexed: none. */
-static uint32_t first_raised(const cuda_loaded *l, const cuda_task *t, const cg_error **why) {
-  uint32_t record = t->error, n = t->kernel ? t->kernel->n_indexed : 0, i = 0;
-  for (uint32_t r = 0; r < l->streams[t->stream].rank; r++) record += l->ranks[r].n_errors;
-  while (i < n && !l->errors[record + i].raised) i++;
-  *why = &l->errors[record + i];
-  return i;
-}
-
-static uint32_t instr_of(const cuda_loaded *l, const cuda_task *task) {
-  const rt_plan *plan = plan_of(l);
-  uint32_t number = (uint32_t)(task - l->tasks), i = 0;
-  while (i < plan->n_instrs &&
-         (plan->instrs[i].kind != RT_LAUNCH || plan->instrs[i].task != number))
-    i++;
-  return i;
-}
-
-static status fail_in(const cuda_loaded *l, const cuda_task *task, uint32_t record,
-                      const cg_error *why) {
-  char message[256];
-  status st = cuda_kernel_fail(task->kernel, record, why);
-  (void)snprintf(message, sizeof message, "%s", status_message());
-  status_clear();
-  return rt_fail_at(plan_of(l), instr_of(l, task), st, message);
-}
-
-status cuda_run_errors(cuda_loaded *l) {
-  uint32_t at = 0;
-  for (uint32_t r = 0; r < l->n_ranks; r++) {
-    const cuda_rank *x = &l->ranks[r];
-    uint32_t s = cuda_main_stream(l, r);
-    if (x->n_errors == 0 || !cuda_is_here(l, r)) continue;
-    TRY(cuda_try(cuda_run_make_current(l, r), "making a context current"));
-    TRY(cuda_try(l->cu->cuMemcpyDtoHAsync(l->errors + at, x->errors, x->n_errors * sizeof(cg_error),
-                                          l->streams[s].handle),
-                 "reading errors"));
-    TRY(wait_for(l, s));
-    at += x->n_errors;
-  }
-  const cuda_task *first = NULL;
-  const cg_error *why = NULL, *raised;
-  uint32_t record = 0;
-  for (uint32_t t = 0; t < plan_of(l)->n_tasks; t++) {
-    const cuda_task *task = &l->tasks[t];
-    /* mutant: cuda_last_error_told */
-    if (!task->kernel || (first && first->instr < task->instr)) continue;
-    uint32_t i = first_raised(l, task, &raised);
-    if (i == task->kernel->n_indexed) continue;
-    first = task;
-    record = i;
-    why = raised;
-  }
-  return first ? fail_in(l, first, record, why) : STATUS_OK;
-}
-
 /* Others that take part in a communication would wait for what is not issued; those runs go on. */
 void cuda_cancel(rt_loaded *loaded) {
   cuda_loaded *l = (cuda_loaded *)loaded;
@@ -469,7 +415,7 @@ static status complete(cuda_loaded *l) {
   status issued = cuda_run_failure(l), ran = sync_all(l);
   if (issued != STATUS_OK) return issued;
   if (ran != STATUS_OK) return ran;
-  if (l->n_errors) TRY(cuda_run_errors(l));
+  TRY(cuda_errors_tell(l));
   bool copied = false;
   /* mutant: cuda_outputs_not_awaited */
   TRY(cuda_run_copy_out(l, &copied));

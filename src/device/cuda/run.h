@@ -12,8 +12,7 @@ CUresult cuda_run_make_current(cuda_loaded *l, uint32_t rank);
 NODISCARD status cuda_run_find(cuda_loaded *l, void *const *inputs, void *const *outputs);
 /* Is it copied from or to memory of the host that is not pinned? */
 bool cuda_run_is_pageable(const cuda_loaded *l, const cuda_external *e);
-/* On the main streams of ranks, all that has to be copied; *copied: something was. Records of errors are
- * cleared with it. */
+/* On the main streams of ranks, all that has to be copied; *copied: something was. */
 NODISCARD status cuda_run_copy_in(cuda_loaded *l, bool *copied);
 /* Writes the seed of the run, if the ranks have another one, on their first streams. */
 NODISCARD status cuda_run_set_seed(cuda_loaded *l, bool captured, bool *copied);
@@ -32,10 +31,9 @@ NODISCARD status cuda_run_prepare(cuda_loaded *l, void *const *inputs, void *con
 NODISCARD status cuda_run_settle(cuda_loaded *l);
 /* Waits for whatever there is, after a failure. */
 void cuda_run_drain(cuda_loaded *l);
-/* What issuing met, and what tasks did: wrong indexes. */
+/* What issuing met. */
 NODISCARD status cuda_run_failure(cuda_loaded *l);
 /* The driver's answer to a question about a run that is under way. */
 NODISCARD status cuda_run_try(const cuda_loaded *l, CUresult r);
-NODISCARD status cuda_run_errors(cuda_loaded *l);
 
 #endif

@@ -4,6 +4,7 @@
  *
  * All streams begin after the first and end before it goes on, so a run comes after the one before it without
  * the host waiting for that. The same events make a caller's capture take all of it in. */
+#include "device/cuda/errors.h"
 #include "device/cuda/run.h"
 
 /* ---- the caller's streams ---- */
@@ -105,9 +106,9 @@ static status check_capture(const cuda_loaded *l) {
   return STATUS_OK;
 }
 
-/* Whether the host must see its end: memory that it may change or read next, indexes that may be wrong. */
+/* Whether the host must see its end: memory that it may change or read next. */
 static bool must_wait(const cuda_loaded *l) {
-  bool waits = l->n_errors > 0;
+  bool waits = false;
   for (uint32_t i = 0; i < l->n_externals && !waits; i++)
     waits = cuda_run_is_pageable(l, &l->externals[i]);
   return waits;
@@ -116,6 +117,7 @@ static bool must_wait(const cuda_loaded *l) {
 static status run_locked(cuda_loaded *l, void *const *inputs, void *const *outputs,
                          const rt_stream *streams, uint32_t n, bool captured) {
   if (captured) l->keeps_memory = true;
+  TRY(cuda_errors_earlier(l->device));
   TRY(cuda_run_prepare(l, inputs, outputs));
   if (captured) TRY(check_capture(l));
   /* a graph is not ordered after runs outside of it */
@@ -124,9 +126,10 @@ static status run_locked(cuda_loaded *l, void *const *inputs, void *const *outpu
   status st = issue_all(l, captured), led = lead_callers(l, streams, n);
   if (st == STATUS_OK) st = led;
   l->is_pending = !captured;
+  cuda_errors_follow(l);
   if (st == STATUS_OK && !captured && must_wait(l)) {
     st = cuda_run_settle(l);
-    if (st == STATUS_OK && l->n_errors) st = cuda_run_errors(l);
+    if (st == STATUS_OK) st = cuda_errors_tell(l);
   }
   return st;
 }
