@@ -213,6 +213,13 @@ static bool same_stream(lowering *l, const stream_axis *a, const stream_axis *b)
          ir_func_equal(l->f, a->count, b->count) == IR_TRUE;
 }
 
+static bool has_common(lowering *l, const stream_axes *a, const stream_axes *b) {
+  for (uint32_t i = 0; i < a->len; i++)
+    for (uint32_t k = 0; k < b->len; k++)
+      if (same_stream(l, &a->data[i], &b->data[k])) return true;
+  return false;
+}
+
 bool host_check_results(lowering *l, const ir_op_data *op, const stream_axes *axes) {
   for (uint32_t k = 1; k < ir_op_n_results(op); k++) {
     stream_axes own;
@@ -220,7 +227,7 @@ bool host_check_results(lowering *l, const ir_op_data *op, const stream_axes *ax
     if (!host_stream_axes(l, t, &own)) return false;
     host_drop_unshared_streams(l, op, &own);
     /* What the first cannot repeat is not taken; of two that were written both ways, which one? */
-    if (own.len == 0 || axes->len == 0 || same_stream(l, &own.data[0], &axes->data[0])) continue;
+    if (own.len == 0 || axes->len == 0 || has_common(l, &own, axes)) continue;
     diag_error(&l->f->module->errors, ir_tensor_at(l->f, t)->at,
                "the streams of '%s' are not those of '%s': all results of %s are made in the same "
                "loops; mark set(%s) instead",
