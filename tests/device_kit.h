@@ -58,11 +58,14 @@ static inline void team_close(team *t) {
   for (uint32_t r = 0; r < t->n; r++) rt_plan_destroy(t->plans[r]);
 }
 
-static inline bool team_open(team *t, subject *s, ir_func *h, uint32_t streams, uint32_t devices) {
+/* With loops of so many repetitions kept (0: none is), and values in outputs where they `lend`. */
+static inline bool team_open_loops(team *t, subject *s, ir_func *h, uint32_t streams,
+                                   uint32_t devices, uint32_t loops, bool lends) {
   *t = (team){.s = s, .h = h};
   if (!team_bind(t)) return false;
   rt_bind_options options = {.streams = streams, .seed = KIT_SEED, .world = devices};
-  options.lends = true;
+  options.loops = loops;
+  options.lends = lends;
   for (; t->n < devices; t->n++) {
     options.rank = t->n;
     if (rt_bind(&t->env, &options, &memory_default, &t->plans[t->n]) == STATUS_OK) continue;
@@ -70,6 +73,10 @@ static inline bool team_open(team *t, subject *s, ir_func *h, uint32_t streams, 
   }
   t->ranks = (session_ranks){.n = devices, .world = devices};
   return kit_ok(session_pieces_make(&t->ranks, h, &t->env, &memory_default, &t->pieces), "pieces");
+}
+
+static inline bool team_open(team *t, subject *s, ir_func *h, uint32_t streams, uint32_t devices) {
+  return team_open_loops(t, s, h, streams, devices, 0, true);
 }
 
 /* Cuts the inputs; the outputs are filled with something else. */

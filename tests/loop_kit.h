@@ -2,6 +2,8 @@
 #ifndef WEIR_TESTS_LOOP_KIT_H
 #define WEIR_TESTS_LOOP_KIT_H
 
+#include <string.h>
+
 #include "check/check.h"
 #include "runtime/plan.h"
 #include "runtime/queues.h"
@@ -35,6 +37,21 @@ static inline bool loop_same_task(const rt_plan *p, const rt_task *a, const rt_p
   return true;
 }
 
+static inline bool loop_same_side(const rt_plan *p, uint32_t a, const rt_plan *q, uint32_t b) {
+  return a == RT_NO_VIEW || b == RT_NO_VIEW ? a == b : loop_same_view(p, a, q, b);
+}
+
+/* They have the same numbers, of one rank. */
+static inline bool loop_same_post(const rt_plan *p, const rt_post *a, const rt_plan *q,
+                                  const rt_post *b) {
+  return a->kind == b->kind && a->op == b->op && a->dtype == b->dtype && a->n_team == b->n_team &&
+         memcmp(a->team, b->team, a->n_team * sizeof *a->team) == 0 && a->me == b->me &&
+         a->root == b->root && a->to == b->to && a->from == b->from && a->count == b->count &&
+         a->count_from == b->count_from && a->rank == b->rank && a->before == b->before &&
+         a->joined == b->joined && !a->loop && !b->loop && loop_same_side(p, a->in, q, b->in) &&
+         loop_same_side(p, a->out, q, b->out);
+}
+
 /* Two plans without loops do the same; else the number of the first instruction that differs. */
 static inline bool loop_same_plan(const rt_plan *p, const rt_plan *q, uint32_t *at) {
   for (*at = 0; *at < p->n_instrs && *at < q->n_instrs; ++*at) {
@@ -44,13 +61,19 @@ static inline bool loop_same_plan(const rt_plan *p, const rt_plan *q, uint32_t *
       return false;
     if (a->kind == RT_LAUNCH && !loop_same_task(p, &p->tasks[a->task], q, &q->tasks[b->task]))
       return false;
+    bool comm = a->kind == RT_POST || a->kind == RT_JOIN;
+    if (comm &&
+        (a->task != b->task || !loop_same_post(p, &p->posts[a->task], q, &q->posts[b->task])))
+      return false;
   }
-  return p->n_instrs == q->n_instrs && p->n_tasks == q->n_tasks && p->n_streams == q->n_streams;
+  return p->n_instrs == q->n_instrs && p->n_posts == q->n_posts && p->n_tasks == q->n_tasks &&
+         p->n_streams == q->n_streams;
 }
 
 static inline bool loop_same_entry(const rt_entry *a, const rt_entry *b) {
+  bool numbered = a->kind == RT_LAUNCH || a->kind == RT_POST;
   return a->instr == b->instr && a->kind == b->kind && a->other == b->other &&
-         a->target == b->target && (a->kind != RT_LAUNCH || a->launch == b->launch) &&
+         a->target == b->target && (!numbered || a->launch == b->launch) &&
          (a->signals || !b->signals);
 }
 

@@ -152,6 +152,7 @@ typedef struct check_world_report {
   uint32_t n_plans;      /* n_ranks, or 1 where all ranks are alike, or one of each kind */
   const uint32_t *times; /* by plan, of several kinds: how many ranks it represents; else NULL */
   const rt_plan *const *plans; /* must outlive the report for its text */
+  rt_plan *unrolled;           /* those among them that it made itself; NULL: none */
   check_report *ranks;         /* what is wrong with each plan by itself */
   VEC(check_meeting) meetings; /* those kept */
   VEC(check_stop) stops;

@@ -211,7 +211,10 @@ NODISCARD status check_analyse(const rt_plan *plan, const check_options *options
 /* Of a plan with loops; the options are complete. */
 NODISCARD status check_looped(const rt_plan *plan, const check_options *options,
                               check_report *report);
-NODISCARD status check_prune_looped(rt_plan *plan, const allocator *memory, uint32_t *removed);
+NODISCARD status check_prune_looped(rt_plan *plan, bool any_root, const allocator *memory,
+                                    uint32_t *removed);
+/* Does the short plan (rt_plan_shorten), if it passes, prove the plan? */
+NODISCARD status check_may_shorten(const rt_plan *plan, const allocator *memory, bool *result);
 
 /* Fills the steps and what belongs to them. UNAVAILABLE: too many communications at once. */
 NODISCARD status check_steps(check_analysis *c);
@@ -270,7 +273,12 @@ typedef struct check_match {
   VEC(check_part) parts;
   uint32_t **first_part; /* by rank and post: number + 1 in `parts`; 0: none */
   uint32_t *channel_of;  /* by meeting */
+  bool
+      uneven; /* some meet in different loops, or in and outside of one: the plans must be unrolled (docs/scale.md) */
 } check_match;
+
+/* The number of loops before the instruction, twice, and one more if it is in the next one. */
+uint32_t check_part_of(const rt_plan *plan, uint32_t instr);
 
 /* Which of the plans is that of a rank. */
 static inline uint32_t check_plan_number(const check_world_report *r, uint32_t rank) {

@@ -31,11 +31,20 @@ static uint32_t skip(const rt_plan *p, uint32_t i) {
   return i;
 }
 
+static bool same_loops(const rt_plan *a, const rt_plan *b) {
+  if (a->n_loops != b->n_loops) return false;
+  for (uint32_t k = 0; k < a->n_loops; k++)
+    if (a->loops[k].times != b->loops[k].times) return false;
+  return true;
+}
+
 bool check_same_posts(const check_match *m, const rt_plan *a, const rt_plan *b) {
   uint32_t i = skip(a, 0), k = skip(b, 0);
+  if (!same_loops(a, b)) return false;
   for (; i < a->n_instrs && k < b->n_instrs; i = skip(a, i + 1), k = skip(b, k + 1)) {
     const rt_instr *x = &a->instrs[i], *y = &b->instrs[k];
     if (x->kind != y->kind || x->stream != y->stream) return false;
+    if (check_part_of(a, i) != check_part_of(b, k)) return false;
     if (x->kind == RT_WAIT ? x->other != y->other : x->task != y->task) return false;
     if (x->kind == RT_POST && !same_post(m, &a->posts[x->task], &b->posts[y->task])) return false;
   }

@@ -42,9 +42,21 @@ static const rt_task *task_at(const examining *x, uint32_t instr) {
   return i->kind == RT_LAUNCH ? &x->plan->tasks[i->task] : NULL;
 }
 
+static const rt_post *post_at(const examining *x, uint32_t instr) {
+  const rt_instr *i = &x->plan->instrs[instr];
+  return i->kind == RT_POST ? &x->plan->posts[i->task] : NULL;
+}
+
+static void touch_post(examining *x, const rt_post *p) {
+  if (p->in != RT_NO_VIEW) touch(x, p->in, false);
+  if (p->out != RT_NO_VIEW) touch(x, p->out, true);
+}
+
 static void touch_all(examining *x) {
   for (uint32_t i = x->loop->first; i < x->loop->first + x->loop->n; i++) {
     const rt_task *t = task_at(x, i);
+    const rt_post *p = post_at(x, i);
+    if (p) touch_post(x, p);
     if (!t) continue;
     for (uint32_t k = 0; k < rt_task_n_results(t); k++) touch(x, rt_task_result(t, k), true);
     for (uint32_t k = 0; k < t->n_operands; k++)
@@ -56,24 +68,64 @@ static void touch_all(examining *x) {
 static bool is_written(const examining *x, uint32_t view, uint32_t end) {
   for (uint32_t i = x->loop->first; i < end; i++) {
     const rt_task *t = task_at(x, i);
+    const rt_post *p = post_at(x, i);
     for (uint32_t k = 0; t && k < rt_task_n_results(t); k++)
       if (check_same_view(x->plan, rt_task_result(t, k), view)) return true;
+    if (p && p->out != RT_NO_VIEW && check_same_view(x->plan, p->out, view)) return true;
   }
   return false;
+}
+
+/* A view that moves through memory that the loop writes: has the repetition written it? */
+static bool is_own(const examining *x, uint32_t view, uint32_t instr) {
+  const rt_view *v = &x->plan->views[view];
+  const touched *of = &x->of[object_of(x->plan, v->buffer)];
+  bool begins_empty = x->plan->buffers[v->buffer].kind != RT_BUFFER_INPUT;
+  return !of->written || !begins_empty || v->step_bytes == 0 || is_written(x, view, instr);
 }
 
 /* What moves through memory that the loop writes reads what the same repetition wrote. */
 static bool reads_its_own(const examining *x) {
   for (uint32_t i = x->loop->first; i < x->loop->first + x->loop->n; i++) {
     const rt_task *t = task_at(x, i);
-    for (uint32_t k = 0; t && k < t->n_operands; k++) {
-      if (t->operands[k].kind != RT_OPERAND_VIEW) continue;
-      const rt_view *v = &x->plan->views[t->operands[k].view];
-      const touched *of = &x->of[object_of(x->plan, v->buffer)];
-      bool begins_empty = x->plan->buffers[v->buffer].kind != RT_BUFFER_INPUT;
-      if (!of->written || !begins_empty || v->step_bytes == 0) continue;
-      if (!is_written(x, t->operands[k].view, i)) return false;
-    }
+    const rt_post *p = post_at(x, i);
+    for (uint32_t k = 0; t && k < t->n_operands; k++)
+      if (t->operands[k].kind == RT_OPERAND_VIEW && !is_own(x, t->operands[k].view, i))
+        return false;
+    if (p && p->in != RT_NO_VIEW && !is_own(x, p->in, i)) return false;
+  }
+  return true;
+}
+
+/* ---- communications ---- */
+/* Is what is posted at `instr` joined in the same repetition by the stream that posts it? Then it is over before it is
+ * posted again. A root would write what others do not. */
+static bool is_joined(const examining *x, uint32_t instr) {
+  const rt_instr *post = &x->plan->instrs[instr];
+  const rt_post *p = &x->plan->posts[post->task];
+  if (p->n_team > 1 && ir_comm_has_root(p->kind)) return false;
+  for (uint32_t i = instr + 1; i < x->loop->first + x->loop->n; i++) {
+    const rt_instr *join = &x->plan->instrs[i];
+    if (join->kind == RT_JOIN && join->task == post->task && join->stream == post->stream)
+      return true;
+  }
+  return false;
+}
+
+/* Is what is joined at `instr` posted before, in the same repetition? */
+static bool is_posted(const examining *x, uint32_t instr) {
+  for (uint32_t i = x->loop->first; i < instr; i++) {
+    const rt_instr *post = &x->plan->instrs[i];
+    if (post->kind == RT_POST && post->task == x->plan->instrs[instr].task) return true;
+  }
+  return false;
+}
+
+static bool communicates_alone(const examining *x) {
+  for (uint32_t i = x->loop->first; i < x->loop->first + x->loop->n; i++) {
+    uint8_t kind = x->plan->instrs[i].kind;
+    if (kind == RT_POST && !is_joined(x, i)) return false;
+    if (kind == RT_JOIN && !is_posted(x, i)) return false;
   }
   return true;
 }
@@ -83,13 +135,13 @@ static bool loop_fits(examining *x) {
   touch_all(x);
   for (uint32_t b = 0; b < x->plan->n_buffers; b++)
     if (x->of[b].written && x->of[b].mixed) return false;
-  return reads_its_own(x);
+  return reads_its_own(x) && communicates_alone(x);
 }
 
 static status examine(void *context) {
   examining *x = context;
   x->of = ARENA_ARRAY(&x->scratch, x->plan->n_buffers, touched);
-  x->fits = x->plan->n_posts == 0;
+  x->fits = x->plan->n_ranks <= 1;
   for (uint32_t k = 0; k < x->plan->n_loops && x->fits; k++) {
     x->loop = &x->plan->loops[k];
     x->fits = loop_fits(x);
@@ -97,7 +149,7 @@ static status examine(void *context) {
   return STATUS_OK;
 }
 
-static status may_shorten(const rt_plan *plan, const allocator *memory, bool *result) {
+status check_may_shorten(const rt_plan *plan, const allocator *memory, bool *result) {
   examining x = {.plan = plan};
   arena_init(&x.scratch, memory);
   status st = memory_guard(examine, &x);
@@ -111,7 +163,7 @@ static status shorten(const rt_plan *plan, const allocator *memory, rt_plan **sh
                       const uint32_t **from) {
   bool may;
   *shortened = NULL;
-  TRY(may_shorten(plan, memory, &may));
+  TRY(check_may_shorten(plan, memory, &may));
   return may ? rt_plan_shorten(plan, memory, shortened, from) : STATUS_OK;
 }
 
@@ -262,7 +314,8 @@ static status take_out_like(rt_plan *plan, const rt_plan *shortened, const uint3
   return STATUS_OK;
 }
 
-status check_prune_looped(rt_plan *plan, const allocator *memory, uint32_t *removed) {
+status check_prune_looped(rt_plan *plan, bool any_root, const allocator *memory,
+                          uint32_t *removed) {
   rt_plan *shortened;
   const uint32_t *from;
   *removed = 0;
@@ -271,9 +324,11 @@ status check_prune_looped(rt_plan *plan, const allocator *memory, uint32_t *remo
   for (uint32_t i = 0; i < shortened->n_instrs; i++) /* waits have no task */
     if (shortened->instrs[i].kind == RT_WAIT) shortened->instrs[i].task = i;
   uint32_t gone;
-  status st = check_prune_waits(shortened, memory, &gone);
+  status st = any_root ? check_prune_alike(shortened, memory, &gone)
+                       : check_prune_waits(shortened, memory, &gone);
   if (st == STATUS_OK && shortened->passed)
     st = take_out_like(plan, shortened, from, memory, removed);
+  plan->passed_for_all = plan->passed_for_all && shortened->passed_for_all;
   rt_plan_destroy(shortened);
   return st;
 }

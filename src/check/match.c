@@ -103,6 +103,28 @@ static bool fit(const check_match *m, const check_channel *c, uint32_t member, u
   return rt_comm_requests_agree(&x, &y);
 }
 
+/* ---- loops ---- */
+uint32_t check_part_of(const rt_plan *plan, uint32_t instr) {
+  for (uint32_t k = 0; k < plan->n_loops; k++) {
+    const rt_loop *l = &plan->loops[k];
+    if (instr < l->first + l->n) return 2 * k + (instr >= l->first);
+  }
+  return 2 * plan->n_loops;
+}
+
+static uint32_t times_of(const rt_plan *plan, uint32_t instr) {
+  uint32_t part = check_part_of(plan, instr);
+  return part % 2 ? plan->loops[part / 2].times : 1;
+}
+
+/* Do the members meet in the same loop, done as often, or between the same loops? */
+static bool is_even(const check_match *m, const check_channel *c, uint32_t member, uint32_t turn) {
+  const rt_plan *a = check_plan_of(m->report, c->ranks[0]);
+  const rt_plan *b = check_plan_of(m->report, c->ranks[member]);
+  uint32_t i = c->turns[0].data[turn], k = c->turns[member].data[turn];
+  return check_part_of(a, i) == check_part_of(b, k) && times_of(a, i) == times_of(b, k);
+}
+
 /* A member that does not come; if none comes, the channel has ended. */
 static bool somebody_absent(check_match *m, const check_channel *c, uint32_t turn) {
   check_meeting f = {
@@ -127,6 +149,7 @@ static bool compare_channel(check_match *m, check_channel *c) {
   c->first_meeting = m->n_meetings;
   for (uint32_t turn = 0; !somebody_absent(m, c, turn); turn++, m->n_meetings++) {
     for (uint32_t k = 1; k < c->n; k++) {
+      if (!is_even(m, c, k, turn)) m->uneven = true;
       if (fit(m, c, k, turn)) continue;
       check_meeting f = {.kind = CHECK_MISMATCH, .turn = turn};
       f.rank_a = c->ranks[0];
@@ -136,6 +159,8 @@ static bool compare_channel(check_match *m, check_channel *c) {
       check_met(m, &f);
       return false;
     }
+    uint32_t times = times_of(check_plan_of(m->report, c->ranks[0]), c->turns[0].data[turn]);
+    m->report->n_met += (uint64_t)times * c->times;
   }
   return m->report->n_found == found;
 }
@@ -168,7 +193,6 @@ bool check_match_posts(check_match *m) {
   for (uint32_t k = 0; k < m->channels.len; k++) {
     check_channel *c = &m->channels.data[k];
     if (!compare_channel(m, c)) good = false;
-    m->report->n_met += (uint64_t)(m->n_meetings - c->first_meeting) * c->times;
   }
   if (good) index_parts(m);
   return good;

@@ -58,7 +58,8 @@ static bool keeps_rules_anywhere(const check_analysis *c, const rt_post *post,
 
 static bool expect_rules(check_analysis *c, uint32_t instr, const rt_post *post,
                          const rt_post *last) {
-  if (keeps_rules_anywhere(c, post, last)) return true;
+  if (post->merged || keeps_rules_anywhere(c, post, last))
+    return true; /* the last repetition tells */
   check_finding f = finding(CHECK_POST_RULE, CHECK_NONE, instr);
   check_found(c, &f);
   status_clear();
@@ -168,7 +169,7 @@ void check_posts(check_analysis *c) {
     uint32_t post = plan->instrs[i].task;
     expect_kept(c, i, &plan->posts[post], c->first_join[post]);
     if (!expect_rules(c, i, &plan->posts[post], last)) continue;
-    last = &plan->posts[post];
+    if (!plan->posts[post].merged) last = &plan->posts[post];
     order_post(&o, post);
   }
 }

@@ -246,11 +246,12 @@ static status prune_plan(rt_plan *plan, bool any_root, const allocator *memory, 
 }
 
 status check_prune_waits(rt_plan *plan, const allocator *memory, uint32_t *removed) {
-  if (plan->n_loops) return check_prune_looped(plan, memory, removed);
+  if (plan->n_loops) return check_prune_looped(plan, false, memory, removed);
   return prune_plan(plan, false, memory, removed);
 }
 
 status check_prune_alike(rt_plan *plan, const allocator *memory, uint32_t *removed) {
+  if (plan->n_loops) return check_prune_looped(plan, true, memory, removed);
   return prune_plan(plan, true, memory, removed);
 }
 
@@ -273,6 +274,8 @@ static bool differs_by_waits(const rt_plan *plan, const rt_plan *like) {
 
 bool check_prune_like(rt_plan *plan, const rt_plan *like) {
   bool alike = plan->alike && like->alike && like->passed && !rt_plan_has_roots(like);
+  if (plan->n_loops || like->n_loops)
+    return false; /* loops may end where slices begin anew: elsewhere on each rank */
   if (!alike || !differs_by_waits(plan, like)) return false;
   memcpy(plan->instrs, like->instrs, like->n_instrs * sizeof *plan->instrs);
   plan->n_instrs = like->n_instrs;

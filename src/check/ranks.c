@@ -6,6 +6,7 @@ typedef struct ranks_call {
   check_world_report *report;
   const ir_mesh_data *alike;
   bool differ; /* of several kinds: they do not post alike */
+  bool uneven; /* check_match.uneven */
   arena scratch;
 } ranks_call;
 
@@ -55,6 +56,7 @@ static status match_guarded(void *context) {
   if (m.alike) r->n_plans = 1; /* the others do the same */
   if (check_match_posts(&m)) check_deadlock(&m);
   r->n_plans = n_plans;
+  call->uneven = m.uneven;
   return STATUS_OK;
 }
 
@@ -67,7 +69,7 @@ static status make_room(void *context) {
   return STATUS_OK;
 }
 
-static status check_all(ranks_call *call, check_world_report *report) {
+static status check_once(ranks_call *call, check_world_report *report) {
   const allocator *memory =
       call->options && call->options->memory ? call->options->memory : &memory_default;
   check_world_report *r = call->report;
@@ -80,6 +82,54 @@ static status check_all(ranks_call *call, check_world_report *report) {
   if (st == STATUS_OK) *report = *r;
   else check_world_report_destroy(r);
   return st;
+}
+
+/* ---- loops ---- */
+static bool any_loops(const check_world_report *r) {
+  for (uint32_t k = 0; k < r->n_plans; k++)
+    if (r->plans[k]->n_loops) return true;
+  return false;
+}
+
+/* `made` has those that are new. */
+static status unroll_all(const check_world_report *r, const allocator *memory,
+                         const rt_plan **plans, rt_plan **made) {
+  for (uint32_t k = 0; k < r->n_plans; k++) {
+    rt_plan *unrolled;
+    plans[k] = r->plans[k];
+    if (!plans[k]->n_loops) continue;
+    TRY(rt_plan_unroll(plans[k], memory, &unrolled));
+    unrolled->kept = *made;
+    plans[k] = *made = unrolled;
+  }
+  return STATUS_OK;
+}
+
+static status check_unrolled(ranks_call *call, check_world_report *report) {
+  const allocator *memory =
+      call->options && call->options->memory ? call->options->memory : &memory_default;
+  const rt_plan **plans = memory_alloc(memory, call->report->n_plans * sizeof *plans);
+  rt_plan *made = NULL;
+  if (!plans) return STATUS_OUT_OF_MEMORY;
+  status st = unroll_all(call->report, memory, plans, &made);
+  call->report->plans = plans;
+  if (st == STATUS_OK) st = check_once(call, report);
+  if (st == STATUS_OK) report->unrolled = made;
+  else rt_plan_destroy(made);
+  memory_free(memory, plans);
+  return st;
+}
+
+/* With each loop done once, which is enough where all is well (docs/scale.md). What is found, if anything, is of the
+ * unrolled plans. */
+static status check_all(ranks_call *call, check_world_report *report) {
+  check_world_report given = *call->report;
+  bool looped = any_loops(call->report);
+  TRY(check_once(call, report));
+  if (!looped || call->differ || (report->n_found == 0 && !call->uneven)) return STATUS_OK;
+  check_world_report_destroy(report);
+  *call->report = given;
+  return check_unrolled(call, report);
 }
 
 status check_world(const rt_plan *const *plans, uint32_t n, const check_options *options,
@@ -115,5 +165,6 @@ void check_world_report_destroy(check_world_report *r) {
   if (r->n_ranks == 0) return;
   for (uint32_t k = 0; r->ranks && k < r->n_plans; k++) check_report_destroy(&r->ranks[k]);
   arena_destroy(&r->memory);
+  rt_plan_destroy(r->unrolled);
   *r = (check_world_report){0};
 }

@@ -331,12 +331,6 @@ static bool takes_part(binder *b) {
   return b->takes_part;
 }
 
-static bool communicates(const ir_func *h) {
-  for (uint32_t i = 1; i < h->host->instrs.len; i++)
-    if (h->host->instrs.data[i].kind == IR_COMMUNICATE) return true;
-  return false;
-}
-
 typedef struct bind_call {
   binder b;
   const ir_env *env;
@@ -372,9 +366,6 @@ status rt_bind(const ir_env *env, const rt_bind_options *options, const allocato
   c.b.folds_in_place = options->folds_in_place;
   c.b.donated = options->donated;
   c.b.min_loops = options->loops;
-  if (options->donated) c.b.no_loops = "an input is donated";
-  if (options->world > 1) c.b.no_loops = "the program runs on several devices";
-  if (options->loops && communicates(env->func)) c.b.no_loops = "the program communicates";
   c.b.max_steps = options->max_steps ? options->max_steps : RT_MAX_STEPS;
   c.b.max_bytes = options->max_bytes ? options->max_bytes : RT_MAX_PLAN_BYTES;
   arena_init(&c.b.scratch, memory);
@@ -407,6 +398,7 @@ uint32_t rt_plan_first_stream(const rt_plan *plan, uint32_t rank) {
 
 void rt_plan_destroy(rt_plan *plan) {
   if (!plan) return;
+  rt_plan_destroy(plan->kept);
   const allocator *memory = plan->memory.memory;
   arena_destroy(&plan->memory);
   memory_free(memory, plan);

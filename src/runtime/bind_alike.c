@@ -143,6 +143,7 @@ bool bind_eval_turning(binder *b, const ir_instr_data *d, ir_scalar x, int64_t *
   b->watch = NULL;
   bool ok = bind_eval(b, d, x, value);
   b->watch = watch;
+  if (watch && !*axis) bind_watch_rank(b, x);
   if (*axis) b->alike = alike;
   return ok;
 }
@@ -182,6 +183,7 @@ void bind_turn_part(binder *b, ir_tensor part, ir_tensor from, uint32_t axis, in
                 b->views[from.id].offset_bytes % own.period_bytes < block_bytes &&
                 is_in_block(&b->views[part.id], &own);
     if (!fits) bind_unlike(b);
+    if (b->watch) bind_watch_turn(b, from, b->views[from.id].offset_bytes);
     t = own;
   }
   b->turns[part.id] = t;
@@ -236,9 +238,11 @@ static bool views_fit(const binder *b, const bind_turn *turns) {
     const rt_view *v = &b->plan->views[i];
     const bind_turn *t = &turns[v->buffer];
     if (!t->axis || rt_view_is_empty(v)) continue;
-    bool fits =
-        b->view_turns.data[i].axis ? is_in_block(v, t) : is_whole(v, t) || has_all_blocks(v, t);
-    if (!fits) return false;
+    bool moves = b->view_turns.data[i].axis;
+    bool fits = moves ? is_in_block(v, t) : is_whole(v, t) || has_all_blocks(v, t);
+    /* In a loop it must stay so. */
+    bool stays = v->step_bytes % (moves ? t->block_bytes : t->period_bytes) == 0;
+    if (!fits || !stays) return false;
   }
   return true;
 }

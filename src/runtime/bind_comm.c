@@ -120,6 +120,7 @@ static bool find_team(posting *p) {
 static bool team_rank(posting *p, ir_scalar x, const char *what, int64_t *rank) {
   uint32_t axis;
   if (!bind_eval_turning(p->b, p->d, x, rank, &axis)) return false;
+  if (p->b->watch) bind_watch_value(p->b, x);
   uint32_t wanted = ir_comm_has_root(p->d->comm) ? 0 : p->d->team_axis + 1;
   if (axis != wanted && p->post.n_team > 1) bind_unlike(p->b);
   if (*rank >= 0 && *rank < p->post.n_team) return true;
@@ -270,6 +271,7 @@ bool bind_communicate(binder *b, ir_instr at, const ir_instr_data *d) {
     p.post.op = d->combine;
     p.post.dtype = ir_tensor_at(b->h, d->from.id ? d->from : d->tensor)->dtype;
     p.post.rank = (uint32_t)b->rank;
+    p.post.again = RT_NO_POST;
     if (!find_peers(&p) || !take_buffers(&p)) return false;
     take_root_view(&p);
     p.post.before = last_on_team(&p);

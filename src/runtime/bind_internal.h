@@ -91,10 +91,9 @@ typedef struct binder {
   const ir_instr_data *loop; /* the outermost one that runs; NULL: none */
 
   /* ---- loops that are kept (bind_loop.h) ---- */
-  uint32_t min_loops;   /* repetitions that are worth a loop; 0: none is kept */
-  const char *no_loops; /* why none is kept, whatever it does; or NULL */
-  bind_watch *watch;    /* of the window that is watched; NULL: none is */
-  bool in_window;       /* loops in it are unrolled */
+  uint32_t min_loops; /* repetitions that are worth a loop; 0: none is kept */
+  bind_watch *watch;  /* of the window that is watched; NULL: none is */
+  bool in_window;     /* loops in it are unrolled */
   bind_state before;
   int64_t n_done; /* instructions that are done beyond those bound */
   VEC(rt_loop) loops;
@@ -141,6 +140,10 @@ void bind_watch_value(binder *b, ir_scalar x);
 void bind_watch_relation(binder *b, const ir_instr_data *d);
 void bind_watch_index(binder *b, ir_scalar x, int64_t n);
 void bind_watch_piece(binder *b, const ir_instr_data *d, int64_t n, int64_t begin, int64_t length);
+/* A value that may be another one on other ranks in windows that are not bound; a slice that turns with the rank, of
+ * memory at this place. */
+void bind_watch_rank(binder *b, ir_scalar x);
+void bind_watch_turn(binder *b, ir_tensor from, int64_t offset_bytes);
 
 /* ---- rows ---- */
 static inline void *bind_row(const bind_rows *r, uint32_t i) {

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/table.h"
+
 enum { MOST_TRIES = 6 };
 
 /* ---- what is watched ---- */
@@ -13,8 +15,20 @@ static void refuse(const binder *b, const char *why) {
   if (!b->watch->why && !b->watch->probes) b->watch->why = why;
 }
 
+void bind_watch_rank(binder *b, ir_scalar x) {
+  const ir_scalars *s = &b->h->module->scalars;
+  if (b->alike && ir_scalar_has(s, x, IR_SYMBOL_RANK) && ir_scalar_has(s, x, IR_SYMBOL_INDEX))
+    refuse(b, "what an iteration does depends on the device");
+}
+
+void bind_watch_turn(binder *b, ir_tensor from, int64_t offset_bytes) {
+  bind_watch *w = b->watch;
+  w->turned = hash_mix(hash_mix(w->turned, from.id), (uint64_t)offset_bytes);
+}
+
 void bind_watch_value(binder *b, ir_scalar x) {
   bind_motion m;
+  bind_watch_rank(b, x);
   if (!bind_motion_of(b, b->watch, x, &m)) return;
   shrink(b, m.step ? 1 : m.horizon);
   if (m.step) refuse(b, "an extent, an attribute or a stream differs from iteration to iteration");
@@ -23,6 +37,8 @@ void bind_watch_value(binder *b, ir_scalar x) {
 /* The difference says how long the relation holds, or does not. */
 void bind_watch_relation(binder *b, const ir_instr_data *d) {
   bind_motion x, y, way;
+  bind_watch_rank(b, d->a);
+  bind_watch_rank(b, d->b);
   if (!bind_motion_of(b, b->watch, d->a, &x) || !bind_motion_of(b, b->watch, d->b, &y)) return;
   way.horizon = x.horizon < y.horizon ? x.horizon : y.horizon;
   if (__builtin_sub_overflow(x.value, y.value, &way.value) ||
@@ -58,7 +74,7 @@ void bind_watch_piece(binder *b, const ir_instr_data *d, int64_t n, int64_t begi
 
 /* ---- windows ---- */
 static bind_mark mark(const binder *b) {
-  return (bind_mark){b->instrs.len, b->tasks.len, b->buffers.len};
+  return (bind_mark){b->instrs.len, b->tasks.len, b->buffers.len, b->posts.len};
 }
 
 /* What the second window begins with. The arrays are there once, since windows do not nest. */
@@ -87,6 +103,7 @@ static void watch(binder *b, bind_try *t, int64_t i, int64_t period) {
   t->watch.period = period;
   t->watch.windows = t->watch.left = (t->n - i) / period;
   t->watch.why = NULL;
+  t->watch.turned = 0;
   b->watch = &t->watch;
 }
 
@@ -117,8 +134,7 @@ void bind_try_begin(binder *b, uint32_t origin, uint32_t symbol, int64_t n, bind
   t->watch = (bind_watch){.symbol = symbol, .wanted = 1};
   t->loops = b->loops.len;
   if (!b->min_loops || b->in_window || n < (int64_t)b->min_loops + 3) return;
-  if (b->no_loops) give_up(b, t, b->no_loops);
-  else t->phase = BIND_FIRST;
+  t->phase = BIND_FIRST;
 }
 
 void bind_try_before(binder *b, bind_try *t, int64_t i) {
@@ -171,12 +187,63 @@ static bool same_task(const binder *b, const bind_try *t, const rt_task *x, cons
   return same;
 }
 
+/* Number `second` of the second window, `first` of the first; or one window before. */
+static bool same_number_of_post(const bind_try *t, uint32_t first, uint32_t second) {
+  if (first == RT_NO_POST || second == RT_NO_POST) return first == second;
+  return second >= t->marks[0].posts && second - first == t->marks[1].posts - t->marks[0].posts;
+}
+
+static bool same_side(const binder *b, const bind_try *t, uint32_t first, uint32_t second) {
+  if (first == RT_NO_VIEW || second == RT_NO_VIEW) return first == second;
+  return same_view(b, t, first, second);
+}
+
+static bool same_post(const binder *b, const bind_try *t, uint32_t first, uint32_t second) {
+  const rt_post *x = &b->posts.data[first], *y = &b->posts.data[second];
+  return x->kind == y->kind && x->op == y->op && x->dtype == y->dtype && x->team == y->team &&
+         x->me == y->me && x->root == y->root && x->to == y->to && x->from == y->from &&
+         x->count == y->count && x->count_from == y->count_from && same_side(b, t, x->in, y->in) &&
+         same_side(b, t, x->out, y->out) && same_number_of_post(t, x->before, y->before);
+}
+
 static bool same_instr(const binder *b, const bind_try *t, const rt_instr *x, const rt_instr *y) {
   if (x->kind != y->kind || x->stream != y->stream || x->other != y->other ||
       x->origin != y->origin)
     return false;
-  if (x->kind != RT_LAUNCH) return true;
-  return same_task(b, t, bind_row(&b->tasks, x->task), bind_row(&b->tasks, y->task));
+  switch ((rt_instr_kind)x->kind) {
+  case RT_LAUNCH:
+    return same_task(b, t, bind_row(&b->tasks, x->task), bind_row(&b->tasks, y->task));
+  case RT_WAIT: return true;
+  case RT_POST: return same_post(b, t, x->task, y->task);
+  case RT_JOIN: return same_number_of_post(t, x->task, y->task);
+  }
+  return false;
+}
+
+/* ---- communications of the second window ---- */
+static bool is_joined_there(const binder *b, uint32_t instr) {
+  const rt_instr *post = bind_row(&b->instrs, instr);
+  for (uint32_t i = instr + 1; i < b->instrs.len; i++) {
+    const rt_instr *join = bind_row(&b->instrs, i);
+    if (join->kind == RT_JOIN && join->task == post->task && join->stream == post->stream)
+      return true;
+  }
+  return false;
+}
+
+/* What is under way when an iteration ends would need room of its own. NULL: all is over then. */
+static const char *leaves_open(const binder *b, const bind_try *t) {
+  for (uint32_t i = t->marks[1].instrs; i < b->instrs.len; i++) {
+    const rt_instr *x = bind_row(&b->instrs, i);
+    if (x->kind == RT_JOIN && x->task < t->marks[1].posts)
+      return "it waits for a communication that was posted earlier";
+    if (x->kind != RT_POST) continue;
+    const rt_post *p = &b->posts.data[x->task];
+    if (p->n_team > 1 && ir_comm_has_root(p->kind)) return "it communicates with a root";
+    if (!is_joined_there(b, i))
+      return "another stream, or a later iteration, waits for what it posts";
+  }
+  return NULL;
 }
 
 /* Every buffer of the window is freed in it, and was where its like was. */
@@ -242,9 +309,19 @@ static void move_view(const binder *b, moving *of, uint32_t first, uint32_t seco
   m->step_bytes = step;
 }
 
+static void move_posts(const binder *b, const bind_try *t, moving *of) {
+  uint32_t n = t->marks[1].posts - t->marks[0].posts;
+  for (uint32_t i = t->marks[1].posts; i < b->posts.len; i++) {
+    const rt_post *x = &b->posts.data[i - n], *y = &b->posts.data[i];
+    if (x->in != RT_NO_VIEW) move_view(b, of, x->in, y->in, false);
+    if (x->out != RT_NO_VIEW) move_view(b, of, x->out, y->out, true);
+  }
+}
+
 static bool moves_alike(binder *b, const bind_try *t) {
   moving *of = ARENA_ARRAY(&b->scratch, b->buffers.len, moving);
   uint32_t n = t->marks[1].tasks - t->marks[0].tasks;
+  move_posts(b, t, of);
   for (uint32_t i = 0; i < n; i++) {
     const rt_task *x = bind_row(&b->tasks, t->marks[0].tasks + i);
     const rt_task *y = bind_row(&b->tasks, t->marks[1].tasks + i);
@@ -267,9 +344,11 @@ static const char *differs(binder *b, const bind_try *t) {
   for (uint32_t i = 0; i < n; i++) {
     const rt_instr *x = bind_row(&b->instrs, m[0].instrs + i);
     const rt_instr *y = bind_row(&b->instrs, m[1].instrs + i);
-    if (x->kind == RT_POST || x->kind == RT_JOIN) return "it communicates";
     if (!same_instr(b, t, x, y)) return "iterations differ";
   }
+  if (t->turned != t->watch.turned) return "iterations differ";
+  const char *open = leaves_open(b, t);
+  if (open) return open;
   if (!same_buffers(b, t) || !same_tensors(b))
     return "a buffer is kept from one iteration to the next";
   if (!same_clocks(b))
@@ -284,7 +363,18 @@ static uint32_t moved_view(binder *b, uint32_t first, uint32_t second) {
   rt_view v = *bind_view_at(b, second);
   if (x->buffer != v.buffer || x->offset_bytes == v.offset_bytes) return second;
   v.step_bytes = v.offset_bytes - x->offset_bytes;
+  if (b->alike) vec_push(&b->scratch, &b->view_turns, b->view_turns.data[second]);
   return bind_row_add(b, &b->all_views, &v);
+}
+
+/* What comes before it in its own repetition, or in the one before. */
+static void move_post(binder *b, const bind_try *t, uint32_t post) {
+  uint32_t n = t->marks[1].posts - t->marks[0].posts;
+  rt_post x = b->posts.data[post - n], *y = &b->posts.data[post];
+  if (y->in != RT_NO_VIEW) y->in = moved_view(b, x.in, y->in);
+  if (y->out != RT_NO_VIEW) y->out = moved_view(b, x.out, y->out);
+  y->loop = b->loops.len;
+  if (y->before != RT_NO_POST && y->before < t->marks[1].posts) y->again = y->before + n;
 }
 
 static void move_task(binder *b, const rt_task *x, rt_task *y) {
@@ -314,6 +404,7 @@ static void add_loop(binder *b, const bind_try *t, int64_t times) {
     move_task(b, bind_row(&b->tasks, m[0].tasks + k), bind_row(&b->tasks, m[1].tasks + k));
   rt_loop l = {m[1].instrs, b->instrs.len - m[1].instrs, (uint32_t)times};
   vec_push(&b->scratch, &b->loops, l);
+  for (uint32_t k = m[1].posts; k < b->posts.len; k++) move_post(b, t, k);
   b->n_done += (int64_t)l.n * (times - 1);
   move_tensors(b, times);
 }
@@ -343,6 +434,7 @@ static int64_t close_window(binder *b, bind_try *t, int64_t i) {
 
 static void open_window(binder *b, bind_try *t, int64_t i) {
   t->horizon = t->watch.why ? 1 : t->watch.windows;
+  t->turned = t->watch.turned;
   keep_state(b);
   begin_window(b, t, BIND_WINDOW_2, i);
 }

@@ -27,6 +27,7 @@ struct bind_watch {
   bool probes;     /* a window of one iteration, to find a better length: */
   int64_t wanted;
   bool too_long;
+  uint64_t turned; /* a hash of the slices that turn with the rank, and where they are slices of */
   const char *why; /* it cannot be repeated; NULL: nothing is known against it */
 };
 
@@ -38,7 +39,7 @@ int64_t bind_moves_below(bind_motion m, int64_t limit);
 
 /* ---- windows (bind_loop.c) ---- */
 typedef struct bind_mark {
-  uint32_t instrs, tasks, buffers;
+  uint32_t instrs, tasks, buffers, posts;
 } bind_mark;
 
 typedef enum bind_phase {
@@ -59,6 +60,7 @@ typedef struct bind_try {
   uint32_t loops;     /* of the plan, before */
   bind_mark marks[2]; /* where window 1 and window 2 begin */
   int64_t horizon;    /* of window 1: for so many windows, itself included, all is as in it */
+  uint64_t turned;    /* of window 1 */
   bind_watch watch;
 } bind_try;
 

@@ -125,6 +125,13 @@ typedef struct rt_caller_comm {
   int32_t gpu; /* that this rank of it is on */
 } rt_caller_comm;
 
+/* Which loops of plans a device takes; plans with others are unrolled before they are loaded. */
+typedef enum rt_loops_taken {
+  RT_LOOPS_NONE,
+  RT_LOOPS_ALONE, /* of one rank that does not communicate */
+  RT_LOOPS_ALL,
+} rt_loops_taken;
+
 typedef struct rt_device_ops {
   const char *name;
   const char *summary;  /* one sentence, for `weir list devices` */
@@ -132,7 +139,7 @@ typedef struct rt_device_ops {
   bool takes_adversary; /* options.adversarial means something */
   bool
       folds_in_place; /* a kernel that folds columns of its result may write that where an operand is, at no cost */
-  bool takes_loops;  /* plans may have loops; of others they are unrolled */
+  rt_loops_taken takes_loops;
   bool shares_pool;  /* plans that are loaded have one pool, as large as the largest needs */
   uint32_t carriers; /* bit c: options.carrier may be c */
   const rt_memory_ops *memory; /* begin() takes addresses there too; NULL: it has none of its own */

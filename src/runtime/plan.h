@@ -195,6 +195,10 @@ typedef struct rt_post {
    * matched by their order. RT_NO_POST: none. */
   uint32_t before;
   bool joined; /* some RT_JOIN waits for it */
+  bool merged; /* of a plan for the checker: its views are those of several repetitions */
+  /* Of a loop: its number + 1 (0: none), and the post of the loop that comes before it in the repetition before, from
+   * the second one on; RT_NO_POST: `before`, which is then of the same repetition. (rt_post_before) */
+  uint32_t loop, again;
 } rt_post;
 
 enum { RT_NO_VIEW = UINT32_MAX, RT_NO_POST = UINT32_MAX };
@@ -214,8 +218,9 @@ typedef struct rt_instr {
 } rt_instr;
 
 /* Instructions [first, first + n) are done `times` times, one repetition after the other. The repetitions
- * differ in nothing but the offsets of views with a step. Loops are in order and do not overlap. There are
- * no communications in them, and buffers that are allocated in one are freed in it. */
+ * differ in nothing but the offsets of views with a step. Loops are in order and do not overlap. Buffers that are
+ * allocated in one are freed in it. What is posted in one is joined in the same repetition by the stream that posts it,
+ * so that it is over when it is posted again; what is joined in one is posted there. */
 typedef struct rt_loop {
   uint32_t first, n, times;
 } rt_loop;
@@ -265,6 +270,7 @@ typedef struct rt_plan {
    * this one. NULL: all are alike, or it is not known. */
   const ir_mesh_data *kin;
   const bool *differs;
+  struct rt_plan *kept; /* a plan that this one needs and is destroyed with it; NULL: none */
   /* It has passed the checker as it is, when waits were taken out: by itself, or as one that represents all ranks.
    * A change to the plan clears it. */
   bool passed, passed_for_all;
@@ -295,7 +301,8 @@ typedef struct rt_bind_options {
 NODISCARD status rt_bind(const ir_env *env, const rt_bind_options *options, const allocator *memory,
                          rt_plan **result);
 void rt_plan_destroy(rt_plan *plan);
-/* The plans of ranks 0 … n - 1 as one plan for a process that runs them all. They must outlive it. */
+/* The plans of ranks 0 … n - 1 as one plan for a process that runs them all. They must outlive it. It has their loops
+ * where all ranks have the same ones. */
 NODISCARD status rt_plan_join(rt_plan *const *plans, uint32_t n, const allocator *memory,
                               rt_plan **result);
 /* Output slot `output` is computed where input slot `input` is: all its views are in that buffer, which is
@@ -324,6 +331,23 @@ static inline bool rt_cursor_next(rt_cursor *c) {
   }
   c->instr = c->next;
   return c->next++ < p->n_instrs;
+}
+/* The repetition of a post's loop that is the last one; 0: it is in none. */
+static inline uint32_t rt_post_last_turn(const rt_plan *plan, uint32_t post) {
+  uint32_t loop = plan->posts[post].loop;
+  return loop ? plan->loops[loop - 1].times - 1 : 0;
+}
+/* The communication that must be posted before that of `post` in repetition *turn, and its own repetition; RT_NO_POST:
+ * none must. */
+static inline uint32_t rt_post_before(const rt_plan *plan, uint32_t post, uint32_t *turn) {
+  const rt_post *p = &plan->posts[post];
+  if (*turn > 0 && p->again != RT_NO_POST) {
+    --*turn;
+    return p->again;
+  }
+  bool same = p->before != RT_NO_POST && p->loop && plan->posts[p->before].loop == p->loop;
+  if (p->before != RT_NO_POST && !same) *turn = rt_post_last_turn(plan, p->before);
+  return p->before;
 }
 /* How many instructions are done in a run, and how many of them are launches. */
 uint32_t rt_plan_n_done(const rt_plan *plan);

@@ -2,7 +2,8 @@
  *
  * Streams, buffers, views, tasks and posts of rank r follow those of rank r - 1; the inputs and
  * outputs of rank r are slots r * n_inputs ... Nothing orders instructions of different ranks but their
- * communications. Instructions are interleaved, so that all ranks begin at once. */
+ * communications. Instructions are interleaved, so that all ranks begin at once; loops that all ranks have are loops
+ * of them all. Where their loops differ, they are unrolled. */
 #include "runtime/plan.h"
 
 typedef struct joining {
@@ -52,6 +53,7 @@ static void add_posts(joining *j, const rt_plan *from) {
     if (q->out != RT_NO_VIEW) q->out += j->views;
     if (q->root_view) q->root_view += j->views;
     if (q->before != RT_NO_POST) q->before += j->posts;
+    if (q->again != RT_NO_POST) q->again += j->posts;
   }
 }
 
@@ -66,27 +68,66 @@ static rt_instr renumbered(const joining *j, rt_instr i) {
   return i;
 }
 
-/* One of each rank in turn. Where buffers begin and end is told by instruction number, which moves. */
+/* ---- instructions ---- */
+/* A part of the plans that is interleaved: what is between two loops, or a loop. */
+typedef struct part {
+  uint32_t *begin, *end; /* by rank */
+} part;
+
+static void next_part(part *x, rt_plan *const *plans, uint32_t n, uint32_t number) {
+  for (uint32_t r = 0; r < n; r++) {
+    const rt_loop *l = number / 2 < plans[r]->n_loops ? &plans[r]->loops[number / 2] : NULL;
+    x->begin[r] = x->end[r];
+    x->end[r] = !l ? plans[r]->n_instrs : number % 2 ? l->first + l->n : l->first;
+  }
+}
+
+/* One of each rank in turn. */
+static void add_part(joining *all, const joining *at, rt_plan *const *plans, uint32_t n,
+                     const part *x, uint32_t **moved) {
+  rt_plan *p = all->p;
+  uint32_t most = 0;
+  for (uint32_t r = 0; r < n; r++)
+    if (x->end[r] - x->begin[r] > most) most = x->end[r] - x->begin[r];
+  for (uint32_t i = 0; i <= most; i++)
+    for (uint32_t r = 0; r < n; r++) {
+      uint32_t from = x->begin[r] + i;
+      if (from <= x->end[r]) moved[r][from] = all->instrs;
+      if (from < x->end[r]) p->instrs[all->instrs++] = renumbered(&at[r], plans[r]->instrs[from]);
+    }
+}
+
+/* Where buffers begin and end is told by instruction number, which moves; at a loop, not into it or past its end. */
+static void move_buffers(const joining *at, const rt_plan *from, const uint32_t *moved) {
+  rt_plan *p = at->p;
+  for (uint32_t i = 0; i < from->n_buffers; i++) {
+    rt_buffer *b = &p->buffers[at->buffers + i];
+    uint32_t freed_at = b->freed_at;
+    b->allocated_at = moved[b->allocated_at];
+    if (freed_at != UINT32_MAX) b->freed_at = moved[freed_at];
+    for (uint32_t k = 0; k < from->n_loops; k++) {
+      const rt_loop *l = &from->loops[k];
+      if (freed_at == l->first) b->freed_at = p->loops[k].first;
+      if (freed_at == l->first + l->n) b->freed_at = p->loops[k].first + p->loops[k].n;
+    }
+  }
+}
+
 static void add_instrs(joining *all, const joining *at, rt_plan *const *plans, uint32_t n) {
   rt_plan *p = all->p;
-  uint32_t **moved = ARENA_ARRAY(&p->memory, n, uint32_t *), most = 0, next = 0;
-  for (uint32_t r = 0; r < n; r++) {
+  uint32_t **moved = ARENA_ARRAY(&p->memory, n, uint32_t *), n_loops = plans[0]->n_loops;
+  part x = {ARENA_ARRAY(&p->memory, n, uint32_t), ARENA_ARRAY(&p->memory, n, uint32_t)};
+  for (uint32_t r = 0; r < n; r++)
     moved[r] = ARENA_ARRAY(&p->memory, plans[r]->n_instrs + 1, uint32_t);
-    if (plans[r]->n_instrs > most) most = plans[r]->n_instrs;
+  p->loops = ARENA_ARRAY(&p->memory, n_loops, rt_loop);
+  for (uint32_t k = 0; k <= 2 * n_loops; k++) {
+    uint32_t first = all->instrs;
+    next_part(&x, plans, n, k);
+    add_part(all, at, plans, n, &x, moved);
+    if (k % 2)
+      p->loops[p->n_loops++] = (rt_loop){first, all->instrs - first, plans[0]->loops[k / 2].times};
   }
-  for (uint32_t i = 0; i <= most; i++) {
-    for (uint32_t r = 0; r < n; r++) {
-      if (i <= plans[r]->n_instrs) moved[r][i] = next;
-      if (i < plans[r]->n_instrs) p->instrs[next++] = renumbered(&at[r], plans[r]->instrs[i]);
-    }
-  }
-  for (uint32_t r = 0; r < n; r++) {
-    for (uint32_t i = 0; i < plans[r]->n_buffers; i++) {
-      rt_buffer *b = &p->buffers[at[r].buffers + i];
-      b->allocated_at = moved[r][b->allocated_at];
-      if (b->freed_at != UINT32_MAX) b->freed_at = moved[r][b->freed_at];
-    }
-  }
+  for (uint32_t r = 0; r < n; r++) move_buffers(&at[r], plans[r], moved[r]);
 }
 
 static void count(rt_plan *p, const rt_plan *from) {
@@ -146,15 +187,55 @@ static status join_guarded(void *context) {
   return STATUS_OK;
 }
 
-status rt_plan_join(rt_plan *const *plans, uint32_t n, const allocator *memory, rt_plan **result) {
-  check(n > 0);
+/* ---- loops ---- */
+static bool same_loops(const rt_plan *a, const rt_plan *b) {
+  bool same = a->n_loops == b->n_loops;
+  for (uint32_t k = 0; same && k < a->n_loops; k++) same = a->loops[k].times == b->loops[k].times;
+  return same;
+}
+
+/* Plans without loops in their places; `kept` has them. */
+static status unroll_all(rt_plan **plans, uint32_t n, const allocator *memory, rt_plan **kept) {
+  for (uint32_t r = 0; r < n; r++) {
+    rt_plan *unrolled;
+    if (!plans[r]->n_loops) continue;
+    TRY(rt_plan_unroll(plans[r], memory, &unrolled));
+    unrolled->kept = *kept;
+    *kept = plans[r] = unrolled;
+  }
+  return STATUS_OK;
+}
+
+static status join(rt_plan *const *plans, uint32_t n, const allocator *memory, rt_plan **result) {
   rt_plan *p = memory_alloc(memory, sizeof *p);
   if (!p) return STATUS_OUT_OF_MEMORY;
   *p = (rt_plan){.host = plans[0]->host, .seed = plans[0]->seed};
+  p->unrolled = plans[0]->unrolled;
+  p->n_unrolled = plans[0]->n_unrolled;
   arena_init(&p->memory, memory);
   join_call c = {p, plans, n};
   status st = memory_guard(join_guarded, &c);
   if (st == STATUS_OK) *result = p;
   else rt_plan_destroy(p);
   return st;
+}
+
+static status join_unrolled(rt_plan *const *plans, uint32_t n, const allocator *memory,
+                            rt_plan **result) {
+  rt_plan *kept = NULL, **list = memory_alloc(memory, n * sizeof *list);
+  if (!list) return STATUS_OUT_OF_MEMORY;
+  for (uint32_t r = 0; r < n; r++) list[r] = plans[r];
+  status st = unroll_all(list, n, memory, &kept);
+  if (st == STATUS_OK) st = join(list, n, memory, result);
+  if (st == STATUS_OK) (*result)->kept = kept;
+  else rt_plan_destroy(kept);
+  memory_free(memory, list);
+  return st;
+}
+
+status rt_plan_join(rt_plan *const *plans, uint32_t n, const allocator *memory, rt_plan **result) {
+  check(n > 0);
+  bool same = true;
+  for (uint32_t r = 1; r < n && same; r++) same = same_loops(plans[0], plans[r]);
+  return same ? join(plans, n, memory, result) : join_unrolled(plans, n, memory, result);
 }

@@ -38,11 +38,12 @@ typedef struct writing {
   rt_plan *to;
   bool shorten, fails; /* fails: a view has too many dimensions */
   uint32_t *origins;   /* by instruction of `to` */
-  uint32_t room_views, room_buffers;
   /* Of the repetitions that are written now: */
   const rt_loop *loop; /* NULL: none */
   uint32_t turn, n_turns;
   uint32_t *views, *buffers; /* number + 1 in `to`, by that in `from`; 0: not written yet */
+  uint32_t *posts;           /* the same, of all repetitions: that of the last one written */
+  uint32_t *last_posts;      /* that of the repetition before */
 } writing;
 
 /* Repetitions [turn, turn + n) of the loop that are written as one. */
@@ -58,10 +59,11 @@ static bool in_loop(const rt_loop *l, uint32_t instr) {
   return instr >= l->first && instr < l->first + l->n;
 }
 
-/* Buffers of a loop are those that are allocated in it. */
+/* Buffers of a loop are those that are allocated in it: each repetition has its own. In a plan of several ranks, whose
+ * buffers are numbered by rank, all repetitions have the same ones. */
 static bool is_local(const writing *w, const rt_buffer *b) {
-  return w->loop && b->kind == RT_BUFFER_POOL && in_loop(w->loop, b->allocated_at) &&
-         b->freed_at <= w->loop->first + w->loop->n;
+  return w->loop && w->from->n_ranks <= 1 && b->kind == RT_BUFFER_POOL &&
+         in_loop(w->loop, b->allocated_at) && b->freed_at <= w->loop->first + w->loop->n;
 }
 
 static uint32_t buffer_of(writing *w, uint32_t buffer) {
@@ -128,15 +130,55 @@ static uint32_t write_task(writing *w, const rt_task *task) {
   return w->to->n_tasks - 1;
 }
 
+/* The post of this repetition, or of the last one that was written. One that nothing posts has a number too. */
+static uint32_t number_of(writing *w, uint32_t post) {
+  if (!w->posts[post]) {
+    rt_post p = w->from->posts[post];
+    p.loop = 0;
+    p.before = p.again = RT_NO_POST;
+    w->to->posts[w->to->n_posts++] = p;
+    w->posts[post] = w->to->n_posts;
+  }
+  return w->posts[post] - 1;
+}
+
+static uint32_t write_post(writing *w, uint32_t post) {
+  const rt_post *from = &w->from->posts[post];
+  bool again = w->loop && w->turn > 0 && from->again != RT_NO_POST;
+  uint32_t number = number_of(w, post), before = RT_NO_POST;
+  if (again && w->last_posts[from->again]) before = w->last_posts[from->again] - 1;
+  else if (again || from->before != RT_NO_POST)
+    before = number_of(w, again ? from->again : from->before);
+  rt_post *p = &w->to->posts[number];
+  p->before = before;
+  p->in = view_of(w, p->in);
+  p->out = view_of(w, p->out);
+  if (p->root_view) p->root_view = view_of(w, p->root_view - 1) + 1;
+  p->merged = w->loop && w->n_turns > 1;
+  return number;
+}
+
 static void write_instrs(writing *w, uint32_t first, uint32_t n) {
   uint32_t at = w->to->n_instrs;
   for (uint32_t i = first; i < first + n; i++) {
     rt_instr instr = w->from->instrs[i];
     if (instr.kind == RT_LAUNCH) instr.task = write_task(w, &w->from->tasks[instr.task]);
+    if (instr.kind == RT_POST) instr.task = write_post(w, instr.task);
+    if (instr.kind == RT_JOIN) instr.task = number_of(w, instr.task);
     if (w->origins) w->origins[at] = i;
     w->to->instrs[at++] = instr;
   }
   w->to->n_instrs = at;
+}
+
+/* Each repetition has its own. */
+static void forget_posts(writing *w, const rt_loop *l) {
+  for (uint32_t i = l->first; i < l->first + l->n; i++) {
+    const rt_instr *instr = &w->from->instrs[i];
+    if (instr->kind != RT_POST) continue;
+    w->last_posts[instr->task] = w->posts[instr->task];
+    w->posts[instr->task] = 0;
+  }
 }
 
 static void write_loop(writing *w, const rt_loop *l) {
@@ -145,27 +187,34 @@ static void write_loop(writing *w, const rt_loop *l) {
     w->n_turns = turns_at(w, l, w->turn);
     memset(w->views, 0, w->from->n_views * sizeof *w->views);
     memset(w->buffers, 0, w->from->n_buffers * sizeof *w->buffers);
+    forget_posts(w, l);
     write_instrs(w, l->first, l->n);
   }
   w->loop = NULL;
 }
 
-/* Where buffers of no loop begin and end has moved. A buffer of a loop that is written out is no longer used. */
+/* Where buffers of no loop begin and end has moved; those of several ranks that are of a loop live as long as it. A
+ * buffer of a loop that is written out is no longer used. */
 static void move_buffers(writing *w) {
   const rt_plan *p = w->from;
   for (uint32_t b = 0; b < p->n_buffers; b++) {
     rt_buffer *buffer = &w->to->buffers[b];
+    const rt_buffer *old = &p->buffers[b];
     uint32_t begin_more = 0, end_more = 0;
     for (uint32_t k = 0; k < p->n_loops; k++) {
       const rt_loop *l = &p->loops[k];
       uint32_t more = l->n * (copies_of(w, l) - 1);
       w->loop = l;
-      if (is_local(w, &p->buffers[b])) {
+      if (is_local(w, old)) {
         buffer->size_bytes = 0;
         buffer->freed_at = buffer->allocated_at;
+      } else if (p->n_ranks > 1 && old->kind == RT_BUFFER_POOL && in_loop(l, old->allocated_at) &&
+                 old->freed_at <= l->first + l->n) {
+        buffer->allocated_at = l->first;
+        buffer->freed_at = l->first + l->n;
       }
-      if (p->buffers[b].allocated_at >= l->first + l->n) begin_more += more;
-      if (p->buffers[b].freed_at >= l->first + l->n) end_more += more;
+      if (old->allocated_at >= l->first + l->n) begin_more += more;
+      if (buffer->freed_at >= l->first + l->n) end_more += more;
     }
     w->loop = NULL;
     buffer->allocated_at += begin_more;
@@ -178,12 +227,14 @@ static void move_buffers(writing *w) {
 static void make_room(writing *w) {
   const rt_plan *p = w->from;
   size_t instrs = p->n_instrs, tasks = p->n_tasks, views = p->n_views, buffers = p->n_buffers;
+  size_t posts = 2 * (size_t)p->n_posts;
   for (uint32_t k = 0; k < p->n_loops; k++) {
     const rt_loop *l = &p->loops[k];
-    size_t copies = copies_of(w, l), of_loop = 0, launches = 0, operands = 0;
+    size_t copies = copies_of(w, l), of_loop = 0, launches = 0, operands = 0, n_posts = 0;
     w->loop = l;
     for (uint32_t b = 0; b < p->n_buffers; b++) of_loop += is_local(w, &p->buffers[b]);
     for (uint32_t i = l->first; i < l->first + l->n; i++) {
+      n_posts += p->instrs[i].kind == RT_POST;
       if (p->instrs[i].kind != RT_LAUNCH) continue;
       const rt_task *t = &p->tasks[p->instrs[i].task];
       launches++;
@@ -191,7 +242,8 @@ static void make_room(writing *w) {
     }
     instrs += copies * l->n;
     tasks += copies * launches;
-    views += copies * operands;
+    views += copies * (operands + 3 * n_posts);
+    posts += copies * n_posts;
     buffers += copies * of_loop;
   }
   w->loop = NULL;
@@ -200,9 +252,12 @@ static void make_room(writing *w) {
   to->tasks = ARENA_ARRAY(&to->memory, tasks, rt_task);
   to->views = ARENA_ARRAY(&to->memory, views, rt_view);
   to->buffers = ARENA_ARRAY(&to->memory, buffers, rt_buffer);
+  to->posts = ARENA_ARRAY(&to->memory, posts, rt_post);
   w->origins = ARENA_ARRAY(&to->memory, instrs, uint32_t);
   w->views = ARENA_ARRAY(&to->memory, p->n_views, uint32_t);
   w->buffers = ARENA_ARRAY(&to->memory, p->n_buffers, uint32_t);
+  w->posts = ARENA_ARRAY(&to->memory, p->n_posts, uint32_t);
+  w->last_posts = ARENA_ARRAY(&to->memory, p->n_posts, uint32_t);
 }
 
 static status write_guarded(void *context) {
@@ -230,8 +285,9 @@ static status write_out(writing *w, const allocator *memory, rt_plan **result) {
   if (!to) return STATUS_OUT_OF_MEMORY;
   *to = *w->from;
   arena_init(&to->memory, memory);
-  to->n_instrs = to->n_loops = to->n_tasks = to->n_views = to->n_buffers = 0;
+  to->n_instrs = to->n_loops = to->n_tasks = to->n_views = to->n_buffers = to->n_posts = 0;
   to->loops = NULL;
+  to->kept = NULL;
   to->passed = to->passed_for_all = false;
   w->to = to;
   status st = memory_guard(write_guarded, w);

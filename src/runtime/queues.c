@@ -17,7 +17,7 @@ rt_entry rt_queue_find(const rt_queue *q, uint32_t number) {
   rt_entry e = q->entries[l->at + past % l->n];
   e.turn = past / l->n;
   e.instr += e.turn * l->instrs;
-  e.launch += e.turn * l->launches;
+  e.launch += e.turn * (e.kind == RT_POST ? l->posts : l->launches);
   e.target += e.turn * e.others;
   return e;
 }
@@ -90,6 +90,8 @@ static void add(building *b, uint32_t i) {
   case RT_JOIN:
     check(instr->task < b->plan->n_posts);
     e.task = instr->task;
+    if (instr->kind == RT_POST) e.launch = b->q.n_posts++;
+    else e.turn = rt_post_last_turn(b->plan, e.task);
     break;
   }
   b->q.streams[instr->stream].entries[b->len[instr->stream]++] = e;
@@ -103,26 +105,27 @@ static void aim_again(building *b, uint32_t s, rt_entry *e) {
   if (e->others) b->q.streams[e->other].entries[b->len[e->other] - 1].signals = true;
 }
 
-static void end_loop(building *b, const rt_loop *l, uint32_t launches) {
+static void end_loop(building *b, const rt_loop *l, uint32_t launches, uint32_t posts) {
   for (uint32_t s = 0; s < b->q.n_streams; s++) {
     rt_queue *q = &b->q.streams[s];
     uint32_t n = b->len[s] - b->begin[s];
     if (n == 0) continue;
     for (uint32_t k = b->begin[s]; k < b->len[s]; k++) aim_again(b, s, &q->entries[k]);
     q->loops[q->n_loops++] =
-        (rt_queue_loop){b->number[s], n, l->times, b->begin[s], l->n, launches};
+        (rt_queue_loop){b->number[s], n, l->times, b->begin[s], l->n, launches, posts};
     q->n += n * (l->times - 1);
   }
   b->done += l->n * (l->times - 1);
   b->q.n_launches += launches * (l->times - 1);
+  b->q.n_posts += posts * (l->times - 1);
 }
 
 static void add_loop(building *b, const rt_loop *l) {
-  uint32_t launches = b->q.n_launches;
+  uint32_t launches = b->q.n_launches, posts = b->q.n_posts;
   memcpy(b->begin, b->len, b->q.n_streams * sizeof *b->begin);
   for (uint32_t s = 0; s < b->q.n_streams; s++) b->number[s] = b->q.streams[s].n;
   for (uint32_t i = l->first; i < l->first + l->n; i++) add(b, i);
-  end_loop(b, l, b->q.n_launches - launches);
+  end_loop(b, l, b->q.n_launches - launches, b->q.n_posts - posts);
 }
 
 void rt_queues_build(const rt_plan *plan, arena *memory, rt_queues *result) {

@@ -23,9 +23,9 @@ typedef struct rt_entry {
   uint32_t
       instr; /* how many instructions are done before it; in a plan without loops: its number there */
   uint32_t task;   /* LAUNCH; POST, JOIN: in plan->posts */
-  uint32_t launch; /* LAUNCH: how many launches are done before it; its span's place */
+  uint32_t launch; /* LAUNCH, POST: how many of them are done before it; its span's place */
   uint32_t target; /* WAIT: entries of `other` that must be complete; 0: nothing to wait for */
-  uint32_t turn;   /* the repetition of its loop */
+  uint32_t turn;   /* the repetition of its loop; of a join after a loop, that of what it joins */
   uint32_t others; /* WAIT: entries of `other` in a repetition */
   uint16_t other;  /* WAIT */
   uint8_t kind;    /* rt_instr_kind */
@@ -35,7 +35,7 @@ typedef struct rt_entry {
 /* Entries [first, first + n * times) are those at `at` … at + n - 1, again and again. */
 typedef struct rt_queue_loop {
   uint32_t first, n, times, at;
-  uint32_t instrs, launches; /* of a repetition, on all streams */
+  uint32_t instrs, launches, posts; /* of a repetition, on all streams */
 } rt_queue_loop;
 
 typedef struct rt_queue {
@@ -47,7 +47,7 @@ typedef struct rt_queue {
 
 typedef struct rt_queues {
   rt_queue *streams;
-  uint32_t n_streams, n_launches;
+  uint32_t n_streams, n_launches, n_posts;
 } rt_queues;
 
 /* The number-th entry; `room` is used for one of a loop. */

@@ -41,18 +41,32 @@ static status join_kinds(session *x, const ir_env *env, session_plan *p) {
   return STATUS_OK;
 }
 
+/* What the device loads: the plan, without loops that it does not take. */
+static status find_plan(session *x, session_plan *p, const rt_plan **result) {
+  bool alone = p->plan->n_ranks <= 1 && p->plan->n_posts == 0;
+  *result = p->plan;
+  switch (x->device->ops->takes_loops) {
+  case RT_LOOPS_ALL: return STATUS_OK;
+  case RT_LOOPS_ALONE: return alone ? STATUS_OK : session_plan_need_unrolled(x, p, result);
+  case RT_LOOPS_NONE: break;
+  }
+  return session_plan_need_unrolled(x, p, result);
+}
+
 /* A device that reads the memory of other processes has to know what they do. */
 static status load_plan(session *x, const ir_env *env, session_plan *p) {
   const rt_device_ops *ops = x->device->ops;
   bool is_spread = x->ranks.n == 1 && x->ranks.world > 1;
   if (!p->plan && ops->enough && session_plan_is_typical(x, p)) TRY(join_enough(x, env, p));
   if (!p->plan && ops->enough) TRY(join_kinds(x, env, p));
+  const rt_plan *plan;
   TRY(session_plan_need_joined(x, env, p));
-  if (!is_spread || !ops->load_spread) return ops->load(x->device, p->plan, &p->loaded);
+  TRY(find_plan(x, p, &plan));
+  if (!is_spread || !ops->load_spread) return ops->load(x->device, plan, &p->loaded);
   TRY(session_plan_need_ranks(x, env, p, 0, x->ranks.world));
-  if (!communicates(x, p)) return ops->load(x->device, p->plan, &p->loaded);
+  if (!communicates(x, p)) return ops->load(x->device, plan, &p->loaded);
   (void)atomic_fetch_add(&x->ranks.waiting, 1); /* the device knows what it does */
-  status st = ops->load_spread(x->device, p->plan, (const rt_plan *const *)p->ranks, x->ranks.world,
+  status st = ops->load_spread(x->device, plan, (const rt_plan *const *)p->ranks, x->ranks.world,
                                &p->loaded);
   (void)atomic_fetch_sub(&x->ranks.waiting, 1);
   return st;

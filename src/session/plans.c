@@ -131,13 +131,18 @@ typedef struct rank_binding {
 /* A loop is kept from so many repetitions on: below that a plan that is placed as a whole is worth more. */
 enum { LONG_LOOP = 32 };
 
+/* A device that takes none is given an unrolled plan, of a single rank. */
+static bool keeps_loops(const session *x) {
+  return x->device && (x->device->ops->takes_loops != RT_LOOPS_NONE || x->ranks.world <= 1);
+}
+
 /* A program that was written as it is keeps its buffers apart. */
 static status bind_waits(session *x, const ir_env *env, const rank_binding *b, rt_plan **result) {
   rt_bind_options options = {.streams = x->streams, .keep_waits = x->keep_waits};
   options.lends = b->lends && !x->keep_waits;
   options.folds_in_place = x->device && x->device->ops->folds_in_place;
   options.donated = b->donated;
-  options.loops = b->loops && x->device && x->device->ops->takes_loops ? LONG_LOOP : 0;
+  options.loops = b->loops && keeps_loops(x) ? LONG_LOOP : 0;
   options.rank = b->rank;
   options.world = x->ranks.world;
   return rt_bind(env, &options, x->memory, result);
@@ -163,7 +168,7 @@ status session_bind_waits(session *x, const ir_env *env, uint32_t rank, rt_plan 
 }
 
 status session_bind_apart(session *x, const ir_env *env, uint32_t rank, rt_plan **result) {
-  return bind_rank(x, env, &(rank_binding){.rank = rank}, result);
+  return bind_rank(x, env, &(rank_binding){.rank = rank, .loops = true}, result);
 }
 
 typedef struct other_call {
@@ -185,7 +190,7 @@ static status other_guarded(void *context) {
 
 status session_bind_other(session *x, const rt_plan *plan, uint32_t rank, rt_plan **result) {
   other_call c = {.x = x, .like = x->plans, .rank = rank, .result = result};
-  while (c.like && c.like->plan != plan) c.like = c.like->next;
+  while (c.like && c.like->plan != plan && c.like->unrolled != plan) c.like = c.like->next;
   check(c.like);
   arena_init(&c.scratch, x->memory);
   status st = memory_guard(other_guarded, &c);

@@ -22,8 +22,15 @@ static void put_step(const rt_plan *plan, uint32_t view, strbuf *out) {
   strbuf_printf(out, "  %s %+lld bytes", plan->buffers[v->buffer].name, (long long)v->step_bytes);
 }
 
+static void put_post_steps(const rt_plan *plan, const rt_post *p, strbuf *out) {
+  if (p->out != RT_NO_VIEW) put_step(plan, p->out, out);
+  if (p->in != RT_NO_VIEW) put_step(plan, p->in, out);
+}
+
 /* How far its operands move from one repetition to the next. */
 static void put_steps(const rt_plan *plan, uint32_t instr, strbuf *out) {
+  if (plan->instrs[instr].kind == RT_POST)
+    put_post_steps(plan, &plan->posts[plan->instrs[instr].task], out);
   if (plan->instrs[instr].kind != RT_LAUNCH) return;
   const rt_task *t = &plan->tasks[plan->instrs[instr].task];
   for (uint32_t k = 0; k < rt_task_n_results(t); k++) put_step(plan, rt_task_result(t, k), out);

@@ -18,6 +18,7 @@
 #include "device_kit.h"
 #include "gen.h"
 #include "judge.h"
+#include "loop_kit.h"
 #include "machines.h"
 #include "mpi/launched.h"
 #include "order_machine.h"
@@ -56,7 +57,7 @@ static struct {
   rt_comm *endpoints[2];
 } spread;
 static _Atomic uint64_t n_launches, n_posts, n_streamed, n_own;
-static _Atomic uint64_t n_worlds, n_alike, n_changed;
+static _Atomic uint64_t n_worlds, n_alike, n_changed, n_kept;
 static gpu_times spent;
 
 /* ---- values and results ---- */
@@ -218,10 +219,51 @@ static bool prune(team *x) {
   return true;
 }
 
+/* ---- loops ---- */
+/* The same world with its loops kept: it does the same, passes, and gives the same. */
+static bool run_looped(trial *t, team *x, const team *plain) {
+  rt_plan *joined = NULL, *unrolled = NULL;
+  bool good = true;
+  for (uint32_t r = 0; r < x->n && good; r++) {
+    uint32_t at;
+    good = kit_ok(rt_plan_unroll(x->plans[r], &memory_default, &unrolled), "unroll");
+    if (good && !loop_same_plan(unrolled, plain->plans[r], &at))
+      good = kit_wrong("a loop differs from its iterations", "");
+    rt_plan_destroy(unrolled);
+    unrolled = NULL;
+  }
+  good = good && check_together(x) && (t->seed % 2 == 0 || (prune(x) && check_together(x)));
+  good = good && kit_ok(rt_plan_join(x->plans, x->n, &memory_default, &joined), "join") &&
+         kit_ok(rt_plan_unroll(joined, &memory_default, &unrolled), "unroll") &&
+         run_on(t, x, two_threads, joined, "with loops, two threads") &&
+         run_on(t, x, hostile, unrolled, "unrolled, hostile");
+  rt_plan_destroy(unrolled);
+  rt_plan_destroy(joined);
+  return good;
+}
+
+static bool check_loops(trial *t, subject *s, ir_func *h) {
+  team x, plain;
+  bool good = team_open_loops(&x, s, h, t->streams, t->devices, 2, false), any = false;
+  for (uint32_t r = 0; good && r < x.n; r++) {
+    any = any || x.plans[r]->n_loops;
+    n_kept += x.plans[r]->n_loops;
+  }
+  if (good && any) {
+    good = team_open_loops(&plain, s, h, t->streams, t->devices, 0, false) &&
+           run_looped(t, &x, &plain);
+    team_close(&plain);
+  }
+  team_close(&x);
+  return good;
+}
+
 static bool check_plans(trial *t, subject *s, ir_func *h, bool threads, const char *how) {
   team x;
   bool good = team_open(&x, s, h, t->streams, t->devices);
-  good = good && check_ranks(&x) && (t->seed % 2 == 0 || prune(&x));
+  bool on_cpu = !compile_only && !spread.devices[0] && !gpu[0] && one_thread->ops->attach;
+  good = good && check_ranks(&x) && (!threads || !on_cpu || x.n < 2 || check_loops(t, s, h));
+  good = good && (t->seed % 2 == 0 || prune(&x));
   good = good && (compile_only || (team_step(&x) && compare(t, s, how)));
   good = good && (!threads || run_all(t, &x));
   team_close(&x);
@@ -407,12 +449,12 @@ static void print_summary(uint64_t done, double seconds) {
   printf("%llu programs in %.1f s: %llu refused, %llu with stream loops, %llu begin with the own "
          "piece, %llu launches, %llu communications, %llu of %llu outputs compared; ranks are "
          "alike in "
-         "%llu of %llu worlds, %llu changes\n",
+         "%llu of %llu worlds, %llu changes; %llu loops kept\n",
          (unsigned long long)done, seconds, (unsigned long long)n_refused,
          (unsigned long long)n_streamed, (unsigned long long)n_own, (unsigned long long)n_launches,
          (unsigned long long)n_posts, (unsigned long long)judge_compared,
          (unsigned long long)judge_outputs, (unsigned long long)n_alike,
-         (unsigned long long)n_worlds, (unsigned long long)n_changed);
+         (unsigned long long)n_worlds, (unsigned long long)n_changed, (unsigned long long)n_kept);
 }
 
 /* Found by longer runs. */

@@ -36,6 +36,8 @@ absent() {
 
 if [ "$n" -eq 2 ]; then
   passes ag_matmul_2 --pipeline collective
+  passes many_slices_2 -D s=1000 --pipeline marked --streams 3
+  passes many_slices_2 -D s=301 --pipeline marked --streams 2 --repeat 3 --adversary 3
   passes exchange_2 --fill int
   passes pieces_2 -D t=8 --pipeline ring
   passes own_first_2 -D t=7 --pipeline p2p-offset

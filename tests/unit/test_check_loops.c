@@ -14,7 +14,7 @@ static uint64_t key, counter;
 static uint32_t below(uint32_t n) { return (uint32_t)(random_bits(key, counter++) % n); }
 static bool chance(uint32_t percent) { return below(100) < percent; }
 
-static struct { uint32_t judged, passed, proven, removed; } total;
+static struct { uint32_t judged, passed, proven, removed, aliases, safe; } total;
 
 /* ---- random plans ---- */
 enum { WIDTH = 2, MOST_BUFFERS_DRAWN = 8 };
@@ -139,6 +139,24 @@ static bool judge(bool *passes) {
   return good;
 }
 
+/* May an output have the memory of the input? */
+static bool judge_alias(void) {
+  rt_plan *unrolled = NULL;
+  bool good = EXPECT(rt_plan_unroll(&plan, &memory_default, &unrolled) == STATUS_OK);
+  for (uint32_t b = 0; good && b < plan.n_buffers; b++) {
+    check_alias_result a, c;
+    if (plan.buffers[b].kind != RT_BUFFER_OUTPUT) continue;
+    good =
+        EXPECT(check_alias(&plan, 0, plan.buffers[b].slot, &memory_default, &a) == STATUS_OK) &&
+        EXPECT(check_alias(unrolled, 0, plan.buffers[b].slot, &memory_default, &c) == STATUS_OK) &&
+        EXPECT(a.safe == c.safe);
+    total.aliases++;
+    total.safe += good && c.safe;
+  }
+  rt_plan_destroy(unrolled);
+  return good;
+}
+
 /* Each wait in turn waits for nothing. */
 static bool judge_mutants(void) {
   bool good = true, passes;
@@ -166,7 +184,7 @@ static status check_seed(void *context) {
   uint64_t seed = *(const uint64_t *)context;
   bool passes = false;
   random_plan(seed);
-  if (!judge(&passes) || !judge_mutants() || !judge_pruned(passes))
+  if (!judge(&passes) || !judge_alias() || !judge_mutants() || !judge_pruned(passes))
     fprintf(stderr, "replay: test_check_loops 1 %llu\n", (unsigned long long)seed);
   return STATUS_OK;
 }
@@ -294,8 +312,10 @@ int main(int argc, char **argv) {
     EXPECT(memory_guard(shares_memory, &(bool){waits}) == STATUS_OK);
   for (uint64_t s = first; s < first + seeds; s++)
     EXPECT(memory_guard(check_seed, &s) == STATUS_OK);
-  printf("%u plans with loops: %u pass, %u of them proven without unrolling; %u waits removed\n",
-         total.judged, total.passed, total.proven, total.removed);
+  printf("%u plans with loops: %u pass, %u of them proven without unrolling; %u waits removed; %u "
+         "of %u "
+         "outputs may be where the input is\n",
+         total.judged, total.passed, total.proven, total.removed, total.safe, total.aliases);
   if (argc < 2) EXPECT(total.passed > 2000 && 10 * total.proven > 8 * total.passed);
   arena_destroy(&kit_memory);
   return test_finish();

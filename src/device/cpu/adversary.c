@@ -245,7 +245,8 @@ static bool is_in_flight(adversary *a, uint32_t buffer) {
   }
   for (uint32_t i = 0; i < plan->n_posts; i++) {
     const rt_post *p = &plan->posts[i];
-    if (atomic_load(&a->comms.states[i]) != CPU_POSTED || cpu_comms_passed(&a->comms, i)) continue;
+    uint32_t turn;
+    if (!cpu_comms_is_posted(&a->comms, i, &turn) || cpu_comms_passed(&a->comms, i, turn)) continue;
     if (p->in != RT_NO_VIEW && plan->views[p->in].buffer == buffer) return true;
     if (p->out != RT_NO_VIEW && plan->views[p->out].buffer == buffer) return true;
   }
@@ -505,7 +506,7 @@ const rt_device_ops cpu_adversary = {
     .name = "cpu",
     .summary = "the cpu device, in the order that does the most harm",
     .takes_adversary = true,
-    .takes_loops = true,
+    .takes_loops = RT_LOOPS_ALONE,
     .open = adversary_open,
     .close = adversary_close,
     .attach = adversary_attach,

@@ -43,6 +43,47 @@ static void find_posts(cpu_comms *c) {
   }
 }
 
+/* ---- states ---- */
+static uint64_t state_of(uint32_t turn, cpu_post_state state) {
+  return (uint64_t)turn << 2 | state;
+}
+
+static bool is_begun(const cpu_comms *c, uint32_t post, uint32_t turn) {
+  return atomic_load(&c->states[post]) > state_of(turn, CPU_UNPOSTED);
+}
+
+/* Between the end of one repetition's communication and the next post. */
+static void keep_ticket(cpu_ticket *to, const rt_comm_ticket *t) {
+  atomic_thread_fence(memory_order_release);
+  for (int k = 0; k < 2; k++) {
+    atomic_store_explicit(&to->where[k], t->half[k].where, memory_order_relaxed);
+    atomic_store_explicit(&to->turn[k], t->half[k].turn, memory_order_relaxed);
+  }
+}
+
+/* If the state is the same before and after it, the ticket is of that repetition. */
+static rt_comm_ticket ticket_of(const cpu_comms *c, uint32_t post) {
+  const cpu_ticket *from = &c->tickets[post];
+  rt_comm_ticket t;
+  for (int k = 0; k < 2; k++) {
+    t.half[k].where = atomic_load_explicit(&from->where[k], memory_order_relaxed);
+    t.half[k].turn = atomic_load_explicit(&from->turn[k], memory_order_relaxed);
+  }
+  atomic_thread_fence(memory_order_acquire);
+  return t;
+}
+
+bool cpu_comms_is_posted(const cpu_comms *c, uint32_t post, uint32_t *turn) {
+  uint64_t now = atomic_load(&c->states[post]);
+  *turn = (uint32_t)(now >> 2);
+  return (now & 3) == CPU_POSTED;
+}
+
+/* Without loops a span has the number of its post. */
+static rt_span *span_of(const cpu_comms *c, const rt_entry *entry) {
+  return &c->spans[c->program->plan->n_loops ? entry->launch : entry->task];
+}
+
 static status build(void *context) {
   cpu_comms *c = context;
   const rt_plan *plan = c->program->plan;
@@ -52,7 +93,8 @@ static status build(void *context) {
     if (plan->instrs[i].origin > most) most = plan->instrs[i].origin;
   c->at = ARENA_ARRAY(memory, c->n, cpu_post_place);
   c->states = arena_array(memory, c->n, sizeof *c->states);
-  c->tickets = ARENA_ARRAY(memory, c->n, rt_comm_ticket);
+  c->tickets = arena_array(memory, c->n, sizeof *c->tickets);
+  c->span_of = arena_array(memory, c->n, sizeof *c->span_of);
   c->places = ARENA_ARRAY(memory, (size_t)most + 1, const char *);
   c->told = ARENA_ARRAY(memory, c->n_ranks, bool);
   find_posts(c);
@@ -99,30 +141,42 @@ status cpu_comms_init(cpu_comms *c, cpu_program *program, const cpu_world *world
 }
 
 /* ---- runs ---- */
+/* Of those that are never posted. */
+static void begin_spans(const cpu_comms *c) {
+  const rt_plan *plan = c->program->plan;
+  uint32_t number = 0, k = 0;
+  for (rt_cursor at = {.plan = plan}; rt_cursor_next(&at); number++) {
+    const rt_instr *i = &plan->instrs[at.instr];
+    if (i->kind != RT_POST) continue;
+    uint32_t span = plan->n_loops ? k++ : i->task;
+    c->spans[span] = (rt_span){.instr = number, .stream = i->stream};
+  }
+}
+
 status cpu_comms_begin(cpu_comms *c, rt_span *spans, int64_t origin_ns) {
   if (c->n == 0) return STATUS_OK;
   TRY(check_world(c));
-  c->spans = spans ? spans + c->program->plan->n_tasks : NULL;
+  c->spans = spans ? spans + rt_plan_n_launched(c->program->plan) : NULL;
   c->origin_ns = origin_ns;
   atomic_store(&c->oldest, 0);
   atomic_store(&c->stopped, false);
   for (uint32_t p = 0; p < c->n; p++) {
-    atomic_store_explicit(&c->states[p], CPU_UNPOSTED, memory_order_relaxed);
-    if (c->spans) c->spans[p] = (rt_span){.instr = c->at[p].instr, .stream = c->at[p].stream};
+    atomic_store_explicit(&c->states[p], state_of(0, CPU_UNPOSTED), memory_order_relaxed);
   }
+  if (c->spans) begin_spans(c);
   return STATUS_OK;
 }
 
-static void *address_of(const cpu_comms *c, uint32_t view) {
+static void *address_of(const cpu_comms *c, uint32_t view, uint32_t turn) {
   if (view == RT_NO_VIEW) return NULL;
   const rt_view *v = &c->program->plan->views[view];
-  return c->program->bases[v->buffer] + v->offset_bytes;
+  return c->program->bases[v->buffer] + v->offset_bytes + v->step_bytes * turn;
 }
 
-static rt_comm_request request_of(const cpu_comms *c, uint32_t post) {
+static rt_comm_request request_of(const cpu_comms *c, uint32_t post, uint32_t turn) {
   const rt_plan *plan = c->program->plan;
   const rt_post *p = &plan->posts[post];
-  rt_comm_request r = rt_post_request(p, address_of(c, p->in), address_of(c, p->out));
+  rt_comm_request r = rt_post_request(p, address_of(c, p->in, turn), address_of(c, p->out, turn));
   r.origin = c->places[plan->instrs[c->at[post].instr].origin];
   return r;
 }
@@ -138,10 +192,10 @@ static bool note_failure(cpu_comms *c, rt_comm *endpoint) {
 
 /* What one request did wrong is the error of its instruction, unless it ended the world. Of a post that
  * failed half way the backend may still use the buffers; its ticket tells how long. */
-static cpu_post_state refused(cpu_comms *c, uint32_t post, status st) {
-  const rt_comm_ticket *t = &c->tickets[post];
-  cpu_errors_keep(c->errors, c->at[post].instr, 0, st);
-  (void)note_failure(c, endpoint_of(c, post));
+static cpu_post_state refused(cpu_comms *c, const rt_entry *entry, const rt_comm_ticket *t,
+                              status st) {
+  cpu_errors_keep(c->errors, entry->instr, 0, st);
+  (void)note_failure(c, endpoint_of(c, entry->task));
   return t->half[0].where || t->half[1].where ? CPU_POSTED : CPU_SKIPPED;
 }
 
@@ -151,7 +205,9 @@ static void see_ends(cpu_comms *c) {
   uint32_t first = atomic_load_explicit(&c->oldest, memory_order_relaxed), oldest = first;
   bool all = true;
   for (uint32_t p = first; p < c->n && p < first + SEEN_AT_ONCE; p++) {
-    all = cpu_comms_passed(c, p) && all;
+    uint32_t turn = (uint32_t)(atomic_load(&c->states[p]) >> 2);
+    bool passed = cpu_comms_passed(c, p, turn);
+    all = all && passed && turn == rt_post_last_turn(c->program->plan, p);
     if (all) oldest = p + 1;
   }
   if (oldest > first) atomic_store_explicit(&c->oldest, oldest, memory_order_relaxed);
@@ -162,39 +218,46 @@ void cpu_comms_post(cpu_comms *c, const rt_entry *entry, uint32_t thread) {
   cpu_post_state state = CPU_SKIPPED;
   if (entry->instr < atomic_load_explicit(&c->errors->first, memory_order_relaxed)) {
     rt_comm *e = endpoint_of(c, post);
-    rt_comm_request r = request_of(c, post);
+    rt_comm_request r = request_of(c, post, entry->turn);
     if (c->spans) {
-      c->spans[post].worker = (uint16_t)thread;
-      c->spans[post].start_ns = c->spans[post].end_ns = rt_clock_ns() - c->origin_ns;
+      rt_span *span = span_of(c, entry);
+      span->worker = (uint16_t)thread;
+      span->start_ns = span->end_ns = rt_clock_ns() - c->origin_ns;
+      atomic_store_explicit(&c->span_of[post], (uint32_t)(span - c->spans), memory_order_relaxed);
     }
-    c->tickets[post] = (rt_comm_ticket){0};
-    status st = e->ops->post(e, &r, &c->tickets[post]);
-    state = st == STATUS_OK ? CPU_POSTED : refused(c, post, st);
+    rt_comm_ticket ticket = {0};
+    status st = e->ops->post(e, &r, &ticket);
+    state = st == STATUS_OK ? CPU_POSTED : refused(c, entry, &ticket, st);
+    keep_ticket(&c->tickets[post], &ticket);
   }
-  atomic_store(&c->states[post], (uint8_t)state);
+  atomic_store(&c->states[post], state_of(entry->turn, state));
   if (c->spans) see_ends(c);
 }
 
-bool cpu_comms_passed(cpu_comms *c, uint32_t post) {
-  switch ((cpu_post_state)atomic_load(&c->states[post])) {
+bool cpu_comms_passed(cpu_comms *c, uint32_t post, uint32_t turn) {
+  uint64_t now = atomic_load(&c->states[post]);
+  if (now >> 2 != turn) return now >> 2 > turn;
+  switch ((cpu_post_state)(now & 3)) {
   case CPU_UNPOSTED: return false;
   case CPU_DONE:
   case CPU_SKIPPED: return true;
   case CPU_POSTED: break;
   }
   rt_comm *e = endpoint_of(c, post);
-  if (!e->ops->done(e, &c->tickets[post])) return false;
+  rt_comm_ticket ticket = ticket_of(c, post);
+  uint32_t span = atomic_load_explicit(&c->span_of[post], memory_order_relaxed);
+  if (atomic_load(&c->states[post]) != now) return true; /* somebody else saw the end */
+  if (!e->ops->done(e, &ticket)) return false;
   (void)note_failure(c, e);
-  uint8_t posted = CPU_POSTED;
-  bool first = atomic_compare_exchange_strong(&c->states[post], &posted, CPU_DONE);
-  if (first && c->spans) c->spans[post].end_ns = rt_clock_ns() - c->origin_ns;
+  bool first = atomic_compare_exchange_strong(&c->states[post], &now, state_of(turn, CPU_DONE));
+  if (first && c->spans) c->spans[span].end_ns = rt_clock_ns() - c->origin_ns;
   return true;
 }
 
 bool cpu_comms_may_pass(cpu_comms *c, const rt_entry *entry) {
-  if (entry->kind == RT_JOIN) return cpu_comms_passed(c, entry->task);
-  uint32_t before = c->program->plan->posts[entry->task].before;
-  return before == RT_NO_POST || atomic_load(&c->states[before]) != CPU_UNPOSTED;
+  if (entry->kind == RT_JOIN) return cpu_comms_passed(c, entry->task, entry->turn);
+  uint32_t turn = entry->turn, before = rt_post_before(c->program->plan, entry->task, &turn);
+  return before == RT_NO_POST || is_begun(c, before, turn);
 }
 
 bool cpu_comms_progress(cpu_comms *c, uint32_t turn) {
@@ -219,10 +282,11 @@ void cpu_comms_abort(cpu_comms *c) {
   char text[sizeof c->errors->message + 512];
   const rt_plan *plan = c->program->plan;
   (void)pthread_mutex_lock(&c->errors->lock);
-  uint32_t rank = rt_plan_rank(plan, plan->instrs[c->errors->instr].stream);
+  uint32_t instr = rt_plan_nth(plan, c->errors->instr);
+  uint32_t rank = rt_plan_rank(plan, plan->instrs[instr].stream);
   rt_comm *e = c->world->endpoints[rank];
   status st = c->errors->st;
-  uint32_t line = c->errors->placed ? rt_line(plan, c->errors->instr) : 0;
+  uint32_t line = c->errors->placed ? rt_line(plan, instr) : 0;
   const char *message = c->errors->message;
   if (line)
     (void)snprintf(text, sizeof text, "rank %u: %s:%u: %s", e->rank, plan->host->module->src.name,
@@ -244,8 +308,9 @@ static int describe_join(const cpu_comms *c, uint32_t join, char *text, size_t s
   uint32_t post = i->task;
   rt_comm *e = endpoint_of(c, post);
   char what[512];
-  if (atomic_load(&c->states[post]) != CPU_UNPOSTED)
-    e->ops->describe(e, &c->tickets[post], what, sizeof what);
+  rt_comm_ticket ticket = ticket_of(c, post);
+  uint32_t turn;
+  if (cpu_comms_is_posted(c, post, &turn)) e->ops->describe(e, &ticket, what, sizeof what);
   else
     (void)snprintf(what, sizeof what, "rank %u waits for the %s at %s, which it has not posted",
                    e->rank, ir_comm_text(c->program->plan->posts[post].kind),
@@ -275,6 +340,7 @@ static void describe_joins(const cpu_comms *c, const uint32_t *joins, uint32_t n
 
 void cpu_comms_time_out(cpu_comms *c, uint32_t *joins, uint32_t n) {
   char text[1024];
+  for (uint32_t k = 0; k < n; k++) joins[k] = rt_plan_nth(c->program->plan, joins[k]);
   if (n) qsort(joins, n, sizeof *joins, compare_numbers);
   int used =
       snprintf(text, sizeof text, "no progress in %.3g s: ", (double)c->world->timeout_ns * 1e-9);
@@ -287,11 +353,13 @@ void cpu_comms_time_out(cpu_comms *c, uint32_t *joins, uint32_t n) {
 void cpu_comms_end(cpu_comms *c) {
   for (uint32_t p = 0; p < c->n; p++) {
     rt_comm *e = endpoint_of(c, p);
-    if (atomic_load(&c->states[p]) != CPU_POSTED || cpu_comms_passed(c, p)) continue;
+    uint32_t turn;
+    if (!cpu_comms_is_posted(c, p, &turn) || cpu_comms_passed(c, p, turn)) continue;
     if (cpu_comms_is_failing(c)) cpu_comms_abort(c);
     int64_t timeout_ns = c->world->timeout_ns > 0 ? c->world->timeout_ns : -1;
-    if (e->ops->wait(e, &c->tickets[p], timeout_ns) != STATUS_OK) status_clear();
-    (void)cpu_comms_passed(c, p);
+    rt_comm_ticket ticket = ticket_of(c, p);
+    if (e->ops->wait(e, &ticket, timeout_ns) != STATUS_OK) status_clear();
+    (void)cpu_comms_passed(c, p, turn);
   }
   if (c->n == 0) return;
   if (cpu_comms_is_failing(c)) cpu_comms_abort(c);

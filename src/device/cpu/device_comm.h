@@ -1,6 +1,7 @@
 /* Communications of a loaded program, as both executors need them: posting, looking, giving up.
  *
- * A post is in one state, which only goes forward: unposted, posted, done; or skipped, after an error.
+ * A post is in one state, which only goes forward: unposted, posted, done; or skipped, after an error. That of a loop
+ * goes through them in each repetition: it is done before it is posted again (rt_loop).
  * A stream at a join may pass in the last two. It is never let past a communication that may still
  * touch its buffers, so when all streams are done, the caller's memory is the caller's again.
  *
@@ -31,20 +32,27 @@ typedef struct cpu_post_place {
   uint16_t stream, rank; /* rank: in the plan */
 } cpu_post_place;
 
+/* The ticket of a post, which a loop writes again while others may still look. */
+typedef struct cpu_ticket {
+  _Atomic(void *) where[2];
+  _Atomic uint64_t turn[2];
+} cpu_ticket;
+
 typedef struct cpu_comms {
   cpu_program *program;
   const cpu_world *world;
   cpu_errors *errors;
-  uint32_t n;              /* posts; 0: the plan does not communicate, and nothing below is set */
-  uint32_t n_ranks;        /* of the plan */
-  cpu_post_place *at;      /* by post */
-  _Atomic uint8_t *states; /* cpu_post_state, by post */
-  rt_comm_ticket *tickets; /* by post; of those posted */
-  const char **places;     /* "file:7" by host instruction */
-  bool *told;              /* by rank: the message names what it waits for */
-  _Atomic bool stopped;    /* the world has failed */
-  _Atomic uint32_t oldest; /* traced runs: posts before it are done */
-  rt_span *spans;          /* of the posts, or NULL */
+  uint32_t n;                /* posts; 0: the plan does not communicate, and nothing below is set */
+  uint32_t n_ranks;          /* of the plan */
+  cpu_post_place *at;        /* by post */
+  _Atomic uint64_t *states;  /* by post: the repetition << 2 | its cpu_post_state */
+  cpu_ticket *tickets;       /* by post; of those posted */
+  _Atomic uint32_t *span_of; /* by post: the number of its last span */
+  const char **places;       /* "file:7" by host instruction */
+  bool *told;                /* by rank: the message names what it waits for */
+  _Atomic bool stopped;      /* the world has failed */
+  _Atomic uint32_t oldest;   /* traced runs: posts before it are done */
+  rt_span *spans;            /* of the posts, as they are numbered without loops; or NULL */
   int64_t origin_ns;
 } cpu_comms;
 
@@ -55,8 +63,10 @@ NODISCARD status cpu_comms_init(cpu_comms *c, cpu_program *program, const cpu_wo
 NODISCARD status cpu_comms_begin(cpu_comms *c, rt_span *spans, int64_t origin_ns);
 /* The entry of an RT_POST. */
 void cpu_comms_post(cpu_comms *c, const rt_entry *entry, uint32_t thread);
-/* Whether an RT_JOIN of this post lets its stream go on. */
-bool cpu_comms_passed(cpu_comms *c, uint32_t post);
+/* Whether an RT_JOIN of this post, in the repetition, lets its stream go on. */
+bool cpu_comms_passed(cpu_comms *c, uint32_t post, uint32_t turn);
+/* Whether it is under way; `turn` is then the repetition. */
+bool cpu_comms_is_posted(const cpu_comms *c, uint32_t post, uint32_t *turn);
 /* Whether the stream may go past its entry, an RT_JOIN, or begin it, an RT_POST: posts of one team keep
  * their order, on whatever streams they are. */
 bool cpu_comms_may_pass(cpu_comms *c, const rt_entry *entry);

@@ -67,12 +67,12 @@ static bool is_fair(const cpu_device *d) {
   return atomic_load_explicit(&d->fair, memory_order_relaxed);
 }
 
-/* The owner of a stream, before it makes it ready: how far it is. Runs that are fair communicate, so they have no
- * loops. */
+/* The owner of a stream, before it makes it ready: how far it is. */
 static void tell_next(cpu_loaded *l, uint32_t s, uint32_t head) {
   if (!is_fair(l->device)) return;
   const rt_queue *q = &l->program.queues.streams[s];
-  uint32_t next = head < q->n ? q->entries[head].instr : UINT32_MAX;
+  rt_entry room;
+  uint32_t next = head < q->n ? rt_queue_at(q, head, &room)->instr : UINT32_MAX;
   atomic_store_explicit(&l->device->nexts[s], next, memory_order_relaxed);
 }
 
@@ -178,9 +178,9 @@ static bool may_pass(cpu_loaded *l, uint32_t s, uint32_t *head) {
 }
 
 /* ---- communications ---- */
-/* Plans that communicate have no loops. */
-static const rt_entry *join_of(const cpu_loaded *l, uint32_t s) {
-  return &l->program.queues.streams[s].entries[atomic_load(&l->streams[s].join)];
+/* The entry that stream s waits at. */
+static const rt_entry *join_of(const cpu_loaded *l, uint32_t s, rt_entry *room) {
+  return rt_queue_at(&l->program.queues.streams[s], atomic_load(&l->streams[s].join), room);
 }
 
 /* Makes streams ready that wait for what is done; false: there are none. */
@@ -190,7 +190,9 @@ static bool pass_joins(cpu_loaded *l) {
   for (uint32_t w = 0; w < cpu_bits_n(joining); w++)
     for (uint64_t bits = atomic_load(&joining->words[w]); bits; bits &= bits - 1) {
       uint32_t s = w * 64 + (uint32_t)__builtin_ctzll(bits);
-      if (!cpu_comms_may_pass(&l->comms, join_of(l, s)) || !cpu_bits_clear(joining, s)) continue;
+      rt_entry room;
+      const rt_entry *e = join_of(l, s, &room);
+      if (!cpu_comms_may_pass(&l->comms, e) || !cpu_bits_clear(joining, s)) continue;
       cpu_bits_set(&l->device->ready, s);
       passed = true;
     }
@@ -213,8 +215,8 @@ static bool block_at_join(cpu_loaded *l, uint32_t s, const rt_entry *e, uint32_t
 
 /* As may_pass(), for a join. */
 static bool may_join(cpu_loaded *l, uint32_t s, uint32_t *head) {
-  for (;;) {
-    const rt_entry *e = &l->program.queues.streams[s].entries[*head];
+  for (rt_entry room;;) {
+    const rt_entry *e = rt_queue_at(&l->program.queues.streams[s], *head, &room);
     if (cpu_comms_may_pass(&l->comms, e)) return true;
     if (!block_at_join(l, s, e, head)) return false;
   }
@@ -266,8 +268,9 @@ enum { MOST_JOINS = 4096 }; /* that a message is made of */
 
 static void time_out(cpu_loaded *l) {
   uint32_t joins[MOST_JOINS], n = 0;
+  rt_entry room;
   for (uint32_t s = 0; s < l->base.plan->n_streams && n < MOST_JOINS; s++)
-    if (cpu_bits_has(&l->device->joining, s)) joins[n++] = join_of(l, s)->instr;
+    if (cpu_bits_has(&l->device->joining, s)) joins[n++] = join_of(l, s, &room)->instr;
   if (n) cpu_comms_time_out(&l->comms, joins, n);
 }
 
@@ -308,6 +311,7 @@ void cpu_threads_pulse(cpu_device *d, rt_pulse *pulse) {
   }
   if (!atomic_load(&d->communicates) || !hold(d)) return;
   const rt_plan *plan = d->current->base.plan;
+  if (plan->n_loops) at = at < rt_plan_n_done(plan) ? rt_plan_nth(plan, at) : UINT32_MAX;
   if (at < plan->n_instrs)
     (void)snprintf(pulse->where, sizeof pulse->where, "%s",
                    d->current->comms.places[plan->instrs[at].origin]);
@@ -440,7 +444,8 @@ static bool step(cpu_thread *me, cpu_loaded *l, uint32_t s, uint32_t *head) {
 /* Makes an owned stream ready again before a task, if others are behind. */
 static bool give_back(cpu_loaded *l, uint32_t s, uint32_t head) {
   if (!is_fair(l->device)) return false;
-  const rt_entry *e = &l->program.queues.streams[s].entries[head]; /* it communicates: no loops */
+  rt_entry room;
+  const rt_entry *e = rt_queue_at(&l->program.queues.streams[s], head, &room);
   if (e->kind != RT_LAUNCH || !others_are_behind(l, e->instr)) return false;
   l->streams[s].head = head;
   tell_next(l, s, head);

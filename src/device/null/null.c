@@ -42,12 +42,13 @@ static void null_unload(rt_loaded *loaded) {
 static status null_begin(rt_loaded *loaded, void *const *inputs, void *const *outputs,
                          rt_span *spans) {
   (void)inputs, (void)outputs;
-  uint32_t k = 0, i = 0;
+  uint32_t k = 0, i = 0, n = 0, n_launched = rt_plan_n_launched(loaded->plan);
   for (rt_cursor c = {.plan = loaded->plan}; spans && rt_cursor_next(&c); i++) {
     const rt_instr *instr = &loaded->plan->instrs[c.instr];
     rt_span nothing = {.instr = i, .stream = instr->stream};
     if (instr->kind == RT_LAUNCH) spans[k++] = nothing;
-    if (instr->kind == RT_POST) spans[loaded->plan->n_tasks + instr->task] = nothing;
+    if (instr->kind == RT_POST)
+      spans[n_launched + (loaded->plan->n_loops ? n++ : instr->task)] = nothing;
   }
   return STATUS_OK;
 }
@@ -62,7 +63,7 @@ static status null_finish(rt_loaded *loaded) {
 const rt_device_ops rt_device_null = {
     .name = "null",
     .summary = "does nothing: shows what issuing a plan costs the host",
-    .takes_loops = true,
+    .takes_loops = RT_LOOPS_ALL,
     .open = null_open,
     .close = null_close,
     .load = null_load,

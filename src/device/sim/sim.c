@@ -405,7 +405,7 @@ static status check_end(const sim_loaded *l) {
   for (uint32_t s = 0; s < l->queues.n_streams; s++) {
     const rt_queue *q = &l->queues.streams[s];
     if (l->head[s] == q->n) continue;
-    const rt_entry *e = &q->entries[l->head[s]]; /* it communicates: no loops */
+    const rt_entry *e = &q->entries[l->head[s]]; /* it communicates: it is unrolled */
     if (e->kind == RT_JOIN && e->instr < first) first = e->instr;
     check(l->comms.n_ops > 0);
   }
@@ -457,7 +457,7 @@ static rt_speed sim_speed(rt_device *device, const rt_speed *machine, uint32_t r
 const rt_device_ops rt_device_sim = {
     .name = "sim",
     .virtual_clock = true,
-    .takes_loops = true,
+    .takes_loops = RT_LOOPS_ALONE,
     .summary = "a virtual clock instead of work: timeline and critical path of a plan",
     .open = sim_open,
     .close = sim_close,
