@@ -23,7 +23,7 @@ enum { VECTOR_BYTES = 32 };
 #else
 enum { VECTOR_BYTES = 16 };
 #endif
-enum { LANES = 32, WIDTH = VECTOR_BYTES / 8, CHAINS = LANES / WIDTH };
+enum { SHORT = 8, LANES = 32, WIDTH = VECTOR_BYTES / 8, CHAINS = LANES / WIDTH };
 
 /* Long rows come from memory: what comes later is fetched, also beyond the end of this piece of a row. */
 enum { LINE = 64, AHEAD = 8192 }; /* bytes */
@@ -122,14 +122,29 @@ static inline void load_int64_t(const int64_t *x, i64s *to) { memcpy(to, x, size
 #define READ_double(x) (x)
 #define READ_int64_t(x) (x)
 
-/* in_row, in_column: further arguments of `step`. */
+/* A short row needs only as many partial results as it has elements; the others would change nothing.
+ * in_row, in_column: further arguments of `step`. */
 #define ROW_LOOP(name, source, wide, vector, field, begin, steps, step, join, in_row)              \
+  static void name##_short(int64_t n, const source *x, cpu_element *acc, double center) {          \
+    wide lane[SHORT];                                                                              \
+    int half = 1;                                                                                  \
+    (void)center;                                                                                  \
+    while (half < n) half *= 2;                                                                    \
+    for (int l = 0; l < SHORT; l++) lane[l] = begin;                                               \
+    for (int64_t l = 0; l < n; l++) lane[l] = step(lane[l], READ_##source(x[l]) in_row);           \
+    for (half /= 2; half > 0; half /= 2)                                                           \
+      for (int l = 0; l < half; l++) lane[l] = join(lane[l], lane[l + half]);                      \
+    acc->field = join(acc->field, lane[0]);                                                        \
+  }                                                                                                \
   static void name##_row(int64_t n, const void *x_, cpu_element *acc, double center) {             \
     const source *x = x_;                                                                          \
     vector chain[CHAINS];                                                                          \
     wide lane[LANES];                                                                              \
     int64_t i = 0;                                                                                 \
-    (void)center;                                                                                  \
+    if (n <= SHORT) {                                                                              \
+      name##_short(n, x, acc, center);                                                             \
+      return;                                                                                      \
+    }                                                                                              \
     for (int c = 0; c < CHAINS; c++)                                                               \
       for (int l = 0; l < WIDTH; l++) chain[c][l] = begin;                                         \
     for (; i + LANES <= n; i += LANES) {                                                           \

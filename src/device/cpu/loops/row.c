@@ -14,9 +14,9 @@ enum { LANES = 32 };
 /* The largest of `most` and scale * x; NaN wins. In f32, where folds take f64. */
 static float most_f32(int64_t n, const float *x, float scale, float most) {
   float lanes[LANES];
-  int32_t nan[LANES] = {0}, any = 0;
+  int32_t nan[LANES] = {0}, any = 0, used = n < LANES ? 0 : LANES;
   int64_t i = 0;
-  for (int j = 0; j < LANES; j++) lanes[j] = most;
+  for (int j = 0; j < used; j++) lanes[j] = most;
   for (; i + LANES <= n; i += LANES)
     for (int j = 0; j < LANES; j++) {
       float v = x[i + j] * scale;
@@ -28,7 +28,7 @@ static float most_f32(int64_t n, const float *x, float scale, float most) {
     any |= v != v;
     most = v > most ? v : most;
   }
-  for (int j = 0; j < LANES; j++) {
+  for (int j = 0; j < used; j++) {
     any |= nan[j];
     most = lanes[j] > most ? lanes[j] : most;
   }

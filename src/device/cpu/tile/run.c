@@ -388,10 +388,11 @@ static void do_rows(machine *m, const tile_instr *t) {
   int64_t pitch = m->columns * t->size_bytes;
   char *out = t->direct || t->stream ? view_at(m, t->view) : NULL;
   if (t->direct) m->values[t->to] = out;
+  int64_t lines = share_of(m, 1, m->rows);
   for (int64_t i = 0; i < m->rows; i++) {
     const char *x = m->values[t->x[0]] + i * pitch;
     char *y = m->values[t->to] + i * pitch;
-    fetch(m, share_of(m, 1, m->rows));
+    fetch(m, lines);
     if (t->softmax) m->loops->softmax[t->native](m->columns, x, y);
     else norm_row(m, t, x, y);
     if (t->stream) m->loops->stream(pitch, out + i * pitch, y);
