@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -28,6 +29,8 @@
 #include <immintrin.h>
 #endif
 
+/* Large pages, as NumPy asks for, whose arrays JAX and PyTorch are given. */
+enum { PAGE = 1 << 21 };
 enum { ROWS = 4096, WIDTH = 2048, MAX_THREADS = 2, TILE = 1024, MAX_ROUNDS = 1000 };
 
 /* The operands that a row may use, in this order. */
@@ -124,8 +127,10 @@ static rt_view dense(bound *b, const rt_shape *s, uint32_t buffer) {
   ir_array a = {.dtype = s->dtype, .rank = s->rank};
   memcpy(a.extents, s->extents, s->rank * sizeof *s->extents);
   ir_array_dense(&a);
-  a.data = b->bases[buffer] = aligned_alloc(4096, ((size_t)n * 8 + 4095) / 4096 * 4096);
+  size_t bytes = ((size_t)n * 8 + PAGE - 1) / PAGE * PAGE;
+  a.data = b->bases[buffer] = aligned_alloc(PAGE, bytes);
   check(a.data != NULL);
+  (void)madvise(a.data, bytes, MADV_HUGEPAGE);
   rt_fill(&a, RT_FILL_NORMAL, buffer, "x");
   return (rt_view){.buffer = buffer,
                    .dtype = s->dtype,

@@ -1,7 +1,7 @@
 """bench/tiles beside JAX and PyTorch (torch.compile where a compiler is there), two threads each (THREADS=1: one),
 interleaved.
 
-    python bench/tiles.py BUILD/bench/tiles [ROUNDS [DTYPE...]]
+    python bench/tiles.py BUILD/bench/tiles [ROUNDS [DTYPE or ROW]...]
 
 Needs numpy, jax and torch. Each runs twice in its turn, after a rest in which the threads of the others go to
 sleep; the second run counts. Prints the best time of each in ms, of processors per thread (WALL=1: on the wall), and
@@ -85,10 +85,11 @@ def main():
     shapes = [(4096, 2048), (4096, 2048), (2048,), (2048,), (2048, 4096)]
     data = [np.random.default_rng(i).standard_normal(s, dtype=np.float32) for i, s in enumerate(shapes)]
     print(f"{'row':22}{'weir':>8}{'by hand':>9}{'jax':>8}{'torch':>8}{'compiled':>9}{'ratio':>7}")
-    for dtype in sys.argv[3:] or ("f32", "bf16"):
+    asked = sys.argv[3:]
+    for dtype in [a for a in asked if a not in JAX] or ("f32", "bf16"):
         tdata = [torch.from_numpy(d).to(torch.float32 if dtype == "f32" else torch.bfloat16) for d in data]
         jdata = [jnp.asarray(d, jnp.float32 if dtype == "f32" else jnp.bfloat16) for d in data]
-        for name in JAX:
+        for name in [a for a in asked if a in JAX] or JAX:
             j, t = jax.jit(JAX[name]), TORCH[name]
             c = compiled(t, tdata)
             j(*jdata).block_until_ready()

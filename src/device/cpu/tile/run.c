@@ -163,7 +163,7 @@ static void store_rectangle(const machine *m, const tile_instr *t, rectangle r, 
 }
 
 /* ---- fetching ahead ---- */
-/* The next `lines` lines of the next tile. */
+/* The next `lines` lines of the next tile, into the second cache: the first one is full of this tile. */
 static void fetch(machine *m, int64_t lines) {
   const tile_program *p = m->p;
   while (lines > 0 && m->next_row >= 0 && m->ahead_view < p->n_ahead) {
@@ -173,7 +173,7 @@ static void fetch(machine *m, int64_t lines) {
     int64_t bytes = m->columns * (int64_t)ir_dtype_size_bytes(v->dtype), rows = m->rows;
     if (row_step(m, v) == bytes) bytes *= rows, rows = 1; /* one run */
     for (; lines > 0 && m->ahead_byte < bytes; lines--, m->ahead_byte += LINE)
-      __builtin_prefetch(at + m->ahead_byte, 0, 3);
+      __builtin_prefetch(at + m->ahead_byte, 0, 2);
     if (m->ahead_byte < bytes) return;
     m->ahead_byte = 0;
     if (++m->ahead_row < rows) continue;
@@ -275,9 +275,10 @@ static void map_pieces(machine *m, const tile_instr *t, int64_t n, const void **
   char *to = m->values[t->to], *out = t->stream ? view_at(m, t->view) : NULL;
   bool ahead = t->heavy && m->p->n_ahead > 0;
   int64_t piece = t->heavy ? HEAVY_PIECE : PIECE;
+  int64_t lines = ahead ? share_of(m, piece, n) : 0;
   for (int64_t done = 0, left; done < n; done += left) {
     left = n - done < piece ? n - done : piece;
-    if (ahead) fetch(m, share_of(m, left, n));
+    if (ahead) fetch(m, lines);
     t->map(left, to + done * t->size_bytes, x, t->mode);
     if (out)
       m->loops->stream(left * t->size_bytes, out + done * t->size_bytes, to + done * t->size_bytes);
