@@ -1,4 +1,4 @@
-/* matmul, linear, grouped_matmul and grouped_outer.
+/* matmul and linear, and what the grouped products (kernel_matmul_groups.c) share with them.
  *
  * They are products over the space [result dimensions ..., k]: a, b and the bias are placed in it with
  * stride 0 where they repeat. Of the result's dimensions but the last (n), one along which b repeats
@@ -14,59 +14,13 @@
  *
  * What follows the product in a body (kernel_epilogue.h) overwrites each finished block.
  *
- * A grouped product has a matrix b per group. Runs of rows with the same index are products of their own, block
- * by block. grouped_outer has a result per group, and the depth is cut into runs: those of other groups are left out.
- *
  * Blocks are the parts of a launch: some of one product, or several products of a batch. */
+#include "device/cpu/kernel_matmul.h"
+
 #include <string.h>
-
-#include "device/cpu/kernel_epilogue.h"
-#include "device/cpu/kernel_gemm.h"
-
-enum { C, A, B, BIAS, N_SIDES, OTHERS = N_SIDES, MOST_SIDES = N_SIDES + CPU_MAX_OTHERS };
 
 /* Less than that, 0.1 to 0.2 ms, is one part. */
 static const double small_flops = 2e7;
-
-/* A matrix that is multiplied as it lies in memory, or staged. */
-typedef struct side {
-  cpu_matrix shape; /* in elements, of the whole product */
-  int64_t size_bytes;
-  bool staged;
-  bool by_columns; /* staged with columns dense, because memory is */
-  cpu_transfer load, store;
-} side;
-
-typedef struct matmul_kernel {
-  cpu_kernel head;
-  const cpu_gemm_unit *unit;
-  cpu_loops batch; /* views: c, a, b, bias, others; the run is a dimension like the others */
-  cpu_view views[MOST_SIDES];
-  uint32_t n_views; /* with the bias and the others, or without */
-  bool has_bias;
-  bool few; /* few rows: b is read once, as it lies */
-  cpu_transfer few_load;
-  bool grouped;                               /* the first of the others is the index of each row */
-  int64_t n_groups, group_step;               /* in bytes */
-  bool by_depth;                              /* or of each position of the depth */
-  int64_t first_group, n_results, index_step; /* of item i: first_group + i % n_results; in bytes */
-  side sides[MOST_SIDES];
-  const cpu_kernel
-      *after[2][2]; /* for blocks of full size, and with less rows or columns; or NULL */
-  int64_t m, n, k;
-  int64_t block_m, block_n;     /* of a block */
-  int64_t blocks_m, blocks_n;   /* of one product */
-  int64_t items, items_at_once; /* of the batch; a part has so many of them */
-  ir_dtype native;
-  size_t offsets[N_SIDES], transfer_offset, panel_offset, few_offset, after_offset; /* of scratch */
-} matmul_kernel;
-
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t pieces(int64_t n, int64_t size) {
-  check(size > 0);
-  return (n + size - 1) / size;
-}
 
 /* ---- staging ---- */
 static cpu_matrix block_shape(const side *s, int64_t rows, int64_t columns) {
@@ -195,20 +149,7 @@ static int64_t run_few(const matmul_kernel *g, const char *a, const char *b, con
   return f.c.columns;
 }
 
-/* The next positions of the depth, at most CPU_GEMM_DEPTH from *d on; 0: there are no more. */
-static int64_t next_depth(const matmul_kernel *g, const char *index, int64_t group, int64_t k,
-                          int64_t *d) {
-  int64_t depth = smaller(CPU_GEMM_DEPTH, k - *d), n = 0;
-  if (!g->by_depth) return depth;
-  ir_dtype t = g->views[OTHERS].dtype;
-  while (*d < k && ir_element_as_i64(t, index + *d * g->index_step) != group) ++*d;
-  depth = smaller(CPU_GEMM_DEPTH, k - *d);
-  while (n < depth && ir_element_as_i64(t, index + (*d + n) * g->index_step) == group) n++;
-  return n;
-}
-
-/* Rows from i on and columns from j on of c: all of k, in steps. Without b they are 0. */
-static void run_rows(const matmul_kernel *g, char *const *at, int64_t i, int64_t rows, int64_t j,
+void cpu_matmul_rows(const matmul_kernel *g, char *const *at, int64_t i, int64_t rows, int64_t j,
                      int64_t group, char *scratch) {
   const side *s = g->sides;
   bool has_bias = g->has_bias;
@@ -227,7 +168,8 @@ static void run_rows(const matmul_kernel *g, char *const *at, int64_t i, int64_t
   }
   char *rest_to = to + (sc.columns - rest.columns) * (int64_t)ir_dtype_size_bytes(g->native);
   bool begun = has_bias;
-  for (int64_t d = 0, depth; (depth = next_depth(g, at[OTHERS], group, k, &d)) > 0; d += depth) {
+  for (int64_t d = 0, depth; (depth = cpu_matmul_next_depth(g, at[OTHERS], group, k, &d)) > 0;
+       d += depth) {
     if (rest.columns == 0) break;
     cpu_matrix sa = block_shape(&s[A], sc.rows, depth);
     char *a = stage_in(&s[A], &sa, block_start(&s[A], at[A], i, d), scratch + g->offsets[A], spare);
@@ -238,47 +180,12 @@ static void run_rows(const matmul_kernel *g, char *const *at, int64_t i, int64_t
   stage_out(&s[C], &sc, c, to, spare);
 }
 
-static int64_t group_at(const matmul_kernel *g, const char *index, int64_t i) {
-  const side *s = &g->sides[OTHERS];
-  return ir_element_as_i64(g->views[OTHERS].dtype, index + i * s->shape.row_stride * s->size_bytes);
-}
-
-static status run_groups(const matmul_kernel *g, char *const *starts_at, int64_t i, int64_t j,
-                         char *scratch) {
-  int64_t end = smaller(g->m, i + g->block_m), last;
-  char *at[MOST_SIDES];
-  memcpy(at, starts_at, sizeof at);
-  for (; i < end; i = last) {
-    int64_t group = group_at(g, at[OTHERS], i);
-    for (last = i + 1; last < end && group_at(g, at[OTHERS], last) == group;) last++;
-    if (group < 0 || group > g->n_groups)
-      return rt_fail_index(g->head.name, group, 0, g->n_groups + 1);
-    at[B] = group < g->n_groups ? starts_at[B] + group * g->group_step : NULL;
-    run_rows(g, at, i, last - i, j, 0, scratch);
-  }
-  return STATUS_OK;
-}
-
-/* Each part looks at all of them: which one finds the fault does not matter. */
-static status check_depth(const matmul_kernel *g, const char *index) {
-  for (int64_t d = 0; d < g->k; d++) {
-    int64_t group = ir_element_as_i64(g->views[OTHERS].dtype, index + d * g->index_step);
-    if (group < 0 || group > g->n_groups)
-      return rt_fail_index(g->head.name, group, 0, g->n_groups + 1);
-  }
-  return STATUS_OK;
-}
-
 static status run_block(const matmul_kernel *g, int64_t item, char *const *at, int64_t i, int64_t j,
                         char *scratch) {
   int64_t rows = smaller(g->block_m, g->m - i);
-  if (g->by_depth) {
-    TRY(check_depth(g, at[OTHERS]));
-    run_rows(g, at, i, rows, j, g->first_group + item % g->n_results, scratch);
-    return STATUS_OK;
-  }
-  if (g->grouped) return run_groups(g, at, i, j, scratch);
-  run_rows(g, at, i, rows, j, 0, scratch);
+  if (g->by_depth) return cpu_matmul_outer(g, item, at, i, rows, j, scratch);
+  if (g->grouped) return cpu_matmul_groups(g, at, i, j, scratch);
+  cpu_matmul_rows(g, at, i, rows, j, 0, scratch);
   return run_after(g, at, i, j, scratch);
 }
 
@@ -520,25 +427,11 @@ static status prepare_after(const cpu_call *c, matmul_kernel *g) {
   return STATUS_OK;
 }
 
-/* Groups are runs of rows, so the rows are those of the result, whatever b repeats along. */
-static void place_index(matmul_kernel *g) {
-  g->views[BIAS] = (cpu_view){.dtype = g->views[C].dtype};
-  g->n_views = OTHERS + 1;
-}
-
-static void take_rows(matmul_kernel *g, const cpu_call *c) {
-  uint32_t row = c->result->rank - 2;
-  g->m = c->result->extents[row];
-  for (uint32_t v = 0; v < g->n_views; v++)
-    if (v != B) g->sides[v].shape.row_stride = g->views[v].strides[row];
-}
-
-/* n_last: does the result's last dimension belong to b alone? Else n is 1. */
-static status plan(const cpu_call *c, matmul_kernel *g, bool n_last) {
+status cpu_matmul_plan(const cpu_call *c, matmul_kernel *g, bool n_last) {
   uint32_t rank = c->result->rank, outer = n_last ? rank - 1 : rank;
   g->has_bias = g->n_views > BIAS;
   if (c->epilogue) place_others(c->epilogue, g);
-  if (g->grouped) place_index(g);
+  if (g->grouped) cpu_matmul_place_index(g);
   for (uint32_t i = 0; i < g->n_views; i++)
     g->sides[i].size_bytes = (int64_t)ir_dtype_size_bytes(g->views[i].dtype);
   g->n = n_last ? c->result->extents[rank - 1] : 1;
@@ -550,7 +443,7 @@ static status plan(const cpu_call *c, matmul_kernel *g, bool n_last) {
   cpu_loops_make(&g->batch, CPU_IN_ORDER, outer, c->result->extents, g->views, g->n_views);
   g->native = cpu_gemm_native(widest(g));
   g->unit = cpu_gemm_unit_of(g->native);
-  if (g->grouped) take_rows(g, c);
+  if (g->grouped) cpu_matmul_take_rows(g, c);
   else take_m(g);
   if (!g->grouped) transpose_if_better(g);
   set_shapes(g);
@@ -580,7 +473,7 @@ status cpu_prepare_matmul(const cpu_call *c, cpu_kernel **result) {
   g->k = a.extents[a.rank - 1];
   g->sides[A].shape.column_stride = a.strides[a.rank - 1];
   g->sides[B].shape.row_stride = b.strides[has_n ? b.rank - 2 : 0];
-  TRY(plan(c, g, has_n));
+  TRY(cpu_matmul_plan(c, g, has_n));
   *result = &g->head;
   return STATUS_OK;
 }
@@ -612,64 +505,7 @@ status cpu_prepare_linear(const cpu_call *c, cpu_kernel **result) {
   g->sides[A].shape.column_stride = x.strides[x.rank - 1];
   g->sides[B].shape.row_stride = w.strides[w.rank - 1];
   if (rt_task_has_operand(c->task, 2)) place_bias(c, g);
-  TRY(plan(c, g, true));
-  *result = &g->head;
-  return STATUS_OK;
-}
-
-/* x[*, m, k], weight[*, g, k, n] and index[*, m] in the result [*, m, n]. */
-status cpu_prepare_grouped_matmul(const cpu_call *c, cpu_kernel **result) {
-  matmul_kernel *g = CPU_KERNEL_NEW(c, matmul_kernel, NULL);
-  rt_view x = cpu_operand(c, 0), w = cpu_operand(c, 1), index = cpu_operand(c, 2);
-  uint32_t rank = c->result->rank, n_batch = rank - 2;
-  int from[IR_MAX_RANK];
-  g->n_views = BIAS;
-  g->grouped = true;
-  g->n_groups = w.extents[w.rank - 3];
-  g->group_step = w.strides[w.rank - 3] * (int64_t)ir_dtype_size_bytes(w.dtype);
-  g->views[C] = cpu_place_result(c);
-  rt_align(x.rank - 2, n_batch, from);
-  from[n_batch] = (int)x.rank - 2;
-  g->views[A] = cpu_place(c, 0, from);
-  rt_align(index.rank - 1, n_batch, from);
-  from[n_batch] = (int)index.rank - 1;
-  g->views[OTHERS] = cpu_place(c, 2, from);
-  rt_align(w.rank - 3, n_batch, from);
-  from[rank - 1] = (int)w.rank - 1;
-  g->views[B] = cpu_place(c, 1, from);
-  g->k = x.extents[x.rank - 1];
-  g->sides[A].shape.column_stride = x.strides[x.rank - 1];
-  g->sides[B].shape.row_stride = w.strides[w.rank - 2];
-  TRY(plan(c, g, true));
-  *result = &g->head;
-  return STATUS_OK;
-}
-
-/* x[*, m, k], y[*, m, n] and index[*, m] in the result [*, g, k, n]. */
-status cpu_prepare_grouped_outer(const cpu_call *c, cpu_kernel **result) {
-  matmul_kernel *g = CPU_KERNEL_NEW(c, matmul_kernel, NULL);
-  rt_view x = cpu_operand(c, 0), y = cpu_operand(c, 1), index = cpu_operand(c, 2);
-  uint32_t rank = c->result->rank, groups = rank - 3;
-  int from[IR_MAX_RANK];
-  g->n_views = BIAS;
-  g->grouped = g->by_depth = true;
-  g->n_groups = c->whole[groups];
-  g->first_group = c->offset[groups];
-  g->n_results = larger(1, c->result->extents[groups]);
-  g->index_step = index.strides[index.rank - 1] * (int64_t)ir_dtype_size_bytes(index.dtype);
-  g->views[C] = cpu_place_result(c);
-  rt_align(x.rank - 2, groups, from);
-  from[rank - 2] = (int)x.rank - 1;
-  g->views[A] = cpu_place(c, 0, from);
-  rt_align(y.rank - 2, groups, from);
-  from[rank - 1] = (int)y.rank - 1;
-  g->views[B] = cpu_place(c, 1, from);
-  rt_align(index.rank - 1, groups, from);
-  g->views[OTHERS] = cpu_place(c, 2, from);
-  g->k = x.extents[x.rank - 2];
-  g->sides[A].shape.column_stride = x.strides[x.rank - 2];
-  g->sides[B].shape.row_stride = y.strides[y.rank - 2];
-  TRY(plan(c, g, true));
+  TRY(cpu_matmul_plan(c, g, true));
   *result = &g->head;
   return STATUS_OK;
 }
