@@ -1,5 +1,6 @@
 /* loops: what a long loop costs before it runs, as it is kept in the plan and unrolled: time to bind it, time to prove it
- * and take out waits, bytes of the plan and of what the cpu device prepares, and the host's time per instruction. */
+ * and take out waits, bytes of the plan and of what the cpu device prepares, and the host's time per instruction. Then of
+ * a loop with an allgather per iteration, on two devices: time to bind both, and to prove them together. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +98,78 @@ static void print_row(row *r) {
          (long long)r->loaded_bytes, r->issue_ns);
 }
 
+/* ---- several devices ---- */
+static const char gathers[] = "host f(mesh d = [2], a : f32[%1$u, 2@x/1, 2] on d) -> (c) {\n"
+                              "  c : f32[%1$u, 2, 2] on d = allocate()\n"
+                              "  main = current_stream()\n"
+                              "  for i in 4 {\n    set_stream(i)\n    wait_stream(main)\n  }\n"
+                              "  for i in %1$u {\n    set_stream(i %% 4)\n"
+                              "    a$1 = select(a, dim=0, index=i)\n"
+                              "    t : f32[2@x/1, 2] on d = allocate()\n    t <- a$1 + a$1\n"
+                              "    c$1 = select(c, dim=0, index=i)\n"
+                              "    c0 = allgather(t -> c$1, team=d.x)\n    wait(c0)\n"
+                              "    deallocate(t)\n  }\n  set_stream(main)\n"
+                              "  for i in 4 {\n    wait_stream(i)\n  }\n}\n";
+
+typedef struct world_row {
+  uint32_t n, loops;
+  double bind_us, prove_us;
+  uint32_t instrs;
+  size_t bytes;
+} world_row;
+
+static double bind_ranks(const ir_env *env, uint32_t loops, rt_plan **plans) {
+  int64_t start_ns = rt_clock_ns();
+  for (uint32_t r = 0; r < 2; r++) {
+    rt_bind_options o = {.streams = 4, .loops = loops, .rank = r, .world = 2};
+    require(rt_bind(env, &o, &memory_default, &plans[r]) == STATUS_OK, "bind");
+  }
+  return (double)(rt_clock_ns() - start_ns) * 1e-3;
+}
+
+static double prove_ranks(rt_plan **plans) {
+  check_world_report report = {0};
+  int64_t start_ns = rt_clock_ns();
+  require(check_world((const rt_plan *const *)plans, 2, NULL, &report) == STATUS_OK, "check");
+  require(report.n_found == 0, "the world does not pass");
+  check_world_report_destroy(&report);
+  return (double)(rt_clock_ns() - start_ns) * 1e-3;
+}
+
+static status world_guarded(void *context) {
+  world_row *r = context;
+  subject s;
+  ir_env env;
+  char text[1024];
+  snprintf(text, sizeof text, gathers, r->n);
+  require(subject_parse(&s, text), "parse");
+  ir_env_init(&env, s.func, &s.memory);
+  r->bind_us = r->prove_us = 1e30;
+  for (int k = 0; k < 3; k++) {
+    rt_plan *plans[2];
+    double bind_us = bind_ranks(&env, r->loops, plans), prove_us = prove_ranks(plans);
+    r->bind_us = bind_us < r->bind_us ? bind_us : r->bind_us;
+    r->prove_us = prove_us < r->prove_us ? prove_us : r->prove_us;
+    r->instrs = plans[0]->n_instrs;
+    r->bytes = plans[0]->memory.used_bytes;
+    for (uint32_t i = 0; i < 2; i++) rt_plan_destroy(plans[i]);
+  }
+  subject_close(&s);
+  return STATUS_OK;
+}
+
+static void measure_worlds(void) {
+  static const uint32_t sizes[] = {1000, 100000};
+  printf("\ntwo devices  loop      instrs    bind us    prove us   plan bytes\n");
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    for (uint32_t kept = 0; kept < 2; kept++) {
+      world_row r = {.n = sizes[i], .loops = kept ? 32 : 0};
+      require(memory_guard(world_guarded, &r) == STATUS_OK, "memory");
+      printf("%9u  %-8s  %9u  %10.0f  %10.0f  %11zu\n", r.n, kept ? "kept" : "unrolled", r.instrs,
+             r.bind_us, r.prove_us, r.bytes);
+    }
+}
+
 int main(void) {
   static const uint32_t sizes[] = {10, 1000, 100000, 1000000};
   printf(
@@ -109,5 +182,6 @@ int main(void) {
       print_row(&r);
       bind_close(&r.b);
     }
+  measure_worlds();
   return 0;
 }

@@ -36,6 +36,11 @@ for file in tests/standin/*.weir; do
   check 4 "$file"
 done
 
+# Loops that are kept in plans, and unrolled when they are loaded.
+check 4 tests/golden/plan_loops.weir -D n=200 -D m=201 --streams 2 --fill iota
+check 4 tests/golden/plan_loops_comm.weir --fusion gathers -D s=150 --streams 3 --pipeline marked
+check 2 tests/golden/plan_loops_donate.weir --fusion step -D n=200 --streams 2 --donate w=y
+
 long_body 2500 | program long # more operations than one kernel can have
 check 1 "$dir/long.weir" -D n=3 -D m=5
 
