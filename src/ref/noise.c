@@ -143,15 +143,18 @@ ref_noise ref_noise_of(const ref_state *s, const ir_op_data *op) {
 
 /* ---- functions ---- */
 /* In units of what is computed in. gelu is half its operand times 1 + erf, which cancels; sines of large
- * numbers lose digits of the angle; powers are exponentials of products. */
+ * numbers lose digits of the angle; powers are exponentials of products; 1 + exp(-x) may overflow, which makes
+ * sigmoid and silu 0. */
 double ref_pointwise_noise(const ref_call *c, const double x[3], double value) {
-  double unit = ref_unit_sum(ir_infer_compute_dtype(c->state->f, c->op)), v = fabs(value);
+  ir_dtype computed = ir_infer_compute_dtype(c->state->f, c->op);
+  double unit = ref_unit_sum(computed), v = fabs(value), least = computed == IR_F64 ? -700 : -87;
   ir_opcode code = c->op->code;
   if (!isfinite(v)) return 0;
   if (code == IR_OP_MOD) return unit * fabs(x[0]);
   if (is_division(code)) return unit * v;
   if (code == IR_OP_GELU) return unit * (3 * v + (x[0] < 0 ? fabs(x[0]) : 0));
   if (code == IR_OP_SIN || code == IR_OP_COS) return unit * 3;
+  if ((code == IR_OP_SIGMOID || code == IR_OP_SILU) && x[0] < least) return v;
   if (code == IR_OP_POW) return unit * v * (3 + (v > 0 ? fabs(log(v)) : 0));
   return unit * 3 * v;
 }

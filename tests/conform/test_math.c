@@ -146,6 +146,41 @@ static void measure_norms(const char *level) {
   (void)EXPECT(worst <= (strcmp(level, "baseline") == 0 ? 2.5 : 1.5));
 }
 
+/* Numbers of all sizes: every exponent, both signs. */
+static void fill_all_sizes(ir_dtype t, char *to, int64_t n) {
+  for (int64_t i = 0; i < n; i++) {
+    double size = ldexp(1 + (double)(i % 13) / 13, (int)(i * 7 % 280) - 150);
+    double x = i % 17 == 0 ? 0 : i % 3 ? size : -size;
+    ir_element_set_f64(t, to + (size_t)i * ir_dtype_size_bytes(t), x);
+  }
+}
+
+/* A result may be written over an operand: the same bits as elsewhere. */
+static void test_in_place(ir_opcode code, ir_dtype t) {
+  static _Alignas(64) char x[3][BLOCK * 8], y[BLOCK * 8], z[BLOCK * 8];
+  cpu_map_fn *const *maps = cpu_vectors()->map[t], *loop = maps ? maps[code] : NULL;
+  ir_dtype stored = t == IR_F16 ? IR_F32 : t;
+  size_t bytes = BLOCK * ir_dtype_size_bytes(stored);
+  if (!loop || ir_op_info_of(code)->rule == IR_RESULT_TRUTH) return;
+  for (uint32_t k = 0; k < 3; k++) fill_all_sizes(stored, x[k], BLOCK - (int64_t)k);
+  loop(BLOCK, y, (const void *const[]){x[0], x[1], x[2]}, false);
+  for (uint32_t over = 0; over < 3; over++) {
+    const void *operands[3] = {x[0], x[1], x[2]};
+    memcpy(z, x[over], bytes);
+    operands[over] = z;
+    loop(BLOCK, z, operands, false);
+    if (!EXPECT(memcmp(y, z, bytes) == 0))
+      fprintf(stderr, "  %s of %s over operand %u\n", ir_op_info_of(code)->name, ir_dtype_text(t),
+              over);
+  }
+}
+
+static void test_all_in_place(const char *level) {
+  if (!cpu_vectors_choose(level)) return;
+  for (uint32_t code = 1; code < IR_OP_COUNT; code++)
+    for (uint32_t t = 0; t < IR_DTYPE_COUNT; t++) test_in_place((ir_opcode)code, (ir_dtype)t);
+}
+
 int main(int argc, char **argv) {
   uint64_t step = argc > 1 ? strtoull(argv[1], NULL, 10) : SANITIZED ? 40009 : 1009;
   static const char *const baseline[2] = {"baseline", "baseline"}, *const fused[2] = {"avx2",
@@ -154,6 +189,9 @@ int main(int argc, char **argv) {
     measure(&functions[i], step, baseline);
     if (cpu_vectors_choose(fused[0])) measure(&functions[i], step, fused);
   }
+  test_all_in_place("baseline");
+  test_all_in_place("avx2");
+  test_all_in_place("avx512");
   measure_powers();
   measure_norms("baseline");
   measure_norms("avx2");

@@ -27,41 +27,60 @@ FLOAT_MOD(mod_f64, double, fmod, copysign)
 #undef FMOD
 
 /* ---- f32 ---- */
+/* These read operands a second time. Where the result is written over one of them, a block of it is kept. */
+enum { KEPT = 512 };
+typedef void map_block(int64_t n, float *to, const float *x0, const float *x1);
+
+static void over_operand(map_block *block, int64_t n, float *to, const float *x0, const float *x1) {
+  float kept[KEPT];
+  for (int64_t done = 0; done < n; done += KEPT) {
+    int64_t left = n - done < KEPT ? n - done : KEPT;
+    memcpy(kept, to + done, (size_t)left * sizeof *kept);
+    block(left, to + done, x0 == to ? kept : x0 + done, x1 == to ? kept : x1 + done);
+  }
+}
+
+#define IN_BLOCKS(name, operands)                                                                  \
+  static void name(int64_t n, void *to, const void *const *x, bool mode) {                         \
+    const float *x0 = x[0], *x1 = operands > 1 ? x[1] : x[0];                                      \
+    (void)mode;                                                                                    \
+    if (x0 == to || x1 == to) over_operand(name##_block, n, to, x0, x1);                           \
+    else name##_block(n, to, x0, x1);                                                              \
+  }
 /* Arguments that the vectors cannot do are rare: they are done again. */
-#define WITH_SPECIAL(name, expression, is_special, special)                                        \
-  static void name(int64_t n, void *to_, const void *const *x, bool mode) {                        \
-    float *restrict to = to_;                                                                      \
-    const float *x0 = x[0], *x1 = x[1];                                                            \
+#define WITH_SPECIAL(name, operands, expression, is_special, special)                              \
+  static void name##_block(int64_t n, float *restrict to, const float *x0, const float *x1) {      \
     uint32_t any = 0;                                                                              \
-    (void)x1, (void)mode;                                                                          \
+    (void)x1;                                                                                      \
     for (int64_t i = 0; i < n; i++) {                                                              \
       any |= is_special;                                                                           \
       to[i] = expression;                                                                          \
     }                                                                                              \
     for (int64_t i = 0; any && i < n; i++)                                                         \
       if (is_special) to[i] = special;                                                             \
-  }
+  }                                                                                                \
+  IN_BLOCKS(name, operands)
 /* Those that vectors can do too, but more slowly: all are done again. */
 #define WITH_FAR(name, near, is_far, all)                                                          \
-  static void name(int64_t n, void *to_, const void *const *x_, bool mode) {                       \
-    float *restrict to = to_;                                                                      \
-    const float *x = x_[0];                                                                        \
+  static void name##_block(int64_t n, float *restrict to, const float *x, const float *x1) {       \
     uint32_t any = 0;                                                                              \
-    (void)mode;                                                                                    \
+    (void)x1;                                                                                      \
     for (int64_t i = 0; i < n; i++) {                                                              \
       any |= is_far(x[i]);                                                                         \
       to[i] = near;                                                                                \
     }                                                                                              \
     if (any)                                                                                       \
       for (int64_t i = 0; i < n; i++) to[i] = all(x[i]);                                           \
-  }
+  }                                                                                                \
+  IN_BLOCKS(name, 1)
 WITH_FAR(exponentials, f32_exp_near(x[i]), f32_exp_far, f32_exp)
 WITH_FAR(logarithms, f32_log_scaled(x[i], 0), f32_log_far, f32_log)
 WITH_FAR(sigmoids, 1.0F / (1.0F + f32_exp_near(-x[i])), f32_sigmoid_far, f32_sigmoid)
 WITH_FAR(silus, x[i] / (1.0F + f32_exp_near(-x[i])), f32_sigmoid_far, f32_silu)
-WITH_SPECIAL(sines, f32_sin_turned(x0[i], 0), f32_turns_far(x0[i]), sinf(x0[i]))
-WITH_SPECIAL(cosines, f32_sin_turned(x0[i], 1), f32_turns_far(x0[i]), cosf(x0[i]))
-WITH_SPECIAL(powers, f32_power(x0[i], x1[i]), f32_power_special(x0[i], x1[i]), powf(x0[i], x1[i]))
+WITH_SPECIAL(sines, 1, f32_sin_turned(x0[i], 0), f32_turns_far(x0[i]), sinf(x0[i]))
+WITH_SPECIAL(cosines, 1, f32_sin_turned(x0[i], 1), f32_turns_far(x0[i]), cosf(x0[i]))
+WITH_SPECIAL(powers, 2, f32_power(x0[i], x1[i]), f32_power_special(x0[i], x1[i]),
+             powf(x0[i], x1[i]))
 
 static void gelus(int64_t n, void *to_, const void *const *x_, bool mode) {
   float *restrict to = to_;
