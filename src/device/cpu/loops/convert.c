@@ -170,8 +170,11 @@ typedef uint64_t __attribute__((may_alias)) bits64;
 
 #define STRIDED(T)                                                                                 \
   static void copy_##T(int64_t n, char *to, int64_t ts, const char *from, int64_t fs) {            \
-    if (ts == (int64_t)sizeof(T)) {                                                                \
-      T *restrict dense = (T *)(void *)to;                                                         \
+    T *restrict dense = (T *)(void *)to;                                                           \
+    if (ts == (int64_t)sizeof(T) && fs == 2 * ts) { /* of pairs: vectorizes */                     \
+      const T *pairs = (const T *)(const void *)from;                                              \
+      for (int64_t i = 0; i < n; i++) dense[i] = pairs[2 * i];                                     \
+    } else if (ts == (int64_t)sizeof(T)) {                                                         \
       for (int64_t i = 0; i < n; i++) dense[i] = *(const T *)(const void *)(from + i * fs);        \
     } else {                                                                                       \
       for (int64_t i = 0; i < n; i++)                                                              \

@@ -239,8 +239,21 @@ static bool plain_loops(tile_emitter *e) {
   return true;
 }
 
+/* A target that is only moved, and its step. */
+static uint32_t moved_target(const tile_lowering *l) {
+  for (uint32_t t = 0; t < l->n_targets; t++)
+    if (l->targets[t].value.kind == RT_VALUE_STEP && l->nodes[l->targets[t].node].kind == TILE_LOAD)
+      return l->targets[t].value.index;
+  return TILE_NONE;
+}
+
+/* What is transposed and a result itself is transposed first: rows of a tile are few for that. */
 static bool row_loops(tile_emitter *e, axes_list *kept, const axes_list *inner) {
-  uint32_t turned = transposed_loop(e->l, kept, inner->axis[0]);
+  uint32_t turned = transposed_loop(e->l, kept, inner->axis[0]), moved = moved_target(e->l);
+  if (turned != TILE_NONE && moved != TILE_NONE) {
+    e->l->blocked = moved;
+    return false;
+  }
   if (turned != TILE_NONE) move(kept, turned, kept->n - 1);
   if (kept->n == 0) add_loop(e, NULL, 0);
   for (uint32_t i = 0; i < kept->n; i++) add_loop(e, kept, i);

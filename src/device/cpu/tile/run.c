@@ -287,9 +287,28 @@ static void map_pieces(machine *m, const tile_instr *t, int64_t n, const void **
   }
 }
 
+/* Only where it is needed, if rows of that are worth a call each; false: not done. */
+static bool map_inside(machine *m, const tile_instr *t, const void *const *x) {
+  enum { WORTH = 64 };
+  inside in = form_inside(box_inside(m, t->need), t->form);
+  int64_t rows = t->form.rows ? m->rows : 1, columns = t->form.columns ? m->columns : 1;
+  int64_t n = in.c1 - in.c0, first = in.r0, calls = in.r1 - in.r0;
+  if (n == columns) n *= calls, calls = 1;
+  if (n * calls == rows * columns || n < WORTH) return false;
+  for (int64_t i = 0; i < calls; i++) {
+    int64_t at = (first + i) * columns + in.c0;
+    const void *from[3];
+    for (uint32_t k = 0; k < 3; k++) from[k] = (const char *)x[k] + at * t->from_bytes;
+    if (t->table) from[1] = t->table;
+    t->map(n, m->values[t->to] + at * t->size_bytes, from, t->mode);
+  }
+  return true;
+}
+
 static void do_map(machine *m, const tile_instr *t) {
   const void *x[3] = {m->values[t->x[0]], m->values[t->x[1]], m->values[t->x[2]]};
   int64_t n = count(m, t->form);
+  if (t->bounded && map_inside(m, t, x)) return;
   if (t->direct) m->values[t->to] = view_at(m, t->view);
   if (t->table) x[1] = t->table;
   if (t->stream || (t->heavy && m->p->n_ahead > 0 && n > HEAVY_PIECE)) map_pieces(m, t, n, x);
