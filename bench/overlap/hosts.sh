@@ -1,6 +1,7 @@
 # Hosts on this machine, for sh: network namespaces on one bridge, each with a link of RATE, which lets 32 KB through at
 # once. Segments that the system makes are smaller than that: larger ones are cut in software, packet by packet, which takes
 # half of a core for each host at 1 Gbit/s where a network card would do it.
+# Each has a core of its own, or a part of one.
 #   hosts_up NAME RATE RANKS     makes them; fails where there is no right to do so
 #   hosts_run COMMAND...         on every host, as rank i of torchrun's environment; the first one's output is the output
 hosts_down() {
@@ -25,10 +26,11 @@ hosts_up() {
 }
 hosts_on() {
   host=$1
+  core=$((host * $(nproc --all) / hosts_n))
   shift
   RANK=$host WORLD_SIZE=$hosts_n LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=10.79.0.1 MASTER_PORT=29655 \
     GLOO_SOCKET_IFNAME=eth0 ip netns exec "$hosts_name$host" \
-    unshare -u sh -c "hostname $hosts_name$host-$hosts_rate; exec \"\$@\"" sh "$@"
+    taskset -c "$core" unshare -u sh -c "hostname $hosts_name$host-$hosts_rate; exec \"\$@\"" sh "$@"
 }
 hosts_run() {
   others=

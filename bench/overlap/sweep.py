@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """What bench/overlap/sweep does in Python, with the package that the build makes (build/python).
 
+sweep.py names RANKS PART NUMBER           the cases of a part, NUMBER of them in a line, with commas
+sweep.py machine OUT FILE...               of machine files, for each figure the median
 sweep.py predict RANKS MACHINE PART OUT    what the simulator says of every form, on a machine file
 sweep.py measure MACHINE PART ROUNDS OUT   on each rank (RANK, WORLD_SIZE, MASTER_ADDR): all forms in turns, into OUT.RANK
 sweep.py report FILE...                    what these files, or those of several sweeps, say
@@ -47,6 +49,24 @@ def part_of(ranks, part):
         return [case for case in cases(ranks) if case[0] in part.split(",")]
     index, count = map(int, part.split("/"))
     return cases(ranks)[index - 1 :: count]
+
+
+def names(ranks, part, number):
+    found = [case[0] for case in part_of(int(ranks), part)]
+    for i in range(0, len(found), int(number)):
+        print(",".join(found[i : i + int(number)]))
+
+
+def figures_of(machine):
+    lines = [line.split("=") for line in open(machine).read().split("\n") if "=" in line and line[0] != "#"]
+    return {k.strip(): float(v) for k, v in lines}
+
+
+def middle_machine(out, *files):
+    all_figures = [figures_of(f) for f in files]
+    keys = dict.fromkeys(k for f in all_figures for k in f)
+    with open(out, "w") as f:
+        f.writelines(f"{k} = {statistics.median([m.get(k, 0) for m in all_figures])!r}\n" for k in keys)
 
 
 def compiled(text, machine, options, **more):
@@ -120,6 +140,14 @@ def measure(machine, part, rounds, out):
 
 
 # ---- report ----
+def pooled(case):
+    """The median of each form. Forms of which exactly the same is predicted are one program: their runs count together."""
+    runs = {}
+    for form, times in case["times_s"].items():
+        runs.setdefault(case["predicted_s"][form], []).extend(times)
+    return {form: statistics.median(runs[case["predicted_s"][form]]) for form in case["times_s"]}
+
+
 def taken(case):
     """The form that auto takes: the one of which the same is predicted."""
     wanted = case["predicted_s"]["auto"]
@@ -128,13 +156,12 @@ def taken(case):
 
 
 def judge(case):
-    """Ratios of one case. Runs of auto and of the form that it takes are runs of one program."""
-    times, form = dict(case["times_s"]), taken(case)
-    median = {k: statistics.median(v) for k, v in times.items() if k != "auto"}
-    chosen = median[form] = statistics.median(times[form] + times["auto"])
-    best = min(median.values())
-    return {"choice": chosen / best, "none": chosen / median["none"], "form": form, "chosen_s": chosen,
-            "best": min(median, key=median.get), "predicted": case["predicted_s"]["auto"] / chosen,
+    """Ratios of one case."""
+    median, form = pooled(case), taken(case)
+    chosen = median.pop("auto")
+    best = min(median, key=median.get)
+    return {"choice": chosen / min(chosen, median[best]), "none": chosen / median["none"], "form": form, "chosen_s": chosen,
+            "best": best, "predicted": case["predicted_s"]["auto"] / chosen,
             "all_predicted": [case["predicted_s"][k] / median[k] for k in median]}
 
 
@@ -187,8 +214,7 @@ def report(files):
 # ---- fit ----
 def scaled(machine, key, factor, out):
     """The machine file with one figure multiplied."""
-    figures = dict(line.split("=") for line in open(machine).read().split("\n") if "=" in line and line[0] != "#")
-    figures = {k.strip(): float(v) for k, v in figures.items()}
+    figures = figures_of(machine)
     figures[key] = figures.get(key, 0) * factor
     with open(out, "w") as f:
         f.writelines(f"{k} = {v!r}\n" for k, v in figures.items())
@@ -223,5 +249,5 @@ def fit(machine, *files):
 
 
 if __name__ == "__main__":
-    what = {"predict": predict, "measure": measure, "report": lambda *files: report(files), "fit": fit}
+    what = {"names": names, "machine": middle_machine, "predict": predict, "measure": measure, "report": lambda *files: report(files), "fit": fit}
     what[sys.argv[1]](*sys.argv[2:])

@@ -1,7 +1,9 @@
+#define _GNU_SOURCE
 #include "runtime/machine.h"
 
 #include <errno.h>
 #include <math.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -176,14 +178,23 @@ void rt_machine_print(const rt_speed *machine, strbuf *out) {
   }
 }
 
+static uint64_t mix(uint64_t hash, const void *data, size_t n) {
+  for (const unsigned char *c = data; n > 0; c++, n--) hash = (hash ^ *c) * 1099511628211U;
+  return hash;
+}
+
 uint64_t rt_system_hash(void) {
   char boot[64] = "";
-  uint64_t hash = 14695981039346656037U;
   FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
   if (f && !fgets(boot, sizeof boot, f)) boot[0] = '\0';
   if (f) (void)fclose(f);
-  for (const char *c = boot; *c; c++) hash = (hash ^ (unsigned char)*c) * 1099511628211U;
-  return hash;
+  return mix(14695981039346656037U, boot, strlen(boot));
+}
+
+uint64_t rt_cores_hash(void) {
+  cpu_set_t set;
+  uint64_t hash = rt_system_hash();
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? mix(hash, &set, sizeof set) : hash;
 }
 
 /* ---- what figures mean ---- */

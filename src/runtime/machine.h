@@ -21,8 +21,10 @@ void rt_machine_print(const rt_speed *machine, strbuf *out);
 /* The simulator's defaults. */
 rt_speed rt_machine_default(void);
 
-/* Of the running system: processes with the same share its cores. */
+/* Of the running system. */
 uint64_t rt_system_hash(void);
+/* The same with the cores that the caller may run on: processes with the same share these. */
+uint64_t rt_cores_hash(void);
 
 /* The link that a communication uses: that between islands if its members, or the two ends of a message, are
  * not all in one. */

@@ -1,11 +1,11 @@
 #include "session/machine.h"
 
-#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "runtime/machine.h"
 #include "runtime/measured.h"
+#include "session/link.h"
 
 enum { HOST_NAME = 64 };
 
@@ -17,7 +17,8 @@ typedef struct machine_call {
   bool renew;
   bool kept; /* what was measured now */
   rt_measured_key key;
-  uint32_t per_host; /* ranks; 0: not the same on each */
+  uint32_t per_host; /* ranks that share cores; 0: not the same on each */
+  bool is_first;     /* of those */
   arena scratch;
 } machine_call;
 
@@ -30,7 +31,7 @@ static void clean(char name[HOST_NAME]) {
   if (!name[0]) memcpy(name, "?", 2);
 }
 
-/* How many consecutive ranks each system has, by which of them a rank is on. */
+/* How many consecutive ranks share the cores of each, by which of them a rank is on. */
 static uint32_t count_alike(const uint64_t *systems, uint32_t n) {
   uint32_t first = 1;
   while (first < n && systems[first] == systems[0]) first++;
@@ -40,9 +41,12 @@ static uint32_t count_alike(const uint64_t *systems, uint32_t n) {
 }
 
 static status find_systems(machine_call *c, uint32_t n) {
-  uint64_t mine = rt_system_hash(), *all = ARENA_ARRAY(&c->scratch, n, uint64_t);
+  uint64_t mine = rt_cores_hash(), *all = ARENA_ARRAY(&c->scratch, n, uint64_t);
+  uint32_t first = 0;
   TRY(session_ranks_exchange(c->ranks, &mine, all, sizeof mine));
+  while (all[first] != mine) first++;
   c->per_host = count_alike(all, n);
+  c->is_first = first == c->ranks->first;
   return STATUS_OK;
 }
 
@@ -74,23 +78,29 @@ static void assume_link(const machine_call *c, rt_speed *s) {
   s->post_ns = sockets ? 100e3 : 250e3;
 }
 
-/* The system copies what a process sends and receives, a byte each way in about that time. */
-static const double copied_ns = 1, most_of_a_core = 0.9;
+/* Of those that share cores one rank measures them, at the same time as others measure theirs: memory is shared by
+ * all. */
+static status measure_device(machine_call *c, rt_speed *s) {
+  bool spread = session_ranks_are_spread(c->ranks), on_host = !c->device->ops->memory;
+  uint8_t nothing = 0;
+  if (c->ranks->first == 0 || (spread && on_host && c->is_first))
+    c->device->ops->measure(c->device, s);
+  return session_ranks_decide(c->ranks, &nothing);
+}
 
 static status measure(machine_call *c, rt_speed *s) {
   bool spread = session_ranks_are_spread(c->ranks);
-  rt_speed link = {0};
-  if (spread)
-    TRY(session_ranks_measure(c->ranks, c->memory, &link.link_latency_ns, &link.link_bytes_per_ns));
-  if (c->ranks->first != 0) return STATUS_OK;
-  c->device->ops->measure(c->device, s);
-  if (!spread) return STATUS_OK;
+  session_link link = {0};
+  if (spread) TRY(session_link_measure(c->ranks, c->memory, &link));
+  TRY(measure_device(c, s));
+  if (!spread || c->ranks->first != 0) return STATUS_OK;
   assume_link(c, s);
-  s->link_latency_ns = link.link_latency_ns;
-  s->link_bytes_per_ns = link.link_bytes_per_ns;
+  s->link_latency_ns = link.latency_ns;
+  s->link_bytes_per_ns = link.bytes_per_ns;
   s->per_host = c->per_host;
   if (c->per_host == 0) s->cores = 0;
-  s->comm_cores = fmin(copied_ns * s->link_bytes_per_ns, most_of_a_core);
+  s->comm_cores = link.cores; /* of the part of a core that a rank has */
+  if (s->cores < s->per_host) s->comm_cores *= s->cores / s->per_host;
   return STATUS_OK;
 }
 

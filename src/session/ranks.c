@@ -1,6 +1,7 @@
 #include "session/ranks.h"
 
 #include <string.h>
+#include <time.h>
 
 #include "comm/processes/launch.h"
 
@@ -199,14 +200,36 @@ static status wait_for(const session_ranks *r, const rt_comm_ticket *ticket) {
   return st;
 }
 
-static status collective(const session_ranks *r, rt_comm_request *q) {
+static status post(const session_ranks *r, rt_comm_request *q, rt_comm_ticket *ticket) {
   rt_comm *comm = r->endpoints[0];
-  rt_comm_ticket ticket;
   q->team = r->everybody;
   q->n_team = r->world;
   q->me = comm->rank;
   q->origin = "the start of the program";
-  TRY(comm->ops->post(comm, q, &ticket));
+  return comm->ops->post(comm, q, ticket);
+}
+
+static status collective(const session_ranks *r, rt_comm_request *q) {
+  rt_comm_ticket ticket;
+  TRY(post(r, q, &ticket));
+  return wait_for(r, &ticket);
+}
+
+status session_ranks_pass_on(const session_ranks *r, void *in, void *out, int64_t bytes,
+                             bool aside) {
+  const struct timespec nap = {.tv_nsec = 300000};
+  uint32_t n = r->world, me = r->endpoints[0]->rank;
+  rt_comm_ticket ticket;
+  rt_comm_request q = {
+      .kind = IR_COMM_PERMUTE, .dtype = IR_U8, .count = bytes, .count_from = bytes};
+  q.to = (int32_t)((me + 1) % n);
+  q.from = (int32_t)((me + n - 1) % n);
+  q.in = in;
+  q.out = out;
+  TRY(post(r, &q, &ticket));
+  for (int64_t end_ns = rt_clock_ns() + 1000000000;
+       aside && rt_clock_ns() < end_ns && !r->endpoints[0]->ops->done(r->endpoints[0], &ticket);)
+    (void)nanosleep(&nap, NULL);
   return wait_for(r, &ticket);
 }
 
@@ -274,60 +297,4 @@ status session_ranks_receive(const session_ranks *r, uint32_t from, const alloca
   if (st == STATUS_OK) ir_array_copy(view, &local);
   memory_free(memory, local.data);
   return st;
-}
-
-/* ---- how fast the link is ---- */
-
-/* Links let some bytes through at once before they slow down, so the first ones do not count. */
-enum { PROBE_BYTES = 2 << 20, FIRST_BYTES = 512 << 10, PROBES = 4 };
-
-/* Each rank sends to the next one and receives from the one before. */
-static status pass_on(const session_ranks *r, void *in, void *out, int64_t bytes, int64_t *ns) {
-  uint32_t n = r->world, me = r->endpoints[0]->rank;
-  rt_comm_request q = {
-      .kind = IR_COMM_PERMUTE, .dtype = IR_U8, .count = bytes, .count_from = bytes};
-  q.to = (int32_t)((me + 1) % n);
-  q.from = (int32_t)((me + n - 1) % n);
-  q.in = in;
-  q.out = out;
-  int64_t start_ns = rt_clock_ns();
-  TRY(collective(r, &q));
-  *ns = rt_clock_ns() - start_ns;
-  return STATUS_OK;
-}
-
-typedef struct probes {
-  int64_t none_ns, first_ns, all_ns; /* for 8 bytes, FIRST_BYTES, PROBE_BYTES */
-} probes;
-
-static status probe_size(const session_ranks *r, char *memory, int64_t bytes, int64_t *least_ns) {
-  int64_t ns;
-  TRY(pass_on(r, memory, memory + PROBE_BYTES, bytes, &ns));
-  if (ns < *least_ns) *least_ns = ns;
-  return STATUS_OK;
-}
-
-static status probe(const session_ranks *r, char *memory, probes *p) {
-  *p = (probes){INT64_MAX, INT64_MAX, INT64_MAX};
-  for (int i = 0; i < PROBES; i++) {
-    TRY(probe_size(r, memory, 8, &p->none_ns));
-    TRY(probe_size(r, memory, FIRST_BYTES, &p->first_ns));
-    TRY(probe_size(r, memory, PROBE_BYTES, &p->all_ns));
-  }
-  return STATUS_OK;
-}
-
-status session_ranks_measure(const session_ranks *r, const allocator *memory, double *latency_ns,
-                             double *bytes_per_ns) {
-  probes p;
-  char *buffer = memory_alloc(memory, 2 * (size_t)PROBE_BYTES);
-  if (!buffer) return STATUS_OUT_OF_MEMORY;
-  memset(buffer, 0, 2 * (size_t)PROBE_BYTES);
-  status st = probe(r, buffer, &p);
-  memory_free(memory, buffer);
-  if (st != STATUS_OK) return st;
-  int64_t transfer_ns = p.all_ns > p.first_ns + 1000 ? p.all_ns - p.first_ns : 1000;
-  *latency_ns = (double)p.none_ns;
-  *bytes_per_ns = (double)(PROBE_BYTES - FIRST_BYTES) / (double)transfer_ns;
-  return STATUS_OK;
 }

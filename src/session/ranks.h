@@ -62,9 +62,10 @@ NODISCARD status session_ranks_decide(const session_ranks *r, uint8_t *choice);
 NODISCARD status session_ranks_tell(const session_ranks *r, void *data, int64_t bytes);
 /* Are there ranks in other processes? */
 bool session_ranks_are_spread(const session_ranks *r);
-/* Measures the link between processes, which all call it. */
-NODISCARD status session_ranks_measure(const session_ranks *r, const allocator *memory,
-                                       double *latency_ns, double *bytes_per_ns);
+/* Each rank sends so many bytes to the next one and receives as many from the one before. `aside`: the caller sleeps
+ * meanwhile, and does not help. */
+NODISCARD status session_ranks_pass_on(const session_ranks *r, void *in, void *out, int64_t bytes,
+                                       bool aside);
 
 /* A message between rank 0 and `peer`: of this rank to 0, or at rank 0 from it. */
 NODISCARD status session_ranks_transfer(const session_ranks *r, bool sends, uint32_t peer,

@@ -1,4 +1,6 @@
 /* Machines as data. */
+#define _GNU_SOURCE
+#include <sched.h>
 #include <string.h>
 
 #include "runtime/machine.h"
@@ -86,7 +88,24 @@ static void test_links(void) {
   (void)EXPECT(rt_machine_link(&m, &p).bytes_per_ns == 50);
 }
 
+/* Ranks that are bound to different cores share none. */
+static void test_cores(void) {
+  cpu_set_t all, one;
+  uint32_t first = 0;
+  EXPECT_INT(sched_getaffinity(0, sizeof all, &all), 0);
+  uint64_t hash = rt_cores_hash();
+  (void)EXPECT(hash == rt_cores_hash());
+  while (!CPU_ISSET(first, &all)) first++;
+  CPU_ZERO(&one);
+  CPU_SET(first, &one);
+  EXPECT_INT(sched_setaffinity(0, sizeof one, &one), 0);
+  (void)EXPECT((rt_cores_hash() == hash) == (CPU_COUNT(&all) == 1));
+  EXPECT_INT(sched_setaffinity(0, sizeof all, &all), 0);
+  (void)EXPECT(rt_cores_hash() == hash);
+}
+
 int main(void) {
+  test_cores();
   test_reading();
   test_errors();
   test_built_in();

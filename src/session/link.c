@@ -1,0 +1,112 @@
+#include "session/link.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+/* Links let some bytes through at once before they slow down, so the first ones do not count. */
+enum { PROBE_BYTES = 4 << 20, FIRST_BYTES = 512 << 10, PROBES = 6 };
+
+/* ---- how fast it is ---- */
+typedef struct probes {
+  int64_t none_ns, first_ns, all_ns; /* for 8 bytes, FIRST_BYTES, PROBE_BYTES */
+} probes;
+
+static status probe_size(const session_ranks *r, char *memory, int64_t bytes, int64_t *least_ns) {
+  int64_t start_ns = rt_clock_ns();
+  TRY(session_ranks_pass_on(r, memory, memory + PROBE_BYTES, bytes, false));
+  int64_t ns = rt_clock_ns() - start_ns;
+  if (ns < *least_ns) *least_ns = ns;
+  return STATUS_OK;
+}
+
+static status probe(const session_ranks *r, char *memory, session_link *result) {
+  probes p = {INT64_MAX, INT64_MAX, INT64_MAX};
+  for (int i = 0; i < PROBES; i++) {
+    TRY(probe_size(r, memory, 8, &p.none_ns));
+    TRY(probe_size(r, memory, FIRST_BYTES, &p.first_ns));
+    TRY(probe_size(r, memory, PROBE_BYTES, &p.all_ns));
+  }
+  int64_t transfer_ns = p.all_ns > p.first_ns + 1000 ? p.all_ns - p.first_ns : 1000;
+  result->latency_ns = (double)p.none_ns;
+  result->bytes_per_ns = (double)(PROBE_BYTES - FIRST_BYTES) / (double)transfer_ns;
+  return STATUS_OK;
+}
+
+/* ---- what it costs ---- */
+/* A thread that computes: how much it gets done tells what else its core does. */
+typedef struct worker {
+  atomic_bool ends;
+  _Atomic uint64_t done;
+} worker;
+
+static void *work(void *context) {
+  enum { STEP = 2000 };
+  worker *w = context;
+  while (!atomic_load_explicit(&w->ends, memory_order_relaxed)) {
+    for (volatile int i = 0; i < STEP;) i = i + 1;
+    (void)atomic_fetch_add_explicit(&w->done, 1, memory_order_relaxed);
+  }
+  return NULL;
+}
+
+typedef struct mark {
+  int64_t ns;
+  uint64_t done;
+} mark;
+
+static mark mark_of(worker *w) { return (mark){rt_clock_ns(), atomic_load(&w->done)}; }
+
+static double rate(mark from, mark to) {
+  return to.ns > from.ns ? (double)(to.done - from.done) / (double)(to.ns - from.ns) : 0;
+}
+
+enum { ROUNDS = 5, MOST_TURNS = 16, TURN_BYTES = 1 << 20 };
+
+/* In turns with and without the link in use, for some 20 ms each. The best of both count: whatever else the machine does
+ * makes it slower. */
+static status compare_rates(const session_ranks *r, char *memory, worker *w, uint8_t turns,
+                            double *lost) {
+  const struct timespec alone = {.tv_nsec = 20000000};
+  double usual = 0, beside = 0;
+  for (int i = 0; i < ROUNDS; i++) {
+    TRY(session_ranks_pass_on(r, memory, memory + PROBE_BYTES, 8, false));
+    mark first = mark_of(w);
+    (void)nanosleep(&alone, NULL);
+    mark second = mark_of(w);
+    for (uint8_t k = 0; k < turns; k++)
+      TRY(session_ranks_pass_on(r, memory, memory + PROBE_BYTES, TURN_BYTES, true));
+    usual = fmax(usual, rate(first, second));
+    beside = fmax(beside, rate(second, mark_of(w)));
+  }
+  *lost = usual > 0 ? 1 - beside / usual : 0;
+  return STATUS_OK;
+}
+
+static status find_cores(const session_ranks *r, char *memory, session_link *result) {
+  const double most = 0.9, turn_ns = TURN_BYTES / result->bytes_per_ns;
+  uint8_t turns = (uint8_t)fmax(1, fmin(20e6 / turn_ns, MOST_TURNS));
+  double lost = 0;
+  worker w = {0};
+  pthread_t thread;
+  TRY(session_ranks_decide(r, &turns));
+  bool works = pthread_create(&thread, NULL, work, &w) == 0;
+  status st = compare_rates(r, memory, &w, turns, &lost);
+  atomic_store(&w.ends, true);
+  if (works) (void)pthread_join(thread, NULL);
+  result->cores = fmin(fmax(lost, 0), most);
+  return st;
+}
+
+status session_link_measure(const session_ranks *r, const allocator *memory, session_link *result) {
+  char *buffer = memory_alloc(memory, 2 * (size_t)PROBE_BYTES);
+  if (!buffer) return STATUS_OUT_OF_MEMORY;
+  memset(buffer, 0, 2 * (size_t)PROBE_BYTES);
+  *result = (session_link){0};
+  status st = probe(r, buffer, result);
+  if (st == STATUS_OK) st = find_cores(r, buffer, result);
+  memory_free(memory, buffer);
+  return st;
+}

@@ -1,0 +1,16 @@
+/* How fast the link between processes is, and what using it costs. */
+#ifndef WEIR_SESSION_LINK_H
+#define WEIR_SESSION_LINK_H
+
+#include "session/ranks.h"
+
+typedef struct session_link {
+  double latency_ns, bytes_per_ns;
+  double cores; /* of what a thread computes, the part that is lost while its rank sends and receives */
+} session_link;
+
+/* All processes call it. */
+NODISCARD status session_link_measure(const session_ranks *r, const allocator *memory,
+                                      session_link *result);
+
+#endif
