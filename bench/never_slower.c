@@ -6,7 +6,7 @@
 static void copy(void *to, const void *from, size_t size_bytes) { memcpy(to, from, size_bytes); }
 
 int main(int argc, char **argv) {
-  static const place memory = {4 << 20, 1 << 20, 2e9, 0, malloc, free, copy, copy, NULL};
+  static const place memory = {4 << 20, 1 << 20, 2e9, 0, 1e9, malloc, free, copy, copy, NULL};
   /* Blocks are used again: new pages would take longer than the programs. */
   (void)mallopt(M_MMAP_MAX, 0);
   (void)mallopt(M_TRIM_THRESHOLD, -1);

@@ -35,7 +35,7 @@ enum {
 /* Memory that a run reads and writes; some bytes of it. */
 typedef struct place {
   int64_t most_elements, most_of_products;
-  double most_flops, least_bytes; /* of a program */
+  double most_flops, least_bytes, most_memory; /* of a program */
   void *(*take)(size_t size_bytes);
   void (*give_back)(void *block);
   void (*copy)(void *to, const void *from, size_t size_bytes); /* from the host */
@@ -203,10 +203,13 @@ static void compare_with_copying(trial *t) {
  * products there is attention only, and little of it is enough. */
 static bool is_apt(const trial *t) {
   const rt_plan *plan = t->plans[0];
-  double flops = 0, bytes = 0;
+  double flops = 0, bytes = 0, memory = 0;
   for (uint32_t i = 0; i < plan->n_tasks; i++) flops += rt_task_flops(plan, &plan->tasks[i]);
   for (uint32_t i = 0; i < plan->n_tasks; i++) bytes += rt_task_bytes(plan, &plan->tasks[i]);
-  return plan->n_tasks != t->plans[1]->n_tasks && bytes >= asked.place->least_bytes &&
+  for (uint32_t i = 0; i < plan->n_buffers; i++) memory += (double)plan->buffers[i].size_bytes;
+  return plan->n_tasks != t->plans[1]->n_tasks &&
+         memory < asked.place->most_memory / (asked.compile ? 8 : 1) &&
+         bytes >= asked.place->least_bytes &&
          flops < asked.place->most_flops / (asked.products ? 1 : 16);
 }
 

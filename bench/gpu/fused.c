@@ -1,8 +1,9 @@
 /* Chains of operations in one kernel, beside copying the same bytes and beside torch.compile.
  *
- *   fused [--kernels] [--small] [SCRIPT]
+ *   fused [--kernels] [--small] [--only CHAIN] [SCRIPT]
  *
- * SCRIPT: bench/gpu/fused.py, which measures torch.compile in the same run. --small: sizes for stand-ins.
+ * SCRIPT: bench/gpu/fused.py, which measures torch.compile in the same run. --small: sizes for stand-ins. --only: one
+ * chain, at the large size.
  *
  * Through the public interface, with tensors in device memory and on a stream of the caller; with --kernels
  * the kernels alone, each chain as one body. Times are medians of runs that follow one another, in us. */
@@ -384,24 +385,27 @@ static cuda_programs *open_programs(void) {
   return programs;
 }
 
-static void run(const clock *k, cuda_programs *programs, bool small) {
+static void run(const clock *k, cuda_programs *programs, bool small, const char *only) {
   totals all = {.n = 0};
   for (int i = 0; i < N_CHAINS; i++) {
+    if (only && strcmp(chains[i].name, only) != 0) continue;
     bool wide = chains[i].only_large;
     if (small) report(k, &chains[i], 64, wide ? 40000 : 96, programs, &all);
     else if (wide) report(k, &chains[i], 8192, 128000, programs, &all);
     else report(k, &chains[i], 16384, 8192, programs, &all);
   }
-  for (int i = 0; i < N_CHAINS && !small; i++)
+  for (int i = 0; i < N_CHAINS && !small && !only; i++)
     if (!chains[i].only_large) report(k, &chains[i], 4096, 1024, programs, &all);
   if (all.n > 0) printf("geometric mean %.3f of torch.compile\n", exp(all.logs / all.n));
 }
 
 int main(int argc, char **argv) {
   bool kernels = false, small = false;
+  const char *only = NULL;
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "--kernels") == 0) kernels = true;
     else if (strcmp(argv[i], "--small") == 0) small = true;
+    else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) only = argv[++i];
     else read_peers(argv[i]);
   }
   rt_device_options options = {.threads = 0};
@@ -411,7 +415,7 @@ int main(int argc, char **argv) {
   ok(cu->cuEventCreate(&k.begin, CU_EVENT_DEFAULT));
   ok(cu->cuEventCreate(&k.end, CU_EVENT_DEFAULT));
   cuda_programs *programs = kernels ? open_programs() : NULL;
-  run(&k, programs, small);
+  run(&k, programs, small, only);
   cuda_programs_close(programs);
   d->ops->close(d);
   return 0;

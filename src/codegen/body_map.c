@@ -9,11 +9,20 @@
  * Loads that are dense along the last dimension and aligned there are vectors; others are done element by
  * element. A truth that does not change within an item (the border of a cat, where it is aligned) guards a
  * whole vector. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "codegen/body_map.h"
 
-enum { BLOCK = 256, MANY_ITEMS = 4 << 20, MOST_VECTORS = 4, KEY_TURNS = 4 };
+enum {
+  BLOCK = 256,
+  MANY_ITEMS = 4 << 20,
+  MOST_VECTORS = 4,
+  KEY_BLOCK = 128, /* of maps that draw random numbers, */
+  KEY_BLOCKS = 8,  /* that share a multiprocessor */
+  KEY_TURNS = 4,
+  FAR_STEP = 16
+};
 
 static const cg_node *node_at(const map_writer *x, uint32_t i) { return &x->b->nodes.data[i]; }
 
@@ -115,9 +124,11 @@ static void find_items(map_writer *x) {
     keys += node_at(x, i)->kind == CG_NODE_KEY;
   }
   x->items = x->turns = 1;
+  x->block = BLOCK;
   if (count_items(x) < MANY_ITEMS || vectors > MOST_VECTORS) return;
   x->items = keys > 0 && vectors <= 1 ? 4 : 2;
   x->turns = keys > 0 ? KEY_TURNS : 1;
+  if (keys > 0) x->block = KEY_BLOCK;
 }
 
 static bool plan(map_writer *x, arena *memory) {
@@ -350,16 +361,41 @@ static void put_kernel(map_writer *x) {
   cg_line(w, "  }\n%s", x->turns > 1 ? "  }\n" : "");
 }
 
+/* How many elements a load has one after the other, in whatever order the space goes over them. */
+static int64_t dense_run(const map_writer *x, uint32_t walk) {
+  int64_t run = 1, before = 0;
+  while (run != before) {
+    before = run;
+    for (uint32_t d = 0; d < x->space.rank; d++)
+      if (x->space.extents[d] > 1 && x->space.strides[walk][d] == run) run *= x->space.extents[d];
+  }
+  return run;
+}
+
+/* A transpose through tiles needs one dimension along which the load is dense. Where another operand splits that
+ * into several short ones, there are no tiles, and the steps of the body by themselves are quicker. */
+static bool is_torn(const map_writer *x) {
+  for (uint32_t i = 0; i < x->b->nodes.len && !x->tiled; i++) {
+    const cg_node *n = node_at(x, i);
+    if (n->kind != CG_NODE_LOAD || n->n_terms > 0 || n->guard != CG_NO_NODE) continue;
+    uint32_t walk = x->walks.of_node[i];
+    bool far = llabs(cg_space_step(&x->space, walk)) > FAR_STEP;
+    if (far && count_items(x) >= MANY_ITEMS && dense_run(x, walk) > FAR_STEP) return true;
+  }
+  return false;
+}
+
 bool cg_write_body_map(cg_kernel *k, const cg_body *b) {
   cg_writer w;
   map_writer x = {.w = &w, .b = b};
-  if (!plan(&x, k->memory)) return false;
+  if (!plan(&x, k->memory) || is_torn(&x)) return false;
   int64_t reach = cg_space_reach(&x.space) + cg_body_reach(b);
-  cg_begin(&w, k->memory, reach > CG_NARROW_REACH, BLOCK);
+  cg_begin(&w, k->memory, reach > CG_NARROW_REACH, x.tiled ? BLOCK : x.block);
+  if (x.turns > 1) w.resident = KEY_BLOCKS;
   cg_values_begin(&x.values, &w, b);
   put_kernel(&x);
   int64_t blocks = x.tiled ? cg_space_count(&x.tiles)
-                           : cg_ceildiv(count_items(&x), (int64_t)BLOCK * x.items * x.turns);
+                           : cg_ceildiv(count_items(&x), (int64_t)x.block * x.items * x.turns);
   cg_end(&w, k, x.tiled ? "tiles" : "body", blocks, 1);
   return true;
 }

@@ -11,6 +11,7 @@ typedef struct map_writer {
   cg_space space;
   cg_values values;
   uint32_t width, items;
+  uint32_t block; /* threads */
   uint32_t turns; /* of that many items, that a thread takes */
   bool tail;
   bool *varies; /* by node: along the last dimension */

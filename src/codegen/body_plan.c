@@ -12,11 +12,14 @@ enum {
   COLUMN_ROWS = 4, /* that a thread has, at least */
   FEW_ROWS = 128,  /* long rows that are fewer would leave multiprocessors idle */
   LONG_ROW = 8192,
+  SHORT_ROW = 32, /* beside columns threads share a row, most of which are idle if it is short, */
+  MANY_ROWS = 1 << 16,   /* which matters */
   REGISTERS = 65536,     /* of a multiprocessor */
   COMPUTING_WORDS = 18,  /* that a thread has beside rows and sums */
   STAGED_WORDS = 48,     /* the same, of rows in shared memory */
   MOST_WORDS = 128,      /* of a thread there */
   STAGED_THREADS = 1024, /* that share a multiprocessor */
+  HELD_THREADS = 512,    /* the same, if registers hold rows beside sums of columns */
   STAGE_BYTES = 113 << 10,
   STATIC_BYTES = 3 << 9,
   SHARED_BYTES = 228 << 10, /* of a multiprocessor */
@@ -75,7 +78,9 @@ uint32_t cg_rows_bare(const rows_writer *x, uint32_t i) {
 
 uint32_t cg_rows_narrow(const rows_writer *x, uint32_t i) {
   const cg_node *n = rows_node(x, i);
-  if (n->kind != CG_NODE_FOLD || n->fold != IR_FOLD_SUM || n->dtype != IR_F64) return CG_NO_NODE;
+  if (n->kind != CG_NODE_FOLD || n->fold != IR_FOLD_SUM) return CG_NO_NODE;
+  if (n->dtype == IR_F32) return x->has_columns && !n->columns ? n->operands[0] : CG_NO_NODE;
+  if (n->dtype != IR_F64) return CG_NO_NODE;
   const cg_node *cast = rows_node(x, n->operands[0]);
   if (cast->kind != CG_NODE_CAST) return CG_NO_NODE;
   return rows_node(x, cast->operands[0])->dtype == IR_F32 ? cast->operands[0] : CG_NO_NODE;
@@ -248,6 +253,30 @@ static void find_saved(rows_writer *x) {
   for (uint32_t i = 0; i < x->b->nodes.len; i++) x->saved[i] = x->saved[i] && fits_in;
 }
 
+/* Of the rows, what folds after the first pass need is saved as they need it. */
+static void save_rows(rows_writer *x, arena *memory) {
+  bool *needed = ARENA_ARRAY(memory, x->b->nodes.len + (size_t)1, bool);
+  cg_values values = {.b = x->b,
+                      .texts = ARENA_ARRAY(memory, x->b->nodes.len + (size_t)1, const char *)};
+  for (uint32_t i = 0; i < x->b->nodes.len; i++)
+    if (x->saved[i]) values.texts[i] = "";
+  for (uint32_t i = 0; i < x->b->nodes.len; i++)
+    if (rows_is_fold(x, i, false) && x->level[i] > 1)
+      cg_mark_cone(&values, rows_operand(x, i), needed);
+  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
+    const cg_node *n = rows_node(x, i);
+    bool loads = n->kind == CG_NODE_CAST && x->vector[n->operands[0]] && !x->spare[n->operands[0]];
+    x->saved[i] = x->saved[i] || (needed[i] && loads);
+  }
+}
+
+static uint32_t saved_words(const rows_writer *x) {
+  uint32_t words = 0;
+  for (uint32_t i = 0; i < x->b->nodes.len; i++)
+    if (x->saved[i]) words += x->width * (uint32_t)ir_dtype_size_bytes(rows_node(x, i)->dtype) / 4;
+  return words;
+}
+
 static uint32_t words_of(const rows_writer *x) {
   size_t bytes = 0;
   for (uint32_t i = 0; i < x->b->nodes.len; i++)
@@ -291,7 +320,10 @@ static void plan_kept(rows_writer *x) {
   int64_t items = cg_ceildiv(x->n, x->width), wanted = cg_ceildiv(items, few);
   bool small = wanted <= 32 && !x->has_columns;
   if (x->has_columns) wanted = columns_wanted(items, words);
-  x->threads = small ? 32 : wanted <= SMALL_BLOCK ? SMALL_BLOCK : power_above(wanted);
+  x->threads = small && items <= 16    ? power_above(items)
+               : small                 ? 32
+               : wanted <= SMALL_BLOCK ? SMALL_BLOCK
+                                       : power_above(wanted);
   if (x->threads > MAX_BLOCK) x->threads = MAX_BLOCK;
   x->vectors = (uint32_t)cg_ceildiv(items, x->threads);
   x->kept = (int64_t)x->vectors * words <= most_words(x->threads);
@@ -311,7 +343,8 @@ static void plan_resident(rows_writer *x) {
 static uint32_t staged_blocks(rows_writer *x, uint32_t threads) {
   x->threads = x->block = threads;
   x->vectors = (uint32_t)cg_ceildiv(cg_ceildiv(x->n, x->width), threads);
-  uint32_t words = x->vectors * column_words(x) + STAGED_WORDS;
+  uint32_t per_vector = column_words(x) + (x->held ? saved_words(x) : 0);
+  uint32_t words = x->vectors * per_vector + STAGED_WORDS;
   uint32_t bytes = cg_stage_bytes(x);
   if (words > MOST_WORDS || bytes > STAGE_BYTES || bytes + STATIC_BYTES > x->most_staged) return 0;
   uint32_t by_registers = REGISTERS / (words * threads);
@@ -333,16 +366,33 @@ static uint32_t staged_threads(rows_writer *x, uint32_t *threads) {
   return best;
 }
 
+/* Two vectors per thread, which registers hold from pass to pass, and two rows on their way: with so few threads as
+ * sums of columns leave room for, this is quicker than reading the row again. */
+static void plan_held(rows_writer *x, arena *memory) {
+  rows_writer y = *x;
+  y.saved = ARENA_ARRAY(memory, x->b->nodes.len + (size_t)1, bool);
+  y.held = true;
+  y.slots = 3;
+  find_saved(&y);
+  save_rows(&y, memory);
+  uint32_t threads = power_above(cg_ceildiv(cg_ceildiv(x->n, x->width), 2));
+  if (threads < SMALL_BLOCK || threads > HELD_THREADS) return;
+  y.resident = staged_blocks(&y, threads);
+  if (y.resident * threads >= HELD_THREADS) *x = y;
+}
+
 /* What the first pass computes is kept if there is room for it without fewer threads. */
-static bool plan_staged(rows_writer *x) {
+static bool plan_staged(rows_writer *x, arena *memory) {
   uint32_t threads = 0, with = 0, n = x->b->nodes.len;
   x->kept = true;
+  x->slots = 2;
   uint32_t best = staged_threads(x, &threads);
   find_saved(x);
   bool saves = staged_threads(x, &with) >= best;
   for (uint32_t i = 0; i < n && !saves; i++) x->saved[i] = false;
   x->kept = x->staged = best > 0;
   if (best > 0) x->resident = staged_blocks(x, saves ? with : threads);
+  if (best > 0 && best <= HELD_THREADS && x->passes > 1) plan_held(x, memory);
   return best > 0;
 }
 
@@ -390,8 +440,9 @@ bool cg_rows_plan(rows_writer *x, arena *memory) {
   for (uint32_t i = 0; i < x->b->nodes.len; i++) x->vector[i] = loads_vector(x, i, x->width);
   find_spare(x, memory);
   x->tile = x->n;
+  if (x->has_columns && x->passes > 0 && x->n < SHORT_ROW && x->rows > MANY_ROWS) return false;
   if (x->has_columns && x->passes == 0) plan_columns(x);
-  else if (!x->has_columns || !plan_staged(x)) plan_kept(x);
+  else if (!x->has_columns || !plan_staged(x, memory)) plan_kept(x);
   if (!x->kept && x->has_columns) return false;
   if (!x->kept && !x->online) {
     x->online = true;

@@ -126,6 +126,23 @@ static const char *element_text(const rows_writer *x, uint32_t walk) {
   return cg_text(x->w, "o%u + (j + e) * %s", walk, cg_number_text(x->w, step));
 }
 
+static bool is_product(const cg_node *n) {
+  return n->kind == CG_NODE_STEP && n->step.code == IR_OP_MUL && n->step.compute == IR_F32 &&
+         n->dtype == IR_F32;
+}
+
+/* A factor of product i, in f32. */
+static const char *factor_text(const rows_writer *x, uint32_t i, uint32_t k) {
+  uint32_t factor = rows_node(x, i)->operands[k];
+  return cg_convert(x->w, IR_F32, rows_node(x, factor)->dtype, x->values.texts[factor]);
+}
+
+/* A sum in f32 that goes on by node i: a product of f32 is added without being rounded. */
+static const char *added_text(const rows_writer *x, const char *sum, uint32_t i) {
+  if (!is_product(rows_node(x, i))) return cg_text(x->w, "%s + %s", sum, x->values.texts[i]);
+  return cg_text(x->w, "fma(%s, %s, %s)", factor_text(x, i, 0), factor_text(x, i, 1), sum);
+}
+
 /* Nodes in `marks` that differ within the row, or not. */
 static void put_nodes(rows_writer *x, const bool *marks, bool along) {
   cg_writer *w = x->w;
@@ -172,7 +189,7 @@ static bool *marks_of(const rows_writer *x, uint32_t pass) {
 static void name_saved(rows_writer *x) {
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     if (!x->saved[i]) continue;
-    const char *name = cg_text(x->w, x->staged ? "k%u" : "k%u[i]", i);
+    const char *name = cg_text(x->w, rows_saves_in_stage(x) ? "k%u" : "k%u[i]", i);
     x->values.stored[i] = cg_text(x->w, "%s.e[e]", name);
     x->values.texts[i] = cg_element(x->w, rows_node(x, i)->dtype, x->width, name);
   }
@@ -214,7 +231,8 @@ static void put_fold_warp(const rows_writer *x, uint32_t i, bool narrow) {
   const cg_node *n = rows_node(x, i);
   const char *name = cg_text(w, narrow ? "h%u" : "a%u", i);
   const char *other = cg_text(w, "__shfl_xor_sync(WEIR_ALL, %s, d)", name);
-  cg_line(w, "#pragma unroll\n  for (int d = 16; d > 0; d /= 2) %s = %s;\n", name,
+  cg_line(w, "#pragma unroll\n  for (int d = %u; d > 0; d /= 2) %s = %s;\n",
+          x->threads < 32 ? x->threads / 2 : 16, name,
           narrow ? cg_text(w, "%s + %s", name, other) : cg_fold_text(w, n, name, other));
   if (x->threads > 32)
     cg_line(w, "  if (threadIdx.x %% 32 == 0) part%u[threadIdx.x / 32] = %s;\n", i, name);
@@ -232,7 +250,7 @@ static void put_fold_block(const rows_writer *x, uint32_t i) {
   cg_writer *w = x->w;
   const cg_node *n = rows_node(x, i);
   const char *name = cg_text(w, "a%u", i);
-  if (x->staged && x->threads <= 256) {
+  if (x->staged && !x->held && x->threads <= 256) {
     cg_line(w, "  %s = %s;\n", name, joined_text(x, i, 0, x->threads / 32));
     return;
   }
@@ -258,22 +276,6 @@ static void put_folds(rows_writer *x, uint32_t pass) {
   }
 }
 
-static bool is_product(const cg_node *n) {
-  return n->kind == CG_NODE_STEP && n->step.code == IR_OP_MUL;
-}
-
-/* A sum in f32 that goes on by node i: a product of f32 is added without being rounded. */
-static const char *added_text(const rows_writer *x, const char *sum, uint32_t i) {
-  const cg_node *n = rows_node(x, i);
-  bool product = is_product(n) && n->step.compute == IR_F32 && n->dtype == IR_F32;
-  if (!product) return cg_text(x->w, "%s + %s", sum, x->values.texts[i]);
-  const char *factors[2];
-  for (uint32_t k = 0; k < 2; k++)
-    factors[k] = cg_convert(x->w, IR_F32, rows_node(x, n->operands[k])->dtype,
-                            x->values.texts[n->operands[k]]);
-  return cg_text(x->w, "fma(%s, %s, %s)", factors[0], factors[1], sum);
-}
-
 static void put_narrow_begin(const rows_writer *x, uint32_t pass) {
   for (uint32_t i = 0; i < x->b->nodes.len; i++)
     if (adds_narrow(x, i, pass)) cg_line(x->w, "    float h%u = 0;\n", i);
@@ -281,7 +283,7 @@ static void put_narrow_begin(const rows_writer *x, uint32_t pass) {
 
 /* Beside columns, what is saved is in shared memory. */
 static void put_saved(const rows_writer *x, uint32_t pass) {
-  if (!x->staged) return;
+  if (!rows_saves_in_stage(x)) return;
   if (pass > 0) cg_put_stage_saved(x, false);
   for (uint32_t i = 0; i < x->b->nodes.len && pass == 0; i++)
     if (x->saved[i]) cg_line(x->w, "    s%ut k%u;\n", i, i);
@@ -297,7 +299,7 @@ static void put_fold_pass(rows_writer *x, uint32_t pass) {
       cg_line(w, "  %s a%u = %s;\n", cg_native(rows_node(x, i)->dtype), i,
               cg_fold_start(rows_node(x, i)->fold, rows_node(x, i)->dtype));
   for (uint32_t i = 0; i < x->b->nodes.len && pass == 0; i++)
-    if (x->saved[i] && !x->staged) cg_line(w, "  s%ut k%u[%u];\n", i, i, x->vectors);
+    if (x->saved[i] && !rows_saves_in_stage(x)) cg_line(w, "  s%ut k%u[%u];\n", i, i, x->vectors);
   put_turn(x, marks);
   name_vectors(x, true);
   if (x->staged) put_narrow_begin(x, pass);
@@ -310,7 +312,7 @@ static void put_fold_pass(rows_writer *x, uint32_t pass) {
   put_nodes(x, marks, true);
   for (uint32_t i = 0; i < x->b->nodes.len && pass == 0; i++)
     if (x->saved[i])
-      cg_line(w, "      k%u%s.e[e] = %s;\n", i, x->staged ? "" : "[i]",
+      cg_line(w, "      k%u%s.e[e] = %s;\n", i, rows_saves_in_stage(x) ? "" : "[i]",
               cg_stored_text(&x->values, i, rows_node(x, i)->dtype));
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     const cg_node *n = rows_node(x, i);
@@ -324,7 +326,7 @@ static void put_fold_pass(rows_writer *x, uint32_t pass) {
   }
   cg_put_tops_element(x, pass);
   cg_line(w, "    }\n");
-  if (x->staged && pass == 0) cg_put_stage_saved(x, true);
+  if (rows_saves_in_stage(x) && pass == 0) cg_put_stage_saved(x, true);
   cg_put_tops_end(x, pass);
   for (uint32_t i = 0; i < x->b->nodes.len; i++)
     if (!x->staged && adds_narrow(x, i, pass)) cg_line(w, "    a%u += h%u;\n", i, i);
@@ -521,11 +523,23 @@ static void put_row(rows_writer *x) {
   if (goes_ahead(x)) put_offsets(x, "next", 'q');
   if (x->early) put_ahead(x);
   if (x->staged) {
-    cg_put_stage_copies(x, "(1 - slot)", "next != row");
-    cg_line(x->w, "  weir_copies_wait_but_one();\n");
+    cg_line(x->w, "  const int last = slot == 0 ? %u : slot - 1;\n", x->slots - 1);
+    cg_put_stage_copies(x, "last", "next != row");
+    cg_line(x->w, "  weir_copies_wait_but_%s();\n", x->slots > 2 ? "two" : "one");
   }
   for (uint32_t pass = 0; pass < x->passes; pass++) put_fold_pass(x, pass);
   put_results(x);
+}
+
+/* What all rows share, and the first rows of the block. */
+static void put_stage_begin(rows_writer *x, const char *stride) {
+  cg_put_stage_shared(x);
+  cg_put_stage_copies(x, "0", "true");
+  for (uint32_t s = 1; s + 1 < x->slots; s++) {
+    const char *row = cg_text(x->w, "group + %u * %s", s, stride);
+    put_offsets(x, cg_text(x->w, "(%s < rows ? %s : group)", row, row), 'q');
+    cg_put_stage_copies(x, cg_text(x->w, "%u", s), cg_text(x->w, "%s < rows", row));
+  }
 }
 
 static void put_kernel(rows_writer *x) {
@@ -547,28 +561,32 @@ static void put_kernel(rows_writer *x) {
   put_types(x);
   put_constants(x);
   if (!x->has_columns) {
-    cg_line(w, "  const ix row = group;\n");
-    if (at_once > 1) cg_line(w, "  if (row >= rows) return;\n"); /* a whole warp */
+    /* the threads of a warp stay together: those without a row of their own compute the last one */
+    bool stays = x->threads > 1 && x->threads < 32;
+    cg_line(w, "  const ix row = %s;\n", stays ? "group < rows ? group : rows - 1" : "group");
+    if (at_once > 1 && !stays) cg_line(w, "  if (row >= rows) return;\n");
     put_row(x);
     return;
   }
   put_accumulators(x);
+  const char *stride = cg_number_text(w, x->grid * at_once);
   if (x->staged) cg_put_stage(x);
   if (goes_ahead(x)) {
     cg_line(w, "  const ix length = end;\n");
     put_walks(x, 'q');
     put_offsets(x, at_once > 1 ? "(group < rows ? group : rows - 1)" : "group", 'q');
-    if (x->staged) cg_put_stage_first(x);
+    if (x->staged) put_stage_begin(x, stride);
     else put_loads(x, NULL);
   }
-  const char *stride = cg_number_text(w, x->grid * at_once);
   cg_line(w, "  for (ix row = group; row < rows; row += %s) {\n", stride);
-  if (goes_ahead(x))
-    cg_line(w, "  const ix next = row + %s < rows ? row + %s : row;\n", stride, stride);
+  if (goes_ahead(x)) {
+    const char *ahead = cg_text(w, "row + %u * %s", x->staged ? x->slots - 1 : 1, stride);
+    cg_line(w, "  const ix next = %s < rows ? %s : row;\n", ahead, ahead);
+  }
   /* with two passes, the barriers of the other one lie between reading a part and writing it again */
   if (x->passes == 1 && x->threads > 32) cg_line(w, "  __syncthreads();\n");
   put_row(x);
-  if (x->staged) cg_line(w, "  slot = 1 - slot;\n");
+  if (x->staged) cg_line(w, "  slot = slot == %u ? 0 : slot + 1;\n", x->slots - 1);
   cg_line(w, "  }\n");
   if (!goes_ahead(x)) cg_line(w, "  const ix length = end;\n");
   put_parts(x);
@@ -584,14 +602,23 @@ static bool is_wide(const rows_writer *x) {
   return cg_space_reach(&x->outer) + row + cg_body_reach(x->b) + parts > CG_NARROW_REACH;
 }
 
+/* Beside columns a third pass over a row costs more than what it saves; a second one does not. */
+static void take_factored(rows_writer *x, arena *memory) {
+  rows_writer y = {.w = x->w, .most_staged = x->most_staged};
+  if (!x->has_columns || x->passes <= 2) return;
+  y.b = cg_rows_factored(x, memory);
+  if (y.b && cg_rows_plan(&y, memory) && y.passes < x->passes) *x = y;
+}
+
 bool cg_write_body_rows(cg_kernel *k, const cg_body *b) {
   cg_writer w;
   rows_writer x = {.w = &w, .b = b, .most_staged = k->gpu.shared_bytes};
   if (!cg_rows_plan(&x, k->memory)) return false;
+  take_factored(&x, k->memory);
   cg_begin(&w, k->memory, is_wide(&x), x.block);
   w.resident = x.resident;
   w.shared_bytes = x.staged ? cg_stage_bytes(&x) : 0;
-  cg_values_begin(&x.values, &w, b);
+  cg_values_begin(&x.values, &w, x.b);
   if (x.has_columns) {
     cg_view scratch = {.start = CG_START_SCRATCH, .offset_bytes = (int64_t)k->scratch_bytes};
     x.parts_at = scratch.offset_bytes;

@@ -18,6 +18,8 @@ typedef struct rows_writer {
   uint32_t vectors;        /* of a thread: all of the row, or those that are read at once */
   bool early;              /* the next row is loaded before this one is computed */
   bool staged;             /* rows are in shared memory (body_stage.c), */
+  bool held;               /* but what the first pass saves is in registers */
+  uint32_t slots;          /* rows there: the one that is computed, and those on their way */
   uint32_t most_staged;    /* bytes, at most */
   uint32_t resident;       /* blocks that a multiprocessor shall have room for; 0: as it comes */
   uint32_t threads, block; /* of a row */
@@ -60,7 +62,7 @@ static inline uint32_t rows_operand(const rows_writer *x, uint32_t i) {
   return rows_node(x, x->top[i] == CG_NO_NODE ? i : x->top[i])->operands[0];
 }
 
-/* Of a sum of f32 in f64: the node that it sums, in f32; CG_NO_NODE: it is no such sum. Neighbours of a
+/* Of a sum of f32, in f64 or f32: the node that it sums, in f32; CG_NO_NODE: it is no such sum. Neighbours of a
  * vector are added in f32 before they are added to the sum. */
 uint32_t cg_rows_narrow(const rows_writer *x, uint32_t i);
 /* Parts of columns beside rows, of at most CG_PART_ROWS rows, are likewise in f32. */
@@ -99,14 +101,18 @@ void cg_put_tops_end(const rows_writer *x, uint32_t pass);
 void cg_put_tops_warp(const rows_writer *x, uint32_t i);
 void cg_put_tops_block(const rows_writer *x, uint32_t i);
 
+/* The same body with sums of rows that wait for fewer others (body_factor.c). */
+const cg_body *cg_rows_factored(const rows_writer *x, arena *memory);
+
 /* ---- rows in shared memory (body_stage.c) ---- */
-/* May the row be there, and how many bytes two of them are. */
+static inline bool rows_saves_in_stage(const rows_writer *x) { return x->staged && !x->held; }
+/* May the row be there, and how many bytes its slots are. */
 bool cg_stage_fits(const rows_writer *x);
 uint32_t cg_stage_bytes(const rows_writer *x);
-/* The memory; the copies of the first row, at q…, and of what all rows share; those of the row at q… into a
- * slot, unless it is not there; vectors in a pass. */
+/* The memory; the copies of what all rows share; those of the row at q… into a slot, unless it is not there;
+ * vectors in a pass. */
 void cg_put_stage(const rows_writer *x);
-void cg_put_stage_first(const rows_writer *x);
+void cg_put_stage_shared(const rows_writer *x);
 void cg_put_stage_copies(const rows_writer *x, const char *slot, const char *is_there);
 void cg_put_stage_loads(const rows_writer *x, const bool *marks);
 /* What the first pass saves: from there, or to there. */

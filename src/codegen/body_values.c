@@ -199,15 +199,23 @@ static const char *value_text(cg_values *x, uint32_t node, const char *name, con
   return cg_text(w, "%s(%s)", cg_get(w, n->dtype), bits);
 }
 
+/* As bits where it is a float, which then needs no conversion in a loop. */
+static const char *constant_text(cg_writer *w, const cg_node *n) {
+  const char *type = cg_native(n->dtype);
+  if (!n->number.is_float) return cg_text(w, "((%s)n.at[%u])", type, cg_number(w, n->number.i));
+  if (strcmp(type, "float") != 0) return cg_text(w, "((%s)%s)", type, cg_f64_text(w, n->number.f));
+  float value = (float)n->number.f;
+  int32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return cg_text(w, "__int_as_float((int)n.at[%u])", cg_number(w, bits));
+}
+
 void cg_put_node(cg_values *x, uint32_t node, const char *name, const char *at, bool assigned) {
   const cg_node *n = &x->b->nodes.data[node];
   cg_writer *w = x->w;
   const char *plain = cg_text(w, "t%u", node);
   if (n->kind == CG_NODE_CONSTANT) {
-    bool is_float = n->number.is_float;
-    const char *text =
-        is_float ? cg_f64_text(w, n->number.f) : cg_text(w, "n.at[%u]", cg_number(w, n->number.i));
-    x->texts[node] = cg_text(w, "((%s)%s)", cg_native(n->dtype), text);
+    x->texts[node] = constant_text(w, n);
     return;
   }
   if (n->kind == CG_NODE_KEY) {

@@ -39,7 +39,7 @@ bool dim_is_const(const model_dim *d) {
 static int64_t large_size(model *m) {
   static const int64_t dozens[] = {3, 9, 12, 16, 17, 24, 33, 40, 64};
   static const int64_t hundreds[] = {64, 128, 200, 500, 512, 1000, 1024, 2048, 4096};
-  static const int64_t thousands[] = {3, 64, 500, 1000, 4096, 4096, 8192, 8192, 16384};
+  static const int64_t thousands[] = {3, 512, 4096, 8192, 8192, 8192, 16384, 16384, 16384};
   int64_t most = m->options.max_elements;
   return (most < 100000 ? dozens : most < 100 << 20 ? hundreds : thousands)[below(m, 9)];
 }

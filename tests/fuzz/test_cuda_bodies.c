@@ -210,6 +210,58 @@ static void run(const char *text, const gen_program *p, uint64_t seed, int expec
   arena_destroy(&j.memory);
 }
 
+/* Large ones are only written. A thread must have something to do: rows of two elements once had a warp each. */
+static const struct large_body {
+  const char *text;
+  int expected;
+  double most_threads; /* per element of the first input */
+} large_bodies[] = {
+    {"fusion f { x : f32[8192, 16384, 2]; y, m = var_mean(x, dims=[2]); z = pow(y, y); return z }",
+     WHOLE, 0.5},
+    {"fusion f { x : f32[8192, 16384, 2]; w : f32[2]; y = rms_norm(x * 3.0, weight=w); return y }",
+     WHOLE, 0.5},
+    {"fusion f { x : f32[8192, 8192, 3]; y = softmax(exp(x)); return y }", WHOLE, 1.5},
+    {"fusion f { x : bf16[2, 16384, 4096, 2]; m = mean(x, dims=[0, 1, 2]); y = layer_norm(x * "
+     "2.0); return m, y }",
+     APART, 0.5},
+    {"fusion f { x : i32[16384, 2, 4096, 2]; m : i32[16384, 1, 4096, 1]; y = permute(or(x, m), [1, "
+     "2, 3, 0]); return y }",
+     APART, 1},
+    {"fusion f { x : bf16[16384, 8192]; r : bf16[8192, 16384]; y = x + transpose(r); return y }",
+     WHOLE, 1},
+};
+
+static status write_large(void *context) {
+  job *j = context;
+  const struct large_body *x = &large_bodies[j->seed];
+  body_case c = {.memory = &j->memory, .shapes_only = true};
+  const cuda_kernel *k;
+  double elements_of_x = 1;
+  check(body_open(&c, x->text));
+  body_make_task(&c);
+  const rt_view *v = &c.plan.views[c.task.operands[0].view];
+  for (uint32_t d = 0; d < v->rank; d++) elements_of_x *= (double)v->extents[d];
+  TRY(cuda_kernel_prepare(&c.plan, &c.task, CG_H100, c.memory, &k));
+  (void)EXPECT_INT(k->n_parts == 0 ? WHOLE : APART, x->expected);
+  for (uint32_t i = 0; i < k->code.n_launches; i++) {
+    const cg_launch *l = &k->code.launches[i];
+    (void)EXPECT((double)l->grid[0] * l->grid[1] * l->block <= x->most_threads * elements_of_x);
+  }
+  ir_module_destroy(&c.module);
+  return STATUS_OK;
+}
+
+static void write_large_bodies(void) {
+  for (size_t i = 0; i < sizeof large_bodies / sizeof *large_bodies; i++) {
+    job j = {.seed = i};
+    unsigned before = test_failed;
+    arena_init(&j.memory, &memory_default);
+    (void)EXPECT(memory_guard(write_large, &j) == STATUS_OK);
+    if (test_failed != before) fprintf(stderr, "%s\n", large_bodies[i].text);
+    arena_destroy(&j.memory);
+  }
+}
+
 static void run_random(uint64_t seed) {
   static const uint32_t families[] = {GEN_POINTWISE | GEN_VIEW,
                                       GEN_POINTWISE | GEN_VIEW | GEN_CUT | GEN_MAKE,
@@ -286,6 +338,7 @@ int main(int argc, char **argv) {
   if (argc > 2 && strcmp(argv[1], "--text") == 0) return print_body(argv[2]);
   uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 0;
   uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 10) : 40;
+  write_large_bodies();
   dry_run = true;
   run_all(first, count);
   if (!EXPECT(emulator_compile())) return test_finish();

@@ -21,7 +21,7 @@ status cuda_kernel_prepare(const rt_plan *plan, const rt_task *task, const cg_gp
     *result = k;
     return STATUS_OK;
   }
-  if (!rt_task_is_empty(plan, task) && cuda_prepare_crossed(plan, task, memory, k)) {
+  if (!rt_task_is_empty(plan, task) && cuda_prepare_single(plan, task, memory, k)) {
     *result = k;
     return STATUS_OK;
   }

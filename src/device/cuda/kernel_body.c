@@ -23,19 +23,37 @@ static bool is_crossed(const rt_plan *plan, const rt_task *t) {
   return crossed;
 }
 
+/* A softmax or norm of rows of few elements, of which a thread has one or more; rows.c has a warp for each. */
+static bool is_short(const rt_plan *plan, const rt_task *t) {
+  enum { MOST = 16 };
+  const rt_view *r = &plan->views[t->result];
+  ir_family family = ir_op_info_of(t->code)->family;
+  if ((family != IR_FAMILY_SOFTMAX && family != IR_FAMILY_NORM) || t->offset) return false;
+  if (r->rank == 0 || r->extents[r->rank - 1] > MOST || t->n_more > 0) return false;
+  for (uint32_t k = 0; k < t->n_operands; k++)
+    if (t->operands[k].kind != RT_OPERAND_VIEW && t->operands[k].kind != RT_OPERAND_NONE)
+      return false;
+  return family == IR_FAMILY_NORM || rt_task_dim(t, "dim", r->rank) == r->rank - 1;
+}
+
 static rt_shape shape_of(const rt_plan *plan, uint32_t view) {
   const rt_view *v = &plan->views[view];
   return (rt_shape){v->dtype, v->rank, v->extents};
 }
 
-bool cuda_prepare_crossed(const rt_plan *plan, const rt_task *task, arena *memory, cuda_kernel *k) {
-  if (!is_crossed(plan, task)) return false;
+bool cuda_prepare_single(const rt_plan *plan, const rt_task *task, arena *memory, cuda_kernel *k) {
+  if (!is_crossed(plan, task) && !is_short(plan, task)) return false;
   uint32_t n = task->n_operands;
   rt_shape *params = ARENA_ARRAY(memory, n, rt_shape), *made = ARENA_NEW(memory, rt_shape);
   rt_value *values = ARENA_ARRAY(memory, n, rt_value), *result = ARENA_NEW(memory, rt_value);
   rt_step *step = ARENA_NEW(memory, rt_step);
   rt_body *body = ARENA_NEW(memory, rt_body);
   for (uint32_t i = 0; i < n; i++) {
+    if (task->operands[i].kind == RT_OPERAND_NONE) {
+      params[i] = shape_of(plan, task->result); /* nothing looks at it */
+      values[i] = (rt_value){.kind = RT_VALUE_NONE};
+      continue;
+    }
     params[i] = shape_of(plan, task->operands[i].view);
     values[i] = (rt_value){.kind = RT_VALUE_PARAM, .index = i, .sliced = task->operands[i].sliced};
   }
