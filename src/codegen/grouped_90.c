@@ -7,9 +7,13 @@
  * rows. The host knows of all this only how many blocks there are.
  *
  * grouped_matmul: a tile has rows of one group. Those after its end are multiplied too but not stored: another tile has
- * them. If a group has several runs, rows of other groups among its own are not stored either. Rows without a group are
- * a group of depth 0. grouped_outer: the depth of a tile is the rows of its group, and lines of other groups become 0 in
- * shared memory before they are multiplied, in both operands: what is there may not be finite. */
+ * them. Of a group of several runs, as rows that come from several ranks are, a tile is a piece of all rows, as many as a
+ * tile has, with some of the group among them; rows of other groups are not stored. Rows without a group are a group of
+ * depth 0.
+ *
+ * grouped_outer: the depth of a tile is the rows of its group; of several runs, the pieces that have some of them. Lines
+ * of other groups become 0 in shared memory before they are multiplied, in both operands: what is there may not be
+ * finite. */
 #include <stdlib.h>
 
 #include "codegen/grouped.h"
@@ -21,9 +25,8 @@ enum {
   TEAM = 128,
   BLOCK = TEAMS * TEAM + 32,
   LIST_BLOCK = 1024,
-  BAND =
-      16, /* tiles of rows that follow each other for the same columns: both operands stay in the cache */
   MAP_BYTES = 128,
+  MOST_LIST_BYTES = 1 << 30,
 };
 
 /* Of a result; split_rows: a team has its half of the rows. */
@@ -38,7 +41,7 @@ static int64_t shared_bytes(const shape *s) { return s->stages * stage_bytes(s) 
 
 /* Weights that few rows use are read once, as fast as memory is: small tiles keep all multiprocessors reading. */
 static shape shape_of(const cg_matmul *m) {
-  if (!m->by_depth && m->extents[0] < 32 * m->n_groups) return (shape){64, 128, 8, false};
+  if (!m->by_depth && m->extents[0] < 32 * m->n_groups) return (shape){64, 256, 5, false};
   return (shape){128, 256, 4, true};
 }
 
@@ -48,22 +51,37 @@ static const char places[] =
     "  const int groups = (int)n.at[$groups];\n"
     "  int *const first = (int *)(maps + 2 * $mapbytes), *const last = first + groups + 1;\n"
     "  int *const runs = last + groups + 1, *const start = runs + groups + 1;\n"
+    "  const int words = (int)n.at[$words];\n"
+    "  unsigned *const used = (unsigned *)(start + groups + 3);\n"
+    "  int *const parts = (int *)(used + (ix)words * (groups + 1));\n"
+    "  (void)parts;\n"
     "  const $I *const index = (const $I *)p.at[$i];\n";
 
-static int64_t lists_bytes(const cg_matmul *m) {
-  return MAP_BYTES + 2 * MAP_BYTES + (4 * (m->n_groups + 1) + 1) * (int64_t)sizeof(int32_t);
+/* Pieces of the rows that a group may have, and words with a bit for each. */
+static int64_t count_pieces(const cg_matmul *m, const shape *s) {
+  return m->by_depth ? cg_ceildiv(m->extents[m->rank - 1], DEPTH)
+                     : cg_ceildiv(m->extents[0], s->rows);
+}
+static int64_t count_words(const cg_matmul *m, const shape *s) {
+  return cg_ceildiv(count_pieces(m, s), 32);
+}
+
+static int64_t lists_bytes(const cg_matmul *m, const shape *s) {
+  int64_t groups = m->n_groups + 1, ints = 4 * groups + 2 + groups * count_words(m, s);
+  int64_t parts = groups * count_pieces(m, s);
+  if (m->by_depth) parts = 0;
+  else if (parts > m->extents[0]) parts = m->extents[0];
+  return MAP_BYTES + 2 * MAP_BYTES + (ints + 2 * parts) * (int64_t)sizeof(int32_t);
 }
 
 static const char list[] = "  enum { T = $T, SOME = 4 };\n"
                            "  __shared__ __align__(128) unsigned shared[2][32];\n"
                            "$places"
                            "  const ix M = $m;\n"
-                           "  if (threadIdx.x < 32) {\n"
-                           "$maps"
-                           "  }\n"
                            "  for (int g = (int)threadIdx.x; g <= groups; g += T)\n"
                            "    first[g] = 0x7fffffff, last[g] = 0, runs[g] = 0;\n"
                            "  __syncthreads();\n"
+                           "$maps"
                            "  for (ix from = (ix)threadIdx.x; from < M; from += SOME * T) {\n"
                            "    long long before[SOME], at[SOME], after[SOME];\n"
                            "#pragma unroll\n"
@@ -88,12 +106,39 @@ static const char list[] = "  enum { T = $T, SOME = 4 };\n"
                            "    }\n"
                            "  }\n";
 
+/* Groups of several runs: which pieces of all rows have some of theirs; of grouped_matmul, each is a tile too. */
+static const char mark_pieces[] =
+    "  __shared__ int mixed;\n"
+    "  if (threadIdx.x == 0) mixed = 0, start[groups + 2] = 0;\n"
+    "  __syncthreads();\n"
+    "  for (int g = (int)threadIdx.x; g <= groups; g += T)\n"
+    "    if (runs[g] > 1) mixed = 1;\n"
+    "  __syncthreads();\n"
+    "  if (mixed) {\n"
+    "    for (ix i = (ix)threadIdx.x; i < (ix)words * (groups + 1); i += T) used[i] = 0;\n"
+    "    __syncthreads();\n"
+    "    for (ix r = (ix)threadIdx.x; r < M; r += T) {\n"
+    "      const long long at = $geti(index[r * $is]);\n"
+    "      const int piece = (int)(r / $piece);\n"
+    "      if (at < 0 || at > groups || runs[at] == 1) continue;\n"
+    "      if (r % $piece && $geti(index[(r - 1) * $is]) == at) continue;\n"
+    "      const unsigned bit = 1u << piece % 32;\n"
+    "      const unsigned old = atomicOr(&used[(ix)at * words + piece / 32], bit);\n"
+    "$mark"
+    "    }\n"
+    "  }\n";
+
+static const char mark_tile[] = "      if (old & bit) continue;\n"
+                                "      const int part = atomicAdd(&start[groups + 2], 1);\n"
+                                "      parts[2 * part] = piece * $piece;\n"
+                                "      parts[2 * part + 1] = (int)at;\n";
+
 static const char add_tiles[] =
     "  __shared__ int sums[T];\n"
     "  int before = 0;\n"
     "  __syncthreads();\n"
     "  for (int g0 = 0; g0 <= groups; g0 += T) {\n"
-    "    const int g = g0 + (int)threadIdx.x, there = g <= groups && first[g] < last[g];\n"
+    "    const int g = g0 + (int)threadIdx.x, there = g <= groups && runs[g] == 1;\n"
     "    sums[threadIdx.x] = there ? (last[g] - first[g] + $rows - 1) / $rows : 0;\n"
     "    __syncthreads();\n"
     "    for (int far = 1; far < T && far <= groups; far *= 2) {\n"
@@ -109,29 +154,43 @@ static const char add_tiles[] =
     "  if (threadIdx.x == 0) start[0] = 0;\n";
 
 /* ---- tiles of the result ---- */
-/* The last group with a tile up to this one. */
+/* The last group with a tile up to this one; after all of those, parts of groups that have several runs. */
 static const char find_rows[] =
+    "      const ix plain = (ix)start[groups + 1] * across;\n"
+    "      const bool whole = tile < plain;\n"
     "      int group = 0;\n"
-    "      for (int end = groups + 1; end - group > 1;) {\n"
+    "      for (int end = groups + 1; whole && end - group > 1;) {\n"
     "        const int middle = (group + end) / 2;\n"
     "        if ((ix)start[middle] * across <= tile) group = middle;\n"
     "        else end = middle;\n"
     "      }\n"
-    "      const int in_group = (int)(tile - (ix)start[group] * across), top = first[group];\n"
-    "      const int down = start[group + 1] - start[group], rows = last[group];\n"
+    "      const int *const part = parts + (whole ? 0 : (tile - plain) / across * 2);\n"
+    "      if (!whole) group = part[1];\n"
+    "      const int in_group = (int)(whole ? tile - (ix)start[group] * across : (tile - plain) % "
+    "across);\n"
+    "      const int top = whole ? first[group] : part[0];\n"
+    "      const int down = whole ? start[group + 1] - start[group] : 1;\n"
+    "      const int rows = whole ? last[group] : top + ROWS < M ? top + ROWS : M;\n"
     "      const int from = 0, end = group < groups ? K : 0;\n";
 
 static const char find_outer[] =
     "      const int in_group = (int)(tile % $each), group = (int)(tile / $each) + (int)$first;\n"
     "      const int top = 0, down = (M + ROWS - 1) / ROWS, rows = M;\n"
-    "      const int from = first[group], end = last[group];\n";
+    "      const bool whole = runs[group] <= 1;\n"
+    "      const unsigned *const pieces = used + (ix)group * words;\n"
+    "      const int end = last[group];\n"
+    "      const int from = whole ? first[group] : first[group] / DEPTH * DEPTH;\n";
+
+/* The next piece of the depth; of a group of several runs, the next that has rows of it. */
+static const char skip[] = "        while (!whole && k0 < end && !(pieces[k0 / DEPTH / 32] >> k0 / "
+                           "DEPTH % 32 & 1)) k0 += DEPTH;\n";
 
 /* Its columns for the rows of a band, one after the other. */
 static const char find_place[] =
     "      const int band = in_group / ($band * across), in_band = in_group % ($band * across);\n"
     "      const int left = down - band * $band, high = left < $band ? left : $band;\n"
     "      const int i0 = top + (band * $band + in_band % high) * ROWS;\n"
-    "      const int j0 = in_band / high * COLUMNS, whole = runs[group] == 1;\n"
+    "      const int j0 = in_band / high * COLUMNS;\n"
     "      (void)whole;\n"
     "      (void)rows;\n";
 
@@ -167,12 +226,14 @@ static const char begin[] =
     "    weir_map_take(maps + $mapbytes);\n"
     "    for (ix tile = (ix)blockIdx.x; tile < tiles; tile += (ix)gridDim.x) {\n"
     "$find"
-    "      for (int k0 = from; k0 < end; k0 += DEPTH) {\n"
+    "      for (int k0 = from; k0 < end;) {\n"
     "        char *const stage = stages + s * STAGE;\n"
     "        weir_gate_wait(&empty[s], turn ^ 1);\n"
     "        weir_gate_expect(&full[s], STAGE);\n"
     "$copies"
     "        if (++s == STAGES) s = 0, turn ^= 1;\n"
+    "        k0 += DEPTH;\n"
+    "$skip"
     "      }\n"
     "    }\n"
     "    return;\n"
@@ -187,7 +248,7 @@ static const char multiply[] =
     "    const bool busy = row0 < rows && column0 < N;\n"
     "#pragma unroll\n"
     "    for (int i = 0; i < WIDTH / 2; i++) c[i] = 0;\n"
-    "    for (int k0 = from; k0 < end; k0 += DEPTH) {\n"
+    "    for (int k0 = from; k0 < end;) {\n"
     "      char *const stage = stages + s * STAGE;\n"
     "      weir_gate_wait(&full[s], turn);\n"
     "$clear"
@@ -204,6 +265,8 @@ static const char multiply[] =
     "      weir_products_last();\n"
     "      if (k0 > from && lane == 0) weir_gate_arrive(&empty[s ? s - 1 : STAGES - 1]);\n"
     "      if (++s == STAGES) s = 0, turn ^= 1;\n"
+    "      k0 += DEPTH;\n"
+    "$skip"
     "    }\n"
     "    weir_products_done(c, WIDTH / 2);\n"
     "    if (end > from && lane == 0) weir_gate_arrive(&empty[s ? s - 1 : STAGES - 1]);\n"
@@ -217,17 +280,16 @@ static const char multiply[] =
     "    }\n"
     "  }\n";
 
-/* Lines of the stage that are of other groups. */
+/* Lines of the stage that are of other groups: four threads have one, in all tiles of the stage. */
 static const char clear[] =
     "      if (!whole || k0 + DEPTH > end) {\n"
-    "        for (int i = (int)threadIdx.x; i < STAGE / 16; i += $teams) {\n"
-    "          const int r = k0 + i / 8 % DEPTH;\n"
-    "          const uint4 zero = {0, 0, 0, 0};\n"
-    "          if (r < end && (whole || $geti(index[r * $is]) == group)) continue;\n"
-    "          ((uint4 *)stage)[i] = zero;\n"
-    "        }\n"
+    "        const int y = (int)threadIdx.x / 4, r = k0 + y;\n"
+    "        const bool mine = r < end && (whole || $geti(index[r * $is]) == group);\n"
+    "        const uint4 zero = {0, 0, 0, 0};\n"
+    "        for (int i = (int)threadIdx.x % 4; !mine && i < STAGE / (DEPTH * 16); i += 4)\n"
+    "          ((uint4 *)stage)[i / 8 * DEPTH * 8 + y * 8 + i % 8] = zero;\n"
     "        weir_shared_written();\n"
-    "        weir_meet($teams);\n"
+    "        weir_meet(1, $teams);\n"
     "      }\n";
 
 static const char store_narrow[] =
@@ -277,11 +339,13 @@ static strbuf put_apart(cg_writer *w) {
   return body;
 }
 
-static void set_places(cg_writer *w, const cg_matmul *m) {
+static void set_places(cg_writer *w, const writing *x) {
+  const cg_matmul *m = x->m;
   const cg_view lists = {.start = CG_START_SCRATCH};
   cg_set_address(w, "lists", &lists);
   cg_set_address(w, "i", &m->index);
   cg_set_place(w, "groups", m->n_groups);
+  cg_set_place(w, "words", count_words(m, &x->shape));
   cg_set_number(w, "is", m->by_depth ? m->index_step : m->index.strides[m->rank - 3]);
   cg_set_int(w, "mapbytes", MAP_BYTES);
   cg_set(w, "I", cg_storage(m->index.dtype));
@@ -308,7 +372,8 @@ static void put_map(cg_writer *w, const writing *x, bool is_second) {
   cg_set_place(w, "step", step);
   cg_set_place(w, "far", grouped ? 2 * m->group_step : step);
   cg_set_int(w, "tile", turned ? DEPTH : lines);
-  cg_put(w, "    weir_map_make(maps + $which * $mapbytes, shared[$which], p.at[$x], (int)$along,\n"
+  cg_put(w, "  if (threadIdx.x / 32 == $which)\n"
+            "    weir_map_make(maps + $which * $mapbytes, shared[$which], p.at[$x], (int)$along,\n"
             "                  (int)$lines, (int)$count, n.at[$step], n.at[$far], $tile);\n");
 }
 
@@ -318,7 +383,7 @@ static void write_list(cg_kernel *k, const writing *x) {
   int64_t rows = m->extents[m->rank - (m->by_depth ? 1 : 3)];
   int64_t step = m->by_depth ? m->index_step : m->index.strides[m->rank - 3];
   cg_begin(&w, k->memory, llabs(step) * (rows + 4 * LIST_BLOCK) > CG_NARROW_REACH, LIST_BLOCK);
-  set_places(&w, m);
+  set_places(&w, x);
   cg_set_number(&w, "m", rows);
   cg_set_int(&w, "rows", x->shape.rows);
   cg_set_int(&w, "T", LIST_BLOCK);
@@ -328,6 +393,11 @@ static void write_list(cg_kernel *k, const writing *x) {
   put_map(&w, x, true);
   set_put(&w, "maps", body);
   cg_put(&w, list);
+  cg_set_int(&w, "piece", m->by_depth ? DEPTH : x->shape.rows);
+  body = put_apart(&w);
+  if (!m->by_depth) cg_put(&w, mark_tile);
+  set_put(&w, "mark", body);
+  cg_put(&w, mark_pieces);
   if (!m->by_depth) cg_put(&w, add_tiles);
   cg_end(&w, k, m->by_depth ? "grouped_outer_list" : "grouped_matmul_list", 1, 1);
 }
@@ -392,14 +462,21 @@ static void set_result(cg_writer *w, const cg_matmul *m) {
   set_put(w, "store", body);
 }
 
+/* Tiles of rows that follow each other for the same columns, so that both operands stay in the cache. Where the depth is
+ * small the result counts, which is written faster row by row. */
+static int64_t band_of(const cg_matmul *m) {
+  enum { HIGH = 16, SMALL_DEPTH = 1024 };
+  return m->by_depth && m->extents[m->rank - 1] < SMALL_DEPTH * m->n_groups ? 1 : HIGH;
+}
+
 /* Where tiles are, and which of their rows or lines count. */
 static void set_groups(cg_writer *w, const writing *x) {
   const cg_matmul *m = x->m;
   int64_t each = cg_ceildiv(m->extents[m->rank - 3], x->shape.rows) *
                  cg_ceildiv(m->extents[m->rank - 2], x->shape.columns);
   cg_set_int(w, "teams", TEAMS * TEAM);
-  cg_set_int(w, "band", BAND);
-  cg_set(w, "tiles", "(ix)start[groups + 1] * across");
+  cg_set_int(w, "band", band_of(m));
+  cg_set(w, "tiles", "((ix)start[groups + 1] + start[groups + 2]) * across");
   cg_set(w, "offset", "    const ix oc = 0;\n");
   cg_set(w, "mine",
          cg_text(w, " && (whole || %s(index[(ix)row * %s]) == group)", cg_get(w, m->index.dtype),
@@ -416,6 +493,7 @@ static void set_groups(cg_writer *w, const writing *x) {
   strbuf body = put_apart(w);
   if (m->by_depth) cg_put(w, clear);
   set_put(w, "clear", body);
+  cg_set(w, "skip", m->by_depth ? skip : "");
   body = put_apart(w);
   cg_put(w, m->by_depth ? find_outer : find_rows);
   cg_put(w, find_place);
@@ -451,7 +529,7 @@ static void write_products(cg_kernel *k, const writing *x) {
   cg_begin(&w, k->memory, reach_of(m, &x->shape) > CG_NARROW_REACH, BLOCK);
   w.shared_bytes = (uint32_t)shared_bytes(&x->shape);
   w.resident = 1;
-  set_places(&w, m);
+  set_places(&w, x);
   cg_set_int(&w, "rows", x->shape.rows);
   cg_set_int(&w, "columns", x->shape.columns);
   cg_set_int(&w, "depth", DEPTH);
@@ -491,7 +569,9 @@ bool cg_write_grouped_90(cg_kernel *k, const cg_matmul *m) {
   if (!cg_grouped_is_taken(m, &x.sides) || !is_mapped(m, &x.sides)) return false;
   x.shape = shape_of(m);
   if (shared_bytes(&x.shape) > k->gpu.shared_bytes) return false;
-  if ((int64_t)k->scratch_bytes < lists_bytes(m)) k->scratch_bytes = (size_t)lists_bytes(m);
+  if (lists_bytes(m, &x.shape) > MOST_LIST_BYTES) return false;
+  if ((int64_t)k->scratch_bytes < lists_bytes(m, &x.shape))
+    k->scratch_bytes = (size_t)lists_bytes(m, &x.shape);
   write_list(k, &x);
   write_products(k, &x);
   return true;

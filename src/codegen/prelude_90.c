@@ -138,13 +138,13 @@ const char cg_prelude_90[] =
     "#else\n"
     "WEIR_DEVICE void weir_shared_written(void) {}\n"
     "#endif\n"
-    /* So many threads of the block wait for each other. */
+    /* So many threads of the block wait for each other, at one of 16 places; 0 is that of the whole block. */
     "@#ifdef __CUDA_ARCH__\n"
-    "WEIR_DEVICE void weir_meet(int threads) {\n"
-    "  asm volatile(\"bar.sync 1, %0;\" ::\"r\"(threads) : \"memory\");\n"
+    "WEIR_DEVICE void weir_meet(int where, int threads) {\n"
+    "  asm volatile(\"bar.sync %0, %1;\" ::\"r\"(where), \"r\"(threads) : \"memory\");\n"
     "}\n"
     "#else\n"
-    "WEIR_DEVICE void weir_meet(int threads) { shim_meet(threads); }\n"
+    "WEIR_DEVICE void weir_meet(int where, int threads) { shim_meet(where, threads); }\n"
     "#endif\n"
     /* Products are done later: those between begin and end are waited for together. */
     "@#ifdef __CUDA_ARCH__\n"

@@ -59,7 +59,16 @@ static inline unsigned atomicCAS(unsigned *p, unsigned old, unsigned new) {
 }
 static inline void atomicMin(int *p, int x) { *p = x < *p ? x : *p; }
 static inline void atomicMax(int *p, int x) { *p = x > *p ? x : *p; }
-static inline void atomicAdd(int *p, int x) { *p += x; }
+static inline int atomicAdd(int *p, int x) {
+  int was = *p;
+  *p += x;
+  return was;
+}
+static inline unsigned atomicOr(unsigned *p, unsigned x) {
+  unsigned was = *p;
+  *p |= x;
+  return was;
+}
 #define __ldcs(p) (*(p))
 
 /* ---- instructions of the GPU that texts name: asm("cvt.f32.f16 ..." : "=f"(y) : "h"(x)) ---- */
@@ -241,10 +250,10 @@ static inline void shim_tile_copy(void *to, const void *map, int i0, int i1, int
   shim_gate_turn(gate);
 }
 
-static shim_barrier shim_meeting;
-static inline void shim_meet(int threads) {
-  shim_meeting.count = (unsigned)threads;
-  shim_wait(&shim_meeting);
+static shim_barrier shim_meetings[16];
+static inline void shim_meet(int where, int threads) {
+  shim_meetings[where].count = (unsigned)threads;
+  shim_wait(&shim_meetings[where]);
 }
 
 /* Element (line, depth) of a matrix in tiles; turned: its lines are along the depth. */
