@@ -154,7 +154,6 @@ static status shorten(const rt_plan *plan, uint32_t input, uint32_t output, cons
   rt_view *views = memory_alloc(memory, (n + (size_t)1) * sizeof *views);
   rt_plan joined = *plan;
   const uint32_t *from;
-  bool may = false;
   *result = NULL;
   if (!views) return STATUS_OUT_OF_MEMORY;
   for (uint32_t v = 0; v < n; v++) {
@@ -162,8 +161,7 @@ static status shorten(const rt_plan *plan, uint32_t input, uint32_t output, cons
     if (views[v].buffer == out && in != CHECK_NONE) views[v].buffer = in;
   }
   joined.views = views;
-  status st = check_may_shorten(&joined, memory, &may);
-  if (st == STATUS_OK && may) st = rt_plan_shorten(plan, memory, result, &from);
+  status st = check_shorten(plan, &joined, memory, result, &from);
   memory_free(memory, views);
   return st;
 }

@@ -213,8 +213,10 @@ NODISCARD status check_looped(const rt_plan *plan, const check_options *options,
                               check_report *report);
 NODISCARD status check_prune_looped(rt_plan *plan, bool any_root, const allocator *memory,
                                     uint32_t *removed);
-/* Does the short plan (rt_plan_shorten), if it passes, prove the plan? */
-NODISCARD status check_may_shorten(const rt_plan *plan, const allocator *memory, bool *result);
+/* The short plan (rt_plan_shorten), where it proves the plan if it passes; NULL: it does not. `examined` is the plan, with
+ * the buffers that its views are in. */
+NODISCARD status check_shorten(const rt_plan *plan, const rt_plan *examined,
+                               const allocator *memory, rt_plan **shortened, const uint32_t **from);
 
 /* Fills the steps and what belongs to them. UNAVAILABLE: too many communications at once. */
 NODISCARD status check_steps(check_analysis *c);

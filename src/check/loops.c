@@ -16,8 +16,9 @@ typedef struct examining {
   const rt_plan *plan;
   const rt_loop *loop;
   touched *of; /* by buffer */
+  bool *known; /* by view: the repetition before has written it */
   arena scratch;
-  bool fits;
+  bool fits, any_known;
 } examining;
 
 /* Buffers of one slot of the caller are the same memory: the first of them counts. */
@@ -76,16 +77,40 @@ static bool is_written(const examining *x, uint32_t view, uint32_t end) {
   return false;
 }
 
-/* A view that moves through memory that the loop writes: has the repetition written it? */
-static bool is_own(const examining *x, uint32_t view, uint32_t instr) {
+/* Does every repetition write what `view` is in the next one? */
+static bool is_next(const examining *x, uint32_t written, uint32_t view) {
+  const rt_view *w = &x->plan->views[written], *v = &x->plan->views[view];
+  return w->buffer == v->buffer && w->dtype == v->dtype &&
+         w->offset_bytes == v->offset_bytes + v->step_bytes && w->step_bytes == v->step_bytes &&
+         rt_extents_same(w->rank, w->extents, v->rank, v->extents) &&
+         rt_extents_same(w->rank, w->strides, v->rank, v->strides);
+}
+
+static bool is_written_before(const examining *x, uint32_t view) {
+  for (uint32_t i = x->loop->first; i < x->loop->first + x->loop->n; i++) {
+    const rt_task *t = task_at(x, i);
+    const rt_post *p = post_at(x, i);
+    for (uint32_t k = 0; t && k < rt_task_n_results(t); k++)
+      if (is_next(x, rt_task_result(t, k), view)) return true;
+    if (p && p->out != RT_NO_VIEW && is_next(x, p->out, view)) return true;
+  }
+  return false;
+}
+
+/* A view that moves through memory that the loop writes: has the repetition written it, or the one before? */
+static bool is_own(examining *x, uint32_t view, uint32_t instr) {
   const rt_view *v = &x->plan->views[view];
   const touched *of = &x->of[object_of(x->plan, v->buffer)];
   bool begins_empty = x->plan->buffers[v->buffer].kind != RT_BUFFER_INPUT;
-  return !of->written || !begins_empty || v->step_bytes == 0 || is_written(x, view, instr);
+  if (!of->written || !begins_empty || v->step_bytes == 0 || is_written(x, view, instr))
+    return true;
+  if (!is_written_before(x, view)) return false;
+  x->known[view] = x->any_known = true;
+  return true;
 }
 
-/* What moves through memory that the loop writes reads what the same repetition wrote. */
-static bool reads_its_own(const examining *x) {
+/* What moves through memory that the loop writes reads what the same repetition wrote, or the one before. */
+static bool reads_its_own(examining *x) {
   for (uint32_t i = x->loop->first; i < x->loop->first + x->loop->n; i++) {
     const rt_task *t = task_at(x, i);
     const rt_post *p = post_at(x, i);
@@ -112,13 +137,17 @@ static bool is_joined(const examining *x, uint32_t instr) {
   return false;
 }
 
-/* Is what is joined at `instr` posted before, in the same repetition? */
-static bool is_posted(const examining *x, uint32_t instr) {
-  for (uint32_t i = x->loop->first; i < instr; i++) {
-    const rt_instr *post = &x->plan->instrs[i];
-    if (post->kind == RT_POST && post->task == x->plan->instrs[instr].task) return true;
-  }
+static bool is_posted_until(const examining *x, uint32_t post, uint32_t end) {
+  for (uint32_t i = x->loop->first; i < end; i++)
+    if (x->plan->instrs[i].kind == RT_POST && x->plan->instrs[i].task == post) return true;
   return false;
+}
+
+/* Is what is joined at `instr` posted before, in the same repetition, or in the one before? */
+static bool is_posted(const examining *x, uint32_t instr) {
+  uint32_t post = x->plan->instrs[instr].task, next = x->plan->posts[post].next;
+  if (next != RT_NO_POST) return is_posted_until(x, next, x->loop->first + x->loop->n);
+  return is_posted_until(x, post, instr);
 }
 
 static bool communicates_alone(const examining *x) {
@@ -141,6 +170,7 @@ static bool loop_fits(examining *x) {
 static status examine(void *context) {
   examining *x = context;
   x->of = ARENA_ARRAY(&x->scratch, x->plan->n_buffers, touched);
+  x->known = ARENA_ARRAY(&x->scratch, x->plan->n_views, bool);
   x->fits = x->plan->n_ranks <= 1;
   for (uint32_t k = 0; k < x->plan->n_loops && x->fits; k++) {
     x->loop = &x->plan->loops[k];
@@ -149,22 +179,16 @@ static status examine(void *context) {
   return STATUS_OK;
 }
 
-status check_may_shorten(const rt_plan *plan, const allocator *memory, bool *result) {
-  examining x = {.plan = plan};
+status check_shorten(const rt_plan *plan, const rt_plan *examined, const allocator *memory,
+                     rt_plan **shortened, const uint32_t **from) {
+  examining x = {.plan = examined};
+  *shortened = NULL;
   arena_init(&x.scratch, memory);
   status st = memory_guard(examine, &x);
+  if (st == STATUS_OK && x.fits)
+    st = rt_plan_shorten(plan, x.any_known ? x.known : NULL, memory, shortened, from);
   arena_destroy(&x.scratch);
-  *result = x.fits;
   return st;
-}
-
-/* *shortened is NULL if there is no short plan that proves anything. */
-static status shorten(const rt_plan *plan, const allocator *memory, rt_plan **shortened,
-                      const uint32_t **from) {
-  bool may;
-  *shortened = NULL;
-  TRY(check_may_shorten(plan, memory, &may));
-  return may ? rt_plan_shorten(plan, memory, shortened, from) : STATUS_OK;
 }
 
 /* ---- waits ---- */
@@ -248,7 +272,7 @@ static status check_shortened(const rt_plan *plan, const check_options *options,
   const uint32_t *from;
   check_report found = {0};
   *known = false;
-  TRY(shorten(plan, options->memory, &shortened, &from));
+  TRY(check_shorten(plan, plan, options->memory, &shortened, &from));
   if (!shortened) return STATUS_OK;
   check_report r = check_report_new(plan, options->memory);
   status st = check_plan(shortened, options, &found);
@@ -319,7 +343,7 @@ status check_prune_looped(rt_plan *plan, bool any_root, const allocator *memory,
   rt_plan *shortened;
   const uint32_t *from;
   *removed = 0;
-  TRY(shorten(plan, memory, &shortened, &from));
+  TRY(check_shorten(plan, plan, memory, &shortened, &from));
   if (!shortened) return STATUS_OK;
   for (uint32_t i = 0; i < shortened->n_instrs; i++) /* waits have no task */
     if (shortened->instrs[i].kind == RT_WAIT) shortened->instrs[i].task = i;

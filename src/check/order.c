@@ -101,6 +101,7 @@ static void expect_written(check_analysis *c, uint32_t access) {
   const check_access *a = &c->accesses.data[access];
   const check_footprint *fp = &c->footprints[a->view];
   const check_region *r = check_region_of(c, a->view);
+  if (check_view(c, a->view)->known) return;
   check_cover *cover = c->covers[c->object_of[check_view(c, a->view)->buffer]];
   if (!cover || fp->begin == fp->end || !fp->used) return;
   check_finding f = finding(c, CHECK_UNWRITTEN, access);

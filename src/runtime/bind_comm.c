@@ -271,7 +271,7 @@ bool bind_communicate(binder *b, ir_instr at, const ir_instr_data *d) {
     p.post.op = d->combine;
     p.post.dtype = ir_tensor_at(b->h, d->from.id ? d->from : d->tensor)->dtype;
     p.post.rank = (uint32_t)b->rank;
-    p.post.again = RT_NO_POST;
+    p.post.again = p.post.next = RT_NO_POST;
     if (!find_peers(&p) || !take_buffers(&p)) return false;
     take_root_view(&p);
     p.post.before = last_on_team(&p);

@@ -235,13 +235,13 @@ static bool is_joined_there(const binder *b, uint32_t instr) {
 static const char *leaves_open(const binder *b, const bind_try *t) {
   for (uint32_t i = t->marks[1].instrs; i < b->instrs.len; i++) {
     const rt_instr *x = bind_row(&b->instrs, i);
-    if (x->kind == RT_JOIN && x->task < t->marks[1].posts)
-      return "it waits for a communication that was posted earlier";
+    if (x->kind == RT_JOIN && x->task < t->marks[0].posts)
+      return "it waits for a communication that was posted before it";
     if (x->kind != RT_POST) continue;
     const rt_post *p = &b->posts.data[x->task];
     if (p->n_team > 1 && ir_comm_has_root(p->kind)) return "it communicates with a root";
     if (!is_joined_there(b, i))
-      return "another stream, or a later iteration, waits for what it posts";
+      return "the stream that posts a communication does not wait for it in the same iteration";
   }
   return NULL;
 }
@@ -377,6 +377,12 @@ static void move_post(binder *b, const bind_try *t, uint32_t post) {
   if (y->before != RT_NO_POST && y->before < t->marks[1].posts) y->again = y->before + n;
 }
 
+/* What the first repetition joins of the window before it, later ones join of the repetition before. */
+static void move_join(const binder *b, const bind_try *t, const rt_instr *i) {
+  if (i->kind != RT_JOIN || i->task >= t->marks[1].posts) return;
+  b->posts.data[i->task].next = i->task + t->marks[1].posts - t->marks[0].posts;
+}
+
 static void move_task(binder *b, const rt_task *x, rt_task *y) {
   uint32_t *more = arena_copy(b->memory, y->more, y->n_more * sizeof *more);
   rt_operand *operands = arena_copy(b->memory, y->operands, y->n_operands * sizeof *operands);
@@ -405,6 +411,7 @@ static void add_loop(binder *b, const bind_try *t, int64_t times) {
   rt_loop l = {m[1].instrs, b->instrs.len - m[1].instrs, (uint32_t)times};
   vec_push(&b->scratch, &b->loops, l);
   for (uint32_t k = m[1].posts; k < b->posts.len; k++) move_post(b, t, k);
+  for (uint32_t i = m[1].instrs; i < b->instrs.len; i++) move_join(b, t, bind_row(&b->instrs, i));
   b->n_done += (int64_t)l.n * (times - 1);
   move_tensors(b, times);
 }

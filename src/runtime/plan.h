@@ -28,6 +28,7 @@ typedef struct rt_view {
   uint32_t buffer;
   ir_dtype dtype;
   uint32_t rank;
+  bool known; /* of a plan for the checker: what is read there was written, as is known otherwise */
   int64_t offset_bytes;
   int64_t step_bytes; /* in a loop: how much further on it is in the next repetition */
   const int64_t *extents, *strides;
@@ -199,6 +200,9 @@ typedef struct rt_post {
   /* Of a loop: its number + 1 (0: none), and the post of the loop that comes before it in the repetition before, from
    * the second one on; RT_NO_POST: `before`, which is then of the same repetition. (rt_post_before) */
   uint32_t loop, again;
+  /* Of one that the first repetition of a loop joins, but does not post: the post of the loop that later ones join
+   * instead, of the repetition before. RT_NO_POST: none. */
+  uint32_t next;
 } rt_post;
 
 enum { RT_NO_VIEW = UINT32_MAX, RT_NO_POST = UINT32_MAX };
@@ -220,7 +224,7 @@ typedef struct rt_instr {
 /* Instructions [first, first + n) are done `times` times, one repetition after the other. The repetitions
  * differ in nothing but the offsets of views with a step. Loops are in order and do not overlap. Buffers that are
  * allocated in one are freed in it. What is posted in one is joined in the same repetition by the stream that posts it,
- * so that it is over when it is posted again; what is joined in one is posted there. */
+ * so that it is over when it is posted again. Other streams join it in the same repetition or in the next one. */
 typedef struct rt_loop {
   uint32_t first, n, times;
 } rt_loop;
@@ -356,11 +360,12 @@ uint32_t rt_plan_n_launched(const rt_plan *plan);
 uint32_t rt_plan_nth(const rt_plan *plan, uint32_t number);
 /* The same plan without loops. `plan` must outlive it. */
 NODISCARD status rt_plan_unroll(const rt_plan *plan, const allocator *memory, rt_plan **result);
-/* A plan for the checker that is no longer than the plan itself, times three: of each loop all repetitions but
- * two as one, whose views are those of all of them, and the last two. `from` (by instruction): that of `plan`; it is
- * memory of the result. NULL, and OK: some view cannot be extended. */
-NODISCARD status rt_plan_shorten(const rt_plan *plan, const allocator *memory, rt_plan **result,
-                                 const uint32_t **from);
+/* A plan for the checker that is no longer than the plan itself, times four: of each loop all repetitions but
+ * two as one, whose views are those of all of them, and the last two. With `known` (by view, or NULL), what is read there
+ * was written by the repetition before; the first one is then written by itself. `from` (by instruction): that of
+ * `plan`; it is memory of the result. NULL, and OK: some view cannot be extended. */
+NODISCARD status rt_plan_shorten(const rt_plan *plan, const bool *known, const allocator *memory,
+                                 rt_plan **result, const uint32_t **from);
 
 /* The buffer of a caller's tensor; UINT32_MAX: the plan has none. */
 uint32_t rt_plan_buffer(const rt_plan *plan, rt_buffer_kind kind, uint32_t slot);

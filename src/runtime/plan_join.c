@@ -54,6 +54,7 @@ static void add_posts(joining *j, const rt_plan *from) {
     if (q->root_view) q->root_view += j->views;
     if (q->before != RT_NO_POST) q->before += j->posts;
     if (q->again != RT_NO_POST) q->again += j->posts;
+    if (q->next != RT_NO_POST) q->next += j->posts;
   }
 }
 

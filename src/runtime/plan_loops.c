@@ -37,6 +37,7 @@ typedef struct writing {
   const rt_plan *from;
   rt_plan *to;
   bool shorten, fails; /* fails: a view has too many dimensions */
+  const bool *known;   /* by view of `from`; NULL: none is */
   uint32_t *origins;   /* by instruction of `to` */
   /* Of the repetitions that are written now: */
   const rt_loop *loop; /* NULL: none */
@@ -46,13 +47,20 @@ typedef struct writing {
   uint32_t *last_posts;      /* that of the repetition before */
 } writing;
 
+/* Repetitions that are written by themselves before others are merged. */
+static uint32_t lead_of(const writing *w) { return w->known != NULL; }
+
+static bool is_shortened(const writing *w, const rt_loop *l) {
+  return w->shorten && l->times > 3 + lead_of(w);
+}
+
 /* Repetitions [turn, turn + n) of the loop that are written as one. */
 static uint32_t turns_at(const writing *w, const rt_loop *l, uint32_t turn) {
-  return w->shorten && turn == 0 && l->times > 3 ? l->times - 2 : 1;
+  return is_shortened(w, l) && turn == lead_of(w) ? l->times - 2 - turn : 1;
 }
 
 static uint32_t copies_of(const writing *w, const rt_loop *l) {
-  return w->shorten && l->times > 3 ? 3 : l->times;
+  return is_shortened(w, l) ? 3 + lead_of(w) : l->times;
 }
 
 static bool in_loop(const rt_loop *l, uint32_t instr) {
@@ -107,6 +115,7 @@ static uint32_t view_of(writing *w, uint32_t view) {
   v.buffer = buffer_of(w, v.buffer);
   v.offset_bytes += step_bytes * w->turn;
   v.step_bytes = 0;
+  v.known = w->n_turns > 1 && w->known && w->known[view];
   if (w->n_turns > 1 && step_bytes != 0) extend(w, &v, step_bytes);
   w->to->views[w->to->n_views++] = v;
   w->views[view] = w->to->n_views;
@@ -135,11 +144,18 @@ static uint32_t number_of(writing *w, uint32_t post) {
   if (!w->posts[post]) {
     rt_post p = w->from->posts[post];
     p.loop = 0;
-    p.before = p.again = RT_NO_POST;
+    p.before = p.again = p.next = RT_NO_POST;
     w->to->posts[w->to->n_posts++] = p;
     w->posts[post] = w->to->n_posts;
   }
   return w->posts[post] - 1;
+}
+
+/* What is joined: in a loop perhaps what the repetition before has posted. */
+static uint32_t joined_by(writing *w, uint32_t post) {
+  uint32_t next = w->from->posts[post].next;
+  if (!w->loop || w->turn == 0 || next == RT_NO_POST) return number_of(w, post);
+  return w->last_posts[next] ? w->last_posts[next] - 1 : number_of(w, next);
 }
 
 static uint32_t write_post(writing *w, uint32_t post) {
@@ -164,7 +180,7 @@ static void write_instrs(writing *w, uint32_t first, uint32_t n) {
     rt_instr instr = w->from->instrs[i];
     if (instr.kind == RT_LAUNCH) instr.task = write_task(w, &w->from->tasks[instr.task]);
     if (instr.kind == RT_POST) instr.task = write_post(w, instr.task);
-    if (instr.kind == RT_JOIN) instr.task = number_of(w, instr.task);
+    if (instr.kind == RT_JOIN) instr.task = joined_by(w, instr.task);
     if (w->origins) w->origins[at] = i;
     w->to->instrs[at++] = instr;
   }
@@ -300,9 +316,9 @@ status rt_plan_unroll(const rt_plan *plan, const allocator *memory, rt_plan **re
   return write_out(&(writing){.from = plan}, memory, result);
 }
 
-status rt_plan_shorten(const rt_plan *plan, const allocator *memory, rt_plan **result,
-                       const uint32_t **from) {
-  writing w = {.from = plan, .shorten = true};
+status rt_plan_shorten(const rt_plan *plan, const bool *known, const allocator *memory,
+                       rt_plan **result, const uint32_t **from) {
+  writing w = {.from = plan, .shorten = true, .known = known};
   *result = NULL;
   TRY(write_out(&w, memory, result));
   *from = w.origins;

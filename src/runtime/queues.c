@@ -18,7 +18,11 @@ rt_entry rt_queue_find(const rt_queue *q, uint32_t number) {
   e.turn = past / l->n;
   e.instr += e.turn * l->instrs;
   e.launch += e.turn * (e.kind == RT_POST ? l->posts : l->launches);
-  e.target += e.turn * e.others;
+  if (e.kind == RT_WAIT) e.target += e.turn * e.others;
+  if (e.kind == RT_JOIN && e.others && e.turn) {
+    e.task = e.others - 1;
+    e.turn--;
+  }
   return e;
 }
 
@@ -91,7 +95,10 @@ static void add(building *b, uint32_t i) {
     check(instr->task < b->plan->n_posts);
     e.task = instr->task;
     if (instr->kind == RT_POST) e.launch = b->q.n_posts++;
-    else e.turn = rt_post_last_turn(b->plan, e.task);
+    else {
+      e.turn = rt_post_last_turn(b->plan, e.task);
+      e.others = b->plan->posts[e.task].next + 1;
+    }
     break;
   }
   b->q.streams[instr->stream].entries[b->len[instr->stream]++] = e;

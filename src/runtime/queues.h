@@ -26,7 +26,7 @@ typedef struct rt_entry {
   uint32_t launch; /* LAUNCH, POST: how many of them are done before it; its span's place */
   uint32_t target; /* WAIT: entries of `other` that must be complete; 0: nothing to wait for */
   uint32_t turn;   /* the repetition of its loop; of a join after a loop, that of what it joins */
-  uint32_t others; /* WAIT: entries of `other` in a repetition */
+  uint32_t others; /* WAIT: entries of `other` in a repetition. JOIN: rt_post.next + 1; 0: none */
   uint16_t other;  /* WAIT */
   uint8_t kind;    /* rt_instr_kind */
   bool signals;

@@ -84,6 +84,17 @@ static const char turned[] =
     "%1$u)\n"
     "    wait(c0)\n  }\n}\n";
 
+/* What an iteration receives the next one sends on, perhaps from another stream, which waits for it too. */
+static const char rings[] =
+    "host f(mesh d = [%1$u], a : f32[2] on d) -> (c) {\n"
+    "  c : f32[%2$u, 2] on d = allocate()\n  c$0 = select(c, dim=0, index=0)\n"
+    "  c$1 = select(c, dim=0, index=1)\n  c$0 <- a + a\n" FORK "  set_stream(0)\n"
+    "  c0 = permute(c$0 -> c$1, team=d.x, to=(me(d.x) + 1) %% %1$u, from=(me(d.x) + %1$u - 1) %% "
+    "%1$u)\n  wait(c0)\n  for i in %2$u - 2 {\n    set_stream((i + 1) %% streams)\n    wait(c0)\n"
+    "    c$2 = select(c, dim=0, index=i + 1)\n    c$3 = select(c, dim=0, index=i + 2)\n"
+    "    c0 = permute(c$2 -> c$3, team=d.x, to=(me(d.x) + 1) %% %1$u, from=(me(d.x) + %1$u - 1) %% "
+    "%1$u)\n    wait(c0)\n  }\n" MEET "}\n";
+
 /* ---- worlds ---- */
 typedef struct world {
   bound with[MOST_RANKS], without[MOST_RANKS];
@@ -257,7 +268,7 @@ static status try_world(void *context) {
 }
 
 int main(void) {
-  static const char *const texts[] = {gathers, between, twice, passes_on, two_loops};
+  static const char *const texts[] = {gathers, between, twice, passes_on, two_loops, rings};
   static const uint32_t sizes[] = {2, 3, 4, 8, 64};
   for (size_t k = 0; k < sizeof texts / sizeof *texts; k++)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
