@@ -260,6 +260,13 @@ static bool is_heavy(ir_opcode code) {
          code == IR_OP_GELU || code == IR_OP_POW || code == IR_OP_MOD;
 }
 
+/* Of an element, about: pow and mod of floats go through the C library for some or all. */
+static float cost_ns(ir_opcode code, ir_dtype native) {
+  if (!is_heavy(code)) return 0.1F;
+  if (native == IR_F64 || code == IR_OP_MOD) return 8;
+  return code == IR_OP_POW ? 3 : 0.7F;
+}
+
 static uint32_t emit_map(tile_emitter *e, uint32_t node, tile_phase phase) {
   const tile_node *n = &e->l->nodes[node];
   ir_dtype native = in_slot(n->step->compute), made = n->dtype == IR_BOOL ? IR_BOOL : native;
@@ -273,7 +280,7 @@ static uint32_t emit_map(tile_emitter *e, uint32_t node, tile_phase phase) {
   check(i.map);
   i.from_bytes = (uint32_t)ir_dtype_size_bytes(native);
   i.heavy = is_heavy(n->code);
-  i.cost_ns = is_heavy(n->code) ? native == IR_F64 ? 8 : 0.7F : 0.1F;
+  i.cost_ns = cost_ns(n->code, native);
   if (native == IR_BF16 && e->n_positions >= CPU_TABLE_WORTH)
     i.table = cpu_table_of(n->code, i.mode);
   if (i.table) i.map = cpu_vectors()->lookup;

@@ -214,6 +214,27 @@ static inside form_inside(inside in, tile_form f) {
 }
 
 /* ---- instructions ---- */
+/* What lies outside of `in` in a block of rows of `width` bytes: zeros, or what `from` has there. */
+static void set_bytes(char *to, const char *from, int64_t at, int64_t end) {
+  if (end <= at) return;
+  if (from) memcpy(to + at, from + at, (size_t)(end - at));
+  else memset(to + at, 0, (size_t)(end - at));
+}
+
+static void set_outside(inside in, int64_t rows, int64_t width, int64_t size, char *to,
+                        const char *from) {
+  if (in.r1 <= in.r0 || in.c1 <= in.c0) {
+    set_bytes(to, from, 0, rows * width);
+    return;
+  }
+  set_bytes(to, from, 0, in.r0 * width);
+  for (int64_t i = in.r0; i < in.r1; i++) {
+    set_bytes(to, from, i * width, i * width + in.c0 * size);
+    set_bytes(to, from, i * width + in.c1 * size, (i + 1) * width);
+  }
+  set_bytes(to, from, in.r1 * width, rows * width);
+}
+
 static void do_load(machine *m, const tile_instr *t) {
   const tile_view *v = &m->p->views[t->view];
   char *from = view_at(m, t->view);
@@ -228,8 +249,7 @@ static void do_load(machine *m, const tile_instr *t) {
     return;
   }
   inside in = form_inside(box_inside(m, t->box), t->form);
-  bool all = in.r1 - in.r0 == r.rows && in.c1 - in.c0 == r.columns;
-  if (!all) memset(to, 0, (size_t)(r.rows * r.columns) * t->size_bytes);
+  set_outside(in, r.rows, r.columns * t->size_bytes, t->size_bytes, to, NULL);
   r.rows = in.r1 - in.r0;
   r.columns = in.c1 - in.c0;
   if (r.rows <= 0 || r.columns <= 0) return;
@@ -342,11 +362,11 @@ static void do_blend(machine *m, const tile_instr *t) {
   inside in = form_inside(box_inside(m, t->box), t->form);
   int64_t size = t->size_bytes, width = (t->form.columns ? m->columns : 1) * size;
   char *to = m->values[t->to];
-  memcpy(to, m->values[t->x[1]], (size_t)(count(m, t->form) * size));
+  const char *x = m->values[t->x[0]];
+  set_outside(in, t->form.rows ? m->rows : 1, width, size, to, m->values[t->x[1]]);
   if (in.c1 <= in.c0) return;
   for (int64_t i = in.r0; i < in.r1; i++)
-    memcpy(to + i * width + in.c0 * size, m->values[t->x[0]] + i * width + in.c0 * size,
-           (size_t)((in.c1 - in.c0) * size));
+    set_bytes(to, x, i * width + in.c0 * size, i * width + in.c1 * size);
 }
 
 static cpu_element fold_row(const tile_instr *t, int64_t n, const char *x) {
