@@ -56,7 +56,7 @@ static uint32_t add(factoring *f, const cg_node *n) {
 static uint32_t cast(factoring *f, uint32_t node, ir_dtype t) {
   cg_node n = {.kind = CG_NODE_CAST, .dtype = t, .n_operands = 1, .guard = CG_NO_NODE};
   n.operands[0] = node;
-  return f->to->nodes.data[node].dtype == t ? node : add(f, &n);
+  return add(f, &n);
 }
 
 static uint32_t times(factoring *f, uint32_t a, uint32_t b) {

@@ -102,7 +102,7 @@ static bool emulator_run(const cg_kernel *k, char *const *starts, void *scratch,
   for (uint32_t i = 0; i < k->n_launches; i++) {
     const cg_launch *l = &k->launches[i];
     const emulated *e = emulator_find(l->entry);
-    char *pointers[EMULATOR_POINTERS];
+    char *pointers[EMULATOR_POINTERS] = {NULL};
     if (!e || !e->call) return false;
     check(l->n_pointers <= EMULATOR_POINTERS);
     for (uint32_t p = 0; p < l->n_pointers; p++) {
