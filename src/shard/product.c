@@ -87,23 +87,31 @@ static bool has_streams(const ir_func *f, ir_tensor t) {
 /* Streams say how pieces are to arrive: they are left alone. */
 static bool is_open(const ir_func *f, const ir_op_data *op) {
   if (!ir_op_is_product(op->code)) return false;
-  const ir_tensor_data *a = ir_tensor_at(f, op->operands[0]), *b = ir_tensor_at(f, op->operands[1]);
-  if (!a->mesh.id || !b->mesh.id) return false;
-  if (!ir_mesh_same(ir_mesh_at(f, a->mesh), ir_mesh_at(f, b->mesh))) return false;
+  ir_mesh a = ir_tensor_at(f, op->operands[0])->mesh, b = ir_tensor_at(f, op->operands[1])->mesh;
+  if (!a.id && !b.id) return false;
+  if (a.id && b.id && !ir_mesh_same(ir_mesh_at(f, a), ir_mesh_at(f, b))) return false;
   return !has_streams(f, op->operands[0]) && !has_streams(f, op->operands[1]) &&
          !has_streams(f, op->result);
 }
 
+/* That of the operands; one without a mesh is wherever it is needed. */
+static ir_mesh mesh_of(const ir_func *f, const ir_op_data *op) {
+  ir_mesh a = ir_tensor_at(f, op->operands[0])->mesh;
+  return a.id ? a : ir_tensor_at(f, op->operands[1])->mesh;
+}
+
 static bool open_axis(const ir_func *f, const ir_op_data *op, uint32_t mesh_axis, product *x) {
   *x = (product){.f = f, .op = op, .mesh_axis = mesh_axis};
-  ir_mesh mesh = ir_tensor_at(f, op->operands[0])->mesh;
-  x->devices = (double)ir_mesh_size(ir_mesh_at(f, mesh), mesh_axis);
+  x->devices = (double)ir_mesh_size(ir_mesh_at(f, mesh_of(f, op)), mesh_axis);
+  bool whole = false, reduced = false, other = false;
   for (uint32_t k = 0; k < 2; k++) {
     x->roles[k] = role_of(f, op, k, mesh_axis);
-    if (x->roles[k] == ROLE_WHOLE || x->roles[k] == ROLE_OTHER) return false;
+    whole = whole || x->roles[k] == ROLE_WHOLE;
+    reduced = reduced || x->roles[k] == ROLE_REDUCED;
+    other = other || x->roles[k] == ROLE_OTHER;
   }
   bool same = x->roles[0] == x->roles[1] && x->roles[0] != ROLE_FREE;
-  return !same && x->devices > 1;
+  return !same && !other && (!whole || reduced) && x->devices > 1;
 }
 
 /* The operand that may be gathered, or exchanged. */
@@ -113,7 +121,7 @@ static uint32_t yielder(const product *x) {
 }
 
 static bool yields_by_cost(product *x, uint32_t k) {
-  if (x->roles[1 - k] == ROLE_BATCH) return false;
+  if (x->roles[1 - k] == ROLE_BATCH || x->roles[1 - k] == ROLE_WHOLE) return false;
   for (uint32_t i = 0; i < 2; i++) {
     if (!find_bytes(x, x->op->operands[i], &x->bytes[i])) return false;
   }
@@ -130,7 +138,7 @@ uint32_t shard_product_yields(const ir_func *f, const ir_op_data *op, uint32_t k
   uint32_t yields = 0;
   product x;
   if (k > 1 || !is_open(f, op)) return 0;
-  uint32_t rank = ir_mesh_at(f, ir_tensor_at(f, op->operands[0])->mesh)->rank;
+  uint32_t rank = ir_mesh_at(f, mesh_of(f, op))->rank;
   uint32_t class = class_of(f, op, choice);
   uint64_t bit = class ? (uint64_t)1 << (class - 1) : 0;
   for (uint32_t axis = 0; axis < rank; axis++) {
