@@ -48,5 +48,10 @@ void shard_follow_first(shard_decomposing *d, ir_op o);
  *     r = reshape(x);  op(r)  =>  x$1 = set(x);  r$1 = reshape(x$1);  op(r$1)
  * False: it is not, or does not fit then. */
 bool shard_copy_viewed(shard_decomposing *d, ir_op o, uint32_t k);
+/* It is no longer a result of any operation. */
+void shard_forget(ir_func *f, ir_tensor t);
+/* Operand k is computed by elementwise operations of what is fewer bytes (quantized weights): that is brought over, and
+ * computed there. False: it is not. */
+bool shard_copy_narrow(shard_decomposing *d, ir_op o, uint32_t k);
 
 #endif

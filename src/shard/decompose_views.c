@@ -1,4 +1,5 @@
-/* Rearrangements of a tensor that has to move are made where it arrives. */
+/* Rearrangements of a tensor that has to move are made where it arrives, and so are elementwise operations that make
+ * more bytes of what they read. */
 #include "ir/build.h"
 #include "ir/infer.h"
 #include "shard/decompose.h"
@@ -51,46 +52,117 @@ static ir_op repeat(decomposing *d, ir_op o, ir_why why) {
   return t.def;
 }
 
-/* What was only tried is no longer a result of any operation. */
-static void forget(ir_func *f, ir_tensor t) {
+void shard_forget(ir_func *f, ir_tensor t) {
   ir_tensor_data *x = ir_tensor_at(f, t);
   ir_func_undeclare(f, x->name);
   *x = (ir_tensor_data){.kind = IR_TENSOR_CONST, .dtype = x->dtype};
 }
 
-/* Would a copy of what `o` rearranges fit it? */
-static bool fits_when_copied(decomposing *d, ir_op o) {
+/* Would a copy of operand k fit `o`? */
+static bool fits_when_copied(decomposing *d, ir_op o, uint32_t k) {
   ir_op_data op = *ir_op_at(d->f, o);
   ir_why why = {.rule = IR_RULE_BEFORE, .at = op.at};
-  ir_tensor copy = ir_op_at(d->f, shard_add_set(d, op.operands[0], why))->result;
-  shard_place_for(d, &op, 0, copy);
-  op.operands = &copy;
-  bool fits = shard_operand_fits(d->c, &op, 0);
-  forget(d->f, copy);
+  if (ir_tensor_at(d->f, op.operands[k])->kind == IR_TENSOR_CONST) return true;
+  ir_tensor copy = ir_op_at(d->f, shard_add_set(d, op.operands[k], why))->result;
+  shard_place_for(d, &op, k, copy);
+  ir_tensor *list = arena_copy(d->c->scratch, op.operands, op.n_operands * sizeof *list);
+  list[k] = copy;
+  op.operands = list;
+  bool fits = shard_operand_fits(d->c, &op, k);
+  shard_forget(d->f, copy);
   return fits;
 }
 
-bool shard_copy_viewed(decomposing *d, ir_op o, uint32_t k) {
+static bool all_fit_when_copied(decomposing *d, ir_op o) {
+  for (uint32_t k = 0; k < ir_op_at(d->f, o)->n_operands; k++)
+    if (!fits_when_copied(d, o, k)) return false;
+  return true;
+}
+
+/* What made operand k of `o`, again, where `o` needs it; its operands are not there yet. */
+static ir_op repeat_for(decomposing *d, ir_op o, uint32_t k) {
   ir_op_data op = *ir_op_at(d->f, o);
   ir_tensor old = op.operands[k];
-  if (ir_axes_streamed(d->f, ir_tensor_at(d->f, op.result)->now.loop) || !is_worth_it(d, old))
-    return false;
-  ir_op def = ir_tensor_at(d->f, old)->scheduled_def;
   ir_why why = {.rule = IR_RULE_BEFORE, .at = op.at, .from = ir_tensor_at(d->f, old)->name};
   why.because = shard_decided_by(d, &op, k);
-  ir_op again = repeat(d, def, why);
+  ir_op again = repeat(d, ir_tensor_at(d->f, old)->scheduled_def, why);
+  shard_place_for(d, &op, k, ir_op_at(d->f, again)->result);
+  return again;
+}
+
+/* The operands of `again` are brought over, and its result is operand k of `o`. */
+static void use_repeated(decomposing *d, ir_op again, ir_op o, uint32_t k) {
+  ir_op_data op = *ir_op_at(d->f, o);
   ir_tensor t = ir_op_at(d->f, again)->result;
-  shard_place_for(d, &op, k, t);
-  if (!fits_when_copied(d, again)) {
-    forget(d->f, t);
-    return false;
+  for (uint32_t i = 0; i < ir_op_at(d->f, again)->n_operands; i++) {
+    shard_reshard_operand(d, again, i);
+    check(shard_operand_fits(d->c, ir_op_at(d->f, again), i));
   }
-  shard_reshard_operand(d, again, 0);
-  check(shard_operand_fits(d->c, ir_op_at(d->f, again), 0));
   vec_push(&d->f->module->memory, &d->order, again);
-  vec_push(&d->f->module->memory, &d->copies, ((shard_copied){old, t}));
+  vec_push(&d->f->module->memory, &d->copies, ((shard_copied){op.operands[k], t}));
   ir_tensor *list = arena_copy(&d->f->module->memory, op.operands, op.n_operands * sizeof *list);
   list[k] = t;
   ir_op_at(d->f, o)->operands = list;
+}
+
+static bool has_streams(const decomposing *d, ir_op o) {
+  return ir_axes_streamed(d->f, ir_tensor_at(d->f, ir_op_at(d->f, o)->result)->now.loop);
+}
+
+/* Operand k of `o` is computed again for it, if that can be. */
+static bool try_repeated(decomposing *d, ir_op o, uint32_t k) {
+  ir_op again = repeat_for(d, o, k);
+  if (!all_fit_when_copied(d, again)) {
+    shard_forget(d->f, ir_op_at(d->f, again)->result);
+    return false;
+  }
+  use_repeated(d, again, o, k);
   return true;
+}
+
+bool shard_copy_viewed(decomposing *d, ir_op o, uint32_t k) {
+  if (has_streams(d, o) || !is_worth_it(d, ir_op_at(d->f, o)->operands[k])) return false;
+  return try_repeated(d, o, k);
+}
+
+/* ---- what takes fewer bytes before it is computed ---- */
+
+enum { MOST_STEPS = 6 };
+
+/* Does each element come of one of each operand, or of none? */
+static bool is_elementwise(const ir_op_data *op) {
+  ir_family family = ir_op_info_of(op->code)->family;
+  return family == IR_FAMILY_POINTWISE || family == IR_FAMILY_CAST ||
+         family == IR_FAMILY_BROADCAST || family == IR_FAMILY_EXPAND;
+}
+
+static bool is_cut(const ir_func *f, ir_tensor t) { return shard_is_cut(f, t, ~0u); }
+
+/* Bytes to bring over, of `t` or of what it is computed from. */
+static double least_moved(const decomposing *d, ir_tensor t, const int64_t *usual, uint32_t steps) {
+  const ir_tensor_data *x = ir_tensor_at(d->f, t);
+  if (t.id == 0 || x->kind == IR_TENSOR_CONST || !is_cut(d->f, t)) return 0;
+  double own = ir_tensor_elements(d->f, t, usual) * (double)ir_dtype_size_bytes(x->dtype), sum = 0;
+  const ir_op_data *op = x->scheduled_def.id ? ir_op_at(d->f, x->scheduled_def) : NULL;
+  if (!op || steps == 0 || !is_elementwise(op)) return own;
+  for (uint32_t k = 0; k < op->n_operands; k++)
+    sum += least_moved(d, op->operands[k], usual, steps - 1);
+  return sum < own ? sum : own;
+}
+
+/* A quarter less, at least: it is computed on all devices then. */
+static bool is_less_before(const decomposing *d, ir_tensor t) {
+  ir_op def = ir_tensor_at(d->f, t)->scheduled_def;
+  const int64_t *usual = ir_module_usual(d->f->module, d->c->scratch);
+  if (def.id == 0 || !is_elementwise(ir_op_at(d->f, def)) || !is_cut(d->f, t)) return false;
+  double own = ir_tensor_elements(d->f, t, usual) *
+               (double)ir_dtype_size_bytes(ir_tensor_at(d->f, t)->dtype);
+  return least_moved(d, t, usual, MOST_STEPS) <= 0.75 * own;
+}
+
+bool shard_copy_narrow(decomposing *d, ir_op o, uint32_t k) {
+  ir_tensor old = ir_op_at(d->f, o)->operands[k];
+  if (!ir_tensor_at(d->f, old)->scheduled_def.id) return false;
+  if (has_streams(d, o) || has_streams(d, ir_tensor_at(d->f, old)->scheduled_def)) return false;
+  return is_less_before(d, old) && try_repeated(d, o, k);
 }
