@@ -645,16 +645,17 @@ static void note_removed(ir_func *f, const ir_op_data *op) {
 }
 
 /* Was it read, or is it a copy for something that is gone? Others have the name of a result of the program. */
-static bool may_go(const ir_func *f, const ir_op_data *op, const bool *was_read) {
+static bool may_go(const ir_func *f, const ir_op_data *op, const bool *was_read,
+                   uint32_t n_tensors) {
   ir_rule rule = op->why ? ir_why_at(f, op->why)->rule : IR_RULE_NONE;
-  if (op->why) return rule == IR_RULE_BEFORE || rule == IR_RULE_STEP;
+  if (op->result.id >= n_tensors) return rule == IR_RULE_BEFORE || rule == IR_RULE_STEP;
   for (uint32_t k = 0; k < ir_op_n_results(op); k++)
     if (!was_read[ir_op_result(op, k).id]) return false;
   return true;
 }
 
 /* Operations that were read, and are no more: others were computed in their place. */
-static void drop_unread(decomposing *d, const bool *was_read) {
+static void drop_unread(decomposing *d, const bool *was_read, uint32_t n_tensors) {
   ir_func *f = d->f;
   bool *read = ARENA_ARRAY(d->c->scratch, f->tensors.len, bool);
   ir_op *kept = ARENA_ARRAY(d->c->scratch, d->order.len, ir_op);
@@ -662,7 +663,7 @@ static void drop_unread(decomposing *d, const bool *was_read) {
   for (uint32_t i = 0; i < f->outputs.len; i++) read[f->outputs.data[i].id] = true;
   for (uint32_t i = d->order.len; i-- > 0;) {
     const ir_op_data *op = ir_op_at(f, d->order.data[i]);
-    bool unread = may_go(f, op, was_read);
+    bool unread = may_go(f, op, was_read, n_tensors);
     for (uint32_t k = 0; k < ir_op_n_results(op); k++)
       unread = unread && !read[ir_op_result(op, k).id];
     if (unread) {
@@ -679,11 +680,12 @@ static void drop_unread(decomposing *d, const bool *was_read) {
 bool shard_decompose(shard_ctx *c) {
   ir_func *f = c->f;
   decomposing d = {.f = f, .c = c, .ok = true};
-  bool *was_read = ARENA_ARRAY(c->scratch, f->tensors.len, bool);
+  uint32_t n_tensors = f->tensors.len;
+  bool *was_read = ARENA_ARRAY(c->scratch, n_tensors, bool);
   for (uint32_t i = 0; i < f->order.len; i++) note_reads(f, f->order.data[i], was_read);
   shard_place_all(f);
   for (uint32_t i = 0; i < f->order.len; i++) decompose(&d, f->order.data[i]);
-  drop_unread(&d, was_read);
+  drop_unread(&d, was_read, n_tensors);
   f->order.data = d.order.data;
   f->order.len = d.order.len;
   f->order.cap = d.order.cap;
