@@ -1,4 +1,5 @@
 #include <stdio.h>
+#include <string.h>
 
 #include "cli.h"
 
@@ -63,14 +64,20 @@ static int print_all(weir_program *p, const weir_shapes *s, report *r) {
   return cli_status(weir_program_bound(p, s, &b, tell, r));
 }
 
+static int check_device(const cli *c) {
+  const char *device = cli_text(c, "device", 0);
+  bool none = strcmp(device, "null") == 0 || strcmp(device, "ref") == 0;
+  return none ? cli_usage("--device %s has no speed; cpu, cuda and sim have", device) : 0;
+}
+
 static int bound(const cli *c, weir_fusion *f) {
   weir_shapes *s = NULL;
   weir_program *p = NULL;
   report r = {.json = cli_flag(c, "json")};
+  CLI_TRY(check_device(c));
   CLI_TRY(cli_check_devices(c, f));
   CLI_TRY(cli_shapes(c, f, &s));
   int code = cli_status(weir_shapes_complete(s));
-  if (code == 0) code = cli_status(weir_options_set(c->options, "device", "sim"));
   if (code == 0) code = cli_status(weir_compile(f, c->options, NULL, &p));
   if (code == 0) code = print_all(p, s, &r);
   weir_program_destroy(p);

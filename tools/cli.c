@@ -288,6 +288,17 @@ static bool wants_json(int argc, char **argv) {
   return false;
 }
 
+const char *cli_initial(const char *command, const weir_option_info *o) {
+  bool bounds = strcmp(command, "bound") == 0 && strcmp(o->name, "device") == 0;
+  return bounds ? "sim" : o->initial;
+}
+
+/* A bound is that of a machine, whatever the environment says of other commands. */
+static int set_initial(const cli *c) {
+  if (strcmp(c->command, "bound") != 0) return 0;
+  return cli_status(weir_options_set(c->options, "device", "sim"));
+}
+
 int cli_parse(int argc, char **argv, const char *command, cli *result) {
   cli *c = result;
   json_command = wants_json(argc, argv) ? command : NULL;
@@ -298,6 +309,7 @@ int cli_parse(int argc, char **argv, const char *command, cli *result) {
     return CLI_SYSTEM;
   }
   CLI_CALL(weir_options_create(&c->options));
+  CLI_TRY(set_initial(c));
   bool only_operands = false;
   for (walk w = {argc, 0, argv}; w.at < w.argc; w.at++) {
     const char *a = argv[w.at];

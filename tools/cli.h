@@ -51,6 +51,9 @@ int cli_status(weir_status st);
 /* Prints "weir: error: …" and returns CLI_USAGE. */
 int cli_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* What an option is for this command unless it is given. */
+const char *cli_initial(const char *command, const weir_option_info *o);
+
 /* The one FILE operand. */
 int cli_file(const cli *c, const char **path);
 /* All of standard input, to be freed; NULL when that failed, which is said. */

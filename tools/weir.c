@@ -57,8 +57,9 @@ static bool has_word(const char *list, const char *word) {
   return false;
 }
 
-static void print_option(const weir_option_info *o) {
+static void print_option(const char *command, const weir_option_info *o) {
   char flag[128];
+  const char *initial = cli_initial(command, o);
   int n = o->letter ? snprintf(flag, sizeof flag, "-%c, --%s", o->letter, o->name)
                     : snprintf(flag, sizeof flag, "--%s", o->name);
   if (o->placeholder[0] && n > 0 && (size_t)n < sizeof flag)
@@ -66,7 +67,7 @@ static void print_option(const weir_option_info *o) {
   (void)printf("  %-29s%s%s", flag, strlen(flag) > 27 ? "\n                               " : "  ",
                o->help);
   if (o->repeats) (void)printf("; may be repeated");
-  if (o->initial[0] && o->placeholder[0]) (void)printf(" (default: %s)", o->initial);
+  if (initial[0] && o->placeholder[0]) (void)printf(" (default: %s)", initial);
   (void)printf("\n");
 }
 
@@ -78,7 +79,7 @@ static void print_command_help(const struct command *c) {
     if (weir_option_describe(i, &o) != WEIR_OK || !has_word(o.commands, c->name)) continue;
     if (!any) (void)printf("\n");
     any = true;
-    print_option(&o);
+    print_option(c->name, &o);
   }
 }
 

@@ -44,6 +44,11 @@ check 2 tests/golden/plan_loops_donate.weir --fusion step -D n=200 --streams 2 -
 long_body 2500 | program long # more operations than one kernel can have
 check 1 "$dir/long.weir" -D n=3 -D m=5
 
+# The bound of GPUs: with the figures measured on them, and over the host's memory.
+for link in auto host; do
+  WEIR_STANDIN_GPUS=1 expect 0 'of the bound; device' bound examples/ag_matmul.weir --device cuda --link $link
+done
+
 # A profiler sees a range for every launch, and none within another.
 NVTX_INJECTION64_PATH=$1/libprofiler.so expect 0 'profiler: some ranges, 0 open' \
   run examples/ag_matmul.weir --device cuda
