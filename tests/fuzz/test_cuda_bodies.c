@@ -16,6 +16,7 @@
 #include "device/cuda/kernel_body.h"
 #include "fuzz/gen.h"
 #include "runtime/device.h"
+#include "session/judge.h"
 #include "test.h"
 
 static bool dry_run;           /* collects texts */
@@ -77,10 +78,20 @@ static status run_kernel(const body_case *c, const cuda_kernel *k, ir_array *out
   return STATUS_OK;
 }
 
+/* Is output r as near to the reference as its own spread allows? A tolerance is too strict where rounding is
+ * amplified: log(erf(x)) of f32 differs by more between two libraries where erf(x) is nearly 1. */
+static bool is_within_spread(const body_case *c, const ir_array *outputs, uint32_t r) {
+  ref_options options = {.seed = BODY_SEED, .threads = 1, .memory = &memory_default};
+  rt_verdict verdicts[BODY_MAX];
+  session_judgement by = {.verdicts = verdicts};
+  return session_judge(&c->env, c->inputs, outputs, &options, &by) == STATUS_OK &&
+         verdicts[r].n_wrong == 0;
+}
+
 static bool agrees(const body_case *c, const ir_array *outputs, const char *text, const char *how) {
   for (uint32_t r = 0; r < c->f->outputs.len; r++) {
     rt_comparison x = rt_compare(&outputs[r], &c->expected[r], c->least[r]);
-    if (x.ok) continue;
+    if (x.ok || is_within_spread(c, outputs, r)) continue;
     fprintf(stderr, "%s, output %u: max_rel %g, tolerance %g\n%s\n", how, r, x.max_rel, x.tolerance,
             text);
     return false;
