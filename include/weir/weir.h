@@ -529,6 +529,10 @@ weir_status weir_program_check(const weir_program *p, const weir_shapes *s, char
  * loads its kernels, allocates its memory. Such a run then only issues, but on a GPU the first one with arrays that
  * are not there allocates memory for those. If the program has several processes, all of them call this. For the reference evaluator it does nothing. */
 weir_status weir_program_prepare(const weir_program *p, const weir_shapes *s);
+/* Waits for runs on the caller's streams that may find something wrong (indexes, positions or lengths out of range),
+ * and fails with what they, or launches of a captured graph that are over, have found. Without it the next run of the
+ * program does. */
+weir_status weir_program_settle(const weir_program *p);
 /* The rank of this process if a launcher started it, of MPI or torchrun, else -1. Unless --comm is inproc each
  * process then runs one device: weir_run() takes whole inputs on all of them, and whole outputs come together on
  * rank 0. On other ranks that device's part of an output is written: all of it where the output is replicated,

@@ -202,6 +202,18 @@ static PyObject *prepare(PyObject *o, PyObject *args) {
   Py_RETURN_NONE;
 }
 
+/* settle() */
+static PyObject *settle(PyObject *o, PyObject *unused) {
+  weir_status st;
+  const weir_program *p = self_of(o)->program;
+  (void)unused;
+  Py_BEGIN_ALLOW_THREADS;
+  st = weir_program_settle(p);
+  Py_END_ALLOW_THREADS;
+  if (st != WEIR_OK) return weir_py_raise(st);
+  Py_RETURN_NONE;
+}
+
 /* bound(module, name, shapes), of a program that is compiled for the device sim */
 static PyObject *bound(PyObject *o, PyObject *args) {
   weir_bound b = {.struct_size = sizeof b};
@@ -231,6 +243,7 @@ static PyMethodDef methods[] = {
     {"trace", trace, METH_VARARGS, NULL},
     {"verify", verify, METH_VARARGS, NULL},
     {"prepare", prepare, METH_VARARGS, NULL},
+    {"settle", settle, METH_NOARGS, NULL},
     {"bound", bound, METH_VARARGS, NULL},
     {"shard", shard, METH_VARARGS, NULL},
     {"bucket", bucket, METH_VARARGS, NULL},

@@ -427,6 +427,10 @@ class Program:
         with self.module._lock:
             self._core.prepare(self.module._core, self.name, extents if extents else shapes)
 
+    def settle(self) -> None:
+        """Waits for runs on streams of a GPU that may find an index out of range, and raises what they have found."""
+        self._core.settle()
+
     def definition(self, *arrays: Any, out: Any = None, seed: int = 0, stream: int | None = None) -> Any:
         """What the definition says: the reference evaluator, which accumulates in f64. Slow."""
         return self(*arrays, out=out, seed=seed, stream=stream, _as_definition=True)

@@ -58,6 +58,19 @@ weir_status weir_program_prepare(const weir_program *p, const weir_shapes *s) {
   return api_ask(p, prepare, &c);
 }
 
+/* ---- after a run ---- */
+static status settle(arena *scratch, void *context) {
+  const weir_program *p = context;
+  rt_device *d = p->session.device;
+  (void)scratch;
+  return d && d->ops->settle ? d->ops->settle(d) : STATUS_OK;
+}
+
+weir_status weir_program_settle(const weir_program *p) {
+  if (!p) return api_refuse("weir_program_settle: the program is NULL");
+  return api_ask(p, settle, (void *)p);
+}
+
 /* ---- is it safe? ---- */
 typedef struct check_call {
   weir_program *p;

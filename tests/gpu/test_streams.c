@@ -414,6 +414,10 @@ static void test_late_indexes(bool graph) {
     EXPECT_INT(run_index(&x, 7, x.index, DL_CUDA), WEIR_OK);
     must(cu->cuStreamSynchronize(x.s));
   }
+  EXPECT_INT(run_index(&x, 11, x.index, DL_CUDA), WEIR_OK);
+  EXPECT(weir_program_settle(x.p) != WEIR_OK);
+  EXPECT_CONTAINS(weir_error(), "index 11 is outside axis 0");
+  EXPECT_INT(weir_program_settle(x.p), WEIR_OK);
   EXPECT_INT(run_index(&x, -1, x.index, DL_CUDA), WEIR_OK);
   weir_log_to(take_log, NULL, NULL);
   weir_program_destroy(x.p);

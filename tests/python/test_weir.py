@@ -173,6 +173,7 @@ class Ask(unittest.TestCase):
         f = weir.compile("fusion f { x : f32[n, 8]; y = x + 1; return y }")
         f.prepare(n=4)
         f.prepare((4, 8))
+        f.settle()
         self.assertTrue((f(np.ones((4, 8), np.float32)) == 2).all())
         with self.assertRaises(weir.Error):
             f.prepare((4, 9))

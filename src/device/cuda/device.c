@@ -311,4 +311,5 @@ const rt_device_ops rt_device_cuda = {
     .finish = cuda_finish,
     .cancel = cuda_cancel,
     .run_on = cuda_run_on,
+    .settle = cuda_settle,
 };

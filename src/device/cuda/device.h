@@ -293,6 +293,7 @@ NODISCARD status cuda_finish(rt_loaded *loaded);
 void cuda_cancel(rt_loaded *loaded);
 void cuda_launch(rt_loaded *loaded, uint32_t instr);
 /* Between what the caller's streams hold and what comes next on them (stream.c). */
+NODISCARD status cuda_settle(rt_device *device); /* (errors.c) */
 NODISCARD status cuda_run_on(rt_loaded *loaded, void *const *inputs, void *const *outputs,
                              const rt_stream *streams, uint32_t n, bool *captured);
 

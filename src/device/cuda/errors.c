@@ -131,6 +131,24 @@ status cuda_errors_earlier(cuda_device *d) {
   return STATUS_OK;
 }
 
+static status settle_all(cuda_device *d) {
+  for (cuda_loaded *l = d->followed; l; l = l->next_followed) {
+    l->current_gpu = UINT32_MAX; /* another context may be current */
+    if (l->is_pending) TRY(cuda_run_settle(l));
+  }
+  return cuda_errors_earlier(d);
+}
+
+status cuda_settle(rt_device *device) {
+  cuda_device *d = (cuda_device *)device;
+  (void)pthread_mutex_lock(&d->run);
+  CUcontext caller = cuda_caller_enter(d->cu);
+  status st = settle_all(d);
+  cuda_caller_leave(d->cu, caller);
+  (void)pthread_mutex_unlock(&d->run);
+  return st;
+}
+
 void cuda_errors_leave(cuda_loaded *l) {
   cuda_device *d = l->device;
   if (!l->errors) return;
