@@ -216,6 +216,24 @@ AVX512 static void hand_add(int64_t first, int64_t n, const float *const *in, fl
   EACH(i, n)
   _mm512_stream_ps(out + first + i, LOAD(in[0] + first + i) + LOAD(in[1] + first + i));
 }
+
+/* Half a row. */
+AVX512 static void hand_row_sum(int64_t first, int64_t n, const float *const *in, float *out) {
+  const float *x = in[0] + first, *r = in[1] + first;
+  __m512 sum = _mm512_setzero_ps();
+  EACH(i, n) sum += mvec_exp(LOAD(x + i)) * LOAD(r + i);
+  float *to = &out[first / WIDTH];
+  *to = (first % WIDTH ? *to : 0) + _mm512_reduce_add_ps(sum);
+}
+
+/* Sums of tiles, not joined: what reading takes. */
+AVX512 static void hand_sum(int64_t first, int64_t n, const float *const *in, float *out) {
+  __m512 sum[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(),
+                   _mm512_setzero_ps()};
+  for (int64_t i = 0; i < n; i += 64)
+    for (int k = 0; k < 4; k++) sum[k] += LOAD(in[0] + first + i + 16 * k);
+  out[first / TILE] = _mm512_reduce_add_ps(sum[0] + sum[1] + (sum[2] + sum[3]));
+}
 #else
 static bool find_functions(void) { return false; }
 #define hand_gelu NULL
@@ -223,6 +241,8 @@ static bool find_functions(void) { return false; }
 #define hand_tanh NULL
 #define hand_exp NULL
 #define hand_add NULL
+#define hand_row_sum NULL
+#define hand_sum NULL
 #endif
 
 static void work_by_hand(void *context, uint32_t thread) {
@@ -253,9 +273,9 @@ static const row rows[] = {
          NULL),
     BOTH("rms_norm", "rms_norm(x + r, w)", NULL),
     BOTH("layer_norm", "layer_norm(x, w, b)", NULL),
-    BOTH("row_sum", "sum(exp(x) * r, dims=[1])", NULL),
+    BOTH("row_sum", "sum(exp(x) * r, dims=[1])", hand_row_sum),
     BOTH("column_sum", "sum(gelu(x) * r, dims=[0])", NULL),
-    BOTH("sum", "sum(x)", NULL),
+    BOTH("sum", "sum(x)", hand_sum),
     BOTH("transposed_add", "x + transpose(z)", NULL),
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };

@@ -184,7 +184,10 @@ static void fetch(machine *m, int64_t lines) {
 
 /* Lines of the next tile that go with `n` of `all` elements of this one. */
 static int64_t share_of(const machine *m, int64_t n, int64_t all) {
-  int64_t lines = m->p->n_ahead * (m->rows * m->columns * 4 / LINE + m->rows);
+  int64_t lines = m->p->n_ahead * m->rows;
+  for (uint32_t i = 0; i < m->p->n_ahead; i++)
+    lines += m->rows * m->columns *
+             (int64_t)ir_dtype_size_bytes(m->p->views[m->p->ahead[i]].dtype) / LINE;
   return lines * n / all + 1;
 }
 
