@@ -1,8 +1,8 @@
 /* Tile programs of bodies against loops written by hand, on two threads.
  *
  *   bench/tiles [ROUNDS [ROW]]  best and median times, f32 and bf16, 4096 x 2048
- *   bench/tiles --ask           reads "row dtype" lines, runs each twice, answers the time of the second run in ms; for
- *                               tiles.py, which runs JAX and PyTorch in between
+ *   bench/tiles --ask           reads lines "row dtype" and "hand row dtype", runs each twice, answers the time of the
+ *                               second run in ms; for tiles.py, which runs JAX and PyTorch in between
  *
  * Each row is a fusion; all its operations are one body, prepared as the CPU device does it. Two threads
  * take its parts from a counter. Times are those of the processors, or with WALL=1 in the environment those
@@ -343,17 +343,18 @@ static void measure(team *t, const row *r, int rounds, bool hand) {
   release(b);
 }
 
-/* Answers "ms by machine, ms by hand" (0: none). */
+/* Answers ms; 0: there is no loop by hand. */
 static void answer(team *t, bool hand) {
   bound *known[N_ROWS] = {NULL};
   char line[80];
   while (fgets(line, sizeof line, stdin)) {
     line[strcspn(line, "\n")] = 0;
+    bool by_hand = strncmp(line, "hand ", 5) == 0;
     for (uint32_t i = 0; i < N_ROWS; i++) {
-      if (strcmp(rows[i].name, line) != 0) continue;
+      if (strcmp(rows[i].name, line + (by_hand ? 5 : 0)) != 0) continue;
       if (!known[i]) known[i] = bind(&rows[i]);
-      double own = time_machine(t, known[i]);
-      printf("%.3f %.3f\n", own, hand && rows[i].by_hand ? time_by_hand(t, known[i]) : 0);
+      if (!by_hand) printf("%.3f\n", time_machine(t, known[i]));
+      else printf("%.3f\n", hand && rows[i].by_hand ? time_by_hand(t, known[i]) : 0);
       (void)fflush(stdout);
     }
     if (strcmp(line, "release") == 0)

@@ -79,6 +79,13 @@ def once(f, args, wait):
     return 1e3 * (now() - begin)
 
 
+def ask(weir, what):
+    time.sleep(REST)
+    weir.stdin.write(what + "\n")
+    weir.stdin.flush()
+    return float(weir.stdout.readline())
+
+
 def main():
     weir = subprocess.Popen([sys.argv[1], "--ask"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 15
@@ -95,12 +102,9 @@ def main():
             j(*jdata).block_until_ready()
             best = [1e9] * 5
             for _ in range(rounds):
-                time.sleep(REST)
-                weir.stdin.write(f"{name} {dtype}\n")
-                weir.stdin.flush()
-                own, hand = map(float, weir.stdout.readline().split())
-                times = (own, hand, once(j, jdata, lambda y: y.block_until_ready()),
-                         once(t, tdata, lambda y: y), once(c, tdata, lambda y: y))
+                times = (ask(weir, f"{name} {dtype}"), ask(weir, f"hand {name} {dtype}"),
+                         once(j, jdata, lambda y: y.block_until_ready()), once(t, tdata, lambda y: y),
+                         once(c, tdata, lambda y: y))
                 best = [min(a, b) for a, b in zip(best, times)]
             weir.stdin.write("release\n")
             print(f"{name + ' ' + dtype:22}{best[0]:8.2f}{best[1]:9.2f}{best[2]:8.2f}{best[3]:8.2f}{best[4]:9.2f}"
