@@ -12,7 +12,7 @@
  * If it reduces the outermost dimensions, columns are added up while rows go by: beside operations on the
  * space, reductions of its rows (as in the backward pass of a norm) and reductions of other columns. Only
  * elementwise operations on its result can follow. If it reduces other dimensions, it is the end of its
- * kernel. Casts, copies, makers and broadcasts are
+ * kernel. Casts, copies, broadcasts and makers other than uniform are
  * cheap: every kernel that reads them computes them again at each of its positions. Operations that move
  * elements (slice, pad, cat, permute, reshape, gather) join their readers, which then read elsewhere (but not a
  * pad or cat of very short rows, nor one that is permuted: neither can be read in vectors); and
@@ -95,7 +95,9 @@ bool join_space_of(ir_func *h, const ir_instr_data *d, join_space *s) {
   if (k == ROW) s->kept = s->rank - 1;
   ir_family family = ir_op_info_of(op->code)->family;
   s->moves = k == MOVES;
-  s->light = k == MAKES || k == LOOKS || family == IR_FAMILY_SET || family == IR_FAMILY_CAST;
+  bool drawn = op->code == IR_OP_UNIFORM; /* a number takes longer to draw than to read */
+  s->light =
+      (k == MAKES && !drawn) || k == LOOKS || family == IR_FAMILY_SET || family == IR_FAMILY_CAST;
   return true;
 }
 
