@@ -6,7 +6,8 @@
 
 typedef struct session_link {
   double latency_ns, bytes_per_ns;
-  double cores; /* of what a thread computes, the part that is lost while its rank sends and receives */
+  double
+      cores; /* of what a thread computes, the part that is lost while its rank sends and receives */
 } session_link;
 
 /* All processes call it. */
