@@ -130,6 +130,16 @@ bool infer_not_negative(infer *c, ir_scalar size) {
   return true;
 }
 
+static bool is_plain(infer *c, ir_scalar x) {
+  ir_scalar_kind kind = ir_scalar_node_of(infer_scalars(c), x)->kind;
+  return kind == IR_SCALAR_CONST || kind == IR_SCALAR_SYMBOL;
+}
+
+/* Of two equal sizes a number or a name, whichever operand has it. */
+static ir_scalar plainer(infer *c, ir_scalar a, ir_scalar b) {
+  return is_plain(c, b) && !is_plain(c, a) ? b : a;
+}
+
 bool infer_meet(infer *c, ir_axis a, ir_axis b, ir_axis *result) {
   if (infer_is_one(c, a) || infer_is_one(c, b)) {
     *result = infer_copy_dim(c, infer_is_one(c, a) ? b : a);
@@ -138,8 +148,8 @@ bool infer_meet(infer *c, ir_axis a, ir_axis b, ir_axis *result) {
   if (!infer_same_size(c, infer_size(c, a), infer_size(c, b), "extents")) return false;
   bool both_stretched = ir_axis_at(c->f, a)->kind == IR_AXIS_BROADCAST &&
                         ir_axis_at(c->f, b)->kind == IR_AXIS_BROADCAST;
-  *result = both_stretched ? infer_copy_dim(c, a)
-                           : ir_axis_new(c->f, IR_AXIS_ITERATION, infer_size(c, a));
+  ir_scalar size = plainer(c, infer_size(c, a), infer_size(c, b));
+  *result = both_stretched ? infer_copy_dim(c, a) : ir_axis_new(c->f, IR_AXIS_ITERATION, size);
   return true;
 }
 
