@@ -64,6 +64,7 @@ typedef struct connection {
   sending *first, *last;
   head head; /* of the message that is coming */
   size_t got;
+  bool is_mute;    /* nobody reads what is sent */
   int low;         /* SO_RCVLOWAT; 0: as it was */
   receiving *into; /* where it goes; or: */
   early *kept;
@@ -188,21 +189,25 @@ static bool free_sending(tcp_link *l, sending *s) {
   return note_ended(l, s->token);
 }
 
-/* The rank is gone: what was to be sent to it counts as sent. */
-static bool lose(tcp_link *l, uint32_t rank) {
+/* Nobody reads it: what was to be sent counts as sent. */
+static bool drop_sendings(tcp_link *l, connection *c) {
   bool ok = true;
-  l->lost[rank] = true;
-  for (int lane = 0; lane < MPI_LANE_COUNT; lane++) {
-    connection *c = connection_of(l, (mpi_lane)lane, rank);
-    if (c->socket >= 0) (void)close(c->socket);
-    c->socket = -1;
-    for (sending *s = c->first, *next; s; s = next) {
-      next = s->next;
-      ok &= free_sending(l, s);
-    }
-    c->first = c->last = NULL;
+  for (sending *s = c->first, *next; s; s = next) {
+    next = s->next;
+    ok &= free_sending(l, s);
   }
+  c->first = c->last = NULL;
   return ok;
+}
+
+/* What the rank sent on other lanes before it left may still be on its way: it is lost when all of them have ended. */
+static bool lose(tcp_link *l, connection *c, uint32_t rank) {
+  (void)close(c->socket);
+  c->socket = -1;
+  l->lost[rank] = true;
+  for (int lane = 0; lane < MPI_LANE_COUNT; lane++)
+    if (connection_of(l, (mpi_lane)lane, rank)->socket >= 0) l->lost[rank] = false;
+  return drop_sendings(l, c);
 }
 
 static bool is_lost(void *self, uint32_t rank) { return ((tcp_link *)self)->lost[rank]; }
@@ -219,13 +224,16 @@ static ssize_t write_some(const connection *c, const sending *s) {
 }
 
 /* As much as the connection takes; false: no memory. */
-static bool push(tcp_link *l, connection *c, uint32_t rank) {
+static bool push(tcp_link *l, connection *c) {
   while (c->first && c->socket >= 0) {
     sending *s = c->first;
     ssize_t n = write_some(c, s);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) return true;
-    if (n < 0) return lose(l, rank);
+    if (n < 0) { /* there may be something to read */
+      c->is_mute = true;
+      return drop_sendings(l, c);
+    }
     s->done += (size_t)n;
     if (s->done < sizeof s->head + s->head.bytes) continue;
     c->first = s->next;
@@ -239,7 +247,7 @@ static bool begin_send(void *self, mpi_lane lane, uint32_t to, int32_t tag, cons
                        size_t size_bytes, void *token) {
   tcp_link *l = self;
   connection *c = connection_of(l, lane, to);
-  if (l->lost[to]) return note_ended(l, token);
+  if (l->lost[to] || c->socket < 0 || c->is_mute) return note_ended(l, token);
   sending *s = l->free_sendings;
   if (s) l->free_sendings = s->next;
   else s = malloc(sizeof *s);
@@ -249,7 +257,7 @@ static bool begin_send(void *self, mpi_lane lane, uint32_t to, int32_t tag, cons
   if (idle) c->first = s;
   else c->last->next = s;
   c->last = s;
-  return !idle || push(l, c, to);
+  return !idle || push(l, c);
 }
 
 /* ---- receiving ---- */
@@ -381,7 +389,7 @@ static bool pull(tcp_link *l, connection *c, uint32_t rank) {
   for (int i = 0; i < AT_ONCE && c->socket >= 0; i++) {
     ssize_t n = read_some(c);
     if (n == 0) break;
-    if (n < 0) return lose(l, rank);
+    if (n < 0) return lose(l, c, rank);
     c->got += (size_t)n;
     if (c->got == sizeof c->head && !begin_message(l, c)) return false;
     if (c->got >= sizeof c->head && c->got == sizeof c->head + c->head.bytes && !end_message(l, c))
@@ -396,8 +404,17 @@ static bool is_full(const tcp_link *l, const connection *c) {
   return c->lists != &l->control && c->lists->early_bytes > EARLY_BYTES;
 }
 
-static short wants(const tcp_link *l, const connection *c) {
-  return (short)((is_full(l, c) ? 0 : POLLIN) | (c->first ? POLLOUT : 0));
+/* Has another of its lanes ended? Then there is only a rest to be read. */
+static bool is_leaving(const tcp_link *l, uint32_t at) {
+  for (uint32_t i = at % l->place.size; i < l->place.size * MPI_LANE_COUNT; i += l->place.size)
+    if (l->connections[i].socket < 0) return true;
+  return false;
+}
+
+static short wants(const tcp_link *l, uint32_t at) {
+  const connection *c = &l->connections[at];
+  bool reads = !is_full(l, c) || is_leaving(l, at);
+  return (short)((reads ? POLLIN : 0) | (c->first ? POLLOUT : 0));
 }
 
 static nfds_t gather(tcp_link *l) {
@@ -406,7 +423,7 @@ static nfds_t gather(tcp_link *l) {
     const connection *c = &l->connections[i];
     if (c->socket < 0) continue;
     l->polled_at[n] = i;
-    l->polled[n++] = (struct pollfd){.fd = c->socket, .events = wants(l, c)};
+    l->polled[n++] = (struct pollfd){.fd = c->socket, .events = wants(l, i)};
   }
   return n;
 }
@@ -417,8 +434,8 @@ static uint32_t watch(void *self, struct pollfd *sockets) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < l->place.size * MPI_LANE_COUNT; i++) {
     const connection *c = &l->connections[i];
-    if (c->socket < 0 || !wants(l, c)) continue;
-    sockets[n++] = (struct pollfd){.fd = c->socket, .events = wants(l, c)};
+    if (c->socket < 0 || !wants(l, i)) continue;
+    sockets[n++] = (struct pollfd){.fd = c->socket, .events = wants(l, i)};
   }
   return n;
 }
@@ -427,7 +444,7 @@ static bool serve(tcp_link *l, const struct pollfd *p, uint32_t at) {
   connection *c = &l->connections[at];
   uint32_t rank = at % l->place.size;
   if (c->socket != p->fd) return true; /* lost meanwhile */
-  if (p->revents & POLLOUT && !push(l, c, rank)) return false;
+  if (p->revents & POLLOUT && !push(l, c)) return false;
   if (p->revents & (POLLIN | POLLERR | POLLHUP) && c->socket >= 0) return pull(l, c, rank);
   return true;
 }
