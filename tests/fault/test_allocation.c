@@ -13,9 +13,10 @@
 
 /* ---- the allocator ---- */
 typedef struct faults {
-  uint64_t calls, fail_at;
+  _Atomic uint64_t calls; /* also of the program's thread */
+  uint64_t fail_at;
   bool sticky; /* once failed, always failed */
-  int64_t live;
+  _Atomic int64_t live;
 } faults;
 
 static void *faulty_alloc(void *context, size_t size_bytes) {
@@ -293,10 +294,10 @@ static weir_status run_later(weir_program *p, const arrays *a) {
   weir_status s = weir_run_async(p, &args, NULL, NULL, &first);
   weir_pending_cancel(first);
   if (s == WEIR_OK) s = weir_run_async(p, &args, NULL, NULL, &second);
-  weir_status cancelled = first ? weir_pending_wait(first) : s;
-  if (cancelled == WEIR_OUT_OF_MEMORY && s == WEIR_OK) s = cancelled;
-  if (second && s == WEIR_OK) s = weir_pending_wait(second);
-  else (void)weir_pending_poll(second, -1);
+  (void)weir_pending_poll(first, -1);
+  (void)weir_pending_poll(second, -1);
+  if (s == WEIR_OK && weir_pending_wait(first) == WEIR_OUT_OF_MEMORY) s = WEIR_OUT_OF_MEMORY;
+  else if (s == WEIR_OK) s = weir_pending_wait(second);
   weir_pending_destroy(first);
   weir_pending_destroy(second);
   return s;
