@@ -200,8 +200,8 @@ typedef struct rt_device_ops {
   void (*cancel)(rt_loaded *loaded);
   /* Optional: a run that comes after what the streams hold now, and before what they get next. Returns when it
    * is issued, except where the host must see its end: with memory of the host that is not pinned. What tasks of it
-   * find wrong later, a later run or settle() returns. *captured: it has become part of a graph that the caller captures; what is loaded, and the
-   * arrays, must then outlive the graph. */
+   * find wrong later, a later run or settle() returns. *captured: it has become part of a graph that the caller
+   * captures; what is loaded, and the arrays, must then outlive the graph. */
   status (*run_on)(rt_loaded *loaded, void *const *inputs, void *const *outputs,
                    const rt_stream *streams, uint32_t n, bool *captured);
   /* Optional: waits for runs of run_on() whose tasks may find something wrong, and returns that. */

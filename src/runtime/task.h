@@ -47,6 +47,8 @@ void rt_task_window(const rt_plan *plan, const rt_task *t, int64_t offset[IR_MAX
 /* The first `n` dimensions of an operand, aligned at the last of the first `dims` of the result: as NumPy
  * broadcasts. */
 void rt_align(uint32_t n, uint32_t dims, int from[IR_MAX_RANK]);
+/* The same, and dimension `at` of the result walks dimension `dim`. */
+void rt_align_with(uint32_t n, uint32_t dims, uint32_t at, uint32_t dim, int from[IR_MAX_RANK]);
 /* Operand k, of which result dimension d walks dimension from[d]; RT_NO_DIM: none, it repeats, as does an
  * operand's dimension of size 1. Writes the strides of dimensions that walk; returns how many elements after the
  * operand's first one the result's window begins. */

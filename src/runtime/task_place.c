@@ -16,6 +16,11 @@ void rt_align(uint32_t n, uint32_t dims, int from[IR_MAX_RANK]) {
     from[d] = d < dims && d + n >= dims ? (int)(d + n - dims) : RT_NO_DIM;
 }
 
+void rt_align_with(uint32_t n, uint32_t dims, uint32_t at, uint32_t dim, int from[IR_MAX_RANK]) {
+  rt_align(n, dims, from);
+  from[at] = (int)dim;
+}
+
 int64_t rt_task_place(const rt_plan *plan, const rt_task *t, uint32_t k, const int *from,
                       int64_t strides[IR_MAX_RANK]) {
   const rt_view *result = &plan->views[t->result];

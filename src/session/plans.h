@@ -14,8 +14,8 @@ struct session_plan {
   rt_plan *own;     /* of the first rank of this process */
   rt_plan **ranks;  /* by rank of the world, `own` among them; NULL: not bound yet */
   rt_plan *plan;    /* that a device loads: `own`, or this process's ranks as one. NULL: not yet */
-  rt_plan *
-      unrolled; /* `plan` without its loops, for profiles, and devices that take none. NULL: not needed yet, or it has none */
+  /* `plan` without its loops, for profiles, and devices that take none. NULL: not needed yet, or it has none */
+  rt_plan *unrolled;
   session_pieces *pieces; /* with several ranks */
   bool captured;          /* a CUDA graph of the caller's uses what is loaded */
   rt_loaded *loaded;      /* NULL: not yet */

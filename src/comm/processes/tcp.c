@@ -75,7 +75,6 @@ struct tcp_link {
   mpi_place place;
   connection *connections; /* by lane, then by rank */
   lists *data, control;    /* control: from any rank */
-  bool *lost;              /* by rank */
   struct pollfd *polled;
   uint32_t *polled_at; /* connections */
   void **ended;        /* tokens for the next poll() */
@@ -105,10 +104,9 @@ tcp_link *tcp_link_create(const mpi_place *place) {
   l->place = *place;
   l->connections = calloc((size_t)n * MPI_LANE_COUNT, sizeof *l->connections);
   l->data = calloc(n, sizeof *l->data);
-  l->lost = calloc(n, sizeof *l->lost);
   l->polled = calloc((size_t)n * MPI_LANE_COUNT, sizeof *l->polled);
   l->polled_at = calloc((size_t)n * MPI_LANE_COUNT, sizeof *l->polled_at);
-  if (!l->connections || !l->data || !l->lost || !l->polled || !l->polled_at) {
+  if (!l->connections || !l->data || !l->polled || !l->polled_at) {
     tcp_link_destroy(l);
     return NULL;
   }
@@ -163,7 +161,6 @@ void tcp_link_destroy(tcp_link *l) {
   free_receivings(l->free_receivings);
   free(l->connections);
   free(l->data);
-  free(l->lost);
   free(l->polled);
   free(l->polled_at);
   free(l->ended);
@@ -200,17 +197,24 @@ static bool drop_sendings(tcp_link *l, connection *c) {
   return ok;
 }
 
-/* What the rank sent on other lanes before it left may still be on its way: it is lost when all of them have ended. */
-static bool lose(tcp_link *l, connection *c, uint32_t rank) {
+static bool end_lane(tcp_link *l, connection *c) {
   (void)close(c->socket);
   c->socket = -1;
-  l->lost[rank] = true;
-  for (int lane = 0; lane < MPI_LANE_COUNT; lane++)
-    if (connection_of(l, (mpi_lane)lane, rank)->socket >= 0) l->lost[rank] = false;
   return drop_sendings(l, c);
 }
 
-static bool is_lost(void *self, uint32_t rank) { return ((tcp_link *)self)->lost[rank]; }
+static int n_open(const tcp_link *l, uint32_t rank) {
+  int n = 0;
+  for (uint32_t lane = 0; lane < MPI_LANE_COUNT; lane++)
+    n += l->connections[lane * l->place.size + rank].socket >= 0;
+  return n;
+}
+
+/* When all of its lanes have ended: what it sent on one before it left may still be on its way. */
+static bool is_lost(void *self, uint32_t rank) {
+  const tcp_link *l = self;
+  return rank != l->place.rank && n_open(l, rank) == 0;
+}
 
 /* ---- sending ---- */
 static ssize_t write_some(const connection *c, const sending *s) {
@@ -247,7 +251,7 @@ static bool begin_send(void *self, mpi_lane lane, uint32_t to, int32_t tag, cons
                        size_t size_bytes, void *token) {
   tcp_link *l = self;
   connection *c = connection_of(l, lane, to);
-  if (l->lost[to] || c->socket < 0 || c->is_mute) return note_ended(l, token);
+  if (c->socket < 0 || c->is_mute) return note_ended(l, token);
   sending *s = l->free_sendings;
   if (s) l->free_sendings = s->next;
   else s = malloc(sizeof *s);
@@ -384,12 +388,12 @@ static void set_low(connection *c) {
 }
 
 /* False: the engine cannot go on. */
-static bool pull(tcp_link *l, connection *c, uint32_t rank) {
+static bool pull(tcp_link *l, connection *c) {
   enum { AT_ONCE = 64 };
   for (int i = 0; i < AT_ONCE && c->socket >= 0; i++) {
     ssize_t n = read_some(c);
     if (n == 0) break;
-    if (n < 0) return lose(l, c, rank);
+    if (n < 0) return end_lane(l, c);
     c->got += (size_t)n;
     if (c->got == sizeof c->head && !begin_message(l, c)) return false;
     if (c->got >= sizeof c->head && c->got == sizeof c->head + c->head.bytes && !end_message(l, c))
@@ -404,17 +408,11 @@ static bool is_full(const tcp_link *l, const connection *c) {
   return c->lists != &l->control && c->lists->early_bytes > EARLY_BYTES;
 }
 
-/* Has another of its lanes ended? Then there is only a rest to be read. */
-static bool is_leaving(const tcp_link *l, uint32_t at) {
-  for (uint32_t i = at % l->place.size; i < l->place.size * MPI_LANE_COUNT; i += l->place.size)
-    if (l->connections[i].socket < 0) return true;
-  return false;
-}
-
+/* Of a rank that is leaving there is only a rest to be read. */
 static short wants(const tcp_link *l, uint32_t at) {
   const connection *c = &l->connections[at];
-  bool reads = !is_full(l, c) || is_leaving(l, at);
-  return (short)((reads ? POLLIN : 0) | (c->first ? POLLOUT : 0));
+  bool leaves = n_open(l, at % l->place.size) < MPI_LANE_COUNT;
+  return (short)((leaves || !is_full(l, c) ? POLLIN : 0) | (c->first ? POLLOUT : 0));
 }
 
 static nfds_t gather(tcp_link *l) {
@@ -433,19 +431,17 @@ static uint32_t watch(void *self, struct pollfd *sockets) {
   tcp_link *l = self;
   uint32_t n = 0;
   for (uint32_t i = 0; i < l->place.size * MPI_LANE_COUNT; i++) {
-    const connection *c = &l->connections[i];
-    if (c->socket < 0 || !wants(l, i)) continue;
-    sockets[n++] = (struct pollfd){.fd = c->socket, .events = wants(l, i)};
+    struct pollfd p = {.fd = l->connections[i].socket, .events = wants(l, i)};
+    if (p.fd >= 0 && p.events) sockets[n++] = p;
   }
   return n;
 }
 
 static bool serve(tcp_link *l, const struct pollfd *p, uint32_t at) {
   connection *c = &l->connections[at];
-  uint32_t rank = at % l->place.size;
   if (c->socket != p->fd) return true; /* lost meanwhile */
   if (p->revents & POLLOUT && !push(l, c)) return false;
-  if (p->revents & (POLLIN | POLLERR | POLLHUP) && c->socket >= 0) return pull(l, c, rank);
+  if (p->revents & (POLLIN | POLLERR | POLLHUP) && c->socket >= 0) return pull(l, c);
   return true;
 }
 

@@ -1,8 +1,8 @@
 /* The progress thread: it starts MPI or TCP, drives it while ranks compute, and ends it.
  *
- * MPI makes no progress by itself, and has nothing to sleep on; naps on TCP end when a connection has something. With operations under way the thread
- * looks as often as cores allow; while a thread waits, which looks itself, and when nothing is under way,
- * it looks every few milliseconds, to hear of failures.
+ * MPI makes no progress by itself, and has nothing to sleep on; naps on TCP end when a connection has
+ * something. With operations under way the thread looks as often as cores allow; while a thread waits,
+ * which looks itself, and when nothing is under way, it looks every few milliseconds, to hear of failures.
  *
  * Without a core to spare each look takes one from a thread that computes. If a thread has nothing to do
  * until an operation ends (`engine.is_awaited`), looks are frequent; otherwise it is enough to look

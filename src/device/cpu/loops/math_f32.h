@@ -158,8 +158,9 @@ static inline bool f32_log_far(float x) { return !(x >= 0x1p-126F && x < INFINIT
 static inline bool f32_is_lowest(float x) { return x < -0x1.fffffep127F; }
 
 /* x times the part of a normal distribution below x; the error is relative to the result also where that
- * is small. Beyond 13.146 it would be subnormal, and products of such are many times slower: it is 0. exp(-a² / 2): the square in two parts, for a
- * with its last 12 bits cut off has an exact one; and 2^64 times too large, so that it is normal. */
+ * is small. Beyond 13.146 it would be subnormal, and products of such are many times slower: it is 0.
+ * exp(-a² / 2): the square in two parts, for a with its last 12 bits cut off has an exact one; and 2^64
+ * times too large, so that it is normal. */
 static inline float f32_gelu(float x) {
   float a = fabsf(x), top = a > 13.146F ? 0.0F : a;
   float cut = ir_f32_of_bits(ir_f32_bits(top) & 0xfffff000U);
