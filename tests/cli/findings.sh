@@ -52,8 +52,8 @@ grow() { # STEP: sixteen times
 }
 for step in 'slice(T, starts=[1], stops=[-1])' 'pad(T, [ceildiv(T.0, 2), T.0 / 3])'; do
   grow "$step" | program grow
-  holds "16 times $step" bash -c "ulimit -v 1000000; timeout 20 '$weir' lower '$dir/grow.weir'"
-  holds "print 16 times $step" bash -c "ulimit -v 1000000; timeout 20 '$weir' opt '$dir/grow.weir'"
+  holds "16 times $step" bash -c "ulimit -v 1000000; timeout 60 '$weir' lower '$dir/grow.weir'"
+  holds "print 16 times $step" bash -c "ulimit -v 1000000; timeout 60 '$weir' opt '$dir/grow.weir'"
 done
 
 # 27: files. A planted link is not followed, permissions stay, a long name is no surprise, signals leave nothing.

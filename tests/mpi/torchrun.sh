@@ -14,7 +14,9 @@ for word in "$@"; do
 done
 add
 export MASTER_ADDR=127.0.0.1 WORLD_SIZE=${#commands[@]}
-export MASTER_PORT=$((20000 + (RANDOM * 32768 + RANDOM) % 12000))
+# A port of this process: below those that the system gives to connections, and nobody listens on it.
+export MASTER_PORT=$((20000 + $$ % 12000))
+while (exec 3<>"/dev/tcp/127.0.0.1/$MASTER_PORT") 2>/dev/null; do MASTER_PORT=$((20000 + RANDOM % 12000)); done
 started=$(mktemp)
 end() { xargs -r kill -KILL <"$started" 2>/dev/null; }
 trap 'rm -f "$started"' EXIT

@@ -320,14 +320,25 @@ class Async(unittest.TestCase):
         f = weir.compile(LONG)
         x = np.zeros((64, 100000), "f4")
         expected = f(x)
-        first, second = f.run_async(x), f.run_async(x)
+        opened = threading.Event()
+        first, second = f.run_async(x, callback=opened.wait), f.run_async(x)  # it begins after the callback
         second.cancel()
+        opened.set()
         with self.assertRaises(weir.Cancelled):
             second.wait()
-        with self.assertRaises(TimeoutError):
-            f.run_async(x).wait(timeout=1e-6)
         np.testing.assert_array_equal(first.wait(), expected)
         np.testing.assert_array_equal(f(x), expected)
+
+    def test_wait_with_timeout(self):
+        f = weir.compile(SUM)
+        opened = threading.Event()
+        held = f.run_async(np.ones((3, 4), "f4"), np.ones(4, "f4"), callback=opened.wait)
+        later = f.run_async(np.ones((3, 4), "f4"), np.ones(4, "f4"))  # not before the callback has returned
+        with self.assertRaises(TimeoutError):
+            later.wait(timeout=1e-6)
+        opened.set()
+        held.wait()
+        np.testing.assert_array_equal(later.wait(timeout=60)[1], np.full(3, 4))
 
     def test_await(self):
         import asyncio
@@ -741,7 +752,7 @@ class Process(unittest.TestCase):
         self.assertEqual(p.stdout.readline(), "ready\n")
         time.sleep(0.3)
         p.send_signal(signal.SIGINT)
-        self.assertEqual(p.communicate(timeout=30)[0], "interrupted\n")
+        self.assertEqual(p.communicate(timeout=60)[0], "interrupted\n")
 
 
 class Table:

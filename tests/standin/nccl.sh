@@ -40,12 +40,11 @@ fusion two {
 END
 WEIR_STANDIN_GPUS=2 WEIR_STANDIN_PEERS=1
 
-# ends CODE WORDS TOLD OPTION...: told so, the run ends with the code and one message, soon.
+# ends CODE WORDS TOLD OPTION...: told so, the run ends with the code and one message, before its timeout.
 ends() {
   local code=$1 words=$2 told=$3 got
   shift 3
-  WEIR_STANDIN_NCCL=$told timeout 30 "$weir" run "$dir/two.weir" --device cuda --comm nccl --timeout 1 \
-    "$@" >"$dir/out" 2>"$dir/err"
+  WEIR_STANDIN_NCCL=$told timeout 50 "$weir" run "$dir/two.weir" --device cuda --comm nccl "$@" >"$dir/out" 2>"$dir/err"
   got=$?
   holds "exit code $got instead of $code: $told $*: $(cat "$dir/err")" test $got = "$code"
   [ "$code" = 0 ] && return
@@ -56,8 +55,8 @@ ends() {
 where="allreduce of 8 f32 (sum) at $dir/two.weir:4 on team (0 1)"
 ends 0 '' '' --check
 ends 0 '' '' --check --trace "$dir/trace.json"
-ends 3 "no progress in 1 s: rank 0 waits for $where; rank 1 waits for $where" hang:1
-ends 3 "no progress in 1 s in a graph with 2 communications, the first of which is $where" hang:1 --graph
+ends 3 "no progress in 3 s: rank 0 waits for $where; rank 1 waits for $where" hang:1 --timeout 3
+ends 3 "no progress in 3 s in a graph with 2 communications, the first of which is $where" hang:1 --timeout 3 --graph
 for graph in '' --graph; do
   ends 3 "cuda: NCCL failed at rank 0's $where: remote process exited or there was a network error" \
     async:1 $graph

@@ -191,30 +191,39 @@ static void test_grown(void) {
 }
 
 /* ---- speed ---- */
-static double seconds(void) {
-  struct timespec t;
-  (void)clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+enum { MOST = 16000 };
 
-/* n live ranges, every second one freed by a stream nobody waits for, and n more. */
-static void test_many(void) {
-  enum { N = 10000 };
-  static range all[2 * N];
-  double start = seconds();
+/* n live ranges, every second one freed by a stream nobody waits for, and n more. Returns the processor time. */
+static double allocate_many(uint32_t n) {
+  static range all[2 * MOST];
+  clock_t start = clock();
   begin();
-  for (uint32_t i = 0; i < N; i++) {
+  for (uint32_t i = 0; i < n; i++) {
     all[i] = taken(i % 3, 1 + i % 9);
     used(i % 3, &all[i]);
   }
-  for (uint32_t i = 0; i < N; i += 2) given(&all[i]);
-  for (uint32_t i = N; i < 2 * N; i++) {
+  for (uint32_t i = 0; i < n; i += 2) given(&all[i]);
+  for (uint32_t i = n; i < 2 * n; i++) {
     all[i] = taken(3, 1 + i % 9);
     used(3, &all[i]);
   }
-  double took = seconds() - start;
-  printf("%d allocations beside %d free ranges that are not safe: %.0f ms\n", N, N / 2, 1e3 * took);
-  EXPECT(took < 1);
+  return (double)(clock() - start) / CLOCKS_PER_SEC;
+}
+
+static double best_of_three(uint32_t n) {
+  double best = allocate_many(n);
+  for (int i = 0; i < 2; i++) {
+    double seconds = allocate_many(n);
+    if (seconds < best) best = seconds;
+  }
+  return best;
+}
+
+static void test_many(void) {
+  double few = best_of_three(MOST / 8), many = best_of_three(MOST);
+  printf("%d allocations beside %d free ranges that are not safe: %.0f ms\n", MOST, MOST / 2,
+         1e3 * many);
+  EXPECT(many < 24 * few + 0.05); /* 8 if it is linear, near 64 if each looks at all free ranges */
 }
 
 static status run_all(void *context) {

@@ -1,5 +1,8 @@
 /* The library inside another program: errors as data, logs and progress, launchers. */
+#include <netinet/in.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <weir/weir.h>
 
@@ -153,8 +156,22 @@ static void test_log(void) {
 }
 
 /* ---- launchers ---- */
+/* A port that belongs to this process, and on which nobody listens. */
+static int take_port(char text[16]) {
+  struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  socklen_t size = sizeof a;
+  int s = socket(AF_INET, SOCK_STREAM, 0);
+  EXPECT(s >= 0 && bind(s, (struct sockaddr *)&a, size) == 0);
+  EXPECT(getsockname(s, (struct sockaddr *)&a, &size) == 0);
+  (void)snprintf(text, 16, "%d", ntohs(a.sin_port));
+  return s;
+}
+
 static void test_torchrun(void) {
+  char port[16];
+  int taken = take_port(port);
   setenv("RANK", "1", 1);
+  setenv("MASTER_PORT", port, 1);
   setenv("WORLD_SIZE", "2", 1);
   setenv("MASTER_ADDR", "127.0.0.1", 1);
   setenv("WEIR_MPI_START_SECONDS", "0.1", 1);
@@ -164,6 +181,7 @@ static void test_torchrun(void) {
   setenv("WORLD_SIZE", "1", 1);
   weir_program_destroy(compile("comm", "auto", WEIR_OK));
   unsetenv("RANK");
+  (void)close(taken);
 }
 
 int main(void) {
