@@ -227,11 +227,11 @@ static PyObject *bound(PyObject *o, PyObject *args) {
     Py_DECREF(lines);
     return st != WEIR_OK ? weir_py_raise(st) : NULL;
   }
-  return Py_BuildValue("{sdsdsdsdsdsdsdsLsdsdsdsN}", "bound_s", b.bound_s, "compute_s", b.compute_s,
-                       "memory_s", b.memory_s, "receive_s", b.receive_s, "send_s", b.send_s,
-                       "chain_s", b.chain_s, "predicted_s", b.predicted_s, "device",
-                       (long long)b.device, "computing_s", b.computing_s, "exposed_s", b.exposed_s,
-                       "idle_s", b.idle_s, "exposed", lines);
+  return Py_BuildValue("{sdsdsdsdsdsdsdsssLsdsdsdsN}", "bound_s", b.bound_s, "compute_s",
+                       b.compute_s, "memory_s", b.memory_s, "receive_s", b.receive_s, "send_s",
+                       b.send_s, "chain_s", b.chain_s, "predicted_s", b.predicted_s, "program",
+                       b.program, "device", (long long)b.device, "computing_s", b.computing_s,
+                       "exposed_s", b.exposed_s, "idle_s", b.idle_s, "exposed", lines);
 }
 
 static PyMethodDef methods[] = {

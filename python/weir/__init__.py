@@ -15,7 +15,7 @@ import threading
 from typing import Any, Callable, Iterable, NamedTuple, Sequence
 
 from . import _weir
-from .arrays import DIRECT, KINDS, Kind, RawArray, Shard, Shards, each, flat, kind_of, numpy_kind
+from .arrays import DIRECT, KINDS, NUMBERS, Kind, Number, RawArray, Shard, Shards, each, flat, kind_of, lead_of, numpy_kind
 from .plain import PlainArray
 
 __all__ = ["Cancelled", "Diagnostic", "Error", "Fusion", "Mesh", "Module", "Pending", "PlainArray", "Program", "ProgramError", "RawArray",
@@ -147,9 +147,13 @@ class TensorInfo(NamedTuple):
 
 
 def _options(given: dict) -> dict:
-    """Keyword arguments as the library's options: pass_through=True is --pass-through."""
-    words = {True: "true", False: "false"}
-    return {k.replace("_", "-"): words[v] if isinstance(v, bool) else str(v) for k, v in given.items()}
+    """Keyword arguments as the library's options: memory_limit=8 is --memory-limit=8, disable=["cse", "order"] two of them."""
+    def text(v):
+        if isinstance(v, bool):
+            return "true" if v else "false"
+        return ",".join(map(str, v)) if isinstance(v, (list, tuple)) else os.fsdecode(v) if isinstance(v, os.PathLike) else str(v)
+
+    return {k.replace("_", "-"): text(v) for k, v in given.items() if v is not None}
 
 
 def _device_memory(given):
@@ -269,20 +273,35 @@ class Program:
             out = tuple(out) if type(out) is list else (out,)
         if donate or extents or not whole or Shards in map(type, arrays) or (out and Shards in map(type, out)):
             return self._ready_parts(arrays, out, donate, whole, extents)
-        kind = (KINDS.get(type(arrays[0])) or kind_of(arrays[0])) if arrays else numpy_kind()
+        lead = lead_of(arrays) if arrays else None
+        kind = numpy_kind() if lead is None else KINDS.get(type(lead)) or kind_of(lead)
         if out is None:
-            given = tuple(tuple(a.shape) for a in arrays)
+            given = self._extents(arrays)
             shapes = self.shapes(*given)
             if self._spread:
                 self._check_whole(self._bind(given, {}))
-            out = tuple(kind.empty(s, t.dtype, arrays) for s, t in zip(shapes, self.outputs))
+            out = tuple(kind.empty(s, t.dtype, (lead,)) for s, t in zip(shapes, self.outputs))
         return kind, out, None
+
+    def _extents(self, arrays) -> tuple:
+        """The shapes of arrays, None for shards."""
+        try:
+            return tuple(None if type(a) is Shards else tuple(a.shape) for a in arrays)
+        except AttributeError:
+            pass
+        t, a = next((t, a) for t, a in zip(self.inputs, arrays) if type(a) is not Shards and not hasattr(a, "shape"))
+        raise TypeError(f"{t.name} is given as {type(a).__name__}: an array that has __dlpack__ is needed"
+                        + ("" if t.rank else ", or a number"))
+
+    def _numbers(self, arrays) -> tuple:
+        """Python's numbers as arrays without dimensions, for inputs that have none."""
+        return tuple(Number(a, t) if type(a) in NUMBERS and t.rank == 0 else a for t, a in zip(self.inputs, arrays))
 
     def _ready_parts(self, arrays, out, donate, whole, extents):
         """The same where tensors are shards or inputs are donated."""
-        every = flat(arrays)
-        kind = kind_of(every[0]) if every else numpy_kind()
-        shapes = self._bind(tuple(None if type(a) is Shards else tuple(a.shape) for a in arrays), extents or {})
+        lead = lead_of(flat(arrays))
+        kind = numpy_kind() if lead is None else kind_of(lead)
+        shapes = self._bind(self._extents(arrays), extents or {})
         donated = self._donated(donate, shapes) if donate else None
         if out is None:
             out = self._empty(kind, arrays, shapes, donated, whole)
@@ -303,7 +322,7 @@ class Program:
     def _empty(self, kind, arrays, shapes, donated, whole) -> tuple:
         """Outputs: donated inputs, new arrays, or a new one for each device."""
         first, count, _ = self.devices
-        every = flat(arrays)
+        every = (lead_of(flat(arrays)),)
         of = next((a for a in arrays if type(a) is Shards), [None] * count)  # the part of a device is where its others are
         with self.module._lock:
             extents = self.module._core.shapes(self.name, shapes)
@@ -390,7 +409,10 @@ class Program:
 
         Inputs and `out` may be Shards, and outputs are if `whole` is False; `extents` gives extents of whole tensors that
         no array tells. `donate`: inputs whose memory outputs are given, as {input: output}, or names of inputs.
+        An input without dimensions may be a number.
         """
+        if not NUMBERS.isdisjoint(map(type, arrays)) and len(arrays) == self._n_inputs:
+            arrays = self._numbers(arrays)
         if out is not None and type(arrays[0] if arrays else None) in DIRECT and len(arrays) == self._n_inputs and whole and not (
                 profile or donate or extents or _as_definition):
             given = self._direct(arrays, out, seed, stream)
@@ -412,6 +434,8 @@ class Program:
                   extents: dict[str, int] | None = None) -> Pending:
         """Begins a run and returns at once. Runs of one program are executed in the order of the calls; `callback` is
         called without arguments, on another thread, when this one has ended."""
+        if not NUMBERS.isdisjoint(map(type, arrays)) and len(arrays) == self._n_inputs:
+            arrays = self._numbers(arrays)
         kind, out, rest = self._ready(arrays, out, donate, whole, extents)
         for_dlpack, streams = kind.order(flat(arrays), flat(out), stream)
         try:

@@ -33,9 +33,12 @@ class Kind:
         return ("bool", array.view("u1")) if getattr(array, "dtype", None) == bool else array
 
     def readable(self, array):
-        """Nor arrays that are read-only."""
+        """Nor arrays that are read-only, nor its numbers."""
         if isinstance(array, RawArray):
             return (array.dtype, array.bits)
+        if type(array).__module__ == "numpy" and not hasattr(array, "__dlpack__") and hasattr(array, "dtype"):
+            import numpy
+            array = numpy.array(array)
         flags = getattr(array, "flags", None)
         return self.writable(array.copy() if flags is not None and not flags.writeable else array)
 
@@ -118,6 +121,24 @@ class RawArray:
         return f"<weir.RawArray {self.dtype}{list(self.shape)}>"
 
 
+NUMBERS = frozenset((bool, int, float))
+
+
+class Number(PlainArray):
+    """A number of Python's for an input without dimensions."""
+
+    def __init__(self, value: Any, of: Any):
+        if of.dtype == "bool" and type(value) is not bool or of.dtype[0] in "iu" and type(value) is float:
+            raise TypeError(f"{of.name} is {of.dtype}, and cannot be the {type(value).__name__} {value}")
+        if of.dtype in ("f16", "bf16"):
+            raise TypeError(f"{of.name} is {of.dtype}: an array that has __dlpack__ is needed")
+        bits = int(of.dtype[1:]) if of.dtype[0] in "iu" else 0
+        least = -(1 << bits - 1) if of.dtype[0] == "i" else 0
+        if bits and not least <= value < least + (1 << bits):
+            raise OverflowError(f"{of.name} is {of.dtype}, which cannot hold {value}")
+        super().__init__((), of.dtype, [value])
+
+
 KINDS: dict = {PlainArray: _Plain()}
 DIRECT: set = set()  # of types whose tensors, and the current stream, the library asks the package for by itself
 
@@ -125,6 +146,13 @@ DIRECT: set = set()  # of types whose tensors, and the current stream, the libra
 def numpy_kind() -> Kind:
     """Of outputs of programs without inputs."""
     return KINDS[PlainArray] if importlib.util.find_spec("numpy") is None else KINDS.setdefault("numpy", Kind())
+
+
+def lead_of(arrays) -> Any:
+    """The array whose package outputs are of: the first that is no number; None: there is none."""
+    if arrays and type(arrays[0]) is not Number:
+        return arrays[0]
+    return next((a for a in arrays if type(a) is not Number), None)
 
 
 def kind_of(array) -> Kind:

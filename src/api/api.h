@@ -102,6 +102,8 @@ struct weir_array {
 };
 /* A view of a caller's tensor; `what` names it in messages ("input x"). Checks everything but dtype
  * and shape. With `shape_only` it may have no data. */
+/* The dtype of elements; `what` holds them. */
+status api_dtype_of(weir_dl_dtype t, const char *what, weir_dtype *result);
 status api_view(const weir_dl_tensor *t, const char *what, bool shape_only, ir_array *result);
 
 /* Extents of the fusion's i-th input, if they are known. */

@@ -63,7 +63,7 @@ status api_view(const weir_dl_tensor *t, const char *what, bool shape_only, ir_a
   if (!t) return fail(STATUS_BAD_USAGE, "%s is NULL", what);
   TRY(check_header(t, what));
   weir_dtype dtype;
-  if (weir_dtype_from_dl(t->dtype, &dtype) != WEIR_OK) return STATUS_BAD_USAGE;
+  TRY(api_dtype_of(t->dtype, what, &dtype));
   ir_array *a = result;
   int64_t n, bytes;
   *a = (ir_array){.dtype = (ir_dtype)dtype, .rank = (uint32_t)t->ndim};

@@ -36,16 +36,32 @@ weir_dl_dtype weir_dtype_to_dl(weir_dtype t) {
   return (weir_dl_dtype){dl_code(t), (uint8_t)(8 * weir_dtype_size_bytes(t)), 1};
 }
 
-weir_status weir_dtype_from_dl(weir_dl_dtype t, weir_dtype *result) {
+static status refuse_dl(weir_dl_dtype t, const char *what) {
+  static const char *const kinds[] = {"int", "uint", "float", NULL, "bfloat", "complex", "bool"};
+  const char *kind = t.code < sizeof kinds / sizeof *kinds ? kinds[t.code] : NULL;
+  if (kind && t.lanes == 1)
+    return fail(STATUS_BAD_USAGE,
+                "%s holds %s%d, which is not supported: f64 f32 f16 bf16 i64 i32 i8 u8 bool are",
+                what, kind, t.bits);
+  return fail(STATUS_BAD_USAGE,
+              "%s holds DLPack type code %d with %d bits and %d lanes, which is not supported",
+              what, t.code, t.bits, t.lanes);
+}
+
+status api_dtype_of(weir_dl_dtype t, const char *what, weir_dtype *result) {
   for (int i = IR_DTYPE_NONE + 1; i < IR_DTYPE_COUNT; i++) {
     weir_dl_dtype d = weir_dtype_to_dl((weir_dtype)i);
     if (d.code != t.code || d.bits != t.bits || d.lanes != t.lanes) continue;
-    if (!result) break;
     *result = (weir_dtype)i;
-    return WEIR_OK;
+    return STATUS_OK;
   }
-  return api_refuse("elements of DLPack type code %d, %d bits, %d lanes are not supported", t.code,
-                    t.bits, t.lanes);
+  return refuse_dl(t, what);
+}
+
+weir_status weir_dtype_from_dl(weir_dl_dtype t, weir_dtype *result) {
+  if (!result) return api_refuse("weir_dtype_from_dl: result is NULL");
+  api_begin();
+  return api_end(api_dtype_of(t, "the type", result));
 }
 
 /* ---- fusions ---- */

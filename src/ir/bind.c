@@ -78,20 +78,26 @@ bool ir_bind_name(ir_env *env, const char *name, int64_t value) {
   return assign(env, (ir_scalar){e.id}, value, from, (loc){0});
 }
 
+/* "-D x=2x3", "x.npy"; a caller's array goes by the name of its input. */
+static const char *source_text(const ir_func *f, ir_tensor input, const char *from) {
+  return strcmp(from, ir_tensor_name(f, input)) == 0 ? "the shape given" : from;
+}
+
 static bool bind_dim(ir_env *env, ir_tensor input, uint32_t i, ir_scalar extent, int64_t value,
                      const char *from) {
   ir_func *f = env->func;
   loc at = ir_tensor_at(f, input)->at;
   if (value < 0) {
     diag_error(errors_of(env), at, "extent %u of '%s' cannot be negative, but %s gives %" PRId64, i,
-               ir_tensor_name(f, input), from, value);
+               ir_tensor_name(f, input), source_text(f, input, from), value);
     return false;
   }
   if (is_symbol(env, extent)) return assign(env, extent, value, from, at);
   int64_t fixed;
   if (ir_scalar_is_const(scalars_of(env), extent, &fixed) && fixed == value) return true;
   diag_error(errors_of(env), at, "extent %u of '%s' is %s, but %s gives %" PRId64, i,
-             ir_tensor_name(f, input), ir_scalar_text(f, extent), from, value);
+             ir_tensor_name(f, input), ir_scalar_text(f, extent), source_text(f, input, from),
+             value);
   return false;
 }
 
@@ -109,7 +115,7 @@ bool ir_bind_shape(ir_env *env, ir_tensor input, const int64_t *extents, uint32_
   uint32_t n = ir_tensor_dims(f, input, dims);
   if (n != rank) {
     diag_error(errors_of(env), t->at, "'%s' has rank %u, but %s has rank %u",
-               ir_tensor_name(f, input), n, from, rank);
+               ir_tensor_name(f, input), n, source_text(f, input, from), rank);
     return false;
   }
   bool ok = true;

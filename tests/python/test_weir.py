@@ -66,6 +66,23 @@ class Run(unittest.TestCase):
             self.assertEqual(y.dtype, x.dtype)
             np.testing.assert_array_equal(y, np.concatenate([x, x]))
 
+    def test_numbers(self):
+        f = weir.compile("fusion f { lr : f32; x : f32[n]; k : i32; y = x * lr + cast(k, f32); return y }")
+        x = np.arange(3, dtype="f4")
+        for lr, k in ((0.5, 2), (1, 2), (np.float32(0.5), np.int32(2)), (np.array(0.5, "f4"), True)):
+            y = f(lr, x, k)
+            self.assertIsInstance(y, np.ndarray)
+            np.testing.assert_array_equal(y, x * np.float32(lr) + np.float32(k))
+        np.testing.assert_array_equal(f.run_async(2.0, x, 1).wait(), x * 2 + 1)
+        scalar = weir.compile("fusion f { x : f64; y = x * 2; return y }")
+        self.assertEqual(scalar(1.5), 3.0)
+        self.assertIsInstance(scalar(1.5), np.ndarray)
+        for wrong, kind, text in ((("a", x, 1), TypeError, "lr is given as str"), ((1, [1.0], 1), TypeError, "x is given as list"),
+                                  ((1, 2.0, 1), TypeError, "x is given as float"), ((1, None, 1), TypeError, "x is given as NoneType"),
+                                  ((1, x, 0.5), TypeError, "k is i32"), ((1, x, 1 << 31), OverflowError, "cannot hold 2147483648")):
+            with self.assertRaisesRegex(kind, text):
+                f(*wrong)
+
     def test_several_devices(self):
         f = weir.load(EXAMPLES / "ag_matmul.weir").compile()
         random = np.random.default_rng(3)
@@ -184,6 +201,7 @@ class Ask(unittest.TestCase):
         b = f.bound(n=4096, machine="hosts-1g")
         self.assertGreater(b["bound_s"], 0)
         self.assertGreaterEqual(b["predicted_s"], b["bound_s"])
+        self.assertEqual(b["program"], "marked")
         self.assertEqual(len(b["exposed"]), 1)
         self.assertIn("allreduce", b["exposed"][0][1])
         self.assertLess(f.bound((4096, 8), (8, 4), machine="dgx-h100")["bound_s"], b["bound_s"])
@@ -208,7 +226,9 @@ class Wrong(unittest.TestCase):
         f = weir.compile(SUM)
         x, w = np.ones((3, 4), "f4"), np.ones(4, "f4")
         for arrays, kind, message in [((x,), TypeError, "takes 2 arrays"), ((x, w.astype("f8")), weir.ProgramError, "f64"),
-                                      ((x, np.ones(5, "f4")), weir.ProgramError, "w"), ((x[0], w), weir.ProgramError, "rank")]:
+                                      ((x, np.ones(5, "f4")), weir.ProgramError, "the shape given gives 5"),
+                                      ((x[0], w), weir.ProgramError, "'x' has rank 2, but the shape given has rank 1"),
+                                      ((x, w.astype("i2")), weir.ProgramError, "input w holds int16")]:
             with self.assertRaisesRegex(kind, message):
                 f(*arrays)
         with self.assertRaisesRegex(weir.ProgramError, "overlaps"):
@@ -217,6 +237,10 @@ class Wrong(unittest.TestCase):
             weir.compile(SUM, device="nodevice")
         with self.assertRaisesRegex(weir.Error, "no-option"):
             weir.compile(SUM, no_option=1)
+        for one in ("nope", ["cse", "nope"], ("nope", "cse")):
+            with self.assertRaisesRegex(weir.Error, "no pass called 'nope'"):
+                weir.compile(SUM, disable=one)
+        weir.compile(SUM, disable=["cse", "order"], machine=None)(x, w)
         with self.assertRaises(FileNotFoundError):
             weir.load("nofile.weir")
 
