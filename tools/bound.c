@@ -1,29 +1,47 @@
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
 
+/* ---- what is told ---- */
+typedef struct exposed {
+  char *place, *text;
+  double seconds;
+} exposed;
+
 typedef struct report {
-  bool json;
-  int lines;
+  weir_bound bound;
+  exposed *list;
+  size_t n;
+  bool failed; /* out of memory */
 } report;
 
-static void print_time(const char *what, double seconds, const char *words) {
-  (void)printf("  %-14s%12.3f us%s%s\n", what, seconds * 1e6, words[0] ? "  " : "", words);
+static void keep(void *context, const char *place, const char *text, double seconds) {
+  report *r = context;
+  exposed *list = realloc(r->list, (r->n + 1) * sizeof *list);
+  if (list) r->list = list;
+  exposed one = {strdup(place), strdup(text), seconds};
+  r->failed = r->failed || !list || !one.place || !one.text;
+  if (!r->failed) {
+    r->list[r->n++] = one;
+    return;
+  }
+  free(one.place);
+  free(one.text);
+}
+
+static void report_end(report *r) {
+  for (size_t i = 0; i < r->n; i++) {
+    free(r->list[i].place);
+    free(r->list[i].text);
+  }
+  free(r->list);
 }
 
 /* ---- for people ---- */
-static void tell(void *context, const char *place, const char *text, double exposed_s) {
-  report *r = context;
-  if (!r->json) {
-    (void)printf("    %-12s%12.3f us  %s: %s\n", "", exposed_s * 1e6, place, text);
-    return;
-  }
-  (void)printf("%s{", r->lines++ ? ", " : "");
-  cli_json_string("place", place);
-  (void)printf(", ");
-  cli_json_string("communication", text);
-  (void)printf(", \"exposed_s\": %.9g}", exposed_s);
+static void print_time(const char *what, double seconds, const char *words) {
+  (void)printf("  %-14s%12.3f us%s%s\n", what, seconds * 1e6, words[0] ? "  " : "", words);
 }
 
 static void print_bound(const weir_bound *b) {
@@ -41,27 +59,73 @@ static void print_bound(const weir_bound *b) {
   print_time("idle", b->idle_s, "issuing, and waiting for others");
 }
 
-static void print_json(const weir_bound *b) {
-  (void)printf("\"bound_s\": %.9g, \"compute_s\": %.9g, \"memory_s\": %.9g, \"receive_s\": %.9g, "
-               "\"send_s\": %.9g, \"chain_s\": %.9g, \"predicted_s\": %.9g, \"device\": %lld, "
-               "\"computing_s\": %.9g, \"exposed_s\": %.9g, \"idle_s\": %.9g}\n",
-               b->bound_s, b->compute_s, b->memory_s, b->receive_s, b->send_s, b->chain_s,
-               b->predicted_s, (long long)b->device, b->computing_s, b->exposed_s, b->idle_s);
+static void print_text(const report *r) {
+  print_bound(&r->bound);
+  for (size_t i = 0; i < r->n; i++)
+    (void)printf("    %-12s%12.3f us  %s: %s\n", "", r->list[i].seconds * 1e6, r->list[i].place,
+                 r->list[i].text);
 }
 
-/* Lines are told while the figures are found, so JSON has them first, and people last. */
-static int print_all(weir_program *p, const weir_shapes *s, report *r) {
-  weir_bound b = {.struct_size = sizeof b};
-  if (r->json) {
-    (void)printf("{\"exposed\": [");
-    CLI_CALL(weir_program_bound(p, s, &b, tell, r));
-    (void)printf("], ");
-    print_json(&b);
-    return 0;
+/* ---- JSON ---- */
+static void print_exposed(const report *r) {
+  (void)printf("\"exposed\": [");
+  for (size_t i = 0; i < r->n; i++) {
+    (void)printf("%s{", i ? ", " : "");
+    cli_json_string("place", r->list[i].place);
+    (void)printf(", ");
+    cli_json_string("communication", r->list[i].text);
+    (void)printf(", \"exposed_s\": %.9g}", r->list[i].seconds);
   }
-  CLI_CALL(weir_program_bound(p, s, &b, NULL, NULL));
-  print_bound(&b);
-  return cli_status(weir_program_bound(p, s, &b, tell, r));
+  (void)printf("]");
+}
+
+static void print_gap(bool first, const char *what, long line, double seconds) {
+  (void)printf("%s{", first ? "" : ", ");
+  cli_json_string("what", what);
+  (void)printf(", \"line\": %ld, \"s\": %.9g}", line, seconds);
+}
+
+/* The line of "file:26"; 0: it has none. */
+static long line_of(const char *place) {
+  const char *colon = strrchr(place, ':');
+  return colon ? strtol(colon + 1, NULL, 10) : 0;
+}
+
+/* What the device does when it does not compute. */
+static void print_gaps(const report *r) {
+  (void)printf("\"gap\": [");
+  for (size_t i = 0; i < r->n; i++)
+    print_gap(i == 0, r->list[i].text, line_of(r->list[i].place), r->list[i].seconds);
+  if (r->bound.idle_s > 0) print_gap(r->n == 0, "idle", 0, r->bound.idle_s);
+  (void)printf("]");
+}
+
+static void print_json(const report *r) {
+  const weir_bound *b = &r->bound;
+  (void)printf("{");
+  print_exposed(r);
+  (void)printf(", \"bound_s\": %.9g, \"compute_s\": %.9g, \"memory_s\": %.9g, \"link_s\": %.9g, "
+               "\"receive_s\": %.9g, \"send_s\": %.9g, \"path_s\": %.9g, \"chain_s\": %.9g, "
+               "\"predicted_s\": %.9g, ",
+               b->bound_s, b->compute_s, b->memory_s,
+               b->receive_s > b->send_s ? b->receive_s : b->send_s, b->receive_s, b->send_s,
+               b->chain_s, b->chain_s, b->predicted_s);
+  cli_json_string("program", b->program);
+  (void)printf(", \"device\": %lld, \"computing_s\": %.9g, \"exposed_s\": %.9g, \"idle_s\": %.9g, ",
+               (long long)b->device, b->computing_s, b->exposed_s, b->idle_s);
+  print_gaps(r);
+  (void)printf("}\n");
+}
+
+/* ---- the command ---- */
+static int print_all(weir_program *p, const weir_shapes *s, bool json) {
+  report r = {.bound.struct_size = sizeof r.bound};
+  int code = cli_status(weir_program_bound(p, s, &r.bound, keep, &r));
+  if (code == 0 && r.failed) code = cli_usage("out of memory");
+  if (code == 0 && json) print_json(&r);
+  if (code == 0 && !json) print_text(&r);
+  report_end(&r);
+  return code;
 }
 
 static int check_device(const cli *c) {
@@ -73,13 +137,12 @@ static int check_device(const cli *c) {
 static int bound(const cli *c, weir_fusion *f) {
   weir_shapes *s = NULL;
   weir_program *p = NULL;
-  report r = {.json = cli_flag(c, "json")};
   CLI_TRY(check_device(c));
   CLI_TRY(cli_check_devices(c, f));
   CLI_TRY(cli_shapes(c, f, &s));
   int code = cli_status(weir_shapes_complete(s));
   if (code == 0) code = cli_status(weir_compile(f, c->options, NULL, &p));
-  if (code == 0) code = print_all(p, s, &r);
+  if (code == 0) code = print_all(p, s, cli_flag(c, "json"));
   weir_program_destroy(p);
   weir_shapes_destroy(s);
   return code;

@@ -512,6 +512,8 @@ typedef struct weir_bound {
   double predicted_s;
   int64_t device; /* that ends last; what its time is: */
   double computing_s, exposed_s, idle_s;
+  const char *
+      program; /* what is predicted: "marked", or the optional pass that makes the variant ("unstream") */
 } weir_bound;
 /* Of each communication that the device waits for with nothing to compute: where it comes from. */
 typedef void (*weir_bound_tell)(void *context, const char *place, const char *text,

@@ -205,7 +205,8 @@ static weir_bound bound_of(const session_bound *b) {
                       .device = b->rank,
                       .computing_s = (double)b->computing_ns * 1e-9,
                       .exposed_s = (double)b->exposed_ns * 1e-9,
-                      .idle_s = (double)(b->total_ns - b->computing_ns - b->exposed_ns) * 1e-9};
+                      .idle_s = (double)(b->total_ns - b->computing_ns - b->exposed_ns) * 1e-9,
+                      .program = b->program};
 }
 
 static status find_bound(arena *scratch, void *context) {

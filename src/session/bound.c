@@ -101,11 +101,21 @@ static status predict(const bound_call *c, const ir_env *env, arena *scratch, se
   return st;
 }
 
+static const char *name_variant(const session *x, const ir_func *host) {
+  for (uint32_t i = 0; i < x->variants.n; i++)
+    if (x->variants.list[i].host == host) return x->variants.list[i].pass;
+  return "marked";
+}
+
 status session_find_bound(session *x, const ir_env *env, arena *scratch, session_exposed tell,
                           void *context, session_bound *result) {
   bound_call c = {x, tell, context};
   *result = (session_bound){0};
   TRY(session_machine_need(&x->machine, x->device, &x->ranks, x->memory));
   TRY(bound_world(x, env, scratch, &result->least));
-  return predict(&c, env, scratch, result);
+  TRY(predict(&c, env, scratch, result));
+  ir_func *host;
+  TRY(session_host(x, env, &host));
+  result->program = name_variant(x, host);
+  return STATUS_OK;
 }

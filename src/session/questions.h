@@ -23,6 +23,7 @@ typedef struct session_bound {
   cost_bound least; /* what no schedule can be faster than */
   int64_t rank;     /* the one that ends last, as predicted: */
   int64_t total_ns, computing_ns, exposed_ns;
+  const char *program; /* which of the variants that is: "marked", or the pass that makes it */
 } session_bound;
 /* The bound, and the simulator's prediction for what a run takes. Needs a memory_guard(). */
 NODISCARD status session_find_bound(session *x, const ir_env *env, arena *scratch,
