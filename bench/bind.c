@@ -1,6 +1,7 @@
-/* bind [LAYERS [SHAPES [MANY]]]: what an unseen shape costs before it can run. A tensor-parallel transformer of 32 layers, as
- * traced, is bound to sequence lengths that it has not seen, and its plan is proven: by its own rank alone, since the
- * ranks are alike. The figures are of one rank of 1 and of 8 devices; with MANY, of 8 alone. */
+/* bind [LAYERS [SHAPES [MANY]]]: what an unseen shape costs before it can run. A tensor-parallel
+ * transformer of 32 layers, as traced, is bound to sequence lengths that it has not seen, and its
+ * plan is proven: by its own rank alone, since the ranks are alike. The figures are of one rank of
+ * 1 and of 8 devices; with MANY, of 8 alone. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,8 @@
  *
  *   call_cost [DEVICE [REPEATS]]     null by default, on which issuing is all there is
  *
- * us, medians: the whole call, issuing the plan as the profile tells, and the difference. The goal for 8 tensors is
- * 3 us; bench/call_cost.py compares calls from Python. */
+ * us, medians: the whole call, issuing the plan as the profile tells, and the difference. The goal
+ * for 8 tensors is 3 us; bench/call_cost.py compares calls from Python. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

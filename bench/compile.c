@@ -1,8 +1,9 @@
-/* What compiling costs: parse (schedule and verification included), verify, print, and lower (the whole
- * pipeline of passes, of the same fusion without rfactors) of a generated fusion of 1,000, 10,000 and
- * 100,000 operations, in nanoseconds per operation. The cost must be linear: per operation it may grow by
- * at most 1.5x from the smallest to the largest. So must that of a host program with one kernel of 3,000 and of 30,000
- * operations, which is parsed, verified and bound. */
+/* What compiling costs: parse (schedule and verification included), verify, print, and lower (the
+ * whole pipeline of passes, of the same fusion without rfactors) of a generated fusion of 1,000,
+ * 10,000 and 100,000 operations, in nanoseconds per operation. The cost must be linear: per
+ * operation it may grow by at most 1.5x from the smallest to the largest. So must that of a host
+ * program with one kernel of 3,000 and of 30,000 operations, which is parsed, verified and
+ * bound. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,10 +2,11 @@
  *
  *   cpu_products [--json] [--cpu-time] [THREADS [SECONDS [NAME]]]
  *
- * Each case is a program of one or a few operations, compiled once and run again and again for SECONDS
- * (0.5); the shortest time counts. With --cpu-time that of the processor, of all threads together, counts
- * in place of the clock's, for machines that others use as well. Cases whose name does not contain NAME are left out. bench/cpu_peers.py
- * times the same with PyTorch and JAX; docs/performance.md has the figures. */
+ * Each case is a program of one or a few operations, compiled once and run again and again for
+ * SECONDS (0.5); the shortest time counts. With --cpu-time that of the processor, of all threads
+ * together, counts in place of the clock's, for machines that others use as well. Cases whose name
+ * does not contain NAME are left out. bench/cpu_peers.py times the same with PyTorch and JAX;
+ * docs/performance.md has the figures. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

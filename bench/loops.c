@@ -1,6 +1,7 @@
-/* loops: what a long loop costs before it runs, as it is kept in the plan and unrolled: time to bind it, time to prove it
- * and take out waits, bytes of the plan and of what the cpu device prepares, and the host's time per instruction. Then of
- * a loop with an allgather per iteration, on two devices: time to bind both, and to prove them together. */
+/* loops: what a long loop costs before it runs, as it is kept in the plan and unrolled: time to
+ * bind it, time to prove it and take out waits, bytes of the plan and of what the cpu device
+ * prepares, and the host's time per instruction. Then of a loop with an allgather per iteration, on
+ * two devices: time to bind both, and to prove them together. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,8 @@
-/* What the pool of a program takes over the most bytes of values that are in use at once, in the order of its plan:
- * transformer blocks and training steps, forward and backward, as they are marked. At most 1.05 is wanted; above that
- * it fails. The last column is the pool of what `--pipeline auto` chooses over that: where it slices products, slices
- * on several streams are in use at the same time, whatever the order of the plan. */
+/* What the pool of a program takes over the most bytes of values that are in use at once, in the
+ * order of its plan: transformer blocks and training steps, forward and backward, as they are
+ * marked. At most 1.05 is wanted; above that it fails. The last column is the pool of what
+ * `--pipeline auto` chooses over that: where it slices products, slices on several streams are in
+ * use at the same time, whatever the order of the plan. */
 #include <stdio.h>
 #include <weir/weir.h>
 

@@ -2,14 +2,15 @@
  *
  *   never_slower [N] [--seed S] [--rounds R] [--seconds T] [--products] [--show] [--compile]
  *
- * Takes the first N (200) programs of the generator from seed S on that run for a millisecond or more unjoined,
- * and times both in R (9) rounds. A program's ratio is that of the least times of both, which what else the
- * machine does disturbs least; where it is above 1.05, up to three times as many rounds follow. Prints the
- * geometric mean, how many are above 1.05, and the worst; --show the texts of these, and what each of their launches
- * takes (of seed S alone, if N is 0). It ends after T seconds, if there are fewer. --products: products and what
- * follows them. On a GPU, the programs that became one kernel are also compared with copying the same bytes: inputs
- * and outputs, each once. --compile only compiles the kernels of N seeds, several of which can be under way at once,
- * and leaves them in the cache for the run that is timed.
+ * Takes the first N (200) programs of the generator from seed S on that run for a millisecond or
+ * more unjoined, and times both in R (9) rounds. A program's ratio is that of the least times of
+ * both, which what else the machine does disturbs least; where it is above 1.05, up to three times
+ * as many rounds follow. Prints the geometric mean, how many are above 1.05, and the worst; --show
+ * the texts of these, and what each of their launches takes (of seed S alone, if N is 0). It ends
+ * after T seconds, if there are fewer. --products: products and what follows them. On a GPU, the
+ * programs that became one kernel are also compared with copying the same bytes: inputs and
+ * outputs, each once. --compile only compiles the kernels of N seeds, several of which can be under
+ * way at once, and leaves them in the cache for the run that is timed.
  *
  * Who includes this says where tensors are, and how large they are at most. */
 #ifndef WEIR_BENCH_NEVER_SLOWER_H
@@ -199,8 +200,8 @@ static void compare_with_copying(trial *t) {
   if (bytes >= LEAST_BYTES) t->result.of_copying = asked.place->copy_s(bytes) / t->result.joined_s;
 }
 
-/* Was something joined, and can it run for a millisecond, but not for minutes? Others are not even compiled. Of
- * products there is attention only, and little of it is enough. */
+/* Was something joined, and can it run for a millisecond, but not for minutes? Others are not even
+ * compiled. Of products there is attention only, and little of it is enough. */
 static bool is_apt(const trial *t) {
   const rt_plan *plan = t->plans[0];
   double flops = 0, bytes = 0, memory = 0;

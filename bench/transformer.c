@@ -1,6 +1,7 @@
-/* What compiling a whole model costs: a generated transformer of 12, 24, 48 and 96 layers, forward and
- * backward and one step of the weights, with marks on the weights alone, parsed, and then propagated, decomposed and lowered for 8
- * devices. The cost must be linear in the number of layers, and 96 layers take seconds at most. */
+/* What compiling a whole model costs: a generated transformer of 12, 24, 48 and 96 layers, forward
+ * and backward and one step of the weights, with marks on the weights alone, parsed, and then
+ * propagated, decomposed and lowered for 8 devices. The cost must be linear in the number of
+ * layers, and 96 layers take seconds at most. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

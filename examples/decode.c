@@ -1,10 +1,10 @@
 /* Decoding with a cache: each token adds one row to the keys and values of the tokens before it.
  *
- * The caches are donated: their new values are computed where the old ones are, so a step writes one row and
- * copies nothing. They have room for as many tokens as the program's capacity says, but a step looks only at the
- * first rows of them: as many as the bucket that its position is in. The position is an input, so all steps of a
- * bucket run what was bound for its first, and allocate nothing. In the end every step is compared with attention
- * over all tokens at once. */
+ * The caches are donated: their new values are computed where the old ones are, so a step writes
+ * one row and copies nothing. They have room for as many tokens as the program's capacity says, but
+ * a step looks only at the first rows of them: as many as the bucket that its position is in. The
+ * position is an input, so all steps of a bucket run what was bound for its first, and allocate
+ * nothing. In the end every step is compared with attention over all tokens at once. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* Ranks that are alike: is what one of them tells of all true? The plans of all ranks are compared, and checked
- * as they are and with one instruction changed on all ranks; both ways to check must agree, and both ways to
- * simulate must take the same time (docs/scale.md). */
+/* Ranks that are alike: is what one of them tells of all true? The plans of all ranks are compared,
+ * and checked as they are and with one instruction changed on all ranks; both ways to check must
+ * agree, and both ways to simulate must take the same time (docs/scale.md). */
 #ifndef WEIR_TESTS_ALIKE_KIT_H
 #define WEIR_TESTS_ALIKE_KIT_H
 
@@ -54,8 +54,8 @@ static inline bool alike_checks_agree(rt_plan *const *plans, uint32_t n, const r
   bool agree = check_alike(one, n, NULL, &by_one) == STATUS_OK;
   *passes = all.n_found == 0;
   if (agree) {
-    /* Every rank is looked at as the root: that may find what is no fault of any, and waits that one of them needs
-     * are needed. */
+    /* Every rank is looked at as the root: that may find what is no fault of any, and waits that
+     * one of them needs are needed. */
     bool roots = rt_plan_has_roots(one), found = by_one.n_found > 0;
     agree = roots ? *passes || found : *passes == !found;
     for (int k = 0; k < CHECK_KIND_COUNT && !roots; k++) agree &= !all.count[k] == !by_one.count[k];

@@ -8,8 +8,8 @@
 #include "runtime/plan.h"
 #include "runtime/queues.h"
 
-/* Of the caller's memory by slot. In the pool places may differ, and in plans without loops results may be where operands
- * were. */
+/* Of the caller's memory by slot. In the pool places may differ, and in plans without loops results
+ * may be where operands were. */
 static inline bool loop_same_buffer(const rt_buffer *a, const rt_buffer *b) {
   return a->kind == b->kind && (a->kind == RT_BUFFER_POOL || a->slot == b->slot);
 }

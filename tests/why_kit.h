@@ -7,8 +7,9 @@
 #include "explain/explain.h"
 #include "stream_kit.h"
 
-/* Does the chain end at a line of the user's (or, for a mesh, where nothing places the tensor; or at a stream that
- * pass slice-products added)? Each reason is younger than the one it rests on, so chains end. */
+/* Does the chain end at a line of the user's (or, for a mesh, where nothing places the tensor; or
+ * at a stream that pass slice-products added)? Each reason is younger than the one it rests on, so
+ * chains end. */
 static inline bool kit_chain(const ir_func *f, uint32_t why, bool mesh, const char *what) {
   if (why == 0 || why >= f->whys.len) return kit_wrong("no reason", what);
   while (ir_why_at(f, why)->because) {

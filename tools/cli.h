@@ -82,7 +82,8 @@ int cli_known_shapes(const cli *c, weir_fusion *f, weir_shapes **result);
 /* Refuses --devices below what the fusion's meshes need. */
 int cli_check_devices(const cli *c, const weir_fusion *f);
 
-/* A colour (as "31"; "0" ends it) for a stream that is a terminal, unless NO_COLOR is set, it has none, or a launcher made it; else "". */
+/* A colour (as "31"; "0" ends it) for a stream that is a terminal, unless NO_COLOR is set, it has
+ * none, or a launcher made it; else "". */
 const char *cli_colour(FILE *stream, const char *code);
 
 /* Shows the progress of long work on a terminal, unless --quiet; hides what is shown. */

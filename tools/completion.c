@@ -1,5 +1,5 @@
-/* Completion for shells and a syntax file for vim, written from the tables of commands, options and operations:
- * they cannot be out of date. */
+/* Completion for shells and a syntax file for vim, written from the tables of commands, options and
+ * operations: they cannot be out of date. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -67,7 +67,8 @@ int run_prepare(run_state *s);
 /* Writes the outputs that have a path, all or none: of all processes, if they write shards. `code` is what
  * this process has come to so far; the result what all have. */
 int run_save(const run_state *s, int code);
-/* Zeroed arrays for all whole outputs; `slot` says where. On a device that computes nothing they have no data. */
+/* Zeroed arrays for all whole outputs; `slot` says where. On a device that computes nothing they
+ * have no data. */
 int run_allocate(const run_state *s, weir_array **(*slot)(run_tensor *t));
 int run_allocate_one(const run_state *s, const run_tensor *t, weir_array **result);
 void run_list_free(run_list *l);
@@ -100,8 +101,8 @@ void run_shard_lists_free(const run_shard_lists *lists);
 /* ---- run_donate.c ---- */
 /* Takes --donate, when shapes are known. */
 int run_take_donations(run_state *s);
-/* Before a run whose outputs go to `slot`: what is donated is a copy there, so that the input stays for other runs
- * and for --check. */
+/* Before a run whose outputs go to `slot`: what is donated is a copy there, so that the input stays
+ * for other runs and for --check. */
 void run_fill_donated(const run_state *s, weir_array **(*slot)(run_tensor *t), bool again);
 /* For weir_run_args: by output the number of its donor, or -1; NULL: no memory. */
 int64_t *run_donated_list(const run_state *s);

@@ -2,8 +2,9 @@
  *
  *   attention CASES [NAME]         all, or those whose name begins so
  *
- * A program of attentions that follow one another is run on device memory, as often as it takes; what is
- * printed is the median, divided by how many there are. WEIR_CUDNN_LIBRARY=none times the generated kernels. */
+ * A program of attentions that follow one another is run on device memory, as often as it takes;
+ * what is printed is the median, divided by how many there are. WEIR_CUDNN_LIBRARY=none times the
+ * generated kernels. */
 #include "gpu/kit.h"
 
 typedef struct form {

@@ -1,12 +1,12 @@
-/* Blocks of models through the public interface, with tensors in device memory and on a stream of the
- * caller, beside the same blocks under torch.compile.
+/* Blocks of models through the public interface, with tensors in device memory and on a stream of
+ * the caller, beside the same blocks under torch.compile.
  *
  *   block FILE [SCRIPT [BLOCK]]
  *
- * FILE: bench/gpu/block.weir; SCRIPT: bench/gpu/block.py; BLOCK: only that one. Times are medians of runs that
- * follow one another, in us. Memory is what the program takes, with inputs and results, beside the most that
- * PyTorch's allocator gave out for the same. In the end one program runs with several lengths: its plans share what the
- * longest takes. */
+ * FILE: bench/gpu/block.weir; SCRIPT: bench/gpu/block.py; BLOCK: only that one. Times are medians
+ * of runs that follow one another, in us. Memory is what the program takes, with inputs and
+ * results, beside the most that PyTorch's allocator gave out for the same. In the end one program
+ * runs with several lengths: its plans share what the longest takes. */
 #include "gpu/kit.h"
 #include "weir/weir.h"
 

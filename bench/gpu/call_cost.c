@@ -1,12 +1,12 @@
-/* What a call of weir_run() costs the host above the issue of its plan: a ready program of one kernel on tensors of a
- * GPU, on a stream of the caller's.
+/* What a call of weir_run() costs the host above the issue of its plan: a ready program of one
+ * kernel on tensors of a GPU, on a stream of the caller's.
  *
  *   call_cost [REPEATS]
  *
- * us, medians of series of calls, taken in turns: the whole call, which issues and does not wait; of that, asking the
- * driver where the tensors are (look); issuing the plan that the program has loaded, with the same tensors on the same
- * stream, without the API (issue); and what is left (above). The goal for 8 tensors is 3 us above the issue, looking
- * apart. */
+ * us, medians of series of calls, taken in turns: the whole call, which issues and does not wait;
+ * of that, asking the driver where the tensors are (look); issuing the plan that the program has
+ * loaded, with the same tensors on the same stream, without the API (issue); and what is left
+ * (above). The goal for 8 tensors is 3 us above the issue, looking apart. */
 #include "api/program.h"
 #include "gpu/kit.h"
 #include "session/plans.h"

@@ -2,11 +2,12 @@
  *
  *   fused [--kernels] [--small] [--only CHAIN] [SCRIPT]
  *
- * SCRIPT: bench/gpu/fused.py, which measures torch.compile in the same run. --small: sizes for stand-ins. --only: one
- * chain, at the large size.
+ * SCRIPT: bench/gpu/fused.py, which measures torch.compile in the same run. --small: sizes for
+ * stand-ins. --only: one chain, at the large size.
  *
- * Through the public interface, with tensors in device memory and on a stream of the caller; with --kernels
- * the kernels alone, each chain as one body. Times are medians of runs that follow one another, in us. */
+ * Through the public interface, with tensors in device memory and on a stream of the caller; with
+ * --kernels the kernels alone, each chain as one body. Times are medians of runs that follow one
+ * another, in us. */
 #include <math.h>
 
 #include "conform/body_kit.h"

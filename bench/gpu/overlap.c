@@ -2,13 +2,15 @@
  *
  *   overlap ag M K N | ar M K N [OVERLAP.py]     bf16; a of M x K, b of K x N
  *
- * AG+matmul: each device has half of the rows of `a` and half of the columns of `b`; it needs all rows.
- * matmul+AR: each device has half of the inner dimension; the products are added up.
+ * AG+matmul: each device has half of the rows of `a` and half of the columns of `b`; it needs all
+ * rows. matmul+AR: each device has half of the inner dimension; the products are added up.
  *
- * All contenders run in turns, round by round, for a link that others use too is not always as fast, and
- * each begins after a rest, since a GPU that has just multiplied a lot runs at lower clocks. Medians in ms. The limit is the longer of the whole product (both devices' work, alone) and the fastest
- * of several ways to move all bytes that must cross, both ways at once. The programs by hand are in
- * overlap_hand.h; the one in PyTorch is OVERLAP.py, which runs when it is told to. */
+ * All contenders run in turns, round by round, for a link that others use too is not always as
+ * fast, and each begins after a rest, since a GPU that has just multiplied a lot runs at lower
+ * clocks. Medians in ms. The limit is the longer of the whole product (both devices' work, alone)
+ * and the fastest of several ways to move all bytes that must cross, both ways at once. The
+ * programs by hand are in overlap_hand.h; the one in PyTorch is OVERLAP.py, which runs when it is
+ * told to. */
 #define _POSIX_C_SOURCE 200809L
 #include <sys/types.h>
 #include <time.h>

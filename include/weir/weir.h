@@ -11,8 +11,8 @@
  *     read as zero for callers compiled earlier.
  *   - One object is used by one thread at a time; different objects by different threads freely.
  *     A compiled program may be run from several threads at once.
- *   - Functions that callers give must not throw. In C++17 and later their types say so: the compiler refuses one
- *     that is not noexcept.
+ *   - Functions that callers give must not throw. In C++17 and later their types say so: the
+ *     compiler refuses one that is not noexcept.
  */
 #ifndef WEIR_WEIR_H
 #define WEIR_WEIR_H
@@ -58,8 +58,9 @@ const char *weir_status_text(weir_status s);
 void weir_string_free(char *text);
 
 /* ---- errors as data ----
- * The diagnostics of the last failed call on this thread, as weir_error() writes them. What failed on a rank of a
- * program carries that rank, and the place in the program where the message has one. */
+ * The diagnostics of the last failed call on this thread, as weir_error() writes them. What failed
+ * on a rank of a program carries that rank, and the place in the program where the message has
+ * one. */
 typedef enum weir_severity { WEIR_SEVERITY_ERROR, WEIR_SEVERITY_NOTE } weir_severity;
 
 typedef struct weir_diagnostic {
@@ -77,9 +78,10 @@ size_t weir_diagnostic_count(void);
 bool weir_diagnostic_at(size_t i, weir_diagnostic *result);
 
 /* ---- texts and progress while the library works ----
- * Texts that the option `dump` and others ask for, and the progress of long work: "binding ranks", "compiling kernels",
- * `done` of `total`. For the whole process; called from any thread, never two at once, and they must not call the
- * library. NULL: texts go to standard error, and progress is not reported. */
+ * Texts that the option `dump` and others ask for, and the progress of long work: "binding ranks",
+ * "compiling kernels", `done` of `total`. For the whole process; called from any thread, never two
+ * at once, and they must not call the library. NULL: texts go to standard error, and progress is
+ * not reported. */
 typedef void weir_log_fn(void *context, const char *text) WEIR_NOEXCEPT;
 typedef void weir_progress_fn(void *context, const char *what, int64_t done,
                               int64_t total) WEIR_NOEXCEPT;
@@ -166,10 +168,11 @@ weir_status weir_options_get(const weir_options *o, const char *name, size_t k, 
 weir_status weir_options_get_int(const weir_options *o, const char *name, int64_t *value);
 weir_status weir_options_get_bool(const weir_options *o, const char *name, bool *value);
 
-/* Where programs compiled with these options take memory of GPUs for their plans: a caching allocator of the caller's,
- * so that both share what there is. A block must be aligned to 256 bytes and may be used by any stream of the GPU until
- * it is freed; alloc gives NULL where there is none. Both are called by the thread that runs or destroys a program. The
- * struct is copied; its context must outlive the programs. Memory that other processes open is not taken from there. */
+/* Where programs compiled with these options take memory of GPUs for their plans: a caching
+ * allocator of the caller's, so that both share what there is. A block must be aligned to 256 bytes
+ * and may be used by any stream of the GPU until it is freed; alloc gives NULL where there is none.
+ * Both are called by the thread that runs or destroys a program. The struct is copied; its context
+ * must outlive the programs. Memory that other processes open is not taken from there. */
 typedef void *weir_device_alloc_fn(void *context, int32_t gpu, size_t size_bytes) WEIR_NOEXCEPT;
 typedef void weir_device_free_fn(void *context, int32_t gpu, void *block) WEIR_NOEXCEPT;
 typedef struct weir_device_allocator {
@@ -182,29 +185,31 @@ typedef struct weir_device_allocator {
 weir_status weir_options_set_device_allocator(weir_options *o, const weir_device_allocator *a);
 
 /* ---- worlds: processes that run programs together, each of them one device ----
- * Without one, a program that needs several devices finds its ranks by itself: under mpirun (OpenMPI, or PMIx and
- * PMI, as of Slurm and MPICH) by MPI; under torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT) over
- * TCP; and else all of them are threads of this process. A caller that has its own ranks makes a world of them, from
- * one of these:
+ * Without one, a program that needs several devices finds its ranks by itself: under mpirun (OpenMPI,
+ * or PMIx and PMI, as of Slurm and MPICH) by MPI; under torchrun (RANK, WORLD_SIZE, LOCAL_RANK,
+ * MASTER_ADDR, MASTER_PORT) over TCP; otherwise all of them are threads of this process. A caller that
+ * has its own ranks makes a world of them, from one of these:
  *
- *   mpi_comm   an MPI_Comm; MPI then carries control messages, and on CPUs the data. It is copied. MPI must have been
- *              initialised with MPI_THREAD_MULTIPLE, and must not be finalised before the world is destroyed;
- *   nccl_comm  an ncclComm_t of the libnccl.so.2 that this process has loaded. It tells which ranks there are and on
- *              which GPUs, and carries the exchange of this call; it is not used afterwards, and remains the caller's;
- *   exchange   a function by which all ranks give some bytes and get those of all, with `rank` and `size`. Called by
- *              weir_world_create() alone, a few times, on the calling thread.
+ *   mpi_comm   an MPI_Comm, which is copied. MPI then carries control messages, and on CPUs the data.
+ *              MPI must have been initialised with MPI_THREAD_MULTIPLE, and must not be finalised
+ *              before the world is destroyed.
+ *   nccl_comm  an ncclComm_t of the libnccl.so.2 that this process has loaded. It tells which ranks
+ *              there are and on which GPUs, and carries the exchange of this call. It is not used
+ *              afterwards, and remains the caller's.
+ *   exchange   a function by which all ranks give some bytes and get those of all, with `rank` and
+ *              `size`. Called by weir_world_create() alone, a few times, on the calling thread.
  *   nothing    what the environment says.
  *
- * With the last three, control messages go over TCP, and on CPUs the data too. On GPUs data goes by NCCL or between
- * GPUs in any case (option comm).
+ * With the last three, control messages go over TCP, and on CPUs the data too. On GPUs data goes by
+ * NCCL or between GPUs in any case (option comm).
  *
- * All ranks make a world together, and compile the programs that use it in the same order. A world fails as a whole:
- * when a rank dies, or an operation of one fails, all ranks' runs end with a message that names the rank. Programs
- * of a failed world can only be destroyed; the process goes on, and a new world can be made in it, of the ranks that
- * are left. */
+ * All ranks make a world together, and compile the programs that use it in the same order. A world
+ * fails as a whole: when a rank dies, or an operation of one fails, all ranks' runs end with a message
+ * that names the rank. Programs of a failed world can only be destroyed; the process goes on, and a
+ * new world can be made in it, of the ranks that are left. */
 typedef struct weir_world weir_world;
-/* `all` has room for size * size_bytes, and receives what every rank gave as `mine`, in order. Anything but WEIR_OK
- * is the status of weir_world_create(). */
+/* `all` has room for size * size_bytes, and receives what every rank gave as `mine`, in order.
+ * Anything but WEIR_OK is the status of weir_world_create(). */
 typedef weir_status weir_exchange_fn(void *context, const void *mine, void *all,
                                      size_t size_bytes) WEIR_NOEXCEPT;
 
@@ -218,7 +223,8 @@ typedef struct weir_world_args {
 } weir_world_args;
 /* args NULL: from the environment. Waits for all ranks, 60 s at most (WEIR_MPI_START_SECONDS). */
 weir_status weir_world_create(const weir_world_args *args, weir_world **result);
-/* Accepts NULL. Programs that use the world keep it. For a world of an MPI communicator all ranks must call this. */
+/* Accepts NULL. Programs that use the world keep it. For a world of an MPI communicator all ranks
+ * must call this. */
 void weir_world_destroy(weir_world *w);
 
 typedef struct weir_world_info {
@@ -285,9 +291,10 @@ typedef struct weir_finding {
 typedef void weir_finding_fn(void *context, const weir_finding *finding) WEIR_NOEXCEPT;
 weir_status weir_examine(weir_finding_fn *tell, void *context);
 
-/* How fast a device (options device, comm) is, as the choices of `--pipeline auto` know it: the text of a machine
- * file, with comments that say where its figures come from. They are measured once and kept in the user's cache
- * folder; `measure` renews them. Under an MPI launcher all processes call it, and get the same. */
+/* How fast a device (options device, comm) is, as the choices of `--pipeline auto` know it: the
+ * text of a machine file, with comments that say where its figures come from. They are measured
+ * once and kept in the user's cache folder; `measure` renews them. Under an MPI launcher all
+ * processes call it, and get the same. */
 weir_status weir_machine(const weir_options *o, bool measure, char **text);
 
 /* ---- building a fusion ---- */
@@ -412,23 +419,25 @@ typedef struct weir_program weir_program;
 /* The host program a fusion is lowered to, as text. style: "weir", which parses back and follows
  * its fusion, or "nvfuser". With the option `explain`, reasons are in it as comments. */
 weir_status weir_lower(const weir_fusion *f, const weir_options *o, const char *style, char **text);
-/* The same for shapes that are complete: of the programs that `--pipeline auto` chooses from, the one that a run
- * takes with these options (device, comm, machine among them). NULL, or not complete: as weir_lower. */
+/* The same for shapes that are complete: of the programs that `--pipeline auto` chooses from, the
+ * one that a run takes with these options (device, comm, machine among them). NULL, or not
+ * complete: as weir_lower. */
 weir_status weir_lower_for(const weir_fusion *f, const weir_options *o, const weir_shapes *s,
                            const char *style, char **text);
 
-/* A picture of the lowered program, as SVG: meshes, the pieces of tensors that devices hold, and the host program with
- * a lane for each stream and for communications. `s`, which may be NULL, has the extents: without all of them tensors
- * are left out. */
+/* A picture of the lowered program, as SVG: meshes, the pieces of tensors that devices hold, and
+ * the host program with a lane for each stream and for communications. `s`, which may be NULL, has
+ * the extents: without all of them tensors are left out. */
 weir_status weir_draw(const weir_fusion *f, const weir_options *o, const weir_shapes *s,
                       char **text);
 /* Writes a text to a file: all of it, or the file stays as it was. */
 weir_status weir_text_write(const char *text, const char *path);
 
-/* Where things come from: for each name, of a tensor of the fusion, of one of its host program or of a
- * communication (as weir_lower writes them), where it lies and why, down to the lines of the program,
- * and what its communications cost. `s`, which may be NULL and need not be complete, gives extents for
- * numbers; if it is complete, the program is the one that a run takes. A name that is not known is WEIR_BAD_USAGE. */
+/* Where things come from: for each name, of a tensor of the fusion, of one of its host program or
+ * of a communication (as weir_lower writes them), where it lies and why, down to the lines of the
+ * program, and what its communications cost. `s`, which may be NULL and need not be complete, gives
+ * extents for numbers; if it is complete, the program is the one that a run takes. A name that is
+ * not known is WEIR_BAD_USAGE. */
 weir_status weir_why(const weir_fusion *f, const weir_options *o, const weir_shapes *s,
                      const char *const *names, size_t n_names, char **text);
 
@@ -439,7 +448,8 @@ weir_status weir_compile(const weir_fusion *f, const weir_options *o, const weir
                          weir_program **result);
 void weir_program_destroy(weir_program *p);
 
-/* What ran when in a run: filled when it is passed to weir_run(). Read and write it while the program lives. */
+/* What ran when in a run: filled when it is passed to weir_run(). Read and write it while the
+ * program lives. */
 typedef struct weir_profile weir_profile;
 
 typedef struct weir_stats {
@@ -490,14 +500,15 @@ typedef struct weir_path_step {
 size_t weir_profile_path_count(const weir_profile *p);
 weir_status weir_profile_path_step(const weir_profile *p, size_t i, weir_path_step *step);
 
-/* A trace by the ending of the path: .json for Perfetto and Chrome, .html one self-contained page, .svg a picture. */
+/* A trace by the ending of the path: .json for Perfetto and Chrome, .html one self-contained page,
+ * .svg a picture. */
 weir_status weir_profile_write(const weir_profile *p, const char *title, const char *path);
 /* The same of one device of this process: the i-th of weir_profile_ranks(). */
 weir_status weir_profile_write_rank(const weir_profile *p, size_t i, const char *title,
                                     const char *path);
-/* All processes of a program call it, each with the profile of the same run: that of rank 0 then has the devices of
- * all of them. Its statistics stay those of rank 0. Clocks of different machines are compared; times of one machine
- * are exact. */
+/* All processes of a program call it, each with the profile of the same run: that of rank 0 then
+ * has the devices of all of them. Its statistics stay those of rank 0. Clocks of different machines
+ * are compared; times of one machine are exact. */
 weir_status weir_profile_gather(const weir_program *p, weir_profile *profile);
 /* One self-contained page of traces that were written as JSON, for instance one per process of a run. */
 weir_status weir_trace_page(const char *const *traces, size_t n, const char *title,
@@ -518,8 +529,8 @@ typedef struct weir_bound {
 /* Of each communication that the device waits for with nothing to compute: where it comes from. */
 typedef void (*weir_bound_tell)(void *context, const char *place, const char *text,
                                 double exposed_s) WEIR_NOEXCEPT;
-/* On the machine that the option machine names, or that the device is (weir_machine()). Under an MPI launcher all
- * processes call it. `tell` may be NULL. */
+/* On the machine that the option machine names, or that the device is (weir_machine()). Under an
+ * MPI launcher all processes call it. `tell` may be NULL. */
 weir_status weir_program_bound(weir_program *p, const weir_shapes *s, weir_bound *result,
                                weir_bound_tell tell, void *context);
 
@@ -527,25 +538,26 @@ weir_status weir_program_bound(weir_program *p, const weir_shapes *s, weir_bound
  * allocated or written or after it is freed, and that every stream is joined. WEIR_CHECK_FAILED with
  * all findings otherwise. *report (may be NULL) lists waits that could be left out. */
 weir_status weir_program_check(const weir_program *p, const weir_shapes *s, char **report);
-/* Does all that a run with these shapes needs and that depends on nothing else: binds the program, compiles and
- * loads its kernels, allocates its memory. Such a run then only issues, but on a GPU the first one with arrays that
- * are not there allocates memory for those. If the program has several processes, all of them call this. For the reference evaluator it does nothing. */
+/* Does all that a run with these shapes needs and that depends on nothing else: binds the program,
+ * compiles and loads its kernels, allocates its memory. Such a run then only issues, but on a GPU
+ * the first one with arrays that are not there allocates memory for those. If the program has
+ * several processes, all of them call this. For the reference evaluator it does nothing. */
 weir_status weir_program_prepare(const weir_program *p, const weir_shapes *s);
-/* Waits for runs on the caller's streams that may find something wrong (indexes, positions or lengths out of range),
- * and fails with what they, or launches of a captured graph that are over, have found. Without it the next run of the
- * program does. */
+/* Waits for runs on the caller's streams that may find something wrong (indexes, positions or
+ * lengths out of range), and fails with what they, or launches of a captured graph that are over,
+ * have found. Without it the next run of the program does. */
 weir_status weir_program_settle(const weir_program *p);
-/* The rank of this process if a launcher started it, of MPI or torchrun, else -1. Unless --comm is inproc each
- * process then runs one device: weir_run() takes whole inputs on all of them, and whole outputs come together on
- * rank 0. On other ranks that device's part of an output is written: all of it where the output is replicated,
- * nothing where the device has none of it. */
+/* The rank of this process if a launcher started it, of MPI or torchrun, else -1. Unless --comm is
+ * inproc each process then runs one device: weir_run() takes whole inputs on all of them, and whole
+ * outputs come together on rank 0. On other ranks that device's part of an output is written: all
+ * of it where the output is replicated, nothing where the device has none of it. */
 int64_t weir_launch_rank(void);
 /* "cpu", "sim", …, or "ref" when the reference evaluator executes it. */
 const char *weir_program_device(const weir_program *p);
 /* Notes about the program as it ran last, or was checked: that streams which it marks are not used,
- * with the times predicted with and without them; marks that made no loop; movements of many bytes that another
- * mark would avoid. Several lines are separated by newlines. NULL: there are none. The string is freed
- * with weir_string_free(). */
+ * with the times predicted with and without them; marks that made no loop; movements of many bytes
+ * that another mark would avoid. Several lines are separated by newlines. NULL: there are none. The
+ * string is freed with weir_string_free(). */
 weir_status weir_program_note(const weir_program *p, char **note);
 
 /* What a program on a device has done so far. New extents are bound; other values, seeds and addresses
@@ -565,15 +577,17 @@ typedef struct weir_counts {
 } weir_counts;
 weir_status weir_program_counts(const weir_program *p, weir_counts *result);
 
-/* For an extent with a capacity (`extent s <= 8192`): the smallest bucket that holds `length` positions. Buckets
- * are 64, 128, 256, … and the capacity. A length that is over the capacity is refused. Inputs whose extent is a
- * bucket, with the length as an input without dimensions, bind the program once per bucket (docs/api.md). */
+/* For an extent with a capacity (`extent s <= 8192`): the smallest bucket that holds `length`
+ * positions. Buckets are 64, 128, 256, … and the capacity. A length that is over the capacity is
+ * refused. Inputs whose extent is a bucket, with the length as an input without dimensions, bind
+ * the program once per bucket (docs/api.md). */
 weir_status weir_program_bucket(const weir_program *p, const char *extent, int64_t length,
                                 int64_t *bucket);
 
-/* The buffers of a program bound to completed shapes, on the device that needs most for them: one pool, in which
- * buffers share bytes that are not in use at the same time. `text` (may be NULL) is freed with weir_string_free():
- * which values are in use where most are, with their lines and bytes. Nothing is run. */
+/* The buffers of a program bound to completed shapes, on the device that needs most for them: one
+ * pool, in which buffers share bytes that are not in use at the same time. `text` (may be NULL) is
+ * freed with weir_string_free(): which values are in use where most are, with their lines and
+ * bytes. Nothing is run. */
 typedef struct weir_memory {
   size_t struct_size;
   int64_t device;
@@ -583,8 +597,9 @@ typedef struct weir_memory {
 weir_status weir_program_memory(const weir_program *p, const weir_shapes *s, weir_memory *result,
                                 char **text);
 
-/* Whether a run with these completed shapes computes output `output` in the memory of input `input`, should that
- * be donated. *why is then NULL; otherwise it says what is in the way, and is freed with weir_string_free(). */
+/* Whether a run with these completed shapes computes output `output` in the memory of input
+ * `input`, should that be donated. *why is then NULL; otherwise it says what is in the way, and is
+ * freed with weir_string_free(). */
 weir_status weir_program_donation(const weir_program *p, const weir_shapes *s, size_t input,
                                   size_t output, char **why);
 
@@ -610,8 +625,8 @@ typedef struct weir_shard {
   int64_t owner; /* of the devices that hold the same part, the one that represents them */
   bool scattered;
 } weir_shard;
-/* Of the i-th input or output, for completed shapes, or for shapes in which all extents of inputs that its own depend
- * on are known. Not for the reference evaluator. */
+/* Of the i-th input or output, for completed shapes, or for shapes in which all extents of inputs
+ * that its own depend on are known. Not for the reference evaluator. */
 weir_status weir_program_shard(const weir_program *p, const weir_shapes *s, weir_side side,
                                size_t i, int64_t device, weir_shard *result);
 /* Compares what devices hold of the same part of a tensor, an error if they differ, and, if asked for,
@@ -627,21 +642,22 @@ weir_status weir_program_agree(const weir_program *p, weir_status mine, const ch
  * While a call computes they do not in any case. */
 void weir_program_busy(const weir_program *p, bool busy);
 
-/* Caller-owned memory in, caller-owned memory out. Shapes come from the inputs. `outputs` are dense or
- * strided tensors of the right shape and dtype that overlap no input and no other output. They hold the
- * result on success; after a failure their content is undefined. Tensors may be in memory of the host or of
- * GPUs; what a program cannot use in place is copied (docs/api.md). Devices that compute nothing (sim, null)
- * look at shapes only: their tensors may have no data.
+/* Caller-owned memory in, caller-owned memory out. Shapes come from the inputs. `outputs` are dense
+ * or strided tensors of the right shape and dtype that overlap no input and no other output. They
+ * hold the result on success; after a failure their content is undefined. Tensors may be in memory
+ * of the host or of GPUs; what a program cannot use in place is copied (docs/api.md). Devices that
+ * compute nothing (sim, null) look at shapes only: their tensors may have no data.
  *
- * With `streams` the run comes after all work that is on these streams of the caller's, and before all that is
- * put on them afterwards; weir_run() returns when it is issued, and waits only where the host has to see the end
- * (docs/api.md). If one of the streams is being captured, the program becomes part of that CUDA graph. Without
- * streams, outputs are complete when it returns.
+ * With `streams` the run comes after all work that is on these streams of the caller's, and before
+ * all that is put on them afterwards; weir_run() returns when it is issued, and waits only where
+ * the host has to see the end (docs/api.md). If one of the streams is being captured, the program
+ * becomes part of that CUDA graph. Without streams, outputs are complete when it returns.
  *
- * A tensor with an entry in `input_shards` or `output_shards` is given as parts: inputs[i] or outputs[i]
- * is then ignored. An entry has one tensor for each device of this process (weir_program_devices), in
- * order, NULL for a device that holds none; shapes are those of weir_program_shard(). What devices hold
- * of the same part is not compared: weir_program_join() does that. Shapes then come from `shapes`. */
+ * A tensor with an entry in `input_shards` or `output_shards` is given as parts: inputs[i] or
+ * outputs[i] is then ignored. An entry has one tensor for each device of this process
+ * (weir_program_devices), in order, NULL for a device that holds none; shapes are those of
+ * weir_program_shard(). What devices hold of the same part is not compared: weir_program_join()
+ * does that. Shapes then come from `shapes`. */
 typedef struct weir_stream {
   weir_dl_device device; /* type 2 (CUDA), and which GPU */
   void *handle;          /* cudaStream_t or CUstream; NULL: the default stream */
@@ -664,36 +680,40 @@ typedef struct weir_run_args {
   /* One per output: the number of the input whose memory it is given, or -1; NULL: none. The output is then
    * the same tensor as that input, or the same shards, and nothing else of the run may be there. */
   const int64_t *donated;
-  /* Of weir_check(): so many rows of each output, positions of all dimensions but the last, are looked at, chosen at
-   * random by `seed`; 0: all. */
+  /* Of weir_check(): so many rows of each output, positions of all dimensions but the last, are
+   * looked at, chosen at random by `seed`; 0: all. */
   int64_t check_rows;
 } weir_run_args;
 
 weir_status weir_run(const weir_program *p, const weir_run_args *args);
 
 /* ---- runs that go on while the caller does something else ----
- * A program has a queue. Its runs are executed one after the other, in the order of the calls, by a thread of the
- * program's: each uses the plan's memory when the one before it has ended, so results never mix. weir_run() comes
- * after all runs that were begun before it. Different programs run at the same time.
+ * A program has a queue. Its runs are executed one after the other, in the order of the calls, by a
+ * thread of the program's: each uses the plan's memory when the one before it has ended, so results
+ * never mix. weir_run() comes after all runs that were begun before it. Different programs run at
+ * the same time.
  *
- * weir_run_async() returns at once. The lists and tensor structs of `args` are copied; data, `shapes` and `profile`
- * must live until the run has ended. With `streams` the run comes after all that these hold at the time of the call;
- * they do not wait for it, and must not be captured.
+ * weir_run_async() returns at once. The lists and tensor structs of `args` are copied; data,
+ * `shapes` and `profile` must live until the run has ended. With `streams` the run comes after all
+ * that these hold at the time of the call; they do not wait for it, and must not be captured.
  *
- * `done` (may be NULL) is called on the program's thread when the run has ended, before threads that wait for it go
- * on. It must not wait for other runs of the program. `result` may be NULL if no thread waits. */
+ * `done` (may be NULL) is called on the program's thread when the run has ended, before threads
+ * that wait for it go on. It must not wait for other runs of the program. `result` may be NULL if
+ * no thread waits. */
 typedef struct weir_pending weir_pending;
 typedef void weir_done_fn(void *context, weir_status status, const char *message) WEIR_NOEXCEPT;
 
 weir_status weir_run_async(const weir_program *p, const weir_run_args *args, weir_done_fn *done,
                            void *context, weir_pending **result);
-/* Until it has ended; gives its status, and its error becomes that of the calling thread. As often as wanted. */
+/* Until it has ended; gives its status, and its error becomes that of the calling thread. As often
+ * as wanted. */
 weir_status weir_pending_wait(const weir_pending *r);
 /* Has it ended? Waits for that up to `timeout_ns`; negative: for ever. */
 bool weir_pending_poll(const weir_pending *r, int64_t timeout_ns);
-/* Asks it to end: one that has not begun does not, one that is under way starts no more steps. It then ends with
- * WEIR_CANCELLED, and the content of outputs is undefined; the program is not affected. What cannot be stopped runs to
- * its end: the reference evaluator, and runs in which other processes take part. Does not wait. */
+/* Asks it to end: one that has not begun does not, one that is under way starts no more steps. It
+ * then ends with WEIR_CANCELLED, and the content of outputs is undefined; the program is not
+ * affected. What cannot be stopped runs to its end: the reference evaluator, and runs in which
+ * other processes take part. Does not wait. */
 void weir_pending_cancel(weir_pending *r);
 /* A run that has not ended goes on all the same. weir_program_destroy() waits for all runs. */
 void weir_pending_destroy(weir_pending *r);
@@ -748,8 +768,8 @@ weir_status weir_arrays_stage_npy(const weir_array *const *arrays, const char *c
                                   size_t n, weir_saving **result);
 weir_status weir_saving_commit(weir_saving *s);
 void weir_saving_destroy(weir_saving *s);
-/* Removes the temporary files of all that is being saved. For a handler of a signal that ends the process: the
- * library installs none. */
+/* Removes the temporary files of all that is being saved. For a handler of a signal that ends the
+ * process: the library installs none. */
 void weir_saving_abandon_all(void);
 /* Converts between dtypes that hold the same values (an f32 file for a bf16 input). */
 weir_status weir_array_convert(const weir_array *a, weir_dtype dtype, weir_array **result);

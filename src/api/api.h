@@ -39,8 +39,8 @@ void api_begin(void); /* clears the error record */
 weir_status api_end(status st);
 
 /* ---- errors (error.c) ----
- * What the last failed call of a thread left: its message, and the same as a list. It never changes, and threads
- * may share one. */
+ * What the last failed call of a thread left: its message, and the same as a list. It never
+ * changes, and threads may share one. */
 typedef struct api_error api_error;
 /* The message of weir_error(), of any length. Its lines are read for the places that they name. */
 void api_set_error(const char *text);

@@ -1,7 +1,8 @@
 /* The message of the last failed call, and its diagnostics as data.
  *
- * Short messages are in the record of base/status, which needs no memory. What is longer, or was asked for as data,
- * is a block that threads can share: a run on another thread shows its error where it is waited for. */
+ * Short messages are in the record of base/status, which needs no memory. What is longer, or was
+ * asked for as data, is a block that threads can share: a run on another thread shows its error
+ * where it is waited for. */
 #include <ctype.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -208,8 +209,8 @@ static bool skip_file(const char **at, const char *end, line_parts *l) {
   return false;
 }
 
-/* What failed on a rank says so in its text: "rank 2 (process 7) has died", "NCCL failed at rank 1's allreduce of 8
- * f32 (sum) at two.weir:4 on team (0 1)". */
+/* What failed on a rank says so in its text: "rank 2 (process 7) has died", "NCCL failed at rank
+ * 1's allreduce of 8 f32 (sum) at two.weir:4 on team (0 1)". */
 static void find_rank(const char *at, const char *end, line_parts *l) {
   const char *p = at;
   if (skip_word(&p, "rank ") && skip_number(&p, &l->rank)) return;
@@ -235,7 +236,8 @@ static bool read_at(const char *at, const char *end, line_parts *l) {
   return false;
 }
 
-/* Of ranks any place that is named; else "in the run that begins at f.weir:5", and no address of a machine. */
+/* Of ranks any place that is named; else "in the run that begins at f.weir:5", and no address of a
+ * machine. */
 static void find_place(const char *at, const char *end, line_parts *l) {
   const char *word = l->rank >= 0 ? " at " : " that begins at ";
   for (const char *p = at; p < end; p++) {

@@ -33,7 +33,8 @@ static bool dumps_passes(const weir_options *o) {
   return false;
 }
 
-/* GPUs that are not named: those of a machine that is built in, and for a link by way of the host's memory, PCIe 5. */
+/* GPUs that are not named: those of a machine that is built in, and for a link by way of the host's
+ * memory, PCIe 5. */
 static status assume_gpus(const weir_options *o, rt_speed *speed) {
   enum { HOST_GB_S = 50, HOST_US = 15 };
   const char *link = "";
@@ -45,7 +46,8 @@ static status assume_gpus(const weir_options *o, rt_speed *speed) {
   return STATUS_OK;
 }
 
-/* The links that the program is for: of the machine that is named, or of usual GPUs, or, in one process, of threads. */
+/* The links that the program is for: of the machine that is named, or of usual GPUs, or, in one
+ * process, of threads. */
 static status read_link(const weir_options *o, host_options *result) {
   const char *machine = "", *device = "";
   rt_speed speed = rt_machine_default();

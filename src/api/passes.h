@@ -9,8 +9,9 @@
  * long as the options do. The pipeline form of host_options is the caller's to fill in. */
 NODISCARD status api_pass_request(arena *scratch, const weir_options *o, pass_request *result);
 
-/* Extents that the options define (`define`) are those that choices among equivalent programs go by: what moves
- * fewest bytes, and what is worth waiting for. What is computed is right for all extents. */
+/* Extents that the options define (`define`) are those that choices among equivalent programs go
+ * by: what moves fewest bytes, and what is worth waiting for. What is computed is right for all
+ * extents. */
 NODISCARD weir_status api_expect_shapes(ir_func *f, const weir_options *o);
 /* One more pass in a list of them; NULL: none. */
 void api_pass_also(arena *scratch, const char *pass, const char **list);

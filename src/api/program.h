@@ -53,13 +53,13 @@ struct weir_program {
   arena scratch;       /* of runs on the device, under the lock: repeated runs find it warm */
 };
 
-/* The optional pass that makes the variant of the fusion which a run with these options and shapes takes; NULL: it
- * takes the program as it is marked, or the shapes are not complete. (program.c) */
+/* The optional pass that makes the variant of the fusion which a run with these options and shapes
+ * takes; NULL: it takes the program as it is marked, or the shapes are not complete. (program.c) */
 weir_status api_choose_pass(const weir_fusion *f, const weir_options *o, const weir_shapes *s,
                             const char **pass);
 
-/* Asks a program something: runs the body under the program's lock, with a scratch arena and a guard; diagnostics of
- * the program become the message. (ask.c) */
+/* Asks a program something: runs the body under the program's lock, with a scratch arena and a
+ * guard; diagnostics of the program become the message. (ask.c) */
 weir_status api_ask(const weir_program *p, api_body body, void *context);
 
 /* Binds the program to completed shapes of the fusion it was compiled from. The caller holds the lock, and

@@ -69,8 +69,8 @@ static status take_sharded_input(api_run *c, ir_tensor t, uint32_t i, const char
   return take_only_shard(c, c->args.input_shards[i], what, whole, &c->in, i);
 }
 
-/* Only inputs declare extents: with all of them bound, every extent has a value. What holds for some extents is not
- * checked again in the next run with the same. */
+/* Only inputs declare extents: with all of them bound, every extent has a value. What holds for
+ * some extents is not checked again in the next run with the same. */
 static status check_extents(api_run *c) {
   weir_program *p = c->p;
   size_t bytes = c->env.len * sizeof *p->held;

@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A file descriptor, or -1: there is none. The path is made where it is missing; NULL: $XDG_CACHE_HOME/weir, or
- * ~/.cache/weir; "": none. */
+/* A file descriptor, or -1: there is none. The path is made where it is missing; NULL:
+ * $XDG_CACHE_HOME/weir, or ~/.cache/weir; "": none. */
 int folder_open(const char *path);
 /* The default path; false: the environment names none. */
 bool folder_default(char *path, size_t size);

@@ -67,12 +67,12 @@ typedef enum check_verdict {
   CHECK_WAIT_UNEXAMINED, /* the plan fails, or the work limit was reached */
 } check_verdict;
 
+/* NEEDED: it orders the tasks a and b; b is CHECK_NONE for the end of stream 0. Both CHECK_NONE: in a
+ * loop, for several repetitions together. */
 typedef struct check_wait {
   uint32_t instr;
   check_verdict verdict;
-  uint32_t a,
-      b; /* NEEDED: two tasks it orders; b is CHECK_NONE for the end of stream 0. Both CHECK_NONE: in a loop, for
-                  * several repetitions together */
+  uint32_t a, b;
 } check_wait;
 
 typedef struct check_options {
@@ -104,8 +104,8 @@ NODISCARD status check_plan(const rt_plan *plan, const check_options *options,
                             check_report *report);
 void check_report_destroy(check_report *report); /* accepts a zeroed report */
 
-/* Whether the plan without the RT_WAIT or RT_JOIN `instr` fails: the definition, applied by checking that plan.
- * check_plan() finds the same for all waits of a passing plan at once. */
+/* Whether the plan without the RT_WAIT or RT_JOIN `instr` fails: the definition, applied by
+ * checking that plan. check_plan() finds the same for all waits of a passing plan at once. */
 NODISCARD status check_wait_is_needed(const rt_plan *plan, uint32_t instr,
                                       const check_options *options, bool *needed);
 
@@ -115,8 +115,9 @@ NODISCARD status check_wait_is_needed(const rt_plan *plan, uint32_t instr,
 NODISCARD status check_prune_waits(rt_plan *plan, const allocator *memory, uint32_t *removed);
 /* The same of a plan that represents all ranks (any_root): waits stay that some rank needs. */
 NODISCARD status check_prune_alike(rt_plan *plan, const allocator *memory, uint32_t *removed);
-/* The same without looking at it: as they were taken out of `like`, another rank's plan of the same program, if ranks
- * are alike and have no roots: what they must wait for is the same then. False: the plan must be looked at. */
+/* The same without looking at it: as they were taken out of `like`, another rank's plan of the same
+ * program, if ranks are alike and have no roots: what they must wait for is the same then. False:
+ * the plan must be looked at. */
 bool check_prune_like(rt_plan *plan, const rt_plan *like);
 
 /* ---- donated memory ---- */
@@ -125,8 +126,9 @@ typedef struct check_alias_result {
   char why[200]; /* not */
 } check_alias_result;
 
-/* May output slot `output` have the memory of input slot `input`? Every read of the input must come before
- * the output is written there, or be of the same element in the same task. Of one rank; conservative. (alias.c) */
+/* May output slot `output` have the memory of input slot `input`? Every read of the input must come
+ * before the output is written there, or be of the same element in the same task. Of one rank;
+ * conservative. (alias.c) */
 NODISCARD status check_alias(const rt_plan *plan, uint32_t input, uint32_t output,
                              const allocator *memory, check_alias_result *result);
 
@@ -165,14 +167,15 @@ typedef struct check_world_report {
  * breaks the rules of posts, and deadlocks are looked for if they all match. */
 NODISCARD status check_world(const rt_plan *const *plans, uint32_t n, const check_options *options,
                              check_world_report *report);
-/* The same of n ranks that are all alike (plan->alike), by the plan of one of them: at a cost that does not depend
- * on n. A meeting that is found is one of each rank (docs/scale.md). Where collectives have roots, what it
- * finds in the plan itself may be no fault of any rank; that it finds nothing is as true as always. */
+/* The same of n ranks that are all alike (plan->alike), by the plan of one of them: at a cost that
+ * does not depend on n. A meeting that is found is one of each rank (docs/scale.md). Where
+ * collectives have roots, what it finds in the plan itself may be no fault of any rank; that it
+ * finds nothing is as true as always. */
 NODISCARD status check_alike(const rt_plan *plan, uint32_t n, const check_options *options,
                              check_world_report *report);
-/* The same of n ranks of a few kinds, by a plan of each (plan->kin); plans[k] represents times[k] ranks. They must post
- * and wait alike: *known is false if not, and if anything is found. There is no report then: all ranks are to be
- * checked. (kin.c) */
+/* The same of n ranks of a few kinds, by a plan of each (plan->kin); plans[k] represents times[k]
+ * ranks. They must post and wait alike: *known is false if not, and if anything is found. There is
+ * no report then: all ranks are to be checked. (kin.c) */
 NODISCARD status check_kin(const rt_plan *const *plans, const uint32_t *times, uint32_t n_plans,
                            uint32_t n, const check_options *options, bool *known,
                            check_world_report *report);

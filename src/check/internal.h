@@ -213,8 +213,8 @@ NODISCARD status check_looped(const rt_plan *plan, const check_options *options,
                               check_report *report);
 NODISCARD status check_prune_looped(rt_plan *plan, bool any_root, const allocator *memory,
                                     uint32_t *removed);
-/* The short plan (rt_plan_shorten), where it proves the plan if it passes; NULL: it does not. `examined` is the plan, with
- * the buffers that its views are in. */
+/* The short plan (rt_plan_shorten), where it proves the plan if it passes; NULL: it does not.
+ * `examined` is the plan, with the buffers that its views are in. */
 NODISCARD status check_shorten(const rt_plan *plan, const rt_plan *examined,
                                const allocator *memory, rt_plan **shortened, const uint32_t **from);
 
@@ -275,8 +275,8 @@ typedef struct check_match {
   VEC(check_part) parts;
   uint32_t **first_part; /* by rank and post: number + 1 in `parts`; 0: none */
   uint32_t *channel_of;  /* by meeting */
-  bool
-      uneven; /* some meet in different loops, or in and outside of one: the plans must be unrolled (docs/scale.md) */
+  /* Some meet in different loops, or in and outside of one: the plans must be unrolled (docs/scale.md). */
+  bool uneven;
 } check_match;
 
 /* The number of loops before the instruction, twice, and one more if it is in the next one. */

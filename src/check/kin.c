@@ -1,7 +1,7 @@
 /* Ranks of a few kinds: as many plans, and one pattern of communications (docs/scale.md).
  *
- * Plans of different kinds may differ in what they launch and in how long it is. If everything else is the same, step
- * for step, then ranks meet and stop as if all were of one kind. */
+ * Plans of different kinds may differ in what they launch and in how long it is. If everything else
+ * is the same, step for step, then ranks meet and stop as if all were of one kind. */
 #include "check/internal.h"
 
 /* Is a peer as far from one rank as the other's is from it? */

@@ -1,8 +1,8 @@
 /* Buffers of the pool that live at the same time must not share bytes.
  *
- * Where few live at once, a walk along the plan compares each with those that live when it begins. Otherwise, and to
- * report what does share bytes, a buffer is a box of bytes x instructions, and the tree of accesses finds boxes that
- * meet. */
+ * Where few live at once, a walk along the plan compares each with those that live when it begins.
+ * Otherwise, and to report what does share bytes, a buffer is a box of bytes x instructions, and
+ * the tree of accesses finds boxes that meet. */
 #include "check/internal.h"
 
 static bool box_of(const rt_buffer *b, uint32_t n_instrs, int64_t box[4]) {

@@ -1,9 +1,9 @@
 /* Plans with loops, checked in time that does not depend on how often they are repeated.
  *
- * A short plan is checked instead (rt_plan_shorten): of each loop all repetitions but two as one, whose views cover
- * what all of them touch, then the last two. If it passes, and `may_shorten` holds, so does the whole plan;
- * docs/scale.md has the proof. If not, the plan is unrolled, and that is checked: so verdicts are those of the
- * unrolled plan always. */
+ * A short plan is checked instead (rt_plan_shorten): of each loop all repetitions but two as one,
+ * whose views cover what all of them touch, then the last two. If it passes, and `may_shorten`
+ * holds, so does the whole plan; docs/scale.md has the proof. If not, the plan is unrolled, and
+ * that is checked: so verdicts are those of the unrolled plan always. */
 #include "check/internal.h"
 
 /* ---- what the proof needs besides ---- */
@@ -123,8 +123,8 @@ static bool reads_its_own(examining *x) {
 }
 
 /* ---- communications ---- */
-/* Is what is posted at `instr` joined in the same repetition by the stream that posts it? Then it is over before it is
- * posted again. A root would write what others do not. */
+/* Is what is posted at `instr` joined in the same repetition by the stream that posts it? Then it
+ * is over before it is posted again. A root would write what others do not. */
 static bool is_joined(const examining *x, uint32_t instr) {
   const rt_instr *post = &x->plan->instrs[instr];
   const rt_post *p = &x->plan->posts[post->task];
@@ -204,7 +204,8 @@ typedef struct judging {
   check_report *report;
 } judging;
 
-/* Does the short plan pass without any copy of the wait? Each waits for itself meanwhile, which is no wait. */
+/* Does the short plan pass without any copy of the wait? Each waits for itself meanwhile, which is
+ * no wait. */
 static status is_redundant(judging *j, uint32_t instr, bool *result) {
   rt_plan *s = j->shortened;
   check_options o = *j->options;
@@ -322,7 +323,8 @@ static uint32_t take_out(rt_plan *plan, const bool *kept, uint32_t *number) {
   return old - n;
 }
 
-/* The short plan has lost what it can do without. What stays of it is a plan with no fewer waits, which passes too. */
+/* The short plan has lost what it can do without. What stays of it is a plan with no fewer waits,
+ * which passes too. */
 static status take_out_like(rt_plan *plan, const rt_plan *shortened, const uint32_t *from,
                             const allocator *memory, uint32_t *removed) {
   size_t n = (size_t)plan->n_instrs + 1;

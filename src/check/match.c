@@ -21,8 +21,8 @@ static uint32_t new_channel(check_match *m, uint32_t n) {
   return m->channels.len - 1;
 }
 
-/* A circle is a channel, of the same number. Of ranks that are alike, a team has one member, and all pairs that
- * are as far from each other are one. */
+/* A circle is a channel, of the same number. Of ranks that are alike, a team has one member, and
+ * all pairs that are as far from each other are one. */
 static void open_channel(check_match *m, const rt_circle *circle, uint32_t me) {
   bool is_team = m->alike && !circle->is_pair;
   uint32_t number = new_channel(m, is_team ? 1 : circle->n);
@@ -42,8 +42,8 @@ static void take_turn(check_match *m, const rt_meet *meet, rt_part part, uint32_
   vec_push(m->scratch, &m->channels.data[part.circle].turns[member], instr);
 }
 
-/* Of ranks that are alike: a message, as if all were sent by the rank that was bound. What it receives from a step
- * back is what the rank a step ahead receives from it. */
+/* Of ranks that are alike: a message, as if all were sent by the rank that was bound. What it
+ * receives from a step back is what the rank a step ahead receives from it. */
 static rt_part half_of(const check_match *m, rt_meet *meet, const rt_post *p, bool sends) {
   uint32_t step = sends ? check_step_between(m, p->rank, p->team[p->to])
                         : check_step_between(m, p->team[p->from], p->rank);

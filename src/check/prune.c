@@ -260,8 +260,8 @@ static bool same_instr(const rt_instr *a, const rt_instr *b) {
          a->task == b->task && a->origin == b->origin;
 }
 
-/* Is `like` the plan, but for some waits? Between two other instructions waits keep their order, so those that are
- * left are found one after the other. */
+/* Is `like` the plan, but for some waits? Between two other instructions waits keep their order, so
+ * those that are left are found one after the other. */
 static bool differs_by_waits(const rt_plan *plan, const rt_plan *like) {
   uint32_t at = 0;
   if (plan->n_buffers != like->n_buffers || plan->n_streams != like->n_streams) return false;

@@ -372,8 +372,9 @@ static int64_t dense_run(const map_writer *x, uint32_t walk) {
   return run;
 }
 
-/* A transpose through tiles needs one dimension along which the load is dense. Where another operand splits that
- * into several short ones, there are no tiles, and the steps of the body by themselves are quicker. */
+/* A transpose through tiles needs one dimension along which the load is dense. Where another
+ * operand splits that into several short ones, there are no tiles, and the steps of the body by
+ * themselves are quicker. */
 static bool is_torn(const map_writer *x) {
   for (uint32_t i = 0; i < x->b->nodes.len && !x->tiled; i++) {
     const cg_node *n = node_at(x, i);

@@ -28,8 +28,8 @@ enum { CG_TILE_BLOCK = 256 };
 
 /* Whether tiles are wanted; then sets width and items too. */
 bool cg_map_find_tiles(map_writer *x, arena *memory);
-/* Where the block's tile is, and its loads; then, when all other loads are under way too, what was loaded goes
- * into shared memory. */
+/* Where the block's tile is, and its loads; then, when all other loads are under way too, what was
+ * loaded goes into shared memory. */
 void cg_map_put_tiles(map_writer *x);
 void cg_map_put_turns(map_writer *x);
 /* The offsets of item u of a thread, if there is one. */

@@ -353,8 +353,8 @@ static uint32_t staged_blocks(rows_writer *x, uint32_t threads) {
   return blocks * threads > STAGED_THREADS ? STAGED_THREADS / threads : blocks;
 }
 
-/* The fewest threads per row, so that little is added up across them, of which most have room at once: so many,
- * or 0. */
+/* The fewest threads per row, so that little is added up across them, of which most have room at
+ * once: so many, or 0. */
 static uint32_t staged_threads(rows_writer *x, uint32_t *threads) {
   uint32_t best = 0;
   if (!cg_stage_fits(x)) return 0;
@@ -366,8 +366,8 @@ static uint32_t staged_threads(rows_writer *x, uint32_t *threads) {
   return best;
 }
 
-/* Two vectors per thread, which registers hold from pass to pass, and two rows on their way: with so few threads as
- * sums of columns leave room for, this is quicker than reading the row again. */
+/* Two vectors per thread, which registers hold from pass to pass, and two rows on their way: with
+ * so few threads as sums of columns leave room for, this is quicker than reading the row again. */
 static void plan_held(rows_writer *x, arena *memory) {
   rows_writer y = *x;
   y.saved = ARENA_ARRAY(memory, x->b->nodes.len + (size_t)1, bool);

@@ -62,8 +62,8 @@ static inline uint32_t rows_operand(const rows_writer *x, uint32_t i) {
   return rows_node(x, x->top[i] == CG_NO_NODE ? i : x->top[i])->operands[0];
 }
 
-/* Of a sum of f32, in f64 or f32: the node that it sums, in f32; CG_NO_NODE: it is no such sum. Neighbours of a
- * vector are added in f32 before they are added to the sum. */
+/* Of a sum of f32, in f64 or f32: the node that it sums, in f32; CG_NO_NODE: it is no such sum.
+ * Neighbours of a vector are added in f32 before they are added to the sum. */
 uint32_t cg_rows_narrow(const rows_writer *x, uint32_t i);
 /* Parts of columns beside rows, of at most CG_PART_ROWS rows, are likewise in f32. */
 enum { CG_PART_ROWS = 128 };

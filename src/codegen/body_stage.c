@@ -13,7 +13,8 @@ static uint32_t pieces_of(const rows_writer *x, uint32_t i) {
 
 static bool is_saved(const rows_writer *x, uint32_t i) { return x->saved[i] && !x->held; }
 
-/* Rows come in slots; vectors that are the same for all rows, and what the first pass saves, are there once. */
+/* Rows come in slots; vectors that are the same for all rows, and what the first pass saves, are
+ * there once. */
 static bool is_once(const rows_writer *x, uint32_t i) { return x->spare[i] || is_saved(x, i); }
 
 static uint32_t pieces_before(const rows_writer *x, uint32_t end, bool once) {

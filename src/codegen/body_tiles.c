@@ -1,13 +1,13 @@
 /* Maps whose operands are dense along different dimensions.
  *
- * The results are dense along r, the last dimension; some loads along another, c. A block has a tile of 32
- * words in both directions. It reads those loads along c, V elements per thread, and leaves them in shared
- * memory, turned; then it computes along r as other maps do. Lines in shared memory are one word longer,
- * so that threads below one another meet different banks.
+ * The results are dense along r, the last dimension; some loads along another, c. A block has a
+ * tile of 32 words in both directions. It reads those loads along c, V elements per thread, and
+ * leaves them in shared memory, turned; then it computes along r as other maps do. Lines in shared
+ * memory are one word longer, so that threads below one another meet different banks.
  *
- * Where elements of 16 bits or less are aligned to four (V = 4), a thread turns 4 x 4 of them in its registers,
- * so that shared memory is written and read by vectors. The vectors of a line are exchanged by the line's
- * number, and threads side by side meet different banks both ways. */
+ * Where elements of 16 bits or less are aligned to four (V = 4), a thread turns 4 x 4 of them in
+ * its registers, so that shared memory is written and read by vectors. The vectors of a line are
+ * exchanged by the line's number, and threads side by side meet different banks both ways. */
 #include "codegen/body_map.h"
 
 enum { LEAST = 16, MOST_TILES = 4 };

@@ -1,7 +1,7 @@
 /* Sums of exp(g - m) beside the maximum m of g (body_rows.c, rows that are read in each pass).
  *
- * Both are found in one pass: a thread scales its sum when it meets a larger maximum, and pairs of maximum and
- * sum are joined across threads. */
+ * Both are found in one pass: a thread scales its sum when it meets a larger maximum, and pairs of
+ * maximum and sum are joined across threads. */
 #include "codegen/body_rows.h"
 
 bool cg_rows_has_top(const rows_writer *x, uint32_t i) {

@@ -130,8 +130,8 @@ static const char *raw_text(const cg_values *x, const cg_node *n, const char *va
   return cg_text(x->w, "(%s ? %s : %s)", operand(x, n, 0), from[0], from[1]);
 }
 
-/* A uniform beside a constant is compared by its bits, which grow as it does: how many of them are on the lower
- * side. 0: it is no such comparison, or no matter of bits. */
+/* A uniform beside a constant is compared by its bits, which grow as it does: how many of them are
+ * on the lower side. 0: it is no such comparison, or no matter of bits. */
 static uint32_t units_below(const cg_values *x, const cg_node *n, uint32_t side) {
   const cg_node *drawn = &x->b->nodes.data[n->operands[side]];
   const cg_node *limit = &x->b->nodes.data[n->operands[1 - side]];

@@ -166,9 +166,10 @@ typedef struct cg_rows {
 } cg_rows;
 void cg_write_rows(cg_kernel *k, const cg_rows *r);
 
-/* cumsum argsort topk topk_index one_hot group_index: lines along one axis, which `extents` has as 1. A line of x has
- * `n` elements, `x_step` apart; the result has `count` of what comes out, from `first` on. one_hot: a
- * line of x is one index below `whole`, and n is count. group_index: x has n lengths, of `whole` rows at most. */
+/* cumsum argsort topk topk_index one_hot group_index: lines along one axis, which `extents` has as
+ * 1. A line of x has `n` elements, `x_step` apart; the result has `count` of what comes out, from
+ * `first` on. one_hot: a line of x is one index below `whole`, and n is count. group_index: x has n
+ * lengths, of `whole` rows at most. */
 typedef struct cg_lines {
   ir_opcode code;
   uint32_t rank;
@@ -204,13 +205,14 @@ typedef struct cg_matmul {
   int64_t extents[IR_MAX_RANK];
   cg_view c, a, b, bias;
   bool has_bias;
-  /* b is one of `n_groups`, `group_step` elements apart: that which the index of a row says; n_groups: none, and
-   * the row is 0. Without a bias. */
+  /* b is one of `n_groups`, `group_step` elements apart: that which the index of a row says;
+   * n_groups: none, and the row is 0. Without a bias. */
   bool grouped;
   cg_view index;
   int64_t n_groups, group_step;
-  /* Or position g of the last dimension of the batch has the terms, along k, whose index is first_group + g; the index
-   * of one is index_step elements from the next, and n_groups is the number of all. */
+  /* Or position g of the last dimension of the batch has the terms, along k, whose index is
+   * first_group + g; the index of one is index_step elements from the next, and n_groups is the
+   * number of all. */
   bool by_depth;
   int64_t first_group, index_step;
 } cg_matmul;

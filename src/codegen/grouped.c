@@ -1,14 +1,16 @@
-/* Grouped products of f16 and bf16 on tensor cores: a block has 128 rows and 64 columns of a result, four warps 32 rows
- * each, and the depth passes in tiles of 32, one of which arrives while another one is multiplied.
+/* Grouped products of f16 and bf16 on tensor cores: a block has 128 rows and 64 columns of a
+ * result, four warps 32 rows each, and the depth passes in tiles of 32, one of which arrives while
+ * another one is multiplied.
  *
- * grouped_matmul goes over the runs of rows with one index, as the kernel for other dtypes does (matmul.c): rows of other
- * groups are 0 while it multiplies by the weight of a group, and a warp that has none of the run waits. Of
- * grouped_outer a block has one group, and rows of others are 0 along the depth. Which rows these are is read here: the
- * host does not know it.
+ * grouped_matmul goes over the runs of rows with one index, as the kernel for other dtypes does
+ * (matmul.c): rows of other groups are 0 while it multiplies by the weight of a group, and a warp
+ * that has none of the run waits. Of grouped_outer a block has one group, and rows of others are 0
+ * along the depth. Which rows these are is read here: the host does not know it.
  *
- * A tile of an operand is in shared memory as it is in memory: lines along the depth, or along rows or columns, which are
- * turned when a warp reads them. A line is cut into pieces of 16 bytes, and pieces are moved as in sdpa_tiles.c, so that
- * the eight lines that are read together are in different banks. */
+ * A tile of an operand is in shared memory as it is in memory: lines along the depth, or along rows
+ * or columns, which are turned when a warp reads them. A line is cut into pieces of 16 bytes, and
+ * pieces are moved as in sdpa_tiles.c, so that the eight lines that are read together are in
+ * different banks. */
 #include <stdlib.h>
 
 #include "codegen/grouped.h"
@@ -199,7 +201,8 @@ static const char *load_text(cg_writer *w, const cg_matmul *m, const cg_grouped_
   return text;
 }
 
-/* Where lane (part, in_part) finds its line of four matrices of 8 x 8, in the order that the product takes them. */
+/* Where lane (part, in_part) finds its line of four matrices of 8 x 8, in the order that the
+ * product takes them. */
 static void set_reads(cg_writer *w, const cg_grouped_sides *s) {
   int64_t a = s->a_turned ? ROWS : DEPTH, b = s->b_turned ? COLUMNS : DEPTH;
   cg_set(w, "aread", s->a_turned ? "weir_turned_matrices" : "weir_matrices");

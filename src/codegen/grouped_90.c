@@ -1,19 +1,20 @@
 /* Grouped products of f16 and bf16 on GPUs of compute capability 9.0, in two launches.
  *
- * The first one, a single block, reads the index: from where to where the rows of each group are, in how many runs, and
- * how many tiles of the result come before them. Of the second one each multiprocessor has one block, which takes every
- * so many tiles: one warp copies tiles of both operands, up to STAGES ahead and into the next tile of the result; two
- * teams of four warps multiply them. The teams share a tile of the result by rows, or by columns where groups have few
+ * The first one, a single block, reads the index: from where to where the rows of each group are,
+ * in how many runs, and how many tiles of the result come before them. Of the second one each
+ * multiprocessor has one block, which takes every so many tiles: one warp copies tiles of both
+ * operands, up to STAGES ahead and into the next tile of the result; two teams of four warps
+ * multiply them. The teams share a tile of the result by rows, or by columns where groups have few
  * rows. The host knows of all this only how many blocks there are.
  *
- * grouped_matmul: a tile has rows of one group. Those after its end are multiplied too but not stored: another tile has
- * them. Of a group of several runs, as rows that come from several ranks are, a tile is a piece of all rows, as many as a
- * tile has, with some of the group among them; rows of other groups are not stored. Rows without a group are a group of
- * depth 0.
+ * grouped_matmul: a tile has rows of one group. Those after its end are multiplied too but not
+ * stored: another tile has them. Of a group of several runs, as rows that come from several ranks
+ * are, a tile is a piece of all rows, as many as a tile has, with some of the group among them;
+ * rows of other groups are not stored. Rows without a group are a group of depth 0.
  *
- * grouped_outer: the depth of a tile is the rows of its group; of several runs, the pieces that have some of them. Lines
- * of other groups become 0 in shared memory before they are multiplied, in both operands: what is there may not be
- * finite. */
+ * grouped_outer: the depth of a tile is the rows of its group; of several runs, the pieces that
+ * have some of them. Lines of other groups become 0 in shared memory before they are multiplied, in
+ * both operands: what is there may not be finite. */
 #include <stdlib.h>
 
 #include "codegen/grouped.h"
@@ -39,7 +40,8 @@ static int64_t width_of(const shape *s) { return s->split_rows ? s->columns : s-
 static int64_t stage_bytes(const shape *s) { return (s->rows + s->columns) * LINE_BYTES; }
 static int64_t shared_bytes(const shape *s) { return s->stages * stage_bytes(s) + 1024; }
 
-/* Weights that few rows use are read once, as fast as memory is: small tiles keep all multiprocessors reading. */
+/* Weights that few rows use are read once, as fast as memory is: small tiles keep all
+ * multiprocessors reading. */
 static shape shape_of(const cg_matmul *m) {
   if (!m->by_depth && m->extents[0] < 32 * m->n_groups) return (shape){64, 256, 5, false};
   return (shape){128, 256, 4, true};
@@ -106,7 +108,8 @@ static const char list[] = "  enum { T = $T, SOME = 4 };\n"
                            "    }\n"
                            "  }\n";
 
-/* Groups of several runs: which pieces of all rows have some of theirs; of grouped_matmul, each is a tile too. */
+/* Groups of several runs: which pieces of all rows have some of theirs; of grouped_matmul, each is
+ * a tile too. */
 static const char mark_pieces[] =
     "  __shared__ int mixed;\n"
     "  if (threadIdx.x == 0) mixed = 0, start[groups + 2] = 0;\n"
@@ -462,8 +465,8 @@ static void set_result(cg_writer *w, const cg_matmul *m) {
   set_put(w, "store", body);
 }
 
-/* Tiles of rows that follow each other for the same columns, so that both operands stay in the cache. Where the depth is
- * small the result counts, which is written faster row by row. */
+/* Tiles of rows that follow each other for the same columns, so that both operands stay in the
+ * cache. Where the depth is small the result counts, which is written faster row by row. */
 static int64_t band_of(const cg_matmul *m) {
   enum { HIGH = 16, SMALL_DEPTH = 1024 };
   return m->by_depth && m->extents[m->rank - 1] < SMALL_DEPTH * m->n_groups ? 1 : HIGH;

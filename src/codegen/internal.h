@@ -150,10 +150,11 @@ bool cg_write_sdpa_tiles(cg_kernel *k, const cg_sdpa *s);
 bool cg_write_sdpa_blocks(cg_kernel *k, const cg_sdpa *s);
 
 /* ---- grouped products (grouped.c, grouped_90.c) ---- */
-/* Where positions along k belong to a group: from its first to its last one; those of others between them are left
- * out. Needs index, block and K. */
+/* Where positions along k belong to a group: from its first to its last one; those of others
+ * between them are left out. Needs index, block and K. */
 extern const char cg_group_depth[];
-/* cg_write_matmul() of a grouped product on tensor cores, if dtypes, extents and strides allow it; otherwise false. */
+/* cg_write_matmul() of a grouped product on tensor cores, if dtypes, extents and strides allow it;
+ * otherwise false. */
 bool cg_write_grouped_tiles(cg_kernel *k, const cg_matmul *m);
 /* The same on a GPU of compute capability 9.0, without a batch; otherwise false. */
 bool cg_write_grouped_90(cg_kernel *k, const cg_matmul *m);
@@ -189,7 +190,8 @@ void cg_put_step(cg_writer *w, const cg_step *step, const char *name,
                  const char *const operands[CG_MAX_OPERANDS]);
 /* The step is a uniform that is quick: the name of its random bits, 32 of which the first 24 count. */
 const char *cg_unit_bits(cg_writer *w, const char *name);
-/* How many of the 2^24 are below the limit, or also equal to it, as a number of dtype t; they are the first. */
+/* How many of the 2^24 are below the limit, or also equal to it, as a number of dtype t; they are
+ * the first. */
 uint32_t cg_units_below(ir_dtype t, double limit, bool reaches);
 /* The dtype whose native type that value has. */
 ir_dtype cg_step_value(const cg_step *step);

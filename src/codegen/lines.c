@@ -1,5 +1,6 @@
-/* Lines along one axis: rows with a single one, groups of given lengths, and orders that sort.c leaves: an element's place is the
- * number of those that come before it. Running sums are in scan.c. */
+/* Lines along one axis: rows with a single one, groups of given lengths, and orders that sort.c
+ * leaves: an element's place is the number of those that come before it. Running sums are in
+ * scan.c. */
 #include <stdlib.h>
 
 #include "codegen/internal.h"
@@ -35,7 +36,8 @@ static const char hot_body[] = "  const ix item = (ix)blockIdx.x * $T + (ix)thre
                                "                  i == (long long)$first + j;\n"
                                "  (($Y *)p.at[$y])[oy + j * $ys] = $of(hot);\n";
 
-/* One thread per element of the result. Each looks at all lengths, so that a bad one is found wherever it is. */
+/* One thread per element of the result. Each looks at all lengths, so that a bad one is found
+ * wherever it is. */
 static const char group_body[] =
     "  const ix item = (ix)blockIdx.x * $T + (ix)threadIdx.x;\n"
     "  if (item >= $lines * $count) return;\n"

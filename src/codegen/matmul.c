@@ -49,7 +49,8 @@ static const char body[] =
     "    }\n"
     "$close";
 
-/* Runs of rows with the same index, one after the other: what is multiplied is never that of another group. */
+/* Runs of rows with the same index, one after the other: what is multiplied is never that of
+ * another group. */
 static const char open_groups[] =
     "  const ix end = i0 + TILE < M ? i0 + TILE : M;\n"
     "  for (ix lo = i0, hi; lo < end; lo = hi) {\n"

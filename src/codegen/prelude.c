@@ -237,10 +237,11 @@ static const char others[] =
     "  return 0;\n"
     "}\n";
 
-/* Products of small matrices by a warp, m16n8k16, and what feeds them: pieces of 16 bytes copied to shared
- * memory while the thread goes on, 0 where there is nothing to copy; four matrices of 8 x 8 from shared memory,
- * lane i naming row i % 8 of matrix i / 8, as they are or transposed; two numbers rounded into one word. Older
- * GPUs do the same with shuffles, the CPU with the functions of tests/standin/cuda_shim.h. */
+/* Products of small matrices by a warp, m16n8k16, and what feeds them: pieces of 16 bytes copied to
+ * shared memory while the thread goes on, 0 where there is nothing to copy; four matrices of 8 x 8
+ * from shared memory, lane i naming row i % 8 of matrix i / 8, as they are or transposed; two
+ * numbers rounded into one word. Older GPUs do the same with shuffles, the CPU with the functions
+ * of tests/standin/cuda_shim.h. */
 static const char tensor_cores[] =
     "@#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n"
     "WEIR_DEVICE unsigned weir_shared_at(const void *p) {\n"

@@ -1,14 +1,15 @@
-/* What only GPUs of compute capability 9.0 have: copies of whole tiles that arrive on their own, gates that tell when,
- * and products of matrices in shared memory by four warps. The CPU does the same with the functions of
- * tests/standin/cuda_shim.h.
+/* What only GPUs of compute capability 9.0 have: copies of whole tiles that arrive on their own,
+ * gates that tell when, and products of matrices in shared memory by four warps. The CPU does the
+ * same with the functions of tests/standin/cuda_shim.h.
  *
- * A map tells the copying unit how a tensor of up to three dimensions is in memory, elements of 16 bits: its
- * dimensions, distances in bytes, and the part of it that is a tile, whose lines have 128 bytes. Pieces of 16 bytes of
- * line y are in shared memory at their place ^ y % 8, which is how the products want them. What is outside the tensor
- * arrives as 0. A map is made in shared memory, by a warp, and kept in the device's memory.
+ * A map tells the copying unit how a tensor of up to three dimensions is in memory, elements of 16
+ * bits: its dimensions, distances in bytes, and the part of it that is a tile, whose lines have 128
+ * bytes. Pieces of 16 bytes of line y are in shared memory at their place ^ y % 8, which is how the
+ * products want them. What is outside the tensor arrives as 0. A map is made in shared memory, by a
+ * warp, and kept in the device's memory.
  *
- * A gate opens when `count` threads have arrived and all bytes that were announced are there. Whoever waits says which
- * turn it waits for, 0 or 1, the first one being 0. */
+ * A gate opens when `count` threads have arrived and all bytes that were announced are there.
+ * Whoever waits says which turn it waits for, 0 or 1, the first one being 0. */
 #include "codegen/internal.h"
 
 const char cg_prelude_90[] =
@@ -177,8 +178,8 @@ const char cg_prelude_90[] =
     "#else\n"
     "WEIR_DEVICE void weir_products_done(float *c, int n) {}\n"
     "#endif\n"
-    /* A matrix in tiles of lines of 128 bytes; next_bytes: where the next 64 of what is along a line are, if lines are
-     * not along the depth. */
+    /* A matrix in tiles of lines of 128 bytes; next_bytes: where the next 64 of what is along a
+     * line are, if lines are not along the depth. */
     "@#ifdef __CUDA_ARCH__\n"
     "WEIR_DEVICE unsigned long long weir_matrix_at(const char *start, int next_bytes) {\n"
     "  return 1ull << 62 | 64ull << 32 | (unsigned long long)(next_bytes >> 4) << 16 |\n"

@@ -1,9 +1,9 @@
-/* sdpa in f32 arithmetic, of any strides: a block has 32 queries, and every key and value is read once for all of
- * them.
+/* sdpa in f32 arithmetic, of any strides: a block has 32 queries, and every key and value is read
+ * once for all of them.
  *
- * Queries stay in shared memory, keys and values pass in tiles of 16. Eight threads have two queries, 16 apart;
- * of a tile each computes the scores of two keys, then adds the weighted values to the columns it owns. What a
- * query does not see is not added, not even times 0. */
+ * Queries stay in shared memory, keys and values pass in tiles of 16. Eight threads have two
+ * queries, 16 apart; of a tile each computes the scores of two keys, then adds the weighted values
+ * to the columns it owns. What a query does not see is not added, not even times 0. */
 #include <stdlib.h>
 
 #include "codegen/internal.h"

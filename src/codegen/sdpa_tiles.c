@@ -58,8 +58,9 @@ static const char begin[] =
     "  for (int i = 0; i < DV / 8; i++) o[i][0] = o[i][1] = o[i][2] = o[i][3] = 0;\n"
     "  top[0] = top[1] = -WEIR_INF, sum[0] = sum[1] = 0;\n";
 
-/* A thread copies the same piece of every so many rows, at the same distance in shared memory: the turn of the
- * pieces repeats after 8 rows. Rows past the last key, and columns past the width, are 0. */
+/* A thread copies the same piece of every so many rows, at the same distance in shared memory: the
+ * turn of the pieces repeats after 8 rows. Rows past the last key, and columns past the width, are
+ * 0. */
 static const char place_tile[] =
     "  const int $x_y = (int)threadIdx.x / $P, $x_c = (int)threadIdx.x % $P;\n"
     "  const unsigned short *$x_p = $x + $x_y * $step + $x_c * 8;\n"

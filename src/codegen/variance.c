@@ -53,8 +53,8 @@ static const char sums_end[] = "#pragma unroll\n"
                                "    count += $some;\n"
                                "  }\n";
 
-/* Rounding must not make squares negative; NaN stays. Squares that overflow are infinite, not NaN: a is finite
- * then, and a - a is 0. */
+/* Rounding must not make squares negative; NaN stays. Squares that overflow are infinite, not NaN:
+ * a is finite then, and a - a is 0. */
 static const char finish[] = "#pragma unroll\n"
                              "  for (int e = $W; e < $V; e++) a[0] += a[e], b[0] += b[e];\n"
                              "#pragma unroll\n"

@@ -1,9 +1,10 @@
 /* The least time that a machine allows a program, and where more of it goes.
  *
- * The bound is from what must be done whatever lowering makes of it: a device's arithmetic, its inputs and
- * outputs moved through its memory once, the bytes it receives and sends, the steps of communications that depend on
- * one another, and communications after the work that their first element needs (cost/needs.h). Work may be cut as fine
- * as one likes, so nothing else is a bound. */
+ * The bound is from what must be done whatever lowering makes of it: a device's arithmetic, its
+ * inputs and outputs moved through its memory once, the bytes it receives and sends, the steps of
+ * communications that depend on one another, and communications after the work that their first
+ * element needs (cost/needs.h). Work may be cut as fine as one likes, so nothing else is a
+ * bound. */
 #ifndef WEIR_COST_BOUND_H
 #define WEIR_COST_BOUND_H
 

@@ -266,7 +266,8 @@ static const rt_task *find_bucket(const walk *w, uint32_t at, uint32_t view, uin
   return NULL;
 }
 
-/* Of the post that is instruction `at`. What travels as one could travel alone: the first of its parts counts. */
+/* Of the post that is instruction `at`. What travels as one could travel alone: the first of its
+ * parts counts. */
 static double head_ns(const walk *w, uint32_t at) {
   const rt_post *p = &w->plan->posts[w->plan->instrs[at].task];
   uint32_t place = at;

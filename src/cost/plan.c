@@ -10,8 +10,8 @@ double cost_post_bytes(const rt_post *post) {
   return nothing ? 0 : ir_comm_link_bytes(post->kind, piece, post->n_team);
 }
 
-/* While a thread is idle because what comes next waits. Work of other streams, which a program writes later, is
- * done then. */
+/* While a thread is idle because what comes next waits. Work of other streams, which a program
+ * writes later, is done then. */
 typedef struct gap {
   double from, to;
 } gap;

@@ -1,8 +1,9 @@
 /* Pictures of a lowered program, as SVG: docs/cli.md, "weir draw".
  *
- * First the meshes and the tensors, each as the pieces that devices hold, then the host program: a lane for each stream
- * and one for communications, statements in program order, loops as frames. A communication goes from where it is
- * posted to where it is waited for. All functions need a memory_guard(). */
+ * First the meshes and the tensors, each as the pieces that devices hold, then the host program: a
+ * lane for each stream and one for communications, statements in program order, loops as frames. A
+ * communication goes from where it is posted to where it is waited for. All functions need a
+ * memory_guard(). */
 #ifndef WEIR_DRAW_DRAW_H
 #define WEIR_DRAW_DRAW_H
 

@@ -229,8 +229,8 @@ static void draw_heads(lanes *l, double height) {
   }
 }
 
-/* Lanes are drawn below their content, and are as long as it turns out to be: the content is made first and put after
- * them. */
+/* Lanes are drawn below their content, and are as long as it turns out to be: the content is made
+ * first and put after them. */
 void draw_lanes(draw_picture *p) {
   strbuf *out = p->out, inner;
   lanes l = {.p = p, .names = {"main stream"}, .n = 1, .lane = NARROW, .comm = NARROW};

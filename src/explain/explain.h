@@ -25,8 +25,8 @@ void explain_host(const explain_subject *s, host_pipeline asked, strbuf *out);
 /* The same in the other style, as the device `rank` runs it. */
 void explain_nvfuser(const explain_subject *s, host_pipeline asked, int64_t rank, strbuf *out);
 
-/* What a user may want to change, a line each: marks of streams that no loop came of, and movements of many bytes
- * (MiB, with the extents of `env`) that another mark would avoid. */
+/* What a user may want to change, a line each: marks of streams that no loop came of, and movements
+ * of many bytes (MiB, with the extents of `env`) that another mark would avoid. */
 void explain_notes(const explain_subject *s, strbuf *out);
 
 #endif

@@ -152,8 +152,8 @@ void emit_guard_if(emitter *e, ir_scalar a, ir_scalar b, host_guard *g);
 /* What is emitted in between runs if a <= b. */
 void emit_guard_at_most(emitter *e, ir_scalar a, ir_scalar b, host_guard *g);
 void emit_unguard(emitter *e, host_guard *g, loc at);
-/* The device's part of a dimension of the result: where it begins in the whole. Mesh axes in `without` (a mask) do not
- * cut it. */
+/* The device's part of a dimension of the result: where it begins in the whole. Mesh axes in
+ * `without` (a mask) do not cut it. */
 ir_scalar emit_device_begin(emitter *e, ir_tensor t, uint32_t dim, uint32_t without);
 /* Copies the running device's piece of dimension `dim`, as the result of a move is to be cut. */
 void emit_own_piece(emitter *e, const step *s, ir_tensor from, uint32_t dim, ir_tensor to);
@@ -163,8 +163,8 @@ void emit_partial_results(emitter *e, step *s);
 /* Moves one piece per iteration of level q. */
 void emit_piece(emitter *e, step *s, uint32_t q);
 void emit_exchanged_piece(emitter *e, step *s);
-/* What a device has goes to the one that is `shift` places further; those that get nothing get the pad's value.
- * (emit_shift.c) */
+/* What a device has goes to the one that is `shift` places further; those that get nothing get the
+ * pad's value. (emit_shift.c) */
 void emit_shift(emitter *e, step *s);
 void emit_reduced_piece(emitter *e, step *s);
 

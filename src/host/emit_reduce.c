@@ -258,8 +258,8 @@ void emit_partial(emitter *e, step *s) {
   ir_block later = {0};
   emit_addition(e, s, to, &later);
   for (uint32_t q = s->plan->axes.len; q-- > 0;) {
-    /* In a turned loop empty pieces come in between, and what is added then is 0: each iteration waits for the one
-     * before only. */
+    /* In a turned loop empty pieces come in between, and what is added then is 0: each iteration
+     * waits for the one before only. */
     bool turned = e->l->loop_turns[s->plan->loop[q]] != NULL;
     /* mutant: reduction_of_nothing */
     if (!s->plan->axes.data[q].reduction || s->plan->axes.data[q].logical || turned) continue;

@@ -68,7 +68,8 @@ static bool is_work_loop(const freeing *z, ir_instr i) {
          ir_instr_at(z->h, d->body.data[0])->kind == IR_SET_STREAM;
 }
 
-/* After the work loops of a nest come the instructions that join its streams; memory is free only after them. */
+/* After the work loops of a nest come the instructions that join its streams; memory is free only
+ * after them. */
 static uint32_t past_join(const freeing *z, const ir_block *block, uint32_t i) {
   uint32_t used = i;
   if (ir_instr_at(z->h, block->data[i])->kind != IR_FOR) return used;

@@ -224,8 +224,8 @@ static bool spoils_turn(const lowering *l, ir_op o, uint32_t q, const shard_comm
          !IR_SAME(m->to, turn->from) || m->mesh_axis == turn->mesh_axis;
 }
 
-/* What iterations add up has the order of the pieces, on all devices the same; where each device has a part of the
- * result to itself, the order may be its own. */
+/* What iterations add up has the order of the pieces, on all devices the same; where each device
+ * has a part of the result to itself, the order may be its own. */
 static bool adds_in_turn(const lowering *l, ir_op o, const shard_comm *turn) {
   const ir_op_data *op = ir_op_at(l->f, o);
   shard_placement p;

@@ -1,29 +1,30 @@
 /* Lowering: from a scheduled fusion to a host program.
  *
- * Steps. Operations are taken in program order; a merge rule may join neighbours into one step (today
- * each operation is a step of its own; generated kernels will join more).
+ * Steps. Operations are taken in program order; a merge rule may join neighbours into one step
+ * (today each operation is a step of its own; generated kernels will join more).
  *
  * Loops. A step whose result has stream axes runs once per slice, in a nest of host loops, one per
- * stream axis. A step joins the loops that are open as far as its stream axes map to theirs, and as far
- * as every operand made in those loops is read slice by slice as it was made; loops beyond that are
- * closed, and further ones opened.
+ * stream axis. A step joins the loops that are open as far as its stream axes map to theirs, and as
+ * far as every operand made in those loops is read slice by slice as it was made; loops beyond that
+ * are closed, and further ones opened.
  *
  * Slices. A stream axis that is a dimension of the tensor gives a select (the slice drops the
- * dimension), the outer part of a split gives a shard (it keeps a shorter one). Operands are cut along
- * the dimension that maps to the stream axis; an operand without one is used whole. A stream on a
- * reduction axis cuts the operands, and iterations add their partial results in order.
+ * dimension), the outer part of a split gives a shard (it keeps a shorter one). Operands are cut
+ * along the dimension that maps to the stream axis; an operand without one is used whole. A stream
+ * on a reduction axis cuts the operands, and iterations add their partial results in order.
  *
  * Buffers. A result that all consumers read in the loops it is made in lives inside the iteration;
  * others are allocated in full before the loop.
  *
  * Devices. A program for several devices is first decomposed (shard_decompose()), so that each step
- * computes from what devices hold or only moves data. Tensors have the extents of the running device's
- * part, as if a loop over devices were fixed at its coordinates; steps that move data become
- * communications, with copies where a collective needs contiguous pieces.
+ * computes from what devices hold or only moves data. Tensors have the extents of the running
+ * device's part, as if a loop over devices were fixed at its coordinates; steps that move data
+ * become communications, with copies where a collective needs contiguous pieces.
  *
  * Streams. Only the outermost loop of a nest changes streams: iteration i runs on stream i mod
- * `streams`; of a nest that begins with the device's own piece, the two outermost. All workers wait for the calling stream in a loop of their own before the work loop, and
- * the calling stream waits for them after it. */
+ * `streams`; of a nest that begins with the device's own piece, the two outermost. All workers wait
+ * for the calling stream in a loop of their own before the work loop, and the calling stream waits
+ * for them after it. */
 #ifndef WEIR_HOST_HOST_H
 #define WEIR_HOST_HOST_H
 

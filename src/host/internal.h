@@ -150,8 +150,8 @@ bool host_plan_devices(lowering *l, const ir_op_data *op, op_plan *plan);
 bool host_join_pieces(const lowering *l, const ir_op_data *op, op_plan *plan, const op_plan *made);
 /* Takes away stream axes along dimensions that a move cuts otherwise than they were. */
 void host_drop_recut_streams(const lowering *l, const ir_op_data *op, op_plan *plan);
-/* Does the slice or pad make a dimension shorter or longer of which devices hold parts? They do so with their own part:
- * others are computed whole (shard/positions.c). */
+/* Does the slice or pad make a dimension shorter or longer of which devices hold parts? They do so
+ * with their own part: others are computed whole (shard/positions.c). */
 bool host_resizes_part(const lowering *l, const ir_op_data *op, uint32_t dim);
 /* Must the operation be told where its part of dimension `dim` begins in the whole result? */
 bool host_needs_device_offset(const lowering *l, const ir_op_data *op, const op_plan *plan,

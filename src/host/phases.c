@@ -4,13 +4,14 @@
  *     =>  for i in n stream { a;  allreduce }
  *         for i in n stream { b;  allreduce }
  *
- * All devices post the communications of a team in the order of the program. In one loop that is: all of the first
- * iteration, then all of the second, which so has nothing under way while the first one computes. In several, the
- * iterations take turns with their communications. Iteration i of each loop goes on where that of the loop before
- * ended, on the same stream; the streams are joined after the last one only.
+ * All devices post the communications of a team in the order of the program. In one loop that is:
+ * all of the first iteration, then all of the second, which so has nothing under way while the
+ * first one computes. In several, the iterations take turns with their communications. Iteration i
+ * of each loop goes on where that of the loop before ended, on the same stream; the streams are
+ * joined after the last one only.
  *
- * What one loop hands to the next has a buffer for all iterations. So that not all of them are there at once, a nest
- * has a few phases at most. */
+ * What one loop hands to the next has a buffer for all iterations. So that not all of them are
+ * there at once, a nest has a few phases at most. */
 #include "host/internal.h"
 
 enum { MOST_PHASES = 8 };

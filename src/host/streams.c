@@ -12,11 +12,11 @@
  *                                     set_stream(main)
  *                                     for i in min(n, streams) { wait_stream(i) }
  *
- * All first waits come before the work, so that no worker waits for work of another one. What is between
- * current_stream() and the loop stays on the calling stream, beside the workers. Iterations that add to
- * the same memory do so in order: before an addition the stream waits for that of the iteration before.
- * Stream loops that follow each other are phases of one nest (phases.c): their iterations are on the same streams,
- * which are joined after the last loop. */
+ * All first waits come before the work, so that no worker waits for work of another one. What is
+ * between current_stream() and the loop stays on the calling stream, beside the workers. Iterations
+ * that add to the same memory do so in order: before an addition the stream waits for that of the
+ * iteration before. Stream loops that follow each other are phases of one nest (phases.c): their
+ * iterations are on the same streams, which are joined after the last loop. */
 #include <string.h>
 
 #include "host/host.h"

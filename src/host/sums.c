@@ -1,5 +1,5 @@
-/* Steps on partial results: what sums and linear operations read need not be reduced before. One communication
- * of their result does.
+/* Steps on partial results: what sums and linear operations read need not be reduced before. One
+ * communication of their result does.
  *
  *   a = matmul(x, v);  b = matmul(y, w);  c = a + b        all three reduced along mesh.x
  *     =>  part of a + part of b on every device, and one allreduce for c
@@ -19,8 +19,8 @@ static bool is_stored_as_is(const ir_func *f, ir_tensor t) {
   return ir_tensor_at(f, t)->dtype != IR_F16;
 }
 
-/* Mesh axes along which devices compute, or hold, partial results: an allreduce that is an operation of its own
- * can wait like the one after a product. */
+/* Mesh axes along which devices compute, or hold, partial results: an allreduce that is an
+ * operation of its own can wait like the one after a product. */
 static uint32_t parts_of(const op_plan *made) {
   const shard_comm *m = made->comm;
   if (made->kind == STEP_COMPUTES) return made->partial;
@@ -102,7 +102,8 @@ static bool takes_parts(const lowering *l, ir_op o, ir_tensor t, uint32_t mesh_a
          !shard_is_cut(l->f, t, mesh_axes) && !shard_is_cut(l->f, op->result, mesh_axes);
 }
 
-/* Are there parts of `t` along `mesh_axes`, or will there be, through linear operations that come later here? */
+/* Are there parts of `t` along `mesh_axes`, or will there be, through linear operations that come
+ * later here? */
 static bool has_parts(const lowering *l, const uses *u, ir_tensor t, const op_plan *plan,
                       uint32_t mesh_axes, uint32_t steps) {
   ir_op o = l->producer[t.id];

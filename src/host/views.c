@@ -4,16 +4,16 @@
  *   t <- transpose(x)                =>    t : f32[m, n] = transpose(x)
  *   y <- t + 1                             y <- t + 1
  *
- * A reshape looks at dense memory: at a buffer of the program, or at one with its dimensions in another order,
- * which is then allocated in that order:
+ * A reshape looks at dense memory: at a buffer of the program, or at one with its dimensions in
+ * another order, which is then allocated in that order:
  *
  *   a : f32[h, s, 64] = allocate()         a : f32[h, s, 64] = allocate(order=[1, 0, 2])
  *   t <- permute(a, [1, 0, 2])       =>    t : f32[s, h, 64] = permute(a, [1, 0, 2])
  *   u <- reshape(t, [s, h * 64])           u : f32[s, h * 64] = reshape(t, [s, h * 64])
  *
- * Communications need dense memory, so what they use keeps its buffer. So does a result whose operand is
- * written or freed again while it is still read, one that is returned, and one that has an order of its own
- * in memory. */
+ * Communications need dense memory, so what they use keeps its buffer. So does a result whose
+ * operand is written or freed again while it is still read, one that is returned, and one that has
+ * an order of its own in memory. */
 #include "host/host.h"
 #include "ir/build.h"
 #include "ir/infer.h"

@@ -20,12 +20,14 @@ ir_mesh ir_build_mesh(ir_func *f, uint32_t name, const int64_t *shape, uint32_t 
 /* A copy that a pass may change as it likes: it is not listed in the module, shares the symbols and the
  * handles of `f`, and keeps its scheduled view. */
 ir_func *ir_func_copy(const ir_func *f);
-/* Gives a function that was assigned tables of its own in `memory`; lists inside their records stay shared. */
+/* Gives a function that was assigned tables of its own in `memory`; lists inside their records stay
+ * shared. */
 void ir_func_own_tables(ir_func *f, arena *memory);
-/* A copy in another module, which must be empty and may outlive that of `f`: as if the text of `f` had been parsed
- * there, but messages still point to the source that `f` came from. A host program brings its fusion with it. What is
- * derived from the definition and the statements is not copied: the scheduled view and reasons. The names of the
- * module keep their ids; of its scalars only those come along that are used. */
+/* A copy in another module, which must be empty and may outlive that of `f`: as if the text of `f`
+ * had been parsed there, but messages still point to the source that `f` came from. A host program
+ * brings its fusion with it. What is derived from the definition and the statements is not copied:
+ * the scheduled view and reasons. The names of the module keep their ids; of its scalars only those
+ * come along that are used. */
 ir_func *ir_func_copy_to(const ir_func *f, ir_module *to, arena *scratch);
 
 /* The scalar of a named extent, declared on first use. */
@@ -50,7 +52,8 @@ bool ir_build_more(ir_func *f, ir_tensor first, const uint32_t *names, uint32_t 
 /* The attributes with defaults in place of those left out, so readers need not look at the table. */
 const ir_attr *ir_attrs_complete(ir_func *f, const ir_op_info *info, const ir_attr *given);
 bool ir_build_name(ir_func *f, ir_tensor t, uint32_t name, loc at);
-/* Operands are shared, so they are copied to be changed. instead: by tensor, what is read in its place; none: itself. */
+/* Operands are shared, so they are copied to be changed. instead: by tensor, what is read in its
+ * place; none: itself. */
 void ir_op_redirect(ir_func *f, ir_op_data *op, const ir_tensor *instead);
 
 /* States the type of `t`, which is checked; an extent that is none means `?`. */

@@ -1,5 +1,5 @@
-/* The words of communication (comms.def): kinds, how partial results are combined, and how many bytes go. Host
- * programs, plans, backends, the checker, costs and devices all use these. */
+/* The words of communication (comms.def): kinds, how partial results are combined, and how many
+ * bytes go. Host programs, plans, backends, the checker, costs and devices all use these. */
 #ifndef WEIR_IR_COMM_H
 #define WEIR_IR_COMM_H
 

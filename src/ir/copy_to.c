@@ -1,5 +1,6 @@
-/* Copies into another module. The tables are copied as they are, with every list that their records point to; then the
- * scalars, whose ids are another module's, are looked up by one walk and replaced by a second one. */
+/* Copies into another module. The tables are copied as they are, with every list that their records
+ * point to; then the scalars, whose ids are another module's, are looked up by one walk and
+ * replaced by a second one. */
 #include "ir/build.h"
 #include "ir/host.h"
 #include "ir/scalar_internal.h"
@@ -204,7 +205,8 @@ static void visit_all(copying *c, ir_func *f, scalar_visitor visit) {
 static void use(copying *c, ir_scalar *x) { c->ids[x->id] = 1; }
 static void replace(copying *c, ir_scalar *x) { x->id = c->ids[x->id]; }
 
-/* Declared extents count as used, and what is known of symbols. Entries of maps have the order of their making. */
+/* Declared extents count as used, and what is known of symbols. Entries of maps have the order of
+ * their making. */
 static void use_maps(copying *c, const ir_func *f) {
   for (uint32_t i = 1; i < f->names.len; i++) {
     ir_name_entry e = ir_func_lookup(f, (uint32_t)f->names.keys[i]);
@@ -213,7 +215,8 @@ static void use_maps(copying *c, const ir_func *f) {
   for (uint32_t i = 1; i < f->learned.len; i++) c->ids[f->learned.values[i]] = 1;
 }
 
-/* Operands have smaller ids than what is made of them. Symbols keep their order, and with it all normal forms. */
+/* Operands have smaller ids than what is made of them. Symbols keep their order, and with it all
+ * normal forms. */
 static void make_scalars(copying *c) {
   const ir_scalars *from = &c->from->scalars;
   ir_scalars *to = &c->to->scalars;

@@ -31,7 +31,8 @@ ir_combine ir_fold_combine(ir_fold fold, ir_dtype t);
 /* How partial results of an operation are folded: of parts of its reduced dimensions. NONE: an operation
  * that is not computed in such parts. */
 ir_fold ir_op_fold(ir_opcode code);
-/* Does it pick one of the elements, as a maximum does? Then nothing rounds, and of none there is no result. */
+/* Does it pick one of the elements, as a maximum does? Then nothing rounds, and of none there is no
+ * result. */
 bool ir_op_picks(ir_opcode code);
 
 #endif

@@ -140,8 +140,9 @@ typedef struct ir_instr_data {
                `tensor` is the first. LAUNCH: no code; operands and destinations */
   /* COMPUTE: where in the operation's whole result the destination begins, per dimension. NULL: the
    * destination is the whole result of these operands. Further results have their window where the
-   * first one has its own: along the dimensions that they share with it (ir_map_result_dim()). `sliced[k]` has bit d set when operand k was
-   * already cut along result dimension d, so that positions along d count from the slice's start. */
+   * first one has its own: along the dimensions that they share with it (ir_map_result_dim()).
+   * `sliced[k]` has bit d set when operand k was already cut along result dimension d, so that
+   * positions along d count from the slice's start. */
   const ir_scalar *offsets;
   const uint32_t *sliced; /* one mask per operand */
 

@@ -1,7 +1,8 @@
 /* Type and shape inference: dtypes and domains of an operation's results from its operands.
  *
  * Reports what does not fit at op->at. On success the dtypes and `defined` domains of the first
- * ir_op_n_results(op) results are written; what can only be known with shapes bound becomes a constraint of the function. */
+ * ir_op_n_results(op) results are written; what can only be known with shapes bound becomes a
+ * constraint of the function. */
 #ifndef WEIR_IR_INFER_H
 #define WEIR_IR_INFER_H
 

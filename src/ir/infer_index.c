@@ -124,7 +124,8 @@ static bool same_dtype(infer *c, uint32_t x, uint32_t src) {
                      ir_dtype_text(operand_dtype(c, x)), ir_dtype_text(operand_dtype(c, src)));
 }
 
-/* As long as x; along `dim`, and where index or src are not the same at all positions, neither is the result. */
+/* As long as x; along `dim`, and where index or src are not the same at all positions, neither is
+ * the result. */
 static ir_axis scattered_dim(infer *c, ir_axis x, ir_axis index, ir_axis src, bool is_dim) {
   bool same = !is_dim && IR_SAME(varying(c, x, index), x) && IR_SAME(varying(c, x, src), x);
   bool one = ir_axis_at(c->f, x)->kind == IR_AXIS_BROADCAST && !ir_axis_at(c->f, x)->expanded.id;

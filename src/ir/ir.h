@@ -214,7 +214,8 @@ bool ir_module_expects(const ir_module *m, ir_scalar x, int64_t *value);
 /* By symbol, for ir_scalar_eval(): what is expected, or IR_USUAL_EXTENT. For comparing costs. */
 enum { IR_USUAL_EXTENT = 1024 };
 int64_t *ir_module_usual(const ir_module *m, arena *memory);
-/* By tensor: how often it is read, outputs included, and an operation that does; none: it is an output, or unused. */
+/* By tensor: how often it is read, outputs included, and an operation that does; none: it is an
+ * output, or unused. */
 typedef struct ir_reads {
   uint32_t *n;
   ir_op *reader;
@@ -228,7 +229,8 @@ double ir_tensor_elements(const ir_func *f, ir_tensor t, const int64_t *values);
 bool ir_op_has_bias(const ir_op_data *op);
 /* Is it a sum or a difference of two tensors? */
 bool ir_op_adds(const ir_op_data *op);
-/* Is the result linear in operand k, with the others as they are: a sum of parts of it gives a sum of results? */
+/* Is the result linear in operand k, with the others as they are: a sum of parts of it gives a sum
+ * of results? */
 bool ir_op_is_linear(const ir_op_data *op, uint32_t k);
 
 /* ---- reading ---- */

@@ -28,8 +28,8 @@ int64_t ir_mesh_coordinate(const ir_mesh_data *m, int64_t position, uint32_t k);
 /* The devices met when only mark axis k varies, through the device at `position`.
  * `out` has room for ir_mesh_size(m, k) ids. */
 void ir_mesh_slice(const ir_mesh_data *m, int64_t position, uint32_t k, int64_t *out);
-/* Moves every coordinate of position `at` by those of position `by`, forward or back; after the last comes the
- * first. */
+/* Moves every coordinate of position `at` by those of position `by`, forward or back; after the
+ * last comes the first. */
 uint32_t ir_mesh_moved(const ir_mesh_data *m, uint32_t at, uint32_t by, bool back);
 /* Same shape and same devices in the same order. */
 bool ir_mesh_same(const ir_mesh_data *a, const ir_mesh_data *b);

@@ -16,8 +16,8 @@ typedef struct pairing {
   uint32_t n;
 } pairing;
 
-/* Axis `p` of the producer is axis `r` of the consumer. An exact pair of a broadcast axis and one that is none
- * becomes one that stretches. */
+/* Axis `p` of the producer is axis `r` of the consumer. An exact pair of a broadcast axis and one
+ * that is none becomes one that stretches. */
 void pairs_add(pairing *m, uint32_t p, uint32_t r, ir_pair_kind kind);
 /* The last of the producer's first `p_end` dimensions against the consumer's before `r_end`. */
 void pairs_align(pairing *m, uint32_t p_end, uint32_t r_end);

@@ -124,7 +124,8 @@ void join_merge_lists(join_block *b, uint32_t from, uint32_t to);
 uint32_t join_producer_of(const join_block *b, uint32_t node, ir_tensor t);
 
 /* ---- memory.c: the rule for memory ---- */
-/* Does no more memory stay in use if group `a` goes to position `to`, the end of group `into`, as a part of it? */
+/* Does no more memory stay in use if group `a` goes to position `to`, the end of group `into`, as a
+ * part of it? */
 bool join_keeps_memory(const join_block *b, uint32_t a, uint32_t into, uint32_t to);
 /* The same if group g computes the operation of node p for itself. */
 bool join_absorbs_memory(const join_block *b, uint32_t g, uint32_t p);

@@ -4,9 +4,9 @@
  *   t <- …                               while t is computed
  *   z <- s * t
  *
- * A group goes to the end of the one that it joins. What it reads and others gave back before they compute stays
- * until then; what it leaves for that group is there no more. So for each tensor that stays, there must be one as large
- * that goes. */
+ * A group goes to the end of the one that it joins. What it reads and others gave back before they
+ * compute stays until then; what it leaves for that group is there no more. So for each tensor that
+ * stays, there must be one as large that goes. */
 #include "join/internal.h"
 
 typedef struct merging {
@@ -19,7 +19,8 @@ static bool computes(const ir_instr_data *d) {
   return d->kind == IR_COMPUTE || d->kind == IR_LAUNCH;
 }
 
-/* Is it in one of the two, or may it still be? Products, attention and what else is a launch of its own may not. */
+/* Is it in one of the two, or may it still be? Products, attention and what else is a launch of its
+ * own may not. */
 static bool is_ours(const merging *m, uint32_t at) {
   uint32_t node = m->b->node_at[at], g = node ? m->b->nodes[node - 1].group : JOIN_NONE;
   return g != JOIN_NONE && (g == m->a || g == m->into || !m->b->groups[g].space.product);
@@ -33,7 +34,8 @@ static bool find_last(merging *m, uint32_t to) {
 }
 
 /* ---- what stays, what goes ---- */
-/* Is it made by `a`, and read by nothing but the two, or what may join them? Then it has no memory when they are one. */
+/* Is it made by `a`, and read by nothing but the two, or what may join them? Then it has no memory
+ * when they are one. */
 static bool is_gone(const merging *m, ir_tensor root) {
   const join_block *b = m->b;
   const join_numbers *readers = join_readers(b, root);

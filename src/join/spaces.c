@@ -1,25 +1,27 @@
 /* The rule: which operations one kernel can compute.
  *
  * A kernel walks the positions of one space. Elementwise operations have the space of their result.
- * A reduction has the space of its operand. If it reduces the innermost dimensions, a row of the space
- * stays on chip and operations on the reduced values may follow, as may operations that read the reduced
- * values together with the row:
+ * A reduction has the space of its operand. If it reduces the innermost dimensions, a row of the
+ * space stays on chip and operations on the reduced values may follow, as may operations that read
+ * the reduced values together with the row:
  *
  *   m = mean(x, dims=[-1], keepdim=true)     reduces [n, k] from dimension 1 on
  *   c = x - m                                the space [n, k] again
  *   s = rsqrt(v + 1e-5)                      rows: [n, 1]
  *
- * If it reduces the outermost dimensions, columns are added up while rows go by: beside operations on the
- * space, reductions of its rows (as in the backward pass of a norm) and reductions of other columns. Only
- * elementwise operations on its result can follow. If it reduces other dimensions, it is the end of its
- * kernel. Casts, copies, broadcasts and makers other than uniform are
- * cheap: every kernel that reads them computes them again at each of its positions. Operations that move
- * elements (slice, pad, cat, permute, reshape, gather) join their readers, which then read elsewhere (but not a
- * pad or cat of very short rows, nor one that is permuted: neither can be read in vectors); and
- * elementwise producers that nothing else reads, which are then computed where they are wanted.
+ * If it reduces the outermost dimensions, columns are added up while rows go by: beside operations
+ * on the space, reductions of its rows (as in the backward pass of a norm) and reductions of other
+ * columns. Only elementwise operations on its result can follow. If it reduces other dimensions, it
+ * is the end of its kernel. Casts, copies, broadcasts and makers other than uniform are cheap:
+ * every kernel that reads them computes them again at each of its positions. Operations that move
+ * elements (slice, pad, cat, permute, reshape, gather) join their readers, which then read
+ * elsewhere (but not a pad or cat of very short rows, nor one that is permuted: neither can be read
+ * in vectors); and elementwise producers that nothing else reads, which are then computed where
+ * they are wanted.
  *
- * Products take what follows them (epilogue.c). Not joined: attention, which libraries compute; sorts, scans and operations whose result
- * depends on values of an index; operations on a part of their result ('at') other than makers. */
+ * Products take what follows them (epilogue.c). Not joined: attention, which libraries compute;
+ * sorts, scans and operations whose result depends on values of an index; operations on a part of
+ * their result ('at') other than makers. */
 #include <string.h>
 
 #include "join/internal.h"

@@ -1,5 +1,6 @@
-/* halve-products: as slice-products, with two slices of what is reduced or gathered after the product. Layers that
- * follow each other need no more: while one half is under way, the other one is computed.
+/* halve-products: as slice-products, with two slices of what is reduced or gathered after the
+ * product. Layers that follow each other need no more: while one half is under way, the other one
+ * is computed.
  *
  *   y = linear(h, w)     partial results on four devices
  *     =>  y.outer_split(0, 2);  y[0] = stream     two allreduces */

@@ -1,5 +1,5 @@
-/* slice-last: the last product, if its result is reduced or gathered, in four slices. Nothing else is left to compute
- * while that moves, so it is cut:
+/* slice-last: the last product, if its result is reduced or gathered, in four slices. Nothing else
+ * is left to compute while that moves, so it is cut:
  *
  *   dw1 <- matmul(...)                        for i in 4 stream {
  *   c0 = allreduce(dw1, ...)        =>          dw1$1 <- matmul(...)

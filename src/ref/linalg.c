@@ -1,5 +1,6 @@
-/* matmul, linear, grouped_matmul and grouped_outer: they sum, over the last axis of a common index space [result dims ..., k], the product
- * of two views with those extents; an axis that an operand does not have gets stride 0. */
+/* matmul, linear, grouped_matmul and grouped_outer: they sum, over the last axis of a common index
+ * space [result dims ..., k], the product of two views with those extents; an axis that an operand
+ * does not have gets stride 0. */
 #include <string.h>
 
 #include "ref/internal.h"

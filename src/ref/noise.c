@@ -142,9 +142,9 @@ ref_noise ref_noise_of(const ref_state *s, const ir_op_data *op) {
 }
 
 /* ---- functions ---- */
-/* In units of what is computed in. gelu is half its operand times 1 + erf, which cancels; sines of large
- * numbers lose digits of the angle; powers are exponentials of products; 1 + exp(-x) may overflow, which makes
- * sigmoid and silu 0. */
+/* In units of what is computed in. gelu is half its operand times 1 + erf, which cancels; sines of
+ * large numbers lose digits of the angle; powers are exponentials of products; 1 + exp(-x) may
+ * overflow, which makes sigmoid and silu 0. */
 double ref_pointwise_noise(const ref_call *c, const double x[3], double value) {
   ir_dtype computed = ir_infer_compute_dtype(c->state->f, c->op);
   double unit = ref_unit_sum(computed), v = fabs(value), least = computed == IR_F64 ? -700 : -87;

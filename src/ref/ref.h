@@ -15,8 +15,9 @@ typedef struct ref_options {
   uint64_t seed;          /* of uniform() */
   uint32_t threads;       /* 0: one per core */
   const allocator *memory;
-  /* By tensor: a flag for each row, a position of all dimensions but the last, that is looked at in the end; NULL: all
-   * are. Others may hold anything. As ref_sample() makes them; NULL: everything is looked at. */
+  /* By tensor: a flag for each row, a position of all dimensions but the last, that is looked at in
+   * the end; NULL: all are. Others may hold anything. As ref_sample() makes them; NULL: everything
+   * is looked at. */
   const uint8_t *const *rows;
 } ref_options;
 
@@ -48,8 +49,8 @@ uint32_t ref_lanes(const ir_env *env);
 NODISCARD status ref_spread(const ir_env *env, const ir_array *inputs, const ir_array *outputs,
                             double *const *squares, uint64_t round, const ref_options *options);
 
-/* The same without lanes, and so for the price of one evaluation: what the operation that makes an output rounds
- * itself, a lower bound of the spread. `squares` must be zero before. */
+/* The same without lanes, and so for the price of one evaluation: what the operation that makes an
+ * output rounds itself, a lower bound of the spread. `squares` must be zero before. */
 NODISCARD status ref_own_spread(const ir_env *env, const ir_array *inputs, const ir_array *outputs,
                                 double *const *squares, const ref_options *options);
 /* Does an operation turn floats into decisions? Then a few lanes may be far away, and most not at all. */

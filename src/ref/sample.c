@@ -1,9 +1,9 @@
 /* Which rows of tensors a sample of the outputs depends on.
  *
- * A row is a position of all dimensions but the last. From the outputs back: an operation that computes a row of its
- * result from the same row of an operand needs only those rows of it that its result is needed for; every other one
- * needs all. Products are what takes time, so they leave out rows that are not needed; other operations compute them
- * from zeros, and nothing reads them. */
+ * A row is a position of all dimensions but the last. From the outputs back: an operation that
+ * computes a row of its result from the same row of an operand needs only those rows of it that its
+ * result is needed for; every other one needs all. Products are what takes time, so they leave out
+ * rows that are not needed; other operations compute them from zeros, and nothing reads them. */
 #include <string.h>
 
 #include "base/random.h"

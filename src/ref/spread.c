@@ -74,7 +74,8 @@ static void add_errors(const spread *s, uint32_t lane, uint32_t k, ir_array *val
   }
 }
 
-/* Elementwise results overflow in a lane as they do on a device. Sums may do so in parts, which leaves more open. */
+/* Elementwise results overflow in a lane as they do on a device. Sums may do so in parts, which
+ * leaves more open. */
 static void overflow(const spread *s, uint32_t k, ir_array *value) {
   ir_dtype t = value_in(s, 0, ir_op_result(s->op, k))->array.dtype;
   ir_family family = ir_op_info_of(s->op->code)->family;

@@ -8,7 +8,8 @@
  *
  * and printing the statements prints the whole state.
  *
- * What each statement may do, and the message when it may not, is in docs/schedule.md. All errors are diagnostics at the statement's place. */
+ * What each statement may do, and the message when it may not, is in docs/schedule.md. All errors
+ * are diagnostics at the statement's place. */
 #ifndef WEIR_SCHEDULE_SCHEDULE_H
 #define WEIR_SCHEDULE_SCHEDULE_H
 

@@ -1,5 +1,5 @@
-/* A profile of all processes: rank 0 binds the plans of the others, joins them with its own to the plan that one
- * process would run, and is sent what ran when. */
+/* A profile of all processes: rank 0 binds the plans of the others, joins them with its own to the
+ * plan that one process would run, and is sent what ran when. */
 #include <string.h>
 
 #include "session/profile.h"
@@ -16,7 +16,8 @@ typedef struct ahead {
   int64_t least_ns, most_ns;
 } ahead;
 
-/* Every rank learns the times of the others before any leaves: a time that was sent is earlier than its receipt. */
+/* Every rank learns the times of the others before any leaves: a time that was sent is earlier than
+ * its receipt. */
 static status compare_clocks(const session_ranks *r, int64_t *before, clocks *all, ahead *result) {
   clocks mine = {.before_ns = rt_clock_ns()};
   TRY(session_ranks_exchange(r, &mine.before_ns, before, sizeof mine.before_ns));

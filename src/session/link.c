@@ -65,8 +65,8 @@ static double rate(mark from, mark to) {
 
 enum { ROUNDS = 5, MOST_TURNS = 16, TURN_BYTES = 1 << 20 };
 
-/* In turns with and without the link in use, for some 20 ms each. The best of both count: whatever else the machine does
- * makes it slower. */
+/* In turns with and without the link in use, for some 20 ms each. The best of both count: whatever
+ * else the machine does makes it slower. */
 static status compare_rates(const session_ranks *r, char *memory, worker *w, uint8_t turns,
                             double *lost) {
   const struct timespec alone = {.tv_nsec = 20000000};

@@ -28,8 +28,8 @@ static bool meets_all(const rt_plan *plan) {
   return true;
 }
 
-/* Of ranks of a few kinds one of each, if all ranks meet in every communication: it begins when the last kind has
- * come to it. */
+/* Of ranks of a few kinds one of each, if all ranks meet in every communication: it begins when the
+ * last kind has come to it. */
 static status join_kinds(session *x, const ir_env *env, session_plan *p) {
   session_kinds f;
   TRY(session_plan_kinds(x, env, p, &f));

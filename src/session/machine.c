@@ -69,8 +69,8 @@ static status find_hosts(machine_call *c) {
 }
 
 /* ---- figures ---- */
-/* Another process must wake up for a communication: sockets are served sooner than MPI is looked at. Between hosts of
- * 10 Gbit/s, where nothing is measured. */
+/* Another process must wake up for a communication: sockets are served sooner than MPI is looked
+ * at. Between hosts of 10 Gbit/s, where nothing is measured. */
 static void assume_link(const machine_call *c, rt_speed *s) {
   bool sockets = strcmp(c->key.comm, "tcp") == 0;
   s->link_bytes_per_ns = 1;
@@ -78,8 +78,8 @@ static void assume_link(const machine_call *c, rt_speed *s) {
   s->post_ns = sockets ? 100e3 : 250e3;
 }
 
-/* Of those that share cores one rank measures them, at the same time as others measure theirs: memory is shared by
- * all. */
+/* Of those that share cores one rank measures them, at the same time as others measure theirs:
+ * memory is shared by all. */
 static status measure_device(machine_call *c, rt_speed *s) {
   bool spread = session_ranks_are_spread(c->ranks), on_host = !c->device->ops->memory;
   uint8_t nothing = 0;

@@ -1,8 +1,9 @@
 /* The machine that choices between programs are made for.
  *
- * The same command must give the same bits whatever else the machine does, so choices depend on figures that stay:
- * given by the option machine, kept from an earlier measurement (runtime/measured.h), or built in where nothing
- * can be kept. All processes of a run go by what rank 0 found. */
+ * The same command must give the same bits whatever else the machine does, so choices depend on
+ * figures that stay: given by the option machine, kept from an earlier measurement
+ * (runtime/measured.h), or built in where nothing can be kept. All processes of a run go by what
+ * rank 0 found. */
 #ifndef WEIR_SESSION_MACHINE_H
 #define WEIR_SESSION_MACHINE_H
 

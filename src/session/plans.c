@@ -131,8 +131,8 @@ typedef struct rank_binding {
 /* A loop is kept from so many repetitions on: below that a plan that is placed as a whole is worth more. */
 enum { LONG_LOOP = 32 };
 
-/* A device that takes none is given an unrolled plan, of all ranks in this process. One that knows the plans of other
- * processes is given those as they are bound. */
+/* A device that takes none is given an unrolled plan, of all ranks in this process. One that knows
+ * the plans of other processes is given those as they are bound. */
 static bool keeps_loops(const session *x) {
   bool here = x->ranks.n >= x->ranks.world;
   return x->device && (x->device->ops->takes_loops != RT_LOOPS_NONE || here);
@@ -288,7 +288,8 @@ static int64_t most_bytes(const session *x, const session_plan *p) {
   return most;
 }
 
-/* If the plan needs more memory than there may be, that of `host` takes its place; on all ranks, if rank 0 says so. */
+/* If the plan needs more memory than there may be, that of `host` takes its place; on all ranks, if
+ * rank 0 says so. */
 static status bind_smaller(session *x, ir_func *host, ir_env *bound, session_plan *p) {
   uint8_t taken = host && host != bound->func && most_bytes(x, p) > x->memory_limit;
   TRY(session_ranks_decide(&x->ranks, &taken));
@@ -380,8 +381,8 @@ status session_plan_bound(session *x, const ir_env *env, const int64_t *donated,
   return STATUS_OK;
 }
 
-/* Where collectives have roots, waits are taken out so that the plan is that of its own rank; of many ranks that it is
- * that of all. */
+/* Where collectives have roots, waits are taken out so that the plan is that of its own rank; of
+ * many ranks that it is that of all. */
 static bool stands_for_all(const session *x, const session_plan *p) {
   return p->own->alike && (is_one_of_many(x) || !rt_plan_has_roots(p->own));
 }
@@ -396,8 +397,8 @@ status session_bind(session *x, const ir_env *env, const rt_plan *const **plans,
   return STATUS_OK;
 }
 
-/* Of few ranks, messages name each that does not meet another. A root is looked at as if all ranks were it: what is
- * found then may be no fault of any. */
+/* Of few ranks, messages name each that does not meet another. A root is looked at as if all ranks
+ * were it: what is found then may be no fault of any. */
 static bool is_conclusive(const check_world_report *r, uint32_t n, bool has_roots) {
   if (has_roots) return r->n_found == 0;
   return r->meetings.len == 0 || n > SESSION_MOST_SHOWN;

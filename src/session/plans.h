@@ -14,7 +14,8 @@ struct session_plan {
   rt_plan *own;     /* of the first rank of this process */
   rt_plan **ranks;  /* by rank of the world, `own` among them; NULL: not bound yet */
   rt_plan *plan;    /* that a device loads: `own`, or this process's ranks as one. NULL: not yet */
-  /* `plan` without its loops, for profiles, and devices that take none. NULL: not needed yet, or it has none */
+  /* `plan` without its loops, for profiles, and devices that take none. NULL: not needed yet, or it
+   * has none */
   rt_plan *unrolled;
   session_pieces *pieces; /* with several ranks */
   bool captured;          /* a CUDA graph of the caller's uses what is loaded */
@@ -51,15 +52,16 @@ typedef struct session_kinds {
 NODISCARD status session_plan_kinds(session *x, const ir_env *env, session_plan *p,
                                     session_kinds *result);
 
-/* Keeps plans of at most so many bytes, the most recently used ones, and those that a caller's graph needs. */
+/* Keeps plans of at most so many bytes, the most recently used ones, and those that a caller's
+ * graph needs. */
 void session_plans_evict(session *x, int64_t most_bytes);
 void session_plans_close(session *x);
 /* The variant for these extents: 0 is the program as it is marked. (session.c) */
 NODISCARD status session_pick(session *x, const ir_env *env, uint8_t *choice);
 /* Prints it to standard error. (show.c) */
 NODISCARD status session_show_plan(const session *x, const rt_plan *plan);
-/* Computes donated outputs where their inputs are, in the plans of all these ranks or, where one of them may not, in
- * none. (donate.c) */
+/* Computes donated outputs where their inputs are, in the plans of all these ranks or, where one of
+ * them may not, in none. (donate.c) */
 NODISCARD status session_donate_plans(rt_plan *const *plans, uint32_t n, const int64_t *donated,
                                       const allocator *memory, bool *in_place);
 

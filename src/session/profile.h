@@ -27,7 +27,8 @@ void session_profile_drop(session_profile *p);
 NODISCARD status session_profile_run(session *x, rt_loaded *loaded, const rt_plan *plan,
                                      void *const *in, void *const *out, rt_control *control,
                                      session_profile *p);
-/* Makes the profile of a run on several processes, which all call it, that of all of them, at rank 0. (gather.c) */
+/* Makes the profile of a run on several processes, which all call it, that of all of them, at rank
+ * 0. (gather.c) */
 NODISCARD status session_profile_gather(session *x, session_profile *p);
 
 #endif

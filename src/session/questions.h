@@ -10,8 +10,8 @@ typedef struct session_peak {
   uint32_t rank; /* the one that needs most */
   int64_t pool_bytes, live_bytes;
 } session_peak;
-/* How much memory buffers take where they take most; in words, with the values that take it, into `out` unless that is
- * NULL. Needs a memory_guard(). */
+/* How much memory buffers take where they take most; in words, with the values that take it, into
+ * `out` unless that is NULL. Needs a memory_guard(). */
 NODISCARD status session_find_peak(session *x, const ir_env *env, arena *scratch,
                                    session_peak *result, strbuf *out);
 

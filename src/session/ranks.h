@@ -1,5 +1,5 @@
-/* Programs on several devices: the ranks of this process, their endpoints, what processes agree on and send each
- * other. */
+/* Programs on several devices: the ranks of this process, their endpoints, what processes agree on
+ * and send each other. */
 #ifndef WEIR_SESSION_RANKS_H
 #define WEIR_SESSION_RANKS_H
 
@@ -47,8 +47,8 @@ NODISCARD status session_place_find(const ir_func *host, const char *comm, rt_gr
 NODISCARD status session_ranks_open(session_ranks *r, const session_place *place,
                                     int64_t timeout_ns, rt_device *device, const allocator *memory);
 void session_ranks_close(session_ranks *r, const allocator *memory); /* accepts a zeroed one */
-/* After a failed run: a failed world whose ranks are all in this process is closed, and session_ranks_need() opens
- * another, so that the program can run again. */
+/* After a failed run: a failed world whose ranks are all in this process is closed, and
+ * session_ranks_need() opens another, so that the program can run again. */
 void session_ranks_renew(session_ranks *r);
 NODISCARD status session_ranks_need(session_ranks *r, const allocator *memory);
 /* Are there several, here or elsewhere? */
@@ -62,8 +62,8 @@ NODISCARD status session_ranks_decide(const session_ranks *r, uint8_t *choice);
 NODISCARD status session_ranks_tell(const session_ranks *r, void *data, int64_t bytes);
 /* Are there ranks in other processes? */
 bool session_ranks_are_spread(const session_ranks *r);
-/* Each rank sends so many bytes to the next one and receives as many from the one before. `aside`: the caller sleeps
- * meanwhile, and does not help. */
+/* Each rank sends so many bytes to the next one and receives as many from the one before. `aside`:
+ * the caller sleeps meanwhile, and does not help. */
 NODISCARD status session_ranks_pass_on(const session_ranks *r, void *in, void *out, int64_t bytes,
                                        bool aside);
 

@@ -1,8 +1,8 @@
 /* A program on its device, for this process: bound to extents, proven, loaded, run.
  *
- * A session holds the host program with its variants, the device, this process's ranks, and plans, cached by extents.
- * The caller holds a lock around every call: one at a time uses it. Nothing here knows the public API; messages are
- * left by fail() and in the module's diagnostics. */
+ * A session holds the host program with its variants, the device, this process's ranks, and plans,
+ * cached by extents. The caller holds a lock around every call: one at a time uses it. Nothing here
+ * knows the public API; messages are left by fail() and in the module's diagnostics. */
 #ifndef WEIR_SESSION_SESSION_H
 #define WEIR_SESSION_SESSION_H
 
@@ -18,8 +18,8 @@
 typedef struct session_plan session_plan;       /* session/plans.h */
 typedef struct session_profile session_profile; /* session/profile.h */
 
-/* When a plan is proven before it runs. CHEAP: if that takes about a millisecond at most, and this process runs all
- * devices. */
+/* When a plan is proven before it runs. CHEAP: if that takes about a millisecond at most, and this
+ * process runs all devices. */
 typedef enum session_proof {
   SESSION_PROOF_NEVER,
   SESSION_PROOF_CHEAP,
@@ -99,16 +99,17 @@ NODISCARD status session_choose(session *x, const ir_env *env, const char **pass
  * All of them bind on first use. */
 /* Plans that are kept, and the memory they take. */
 void session_kept(const session *x, int64_t *plans, int64_t *bytes);
-/* The plans of all ranks for these extents, also of those that other processes run; or of one, where all are alike. No
- * memory is allocated for their buffers. */
+/* The plans of all ranks for these extents, also of those that other processes run; or of one,
+ * where all are alike. No memory is allocated for their buffers. */
 NODISCARD status session_bind(session *x, const ir_env *env, const rt_plan *const **plans,
                               uint32_t *n);
-/* Checks the plans of all ranks for these extents, also of those that other processes run; no memory is allocated for
- * their buffers. Of ranks that are alike one is bound, and represents all. */
+/* Checks the plans of all ranks for these extents, also of those that other processes run; no
+ * memory is allocated for their buffers. Of ranks that are alike one is bound, and represents
+ * all. */
 NODISCARD status session_check(session *x, const ir_env *env, const check_options *options,
                                check_world_report *report);
-/* Checks them before their first run, as `proof` says: each is looked at once. If there are findings, the plan is not
- * safe. The caller destroys *found, which must be zeroed. (prove.c) */
+/* Checks them before their first run, as `proof` says: each is looked at once. If there are
+ * findings, the plan is not safe. The caller destroys *found, which must be zeroed. (prove.c) */
 NODISCARD status session_prove(session *x, const ir_env *env, check_world_report *found);
 void session_forget_proven(session *x);
 /* The plan of the ranks of this process, loaded on the device. */
@@ -117,8 +118,8 @@ NODISCARD status session_load(session *x, const ir_env *env, rt_loaded **result)
 NODISCARD status session_host(session *x, const ir_env *env, ir_func **host);
 /* The host program of the last plan that was bound or used, and its extents; NULL: there is none. */
 ir_func *session_last(const session *x, arena *scratch, ir_env *env);
-/* One rank's plan of env->func; destroyed by the caller. `like`: that of another rank, which may need the same waits;
- * NULL: there is none. */
+/* One rank's plan of env->func; destroyed by the caller. `like`: that of another rank, which may
+ * need the same waits; NULL: there is none. */
 NODISCARD status session_bind_rank(session *x, const ir_env *env, uint32_t rank,
                                    const rt_plan *like, rt_plan **result);
 /* The same with all its waits, also those that it can do without. */
@@ -127,7 +128,8 @@ NODISCARD status session_bind_waits(session *x, const ir_env *env, uint32_t rank
 NODISCARD status session_bind_apart(session *x, const ir_env *env, uint32_t rank, rt_plan **result);
 /* The same of the variant without stream loops, if there is a choice. */
 NODISCARD status session_bind_plain(session *x, const ir_env *env, uint32_t rank, rt_plan **result);
-/* What `rank` runs where `plan`, of this session, is what the ranks of this process run; destroyed by the caller. */
+/* What `rank` runs where `plan`, of this session, is what the ranks of this process run; destroyed
+ * by the caller. */
 NODISCARD status session_bind_other(session *x, const rt_plan *plan, uint32_t rank,
                                     rt_plan **result);
 
@@ -139,8 +141,8 @@ NODISCARD status session_donate(session *x, const ir_env *env, const int64_t *do
 /* Whether a run could; if not, `why` says what is in the way, and where. */
 NODISCARD status session_donation(session *x, const ir_env *env, uint32_t input, uint32_t output,
                                   check_alias_result *result);
-/* Of one whole tensor for both: does every device of this process have the same part of it to itself, for reading
- * and for writing, contiguous in it? */
+/* Of one whole tensor for both: does every device of this process have the same part of it to
+ * itself, for reading and for writing, contiguous in it? */
 bool session_donate_whole(const session *x, const ir_env *env, uint32_t input, uint32_t output,
                           const ir_array *whole);
 

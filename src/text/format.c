@@ -1,8 +1,9 @@
 /* weir fmt: the same tokens, comments and lines, with blanks as they should be.
  *
- * What is between two tokens of the text is read again: whether a line ends there, whether there is a
- * comment, how many blanks. Lines stay lines, and columns that were lined up (before a colon, an assignment or a
- * comment, after a semicolon) stay lined up; everything else follows from the tokens. */
+ * What is between two tokens of the text is read again: whether a line ends there, whether there is
+ * a comment, how many blanks. Lines stay lines, and columns that were lined up (before a colon, an
+ * assignment or a comment, after a semicolon) stay lined up; everything else follows from the
+ * tokens. */
 #include <string.h>
 
 #include "text/lexer.h"

@@ -14,14 +14,14 @@ enum { TEXT_MAX_NESTING = 1000 };
  * and the fusions that could be built are in m->funcs. */
 NODISCARD status text_parse(ir_module *m, const char *name, const char *text, size_t length);
 
-/* The text with its tokens, comments and lines, and blanks as they should be. It must be free of errors. Needs a
- * memory_guard(). */
+/* The text with its tokens, comments and lines, and blanks as they should be. It must be free of
+ * errors. Needs a memory_guard(). */
 void text_format(const char *text, size_t length, arena *memory, strbuf *out);
 
 void text_print_module(const ir_module *m, strbuf *out);
 void text_print_func(const ir_func *f, strbuf *out); /* a fusion or a host program */
-/* A fusion into an empty text, and the places of its operations and statements become those in the text: what was never
- * text gets messages that show a line. */
+/* A fusion into an empty text, and the places of its operations and statements become those in the
+ * text: what was never text gets messages that show a line. */
 void text_print_placed(ir_func *f, strbuf *out);
 void text_print_host(const ir_func *h, strbuf *out);
 /* A host program in the notation of nvFuser's dumps, as the device `rank` runs it. It does not parse

@@ -1,6 +1,6 @@
-/* Ranks that are alike, of programs on 2 to 64 devices: what the checker finds by one of them is what it finds by
- * all, for the plans as they are and with each wait, join and post changed on all ranks; and waits that one of them
- * can do without are those that each can do without. */
+/* Ranks that are alike, of programs on 2 to 64 devices: what the checker finds by one of them is
+ * what it finds by all, for the plans as they are and with each wait, join and post changed on all
+ * ranks; and waits that one of them can do without are those that each can do without. */
 #include "alike_kit.h"
 #include "session/ranks.h"
 #include "stream_kit.h"
@@ -171,7 +171,8 @@ static bool same_instrs(const rt_plan *a, const rt_plan *b) {
 
 static uint32_t n_pruned, n_like;
 
-/* Each rank's waits are taken out by itself, and as those of the first. The plans are of no use afterwards. */
+/* Each rank's waits are taken out by itself, and as those of the first. The plans are of no use
+ * afterwards. */
 static void judge_waits(const trial *t, ir_func *h, arena *memory, rt_plan **plans) {
   rt_plan *again[MOST] = {0};
   uint32_t removed = 0;

@@ -1,11 +1,12 @@
-/* Ranks on GPUs that are processes: random worlds, directly and through the host, with delays, traced, and
- * what happens to all of them when one cannot go on. Started by an MPI launcher with 2 to 8 ranks:
+/* Ranks on GPUs that are processes: random worlds, directly and through the host, with delays,
+ * traced, and what happens to all of them when one cannot go on. Started by an MPI launcher with 2
+ * to 8 ranks:
  *
  *   mpirun -n 4 test_cuda_ranks [N] [nccl]     N worlds of each kind (12); by NCCL also of one rank
  *
- * Skips without a launcher, and where there is no GPU. Where NCCL itself has several ranks on a GPU, worlds are shorter
- * and fewer: a communicator takes a third of a second, and a call as long as it takes until all processes had their
- * turn on the GPU. */
+ * Skips without a launcher, and where there is no GPU. Where NCCL itself has several ranks on a
+ * GPU, worlds are shorter and fewer: a communicator takes a third of a second, and a call as long
+ * as it takes until all processes had their turn on the GPU. */
 #include <stdlib.h>
 #include <time.h>
 

@@ -1,5 +1,6 @@
-/* What every device must do, and what only some can: cpu with one to four threads, cpu as adversary,
- * sim, null; cuda where there is a GPU (test_cuda.c has the rest of it). Plans are made by hand; the oracle runs them one instruction at a time. */
+/* What every device must do, and what only some can: cpu with one to four threads, cpu as
+ * adversary, sim, null; cuda where there is a GPU (test_cuda.c has the rest of it). Plans are made
+ * by hand; the oracle runs them one instruction at a time. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/resource.h>

@@ -279,8 +279,8 @@ static void test_time_out(uint32_t threads) {
   pair_end(&p);
 }
 
-/* A task that runs for longer than the time-out is no reason to give up. A machine that stops a thread between two
- * tasks is one: then once more. */
+/* A task that runs for longer than the time-out is no reason to give up. A machine that stops a
+ * thread between two tasks is one: then once more. */
 static void test_slow_task(uint32_t threads) {
   enum { LONG = 1 << 20, TIMES = 60, TRIES = 10 };
   pair p;

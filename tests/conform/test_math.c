@@ -125,7 +125,8 @@ static void measure_powers(void) {
   (void)EXPECT(worst <= 1);
 }
 
-/* Rows of norms, also where a scale is not a number of f32, and where the mean is large beside what it is taken from. */
+/* Rows of norms, also where a scale is not a number of f32, and where the mean is large beside what
+ * it is taken from. */
 static void measure_norms(const char *level) {
   static const double sizes[] = {1e-42, 1e-33, 1e-20, 1, 1e10, 1e29, 1e38};
   static const double means[] = {0, 1, 1000};

@@ -1,13 +1,14 @@
-/* Communications through NCCL: every kind, dtype and reduction on 1 to 8 ranks against the in-process
- * backend, random worlds directly, as graphs and with delayed streams, and all ways to fail that the
- * stand-in knows (tests/standin/nccl.c).
+/* Communications through NCCL: every kind, dtype and reduction on 1 to 8 ranks against the
+ * in-process backend, random worlds directly, as graphs and with delayed streams, and all ways to
+ * fail that the stand-in knows (tests/standin/nccl.c).
  *
  *   test_nccl [quick]
  *
- * Skips where there is no GPU or no NCCL. With NCCL itself nothing is made to fail, and there are no more ranks
- * than GPUs, unless it admits several on one (NCCL_MULTI_RANK_GPU_ENABLE=1, from 2.30 on): then there are fewer
- * and shorter worlds, of 2, 4 and 8 ranks, because NCCL takes more than half a second for a communicator, and a
- * world has dozens. All dtypes use the same communicators. */
+ * Skips where there is no GPU or no NCCL. With NCCL itself nothing is made to fail, and there are
+ * no more ranks than GPUs, unless it admits several on one (NCCL_MULTI_RANK_GPU_ENABLE=1, from 2.30
+ * on): then there are fewer and shorter worlds, of 2, 4 and 8 ranks, because NCCL takes more than
+ * half a second for a communicator, and a world has dozens. All dtypes use the same
+ * communicators. */
 #include <stdlib.h>
 
 #include "conform/matrix.h"
@@ -183,8 +184,8 @@ static void test_late_failures(void) {
   }
 }
 
-/* The message of a timeout tells who waits for what. It is long enough for a machine that stops a thread for a while
- * before the communication that hangs. */
+/* The message of a timeout tells who waits for what. It is long enough for a machine that stops a
+ * thread for a while before the communication that hangs. */
 static void test_timeout_message(void) {
   matrix *m = calloc(1, sizeof *m);
   if (!m) abort();

@@ -1,4 +1,5 @@
-/* The command line of a random suite: [N] [--seed S] [--first S] [--seconds T] [--failures F], and what it adds. */
+/* The command line of a random suite: [N] [--seed S] [--first S] [--seconds T] [--failures F], and
+ * what it adds. */
 #ifndef WEIR_TESTS_FUZZ_COMMAND_H
 #define WEIR_TESTS_FUZZ_COMMAND_H
 
@@ -49,8 +50,8 @@ static inline int command_common(command *c, char **argv) {
   return 2;
 }
 
-/* own: further options; NULL: there are none. Exits with 2 where an argument is unknown: a suite that misreads its
- * number of programs would pass without any. */
+/* own: further options; NULL: there are none. Exits with 2 where an argument is unknown: a suite
+ * that misreads its number of programs would pass without any. */
 static inline command command_read(char **argv, command c, command_option own) {
   c.start = command_now();
   for (int i = 1; argv[i];) {

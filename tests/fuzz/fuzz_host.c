@@ -1,6 +1,6 @@
-/* Any text that is a host program is bound for every device and judged by the checker; one that is proven runs, and
- * gives the same in program order and in hostile orders. Programs that are long, large or for many devices are left
- * out. */
+/* Any text that is a host program is bound for every device and judged by the checker; one that is
+ * proven runs, and gives the same in program order and in hostile orders. Programs that are long,
+ * large or for many devices are left out. */
 #include "device_kit.h"
 #include "mutate.h"
 
@@ -183,8 +183,8 @@ static status try_text(void *context) {
 }
 
 /* ---- mutations ---- */
-/* libFuzzer keeps texts for what the parser does with them, and few of them are programs. So every other input is made
- * of one that was, and lines and words change more often than bytes. */
+/* libFuzzer keeps texts for what the parser does with them, and few of them are programs. So every
+ * other input is made of one that was, and lines and words change more often than bytes. */
 enum { KEPT = 256, KEPT_BYTES = 2048 };
 static struct kept {
   uint8_t data[KEPT_BYTES];

@@ -1,5 +1,5 @@
-/* Any text is a machine or is refused with its name and a line, and what a machine prints parses back to the same
- * figures. */
+/* Any text is a machine or is refused with its name and a line, and what a machine prints parses
+ * back to the same figures. */
 #include "runtime/machine.h"
 #include "target.h"
 

@@ -1,5 +1,5 @@
-/* Any bytes are an array or are refused with the file's name; an array that was read, written and read again is the
- * same. */
+/* Any bytes are an array or are refused with the file's name; an array that was read, written and
+ * read again is the same. */
 #include "ir/array.h"
 #include "runtime/npy.h"
 #include "target.h"

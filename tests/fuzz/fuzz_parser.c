@@ -1,5 +1,5 @@
-/* Any bytes end in a module or in diagnostics, and what a module prints parses back to a module that prints the
- * same. */
+/* Any bytes end in a module or in diagnostics, and what a module prints parses back to a module
+ * that prints the same. */
 #include "target.h"
 #include "weir/weir.h"
 

@@ -1,5 +1,5 @@
-/* Any text given to `weir view` becomes a page or is refused. What is on the page cannot leave its script: it holds
- * no '<' of the trace. */
+/* Any text given to `weir view` becomes a page or is refused. What is on the page cannot leave its
+ * script: it holds no '<' of the trace. */
 #include "runtime/json.h"
 #include "runtime/page.h"
 #include "runtime/trace.h"

@@ -1,5 +1,5 @@
-/* replay [--mutations N] [--seed S] FILE_OR_FOLDER...: runs the fuzz target over inputs kept from earlier runs, and
- * over N mutations of them; S replays one mutation and prints it. */
+/* replay [--mutations N] [--seed S] FILE_OR_FOLDER...: runs the fuzz target over inputs kept from
+ * earlier runs, and over N mutations of them; S replays one mutation and prints it. */
 #include <dirent.h>
 #include <sys/stat.h>
 

@@ -1,5 +1,6 @@
-/* What the fuzz targets share. Each is one file, fuzz_NAME.c, linked with libFuzzer (`make fuzz FUZZ=NAME`) and
- * with replay.c, which runs it over tests/fuzz/corpus/NAME and mutations of that. */
+/* What the fuzz targets share. Each is one file, fuzz_NAME.c, linked with libFuzzer (`make fuzz
+ * FUZZ=NAME`) and with replay.c, which runs it over tests/fuzz/corpus/NAME and mutations of
+ * that. */
 #ifndef WEIR_TESTS_FUZZ_TARGET_H
 #define WEIR_TESTS_FUZZ_TARGET_H
 

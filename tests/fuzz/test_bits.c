@@ -1,7 +1,7 @@
-/* Random programs with --deterministic: the same bits whatever the streams, threads, forms of communication and
- * kernels.
+/* Random programs with --deterministic: the same bits whatever the streams, threads, forms of
+ * communication and kernels.
  *
- *   test_bits [COUNT [SEED]]                                                                             */
+ *   test_bits [COUNT [SEED]] */
 #include <stdlib.h>
 #include <weir/weir.h>
 

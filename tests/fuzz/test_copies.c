@@ -1,6 +1,6 @@
-/* Copies of programs in other modules: a copy prints as the original does, lowers to the same host program, and shares
- * no memory with it. Both are tried on the fusions and host programs of all golden files, on random programs, and on
- * the host programs that these are lowered to.
+/* Copies of programs in other modules: a copy prints as the original does, lowers to the same host
+ * program, and shares no memory with it. Both are tried on the fusions and host programs of all
+ * golden files, on random programs, and on the host programs that these are lowered to.
  *
  *   test_copies [N]          golden files and N random programs, 300 by default
  *   test_copies FILE...      the programs of files */

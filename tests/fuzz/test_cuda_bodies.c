@@ -221,7 +221,8 @@ static void run(const char *text, const gen_program *p, uint64_t seed, int expec
   arena_destroy(&j.memory);
 }
 
-/* Large ones are only written. A thread must have something to do: rows of two elements once had a warp each. */
+/* Large ones are only written. A thread must have something to do: rows of two elements once had a
+ * warp each. */
 static const struct large_body {
   const char *text;
   int expected;

@@ -1,10 +1,12 @@
-/* Random products with what follows them: sums with biases and tensors, activations, norms, other products.
+/* Random products with what follows them: sums with biases and tensors, activations, norms, other
+ * products.
  *
  *   test_epilogues [N] [--seed S] [--cuda]
  *
- * Runs seeds 0 … N-1 (600) joined and not. On the CPU both must have the same bits, but where a reduction
- * follows; small ones must agree with the reference. --cuda: joined on a GPU or a stand-in, against the
- * reference. The joined program needs no more memory (test_join.c). Most products must have become kernels with an epilogue. */
+ * Runs seeds 0 … N-1 (600) joined and not. On the CPU both must have the same bits, but where a
+ * reduction follows; small ones must agree with the reference. --cuda: joined on a GPU or a
+ * stand-in, against the reference. The joined program needs no more memory (test_join.c). Most
+ * products must have become kernels with an epilogue. */
 #include <stdarg.h>
 #include <stdlib.h>
 
@@ -185,8 +187,8 @@ static bool agrees(const trial *t, bool bits, const char *what) {
   return true;
 }
 
-/* A library rounds once after several operations, and a sum of what nearly cancels shows that: such a result is
- * compared with how far rounding can move it. */
+/* A library rounds once after several operations, and a sum of what nearly cancels shows that: such
+ * a result is compared with how far rounding can move it. */
 static bool is_right(trial *t) {
   subject *s = &t->s;
   rt_verdict verdicts[KIT_VALUES];

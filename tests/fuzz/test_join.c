@@ -2,10 +2,11 @@
  *
  *   test_join [N] [--seed S]
  *
- * Runs seeds 0 … N-1 (2000). Programs of elementwise operations, makers and what moves elements are compared
- * bit by bit, those with reductions, norms and softmax with the tolerance of their dtypes. The joined program needs
- * no more memory, but for a few numbers, each of which takes 64 bytes; where values may be in outputs before those are
- * written, that is not compared, since a kernel writes all its outputs at once. */
+ * Runs seeds 0 … N-1 (2000). Programs of elementwise operations, makers and what moves elements are
+ * compared bit by bit, those with reductions, norms and softmax with the tolerance of their dtypes.
+ * The joined program needs no more memory, but for a few numbers, each of which takes 64 bytes;
+ * where values may be in outputs before those are written, that is not compared, since a kernel
+ * writes all its outputs at once. */
 #include <math.h>
 #include <stdlib.h>
 

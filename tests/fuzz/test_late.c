@@ -1,11 +1,12 @@
-/* Random programs whose input is wrong in a way that only the run shows: a position, a length or a group that is out of
- * range. The device must refuse it where the reference evaluator does, with the line, and give the same bits for the
- * right input before and after. A donated input that overlaps another one is refused before anything runs.
+/* Random programs whose input is wrong in a way that only the run shows: a position, a length or a
+ * group that is out of range. The device must refuse it where the reference evaluator does, with
+ * the line, and give the same bits for the right input before and after. A donated input that
+ * overlaps another one is refused before anything runs.
  *
  *   test_late [N] [--seed S] [--device D]
  *
- * N programs (1,500); --seed S runs that one again; D: cpu, or another device. Programs are for one device, with streams,
- * or for several. */
+ * N programs (1,500); --seed S runs that one again; D: cpu, or another device. Programs are for one
+ * device, with streams, or for several. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,8 @@
  *
  *   test_programs [N] [--seed S] [--seconds T] [--failures F]
  *
- * Runs seeds 0 … N-1 (3000) for at most T seconds (60) or up to F failures (10). A failure prints its seed and the program;
- * --seed S runs that one again. */
+ * Runs seeds 0 … N-1 (3000) for at most T seconds (60) or up to F failures (10). A failure prints
+ * its seed and the program; --seed S runs that one again. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -413,7 +413,8 @@ static uint32_t donate(const gen_program *p, int64_t *donated) {
   return n;
 }
 
-/* One run on the device; with `donated` the outputs begin as copies of their inputs, which the run may overwrite. */
+/* One run on the device; with `donated` the outputs begin as copies of their inputs, which the run
+ * may overwrite. */
 static bool run_donated(const trial *t, const weir_program *program, const int64_t *donated,
                         weir_array **outputs) {
   const gen_program *p = t->program;
@@ -434,8 +435,8 @@ static bool run_donated(const trial *t, const weir_program *program, const int64
   return ok(weir_run(program, &args), donated ? "run with donated inputs" : "run on the device");
 }
 
-/* Overwriting inputs changes no bit of a result, in place or not. Schedules that cannot be lowered are refused by
- * the run without donations. */
+/* Overwriting inputs changes no bit of a result, in place or not. Schedules that cannot be lowered
+ * are refused by the run without donations. */
 static bool check_donated(trial *t) {
   const gen_program *p = t->program;
   weir_array *plain[MAX_VALUES] = {0}, *given[MAX_VALUES] = {0};

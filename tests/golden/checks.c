@@ -199,7 +199,8 @@ static bool bind_like(ir_env *env, const ir_env *like) {
   return true;
 }
 
-/* Evaluates with the extents of `like` on `given`, or finds some if they are NULL. False: could not be done. */
+/* Evaluates with the extents of `like` on `given`, or finds some if they are NULL. False: could not
+ * be done. */
 static bool evaluate(ir_func *f, const char *bind, const ir_env *like, const values *given,
                      ir_env *env, values *v) {
   ref_options options = {.seed = 1, .memory = &memory_default};

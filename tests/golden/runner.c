@@ -11,15 +11,15 @@
  *   #> text                              its standard output, line by line
  *   #! text                              its standard error
  *   # BIND: t=6 inp=6x32                 extents for the evaluation below
- * Where a command prints the same for every value, the text is there once; otherwise each value has its
- * own, after a line `[n=1]`.
- * Expectations follow their RUN and CHECK lines; --update rewrites them, again and again until they hold: a new
- * expectation may move lines that a message speaks about. It fails only where a RUN line cannot be
- * executed. Best is to keep RUN lines at the end of a file, where they move nothing.
+ * Where a command prints the same for every value, the text is there once; otherwise each value has
+ * its own, after a line `[n=1]`. Expectations follow their RUN and CHECK lines; --update rewrites
+ * them, again and again until they hold: a new expectation may move lines that a message speaks
+ * about. It fails only where a RUN line cannot be executed. Best is to keep RUN lines at the end of
+ * a file, where they move nothing.
  *
  * A case whose program is valid is also checked for what must hold of every program: it verifies,
- * print -> parse -> print is a fixpoint, and the reference evaluation on random inputs gives the same
- * bits for the program, for its printed form, and after the passes named in its RUN lines. */
+ * print -> parse -> print is a fixpoint, and the reference evaluation on random inputs gives the
+ * same bits for the program, for its printed form, and after the passes named in its RUN lines. */
 #include <dirent.h>
 #include <stdarg.h>
 #include <stdlib.h>

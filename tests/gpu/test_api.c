@@ -1,6 +1,6 @@
-/* weir_run() on tensors wherever they are: of the host, pinned, managed, on the device's own GPU, on another,
- * there but not aligned, with gaps between rows, column by column; for programs on GPUs, on the CPU and for the
- * definition itself. And addresses that are not what the caller says.
+/* weir_run() on tensors wherever they are: of the host, pinned, managed, on the device's own GPU,
+ * on another, there but not aligned, with gaps between rows, column by column; for programs on
+ * GPUs, on the CPU and for the definition itself. And addresses that are not what the caller says.
  *
  * Needs a GPU, or a stand-in for one; skips where there is neither. */
 #include <stdlib.h>

@@ -1,11 +1,14 @@
-/* Faults of a GPU in the middle of runs: memory that runs out, and a kernel that ends its context. Runs must return
- * before their timeout with a message, the process must live on, and what CUDA permits afterwards must work.
+/* Faults of a GPU in the middle of runs: memory that runs out, and a kernel that ends its context.
+ * Runs must return before their timeout with a message, the process must live on, and what CUDA
+ * permits afterwards must work.
  *
  *   test_faults             two devices in one process
- *   test_faults ranks COMM  as one of the ranks that torchrun, or tests/mpi/torchrun.sh, starts; the last one fails
+ *   test_faults ranks COMM  as one of the ranks that torchrun, or tests/mpi/torchrun.sh, starts; the
+ *                           last one fails
  *
- * On a real GPU the memory is really full and the kernel really writes to a wrong address; on the stand-ins a call and
- * a kernel fail. Prints what holds after a context is lost: CUDA's documents leave that open. */
+ * On a real GPU the memory is really full and the kernel really writes to a wrong address; on the
+ * stand-ins a call and a kernel fail. Prints what holds after a context is lost: CUDA's documents
+ * leave that open. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -185,7 +188,8 @@ static void test_memory(void) {
   weir_program_destroy(p);
 }
 
-/* Memory, streams and modules of the test go with the context: CUDA may give a fresh one when nobody holds it. */
+/* Memory, streams and modules of the test go with the context: CUDA may give a fresh one when
+ * nobody holds it. */
 static void test_lost(void) {
   weir_program *p = compile(text, "cuda");
   CUresult (*reset)(CUdevice) = NULL;

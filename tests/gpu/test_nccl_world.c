@@ -1,6 +1,6 @@
-/* A world of the caller's NCCL communicators: torchrun, or tests/mpi/torchrun.sh, starts the ranks; each makes a
- * communicator by itself, as PyTorch does, gives it to Weir, and uses it afterwards as before. Programs run on GPUs,
- * by communicators of Weir's own. */
+/* A world of the caller's NCCL communicators: torchrun, or tests/mpi/torchrun.sh, starts the ranks;
+ * each makes a communicator by itself, as PyTorch does, gives it to Weir, and uses it afterwards as
+ * before. Programs run on GPUs, by communicators of Weir's own. */
 #include <dlfcn.h>
 #include <nccl.h>
 #include <stdlib.h>

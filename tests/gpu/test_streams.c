@@ -395,8 +395,8 @@ static void take_log(void *unused, const char *text) {
   (void)snprintf(logged, sizeof logged, "%s", text);
 }
 
-/* Otherwise it does not wait, although the stream is held until the call has returned; the next one tells, once. What
- * no call has told is in the log. */
+/* Otherwise it does not wait, although the stream is held until the call has returned; the next one
+ * tells, once. What no call has told is in the log. */
 static void test_late_indexes(bool graph) {
   indexed x = indexed_new(graph);
   uint64_t *go = pinned(sizeof *go);
@@ -467,8 +467,8 @@ static weir_pending *start_on(const weir_program *p, const weir_dl_tensor *x,
   return r;
 }
 
-/* Each run comes after what the stream held at the call, which here waits for something that the caller does after
- * all calls; what the stream gets next does not wait for the run. */
+/* Each run comes after what the stream held at the call, which here waits for something that the
+ * caller does after all calls; what the stream gets next does not wait for the run. */
 static void test_async(const char *text, bool on_host) {
   prepares = !on_host;
   weir_program *p = compile(text, "cuda", false);
@@ -626,8 +626,8 @@ static void sum_up(float *x, int n, bool along_rows) {
     }
 }
 
-/* Runs of several shapes, on streams that do not wait for each other: one block serves all, so a run waits for the
- * one before it, and the arrays of the caller take none of it. */
+/* Runs of several shapes, on streams that do not wait for each other: one block serves all, so a
+ * run waits for the one before it, and the arrays of the caller take none of it. */
 static void test_one_pool(bool graph) {
   enum { SHAPES = 4, MOST = 64, ROUNDS = 12 };
   weir_module *m = NULL;

@@ -1,5 +1,6 @@
-/* A program outside the tree, as C and as C++: AG+matmul on memory of a GPU and on a stream of its own, as calls and as
- * part of a CUDA graph that it captures. Two devices, each with its part of `a`, both on GPU 0. */
+/* A program outside the tree, as C and as C++: AG+matmul on memory of a GPU and on a stream of its
+ * own, as calls and as part of a CUDA graph that it captures. Two devices, each with its part of
+ * `a`, both on GPU 0. */
 #include <cuda.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,6 @@
-/* A program that has its own MPI, and gives Weir communicators of it: halves of the ranks run different programs at the
- * same time, then all run one, in worlds that come and go; MPI goes on afterwards. */
+/* A program that has its own MPI, and gives Weir communicators of it: halves of the ranks run
+ * different programs at the same time, then all run one, in worlds that come and go; MPI goes on
+ * afterwards. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

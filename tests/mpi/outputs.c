@@ -1,6 +1,6 @@
-/* outputs: on every rank weir_run() writes what its device holds of an output, all of it where the output is
- * replicated; donated memory that is used again is refused on every rank, and nothing is lost. Run by mpirun on two
- * ranks. */
+/* outputs: on every rank weir_run() writes what its device holds of an output, all of it where the
+ * output is replicated; donated memory that is used again is refused on every rank, and nothing is
+ * lost. Run by mpirun on two ranks. */
 #include <string.h>
 
 #include "test.h"

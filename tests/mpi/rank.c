@@ -1,7 +1,8 @@
-/* rank CASE FILE: what a rank does in tests/mpi/failures.sh. All ranks reduce over everybody, again and again; the last
- * rank is the odd one. Timeouts are short where the case is about them, but longer than a busy machine stops a process
- * for. Ends with the status's exit code, and adds a line to the file, which outlives the launcher's pipes: "rank R:
- * MESSAGE" on a failure, "rank R: done" without. */
+/* rank CASE FILE: what a rank does in tests/mpi/failures.sh. All ranks reduce over everybody, again
+ * and again; the last rank is the odd one. Timeouts are short where the case is about them, but
+ * longer than a busy machine stops a process for. Ends with the status's exit code, and adds a line
+ * to the file, which outlives the launcher's pipes: "rank R: MESSAGE" on a failure, "rank R: done"
+ * without. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,8 +33,9 @@ static void be_slow(void) {
   computes = false;
 }
 
-/* A process that ends takes with it what is not sent yet. The odd rank hears from each of the others that it has got
- * everything so far; and what it answers to that gets the time to be sent. */
+/* A process that ends takes with it what is not sent yet. The odd rank hears from each of the
+ * others that it has got everything so far; and what it answers to that gets the time to be
+ * sent. */
 static void send_all(rt_comm *comm) {
   for (int i = 0; i < 100; i++) {
     (void)comm->ops->progress(comm);

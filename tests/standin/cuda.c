@@ -251,8 +251,8 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice d) {
   return CUDA_SUCCESS;
 }
 
-/* A context beside the primary one, which becomes current. In the form that programs of older versions call: newer
- * headers have another. */
+/* A context beside the primary one, which becomes current. In the form that programs of older
+ * versions call: newer headers have another. */
 STANDIN_API CUresult cuCtxCreate_v2(CUcontext *c, unsigned flags, CUdevice d);
 CUresult cuCtxCreate_v2(CUcontext *c, unsigned flags, CUdevice d) {
   ENTER(cuCtxCreate);

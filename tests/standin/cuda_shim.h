@@ -182,8 +182,8 @@ static inline void shim_matrices(unsigned *r, const void *row, int turned) {
   shim_wait(b);
 }
 
-/* What all lanes have of a product's operands: x[lane] four words of the first, y[lane] two of the second. They
- * hold until the warp meets again. */
+/* What all lanes have of a product's operands: x[lane] four words of the first, y[lane] two of the
+ * second. They hold until the warp meets again. */
 static inline void shim_fragments(const unsigned mine[6], const unsigned *x[32],
                                   const unsigned *y[32]) {
   unsigned first = threadIdx.x / 32 * 32;

@@ -26,8 +26,8 @@ static bool host_is_good(const void *p, size_t size_bytes, const char *used) {
   return !b || range_is_good((CUdeviceptr)(uintptr_t)p, size_bytes, used);
 }
 
-/* Of pageable memory the driver may take the bytes at once, or later: both happen. To pageable memory it may wait for
- * the end of the copy. */
+/* Of pageable memory the driver may take the bytes at once, or later: both happen. To pageable
+ * memory it may wait for the end of the copy. */
 static CUresult copy(CUstream s, const char *name, CUdeviceptr to, CUdeviceptr from,
                      size_t size_bytes, bool to_host, bool from_host) {
   if (!stream_is_good(&s)) return CUDA_ERROR_INVALID_HANDLE;

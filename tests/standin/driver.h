@@ -104,7 +104,8 @@ void op_free(op *o);
 CUresult submit(CUstream s, op *o);
 /* Waits for all that is on the stream; the lock is given back meanwhile. */
 CUresult drain(CUstream s);
-/* The same inside of a call that keeps others from creating things, as the driver's copies to pageable memory do. */
+/* The same inside of a call that keeps others from creating things, as the driver's copies to
+ * pageable memory do. */
 CUresult drain_holding(CUstream s);
 void wait_for_holders(void);
 /* All streams of the current context, as loading may. */

@@ -1,12 +1,13 @@
-/* The stand-in for NCCL: the functions of nccl.def, for ranks of one process, on whichever driver that
- * process has loaded, a GPU's or the stand-in's, and for ranks that are processes of their own, on the
- * stand-in's. Two ranks may be on one GPU. Communicators that block are of one process, those that do not
- * have one member in each (nccl_far.c).
+/* The stand-in for NCCL: the functions of nccl.def, for ranks of one process, on whichever driver
+ * that process has loaded, a GPU's or the stand-in's, and for ranks that are processes of their
+ * own, on the stand-in's. Two ranks may be on one GPU. Communicators that block are of one process,
+ * those that do not have one member in each (nccl_far.c).
  *
- * Within a process, calls of a group are matched when it ends; what does not meet all its peers in the same group would
- * wait for ever in a single thread, and is refused. Then every receiver copies from its senders' memory,
- * on its own stream, behind what the senders' streams had done before; senders go on when all have read.
- * Reductions go through pinned memory and are folded by a function of the host.
+ * Within a process, calls of a group are matched when it ends; what does not meet all its peers in
+ * the same group would wait for ever in a single thread, and is refused. Then every receiver copies
+ * from its senders' memory, on its own stream, behind what the senders' streams had done before;
+ * senders go on when all have read. Reductions go through pinned memory and are folded by a
+ * function of the host.
  *
  * Environment: WEIR_STANDIN_NCCL=
  *   fail:F:N   call number N (from 1) of function F returns an error, say fail:ncclGroupEnd:2

@@ -1,9 +1,10 @@
 /* Stand-ins for NVIDIA's libraries, so that the CUDA device runs on machines without a GPU.
  *
- * build/tests/standin holds libcuda.so.1, libnvrtc.so.13, libcublasLt.so.13 and libcudnn.so.9; with that folder in
- * LD_LIBRARY_PATH, --device cuda runs on GPUs that are not there. Streams are queues, worked off in
- * random legal orders; memory is known by range; kernels are compiled by the system's C compiler. What a
- * real driver would let pass silently, or punish some other day, ends the process with a message.
+ * build/tests/standin holds libcuda.so.1, libnvrtc.so.13, libcublasLt.so.13 and libcudnn.so.9; with
+ * that folder in LD_LIBRARY_PATH, --device cuda runs on GPUs that are not there. Streams are
+ * queues, worked off in random legal orders; memory is known by range; kernels are compiled by the
+ * system's C compiler. What a real driver would let pass silently, or punish some other day, ends
+ * the process with a message.
  *
  * Environment:
  *   WEIR_STANDIN_GPUS=N        that many GPUs (1)

@@ -1,8 +1,9 @@
-/* Asynchronous runs on GPUs, and runs on the caller's stream and memory, where something fails: each function of the
- * driver, of cublasLt and of NCCL, at its first call, its fourth, its sixteenth, …; a kernel that fails, after which the
- * driver refuses everything; NCCL that reports an error late or never ends. Each in a process of its own, which must end
- * before its timeout with a status and a message at the wait, must go on to run programs on the CPU, and, unless the
- * driver has given up, new ones on the GPU. Results of runs that succeed are right.
+/* Asynchronous runs on GPUs, and runs on the caller's stream and memory, where something fails:
+ * each function of the driver, of cublasLt and of NCCL, at its first call, its fourth, its
+ * sixteenth, …; a kernel that fails, after which the driver refuses everything; NCCL that reports
+ * an error late or never ends. Each in a process of its own, which must end before its timeout with
+ * a status and a message at the wait, must go on to run programs on the CPU, and, unless the driver
+ * has given up, new ones on the GPU. Results of runs that succeed are right.
  *
  *   test_run_faults [FUNCTION]      on the stand-ins of tests/standin */
 #define _GNU_SOURCE

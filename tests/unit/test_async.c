@@ -1,5 +1,5 @@
-/* Runs that the caller does not wait for: their order, their errors, callbacks, cancelling, and many of them at once,
- * of programs of all kinds. */
+/* Runs that the caller does not wait for: their order, their errors, callbacks, cancelling, and
+ * many of them at once, of programs of all kinds. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -285,7 +285,8 @@ static void test_run_after(void) {
   weir_program_destroy(p);
 }
 
-/* Callbacks may look at their own run, begin others, and destroy the program; they cannot wait for later runs. */
+/* Callbacks may look at their own run, begin others, and destroy the program; they cannot wait for
+ * later runs. */
 static void from_inside(void *context, weir_status st, const char *message) {
   gate *g = context;
   (void)message;

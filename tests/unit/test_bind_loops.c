@@ -1,4 +1,5 @@
-/* Loops that binding keeps: what they do, unrolled, is what the same program does when all loops are unrolled.
+/* Loops that binding keeps: what they do, unrolled, is what the same program does when all loops
+ * are unrolled.
  *
  *   test_bind_loops [SEEDS [FIRST]]      replays seeds FIRST, FIRST + 1, ... */
 #include <stdlib.h>
@@ -285,7 +286,8 @@ static status try_seed(void *context) {
   "    " name " : f32[4] = allocate()\n    " name " <- x$1 + x$1\n    " to " <- " name " + x$1\n"  \
   "    deallocate(" name ")\n"
 
-/* Memory that is free in one repetition is not in the next one; what is after a loop may run beside its end. */
+/* Memory that is free in one repetition is not in the next one; what is after a loop may run beside
+ * its end. */
 static const char *const apart[] = {
     BEGIN "    set_stream(0)\n" USE("a", "y$1") "    set_stream(1)\n    wait_stream(0)\n" USE(
         "b", "z$1") "  }\n" END,

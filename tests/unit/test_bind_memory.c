@@ -1,5 +1,5 @@
-/* What plans cost: bytes per instruction, of the plan and of what the cpu device keeps of it; and where buffers of many
- * iterations are. */
+/* What plans cost: bytes per instruction, of the plan and of what the cpu device keeps of it; and
+ * where buffers of many iterations are. */
 #include "bind_kit.h"
 #include "check/check.h"
 
@@ -51,8 +51,9 @@ static void expect_small(const char *name, const char *text) {
   EXPECT(c.plan + c.loaded < 300);
 }
 
-/* Iterations on four streams take turns at one place per stream. They are placed again, because `v` leaves a hole below
- * `s` when `u` comes: in the end there is room for `u` and `s`, and all else is where these are. */
+/* Iterations on four streams take turns at one place per stream. They are placed again, because `v`
+ * leaves a hole below `s` when `u` comes: in the end there is room for `u` and `s`, and all else is
+ * where these are. */
 static const char turns[] = "host f(x : f32[600, 16], w : f32[16]) -> (y) {\n"
                             "  y : f32[600, 16] = allocate()\n"
                             "  main = current_stream()\n"

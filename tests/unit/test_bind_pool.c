@@ -193,7 +193,8 @@ static void test_grown(void) {
 /* ---- speed ---- */
 enum { MOST = 16000 };
 
-/* n live ranges, every second one freed by a stream nobody waits for, and n more. Returns the processor time. */
+/* n live ranges, every second one freed by a stream nobody waits for, and n more. Returns the
+ * processor time. */
 static double allocate_many(uint32_t n) {
   static range all[2 * MOST];
   clock_t start = clock();

@@ -1,6 +1,6 @@
-/* The checker on plans with loops: random plans, with each of their waits left out in turn, are judged as they are and
- * unrolled. Both must say the same, pruning must leave what passes, and most of what passes must be
- * proven without unrolling.
+/* The checker on plans with loops: random plans, with each of their waits left out in turn, are
+ * judged as they are and unrolled. Both must say the same, pruning must leave what passes, and most
+ * of what passes must be proven without unrolling.
  *
  *   test_check_loops [SEEDS [FIRST]]      replays seeds FIRST, FIRST + 1, ... */
 #include <stdlib.h>

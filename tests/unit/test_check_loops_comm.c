@@ -1,6 +1,7 @@
-/* Plans with loops that communicate: bound, unrolled, joined, checked and pruned, they are what the same programs are
- * with all loops unrolled. Each instruction of a rank, or of all ranks, is left out or exchanged with the next, and each
- * message made shorter: check_world() must say the same of both forms, and check_alike() what it says of the world. */
+/* Plans with loops that communicate: bound, unrolled, joined, checked and pruned, they are what the
+ * same programs are with all loops unrolled. Each instruction of a rank, or of all ranks, is left
+ * out or exchanged with the next, and each message made shorter: check_world() must say the same of
+ * both forms, and check_alike() what it says of the world. */
 #include <stdlib.h>
 
 #include "alike_kit.h"

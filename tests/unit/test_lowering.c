@@ -413,8 +413,8 @@ static void test_first_waits(void) {
 
 /* ---- buffers ---- */
 
-/* y and z live in an iteration, z where y was: 64 bytes per stream that is used, and the 64 n bytes of t, however
- * many iterations there are. */
+/* y and z live in an iteration, z where y was: 64 bytes per stream that is used, and the 64 n bytes
+ * of t, however many iterations there are. */
 static void test_ring(void) {
   static const uint32_t streams[] = {1, 2, 4};
   for (size_t k = 0; k < 3; k++) {

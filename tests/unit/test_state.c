@@ -388,8 +388,8 @@ static void run_shape(const weir_program *p, int64_t n) {
   EXPECT(fabs((double)y[n - 1] - sum) <= 1e-3 * sum);
 }
 
-/* Plans share their memory, so many shapes need little more than the largest, and once all were seen nothing is
- * bound, loaded or allocated any more. */
+/* Plans share their memory, so many shapes need little more than the largest, and once all were
+ * seen nothing is bound, loaded or allocated any more. */
 static void test_shapes(void) {
   meter m = {0};
   weir_program *p = compile_shapes("1000000000", &m);

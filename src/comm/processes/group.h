@@ -4,8 +4,8 @@
 
 #include "runtime/comm.h"
 
-/* The group that a launcher started, the same at every call: MPI's, or one over TCP that torchrun's environment
- * describes. */
+/* The group that a launcher started, the same at every call: MPI's, or one over TCP that torchrun's
+ * environment describes. */
 NODISCARD status mpi_group_of_launcher(const rt_comm_ops *ops, rt_group **result);
 /* The ranks of an MPI_Comm, which is copied. MPI must have been initialised with MPI_THREAD_MULTIPLE. */
 NODISCARD status mpi_group_of_communicator(const void *communicator, rt_group **result);

@@ -1,22 +1,24 @@
-/* Inside the backends mpi and tcp: each rank is a process, and what it says to others goes through a
- * transport (transport.h): MPI, by a loaded module, or TCP.
+/* Inside the backends mpi and tcp: each rank is a process, and what it says to others goes through
+ * a transport (transport.h): MPI, by a loaded module, or TCP.
  *
- * An *engine*, one per group of processes (group.h), owns a link of the transport, a progress thread and all
- * buffers that the transport sees. One serves all worlds of the group.
- * The thread that holds `engine.lock` is its driver: the progress thread, a thread in wait() or progress(), or
- * a poster that finds it free. No other thread calls MPI or touches the buffers of requests, so when a
- * world has failed, which only a driver can say, the caller's buffers are the caller's again.
+ * An *engine*, one per group of processes (group.h), owns a link of the transport, a progress
+ * thread and all buffers that the transport sees. One serves all worlds of the group. The thread
+ * that holds `engine.lock` is its driver: the progress thread, a thread in wait() or progress(), or
+ * a poster that finds it free. No other thread calls MPI or touches the buffers of requests, so
+ * when a world has failed, which only a driver can say, the caller's buffers are the caller's
+ * again.
  *
- * A post becomes a *record*. Posters put theirs into a list, under `engine.submit_lock`,
- * which is held for a few instructions only; drivers take them out. A *queue*, one per team and one per
- * pair (sender, receiver), has the records of all its members in order. The poster's engine tells every
- * other member of the queue by a control message, so each process sees the records of all members, and
- * finds disagreements by itself. When all members have a record at the front the operation runs.
+ * A post becomes a *record*. Posters put theirs into a list, under `engine.submit_lock`, which is
+ * held for a few instructions only; drivers take them out. A *queue*, one per team and one per pair
+ * (sender, receiver), has the records of all its members in order. The poster's engine tells every
+ * other member of the queue by a control message, so each process sees the records of all members,
+ * and finds disagreements by itself. When all members have a record at the front the operation
+ * runs.
  *
- * Small operations: each member sends what the others need right after (or within) that message, and
- * every member computes the result from it. Large ones: *streams* of chunks between pairs of members
- * (stream.c, run.c), copied through buffers of the engine on both sides. So nothing that MPI still
- * holds after a failure belongs to the caller.
+ * Small operations: each member sends what the others need right after (or within) that message,
+ * and every member computes the result from it. Large ones: *streams* of chunks between pairs of
+ * members (stream.c, run.c), copied through buffers of the engine on both sides. So nothing that
+ * MPI still holds after a failure belongs to the caller.
  *
  * Control messages of one rank arrive in order. Locks: `lock` before `submit_lock`. */
 #ifndef WEIR_COMM_PROCESSES_INTERNAL_H

@@ -1,5 +1,5 @@
-/* Messages over connections: a head, then the data. A message goes where a receive waits for it, or into memory
- * of its own until one does. */
+/* Messages over connections: a head, then the data. A message goes where a receive waits for it, or
+ * into memory of its own until one does. */
 #define _GNU_SOURCE
 #include "comm/processes/tcp.h"
 
@@ -18,8 +18,8 @@
 enum {
   CONTROL_BYTES = 4096,  /* no message of the control lane is longer */
   EARLY_BYTES = 8 << 20, /* of one rank's data that nothing waits for yet; then it has to wait */
-  /* From here on the rest of a message is read when all of it is here, or so much of it: who sleeps until a connection
-   * can be read is woken for each packet otherwise. */
+  /* From here on the rest of a message is read when all of it is here, or so much of it: who sleeps
+   * until a connection can be read is woken for each packet otherwise. */
   LOW_BYTES = 32 << 10,
   HIGH_BYTES = 128 << 10
 };

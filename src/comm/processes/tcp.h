@@ -16,8 +16,8 @@ extern const mpi_transport tcp_transport;
 /* Connections to all other ranks. */
 typedef struct tcp_link tcp_link;
 
-/* By the exchange: which ranks there are, under which addresses, and whether all are connected. A failure of one rank
- * is that of all. */
+/* By the exchange: which ranks there are, under which addresses, and whether all are connected. A
+ * failure of one rank is that of all. */
 NODISCARD status tcp_connect(const mpi_exchange *x, tcp_link **result);
 /* By rank 0, which listens on a port near MASTER_PORT: torchrun itself, or the program, uses that one. */
 NODISCARD status tcp_rendezvous(const torch_launch *launch, tcp_link **result);

@@ -128,8 +128,8 @@ static status gather_all(circle *c) {
 }
 
 /* ---- the others ---- */
-/* Whether rank 0 of this run answers there. A port where nothing listens may connect to itself, if the system has
- * chosen it for this side. */
+/* Whether rank 0 of this run answers there. A port where nothing listens may connect to itself, if
+ * the system has chosen it for this side. */
 static bool greet_first(const circle *c, int socket, greeting *theirs) {
   greeting mine = greeting_of(c);
   return tcp_put(socket, &mine, sizeof mine, soon(c)) &&

@@ -30,8 +30,8 @@ bool tcp_address_of(const struct sockaddr *a, tcp_address *result);
 void tcp_address_text(const tcp_address *a, char *text, size_t size_bytes);
 
 enum { TCP_ANY_PORT = 0 };
-/* Listens on all addresses, or on this machine's own only; negative: errno says why. Sockets do not block and are
- * closed by exec. */
+/* Listens on all addresses, or on this machine's own only; negative: errno says why. Sockets do not
+ * block and are closed by exec. */
 int tcp_listen(bool only_here, uint16_t port, uint16_t *bound);
 /* Negative: none came until then. */
 int tcp_accept(int listener, int64_t deadline_ns);

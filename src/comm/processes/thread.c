@@ -190,8 +190,8 @@ static bool has_lost_somebody(const mpi_engine *e) {
   return false;
 }
 
-/* Says goodbye. True: what was to be said is said, and, where all end together, by all ranks. A rank may compute
- * for long before it does; not when there was a failure. */
+/* Says goodbye. True: what was to be said is said, and, where all end together, by all ranks. A
+ * rank may compute for long before it does; not when there was a failure. */
 static bool part(mpi_engine *e) {
   int64_t deadline_ns = rt_clock_ns() + FAILED_BYE_SECONDS * (int64_t)1000000000;
   bool together = e->transport->ends_together;

@@ -116,8 +116,8 @@ static size_t find_gap(const gaps *g, uint32_t instr, size_t bytes) {
   return end;
 }
 
-/* Tasks of a plan that runs in order have theirs there: what other tasks have in the same bytes is gone, or comes
- * later. The pool grows where that does not suffice. */
+/* Tasks of a plan that runs in order have theirs there: what other tasks have in the same bytes is
+ * gone, or comes later. The pool grows where that does not suffice. */
 static void place_in_pool(cuda_loaded *l) {
   enum { MOST_BUFFERS = 2048, MOST_STEPS = 10 * 1000 * 1000 };
   const rt_plan *plan = plan_of(l);

@@ -1,16 +1,17 @@
 /* Inside the CUDA device: GPUs, loaded plans, runs.
  *
- * A device of the runtime serves the GPUs of this machine. Each rank of a plan is a *virtual device*:
- * it has its own streams and its own memory on GPU number rank mod the number of GPUs, so any number of
- * ranks run on one.
+ * A device of the runtime serves the GPUs of this machine. Each rank of a plan is a *virtual
+ * device*: it has its own streams and its own memory on GPU number rank mod the number of GPUs, so
+ * any number of ranks run on one.
  *
- * Loading a plan decides everything: the order of steps (order.h), what is where in a block of memory per rank,
- * kernels compiled, an algorithm for every matrix product, a stream per stream of the plan, an event wherever
- * one stream waits for another. A run issues the steps and never blocks before finish().
+ * Loading a plan decides everything: the order of steps (order.h), what is where in a block of
+ * memory per rank, kernels compiled, an algorithm for every matrix product, a stream per stream of
+ * the plan, an event wherever one stream waits for another. A run issues the steps and never blocks
+ * before finish().
  *
- * The caller's arrays. Those in memory of the rank's GPU, and managed ones, are used where they are if they
- * are aligned to CUDA_BUFFER_ALIGN. All others get a place in the rank's block: they are copied there by
- * begin(), and outputs back by finish(). */
+ * The caller's arrays. Those in memory of the rank's GPU, and managed ones, are used where they are
+ * if they are aligned to CUDA_BUFFER_ALIGN. All others get a place in the rank's block: they are
+ * copied there by begin(), and outputs back by finish(). */
 #ifndef WEIR_DEVICE_CUDA_DEVICE_H
 #define WEIR_DEVICE_CUDA_DEVICE_H
 
@@ -255,21 +256,22 @@ static inline bool cuda_is_here(const cuda_loaded *l, uint32_t rank) {
 NODISCARD status cuda_program_init(cuda_loaded *l);
 void cuda_program_destroy(cuda_loaded *l);
 /* ---- memory (blocks.c) ----
- * The plans of a device share a block for each rank, as large as the largest of them needs: a device runs one at a
- * time, and a run that has been issued on the caller's streams is waited for by that of another plan. Blocks of ranks
- * that are processes, or whose communications NCCL carries out, and those of plans that a caller has captured are
- * their own. Everything in a block is there for one run; the caller's arrays have a place from the first run on that
- * cannot use them where they are. */
+ * The plans of a device share a block for each rank, as large as the largest of them needs: a
+ * device runs one at a time, and a run that has been issued on the caller's streams is waited for
+ * by that of another plan. Blocks of ranks that are processes, or whose communications NCCL carries
+ * out, and those of plans that a caller has captured are their own. Everything in a block is there
+ * for one run; the caller's arrays have a place from the first run on that cannot use them where
+ * they are. */
 /* What the plan needs; needs a memory_guard(). */
 void cuda_blocks_lay_out(cuda_loaded *l);
 void cuda_blocks_need_place(cuda_loaded *l, cuda_external *e);
-/* There is memory for all of it, and addresses. Shared blocks may grow, after the host has waited for the last run.
- * device->run is held, or nothing is shared. */
+/* There is memory for all of it, and addresses. Shared blocks may grow, after the host has waited
+ * for the last run. device->run is held, or nothing is shared. */
 NODISCARD status cuda_blocks_ready(cuda_loaded *l);
 /* The block of this process, which others will open. */
 NODISCARD status cuda_blocks_export(cuda_loaded *l);
-/* From now on the plan uses the shared blocks: after the run of another one, for which `stream` waits; NULL: the host
- * does. */
+/* From now on the plan uses the shared blocks: after the run of another one, for which `stream`
+ * waits; NULL: the host does. */
 NODISCARD status cuda_blocks_follow(cuda_loaded *l, CUstream stream);
 void cuda_blocks_leave(cuda_loaded *l);
 void cuda_blocks_close(cuda_device *d);

@@ -1,10 +1,11 @@
 /* What kernels find wrong while they run: indexes, positions and lengths that are out of range.
  *
- * A task that may find something has records in pinned memory of the host. A kernel writes there only when it finds
- * something, and a record keeps what was found first until it is told. So nothing is copied or cleared for a run that
- * is right, and the host waits for no run to learn that it was. A run that the host waits for anyhow is told at its end.
- * Another one, on the caller's streams or in a graph of the caller's, is told by the next call that runs something on
- * the device; if there is none, the log has it when the plan is given back. */
+ * A task that may find something has records in pinned memory of the host. A kernel writes there
+ * only when it finds something, and a record keeps what was found first until it is told. So
+ * nothing is copied or cleared for a run that is right, and the host waits for no run to learn that
+ * it was. A run that the host waits for anyhow is told at its end. Another one, on the caller's
+ * streams or in a graph of the caller's, is told by the next call that runs something on the
+ * device; if there is none, the log has it when the plan is given back. */
 #include "device/cuda/errors.h"
 
 #include <stdio.h>

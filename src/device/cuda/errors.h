@@ -14,7 +14,8 @@ NODISCARD status cuda_errors_tell(cuda_loaded *l);
 void cuda_errors_follow(cuda_loaded *l);
 /* The error that such a run of any plan has found. Nothing is waited for if there is none yet. */
 NODISCARD status cuda_errors_earlier(cuda_device *d);
-/* A plan that is given back: nobody asks for its errors any more; then, when its streams are done, the log gets them. */
+/* A plan that is given back: nobody asks for its errors any more; then, when its streams are done,
+ * the log gets them. */
 void cuda_errors_leave(cuda_loaded *l);
 void cuda_errors_end(cuda_loaded *l);
 

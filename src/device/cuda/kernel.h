@@ -6,10 +6,11 @@
  *   for each launch l:
  *     for each pointer i: address[i] = start of pointers[i] + pointers[i].offset_bytes
  *     void *params[] = {address, (void *)l->numbers};
- *     cuLaunchKernel(function, l->grid[0], l->grid[1], l->grid[2], l->block, 1, 1, l->shared_bytes, stream, params, 0)
+ *     cuLaunchKernel(function, l->grid[0], l->grid[1], l->grid[2], l->block, 1, 1,
+ *                    l->shared_bytes, stream, params, NULL)
  *
- * on one stream, in order. Shared memory is static, so its dynamic size is always 0. Only addresses
- * differ between tasks that share a kernel, and between runs: params[0] is what a device patches.
+ * on one stream, in order. Only addresses differ between tasks that share a kernel, and between runs:
+ * params[0] is what a device patches.
  *
  * Starts. A view begins at its buffer's address + its offset_bytes (cpu_kernel_starts of the CPU).
  * The kernels were chosen for buffers aligned to CUDA_BUFFER_ALIGN: a caller's buffer that is not must be
@@ -19,8 +20,9 @@
  * of one stream may share it.
  *
  * Errors. A kernel that takes indexes from memory has `n_indexed` records: give each such task so many
- * of its own (cg_error, contiguous, zeroed before every run, where the device can write) as CG_START_ERROR; after the
- * run the first one in plan order with `raised` set is the error, and cuda_kernel_fail() words it.
+ * of its own (cg_error, contiguous, zeroed before every run, where the device can write) as
+ * CG_START_ERROR. After the run the first one in plan order with `raised` set is the error, and
+ * cuda_kernel_fail() words it.
  *
  * Bodies. What no kernel computes as a whole is computed step by step (kernel_body.c): each step is a
  * part, and values between parts are in the scratch memory. */
@@ -39,8 +41,9 @@ typedef struct cuda_indexed {
   int64_t n;
 } cuda_indexed;
 
-/* Launches [first, first + n_launches) compute `task` of `plan`. Its views begin at `starts`: the result,
- * then the operands, then further results. A device that has a library for the task may call that in their place. */
+/* Launches [first, first + n_launches) compute `task` of `plan`. Its views begin at `starts`: the
+ * result, then the operands, then further results. A device that has a library for the task may
+ * call that in their place. */
 typedef struct cuda_part {
   uint32_t first, n_launches;
   const rt_plan *plan; /* NULL: no operation of its own */

@@ -23,7 +23,8 @@ static bool is_crossed(const rt_plan *plan, const rt_task *t) {
   return crossed;
 }
 
-/* A softmax or norm of rows of few elements, of which a thread has one or more; rows.c has a warp for each. */
+/* A softmax or norm of rows of few elements, of which a thread has one or more; rows.c has a warp
+ * for each. */
 static bool is_short(const rt_plan *plan, const rt_task *t) {
   enum { MOST = 16 };
   const rt_view *r = &plan->views[t->result];

@@ -9,8 +9,9 @@ static inline uint32_t cuda_start_of_result(const rt_task *t, uint32_t r) {
   return r == 0 ? 0 : t->n_operands + r;
 }
 
-/* As a body of one step: a pointwise operation whose operands are dense along other dimensions than its result,
- * which goes through tiles; softmax and norms of short rows. False: it is none of them, or has no form. */
+/* As a body of one step: a pointwise operation whose operands are dense along other dimensions than
+ * its result, which goes through tiles; softmax and norms of short rows. False: it is none of them,
+ * or has no form. */
 bool cuda_prepare_single(const rt_plan *plan, const rt_task *task, arena *memory, cuda_kernel *k);
 
 /* In parts, with values between them in scratch memory (kernel_steps.c). joined: runs of steps that have a

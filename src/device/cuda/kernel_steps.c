@@ -1,12 +1,14 @@
-/* A body in parts: runs of steps that have a form are one kernel, every other step is the kernel that its
- * operation has alone. Values between parts are in scratch memory, which later values use again.
+/* A body in parts: runs of steps that have a form are one kernel, every other step is the kernel
+ * that its operation has alone. Values between parts are in scratch memory, which later values use
+ * again.
  *
- * Each part becomes a task of a small plan whose views are the operands and results of the real task and
- * the values in scratch memory. Its kernel is written as any other; then the pointers of its launches are
- * led to where those views really begin.
+ * Each part becomes a task of a small plan whose views are the operands and results of the real
+ * task and the values in scratch memory. Its kernel is written as any other; then the pointers of
+ * its launches are led to where those views really begin.
  *
- * A product with elementwise steps after it needs no scratch memory: it is computed where the result will be,
- * and the others in place. Where a library has the whole of it (matmul.h), it may compute that in one call. */
+ * A product with elementwise steps after it needs no scratch memory: it is computed where the
+ * result will be, and the others in place. Where a library has the whole of it (matmul.h), it may
+ * compute that in one call. */
 #include <string.h>
 
 #include "device/cuda/lower.h"
@@ -130,8 +132,8 @@ static bool fits_in_place(const rt_plan *plan, const rt_task *task) {
   return fits;
 }
 
-/* Is the result where some operand is? Later parts may read that: the result is computed elsewhere and copied in the
- * end. Bodies that are one kernel read each element before they write it. */
+/* Is the result where some operand is? Later parts may read that: the result is computed elsewhere
+ * and copied in the end. Bodies that are one kernel read each element before they write it. */
 static bool is_over_operand(const split *s, const rt_plan *plan, uint32_t r) {
   uint32_t buffer = plan->views[rt_task_result(s->task, r)].buffer;
   for (uint32_t k = 0; k < s->task->n_operands; k++)

@@ -1,15 +1,16 @@
 /* Matrix products through cublasLt.
  *
- * A product of a plan becomes one call of the library, strided batches included; operands are taken as
- * they lie, transposed or not, and a bias goes into the epilogue. So does what follows it in a body, where the
- * library has that: the sum with a bias and with a tensor of the same shape, and then gelu in the form with tanh,
- * for results of 16 bits (what it costs in accuracy is not known to matter less for others). relu does not: the
- * library's may lose a NaN. Operands of f16 and bf16 may have a
- * result in f32. What does not fit (integers, other mixed dtypes, strides that no leading dimension describes, several batch dimensions that do not fall
- * together) is left to the generated kernels.
+ * A product of a plan becomes one call of the library, strided batches included; operands are taken
+ * as they lie, transposed or not, and a bias goes into the epilogue. So does what follows it in a
+ * body, where the library has that: the sum with a bias and with a tensor of the same shape, and
+ * then gelu in the form with tanh, for results of 16 bits (what it costs in accuracy is not known
+ * to matter less for others). relu does not: the library's may lose a NaN. Operands of f16 and bf16
+ * may have a result in f32. What does not fit (integers, other mixed dtypes, strides that no
+ * leading dimension describes, several batch dimensions that do not fall together) is left to the
+ * generated kernels.
  *
- * The algorithm is chosen once per shape, when the first plan that has it is loaded, and kept with the
- * GPU. f32 is computed in f32, unless TF32 was asked for. */
+ * The algorithm is chosen once per shape, when the first plan that has it is loaded, and kept with
+ * the GPU. f32 is computed in f32, unless TF32 was asked for. */
 #ifndef WEIR_DEVICE_CUDA_MATMUL_H
 #define WEIR_DEVICE_CUDA_MATMUL_H
 

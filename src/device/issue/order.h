@@ -106,9 +106,10 @@ typedef struct issue_comm {
   uint32_t member;   /* of the circle; of a pair 0 sends and 1 receives */
   uint32_t rank;     /* in the plan: whose GPU */
   uint32_t first, n; /* in comms: of all members in this process; their steps follow one another */
-  /* A reduction that is only collected: of each other member i, what this one will reduce (the whole input,
-   * or of a reduce_scatter its own piece of it) goes to `staging_at` + i * `stride_bytes` in the rank's memory
-   * for receiving. Of a reduce only the root receives, and only from members that have an input. */
+  /* A reduction that is only collected: of each other member i, what this one will reduce (the
+   * whole input, or of a reduce_scatter its own piece of it) goes to `staging_at` + i *
+   * `stride_bytes` in the rank's memory for receiving. Of a reduce only the root receives, and only
+   * from members that have an input. */
   bool collects;
   int64_t staging_at, stride_bytes;
 } issue_comm;

@@ -1,14 +1,14 @@
 /* Fewer streams that wait.
  *
- * A GPU comes back to every stream that waits, again and again, and that takes time from those that copy:
- * with a stream for each of 8 slices a transfer takes 2% longer than with one for all of them. Two rewritings;
- * neither lets work wait for anything it would not have waited for.
+ * A GPU comes back to every stream that waits, again and again, and that takes time from those that
+ * copy: with a stream for each of 8 slices a transfer takes 2% longer than with one for all of
+ * them. Two rewritings; neither lets work wait for anything it would not have waited for.
  *
  * A wait that no work follows is not made by the stream it is on, but by those that wait for that
  * stream later. The calling stream makes all of its own at the end.
  *
- * Streams that wait for their turn work on one of them: slice after slice arrives, each large enough to keep
- * the GPU busy, and none before those that others of these streams wait for. */
+ * Streams that wait for their turn work on one of them: slice after slice arrives, each large
+ * enough to keep the GPU busy, and none before those that others of these streams wait for. */
 #include "device/issue/order_knows.h"
 
 typedef VEC(uint32_t) events;

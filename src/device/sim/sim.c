@@ -24,9 +24,9 @@ typedef struct sim_loaded {
   double *durations_ns; /* by task */
   sim_moment **after;   /* by stream and entry: when it was done */
   uint32_t *head;       /* by stream: entries done */
-  /* A stream that goes no further is in one place: in `starts`, a heap of those whose next entry is a launch, or in a
-   * list of those that wait for a stream, a post or an operation (by number; stream + 1, 0: none). `moved` are
-   * streams that may go further now. */
+  /* A stream that goes no further is in one place: in `starts`, a heap of those whose next entry is
+   * a launch, or in a list of those that wait for a stream, a post or an operation (by number;
+   * stream + 1, 0: none). `moved` are streams that may go further now. */
   uint32_t *starts, n_starts, *moved, n_moved;
   double *starts_ns; /* by stream: not before, as far as is known */
   uint32_t *stream_waiters, *post_waiters, *op_waiters, *next_waiter;
@@ -284,8 +284,8 @@ static sim_moment find_place(const sim_loaded *l, uint32_t s, uint32_t *unit, si
   return *core ? sim_later(start, **core) : start;
 }
 
-/* Where the place is busy until later, the stream is looked at again then: others may have become ready that come
- * earlier in the plan. */
+/* Where the place is busy until later, the stream is looked at again then: others may have become
+ * ready that come earlier in the plan. */
 static bool delay(sim_loaded *l, uint32_t s) {
   uint32_t unit;
   sim_moment *core;

@@ -1,10 +1,11 @@
 /* Ranks that are alike (docs/scale.md) on the virtual clock: some are simulated and represent all.
  *
- * Where they all have the same links, one is enough: it meets itself. What it sends a step ahead in the mesh is
- * what it receives from a step back. With islands, a step may lead out of an island on one rank and not on the
- * next. Then the ranks are simulated up to the distance at which islands repeat: rank r represents r + n, r + 2n
- * and so on. If that distance is too long, one rank is simulated, and a step that leads to another island
- * anywhere counts as far everywhere: the slowest link paces a ring. */
+ * Where they all have the same links, one is enough: it meets itself. What it sends a step ahead in
+ * the mesh is what it receives from a step back. With islands, a step may lead out of an island on
+ * one rank and not on the next. Then the ranks are simulated up to the distance at which islands
+ * repeat: rank r represents r + n, r + 2n and so on. If that distance is too long, one rank is
+ * simulated, and a step that leads to another island anywhere counts as far everywhere: the slowest
+ * link paces a ring. */
 #ifndef WEIR_DEVICE_SIM_SIM_ALIKE_H
 #define WEIR_DEVICE_SIM_SIM_ALIKE_H
 

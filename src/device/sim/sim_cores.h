@@ -1,8 +1,9 @@
 /* Cores that devices share on the virtual clock.
  *
- * A task needs a compute unit of its device and, where the machine says how many cores a host has, one of
- * those. A communication of a device takes `comm_cores` of one: all of it, as a copy by a thread does, and then it
- * begins when one is free; or less, which makes the next task on that core later. */
+ * A task needs a compute unit of its device and, where the machine says how many cores a host has,
+ * one of those. A communication of a device takes `comm_cores` of one: all of it, as a copy by a
+ * thread does, and then it begins when one is free; or less, which makes the next task on that core
+ * later. */
 #ifndef WEIR_DEVICE_SIM_SIM_CORES_H
 #define WEIR_DEVICE_SIM_SIM_CORES_H
 
@@ -23,7 +24,8 @@ typedef struct sim_cores {
   uint32_t per_host; /* devices */
   uint32_t n_hosts;
   double taken; /* by a communication of a device */
-  /* A device that represents all others of its host gets so much of its cores; its tasks take as much longer. */
+  /* A device that represents all others of its host gets so much of its cores; its tasks take as
+   * much longer. */
   double slower;
   sim_moment *free; /* host by host */
 } sim_cores;
@@ -32,8 +34,8 @@ typedef struct sim_cores {
 void sim_cores_build(sim_cores *c, const rt_speed *machine, uint32_t ranks, uint32_t one_of,
                      arena *memory);
 void sim_cores_begin(sim_cores *c);
-/* The core that a rank gets from `at` on: the one that was busy last of those that are free then, else the one that
- * is free first. NULL: it has its own. */
+/* The core that a rank gets from `at` on: the one that was busy last of those that are free then,
+ * else the one that is free first. NULL: it has its own. */
 sim_moment *sim_cores_find(const sim_cores *c, uint32_t rank, double at);
 /* A communication of the rank takes its part of a core; when it has ended. */
 sim_moment sim_cores_communicate(sim_cores *c, uint32_t rank, double start_ns, sim_moment end);

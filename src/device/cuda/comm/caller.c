@@ -1,7 +1,8 @@
-/* NCCL communicators of the caller: which ranks are in one, and an exchange of bytes by it, for worlds (api/world.c).
+/* NCCL communicators of the caller: which ranks are in one, and an exchange of bytes by it, for
+ * worlds (api/world.c).
  *
- * A communicator belongs to the library that made it, which the caller has loaded: its functions are taken from there,
- * by name, so no header is needed. */
+ * A communicator belongs to the library that made it, which the caller has loaded: its functions
+ * are taken from there, by name, so no header is needed. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <string.h>
