@@ -1,3 +1,4 @@
+#define _DEFAULT_SOURCE /* madvise */
 #include "base/memory.h"
 
 #include <setjmp.h>
@@ -5,10 +6,27 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+/* malloc puts a block of its own pages 16 bytes after their start, so that every vector of 64 bytes
+ * would lie in two lines. */
+enum { LINE = 64, IN_LINES = 1 << 16, LARGE = 1 << 22, LARGE_PAGE = 1 << 21 };
+
+static void ask_for_large_pages(char *block, size_t size_bytes) {
+#if defined(MADV_HUGEPAGE)
+  size_t first = (LARGE_PAGE - (uintptr_t)block % LARGE_PAGE) % LARGE_PAGE;
+  (void)madvise(block + first, (size_bytes - first) / LARGE_PAGE * LARGE_PAGE, MADV_HUGEPAGE);
+#else
+  (void)block, (void)size_bytes;
+#endif
+}
 
 static void *default_alloc(void *context, size_t size_bytes) {
   (void)context;
-  return malloc(size_bytes);
+  if (size_bytes < IN_LINES || size_bytes > SIZE_MAX - LINE) return malloc(size_bytes);
+  void *block = aligned_alloc(LINE, (size_bytes + LINE - 1) / LINE * LINE);
+  if (block && size_bytes >= LARGE) ask_for_large_pages(block, size_bytes);
+  return block;
 }
 
 static void default_free(void *context, void *block) {

@@ -20,7 +20,8 @@ typedef struct allocator {
   void *context;
 } allocator;
 
-/* malloc and free. */
+/* malloc and free. Blocks of 64 KiB or more begin at a line of the cache, and those of 4 MiB or more
+ * ask for large pages, as NumPy's arrays do. */
 extern const allocator memory_default;
 
 /* Allocate through `a`; on failure record the message and return NULL. */

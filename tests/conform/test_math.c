@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/random.h"
 #include "device/cpu/kernel_internal.h"
 #include "test.h"
 
@@ -125,6 +126,32 @@ static void measure_powers(void) {
   (void)EXPECT(worst <= 1);
 }
 
+static float exact_remainder(float a, float b) {
+  float r = fmodf(a, b);
+  if (r == 0) return copysignf(0, b);
+  return (r < 0) != (b < 0) ? r + b : r;
+}
+
+/* Remainders are exact. Divisors of any bits; numbers of any bits, near a multiple of the divisor,
+ * and so large that vectors leave them to the C library. */
+static void test_remainders(const char *level) {
+  static float x[2][BLOCK], y[BLOCK], expected[BLOCK];
+  uint64_t state = 1;
+  if (!cpu_vectors_choose(level)) return;
+  for (int round = 0; round < 30; round++) {
+    for (int64_t i = 0; i < BLOCK; i++) {
+      uint64_t bits = random_mix(state++);
+      x[1][i] = float_of((uint32_t)bits);
+      x[0][i] = float_of((uint32_t)(bits >> 32));
+      if (i % 3 == 1) x[0][i] = x[1][i] * (float)((bits >> 32) % 1000);
+      if (i % 3 == 2) x[0][i] = ldexpf(x[1][i], (int)(bits >> 32) % 40) * 1.0000001F;
+      expected[i] = exact_remainder(x[0][i], x[1][i]);
+    }
+    cpu_vectors()->map[IR_F32][IR_OP_MOD](BLOCK, y, (const void *const[]){x[0], x[1], x[0]}, false);
+    (void)EXPECT(same_bits(y, expected, BLOCK));
+  }
+}
+
 /* Rows of norms, also where a scale is not a number of f32, and where the mean is large beside what
  * it is taken from. */
 static void measure_norms(const char *level) {
@@ -195,6 +222,9 @@ int main(int argc, char **argv) {
   test_all_in_place("avx2");
   test_all_in_place("avx512");
   measure_powers();
+  test_remainders("baseline");
+  test_remainders("avx2");
+  test_remainders("avx512");
   measure_norms("baseline");
   measure_norms("avx2");
   measure_norms("avx512");

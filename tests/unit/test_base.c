@@ -20,6 +20,21 @@ static void test_first_error_wins(void) {
   EXPECT_INT(status_exit_code(STATUS_OUT_OF_MEMORY), 3);
 }
 
+/* Large blocks lie in lines and can be written from end to end. */
+static void test_large_blocks(void) {
+  static const size_t sizes[] = {1 << 16, (1 << 16) + 1, (4 << 20) - 1, (4 << 20) + 3, 9 << 20};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    char *block = memory_alloc(&memory_default, sizes[i]);
+    if (!EXPECT(block != NULL)) continue;
+    EXPECT_INT((uintptr_t)block % 64, 0);
+    memset(block, 1, sizes[i]);
+    memory_free(&memory_default, block);
+  }
+  EXPECT(memory_alloc(&memory_default, SIZE_MAX) == NULL);
+  EXPECT(memory_alloc(&memory_default, SIZE_MAX - 64) == NULL);
+  status_clear();
+}
+
 static status use_arena(void *context) {
   arena *a = context;
   for (int i = 0; i < 1000; i++) {
@@ -138,6 +153,7 @@ static status all(void *context) {
 
 int main(void) {
   test_first_error_wins();
+  test_large_blocks();
   test_every_failing_allocation();
   arena a;
   arena_init(&a, &memory_default);

@@ -32,12 +32,6 @@ static void make_iota(int64_t n, int64_t number, int64_t step, int64_t *to) {
   for (int64_t i = 0; i < n; i++) to[i] = number + i * step;
 }
 
-/* In [0, 1), with as many bits as the dtype can use. */
-static double unit_fraction(uint64_t bits, ir_dtype t) {
-  bool narrow = ir_dtype_is_float(t) && t != IR_F64;
-  return narrow ? (double)(bits >> 40) * 0x1p-24 : (double)(bits >> 11) * 0x1p-53;
-}
-
 /* Rounding to the dtype may reach hi; the largest of its numbers below takes its place. */
 static double below_hi(const cpu_maker *m, double value) {
   cpu_element e;
@@ -50,16 +44,17 @@ static double below_hi(const cpu_maker *m, double value) {
   return value;
 }
 
+/* With as many bits as the dtype can use. */
 static void make_uniform(const cpu_maker *m, int64_t n, int64_t number, int64_t step, double *to) {
   bool is_float = ir_dtype_is_float(m->dtype);
-  uint64_t key = random_bits(*m->seed, m->number);
-  for (int64_t i = 0; i < n; i++) {
-    uint64_t bits = random_bits(key, (uint64_t)(number + i * step));
-    double value = m->lo + (m->hi - m->lo) * unit_fraction(bits, m->dtype);
-    if (!is_float) value = floor(value);
-    else if (value >= m->near_hi) value = below_hi(m, value);
-    to[i] = value;
-  }
+  cpu_uniform u = {.key = random_bits(*m->seed, m->number),
+                   .lo = m->lo,
+                   .hi = m->hi,
+                   .narrow = is_float && m->dtype != IR_F64,
+                   .whole = !is_float};
+  cpu_vectors()->uniform(&u, n, (uint64_t)number, (uint64_t)step, to);
+  for (int64_t i = 0; is_float && i < n; i++)
+    if (to[i] >= m->near_hi) to[i] = below_hi(m, to[i]);
 }
 
 void cpu_maker_fill(const cpu_maker *m, int64_t n, int64_t number, int64_t step, void *to) {

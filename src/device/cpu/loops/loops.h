@@ -51,6 +51,14 @@ typedef struct cpu_fold {
   cpu_element start;
 } cpu_fold;
 
+/* ---- makers ---- */
+/* Numbers from lo to hi, of 24 bits where `narrow`, else of 53; whole ones are rounded down. */
+typedef struct cpu_uniform {
+  uint64_t key;
+  double lo, hi;
+  bool narrow, whole;
+} cpu_uniform;
+
 /* ---- one level ---- */
 typedef struct cpu_vector_loops {
   const char *name; /* as in WEIR_CPU_ISA */
@@ -72,6 +80,8 @@ typedef struct cpu_vector_loops {
   void (*fill)(size_t size_bytes, int64_t n, char *to, int64_t step, const void *value);
   void (*transpose)(size_t size_bytes, int64_t rows, int64_t n, char *to, int64_t to_row,
                     int64_t to_step, const char *from, int64_t from_step);
+  /* Of the elements number, number + step, ... */
+  void (*uniform)(const cpu_uniform *u, int64_t n, uint64_t number, uint64_t step, double *to);
   /* By F32, BF16, F64 or I64; the rows are cpu_fold_kind. */
   const cpu_fold *folds[IR_DTYPE_COUNT];
   /* A row of softmax; by F32 or F64. y may be x. */

@@ -111,6 +111,7 @@ static void by_blocks(ir_opcode code, int64_t n, void *to, const void *const *x,
 BY_BLOCKS(sines, SIN)
 BY_BLOCKS(cosines, COS)
 BY_BLOCKS(powers, POW)
+BY_BLOCKS(remainders, MOD)
 BY_BLOCKS(gelus, GELU)
 
 /* Expressions of these do not serve: loops of their own take their places. */
@@ -118,6 +119,7 @@ BY_BLOCKS(gelus, GELU)
   (IR_OP_##id == IR_OP_SIN       ? sines                                                           \
    : IR_OP_##id == IR_OP_COS     ? cosines                                                         \
    : IR_OP_##id == IR_OP_POW     ? powers                                                          \
+   : IR_OP_##id == IR_OP_MOD     ? remainders                                                      \
    : IR_OP_##id == IR_OP_MAX     ? maxima                                                          \
    : IR_OP_##id == IR_OP_MIN     ? minima                                                          \
    : IR_OP_##id == IR_OP_SILU    ? silus                                                           \

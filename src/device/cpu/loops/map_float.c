@@ -81,6 +81,8 @@ WITH_SPECIAL(sines, 1, f32_sin_turned(x0[i], 0), f32_turns_far(x0[i]), sinf(x0[i
 WITH_SPECIAL(cosines, 1, f32_sin_turned(x0[i], 1), f32_turns_far(x0[i]), cosf(x0[i]))
 WITH_SPECIAL(powers, 2, f32_power(x0[i], x1[i]), f32_power_special(x0[i], x1[i]),
              powf(x0[i], x1[i]))
+WITH_SPECIAL(remainders, 2, f32_mod_near(x0[i], x1[i]), f32_mod_special(x0[i], x1[i]),
+             f32_mod(x0[i], x1[i]))
 
 static void gelus(int64_t n, void *to_, const void *const *x_, bool mode) {
   float *restrict to = to_;
@@ -113,6 +115,7 @@ ROUNDED(logarithms)
 ROUNDED(sines)
 ROUNDED(cosines)
 ROUNDED(powers)
+ROUNDED(remainders)
 ROUNDED(gelus)
 ROUNDED(sigmoids)
 ROUNDED(silus)
@@ -126,6 +129,7 @@ ROUNDED(minima)
    : IR_OP_##id == IR_OP_SIN     ? sines                                                           \
    : IR_OP_##id == IR_OP_COS     ? cosines                                                         \
    : IR_OP_##id == IR_OP_POW     ? powers                                                          \
+   : IR_OP_##id == IR_OP_MOD     ? remainders                                                      \
    : IR_OP_##id == IR_OP_MAX     ? maxima                                                          \
    : IR_OP_##id == IR_OP_MIN     ? minima                                                          \
    : IR_OP_##id == IR_OP_SILU    ? silus                                                           \
@@ -147,6 +151,7 @@ ROUNDED(minima)
    : IR_OP_##id == IR_OP_SIN     ? sines_f16                                                       \
    : IR_OP_##id == IR_OP_COS     ? cosines_f16                                                     \
    : IR_OP_##id == IR_OP_POW     ? powers_f16                                                      \
+   : IR_OP_##id == IR_OP_MOD     ? remainders_f16                                                  \
    : IR_OP_##id == IR_OP_MAX     ? maxima_f16                                                      \
    : IR_OP_##id == IR_OP_MIN     ? minima_f16                                                      \
    : IR_OP_##id == IR_OP_SILU    ? silus_f16                                                       \

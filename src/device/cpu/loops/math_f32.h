@@ -272,6 +272,22 @@ static inline float f32_power(float a, float b) {
   return a < 0 ? negative : signless;
 }
 
+/* Quotients from 2^29 on, infinite divisors, 0 and NaN. */
+static inline _Bool f32_mod_special(float a, float b) {
+  float divisor = fabsf(b);
+  return !(fabsf(a) < divisor * 0x1p29F) | !(divisor < INFINITY);
+}
+
+/* As FLOAT_MOD says. The whole quotient has at most 30 bits, so its product with b and the
+ * remainder are exact in f64. */
+static inline float f32_mod_near(float a, float b) {
+  double x = (double)fabsf(a), y = (double)fabsf(b);
+  double whole = (x / y + 0x1.8p52) - 0x1.8p52, rest = x - whole * y; /* to the nearest */
+  float r = (float)(rest < 0 ? rest + y : rest);
+  float of_a = a < 0 ? -r : r, moved = (a < 0) != (b < 0) ? of_a + b : of_a;
+  return r == 0 ? (b < 0 ? -0.0F : 0.0F) : moved;
+}
+
 /* ---- choices and remainders ---- */
 /* NaN wins. */
 static inline float f32_max(float a, float b) { return ((a != a) | (a > b)) ? a : b; }

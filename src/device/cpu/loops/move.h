@@ -9,6 +9,7 @@
 #define cpu_move_transpose CPU_OF_LEVEL(cpu_move_transpose)
 #define cpu_move_stream CPU_OF_LEVEL(cpu_move_stream)
 #define cpu_move_fence CPU_OF_LEVEL(cpu_move_fence)
+#define cpu_make_uniform CPU_OF_LEVEL(cpu_make_uniform)
 #define cpu_round_f16 CPU_OF_LEVEL(cpu_round_f16)
 #define cpu_round_bf16 CPU_OF_LEVEL(cpu_round_bf16)
 #define cpu_row_softmax_f32 CPU_OF_LEVEL(cpu_row_softmax_f32)
@@ -25,6 +26,7 @@ void cpu_move_transpose(size_t size_bytes, int64_t rows, int64_t n, char *to, in
                         int64_t to_step, const char *from, int64_t from_step);
 void cpu_move_stream(int64_t bytes, char *to, const char *from);
 void cpu_move_fence(void);
+void cpu_make_uniform(const cpu_uniform *u, int64_t n, uint64_t number, uint64_t step, double *to);
 void cpu_round_f16(int64_t n, float *x);
 void cpu_round_bf16(int64_t n, float *x);
 void cpu_row_softmax_f32(int64_t n, const void *x, void *y);

@@ -25,6 +25,7 @@ const cpu_vector_loops CPU_OF_LEVEL(cpu_vectors) = {
     .fence = cpu_move_fence,
     .fill = cpu_move_fill,
     .transpose = cpu_move_transpose,
+    .uniform = cpu_make_uniform,
     .folds = {[IR_F32] = cpu_folds_f32,
               [IR_BF16] = cpu_folds_bf16,
               [IR_F64] = cpu_folds_f64,
