@@ -123,9 +123,9 @@ static void print_ranks(const run_state *s) {
     weir_rank_stats r = {.struct_size = sizeof r};
     if (weir_profile_rank_stats(s->profile, i, &r) != WEIR_OK || (n == 1 && r.posts == 0)) continue;
     (void)printf("stats: on=%" PRId64 " compute_s=%.6g communication_s=%.6g both_s=%.6g "
-                 "bytes_sent=%.0f communications=%" PRId64 "\n",
+                 "bytes_sent=%.0f bytes_received=%.0f communications=%" PRId64 "\n",
                  r.device, (double)r.compute_ns * 1e-9, (double)r.comm_ns * 1e-9,
-                 (double)r.both_ns * 1e-9, r.sent_bytes, r.posts);
+                 (double)r.both_ns * 1e-9, r.sent_bytes, r.received_bytes, r.posts);
   }
 }
 

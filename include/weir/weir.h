@@ -475,7 +475,7 @@ typedef struct weir_rank_stats {
   int64_t device;
   int64_t compute_ns, comm_ns, both_ns; /* tasks ran; communications were under way; both at once */
   int64_t posts;
-  double sent_bytes;
+  double sent_bytes, received_bytes; /* to and from other devices */
 } weir_rank_stats;
 
 weir_status weir_profile_create(weir_profile **result);

@@ -105,7 +105,8 @@ weir_status weir_profile_rank_stats(const weir_profile *p, size_t i, weir_rank_s
                          .comm_ns = c.stats.comm_ns,
                          .both_ns = c.stats.both_ns,
                          .posts = c.stats.posts,
-                         .sent_bytes = c.stats.sent_bytes};
+                         .sent_bytes = c.stats.sent_bytes,
+                         .received_bytes = c.stats.received_bytes};
   if (st == WEIR_OK) api_copy_sized(stats, &all, stats->struct_size, sizeof all);
   return st;
 }

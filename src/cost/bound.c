@@ -7,13 +7,6 @@
 #include "runtime/machine.h"
 
 /* ---- the bound ---- */
-static double received_bytes(const rt_post *p) {
-  int64_t count = p->kind == IR_COMM_PERMUTE ? p->count_from : p->count;
-  double piece = (double)count * (double)ir_dtype_size_bytes(p->dtype);
-  bool other = !ir_comm_is_message(p->kind) || (p->from >= 0 && (uint32_t)p->from != p->me);
-  return other ? ir_comm_bytes_in(p->kind, piece, p->n_team, p->me, p->root) : 0;
-}
-
 /* The least number of steps: a tree's, and one for a message. */
 static double steps(const rt_post *p) {
   return p->n_team <= 1 ? 0 : ir_comm_is_message(p->kind) ? 1 : ceil(log2(p->n_team));
@@ -65,7 +58,7 @@ static double late_ns(const rt_plan *plan, const rt_speed *m, double threads, ar
   cost_needs(plan, m, scratch, after);
   for (uint32_t p = 0; p < plan->n_posts; p++) {
     double rate = rt_machine_link(m, &plan->posts[p]).bytes_per_ns;
-    all[p] = (transfer){after[p] / threads, received_bytes(&plan->posts[p]) / rate,
+    all[p] = (transfer){after[p] / threads, rt_post_bytes_in(&plan->posts[p]) / rate,
                         rt_post_bytes(&plan->posts[p]) / rate};
   }
   qsort(all, plan->n_posts, sizeof *all, by_start);
@@ -88,7 +81,7 @@ void cost_bound_add(cost_bound *b, const rt_plan *plan, const rt_speed *m, arena
   double receive = 0, send = 0;
   for (uint32_t p = 0; p < plan->n_posts; p++) {
     rt_link link = rt_machine_link(m, &plan->posts[p]);
-    receive += received_bytes(&plan->posts[p]) / link.bytes_per_ns;
+    receive += rt_post_bytes_in(&plan->posts[p]) / link.bytes_per_ns;
     send += rt_post_bytes(&plan->posts[p]) / link.bytes_per_ns;
   }
   double threads = m->threads ? m->threads : 1; /* the rates are of one */

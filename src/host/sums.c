@@ -24,8 +24,8 @@ static bool is_stored_as_is(const ir_func *f, ir_tensor t) {
 static uint32_t parts_of(const op_plan *made) {
   const shard_comm *m = made->comm;
   if (made->kind == STEP_COMPUTES) return made->partial;
-  bool sums =
-      made->kind == STEP_MOVES && m->kind == SHARD_ALLREDUCE && m->combine == IR_COMBINE_SUM;
+  bool reduces = made->kind == STEP_MOVES && m->reduces && m->combine == IR_COMBINE_SUM;
+  bool sums = reduces && (m->kind == SHARD_ALLREDUCE || m->kind == SHARD_REDUCE_SCATTER);
   return sums && IR_SAME(m->from, m->to) && m->mesh_axis >= 0 ? 1u << m->mesh_axis : 0;
 }
 
@@ -90,6 +90,20 @@ static void add_parts(lowering *l, const uses *u, ir_op o) {
 }
 
 /* ---- linear operations ---- */
+/* Are operand k and the result whole along `mesh_axes`, or both to be scattered? Then all that the operation reads must
+ * be whole there, since parts are. */
+static bool scatters_alike(const lowering *l, const ir_op_data *op, uint32_t k,
+                           uint32_t mesh_axes) {
+  for (uint32_t left = mesh_axes; left; left &= left - 1) {
+    uint32_t axis = left & -left;
+    bool cut = shard_is_cut(l->f, op->result, axis);
+    if (cut != shard_is_cut(l->f, op->operands[k], axis)) return false;
+    for (uint32_t i = 0; cut && i < op->n_operands; i++)
+      if (i != k && op->operands[i].id && shard_is_cut(l->f, op->operands[i], axis)) return false;
+  }
+  return true;
+}
+
 /* Can `o` be computed from the parts of its operand `t` along `mesh_axes`, so that its results are parts? */
 static bool takes_parts(const lowering *l, ir_op o, ir_tensor t, uint32_t mesh_axes) {
   const ir_op_data *op = ir_op_at(l->f, o);
@@ -97,9 +111,9 @@ static bool takes_parts(const lowering *l, ir_op o, ir_tensor t, uint32_t mesh_a
   const ir_tensor_data *from = ir_tensor_at(l->f, t), *to = ir_tensor_at(l->f, op->result);
   uint32_t k = 0;
   while (!IR_SAME(op->operands[k], t)) k++;
-  return ir_op_is_linear(op, k) && plan->kind == STEP_COMPUTES && !plan->partial &&
+  return ir_op_is_linear(op, k) && plan->kind == STEP_COMPUTES && !(plan->partial & mesh_axes) &&
          !plan->axes.len && from->dtype == to->dtype && IR_SAME(from->mesh, to->mesh) &&
-         !shard_is_cut(l->f, t, mesh_axes) && !shard_is_cut(l->f, op->result, mesh_axes);
+         scatters_alike(l, op, k, mesh_axes);
 }
 
 /* Are there parts of `t` along `mesh_axes`, or will there be, through linear operations that come
@@ -152,7 +166,7 @@ static void carry_parts(lowering *l, const uses *u, ir_op o) {
     op_plan *made = &l->ops[l->producer[t.id].id];
     uint32_t mesh_axes = parts_of(made);
     if (!takes_parts(l, o, t, mesh_axes) || !pays(l, u, o, t, mesh_axes)) continue;
-    plan->partial = mesh_axes;
+    plan->partial |= mesh_axes;
     leave_unreduced(made);
     made->carried = true;
     return;

@@ -136,6 +136,13 @@ double rt_post_bytes(const rt_post *p) {
   return sends ? ir_comm_bytes(p->kind, piece, p->n_team, p->me, p->root) : 0;
 }
 
+double rt_post_bytes_in(const rt_post *p) {
+  int64_t count = p->kind == IR_COMM_PERMUTE ? p->count_from : p->count;
+  double piece = (double)count * (double)ir_dtype_size_bytes(p->dtype);
+  bool other = !ir_comm_is_message(p->kind) || (p->from >= 0 && (uint32_t)p->from != p->me);
+  return other ? ir_comm_bytes_in(p->kind, piece, p->n_team, p->me, p->root) : 0;
+}
+
 rt_post rt_post_at_root(const rt_post *p) {
   rt_post r = *p;
   if (!p->root_view) return r;

@@ -382,6 +382,8 @@ double rt_task_vector_flops(const rt_plan *plan, const rt_task *task);
 double rt_task_bytes(const rt_plan *plan, const rt_task *task);
 /* Bytes that the poster sends to other ranks; of collectives as a ring of the members does. */
 double rt_post_bytes(const rt_post *post);
+/* Bytes that it receives from other ranks. */
+double rt_post_bytes_in(const rt_post *post);
 /* As its root posts it. */
 rt_post rt_post_at_root(const rt_post *post);
 /* Does any post have a root, in a team of several? */

@@ -148,6 +148,7 @@ void rt_stats_of_rank(const rt_plan *plan, const rt_span *spans, uint32_t n_span
     if (instr->kind != RT_POST || rt_plan_rank(plan, instr->stream) != rank) continue;
     s.posts++;
     s.sent_bytes += rt_post_bytes(&plan->posts[instr->task]);
+    s.received_bytes += rt_post_bytes_in(&plan->posts[instr->task]);
   }
   if (spans) {
     grouped g = group_by_rank(plan, spans, n_spans, scratch);

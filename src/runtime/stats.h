@@ -27,7 +27,7 @@ typedef struct rt_rank_stats {
   int64_t comm_ns;    /* at least one of its communications was under way */
   int64_t both_ns;    /* both at once */
   uint32_t posts;
-  double sent_bytes;
+  double sent_bytes, received_bytes;
 } rt_rank_stats;
 
 /* spans: n_spans of them, NULL if the run was not traced (the times are then 0). Those of the posts

@@ -149,6 +149,11 @@ void form_topk(
 /* ---- form_range.c ---- */
 void form_range(form *m); /* select, slice: a few positions that all devices need */
 
+/* ---- form_step.c ---- */
+/* Does the slice take every `step`-th position of all that there are along the dimension, from one of the first on? */
+bool form_is_step(ir_func *f, const ir_op_data *op, uint32_t dim, int64_t *start, int64_t *step);
+void form_step(form *m);
+
 /* ---- form_shift.c ---- */
 /* Does it drop as many positions at one end of a dimension as come in at the other (pad; slice of a pad; cat of
  * a slice and something else)? Sets what the form says about shifts. */

@@ -185,6 +185,7 @@ static bool is_cat_shift(form *m, uint32_t rank) {
     if (!is_const(m, length(m, m->source, m->dim), &whole)) return false;
     ir_tensor end = sliced(m, enters, m->dim, rank, k == 0 ? whole - by : 0);
     m->wraps = end.id && IR_SAME(end, m->source);
+    if (m->wraps && k == 0 && 2 * by > whole) continue; /* it is less the other way round */
     if (!m->wraps) m->enters = enters;
     return true;
   }

@@ -394,10 +394,36 @@ static bool wants_cumsum(form *m, uint32_t rank) {
          both_cut(m->f, &m->op, m->dim) && pays(m, 1) && has_more_than_pieces(m);
 }
 
+/* Every k-th position of pieces whose length is a multiple of k, along all dimensions of which that is so. */
+static bool wants_step(form *m, uint32_t rank) {
+  ir_scalars *s = &m->f->module->scalars;
+  int64_t start, step;
+  uint32_t dims = 0, n = rank;
+  for (uint32_t i = 0; i < rank; i++) {
+    m->dim = i;
+    if (!form_is_step(m->f, &m->op, i, &start, &step) || !both_cut(m->f, &m->op, i)) continue;
+    if (!form_has_pieces(m, m->op.operands[0])) continue;
+    if (ir_func_divides(m->f, ir_scalar_const(s, step), m->piece) != IR_TRUE) continue;
+    dims |= 1u << i;
+    n++;
+  }
+  m->write = form_step;
+  m->dims = dims;
+  return dims != 0 && n <= IR_MAX_RANK;
+}
+
+static bool wants_slice(form *m, uint32_t rank) {
+  form step = *m;
+  if (m->op.code != IR_OP_SLICE || !wants_step(&step, rank))
+    return m->op.code == IR_OP_SLICE && wants_range(m, rank);
+  *m = step;
+  return true;
+}
+
 /* A few positions of each piece go to the next device, or the one before. */
 static bool wants_shift(form *m, uint32_t rank) {
   int64_t piece;
-  if (!form_is_shift(m, rank)) return m->op.code == IR_OP_SLICE && wants_range(m, rank);
+  if (!form_is_shift(m, rank)) return wants_slice(m, rank);
   m->write = form_shift;
   m->dims = 1u << m->dim;
   if (!form_has_ranges(m, m->source)) return false;

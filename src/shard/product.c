@@ -133,11 +133,23 @@ static uint32_t class_of(const ir_func *f, const ir_op_data *op, const shard_cho
   return id < choice->n_ops ? choice->class_of[id] : 0;
 }
 
+/* A bias goes with the weight. Beside rows of the input that are cut and a weight that is not, it is the less. */
+static uint32_t bias_yields(const ir_func *f, const ir_op_data *op, const shard_choice *choice) {
+  uint32_t yields = shard_product_yields(f, op, 1, choice);
+  uint32_t rank = ir_mesh_at(f, mesh_of(f, op))->rank;
+  for (uint32_t axis = 0; axis < rank; axis++) {
+    bool rows = role_of(f, op, 0, axis) == ROLE_FREE && role_of(f, op, 1, axis) == ROLE_WHOLE;
+    if (rows) yields |= 1u << axis;
+  }
+  return yields;
+}
+
 uint32_t shard_product_yields(const ir_func *f, const ir_op_data *op, uint32_t k,
                               const shard_choice *choice) {
   uint32_t yields = 0;
   product x;
-  if (k > 1 || !is_open(f, op)) return 0;
+  if (!is_open(f, op)) return 0;
+  if (k > 1) return op->code == IR_OP_LINEAR ? bias_yields(f, op, choice) : 0;
   uint32_t rank = ir_mesh_at(f, mesh_of(f, op))->rank;
   uint32_t class = class_of(f, op, choice);
   uint64_t bit = class ? (uint64_t)1 << (class - 1) : 0;

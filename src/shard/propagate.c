@@ -315,6 +315,27 @@ static void take_shifted(propagating *p, const ir_op_data *op, bool forward, ir_
   else take_along(p, op->result, shifted, links, n, why);
 }
 
+/* Every k-th position of a tensor lies as that does, where pieces are of equal length on both sides. */
+static void take_stepped(propagating *p, const ir_op_data *op, bool forward, ir_why why) {
+  ir_axis x[IR_MAX_RANK], y[IR_MAX_RANK];
+  link links[IR_MAX_RANK];
+  int64_t start, step;
+  bool bare;
+  uint32_t n = 0;
+  if (op->code != IR_OP_SLICE) return;
+  ir_tensor from = forward ? op->operands[0] : op->result;
+  ir_tensor to = forward ? op->result : op->operands[0];
+  schedule_marks open = {false, common_marks(p, from, to, why.rule).mesh_axes};
+  (void)ir_axes_dims(p->f, ir_tensor_at(p->f, op->operands[0])->now.logical, x);
+  uint32_t rank = ir_axes_dims(p->f, ir_tensor_at(p->f, op->result)->now.logical, y);
+  for (uint32_t i = 0; i < rank; i++) {
+    link l = forward ? (link){x[i], y[i], false, true} : (link){y[i], x[i], false, true};
+    bool steps = form_is_step(p->f, op, i, &start, &step);
+    if (steps && shard_may_cross(p->f, from, l.from, l.to, open, &bare) && !bare) links[n++] = l;
+  }
+  if (n) take_along(p, from, to, links, n, why);
+}
+
 static void take_over(propagating *p, const ir_op_data *op, uint32_t k, bool forward) {
   link links[IR_MAX_RANK];
   ir_why why = {.rule = forward ? IR_RULE_FORWARD : IR_RULE_BACKWARD, .at = op->at};
@@ -324,6 +345,7 @@ static void take_over(propagating *p, const ir_op_data *op, uint32_t k, bool for
   else take_along(p, op->result, op->operands[k], links, n, why);
   if (ir_op_info_of(op->code)->family == IR_FAMILY_RESHAPE) take_parts(p, op, forward, why);
   if (k == 0) take_shifted(p, op, forward, why);
+  if (k == 0) take_stepped(p, op, forward, why);
   p->yields = 0;
 }
 
@@ -357,8 +379,21 @@ static uint32_t weight_of(const ir_func *f, ir_tensor t) {
   return n * (IR_MESH_MAX_RANK + 1) + rank;
 }
 
-/* Weights of linear and matmul come before activations; elsewhere those that say most come first, and of
- * equals the one that is written first. */
+static uint32_t dims_of(const ir_func *f, ir_tensor t) {
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t n = 0, rank = ir_tensor_dims(f, t, dims);
+  for (uint32_t i = 0; i < rank; i++) n += ir_axis_at(f, dims[i])->kind != IR_AXIS_BROADCAST;
+  return n;
+}
+
+/* Does `a` say more than `b`, or as much of more dimensions? What is stretched is the less to move. */
+static bool comes_before(const ir_func *f, ir_tensor a, ir_tensor b) {
+  uint32_t x = weight_of(f, a), y = weight_of(f, b);
+  return x != y ? x > y : dims_of(f, a) > dims_of(f, b);
+}
+
+/* Weights of linear and matmul come before activations; elsewhere those that say most come first, of equals those
+ * of more dimensions, and of these the one that is written first. */
 uint32_t shard_reference_order(const ir_func *f, const ir_op_data *op, uint32_t *order) {
   ir_family family = ir_op_info_of(op->code)->family;
   /* mutant: propagate_input_first, propagate_bias_last, propagate_matmul_in_order */
@@ -372,7 +407,7 @@ uint32_t shard_reference_order(const ir_func *f, const ir_op_data *op, uint32_t 
     uint32_t at = n++;
     /* mutant: propagate_least_first, propagate_ties_backward */
     while (!ir_op_is_product(op->code) && at > 0 &&
-           weight_of(f, op->operands[order[at - 1]]) < weight_of(f, op->operands[k])) {
+           comes_before(f, op->operands[k], op->operands[order[at - 1]])) {
       order[at] = order[at - 1];
       at--;
     }

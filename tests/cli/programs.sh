@@ -4,13 +4,13 @@ set -u
 passed=0 failed=0
 bad() { echo "$*"; failed=$((failed + 1)); }
 
-# Prints the bytes of the busiest device; fails if the program does, or a result is wrong.
+# Prints the bytes that the busiest device receives; fails if the program does, or a result is wrong.
 bytes_of() {
   local out
   out=$("$WEIR" run "tests/programs/$1.weir" $(sed 's/^-$//; s/^./-D &/; s/,/ -D /g' <<<"$2") --check --stats 2>&1) || { echo "$out"; return 1; }
   grep -q '^check: ' <<<"$out" || { echo "nothing was checked: $out"; return 1; }
   grep '^check: ' <<<"$out" | grep -v ' ok$' && return 1
-  awk '/^stats: on=/ { for (i = 1; i <= NF; i++) if (sub(/^bytes_sent=/, "", $i) && $i + 0 > most) most = $i + 0 }
+  awk '/^stats: on=/ { for (i = 1; i <= NF; i++) if (sub(/^bytes_received=/, "", $i) && $i + 0 > most) most = $i + 0 }
        END { print most + 0 }' <<<"$out"
 }
 

@@ -250,6 +250,7 @@ static void test_stats(void) {
     EXPECT_INT(one.both_ns, 100);
     EXPECT_INT(one.posts, 1);
     EXPECT_INT((int64_t)one.sent_bytes, BYTES);
+    EXPECT_INT((int64_t)one.received_bytes, BYTES);
   }
   strbuf_init(&text, &memory);
   strbuf_init(&json, &memory);
