@@ -133,13 +133,20 @@ static uint32_t class_of(const ir_func *f, const ir_op_data *op, const shard_cho
   return id < choice->n_ops ? choice->class_of[id] : 0;
 }
 
-/* A bias goes with the weight. Beside rows of the input that are cut and a weight that is not, it is the less. */
+/* Is the bias less than the input, as far as that is known? */
+static bool is_bias_less(const ir_func *f, const ir_op_data *op, uint32_t mesh_axis) {
+  product x = {.f = f, .op = op, .mesh_axis = mesh_axis};
+  return find_bytes(&x, op->operands[0], &x.bytes[0]) &&
+         find_bytes(&x, op->operands[2], &x.bytes[2]) && x.bytes[2] < x.bytes[0];
+}
+
+/* A bias goes with the weight. Beside rows of the input that are cut and a weight that is not, the less of both yields. */
 static uint32_t bias_yields(const ir_func *f, const ir_op_data *op, const shard_choice *choice) {
   uint32_t yields = shard_product_yields(f, op, 1, choice);
   uint32_t rank = ir_mesh_at(f, mesh_of(f, op))->rank;
   for (uint32_t axis = 0; axis < rank; axis++) {
     bool rows = role_of(f, op, 0, axis) == ROLE_FREE && role_of(f, op, 1, axis) == ROLE_WHOLE;
-    if (rows) yields |= 1u << axis;
+    if (rows && is_bias_less(f, op, axis)) yields |= 1u << axis;
   }
   return yields;
 }
