@@ -46,10 +46,10 @@ static inline bool loop_same_post(const rt_plan *p, const rt_post *a, const rt_p
                                   const rt_post *b) {
   return a->kind == b->kind && a->op == b->op && a->dtype == b->dtype && a->n_team == b->n_team &&
          memcmp(a->team, b->team, a->n_team * sizeof *a->team) == 0 && a->me == b->me &&
-         a->root == b->root && a->to == b->to && a->from == b->from && a->count == b->count &&
-         a->count_from == b->count_from && a->rank == b->rank && a->before == b->before &&
-         a->joined == b->joined && !a->loop && !b->loop && loop_same_side(p, a->in, q, b->in) &&
-         loop_same_side(p, a->out, q, b->out);
+         a->root == b->root && a->to == b->to && a->from == b->from && !rt_post_moves(a) &&
+         !rt_post_moves(b) && a->count == b->count && a->count_from == b->count_from &&
+         a->rank == b->rank && a->before == b->before && a->joined == b->joined && !a->loop &&
+         !b->loop && loop_same_side(p, a->in, q, b->in) && loop_same_side(p, a->out, q, b->out);
 }
 
 /* Two plans without loops do the same; else the number of the first instruction that differs. */

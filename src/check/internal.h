@@ -264,6 +264,12 @@ typedef struct check_part {
   uint32_t meeting, next; /* next: another part of the same post + 1; 0: none */
 } check_part;
 
+/* Of messages whose peers move with a loop. */
+typedef struct check_stretches {
+  bool *moves;      /* by instruction of the host program: it posts such messages, on some rank */
+  uint32_t **begun; /* by rank and post: how many stretches have begun, its own included */
+} check_stretches;
+
 typedef struct check_match {
   arena *scratch;
   check_world_report *report;
@@ -273,8 +279,9 @@ typedef struct check_match {
   VEC(check_channel) channels;
   uint32_t n_meetings;
   VEC(check_part) parts;
-  uint32_t **first_part; /* by rank and post: number + 1 in `parts`; 0: none */
-  uint32_t *channel_of;  /* by meeting */
+  uint32_t **first_part;            /* by rank and post: number + 1 in `parts`; 0: none */
+  uint32_t *channel_of;             /* by meeting */
+  const check_stretches *stretches; /* NULL: no message has a peer that moves */
   /* Some meet in different loops, or in and outside of one: the plans must be unrolled (docs/scale.md). */
   bool uneven;
 } check_match;
@@ -298,6 +305,12 @@ uint32_t check_step_from(const check_match *m, uint32_t rank, uint32_t step, boo
 
 /* Do the plans of two kinds of ranks post and wait alike? (kin.c) */
 bool check_same_posts(const check_match *m, const rt_plan *a, const rt_plan *b);
+
+/* ---- peers.c ----
+ * Messages whose peers move, and those of the same instructions on other ranks, are in no channel: here it is shown that
+ * they meet. If that cannot be shown, `uneven` is set. */
+void check_find_stretches(check_match *m);
+bool check_is_in_stretch(const check_match *m, const rt_plan *plan, uint32_t instr);
 
 /* False: something does not fit. */
 bool check_match_posts(check_match *m);

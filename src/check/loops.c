@@ -150,9 +150,18 @@ static bool is_posted(const examining *x, uint32_t instr) {
   return is_posted_until(x, post, instr);
 }
 
+/* Peers that move do so within the team: of an arithmetic progression the last one tells. */
+static bool is_in_team(const examining *x, const rt_post *p) {
+  int64_t to = p->to + (int64_t)p->to_step * (x->loop->times - 1);
+  int64_t from = p->from + (int64_t)p->from_step * (x->loop->times - 1);
+  bool sends = p->to_step == 0 || (p->to >= 0 && to >= 0 && to < p->n_team);
+  return sends && (p->from_step == 0 || (p->from >= 0 && from >= 0 && from < p->n_team));
+}
+
 static bool communicates_alone(const examining *x) {
   for (uint32_t i = x->loop->first; i < x->loop->first + x->loop->n; i++) {
     uint8_t kind = x->plan->instrs[i].kind;
+    if (kind == RT_POST && !is_in_team(x, &x->plan->posts[x->plan->instrs[i].task])) return false;
     if (kind == RT_POST && !is_joined(x, i)) return false;
     if (kind == RT_JOIN && !is_posted(x, i)) return false;
   }

@@ -81,7 +81,7 @@ static void find_channels(check_match *m) {
   for (uint32_t r = 0; r < m->report->n_plans; r++) {
     const rt_plan *plan = m->report->plans[r];
     for (uint32_t i = 0; i < plan->n_instrs; i++)
-      if (plan->instrs[i].kind == RT_POST)
+      if (plan->instrs[i].kind == RT_POST && !check_is_in_stretch(m, plan, i))
         sort_post(m, &meet, &plan->posts[plan->instrs[i].task], i);
   }
 }
@@ -104,25 +104,44 @@ static bool fit(const check_match *m, const check_channel *c, uint32_t member, u
 }
 
 /* ---- loops ---- */
+/* Loops of a stretch are looked at by themselves (peers.c). */
+static bool is_of_stretch(const rt_plan *plan, const rt_loop *l) {
+  for (uint32_t i = l->first; i < l->first + l->n; i++)
+    if (plan->instrs[i].kind == RT_POST) return rt_post_moves(&plan->posts[plan->instrs[i].task]);
+  return false;
+}
+
 uint32_t check_part_of(const rt_plan *plan, uint32_t instr) {
+  uint32_t part = 0;
   for (uint32_t k = 0; k < plan->n_loops; k++) {
     const rt_loop *l = &plan->loops[k];
-    if (instr < l->first + l->n) return 2 * k + (instr >= l->first);
+    if (is_of_stretch(plan, l)) continue;
+    if (instr < l->first + l->n) return part + (instr >= l->first);
+    part += 2;
   }
-  return 2 * plan->n_loops;
+  return part;
 }
 
 static uint32_t times_of(const rt_plan *plan, uint32_t instr) {
-  uint32_t part = check_part_of(plan, instr);
-  return part % 2 ? plan->loops[part / 2].times : 1;
+  for (uint32_t k = 0; k < plan->n_loops; k++) {
+    const rt_loop *l = &plan->loops[k];
+    if (instr >= l->first && instr < l->first + l->n) return l->times;
+  }
+  return 1;
 }
 
-/* Do the members meet in the same loop, done as often, or between the same loops? */
+static uint32_t stretches_before(const check_match *m, uint32_t rank, uint32_t instr) {
+  uint32_t k = check_plan_number(m->report, rank);
+  return m->stretches ? m->stretches->begun[k][m->report->plans[k]->instrs[instr].task] : 0;
+}
+
+/* Do the members meet in the same loop, done as often, or between the same loops and stretches? */
 static bool is_even(const check_match *m, const check_channel *c, uint32_t member, uint32_t turn) {
   const rt_plan *a = check_plan_of(m->report, c->ranks[0]);
   const rt_plan *b = check_plan_of(m->report, c->ranks[member]);
   uint32_t i = c->turns[0].data[turn], k = c->turns[member].data[turn];
-  return check_part_of(a, i) == check_part_of(b, k) && times_of(a, i) == times_of(b, k);
+  return check_part_of(a, i) == check_part_of(b, k) && times_of(a, i) == times_of(b, k) &&
+         stretches_before(m, c->ranks[0], i) == stretches_before(m, c->ranks[member], k);
 }
 
 /* A member that does not come; if none comes, the channel has ended. */
@@ -189,6 +208,8 @@ static void index_parts(check_match *m) {
 
 bool check_match_posts(check_match *m) {
   bool good = true;
+  check_find_stretches(m);
+  if (m->uneven) return false;
   find_channels(m);
   for (uint32_t k = 0; k < m->channels.len; k++) {
     check_channel *c = &m->channels.data[k];

@@ -124,7 +124,11 @@ uint32_t check_team_of(check_teams *t, const rt_post *post) {
 typedef struct ordering {
   check_analysis *c;
   check_teams teams;
-  map last; /* with the same peers: the post + 1 */
+  map last;   /* with the same peers: the post + 1 */
+  bool moves; /* one post is of several repetitions, with other peers in each: */
+  uint32_t
+      first; /* then the first message + 1, and whether all are in its chain, or on its stream */
+  bool other_chain, other_stream;
 } ordering;
 
 static bool is_ordered(const check_analysis *c, uint32_t p, uint32_t q) {
@@ -143,12 +147,30 @@ static void expect_order(ordering *o, uint64_t key, uint32_t post) {
   check_found(c, &f);
 }
 
+/* Any two messages may have a peer in common. */
+static void expect_one_order(ordering *o, uint32_t post) {
+  check_analysis *c = o->c;
+  if (!o->first) o->first = post + 1;
+  uint32_t first = o->first - 1;
+  const rt_instr *instrs = c->plan->instrs;
+  if (post != first && (c->chain_of[post] == CHECK_NONE || c->chain_of[post] != c->chain_of[first]))
+    o->other_chain = true;
+  if (instrs[c->post_at[post]].stream != instrs[c->post_at[first]].stream) o->other_stream = true;
+  if (!o->other_chain || !o->other_stream) return;
+  check_finding f = finding(CHECK_POST_ORDER, c->post_at[first], c->post_at[post]);
+  check_found(c, &f);
+}
+
 enum { MEETS_TEAM = 0, MEETS_RECEIVER = 1, MEETS_SENDER = 2 };
 
 static void order_post(ordering *o, uint32_t post) {
   const rt_post *p = &o->c->plan->posts[post];
   if (!ir_comm_is_message(p->kind)) {
     expect_order(o, (uint64_t)check_team_of(&o->teams, p) << 2 | MEETS_TEAM, post);
+    return;
+  }
+  if (o->moves) {
+    expect_one_order(o, post);
     return;
   }
   if (p->kind != IR_COMM_RECV && p->to >= 0)
@@ -162,6 +184,8 @@ void check_posts(check_analysis *c) {
   ordering o = {.c = c};
   const rt_post *last = NULL; /* that keeps the rules */
   if (plan->n_posts == 0) return;
+  for (uint32_t p = 0; p < plan->n_posts; p++)
+    o.moves = o.moves || (plan->posts[p].merged && rt_post_moves(&plan->posts[p]));
   check_teams_init(&o.teams, c->scratch);
   map_init(&o.last, c->scratch);
   for (uint32_t i = 0; i < plan->n_instrs; i++) {

@@ -69,13 +69,17 @@ static bool is_same_at(binder *b, const coordinates *c, int64_t position, ir_sca
          there == value;
 }
 
+static void set_one_apart(binder *b, int64_t position) {
+  b->n_differ += !b->differs[position];
+  b->differs[position] = true;
+}
+
 /* Ranks at that position, of the mesh or along the axis, have another plan. */
 static void set_apart(binder *b, const coordinates *c, int64_t position) {
   const ir_mesh_data *m = b->alike;
-  b->any_differs = true;
-  if (!c->one_axis || m->rank == 1) b->differs[position] = true;
+  if (!c->one_axis || m->rank == 1) set_one_apart(b, position);
   for (int64_t p = 0; c->one_axis && m->rank > 1 && p < m->n_devices; p++)
-    if (ir_mesh_coordinate(m, p, c->list[0].axis) == position) b->differs[p] = true;
+    if (ir_mesh_coordinate(m, p, c->list[0].axis) == position) set_one_apart(b, p);
 }
 
 /* False: it would take too long. */
@@ -95,7 +99,7 @@ static bool compare(binder *b, ir_scalar x, int64_t value) {
 
 void bind_alike_value(binder *b, ir_scalar x, int64_t value) {
   check(x.id < b->n_same);
-  if (b->same[x.id]) return;
+  if (b->same[x.id] || bind_is_alone(b)) return;
   if (!compare(b, x, value)) bind_unlike(b);
   else if (!ir_scalar_has(&b->h->module->scalars, x, IR_SYMBOL_INDEX)) b->same[x.id] = 1;
 }
@@ -276,7 +280,7 @@ static bool turns_fit(binder *b) {
 
 void bind_alike_end(binder *b) {
   if (!b->alike || !turns_fit(b)) return;
-  if (!b->any_differs) b->plan->alike = b->alike;
+  if (!b->n_differ) b->plan->alike = b->alike;
   else {
     bool *differs = ARENA_ARRAY(b->memory, (size_t)b->alike->n_devices, bool);
     for (int64_t p = 0; p < b->alike->n_devices; p++) differs[b->alike->devices[p]] = b->differs[p];

@@ -117,10 +117,18 @@ static bool find_team(posting *p) {
   return true;
 }
 
+/* May its peers be others in the next iteration? If this plan represents other ranks, they are as far from each rank in
+ * all iterations. */
+static bool may_move(const posting *p) {
+  bool message = p->d->comm == IR_COMM_SEND || p->d->comm == IR_COMM_RECV;
+  return message && bind_is_alone(p->b);
+}
+
 static bool team_rank(posting *p, ir_scalar x, const char *what, int64_t *rank) {
   uint32_t axis;
   if (!bind_eval_turning(p->b, p->d, x, rank, &axis)) return false;
-  if (p->b->watch) bind_watch_value(p->b, x);
+  if (p->b->watch && may_move(p)) bind_watch_index(p->b, x, p->post.n_team);
+  else if (p->b->watch) bind_watch_value(p->b, x);
   uint32_t wanted = ir_comm_has_root(p->d->comm) ? 0 : p->d->team_axis + 1;
   if (axis != wanted && p->post.n_team > 1) bind_unlike(p->b);
   if (*rank >= 0 && *rank < p->post.n_team) return true;

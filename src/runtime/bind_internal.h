@@ -119,9 +119,9 @@ typedef struct binder {
   bind_turn *turns;          /* by tensor */
   VEC(bind_turn) view_turns; /* by view */
   uint32_t n_same;
-  uint8_t *same; /* by scalar: ranks that have another value are known */
-  bool *differs; /* by position in the mesh: the rank's plan is another one */
-  bool any_differs;
+  uint8_t *same;       /* by scalar: ranks that have another value are known */
+  bool *differs;       /* by position in the mesh: the rank's plan is another one */
+  int64_t n_differ;    /* how many of them */
   int64_t alike_steps; /* that looking may still take */
 } binder;
 
@@ -203,6 +203,10 @@ bool bind_attrs(binder *b, const ir_instr_data *d, const ir_op_data *op, rt_task
 void bind_alike_begin(binder *b, uint32_t world);
 /* They are not. */
 static inline void bind_unlike(binder *b) { b->alike = NULL; }
+/* No other rank has this plan. */
+static inline bool bind_is_alone(const binder *b) {
+  return !b->alike || b->n_differ + 1 == b->alike->n_devices;
+}
 /* A scalar with coordinates in it has this value here: which ranks have it? */
 void bind_alike_value(binder *b, ir_scalar x, int64_t value);
 /* A value that may also turn with the rank: *axis is the mark axis + 1 along which the next rank has the next

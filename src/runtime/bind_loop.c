@@ -17,7 +17,8 @@ static void refuse(const binder *b, const char *why) {
 
 void bind_watch_rank(binder *b, ir_scalar x) {
   const ir_scalars *s = &b->h->module->scalars;
-  if (b->alike && ir_scalar_has(s, x, IR_SYMBOL_RANK) && ir_scalar_has(s, x, IR_SYMBOL_INDEX))
+  if (!bind_is_alone(b) && ir_scalar_has(s, x, IR_SYMBOL_RANK) &&
+      ir_scalar_has(s, x, IR_SYMBOL_INDEX))
     refuse(b, "what an iteration does depends on the device");
 }
 
@@ -198,11 +199,16 @@ static bool same_side(const binder *b, const bind_try *t, uint32_t first, uint32
   return same_view(b, t, first, second);
 }
 
+/* Peers may have moved: that they may is known when they are found. */
+static bool same_peers(const rt_post *x, const rt_post *y) {
+  return (x->to < 0) == (y->to < 0) && (x->from < 0) == (y->from < 0);
+}
+
 static bool same_post(const binder *b, const bind_try *t, uint32_t first, uint32_t second) {
   const rt_post *x = &b->posts.data[first], *y = &b->posts.data[second];
   return x->kind == y->kind && x->op == y->op && x->dtype == y->dtype && x->team == y->team &&
-         x->me == y->me && x->root == y->root && x->to == y->to && x->from == y->from &&
-         x->count == y->count && x->count_from == y->count_from && same_side(b, t, x->in, y->in) &&
+         x->me == y->me && x->root == y->root && same_peers(x, y) && x->count == y->count &&
+         x->count_from == y->count_from && same_side(b, t, x->in, y->in) &&
          same_side(b, t, x->out, y->out) && same_number_of_post(t, x->before, y->before);
 }
 
@@ -374,6 +380,8 @@ static void move_post(binder *b, const bind_try *t, uint32_t post) {
   if (y->in != RT_NO_VIEW) y->in = moved_view(b, x.in, y->in);
   if (y->out != RT_NO_VIEW) y->out = moved_view(b, x.out, y->out);
   y->loop = b->loops.len;
+  y->to_step = y->to - x.to;
+  y->from_step = y->from - x.from;
   if (y->before != RT_NO_POST && y->before < t->marks[1].posts) y->again = y->before + n;
 }
 

@@ -154,6 +154,13 @@ rt_post rt_post_at_root(const rt_post *p) {
   return r;
 }
 
+rt_post rt_post_in_turn(const rt_post *p, uint32_t turn) {
+  rt_post r = *p;
+  r.to += r.to_step * (int32_t)turn;
+  r.from += r.from_step * (int32_t)turn;
+  return r;
+}
+
 bool rt_plan_has_roots(const rt_plan *plan) {
   for (uint32_t p = 0; p < plan->n_posts; p++)
     if (plan->posts[p].n_team > 1 && ir_comm_has_root(plan->posts[p].kind)) return true;

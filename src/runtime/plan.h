@@ -200,6 +200,8 @@ typedef struct rt_post {
   /* Of a loop: its number + 1 (0: none), and the post of the loop that comes before it in the repetition before, from
    * the second one on; RT_NO_POST: `before`, which is then of the same repetition. (rt_post_before) */
   uint32_t loop, again;
+  /* Of a message in a loop: how much further on in the team its peers are in the next repetition. */
+  int32_t to_step, from_step;
   /* Of one that the first repetition of a loop joins, but does not post: the post of the loop that later ones join
    * instead, of the repetition before. RT_NO_POST: none. */
   uint32_t next;
@@ -222,7 +224,7 @@ typedef struct rt_instr {
 } rt_instr;
 
 /* Instructions [first, first + n) are done `times` times, one repetition after the other. The repetitions
- * differ in nothing but the offsets of views with a step. Loops are in order and do not overlap. Buffers that are
+ * differ in nothing but the offsets of views with a step, and the peers of messages with one. Loops are in order and do not overlap. Buffers that are
  * allocated in one are freed in it. What is posted in one is joined in the same repetition by the stream that posts it,
  * so that it is over when it is posted again. Other streams join it in the same repetition or in the next one. */
 typedef struct rt_loop {
@@ -384,6 +386,9 @@ double rt_task_bytes(const rt_plan *plan, const rt_task *task);
 double rt_post_bytes(const rt_post *post);
 /* Bytes that it receives from other ranks. */
 double rt_post_bytes_in(const rt_post *post);
+/* As it is posted in repetition `turn` of its loop, but for its views. */
+rt_post rt_post_in_turn(const rt_post *post, uint32_t turn);
+static inline bool rt_post_moves(const rt_post *post) { return post->to_step || post->from_step; }
 /* As its root posts it. */
 rt_post rt_post_at_root(const rt_post *post);
 /* Does any post have a root, in a team of several? */

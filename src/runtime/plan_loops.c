@@ -142,8 +142,11 @@ static uint32_t write_task(writing *w, const rt_task *task) {
 /* The post of this repetition, or of the last one that was written. One that nothing posts has a number too. */
 static uint32_t number_of(writing *w, uint32_t post) {
   if (!w->posts[post]) {
-    rt_post p = w->from->posts[post];
+    const rt_post *from = &w->from->posts[post];
+    bool here = w->loop && from->loop == w->loop - w->from->loops + 1;
+    rt_post p = rt_post_in_turn(from, here ? w->turn : 0);
     p.loop = 0;
+    if (w->n_turns == 1) p.to_step = p.from_step = 0;
     p.before = p.again = p.next = RT_NO_POST;
     w->to->posts[w->to->n_posts++] = p;
     w->posts[post] = w->to->n_posts;

@@ -126,6 +126,7 @@ typedef struct rank_binding {
   const int64_t *donated; /* as in a run; NULL: nothing is */
   const rt_plan *like;    /* another rank's, which may need the same waits; NULL: there is none */
   bool loops;             /* long ones are kept, if the device takes them */
+  bool apart;             /* it is not asked which ranks are alike */
 } rank_binding;
 
 /* A loop is kept from so many repetitions on: below that a plan that is placed as a whole is worth more. */
@@ -146,7 +147,7 @@ static status bind_waits(session *x, const ir_env *env, const rank_binding *b, r
   options.donated = b->donated;
   options.loops = b->loops && keeps_loops(x) ? LONG_LOOP : 0;
   options.rank = b->rank;
-  options.world = x->ranks.world;
+  options.world = b->apart ? 0 : x->ranks.world;
   return rt_bind(env, &options, x->memory, result);
 }
 
@@ -232,6 +233,7 @@ status session_plan_need_ranks(session *x, const ir_env *env, session_plan *p, u
     if (*plan) continue;
     rank_binding b = {.rank = first + i, .lends = true, .donated = p->donated, .like = p->own};
     b.loops = true;
+    b.apart = p->apart;
     TRY(bind_rank(x, &bound, &b, plan));
     if (p->donated && !is_here(x, first + i)) TRY(donate_other(x, p, plan));
   }
@@ -448,6 +450,7 @@ status session_check(session *x, const ir_env *env, const check_options *options
   bool known = false;
   TRY(check_kinds(x, env, p, options, &known, report));
   if (known) return STATUS_OK;
+  p->apart = !p->own->alike && is_one_of_many(x);
   TRY(session_plan_need_ranks(x, env, p, 0, n));
   return check_world((const rt_plan *const *)p->ranks, n, options, report);
 }

@@ -18,6 +18,7 @@ struct session_plan {
    * has none */
   rt_plan *unrolled;
   session_pieces *pieces; /* with several ranks */
+  bool apart;             /* ranks are of too many kinds: each is bound by itself */
   bool captured;          /* a CUDA graph of the caller's uses what is loaded */
   rt_loaded *loaded;      /* NULL: not yet */
 };

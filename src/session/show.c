@@ -25,6 +25,8 @@ static void put_step(const rt_plan *plan, uint32_t view, strbuf *out) {
 static void put_post_steps(const rt_plan *plan, const rt_post *p, strbuf *out) {
   if (p->out != RT_NO_VIEW) put_step(plan, p->out, out);
   if (p->in != RT_NO_VIEW) put_step(plan, p->in, out);
+  if (p->to_step) strbuf_printf(out, "  receiver %+d", (int)p->to_step);
+  if (p->from_step) strbuf_printf(out, "  sender %+d", (int)p->from_step);
 }
 
 /* How far its operands move from one repetition to the next. */

@@ -175,8 +175,8 @@ static void *address_of(const cpu_comms *c, uint32_t view, uint32_t turn) {
 
 static rt_comm_request request_of(const cpu_comms *c, uint32_t post, uint32_t turn) {
   const rt_plan *plan = c->program->plan;
-  const rt_post *p = &plan->posts[post];
-  rt_comm_request r = rt_post_request(p, address_of(c, p->in, turn), address_of(c, p->out, turn));
+  rt_post p = rt_post_in_turn(&plan->posts[post], turn);
+  rt_comm_request r = rt_post_request(&p, address_of(c, p.in, turn), address_of(c, p.out, turn));
   r.origin = c->places[plan->instrs[c->at[post].instr].origin];
   return r;
 }
