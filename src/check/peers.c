@@ -133,6 +133,7 @@ static void walk_loop(walking *w, const rt_loop *l) {
 /* All that an instruction waits for on its own rank is before it in the plan. */
 static bool is_in_order(const walking *w, uint32_t i) {
   const rt_instr *instr = &w->plan->instrs[i];
+  check(w->post_at && w->plan->posts);
   if (instr->kind == RT_JOIN) return w->post_at[instr->task] < i;
   if (instr->kind != RT_POST) return true;
   uint32_t before = w->plan->posts[instr->task].before;

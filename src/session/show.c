@@ -48,11 +48,24 @@ static void put_instr(const show_call *c, uint32_t i, bool in_loop, strbuf *out)
   strbuf_putc(out, '\n');
 }
 
+/* A loop that lowering made has no place of its own: that of the first instruction in it which has one. */
+static uint32_t line_of_loop(const rt_plan *plan, uint32_t origin) {
+  uint32_t line = rt_line_of(plan, origin);
+  if (line || !origin) return line;
+  const ir_instr_data *d = &plan->host->host->instrs.data[origin];
+  for (uint32_t i = 0; i < d->body.len && !line; i++) line = line_of_loop(plan, d->body.data[i].id);
+  for (uint32_t i = 0; i < d->otherwise.len && !line; i++)
+    line = line_of_loop(plan, d->otherwise.data[i].id);
+  return line;
+}
+
 static void put_unrolled(const rt_plan *plan, strbuf *out) {
   for (uint32_t k = 0; k < plan->n_unrolled; k++) {
     const rt_unrolled *u = &plan->unrolled[k];
-    strbuf_printf(out, "%s:%u: this loop is unrolled: %s\n", plan->host->module->src.name,
-                  rt_line_of(plan, u->origin), u->why);
+    uint32_t line = line_of_loop(plan, u->origin);
+    strbuf_puts(out, plan->host->module->src.name);
+    if (line) strbuf_printf(out, ":%u", line);
+    strbuf_printf(out, ": %s loop is unrolled: %s\n", line ? "this" : "a", u->why);
   }
 }
 

@@ -11,7 +11,7 @@
 
 #define SECONDS ((int64_t)1000000000)
 
-enum { RIG_RANKS = 8 };
+enum { RIG_RANKS = 16 };
 
 /* Ends the test where it cannot. */
 static inline rt_loaded *load_plan(rt_device *d, const rt_plan *plan) {

@@ -2,6 +2,7 @@
  * time-outs, late and lost posts. */
 #include "conform/rig.h"
 #include "conform/world_random.h"
+#include "unit/bind_kit.h"
 
 static bool run_is_right(const world *w, rig *g) {
   world_clear(w);
@@ -430,7 +431,65 @@ static void test_executor(uint32_t threads) {
   test_allocations(threads);
 }
 
+/* ---- loops whose messages go to another rank in each repetition ---- */
+enum { HALF = 8, ALL = 2 * HALF };
+
+static const char sends_to_each[] =
+    "host f(mesh d = [16], a : f32[2] on d) -> (c) {\n  c : f32[8, 2] on d = allocate()\n"
+    "  for i in 8 {\n    c$1 = select(c, dim=0, index=i)\n    if me(d.x) < 8 {\n"
+    "      c$1 <- set(a)\n      c0 = send(a, to=8 + i, team=d.x)\n      wait(c0)\n"
+    "    } else {\n      c0 = recv(c$1, from=i, team=d.x)\n      wait(c0)\n    }\n  }\n}\n";
+
+static uint32_t n_moving(const rt_plan *p) {
+  uint32_t n = 0;
+  for (uint32_t k = 0; k < p->n_posts; k++) n += rt_post_moves(&p->posts[k]);
+  return n;
+}
+
+static void run_moving(const rt_plan *plan) {
+  float in[ALL][2], out[ALL][HALF][2];
+  void *inputs[ALL], *outputs[ALL];
+  uint32_t wrong = 0;
+  rig g;
+  for (uint32_t r = 0; r < ALL; r++) {
+    in[r][0] = (float)r;
+    in[r][1] = (float)r + 0.5F;
+    inputs[r] = in[r];
+    outputs[r] = out[r];
+  }
+  memset(out, 0, sizeof out);
+  rig_open(&g, 2, ALL, 60 * SECONDS);
+  rig_load(&g, plan);
+  EXPECT(run_ok(g.loaded, inputs, outputs, NULL));
+  for (uint32_t r = 0; r < ALL; r++)
+    for (uint32_t i = 0; i < HALF; i++) {
+      uint32_t from = r < HALF ? r : i;
+      wrong += out[r][i][0] != in[from][0] || out[r][i][1] != in[from][1];
+    }
+  EXPECT_INT(wrong, 0);
+  rig_close(&g);
+}
+
+static status test_moving(void *context) {
+  static bound ranks[ALL];
+  rt_plan *plans[ALL], *plan = NULL;
+  bool good = true;
+  (void)context;
+  for (uint32_t r = 0; r < ALL; r++) {
+    rt_bind_options o = {.streams = 1, .rank = r, .loops = 2};
+    good = EXPECT(bind_with(&ranks[r], sends_to_each, &o, &memory_default)) && good;
+    plans[r] = ranks[r].plan;
+  }
+  good = good && EXPECT(rt_plan_join(plans, ALL, &memory_default, &plan) == STATUS_OK) &&
+         EXPECT_INT(plan->n_loops, 1) && EXPECT_INT(n_moving(plan), ALL);
+  if (good) run_moving(plan);
+  rt_plan_destroy(plan);
+  for (uint32_t r = 0; r < ALL; r++) bind_close(&ranks[r]);
+  return STATUS_OK;
+}
+
 int main(void) {
+  EXPECT(memory_guard(test_moving, NULL) == STATUS_OK);
   for (uint32_t threads = 0; threads <= 3; threads++) test_executor(threads);
   test_many_joins();
   test_unjoined();
