@@ -40,22 +40,21 @@ static ir_tensor of_the_rest(form *m, ir_tensor x, uint32_t rank) {
 
 void form_step(form *m) {
   ir_scalar shape[IR_MAX_RANK];
-  uint32_t rank = form_rank(m), n = 0, at[IR_MAX_RANK];
+  uint32_t rank = form_rank(m), n = 0, n_taken = 0, at[IR_MAX_RANK];
   int64_t start[IR_MAX_RANK], step;
   ir_tensor x = of_the_rest(m, m->op.operands[0], rank);
   for (uint32_t i = 0; i < rank; i++) {
     bool taken = m->dims >> i & 1;
-    shape[n] = form_sized(m, taken ? m->op.result : x, i);
-    at[i] = ++n;
+    shape[n++] = form_sized(m, taken ? m->op.result : x, i);
     if (!taken) continue;
-    check(form_is_step(m->f, &m->op, i, &start[i], &step));
+    check(form_is_step(m->f, &m->op, i, &start[n_taken], &step));
+    at[n_taken++] = n;
     shape[n++] = ir_scalar_const(form_scalars(m), step);
   }
   x = form_with_shape(m, IR_OP_RESHAPE, x, shape, n);
-  for (uint32_t i = rank; i-- > 0;) {
-    if (!(m->dims >> i & 1)) continue;
-    ir_attr attrs[2] = {{.given = true, .i = at[i]}, {.given = true}};
-    attrs[1].scalar = ir_scalar_const(form_scalars(m), start[i]);
+  for (uint32_t k = n_taken; k-- > 0;) {
+    ir_attr attrs[2] = {{.given = true, .i = at[k]}, {.given = true}};
+    attrs[1].scalar = ir_scalar_const(form_scalars(m), start[k]);
     x = form_op(m, IR_OP_SELECT, &x, 1, attrs);
   }
   m->results[0] = x;
