@@ -143,11 +143,23 @@ void cg_put_vector_store(cg_writer *w, ir_dtype t, uint32_t width, const char *t
 static inline int64_t cg_ceildiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* ---- attention (sdpa_tiles.c) ---- */
+/* Rows are cut into pieces of 16 bytes: so many elements. */
+enum { CG_PIECE = 8 };
+bool cg_in_pieces(int64_t width, int64_t widest);
+/* Every row of the view begins at a multiple of 16 bytes, and is dense. */
+bool cg_view_in_pieces(const cg_view *v, uint32_t rank);
+/* The width of rows in shared memory: a power of two. */
+int64_t cg_padded(int64_t width, int64_t least);
+/* How pieces of rows of that width are turned: rows that share 128 bytes are turned alike. */
+void cg_set_turn(cg_writer *w, const char *turn, const char *mask, int64_t d);
 /* cg_write_sdpa() on tensor cores, if dtypes, widths and strides allow it; otherwise false. */
 bool cg_write_sdpa_tiles(cg_kernel *k, const cg_sdpa *s);
 /* cg_write_sdpa() of several queries per block, if they are several and not wide; otherwise false
  * (sdpa_blocks.c). */
 bool cg_write_sdpa_blocks(cg_kernel *k, const cg_sdpa *s);
+/* cg_write_sdpa_backward() on tensor cores, if dtypes, widths and strides allow it; otherwise false
+ * (sdpa_backward_tiles.c). */
+bool cg_write_sdpa_backward_tiles(cg_kernel *k, const cg_sdpa_backward *s);
 
 /* ---- grouped products (grouped.c, grouped_90.c) ---- */
 /* Where positions along k belong to a group: from its first to its last one; those of others

@@ -200,6 +200,7 @@ static void write_rows(cg_kernel *k, const cg_sdpa_backward *s, const cg_view *x
 }
 
 void cg_write_sdpa_backward(cg_kernel *k, const cg_sdpa_backward *s) {
+  if (cg_write_sdpa_backward_tiles(k, s)) return;
   write_rows(k, s, &s->dq, NULL, false);
   if (s->n_gradients > 1) write_rows(k, s, &s->dk, s->n_gradients > 2 ? &s->dv : NULL, true);
 }

@@ -18,7 +18,7 @@
 
 #include "codegen/internal.h"
 
-enum { WARPS = 4, BLOCK = WARPS * 32, ROWS = WARPS * 16, KEYS = 64, PIECE = 8, WIDEST = 128 };
+enum { WARPS = 4, BLOCK = WARPS * 32, ROWS = WARPS * 16, KEYS = 64, NARROWEST = 16, WIDEST = 128 };
 
 static const char begin[] =
     "  enum { ROWS = $rows, KEYS = $keys, DK = $dk, DV = $dv, PK = DK / 8, PV = DV / 8 };\n"
@@ -169,11 +169,14 @@ static const char lse_line[] =
     "    if (t == 0) ((float *)p.at[$z])[oz + at * $zl] = top[h] * fabsf(scale) + log(sum[h]);\n";
 
 /* ---- what it can take ---- */
-static bool is_aligned(const cg_view *v, const cg_sdpa *s) {
-  if (v->strides[s->rank - 1] != 1 || v->align < CG_ALIGN || v->offset_bytes % CG_ALIGN)
-    return false;
-  for (uint32_t d = 0; d + 1 < s->rank; d++)
-    if (v->strides[d] % PIECE) return false;
+bool cg_in_pieces(int64_t width, int64_t widest) {
+  return width > 0 && width <= widest && width % CG_PIECE == 0;
+}
+
+bool cg_view_in_pieces(const cg_view *v, uint32_t rank) {
+  if (v->strides[rank - 1] != 1 || v->align < CG_ALIGN || v->offset_bytes % CG_ALIGN) return false;
+  for (uint32_t d = 0; d + 1 < rank; d++)
+    if (v->strides[d] % CG_PIECE) return false;
   return true;
 }
 
@@ -182,24 +185,21 @@ static bool is_taken(const cg_sdpa *s) {
   ir_dtype t = s->out.dtype;
   int64_t W = s->extents[s->rank - 1];
   if (t != IR_F16 && t != IR_BF16) return false;
-  if (s->width > WIDEST || W > WIDEST || s->width % PIECE || W % PIECE) return false;
-  if (s->width == 0 || W == 0 || s->keys == 0) return false;
+  if (!cg_in_pieces(s->width, WIDEST) || !cg_in_pieces(W, WIDEST) || s->keys == 0) return false;
   if (s->keeps_lse && s->lse.dtype != IR_F32) return false;
   for (int i = 0; i < 4; i++)
-    if (views[i]->dtype != t || !is_aligned(views[i], s)) return false;
+    if (views[i]->dtype != t || !cg_view_in_pieces(views[i], s->rank)) return false;
   return true;
 }
 
 /* ---- writing ---- */
-static int64_t padded(int64_t width) {
-  int64_t d = 16;
-  while (d < width) d *= 2;
-  return d;
+int64_t cg_padded(int64_t width, int64_t least) {
+  while (least < width) least *= 2;
+  return least;
 }
 
-/* How pieces are turned: rows that share 128 bytes are turned alike. */
-static void set_turn(cg_writer *w, const char *turn, const char *mask, int64_t d) {
-  int64_t pieces = d / PIECE < 8 ? d / PIECE : 8;
+void cg_set_turn(cg_writer *w, const char *turn, const char *mask, int64_t d) {
+  int64_t pieces = d / CG_PIECE < 8 ? d / CG_PIECE : 8;
   cg_set_int(w, turn, 8 / pieces);
   cg_set_int(w, mask, pieces - 1);
 }
@@ -216,7 +216,7 @@ static void set_tile(cg_writer *w, const tile *t) {
   cg_set(w, "width", t->width);
   cg_set(w, "step", t->step);
   cg_set_int(w, "T", BLOCK);
-  set_turn(w, "turn", "mask", t->d);
+  cg_set_turn(w, "turn", "mask", t->d);
 }
 
 static const char *tile_text(cg_writer *w, const tile *t, const char *j) {
@@ -238,8 +238,8 @@ static void set_extents(cg_writer *w, const cg_sdpa *s, int64_t batches) {
   int64_t W = s->extents[s->rank - 1];
   cg_set_int(w, "rows", ROWS);
   cg_set_int(w, "keys", KEYS);
-  cg_set_int(w, "dk", padded(s->width));
-  cg_set_int(w, "dv", padded(W));
+  cg_set_int(w, "dk", cg_padded(s->width, NARROWEST));
+  cg_set_int(w, "dv", cg_padded(W, NARROWEST));
   cg_set_number(w, "L", s->extents[s->rank - 2]);
   cg_set_number(w, "S", s->keys);
   cg_set_number(w, "E", s->width);
@@ -248,8 +248,8 @@ static void set_extents(cg_writer *w, const cg_sdpa *s, int64_t batches) {
   cg_set_place(w, "first", s->first);
   cg_set(w, "causal", s->causal ? "1" : "0");
   cg_set(w, "scale", cg_f64_text(w, s->scale));
-  set_turn(w, "tk", "mk", padded(s->width));
-  set_turn(w, "tv", "mv", padded(W));
+  cg_set_turn(w, "tk", "mk", cg_padded(s->width, NARROWEST));
+  cg_set_turn(w, "tv", "mv", cg_padded(W, NARROWEST));
 }
 
 static void set_views(cg_writer *w, const cg_sdpa *s) {
@@ -267,8 +267,8 @@ static void set_views(cg_writer *w, const cg_sdpa *s) {
 
 static void put_body(cg_writer *w, const cg_sdpa *s) {
   const char *kl = stride_text(w, s, &s->k), *vl = stride_text(w, s, &s->v);
-  tile keys = {"k", "ks", "PK", "E", kl, padded(s->width)};
-  tile values = {"v", "vs", "PV", "W", vl, padded(s->extents[s->rank - 1])};
+  tile keys = {"k", "ks", "PK", "E", kl, cg_padded(s->width, NARROWEST)};
+  tile values = {"v", "vs", "PV", "W", vl, cg_padded(s->extents[s->rank - 1], NARROWEST)};
   cg_put(w, begin);
   set_tile(w, &keys);
   cg_put(w, place_tile);

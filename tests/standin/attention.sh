@@ -73,12 +73,17 @@ for call in '' ', causal=true' ', causal=true, scale=0.7'; do
   gradient cudnn bf16 2 2 1 40 16 16 "$call"     # one query
   WEIR_STANDIN_CUDNN_VERSION=91400 gradient cudnn bf16 4 2 20 33 16 8 "$call" # masked by lengths
   WEIR_CUDNN_LIBRARY=none gradient kernel bf16 4 2 70 66 16 8 "$call"
+  WEIR_CUDNN_LIBRARY=none gradient kernel f16 2 1 33 130 128 8 "$call"
+  WEIR_CUDNN_LIBRARY=none gradient kernel bf16 2 2 130 40 40 96 "$call"
+  WEIR_CUDNN_LIBRARY=none gradient kernel bf16 3 1 1 70 64 64 "$call"
 done
+WEIR_CUDNN_LIBRARY=none gradient kernel bf16 2 1 65 65 24 16 ', scale=-0.3'
 gradient kernel f32 4 2 9 12 8 8 ''
 gradient kernel bf16 4 2 9 12 12 8 ''
 gradient cudnn bf16 4 2 20 20 8 8 ', causal=true' --graph --repeat 3
 for wanted in dq 'dq, dk'; do
-  goes cudnn <<END
+  for library in '' none; do
+    WEIR_CUDNN_LIBRARY=$library goes "$([ "$library" ] && echo kernel || echo cudnn)" <<END
 fusion some {
   q : bf16[2, 4, 20, 16]
   k : bf16[2, 2, 33, 16]
@@ -88,6 +93,7 @@ fusion some {
   return $wanted
 }
 END
+  done
 done
 goes cudnn --adversary 1 <<'END'
 fusion batches {
