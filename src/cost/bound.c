@@ -42,7 +42,7 @@ static double task_ns(const rt_plan *plan, const rt_speed *machine) {
 }
 
 typedef struct transfer {
-  double after, receive, send;
+  double after, receive, send, burst;
 } transfer;
 
 static int by_start(const void *pa, const void *pb) {
@@ -57,15 +57,15 @@ static double late_ns(const rt_plan *plan, const rt_speed *m, double threads, ar
   double receive = 0, send = 0, most = 0;
   cost_needs(plan, m, scratch, after);
   for (uint32_t p = 0; p < plan->n_posts; p++) {
-    double rate = rt_machine_link(m, &plan->posts[p]).bytes_per_ns;
-    all[p] = (transfer){after[p] / threads, rt_post_bytes_in(&plan->posts[p]) / rate,
-                        rt_post_bytes(&plan->posts[p]) / rate};
+    rt_link link = rt_machine_link(m, &plan->posts[p]);
+    all[p] = (transfer){after[p] / threads, rt_post_bytes_in(&plan->posts[p]) / link.bytes_per_ns,
+                        rt_post_bytes(&plan->posts[p]) / link.bytes_per_ns, link.burst_ns};
   }
   qsort(all, plan->n_posts, sizeof *all, by_start);
   for (uint32_t p = 0; p < plan->n_posts && all[p].after > 0; p++) {
     receive += all[p].receive;
     send += all[p].send;
-    most = fmax(most, all[p].after + fmax(receive, send));
+    most = fmax(most, all[p].after + fmax(receive, send) - all[p].burst);
   }
   return most;
 }
@@ -78,11 +78,12 @@ static double caller_bytes(const rt_plan *plan) {
 }
 
 void cost_bound_add(cost_bound *b, const rt_plan *plan, const rt_speed *m, arena *scratch) {
-  double receive = 0, send = 0;
+  double receive = 0, send = 0, burst = 0;
   for (uint32_t p = 0; p < plan->n_posts; p++) {
     rt_link link = rt_machine_link(m, &plan->posts[p]);
     receive += rt_post_bytes_in(&plan->posts[p]) / link.bytes_per_ns;
     send += rt_post_bytes(&plan->posts[p]) / link.bytes_per_ns;
+    burst = fmax(burst, link.burst_ns);
   }
   double threads = m->threads ? m->threads : 1; /* the rates are of one */
   double compute = task_ns(plan, m);
@@ -90,8 +91,8 @@ void cost_bound_add(cost_bound *b, const rt_plan *plan, const rt_speed *m, arena
   b->n++;
   b->compute = fmax(b->compute, compute / threads);
   b->memory = fmax(b->memory, caller_bytes(plan) / m->bytes_per_ns / threads);
-  b->receive = fmax(b->receive, receive);
-  b->send = fmax(b->send, send);
+  b->receive = fmax(b->receive, receive - burst);
+  b->send = fmax(b->send, send - burst);
   b->chain = fmax(b->chain, fmax(chain_ns(plan, m, scratch), late_ns(plan, m, threads, scratch)));
 }
 

@@ -76,6 +76,8 @@ typedef struct rt_speed {
   bool reads_peers; /* a reduction between ranks reads all inputs where they are */
   /* Of communications, where the device moves the data itself; 0: the endpoints' link counts. */
   double link_bytes_per_ns, link_latency_ns, post_ns;
+  /* What a link that has rested takes at once, as those do that a network shapes; it recovers at its rate. */
+  double link_burst_bytes;
   /* Devices 0 … island - 1, island … 2 * island - 1, … are connected by that link; between them there is
    * another one. island 0: all are; far figures 0: as within (runtime/machine.h). */
   double island, far_bytes_per_ns, far_latency_ns;

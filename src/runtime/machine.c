@@ -214,10 +214,18 @@ static bool spans_islands(const rt_speed *m, const rt_post *p) {
 }
 
 rt_link rt_machine_link_of(const rt_speed *m, bool far) {
-  rt_link link = {m->link_bytes_per_ns, m->link_latency_ns};
-  if (far && m->far_bytes_per_ns > 0) link.bytes_per_ns = m->far_bytes_per_ns;
+  rt_link link = {m->link_bytes_per_ns, m->link_latency_ns, 0};
+  if (m->link_burst_bytes > 0) link.burst_ns = m->link_burst_bytes / m->link_bytes_per_ns;
+  if (far && m->far_bytes_per_ns > 0) link.bytes_per_ns = m->far_bytes_per_ns, link.burst_ns = 0;
   if (far && m->far_latency_ns > 0) link.latency_ns = m->far_latency_ns;
   return link;
+}
+
+double rt_link_through_ns(rt_link link, double start_ns, double bytes_ns, double *recovered_ns) {
+  if (*recovered_ns < start_ns) *recovered_ns = start_ns;
+  *recovered_ns += bytes_ns;
+  double through_ns = *recovered_ns - link.burst_ns;
+  return through_ns > start_ns ? through_ns : start_ns;
 }
 
 rt_link rt_machine_link(const rt_speed *m, const rt_post *p) {

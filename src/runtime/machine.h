@@ -30,8 +30,12 @@ uint64_t rt_cores_hash(void);
  * not all in one. */
 typedef struct rt_link {
   double bytes_per_ns, latency_ns;
+  double burst_ns; /* the time of bytes that it takes at once after a rest; it recovers meanwhile */
 } rt_link;
 rt_link rt_machine_link(const rt_speed *machine, const rt_post *post);
+/* Its bytes, which take `bytes_ns` at the link's rate, begin at `start_ns`: when they are through. *recovered_ns:
+ * when the link will have rested, before and after. */
+double rt_link_through_ns(rt_link link, double start_ns, double bytes_ns, double *recovered_ns);
 bool rt_machine_is_far(const rt_speed *machine, uint32_t a, uint32_t b); /* in different islands */
 rt_link rt_machine_link_of(const rt_speed *machine, bool far);
 

@@ -6,15 +6,21 @@
 #include <string.h>
 #include <time.h>
 
-/* Links let some bytes through at once before they slow down, so the first ones do not count. */
-enum { PROBE_BYTES = 4 << 20, FIRST_BYTES = 512 << 10, PROBES = 6 };
+/* A link that a network shapes takes some bytes at once before it slows down: they do not count for its rate, and are
+ * found by what is missing from the time of the first bytes after a rest. */
+enum { PROBE_BYTES = 4 << 20, FIRST_BYTES = 512 << 10, PROBES = 6, REST_NS = 10000000 };
+static const double least_burst_ns = 100e3; /* below, it is the measurement's error */
 
 /* ---- how fast it is ---- */
 typedef struct probes {
   int64_t none_ns, first_ns, all_ns; /* for 8 bytes, FIRST_BYTES, PROBE_BYTES */
 } probes;
 
+/* After a rest; a few bytes make all begin together. */
 static status probe_size(const session_ranks *r, char *memory, int64_t bytes, int64_t *least_ns) {
+  const struct timespec rest = {.tv_nsec = REST_NS};
+  (void)nanosleep(&rest, NULL);
+  TRY(session_ranks_pass_on(r, memory, memory + PROBE_BYTES, 8, false));
   int64_t start_ns = rt_clock_ns();
   TRY(session_ranks_pass_on(r, memory, memory + PROBE_BYTES, bytes, false));
   int64_t ns = rt_clock_ns() - start_ns;
@@ -32,6 +38,9 @@ static status probe(const session_ranks *r, char *memory, session_link *result) 
   int64_t transfer_ns = p.all_ns > p.first_ns + 1000 ? p.all_ns - p.first_ns : 1000;
   result->latency_ns = (double)p.none_ns;
   result->bytes_per_ns = (double)(PROBE_BYTES - FIRST_BYTES) / (double)transfer_ns;
+  double missing_ns = FIRST_BYTES / result->bytes_per_ns - (double)(p.first_ns - p.none_ns);
+  if (missing_ns > least_burst_ns)
+    result->burst_bytes = fmin(missing_ns * result->bytes_per_ns, FIRST_BYTES);
   return STATUS_OK;
 }
 

@@ -6,6 +6,7 @@
 
 typedef struct session_link {
   double latency_ns, bytes_per_ns;
+  double burst_bytes; /* rt_speed.link_burst_bytes */
   double
       cores; /* of what a thread computes, the part that is lost while its rank sends and receives */
 } session_link;

@@ -97,6 +97,7 @@ static status measure(machine_call *c, rt_speed *s) {
   assume_link(c, s);
   s->link_latency_ns = link.latency_ns;
   s->link_bytes_per_ns = link.bytes_per_ns;
+  s->link_burst_bytes = link.burst_bytes;
   s->per_host = c->per_host;
   if (c->per_host == 0) s->cores = 0;
   s->comm_cores = link.cores; /* of the part of a core that a rank has */

@@ -28,6 +28,23 @@ static void test_reading(void) {
   (void)EXPECT(m.flops_per_ns == 15 && m.launch_ns == 4000 && m.island == 8);
 }
 
+/* 100 bytes take 10 ns, of which a rested link takes 60 bytes at once. */
+static void test_burst(void) {
+  rt_speed m = {.link_bytes_per_ns = 10, .link_burst_bytes = 60};
+  rt_link link = rt_machine_link_of(&m, false);
+  double rested = 0;
+  (void)EXPECT(link.burst_ns == 6);
+  (void)EXPECT(rt_link_through_ns(link, 100, 10, &rested) == 104); /* rested: 40 bytes are left */
+  (void)EXPECT(rested == 110);
+  (void)EXPECT(rt_link_through_ns(link, 104, 10, &rested) == 114); /* at the link's rate */
+  (void)EXPECT(rt_link_through_ns(link, 117, 10, &rested) == 124); /* rested for 3 ns */
+  (void)EXPECT(rt_link_through_ns(link, 200, 5, &rested) == 200);  /* fewer than it takes at once */
+  m.island = 8;
+  (void)EXPECT(rt_machine_link_of(&m, true).burst_ns == 6);
+  m.far_bytes_per_ns = 1; /* another link */
+  (void)EXPECT(rt_machine_link_of(&m, true).burst_ns == 0);
+}
+
 static void test_errors(void) {
   expect_error("", "box: f32_gflops is missing");
   expect_error("f32_gflops = 1", "box: memory_gb_s is missing");
@@ -48,6 +65,7 @@ static void test_errors(void) {
   expect_error("f32_gflops = 1\nmemory_gb_s = 2\nlink_gb_s = 3\ncores = 1.5",
                "cores takes a whole");
   expect_error("f32_gflops = 1\nmemory_gb_s = 2\nlink_gb_s = 3\nper_host = 2.5", "a whole number");
+  expect_error("link_burst_kb = -1", "link_burst_kb takes 0 to 1e+06, not -1");
   expect_error("comm_cores = 2", "comm_cores takes 0 to 1, not 2");
   rt_speed m;
   EXPECT_INT(rt_machine_load("no such machine", &m), STATUS_BAD_INPUT);
@@ -107,6 +125,7 @@ static void test_cores(void) {
 int main(void) {
   test_cores();
   test_reading();
+  test_burst();
   test_errors();
   test_built_in();
   test_links();

@@ -1,7 +1,6 @@
 #include "device/sim/sim_comm.h"
 
 #include "device/sim/sim_alike.h"
-#include "runtime/machine.h"
 #include "runtime/meet.h"
 
 /* ---- matching ---- */
@@ -22,20 +21,20 @@ typedef struct matching {
 } matching;
 
 /* Rings, whose steps each move a piece; broadcast and reduce as a pipeline along a chain. */
-static double steps_ns(rt_link link, const rt_post *p) {
-  double n = p->n_team, steps = n - 1;
-  double piece_ns = (double)p->count * (double)ir_dtype_size_bytes(p->dtype) / link.bytes_per_ns;
+static void set_time(sim_op *op, const rt_speed *machine, const rt_post *p) {
+  double n = p->n_team, steps = n - 1, pieces = 1;
+  double piece_ns =
+      (double)p->count * (double)ir_dtype_size_bytes(p->dtype) / op->link.bytes_per_ns;
+  op->fixed_ns = op->bytes_ns = 0;
+  if (p->n_team <= 1) return;
   switch (ir_comm_info_of(p->kind)->way) {
-  case IR_WAY_CHAIN: return steps * link.latency_ns + piece_ns;
-  case IR_WAY_RING: return steps * (link.latency_ns + piece_ns);
-  case IR_WAY_TWICE: return 2 * steps * (link.latency_ns + piece_ns / n);
-  case IR_WAY_PAIR: break;
+  case IR_WAY_CHAIN: break;
+  case IR_WAY_RING: pieces = steps; break;
+  case IR_WAY_TWICE: steps *= 2, pieces = steps / n; break;
+  case IR_WAY_PAIR: steps = 1; break;
   }
-  return link.latency_ns + piece_ns;
-}
-
-static double duration_ns(const rt_speed *machine, rt_link link, const rt_post *p) {
-  return p->n_team <= 1 ? 0 : machine->post_ns + steps_ns(link, p);
+  op->fixed_ns = machine->post_ns + steps * op->link.latency_ns;
+  op->bytes_ns = pieces * piece_ns;
 }
 
 static uint32_t count_present(const matching *m, const uint32_t *team, uint32_t n) {
@@ -74,7 +73,8 @@ static uint32_t join_op(matching *m, rt_part part, const rt_post *p) {
   turns *t = &m->circles.data[part.circle];
   if (part.turn == t->ops.len) {
     sim_op op = part.turn ? m->ops.data[t->ops.data[0]] : new_op(m, c);
-    op.duration_ns = duration_ns(m->machine, t->link, p);
+    op.link = t->link;
+    set_time(&op, m->machine, p);
     vec_push(m->memory, &t->ops, m->ops.len);
     vec_push(m->memory, &m->ops, op);
   }
@@ -151,6 +151,7 @@ void sim_comms_build(sim_comms *c, const rt_plan *plan, const rt_speed *machine,
   c->waiting = ARENA_ARRAY(memory, c->n_ops, uint32_t);
   c->sends = ARENA_ARRAY(memory, c->n_links, sim_moment);
   c->receives = ARENA_ARRAY(memory, c->n_links, sim_moment);
+  c->recovered_ns = ARENA_ARRAY(memory, c->n_links, double);
 }
 
 /* ---- runs ---- */
@@ -162,8 +163,10 @@ void sim_comms_begin(sim_comms *c) {
     c->ops[i].ready = (sim_moment){0, SIM_NOBODY};
   }
   for (uint32_t p = 0; p < c->plan->n_posts; p++) c->posts[p].is_posted = false;
-  for (uint32_t r = 0; c->n_ops && r < c->n_links; r++)
+  for (uint32_t r = 0; c->n_ops && r < c->n_links; r++) {
     c->sends[r] = c->receives[r] = (sim_moment){0, SIM_NOBODY};
+    c->recovered_ns[r] = 0;
+  }
 }
 
 void sim_comms_post(sim_comms *c, uint32_t post, sim_moment at) {
@@ -207,6 +210,17 @@ static sim_moment use_links(sim_comms *c, const sim_op *op, const sim_moment *en
   return free;
 }
 
+/* When its bytes are through all links that send them. */
+static double send_bytes(sim_comms *c, const sim_op *op, double start_ns) {
+  double end_ns = start_ns;
+  for (uint32_t i = 0; i < op->n_team && !(op->is_message && i); i++) {
+    double through_ns =
+        rt_link_through_ns(op->link, start_ns, op->bytes_ns, &c->recovered_ns[op->team[i]]);
+    if (through_ns > end_ns) end_ns = through_ns;
+  }
+  return end_ns;
+}
+
 bool sim_comms_delay(sim_comms *c, uint32_t k) {
   sim_op *op = &c->ops[k];
   sim_moment free = use_links(c, op, NULL);
@@ -228,7 +242,7 @@ uint32_t sim_comms_start(sim_comms *c, uint32_t k, sim_cores *cores) {
   while (c->waiting[at] != k) at++;
   c->waiting[at] = c->waiting[--c->n_waiting];
   sim_moment start = sim_later(op->ready, use_links(c, op, NULL));
-  op->end = (sim_moment){start.ns + op->duration_ns, c->plan->n_instrs + k};
+  op->end = (sim_moment){send_bytes(c, op, start.ns) + op->fixed_ns, c->plan->n_instrs + k};
   op->is_done = true;
   if (cores->n) use_cores(cores, c->plan, op, start.ns);
   (void)use_links(c, op, &op->end);

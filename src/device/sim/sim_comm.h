@@ -9,13 +9,16 @@
 #define WEIR_DEVICE_SIM_SIM_COMM_H
 
 #include "device/sim/sim_cores.h"
+#include "runtime/machine.h"
 
 typedef struct sim_op {
   bool is_message;
   const uint32_t
       *team; /* world ranks whose links it takes; of a message the sender, then the receiver */
   uint32_t n_team;
-  double duration_ns;
+  rt_link link;
+  double fixed_ns,
+      bytes_ns;      /* how long it takes, but for its bytes; its bytes at the link's rate */
   uint32_t expected; /* posts in this plan */
   /* ---- of a run ---- */
   uint32_t posted;
@@ -38,6 +41,7 @@ typedef struct sim_comms {
   uint32_t n_ops;
   sim_post *posts;              /* by post */
   sim_moment *sends, *receives; /* when the sides of each link are free, by world rank */
+  double *recovered_ns;         /* when each link has rested from what it sent (rt_link) */
   uint32_t n_links;
   uint32_t *waiting, n_waiting; /* operations that could begin */
 } sim_comms;
