@@ -5,7 +5,8 @@
 #include "session/ranks.h"
 
 typedef struct session_link {
-  double latency_ns, bytes_per_ns;
+  double latency_ns; /* of a step, while each rank computes */
+  double bytes_per_ns;
   double burst_bytes; /* rt_speed.link_burst_bytes */
   double
       cores; /* of what a thread computes, the part that is lost while its rank sends and receives */

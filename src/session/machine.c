@@ -95,7 +95,8 @@ static status measure(machine_call *c, rt_speed *s) {
   TRY(measure_device(c, s));
   if (!spread || c->ranks->first != 0) return STATUS_OK;
   assume_link(c, s);
-  s->link_latency_ns = link.latency_ns;
+  s->link_latency_ns = link.latency_ns; /* all of what a step takes beside its bytes */
+  s->post_ns = 0;
   s->link_bytes_per_ns = link.bytes_per_ns;
   s->link_burst_bytes = link.burst_bytes;
   s->per_host = c->per_host;

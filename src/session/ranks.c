@@ -216,8 +216,8 @@ static status collective(const session_ranks *r, rt_comm_request *q) {
 }
 
 status session_ranks_pass_on(const session_ranks *r, void *in, void *out, int64_t bytes,
-                             bool aside) {
-  const struct timespec nap = {.tv_nsec = 300000};
+                             int64_t nap_ns) {
+  const struct timespec nap = {.tv_nsec = nap_ns};
   uint32_t n = r->world, me = r->endpoints[0]->rank;
   rt_comm_ticket ticket;
   rt_comm_request q = {
@@ -228,7 +228,7 @@ status session_ranks_pass_on(const session_ranks *r, void *in, void *out, int64_
   q.out = out;
   TRY(post(r, &q, &ticket));
   for (int64_t end_ns = rt_clock_ns() + 1000000000;
-       aside && rt_clock_ns() < end_ns && !r->endpoints[0]->ops->done(r->endpoints[0], &ticket);)
+       nap_ns && rt_clock_ns() < end_ns && !r->endpoints[0]->ops->done(r->endpoints[0], &ticket);)
     (void)nanosleep(&nap, NULL);
   return wait_for(r, &ticket);
 }

@@ -62,10 +62,10 @@ NODISCARD status session_ranks_decide(const session_ranks *r, uint8_t *choice);
 NODISCARD status session_ranks_tell(const session_ranks *r, void *data, int64_t bytes);
 /* Are there ranks in other processes? */
 bool session_ranks_are_spread(const session_ranks *r);
-/* Each rank sends so many bytes to the next one and receives as many from the one before. `aside`:
- * the caller sleeps meanwhile, and does not help. */
+/* Each rank sends so many bytes to the next one and receives as many from the one before. nap_ns: the caller
+ * sleeps meanwhile, looks that often whether it is done, and does not help; 0: it helps. */
 NODISCARD status session_ranks_pass_on(const session_ranks *r, void *in, void *out, int64_t bytes,
-                                       bool aside);
+                                       int64_t nap_ns);
 
 /* A message between rank 0 and `peer`: of this rank to 0, or at rank 0 from it. */
 NODISCARD status session_ranks_transfer(const session_ranks *r, bool sends, uint32_t peer,

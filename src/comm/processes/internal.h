@@ -210,7 +210,8 @@ struct mpi_engine {
   char broken_text[256];
   char *scratch; /* a chunk */
   int64_t tick_ns;
-  uint32_t cores, n_here; /* ranks on this machine */
+  uint32_t cores, n_here; /* of this machine; ranks on it */
+  bool is_bound;          /* to one core, which other threads of this rank need too */
   _Atomic uint32_t waiters;
   _Atomic bool is_awaited; /* a thread that called progress() has nothing else to do */
   _Atomic bool is_starved; /* a stream's window was found nearly empty */

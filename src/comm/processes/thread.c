@@ -100,7 +100,7 @@ static void nap(mpi_engine *e, int64_t ns) {
 }
 
 static void rest(mpi_engine *e, int64_t quiet_ns, int64_t nap_ns) {
-  bool spare = 2 * e->n_here <= e->cores;
+  bool spare = 2 * e->n_here <= e->cores && !e->is_bound;
   if (atomic_load(&e->waiters) > 0) {
     (void)nanosleep(&(struct timespec){.tv_nsec = PATIENT_NS}, NULL);
   } else if (!has_work(e) && quiet_ns > BUSY_NS) {
@@ -141,6 +141,12 @@ uint64_t mpi_machine_hash(void) {
   return mix(rt_system_hash(), space);
 }
 
+/* As launchers bind a rank to a core. */
+static bool is_bound(void) {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) == 1;
+}
+
 static status make_engine(mpi_engine *e) {
   e->processes = memory_alloc(&memory_default, e->place.size * sizeof *e->processes);
   e->scratch = memory_alloc(&memory_default, MPI_CHUNK_BYTES);
@@ -154,6 +160,7 @@ static status make_engine(mpi_engine *e) {
   e->processes[e->place.rank].pid = (int)getpid();
   long cores = sysconf(_SC_NPROCESSORS_ONLN);
   e->cores = cores > 0 ? (uint32_t)cores : 1;
+  e->is_bound = is_bound();
   if (!mpi_engine_listen(e)) return fail(STATUS_SYSTEM, "%s", e->broken_text);
   return STATUS_OK;
 }
