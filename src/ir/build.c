@@ -533,15 +533,18 @@ static void assert_stated(ir_func *f, ir_tensor result) {
   }
 }
 
+/* What is known of extents also chose the type: under n = 0, n * n elements are n. */
 static void assert_again(ir_func *f, ir_op o) {
   const ir_op_data *op = ir_op_at(f, o);
-  ir_counts before = counts_of(f);
-  ir_inferred same[IR_MAX_RESULTS];
-  check(ir_infer(f, op, same));
-  f->axes.len = before.axes;
-  f->transforms.len = before.transforms;
-  learn_from(f, o, before.constraints);
-  for (uint32_t k = 0; k < ir_op_n_results(op); k++) assert_stated(f, ir_op_result(op, k));
+  ir_inferred types[IR_MAX_RESULTS];
+  uint32_t first = f->constraints.len;
+  check(ir_infer(f, op, types));
+  learn_from(f, o, first);
+  for (uint32_t k = 0; k < ir_op_n_results(op); k++) {
+    ir_tensor_data *t = ir_tensor_at(f, ir_op_result(op, k));
+    t->now = t->defined = types[k].domains;
+    assert_stated(f, ir_op_result(op, k));
+  }
 }
 
 void ir_func_forget_repeated(ir_func *f) {
@@ -549,7 +552,7 @@ void ir_func_forget_repeated(ir_func *f) {
   forget_tensors(f);
 }
 
-/* What the dropped operations asserted no longer holds, so all assertions are collected again. */
+/* What the dropped operations asserted no longer holds: types are found, and assertions collected, again. */
 void ir_func_forget_unused(ir_func *f) {
   check(!f->applied);
   forget_tensors(f);
