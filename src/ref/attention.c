@@ -90,7 +90,7 @@ static double dot(const double *x, const double *y, int64_t n, double *squares) 
 static double score(const attention *a, const int64_t *row, int64_t j, double *noise) {
   double squares, sum = dot(features(&a->q, row, row[a->rank - 2]), features(&a->k, row, j),
                             a->width, &squares);
-  *noise = a->unit_sum * a->scale * (sqrt(squares) + 2 * fabs(sum));
+  *noise = a->unit_sum * fabs(a->scale) * (sqrt(squares) + 2 * fabs(sum));
   return sum * a->scale;
 }
 
@@ -115,7 +115,10 @@ static double weigh(const attention *a, const int64_t *row, int64_t n, double *w
     noise[j] += a->unit + a->unit_sum * (3 + (below < 1000 ? below : 0));
     sum += weights[j] = exp(weights[j] - top);
   }
-  for (int64_t j = 0; j < n; j++) weights[j] /= sum;
+  for (int64_t j = 0; j < n; j++) {
+    if (weights[j] == 0) noise[j] = 0; /* however infinite its score is */
+    weights[j] /= sum;
+  }
   return top == -INFINITY ? top : top + log(sum);
 }
 
@@ -202,7 +205,8 @@ typedef struct pair {
 } pair;
 
 /* s = scale q.k, p = exp(s - lse), ds = scale p (dout.v - dout.out): the gradients are dq = ds k,
- * dk = ds q, dv = p dout, each summed over the positions that it does not have. */
+ * dk = ds q, dv = p dout, each summed over the positions that it does not have. A weight of 0 is that
+ * however infinite s or lse is. */
 static pair pair_of(const backward *b, const int64_t *row, int64_t j, double lse, double mean,
                     double mean_noise) {
   const attention *a = &b->a;
@@ -210,7 +214,7 @@ static pair pair_of(const backward *b, const int64_t *row, int64_t j, double lse
   double relative, squares, s = score(a, row, j, &relative);
   double dp = dot(features(&b->dout, row, i), features(&a->v, row, j), a->v_width, &squares);
   pair x = {.p = exp(s - lse)};
-  relative += a->unit + a->unit_sum * (3 + fabs(s) + fabs(lse));
+  relative = x.p == 0 ? 0 : relative + a->unit + a->unit_sum * (3 + fabs(s) + fabs(lse));
   x.overflows = x.p * (1 + fabs(dp) + fabs(mean)) * (1 + fabs(a->scale)) > a->large;
   double dp_noise = a->unit_sum * (sqrt(squares) + fabs(dp)) + mean_noise;
   x.ds = a->scale * x.p * (dp - mean);

@@ -78,6 +78,11 @@ for call in '' ', causal=true' ', causal=true, scale=0.7'; do
   WEIR_CUDNN_LIBRARY=none gradient kernel bf16 3 1 1 70 64 64 "$call"
 done
 WEIR_CUDNN_LIBRARY=none gradient kernel bf16 2 1 65 65 24 16 ', scale=-0.3'
+# Widths and lengths around those of tiles and pieces.
+WEIR_CUDNN_LIBRARY=none gradient kernel f16 8 1 200 63 72 8 ', causal=true'
+WEIR_CUDNN_LIBRARY=none gradient kernel bf16 4 2 63 200 128 128 ', causal=true'
+WEIR_CUDNN_LIBRARY=none gradient kernel f16 2 2 129 1 8 72 ''
+WEIR_CUDNN_LIBRARY=none gradient kernel bf16 2 1 1 65 120 40 ', causal=true'
 gradient kernel f32 4 2 9 12 8 8 ''
 gradient kernel bf16 4 2 9 12 12 8 ''
 gradient cudnn bf16 4 2 20 20 8 8 ', causal=true' --graph --repeat 3
@@ -95,6 +100,23 @@ fusion some {
 END
   done
 done
+# Rows of q and g, k and v beside each other, gradients that are read across; a query that counts for nothing.
+WEIR_CUDNN_LIBRARY=none goes kernel <<'END'
+fusion views {
+  x : bf16[2, 70, 4, 40]
+  y : bf16[2, 90, 2, 40]
+  q = permute(slice(x, starts=[0, 0, 0, 0], stops=[2, 70, 4, 24]), [0, 2, 1, 3])
+  g = permute(slice(x, starts=[0, 0, 0, 24], stops=[2, 70, 4, 40]), [0, 2, 1, 3])
+  k = permute(slice(y, starts=[0, 0, 0, 0], stops=[2, 90, 2, 24]), [0, 2, 1, 3])
+  v = permute(slice(y, starts=[0, 0, 0, 24], stops=[2, 90, 2, 40]), [0, 2, 1, 3])
+  o, l = sdpa(q, k, v)
+  lse = where(iota(70) == 66, full([], inf, dtype=f32), l)
+  dq, dk, dv = sdpa_backward(q, k, v, o, lse, g)
+  a = permute(dq, [0, 2, 1, 3])
+  b = permute(dk, [0, 2, 1, 3])
+  return a, b, dv
+}
+END
 goes cudnn --adversary 1 <<'END'
 fusion batches {
   q : bf16[4, 4, 16, 8]
