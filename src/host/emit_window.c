@@ -158,21 +158,24 @@ static ir_scalar operand_part(emitter *e, const ir_op_data *op, uint32_t d) {
   return length;
 }
 
-/* A slice or pad at the end of a dimension of which the device has a part: to the length of that part.
+/* A slice or pad at the end of a dimension of which the device has a part: to the length of that part, of
+ * which a stream computes windows.
  *     slice(x, stops=[length]);  pad(x, [0, length - length of x]) */
-static const ir_attr *resize_parts(emitter *e, const step *s, const ir_scalar *sizes, uint32_t rank,
-                                   const ir_attr *attrs) {
+static const ir_attr *resize_parts(emitter *e, const step *s, uint32_t rank, const ir_attr *attrs) {
   arena *memory = &e->h->module->memory;
   bool pads = s->op->code == IR_OP_PAD;
+  ir_axis dims[IR_MAX_RANK];
+  (void)ir_tensor_dims(e->f, s->op->result, dims);
   for (uint32_t d = 0; d < rank; d++) {
-    if (!sizes[d].id || !host_resizes_part(e->l, s->op, d)) continue;
+    ir_scalar length = ir_axis_size(e->f, dims[d]);
+    if (!host_resizes_part(e->l, s->op, d) || !part_length(e, s, d, &length)) continue;
     uint32_t at = emit_renumber(d, s->result_dropped);
     ir_attr *result =
         arena_copy(memory, attrs, ir_op_info_of(s->op->code)->n_attrs * sizeof *attrs);
     ir_attr *list = result + (attr_named(s->op, attrs, pads ? "widths" : "stops") - attrs);
     ir_scalar *scalars = arena_copy(memory, list->scalars, list->len * sizeof *scalars);
-    ir_scalar added = ir_scalar_sub(emit_scalars(e), sizes[d], operand_part(e, s->op, d));
-    scalars[pads ? 2 * at + 1 : at] = pads ? added : sizes[d];
+    ir_scalar added = ir_scalar_sub(emit_scalars(e), length, operand_part(e, s->op, d));
+    scalars[pads ? 2 * at + 1 : at] = pads ? added : length;
     list->scalars = scalars;
     attrs = result;
   }
@@ -188,7 +191,7 @@ ir_instr_data emit_compute(emitter *e, const step *s, ir_tensor to) {
   ir_opcode code;
   const ir_attr *attrs;
   host_rewrite(e->l, s->op, sizes, &code, &attrs);
-  attrs = resize_parts(e, s, sizes, rank, attrs);
+  attrs = resize_parts(e, s, rank, attrs);
   ir_instr_data d = {.kind = IR_COMPUTE, .at = s->op->at, .tensor = to};
   if (ir_op_is_product(s->op->code)) attrs = with_dtype(e, s, attrs, to, &d.why);
   ir_tensor operands[64];
