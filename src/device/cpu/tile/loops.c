@@ -208,9 +208,10 @@ static bool can_nest(const axes_list *x, uint32_t i) {
  * columns are the last loops together, and loads that do not walk these evenly go through a table. */
 static void nest(axes_list *x) {
   tile_emitter *e = x->e;
+  if (x->n < 3) return;
   uint32_t first = x->n - 1;
   int64_t width = x->extents[first];
-  if (x->n < 3 || width * x->extents[x->n - 2] >= TILE_ELEMENTS / 8) return;
+  if (width * x->extents[first - 1] >= TILE_ELEMENTS / 8) return;
   while (first > 1 && width * x->extents[first - 1] <= TILE_NEST && can_nest(x, first - 1))
     width *= x->extents[--first];
   if (first + 1 == x->n) return;
