@@ -209,7 +209,7 @@ void host_drop_unshared_streams(const lowering *l, const ir_op_data *op, stream_
 
 static bool same_stream(lowering *l, const stream_axis *a, const stream_axis *b) {
   return a->dim == b->dim && a->depth == b->depth && a->logical == b->logical &&
-         a->swizzled == b->swizzled && host_same_partition(&a->slice, &b->slice) &&
+         a->swizzled == b->swizzled && host_same_partition(l, &a->slice, &b->slice) &&
          ir_func_equal(l->f, a->count, b->count) == IR_TRUE;
 }
 

@@ -7,9 +7,13 @@ typedef struct nest {
   stream_axis axis[HOST_MAX_NEST];
 } nest;
 
-bool host_same_partition(const ir_partition *a, const ir_partition *b) {
-  if (a->kind != b->kind || !IR_SAME(a->size, b->size) || a->n_chunks != b->n_chunks) return false;
-  if (!IR_SAME(a->period, b->period)) return false;
+static bool same_number(const lowering *l, ir_scalar a, ir_scalar b) {
+  return IR_SAME(a, b) || (a.id && b.id && ir_func_equal(l->f, a, b) == IR_TRUE);
+}
+
+bool host_same_partition(const lowering *l, const ir_partition *a, const ir_partition *b) {
+  if (a->kind != b->kind || a->n_chunks != b->n_chunks) return false;
+  if (!same_number(l, a->size, b->size) || !same_number(l, a->period, b->period)) return false;
   for (uint32_t i = 0; i < a->n_chunks; i++) {
     if (a->chunks[i] != b->chunks[i]) return false;
   }
@@ -19,7 +23,7 @@ bool host_same_partition(const ir_partition *a, const ir_partition *b) {
 static bool same_loop(lowering *l, const stream_axis *a, const stream_axis *b) {
   bool alike = a->swizzled == b->swizzled && (!a->swizzled || a->swizzle_axis == b->swizzle_axis);
   /* mutant: loops_never_shared, loops_unmapped */
-  return alike && a->logical == b->logical && host_same_partition(&a->slice, &b->slice) &&
+  return alike && a->logical == b->logical && host_same_partition(l, &a->slice, &b->slice) &&
          ir_class_same(&l->classes, a->axis, b->axis) &&
          ir_func_equal(l->f, a->count, b->count) == IR_TRUE;
 }
@@ -66,7 +70,7 @@ static bool follows_operand(lowering *l, const ir_op_data *op, const stream_axes
     /* mutant: loops_part_for_whole */
     if (mine->logical == theirs->logical && !mine->swizzled && !theirs->swizzled &&
         mine->depth == theirs->depth && /* a device's part is not the whole */
-        host_same_partition(&mine->slice, &theirs->slice) &&
+        host_same_partition(l, &mine->slice, &theirs->slice) &&
         ir_func_equal(l->f, mine->count, theirs->count) == IR_TRUE &&
         read_as_made(l, op, k, mine, theirs))
       return true;

@@ -159,7 +159,7 @@ bool host_needs_device_offset(const lowering *l, const ir_op_data *op, const op_
 
 /* Lets partial results go through sums and linear operations before they are reduced. (sums.c) */
 void host_add_parts(lowering *l);
-bool host_same_partition(const ir_partition *a, const ir_partition *b);
+bool host_same_partition(const lowering *l, const ir_partition *a, const ir_partition *b);
 
 /* ---- phases.c ---- */
 /* Splits loops in which communications depend on one another, so that iterations take turns with them. */

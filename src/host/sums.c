@@ -67,7 +67,7 @@ static bool lies_like(const lowering *l, ir_tensor a, ir_tensor b) {
     if (n != host_cuts(l, b, d, 0, &theirs)) return false;
     for (uint32_t i = 0; i < n; i++) {
       if (mine[i].mesh_axis != theirs[i].mesh_axis || mine[i].turn != theirs[i].turn ||
-          !host_same_partition(&mine[i].partition, &theirs[i].partition))
+          !host_same_partition(l, &mine[i].partition, &theirs[i].partition))
         return false;
     }
   }
