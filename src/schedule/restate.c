@@ -55,7 +55,7 @@ static void move(restating *r, uint32_t from, uint32_t to) {
   ir_axis a = r->now[from];
   list[0] = from;
   list[1] = to;
-  splice(r, from, 1, NULL, 0);
+  splice(r, from, 1, &a, 0);
   splice(r, to, 0, &a, 1);
   add(r, (ir_stmt){.kind = IR_STMT_REORDER, .list = list, .n_list = 2});
 }
