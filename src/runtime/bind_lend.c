@@ -19,6 +19,7 @@ typedef struct lender {
   uint32_t *writes;  /* by buffer: how many accesses write it */
   bool *whole;       /* by buffer: its first access writes all of it */
   bool *posted;      /* by buffer: communications use it */
+  size_t *widest;    /* by buffer: bytes of its largest element */
   uint32_t *outputs; /* that may be lent */
   uint32_t n_outputs;
   int64_t *change; /* by instruction: bytes that come into use there, less those that go */
@@ -55,8 +56,14 @@ static void look_at_post(lender *x, const rt_post *p) {
   if (p->root_view) x->posted[root(x, x->plan->views[p->root_view - 1].buffer)] = true;
 }
 
+static void look_at_view(lender *x, const rt_view *v) {
+  size_t *widest = &x->widest[root(x, v->buffer)], bytes = ir_dtype_size_bytes(v->dtype);
+  if (bytes > *widest) *widest = bytes;
+}
+
 static void look_at_all(lender *x) {
   const rt_plan *plan = x->plan;
+  for (uint32_t v = 0; v < plan->n_views; v++) look_at_view(x, &plan->views[v]);
   for (uint32_t i = 0; i < plan->n_instrs; i++) {
     const rt_instr *instr = &plan->instrs[i];
     if (instr->kind == RT_LAUNCH) look_at_task(x, &plan->tasks[instr->task], i);
@@ -110,6 +117,7 @@ static bool lend(lender *x, uint32_t buffer) {
     uint32_t output = x->outputs[k];
     /* mutant: plan_lent_too_long */
     if (!rt_lives_before(x->lives, buffer, output)) continue;
+    if (x->widest[buffer] > x->widest[output]) continue; /* the caller aligned it for its own */
     int64_t at = find_place(x, output, buffer);
     if (at < 0) continue;
     x->loans[buffer] = (bind_loan){output, at};
@@ -168,6 +176,7 @@ bind_loan *bind_lend(const rt_plan *plan, rt_lives *lives, const uint32_t *moved
   x.writes = ARENA_ARRAY(memory, n, uint32_t);
   x.whole = ARENA_ARRAY(memory, n, bool);
   x.posted = ARENA_ARRAY(memory, n, bool);
+  x.widest = ARENA_ARRAY(memory, n, size_t);
   x.outputs = ARENA_ARRAY(memory, n, uint32_t);
   x.change = ARENA_ARRAY(memory, plan->n_instrs + (size_t)1, int64_t);
   look_at_all(&x);
