@@ -76,8 +76,9 @@ static bool is_division(ir_opcode code) {
 }
 
 static bool picks(ir_opcode code) {
-  static const ir_opcode list[] = {IR_OP_NEG, IR_OP_ABS,   IR_OP_RELU, IR_OP_MAX,
-                                   IR_OP_MIN, IR_OP_WHERE, IR_OP_CLAMP};
+  static const ir_opcode list[] = {IR_OP_NEG,  IR_OP_ABS,   IR_OP_RELU,  IR_OP_MAX,
+                                   IR_OP_MIN,  IR_OP_WHERE, IR_OP_CLAMP, IR_OP_SIGN,
+                                   IR_OP_CEIL, IR_OP_FLOOR, IR_OP_ROUND};
   for (size_t i = 0; i < sizeof list / sizeof *list; i++)
     if (list[i] == code) return true;
   return false;

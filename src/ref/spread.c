@@ -106,10 +106,16 @@ static void note_outputs(const spread *s) {
 }
 
 /* ---- decisions ---- */
+/* Floats of floats, with places where the least difference of an operand makes a large one. */
+static bool jumps(ir_opcode code) {
+  return code == IR_OP_MOD || code == IR_OP_SIGN || code == IR_OP_FLOOR || code == IR_OP_CEIL ||
+         code == IR_OP_ROUND;
+}
+
 static bool decides(const ref_state *s, const ir_op_data *op) {
   const ir_op_info *info = ir_op_info_of(op->code);
   bool to_float = ir_dtype_is_float(ir_tensor_at(s->f, op->result)->dtype);
-  if (info->family == IR_FAMILY_POINTWISE) return !to_float || op->code == IR_OP_MOD;
+  if (info->family == IR_FAMILY_POINTWISE) return !to_float || jumps(op->code);
   if (info->family == IR_FAMILY_CAST) return !to_float;
   return info->family == IR_FAMILY_SORT || info->family == IR_FAMILY_TOPK;
 }

@@ -104,6 +104,8 @@ static ir_dtype result_dtype(ir_result_rule rule, ir_dtype common) {
 static double pointwise_bound(ir_opcode op, const operands *o) {
   double a = o->bounds[0], b = o->bounds[1], c = o->bounds[2];
   if (op == IR_OP_NEG || op == IR_OP_ABS || op == IR_OP_RELU) return a;
+  if (op == IR_OP_FLOOR || op == IR_OP_CEIL || op == IR_OP_ROUND) return a;
+  if (op == IR_OP_SIGN) return 1;
   if (op == IR_OP_ADD || op == IR_OP_SUB) return a + b;
   if (op == IR_OP_MUL) return a * b;
   if (op == IR_OP_MAX || op == IR_OP_MIN) return fmax(a, b);

@@ -237,6 +237,10 @@ BITS = INTS + ["bool"]
 UNARY = {
     "neg": (NUMBERS, "same", np.negative),
     "abs": (DTYPES, "same", np.abs),
+    "sign": (NUMBERS, "same", np.sign),
+    "floor": (NUMBERS, "same", lambda x: x if x.dtype.kind in "iu" else np.floor(x)),
+    "ceil": (NUMBERS, "same", lambda x: x if x.dtype.kind in "iu" else np.ceil(x)),
+    "round": (NUMBERS, "same", np.round),
     "exp": (DTYPES, "float", np.exp),
     "log": (DTYPES, "float", np.log),
     "sqrt": (DTYPES, "float", np.sqrt),
@@ -294,6 +298,13 @@ def unary_cases():
         outs = [apply("float", gelu, x), apply("float", gelu_tanh, x)]
         body = ["y0 = gelu(x, approximate=none)", "y1 = gelu(x, approximate=tanh)"]
         case(f"gelu.forms.{dtype}", {"x": x}, body, outs)
+
+
+    halves = np.array([-2.5, -1.5, -0.5, -0.25, 0.25, 0.5, 0.75, 1.5, 2.5, 3.5])
+    for dtype in FLOATS:
+        x = Tensor(dtype, halves)
+        for name in ("floor", "ceil", "round"):
+            case(f"{name}.halves.{dtype}", {"x": x}, f"{name}(x)", apply("same", UNARY[name][2], x))
 
 
 def binary_cases():
