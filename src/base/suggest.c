@@ -16,8 +16,10 @@ static size_t smallest(size_t a, size_t b, size_t c) {
   return ab < c ? ab : c;
 }
 
-/* Insertions, deletions, replacements and two letters that changed places. Row i holds the distances of the
- * first i letters of `a`; three rows are kept. */
+static char lowered(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
+
+/* Insertions, deletions, replacements and two letters that changed places; capital letters are as good
+ * as small ones. Row i holds the distances of the first i letters of `a`; three rows are kept. */
 static size_t distance(const char *a, size_t n, const char *b, size_t m) {
   size_t rows[3][LONGEST + 1] = {{0}};
   for (size_t j = 0; j <= m; j++) rows[0][j] = j;
@@ -25,7 +27,8 @@ static size_t distance(const char *a, size_t n, const char *b, size_t m) {
     size_t *row = rows[i % 3], *above = rows[(i + 2) % 3], *higher = rows[(i + 1) % 3];
     row[0] = i;
     for (size_t j = 1; j <= m; j++) {
-      row[j] = smallest(above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] != b[j - 1]));
+      row[j] = smallest(above[j] + 1, row[j - 1] + 1,
+                        above[j - 1] + (lowered(a[i - 1]) != lowered(b[j - 1])));
       bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
       if (swapped && higher[j - 2] + 1 < row[j]) row[j] = higher[j - 2] + 1;
     }

@@ -183,7 +183,19 @@ static bool starts_something(const text_lexer *lx) {
          match_mark(lx, &kind) > 0;
 }
 
+/* To the other quotation mark, if it is on this line: what is quoted is one mistake. */
+static void skip_quoted(text_lexer *lx) {
+  char quote = at(lx, 0);
+  if (quote != '"' && quote != '\'') return;
+  for (uint32_t i = lx->pos + 1; i < lx->length && lx->text[i] != '\n'; i++)
+    if (lx->text[i] == quote) {
+      lx->pos = i;
+      return;
+    }
+}
+
 static void lex_bad(text_lexer *lx, text_token *t) {
+  skip_quoted(lx);
   do lx->pos++;
   while (lx->pos < lx->length && !starts_something(lx));
   t->kind = TOKEN_BAD;

@@ -136,10 +136,20 @@ ir_name_entry text_lookup(text_parser *p, const text_token *t, const char *kind)
 /* " (did you mean 'x'?)" or "". */
 const char *text_did_you_mean(text_parser *p, const suggestion *s);
 
+/* ---- parser_call.c ---- */
+/* `sum(x, [dims=], ...)`, in the module's memory. */
+const char *text_signature(text_parser *p, const ir_op_info *info);
+
 /* ---- habits.c: words of other systems ---- */
 /* How a function, or a dtype, that others have is written here; NULL: they are not known. */
 const char *text_habit_function(const text_parser *p, const text_token *t);
 const char *text_habit_dtype(const text_parser *p, const text_token *t);
+/* The argument of the operation that is meant by this word; NULL: none. */
+const char *text_habit_argument(const text_parser *p, const text_token *t, const ir_op_info *info);
+/* What to write for an argument that only this operation is expected to have; NULL: not known. */
+const char *text_habit_of(const text_parser *p, const text_token *t, ir_opcode code);
+/* `torch`, `np`, ...: what functions are written after elsewhere. */
+bool text_habit_module(const text_parser *p, const text_token *t);
 /* Is it the name of an operation? */
 bool text_is_function(const text_parser *p, const text_token *t);
 

@@ -29,7 +29,7 @@ static uint32_t slot_of(const ir_op_info *info, uint32_t param) {
   return slot;
 }
 
-static const char *signature(text_parser *p, const ir_op_info *info) {
+const char *text_signature(text_parser *p, const ir_op_info *info) {
   strbuf b;
   strbuf_init(&b, &p->m->memory);
   text_print_signature(info, &b);
@@ -54,6 +54,8 @@ static bool parse_dtype(text_parser *p, const ir_param *q, ir_attr *a) {
   }
   if (a->i == IR_DTYPE_NONE) {
     const char *here = text_is(p, TOKEN_NAME) ? text_habit_dtype(p, &p->token) : NULL;
+    bool module = text_is(p, TOKEN_NAME) && text_habit_module(p, &p->token);
+    if (module) here = "a dtype of no module (f32, bf16, i64, bool, ...)";
     expected_attr(p, q, here ? here : "a dtype (f32, bf16, i64, bool, ...)");
     return false;
   }
@@ -134,6 +136,22 @@ static void fill_tensor(text_parser *p, call *c, uint32_t param) {
   }
 }
 
+/* Reports at `t` and passes over the argument. */
+static void refuse_argument(text_parser *p, call *c, const text_token *t, const char *what) {
+  if (!c->poison) text_error(p, t, "%s; it is %s", what, text_signature(p, c->info));
+  c->poison = true;
+  text_skip_argument(p);
+}
+
+/* A tensor for an integer: gather(x, 0, index) has the order of PyTorch. */
+static bool is_misplaced(text_parser *p, const ir_param *q) {
+  bool integer = q->kind == IR_PARAM_INT || q->kind == IR_PARAM_INTS || q->kind == IR_PARAM_SCALAR;
+  if (!integer || !text_is(p, TOKEN_NAME)) return false;
+  text_token_kind next = text_lexer_peek(&p->lexer).kind;
+  if (next != TOKEN_COMMA && next != TOKEN_RPAREN) return false;
+  return ir_func_lookup(p->f, text_intern(p, &p->token)).kind == IR_NAME_TENSOR;
+}
+
 static void fill(text_parser *p, call *c, uint32_t param) {
   const ir_param *q = &c->info->params[param];
   c->given |= 1u << param;
@@ -141,32 +159,34 @@ static void fill(text_parser *p, call *c, uint32_t param) {
     fill_tensor(p, c, param);
     return;
   }
+  if (is_misplaced(p, q)) {
+    text_token t = p->token;
+    refuse_argument(p, c, &t,
+                    arena_printf(&p->m->memory, "%s cannot be the tensor '%.*s'", q->name,
+                                 text_shown(&t), text_of(p, &t)));
+    return;
+  }
   ir_attr a;
   if (parse_attr(p, q, &a)) p->attrs.data[c->attrs + slot_of(c->info, param)] = a;
   else c->poison = true;
 }
 
-/* Reports at `t` and passes over the argument. */
-static void refuse_argument(text_parser *p, call *c, const text_token *t, const char *what) {
-  if (!c->poison) text_error(p, t, "%s; it is %s", what, signature(p, c->info));
-  c->poison = true;
-  text_skip_argument(p);
+/* max and min are of two tensors. */
+static const char *of_one_tensor(const call *c) {
+  if (c->code == IR_OP_MAX) return " (did you mean amax?)";
+  return c->code == IR_OP_MIN ? " (did you mean amin?)" : "";
 }
 
-/* The argument that names dimensions, where another word for it is given. */
-static const char *dims_of(text_parser *p, const call *c, const text_token *t) {
-  static const char *const words[] = {"axis", "axes", "dim", "dims"};
-  bool meant = false;
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-    meant = meant || (strlen(words[i]) == t->length && !memcmp(words[i], text_of(p, t), t->length));
-  for (uint32_t i = 0; meant && i < c->n_params; i++) {
-    const char *name = c->info->params[i].name;
-    if (!strcmp(name, "dim") || !strcmp(name, "dims"))
-      return arena_printf(&p->m->memory, " (did you mean '%s'?)", name);
-  }
-  if (meant && c->code == IR_OP_MAX) return " (did you mean amax?)";
-  if (meant && c->code == IR_OP_MIN) return " (did you mean amin?)";
-  return "";
+/* What a keyword that the operation does not have means. */
+static const char *advice_on_keyword(text_parser *p, const call *c, const text_token *t) {
+  const char *here = text_habit_argument(p, t, c->info);
+  const char *instead = text_habit_of(p, t, c->code);
+  if (instead) return arena_printf(&p->m->memory, "; write %s", instead);
+  if (here) return arena_printf(&p->m->memory, " (did you mean '%s'?)", here);
+  suggestion s;
+  suggest_init(&s, text_of(p, t), t->length);
+  for (uint32_t i = 0; i < c->n_params; i++) suggest_offer(&s, c->info->params[i].name);
+  return s.best ? text_did_you_mean(p, &s) : of_one_tensor(c);
 }
 
 static void parse_keyword(text_parser *p, call *c) {
@@ -178,7 +198,7 @@ static void parse_keyword(text_parser *p, call *c) {
   c->by_name = true;
   if (param == c->n_params) {
     const char *what = arena_printf(&p->m->memory, "%s has no argument '%.*s'%s", c->info->name,
-                                    text_shown(&t), text_of(p, &t), dims_of(p, c, &t));
+                                    text_shown(&t), text_of(p, &t), advice_on_keyword(p, c, &t));
     refuse_argument(p, c, &t, what);
   } else if (c->given & (1u << param)) {
     refuse_argument(p, c, &t,
@@ -188,6 +208,16 @@ static void parse_keyword(text_parser *p, call *c) {
   }
 }
 
+/* permute(x, 1, 0) and transpose(x, 0, 1) are written so elsewhere. */
+static const char *too_many(text_parser *p, const call *c) {
+  const ir_param *last = &c->info->params[c->n_params - 1];
+  const char *advice = "";
+  if (c->code == IR_OP_TRANSPOSE) advice = " (did you mean 'permute'?)";
+  if (last->kind == IR_PARAM_INTS && text_is(p, TOKEN_INT))
+    advice = ", whose list is written [1, 0]";
+  return arena_printf(&p->m->memory, "too many arguments of %s%s", c->info->name, advice);
+}
+
 static void parse_argument(text_parser *p, call *c) {
   text_token t = p->token;
   if (text_is(p, TOKEN_NAME) && text_lexer_peek(&p->lexer).kind == TOKEN_ASSIGN) {
@@ -195,8 +225,7 @@ static void parse_argument(text_parser *p, call *c) {
   } else if (c->by_name) {
     refuse_argument(p, c, &t, "an argument without a name follows one with a name");
   } else if (c->position == c->n_params) {
-    refuse_argument(p, c, &t,
-                    arena_printf(&p->m->memory, "too many arguments of %s", c->info->name));
+    refuse_argument(p, c, &t, too_many(p, c));
   } else {
     fill(p, c, c->position);
     if (c->info->params[c->position].kind != IR_PARAM_TENSORS) c->position++;
@@ -219,15 +248,19 @@ static void require_params(text_parser *p, call *c) {
   for (uint32_t i = 0; i < c->n_params && !c->poison; i++) {
     const ir_param *q = &c->info->params[i];
     if (q->use != IR_USE_REQUIRED || (c->given & (1u << i))) continue;
-    text_error(p, c->name, "%s needs %s; it is %s", c->info->name, q->name, signature(p, c->info));
+    text_error(p, c->name, "%s needs %s%s; it is %s", c->info->name, q->name, of_one_tensor(c),
+               text_signature(p, c->info));
     c->poison = true;
   }
 }
 
 /* ---- calls ---- */
 static const char *advice_on(text_parser *p, const text_token *name) {
-  const char *here = text_habit_function(p, name);
+  const char *here = text_habit_function(p, name), *dtype = text_habit_dtype(p, name);
+  if (ir_dtype_parse(text_of(p, name), name->length) != IR_DTYPE_NONE)
+    dtype = arena_printf(&p->m->memory, "%.*s", text_shown(name), text_of(p, name));
   if (here) return arena_printf(&p->m->memory, "; write %s", here);
+  if (dtype) return arena_printf(&p->m->memory, "; write cast(x, %s)", dtype);
   suggestion s;
   suggest_init(&s, text_of(p, name), name->length);
   for (int code = IR_OP_NONE + 1; code < IR_OP_COUNT; code++) {
@@ -239,9 +272,12 @@ static const char *advice_on(text_parser *p, const text_token *name) {
 static text_value refuse_function(text_parser *p, const text_token *name) {
   text_error(p, name, "unknown function '%.*s'%s", text_shown(name), text_of(p, name),
              advice_on(p, name));
+  diags *errors = p->lexer.errors;
+  p->lexer.errors = NULL; /* what is strange in it belongs to the function */
   text_advance(p);
   text_skip_argument(p);
   while (text_accept(p, TOKEN_COMMA)) text_skip_argument(p);
+  p->lexer.errors = errors;
   text_expect(p, TOKEN_RPAREN, "',' or ')'");
   return TEXT_POISONED;
 }

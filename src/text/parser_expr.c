@@ -158,6 +158,21 @@ static text_value parse_extent(text_parser *p) {
   return scalar_value(p, p->panic ? (ir_scalar){0} : x, text_span(p, &first));
 }
 
+/* torch.nn.functional.gelu(x): the function alone is written. The first word is consumed. */
+static text_value parse_of_module(text_parser *p, const text_token *module) {
+  text_token name = *module;
+  while (text_accept(p, TOKEN_DOT)) {
+    name = p->token;
+    if (!text_expect(p, TOKEN_NAME, "a function")) return TEXT_POISONED;
+  }
+  if (!text_is(p, TOKEN_LPAREN)) text_unknown_name(p, module, "name");
+  else if (text_is_function(p, &name))
+    text_error(p, module, "write %.*s alone: functions belong to no module", text_shown(&name),
+               text_of(p, &name));
+  if (text_is(p, TOKEN_LPAREN)) (void)text_parse_call(p, &name);
+  return TEXT_POISONED;
+}
+
 static text_value parse_name(text_parser *p) {
   text_token t = p->token;
   if (text_is_word(p, "extent") && text_lexer_peek(&p->lexer).kind == TOKEN_LPAREN) {
@@ -170,8 +185,10 @@ static text_value parse_name(text_parser *p) {
   text_advance(p);
   if (text_is(p, TOKEN_LPAREN)) return text_parse_call(p, &t);
   loc at = text_token_loc(&t);
-  ir_name_entry e = text_lookup(p, &t, "name");
   bool dot = text_is(p, TOKEN_DOT);
+  if (dot && text_habit_module(p, &t) && !ir_func_lookup(p->f, text_intern(p, &t)).kind)
+    return parse_of_module(p, &t);
+  ir_name_entry e = text_lookup(p, &t, "name");
   switch (e.kind) {
   case IR_NAME_EXTENT: return scalar_value(p, (ir_scalar){e.id}, at);
   case IR_NAME_TENSOR:
@@ -210,6 +227,7 @@ static const char *wanted_instead(const text_parser *p) {
     return "an expression; tensors are listed without brackets: cat(a, b, dim=0)";
   bool twice = p->token.offset > 0 && text_of(p, &p->token)[-1] == '*';
   if (text_is(p, TOKEN_STAR) && twice) return "an expression; write pow(x, y) for a power";
+  if (text_is(p, TOKEN_DOT)) return "an expression; numbers begin with a digit: 0.5";
   return "an expression";
 }
 
@@ -254,6 +272,9 @@ static void refuse_infix(text_parser *p) {
   if (text_is(p, TOKEN_AT)) text_expected(p, "an operator; write matmul(a, b) for a product");
   if (text_is_word(p, "and")) text_expected(p, "an operator; write and(a, b)");
   if (text_is_word(p, "or")) text_expected(p, "an operator; write or(a, b)");
+  if (text_is(p, TOKEN_PERCENT)) text_expected(p, "an operator; write mod(a, b)");
+  if (text_is(p, TOKEN_QUESTION) || text_is_word(p, "if"))
+    text_expected(p, "an operator; write where(c, a, b) for a choice");
 }
 
 static text_value parse_infix(text_parser *p, level least) {

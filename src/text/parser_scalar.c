@@ -18,16 +18,19 @@ bool text_parse_literal(text_parser *p, bool negative, int64_t *value) {
 }
 
 /* ---- extents and mesh sizes ---- */
-/* Tensors have no methods: x.sum() is sum(x), x.T is transpose(x). The name after the dot is in hand. */
+/* x.sum() is sum(x), x.T is transpose(x). The name after the dot is in hand. */
 static const char *advice_on_member(text_parser *p, const text_token *tensor) {
   const text_token *t = &p->token;
   const char *here = text_habit_function(p, t), *of = text_of(p, tensor);
-  bool transposes = text_is_word(p, "T") || text_is_word(p, "t");
-  if (transposes || text_is_function(p, t))
-    here = arena_printf(&p->m->memory, "%.*s(%.*s)", transposes ? 9 : text_shown(t),
-                        transposes ? "transpose" : text_of(p, t), text_shown(tensor), of);
-  if (!here) return "the number of a dimension";
-  return arena_printf(&p->m->memory, "the number of a dimension; write %s", here);
+  ir_opcode code = ir_op_parse(text_of(p, t), t->length);
+  if (code != IR_OP_NONE) here = text_signature(p, ir_op_info_of(code));
+  if (text_is_word(p, "T") || text_is_word(p, "t")) here = "transpose(x)";
+  if (text_is_word(p, "shape") || text_is_word(p, "size")) here = NULL;
+  if (here)
+    return arena_printf(&p->m->memory, "tensors have no '%.*s'; write %s", text_shown(t),
+                        text_of(p, t), here);
+  return arena_printf(&p->m->memory, "tensors have no '%.*s'; '%.*s.0' is the first extent",
+                      text_shown(t), text_of(p, t), text_shown(tensor), of);
 }
 
 ir_scalar text_parse_extent_of(text_parser *p, const text_token *t, ir_tensor tensor) {
@@ -38,7 +41,7 @@ ir_scalar text_parse_extent_of(text_parser *p, const text_token *t, ir_tensor te
   }
   text_token number = p->token;
   if (text_is(p, TOKEN_NAME)) {
-    text_expected(p, advice_on_member(p, t));
+    text_wrong(p, &number, advice_on_member(p, t));
     return NONE;
   }
   if (!text_expect(p, TOKEN_INT, "the number of a dimension")) return NONE;

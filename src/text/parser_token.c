@@ -67,7 +67,8 @@ static const char *advice_on(const text_parser *p) {
   const char *text = text_of(p, t);
   bool slash = t->kind == TOKEN_SLASH, more = t->offset + 1 < p->lexer.length;
   if (slash && more && (text[1] == '/' || text[1] == '*')) return "; a comment begins with #";
-  if (slash && t->offset > 0 && text[-1] == '/') return "; a comment begins with #";
+  if (slash && t->offset > 0 && text[-1] == '/')
+    return "; a comment begins with #, and floor(a / b) rounds down";
   return "";
 }
 
