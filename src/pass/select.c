@@ -40,15 +40,19 @@ const pass_info *pass_find(const char *name, size_t length) {
 /* ---- lists of names ---- */
 typedef status (*visitor)(void *context, const pass_info *p);
 
-static status find_named(const char *name, size_t length, const pass_info **result) {
-  *result = pass_find(name, length);
-  if (*result) return STATUS_OK;
+static const char *advice_on(const char *name, size_t length, suggest_advice advice) {
   suggestion near;
-  suggest_advice advice;
   suggest_init(&near, name, length);
   for (uint32_t i = 0; i < N_PASSES; i++) suggest_offer(&near, passes[i].name);
+  return suggest_text(&near, advice);
+}
+
+static status find_named(const char *name, size_t length, const pass_info **result) {
+  suggest_advice advice;
+  *result = pass_find(name, length);
+  if (*result) return STATUS_OK;
   return fail(STATUS_BAD_USAGE, "there is no pass called '%.*s'%s; 'weir list passes' names them",
-              (int)length, name, suggest_text(&near, advice));
+              (int)length, name, advice_on(name, length, advice));
 }
 
 /* The word "default" has no row: visit(context, NULL). */
@@ -123,9 +127,11 @@ static status check_list(const selecting *s) {
 status pass_select(const pass_request *request, arena *memory, pass_list *result) {
   selecting s = {.memory = memory};
   const char *after = request->print_after;
+  suggest_advice advice;
   bool special = !after || strcmp(after, "all") == 0 || strcmp(after, "changed") == 0;
   if (!special && !pass_find(after, strlen(after)))
-    return fail(STATUS_BAD_USAGE, "--print-after takes all, changed or a pass, not '%s'", after);
+    return fail(STATUS_BAD_USAGE, "--print-after takes all, changed or a pass, not '%s'%s", after,
+                advice_on(after, strlen(after), advice));
   TRY(each_name(request->disable, mark, &s.disabled));
   TRY(each_name(request->enable, mark, &s.enabled));
   TRY(each_name(request->passes ? request->passes : "default", add_named, &s));

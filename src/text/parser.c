@@ -369,7 +369,9 @@ static void parse_body(text_parser *p) {
     parse_statement(p, &returned);
   }
   if (text_accept(p, TOKEN_RBRACE)) {
-    if (!returned) diag_error(&p->m->errors, p->f->at, "this fusion has no return");
+    if (!returned)
+      diag_error(&p->m->errors, p->f->at,
+                 "this fusion has no return; write return and the names of its results");
     return;
   }
   text_begin_statement(p);
@@ -391,6 +393,8 @@ static void parse_fusion(text_parser *p) {
   }
   if (!p->f) p->panic = true;
   text_skip_newlines(p);
+  if (text_is(p, TOKEN_LPAREN))
+    text_expected(p, "'{'; inputs are statements inside of it, like x : f32[n, 4]");
   if (text_expect(p, TOKEN_LBRACE, "'{'")) {
     map_init(&p->poisoned, &p->m->memory);
     parse_body(p);

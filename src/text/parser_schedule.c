@@ -118,6 +118,19 @@ static const struct method {
 };
 enum { N_METHODS = sizeof methods / sizeof methods[0] };
 
+/* The nearest one, or else all of them. */
+static const char *advice_on_method(text_parser *p) {
+  suggestion s;
+  strbuf all;
+  suggest_init(&s, text_of(p, &p->token), p->token.length);
+  for (size_t i = 0; i < N_METHODS; i++) suggest_offer(&s, methods[i].name);
+  if (s.best) return text_did_you_mean(p, &s);
+  strbuf_init(&all, &p->m->memory);
+  for (size_t i = 0; i < N_METHODS; i++)
+    strbuf_printf(&all, "%s%s", i ? ", " : "; there are ", methods[i].name);
+  return all.data;
+}
+
 static const struct method *find_method(text_parser *p) {
   for (size_t i = 0; i < N_METHODS; i++) {
     if (text_is_word(p, methods[i].name)) return &methods[i];
@@ -126,11 +139,8 @@ static const struct method *find_method(text_parser *p) {
     text_expected(p, "the name of a schedule statement");
     return NULL;
   }
-  suggestion s;
-  suggest_init(&s, text_of(p, &p->token), p->token.length);
-  for (size_t i = 0; i < N_METHODS; i++) suggest_offer(&s, methods[i].name);
   text_error(p, &p->token, "unknown schedule statement '%.*s'%s", text_shown(&p->token),
-             text_of(p, &p->token), text_did_you_mean(p, &s));
+             text_of(p, &p->token), advice_on_method(p));
   p->panic = true;
   return NULL;
 }
