@@ -9,102 +9,111 @@
 #include "runtime/machine.h"
 #include "text/text.h"
 
-enum { MOST_PADDING = 48 };
+enum { MOST_COLUMNS = 4, MOST_PADDING = 48 };
 
-/* `text`, padded to `width`, and two spaces. */
-static void column(strbuf *out, const char *text, size_t width) {
-  size_t n = strlen(text);
-  strbuf_puts(out, text);
-  for (; n < width; n++) strbuf_putc(out, ' ');
-  strbuf_puts(out, "  ");
+/* Lines that are written with their columns lined up. */
+typedef struct row {
+  const char *cells[MOST_COLUMNS]; /* the last ones may be NULL */
+} row;
+
+typedef struct lines {
+  arena *memory;
+  strbuf *out;
+  VEC(row) rows;
+} lines;
+
+static void add(lines *t, const char *a, const char *b, const char *c, const char *d) {
+  vec_push(t->memory, &t->rows, ((row){{a, b, c, d}}));
 }
 
-static void list_ops(strbuf *out, arena *scratch) {
+/* Of the widest cell; what is very long does not push the others aside. */
+static size_t width_of(const lines *t, int k) {
+  size_t width = 0;
+  for (uint32_t i = 0; i < t->rows.len; i++) {
+    const char *cell = t->rows.data[i].cells[k];
+    size_t n = cell ? strlen(cell) : 0;
+    if (n > width && n <= MOST_PADDING) width = n;
+  }
+  return width;
+}
+
+static void put_row(strbuf *out, const row *r, const size_t *widths) {
+  for (int k = 0; k < MOST_COLUMNS && r->cells[k]; k++) {
+    bool last = k + 1 == MOST_COLUMNS || !r->cells[k + 1];
+    strbuf_puts(out, r->cells[k]);
+    for (size_t n = strlen(r->cells[k]); !last && n < widths[k]; n++) strbuf_putc(out, ' ');
+    strbuf_puts(out, last ? "\n" : "  ");
+  }
+}
+
+static void put_lines(lines *t) {
+  size_t widths[MOST_COLUMNS];
+  for (int k = 0; k < MOST_COLUMNS; k++) widths[k] = width_of(t, k);
+  for (uint32_t i = 0; i < t->rows.len; i++) put_row(t->out, &t->rows.data[i], widths);
+  t->rows.len = 0;
+}
+
+static void list_ops(lines *t) {
   for (int code = IR_OP_NONE + 1; code < IR_OP_COUNT; code++) {
     const ir_op_info *info = ir_op_info_of((ir_opcode)code);
     strbuf signature;
-    strbuf_init(&signature, scratch);
+    strbuf_init(&signature, t->memory);
     text_print_signature(info, &signature);
-    column(out, info->name, 13);
-    column(out, ir_family_info_of((ir_opcode)code)->group, 14);
-    strbuf_puts(out, signature.data);
     for (uint32_t k = 0; info->results && k < info->n_results; k++)
-      strbuf_printf(out, k ? ", %s" : " -> %s", info->results[k]);
-    strbuf_putc(out, '\n');
+      strbuf_printf(&signature, k ? ", %s" : " -> %s", info->results[k]);
+    add(t, info->name, ir_family_info_of((ir_opcode)code)->group, signature.data, NULL);
   }
 }
 
-static void list_passes(strbuf *out, arena *scratch) {
-  (void)scratch;
+static void list_passes(lines *t) {
   for (uint32_t i = 0; i < pass_count(); i++) {
-    column(out, pass_at(i)->name, 16);
-    column(out, pass_level_text(pass_at(i)->level), 10);
-    strbuf_puts(out, pass_at(i)->summary);
-    strbuf_puts(out, pass_at(i)->use == PASS_OPTIONAL ? " (optional)\n" : "\n");
+    const pass_info *p = pass_at(i);
+    const char *optional = p->use == PASS_OPTIONAL ? " (optional)" : "";
+    add(t, p->name, pass_level_text(p->level),
+        arena_printf(t->memory, "%s%s", p->summary, optional), NULL);
   }
 }
 
-static void list_devices(strbuf *out, arena *scratch) {
-  (void)scratch;
-  for (uint32_t i = 0; i < rt_device_count(); i++) {
-    column(out, rt_device_at(i)->name, 5);
-    strbuf_printf(out, "%s\n", rt_device_at(i)->summary);
-  }
-  column(out, "ref", 5);
-  strbuf_puts(out, "the reference evaluator: one thread, the definition without its schedule\n");
+static void list_devices(lines *t) {
+  for (uint32_t i = 0; i < rt_device_count(); i++)
+    add(t, rt_device_at(i)->name, rt_device_at(i)->summary, NULL, NULL);
+  add(t, "ref", "the reference evaluator: one thread, the definition without its schedule", NULL,
+      NULL);
 }
 
-static void list_comms(strbuf *out, arena *scratch) {
-  (void)scratch;
-  for (uint32_t i = 0; i < rt_comm_count(); i++) {
-    column(out, rt_comm_at(i)->name, 8);
-    strbuf_printf(out, "%s\n", rt_comm_at(i)->summary);
-  }
-  for (uint32_t i = RT_CARRIER_NONE + 1; i < RT_CARRIER_COUNT; i++) {
-    column(out, rt_carrier_name((rt_carrier)i), 8);
-    strbuf_printf(out, "%s\n", rt_carrier_summary((rt_carrier)i));
-  }
+static void list_comms(lines *t) {
+  for (uint32_t i = 0; i < rt_comm_count(); i++)
+    add(t, rt_comm_at(i)->name, rt_comm_at(i)->summary, NULL, NULL);
+  for (uint32_t i = RT_CARRIER_NONE + 1; i < RT_CARRIER_COUNT; i++)
+    add(t, rt_carrier_name((rt_carrier)i), rt_carrier_summary((rt_carrier)i), NULL, NULL);
 }
 
-static void list_machines(strbuf *out, arena *scratch) {
-  (void)scratch;
-  for (uint32_t i = 0; i < rt_machine_count(); i++) {
-    column(out, rt_machine_name(i), 11);
-    strbuf_printf(out, "%s\n", rt_machine_summary(i));
-  }
-  strbuf_puts(out, "\nA file of lines `key = number` is a machine, too:\n");
+static void list_machines(lines *t) {
+  for (uint32_t i = 0; i < rt_machine_count(); i++)
+    add(t, rt_machine_name(i), rt_machine_summary(i), NULL, NULL);
+  put_lines(t);
+  strbuf_puts(t->out, "\nA file of lines `key = number` is a machine, too:\n");
 #define FIELD(key, member, scale, lowest, highest, need, sentence)                                 \
-  strbuf_printf(out, "  %-13s%s%s\n", key, sentence, #need[0] == 'N' ? " (needed)" : "");
+  add(t, "  " key, #need[0] == 'N' ? sentence " (needed)" : sentence, NULL, NULL);
 #include "runtime/machine.def"
 #undef FIELD
 }
 
-static size_t flag_width(const option_row *row) {
-  return strlen(row->name) + strlen(row->placeholder) + 3;
-}
-
-static void list_options(strbuf *out, arena *scratch) {
-  size_t width = 0;
+static void list_options(lines *t) {
   for (int i = 0; i < OPTION_ID_COUNT; i++) {
-    size_t n = flag_width(option_at((option_id)i));
-    if (n > width && n <= MOST_PADDING) width = n;
-  }
-  for (int i = 0; i < OPTION_ID_COUNT; i++) {
-    const option_row *row = option_at((option_id)i);
-    const char *separator = row->placeholder[0] ? "=" : "";
-    column(out, arena_printf(scratch, "--%s%s%s", row->name, separator, row->placeholder), width);
-    column(out, row->environment, 16);
-    column(out, row->commands, 10);
-    strbuf_puts(out, row->help);
-    bool shown = row->initial[0] && row->kind != OPTION_FLAG;
-    if (shown) strbuf_printf(out, " (default: %s)", row->initial);
-    strbuf_putc(out, '\n');
+    const option_row *o = option_at((option_id)i);
+    const char *flag =
+        arena_printf(t->memory, "--%s%s%s", o->name, o->placeholder[0] ? "=" : "", o->placeholder);
+    bool shown = o->initial[0] && o->kind != OPTION_FLAG;
+    const char *help =
+        !shown ? o->help : arena_printf(t->memory, "%s (default: %s)", o->help, o->initial);
+    add(t, flag, o->environment, o->commands, help);
   }
 }
 
 static const struct listing {
   const char *kind;
-  void (*print)(strbuf *out, arena *scratch);
+  void (*fill)(lines *t);
 } listings[] = {
     {"ops", list_ops},     {"passes", list_passes},   {"devices", list_devices},
     {"comms", list_comms}, {"options", list_options}, {"machines", list_machines},
@@ -119,7 +128,9 @@ static status list_body(arena *scratch, void *context) {
   list_call *c = context;
   strbuf out;
   strbuf_init(&out, scratch);
-  c->listing->print(&out, scratch);
+  lines t = {.memory = scratch, .out = &out};
+  c->listing->fill(&t);
+  put_lines(&t);
   return api_string(&out, c->text);
 }
 

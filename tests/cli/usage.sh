@@ -50,6 +50,8 @@ holds 'a program on standard input' \
 for what in ops passes devices options; do expect 0 '' list $what; done
 expect 0 'matmul(a, b, [dtype=])' list ops
 expect 0 'WEIR_PRINT_AFTER' list options
+expect 0 'vector_gflops  simple operations' list machines
+expect 0 'sdpa_backward   model' list ops
 expect 0 'inproc    devices are threads' list comms
 expect 0 'mpi       each device is a process' list comms
 expect 0 'cuda-ipc  processes of --device cuda' list comms
