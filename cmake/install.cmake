@@ -10,6 +10,20 @@ install(FILES ${WEIR_ARCHIVE} DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/include/weir/weir.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/weir)
 install(FILES ${PROJECT_SOURCE_DIR}/docs/weir.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+# The command itself writes completions. Where it cannot run, for it is for another machine, there are none.
+install(CODE "foreach(shell bash zsh fish)
+  execute_process(COMMAND $<TARGET_FILE:weir> completion \${shell} OUTPUT_FILE ${PROJECT_BINARY_DIR}/completion.\${shell}
+                  RESULT_VARIABLE rc ERROR_QUIET)
+  if(NOT rc STREQUAL \"0\")
+    file(REMOVE ${PROJECT_BINARY_DIR}/completion.\${shell})
+  endif()
+endforeach()")
+install(FILES ${PROJECT_BINARY_DIR}/completion.bash RENAME weir OPTIONAL
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+install(FILES ${PROJECT_BINARY_DIR}/completion.zsh RENAME _weir OPTIONAL
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+install(FILES ${PROJECT_BINARY_DIR}/completion.fish RENAME weir.fish OPTIONAL
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 foreach(flavour ${mpi_flavours})
   install(TARGETS weir_mpi_${flavour} LIBRARY DESTINATION ${WEIR_MODULE_DIR})
 endforeach()

@@ -16,6 +16,9 @@ mv "$work/stage$work/opt/weir" "$work/opt/weir"
 prefix=$work/opt/weir
 [ -x "$prefix/bin/weir" ] || say "no command"
 [ -s "$prefix/share/man/man1/weir.1" ] || say "no manual page"
+for file in bash-completion/completions/weir zsh/site-functions/_weir fish/vendor_completions.d/weir.fish; do
+  grep -q 'verify' "$prefix/share/$file" || say "no completion in $file"
+done
 [ "$("$prefix/bin/weir" --version)" = "$("$build/weir" --version)" ] || say "another command"
 
 # Only names of the header are visible, and all of them are there.
