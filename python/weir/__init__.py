@@ -84,7 +84,7 @@ def launch_rank() -> int:
 
 
 def list_of(kind: str) -> str:
-    """What there is, as `weir list` prints it: "ops", "passes", "devices", "comms" or "options"."""
+    """What there is, as `weir list` prints it: "ops", "passes", "devices", "comms", "machines" or "options"."""
     return _weir.list(kind)
 
 

@@ -157,6 +157,15 @@ class Extent:
         return self._with("%", other)
 
 
+def _kind(value) -> str:
+    """What a traced function returned in place of a tensor, and what to do."""
+    if value is None:
+        return "None: is its return missing?"
+    if hasattr(value, "__array__"):
+        return "an array: arrays are used as parameters, whose values are not known yet"
+    return f"{value!r}"
+
+
 def _operand(value) -> str:
     """In an expression on tensors extents are written apart."""
     return f"extent({value.text})" if isinstance(value, Extent) else _text(value)
@@ -449,8 +458,9 @@ def _trace(function, meshes, schedule, types, capacities) -> Fusion:
     try:
         result = function(**arguments)
         results = result if isinstance(result, (tuple, list)) else (result,)
-        if not results or not all(isinstance(t, Tensor) for t in results):
-            raise TypeError(f"{function.__name__} must return traced tensors")
+        for t in results or [None]:
+            if not isinstance(t, Tensor):
+                raise TypeError(f"{function.__name__} must return traced tensors, not {_kind(t)}")
         text, places = trace.program([_text(t) for t in results])
     finally:
         _TRACE.reset(token)

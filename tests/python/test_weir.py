@@ -638,6 +638,12 @@ class Traced(unittest.TestCase):
         def returns_number(x: "f32[n]"):
             return 2
 
+        def returns_nothing(x: "f32[n]"):
+            x * 2
+
+        def returns_array(x: "f32[n]"):
+            return np.ones(3) * 2
+
         fails(TypeError, "annotate", lambda x: x)
         fails(TypeError, "no values", decides)
         weir.fusion(keeps)
@@ -645,7 +651,9 @@ class Traced(unittest.TestCase):
         fails(TypeError, "taken apart", unpacks)
         fails(ValueError, "two tensors", names_twice)
         fails(ValueError, "has a name", names_again)
-        fails(TypeError, "must return", returns_number)
+        fails(TypeError, "must return traced tensors, not 2", returns_number)
+        fails(TypeError, "is its return missing", returns_nothing)
+        fails(TypeError, "arrays are used as parameters", returns_array)
         with self.assertRaisesRegex(RuntimeError, "weir.fusion traces"):
             weir.ops.zeros([2])
         with self.assertRaisesRegex(ValueError, "two meshes"):
