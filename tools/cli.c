@@ -82,7 +82,7 @@ static void print_json_error(const weir_diagnostic *d, bool first) {
   (void)printf("}");
 }
 
-/* With --json, errors are an object too, for who reads standard output. */
+/* With --json, errors are an object too, for programs that read standard output. */
 static void print_json_errors(const char *usage) {
   weir_diagnostic d = {.struct_size = sizeof d, .file = "", .suggestion = "", .rank = -1};
   if (!json_command) return;

@@ -2,7 +2,7 @@
 """What a program written by hand on torch and gloo reaches: the cases of bench/overlap.c.
 
 torch_gloo.py RANK ADDRESS REPEATS MBITS CASE...; bench/overlap/run starts two of them. Slices are
-posted as asynchronous collectives, all at once (AG) or behind their product (AR). "equal" has as many
+posted as asynchronous collectives, all at once (AG) or after their product (AR). "equal" has as many
 slices as the case says, "unequal" those of bench/overlap.c. Medians of interleaved runs on rank 0, ms.
 """
 import statistics

@@ -90,8 +90,9 @@ def list_of(kind: str) -> str:
 
 def log_to(text: Callable[[str], Any] | None = None,
            progress: Callable[[str, int, int], Any] | None = None) -> None:
-    """Who is told while the library works: `text(str)` what it would write to standard error, `progress(what, done,
-    total)` how far long work is. Called from any thread, and must not call the library. None: nobody."""
+    """Functions that are called while the library works: `text(str)` with what it would write to standard error,
+    `progress(what, done, total)` with how far long work is. They are called from any thread, and must not call the
+    library. None: what would be written is, and progress is not shown."""
     _weir.log_to(text, progress)
 
 

@@ -51,7 +51,7 @@ def _check(path: str, name: str, entry: dict, room: int) -> None:
 
 
 def _map(path: str):
-    """Pages are the file's until somebody writes to them; no memory is set aside for that. NumPy exports what can be
+    """Pages are the file's until they are written to; no memory is set aside for that. NumPy exports what can be
     written without a copy."""
     unreserved = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
     with open(path, "rb") as file:

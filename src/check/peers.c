@@ -1,4 +1,4 @@
-/* Messages whose peers move with a loop: that they meet, and nobody waits for ever, is shown without going through all
+/* Messages whose peers move with a loop: that they meet, and no rank waits for ever, is shown without going through all
  * of them (docs/scale.md).
  *
  * A stretch of a rank is a part of its plan in which it sends to peers in ascending order, at most once to each, and

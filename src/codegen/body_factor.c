@@ -5,7 +5,7 @@
  * Where s is known from a fold itself, as the scale of a norm is in its backward form, the sum need
  * not wait for it: it is found a pass earlier, and a pass over the row costs a barrier. There, sums
  * of f32 are kept in f32 from end to end: each is of as many numbers as a thread has, then of
- * pairs, and those who wait for it wait less. */
+ * pairs, and the threads that need it wait for less time. */
 #include "codegen/body_rows.h"
 
 typedef struct factoring {

@@ -9,7 +9,7 @@
  * warp, and kept in the device's memory.
  *
  * A gate opens when `count` threads have arrived and all bytes that were announced are there.
- * Whoever waits says which turn it waits for, 0 or 1, the first one being 0. */
+ * A thread that waits says for which turn, 0 or 1; the first one is 0. */
 #include "codegen/internal.h"
 
 const char cg_prelude_90[] =

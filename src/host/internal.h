@@ -148,7 +148,7 @@ bool host_plan_devices(lowering *l, const ir_op_data *op, op_plan *plan);
 /* Turns a move whose pieces are made by the loops of `made`, the plan of its operand, into one piece per
  * iteration, if that is asked for and possible; the level that makes them becomes its only one. */
 bool host_join_pieces(const lowering *l, const ir_op_data *op, op_plan *plan, const op_plan *made);
-/* Takes away stream axes along dimensions that a move cuts otherwise than they were. */
+/* Takes away stream axes along dimensions that a move cuts differently from before. */
 void host_drop_recut_streams(const lowering *l, const ir_op_data *op, op_plan *plan);
 /* Does the slice or pad make a dimension shorter or longer of which devices hold parts? They do so
  * with their own part: others are computed whole (shard/positions.c). */

@@ -1,7 +1,7 @@
 /* Values of the pool in the memory of outputs that are not written yet.
  *
- * An output is the caller's memory from the beginning of a run, and nobody looks at it before it is written. So a
- * value that is needed no more by then may be there. Only values that are in use where the program needs most
+ * An output is the caller's memory from the beginning of a run, and is not read before it is written. So a value
+ * that is needed no more by then may be there. Only values that are in use where the program needs most
  * memory are moved, as long as that makes it less. */
 #include "runtime/bind_lend.h"
 

@@ -114,7 +114,7 @@ static bool is_better(const trial *a, const trial *b) {
   return a->bytes >= 0 && (b->bytes < 0 || a->bytes < b->bytes);
 }
 
-/* Yields nobody, one operand, or both: what the class does `turn` steps on from what it does. */
+/* No operand yields, one, or both: what the class does `turn` steps on from what it does. */
 static trial try_other(choosing *c, const trial *best, uint64_t bit, uint32_t turn) {
   uint64_t yields = best->choice.by_cost ? best->gave : best->choice.yields,
            both = best->choice.both;

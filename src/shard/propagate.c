@@ -106,7 +106,7 @@ static uint32_t find_result_links(const ir_func *f, const ir_op_data *op, uint32
 }
 
 /* The loop axes of `from` that descend from `axis` and bear marks of `which`: into how many pieces do
- * they cut it together? None if they do so otherwise than by outer splits. */
+ * they cut it together? None if they do so in another way than by outer splits. */
 static ir_scalar pieces_along(ir_func *f, ir_tensor from, ir_axis axis, schedule_marks which,
                               bool *bare) {
   ir_axes loop = ir_tensor_at(f, from)->now.loop;
