@@ -12,9 +12,9 @@
 #include "conform/cuda_nvrtc.h"
 #include "conform/cuda_texts.h"
 #include "conform/kernel_across.h"
-#include "conform/kernel_cases.h"
 #include "conform/kernel_large.h"
 #include "conform/kernel_samples.h"
+#include "conform/kernel_seeds.h"
 
 enum { WINDOWS = 2 };
 
@@ -53,42 +53,13 @@ static status run_task(const rt_plan *plan, const rt_task *task, char *const *ba
   return error.raised ? cuda_kernel_fail(k, 0, &error) : STATUS_OK;
 }
 
-typedef struct job {
-  ir_opcode code;
-  ir_dtype dtype;
-} job;
-
-static status run_job(void *context) {
-  const job *j = context;
-  testcase t = {.p = {.dtype = j->dtype}};
-  ir_module_init(&t.module, &memory_default);
-  if (build(&t, j->code) && evaluate(&t)) {
-    met[j->code][j->dtype] = true;
-    for (int i = 0; i < WINDOWS; i++, n_windows++) {
-      window w = random_window(&t.expected, i == 0);
-      (void)EXPECT(run_window(&t, &w));
-    }
+static void run_case(testcase *t, ir_opcode code) {
+  if (!build(t, code) || !evaluate(t)) return;
+  met[code][t->p.dtype] = true;
+  for (int i = 0; i < WINDOWS; i++, n_windows++) {
+    window w = random_window(&t->expected, i == 0);
+    (void)EXPECT(run_window(t, &w));
   }
-  ir_module_destroy(&t.module);
-  return STATUS_OK;
-}
-
-static void run_seed(uint64_t seed, ir_opcode code, ir_dtype dtype) {
-  job j = {code, dtype};
-  rng_state = (seed << 32) + ((uint64_t)code << 24) + ((uint64_t)dtype << 16);
-  unsigned before = test_failed;
-  arena_init(&memory, &memory_default);
-  (void)EXPECT(memory_guard(run_job, &j) == STATUS_OK);
-  arena_destroy(&memory);
-  if (test_failed != before)
-    fprintf(stderr, "seed %llu, %s, %s\n", (unsigned long long)seed, ir_op_info_of(code)->name,
-            ir_dtype_text(dtype));
-}
-
-static void run_seeds(uint64_t first, uint64_t seeds) {
-  for (uint64_t seed = first; seed < first + seeds; seed++)
-    for (int code = 1; code < IR_OP_COUNT; code++)
-      for (int t = 1; t < IR_DTYPE_COUNT; t++) run_seed(seed, (ir_opcode)code, (ir_dtype)t);
 }
 
 /* ---- positions of 64 bits ---- */

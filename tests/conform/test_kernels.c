@@ -8,7 +8,7 @@
  *   test_kernels [first seed] [seeds per op and dtype] */
 #include <stdlib.h>
 
-#include "conform/kernel_cases.h"
+#include "conform/kernel_seeds.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/loops/loops.h"
 
@@ -54,32 +54,6 @@ static void run_case(testcase *t, ir_opcode code) {
   }
 }
 
-typedef struct job {
-  ir_opcode code;
-  ir_dtype dtype;
-} job;
-
-static status run_job(void *context) {
-  const job *j = context;
-  testcase t = {.p = {.dtype = j->dtype}};
-  ir_module_init(&t.module, &memory_default);
-  run_case(&t, j->code);
-  ir_module_destroy(&t.module);
-  return STATUS_OK;
-}
-
-static void run_seed(uint64_t seed, ir_opcode code, ir_dtype dtype) {
-  job j = {code, dtype};
-  rng_state = (seed << 32) + ((uint64_t)code << 24) + ((uint64_t)dtype << 16);
-  unsigned before = test_failed;
-  arena_init(&memory, &memory_default);
-  (void)EXPECT(memory_guard(run_job, &j) == STATUS_OK);
-  arena_destroy(&memory);
-  if (test_failed != before)
-    fprintf(stderr, "seed %llu, %s, %s\n", (unsigned long long)seed, ir_op_info_of(code)->name,
-            ir_dtype_text(dtype));
-}
-
 /* ---- what must be refused, and what must be covered ---- */
 static bool may_refuse(const ir_op_info *info, ir_dtype t) {
   bool is_bool = t == IR_BOOL;
@@ -103,9 +77,7 @@ static void expect_coverage(void) {
 int main(int argc, char **argv) {
   uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
   uint64_t seeds = argc > 2 ? strtoull(argv[2], NULL, 10) : 8;
-  for (uint64_t seed = first; seed < first + seeds; seed++)
-    for (int code = 1; code < IR_OP_COUNT; code++)
-      for (int t = 1; t < IR_DTYPE_COUNT; t++) run_seed(seed, (ir_opcode)code, (ir_dtype)t);
+  run_seeds(first, seeds);
   if (seeds >= 8) expect_coverage();
   expect_errors();
   expect_rounding();
