@@ -74,6 +74,15 @@ class Mesh:
         return f"<weir.{self}>"
 
 
+def _axis_of(mesh) -> MeshAxis:
+    """A mesh of one axis is that axis, too."""
+    if isinstance(mesh, Mesh) and len(mesh.shape) == 1:
+        return mesh.x
+    if not isinstance(mesh, MeshAxis):
+        raise TypeError(f"{mesh!r} is not an axis of a mesh: d.x is one of weir.Mesh('d', 2)")
+    return mesh
+
+
 class _Mark:
     """weir.stream, weir.serial; and forms of streams: weir.stream.ring."""
 
@@ -175,20 +184,23 @@ class Scheduled:
         """Axes go to new places: {from: to}."""
         return self._add(f".reorder({', '.join(f'{a} -> {b}' for a, b in moves.items())})")
 
-    def swizzle(self, axis: int, mesh_axis: MeshAxis) -> Scheduled:
+    def swizzle(self, axis: int, mesh_axis: MeshAxis | Mesh) -> Scheduled:
         """Each device begins with its own position."""
+        mesh_axis = _axis_of(mesh_axis)
         self._schedule.use(mesh_axis.mesh)
         return self._add(f".swizzle({axis}, mesh.{mesh_axis.axis})")
 
     def mark(self, axis: int, mark) -> Scheduled:
         """One position per device (a mesh axis), one slice per iteration (weir.stream), or neither (weir.serial)."""
-        if isinstance(mark, MeshAxis):
+        if isinstance(mark, (Mesh, MeshAxis)):
+            mark = _axis_of(mark)
             self._schedule.use(mark.mesh)
             mark = f"mesh.{mark.axis}"
         return self._add(f"[{axis}] = {mark}")
 
-    def shard(self, axis: int, mesh_axis: MeshAxis) -> Scheduled:
+    def shard(self, axis: int, mesh_axis: MeshAxis | Mesh) -> Scheduled:
         """Lives on the mesh, with this axis cut evenly over it: on(), outer_split() and mark() in one."""
+        mesh_axis = _axis_of(mesh_axis)
         factor = mesh_axis.mesh if len(mesh_axis.mesh.shape) == 1 else mesh_axis
         return self.on(mesh_axis.mesh).outer_split(axis, factor).mark(axis, mesh_axis)
 

@@ -15,7 +15,7 @@ import functools
 import inspect
 import numbers
 import re
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
 from . import _weir
 from .schedules import Mesh, Schedule, _place
@@ -431,6 +431,9 @@ class Fusion:
 
     def __repr__(self) -> str:
         return f"<weir.Fusion {self.name}>"
+
+    def __call__(self, *arrays: Any, **options: Any) -> NoReturn:
+        raise TypeError(f"{self.name} is not compiled: program = {self.name}.compile(), then program(...)")
 
     def scheduled(self, schedule: Schedule) -> Fusion:
         """The same definition with another schedule."""

@@ -1,7 +1,10 @@
 /* Options as objects of the API; the table is base/options.def. */
 #include "base/options.h"
 
+#include <string.h>
+
 #include "api/api.h"
+#include "base/suggest.h"
 
 struct weir_options {
   options values;
@@ -88,10 +91,18 @@ static status set_value(arena *scratch, void *context) {
   return options_set(c->values, c->row, c->value);
 }
 
+static weir_status refuse_name(const char *name) {
+  suggestion near;
+  suggest_advice advice;
+  suggest_init(&near, name, strlen(name));
+  for (int i = 0; i < OPTION_ID_COUNT; i++) suggest_offer(&near, option_at((option_id)i)->name);
+  return api_refuse("there is no option '%s'%s", name, suggest_text(&near, advice));
+}
+
 weir_status weir_options_set(weir_options *o, const char *name, const char *value) {
   if (!o || !name || !value) return api_refuse("weir_options_set: an argument is NULL");
   set_call c = {&o->values, option_find(name), value};
-  if (!c.row) return api_refuse("there is no option '%s'", name);
+  if (!c.row) return refuse_name(name);
   return api_call(&memory_default, set_value, &c);
 }
 
@@ -99,7 +110,7 @@ weir_status weir_options_set(weir_options *o, const char *name, const char *valu
 static const option_row *row_for(const weir_options *o, const char *name, const void *result) {
   const option_row *row = name ? option_find(name) : NULL;
   if (!o || !result) (void)api_refuse("reading an option: an argument is NULL");
-  else if (!row) (void)api_refuse("there is no option '%s'", name ? name : "");
+  else if (!row) (void)refuse_name(name ? name : "");
   return o && result ? row : NULL;
 }
 

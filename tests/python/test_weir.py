@@ -557,6 +557,19 @@ class Traced(unittest.TestCase):
             "v.allocate_as_loop()", "h.split(2, 4)", "part = h.rfactor([2])"])
         self.assertEqual([str(m) for m in s.meshes.values()], ["mesh g = [2, 3]", "mesh e = [2] of {3, 1}"])
 
+    def test_mesh_as_axis(self):
+        d, g = weir.Mesh("d", 2), weir.Mesh("g", 2, 3)
+        s = weir.Schedule()
+        s["x"].shard(0, d).swizzle(1, d)
+        s["w"].on(d).outer_split(1, d).mark(1, d)
+        self.assertEqual(str(s).splitlines(), ["x on d", "x.outer_split(0, d)", "x[0] = mesh.x", "x.swizzle(1, mesh.x)",
+                                               "w on d", "w.outer_split(1, d)", "w[1] = mesh.x"])
+        for axis in (g, "d.x", 0):
+            with self.assertRaisesRegex(TypeError, "not an axis of a mesh"):
+                s["x"].shard(0, axis)
+        with self.assertRaisesRegex(TypeError, "not an axis of a mesh"):
+            s["x"].mark(0, g)
+
     def test_scheduled(self):
         d = weir.Mesh("d", 2)
 
@@ -651,6 +664,8 @@ class Traced(unittest.TestCase):
         fails(TypeError, "taken apart", unpacks)
         fails(ValueError, "two tensors", names_twice)
         fails(ValueError, "has a name", names_again)
+        with self.assertRaisesRegex(TypeError, "keeps is not compiled"):
+            weir.fusion(keeps)(np.ones(2, "f4"))
         fails(TypeError, "must return traced tensors, not 2", returns_number)
         fails(TypeError, "is its return missing", returns_nothing)
         fails(TypeError, "arrays are used as parameters", returns_array)
