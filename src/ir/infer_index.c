@@ -179,7 +179,9 @@ bool infer_index_select(infer *c) {
   dims x = infer_dims(c, 0), index = infer_dims(c, 1), out = {.len = 0};
   uint32_t axis = 0;
   if (!infer_is_index(c, 1)) return false;
-  if (index.len != 1) return infer_error(c, "the index must have one axis, not %u", index.len);
+  if (index.len != 1)
+    return infer_error(c, "the index must have one axis, not %u: reshape(index, [-1]) has one",
+                       index.len);
   if (!infer_axis(c, ir_op_attr(c->op, "dim")->i, x.len, &axis)) return false;
   for (uint32_t i = 0; i < x.len; i++) {
     ir_axis a = i == axis ? indexed_dim(c, index.data[0]) : infer_copy_dim(c, x.data[i]);
