@@ -143,7 +143,46 @@ static bool grows(joins *j, ir_scalar x, const stream_set *s) {
   return true;
 }
 
-/* The first index past x, as the set's loops run; none where that is not clear. */
+/* How often a loop runs, if it runs at all: ceildiv(count, step) times. */
+typedef struct trips {
+  ir_scalar count, step;
+} trips;
+
+static trips trips_of(joins *j, loop l) {
+  ir_scalars *all = scalars_of(j);
+  ir_scalar zero = ir_scalar_const(all, 0);
+  trips t = {l.extent, ir_scalar_const(all, 1)};
+  const ir_scalar_node by_step = *ir_scalar_node_of(all, t.count);
+  if (by_step.kind == IR_SCALAR_CEILDIV) t = (trips){by_step.a, by_step.b};
+  const ir_scalar_node n = *ir_scalar_node_of(all, t.count);
+  if (n.kind == IR_SCALAR_MAX && IR_SAME(n.a, zero)) t.count = n.b;
+  if (n.kind == IR_SCALAR_MAX && IR_SAME(n.b, zero)) t.count = n.a;
+  return t;
+}
+
+/* By what x grows from start to end of a loop whose iterations add `by`: by * (ceildiv(count, step) - 1),
+ * which is at most by / step * (count - 1). None if that is not a whole number. */
+static ir_scalar grown(joins *j, ir_scalar by, trips t) {
+  ir_scalars *all = scalars_of(j);
+  ir_scalar one = ir_scalar_const(all, 1), last = ir_scalar_sub(all, t.count, one);
+  if (IR_SAME(by, t.step)) return last;
+  const ir_scalar_node n = *ir_scalar_node_of(all, by), s = *ir_scalar_node_of(all, t.step);
+  if (n.kind != IR_SCALAR_CONST || s.kind != IR_SCALAR_CONST) return (ir_scalar){0};
+  if (n.value < 0 || s.value < 1 || n.value % s.value != 0) return (ir_scalar){0};
+  return ir_scalar_mul(all, ir_scalar_const(all, n.value / s.value), last);
+}
+
+/* The largest x of all iterations, or more; x does not fall. */
+static ir_scalar at_last(joins *j, ir_scalar x, loop l) {
+  ir_scalars *all = scalars_of(j);
+  ir_scalar one = ir_scalar_const(all, 1);
+  ir_scalar next = replace(j, x, l.variable, ir_scalar_add(all, l.variable, one));
+  ir_scalar growth = grown(j, ir_scalar_sub(all, next, x), trips_of(j, l));
+  if (!growth.id) return replace(j, x, l.variable, ir_scalar_sub(all, l.extent, one));
+  return ir_scalar_add(all, replace(j, x, l.variable, ir_scalar_const(all, 0)), growth);
+}
+
+/* The first index past x, as the set's loops run, or a later one; none where that is not clear. */
 static ir_scalar end_of(joins *j, ir_scalar x, const stream_set *s) {
   ir_scalars *all = scalars_of(j);
   const ir_scalar_node n = *ir_scalar_node_of(all, x);
@@ -152,21 +191,31 @@ static ir_scalar end_of(joins *j, ir_scalar x, const stream_set *s) {
     return end.id ? ir_scalar_min(all, end, n.b) : n.b;
   }
   if (!rises(j, x, s) && !grows(j, x, s)) return (ir_scalar){0};
-  ir_scalar one = ir_scalar_const(all, 1);
-  for (uint32_t i = 0; i < s->n_loops; i++) {
-    x = replace(j, x, s->loops[i].variable, ir_scalar_sub(all, s->loops[i].extent, one));
-  }
-  return ir_scalar_add(all, x, one);
+  for (uint32_t i = 0; i < s->n_loops; i++) x = at_last(j, x, s->loops[i]);
+  return ir_scalar_add(all, x, ir_scalar_const(all, 1));
 }
 
-/* Is the set all of 0 … end - 1? So it is for `i` and for `i % m` over one loop. */
-static bool is_prefix(joins *j, const stream_set *s, ir_scalar *end) {
+/* The least index of x; 0 if that is not clear. */
+static ir_scalar begin_of(joins *j, ir_scalar x, const stream_set *s) {
+  ir_scalar zero = ir_scalar_const(scalars_of(j), 0);
+  if (!rises(j, x, s) && !grows(j, x, s)) return zero;
+  for (uint32_t i = 0; i < s->n_loops; i++) x = replace(j, x, s->loops[i].variable, zero);
+  return x;
+}
+
+/* Does the set have all of begin … end - 1? So it is for `i + begin` and `(i + begin) % m` over one loop. */
+static bool is_range(joins *j, const stream_set *s, ir_scalar *begin, ir_scalar *end) {
   if (s->n_loops != 1) return false;
-  const ir_scalar_node n = *ir_scalar_node_of(scalars_of(j), s->index);
-  ir_scalar x = n.kind == IR_SCALAR_MOD && free_of_loops(j, n.b, s) ? n.a : s->index;
-  *end = s->loops[0].extent;
-  if (!IR_SAME(x, s->index)) *end = ir_scalar_min(scalars_of(j), *end, n.b);
-  return IR_SAME(x, s->loops[0].variable);
+  ir_scalars *all = scalars_of(j);
+  const ir_scalar_node n = *ir_scalar_node_of(all, s->index);
+  bool turns = n.kind == IR_SCALAR_MOD && free_of_loops(j, n.b, s);
+  trips t = trips_of(j, s->loops[0]);
+  *begin = ir_scalar_sub(all, turns ? n.a : s->index, s->loops[0].variable);
+  *end = ir_scalar_add(all, *begin, t.count);
+  if (turns) *end = ir_scalar_min(all, *end, n.b);
+  const ir_scalar_node first = *ir_scalar_node_of(all, *begin);
+  return first.kind == IR_SCALAR_CONST && first.value >= 0 &&
+         IR_SAME(t.step, ir_scalar_const(all, 1));
 }
 
 static bool at_most(joins *j, ir_scalar a, ir_scalar b) {
@@ -182,11 +231,11 @@ static bool at_most(joins *j, ir_scalar a, ir_scalar b) {
 
 /* Has a stream that waits for all of `on` waited for all of `s`? */
 static bool covers(joins *j, const stream_set *on, const stream_set *s) {
-  ir_scalar end, needed;
+  ir_scalar begin, end, needed;
   if (same_set(j, on, s)) return true;
-  if (on->main || s->main || !is_prefix(j, on, &end)) return false;
+  if (on->main || s->main || !is_range(j, on, &begin, &end)) return false;
   needed = end_of(j, s->index, s);
-  return needed.id && at_most(j, needed, end);
+  return needed.id && at_most(j, needed, end) && at_most(j, begin, begin_of(j, s->index, s));
 }
 
 /* ---- work and waits ---- */
