@@ -1,4 +1,5 @@
 /* What a plan's instructions are and cost, in words and numbers. */
+#include <math.h>
 #include <string.h>
 
 #include "runtime/plan.h"
@@ -119,14 +120,36 @@ static double view_bytes(const rt_plan *plan, uint32_t view) {
   return elements(&s) * (double)ir_dtype_size_bytes(s.dtype);
 }
 
+static bool same_place(const rt_view *x, const rt_view *y) {
+  bool same = x->buffer == y->buffer && x->offset_bytes == y->offset_bytes && x->rank == y->rank;
+  for (uint32_t d = 0; d < x->rank && same; d++)
+    same = x->extents[d] == y->extents[d] && (x->extents[d] <= 1 || x->strides[d] == y->strides[d]);
+  return same;
+}
+
+/* An update of what lies where its result is writes the new positions only. */
+static bool updates_in_place(const rt_plan *plan, const rt_task *task) {
+  if (task->body || task->code != IR_OP_UPDATE) return false;
+  const rt_operand *x = &task->operands[0], *src = &task->operands[1];
+  return x->kind == RT_OPERAND_VIEW && src->kind == RT_OPERAND_VIEW &&
+         same_place(&plan->views[x->view], &plan->views[task->result]);
+}
+
+/* Of a tensor that is read at positions which an index tells, no more than the result has. */
+static double operand_bytes(const rt_plan *plan, const rt_task *task, uint32_t k) {
+  if (task->operands[k].kind != RT_OPERAND_VIEW) return 0;
+  double bytes = view_bytes(plan, task->operands[k].view);
+  bool selects = task->code == IR_OP_GATHER || task->code == IR_OP_INDEX_SELECT;
+  return !task->body && selects && k == 0 ? fmin(bytes, view_bytes(plan, task->result)) : bytes;
+}
+
 double rt_task_bytes(const rt_plan *plan, const rt_task *task) {
   double bytes = 0;
+  if (updates_in_place(plan, task))
+    return 2 * operand_bytes(plan, task, 1) + operand_bytes(plan, task, 2);
   for (uint32_t k = 0; k < rt_task_n_results(task); k++)
     bytes += view_bytes(plan, rt_task_result(task, k));
-  for (uint32_t k = 0; k < task->n_operands; k++) {
-    if (task->operands[k].kind == RT_OPERAND_VIEW)
-      bytes += view_bytes(plan, task->operands[k].view);
-  }
+  for (uint32_t k = 0; k < task->n_operands; k++) bytes += operand_bytes(plan, task, k);
   return bytes;
 }
 
