@@ -188,8 +188,13 @@ int weir_py_tensor_take(PyObject *object, PyObject *stream, int writes, weir_py_
   return 0;
 }
 
-/* A capsule that nobody has taken over frees what it holds. */
+/* A capsule that nobody has taken over frees what it holds. That may run code of Python, which would
+ * lose an exception that is on its way. */
 void weir_py_tensor_drop(weir_py_tensor *t) {
-  Py_CLEAR(t->capsule);
+  PyObject *type, *value, *traceback;
   t->tensor = NULL;
+  if (!t->capsule) return;
+  PyErr_Fetch(&type, &value, &traceback);
+  Py_CLEAR(t->capsule);
+  PyErr_Restore(type, value, traceback);
 }

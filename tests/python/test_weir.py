@@ -82,6 +82,10 @@ class Run(unittest.TestCase):
                                   ((1, x, 0.5), TypeError, "k is i32"), ((1, x, 1 << 31), OverflowError, "cannot hold 2147483648")):
             with self.assertRaisesRegex(kind, text):
                 f(*wrong)
+        fixed = np.empty(3, "f4")
+        fixed.flags.writeable = False
+        with self.assertRaises((ValueError, BufferError, TypeError)):  # the number's capsule is freed on the way
+            f(1, x, 1, out=fixed)
 
     def test_several_devices(self):
         f = weir.load(EXAMPLES / "ag_matmul.weir").compile()
