@@ -4,7 +4,7 @@
 #include "api/run.h"
 
 int64_t api_run_donated(const api_run *c, uint32_t i) {
-  return c->args.donated && c->args.donated[i] >= 0 ? c->args.donated[i] : -1;
+  return c->args.donated ? c->args.donated[i] : -1;
 }
 
 /* Arrays of an output: itself, or its shards, by device of this process. */
@@ -34,8 +34,8 @@ status api_run_check_donated(api_run *c, uint32_t i) {
   const ir_func *f = c->p->func;
   int64_t from = api_run_donated(c, i);
   const char *what = api_run_output_label(c, i);
-  if (from < 0) return STATUS_OK;
-  if (from >= (int64_t)f->inputs.len)
+  if (from == -1) return STATUS_OK;
+  if (from < 0 || from >= (int64_t)f->inputs.len)
     return fail(STATUS_BAD_USAGE, "%s is given input %" PRId64 ": there are %u", what, from,
                 f->inputs.len);
   const char *input = api_run_input_label(c, (uint32_t)from);

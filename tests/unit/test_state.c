@@ -314,6 +314,8 @@ static void test_wrong_gifts(void) {
   refused(p, &c, "output y overlaps input a");
   c.donated = none;
   refused(p, &c, "output y is given input 2: there are 2");
+  none[0] = -2;
+  refused(p, &c, "output y is given input -2: there are 2");
   c.donated = twice;
   refused(p, &c, "input a is given to output y already");
   c.donated = first;
