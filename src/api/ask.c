@@ -259,6 +259,17 @@ static void note_choice(const session *x, strbuf *out) {
                   c->streamed_ns * 1e-9, c->plain_ns * 1e-9);
 }
 
+static void note_streams(const session *x, strbuf *out) {
+  int64_t too_large_bytes;
+  uint32_t n = session_streams(x, &too_large_bytes);
+  if (n < x->streams)
+    strbuf_printf(out,
+                  "iterations take turns on %u of %u streams: on all of them buffers would take "
+                  "%lld bytes of a "
+                  "device, more than --memory-limit %lld\n",
+                  n, x->streams, (long long)too_large_bytes, (long long)x->memory_limit);
+}
+
 static status note_body(arena *scratch, void *context) {
   note_call *c = context;
   const session *x = &c->p->session;
@@ -267,6 +278,7 @@ static status note_body(arena *scratch, void *context) {
   strbuf out;
   strbuf_init(&out, scratch);
   note_choice(x, &out);
+  note_streams(x, &out);
   subject.h = session_last(x, scratch, &env);
   subject.env = &env;
   if (subject.h && subject.h->host->lowered) explain_notes(&subject, &out);

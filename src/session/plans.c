@@ -122,6 +122,7 @@ static status prune(const session *x, rt_plan *plan) {
 
 typedef struct rank_binding {
   uint32_t rank;
+  uint32_t streams;       /* 0: as many as the session has */
   bool lends;             /* as rt_bind_options says */
   const int64_t *donated; /* as in a run; NULL: nothing is */
   const rt_plan *like;    /* another rank's, which may need the same waits; NULL: there is none */
@@ -141,7 +142,8 @@ static bool keeps_loops(const session *x) {
 
 /* A program that was written as it is keeps its buffers apart. */
 static status bind_waits(session *x, const ir_env *env, const rank_binding *b, rt_plan **result) {
-  rt_bind_options options = {.streams = x->streams, .keep_waits = x->keep_waits};
+  rt_bind_options options = {.keep_waits = x->keep_waits};
+  options.streams = b->streams ? b->streams : x->streams;
   options.lends = b->lends && !x->keep_waits;
   options.folds_in_place = x->device && x->device->ops->folds_in_place;
   options.donated = b->donated;
@@ -188,6 +190,7 @@ static status other_guarded(void *context) {
   ir_env_init(&env, (ir_func *)c->like->plan->host, &c->scratch);
   memcpy(env.symbols, c->like->symbols, c->like->n_symbols * sizeof *env.symbols);
   rank_binding b = {.rank = c->rank, .lends = true, .donated = c->like->donated};
+  b.streams = c->like->streams;
   return bind_rank(c->x, &env, &b, c->result);
 }
 
@@ -234,6 +237,7 @@ status session_plan_need_ranks(session *x, const ir_env *env, session_plan *p, u
     rank_binding b = {.rank = first + i, .lends = true, .donated = p->donated, .like = p->own};
     b.loops = true;
     b.apart = p->apart;
+    b.streams = p->streams;
     TRY(bind_rank(x, &bound, &b, plan));
     if (p->donated && !is_here(x, first + i)) TRY(donate_other(x, p, plan));
   }
@@ -254,6 +258,7 @@ static status bind_own(session *x, const ir_env *env, session_plan *p) {
   if (!p->ranks) return STATUS_OUT_OF_MEMORY;
   memset(p->ranks, 0, bytes);
   rank_binding b = {.rank = first, .lends = true, .donated = p->donated, .loops = true};
+  b.streams = p->streams;
   TRY(bind_rank(x, env, &b, &p->ranks[first]));
   p->own = p->ranks[first];
   if (!p->donated) return STATUS_OK;
@@ -290,6 +295,13 @@ static int64_t most_bytes(const session *x, const session_plan *p) {
   return most;
 }
 
+static status bind_again(session *x, ir_func *host, ir_env *bound, session_plan *p) {
+  destroy_ranks(x, p);
+  bound->func = host;
+  TRY(bind_own(x, bound, p));
+  return p->own->alike ? STATUS_OK : session_plan_need_own(x, bound, p);
+}
+
 /* If the plan needs more memory than there may be, that of `host` takes its place; on all ranks, if
  * rank 0 says so. */
 static status bind_smaller(session *x, ir_func *host, ir_env *bound, session_plan *p) {
@@ -297,18 +309,30 @@ static status bind_smaller(session *x, ir_func *host, ir_env *bound, session_pla
   TRY(session_ranks_decide(&x->ranks, &taken));
   if (!taken) return STATUS_OK;
   x->choice.too_large_bytes = most_bytes(x, p);
-  destroy_ranks(x, p);
-  bound->func = host;
-  TRY(bind_own(x, bound, p));
-  return p->own->alike ? STATUS_OK : session_plan_need_own(x, bound, p);
+  return bind_again(x, host, bound, p);
 }
 
-/* First without what was chosen, then without what overlaps. */
+/* Iterations on different streams have buffers of their own. */
+static status bind_fewer_streams(session *x, ir_env *bound, session_plan *p) {
+  uint32_t streams = x->streams;
+  int64_t too_large_bytes = most_bytes(x, p);
+  for (;;) {
+    uint8_t fewer = streams > 1 && most_bytes(x, p) > x->memory_limit;
+    TRY(session_ranks_decide(&x->ranks, &fewer));
+    if (!fewer) return STATUS_OK;
+    p->streams = streams -= (streams + 3) / 4; /* the same on all ranks */
+    p->too_large_bytes = too_large_bytes;
+    TRY(bind_again(x, bound->func, bound, p));
+  }
+}
+
+/* First without what was chosen, then without what overlaps, then with fewer streams. */
 static status keep_to_limit(session *x, ir_env *bound, session_plan *p) {
   if (!x->memory_limit) return STATUS_OK;
   if (!p->own->alike) TRY(session_plan_need_own(x, bound, p));
   TRY(bind_smaller(x, x->host, bound, p));
   TRY(bind_smaller(x, x->tight, bound, p));
+  TRY(bind_fewer_streams(x, bound, p));
   if (most_bytes(x, p) <= x->memory_limit) return STATUS_OK;
   return fail(
       STATUS_BAD_USAGE,
@@ -465,6 +489,12 @@ status session_host(session *x, const ir_env *env, ir_func **host) {
   TRY(session_pick(x, env, &choice));
   *host = choice ? x->variants.list[choice - 1].host : x->host;
   return STATUS_OK;
+}
+
+uint32_t session_streams(const session *x, int64_t *too_large_bytes) {
+  const session_plan *p = x->plans;
+  *too_large_bytes = p && p->streams ? p->too_large_bytes : 0;
+  return p && p->streams ? p->streams : x->streams;
 }
 
 ir_func *session_last(const session *x, arena *scratch, ir_env *env) {

@@ -18,9 +18,13 @@ struct session_plan {
    * has none */
   rt_plan *unrolled;
   session_pieces *pieces; /* with several ranks */
-  bool apart;             /* ranks are of too many kinds: each is bound by itself */
-  bool captured;          /* a CUDA graph of the caller's uses what is loaded */
-  rt_loaded *loaded;      /* NULL: not yet */
+  /* With the session's streams buffers would take `too_large_bytes` of a device, which is more than the
+   * limit; it has so many. 0: it has the session's. */
+  uint32_t streams;
+  int64_t too_large_bytes;
+  bool apart;        /* ranks are of too many kinds: each is bound by itself */
+  bool captured;     /* a CUDA graph of the caller's uses what is loaded */
+  rt_loaded *loaded; /* NULL: not yet */
 };
 
 /* Of more ranks than this that are alike, one is shown and simulated. */

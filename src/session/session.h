@@ -92,6 +92,9 @@ void session_close(session *x); /* accepts a zeroed one */
 rt_speed session_speed(const session *x);
 /* For the functions of `choose`; binds with session_bind_rank(). */
 choose_world session_world(session *x);
+/* The streams of the plan that ran last. If they are fewer than the session's, because of the limit of
+ * memory, *too_large_bytes is what buffers would take with these. */
+uint32_t session_streams(const session *x, int64_t *too_large_bytes);
 /* The pass that makes the variant which a run takes; NULL: it takes the program as it is marked. */
 NODISCARD status session_choose(session *x, const ir_env *env, const char **pass);
 
