@@ -4,7 +4,8 @@
 
 typedef struct show_call {
   const rt_plan *plan;
-  uint32_t first_rank;
+  uint32_t first_rank, world;
+  bool alike;
   arena scratch;
 } show_call;
 
@@ -29,6 +30,20 @@ static void put_post_steps(const rt_plan *plan, const rt_post *p, strbuf *out) {
   if (p->from_step) strbuf_printf(out, "  sender %+d", (int)p->from_step);
 }
 
+/* Whom it meets: of messages the other end, of collectives the root and, if it is not the world, the team. */
+static void put_peers(const show_call *c, const rt_post *p, strbuf *out) {
+  enum { MOST_SHOWN = 8 };
+  bool message = ir_comm_is_message(p->kind);
+  if (message && p->to >= 0) strbuf_printf(out, "  to rank %u", p->team[p->to]);
+  if (message && p->from >= 0) strbuf_printf(out, "  from rank %u", p->team[p->from]);
+  if (message) return;
+  if (ir_comm_info_of(p->kind)->root) strbuf_printf(out, "  root rank %u", p->team[p->root]);
+  if (p->n_team == c->world) return;
+  strbuf_puts(out, "  of ranks");
+  for (uint32_t i = 0; i < p->n_team && i < MOST_SHOWN; i++) strbuf_printf(out, " %u", p->team[i]);
+  if (p->n_team > MOST_SHOWN) strbuf_printf(out, " … (%u)", p->n_team);
+}
+
 /* How far its operands move from one repetition to the next. */
 static void put_steps(const rt_plan *plan, uint32_t instr, strbuf *out) {
   if (plan->instrs[instr].kind == RT_POST)
@@ -44,6 +59,8 @@ static void put_instr(const show_call *c, uint32_t i, bool in_loop, strbuf *out)
   strbuf_printf(out, "%6u  %s", i, in_loop ? "  " : "");
   put_stream(c->plan, c->first_rank, c->plan->instrs[i].stream, out);
   rt_describe(c->plan, i, out);
+  if (c->plan->instrs[i].kind == RT_POST)
+    put_peers(c, &c->plan->posts[c->plan->instrs[i].task], out);
   if (in_loop) put_steps(c->plan, i, out);
   strbuf_putc(out, '\n');
 }
@@ -69,14 +86,23 @@ static void put_unrolled(const rt_plan *plan, strbuf *out) {
   }
 }
 
+/* One of several ranks may be shown, as all of them are alike or run elsewhere. */
+static void put_head(const show_call *c, strbuf *out) {
+  const rt_plan *p = c->plan;
+  strbuf_puts(out, "plan");
+  if (p->n_ranks <= 1 && c->world > 1) strbuf_printf(out, " of rank %u", c->first_rank);
+  if (p->n_ranks <= 1 && c->alike) strbuf_printf(out, ", like those of all %u", c->world);
+  strbuf_printf(out, ": %u instructions on %u streams, %lld bytes of buffers\n", p->n_instrs,
+                p->n_streams, (long long)p->pool_bytes);
+}
+
 static status show_guarded(void *context) {
   show_call *c = context;
   const rt_plan *p = c->plan;
   const rt_loop *l = p->loops, *end = l + p->n_loops;
   strbuf out;
   strbuf_init(&out, &c->scratch);
-  strbuf_printf(&out, "plan: %u instructions on %u streams, %lld bytes of buffers\n", p->n_instrs,
-                p->n_streams, (long long)p->pool_bytes);
+  put_head(c, &out);
   for (uint32_t i = 0; i < p->n_instrs; i++) {
     if (l < end && i == l->first + l->n) l++;
     if (l < end && i == l->first) strbuf_printf(&out, "        %u times:\n", l->times);
@@ -88,7 +114,8 @@ static status show_guarded(void *context) {
 }
 
 status session_show_plan(const session *x, const rt_plan *plan) {
-  show_call c = {.plan = plan, .first_rank = x->ranks.first};
+  show_call c = {.plan = plan, .first_rank = x->ranks.first, .world = x->ranks.world};
+  c.alike = plan->alike != NULL;
   arena_init(&c.scratch, x->memory);
   status st = memory_guard(show_guarded, &c);
   arena_destroy(&c.scratch);
