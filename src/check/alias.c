@@ -62,24 +62,6 @@ static void note_instr(alias_call *c, alias_accesses *all, uint32_t i) {
   }
 }
 
-/* A conservative answer: by the hulls of both. */
-static bool meet(const rt_plan *p, uint32_t a, uint32_t b) {
-  int64_t low[2], high[2];
-  const uint32_t views[2] = {a, b};
-  for (int k = 0; k < 2; k++) {
-    const rt_view *v = &p->views[views[k]];
-    low[k] = high[k] = v->offset_bytes;
-    for (uint32_t d = 0; d < v->rank; d++) {
-      if (v->extents[d] == 0) return false;
-      int64_t reach = v->strides[d] * (v->extents[d] - 1) * (int64_t)ir_dtype_size_bytes(v->dtype);
-      if (reach < 0) low[k] += reach;
-      else high[k] += reach;
-    }
-    high[k] += (int64_t)ir_dtype_size_bytes(v->dtype);
-  }
-  return low[0] < high[1] && low[1] < high[0];
-}
-
 /* A kernel of several results may read again what it has written one of them to, unless it goes over them
  * once. */
 static bool reads_again(const rt_plan *p, uint32_t instr) {
@@ -95,7 +77,9 @@ static status look_at_order(alias_call *c, const alias_accesses *all) {
   for (uint32_t w = 0; w < all->writes.len; w++)
     for (uint32_t r = 0; r < all->reads.len; r++) {
       const alias_access *read = &all->reads.data[r], *write = &all->writes.data[w];
-      if (read->instr < write->instr || !meet(c->plan, read->view, write->view)) continue;
+      if (read->instr < write->instr ||
+          !rt_views_meet(&c->plan->views[read->view], &c->plan->views[write->view]))
+        continue;
       if (read->instr > write->instr)
         return refuse(c, read->instr, "the old value is read after the new one is written");
       if (reads_again(c->plan, read->instr))

@@ -39,6 +39,8 @@ bool rt_view_is_empty(const rt_view *v);
  * view that is written. MAY: there are too many elements to say. */
 typedef enum rt_overlap { RT_APART, RT_OVERLAP, RT_MAY_OVERLAP } rt_overlap;
 rt_overlap rt_view_overlap(const rt_view *v);
+/* Whether two views of one buffer share a byte; true also where that takes too long to tell. */
+bool rt_views_meet(const rt_view *a, const rt_view *b);
 
 typedef enum rt_buffer_kind {
   RT_BUFFER_INPUT,  /* memory of the caller: slot `slot` of the run's inputs */
