@@ -1,4 +1,5 @@
 /* Whether two views share a byte: random ones, compared with trying all bytes. test_view_meet COUNT SEED */
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "runtime/plan.h"
@@ -56,8 +57,7 @@ int main(int argc, char **argv) {
             b = draw_view(&seed, extents[1], strides[1]);
     bool expected = meet(&a, &b);
     n_apart += !expected;
-    if (rt_views_meet(&a, &b) != expected)
-      printf("seed %llu\n", (unsigned long long)(first + (uint64_t)i));
+    if (rt_views_meet(&a, &b) != expected) printf("seed %" PRIu64 "\n", first + (uint64_t)i);
     EXPECT(rt_views_meet(&a, &b) == expected);
     EXPECT(rt_views_meet(&b, &a) == expected);
   }
