@@ -276,6 +276,20 @@ static bool check_axes(ir_env *env, ir_tensor t) {
   return ok;
 }
 
+/* The first input that has the extent. */
+static loc place_of_extent(const ir_func *f, uint32_t symbol) {
+  for (uint32_t i = 0; i < f->inputs.len; i++) {
+    ir_axis dims[IR_MAX_RANK];
+    uint32_t n = ir_tensor_dims(f, f->inputs.data[i], dims);
+    for (uint32_t d = 0; d < n; d++) {
+      const ir_scalar_node *x = ir_scalar_node_of(&f->module->scalars, ir_axis_whole(f, dims[d]));
+      if (x->kind == IR_SCALAR_SYMBOL && x->value == symbol)
+        return ir_tensor_at(f, f->inputs.data[i])->at;
+    }
+  }
+  return f->at;
+}
+
 /* How long extents get at most, where inputs declare that. */
 static bool check_capacities(ir_env *env) {
   ir_func *f = env->func;
@@ -284,7 +298,8 @@ static bool check_capacities(ir_env *env) {
     const ir_symbol_data *d = &f->module->scalars.symbols.data[i];
     if (!ir_func_has_capacity(f, i) || env->symbols[i] == IR_UNBOUND) continue;
     if (env->symbols[i] <= d->capacity) continue;
-    diag_error(errors_of(env), f->at, "extent '%s' is %" PRId64 ", over its capacity of %" PRId64,
+    diag_error(errors_of(env), place_of_extent(f, i),
+               "extent '%s' is %" PRId64 ", over its capacity of %" PRId64,
                ir_name_text(f, d->name), env->symbols[i], d->capacity);
     ok = false;
   }
