@@ -116,10 +116,11 @@ static PyObject *counts(PyObject *o, PyObject *unused) {
   weir_counts n = {.struct_size = sizeof n};
   weir_status st = weir_program_counts(self_of(o)->program, &n);
   if (st != WEIR_OK) return weir_py_raise(st);
-  return Py_BuildValue("{sLsLsLsLsLsL}", "runs", (long long)n.runs, "bindings",
+  return Py_BuildValue("{sLsLsLsLsLsLsLsLsL}", "runs", (long long)n.runs, "bindings",
                        (long long)n.bindings, "loads", (long long)n.loads, "allocations",
                        (long long)n.allocations, "in_place", (long long)n.in_place, "copied",
-                       (long long)n.copied);
+                       (long long)n.copied, "plans", (long long)n.plans, "plan_bytes",
+                       (long long)n.plan_bytes, "evicted", (long long)n.evicted);
 }
 
 static PyObject *note(PyObject *o, PyObject *unused) {

@@ -493,8 +493,8 @@ class Program:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Since it was compiled: runs, bindings and loads of plans, allocations, and donated inputs that were overwritten
-        in place or copied."""
+        """Since it was compiled: runs, bindings and loads of plans, allocations, donated inputs that were overwritten in
+        place or copied, and plans that were evicted; and how many plans are kept now, with how many bytes."""
         return self._core.counts()
 
     @property

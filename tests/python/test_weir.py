@@ -770,6 +770,14 @@ class Donated(unittest.TestCase):
         self.assertIs(new, w)
         np.testing.assert_array_equal(np.concatenate(w), self.w - 0.5)
 
+    def test_evicted(self):
+        f = weir.compile(self.STEP, plan_cache=0)
+        for n in (4, 5, 4):
+            f(np.ones(n, "f4"), np.ones(n, "f4"), self.s)
+        counts = f.counts
+        self.assertEqual((counts["bindings"], counts["evicted"], counts["plans"]), (3, 2, 1))
+        self.assertGreater(counts["plan_bytes"], 0)
+
     def test_wrong(self):
         f = weir.compile(self.STEP)
         for how, words in [({"v": "new"}, "no input called 'v'"), ({"w": "old"}, "no output called 'old'"),
