@@ -63,6 +63,9 @@ static void put_place(const peak_call *c, uint32_t instr, strbuf *out) {
   strbuf_printf(out, "  (%s)\n", place.data);
 }
 
+/* A pool that is larger by less than a part in so many is as large as it must be. */
+enum { SLACK = 64 };
+
 static void explain(peak_call *c, int64_t live_bytes, strbuf *out) {
   const rt_plan *plan = c->plan;
   peak_value *values = ARENA_ARRAY(c->scratch, plan->n_buffers + (size_t)1, peak_value);
@@ -80,6 +83,9 @@ static void explain(peak_call *c, int64_t live_bytes, strbuf *out) {
     strbuf_printf(out, "%12lld bytes  ", (long long)values[i].bytes);
     put_place(c, values[i].made, out);
   }
+  if (n > 0 && plan->n_streams > 1 && plan->pool_bytes > live_bytes + live_bytes / SLACK)
+    strbuf_puts(out, "that is in the order of the plan; streams run at the same time, so their "
+                     "buffers are apart, and fewer streams need less (--streams)\n");
 }
 
 static void find_rank(peak_call *c, const rt_plan *const *plans, uint32_t n) {
