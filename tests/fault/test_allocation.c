@@ -328,6 +328,42 @@ static weir_status do_run_later(const weir_allocator *memory) {
   return compile_and(memory, run_later);
 }
 
+/* Bound with four streams, then with fewer, as the limit of memory asks for; and the note about it. */
+static weir_status prepare_small(const weir_allocator *memory, weir_fusion *f, weir_options *o,
+                                 weir_shapes *shapes) {
+  weir_program *p = NULL;
+  char *note = NULL;
+  STEP(weir_options_set(o, "memory-limit", "64"));
+  STEP(weir_options_set(o, "pipeline", "marked"));
+  STEP(weir_shapes_complete(shapes));
+  weir_status s = weir_compile(f, o, memory, &p);
+  if (s == WEIR_OK) s = weir_program_prepare(p, shapes);
+  if (s == WEIR_OK) s = weir_program_note(p, &note);
+  if (s == WEIR_OK) EXPECT_CONTAINS(note ? note : "", "on 1 of 4 streams");
+  weir_string_free(note);
+  weir_program_destroy(p);
+  return s;
+}
+
+static weir_status do_small(const weir_allocator *memory) {
+  static const char text[] =
+      "fusion f { x : f32[8, 8]; w : f32[8, 8]; h = matmul(x, w); y = matmul(h, w)\n"
+      "return y; schedule { x.outer_split(0, 4); x[0] = stream } }\n";
+  weir_module *m = NULL;
+  weir_fusion *f = NULL;
+  weir_options *o = NULL;
+  weir_shapes *shapes = NULL;
+  weir_status s = weir_module_parse("small.weir", text, sizeof text - 1, memory, &m);
+  if (s == WEIR_OK) s = weir_module_find(m, NULL, &f);
+  if (s == WEIR_OK) s = weir_options_create(&o);
+  if (s == WEIR_OK) s = weir_shapes_create(f, &shapes);
+  if (s == WEIR_OK) s = prepare_small(memory, f, o, shapes);
+  weir_shapes_destroy(shapes);
+  weir_options_destroy(o);
+  weir_module_destroy(m);
+  return s;
+}
+
 /* ---- files ---- */
 static weir_status through_file(const weir_allocator *memory, const char *path, weir_array **made) {
   static const int64_t extents[] = {3, 5};
@@ -437,6 +473,7 @@ static const scenario scenarios[] = {
     {"why", do_why, 30},
     {"run", do_run, 2},
     {"run later", do_run_later, 1},
+    {"fewer streams", do_small, 1},
     {"npy", do_npy, 1},
     {"options", do_options, 1},
     {"scheduled evaluation", do_scheduled, 4},
