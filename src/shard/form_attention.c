@@ -7,7 +7,13 @@ static ir_tensor number(form *m, int64_t n) { return form_number(m, ir_number_in
 static const ir_attr *attrs_of(const form *m) { return m->op.attrs; }
 
 /* ---- fewer heads than devices ---- */
-/* Heads of k, one for each piece of the heads of q: piece i reads head i / (pieces / heads). */
+/* The head that each piece of the heads of q reads: piece i reads head i / (pieces / heads). */
+static ir_tensor head_of_piece(form *m) {
+  ir_attr attrs[2] = {{.given = true, .scalar = ir_scalar_const(form_scalars(m), m->pieces)}};
+  ir_tensor piece = form_op(m, IR_OP_IOTA, NULL, 0, attrs);
+  return form_cast(m, form_binary(m, IR_OP_DIV, piece, number(m, m->pieces / m->heads)), IR_I64);
+}
+
 static ir_tensor heads_for_pieces(form *m, ir_tensor k, ir_tensor index) {
   ir_tensor both[2] = {k, index};
   ir_attr attr = {.given = true, .i = m->dim};
@@ -15,16 +21,53 @@ static ir_tensor heads_for_pieces(form *m, ir_tensor k, ir_tensor index) {
   return m->cuts[m->n_cuts - 1];
 }
 
+/* Further results of the operation that makes `first`, named after those that they lead to. */
+static const ir_tensor *more_results(form *m, ir_tensor first, uint32_t n) {
+  uint32_t names[IR_MAX_RESULTS];
+  for (uint32_t k = 0; k < n; k++) {
+    ir_tensor for_it = k < m->op.n_more ? m->op.more[k] : m->op.result;
+    names[k] = ir_func_fresh_name(m->f, ir_tensor_at(m->f, for_it)->name);
+  }
+  check(ir_build_more(m->f, first, names, n, m->op.at));
+  return ir_op_at(m->f, ir_tensor_at(m->f, first)->def)->more;
+}
+
+/* The operation with its operands, but for keys and values of each piece. */
+static ir_tensor with_heads_for_pieces(form *m) {
+  ir_tensor all[IR_MAX_RANK], index = head_of_piece(m);
+  for (uint32_t k = 0; k < m->op.n_operands; k++) all[k] = m->op.operands[k];
+  for (uint32_t k = 1; k < 3; k++) all[k] = heads_for_pieces(m, all[k], index);
+  return form_op(m, m->op.code, all, m->op.n_operands, attrs_of(m));
+}
+
 /*     y = sdpa(q[8 mesh.x, ..], k[2, ..], v)   on 4 devices
  *       =>   y = sdpa(q, index_select(k, [0, 0, 1, 1]), index_select(v, [0, 0, 1, 1])) */
 void form_heads(form *m) {
-  ir_attr attrs[2] = {{.given = true, .scalar = ir_scalar_const(form_scalars(m), m->pieces)}};
-  ir_tensor piece = form_op(m, IR_OP_IOTA, NULL, 0, attrs);
-  ir_tensor share = number(m, m->pieces / m->heads);
-  ir_tensor index = form_cast(m, form_binary(m, IR_OP_DIV, piece, share), IR_I64);
-  ir_tensor all[3] = {m->op.operands[0], heads_for_pieces(m, m->op.operands[1], index),
-                      heads_for_pieces(m, m->op.operands[2], index)};
-  m->results[0] = form_op(m, IR_OP_SDPA, all, 3, attrs_of(m));
+  m->results[0] = with_heads_for_pieces(m);
+  if (m->op.n_more) m->results[1] = *more_results(m, m->results[0], 1);
+}
+
+/* Gradients of the heads that pieces read, added up for each head: [.., pieces, s, e] as [.., heads, s, e]. */
+static ir_tensor added_by_head(form *m, ir_tensor pieces) {
+  uint32_t rank = form_rank(m) + 1;
+  ir_tensor all = form_keep(m, pieces, 1u << (m->dim + 1), rank);
+  ir_attr heads[2] = {{.given = true, .scalar = ir_scalar_const(form_scalars(m), m->heads)}};
+  if (m->heads > 1) {
+    ir_tensor reads = form_keep(m, head_of_piece(m), ((1u << rank) - 1) & ~(1u << m->dim), rank);
+    ir_tensor head = form_op(m, IR_OP_IOTA, NULL, 0, heads);
+    head = form_keep(m, head, ((1u << rank) - 1) & ~(1u << (m->dim + 1)), rank);
+    all = form_or_zero(m, form_binary(m, IR_OP_EQ, reads, head), all);
+  }
+  return form_reduce(m, IR_OP_SUM, all, 1u << m->dim);
+}
+
+/*     dq, dk, dv = sdpa_backward(q[8 mesh.x, ..], k[2, ..], v, ..)   on 4 devices: likewise, and
+ *       =>   dk = sum(where(piece / 2 == head, dk of the piece, 0)), which is reduced across devices */
+void form_heads_backward(form *m) {
+  m->results[0] = with_heads_for_pieces(m);
+  if (m->op.n_more == 0) return;
+  const ir_tensor *pieces = more_results(m, m->results[0], m->op.n_more);
+  for (uint32_t k = 0; k < m->op.n_more; k++) m->results[1 + k] = added_by_head(m, pieces[k]);
 }
 
 /* ---- positions on different devices ---- */
@@ -66,10 +109,7 @@ void form_attention(form *m) {
   uint32_t rank = form_rank(m) + 1;
   ir_tensor all[3] = {form_keep(m, m->op.operands[0], 1, rank), pieces_first(m, m->op.operands[1]),
                       pieces_first(m, m->op.operands[2])};
-  ir_tensor out = form_op(m, IR_OP_SDPA, all, 3, attrs_of(m));
-  uint32_t name = ir_func_fresh_name(m->f, ir_tensor_at(m->f, m->op.result)->name);
-  check(ir_build_more(m->f, out, &name, 1, m->op.at));
-  ir_tensor lse = ir_op_at(m->f, ir_tensor_at(m->f, out)->def)->more[0];
+  ir_tensor out = form_op(m, IR_OP_SDPA, all, 3, attrs_of(m)), lse = *more_results(m, out, 1);
   ir_tensor top = form_greatest(m, lse, 1);
   ir_tensor w = form_binary(m, IR_OP_SUB, lse, form_keep(m, top, 1, rank - 1));
   w = form_unary(m, IR_OP_EXP, w);

@@ -442,14 +442,13 @@ static bool const_dim(const form *m, ir_tensor t, uint32_t dim, int64_t *n) {
 }
 
 /* Heads of q are cut into more pieces than k has heads, and each piece reads one of them. */
-static bool wants_heads(form *m, uint32_t rank) {
+static bool wants_heads(form *m, uint32_t rank, void (*write)(form *)) {
   const ir_op_data *op = &m->op;
   int64_t heads, pieces;
   m->dim = rank - 3;
   m->dims = 1u << m->dim;
-  m->write = form_heads;
-  if (op->n_more || !form_has_pieces(m, op->operands[0]) || !both_cut(m->f, op, m->dim))
-    return false;
+  m->write = write;
+  if (!form_has_pieces(m, op->operands[0]) || !both_cut(m->f, op, m->dim)) return false;
   if (shard_is_cut(m->f, op->operands[1], 1u << m->mesh_axis)) return false;
   if (shard_is_cut(m->f, op->operands[2], 1u << m->mesh_axis)) return false;
   if (!const_dim(m, op->operands[1], m->dim, &m->heads) || m->heads < 1) return false;
@@ -475,11 +474,18 @@ static bool wants_positions(form *m, uint32_t rank) {
   return 2 * queries * wide < keys * size;
 }
 
-static bool wants_attention(form *m, uint32_t rank) {
+static bool has_heads(const form *m, uint32_t rank) {
   ir_axis dims[IR_MAX_RANK];
-  bool alike = rank >= 3 && rank == ir_tensor_dims(m->f, m->op.operands[1], dims) &&
-               rank == ir_tensor_dims(m->f, m->op.operands[2], dims);
-  return alike && (wants_heads(m, rank) || wants_positions(m, rank));
+  return rank >= 3 && rank == ir_tensor_dims(m->f, m->op.operands[1], dims) &&
+         rank == ir_tensor_dims(m->f, m->op.operands[2], dims);
+}
+
+static bool wants_attention(form *m, uint32_t rank) {
+  return has_heads(m, rank) && (wants_heads(m, rank, form_heads) || wants_positions(m, rank));
+}
+
+static bool wants_attention_backward(form *m, uint32_t rank) {
+  return rank < IR_MAX_RANK && has_heads(m, rank) && wants_heads(m, rank, form_heads_backward);
 }
 
 /* ---- all of them, by the names of families.def ---- */
