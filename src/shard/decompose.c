@@ -359,8 +359,7 @@ static void replace_uses(decomposing *d, ir_tensor of, ir_tensor by, ir_op excep
   }
 }
 
-/* Random numbers go by the name that the result had. */
-static void keep_key(decomposing *d, ir_op o) {
+void shard_keep_key(decomposing *d, ir_op o) {
   ir_op_data *op = ir_op_at(d->f, o);
   if (op->code != IR_OP_UNIFORM || ir_op_attr(op, "key")->given) return;
   const char *name = ir_tensor_name(d->f, op->result);
@@ -395,7 +394,7 @@ ir_op shard_set_of_result(decomposing *d, ir_tensor old, ir_why why) {
 
 static ir_op set_behind(decomposing *d, ir_op o, uint32_t k, ir_rule rule) {
   ir_why why = {.rule = rule, .at = ir_op_at(d->f, o)->at};
-  keep_key(d, o);
+  shard_keep_key(d, o);
   why.because = shard_decided_by(d, ir_op_at(d->f, o), k);
   return shard_set_of_result(d, result_of(d, o), why);
 }

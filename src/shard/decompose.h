@@ -32,6 +32,8 @@ void shard_settle(shard_decomposing *d, ir_op o, uint32_t depth);
 ir_op shard_set_of_result(shard_decomposing *d, ir_tensor old, ir_why why);
 /* Lets operand k of `o` be one that fits: a copy that there is, or a new one. */
 void shard_reshard_operand(shard_decomposing *d, ir_op o, uint32_t k);
+/* Random numbers go by the name that the result has now. */
+void shard_keep_key(shard_decomposing *d, ir_op o);
 /* set(of), under a fresh name, not in the order; without marks or a mesh. */
 ir_op shard_add_set(shard_decomposing *d, ir_tensor of, ir_why why);
 /* Can every device compute its part of the result, as it is placed, from what it holds? */
@@ -44,14 +46,14 @@ void shard_follow_first(shard_decomposing *d, ir_op o);
 
 /* ---- decompose_views.c ---- */
 /* Operand k is a rearrangement of a tensor that others read too: that is brought over, once for all of them, and
- * rearranged there.
+ * rearranged there. So is what is made of nothing.
  *     r = reshape(x);  op(r)  =>  x$1 = set(x);  r$1 = reshape(x$1);  op(r$1)
  * False: it is not, or does not fit then. */
 bool shard_copy_viewed(shard_decomposing *d, ir_op o, uint32_t k);
 /* It is no longer a result of any operation. */
 void shard_forget(ir_func *f, ir_tensor t);
 /* Operand k is computed by elementwise operations of what is fewer bytes (quantized weights): that is brought over, and
- * computed there. False: it is not. */
+ * computed there; what is made of nothing is made there. False: it is not. */
 bool shard_copy_narrow(shard_decomposing *d, ir_op o, uint32_t k);
 
 #endif

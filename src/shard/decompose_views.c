@@ -1,5 +1,5 @@
 /* Rearrangements of a tensor that has to move are made where it arrives, and so are elementwise operations that make
- * more bytes of what they read. */
+ * more bytes of what they read. What is made of nothing is made again. */
 #include "ir/build.h"
 #include "ir/infer.h"
 #include "shard/decompose.h"
@@ -22,10 +22,16 @@ static bool is_read_elsewhere(const ir_func *f, ir_tensor t, ir_op by) {
   return false;
 }
 
-/* Is there something below the rearrangements that made `t` that other operations read too? */
+static bool is_maker(const ir_op_data *op) {
+  return ir_op_info_of(op->code)->family == IR_FAMILY_MAKER;
+}
+
+/* Is there something below the rearrangements that made `t` that other operations read too, or that is made of
+ * nothing? */
 static bool is_worth_it(const decomposing *d, ir_tensor t) {
-  for (;;) {
+  for (bool below = false;; below = true) {
     ir_op def = ir_tensor_at(d->f, t)->scheduled_def;
+    if (def.id && below && is_maker(ir_op_at(d->f, def))) return true;
     if (def.id == 0 || !rearranges(ir_op_at(d->f, def))) return false;
     t = ir_op_at(d->f, def)->operands[0];
     if (is_read_elsewhere(d->f, t, def)) return true;
@@ -85,6 +91,7 @@ static ir_op repeat_for(decomposing *d, ir_op o, uint32_t k) {
   ir_tensor old = op.operands[k];
   ir_why why = {.rule = IR_RULE_BEFORE, .at = op.at, .from = ir_tensor_at(d->f, old)->name};
   why.because = shard_decided_by(d, &op, k);
+  shard_keep_key(d, ir_tensor_at(d->f, old)->scheduled_def);
   ir_op again = repeat(d, ir_tensor_at(d->f, old)->scheduled_def, why);
   shard_place_for(d, &op, k, ir_op_at(d->f, again)->result);
   return again;
@@ -109,10 +116,15 @@ static bool has_streams(const decomposing *d, ir_op o) {
   return ir_axes_streamed(d->f, ir_tensor_at(d->f, ir_op_at(d->f, o)->result)->now.loop);
 }
 
+/* Can the operation be computed where it is when its operands have been brought over? */
+static bool may_be_there(decomposing *d, ir_op o) {
+  return ir_op_at(d->f, o)->n_operands ? all_fit_when_copied(d, o) : shard_is_local(d, o);
+}
+
 /* Operand k of `o` is computed again for it, if that can be. */
 static bool try_repeated(decomposing *d, ir_op o, uint32_t k) {
   ir_op again = repeat_for(d, o, k);
-  if (!all_fit_when_copied(d, again)) {
+  if (!may_be_there(d, again)) {
     shard_forget(d->f, ir_op_at(d->f, again)->result);
     return false;
   }
@@ -133,7 +145,7 @@ enum { MOST_STEPS = 6 };
 static bool is_elementwise(const ir_op_data *op) {
   ir_family family = ir_op_info_of(op->code)->family;
   return family == IR_FAMILY_POINTWISE || family == IR_FAMILY_CAST ||
-         family == IR_FAMILY_BROADCAST || family == IR_FAMILY_EXPAND;
+         family == IR_FAMILY_BROADCAST || family == IR_FAMILY_EXPAND || is_maker(op);
 }
 
 static bool is_cut(const ir_func *f, ir_tensor t) { return shard_is_cut(f, t, ~0u); }
@@ -154,6 +166,7 @@ static double least_moved(const decomposing *d, ir_tensor t, const int64_t *usua
 static bool is_less_before(const decomposing *d, ir_tensor t) {
   ir_op def = ir_tensor_at(d->f, t)->scheduled_def;
   const int64_t *usual = ir_module_usual(d->f->module, d->c->scratch);
+  if (def.id && is_maker(ir_op_at(d->f, def))) return true;
   if (def.id == 0 || !is_elementwise(ir_op_at(d->f, def)) || !is_cut(d->f, t)) return false;
   double own = ir_tensor_elements(d->f, t, usual) *
                (double)ir_dtype_size_bytes(ir_tensor_at(d->f, t)->dtype);
