@@ -50,17 +50,35 @@ void explain_find_comms(explaining *e) {
 }
 
 /* ---- bytes ---- */
-/* Partial results: the axes along which they have not been reduced yet are not cut yet. */
+/* The mesh axes along which it reduces partial results of `op`: those along which members of a team differ. */
+static uint32_t reduced_axes(explaining *e, const ir_op_data *op, ir_instr i) {
+  const ir_instr_data *d = ir_instr_at(e->h, i);
+  const ir_mesh_data *mesh = ir_mesh_at(e->f, ir_tensor_at(e->f, op->result)->mesh);
+  const ir_mesh_data *team = ir_mesh_at(e->h, d->team);
+  int64_t n = ir_mesh_size(team, d->team_axis);
+  int64_t *members = ARENA_ARRAY(e->s->scratch, (size_t)n, int64_t);
+  uint32_t mask = 0;
+  ir_mesh_slice(team, 0, d->team_axis, members);
+  int64_t first = ir_mesh_find(mesh, members[0]);
+  for (int64_t j = 1; j < n; j++) {
+    int64_t other = ir_mesh_find(mesh, members[j]);
+    for (uint32_t k = 0; k < mesh->rank; k++)
+      if (ir_mesh_coordinate(mesh, first, k) != ir_mesh_coordinate(mesh, other, k)) mask |= 1u << k;
+  }
+  return mask;
+}
+
+/* The axes along which they have not been reduced yet are not cut yet. */
 static ir_scalar partial_bytes(explaining *e, const explain_comm *c) {
   const ir_op_data *op = ir_op_at(e->f, c->source);
-  uint32_t axis = ir_instr_at(e->h, c->instr)->team_axis, uncut = 1u << axis;
+  uint32_t axes = reduced_axes(e, op, c->instr), uncut = axes;
   for (uint32_t i = 0; i < e->comms_for[c->source.id].len; i++) {
     const explain_comm *later = &e->comms.data[e->comms_for[c->source.id].data[i]];
     /* mutant: why_bytes_all_cut */
     if (later->why == IR_RULE_REDUCE && later->instr.id > c->instr.id)
-      uncut |= 1u << ir_instr_at(e->h, later->instr)->team_axis;
+      uncut |= reduced_axes(e, op, later->instr);
   }
-  return shard_partial_bytes(e->shard, op, axis, uncut);
+  return shard_partial_bytes(e->shard, op, axes, uncut);
 }
 
 ir_scalar explain_bytes(explaining *e, const explain_comm *c) {
@@ -278,7 +296,7 @@ void explain_comm_fully(explaining *e, const explain_comm *c) {
     strbuf_putc(e->out, '\n');
   }
   put_fallback(e, c->source);
-  if (reduces) put_partial_reasons(e, &op, ir_instr_at(e->h, c->instr)->team_axis);
+  if (reduces) put_partial_reasons(e, &op, (uint32_t)__builtin_ctz(reduced_axes(e, &op, c->instr)));
   else if (op.why) explain_chain(e, op.why, 4);
   if (reduces || op.why) return;
   strbuf_puts(e->out, "    the operation asks for it: ");

@@ -159,6 +159,9 @@ ir_scalar emit_device_begin(emitter *e, ir_tensor t, uint32_t dim, uint32_t with
 void emit_own_piece(emitter *e, const step *s, ir_tensor from, uint32_t dim, ir_tensor to);
 void emit_slicing(emitter *e, step *s);
 void emit_move(emitter *e, step *s);
+/* A mesh of the host program with this shape and these devices: one that is there, or a new one. */
+ir_mesh emit_mesh(emitter *e, const int64_t *shape, uint32_t rank, const int64_t *devices,
+                  int64_t n);
 void emit_partial_results(emitter *e, step *s);
 /* Moves one piece per iteration of level q. */
 void emit_piece(emitter *e, step *s, uint32_t q);

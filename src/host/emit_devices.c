@@ -126,11 +126,42 @@ static void emit_part(emitter *e, step *s, ir_tensor part) {
   emit_instr(e, &choice);
 }
 
-static void reduce_along(emitter *e, step *s, uint32_t k, ir_tensor from, ir_tensor to) {
+/* A mesh of the same devices, whose last axis is the mesh axes in `axes` together. */
+static ir_mesh merged_axes(emitter *e, ir_mesh mesh, uint32_t axes) {
+  const ir_mesh_data *m = ir_mesh_at(e->h, mesh);
+  arena *scratch = &e->l->scratch;
+  int64_t shape[IR_MESH_MAX_RANK], *devices = ARENA_ARRAY(scratch, (size_t)m->n_devices, int64_t);
+  int64_t together = 1, found = 0;
+  uint32_t rank = 0;
+  for (uint32_t k = m->rank; k-- > 0;) {
+    if (axes >> k & 1) together *= ir_mesh_size(m, k);
+    else if (ir_mesh_size(m, k) > 1) shape[rank++] = ir_mesh_size(m, k);
+  }
+  shape[rank++] = together;
+  bool *taken = ARENA_ARRAY(scratch, (size_t)m->n_devices, bool);
+  for (int64_t i = 0; i < m->n_devices; i++) {
+    for (int64_t j = i; j < m->n_devices && !taken[i]; j++) {
+      bool line = true; /* through the device at i */
+      for (uint32_t k = 0; k < m->rank && line; k++)
+        line = (axes >> k & 1) || ir_mesh_coordinate(m, i, k) == ir_mesh_coordinate(m, j, k);
+      if (line) devices[found++] = m->devices[j];
+      taken[j] = taken[j] || (line && j > i);
+    }
+  }
+  return emit_mesh(e, shape, rank, devices, found);
+}
+
+/* To all devices along several mesh axes at once, or to each its piece along one. */
+static void reduce_along(emitter *e, step *s, uint32_t axes, ir_tensor from, ir_tensor to) {
   shard_placement p;
+  uint32_t k = (uint32_t)__builtin_ctz(axes);
   (void)emit_because(e, IR_RULE_REDUCE);
   shard_placement_of(e->f, s->op->result, &p);
   comm_call c = {.team = p.mesh, .axis = k, .at = s->op->at};
+  if (axes & (axes - 1)) {
+    c.team = merged_axes(e, p.mesh, axes);
+    c.axis = 0;
+  }
   ir_fold fold = ir_op_fold(s->op->code);
   if (fold == IR_FOLD_NONE)
     fold = IR_FOLD_SUM; /* of what was computed from partial results (sums.c) */
@@ -149,20 +180,23 @@ static void reduce_along(emitter *e, step *s, uint32_t k, ir_tensor from, ir_ten
   emit_pieces_comm(e, &c, from, &scattered, to, &scattered);
 }
 
-/* The mesh axis to reduce along next: of cuts of one dimension the outermost comes first. */
-static uint32_t next_axis(emitter *e, const step *s, uint32_t left) {
+/* The mesh axes to reduce along next: those that the result is cut along, each by itself, since less is left for the
+ * others then; of cuts of one dimension the outermost comes first. */
+static uint32_t next_axes(emitter *e, const step *s, uint32_t left) {
   shard_placement p;
+  uint32_t scatters = 0;
   shard_placement_of(e->f, s->op->result, &p);
-  for (uint32_t rest = left; rest; rest &= rest - 1) {
+  for (uint32_t k = 0; k < p.rank; k++)
+    if ((left >> k & 1) && p.axes[k].kind == SHARD_SHARDED) scatters |= 1u << k;
+  for (uint32_t rest = scatters; rest; rest &= rest - 1) {
     uint32_t k = (uint32_t)__builtin_ctz(rest), i = 0;
     const ir_cut *cuts;
-    if (p.axes[k].kind != SHARD_SHARDED) return k;
     uint32_t n = host_cuts(e->l, s->op->result, p.axes[k].dim, 0, &cuts);
     /* mutant: dev_inner_scatter_first */
     while (i < n && cuts[i].mesh_axis != k && !(left >> cuts[i].mesh_axis & 1)) i++;
-    if (i == n || cuts[i].mesh_axis == k) return k;
+    if (i == n || cuts[i].mesh_axis == k) return 1u << k;
   }
-  return (uint32_t)__builtin_ctz(left);
+  return scatters ? scatters & -scatters : left;
 }
 
 /* f16 tolerates about two roundings, so its partial results stay in f32 until they are added up; bf16
@@ -180,7 +214,8 @@ static ir_tensor partial_buffer(emitter *e, const step *s, uint32_t left) {
   return part;
 }
 
-/* part <- op(operands);  allreduce(part -> result), or reduce_scatter, per mesh axis; then the bias. */
+/* part <- op(operands);  reduce_scatter per mesh axis that the result is cut along, allreduce along the others; then
+ * the bias. */
 void emit_partial_results(emitter *e, step *s) {
   const op_plan *plan = s->plan;
   ir_mesh mesh = ir_tensor_at(e->f, s->op->result)->mesh;
@@ -199,11 +234,11 @@ void emit_partial_results(emitter *e, step *s) {
   (void)emit_because(e, IR_RULE_NONE);
   ir_tensor to = emit_destination(e, plan, plan->axes.len, e->buffer[s->op->result.id]);
   for (uint32_t left = plan->partial; left;) {
-    uint32_t k = next_axis(e, s, left);
-    left &= ~(1u << k);
+    uint32_t axes = next_axes(e, s, left);
+    left &= ~axes;
     if (left || wide) (void)emit_because(e, IR_RULE_PART);
     ir_tensor next = left || wide ? partial_buffer(e, s, left) : to;
-    reduce_along(e, s, k, part, next);
+    reduce_along(e, s, axes, part, next);
     part = next;
   }
   (void)emit_because(e, bias.id ? IR_RULE_BIAS : wide ? IR_RULE_WIDE : IR_RULE_NONE);

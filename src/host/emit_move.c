@@ -89,17 +89,19 @@ static void emit_one(emitter *e, step *s, const comm_call *c, ir_tensor in, ir_t
   emit_pieces_comm(e, c, in, &p, out, &q);
 }
 
+ir_mesh emit_mesh(emitter *e, const int64_t *shape, uint32_t rank, const int64_t *devices,
+                  int64_t n) {
+  ir_mesh_data wanted = {.rank = rank, .shape = shape, .devices = devices, .n_devices = n};
+  for (uint32_t i = 1; i < e->h->meshes.len; i++)
+    if (ir_mesh_same(&e->h->meshes.data[i], &wanted)) return (ir_mesh){i};
+  uint32_t name = emit_fresh_name(e, "team", true);
+  return ir_build_mesh(e->h, name, shape, rank, devices, n, (loc){0});
+}
+
 /* A mesh of the host program for a team that no mesh of the fusion has as a line. */
 static ir_mesh team_mesh(emitter *e, const shard_team *team) {
-  for (uint32_t i = 1; i < e->h->meshes.len; i++) {
-    const ir_mesh_data *m = &e->h->meshes.data[i];
-    bool same = m->rank == 1 && m->n_devices == team->len;
-    for (uint32_t k = 0; same && k < team->len; k++) same = m->devices[k] == team->devices[k];
-    if (same) return (ir_mesh){i};
-  }
-  uint32_t name = emit_fresh_name(e, "team", true);
   int64_t n = team->len;
-  return ir_build_mesh(e->h, name, &n, 1, team->devices, n, (loc){0});
+  return emit_mesh(e, &n, 1, team->devices, n);
 }
 
 /* A team of one device: its piece is already there. */

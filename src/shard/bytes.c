@@ -131,13 +131,14 @@ ir_scalar shard_comm_bytes(shard_ctx *c, const ir_op_data *op, const shard_comm 
   return ir_scalar_ceildiv(scalars_of(c), x.bytes, ir_scalar_const(scalars_of(c), x.per));
 }
 
-ir_scalar shard_partial_bytes(shard_ctx *c, const ir_op_data *op, uint32_t mesh_axis,
-                              uint32_t uncut) {
+ir_scalar shard_partial_bytes(shard_ctx *c, const ir_op_data *op, uint32_t along, uint32_t uncut) {
   shard_placement p;
+  int64_t n = 1;
   shard_placement_of(c->f, op->result, &p);
-  bool scatters = p.axes[mesh_axis].kind == SHARD_SHARDED;
+  for (uint32_t left = along; left; left &= left - 1)
+    n *= line_length(c, p.mesh, (int32_t)__builtin_ctz(left));
+  bool scatters = p.axes[__builtin_ctz(along)].kind == SHARD_SHARDED;
   shard_comm m = {.kind = scatters ? SHARD_REDUCE_SCATTER : SHARD_ALLREDUCE};
-  int64_t n = line_length(c, p.mesh, (int32_t)mesh_axis);
   cost x = comm_cost(&m, whole_bytes(c, op->result, uncut), n, n, c);
   return ir_scalar_ceildiv(scalars_of(c), x.bytes, ir_scalar_const(scalars_of(c), x.per));
 }

@@ -51,12 +51,17 @@ static void reduce(moving *m, const ir_op_data *op) {
   const ir_func *f = m->c->f;
   shard_placement p;
   double bytes = m->partial[op->result.id];
+  uint32_t scattered = 0, whole = 0;
   shard_placement_of(f, op->result, &p);
   for (uint32_t k = 0; k < p.rank; k++) {
     bool several = p.mesh.id && ir_mesh_size(ir_mesh_at(f, p.mesh), k) > 1;
-    if (p.axes[k].reduced.id && several)
-      bytes += value_of(m, shard_partial_bytes(m->c, op, k, 1u << k));
+    if (!p.axes[k].reduced.id || !several) continue;
+    if (p.axes[k].kind == SHARD_SHARDED) scattered |= 1u << k;
+    else whole |= 1u << k;
   }
+  for (; scattered; scattered &= scattered - 1)
+    bytes += value_of(m, shard_partial_bytes(m->c, op, scattered & -scattered, scattered));
+  if (whole) bytes += value_of(m, shard_partial_bytes(m->c, op, whole, 0));
   bool alone = m->reads.n[op->result.id] == 1;
   m->partial[op->result.id] = alone ? bytes : 0;
   if (!alone) m->total += bytes;
