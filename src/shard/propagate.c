@@ -416,6 +416,34 @@ uint32_t shard_reference_order(const ir_func *f, const ir_op_data *op, uint32_t 
   return n;
 }
 
+/* Has another operation, which reads `t`, its result on the mesh of `other`, where `t` is not? */
+static bool is_brought_to(const ir_func *f, ir_op o, ir_tensor t, ir_tensor other) {
+  ir_mesh from = ir_tensor_at(f, t)->mesh, to = ir_tensor_at(f, other)->mesh;
+  if (!from.id || !to.id || shard_same_devices(f, from, to)) return false;
+  for (uint32_t i = 0; i < f->scheduled.len; i++) {
+    const ir_op_data *op = ir_op_at(f, f->scheduled.data[i]);
+    bool reads = false;
+    for (uint32_t k = 0; k < op->n_operands && !IR_SAME(f->scheduled.data[i], o); k++)
+      reads = reads || IR_SAME(op->operands[k], t);
+    ir_mesh mesh = ir_tensor_at(f, op->result)->mesh;
+    if (reads && mesh.id && shard_same_devices(f, mesh, to)) return true;
+  }
+  return false;
+}
+
+/* An operand that is brought to the mesh of another one anyway comes after that: the activations of the stage before,
+ * in the gradient of a weight. */
+static void put_brought_last(const ir_func *f, ir_op o, uint32_t *order, uint32_t n) {
+  const ir_op_data *op = ir_op_at(f, o);
+  for (uint32_t i = 0; i + 1 < n; i++) {
+    ir_tensor a = op->operands[order[i]], b = op->operands[order[i + 1]];
+    if (!is_brought_to(f, o, a, b) || is_brought_to(f, o, b, a)) continue;
+    uint32_t first = order[i];
+    order[i] = order[i + 1];
+    order[i + 1] = first;
+  }
+}
+
 static bool must_visit(propagating *p, ir_op o, bool forward) {
   const ir_op_data *op = ir_op_at(p->f, o);
   uint32_t last = p->seen[forward][o.id];
@@ -434,6 +462,7 @@ static bool visit(propagating *p, ir_op o, bool forward) {
   uint32_t before = p->f->statements.len;
   uint32_t *order = ARENA_ARRAY(&p->f->module->memory, op.n_operands + 1, uint32_t);
   uint32_t n = shard_reference_order(p->f, &op, order);
+  if (!ir_tensor_at(p->f, op.result)->mesh.id) put_brought_last(p->f, o, order, n);
   if (!forward) take_over_results(p, &op, false);
   for (uint32_t i = 0; i < n; i++) take_over(p, &op, order[i], forward);
   take_over_results(p, &op, true);
