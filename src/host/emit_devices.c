@@ -214,6 +214,11 @@ static ir_tensor partial_buffer(emitter *e, const step *s, uint32_t left) {
   return part;
 }
 
+/* The parts of its operand, of which it is a copy, are its own. */
+static bool copies_parts(const emitter *e, const step *s) {
+  return s->op->code == IR_OP_SET && emit_is_dense(e, s->operands[0]);
+}
+
 /* part <- op(operands);  reduce_scatter per mesh axis that the result is cut along, allreduce along the others; then
  * the bias. */
 void emit_partial_results(emitter *e, step *s) {
@@ -225,12 +230,15 @@ void emit_partial_results(emitter *e, step *s) {
   if (bias.id) s->operands[2] = (ir_tensor){0};
   emit_result_buffer(e, s);
   (void)emit_because(e, IR_RULE_PART);
-  ir_tensor part = partial_buffer(e, s, plan->partial);
+  bool copies = copies_parts(e, s);
+  ir_tensor part = copies ? s->operands[0] : partial_buffer(e, s, plan->partial);
   host_guard g;
-  emit_guard(e, mesh, &g);
-  emit_convert_operand(e, s, ir_tensor_at(e->h, part)->dtype);
-  emit_part(e, s, part);
-  emit_unguard(e, &g, s->op->at);
+  if (!copies) {
+    emit_guard(e, mesh, &g);
+    emit_convert_operand(e, s, ir_tensor_at(e->h, part)->dtype);
+    emit_part(e, s, part);
+    emit_unguard(e, &g, s->op->at);
+  }
   (void)emit_because(e, IR_RULE_NONE);
   ir_tensor to = emit_destination(e, plan, plan->axes.len, e->buffer[s->op->result.id]);
   for (uint32_t left = plan->partial; left;) {

@@ -4,7 +4,9 @@
  *   a = matmul(x, v);  b = matmul(y, w);  c = a + b        all three reduced along mesh.x
  *     =>  part of a + part of b on every device, and one allreduce for c
  *   a = matmul(x, v);  b = mean(a, dims=[0])               a reduced along mesh.x
- *     =>  the mean of a device's part, and an allreduce of b, which is less */
+ *     =>  the mean of a device's part, and an allreduce of b, which is less
+ *   b = set(a), of which each device takes its piece
+ *     =>  a reduce-scatter */
 #include "host/internal.h"
 
 enum { MOST_STEPS = 4 };
@@ -173,6 +175,23 @@ static void carry_parts(lowering *l, const uses *u, ir_op o) {
   }
 }
 
+/* Of what is reduced, each device takes its piece: parts are scattered then. */
+static void scatter_parts(lowering *l, const uses *u, ir_op o) {
+  op_plan *plan = &l->ops[o.id];
+  if (plan->kind != STEP_SLICES || plan->axes.len || plan->comm->mesh_axis < 0) return;
+  ir_tensor t = ir_op_at(l->f, o)->operands[0];
+  if (ir_op_at(l->f, o)->code != IR_OP_SET || !gives_parts(l, u, t, plan)) return;
+  op_plan *made = &l->ops[l->producer[t.id].id];
+  uint32_t mesh_axes = parts_of(made), axis = 1u << plan->comm->mesh_axis;
+  ir_mesh mesh = ir_tensor_at(l->f, ir_op_at(l->f, o)->result)->mesh;
+  if (!(mesh_axes & axis) || shard_is_cut(l->f, t, mesh_axes)) return;
+  if (!IR_SAME(ir_tensor_at(l->f, t)->mesh, mesh)) return;
+  plan->kind = STEP_COMPUTES;
+  plan->partial = mesh_axes;
+  leave_unreduced(made);
+  made->carried = true;
+}
+
 void host_add_parts(lowering *l) {
   if (!l->shard) return;
   uses u = {ir_func_reads(l->f, &l->scratch), ir_module_usual(l->f->module, &l->scratch)};
@@ -180,5 +199,6 @@ void host_add_parts(lowering *l) {
     ir_op o = l->f->order.data[i];
     if (ir_op_adds(ir_op_at(l->f, o))) add_parts(l, &u, o);
     else carry_parts(l, &u, o);
+    scatter_parts(l, &u, o);
   }
 }

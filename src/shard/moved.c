@@ -36,9 +36,10 @@ static double carried(const moving *m, const ir_op_data *op) {
   return after <= before ? (first + second) * after / before : 0;
 }
 
-/* What is read elsewhere is reduced for that. */
-static void settle_operands(moving *m, const ir_op_data *op) {
+/* What is read elsewhere is reduced for that, or, of which each device takes its piece, scattered. */
+static void settle_operands(moving *m, const ir_op_data *op, bool takes_piece) {
   double bytes = carried(m, op);
+  if (takes_piece) m->partial[op->operands[0].id] /= 2;
   for (uint32_t k = 0; k < op->n_operands; k++) {
     double *of_operand = &m->partial[op->operands[k].id];
     if (bytes <= 0) m->total += *of_operand;
@@ -74,8 +75,8 @@ double shard_moved_bytes(shard_ctx *c) {
   for (uint32_t i = 0; i < f->order.len; i++) {
     const ir_op_data *op = ir_op_at(f, f->order.data[i]);
     shard_comm comm;
-    settle_operands(&m, op);
     bool moves = shard_comm_of(c, op, &comm) == SHARD_ONE;
+    settle_operands(&m, op, moves && comm.kind == SHARD_LOCAL_SLICE);
     if (moves) m.total += value_of(&m, shard_comm_bytes(c, op, &comm));
     else reduce(&m, op);
   }
