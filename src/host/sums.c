@@ -7,13 +7,16 @@
  *     =>  the mean of a device's part, and an allreduce of b, which is less
  *   b = set(a), of which each device takes its piece
  *     =>  a reduce-scatter */
+#include <math.h>
+
 #include "host/internal.h"
 
-enum { MOST_STEPS = 4 };
+enum { MOST_STEPS = 4, FARTHEST = 8, MOST_READERS = 8, MOST_ROUNDS = 4 };
 
 typedef struct uses {
   ir_reads reads;
   int64_t *values; /* by symbol: what is expected of it */
+  bool changed;    /* in this round */
 } uses;
 
 /* Parts of f16 stay in f32 until they are reduced, so that each of them is reduced by itself. */
@@ -37,11 +40,10 @@ static void leave_unreduced(op_plan *made) {
   made->unreduced = true;
 }
 
-/* Can the parts that devices have of `t` be read by `plan` as they are? */
-static bool gives_parts(const lowering *l, const uses *u, ir_tensor t, const op_plan *plan) {
+/* Could `plan` read the parts that devices have of `t`? */
+static bool may_give_parts(const lowering *l, ir_tensor t, const op_plan *plan) {
   ir_op o = l->producer[t.id];
-  /* mutant: sums_read_twice */
-  if (o.id == 0 || u->reads.n[t.id] != 1 || !is_stored_as_is(l->f, t)) return false;
+  if (o.id == 0 || !is_stored_as_is(l->f, t)) return false;
   const ir_op_data *op = ir_op_at(l->f, o);
   const op_plan *made = &l->ops[o.id];
   ir_fold fold = ir_op_fold(op->code);
@@ -53,6 +55,12 @@ static bool gives_parts(const lowering *l, const uses *u, ir_tensor t, const op_
     if (made->axes.data[q].scattered) return false; /* each slice is scattered when it is there */
   }
   return true;
+}
+
+/* The same, where no other operation reads `t`. */
+static bool gives_parts(const lowering *l, const uses *u, ir_tensor t, const op_plan *plan) {
+  /* mutant: sums_read_twice */
+  return u->reads.n[t.id] == 1 && may_give_parts(l, t, plan);
 }
 
 /* Are all dimensions cut alike on both? */
@@ -76,7 +84,7 @@ static bool lies_like(const lowering *l, ir_tensor a, ir_tensor b) {
   return true;
 }
 
-static void add_parts(lowering *l, const uses *u, ir_op o) {
+static void add_parts(lowering *l, uses *u, ir_op o) {
   const ir_op_data *op = ir_op_at(l->f, o);
   op_plan *plan = &l->ops[o.id];
   if (plan->kind != STEP_COMPUTES || !is_stored_as_is(l->f, op->result)) return;
@@ -87,6 +95,7 @@ static void add_parts(lowering *l, const uses *u, ir_op o) {
     made[k] = &l->ops[l->producer[op->operands[k].id].id];
   }
   if (parts_of(made[0]) != parts_of(made[1])) return;
+  u->changed = u->changed || plan->partial != parts_of(made[0]);
   plan->partial = parts_of(made[0]);
   for (uint32_t k = 0; k < 2; k++) leave_unreduced(made[k]);
 }
@@ -145,33 +154,72 @@ static bool meets_parts(const lowering *l, const uses *u, ir_op sum, ir_tensor t
          has_parts(l, u, other, plan, mesh_axes, MOST_STEPS);
 }
 
-/* Does the parts' way through `o`, and through linear operations after it, end with fewer elements than `t`
- * has, or in a sum with other parts? Otherwise it would only be another order. */
-static bool pays(const lowering *l, const uses *u, ir_op o, ir_tensor t, uint32_t mesh_axes) {
-  double before = ir_tensor_elements(l->f, t, u->values);
-  for (ir_tensor at = t; takes_parts(l, o, at, mesh_axes); o = u->reads.reader[at.id]) {
-    at = ir_op_at(l->f, o)->result;
-    if (ir_tensor_elements(l->f, at, u->values) < before) return true;
-    if (u->reads.n[at.id] != 1 || !u->reads.reader[at.id].id) return false;
-    if (ir_op_adds(ir_op_at(l->f, u->reads.reader[at.id])))
-      return meets_parts(l, u, u->reads.reader[at.id], at, mesh_axes);
+/* The operations that read `t`; 0: there are many, one does so twice, or it is an output. */
+static uint32_t readers_of(const lowering *l, const uses *u, ir_tensor t, ir_op *readers) {
+  uint32_t n = 0;
+  if (u->reads.n[t.id] == 1) {
+    readers[0] = u->reads.reader[t.id];
+    return readers[0].id != 0;
   }
-  return false;
+  if (u->reads.n[t.id] > MOST_READERS) return 0;
+  for (uint32_t i = 0; i < l->f->order.len; i++) {
+    const ir_op_data *op = ir_op_at(l->f, l->f->order.data[i]);
+    bool reads = false;
+    for (uint32_t k = 0; k < op->n_operands; k++) reads = reads || IR_SAME(op->operands[k], t);
+    if (reads) readers[n++] = l->f->order.data[i];
+  }
+  return n == u->reads.n[t.id] ? n : 0;
 }
 
-static void carry_parts(lowering *l, const uses *u, ir_op o) {
+static double least_reduced(const lowering *l, const uses *u, ir_tensor t, uint32_t mesh_axes,
+                            uint32_t steps);
+
+/* How many elements are reduced if `o` takes the parts of `t`: those of its result, or of what comes of that; none
+ * where that meets other parts in a sum. */
+static double reduced_after(const lowering *l, const uses *u, ir_op o, ir_tensor t,
+                            uint32_t mesh_axes, uint32_t steps) {
+  if (ir_op_adds(ir_op_at(l->f, o)))
+    return u->reads.n[t.id] == 1 && meets_parts(l, u, o, t, mesh_axes) ? 0 : INFINITY;
+  if (!takes_parts(l, o, t, mesh_axes)) return INFINITY;
+  ir_tensor result = ir_op_at(l->f, o)->result;
+  double own = ir_tensor_elements(l->f, result, u->values);
+  double later = steps ? least_reduced(l, u, result, mesh_axes, steps - 1) : INFINITY;
+  return later < own ? later : own;
+}
+
+/* The same if all that read `t` take its parts; infinitely many: they do not. */
+static double least_reduced(const lowering *l, const uses *u, ir_tensor t, uint32_t mesh_axes,
+                            uint32_t steps) {
+  ir_op readers[MOST_READERS];
+  uint32_t n = readers_of(l, u, t, readers);
+  double sum = n ? 0 : INFINITY;
+  for (uint32_t i = 0; i < n; i++) sum += reduced_after(l, u, readers[i], t, mesh_axes, steps);
+  return sum;
+}
+
+/* Fewer elements than `t` has: as many would only be reduced in another order. All that read it take parts then. */
+static bool carry(lowering *l, uses *u, ir_tensor t, uint32_t mesh_axes) {
+  ir_op readers[MOST_READERS];
+  uint32_t n = readers_of(l, u, t, readers);
+  if (least_reduced(l, u, t, mesh_axes, FARTHEST) >= ir_tensor_elements(l->f, t, u->values))
+    return false;
+  for (uint32_t i = 0; i < n; i++)
+    if (!may_give_parts(l, t, &l->ops[readers[i].id])) return false;
+  for (uint32_t i = 0; i < n; i++) l->ops[readers[i].id].partial |= mesh_axes;
+  op_plan *made = &l->ops[l->producer[t.id].id];
+  leave_unreduced(made);
+  made->carried = true;
+  u->changed = true;
+  return true;
+}
+
+static void carry_parts(lowering *l, uses *u, ir_op o) {
   const ir_op_data *op = ir_op_at(l->f, o);
-  op_plan *plan = &l->ops[o.id];
   for (uint32_t k = 0; k < op->n_operands && k < 2; k++) {
     ir_tensor t = op->operands[k];
-    if (!t.id || !gives_parts(l, u, t, plan)) continue;
-    op_plan *made = &l->ops[l->producer[t.id].id];
-    uint32_t mesh_axes = parts_of(made);
-    if (!takes_parts(l, o, t, mesh_axes) || !pays(l, u, o, t, mesh_axes)) continue;
-    plan->partial |= mesh_axes;
-    leave_unreduced(made);
-    made->carried = true;
-    return;
+    if (!t.id || !may_give_parts(l, t, &l->ops[o.id])) continue;
+    uint32_t mesh_axes = parts_of(&l->ops[l->producer[t.id].id]);
+    if (takes_parts(l, o, t, mesh_axes) && carry(l, u, t, mesh_axes)) return;
   }
 }
 
@@ -192,13 +240,17 @@ static void scatter_parts(lowering *l, const uses *u, ir_op o) {
   made->carried = true;
 }
 
+/* A sum that takes parts is a reason for others to be carried to it. */
 void host_add_parts(lowering *l) {
   if (!l->shard) return;
-  uses u = {ir_func_reads(l->f, &l->scratch), ir_module_usual(l->f->module, &l->scratch)};
-  for (uint32_t i = 0; i < l->f->order.len; i++) {
-    ir_op o = l->f->order.data[i];
-    if (ir_op_adds(ir_op_at(l->f, o))) add_parts(l, &u, o);
-    else carry_parts(l, &u, o);
-    scatter_parts(l, &u, o);
+  uses u = {ir_func_reads(l->f, &l->scratch), ir_module_usual(l->f->module, &l->scratch), true};
+  for (uint32_t round = 0; u.changed && round < MOST_ROUNDS; round++) {
+    u.changed = false;
+    for (uint32_t i = 0; i < l->f->order.len; i++) {
+      ir_op o = l->f->order.data[i];
+      if (ir_op_adds(ir_op_at(l->f, o))) add_parts(l, &u, o);
+      else carry_parts(l, &u, o);
+    }
   }
+  for (uint32_t i = 0; i < l->f->order.len; i++) scatter_parts(l, &u, l->f->order.data[i]);
 }
