@@ -55,6 +55,7 @@ struct form {
   uint32_t n_cuts;
   int64_t shift;           /* of a shift: positions that come in in front; negative: at the end, */
   uint32_t inside;         /* it moves along these dimensions too, of which devices have all, */
+  uint32_t apart;          /* and along these, which are cut, before: that is a shift of its own, */
   int64_t by[IR_MAX_RANK]; /* by so much, */
   ir_tensor source;        /* of which tensor, */
   ir_tensor
@@ -161,8 +162,9 @@ bool form_is_shift(form *m, uint32_t rank);
 void form_shift(form *m);
 /* The tensor that the operation shifts, all dimensions as long as before; none: it is no shift. */
 ir_tensor form_shifted(ir_func *f, const ir_op_data *op);
-/* Shifts of one tensor in one direction send what crosses ends of pieces once. */
-void form_share_shifts(form **forms, uint32_t n);
+/* Shifts of one tensor in one direction send what crosses ends of pieces once. Returns how many are put off for that:
+ * they are forms no more. */
+uint32_t form_share_shifts(form **forms, uint32_t n);
 
 /* ---- form_rows.c ---- */
 /* Does the grouped product read only rows of others with the same groups, perhaps through elementwise operations? */

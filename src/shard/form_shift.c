@@ -40,25 +40,11 @@ static bool has_dtype_of_result(const form *m) {
   return ir_tensor_at(m->f, m->source)->dtype == ir_tensor_at(m->f, m->op.result)->dtype;
 }
 
-/* What a pad or slice adds in front (or, if negative, drops) along its only dimension that changes. */
+/* What a slice drops in front, as a negative number, along its only dimension that changes. */
 typedef struct change {
   uint32_t dim;
   int64_t before;
 } change;
-
-static bool pad_change(const form *m, const ir_op_data *op, uint32_t rank, change *result) {
-  const ir_attr *widths = ir_op_attr(op, "widths");
-  uint32_t found = 0;
-  for (uint32_t i = 0; i < rank; i++) {
-    int64_t before, after;
-    if (!is_const(m, widths->scalars[2 * i], &before)) return false;
-    if (!is_const(m, widths->scalars[2 * i + 1], &after)) return false;
-    if (before == 0 && after == 0) continue;
-    *result = (change){i, before};
-    found++;
-  }
-  return found == 1;
-}
 
 static bool slice_change(const form *m, const ir_op_data *op, uint32_t rank, change *result) {
   const ir_attr *starts = ir_op_attr(op, "starts"), *steps = ir_op_attr(op, "steps");
@@ -74,23 +60,14 @@ static bool slice_change(const form *m, const ir_op_data *op, uint32_t rank, cha
   return found == 1;
 }
 
-static bool is_pad_shift(form *m, uint32_t rank) {
-  change c;
-  if (!pad_change(m, &m->op, rank, &c)) return false;
-  m->dim = c.dim;
-  m->shift = c.before;
-  m->source = m->op.operands[0];
-  m->value = ir_op_attr(&m->op, "value")->number;
-  return m->shift != 0 && same_length(m, m->source, m->op.result, m->dim);
-}
-
 /* The dimensions along which devices hold pieces of what is shifted. */
 static uint32_t cut_dims(const form *m) {
   shard_placement p;
   uint32_t mask = 0;
   shard_placement_of(m->f, m->source, &p);
   for (uint32_t k = 0; k < p.rank; k++)
-    if (p.axes[k].kind == SHARD_SHARDED) mask |= 1u << p.axes[k].dim;
+    if (p.axes[k].kind == SHARD_SHARDED && ir_mesh_size(ir_mesh_at(m->f, p.mesh), k) > 1)
+      mask |= 1u << p.axes[k].dim;
   return mask;
 }
 
@@ -99,6 +76,34 @@ typedef struct offsets {
   int64_t by[IR_MAX_RANK];
   uint32_t padded, moved; /* dimensions */
 } offsets;
+
+/* It moves along one dimension that is cut, and along others before that; along those that are not cut every device
+ * moves its own. */
+static void move_by(form *m, uint32_t rank, const offsets *o) {
+  uint32_t cut = cut_dims(m), over = o->moved & cut;
+  uint32_t which = over ? over : o->padded & cut ? o->padded & cut : o->moved;
+  m->dim = which ? (uint32_t)__builtin_ctz(which) : 0;
+  m->shift = o->by[m->dim];
+  m->inside = o->moved & ~cut & ~(1u << m->dim);
+  m->apart = over & ~(1u << m->dim);
+  for (uint32_t i = 0; i < rank; i++) m->by[i] = o->by[i];
+}
+
+/* A pad that drops at one end what it adds at the other. */
+static bool is_pad_shift(form *m, uint32_t rank) {
+  const ir_attr *widths = ir_op_attr(&m->op, "widths");
+  offsets o = {0};
+  m->source = m->op.operands[0];
+  m->value = ir_op_attr(&m->op, "value")->number;
+  for (uint32_t i = 0; i < rank; i++) {
+    if (!is_const(m, widths->scalars[2 * i], &o.by[i])) return false;
+    if (!same_length(m, m->source, m->op.result, i)) return false;
+    if (o.by[i]) o.moved |= 1u << i;
+  }
+  o.padded = o.moved;
+  move_by(m, rank, &o);
+  return o.moved != 0;
+}
 
 static bool window_offsets(const form *m, const ir_op_data *pad, uint32_t rank, offsets *o) {
   const ir_attr *starts = ir_op_attr(&m->op, "starts"), *steps = ir_op_attr(&m->op, "steps");
@@ -117,8 +122,7 @@ static bool window_offsets(const form *m, const ir_op_data *pad, uint32_t rank, 
   return true;
 }
 
-/* A window of what was padded, as long as that was before. It moves along one dimension that is cut at most; along
- * the others every device moves its own. */
+/* A window of what was padded, as long as that was before. */
 static bool is_window_of_pad(form *m, uint32_t rank) {
   const ir_op_data *pad = made_by(m, m->op.operands[0], IR_OP_PAD);
   offsets o;
@@ -126,20 +130,14 @@ static bool is_window_of_pad(form *m, uint32_t rank) {
   m->source = pad->operands[0];
   m->value = ir_op_attr(pad, "value")->number;
   if (!window_offsets(m, pad, rank, &o)) return false;
-  uint32_t cut = cut_dims(m), over = o.moved & cut;
-  if (over & (over - 1)) return false;
-  uint32_t which = over ? over : o.padded & cut ? o.padded & cut : o.moved;
-  m->dim = which ? (uint32_t)__builtin_ctz(which) : 0;
-  m->shift = o.by[m->dim];
-  m->inside = o.moved & ~(1u << m->dim);
-  for (uint32_t i = 0; i < rank; i++) m->by[i] = o.by[i];
+  move_by(m, rank, &o);
   return true;
 }
 
 /* A window of two that were put together, as long as one of them. */
 static bool is_window_of_cat(form *m, uint32_t rank, change window) {
   const ir_op_data *cat = made_by(m, m->op.operands[0], IR_OP_CAT);
-  m->inside = 0;
+  m->inside = m->apart = 0;
   if (!cat || cat->n_operands != 2) return false;
   int64_t dim = ir_op_attr(cat, "dim")->i, front = 0;
   if ((dim < 0 ? dim + rank : dim) != (int64_t)m->dim) return false;
@@ -280,15 +278,16 @@ static ir_tensor what_comes(form *m, ir_tensor x) {
   return with_end(m, moved, form_keep(m, end, 1u << m->dim, form_rank(m) + 1));
 }
 
-/* Moved along dimensions of which devices have all: pad(y, [by, -by]). */
-static ir_tensor moved_inside(form *m, ir_tensor y) {
-  if (!m->inside) return y;
-  uint32_t rank = form_rank(m);
+/* Moved along some dimensions: pad(y, [by, -by]). In pieces there is one more of them. */
+static ir_tensor moved_along(form *m, ir_tensor y, uint32_t dims, bool in_pieces) {
+  if (!dims) return y;
+  uint32_t rank = form_rank(m) + in_pieces;
   ir_scalar *widths = ARENA_ARRAY(&m->f->module->memory, 2 * IR_MAX_RANK, ir_scalar);
-  for (uint32_t i = 0; i < rank; i++) {
-    int64_t by = m->inside >> i & 1 ? m->by[i] : 0;
-    widths[2 * i] = constant(m, by);
-    widths[2 * i + 1] = constant(m, -by);
+  for (uint32_t i = 0; i < 2 * rank; i++) widths[i] = constant(m, 0);
+  for (uint32_t left = dims; left; left &= left - 1) {
+    uint32_t i = (uint32_t)__builtin_ctz(left), at = i + (in_pieces && i > m->dim);
+    widths[2 * at] = constant(m, m->by[i]);
+    widths[2 * at + 1] = constant(m, -m->by[i]);
   }
   ir_attr attrs[2] = {{.given = true, .len = 2 * rank, .scalars = widths}};
   attrs[1] = (ir_attr){.given = true, .number = m->value};
@@ -297,11 +296,13 @@ static ir_tensor moved_inside(form *m, ir_tensor y) {
 
 /* Not moved over the ends of pieces. */
 static void write_same(form *m) {
-  m->results[0] =
-      m->inside ? moved_inside(m, m->source) : form_op(m, IR_OP_SET, &m->source, 1, NULL);
+  m->results[0] = m->inside ? moved_along(m, m->source, m->inside, false)
+                            : form_op(m, IR_OP_SET, &m->source, 1, NULL);
 }
 
-/* What is left of each piece, and the first or last positions of its neighbour. */
+/* What is left of each piece, and the first or last positions of its neighbour. Where it moves over other ends of
+ * pieces too, both do so before: these pads get a form of their own. What comes from the neighbour is what it sends
+ * for all other shifts, so that only corners are sent besides. */
 void form_shift(form *m) {
   ir_scalars *s = form_scalars(m);
   if (m->shift == 0) {
@@ -312,13 +313,15 @@ void form_shift(form *m) {
   ir_scalar zero = constant(m, 0), by = constant(m, width(m));
   ir_scalar rest = ir_scalar_sub(s, m->piece, by);
   ir_tensor x = form_in_pieces(m, m->source);
+  ir_tensor own =
+      m->apart ? form_in_pieces(m, moved_along(m, m->source, m->apart, false)) : x;
   uint32_t inside = m->dim + 1;
-  ir_tensor stays = part(m, x, inside, right ? zero : by, right ? rest : m->piece);
-  ir_tensor moves = what_comes(m, x);
+  ir_tensor stays = part(m, own, inside, right ? zero : by, right ? rest : m->piece);
+  ir_tensor moves = moved_along(m, what_comes(m, x), m->apart, true);
   ir_tensor both[2] = {right ? moves : stays, right ? stays : moves};
   ir_attr attr = {.given = true, .i = inside};
   ir_tensor y = form_in_axis(m, form_op(m, IR_OP_CAT, both, 2, &attr), form_rank(m), m->length);
-  m->results[0] = moved_inside(m, y);
+  m->results[0] = moved_along(m, y, m->inside, false);
 }
 
 /* ---- several of one tensor ---- */
@@ -329,7 +332,24 @@ static bool goes_with(const form *a, const form *b) {
   return same && way && (b->enters.id || b->wraps || ir_number_same(a->value, b->value));
 }
 
-void form_share_shifts(form **forms, uint32_t n) {
+/* A shift that others of the same tensor are written with waits for those, so that both send once. */
+static uint32_t put_off(form **forms, uint32_t n) {
+  uint32_t found = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    const form *a = forms[i];
+    if (!a || a->write != form_shift || a->apart) continue;
+    bool waits = false;
+    for (uint32_t k = 0; k < n && !waits; k++)
+      waits = forms[k] && forms[k]->write == form_shift && IR_SAME(forms[k]->source, a->source) &&
+              (forms[k]->apart >> a->dim & 1);
+    if (waits) forms[i] = NULL;
+    found += waits;
+  }
+  return found;
+}
+
+uint32_t form_share_shifts(form **forms, uint32_t n) {
+  uint32_t off = put_off(forms, n);
   for (uint32_t i = 0; i < n; i++) {
     form *a = forms[i];
     if (!a || a->write != form_shift || a->shift == 0) continue;
@@ -341,4 +361,5 @@ void form_share_shifts(form **forms, uint32_t n) {
     }
     a->widest = widest;
   }
+  return off;
 }

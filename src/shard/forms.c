@@ -19,6 +19,19 @@ typedef struct rewriting {
 
 typedef uint32_t find_fn(shard_ctx *c, form **forms);
 
+/* Shifts that other shifts are written with. */
+static uint32_t find_shifts(shard_ctx *c, form **forms) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < c->f->order.len; i++) {
+    ir_op o = c->f->order.data[i];
+    form m;
+    if (!form_wanted(c, ir_op_at(c->f, o), &m) || m.write != form_shift) continue;
+    forms[o.id] = arena_copy(c->scratch, &m, sizeof m);
+    n++;
+  }
+  return n - form_share_shifts(forms, c->f->ops.len);
+}
+
 static uint32_t find_wanted(shard_ctx *c, form **forms) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < c->f->order.len; i++) {
@@ -29,8 +42,7 @@ static uint32_t find_wanted(shard_ctx *c, form **forms) {
     forms[o.id] = arena_copy(c->scratch, &m, sizeof m);
     n++;
   }
-  form_share_shifts(forms, c->f->ops.len);
-  return n;
+  return n - form_share_shifts(forms, c->f->ops.len);
 }
 
 /* ---- rewriting ---- */
@@ -207,7 +219,8 @@ static void place_steps(rewriting *r, uint32_t n_ops, uint32_t n_tensors) {
   (void)shard_propagate_to(r->f, open);
 }
 
-static uint32_t write_forms(ir_func *f, arena *scratch, find_fn *find) {
+/* `again`: some are written with shifts that are to be written in their form. */
+static uint32_t write_forms(ir_func *f, arena *scratch, find_fn *find, bool *again) {
   rewriting r = {.f = f, .scratch = scratch};
   uint32_t n_ops = f->ops.len, n_tensors = f->tensors.len;
   r.forms = ARENA_ARRAY(scratch, n_ops, form *);
@@ -220,13 +233,21 @@ static uint32_t write_forms(ir_func *f, arena *scratch, find_fn *find) {
   move_reductions(&r, n_ops);
   check(schedule_apply(f));
   place_steps(&r, n_ops, n_tensors);
+  for (uint32_t i = 0; i < n_ops; i++) *again = *again || (r.forms[i] && r.forms[i]->apart);
   return n;
 }
 
 uint32_t shard_write_forms(ir_func *f, arena *scratch) {
-  return write_forms(f, scratch, find_wanted);
+  bool again = false;
+  uint32_t n = write_forms(f, scratch, find_wanted, &again);
+  for (uint32_t dims = 1; again && dims < IR_MESH_MAX_RANK; dims++) {
+    again = false;
+    n += write_forms(f, scratch, find_shifts, &again);
+  }
+  return n;
 }
 
 uint32_t shard_group_sums(ir_func *f, arena *scratch) {
-  return write_forms(f, scratch, form_find_sums);
+  bool again;
+  return write_forms(f, scratch, form_find_sums, &again);
 }

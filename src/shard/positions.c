@@ -196,7 +196,8 @@ static bool resizes_cut(const ir_func *f, const ir_op_data *op) {
   shard_placement_of(f, op->operands[0], &p);
   shard_placement_of(f, op->result, &to);
   for (uint32_t k = 0; k < p.rank; k++) {
-    if (p.axes[k].kind != SHARD_SHARDED) continue;
+    bool cut = p.axes[k].kind == SHARD_SHARDED && ir_mesh_size(ir_mesh_at(f, p.mesh), k) > 1;
+    if (!cut) continue;
     ir_axis dim = dims[p.axes[k].dim];
     bool alike = k < to.rank && to.axes[k].dim == p.axes[k].dim;
     if (is_resized(f, dim) && !(alike && is_resized_at_end(f, dim, &to, k))) return true;
