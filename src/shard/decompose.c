@@ -593,7 +593,9 @@ static bool is_cut_where_result_is(const decomposing *d, const ir_op_data *op, u
   shard_placement_of(d->f, op->result, &to);
   for (uint32_t k = 0; k < to.rank; k++) {
     bool cut = k < from.rank && from.axes[k].kind == SHARD_SHARDED;
-    if (to.axes[k].kind == SHARD_SHARDED && (dims >> to.axes[k].dim & 1) && !cut) return false;
+    bool wants = to.axes[k].kind == SHARD_SHARDED && (dims >> to.axes[k].dim & 1) &&
+                 ir_mesh_size(ir_mesh_at(d->f, to.mesh), k) > 1;
+    if (wants && !cut) return false;
   }
   return true;
 }

@@ -226,18 +226,6 @@ static ir_tensor part(form *m, ir_tensor x, uint32_t dim, ir_scalar first, ir_sc
   return form_op(m, IR_OP_SLICE, &x, 1, attrs);
 }
 
-/* What each piece has, for the one `by` pieces further; what comes in is `value`. */
-static ir_tensor for_neighbours(form *m, ir_tensor x, int64_t by, ir_number value) {
-  uint32_t rank = form_rank(m) + 1;
-  ir_scalar *widths = ARENA_ARRAY(&m->f->module->memory, 2 * IR_MAX_RANK, ir_scalar);
-  for (uint32_t i = 0; i < 2 * rank; i++) widths[i] = constant(m, 0);
-  widths[2 * m->dim] = constant(m, by);
-  widths[2 * m->dim + 1] = constant(m, -by);
-  ir_attr attrs[2] = {{.given = true, .len = 2 * rank, .scalars = widths}};
-  attrs[1] = (ir_attr){.given = true, .number = value};
-  return form_op(m, IR_OP_PAD, &x, 1, attrs);
-}
-
 /* The piece at the end gets something else. */
 static ir_tensor with_end(form *m, ir_tensor moved, ir_tensor end) {
   ir_tensor numbers = form_piece_numbers(m, form_rank(m) + 1);
@@ -246,11 +234,55 @@ static ir_tensor with_end(form *m, ir_tensor moved, ir_tensor end) {
   return form_op(m, IR_OP_WHERE, choice, 3, NULL);
 }
 
-/* What crosses the ends of pieces, by that many positions. */
+/* x with `before` and `after` positions more along a dimension. */
+static ir_tensor padded(form *m, ir_tensor x, uint32_t dim, int64_t before, int64_t after,
+                        ir_number value) {
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(m->f, x, dims);
+  ir_scalar *widths = ARENA_ARRAY(&m->f->module->memory, 2 * IR_MAX_RANK, ir_scalar);
+  for (uint32_t i = 0; i < 2 * rank; i++) widths[i] = constant(m, 0);
+  widths[2 * dim] = constant(m, before);
+  widths[2 * dim + 1] = constant(m, after);
+  ir_attr attrs[2] = {{.given = true, .len = 2 * rank, .scalars = widths}};
+  attrs[1] = (ir_attr){.given = true, .number = value};
+  return form_op(m, IR_OP_PAD, &x, 1, attrs);
+}
+
+/* What each piece has, for the one `by` pieces further; what comes in is `value`. */
+static ir_tensor for_neighbours(form *m, ir_tensor x, int64_t by, ir_number value) {
+  return padded(m, x, m->dim, by, -by, value);
+}
+
+/* Pieces of unknown length may be empty; one position crosses their ends. */
+static bool may_be_empty(const form *m) { return !is_const(m, m->piece, NULL); }
+
+/* What crosses the ends of pieces, by that many positions; of an empty piece, the value that comes in. */
 static ir_tensor crossing(form *m, ir_tensor x, int64_t by) {
-  ir_scalar n = constant(m, by), rest = ir_scalar_sub(form_scalars(m), m->piece, n);
-  if (m->shift > 0) return part(m, x, m->dim + 1, rest, m->piece);
-  return part(m, x, m->dim + 1, constant(m, 0), n);
+  ir_scalars *s = form_scalars(m);
+  bool right = m->shift > 0;
+  uint32_t dim = m->dim + 1;
+  ir_scalar from = ir_scalar_sub(s, m->piece, constant(m, by)), to = m->piece;
+  if (may_be_empty(m)) {
+    x = padded(m, x, dim, right, !right, m->value);
+    from = m->piece;
+    to = ir_scalar_add(s, to, constant(m, 1));
+  }
+  return right ? part(m, x, dim, from, to) : part(m, x, dim, constant(m, 0), constant(m, by));
+}
+
+/* A piece with what comes in, without what leaves it. */
+static ir_tensor with_moved(form *m, ir_tensor x, ir_tensor moves) {
+  ir_scalars *s = form_scalars(m);
+  bool right = m->shift > 0, late = may_be_empty(m); /* what leaves goes after the other has come */
+  uint32_t dim = m->dim + 1;
+  ir_scalar zero = constant(m, 0), by = constant(m, width(m));
+  ir_scalar rest = ir_scalar_sub(s, m->piece, by);
+  ir_tensor stays = late ? x : part(m, x, dim, right ? zero : by, right ? rest : m->piece);
+  ir_tensor both[2] = {right ? moves : stays, right ? stays : moves};
+  ir_attr attr = {.given = true, .i = dim};
+  ir_tensor y = form_op(m, IR_OP_CAT, both, 2, &attr);
+  if (!late) return y;
+  return part(m, y, dim, right ? zero : by, right ? m->piece : ir_scalar_add(s, m->piece, by));
 }
 
 /* What comes from the neighbours, of the widest of all shifts of the tensor. */
@@ -304,23 +336,15 @@ static void write_same(form *m) {
  * pieces too, both do so before: these pads get a form of their own. What comes from the neighbour is what it sends
  * for all other shifts, so that only corners are sent besides. */
 void form_shift(form *m) {
-  ir_scalars *s = form_scalars(m);
   if (m->shift == 0) {
     write_same(m);
     return;
   }
-  bool right = m->shift > 0; /* positions move to the right, over the ends of pieces */
-  ir_scalar zero = constant(m, 0), by = constant(m, width(m));
-  ir_scalar rest = ir_scalar_sub(s, m->piece, by);
   ir_tensor x = form_in_pieces(m, m->source);
   ir_tensor own =
       m->apart ? form_in_pieces(m, moved_along(m, m->source, m->apart, false)) : x;
-  uint32_t inside = m->dim + 1;
-  ir_tensor stays = part(m, own, inside, right ? zero : by, right ? rest : m->piece);
   ir_tensor moves = moved_along(m, what_comes(m, x), m->apart, true);
-  ir_tensor both[2] = {right ? moves : stays, right ? stays : moves};
-  ir_attr attr = {.given = true, .i = inside};
-  ir_tensor y = form_in_axis(m, form_op(m, IR_OP_CAT, both, 2, &attr), form_rank(m), m->length);
+  ir_tensor y = form_in_axis(m, with_moved(m, own, moves), form_rank(m), m->length);
   m->results[0] = moved_along(m, y, m->inside, false);
 }
 

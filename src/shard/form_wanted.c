@@ -431,7 +431,8 @@ static bool wants_shift(form *m, uint32_t rank) {
   m->fill = m->value;
   bool cut = (cuts_of(m->f, m->source, m->dim) & cuts_of(m->f, m->op.result, m->dim)) != 0;
   int64_t by = m->shift > 0 ? m->shift : -m->shift;
-  return cut && ir_scalar_is_const(&m->f->module->scalars, m->piece, &piece) && by < piece;
+  if (ir_scalar_is_const(&m->f->module->scalars, m->piece, &piece)) return cut && by < piece;
+  return cut && by <= 1 && !m->wraps && !m->enters.id;
 }
 
 /* ---- attention ---- */
