@@ -270,19 +270,24 @@ static ir_tensor crossing(form *m, ir_tensor x, int64_t by) {
   return right ? part(m, x, dim, from, to) : part(m, x, dim, constant(m, 0), constant(m, by));
 }
 
-/* A piece with what comes in, without what leaves it. */
-static ir_tensor with_moved(form *m, ir_tensor x, ir_tensor moves) {
-  ir_scalars *s = form_scalars(m);
-  bool right = m->shift > 0, late = may_be_empty(m); /* what leaves goes after the other has come */
-  uint32_t dim = m->dim + 1;
+/* A piece without what leaves it; where that is not known to be there, all of it. */
+static ir_tensor what_stays(form *m, ir_tensor x) {
   ir_scalar zero = constant(m, 0), by = constant(m, width(m));
-  ir_scalar rest = ir_scalar_sub(s, m->piece, by);
-  ir_tensor stays = late ? x : part(m, x, dim, right ? zero : by, right ? rest : m->piece);
+  ir_scalar rest = ir_scalar_sub(form_scalars(m), m->piece, by);
+  if (may_be_empty(m)) return x;
+  return m->shift > 0 ? part(m, x, m->dim + 1, zero, rest) : part(m, x, m->dim + 1, by, m->piece);
+}
+
+static ir_tensor with_moved(form *m, ir_tensor stays, ir_tensor moves) {
+  ir_scalars *s = form_scalars(m);
+  bool right = m->shift > 0; /* positions move to the right, over the ends of pieces */
+  uint32_t dim = m->dim + 1;
+  ir_scalar zero = constant(m, 0), one = constant(m, 1);
   ir_tensor both[2] = {right ? moves : stays, right ? stays : moves};
   ir_attr attr = {.given = true, .i = dim};
   ir_tensor y = form_op(m, IR_OP_CAT, both, 2, &attr);
-  if (!late) return y;
-  return part(m, y, dim, right ? zero : by, right ? m->piece : ir_scalar_add(s, m->piece, by));
+  if (!may_be_empty(m)) return y;
+  return part(m, y, dim, right ? zero : one, right ? m->piece : ir_scalar_add(s, m->piece, one));
 }
 
 /* What comes from the neighbours, of the widest of all shifts of the tensor. */
@@ -343,8 +348,9 @@ void form_shift(form *m) {
   ir_tensor x = form_in_pieces(m, m->source);
   ir_tensor own =
       m->apart ? form_in_pieces(m, moved_along(m, m->source, m->apart, false)) : x;
+  ir_tensor stays = what_stays(m, own);
   ir_tensor moves = moved_along(m, what_comes(m, x), m->apart, true);
-  ir_tensor y = form_in_axis(m, with_moved(m, own, moves), form_rank(m), m->length);
+  ir_tensor y = form_in_axis(m, with_moved(m, stays, moves), form_rank(m), m->length);
   m->results[0] = moved_along(m, y, m->inside, false);
 }
 
