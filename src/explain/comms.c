@@ -68,6 +68,18 @@ static uint32_t reduced_axes(explaining *e, const ir_op_data *op, ir_instr i) {
   return mask;
 }
 
+/* Of an allreduce along several axes that is done in steps: the devices among which it is scattered, and gathered in the
+ * end; 1: it is not. */
+static int64_t scattered_among(explaining *e, const explain_comm *c) {
+  for (uint32_t i = 0; i < e->comms_for[c->source.id].len; i++) {
+    const explain_comm *other = &e->comms.data[e->comms_for[c->source.id].data[i]];
+    const ir_instr_data *d = ir_instr_at(e->h, other->instr);
+    if (other->why == IR_RULE_REDUCE && d->comm == IR_COMM_ALLGATHER)
+      return ir_mesh_size(ir_mesh_at(e->h, d->team), d->team_axis);
+  }
+  return 1;
+}
+
 /* The axes along which they have not been reduced yet are not cut yet. */
 static ir_scalar partial_bytes(explaining *e, const explain_comm *c) {
   const ir_op_data *op = ir_op_at(e->f, c->source);
@@ -78,7 +90,13 @@ static ir_scalar partial_bytes(explaining *e, const explain_comm *c) {
     if (later->why == IR_RULE_REDUCE && later->instr.id > c->instr.id)
       uncut |= reduced_axes(e, op, later->instr);
   }
-  return shard_partial_bytes(e->shard, op, axes, uncut);
+  ir_scalars *s = &e->f->module->scalars;
+  ir_scalar all = shard_partial_bytes(e->shard, op, axes, uncut);
+  int64_t n = scattered_among(e, c);
+  ir_comm_kind kind = ir_instr_at(e->h, c->instr)->comm;
+  bool cut = shard_is_cut(e->f, op->result, axes);
+  if (n == 1 || cut) return all;
+  return ir_scalar_ceildiv(s, all, ir_scalar_const(s, kind == IR_COMM_ALLREDUCE ? n : 2));
 }
 
 ir_scalar explain_bytes(explaining *e, const explain_comm *c) {

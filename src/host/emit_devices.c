@@ -151,6 +151,13 @@ static ir_mesh merged_axes(emitter *e, ir_mesh mesh, uint32_t axes) {
   return emit_mesh(e, shape, rank, devices, found);
 }
 
+static ir_combine combine_of(const emitter *e, const step *s, ir_tensor part) {
+  ir_fold fold = ir_op_fold(s->op->code);
+  if (fold == IR_FOLD_NONE)
+    fold = IR_FOLD_SUM; /* of what was computed from partial results (sums.c) */
+  return ir_fold_combine(fold, ir_tensor_at(e->h, part)->dtype);
+}
+
 /* To all devices along several mesh axes at once, or to each its piece along one. */
 static void reduce_along(emitter *e, step *s, uint32_t axes, ir_tensor from, ir_tensor to) {
   shard_placement p;
@@ -162,10 +169,7 @@ static void reduce_along(emitter *e, step *s, uint32_t axes, ir_tensor from, ir_
     c.team = merged_axes(e, p.mesh, axes);
     c.axis = 0;
   }
-  ir_fold fold = ir_op_fold(s->op->code);
-  if (fold == IR_FOLD_NONE)
-    fold = IR_FOLD_SUM; /* of what was computed from partial results (sums.c) */
-  c.combine = ir_fold_combine(fold, ir_tensor_at(e->h, from)->dtype);
+  c.combine = combine_of(e, s, from);
   if (p.axes[k].kind != SHARD_SHARDED) {
     c.kind = IR_COMM_ALLREDUCE;
     emit_dense_comm(e, &c, from, to);
@@ -178,6 +182,53 @@ static void reduce_along(emitter *e, step *s, uint32_t axes, ir_tensor from, ir_
   if (host_scatters_slices(s->plan, k))
     scattered.partition = ir_partition_of_period(&scattered.partition);
   emit_pieces_comm(e, &c, from, &scattered, to, &scattered);
+}
+
+/* Are these parts many bytes, and their first dimension as many pieces as there are devices along the mesh axis? */
+static bool may_scatter(emitter *e, ir_tensor part, int64_t n) {
+  enum { LARGE = 64 * 1024 };
+  ir_axis dims[IR_MAX_RANK];
+  if (ir_tensor_dims(e->h, part, dims) == 0) return false;
+  const int64_t *usual = ir_module_usual(e->h->module, &e->l->scratch);
+  double size = (double)ir_dtype_size_bytes(ir_tensor_at(e->h, part)->dtype);
+  return ir_tensor_elements(e->h, part, usual) * size >= LARGE &&
+         ir_func_divides(e->h, ir_scalar_const(emit_scalars(e), n), ir_axis_size(e->h, dims[0])) ==
+             IR_TRUE;
+}
+
+/* A piece of the first dimension, of n. */
+static ir_tensor piece_buffer(emitter *e, ir_tensor part, int64_t n, loc at) {
+  ir_axis dims[IR_MAX_RANK];
+  ir_scalar sizes[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(e->h, part, dims);
+  for (uint32_t i = 0; i < rank; i++) sizes[i] = ir_axis_size(e->h, dims[i]);
+  sizes[0] = ir_scalar_floordiv(emit_scalars(e), sizes[0], ir_scalar_const(emit_scalars(e), n));
+  ir_tensor piece = emit_scratch(e, part, sizes, rank);
+  (void)emit_because(e, IR_RULE_PART);
+  emit_allocation(e, piece, at);
+  (void)emit_because(e, IR_RULE_REDUCE);
+  return piece;
+}
+
+/* Along several mesh axes: many bytes are scattered along the last of them, whose devices are near each other, so that
+ * only pieces go along the others. */
+static void reduce_along_all(emitter *e, step *s, uint32_t axes, ir_tensor from, ir_tensor to) {
+  ir_mesh mesh = ir_tensor_at(e->f, s->op->result)->mesh;
+  uint32_t near = (uint32_t)__builtin_ctz(axes), far = axes & (axes - 1);
+  int64_t n = ir_mesh_size(ir_mesh_at(e->h, mesh), near);
+  if (!far || !may_scatter(e, from, n)) {
+    reduce_along(e, s, axes, from, to);
+    return;
+  }
+  (void)emit_because(e, IR_RULE_REDUCE);
+  comm_call c = {.team = mesh, .axis = near, .at = s->op->at, .kind = IR_COMM_REDUCE_SCATTER};
+  c.combine = combine_of(e, s, from);
+  pieces p = {.partition = {.kind = IR_PARTS, .size = ir_scalar_const(emit_scalars(e), n)}};
+  ir_tensor part = piece_buffer(e, from, n, c.at), whole = piece_buffer(e, from, n, c.at);
+  emit_pieces_comm(e, &c, from, &p, part, &p);
+  reduce_along(e, s, far, part, whole);
+  c.kind = IR_COMM_ALLGATHER;
+  emit_pieces_comm(e, &c, whole, &p, to, &p);
 }
 
 /* The mesh axes to reduce along next: those that the result is cut along, each by itself, since less is left for the
@@ -246,7 +297,7 @@ void emit_partial_results(emitter *e, step *s) {
     left &= ~axes;
     if (left || wide) (void)emit_because(e, IR_RULE_PART);
     ir_tensor next = left || wide ? partial_buffer(e, s, left) : to;
-    reduce_along(e, s, axes, part, next);
+    reduce_along_all(e, s, axes, part, next);
     part = next;
   }
   (void)emit_because(e, bias.id ? IR_RULE_BIAS : wide ? IR_RULE_WIDE : IR_RULE_NONE);
