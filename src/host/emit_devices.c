@@ -201,6 +201,7 @@ static ir_tensor piece_buffer(emitter *e, ir_tensor part, int64_t n, loc at) {
   ir_axis dims[IR_MAX_RANK];
   ir_scalar sizes[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(e->h, part, dims);
+  check(rank > 0);
   for (uint32_t i = 0; i < rank; i++) sizes[i] = ir_axis_size(e->h, dims[i]);
   sizes[0] = ir_scalar_floordiv(emit_scalars(e), sizes[0], ir_scalar_const(emit_scalars(e), n));
   ir_tensor piece = emit_scratch(e, part, sizes, rank);

@@ -442,11 +442,9 @@ static void stream_what_leaves(decomposing *d, ir_tensor leaves, ir_tensor arriv
   }
 }
 
-static bool counts_fit(const decomposing *d, const ir_op_data *op);
-
 bool shard_is_local(decomposing *d, ir_op o) {
   const ir_op_data *op = ir_op_at(d->f, o);
-  return shard_fits(d->c, op) && counts_fit(d, op) && !shard_needs_whole(d->f, op);
+  return shard_fits(d->c, op) && shard_counts_fit(d->f, op) && !shard_needs_whole(d->f, op);
 }
 
 /* Mesh axes along which `set` is cut in dimensions that the operation leaves as they are. */
@@ -583,39 +581,6 @@ static bool only_moves(decomposing *d, const ir_op_data *op) {
                 shard_cuts_inside(d->f, &m.after, (uint32_t)m.mesh_axis);
   /* mutant: scattered_around */
   return !around && answer == SHARD_ONE && m.kind != SHARD_NONE;
-}
-
-/* Is the operand cut along every mesh axis that the result is cut along, in one of these dimensions? */
-static bool is_cut_where_result_is(const decomposing *d, const ir_op_data *op, uint32_t operand,
-                                   uint32_t dims) {
-  shard_placement from, to;
-  shard_placement_of(d->f, op->operands[operand], &from);
-  shard_placement_of(d->f, op->result, &to);
-  for (uint32_t k = 0; k < to.rank; k++) {
-    bool cut = k < from.rank && from.axes[k].kind == SHARD_SHARDED;
-    bool wants = to.axes[k].kind == SHARD_SHARDED && (dims >> to.axes[k].dim & 1) &&
-                 ir_mesh_size(ir_mesh_at(d->f, to.mesh), k) > 1;
-    if (wants && !cut) return false;
-  }
-  return true;
-}
-
-/* A key head that several devices read gets a part of its gradient from each of them. */
-static bool has_whole_gradients(const decomposing *d, const ir_op_data *op) {
-  ir_axis q[IR_MAX_RANK], k[IR_MAX_RANK];
-  uint32_t rank = ir_tensor_dims(d->f, op->operands[0], q);
-  if (rank < 3) return true;
-  (void)ir_tensor_dims(d->f, op->operands[1], k);
-  ir_scalar many = ir_axis_size(d->f, q[rank - 3]), few = ir_axis_size(d->f, k[rank - 3]);
-  return ir_func_equal(d->f, many, few) == IR_TRUE ||
-         is_cut_where_result_is(d, op, 1, 1u << (rank - 3));
-}
-
-/* A reshape counts elements, also those of a broadcast, of which any position would do. */
-static bool counts_fit(const decomposing *d, const ir_op_data *op) {
-  if (op->code == IR_OP_SDPA_BACKWARD) return has_whole_gradients(d, op);
-  return ir_op_info_of(op->code)->family != IR_FAMILY_RESHAPE ||
-         is_cut_where_result_is(d, op, 0, ~0u);
 }
 
 static void decompose_op(decomposing *d, ir_op o) {

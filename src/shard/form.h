@@ -178,8 +178,8 @@ uint32_t form_find_sums(shard_ctx *c, form **forms);
 void form_sum(form *m);
 
 /* ---- form_attention.c ---- */
-void form_heads(form *m);     /* sdpa with fewer heads of keys than pieces of heads, */
+void form_heads(form *m);          /* sdpa with fewer heads of keys than pieces of heads, */
 void form_heads_backward(form *m); /* and its gradients */
-void form_attention(form *m); /* sdpa over keys on different devices */
+void form_attention(form *m);      /* sdpa over keys on different devices */
 
 #endif

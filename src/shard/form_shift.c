@@ -346,8 +346,7 @@ void form_shift(form *m) {
     return;
   }
   ir_tensor x = form_in_pieces(m, m->source);
-  ir_tensor own =
-      m->apart ? form_in_pieces(m, moved_along(m, m->source, m->apart, false)) : x;
+  ir_tensor own = m->apart ? form_in_pieces(m, moved_along(m, m->source, m->apart, false)) : x;
   ir_tensor stays = what_stays(m, own);
   ir_tensor moves = moved_along(m, what_comes(m, x), m->apart, true);
   ir_tensor y = form_in_axis(m, with_moved(m, stays, moves), form_rank(m), m->length);

@@ -248,6 +248,6 @@ uint32_t shard_write_forms(ir_func *f, arena *scratch) {
 }
 
 uint32_t shard_group_sums(ir_func *f, arena *scratch) {
-  bool again;
+  bool again = false;
   return write_forms(f, scratch, form_find_sums, &again);
 }

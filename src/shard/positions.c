@@ -238,3 +238,35 @@ bool shard_needs_whole(const ir_func *f, const ir_op_data *op) {
   }
   return false;
 }
+
+/* Is the operand cut along every mesh axis that the result is cut along, in one of these dimensions? */
+static bool is_cut_where_result_is(ir_func *f, const ir_op_data *op, uint32_t operand,
+                                   uint32_t dims) {
+  shard_placement from, to;
+  shard_placement_of(f, op->operands[operand], &from);
+  shard_placement_of(f, op->result, &to);
+  for (uint32_t k = 0; k < to.rank; k++) {
+    bool cut = k < from.rank && from.axes[k].kind == SHARD_SHARDED;
+    bool wants = to.axes[k].kind == SHARD_SHARDED && (dims >> to.axes[k].dim & 1) &&
+                 ir_mesh_size(ir_mesh_at(f, to.mesh), k) > 1;
+    if (wants && !cut) return false;
+  }
+  return true;
+}
+
+/* A key head that several devices read gets a part of its gradient from each of them. */
+static bool has_whole_gradients(ir_func *f, const ir_op_data *op) {
+  ir_axis q[IR_MAX_RANK], k[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(f, op->operands[0], q);
+  if (rank < 3) return true;
+  (void)ir_tensor_dims(f, op->operands[1], k);
+  ir_scalar many = ir_axis_size(f, q[rank - 3]), few = ir_axis_size(f, k[rank - 3]);
+  return ir_func_equal(f, many, few) == IR_TRUE ||
+         is_cut_where_result_is(f, op, 1, 1u << (rank - 3));
+}
+
+bool shard_counts_fit(ir_func *f, const ir_op_data *op) {
+  if (op->code == IR_OP_SDPA_BACKWARD) return has_whole_gradients(f, op);
+  return ir_op_info_of(op->code)->family != IR_FAMILY_RESHAPE ||
+         is_cut_where_result_is(f, op, 0, ~0u);
+}
