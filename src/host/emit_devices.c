@@ -129,26 +129,23 @@ static void emit_part(emitter *e, step *s, ir_tensor part) {
 /* A mesh of the same devices, whose last axis is the mesh axes in `axes` together. */
 static ir_mesh merged_axes(emitter *e, ir_mesh mesh, uint32_t axes) {
   const ir_mesh_data *m = ir_mesh_at(e->h, mesh);
-  arena *scratch = &e->l->scratch;
-  int64_t shape[IR_MESH_MAX_RANK], *devices = ARENA_ARRAY(scratch, (size_t)m->n_devices, int64_t);
-  int64_t together = 1, found = 0;
+  int64_t shape[IR_MESH_MAX_RANK], together = 1;
+  int64_t *devices = ARENA_ARRAY(&e->l->scratch, (size_t)m->n_devices, int64_t);
   uint32_t rank = 0;
   for (uint32_t k = m->rank; k-- > 0;) {
     if (axes >> k & 1) together *= ir_mesh_size(m, k);
     else if (ir_mesh_size(m, k) > 1) shape[rank++] = ir_mesh_size(m, k);
   }
   shape[rank++] = together;
-  bool *taken = ARENA_ARRAY(scratch, (size_t)m->n_devices, bool);
   for (int64_t i = 0; i < m->n_devices; i++) {
-    for (int64_t j = i; j < m->n_devices && !taken[i]; j++) {
-      bool line = true; /* through the device at i */
-      for (uint32_t k = 0; k < m->rank && line; k++)
-        line = (axes >> k & 1) || ir_mesh_coordinate(m, i, k) == ir_mesh_coordinate(m, j, k);
-      if (line) devices[found++] = m->devices[j];
-      taken[j] = taken[j] || (line && j > i);
+    int64_t line = 0, member = 0;
+    for (uint32_t k = m->rank; k-- > 0;) {
+      int64_t *at = axes >> k & 1 ? &member : &line;
+      *at = *at * ir_mesh_size(m, k) + ir_mesh_coordinate(m, i, k);
     }
+    devices[line * together + member] = m->devices[i];
   }
-  return emit_mesh(e, shape, rank, devices, found);
+  return emit_mesh(e, shape, rank, devices, m->n_devices);
 }
 
 static ir_combine combine_of(const emitter *e, const step *s, ir_tensor part) {
@@ -184,16 +181,28 @@ static void reduce_along(emitter *e, step *s, uint32_t axes, ir_tensor from, ir_
   emit_pieces_comm(e, &c, from, &scattered, to, &scattered);
 }
 
-/* Are these parts many bytes, and their first dimension as many pieces as there are devices along the mesh axis? */
-static bool may_scatter(emitter *e, ir_tensor part, int64_t n) {
-  enum { LARGE = 64 * 1024 };
+/* How many devices there are along these mesh axes together. */
+static int64_t devices_along(const emitter *e, ir_mesh mesh, uint32_t axes) {
+  int64_t n = 1;
+  for (; axes; axes &= axes - 1)
+    n *= ir_mesh_size(ir_mesh_at(e->h, mesh), (uint32_t)__builtin_ctz(axes));
+  return n;
+}
+
+/* More of them take too many steps for few bytes. */
+enum { FEW_DEVICES = 16, MANY_BYTES = 64 * 1024 };
+
+/* Are these parts worth being scattered along the last of the axes, and is their first dimension as many pieces as there
+ * are devices along it? */
+static bool may_scatter(emitter *e, ir_mesh mesh, uint32_t axes, ir_tensor part) {
   ir_axis dims[IR_MAX_RANK];
-  if (ir_tensor_dims(e->h, part, dims) == 0) return false;
+  if (!(axes & (axes - 1)) || ir_tensor_dims(e->h, part, dims) == 0) return false;
   const int64_t *usual = ir_module_usual(e->h->module, &e->l->scratch);
   double size = (double)ir_dtype_size_bytes(ir_tensor_at(e->h, part)->dtype);
-  return ir_tensor_elements(e->h, part, usual) * size >= LARGE &&
-         ir_func_divides(e->h, ir_scalar_const(emit_scalars(e), n), ir_axis_size(e->h, dims[0])) ==
-             IR_TRUE;
+  bool many = ir_tensor_elements(e->h, part, usual) * size >= MANY_BYTES ||
+              devices_along(e, mesh, axes) > FEW_DEVICES;
+  ir_scalar n = ir_scalar_const(emit_scalars(e), devices_along(e, mesh, axes & -axes));
+  return many && ir_func_divides(e->h, n, ir_axis_size(e->h, dims[0])) == IR_TRUE;
 }
 
 /* A piece of the first dimension, of n. */
@@ -216,8 +225,8 @@ static ir_tensor piece_buffer(emitter *e, ir_tensor part, int64_t n, loc at) {
 static void reduce_along_all(emitter *e, step *s, uint32_t axes, ir_tensor from, ir_tensor to) {
   ir_mesh mesh = ir_tensor_at(e->f, s->op->result)->mesh;
   uint32_t near = (uint32_t)__builtin_ctz(axes), far = axes & (axes - 1);
-  int64_t n = ir_mesh_size(ir_mesh_at(e->h, mesh), near);
-  if (!far || !may_scatter(e, from, n)) {
+  int64_t n = devices_along(e, mesh, 1u << near);
+  if (!may_scatter(e, mesh, axes, from)) {
     reduce_along(e, s, axes, from, to);
     return;
   }
@@ -233,8 +242,8 @@ static void reduce_along_all(emitter *e, step *s, uint32_t axes, ir_tensor from,
 }
 
 /* The mesh axes to reduce along next: those that the result is cut along, each by itself, since less is left for the
- * others then; of cuts of one dimension the outermost comes first. */
-static uint32_t next_axes(emitter *e, const step *s, uint32_t left) {
+ * others then; of cuts of one dimension the outermost comes first. Then all others, if they can be reduced at once. */
+static uint32_t next_axes(emitter *e, const step *s, uint32_t left, ir_tensor part) {
   shard_placement p;
   uint32_t scatters = 0;
   shard_placement_of(e->f, s->op->result, &p);
@@ -248,7 +257,10 @@ static uint32_t next_axes(emitter *e, const step *s, uint32_t left) {
     while (i < n && cuts[i].mesh_axis != k && !(left >> cuts[i].mesh_axis & 1)) i++;
     if (i == n || cuts[i].mesh_axis == k) return 1u << k;
   }
-  return scatters ? scatters & -scatters : left;
+  if (scatters) return scatters & -scatters;
+  bool at_once =
+      devices_along(e, p.mesh, left) <= FEW_DEVICES || may_scatter(e, p.mesh, left, part);
+  return at_once ? left : left & -left;
 }
 
 /* f16 tolerates about two roundings, so its partial results stay in f32 until they are added up; bf16
@@ -294,7 +306,7 @@ void emit_partial_results(emitter *e, step *s) {
   (void)emit_because(e, IR_RULE_NONE);
   ir_tensor to = emit_destination(e, plan, plan->axes.len, e->buffer[s->op->result.id]);
   for (uint32_t left = plan->partial; left;) {
-    uint32_t axes = next_axes(e, s, left);
+    uint32_t axes = next_axes(e, s, left, part);
     left &= ~axes;
     if (left || wide) (void)emit_because(e, IR_RULE_PART);
     ir_tensor next = left || wide ? partial_buffer(e, s, left) : to;
