@@ -200,6 +200,11 @@ static const rt_shape *swept_shape(const rt_body *body, const bool *folded) {
   return NULL;
 }
 
+/* Of no element but that at its own place: a maker tells it by the position. */
+static bool is_pointwise(ir_opcode code) {
+  return ir_op_is_elementwise(code) || ir_op_info_of(code)->family == IR_FAMILY_MAKER;
+}
+
 bool rt_body_is_sweep(const rt_body *body) {
   bool folded[MOST_STEPS] = {false};
   if (body->n_steps > MOST_STEPS) return false;
@@ -207,14 +212,14 @@ bool rt_body_is_sweep(const rt_body *body) {
     const rt_step *s = &body->steps[i];
     for (uint32_t k = 0; k < s->n_operands; k++)
       if (s->operands[k].kind == RT_VALUE_STEP && folded[s->operands[k].index]) folded[i] = true;
-    if (ir_op_is_elementwise(s->code)) continue;
+    if (is_pointwise(s->code)) continue;
     if (folded[i] || !folds_columns(body, s)) return false;
     folded[i] = true;
   }
   const rt_shape *shape = swept_shape(body, folded);
   for (uint32_t i = 0; i < body->n_steps && shape; i++) {
     const rt_step *s = &body->steps[i];
-    bool folds = !ir_op_is_elementwise(s->code);
+    bool folds = !is_pointwise(s->code);
     if (folds && !has_shape(rt_value_shape(body, &s->operands[0]), shape)) return false;
     if (folded[i] && has_shape(&s->results[0], shape)) return false;
   }
