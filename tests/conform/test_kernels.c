@@ -35,8 +35,8 @@ static status run_task(const rt_plan *plan, const rt_task *task, char *const *ba
 
 /* Any level that the processor has. */
 static void choose_level(void) {
-  static const char *const levels[] = {"baseline", "avx2", "avx512"};
-  if (!cpu_vectors_choose(levels[below(3)])) check(cpu_vectors_choose("baseline"));
+  static const char *const levels[] = {"baseline", "avx2", "avx512", "avx512_bf16"};
+  if (!cpu_vectors_choose(levels[below(4)])) check(cpu_vectors_choose("baseline"));
 }
 
 static void run_case(testcase *t, ir_opcode code) {

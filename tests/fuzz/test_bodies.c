@@ -25,7 +25,7 @@
 
 enum { MAX_VALUES = 64, PATTERN = 0xa5 };
 
-static const char *const levels[] = {"baseline", "avx2", "avx512"};
+static const char *const levels[] = {"baseline", "avx2", "avx512", "avx512_bf16"};
 
 static arena memory;
 static gen_random rng;
@@ -348,7 +348,7 @@ static bool run_trial(trial *t) {
   make_task(t);
   status_clear();
   if (t->exact && ref_eval(&t->env, t->inputs, t->expected, &options) != STATUS_OK) return true;
-  const char *level = levels[below(3)];
+  const char *level = levels[below(4)];
   if (strcmp(level, "baseline") == 0 || !cpu_vectors_choose("avx2"))
     check(cpu_vectors_choose("baseline"));
   if (!t->exact) {

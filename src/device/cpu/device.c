@@ -138,7 +138,7 @@ static void cpu_examine(rt_say_fn *say, void *context) {
   if (read_model(text, sizeof text)) say(context, "model", text);
   (void)snprintf(text, sizeof text, "%u", count_cores());
   say(context, "cores", text);
-  say(context, "instructions", cpu_vectors()->name);
+  say(context, "instructions", cpu_level_chosen()->name);
   say(context, "products", "Weir's own for these instructions; no BLAS is used");
   (void)snprintf(text, sizeof text, "%.0f GFLOP/s", s.flops_per_ns);
   say(context, "f32 products, one thread", text);

@@ -20,22 +20,22 @@ ir_dtype cpu_gemm_native(ir_dtype t) {
 }
 
 /* Packing a panel costs as much as multiplying a few rows by it, so few rows read it where it lies, if its
- * rows are contiguous. */
+ * rows are contiguous, and not of pairs. */
 enum { FEW_ROWS = 24 };
 
 void cpu_gemm_block(const cpu_gemm_unit *unit, const cpu_matrix *sa, const void *a,
                     const cpu_matrix *sb, const void *b, const cpu_matrix *sc, void *c,
-                    ir_dtype native, bool accumulate, char *scratch) {
-  int64_t size = (int64_t)ir_dtype_size_bytes(native);
+                    bool accumulate, char *scratch) {
   check(sb->rows <= CPU_GEMM_DEPTH && sc->column_stride == 1);
   for (int64_t j = 0; j < sc->columns; j += unit->columns) {
     int64_t columns = sc->columns - j < unit->columns ? sc->columns - j : unit->columns;
     cpu_matrix panel = {sb->rows, columns, sb->row_stride, sb->column_stride};
     cpu_matrix to = {sc->rows, columns, sc->row_stride, 1};
-    const char *from = (const char *)b + j * sb->column_stride * size;
-    bool as_is = sc->rows < FEW_ROWS && columns == unit->columns && sb->column_stride == 1;
+    const char *from = (const char *)b + j * sb->column_stride * unit->element_bytes;
+    bool as_is =
+        !unit->pairs && sc->rows < FEW_ROWS && columns == unit->columns && sb->column_stride == 1;
     if (!as_is) unit->pack(&panel, from, scratch);
     unit->multiply(sa, a, as_is ? from : scratch, as_is ? sb->row_stride : unit->columns, &to,
-                   (char *)c + j * size, accumulate);
+                   (char *)c + j * unit->native_bytes, accumulate);
   }
 }

@@ -1,4 +1,5 @@
-/* Products of matrices of native elements (f32, f64, i32, i64) with any strides, on one thread. */
+/* Products of matrices of native elements (f32, f64, i32, i64), or of bf16 in pairs, with any strides, on one
+ * thread. */
 #ifndef WEIR_DEVICE_CPU_KERNEL_GEMM_H
 #define WEIR_DEVICE_CPU_KERNEL_GEMM_H
 
@@ -15,6 +16,6 @@ static inline size_t cpu_gemm_scratch_bytes(void) { return CPU_GEMM_PANEL_BYTES;
  * rows. */
 void cpu_gemm_block(const cpu_gemm_unit *unit, const cpu_matrix *sa, const void *a,
                     const cpu_matrix *sb, const void *b, const cpu_matrix *sc, void *c,
-                    ir_dtype native, bool accumulate, char *scratch);
+                    bool accumulate, char *scratch);
 
 #endif

@@ -6,8 +6,8 @@
  * strides allow, and a batch along which an operand repeats needs no copy of it.
  *
  * A product is cut into blocks of rows and columns; each block sums up all of k, CPU_GEMM_DEPTH at a time.
- * Operands of another dtype are staged into scratch in native elements, rows of `a` for the whole block,
- * columns of `b` for one panel. A result of another dtype, or without unit strides, is computed in scratch
+ * Operands of another dtype than the unit's (native, or bf16 for a unit of pairs) are staged into scratch, rows
+ * of `a` for the whole block, columns of `b` for one panel. A result of another dtype, or without unit strides, is computed in scratch
  * and stored at the end. A bias is there before the first product is added.
  *
  * Few rows are multiplied by b where it lies, without packing (gemm/few.h).
@@ -54,6 +54,11 @@ static char *stage_in(const side *s, const cpu_matrix *block, char *from, char *
   lines l = lines_of(s, block);
   int64_t bytes = l.length * (int64_t)s->load.native_bytes;
   if (!s->staged) return from;
+  if (s->turned) {
+    int64_t size = (int64_t)s->load.native_bytes;
+    cpu_transpose(s->load.native_bytes, l.count, l.length, to, bytes, size, from, s->load.step);
+    return to;
+  }
   for (int64_t i = 0; i < l.count; i++)
     if (l.step == 0 && i > 0) memcpy(to + i * bytes, to, (size_t)bytes);
     else cpu_load_to(&s->load, l.length, from + i * l.step, to + i * bytes, spare);
@@ -101,7 +106,7 @@ static void run_panels(const matmul_kernel *g, const cpu_matrix *a, const char *
     cpu_matrix block = block_shape(b, depth, to.columns);
     char *from = stage_in(b, &block, block_start(b, b_at, 0, j), scratch + g->offsets[B],
                           scratch + g->transfer_offset);
-    cpu_gemm_block(g->unit, a, a_at, &block, from, &to, c_at + j * size, g->native, accumulate,
+    cpu_gemm_block(g->unit, a, a_at, &block, from, &to, c_at + j * size, accumulate,
                    scratch + g->panel_offset);
   }
 }
@@ -126,8 +131,11 @@ static void stage_few(const matmul_kernel *g, const char *from, char *to, char *
     int64_t depth = smaller(CPU_GEMM_DEPTH, g->k - d);
     const char *at = from + d * s->shape.column_stride * s->size_bytes;
     char *block = to + d * cpu_few_rows(g->m) * size;
-    for (int64_t i = 0; i < g->m; i++)
-      cpu_load_to(&g->few_load, depth, at + i * row, block + i * CPU_GEMM_DEPTH * size, spare);
+    for (int64_t i = 0; i < g->m; i++) {
+      char *line = block + i * CPU_GEMM_DEPTH * size;
+      cpu_load_to(&g->few_load, depth, at + i * row, line, spare);
+      memset(line + depth * size, 0, (size_t)((CPU_GEMM_DEPTH - depth) * size));
+    }
     for (int64_t i = g->m; i < cpu_few_rows(g->m); i++)
       memset(block + i * CPU_GEMM_DEPTH * size, 0, (size_t)(CPU_GEMM_DEPTH * size));
   }
@@ -278,17 +286,26 @@ static bool is_far_apart(const side *s, uint32_t i) {
          magnitude(s->shape.column_stride) * s->size_bytes >= FAR_BYTES;
 }
 
+/* What the unit reads or writes on that side. */
+static ir_dtype unit_dtype(const matmul_kernel *g, uint32_t i) {
+  return g->unit->pairs && (i == A || i == B) ? IR_BF16 : g->native;
+}
+
 /* Lines lie along the dimension with the smaller stride, unless that repeats. Units read a with any strides and
- * pack b, so only other dtypes are staged, and an a that is transposed; c must have dense rows. */
+ * pack b, so only other dtypes are staged, and an a that is transposed; c must have dense rows, and so must an a
+ * of pairs. */
 static void plan_side(matmul_kernel *g, uint32_t i) {
   side *s = &g->sides[i];
-  ir_dtype t = g->views[i].dtype;
+  ir_dtype t = g->views[i].dtype, to = unit_dtype(g, i);
+  bool pairs = g->unit->pairs && i == A;
   int64_t row = magnitude(s->shape.row_stride), column = magnitude(s->shape.column_stride);
-  s->by_columns = i != C && i != BIAS && ((row != 0 && row < column) || s->shape.columns == 1);
-  s->staged = t != g->native || is_far_apart(s, i) ||
-              (i == C && s->shape.column_stride != 1 && s->shape.columns > 1);
+  s->by_columns =
+      i != C && i != BIAS && !pairs && ((row != 0 && row < column) || s->shape.columns == 1);
+  s->staged = t != to || is_far_apart(s, i) ||
+              ((i == C || pairs) && s->shape.column_stride != 1 && s->shape.columns > 1);
   int64_t step = (s->by_columns ? s->shape.row_stride : s->shape.column_stride) * s->size_bytes;
-  s->load = cpu_transfer_load(t, step, g->native);
+  s->load = cpu_transfer_load_as(t, step, to, to);
+  s->turned = pairs && s->staged && s->shape.row_stride == 1;
   if (i != C) return;
   s->store = cpu_transfer_store(t, step, g->native);
   s->store.direct = false;
@@ -303,8 +320,9 @@ static void plan_few(matmul_kernel *g) {
   bool lies_so = b->row_stride == 1 || b->column_stride == 1;
   g->few = !g->grouped && of_unit && lies_so && g->m <= CPU_GEMM_FEW && g->k > 0 &&
            g->k <= CPU_GEMM_FEW_STAGED / g->m;
+  ir_dtype to = unit_dtype(g, A);
   g->few_load =
-      cpu_transfer_load(g->views[A].dtype, a->column_stride * g->sides[A].size_bytes, g->native);
+      cpu_transfer_load_as(g->views[A].dtype, a->column_stride * g->sides[A].size_bytes, to, to);
 }
 
 /* The rows that cost as much as `rows` of this product do. */
@@ -318,8 +336,8 @@ static size_t reserve(matmul_kernel *g, size_t bytes) {
   return at;
 }
 
-static size_t native_bytes(const matmul_kernel *g, int64_t rows, int64_t columns) {
-  return (size_t)rows * (size_t)columns * ir_dtype_size_bytes(g->native);
+static size_t side_bytes(const matmul_kernel *g, uint32_t i, int64_t rows, int64_t columns) {
+  return (size_t)rows * (size_t)columns * ir_dtype_size_bytes(unit_dtype(g, i));
 }
 
 /* n cut evenly into pieces of at least `least`, which are multiples of `unit`. */
@@ -375,15 +393,15 @@ static void plan_parts(matmul_kernel *g) {
 
 static void plan_scratch(matmul_kernel *g) {
   const side *s = g->sides;
-  if (s[A].staged) g->offsets[A] = reserve(g, native_bytes(g, g->block_m, CPU_GEMM_DEPTH));
-  if (s[B].staged) g->offsets[B] = reserve(g, native_bytes(g, CPU_GEMM_DEPTH, g->unit->columns));
-  if (s[C].staged) g->offsets[C] = reserve(g, native_bytes(g, g->block_m, g->block_n));
+  if (s[A].staged) g->offsets[A] = reserve(g, side_bytes(g, A, g->block_m, CPU_GEMM_DEPTH));
+  if (s[B].staged) g->offsets[B] = reserve(g, side_bytes(g, B, CPU_GEMM_DEPTH, g->unit->columns));
+  if (s[C].staged) g->offsets[C] = reserve(g, side_bytes(g, C, g->block_m, g->block_n));
   int64_t longest = larger(CPU_GEMM_DEPTH, larger(g->block_n, g->block_m));
   g->transfer_offset = reserve(g, cpu_transfer_bytes(longest));
   g->panel_offset = reserve(g, cpu_gemm_scratch_bytes());
   if (g->few)
     g->few_offset = reserve(
-        g, native_bytes(g, cpu_few_rows(g->m), pieces(g->k, CPU_GEMM_DEPTH) * CPU_GEMM_DEPTH));
+        g, side_bytes(g, A, cpu_few_rows(g->m), pieces(g->k, CPU_GEMM_DEPTH) * CPU_GEMM_DEPTH));
 }
 
 /* What operands and result fit in. */
@@ -442,7 +460,7 @@ status cpu_matmul_plan(const cpu_call *c, matmul_kernel *g, bool n_last) {
   if (g->grouped) outer--;
   cpu_loops_make(&g->batch, CPU_IN_ORDER, outer, c->result->extents, g->views, g->n_views);
   g->native = cpu_gemm_native(widest(g));
-  g->unit = cpu_gemm_unit_of(g->native);
+  g->unit = cpu_gemm_unit_for(g->views[A].dtype, g->views[B].dtype, g->native);
   if (g->grouped) cpu_matmul_take_rows(g, c);
   else take_m(g);
   if (!g->grouped) transpose_if_better(g);

@@ -13,6 +13,7 @@ typedef struct side {
   int64_t size_bytes;
   bool staged;
   bool by_columns; /* staged with columns dense, because memory is */
+  bool turned;     /* staged with rows dense, though columns are in memory */
   cpu_transfer load, store;
 } side;
 

@@ -36,7 +36,7 @@ static void multiply(const hands *h) {
   float *c = h->matrices + (size_t)2 * BLOCKS * SIDE * SIDE;
   for (size_t i = 0; i < BLOCKS; i++) {
     float *a = h->matrices + 2 * i * SIDE * SIDE, *b = a + SIDE * SIDE;
-    cpu_gemm_block(cpu_gemm_unit_of(IR_F32), &m, a, &m, b, &m, c, IR_F32, i > 0, h->scratch);
+    cpu_gemm_block(cpu_gemm_unit_of(IR_F32), &m, a, &m, b, &m, c, i > 0, h->scratch);
   }
 }
 

@@ -3,7 +3,8 @@
  *
  * Sums are those of tile.h: in the order of k, CPU_GEMM_DEPTH at a time, so the bits are the same.
  *
- * Elements of b are those of T, or with `bf16` (T: float) the upper halves of them. */
+ * Elements of b are those of T, or with `bf16` (T: float) the upper halves of them; in a unit of pairs they are
+ * bf16, and words of two along k are multiplied as they are. */
 
 /* ---- b is contiguous along k: LANES columns ---- */
 /* LANES vectors of LANES elements become their transposition. Zipping lines i and i + LANES / 2 log2(LANES)
@@ -19,19 +20,41 @@ TARGET static inline __attribute__((always_inline)) void FN(turn)(FN(vector) * x
   }
 }
 
-#ifdef OF_BF16
-/* Of pairs of bf16: the first ones, the second ones. */
-typedef uint32_t FN(pairs) __attribute__((vector_size(LANES_BYTES)));
+/* FIRST_HALVES, SECOND_HALVES: of words of two bf16, the elements. few_word: word k of a column. few_line: LANES
+ * columns of a row at p, in pairs with the next row unless that is NULL. */
+#if defined(OF_PAIRS)
+#define FIRST_HALVES(x) (x)
+#define SECOND_HALVES(x) (x)
+typedef E FN(halves) __attribute__((vector_size(LANES_BYTES / 2), aligned(2), may_alias));
+#define HALVES(p) __builtin_convertvector(*(const FN(halves) *)(const void *)(p), FN(words))
+TARGET static inline FN(vector) FN(few_line)(const char *p, const char *next, bool bf16) {
+  (void)bf16;
+  return (FN(vector))(next ? HALVES(p) | HALVES(next) << 16 : HALVES(p));
+}
+static inline T FN(few_word)(const char *column, int64_t k, int64_t depth, bool bf16) {
+  const E *p = (const E *)(const void *)column + k;
+  uint32_t pair = FN(pair)(*p, k + 1 < depth ? p[1] : 0);
+  T x;
+  (void)bf16;
+  memcpy(&x, &pair, sizeof x);
+  return x;
+}
+#elif defined(OF_BF16)
+typedef uint32_t FN(words) __attribute__((vector_size(LANES_BYTES)));
 typedef uint16_t FN(halves) __attribute__((vector_size(LANES_BYTES / 2), aligned(2), may_alias));
-#define FIRST_HALVES(x) ((FN(vector))((FN(pairs))(x) << 16))
-#define SECOND_HALVES(x) ((FN(vector))((FN(pairs))(x)&0xffff0000U))
-#define WIDENED(p)                                                                                 \
-  ((FN(vector))(__builtin_convertvector(*(const FN(halves) *)(const void *)(p), FN(pairs)) << 16))
-static inline float FN(element)(const char *p, bool bf16) {
+#define FIRST_HALVES(x) ((FN(vector))((FN(words))(x) << 16))
+#define SECOND_HALVES(x) ((FN(vector))((FN(words))(x)&0xffff0000U))
+#define HALVES(p) __builtin_convertvector(*(const FN(halves) *)(const void *)(p), FN(words))
+TARGET static inline FN(vector) FN(few_line)(const char *p, const char *next, bool bf16) {
+  (void)next;
+  return bf16 ? (FN(vector))(HALVES(p) << 16) : *(const FN(vector) *)(const void *)p;
+}
+static inline T FN(few_word)(const char *column, int64_t k, int64_t depth, bool bf16) {
   uint16_t h;
-  float x;
-  if (!bf16) return memcpy(&x, p, sizeof x), x;
-  memcpy(&h, p, sizeof h);
+  T x;
+  (void)depth;
+  if (!bf16) return ((const T *)(const void *)column)[k];
+  memcpy(&h, column + 2 * k, sizeof h);
   uint32_t bits = (uint32_t)h << 16;
   memcpy(&x, &bits, sizeof x);
   return x;
@@ -39,26 +62,29 @@ static inline float FN(element)(const char *p, bool bf16) {
 #else
 #define FIRST_HALVES(x) (x)
 #define SECOND_HALVES(x) (x)
-#define WIDENED(p) (*(const FN(vector) *)(const void *)(p))
-static inline T FN(element)(const char *p, bool bf16) {
-  (void)bf16;
-  return *(const T *)(const void *)p;
+TARGET static inline FN(vector) FN(few_line)(const char *p, const char *next, bool bf16) {
+  (void)next, (void)bf16;
+  return *(const FN(vector) *)(const void *)p;
+}
+static inline T FN(few_word)(const char *column, int64_t k, int64_t depth, bool bf16) {
+  (void)depth, (void)bf16;
+  return ((const T *)(const void *)column)[k];
 }
 #endif
 
 /* s[i] += a[i][k + j] * y */
 #define FEW_MADD(y, j)                                                                             \
-  UNROLL for (int i = 0; i < rows; i++) s[i] = MADD(EACH(at[i * CPU_GEMM_DEPTH + (j)]), y, s[i])
+  UNROLL for (int i = 0; i < rows; i++) s[i] = MADD(EACH(at + i * CPU_GEMM_DEPTH + (j)), y, s[i])
 
 /* c[rows x LANES] = or += a[rows x depth] * b[depth x LANES]; `rows` and `bf16` are constants. Rows from `real`
  * on are computed and not stored. */
 TARGET static inline __attribute__((always_inline)) void
-FN(few_tile)(int rows, bool bf16, int64_t real, int64_t depth, const T *restrict a,
+FN(few_tile)(int rows, bool bf16, int64_t real, int64_t depth, const E *restrict a,
              const char *restrict b, int64_t column_bytes, T *restrict c, int64_t c_row,
              bool accumulate) {
   FN(vector) s[FEW_ROWS], x[LANES_BYTES / sizeof(T)];
   int64_t k = 0, step = bf16 ? 2 * LANES : LANES, size = bf16 ? 2 : (int64_t)sizeof(T);
-  const T *at = a;
+  const E *at = a;
   UNROLL for (int i = 0; i < rows; i++) s[i] = (FN(vector)){0};
   for (; k + step <= depth; k += step, at += step) {
     const char *from = b + k * size;
@@ -68,8 +94,8 @@ FN(few_tile)(int rows, bool bf16, int64_t real, int64_t depth, const T *restrict
     }
     FN(turn)(x);
     UNROLL for (int j = 0; j < LANES; j++) {
-      if (!bf16) {
-        FEW_MADD(x[j], j);
+      if (!bf16 || PAIR > 1) {
+        FEW_MADD(x[j], PAIR * j);
         continue;
       }
       FN(vector) first = FIRST_HALVES(x[j]), second = SECOND_HALVES(x[j]);
@@ -77,9 +103,9 @@ FN(few_tile)(int rows, bool bf16, int64_t real, int64_t depth, const T *restrict
       FEW_MADD(second, 2 * j + 1);
     }
   }
-  for (; k < depth; k++, at++) {
+  for (; k < depth; k += PAIR, at += PAIR) {
     T y[LANES_BYTES / sizeof(T)];
-    for (int j = 0; j < LANES; j++) y[j] = FN(element)(b + j * column_bytes + k * size, bf16);
+    for (int j = 0; j < LANES; j++) y[j] = FN(few_word)(b + j * column_bytes, k, depth, bf16);
     FN(vector) v = *(const FN(vector) *)(const void *)y;
     FEW_MADD(v, 0);
   }
@@ -92,26 +118,32 @@ FN(few_tile)(int rows, bool bf16, int64_t real, int64_t depth, const T *restrict
 }
 
 #define FEW_TILE(name, rows, bf16)                                                                 \
-  TARGET static __attribute__((noinline)) void FN(name)(int64_t real, int64_t depth, const T *a,   \
+  TARGET static __attribute__((noinline)) void FN(name)(int64_t real, int64_t depth, const E *a,   \
                                                         const char *b, int64_t column_bytes, T *c, \
                                                         int64_t c_row, bool accumulate) {          \
     FN(few_tile)(rows, bf16, real, depth, a, b, column_bytes, c, c_row, accumulate);               \
   }
+#ifndef OF_PAIRS
 FEW_TILE(few_1, 1, false)
 FEW_TILE(few_2, 2, false)
 FEW_TILE(few_4, 4, false)
 FEW_TILE(few_most, FEW_ROWS, false)
-#ifdef OF_BF16
+#endif
+#if defined(OF_BF16) || defined(OF_PAIRS)
 FEW_TILE(few_1_bf16, 1, true)
 FEW_TILE(few_2_bf16, 2, true)
 FEW_TILE(few_4_bf16, 4, true)
 FEW_TILE(few_most_bf16, FEW_ROWS, true)
+#endif
+#if defined(OF_PAIRS)
+#define FEW_OF(name, bf16) FN(name##_bf16)
+#elif defined(OF_BF16)
 #define FEW_OF(name, bf16) ((bf16) ? FN(name##_bf16) : FN(name))
 #else
 #define FEW_OF(name, bf16) FN(name)
 #endif
 
-typedef void FN(few_fn)(int64_t real, int64_t depth, const T *a, const char *b,
+typedef void FN(few_fn)(int64_t real, int64_t depth, const E *a, const char *b,
                         int64_t column_bytes, T *c, int64_t c_row, bool accumulate);
 
 static FN(few_fn) * FN(few_of)(int64_t rows, bool bf16) {
@@ -122,7 +154,7 @@ static FN(few_fn) * FN(few_of)(int64_t rows, bool bf16) {
 }
 
 /* All of k for a few columns, then the next ones. */
-static void FN(few_columns)(const cpu_few *f, const T *a, T *c) {
+static void FN(few_columns)(const cpu_few *f, const E *a, T *c) {
   int64_t size = f->bf16 ? 2 : (int64_t)sizeof(T), column = f->b.column_stride * size;
   for (int64_t j = 0; j < f->c.columns; j += LANES)
     for (int64_t d = 0; d < f->b.rows; d += CPU_GEMM_DEPTH)
@@ -139,45 +171,50 @@ static void FN(few_columns)(const cpu_few *f, const T *a, T *c) {
 /* ---- b is contiguous along columns: a strip of them ---- */
 /* FEW_DEEP rows of b at a time are added to sums in the first cache: sums[rows x columns]. */
 TARGET static inline __attribute__((always_inline)) void
-FN(few_deep)(int deep, bool bf16, bool first, int64_t rows, const T *restrict a,
+FN(few_deep)(int deep, bool bf16, bool first, int64_t rows, const E *restrict a,
              const char *restrict b, int64_t b_row, int64_t columns, T *restrict sums) {
   int64_t size = bf16 ? 2 : (int64_t)sizeof(T);
   for (int64_t j = 0; j < columns; j += LANES) {
     FN(vector) y[FEW_DEEP];
-    UNROLL for (int k = 0; k < deep; k++) {
+    UNROLL for (int k = 0; k < deep; k++)
+        __builtin_prefetch(b + (FEW_DEEP + k) * b_row + j * size, 0, 2);
+    UNROLL for (int k = 0; k < deep; k += PAIR) {
       const char *at = b + k * b_row + j * size;
-      __builtin_prefetch(at + FEW_DEEP * b_row, 0, 2);
-      if (bf16) y[k] = WIDENED(at);
-      else y[k] = *(const FN(vector) *)(const void *)at;
+      y[k] = FN(few_line)(at, k + 1 < deep ? at + b_row : NULL, bf16);
     }
     for (int64_t i = 0; i < rows; i++) {
       FN(vector) *to = (FN(vector) *)(void *)(sums + i * columns + j), s = {0};
       if (!first) s = *to;
-      UNROLL for (int k = 0; k < deep; k++) s = MADD(EACH(a[i * CPU_GEMM_DEPTH + k]), y[k], s);
+      UNROLL for (int k = 0; k < deep; k += PAIR) s =
+          MADD(EACH(a + i * CPU_GEMM_DEPTH + k), y[k], s);
       *to = s;
     }
   }
 }
 
 TARGET static inline __attribute__((always_inline)) void
-FN(few_strip_of)(bool bf16, int64_t rows, const T *a, const char *b, int64_t b_row, int64_t depth,
+FN(few_strip_of)(bool bf16, int64_t rows, const E *a, const char *b, int64_t b_row, int64_t depth,
                  int64_t columns, T *sums) {
   int64_t k = 0;
   for (; k + FEW_DEEP <= depth; k += FEW_DEEP) FN(few_deep)
   (FEW_DEEP, bf16, k == 0, rows, a + k, b + k * b_row, b_row, columns, sums);
-  for (; k < depth; k++) FN(few_deep)
+  for (; k + PAIR <= depth; k += PAIR) FN(few_deep)
+  (PAIR, bf16, k == 0, rows, a + k, b + k * b_row, b_row, columns, sums);
+  if (k < depth) FN(few_deep)
   (1, bf16, k == 0, rows, a + k, b + k * b_row, b_row, columns, sums);
 }
 
 #define FEW_STRIP(name, bf16)                                                                      \
-  TARGET static __attribute__((noinline)) void FN(name)(int64_t rows, const T *a, const char *b,   \
+  TARGET static __attribute__((noinline)) void FN(name)(int64_t rows, const E *a, const char *b,   \
                                                         int64_t b_row, int64_t depth,              \
                                                         int64_t columns, T *sums) {                \
     if (rows == 1) FN(few_strip_of)(bf16, 1, a, b, b_row, depth, columns, sums);                   \
     else FN(few_strip_of)(bf16, rows, a, b, b_row, depth, columns, sums);                          \
   }
+#ifndef OF_PAIRS
 FEW_STRIP(few_strip, false)
-#ifdef OF_BF16
+#endif
+#if defined(OF_BF16) || defined(OF_PAIRS)
 FEW_STRIP(few_strip_bf16, true)
 #endif
 
@@ -189,7 +226,7 @@ static void FN(few_add)(const cpu_few *f, const T *sums, int64_t columns, T *c, 
     }
 }
 
-static void FN(few_rows)(const cpu_few *f, const T *a, T *c, T *sums) {
+static void FN(few_rows)(const cpu_few *f, const E *a, T *c, T *sums) {
   int64_t size = f->bf16 ? 2 : (int64_t)sizeof(T), row = f->b.row_stride * size;
   int64_t most = FEW_SUMS_BYTES / (int64_t)sizeof(T) / f->c.rows / LANES * LANES;
   for (int64_t j = 0; j < f->c.columns; j += most) {
@@ -213,7 +250,7 @@ static void FN(few)(const cpu_few *f, const void *a, void *c, char *scratch) {
 #undef OF_BF16
 #undef FIRST_HALVES
 #undef SECOND_HALVES
-#undef WIDENED
+#undef HALVES
 #undef FEW_MADD
 #undef FEW_TILE
 #undef FEW_OF

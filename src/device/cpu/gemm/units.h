@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "device/cpu/gemm/unit.h"
+#include "device/cpu/loops/loops.h"
 
 typedef struct gemm_units {
   const cpu_gemm_unit *f32, *f64, *i32, *i64;
@@ -14,6 +15,9 @@ typedef struct gemm_units {
 extern const gemm_units gemm_units_base;
 #if defined(__x86_64__)
 extern const gemm_units gemm_units_avx2, gemm_units_avx512;
+#endif
+#ifdef CPU_HAS_BF16_PAIRS
+extern const cpu_gemm_unit *const gemm_unit_bf16;
 #endif
 
 /* What the files that include tile.h need besides. */
@@ -24,7 +28,7 @@ extern const gemm_units gemm_units_avx2, gemm_units_avx512;
 #endif
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
-#define EACH(x) ((x) - (FN(vector)){0}) /* a vector of x */
+#define EACH_PLAIN(p) (*(p) - (FN(vector)){0}) /* a vector of what is at p */
 enum {
   FEW_DEEP = 8,             /* rows of b that few.h adds at a time */
   FEW_SUMS_BYTES = 1 << 14, /* of the sums that it keeps meanwhile */

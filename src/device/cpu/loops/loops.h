@@ -1,9 +1,9 @@
 /* Vector loops: the inner loops of all kernels, compiled once for each level of the instruction set.
  *
  * Every source file of this folder is compiled for the baseline of the architecture, and on x86-64 again
- * for AVX2 and for AVX-512. A level is one table of functions; cpu_vectors() is the best one that the
- * processor has, chosen once. WEIR_CPU_ISA=baseline, avx2 or avx512 in the environment asks for another
- * one.
+ * for AVX2 and for AVX-512. A level has one table of functions; cpu_level_chosen() is the best one that the
+ * processor has, chosen once. WEIR_CPU_ISA=baseline, avx2, avx512 or avx512_bf16 in the environment asks for
+ * another one. The last one has the loops of avx512, and instructions for products of bf16 (gemm/tile_bf16.c).
  *
  * The levels above the baseline give the same bits, and so does the baseline but for the functions of
  * math_f32.h. The loops are plain C in which every operation rounds once: there is no contraction of a
@@ -61,7 +61,7 @@ typedef struct cpu_uniform {
 
 /* ---- one level ---- */
 typedef struct cpu_vector_loops {
-  const char *name; /* as in WEIR_CPU_ISA */
+  const char *name; /* of the level that they were compiled for */
   /* By the type computed in (F64 F32 I64 I32 I8 U8 BOOL), then by operation. F16: elements are f32,
    * and results, unless they are truths, are rounded to that dtype. BF16: elements and results are bf16. */
   cpu_map_fn *const *map[IR_DTYPE_COUNT];
@@ -96,9 +96,23 @@ typedef struct cpu_vector_loops {
                                     const void *weight, const void *bias, void *y);
 } cpu_vector_loops;
 
-const cpu_vector_loops *cpu_vectors(void);
+typedef struct cpu_level {
+  const char *name; /* as in WEIR_CPU_ISA */
+  const cpu_vector_loops *loops;
+  bool (*is_here)(void); /* does the processor have it? */
+} cpu_level;
+
+const cpu_level *cpu_level_chosen(void);
+static inline const cpu_vector_loops *cpu_vectors(void) { return cpu_level_chosen()->loops; }
 /* For tests: the level of that name from now on; false if the processor does not have it. */
 bool cpu_vectors_choose(const char *name);
+
+/* Products of pairs of bf16: older compilers do not know the instruction. */
+#if defined(__x86_64__) && defined(__has_include)
+#if __has_include(<avx512bf16intrin.h>)
+#define CPU_HAS_BF16_PAIRS
+#endif
+#endif
 
 /* ---- names of the levels, for the files of this folder ---- */
 #ifndef CPU_LEVEL
