@@ -6,9 +6,9 @@
  * strides allow, and a batch along which an operand repeats needs no copy of it.
  *
  * A product is cut into blocks of rows and columns; each block sums up all of k, CPU_GEMM_DEPTH at a time.
- * Operands of another dtype than the unit's (native, or bf16 for a unit of pairs) are staged into scratch, rows
- * of `a` for the whole block, columns of `b` for one panel. A result of another dtype, or without unit strides, is computed in scratch
- * and stored at the end. A bias is there before the first product is added.
+ * Operands of another dtype than the unit's (native, or bf16 in pairs) are staged into scratch, rows of `a`
+ * for the whole block, columns of `b` for one panel. A result of another dtype, or without unit strides, is
+ * computed in scratch and stored at the end. A bias is there before the first product is added.
  *
  * Few rows are multiplied by b where it lies, without packing (gemm/few.h).
  *
@@ -352,12 +352,13 @@ static double bounded(double x, double least, double most) {
 
 /* Every block packs the columns of b that it needs, and stages the rows of a: rows are cut as little as
  * the second cache allows, columns then as the part's size says; a staged `a` is worth more columns, and
- * where one panel is too much, rows are cut again. Few rows read rows of b in long runs. */
+ * where one panel is too much, rows are cut again. Few rows read rows of b in long runs, or many columns. */
 static void plan_blocks(matmul_kernel *g) {
   enum {
     STAGED_COLUMNS = 512,
     STAGED_ROWS = 256,
     FEW_COLUMNS = 1024,
+    FEW_BYTES = 1 << 20,
     LEAST_ROWS = 504,
     ROWS_UNIT = 12
   };
@@ -369,7 +370,10 @@ static void plan_blocks(matmul_kernel *g) {
   g->block_m = even_piece(g->m, (double)g->m / (double)pieces(g->m, rows), ROWS_UNIT);
   double least = flops / (depth_flops * rows_worth(g, g->block_m));
   if (staged && !g->few && least < STAGED_COLUMNS) least = STAGED_COLUMNS;
-  if (g->few && g->sides[B].shape.row_stride != 1 && least < FEW_COLUMNS) least = FEW_COLUMNS;
+  double few_least = g->sides[B].shape.row_stride != 1
+                         ? FEW_COLUMNS
+                         : (double)FEW_BYTES / (double)(larger(1, g->k) * g->sides[B].size_bytes);
+  if (g->few && least < few_least) least = few_least;
   g->block_n = even_piece(g->n, least < (double)columns ? (double)columns : least, columns);
   least = flops / (depth_flops * (double)g->block_n);
   if (!staged && !g->few && least < (double)g->block_m)

@@ -7,18 +7,20 @@
  * bf16, and words of two along k are multiplied as they are. */
 
 /* ---- b is contiguous along k: LANES columns ---- */
-/* LANES vectors of LANES elements become their transposition. Zipping lines i and i + LANES / 2 log2(LANES)
- * times is one. */
-TARGET static inline __attribute__((always_inline)) void FN(turn)(FN(vector) * x) {
-  FN(vector) z[LANES_BYTES / sizeof(T)];
-  UNROLL for (int n = 1; n < LANES; n *= 2) {
-    UNROLL for (int i = 0; i < LANES / 2; i++) {
-      z[2 * i] = __builtin_shufflevector(x[i], x[i + LANES / 2], JOIN(ZIP_LOW_, ZIP));
-      z[2 * i + 1] = __builtin_shufflevector(x[i], x[i + LANES / 2], JOIN(ZIP_HIGH_, ZIP));
-    }
-    UNROLL for (int i = 0; i < LANES; i++) x[i] = z[i];
+/* LANES vectors of LANES elements become their transposition. Each step swaps a bit of a vector's number with a
+ * bit of an element's: those within 16 bytes, then those of 16 bytes. */
+#define TURN_STEP(d, low, high)                                                                    \
+  UNROLL for (int i = 0; i < LANES / 2; i++) {                                                     \
+    FN(vector) *at = x + 2 * i - i % (d), first = at[0], second = at[d];                           \
+    at[0] = __builtin_shufflevector(first, second, JOIN(low, ZIP));                                \
+    at[d] = __builtin_shufflevector(first, second, JOIN(high, ZIP));                               \
   }
+TARGET static inline __attribute__((always_inline)) void FN(turn)(FN(vector) * x) {
+  enum { NEAR = 16 / sizeof(T) };
+  UNROLL for (int d = NEAR / 2; d > 0; d /= 2) TURN_STEP(d, ZIP_LOW_, ZIP_HIGH_);
+  UNROLL for (int d = NEAR; d < LANES; d *= 2) TURN_STEP(d, EVEN_, ODD_);
 }
+#undef TURN_STEP
 
 /* FIRST_HALVES, SECOND_HALVES: of words of two bf16, the elements. few_word: word k of a column. few_line: LANES
  * columns of a row at p, in pairs with the next row unless that is NULL. */
@@ -76,22 +78,40 @@ static inline T FN(few_word)(const char *column, int64_t k, int64_t depth, bool 
 #define FEW_MADD(y, j)                                                                             \
   UNROLL for (int i = 0; i < rows; i++) s[i] = MADD(EACH(at + i * CPU_GEMM_DEPTH + (j)), y, s[i])
 
+/* What is fetched into the second cache, in the order of memory: `run` bytes of a column, then of the next one.
+ * Lines of columns that are far apart come slowly when they are fetched as they are read, one of each. */
+typedef struct FN(few_ahead) {
+  const char *at, *end; /* of a column's run */
+  int64_t run, columns; /* columns: left, with this one */
+} FN(few_ahead);
+
+/* As much as a step reads. */
+TARGET static inline __attribute__((always_inline)) void FN(few_fetch)(FN(few_ahead) * ahead,
+                                                                       int64_t column_bytes) {
+  if (ahead->columns == 0) return;
+  UNROLL for (int i = 0; i < LANES; i++) __builtin_prefetch(ahead->at + i * LANES_BYTES, 0, 2);
+  ahead->at += LANES * LANES_BYTES;
+  if (ahead->at < ahead->end) return;
+  ahead->columns--;
+  ahead->end += column_bytes;
+  ahead->at = ahead->end - ahead->run;
+}
+
 /* c[rows x LANES] = or += a[rows x depth] * b[depth x LANES]; `rows` and `bf16` are constants. Rows from `real`
  * on are computed and not stored. */
 TARGET static inline __attribute__((always_inline)) void
 FN(few_tile)(int rows, bool bf16, int64_t real, int64_t depth, const E *restrict a,
-             const char *restrict b, int64_t column_bytes, T *restrict c, int64_t c_row,
-             bool accumulate) {
+             const char *restrict b, int64_t column_bytes, FN(few_ahead) * ahead, T *restrict c,
+             int64_t c_row, bool accumulate) {
   FN(vector) s[FEW_ROWS], x[LANES_BYTES / sizeof(T)];
   int64_t k = 0, step = bf16 ? 2 * LANES : LANES, size = bf16 ? 2 : (int64_t)sizeof(T);
   const E *at = a;
   UNROLL for (int i = 0; i < rows; i++) s[i] = (FN(vector)){0};
   for (; k + step <= depth; k += step, at += step) {
     const char *from = b + k * size;
-    UNROLL for (int j = 0; j < LANES; j++, from += column_bytes) {
-      __builtin_prefetch(from + FEW_AHEAD);
-      x[j] = *(const FN(vector) *)(const void *)from;
-    }
+    FN(few_fetch)(ahead, column_bytes);
+    UNROLL for (int j = 0; j < LANES; j++, from += column_bytes) x[j] =
+        *(const FN(vector) *)(const void *)from;
     FN(turn)(x);
     UNROLL for (int j = 0; j < LANES; j++) {
       if (!bf16 || PAIR > 1) {
@@ -118,10 +138,10 @@ FN(few_tile)(int rows, bool bf16, int64_t real, int64_t depth, const E *restrict
 }
 
 #define FEW_TILE(name, rows, bf16)                                                                 \
-  TARGET static __attribute__((noinline)) void FN(name)(int64_t real, int64_t depth, const E *a,   \
-                                                        const char *b, int64_t column_bytes, T *c, \
-                                                        int64_t c_row, bool accumulate) {          \
-    FN(few_tile)(rows, bf16, real, depth, a, b, column_bytes, c, c_row, accumulate);               \
+  TARGET static __attribute__((noinline)) void FN(name)(                                           \
+      int64_t real, int64_t depth, const E *a, const char *b, int64_t column_bytes,                \
+      FN(few_ahead) * ahead, T * c, int64_t c_row, bool accumulate) {                              \
+    FN(few_tile)(rows, bf16, real, depth, a, b, column_bytes, ahead, c, c_row, accumulate);        \
   }
 #ifndef OF_PAIRS
 FEW_TILE(few_1, 1, false)
@@ -144,7 +164,8 @@ FEW_TILE(few_most_bf16, FEW_ROWS, true)
 #endif
 
 typedef void FN(few_fn)(int64_t real, int64_t depth, const E *a, const char *b,
-                        int64_t column_bytes, T *c, int64_t c_row, bool accumulate);
+                        int64_t column_bytes, FN(few_ahead) * ahead, T *c, int64_t c_row,
+                        bool accumulate);
 
 static FN(few_fn) * FN(few_of)(int64_t rows, bool bf16) {
   (void)bf16;
@@ -153,19 +174,46 @@ static FN(few_fn) * FN(few_of)(int64_t rows, bool bf16) {
   return rows <= 4 ? FEW_OF(few_4, bf16) : FEW_OF(few_most, bf16);
 }
 
+/* Elements of a column that are fetched at a time: even parts of it. In pairs long ones, since a line has more of
+ * them to multiply; other units gain nothing by that. */
+static int64_t FN(few_run)(const cpu_few *f) {
+  int64_t most = PAIR > 1 ? 16 * CPU_GEMM_DEPTH : (f->bf16 ? 2 : 1) * CPU_GEMM_DEPTH;
+  int64_t n = (f->b.rows + most - 1) / most;
+  return (f->b.rows + n * CPU_GEMM_DEPTH - 1) / (n * CPU_GEMM_DEPTH) * CPU_GEMM_DEPTH;
+}
+
+/* What comes after the run from position d on of columns from j on: the next run of these columns, or the first
+ * one of the next columns. */
+static FN(few_ahead) FN(few_after)(const cpu_few *f, int64_t run, int64_t j, int64_t d) {
+  int64_t size = f->bf16 ? 2 : (int64_t)sizeof(T);
+  d += run;
+  if (d >= f->b.rows) d = 0, j += LANES;
+  int64_t left = f->b.rows - d;
+  FN(few_ahead)
+  ahead = {.at = (const char *)f->from + (j * f->b.column_stride + d) * size,
+           .run = (left < run ? left : run) * size,
+           .columns = j < f->c.columns ? LANES : 0};
+  ahead.end = ahead.at + ahead.run;
+  return ahead;
+}
+
 /* All of k for a few columns, then the next ones. */
 static void FN(few_columns)(const cpu_few *f, const E *a, T *c) {
   int64_t size = f->bf16 ? 2 : (int64_t)sizeof(T), column = f->b.column_stride * size;
+  int64_t run = FN(few_run)(f);
+  FN(few_ahead) ahead = {0};
   for (int64_t j = 0; j < f->c.columns; j += LANES)
-    for (int64_t d = 0; d < f->b.rows; d += CPU_GEMM_DEPTH)
+    for (int64_t d = 0; d < f->b.rows; d += CPU_GEMM_DEPTH) {
+      int64_t depth = f->b.rows - d < CPU_GEMM_DEPTH ? f->b.rows - d : CPU_GEMM_DEPTH;
+      if (d % run == 0) ahead = FN(few_after)(f, run, j, d);
       for (int64_t i = 0; i < f->c.rows; i += FEW_ROWS) {
-        int64_t depth = f->b.rows - d < CPU_GEMM_DEPTH ? f->b.rows - d : CPU_GEMM_DEPTH;
         int64_t real = f->c.rows - i < FEW_ROWS ? f->c.rows - i : FEW_ROWS;
         FN(few_of)
         (real, f->bf16)(real, depth, a + d * f->a_rows + i * CPU_GEMM_DEPTH,
-                        (const char *)f->from + j * column + d * size, column,
+                        (const char *)f->from + j * column + d * size, column, &ahead,
                         c + i * f->c.row_stride + j, f->c.row_stride, f->accumulate || d > 0);
       }
+    }
 }
 
 /* ---- b is contiguous along columns: a strip of them ---- */

@@ -8,7 +8,7 @@
  *   FEW_ROWS       see few.h
  * and for each unit
  *   T, NAME        the element type, and what the names end with
- *   ZIP            LANES_BYTES / sizeof(T): picks the masks below
+ *   ZIP            LANES_BYTES and sizeof(T): picks the masks of units.h
  *   MADD(x, y, s)  x * y + s of vectors
  *   OF_BF16        defined: elements of b may be bf16 where few.h reads it
  *   OF_PAIRS       defined: a unit of pairs. Then T is float, and a row of a panel has pairs of bf16 in words of

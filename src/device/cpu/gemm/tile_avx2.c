@@ -14,25 +14,25 @@
 #define T float
 #define OF_BF16
 #define NAME _f32
-#define ZIP 8
+#define ZIP 32_4
 #define MADD(x, y, s) ((FN(vector))_mm256_fmadd_ps((__m256)(x), (__m256)(y), (__m256)(s)))
 #include "device/cpu/gemm/tile.h"
 
 #define T double
 #define NAME _f64
-#define ZIP 4
+#define ZIP 32_8
 #define MADD(x, y, s) ((FN(vector))_mm256_fmadd_pd((__m256d)(x), (__m256d)(y), (__m256d)(s)))
 #include "device/cpu/gemm/tile.h"
 
 #define T uint32_t
 #define NAME _i32
-#define ZIP 8
+#define ZIP 32_4
 #define MADD(x, y, s) MADD_PLAIN(x, y, s)
 #include "device/cpu/gemm/tile.h"
 
 #define T uint64_t
 #define NAME _i64
-#define ZIP 4
+#define ZIP 32_8
 #define MADD(x, y, s) MADD_PLAIN(x, y, s)
 #include "device/cpu/gemm/tile.h"
 

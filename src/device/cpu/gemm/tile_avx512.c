@@ -14,25 +14,25 @@
 #define T float
 #define OF_BF16
 #define NAME _f32
-#define ZIP 16
+#define ZIP 64_4
 #define MADD(x, y, s) ((FN(vector))_mm512_fmadd_ps((__m512)(x), (__m512)(y), (__m512)(s)))
 #include "device/cpu/gemm/tile.h"
 
 #define T double
 #define NAME _f64
-#define ZIP 8
+#define ZIP 64_8
 #define MADD(x, y, s) ((FN(vector))_mm512_fmadd_pd((__m512d)(x), (__m512d)(y), (__m512d)(s)))
 #include "device/cpu/gemm/tile.h"
 
 #define T uint32_t
 #define NAME _i32
-#define ZIP 16
+#define ZIP 64_4
 #define MADD(x, y, s) MADD_PLAIN(x, y, s)
 #include "device/cpu/gemm/tile.h"
 
 #define T uint64_t
 #define NAME _i64
-#define ZIP 8
+#define ZIP 64_8
 #define MADD(x, y, s) MADD_PLAIN(x, y, s)
 #include "device/cpu/gemm/tile.h"
 

@@ -11,25 +11,25 @@
 #define T float
 #define OF_BF16
 #define NAME _f32
-#define ZIP 4
+#define ZIP 16_4
 #define MADD(x, y, s) MADD_PLAIN(x, y, s)
 #include "device/cpu/gemm/tile.h"
 
 #define T double
 #define NAME _f64
-#define ZIP 2
+#define ZIP 16_8
 #define MADD(x, y, s) MADD_PLAIN(x, y, s)
 #include "device/cpu/gemm/tile.h"
 
 #define T uint32_t
 #define NAME _i32
-#define ZIP 4
+#define ZIP 16_4
 #define MADD(x, y, s) MADD_PLAIN(x, y, s)
 #include "device/cpu/gemm/tile.h"
 
 #define T uint64_t
 #define NAME _i64
-#define ZIP 2
+#define ZIP 16_8
 #define MADD(x, y, s) MADD_PLAIN(x, y, s)
 #include "device/cpu/gemm/tile.h"
 

@@ -15,7 +15,7 @@
 #define T float
 #define OF_PAIRS
 #define NAME _bf16
-#define ZIP 16
+#define ZIP 64_4
 #define MADD(x, y, s) ((FN(vector))_mm512_dpbf16_ps((__m512)(s), (__m512bh)(x), (__m512bh)(y)))
 #include "device/cpu/gemm/tile.h"
 
