@@ -7,6 +7,7 @@
  *
  *   test_kernels [first seed] [seeds per op and dtype] */
 #include <stdlib.h>
+#include <string.h>
 
 #include "conform/kernel_seeds.h"
 #include "device/cpu/kernels.h"
@@ -25,6 +26,7 @@ static status run_task(const rt_plan *plan, const rt_task *task, char *const *ba
   size_t bytes = cpu_kernel_scratch_bytes(k);
   char *room = malloc(bytes + CPU_SCRATCH_ALIGN);
   check(room != NULL);
+  memset(room, 0xff, bytes + CPU_SCRATCH_ALIGN); /* NaN: nothing may depend on it */
   char *scratch = room + (CPU_SCRATCH_ALIGN - (uintptr_t)room % CPU_SCRATCH_ALIGN);
   char **starts = ARENA_ARRAY(&memory, cpu_kernel_n_starts(task), char *);
   cpu_kernel_starts(plan, task, bases, starts);

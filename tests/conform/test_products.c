@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/cpu/loops/loops.h"
 #include "test.h"
 #include <weir/weir.h>
 
@@ -42,6 +43,15 @@ static const char *const programs[] = {
     "a : bf16[300, 300]; b : bf16[300, 400]; y = matmul(a, b)",
     "a : f16[300, 300]; b : f16[300, 400]; y = matmul(a, b)",
     "a : bf16[300, 300]; b : bf16[400, 300]; c : bf16[400]; y = linear(a, b, c)",
+    "a : bf16[301, 333]; b : bf16[333, 411]; y = matmul(a, b, dtype=f32)",
+    "a : bf16[333, 301]; b : bf16[411, 333]; y = matmul(transpose(a), transpose(b), dtype=f32)",
+    ("a : bf16[300, 2, 101]; b : bf16[101, 3, 200]; s = select(a, dim=1, index=1);"
+     "t = select(b, dim=1, index=2); y = matmul(s, t)"),
+    ("a : bf16[101, 300, 2]; b : bf16[101, 200, 3]; s = select(a, dim=2, index=1);"
+     "t = select(b, dim=2, index=2); y = matmul(transpose(s), t)"),
+    "a : bf16[60, 33, 45]; b : bf16[60, 45, 50]; y = matmul(a, b)",
+    "a : bf16[300, 131]; b : f32[131, 200]; y = matmul(a, b)",
+    "a : bf16[300, 131]; b : bf16[131, 200]; y = matmul(a, b, dtype=f64)",
     "a : i32[130, 300]; b : i32[300, 270]; y = matmul(a, b)",
     "a : i64[130, 300]; b : i64[300, 270]; y = matmul(a, b)",
     "a : i8[130, 300]; b : i8[300, 270]; y = matmul(a, b)",
@@ -217,6 +227,27 @@ static const struct {
      ("a : bf16[61, 531]; b : bf16[531, 150];"
       "y = matmul(slice(a, starts=[20, 0], stops=[22, 531]), b)"),
      20},
+    /* not rounded to bf16: panels of all layouts, and few rows; an `a` along k and one that is turned */
+    {"a : bf16[61, 531]; b : bf16[150, 531]; y = linear(a, b, dtype=f32)",
+     ("a : bf16[61, 531]; b : bf16[150, 531];"
+      "y = linear(slice(a, starts=[20, 0], stops=[21, 531]), b, dtype=f32)"),
+     20},
+    {"a : bf16[61, 531]; b : bf16[150, 531]; y = linear(a, b, dtype=f32)",
+     ("a : bf16[61, 531]; b : bf16[150, 531];"
+      "y = linear(slice(a, starts=[20, 0], stops=[45, 531]), b, dtype=f32)"),
+     20},
+    {"a : bf16[531, 61]; b : bf16[531, 150]; y = matmul(transpose(a), b, dtype=f32)",
+     ("a : bf16[531, 61]; b : bf16[531, 150];"
+      "y = matmul(transpose(slice(a, starts=[0, 33], stops=[531, 38])), b, dtype=f32)"),
+     33},
+    {"a : bf16[531, 61]; b : bf16[531, 150]; y = matmul(transpose(a), b, dtype=f32)",
+     ("a : bf16[531, 61]; b : bf16[531, 150];"
+      "y = matmul(transpose(slice(a, starts=[0, 33], stops=[531, 60])), b, dtype=f32)"),
+     33},
+    {"a : bf16[40, 601]; b : bf16[601, 9]; y = matmul(a, b, dtype=f32)",
+     ("a : bf16[40, 601]; b : bf16[601, 9];"
+      "y = matmul(slice(a, starts=[38, 0], stops=[40, 601]), b, dtype=f32)"),
+     38},
     {"a : f64[61, 531]; b : f64[150, 531]; y = linear(a, b)",
      ("a : f64[61, 531]; b : f64[150, 531];"
       "y = linear(slice(a, starts=[20, 0], stops=[24, 531]), b)"),
@@ -231,7 +262,8 @@ static const struct {
      501},
 };
 
-static void test_windows(void) {
+static void test_windows(const char *level) {
+  if (!cpu_vectors_choose(level)) return;
   for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
     example whole, rows;
     if (!example_make(&whole, windows[i].whole) || !example_make(&rows, windows[i].rows)) return;
@@ -240,7 +272,7 @@ static void test_windows(void) {
     size_t row_bytes = (size_t)t->shape[1] * (t->dtype.bits / 8U);
     const char *from = (const char *)t->data + (size_t)windows[i].row * row_bytes;
     if (!EXPECT(memcmp(from, weir_array_tensor(some)->data, bytes_of(some)) == 0))
-      fprintf(stderr, "in %s\n", windows[i].rows);
+      fprintf(stderr, "in %s, %s\n", windows[i].rows, level);
     weir_array_destroy(all);
     weir_array_destroy(some);
     example_destroy(&whole);
@@ -249,8 +281,9 @@ static void test_windows(void) {
 }
 
 int main(int argc, char **argv) {
+  static const char *const levels[] = {"baseline", "avx2", "avx512", "avx512_bf16"};
   seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
   for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) test_program(programs[i]);
-  test_windows();
+  for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) test_windows(levels[i]);
   return test_finish();
 }
