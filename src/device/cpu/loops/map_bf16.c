@@ -5,10 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#if defined(__AVX512F__)
-#include <immintrin.h>
-#endif
-
 #include "device/cpu/loops/loops.h"
 
 #include "device/cpu/kernel_fast.h"
@@ -86,13 +82,46 @@ static inline pair paired(float low, float high) {
 #include "ir/ops.def"
 #undef POINTWISE
 
-EACH_PAIR(sigmoids, 1, f32_sigmoid(a))
-EACH_PAIR(silus, 1, f32_silu(a))
+/* Blocks in which all magnitudes are below 80 are computed without regard to the ends of the range, with the
+ * same bits. The two of a word are compared at once: their sums with the distance to 2^15 do not meet. */
+enum { BLOCK = 512, NEAR = 0x42a0 /* 80 */ };
+static bool all_near(int64_t n, const void *x_) {
+  const pair *x = x_;
+  const uint32_t magnitudes = 0x7fff7fff, distance = (0x8000 - NEAR) * 0x10001U;
+  uint32_t far = 0;
+  for (int64_t i = 0; i < n / 2; i++) far |= (x[i] & magnitudes) + distance;
+  if (n % 2) far |= (((const uint16_t *)x_)[n - 1] & magnitudes) + distance;
+  return (far & ~magnitudes) == 0;
+}
+
+/* exp(x) of such numbers, to 21 bits: rounded to bf16 it is what f32_exp gives, and so are the
+ * functions below. tests/conform/test_tables.c compares all of them. */
+static inline float near_exp(float x) {
+  int32_t whole;
+  float r = f32_exp_argument(x, &whole), p = 8.31074081e-3F;
+  p = f32_fma(p, r, 4.18728031e-2F);
+  p = f32_fma(p, r, 1.66675597e-1F);
+  p = f32_fma(p, r, 4.99997199e-1F);
+  return f32_scaled(f32_fma(p, r * r, r) + 1.0F, whole);
+}
+
+#define NEAR_OR_FAR(name, near, all)                                                               \
+  EACH_PAIR(name##_near, 1, near)                                                                  \
+  EACH_PAIR(name##_all, 1, all)                                                                    \
+  static void name(int64_t n, void *to, const void *const *x_, bool mode) {                        \
+    for (int64_t done = 0; done < n; done += BLOCK) {                                              \
+      int64_t left = n - done < BLOCK ? n - done : BLOCK;                                          \
+      const void *x[3] = {(const uint16_t *)x_[0] + done};                                         \
+      (all_near(left, x[0]) ? name##_near : name##_all)(left, (uint16_t *)to + done, x, mode);     \
+    }                                                                                              \
+  }
+NEAR_OR_FAR(exponentials, near_exp(a), f32_exp(a))
+NEAR_OR_FAR(sigmoids, 1.0F / (1.0F + near_exp(-a)), f32_sigmoid(a))
+NEAR_OR_FAR(silus, a / (1.0F + near_exp(-a)), f32_silu(a))
 EACH_PAIR(maxima, 2, f32_max(a, b))
 EACH_PAIR(minima, 2, f32_min(a, b))
 
 /* By the loops of f32: a block is read, computed and written. */
-enum { BLOCK = 256 };
 static void by_blocks(ir_opcode code, int64_t n, void *to, const void *const *x, bool mode) {
   float values[3][BLOCK];
   const void *operands[3] = {values[0], values[1], values[1]};
@@ -122,6 +151,7 @@ BY_BLOCKS(gelus, GELU)
    : IR_OP_##id == IR_OP_MOD     ? remainders                                                      \
    : IR_OP_##id == IR_OP_MAX     ? maxima                                                          \
    : IR_OP_##id == IR_OP_MIN     ? minima                                                          \
+   : IR_OP_##id == IR_OP_EXP     ? exponentials                                                    \
    : IR_OP_##id == IR_OP_SILU    ? silus                                                           \
    : IR_OP_##id == IR_OP_SIGMOID ? sigmoids                                                        \
    : IR_OP_##id == IR_OP_GELU    ? gelus                                                           \
@@ -135,15 +165,11 @@ cpu_map_fn *const cpu_map_bf16[IR_OP_COUNT] = {
 void cpu_lookup(int64_t n, void *to_, const void *const *x, bool mode) {
   uint16_t *restrict to = to_;
   const uint16_t *restrict x0 = x[0];
-  const uint32_t *restrict table = x[1];
+  const uint16_t *restrict table = x[1];
+  enum { AT_ONCE = 16 };
   int64_t i = 0;
   (void)mode;
-#if defined(__AVX512F__) /* gcc does not find the gather */
-  for (; i + 16 <= n; i += 16) {
-    __m512i at = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(x0 + i)));
-    __m512i y = _mm512_i32gather_epi32(at, table, 4);
-    _mm256_storeu_si256((__m256i *)(void *)(to + i), _mm512_cvtepi32_epi16(y));
-  }
-#endif
-  for (; i < n; i++) to[i] = (uint16_t)table[x0[i]];
+  for (; i + AT_ONCE <= n; i += AT_ONCE)
+    for (int k = 0; k < AT_ONCE; k++) to[i + k] = table[x0[i + k]];
+  for (; i < n; i++) to[i] = table[x0[i]];
 }

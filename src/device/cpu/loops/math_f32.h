@@ -37,14 +37,17 @@ static inline float f32_fma(float a, float b, float c) {
 /* 2 to the power n, from -126 to 127. */
 static inline float f32_power_of_2(int32_t n) { return ir_f32_of_bits((uint32_t)(n + 127) << 23); }
 
-/* exp(x + lo) is the result times 2 to the power *whole; |lo| is at most a small part of x. The whole part
- * of the logarithm to base 2 is taken out (ln 2 in two parts, of which the first has few bits), the rest
- * is a polynomial: between 0.7 and 1.42. */
-static inline float f32_exp_rest(float x, float lo, int32_t *whole) {
+/* x without whole multiples of the logarithm of 2, of which there are *whole: from -0.35 to 0.35. The logarithm is
+ * in two parts, of which the first has few bits. */
+static inline float f32_exp_argument(float x, int32_t *whole) {
   float shifted = f32_fma(x, 1.44269504F, 12582912.0F); /* 1.5 * 2^23: the last place is 1 */
   float n = shifted - 12582912.0F;
   *whole = (int32_t)(ir_f32_bits(shifted) - 0x4b400000U);
-  float r = f32_fma(n, 2.12194440e-4F, f32_fma(n, -0.693359375F, x)) + lo;
+  return f32_fma(n, 2.12194440e-4F, f32_fma(n, -0.693359375F, x));
+}
+
+/* exp(r) of such a rest, between 0.7 and 1.42. */
+static inline float f32_exp_rest(float r) {
   float p = 1.9875691500e-4F;
   p = f32_fma(p, r, 1.3981999507e-3F);
   p = f32_fma(p, r, 8.3334519073e-3F);
@@ -59,13 +62,13 @@ static inline float f32_scaled(float x, int32_t n) {
   return ir_f32_of_bits(ir_f32_bits(x) + ((uint32_t)n << 23));
 }
 
-/* All of f32. Two factors make up the power of 2, so that overflow and subnormals come out as they should.
+/* exp(hi + lo), where |lo| is at most a small part of hi; for all of f32. Two factors make up the power of 2, so that overflow and subnormals come out as they should.
  * What becomes 0 does not pass through subnormals, which processors are slow at. */
 static inline float f32_exp_sum(float hi, float lo) {
   float x = hi < -104.0F ? 0.0F : hi;
   int32_t whole;
   x = x > 89.0F ? 89.0F : x;
-  float p = f32_exp_rest(x, lo, &whole);
+  float p = f32_exp_rest(f32_exp_argument(x, &whole) + lo);
   int32_t half = whole >> 1;
   float y = p * f32_power_of_2(half) * f32_power_of_2(whole - half);
   return hi < -104.0F ? 0.0F : y;
@@ -74,7 +77,7 @@ static inline float f32_exp_sum(float hi, float lo) {
 /* For x from -80 to 88; NaN may become anything. */
 static inline float f32_exp_near(float x) {
   int32_t whole;
-  float p = f32_exp_rest(x, 0, &whole);
+  float p = f32_exp_rest(f32_exp_argument(x, &whole));
   return f32_scaled(p, whole);
 }
 
@@ -165,7 +168,8 @@ static inline float f32_gelu(float x) {
   float a = fabsf(x), top = a > 13.146F ? 0.0F : a;
   float cut = ir_f32_of_bits(ir_f32_bits(top) & 0xfffff000U);
   int32_t whole;
-  float p = f32_exp_rest(-0.5F * (cut * cut), -0.5F * ((top - cut) * (top + cut)), &whole);
+  float lo = -0.5F * ((top - cut) * (top + cut));
+  float p = f32_exp_rest(f32_exp_argument(-0.5F * (cut * cut), &whole) + lo);
   float part = f32_scaled(p, whole + 64) * f32_tail(top) * 0x1p-64F * top;
   float base = x < 0 ? 0.0F : x, y = x < 0 ? -part : base - part;
   return f32_is_lowest(x) ? x - x : y;
@@ -200,7 +204,7 @@ static inline float f32_silu(float x) {
 /* exp(x) for x <= 0, and 0 below -87: weights beside one that is 1. */
 static inline float f32_exp_weight(float x) {
   int32_t whole;
-  float p = f32_exp_rest(x < -87.0F ? 0.0F : x, 0, &whole);
+  float p = f32_exp_rest(f32_exp_argument(x < -87.0F ? 0.0F : x, &whole));
   return x < -87.0F ? 0.0F : p * f32_power_of_2(whole);
 }
 

@@ -281,9 +281,11 @@ static uint32_t emit_map(tile_emitter *e, uint32_t node, tile_phase phase) {
   i.from_bytes = (uint32_t)ir_dtype_size_bytes(native);
   i.heavy = is_heavy(n->code);
   i.cost_ns = cost_ns(n->code, native);
-  if (native == IR_BF16 && e->n_positions >= CPU_TABLE_WORTH)
-    i.table = cpu_table_of(n->code, i.mode);
-  if (i.table) i.map = cpu_vectors()->lookup;
+  if (native == IR_BF16 && e->n_positions >= CPU_TABLE_WORTH) {
+    cpu_table fastest = cpu_table_of(n->code, i.mode);
+    i.map = fastest.map;
+    i.table = fastest.results;
+  }
   for (uint32_t k = 0; k < n->n_x; k++) {
     i.x[k] = emit_node(e, n->x[k], phase);
     i.form = joined(i.form, e->values[i.x[k]].form);

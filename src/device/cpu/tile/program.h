@@ -177,7 +177,7 @@ typedef struct tile_instr {
   cpu_convert_fn *convert[2];
   ir_dtype middle; /* between them */
   cpu_map_fn *map;
-  const uint32_t *table; /* MAP: of a lookup; else NULL */
+  const uint16_t *table; /* MAP: of a lookup; else NULL */
   bool mode;
   float cost_ns; /* MAP: of an element, about */
   bool heavy;    /* MAP: worth fetching the next tile meanwhile */
