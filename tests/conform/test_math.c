@@ -175,6 +175,57 @@ static void measure_norms(const char *level) {
   (void)EXPECT(worst <= (strcmp(level, "baseline") == 0 ? 2.5 : 1.5));
 }
 
+/* Norms of bf16: the bits of f32, rounded once. */
+static void compare_bf16_norms(const char *level) {
+  static const double means[] = {0, 0.75, -300, 1e38}, scales[] = {0.9, 17, 1e-33, 1e33};
+  enum { N = 77, CASES = 64 };
+  if (!cpu_vectors_choose(level)) return;
+  cpu_convert_fn *narrow = cpu_vectors()->convert[IR_BF16][IR_F32];
+  cpu_convert_fn *widen = cpu_vectors()->convert[IR_F32][IR_BF16];
+  uint16_t x[3][N], y[N], expected[N];
+  float wide[3][N], results[N];
+  for (uint32_t c = 0; c < CASES; c++) {
+    double mean = means[c / 4 % 4], scale = scales[c / 16];
+    bool weight = c % 2, bias = c / 2 % 2;
+    for (int i = 0; i < N; i++) {
+      wide[0][i] = (float)(mean + (i % 13 - 6.3) / scale * 0.7);
+      wide[1][i] = (float)(i % 5) - 1.7F;
+      wide[2][i] = (float)(i % 7) * 0.3F;
+    }
+    for (uint32_t k = 0; k < 3; k++) {
+      narrow(N, x[k], wide[k]);
+      widen(N, wide[k], x[k]);
+    }
+    cpu_vectors()->normalize[IR_F32](N, wide[0], mean, scale, weight ? wide[1] : NULL,
+                                     bias ? wide[2] : NULL, results);
+    narrow(N, expected, results);
+    cpu_vectors()->normalize[IR_BF16](N, x[0], mean, scale, weight ? x[1] : NULL,
+                                      bias ? x[2] : NULL, y);
+    if (!EXPECT(memcmp(y, expected, sizeof y) == 0))
+      fprintf(stderr, "  at %s: mean %g, scale %g\n", level, mean, scale);
+  }
+}
+
+/* Sums of squares of bf16, also where a square is no number of f32. */
+static void test_bf16_squares(const char *level) {
+  static const double sizes[] = {1e-38, 1e-25, 1e-16, 1, 1e15, 1e25, 3e38};
+  enum { N = 333 };
+  if (!cpu_vectors_choose(level)) return;
+  for (uint32_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+    float wide[N];
+    uint16_t x[N];
+    double exact = 0;
+    for (int i = 0; i < N; i++) wide[i] = (float)(sizes[s] * (i % 11 - 4.3) / 7);
+    cpu_vectors()->convert[IR_BF16][IR_F32](N, x, wide);
+    cpu_vectors()->convert[IR_F32][IR_BF16](N, wide, x);
+    for (int i = 0; i < N; i++) exact += (double)wide[i] * (double)wide[i];
+    cpu_element acc = {.f = 0};
+    cpu_vectors()->folds[IR_BF16][CPU_FOLD_SQUARES].row(N, x, &acc, 0);
+    if (!EXPECT(fabs(acc.f - exact) <= exact * 0x1p-24))
+      fprintf(stderr, "  at %s: size %g: %g, not %g\n", level, sizes[s], acc.f, exact);
+  }
+}
+
 /* Numbers of all sizes: every exponent, both signs. */
 static void fill_all_sizes(ir_dtype t, char *to, int64_t n) {
   for (int64_t i = 0; i < n; i++) {
@@ -228,5 +279,10 @@ int main(int argc, char **argv) {
   measure_norms("baseline");
   measure_norms("avx2");
   measure_norms("avx512");
+  static const char *const levels[] = {"baseline", "avx2", "avx512"};
+  for (uint32_t l = 0; l < 3; l++) {
+    compare_bf16_norms(levels[l]);
+    test_bf16_squares(levels[l]);
+  }
   return test_finish();
 }

@@ -2,7 +2,7 @@
  *
  * A row is folded into 32 partial results, element i into number i mod 32, which are joined by halves: the
  * same at every level, however long its vectors are. Of bf16, sums are those of pairs of neighbours, which
- * are added in f32 first. */
+ * are added in f32 first, and so are sums of squares. */
 #include <math.h>
 #include <string.h>
 
@@ -196,45 +196,70 @@ SQUARES(of_f32, float)
 SQUARES(of_bf16, bf16)
 SQUARES(of_f64, double)
 
-/* Of 64 elements the sums of neighbours; the next is for the next partial result. */
+/* Of 64 elements sums of neighbours, or of their squares, which are exact; the next is for the next partial
+ * result. */
 #if defined(__AVX512F__)
-static inline void add_pairs(const bf16 *x, f64s *chain) {
-  const __m512i upper = _mm512_set1_epi32((int)0xffff0000U);
-  for (int k = 0; k < 2; k++) {
-    __m512i word = _mm512_loadu_si512(x + 32 * k);
-    __m512 pair = _mm512_add_ps(_mm512_castsi512_ps(_mm512_slli_epi32(word, 16)),
-                                _mm512_castsi512_ps(_mm512_and_si512(word, upper)));
-    chain[2 * k] += (f64s)_mm512_cvtps_pd(_mm512_castps512_ps256(pair));
-    chain[2 * k + 1] += (f64s)_mm512_cvtps_pd(_mm512_extractf32x8_ps(pair, 1));
+#define SUM_OF_PAIR(low, high) _mm512_add_ps(low, high)
+#define SQUARES_OF_PAIR(low, high) _mm512_fmadd_ps(high, high, _mm512_mul_ps(low, low))
+#define ADD_PAIRS(NAME, name)                                                                      \
+  static inline void name(const bf16 *x, f64s *chain) {                                            \
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000U);                                     \
+    for (int k = 0; k < 2; k++) {                                                                  \
+      __m512i word = _mm512_loadu_si512(x + 32 * k);                                               \
+      __m512 low = _mm512_castsi512_ps(_mm512_slli_epi32(word, 16));                               \
+      __m512 high = _mm512_castsi512_ps(_mm512_and_si512(word, upper));                            \
+      __m512 pair = NAME##_OF_PAIR(low, high);                                                     \
+      chain[2 * k] += (f64s)_mm512_cvtps_pd(_mm512_castps512_ps256(pair));                         \
+      chain[2 * k + 1] += (f64s)_mm512_cvtps_pd(_mm512_extractf32x8_ps(pair, 1));                  \
+    }                                                                                              \
   }
-}
 #else
-static inline void add_pairs(const bf16 *x, f64s *chain) {
-  for (int l = 0; l < LANES; l++)
-    chain[l / WIDTH][l % WIDTH] +=
-        (double)(ir_bf16_as_f32(x[2 * l]) + ir_bf16_as_f32(x[2 * l + 1]));
-}
+#define SUM_OF_PAIR(low, high) ((low) + (high))
+#define SQUARES_OF_PAIR(low, high) ((low) * (low) + (high) * (high))
+#define ADD_PAIRS(NAME, name)                                                                      \
+  static inline void name(const bf16 *x, f64s *chain) {                                            \
+    for (int l = 0; l < LANES; l++) {                                                              \
+      float low = ir_bf16_as_f32(x[2 * l]), high = ir_bf16_as_f32(x[2 * l + 1]);                   \
+      chain[l / WIDTH][l % WIDTH] += (double)NAME##_OF_PAIR(low, high);                            \
+    }                                                                                              \
+  }
 #endif
+#define LAST_SUM(x) (x)
+#define LAST_SQUARES(x) ((x) * (x))
 
-static void sum_pairs(int64_t n, const void *x_, cpu_element *acc, double center) {
-  const bf16 *x = x_;
-  f64s chain[CHAINS] = {{0}};
-  double lane[LANES];
-  int64_t i = 0;
+#define PAIRS(NAME, name)                                                                          \
+  ADD_PAIRS(NAME, add_##name)                                                                      \
+  static double name(int64_t n, const bf16 *x) {                                                   \
+    f64s chain[CHAINS] = {{0}};                                                                    \
+    double lane[LANES];                                                                            \
+    int64_t i = 0;                                                                                 \
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {                                                   \
+      fetch_ahead(x + i, 2 * LANES * sizeof *x);                                                   \
+      add_##name(x + i, chain);                                                                    \
+    }                                                                                              \
+    memcpy(lane, chain, sizeof lane);                                                              \
+    for (int l = 0; i < n; l++, i += 2) {                                                          \
+      float pair = LAST_##NAME(ir_bf16_as_f32(x[i]));                                              \
+      if (i + 1 < n) pair += LAST_##NAME(ir_bf16_as_f32(x[i + 1]));                                \
+      lane[l] += (double)pair;                                                                     \
+    }                                                                                              \
+    for (int half = LANES / 2; half > 0; half /= 2)                                                \
+      for (int l = 0; l < half; l++) lane[l] += lane[l + half];                                    \
+    return lane[0];                                                                                \
+  }
+PAIRS(SUM, sum_pairs)
+PAIRS(SQUARES, square_pairs)
+
+static void sum_bf16_row(int64_t n, const void *x, cpu_element *acc, double center) {
   (void)center;
-  for (; i + 2 * LANES <= n; i += 2 * LANES) {
-    fetch_ahead(x + i, 2 * LANES * sizeof *x);
-    add_pairs(x + i, chain);
-  }
-  memcpy(lane, chain, sizeof lane);
-  for (int l = 0; i < n; l++, i += 2) {
-    float pair = ir_bf16_as_f32(x[i]);
-    if (i + 1 < n) pair += ir_bf16_as_f32(x[i + 1]);
-    lane[l] += (double)pair;
-  }
-  for (int half = LANES / 2; half > 0; half /= 2)
-    for (int l = 0; l < half; l++) lane[l] += lane[l + half];
-  acc->f += lane[0];
+  acc->f += sum_pairs(n, x);
+}
+
+/* In f32 squares may overflow, or lose too much to being subnormal: such rows are done again. */
+static void squares_bf16_row(int64_t n, const void *x, cpu_element *acc, double center) {
+  double sum = center == 0 ? square_pairs(n, x) : 0;
+  if (sum > 0x1p-100 && sum < (double)INFINITY) acc->f += sum;
+  else SQUARES_of_bf16_row(n, x, acc, center);
 }
 
 const cpu_fold cpu_folds_f32[CPU_FOLD_COUNT] = {
@@ -247,12 +272,12 @@ const cpu_fold cpu_folds_f32[CPU_FOLD_COUNT] = {
 
 const cpu_fold cpu_folds_bf16[CPU_FOLD_COUNT] = {
 #define FOLD(id, name, start, ...)                                                                 \
-  [CPU_FOLD_##id] = {CPU_FOLD_##id == CPU_FOLD_SUM ? sum_pairs : id##_of_bf16_row,                 \
+  [CPU_FOLD_##id] = {CPU_FOLD_##id == CPU_FOLD_SUM ? sum_bf16_row : id##_of_bf16_row,              \
                      id##_of_bf16_column,                                                          \
                      {.f = FLOAT_##start}},
 #include "ir/folds.def"
 #undef FOLD
-    [CPU_FOLD_SQUARES] = {SQUARES_of_bf16_row, CENTERED_of_bf16_column, {.f = 0}},
+    [CPU_FOLD_SQUARES] = {squares_bf16_row, CENTERED_of_bf16_column, {.f = 0}},
 };
 
 const cpu_fold cpu_folds_f64[CPU_FOLD_COUNT] = {

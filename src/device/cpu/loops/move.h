@@ -17,6 +17,7 @@
 #define cpu_row_weigh_f32 CPU_OF_LEVEL(cpu_row_weigh_f32)
 #define cpu_row_weigh_f64 CPU_OF_LEVEL(cpu_row_weigh_f64)
 #define cpu_row_normalize_f32 CPU_OF_LEVEL(cpu_row_normalize_f32)
+#define cpu_row_normalize_bf16 CPU_OF_LEVEL(cpu_row_normalize_bf16)
 #define cpu_row_normalize_f64 CPU_OF_LEVEL(cpu_row_normalize_f64)
 
 void cpu_move_copy(size_t size_bytes, int64_t n, char *to, int64_t to_step, const char *from,
@@ -35,6 +36,8 @@ void cpu_row_weigh_f32(int64_t n, void *x, double scale, void *state, void *fact
 void cpu_row_weigh_f64(int64_t n, void *x, double scale, void *state, void *factor);
 void cpu_row_normalize_f32(int64_t n, const void *x, double mean, double scale, const void *weight,
                            const void *bias, void *y);
+void cpu_row_normalize_bf16(int64_t n, const void *x, double mean, double scale, const void *weight,
+                            const void *bias, void *y);
 void cpu_row_normalize_f64(int64_t n, const void *x, double mean, double scale, const void *weight,
                            const void *bias, void *y);
 

@@ -7,6 +7,7 @@
 #include "device/cpu/kernel_fast.h"
 /* After it: only functions of equal options are inlined. */
 #include "device/cpu/loops/math_f32.h"
+#include "device/cpu/loops/pairs.h"
 
 /* Maxima and sums are taken in LANES lanes, so that they are the same at every level. */
 enum { LANES = 32 };
@@ -138,4 +139,47 @@ void cpu_row_normalize_f32(int64_t n, const void *x_, double mean, double scale,
     for (int64_t i = 0; i < n; i++) y[i] = normalized(x[i], m, s) + bias[i];
   else
     for (int64_t i = 0; i < n; i++) y[i] = normalized(x[i], m, s);
+}
+
+/* ---- bf16 ---- */
+static inline float weighted(float x, split mean, split scale, float weight, float bias,
+                             bool has_weight, bool has_bias) {
+  float y = normalized(x, mean, scale);
+  if (has_weight) y *= weight;
+  return has_bias ? y + bias : y;
+}
+
+static inline void normalize_pairs(int64_t n, const pair *x, split m, split s, const pair *weight,
+                                   const pair *bias, pair *y) {
+  bool w = weight != NULL, b = bias != NULL;
+  for (int64_t i = 0; i < n; i++) {
+    pair ws = w ? weight[i] : 0, bs = b ? bias[i] : 0;
+    y[i] = paired(weighted(lower(x[i]), m, s, lower(ws), lower(bs), w, b),
+                  weighted(upper(x[i]), m, s, upper(ws), upper(bs), w, b));
+  }
+}
+
+static void normalize_bf16_wide(int64_t n, const uint16_t *x, double mean, double scale,
+                                const uint16_t *weight, const uint16_t *bias, uint16_t *y) {
+  for (int64_t i = 0; i < n; i++) {
+    float v = (float)(((double)ir_bf16_as_f32(x[i]) - mean) * scale);
+    if (weight) v *= ir_bf16_as_f32(weight[i]);
+    y[i] = ir_f32_as_bf16(bias ? v + ir_bf16_as_f32(bias[i]) : v);
+  }
+}
+
+void cpu_row_normalize_bf16(int64_t n, const void *x, double mean, double scale, const void *weight,
+                            const void *bias, void *y) {
+  split m = split_of(mean), s = split_of(scale), zero = {0, 0};
+  int64_t half = n / 2, done = scale > 1e-30 && scale < 1e30 && fabs(mean) < 1e37 ? 2 * half : 0;
+  if (done > 0) {
+    if (weight && bias) normalize_pairs(half, x, m, s, weight, bias, y);
+    else if (weight && mean == 0) normalize_pairs(half, x, zero, s, weight, NULL, y);
+    else if (weight) normalize_pairs(half, x, m, s, weight, NULL, y);
+    else if (bias) normalize_pairs(half, x, m, s, NULL, bias, y);
+    else normalize_pairs(half, x, m, s, NULL, NULL, y);
+  }
+  normalize_bf16_wide(n - done, (const uint16_t *)x + done, mean, scale,
+                      weight ? (const uint16_t *)weight + done : NULL,
+                      bias ? (const uint16_t *)bias + done : NULL, (uint16_t *)y + done);
 }

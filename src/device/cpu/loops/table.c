@@ -32,5 +32,7 @@ const cpu_vector_loops CPU_OF_LEVEL(cpu_vectors) = {
               [IR_I64] = cpu_folds_i64},
     .softmax = {[IR_F32] = cpu_row_softmax_f32, [IR_F64] = cpu_row_softmax_f64},
     .weigh = {[IR_F32] = cpu_row_weigh_f32, [IR_F64] = cpu_row_weigh_f64},
-    .normalize = {[IR_F32] = cpu_row_normalize_f32, [IR_F64] = cpu_row_normalize_f64},
+    .normalize = {[IR_F32] = cpu_row_normalize_f32,
+                  [IR_BF16] = cpu_row_normalize_bf16,
+                  [IR_F64] = cpu_row_normalize_f64},
 };

@@ -409,7 +409,7 @@ static uint32_t emit_rows(tile_emitter *e, uint32_t node, tile_phase phase) {
   const tile_node *n = &e->l->nodes[node];
   tile_form full = {.rows = true, .columns = true}, columns = {.columns = true};
   rt_task t = tile_step_task(e->l->work, n->step);
-  tile_instr i = {.kind = TILE_DO_ROWS, .form = full, .native = cpu_native(n->dtype)};
+  tile_instr i = {.kind = TILE_DO_ROWS, .form = full, .native = e->l->nodes[n->x[0]].dtype};
   i.x[0] = spread(e, phase, emit_node(e, n->x[0], phase), full);
   for (uint32_t k = 1; k < 3; k++)
     i.x[k] =
@@ -421,7 +421,7 @@ static uint32_t emit_rows(tile_emitter *e, uint32_t node, tile_phase phase) {
   i.to = new_value(e, full, i.native, false);
   add_instr(e, phase, i);
   e->values[i.to].maker = e->code[phase].n;
-  if (n->dtype == IR_BF16) return emit_narrow(e, i.to, phase);
+  if (n->dtype == IR_BF16 && i.native != IR_BF16) return emit_narrow(e, i.to, phase);
   return must_round(e, node) ? emit_round(e, i.to, n->dtype, phase) : i.to;
 }
 

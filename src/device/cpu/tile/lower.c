@@ -416,6 +416,17 @@ static uint32_t lower_fold(tile_lowering *l, const rt_step *s, const tile_map *m
   return add_node(l, &n);
 }
 
+/* Norms of bf16 read and write that; other rows have native elements. */
+static ir_dtype row_dtype(const tile_lowering *l, const rt_step *s) {
+  ir_dtype t = s->results[0].dtype;
+  if (s->code == IR_OP_SOFTMAX) return cpu_native(t);
+  for (uint32_t k = 0; k < s->n_operands; k++)
+    if (s->operands[k].kind != RT_VALUE_NONE && s->operands[k].kind != RT_VALUE_NUMBER &&
+        rt_value_shape(l->body, &s->operands[k])->dtype != IR_BF16)
+      return cpu_native(t);
+  return t;
+}
+
 /* The last axis of the operation must be the only inner one. */
 static uint32_t lower_rows(tile_lowering *l, const rt_step *s, const tile_map *m,
                            const tile_box *box) {
@@ -441,7 +452,7 @@ static uint32_t lower_rows(tile_lowering *l, const rt_step *s, const tile_map *m
   for (uint32_t k = 0; k < s->n_operands; k++) {
     if (s->operands[k].kind == RT_VALUE_NONE) continue;
     if (s->operands[k].kind == RT_VALUE_NUMBER) return TILE_NONE;
-    n.x[k] = cast_to(l, lower_through(l, s, k, m, box), cpu_native(n.dtype));
+    n.x[k] = cast_to(l, lower_through(l, s, k, m, box), row_dtype(l, s));
     if (n.x[k] == TILE_NONE) return TILE_NONE;
     if (k > 0 && l->nodes[n.x[k]].axes & ~inner_mask(l)) return TILE_NONE;
   }

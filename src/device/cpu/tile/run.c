@@ -163,8 +163,9 @@ static void store_rectangle(const machine *m, const tile_instr *t, rectangle r, 
 }
 
 /* ---- fetching ahead ---- */
-/* The next `lines` lines of the next tile, into the second cache: the first one is full of this tile. */
-static void fetch(machine *m, int64_t lines) {
+/* The next `lines` lines of the next tile, into the second cache, for the first one is full of this tile; or
+ * `close`, into the first one: a tile of a few rows leaves room there. */
+static void fetch(machine *m, int64_t lines, bool close) {
   const tile_program *p = m->p;
   while (lines > 0 && m->next_row >= 0 && m->ahead_view < p->n_ahead) {
     const tile_view *v = &p->views[p->ahead[m->ahead_view]];
@@ -173,7 +174,8 @@ static void fetch(machine *m, int64_t lines) {
     int64_t bytes = m->columns * (int64_t)ir_dtype_size_bytes(v->dtype), rows = m->rows;
     if (row_step(m, v) == bytes) bytes *= rows, rows = 1; /* one run */
     for (; lines > 0 && m->ahead_byte < bytes; lines--, m->ahead_byte += LINE)
-      __builtin_prefetch(at + m->ahead_byte, 0, 2);
+      if (close) __builtin_prefetch(at + m->ahead_byte, 0, 3);
+      else __builtin_prefetch(at + m->ahead_byte, 0, 2);
     if (m->ahead_byte < bytes) return;
     m->ahead_byte = 0;
     if (++m->ahead_row < rows) continue;
@@ -301,7 +303,7 @@ static void map_pieces(machine *m, const tile_instr *t, int64_t n, const void **
   int64_t lines = ahead ? share_of(m, piece, n) : 0;
   for (int64_t done = 0, left; done < n; done += left) {
     left = n - done < piece ? n - done : piece;
-    if (ahead) fetch(m, lines);
+    if (ahead) fetch(m, lines, false);
     t->map(left, to + done * t->size_bytes, x, t->mode);
     if (out)
       m->loops->stream(left * t->size_bytes, out + done * t->size_bytes, to + done * t->size_bytes);
@@ -435,7 +437,7 @@ static void do_rows(machine *m, const tile_instr *t) {
   for (int64_t i = 0; i < m->rows; i++) {
     const char *x = m->values[t->x[0]] + i * pitch;
     char *y = m->values[t->to] + i * pitch;
-    fetch(m, lines);
+    fetch(m, lines, true);
     if (t->softmax) m->loops->softmax[t->native](m->columns, x, y);
     else norm_row(m, t, x, y);
     if (t->stream) m->loops->stream(pitch, out + i * pitch, y);
