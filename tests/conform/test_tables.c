@@ -1,8 +1,8 @@
-/* Functions of bf16: every element has the same bits whether it is looked up, computed beside usual numbers, or
- * computed beside one at the end of the range.
+/* Functions of bf16: every element has the same bits whether it is looked up, computed beside usual
+ * numbers, or computed beside one at the end of the range.
  *
- * In programs, the 2^16 elements alone are too few for a table (kernel_table.h); several times as many may use
- * one, if it is faster. */
+ * In programs, the 2^16 elements alone are too few for a table (kernel_table.h); several times as
+ * many may use one, if it is faster. */
 #include <math.h>
 #include <string.h>
 

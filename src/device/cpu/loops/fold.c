@@ -196,8 +196,8 @@ SQUARES(of_f32, float)
 SQUARES(of_bf16, bf16)
 SQUARES(of_f64, double)
 
-/* Of 64 elements sums of neighbours, or of their squares, which are exact; the next is for the next partial
- * result. */
+/* Of 64 elements sums of neighbours, or of their squares, which are exact; the next is for the next
+ * partial result. */
 #if defined(__AVX512F__)
 #define SUM_OF_PAIR(low, high) _mm512_add_ps(low, high)
 #define SQUARES_OF_PAIR(low, high) _mm512_fmadd_ps(high, high, _mm512_mul_ps(low, low))

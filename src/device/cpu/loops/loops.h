@@ -90,8 +90,8 @@ typedef struct cpu_vector_loops {
    * the maximum so far, in f32 or f64. state: that maximum (at first -inf), and the sum so far (0). What was
    * summed up before, with whatever weights, must be multiplied by *factor. By F32 or F64, all of it. */
   void (*weigh[IR_DTYPE_COUNT])(int64_t n, void *x, double scale, void *state, void *factor);
-  /* y = ((x - mean) * scale) * weight + bias; weight and bias may be NULL. By F32, BF16 or F64, all of that
-   * type; x - mean and its product with the scale are as if computed in f64. */
+  /* y = ((x - mean) * scale) * weight + bias; weight and bias may be NULL. By F32, BF16 or F64, all
+   * of that type; x - mean and its product with the scale are as if computed in f64. */
   void (*normalize[IR_DTYPE_COUNT])(int64_t n, const void *x, double mean, double scale,
                                     const void *weight, const void *bias, void *y);
 } cpu_vector_loops;

@@ -64,8 +64,9 @@
 #include "ir/ops.def"
 #undef POINTWISE
 
-/* Blocks in which all magnitudes are below 80 are computed without regard to the ends of the range, with the
- * same bits. The two of a word are compared at once: their sums with the distance to 2^15 do not meet. */
+/* Blocks in which all magnitudes are below 80 are computed without regard to the ends of the range,
+ * with the same bits. The two of a word are compared at once: their sums with the distance to 2^15
+ * do not meet. */
 enum { BLOCK = 512, NEAR = 0x42a0 /* 80 */ };
 static bool all_near(int64_t n, const void *x_) {
   const pair *x = x_;

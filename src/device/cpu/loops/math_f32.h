@@ -37,8 +37,8 @@ static inline float f32_fma(float a, float b, float c) {
 /* 2 to the power n, from -126 to 127. */
 static inline float f32_power_of_2(int32_t n) { return ir_f32_of_bits((uint32_t)(n + 127) << 23); }
 
-/* x without whole multiples of the logarithm of 2, of which there are *whole: from -0.35 to 0.35. The logarithm is
- * in two parts, of which the first has few bits. */
+/* x without whole multiples of the logarithm of 2, of which there are *whole: from -0.35 to 0.35.
+ * The logarithm is in two parts, of which the first has few bits. */
 static inline float f32_exp_argument(float x, int32_t *whole) {
   float shifted = f32_fma(x, 1.44269504F, 12582912.0F); /* 1.5 * 2^23: the last place is 1 */
   float n = shifted - 12582912.0F;
@@ -62,8 +62,9 @@ static inline float f32_scaled(float x, int32_t n) {
   return ir_f32_of_bits(ir_f32_bits(x) + ((uint32_t)n << 23));
 }
 
-/* exp(hi + lo), where |lo| is at most a small part of hi; for all of f32. Two factors make up the power of 2, so that overflow and subnormals come out as they should.
- * What becomes 0 does not pass through subnormals, which processors are slow at. */
+/* exp(hi + lo), where |lo| is at most a small part of hi; for all of f32. Two factors make up the
+ * power of 2, so that overflow and subnormals come out as they should. What becomes 0 does not pass
+ * through subnormals, which processors are slow at. */
 static inline float f32_exp_sum(float hi, float lo) {
   float x = hi < -104.0F ? 0.0F : hi;
   int32_t whole;

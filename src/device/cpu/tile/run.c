@@ -163,8 +163,8 @@ static void store_rectangle(const machine *m, const tile_instr *t, rectangle r, 
 }
 
 /* ---- fetching ahead ---- */
-/* The next `lines` lines of the next tile, into the second cache, for the first one is full of this tile; or
- * `close`, into the first one: a tile of a few rows leaves room there. */
+/* The next `lines` lines of the next tile, into the second cache, for the first one is full of this
+ * tile; or `close`, into the first one: a tile of a few rows leaves room there. */
 static void fetch(machine *m, int64_t lines, bool close) {
   const tile_program *p = m->p;
   while (lines > 0 && m->next_row >= 0 && m->ahead_view < p->n_ahead) {
