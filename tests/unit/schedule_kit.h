@@ -39,7 +39,7 @@ static inline ir_tensor input_of(const char *text, const ir_scalar *extents, uin
 
 static inline ir_tensor reduce(const char *text, ir_opcode code, ir_tensor x, const int64_t *dims,
                                uint32_t n) {
-  ir_attr attrs[2] = {{.given = true, .len = n}, {0}};
+  ir_attr attrs[3] = {{.given = true, .len = n}, {0}, {0}}; /* dims, keepdim, empty */
   attrs[0].ints = arena_copy(&module.memory, dims, n * sizeof *dims);
   return ir_build_op(f, code, &x, 1, attrs, name(text), (loc){0});
 }
