@@ -50,7 +50,8 @@ void explain_find_comms(explaining *e) {
 }
 
 /* ---- bytes ---- */
-/* The mesh axes along which it reduces partial results of `op`: those along which members of a team differ. */
+/* The mesh axes along which it reduces partial results of `op`: those along which members of a
+ * team differ. */
 static uint32_t reduced_axes(explaining *e, const ir_op_data *op, ir_instr i) {
   const ir_instr_data *d = ir_instr_at(e->h, i);
   const ir_mesh_data *mesh = ir_mesh_at(e->f, ir_tensor_at(e->f, op->result)->mesh);
@@ -68,8 +69,8 @@ static uint32_t reduced_axes(explaining *e, const ir_op_data *op, ir_instr i) {
   return mask;
 }
 
-/* Of an allreduce along several axes that is done in steps: the devices among which it is scattered, and gathered in the
- * end; 1: it is not. */
+/* Of an allreduce along several axes that is done in steps: the devices among which it is
+ * scattered, and gathered in the end; 1: it is not. */
 static int64_t scattered_among(explaining *e, const explain_comm *c) {
   for (uint32_t i = 0; i < e->comms_for[c->source.id].len; i++) {
     const explain_comm *other = &e->comms.data[e->comms_for[c->source.id].data[i]];

@@ -192,8 +192,8 @@ static int64_t devices_along(const emitter *e, ir_mesh mesh, uint32_t axes) {
 /* More of them take too many steps for few bytes. */
 enum { FEW_DEVICES = 16, MANY_BYTES = 64 * 1024 };
 
-/* Are these parts worth being scattered along the last of the axes, and is their first dimension as many pieces as there
- * are devices along it? */
+/* Are these parts worth being scattered along the last of the axes, and is their first dimension
+ * as many pieces as there are devices along it? */
 static bool may_scatter(emitter *e, ir_mesh mesh, uint32_t axes, ir_tensor part) {
   ir_axis dims[IR_MAX_RANK];
   if (!(axes & (axes - 1)) || ir_tensor_dims(e->h, part, dims) == 0) return false;
@@ -220,8 +220,8 @@ static ir_tensor piece_buffer(emitter *e, ir_tensor part, int64_t n, loc at) {
   return piece;
 }
 
-/* Along several mesh axes: many bytes are scattered along the last of them, whose devices are near each other, so that
- * only pieces go along the others. */
+/* Along several mesh axes: many bytes are scattered along the last of them, whose devices are
+ * near each other, so that only pieces go along the others. */
 static void reduce_along_all(emitter *e, step *s, uint32_t axes, ir_tensor from, ir_tensor to) {
   ir_mesh mesh = ir_tensor_at(e->f, s->op->result)->mesh;
   uint32_t near = (uint32_t)__builtin_ctz(axes), far = axes & (axes - 1);
@@ -241,8 +241,9 @@ static void reduce_along_all(emitter *e, step *s, uint32_t axes, ir_tensor from,
   emit_pieces_comm(e, &c, whole, &p, to, &p);
 }
 
-/* The mesh axes to reduce along next: those that the result is cut along, each by itself, since less is left for the
- * others then; of cuts of one dimension the outermost comes first. Then all others, if they can be reduced at once. */
+/* The mesh axes to reduce along next: those that the result is cut along, each by itself, since
+ * less is left for the others then; of cuts of one dimension the outermost comes first. Then all
+ * others, if they can be reduced at once. */
 static uint32_t next_axes(emitter *e, const step *s, uint32_t left, ir_tensor part) {
   shard_placement p;
   uint32_t scatters = 0;
@@ -283,8 +284,8 @@ static bool copies_parts(const emitter *e, const step *s) {
   return s->op->code == IR_OP_SET && emit_is_dense(e, s->operands[0]);
 }
 
-/* part <- op(operands);  reduce_scatter per mesh axis that the result is cut along, allreduce along the others; then
- * the bias. */
+/* part <- op(operands);  reduce_scatter per mesh axis that the result is cut along, allreduce
+ * along the others; then the bias. */
 void emit_partial_results(emitter *e, step *s) {
   const op_plan *plan = s->plan;
   ir_mesh mesh = ir_tensor_at(e->f, s->op->result)->mesh;

@@ -174,8 +174,8 @@ static uint32_t readers_of(const lowering *l, const uses *u, ir_tensor t, ir_op 
 static double least_reduced(const lowering *l, const uses *u, ir_tensor t, uint32_t mesh_axes,
                             uint32_t steps);
 
-/* How many elements are reduced if `o` takes the parts of `t`: those of its result, or of what comes of that; none
- * where that meets other parts in a sum. */
+/* How many elements are reduced if `o` takes the parts of `t`: those of its result, or of what
+ * comes of that; none where that meets other parts in a sum. */
 static double reduced_after(const lowering *l, const uses *u, ir_op o, ir_tensor t,
                             uint32_t mesh_axes, uint32_t steps) {
   if (ir_op_adds(ir_op_at(l->f, o)))
@@ -197,7 +197,8 @@ static double least_reduced(const lowering *l, const uses *u, ir_tensor t, uint3
   return sum;
 }
 
-/* Fewer elements than `t` has: as many would only be reduced in another order. All that read it take parts then. */
+/* Fewer elements than `t` has: as many would only be reduced in another order. All that read it
+ * take parts then. */
 static bool carry(lowering *l, uses *u, ir_tensor t, uint32_t mesh_axes) {
   ir_op readers[MOST_READERS];
   uint32_t n = readers_of(l, u, t, readers);

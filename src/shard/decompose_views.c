@@ -26,8 +26,8 @@ static bool is_maker(const ir_op_data *op) {
   return ir_op_info_of(op->code)->family == IR_FAMILY_MAKER;
 }
 
-/* Is there something below the rearrangements that made `t` that other operations read too, or that is made of
- * nothing? */
+/* Is there something below the rearrangements that made `t` that other operations read too, or
+ * that is made of nothing? */
 static bool is_worth_it(const decomposing *d, ir_tensor t) {
   for (bool below = false;; below = true) {
     ir_op def = ir_tensor_at(d->f, t)->scheduled_def;

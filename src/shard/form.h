@@ -162,8 +162,8 @@ bool form_is_shift(form *m, uint32_t rank);
 void form_shift(form *m);
 /* The tensor that the operation shifts, all dimensions as long as before; none: it is no shift. */
 ir_tensor form_shifted(ir_func *f, const ir_op_data *op);
-/* Shifts of one tensor in one direction send what crosses ends of pieces once. Returns how many are put off for that:
- * they are forms no more. */
+/* Shifts of one tensor in one direction send what crosses ends of pieces once. Returns how many
+ * are put off for that: they are forms no more. */
 uint32_t form_share_shifts(form **forms, uint32_t n);
 
 /* ---- form_rows.c ---- */

@@ -47,7 +47,8 @@ void form_heads(form *m) {
   if (m->op.n_more) m->results[1] = *more_results(m, m->results[0], 1);
 }
 
-/* Gradients of the heads that pieces read, added up for each head: [.., pieces, s, e] as [.., heads, s, e]. */
+/* Gradients of the heads that pieces read, added up for each head: [.., pieces, s, e] as [..,
+ * heads, s, e]. */
 static ir_tensor added_by_head(form *m, ir_tensor pieces) {
   uint32_t rank = form_rank(m) + 1;
   ir_tensor all = form_keep(m, pieces, 1u << (m->dim + 1), rank);

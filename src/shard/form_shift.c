@@ -77,8 +77,8 @@ typedef struct offsets {
   uint32_t padded, moved; /* dimensions */
 } offsets;
 
-/* It moves along one dimension that is cut, and along others before that; along those that are not cut every device
- * moves its own. */
+/* It moves along one dimension that is cut, and along others before that; along those that are
+ * not cut every device moves its own. */
 static void move_by(form *m, uint32_t rank, const offsets *o) {
   uint32_t cut = cut_dims(m), over = o->moved & cut;
   uint32_t which = over ? over : o->padded & cut ? o->padded & cut : o->moved;
@@ -256,7 +256,8 @@ static ir_tensor for_neighbours(form *m, ir_tensor x, int64_t by, ir_number valu
 /* Pieces of unknown length may be empty; one position crosses their ends. */
 static bool may_be_empty(const form *m) { return !is_const(m, m->piece, NULL); }
 
-/* What crosses the ends of pieces, by that many positions; of an empty piece, the value that comes in. */
+/* What crosses the ends of pieces, by that many positions; of an empty piece, the value that
+ * comes in. */
 static ir_tensor crossing(form *m, ir_tensor x, int64_t by) {
   ir_scalars *s = form_scalars(m);
   bool right = m->shift > 0;
@@ -337,9 +338,10 @@ static void write_same(form *m) {
                             : form_op(m, IR_OP_SET, &m->source, 1, NULL);
 }
 
-/* What is left of each piece, and the first or last positions of its neighbour. Where it moves over other ends of
- * pieces too, both do so before: these pads get a form of their own. What comes from the neighbour is what it sends
- * for all other shifts, so that only corners are sent besides. */
+/* What is left of each piece, and the first or last positions of its neighbour. Where it moves
+ * over other ends of pieces too, both do so before: these pads get a form of their own. What
+ * comes from the neighbour is what it sends for all other shifts, so that only corners are sent
+ * besides. */
 void form_shift(form *m) {
   if (m->shift == 0) {
     write_same(m);
@@ -361,7 +363,8 @@ static bool goes_with(const form *a, const form *b) {
   return same && way && (b->enters.id || b->wraps || ir_number_same(a->value, b->value));
 }
 
-/* A shift that others of the same tensor are written with waits for those, so that both send once. */
+/* A shift that others of the same tensor are written with waits for those, so that both send
+ * once. */
 static uint32_t put_off(form **forms, uint32_t n) {
   uint32_t found = 0;
   for (uint32_t i = 0; i < n; i++) {

@@ -85,8 +85,8 @@ static uint32_t parts_made(const summing *s, const ir_op_data *op) {
   return mask;
 }
 
-/* Mesh axes along which devices have partial sums of `t`, perhaps through operations that are linear in them. What is
- * read by others too may be left in parts for all of them. */
+/* Mesh axes along which devices have partial sums of `t`, perhaps through operations that are
+ * linear in them. What is read by others too may be left in parts for all of them. */
 static uint32_t parts_of(const summing *s, ir_tensor t, uint32_t steps) {
   bool read_once = s->reads.n[t.id] == 1 || steps < MOST_STEPS;
   const ir_op_data *op = read_once ? form_maker(s->f, t) : NULL;

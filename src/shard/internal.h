@@ -193,8 +193,8 @@ void shard_unmark_unshared(ir_func *f, const ir_op_data *op);
 bool shard_rounds(const ir_func *f, const ir_op_data *op);
 /* Can the operation not be computed on local parts, though devices hold what they need? */
 bool shard_needs_whole(const ir_func *f, const ir_op_data *op);
-/* Are operands cut wherever the result must not count elements, or heads, that they do not have there? A reshape counts
- * elements, also those of a broadcast, of which any position would do. */
+/* Are operands cut wherever the result must not count elements, or heads, that they do not have
+ * there? A reshape counts elements, also those of a broadcast, of which any position would do. */
 bool shard_counts_fit(ir_func *f, const ir_op_data *op);
 
 #endif

@@ -36,7 +36,8 @@ static double carried(const moving *m, const ir_op_data *op) {
   return after <= before ? (first + second) * after / before : 0;
 }
 
-/* What is read elsewhere is reduced for that, or, of which each device takes its piece, scattered. */
+/* What is read elsewhere is reduced for that, or, of which each device takes its piece,
+ * scattered. */
 static void settle_operands(moving *m, const ir_op_data *op, bool takes_piece) {
   double bytes = carried(m, op);
   if (takes_piece) m->partial[op->operands[0].id] /= 2;

@@ -239,7 +239,8 @@ bool shard_needs_whole(const ir_func *f, const ir_op_data *op) {
   return false;
 }
 
-/* Is the operand cut along every mesh axis that the result is cut along, in one of these dimensions? */
+/* Is the operand cut along every mesh axis that the result is cut along, in one of these
+ * dimensions? */
 static bool is_cut_where_result_is(ir_func *f, const ir_op_data *op, uint32_t operand,
                                    uint32_t dims) {
   shard_placement from, to;

@@ -431,8 +431,8 @@ static bool is_brought_to(const ir_func *f, ir_op o, ir_tensor t, ir_tensor othe
   return false;
 }
 
-/* An operand that is brought to the mesh of another one anyway comes after that: the activations of the stage before,
- * in the gradient of a weight. */
+/* An operand that is brought to the mesh of another one anyway comes after that: the activations
+ * of the stage before, in the gradient of a weight. */
 static void put_brought_last(const ir_func *f, ir_op o, uint32_t *order, uint32_t n) {
   const ir_op_data *op = ir_op_at(f, o);
   for (uint32_t i = 0; i + 1 < n; i++) {

@@ -221,8 +221,9 @@ static inline int64_t shard_permute_target(int64_t me, int64_t i, int64_t n) {
 ir_scalar shard_local_elements(shard_ctx *c, ir_tensor t, uint32_t ignored);
 /* Bytes that the busiest device receives, over all iterations of a loop. A scalar of the module. */
 ir_scalar shard_comm_bytes(shard_ctx *c, const ir_op_data *op, const shard_comm *m);
-/* The same for partial results of `op`, when they are reduced along the mesh axes in `along` (a mask): to all, or, along
- * one that the result is cut along, to each its piece. The result is not cut yet along those in `uncut`. */
+/* The same for partial results of `op`, when they are reduced along the mesh axes in `along` (a
+ * mask): to all, or, along one that the result is cut along, to each its piece. The result is
+ * not cut yet along those in `uncut`. */
 ir_scalar shard_partial_bytes(shard_ctx *c, const ir_op_data *op, uint32_t along, uint32_t uncut);
 /* Where should the resharding of an operation that also computes go? True: its operands are resharded
  * first; false: it computes as its operands lie, and its result is resharded. Whichever provably moves
