@@ -38,6 +38,7 @@ static status probe(const session_ranks *r, char *memory, session_link *result) 
     TRY(probe_size(r, memory, PROBE_BYTES, &p.all_ns));
   }
   int64_t transfer_ns = p.all_ns > p.first_ns + 1000 ? p.all_ns - p.first_ns : 1000;
+  result->idle_ns = (double)p.none_ns;
   result->bytes_per_ns = (double)(PROBE_BYTES - FIRST_BYTES) / (double)transfer_ns;
   double missing_ns = FIRST_BYTES / result->bytes_per_ns - (double)(p.first_ns - p.none_ns);
   if (missing_ns > least_burst_ns)

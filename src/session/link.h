@@ -5,7 +5,8 @@
 #include "session/ranks.h"
 
 typedef struct session_link {
-  double latency_ns; /* of a step, while each rank computes */
+  double idle_ns;    /* of a step, of ranks that do nothing else */
+  double latency_ns; /* while each computes */
   double bytes_per_ns;
   double burst_bytes; /* rt_speed.link_burst_bytes */
   double
