@@ -20,13 +20,13 @@ enum { MOST_GAPS = 32 };
 typedef struct model {
   const rt_plan *plan;
   const rt_speed *m;
-  double *streams;  /* when each is done with what it has */
-  double *threads;  /* when each is free */
-  double *posts;    /* when each communication is done */
-  double link[2];   /* when it is free, out and in */
-  double rested[2]; /* when it will have recovered from what went through (rt_link) */
-  double host;      /* when it has issued what came so far */
-  gap *gaps;        /* the latest, in a ring */
+  double *streams;     /* when each is done with what it has */
+  double *threads;     /* when each is free */
+  double *posts;       /* when each communication is done */
+  double link[2];      /* when it is free, out and in */
+  double recovered[2]; /* when it has rested from what went through (rt_link) */
+  double host;         /* when it has issued what came so far */
+  gap *gaps;           /* the latest, in a ring */
   uint32_t n_gaps;
 } model;
 
@@ -98,7 +98,8 @@ static void post(model *x, const rt_instr *i) {
   rt_link link = rt_machine_link(x->m, p);
   double bytes_ns = cost_post_bytes(p) / link.bytes_per_ns, through = start;
   for (int k = 0; k < 2; k++) {
-    if (ways[k]) through = fmax(through, rt_link_through_ns(link, start, bytes_ns, &x->rested[k]));
+    if (ways[k])
+      through = fmax(through, rt_link_through_ns(link, start, bytes_ns, &x->recovered[k]));
   }
   double end = through + x->m->post_ns;
   for (int k = 0; k < 2; k++) {

@@ -17,8 +17,8 @@ typedef struct sim_op {
       *team; /* world ranks whose links it takes; of a message the sender, then the receiver */
   uint32_t n_team;
   rt_link link;
-  double fixed_ns,
-      bytes_ns;      /* how long it takes, but for its bytes; its bytes at the link's rate */
+  double fixed_ns;   /* how long it takes beside its bytes */
+  double bytes_ns;   /* its bytes, at the link's rate */
   uint32_t expected; /* posts in this plan */
   /* ---- of a run ---- */
   uint32_t posted;
