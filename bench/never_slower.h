@@ -285,7 +285,8 @@ static void report_copying(void) {
   if (n == 0) return;
   printf("%u of them one kernel: %.2f of copying in the middle, worst %.2f, %u below 0.70\n", n,
          results[first + n / 2].of_copying, results[first].of_copying, below);
-  for (uint32_t i = first; i < first + N_WORST && i < n_results; i++)
+  for (uint32_t i = first; i < n_results && (i < first + N_WORST || results[i].of_copying < 0.7);
+       i++)
     printf("  seed %6llu  %.2f of copying, %8.3f ms\n", (unsigned long long)results[i].seed,
            results[i].of_copying, results[i].joined_s * 1e3);
 }
