@@ -343,10 +343,38 @@ static void make_slices(two *t) {
   two_join(t);
 }
 
+/* Two layers of three slices, each reduced when it is computed. The first slice's second task overwrites what was
+ * sent, so it waits for that, too. */
+static void make_layers(two *t) {
+  static const uint32_t team[] = {0, 1};
+  two_begin(t, 4);
+  for (uint32_t r = 0; r < 2; r++) {
+    kit *k = &t->w.ranks[r].k;
+    uint32_t sums[4], got[4];
+    for (uint32_t i = 1; i <= 3; i++) sums[i] = kit_pool(k, TWO_WIDTH), got[i] = t->x[r];
+    for (uint32_t layer = 0; layer < 2; layer++) {
+      for (uint32_t i = 1; i <= 3; i++) {
+        bool last = layer == 1 && i == 3;
+        uint32_t sum = i == 1 || layer == 0 ? sums[i] : kit_pool(k, TWO_WIDTH);
+        (void)kit_binary(k, i, IR_OP_ADD, sum, got[i], got[i]);
+        got[i] = last ? t->z[r] : kit_pool(k, TWO_WIDTH);
+        rt_post p = {.kind = IR_COMM_ALLREDUCE, .dtype = IR_I64, .team = team, .n_team = 2};
+        p.me = p.rank = r;
+        p.count = TWO_WIDTH;
+        p.in = sum, p.out = got[i];
+        (void)kit_join(k, i, kit_post(k, i, p));
+      }
+    }
+    for (uint32_t i = 1; i <= 3; i++) (void)kit_wait(k, 0, i);
+  }
+  two_join(t);
+}
+
 /* Streams on which tasks of rank 1 are launched: one for all slices, if they are large enough. */
-static void test_turns(int64_t large, uint32_t expected) {
+static void test_turns(void (*make)(two *t), int64_t large, uint32_t expected,
+                       const int64_t *values) {
   two t;
-  make_slices(&t);
+  make(&t);
   made m = {.plan = t.w.plan, .options = {.staged = true, .through_host = true, .large = large}};
   arena_init(&m.memory, &memory_default);
   EXPECT_INT(memory_guard(make_order, &m), STATUS_OK);
@@ -360,7 +388,7 @@ static void test_turns(int64_t large, uint32_t expected) {
   }
   EXPECT_INT(n, expected);
   arena_destroy(&m.memory);
-  two_expect(&t, m.options, (int64_t[]){2, 102});
+  two_expect(&t, m.options, values);
 }
 
 /* Streams that only join communications wait for nothing: who waits for them does, once. */
@@ -540,10 +568,12 @@ int main(void) {
   test_apart(false);
   test_apart(true);
   test_links_begin();
-  test_turns(1, 1);
-  test_turns(TWO_WIDTH, 1);
-  test_turns(TWO_WIDTH + 1, 3); /* too small */
-  test_turns(0, 3);
+  test_turns(make_slices, 1, 1, (int64_t[]){2, 102});
+  test_turns(make_slices, TWO_WIDTH, 1, (int64_t[]){2, 102});
+  test_turns(make_slices, TWO_WIDTH + 1, 3, (int64_t[]){2, 102}); /* too small */
+  test_turns(make_slices, 0, 3, (int64_t[]){2, 102});
+  test_turns(make_layers, 1, 1, (int64_t[]){816, 816});
+  test_turns(make_layers, 0, 3, (int64_t[]){816, 816});
   test_passed_on();
   issue_order_options posted = {.as_posted = true, .reduces = reduces_all};
   issue_order_options collected = {.as_posted = true}, some = {.as_posted = true};
