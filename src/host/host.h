@@ -49,6 +49,7 @@ typedef struct host_speed {
   double link_latency_ns, post_ns, link_bytes_per_ns;
   double launch_ns, flops_per_ns, memory_bytes_per_ns;
   double narrow_flops_per_ns; /* products of f16 and bf16; 0: as f32 */
+  double bf16_flops_per_ns;   /* products of bf16; 0: as f16 */
 } host_speed;
 
 typedef struct host_options {

@@ -80,9 +80,11 @@ static double op_flops(const order_estimate *e, const ir_op_data *op) {
 }
 
 static double flops_per_ns(const order_estimate *e, const ir_op_data *op) {
-  if (!ir_op_multiplies(op->code) || e->m->narrow_flops_per_ns <= 0) return e->m->flops_per_ns;
+  if (!ir_op_multiplies(op->code)) return e->m->flops_per_ns;
   ir_dtype t = ir_tensor_at(e->h, op->operands[0])->dtype;
-  return t == IR_F16 || t == IR_BF16 ? e->m->narrow_flops_per_ns : e->m->flops_per_ns;
+  if (t == IR_BF16 && e->m->bf16_flops_per_ns > 0) return e->m->bf16_flops_per_ns;
+  bool narrow = (t == IR_F16 || t == IR_BF16) && e->m->narrow_flops_per_ns > 0;
+  return narrow ? e->m->narrow_flops_per_ns : e->m->flops_per_ns;
 }
 
 static double op_ns(const order_estimate *e, const ir_op_data *op) {

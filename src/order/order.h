@@ -25,6 +25,7 @@ typedef struct order_machine {
   double latency_ns, post_ns, bytes_per_ns;
   double launch_ns, flops_per_ns, memory_bytes_per_ns;
   double narrow_flops_per_ns; /* products of f16 and bf16; 0: as f32 */
+  double bf16_flops_per_ns;   /* products of bf16; 0: as f16 */
 } order_machine;
 /* A slow link beside a fast processor, so that communications are started generously early. */
 extern const order_machine order_nominal;

@@ -67,6 +67,7 @@ typedef struct rt_device_options {
 typedef struct rt_speed {
   double flops_per_ns, bytes_per_ns; /* f32 operations and bytes of memory, of one compute thread */
   double narrow_flops_per_ns;        /* products of f16 and bf16; 0: as f32 */
+  double bf16_flops_per_ns;          /* products of bf16; 0: as f16 */
   double vector_flops_per_ns;        /* of what is no product; 0: as f32 */
   double cache_bytes, cache_bytes_per_ns; /* of a task's first bytes; 0: as memory */
   double launch_ns;                       /* to start a task; 0: not known */

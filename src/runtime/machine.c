@@ -232,8 +232,6 @@ rt_link rt_machine_link(const rt_speed *m, const rt_post *p) {
   return rt_machine_link_of(m, m->island > 0 && spans_islands(m, p));
 }
 
-static bool is_narrow(ir_dtype t) { return t == IR_F16 || t == IR_BF16; }
-
 static ir_dtype value_dtype(const rt_body *b, const rt_value *v) {
   switch (v->kind) {
   case RT_VALUE_PARAM: return b->params[v->index].dtype;
@@ -244,20 +242,24 @@ static ir_dtype value_dtype(const rt_body *b, const rt_value *v) {
   return IR_F32;
 }
 
-/* Factors decide: a product of narrow ones whose sums are kept as f32 runs on the same units. */
-static bool multiplies_narrow(const rt_plan *plan, const rt_task *task) {
-  if (!task->body)
-    return ir_op_multiplies(task->code) && task->operands[0].kind == RT_OPERAND_VIEW &&
-           is_narrow(plan->views[task->operands[0].view].dtype);
+/* What a task multiplies; f32 if nothing. Factors decide: a product of narrow ones whose sums are kept as f32 runs on
+ * the same units. */
+static ir_dtype factor_dtype(const rt_plan *plan, const rt_task *task) {
+  if (!task->body) {
+    bool multiplies = ir_op_multiplies(task->code) && task->operands[0].kind == RT_OPERAND_VIEW;
+    return multiplies ? plan->views[task->operands[0].view].dtype : IR_F32;
+  }
   for (uint32_t i = 0; i < task->body->n_steps; i++) {
     const rt_step *s = &task->body->steps[i];
-    if (ir_op_multiplies(s->code)) return is_narrow(value_dtype(task->body, &s->operands[0]));
+    if (ir_op_multiplies(s->code)) return value_dtype(task->body, &s->operands[0]);
   }
-  return false;
+  return IR_F32;
 }
 
 static double flops_per_ns(const rt_plan *plan, const rt_task *task, const rt_speed *m) {
-  bool narrow = m->narrow_flops_per_ns > 0 && multiplies_narrow(plan, task);
+  ir_dtype t = factor_dtype(plan, task);
+  if (t == IR_BF16 && m->bf16_flops_per_ns > 0) return m->bf16_flops_per_ns;
+  bool narrow = (t == IR_F16 || t == IR_BF16) && m->narrow_flops_per_ns > 0;
   return narrow ? m->narrow_flops_per_ns : m->flops_per_ns;
 }
 

@@ -119,6 +119,13 @@ static void tasks(void) {
   x.bytes_per_ns = 1000;
   (void)EXPECT(near(product_ns(IR_F32, &x), 5 + flops / 100));
   (void)EXPECT(near(product_ns(IR_F16, &x), 5 + flops / 1000));
+  (void)EXPECT(near(product_ns(IR_BF16, &x), 5 + flops / 1000));
+  x.bf16_flops_per_ns = 200;
+  (void)EXPECT(near(product_ns(IR_F16, &x), 5 + flops / 1000));
+  (void)EXPECT(near(product_ns(IR_BF16, &x), 5 + flops / 200));
+  x.narrow_flops_per_ns = 0; /* as on a processor that multiplies pairs of bf16 */
+  (void)EXPECT(near(product_ns(IR_F16, &x), 5 + flops / 100));
+  (void)EXPECT(near(product_ns(IR_BF16, &x), 5 + flops / 200));
 }
 
 int main(void) {

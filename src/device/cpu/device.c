@@ -101,6 +101,7 @@ static void cpu_measure(rt_device *device, rt_speed *result) {
   cpu_speed s = cpu_speed_measure(count_cores());
   *result = built_in;
   if (s.flops_per_ns > 0) result->flops_per_ns = s.flops_per_ns;
+  result->bf16_flops_per_ns = s.pairs_per_ns;
   if (s.memory_bytes_per_ns > 0) result->bytes_per_ns = s.memory_bytes_per_ns;
   if (s.cache_bytes_per_ns > 0) result->cache_bytes = inner_cache_bytes();
   result->cache_bytes_per_ns = s.cache_bytes_per_ns;
@@ -142,6 +143,8 @@ static void cpu_examine(rt_say_fn *say, void *context) {
   say(context, "products", "Weir's own for these instructions; no BLAS is used");
   (void)snprintf(text, sizeof text, "%.0f GFLOP/s", s.flops_per_ns);
   say(context, "f32 products, one thread", text);
+  (void)snprintf(text, sizeof text, "%.0f GFLOP/s", s.pairs_per_ns);
+  if (s.pairs_per_ns > 0) say(context, "bf16 products, one thread", text);
   (void)snprintf(text, sizeof text, "%.0f GB/s", s.copied_per_ns);
   say(context, "copies, one thread", text);
 }

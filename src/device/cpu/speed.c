@@ -31,13 +31,23 @@ typedef struct hands {
 } hands;
 
 /* Sums of several blocks, as of a product whose factors are larger than the inner caches. */
-static void multiply(const hands *h) {
+static void multiply_by(const hands *h, const cpu_gemm_unit *unit) {
   cpu_matrix m = {SIDE, SIDE, SIDE, 1};
   float *c = h->matrices + (size_t)2 * BLOCKS * SIDE * SIDE;
   for (size_t i = 0; i < BLOCKS; i++) {
     float *a = h->matrices + 2 * i * SIDE * SIDE, *b = a + SIDE * SIDE;
-    cpu_gemm_block(cpu_gemm_unit_of(IR_F32), &m, a, &m, b, &m, c, i > 0, h->scratch);
+    cpu_gemm_block(unit, &m, a, &m, b, &m, c, i > 0, h->scratch);
   }
+}
+
+static const cpu_gemm_unit *unit_of_bf16(void) {
+  return cpu_gemm_unit_for(IR_BF16, IR_BF16, IR_F32);
+}
+
+static void multiply(const hands *h) { multiply_by(h, cpu_gemm_unit_of(IR_F32)); }
+/* A matrix takes half of its place. */
+static void multiply_pairs(const hands *h) {
+  if (unit_of_bf16()->pairs) multiply_by(h, unit_of_bf16());
 }
 
 static void copy(const hands *h) { memcpy(h->to, h->from, COPY_BYTES); }
@@ -55,12 +65,9 @@ static void map_function(const hands *h) { apply(h, IR_OP_EXP, SMALL); }
 static const struct work {
   void (*run)(const hands *h);
   uint16_t tries, repeats;
-} works[] = {{multiply, 63, 1},
-             {copy, 15, 1},
-             {map_large, 7, 1},
-             {map_inner, 31, 2},
-             {map_function, 31, 16}};
-enum { MULTIPLY, COPY, MAP_LARGE, MAP_INNER, MAP_FUNCTION, N_WORKS };
+} works[] = {{multiply, 63, 1}, {multiply_pairs, 31, 1}, {copy, 15, 1},
+             {map_large, 7, 1}, {map_inner, 31, 2},      {map_function, 31, 16}};
+enum { MULTIPLY, PAIRS, COPY, MAP_LARGE, MAP_INNER, MAP_FUNCTION, N_WORKS };
 
 /* ---- threads that work at once ---- */
 typedef struct crowd {
@@ -185,7 +192,9 @@ cpu_speed cpu_speed_measure(uint32_t threads) {
     c.large /= 2;
   gather(&c, threads ? threads : 1);
   double functions_per_ns = rate(&c, MAP_FUNCTION, SMALL);
-  return (cpu_speed){.flops_per_ns = rate(&c, MULTIPLY, 2.0 * BLOCKS * SIDE * SIDE * SIDE),
+  const double flops = 2.0 * BLOCKS * SIDE * SIDE * SIDE;
+  return (cpu_speed){.flops_per_ns = rate(&c, MULTIPLY, flops),
+                     .pairs_per_ns = unit_of_bf16()->pairs ? rate(&c, PAIRS, flops) : 0,
                      .copied_per_ns = rate(&c, COPY, 2.0 * COPY_BYTES),
                      .memory_bytes_per_ns = rate(&c, MAP_LARGE, touched * (double)c.large),
                      .cache_bytes_per_ns = rate(&c, MAP_INNER, touched * INNER),

@@ -6,6 +6,7 @@
 
 typedef struct cpu_speed {
   double flops_per_ns;  /* f32 matrix products */
+  double pairs_per_ns;  /* those of bf16; 0: they are computed as f32 */
   double copied_per_ns; /* bytes read and written by copying a few megabytes */
   /* Bytes that an elementwise operation reads and writes: of more than caches hold, and of what the inner ones hold. */
   double memory_bytes_per_ns, cache_bytes_per_ns;
