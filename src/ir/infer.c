@@ -72,6 +72,16 @@ ir_axis infer_copy_dim(infer *c, ir_axis a) {
   return copy;
 }
 
+ir_axis infer_unlike_dim(infer *c, ir_axis a) {
+  bool stretched = ir_axis_at(c->f, a)->expanded.id != 0;
+  return stretched ? infer_new_dim(c, infer_size(c, a)) : infer_copy_dim(c, a);
+}
+
+ir_axis infer_varying(const infer *c, ir_axis a, ir_axis b) {
+  bool same = ir_axis_at(c->f, a)->expanded.id != 0;
+  return same && ir_axis_at(c->f, b)->kind != IR_AXIS_BROADCAST ? b : a;
+}
+
 /* "the operands are f32[3, 4] and f32[5, 4]", for messages. */
 static const char *operand_types(infer *c) {
   strbuf out;

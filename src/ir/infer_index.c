@@ -12,12 +12,6 @@ bool infer_is_index(infer *c, uint32_t i) {
   return infer_error(c, "%s must be of an integer dtype, not %s", what, ir_dtype_text(t));
 }
 
-/* The dimension as `a` has it, or, where that is the same at all positions and `b` is not, as `b` does. */
-static ir_axis varying(const infer *c, ir_axis a, ir_axis b) {
-  bool same = ir_axis_at(c->f, a)->expanded.id != 0;
-  return same && ir_axis_at(c->f, b)->kind != IR_AXIS_BROADCAST ? b : a;
-}
-
 static bool cat_meets(infer *c, dims *first, uint32_t operand, uint32_t axis, ir_scalar *sum) {
   dims d = infer_dims(c, operand);
   if (d.len != first->len) {
@@ -26,7 +20,7 @@ static bool cat_meets(infer *c, dims *first, uint32_t operand, uint32_t axis, ir
   for (uint32_t i = 0; i < d.len; i++) {
     ir_scalar want = infer_size(c, first->data[i]), have = infer_size(c, d.data[i]);
     if (i != axis && !infer_same_size(c, want, have, "extents")) return false;
-    first->data[i] = varying(c, first->data[i], d.data[i]);
+    first->data[i] = infer_varying(c, first->data[i], d.data[i]);
   }
   if (operand) *sum = ir_scalar_add(&c->f->module->scalars, *sum, infer_size(c, d.data[axis]));
   return true;
@@ -102,7 +96,7 @@ static bool index_within(infer *c, const dims *index, const dims *of, uint32_t b
 
 /* As long as the index; the same at all positions only if what is looked up is too. */
 static ir_axis looked_up_dim(infer *c, ir_axis index, ir_axis x) {
-  bool varies = IR_SAME(varying(c, index, x), x);
+  bool varies = IR_SAME(infer_varying(c, index, x), x);
   return varies ? infer_new_dim(c, infer_size(c, index)) : infer_copy_dim(c, index);
 }
 
@@ -127,7 +121,8 @@ static bool same_dtype(infer *c, uint32_t x, uint32_t src) {
 /* As long as x; along `dim`, and where index or src are not the same at all positions, neither is
  * the result. */
 static ir_axis scattered_dim(infer *c, ir_axis x, ir_axis index, ir_axis src, bool is_dim) {
-  bool same = !is_dim && IR_SAME(varying(c, x, index), x) && IR_SAME(varying(c, x, src), x);
+  bool same =
+      !is_dim && IR_SAME(infer_varying(c, x, index), x) && IR_SAME(infer_varying(c, x, src), x);
   bool one = ir_axis_at(c->f, x)->kind == IR_AXIS_BROADCAST && !ir_axis_at(c->f, x)->expanded.id;
   if (same || one) return infer_copy_dim(c, x);
   ir_axis a = infer_new_dim(c, infer_size(c, x));

@@ -54,6 +54,11 @@ static bool linear_bias(infer *c, const dims *weight) {
   return true;
 }
 
+/* What rows of the weight have in common, their biases need not have. */
+static ir_axis weight_dim(infer *c, ir_axis a) {
+  return c->op->operands[2].id ? infer_unlike_dim(c, a) : infer_copy_dim(c, a);
+}
+
 /* x[*, K] x weight[*w, N, K] -> [*w, *, N, rK]; the weight's leading axes come first. */
 bool infer_linear(infer *c) {
   ir_dtype dtype = IR_DTYPE_NONE;
@@ -65,12 +70,12 @@ bool infer_linear(infer *c) {
   if (!infer_same_size(c, infer_size(c, kx), infer_size(c, kw), "contracted extents")) return false;
   if (!linear_bias(c, &w)) return false;
   for (uint32_t i = 0; i + 2 < w.len; i++) {
-    if (!infer_push(c, &out, infer_copy_dim(c, w.data[i]))) return false;
+    if (!infer_push(c, &out, weight_dim(c, w.data[i]))) return false;
   }
   for (uint32_t i = 0; i + 1 < x.len; i++) {
     if (!infer_push(c, &out, infer_copy_dim(c, x.data[i]))) return false;
   }
-  if (!infer_push(c, &out, infer_copy_dim(c, w.data[w.len - 2]))) return false;
+  if (!infer_push(c, &out, weight_dim(c, w.data[w.len - 2]))) return false;
   return push_reduction(c, &out, kx) && infer_done(c, dtype, &out, &out);
 }
 
@@ -89,7 +94,8 @@ bool infer_grouped_matmul(infer *c) {
   dims bx = leading(&x, x.len - 2), bw = leading(&w, w.len - 3),
        bi = leading(&index, index.len - 1);
   if (!infer_broadcast(c, &bx, &bw, &both) || !infer_broadcast(c, &both, &bi, &out)) return false;
-  return infer_push(c, &out, infer_copy_dim(c, m)) &&
+  bool alike = IR_SAME(infer_varying(c, m, index.data[index.len - 1]), m);
+  return infer_push(c, &out, alike ? infer_copy_dim(c, m) : infer_unlike_dim(c, m)) &&
          infer_push(c, &out, infer_copy_dim(c, w.data[w.len - 1])) && push_reduction(c, &out, k) &&
          infer_done(c, dtype, &out, &out);
 }
@@ -140,7 +146,7 @@ static bool meet_heads(infer *c, ir_axis q, ir_axis k, ir_axis v, ir_axis *head)
   bool alike = infer_is_one(c, q) || infer_is_one(c, kv) ||
                ir_func_equal(c->f, infer_size(c, q), infer_size(c, kv)) == IR_TRUE;
   if (alike) return infer_meet(c, q, kv, head);
-  *head = infer_copy_dim(c, q);
+  *head = infer_unlike_dim(c, q);
   return divide_heads(c, q, kv);
 }
 
@@ -170,7 +176,9 @@ static bool features_fit(infer *c, const dims *q, const dims *k, const dims *v) 
 bool infer_sdpa(infer *c) {
   dims q = infer_dims(c, 0), k = infer_dims(c, 1), v = infer_dims(c, 2), out;
   if (!features_fit(c, &q, &k, &v) || !meet_batches(c, &q, &k, &v, &out)) return false;
-  if (!infer_push(c, &out, infer_copy_dim(c, q.data[q.len - 2]))) return false;
+  bool causal = ir_op_attr(c->op, "causal")->i != 0; /* the same query sees more keys further on */
+  ir_axis l = q.data[q.len - 2];
+  if (!infer_push(c, &out, causal ? infer_unlike_dim(c, l) : infer_copy_dim(c, l))) return false;
   if (!infer_push(c, &out, infer_copy_dim(c, v.data[v.len - 1]))) return false;
   ir_dtype t = ir_infer_promote(c->f, c->op->operands, c->op->n_operands);
   if (!ir_dtype_is_float(t)) t = IR_F32;

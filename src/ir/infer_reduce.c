@@ -73,7 +73,9 @@ bool infer_ordered(infer *c) {
   dims in = infer_dims(c, 0), out = {.len = 0};
   uint32_t axis = 0;
   if (!ordered_axis(c, &in, &axis)) return false;
-  for (uint32_t i = 0; i < in.len; i++) out.data[out.len++] = infer_copy_dim(c, in.data[i]);
+  for (uint32_t i = 0; i < in.len; i++)
+    out.data[out.len++] =
+        i == axis ? infer_unlike_dim(c, in.data[i]) : infer_copy_dim(c, in.data[i]);
   return infer_done(
       c, c->op->code == IR_OP_CUMSUM ? reduced_dtype(IR_RESULT_WIDE, operand_dtype(c, 0)) : IR_I64,
       &out, &out);
@@ -92,8 +94,12 @@ bool infer_topk(infer *c) {
   return infer_done(c, t, &out, &out) && infer_more_like(c, 1, IR_I64, &out);
 }
 
+static bool is_given(const infer *c, uint32_t i) {
+  return i < c->op->n_operands && c->op->operands[i].id != 0;
+}
+
 static bool norm_vector(infer *c, uint32_t i, ir_axis last) {
-  if (i >= c->op->n_operands || c->op->operands[i].id == 0) return true;
+  if (!is_given(c, i)) return true;
   dims v = infer_dims(c, i);
   const char *what = i == 1 ? "weight" : "bias";
   const char *sizes = i == 1 ? "the axis and the weight" : "the axis and the bias";
@@ -107,7 +113,11 @@ bool infer_norm(infer *c) {
   for (uint32_t i = 1; i <= 2; i++) {
     if (!norm_vector(c, i, in.data[in.len - 1])) return false;
   }
-  for (uint32_t i = 0; i < in.len; i++) out.data[out.len++] = infer_copy_dim(c, in.data[i]);
+  bool weighted = is_given(c, 1) || is_given(c, 2);
+  for (uint32_t i = 0; i < in.len; i++) {
+    bool differs = weighted && i + 1 == in.len;
+    out.data[out.len++] = differs ? infer_unlike_dim(c, in.data[i]) : infer_copy_dim(c, in.data[i]);
+  }
   ir_dtype t = ir_infer_promote(c->f, c->op->operands, c->op->n_operands);
   return infer_done(c, float_of(t), &out, &out);
 }
