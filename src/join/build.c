@@ -31,14 +31,23 @@ static bool read_outside(const kernel *k, ir_tensor root) {
   return false;
 }
 
-/* Does anything outside of the group read this view itself? */
+static bool goes(const kernel *k, const ir_instr_data *d);
+
+static bool reads(const kernel *k, const ir_instr_data *d, ir_tensor t) {
+  const ir_op_data *op = ir_op_at(k->h, d->op);
+  for (uint32_t q = 0; q < op->n_operands; q++) {
+    if (IR_SAME(op->operands[q], t)) return true;
+  }
+  return false;
+}
+
+/* Does anything outside of the kernel read this view itself? Views of it that stay do. */
 static bool view_read_outside(const kernel *k, ir_tensor view) {
   const join_numbers *readers = join_readers(k->b, k->b->facts->root[view.id]);
   for (uint32_t i = 0; i < readers->len; i++) {
-    const ir_op_data *op = ir_op_at(k->h, join_instr(k->b, readers->data[i])->op);
-    for (uint32_t q = 0; !is_member(k, readers->data[i]) && q < op->n_operands; q++) {
-      if (IR_SAME(op->operands[q], view)) return true;
-    }
+    const ir_instr_data *d = join_instr(k->b, readers->data[i]);
+    if (!reads(k, d, view)) continue;
+    if (!is_member(k, readers->data[i]) || (d->kind == IR_VIEW && !goes(k, d))) return true;
   }
   return false;
 }
