@@ -27,9 +27,11 @@ static bool has_streams(const ir_func *f) {
   return false;
 }
 
-/* Is a reduction cut by a stream? Without it the sum would be another one. */
-static bool adds_up(const ir_func *f) {
-  for (uint32_t i = 1; i < f->axes.len; i++) {
+/* Is a reduction cut by a stream? Without it the sum would be another one. What the host program was made from has all
+ * marks that were propagated, and the reductions that composite operations were written as. */
+static bool adds_up(const ir_func *host) {
+  const ir_func *f = host->host->lowered;
+  for (uint32_t i = 1; f && i < f->axes.len; i++) {
     const ir_axis_data *a = &f->axes.data[i];
     if (a->mark.kind == IR_MARK_STREAM && a->kind == IR_AXIS_REDUCTION) return true;
   }
@@ -48,7 +50,8 @@ static status vary_streams(varying *v) {
   bool own_first = host->host->own_first;
   choose_variant other = {.pass = own_first ? "stream-slices" : "stream-pieces"};
   TRY(lower_with(v, other.pass, &other.host));
-  if (other.host->host->own_first != own_first) v->to->list[v->to->n++] = other;
+  bool differs = v->of->deterministic && adds_up(other.host);
+  if (other.host->host->own_first != own_first && !differs) v->to->list[v->to->n++] = other;
   else if (!has_stream_loops(host)) return STATUS_OK; /* no loop came of any mark */
   other.pass = "unstream";
   TRY(lower_with(v, other.pass, &other.host));
@@ -97,10 +100,9 @@ static status slice_products(varying *v, shard_slices which) {
   choose_variant other = {.pass = slicing_passes[which]};
   if (shard_slice_products(sliced, which, v->scratch) == 0) return STATUS_OK;
   other.added = print_added(sliced, before, other.pass);
-  (void)shard_propagate(sliced); /* streams reach reductions, too */
-  if (v->of->deterministic && adds_up(sliced)) return STATUS_OK;
   if (is_known(v->to, other.added)) return STATUS_OK;
   TRY(lower_with(v, other.pass, &other.host));
+  if (v->of->deterministic && adds_up(other.host)) return STATUS_OK;
   if (has_stream_loops(other.host)) v->to->list[v->to->n++] = other; /* it is not disabled */
   return STATUS_OK;
 }
@@ -125,7 +127,7 @@ static status slice_each_way(varying *v) {
 status choose_find_variants(const choose_varied *of, arena *scratch, choose_variants *result) {
   varying v = {.of = of, .scratch = scratch, .to = result};
   if (of->host->meshes.len <= 1) return STATUS_OK;
-  bool fixed = of->deterministic && adds_up(of->fusion);
+  bool fixed = of->deterministic && adds_up(of->host);
   if (has_streams(of->fusion) && !fixed) TRY(vary_streams(&v));
   bool streams = has_streams(of->fusion) && has_stream_loops(of->host);
   return result->n || streams ? STATUS_OK : slice_each_way(&v);
