@@ -172,26 +172,31 @@ static ir_scalar grown(joins *j, ir_scalar by, trips t) {
   return ir_scalar_mul(all, ir_scalar_const(all, n.value / s.value), last);
 }
 
+/* A bound in one of two forms, of which now one, now the other is what a range of waits says: of the last
+ * iteration, 3 * ceildiv(n, 3) - 3, or of what the iterations count up to, n - 1. */
+typedef enum bound { BY_ITERATION, BY_COUNT } bound;
+
 /* The largest x of all iterations, or more; x does not fall. */
-static ir_scalar at_last(joins *j, ir_scalar x, loop l) {
+static ir_scalar at_last(joins *j, ir_scalar x, loop l, bound form) {
   ir_scalars *all = scalars_of(j);
   ir_scalar one = ir_scalar_const(all, 1);
   ir_scalar next = replace(j, x, l.variable, ir_scalar_add(all, l.variable, one));
   ir_scalar growth = grown(j, ir_scalar_sub(all, next, x), trips_of(j, l));
-  if (!growth.id) return replace(j, x, l.variable, ir_scalar_sub(all, l.extent, one));
+  if (!growth.id || form == BY_ITERATION)
+    return replace(j, x, l.variable, ir_scalar_sub(all, l.extent, one));
   return ir_scalar_add(all, replace(j, x, l.variable, ir_scalar_const(all, 0)), growth);
 }
 
 /* The first index past x, as the set's loops run, or a later one; none where that is not clear. */
-static ir_scalar end_of(joins *j, ir_scalar x, const stream_set *s) {
+static ir_scalar end_of(joins *j, ir_scalar x, const stream_set *s, bound form) {
   ir_scalars *all = scalars_of(j);
   const ir_scalar_node n = *ir_scalar_node_of(all, x);
   if (n.kind == IR_SCALAR_MOD && free_of_loops(j, n.b, s)) {
-    ir_scalar end = end_of(j, n.a, s);
+    ir_scalar end = end_of(j, n.a, s, form);
     return end.id ? ir_scalar_min(all, end, n.b) : n.b;
   }
   if (!rises(j, x, s) && !grows(j, x, s)) return (ir_scalar){0};
-  for (uint32_t i = 0; i < s->n_loops; i++) x = at_last(j, x, s->loops[i]);
+  for (uint32_t i = 0; i < s->n_loops; i++) x = at_last(j, x, s->loops[i], form);
   return ir_scalar_add(all, x, ir_scalar_const(all, 1));
 }
 
@@ -229,13 +234,20 @@ static bool at_most(joins *j, ir_scalar a, ir_scalar b) {
   return y.kind == IR_SCALAR_MAX && (at_most(j, a, y.a) || at_most(j, a, y.b));
 }
 
+static bool ends_within(joins *j, const stream_set *s, ir_scalar end) {
+  for (bound form = BY_ITERATION; form <= BY_COUNT; form++) {
+    ir_scalar needed = end_of(j, s->index, s, form);
+    if (needed.id && at_most(j, needed, end)) return true;
+  }
+  return false;
+}
+
 /* Has a stream that waits for all of `on` waited for all of `s`? */
 static bool covers(joins *j, const stream_set *on, const stream_set *s) {
-  ir_scalar begin, end, needed;
+  ir_scalar begin, end;
   if (same_set(j, on, s)) return true;
   if (on->main || s->main || !is_range(j, on, &begin, &end)) return false;
-  needed = end_of(j, s->index, s);
-  return needed.id && at_most(j, needed, end) && at_most(j, begin, begin_of(j, s->index, s));
+  return ends_within(j, s, end) && at_most(j, begin, begin_of(j, s->index, s));
 }
 
 /* ---- work and waits ---- */
