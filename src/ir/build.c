@@ -552,11 +552,23 @@ void ir_func_forget_repeated(ir_func *f) {
   forget_tensors(f);
 }
 
+/* Extents are the multiples that the function says, whatever is computed. */
+static void assert_multiples(ir_func *f) {
+  uint32_t n = f->constraints.len;
+  f->constraints.len = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    ir_constraint c = f->constraints.data[i];
+    if (c.op.id || c.kind != IR_REQUIRE_DIVIDES) continue;
+    vec_push(memory_of(f), &f->constraints, c);
+    ir_func_learn_multiple(f, c.a, c.b);
+  }
+}
+
 /* What the dropped operations asserted no longer holds: types are found, and assertions collected, again. */
 void ir_func_forget_unused(ir_func *f) {
   check(!f->applied);
   forget_tensors(f);
-  f->constraints.len = 0;
   map_init(&f->learned, memory_of(f));
+  assert_multiples(f);
   for (uint32_t i = 0; i < f->order.len; i++) assert_again(f, f->order.data[i]);
 }

@@ -116,6 +116,20 @@ static ir_scalar slice_bound(infer *c, ir_scalar bound, ir_scalar size) {
   return from_end ? ir_scalar_add(s, size, bound) : bound;
 }
 
+/* How many of `span` positions up to the end are taken. From one of the first `step` on it is as many as from the very
+ * first, if there are as many of each. */
+static ir_scalar slice_count(infer *c, ir_scalar size, ir_scalar low, ir_scalar span,
+                             int64_t step) {
+  ir_scalars *s = infer_scalars(c);
+  ir_scalar every = constant(c, step);
+  int64_t start;
+  bool among_first = step > 1 && ir_scalar_is_const(s, low, &start) && start > 0 && start < step;
+  bool to_end =
+      among_first && IR_SAME(span, ir_scalar_max(s, ir_scalar_sub(s, size, low), constant(c, 0)));
+  if (to_end && ir_func_divides(c->f, every, size) == IR_TRUE) span = size;
+  return ir_scalar_ceildiv(s, span, every);
+}
+
 static bool slice_dim(infer *c, uint32_t i, ir_axis from, ir_axis *result) {
   ir_scalars *s = infer_scalars(c);
   const ir_attr *steps = ir_op_attr(c->op, "steps");
@@ -129,7 +143,7 @@ static bool slice_dim(infer *c, uint32_t i, ir_axis from, ir_axis *result) {
   ir_scalar low = ir_scalar_max(s, first, constant(c, 0)), start = ir_scalar_min(s, low, size);
   ir_scalar stop = ir_scalar_min(s, last, size);
   ir_scalar span = ir_scalar_max(s, ir_scalar_sub(s, stop, low), constant(c, 0));
-  ir_scalar extent = ir_scalar_ceildiv(s, span, constant(c, step));
+  ir_scalar extent = slice_count(c, size, low, span, step);
   if (ir_scalar_is_overflow(extent))
     return infer_error(c, "a bound %s", ir_scalar_overflow_text(s));
   bool whole = step == 1 && ir_scalar_eq(s, extent, size) == IR_TRUE;
