@@ -1,6 +1,6 @@
 """along.py WEIR [FIRST [COUNT]]: random operations along an axis that is cut over devices, of any length.
 
-Lookups, scatters, cumulative sums, topk, ranges, shifts and windows, on lines and grids of devices, with constant and
+Lookups, scatters, cumulative sums, topk, ranges, shifts, windows and steps of windows, on lines and grids of devices, with constant and
 symbolic extents; each program is compared with the reference."""
 import os
 import random
@@ -21,12 +21,15 @@ class Program:
         self.devices, self.v, rank = r.choice([2, 3, 4, 5, 8]), r.randint(1, 30), r.choice([1, 2, 3])
         self.dim, self.symbolic, self.grid = r.randrange(rank), r.random() < .5, r.random() < .3 and rank > 1
         self.dims = [str(r.randint(1, 5)) for _ in range(rank)]
+        self.multiple = r.choice([0, 0, 2, 3]) * self.devices
+        if self.multiple:
+            self.v = self.multiple * r.randint(0 if self.symbolic else 1, 3)
         self.dims[self.dim] = "v" if self.symbolic else str(self.v)
         self.dtype = r.choice(["f32", "f32", "i32", "bf16", "i64", "f64", "u8"])
         self.inputs, self.body, self.outputs = [f"x : {self.dtype}{self.shape()}"], [], []
         self.cut = ["x"]
         for i in range(r.randint(1, 4)):
-            getattr(self, r.choice(KINDS))(f"y{i}", f"i{i}", f"s{i}")
+            getattr(self, r.choice(KINDS if self.v else ["shift", "window", "steps"]))(f"y{i}", f"i{i}", f"s{i}")
 
     def shape(self, length=None):
         return "[" + ", ".join(length or d if k == self.dim else d for k, d in enumerate(self.dims)) + "]"
@@ -92,6 +95,16 @@ class Program:
         stops = ", ".join(f"{d} + {a}" for d, a in zip(self.dims, at))
         self.add(y, f"slice({y}p, starts=[{', '.join(map(str, at))}], stops=[{stops}])")
 
+    def steps(self, y, *_):
+        step = self.multiple // self.devices or 2
+        wide = self.r.randint(0, 3)
+        at, beside = self.r.randint(0, 2 * wide), self.r.randint(0, 1)
+        pads = ["0, 0"] * len(self.dims)
+        pads[self.dim] = f"{wide}, {wide}"
+        self.body.append(f"{y}p = pad(x, [{', '.join(pads)}], value={self.r.randint(0, 3)})")
+        starts, steps = self.each(str(at), str(beside)), self.each(str(step), "1")
+        self.add(y, f"slice({y}p, starts={starts}, stops={self.each(f'{self.dims[self.dim]} + {at}', None)}, steps={steps})")
+
     def marks(self):
         beside = [k for k in range(len(self.dims)) if k != self.dim][:1] if self.grid else []
         for t in self.cut:
@@ -102,7 +115,8 @@ class Program:
 
     def text(self):
         mesh = f"[2, {self.devices}]" if self.grid else f"[{self.devices}]"
-        body = "\n  ".join([f"mesh d = {mesh}"] + self.inputs + self.body + ["return " + ", ".join(self.outputs)])
+        said = [f"extent v % {self.multiple} == 0"] * (self.symbolic and self.multiple > 0)
+        body = "\n  ".join([f"mesh d = {mesh}"] + self.inputs + said + self.body + ["return " + ", ".join(self.outputs)])
         schedule = "\n    ".join([", ".join(sorted(set(self.cut))) + " on d"] + list(self.marks()))
         return f"fusion along {{\n  {body}\n  schedule {{\n    {schedule}\n  }}\n}}\n"
 
@@ -111,7 +125,7 @@ class Program:
         return ["--fill", fill, "--pipeline", pipeline] + ["-D", f"v={self.v}"] * self.symbolic
 
 
-KINDS = ["select", "slice", "cumsum", "topk", "scatter", "added", "gather", "index_select", "shift", "window"]
+KINDS = ["select", "slice", "cumsum", "topk", "scatter", "added", "gather", "index_select", "shift", "window", "steps"]
 
 
 def is_right(program, folder):
