@@ -38,10 +38,5 @@ void rt_stats_make(const rt_plan *plan, const rt_span *spans, uint32_t n_spans, 
 /* `rank`: in the plan. */
 void rt_stats_of_rank(const rt_plan *plan, const rt_span *spans, uint32_t n_spans, uint32_t rank,
                       arena *scratch, rt_rank_stats *result);
-double rt_stats_host_ns_per_instr(const rt_stats *s);
-
-/* A few lines for people; and one JSON object, without a newline. */
-void rt_stats_text(const rt_stats *s, strbuf *out);
-void rt_stats_json(const rt_stats *s, strbuf *out);
 
 #endif
